@@ -1,0 +1,118 @@
+package quant
+
+// DotDecoded is Σ w[j]·x[j] in four interleaved sums, added pairwise at the end: one
+// sum alone would wait for each addition to finish before the next, and more do not
+// fit the registers beside their products. Every product is rounded before it is
+// added, so the result has the same bits on every machine.
+func DotDecoded(w, x []float64) float64 {
+	var s0, s1, s2, s3 float64
+	for len(w) >= 4 && len(x) >= 4 {
+		s0 += float64(w[0] * x[0])
+		s1 += float64(w[1] * x[1])
+		s2 += float64(w[2] * x[2])
+		s3 += float64(w[3] * x[3])
+		w, x = w[4:], x[4:]
+	}
+	for i, v := range w {
+		s0 += float64(v * x[i])
+	}
+	return (s0 + s2) + (s1 + s3)
+}
+
+// Dot is DotDecoded of the weights in src, len(x) of them, with x: the same bits. The
+// formats that models are mostly stored in are multiplied as they are unpacked, which
+// saves writing the weights down and reading them again; for the others scratch, at
+// least as long as x, takes the weights.
+func Dot(f Format, src []byte, x, scratch []float64) float64 {
+	f.checkLengths(len(x), len(src))
+	switch f {
+	case Q8_0:
+		return dotQ8_0(src, x)
+	case Q4_K:
+		return dotQ4_K(src, x)
+	case Q6_K:
+		return dotQ6_K(src, x)
+	}
+	w := scratch[:len(x)]
+	Decode(f, w, src)
+	return DotDecoded(w, x)
+}
+
+func dotQ8_0(src []byte, x []float64) float64 {
+	var s0, s1, s2, s3 float64
+	for ; len(src) >= 34 && len(x) >= 32; src, x = src[34:], x[32:] {
+		block, x := (*[34]byte)(src), (*[32]float64)(x)
+		d := float64(f16At(block[:]))
+		for j := 0; j < 32; j += 4 {
+			q, x := (*[4]byte)(block[2+j:]), (*[4]float64)(x[j:])
+			s0 += float64(d * int8s64[q[0]] * x[0])
+			s1 += float64(d * int8s64[q[1]] * x[1])
+			s2 += float64(d * int8s64[q[2]] * x[2])
+			s3 += float64(d * int8s64[q[3]] * x[3])
+		}
+	}
+	return (s0 + s2) + (s1 + s3)
+}
+
+// dotQ4_K makes the sixteen weights that a sub-block can have and picks from them.
+func dotQ4_K(src []byte, x []float64) float64 {
+	var s0, s1, s2, s3 float64
+	var low, high [16]float64
+	for ; len(src) >= 144 && len(x) >= 256; src, x = src[144:], x[256:] {
+		d, dmin, scales := f16At(src), f16At(src[2:]), (*[12]byte)(src[4:])
+		for p := range 4 {
+			levels(&low, d, dmin, scales, 2*p)
+			levels(&high, d, dmin, scales, 2*p+1)
+			packed, x := (*[32]byte)(src[16+32*p:]), (*[64]float64)(x[64*p:])
+			for j := 0; j < 32; j += 4 {
+				q, x := (*[4]byte)(packed[j:]), (*[4]float64)(x[j:])
+				s0 += float64(low[q[0]&15] * x[0])
+				s1 += float64(low[q[1]&15] * x[1])
+				s2 += float64(low[q[2]&15] * x[2])
+				s3 += float64(low[q[3]&15] * x[3])
+			}
+			for j := 0; j < 32; j += 4 {
+				q, x := (*[4]byte)(packed[j:]), (*[4]float64)(x[32+j:])
+				s0 += float64(high[q[0]>>4] * x[0])
+				s1 += float64(high[q[1]>>4] * x[1])
+				s2 += float64(high[q[2]>>4] * x[2])
+				s3 += float64(high[q[3]>>4] * x[3])
+			}
+		}
+	}
+	return (s0 + s2) + (s1 + s3)
+}
+
+// levels is the weights of Q4_K's sub-block s for the quants 0 to 15.
+func levels(w *[16]float64, d, dmin float32, scales *[12]byte, s int) {
+	sc, mn := scaleMin(scales, s)
+	scale, min := float32(d*int8s32[sc]), float32(dmin*int8s32[mn])
+	for q := 0; q < 16; q += 4 {
+		w, n := (*[4]float64)(w[q:]), (*[4]float32)(int8s32[q:])
+		w[0] = float64(float32(scale*n[0]) - min)
+		w[1] = float64(float32(scale*n[1]) - min)
+		w[2] = float64(float32(scale*n[2]) - min)
+		w[3] = float64(float32(scale*n[3]) - min)
+	}
+}
+
+func dotQ6_K(src []byte, x []float64) float64 {
+	var s0, s1, s2, s3 float64
+	var q [256]byte
+	for ; len(src) >= 210 && len(x) >= 256; src, x = src[210:], x[256:] {
+		sixes(&q, (*[192]byte)(src))
+		d, scales := float64(f16At(src[208:])), (*[16]byte)(src[192:])
+		for s := range 16 {
+			scale := d * int8s64[scales[s]]
+			q, x := (*[16]byte)(q[16*s:]), (*[16]float64)(x[16*s:])
+			for j := 0; j < 16; j += 4 {
+				q, x := (*[4]byte)(q[j:]), (*[4]float64)(x[j:])
+				s0 += float64(scale * int8s64[q[0]] * x[0])
+				s1 += float64(scale * int8s64[q[1]] * x[1])
+				s2 += float64(scale * int8s64[q[2]] * x[2])
+				s3 += float64(scale * int8s64[q[3]] * x[3])
+			}
+		}
+	}
+	return (s0 + s2) + (s1 + s3)
+}

@@ -1,0 +1,71 @@
+package quant
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// The direct loops give the bits of decoding first, in every format, on blocks of
+// random bits: every scale, every sub-block, infinities and NaNs included.
+func TestDotIsDecodeThenMultiply(t *testing.T) {
+	for _, f := range Formats() {
+		t.Run(f.String(), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(9, uint64(f)))
+			finite := 0
+			for range 400 {
+				n := f.BlockLen() * (1 + rng.IntN(4))
+				src := make([]byte, n/f.BlockLen()*f.BlockBytes())
+				for i := range src {
+					src[i] = byte(rng.Uint32())
+				}
+				x, w := make([]float64, n), make([]float64, n)
+				for i := range x {
+					x[i] = rng.NormFloat64()
+				}
+				Decode(f, w, src)
+				want, got := DotDecoded(w, x), Dot(f, src, x, make([]float64, n))
+				if math.Float64bits(got) != math.Float64bits(want) && !(math.IsNaN(got) && math.IsNaN(want)) {
+					t.Fatalf("%d weights: %v, want %v", n, got, want)
+				}
+				if !math.IsNaN(want) && !math.IsInf(want, 0) {
+					finite++
+				}
+			}
+			if finite < 100 {
+				t.Errorf("only %d of 400 sums were finite", finite)
+			}
+		})
+	}
+}
+
+func TestDotDecodedTail(t *testing.T) {
+	w := []float64{1, 2, 3, 4, 5, 6, 7}
+	x := []float64{1, 10, 100, 1e3, 1e4, 1e5, 1e6}
+	for n, want := range []float64{0, 1, 21, 321, 4321, 54321, 654321, 7654321} {
+		if got := DotDecoded(w[:n], x[:n]); got != want {
+			t.Errorf("%d weights: %v, want %v", n, got, want)
+		}
+	}
+}
+
+func BenchmarkDot(b *testing.B) {
+	for _, f := range []Format{BF16, Q8_0, Q4_K, Q6_K} {
+		b.Run(f.String(), func(b *testing.B) {
+			const n = 1024
+			rng := rand.New(rand.NewPCG(9, uint64(f)))
+			w, x, scratch := make([]float32, n), make([]float64, n), make([]float64, n)
+			for i := range x {
+				w[i], x[i] = float32(rng.NormFloat64()), rng.NormFloat64()
+			}
+			src := make([]byte, n/f.BlockLen()*f.BlockBytes())
+			if err := f.Encode(src, w); err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				Dot(f, src, x, scratch)
+			}
+			b.ReportMetric(b.Elapsed().Seconds()*1e9/float64(b.N)/n, "ns/weight")
+		})
+	}
+}

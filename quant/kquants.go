@@ -1,0 +1,164 @@
+package quant
+
+// The K formats hold 256 weights, in sub-blocks of 16 or 32 whose own small
+// scales (and minimums) multiply the block's float16 d (and dmin). Each
+// decoder's comment gives the block's bytes in order, f16 being a float16.
+
+// decodeQ2_K decodes {scales [16]byte, q [64]byte, d, dmin f16}: sub-block s of
+// 16 weights has a scale in the low nibble of scales[s] and a minimum in the
+// high one; weight = (d·scale)·q − dmin·min. Bits 2k and 2k+1 of q[32h+i] are
+// weight 128h + 32k + i.
+func decodeQ2_K[T Float](dst []T, src []byte) {
+	var q [256]byte
+	for ; len(src) >= 84; src, dst = src[84:], dst[256:] {
+		pairs(&q, (*[64]byte)(src[16:]))
+		d, dmin := f16At(src[80:]), f16At(src[82:])
+		for s, sc := range (*[16]byte)(src) {
+			affine(dst[16*s:], q[16*s:16*s+16], float32(d*int8s32[sc&15]), float32(dmin*int8s32[sc>>4]))
+		}
+	}
+}
+
+// pairs unpacks 2-bit quants in the order that decodeQ2_K gives.
+func pairs(q *[256]byte, packed *[64]byte) {
+	for h := range 2 {
+		q, packed := (*[128]byte)(q[128*h:]), (*[32]byte)(packed[32*h:])
+		for i := 0; i < 32; i += 8 {
+			w := load8(packed[i:])
+			store8(q[i:], w&low2)
+			store8(q[i+32:], w>>2&low2)
+			store8(q[i+64:], w>>4&low2)
+			store8(q[i+96:], w>>6&low2)
+		}
+	}
+}
+
+// decodeQ3_K decodes {high [32]byte, low [64]byte, scales [12]byte, d f16}:
+// weight = (d·(scale − 32))·(q − 4). A quant's lower two bits lie as in Q2_K;
+// its third bit, for weight 32k + i, is bit k of high[i]. Sub-block s of 16
+// weights has a 6-bit scale: the low four bits are nibble s/8 of scales[s%8],
+// the upper two are bits 2(s/4) and 2(s/4)+1 of scales[8 + s%4].
+func decodeQ3_K[T Float](dst []T, src []byte) {
+	var q [256]byte
+	var ds [16]T
+	ints := int8s[T]()
+	for ; len(src) >= 110; src, dst = src[110:], dst[256:] {
+		pairs(&q, (*[64]byte)(src[32:]))
+		for j := 0; j < 256; j += 8 {
+			third := load8(src[j%32:]) >> (j / 32) & low1
+			store8(q[j:], minus(load8(q[j:])|third<<2, 4))
+		}
+		d, packed := T(f16At(src[108:])), (*[12]byte)(src[96:])
+		for s := range ds {
+			scale := packed[s%8]>>(4*(s/8))&15 | packed[8+s%4]>>(2*(s/4))&3<<4
+			ds[s] = d * ints[scale-32]
+		}
+		scale16x16((*[256]T)(dst), &q, &ds, ints)
+	}
+}
+
+// scaleMin unpacks sub-block s's 6-bit scale and minimum, as Q4_K and Q5_K pack
+// eight of each into 12 bytes: those of sub-blocks 0–3 are the low six bits of
+// bytes 0–3 and 4–7; those of 4–7 have their low four bits in the nibbles of
+// bytes 8–11 and their upper two in the top bits that the first left over.
+func scaleMin(packed *[12]byte, s int) (scale, min byte) {
+	if s < 4 {
+		return packed[s] & 63, packed[s+4] & 63
+	}
+	return packed[s+4]&15 | packed[s-4]>>6<<4, packed[s+4]>>4 | packed[s]>>6<<4
+}
+
+// decodeQ4_K decodes {d, dmin f16, scales [12]byte, q [128]byte}: sub-block s of
+// 32 weights has a scale and a minimum (see scaleMin); weight = (d·scale)·q −
+// dmin·min. The low nibbles of q[32p:32p+32] are sub-block 2p, the high ones 2p+1.
+//
+// Quants are not unpacked to bytes first here: without that the loop is a
+// quarter faster, and the CPU engine lives on this format.
+func decodeQ4_K[T Float](dst []T, src []byte) {
+	for ; len(src) >= 144; src, dst = src[144:], dst[256:] {
+		d, dmin, scales := f16At(src), f16At(src[2:]), (*[12]byte)(src[4:])
+		for p := range 4 {
+			sc, mn := scaleMin(scales, 2*p)
+			dl, ml := float32(d*int8s32[sc]), float32(dmin*int8s32[mn])
+			sc, mn = scaleMin(scales, 2*p+1)
+			dh, mh := float32(d*int8s32[sc]), float32(dmin*int8s32[mn])
+			row, packed := (*[64]T)(dst[64*p:]), (*[32]byte)(src[16+32*p:])
+			for i := 0; i < 32; i += 4 {
+				lo, hi, q := (*[4]T)(row[i:]), (*[4]T)(row[i+32:]), (*[4]byte)(packed[i:])
+				lo[0] = T(float32(dl*int8s32[q[0]&15]) - ml)
+				lo[1] = T(float32(dl*int8s32[q[1]&15]) - ml)
+				lo[2] = T(float32(dl*int8s32[q[2]&15]) - ml)
+				lo[3] = T(float32(dl*int8s32[q[3]&15]) - ml)
+				hi[0] = T(float32(dh*int8s32[q[0]>>4]) - mh)
+				hi[1] = T(float32(dh*int8s32[q[1]>>4]) - mh)
+				hi[2] = T(float32(dh*int8s32[q[2]>>4]) - mh)
+				hi[3] = T(float32(dh*int8s32[q[3]>>4]) - mh)
+			}
+		}
+	}
+}
+
+// decodeQ5_K decodes {d, dmin f16, scales [12]byte, high [32]byte, low
+// [128]byte}: as Q4_K with a fifth bit, which for weight i of sub-block s is bit
+// s of high[i].
+func decodeQ5_K[T Float](dst []T, src []byte) {
+	var q [256]byte
+	for ; len(src) >= 176; src, dst = src[176:], dst[256:] {
+		high, low := (*[32]byte)(src[16:]), (*[128]byte)(src[48:])
+		for j := 0; j < 256; j += 8 {
+			s, i := j/32, j%32
+			four := load8(low[32*(s/2)+i:]) >> (4 * (s % 2)) & low4
+			store8(q[j:], four|load8(high[i:])>>s&low1<<4)
+		}
+		d, dmin, scales := f16At(src), f16At(src[2:]), (*[12]byte)(src[4:])
+		for s := range 8 {
+			sc, mn := scaleMin(scales, s)
+			affine(dst[32*s:], q[32*s:32*s+32], float32(d*int8s32[sc]), float32(dmin*int8s32[mn]))
+		}
+	}
+}
+
+// decodeQ6_K decodes {low [128]byte, high [64]byte, scales [16]int8, d f16}:
+// sub-block s of 16 weights has a signed scale; weight = (d·scale)·(q − 32). Of
+// weight 128h + 32k + i the low four bits are nibble k/2 of low[64h + 32(k%2) +
+// i], the upper two are bits 2k and 2k+1 of high[32h + i].
+//
+// The second loop is scale16x16's, kept here because the call costs a fifth of
+// the time and the CPU engine lives on this format.
+func decodeQ6_K[T Float](dst []T, src []byte) {
+	var q [256]byte
+	ints := int8s[T]()
+	for ; len(src) >= 210; src, dst = src[210:], dst[256:] {
+		sixes(&q, (*[192]byte)(src))
+		d, scales, row := T(f16At(src[208:])), (*[16]byte)(src[192:]), (*[256]T)(dst)
+		var ds T
+		for j := 0; j < 256; j += 8 {
+			if j%16 == 0 {
+				ds = d * ints[scales[j/16]]
+			}
+			y, q := (*[8]T)(row[j:]), (*[8]byte)(q[j:])
+			y[0] = ds * ints[q[0]]
+			y[1] = ds * ints[q[1]]
+			y[2] = ds * ints[q[2]]
+			y[3] = ds * ints[q[3]]
+			y[4] = ds * ints[q[4]]
+			y[5] = ds * ints[q[5]]
+			y[6] = ds * ints[q[6]]
+			y[7] = ds * ints[q[7]]
+		}
+	}
+}
+
+// sixes unpacks 6-bit quants, less 32, in the order that decodeQ6_K gives.
+func sixes(q *[256]byte, packed *[192]byte) {
+	for h := range 2 {
+		q, low, high := (*[128]byte)(q[128*h:]), (*[64]byte)(packed[64*h:]), (*[32]byte)(packed[128+32*h:])
+		for i := 0; i < 32; i += 8 {
+			a, b, up := load8(low[i:]), load8(low[i+32:]), load8(high[i:])
+			store8(q[i:], minus(a&low4|up&low2<<4, 32))
+			store8(q[i+32:], minus(b&low4|up>>2&low2<<4, 32))
+			store8(q[i+64:], minus(a>>4&low4|up>>4&low2<<4, 32))
+			store8(q[i+96:], minus(b>>4&low4|up>>6&low2<<4, 32))
+		}
+	}
+}

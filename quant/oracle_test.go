@@ -1,0 +1,149 @@
+package quant_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/internal/npy"
+	"github.com/lockstep-go/lockstep/model/gguf"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// oracleDir holds models of every format, and one matrix of each as another
+// engine decoded it. It lies beside the checkout.
+const oracleDir = "../../shared/oracle/quant"
+
+// sample is a matrix in blocks and as numbers.
+type sample struct {
+	format quant.Format
+	blocks []byte
+	values []float32
+}
+
+// oracles reads every sample; it skips the test when there are none.
+func oracles(t *testing.T) map[string]sample {
+	t.Helper()
+	if _, err := os.Stat(oracleDir); errors.Is(err, fs.ErrNotExist) {
+		t.Skipf("%s is not there: nothing of another engine to compare with", oracleDir)
+	}
+	paths, err := filepath.Glob(filepath.Join(oracleDir, "*.attn_v.npy"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]sample{}
+	for _, path := range paths {
+		stem, _ := strings.CutSuffix(path, ".attn_v.npy")
+		all[filepath.Base(stem)] = readSample(t, stem)
+	}
+	return all
+}
+
+func readSample(t *testing.T, stem string) sample {
+	t.Helper()
+	model, err := gguf.Open(stem + ".gguf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer model.Close()
+	tensor, ok := model.Tensor("blk.0.attn_v.weight")
+	if !ok {
+		t.Fatalf("%s has no such matrix", stem)
+	}
+	file, err := os.Open(stem + ".attn_v.npy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	shape, values, err := npy.Read(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(shape) != 2 || shape[0] != tensor.Dims[1] || shape[1] != tensor.Dims[0] {
+		t.Fatalf("%s: rows and columns %v, want the reverse of %v", stem, shape, tensor.Dims)
+	}
+	return sample{tensor.Format, append([]byte(nil), tensor.Data...), values}
+}
+
+func TestDecodeMatchesOracle(t *testing.T) {
+	seen := map[quant.Format]bool{}
+	for name, s := range oracles(t) {
+		t.Run(name, func(t *testing.T) {
+			seen[s.format] = true
+			checkBits(t, s)
+		})
+	}
+	for _, f := range quant.Formats() {
+		if !seen[f] && f != quant.F32 {
+			t.Errorf("no sample of %v", f)
+		}
+	}
+}
+
+// checkBits decodes a sample both ways and compares it bit for bit.
+func checkBits(t *testing.T, s sample) {
+	t.Helper()
+	narrow, wide := make([]float32, len(s.values)), make([]float64, len(s.values))
+	quant.Decode(s.format, narrow, s.blocks)
+	quant.Decode(s.format, wide, s.blocks)
+	for i, want := range s.values {
+		if math.Float32bits(narrow[i]) != math.Float32bits(want) {
+			t.Fatalf("%v: weight %d is %v, want %v", s.format, i, narrow[i], want)
+		}
+		if math.Float64bits(wide[i]) != math.Float64bits(float64(want)) {
+			t.Fatalf("%v: weight %d is %v as float64, want %v", s.format, i, wide[i], want)
+		}
+	}
+}
+
+// The other engine encoded matrices that this package can encode too: from the
+// same weights, which its float16 file holds nearly exactly, this package must
+// come as close.
+func TestEncodeComparesWithOracle(t *testing.T) {
+	all := oracles(t)
+	source, ok := all["f16"]
+	if !ok {
+		t.Fatal("no sample in float16")
+	}
+	for name, s := range all {
+		if s.format.BlockLen() == 1 || !s.format.CanEncode() {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			blocks, values := make([]byte, len(s.blocks)), make([]float32, len(s.values))
+			if err := s.format.Encode(blocks, source.values); err != nil {
+				t.Fatal(err)
+			}
+			quant.Decode(s.format, values, blocks)
+			ours, theirs := rms(source.values, values), rms(source.values, s.values)
+			t.Logf("error %.4g, the other engine's %.4g", ours, theirs)
+			if !(ours <= theirs) {
+				t.Errorf("error %.4g, the other engine's %.4g", ours, theirs)
+			}
+		})
+	}
+}
+
+// rms is ‖x − y‖/‖x‖.
+func rms(x, y []float32) float64 {
+	var diff, norm float64
+	for i := range x {
+		d := float64(x[i]) - float64(y[i])
+		diff += d * d
+		norm += float64(x[i]) * float64(x[i])
+	}
+	return math.Sqrt(diff / norm)
+}
+
+func floatBytes(x []float32) []byte {
+	var b []byte
+	for _, v := range x {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+	}
+	return b
+}
