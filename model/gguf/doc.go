@@ -1,0 +1,36 @@
+// Package gguf reads and writes GGUF, the container that models come in: typed
+// key-value metadata, and named tensors at aligned offsets so that a file can be
+// mapped into memory and computed with in place.
+//
+// The layout is that of the GGUF specification (docs/gguf.md in the ggml
+// repository), versions 2 and 3, little-endian:
+//
+//	┌──────────────────────────────────────────────────────────────────────┐ 0
+//	│ "GGUF" │ version u32 │ tensor count u64 │ key count u64              │
+//	├──────────────────────────────────────────────────────────────────────┤ 24
+//	│ keys, key count times:                                               │
+//	│   key string │ type u32 │ value                                      │
+//	│     string:  length u64 │ that many bytes of UTF-8, no NUL           │
+//	│     array:   element type u32 │ element count u64 │ the elements     │
+//	│     bool:    one byte, 0 or 1                                        │
+//	│     others:  little-endian, 1, 2, 4 or 8 bytes                       │
+//	├──────────────────────────────────────────────────────────────────────┤
+//	│ tensors, tensor count times:                                         │
+//	│   name string │ n u32 │ n dimensions u64 │ format u32 │ offset u64   │
+//	├──────────────────────────────────────────────────────────────────────┤
+//	│ zeros up to a multiple of the alignment (general.alignment, else 32) │
+//	├──────────────────────────────────────────────────────────────────────┤ data
+//	│ each tensor's blocks at data + offset, offset a multiple of the      │
+//	│ alignment; zeros between                                             │
+//	└──────────────────────────────────────────────────────────────────────┘
+//
+// Nothing is packed or padded elsewhere. Versions 2 and 3 differ only in that a
+// version 3 file may be big-endian, which this package names and refuses, as it
+// does version 1, whose lengths have 32 bits.
+//
+// A file is not trusted. Every length is compared with the bytes that are there
+// before it is used, reading takes time linear in the header (n·log n in the
+// number of tensors), and memory is bounded by the header's size and the limits
+// MaxKeys and MaxTensors. What does not conform is refused with an error that
+// wraps exactly one of this package's Err values.
+package gguf

@@ -1,0 +1,197 @@
+package gguf
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// readAll reads everything that a File gives: whatever was accepted must be safe
+// to read, by every accessor.
+func readAll(f *File) error {
+	for _, key := range f.Keys() {
+		v, ok := f.Value(key)
+		if !ok {
+			return fmt.Errorf("key %q is listed and not there", key)
+		}
+		if err := readValue(v); err != nil {
+			return fmt.Errorf("key %q: %w", key, err)
+		}
+	}
+	for _, t := range f.Tensors() {
+		if err := checkTensor(f, t); err != nil {
+			return fmt.Errorf("tensor %q: %w", t.Name, err)
+		}
+	}
+	return checkOverlap(f.Tensors())
+}
+
+// readValue calls every accessor. Those of other types must answer ErrType.
+func readValue(v Value) error {
+	if v.Any() == nil || v.String() == "" {
+		return errors.New("no value")
+	}
+	errs := make([]error, 9)
+	_, errs[0] = v.Uint()
+	_, errs[1] = v.Int()
+	_, errs[2] = v.Float()
+	_, errs[3] = v.Bool()
+	_, errs[4] = v.Str()
+	_, errs[5] = v.Strings()
+	_, errs[6] = v.Ints()
+	_, errs[7] = v.Floats()
+	_, errs[8] = v.Bools()
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, ErrType) && !errors.Is(err, ErrOverflow) {
+			return fmt.Errorf("accessor: %w", err)
+		}
+	}
+	return nil
+}
+
+// checkTensor reads a tensor's data and compares its size with the shape.
+func checkTensor(f *File, t Tensor) error {
+	if same, ok := f.Tensor(t.Name); !ok || same.Offset != t.Offset {
+		return errors.New("is listed and not found by name")
+	}
+	blocks := t.Elements() / t.Format.BlockLen()
+	if len(t.Data) != blocks*t.Format.BlockBytes() || len(t.Data) == 0 {
+		return fmt.Errorf("%d bytes of data for %d blocks of %v", len(t.Data), blocks, t.Format)
+	}
+	if t.Offset%f.alignment() != 0 || t.Offset+int64(len(t.Data)) > f.Size() {
+		return fmt.Errorf("data at %d", t.Offset)
+	}
+	sum(t.Data)
+	return nil
+}
+
+// sum reads data. It is not inlined, lest the reads be found useless.
+//
+//go:noinline
+func sum(data []byte) (s byte) {
+	for _, b := range data {
+		s += b
+	}
+	return s
+}
+
+func TestEveryTruncation(t *testing.T) {
+	whole, header := good().bytes(), len(good().header())
+	for n := range header {
+		bounded(t, n, func() {
+			if _, err := Parse(whole[:n:n]); !errors.Is(err, ErrTruncated) {
+				t.Errorf("the first %d bytes: error %v", n, err)
+			}
+		})
+	}
+	path := filepath.Join(t.TempDir(), "cut.gguf")
+	if err := os.WriteFile(path, whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for n := len(whole); n >= 0; n-- {
+		if err := os.Truncate(path, int64(n)); err != nil {
+			t.Fatal(err)
+		}
+		f, err := Open(path)
+		switch padding := n >= len(whole)-26; { // the last tensor's padding may be missing
+		case padding && err != nil:
+			t.Errorf("%d bytes: %v", n, err)
+		case padding:
+			if err := f.Close(); err != nil {
+				t.Error(err)
+			}
+		case !errors.Is(err, ErrTruncated):
+			t.Errorf("%d bytes: error %v", n, err)
+		}
+	}
+}
+
+func TestEveryBitFlip(t *testing.T) {
+	for _, version := range []uint32{2, 3} {
+		f := good()
+		f.version = version
+		data, header := f.bytes(), len(f.header())
+		loaded := 0
+		for bit := range 8 * header {
+			data[bit/8] ^= 1 << (bit % 8)
+			bounded(t, len(data), func() {
+				f, err := Parse(data)
+				switch {
+				case err != nil && len(kinds(err)) != 1:
+					t.Errorf("version %d, bit %d: %v: wraps %q", version, bit, err, kinds(err))
+				case err == nil:
+					loaded++
+					if err := readAll(f); err != nil {
+						t.Errorf("version %d, bit %d: %v", version, bit, err)
+					}
+				}
+			})
+			data[bit/8] ^= 1 << (bit % 8)
+		}
+		if loaded == 0 || loaded == 8*header {
+			t.Errorf("version %d: %d of %d files with a flipped bit were loaded", version, loaded, 8*header)
+		}
+	}
+}
+
+// The largest indexes that a file can make a reader build, and arrays of the
+// smallest elements, stay within the bounds.
+func TestDenseFiles(t *testing.T) {
+	tests := []struct {
+		name, reason  string
+		data          []byte
+		keys, tensors int
+	}{
+		{"keys", "the most keys, each as small as distinct keys can be", denseKeys(), MaxKeys, 0},
+		{"tensors", "the most tensors, each one number", denseTensors(), 1, MaxTensors},
+		{"empty strings", "2 million strings of 8 bytes", endingIn(arr("k", TypeString, 1<<21, make([]byte, 1<<24))), 1, 0},
+		{"bools", "16 million of a byte", endingIn(arr("k", TypeBool, 1<<24, make([]byte, 1<<24))), 1, 0},
+		{"long string", "16 MiB", endingIn(kv("k", TypeString, str(string(make([]byte, 1<<24))))), 1, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "dense.gguf")
+			if err := os.WriteFile(path, tt.data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			bounded(t, len(tt.data), func() { checkDense(t, Parse, tt.data, tt.keys, tt.tensors) })
+			bounded(t, len(tt.data), func() { checkDense(t, Open, path, tt.keys, tt.tensors) })
+		})
+	}
+}
+
+func checkDense[T any](t *testing.T, load func(T) (*File, error), from T, keys, tensors int) {
+	t.Helper()
+	f, err := load(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(f.keys) != keys || len(f.tensors) != tensors {
+		t.Errorf("%d keys and %d tensors", len(f.keys), len(f.tensors))
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func denseKeys() []byte {
+	f := &rawFile{magic: magic, version: 3}
+	for i := range MaxKeys {
+		f.keys = append(f.keys, kv(fmt.Sprintf("%x", i), TypeUint8, u8(0)))
+	}
+	return f.bytes()
+}
+
+func denseTensors() []byte {
+	f := &rawFile{magic: magic, version: 3, align: 1, keys: [][]byte{kv(KeyAlignment, TypeUint32, u32(1))}}
+	size := quant.F16.BlockBytes()
+	for i := range MaxTensors { // in reverse, which a sort may dislike
+		f.tensors = append(f.tensors, ten(fmt.Sprintf("%x", i), idF16, uint64((MaxTensors-1-i)*size), 1))
+	}
+	f.data = make([]byte, MaxTensors*size)
+	return f.bytes()
+}

@@ -1,0 +1,124 @@
+package gguf
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// sharedDir is where files made by other engines lie, beside the checkout.
+const sharedDir = "../../../shared"
+
+// eachForeign runs a test for every file that another engine wrote.
+func eachForeign(t *testing.T, fn func(t *testing.T, path string)) {
+	var paths []string
+	for _, pattern := range []string{"vocab/*.gguf", "oracle/*/*.gguf"} {
+		found, err := filepath.Glob(filepath.Join(sharedDir, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, found...)
+	}
+	if len(paths) == 0 {
+		t.Skipf("%s is not there: no files of other engines to read", sharedDir)
+	}
+	for _, path := range paths {
+		name, _ := strings.CutPrefix(filepath.ToSlash(path), sharedDir+"/")
+		t.Run(name, func(t *testing.T) { fn(t, path) })
+	}
+}
+
+func TestForeignFiles(t *testing.T) {
+	eachForeign(t, func(t *testing.T, path string) {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bounded(t, int(info.Size()), func() {
+			f := mustOpen(t, path)
+			arch, ok, err := f.Str(KeyArchitecture)
+			if !ok || err != nil || arch == "" {
+				t.Errorf("architecture %q, %v, %v", arch, ok, err)
+			}
+			if vocab := strings.Contains(path, "vocab"); vocab == (len(f.Tensors()) > 0) {
+				t.Errorf("%d tensors", len(f.Tensors()))
+			}
+		})
+		if err := readAll(mustOpen(t, path)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A foreign file read and written again is the same file: the same keys, values
+// and tensors, and, since these happen to be laid out as ours are, the same bytes.
+func TestRewriteForeignFiles(t *testing.T) {
+	eachForeign(t, func(t *testing.T, path string) {
+		f := mustOpen(t, path)
+		out := filepath.Join(t.TempDir(), "copy.gguf")
+		if err := copyOf(t, f).WriteFile(out); err != nil {
+			t.Fatal(err)
+		}
+		checkSame(t, f, mustOpen(t, out))
+		before, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		after, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(before, after) {
+			t.Errorf("%d bytes became %d others", len(before), len(after))
+		}
+	})
+}
+
+// copyOf is a Writer with all of f.
+func copyOf(t testing.TB, f *File) *Writer {
+	t.Helper()
+	w := NewWriter()
+	for _, key := range f.Keys() {
+		v, _ := f.Value(key)
+		if err := w.Set(key, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tensor := range f.Tensors() {
+		if err := w.Add(tensor.Info()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+// checkSame compares what two files say, wherever their data lies.
+func checkSame(t testing.TB, a, b *File) {
+	t.Helper()
+	if diff := cmp.Diff(a.Keys(), b.Keys()); diff != "" {
+		t.Errorf("keys: %s", diff)
+	}
+	for _, key := range a.Keys() {
+		x, _ := a.Value(key)
+		y, _ := b.Value(key)
+		if x.Type() != y.Type() || x.Elem() != y.Elem() || x.Len() != y.Len() || !bytes.Equal(x.raw, y.raw) {
+			t.Errorf("key %q: %v became %v", key, x, y)
+		}
+	}
+	if diff := cmp.Diff(placeless(a), placeless(b), cmp.Comparer(bytes.Equal)); diff != "" {
+		t.Errorf("tensors: %s", diff)
+	}
+}
+
+// placeless is f's tensors without their offsets.
+func placeless(f *File) []Tensor {
+	tensors := f.Tensors()
+	for i := range tensors {
+		tensors[i].Offset = 0
+	}
+	return tensors
+}

@@ -1,0 +1,235 @@
+package gguf
+
+import (
+	"bufio"
+	"io"
+	"math"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// TensorInfo describes a tensor to be written.
+type TensorInfo struct {
+	Name   string
+	Format quant.Format
+	Dims   []int // as in Tensor
+	// Write writes the data: exactly the bytes of the shape, in as many pieces as
+	// it likes. It is called once for each time that the file is written.
+	Write func(io.Writer) error
+}
+
+// Writer collects metadata and tensors and writes them as a version 3 file. It
+// refuses what Open and Parse refuse, with the same errors. The bytes depend only
+// on what was set and added, and in which order.
+type Writer struct {
+	keys    []string
+	values  map[string]Value
+	tensors []TensorInfo
+	sizes   []int64 // of the tensors' data
+	names   map[string]struct{}
+	total   int64 // of the sizes, each with the most padding it can get
+}
+
+// headRoom is kept free of tensor data, so that no sum of sizes overflows: more
+// than a header, which is built in memory, can have.
+const headRoom = 1 << 48
+
+// NewWriter returns an empty Writer.
+func NewWriter() *Writer {
+	return &Writer{values: map[string]Value{}, names: map[string]struct{}{}}
+}
+
+// Set gives a key its value: a bool, an integer or float of a fixed width, a
+// string, a slice of one of these, or a Value of another file. Named types are
+// stored as what they are made of. A key that is set again keeps its place.
+//
+// A plain int or uint is an ErrType: readers expect certain widths (most often
+// uint32), so the caller has to choose.
+func (w *Writer) Set(key string, value any) error {
+	if err := w.set(key, value); err != nil {
+		return inFile("", inKey(key, err))
+	}
+	return nil
+}
+
+func (w *Writer) set(key string, value any) error {
+	if err := checkKey(len(key)); err != nil {
+		return err
+	}
+	if !utf8.ValidString(key) {
+		return refuse(ErrUTF8, "the key is not valid UTF-8")
+	}
+	v, err := encode(value)
+	if err != nil {
+		return err
+	}
+	if err := checkKnown(key, v); err != nil {
+		return err
+	}
+	if _, again := w.values[key]; !again {
+		if err := checkCounts(len(w.keys)+1, 0); err != nil {
+			return err
+		}
+		w.keys = append(w.keys, key)
+	}
+	w.values[key] = v
+	return nil
+}
+
+// Add appends a tensor. It is written when the file is.
+func (w *Writer) Add(t TensorInfo) error {
+	if t.Write == nil {
+		panic("gguf: Writer.Add without TensorInfo.Write")
+	}
+	if err := w.add(t); err != nil {
+		return inFile("", inTensor(t.Name, err))
+	}
+	return nil
+}
+
+func (w *Writer) add(t TensorInfo) error {
+	if err := checkName(len(t.Name)); err != nil {
+		return err
+	}
+	if !utf8.ValidString(t.Name) {
+		return refuse(ErrUTF8, "the name is not valid UTF-8")
+	}
+	if _, twice := w.names[t.Name]; twice {
+		return refuse(ErrDuplicate, "the tensor is there twice")
+	}
+	if err := checkCounts(0, len(w.tensors)+1); err != nil {
+		return err
+	}
+	size, err := sizeOf(t.Format, t.Dims)
+	if err != nil {
+		return err
+	}
+	if size > math.MaxInt64-maxAlignment-headRoom-w.total {
+		return refuse(ErrOverflow, "%d bytes after %d are too many for a file", size, w.total)
+	}
+	t.Dims = slices.Clone(t.Dims)
+	w.names[t.Name] = struct{}{}
+	w.tensors, w.sizes = append(w.tensors, t), append(w.sizes, size)
+	w.total += size + maxAlignment
+	return nil
+}
+
+func (w *Writer) alignment() int64 {
+	v, ok := w.values[KeyAlignment]
+	if !ok {
+		return defaultAlignment
+	}
+	n, _ := v.Uint() // Set checked it
+	return int64(n)
+}
+
+// head is everything before the data, padded if there is data.
+func (w *Writer) head() []byte {
+	b := []byte(magic)
+	b = le.AppendUint32(b, maxVersion)
+	b = le.AppendUint64(b, uint64(len(w.tensors)))
+	b = le.AppendUint64(b, uint64(len(w.keys)))
+	for _, key := range w.keys {
+		b = appendString(b, key)
+		b = w.values[key].append(b)
+	}
+	align := w.alignment()
+	offset := int64(0)
+	for i, t := range w.tensors {
+		b = appendString(b, t.Name)
+		b = le.AppendUint32(b, uint32(len(t.Dims)))
+		for _, d := range t.Dims {
+			b = le.AppendUint64(b, uint64(d))
+		}
+		b = le.AppendUint32(b, uint32(t.Format))
+		b = le.AppendUint64(b, uint64(offset))
+		offset += alignUp(w.sizes[i], align)
+	}
+	if len(w.tensors) > 0 {
+		b = append(b, make([]byte, alignUp(int64(len(b)), align)-int64(len(b)))...)
+	}
+	return b
+}
+
+// Size is the number of bytes that WriteTo will write.
+func (w *Writer) Size() int64 {
+	n := int64(len(w.head()))
+	for _, size := range w.sizes {
+		n += alignUp(size, w.alignment())
+	}
+	return n
+}
+
+// WriteTo writes the file to dst and returns the number of bytes written, like
+// io.WriterTo. The error is ErrSize when a tensor's data is not of the size of its
+// shape, else the tensor's or dst's own.
+func (w *Writer) WriteTo(dst io.Writer) (int64, error) {
+	n, err := w.writeTo(dst)
+	if err != nil {
+		return n, inFile("", err)
+	}
+	return n, nil
+}
+
+func (w *Writer) writeTo(dst io.Writer) (int64, error) {
+	count := &counter{w: dst}
+	out := bufio.NewWriterSize(count, 1<<18)
+	_, err := out.Write(w.head())
+	for i := 0; err == nil && i < len(w.tensors); i++ {
+		err = w.writeTensor(out, i)
+	}
+	if err == nil {
+		err = out.Flush()
+	}
+	return count.n, err
+}
+
+// writeTensor writes the i-th tensor's data and the padding after it. Other
+// readers want the last tensor padded too.
+func (w *Writer) writeTensor(out *bufio.Writer, i int) error {
+	t, size := w.tensors[i], w.sizes[i]
+	exact := &exactWriter{w: out, left: size}
+	if err := t.Write(exact); err != nil {
+		return inTensor(t.Name, err)
+	}
+	if exact.over != nil {
+		return inTensor(t.Name, exact.over)
+	}
+	if exact.left > 0 {
+		return inTensor(t.Name, refuse(ErrSize, "%d bytes were written, and the shape takes %d", size-exact.left, size))
+	}
+	_, err := out.Write(make([]byte, alignUp(size, w.alignment())-size))
+	return err
+}
+
+// counter counts the bytes that reach w.
+type counter struct {
+	w io.Writer
+	n int64
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// exactWriter lets no more than left bytes through and remembers the attempt, in
+// case its user drops the error.
+type exactWriter struct {
+	w    io.Writer
+	left int64
+	over error
+}
+
+func (e *exactWriter) Write(p []byte) (int, error) {
+	if int64(len(p)) > e.left {
+		e.over = refuse(ErrSize, "more bytes are written than the shape takes")
+		return 0, e.over
+	}
+	n, err := e.w.Write(p)
+	e.left -= int64(n)
+	return n, err
+}
