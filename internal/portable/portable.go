@@ -1,0 +1,128 @@
+// Package portable has the elementary functions of the transformer in float64,
+// with the same bits on every machine.
+//
+// The standard library's Exp is assembly on some architectures (and takes another
+// path on processors with FMA), and its portable code may be fused on arm64, so
+// its last bit depends on where it runs. Golden logits must not. Here every
+// product is rounded explicitly, which forbids fusing, and only IEEE operations
+// are used. Errors stay within 2 ulp (Tanh: 6) on the domains stated.
+package portable
+
+import "math"
+
+const (
+	ln2Hi   = 6.93147180369123816490e-01 // ln 2 with 33 significant bits
+	ln2Lo   = 1.90821492927058770002e-10 // ln 2 - ln2Hi
+	expMax  = 709.782712893384           // above: +Inf
+	expMin  = -745.1332191019412         // below: 0
+	halfLn2 = math.Ln2 / 2
+)
+
+// Exp is e^x.
+func Exp(x float64) float64 {
+	switch {
+	case math.IsNaN(x):
+		return x
+	case x > expMax:
+		return math.Inf(1)
+	case x < expMin:
+		return 0
+	}
+	// e^x = 2^k · e^r with |r| ≤ ln2/2.
+	k := math.Floor(float64(x*math.Log2E) + 0.5)
+	r := x - float64(k*ln2Hi) - float64(k*ln2Lo)
+	return math.Ldexp(1+expm1(r), int(k))
+}
+
+// expm1 is e^r − 1 for |r| ≤ ln2/2, by Taylor's series to r¹⁴.
+func expm1(r float64) float64 {
+	s := 0.0
+	for n := 14; n >= 2; n-- {
+		s = float64((s+1)*r) / float64(n)
+	}
+	return float64((s + 1) * r)
+}
+
+// Log is the natural logarithm of x > 0, x finite.
+func Log(x float64) float64 {
+	m, e := math.Frexp(x)
+	if m < math.Sqrt2/2 {
+		m, e = m*2, e-1
+	}
+	// ln m = 2·artanh(f), f = (m−1)/(m+1), |f| < 0.172.
+	f := (m - 1) / (m + 1)
+	f2 := float64(f * f)
+	s := 0.0
+	for n := 23; n >= 3; n -= 2 {
+		s = float64((s + 1/float64(n)) * f2)
+	}
+	k := float64(e)
+	return float64(k*ln2Hi) + (float64(2*f) + (float64(2*f*s) + float64(k*ln2Lo)))
+}
+
+// Pow is base^y for base > 0.
+func Pow(base, y float64) float64 { return Exp(float64(y * Log(base))) }
+
+// Tanh is the hyperbolic tangent.
+func Tanh(x float64) float64 {
+	a := math.Abs(x)
+	var t float64
+	switch {
+	case a > 22: // 1 to the last bit; NaN goes on below
+		t = 1
+	case 2*a <= halfLn2: // no cancellation near 0
+		e := expm1(2 * a)
+		t = e / (e + 2)
+	default:
+		t = 1 - 2/(Exp(2*a)+1)
+	}
+	return math.Copysign(t, x)
+}
+
+// π/2 in three parts of 33 bits and a tail, so that k·part is exact for k < 2²⁰.
+const (
+	pio2a = 1.57079632673412561417e+00
+	pio2b = 6.07710050630396597660e-11
+	pio2c = 2.02226624871116645580e-21
+	pio2t = 8.47842766036889956997e-32
+)
+
+// SinCos is the sine and cosine of x radians, for |x| ≤ 2²⁰·π/2.
+func SinCos(x float64) (sin, cos float64) {
+	k := math.Floor(float64(x*(2/math.Pi)) + 0.5)
+	r := x - float64(k*pio2a)
+	r -= float64(k * pio2b)
+	r -= float64(k * pio2c)
+	r -= float64(k * pio2t)
+	s, c := sinTaylor(r), cosTaylor(r)
+	switch int64(k) & 3 {
+	case 0:
+		return s, c
+	case 1:
+		return c, -s
+	case 2:
+		return -s, -c
+	default:
+		return -c, s
+	}
+}
+
+// sinTaylor is sin r for |r| ≤ π/4, to r¹⁹.
+func sinTaylor(r float64) float64 {
+	r2 := float64(r * r)
+	s := 0.0
+	for n := 18; n >= 2; n -= 2 {
+		s = float64((1-s)*r2) / float64(n*(n+1))
+	}
+	return r - float64(r*s)
+}
+
+// cosTaylor is cos r for |r| ≤ π/4, to r²⁰.
+func cosTaylor(r float64) float64 {
+	r2 := float64(r * r)
+	s := 0.0
+	for n := 19; n >= 1; n -= 2 {
+		s = float64((1-s)*r2) / float64(n*(n+1))
+	}
+	return 1 - s
+}
