@@ -1,0 +1,168 @@
+// Package tiny makes complete GGUF models of a few thousand random weights, one
+// of each architecture, and lets a test spoil them. It is for tests only.
+package tiny
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/lockstep-go/lockstep/model/gguf"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// Sizes of every model made here.
+const (
+	Layers  = 2
+	Hidden  = 32
+	Heads   = 4
+	HeadDim = 8
+	FFN     = 48
+	Context = 96
+	Experts = 4
+	Used    = 2
+)
+
+// Model is a model file under construction.
+type Model struct {
+	Arch    string
+	seed    uint64
+	keys    []string
+	values  map[string]any
+	tensors []tensor
+}
+
+type tensor struct {
+	name   string
+	format quant.Format
+	dims   []int
+}
+
+// New returns a model of an architecture without a vocabulary. The same seed
+// gives the same weights on every machine. It panics on an unknown architecture.
+func New(arch string, seed uint64) *Model {
+	s, ok := shapes[arch]
+	if !ok {
+		panic(fmt.Sprintf("tiny: no architecture %q", arch))
+	}
+	m := &Model{Arch: arch, seed: seed, values: map[string]any{}}
+	m.Set("general.architecture", arch)
+	m.Set("general.name", "tiny")
+	m.Set("tokenizer.ggml.model", "no_vocab")
+	s.describe(m)
+	s.fill(m)
+	return m
+}
+
+// Set gives a key a value, as gguf.Writer.Set takes it. A key that begins with a
+// dot belongs to the architecture.
+func (m *Model) Set(key string, value any) {
+	key = m.full(key)
+	if _, ok := m.values[key]; !ok {
+		m.keys = append(m.keys, key)
+	}
+	m.values[key] = value
+}
+
+// Delete takes a key out.
+func (m *Model) Delete(key string) {
+	key = m.full(key)
+	delete(m.values, key)
+	m.keys = slices.DeleteFunc(m.keys, func(k string) bool { return k == key })
+}
+
+func (m *Model) full(key string) string {
+	if strings.HasPrefix(key, ".") {
+		return m.Arch + key
+	}
+	return key
+}
+
+// Add appends a tensor of random float32 weights; dims as in gguf.Tensor.
+func (m *Model) Add(name string, dims ...int) {
+	m.tensors = append(m.tensors, tensor{name: name, format: quant.F32, dims: dims})
+}
+
+// Drop takes a tensor out. It panics when there is none of that name.
+func (m *Model) Drop(name string) {
+	i := m.find(name)
+	m.tensors = slices.Delete(m.tensors, i, i+1)
+}
+
+// Reshape gives a tensor other dimensions.
+func (m *Model) Reshape(name string, dims ...int) { m.tensors[m.find(name)].dims = dims }
+
+// Reformat stores a tensor in another format, all its bytes 0 unless it is F32.
+func (m *Model) Reformat(name string, f quant.Format) { m.tensors[m.find(name)].format = f }
+
+func (m *Model) find(name string) int {
+	i := slices.IndexFunc(m.tensors, func(t tensor) bool { return t.name == name })
+	if i < 0 {
+		panic(fmt.Sprintf("tiny: no tensor %q in %s", name, m.Arch))
+	}
+	return i
+}
+
+// Bytes is the file. It panics when the file cannot be written as GGUF at all.
+func (m *Model) Bytes() []byte {
+	w := gguf.NewWriter()
+	for _, k := range m.keys {
+		must(w.Set(k, m.values[k]))
+	}
+	for i, t := range m.tensors {
+		must(w.Add(gguf.TensorInfo{Name: t.name, Format: t.format, Dims: t.dims, Write: func(dst io.Writer) error {
+			_, err := dst.Write(t.data(rand.NewPCG(m.seed, uint64(i))))
+			return err
+		}}))
+	}
+	var buf bytes.Buffer
+	_, err := w.WriteTo(&buf)
+	must(err)
+	return buf.Bytes()
+}
+
+// File is the file, parsed.
+func (m *Model) File() *gguf.File {
+	f, err := gguf.Parse(m.Bytes())
+	must(err)
+	return f
+}
+
+func must(err error) {
+	if err != nil {
+		panic("tiny: " + err.Error())
+	}
+}
+
+// data is a tensor's weights, of a size that keeps activations near 1.
+func (t tensor) data(random *rand.PCG) []byte {
+	n := 1
+	for _, d := range t.dims {
+		n *= d
+	}
+	if t.format != quant.F32 {
+		return make([]byte, n/t.format.BlockLen()*t.format.BlockBytes())
+	}
+	middle, spread := 0.0, math.Sqrt(3/float64(t.dims[0]))
+	switch {
+	case strings.Contains(t.name, "norm.weight"):
+		middle, spread = 1, 0.2
+	case strings.HasPrefix(t.name, "rope_f"):
+		middle, spread = 2, 1
+	case strings.HasSuffix(t.name, ".bias"):
+		spread = 0.2
+	case strings.HasSuffix(t.name, "embd.weight"):
+		spread = 1
+	}
+	b := make([]byte, 0, 4*n)
+	for range n {
+		u := float64(random.Uint64()>>11)/(1<<52) - 1 // in [-1, 1)
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(middle+float64(spread*u))))
+	}
+	return b
+}

@@ -1,0 +1,63 @@
+package tiny
+
+import (
+	"maps"
+	"slices"
+)
+
+const bytesInVocab = 256
+
+// merges of the vocabulary, each making a token after the bytes.
+var merges = [...][2]string{{"t", "h"}, {"th", "e"}, {"Ġ", "the"}, {"i", "n"}, {"e", "r"}, {"a", "n"}}
+
+// Begin and End are the ids of the vocabulary's BOS and EOS tokens.
+const (
+	Begin = Vocab - 2
+	End   = Vocab - 1
+)
+
+// AddVocab gives a model a vocabulary of byte-level BPE: token b is the byte b for
+// the 256 bytes, then come the merges, a BOS token that prompts begin with when
+// addBOS is set, and an EOS token.
+func (m *Model) AddVocab(addBOS bool) {
+	var tokens []string
+	for b := range bytesInVocab {
+		tokens = append(tokens, string(byteRune(byte(b))))
+	}
+	var pairs []string
+	for _, p := range merges {
+		tokens = append(tokens, p[0]+p[1])
+		pairs = append(pairs, p[0]+" "+p[1])
+	}
+	tokens = append(tokens, "<|begin|>", "<|end|>")
+	const normal, control = 1, 3
+	types := slices.Repeat([]int32{normal}, len(tokens))
+	types[Begin], types[End] = control, control
+
+	m.Set("tokenizer.ggml.model", "gpt2")
+	m.Set("tokenizer.ggml.pre", "gpt-2")
+	m.Set("tokenizer.ggml.tokens", tokens)
+	m.Set("tokenizer.ggml.token_type", types)
+	m.Set("tokenizer.ggml.merges", pairs)
+	m.Set("tokenizer.ggml.bos_token_id", uint32(Begin))
+	m.Set("tokenizer.ggml.eos_token_id", uint32(End))
+	m.Set("tokenizer.ggml.add_bos_token", addBOS)
+}
+
+// byteRune is how byte-level BPE writes a byte (github.com/openai/gpt-2,
+// encoder.py): as itself where that can be seen, the others from U+0100 on.
+func byteRune(b byte) rune {
+	seen := func(b byte) bool { return b >= '!' && b <= '~' || b >= 0xA1 && b <= 0xAC || b >= 0xAE }
+	if seen(b) {
+		return rune(b)
+	}
+	n := rune(0)
+	for c := range b {
+		if !seen(c) {
+			n++
+		}
+	}
+	return 0x100 + n
+}
+
+func sortedKeys(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,91 @@
+package model
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lockstep-go/lockstep/internal/tiny"
+	"github.com/lockstep-go/lockstep/model/tokenizer"
+)
+
+// badVocabularies lists vocabularies that must be refused.
+var badVocabularies = []struct {
+	name, reason string
+	change       change
+	sentinel     error
+}{
+	{"unknown model", "no such algorithm", set("tokenizer.ggml.model", "wordpiece"), tokenizer.ErrUnknownModel},
+	{"unknown pre-tokeniser", "no such split", set("tokenizer.ggml.pre", "nobody"), tokenizer.ErrUnknownPre},
+	{"no tokens", "an empty list", set(tokensKey, []string{}), tokenizer.ErrEmptyVocab},
+	{"fewer types", "one a token", set(typesKey, []int32{1, 1}), tokenizer.ErrLengths},
+	{"more scores", "one a token", set("tokenizer.ggml.scores", make([]float32, tiny.Vocab+1)), tokenizer.ErrLengths},
+	{"unknown type", "no such type", set(typesKey, make([]int32, tiny.Vocab)), tokenizer.ErrTokenType},
+	{"type beyond 32 bits", "must not wrap", set(typesKey, []int64{1 << 32}), ErrBadKey},
+	{"negative type", "no such type", set(typesKey, []int32{-1}), ErrBadKey},
+	{"BOS beyond", "an id", set("tokenizer.ggml.bos_token_id", uint32(tiny.Vocab)), tokenizer.ErrTokenID},
+	{"EOS beyond", "an id", set("tokenizer.ggml.eos_token_id", uint32(1e6)), tokenizer.ErrTokenID},
+	{"UNK beyond 31 bits", "an id", set("tokenizer.ggml.unknown_token_id", uint32(math.MaxUint32)), ErrBadKey},
+	{"negative PAD", "an id", set("tokenizer.ggml.padding_token_id", int32(-1)), ErrBadKey},
+	{"merge of unknown tokens", "nothing to merge", set("tokenizer.ggml.merges", []string{"qq zz"}), tokenizer.ErrMerge},
+	{"merge of one", "no pair", set("tokenizer.ggml.merges", []string{"ab"}), tokenizer.ErrMerge},
+	{"embedding larger", "tokens without a text", both(del(".vocab_size"), reshape(embedding, 32, tiny.Vocab+1)), ErrTensorShape},
+	{"embedding smaller", "tokens without a row", both(del(".vocab_size"), reshape(embedding, 32, tiny.Vocab-1)), ErrTensorShape},
+}
+
+func TestBadVocabularies(t *testing.T) {
+	for _, tt := range badVocabularies {
+		t.Run(tt.name, func(t *testing.T) {
+			spec := tiny.New("qwen2", 1) // tied: the embedding alone gives the rows
+			spec.AddVocab(true)
+			tt.change(spec)
+			refused(t, spec, tt.reason, tt.sentinel, "")
+		})
+	}
+}
+
+// sentencePiece gives a model a SentencePiece vocabulary that states no special
+// tokens: unknown, BOS and EOS, the bytes, and some letters.
+func sentencePiece(m *tiny.Model) (tokens []string, types []int32) {
+	tokens, types = []string{"<unk>", "<s>", "</s>"}, []int32{2, 3, 3}
+	for b := range 256 {
+		tokens, types = append(tokens, fmt.Sprintf("<0x%02X>", b)), append(types, 6)
+	}
+	for r := 'a'; len(tokens) < tiny.Vocab; r++ {
+		tokens, types = append(tokens, string(r)), append(types, 1)
+	}
+	m.Set("tokenizer.ggml.model", "llama")
+	m.Set(tokensKey, tokens)
+	m.Set(typesKey, types)
+	m.Set("tokenizer.ggml.scores", make([]float32, tiny.Vocab))
+	return tokens, types
+}
+
+func TestSentencePieceDefaults(t *testing.T) {
+	spec := tiny.New("llama", 1)
+	sentencePiece(spec)
+	m, err := Load(spec.File())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// BOS, the space before the text (U+2581, byte by byte), the letter.
+	const byte0, a = 3, 3 + 256
+	want := []int{1, byte0 + 0xE2, byte0 + 0x96, byte0 + 0x81, a}
+	if diff := cmp.Diff(want, m.Tokenizer.Prompt("a", false)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if !m.Tokenizer.Stops(2) {
+		t.Error("</s> does not stop")
+	}
+}
+
+// A SentencePiece vocabulary has byte tokens, which must be bytes.
+func TestBadByteToken(t *testing.T) {
+	spec := tiny.New("llama", 1)
+	tokens, _ := sentencePiece(spec)
+	tokens[5] = "<0xZZ>"
+	spec.Set(tokensKey, tokens)
+	refused(t, spec, "no byte", tokenizer.ErrByteToken, "")
+}

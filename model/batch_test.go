@@ -1,0 +1,157 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/lockstep-go/lockstep/internal/tiny"
+)
+
+func TestBatchEqualsAlone(t *testing.T) {
+	prompts := []string{"a", "the end", "in the another", "x", "a", "éé", "then", "in"}
+	for name, p := range map[string]Params{
+		"greedy": {MaxTokens: 12},
+		"drawn":  {MaxTokens: 12, Temperature: 1, TopP: 0.9, Seed: 4, Stop: []string{"a"}},
+	} {
+		for _, o := range []Options{{Parallel: 1}, {Parallel: 3}, {Parallel: 99, PrefixBytes: 1 << 20}, {}} {
+			t.Run(fmt.Sprintf("%s/%+v", name, o), func(t *testing.T) {
+				e := newFake(t)
+				g, err := NewGenerator(e, o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := g.GenerateBatch(t.Context(), prompts, p)
+				for i, prompt := range prompts {
+					alone := collect(Generate(t.Context(), e, prompt, p))
+					want := Result{Text: alone.Text}
+					for _, id := range alone.IDs {
+						if id != NoToken {
+							want.Tokens = append(want.Tokens, id)
+						}
+					}
+					if diff := cmp.Diff(want, got[i], cmpopts.IgnoreFields(Result{}, "Stats")); diff != "" {
+						t.Errorf("%q (-alone +batch):\n%s", prompt, diff)
+					}
+					if got[i].Stats.GeneratedTokens == 0 {
+						t.Errorf("%q: no stats", prompt)
+					}
+				}
+				e.idle(t)
+			})
+		}
+	}
+}
+
+func TestBatchEdges(t *testing.T) {
+	e := newFake(t)
+	if got := GenerateBatch(t.Context(), e, nil, Params{MaxTokens: 2}); got == nil || len(got) != 0 {
+		t.Errorf("no prompts gave %v", got)
+	}
+	g, err := NewGenerator(e, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := g.GenerateBatchTokens(t.Context(), [][]int{{1}, {}, {2, tiny.Vocab}, make([]int, 99), {3}}, Params{MaxTokens: 2})
+	for i, want := range []error{nil, ErrEmptyPrompt, ErrBadToken, ErrContextLimit, nil} {
+		if !errors.Is(got[i].Err, want) {
+			t.Errorf("prompt %d: error %v, want %v", i, got[i].Err, want)
+		}
+		if n := len(got[i].Tokens); (want == nil) != (n == 2) {
+			t.Errorf("prompt %d: %d tokens", i, n)
+		}
+	}
+	for _, r := range g.GenerateBatch(t.Context(), []string{"a", "b"}, Params{MaxTokens: 2, TopP: 7}) {
+		if !errors.Is(r.Err, ErrBadParams) {
+			t.Errorf("bad parameters gave %v", r.Err)
+		}
+	}
+	e.idle(t)
+}
+
+// No more sessions than allowed may be open at once.
+func TestBatchIsBounded(t *testing.T) {
+	e := newFake(t)
+	e.before = func(op string, _ []int) error {
+		if op != "forward" {
+			return nil
+		}
+		time.Sleep(time.Millisecond) // lets the others begin
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.open > 3 {
+			return fmt.Errorf("%d sessions at once", e.open)
+		}
+		return nil
+	}
+	g, err := NewGenerator(e, Options{Parallel: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range g.GenerateBatch(t.Context(), make([]string, 40), Params{MaxTokens: 3}) {
+		if r.Err != nil {
+			t.Errorf("prompt %d: %v", i, r.Err)
+		}
+	}
+}
+
+func TestBatchCancel(t *testing.T) {
+	e := newFake(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var once sync.Once
+	e.before = func(op string, tokens []int) error {
+		if op == "forward" && len(tokens) == 1 && tokens[0] != tiny.Begin {
+			once.Do(cancel)
+		}
+		return nil
+	}
+	g, err := NewGenerator(e, Options{Parallel: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range g.GenerateBatch(ctx, make([]string, 20), Params{MaxTokens: 50, IgnoreEOS: true}) {
+		if r.Err != context.Canceled {
+			t.Errorf("prompt %d: %d tokens, error %v", i, len(r.Tokens), r.Err)
+		}
+	}
+	e.idle(t)
+}
+
+// 500 calls from many goroutines, through one prefix cache, give what each gives
+// alone.
+func TestManyGoroutines(t *testing.T) {
+	const calls, kinds = 500, 20
+	e := newFake(t)
+	prompt := func(kind int) []int { return []int{1, kind % 3, kind} }
+	params := func(kind int) Params {
+		return Params{MaxTokens: 1 + kind%5, Temperature: float64(kind % 2), Seed: uint64(kind)}
+	}
+	var want [kinds]collected
+	for k := range kinds {
+		want[k] = collect(GenerateTokens(t.Context(), e, prompt(k), params(k)))
+	}
+	g, err := NewGenerator(e, Options{PrefixBytes: 8000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for i := range calls {
+		wg.Go(func() {
+			k := i % kinds
+			if diff := cmp.Diff(want[k], collect(g.GenerateTokens(t.Context(), prompt(k), params(k)))); diff != "" {
+				t.Errorf("call %d (-alone +together):\n%s", i, diff)
+			}
+		})
+	}
+	wg.Wait()
+	if s := g.PrefixStats(); s.Hits+s.Misses != calls || s.Evictions == 0 {
+		t.Errorf("counters %+v", s)
+	}
+	e.idle(t)
+}

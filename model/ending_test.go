@@ -1,0 +1,151 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/internal/tiny"
+)
+
+func TestBrokenLoop(t *testing.T) {
+	for n := 1; n <= 5; n++ {
+		e := newFake(t).speak(1, "abcdefgh")
+		var stats Stats
+		var got string
+		for tok, err := range GenerateTokens(t.Context(), e, []int{1}, Params{MaxTokens: 8, Stats: &stats}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got += tok.Text; len(got) == n {
+				break
+			}
+		}
+		if want := "abcdefgh"[:n]; got != want || len(e.forwards) != n || stats.Finish != FinishBreak {
+			t.Errorf("left after %d: %q with %d passes, finish %v", n, got, len(e.forwards), stats.Finish)
+		}
+		e.idle(t)
+	}
+}
+
+// Leaving the loop must not call the consumer again, which would panic: not with
+// the text that is held back, nor with an error on closing.
+func TestBrokenLoopIsFinal(t *testing.T) {
+	e := newFake(t).speak(1, "EN")
+	e.before = func(op string, _ []int) error {
+		if op == "close" {
+			return errors.New("broken")
+		}
+		return nil
+	}
+	for range GenerateTokens(t.Context(), e, []int{1}, Params{MaxTokens: 8, Stop: []string{"END"}}) {
+		break
+	}
+	e.idle(t)
+}
+
+// A generation can be cancelled before it begins and at every token, by the
+// consumer and while the engine computes, whether or not the engine looks.
+func TestCancel(t *testing.T) {
+	const says = "abcdefgh"
+	for _, blind := range []bool{false, true} {
+		for n := range 6 {
+			e := newFake(t).speak(1, says)
+			e.blind = blind
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			passes := 0
+			e.before = func(op string, _ []int) error {
+				if op == "forward" {
+					if passes++; passes == n+1 {
+						cancel()
+					}
+				}
+				return nil
+			}
+			got := collect(GenerateTokens(ctx, e, []int{1}, Params{MaxTokens: 8}))
+			if got.Err != context.Canceled || got.Text != says[:n] {
+				t.Errorf("blind %v, cancelled in pass %d: %q, error %v", blind, n+1, got.Text, got.Err)
+			}
+			e.idle(t)
+		}
+	}
+	for n := range 6 {
+		e := newFake(t).speak(1, says)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if n == 0 {
+			cancel()
+		}
+		var text string
+		var last error
+		for tok, err := range GenerateTokens(ctx, e, []int{1}, Params{MaxTokens: 8}) {
+			if text, last = text+tok.Text, err; len(text) == n {
+				cancel()
+			}
+		}
+		if last != context.Canceled || text != says[:n] || len(e.forwards) != n {
+			t.Errorf("cancelled after token %d: %q in %d passes, error %v", n, text, len(e.forwards), last)
+		}
+		e.idle(t)
+	}
+}
+
+// An engine's error ends the generation; what was generated stands, what was held
+// back comes out, and every session is closed.
+func TestEngineErrors(t *testing.T) {
+	broken := errors.New("broken")
+	tests := []struct {
+		name, reason string
+		op           string
+		at           int // which call of this kind fails, from 1
+		want         string
+	}{
+		{"no session", "nothing was computed", "open", 1, ""},
+		{"prefill", "no token", "forward", 1, ""},
+		{"first step", "the token from the prefill stands", "forward", 2, "a"},
+		{"while text is held back", "it was generated before the error", "forward", 4, "aEN"},
+		{"snapshot", "a prompt that cannot be kept", "snapshot", 1, ""},
+		{"close", "reported at the end", "close", 1, "aENd"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			e := newFake(t).speak(1, "aENd")
+			n := 0
+			e.before = func(op string, _ []int) error {
+				if op == tt.op {
+					if n++; n == tt.at {
+						return broken
+					}
+				}
+				return nil
+			}
+			g, err := NewGenerator(e, Options{PrefixBytes: 1 << 20})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := Params{MaxTokens: 9, Stop: []string{"END"}}
+			got := collect(g.GenerateTokens(t.Context(), []int{1}, p))
+			if !errors.Is(got.Err, broken) || got.Text != tt.want {
+				t.Errorf("%s: %q, error %v; want %q", tt.reason, got.Text, got.Err, tt.want)
+			}
+			e.idle(t)
+			// The next request works.
+			if got := collect(g.GenerateTokens(t.Context(), []int{1}, p)); got.Err != nil || got.Text != "aENd" {
+				t.Errorf("afterwards: %q, error %v", got.Text, got.Err)
+			}
+			e.idle(t)
+		})
+	}
+}
+
+func TestUntilContextFull(t *testing.T) {
+	e := newFake(t)
+	e.choose = func([]int) int { return 'x' }
+	for _, n := range []int{1, tiny.Context - 1, tiny.Context} {
+		got := collect(GenerateTokens(t.Context(), e, make([]int, n), Params{MaxTokens: -1}))
+		if got.Err != nil || len(got.IDs) != tiny.Context-n {
+			t.Errorf("after %d positions: %d tokens, error %v", n, len(got.IDs), got.Err)
+		}
+	}
+}

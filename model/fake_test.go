@@ -1,0 +1,228 @@
+package model
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/internal/tiny"
+)
+
+// fakeEngine computes logits that depend on the whole history: a session that has
+// forgotten, repeated or invented one token shows. It records what it is asked.
+type fakeEngine struct {
+	model *Model
+	// choose, when set, is the token that gets by far the largest logit.
+	choose func(history []int) int
+	// before, when set, runs ahead of each operation; its error is the operation's.
+	before func(op string, tokens []int) error
+	blind  bool // does not look at contexts
+
+	mu       sync.Mutex
+	open     int        // sessions now
+	opened   int        // sessions ever
+	caps     []int      // capacities asked for
+	forwards []fakeCall // every Forward that was computed
+}
+
+type fakeCall struct {
+	Len    int // positions before
+	Tokens []int
+	Want   Want
+}
+
+// newFake returns an engine on a tiny llama with a vocabulary.
+func newFake(t testing.TB) *fakeEngine {
+	t.Helper()
+	spec := tiny.New("llama", 1)
+	spec.AddVocab(true)
+	m, err := Load(spec.File())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &fakeEngine{model: m}
+}
+
+// without takes the vocabulary away.
+func (e *fakeEngine) without() *fakeEngine {
+	m := *e.model
+	m.Tokenizer = nil
+	e.model = &m
+	return e
+}
+
+// speak makes the engine answer a prompt of n tokens with these bytes, then EOS.
+func (e *fakeEngine) speak(n int, text string) *fakeEngine {
+	e.choose = func(history []int) int {
+		if i := len(history) - n; i < len(text) {
+			return int(text[i])
+		}
+		return tiny.End
+	}
+	return e
+}
+
+func (e *fakeEngine) Model() *Model { return e.model }
+func (e *fakeEngine) Close() error  { return nil }
+
+func (e *fakeEngine) hook(op string, tokens []int) error {
+	if e.before == nil {
+		return nil
+	}
+	return e.before(op, tokens)
+}
+
+func (e *fakeEngine) NewSession(capacity int) (Session, error) {
+	if err := e.hook("open", nil); err != nil {
+		return nil, err
+	}
+	if limit := e.model.Config.Context; capacity > limit {
+		return nil, &ContextError{Need: capacity, Limit: limit}
+	} else if capacity == 0 {
+		capacity = limit
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.open++
+	e.opened++
+	e.caps = append(e.caps, capacity)
+	return &fakeSession{eng: e, capacity: capacity}, nil
+}
+
+type fakeSession struct {
+	eng      *fakeEngine
+	capacity int
+	history  []int
+	closed   bool
+}
+
+func (s *fakeSession) Len() int { return len(s.history) }
+func (s *fakeSession) Cap() int { return s.capacity }
+
+func (s *fakeSession) Forward(ctx context.Context, tokens []int, want Want) (Output, error) {
+	if s.closed {
+		return Output{}, ErrClosed
+	}
+	if err := CheckTokens(tokens, s.eng.model.Config.Vocab); err != nil {
+		return Output{}, err
+	}
+	if n := len(s.history) + len(tokens); n > s.capacity {
+		return Output{}, &ContextError{Need: n, Limit: s.capacity}
+	}
+	if err := s.eng.hook("forward", tokens); err != nil {
+		return Output{}, err
+	}
+	if err := ctx.Err(); err != nil && !s.eng.blind {
+		return Output{}, err
+	}
+	s.eng.mu.Lock()
+	s.eng.forwards = append(s.eng.forwards, fakeCall{len(s.history), slices.Clone(tokens), want})
+	s.eng.mu.Unlock()
+	s.history = append(s.history, tokens...)
+	logits := s.eng.logits(s.history)
+	out := Output{Greedy: Argmax(logits)}
+	if want == WantLast {
+		out.Logits = logits
+	}
+	return out, nil
+}
+
+// logits are random numbers seeded by the history.
+func (e *fakeEngine) logits(history []int) []float32 {
+	h := fnv.New64a()
+	for _, id := range history {
+		h.Write(binary.LittleEndian.AppendUint32(nil, uint32(id)))
+	}
+	random := rand.New(rand.NewPCG(h.Sum64(), 7))
+	logits := make([]float32, e.model.Config.Vocab)
+	for i := range logits {
+		logits[i] = 8*random.Float32() - 4
+	}
+	if e.choose != nil {
+		logits[e.choose(history)] = 100
+	}
+	return logits
+}
+
+func (s *fakeSession) Truncate(n int) error {
+	if n < 0 || n > len(s.history) {
+		return errors.New("fake: truncate out of range")
+	}
+	s.history = s.history[:n]
+	return nil
+}
+
+func (s *fakeSession) Snapshot(n int) (Snapshot, error) {
+	if err := s.eng.hook("snapshot", nil); err != nil {
+		return nil, err
+	}
+	return fakeSnapshot{s.eng, slices.Clone(s.history[:n])}, nil
+}
+
+func (s *fakeSession) Restore(snap Snapshot, n int) error {
+	if err := s.eng.hook("restore", nil); err != nil {
+		return err
+	}
+	f := snap.(fakeSnapshot)
+	if f.eng != s.eng || n > len(f.history) || n > s.capacity {
+		return errors.New("fake: snapshot does not fit")
+	}
+	s.history = slices.Clone(f.history[:n])
+	return nil
+}
+
+func (s *fakeSession) Close() error {
+	s.eng.mu.Lock()
+	defer s.eng.mu.Unlock()
+	if !s.closed {
+		s.eng.open--
+	}
+	s.closed = true
+	return s.eng.hook("close", nil)
+}
+
+// fakeSnapshot holds 100 bytes a position.
+type fakeSnapshot struct {
+	eng     *fakeEngine
+	history []int
+}
+
+func (f fakeSnapshot) Len() int     { return len(f.history) }
+func (f fakeSnapshot) Bytes() int64 { return int64(100 * len(f.history)) }
+
+// idle fails the test unless every session was closed.
+func (e *fakeEngine) idle(t *testing.T) {
+	t.Helper()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.open != 0 {
+		t.Errorf("%d of %d sessions are still open", e.open, e.opened)
+	}
+}
+
+// collected is all that a generation gave.
+type collected struct {
+	IDs   []int // NoToken included
+	Texts []string
+	Text  string
+	Err   error
+}
+
+func collect(seq func(func(Token, error) bool)) collected {
+	var c collected
+	for t, err := range seq {
+		if err != nil {
+			c.Err = err
+			continue // a second error, or a token after it, would show
+		}
+		c.IDs = append(c.IDs, t.ID)
+		c.Texts = append(c.Texts, t.Text)
+		c.Text += t.Text
+	}
+	return c
+}

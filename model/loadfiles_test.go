@@ -1,0 +1,82 @@
+package model
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/internal/tiny"
+	"github.com/lockstep-go/lockstep/model/gguf"
+)
+
+// Every file of the oracle must load.
+func TestLoadOracle(t *testing.T) {
+	files, err := filepath.Glob("../../shared/oracle/*/*.gguf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Skip("../shared/oracle is not beside this checkout")
+	}
+	for _, path := range files {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			m, err := Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.Tokenizer != nil {
+				t.Error("a vocabulary out of nowhere")
+			}
+			checkShapes(t, m)
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestLoadTokenizerOfFiles(t *testing.T) {
+	tests := []struct {
+		file   string
+		addBOS bool
+	}{{"llama-bpe", true}, {"llama-spm", true}, {"gpt-2", false}}
+	for _, tt := range tests {
+		t.Run(tt.file, func(t *testing.T) {
+			f, err := gguf.Open("../../shared/vocab/" + tt.file + ".gguf")
+			if errors.Is(err, os.ErrNotExist) {
+				t.Skip("../shared/vocab is not beside this checkout")
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			tok, err := LoadTokenizer(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bos, ok := tok.BOS()
+			ids := tok.Prompt("Hello", false)
+			if got := ok && len(ids) > 1 && ids[0] == bos; got != tt.addBOS {
+				t.Errorf("prompt %v with BOS %d: begins with it %v, want %v", ids, bos, got, tt.addBOS)
+			}
+		})
+	}
+}
+
+func TestOpenErrors(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Open(filepath.Join(dir, "none.gguf")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing file gave %v", err)
+	}
+	spec := tiny.New("llama", 1)
+	spec.Set("general.architecture", "mamba")
+	path := filepath.Join(dir, "mamba.gguf")
+	if err := os.WriteFile(path, spec.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(path)
+	if !errors.Is(err, ErrUnsupportedArch) || !containsText(err, path) || !containsText(err, "qwen3moe") {
+		t.Errorf("another architecture gave %v", err)
+	}
+}

@@ -1,0 +1,233 @@
+package model
+
+import (
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/internal/tiny"
+	"github.com/lockstep-go/lockstep/model/gguf"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// change spoils a model.
+type change func(m *tiny.Model)
+
+func set(key string, v any) change          { return func(m *tiny.Model) { m.Set(key, v) } }
+func del(key string) change                 { return func(m *tiny.Model) { m.Delete(key) } }
+func drop(tensor string) change             { return func(m *tiny.Model) { m.Drop(tensor) } }
+func add(tensor string, dims ...int) change { return func(m *tiny.Model) { m.Add(tensor, dims...) } }
+func reshape(tensor string, dims ...int) change {
+	return func(m *tiny.Model) { m.Reshape(tensor, dims...) }
+}
+func reformat(tensor string, f quant.Format) change {
+	return func(m *tiny.Model) { m.Reformat(tensor, f) }
+}
+func both(a, b change) change { return func(m *tiny.Model) { a(m); b(m) } }
+
+const (
+	epsKey      = ".attention.layer_norm_rms_epsilon"
+	baseKey     = ".rope.freq_base"
+	layerEps    = ".attention.layer_norm_epsilon"
+	tokensKey   = "tokenizer.ggml.tokens"
+	typesKey    = "tokenizer.ggml.token_type"
+	embedding   = "token_embd.weight"
+	ropeDimKey  = ".rope.dimension_count"
+	headsKey    = ".attention.head_count"
+	kvHeadsKey  = ".attention.head_count_kv"
+	firstNorm   = "blk.0.attn_norm.weight"
+	scalingType = ".rope.scaling.type"
+)
+
+// malformed lists files that must be refused. The text must be in the message:
+// the key or tensor at fault.
+var malformed = []struct {
+	name, reason string
+	arch         string
+	change       change
+	sentinel     error
+	text         string
+}{
+	{"no architecture", "nothing can be said", "llama", del("general.architecture"), ErrMissingKey, "general.architecture"},
+	{"unknown architecture", "named with those that are known", "llama", set("general.architecture", "mamba"), ErrUnsupportedArch, `"mamba": it is none of gemma2`},
+	{"empty architecture", "is none", "llama", set("general.architecture", ""), ErrUnsupportedArch, `""`},
+
+	{"no layers", "the loop would do nothing", "llama", set(".block_count", uint32(0)), ErrBadKey, "llama.block_count"},
+	{"513 layers", "beyond any model", "llama", set(".block_count", uint32(513)), ErrBadKey, "513"},
+	{"huge layers", "no int holds it", "llama", set(".block_count", uint64(math.MaxUint64)), ErrBadKey, "llama.block_count"},
+	{"negative layers", "a signed type may hold it", "llama", set(".block_count", int32(-1)), ErrBadKey, "llama.block_count"},
+	{"layers as text", "a wrong type", "llama", set(".block_count", "2"), ErrBadKey, "llama.block_count"},
+	{"layers as float", "a wrong type", "llama", set(".block_count", float32(2)), gguf.ErrType, "llama.block_count"},
+	{"layers missing", "needed", "llama", del(".block_count"), ErrMissingKey, "llama.block_count"},
+	{"more layers than tensors", "the first that is not there", "llama", set(".block_count", uint32(3)), ErrMissingTensor, "blk.2.attn_norm.weight"},
+	{"fewer layers than tensors", "weights left over", "llama", set(".block_count", uint32(1)), ErrSurplusTensor, "blk.1."},
+	{"a layer far beyond", "weights left over", "llama", add("blk.9.attn_q.weight", 32, 32), ErrSurplusTensor, "block_count is 2"},
+
+	{"no context", "no position at all", "llama", set(".context_length", uint32(0)), ErrBadKey, "llama.context_length"},
+	{"absurd context", "positions times anything overflows", "llama", set(".context_length", uint64(1)<<62), ErrBadKey, "llama.context_length"},
+	{"context missing", "the limit of a session", "llama", del(".context_length"), ErrMissingKey, "llama.context_length"},
+	{"context beyond positions", "learned positions end", "gpt2", set(".context_length", uint32(97)), ErrTensorShape, "position_embd.weight"},
+
+	{"no width", "empty rows", "llama", set(".embedding_length", uint32(0)), ErrBadKey, "llama.embedding_length"},
+	{"another width", "not the embedding's", "llama", set(".embedding_length", uint32(64)), ErrTensorShape, embedding},
+	{"absurd width", "products overflow", "llama", set(".embedding_length", uint64(1)<<40), ErrBadKey, "llama.embedding_length"},
+	{"width missing", "needed", "llama", del(".embedding_length"), ErrMissingKey, "llama.embedding_length"},
+
+	{"no heads", "a division by it", "llama", set(headsKey, uint32(0)), ErrBadKey, "llama.attention.head_count"},
+	{"heads missing", "needed", "llama", del(headsKey), ErrMissingKey, "llama.attention.head_count"},
+	{"too many heads", "products overflow", "llama", set(headsKey, uint32(math.MaxUint32)), ErrBadKey, "llama.attention.head_count"},
+	{"no kv heads", "a division by it", "llama", set(kvHeadsKey, uint32(0)), ErrBadKey, "llama.attention.head_count_kv"},
+	{"odd groups", "heads no multiple of kv heads", "llama", set(kvHeadsKey, uint32(3)), ErrBadKey, "no multiple of 3"},
+	{"more kv heads", "a group of less than one", "llama", set(kvHeadsKey, uint32(8)), ErrBadKey, "no multiple of 8"},
+	{"uneven heads", "width no multiple of heads", "llama", both(set(headsKey, uint32(5)), set(kvHeadsKey, uint32(5))), ErrBadKey, "no multiple of the 5 heads"},
+	{"heads differ by layer", "not computed", "llama", set(headsKey, []uint32{4, 2}), ErrUnsupported, "layer 1 has 2"},
+	{"heads for other layers", "one too few", "llama", set(headsKey, []uint32{4}), ErrBadKey, "1 values for 2 layers"},
+	{"heads as texts", "an array of a wrong type", "llama", set(headsKey, []string{"4", "4"}), ErrBadKey, "llama.attention.head_count"},
+	{"heads all 0", "an array hides nothing", "llama", set(headsKey, []uint32{0, 0}), ErrBadKey, "llama.attention.head_count"},
+	{"heads all negative", "an array hides nothing", "llama", set(headsKey, []int32{-4, -4}), ErrBadKey, "-4"},
+	{"kv heads differ by layer", "not computed", "llama", set(kvHeadsKey, []uint32{2, 4}), ErrUnsupported, "head_count_kv"},
+	{"FFN differs by layer", "not computed", "llama", set(".feed_forward_length", []uint32{48, 32}), ErrUnsupported, "feed_forward_length"},
+	{"key length 0", "empty heads", "llama", set(".attention.key_length", uint32(0)), ErrBadKey, "key_length"},
+	{"another key length", "not the projections'", "llama", set(".attention.key_length", uint32(16)), ErrTensorShape, "blk.0.attn_q.weight"},
+	{"another value length", "not the projections'", "llama", set(".attention.value_length", uint32(16)), ErrTensorShape, "blk.0.attn_v.weight"},
+	{"no FFN", "empty rows", "llama", set(".feed_forward_length", uint32(0)), ErrBadKey, "feed_forward_length"},
+	{"FFN missing", "needed", "llama", del(".feed_forward_length"), ErrMissingKey, "feed_forward_length"},
+	{"another FFN", "not the tensors'", "llama", set(".feed_forward_length", uint32(64)), ErrTensorShape, "blk.0.ffn_gate.weight"},
+
+	{"odd rope", "pairs are rotated", "llama", set(ropeDimKey, uint32(7)), ErrBadKey, "rope.dimension_count"},
+	{"rope beyond the head", "would rotate the next head", "llama", set(ropeDimKey, uint32(10)), ErrBadKey, "head size 8"},
+	{"rope 0", "the file should not say it", "llama", set(ropeDimKey, uint32(0)), ErrBadKey, "rope.dimension_count"},
+	{"rope as text", "a wrong type", "llama", set(ropeDimKey, "8"), ErrBadKey, "rope.dimension_count"},
+	{"eps 0", "a division by 0 for a zero vector", "llama", set(epsKey, float32(0)), ErrBadKey, epsKey},
+	{"eps negative", "a root of a negative", "llama", set(epsKey, float32(-1e-5)), ErrBadKey, epsKey},
+	{"eps NaN", "poisons everything", "llama", set(epsKey, float32(math.NaN())), ErrBadKey, epsKey},
+	{"eps Inf", "makes everything 0", "llama", set(epsKey, float32(math.Inf(1))), ErrBadKey, epsKey},
+	{"eps tiny", "0 as a float32", "llama", set(epsKey, 1e-60), ErrBadKey, epsKey},
+	{"eps missing", "needed", "llama", del(epsKey), ErrMissingKey, epsKey},
+	{"LayerNorm eps missing", "another key", "gpt2", del(layerEps), ErrMissingKey, layerEps},
+	{"base 0", "no frequencies", "llama", set(baseKey, float32(0)), ErrBadKey, baseKey},
+	{"base negative", "a power of a negative", "llama", set(baseKey, float32(-1)), ErrBadKey, baseKey},
+	{"base NaN", "poisons everything", "llama", set(baseKey, float32(math.NaN())), ErrBadKey, baseKey},
+	{"base Inf", "frequencies 0", "llama", set(baseKey, float32(math.Inf(1))), ErrBadKey, baseKey},
+	{"local base 0", "no frequencies", "gemma3", set(".rope.freq_base_swa", float32(0)), ErrBadKey, "freq_base_swa"},
+	{"yarn", "another interpolation", "llama", set(scalingType, "yarn"), ErrUnsupported, `"yarn"`},
+	{"unknown scaling", "nobody knows", "llama", set(scalingType, "spiral"), ErrUnsupported, `"spiral"`},
+	{"scaling negative", "positions backwards", "llama", set(".rope.scaling.factor", float32(-2)), ErrBadKey, "rope.scaling.factor"},
+	{"scaling NaN", "poisons everything", "llama", set(".rope.scale_linear", float32(math.NaN())), ErrBadKey, "rope.scale_linear"},
+	{"longrope with a factor", "two scalings at once", "phi3", both(set(scalingType, "longrope"), set(".rope.scaling.factor", float32(2))), ErrUnsupported, "longrope"},
+	{"attention factor 0", "no attention", "phi3", set(".rope.scaling.attn_factor", float32(0)), ErrBadKey, "attn_factor"},
+	{"original context 0", "always long", "phi3", set(".rope.scaling.original_context_length", uint32(0)), ErrBadKey, "original_context_length"},
+	{"short factors only", "half of LongRoPE", "phi3", add("rope_factors_short.weight", 4), ErrMissingTensor, "rope_factors_long.weight"},
+	{"factors of another size", "one for each pair", "llama", add("rope_freqs.weight", 8), ErrTensorShape, "rope_freqs.weight"},
+	{"factors 0", "a division by it", "llama", both(add("rope_freqs.weight", 4), reformat("rope_freqs.weight", quant.F16)), ErrBadKey, "factor 0 is 0"},
+	{"factors without rope", "nobody would use them", "gpt2", add("rope_freqs.weight", 4), ErrSurplusTensor, "rope_freqs.weight"},
+
+	{"attention cap negative", "flips signs", "gemma2", set(".attn_logit_softcapping", float32(-50)), ErrBadKey, "attn_logit_softcapping"},
+	{"attention cap NaN", "poisons everything", "gemma2", set(".attn_logit_softcapping", float32(math.NaN())), ErrBadKey, "attn_logit_softcapping"},
+	{"output cap negative", "flips signs", "gemma2", set(".final_logit_softcapping", float32(-1)), ErrBadKey, "final_logit_softcapping"},
+	{"output cap Inf", "Inf·tanh(0)", "gemma2", set(".final_logit_softcapping", float32(math.Inf(1))), ErrBadKey, "final_logit_softcapping"},
+	{"window as text", "a wrong type", "gemma2", set(".attention.sliding_window", "5"), ErrBadKey, "sliding_window"},
+	{"window absurd", "no int holds it", "gemma2", set(".attention.sliding_window", uint64(math.MaxUint64)), ErrBadKey, "sliding_window"},
+	{"pattern 0", "a division by it", "gemma3", set(".attention.sliding_window_pattern", uint32(0)), ErrBadKey, "sliding_window_pattern"},
+	{"scale negative", "likes what is unlike", "llama", set(".attention.scale", float32(-1)), ErrBadKey, "attention.scale"},
+	{"not causal", "an encoder", "llama", set(".attention.causal", false), ErrUnsupported, "attention.causal"},
+	{"scaled logits", "another architecture's", "llama", set(".logit_scale", float32(0.06)), ErrUnsupported, "logit_scale"},
+	{"shared experts", "another architecture's", "qwen3moe", set(".expert_shared_count", uint32(1)), ErrUnsupported, "expert_shared_count"},
+	{"neutral key as text", "cannot be judged", "llama", set(".residual_scale", "1"), ErrUnsupported, "residual_scale"},
+
+	{"experts in a dense architecture", "not computed", "qwen2", set(".expert_count", uint32(4)), ErrUnsupported, "expert_count"},
+	{"no experts", "a mixture of none", "qwen3moe", set(".expert_count", uint32(0)), ErrBadKey, "expert_count"},
+	{"experts missing", "needed", "qwen3moe", del(".expert_count"), ErrMissingKey, "expert_count"},
+	{"too many experts", "beyond any model", "qwen3moe", set(".expert_count", uint32(100000)), ErrBadKey, "expert_count"},
+	{"another number of experts", "not the tensors'", "qwen3moe", set(".expert_count", uint32(8)), ErrTensorShape, "blk.0.ffn_gate_inp.weight"},
+	{"stack of another height", "not as many as the router chooses from", "qwen3moe", reshape("blk.1.ffn_up_exps.weight", 32, 48, 3), ErrTensorShape, "[32 48 3], want [32 48 4]"},
+	{"no expert used", "an empty sum", "qwen3moe", set(".expert_used_count", uint32(0)), ErrBadKey, "expert_used_count"},
+	{"more used than there are", "beyond the list", "qwen3moe", set(".expert_used_count", uint32(5)), ErrBadKey, "expert_used_count"},
+	{"used missing", "needed", "qwen3moe", del(".expert_used_count"), ErrMissingKey, "expert_used_count"},
+	{"expert FFN 0", "empty rows", "qwen3moe", set(".expert_feed_forward_length", uint32(0)), ErrBadKey, "expert_feed_forward_length"},
+	{"expert FFN and FFN missing", "no width at all", "qwen3moe", both(del(".expert_feed_forward_length"), del(".feed_forward_length")), ErrMissingKey, "expert_feed_forward_length"},
+
+	{"no embedding", "needed", "llama", drop(embedding), ErrMissingTensor, embedding},
+	{"flat embedding", "one row", "llama", reshape(embedding, 32*tiny.Vocab), ErrTensorShape, embedding},
+	{"transposed embedding", "another shape", "llama", both(del(".vocab_size"), reshape(embedding, tiny.Vocab, 32)), ErrTensorShape, embedding},
+	{"vocab_size", "not the embedding's rows", "llama", set(".vocab_size", uint32(100)), ErrTensorShape, "vocab_size is 100"},
+	{"no vocabulary", "no tokens", "llama", set(".vocab_size", uint32(0)), ErrBadKey, "vocab_size"},
+	{"no positions", "needed where there is no rope", "gpt2", drop("position_embd.weight"), ErrMissingTensor, "position_embd.weight"},
+	{"norm missing", "needed", "llama", drop(firstNorm), ErrMissingTensor, firstNorm},
+	{"norm bias missing", "LayerNorm has one", "gpt2", drop("blk.1.ffn_norm.bias"), ErrMissingTensor, "blk.1.ffn_norm.bias"},
+	{"norm of another width", "both shapes", "llama", reshape(firstNorm, 31), ErrTensorShape, "have [31], want [32]"},
+	{"norm as a matrix", "both shapes", "llama", reshape(firstNorm, 8, 4), ErrTensorShape, "have [8 4], want [32]"},
+	{"norm in blocks", "a vector is used as it is", "llama", reformat(firstNorm, quant.Q8_0), ErrUnsupportedFormat, "Q8_0"},
+	{"bias in blocks", "a vector is used as it is", "qwen2", reformat("blk.0.attn_q.bias", quant.Q4_0), ErrUnsupportedFormat, "blk.0.attn_q.bias"},
+	{"Q missing", "needed", "llama", drop("blk.1.attn_q.weight"), ErrMissingTensor, "blk.1.attn_q.weight"},
+	{"Q bias missing", "these models have one", "qwen2", drop("blk.1.attn_k.bias"), ErrMissingTensor, "blk.1.attn_k.bias"},
+	{"QKV bias missing", "these models have one", "gpt2", drop("blk.0.attn_qkv.bias"), ErrMissingTensor, "blk.0.attn_qkv.bias"},
+	{"QKV and Q", "one too many", "gpt2", add("blk.0.attn_q.weight", 32, 32), ErrSurplusTensor, "blk.0.attn_q.weight"},
+	{"QKV too short", "both shapes", "phi3", reshape("blk.0.attn_qkv.weight", 32, 63), ErrTensorShape, "have [32 63], want [32 64]"},
+	{"O transposed", "both shapes", "qwen3", both(set(".attention.key_length", uint32(8)), reshape("blk.0.attn_output.weight", 16, 64)), ErrTensorShape, "blk.0.attn_output.weight"},
+	{"QK norm missing", "these models have one", "qwen3", drop("blk.0.attn_q_norm.weight"), ErrMissingTensor, "attn_q_norm"},
+	{"QK norm of the whole width", "one head is normalised", "gemma3", reshape("blk.0.attn_k_norm.weight", 32), ErrTensorShape, "attn_k_norm"},
+	{"QK norm in a family without", "it would be left out", "llama", add("blk.0.attn_q_norm.weight", 8), ErrSurplusTensor, "attn_q_norm"},
+	{"post norm missing", "these models have one", "gemma2", drop("blk.0.post_ffw_norm.weight"), ErrMissingTensor, "post_ffw_norm"},
+	{"half a gate", "gate and up in one", "phi3", reshape("blk.0.ffn_up.weight", 32, 48), ErrTensorShape, "blk.0.ffn_up.weight"},
+	{"gate missing", "needed", "llama", drop("blk.0.ffn_gate.weight"), ErrMissingTensor, "ffn_gate"},
+	{"gate where there is none", "it would be left out", "gpt2", add("blk.0.ffn_gate.weight", 32, 48), ErrSurplusTensor, "ffn_gate"},
+	{"down bias missing", "these models have one", "phi2", drop("blk.1.ffn_down.bias"), ErrMissingTensor, "blk.1.ffn_down.bias"},
+	{"output bias missing", "this model has one", "phi2", drop("output.bias"), ErrMissingTensor, "output.bias"},
+	{"output norm missing", "needed", "llama", drop("output_norm.weight"), ErrMissingTensor, "output_norm.weight"},
+	{"output of another vocabulary", "both shapes", "llama", reshape("output.weight", 32, 100), ErrTensorShape, "output.weight"},
+	{"unknown tensor", "somebody meant it", "llama", add("surprise.weight", 3), ErrSurplusTensor, "surprise.weight"},
+	{"unknown tensor of a layer", "somebody meant it", "llama", add("blk.0.attn_sinks.weight", 4), ErrSurplusTensor, "llama does not use it"},
+	{"experts one by one", "an older layout", "llama", both(set(".expert_count", uint32(2)), set(".expert_used_count", uint32(1))), ErrMissingTensor, "ffn_gate_inp"},
+
+	{"tokens missing", "a model without a list", "llama", set("tokenizer.ggml.model", "gpt2"), ErrMissingKey, tokensKey},
+}
+
+func TestMalformed(t *testing.T) {
+	seen := map[string]bool{}
+	for _, tt := range malformed {
+		t.Run(tt.name, func(t *testing.T) {
+			if seen[tt.name] {
+				t.Fatal("two cases of this name")
+			}
+			seen[tt.name] = true
+			spec := tiny.New(tt.arch, 1)
+			tt.change(spec)
+			refused(t, spec, tt.reason, tt.sentinel, tt.text)
+		})
+	}
+}
+
+func refused(t *testing.T, spec *tiny.Model, reason string, sentinel error, text string) {
+	t.Helper()
+	m, err := Load(spec.File())
+	switch {
+	case err == nil:
+		t.Fatalf("%s: loaded as %+v", reason, m.Config)
+	case !errors.Is(err, sentinel):
+		t.Errorf("%s: error %q, want %q", reason, err, sentinel)
+	case !containsText(err, text):
+		t.Errorf("%s: error %q does not say %q", reason, err, text)
+	}
+}
+
+// A file cut short under its mapping must be an error, not the end of the process.
+func TestLoadTruncatedUnderMap(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cut.gguf")
+	if err := os.WriteFile(path, tiny.New("llama", 1).Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := gguf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := os.Truncate(path, 4096); err != nil {
+		t.Skipf("this system does not cut a mapped file: %v", err)
+	}
+	if _, err := Load(f); !errors.Is(err, gguf.ErrTruncated) {
+		t.Errorf("error %v, want gguf.ErrTruncated", err)
+	}
+}

@@ -1,0 +1,53 @@
+package model
+
+import (
+	"errors"
+	"math"
+	"testing"
+)
+
+func TestParamsCheck(t *testing.T) {
+	const vocab = 10
+	tests := []struct {
+		name, reason string
+		p            Params
+		field        string
+		sentinel     error
+	}{
+		{"negative temperature", "would turn likely into unlikely", Params{Temperature: -0.1}, "Temperature", ErrBadParams},
+		{"NaN temperature", "no comparison catches it by chance", Params{Temperature: math.NaN()}, "Temperature", ErrBadParams},
+		{"infinite temperature", "Inf/Inf", Params{Temperature: math.Inf(1)}, "Temperature", ErrBadParams},
+		{"negative top-k", "a count", Params{TopK: -1}, "TopK", ErrBadParams},
+		{"top-p above 1", "a probability", Params{TopP: 1.1}, "TopP", ErrBadParams},
+		{"negative top-p", "a probability", Params{TopP: -0.1}, "TopP", ErrBadParams},
+		{"NaN top-p", "a probability", Params{TopP: math.NaN()}, "TopP", ErrBadParams},
+		{"min-p above 1", "a probability", Params{MinP: 2}, "MinP", ErrBadParams},
+		{"NaN min-p", "a probability", Params{MinP: math.NaN()}, "MinP", ErrBadParams},
+		{"negative repetition", "would flip signs", Params{RepeatPenalty: -1}, "RepeatPenalty", ErrBadParams},
+		{"NaN presence", "a number", Params{PresencePenalty: math.NaN()}, "PresencePenalty", ErrBadParams},
+		{"infinite frequency", "a finite number", Params{FrequencyPenalty: math.Inf(-1)}, "FrequencyPenalty", ErrBadParams},
+		{"negative window", "a count", Params{RepeatLast: -1}, "RepeatLast", ErrBadParams},
+		{"bias of no token", "an id", Params{LogitBias: map[int]float32{vocab: 1}}, "LogitBias", ErrBadToken},
+		{"bias of a negative id", "an id", Params{LogitBias: map[int]float32{-1: 1}}, "LogitBias", ErrBadToken},
+		{"NaN bias", "would hide a token", Params{LogitBias: map[int]float32{1: nan}}, "LogitBias", ErrBadParams},
+		{"+Inf bias", "would meet -Inf", Params{LogitBias: map[int]float32{1: inf}}, "LogitBias", ErrBadParams},
+		{"empty stop", "would stop everything", Params{Stop: []string{"a", ""}}, "Stop[1]", ErrBadParams},
+		{"stop no UTF-8", "would cut a character", Params{Stop: []string{"\x80"}}, "Stop[0]", ErrBadParams},
+		{"stop token", "an id", Params{StopTokens: []int{1, 11}}, "StopTokens", ErrBadToken},
+		{"zero", "all off", Params{}, "", nil},
+		{"all on", "ordinary values", Params{Temperature: 0.7, TopK: 40, TopP: 0.95, MinP: 0.05, RepeatPenalty: 1.1,
+			PresencePenalty: -2, FrequencyPenalty: 2, RepeatLast: 64, LogitBias: map[int]float32{1: negInf, 2: 3},
+			Stop: []string{"é"}, StopTokens: []int{0, 9}}, "", nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := tt.p.Check(vocab)
+			if !errors.Is(err, tt.sentinel) {
+				t.Fatalf("%s: error %v, want %v", tt.reason, err, tt.sentinel)
+			}
+			if err != nil && !containsText(err, tt.field) {
+				t.Errorf("%s: %q does not name %s", tt.reason, err, tt.field)
+			}
+		})
+	}
+}

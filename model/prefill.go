@@ -1,0 +1,42 @@
+package model
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// prefill computes the prompt, as much of it as the prefix cache does not have,
+// and gives the output of its last position.
+func (r *run) prefill(ctx context.Context, s Session) (Output, error) {
+	cache := r.g.prefix
+	long := r.g.eng.Model().Config.LongRope(s.Cap())
+	hit := cache.lookup(r.prompt, long, r.p.want())
+	if hit.positions > 0 {
+		if err := s.Restore(hit.snapshot, hit.positions); err != nil {
+			return Output{}, fmt.Errorf("prefix cache: %w", err)
+		}
+	}
+	r.stats.ReusedTokens = hit.positions
+	prepared := time.Now()
+	r.stats.Prepare = prepared.Sub(r.start)
+	if hit.out != nil {
+		return *hit.out, nil
+	}
+	out, err := r.forward(ctx, s, r.prompt[hit.positions:])
+	computed := time.Now()
+	r.stats.Prefill = computed.Sub(prepared)
+	if err != nil || cache == nil {
+		return out, err
+	}
+	snapshot, err := s.Snapshot(len(r.prompt))
+	if err != nil {
+		return Output{}, fmt.Errorf("prefix cache: %w", err)
+	}
+	// The engine's logits live until its next call only.
+	out.Logits = slices.Clone(out.Logits)
+	cache.store(&prefixEntry{tokens: r.prompt, long: long, snapshot: snapshot, out: out})
+	r.stats.Store = time.Since(computed)
+	return out, nil
+}

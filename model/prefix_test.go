@@ -1,0 +1,237 @@
+package model
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lockstep-go/lockstep/internal/tiny"
+)
+
+func TestPrefixCalls(t *testing.T) {
+	greedy, drawn := Params{MaxTokens: 2}, Params{MaxTokens: 2, Temperature: 1}
+	type request struct {
+		prompt []int
+		p      Params
+	}
+	tests := []struct {
+		name, reason string
+		requests     []request
+		prefills     []fakeCall // of the last request; nil: none
+		stats        PrefixStats
+	}{
+		{"miss", "the first has nothing to reuse",
+			[]request{{[]int{1, 2, 3}, greedy}},
+			[]fakeCall{{0, []int{1, 2, 3}, WantGreedy}}, PrefixStats{Misses: 1}},
+		{"unrelated", "another first token",
+			[]request{{[]int{1, 2, 3}, greedy}, {[]int{2, 2, 3}, greedy}},
+			[]fakeCall{{0, []int{2, 2, 3}, WantGreedy}}, PrefixStats{Misses: 2}},
+		{"longer", "the whole earlier prompt is reused",
+			[]request{{[]int{1, 2, 3}, greedy}, {[]int{1, 2, 3, 4, 5}, greedy}},
+			[]fakeCall{{3, []int{4, 5}, WantGreedy}}, PrefixStats{Misses: 1, Hits: 1, Reused: 3}},
+		{"parting", "as far as they agree",
+			[]request{{[]int{1, 2, 3, 4}, greedy}, {[]int{1, 2, 9}, greedy}},
+			[]fakeCall{{2, []int{9}, WantGreedy}}, PrefixStats{Misses: 1, Hits: 1, Reused: 2}},
+		{"shorter", "its last token is computed once more, for its logits",
+			[]request{{[]int{1, 2, 3, 4}, greedy}, {[]int{1, 2, 3}, greedy}},
+			[]fakeCall{{2, []int{3}, WantGreedy}}, PrefixStats{Misses: 1, Hits: 1, Reused: 2}},
+		{"exact", "no prefill",
+			[]request{{[]int{1, 2, 3}, greedy}, {[]int{1, 2, 3}, greedy}},
+			nil, PrefixStats{Misses: 1, Hits: 1, FullHits: 1, Reused: 3}},
+		{"exact after drawing", "logits hold the greedy choice too",
+			[]request{{[]int{1, 2, 3}, drawn}, {[]int{1, 2, 3}, greedy}},
+			nil, PrefixStats{Misses: 1, Hits: 1, FullHits: 1, Reused: 3}},
+		{"exact but without logits", "the last token is computed for them",
+			[]request{{[]int{1, 2, 3}, greedy}, {[]int{1, 2, 3}, drawn}},
+			[]fakeCall{{2, []int{3}, WantLast}}, PrefixStats{Misses: 1, Hits: 1, Reused: 2}},
+		{"then with logits", "which are kept",
+			[]request{{[]int{1, 2, 3}, greedy}, {[]int{1, 2, 3}, drawn}, {[]int{1, 2, 3}, drawn}},
+			nil, PrefixStats{Misses: 1, Hits: 2, FullHits: 1, Reused: 5}},
+		{"one token, no logits", "nothing is left to reuse",
+			[]request{{[]int{1}, greedy}, {[]int{1}, drawn}},
+			[]fakeCall{{0, []int{1}, WantLast}}, PrefixStats{Misses: 2}},
+		{"exact beside longer", "the exact one is preferred",
+			[]request{{[]int{1, 2}, greedy}, {[]int{1, 2, 3}, greedy}, {[]int{1, 2}, greedy}},
+			nil, PrefixStats{Misses: 1, Hits: 2, FullHits: 1, Reused: 4}},
+		{"exact after longer", "the exact one is preferred wherever it lies",
+			[]request{{[]int{1, 2, 3}, greedy}, {[]int{1, 2}, greedy}, {[]int{1, 2}, greedy}},
+			nil, PrefixStats{Misses: 1, Hits: 2, FullHits: 1, Reused: 3}},
+		{"generated tokens", "only prompts are kept",
+			[]request{{[]int{1, 2}, greedy}, {[]int{1, 2, 'a', 'b'}, greedy}},
+			[]fakeCall{{2, []int{'a', 'b'}, WantGreedy}}, PrefixStats{Misses: 1, Hits: 1, Reused: 2}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			e := newFake(t)
+			e.choose = func(h []int) int { return 'a' + len(h)%2 }
+			g, err := NewGenerator(e, Options{PrefixBytes: 1 << 20})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range tt.requests {
+				e.forwards = nil
+				if got := collect(g.GenerateTokens(t.Context(), r.prompt, r.p)); got.Err != nil {
+					t.Fatal(got.Err)
+				}
+			}
+			last := e.forwards[:len(e.forwards)-1] // the last call is the one step
+			if diff := cmp.Diff(tt.prefills, append([]fakeCall(nil), last...)); diff != "" {
+				t.Errorf("%s: prefill (-want +got):\n%s", tt.reason, diff)
+			}
+			stats := g.PrefixStats()
+			stats.Entries, stats.Bytes = 0, 0
+			if diff := cmp.Diff(tt.stats, stats); diff != "" {
+				t.Errorf("%s: counters (-want +got):\n%s", tt.reason, diff)
+			}
+		})
+	}
+}
+
+// A generation must not depend on what the cache holds: random prompts that share
+// beginnings, with a cache that evicts all the time, against one without.
+func TestPrefixHitEqualsMiss(t *testing.T) {
+	e := newFake(t)
+	g, err := NewGenerator(e, Options{PrefixBytes: 8000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(5, 6))
+	for range 400 {
+		prompt := make([]int, 1+random.IntN(8))
+		for i := range prompt {
+			prompt[i] = random.IntN(2)
+		}
+		p := Params{MaxTokens: random.IntN(4)}
+		if random.IntN(2) == 0 {
+			p.Temperature, p.Seed = 1, random.Uint64()
+		}
+		want, got := collect(GenerateTokens(t.Context(), e, prompt, p)), collect(g.GenerateTokens(t.Context(), prompt, p))
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("prompt %v (-miss +cached):\n%s", prompt, diff)
+		}
+		if s := g.PrefixStats(); s.Bytes > 8000 {
+			t.Fatalf("the cache holds %d bytes", s.Bytes)
+		}
+	}
+	if s := g.PrefixStats(); s.Hits == 0 || s.FullHits == 0 || s.Misses == 0 || s.Evictions == 0 {
+		t.Errorf("the test did not reach everything: %+v", s)
+	}
+	e.idle(t)
+}
+
+func TestPrefixEviction(t *testing.T) {
+	e := newFake(t)
+	// Entries of 2 tokens take 2·(100+8) bytes: three fit.
+	g, err := NewGenerator(e, Options{PrefixBytes: 3*216 + 215})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(a, b int) (reused int) {
+		t.Helper()
+		var s Stats
+		if got := collect(g.GenerateTokens(t.Context(), []int{a, b}, Params{MaxTokens: 1, Stats: &s})); got.Err != nil {
+			t.Fatal(got.Err)
+		}
+		return s.ReusedTokens
+	}
+	for a := 1; a <= 3; a++ {
+		ask(a, a)
+	}
+	ask(1, 1) // now 2 is the least recently used
+	ask(4, 4)
+	for _, tt := range []struct{ id, reused int }{{1, 2}, {3, 2}, {4, 2}, {2, 0}} {
+		if got := ask(tt.id, tt.id); got != tt.reused {
+			t.Errorf("prompt %d: %d tokens reused, want %d", tt.id, got, tt.reused)
+		}
+	}
+	if s := g.PrefixStats(); s.Evictions != 2 || s.Entries != 3 || s.Bytes != 3*216 {
+		t.Errorf("counters %+v", s)
+	}
+	// A prompt that cannot fit must not drive out those that do.
+	collect(g.GenerateTokens(t.Context(), make([]int, 20), Params{MaxTokens: 1}))
+	if s := g.PrefixStats(); s.Entries != 3 || s.Evictions != 2 {
+		t.Errorf("after a prompt too long to keep: %+v", s)
+	}
+}
+
+// An entry that is replaced must not go on counting.
+func TestPrefixBytes(t *testing.T) {
+	e := newFake(t)
+	g, err := NewGenerator(e, Options{PrefixBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, temperature := range []float64{0, 1} { // the second wants logits, and keeps them
+		collect(g.GenerateTokens(t.Context(), []int{1, 2}, Params{MaxTokens: 1, Temperature: temperature}))
+	}
+	if s := g.PrefixStats(); s.Entries != 1 || s.Bytes != int64(2*(100+8)+4*tiny.Vocab) {
+		t.Errorf("one prompt with its logits: %+v", s)
+	}
+}
+
+// Sessions that rotate by other factors compute another function: their caches
+// must not be mixed.
+func TestPrefixLongContext(t *testing.T) {
+	e := newFake(t)
+	m := *e.model
+	m.Config.LongContext = 10
+	e.model = &m
+	g, err := NewGenerator(e, Options{PrefixBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, tt := range []struct{ max, reused int }{{2, 0}, {3, 3}, {20, 0}, {21, 3}, {4, 3}} {
+		var s Stats
+		collect(g.GenerateTokens(t.Context(), []int{1, 2, 3}, Params{MaxTokens: tt.max, Stats: &s}))
+		if s.ReusedTokens != tt.reused {
+			t.Errorf("request %d, %d new tokens: %d reused, want %d", i, tt.max, s.ReusedTokens, tt.reused)
+		}
+	}
+}
+
+func TestPrefixRestoreError(t *testing.T) {
+	e := newFake(t)
+	broken := errors.New("broken")
+	fail := false
+	e.before = func(op string, _ []int) error {
+		if op == "restore" && fail {
+			return broken
+		}
+		return nil
+	}
+	g, err := NewGenerator(e, Options{PrefixBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := Params{MaxTokens: 3}
+	want := collect(g.GenerateTokens(t.Context(), []int{1, 2}, p))
+	fail = true
+	if got := collect(g.GenerateTokens(t.Context(), []int{1, 2}, p)); !errors.Is(got.Err, broken) || len(got.IDs) > 0 {
+		t.Errorf("%+v, want the engine's error", got)
+	}
+	fail = false
+	if diff := cmp.Diff(want, collect(g.GenerateTokens(t.Context(), []int{1, 2}, p))); diff != "" {
+		t.Errorf("afterwards (-want +got):\n%s", diff)
+	}
+	e.idle(t)
+}
+
+func TestNoPrefixCache(t *testing.T) {
+	e := newFake(t)
+	e.before = func(op string, _ []int) error {
+		if op == "snapshot" || op == "restore" {
+			t.Errorf("%s without a prefix cache", op)
+		}
+		return nil
+	}
+	g, err := NewGenerator(e, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	collect(g.GenerateTokens(t.Context(), make([]int, tiny.Context/2), Params{MaxTokens: 2}))
+	if diff := cmp.Diff(PrefixStats{}, g.PrefixStats()); diff != "" {
+		t.Error(diff)
+	}
+}
