@@ -1,0 +1,37 @@
+package ref
+
+import "github.com/lockstep-go/lockstep/model"
+
+// feedForward is the dense network of a layer, or its mixture of experts.
+//
+//	gated    Down·(act(Gate·x) ⊙ (Up·x))
+//	plain    Down·act(Up·x)
+//
+// x [positions, hidden] → [positions, hidden].
+func (e *Engine) feedForward(x tensor, l *model.Layer) (tensor, error) {
+	if len(l.Experts) > 0 {
+		return e.mixture(x, l)
+	}
+	return e.network(x, l.Gate, l.Up, l.Down)
+}
+
+func (e *Engine) network(x tensor, gate, up, down model.Linear) (tensor, error) {
+	cfg := &e.model.Config
+	u, err := e.linear(x, up)
+	if err != nil {
+		return tensor{}, err
+	}
+	if !cfg.Gated {
+		e.activate(u.data)
+		return e.linear(u, down)
+	}
+	g, err := e.linear(x, gate)
+	if err != nil {
+		return tensor{}, err
+	}
+	e.activate(g.data)
+	for i, v := range u.data {
+		g.data[i] *= v
+	}
+	return e.linear(g, down)
+}

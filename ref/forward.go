@@ -1,0 +1,157 @@
+package ref
+
+import (
+	"context"
+
+	"github.com/lockstep-go/lockstep/model"
+)
+
+// forward computes the given tokens at positions length, length+1, …, appends their
+// keys and values to the cache and returns the logits wanted: [1, vocab] or
+// [tokens, vocab]. This is the whole transformer; each step below has a file.
+//
+// After an error the cache may hold positions beyond length, which Truncate drops.
+func (s *Session) forward(ctx context.Context, tokens []int, want model.Want) ([]float32, error) {
+	e, cfg, w := s.engine, &s.engine.model.Config, &s.engine.model.Weights
+	x, err := e.embed(tokens, s.length)
+	if err != nil {
+		return nil, err
+	}
+	e.show(-1, "embed", s.length, x)
+	rotations := s.rotations(len(tokens))
+	for l := range w.Layers {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		layer := &w.Layers[l]
+		h := norm(x, layer.AttnNorm, cfg)
+		a, err := s.attentionBlock(l, h, rotations[l])
+		if err != nil {
+			return nil, err
+		}
+		x.add(a)
+		if !cfg.ParallelFFN { // else the network reads the same norm as attention
+			h = norm(x, layer.FFNNorm, cfg)
+		}
+		f, err := e.feedForward(h, layer)
+		if err != nil {
+			return nil, err
+		}
+		x.add(norm(f, layer.FFNPostNorm, cfg))
+		e.show(l, "layer", s.length, x)
+	}
+	logits, err := e.logits(x, s.length, want)
+	if err != nil {
+		return nil, err
+	}
+	s.length += len(tokens)
+	return logits, nil
+}
+
+// attentionBlock projects h to queries, keys and values, appends to the cache and
+// attends: O·attention(q, K, V), with the norms that the model has.
+func (s *Session) attentionBlock(l int, h tensor, r rotation) (tensor, error) {
+	e, cfg := s.engine, &s.engine.model.Config
+	layer, c := &e.model.Weights.Layers[l], &s.cache.layers[l]
+	var qkv [3]tensor
+	for i, w := range []model.Linear{layer.Q, layer.K, layer.V} {
+		var err error
+		if qkv[i], err = e.linear(h, w); err != nil {
+			return tensor{}, err
+		}
+	}
+	q, k, v := norm(qkv[0], layer.QNorm, cfg), norm(qkv[1], layer.KNorm, cfg), qkv[2]
+	if cfg.Rope != model.RopeNone {
+		r.apply(q, cfg)
+		r.apply(k, cfg)
+	}
+	e.show(l, "query", s.length, q)
+	e.show(l, "key", s.length, k)
+	e.show(l, "value", s.length, v)
+	c.append(k, v, kvRounding[e.numerics.KV])
+	a, err := e.attention(q, *c, s.length, cfg.LayerWindow(l))
+	if err != nil {
+		return tensor{}, err
+	}
+	e.show(l, "attention", s.length, a)
+	o, err := e.linear(a, layer.O)
+	if err != nil {
+		return tensor{}, err
+	}
+	return norm(o, layer.AttnPostNorm, cfg), nil
+}
+
+// embed is the row of the embedding for each token, scaled as the model says, plus
+// the row of its position where positions are learned: [tokens, hidden].
+func (e *Engine) embed(tokens []int, first int) (tensor, error) {
+	w, cfg := &e.model.Weights, &e.model.Config
+	x := newTensor(len(tokens), cfg.Hidden)
+	err := e.parallel(1, func(int, int) {
+		position := make([]float64, cfg.Hidden)
+		for i, t := range tokens {
+			row := x.row(i)
+			decode(w.Embedding, t, 0, row)
+			for j := range row {
+				row[j] *= float64(cfg.EmbedScale)
+			}
+			if !w.Position.Empty() {
+				decode(w.Position, first+i, 0, position)
+				for j, v := range position {
+					row[j] += v
+				}
+			}
+		}
+	})
+	return x, err
+}
+
+// logits is softcap(Output·norm(x)) in float32, of the last position or of all; first
+// is the position of x's first row.
+func (e *Engine) logits(x tensor, first int, want model.Want) ([]float32, error) {
+	if want == model.WantNothing {
+		return nil, nil
+	}
+	cfg, w := &e.model.Config, &e.model.Weights
+	if want != model.WantAll {
+		first, x = first+x.rows-1, x.last()
+	}
+	y, err := e.linear(norm(x, w.OutputNorm, cfg), w.Output)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]float32, len(y.data))
+	for i, v := range y.data {
+		y.data[i] = softcap(v, cfg.OutputSoftcap)
+		out[i] = float32(y.data[i])
+	}
+	e.show(-1, "logits", first, y)
+	return out, nil
+}
+
+// rotations is each layer's RoPE table for the next n positions; layers of the same
+// base share one.
+func (s *Session) rotations(n int) []rotation {
+	cfg, factors := &s.engine.model.Config, s.engine.model.RopeFactors(s.capacity)
+	out := make([]rotation, cfg.Layers)
+	if cfg.Rope == model.RopeNone {
+		return out
+	}
+	type base struct{ theta, scale float64 }
+	tables := map[base]rotation{}
+	for l := range out {
+		theta, scale := cfg.LayerRopeTheta(l)
+		r, ok := tables[base{theta, scale}]
+		if !ok {
+			r = newRotation(cfg, factors, theta, scale, s.length, n)
+			tables[base{theta, scale}] = r
+		}
+		out[l] = r
+	}
+	return out
+}
+
+func (e *Engine) show(layer int, op string, position int, t tensor) {
+	if e.tap != nil {
+		e.tap(layer, op, position, t.cols, t.data)
+	}
+}

@@ -1,0 +1,56 @@
+package ref
+
+import (
+	"sort"
+
+	"github.com/lockstep-go/lockstep/model"
+)
+
+// mixture is a feed-forward layer of experts, of which the router picks a few for
+// each position:
+//
+//	p = softmax(Router·x)                       [experts]
+//	T = the ExpertsUsed largest of p, lowest index first among equals
+//	y = Σ_{t∈T} p[t]/Σ_{T}p · expert_t(x)
+//
+// added in order of falling p. Each position runs by itself, so its sum does not
+// depend on its neighbours.
+func (e *Engine) mixture(x tensor, l *model.Layer) (tensor, error) {
+	probs, err := e.linear(x, model.Linear{W: l.Router})
+	if err != nil {
+		return tensor{}, err
+	}
+	y := newTensor(x.rows, x.cols)
+	for p := range x.rows {
+		softmax(probs.row(p))
+		chosen, total := topExperts(probs.row(p), e.model.Config.ExpertsUsed)
+		in := tensor{1, x.cols, x.row(p)}
+		for _, t := range chosen {
+			ex := l.Experts[t]
+			out, err := e.network(in, model.Linear{W: ex.Gate}, model.Linear{W: ex.Up}, model.Linear{W: ex.Down})
+			if err != nil {
+				return tensor{}, err
+			}
+			weight := probs.row(p)[t] / total
+			dst := y.row(p)
+			for i, v := range out.data {
+				dst[i] += float64(weight * v)
+			}
+		}
+	}
+	return y, nil
+}
+
+// topExperts is the indices of the n largest probabilities in falling order, and
+// their sum.
+func topExperts(probs []float64, n int) (chosen []int, total float64) {
+	order := make([]int, len(probs))
+	for i := range order {
+		order[i] = i
+	}
+	sort.SliceStable(order, func(a, b int) bool { return probs[order[a]] > probs[order[b]] })
+	for _, t := range order[:n] {
+		total += probs[t]
+	}
+	return order[:n], total
+}

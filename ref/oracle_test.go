@@ -1,0 +1,192 @@
+package ref_test
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/internal/npy"
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/ref"
+)
+
+// oracleTokens are the tokens that the files under golden/arch and golden/quant hold
+// the logits of: 5, 8, … 59.
+func oracleTokens() (tokens []int) {
+	for t := 5; t <= 59; t += 3 {
+		tokens = append(tokens, t)
+	}
+	return tokens
+}
+
+// oracles are the tiny models with logits made by an engine that is not ours.
+func oracles(t testing.TB) []string {
+	t.Helper()
+	var files []string
+	for _, dir := range []string{"arch", "quant"} {
+		found, err := filepath.Glob(filepath.Join("..", "golden", dir, "*.gguf"))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("no oracle models in golden/%s (%v)", dir, err)
+		}
+		files = append(files, found...)
+	}
+	return files
+}
+
+func open(t testing.TB, path string) *model.Model {
+	t.Helper()
+	m, err := model.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+func engine(t testing.TB, m *model.Model, o ref.Options) *ref.Engine {
+	t.Helper()
+	e, err := ref.NewWith(m, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func session(t testing.TB, e *ref.Engine) model.Session {
+	t.Helper()
+	s, err := e.NewSession(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// forward returns a copy of the logits wanted.
+func forward(t testing.TB, s model.Session, tokens []int, want model.Want) []float32 {
+	t.Helper()
+	out, err := s.Forward(t.Context(), tokens, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append([]float32(nil), out.Logits...)
+}
+
+func readNPY(t testing.TB, path string) (shape []int, data []float32) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	shape, data, err = npy.Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return shape, data
+}
+
+// relativeL2 is ‖got − want‖ / ‖want‖; NaN when either holds one.
+func relativeL2(got, want []float32) float64 {
+	var diff, norm float64
+	for i, w := range want {
+		d := float64(got[i]) - float64(w)
+		diff += d * d
+		norm += float64(w) * float64(w)
+	}
+	return math.Sqrt(diff / norm)
+}
+
+// logitBound is the relative L2 distance to another engine's logits, over all positions
+// and at each: a mistake at one position must not hide among the rest.
+const logitBound = 1e-5
+
+func TestLogitsAgreeWithAnotherEngine(t *testing.T) {
+	for _, file := range oracles(t) {
+		name := strings.TrimSuffix(file, ".gguf")
+		t.Run(filepath.Base(filepath.Dir(file))+"/"+filepath.Base(name), func(t *testing.T) {
+			shape, want := readNPY(t, name+".npy")
+			m := open(t, file)
+			if shape[0] != len(oracleTokens()) || shape[1] != m.Config.Vocab {
+				t.Fatalf("the oracle's shape is %v", shape)
+			}
+			var got []float32
+			if m.Config.Activation == model.GELU {
+				got = likeATable(t, m, want)
+			} else {
+				got = forward(t, session(t, engine(t, m, ref.Options{})), oracleTokens(), model.WantAll)
+			}
+			t.Logf("relative L2 %.2e", relativeL2(got, want))
+			for p, d := range byPosition(got, want, m.Config.Vocab) {
+				if !(d <= logitBound) {
+					t.Errorf("relative L2 at position %d %.3e, bound %.0e", p, d, logitBound)
+				}
+			}
+		})
+	}
+}
+
+// Against transformers in float64 (tools/oracle) nothing needs allowance: what is left
+// is the cache in F32 and the rounding of the oracle's own logits to float32.
+func TestLogitsAgreeWithTransformersInFloat64(t *testing.T) {
+	const bound = 2e-7
+	files, err := filepath.Glob(filepath.Join("..", "golden", "arch", "*.gguf"))
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%d architectures (%v), want at least 10", len(files), err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(file, ".gguf")
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			_, want := readNPY(t, name+".f64.npy")
+			m := open(t, file)
+			got := forward(t, session(t, engine(t, m, ref.Options{})), oracleTokens(), model.WantAll)
+			t.Logf("relative L2 %.2e", relativeL2(got, want))
+			for p, d := range byPosition(got, want, m.Config.Vocab) {
+				if !(d <= bound) {
+					t.Errorf("relative L2 at position %d %.3e, bound %.0e", p, d, bound)
+				}
+			}
+		})
+	}
+}
+
+// byPosition is the relative L2 distance at each position.
+func byPosition(got, want []float32, vocab int) (d []float64) {
+	if len(got) != len(want) {
+		return []float64{math.NaN()}
+	}
+	for at := 0; at < len(want); at += vocab {
+		d = append(d, relativeL2(got[at:at+vocab], want[at:at+vocab]))
+	}
+	return d
+}
+
+// The embedded model's oracle was made by its training script in float64.
+func TestEmbeddedModelAgreesWithItsTrainer(t *testing.T) {
+	const bound = 1e-6
+	m := open(t, filepath.Join("..", "golden", "model", "lockstep-tiny.gguf"))
+	o := trainerOracle(t)
+	ids := m.Tokenizer.Prompt(o.Oracle.Text, false)
+	if len(ids) != len(o.Oracle.Tokens) {
+		t.Fatalf("%d tokens, want %d", len(ids), len(o.Oracle.Tokens))
+	}
+	for i, id := range ids {
+		if id != o.Oracle.Tokens[i] {
+			t.Fatalf("token %d is %d, want %d", i, id, o.Oracle.Tokens[i])
+		}
+	}
+	_, want := readNPY(t, filepath.Join("..", "golden", "model", o.Oracle.File))
+	got := forward(t, session(t, engine(t, m, ref.Options{})), ids, model.WantAll)
+	d := relativeL2(got[o.Oracle.First*m.Config.Vocab:], want)
+	t.Logf("relative L2 %.2e", d)
+	if !(d <= bound) {
+		t.Errorf("relative L2 %.3e, bound %.0e", d, bound)
+	}
+	for _, c := range o.Tokenizer {
+		if got := m.Tokenizer.Encode(c.Text, false); !equal(got, c.Tokens) {
+			t.Errorf("%q: tokens %v, want %v", c.Text, got, c.Tokens)
+		}
+	}
+}

@@ -1,0 +1,265 @@
+package ref_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/quant"
+	"github.com/lockstep-go/lockstep/ref"
+)
+
+// Prefill, single steps, uneven pieces, one worker and many: the same bits. Checked on
+// every architecture and format, over more positions than are computed together.
+func TestEveryWayToTheSamePositionGivesTheSameBits(t *testing.T) {
+	var tokens []int
+	for i := range 70 {
+		tokens = append(tokens, (i*i*7+3*i+5)%64)
+	}
+	ways := []struct {
+		name    string
+		pieces  []int
+		workers int
+	}{
+		{"single steps", slices.Repeat([]int{1}, 70), 2},
+		{"uneven pieces across the chunk", []int{31, 1, 2, 33, 3}, 3},
+		{"one worker", []int{70}, 1},
+		{"more workers than rows in a head", []int{70}, 7},
+	}
+	for _, file := range oracles(t) {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".gguf"), func(t *testing.T) {
+			m := open(t, file)
+			want := forward(t, session(t, engine(t, m, ref.Options{Workers: 2})), tokens, model.WantAll)
+			for _, w := range ways {
+				s := session(t, engine(t, m, ref.Options{Workers: w.workers}))
+				var got []float32
+				at := 0
+				for _, n := range w.pieces {
+					got = append(got, forward(t, s, tokens[at:at+n], model.WantAll)...)
+					at += n
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("%s: the logits differ in bits", w.name)
+				}
+			}
+		})
+	}
+}
+
+func TestWantLastAndGreedyAreTheLastRowOfAll(t *testing.T) {
+	m := open(t, filepath.Join("..", "golden", "arch", "llama-gqa.gguf"))
+	e := engine(t, m, ref.Options{})
+	all := forward(t, session(t, e), oracleTokens(), model.WantAll)
+	row := all[len(all)-m.Config.Vocab:]
+	if last := forward(t, session(t, e), oracleTokens(), model.WantLast); !slices.Equal(last, row) {
+		t.Error("WantLast differs from the last row of WantAll")
+	}
+	out, err := session(t, e).Forward(t.Context(), oracleTokens(), model.WantGreedy)
+	if err != nil || out.Logits != nil || out.Greedy != model.Argmax(row) {
+		t.Errorf("WantGreedy gives %d and %d logits (%v), want %d and none", out.Greedy, len(out.Logits), err, model.Argmax(row))
+	}
+	s := session(t, e)
+	if out, err := s.Forward(t.Context(), oracleTokens(), model.WantNothing); err != nil || out.Logits != nil {
+		t.Errorf("WantNothing gives %d logits (%v)", len(out.Logits), err)
+	}
+	if s.Len() != len(oracleTokens()) {
+		t.Errorf("WantNothing left %d positions, want %d", s.Len(), len(oracleTokens()))
+	}
+}
+
+// A continuation after truncate or restore is bit for bit what it was without them,
+// also in a model whose window has slid past the beginning.
+func TestTruncateSnapshotRestore(t *testing.T) {
+	for _, arch := range []string{"gemma3", "gpt2", "qwen3moe"} {
+		t.Run(arch, func(t *testing.T) {
+			m := open(t, filepath.Join("..", "golden", "arch", arch+".gguf"))
+			e := engine(t, m, ref.Options{})
+			tokens := oracleTokens()
+			const cut = 14
+			want := forward(t, session(t, e), tokens, model.WantAll)[cut*m.Config.Vocab:]
+
+			s := session(t, e)
+			forward(t, s, tokens, model.WantNothing)
+			snap, err := s.Snapshot(cut + 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if snap.Len() != cut+2 || snap.Bytes() != int64(4*(cut+2)*m.Config.Layers*m.Config.KVHeads*(m.Config.HeadDim+m.Config.ValueDim)) {
+				t.Errorf("snapshot of %d positions in %d bytes", snap.Len(), snap.Bytes())
+			}
+			if err := s.Truncate(cut); err != nil {
+				t.Fatal(err)
+			}
+			if got := forward(t, s, tokens[cut:], model.WantAll); !slices.Equal(got, want) {
+				t.Error("the continuation after Truncate differs")
+			}
+			s.Truncate(0)
+			forward(t, s, []int{1, 2, 3}, model.WantNothing) // what was there must not shine through
+			if err := s.Restore(snap, cut); err != nil {
+				t.Fatal(err)
+			}
+			if got := forward(t, s, tokens[cut:], model.WantAll); !slices.Equal(got, want) {
+				t.Error("the continuation after Restore differs")
+			}
+			other := session(t, e)
+			if err := other.Restore(snap, cut); err != nil {
+				t.Fatal(err)
+			}
+			if got := forward(t, other, tokens[cut:], model.WantAll); !slices.Equal(got, want) {
+				t.Error("the continuation in another session differs: the snapshot was written to")
+			}
+		})
+	}
+}
+
+func TestErrorsLeaveTheSessionUsable(t *testing.T) {
+	m := open(t, filepath.Join("..", "golden", "arch", "llama-gqa.gguf"))
+	e := engine(t, m, ref.Options{})
+	s, err := e.NewSession(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward(t, s, []int{1, 2, 3}, model.WantNothing)
+	snap, _ := s.Snapshot(3)
+	small, _ := e.NewSession(2)
+	foreign := session(t, engine(t, m, ref.Options{}))
+	closed, _ := e.NewSession(0)
+	closed.Close()
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	fwd := func(ctx context.Context, s model.Session, tokens ...int) error {
+		_, err := s.Forward(ctx, tokens, model.WantLast)
+		return err
+	}
+	cases := []struct {
+		name string
+		err  error
+		want string
+		is   error
+	}{
+		{"no tokens", fwd(t.Context(), s), "empty prompt", model.ErrEmptyPrompt},
+		{"overflow names both numbers", fwd(t.Context(), s, 1, 2, 3, 4, 5, 6), "needs 9 positions and there are 8", model.ErrContextLimit},
+		{"token too large", fwd(t.Context(), s, 1, 99999), "token 99999 at index 1", model.ErrBadToken},
+		{"token negative", fwd(t.Context(), s, -1), "token -1 at index 0", model.ErrBadToken},
+		{"cancelled", fwd(cancelled, s, 4), "canceled", context.Canceled},
+		{"truncate beyond the end", s.Truncate(4), "holds 3 positions", nil},
+		{"truncate below zero", s.Truncate(-1), "holds 3 positions", nil},
+		{"restore more than the snapshot", s.Restore(snap, 4), "holds 3 positions", nil},
+		{"restore of another engine", foreign.Restore(snap, 1), "another engine", nil},
+		{"restore beyond the capacity", small.Restore(snap, 3), "needs 3 positions and there are 2", model.ErrContextLimit},
+		{"closed", fwd(t.Context(), closed, 1), "closed", model.ErrClosed},
+	}
+	for _, c := range cases {
+		if c.err == nil || !strings.Contains(c.err.Error(), c.want) || c.is != nil && !errors.Is(c.err, c.is) {
+			t.Errorf("%s: error %v, want one with %q", c.name, c.err, c.want)
+		}
+	}
+	if s.Len() != 3 {
+		t.Errorf("the errors left %d positions, want 3", s.Len())
+	}
+	fresh := forward(t, session(t, e), []int{1, 2, 3, 4}, model.WantLast)
+	if got := forward(t, s, []int{4}, model.WantLast); !slices.Equal(got, fresh) {
+		t.Error("the session computes something else after the errors")
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	m := open(t, filepath.Join("..", "golden", "arch", "llama-gqa.gguf"))
+	for name, o := range map[string]ref.Options{
+		"KV":      {Numerics: ref.Numerics{KV: quant.Q8_0}},
+		"Input":   {Numerics: ref.Numerics{Input: 99}},
+		"Workers": {Workers: -1},
+	} {
+		if _, err := ref.NewWith(m, o); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: error %v, want one that names it", name, err)
+		}
+	}
+	e := engine(t, m, ref.Options{})
+	if _, err := e.NewSession(m.Config.Context + 1); !errors.Is(err, model.ErrContextLimit) {
+		t.Errorf("session beyond the context: %v", err)
+	}
+	if _, err := e.NewSession(-1); err == nil {
+		t.Error("negative capacity accepted")
+	}
+}
+
+// Each Numerics is another function: near the exact one, by about its unit roundoff,
+// but not equal; a rounding that did nothing would pass as conformance.
+func TestNumericsRoundWhereTheySay(t *testing.T) {
+	m := open(t, filepath.Join("..", "golden", "arch", "llama-gqa.gguf"))
+	logits := func(n ref.Numerics) []float32 {
+		return forward(t, session(t, engine(t, m, ref.Options{Numerics: n})), oracleTokens(), model.WantAll)
+	}
+	exact := logits(ref.Numerics{})
+	cases := []struct {
+		name     string
+		numerics ref.Numerics
+		lo, hi   float64 // relative L2 to the exact logits
+	}{
+		{"F16 cache", ref.Numerics{KV: quant.F16}, 1e-6, 2e-3},
+		{"BF16 cache", ref.Numerics{KV: quant.BF16}, 1e-5, 2e-2},
+		{"F32 inputs", ref.Numerics{Input: ref.ToF32}, 1e-9, 1e-6},
+		{"F16 inputs", ref.Numerics{Input: ref.ToF16}, 1e-5, 4e-3},
+		{"BF16 inputs", ref.Numerics{Input: ref.ToBF16}, 1e-4, 4e-2},
+	}
+	for _, c := range cases {
+		d := relativeL2(logits(c.numerics), exact)
+		t.Logf("%s: relative L2 %.2e", c.name, d)
+		if !(d >= c.lo && d <= c.hi) {
+			t.Errorf("%s: relative L2 %.2e, want between %.0e and %.0e", c.name, d, c.lo, c.hi)
+		}
+	}
+}
+
+// Sessions of one engine may run at once and do not see each other.
+func TestConcurrentSessions(t *testing.T) {
+	m := open(t, filepath.Join("..", "golden", "arch", "qwen2.gguf"))
+	e := engine(t, m, ref.Options{})
+	want := forward(t, session(t, e), oracleTokens(), model.WantAll)
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			s, err := e.NewSession(0)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer s.Close()
+			out, err := s.Forward(t.Context(), oracleTokens(), model.WantAll)
+			if err != nil || !slices.Equal(out.Logits, want) {
+				t.Errorf("a session that ran beside others differs (%v)", err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// The tap sees every layer's operations in order, and its last logits are the output.
+func TestTap(t *testing.T) {
+	m := open(t, filepath.Join("..", "golden", "arch", "phi2.gguf"))
+	var ops []string
+	var last []float64
+	e := engine(t, m, ref.Options{Tap: func(layer int, op string, position, width int, values []float64) {
+		if len(values) != width*3 && op != "logits" {
+			t.Errorf("%s of layer %d: %d values of width %d for 3 positions", op, layer, len(values), width)
+		}
+		ops = append(ops, op)
+		last = append(last[:0], values...)
+	}})
+	got := forward(t, session(t, e), []int{5, 6, 7}, model.WantLast)
+	layer := []string{"query", "key", "value", "attention", "layer"}
+	want := slices.Concat([]string{"embed"}, layer, layer, []string{"logits"})
+	if !slices.Equal(ops, want) {
+		t.Errorf("operations %v, want %v", ops, want)
+	}
+	for i, v := range last {
+		if float32(v) != got[i] {
+			t.Fatalf("logit %d: the tap saw %v, Forward gave %v", i, v, got[i])
+		}
+	}
+}

@@ -1,0 +1,36 @@
+package ref
+
+// tensor is a batch of activations [rows, cols], row-major: one row a position.
+type tensor struct {
+	rows, cols int
+	data       []float64
+}
+
+func newTensor(rows, cols int) tensor {
+	return tensor{rows, cols, make([]float64, rows*cols)}
+}
+
+func (t tensor) row(i int) []float64 { return t.data[i*t.cols : (i+1)*t.cols : (i+1)*t.cols] }
+
+// last is the last row, as a tensor of one row.
+func (t tensor) last() tensor { return tensor{1, t.cols, t.row(t.rows - 1)} }
+
+// add is the residual connection: t ← t + u.
+func (t tensor) add(u tensor) {
+	for i, v := range u.data {
+		t.data[i] += v
+	}
+}
+
+// addBias adds b [cols], if there is one, to every row.
+func (t tensor) addBias(b []float32) {
+	if b == nil {
+		return
+	}
+	for i := range t.rows {
+		row := t.row(i)
+		for j := range row {
+			row[j] += float64(b[j])
+		}
+	}
+}
