@@ -1,0 +1,55 @@
+// Package conformance holds what every engine must do as cases that are data: a
+// unique name, a reason and a check. An engine is held to all of them with a few
+// lines of test.
+package conformance
+
+import (
+	"context"
+	"slices"
+
+	"github.com/lockstep-go/lockstep/model"
+)
+
+// T is what a check needs of a *testing.T.
+type T interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any) // must not return
+	Context() context.Context
+}
+
+// Behaviour is something that an engine must do, whatever model it computes.
+type Behaviour struct {
+	Name   string // unique
+	Reason string // why it is asked for, or which bug it finds
+	run    func(r *rig)
+}
+
+// Behaviours are those that need nothing but an engine. The model must have a
+// vocabulary and a context of at least MinContext positions.
+func Behaviours() []Behaviour {
+	return slices.Concat(sessionBehaviours, failureBehaviours, generationBehaviours, textBehaviours, prefixBehaviours, parallelBehaviours)
+}
+
+// MinContext is the shortest context on which Behaviours can be checked.
+const MinContext = 64
+
+// Check holds an engine to the behaviour. Sessions that are still open at the end
+// are a failure, too.
+func (b Behaviour) Check(t T, e model.Engine) {
+	t.Helper()
+	m := e.Model()
+	if m.Tokenizer == nil || m.Config.Context < MinContext {
+		t.Fatalf("the model needs a vocabulary and %d positions", MinContext)
+	}
+	r := &rig{T: t, e: &spy{Engine: e}, vocab: m.Config.Vocab}
+	b.run(r)
+	for _, s := range r.sessions {
+		if err := s.Close(); err != nil {
+			t.Errorf("closing a session: %v", err)
+		}
+	}
+	if n := r.e.openSessions(); n != 0 {
+		t.Errorf("%d sessions were left open", n)
+	}
+}

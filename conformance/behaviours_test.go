@@ -1,0 +1,54 @@
+package conformance
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/internal/tiny"
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/ref"
+)
+
+// refEngine is the reference on a tiny model of an architecture.
+func refEngine(t testing.TB, arch string) model.Engine {
+	t.Helper()
+	spec := tiny.New(arch, 1)
+	spec.AddVocab(arch != "gpt2") // one model without BOS
+	m, err := model.Load(spec.File())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := ref.New(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// whole lists the architectures on which every behaviour is checked: what is above
+// the session does not depend on the architecture. They differ in positions,
+// windows and BOS.
+var whole = []string{"llama", "gemma2", "gpt2"}
+
+func TestReference(t *testing.T) {
+	for _, arch := range model.Architectures() {
+		behaviours := slices.Concat(sessionBehaviours, failureBehaviours)
+		if slices.Contains(whole, arch) {
+			behaviours = Behaviours()
+		}
+		e := refEngine(t, arch)
+		for _, b := range behaviours {
+			t.Run(arch+"/"+b.Name, func(t *testing.T) { b.Check(t, e) })
+		}
+	}
+}
+
+func TestNamesAndReasons(t *testing.T) {
+	seen := map[string]bool{}
+	for _, b := range Behaviours() {
+		if b.Name == "" || b.Reason == "" || b.run == nil || seen[b.Name] {
+			t.Errorf("behaviour %q (%s) is incomplete or there twice", b.Name, b.Reason)
+		}
+		seen[b.Name] = true
+	}
+}

@@ -1,0 +1,169 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+
+	"github.com/lockstep-go/lockstep/model"
+)
+
+// failureBehaviours are about a session that is asked for what it cannot do: a
+// typed error, the length as it was, and the next request works.
+var failureBehaviours = []Behaviour{
+	{"no tokens", "an empty prompt is an error, not a no-op", noTokens},
+	{"token outside the vocabulary", "an embedding row that does not exist, refused with its place", badTokens},
+	{"cache overflow", "refused with both numbers, not written past the end", cacheOverflow},
+	{"capacity beyond the context", "refused with both numbers", capacityBeyondContext},
+	{"truncate out of range", "refused, not clamped", truncateOutOfRange},
+	{"restore what does not fit", "too many positions, too small a session, another engine's snapshot", restoreMisfit},
+	{"cancelled before", "nothing is computed for a caller who has gone", cancelledBefore},
+	{"cancelled anywhere inside", "a half-written cache must not count", cancelledInside},
+	{"closed session", "a cache that was given back is not used", closedSession},
+}
+
+// started is a session that holds some tokens.
+func (r *rig) started(capacity int) (model.Session, []int) {
+	r.Helper()
+	s, tokens := r.session(capacity), r.tokens(6, 20)
+	r.forward(s, tokens, model.WantNothing)
+	return s, tokens
+}
+
+// fails demands that Forward fails with a sentinel and leaves the session usable.
+func (r *rig) fails(ctx context.Context, input []int, sentinel error) error {
+	r.Helper()
+	s, tokens := r.started(MinContext)
+	_, err := s.Forward(ctx, input, model.WantLast)
+	if !errors.Is(err, sentinel) {
+		r.Errorf("error %v, want %v", err, sentinel)
+	}
+	r.usable("after the error", s, tokens)
+	return err
+}
+
+func noTokens(r *rig) {
+	r.fails(r.Context(), nil, model.ErrEmptyPrompt)
+	r.fails(r.Context(), []int{}, model.ErrEmptyPrompt)
+}
+
+func badTokens(r *rig) {
+	for _, id := range []int{-1, r.vocab, 1 << 40} {
+		err := r.fails(r.Context(), []int{0, 1, id, 0}, model.ErrBadToken)
+		var bad *model.TokenError
+		if !errors.As(err, &bad) || *bad != (model.TokenError{Index: 2, ID: id, Vocab: r.vocab}) {
+			r.Errorf("token %d: the error %v does not say which, where and of how many", id, err)
+		}
+	}
+}
+
+func cacheOverflow(r *rig) {
+	s, tokens := r.started(10)
+	_, err := s.Forward(r.Context(), r.tokens(5, 21), model.WantLast)
+	var limit *model.ContextError
+	if !errors.As(err, &limit) || *limit != (model.ContextError{Need: 11, Limit: 10}) {
+		r.Errorf("5 tokens after 6 in 10: error %v, want both 11 and 10 in it", err)
+	}
+	r.usable("after an overflow", s, tokens)
+	r.forward(s, r.tokens(2, 22), model.WantNothing)
+	if _, err := s.Forward(r.Context(), []int{1}, model.WantGreedy); !errors.Is(err, model.ErrContextLimit) {
+		r.Errorf("a token more than the capacity gave %v", err)
+	}
+	r.length("full", s, 10)
+}
+
+func capacityBeyondContext(r *rig) {
+	limit := r.e.Model().Config.Context
+	_, err := r.e.NewSession(limit + 1)
+	var beyond *model.ContextError
+	if !errors.As(err, &beyond) || *beyond != (model.ContextError{Need: limit + 1, Limit: limit}) {
+		r.Errorf("one position more than the context: error %v, want both numbers in it", err)
+	}
+	if _, err := r.e.NewSession(-1); err == nil {
+		r.Errorf("a session of -1 positions was opened")
+	}
+}
+
+func truncateOutOfRange(r *rig) {
+	s, tokens := r.started(MinContext)
+	for _, n := range []int{-1, len(tokens) + 1} {
+		if err := s.Truncate(n); err == nil {
+			r.Errorf("%d positions were truncated to %d", len(tokens), n)
+		}
+	}
+	r.usable("after wrong truncations", s, tokens)
+}
+
+// otherSnapshot is of no engine.
+type otherSnapshot struct{}
+
+func (otherSnapshot) Len() int     { return 3 }
+func (otherSnapshot) Bytes() int64 { return 3 }
+
+func restoreMisfit(r *rig) {
+	s, tokens := r.started(MinContext)
+	for _, n := range []int{-1, len(tokens) + 1} {
+		if _, err := s.Snapshot(n); err == nil {
+			r.Errorf("a snapshot of %d of %d positions was taken", n, len(tokens))
+		}
+	}
+	snap, err := s.Snapshot(5)
+	if err != nil {
+		r.Fatalf("snapshot: %v", err)
+	}
+	for _, n := range []int{-1, 6} {
+		if err := s.Restore(snap, n); err == nil {
+			r.Errorf("%d positions of a snapshot of 5 were restored", n)
+		}
+	}
+	if err := s.Restore(otherSnapshot{}, 3); err == nil {
+		r.Errorf("a snapshot of another engine was restored")
+	}
+	r.usable("after wrong restores", s, tokens)
+	small := r.session(4)
+	if err := small.Restore(snap, 5); !errors.Is(err, model.ErrContextLimit) {
+		r.Errorf("5 positions restored into 4: error %v", err)
+	}
+	r.length("after a restore that does not fit", small, 0)
+}
+
+func cancelledBefore(r *rig) {
+	ctx, cancel := context.WithCancel(r.Context())
+	cancel()
+	r.fails(ctx, r.tokens(5, 23), context.Canceled)
+}
+
+func cancelledInside(r *rig) {
+	input := r.tokens(40, 24)
+	for n := 0; ; n++ {
+		s, tokens := r.started(MinContext)
+		ctx, cancel := newCountdown(r.Context(), n)
+		_, err := s.Forward(ctx, input, model.WantLast)
+		cancel()
+		if err == nil {
+			if n == 0 {
+				r.Errorf("the engine never looks at its context")
+			}
+			return // computed before the context was asked that often
+		}
+		if !errors.Is(err, context.Canceled) {
+			r.Fatalf("cancelled at look %d: %v", n, err)
+		}
+		r.usable("after a cancelled pass", s, tokens)
+		if n > 8 { // later looks, in larger steps
+			n += n / 4
+		}
+	}
+}
+
+func closedSession(r *rig) {
+	s, _ := r.started(MinContext)
+	if err := s.Close(); err != nil {
+		r.Fatalf("close: %v", err)
+	}
+	if _, err := s.Forward(r.Context(), []int{1}, model.WantGreedy); !errors.Is(err, model.ErrClosed) {
+		r.Errorf("a closed session gave %v", err)
+	}
+	if err := s.Close(); err != nil {
+		r.Errorf("closing twice: %v", err)
+	}
+}

@@ -1,0 +1,216 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"math"
+	"runtime"
+	"slices"
+	"sync/atomic"
+
+	"github.com/lockstep-go/lockstep/model"
+)
+
+// nudge changes one logit by its last bit.
+func nudge(out model.Output, err error) (model.Output, error) {
+	if len(out.Logits) > 0 {
+		out.Logits[0] = math.Nextafter32(out.Logits[0], 1000)
+	}
+	return out, err
+}
+
+type (
+	engine  = model.Engine
+	ctxt    = context.Context
+	output  = model.Output
+	session = model.Session
+)
+
+// liveSnapshot is no copy.
+type liveSnapshot struct {
+	model.Snapshot
+	of session
+}
+
+// faults are the planted ones; plant fills in the hooks.
+var faults = []struct {
+	name  string
+	plant func(e *faulty)
+}{
+	{"greedy token one beside the argmax", func(e *faulty) {
+		e.forward = func(s *faultySession, ctx ctxt, tokens []int, want model.Want) (output, error) {
+			out, err := s.Session.Forward(ctx, tokens, want)
+			out.Greedy = (out.Greedy + 1) % e.Model().Config.Vocab
+			return out, err
+		}
+	}},
+	{"prefill and steps differ in the last bit", func(e *faulty) {
+		e.forward = func(s *faultySession, ctx ctxt, tokens []int, want model.Want) (output, error) {
+			out, err := s.Session.Forward(ctx, tokens, want)
+			if len(tokens) > 1 {
+				return nudge(out, err)
+			}
+			return out, err
+		}
+	}},
+	{"a neighbour changes the last bit", func(e *faulty) {
+		var running atomic.Int32
+		e.forward = func(s *faultySession, ctx ctxt, tokens []int, want model.Want) (output, error) {
+			n := running.Add(1)
+			defer running.Add(-1)
+			for range 100 {
+				runtime.Gosched()
+			}
+			out, err := s.Session.Forward(ctx, tokens, want)
+			if n > 1 {
+				return nudge(out, err)
+			}
+			return out, err
+		}
+	}},
+	{"a prompt onto a cache begins at 0", func(e *faulty) {
+		e.forward = func(s *faultySession, ctx ctxt, tokens []int, want model.Want) (output, error) {
+			if len(tokens) > 1 && len(tokens) <= s.Cap() {
+				s.Session.Truncate(0)
+			}
+			return s.Session.Forward(ctx, tokens, want)
+		}
+	}},
+	{"only the last token is seen", func(e *faulty) {
+		e.forward = func(s *faultySession, ctx ctxt, tokens []int, want model.Want) (output, error) {
+			if want == model.WantLast && len(tokens) > 1 && slices.Min(tokens) >= 0 {
+				same := slices.Repeat(tokens[len(tokens)-1:], len(tokens))
+				return s.Session.Forward(ctx, same, want)
+			}
+			return s.Session.Forward(ctx, tokens, want)
+		}
+	}},
+	{"rows in the wrong order", func(e *faulty) {
+		e.forward = func(s *faultySession, ctx ctxt, tokens []int, want model.Want) (output, error) {
+			out, err := s.Session.Forward(ctx, tokens, want)
+			if want == model.WantAll && err == nil {
+				rows := slices.Collect(slices.Chunk(slices.Clone(out.Logits), e.Model().Config.Vocab))
+				slices.Reverse(rows)
+				out.Logits = slices.Concat(rows...)
+			}
+			return out, err
+		}
+	}},
+	{"no tokens are no error", func(e *faulty) {
+		e.forward = func(s *faultySession, ctx ctxt, tokens []int, want model.Want) (output, error) {
+			if len(tokens) == 0 {
+				return output{}, nil
+			}
+			return s.Session.Forward(ctx, tokens, want)
+		}
+	}},
+	{"what comes before a bad token stays", func(e *faulty) {
+		e.forward = func(s *faultySession, ctx ctxt, tokens []int, want model.Want) (output, error) {
+			out, err := s.Session.Forward(ctx, tokens, want)
+			var bad *model.TokenError
+			if errors.As(err, &bad) && bad.Index > 0 {
+				s.Session.Forward(ctx, tokens[:bad.Index], model.WantNothing)
+			}
+			return out, err
+		}
+	}},
+	{"bad tokens are wrapped around", func(e *faulty) {
+		e.forward = func(s *faultySession, ctx ctxt, tokens []int, want model.Want) (output, error) {
+			ids := slices.Clone(tokens)
+			for i, n := range ids {
+				v := e.Model().Config.Vocab
+				ids[i] = (n%v + v) % v
+			}
+			return s.Session.Forward(ctx, ids, want)
+		}
+	}},
+	{"what does not fit is cut off", func(e *faulty) {
+		e.forward = func(s *faultySession, ctx ctxt, tokens []int, want model.Want) (output, error) {
+			if n := s.Cap() - s.Len(); n > 0 && n < len(tokens) {
+				tokens = tokens[:n]
+			}
+			return s.Session.Forward(ctx, tokens, want)
+		}
+	}},
+	{"the context is not looked at", func(e *faulty) {
+		e.forward = func(s *faultySession, _ ctxt, tokens []int, want model.Want) (output, error) {
+			return s.Session.Forward(context.Background(), tokens, want)
+		}
+	}},
+	{"a cancelled pass counts", func(e *faulty) {
+		e.forward = func(s *faultySession, ctx ctxt, tokens []int, want model.Want) (output, error) {
+			out, err := s.Session.Forward(ctx, tokens, want)
+			if errors.Is(err, context.Canceled) {
+				s.Session.Forward(context.Background(), tokens[:1], model.WantNothing)
+			}
+			return out, err
+		}
+	}},
+	{"all sessions share a cache", func(e *faulty) {
+		var shared session
+		e.open = func(capacity int) (session, error) {
+			if shared == nil || shared.Cap() != capacity || shared.Truncate(0) != nil {
+				s, err := e.Engine.NewSession(capacity)
+				shared = s
+				return s, err
+			}
+			return shared, nil
+		}
+	}},
+	{"the capacity is clamped to the context", func(e *faulty) {
+		e.open = func(capacity int) (session, error) {
+			return e.Engine.NewSession(min(capacity, e.Model().Config.Context))
+		}
+	}},
+	{"the whole context is one position short", func(e *faulty) {
+		e.open = func(capacity int) (session, error) {
+			if capacity == 0 {
+				capacity = e.Model().Config.Context - 1
+			}
+			return e.Engine.NewSession(capacity)
+		}
+	}},
+	{"truncate does nothing", func(e *faulty) {
+		e.truncate = func(session, int) error { return nil }
+	}},
+	{"truncate is clamped", func(e *faulty) {
+		e.truncate = func(s session, n int) error { return s.Truncate(min(max(n, 0), s.Len())) }
+	}},
+	{"a snapshot is one position short", func(e *faulty) {
+		e.snapshot = func(s session, n int) (model.Snapshot, error) { return s.Snapshot(max(n-1, 0)) }
+	}},
+	{"a snapshot shares the session's memory", func(e *faulty) {
+		e.snapshot = func(s session, n int) (model.Snapshot, error) {
+			snap, err := s.Snapshot(n)
+			return liveSnapshot{snap, s}, err
+		}
+		e.restore = func(s session, from model.Snapshot, n int) error {
+			live, ok := from.(liveSnapshot)
+			if !ok || n > live.Len() || n < 0 {
+				return s.Restore(from, n)
+			}
+			now, err := live.of.Snapshot(n)
+			if err != nil { // closed: what is left is the copy
+				now = live.Snapshot
+			}
+			return s.Restore(now, n)
+		}
+	}},
+	{"restore restores all", func(e *faulty) {
+		e.restore = func(s session, from model.Snapshot, n int) error { return s.Restore(from, from.Len()) }
+	}},
+	{"restore keeps what was there", func(e *faulty) {
+		e.restore = func(s session, from model.Snapshot, n int) error {
+			if s.Len() > 0 {
+				return nil
+			}
+			return s.Restore(from, n)
+		}
+	}},
+	{"a closed session goes on", func(e *faulty) {
+		e.close = func(session) error { return nil }
+	}},
+	{"closing fails", func(e *faulty) {
+		e.close = func(session) error { return errors.New("busy") }
+	}},
+}

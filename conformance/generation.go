@@ -1,0 +1,195 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+
+	"github.com/lockstep-go/lockstep/model"
+)
+
+// generationBehaviours are about the generation loop on the engine.
+var generationBehaviours = []Behaviour{
+	{"first token from prefill", "one token costs one pass over the prompt, and no step", firstFromPrefill},
+	{"every token once", "the last prompt token is not computed twice, nor the last generated one at all", everyTokenOnce},
+	{"greedy paths agree", "in the engine, on the host, by top-k 1, by a neutral bias", greedyPathsAgree},
+	{"no tokens wanted", "MaxTokens 0 computes nothing", noTokensWanted},
+	{"stop token first", "an empty generation on every path", stopTokenFirst},
+	{"stop token later", "ends without being shown, the same on every path", stopTokenLater},
+	{"broken loop", "stops at once, and what was generated stands", brokenLoop},
+	{"cancelled at every token", "stops at once with the context's error", cancelledAtEveryToken},
+	{"context limit", "refused before any work with both numbers", contextLimit},
+	{"until the context is full", "exactly as many tokens as fit", untilFull},
+	{"seeds", "the same seed gives the same text, another seed another", seeds},
+	{"after an error", "the next request works", afterAnError},
+}
+
+func firstFromPrefill(r *rig) {
+	prompt := r.tokens(7, 30)
+	got := r.generate(prompt, model.Params{MaxTokens: 1})
+	calls := r.e.reset()
+	if len(calls) != 1 || calls[0].At != 0 || len(calls[0].Tokens) != 7 || calls[0].Want != model.WantGreedy {
+		r.Fatalf("one token took %d passes, not one over the prompt", len(calls))
+	}
+	r.equal("the token", []int{calls[0].Output.Greedy}, got.IDs)
+}
+
+func everyTokenOnce(r *rig) {
+	prompt := r.tokens(7, 31)
+	for _, p := range []model.Params{{MaxTokens: 6}, {MaxTokens: 6, Temperature: 1}, {MaxTokens: 6, HostArgmax: true}} {
+		got := r.generate(prompt, p)
+		var computed []int
+		for _, c := range r.e.reset() {
+			if c.At != len(computed) {
+				r.Errorf("a pass at position %d after %d tokens", c.At, len(computed))
+			}
+			computed = append(computed, c.Tokens...)
+		}
+		r.equal("tokens computed", append(append([]int(nil), prompt...), got.IDs[:5]...), computed)
+	}
+}
+
+// paths are ways to make the same greedy choice.
+var paths = map[string]model.Params{
+	"engine":  {},
+	"host":    {HostArgmax: true},
+	"top-k 1": {TopK: 1, Temperature: 3},
+	"bias":    {LogitBias: map[int]float32{0: 0}},
+}
+
+func greedyPathsAgree(r *rig) {
+	prompt := r.tokens(5, 32)
+	want := r.generate(prompt, model.Params{MaxTokens: 20})
+	for name, p := range paths {
+		p.MaxTokens = 20
+		r.equal(name, want, r.generate(prompt, p))
+	}
+}
+
+func noTokensWanted(r *rig) {
+	got := r.generate(r.tokens(5, 33), model.Params{})
+	r.equal("tokens", 0, len(got.IDs))
+	r.equal("passes", 0, len(r.e.reset()))
+}
+
+func stopTokenFirst(r *rig) {
+	prompt := r.tokens(5, 34)
+	first := r.generate(prompt, model.Params{MaxTokens: 1}).IDs
+	for name, p := range paths {
+		p.MaxTokens, p.StopTokens = 9, first
+		r.equal(name, 0, len(r.generate(prompt, p).IDs))
+	}
+}
+
+func stopTokenLater(r *rig) {
+	prompt := r.tokens(5, 35)
+	free := r.generate(prompt, model.Params{MaxTokens: 12}).IDs
+	stop := free[len(free)-1]
+	n := 0
+	for free[n] != stop {
+		n++
+	}
+	for name, p := range paths {
+		var stats model.Stats
+		p.MaxTokens, p.StopTokens, p.Stats = 12, []int{stop}, &stats
+		r.equal(name, append([]int(nil), free[:n]...), r.generate(prompt, p).IDs)
+		r.equal(name+", finish", model.FinishStopToken, stats.Finish)
+	}
+}
+
+func brokenLoop(r *rig) {
+	prompt := r.tokens(5, 36)
+	want := r.generate(prompt, model.Params{MaxTokens: 6}).IDs
+	for n := 1; n < 6; n++ {
+		r.e.reset()
+		var got []int
+		for t, err := range model.GenerateTokens(r.Context(), r.e, prompt, model.Params{MaxTokens: 6, IgnoreEOS: true}) {
+			if err != nil {
+				r.Fatalf("token %d: %v", len(got), err)
+			}
+			if got = append(got, t.ID); len(got) == n {
+				break
+			}
+		}
+		r.equal("tokens", want[:n], got)
+		r.equal("passes", n, len(r.e.reset()))
+	}
+}
+
+func cancelledAtEveryToken(r *rig) {
+	prompt := r.tokens(5, 37)
+	want := r.generate(prompt, model.Params{MaxTokens: 6}).IDs
+	for n := range 6 {
+		ctx, cancel := context.WithCancel(r.Context())
+		r.e.reset()
+		passes := 0
+		r.e.pass = func() { // cancels as pass n begins
+			if passes == n {
+				cancel()
+			}
+			passes++
+		}
+		got := collect(model.GenerateTokens(ctx, r.e, prompt, model.Params{MaxTokens: 6, IgnoreEOS: true}))
+		r.e.pass = nil
+		cancel()
+		if !errors.Is(got.Err, context.Canceled) {
+			r.Errorf("cancelled in pass %d: error %v", n, got.Err)
+		}
+		r.equal("tokens before", append([]int(nil), want[:n]...), got.IDs)
+	}
+}
+
+func contextLimit(r *rig) {
+	limit := r.e.Model().Config.Context
+	for _, tt := range []struct{ prompt, max, need int }{
+		{limit + 1, 1, limit + 2}, {limit + 1, 0, limit + 1}, {4, limit - 3, limit + 1},
+	} {
+		r.e.reset()
+		got := collect(model.GenerateTokens(r.Context(), r.e, make([]int, tt.prompt), model.Params{MaxTokens: tt.max}))
+		var beyond *model.ContextError
+		if !errors.As(got.Err, &beyond) || *beyond != (model.ContextError{Need: tt.need, Limit: limit}) {
+			r.Errorf("%d + %d positions: error %v, want both %d and %d in it", tt.prompt, tt.max, got.Err, tt.need, limit)
+		}
+		if r.e.opened != 0 || len(got.IDs) != 0 {
+			r.Errorf("%d + %d positions: work was done", tt.prompt, tt.max)
+		}
+	}
+}
+
+func untilFull(r *rig) {
+	g := r.generator(model.Options{Capacity: 20})
+	got := collect(g.GenerateTokens(r.Context(), r.tokens(15, 38), model.Params{MaxTokens: -1, IgnoreEOS: true}))
+	if got.Err != nil || len(got.IDs) != 5 {
+		r.Errorf("15 of 20 positions taken: %d tokens more, error %v", len(got.IDs), got.Err)
+	}
+}
+
+func seeds(r *rig) {
+	prompt := r.tokens(5, 39)
+	p := model.Params{MaxTokens: 20, Temperature: 100, Seed: 1}
+	first := r.generate(prompt, p)
+	r.equal("the same seed", first, r.generate(prompt, p))
+	p.Seed = 2
+	if other := r.generate(prompt, p); firstDifferentID(first.IDs, other.IDs) < 0 {
+		r.Errorf("two seeds gave the same 20 tokens at temperature 100")
+	}
+}
+
+func firstDifferentID(a, b []int) int {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return -1
+}
+
+func afterAnError(r *rig) {
+	prompt := r.tokens(5, 40)
+	want := r.generate(prompt, model.Params{MaxTokens: 4})
+	for _, bad := range [][]int{{}, {r.vocab}, make([]int, r.e.Model().Config.Context+1)} {
+		if got := collect(model.GenerateTokens(r.Context(), r.e, bad, model.Params{MaxTokens: 4})); got.Err == nil {
+			r.Errorf("a prompt of %d tokens was accepted", len(bad))
+		}
+		r.equal("the next request", want, r.generate(prompt, model.Params{MaxTokens: 4}))
+	}
+}

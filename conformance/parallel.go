@@ -1,0 +1,119 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lockstep-go/lockstep/model"
+)
+
+// parallelBehaviours are about several sequences at once.
+var parallelBehaviours = []Behaviour{
+	{"sessions at once", "results do not depend on neighbours, bit for bit", sessionsAtOnce},
+	{"batch equals alone", "prompts of different lengths, each with its own cache and its own stop", batchEqualsAlone},
+	{"batch of none", "an empty list gives an empty list", batchOfNone},
+	{"empty prompt in a batch", "a typed error for that one only", emptyPromptInBatch},
+	{"500 calls", "any goroutine may call, any number of times", manyCalls},
+}
+
+func sessionsAtOnce(r *rig) {
+	const n = 8
+	var want, got [n][]float32
+	prompt := func(i int) []int { return r.tokens(6+3*i, uint64(70+i)) }
+	for i := range n {
+		want[i] = r.fresh(prompt(i))
+	}
+	var errs [n]error
+	var wg sync.WaitGroup
+	for i := range n {
+		s := r.session(MinContext)
+		wg.Go(func() {
+			for _, part := range slices.Collect(slices.Chunk(prompt(i), 1+i)) {
+				out, err := s.Forward(r.Context(), part, model.WantLast)
+				if err != nil {
+					errs[i] = err
+					return
+				}
+				got[i] = slices.Clone(out.Logits)
+			}
+		})
+	}
+	wg.Wait()
+	for i := range n {
+		if errs[i] != nil {
+			r.Errorf("session %d: %v", i, errs[i])
+			continue
+		}
+		r.same(fmt.Sprintf("session %d", i), want[i], got[i])
+	}
+}
+
+func batchEqualsAlone(r *rig) {
+	var prompts [][]int
+	for i := range 7 {
+		prompts = append(prompts, r.tokens(1+5*i, uint64(80+i)))
+	}
+	for _, p := range []model.Params{
+		{MaxTokens: 10, IgnoreEOS: true},
+		{MaxTokens: 10, IgnoreEOS: true, Temperature: 1.5, Seed: 3, Stop: []string{"a", "e"}},
+	} {
+		for _, o := range []model.Options{{Parallel: 1}, {Parallel: 4}, {Parallel: 7, PrefixBytes: manyBytes}} {
+			for i, got := range r.generator(o).GenerateBatchTokens(r.Context(), prompts, p) {
+				want := r.generate(prompts[i], p)
+				r.equal(fmt.Sprintf("prompt %d, %d at once", i, o.Parallel), want, generated{got.Tokens, got.Text, got.Err})
+			}
+		}
+	}
+}
+
+func batchOfNone(r *rig) {
+	if got := model.GenerateBatch(r.Context(), r.e, []string{}, model.Params{MaxTokens: 1}); got == nil || len(got) != 0 {
+		r.Errorf("no prompts gave %v", got)
+	}
+}
+
+func emptyPromptInBatch(r *rig) {
+	prompts := [][]int{r.tokens(3, 90), {}, r.tokens(5, 91)}
+	p := model.Params{MaxTokens: 3, IgnoreEOS: true}
+	for i, got := range r.generator(model.Options{}).GenerateBatchTokens(r.Context(), prompts, p) {
+		if i == 1 {
+			if !errors.Is(got.Err, model.ErrEmptyPrompt) || len(got.Tokens) != 0 {
+				r.Errorf("the empty prompt: %v, error %v", got.Tokens, got.Err)
+			}
+			continue
+		}
+		r.equal("its neighbour", r.generate(prompts[i], p), generated{got.Tokens, got.Text, got.Err})
+	}
+}
+
+func manyCalls(r *rig) {
+	const calls, kinds = 500, 10
+	prompt := func(k int) []int { return r.tokens(1+k%4, uint64(k%3)) }
+	params := func(k int) model.Params {
+		return model.Params{MaxTokens: 1 + k%3, Temperature: float64(k % 2), Seed: uint64(k), IgnoreEOS: true}
+	}
+	var want [kinds]generated
+	for k := range kinds {
+		want[k] = r.generate(prompt(k), params(k))
+	}
+	g := r.generator(model.Options{PrefixBytes: manyBytes})
+	var wrong sync.Map // call: what is wrong with it
+	var wg sync.WaitGroup
+	for i := range calls {
+		wg.Go(func() {
+			k := i % kinds
+			if diff := cmp.Diff(want[k], collect(g.GenerateTokens(r.Context(), prompt(k), params(k)))); diff != "" {
+				wrong.Store(i, diff)
+			}
+		})
+	}
+	wg.Wait()
+	wrong.Range(func(i, diff any) bool {
+		r.Errorf("call %v (-alone +together):\n%v", i, diff)
+		return false // one is enough
+	})
+}

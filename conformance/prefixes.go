@@ -1,0 +1,109 @@
+package conformance
+
+import (
+	"slices"
+
+	"github.com/lockstep-go/lockstep/model"
+)
+
+// prefixBehaviours are about reusing what was computed for an earlier prompt.
+var prefixBehaviours = []Behaviour{
+	{"prefix hit equals miss", "bit for bit, whatever part of a prompt is reused", hitEqualsMiss},
+	{"exact prompt", "a prompt that was computed before needs no prefill", exactPrompt},
+	{"only prompts are kept", "generated positions are not another prompt's", onlyPromptsKept},
+	{"prefix cache is bounded", "the least recently used goes first", boundedCache},
+}
+
+const manyBytes = 1 << 30
+
+// logitsOf generates with g and returns the logits of every pass but the first, the
+// prefill, whose extent a prefix cache may change.
+func (r *rig) logitsOf(g *model.Generator, prompt []int) (generated, [][]float32) {
+	r.Helper()
+	r.e.reset()
+	got := collect(g.GenerateTokens(r.Context(), prompt, model.Params{MaxTokens: 4, HostArgmax: true, IgnoreEOS: true}))
+	if got.Err != nil {
+		r.Fatalf("generating: %v", got.Err)
+	}
+	var logits [][]float32
+	for _, c := range r.e.reset() {
+		if c.At >= len(prompt) {
+			logits = append(logits, c.Output.Logits)
+		}
+	}
+	return got, logits
+}
+
+func hitEqualsMiss(r *rig) {
+	a := r.tokens(24, 60)
+	tail := r.tokens(9, 61)
+	g, alone := r.generator(model.Options{PrefixBytes: manyBytes}), r.generator(model.Options{})
+	for _, prompt := range [][]int{
+		a, a, a[:10], slices.Concat(a, tail), slices.Concat(a[:17], tail), a[:1], a[:10], slices.Concat(a[:23], tail[:1]),
+	} {
+		want, wantLogits := r.logitsOf(alone, prompt)
+		got, gotLogits := r.logitsOf(g, prompt)
+		r.equal("tokens", want, got)
+		r.equal("steps", len(wantLogits), len(gotLogits))
+		for i := range min(len(wantLogits), len(gotLogits)) {
+			r.same("a step after a reused prefix", wantLogits[i], gotLogits[i])
+		}
+	}
+	// The first prompt has nothing to reuse, and that of one token nothing but itself.
+	if s := g.PrefixStats(); s.Hits != 6 || s.Misses != 2 || s.FullHits != 2 {
+		r.Errorf("not everything was reused that could be: %+v", s)
+	}
+}
+
+func exactPrompt(r *rig) {
+	prompt := r.tokens(12, 62)
+	g := r.generator(model.Options{PrefixBytes: manyBytes})
+	var stats model.Stats
+	p := model.Params{MaxTokens: 3, IgnoreEOS: true, Stats: &stats}
+	first := collect(g.GenerateTokens(r.Context(), prompt, p))
+	r.e.reset()
+	r.equal("tokens", first, collect(g.GenerateTokens(r.Context(), prompt, p)))
+	r.equal("tokens reused", len(prompt), stats.ReusedTokens)
+	for _, c := range r.e.reset() {
+		if c.At < len(prompt) {
+			r.Errorf("position %d of the prompt was computed again", c.At)
+		}
+	}
+}
+
+func onlyPromptsKept(r *rig) {
+	prompt := r.tokens(8, 63)
+	g := r.generator(model.Options{PrefixBytes: manyBytes})
+	first := collect(g.GenerateTokens(r.Context(), prompt, model.Params{MaxTokens: 5, IgnoreEOS: true}))
+	var stats model.Stats
+	longer := slices.Concat(prompt, first.IDs)
+	collect(g.GenerateTokens(r.Context(), longer, model.Params{MaxTokens: 1, Stats: &stats}))
+	r.equal("tokens reused", len(prompt), stats.ReusedTokens)
+}
+
+func boundedCache(r *rig) {
+	// What one prompt takes is the engine's affair: measure it.
+	probe := r.generator(model.Options{PrefixBytes: manyBytes})
+	ask := func(g *model.Generator, first int) int {
+		var stats model.Stats
+		prompt := slices.Concat([]int{first}, r.tokens(7, 64))
+		got := collect(g.GenerateTokens(r.Context(), prompt, model.Params{MaxTokens: 1, IgnoreEOS: true, Stats: &stats}))
+		if got.Err != nil {
+			r.Fatalf("generating: %v", got.Err)
+		}
+		return stats.ReusedTokens
+	}
+	ask(probe, 1)
+	limit := probe.PrefixStats().Bytes*5/2 + 1 // two prompts and a half
+	g := r.generator(model.Options{PrefixBytes: limit})
+	ask(g, 1)
+	ask(g, 2)
+	r.equal("the first again", 8, ask(g, 1))
+	ask(g, 3) // in place of 2
+	r.equal("the one used since", 8, ask(g, 1))
+	r.equal("the one not used", 0, ask(g, 2))
+	s := g.PrefixStats()
+	if s.Bytes > limit || s.Entries != 2 || s.Evictions != 2 {
+		r.Errorf("a cache of %d bytes: %+v", limit, s)
+	}
+}

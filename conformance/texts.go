@@ -1,0 +1,86 @@
+package conformance
+
+import (
+	"errors"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/lockstep-go/lockstep/model"
+)
+
+// textBehaviours are about text in and out.
+var textBehaviours = []Behaviour{
+	{"whole characters", "no half of a character is ever shown, and all text comes", wholeCharacters},
+	{"stop string across tokens", "found wherever tokens begin and end, and never shown", stopStrings},
+	{"text prompt", "the same as its tokens", textPrompt},
+	{"empty text", "a prompt where there is a BOS token, else an error", emptyText},
+}
+
+func wholeCharacters(r *rig) {
+	tok := r.e.Model().Tokenizer
+	for seed := range uint64(4) {
+		p := model.Params{MaxTokens: 24, Temperature: 2, Seed: seed, IgnoreEOS: true}
+		prompt := r.tokens(3, 50)
+		var ids []int
+		var text strings.Builder
+		for t, err := range model.GenerateTokens(r.Context(), r.e, prompt, p) {
+			if err != nil {
+				r.Fatalf("generating: %v", err)
+			}
+			if !utf8.ValidString(t.Text) {
+				r.Errorf("token %d shows %q", t.ID, t.Text)
+			}
+			ids = append(ids, t.ID)
+			text.WriteString(t.Text)
+		}
+		d := tok.NewDecoder(prompt...)
+		var want strings.Builder
+		for _, id := range ids {
+			want.WriteString(d.Next(id))
+		}
+		want.WriteString(d.Flush())
+		r.equal("the whole text", want.String(), text.String())
+	}
+}
+
+func stopStrings(r *rig) {
+	prompt := r.tokens(5, 51)
+	free := r.generate(prompt, model.Params{MaxTokens: 24, Temperature: 2})
+	runes := []rune(free.Text)
+	if len(runes) < 8 {
+		r.Fatalf("the model wrote only %q", free.Text)
+	}
+	for from := 0; from+4 <= len(runes); from += 3 {
+		stop := string(runes[from : from+4])
+		var stats model.Stats
+		p := model.Params{MaxTokens: 24, Temperature: 2, Stop: []string{"\x00never", stop}, Stats: &stats}
+		got := r.generate(prompt, p)
+		want, _, _ := strings.Cut(free.Text, stop)
+		r.equal("text before "+stop, want, got.Text)
+		r.equal("finish", model.FinishStopString, stats.Finish)
+	}
+}
+
+func textPrompt(r *rig) {
+	tok := r.e.Model().Tokenizer
+	const text = "the other text"
+	p := model.Params{MaxTokens: 5, IgnoreEOS: true}
+	got := collect(model.Generate(r.Context(), r.e, text, p))
+	if got.Err != nil {
+		r.Fatalf("%q: %v", text, got.Err)
+	}
+	r.equal("tokens", r.generate(tok.Prompt(text, false), p), got)
+}
+
+func emptyText(r *rig) {
+	got := collect(model.Generate(r.Context(), r.e, "", model.Params{MaxTokens: 1, IgnoreEOS: true}))
+	if len(r.e.Model().Tokenizer.Prompt("", false)) == 0 {
+		if !errors.Is(got.Err, model.ErrEmptyPrompt) || len(r.e.reset()) != 0 {
+			r.Errorf("an empty text gave %v", got.Err)
+		}
+		return
+	}
+	if got.Err != nil || len(got.IDs) != 1 {
+		r.Errorf("BOS alone: %d tokens, error %v", len(got.IDs), got.Err)
+	}
+}
