@@ -54,46 +54,33 @@ func dotQ8_0(src []byte, x []float64) float64 {
 	return (s0 + s2) + (s1 + s3)
 }
 
-// dotQ4_K makes the sixteen weights that a sub-block can have and picks from them.
 func dotQ4_K(src []byte, x []float64) float64 {
 	var s0, s1, s2, s3 float64
-	var low, high [16]float64
 	for ; len(src) >= 144 && len(x) >= 256; src, x = src[144:], x[256:] {
 		d, dmin, scales := f16At(src), f16At(src[2:]), (*[12]byte)(src[4:])
 		for p := range 4 {
-			levels(&low, d, dmin, scales, 2*p)
-			levels(&high, d, dmin, scales, 2*p+1)
+			sc, mn := scaleMin(scales, 2*p)
+			dl, ml := float32(d*int8s32[sc]), float32(dmin*int8s32[mn])
 			packed, x := (*[32]byte)(src[16+32*p:]), (*[64]float64)(x[64*p:])
 			for j := 0; j < 32; j += 4 {
 				q, x := (*[4]byte)(packed[j:]), (*[4]float64)(x[j:])
-				s0 += float64(low[q[0]&15] * x[0])
-				s1 += float64(low[q[1]&15] * x[1])
-				s2 += float64(low[q[2]&15] * x[2])
-				s3 += float64(low[q[3]&15] * x[3])
+				s0 += float64(float64(float32(dl*int8s32[q[0]&15])-ml) * x[0])
+				s1 += float64(float64(float32(dl*int8s32[q[1]&15])-ml) * x[1])
+				s2 += float64(float64(float32(dl*int8s32[q[2]&15])-ml) * x[2])
+				s3 += float64(float64(float32(dl*int8s32[q[3]&15])-ml) * x[3])
 			}
+			sc, mn = scaleMin(scales, 2*p+1)
+			dl, ml = float32(d*int8s32[sc]), float32(dmin*int8s32[mn])
 			for j := 0; j < 32; j += 4 {
 				q, x := (*[4]byte)(packed[j:]), (*[4]float64)(x[32+j:])
-				s0 += float64(high[q[0]>>4] * x[0])
-				s1 += float64(high[q[1]>>4] * x[1])
-				s2 += float64(high[q[2]>>4] * x[2])
-				s3 += float64(high[q[3]>>4] * x[3])
+				s0 += float64(float64(float32(dl*int8s32[q[0]>>4])-ml) * x[0])
+				s1 += float64(float64(float32(dl*int8s32[q[1]>>4])-ml) * x[1])
+				s2 += float64(float64(float32(dl*int8s32[q[2]>>4])-ml) * x[2])
+				s3 += float64(float64(float32(dl*int8s32[q[3]>>4])-ml) * x[3])
 			}
 		}
 	}
 	return (s0 + s2) + (s1 + s3)
-}
-
-// levels is the weights of Q4_K's sub-block s for the quants 0 to 15.
-func levels(w *[16]float64, d, dmin float32, scales *[12]byte, s int) {
-	sc, mn := scaleMin(scales, s)
-	scale, min := float32(d*int8s32[sc]), float32(dmin*int8s32[mn])
-	for q := 0; q < 16; q += 4 {
-		w, n := (*[4]float64)(w[q:]), (*[4]float32)(int8s32[q:])
-		w[0] = float64(float32(scale*n[0]) - min)
-		w[1] = float64(float32(scale*n[1]) - min)
-		w[2] = float64(float32(scale*n[2]) - min)
-		w[3] = float64(float32(scale*n[3]) - min)
-	}
 }
 
 func dotQ6_K(src []byte, x []float64) float64 {
