@@ -1,0 +1,56 @@
+package tokenizer_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/model/tokenizer"
+)
+
+// BenchmarkNew makes tokenizers of real vocabularies.
+func BenchmarkNew(b *testing.B) {
+	for _, name := range []string{"llama-bpe", "llama-spm"} {
+		b.Run(name, func(b *testing.B) {
+			v := readVocab(b, filepath.Join(shared, name+".gguf"))
+			for b.Loop() {
+				if _, err := tokenizer.New(v); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkEncode encodes a megabyte of a novel; the MB/s are of text.
+func BenchmarkEncode(b *testing.B) {
+	text, err := os.ReadFile("../../../shared/corpus/war-and-peace.txt")
+	if err != nil {
+		b.Skipf("no text: %v", err)
+	}
+	text = text[:min(len(text), 1<<20)]
+	for _, name := range []string{"gpt-2", "llama-bpe", "starcoder", "llama-spm"} {
+		b.Run(name, func(b *testing.B) {
+			tok := load(b, name)
+			b.SetBytes(int64(len(text)))
+			for b.Loop() {
+				tok.Encode(string(text), false)
+			}
+		})
+	}
+}
+
+// BenchmarkDecode decodes the same, by the tokens of a megabyte of text.
+func BenchmarkDecode(b *testing.B) {
+	text, err := os.ReadFile("../../../shared/corpus/war-and-peace.txt")
+	if err != nil {
+		b.Skipf("no text: %v", err)
+	}
+	text = text[:min(len(text), 1<<20)]
+	tok := load(b, "llama-bpe")
+	ids := tok.Encode(string(text), false)
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		tok.Decode(ids)
+	}
+}

@@ -1,0 +1,72 @@
+package tokenizer
+
+import "unicode/utf8"
+
+// byteRunes is GPT-2's alphabet: the character that stands for each byte in the
+// token texts of a byte-level vocabulary. Bytes that print in Latin-1 stand for
+// themselves; the other 68 take the code points from U+0100 up, in byte order
+// (bytes_to_unicode in OpenAI's gpt-2 encoder.py).
+var byteRunes = func() (runes [256]rune) {
+	next := rune(256)
+	for b := range runes {
+		switch {
+		case b >= '!' && b <= '~', b >= 0xA1 && b <= 0xAC, b >= 0xAE:
+			runes[b] = rune(b)
+		default:
+			runes[b] = next
+			next++
+		}
+	}
+	return runes
+}()
+
+// runeBytes inverts byteRunes; -1 where no byte is meant.
+var runeBytes = func() (bytes [256 + 68]int16) {
+	for i := range bytes {
+		bytes[i] = -1
+	}
+	for b, r := range byteRunes {
+		bytes[r] = int16(b)
+	}
+	return bytes
+}()
+
+// appendByteLevel appends the bytes that the byte-level text s stands for.
+// Characters outside the alphabet, which files have only in added tokens, stand
+// for themselves.
+func appendByteLevel(dst []byte, s string) []byte {
+	for i, r := range s {
+		switch {
+		case int(r) < len(runeBytes) && runeBytes[r] >= 0:
+			dst = append(dst, byte(runeBytes[r]))
+		case r == utf8.RuneError:
+			_, n := utf8.DecodeRuneInString(s[i:])
+			dst = append(dst, s[i:i+n]...)
+		default:
+			dst = utf8.AppendRune(dst, r)
+		}
+	}
+	return dst
+}
+
+// parseByteToken reads the byte out of "<0xNN>".
+func parseByteToken(s string) (b byte, ok bool) {
+	if len(s) != 6 || s[:3] != "<0x" || s[5] != '>' {
+		return 0, false
+	}
+	hi, ok1 := hexDigit(s[3])
+	lo, ok2 := hexDigit(s[4])
+	return hi<<4 | lo, ok1 && ok2
+}
+
+func hexDigit(c byte) (byte, bool) {
+	switch {
+	case c >= '0' && c <= '9':
+		return c - '0', true
+	case c >= 'A' && c <= 'F':
+		return c - 'A' + 10, true
+	case c >= 'a' && c <= 'f':
+		return c - 'a' + 10, true
+	}
+	return 0, false
+}

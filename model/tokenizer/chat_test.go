@@ -1,0 +1,176 @@
+package tokenizer
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// morning is the time that templates are told.
+var morning = time.Date(2026, time.July, 4, 9, 0, 0, 0, time.UTC)
+
+var (
+	question = []Message{{"user", "Hi"}}
+	turns    = []Message{{"user", "What is 2+2?"}, {"assistant", "4"}, {"user", " And 'three'?\n"}}
+	brief    = append([]Message{{"system", " Be brief. "}}, turns...)
+	thinking = []Message{{"user", "a"}, {"assistant", "<think>\nhm\n</think>\n\nb"}, {"user", "c"}}
+	answered = []Message{{"user", "a"}, {"assistant", "<think>\nhm\n</think>\n\nb"}}
+)
+
+// chats are templates of the supported families, in testdata/chat, with what
+// they make of conversations.
+var chats = []struct {
+	name, reason, template, bos, eos string
+	msgs                             []Message
+	generate                         bool
+	want                             string
+}{
+	{"chatml, default system", "a turn of its own", "chatml", "<s>", "</s>", question, true,
+		"<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"},
+	{"chatml, turns", "content as it is", "chatml", "<s>", "</s>", brief, false,
+		"<|im_start|>system\n Be brief. <|im_end|>\n<|im_start|>user\nWhat is 2+2?<|im_end|>\n<|im_start|>assistant\n4<|im_end|>\n<|im_start|>user\n And 'three'?\n<|im_end|>\n"},
+	{"chatml, no messages", "the default system alone", "chatml", "<s>", "</s>", nil, false,
+		"<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n"},
+	{"qwen3, thoughts before the question", "are left out", "qwen3", "", "", thinking, true,
+		"<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n"},
+	{"qwen3, thoughts after the question", "are kept", "qwen3", "", "", answered, false,
+		"<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n<think>\nhm\n</think>\n\nb<|im_end|>\n"},
+	{"llama 3, no system", "a system turn with the date", "llama-3", "<|begin_of_text|>", "<|eot_id|>", question, true,
+		"<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: 04 Jul 2026\n\n<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"},
+	{"llama 3, turns", "content is trimmed", "llama-3", "<|begin_of_text|>", "<|eot_id|>", brief, false,
+		"<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: 04 Jul 2026\n\nBe brief.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nWhat is 2+2?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n4<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nAnd 'three'?<|eot_id|>"},
+	{"gemma, turns", "the assistant is called model", "gemma", "<bos>", "<eos>", turns, true,
+		"<bos><start_of_turn>user\nWhat is 2+2?<end_of_turn>\n<start_of_turn>model\n4<end_of_turn>\n<start_of_turn>user\nAnd 'three'?<end_of_turn>\n<start_of_turn>model\n"},
+	{"mistral, turns", "the system message goes with the last question", "mistral", "<s>", "</s>", brief, true,
+		"<s>[INST]What is 2+2?[/INST]4</s>[INST] Be brief. \n\n And 'three'?\n[/INST]"},
+	{"mistral, question", "no system message", "mistral", "<s>", "</s>", question, true, "<s>[INST]Hi[/INST]"},
+	{"training marks", "generation blocks render their body", "training", "<s>", "</s>", turns, true,
+		"Q: What is 2+2?\nA: 4</s>\nQ:  And 'three'?\n\nA:"},
+}
+
+// withTemplate is a small vocabulary with a chat template.
+func withTemplate(t testing.TB, source, bos, eos string) *Tokenizer {
+	t.Helper()
+	v := byteVocab()
+	v.Tokens[v.BOS], v.Tokens[v.EOS] = bos, eos
+	v.ChatTemplate = source
+	return mustNew(t, v)
+}
+
+func TestChat(t *testing.T) {
+	for _, c := range chats {
+		t.Run(c.name, func(t *testing.T) {
+			source, err := os.ReadFile(filepath.Join("testdata", "chat", c.template+".jinja"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := withTemplate(t, string(source), c.bos, c.eos).ChatAt(morning, c.msgs, c.generate)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("%s: -want +got\n%s", c.reason, diff)
+			}
+		})
+	}
+}
+
+func TestChatRefuses(t *testing.T) {
+	read := func(name string) string {
+		source, err := os.ReadFile(filepath.Join("testdata", "chat", name+".jinja"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(source)
+	}
+	for _, c := range []struct {
+		name, reason, source string
+		msgs                 []Message
+		want                 error
+		says                 string
+	}{
+		{"none", "the file has no template", "", question, ErrNoChatTemplate, ""},
+		{"system", "Gemma takes no system message", read("gemma"), brief, ErrTemplateRaised, "System role not supported"},
+		{"order", "Gemma wants turns", read("gemma"), append(question, question...), ErrTemplateRaised, "alternate"},
+		{"role", "Mistral knows three roles", read("mistral"), append(question, Message{"tool", "x"}), ErrTemplateRaised, "Only the roles"},
+		{"no messages", "many templates look at the first", read("gemma"), nil, ErrTemplate, "undefined"},
+		{"syntax", "found when it is first used, not by New", "{% if %}", question, ErrTemplateSyntax, ""},
+		{"endless", "bounded", "{% for a in range(10 ** 15) %}{% endfor %}", question, ErrTemplateLimit, "line 1"},
+		{"output", "bounded", "{% for a in range(1000000) %}{{ messages[0].content * 1000 }}{% endfor %}", question, ErrTemplateLimit, "line 1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tok := withTemplate(t, c.source, "<s>", "</s>")
+			for range 2 { // the second time from the parsed template
+				got, err := tok.ChatAt(morning, c.msgs, true)
+				if !errors.Is(err, c.want) || got != "" {
+					t.Fatalf("%s: %q, %v; want %v", c.reason, got, err, c.want)
+				}
+				if !strings.HasPrefix(err.Error(), "tokenizer: ") || !strings.Contains(err.Error(), c.says) {
+					t.Errorf("the error %q does not say %q", err, c.says)
+				}
+			}
+		})
+	}
+}
+
+// TestChatBudget has a conversation so long that only a budget that grows with
+// it is enough.
+func TestChatBudget(t *testing.T) {
+	var msgs []Message
+	for range 500 {
+		msgs = append(msgs, Message{"user", strings.Repeat("word ", 4000)}, Message{"assistant", strings.Repeat("word ", 4000)})
+	}
+	source, err := os.ReadFile(filepath.Join("testdata", "chat", "llama-3.jinja"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := withTemplate(t, string(source), "<s>", "</s>").ChatAt(morning, msgs, true)
+	if err != nil || len(got) < 1000*4000*5 {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}
+
+// TestChatEncodes renders and encodes: the template's special tokens become
+// tokens, and BOS is not doubled.
+func TestChatEncodes(t *testing.T) {
+	v := byteVocab()
+	v.AddBOS = true
+	v.add("<turn>", Control)
+	v.ChatTemplate = "{{ bos_token }}{% for m in messages %}<turn>{{ m.content }}{% endfor %}"
+	tok := mustNew(t, v)
+	text, err := tok.Chat([]Message{{"user", "a"}, {"user", "b"}}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"<s>", "<turn>", "a", "<turn>", "b"}
+	if diff := cmp.Diff(want, tok.texts(tok.Prompt(text, true))); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+func FuzzChat(f *testing.F) {
+	for _, c := range chats {
+		source, err := os.ReadFile(filepath.Join("testdata", "chat", c.template+".jinja"))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(source), "user", "Hi", true)
+	}
+	f.Add("{{ messages[0].content * 10 ** 9 }}", "user", "x", false)
+	f.Fuzz(func(t *testing.T, source, role, content string, generate bool) {
+		tok := withTemplate(t, source, "<s>", "</s>")
+		text, err := tok.ChatAt(morning, []Message{{role, content}}, generate)
+		known := false
+		for _, want := range []error{ErrNoChatTemplate, ErrTemplateSyntax, ErrTemplate, ErrTemplateLimit, ErrTemplateRaised} {
+			known = known || errors.Is(err, want)
+		}
+		if err != nil && (!known || text != "") {
+			t.Fatalf("%q, %v", text, err)
+		}
+	})
+}

@@ -1,0 +1,192 @@
+package tokenizer
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func TestMerging(t *testing.T) {
+	spaced := scoreVocab(spaceMark+"ab", "ab", "bc", spaceMark+"a", "a", "b", "c", spaceMark, spaceMark+spaceMark)
+	plain := spaced
+	plain.AddSpacePrefix = false
+	crossing := scoreVocab("a"+spaceMark+"b", "a"+spaceMark, "a", "b", spaceMark)
+	whole := byteVocabWith([]string{"a b"}, "ab", "abc")
+	whole.Pre = "llama-bpe"
+	for _, c := range []struct {
+		name, reason string
+		vocab        Vocab
+		text         string
+		want         []string
+	}{
+		{"rank before place", "the better ranked merge comes first, wherever it is", byteVocab("b c", "a b"), "abc", []string{"a", "bc"}},
+		{"place among equals", "the leftmost of equal merges comes first", byteVocab("a a"), "aaa", []string{"aa", "a"}},
+		{"merge of merges", "results are merged again", byteVocab("a b", "c d", "ab cd"), "abcd", []string{"abcd"}},
+		{"no merge across pieces", "a space begins a new piece", byteVocab("b c", "a b"), "ab c", []string{"ab", "\u0120", "c"}},
+		{"outdated candidates", "a pair is gone once one of it is merged", byteVocab("a b", "b a", "ab a"), "abab", []string{"ab", "ab"}},
+		{"whole piece", "llama-bpe takes a piece that is a token, without merges", whole, "abc", []string{"abc"}},
+		{"part of a piece", "but only the whole piece", whole, "abcd", []string{"ab", "c", "d"}},
+		{"bytes", "every byte has a token", byteVocab(), "\u00e9\xff", []string{"\u00c3", "\u00a9", "\u00ff"}},
+
+		{"space prefix", "a text begins with a space", spaced, "ab", []string{spaceMark + "ab"}},
+		{"no space prefix", "only where the vocabulary says so", plain, "ab", []string{"ab"}},
+		{"score before place", "the higher score comes first", plain, "abc", []string{"ab", "c"}},
+		{"two spaces", "spaces merge among themselves when that scores higher", spaced, " b", []string{spaceMark + spaceMark, "b"}},
+		{"byte fallback", "a character without a token becomes its bytes", plain, "a\u00e9", []string{"a", "<0xC3>", "<0xA9>"}},
+		{"bytes that are not UTF-8", "they become themselves", plain, "a\xff\xe2\x96", []string{"a", "<0xFF>", "<0xE2>", "<0x96>"}},
+		{"empty", "no text, no prefix", spaced, "", []string{}},
+		{"token across a space", "then words cannot be taken apart", crossing, "a b", []string{spaceMark, "a" + spaceMark + "b"}},
+		{"control token's text", "text never becomes a control token by merging", scoreVocab("</", "s>", "<", "/", "s", ">", spaceMark), "</s>", []string{spaceMark, "</", "s>"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tok := mustNew(t, c.vocab)
+			if got := tok.texts(tok.Encode(c.text, false)); !slices.Equal(got, c.want) {
+				t.Errorf("%s: %q becomes %q, want %q", c.reason, c.text, got, c.want)
+			}
+		})
+	}
+}
+
+func TestSpecialTokens(t *testing.T) {
+	bpe := byteVocab("< s", "<s >")
+	bpe.Tokens[slices.Index(bpe.Tokens, "<s>")] = "merged" // the merge's result; <s> is the control token
+	bpe.Merges = bpe.Merges[:1]
+	long := byteVocab()
+	long.add("<s><s>", Control)
+	long.add("b<s", UserDefined)
+	phi := scoreVocab("a", "b", spaceMark, "\n", spaceMark+"a", spaceMark+"b")
+	for _, special := range []string{"<|assistant|>", "<|end|>", "<|placeholder1|>", "<|endoftext|>"} {
+		phi.add(special, Control)
+		phi.Scores = append(phi.Scores, 0)
+	}
+	space := spaceMark
+	for _, c := range []struct {
+		name, reason string
+		vocab        Vocab
+		text         string
+		special      bool
+		want         []string
+	}{
+		{"control parsed", "special: the text of a control token is the token", bpe, "a<s>b", true, []string{"a", "<s>", "b"}},
+		{"control not parsed", "otherwise it is text", bpe, "a<s>b", false, []string{"a", "<", "s", ">", "b"}},
+		{"user-defined, special", "user-defined tokens are taken always", bpe, "a<code>b", true, []string{"a", "<code>", "b"}},
+		{"user-defined, not special", "user-defined tokens are taken always", bpe, "a<code>b", false, []string{"a", "<code>", "b"}},
+		{"only a special token", "nothing is left around it", bpe, "<s>", true, []string{"<s>"}},
+		{"special tokens side by side", "nothing is between them", bpe, "<s></s><s>", true, []string{"<s>", "</s>", "<s>"}},
+		{"longest first", "of two that begin at one place", long, "<s><s><s>", true, []string{"<s><s>", "<s>"}},
+		{"longest first from the right", "also when a shorter one begins before it", long, "b<s><s>", true, []string{"b", "<s><s>"}},
+		{"equally long", "the one with the lower id", long, "b<s>", true, []string{"b", "<s>"}},
+		{"what is left", "is looked through for shorter ones", long, "b<s<s><s>", true, []string{"b<s", "<s><s>"}},
+		{"half a special token", "text", bpe, "<s", true, []string{"<", "s"}},
+
+		{"prefix after a special token", "the text after a special token gets a space too", phi, "a<|end|>b", true, []string{space + "a", "<|end|>", space + "b"}},
+		{"white space after a special token", "Phi-3's tokens swallow it", phi, "<|end|> \n a", true, []string{"<|end|>", space + "a"}},
+		{"white space only", "nothing is left of it", phi, "<|end|> \n", true, []string{"<|end|>"}},
+		{"white space after the exceptions", "<|endoftext|>, <s> and <unk> leave it", phi, "<|endoftext|>\na", true, []string{"<|endoftext|>", space, "\n", "a"}},
+		{"white space not parsed", "a token that is not taken swallows nothing", phi, "a \n", false, []string{space + "a", space, "\n"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tok := mustNew(t, c.vocab)
+			if got := tok.texts(tok.Encode(c.text, c.special)); !slices.Equal(got, c.want) {
+				t.Errorf("%s: %q becomes %q, want %q", c.reason, c.text, got, c.want)
+			}
+		})
+	}
+}
+
+func TestPrompt(t *testing.T) {
+	both := byteVocab()
+	both.AddBOS, both.AddEOS = true, true
+	bos := byteVocab()
+	bos.AddBOS = true
+	for _, c := range []struct {
+		name, reason string
+		vocab        Vocab
+		text         string
+		special      bool
+		want         []string
+	}{
+		{"neither", "the vocabulary asks for nothing", byteVocab(), "a", true, []string{"a"}},
+		{"BOS", "at the beginning", bos, "a", true, []string{"<s>", "a"}},
+		{"BOS and EOS", "at both ends", both, "a", true, []string{"<s>", "a", "</s>"}},
+		{"empty text", "BOS alone", bos, "", true, []string{"<s>"}},
+		{"BOS in the text", "chat templates write it themselves: once is enough", bos, "<s>a", true, []string{"<s>", "a"}},
+		{"BOS as text", "not parsed, it is no BOS", bos, "<s>", false, []string{"<s>", "<", "s", ">"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tok := mustNew(t, c.vocab)
+			if got := tok.texts(tok.Prompt(c.text, c.special)); !slices.Equal(got, c.want) {
+				t.Errorf("%s: %q becomes %q, want %q", c.reason, c.text, got, c.want)
+			}
+		})
+	}
+}
+
+func TestTokens(t *testing.T) {
+	v := byteVocab("a b")
+	v.EOT = v.add("<turn>", Control)
+	v.add("<|im_end|>", Control)
+	v.add("<|eot_id|>", Normal)
+	v.add("<unused>", Unused)
+	tok := mustNew(t, v)
+	for _, c := range []struct {
+		name, reason, text, bytes string
+		stops                     bool
+	}{
+		{"letter", "a byte-level token stands for its bytes", "ab", "ab", false},
+		{"space", "in the alphabet of bytes", "\u0120", " ", false},
+		{"EOS", "control tokens stand for no text", "</s>", "", true},
+		{"BOS", "it ends nothing", "<s>", "", false},
+		{"EOT", "named by the file", "<turn>", "", true},
+		{"known ending", "a control token of that name", "<|im_end|>", "", true},
+		{"known ending as text", "not if it is no control token", "<|eot_id|>", "<|eot_id|>", false},
+		{"user-defined", "its text as it stands", "<code>", "<code>", false},
+		{"unused", "no text", "<unused>", "", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			id := slices.Index(v.Tokens, c.text)
+			if got := string(tok.Bytes(id)); got != c.bytes {
+				t.Errorf("%s: Bytes gives %q, want %q", c.reason, got, c.bytes)
+			}
+			if got := tok.Stops(id); got != c.stops {
+				t.Errorf("%s: Stops gives %v, want %v", c.reason, got, c.stops)
+			}
+		})
+	}
+	for _, id := range []int{-1, tok.Len(), 1 << 40} {
+		if tok.Token(id) != "" || len(tok.Bytes(id)) != 0 || tok.Stops(id) || tok.Decode([]int{id}) != "" {
+			t.Errorf("id %d is outside the vocabulary and stands for something", id)
+		}
+	}
+	if id, ok := tok.EOS(); !ok || tok.Token(id) != "</s>" {
+		t.Errorf("EOS gives %d, %v", id, ok)
+	}
+	v.BOS = -1
+	if id, ok := mustNew(t, v).BOS(); ok {
+		t.Errorf("BOS gives %d where there is none", id)
+	}
+}
+
+// TestConcurrent encodes and decodes from many goroutines, for the race detector.
+func TestConcurrent(t *testing.T) {
+	v := byteVocab("a b", "ab c")
+	v.ChatTemplate = "{% for m in messages %}{{ m.content }}{% endfor %}"
+	tok := mustNew(t, v)
+	text := strings.Repeat("abc <s>\u00e9 ", 20)
+	want := tok.Encode(text, true)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 20 {
+				if !slices.Equal(tok.Encode(text, true), want) || tok.Decode(want) != strings.ReplaceAll(text, "<s>", "") {
+					t.Error("the result depends on who else asks")
+				}
+				if got, err := tok.Chat([]Message{{"user", "x"}}, true); err != nil || got != "x" {
+					t.Errorf("Chat gives %q, %v", got, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}

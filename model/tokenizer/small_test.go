@@ -1,0 +1,67 @@
+package tokenizer
+
+import (
+	"fmt"
+	"testing"
+)
+
+// byteVocab is a small byte-level vocabulary: the 256 bytes, what the merges
+// make, and three special tokens.
+func byteVocab(merges ...string) Vocab {
+	v := Vocab{Model: "gpt2", Pre: "gpt-2", Merges: merges, EOT: -1, EOM: -1, UNK: -1, PAD: -1}
+	for _, r := range byteRunes {
+		v.add(string(r), Normal)
+	}
+	for _, m := range merges {
+		var left, right string
+		fmt.Sscanf(m, "%s %s", &left, &right)
+		v.add(left+right, Normal)
+	}
+	v.BOS = v.add("<s>", Control)
+	v.EOS = v.add("</s>", Control)
+	v.add("<code>", UserDefined)
+	return v
+}
+
+// scoreVocab is a small SentencePiece vocabulary: an unknown token, BOS, EOS,
+// the 256 byte tokens, and the texts with the scores -1, -2, …
+func scoreVocab(texts ...string) Vocab {
+	v := Vocab{Model: "llama", AddSpacePrefix: true, EOT: -1, EOM: -1, PAD: -1}
+	v.UNK = v.add("<unk>", Unknown)
+	v.BOS = v.add("<s>", Control)
+	v.EOS = v.add("</s>", Control)
+	for b := range 256 {
+		v.add(fmt.Sprintf("<0x%02X>", b), Byte)
+	}
+	v.Scores = make([]float32, len(v.Tokens))
+	for i, text := range texts {
+		v.add(text, Normal)
+		v.Scores = append(v.Scores, float32(-1-i))
+	}
+	return v
+}
+
+// add appends a token and gives its id.
+func (v *Vocab) add(text string, kind TokenType) int {
+	v.Tokens = append(v.Tokens, text)
+	v.Types = append(v.Types, kind)
+	return len(v.Tokens) - 1
+}
+
+func mustNew(t testing.TB, v Vocab) *Tokenizer {
+	t.Helper()
+	tok, err := New(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok
+}
+
+// texts gives the texts of tokens.
+func (t *Tokenizer) texts(ids []int) []string {
+	out := []string{}
+	for _, id := range ids {
+		out = append(out, t.Token(id))
+	}
+	return out
+}

@@ -1,0 +1,175 @@
+package tokenizer_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lockstep-go/lockstep/model/gguf"
+	"github.com/lockstep-go/lockstep/model/tokenizer"
+)
+
+// shared is where the vocabularies of other people's models lie, beside the
+// checkout.
+const shared = "../../../shared/vocab"
+
+// vocabularies are the files of shared, each with texts (.inp) and the ids that
+// llama.cpp makes of them without BOS (.out). It parsed no special tokens; as no
+// text spells one, parsing them makes no difference, which is checked too.
+var vocabularies = []struct{ name, reason string }{
+	{"gpt-2", "byte-level BPE with the first of the expressions"},
+	{"llama-bpe", "groups of three digits, words taken whole, 280,147 merges"},
+	{"qwen2", "single digits, line ends with punctuation"},
+	{"starcoder", "digits are cut out before words are"},
+	{"llama-spm", "merging by scores, byte fallback, space prefix"},
+	{"phi-3", "a user-defined token in a SentencePiece vocabulary"},
+}
+
+// load reads a vocabulary of shared, and skips the test when it is not there.
+func load(t testing.TB, name string) *tokenizer.Tokenizer {
+	t.Helper()
+	v := readVocab(t, filepath.Join(shared, name+".gguf"))
+	tok, err := tokenizer.New(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok
+}
+
+func readVocab(t testing.TB, path string) tokenizer.Vocab {
+	t.Helper()
+	f, err := gguf.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skipf("%s is not there", path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	v := tokenizer.Vocab{BOS: -1, EOS: -1, EOT: -1, EOM: -1, UNK: -1, PAD: -1}
+	v.Model, v.Pre = get(t, f.Str, "model"), get(t, f.Str, "pre")
+	v.Tokens, v.Merges = get(t, f.Strings, "tokens"), get(t, f.Strings, "merges")
+	for _, s := range get(t, f.Floats, "scores") {
+		v.Scores = append(v.Scores, float32(s))
+	}
+	for _, kind := range get(t, f.Ints, "token_type") {
+		v.Types = append(v.Types, tokenizer.TokenType(kind))
+	}
+	for key, id := range map[string]*int{
+		"bos_token_id": &v.BOS, "eos_token_id": &v.EOS, "unknown_token_id": &v.UNK, "padding_token_id": &v.PAD,
+	} {
+		n, ok, err := f.Uint("tokenizer.ggml." + key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok {
+			*id = int(n)
+		}
+	}
+	v.AddBOS = get(t, f.Bool, "add_bos_token")
+	v.AddSpacePrefix = v.Model == "llama"
+	v.ChatTemplate, _, err = f.Str("tokenizer.chat_template")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func get[V any](t testing.TB, lookup func(key string) (V, bool, error), key string) V {
+	t.Helper()
+	v, _, err := lookup("tokenizer.ggml." + key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// cases reads the texts and ids that go with a vocabulary.
+func cases(t testing.TB, name string) (texts []string, ids [][]int) {
+	t.Helper()
+	in, err := os.ReadFile(filepath.Join(shared, name+".gguf.inp"))
+	if err != nil {
+		t.Skipf("no texts: %v", err)
+	}
+	out, err := os.ReadFile(filepath.Join(shared, name+".gguf.out"))
+	if err != nil {
+		t.Skipf("no ids: %v", err)
+	}
+	const end = "\n__ggml_vocab_test__\n" // stands after every text, the last one too
+	texts = strings.Split(strings.TrimSuffix(string(in), end), end)
+	lines := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
+	if len(texts) != len(lines) || len(texts) < 40 {
+		t.Fatalf("%d texts and %d lines of ids", len(texts), len(lines))
+	}
+	for _, line := range lines {
+		var row []int
+		for _, field := range strings.Fields(line) {
+			id, err := strconv.Atoi(field)
+			if err != nil {
+				t.Fatal(err)
+			}
+			row = append(row, id)
+		}
+		ids = append(ids, row)
+	}
+	return texts, ids
+}
+
+func TestVocabularies(t *testing.T) {
+	for _, v := range vocabularies {
+		t.Run(v.name, func(t *testing.T) {
+			tok := load(t, v.name)
+			texts, want := cases(t, v.name)
+			for i, text := range texts {
+				got := tok.Encode(text, false)
+				if diff := cmp.Diff(want[i], got); diff != "" {
+					t.Errorf("%s: Encode(%q): -want +got\n%s", v.reason, text, diff)
+				}
+				if diff := cmp.Diff(got, tok.Encode(text, true)); diff != "" {
+					t.Errorf("Encode(%q) parsing special tokens: -without +with\n%s", text, diff)
+				}
+				if back := tok.Decode(got); back != text {
+					t.Errorf("Decode(Encode(%q)) = %q", text, back)
+				}
+			}
+		})
+	}
+}
+
+// TestPhi3Chat renders the chat template that a real file carries, and encodes
+// the result: Phi-3's tokens swallow the line ends that the template writes.
+func TestPhi3Chat(t *testing.T) {
+	tok := load(t, "phi-3")
+	text, err := tok.Chat([]tokenizer.Message{
+		{Role: "user", Content: "Hi"}, {Role: "assistant", Content: "Ho"}, {Role: "user", Content: "Hu?"},
+	}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "<s><|user|>\nHi<|end|>\n<|assistant|>\nHo<|end|>\n<|user|>\nHu?<|end|>\n<|assistant|>\n"
+	if text != want {
+		t.Fatalf("Chat gives %q, want %q", text, want)
+	}
+	var tokens []string
+	for _, id := range tok.Prompt(text, true) {
+		tokens = append(tokens, tok.Token(id))
+	}
+	wantTokens := []string{
+		"<s>", "<|user|>", "\u2581Hi", "<|end|>", "<|assistant|>", "\u2581Ho", "<|end|>",
+		"<|user|>", "\u2581Hu", "?", "<|end|>", "<|assistant|>",
+	}
+	if diff := cmp.Diff(wantTokens, tokens); diff != "" {
+		t.Errorf("Prompt: -want +got\n%s", diff)
+	}
+	for _, text := range []string{"<|end|>", "<|endoftext|>"} {
+		if ids := tok.Encode(text, true); len(ids) != 1 || !tok.Stops(ids[0]) {
+			t.Errorf("%s becomes %v and does not stop", text, ids)
+		}
+	}
+}
