@@ -1,0 +1,140 @@
+package requant
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/lockstep-go/lockstep/model/gguf"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// pieceWeights is about how many weights are converted at a time.
+const pieceWeights = 1 << 18
+
+// Kept is a tensor that a recipe leaves as it is.
+type Kept struct {
+	Name   string
+	Format quant.Format
+	Reason string
+}
+
+// Convert plans src in the formats of a recipe and returns a writer that does
+// the work when it is written, with all the metadata of src and the tensors in
+// their order. Errors: quant.ErrNoEncoder; a src that is no model; and, while
+// writing, ctx's. progress, when not nil, is told of every written byte count.
+func Convert(ctx context.Context, src *gguf.File, r Recipe, progress func(bytes int)) (*gguf.Writer, []Kept, error) {
+	if !r.CanEncode() {
+		return nil, nil, fmt.Errorf("%s: %w", r, quant.ErrNoEncoder)
+	}
+	info, err := modelOf(src)
+	if err != nil {
+		return nil, nil, err
+	}
+	w := gguf.NewWriter()
+	for _, key := range src.Keys() {
+		v, _ := src.Value(key)
+		if err := w.Set(key, v); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := r.Mark(w); err != nil {
+		return nil, nil, err
+	}
+	var kept []Kept
+	for _, t := range src.Tensors() {
+		to, reason := r.Choose(t.Name, t.Dims, info)
+		if reason != "" {
+			kept = append(kept, Kept{t.Name, t.Format, reason})
+			to = t.Format
+		}
+		write := func(dst io.Writer) error { return convert(ctx, dst, t, to, progress) }
+		if err := w.Add(gguf.TensorInfo{Name: t.Name, Format: to, Dims: t.Dims, Write: write}); err != nil {
+			return nil, nil, err
+		}
+	}
+	return w, kept, nil
+}
+
+// Mark sets the keys that say how a file is quantised.
+func (r Recipe) Mark(w *gguf.Writer) error {
+	if err := w.Set("general.quantization_version", QuantizationVersion); err != nil {
+		return err
+	}
+	return w.Set("general.file_type", r.FileType())
+}
+
+// modelOf reads what a recipe must know.
+func modelOf(f *gguf.File) (Model, error) {
+	arch, ok, err := f.Str("general.architecture")
+	if err != nil || !ok {
+		return Model{}, orMissing(err, "general.architecture")
+	}
+	layers, ok, err := f.Uint(arch + ".block_count")
+	if err != nil || !ok {
+		return Model{}, orMissing(err, arch+".block_count")
+	}
+	if len(f.Tensors()) == 0 {
+		return Model{}, fmt.Errorf("the file holds no tensors")
+	}
+	_, untied := f.Tensor("output.weight")
+	return Model{Layers: int(min(layers, 1<<20)), Tied: !untied}, nil
+}
+
+func orMissing(err error, key string) error {
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("metadata %q is missing: not a model", key)
+}
+
+// scratch holds the float32 rows between decoding and encoding.
+var scratch = sync.Pool{New: func() any { return new([]float32) }}
+
+// convert writes t in format to, piece by piece.
+func convert(ctx context.Context, dst io.Writer, t gguf.Tensor, to quant.Format, progress func(int)) error {
+	cols := t.Dims[0]
+	rows := t.Elements() / cols
+	rowsAtOnce := max(1, pieceWeights/cols)
+	from, err := t.Format.RowBytes(cols)
+	if err != nil {
+		return fmt.Errorf("tensor %q: %w", t.Name, err)
+	}
+	width, err := to.RowBytes(cols)
+	if err != nil {
+		return fmt.Errorf("tensor %q: %w", t.Name, err)
+	}
+	piece := func(i int, buf []byte) ([]byte, error) {
+		lo, hi := i*rowsAtOnce, min((i+1)*rowsAtOnce, rows)
+		src := t.Data[lo*from : hi*from]
+		if to == t.Format {
+			err := gguf.Guard(func() { buf = append(buf, src...) })
+			return buf, err
+		}
+		buf = resize(buf, (hi-lo)*width)
+		if err := recode(buf, to, src, t.Format, (hi-lo)*cols); err != nil {
+			return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
+		}
+		return buf, nil
+	}
+	return Ordered(ctx, dst, (rows+rowsAtOnce-1)/rowsAtOnce, piece, progress)
+}
+
+// recode turns n weights from one format to another.
+func recode(dst []byte, to quant.Format, src []byte, from quant.Format, n int) error {
+	tmp := scratch.Get().(*[]float32)
+	defer scratch.Put(tmp)
+	*tmp = resize(*tmp, n)
+	if err := gguf.Guard(func() { quant.Decode(from, *tmp, src) }); err != nil {
+		return err
+	}
+	return to.Encode(dst, *tmp)
+}
+
+func resize[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}

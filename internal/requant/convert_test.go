@@ -1,0 +1,235 @@
+package requant
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lockstep-go/lockstep/model/gguf"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// wave is n numbers that no format holds exactly.
+func wave(n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(i*i%97)/97 - 0.4
+	}
+	return x
+}
+
+// source is a small model-like file in F32.
+func source(t *testing.T, tensors map[string][]int, order ...string) *gguf.File {
+	t.Helper()
+	w := gguf.NewWriter()
+	for _, kv := range []struct {
+		key   string
+		value any
+	}{
+		{"general.architecture", "llama"}, {"llama.block_count", uint32(1)}, {"general.file_type", uint32(0)},
+		{"tokenizer.ggml.tokens", []string{"a", "b"}}, {"empty", []string{}}, {"x.f", []float32{1, 2}}, {"x.b", true},
+	} {
+		if err := w.Set(kv.key, kv.value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range order {
+		dims := tensors[name]
+		n := 1
+		for _, d := range dims {
+			n *= d
+		}
+		err := w.Add(gguf.TensorInfo{Name: name, Format: quant.F32, Dims: dims, Write: func(dst io.Writer) error {
+			return binary.Write(dst, binary.LittleEndian, wave(n))
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return reparse(t, w)
+}
+
+func reparse(t *testing.T, w *gguf.Writer) *gguf.File {
+	t.Helper()
+	var buf bytes.Buffer
+	if _, err := w.WriteTo(&buf); err != nil {
+		t.Fatal(err)
+	}
+	f, err := gguf.Parse(buf.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func recipe(t *testing.T, name string) Recipe {
+	t.Helper()
+	r, err := ParseRecipe(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestConvert(t *testing.T) {
+	dims := map[string][]int{
+		"token_embd.weight": {256, 40}, "blk.0.attn_norm.weight": {256}, "blk.0.attn_q.weight": {256, 3},
+		"blk.0.attn_v.weight": {256, 2000}, "blk.0.odd.weight": {250, 2}, "blk.0.ffn_down_exps.weight": {512, 3, 2},
+	}
+	src := source(t, dims, "token_embd.weight", "blk.0.attn_norm.weight", "blk.0.attn_q.weight", "blk.0.attn_v.weight",
+		"blk.0.odd.weight", "blk.0.ffn_down_exps.weight")
+	tests := []struct {
+		name, reason string
+		recipe       string
+		formats      []quant.Format // in file order
+		relative     float64        // largest error relative to the largest weight
+	}{
+		{"q8_0", "blocks of 32", "q8_0", []quant.Format{quant.Q8_0, quant.F32, quant.Q8_0, quant.Q8_0, quant.F32, quant.Q8_0}, 0.006},
+		{"f16", "odd rows fill blocks of one", "f16", []quant.Format{quant.F16, quant.F32, quant.F16, quant.F16, quant.F16, quant.F16}, 0.001},
+		{"mix", "tied, so the embedding is Q6_K", "q4_k_m", []quant.Format{quant.Q6_K, quant.F32, quant.Q4_K, quant.Q6_K, quant.F32, quant.Q6_K}, 0.1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := recipe(t, tt.recipe)
+			progress := 0
+			w, kept, err := Convert(t.Context(), src, r, func(n int) { progress += n })
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := reparse(t, w)
+			var formats []quant.Format
+			bytesOut := 0
+			for _, tensor := range got.Tensors() {
+				formats = append(formats, tensor.Format)
+				bytesOut += len(tensor.Data)
+				if d := cmp.Diff(dims[tensor.Name], tensor.Dims); d != "" {
+					t.Errorf("%s: dimensions (-want +got):\n%s", tensor.Name, d)
+				}
+				checkClose(t, tensor, tt.relative)
+			}
+			if d := cmp.Diff(tt.formats, formats); d != "" {
+				t.Errorf("%s: formats (-want +got):\n%s", tt.reason, d)
+			}
+			if progress != bytesOut {
+				t.Errorf("progress was told of %d bytes, the tensors have %d", progress, bytesOut)
+			}
+			if f32 := count(tt.formats, quant.F32); len(kept) != f32 {
+				t.Errorf("kept %v, want %d tensors", kept, f32)
+			}
+			checkMetadata(t, src, got, r)
+		})
+	}
+}
+
+func checkClose(t *testing.T, tensor gguf.Tensor, relative float64) {
+	t.Helper()
+	got := make([]float32, tensor.Elements())
+	quant.Decode(tensor.Format, got, tensor.Data)
+	for i, want := range wave(len(got)) {
+		if e := math.Abs(float64(got[i] - want)); !(e <= 0.6*relative) {
+			t.Fatalf("%s: weight %d is %v, want %v", tensor.Name, i, got[i], want)
+		}
+	}
+}
+
+func count(all []quant.Format, f quant.Format) int {
+	n := 0
+	for _, g := range all {
+		if g == f {
+			n++
+		}
+	}
+	return n
+}
+
+// Every key is kept, in its place, but for the two that name the format.
+func checkMetadata(t *testing.T, src, got *gguf.File, r Recipe) {
+	t.Helper()
+	if d := cmp.Diff(append(src.Keys(), "general.quantization_version"), got.Keys()); d != "" {
+		t.Errorf("keys (-want +got):\n%s", d)
+	}
+	for _, key := range src.Keys() {
+		a, _ := src.Value(key)
+		b, _ := got.Value(key)
+		if key != "general.file_type" && !cmp.Equal(a.Any(), b.Any()) {
+			t.Errorf("%s: %v became %v", key, a, b)
+		}
+	}
+	if ft, _, _ := got.Uint("general.file_type"); uint32(ft) != r.FileType() {
+		t.Errorf("general.file_type is %d", ft)
+	}
+}
+
+func TestConvertRefuses(t *testing.T) {
+	src := source(t, map[string][]int{"token_embd.weight": {256, 4}}, "token_embd.weight")
+	bare := func(pairs ...any) *gguf.File {
+		w := gguf.NewWriter()
+		for i := 0; i < len(pairs); i += 2 {
+			if err := w.Set(pairs[i].(string), pairs[i+1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return reparse(t, w)
+	}
+	tests := []struct {
+		name, reason string
+		src          *gguf.File
+		recipe       string
+		text         string
+	}{
+		{"no encoder", "decoded only", src, "iq4_xs", "cannot be encoded"},
+		{"no architecture", "the layers cannot be counted", bare(), "q8_0", "general.architecture"},
+		{"no layers", "the mix needs their number", bare("general.architecture", "llama"), "q8_0", "llama.block_count"},
+		{"no tensors", "a vocabulary is no model", bare("general.architecture", "llama", "llama.block_count", uint32(1)), "q8_0", "no tensors"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, _, err := Convert(t.Context(), tt.src, recipe(t, tt.recipe), nil)
+			if err == nil || !strings.Contains(err.Error(), tt.text) {
+				t.Errorf("%s: error %v, want %q", tt.reason, err, tt.text)
+			}
+		})
+	}
+}
+
+// A weight that a block format cannot hold is an error that names its tensor.
+func TestConvertNamesTheTensor(t *testing.T) {
+	w := gguf.NewWriter()
+	w.Set("general.architecture", "llama")
+	w.Set("llama.block_count", uint32(1))
+	row := wave(32)
+	row[3] = float32(math.NaN())
+	err := w.Add(gguf.TensorInfo{Name: "output.weight", Format: quant.F32, Dims: []int{32, 1}, Write: func(dst io.Writer) error {
+		return binary.Write(dst, binary.LittleEndian, row)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, _, err := Convert(t.Context(), reparse(t, w), recipe(t, "q8_0"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.WriteTo(io.Discard); !errors.Is(err, quant.ErrRange) || !strings.Contains(err.Error(), `"output.weight"`) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestConvertIsCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	src := source(t, map[string][]int{"output.weight": {256, 4}}, "output.weight")
+	w, _, err := Convert(ctx, src, recipe(t, "q8_0"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if _, err := w.WriteTo(io.Discard); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}

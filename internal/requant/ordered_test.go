@@ -1,0 +1,80 @@
+package requant
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func TestOrderedWritesInOrder(t *testing.T) {
+	for _, n := range []int{0, 1, 2, 1000} {
+		var want, got bytes.Buffer
+		for i := range n {
+			want.Write([]byte{byte(i), byte(i >> 8)})
+		}
+		counted := 0
+		err := Ordered(t.Context(), &got, n, func(i int, buf []byte) ([]byte, error) {
+			if i%7 == 0 {
+				time.Sleep(50 * time.Microsecond) // let the later ones overtake
+			}
+			return append(buf, byte(i), byte(i>>8)), nil
+		}, func(k int) { counted += k })
+		if err != nil || !bytes.Equal(got.Bytes(), want.Bytes()) || counted != 2*n {
+			t.Errorf("%d pieces: error %v, %d bytes of %d, %d counted", n, err, got.Len(), want.Len(), counted)
+		}
+	}
+}
+
+func TestOrderedStops(t *testing.T) {
+	broken := errors.New("broken")
+	cancelled, cancel := context.WithCancel(t.Context())
+	tests := []struct {
+		name, reason string
+		ctx          context.Context
+		w            io.Writer
+		fill         func(i int) error
+		want         error
+	}{
+		{"a piece fails", "later pieces are not wanted", t.Context(), io.Discard, func(i int) error {
+			if i == 5 {
+				return broken
+			}
+			return nil
+		}, broken},
+		{"the writer fails", "a full disk", t.Context(), brokenWriter{broken}, func(int) error { return nil }, broken},
+		{"cancelled on the way", "nobody waits any more", cancelled, io.Discard, func(i int) error {
+			if i == 5 {
+				cancel()
+			}
+			return nil
+		}, context.Canceled},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var calls, running atomic.Int64
+			err := Ordered(tt.ctx, tt.w, 1<<20, func(i int, buf []byte) ([]byte, error) {
+				running.Add(1)
+				defer running.Add(-1)
+				calls.Add(1)
+				return append(buf, 0), tt.fill(i)
+			}, nil)
+			if !errors.Is(err, tt.want) {
+				t.Errorf("error %v, want %v", err, tt.want)
+			}
+			if n := running.Load(); n != 0 {
+				t.Errorf("%d pieces still running", n)
+			}
+			if n := calls.Load(); n > 1<<10 {
+				t.Errorf("%d pieces were made after the end", n)
+			}
+		})
+	}
+}
+
+type brokenWriter struct{ err error }
+
+func (b brokenWriter) Write([]byte) (int, error) { return 0, b.err }

@@ -1,0 +1,104 @@
+package synth
+
+import (
+	"fmt"
+
+	"github.com/lockstep-go/lockstep/model/gguf"
+	"github.com/lockstep-go/lockstep/model/tokenizer"
+)
+
+// metadata sets the keys of the GGUF specification that the real model's file
+// has.
+func (p Plan) metadata(w *gguf.Writer) error {
+	s := p.Preset
+	a := s.Arch + "."
+	eps := a + "attention.layer_norm_rms_epsilon"
+	if s.LayerNorm {
+		eps = a + "attention.layer_norm_epsilon"
+	}
+	pairs := []pair{
+		{"general.architecture", s.Arch},
+		{"general.type", "model"},
+		{"general.name", s.Title + " (random weights)"},
+		{a + "block_count", uint32(s.Layers)},
+		{a + "context_length", uint32(s.Context)},
+		{a + "embedding_length", uint32(s.Hidden)},
+		{a + "feed_forward_length", uint32(s.FFN)},
+		{a + "attention.head_count", uint32(s.Heads)},
+		{a + "attention.head_count_kv", uint32(s.KVHeads)},
+		{a + "attention.key_length", uint32(s.HeadDim)},
+		{a + "attention.value_length", uint32(s.HeadDim)},
+		{eps, s.NormEps},
+		{a + "vocab_size", uint32(s.Vocab)},
+	}
+	if s.RopeDim > 0 {
+		pairs = append(pairs, pair{a + "rope.dimension_count", uint32(s.RopeDim)}, pair{a + "rope.freq_base", s.RopeTheta})
+	}
+	if s.Window > 0 {
+		pairs = append(pairs, pair{a + "attention.sliding_window", uint32(s.Window)})
+	}
+	for _, kv := range append(pairs, vocabulary(s)...) {
+		if err := w.Set(kv.key, kv.value); err != nil {
+			return err
+		}
+	}
+	return p.Recipe.Mark(w)
+}
+
+type pair struct {
+	key   string
+	value any
+}
+
+// vocabulary is one of the model's size that spells every text byte by byte: the
+// special tokens where the real model has them, a token for each byte in the
+// first places that are left, and fillers.
+func vocabulary(s Preset) []pair {
+	tokens := make([]string, s.Vocab)
+	types := make([]int32, s.Vocab)
+	tokens[s.EOS], types[s.EOS] = "<|end|>", int32(tokenizer.Control)
+	if s.BOS != s.EOS {
+		tokens[s.BOS], types[s.BOS] = "<|begin|>", int32(tokenizer.Control)
+	}
+	b := 0
+	for id := range tokens {
+		switch {
+		case tokens[id] != "":
+		case b < 256:
+			tokens[id], types[id] = byteToken(byte(b)), int32(tokenizer.Normal)
+			b++
+		default:
+			tokens[id], types[id] = fmt.Sprintf("<|unused_%d|>", id), int32(tokenizer.Unused)
+		}
+	}
+	return []pair{
+		{"tokenizer.ggml.model", "gpt2"},
+		{"tokenizer.ggml.pre", s.Pre},
+		{"tokenizer.ggml.tokens", tokens},
+		{"tokenizer.ggml.token_type", types},
+		{"tokenizer.ggml.merges", []string{}},
+		{"tokenizer.ggml.bos_token_id", uint32(s.BOS)},
+		{"tokenizer.ggml.eos_token_id", uint32(s.EOS)},
+		{"tokenizer.ggml.add_bos_token", s.AddBOS},
+	}
+}
+
+// byteToken is how byte-level BPE spells a byte: printable Latin-1 characters
+// stand for themselves, the other bytes in their order for U+0100 and on. The
+// table is GPT-2's bytes_to_unicode.
+func byteToken(b byte) string {
+	if printable(b) {
+		return string(rune(b))
+	}
+	n := rune(0x100)
+	for c := range b {
+		if !printable(c) {
+			n++
+		}
+	}
+	return string(n)
+}
+
+func printable(b byte) bool {
+	return b >= '!' && b <= '~' || b >= 0xa1 && b <= 0xac || b >= 0xae
+}

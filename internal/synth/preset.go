@@ -1,0 +1,124 @@
+// Package synth makes model files of real shapes with random weights, for tests
+// and measurements that need a model's size but not its sense: the tensors,
+// metadata and statistics of a published model, and a vocabulary that can spell
+// any text byte by byte.
+package synth
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ErrPreset means a name that is no preset.
+var ErrPreset = errors.New("unknown preset")
+
+// Preset is the shape of a published model. Sizes are from each model's
+// config.json; the tensors are those that its usual GGUF conversion has.
+type Preset struct {
+	Name  string
+	Title string // general.name
+	Arch  string
+
+	Layers, Hidden, FFN     int
+	Heads, KVHeads, HeadDim int
+	Vocab, Context          int
+	Tied                    bool // no output matrix of its own
+
+	NormEps   float32
+	LayerNorm bool // LayerNorm with biases, and biases on every matrix
+	RopeDim   int  // 0: learned positions
+	RopeTheta float32
+	RopeScale *llama3Scale
+
+	QKVBias   bool // biases on Q, K and V only (Qwen 2)
+	FusedQKV  bool
+	QKNorm    bool
+	PostNorms bool // norms after attention and FFN too (Gemma)
+	Ungated   bool // one matrix into the FFN, not two
+	Parallel  bool // the FFN shares the attention's norm (Phi-2)
+	OutBias   bool
+	Window    int
+
+	Pre    string // pre-tokeniser
+	BOS    int
+	EOS    int
+	AddBOS bool
+}
+
+// llama3Scale stretches the rotation's long waves, as Llama 3.1 and 3.2 do.
+type llama3Scale struct {
+	factor, low, high, original float64
+}
+
+var presets = []Preset{
+	{
+		Name: "llama-3.2-1b", Title: "Llama 3.2 1B", Arch: "llama",
+		Layers: 16, Hidden: 2048, FFN: 8192, Heads: 32, KVHeads: 8, HeadDim: 64, Vocab: 128256, Context: 131072, Tied: true,
+		NormEps: 1e-5, RopeDim: 64, RopeTheta: 500000, RopeScale: &llama3Scale{32, 1, 4, 8192},
+		Pre: "llama-bpe", BOS: 128000, EOS: 128001, AddBOS: true,
+	},
+	{
+		Name: "llama-3.1-8b", Title: "Llama 3.1 8B", Arch: "llama",
+		Layers: 32, Hidden: 4096, FFN: 14336, Heads: 32, KVHeads: 8, HeadDim: 128, Vocab: 128256, Context: 131072,
+		NormEps: 1e-5, RopeDim: 128, RopeTheta: 500000, RopeScale: &llama3Scale{8, 1, 4, 8192},
+		Pre: "llama-bpe", BOS: 128000, EOS: 128001, AddBOS: true,
+	},
+	{
+		Name: "qwen2.5-1.5b", Title: "Qwen2.5 1.5B", Arch: "qwen2",
+		Layers: 28, Hidden: 1536, FFN: 8960, Heads: 12, KVHeads: 2, HeadDim: 128, Vocab: 151936, Context: 32768, Tied: true,
+		NormEps: 1e-6, RopeDim: 128, RopeTheta: 1e6, QKVBias: true,
+		Pre: "qwen2", BOS: 151643, EOS: 151645,
+	},
+	{
+		Name: "qwen2.5-7b", Title: "Qwen2.5 7B", Arch: "qwen2",
+		Layers: 28, Hidden: 3584, FFN: 18944, Heads: 28, KVHeads: 4, HeadDim: 128, Vocab: 152064, Context: 32768,
+		NormEps: 1e-6, RopeDim: 128, RopeTheta: 1e6, QKVBias: true,
+		Pre: "qwen2", BOS: 151643, EOS: 151645,
+	},
+	{
+		Name: "qwen3-8b", Title: "Qwen3 8B", Arch: "qwen3",
+		Layers: 36, Hidden: 4096, FFN: 12288, Heads: 32, KVHeads: 8, HeadDim: 128, Vocab: 151936, Context: 40960,
+		NormEps: 1e-6, RopeDim: 128, RopeTheta: 1e6, QKNorm: true,
+		Pre: "qwen2", BOS: 151643, EOS: 151645,
+	},
+	{
+		Name: "gemma3-1b", Title: "Gemma 3 1B", Arch: "gemma3",
+		Layers: 26, Hidden: 1152, FFN: 6912, Heads: 4, KVHeads: 1, HeadDim: 256, Vocab: 262144, Context: 32768, Tied: true,
+		NormEps: 1e-6, RopeDim: 256, RopeTheta: 1e6, QKNorm: true, PostNorms: true, Window: 512,
+		Pre: "default", BOS: 2, EOS: 1, AddBOS: true,
+	},
+	{
+		Name: "phi-2", Title: "Phi-2", Arch: "phi2",
+		Layers: 32, Hidden: 2560, FFN: 10240, Heads: 32, KVHeads: 32, HeadDim: 80, Vocab: 51200, Context: 2048,
+		NormEps: 1e-5, LayerNorm: true, RopeDim: 32, RopeTheta: 10000,
+		FusedQKV: true, Ungated: true, Parallel: true, OutBias: true,
+		Pre: "gpt-2", BOS: 50256, EOS: 50256,
+	},
+	{
+		Name: "gpt2", Title: "GPT-2", Arch: "gpt2",
+		Layers: 12, Hidden: 768, FFN: 3072, Heads: 12, KVHeads: 12, HeadDim: 64, Vocab: 50257, Context: 1024, Tied: true,
+		NormEps: 1e-5, LayerNorm: true, FusedQKV: true, Ungated: true,
+		Pre: "gpt-2", BOS: 50256, EOS: 50256,
+	},
+}
+
+// Presets lists the names.
+func Presets() []string {
+	names := make([]string, len(presets))
+	for i, p := range presets {
+		names[i] = p.Name
+	}
+	return names
+}
+
+// Find returns the preset of a name. The error wraps ErrPreset and lists the
+// choices.
+func Find(name string) (Preset, error) {
+	for _, p := range presets {
+		if p.Name == name {
+			return p, nil
+		}
+	}
+	return Preset{}, fmt.Errorf("%w %q: choose one of %s", ErrPreset, name, strings.Join(Presets(), ", "))
+}

@@ -1,0 +1,286 @@
+package synth
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lockstep-go/lockstep/internal/requant"
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/model/gguf"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+func plan(t testing.TB, preset, recipe string, layers int) Plan {
+	t.Helper()
+	p, err := Find(preset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := requant.ParseRecipe(recipe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := NewPlan(p, r, layers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+// What the published models' files make an engine read for one token.
+func TestBytesPerToken(t *testing.T) {
+	tests := []struct {
+		preset, recipe string
+		reason         string
+		want           float64
+	}{
+		{"llama-3.1-8b", "q4_k_m", "the mix, untied", 4.617e9},
+		{"llama-3.1-8b", "q8_0", "one format, untied", 7.975e9},
+		{"llama-3.2-1b", "bf16", "halves, tied", 2.472e9},
+		{"llama-3.2-1b", "q4_k_m", "the mix, tied: the embedding in Q6_K", 0.800e9},
+		{"qwen2.5-1.5b", "q4_k_m", "28 layers: the eighths are rounded", 0.980e9},
+	}
+	for _, tt := range tests {
+		t.Run(tt.preset+" "+tt.recipe, func(t *testing.T) {
+			got := float64(plan(t, tt.preset, tt.recipe, 0).BytesPerToken())
+			if e := math.Abs(got/tt.want - 1); !(e <= 0.001) {
+				t.Errorf("%s: %.0f bytes a token, want %.0f within 0.1%%", tt.reason, got, tt.want)
+			}
+		})
+	}
+}
+
+// The parameters that the models are known by, in billions.
+func TestParameters(t *testing.T) {
+	want := map[string]float64{
+		"llama-3.2-1b": 1.236, "llama-3.1-8b": 8.030, "qwen2.5-1.5b": 1.544, "qwen2.5-7b": 7.616,
+		"qwen3-8b": 8.191, "gemma3-1b": 1.000, "phi-2": 2.780, "gpt2": 0.124,
+	}
+	for _, name := range Presets() {
+		n := 0.0
+		for _, tensor := range plan(t, name, "f32", 0).Tensors {
+			if tensor.exact == nil {
+				n += float64(tensor.Bytes) / 4
+			}
+		}
+		if e := math.Abs(n/1e9 - want[name]); !(e <= 0.0006) {
+			t.Errorf("%s has %.4f billion parameters, want %.3f", name, n/1e9, want[name])
+		}
+	}
+}
+
+func TestFindNamesTheChoices(t *testing.T) {
+	_, err := Find("llama-9")
+	if !errors.Is(err, ErrPreset) {
+		t.Fatalf("error %v", err)
+	}
+	for _, name := range Presets() {
+		if !strings.Contains(err.Error(), name) {
+			t.Errorf("the error does not name %s: %v", name, err)
+		}
+	}
+}
+
+// small shrinks a preset so that a test can make it whole; its rows still fill
+// every block.
+func small(p Preset) Preset {
+	p.Hidden, p.FFN, p.Heads, p.HeadDim, p.Vocab, p.Context = 256, 512, 4, 64, 1024, 256
+	p.KVHeads = min(p.KVHeads, 2)
+	if p.FusedQKV {
+		p.KVHeads = 4
+	}
+	if p.RopeDim > 0 {
+		p.RopeDim = 64
+	}
+	p.BOS, p.EOS = min(p.BOS, 1022), min(p.EOS, 1023)
+	return p
+}
+
+func write(t testing.TB, p Plan, seed uint64) []byte {
+	t.Helper()
+	w, err := p.Writer(t.Context(), seed, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var buf bytes.Buffer
+	if _, err := w.WriteTo(&buf); err != nil {
+		t.Fatal(err)
+	}
+	if int64(buf.Len()) != w.Size() {
+		t.Errorf("%d bytes written, Size says %d", buf.Len(), w.Size())
+	}
+	return buf.Bytes()
+}
+
+// Every preset is a model that loads, and its vocabulary spells any text.
+func TestPresetsLoad(t *testing.T) {
+	for i, p := range presets {
+		t.Run(p.Name, func(t *testing.T) {
+			recipe := []string{"q8_0", "q4_k_m"}[i%2]
+			r, err := requant.ParseRecipe(recipe)
+			if err != nil {
+				t.Fatal(err)
+			}
+			made, err := NewPlan(small(p), r, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f, err := gguf.Parse(write(t, made, 1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := model.Load(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkConfig(t, made.Preset, m.Config)
+			text := "naïve\n\x00 🙂 text\t"
+			if got := m.Tokenizer.Decode(m.Tokenizer.Encode(text, false)); got != text {
+				t.Errorf("text %q became %q", text, got)
+			}
+			if eos, ok := m.Tokenizer.EOS(); !ok || !m.Tokenizer.Stops(eos) {
+				t.Errorf("end token %d, %v does not stop", eos, ok)
+			}
+		})
+	}
+}
+
+func checkConfig(t *testing.T, p Preset, c model.Config) {
+	t.Helper()
+	got := []int{c.Layers, c.Hidden, c.FFN, c.Heads, c.KVHeads, c.HeadDim, c.Vocab, c.Context, c.RopeDim}
+	want := []int{p.Layers, p.Hidden, p.FFN, p.Heads, p.KVHeads, p.HeadDim, p.Vocab, p.Context, p.RopeDim}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("shape (-want +got):\n%s", d)
+	}
+	if c.NormEps != p.NormEps || c.RopeTheta != float64(p.RopeTheta) && p.RopeDim > 0 {
+		t.Errorf("eps %v, theta %v; want %v, %v", c.NormEps, c.RopeTheta, p.NormEps, p.RopeTheta)
+	}
+}
+
+// The same seed gives the same bytes on any number of cores, another seed others.
+func TestSeed(t *testing.T) {
+	r, err := requant.ParseRecipe("q4_k_m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := small(presets[0])
+	p.Vocab = 20000 // more than one piece
+	p.BOS, p.EOS = 1, 2
+	made, err := NewPlan(p, r, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := write(t, made, 7)
+	before := runtime.GOMAXPROCS(1)
+	second := write(t, made, 7)
+	runtime.GOMAXPROCS(before)
+	if !bytes.Equal(first, second) {
+		t.Error("one core gives other bytes than several")
+	}
+	if bytes.Equal(first, write(t, made, 8)) {
+		t.Error("two seeds give the same bytes")
+	}
+}
+
+func TestWriterIsCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	w, err := plan(t, "llama-3.1-8b", "q8_0", 0).Writer(ctx, 1, func(int) { cancel() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := w.WriteTo(io.Discard); !errors.Is(err, context.Canceled) || n > 1<<28 {
+		t.Errorf("%d bytes, error %v", n, err)
+	}
+}
+
+func TestNewPlanRefusesNegativeLayers(t *testing.T) {
+	if _, err := NewPlan(presets[0], requant.Recipe{}, -1); err == nil {
+		t.Error("no error")
+	}
+}
+
+// Each format's random blocks decode to finite numbers of the deviation asked
+// for, without a mean that would add up over a row, and no two blocks the same.
+func TestFillStatistics(t *testing.T) {
+	const n, std = 1 << 18, 0.0125
+	for _, f := range quant.Formats() {
+		t.Run(f.String(), func(t *testing.T) {
+			fill, err := newFiller(f, 3, "w", 0, std)
+			if err != nil {
+				t.Fatal(err)
+			}
+			buf := make([]byte, n/f.BlockLen()*f.BlockBytes())
+			r := stream(3, "w", 0)
+			fill.fill(buf, &r)
+			w := make([]float64, n)
+			quant.Decode(f, w, buf)
+			sum, squares := 0.0, 0.0
+			for _, x := range w {
+				sum += x
+				squares += x * x
+			}
+			got, mean := math.Sqrt(squares/n), sum/n
+			if !(math.Abs(got/std-1) <= 0.03) {
+				t.Errorf("deviation %v, want %v", got, std)
+			}
+			if !(math.Abs(mean) <= 0.02*std) {
+				t.Errorf("mean %v is not small beside the deviation %v", mean, std)
+			}
+			if size := 256 / f.BlockLen() * f.BlockBytes(); bytes.Equal(buf[:size], buf[size:2*size]) {
+				t.Error("the blocks repeat")
+			}
+		})
+	}
+}
+
+// What no encoder writes is not made either.
+func TestTidyBlocks(t *testing.T) {
+	r := stream(1, "tidy", 0)
+	block := make([]byte, 210)
+	for range 1000 {
+		r.fill(block)
+		q8 := bytes.Clone(block[:34])
+		tidyQ8(q8)
+		q6 := bytes.Clone(block)
+		tidyQ6(q6)
+		for i := range 32 {
+			was := int8(block[2+i])
+			if got := int8(q8[2+i]); got != max(was, -127) {
+				t.Fatalf("Q8_0 code %d became %d", was, got)
+			}
+		}
+		for i, b := range q6 {
+			scale := int8(b)
+			switch {
+			case (i < 192 || i >= 208) && b != block[i]:
+				t.Fatalf("Q6_K byte %d is not a scale and was changed", i)
+			case i >= 192 && i < 208 && (scale >= -64 && scale < 64 || (scale < 0) != (int8(block[i]) < 0)):
+				t.Fatalf("Q6_K scale %d became %d", int8(block[i]), scale)
+			}
+		}
+	}
+}
+
+func TestRopeFactors(t *testing.T) {
+	f := llama3Scale{8, 1, 4, 8192}.factors(128, 500000)
+	if len(f) != 64 || f[0] != 1 || f[63] != 8 {
+		t.Fatalf("%d factors from %v to %v", len(f), f[0], f[len(f)-1])
+	}
+	for i := 1; i < len(f); i++ {
+		if f[i] < f[i-1] {
+			t.Errorf("factor %d is %v after %v", i, f[i], f[i-1])
+		}
+	}
+	// Wave 32 is 4445 long: 1.84 turns in 8192 positions, between 1 and 4.
+	if want := 1 / ((1-0.2811)/8 + 0.2811); math.Abs(float64(f[32])-want) > 0.01 {
+		t.Errorf("factor 32 is %v, want %v", f[32], want)
+	}
+}
