@@ -1,0 +1,69 @@
+package golden
+
+import "strings"
+
+// Case is one golden file: the logits of a model after some tokens.
+type Case struct {
+	Name   string // the file is logits/NAME.npy
+	Reason string
+	Model  string // a GGUF file below the golden directory
+	Prompt string // encoded by the model's own vocabulary; or
+	Tokens []int
+	Last   int // how many positions are kept, from the last; 0: all
+}
+
+// tinyModel is the embedded model's file.
+const tinyModel = "model/lockstep-tiny.gguf"
+
+var textCases = []Case{
+	{Name: "tiny-prince", Reason: "the README's prompt", Prompt: "Well, Prince,"},
+	{Name: "tiny-empty", Reason: "the BOS token alone", Prompt: ""},
+	{Name: "tiny-unicode", Reason: "characters that the vocabulary must spell byte by byte", Prompt: "Счастье — это naïve café 🙂"},
+	{Name: "tiny-long", Reason: "a prompt of more than a hundred tokens: positions far from 0", Last: 4, Prompt: "It was in July, 1805, and the speaker was the " +
+		"well-known Anna Pávlovna Schérer, maid of honor and favorite of the Empress Márya Fëdorovna. With these words she greeted Prince Vasíli " +
+		"Kurágin, a man of high rank and importance, who was the first to arrive at her reception. Anna Pávlovna had had a cough for some days. " +
+		"She was, as she said, suffering from la grippe; grippe being then a new word in St. Petersburg, used only by the elite."},
+}
+
+// The oracle's tokens: 5, 8, 11, … 59.
+var oracleTokens = steps(5, 3, 19)
+
+// Architectures and formats of which there is a tiny model.
+var (
+	archs   = strings.Fields("gemma2 gemma3 gpt2 llama-gqa llama3-ropefreqs phi2 phi3 qwen2 qwen3 qwen3moe")
+	formats = strings.Fields("bf16 f16 iq4_nl iq4_xs q2_k q3_k q4_0 q4_1 q4_k q5_0 q5_1 q5_k q6_k q8_0")
+)
+
+// Cases lists every golden file.
+func Cases() []Case {
+	var all []Case
+	for _, c := range textCases {
+		c.Model = tinyModel
+		if c.Last == 0 {
+			c.Last = 8
+		}
+		all = append(all, c)
+	}
+	for _, a := range archs {
+		file := "arch/" + a + ".gguf"
+		all = append(all,
+			Case{Name: a, Model: file, Tokens: oracleTokens, Reason: "the oracle's tokens"},
+			Case{Name: a + "-long", Model: file, Tokens: steps(7, 37, 70), Last: 8, Reason: "longer than the sliding windows several times over"},
+			Case{Name: a + "-same", Model: file, Tokens: steps(3, 0, 9), Last: 1, Reason: "one token over and over: only its position differs"},
+		)
+	}
+	for _, f := range formats {
+		all = append(all, Case{Name: "quant-" + f, Model: "quant/" + f + ".gguf", Tokens: oracleTokens, Reason: "every 2-D weight in this format"})
+	}
+	return all
+}
+
+// steps is n tokens from first in equal steps, below 64, which every tiny model
+// has.
+func steps(first, step, n int) []int {
+	tokens := make([]int, n)
+	for i := range tokens {
+		tokens[i] = (first + i*step) % 64
+	}
+	return tokens
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/golden"
+	"github.com/lockstep-go/lockstep/model/gguf"
+)
+
+// The same command prints the same text; another seed, another one.
+func TestGenerateIsRepeatable(t *testing.T) {
+	first := succeed(t, "", "generate", "--max-tokens", "30", "Well, Prince,")
+	if !strings.HasPrefix(first.out, "Well, Prince,") || !strings.HasSuffix(first.out, "\n") {
+		t.Errorf("output %q", first.out)
+	}
+	if !strings.Contains(first.err, "prompt: 5 tokens") || !strings.Contains(first.err, "generated: ") || strings.Count(first.err, "tokens/s") != 2 {
+		t.Errorf("standard error %q does not give the speeds", first.err)
+	}
+	if again := succeed(t, "", "generate", "--max-tokens", "30", "Well, Prince,", "--seed", "1"); again.out != first.out {
+		t.Errorf("output %q, then %q", first.out, again.out)
+	}
+	if other := succeed(t, "", "generate", "--max-tokens", "30", "Well, Prince,", "--seed", "2"); other.out == first.out {
+		t.Error("another seed gives the same text")
+	}
+	if file := succeed(t, "", "generate", "--max-tokens", "30", "Well, Prince,", "--model", tinyModel); file.out != first.out {
+		t.Errorf("the embedded model gives %q, its file %q", first.out, file.out)
+	}
+}
+
+func TestGeneratePrompt(t *testing.T) {
+	greedy := []string{"generate", "--temperature", "0", "--max-tokens", "5"}
+	want := succeed(t, "", append(greedy, "The prince")...).out
+	tests := []struct {
+		name, reason string
+		stdin        string
+		args         []string
+	}{
+		{"standard input", "there is no argument", "The prince\n", nil},
+		{"dash", "standard input by name", "The prince", []string{"-"}},
+		{"Windows line", "its ending is not part of the prompt", "The prince\r\n", []string{"-"}},
+		{"after --", "an argument that might be a flag", "", []string{"--", "The prince"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := succeed(t, tt.stdin, append(greedy, tt.args...)...).out; got != want {
+				t.Errorf("%s: %q, want %q", tt.reason, got, want)
+			}
+		})
+	}
+	if r := succeed(t, "", append(greedy, "")...); strings.TrimSpace(r.out) == "" {
+		t.Errorf("an empty prompt begins a text after BOS, and got %q", r.out)
+	}
+}
+
+func TestGenerateLength(t *testing.T) {
+	if r := succeed(t, "", "generate", "--max-tokens", "0", "Well,"); r.out != "Well,\n" || !strings.Contains(r.err, "generated: 0 tokens") {
+		t.Errorf("no tokens: %q, %q", r.out, r.err)
+	}
+	long := strings.Repeat("war and peace ", 300)
+	if r := succeed(t, long, "generate"); !strings.Contains(r.err, "generated: ") {
+		t.Errorf("a prompt that leaves less than the default length: %q", r.err)
+	}
+	refused(t, lockstep(t, long+long, "generate"), exitError, "context limit", "1024")
+	refused(t, lockstep(t, "", "generate", "--max-tokens", "1023", "Well,"), exitError, "--max-tokens", "context limit", "1024")
+	refused(t, lockstep(t, "", "generate", "--max-tokens", "9223372036854775807", "Well,"), exitError, "context limit", "1024")
+}
+
+func TestGenerateStops(t *testing.T) {
+	args := []string{"generate", "--temperature", "0", "--max-tokens", "40", "Well, Prince,"}
+	whole := succeed(t, "", args...).out
+	words := strings.Fields(whole[len("Well, Prince,"):])
+	stop := words[4]
+	at := strings.Index(whole[len("Well, Prince,"):], stop) + len("Well, Prince,")
+	r := succeed(t, "", append(args, "--stop", "never to be seen", "--stop", stop)...)
+	if want := strings.TrimSuffix(whole[:at], "\n") + "\n"; r.out != want {
+		t.Errorf("stopped before %q: %q, want %q", stop, r.out, want)
+	}
+	if comma := succeed(t, "", append(args, "--stop", "x,y z")...); comma.out != whole {
+		t.Errorf("a stop string with a comma was taken apart: %q", comma.out)
+	}
+}
+
+// withTemplate is the small model with a chat template.
+func withTemplate(t *testing.T, template string) string {
+	t.Helper()
+	f, err := golden.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := gguf.NewWriter()
+	for _, key := range f.Keys() {
+		v, _ := f.Value(key)
+		if err := w.Set(key, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Set("tokenizer.chat_template", template); err != nil {
+		t.Fatal(err)
+	}
+	for _, tensor := range f.Tensors() {
+		if err := w.Add(tensor.Info()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "chat.gguf")
+	if err := w.WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestGenerateChat(t *testing.T) {
+	refused(t, lockstep(t, "", "generate", "--chat", "hello"), exitError, "--chat", "no chat template")
+
+	path := withTemplate(t, `{{ bos_token }}{% for m in messages %}{{ m.role }}: "{{ m.content }}"{% endfor %}{% if add_generation_prompt %} said{% endif %}`)
+	greedy := []string{"generate", "--temperature", "0", "--max-tokens", "8"}
+	chat := succeed(t, "", append(greedy, "--chat", "--model", path, "hello")...)
+	plain := succeed(t, "", append(greedy, `user: "hello" said`)...)
+	if want := strings.TrimPrefix(plain.out, `user: "hello" said`); chat.out != want {
+		t.Errorf("the reply is %q, want %q: the template's text is the prompt, and is not shown", chat.out, want)
+	}
+
+	bad := withTemplate(t, `{% for m in messages %}`)
+	refused(t, lockstep(t, "", "generate", "--chat", "--model", bad, "hello"), exitError, "--chat", bad)
+}
+
+// An interrupt ends the text where it is, with the line ended and status 1.
+func TestGenerateInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var out, errw bytes.Buffer
+	writes := 0
+	w := writerFunc(func(p []byte) (int, error) {
+		if writes++; writes == 6 {
+			cancel()
+		}
+		return out.Write(p)
+	})
+	status := run(ctx, []string{"generate", "--max-tokens", "500", "Well, Prince,"}, nil, w, &errw)
+	if status != exitError || errw.String() != "lockstep: interrupted\n" {
+		t.Errorf("status %d, standard error %q", status, errw.String())
+	}
+	text := out.String()
+	if writes > 8 || !strings.HasPrefix(text, "Well, Prince,") || !strings.HasSuffix(text, "\n") {
+		t.Errorf("%d writes: %q", writes, text)
+	}
+	whole := succeed(t, "", "generate", "--max-tokens", "500", "Well, Prince,")
+	if !strings.HasPrefix(whole.out, strings.TrimSuffix(text, "\n")) {
+		t.Errorf("what was printed, %q, is not how the text begins", text)
+	}
+}
+
+func TestOneLine(t *testing.T) {
+	err := fmt.Errorf("first\nsecond\r\n\nthird\n")
+	if got := oneLine(err); got != "first; second; third" {
+		t.Errorf("%q", got)
+	}
+}

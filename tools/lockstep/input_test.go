@@ -1,0 +1,125 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// Every command that reads a model, with the bad file in place of F. What they
+// would write is named O.
+var readers = []string{
+	"generate --model F hello",
+	"logits --model F --tokens 1,2 --out O",
+	"tokenize --model F hello",
+	"inspect F",
+	"quantize --in F --out O --type q8_0",
+	"perplexity --model F --text main.go",
+}
+
+// A bad model file is refused by every command, in one line that names it, and
+// an output that was there before stays.
+func TestBadModelFiles(t *testing.T) {
+	tiny, err := os.ReadFile(tinyModel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name, reason string
+		path         string
+	}{
+		{"missing", "a typing error", filepath.Join(t.TempDir(), "none.gguf")},
+		{"directory", "a level too high", t.TempDir()},
+		{"empty", "a download that never began", put(t, "empty.gguf", "")},
+		{"text", "another kind of file", put(t, "text.gguf", "hello\n")},
+		{"cut short", "a download that broke off", put(t, "cut.gguf", string(tiny[:len(tiny)/2]))},
+	}
+	for _, tt := range tests {
+		for _, command := range readers {
+			name, _, _ := strings.Cut(command, " ")
+			t.Run(tt.name+"/"+name, func(t *testing.T) {
+				out := put(t, "out", "precious")
+				args := strings.Fields(command)
+				for i := range args {
+					switch args[i] {
+					case "F":
+						args[i] = tt.path
+					case "O":
+						args[i] = out
+					}
+				}
+				refused(t, lockstep(t, "", args...), exitError, tt.path)
+				checkPrecious(t, out)
+			})
+		}
+	}
+}
+
+// checkPrecious checks that a file holds what put put there, and that nothing
+// lies beside it.
+func checkPrecious(t *testing.T, path string) {
+	t.Helper()
+	if b, err := os.ReadFile(path); err != nil || string(b) != "precious" {
+		t.Errorf("the output that was there is lost: %q, %v", b, err)
+	}
+	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
+func TestModelsWithoutVocabulary(t *testing.T) {
+	for _, command := range []string{"generate --model F hello", "tokenize --model F hello", "perplexity --model F --text main.go"} {
+		args := strings.Fields(strings.Replace(command, "F", silentModel, 1))
+		refused(t, lockstep(t, "", args...), exitError, silentModel, "no vocabulary")
+	}
+}
+
+// Commands that write, with a place that cannot be written to in place of O.
+func TestBadOutputs(t *testing.T) {
+	commands := []string{
+		"logits --tokens 1,2 --out O",
+		"quantize --in " + tinyModel + " --out O --type q4_0",
+		"synth --preset gpt2 --quant q4_0 --layers 1 --out O",
+	}
+	type bad struct{ name, reason, path string }
+	tests := []bad{
+		{"no such directory", "it is not made", filepath.Join(t.TempDir(), "none", "out")},
+		{"a directory", "it is not replaced", t.TempDir()},
+	}
+	if runtime.GOOS != "windows" {
+		tests = append(tests, bad{"a device", "it is not replaced by a file", os.DevNull})
+	}
+	for _, tt := range tests {
+		for _, command := range commands {
+			name, _, _ := strings.Cut(command, " ")
+			t.Run(tt.name+"/"+name, func(t *testing.T) {
+				args := strings.Fields(command)
+				for i := range args {
+					if args[i] == "O" {
+						args[i] = tt.path
+					}
+				}
+				refused(t, lockstep(t, "", args...), exitError, tt.path)
+			})
+		}
+	}
+	if info, err := os.Stat(os.DevNull); err != nil || info.Mode().IsRegular() {
+		t.Errorf("the null device is gone: %v", err)
+	}
+}
+
+func TestSize(t *testing.T) {
+	tests := []struct {
+		n    int64
+		want string
+	}{
+		{0, "0 B"}, {999, "999 B"}, {1000, "1 kB"}, {999_499, "999 kB"}, {999_999, "1 MB"}, {6_275_712, "6.28 MB"}, {4_617_000_000, "4.62 GB"},
+	}
+	for _, tt := range tests {
+		if got := size(tt.n); got != tt.want {
+			t.Errorf("size(%d) = %q, want %q", tt.n, got, tt.want)
+		}
+	}
+}

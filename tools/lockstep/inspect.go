@@ -1,0 +1,173 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/model/gguf"
+)
+
+type inspectCmd struct {
+	File string `arg:"" help:"GGUF file."`
+	JSON bool   `name:"json" help:"Print JSON; long arrays are left out."`
+}
+
+// inspection is what is said about a file.
+type inspection struct {
+	File     string       `json:"file"`
+	Version  uint32       `json:"version"`
+	Bytes    int64        `json:"bytes"`
+	Metadata []keyInfo    `json:"metadata"`
+	Tensors  []tensorInfo `json:"tensors"`
+	Weights  int64        `json:"parameters"`
+	Memory   memory       `json:"memory"`
+	// Refused says why the file cannot be run: "" when it can.
+	Refused string `json:"cannot_run,omitempty"`
+}
+
+type keyInfo struct {
+	Key    string `json:"key"`
+	Type   string `json:"type"`
+	Length int    `json:"length,omitempty"` // of an array
+	Value  any    `json:"value,omitempty"`  // nil: an array too long to print
+
+	text string // for people
+}
+
+type tensorInfo struct {
+	Name   string `json:"name"`
+	Format string `json:"format"`
+	Dims   []int  `json:"dims"` // the row length first
+	Offset int64  `json:"offset"`
+	Bytes  int64  `json:"bytes"`
+}
+
+// memory is what running the model takes, besides work space.
+type memory struct {
+	Weights int64 `json:"weights"`
+	Context int   `json:"context,omitempty"` // positions of a full cache; 0: unknown
+	KVF16   int64 `json:"kv_cache_f16,omitempty"`
+	KVF32   int64 `json:"kv_cache_f32,omitempty"`
+}
+
+func (c *inspectCmd) Run(e *env) error {
+	f, err := openFile(c.File)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info := inspect(c.File, f)
+	if !c.JSON {
+		return info.print(e)
+	}
+	text, err := json.MarshalIndent(info, "", "  ")
+	if err != nil {
+		return err
+	}
+	return e.stdout("%s\n", text)
+}
+
+func inspect(path string, f *gguf.File) inspection {
+	info := inspection{File: path, Version: f.Version(), Bytes: f.Size(), Metadata: []keyInfo{}, Tensors: []tensorInfo{}}
+	for _, key := range f.Keys() {
+		v, _ := f.Value(key)
+		info.Metadata = append(info.Metadata, describeKey(key, v))
+	}
+	for _, t := range f.Tensors() {
+		n := int64(len(t.Data))
+		info.Tensors = append(info.Tensors, tensorInfo{t.Name, t.Format.String(), t.Dims, t.Offset, n})
+		info.Memory.Weights += n
+		info.Weights += int64(t.Elements())
+	}
+	m, err := model.Load(f)
+	if err != nil {
+		info.Refused = oneLine(err)
+		return info
+	}
+	c := m.Config
+	info.Memory.Context = c.Context
+	numbers := int64(c.Layers) * int64(c.KVHeads) * int64(c.HeadDim+c.ValueDim) * int64(c.Context)
+	info.Memory.KVF16, info.Memory.KVF32 = 2*numbers, 4*numbers
+	return info
+}
+
+// longestArray is the most elements of an array that are printed as JSON.
+const longestArray = 256
+
+func describeKey(key string, v gguf.Value) keyInfo {
+	k := keyInfo{Key: key, Type: v.Type().String(), text: v.String()}
+	switch {
+	case v.Type() != gguf.TypeArray:
+		k.Value = jsonValue(v)
+	default:
+		k.Type = "array of " + v.Elem().String()
+		k.Length = v.Len()
+		if v.Len() <= longestArray {
+			k.Value = jsonValue(v)
+		}
+	}
+	return k
+}
+
+// jsonValue is a value that encoding/json writes as one expects: bytes as numbers,
+// and numbers that JSON does not have as text.
+func jsonValue(v gguf.Value) any {
+	if ints, err := v.Ints(); err == nil {
+		return ints
+	}
+	if floats, err := v.Floats(); err == nil {
+		all := make([]any, len(floats))
+		for i, x := range floats {
+			all[i] = orText(x)
+		}
+		return all
+	}
+	if x, err := v.Float(); err == nil {
+		return orText(x)
+	}
+	return v.Any()
+}
+
+func orText(x float64) any {
+	if finite(x) == nil {
+		return fmt.Sprint(x)
+	}
+	return x
+}
+
+// print writes the inspection for people.
+func (i *inspection) print(e *env) error {
+	w := tabwriter.NewWriter(e, 0, 0, 2, ' ', 0)
+	line := func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
+	line("%s: GGUF version %d, %s, %d keys, %d tensors", i.File, i.Version, size(i.Bytes), len(i.Metadata), len(i.Tensors))
+	line("\nMetadata")
+	for _, k := range i.Metadata {
+		line("  %s\t%s\t%s", k.Key, k.Type, strings.ReplaceAll(k.text, "\t", " "))
+	}
+	if len(i.Tensors) > 0 {
+		line("\nTensors")
+	}
+	for _, t := range i.Tensors {
+		line("  %s\t%s\t%s\t%s", t.Name, t.Format, product(t.Dims), size(t.Bytes))
+	}
+	line("\nMemory")
+	line("  weights\t%s\t%d parameters", size(i.Memory.Weights), i.Weights)
+	if i.Memory.Context > 0 {
+		line("  KV cache of %d positions\t%s in F16\t%s in F32", i.Memory.Context, size(i.Memory.KVF16), size(i.Memory.KVF32))
+	}
+	if i.Refused != "" {
+		line("\nThis file cannot be run: %s", i.Refused)
+	}
+	return w.Flush()
+}
+
+func product(dims []int) string {
+	parts := make([]string, len(dims))
+	for i, d := range dims {
+		parts[i] = fmt.Sprint(d)
+	}
+	return strings.Join(parts, " × ")
+}

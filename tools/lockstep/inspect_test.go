@@ -1,0 +1,138 @@
+package main
+
+import (
+	"encoding/json"
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/model/gguf"
+)
+
+func TestInspect(t *testing.T) {
+	r := succeed(t, "", "inspect", tinyModel)
+	for _, want := range []string{
+		"GGUF version 3, 6.28 MB", "general.architecture", `"llama"`, "… 4088 more",
+		"token_embd.weight", "Q8_0", "256 × 4096", "KV cache of 1024 positions", "3.15 MB in F16", "6.29 MB in F32",
+	} {
+		if !strings.Contains(r.out, want) {
+			t.Errorf("the output does not say %q:\n%s", want, r.out)
+		}
+	}
+	if strings.Contains(r.out, "cannot be run") || r.err != "" {
+		t.Errorf("the model can be run: %q", r.err)
+	}
+}
+
+// decoded is what a program reads from inspect --json.
+type decoded struct {
+	File     string
+	Version  int
+	Bytes    int64
+	Metadata []struct {
+		Key, Type string
+		Length    int
+		Value     any
+	}
+	Tensors []struct {
+		Name, Format  string
+		Dims          []int
+		Offset, Bytes int64
+	}
+	Parameters int64
+	Memory     map[string]int64
+	Refused    string `json:"cannot_run"`
+}
+
+func inspectJSON(t *testing.T, path string) decoded {
+	t.Helper()
+	var d decoded
+	if err := json.Unmarshal([]byte(succeed(t, "", "inspect", "--json", path).out), &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestInspectJSON(t *testing.T) {
+	d := inspectJSON(t, tinyModel)
+	if d.File != tinyModel || d.Version != 3 || d.Bytes != 6275712 || len(d.Tensors) != 56 || d.Refused != "" {
+		t.Errorf("%+v", d)
+	}
+	if got := d.Memory["kv_cache_f32"]; got != 6*4*(32+32)*1024*4 || d.Memory["kv_cache_f16"] != got/2 || d.Memory["context"] != 1024 {
+		t.Errorf("memory %v", d.Memory)
+	}
+	first := d.Tensors[0]
+	if first.Name != "token_embd.weight" || first.Format != "Q8_0" || first.Dims[0] != 256 || first.Dims[1] != 4096 || first.Bytes != 4096*8*34 {
+		t.Errorf("%+v", first)
+	}
+	for _, m := range d.Metadata {
+		if m.Key == "tokenizer.ggml.tokens" && (m.Type != "array of string" || m.Length != 4096 || m.Value != nil) {
+			t.Errorf("%+v", m)
+		}
+		if m.Key == "llama.block_count" && m.Value != 6.0 {
+			t.Errorf("%+v", m)
+		}
+	}
+}
+
+// odd writes a file with values that JSON or a table could stumble over.
+func odd(t *testing.T) string {
+	t.Helper()
+	w := gguf.NewWriter()
+	for _, kv := range []struct {
+		key   string
+		value any
+	}{
+		{"bytes", []uint8{1, 2, 255}}, {"nan", math.NaN()}, {"floats", []float32{1, float32(math.Inf(-1))}},
+		{"text", "tab\tline\nend"}, {"none", []string{}}, {"flags", []bool{true, false}},
+	} {
+		if err := w.Set(kv.key, kv.value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "odd.gguf")
+	if err := w.WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestInspectOddValues(t *testing.T) {
+	path := odd(t)
+	want := map[string]string{
+		"bytes": "[1,2,255]", "nan": `"NaN"`, "floats": `[1,"-Inf"]`, "text": `"tab\tline\nend"`, "none": "[]", "flags": "[true,false]",
+	}
+	d := inspectJSON(t, path)
+	for _, m := range d.Metadata {
+		got, err := json.Marshal(m.Value)
+		if err != nil || string(got) != want[m.Key] {
+			t.Errorf("%s: %s, want %s", m.Key, got, want[m.Key])
+		}
+	}
+	if len(d.Metadata) != len(want) || !strings.Contains(d.Refused, "general.architecture") {
+		t.Errorf("%+v", d)
+	}
+	r := succeed(t, "", "inspect", path)
+	for line := range strings.Lines(r.out) {
+		if strings.Contains(line, "end") && !strings.Contains(line, `"tab\tline\nend"`) {
+			t.Errorf("a value breaks its line: %q", line)
+		}
+	}
+	if !strings.Contains(r.out, "This file cannot be run: ") {
+		t.Errorf("no reason why it cannot be run:\n%s", r.out)
+	}
+}
+
+func TestInspectVocabularyFile(t *testing.T) {
+	paths, _ := filepath.Glob("../../../shared/vocab/*.gguf")
+	if len(paths) == 0 {
+		t.Skip("shared/vocab is not beside the checkout")
+	}
+	for _, path := range paths {
+		d := inspectJSON(t, path)
+		if len(d.Tensors) != 0 || len(d.Metadata) == 0 || d.Refused == "" {
+			t.Errorf("%s: %d tensors, %d keys, refused %q", path, len(d.Tensors), len(d.Metadata), d.Refused)
+		}
+	}
+}

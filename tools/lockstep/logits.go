@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/lockstep-go/lockstep/internal/atomicfile"
+	"github.com/lockstep-go/lockstep/internal/npy"
+	"github.com/lockstep-go/lockstep/model"
+)
+
+type logitsCmd struct {
+	modelFlag
+	Tokens []int  `required:"" help:"Token ids, separated by commas." placeholder:"1,2,3"`
+	Out    string `required:"" help:"File to write: float32 [positions, vocabulary]." placeholder:"F.npy"`
+}
+
+// logitsAtOnce is how many positions are computed between two looks at the
+// progress.
+const logitsAtOnce = 16
+
+func (c *logitsCmd) Run(e *env) error {
+	if len(c.Tokens) == 0 {
+		return usagef("--tokens: want one token id or more")
+	}
+	if err := checkOutput("--out", c.Out, c.Model); err != nil {
+		return err
+	}
+	eng, done, err := c.engine()
+	if err != nil {
+		return err
+	}
+	defer done()
+	vocab := eng.Model().Config.Vocab
+	if err := model.CheckTokens(c.Tokens, vocab); err != nil {
+		return fmt.Errorf("--tokens: %w", err)
+	}
+	data, err := allLogits(e, eng, c.Tokens)
+	if err != nil {
+		return fmt.Errorf("--tokens: %w", err)
+	}
+	return atomicfile.Write(c.Out, func(w io.Writer) error {
+		return npy.Write(w, []int{len(c.Tokens), vocab}, data)
+	})
+}
+
+// allLogits is the logits after each of the tokens.
+func allLogits(e *env, eng model.Engine, tokens []int) ([]float32, error) {
+	s, err := eng.NewSession(len(tokens))
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	p := e.progress("logits", int64(len(tokens)))
+	defer p.end()
+	var data []float32
+	for len(tokens) > 0 {
+		n := min(logitsAtOnce, len(tokens))
+		out, err := s.Forward(e.ctx, tokens[:n], model.WantAll)
+		if err != nil {
+			return nil, err
+		}
+		data = append(data, out.Logits...)
+		tokens = tokens[n:]
+		p.add(n)
+	}
+	return data, nil
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/lockstep-go/lockstep/golden"
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/model/gguf"
+	"github.com/lockstep-go/lockstep/ref"
+)
+
+// modelFlag is the --model flag of several commands.
+type modelFlag struct {
+	Model string `help:"GGUF file of the model; without it, the small one in this program." placeholder:"F"`
+}
+
+// name is what messages call the model.
+func (m modelFlag) name() string {
+	if m.Model == "" {
+		return "the model in this program"
+	}
+	return m.Model
+}
+
+// open loads the model. The caller closes it.
+func (m modelFlag) open() (*model.Model, error) {
+	if m.Model == "" {
+		return golden.Model()
+	}
+	if err := checkFile(m.Model); err != nil {
+		return nil, err
+	}
+	return model.Open(m.Model)
+}
+
+// engine loads the model and makes the engine that computes it. The caller calls
+// done.
+func (m modelFlag) engine() (eng model.Engine, done func(), err error) {
+	loaded, err := m.open()
+	if err != nil {
+		return nil, nil, err
+	}
+	eng, err = ref.New(loaded)
+	if err != nil {
+		loaded.Close()
+		return nil, nil, fmt.Errorf("%s: %w", m.name(), err)
+	}
+	return eng, func() { eng.Close(); loaded.Close() }, nil
+}
+
+// openFile opens a GGUF file of any content. The caller closes it.
+func openFile(path string) (*gguf.File, error) {
+	if err := checkFile(path); err != nil {
+		return nil, err
+	}
+	return gguf.Open(path)
+}
+
+// checkFile refuses what could be opened but not be a file.
+func checkFile(path string) error {
+	info, err := os.Stat(path)
+	var cause *os.PathError
+	if errors.As(err, &cause) {
+		return &os.PathError{Op: "open", Path: path, Err: cause.Err}
+	}
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return &os.PathError{Op: "open", Path: path, Err: errors.New(kindOf(info.Mode()))}
+	}
+	return nil
+}
+
+func kindOf(mode os.FileMode) string {
+	if mode.IsDir() {
+		return "is a directory"
+	}
+	return "is not a regular file"
+}
+
+// checkOutput refuses an output path whose replacement would lose something
+// other than an earlier output: a directory, a device, or one of the inputs.
+func checkOutput(flag, path string, inputs ...string) error {
+	info, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", flag, err)
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s: %s %s", flag, path, kindOf(info.Mode()))
+	}
+	for _, in := range inputs {
+		if other, err := os.Stat(in); err == nil && os.SameFile(info, other) {
+			return fmt.Errorf("%s: %s is the input %s", flag, path, in)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+
+	"github.com/lockstep-go/lockstep/internal/perplexity"
+)
+
+type perplexityCmd struct {
+	modelFlag
+	Text    string `required:"" help:"Text file to predict." placeholder:"T"`
+	Context int    `default:"512" help:"Positions that the model sees at once, if it has as many (${default})." placeholder:"N"`
+	JSON    bool   `name:"json" help:"Print JSON."`
+}
+
+func (c *perplexityCmd) Help() string {
+	return "The text is cut into windows of --context positions that do not overlap. " +
+		"Each begins with the BOS token, if the vocabulary has one, and every token is predicted from those before it in its window."
+}
+
+func (c *perplexityCmd) Run(e *env) error {
+	if c.Context < 2 {
+		return usagef("--context: %d, want 2 or more", c.Context)
+	}
+	text, err := os.ReadFile(c.Text)
+	if err != nil {
+		return fmt.Errorf("--text: %w", err)
+	}
+	eng, done, err := c.engine()
+	if err != nil {
+		return err
+	}
+	defer done()
+	total := 0
+	if tok := eng.Model().Tokenizer; tok != nil {
+		total = len(tok.Encode(string(text), false))
+	}
+	p := e.progress("tokens", int64(total))
+	r, err := perplexity.Measure(e.ctx, eng, string(text), perplexity.Options{
+		Window:   min(c.Context, eng.Model().Config.Context),
+		Progress: p.add,
+	})
+	p.end()
+	if errors.Is(err, perplexity.ErrTooShort) {
+		return fmt.Errorf("--text: %s: %w", c.Text, err)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.name(), err)
+	}
+	return c.print(e, r)
+}
+
+func (c *perplexityCmd) print(e *env, r perplexity.Result) error {
+	margin := r.Perplexity() * r.StdErr()
+	if !c.JSON {
+		return e.stdout("perplexity %.4f ± %.4f, %.5f ± %.5f nats/token, %.5f bits/byte, %d tokens, %d bytes, %d windows\n",
+			r.Perplexity(), margin, r.Nats(), r.StdErr(), r.BitsPerByte(), r.Tokens, r.Bytes, r.Windows)
+	}
+	text, err := json.Marshal(map[string]any{
+		"perplexity": finite(r.Perplexity()), "perplexity_stderr": finite(margin),
+		"nats_per_token": finite(r.Nats()), "nats_stderr": finite(r.StdErr()), "bits_per_byte": finite(r.BitsPerByte()),
+		"tokens": r.Tokens, "bytes": r.Bytes, "windows": r.Windows,
+	})
+	if err != nil {
+		return err
+	}
+	return e.stdout("%s\n", text)
+}
+
+// finite is a number as JSON can hold it: null for NaN and the infinities.
+func finite(x float64) any {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return nil
+	}
+	return x
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/lockstep-go/lockstep/internal/requant"
+)
+
+type quantizeCmd struct {
+	In   string `required:"" help:"GGUF file to read." placeholder:"F"`
+	Out  string `required:"" help:"GGUF file to write." placeholder:"G"`
+	Type string `required:"" help:"Block format of the weights: ${encodable}." placeholder:"T"`
+}
+
+func (c *quantizeCmd) Help() string {
+	return "Vectors, and matrices whose rows do not fill whole blocks, stay as they are. All metadata is kept."
+}
+
+func (c *quantizeCmd) Run(e *env) error {
+	r, err := requant.ParseRecipe(c.Type)
+	if err != nil || !r.CanEncode() {
+		return usagef("--type: %q, choose one of %s", c.Type, strings.Join(requant.Encodable(), ", "))
+	}
+	f, err := openFile(c.In)
+	if err != nil {
+		return fmt.Errorf("--in: %w", err)
+	}
+	defer f.Close()
+	if err := checkOutput("--out", c.Out, c.In); err != nil {
+		return err
+	}
+	var p *progress
+	w, kept, err := requant.Convert(e.ctx, f, r, func(n int) { p.add(n) })
+	if err != nil {
+		return fmt.Errorf("--in: %s: %w", c.In, err)
+	}
+	p = e.progress("quantize", w.Size())
+	p.bytes = true
+	err = w.WriteFile(c.Out)
+	p.end()
+	if err != nil {
+		return fmt.Errorf("--out: %w", err)
+	}
+	for _, line := range summary(kept) {
+		e.note("kept as they were: %s", line)
+	}
+	return e.stdout("%s: %s, %d of %d tensors in %s; it was %s\n",
+		c.Out, size(w.Size()), len(f.Tensors())-len(kept), len(f.Tensors()), r, size(f.Size()))
+}
+
+// summary counts the tensors that were left alone, by reason.
+func summary(kept []requant.Kept) []string {
+	count := map[string]int{}
+	var reasons []string
+	for _, k := range kept {
+		if count[k.Reason]++; !slices.Contains(reasons, k.Reason) {
+			reasons = append(reasons, k.Reason)
+		}
+	}
+	var lines []string
+	for _, reason := range reasons {
+		lines = append(lines, fmt.Sprintf("%d tensors (%s)", count[reason], reason))
+	}
+	return lines
+}

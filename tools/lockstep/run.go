@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/lockstep-go/lockstep/internal/requant"
+	"github.com/lockstep-go/lockstep/internal/synth"
+)
+
+// Exit statuses.
+const (
+	exitOK    = 0
+	exitError = 1
+	exitUsage = 2
+)
+
+type cli struct {
+	Version kong.VersionFlag `help:"Print the version and exit."`
+
+	Generate   generateCmd   `cmd:"" help:"Continue a text."`
+	Logits     logitsCmd     `cmd:"" help:"Write the logits after each of some tokens to a .npy file."`
+	Tokenize   tokenizeCmd   `cmd:"" help:"Turn text into token ids."`
+	Inspect    inspectCmd    `cmd:"" help:"Show what is in a GGUF file."`
+	Quantize   quantizeCmd   `cmd:"" help:"Convert a model to another block format."`
+	Perplexity perplexityCmd `cmd:"" help:"Measure how well a model predicts a text."`
+	Synth      synthCmd      `cmd:"" help:"Make a model of a real shape with random weights."`
+	Golden     goldenCmd     `cmd:"" help:"Compute the golden logits again and compare them."`
+}
+
+// usageError is a mistake in the command line.
+type usageError struct{ error }
+
+func (u usageError) Unwrap() error { return u.error }
+
+// usagef makes a usageError that begins with the flag's or argument's name.
+func usagef(format string, args ...any) error {
+	return usageError{fmt.Errorf(format, args...)}
+}
+
+// outputError is an error of standard output.
+type outputError struct{ err error }
+
+func (o *outputError) Error() string { return "standard output: " + o.err.Error() }
+func (o *outputError) Unwrap() error { return o.err }
+
+// env is what a command works with.
+type env struct {
+	ctx  context.Context
+	in   io.Reader
+	out  io.Writer
+	errw io.Writer
+}
+
+func (e *env) Write(p []byte) (int, error) {
+	n, err := e.out.Write(p)
+	if err != nil {
+		err = &outputError{err}
+	}
+	return n, err
+}
+
+// stdout writes to standard output.
+func (e *env) stdout(format string, args ...any) error {
+	_, err := fmt.Fprintf(e, format, args...)
+	return err
+}
+
+// note writes a line for people to standard error, where a failure to write
+// cannot be told to anybody.
+func (e *env) note(format string, args ...any) { fmt.Fprintf(e.errw, format+"\n", args...) }
+
+// textOf is a text argument or, without it or for "-", standard input. The newline
+// that ends a line typed or echoed is not part of the text.
+func textOf(e *env, arg *string) (string, error) {
+	if arg != nil && *arg != "-" {
+		return *arg, nil
+	}
+	text, err := io.ReadAll(e.in)
+	if err != nil {
+		return "", fmt.Errorf("standard input: %w", err)
+	}
+	return strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r"), nil
+}
+
+// helpShown is what kong's exit after printing help or version panics with.
+type helpShown struct{}
+
+// run is the whole command: it returns the exit status.
+func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) (status int) {
+	e := &env{ctx, in, out, errw}
+	defer func() {
+		switch r := recover(); r.(type) {
+		case nil:
+		case helpShown:
+			status = exitOK
+		default:
+			panic(r)
+		}
+	}()
+	var c cli
+	parser := kong.Must(&c,
+		kong.Name("lockstep"),
+		kong.Description("Runs transformer language models from GGUF files, on any machine."),
+		kong.Vars{
+			"version":   version(),
+			"presets":   strings.Join(synth.Presets(), ", "),
+			"formats":   strings.Join(requant.Names(), ", "),
+			"encodable": strings.Join(requant.Encodable(), ", "),
+		},
+		kong.Writers(e, errw),
+		kong.Exit(func(int) { panic(helpShown{}) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+	)
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		err = usageError{err}
+	} else {
+		err = parsed.Run(e)
+	}
+	return e.report(err)
+}
+
+// report prints an error on one line and returns the exit status.
+func (e *env) report(err error) int {
+	var usage usageError
+	var output *outputError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &output) && errors.Is(err, syscall.EPIPE):
+		return exitOK // the reader has seen enough
+	case errors.As(err, &usage):
+		e.note("lockstep: %s (see lockstep --help)", oneLine(err))
+		return exitUsage
+	case errors.Is(err, context.Canceled) && e.ctx.Err() != nil:
+		e.note("lockstep: interrupted")
+		return exitError
+	}
+	e.note("lockstep: %s", oneLine(err))
+	return exitError
+}
+
+func oneLine(err error) string {
+	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })
+	return strings.Join(lines, "; ")
+}
+
+// version is the module's version, or the commit that the binary was built from.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v := info.Main.Version
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && (v == "" || v == "(devel)") {
+			v = s.Value
+		}
+	}
+	return strings.TrimSpace("lockstep " + v)
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Models without a vocabulary, and one that is whole.
+const (
+	silentModel = "../../golden/arch/llama-gqa.gguf"
+	tinyModel   = "../../golden/model/lockstep-tiny.gguf"
+)
+
+// result is what a command left behind.
+type result struct {
+	status   int
+	out, err string
+}
+
+// lockstep runs the command in this process.
+func lockstep(t *testing.T, stdin string, args ...string) result {
+	t.Helper()
+	return lockstepCtx(t.Context(), stdin, args...)
+}
+
+func lockstepCtx(ctx context.Context, stdin string, args ...string) result {
+	var out, errw bytes.Buffer
+	status := run(ctx, args, strings.NewReader(stdin), &out, &errw)
+	return result{status, out.String(), errw.String()}
+}
+
+// succeed runs a command that must.
+func succeed(t *testing.T, stdin string, args ...string) result {
+	t.Helper()
+	r := lockstep(t, stdin, args...)
+	if r.status != exitOK {
+		t.Fatalf("lockstep %q: status %d, standard error %q", args, r.status, r.err)
+	}
+	return r
+}
+
+// refused checks the form of every refusal: the status, nothing on standard
+// output, one line that begins with the program's name and says each of want.
+func refused(t *testing.T, r result, status int, want ...string) {
+	t.Helper()
+	if r.status != status || r.out != "" {
+		t.Errorf("status %d, want %d; standard output %q", r.status, status, r.out)
+	}
+	if !strings.HasPrefix(r.err, "lockstep: ") || strings.Count(r.err, "\n") != 1 || !strings.HasSuffix(r.err, "\n") {
+		t.Errorf("standard error is not one line of the program's: %q", r.err)
+	}
+	for _, w := range want {
+		if !strings.Contains(r.err, w) {
+			t.Errorf("standard error %q does not say %q", r.err, w)
+		}
+	}
+}
+
+// put writes a file into a new directory and returns its path.
+func put(t *testing.T, name, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestUsage(t *testing.T) {
+	tests := []struct {
+		name, reason string
+		args         string
+		want         string
+	}{
+		{"nothing", "a command is needed", "", "generate"},
+		{"unknown command", "none of ours", "frobnicate", "frobnicate"},
+		{"unknown flag", "none of ours", "generate --nope", "--nope"},
+		{"flag without a value", "the value is missing", "generate --model", "--model"},
+		{"two prompts", "quotes were forgotten", "generate a b", "unexpected argument b"},
+		{"negative length", "there is no such length", "generate --max-tokens -5 x", "--max-tokens"},
+		{"negative length after =", "the other spelling", "generate --max-tokens=-5 x", "--max-tokens: -5"},
+		{"length in words", "no number", "generate --max-tokens=ten x", "--max-tokens"},
+		{"length over an int", "no number that fits", "generate --max-tokens=99999999999999999999 x", "--max-tokens"},
+		{"negative temperature", "below zero", "generate --temperature=-1 x", "--temperature: -1"},
+		{"temperature NaN", "comparisons with it are all false", "generate --temperature=nan x", "--temperature: NaN"},
+		{"infinite temperature", "all tokens alike is not meant", "generate --temperature=inf x", "--temperature: +Inf"},
+		{"probability 2", "above one", "generate --top-p 2 x", "--top-p: 2, want 0 to 1"},
+		{"probability NaN", "comparisons with it are all false", "generate --min-p nan x", "--min-p: NaN"},
+		{"negative top-k", "below zero", "generate --top-k=-1 x", "--top-k: -1"},
+		{"penalty 0", "would divide by zero", "generate --repeat-penalty 0 x", "--repeat-penalty: 0"},
+		{"negative seed", "seeds count from zero", "generate --seed=-1 x", "--seed"},
+		{"empty stop", "it would end every text", "generate --stop= x", "--stop"},
+		{"no tokens", "the flag is needed", "logits --out x.npy", "--tokens"},
+		{"empty tokens", "nothing to compute", "logits --tokens= --out x.npy", "--tokens"},
+		{"tokens not numbers", "x is none", "logits --tokens 1,x --out x.npy", "--tokens"},
+		{"no output", "the flag is needed", "logits --tokens 1", "--out"},
+		{"text and lines", "which one?", "tokenize --jsonl hello", "--jsonl"},
+		{"no file", "the argument is needed", "inspect", "<file>"},
+		{"unknown type", "the choices are named", "quantize --in a --out b --type q9", "q4_k_m"},
+		{"type without encoder", "the choices are named", "quantize --in a --out b --type iq4_xs", "choose one of f32, f16"},
+		{"unknown preset", "the choices are named", "synth --preset llama-9 --quant q8_0 --out x", "llama-3.2-1b, llama-3.1-8b"},
+		{"unknown quantisation", "the choices are named", "synth --preset gpt2 --quant q9 --out x", "q4_k_m"},
+		{"negative layers", "below zero", "synth --preset gpt2 --quant q8_0 --out x --layers=-1", "--layers: -1"},
+		{"window of one", "no room for a prediction", "perplexity --text x --context 1", "--context: 1"},
+		{"argument of golden", "it has none", "golden now", "now"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			refused(t, lockstep(t, "", strings.Fields(tt.args)...), exitUsage, tt.want)
+		})
+	}
+}
+
+func TestHelpAndVersion(t *testing.T) {
+	commands := []string{"generate", "logits", "tokenize", "inspect", "quantize", "perplexity", "synth", "golden"}
+	all := succeed(t, "", "--help")
+	for _, c := range commands {
+		if !strings.Contains(all.out, c) {
+			t.Errorf("--help does not name %s", c)
+		}
+		if r := succeed(t, "", c, "--help"); !strings.Contains(r.out, "Usage: lockstep "+c) || r.err != "" {
+			t.Errorf("%s --help: %q, standard error %q", c, r.out, r.err)
+		}
+	}
+	if r := succeed(t, "", "--version"); !strings.HasPrefix(r.out, "lockstep ") {
+		t.Errorf("--version: %q", r.out)
+	}
+}
+
+// writerFunc is a standard output of a test's own.
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// A reader of standard output that has gone ends the command quietly; any other
+// error of standard output is an error.
+func TestStandardOutputFails(t *testing.T) {
+	commands := [][]string{
+		{"generate", "--max-tokens", "20", "Well,"},
+		{"tokenize", "hello"},
+		{"inspect", silentModel},
+		{"inspect", "--json", silentModel},
+		{"--help"},
+	}
+	gone := &os.PathError{Op: "write", Path: "/dev/stdout", Err: syscall.EPIPE}
+	for _, args := range commands {
+		var errw bytes.Buffer
+		status := run(t.Context(), args, strings.NewReader(""), writerFunc(func([]byte) (int, error) { return 0, gone }), &errw)
+		if status != exitOK || strings.Contains(errw.String(), "lockstep:") {
+			t.Errorf("%q into a closed pipe: status %d, %q", args, status, errw.String())
+		}
+		errw.Reset()
+		full := writerFunc(func([]byte) (int, error) { return 0, errors.New("disk full") })
+		if args[0] == "--help" {
+			continue // kong drops the error
+		}
+		status = run(t.Context(), args, strings.NewReader(""), full, &errw)
+		refused(t, result{status, "", errw.String()}, exitError, "standard output", "disk full")
+	}
+}
+
+type brokenReader struct{}
+
+func (brokenReader) Read([]byte) (int, error) { return 0, errors.New("cable cut") }
+
+func TestStandardInputFails(t *testing.T) {
+	for _, args := range [][]string{{"generate"}, {"tokenize"}, {"tokenize", "--jsonl"}} {
+		var out, errw bytes.Buffer
+		status := run(t.Context(), args, brokenReader{}, &out, &errw)
+		refused(t, result{status, out.String(), errw.String()}, exitError, "standard input", "cable cut")
+	}
+}
+
+var _ io.Reader = brokenReader{}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"time"
+
+	"github.com/lockstep-go/lockstep/internal/requant"
+	"github.com/lockstep-go/lockstep/internal/synth"
+)
+
+type synthCmd struct {
+	Preset string `required:"" help:"Shape: ${presets}." placeholder:"P"`
+	Quant  string `required:"" help:"Block format of the weights: ${formats}." placeholder:"T"`
+	Out    string `required:"" help:"GGUF file to write." placeholder:"F"`
+	Layers int    `help:"Layers, in place of the model's own number." placeholder:"N"`
+	Seed   uint64 `default:"1" help:"Start of the random numbers (${default})." placeholder:"S"`
+}
+
+func (c *synthCmd) Help() string {
+	return "The file has the tensors and the metadata of the model named, random weights, and a vocabulary that spells text byte by byte."
+}
+
+func (c *synthCmd) Run(e *env) error {
+	preset, err := synth.Find(c.Preset)
+	if err != nil {
+		return usagef("--preset: %w", err)
+	}
+	recipe, err := requant.ParseRecipe(c.Quant)
+	if err != nil {
+		return usagef("--quant: %w", err)
+	}
+	if c.Layers < 0 {
+		return usagef("--layers: %d, want 1 or more", c.Layers)
+	}
+	plan, err := synth.NewPlan(preset, recipe, c.Layers)
+	if err != nil {
+		return err
+	}
+	if err := checkOutput("--out", c.Out); err != nil {
+		return err
+	}
+	p := e.progress("synth", plan.Bytes())
+	p.bytes = true
+	w, err := plan.Writer(e.ctx, c.Seed, p.add)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	err = w.WriteFile(c.Out)
+	p.end()
+	if err != nil {
+		return err
+	}
+	took := time.Since(begin).Seconds()
+	return e.stdout("%s: %s in %.1f s (%.2f GB/s); %d bytes of weights a token\n",
+		c.Out, size(w.Size()), took, float64(w.Size())/took/1e9, plan.BytesPerToken())
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestTokenize(t *testing.T) {
+	tests := []struct {
+		name, reason string
+		stdin        string
+		args         string
+		want         string
+	}{
+		{"argument", "no BOS is added", "", "hi", "[72,73]\n"},
+		{"standard input", "its last newline is not part of the text", "hi\n", "", "[72,73]\n"},
+		{"nothing", "an array, not null", "", "", "[]\n"},
+		{"lines", "one array for each", "\"hi\"\n\"\"\n\"h\\u0069\"\n", "--jsonl", "[72,73]\n[]\n[72,73]\n"},
+		{"no last newline", "the last line counts", "\"hi\"\n\"hi\"", "--jsonl", "[72,73]\n[72,73]\n"},
+		{"no lines", "nothing in, nothing out", "", "--jsonl", ""},
+		{"special", "unless asked for", `"<|endoftext|>"`, "--jsonl --special", "[0]\n"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := succeed(t, tt.stdin, append([]string{"tokenize"}, strings.Fields(tt.args)...)...)
+			if r.out != tt.want || r.err != "" {
+				t.Errorf("%s: %q, want %q; standard error %q", tt.reason, r.out, tt.want, r.err)
+			}
+		})
+	}
+}
+
+// A text cannot steer the model: what looks like a special token is spelt out.
+func TestTokenizeSpecialAsText(t *testing.T) {
+	var ids []int
+	r := succeed(t, "", "tokenize", "<|endoftext|>")
+	if err := json.Unmarshal([]byte(r.out), &ids); err != nil || len(ids) < 3 || slices.Contains(ids, 0) {
+		t.Errorf("ids %v, error %v", ids, err)
+	}
+}
+
+func TestTokenizeRefuses(t *testing.T) {
+	tests := []struct {
+		name, reason, stdin string
+	}{
+		{"no string", "a number", "\"hi\"\n17\n"},
+		{"null", "which decoders turn into an empty string", "\"hi\"\nnull\n"},
+		{"open string", "its end is missing", "\"hi\"\n\"hi\n"},
+		{"two strings", "on one line", "\"hi\"\n\"a\" \"b\"\n"},
+		{"empty line", "no string at all", "\"hi\"\n\n\"hi\"\n"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := lockstep(t, tt.stdin, "tokenize", "--jsonl")
+			if r.out != "[72,73]\n" {
+				t.Errorf("the line before is answered by %q", r.out)
+			}
+			r.out = ""
+			refused(t, r, exitError, "line 2")
+		})
+	}
+}
+
+// A line is answered before the next one is there.
+func TestTokenizeAnswersAtOnce(t *testing.T) {
+	in, ask := io.Pipe()
+	answers, out := io.Pipe()
+	done := make(chan int)
+	go func() {
+		var errw bytes.Buffer
+		status := run(t.Context(), []string{"tokenize", "--jsonl"}, in, out, &errw)
+		out.Close()
+		done <- status
+	}()
+	dec := json.NewDecoder(answers)
+	for range 3 {
+		if _, err := io.WriteString(ask, "\"hi\"\n"); err != nil {
+			t.Fatal(err)
+		}
+		var ids []int
+		if err := dec.Decode(&ids); err != nil || len(ids) != 2 {
+			t.Fatalf("answer %v, %v", ids, err)
+		}
+	}
+	ask.Close()
+	if status := <-done; status != exitOK {
+		t.Errorf("status %d", status)
+	}
+}
+
+// Vocabularies of published models, whose files hold nothing else.
+func TestTokenizeVocabularyFiles(t *testing.T) {
+	paths, _ := filepath.Glob("../../../shared/vocab/*.gguf")
+	if len(paths) == 0 {
+		t.Skip("shared/vocab is not beside the checkout")
+	}
+	for _, path := range paths {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			in, err := os.ReadFile(path + ".inp")
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := os.ReadFile(path + ".out")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var lines bytes.Buffer
+			enc := json.NewEncoder(&lines)
+			for _, text := range strings.Split(string(in), "\n__ggml_vocab_test__\n") {
+				if err := enc.Encode(text); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r := succeed(t, lines.String(), "tokenize", "--model", path, "--jsonl")
+			got := strings.Split(strings.TrimSpace(r.out), "\n")
+			for i, line := range strings.Split(strings.TrimRight(string(want), "\n"), "\n") {
+				ids := "[" + strings.Join(strings.Fields(line), ",") + "]"
+				if i >= len(got) || got[i] != ids {
+					t.Fatalf("case %d: %v, want %s", i, got[min(i, len(got)-1)], ids)
+				}
+			}
+		})
+	}
+}
