@@ -25,16 +25,11 @@ func DotDecoded(w, x []float64) float64 {
 // least as long as x, takes the weights.
 func Dot(f Format, src []byte, x, scratch []float64) float64 {
 	f.checkLengths(len(x), len(src))
-	switch f {
-	case Q8_0:
-		return dotQ8_0(src, x)
-	case Q4_K:
-		return dotQ4_K(src, x)
-	case Q6_K:
-		return dotQ6_K(src, x)
+	if dot := codecs[f].dot; dot != nil {
+		return dot(src, x)
 	}
 	w := scratch[:len(x)]
-	Decode(f, w, src)
+	codecs[f].decode64(w, src)
 	return DotDecoded(w, x)
 }
 

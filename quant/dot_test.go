@@ -49,23 +49,32 @@ func TestDotDecodedTail(t *testing.T) {
 	}
 }
 
+// What multiplying while unpacking saves over decoding first.
 func BenchmarkDot(b *testing.B) {
-	for _, f := range []Format{BF16, Q8_0, Q4_K, Q6_K} {
-		b.Run(f.String(), func(b *testing.B) {
-			const n = 1024
-			rng := rand.New(rand.NewPCG(9, uint64(f)))
-			w, x, scratch := make([]float32, n), make([]float64, n), make([]float64, n)
-			for i := range x {
-				w[i], x[i] = float32(rng.NormFloat64()), rng.NormFloat64()
-			}
-			src := make([]byte, n/f.BlockLen()*f.BlockBytes())
-			if err := f.Encode(src, w); err != nil {
-				b.Fatal(err)
-			}
-			for b.Loop() {
-				Dot(f, src, x, scratch)
-			}
-			b.ReportMetric(b.Elapsed().Seconds()*1e9/float64(b.N)/n, "ns/weight")
-		})
+	const n = 1024
+	for _, f := range []Format{Q8_0, Q4_K, Q6_K} {
+		rng := rand.New(rand.NewPCG(9, uint64(f)))
+		w, x, scratch := make([]float32, n), make([]float64, n), make([]float64, n)
+		for i := range x {
+			w[i], x[i] = float32(rng.NormFloat64()), rng.NormFloat64()
+		}
+		src := make([]byte, n/f.BlockLen()*f.BlockBytes())
+		if err := f.Encode(src, w); err != nil {
+			b.Fatal(err)
+		}
+		for _, way := range []struct {
+			name string
+			run  func()
+		}{
+			{"direct", func() { Dot(f, src, x, nil) }},
+			{"decode first", func() { Decode(f, scratch, src); DotDecoded(scratch, x) }},
+		} {
+			b.Run(f.String()+"/"+way.name, func(b *testing.B) {
+				for b.Loop() {
+					way.run()
+				}
+				b.ReportMetric(b.Elapsed().Seconds()*1e9/float64(b.N)/n, "ns/weight")
+			})
+		}
 	}
 }

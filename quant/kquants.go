@@ -73,7 +73,7 @@ func scaleMin(packed *[12]byte, s int) (scale, min byte) {
 // dmin·min. The low nibbles of q[32p:32p+32] are sub-block 2p, the high ones 2p+1.
 //
 // Quants are not unpacked to bytes first here: without that the loop is a
-// quarter faster, and the CPU engine lives on this format.
+// quarter faster.
 func decodeQ4_K[T Float](dst []T, src []byte) {
 	for ; len(src) >= 144; src, dst = src[144:], dst[256:] {
 		d, dmin, scales := f16At(src), f16At(src[2:]), (*[12]byte)(src[4:])
@@ -122,30 +122,17 @@ func decodeQ5_K[T Float](dst []T, src []byte) {
 // sub-block s of 16 weights has a signed scale; weight = (d·scale)·(q − 32). Of
 // weight 128h + 32k + i the low four bits are nibble k/2 of low[64h + 32(k%2) +
 // i], the upper two are bits 2k and 2k+1 of high[32h + i].
-//
-// The second loop is scale16x16's, kept here because the call costs a fifth of
-// the time and the CPU engine lives on this format.
 func decodeQ6_K[T Float](dst []T, src []byte) {
 	var q [256]byte
+	var ds [16]T
 	ints := int8s[T]()
 	for ; len(src) >= 210; src, dst = src[210:], dst[256:] {
 		sixes(&q, (*[192]byte)(src))
-		d, scales, row := T(f16At(src[208:])), (*[16]byte)(src[192:]), (*[256]T)(dst)
-		var ds T
-		for j := 0; j < 256; j += 8 {
-			if j%16 == 0 {
-				ds = d * ints[scales[j/16]]
-			}
-			y, q := (*[8]T)(row[j:]), (*[8]byte)(q[j:])
-			y[0] = ds * ints[q[0]]
-			y[1] = ds * ints[q[1]]
-			y[2] = ds * ints[q[2]]
-			y[3] = ds * ints[q[3]]
-			y[4] = ds * ints[q[4]]
-			y[5] = ds * ints[q[5]]
-			y[6] = ds * ints[q[6]]
-			y[7] = ds * ints[q[7]]
+		d, scales := T(f16At(src[208:])), (*[16]byte)(src[192:])
+		for s := range ds {
+			ds[s] = d * ints[scales[s]]
 		}
+		scale16x16((*[256]T)(dst), &q, &ds, ints)
 	}
 }
 

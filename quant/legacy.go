@@ -62,25 +62,9 @@ func decodeQ5_1[T Float](dst []T, src []byte) {
 }
 
 // decodeQ8_0 decodes {d f16, q [32]int8}: weight = d·q.
-//
-// The loop is scale32's, kept here because the call costs a sixth of the time
-// and the CPU engine lives on this format.
 func decodeQ8_0[T Float](dst []T, src []byte) {
 	ints := int8s[T]()
-	for len(src) >= 34 && len(dst) >= 32 {
-		block, row := (*[34]byte)(src), (*[32]T)(dst)
-		d := T(f16At(block[:]))
-		for j := 0; j < 32; j += 8 {
-			y, q := (*[8]T)(row[j:]), (*[8]byte)(block[2+j:])
-			y[0] = d * ints[q[0]]
-			y[1] = d * ints[q[1]]
-			y[2] = d * ints[q[2]]
-			y[3] = d * ints[q[3]]
-			y[4] = d * ints[q[4]]
-			y[5] = d * ints[q[5]]
-			y[6] = d * ints[q[6]]
-			y[7] = d * ints[q[7]]
-		}
-		src, dst = src[34:], dst[32:]
+	for ; len(src) >= 34; src, dst = src[34:], dst[32:] {
+		scale32((*[32]T)(dst), (*[32]byte)(src[2:]), T(f16At(src)), ints)
 	}
 }
