@@ -54,7 +54,7 @@ type memory struct {
 }
 
 func (c *inspectCmd) Run(e *env) error {
-	f, err := openFile(c.File)
+	f, err := gguf.Open(c.File)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/lockstep-go/lockstep/golden"
 	"github.com/lockstep-go/lockstep/model"
-	"github.com/lockstep-go/lockstep/model/gguf"
 	"github.com/lockstep-go/lockstep/ref"
 )
 
@@ -29,9 +28,6 @@ func (m modelFlag) open() (*model.Model, error) {
 	if m.Model == "" {
 		return golden.Model()
 	}
-	if err := checkFile(m.Model); err != nil {
-		return nil, err
-	}
 	return model.Open(m.Model)
 }
 
@@ -48,30 +44,6 @@ func (m modelFlag) engine() (eng model.Engine, done func(), err error) {
 		return nil, nil, fmt.Errorf("%s: %w", m.name(), err)
 	}
 	return eng, func() { eng.Close(); loaded.Close() }, nil
-}
-
-// openFile opens a GGUF file of any content. The caller closes it.
-func openFile(path string) (*gguf.File, error) {
-	if err := checkFile(path); err != nil {
-		return nil, err
-	}
-	return gguf.Open(path)
-}
-
-// checkFile refuses what could be opened but not be a file.
-func checkFile(path string) error {
-	info, err := os.Stat(path)
-	var cause *os.PathError
-	if errors.As(err, &cause) {
-		return &os.PathError{Op: "open", Path: path, Err: cause.Err}
-	}
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() {
-		return &os.PathError{Op: "open", Path: path, Err: errors.New(kindOf(info.Mode()))}
-	}
-	return nil
 }
 
 func kindOf(mode os.FileMode) string {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/lockstep-go/lockstep/internal/requant"
+	"github.com/lockstep-go/lockstep/model/gguf"
 )
 
 type quantizeCmd struct {
@@ -23,7 +24,7 @@ func (c *quantizeCmd) Run(e *env) error {
 	if err != nil || !r.CanEncode() {
 		return usagef("--type: %q, choose one of %s", c.Type, strings.Join(requant.Encodable(), ", "))
 	}
-	f, err := openFile(c.In)
+	f, err := gguf.Open(c.In)
 	if err != nil {
 		return fmt.Errorf("--in: %w", err)
 	}
