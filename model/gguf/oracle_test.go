@@ -10,25 +10,28 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// sharedDir is where files made by other engines lie, beside the checkout.
-const sharedDir = "../../../shared"
+// foreign is where files made by other engines lie: models in golden, and the
+// vocabularies of published models, which a checkout has beside it or not.
+var foreign = []struct {
+	pattern string
+	least   int
+}{
+	{"../../golden/arch/*.gguf", 10},
+	{"../../golden/quant/*.gguf", 14},
+	{"../../../shared/vocab/*.gguf", 0},
+}
 
 // eachForeign runs a test for every file that another engine wrote.
 func eachForeign(t *testing.T, fn func(t *testing.T, path string)) {
-	var paths []string
-	for _, pattern := range []string{"vocab/*.gguf", "oracle/*/*.gguf"} {
-		found, err := filepath.Glob(filepath.Join(sharedDir, pattern))
-		if err != nil {
-			t.Fatal(err)
+	for _, f := range foreign {
+		paths, err := filepath.Glob(f.pattern)
+		if err != nil || len(paths) < f.least {
+			t.Fatalf("%d files match %s, want %d or more (%v)", len(paths), f.pattern, f.least, err)
 		}
-		paths = append(paths, found...)
-	}
-	if len(paths) == 0 {
-		t.Skipf("%s is not there: no files of other engines to read", sharedDir)
-	}
-	for _, path := range paths {
-		name, _ := strings.CutPrefix(filepath.ToSlash(path), sharedDir+"/")
-		t.Run(name, func(t *testing.T) { fn(t, path) })
+		for _, path := range paths {
+			dir, name := filepath.Split(filepath.ToSlash(path))
+			t.Run(filepath.Base(dir)+"/"+name, func(t *testing.T) { fn(t, path) })
+		}
 	}
 }
 
