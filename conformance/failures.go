@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"math"
 
 	"github.com/lockstep-go/lockstep/model"
 )
@@ -47,7 +48,7 @@ func noTokens(r *rig) {
 }
 
 func badTokens(r *rig) {
-	for _, id := range []int{-1, r.vocab, 1 << 40} {
+	for _, id := range []int{-1, r.vocab, math.MaxInt} {
 		err := r.fails(r.Context(), []int{0, 1, id, 0}, model.ErrBadToken)
 		var bad *model.TokenError
 		if !errors.As(err, &bad) || *bad != (model.TokenError{Index: 2, ID: id, Vocab: r.vocab}) {

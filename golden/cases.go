@@ -12,6 +12,9 @@ type Case struct {
 	Last   int // how many positions are kept, from the last; 0: all
 }
 
+// file is the case's logits, below the golden directory.
+func (c Case) file() string { return logitsDir + "/" + c.Name + ".npy" }
+
 // tinyModel is the embedded model's file.
 const tinyModel = "model/lockstep-tiny.gguf"
 

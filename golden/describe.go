@@ -2,9 +2,7 @@ package golden
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 
@@ -41,40 +39,3 @@ func describe(have, want []byte) string {
 	}
 	return fmt.Sprintf("%d of %d numbers differ, by %.3g at most", differ, len(a), largest)
 }
-
-// marshal writes the manifest for people and version control: one line a token
-// list.
-func marshal(doc manifest) ([]byte, error) {
-	var out bytes.Buffer
-	line := func(format string, args ...any) { fmt.Fprintf(&out, format, args...) }
-	head, err := json.Marshal(doc.Provenance)
-	if err != nil {
-		return nil, err
-	}
-	line("{\n  \"provenance\": %s,\n  \"models\": {\n", head)
-	for i, file := range sortedKeys(doc.Models) {
-		line("    %q: %q%s\n", file, doc.Models[file], comma(i, len(doc.Models)))
-	}
-	line("  },\n  \"files\": [\n")
-	for i, e := range doc.Files {
-		text, err := json.Marshal(e)
-		if err != nil {
-			return nil, err
-		}
-		line("    %s%s\n", text, comma(i, len(doc.Files)))
-	}
-	line("  ]\n}\n")
-	if !json.Valid(out.Bytes()) {
-		return nil, fmt.Errorf("golden: the manifest is not valid JSON")
-	}
-	return out.Bytes(), nil
-}
-
-func comma(i, n int) string {
-	if i < n-1 {
-		return ","
-	}
-	return ""
-}
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

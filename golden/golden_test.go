@@ -82,7 +82,7 @@ func miniature(t *testing.T) golden.Store {
 	store := golden.Store{Dir: dir, New: newRef, Cases: []golden.Case{
 		{Name: "all", Reason: "every position", Model: "m.gguf", Tokens: []int{1, 2, 3}},
 		{Name: "last", Reason: "one position", Model: "m.gguf", Tokens: []int{1, 2, 3}, Last: 1},
-	}}
+	}}.Whole()
 	if err := store.Update(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -171,6 +171,53 @@ func TestVerifyFindsWhatDiffers(t *testing.T) {
 				t.Errorf("after an update: %v", err)
 			}
 		})
+	}
+}
+
+// Some of the cases can be verified and updated without a word about the others.
+func TestPartOfTheCases(t *testing.T) {
+	whole := miniature(t)
+	part := golden.Store{Dir: whole.Dir, New: newRef, Cases: whole.Cases[:1]}
+	spoil := func(name string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(whole.Dir, name), []byte("spoilt"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect := func(what string, s golden.Store, want string) {
+		t.Helper()
+		err := s.Verify(t.Context())
+		if (err != nil) != (want != "") || err != nil && (!errors.Is(err, golden.ErrDiffers) || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: error %v, want %q", what, err, want)
+		}
+	}
+	update := func(s golden.Store) {
+		t.Helper()
+		if err := s.Update(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect("nothing is wrong", part, "")
+	spoil("logits/last.npy")
+	expect("another case is wrong", part, "")
+	spoil("logits/all.npy")
+	expect("its own case is wrong", part, "logits/all.npy")
+	update(part)
+	expect("updated", part, "")
+	expect("the other case is not", whole, "logits/last.npy")
+	update(whole)
+
+	more := golden.Case{Name: "more", Reason: "a new case", Model: "m.gguf", Tokens: []int{4}}
+	whole.Cases = append(whole.Cases, more)
+	part.Cases = []golden.Case{more}
+	expect("a new case", part, "logits/more.npy")
+	update(part)
+	expect("the old cases and the new one", whole, "")
+
+	spoil("manifest.json")
+	expect("no manifest to read", part, "manifest.json")
+	if err := part.Update(t.Context()); err == nil || !strings.Contains(err.Error(), "manifest.json") {
+		t.Errorf("a part of a manifest that cannot be read was written: %v", err)
 	}
 }
 

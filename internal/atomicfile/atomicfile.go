@@ -3,16 +3,19 @@ package atomicfile
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 )
 
 // Write lets write fill a temporary file beside path and renames it to path when
 // all of it is on the disk. On an error nothing is left behind, and a file that
-// was at path before stays as it was. The error names path.
+// was at path before stays as it was. The permissions are those of that file, or
+// else what the process gives to a new one. The error names path.
 func Write(path string, write func(io.Writer) error) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".lockstep-*.tmp")
+	tmp, err := create(path)
 	if err != nil {
 		return rename(err, path)
 	}
@@ -30,11 +33,33 @@ func Write(path string, write func(io.Writer) error) error {
 	return nil
 }
 
+// create makes a temporary file beside path, with the permissions that path is to
+// have. os.CreateTemp would ignore the process's umask.
+func create(path string) (*os.File, error) {
+	old, err := os.Stat(path)
+	keep := err == nil && old.Mode().IsRegular()
+	perm := os.FileMode(0o666)
+	if keep {
+		perm = old.Mode().Perm()
+	}
+	for {
+		name := filepath.Join(filepath.Dir(path), fmt.Sprintf(".lockstep-%016x.tmp", rand.Uint64()))
+		tmp, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+		if errors.Is(err, os.ErrExist) {
+			continue
+		}
+		if err != nil || !keep {
+			return tmp, err
+		}
+		if err := tmp.Chmod(perm); err != nil { // what the umask took from it
+			return nil, errors.Join(err, tmp.Close(), os.Remove(name))
+		}
+		return tmp, nil
+	}
+}
+
 func finish(tmp *os.File, path string, write func(io.Writer) error) error {
 	if err := write(tmp); err != nil {
-		return err
-	}
-	if err := tmp.Chmod(0o644); err != nil {
 		return err
 	}
 	if err := tmp.Sync(); err != nil {

@@ -124,7 +124,7 @@ func TestFilesAreShort(t *testing.T) {
 }
 
 // Paths of the machine that something was written on mean nothing elsewhere.
-var machinePath = regexp.MustCompile(`(?:^|[^.\w])/(?:` + strings.Join([]string{"work", "farm", "home", "Users"}, "|") + `)/[a-z.]`)
+var machinePath = regexp.MustCompile(`(?:^|[^.\w])/(?:` + strings.Join([]string{"home", "Users", "root", "tmp"}, "|") + `)/[a-z.]`)
 
 func TestNoMachinePaths(t *testing.T) {
 	err := walk(root, func(name string) error {
@@ -153,11 +153,11 @@ func TestMachinePathPattern(t *testing.T) {
 		name, text string
 		want       bool
 	}{
-		{"start of a line", slash + "work" + slash + "main", true},
+		{"start of a line", slash + "tmp" + slash + "main", true},
 		{"quoted", `"` + slash + "home" + slash + `me/x"`, true},
-		{"relative", ".." + slash + "work" + slash + "main", false},
-		{"part of a longer path", "a" + slash + "work" + slash + "main", false},
-		{"prose", "work and farm", false},
+		{"relative", ".." + slash + "tmp" + slash + "main", false},
+		{"part of a longer path", "a" + slash + "home" + slash + "main", false},
+		{"prose", "home and root", false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -29,7 +29,7 @@ var rooms = []room{
 	{"model/tokenizer/internal/jinja", []string{gonja}},
 	{"quant", nil},
 	// The readers of weights guard them with gguf.Guard: a mapped file can be cut short under them.
-	{"ref", []string{"model", "model/gguf", "quant", "internal/portable", gonum, xsync}},
+	{"ref", []string{"model", "model/gguf", "quant", "internal/portable", xsync}},
 	{"ptxgen/ptx", nil},
 	{"ptxgen", []string{"ptxgen/ptx", "quant"}},
 	{"driver", nil},
@@ -49,7 +49,7 @@ var rooms = []room{
 	{"internal/perplexity", []string{"model"}},
 	{"internal/portable", nil},
 	{"internal/requant", []string{"model/gguf", "quant"}},
-	{"internal/synth", []string{"internal/requant", "model/gguf", "model/tokenizer", "quant"}},
+	{"internal/synth", []string{"internal/portable", "internal/requant", "model/gguf", "model/tokenizer", "quant"}},
 	{"internal/tiny", []string{"model/gguf", "model/tokenizer", "quant"}},
 }
 

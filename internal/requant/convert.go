@@ -67,9 +67,9 @@ func (r Recipe) Mark(w *gguf.Writer) error {
 
 // modelOf reads what a recipe must know.
 func modelOf(f *gguf.File) (Model, error) {
-	arch, ok, err := f.Str("general.architecture")
+	arch, ok, err := f.Str(gguf.KeyArchitecture)
 	if err != nil || !ok {
-		return Model{}, orMissing(err, "general.architecture")
+		return Model{}, orMissing(err, gguf.KeyArchitecture)
 	}
 	layers, ok, err := f.Uint(arch + ".block_count")
 	if err != nil || !ok {

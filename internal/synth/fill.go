@@ -130,7 +130,7 @@ func blockFiller(f quant.Format, r *random, d float64) *filler {
 	at := layouts[f]
 	fill := &filler{format: f}
 	for i := range fill.scale {
-		scale := d * (0.75 + float64(r.next()>>32)/(1<<33))
+		scale := d * (0.75 + float64(float64(r.next()>>32)/(1<<33)))
 		if at.flip && i%2 == 1 {
 			scale = -scale
 		}

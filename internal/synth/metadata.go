@@ -17,7 +17,7 @@ func (p Plan) metadata(w *gguf.Writer) error {
 		eps = a + "attention.layer_norm_epsilon"
 	}
 	pairs := []pair{
-		{"general.architecture", s.Arch},
+		{gguf.KeyArchitecture, s.Arch},
 		{"general.type", "model"},
 		{"general.name", s.Title + " (random weights)"},
 		{a + "block_count", uint32(s.Layers)},
@@ -65,7 +65,7 @@ func vocabulary(s Preset) []pair {
 		switch {
 		case tokens[id] != "":
 		case b < 256:
-			tokens[id], types[id] = byteToken(byte(b)), int32(tokenizer.Normal)
+			tokens[id], types[id] = tokenizer.ByteToken(byte(b)), int32(tokenizer.Normal)
 			b++
 		default:
 			tokens[id], types[id] = fmt.Sprintf("<|unused_%d|>", id), int32(tokenizer.Unused)
@@ -81,24 +81,4 @@ func vocabulary(s Preset) []pair {
 		{"tokenizer.ggml.eos_token_id", uint32(s.EOS)},
 		{"tokenizer.ggml.add_bos_token", s.AddBOS},
 	}
-}
-
-// byteToken is how byte-level BPE spells a byte: printable Latin-1 characters
-// stand for themselves, the other bytes in their order for U+0100 and on. The
-// table is GPT-2's bytes_to_unicode.
-func byteToken(b byte) string {
-	if printable(b) {
-		return string(rune(b))
-	}
-	n := rune(0x100)
-	for c := range b {
-		if !printable(c) {
-			n++
-		}
-	}
-	return string(n)
-}
-
-func printable(b byte) bool {
-	return b >= '!' && b <= '~' || b >= 0xa1 && b <= 0xac || b >= 0xae
 }

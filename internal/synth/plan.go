@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/lockstep-go/lockstep/internal/portable"
 	"github.com/lockstep-go/lockstep/internal/requant"
 	"github.com/lockstep-go/lockstep/quant"
 )
@@ -29,12 +30,15 @@ type Tensor struct {
 // fallback stores the rows that do not fill the blocks of the format asked for.
 const fallback = quant.Q8_0
 
+// MaxLayers is the most layers that package model reads.
+const MaxLayers = 512
+
 // NewPlan lists the tensors of a preset. layers, when not 0, replaces the
-// preset's number. A matrix whose rows do not fill the recipe's blocks becomes
+// preset's number, and may be MaxLayers at most. A matrix whose rows do not fill the recipe's blocks becomes
 // Q8_0; vectors, biases and learned positions are F32.
 func NewPlan(p Preset, r requant.Recipe, layers int) (Plan, error) {
-	if layers < 0 {
-		return Plan{}, fmt.Errorf("synth: %d layers", layers)
+	if layers < 0 || layers > MaxLayers {
+		return Plan{}, fmt.Errorf("synth: %d layers, want 1 to %d", layers, MaxLayers)
 	}
 	if layers > 0 {
 		p.Layers = layers
@@ -191,7 +195,7 @@ func (b *builder) feedForward() {
 func (s llama3Scale) factors(dim int, theta float64) []float32 {
 	out := make([]float32, dim/2)
 	for i := range out {
-		wave := 2 * math.Pi * math.Pow(theta, float64(2*i)/float64(dim))
+		wave := 2 * math.Pi * portable.Pow(theta, float64(2*i)/float64(dim))
 		turns := s.original / wave
 		switch {
 		case turns > s.high:

@@ -1,6 +1,10 @@
 package tiny
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
 
 // Vocab is the number of tokens of a model made here.
 const Vocab = bytesInVocab + len(merges) + 2
@@ -71,7 +75,7 @@ func (s shape) describe(m *Model) {
 		m.Set(".expert_used_count", uint32(Used))
 		m.Set(".expert_feed_forward_length", uint32(FFN))
 	}
-	for _, key := range sortedKeys(s.extra) {
+	for _, key := range slices.Sorted(maps.Keys(s.extra)) {
 		m.Set(key, s.extra[key])
 	}
 }

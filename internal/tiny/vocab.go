@@ -1,8 +1,9 @@
 package tiny
 
 import (
-	"maps"
 	"slices"
+
+	"github.com/lockstep-go/lockstep/model/tokenizer"
 )
 
 const bytesInVocab = 256
@@ -22,7 +23,7 @@ const (
 func (m *Model) AddVocab(addBOS bool) {
 	var tokens []string
 	for b := range bytesInVocab {
-		tokens = append(tokens, string(byteRune(byte(b))))
+		tokens = append(tokens, tokenizer.ByteToken(byte(b)))
 	}
 	var pairs []string
 	for _, p := range merges {
@@ -43,21 +44,3 @@ func (m *Model) AddVocab(addBOS bool) {
 	m.Set("tokenizer.ggml.eos_token_id", uint32(End))
 	m.Set("tokenizer.ggml.add_bos_token", addBOS)
 }
-
-// byteRune is how byte-level BPE writes a byte (github.com/openai/gpt-2,
-// encoder.py): as itself where that can be seen, the others from U+0100 on.
-func byteRune(b byte) rune {
-	seen := func(b byte) bool { return b >= '!' && b <= '~' || b >= 0xA1 && b <= 0xAC || b >= 0xAE }
-	if seen(b) {
-		return rune(b)
-	}
-	n := rune(0)
-	for c := range b {
-		if !seen(c) {
-			n++
-		}
-	}
-	return 0x100 + n
-}
-
-func sortedKeys(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }

@@ -61,7 +61,7 @@ func (c *generateCmd) Run(e *env) error {
 	if err := c.fit(&params, m, prompt); err != nil {
 		return err
 	}
-	return stream(e, eng, shown, prompt, params)
+	return stream(e, e.inPieces(eng), shown, prompt, params)
 }
 
 // fit refuses, before anything is printed, what the context cannot hold, and
@@ -113,24 +113,23 @@ func (c *generateCmd) params() (model.Params, error) {
 }
 
 // stream prints what was shown to the model and what it generates, as it does,
-// and at the end its speed. What was printed before an error stands, on a line of
-// its own.
+// and at the end its speed. Nothing is printed while the prompt is computed: its
+// progress bar would write over the line. What was printed before an error stands,
+// on a line of its own.
 func stream(e *env, eng model.Engine, shown, prompt string, p model.Params) error {
 	var stats model.Stats
 	p.Stats = &stats
 	out := &lineWriter{env: e}
-	if err := out.print(shown); err != nil {
-		return err
-	}
 	for tok, err := range model.Generate(e.ctx, eng, prompt, p) {
 		if err == nil {
-			err = out.print(tok.Text)
+			err = out.print(shown + tok.Text)
+			shown = ""
 		}
 		if err != nil {
 			return errors.Join(err, out.end())
 		}
 	}
-	if err := out.end(); err != nil {
+	if err := errors.Join(out.print(shown), out.end()); err != nil {
 		return err
 	}
 	e.note("prompt: %d tokens, %.1f tokens/s; generated: %d tokens, %.1f tokens/s",

@@ -85,20 +85,36 @@ func TestGenerateStops(t *testing.T) {
 	}
 }
 
-// withTemplate is the small model with a chat template.
-func withTemplate(t *testing.T, template string) string {
+// tinyKeys begins a file with the metadata of the small model, f.
+func tinyKeys(t *testing.T) (w *gguf.Writer, f *gguf.File) {
 	t.Helper()
 	f, err := golden.File()
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := gguf.NewWriter()
+	w = gguf.NewWriter()
 	for _, key := range f.Keys() {
 		v, _ := f.Value(key)
 		if err := w.Set(key, v); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return w, f
+}
+
+func writeGGUF(t *testing.T, w *gguf.Writer) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "test.gguf")
+	if err := w.WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// withTemplate is the small model with a chat template.
+func withTemplate(t *testing.T, template string) string {
+	t.Helper()
+	w, f := tinyKeys(t)
 	if err := w.Set("tokenizer.chat_template", template); err != nil {
 		t.Fatal(err)
 	}
@@ -107,11 +123,7 @@ func withTemplate(t *testing.T, template string) string {
 			t.Fatal(err)
 		}
 	}
-	path := filepath.Join(t.TempDir(), "chat.gguf")
-	if err := w.WriteFile(path); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return writeGGUF(t, w)
 }
 
 func TestGenerateChat(t *testing.T) {

@@ -3,8 +3,10 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf8"
 
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/model/gguf"
@@ -142,16 +144,16 @@ func orText(x float64) any {
 func (i *inspection) print(e *env) error {
 	w := tabwriter.NewWriter(e, 0, 0, 2, ' ', 0)
 	line := func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
-	line("%s: GGUF version %d, %s, %d keys, %d tensors", i.File, i.Version, size(i.Bytes), len(i.Metadata), len(i.Tensors))
+	line("%s: GGUF version %d, %s, %d keys, %d tensors", printable(i.File), i.Version, size(i.Bytes), len(i.Metadata), len(i.Tensors))
 	line("\nMetadata")
 	for _, k := range i.Metadata {
-		line("  %s\t%s\t%s", k.Key, k.Type, strings.ReplaceAll(k.text, "\t", " "))
+		line("  %s\t%s\t%s", printable(k.Key), k.Type, printable(k.text))
 	}
 	if len(i.Tensors) > 0 {
 		line("\nTensors")
 	}
 	for _, t := range i.Tensors {
-		line("  %s\t%s\t%s\t%s", t.Name, t.Format, product(t.Dims), size(t.Bytes))
+		line("  %s\t%s\t%s\t%s", printable(t.Name), t.Format, product(t.Dims), size(t.Bytes))
 	}
 	line("\nMemory")
 	line("  weights\t%s\t%d parameters", size(i.Memory.Weights), i.Weights)
@@ -159,9 +161,19 @@ func (i *inspection) print(e *env) error {
 		line("  KV cache of %d positions\t%s in F16\t%s in F32", i.Memory.Context, size(i.Memory.KVF16), size(i.Memory.KVF32))
 	}
 	if i.Refused != "" {
-		line("\nThis file cannot be run: %s", i.Refused)
+		line("\nThis file cannot be run: %s", printable(i.Refused))
 	}
 	return w.Flush()
+}
+
+// printable is a text as it is when every character of it can be seen, and quoted
+// when not: a name from a file could otherwise end its line or steer the terminal.
+func printable(s string) string {
+	hidden := func(r rune) bool { return !strconv.IsPrint(r) }
+	if utf8.ValidString(s) && strings.IndexFunc(s, hidden) < 0 {
+		return s
+	}
+	return strconv.Quote(s)
 }
 
 func product(dims []int) string {

@@ -2,12 +2,15 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"math"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/lockstep-go/lockstep/model/gguf"
+	"github.com/lockstep-go/lockstep/quant"
 )
 
 func TestInspect(t *testing.T) {
@@ -91,11 +94,7 @@ func odd(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	path := filepath.Join(t.TempDir(), "odd.gguf")
-	if err := w.WriteFile(path); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return writeGGUF(t, w)
 }
 
 func TestInspectOddValues(t *testing.T) {
@@ -124,12 +123,38 @@ func TestInspectOddValues(t *testing.T) {
 	}
 }
 
-func TestInspectVocabularyFile(t *testing.T) {
-	paths, _ := filepath.Glob("../../../shared/vocab/*.gguf")
-	if len(paths) == 0 {
-		t.Skip("shared/vocab is not beside the checkout")
+// A file from anywhere must neither break the table nor steer the terminal.
+func TestInspectHostileNames(t *testing.T) {
+	w := gguf.NewWriter()
+	for key, value := range map[string]any{
+		"a\x1b[31mred\nkey": "text\x1b[2J\n", "b": []string{"el\x1b[2J\nem"}, "general.architecture": "ar\x1b[2J\nch",
+	} {
+		if err := w.Set(key, value); err != nil {
+			t.Fatal(err)
+		}
 	}
-	for _, path := range paths {
+	data := func(dst io.Writer) error { _, err := dst.Write(make([]byte, 128)); return err }
+	if err := w.Add(gguf.TensorInfo{Name: "ten\x1b[2J\nsor", Format: quant.F32, Dims: []int{32}, Write: data}); err != nil {
+		t.Fatal(err)
+	}
+	r := succeed(t, "", "inspect", writeGGUF(t, w))
+	for _, want := range []string{`"a\x1b[31mred\nkey"`, `"text\x1b[2J\n"`, `"el\x1b[2J\nem"`, `"ten\x1b[2J\nsor"`} {
+		if strings.Count(r.out, want) != 1 {
+			t.Errorf("the output does not say %s once", want)
+		}
+	}
+	if hidden := func(c rune) bool { return c != '\n' && !strconv.IsPrint(c) }; strings.IndexFunc(r.out, hidden) >= 0 {
+		t.Errorf("characters that cannot be seen: %q", r.out)
+	}
+	if got, want := strings.Count(r.out, "\n"), 14; got != want {
+		t.Errorf("%d lines, want %d:\n%s", got, want, r.out)
+	}
+}
+
+func TestInspectVocabularyFile(t *testing.T) {
+	w, _ := tinyKeys(t)
+	published, _ := filepath.Glob("../../../shared/vocab/*.gguf") // none: not beside the checkout
+	for _, path := range append(published, writeGGUF(t, w)) {
 		d := inspectJSON(t, path)
 		if len(d.Tensors) != 0 || len(d.Metadata) == 0 || d.Refused == "" {
 			t.Errorf("%s: %d tensors, %d keys, refused %q", path, len(d.Tensors), len(d.Metadata), d.Refused)

@@ -108,6 +108,7 @@ func TestUsage(t *testing.T) {
 		{"unknown preset", "the choices are named", "synth --preset llama-9 --quant q8_0 --out x", "llama-3.2-1b, llama-3.1-8b"},
 		{"unknown quantisation", "the choices are named", "synth --preset gpt2 --quant q9 --out x", "q4_k_m"},
 		{"negative layers", "below zero", "synth --preset gpt2 --quant q8_0 --out x --layers=-1", "--layers: -1"},
+		{"too many layers", "nothing could run the file", "synth --preset gpt2 --quant q8_0 --out x --layers 513", "--layers: 513, want 1 to 512"},
 		{"window of one", "no room for a prediction", "perplexity --text x --context 1", "--context: 1"},
 		{"argument of golden", "it has none", "golden now", "now"},
 	}

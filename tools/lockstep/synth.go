@@ -28,8 +28,8 @@ func (c *synthCmd) Run(e *env) error {
 	if err != nil {
 		return usagef("--quant: %w", err)
 	}
-	if c.Layers < 0 {
-		return usagef("--layers: %d, want 1 or more", c.Layers)
+	if c.Layers < 0 || c.Layers > synth.MaxLayers {
+		return usagef("--layers: %d, want 1 to %d", c.Layers, synth.MaxLayers)
 	}
 	plan, err := synth.NewPlan(preset, recipe, c.Layers)
 	if err != nil {

@@ -94,6 +94,16 @@ func TestTokenizeAnswersAtOnce(t *testing.T) {
 	}
 }
 
+// A vocabulary without weights is enough.
+func TestTokenizeVocabularyFile(t *testing.T) {
+	w, _ := tinyKeys(t)
+	const text = "Well, Prince, naïve\n\tcafé 🙂"
+	got, want := succeed(t, "", "tokenize", "--model", writeGGUF(t, w), text), succeed(t, "", "tokenize", text)
+	if got.out != want.out {
+		t.Errorf("%s, and with the weights %s", got.out, want.out)
+	}
+}
+
 // Vocabularies of published models, whose files hold nothing else.
 func TestTokenizeVocabularyFiles(t *testing.T) {
 	paths, _ := filepath.Glob("../../../shared/vocab/*.gguf")

@@ -193,6 +193,7 @@ def main():
     ap.add_argument("--out", required=True)
     args = ap.parse_args()
     os.makedirs(args.out, exist_ok=True)
+    failed = 0
     for path in sorted(glob.glob(os.path.join(args.models, "*.gguf"))):
         name = os.path.basename(path)[:-5]
         try:
@@ -201,12 +202,15 @@ def main():
                 logits = model(torch.tensor([TOKENS]), use_cache=False).logits[0]
         except Exception as e:  # the others should still be written
             print(f"{name}: FAILED {type(e).__name__}: {str(e)[:300]}")
+            failed += 1
             continue
         assert logits.dtype == torch.float64
         logits = logits.numpy()
         np.save(os.path.join(args.out, name + ".f64.npy"), logits.astype(np.float32))
         other = np.load(path[:-5] + ".npy").astype(np.float64)
         print(f"{name}: relative L2 to {name}.npy {np.linalg.norm(logits - other) / np.linalg.norm(other):.2e}")
+    if failed:
+        raise SystemExit(f"{failed} models FAILED")
 
 
 if __name__ == "__main__":

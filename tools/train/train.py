@@ -14,13 +14,14 @@ Needs torch (one GPU), tokenizers and numpy. Writes into --out:
   lockstep-tiny.gguf   the model
   heldout.txt          the chapters that the reported perplexity is of
   oracle.npy           float32 logits [positions, vocab] of oracle.json's tokens
-  oracle.json          settings, losses, the oracle's text and tokens, tokenizer cases
+  oracle.json          the corpus' hash, versions, settings, losses, the oracle's text and tokens, tokenizer cases
 """
-import argparse, json, math, os, re, struct, time
+import argparse, hashlib, json, math, os, re, struct, time
 import numpy as np
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+import tokenizers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 SHAPE = dict(vocab=4096, hidden=256, layers=6, heads=8, kv_heads=4, ffn=768, context=1024,
@@ -50,8 +51,8 @@ def split(chs):
     return train, stop, held
 
 
-def train_tokenizer(texts, dropout=None):
-    tok = Tokenizer(models.BPE(dropout=dropout))
+def train_tokenizer(texts):
+    tok = Tokenizer(models.BPE())
     tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     tok.decoder = decoders.ByteLevel()
     tok.train_from_iterator(texts, trainers.BpeTrainer(
@@ -347,8 +348,11 @@ def main():
     np.save(os.path.join(args.out, "oracle.npy"), logits[-64:].astype(np.float32))
     open(os.path.join(args.out, "heldout.txt"), "w", encoding="utf-8").write("".join(held))
     cases = [" ".join(held[1].split()[:60]), "  two  spaces\n\nand\ttabs ", "Führer 我想在 🦙 1805--1812", "don't I'LL we've"]
+    with open(args.corpus, "rb") as f:
+        corpus = dict(title="War and Peace", sha256=hashlib.sha256(f.read()).hexdigest())
+    versions = dict(torch=torch.__version__, tokenizers=tokenizers.__version__, numpy=np.__version__)
     json.dump(dict(
-        shape=SHAPE, settings=best[2], runs=runs, parameters=sum(p.numel() for p in model.parameters()),
+        corpus=corpus, versions=versions, shape=SHAPE, settings=best[2], runs=runs, parameters=sum(p.numel() for p in model.parameters()),
         stop_perplexity=math.exp(best[0]),
         heldout=dict(file="heldout.txt", window=512, tokens=held_count, nats=held_nats, perplexity=math.exp(held_nats)),
         oracle=dict(file="oracle.npy", text=text, tokens=ids, first_position=len(ids) - 64, dtype="float64 rounded to float32"),

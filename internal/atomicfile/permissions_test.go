@@ -1,0 +1,49 @@
+//go:build unix
+
+package atomicfile
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+func TestPermissions(t *testing.T) {
+	tests := []struct {
+		name, reason string
+		umask        int
+		before       os.FileMode // 0: no file
+		want         os.FileMode
+	}{
+		{"new", "as any program's", 0o022, 0, 0o644},
+		{"new, strict umask", "the user wants it private", 0o077, 0, 0o600},
+		{"new, shared umask", "the user wants the group to write", 0o002, 0, 0o664},
+		{"private before", "it is not opened to others", 0o022, 0o600, 0o600},
+		{"shared before", "the umask is for new files", 0o077, 0o664, 0o664},
+		{"read-only before", "replaced, as rename does, and as protected as before", 0o022, 0o444, 0o444},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "out")
+			if tt.before != 0 {
+				if err := os.WriteFile(path, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Chmod(path, tt.before); err != nil {
+					t.Fatal(err)
+				}
+			}
+			defer syscall.Umask(syscall.Umask(tt.umask))
+			err := Write(path, func(w io.Writer) error { _, err := io.WriteString(w, "text"); return err })
+			if err != nil {
+				t.Fatal(err)
+			}
+			info, err := os.Stat(path)
+			if err != nil || info.Mode() != tt.want || content(t, path) != "text" {
+				t.Errorf("%s: mode %v, want %v (%v)", tt.reason, info.Mode(), tt.want, err)
+			}
+		})
+	}
+}

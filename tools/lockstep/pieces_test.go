@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/conformance"
+	"github.com/lockstep-go/lockstep/golden"
+	"github.com/lockstep-go/lockstep/internal/tiny"
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/ref"
+)
+
+// inPieces is the small model's engine with its progress shown on screen, and
+// another without.
+func inPieces(t *testing.T, screen *bytes.Buffer) (split pieces, plain model.Engine) {
+	t.Helper()
+	m, err := golden.Model()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plain, err = ref.New(m); err != nil {
+		t.Fatal(err)
+	}
+	e := &env{errw: screen}
+	return pieces{plain, func(total int) *progress {
+		p := e.progress("prompt", int64(total))
+		p.w, p.begin = screen, p.begin.Add(-2*quiet)
+		return p
+	}}, plain
+}
+
+// Seen from outside, an engine that computes in pieces is an engine like any other.
+func TestPiecesConform(t *testing.T) {
+	spec := tiny.New("llama", 1)
+	spec.AddVocab(true)
+	m, err := model.Load(spec.File())
+	if err != nil {
+		t.Fatal(err)
+	}
+	eng, err := ref.New(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := pieces{eng, func(total int) *progress { return (&env{}).progress("prompt", int64(total)) }}
+	for _, b := range conformance.Behaviours() {
+		t.Run(b.Name, func(t *testing.T) { b.Check(t, e) })
+	}
+}
+
+func TestPieces(t *testing.T) {
+	tokens := make([]int, 3*pieceLen+5)
+	for i := range tokens {
+		tokens[i] = 5 + 7*i
+	}
+	tests := []struct {
+		name, reason string
+		n            int
+		want         model.Want
+		shown        bool
+	}{
+		{"long", "three pieces and a rest", len(tokens), model.WantLast, true},
+		{"whole pieces", "the last one is full", 2 * pieceLen, model.WantLast, true},
+		{"greedy", "what is wanted belongs to the last piece", pieceLen + 1, model.WantGreedy, true},
+		{"short", "one piece is not split", pieceLen, model.WantLast, false},
+		{"all", "logits of every position need one call", len(tokens), model.WantAll, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var screen bytes.Buffer
+			split, plain := inPieces(t, &screen)
+			got, want := forward(t, split, tokens[:tt.n], tt.want), forward(t, plain, tokens[:tt.n], tt.want)
+			same := func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }
+			if got.Greedy != want.Greedy || !slices.EqualFunc(got.Logits, want.Logits, same) {
+				t.Errorf("%s: other bits than in one call", tt.reason)
+			}
+			text := screen.String()
+			if strings.Contains(text, "prompt") != tt.shown {
+				t.Errorf("%s: progress %q", tt.reason, text)
+			}
+			if last := text[strings.LastIndex(text, "\r")+1:]; strings.TrimSpace(strings.ReplaceAll(last, "\x1b[2K", "")) != "" {
+				t.Errorf("the bar is not cleared: %q", last)
+			}
+		})
+	}
+}
+
+func forward(t *testing.T, e model.Engine, tokens []int, want model.Want) model.Output {
+	t.Helper()
+	s, err := e.NewSession(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	out, err := s.Forward(t.Context(), tokens, want)
+	if err != nil || s.Len() != len(tokens) {
+		t.Fatalf("%d positions, error %v", s.Len(), err)
+	}
+	out.Logits = slices.Clone(out.Logits)
+	return out
+}
+
+// An interrupt between two pieces leaves the session as it was.
+func TestPiecesInterrupted(t *testing.T) {
+	var screen bytes.Buffer
+	e, _ := inPieces(t, &screen)
+	ctx, cancel := context.WithCancel(t.Context())
+	inner := e.begin
+	e.begin = func(total int) *progress {
+		p := inner(total)
+		p.w = writerFunc(func(b []byte) (int, error) { cancel(); return screen.Write(b) })
+		return p
+	}
+	s, err := e.NewSession(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Forward(ctx, make([]int, 3), model.WantNothing); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Forward(ctx, make([]int, 3*pieceLen), model.WantLast)
+	if !errors.Is(err, context.Canceled) || s.Len() != 3 {
+		t.Errorf("error %v, %d positions, want 3", err, s.Len())
+	}
+}
