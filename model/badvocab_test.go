@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,14 +18,17 @@ var badVocabularies = []struct {
 	change       change
 	sentinel     error
 }{
-	{"unknown model", "no such algorithm", set("tokenizer.ggml.model", "wordpiece"), tokenizer.ErrUnknownModel},
-	{"unknown pre-tokeniser", "no such split", set("tokenizer.ggml.pre", "nobody"), tokenizer.ErrUnknownPre},
+	{"unknown pre-tokeniser and a bad merge", "a contradiction whatever the split", both(set("tokenizer.ggml.pre", "tekken"), set("tokenizer.ggml.merges", []string{"ab"})), tokenizer.ErrMerge},
+	{"unknown model and fewer types", "a contradiction whatever the algorithm", both(set("tokenizer.ggml.model", "t5"), set(typesKey, []int32{1, 1})), tokenizer.ErrLengths},
+	{"unknown model and BOS beyond", "a contradiction whatever the algorithm", both(set("tokenizer.ggml.model", "t5"), set("tokenizer.ggml.bos_token_id", uint32(tiny.Vocab))), tokenizer.ErrTokenID},
+	{"too many tokens", "memory for each", both(del(".vocab_size"), both(reshape(embedding, 32, maxTokens+1), set(tokensKey, make([]string, maxTokens+1)))), ErrBadKey},
+	{"too many merges", "memory for each", set("tokenizer.ggml.merges", make([]string, maxMerges+1)), ErrBadKey},
 	{"no tokens", "an empty list", set(tokensKey, []string{}), tokenizer.ErrEmptyVocab},
 	{"fewer types", "one a token", set(typesKey, []int32{1, 1}), tokenizer.ErrLengths},
 	{"more scores", "one a token", set("tokenizer.ggml.scores", make([]float32, tiny.Vocab+1)), tokenizer.ErrLengths},
 	{"unknown type", "no such type", set(typesKey, make([]int32, tiny.Vocab)), tokenizer.ErrTokenType},
-	{"type beyond 32 bits", "must not wrap", set(typesKey, []int64{1 << 32}), ErrBadKey},
-	{"negative type", "no such type", set(typesKey, []int32{-1}), ErrBadKey},
+	{"type beyond 32 bits", "must not wrap", set(typesKey, slices.Repeat([]int64{1 << 32}, tiny.Vocab)), ErrBadKey},
+	{"negative type", "no such type", set(typesKey, slices.Repeat([]int32{-1}, tiny.Vocab)), ErrBadKey},
 	{"BOS beyond", "an id", set("tokenizer.ggml.bos_token_id", uint32(tiny.Vocab)), tokenizer.ErrTokenID},
 	{"EOS beyond", "an id", set("tokenizer.ggml.eos_token_id", uint32(1e6)), tokenizer.ErrTokenID},
 	{"UNK beyond 31 bits", "an id", set("tokenizer.ggml.unknown_token_id", uint32(math.MaxUint32)), ErrBadKey},

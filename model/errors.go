@@ -3,6 +3,8 @@ package model
 import (
 	"errors"
 	"fmt"
+
+	"github.com/lockstep-go/lockstep/quant"
 )
 
 // Errors for errors.Is.
@@ -10,7 +12,7 @@ var (
 	// From Load. Each message names the key or the tensor.
 
 	ErrUnsupportedArch   = errors.New("unsupported architecture")
-	ErrUnsupportedFormat = errors.New("unsupported format")
+	ErrUnsupportedFormat = quant.ErrUnsupported             // from gguf too
 	ErrUnsupported       = errors.New("unsupported")        // a feature of the architecture that no engine computes
 	ErrMissingKey        = errors.New("missing key")        // metadata that the architecture needs
 	ErrBadKey            = errors.New("bad value")          // metadata of a wrong type or out of range
@@ -20,7 +22,7 @@ var (
 
 	// From sessions and generation.
 
-	ErrNoTokenizer  = errors.New("the model file carries no vocabulary")
+	ErrNoTokenizer  = errors.New("the model file has no vocabulary that can be used")
 	ErrEmptyPrompt  = errors.New("empty prompt")
 	ErrContextLimit = errors.New("context limit")
 	ErrBadToken     = errors.New("token outside the vocabulary")
@@ -45,12 +47,15 @@ func (e *ContextError) Is(target error) bool { return target == ErrContextLimit 
 // TokenError says that a token id is outside the vocabulary.
 // errors.Is(err, ErrBadToken) holds.
 type TokenError struct {
-	Index int // place in the tokens given
+	Index int // place in the tokens given; -1: it has none
 	ID    int
 	Vocab int
 }
 
 func (e *TokenError) Error() string {
+	if e.Index < 0 {
+		return fmt.Sprintf("token %d is outside the vocabulary of %d", e.ID, e.Vocab)
+	}
 	return fmt.Sprintf("token %d at index %d is outside the vocabulary of %d", e.ID, e.Index, e.Vocab)
 }
 

@@ -46,12 +46,15 @@ func newRun(g *Generator, prompt []int, p Params, yield func(Token) bool) *run {
 
 // check refuses, before anything is computed, what cannot work.
 func (r *run) check() error {
-	c := r.g.eng.Model().Config
+	m := r.g.eng.Model()
+	c := m.Config
 	if err := r.p.Check(c.Vocab); err != nil {
 		return err
 	}
-	if len(r.p.Stop) > 0 && r.tok == nil {
-		return ErrNoTokenizer
+	if len(r.p.Stop) > 0 {
+		if _, err := m.NeedTokenizer(); err != nil {
+			return err
+		}
 	}
 	if err := CheckTokens(r.prompt, c.Vocab); err != nil {
 		return err

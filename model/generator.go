@@ -92,9 +92,9 @@ func (g *Generator) GenerateTokens(ctx context.Context, prompt []int, p Params) 
 
 // encode makes a prompt of a text.
 func (g *Generator) encode(text string, p Params) ([]int, error) {
-	tok := g.eng.Model().Tokenizer
-	if tok == nil {
-		return nil, ErrNoTokenizer
+	tok, err := g.eng.Model().NeedTokenizer()
+	if err != nil {
+		return nil, err
 	}
 	return tok.Prompt(text, p.ParseSpecial), nil
 }

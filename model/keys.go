@@ -25,16 +25,25 @@ func (k *keys) fail(err error) {
 
 // bad refuses a key's value; the sentinel is ErrBadKey.
 func (k *keys) bad(key, format string, args ...any) {
-	k.fail(fmt.Errorf("model: key %q: %w: %s", k.name(key), ErrBadKey, fmt.Sprintf(format, args...)))
+	k.fail(fmt.Errorf("key %q: %w: %s", k.name(key), ErrBadKey, fmt.Sprintf(format, args...)))
 }
 
 func (k *keys) unsupported(key, format string, args ...any) {
-	k.fail(fmt.Errorf("model: key %q: %w: %s", k.name(key), ErrUnsupported, fmt.Sprintf(format, args...)))
+	k.fail(fmt.Errorf("key %q: %w: %s", k.name(key), ErrUnsupported, fmt.Sprintf(format, args...)))
 }
 
-// wrongType passes on what gguf says of a key of the wrong type.
-func (k *keys) wrongType(err error) {
-	k.fail(fmt.Errorf("model: %w: %w", ErrBadKey, err))
+// read reads a key, whose full name it takes. Without the key, and after an error,
+// which is remembered, ok is false.
+func read[T any](k *keys, name string, get func(gguf.Value) (T, error)) (x T, ok bool) {
+	v, ok := k.f.Value(name)
+	if !ok {
+		return x, false
+	}
+	x, err := get(v)
+	if err != nil {
+		k.fail(fmt.Errorf("key %q: %w: %w", name, ErrBadKey, err))
+	}
+	return x, err == nil
 }
 
 func (k *keys) has(key string) bool {
@@ -45,7 +54,7 @@ func (k *keys) has(key string) bool {
 // need reads a whole number that must be there, in [lo, hi].
 func (k *keys) need(key string, lo, hi int) int {
 	if !k.has(key) {
-		k.fail(fmt.Errorf("model: key %q: %w", k.name(key), ErrMissingKey))
+		k.fail(fmt.Errorf("key %q: %w", k.name(key), ErrMissingKey))
 		return lo
 	}
 	return k.count(key, lo, lo, hi)
@@ -54,10 +63,9 @@ func (k *keys) need(key string, lo, hi int) int {
 // count reads a whole number in [lo, hi], or def when the key is absent. It
 // returns a number in that range whatever the file holds.
 func (k *keys) count(key string, def, lo, hi int) int {
-	n, ok, err := k.f.Uint(k.name(key))
+	n, ok := read(k, k.name(key), gguf.Value.Uint)
 	switch {
-	case err != nil:
-		k.wrongType(err)
+	case !ok && k.has(key):
 	case !ok:
 		return def
 	case n < uint64(lo) || n > uint64(hi):
@@ -75,13 +83,12 @@ func (k *keys) perLayer(key string, layers, def, lo, hi int) int {
 	if !ok || v.Type() != gguf.TypeArray {
 		return k.count(key, def, lo, hi)
 	}
-	each, err := v.Ints()
-	switch {
-	case err != nil:
-		k.fail(fmt.Errorf("model: key %q: %w: %w", k.name(key), ErrBadKey, err))
+	if v.Len() != layers { // before memory is taken for them
+		k.bad(key, "%d values for %d layers", v.Len(), layers)
 		return lo
-	case len(each) != layers:
-		k.bad(key, "%d values for %d layers", len(each), layers)
+	}
+	each, ok := read(k, k.name(key), gguf.Value.Ints)
+	if !ok {
 		return lo
 	}
 	for i, n := range each {
@@ -99,10 +106,8 @@ func (k *keys) perLayer(key string, layers, def, lo, hi int) int {
 
 // float reads a finite number, or def when the key is absent.
 func (k *keys) float(key string, def float64) float64 {
-	v, ok, err := k.f.Float(k.name(key))
+	v, ok := read(k, k.name(key), gguf.Value.Float)
 	switch {
-	case err != nil:
-		k.wrongType(err)
 	case !ok:
 		return def
 	case math.IsNaN(v) || math.IsInf(v, 0):
@@ -133,9 +138,6 @@ func (k *keys) notNegative(key string, def float64) float64 {
 
 // text reads a string, or "" when the key is absent.
 func (k *keys) text(key string) string {
-	s, _, err := k.f.Str(k.name(key))
-	if err != nil {
-		k.wrongType(err)
-	}
+	s, _ := read(k, k.name(key), gguf.Value.Str)
 	return s
 }

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/lockstep-go/lockstep/model/gguf"
@@ -13,12 +14,17 @@ func Open(path string) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := Load(f)
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
+	m, fault, err := guardedLoad(f)
+	switch {
+	case fault != nil: // names the file
+		err = fault
+	case err != nil:
+		err = fmt.Errorf("model: %s: %w", path, err)
+	default:
+		return m, nil
 	}
-	return m, nil
+	f.Close()
+	return nil, err
 }
 
 // Load checks that a GGUF file is a complete model of a known architecture and
@@ -26,26 +32,39 @@ func Open(path string) (*Model, error) {
 // and rotation factors are decoded. The model refers to f, which must stay open
 // as long as the model is used; Close closes it.
 //
+// A vocabulary of an algorithm that package tokenizer does not know leaves
+// Tokenizer nil: the model computes with token ids, and NeedTokenizer says why it
+// takes no text.
+//
 // The keys and tensors are those of the GGUF specification
 // (github.com/ggml-org/ggml, docs/gguf.md). Every error names the key or the
 // tensor and wraps one of this package's sentinels, or one of gguf's or
 // tokenizer's.
 func Load(f *gguf.File) (*Model, error) {
-	var m *Model
-	var err error
-	if fault := gguf.Guard(func() { m, err = load(f) }); fault != nil {
+	m, fault, err := guardedLoad(f)
+	if fault != nil {
 		return nil, fault
 	}
-	return m, err
+	if err != nil {
+		return nil, fmt.Errorf("model: %w", err)
+	}
+	return m, nil
+}
+
+// guardedLoad is load; fault is the error of a file that changed meanwhile.
+func guardedLoad(f *gguf.File) (m *Model, fault, err error) {
+	fault = gguf.Guard(func() { m, err = load(f) })
+	return m, fault, err
 }
 
 func load(f *gguf.File) (*Model, error) {
-	arch, ok, err := f.Str("general.architecture")
-	if err != nil {
-		return nil, fmt.Errorf("model: %w: %w", ErrBadKey, err)
+	k := &keys{f: f}
+	arch, ok := read(k, gguf.KeyArchitecture, gguf.Value.Str)
+	if k.err != nil {
+		return nil, k.err
 	}
 	if !ok {
-		return nil, fmt.Errorf("model: key \"general.architecture\": %w", ErrMissingKey)
+		return nil, fmt.Errorf("key %q: %w", gguf.KeyArchitecture, ErrMissingKey)
 	}
 	fam, err := familyOf(arch)
 	if err != nil {
@@ -55,31 +74,52 @@ func load(f *gguf.File) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	tok, err := LoadTokenizer(f)
+	if c.Vocab, err = vocabSize(f, c); err != nil {
+		return nil, err
+	}
+	m := &Model{File: f}
+	m.Tokenizer, err = loadTokenizer(f, c.Vocab)
+	if errors.Is(err, tokenizer.ErrUnknownPre) || errors.Is(err, tokenizer.ErrUnknownModel) {
+		m.noTokenizer, err = fmt.Errorf("%w: %w", ErrNoTokenizer, err), nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	if c.Vocab, err = vocabSize(f, c, tok); err != nil {
+	if m.Weights, err = loadWeights(f, fam, &c); err != nil {
 		return nil, err
 	}
-	w, err := loadWeights(f, fam, &c)
-	if err != nil {
+	m.Config = c
+	if err := checkAngles(m); err != nil {
 		return nil, err
 	}
-	return &Model{Config: c, Weights: w, Tokenizer: tok, File: f}, nil
+	return m, nil
 }
 
 // Close unmaps the file. The weights and every engine on them are unusable
 // afterwards.
 func (m *Model) Close() error { return m.File.Close() }
 
+// NeedTokenizer is the model's tokenizer, or an error that wraps ErrNoTokenizer
+// and says why there is none.
+func (m *Model) NeedTokenizer() (*tokenizer.Tokenizer, error) {
+	switch {
+	case m.Tokenizer != nil:
+		return m.Tokenizer, nil
+	case m.noTokenizer != nil:
+		return nil, m.noTokenizer
+	}
+	return nil, ErrNoTokenizer
+}
+
+const embeddingName = "token_embd.weight"
+
 // vocabSize settles the number of tokens, which the file may state up to three
-// times: as a key, as a list of tokens and as the embedding's rows.
-func vocabSize(f *gguf.File, c Config, tok *tokenizer.Tokenizer) (int, error) {
-	const embedding = "token_embd.weight"
-	t, ok := f.Tensor(embedding)
+// times: as a key, as the embedding's rows and as a list of tokens, which
+// loadTokenizer compares.
+func vocabSize(f *gguf.File, c Config) (int, error) {
+	t, ok := f.Tensor(embeddingName)
 	if !ok {
-		return 0, fmt.Errorf("model: tensor %q: %w", embedding, ErrMissingTensor)
+		return 0, fmt.Errorf("tensor %q: %w", embeddingName, ErrMissingTensor)
 	}
 	rows := 1
 	if len(t.Dims) > 1 {
@@ -87,11 +127,9 @@ func vocabSize(f *gguf.File, c Config, tok *tokenizer.Tokenizer) (int, error) {
 	}
 	switch {
 	case rows > maxVocab:
-		return 0, fmt.Errorf("model: tensor %q: %w: %d rows, at most %d tokens are possible", embedding, ErrTensorShape, rows, maxVocab)
-	case tok != nil && tok.Len() != rows:
-		return 0, fmt.Errorf("model: tensor %q: %w: %d rows and the vocabulary has %d tokens", embedding, ErrTensorShape, rows, tok.Len())
+		return 0, fmt.Errorf("tensor %q: %w: %d rows, at most %d tokens are possible", embeddingName, ErrTensorShape, rows, maxVocab)
 	case c.Vocab != 0 && c.Vocab != rows:
-		return 0, fmt.Errorf("model: tensor %q: %w: %d rows and %s.vocab_size is %d", embedding, ErrTensorShape, rows, c.Arch, c.Vocab)
+		return 0, fmt.Errorf("tensor %q: %w: %d rows and %s.vocab_size is %d", embeddingName, ErrTensorShape, rows, c.Arch, c.Vocab)
 	}
 	return rows, nil
 }

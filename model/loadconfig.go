@@ -39,11 +39,7 @@ func readConfig(f *gguf.File, arch string, fam family) (Config, error) {
 	if fam.scaleEmbedding {
 		c.EmbedScale = float32(math.Sqrt(float64(c.Hidden)))
 	}
-	name, _, err := f.Str("general.name")
-	if err != nil {
-		k.wrongType(err)
-	}
-	c.Name = name
+	c.Name, _ = read(k, "general.name", gguf.Value.Str)
 	readNorm(k, &c)
 	readHeads(k, &c)
 	readFFN(k, &c, fam)
@@ -162,6 +158,9 @@ func refuseForeign(k *keys) {
 }
 
 func isOneOf(v gguf.Value, allowed []float64) bool {
+	if v.Type() == gguf.TypeArray {
+		return false
+	}
 	var x float64
 	if b, err := v.Bool(); err == nil {
 		if b {

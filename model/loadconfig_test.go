@@ -1,13 +1,20 @@
 package model
 
 import (
+	"bytes"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/lockstep-go/lockstep/internal/tiny"
+	"github.com/lockstep-go/lockstep/model/gguf"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -207,5 +214,52 @@ func TestRopeFactors(t *testing.T) {
 		if diff := cmp.Diff(floats(bytesOf(t, f, name)), m.RopeFactors(capacity)); diff != "" {
 			t.Errorf("phi-3 at %d positions (-want +got):\n%s", capacity, diff)
 		}
+	}
+}
+
+// Rotation factors near 0 make angles that have no sine here.
+func TestRotationFactorsAreBounded(t *testing.T) {
+	for _, tt := range []struct {
+		name, reason string
+		short, long  float32
+		culprit      string
+	}{
+		{"ordinary", "short factors serve short sessions only", 1, 4, ""},
+		{"small", "still within the bound", 1e-4, 1e-4, ""},
+		{"short too small", "the short set is looked at", 1e-6, 1, "rope_factors_short.weight"},
+		{"long too small", "the long set is looked at", 1, 4e-5, "rope_factors_long.weight"},
+		{"short as small", "its positions are fewer", 4e-5, 1, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := base("phi3")
+			c.Context, c.LongContext = 97, 17
+			m := &Model{Config: c}
+			m.Weights.RopeFactors = slices.Repeat([]float32{tt.short}, c.RopeDim/2)
+			m.Weights.LongRopeFactors = slices.Repeat([]float32{tt.long}, c.RopeDim/2)
+			err := checkAngles(m)
+			if (err == nil) != (tt.culprit == "") || err != nil && (!errors.Is(err, ErrBadKey) || !containsText(err, tt.culprit)) {
+				t.Errorf("%s: %v, want an error of %q", tt.reason, err, tt.culprit)
+			}
+		})
+	}
+}
+
+// A format that quant does not know is refused with the error that this package names.
+func TestUnsupportedFormatIsQuants(t *testing.T) {
+	if !errors.Is(gguf.ErrUnsupportedFormat, ErrUnsupportedFormat) {
+		t.Fatal("gguf refuses a format with another error")
+	}
+	spec := tiny.New("llama", 1)
+	data := spec.Bytes()
+	x, _ := spec.File().Tensor("output_norm.weight")
+	at := bytes.Index(data, []byte("output_norm.weight")) + len("output_norm.weight") + 4 + 8*len(x.Dims)
+	binary.LittleEndian.PutUint32(data[at:], 16) // IQ2_XXS
+	path := filepath.Join(t.TempDir(), "iq2.gguf")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(path)
+	if !errors.Is(err, ErrUnsupportedFormat) || !containsText(err, "output_norm.weight") {
+		t.Errorf("an IQ2_XXS tensor gave %v", err)
 	}
 }

@@ -45,7 +45,7 @@ func readRopeScaling(k *keys, c *Config) {
 			k.unsupported(factor, "%v together with longrope", stretch)
 		}
 	default:
-		k.unsupported(kind, "%q: positions can be scaled by linear, longrope or none", t)
+		k.unsupported(kind, "%.80q: positions can be scaled by linear, longrope or none", t)
 	}
 	c.RopeAttnFactor = k.positive("rope.scaling.attn_factor", 1)
 	c.LongContext = k.count("rope.scaling.original_context_length", c.Context, 1, maxContext)

@@ -3,17 +3,34 @@ package model
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 
 	"github.com/lockstep-go/lockstep/model/gguf"
 	"github.com/lockstep-go/lockstep/model/tokenizer"
 )
 
+// Limits on a vocabulary, above any published one: what is built of it takes
+// memory for each token and merge, however short their texts in the file.
+const (
+	maxTokens = 1 << 20
+	maxMerges = 1 << 20
+)
+
 // LoadTokenizer builds the tokenizer that a file describes under tokenizer.*. It
 // returns nil and no error for a file without a vocabulary (tokenizer.ggml.model
 // absent or "no_vocab"). Contradictions in the vocabulary are errors of package
-// tokenizer.
+// tokenizer, as are algorithms that it does not know.
 func LoadTokenizer(f *gguf.File) (*tokenizer.Tokenizer, error) {
+	tok, err := loadTokenizer(f, 0)
+	if err != nil {
+		return nil, fmt.Errorf("model: %w", err)
+	}
+	return tok, nil
+}
+
+// loadTokenizer is LoadTokenizer for an embedding of some rows, 0: of any.
+func loadTokenizer(f *gguf.File, rows int) (*tokenizer.Tokenizer, error) {
 	k := &keys{f: f, arch: "tokenizer.ggml"}
 	v := tokenizer.Vocab{Model: k.text("model")}
 	if k.err != nil {
@@ -22,32 +39,78 @@ func LoadTokenizer(f *gguf.File) (*tokenizer.Tokenizer, error) {
 	if v.Model == "" || v.Model == "no_vocab" {
 		return nil, nil
 	}
-	if !k.has("tokens") {
-		return nil, fmt.Errorf("model: key %q: %w", k.name("tokens"), ErrMissingKey)
+	if err := checkLengths(k, rows); err != nil {
+		return nil, err
 	}
 	v.Pre = k.text("pre")
-	v.Tokens = list(k, "tokens", f.Strings)
-	v.Merges = list(k, "merges", f.Strings)
-	for _, s := range list(k, "scores", f.Floats) {
-		v.Scores = append(v.Scores, float32(s))
-	}
-	for i, t := range list(k, "token_type", f.Ints) {
-		if t < 0 || t > math.MaxInt32 {
-			k.bad("token_type", "%d at index %d", t, i)
-			break
-		}
-		v.Types = append(v.Types, tokenizer.TokenType(t))
-	}
+	v.Tokens, _ = read(k, k.name("tokens"), gguf.Value.Strings)
+	v.Merges, _ = read(k, k.name("merges"), gguf.Value.Strings)
+	v.Scores, _ = read(k, k.name("scores"), float32s)
+	v.Types, _ = read(k, k.name("token_type"), tokenTypes)
 	readSpecials(k, &v)
-	template, _, err := f.Str("tokenizer.chat_template")
-	if err != nil {
-		k.wrongType(err)
-	}
-	v.ChatTemplate = template
+	v.ChatTemplate, _ = read(k, "tokenizer.chat_template", gguf.Value.Str)
 	if k.err != nil {
 		return nil, k.err
 	}
 	return tokenizer.New(v)
+}
+
+// checkLengths compares the lengths of the lists before memory is taken for any.
+func checkLengths(k *keys, rows int) error {
+	length := func(key string) int {
+		v, _ := k.f.Value(k.name(key))
+		return v.Len()
+	}
+	tokens, scores, types, merges := length("tokens"), length("scores"), length("token_type"), length("merges")
+	switch {
+	case !k.has("tokens"):
+		return fmt.Errorf("key %q: %w", k.name("tokens"), ErrMissingKey)
+	case tokens == 0:
+		return fmt.Errorf("key %q: %w", k.name("tokens"), tokenizer.ErrEmptyVocab)
+	case tokens > maxTokens:
+		k.bad("tokens", "%d tokens, at most %d are possible", tokens, maxTokens)
+	case merges > maxMerges:
+		k.bad("merges", "%d merges, at most %d are possible", merges, maxMerges)
+	case rows > 0 && tokens != rows:
+		return fmt.Errorf("tensor %q: %w: %d rows and the vocabulary has %d tokens", embeddingName, ErrTensorShape, rows, tokens)
+	case scores > 0 && scores != tokens || types > 0 && types != tokens:
+		return fmt.Errorf("key %q: %w: %d tokens, %d scores, %d types", k.name("tokens"), tokenizer.ErrLengths, tokens, scores, types)
+	}
+	return k.err
+}
+
+// float32s reads an array of floats as the scores of tokens.
+func float32s(v gguf.Value) ([]float32, error) {
+	if x, ok := v.Any().([]float32); ok {
+		return x, nil
+	}
+	wide, err := v.Floats()
+	out := make([]float32, len(wide))
+	for i, x := range wide {
+		out[i] = float32(x)
+	}
+	return out, err
+}
+
+// tokenTypes reads an array of integers of any type. It does without Value.Ints,
+// which makes eight bytes of each.
+func tokenTypes(v gguf.Value) ([]tokenizer.TokenType, error) {
+	all := reflect.ValueOf(v.Any())
+	if all.Kind() != reflect.Slice {
+		return nil, fmt.Errorf("no array of integers")
+	}
+	out := make([]tokenizer.TokenType, all.Len())
+	for i := range out {
+		switch x := all.Index(i); {
+		case x.CanInt() && x.Int() >= 0 && x.Int() <= math.MaxInt32:
+			out[i] = tokenizer.TokenType(x.Int())
+		case x.CanUint() && x.Uint() <= math.MaxInt32:
+			out[i] = tokenizer.TokenType(x.Uint())
+		default:
+			return nil, fmt.Errorf("%v at index %d", x, i)
+		}
+	}
+	return out, nil
 }
 
 // llama3 names the pre-tokenisers of vocabularies that begin a text with BOS
@@ -73,27 +136,14 @@ func readSpecials(k *keys, v *tokenizer.Vocab) {
 	v.AddSpacePrefix = k.flag("add_space_prefix", spm)
 }
 
-// list reads an array, nil when the key is absent.
-func list[T any](k *keys, key string, read func(string) ([]T, bool, error)) []T {
-	all, _, err := read(k.name(key))
-	if err != nil {
-		k.wrongType(err)
-	}
-	return all
-}
-
 // id reads a token id; whether the vocabulary has it is for the tokenizer to say.
 func (k *keys) id(key string, def int) int {
 	return k.count(key, def, 0, math.MaxInt32)
 }
 
 func (k *keys) flag(key string, def bool) bool {
-	b, ok, err := k.f.Bool(k.name(key))
-	if err != nil {
-		k.wrongType(err)
+	if b, ok := read(k, k.name(key), gguf.Value.Bool); ok {
+		return b
 	}
-	if !ok || err != nil {
-		return def
-	}
-	return b
+	return def
 }

@@ -27,7 +27,7 @@ type loader struct {
 func loadWeights(f *gguf.File, fam family, c *Config) (Weights, error) {
 	l := &loader{f: f, fam: fam, c: c, used: map[string]bool{}}
 	var w Weights
-	w.Embedding = l.matrix("token_embd.weight", c.Vocab, c.Hidden)
+	w.Embedding = l.matrix(embeddingName, c.Vocab, c.Hidden)
 	if c.Rope == RopeNone {
 		w.Position = l.matrix("position_embd.weight", c.Context, c.Hidden)
 	} else {
@@ -101,7 +101,7 @@ func (l *loader) has(name string) bool {
 
 func (l *loader) fail(name string, sentinel error, format string, args ...any) {
 	if l.err == nil {
-		l.err = fmt.Errorf("model: tensor %q: %w: %s", name, sentinel, fmt.Sprintf(format, args...))
+		l.err = fmt.Errorf("tensor %q: %w: %s", name, sentinel, fmt.Sprintf(format, args...))
 	}
 }
 
@@ -112,7 +112,7 @@ func (l *loader) tensor(name string, dims ...int) gguf.Tensor {
 	l.used[name] = true
 	if !ok {
 		if l.err == nil {
-			l.err = fmt.Errorf("model: tensor %q: %w", name, ErrMissingTensor)
+			l.err = fmt.Errorf("tensor %q: %w", name, ErrMissingTensor)
 		}
 		return gguf.Tensor{}
 	}

@@ -14,8 +14,10 @@ import (
 type Model struct {
 	Config    Config
 	Weights   Weights
-	Tokenizer *tokenizer.Tokenizer // nil when the file carries no vocabulary
+	Tokenizer *tokenizer.Tokenizer // nil when the file has no vocabulary that can be used; see NeedTokenizer
 	File      *gguf.File
+
+	noTokenizer error // why Tokenizer is nil although the file has a vocabulary
 }
 
 // RopeFactors is what divides the rotation frequencies, [rope dim/2] or nil for

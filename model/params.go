@@ -8,6 +8,7 @@ import (
 
 // Params says how to generate. The zero value of every field but MaxTokens is the
 // plain choice: greedy, no penalties, until the model ends the text itself.
+// MaxTokens must be set: its zero value generates nothing.
 //
 // Logits are changed and tokens chosen in this order: LogitBias, penalties, TopK,
 // TopP, MinP, Temperature, the draw.
@@ -102,7 +103,7 @@ func (p *Params) Check(vocab int) error {
 	}
 	for id, b := range p.LogitBias {
 		if id < 0 || id >= vocab {
-			return fmt.Errorf("LogitBias: %w", &TokenError{ID: id, Vocab: vocab})
+			return fmt.Errorf("LogitBias: %w", &TokenError{Index: -1, ID: id, Vocab: vocab})
 		}
 		if b != b || math.IsInf(float64(b), 1) {
 			return fmt.Errorf("%w: LogitBias of token %d is %v", ErrBadParams, id, b)

@@ -46,7 +46,7 @@ func (s *sampler) next(out Output, history []int) (int, error) {
 		return 0, ErrNoChoice
 	}
 	if id >= s.vocab {
-		return 0, fmt.Errorf("the engine's choice: %w", &TokenError{ID: id, Vocab: s.vocab})
+		return 0, fmt.Errorf("the engine's choice: %w", &TokenError{Index: -1, ID: id, Vocab: s.vocab})
 	}
 	return id, nil
 }
@@ -118,8 +118,8 @@ func (s *sampler) penalise(l float64, n int) float64 {
 	case l > 0:
 		l /= s.p.RepeatPenalty
 	default:
-		l *= s.p.RepeatPenalty
+		l = float64(l * s.p.RepeatPenalty)
 	}
-	// Each product is rounded, so that no machine fuses it with the subtraction.
+	// Each product is rounded, so that no machine fuses it with a subtraction.
 	return l - float64(float64(n)*s.p.FrequencyPenalty) - s.p.PresencePenalty
 }

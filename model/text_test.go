@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/lockstep-go/lockstep/internal/tiny"
+	"github.com/lockstep-go/lockstep/model/tokenizer"
 )
 
 func TestStopTokens(t *testing.T) {
@@ -191,5 +192,54 @@ func TestWithoutVocabulary(t *testing.T) {
 	got := collect(GenerateTokens(t.Context(), e, []int{1}, Params{MaxTokens: 4}))
 	if got.Err != nil || len(got.IDs) != 4 || got.Text != "" {
 		t.Errorf("ids: %+v", got)
+	}
+}
+
+// A vocabulary that is merely of an unknown kind leaves a model of token ids.
+func TestUnknownVocabulary(t *testing.T) {
+	for _, tt := range []struct {
+		name, reason, key, value string
+		sentinel                 error
+	}{
+		{"unknown pre-tokeniser", "no such split", "tokenizer.ggml.pre", "tekken", tokenizer.ErrUnknownPre},
+		{"unknown model", "no such algorithm", "tokenizer.ggml.model", "t5", tokenizer.ErrUnknownModel},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			spec := tiny.New("llama", 1)
+			spec.AddVocab(true)
+			spec.Set(tt.key, tt.value)
+			m, err := Load(spec.File())
+			if err != nil {
+				t.Fatalf("%s: %v", tt.reason, err)
+			}
+			if m.Tokenizer != nil {
+				t.Error("a tokenizer of an unknown kind")
+			}
+			if _, err := LoadTokenizer(spec.File()); !errors.Is(err, tt.sentinel) {
+				t.Errorf("LoadTokenizer gave %v", err)
+			}
+			e := &fakeEngine{model: m}
+			_, need := m.NeedTokenizer()
+			for what, err := range map[string]error{
+				"NeedTokenizer": need,
+				"a text prompt": collect(Generate(t.Context(), e, "a", Params{MaxTokens: 1})).Err,
+				"a stop string": collect(GenerateTokens(t.Context(), e, []int{1}, Params{MaxTokens: 1, Stop: []string{"a"}})).Err,
+				"a batch":       GenerateBatch(t.Context(), e, []string{"a"}, Params{MaxTokens: 1})[0].Err,
+			} {
+				if !errors.Is(err, ErrNoTokenizer) || !errors.Is(err, tt.sentinel) || !containsText(err, tt.value) {
+					t.Errorf("%s gave %v", what, err)
+				}
+			}
+			if got := collect(GenerateTokens(t.Context(), e, []int{1}, Params{MaxTokens: 2})); got.Err != nil || len(got.IDs) != 2 {
+				t.Errorf("ids: %+v", got)
+			}
+		})
+	}
+}
+
+func TestNeedTokenizer(t *testing.T) {
+	e := newFake(t)
+	if tok, err := e.model.NeedTokenizer(); tok == nil || tok != e.model.Tokenizer || err != nil {
+		t.Errorf("a model with a vocabulary gave %v, %v", tok, err)
 	}
 }

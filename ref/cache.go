@@ -26,17 +26,14 @@ func (c *cacheLayer) append(k, v tensor, r Rounding) {
 	}
 }
 
-// prefix is the first n positions; it shares memory but never grows into it.
-func (c cacheLayer) prefix(n int, cfg *model.Config) cacheLayer {
+// prefix is the first n positions, in the same memory.
+func (c cache) prefix(n int, cfg *model.Config) cache {
 	k, v := n*cfg.KVHeads*cfg.HeadDim, n*cfg.KVHeads*cfg.ValueDim
-	return cacheLayer{c.k[:k:k], c.v[:v:v]}
-}
-
-func (c *cache) truncate(n int, cfg *model.Config) {
+	out := cache{make([]cacheLayer, len(c.layers))}
 	for i, l := range c.layers {
-		k, v := n*cfg.KVHeads*cfg.HeadDim, n*cfg.KVHeads*cfg.ValueDim
-		c.layers[i] = cacheLayer{l.k[:k], l.v[:v]}
+		out.layers[i] = cacheLayer{l.k[:k], l.v[:v]}
 	}
+	return out
 }
 
 // snapshot is a copy of a cache's first positions; nothing writes to it afterwards.
@@ -58,10 +55,9 @@ func (s *snapshot) Bytes() (n int64) {
 
 // copyOf is the first n positions of c in memory of their own.
 func copyOf(c cache, n int, cfg *model.Config) cache {
-	out := cache{make([]cacheLayer, len(c.layers))}
-	for i, l := range c.layers {
-		p := l.prefix(n, cfg)
-		out.layers[i] = cacheLayer{append([]float32(nil), p.k...), append([]float32(nil), p.v...)}
+	out := c.prefix(n, cfg)
+	for i, l := range out.layers {
+		out.layers[i] = cacheLayer{append([]float32(nil), l.k...), append([]float32(nil), l.v...)}
 	}
 	return out
 }

@@ -40,6 +40,9 @@ func (s *Session) forward(ctx context.Context, tokens []int, want model.Want) ([
 		x.add(norm(f, layer.FFNPostNorm, cfg))
 		e.show(l, "layer", s.length, x)
 	}
+	if err := ctx.Err(); err != nil { // a large vocabulary takes as long as some layers
+		return nil, err
+	}
 	logits, err := e.logits(x, s.length, want)
 	if err != nil {
 		return nil, err

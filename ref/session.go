@@ -33,6 +33,10 @@ func (s *Session) Forward(ctx context.Context, tokens []int, want model.Want) (m
 	if err := s.check(tokens); err != nil {
 		return model.Output{}, err
 	}
+	// Weights behind a closed file cannot be touched, not even inside a guard.
+	if err := s.engine.model.File.Check(); err != nil {
+		return model.Output{}, err
+	}
 	before := s.length
 	var logits []float32
 	for from := 0; from < len(tokens); from += chunk {
@@ -76,17 +80,11 @@ func (s *Session) check(tokens []int) error {
 	if s.closed {
 		return fmt.Errorf("ref: %w", model.ErrClosed)
 	}
-	if len(tokens) == 0 {
-		return fmt.Errorf("ref: %w", model.ErrEmptyPrompt)
-	}
 	if need := s.length + len(tokens); need > s.capacity {
 		return fmt.Errorf("ref: %w", &model.ContextError{Need: need, Limit: s.capacity})
 	}
-	vocab := s.engine.model.Config.Vocab
-	for i, t := range tokens {
-		if t < 0 || t >= vocab {
-			return fmt.Errorf("ref: %w", &model.TokenError{Index: i, ID: t, Vocab: vocab})
-		}
+	if err := model.CheckTokens(tokens, s.engine.model.Config.Vocab); err != nil {
+		return fmt.Errorf("ref: %w", err)
 	}
 	return nil
 }
@@ -99,7 +97,7 @@ func (s *Session) Truncate(n int) error {
 	if n < 0 || n > s.length {
 		return fmt.Errorf("ref: truncate to %d: the session holds %d positions", n, s.length)
 	}
-	s.cache.truncate(n, &s.engine.model.Config)
+	s.cache = s.cache.prefix(n, &s.engine.model.Config)
 	s.length = n
 	return nil
 }

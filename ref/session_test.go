@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/model/gguf"
 	"github.com/lockstep-go/lockstep/quant"
 	"github.com/lockstep-go/lockstep/ref"
 )
@@ -165,6 +166,25 @@ func TestErrorsLeaveTheSessionUsable(t *testing.T) {
 	fresh := forward(t, session(t, e), []int{1, 2, 3, 4}, model.WantLast)
 	if got := forward(t, s, []int{4}, model.WantLast); !slices.Equal(got, fresh) {
 		t.Error("the session computes something else after the errors")
+	}
+}
+
+// A model that was closed under a session is an error, not the end of the process.
+func TestForwardAfterModelClose(t *testing.T) {
+	m, err := model.Open(filepath.Join("..", "golden", "arch", "llama-gqa.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := session(t, engine(t, m, ref.Options{}))
+	forward(t, s, []int{1, 2}, model.WantNothing)
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Forward(t.Context(), []int{3}, model.WantLast); !errors.Is(err, gguf.ErrClosed) {
+		t.Errorf("error %v, want gguf.ErrClosed", err)
+	}
+	if s.Len() != 2 {
+		t.Errorf("%d positions, want 2", s.Len())
 	}
 }
 

@@ -87,7 +87,10 @@ const (
 	pio2t = 8.47842766036889956997e-32
 )
 
-// SinCos is the sine and cosine of x radians, for |x| ≤ 2²⁰·π/2.
+// MaxAngle is the largest |x| for SinCos, in radians.
+const MaxAngle = (1 << 20) * math.Pi / 2
+
+// SinCos is the sine and cosine of x radians, for |x| ≤ MaxAngle.
 func SinCos(x float64) (sin, cos float64) {
 	k := math.Floor(float64(x*(2/math.Pi)) + 0.5)
 	r := x - float64(k*pio2a)

@@ -13,42 +13,37 @@ type bpe struct {
 	scanners []scanner
 	bytes    [256]int32        // the token of each byte; UNK where there is none
 	merges   map[uint64]joined // by left id <<32 | right id
-	whole    map[string]int32  // pieces that are a token as they stand; nil: none
+	ids      *index
+	whole    bool // a piece that is a token as it stands becomes it without merges
 }
 
 // joined is what a pair of tokens becomes, and the place of the merge in the file.
 type joined struct{ result, rank int32 }
 
-func newBPE(v *Vocab, ids map[string]int32, pieces []string) (*bpe, error) {
+func newBPE(v *Vocab, ids *index) (*bpe, error) {
+	b := &bpe{ids: ids}
+	if err := b.addBytes(v); err != nil {
+		return nil, err
+	}
+	if err := b.addMerges(v); err != nil {
+		return nil, err
+	}
+	// Last: a caller may put up with a pre-tokeniser that is merely unknown.
 	name := v.Pre
 	if alias, ok := preAliases[name]; ok {
 		name = alias
 	}
 	scanners, ok := preTokenisers[name]
 	if !ok {
-		return nil, fmt.Errorf("%w %q; known are %s", ErrUnknownPre, v.Pre, knownPre())
+		return nil, fmt.Errorf("%w %.80q; known are %s", ErrUnknownPre, v.Pre, knownPre())
 	}
-	b := &bpe{scanners: scanners}
-	if err := b.addBytes(v, ids); err != nil {
-		return nil, err
-	}
-	if err := b.addMerges(v, ids); err != nil {
-		return nil, err
-	}
-	if wholeWords[name] {
-		b.whole = make(map[string]int32, len(pieces))
-		for id, piece := range pieces {
-			if v.matchable(id) {
-				b.whole[piece] = int32(id)
-			}
-		}
-	}
+	b.scanners, b.whole = scanners, wholeWords[name]
 	return b, nil
 }
 
-func (b *bpe) addBytes(v *Vocab, ids map[string]int32) error {
+func (b *bpe) addBytes(v *Vocab) error {
 	for i, r := range byteRunes {
-		id, ok := ids[string(r)]
+		id, ok := b.ids.get(string(r))
 		if !ok {
 			if v.UNK < 0 {
 				return fmt.Errorf("%w: 0x%02X (%q), and there is no unknown token", ErrMissingByte, i, r)
@@ -62,26 +57,26 @@ func (b *bpe) addBytes(v *Vocab, ids map[string]int32) error {
 
 // addMerges builds the table of merges. Of a merge that is listed twice the
 // first counts.
-func (b *bpe) addMerges(v *Vocab, ids map[string]int32) error {
+func (b *bpe) addMerges(v *Vocab) error {
 	b.merges = make(map[uint64]joined, len(v.Merges))
 	var text []byte
 	for rank, merge := range v.Merges {
 		left, right, ok := strings.Cut(merge, " ")
 		if !ok || left == "" || right == "" || strings.Contains(right, " ") {
-			return fmt.Errorf("%w %d %q: not two parts", ErrMerge, rank, merge)
+			return fmt.Errorf("%w %d %.80q: not two parts", ErrMerge, rank, merge)
 		}
-		l, ok := ids[left]
+		l, ok := b.ids.get(left)
 		if !ok {
-			return fmt.Errorf("%w %d %q: %q is not in the vocabulary", ErrMerge, rank, merge, left)
+			return fmt.Errorf("%w %d %.80q: %.80q is not in the vocabulary", ErrMerge, rank, merge, left)
 		}
-		r, ok := ids[right]
+		r, ok := b.ids.get(right)
 		if !ok {
-			return fmt.Errorf("%w %d %q: %q is not in the vocabulary", ErrMerge, rank, merge, right)
+			return fmt.Errorf("%w %d %.80q: %.80q is not in the vocabulary", ErrMerge, rank, merge, right)
 		}
 		text = append(append(text[:0], left...), right...)
-		result, ok := ids[string(text)]
+		result, ok := b.ids.get(string(text))
 		if !ok {
-			return fmt.Errorf("%w %d %q: its result is not in the vocabulary", ErrMerge, rank, merge)
+			return fmt.Errorf("%w %d %.80q: its result is not in the vocabulary", ErrMerge, rank, merge)
 		}
 		key := uint64(l)<<32 | uint64(r)
 		if _, ok := b.merges[key]; !ok {
@@ -100,12 +95,15 @@ func (b *bpe) pair(left, right symbol) (result int32, rank float64, ok bool) {
 func (b *bpe) encode(dst []int, text string) []int {
 	m := merger{pair: b.pair}
 	seen := memo{}
+	var spelt []byte
 	cut(b.scanners, text, func(piece string) {
-		if id, ok := b.whole[piece]; ok {
-			dst = append(dst, int(id))
-			return
-		}
 		dst = seen.encode(dst, piece, func(dst []int, piece string) []int {
+			if b.whole {
+				spelt = appendByteRunes(spelt[:0], piece)
+				if id, ok := b.ids.get(string(spelt)); ok {
+					return append(dst, int(id))
+				}
+			}
 			return b.piece(&m, dst, piece)
 		})
 	})

@@ -31,6 +31,17 @@ var runeBytes = func() (bytes [256 + 68]int16) {
 	return bytes
 }()
 
+// ByteToken is how a byte-level vocabulary spells the byte b.
+func ByteToken(b byte) string { return string(byteRunes[b]) }
+
+// appendByteRunes appends how a byte-level vocabulary spells the bytes of s.
+func appendByteRunes(dst []byte, s string) []byte {
+	for i := range len(s) {
+		dst = utf8.AppendRune(dst, byteRunes[s[i]])
+	}
+	return dst
+}
+
 // appendByteLevel appends the bytes that the byte-level text s stands for.
 // Characters outside the alphabet, which files have only in added tokens, stand
 // for themselves.

@@ -1,9 +1,6 @@
 package tokenizer
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // endings are control tokens that end generation in the models that have them,
 // by the names that model families gave them.
@@ -21,18 +18,22 @@ func (v *Vocab) check() error {
 	if n == 0 {
 		return ErrEmptyVocab
 	}
-	if v.Model != "gpt2" && v.Model != "llama" {
-		return fmt.Errorf("%w %q; known are gpt2, llama", ErrUnknownModel, v.Model)
-	}
 	if len(v.Scores) != 0 && len(v.Scores) != n || len(v.Types) != 0 && len(v.Types) != n {
 		return fmt.Errorf("%w: %d tokens, %d scores, %d types", ErrLengths, n, len(v.Scores), len(v.Types))
 	}
 	for id, kind := range v.Types {
 		if kind < Normal || kind > Byte {
-			return fmt.Errorf("%w: token %d %q has type %d", ErrTokenType, id, v.Tokens[id], kind)
+			return fmt.Errorf("%w: token %d %.80q has type %d", ErrTokenType, id, v.Tokens[id], kind)
 		}
 	}
-	return v.checkIDs()
+	if err := v.checkIDs(); err != nil {
+		return err
+	}
+	// Last: a caller may put up with a model that is merely unknown.
+	if v.Model != "gpt2" && v.Model != "llama" {
+		return fmt.Errorf("%w %.80q; known are gpt2, llama", ErrUnknownModel, v.Model)
+	}
+	return nil
 }
 
 func (v *Vocab) checkIDs() error {
@@ -54,53 +55,9 @@ func (v *Vocab) checkIDs() error {
 	return nil
 }
 
-// ids maps the texts that merging works on to tokens. Two such tokens of one
-// text are refused: an encoder could never make one of them.
-func (v *Vocab) ids() (map[string]int32, error) {
-	ids := make(map[string]int32, len(v.Tokens))
-	for id, text := range v.Tokens {
-		if !v.matchable(id) {
-			continue
-		}
-		if first, ok := ids[text]; ok {
-			return nil, fmt.Errorf("%w: %d and %d are %q", ErrDuplicateToken, first, id, text)
-		}
-		ids[text] = int32(id)
-	}
-	return ids, nil
-}
-
-// pieces gives the bytes that each token stands for, as parts of one string.
-func (v *Vocab) pieces() []string {
-	var all []byte
-	ends := make([]int, len(v.Tokens))
-	for id, text := range v.Tokens {
-		switch kind := v.kind(id); {
-		case kind == Control, kind == Unknown, kind == Unused:
-		case kind == UserDefined:
-			all = append(all, text...)
-		case v.Model == "gpt2":
-			all = appendByteLevel(all, text)
-		case kind == Byte:
-			b, _ := parseByteToken(text) // newSPM refuses what is none
-			all = append(all, b)
-		default:
-			all = append(all, strings.ReplaceAll(text, spaceMark, " ")...)
-		}
-		ends[id] = len(all)
-	}
-	text, from := string(all), 0
-	pieces := make([]string, len(ends))
-	for id, end := range ends {
-		pieces[id] = text[from:end]
-		from = end
-	}
-	return pieces
-}
-
-// stops lists the tokens that end generation.
-func (v *Vocab) stops() map[int]bool {
-	stops := map[int]bool{}
+// stops says of each token whether it ends generation.
+func (v *Vocab) stops() []bool {
+	stops := make([]bool, len(v.Tokens))
 	for _, id := range []int{v.EOS, v.EOT, v.EOM} {
 		if id >= 0 {
 			stops[id] = true

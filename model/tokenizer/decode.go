@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"bytes"
 	"strings"
 	"unicode/utf8"
 )
@@ -43,9 +44,9 @@ func (t *Tokenizer) NewDecoder(context ...int) *Decoder {
 // Next gives the text that token id completes, "" when it completes none.
 // Bytes that can no longer become a character become U+FFFD at once.
 func (d *Decoder) Next(id int) string {
-	piece := d.tokenizer.piece(id)
-	if d.start && piece != "" {
-		piece = strings.TrimPrefix(piece, " ")
+	piece := d.tokenizer.pieces.of(id)
+	if d.start && len(piece) > 0 {
+		piece = bytes.TrimPrefix(piece, []byte(" "))
 		d.start = false
 	}
 	d.pending = append(d.pending, piece...)

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"cmp"
 	"slices"
 	"sort"
 	"strings"
@@ -9,19 +10,20 @@ import (
 // specials finds the tokens that are cut out of a text before anything else:
 // control, unknown and user-defined ones.
 type specials struct {
-	tokens []special        // in the order in which they are looked for
-	next   map[uint64]int32 // trie of their texts: node<<8 | byte → node
-	ends   []int32          // trie node → index in tokens, or -1
-	first  [256]starts      // by a text's first byte
+	texts  []string  // of the whole vocabulary
+	tokens []special // in the order of their texts, each text once
+	first  [256]starts
 }
 
-// starts says whether special tokens begin with a byte.
-type starts struct{ any, always bool }
+// starts is where the special tokens are that begin with a byte.
+type starts struct {
+	from, to int
+	always   bool // one of them is looked for always
+}
 
 // special is one such token.
 type special struct {
-	id     int
-	text   string
+	id     int32
 	always bool // also when special tokens are not to be parsed
 	rstrip bool // swallows the white space after it
 }
@@ -32,30 +34,50 @@ type fragment struct {
 	text  string // of a fragment that is no token
 }
 
-// newSpecials collects the special tokens of a vocabulary, the longest first:
-// of two that overlap in a text the longer one is taken, of equal ones the one
-// with the lower id. llama.cpp looks for them in this order too.
+// newSpecials collects the special tokens of a vocabulary. Of several with one
+// text it is the one with the lowest id.
 func newSpecials(v *Vocab) *specials {
-	s := &specials{next: map[uint64]int32{}, ends: []int32{-1}}
-	rstrip := phi3Strips(v)
-	for id, text := range v.Tokens {
-		switch v.kind(id) {
-		case Control, Unknown, UserDefined:
-			if text != "" {
-				s.tokens = append(s.tokens, special{
-					id: id, text: text, always: v.kind(id) == UserDefined, rstrip: rstrip(text),
-				})
-			}
+	s := &specials{texts: v.Tokens}
+	n := 0
+	for id := range v.Tokens {
+		if v.special(id) {
+			n++
 		}
 	}
-	slices.SortStableFunc(s.tokens, func(a, b special) int { return len(b.text) - len(a.text) })
+	s.tokens = make([]special, 0, n)
+	rstrip := phi3Strips(v)
+	for id, text := range v.Tokens {
+		if v.special(id) {
+			s.tokens = append(s.tokens, special{
+				id: int32(id), always: v.kind(id) == UserDefined, rstrip: rstrip(text),
+			})
+		}
+	}
+	slices.SortFunc(s.tokens, func(a, b special) int {
+		return cmp.Or(strings.Compare(s.text(a), s.text(b)), cmp.Compare(a.id, b.id))
+	})
+	s.tokens = slices.CompactFunc(s.tokens, func(a, b special) bool { return s.text(a) == s.text(b) })
 	for i, t := range s.tokens {
-		s.insert(t.text, int32(i))
-		s.first[t.text[0]].any = true
-		s.first[t.text[0]].always = s.first[t.text[0]].always || t.always
+		f := &s.first[s.text(t)[0]]
+		if f.to == 0 {
+			f.from = i
+		}
+		f.to = i + 1
+		f.always = f.always || t.always
 	}
 	return s
 }
+
+// special reports whether a token is cut out of texts.
+func (v *Vocab) special(id int) bool {
+	switch v.kind(id) {
+	case Control, Unknown, UserDefined:
+		return v.Tokens[id] != ""
+	}
+	return false
+}
+
+func (s *specials) text(t special) string { return s.texts[t.id] }
 
 // phi3Strips reports which special tokens swallow the white space after them.
 // Files do not say so; Phi-3's tokenizer.json does, for all but three of its
@@ -72,45 +94,32 @@ func phi3Strips(v *Vocab) func(text string) bool {
 	}
 }
 
-func (s *specials) insert(text string, index int32) {
-	node := int32(0)
-	for i := range len(text) {
-		key := uint64(node)<<8 | uint64(text[i])
-		child, ok := s.next[key]
-		if !ok {
-			child = int32(len(s.ends))
-			s.next[key] = child
-			s.ends = append(s.ends, -1)
-		}
-		node = child
-	}
-	if s.ends[node] < 0 {
-		s.ends[node] = index
-	}
+// match is an occurrence of a special token at text[from:to]; to includes the
+// white space that it swallows.
+type match struct {
+	token    special
+	from, to int
 }
-
-// match is an occurrence of special token index at text[from:to]; to includes
-// the white space that it swallows.
-type match struct{ index, from, to int }
 
 // split cuts the special tokens out of text. The tokens are looked for one
 // after the other, each in what the ones before left over, so an early short
-// token never hides a longer one that begins later.
+// token never hides a longer one that begins later: the longest first, of equal
+// ones the one with the lower id. llama.cpp looks for them in this order too.
 func (s *specials) split(text string, parse bool) []fragment {
 	found := s.find(text, parse)
-	sort.Slice(found, func(i, j int) bool {
-		if found[i].index != found[j].index {
-			return found[i].index < found[j].index
-		}
-		return found[i].from < found[j].from
+	slices.SortFunc(found, func(a, b match) int {
+		return cmp.Or(
+			cmp.Compare(len(s.text(b.token)), len(s.text(a.token))),
+			cmp.Compare(a.token.id, b.token.id),
+			cmp.Compare(a.from, b.from))
 	})
 	taken := newSpans(len(text), len(found))
 	for _, m := range found {
-		end := m.from + len(s.tokens[m.index].text)
+		end := m.from + len(s.text(m.token))
 		if !taken.free(m.from, end) {
 			continue
 		}
-		for s.tokens[m.index].rstrip && end < len(text) && strings.IndexByte(" \t\n\v\f\r", text[end]) >= 0 && taken.free(end, end+1) {
+		for m.token.rstrip && end < len(text) && strings.IndexByte(" \t\n\v\f\r", text[end]) >= 0 && taken.free(end, end+1) {
 			end++
 		}
 		m.to = end
@@ -122,20 +131,37 @@ func (s *specials) split(text string, parse bool) []fragment {
 // find lists every occurrence of every special token.
 func (s *specials) find(text string, parse bool) (found []match) {
 	for from := range len(text) {
-		if f := s.first[text[from]]; !f.always && !(f.any && parse) {
-			continue
-		}
-		node, ok := int32(0), true
-		for at := from; at < len(text); at++ {
-			if node, ok = s.next[uint64(node)<<8|uint64(text[at])]; !ok {
-				break
-			}
-			if i := s.ends[node]; i >= 0 && (parse || s.tokens[i].always) {
-				found = append(found, match{index: int(i), from: from})
-			}
+		if f := s.first[text[from]]; f.always || f.to > 0 && parse {
+			found = s.at(found, text, from, parse)
 		}
 	}
 	return found
+}
+
+// at appends the special tokens that begin at text[from]. Those whose texts agree
+// with the text so far lie side by side; each further byte narrows them down, and
+// the one that ends there is the first of them.
+func (s *specials) at(found []match, text string, from int, parse bool) []match {
+	f := s.first[text[from]]
+	some := s.tokens[f.from:f.to]
+	for n := 1; ; n++ { // some begin with text[from:from+n]
+		if t := some[0]; len(s.text(t)) == n {
+			if parse || t.always {
+				found = append(found, match{token: t, from: from})
+			}
+			some = some[1:]
+		}
+		if len(some) == 0 || from+n == len(text) {
+			return found
+		}
+		c := text[from+n]
+		lo := sort.Search(len(some), func(i int) bool { return s.text(some[i])[n] >= c })
+		some = some[lo:]
+		some = some[:sort.Search(len(some), func(i int) bool { return s.text(some[i])[n] > c })]
+		if len(some) == 0 {
+			return found
+		}
+	}
 }
 
 func (s *specials) fragments(text string, matches []match) []fragment {
@@ -146,7 +172,7 @@ func (s *specials) fragments(text string, matches []match) []fragment {
 		if m.from > at {
 			out = append(out, fragment{token: -1, text: text[at:m.from]})
 		}
-		out = append(out, fragment{token: s.tokens[m.index].id})
+		out = append(out, fragment{token: int(m.token.id)})
 		at = m.to
 	}
 	if at < len(text) {

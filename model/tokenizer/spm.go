@@ -15,7 +15,7 @@ const spaceMark = "\u2581"
 // together are a token, the token of the highest score first and the leftmost
 // of equals; a character without a token of its own becomes its bytes' tokens.
 type spm struct {
-	ids      map[string]int32
+	ids      *index
 	scores   []float32
 	longest  int        // bytes of the longest token
 	words    bool       // no token has a space after another character
@@ -24,18 +24,21 @@ type spm struct {
 	prefix   bool
 }
 
-func newSPM(v *Vocab, ids map[string]int32) (*spm, error) {
+func newSPM(v *Vocab, ids *index) (*spm, error) {
 	if len(v.Scores) == 0 {
 		return nil, fmt.Errorf("%w: a %q vocabulary needs scores", ErrLengths, v.Model)
 	}
 	for id, s := range v.Scores {
 		if math.IsNaN(float64(s)) {
-			return nil, fmt.Errorf("%w: token %d %q", ErrScore, id, v.Tokens[id])
+			return nil, fmt.Errorf("%w: token %d %.80q", ErrScore, id, v.Tokens[id])
 		}
 	}
 	s := &spm{ids: ids, scores: v.Scores, unknown: int32(v.UNK), prefix: v.AddSpacePrefix}
 	s.words = true
-	for text := range ids {
+	for id, text := range v.Tokens {
+		if !v.matchable(id) {
+			continue
+		}
 		s.longest = max(s.longest, len(text))
 		s.words = s.words && wordEnd(text) == len(text)
 	}
@@ -55,7 +58,7 @@ func (s *spm) addBytes(v *Vocab) error {
 		}
 		b, ok := parseByteToken(text)
 		if !ok {
-			return fmt.Errorf("%w: token %d %q is not <0xNN>", ErrByteToken, id, text)
+			return fmt.Errorf("%w: token %d %.80q is not <0xNN>", ErrByteToken, id, text)
 		}
 		if s.fallback[b] >= 0 {
 			return fmt.Errorf("%w: tokens %d and %d both are 0x%02X", ErrByteToken, s.fallback[b], id, b)
@@ -117,7 +120,7 @@ func (s *spm) merge(m *merger, dst []int, text string) []int {
 		if int(right.to-left.from) > s.longest {
 			return 0, 0, false
 		}
-		id, ok := s.ids[text[left.from:right.to]]
+		id, ok := s.ids.get(text[left.from:right.to])
 		if !ok {
 			return 0, 0, false
 		}
@@ -125,7 +128,7 @@ func (s *spm) merge(m *merger, dst []int, text string) []int {
 	}
 	for i := 0; i < len(text); {
 		_, n := utf8.DecodeRuneInString(text[i:])
-		id, ok := s.ids[text[i:i+n]]
+		id, ok := s.ids.get(text[i : i+n])
 		if !ok {
 			id = -1
 		}

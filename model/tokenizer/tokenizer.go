@@ -8,6 +8,7 @@
 package tokenizer
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,9 +20,9 @@ import (
 type Tokenizer struct {
 	vocab    Vocab
 	specials *specials
-	pieces   []string // the bytes that each token stands for
-	stops    map[int]bool
-	bpe      *bpe // one of the two is set
+	pieces   spellings
+	stops    []bool // by token
+	bpe      *bpe   // one of the two is set
 	spm      *spm
 	chat     chat
 }
@@ -41,21 +42,22 @@ func build(v Vocab) (*Tokenizer, error) {
 	if err := v.check(); err != nil {
 		return nil, err
 	}
-	ids, err := v.ids()
+	ids, err := newIndex(&v)
 	if err != nil {
 		return nil, err
 	}
-	t := &Tokenizer{vocab: v, pieces: v.pieces(), stops: v.stops(), specials: newSpecials(&v)}
-	t.chat.source = v.ChatTemplate
+	t := &Tokenizer{vocab: v}
 	switch v.Model {
 	case "gpt2":
-		t.bpe, err = newBPE(&v, ids, t.pieces)
+		t.bpe, err = newBPE(&v, ids)
 	case "llama":
 		t.spm, err = newSPM(&v, ids)
 	}
 	if err != nil {
 		return nil, err
 	}
+	t.pieces, t.stops, t.specials = newSpellings(&v), v.stops(), newSpecials(&v)
+	t.chat.source = v.ChatTemplate
 	return t, nil
 }
 
@@ -114,18 +116,11 @@ func (t *Tokenizer) Token(id int) string {
 
 // Bytes are the bytes that a token stands for: none for control, unknown and
 // unused tokens and for ids outside the vocabulary.
-func (t *Tokenizer) Bytes(id int) []byte { return []byte(t.piece(id)) }
-
-func (t *Tokenizer) piece(id int) string {
-	if id < 0 || id >= len(t.pieces) {
-		return ""
-	}
-	return t.pieces[id]
-}
+func (t *Tokenizer) Bytes(id int) []byte { return bytes.Clone(t.pieces.of(id)) }
 
 // Stops reports whether a token ends generation: EOS, EOT, EOM, and the tokens
 // that are known to end a turn or a text whatever the file says.
-func (t *Tokenizer) Stops(id int) bool { return t.stops[id] }
+func (t *Tokenizer) Stops(id int) bool { return id >= 0 && id < len(t.stops) && t.stops[id] }
 
 // BOS is the token that begins a text.
 func (t *Tokenizer) BOS() (id int, ok bool) { return t.vocab.BOS, t.vocab.BOS >= 0 }

@@ -1,6 +1,11 @@
 package jinja
 
-import "github.com/nikolalohinski/gonja/v2/nodes"
+import (
+	"maps"
+	"slices"
+
+	"github.com/nikolalohinski/gonja/v2/nodes"
+)
 
 // args evaluates the arguments of a call, named ones in order of name.
 func (in *interp) args(pos []nodes.Expression, kw map[string]nodes.Expression, s *scope) args {
@@ -11,7 +16,7 @@ func (in *interp) args(pos []nodes.Expression, kw map[string]nodes.Expression, s
 	}
 	if len(kw) > 0 {
 		a.kw = make(map[string]any, len(kw))
-		for _, name := range sortedKeys(kw) {
+		for _, name := range slices.Sorted(maps.Keys(kw)) {
 			a.kw[name] = in.eval(kw[name], s)
 		}
 	}

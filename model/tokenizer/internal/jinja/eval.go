@@ -1,10 +1,6 @@
 package jinja
 
-import (
-	"slices"
-
-	"github.com/nikolalohinski/gonja/v2/nodes"
-)
+import "github.com/nikolalohinski/gonja/v2/nodes"
 
 // eval evaluates an expression.
 func (in *interp) eval(n nodes.Node, s *scope) any {
@@ -109,13 +105,4 @@ func (in *interp) dict(n *nodes.Dict, s *scope) any {
 		d.set(key, in.eval(pair.Value, s))
 	}
 	return d
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

@@ -2,6 +2,8 @@ package jinja
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -101,7 +103,7 @@ func (in *interp) newDict(what string, a args) *Dict {
 		}
 	}
 	in.list(4 * len(a.kw))
-	for _, k := range sortedKeys(a.kw) {
+	for _, k := range slices.Sorted(maps.Keys(a.kw)) {
 		d.set(k, a.kw[k])
 	}
 	return d
