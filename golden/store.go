@@ -189,8 +189,8 @@ func computeCase(ctx context.Context, eng model.Engine, c Case) (entry, []byte, 
 	m := eng.Model()
 	tokens := c.Tokens
 	if tokens == nil {
-		if m.Tokenizer == nil {
-			return entry{}, nil, model.ErrNoTokenizer
+		if _, err := m.NeedTokenizer(); err != nil {
+			return entry{}, nil, err
 		}
 		tokens = m.Tokenizer.Prompt(c.Prompt, false)
 	}

@@ -54,7 +54,7 @@ func vocabulary(w map[string]any, kind uint8, more []string) []string {
 		types[i] = 1
 	}
 	w["tokenizer.ggml.model"], w["tokenizer.ggml.pre"] = "gpt2", "llama-bpe"
-	w["tokenizer.ggml.add_bos_token"] = false
+	w["tokenizer.ggml.add_bos_token"], w["tokenizer.ggml.merges"] = false, []string{}
 	w[tokensKey], w[typesKey] = tokens, types
 	return tokens
 }

@@ -39,7 +39,7 @@ func loadTokenizer(f *gguf.File, rows int) (*tokenizer.Tokenizer, error) {
 	if v.Model == "" || v.Model == "no_vocab" {
 		return nil, nil
 	}
-	if err := checkLengths(k, rows); err != nil {
+	if err := checkLengths(k, v.Model, rows); err != nil {
 		return nil, err
 	}
 	v.Pre = k.text("pre")
@@ -55,8 +55,9 @@ func loadTokenizer(f *gguf.File, rows int) (*tokenizer.Tokenizer, error) {
 	return tokenizer.New(v)
 }
 
-// checkLengths compares the lengths of the lists before memory is taken for any.
-func checkLengths(k *keys, rows int) error {
+// checkLengths compares the lengths of the lists that a vocabulary of the model (the
+// algorithm) has before memory is taken for any.
+func checkLengths(k *keys, model string, rows int) error {
 	length := func(key string) int {
 		v, _ := k.f.Value(k.name(key))
 		return v.Len()
@@ -65,6 +66,8 @@ func checkLengths(k *keys, rows int) error {
 	switch {
 	case !k.has("tokens"):
 		return fmt.Errorf("key %q: %w", k.name("tokens"), ErrMissingKey)
+	case model == "gpt2" && !k.has("merges"): // it would spell every text byte by byte
+		return fmt.Errorf("key %q: %w", k.name("merges"), ErrMissingKey)
 	case tokens == 0:
 		return fmt.Errorf("key %q: %w", k.name("tokens"), tokenizer.ErrEmptyVocab)
 	case tokens > maxTokens:

@@ -13,8 +13,16 @@ import (
 // Write lets write fill a temporary file beside path and renames it to path when
 // all of it is on the disk. On an error nothing is left behind, and a file that
 // was at path before stays as it was. The permissions are those of that file, or
-// else what the process gives to a new one. The error names path.
+// else what the process gives to a new one. A symbolic link stays, and what it points
+// to is written. The error names path.
 func Write(path string, write func(io.Writer) error) error {
+	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSymlink != 0 {
+		target, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			return rename(err, path)
+		}
+		path = target
+	}
 	tmp, err := create(path)
 	if err != nil {
 		return rename(err, path)

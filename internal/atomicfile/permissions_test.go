@@ -47,3 +47,32 @@ func TestPermissions(t *testing.T) {
 		})
 	}
 }
+
+// A link stays a link: what it points to is written.
+func TestSymbolicLinks(t *testing.T) {
+	dir := t.TempDir()
+	target, link, dangling := filepath.Join(dir, "target"), filepath.Join(dir, "link"), filepath.Join(dir, "dangling")
+	for _, err := range []error{
+		os.WriteFile(target, []byte("before"), 0o600), os.Symlink("target", link), os.Symlink("nowhere", dangling),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	write := func(w io.Writer) error { _, err := io.WriteString(w, "text"); return err }
+	if err := Write(link, write); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("the link is now %v (%v)", info.Mode(), err)
+	}
+	if got := content(t, target); got != "text" {
+		t.Errorf("the target holds %q", got)
+	}
+	if err := Write(dangling, write); err == nil {
+		t.Error("a link to nothing was written to")
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, ".lockstep-*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}

@@ -61,8 +61,8 @@ const atOnce = 64
 // *model.ContextError for a window beyond the context, and those of the engine.
 func Measure(ctx context.Context, eng model.Engine, text string, opts Options) (Result, error) {
 	m := eng.Model()
-	if m.Tokenizer == nil {
-		return Result{}, model.ErrNoTokenizer
+	if _, err := m.NeedTokenizer(); err != nil {
+		return Result{}, err
 	}
 	window := opts.Window
 	if window == 0 {

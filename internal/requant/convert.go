@@ -92,18 +92,19 @@ func orMissing(err error, key string) error {
 // scratch holds the float32 rows between decoding and encoding.
 var scratch = sync.Pool{New: func() any { return new([]float32) }}
 
-// convert writes t in format to, piece by piece.
+// convert writes t in format to, piece by piece. The writer that calls it puts t's name
+// before its errors.
 func convert(ctx context.Context, dst io.Writer, t gguf.Tensor, to quant.Format, progress func(int)) error {
 	cols := t.Dims[0]
 	rows := t.Elements() / cols
 	rowsAtOnce := max(1, pieceWeights/cols)
 	from, err := t.Format.RowBytes(cols)
 	if err != nil {
-		return fmt.Errorf("tensor %q: %w", t.Name, err)
+		return err
 	}
 	width, err := to.RowBytes(cols)
 	if err != nil {
-		return fmt.Errorf("tensor %q: %w", t.Name, err)
+		return err
 	}
 	piece := func(i int, buf []byte) ([]byte, error) {
 		lo, hi := i*rowsAtOnce, min((i+1)*rowsAtOnce, rows)
@@ -113,10 +114,7 @@ func convert(ctx context.Context, dst io.Writer, t gguf.Tensor, to quant.Format,
 			return buf, err
 		}
 		buf = resize(buf, (hi-lo)*width)
-		if err := recode(buf, to, src, t.Format, (hi-lo)*cols); err != nil {
-			return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
-		}
-		return buf, nil
+		return buf, recode(buf, to, src, t.Format, (hi-lo)*cols)
 	}
 	return Ordered(ctx, dst, (rows+rowsAtOnce-1)/rowsAtOnce, piece, progress)
 }

@@ -6,9 +6,10 @@ import (
 	"github.com/lockstep-go/lockstep/internal/atomicfile"
 )
 
-// WriteFile writes the file to path, with permission 0644: under a temporary name
-// in the same directory first, renamed when all of it is on the disk. On an error
-// nothing is left behind, and a file that was at path before stays as it was.
+// WriteFile writes the file to path: under a temporary name in the same directory
+// first, renamed when all of it is on the disk. On an error nothing is left behind,
+// and a file that was at path before stays as it was; its permissions stay in any
+// case.
 func (w *Writer) WriteFile(path string) error {
 	err := atomicfile.Write(path, func(dst io.Writer) error {
 		_, err := w.writeTo(dst)

@@ -74,7 +74,7 @@ func TestWriterRefusesTensors(t *testing.T) {
 		{"zero dimension", "no weights", TensorInfo{"t", quant.F32, []int{4, 0}, nil}, ErrShape},
 		{"negative dimension", "no shape", TensorInfo{"t", quant.F32, []int{4, -1}, nil}, ErrShape},
 		{"two negative dimensions", "whose product is positive", TensorInfo{"t", quant.F32, []int{-4, -1}, nil}, ErrShape},
-		{"too many elements", "2⁶⁴", TensorInfo{"t", quant.F32, []int{1 << 32, 1 << 32}, nil}, ErrOverflow},
+		{"too many elements", "2⁶⁴", TensorInfo{"t", quant.F32, []int{math.MaxInt, 4}, nil}, ErrOverflow},
 		{"too many bytes", "2⁶³", TensorInfo{"t", quant.F32, []int{1 << 61}, nil}, ErrOverflow},
 		{"too many bytes with the others", "2⁶³", TensorInfo{"t", quant.F32, []int{huge}, nil}, ErrOverflow},
 		{"partial block", "rows of whole blocks", TensorInfo{"t", quant.Q4_K, []int{255, 256}, nil}, ErrPartialBlock},

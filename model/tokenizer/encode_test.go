@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -154,7 +155,7 @@ func TestTokens(t *testing.T) {
 			}
 		})
 	}
-	for _, id := range []int{-1, tok.Len(), 1 << 40} {
+	for _, id := range []int{-1, tok.Len(), math.MaxInt} {
 		if tok.Token(id) != "" || len(tok.Bytes(id)) != 0 || tok.Stops(id) || tok.Decode([]int{id}) != "" {
 			t.Errorf("id %d is outside the vocabulary and stands for something", id)
 		}

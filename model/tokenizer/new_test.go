@@ -36,7 +36,7 @@ func TestNewRefuses(t *testing.T) {
 		{"type 0", "GGUF's undefined type", bpe(func(v *Vocab) { v.Types[0] = 0 }), ErrTokenType, "type 0"},
 		{"type 7", "there are six types", bpe(func(v *Vocab) { v.Types[0] = 7 }), ErrTokenType, "type 7"},
 		{"BOS beyond the vocabulary", "ids are indices", bpe(func(v *Vocab) { v.BOS = len(v.Tokens) }), ErrTokenID, "BOS"},
-		{"EOS beyond the vocabulary", "ids are indices", bpe(func(v *Vocab) { v.EOS = 1 << 40 }), ErrTokenID, "EOS"},
+		{"EOS beyond the vocabulary", "ids are indices", bpe(func(v *Vocab) { v.EOS = math.MaxInt }), ErrTokenID, "EOS"},
 		{"EOT beyond the vocabulary", "ids are indices", bpe(func(v *Vocab) { v.EOT = len(v.Tokens) }), ErrTokenID, "EOT"},
 		{"EOM beyond the vocabulary", "ids are indices", bpe(func(v *Vocab) { v.EOM = len(v.Tokens) }), ErrTokenID, "EOM"},
 		{"UNK beyond the vocabulary", "ids are indices", bpe(func(v *Vocab) { v.UNK = len(v.Tokens) }), ErrTokenID, "UNK"},

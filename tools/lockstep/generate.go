@@ -16,8 +16,8 @@ type generateCmd struct {
 	MaxTokens     *int     `help:"Most tokens to generate (default: 128, or as many as the context holds)." placeholder:"N"`
 	Temperature   float64  `default:"0.7" help:"Spread of the choice; 0 always takes the likeliest token (${default})." placeholder:"T"`
 	TopK          int      `default:"40" help:"Choose among the K likeliest tokens; 0: all (${default})." placeholder:"K"`
-	TopP          float64  `default:"0.95" help:"Choose among the likeliest tokens that together reach probability P (${default})." placeholder:"P"`
-	MinP          float64  `default:"0.05" help:"Leave out tokens less than P times as likely as the likeliest (${default})." placeholder:"P"`
+	TopP          float64  `default:"0.95" help:"Choose among the likeliest tokens that together reach probability P; 0: all (${default})." placeholder:"P"`
+	MinP          float64  `default:"0.05" help:"Leave out tokens less than P times as likely as the likeliest; 0: none (${default})." placeholder:"P"`
 	RepeatPenalty float64  `default:"1.1" help:"Divide the logits of the last 64 tokens by R; 1: no penalty (${default})." placeholder:"R"`
 	Seed          uint64   `default:"1" help:"Start of the random choices: the same command prints the same text on every machine (${default})." placeholder:"S"`
 	Stop          []string `sep:"none" help:"End the text before S; may be repeated." placeholder:"S"`
@@ -46,8 +46,8 @@ func (c *generateCmd) Run(e *env) error {
 	}
 	defer done()
 	m := eng.Model()
-	if m.Tokenizer == nil {
-		return fmt.Errorf("%s: %w", c.name(), model.ErrNoTokenizer)
+	if _, err := m.NeedTokenizer(); err != nil {
+		return fmt.Errorf("%s: %w", c.name(), err)
 	}
 	shown := prompt
 	if c.Chat {
@@ -70,6 +70,9 @@ func (c *generateCmd) fit(p *model.Params, m *model.Model, prompt string) error 
 	n, limit := len(m.Tokenizer.Prompt(prompt, p.ParseSpecial)), m.Config.Context
 	if c.MaxTokens == nil {
 		p.MaxTokens = max(1, min(defaultMaxTokens, limit-n))
+	}
+	if c.MaxTokens == nil && n+1 > limit {
+		return fmt.Errorf("prompt: %s: %w", c.name(), &model.ContextError{Need: n + 1, Limit: limit})
 	}
 	if p.MaxTokens > limit-n {
 		return fmt.Errorf("--max-tokens: %s: %w", c.name(), &model.ContextError{Need: n + min(p.MaxTokens, math.MaxInt-n), Limit: limit})

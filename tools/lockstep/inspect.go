@@ -13,8 +13,8 @@ import (
 )
 
 type inspectCmd struct {
-	File string `arg:"" help:"GGUF file."`
-	JSON bool   `name:"json" help:"Print JSON; long arrays are left out."`
+	File path `arg:"" help:"GGUF file."`
+	JSON bool `name:"json" help:"Print JSON; long arrays are left out."`
 }
 
 // inspection is what is said about a file.
@@ -56,12 +56,12 @@ type memory struct {
 }
 
 func (c *inspectCmd) Run(e *env) error {
-	f, err := gguf.Open(c.File)
+	f, err := gguf.Open(string(c.File))
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	info := inspect(c.File, f)
+	info := inspect(string(c.File), f)
 	if !c.JSON {
 		return info.print(e)
 	}

@@ -1,19 +1,24 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
 	"github.com/lockstep-go/lockstep/internal/atomicfile"
 	"github.com/lockstep-go/lockstep/internal/npy"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/ref"
 )
 
 type logitsCmd struct {
 	modelFlag
 	Tokens []int  `required:"" help:"Token ids, separated by commas." placeholder:"1,2,3"`
-	Out    string `required:"" help:"File to write: float32 [positions, vocabulary]." placeholder:"F.npy"`
+	GELU   string `name:"gelu" enum:"exact,f16" default:"exact" help:"How GELU is computed: exact, or f16 as engines do that look it up in a table of halves, such as llama.cpp on the CPU." placeholder:"exact|f16"`
+	Out    path   `required:"" help:"File to write: float32 [positions, vocabulary]." placeholder:"F.npy"`
 }
+
+var geluRounding = map[string]ref.Rounding{"exact": ref.Exact, "f16": ref.ToF16}
 
 // logitsAtOnce is how many positions are computed between two looks at the
 // progress.
@@ -23,10 +28,10 @@ func (c *logitsCmd) Run(e *env) error {
 	if len(c.Tokens) == 0 {
 		return usagef("--tokens: want one token id or more")
 	}
-	if err := checkOutput("--out", c.Out, c.Model); err != nil {
+	if err := checkOutput("--out", string(c.Out), string(c.Model)); err != nil {
 		return err
 	}
-	eng, done, err := c.engine()
+	eng, done, err := c.engineWith(ref.Options{Numerics: ref.Numerics{GELU: geluRounding[c.GELU]}})
 	if err != nil {
 		return err
 	}
@@ -36,10 +41,13 @@ func (c *logitsCmd) Run(e *env) error {
 		return fmt.Errorf("--tokens: %w", err)
 	}
 	data, err := allLogits(e, eng, c.Tokens)
-	if err != nil {
+	if errors.Is(err, model.ErrContextLimit) {
 		return fmt.Errorf("--tokens: %w", err)
 	}
-	return atomicfile.Write(c.Out, func(w io.Writer) error {
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(string(c.Out), func(w io.Writer) error {
 		return npy.Write(w, []int{len(c.Tokens), vocab}, data)
 	})
 }
@@ -64,5 +72,5 @@ func allLogits(e *env, eng model.Engine, tokens []int) ([]float32, error) {
 		tokens = tokens[n:]
 		p.add(n)
 	}
-	return data, nil
+	return data, e.ctx.Err()
 }

@@ -12,7 +12,7 @@ import (
 
 // modelFlag is the --model flag of several commands.
 type modelFlag struct {
-	Model string `help:"GGUF file of the model; without it, the small one in this program." placeholder:"F"`
+	Model path `help:"GGUF file of the model; without it, the small one in this program." placeholder:"F"`
 }
 
 // name is what messages call the model.
@@ -20,7 +20,7 @@ func (m modelFlag) name() string {
 	if m.Model == "" {
 		return "the model in this program"
 	}
-	return m.Model
+	return string(m.Model)
 }
 
 // open loads the model. The caller closes it.
@@ -28,17 +28,21 @@ func (m modelFlag) open() (*model.Model, error) {
 	if m.Model == "" {
 		return golden.Model()
 	}
-	return model.Open(m.Model)
+	return model.Open(string(m.Model))
 }
 
 // engine loads the model and makes the engine that computes it. The caller calls
 // done.
 func (m modelFlag) engine() (eng model.Engine, done func(), err error) {
+	return m.engineWith(ref.Options{})
+}
+
+func (m modelFlag) engineWith(o ref.Options) (eng model.Engine, done func(), err error) {
 	loaded, err := m.open()
 	if err != nil {
 		return nil, nil, err
 	}
-	eng, err = ref.New(loaded)
+	eng, err = ref.NewWith(loaded, o)
 	if err != nil {
 		loaded.Close()
 		return nil, nil, fmt.Errorf("%s: %w", m.name(), err)

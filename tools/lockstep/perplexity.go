@@ -12,9 +12,9 @@ import (
 
 type perplexityCmd struct {
 	modelFlag
-	Text    string `required:"" help:"Text file to predict." placeholder:"T"`
-	Context int    `default:"512" help:"Positions that the model sees at once, if it has as many (${default})." placeholder:"N"`
-	JSON    bool   `name:"json" help:"Print JSON."`
+	Text    path `required:"" help:"Text file to predict." placeholder:"T"`
+	Context int  `default:"512" help:"Positions that the model sees at once, if it has as many (${default})." placeholder:"N"`
+	JSON    bool `name:"json" help:"Print JSON."`
 }
 
 func (c *perplexityCmd) Help() string {
@@ -26,7 +26,7 @@ func (c *perplexityCmd) Run(e *env) error {
 	if c.Context < 2 {
 		return usagef("--context: %d, want 2 or more", c.Context)
 	}
-	text, err := os.ReadFile(c.Text)
+	text, err := c.read()
 	if err != nil {
 		return fmt.Errorf("--text: %w", err)
 	}
@@ -52,6 +52,19 @@ func (c *perplexityCmd) Run(e *env) error {
 		return fmt.Errorf("%s: %w", c.name(), err)
 	}
 	return c.print(e, r)
+}
+
+func (c *perplexityCmd) read() ([]byte, error) {
+	f, err := os.Open(string(c.Text))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := readText(f)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", c.Text, err)
+	}
+	return text, err
 }
 
 func (c *perplexityCmd) print(e *env, r perplexity.Result) error {

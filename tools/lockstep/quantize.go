@@ -10,8 +10,8 @@ import (
 )
 
 type quantizeCmd struct {
-	In   string `required:"" help:"GGUF file to read." placeholder:"F"`
-	Out  string `required:"" help:"GGUF file to write." placeholder:"G"`
+	In   path   `required:"" help:"GGUF file to read." placeholder:"F"`
+	Out  path   `required:"" help:"GGUF file to write." placeholder:"G"`
 	Type string `required:"" help:"Block format of the weights: ${encodable}." placeholder:"T"`
 }
 
@@ -24,12 +24,12 @@ func (c *quantizeCmd) Run(e *env) error {
 	if err != nil || !r.CanEncode() {
 		return usagef("--type: %q, choose one of %s", c.Type, strings.Join(requant.Encodable(), ", "))
 	}
-	f, err := gguf.Open(c.In)
+	f, err := gguf.Open(string(c.In))
 	if err != nil {
 		return fmt.Errorf("--in: %w", err)
 	}
 	defer f.Close()
-	if err := checkOutput("--out", c.Out, c.In); err != nil {
+	if err := checkOutput("--out", string(c.Out), string(c.In)); err != nil {
 		return err
 	}
 	var p *progress
@@ -39,7 +39,7 @@ func (c *quantizeCmd) Run(e *env) error {
 	}
 	p = e.progress("quantize", w.Size())
 	p.bytes = true
-	err = w.WriteFile(c.Out)
+	err = w.WriteFile(string(c.Out))
 	p.end()
 	if err != nil {
 		return fmt.Errorf("--out: %w", err)

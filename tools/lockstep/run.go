@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"io"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"syscall"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 
@@ -83,11 +86,71 @@ func textOf(e *env, arg *string) (string, error) {
 	if arg != nil && *arg != "-" {
 		return *arg, nil
 	}
-	text, err := io.ReadAll(e.in)
+	text, err := readText(e.in)
 	if err != nil {
 		return "", fmt.Errorf("standard input: %w", err)
 	}
 	return strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r"), nil
+}
+
+// maxText is the longest text that a command reads at once, in bytes.
+const maxText = 256 << 20
+
+// readText reads all of a text, which may have no end.
+func readText(r io.Reader) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(r, maxText+1))
+	if err == nil && len(text) > maxText {
+		err = fmt.Errorf("longer than %s", size(maxText))
+	}
+	return text, err
+}
+
+// interruptible ends a Read when ctx does: a terminal that nobody types at would
+// hold it for ever.
+type interruptible struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (i interruptible) Read(p []byte) (int, error) {
+	type result struct {
+		data []byte
+		err  error
+	}
+	done := make(chan result, 1)
+	buf := make([]byte, len(p)) // p is the caller's again as soon as Read returns
+	go func() {
+		n, err := i.r.Read(buf)
+		done <- result{buf[:n], err}
+	}()
+	select {
+	case r := <-done:
+		return copy(p, r.data), r.err
+	case <-i.ctx.Done():
+		return 0, i.ctx.Err()
+	}
+}
+
+// path is a file's name on the command line; an empty one is a mistake, such as a
+// variable that is not set.
+type path string
+
+func (p *path) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		return errors.New("the name is empty")
+	}
+	*p = path(text)
+	return nil
+}
+
+// checkArgs refuses what the parser of the command line would change silently.
+func checkArgs(args []string) error {
+	for i, a := range args {
+		if !utf8.ValidString(a) {
+			return usagef("argument %d: %q is not valid UTF-8", i+1, a)
+		}
+	}
+	return nil
 }
 
 // helpShown is what kong's exit after printing help or version panics with.
@@ -95,7 +158,7 @@ type helpShown struct{}
 
 // run is the whole command: it returns the exit status.
 func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) (status int) {
-	e := &env{ctx, in, out, errw}
+	e := &env{ctx, interruptible{ctx, in}, out, errw}
 	defer func() {
 		switch r := recover(); r.(type) {
 		case nil:
@@ -119,13 +182,14 @@ func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) 
 		kong.Exit(func(int) { panic(helpShown{}) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	)
+	if err := checkArgs(args); err != nil {
+		return e.report(err)
+	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		err = usageError{err}
-	} else {
-		err = parsed.Run(e)
+		return e.report(usageError{err})
 	}
-	return e.report(err)
+	return e.report(parsed.Run(e))
 }
 
 // report prints an error on one line and returns the exit status.
@@ -150,7 +214,11 @@ func (e *env) report(err error) int {
 
 func oneLine(err error) string {
 	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })
-	return strings.Join(lines, "; ")
+	line := strings.Join(lines, "; ")
+	if strings.IndexFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
+		return line
+	}
+	return strings.Trim(strconv.Quote(line), `"`) // what a file is called must not steer the terminal
 }
 
 // version is the module's version, or the commit that the binary was built from.

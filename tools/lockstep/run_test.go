@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // Models without a vocabulary, and one that is whole.
@@ -111,6 +112,12 @@ func TestUsage(t *testing.T) {
 		{"too many layers", "nothing could run the file", "synth --preset gpt2 --quant q8_0 --out x --layers 513", "--layers: 513, want 1 to 512"},
 		{"window of one", "no room for a prediction", "perplexity --text x --context 1", "--context: 1"},
 		{"argument of golden", "it has none", "golden now", "now"},
+		{"no UTF-8", "the parser would change it", "generate --stop \xff x", "argument 3"},
+		{"empty model", "a variable that is not set", "generate --model= x", "--model"},
+		{"empty output", "a variable that is not set", "logits --tokens 1 --out=", "--out"},
+		{"empty input", "a variable that is not set", "quantize --in= --out x --type f16", "--in"},
+		{"empty text", "a variable that is not set", "perplexity --text=", "--text"},
+		{"unknown rounding", "the choices are named", "logits --tokens 1 --out x.npy --gelu f8", "exact"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -180,3 +187,41 @@ func TestStandardInputFails(t *testing.T) {
 }
 
 var _ io.Reader = brokenReader{}
+
+// An interrupt ends a command that waits for somebody to type.
+func TestInterruptWhileReading(t *testing.T) {
+	for _, args := range [][]string{{"generate"}, {"tokenize"}, {"tokenize", "--jsonl"}} {
+		ctx, cancel := context.WithCancel(t.Context())
+		in, hold := io.Pipe()
+		defer hold.Close()
+		time.AfterFunc(10*time.Millisecond, cancel)
+		var out, errw bytes.Buffer
+		status := run(ctx, args, in, &out, &errw)
+		refused(t, result{status, out.String(), errw.String()}, exitError, "interrupted")
+	}
+}
+
+// endless is /dev/zero.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+func TestTextWithoutEnd(t *testing.T) {
+	if _, err := readText(endless{}); err == nil || !strings.Contains(err.Error(), "longer than") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// A name from outside cannot steer the terminal by an error message.
+func TestErrorsArePrintable(t *testing.T) {
+	r := lockstep(t, "", "inspect", "no\x1b[2Jsuch\nfile")
+	refused(t, r, exitError, `no\x1b[2Jsuch`)
+}
+
+func TestPromptLongerThanTheContext(t *testing.T) {
+	r := lockstep(t, strings.Repeat("word ", 2000), "generate")
+	refused(t, r, exitError, "prompt:", "1024")
+	if strings.Contains(r.err, "--max-tokens") {
+		t.Errorf("%q blames a flag that was not given", r.err)
+	}
+}

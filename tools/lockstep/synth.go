@@ -10,7 +10,7 @@ import (
 type synthCmd struct {
 	Preset string `required:"" help:"Shape: ${presets}." placeholder:"P"`
 	Quant  string `required:"" help:"Block format of the weights: ${formats}." placeholder:"T"`
-	Out    string `required:"" help:"GGUF file to write." placeholder:"F"`
+	Out    path   `required:"" help:"GGUF file to write." placeholder:"F"`
 	Layers int    `help:"Layers, in place of the model's own number." placeholder:"N"`
 	Seed   uint64 `default:"1" help:"Start of the random numbers (${default})." placeholder:"S"`
 }
@@ -35,7 +35,7 @@ func (c *synthCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	if err := checkOutput("--out", c.Out); err != nil {
+	if err := checkOutput("--out", string(c.Out)); err != nil {
 		return err
 	}
 	p := e.progress("synth", plan.Bytes())
@@ -45,7 +45,7 @@ func (c *synthCmd) Run(e *env) error {
 		return err
 	}
 	begin := time.Now()
-	err = w.WriteFile(c.Out)
+	err = w.WriteFile(string(c.Out))
 	p.end()
 	if err != nil {
 		return err

@@ -48,7 +48,7 @@ func (c *tokenizeCmd) Run(e *env) error {
 func (c *tokenizeCmd) tokenizer() (*tokenizer.Tokenizer, func(), error) {
 	open := golden.File
 	if c.Model != "" {
-		open = func() (*gguf.File, error) { return gguf.Open(c.Model) }
+		open = func() (*gguf.File, error) { return gguf.Open(string(c.Model)) }
 	}
 	f, err := open()
 	if err != nil {
