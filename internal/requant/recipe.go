@@ -68,7 +68,8 @@ type Model struct {
 
 // Choose gives the format of the tensor with the given name and dimensions
 // (dims[0] is the row length). A non-empty reason means that the recipe does not
-// apply: the tensor keeps what it has.
+// apply: the tensor keeps what it has. Where only the row length is in the way, f is
+// the format that the tensor would have had.
 func (r Recipe) Choose(name string, dims []int, m Model) (f quant.Format, reason string) {
 	switch {
 	case len(dims) < 2:
@@ -85,9 +86,19 @@ func (r Recipe) Choose(name string, dims []int, m Model) (f quant.Format, reason
 		f = quant.Q6_K
 	}
 	if n := f.BlockLen(); dims[0]%n != 0 {
-		return 0, fmt.Sprintf("rows of %d do not fill blocks of %d", dims[0], n)
+		return f, fmt.Sprintf("rows of %d do not fill blocks of %d", dims[0], n)
 	}
 	return f, ""
+}
+
+// Substitute is the format of 32 weights a block that takes the place of f where rows
+// do not fill its blocks of 256, as llama.cpp chooses it: the next with as many bits.
+// It is 0, F32, for formats that need none.
+func Substitute(f quant.Format) quant.Format { return substitutes[f] }
+
+var substitutes = map[quant.Format]quant.Format{
+	quant.Q2_K: quant.IQ4_NL, quant.Q3_K: quant.IQ4_NL, quant.IQ4_XS: quant.IQ4_NL,
+	quant.Q4_K: quant.Q5_0, quant.Q5_K: quant.Q5_1, quant.Q6_K: quant.Q8_0,
 }
 
 // wantsMoreBits picks the tensors that q4_k_m stores in Q6_K, as llama.cpp's

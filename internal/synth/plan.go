@@ -27,15 +27,13 @@ type Tensor struct {
 	exact     []float32 // these numbers, not random ones
 }
 
-// fallback stores the rows that do not fill the blocks of the format asked for.
-const fallback = quant.Q8_0
-
 // MaxLayers is the most layers that package model reads.
 const MaxLayers = 512
 
 // NewPlan lists the tensors of a preset. layers, when not 0, replaces the
-// preset's number, and may be MaxLayers at most. A matrix whose rows do not fill the recipe's blocks becomes
-// Q8_0; vectors, biases and learned positions are F32.
+// preset's number, and may be MaxLayers at most. A matrix whose rows do not fill the
+// recipe's blocks takes requant.Substitute; vectors, biases and learned positions are
+// F32.
 func NewPlan(p Preset, r requant.Recipe, layers int) (Plan, error) {
 	if layers < 0 || layers > MaxLayers {
 		return Plan{}, fmt.Errorf("synth: %d layers, want 1 to %d", layers, MaxLayers)
@@ -106,7 +104,7 @@ func (b *builder) add(t Tensor) {
 	case reason == "":
 		t.Format = f
 	case isMatrix(t):
-		t.Format = fallback
+		t.Format = requant.Substitute(f)
 	default:
 		t.Format = quant.F32
 	}

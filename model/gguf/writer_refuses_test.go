@@ -59,7 +59,7 @@ func TestWriterRefusesKeys(t *testing.T) {
 }
 
 func TestWriterRefusesTensors(t *testing.T) {
-	const huge = math.MaxInt64 / 4
+	const huge = math.MaxInt / 4
 	tests := []struct {
 		name, reason string
 		info         TensorInfo
@@ -75,7 +75,7 @@ func TestWriterRefusesTensors(t *testing.T) {
 		{"negative dimension", "no shape", TensorInfo{"t", quant.F32, []int{4, -1}, nil}, ErrShape},
 		{"two negative dimensions", "whose product is positive", TensorInfo{"t", quant.F32, []int{-4, -1}, nil}, ErrShape},
 		{"too many elements", "2⁶⁴", TensorInfo{"t", quant.F32, []int{math.MaxInt, 4}, nil}, ErrOverflow},
-		{"too many bytes", "2⁶³", TensorInfo{"t", quant.F32, []int{1 << 61}, nil}, ErrOverflow},
+		{"too many bytes", "2⁶³", TensorInfo{"t", quant.F32, []int{math.MaxInt/4 + 1}, nil}, ErrOverflow},
 		{"too many bytes with the others", "2⁶³", TensorInfo{"t", quant.F32, []int{huge}, nil}, ErrOverflow},
 		{"partial block", "rows of whole blocks", TensorInfo{"t", quant.Q4_K, []int{255, 256}, nil}, ErrPartialBlock},
 		{"removed format", "nobody reads it", TensorInfo{"t", quant.Format(4), []int{256}, nil}, ErrUnsupportedFormat},
