@@ -21,7 +21,7 @@ type generateCmd struct {
 	RepeatPenalty float64  `default:"1.1" help:"Divide the logits of the last 64 tokens by R; 1: no penalty (${default})." placeholder:"R"`
 	Seed          uint64   `default:"1" help:"Start of the random choices: the same command prints the same text on every machine (${default})." placeholder:"S"`
 	Stop          []string `sep:"none" help:"End the text before S; may be repeated." placeholder:"S"`
-	Chat          bool     `help:"Put the prompt into the model's chat template as the user's message."`
+	Chat          bool     `help:"Put the prompt into the model's chat template as the user's message; special tokens in it are taken for what they are."`
 	Prompt        *string  `arg:"" optional:"" help:"Text to continue; without it or with -, standard input."`
 }
 
