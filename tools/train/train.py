@@ -10,6 +10,9 @@ reported perplexity; neither is seen in training, nor by the tokenizer. The weig
 are rounded to Q8_0, and everything reported or written as an oracle is computed in
 float64 from the rounded weights by this script, not by lockstep.
 
+A second run gives a model of about the same perplexity, not the same weights: the
+segmentation by BPE dropout is not seeded, and bf16 training on a GPU is not exact.
+
 Needs torch (one GPU), tokenizers and numpy. Writes into --out:
   lockstep-tiny.gguf   the model
   heldout.txt          the chapters that the reported perplexity is of
