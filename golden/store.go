@@ -189,10 +189,11 @@ func computeCase(ctx context.Context, eng model.Engine, c Case) (entry, []byte, 
 	m := eng.Model()
 	tokens := c.Tokens
 	if tokens == nil {
-		if _, err := m.NeedTokenizer(); err != nil {
+		tok, err := m.NeedTokenizer()
+		if err != nil {
 			return entry{}, nil, err
 		}
-		tokens = m.Tokenizer.Prompt(c.Prompt, false)
+		tokens = tok.Prompt(c.Prompt, false)
 	}
 	session, err := eng.NewSession(len(tokens))
 	if err != nil {

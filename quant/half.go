@@ -57,8 +57,8 @@ func f32At(b []byte) float32  { return math.Float32frombits(binary.LittleEndian.
 func f16At(b []byte) float32  { return F16ToF32(binary.LittleEndian.Uint16(b)) }
 func bf16At(b []byte) float32 { return BF16ToF32(binary.LittleEndian.Uint16(b)) }
 
-// The decoders of single weights take four at a time, twice as fast, and then
-// what is left of the row.
+// The decoders of single weights take four at a time, to share the loop and the checks of
+// bounds, and then what is left of the row.
 
 func decodeF32[T Float](dst []T, src []byte) {
 	for ; len(dst) >= 4 && len(src) >= 16; dst, src = dst[4:], src[16:] {

@@ -83,7 +83,7 @@ func likeATable(t *testing.T, m *model.Model, want []float32) []float32 {
 		}
 	}
 	t.Logf("%d of %d GELU roundings turned, %d were open", len(turned), m.Config.FFN*m.Config.Layers*len(oracleTokens()), len(open))
-	if max := 4; len(turned) > max {
+	if max := 2; len(turned) > max {
 		t.Errorf("%d roundings turned, at most %d are plausible", len(turned), max)
 	}
 	return got

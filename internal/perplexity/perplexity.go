@@ -61,7 +61,8 @@ const atOnce = 64
 // *model.ContextError for a window beyond the context, and those of the engine.
 func Measure(ctx context.Context, eng model.Engine, text string, opts Options) (Result, error) {
 	m := eng.Model()
-	if _, err := m.NeedTokenizer(); err != nil {
+	tok, err := m.NeedTokenizer()
+	if err != nil {
 		return Result{}, err
 	}
 	window := opts.Window
@@ -77,12 +78,12 @@ func Measure(ctx context.Context, eng model.Engine, text string, opts Options) (
 	}
 	defer s.Close()
 	var lead []int
-	if bos, ok := m.Tokenizer.BOS(); ok {
+	if bos, ok := tok.BOS(); ok {
 		lead = []int{bos}
 	}
 	var r Result
 	meter := meter{session: s, model: m, lead: len(lead), progress: opts.Progress}
-	for tokens := m.Tokenizer.Encode(text, false); len(tokens) > 0; {
+	for tokens := tok.Encode(text, false); len(tokens) > 0; {
 		n := min(window-len(lead), len(tokens))
 		if err := meter.window(ctx, &r, append(lead[:len(lead):len(lead)], tokens[:n]...)); err != nil {
 			return Result{}, err

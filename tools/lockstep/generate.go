@@ -45,37 +45,36 @@ func (c *generateCmd) Run(e *env) error {
 		return err
 	}
 	defer done()
-	m := eng.Model()
-	if _, err := m.NeedTokenizer(); err != nil {
+	tok, err := eng.Model().NeedTokenizer()
+	if err != nil {
 		return fmt.Errorf("%s: %w", c.name(), err)
 	}
 	shown := prompt
 	if c.Chat {
 		shown = "" // the template is for the model, not for the reader
-		prompt, err = m.Tokenizer.Chat([]tokenizer.Message{{Role: "user", Content: prompt}}, true)
+		prompt, err = tok.Chat([]tokenizer.Message{{Role: "user", Content: prompt}}, true)
 		if err != nil {
 			return fmt.Errorf("--chat: %s: %w", c.name(), err)
 		}
 		params.ParseSpecial = true
 	}
-	if err := c.fit(&params, m, prompt); err != nil {
+	n := len(tok.Prompt(prompt, params.ParseSpecial))
+	if err := c.fit(&params, n, eng.Model().Config.Context); err != nil {
 		return err
 	}
 	return stream(e, e.inPieces(eng), shown, prompt, params)
 }
 
-// fit refuses, before anything is printed, what the context cannot hold, and
-// chooses a length that it can when none was asked for.
-func (c *generateCmd) fit(p *model.Params, m *model.Model, prompt string) error {
-	n, limit := len(m.Tokenizer.Prompt(prompt, p.ParseSpecial)), m.Config.Context
+// fit refuses, before anything is printed, a prompt of n tokens that the context
+// cannot hold with what is to follow, and chooses a length that it can when none was
+// asked for.
+func (c *generateCmd) fit(p *model.Params, n, limit int) error {
+	blame := "--max-tokens"
 	if c.MaxTokens == nil {
-		p.MaxTokens = max(1, min(defaultMaxTokens, limit-n))
-	}
-	if c.MaxTokens == nil && n+1 > limit {
-		return fmt.Errorf("prompt: %s: %w", c.name(), &model.ContextError{Need: n + 1, Limit: limit})
+		blame, p.MaxTokens = "prompt", max(1, min(defaultMaxTokens, limit-n))
 	}
 	if p.MaxTokens > limit-n {
-		return fmt.Errorf("--max-tokens: %s: %w", c.name(), &model.ContextError{Need: n + min(p.MaxTokens, math.MaxInt-n), Limit: limit})
+		return fmt.Errorf("%s: %s: %w", blame, c.name(), &model.ContextError{Need: n + min(p.MaxTokens, math.MaxInt-n), Limit: limit})
 	}
 	return nil
 }
