@@ -1,0 +1,201 @@
+package ptx
+
+import "fmt"
+
+// KernelOption is a property of the whole kernel.
+type KernelOption func(*Kernel)
+
+// MaxThreads is the largest CTA that the kernel will be launched with. Required.
+func MaxThreads(n int) KernelOption { return func(k *Kernel) { k.MaxThreads = n } }
+
+// MinCTAs asks the assembler to keep registers few enough for n CTAs an SM.
+func MinCTAs(n int) KernelOption { return func(k *Kernel) { k.MinCTAs = n } }
+
+// Finish verifies the kernel. The error is the first failure, at the line of the
+// kernel's author that caused it.
+func (b *Builder) Finish(options ...KernelOption) (*Kernel, error) {
+	k := &Kernel{Name: b.name, Params: b.params, Dynamic: b.dynamic, source: b}
+	for _, o := range options {
+		o(k)
+	}
+	if k.MaxThreads < 1 || k.MaxThreads > 1024 {
+		b.fail("a CTA of %d threads", k.MaxThreads)
+	}
+	for _, s := range b.shared {
+		k.Static = (k.Static+s.align-1)/s.align*s.align + s.bytes
+	}
+	if k.Static > 48<<10 {
+		b.fail("%d bytes of static shared memory, at most 48 KiB", k.Static)
+	}
+	if b.err != nil {
+		return nil, b.err
+	}
+	b.effect("ret", 0)
+	coalesce(b)
+	if err := verify(b, k); err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// each calls f for every instruction, innermost lists included.
+func each(list []node, f func(*inst)) {
+	for _, n := range list {
+		switch n := n.(type) {
+		case *inst:
+			f(n)
+		case *branch:
+			each(n.then, f)
+			each(n.alt, f)
+		case *loop:
+			each(n.head, f)
+			each(n.body, f)
+		}
+	}
+}
+
+// coalesce writes results straight to the variables they are moved to: of
+// "op t, ...; mov v, t" with no other use of t it makes "op v, ...".
+func coalesce(b *Builder) {
+	uses := map[operand]int{}
+	count := func(o operand) { uses[o]++ }
+	each(b.body, func(in *inst) {
+		for _, a := range in.reads() {
+			count(a)
+		}
+	})
+	countPreds(b.body, count)
+	b.body = coalesceList(b, b.body, uses)
+}
+
+func countPreds(list []node, count func(operand)) {
+	for _, n := range list {
+		switch n := n.(type) {
+		case *branch:
+			count(n.pred)
+			countPreds(n.then, count)
+			countPreds(n.alt, count)
+		case *loop:
+			count(n.pred)
+			countPreds(n.head, count)
+			countPreds(n.body, count)
+		}
+	}
+}
+
+func coalesceList(b *Builder, list []node, uses map[operand]int) []node {
+	var out []node
+	for _, n := range list {
+		switch n := n.(type) {
+		case *branch:
+			n.then, n.alt = coalesceList(b, n.then, uses), coalesceList(b, n.alt, uses)
+		case *loop:
+			n.head, n.body = coalesceList(b, n.head, uses), coalesceList(b, n.body, uses)
+		case *inst:
+			if isMove(n) && !b.vars[n.args[1].ops[0]] && uses[n.args[1].ops[0]] == 1 && retarget(out, n) {
+				continue
+			}
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+func isMove(n *inst) bool {
+	return len(n.op) > 4 && n.op[:4] == "mov." && len(n.args) == 2 &&
+		n.args[0].kind == single && n.args[1].kind == single && n.args[1].ops[0].kind == register &&
+		n.args[0].ops[0].class == n.args[1].ops[0].class
+}
+
+// retarget looks back for the instruction that made the moved register and lets it
+// write the variable, unless something between touches the variable.
+func retarget(out []node, move *inst) bool {
+	variable, temp := move.args[0].ops[0], move.args[1].ops[0]
+	for i := len(out) - 1; i >= 0 && i >= len(out)-16; i-- {
+		in, ok := out[i].(*inst)
+		if !ok {
+			if _, remark := out[i].(*remark); remark {
+				continue
+			}
+			return false
+		}
+		for _, w := range in.writes() {
+			if w != temp {
+				continue
+			}
+			if !sameGuard(in.guard, move.guard) {
+				return false
+			}
+			in.replaceWrite(temp, variable)
+			return true
+		}
+		for _, o := range append(in.reads(), in.writes()...) {
+			if o == variable {
+				return false
+			}
+		}
+		if in.guard != nil && in.guard.pred == variable {
+			return false
+		}
+	}
+	return false
+}
+
+func sameGuard(a, b *guard) bool {
+	return a == b || a != nil && b != nil && *a == *b
+}
+
+// reads lists the registers that the instruction reads, its guard included.
+func (in *inst) reads() []operand {
+	var list []operand
+	for i, a := range in.args {
+		if i < in.dsts {
+			continue
+		}
+		for _, o := range a.ops {
+			if o.kind == register {
+				list = append(list, o)
+			}
+		}
+	}
+	if in.guard != nil {
+		list = append(list, in.guard.pred)
+	}
+	return list
+}
+
+// writes lists the registers that it writes.
+func (in *inst) writes() []operand {
+	var list []operand
+	for _, a := range in.args[:in.dsts] {
+		list = append(list, a.ops...)
+	}
+	return list
+}
+
+func (in *inst) replaceWrite(old, new operand) {
+	for i, a := range in.args[:in.dsts] {
+		ops := append([]operand(nil), a.ops...)
+		for j, o := range ops {
+			if o == old {
+				ops[j] = new
+			}
+		}
+		in.args[i].ops = ops
+	}
+}
+
+// Target is what a text is for.
+type Target struct {
+	Version int  // of PTX: major×10 + minor
+	SM      int  // 80 for sm_80
+	Arch    bool // the architecture's own features: sm_90a
+}
+
+func (t Target) String() string {
+	s := fmt.Sprintf("sm_%d", t.SM)
+	if t.Arch {
+		s += "a"
+	}
+	return s
+}

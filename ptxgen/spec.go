@@ -1,0 +1,34 @@
+// Package ptxgen generates the kernels of a transformer as PTX.
+//
+// A family of kernels is a struct of what its generator is asked for: a GEMV of
+// some format, an attention of some head dim. Build makes the kernel, Launch makes
+// a launch of it from named arguments. Nothing here touches a device.
+//
+// Results never depend on scheduling: there are no floating-point atomics, and the
+// order of additions is fixed by the shape of one row, never by the batch.
+package ptxgen
+
+import "github.com/lockstep-go/lockstep/ptxgen/ptx"
+
+// Spec is one kernel: what its generator is asked for.
+type Spec interface {
+	// Name is unique, and the name of the kernel's entry.
+	Name() string
+	// Build generates the kernel.
+	Build() (*ptx.Kernel, error)
+}
+
+// Address is an address in device memory; 0 where an argument is left out.
+type Address = uint64
+
+// families lists the reachable kernels of each family.
+var families = []func() []Spec{}
+
+// Reachable lists every kernel that an engine may ask for, in a fixed order.
+func Reachable() []Spec {
+	var all []Spec
+	for _, f := range families {
+		all = append(all, f()...)
+	}
+	return all
+}
