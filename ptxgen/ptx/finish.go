@@ -1,7 +1,5 @@
 package ptx
 
-import "fmt"
-
 // KernelOption is a property of the whole kernel.
 type KernelOption func(*Kernel)
 
@@ -183,19 +181,4 @@ func (in *inst) replaceWrite(old, new operand) {
 		}
 		in.args[i].ops = ops
 	}
-}
-
-// Target is what a text is for.
-type Target struct {
-	Version int  // of PTX: major×10 + minor
-	SM      int  // 80 for sm_80
-	Arch    bool // the architecture's own features: sm_90a
-}
-
-func (t Target) String() string {
-	s := fmt.Sprintf("sm_%d", t.SM)
-	if t.Arch {
-		s += "a"
-	}
-	return s
 }

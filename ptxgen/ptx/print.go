@@ -3,6 +3,7 @@ package ptx
 import (
 	"bytes"
 	"fmt"
+	"strings"
 )
 
 // Text prints the kernel as a module of its own, the same bytes every time. The
@@ -102,24 +103,25 @@ func (p *printer) list(list []node) {
 	}
 }
 
-func (p *printer) inst(in *inst) {
-	p.buf.WriteByte('\t')
+func (p *printer) inst(in *inst) { p.line("\t%v;", in) }
+
+func (in *inst) String() string {
+	var s strings.Builder
 	if in.guard != nil {
 		not := ""
 		if in.guard.not {
 			not = "!"
 		}
-		fmt.Fprintf(&p.buf, "@%s%v ", not, in.guard.pred)
+		fmt.Fprintf(&s, "@%s%v ", not, in.guard.pred)
 	}
-	p.buf.WriteString(in.op)
+	s.WriteString(in.op)
 	for i, a := range in.args {
 		if i > 0 {
-			p.buf.WriteByte(',')
+			s.WriteByte(',')
 		}
-		p.buf.WriteByte(' ')
-		p.buf.WriteString(a.String())
+		s.WriteString(" " + a.String())
 	}
-	p.buf.WriteString(";\n")
+	return s.String()
 }
 
 func (p *printer) branch(n *branch) {

@@ -1,15 +1,11 @@
 package ptx
 
-import (
-	"fmt"
-	"strings"
-)
-
 // verify checks what the Go types cannot: that every register is written on each
-// path before it is read, that a register that is no variable is written once, and
-// that each instruction's form is known. It sets what the kernel needs at least.
+// path before it is read, that a register that is no variable is written once,
+// that each instruction is known and its operands have its types. It sets what the
+// kernel needs at least.
 func verify(b *Builder, k *Kernel) error {
-	v := &verifier{b: b}
+	v := &verifier{b: b, guarded: map[operand]guard{}}
 	v.list(b.body, registers{})
 	k.Least = Target{Version: 74, SM: 80}
 	each(b.body, func(in *inst) {
@@ -18,6 +14,10 @@ func verify(b *Builder, k *Kernel) error {
 			v.fail(in.pc, "%s is no known instruction", in.op)
 			return
 		}
+		if err := checkTypes(in); err != nil {
+			v.fail(in.pc, "%s: %v", in, err)
+		}
+		k.Least.Arch = k.Least.Arch || f.arch
 		k.Least.Version = max(k.Least.Version, f.version)
 		k.Least.SM = max(k.Least.SM, f.sm)
 	})
@@ -36,8 +36,9 @@ func (r registers) clone() registers {
 }
 
 type verifier struct {
-	b   *Builder
-	err error
+	b       *Builder
+	guarded map[operand]guard // what wrote a register under a predicate
+	err     error
 }
 
 func (v *verifier) fail(pc uintptr, format string, args ...any) {
@@ -79,29 +80,22 @@ func (v *verifier) list(list []node, defined registers) {
 
 func (v *verifier) inst(in *inst, defined registers) {
 	for _, o := range in.reads() {
+		if g, ok := v.guarded[o]; ok && in.guard != nil && *in.guard == g {
+			continue
+		}
 		v.use(in.pc, in.op, o, defined)
 	}
 	for _, o := range in.writes() {
-		if o.kind != register {
+		switch {
+		case o == sink:
+		case o.kind != register:
 			v.fail(in.pc, "%s writes %v", in.op, o)
-		}
-		if defined[o] && !v.b.vars[o] {
+		case defined[o] && !v.b.vars[o]:
 			v.fail(in.pc, "%s writes %v again, which is no variable", in.op, o)
-		}
-		if in.guard == nil {
+		case in.guard == nil:
 			defined[o] = true
-		}
-	}
-	if in.guard != nil {
-		v.guarded(in, defined)
-	}
-}
-
-// guarded lets later instructions under the same predicate read what this one wrote.
-func (v *verifier) guarded(in *inst, defined registers) {
-	for _, o := range in.writes() {
-		if !v.b.vars[o] {
-			defined[o] = true
+		default:
+			v.guarded[o] = *in.guard
 		}
 	}
 }
@@ -110,65 +104,4 @@ func (v *verifier) use(pc uintptr, op string, o operand, defined registers) {
 	if o.kind == register && !defined[o] {
 		v.fail(pc, "%s reads %v, which is not written on every path to it", op, o)
 	}
-}
-
-// form is what an instruction needs.
-type form struct{ version, sm int }
-
-// forms maps the beginning of an instruction to what it needs; the longest wins.
-var forms = map[string]form{
-	"mov.": {}, "ld.": {}, "st.": {}, "add.": {}, "sub.": {}, "mul.": {}, "mad.": {}, "fma.": {}, "div.": {}, "rem.": {},
-	"min.": {}, "max.": {}, "and.": {}, "or.": {}, "xor.": {}, "not.": {}, "neg.": {}, "abs.": {}, "shl.": {}, "shr.": {},
-	"bfe.": {}, "bfi.": {}, "lop3.": {}, "prmt.": {}, "popc.": {}, "clz.": {}, "dp4a.": {}, "cvt.": {}, "setp.": {},
-	"selp.": {}, "sqrt.": {}, "rcp.": {}, "rsqrt.": {}, "ex2.": {}, "lg2.": {}, "ret": {}, "bar.": {}, "fence.": {},
-	"shfl.": {}, "vote.": {}, "redux.": {}, "atom.": {}, "red.": {}, "cp.async.": {}, "ldmatrix.": {}, "mma.": {},
-}
-
-func formOf(op string) (form, bool) {
-	for p := op; p != ""; p = p[:len(p)-1] {
-		if f, ok := forms[p]; ok {
-			return f, true
-		}
-	}
-	return form{}, false
-}
-
-// leastVersion is the PTX version that first knew a target, from the release notes
-// of the PTX ISA.
-func leastVersion(t Target) int {
-	if t.Arch {
-		return 80
-	}
-	for _, s := range []struct{ sm, version int }{{120, 87}, {100, 86}, {89, 78}, {86, 71}, {80, 70}} {
-		if t.SM >= s.sm {
-			return s.version
-		}
-	}
-	return 63
-}
-
-// ParseTarget reads a target such as "sm_90" or "sm_90a".
-func ParseTarget(s string) (Target, error) {
-	var t Target
-	digits, arch := strings.CutSuffix(s, "a")
-	if n, err := fmt.Sscanf(digits, "sm_%d", &t.SM); n != 1 || err != nil || t.SM < 50 || t.SM > 999 || fmt.Sprintf("sm_%d", t.SM) != digits {
-		return Target{}, fmt.Errorf("ptx: %q is no target, want one such as sm_80 or sm_90a", s)
-	}
-	t.Arch = arch
-	t.Version = leastVersion(t)
-	return t, nil
-}
-
-// atLeast raises what is asked for to what is needed.
-func (need Target) atLeast(ask Target) (Target, error) {
-	if need.Arch && ask.SM != 0 && (ask.SM != need.SM || !ask.Arch) {
-		return ask, fmt.Errorf("needs %v and runs on nothing else, not %v", need, ask)
-	}
-	if ask.SM != 0 && ask.SM < need.SM {
-		return ask, fmt.Errorf("needs %v at least, not %v", need, ask)
-	}
-	ask.SM = max(ask.SM, need.SM)
-	ask.Arch = ask.Arch || need.Arch
-	ask.Version = max(ask.Version, need.Version, leastVersion(ask))
-	return ask, nil
 }

@@ -1,0 +1,222 @@
+package ptx_test
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+)
+
+var update = flag.Bool("update", false, "write the golden texts")
+
+// everything is a kernel that uses each kind of statement once.
+func everything(b *ptx.Builder) {
+	b.Doc("y[i] = sum over j < n of c*j, and then some")
+	y, n, c := b.Global("y", 16), b.ParamU32("n"), b.ParamF32("c")
+	tile := b.Shared("tile", 512, 16)
+	i := b.BlockX().MulN(128).Add(b.ThreadX())
+	b.ReturnIf(i.Ge(n))
+	p := y.At(i, 16)
+	sum := ptx.Var(b.F32(0))
+	b.For(b.U32(0), n, b.U32(1), func(j ptx.U32) { ptx.Set(sum, j.F32().FMA(c, sum)) }, ptx.NoUnroll)
+	b.When(i.LtN(3), func() { ptx.Set(sum, p.LoadF32()) })
+	b.Comment("four values at once")
+	v := p.LoadF32x4(ptx.Streamed)
+	at := tile.At(b.ThreadX(), 4)
+	b.IfElse(sum.Gt(v[0]), func() { at.StoreF32(v[1]) }, func() { at.StoreF32(v[2].Neg()) })
+	b.Barrier()
+	left := ptx.Var(b.U32(4))
+	b.While(func() ptx.Pred { return left.Ne(b.U32(0)) }, func() { ptx.Set(left, left.Sub(b.U32(1))) })
+	lo, hi := ptx.PackF16(at.LoadF32(), v[3]).F32()
+	p.StoreF32x2([2]ptx.F32{ptx.WarpSum(lo), ptx.Select(i.EqN(1), hi, sum)})
+}
+
+func build(f func(*ptx.Builder)) (*ptx.Kernel, error) {
+	b := ptx.New("k")
+	f(b)
+	return b.Finish(ptx.MaxThreads(128))
+}
+
+// The text of a kernel that uses every kind of statement, to the byte.
+func TestText(t *testing.T) {
+	k, err := build(everything)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden := filepath.Join("testdata", "everything.ptx")
+	got, err := k.Text(ptx.Target{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(golden, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("the text differs from %s; if it is meant to, run with -update:\n%s", golden, got)
+	}
+	again, _ := build(everything)
+	if text, _ := again.Text(ptx.Target{}); !bytes.Equal(text, got) {
+		t.Error("built again, the text differs")
+	}
+}
+
+// Failures name the author's line, not this package's.
+func TestFailures(t *testing.T) {
+	other := ptx.New("other")
+	foreign := other.U32(7)
+	for _, c := range []struct {
+		name, want string
+		make       func(*ptx.Builder)
+	}{
+		{"undefined after a branch", "not written on every path", func(b *ptx.Builder) {
+			var x ptx.F32
+			b.If(b.ThreadX().EqN(0), func() { x = b.ThreadX().F32() })
+			b.Global("y", 4).StoreF32(x)
+		}},
+		{"undefined variable", "not written on every path", func(b *ptx.Builder) {
+			b.Global("y", 4).StoreF32(ptx.Undefined[ptx.F32](b))
+		}},
+		{"predicated value used outside", "not written on every path", func(b *ptx.Builder) {
+			y := b.Global("y", 4)
+			var x ptx.F32
+			b.When(b.ThreadX().EqN(0), func() { x = y.LoadF32() })
+			y.StoreF32(x)
+		}},
+		{"defined in a loop's body", "not written on every path", func(b *ptx.Builder) {
+			var x ptx.U32
+			n := ptx.Var(b.ThreadX())
+			b.While(func() ptx.Pred { return n.EqN(0) }, func() { x = n.AddN(1); ptx.Set(n, x) })
+			b.Global("y", 4).StoreU32(x)
+		}},
+		{"set of a value", "is not a variable", func(b *ptx.Builder) { ptx.Set(b.ThreadX(), b.U32(1)) }},
+		{"two kernels", "another kernel", func(b *ptx.Builder) { b.ThreadX().Min(foreign) }},
+		{"narrow vector access", "aligned to 4", func(b *ptx.Builder) { b.Global("y", 16).At(b.ThreadX(), 4).LoadF32x4() }},
+		{"misaligned offset", "aligned to 2", func(b *ptx.Builder) { b.Global("y", 16).Plus(2).LoadU32() }},
+		{"alignment lost", "aligned to 1", func(b *ptx.Builder) { b.Shared("s", 64, 16).AtBytes(b.ThreadX()).LoadU32() }},
+		{"branch under a predicate", "inside a predicated part", func(b *ptx.Builder) {
+			p := b.ThreadX().EqN(0)
+			b.When(p, func() { b.If(p, func() {}) })
+		}},
+		{"parameter twice", "two parameters", func(b *ptx.Builder) { b.ParamU32("n"); b.ParamF32("n") }},
+		{"parameter's name", "cannot name", func(b *ptx.Builder) { b.ParamU32("n!") }},
+		{"comment", "not ASCII", func(b *ptx.Builder) { b.Comment("Σ") }},
+		{"shared memory", "48 KiB", func(b *ptx.Builder) { b.Shared("s", 48<<10+1, 4) }},
+		{"barrier of odd threads", "33 threads", func(b *ptx.Builder) { b.BarrierN(1, 33) }},
+		{"cache of shared memory", "no cache", func(b *ptx.Builder) { b.Shared("s", 64, 16).LoadU32(ptx.Streamed) }},
+		{"accumulator", "not a variable", func(b *ptx.Builder) {
+			x, h := b.F32(0), b.U32(0).AsF16x2()
+			ptx.MMA([4]ptx.F32{x, x, x, x}, [4]ptx.F16x2{h, h, h, h}, [2]ptx.F16x2{h, h})
+		}},
+		{"the author's own", "no such format", func(b *ptx.Builder) { b.Failf("no such format") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := build(c.make)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("error %v, want one with %q", err, c.want)
+			}
+			if !strings.Contains(err.Error(), "ptx_test.go:") {
+				t.Errorf("%v does not name the author's line", err)
+			}
+		})
+	}
+}
+
+// The first failure is what Finish reports, however much follows.
+func TestFirstFailure(t *testing.T) {
+	_, err := build(func(b *ptx.Builder) {
+		b.Failf("first")
+		b.Failf("second")
+		b.BarrierN(99, 1)
+	})
+	if err == nil || !strings.Contains(err.Error(), "first") {
+		t.Errorf("error %v, want the first", err)
+	}
+}
+
+func TestLaunch(t *testing.T) {
+	k, err := build(everything)
+	if err != nil {
+		t.Fatal(err)
+	}
+	grid := [3]uint32{1, 1, 1}
+	good := []ptx.Arg{ptx.Addr(uint64(256)), ptx.Uint(3), ptx.Float(0.5)}
+	l, err := k.Launch(grid, 128, 0, good...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "\x00\x01\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x3f"; string(l.Params) != want {
+		t.Errorf("packed %q, want %q", l.Params, want)
+	}
+	for _, c := range []struct {
+		name, want string
+		grid       [3]uint32
+		threads    int
+		shared     int
+		args       []ptx.Arg
+	}{
+		{"too few", "2 arguments for 3", grid, 128, 0, good[:2]},
+		{"type", "parameter n is u32, not f32", grid, 128, 0, []ptx.Arg{good[0], ptx.Float(3), good[2]}},
+		{"alignment", "address 0x104 is not a multiple of 16", grid, 128, 0, []ptx.Arg{ptx.Addr(uint64(260)), good[1], good[2]}},
+		{"threads", "129 threads, at most 128", grid, 129, 0, good},
+		{"no CTA", "a grid of", [3]uint32{1, 0, 1}, 128, 0, good},
+		{"tall grid", "a grid of", [3]uint32{1, 65536, 1}, 128, 0, good},
+		{"shared", "dynamic shared memory, which it does not use", grid, 128, 16, good},
+	} {
+		if _, err := k.Launch(c.grid, c.threads, c.shared, c.args...); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want one with %q", c.name, err, c.want)
+		}
+	}
+}
+
+func TestTargets(t *testing.T) {
+	base, err := build(everything)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hopper, err := build(func(b *ptx.Builder) { b.NewMBarrier(b.Shared("bar", 8, 8), 1).Wait(b.U32(0)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		kernel *ptx.Kernel
+		target string
+		want   string // the beginning of the version and target, or an error
+	}{
+		{"as little as it needs", base, "", ".version 7.4\n.target sm_80\n"},
+		{"newer than needed", base, "sm_89", ".version 7.8\n.target sm_89\n"},
+		{"older than needed", base, "sm_75", "needs sm_80 at least, not sm_75"},
+		{"instructions of Hopper", hopper, "", ".version 8.0\n.target sm_90\n"},
+		{"instructions of Hopper elsewhere", hopper, "sm_80", "needs sm_90 at least"},
+		{"Hopper's own", hopper, "sm_90a", ".version 8.0\n.target sm_90a\n"},
+	} {
+		var target ptx.Target
+		if c.target != "" {
+			if target, err = ptx.ParseTarget(c.target); err != nil {
+				t.Fatal(err)
+			}
+		}
+		text, err := c.kernel.Text(target)
+		if err != nil {
+			text = []byte(err.Error())
+		}
+		if !strings.Contains(string(text), c.want) {
+			t.Errorf("%s: want %q in\n%.200s", c.name, c.want, text)
+		}
+	}
+	for _, bad := range []string{"", "sm_", "80", "sm_8x", "sm_80b", "sm_080", "compute_80"} {
+		if got, err := ptx.ParseTarget(bad); err == nil {
+			t.Errorf("ParseTarget(%q) = %v", bad, got)
+		}
+	}
+}
