@@ -22,7 +22,9 @@ type Spec interface {
 type Address = uint64
 
 // families lists the reachable kernels of each family.
-var families = []func() []Spec{}
+var families = []func() []Spec{
+	limitSpecs,
+}
 
 // Reachable lists every kernel that an engine may ask for, in a fixed order.
 func Reachable() []Spec {
