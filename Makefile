@@ -39,6 +39,17 @@ unfused: ## fail if the compiler fused a multiplication and an addition where bi
 test: ## all tests
 	$(GO) test ./...
 
+.PHONY: ptxas
+ptxas: ## fetch the assembler that the tests of the kernels use (Debian and its like)
+	tools/get-ptxas
+
+.PHONY: gpu
+gpu: ## build what a machine with a GPU needs to run tools/gpu, into bin/gpu
+	mkdir -p bin/gpu
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/gpu/lockstep ./tools/lockstep
+	CGO_ENABLED=0 $(GO) test -c -trimpath -o bin/gpu/cuda.test ./driver/cuda
+	CGO_ENABLED=0 $(GO) test -c -trimpath -o bin/gpu/conformance.test ./conformance
+
 .PHONY: golden
 golden: ## compute the golden logits again and compare them
 	$(GO) run ./tools/lockstep golden

@@ -34,7 +34,8 @@ var rooms = []room{
 	{"ptxgen", []string{"ptxgen/ptx", "quant"}},
 	{"driver", nil},
 	{"driver/cuda", []string{"driver", purego}},
-	{"driver/emu", []string{"driver", "quant"}},
+	{"driver/emu", []string{"driver", "quant", "driver/emu/internal/alu"}},
+	{"driver/emu/internal/alu", nil},
 	{"accel", []string{"model", "model/gguf", "quant", "ptxgen", "driver"}},
 	{"golden", []string{"model", "model/gguf", "internal/atomicfile", "internal/npy"}},
 	{"conformance", []string{
@@ -45,9 +46,12 @@ var rooms = []room{
 
 	{"internal/atomicfile", nil},
 	{"internal/house", nil},
+	{"internal/kernelbench", []string{"driver", "internal/modules", "internal/synth", "ptxgen", "ptxgen/ptx", "quant"}},
+	{"internal/modules", []string{"driver", "ptxgen/ptx"}},
 	{"internal/npy", nil},
 	{"internal/perplexity", []string{"model"}},
 	{"internal/portable", nil},
+	{"internal/ptxas", []string{"internal/atomicfile"}},
 	{"internal/requant", []string{"model/gguf", "quant"}},
 	{"internal/synth", []string{"internal/portable", "internal/requant", "model/gguf", "model/tokenizer", "quant"}},
 	{"internal/tiny", []string{"model/gguf", "model/tokenizer", "quant"}},

@@ -7,12 +7,12 @@ import (
 )
 
 // Text prints the kernel as a module of its own, the same bytes every time. The
-// target's Version, SM and Arch are raised to what the kernel needs; one that names
-// another architecture than an "a" kernel's own is an error.
+// target's Version, SM and Arch are raised to what the kernel needs; a target that
+// is too old, or another than an "a" kernel's own, is a TargetError.
 func (k *Kernel) Text(t Target) ([]byte, error) {
-	t, err := k.Least.atLeast(t)
+	t, err := k.reach(t)
 	if err != nil {
-		return nil, fmt.Errorf("ptx: kernel %s: %w", k.Name, err)
+		return nil, err
 	}
 	p := printer{b: k.source}
 	for _, line := range k.source.doc {

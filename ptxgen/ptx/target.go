@@ -72,13 +72,25 @@ func ParseTarget(s string) (Target, error) {
 	return t, nil
 }
 
-// atLeast raises what is asked for to what is needed.
-func (need Target) atLeast(ask Target) (Target, error) {
-	if need.Arch && ask.SM != 0 && (ask.SM != need.SM || !ask.Arch) {
-		return ask, fmt.Errorf("needs %v and runs on nothing else, not %v", need, ask)
+// TargetError is a target that a kernel cannot be printed for.
+type TargetError struct {
+	Kernel    string
+	Need, Ask Target
+}
+
+func (e *TargetError) Error() string {
+	only := " at least"
+	if e.Need.Arch {
+		only = " and runs on nothing else"
 	}
-	if ask.SM != 0 && ask.SM < need.SM {
-		return ask, fmt.Errorf("needs %v at least, not %v", need, ask)
+	return fmt.Sprintf("ptx: kernel %s needs %v%s, not %v", e.Kernel, e.Need, only, e.Ask)
+}
+
+// reach raises what is asked for to what the kernel needs.
+func (k *Kernel) reach(ask Target) (Target, error) {
+	need := k.Least
+	if ask.SM != 0 && (ask.SM < need.SM || need.Arch && (ask.SM != need.SM || !ask.Arch)) {
+		return ask, &TargetError{k.Name, need, ask}
 	}
 	ask.SM = max(ask.SM, need.SM)
 	ask.Arch = ask.Arch || need.Arch

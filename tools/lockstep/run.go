@@ -35,6 +35,8 @@ type cli struct {
 	Quantize   quantizeCmd   `cmd:"" help:"Convert a model to another block format."`
 	Perplexity perplexityCmd `cmd:"" help:"Measure how well a model predicts a text."`
 	Synth      synthCmd      `cmd:"" help:"Make a model of a real shape with random weights."`
+	PTX        ptxCmd        `cmd:"" name:"ptx" help:"Show the kernels as PTX."`
+	Bench      benchCmd      `cmd:"" help:"Measure on this machine."`
 	Golden     goldenCmd     `cmd:"" help:"Compute the golden logits again and compare them."`
 }
 

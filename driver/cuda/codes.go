@@ -1,0 +1,77 @@
+package cuda
+
+import "github.com/lockstep-go/lockstep/driver"
+
+// code is a CUresult. The numbers and what each does to the context are those of
+// the CUDA driver API's reference, "Data types used by CUDA driver".
+type code int32
+
+const (
+	success            code = 0
+	outOfMemory        code = 2
+	noDevice           code = 100
+	peerAlreadyEnabled code = 704
+
+	// entryMissing is ours: the library does not export the function.
+	entryMissing code = -1
+)
+
+// kinds says what a code means to callers. A sticky code means that the context is
+// gone: the driver answers every later call of the process's context with it.
+var kinds = map[code]struct {
+	kind   error
+	sticky bool
+}{
+	entryMissing: {kind: driver.ErrUnsupported},
+	1:            {kind: driver.ErrInvalid}, // INVALID_VALUE
+	outOfMemory:  {kind: driver.ErrOutOfMemory},
+	34:           {kind: driver.ErrNoDriver}, // STUB_LIBRARY
+	noDevice:     {kind: driver.ErrNoDevice},
+	101:          {kind: driver.ErrNoDevice},    // INVALID_DEVICE
+	200:          {kind: driver.ErrPTXRejected}, // INVALID_IMAGE
+	201:          {kind: driver.ErrInvalid},     // INVALID_CONTEXT
+	209:          {kind: driver.ErrPTXRejected}, // NO_BINARY_FOR_GPU
+	217:          {kind: driver.ErrUnsupported}, // PEER_ACCESS_UNSUPPORTED
+	218:          {kind: driver.ErrPTXRejected}, // INVALID_PTX
+	221:          {kind: driver.ErrUnsupported}, // JIT_COMPILER_NOT_FOUND
+	222:          {kind: driver.ErrPTXRejected}, // UNSUPPORTED_PTX_VERSION
+	223:          {kind: driver.ErrUnsupported}, // JIT_COMPILATION_DISABLED
+	300:          {kind: driver.ErrPTXRejected}, // INVALID_SOURCE
+	400:          {kind: driver.ErrInvalid},     // INVALID_HANDLE
+	500:          {kind: driver.ErrInvalid},     // NOT_FOUND
+	600:          {kind: driver.ErrInvalid},     // NOT_READY
+	701:          {kind: driver.ErrInvalid},     // LAUNCH_OUT_OF_RESOURCES
+	801:          {kind: driver.ErrUnsupported}, // NOT_SUPPORTED
+	803:          {kind: driver.ErrNoDriver},    // SYSTEM_DRIVER_MISMATCH
+	804:          {kind: driver.ErrNoDriver},    // COMPAT_NOT_SUPPORTED_ON_DEVICE
+	900:          {kind: driver.ErrInvalid},     // STREAM_CAPTURE_UNSUPPORTED
+	901:          {kind: driver.ErrInvalid},     // STREAM_CAPTURE_INVALIDATED
+	902:          {kind: driver.ErrInvalid},     // STREAM_CAPTURE_MERGE
+	903:          {kind: driver.ErrInvalid},     // STREAM_CAPTURE_UNMATCHED
+	904:          {kind: driver.ErrInvalid},     // STREAM_CAPTURE_UNJOINED
+	905:          {kind: driver.ErrInvalid},     // STREAM_CAPTURE_ISOLATION
+	906:          {kind: driver.ErrInvalid},     // STREAM_CAPTURE_IMPLICIT
+	907:          {kind: driver.ErrInvalid},     // CAPTURED_EVENT
+	908:          {kind: driver.ErrInvalid},     // STREAM_CAPTURE_WRONG_THREAD
+	910:          {kind: driver.ErrUnsupported}, // GRAPH_EXEC_UPDATE_FAILURE
+
+	214: {driver.ErrDeviceLost, true}, // ECC_UNCORRECTABLE
+	220: {driver.ErrDeviceLost, true}, // NVLINK_UNCORRECTABLE
+	226: {driver.ErrDeviceLost, true}, // CONTAINED
+	700: {driver.ErrDeviceLost, true}, // ILLEGAL_ADDRESS
+	702: {driver.ErrDeviceLost, true}, // LAUNCH_TIMEOUT
+	709: {driver.ErrDeviceLost, true}, // CONTEXT_IS_DESTROYED
+	710: {driver.ErrDeviceLost, true}, // ASSERT
+	714: {driver.ErrDeviceLost, true}, // HARDWARE_STACK_ERROR
+	715: {driver.ErrDeviceLost, true}, // ILLEGAL_INSTRUCTION
+	716: {driver.ErrDeviceLost, true}, // MISALIGNED_ADDRESS
+	717: {driver.ErrDeviceLost, true}, // INVALID_ADDRESS_SPACE
+	718: {driver.ErrDeviceLost, true}, // INVALID_PC
+	719: {driver.ErrDeviceLost, true}, // LAUNCH_FAILED
+	721: {driver.ErrDeviceLost, true}, // TENSOR_MEMORY_LEAK
+}
+
+// invalid is a refusal that the driver never saw.
+func invalid(op, detail string) error {
+	return &driver.Error{Op: op, Detail: detail, Kind: driver.ErrInvalid}
+}

@@ -1,0 +1,134 @@
+package cuda
+
+// entry is a function of libcuda: its place in a library's table of addresses.
+type entry int
+
+// The functions in use, without the version suffixes that the table below adds.
+const (
+	cuInit entry = iota
+	cuDriverGetVersion
+	cuGetErrorName
+	cuGetErrorString
+	cuDeviceGetCount
+	cuDeviceGet
+	cuDeviceGetName
+	cuDeviceGetUUID
+	cuDeviceTotalMem
+	cuDeviceGetAttribute
+	cuDeviceCanAccessPeer
+	cuDevicePrimaryCtxRetain
+	cuDevicePrimaryCtxRelease
+	cuCtxGetCurrent
+	cuCtxSetCurrent
+	cuCtxSynchronize
+	cuCtxEnablePeerAccess
+	cuMemGetInfo
+	cuMemAlloc
+	cuMemFree
+	cuMemHostAlloc
+	cuMemFreeHost
+	cuMemcpyHtoDAsync
+	cuMemcpyDtoHAsync
+	cuMemcpyDtoDAsync
+	cuMemsetD8Async
+	cuModuleLoadData
+	cuModuleLoadDataEx
+	cuModuleUnload
+	cuModuleGetFunction
+	cuLinkCreate
+	cuLinkAddData
+	cuLinkComplete
+	cuLinkDestroy
+	cuFuncGetAttribute
+	cuFuncSetAttribute
+	cuFuncGetParamInfo
+	cuOccupancyMaxActiveBlocksPerMultiprocessor
+	cuLaunchKernel
+	cuStreamCreate
+	cuStreamDestroy
+	cuStreamSynchronize
+	cuStreamWaitEvent
+	cuStreamBeginCapture
+	cuStreamEndCapture
+	cuEventCreate
+	cuEventDestroy
+	cuEventRecord
+	cuEventSynchronize
+	cuEventElapsedTime
+	cuGraphInstantiate
+	cuGraphLaunch
+	cuGraphExecUpdate
+	cuGraphGetNodes
+	cuGraphDestroy
+	cuGraphExecDestroy
+	entryCount
+)
+
+// entries names every function as the library exports it. A name without its
+// suffix would bind the 32-bit or otherwise superseded form that the library keeps
+// for old programs. A driver that lacks an optional one still opens; what needs it
+// is ErrUnsupported.
+var entries = [entryCount]struct {
+	name     string
+	optional bool
+}{
+	cuInit:                    {name: "cuInit"},
+	cuDriverGetVersion:        {name: "cuDriverGetVersion"},
+	cuGetErrorName:            {name: "cuGetErrorName"},
+	cuGetErrorString:          {name: "cuGetErrorString"},
+	cuDeviceGetCount:          {name: "cuDeviceGetCount"},
+	cuDeviceGet:               {name: "cuDeviceGet"},
+	cuDeviceGetName:           {name: "cuDeviceGetName"},
+	cuDeviceGetUUID:           {name: "cuDeviceGetUuid", optional: true},
+	cuDeviceTotalMem:          {name: "cuDeviceTotalMem_v2"},
+	cuDeviceGetAttribute:      {name: "cuDeviceGetAttribute"},
+	cuDeviceCanAccessPeer:     {name: "cuDeviceCanAccessPeer", optional: true},
+	cuDevicePrimaryCtxRetain:  {name: "cuDevicePrimaryCtxRetain"},
+	cuDevicePrimaryCtxRelease: {name: "cuDevicePrimaryCtxRelease_v2"},
+	cuCtxGetCurrent:           {name: "cuCtxGetCurrent"},
+	cuCtxSetCurrent:           {name: "cuCtxSetCurrent"},
+	cuCtxSynchronize:          {name: "cuCtxSynchronize"},
+	cuCtxEnablePeerAccess:     {name: "cuCtxEnablePeerAccess", optional: true},
+	cuMemGetInfo:              {name: "cuMemGetInfo_v2"},
+	cuMemAlloc:                {name: "cuMemAlloc_v2"},
+	cuMemFree:                 {name: "cuMemFree_v2"},
+	cuMemHostAlloc:            {name: "cuMemHostAlloc"},
+	cuMemFreeHost:             {name: "cuMemFreeHost"},
+	cuMemcpyHtoDAsync:         {name: "cuMemcpyHtoDAsync_v2"},
+	cuMemcpyDtoHAsync:         {name: "cuMemcpyDtoHAsync_v2"},
+	cuMemcpyDtoDAsync:         {name: "cuMemcpyDtoDAsync_v2"},
+	cuMemsetD8Async:           {name: "cuMemsetD8Async"},
+	cuModuleLoadData:          {name: "cuModuleLoadData"},
+	cuModuleLoadDataEx:        {name: "cuModuleLoadDataEx"},
+	cuModuleUnload:            {name: "cuModuleUnload"},
+	cuModuleGetFunction:       {name: "cuModuleGetFunction"},
+	cuLinkCreate:              {name: "cuLinkCreate_v2", optional: true},
+	cuLinkAddData:             {name: "cuLinkAddData_v2", optional: true},
+	cuLinkComplete:            {name: "cuLinkComplete", optional: true},
+	cuLinkDestroy:             {name: "cuLinkDestroy", optional: true},
+	cuFuncGetAttribute:        {name: "cuFuncGetAttribute"},
+	cuFuncSetAttribute:        {name: "cuFuncSetAttribute"},
+	cuFuncGetParamInfo:        {name: "cuFuncGetParamInfo", optional: true},
+	cuOccupancyMaxActiveBlocksPerMultiprocessor: {name: "cuOccupancyMaxActiveBlocksPerMultiprocessor", optional: true},
+	cuLaunchKernel:       {name: "cuLaunchKernel"},
+	cuStreamCreate:       {name: "cuStreamCreate"},
+	cuStreamDestroy:      {name: "cuStreamDestroy_v2"},
+	cuStreamSynchronize:  {name: "cuStreamSynchronize"},
+	cuStreamWaitEvent:    {name: "cuStreamWaitEvent"},
+	cuStreamBeginCapture: {name: "cuStreamBeginCapture_v2", optional: true},
+	cuStreamEndCapture:   {name: "cuStreamEndCapture", optional: true},
+	cuEventCreate:        {name: "cuEventCreate"},
+	cuEventDestroy:       {name: "cuEventDestroy_v2"},
+	cuEventRecord:        {name: "cuEventRecord"},
+	cuEventSynchronize:   {name: "cuEventSynchronize"},
+	cuEventElapsedTime:   {name: "cuEventElapsedTime"},
+	cuGraphInstantiate:   {name: "cuGraphInstantiateWithFlags", optional: true},
+	cuGraphLaunch:        {name: "cuGraphLaunch", optional: true},
+	cuGraphExecUpdate:    {name: "cuGraphExecUpdate_v2", optional: true},
+	cuGraphGetNodes:      {name: "cuGraphGetNodes", optional: true},
+	cuGraphDestroy:       {name: "cuGraphDestroy", optional: true},
+	cuGraphExecDestroy:   {name: "cuGraphExecDestroy", optional: true},
+}
+
+// String is the name that the library exports.
+func (e entry) String() string { return entries[e].name }

@@ -1,0 +1,128 @@
+package cuda
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/lockstep-go/lockstep/driver"
+)
+
+func TestHardwareProperties(t *testing.T) {
+	d := gpu(t)
+	p := d.Properties()
+	t.Logf("%+v uuid %s library %s", p, d.UUID(), d.lib.path)
+	if p.Name == "" || p.SMs < 1 || p.WarpSize != 32 || p.ComputeCapability < 50 || p.PTXVersion < 70 ||
+		p.SharedPerCTA < 48<<10 || p.Memory < 1<<30 || p.MaxThreadsPerCTA != 1024 || p.L2 == 0 || p.RegistersPerSM == 0 {
+		t.Errorf("implausible: %+v", p)
+	}
+	free, total, err := d.Memory()
+	if err != nil || free <= 0 || free > total || total > p.Memory {
+		t.Errorf("memory: %d free of %d, %v; the device has %d", free, total, err, p.Memory)
+	}
+	for e := range entryCount {
+		if d.lib.at[e] == 0 {
+			t.Logf("this driver has no %s", e)
+		}
+	}
+}
+
+func TestHardwareAdd(t *testing.T) {
+	d := gpu(t)
+	f := kernel(t, d, "add")
+	s := must(d.NewStream())(t)
+	// More than two staging slots, and a last slot that is not full.
+	const n = (2*slotBytes+slotBytes/2)/4 + 3
+	a, b := make([]byte, 4*n), make([]byte, 4*n)
+	for i := range n {
+		words(a)[i] = math.Float32bits(float32(i))
+		words(b)[i] = math.Float32bits(float32(i) / 2)
+	}
+	var at [3]driver.Address
+	for i := range at {
+		at[i] = must(d.Alloc(4 * n))(t).Address()
+		if at[i]%256 != 0 {
+			t.Errorf("address %#x is not a multiple of 256", at[i])
+		}
+	}
+	ok(t, s.Write(at[1], a))
+	ok(t, s.Write(at[2], b))
+	start, end := must(d.NewEvent())(t), must(d.NewEvent())(t)
+	ok(t, s.Record(start))
+	ok(t, s.Launch(launchOf(f, n, 256, pack(at[0], at[1], at[2], uint32(n)))))
+	ok(t, s.Record(end))
+	out := make([]byte, 4*n)
+	ok(t, s.Read(out, at[0]))
+	for i := range n {
+		if got, want := math.Float32frombits(words(out)[i]), float32(i)+float32(i)/2; got != want {
+			t.Fatalf("out[%d] = %v, want %v", i, got, want)
+		}
+	}
+	took := must(end.Since(start))(t)
+	if took <= 0 || took > time.Second {
+		t.Errorf("the kernel took %v", took)
+	}
+	attributes := must(f.Attributes())(t)
+	ctas := must(f.Occupancy(256, 0))(t)
+	t.Logf("%d sums in %v; %+v; %d CTAs of 256 threads an SM", n, took, attributes, ctas)
+	if attributes.PTXVersion != 74 || attributes.Registers < 1 || attributes.LocalBytes != 0 || ctas < 1 {
+		t.Errorf("implausible attributes %+v, occupancy %d", attributes, ctas)
+	}
+}
+
+func TestHardwareSharedAbove48K(t *testing.T) {
+	d := gpu(t)
+	f := kernel(t, d, "spread")
+	s := must(d.NewStream())(t)
+	out := must(d.Alloc(4 * 256))(t)
+	most := d.Properties().SharedPerCTA
+	for _, shared := range []int{16 << 10, 48 << 10, 48<<10 + 1024, 64 << 10, most} {
+		far := shared / 256 &^ 3
+		l := launchOf(f, 256, 256, pack(out.Address(), uint32(far)))
+		l.Shared = uint32(shared)
+		ok(t, s.Launch(l))
+		got := make([]byte, 4*256)
+		ok(t, s.Read(got, out.Address()))
+		for i, v := range words(got) {
+			if v != uint32(i) {
+				t.Fatalf("%d bytes of shared memory: out[%d] = %d", shared, i, v)
+			}
+		}
+		t.Logf("%d bytes: %d CTAs an SM", shared, must(f.Occupancy(256, uint32(shared)))(t))
+	}
+	l := launchOf(f, 256, 256, pack(out.Address(), uint32(4)))
+	l.Shared = uint32(most + 1)
+	err := s.Launch(l)
+	t.Logf("one byte too many: %v", err)
+	wantKind(t, err, driver.ErrInvalid)
+	ok(t, s.Synchronize())
+}
+
+func TestHardwarePeer(t *testing.T) {
+	a := gpu(t)
+	if n := must(Count())(t); n < 2 {
+		t.Skipf("needs two devices, there are %d", n)
+	}
+	b := must(OpenWith(1, Options{NoCache: true}))(t)
+	t.Cleanup(func() { ok(t, b.Close()) })
+	err := a.EnablePeer(b)
+	if errors.Is(err, driver.ErrUnsupported) {
+		t.Skipf("the devices are not connected: %v", err)
+	}
+	ok(t, err)
+	ok(t, a.EnablePeer(b))
+	f := kernel(t, a, "count")
+	s := must(a.NewStream())(t)
+	out := must(b.Alloc(4 * 256))(t)
+	ok(t, s.Launch(launchOf(f, 256, 64, pack(out.Address(), uint32(256), uint32(3)))))
+	done := must(a.NewEvent())(t)
+	ok(t, s.Record(done))
+	other := must(b.NewStream())(t)
+	ok(t, other.Wait(done))
+	got := make([]byte, 4*256)
+	ok(t, other.Read(got, out.Address()))
+	if words(got)[255] != 258 {
+		t.Errorf("device 1's memory holds %d, want what device 0 wrote, 258", words(got)[255])
+	}
+}

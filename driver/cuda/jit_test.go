@@ -1,0 +1,92 @@
+package cuda
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockstep-go/lockstep/driver"
+)
+
+func TestRejectedPTX(t *testing.T) { each(t, testRejectedPTX) }
+
+func testRejectedPTX(t *testing.T, open opener) {
+	for _, cached := range []bool{true, false} {
+		d := open(t, Options{NoCache: !cached, CacheDir: t.TempDir()})
+		t.Setenv("TMPDIR", t.TempDir())
+		bad := strings.Replace(kernels, "add.rn.f32 %x, %x, %y;", "add.rn.f32 %x, %x, %nowhere;", 1)
+		_, err := d.Load([]byte(bad))
+		t.Logf("cached %v: %v", cached, err)
+		wantKind(t, err, driver.ErrPTXRejected)
+		if err == nil || !strings.Contains(err.Error(), "nowhere") {
+			t.Errorf("the compiler's log is not in the error: %v", err)
+		}
+		kept, _ := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), "*.ptx"))
+		if len(kept) != 1 || !strings.Contains(err.Error(), kept[0]) {
+			t.Fatalf("kept %q, which the error should name: %v", kept, err)
+		}
+		if text := must(os.ReadFile(kept[0]))(t); string(text) != bad {
+			t.Error("the text kept is not the text rejected")
+		}
+		_, err = must(d.Load([]byte(kernels)))(t).Function("nosuch")
+		wantKind(t, err, driver.ErrInvalid)
+	}
+}
+
+func TestCache(t *testing.T) { each(t, testCache) }
+
+func testCache(t *testing.T, open opener) {
+	dir := filepath.Join(t.TempDir(), "cubin")
+	// A text that no driver's cache has seen.
+	text := []byte(kernels + "// " + time.Now().String() + "\n")
+	load := func(what string, o Options, want Stats) {
+		t.Helper()
+		d := open(t, o)
+		defer d.Close()
+		start := time.Now()
+		m := must(d.Load(text))(t)
+		took := time.Since(start)
+		s := must(d.NewStream())(t)
+		out := must(d.Alloc(4 * 64))(t)
+		ok(t, s.Launch(launchOf(must(m.Function("count"))(t), 64, 64, pack(out.Address(), uint32(64), uint32(9)))))
+		got := make([]byte, 4*64)
+		ok(t, s.Read(got, out.Address()))
+		if words(got)[63] != 72 {
+			t.Errorf("%s: the kernel computed %d", what, words(got)[63])
+		}
+		t.Logf("%s: %v, log %q", what, took, m.Log())
+		if d.Stats() != want {
+			t.Errorf("%s: %+v, want %+v", what, d.Stats(), want)
+		}
+	}
+	cached := Options{CacheDir: dir}
+	load("miss", cached, Stats{CacheMisses: 1})
+	load("hit", cached, Stats{CacheHits: 1})
+	load("verbose, another key", Options{CacheDir: dir, Verbose: true}, Stats{CacheMisses: 1})
+	load("no cache", Options{NoCache: true}, Stats{})
+
+	files := must(filepath.Glob(filepath.Join(dir, "*"+cacheSuffix)))(t)
+	if len(files) != 2 {
+		t.Fatalf("files %q, want 2", files)
+	}
+	for _, file := range files {
+		raw := must(os.ReadFile(file))(t)
+		raw[len(raw)/2] ^= 1
+		ok(t, os.WriteFile(file, raw, 0o600))
+	}
+	load("tampered", cached, Stats{CacheMisses: 1, CacheRejected: 1})
+	load("written anew", cached, Stats{CacheHits: 1})
+
+	// A file in order as far as the cache can tell, whose code the driver refuses.
+	d := open(t, cached)
+	file := d.cache.path(d.cacheKey(text))
+	ok(t, d.Close())
+	ok(t, os.WriteFile(file, encodeCached(entryOf("no cubin")), 0o600))
+	load("foreign", cached, Stats{CacheMisses: 1, CacheRejected: 1})
+	load("written anew again", cached, Stats{CacheHits: 1})
+}
+
+// entryOf is what the cache keeps of a module.
+func entryOf(code string) cached { return cached{cubin: []byte(code)} }

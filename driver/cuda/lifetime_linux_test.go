@@ -1,0 +1,144 @@
+package cuda
+
+import (
+	"testing"
+
+	"github.com/lockstep-go/lockstep/driver"
+)
+
+// family is one of everything.
+type family struct {
+	stream driver.Stream
+	buffer driver.Buffer
+	pinned driver.Pinned
+	event  driver.Event
+	module driver.Module
+	kernel driver.Function
+	graph  driver.Graph
+	exec   driver.Executable
+}
+
+func newFamily(t *testing.T, d *Device) family {
+	m := must(d.Load([]byte(kernels)))(t)
+	f := family{
+		stream: must(d.NewStream())(t), buffer: must(d.Alloc(256))(t), pinned: must(d.AllocPinned(256))(t),
+		event: must(d.NewEvent())(t), module: m, kernel: must(m.Function("count"))(t),
+	}
+	ok(t, f.stream.Write(f.buffer.Address(), []byte{1})) // makes the staging memory
+	f.graph = must(f.stream.Capture(func() error { return f.stream.Fill(f.buffer.Address(), 1, 256) }))(t)
+	f.exec = must(f.graph.Instantiate())(t)
+	return f
+}
+
+func (f family) closers() []interface{ Close() error } {
+	return []interface{ Close() error }{f.exec, f.graph, f.stream, f.event, f.module, f.buffer, f.pinned}
+}
+
+// uses are all that can be done with the family, by name.
+func (f family) uses(d *Device) map[string]func() error {
+	launch := launchOf(f.kernel, 64, 64, pack(f.buffer.Address(), uint32(64), uint32(0)))
+	drop := func(_ any, err error) error { return err }
+	return map[string]func() error{
+		"launch":        func() error { return f.stream.Launch(launch) },
+		"write":         func() error { return f.stream.Write(f.buffer.Address(), []byte{1}) },
+		"read":          func() error { return f.stream.Read(make([]byte, 1), f.buffer.Address()) },
+		"write async":   func() error { return f.stream.WriteAsync(f.buffer.Address(), f.pinned, 0, 1) },
+		"read async":    func() error { return f.stream.ReadAsync(f.pinned, 0, f.buffer.Address(), 1) },
+		"copy":          func() error { return f.stream.Copy(f.buffer.Address(), f.buffer.Address()+8, 8) },
+		"fill":          func() error { return f.stream.Fill(f.buffer.Address(), 0, 1) },
+		"record":        func() error { return f.stream.Record(f.event) },
+		"wait":          func() error { return f.stream.Wait(f.event) },
+		"synchronize":   f.stream.Synchronize,
+		"capture":       func() error { return drop(f.stream.Capture(func() error { return nil })) },
+		"instantiate":   func() error { return drop(f.graph.Instantiate()) },
+		"nodes":         func() error { return drop(f.graph.Nodes()) },
+		"update":        func() error { return f.exec.Update(f.graph) },
+		"replay":        func() error { return f.exec.Launch(f.stream) },
+		"wait for":      f.event.Synchronize,
+		"since":         func() error { return drop(f.event.Since(f.event)) },
+		"function":      func() error { return drop(f.module.Function("count")) },
+		"attributes":    func() error { return drop(f.kernel.Attributes()) },
+		"occupancy":     func() error { return drop(f.kernel.Occupancy(64, 0)) },
+		"alloc":         func() error { return drop(d.Alloc(1)) },
+		"alloc pinned":  func() error { return drop(d.AllocPinned(1)) },
+		"load":          func() error { return drop(d.Load([]byte(kernels))) },
+		"new stream":    func() error { return drop(d.NewStream()) },
+		"new event":     func() error { return drop(d.NewEvent()) },
+		"device waits":  d.Synchronize,
+		"device memory": func() error { _, _, err := d.Memory(); return err },
+	}
+}
+
+func TestUseAfterClose(t *testing.T) {
+	fake, d := openedFake(t)
+	f := newFamily(t, d)
+	ok(t, f.stream.Record(f.event))
+	for name, use := range f.uses(d) {
+		if err := use(); err != nil {
+			t.Errorf("%s while all is open: %v", name, err)
+		}
+	}
+	for _, c := range f.closers() {
+		ok(t, c.Close())
+		ok(t, c.Close())
+	}
+	for name, use := range f.uses(d) {
+		switch name {
+		case "alloc", "alloc pinned", "load", "new stream", "new event", "device waits", "device memory":
+			continue // the device is open
+		}
+		t.Run(name, func(t *testing.T) { wantKind(t, use(), driver.ErrInvalid) })
+	}
+	ok(t, d.Close())
+	if left := fake.left(); left != "" {
+		t.Errorf("not freed: %s", left)
+	}
+}
+
+func TestDeviceFreesItsChildren(t *testing.T) {
+	fake, d := openedFake(t)
+	f := newFamily(t, d)
+	ok(t, d.Close())
+	ok(t, d.Close())
+	if left := fake.left(); left != "" {
+		t.Errorf("not freed: %s", left)
+	}
+	before := fake.total()
+	for name, use := range f.uses(d) {
+		t.Run(name, func(t *testing.T) { wantKind(t, use(), driver.ErrInvalid) })
+	}
+	for _, c := range f.closers() {
+		ok(t, c.Close())
+	}
+	if n := fake.total() - before; n != 0 {
+		t.Errorf("%d calls reached the driver after its device was closed", n)
+	}
+}
+
+func TestLostDevice(t *testing.T) {
+	fake, d := openedFake(t)
+	f := newFamily(t, d)
+	bad := launchOf(f.kernel, 64, 64, pack(uint64(8), uint32(64), uint32(0)))
+	ok(t, f.stream.Launch(bad)) // the fault comes to light later
+	ok(t, d.Err())
+	err := f.stream.Synchronize()
+	wantKind(t, err, driver.ErrDeviceLost)
+	if d.Err() != err {
+		t.Errorf("Err is %v, the cause was %v", d.Err(), err)
+	}
+	before := fake.total()
+	for name, use := range f.uses(d) {
+		t.Run(name, func(t *testing.T) { wantKind(t, use(), driver.ErrDeviceLost) })
+	}
+	if n := fake.total() - before; n != 0 {
+		t.Errorf("%d calls reached the driver of a lost device", n)
+	}
+	for _, c := range f.closers() {
+		ok(t, c.Close())
+	}
+	ok(t, d.Close())
+	if fake.retains != 0 {
+		t.Errorf("%d contexts not given back", fake.retains)
+	}
+	wantKind(t, d.Err(), driver.ErrDeviceLost)
+}

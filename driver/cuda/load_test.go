@@ -1,0 +1,141 @@
+package cuda
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/driver"
+)
+
+func TestEntriesAreNamedOnce(t *testing.T) {
+	seen := map[string]entry{}
+	for e := range entryCount {
+		name := e.String()
+		if before, twice := seen[name]; twice || !strings.HasPrefix(name, "cu") {
+			t.Errorf("entry %d is %q, as is entry %d", e, name, before)
+		}
+		seen[name] = e
+	}
+}
+
+func TestMissingLibraryNamesEveryPath(t *testing.T) {
+	paths := []string{"libone.so", "/two/libtwo.so"}
+	tries := 0
+	l := loader{finder: finder{
+		paths:  func() []string { return paths },
+		open:   func(path string) (uintptr, error) { tries++; return 0, errors.New(path + ": no such file") },
+		symbol: func(uintptr, string) (uintptr, error) { return 0, errors.New("never asked") },
+	}}
+	for range 2 { // a failure is not remembered
+		_, err := l.get()
+		wantKind(t, err, driver.ErrNoDriver)
+		for _, p := range paths {
+			if strings.Count(err.Error(), p) != 1 {
+				t.Errorf("the error should name %s once: %v", p, err)
+			}
+		}
+	}
+	if tries != 4 {
+		t.Errorf("%d tries, want 4", tries)
+	}
+}
+
+func TestSystemPaths(t *testing.T) {
+	for _, p := range systemFinder().paths() {
+		if !strings.Contains(p, "cuda") {
+			t.Errorf("path %q is not a libcuda", p)
+		}
+	}
+}
+
+// A library of another kind is there and does not do.
+func TestLibraryWithoutCUDA(t *testing.T) {
+	l := loader{finder: finder{
+		paths:  func() []string { return []string{"libm"} },
+		open:   func(string) (uintptr, error) { return 1, nil },
+		symbol: func(_ uintptr, name string) (uintptr, error) { return 0, errors.New("undefined: " + name) },
+	}}
+	_, err := l.get()
+	wantKind(t, err, driver.ErrNoDriver)
+	if !strings.Contains(err.Error(), "libm: it exports no cuInit") {
+		t.Errorf("unhelpful: %v", err)
+	}
+}
+
+func TestPTXVersion(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		cuda, ptx int
+	}{
+		{"too old to know", 10020, 0},
+		{"the first of the table", 11000, 70},
+		{"11.4", 11040, 74},
+		{"11.8", 11080, 78},
+		{"12.0", 12000, 80},
+		{"12.4", 12040, 84},
+		{"12.5", 12050, 85},
+		{"12.6 takes what 12.5 takes", 12060, 85},
+		{"12.8", 12080, 87},
+		{"12.9", 12090, 88},
+		{"13.0", 13000, 90},
+		{"13.1", 13010, 91},
+		{"newer than the table", 14000, 91},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := ptxVersion(c.cuda); got != c.ptx {
+				t.Errorf("ptxVersion(%d) = %d, want %d", c.cuda, got, c.ptx)
+			}
+		})
+	}
+}
+
+func TestSource(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		newest     int
+		want       string // in the error; "" for none
+	}{
+		{"plain", ".version 7.4\n.target sm_80\n", 84, ""},
+		{"just new enough", ".version 8.4", 84, ""},
+		{"too new", ".version 8.5\n", 84, ".version 8.5 and the driver takes up to 8.4"},
+		{"too new by the first digit", ".version 9.0\n", 84, ".version 9.0 and the driver takes up to 8.4"},
+		{"comments first", "// .version 9.9\n/* .version 9.9\n */ \n\t.version 7.0\n", 74, ""},
+		{"too new behind comments", "// about\n/**/.version 8.0 // now\n", 74, ".version 8.0"},
+		{"an unknown driver", ".version 9.9\n", 0, ""},
+		{"no version is the driver's to judge", ".target sm_80\n", 74, ""},
+		{"an open comment is the driver's to judge", "/* .version 9.9", 74, ""},
+		{"empty is the driver's to judge", "", 74, ""},
+		{"not ASCII", ".version 7.4\n// naïve\n", 84, "offset 18, line 2"},
+		{"a NUL ends the text early", ".version 7.4\n\x00", 84, "offset 13, line 2"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := checkSource([]byte(c.text), c.newest)
+			if c.want == "" {
+				ok(t, err)
+				return
+			}
+			wantKind(t, err, driver.ErrPTXRejected)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want it to say %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestStickyCodes(t *testing.T) {
+	sticky := map[code]bool{700: true, 715: true, 716: true, 717: true, 718: true, 719: true}
+	for c := range sticky {
+		if !kinds[c].sticky {
+			t.Errorf("%d leaves the context alone, they say", c)
+		}
+	}
+	for c, k := range kinds {
+		if k.sticky != (k.kind == driver.ErrDeviceLost) {
+			t.Errorf("%d: sticky %v with kind %v", c, k.sticky, k.kind)
+		}
+		if k.kind == nil {
+			t.Errorf("%d stands in the table for nothing", c)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package cuda
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/driver"
+)
+
+func TestPinned(t *testing.T) { each(t, testPinned) }
+
+func testPinned(t *testing.T, open opener) {
+	d := open(t, Options{NoCache: true})
+	s := must(d.NewStream())(t)
+	const n = 1 << 20
+	p, q := must(d.AllocPinned(n))(t), must(d.AllocPinned(n))(t)
+	for i := range p.Bytes() {
+		p.Bytes()[i] = byte(i * 7)
+	}
+	a, b := must(d.Alloc(n))(t), must(d.Alloc(n))(t)
+	ok(t, s.WriteAsync(a.Address(), p, 0, n))
+	ok(t, s.Fill(b.Address(), 0xa5, n))
+	ok(t, s.Copy(b.Address(), a.Address()+256, n-256))
+	ok(t, s.ReadAsync(q, 0, b.Address(), n))
+	ok(t, s.Synchronize())
+	if !bytes.Equal(q.Bytes()[:n-256], p.Bytes()[256:]) {
+		t.Error("the copy is not what was written")
+	}
+	for i, v := range q.Bytes()[n-256:] {
+		if v != 0xa5 {
+			t.Fatalf("byte %d of the rest is %#x, not what it was filled with", i, v)
+		}
+	}
+	if err := s.Write(a.Address(), make([]byte, n+1)); err == nil {
+		t.Log("a write past the end of a buffer was not noticed by the driver")
+	}
+}
+
+func TestWaitAcrossStreams(t *testing.T) { each(t, testWaitAcrossStreams) }
+
+func testWaitAcrossStreams(t *testing.T, open opener) {
+	d := open(t, Options{NoCache: true})
+	f := kernel(t, d, "count")
+	first, second := must(d.NewStream())(t), must(d.NewStream())(t)
+	n := uint32(1 << 10)
+	if *useGPU { // long enough that reading too early would show
+		n = 1 << 22
+	}
+	buf := must(d.Alloc(4 * int64(n)))(t)
+	done := must(d.NewEvent())(t)
+	for round := range uint32(20) {
+		for i := range uint32(8) {
+			ok(t, first.Launch(launchOf(f, int(n), 256, pack(buf.Address(), n, 8*round+i))))
+		}
+		ok(t, first.Record(done))
+		ok(t, second.Wait(done))
+		var last [4]byte
+		ok(t, second.Read(last[:], buf.Address()+driver.Address(4*(n-1))))
+		if got, want := binary.LittleEndian.Uint32(last[:]), 8*round+7+n-1; got != want {
+			t.Fatalf("round %d: the second stream read %d, want %d", round, got, want)
+		}
+	}
+}

@@ -1,0 +1,29 @@
+// Command reference is what a program looks like that runs models on the CPU alone.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/ref"
+)
+
+func main() {
+	m, err := model.Open(os.Args[1])
+	if err != nil {
+		panic(err)
+	}
+	defer m.Close()
+	engine, err := ref.New(m)
+	if err != nil {
+		panic(err)
+	}
+	for tok, err := range model.Generate(context.Background(), engine, "Once upon a time", model.Params{MaxTokens: 16}) {
+		if err != nil {
+			panic(err)
+		}
+		fmt.Print(tok.Text)
+	}
+}

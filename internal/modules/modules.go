@@ -1,0 +1,84 @@
+// Package modules loads kernels into a device, each once, and turns their launches
+// into the driver's.
+package modules
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+)
+
+// Set holds the kernels loaded into one device. It is safe for concurrent use.
+type Set struct {
+	device driver.Device
+	mu     sync.Mutex
+	loaded map[string]entry // by the kernel's name
+}
+
+type entry struct {
+	kernel   *ptx.Kernel
+	text     []byte
+	module   driver.Module
+	function driver.Function
+}
+
+// New makes an empty set for a device, which must outlive it.
+func New(device driver.Device) *Set { return &Set{device: device, loaded: map[string]entry{}} }
+
+// Function loads a kernel, unless it is there already. Two kernels with one name and
+// different texts are an error.
+func (s *Set) Function(k *ptx.Kernel) (driver.Function, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old, ok := s.loaded[k.Name]
+	if ok && old.kernel == k {
+		return old.function, nil
+	}
+	text, err := k.Text(ptx.Target{})
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		if !bytes.Equal(text, old.text) {
+			return nil, fmt.Errorf("modules: two kernels are named %s", k.Name)
+		}
+		return old.function, nil
+	}
+	m, err := s.device.Load(text)
+	if err != nil {
+		return nil, err
+	}
+	f, err := m.Function(k.Name)
+	if err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	s.loaded[k.Name] = entry{k, text, m, f}
+	return f, nil
+}
+
+// Launch turns a kernel's launch into the driver's, loading the kernel if need be.
+func (s *Set) Launch(l ptx.Launch) (driver.Launch, error) {
+	f, err := s.Function(l.Kernel)
+	if err != nil {
+		return driver.Launch{}, err
+	}
+	return driver.Launch{Function: f, Grid: dim3(l.Grid), Block: dim3(l.Block), Shared: l.Shared, Params: l.Params}, nil
+}
+
+func dim3(d [3]uint32) driver.Dim3 { return driver.Dim3{X: d[0], Y: d[1], Z: d[2]} }
+
+// Close unloads every kernel.
+func (s *Set) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, e := range s.loaded {
+		errs = append(errs, e.module.Close())
+	}
+	clear(s.loaded)
+	return errors.Join(errs...)
+}
