@@ -102,8 +102,8 @@ type Attributes struct {
 	LocalBytes    int // a thread: spills and indexed arrays
 	StaticShared  int // bytes a CTA
 	MaxThreads    int // a CTA
-	PTXVersion    int // major×10 + minor
-	BinaryVersion int // major×10 + minor
+	PTXVersion    int // of the virtual architecture that it was compiled from: 80 for sm_80
+	BinaryVersion int // of the architecture that it was compiled for: 90 for sm_90
 }
 
 // Launch is one launch of a kernel.

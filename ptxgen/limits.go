@@ -1,6 +1,7 @@
 package ptxgen
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
@@ -19,10 +20,7 @@ func limitSpecs() []Spec { return []Spec{ReadPlain{}, ReadBulk{}, MatrixRate{}} 
 // where in counts units of 16 bytes and t goes over all threads of the grid.
 type ReadPlain struct{}
 
-const (
-	readThreads = 256
-	readUnroll  = 8 // loads in flight a thread
-)
+const readThreads = 256
 
 // Name implements Spec.
 func (ReadPlain) Name() string { return "read_plain" }
@@ -31,6 +29,7 @@ func (ReadPlain) Name() string { return "read_plain" }
 func (s ReadPlain) Build() (*ptx.Kernel, error) {
 	b := ptx.New(s.Name())
 	b.Doc("out[t] = xor of the words of in[t + j*threads], in units of 16 bytes")
+	const unroll = 8 // loads in flight a thread
 	in, out, units := b.Global("in", 16), b.Global("out", 4), b.ParamU32("units")
 	t := b.BlockX().MulN(readThreads).Add(b.ThreadX())
 	threads := b.GridX().MulN(readThreads)
@@ -39,10 +38,10 @@ func (s ReadPlain) Build() (*ptx.Kernel, error) {
 		ptx.Set(sum, sum.Xor(v[0]).Xor(v[1]).Xor(v[2]).Xor(v[3]))
 	}
 	i := ptx.Var(t)
-	b.Comment("%d loads before the first is used", readUnroll)
-	ahead := threads.MulN(readUnroll - 1)
+	b.Comment("%d loads before the first is used", unroll)
+	ahead := threads.MulN(unroll - 1)
 	b.While(func() ptx.Pred { return i.Add(ahead).Lt(units) }, func() {
-		var v [readUnroll][4]ptx.U32
+		var v [unroll][4]ptx.U32
 		for j := range v {
 			v[j] = in.At(i, 16).LoadU32x4(ptx.Streamed)
 			ptx.Set(i, i.Add(threads))
@@ -80,20 +79,27 @@ func (ReadPlain) Launch(k *ptx.Kernel, a ReadPlainArgs) (ptx.Launch, error) {
 // by CTA c mod CTAs, and gives
 //
 //	out[cta] = xor of the first word of each of its chunks
-type ReadBulk struct{}
+type ReadBulk struct {
+	Chunk  int // bytes, a multiple of 16; 0: 32 KiB
+	Stages int // of the ring, a power of two; 0: 4
+}
 
-const (
-	bulkChunk  = 16 << 10 // bytes
-	bulkStages = 8
-)
+func (s ReadBulk) chunk() int  { return cmp.Or(s.Chunk, 32<<10) }
+func (s ReadBulk) stages() int { return cmp.Or(s.Stages, 4) }
 
 // Name implements Spec.
-func (ReadBulk) Name() string { return "read_bulk" }
+func (s ReadBulk) Name() string {
+	if s == (ReadBulk{}) {
+		return "read_bulk"
+	}
+	return fmt.Sprintf("read_bulk_%dx%d", s.stages(), s.chunk())
+}
 
 // Build implements Spec.
 func (s ReadBulk) Build() (*ptx.Kernel, error) {
 	b := ptx.New(s.Name())
-	b.Doc("out[cta] = xor of the first word of each chunk of %d KiB that the CTA reads", bulkChunk>>10)
+	bulkChunk, bulkStages := s.chunk(), s.stages()
+	b.Doc("out[cta] = xor of the first word of each chunk of %d bytes that the CTA reads", bulkChunk)
 	in, out, chunks := b.Global("in", 16), b.Global("out", 4), b.ParamU32("chunks")
 	ring := b.DynamicShared(128)
 	bars := b.Shared("bars", 8*bulkStages, 8)
@@ -106,8 +112,8 @@ func (s ReadBulk) Build() (*ptx.Kernel, error) {
 	fetch := func(stage, chunk ptx.U32) {
 		bar := ptx.MBarrierAt(bars.At(stage, 8))
 		b.If(chunk.Lt(chunks), func() {
-			bar.ArriveExpect(b.U32(bulkChunk))
-			b.BulkLoad(ring.At(stage, bulkChunk), in.At(chunk, bulkChunk), b.U32(bulkChunk), bar)
+			bar.ArriveExpect(b.N(bulkChunk))
+			b.BulkLoad(ring.At(stage, bulkChunk), in.At(chunk, bulkChunk), b.N(bulkChunk), bar)
 		})
 	}
 	next := ptx.Var(cta)
@@ -121,7 +127,7 @@ func (s ReadBulk) Build() (*ptx.Kernel, error) {
 		ptx.Set(sum, sum.Xor(ring.At(stage, bulkChunk).LoadU32()))
 		fetch(stage, next)
 		ptx.Set(next, next.Add(ctas))
-		ptx.Set(stage, stage.AddN(1).AndN(bulkStages-1))
+		ptx.Set(stage, stage.AddN(1).AndN(uint32(bulkStages-1)))
 		ptx.Set(parity, ptx.Select(stage.EqN(0), parity.Xor(b.U32(1)), parity))
 	})
 	out.At(cta, 4).StoreU32(sum)
@@ -130,22 +136,22 @@ func (s ReadBulk) Build() (*ptx.Kernel, error) {
 
 // ReadBulkArgs are a launch's arguments.
 type ReadBulkArgs struct {
-	In     Address // Chunks · 16 KiB
+	In     Address // Chunks chunks
 	Out    Address // u32 [CTAs]
 	Chunks int
 	CTAs   int
 }
 
 // Launch makes a launch.
-func (ReadBulk) Launch(k *ptx.Kernel, a ReadBulkArgs) (ptx.Launch, error) {
-	if a.Chunks < 0 || a.Chunks > 1<<31-1-bulkStages*a.CTAs {
+func (s ReadBulk) Launch(k *ptx.Kernel, a ReadBulkArgs) (ptx.Launch, error) {
+	if a.Chunks < 0 || a.Chunks > 1<<31-1-s.stages()*a.CTAs {
 		return ptx.Launch{}, fmt.Errorf("ptxgen: %s: Chunks: %d", k.Name, a.Chunks)
 	}
-	return k.Launch([3]uint32{uint32(a.CTAs), 1, 1}, 32, bulkChunk*bulkStages, ptx.Addr(a.In), ptx.Addr(a.Out), ptx.Uint(a.Chunks))
+	return k.Launch([3]uint32{uint32(a.CTAs), 1, 1}, 32, s.chunk()*s.stages(), ptx.Addr(a.In), ptx.Addr(a.Out), ptx.Uint(a.Chunks))
 }
 
 // ChunkBytes is the size of the chunks that ReadBulk reads.
-func (ReadBulk) ChunkBytes() int { return bulkChunk }
+func (s ReadBulk) ChunkBytes() int { return s.chunk() }
 
 // MatrixRate multiplies matrices in registers, bf16 with float32 accumulation, on as
 // many tensor cores as the grid fills, and gives

@@ -8,7 +8,7 @@ import (
 
 func BenchmarkHardwareLaunch(b *testing.B) {
 	d := gpu(b)
-	f := kernel(b, d, "count")
+	f := kernel(b, d, "count_up")
 	s := must(d.NewStream())(b)
 	out := must(d.Alloc(4 * 64))(b)
 	l := launchOf(f, 64, 64, pack(out.Address(), uint32(64), uint32(1)))
@@ -35,7 +35,7 @@ func BenchmarkHardwareLaunch(b *testing.B) {
 
 func BenchmarkHardwareGraphLaunch(b *testing.B) {
 	d := gpu(b)
-	f := kernel(b, d, "count")
+	f := kernel(b, d, "count_up")
 	s := must(d.NewStream())(b)
 	out := must(d.Alloc(4 * 64))(b)
 	l := launchOf(f, 64, 64, pack(out.Address(), uint32(64), uint32(1)))

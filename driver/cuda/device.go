@@ -110,7 +110,7 @@ func (d *Device) UUID() string { return d.uuid }
 func (d *Device) Stats() Stats { return d.cache.stats() }
 
 // Synchronize waits for all work of the device.
-func (d *Device) Synchronize() error { return d.once(cuCtxSynchronize) }
+func (d *Device) Synchronize() error { return d.order(cuCtxSynchronize) }
 
 // EnablePeer lets kernels of this device address the peer's memory.
 func (d *Device) EnablePeer(peer driver.Device) error {
@@ -124,7 +124,7 @@ func (d *Device) EnablePeer(peer driver.Device) error {
 		return invalid("EnablePeer", "the peer is closed")
 	}
 	var can int32
-	err := d.once(cuDeviceCanAccessPeer, uintptr(unsafe.Pointer(&can)), uintptr(d.number), uintptr(p.number))
+	err := d.ask(cuDeviceCanAccessPeer, uintptr(unsafe.Pointer(&can)), uintptr(d.number), uintptr(p.number))
 	if err != nil {
 		return err
 	}

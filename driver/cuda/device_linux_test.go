@@ -37,7 +37,7 @@ func TestProperties(t *testing.T) {
 func TestOpenRefuses(t *testing.T) {
 	f := newFake(t)
 	lib := must(f.finder().find())(t)
-	for _, ordinal := range []int{-1, 1, 1 << 40} {
+	for _, ordinal := range []int{-1, 2, 1 << 40} {
 		_, err := lib.open(ordinal, Options{})
 		wantKind(t, err, driver.ErrNoDevice)
 	}
@@ -77,7 +77,7 @@ func TestOptionalEntries(t *testing.T) {
 		t.Errorf("unhelpful: %v", err)
 	}
 	// Without the linker the module is loaded all the same, and not kept.
-	k := kernel(t, d, "count")
+	k := kernel(t, d, "count_up")
 	out := must(d.Alloc(256))(t)
 	ok(t, s.Launch(launchOf(k, 64, 64, pack(out.Address(), uint32(64), uint32(0)))))
 	if d.Stats() != (Stats{CacheMisses: 1}) {
@@ -85,6 +85,10 @@ func TestOptionalEntries(t *testing.T) {
 	}
 	_, err = k.Occupancy(64, 0)
 	wantKind(t, err, driver.ErrUnsupported)
+}
+
+func TestRequiredEntries(t *testing.T) {
+	finder := newFake(t).finder()
 	for e := range entryCount {
 		if entries[e].optional {
 			continue
@@ -103,10 +107,26 @@ func TestOptionalEntries(t *testing.T) {
 	}
 }
 
+func TestPeers(t *testing.T) {
+	f, d := openedFake(t)
+	same := f.open(t, Options{NoCache: true})
+	other := must(d.lib.open(1, Options{NoCache: true}))(t)
+	wantKind(t, d.EnablePeer(nil), driver.ErrInvalid)
+	wantKind(t, d.EnablePeer((*Device)(nil)), driver.ErrInvalid)
+	wantKind(t, d.EnablePeer(same), driver.ErrInvalid)
+	wantKind(t, d.EnablePeer(other), driver.ErrUnsupported)
+	f.connected = 1
+	ok(t, d.EnablePeer(other))
+	f.failures[cuCtxEnablePeerAccess] = peerAlreadyEnabled
+	ok(t, d.EnablePeer(other))
+	ok(t, other.Close())
+	wantKind(t, d.EnablePeer(other), driver.ErrInvalid)
+}
+
 // The current context is the thread's, and other code may have put one there.
 func TestContextIsRestored(t *testing.T) {
 	f, d := openedFake(t)
-	k := kernel(t, d, "count")
+	k := kernel(t, d, "count_up")
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	const other = 0x7777
@@ -136,18 +156,19 @@ func TestLaunchDoesNotAllocate(t *testing.T) {
 		t.Skip("the race detector's pools allocate")
 	}
 	_, d := openedFake(t)
-	k := kernel(t, d, "count")
+	k := kernel(t, d, "count_up")
 	s := must(d.NewStream())(t)
 	buf := must(d.Alloc(4 * 64))(t)
 	l := launchOf(k, 64, 64, pack(buf.Address(), uint32(64), uint32(1)))
 	launches := []driver.Launch{l, l, l, l}
 	// A callback into Go allocates. In its place stands a C function that returns 0
 	// and touches nothing.
+	event := must(d.NewEvent())(t)
+	real := d.lib.at
 	libc := must(purego.Dlopen("libc.so.6", purego.RTLD_NOW))(t)
 	for e := range entryCount {
 		d.lib.at[e] = must(purego.Dlsym(libc, "sched_yield"))(t)
 	}
-	event := must(d.NewEvent())(t)
 	for name, f := range map[string]func() error{
 		"launch":      func() error { return s.Launch(launches...) },
 		"copy":        func() error { return s.Copy(buf.Address(), buf.Address(), 64) },
@@ -158,8 +179,7 @@ func TestLaunchDoesNotAllocate(t *testing.T) {
 			t.Errorf("%s allocates %v times", name, n)
 		}
 	}
-	d.lib.at = fakeEntries()
-	ok(t, event.Close()) // it never was the fake's: nothing there to free
+	d.lib.at = real
 }
 
 func TestLaunchCopiesItsParameters(t *testing.T) {

@@ -24,7 +24,7 @@ func (e *event) Synchronize() error {
 	if err := e.use("Synchronize"); err != nil {
 		return err
 	}
-	return e.dev.once(cuEventSynchronize, e.handle)
+	return e.dev.order(cuEventSynchronize, e.handle)
 }
 
 // Since is the time from an earlier event; the driver's clock ticks about every
@@ -38,7 +38,7 @@ func (e *event) Since(earlier driver.Event) (time.Duration, error) {
 		return 0, err
 	}
 	var ms float32
-	err = e.dev.once(cuEventElapsedTime, uintptr(unsafe.Pointer(&ms)), from.handle, e.handle)
+	err = e.dev.ask(cuEventElapsedTime, uintptr(unsafe.Pointer(&ms)), from.handle, e.handle)
 	return time.Duration(float64(ms) * float64(time.Millisecond)), err
 }
 

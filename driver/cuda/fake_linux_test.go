@@ -13,8 +13,9 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// fake is a libcuda in Go, behind the same C calling convention: it runs what is
-// queued at once, and holds its callers to the rules that the real one punishes.
+// fake is a libcuda in Go, behind the same C calling convention. It runs what is
+// queued as late as it may, when somebody waits for it, and holds its callers to the
+// rules that the real one punishes.
 type fake struct {
 	mu       sync.Mutex
 	current  map[int]uintptr // by OS thread
@@ -23,22 +24,26 @@ type fake struct {
 	broken   code           // what every call that needs a context answers
 	misuse   []string
 
-	next     uintptr            // the next handle or device address
-	live     map[uintptr]any    // by handle
-	memory   map[uintptr][]byte // by device address
-	pinned   map[unsafe.Pointer][]byte
-	retains  int
-	captures map[uintptr]*fakeGraph // under way, by stream
+	next      uintptr            // the next handle or device address
+	live      map[uintptr]any    // by handle
+	memory    map[uintptr][]byte // by device address
+	pinned    map[unsafe.Pointer][]byte
+	retains   int
+	connected int32                  // whether the devices are, 0 or 1
+	work      []fakeNode             // queued, of all streams in one order
+	done      int                    // how many were run before those
+	captures  map[uintptr]*fakeGraph // under way, by stream
 }
 
 type (
 	fakeModule struct{ entries string }
 	fakeKernel struct {
 		name   string
+		module uintptr
 		shared int32
 	}
 	fakeStream struct{}
-	fakeEvent  struct{ recorded bool }
+	fakeEvent  struct{ at int } // how much must have run by then, -1 if never recorded
 	fakeGraph  struct {
 		nodes  []fakeNode
 		thread int // that began the capture
@@ -49,8 +54,10 @@ type (
 		image  []byte
 	}
 	fakeNode struct {
-		kind string
-		run  func() code
+		kind   string
+		module uintptr        // whose kernel it launches, 0 if none
+		host   unsafe.Pointer // pinned memory that it moves, nil if none
+		run    func() code
 	}
 	// fakeJITValues is how the option values of jitOptions lie in memory.
 	fakeJITValues struct {
@@ -241,15 +248,30 @@ func (f *fake) at(address, bytes uintptr) []byte {
 	return nil
 }
 
-// queue runs a node now, or keeps it for the stream's capture.
-func (f *fake) queue(kind string, stream uintptr, run func() code) uintptr {
+// finish runs what was queued, up to a number counted from the start.
+func (f *fake) finish(to int) uintptr {
+	for len(f.work) > 0 && f.done < to {
+		node := f.work[0]
+		f.work, f.done = f.work[1:], f.done+1
+		if c := node.run(); c != success && f.broken == success {
+			f.broken = c
+		}
+	}
+	return uintptr(f.broken)
+}
+
+func (f *fake) finishAll() uintptr { return f.finish(f.done + len(f.work)) }
+
+// queue keeps a node until somebody waits, or for the stream's capture.
+func (f *fake) queue(stream uintptr, node fakeNode) uintptr {
 	g := f.captures[stream]
 	if g == nil {
-		return uintptr(run())
+		f.work = append(f.work, node)
+		return 0
 	}
 	if g.thread != syscall.Gettid() {
-		f.misuse = append(f.misuse, kind+" from another thread than the capture's")
+		f.misuse = append(f.misuse, node.kind+" from another thread than the capture's")
 	}
-	g.nodes = append(g.nodes, fakeNode{kind, run})
+	g.nodes = append(g.nodes, node)
 	return 0
 }

@@ -16,8 +16,8 @@ var fakeFunctions = map[entry]any{
 	cuDriverGetVersion: func(v *int32) uintptr { *v = fakeDriver; return 0 },
 	cuGetErrorName:     func(c uintptr, s *unsafe.Pointer) uintptr { *s = unsafe.Pointer(&fakeName[0]); return 0 },
 	cuGetErrorString:   func(c uintptr, s *unsafe.Pointer) uintptr { return 1 },
-	cuDeviceGetCount:   func(n *int32) uintptr { *n = 1; return 0 },
-	cuDeviceGet:        func(d *int32, ordinal uintptr) uintptr { *d = 7; return 0 },
+	cuDeviceGetCount:   func(n *int32) uintptr { *n = 2; return 0 },
+	cuDeviceGet:        func(d *int32, ordinal uintptr) uintptr { *d = 7 + int32(ordinal); return 0 },
 	cuDeviceGetName: func(p *byte, n, d uintptr) uintptr {
 		copy(unsafe.Slice(p, n), "Fake GPU\x00")
 		return 0
@@ -25,17 +25,24 @@ var fakeFunctions = map[entry]any{
 	cuDeviceGetUUID:       func(p *[16]byte, d uintptr) uintptr { p[15] = 0xab; return 0 },
 	cuDeviceTotalMem:      func(n *uintptr, d uintptr) uintptr { *n = 8 << 30; return 0 },
 	cuDeviceGetAttribute:  fakeAttribute,
-	cuDeviceCanAccessPeer: func(can *int32, a, b uintptr) uintptr { *can = 0; return 0 },
+	cuDeviceCanAccessPeer: func(can *int32, a, b uintptr) uintptr { *can = theFake.connected; return 0 },
 	cuCtxEnablePeerAccess: func(c, flags uintptr) uintptr { return 0 },
 	cuDevicePrimaryCtxRetain: func(c *uintptr, d uintptr) uintptr {
 		*c = fakeContext
 		theFake.retains++
 		return 0
 	},
-	cuDevicePrimaryCtxRelease: func(d uintptr) uintptr { theFake.retains--; return 0 },
-	cuCtxGetCurrent:           func(c *uintptr) uintptr { *c = theFake.current[syscall.Gettid()]; return 0 },
-	cuCtxSetCurrent:           func(c uintptr) uintptr { theFake.current[syscall.Gettid()] = c; return 0 },
-	cuCtxSynchronize:          func() uintptr { return 0 },
+	cuDevicePrimaryCtxRelease: func(d uintptr) uintptr {
+		if theFake.retains--; theFake.retains == 0 && theFake.broken != success {
+			clear(theFake.live) // a context takes what it holds with it
+			clear(theFake.memory)
+			clear(theFake.pinned)
+		}
+		return 0
+	},
+	cuCtxGetCurrent:  func(c *uintptr) uintptr { *c = theFake.current[syscall.Gettid()]; return 0 },
+	cuCtxSetCurrent:  func(c uintptr) uintptr { theFake.current[syscall.Gettid()] = c; return 0 },
+	cuCtxSynchronize: func() uintptr { return 0 },
 
 	cuMemGetInfo: func(free, total *uintptr) uintptr { *free, *total = 1<<30, 8<<30; return 0 },
 	cuMemAlloc: func(p *uintptr, n uintptr) uintptr {
@@ -52,6 +59,7 @@ var fakeFunctions = map[entry]any{
 		if theFake.memory[p] == nil {
 			theFake.misuse = append(theFake.misuse, "freed memory that is not allocated")
 		}
+		theFake.finishAll()
 		delete(theFake.memory, p)
 		return 0
 	},
@@ -65,31 +73,35 @@ var fakeFunctions = map[entry]any{
 		if theFake.pinned[p] == nil {
 			theFake.misuse = append(theFake.misuse, "freed host memory that is not pinned")
 		}
+		if slices.ContainsFunc(theFake.work, func(n fakeNode) bool { return n.host == p }) {
+			theFake.misuse = append(theFake.misuse, "freed pinned memory that a copy is using")
+		}
 		delete(theFake.pinned, p)
 		return 0
 	},
 	cuMemcpyHtoDAsync: func(dst uintptr, src unsafe.Pointer, n, s uintptr) uintptr {
-		return theFake.queue("write", s, func() code {
-			return copied(copy(theFake.at(dst, n), unsafe.Slice((*byte)(src), n)), n)
-		})
+		host := unsafe.Slice((*byte)(src), n)
+		return fakeMove("write", src, s, dst, n, func(mem []byte) { copy(mem, host) })
 	},
 	cuMemcpyDtoHAsync: func(dst unsafe.Pointer, src, n, s uintptr) uintptr {
-		return theFake.queue("read", s, func() code {
-			return copied(copy(unsafe.Slice((*byte)(dst), n), theFake.at(src, n)), n)
-		})
+		host := unsafe.Slice((*byte)(dst), n)
+		return fakeMove("read", dst, s, src, n, func(mem []byte) { copy(host, mem) })
 	},
 	cuMemcpyDtoDAsync: func(dst, src, n, s uintptr) uintptr {
-		return theFake.queue("copy", s, func() code { return copied(copy(theFake.at(dst, n), theFake.at(src, n)), n) })
+		return fakeMove("copy", nil, s, dst, n, func(mem []byte) { copy(mem, theFake.at(src, n)) })
 	},
 	cuMemsetD8Async: func(dst, v, n, s uintptr) uintptr {
-		return theFake.queue("fill", s, func() code {
-			return copied(copy(theFake.at(dst, n), bytes.Repeat([]byte{byte(v)}, int(n))), n)
-		})
+		return fakeMove("fill", nil, s, dst, n, func(mem []byte) { copy(mem, bytes.Repeat([]byte{byte(v)}, int(n))) })
 	},
 
 	cuModuleLoadData:   fakeLoad,
 	cuModuleLoadDataEx: fakeLoadEx,
-	cuModuleUnload:     func(m uintptr) uintptr { return remove[*fakeModule](theFake, m) },
+	cuModuleUnload: func(m uintptr) uintptr {
+		if theFake.launchesFrom(m) {
+			theFake.misuse = append(theFake.misuse, "unloaded a module before a graph that launches from it")
+		}
+		return remove[*fakeModule](theFake, m)
+	},
 	cuLinkCreate: func(n uintptr, keys *[5]int32, values *fakeJITValues, state *uintptr) uintptr {
 		checkOptions(n, keys)
 		*state = theFake.add(&fakeLink{values: values})
@@ -116,7 +128,7 @@ var fakeFunctions = map[entry]any{
 		if !slices.Contains(strings.Fields(module.entries), cString(name)) {
 			return 500
 		}
-		*p = theFake.add(&fakeKernel{cString(name), fakeStrict})
+		*p = theFake.add(&fakeKernel{cString(name), m, fakeStrict})
 		return 0
 	},
 	cuFuncGetAttribute: fakeFuncAttribute,
@@ -149,16 +161,19 @@ var fakeFunctions = map[entry]any{
 		return 0
 	},
 	cuStreamDestroy:      func(s uintptr) uintptr { return remove[*fakeStream](theFake, s) },
-	cuStreamSynchronize:  func(s uintptr) uintptr { return 0 },
+	cuStreamSynchronize:  func(s uintptr) uintptr { return theFake.finishAll() },
 	cuStreamWaitEvent:    func(s, e, flags uintptr) uintptr { return 0 },
 	cuStreamBeginCapture: fakeBeginCapture,
 	cuStreamEndCapture:   fakeEndCapture,
-	cuEventCreate:        func(p *uintptr, flags uintptr) uintptr { *p = theFake.add(&fakeEvent{}); return 0 },
+	cuEventCreate:        func(p *uintptr, flags uintptr) uintptr { *p = theFake.add(&fakeEvent{-1}); return 0 },
 	cuEventDestroy:       func(e uintptr) uintptr { return remove[*fakeEvent](theFake, e) },
-	cuEventRecord:        func(e, s uintptr) uintptr { theFake.live[e].(*fakeEvent).recorded = true; return 0 },
-	cuEventSynchronize:   func(e uintptr) uintptr { return 0 },
+	cuEventRecord: func(e, s uintptr) uintptr {
+		theFake.live[e].(*fakeEvent).at = theFake.done + len(theFake.work)
+		return 0
+	},
+	cuEventSynchronize: func(e uintptr) uintptr { return theFake.finish(theFake.live[e].(*fakeEvent).at) },
 	cuEventElapsedTime: func(ms *float32, from, to uintptr) uintptr {
-		if !theFake.live[from].(*fakeEvent).recorded || !theFake.live[to].(*fakeEvent).recorded {
+		if a, b := theFake.live[from].(*fakeEvent).at, theFake.live[to].(*fakeEvent).at; a < 0 || b < a {
 			return 400
 		}
 		*ms = 1.5
@@ -178,10 +193,13 @@ var fakeFunctions = map[entry]any{
 	cuGraphExecDestroy: func(x uintptr) uintptr { return remove[*fakeExec](theFake, x) },
 }
 
-// copied is an error if any of the memory was not there.
-func copied(got int, want uintptr) code {
-	if got != int(want) {
+// fakeMove queues work on device memory, which must be there when it is queued.
+func fakeMove(kind string, host unsafe.Pointer, stream, address, n uintptr, work func(mem []byte)) uintptr {
+	if theFake.at(address, n) == nil {
 		return 1
 	}
-	return success
+	return theFake.queue(stream, fakeNode{kind: kind, host: host, run: func() code {
+		work(theFake.at(address, n))
+		return success
+	}})
 }

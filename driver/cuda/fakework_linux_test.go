@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -15,7 +16,7 @@ func fakeAttribute(v *int32, a, device uintptr) uintptr {
 		computeMajor: 8, computeMinor: 6, 81: 164 << 10, 82: 65536, 97: fakeShared,
 	}
 	value, ok := values[attribute(a)]
-	if !ok || device != 7 {
+	if !ok || device < 7 {
 		return 1
 	}
 	*v = value
@@ -83,7 +84,7 @@ type fakeExtra struct {
 	end        uintptr
 }
 
-// fakeLaunch knows one kernel, count, and reads its parameters at once.
+// fakeLaunch knows one kernel, count_up, and reads its parameters at once.
 func fakeLaunch(k, gx, gy, gz, bx, by, bz, shared, s uintptr, params unsafe.Pointer, extra *fakeExtra) uintptr {
 	f := theFake
 	kernel := f.live[k].(*fakeKernel)
@@ -98,17 +99,16 @@ func fakeLaunch(k, gx, gy, gz, bx, by, bz, shared, s uintptr, params unsafe.Poin
 	p := unsafe.Slice((*byte)(extra.params), 16)
 	out := uintptr(binary.LittleEndian.Uint64(p))
 	n, first := binary.LittleEndian.Uint32(p[8:]), binary.LittleEndian.Uint32(p[12:])
-	return f.queue("kernel", s, func() code {
+	return f.queue(s, fakeNode{kind: "kernel", module: kernel.module, run: func() code {
 		mem := f.at(out, 4*uintptr(n))
 		if mem == nil {
-			f.broken = 700 // found out by a later call
-			return success
+			return 700
 		}
 		for i := range n {
 			binary.LittleEndian.PutUint32(mem[4*i:], first+i)
 		}
 		return success
-	})
+	}})
 }
 
 func fakeBeginCapture(s, mode uintptr) uintptr {
@@ -133,12 +133,26 @@ func fakeEndCapture(s uintptr, g *uintptr) uintptr {
 }
 
 func fakeGraphLaunch(x, s uintptr) uintptr {
-	for _, n := range theFake.live[x].(*fakeExec).nodes {
-		if c := n.run(); c != success {
-			return uintptr(c)
+	theFake.work = append(theFake.work, theFake.live[x].(*fakeExec).nodes...)
+	return 0
+}
+
+// launchesFrom says whether a graph still has a kernel of the module.
+func (f *fake) launchesFrom(module uintptr) bool {
+	from := func(n fakeNode) bool { return n.module == module }
+	for _, v := range f.live {
+		switch v := v.(type) {
+		case *fakeGraph:
+			if slices.ContainsFunc(v.nodes, from) {
+				return true
+			}
+		case *fakeExec:
+			if slices.ContainsFunc(v.nodes, from) {
+				return true
+			}
 		}
 	}
-	return 0
+	return false
 }
 
 func fakeUpdate(x, g uintptr, info *updateResult) uintptr {

@@ -42,7 +42,7 @@ func (g *graph) Nodes() (int, error) {
 		return 0, err
 	}
 	var n uintptr
-	err := g.dev.once(cuGraphGetNodes, g.handle, 0, uintptr(unsafe.Pointer(&n)))
+	err := g.dev.ask(cuGraphGetNodes, g.handle, 0, uintptr(unsafe.Pointer(&n)))
 	return int(n), err
 }
 
@@ -63,7 +63,7 @@ func (x *executable) Launch(on driver.Stream) error {
 	if s.dev != x.dev {
 		return invalid("Launch", "the stream is another device's")
 	}
-	return x.dev.once(cuGraphLaunch, x.handle, s.handle)
+	return x.dev.order(cuGraphLaunch, x.handle, s.handle)
 }
 
 // updateResult is CUgraphExecUpdateResultInfo.

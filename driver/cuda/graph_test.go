@@ -9,51 +9,65 @@ import (
 
 func TestGraph(t *testing.T) { each(t, testGraph) }
 
-func testGraph(t *testing.T, open opener) {
-	d := open(t, Options{NoCache: true})
-	f := kernel(t, d, "count")
-	s := must(d.NewStream())(t)
-	const n = 1000
-	a, b := must(d.Alloc(4*n))(t), must(d.Alloc(4*n))(t)
-	capture := func(first uint32) driver.Graph {
-		return must(s.Capture(func() error {
-			return errors.Join(
-				s.Launch(launchOf(f, n, 128, pack(a.Address(), uint32(n), first))),
-				s.Copy(b.Address(), a.Address(), 4*n),
-				s.Fill(a.Address(), 0, 4*n),
-			)
-		}))(t)
+// replayed is a graph's worth of work: it counts from first into a, copies that to b
+// and clears a.
+type replayed struct {
+	stream driver.Stream
+	kernel driver.Function
+	a, b   driver.Address
+}
+
+const replayedWords = 1000
+
+func newReplayed(t *testing.T, d *Device) replayed {
+	return replayed{
+		must(d.NewStream())(t), kernel(t, d, "count_up"),
+		must(d.Alloc(4 * replayedWords))(t).Address(), must(d.Alloc(4 * replayedWords))(t).Address(),
 	}
-	check := func(first uint32) {
-		t.Helper()
-		got := make([]byte, 4*n)
-		ok(t, s.Read(got, b.Address()))
-		for i, v := range words(got) {
-			if v != first+uint32(i) {
-				t.Fatalf("out[%d] = %d, want %d", i, v, first+uint32(i))
-			}
+}
+
+func (r replayed) capture(t *testing.T, first uint32) driver.Graph {
+	t.Helper()
+	return must(r.stream.Capture(func() error {
+		return errors.Join(
+			r.stream.Launch(launchOf(r.kernel, replayedWords, 128, pack(r.a, uint32(replayedWords), first))),
+			r.stream.Copy(r.b, r.a, 4*replayedWords),
+			r.stream.Fill(r.a, 0, 4*replayedWords),
+		)
+	}))(t)
+}
+
+func (r replayed) check(t *testing.T, first uint32) {
+	t.Helper()
+	got := make([]byte, 4*replayedWords)
+	ok(t, r.stream.Read(got, r.b))
+	for i, v := range words(got) {
+		if v != first+uint32(i) {
+			t.Fatalf("out[%d] = %d, want %d", i, v, first+uint32(i))
 		}
 	}
-	g := capture(5)
+}
+
+func testGraph(t *testing.T, open opener) {
+	r := newReplayed(t, open(t, Options{NoCache: true}))
+	g := r.capture(t, 5)
 	if nodes := must(g.Nodes())(t); nodes != 3 {
 		t.Errorf("%d nodes, want 3", nodes)
 	}
 	x := must(g.Instantiate())(t)
-	ok(t, x.Launch(s))
-	check(5)
 	for range 3 { // replaying again gives the same
-		ok(t, s.Fill(b.Address(), 0, 4*n))
-		ok(t, x.Launch(s))
-		check(5)
+		ok(t, r.stream.Fill(r.b, 0, 4*replayedWords))
+		ok(t, x.Launch(r.stream))
+		r.check(t, 5)
 	}
-	other := capture(77)
+	other := r.capture(t, 77)
 	ok(t, x.Update(other))
 	ok(t, other.Close())
 	ok(t, g.Close())
-	ok(t, x.Launch(s))
-	check(77)
+	ok(t, x.Launch(r.stream))
+	r.check(t, 77)
 
-	different := must(s.Capture(func() error { return s.Fill(a.Address(), 1, 4*n) }))(t)
+	different := must(r.stream.Capture(func() error { return r.stream.Fill(r.a, 1, 4) }))(t)
 	err := x.Update(different)
 	t.Logf("another shape: %v", err)
 	wantKind(t, err, driver.ErrUnsupported)
@@ -65,7 +79,7 @@ func TestFailedCaptures(t *testing.T) { each(t, testFailedCaptures) }
 
 func testFailedCaptures(t *testing.T, open opener) {
 	d := open(t, Options{NoCache: true})
-	f := kernel(t, d, "count")
+	f := kernel(t, d, "count_up")
 	s := must(d.NewStream())(t)
 	out := must(d.Alloc(4 * 64))(t)
 	launch := launchOf(f, 64, 64, pack(out.Address(), uint32(64), uint32(1)))
@@ -101,16 +115,24 @@ func testFailedCaptures(t *testing.T, open opener) {
 			ok(t, s.Synchronize())
 		})
 	}
-	t.Run("record panics", func(t *testing.T) {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Error("the panic was swallowed")
-				}
-			}()
-			s.Capture(func() error { s.Launch(launch); panic("stop") })
+}
+
+func TestPanickingCapture(t *testing.T) { each(t, testPanickingCapture) }
+
+func testPanickingCapture(t *testing.T, open opener) {
+	r := newReplayed(t, open(t, Options{NoCache: true}))
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic was swallowed")
+			}
 		}()
-		ok(t, s.Launch(launch))
-		ok(t, s.Synchronize())
-	})
+		r.stream.Capture(func() error {
+			ok(t, r.stream.Fill(r.b, 0xee, 4))
+			panic("stop")
+		})
+	}()
+	x := must(r.capture(t, 3).Instantiate())(t)
+	ok(t, x.Launch(r.stream))
+	r.check(t, 3)
 }

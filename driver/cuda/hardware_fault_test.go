@@ -32,7 +32,7 @@ func TestHardwareFaultChild(t *testing.T) {
 		t.Skip("started by TestHardwareFault")
 	}
 	d := must(OpenWith(0, Options{NoCache: true}))(t)
-	f := kernel(t, d, "count")
+	f := kernel(t, d, "count_up")
 	s := must(d.NewStream())(t)
 	out := must(d.Alloc(256))(t)
 	at := out.Address()
@@ -49,18 +49,7 @@ func TestHardwareFaultChild(t *testing.T) {
 	t.Logf("the fault: %v", err)
 	wantKind(t, err, driver.ErrDeviceLost)
 	wantKind(t, d.Err(), driver.ErrDeviceLost)
-	start := time.Now()
-	const calls = 1000
-	for range calls {
-		if s.Synchronize() != d.Err() {
-			t.Fatal("a later call did not fail with the cause")
-		}
-	}
-	t.Logf("a later call fails in %v", time.Since(start)/calls)
-	_, err = d.Alloc(1)
-	wantKind(t, err, driver.ErrDeviceLost)
-	_, err = d.Load([]byte(kernels))
-	wantKind(t, err, driver.ErrDeviceLost)
+	lostForGood(t, d, s)
 	ok(t, out.Close())
 	ok(t, s.Close())
 	ok(t, d.Close())
@@ -72,4 +61,19 @@ func TestHardwareFaultChild(t *testing.T) {
 		t.Logf("allocation after that: %v", err)
 		t.Logf("closing it: %v", again.Close())
 	}
+}
+
+func lostForGood(t *testing.T, d *Device, s driver.Stream) {
+	start := time.Now()
+	const calls = 1000
+	for range calls {
+		if s.Synchronize() != d.Err() {
+			t.Fatal("a later call did not fail with the cause")
+		}
+	}
+	t.Logf("a later call fails in %v", time.Since(start)/calls)
+	_, err := d.Alloc(1)
+	wantKind(t, err, driver.ErrDeviceLost)
+	_, err = d.Load([]byte(kernels))
+	wantKind(t, err, driver.ErrDeviceLost)
 }

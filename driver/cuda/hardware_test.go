@@ -18,7 +18,7 @@ func TestHardwareProperties(t *testing.T) {
 		t.Errorf("implausible: %+v", p)
 	}
 	free, total, err := d.Memory()
-	if err != nil || free <= 0 || free > total || total > p.Memory {
+	if err != nil || free <= 0 || free > total {
 		t.Errorf("memory: %d free of %d, %v; the device has %d", free, total, err, p.Memory)
 	}
 	for e := range entryCount {
@@ -30,7 +30,7 @@ func TestHardwareProperties(t *testing.T) {
 
 func TestHardwareAdd(t *testing.T) {
 	d := gpu(t)
-	f := kernel(t, d, "add")
+	f := kernel(t, d, "vector_add")
 	s := must(d.NewStream())(t)
 	// More than two staging slots, and a last slot that is not full.
 	const n = (2*slotBytes+slotBytes/2)/4 + 3
@@ -66,7 +66,7 @@ func TestHardwareAdd(t *testing.T) {
 	attributes := must(f.Attributes())(t)
 	ctas := must(f.Occupancy(256, 0))(t)
 	t.Logf("%d sums in %v; %+v; %d CTAs of 256 threads an SM", n, took, attributes, ctas)
-	if attributes.PTXVersion != 74 || attributes.Registers < 1 || attributes.LocalBytes != 0 || ctas < 1 {
+	if attributes.PTXVersion < 74 || attributes.Registers < 1 || attributes.LocalBytes != 0 || ctas < 1 {
 		t.Errorf("implausible attributes %+v, occupancy %d", attributes, ctas)
 	}
 }
@@ -112,7 +112,7 @@ func TestHardwarePeer(t *testing.T) {
 	}
 	ok(t, err)
 	ok(t, a.EnablePeer(b))
-	f := kernel(t, a, "count")
+	f := kernel(t, a, "count_up")
 	s := must(a.NewStream())(t)
 	out := must(b.Alloc(4 * 256))(t)
 	ok(t, s.Launch(launchOf(f, 256, 64, pack(out.Address(), uint32(256), uint32(3)))))

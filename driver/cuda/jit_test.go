@@ -35,37 +35,39 @@ func testRejectedPTX(t *testing.T, open opener) {
 	}
 }
 
+// loads opens a device, loads the text, runs it, and holds the cache's counts to want.
+func loads(t *testing.T, open opener, what string, text []byte, o Options, want Stats) {
+	t.Helper()
+	d := open(t, o)
+	defer d.Close()
+	start := time.Now()
+	m := must(d.Load(text))(t)
+	took := time.Since(start)
+	s := must(d.NewStream())(t)
+	out := must(d.Alloc(4 * 64))(t)
+	ok(t, s.Launch(launchOf(must(m.Function("count_up"))(t), 64, 64, pack(out.Address(), uint32(64), uint32(9)))))
+	got := make([]byte, 4*64)
+	ok(t, s.Read(got, out.Address()))
+	if words(got)[63] != 72 {
+		t.Errorf("%s: the kernel computed %d", what, words(got)[63])
+	}
+	t.Logf("%s: %v, log %q", what, took, m.Log())
+	if d.Stats() != want {
+		t.Errorf("%s: %+v, want %+v", what, d.Stats(), want)
+	}
+}
+
 func TestCache(t *testing.T) { each(t, testCache) }
 
 func testCache(t *testing.T, open opener) {
 	dir := filepath.Join(t.TempDir(), "cubin")
 	// A text that no driver's cache has seen.
 	text := []byte(kernels + "// " + time.Now().String() + "\n")
-	load := func(what string, o Options, want Stats) {
-		t.Helper()
-		d := open(t, o)
-		defer d.Close()
-		start := time.Now()
-		m := must(d.Load(text))(t)
-		took := time.Since(start)
-		s := must(d.NewStream())(t)
-		out := must(d.Alloc(4 * 64))(t)
-		ok(t, s.Launch(launchOf(must(m.Function("count"))(t), 64, 64, pack(out.Address(), uint32(64), uint32(9)))))
-		got := make([]byte, 4*64)
-		ok(t, s.Read(got, out.Address()))
-		if words(got)[63] != 72 {
-			t.Errorf("%s: the kernel computed %d", what, words(got)[63])
-		}
-		t.Logf("%s: %v, log %q", what, took, m.Log())
-		if d.Stats() != want {
-			t.Errorf("%s: %+v, want %+v", what, d.Stats(), want)
-		}
-	}
 	cached := Options{CacheDir: dir}
-	load("miss", cached, Stats{CacheMisses: 1})
-	load("hit", cached, Stats{CacheHits: 1})
-	load("verbose, another key", Options{CacheDir: dir, Verbose: true}, Stats{CacheMisses: 1})
-	load("no cache", Options{NoCache: true}, Stats{})
+	loads(t, open, "miss", text, cached, Stats{CacheMisses: 1})
+	loads(t, open, "hit", text, cached, Stats{CacheHits: 1})
+	loads(t, open, "verbose, another key", text, Options{CacheDir: dir, Verbose: true}, Stats{CacheMisses: 1})
+	loads(t, open, "no cache", text, Options{NoCache: true}, Stats{})
 
 	files := must(filepath.Glob(filepath.Join(dir, "*"+cacheSuffix)))(t)
 	if len(files) != 2 {
@@ -76,16 +78,14 @@ func testCache(t *testing.T, open opener) {
 		raw[len(raw)/2] ^= 1
 		ok(t, os.WriteFile(file, raw, 0o600))
 	}
-	load("tampered", cached, Stats{CacheMisses: 1, CacheRejected: 1})
-	load("written anew", cached, Stats{CacheHits: 1})
+	loads(t, open, "tampered", text, cached, Stats{CacheMisses: 1, CacheRejected: 1})
+	loads(t, open, "written anew", text, cached, Stats{CacheHits: 1})
 
 	// A file in order as far as the cache can tell, whose code the driver refuses.
 	d := open(t, cached)
-	file := d.cache.path(d.cacheKey(text))
-	ok(t, d.Close())
-	ok(t, os.WriteFile(file, encodeCached(entryOf("no cubin")), 0o600))
-	load("foreign", cached, Stats{CacheMisses: 1, CacheRejected: 1})
-	load("written anew again", cached, Stats{CacheHits: 1})
+	ok(t, os.WriteFile(d.cache.path(d.cacheKey(text)), encodeCached(entryOf("no cubin")), 0o600))
+	loads(t, open, "foreign", text, cached, Stats{CacheMisses: 1, CacheRejected: 1})
+	loads(t, open, "written anew again", text, cached, Stats{CacheHits: 1})
 }
 
 // entryOf is what the cache keeps of a module.

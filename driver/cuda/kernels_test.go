@@ -2,16 +2,16 @@ package cuda
 
 // kernels is the module of the hardware tests.
 //
-//	add:    out[i] = a[i] + b[i]                       i < n
-//	count:  out[i] = first + i                         i < n
-//	spread: out[i] = sm[i], where thread i of one CTA wrote i to sm[far·i/4], sm dynamic
+//	vector_add: out[i] = a[i] + b[i]                       i < n
+//	count_up:   out[i] = first + i                         i < n
+//	spread:     out[i] = sm[i], where thread i of one CTA wrote i to sm[far·i/4], sm dynamic
 const kernels = `.version 7.4
 .target sm_80
 .address_size 64
 
 .extern .shared .align 16 .b8 sm[];
 
-.visible .entry add(.param .u64 out, .param .u64 a, .param .u64 b, .param .u32 n)
+.visible .entry vector_add(.param .u64 out, .param .u64 a, .param .u64 b, .param .u32 n)
 {
 	.reg .pred %p;
 	.reg .b32 %i, %t, %n;
@@ -39,7 +39,7 @@ const kernels = `.version 7.4
 	ret;
 }
 
-.visible .entry count(.param .u64 out, .param .u32 n, .param .u32 first)
+.visible .entry count_up(.param .u64 out, .param .u32 n, .param .u32 first)
 {
 	.reg .pred %p;
 	.reg .b32 %i, %t, %n;

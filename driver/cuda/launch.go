@@ -43,7 +43,7 @@ func (s *stream) launch(sc *scratch, l *driver.Launch) error {
 		sc.size = uintptr(len(l.Params))
 		extra = uintptr(unsafe.Pointer(&sc.extra))
 	}
-	c := s.dev.lib.call(cuLaunchKernel, f.handle,
+	c := sc.call(s.dev.lib, cuLaunchKernel, f.handle,
 		uintptr(l.Grid.X), uintptr(l.Grid.Y), uintptr(l.Grid.Z),
 		uintptr(l.Block.X), uintptr(l.Block.Y), uintptr(l.Block.Z),
 		uintptr(l.Shared), s.handle, 0, extra)

@@ -101,7 +101,7 @@ func TestLeaks(t *testing.T) { each(t, testLeaks) }
 
 func testLeaks(t *testing.T, open opener) {
 	d := open(t, Options{NoCache: true})
-	f := kernel(t, d, "count")
+	f := kernel(t, d, "count_up")
 	rounds := 10000
 	if testing.Short() || raceDetector {
 		rounds = 200
@@ -127,7 +127,7 @@ func testLeaksOfDevices(t *testing.T, open opener) {
 		must(d.NewStream())(t)
 		must(d.Alloc(1 << 20))(t)
 		must(d.AllocPinned(1 << 20))(t)
-		kernel(t, d, "count")
+		kernel(t, d, "count_up")
 		ok(t, d.Close())
 	}
 	rounds := 100
@@ -148,7 +148,7 @@ func TestManyGoroutines(t *testing.T) { each(t, testManyGoroutines) }
 
 func testManyGoroutines(t *testing.T, open opener) {
 	d := open(t, Options{NoCache: true})
-	f := kernel(t, d, "count")
+	f := kernel(t, d, "count_up")
 	var all sync.WaitGroup
 	for g := range uint32(64) {
 		all.Go(func() {

@@ -22,10 +22,11 @@ func newFamily(t *testing.T, d *Device) family {
 	m := must(d.Load([]byte(kernels)))(t)
 	f := family{
 		stream: must(d.NewStream())(t), buffer: must(d.Alloc(256))(t), pinned: must(d.AllocPinned(256))(t),
-		event: must(d.NewEvent())(t), module: m, kernel: must(m.Function("count"))(t),
+		event: must(d.NewEvent())(t), module: m, kernel: must(m.Function("count_up"))(t),
 	}
 	ok(t, f.stream.Write(f.buffer.Address(), []byte{1})) // makes the staging memory
-	f.graph = must(f.stream.Capture(func() error { return f.stream.Fill(f.buffer.Address(), 1, 256) }))(t)
+	launch := launchOf(f.kernel, 64, 64, pack(f.buffer.Address(), uint32(64), uint32(0)))
+	f.graph = must(f.stream.Capture(func() error { return f.stream.Launch(launch) }))(t)
 	f.exec = must(f.graph.Instantiate())(t)
 	return f
 }
@@ -37,7 +38,12 @@ func (f family) closers() []interface{ Close() error } {
 // uses are all that can be done with the family, by name.
 func (f family) uses(d *Device) map[string]func() error {
 	launch := launchOf(f.kernel, 64, 64, pack(f.buffer.Address(), uint32(64), uint32(0)))
-	drop := func(_ any, err error) error { return err }
+	drop := func(made any, err error) error {
+		if c, ok := made.(interface{ Close() error }); ok && err == nil {
+			return c.Close()
+		}
+		return err
+	}
 	return map[string]func() error{
 		"launch":        func() error { return f.stream.Launch(launch) },
 		"write":         func() error { return f.stream.Write(f.buffer.Address(), []byte{1}) },
@@ -56,7 +62,7 @@ func (f family) uses(d *Device) map[string]func() error {
 		"replay":        func() error { return f.exec.Launch(f.stream) },
 		"wait for":      f.event.Synchronize,
 		"since":         func() error { return drop(f.event.Since(f.event)) },
-		"function":      func() error { return drop(f.module.Function("count")) },
+		"function":      func() error { return drop(f.module.Function("count_up")) },
 		"attributes":    func() error { return drop(f.kernel.Attributes()) },
 		"occupancy":     func() error { return drop(f.kernel.Occupancy(64, 0)) },
 		"alloc":         func() error { return drop(d.Alloc(1)) },
@@ -98,6 +104,9 @@ func TestUseAfterClose(t *testing.T) {
 func TestDeviceFreesItsChildren(t *testing.T) {
 	fake, d := openedFake(t)
 	f := newFamily(t, d)
+	for range 10 { // so that the order of freeing is not right by chance
+		newFamily(t, d)
+	}
 	ok(t, d.Close())
 	ok(t, d.Close())
 	if left := fake.left(); left != "" {
@@ -112,6 +121,18 @@ func TestDeviceFreesItsChildren(t *testing.T) {
 	}
 	if n := fake.total() - before; n != 0 {
 		t.Errorf("%d calls reached the driver after its device was closed", n)
+	}
+}
+
+// The staging memory outlives the copies from it.
+func TestClosingAStreamWaitsForItsCopies(t *testing.T) {
+	fake, d := openedFake(t)
+	s := must(d.NewStream())(t)
+	buf := must(d.Alloc(4))(t)
+	ok(t, s.Write(buf.Address(), []byte{1, 2, 3, 4}))
+	ok(t, s.Close())
+	if got := fake.memory[uintptr(buf.Address())]; got[3] != 4 {
+		t.Errorf("the copy was dropped: %v", got)
 	}
 }
 

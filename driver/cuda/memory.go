@@ -74,6 +74,6 @@ func (p *pinned) at(op string, offset, bytes int) (uintptr, error) {
 // Memory says how much device memory is free, by everyone's use, and how much there is.
 func (d *Device) Memory() (free, total int64, err error) {
 	var f, t uintptr
-	err = d.once(cuMemGetInfo, uintptr(unsafe.Pointer(&f)), uintptr(unsafe.Pointer(&t)))
+	err = d.ask(cuMemGetInfo, uintptr(unsafe.Pointer(&f)), uintptr(unsafe.Pointer(&t)))
 	return int64(f), int64(t), err
 }

@@ -29,11 +29,16 @@ func (d *Device) readProperties() error {
 	if err := d.call(cuDeviceTotalMem, uintptr(unsafe.Pointer(&total)), uintptr(d.number)); err != nil {
 		return err
 	}
+	d.props.Name = cString(&name[0])
+	d.props.Memory = int64(total)
+	d.props.DriverVersion = d.lib.version
+	d.props.PTXVersion = ptxVersion(d.lib.version)
+	d.readUUID()
+	return d.readAttributes()
+}
+
+func (d *Device) readAttributes() (err error) {
 	p := &d.props
-	p.Name = cString(&name[0])
-	p.Memory = int64(total)
-	p.DriverVersion = d.lib.version
-	p.PTXVersion = ptxVersion(d.lib.version)
 	var major, minor int
 	for _, want := range []struct {
 		attribute attribute
@@ -58,7 +63,6 @@ func (d *Device) readProperties() error {
 		}
 	}
 	p.ComputeCapability = 10*major + minor
-	d.readUUID()
 	return nil
 }
 

@@ -10,13 +10,13 @@ import (
 // What is refused here never reaches the driver, whose answer could be a lost context.
 func TestLaunchRefuses(t *testing.T) {
 	f, d := openedFake(t)
-	k := kernel(t, d, "count")
+	k := kernel(t, d, "count_up")
 	s := must(d.NewStream())(t)
 	buf := must(d.Alloc(4 * 64))(t)
 	good := launchOf(k, 64, 64, pack(buf.Address(), uint32(64), uint32(1)))
 	ok(t, s.Launch(good))
 	closed := must(d.Load([]byte(kernels)))(t)
-	orphan := must(closed.Function("count"))(t)
+	orphan := must(closed.Function("count_up"))(t)
 	ok(t, closed.Close())
 	_, other := openedFakeBeside(t, f)
 	launched := f.count(cuLaunchKernel)
@@ -27,12 +27,12 @@ func TestLaunchRefuses(t *testing.T) {
 		{"no function", func(l *driver.Launch) { l.Function = nil }},
 		{"a nil function", func(l *driver.Launch) { l.Function = (*function)(nil) }},
 		{"a closed module's function", func(l *driver.Launch) { l.Function = orphan }},
-		{"another device's function", func(l *driver.Launch) { l.Function = kernel(t, other, "count") }},
+		{"another device's function", func(l *driver.Launch) { l.Function = kernel(t, other, "count_up") }},
 		{"an empty grid", func(l *driver.Launch) { l.Grid.Y = 0 }},
 		{"an empty CTA", func(l *driver.Launch) { l.Block.Z = 0 }},
 		{"too many threads", func(l *driver.Launch) { l.Block.X = 513 }},
 		{"a thread count that wraps", func(l *driver.Launch) {
-			l.Block = driver.Dim3{X: math.MaxUint32, Y: math.MaxUint32, Z: math.MaxUint32}
+			l.Block = driver.Dim3{X: 1 << 31, Y: 1 << 31, Z: 4}
 		}},
 		{"too few parameters", func(l *driver.Launch) { l.Params = l.Params[:12] }},
 		{"no parameters", func(l *driver.Launch) { l.Params = nil }},
@@ -60,7 +60,7 @@ func openedFakeBeside(t *testing.T, f *fake) (*fake, *Device) {
 
 func TestSharedMemoryIsRaisedOnce(t *testing.T) {
 	f, d := openedFake(t)
-	k := kernel(t, d, "count")
+	k := kernel(t, d, "count_up")
 	s := must(d.NewStream())(t)
 	buf := must(d.Alloc(4 * 64))(t)
 	l := launchOf(k, 64, 64, pack(buf.Address(), uint32(64), uint32(1)))

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/ebitengine/purego"
+
 	"github.com/lockstep-go/lockstep/driver"
 )
 
@@ -16,6 +18,7 @@ const maxParams = 4352
 // address can move under it.
 type scratch struct {
 	previous uintptr // the context that was current before
+	args     [11]uintptr
 	size     uintptr // of params
 	extra    [5]uintptr
 	params   [maxParams / 8]uint64
@@ -38,6 +41,18 @@ var scratches = sync.Pool{New: func() any {
 	return s
 }}
 
+// call calls without allocating: the arguments of a variadic function that lets
+// pointers pass as uintptr are always put on the heap, and here they are already.
+// So this one lets none pass, apart from those into the scratch itself.
+func (s *scratch) call(l *library, e entry, args ...uintptr) code {
+	if l.at[e] == 0 {
+		return entryMissing
+	}
+	n := copy(s.args[:], args)
+	r, _, _ := purego.SyscallN(l.at[e], s.args[:n]...)
+	return code(int32(r))
+}
+
 // enter begins a locked section: the goroutine stays on its OS thread and the
 // device's context is current there, until leave puts back what was.
 func (d *Device) enter() (*scratch, error) {
@@ -55,9 +70,9 @@ func (d *Device) enterAnyway() (*scratch, error) {
 	runtime.LockOSThread()
 	s := scratches.Get().(*scratch)
 	s.previous = 0
-	e, c := cuCtxGetCurrent, d.lib.call(cuCtxGetCurrent, uintptr(unsafe.Pointer(&s.previous)))
+	e, c := cuCtxGetCurrent, s.call(d.lib, cuCtxGetCurrent, uintptr(unsafe.Pointer(&s.previous)))
 	if c == success && s.previous != d.context {
-		e, c = cuCtxSetCurrent, d.lib.call(cuCtxSetCurrent, d.context)
+		e, c = cuCtxSetCurrent, s.call(d.lib, cuCtxSetCurrent, d.context)
 	}
 	if c != success {
 		scratches.Put(s)
@@ -69,16 +84,29 @@ func (d *Device) enterAnyway() (*scratch, error) {
 
 func (d *Device) leave(s *scratch) {
 	if s.previous != d.context {
-		d.lib.call(cuCtxSetCurrent, s.previous)
+		s.call(d.lib, cuCtxSetCurrent, s.previous)
 	}
 	scratches.Put(s)
 	runtime.UnlockOSThread()
 }
 
-// once makes one call in a locked section of its own.
+// order makes one call in a locked section of its own, without allocating; see
+// scratch.call for what it may not be given.
+func (d *Device) order(e entry, args ...uintptr) error {
+	s, err := d.enter()
+	if err != nil {
+		return err
+	}
+	err = d.check(e, s.call(d.lib, e, args...), "")
+	d.leave(s)
+	return err
+}
+
+// ask makes one call in a locked section of its own. The driver may answer through
+// pointers among the arguments.
 //
 //go:uintptrescapes
-func (d *Device) once(e entry, args ...uintptr) error {
+func (d *Device) ask(e entry, args ...uintptr) error {
 	s, err := d.enter()
 	if err != nil {
 		return err
@@ -87,7 +115,7 @@ func (d *Device) once(e entry, args ...uintptr) error {
 	return d.check(e, d.lib.call(e, args...), "")
 }
 
-// call makes one call within a locked section.
+// call is ask within a locked section.
 //
 //go:uintptrescapes
 func (d *Device) call(e entry, args ...uintptr) error {

@@ -78,14 +78,14 @@ func (s *stream) Write(dst driver.Address, src []byte) error {
 	defer s.dev.leave(sc)
 	for i := 0; len(src) > 0; i++ {
 		slot := &s.stage.slots[i%2]
-		if err := s.dev.call(cuEventSynchronize, slot.moved.handle); err != nil {
+		if err := s.staging(sc, cuEventSynchronize, slot.moved.handle); err != nil {
 			return err
 		}
 		n := copy(slot.mem.mem, src)
-		if err := s.dev.call(cuMemcpyHtoDAsync, uintptr(dst), slot.mem.handle, uintptr(n), s.handle); err != nil {
+		if err := s.staging(sc, cuMemcpyHtoDAsync, uintptr(dst), slot.mem.handle, uintptr(n), s.handle); err != nil {
 			return err
 		}
-		if err := s.dev.call(cuEventRecord, slot.moved.handle, s.handle); err != nil {
+		if err := s.staging(sc, cuEventRecord, slot.moved.handle, s.handle); err != nil {
 			return err
 		}
 		dst += driver.Address(n)
@@ -109,12 +109,12 @@ func (s *stream) Read(dst []byte, src driver.Address) error {
 	asked := 0
 	for done := 0; done < len(dst); done += slotBytes {
 		for ; asked < len(dst) && asked < done+2*slotBytes; asked += slotBytes {
-			if err := s.fetch(asked, src, len(dst)); err != nil {
+			if err := s.fetch(sc, asked, src, len(dst)); err != nil {
 				return err
 			}
 		}
 		slot := &s.stage.slots[done/slotBytes%2]
-		if err := s.dev.call(cuEventSynchronize, slot.moved.handle); err != nil {
+		if err := s.staging(sc, cuEventSynchronize, slot.moved.handle); err != nil {
 			return err
 		}
 		copy(dst[done:], slot.mem.mem)
@@ -123,12 +123,16 @@ func (s *stream) Read(dst []byte, src driver.Address) error {
 }
 
 // fetch queues the copy of one slot's bytes from src+offset, of total bytes.
-func (s *stream) fetch(offset int, src driver.Address, total int) error {
+func (s *stream) fetch(sc *scratch, offset int, src driver.Address, total int) error {
 	slot := &s.stage.slots[offset/slotBytes%2]
 	n := min(slotBytes, total-offset)
 	from := uintptr(src) + uintptr(offset)
-	if err := s.dev.call(cuMemcpyDtoHAsync, slot.mem.handle, from, uintptr(n), s.handle); err != nil {
+	if err := s.staging(sc, cuMemcpyDtoHAsync, slot.mem.handle, from, uintptr(n), s.handle); err != nil {
 		return err
 	}
-	return s.dev.call(cuEventRecord, slot.moved.handle, s.handle)
+	return s.staging(sc, cuEventRecord, slot.moved.handle, s.handle)
+}
+
+func (s *stream) staging(sc *scratch, e entry, args ...uintptr) error {
+	return s.dev.check(e, sc.call(s.dev.lib, e, args...), "")
 }

@@ -33,7 +33,7 @@ func (s *stream) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stage != nil && !s.closed.Load() {
-		s.dev.once(cuStreamSynchronize, s.handle) // a failure comes back from the Close below, or the device is lost
+		s.dev.order(cuStreamSynchronize, s.handle) // a failure comes back from the Close below, or the device is lost
 		s.stage.close()
 	}
 	return s.resource.Close()
@@ -57,7 +57,7 @@ func (s *stream) WriteAsync(dst driver.Address, src driver.Pinned, offset, bytes
 	if err != nil || bytes == 0 {
 		return err
 	}
-	return s.dev.once(cuMemcpyHtoDAsync, uintptr(dst), from, uintptr(bytes), s.handle)
+	return s.dev.order(cuMemcpyHtoDAsync, uintptr(dst), from, uintptr(bytes), s.handle)
 }
 
 // ReadAsync queues a copy to pinned memory.
@@ -66,7 +66,7 @@ func (s *stream) ReadAsync(dst driver.Pinned, offset int, src driver.Address, by
 	if err != nil || bytes == 0 {
 		return err
 	}
-	return s.dev.once(cuMemcpyDtoHAsync, to, uintptr(src), uintptr(bytes), s.handle)
+	return s.dev.order(cuMemcpyDtoHAsync, to, uintptr(src), uintptr(bytes), s.handle)
 }
 
 func (s *stream) hostRange(op string, p driver.Pinned, offset, bytes int) (uintptr, error) {
@@ -85,7 +85,7 @@ func (s *stream) Copy(dst, src driver.Address, bytes int64) error {
 	if err := s.deviceRange("Copy", bytes); err != nil || bytes == 0 {
 		return err
 	}
-	return s.dev.once(cuMemcpyDtoDAsync, uintptr(dst), uintptr(src), uintptr(bytes), s.handle)
+	return s.dev.order(cuMemcpyDtoDAsync, uintptr(dst), uintptr(src), uintptr(bytes), s.handle)
 }
 
 // Fill queues setting every byte to value.
@@ -93,7 +93,7 @@ func (s *stream) Fill(dst driver.Address, value byte, bytes int64) error {
 	if err := s.deviceRange("Fill", bytes); err != nil || bytes == 0 {
 		return err
 	}
-	return s.dev.once(cuMemsetD8Async, uintptr(dst), uintptr(value), uintptr(bytes), s.handle)
+	return s.dev.order(cuMemsetD8Async, uintptr(dst), uintptr(value), uintptr(bytes), s.handle)
 }
 
 func (s *stream) deviceRange(op string, bytes int64) error {
@@ -109,7 +109,7 @@ func (s *stream) Record(e driver.Event) error {
 	if err != nil {
 		return err
 	}
-	return s.dev.once(cuEventRecord, own.handle, s.handle)
+	return s.dev.order(cuEventRecord, own.handle, s.handle)
 }
 
 // Wait holds back what is queued later until the event has happened. The event may
@@ -119,7 +119,7 @@ func (s *stream) Wait(e driver.Event) error {
 	if err != nil {
 		return err
 	}
-	return s.dev.once(cuStreamWaitEvent, s.handle, own.handle, 0)
+	return s.dev.order(cuStreamWaitEvent, s.handle, own.handle, 0)
 }
 
 func (s *stream) event(op string, e driver.Event) (*event, error) {
@@ -134,5 +134,5 @@ func (s *stream) Synchronize() error {
 	if err := s.eager("Synchronize"); err != nil {
 		return err
 	}
-	return s.dev.once(cuStreamSynchronize, s.handle)
+	return s.dev.order(cuStreamSynchronize, s.handle)
 }

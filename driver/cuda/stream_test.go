@@ -41,7 +41,7 @@ func TestWaitAcrossStreams(t *testing.T) { each(t, testWaitAcrossStreams) }
 
 func testWaitAcrossStreams(t *testing.T, open opener) {
 	d := open(t, Options{NoCache: true})
-	f := kernel(t, d, "count")
+	f := kernel(t, d, "count_up")
 	first, second := must(d.NewStream())(t), must(d.NewStream())(t)
 	n := uint32(1 << 10)
 	if *useGPU { // long enough that reading too early would show
@@ -59,6 +59,40 @@ func testWaitAcrossStreams(t *testing.T, open opener) {
 		ok(t, second.Read(last[:], buf.Address()+driver.Address(4*(n-1))))
 		if got, want := binary.LittleEndian.Uint32(last[:]), 8*round+7+n-1; got != want {
 			t.Fatalf("round %d: the second stream read %d, want %d", round, got, want)
+		}
+	}
+}
+
+// Copies of ordinary memory go through two slots, in turns.
+func TestStagedCopies(t *testing.T) { each(t, testStagedCopies) }
+
+func testStagedCopies(t *testing.T, open opener) {
+	d := open(t, Options{NoCache: true})
+	s := must(d.NewStream())(t)
+	const most = 4*slotBytes + 3
+	buf := must(d.Alloc(most))(t)
+	for _, n := range []int{1, slotBytes - 1, slotBytes, slotBytes + 1, 2*slotBytes + 5, most} {
+		src, dst := make([]byte, n), make([]byte, n)
+		for i := range src {
+			src[i] = byte(i>>22 ^ i>>8 ^ i ^ n)
+		}
+		want := bytes.Clone(src)
+		ok(t, s.Write(buf.Address(), src))
+		clear(src) // Write has let go of it
+		ok(t, s.Read(dst, buf.Address()))
+		if !bytes.Equal(dst, want) {
+			t.Errorf("%d bytes came back changed", n)
+		}
+	}
+	// Small writes one after the other share the slots.
+	for i := range 100 {
+		ok(t, s.Write(buf.Address()+driver.Address(i), []byte{byte(i)}))
+	}
+	var got [100]byte
+	ok(t, s.Read(got[:], buf.Address()))
+	for i, v := range got {
+		if v != byte(i) {
+			t.Fatalf("byte %d is %d", i, v)
 		}
 	}
 }

@@ -1,0 +1,63 @@
+package alu
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// The bits of many results, made with one compiler for one processor. Where the
+// compiler fuses, or a library function has another implementation, another
+// fingerprint comes out. That would be on arm64 or with GOAMD64=v3.
+func TestSameBitsEverywhere(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		want uint64
+		draw func(rng *rand.Rand) uint32
+	}{
+		{"fma", 0xb189042187a0ebf2, func(rng *rand.Rand) uint32 {
+			return math.Float32bits(FMA32(anyFloat32(rng, 100, 150), anyFloat32(rng, 100, 150), anyFloat32(rng, 100, 150)))
+		}},
+		{"fma f16", 0xbc65fc640a450daf, func(rng *rand.Rand) uint32 { return F16x2(FMAF16, rng.Uint32(), rng.Uint32(), rng.Uint32()) }},
+		{"fma bf16", 0xa241f387bdbaac1c, func(rng *rand.Rand) uint32 { return F16x2(FMABF16, rng.Uint32(), rng.Uint32(), rng.Uint32()) }},
+		{"approximate", 0x2e47a30602a8c334, func(rng *rand.Rand) uint32 { return mixApprox(Approx{}, rng) }},
+		{"perturbed", 0x51e2cea9ebf08a6b, func(rng *rand.Rand) uint32 { return mixApprox(Approx{1, true}, rng) }},
+		{"mma Hopper", 0x973f734ae52c1a1a, func(rng *rand.Rand) uint32 { return mixMMA(Hopper, rng) }},
+		{"mma Ampere", 0x384b14fe97d93e5e, func(rng *rand.Rand) uint32 { return mixMMA(Ampere, rng) }},
+		{"mma exact", 0x4541f5e9ff3451e, func(rng *rand.Rand) uint32 { return mixMMA(Exact, rng) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(41, 42))
+			h := fnv.New64a()
+			for range 2000 {
+				h.Write(binary.LittleEndian.AppendUint32(nil, c.draw(rng)))
+			}
+			if got := h.Sum64(); got != c.want {
+				t.Errorf("fingerprint %#x, want %#x", got, c.want)
+			}
+		})
+	}
+}
+
+// mixApprox folds one result of every approximate operation into a word.
+func mixApprox(p Approx, rng *rand.Rand) uint32 {
+	var mix uint32
+	for _, f := range []func(Approx, float32) float32{Approx.Ex2, Approx.Lg2, Approx.Rcp, Approx.Rsqrt, Approx.Tanh, Approx.Sqrt} {
+		mix = mix*31 + math.Float32bits(f(p, abs(anyFloat32(rng, 110, 132))))
+	}
+	return mix
+}
+
+// mixMMA folds the 128 results of one mma into a word.
+func mixMMA(m Accumulate, rng *rand.Rand) uint32 {
+	d := wildWarp(rng, rng.Uint32()&1 != 0).multiply(m)
+	var mix uint32
+	for _, row := range d {
+		for _, v := range row {
+			mix = mix*31 + math.Float32bits(v)
+		}
+	}
+	return mix
+}
