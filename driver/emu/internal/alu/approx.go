@@ -8,7 +8,7 @@ import "math"
 // test which leans on exact results fails, and fails again the same way. Values
 // that the PTX ISA's tables fix (zeros, infinities, NaN) are never moved.
 //
-// Subnormal operands and results are kept, as without .ftz.
+// Subnormal operands and results are kept, as without .ftz, but by Ex2FTZ.
 type Approx struct {
 	Seed    uint64
 	Perturb bool
@@ -50,6 +50,19 @@ func (p Approx) Ex2(x float32) float32 {
 		return max(p.perturb(opEx2, x, y, 2*ulp(y)), 0)
 	}
 	return settle(x, y, exp2Pair)
+}
+
+// Ex2FTZ is ex2.approx.ftz.f32: Ex2 with subnormal operands and results flushed to 0.
+func (p Approx) Ex2FTZ(x float32) float32 {
+	const normal = 0x1p-126
+	if x > -normal && x < normal {
+		x = 0
+	}
+	y := p.Ex2(x)
+	if y < normal {
+		return 0
+	}
+	return y
 }
 
 // Lg2 is lg2.approx.f32: log₂ x within 2⁻²², absolute for x in [0.5, 2] and

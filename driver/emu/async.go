@@ -1,0 +1,176 @@
+package emu
+
+import "fmt"
+
+var asyncForms = []form{
+	{pattern: "cp.async.ca|cg.shared|shared::cta.global." + hint + "?." + prefetch + "?", since: gate{70, 80},
+		class: ClassAsync, build: buildAsyncCopy},
+	{pattern: "cp.async.commit_group", since: gate{70, 80}, class: ClassAsync, build: buildCommit},
+	{pattern: "cp.async.wait_group", since: gate{70, 80}, class: ClassAsync, build: buildWaitGroup},
+	{pattern: "cp.async.wait_all", since: gate{70, 80}, class: ClassAsync, build: buildWaitAll},
+}
+
+// asyncCopy is a copy of one thread on its way to shared memory.
+type asyncCopy struct {
+	op     *op
+	from   *segment
+	fromAt int
+	at     int // in shared memory
+	bytes  int // copied
+	zeros  int // after them
+}
+
+// asyncCopies are a warp's late copies, by lane: groups in the order of their
+// commitment, the last one still open.
+type asyncCopies [warpSize][][]asyncCopy
+
+// buildAsyncCopy decodes [to], [from], bytes[, source bytes][, policy].
+func buildAsyncCopy(d *decoder, in *instruction, q quals) (op, error) {
+	o := op{kind: opRun, run: runAsyncCopy, b: -1}
+	operands := in.operands
+	if q.has(hint) && len(operands) > 3 {
+		if _, err := d.source(operands[len(operands)-1], dtype{kindBits, 64}); err != nil {
+			return o, err
+		}
+		operands = operands[:len(operands)-1]
+	}
+	if len(operands) != 3 && len(operands) != 4 {
+		return o, count(in, 3)
+	}
+	for _, s := range q {
+		if g, ok := qualifierGates[s]; ok {
+			if err := d.needs(s, g); err != nil {
+				return o, err
+			}
+		}
+	}
+	n := operands[2]
+	if n.kind != opndInt || n.value != 16 && (q[2] == "cg" || n.value != 4 && n.value != 8) {
+		return o, fmt.Errorf("cp.async.%s does not copy so many bytes", q[2])
+	}
+	o.size = int32(n.value)
+	var err error
+	if o.d, o.imm, err = d.address(operands[0], true); err != nil {
+		return o, err
+	}
+	var offset int64
+	if o.a, offset, err = d.address(operands[1], false); err != nil {
+		return o, err
+	}
+	o.target = int32(offset)
+	if len(operands) == 4 {
+		o.b, err = d.source(operands[3], dtype{kindUnsigned, 32})
+	}
+	return o, err
+}
+
+func runAsyncCopy(w *warp, o *op, m uint32) step {
+	if !w.reads(o, m, o.a, o.d) || o.b >= 0 && !w.reads(o, m, o.b) {
+		return stepFault
+	}
+	defer w.release()
+	n := int(o.size)
+	var addrs vec
+	for l := range lanesOf(m) {
+		source := n
+		if o.b >= 0 {
+			if source = int(w.regs[o.b][l]); source > n {
+				return w.trap(TrapAsync, o, l, "a source of %d bytes for a copy of %d", source, n)
+			}
+		}
+		_, at := w.locate(o, true, l, w.regs[o.d][l]+uint64(o.imm), n, n)
+		if w.fault != nil {
+			return stepFault
+		}
+		cp := asyncCopy{op: o, at: at, bytes: source, zeros: n - source}
+		addrs[l] = w.regs[o.a][l] + uint64(int64(o.target))
+		if source > 0 {
+			if cp.from, cp.fromAt = w.locate(o, false, l, addrs[l], source, n); cp.from == nil {
+				return stepFault
+			}
+			if !w.checkDefined(o, cp.from, cp.fromAt, source, l) || !w.note(o, cp.from, cp.fromAt, source, l, accessRead) {
+				return stepFault
+			}
+		}
+		if !w.note(o, w.cta.shared, at, n, l, accessWrite) {
+			return stepFault
+		}
+		if !w.cta.grid.late {
+			w.cta.land(cp)
+			continue
+		}
+		w.cta.shared.mark(at, n, false)
+		groups := &w.async[l]
+		if len(*groups) == 0 {
+			*groups = append(*groups, nil)
+		}
+		open := &(*groups)[len(*groups)-1]
+		*open = append(*open, cp)
+	}
+	w.cta.worker.globalAccess(false, m, &addrs, n)
+	return stepNext
+}
+
+// land lets the data of a copy arrive.
+func (c *cta) land(cp asyncCopy) {
+	if cp.bytes > 0 {
+		c.shared.copyFrom(cp.at, cp.from, cp.fromAt, cp.bytes)
+	}
+	if cp.zeros > 0 {
+		clear(c.shared.data[cp.at+cp.bytes : cp.at+cp.bytes+cp.zeros])
+		c.shared.define(cp.at+cp.bytes, cp.zeros)
+	}
+}
+
+func buildCommit(_ *decoder, in *instruction, _ quals) (op, error) {
+	return op{kind: opRun, run: func(w *warp, _ *op, m uint32) step {
+		for l := range lanesOf(m) {
+			// A group may be empty, and counts all the same.
+			if w.async[l] = append(w.async[l], nil); len(w.async[l]) == 1 {
+				w.async[l] = append(w.async[l], nil)
+			}
+		}
+		return stepNext
+	}}, count(in, 0)
+}
+
+func buildWaitGroup(_ *decoder, in *instruction, _ quals) (op, error) {
+	if err := count(in, 1); err != nil {
+		return op{}, err
+	}
+	n := in.operands[0]
+	if n.kind != opndInt || n.value > 1<<20 {
+		return op{}, fmt.Errorf("the number of groups is not a number")
+	}
+	return op{kind: opRun, target: int32(n.value), run: func(w *warp, o *op, m uint32) step {
+		return w.waitGroups(o, m, int(o.target)+1)
+	}}, nil
+}
+
+func buildWaitAll(_ *decoder, in *instruction, _ quals) (op, error) {
+	return op{kind: opRun, run: func(w *warp, o *op, m uint32) step { return w.waitGroups(o, m, 0) }}, count(in, 0)
+}
+
+// waitGroups lets all groups of each lane arrive but the last so many; the open
+// group counts as one.
+func (w *warp) waitGroups(o *op, m uint32, but int) step {
+	defer w.release()
+	for l := range lanesOf(m) {
+		for len(w.async[l]) > but {
+			for _, cp := range w.async[l][0] {
+				if cp.from != nil && cp.from.freed {
+					return w.trap(TrapFreed, o, l, "the source of a copy that is waited for, %s", cp.from.name)
+				}
+				if !w.note(cp.op, w.cta.shared, cp.at, cp.bytes+cp.zeros, l, accessWrite) {
+					return stepFault
+				}
+				if cp.from != nil {
+					w.hold(cp.from, cp.fromAt)
+				}
+				w.cta.land(cp)
+			}
+			w.async[l] = w.async[l][1:]
+		}
+	}
+	return stepNext
+}

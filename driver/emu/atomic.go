@@ -1,0 +1,125 @@
+package emu
+
+import "fmt"
+
+// A red returns nothing, so that it cannot acquire.
+const (
+	atomHead = "atom.relaxed|acquire|release|acq_rel?." + scopes + "?.global|shared."
+	redHead  = "red.relaxed|release?." + scopes + "?.global|shared."
+)
+
+// atomicKinds are the operations and their types; floats are left out, as their
+// sums depend on the order.
+var atomicKinds = []string{
+	"add.u32|s32|u64", "inc|dec.u32", "min|max.u32|s32|u64|s64", "and|or|xor|exch|cas.b32|b64",
+}
+
+var atomicForms = func() (forms []form) {
+	for _, k := range atomicKinds {
+		forms = append(forms,
+			form{pattern: atomHead + k, since: gate{31, 20}, class: ClassAtomic, build: buildAtomic},
+			form{pattern: redHead + k, since: gate{31, 20}, class: ClassAtomic, build: buildAtomic})
+	}
+	return forms
+}()
+
+// update is what an atomic operation puts in the place of old.
+type update func(old, b, c uint64) uint64
+
+func updateOf(name string, t dtype) update {
+	switch name {
+	case "exch":
+		return func(_, b, _ uint64) uint64 { return b }
+	case "cas":
+		return func(old, b, c uint64) uint64 {
+			if old == b {
+				return c
+			}
+			return old
+		}
+	case "inc":
+		return func(old, b, _ uint64) uint64 {
+			if old >= b {
+				return 0
+			}
+			return old + 1
+		}
+	case "dec":
+		return func(old, b, _ uint64) uint64 {
+			if old == 0 || old > b {
+				return b
+			}
+			return old - 1
+		}
+	}
+	f := reduction(name, t)
+	return func(old, b, _ uint64) uint64 { return f(old, b) }
+}
+
+// buildAtomic decodes atom d, [a], b[, c] and red [a], b.
+func buildAtomic(d *decoder, in *instruction, q quals) (op, error) {
+	t, name := q.typ(), q[len(q)-2]
+	o := op{kind: opRun, d: -1, shared: q.has("shared"), order: orderOf(q), size: int32(t.bytes())}
+	o.order.strong = true
+	if q[1] != "" {
+		if q[2] == "" {
+			return o, fmt.Errorf("a memory order without a scope")
+		}
+		if err := d.needs(q[0]+"."+q[1], gate{60, 70}); err != nil {
+			return o, err
+		}
+	}
+	if q[0] == "red" && (name == "cas" || name == "exch") {
+		return o, fmt.Errorf("red does not return the old value")
+	}
+	f, keep := updateOf(name, t), ones(t.bits)
+	o.run = func(w *warp, o *op, m uint32) step { return w.atomic(o, m, f, keep) }
+
+	sources := []*int32{&o.b}
+	if name == "cas" {
+		sources = append(sources, &o.c)
+	}
+	operands := in.operands
+	if q[0] == "atom" && len(operands) > 0 {
+		var err error
+		if o.d, err = d.dest(operands[0], t); err != nil {
+			return o, err
+		}
+		operands = operands[1:]
+	}
+	if len(operands) != 1+len(sources) {
+		return o, count(in, len(in.operands)-len(operands)+1+len(sources))
+	}
+	var err error
+	if o.a, o.imm, err = d.address(operands[0], o.shared); err != nil {
+		return o, err
+	}
+	for i, s := range sources {
+		if *s, err = d.source(operands[1+i], t); err != nil {
+			return o, err
+		}
+	}
+	return o, nil
+}
+
+// atomic updates memory lane by lane, in no order that a kernel may rely on.
+func (w *warp) atomic(o *op, m uint32, f update, keep uint64) step {
+	if !w.reads(o, m, o.a, o.b, o.c) {
+		return stepFault
+	}
+	defer w.release()
+	w.cta.polls++
+	n := int(o.size)
+	for l := range lanesOf(m) {
+		s, at := w.locate(o, o.shared, l, w.regs[o.a][l]+uint64(o.imm), n, n)
+		if s == nil || !w.checkDefined(o, s, at, n, l) || !w.note(o, s, at, n, l, accessAtomic) {
+			return stepFault
+		}
+		old := s.load(at, o.size)
+		s.store(at, o.size, f(old, w.regs[o.b][l], w.regs[o.c][l])&keep)
+		if o.d >= 0 {
+			w.set(o.d, l, old)
+		}
+	}
+	return stepNext
+}

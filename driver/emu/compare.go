@@ -1,0 +1,162 @@
+package emu
+
+import "math"
+
+// The comparisons as setp spells them: signed integers take the ordered names
+// alone, floats those for unordered operands too.
+const (
+	ordered   = "eq|ne|lt|le|gt|ge"
+	lowHigh   = "lo|ls|hi|hs"
+	unordered = "equ|neu|ltu|leu|gtu|geu|num|nan"
+)
+
+var compareForms = []form{
+	{pattern: "setp." + ordered + "|" + lowHigh + ".u32|u64", class: ClassInt, build: buildCompare},
+	{pattern: "setp." + ordered + ".s32|s64", class: ClassInt, build: buildCompare},
+	{pattern: "setp.eq|ne.b32|b64", class: ClassInt, build: buildCompare},
+	{pattern: "setp." + ordered + "|" + unordered + ".f32|f64", class: ClassFloat, build: buildCompare},
+	{pattern: "selp.b16|" + words32 + "|" + words64, class: ClassInt, build: buildSelect},
+}
+
+// comparison compares two registers in every lane.
+type comparison func(a, b *vec) uint32
+
+func buildCompare(d *decoder, in *instruction, q quals) (op, error) {
+	return d.plain(&form{args: "pred T T", cmp: compare(q[1], q.typ())}, in, q)
+}
+
+// compare builds a comparison from three: equal, less and not a number.
+func compare(name string, t dtype) comparison {
+	equal, less, nan := equalInt, lessUnsigned, comparison(nil)
+	switch t {
+	case dtype{kindSigned, 32}:
+		less = lessSigned32
+	case dtype{kindSigned, 64}:
+		less = lessSigned64
+	case dtype{kindFloat, 32}:
+		equal, less, nan = equalFloat, lessFloat, nanFloat
+	case dtype{kindFloat, 64}:
+		equal, less, nan = equalDouble, lessDouble, nanDouble
+	}
+	if nan == nil {
+		nan = func(a, b *vec) uint32 { return 0 }
+	}
+	switch name {
+	case "eq":
+		return equal
+	case "ne":
+		return func(a, b *vec) uint32 { return ^equal(a, b) &^ nan(a, b) }
+	case "lt", "lo":
+		return less
+	case "gt", "hi":
+		return func(a, b *vec) uint32 { return less(b, a) }
+	case "le", "ls":
+		return func(a, b *vec) uint32 { return ^less(b, a) &^ nan(a, b) }
+	case "ge", "hs":
+		return func(a, b *vec) uint32 { return ^less(a, b) &^ nan(a, b) }
+	case "nan":
+		return nan
+	case "num":
+		return func(a, b *vec) uint32 { return ^nan(a, b) }
+	}
+	// The rest are the ordered ones with a u behind: true for a NaN too.
+	ordered := compare(name[:len(name)-1], t)
+	return func(a, b *vec) uint32 { return ordered(a, b) | nan(a, b) }
+}
+
+func equalInt(a, b *vec) (m uint32) {
+	for l := range a {
+		if a[l] == b[l] {
+			m |= 1 << l
+		}
+	}
+	return m
+}
+
+func lessUnsigned(a, b *vec) (m uint32) {
+	for l := range a {
+		if a[l] < b[l] {
+			m |= 1 << l
+		}
+	}
+	return m
+}
+
+func lessSigned32(a, b *vec) (m uint32) {
+	for l := range a {
+		if int32(a[l]) < int32(b[l]) {
+			m |= 1 << l
+		}
+	}
+	return m
+}
+
+func lessSigned64(a, b *vec) (m uint32) {
+	for l := range a {
+		if int64(a[l]) < int64(b[l]) {
+			m |= 1 << l
+		}
+	}
+	return m
+}
+
+func equalFloat(a, b *vec) (m uint32) {
+	for l := range a {
+		if float32Of(a[l]) == float32Of(b[l]) {
+			m |= 1 << l
+		}
+	}
+	return m
+}
+
+func lessFloat(a, b *vec) (m uint32) {
+	for l := range a {
+		if float32Of(a[l]) < float32Of(b[l]) {
+			m |= 1 << l
+		}
+	}
+	return m
+}
+
+func nanFloat(a, b *vec) (m uint32) {
+	for l := range a {
+		if x, y := float32Of(a[l]), float32Of(b[l]); x != x || y != y {
+			m |= 1 << l
+		}
+	}
+	return m
+}
+
+func equalDouble(a, b *vec) (m uint32) {
+	for l := range a {
+		if math.Float64frombits(a[l]) == math.Float64frombits(b[l]) {
+			m |= 1 << l
+		}
+	}
+	return m
+}
+
+func lessDouble(a, b *vec) (m uint32) {
+	for l := range a {
+		if math.Float64frombits(a[l]) < math.Float64frombits(b[l]) {
+			m |= 1 << l
+		}
+	}
+	return m
+}
+
+func nanDouble(a, b *vec) (m uint32) {
+	for l := range a {
+		if x, y := math.Float64frombits(a[l]), math.Float64frombits(b[l]); x != x || y != y {
+			m |= 1 << l
+		}
+	}
+	return m
+}
+
+// buildSelect decodes d, a, b, predicate.
+func buildSelect(d *decoder, in *instruction, q quals) (op, error) {
+	o, err := d.plain(&form{args: "T T T pred"}, in, q)
+	o.kind = opSel
+	return o, err
+}

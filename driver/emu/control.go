@@ -1,0 +1,65 @@
+package emu
+
+import "math/bits"
+
+var controlForms = []form{
+	{pattern: "bra.uni?", class: ClassControl, build: buildBranch},
+	{pattern: "ret|exit.uni?", class: ClassControl, build: buildExit},
+	{pattern: "trap", class: ClassControl, build: buildTrap},
+	{pattern: "bar.sync", class: ClassBarrier, build: buildBarrier},
+	{pattern: "barrier.sync.aligned?", since: gate{60, 30}, class: ClassBarrier, build: buildBarrier},
+	{pattern: "membar.cta|gl|sys", class: ClassFence, build: buildFence},
+	{pattern: "fence.acq_rel|sc." + scopes, since: gate{60, 70}, class: ClassFence, build: buildFence},
+	{pattern: "griddepcontrol.wait|launch_dependents", since: gate{78, 90}, class: ClassControl, build: buildNothing},
+}
+
+func buildBranch(d *decoder, in *instruction, q quals) (op, error) {
+	if err := count(in, 1); err != nil {
+		return op{}, err
+	}
+	o := op{kind: opBranch, uniform: q[1] == "uni"}
+	var err error
+	o.target, err = d.label(in.operands[0])
+	return o, err
+}
+
+func buildExit(_ *decoder, in *instruction, _ quals) (op, error) {
+	return op{kind: opExit}, count(in, 0)
+}
+
+func buildTrap(_ *decoder, in *instruction, _ quals) (op, error) {
+	return op{kind: opRun, run: func(w *warp, o *op, m uint32) step {
+		return w.trap(TrapExplicit, o, bits.TrailingZeros32(m), "the kernel asked for it")
+	}}, count(in, 0)
+}
+
+// buildNothing decodes an instruction without an effect: kernels of a stream run
+// one after the other here.
+func buildNothing(_ *decoder, in *instruction, _ quals) (op, error) {
+	return op{kind: opRun, run: func(*warp, *op, uint32) step { return stepNext }}, count(in, 0)
+}
+
+// buildBarrier decodes id[, threads].
+func buildBarrier(d *decoder, in *instruction, q quals) (op, error) {
+	o := op{kind: opRun, run: runBarrier, aligned: q[0] == "bar" || q.has("aligned"), b: -1}
+	if len(in.operands) < 1 || len(in.operands) > 2 {
+		return o, count(in, 2)
+	}
+	var err error
+	if o.a, err = d.source(in.operands[0], dtype{kindUnsigned, 32}); err != nil || len(in.operands) == 1 {
+		return o, err
+	}
+	o.b, err = d.source(in.operands[1], dtype{kindUnsigned, 32})
+	return o, err
+}
+
+// buildFence decodes a fence: without effect on memory, which is sequentially
+// consistent here, but it orders accesses for the detection of races.
+func buildFence(_ *decoder, in *instruction, q quals) (op, error) {
+	return op{kind: opRun, order: order{cta: q.has("cta")}, run: runFence}, count(in, 0)
+}
+
+func runFence(w *warp, o *op, m uint32) step {
+	w.fence(o, m)
+	return stepNext
+}

@@ -1,0 +1,153 @@
+package emu
+
+import (
+	"math"
+
+	"github.com/lockstep-go/lockstep/driver/emu/internal/alu"
+)
+
+const integers = "u8|s8|u16|s16|u32|s32|u64|s64"
+
+var convertForms = []form{
+	{pattern: "cvt." + integers + "." + integers, class: ClassConvert, build: buildConvertInt},
+	{pattern: "cvt.rn.f32|f64.u32|s32|u64|s64", class: ClassConvert, build: buildConvertToFloat},
+	{pattern: "cvt.rzi|rni|rmi|rpi.u32|s32|u64|s64.f32|f64", class: ClassConvert, build: buildConvertToInt},
+	{pattern: "cvt.rzi|rni|rmi|rpi.f32.f32", args: "f32 f32", class: ClassConvert, build: buildRound},
+	{pattern: "cvt.f64.f32", args: "f64 f32", class: ClassConvert,
+		vec: lanes1(func(a uint64) uint64 { return bits64(float64(float32Of(a))) })},
+	{pattern: "cvt.rn.f32.f64", args: "f32 f64", class: ClassConvert,
+		vec: lanes1(func(a uint64) uint64 { return canonicalFloat(float32(math.Float64frombits(a))) })},
+
+	{pattern: "cvt.f32.f16", args: "f32 b16", class: ClassConvert,
+		vec: lanes1(func(a uint64) uint64 { return bits32(alu.F16ToF32(uint16(a))) })},
+	{pattern: "cvt.f32.bf16", since: gate{71, 90}, args: "f32 b16", class: ClassConvert,
+		vec: lanes1(func(a uint64) uint64 { return bits32(alu.BF16ToF32(uint16(a))) })},
+	{pattern: "cvt.rn.f16.f32", args: "b16 f32", class: ClassConvert,
+		vec: lanes1(func(a uint64) uint64 { return uint64(alu.F32ToF16(float32Of(a))) })},
+	{pattern: "cvt.rn.bf16.f32", since: gate{70, 80}, args: "b16 f32", class: ClassConvert,
+		vec: lanes1(func(a uint64) uint64 { return uint64(alu.F32ToBF16(float32Of(a))) })},
+	{pattern: "cvt.rn.f16x2.f32", since: gate{70, 80}, args: "b32 f32 f32", class: ClassConvert,
+		vec: packHalves(alu.F32ToF16)},
+	{pattern: "cvt.rn.bf16x2.f32", since: gate{70, 80}, args: "b32 f32 f32", class: ClassConvert,
+		vec: packHalves(alu.F32ToBF16)},
+}
+
+// canonicalFloat is a float32 as a register holds it, any NaN as PTX gives it.
+func canonicalFloat(f float32) uint64 {
+	if f != f {
+		return 0x7fffffff
+	}
+	return bits32(f)
+}
+
+// packHalves converts two floats; the first goes to the high half.
+func packHalves(f func(float32) uint16) func(d, a, b, c *vec) {
+	return lanes2(func(a, b uint64) uint64 {
+		return uint64(f(float32Of(a)))<<16 | uint64(f(float32Of(b)))
+	})
+}
+
+// extend reads the lowest bits of a register as an integer of type t, extended to 64 bits.
+func (t dtype) extend(v uint64) uint64 {
+	shift := 64 - t.bits
+	if t.kind == kindSigned {
+		return uint64(int64(v<<shift) >> shift)
+	}
+	return v << shift >> shift
+}
+
+// converted decodes d, a where both registers may be larger than their types, and
+// gives the type of the register d.
+func (d *decoder) converted(in *instruction, to, from dtype) (o op, reg dtype, err error) {
+	if err = count(in, 2); err != nil {
+		return
+	}
+	if o.a, err = d.wide(in.operands[1], from); err != nil {
+		return
+	}
+	if o.d, err = d.typed(in.operands[0], to, to.fitsWithin); err != nil {
+		return
+	}
+	reg, _ = d.entry.register(in.operands[0].name)
+	return
+}
+
+func buildConvertInt(d *decoder, in *instruction, q quals) (op, error) {
+	to, _ := typeOf(q[1])
+	from, _ := typeOf(q[2])
+	o, reg, err := d.converted(in, to, from)
+	keep := ones(max(reg.bits, 1))
+	o.vec = lanes1(func(a uint64) uint64 { return to.extend(from.extend(a)) & keep })
+	return o, err
+}
+
+func buildConvertToFloat(d *decoder, in *instruction, q quals) (op, error) {
+	to, _ := typeOf(q[2])
+	from, _ := typeOf(q[3])
+	o, _, err := d.converted(in, to, from)
+	signed := from.kind == kindSigned
+	o.vec = lanes1(func(a uint64) uint64 {
+		v := from.extend(a)
+		switch {
+		case to.bits == 64 && signed:
+			return math.Float64bits(float64(int64(v)))
+		case to.bits == 64:
+			return math.Float64bits(float64(v))
+		case signed:
+			return bits32(float32(int64(v)))
+		}
+		return bits32(float32(v))
+	})
+	return o, err
+}
+
+// roundings are the ways to an integral number.
+var roundings = map[string]func(float64) float64{
+	"rzi": math.Trunc, "rni": math.RoundToEven, "rmi": math.Floor, "rpi": math.Ceil,
+}
+
+// buildConvertToInt clamps what is out of range, as PTX does. A NaN becomes 0, or
+// 2⁶³ where the source is an f64 or the result has 64 bits.
+func buildConvertToInt(d *decoder, in *instruction, q quals) (op, error) {
+	round := roundings[q[1]]
+	to, _ := typeOf(q[2])
+	from, _ := typeOf(q[3])
+	o, _, err := d.converted(in, to, from)
+	low, high := 0.0, math.Ldexp(1, to.bits)
+	least, most := uint64(0), ones(to.bits)
+	if to.kind == kindSigned {
+		low, high = -high/2, high/2
+		least, most = 1<<(to.bits-1), ones(to.bits-1)
+	}
+	nan := uint64(0)
+	if from.bits == 64 || to.bits == 64 {
+		nan = 1 << (to.bits - 1)
+	}
+	o.vec = lanes1(func(a uint64) uint64 {
+		f := math.Float64frombits(a)
+		if from.bits == 32 {
+			f = float64(float32Of(a))
+		}
+		f = round(f)
+		switch {
+		case f != f:
+			return nan
+		case f < low:
+			return least
+		case f >= high:
+			return most
+		case to.kind == kindSigned:
+			return uint64(int64(f)) & ones(to.bits)
+		}
+		return uint64(f)
+	})
+	return o, err
+}
+
+func buildRound(d *decoder, in *instruction, q quals) (op, error) {
+	round := roundings[q[1]]
+	f := form{args: "f32 f32", vec: lanes1(func(a uint64) uint64 {
+		return canonicalFloat(float32(round(float64(float32Of(a)))))
+	})}
+	return d.plain(&f, in, q)
+}

@@ -1,0 +1,153 @@
+package emu
+
+import (
+	"math"
+
+	"github.com/lockstep-go/lockstep/driver/emu/internal/alu"
+)
+
+// add, sub and mul without .rn are not here: the compiler may contract them into
+// fma, so that their result is not defined by the text.
+var floatForms = []form{
+	{pattern: "add.rn.f32", args: "T T T", class: ClassFloat, vec: addFloat},
+	{pattern: "sub.rn.f32", args: "T T T", class: ClassFloat, vec: floats2(alu.Sub32)},
+	{pattern: "mul.rn.f32", args: "T T T", class: ClassFloat, vec: mulFloat},
+	{pattern: "fma.rn.f32", since: gate{20, 20}, args: "T T T T", class: ClassFloat, vec: fmaFloat},
+	{pattern: "div.rn.f32", since: gate{14, 20}, args: "T T T", class: ClassFloat, vec: floats2(alu.DivRN)},
+	{pattern: "rcp.rn.f32", since: gate{14, 20}, args: "T T", class: ClassFloat, vec: floats1(alu.RcpRN)},
+	{pattern: "sqrt.rn.f32", since: gate{14, 20}, args: "T T", class: ClassFloat, vec: floats1(alu.SqrtRN)},
+
+	{pattern: "rcp.approx.f32", args: "T T", class: ClassSpecial, run: approximate(alu.Approx.Rcp)},
+	{pattern: "sqrt.approx.f32", args: "T T", class: ClassSpecial, run: approximate(alu.Approx.Sqrt)},
+	{pattern: "rsqrt.approx.f32", args: "T T", class: ClassSpecial, run: approximate(alu.Approx.Rsqrt)},
+	{pattern: "ex2.approx.f32", args: "T T", class: ClassSpecial, run: approximate(alu.Approx.Ex2)},
+	{pattern: "ex2.approx.ftz.f32", args: "T T", class: ClassSpecial, run: approximate(alu.Approx.Ex2FTZ)},
+	{pattern: "lg2.approx.f32", args: "T T", class: ClassSpecial, run: approximate(alu.Approx.Lg2)},
+	{pattern: "tanh.approx.f32", since: gate{70, 75}, args: "T T", class: ClassSpecial, run: approximate(alu.Approx.Tanh)},
+
+	{pattern: "min.f32", args: "T T T", class: ClassFloat, vec: floats2(minFloat)},
+	{pattern: "max.f32", args: "T T T", class: ClassFloat, vec: floats2(maxFloat)},
+	{pattern: "abs.f32", args: "T T", class: ClassFloat, vec: lanes1(func(a uint64) uint64 { return a & 0x7fffffff })},
+	{pattern: "neg.f32", args: "T T", class: ClassFloat, vec: lanes1(func(a uint64) uint64 { return a ^ 0x80000000 })},
+	// copysign.f32 d, a, b is b with the sign of a.
+	{pattern: "copysign.f32", since: gate{20, 20}, args: "T T T", class: ClassFloat,
+		vec: lanes2(func(a, b uint64) uint64 { return a&0x80000000 | b&0x7fffffff })},
+}
+
+func addFloat(d, a, b, _ *vec) {
+	for l := range d {
+		s := float32Of(a[l]) + float32Of(b[l])
+		if s != s {
+			d[l] = 0x7fffffff
+			continue
+		}
+		d[l] = bits32(s)
+	}
+}
+
+func mulFloat(d, a, b, _ *vec) {
+	for l := range d {
+		p := float32Of(a[l]) * float32Of(b[l])
+		if p != p {
+			d[l] = 0x7fffffff
+			continue
+		}
+		d[l] = bits32(p)
+	}
+}
+
+// fmaFloat is fma.rn.f32. The product is exact in float64, and rounding the sum to
+// float64 first is harmless unless that lands on the middle between two float32, or
+// where those are spaced otherwise: below 2⁻¹²⁶ and at infinity and NaN.
+func fmaFloat(d, a, b, c *vec) {
+	const (
+		low    = 1<<29 - 1 // the bits that a float32 lacks
+		middle = 1 << 28
+		least  = 1023 - 126 // biased exponents of normal float32
+		most   = 1023 + 127
+	)
+	for l := range d {
+		x, y, z := float32Of(a[l]), float32Of(b[l]), float32Of(c[l])
+		s := float64(float64(x)*float64(y)) + float64(z)
+		v := math.Float64bits(s)
+		if e := v >> 52 & 0x7ff; v&low != middle && e-least <= most-least {
+			d[l] = bits32(float32(s))
+			continue
+		}
+		d[l] = bits32(alu.FMA32(x, y, z))
+	}
+}
+
+// minFloat is min.f32: a NaN gives way to the other operand, and −0 is less than +0.
+func minFloat(a, b float32) float32 {
+	switch {
+	case a != a && b != b:
+		return math.Float32frombits(0x7fffffff)
+	case a != a:
+		return b
+	case b != b:
+		return a
+	}
+	return min(a, b)
+}
+
+// maxFloat is max.f32, as minFloat.
+func maxFloat(a, b float32) float32 {
+	switch {
+	case a != a && b != b:
+		return math.Float32frombits(0x7fffffff)
+	case a != a:
+		return b
+	case b != b:
+		return a
+	}
+	return max(a, b)
+}
+
+// approximate runs an operation whose result PTX only bounds, in the device's mode.
+func approximate(f func(alu.Approx, float32) float32) func(*warp, *op, uint32) step {
+	return func(w *warp, o *op, m uint32) step {
+		if !w.reads(o, m, o.a) {
+			return stepFault
+		}
+		a := &w.regs[o.a]
+		for l := range lanesOf(m) {
+			w.set(o.d, l, bits32(f(w.cta.grid.approx, float32Of(a[l]))))
+		}
+		return stepNext
+	}
+}
+
+var doubleForms = []form{
+	{pattern: "add.rn.f64", args: "T T T", class: ClassDouble,
+		vec: doubles(func(a, b, _ float64) float64 { return a + b })},
+	{pattern: "sub.rn.f64", args: "T T T", class: ClassDouble,
+		vec: doubles(func(a, b, _ float64) float64 { return a - b })},
+	{pattern: "mul.rn.f64", args: "T T T", class: ClassDouble,
+		vec: doubles(func(a, b, _ float64) float64 { return float64(a * b) })},
+	{pattern: "fma.rn.f64", args: "T T T T", class: ClassDouble, vec: doubles(math.FMA)},
+	{pattern: "div.rn.f64", args: "T T T", class: ClassDouble,
+		vec: doubles(func(a, b, _ float64) float64 { return a / b })},
+	{pattern: "rcp.rn.f64", args: "T T", class: ClassDouble,
+		vec: doubles(func(a, _, _ float64) float64 { return 1 / a })},
+	{pattern: "sqrt.rn.f64", args: "T T", class: ClassDouble,
+		vec: doubles(func(a, _, _ float64) float64 { return math.Sqrt(a) })},
+	{pattern: "abs.f64", args: "T T", class: ClassDouble, vec: lanes1(func(a uint64) uint64 { return a &^ (1 << 63) })},
+	{pattern: "neg.f64", args: "T T", class: ClassDouble, vec: lanes1(func(a uint64) uint64 { return a ^ 1<<63 })},
+}
+
+var halfForms = []form{
+	{pattern: "add.rn.f16x2", since: gate{42, 53}, args: "b32 reg:b32 reg:b32", class: ClassHalf, vec: halves2(alu.AddF16)},
+	{pattern: "sub.rn.f16x2", since: gate{42, 53}, args: "b32 reg:b32 reg:b32", class: ClassHalf, vec: halves2(alu.SubF16)},
+	{pattern: "mul.rn.f16x2", since: gate{42, 53}, args: "b32 reg:b32 reg:b32", class: ClassHalf, vec: halves2(alu.MulF16)},
+	{pattern: "fma.rn.f16x2", since: gate{42, 53}, args: "b32 reg:b32 reg:b32 reg:b32", class: ClassHalf, vec: halves3(alu.FMAF16)},
+	{pattern: "fma.rn.bf16x2", since: gate{70, 80}, args: "b32 reg:b32 reg:b32 reg:b32", class: ClassHalf, vec: halves3(alu.FMABF16)},
+}
+
+func halves2(f func(a, b uint16) uint16) func(d, a, b, c *vec) {
+	return halves3(func(a, b, _ uint16) uint16 { return f(a, b) })
+}
+
+func halves3(f func(a, b, c uint16) uint16) func(d, a, b, c *vec) {
+	return words3(func(a, b, c uint32) uint32 { return alu.F16x2(f, a, b, c) })
+}

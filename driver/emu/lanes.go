@@ -1,0 +1,85 @@
+package emu
+
+import "math"
+
+// The constructors below make a form's vec of what happens in one lane. The
+// commonest instructions spell their loop out instead: a call a lane costs more
+// than the work.
+
+func lanes1(f func(a uint64) uint64) func(d, a, b, c *vec) {
+	return func(d, a, _, _ *vec) {
+		for l := range d {
+			d[l] = f(a[l])
+		}
+	}
+}
+
+func lanes2(f func(a, b uint64) uint64) func(d, a, b, c *vec) {
+	return func(d, a, b, _ *vec) {
+		for l := range d {
+			d[l] = f(a[l], b[l])
+		}
+	}
+}
+
+func words1(f func(a uint32) uint32) func(d, a, b, c *vec) {
+	return func(d, a, _, _ *vec) {
+		for l := range d {
+			d[l] = uint64(f(uint32(a[l])))
+		}
+	}
+}
+
+func words2(f func(a, b uint32) uint32) func(d, a, b, c *vec) {
+	return func(d, a, b, _ *vec) {
+		for l := range d {
+			d[l] = uint64(f(uint32(a[l]), uint32(b[l])))
+		}
+	}
+}
+
+func words3(f func(a, b, c uint32) uint32) func(d, a, b, c *vec) {
+	return func(d, a, b, c *vec) {
+		for l := range d {
+			d[l] = uint64(f(uint32(a[l]), uint32(b[l]), uint32(c[l])))
+		}
+	}
+}
+
+func floats1(f func(a float32) float32) func(d, a, b, c *vec) {
+	return func(d, a, _, _ *vec) {
+		for l := range d {
+			d[l] = bits32(f(float32Of(a[l])))
+		}
+	}
+}
+
+func floats2(f func(a, b float32) float32) func(d, a, b, c *vec) {
+	return func(d, a, b, _ *vec) {
+		for l := range d {
+			d[l] = bits32(f(float32Of(a[l]), float32Of(b[l])))
+		}
+	}
+}
+
+func doubles(f func(a, b, c float64) float64) func(d, a, b, c *vec) {
+	return func(d, a, b, c *vec) {
+		for l := range d {
+			d[l] = bits64(f(math.Float64frombits(a[l]), math.Float64frombits(b[l]), math.Float64frombits(c[l])))
+		}
+	}
+}
+
+// float32Of reads a register as a float32.
+func float32Of(v uint64) float32 { return math.Float32frombits(uint32(v)) }
+
+// bits32 is a float32 as a register holds it.
+func bits32(f float32) uint64 { return uint64(math.Float32bits(f)) }
+
+// bits64 is a float64 as a register holds it, any NaN as the one that PTX arithmetic gives.
+func bits64(f float64) uint64 {
+	if f != f {
+		return 0x7fffffffffffffff
+	}
+	return math.Float64bits(f)
+}

@@ -1,0 +1,190 @@
+package emu
+
+import "fmt"
+
+// Qualifiers of loads and stores, in the order of the PTX ISA.
+const (
+	level1   = "L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate"
+	hint     = "L2::cache_hint"
+	prefetch = "L2::64B|L2::128B|L2::256B"
+	vectors  = "v2|v4"
+	stored   = "u8|s8|b8|u16|s16|b16|" + words32 + "|" + words64
+	scopes   = "cta|gpu|sys"
+)
+
+var memoryForms = []form{
+	{pattern: "ld.global.nc?." + level1 + "?." + hint + "?." + prefetch + "?." + vectors + "?." + stored,
+		class: ClassGlobalLoad, build: buildLoad},
+	{pattern: "ld.global.ca|cg|cs.nc?." + hint + "?." + prefetch + "?." + vectors + "?." + stored,
+		class: ClassGlobalLoad, build: buildLoad},
+	{pattern: "ld.global.lu|cv." + hint + "?." + prefetch + "?." + vectors + "?." + stored,
+		class: ClassGlobalLoad, build: buildLoad},
+	{pattern: "ld.volatile?.shared." + vectors + "?." + stored, class: ClassSharedLoad, build: buildLoad},
+	{pattern: "ld.volatile.global." + vectors + "?." + stored, class: ClassGlobalLoad, build: buildLoad},
+	{pattern: "ld.relaxed|acquire." + scopes + ".global." + vectors + "?." + stored, since: gate{60, 70},
+		class: ClassGlobalLoad, build: buildLoad},
+	{pattern: "ld.relaxed|acquire." + scopes + ".shared." + vectors + "?." + stored, since: gate{60, 70},
+		class: ClassSharedLoad, build: buildLoad},
+
+	{pattern: "st.global.wb|cg|cs|wt." + hint + "?." + vectors + "?." + stored,
+		class: ClassGlobalStore, build: buildStore},
+	{pattern: "st.global." + level1 + "?." + hint + "?." + vectors + "?." + stored,
+		class: ClassGlobalStore, build: buildStore},
+	{pattern: "st.volatile?.shared." + vectors + "?." + stored, class: ClassSharedStore, build: buildStore},
+	{pattern: "st.volatile.global." + vectors + "?." + stored, class: ClassGlobalStore, build: buildStore},
+	{pattern: "st.relaxed|release." + scopes + ".global." + vectors + "?." + stored, since: gate{60, 70},
+		class: ClassGlobalStore, build: buildStore},
+	{pattern: "st.relaxed|release." + scopes + ".shared." + vectors + "?." + stored, since: gate{60, 70},
+		class: ClassSharedStore, build: buildStore},
+
+	{pattern: "createpolicy.fractional.L2::evict_first|L2::evict_last|L2::evict_normal|L2::evict_unchanged.b64",
+		since: gate{74, 80}, class: ClassMove, build: buildPolicy},
+	{pattern: "prefetch.global.L1|L2", since: gate{20, 20}, class: ClassMove, build: buildPrefetch},
+}
+
+// needs checks a gate that a qualifier adds to its instruction.
+func (d *decoder) needs(what string, g gate) error {
+	if g.ptx <= d.mod.version && g.sm <= d.mod.sm {
+		return nil
+	}
+	return fmt.Errorf("%s needs .version %d.%d and .target sm_%d, the text declares %d.%d and %s",
+		what, max(g.ptx, 10)/10, g.ptx%10, g.sm, d.mod.version/10, d.mod.version%10, d.mod.arch)
+}
+
+// qualifierGates are what qualifiers of loads and stores need.
+var qualifierGates = map[string]gate{
+	"nc": {31, 32}, "L1::evict_normal": {74, 70}, "L1::evict_unchanged": {74, 70}, "L1::evict_first": {74, 70},
+	"L1::evict_last": {74, 70}, "L1::no_allocate": {74, 70}, "L2::64B": {74, 75}, "L2::128B": {74, 75},
+	"L2::256B": {74, 80}, "L2::cache_hint": {74, 80},
+}
+
+// transfer decodes what loads and stores share: registers that hold the values, and
+// an address.
+func (d *decoder) transfer(in *instruction, q quals, value, address operand, load bool) (op, error) {
+	t := q.typ()
+	o := op{kind: opRun, shared: q.has("shared"), size: int32(t.bytes()), order: orderOf(q)}
+	for _, s := range q {
+		if g, ok := qualifierGates[s]; ok {
+			if err := d.needs(s, g); err != nil {
+				return o, err
+			}
+		}
+	}
+	values := []operand{value}
+	if q.has("v2") || q.has("v4") {
+		want := 2
+		if q.has("v4") {
+			want = 4
+		}
+		if value.kind != opndVector || len(value.elems) != want {
+			return o, fmt.Errorf("want a vector of %d registers", want)
+		}
+		if want*t.bytes() > 16 {
+			return o, fmt.Errorf("more than 16 bytes at once")
+		}
+		values = value.elems
+	}
+	var err error
+	for _, v := range values {
+		var r int32
+		if load {
+			r, err = d.typed(v, t, t.fitsWithin)
+		} else {
+			r, err = d.wide(v, t)
+		}
+		if err != nil {
+			return o, err
+		}
+		o.list = append(o.list, r)
+		if reg, _ := d.entry.register(v.name); load && t.kind == kindSigned && reg.bits > t.bits {
+			o.signed, o.keep = true, ones(reg.bits)
+		}
+	}
+	o.a, o.imm, err = d.address(address, o.shared)
+	return o, err
+}
+
+// policy checks the operand that a cache hint adds.
+func (d *decoder) policy(in *instruction, q quals) error {
+	want := 2
+	if q.has(hint) {
+		want = 3
+	}
+	if err := count(in, want); err != nil || want == 2 {
+		return err
+	}
+	_, err := d.source(in.operands[2], dtype{kindBits, 64})
+	return err
+}
+
+func buildLoad(d *decoder, in *instruction, q quals) (op, error) {
+	if err := d.policy(in, q); err != nil {
+		return op{}, err
+	}
+	o, err := d.transfer(in, q, in.operands[0], in.operands[1], true)
+	o.run, o.constant = runLoad, q.has("nc")
+	return o, err
+}
+
+func buildStore(d *decoder, in *instruction, q quals) (op, error) {
+	if err := d.policy(in, q); err != nil {
+		return op{}, err
+	}
+	o, err := d.transfer(in, q, in.operands[1], in.operands[0], false)
+	o.run = runStore
+	return o, err
+}
+
+// buildPolicy decodes createpolicy: a policy is a number that means nothing here.
+func buildPolicy(d *decoder, in *instruction, q quals) (op, error) {
+	if len(in.operands) == 2 {
+		if _, err := d.source(in.operands[1], dtype{kindFloat, 32}); err != nil {
+			return op{}, err
+		}
+	} else if err := count(in, 1); err != nil {
+		return op{}, err
+	}
+	o := op{kind: opVec, vec: copyLanes}
+	var err error
+	o.d, err = d.dest(in.operands[0], dtype{kindBits, 64})
+	return o, err
+}
+
+// buildPrefetch decodes prefetch, which does nothing that can be seen.
+func buildPrefetch(d *decoder, in *instruction, q quals) (op, error) {
+	if err := count(in, 1); err != nil {
+		return op{}, err
+	}
+	o := op{kind: opRun, run: func(w *warp, o *op, m uint32) step {
+		w.reads(o, m, o.a)
+		return w.step()
+	}}
+	var err error
+	o.a, o.imm, err = d.address(in.operands[0], false)
+	return o, err
+}
+
+// step is stepNext, or stepFault after a trap.
+func (w *warp) step() step {
+	if w.fault != nil {
+		return stepFault
+	}
+	return stepNext
+}
+
+// order is the memory order and the scope of an access.
+type order struct {
+	acquire, release bool
+	strong           bool // relaxed or volatile at least
+	cta              bool // within a CTA only
+}
+
+func orderOf(q quals) order {
+	o := order{
+		acquire: q.has("acquire") || q.has("acq_rel"),
+		release: q.has("release") || q.has("acq_rel"),
+		cta:     q.has("cta"),
+	}
+	o.strong = o.acquire || o.release || q.has("relaxed") || q.has("volatile")
+	return o
+}

@@ -1,0 +1,188 @@
+package emu
+
+import "fmt"
+
+var moveForms = []form{
+	{pattern: "mov.b16|" + words32 + "|" + words64, class: ClassMove, build: buildMove},
+	{pattern: "mov.pred", class: ClassMove, build: buildMovePredicate},
+	{pattern: "ld.param.u8|s8|b8|u16|s16|b16|" + words32 + "|" + words64, class: ClassMove, build: buildParam},
+}
+
+func copyLanes(d, a, _, _ *vec) { *d = *a }
+
+// buildMove decodes a move of a register, a number, a special register, the
+// address of a shared variable, or the halves of a register.
+func buildMove(d *decoder, in *instruction, q quals) (op, error) {
+	t := q.typ()
+	if err := count(in, 2); err != nil {
+		return op{}, err
+	}
+	to, from := in.operands[0], in.operands[1]
+	if to.kind == opndVector || from.kind == opndVector {
+		return d.halves(to, from, t)
+	}
+	o := op{kind: opVec, vec: copyLanes}
+	var err error
+	if o.d, err = d.dest(to, t); err != nil {
+		return o, err
+	}
+	if from.kind != opndName {
+		o.a, err = d.source(from, t)
+		return o, err
+	}
+	if s, ok := specialNames[from.name]; ok {
+		if t.bits != 32 || t.kind == kindFloat {
+			return o, fmt.Errorf("%s is a .u32", from.name)
+		}
+		o.a = d.special(s)
+		return o, nil
+	}
+	if at, ok := d.vars[from.name]; ok {
+		if t.bits < 32 || t.kind == kindFloat {
+			return o, fmt.Errorf("an address does not fit %v", t)
+		}
+		o.a = d.constant(at)
+		return o, nil
+	}
+	o.a, err = d.source(from, t)
+	return o, err
+}
+
+// special is the register that holds a special register's value.
+func (d *decoder) special(s special) int32 {
+	if d.prog.specials[s] < 0 {
+		d.prog.specials[s] = d.fresh()
+	}
+	return d.prog.specials[s]
+}
+
+// halves decodes mov d, {low, high} and mov {low, high}, a.
+func (d *decoder) halves(to, from operand, t dtype) (op, error) {
+	half := dtype{kindBits, t.bits / 2}
+	o := op{kind: opVec}
+	if t.kind != kindBits || t.bits < 32 {
+		return o, fmt.Errorf("only .b32 and .b64 have halves")
+	}
+	whole, parts := to, from
+	if to.kind == opndVector {
+		whole, parts = from, to
+	}
+	if len(parts.elems) != 2 || whole.kind != opndName {
+		return o, fmt.Errorf("want one register and two halves")
+	}
+	low, err := d.source(parts.elems[0], half)
+	if err != nil {
+		return o, err
+	}
+	high, err := d.source(parts.elems[1], half)
+	if err != nil {
+		return o, err
+	}
+	reg, err := d.source(whole, t)
+	if to.kind == opndVector {
+		if parts.elems[0].kind != opndName || parts.elems[1].kind != opndName {
+			return o, fmt.Errorf("destination is not a register")
+		}
+		o.kind, o.run, o.a, o.size, o.list = opRun, runSplit, reg, int32(half.bits), []int32{low, high}
+		return o, err
+	}
+	o.d, o.a, o.b = reg, low, high
+	o.vec = func(d, a, b, _ *vec) {
+		for l := range d {
+			d[l] = a[l] | b[l]<<half.bits
+		}
+	}
+	return o, err
+}
+
+func runSplit(w *warp, o *op, m uint32) step {
+	if !w.reads(o, m, o.a) {
+		return stepFault
+	}
+	for l := range lanesOf(m) {
+		v := w.regs[o.a][l]
+		w.set(o.list[0], l, v&ones(int(o.size)))
+		w.set(o.list[1], l, v>>o.size)
+	}
+	return stepNext
+}
+
+// buildMovePredicate decodes d, a where a is a predicate or a number.
+func buildMovePredicate(d *decoder, in *instruction, q quals) (op, error) {
+	if err := count(in, 2); err != nil {
+		return op{}, err
+	}
+	o := op{kind: opRun}
+	var err error
+	if o.d, err = d.dest(in.operands[0], dtype{kindPred, 1}); err != nil {
+		return o, err
+	}
+	from := in.operands[1]
+	if from.kind == opndInt {
+		value := uint32(0)
+		if from.value != 0 {
+			value = allLanes
+		}
+		o.run = func(w *warp, o *op, m uint32) step {
+			w.setPred(o.d, m, value)
+			return stepNext
+		}
+		return o, nil
+	}
+	o.run = func(w *warp, o *op, m uint32) step {
+		if !w.readsPred(o, m, o.a) {
+			return stepFault
+		}
+		w.setPred(o.d, m, w.preds[o.a])
+		return stepNext
+	}
+	o.a, err = d.source(from, dtype{kindPred, 1})
+	return o, err
+}
+
+// buildParam decodes a load from the parameters: they are registers here.
+func buildParam(d *decoder, in *instruction, q quals) (op, error) {
+	t := q.typ()
+	if err := count(in, 2); err != nil {
+		return op{}, err
+	}
+	o := op{kind: opVec}
+	var err error
+	if o.d, err = d.typed(in.operands[0], t, t.fitsWithin); err != nil {
+		return o, err
+	}
+	reg, _ := d.entry.register(in.operands[0].name)
+	from := in.operands[1]
+	if from.kind != opndAddress {
+		return o, fmt.Errorf("operand is not [parameter]")
+	}
+	for _, p := range d.entry.params {
+		if p.name != from.name {
+			continue
+		}
+		at := int(from.offset)
+		if at < 0 || at+t.bytes() > p.bytes || at%t.bytes() != 0 {
+			return o, fmt.Errorf("%v at %d of parameter %s of %d bytes", t, at, p.name, p.bytes)
+		}
+		o.a = d.argument(p.offset+at, t.bytes())
+		o.vec = copyLanes
+		if reg.bits > t.bits && t.kind == kindSigned {
+			keep := ones(reg.bits)
+			o.vec = lanes1(func(a uint64) uint64 { return t.extend(a) & keep })
+		}
+		return o, nil
+	}
+	return o, fmt.Errorf("no parameter %s", from.name)
+}
+
+// argument is the register that holds so many bytes of the parameters.
+func (d *decoder) argument(offset, bytes int) int32 {
+	for _, a := range d.prog.arguments {
+		if a.offset == offset && a.bytes == bytes {
+			return a.reg
+		}
+	}
+	r := d.fresh()
+	d.prog.arguments = append(d.prog.arguments, argument{r, offset, bytes})
+	return r
+}

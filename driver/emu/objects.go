@@ -1,0 +1,275 @@
+package emu
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/lockstep-go/lockstep/driver"
+)
+
+// object is what all things made of a device share.
+type object struct {
+	d      *Device
+	closed bool
+	count  *int // in Device.live
+}
+
+func (d *Device) object(count *int) object {
+	*count++
+	return object{d: d, count: count}
+}
+
+// close closes once; it reports whether this was the time. The device's lock is held.
+func (o *object) close() bool {
+	if o.closed {
+		return false
+	}
+	o.closed = true
+	if !o.d.closed {
+		*o.count--
+	}
+	return true
+}
+
+// usable is nil, or why the object takes no more calls. The device's lock is held.
+func (o *object) usable(op string) error {
+	if err := o.d.usable(op); err != nil {
+		return err
+	}
+	if o.closed {
+		return invalid(op, "the object is closed")
+	}
+	return nil
+}
+
+type buffer struct {
+	object
+	seg   *segment
+	bytes int64
+}
+
+// Alloc takes device memory: undefined, far from any other buffer.
+func (d *Device) Alloc(bytes int64) (driver.Buffer, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.usable("Alloc"); err != nil {
+		return nil, err
+	}
+	if bytes <= 0 {
+		return nil, invalid("Alloc", "%d bytes", bytes)
+	}
+	s := d.memory.alloc(bytes)
+	if s == nil {
+		return nil, &driver.Error{Op: "emu.Alloc", Kind: driver.ErrOutOfMemory,
+			Detail: fmt.Sprintf("%d bytes, %d of %d are free", bytes, d.memory.limit-d.memory.used, d.memory.limit)}
+	}
+	return &buffer{d.object(&d.live.Buffers), s, bytes}, nil
+}
+
+func (b *buffer) Address() driver.Address { return driver.Address(b.seg.base) }
+func (b *buffer) Bytes() int64            { return b.bytes }
+
+// Close waits for the device's work, as freeing memory does on a GPU.
+func (b *buffer) Close() error {
+	b.d.mu.Lock()
+	defer b.d.mu.Unlock()
+	var err error
+	if !b.closed && b.d.usable("Close") == nil {
+		err = b.d.drain()
+	}
+	if b.close() && !b.d.closed {
+		b.d.memory.free(b.seg)
+	}
+	return err
+}
+
+type pinned struct {
+	object
+	bytes []byte
+}
+
+// AllocPinned takes host memory.
+func (d *Device) AllocPinned(bytes int) (driver.Pinned, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.usable("AllocPinned"); err != nil {
+		return nil, err
+	}
+	if bytes <= 0 {
+		return nil, invalid("AllocPinned", "%d bytes", bytes)
+	}
+	return &pinned{d.object(&d.live.Pinned), make([]byte, bytes)}, nil
+}
+
+func (p *pinned) Bytes() []byte { return p.bytes }
+
+func (p *pinned) Close() error {
+	p.d.mu.Lock()
+	defer p.d.mu.Unlock()
+	p.close()
+	return nil
+}
+
+type ptxModule struct {
+	object
+	functions map[string]*function
+}
+
+type function struct {
+	module *ptxModule
+	prog   *program
+}
+
+// targets are the least .version of each .target.
+var targets = map[int]int{
+	50: 40, 52: 41, 53: 42, 60: 50, 61: 50, 62: 50, 70: 60, 72: 61, 75: 63, 80: 70, 86: 71, 87: 74, 89: 78, 90: 78,
+}
+
+// Load parses and decodes PTX text.
+func (d *Device) Load(text []byte) (driver.Module, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.usable("Load"); err != nil {
+		return nil, err
+	}
+	programs, err := d.compile(text)
+	if err != nil {
+		return nil, &driver.Error{Op: "emu.Load", Kind: driver.ErrPTXRejected, Detail: err.Error()}
+	}
+	m := &ptxModule{object: d.object(&d.live.Modules), functions: map[string]*function{}}
+	for _, p := range programs {
+		m.functions[p.name] = &function{m, p}
+	}
+	return m, nil
+}
+
+func (d *Device) compile(text []byte) ([]*program, error) {
+	mod, err := parse(text)
+	if err != nil {
+		return nil, err
+	}
+	least, ok := targets[mod.sm]
+	if mod.arch == "sm_90a" {
+		least = 80
+	}
+	switch {
+	case mod.version > d.props.PTXVersion:
+		return nil, fmt.Errorf(".version %d.%d is newer than the device's %d.%d",
+			mod.version/10, mod.version%10, d.props.PTXVersion/10, d.props.PTXVersion%10)
+	case !ok:
+		return nil, fmt.Errorf("unknown .target %s", mod.arch)
+	case mod.version < least:
+		return nil, fmt.Errorf(".target %s needs .version %d.%d, the text declares %d.%d",
+			mod.arch, least/10, least%10, mod.version/10, mod.version%10)
+	case mod.sm > d.props.ComputeCapability, mod.arch == "sm_90a" && d.props.ComputeCapability != 90:
+		return nil, fmt.Errorf(".target %s on a device of sm_%d", mod.arch, d.props.ComputeCapability)
+	}
+	var programs []*program
+	var errs []error
+	for _, e := range mod.entries {
+		p, err := decode(mod, e)
+		programs, errs = append(programs, p), append(errs, err)
+	}
+	return programs, errors.Join(errs...)
+}
+
+func (m *ptxModule) Function(name string) (driver.Function, error) {
+	m.d.mu.Lock()
+	defer m.d.mu.Unlock()
+	if err := m.usable("Function"); err != nil {
+		return nil, err
+	}
+	f, ok := m.functions[name]
+	if !ok {
+		return nil, invalid("Function", "no entry %q", name)
+	}
+	return f, nil
+}
+
+func (m *ptxModule) Log() string { return "" }
+
+func (m *ptxModule) Close() error {
+	m.d.mu.Lock()
+	defer m.d.mu.Unlock()
+	m.close()
+	return nil
+}
+
+func (f *function) Name() string { return f.prog.name }
+
+func (f *function) Attributes() (driver.Attributes, error) {
+	f.module.d.mu.Lock()
+	defer f.module.d.mu.Unlock()
+	a := driver.Attributes{
+		Registers: -1, LocalBytes: 0, StaticShared: f.prog.static, MaxThreads: f.module.d.props.MaxThreadsPerCTA,
+		PTXVersion: f.prog.ptx, BinaryVersion: f.module.d.props.ComputeCapability,
+	}
+	for _, n := range [][3]uint32{f.prog.entry.maxntid, f.prog.entry.reqntid} {
+		if n[0] != 0 {
+			a.MaxThreads = int(n[0] * n[1] * n[2])
+		}
+	}
+	return a, f.module.usable("Attributes")
+}
+
+func (f *function) Occupancy(threads int, dynamicShared uint32) (int, error) {
+	f.module.d.mu.Lock()
+	defer f.module.d.mu.Unlock()
+	if err := f.module.usable("Occupancy"); err != nil {
+		return 0, err
+	}
+	if threads <= 0 || dynamicShared > math.MaxInt32 {
+		return 0, invalid("Occupancy", "%d threads, %d bytes of shared memory", threads, dynamicShared)
+	}
+	return f.module.d.occupancy(f.prog, threads, dynamicShared), nil
+}
+
+type event struct {
+	object
+	stream *stream
+	at     int   // the stream's work up to here; 0 before the first Record
+	ticks  int64 // when it happened
+	done   bool
+}
+
+// NewEvent makes an event.
+func (d *Device) NewEvent() (driver.Event, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.usable("NewEvent"); err != nil {
+		return nil, err
+	}
+	return &event{object: d.object(&d.live.Events)}, nil
+}
+
+func (e *event) Synchronize() error {
+	e.d.mu.Lock()
+	defer e.d.mu.Unlock()
+	if err := e.usable("Event.Synchronize"); err != nil || e.stream == nil {
+		return err
+	}
+	return e.stream.runUntil(e.at)
+}
+
+// Since gives a nanosecond a warp instruction: there is no clock to compare with.
+func (e *event) Since(earlier driver.Event) (time.Duration, error) {
+	e.d.mu.Lock()
+	defer e.d.mu.Unlock()
+	from, ok := earlier.(*event)
+	if err := e.usable("Event.Since"); err != nil {
+		return 0, err
+	}
+	if !ok || !e.done || !from.done {
+		return 0, invalid("Event.Since", "an event that has not happened")
+	}
+	return time.Duration(e.ticks - from.ticks), nil
+}
+
+func (e *event) Close() error {
+	e.d.mu.Lock()
+	defer e.d.mu.Unlock()
+	e.close()
+	return nil
+}
