@@ -24,6 +24,10 @@ type Address = uint64
 // families lists the reachable kernels of each family.
 var families = []func() []Spec{
 	limitSpecs,
+	gemvSpecs, embedSpecs,
+	gemmSpecs,
+	attentionSpecs,
+	normSpecs, elementwiseSpecs, narrowSpecs, softmaxSpecs, ropeSpecs, argmaxSpecs, topKSpecs, routerSpecs, expertSpecs,
 }
 
 // Reachable lists every kernel that an engine may ask for, in a fixed order.

@@ -199,6 +199,11 @@ func (x U32) Prmt(y U32, selector uint32) U32 {
 	return apply[U32]("prmt.b32", x.value, y.value, x.b.U32(selector).value)
 }
 
+// Permute is Prmt with a selector computed at run time, of which the low 16 bits count.
+func (x U32) Permute(y, selector U32) U32 {
+	return apply[U32]("prmt.b32", x.value, y.value, selector.value)
+}
+
 // Popc counts the set bits, Clz the leading zeros.
 func (x U32) Popc() U32 { return apply[U32]("popc.b32", x.value) }
 

@@ -12,11 +12,14 @@ const (
 	// Streamed is ReadOnly for data that is read once: it does not displace L1 and
 	// fetches 256 bytes into L2.
 	Streamed
+	// Once is Cached for data that is read once: it does not displace L1 and fetches
+	// 256 bytes into L2. Unlike Streamed it may follow a kernel that wrote the data.
+	Once
 	// Volatile reads memory each time: data that other CTAs write.
 	Volatile
 )
 
-var cacheInfix = map[Cache]string{ReadOnly: ".nc", Streamed: ".nc.L1::no_allocate.L2::256B", Volatile: ""}
+var cacheInfix = map[Cache]string{ReadOnly: ".nc", Streamed: ".nc.L1::no_allocate.L2::256B", Once: ".L1::no_allocate.L2::256B", Volatile: ""}
 
 // space is "global" or "shared", by the base's width.
 func (p place) space() string {

@@ -1,0 +1,255 @@
+package ptxgen
+
+import (
+	"math"
+
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+)
+
+// The parts of AttentionDecode.
+
+// within is a position of the page moved into the visible part, so that a load
+// from it is always of something that is there.
+func (d *decoding) within(position ptx.U32) ptx.U32 {
+	return position.Max(d.from).Min(d.to.AddN(-1))
+}
+
+func (d *decoding) visible(position ptx.U32) ptx.Pred {
+	return position.Ge(d.from).And(position.Lt(d.to))
+}
+
+// keyLane is the lane among those that share a row of K, and the first such row.
+func (d *decoding) keyLane() (lane, row ptx.U32) {
+	t := d.b.ThreadX()
+	return t.RemN(d.lanes), t.DivN(d.lanes)
+}
+
+// keyStep is how many rows of K the CTA takes at a time.
+func (d *decoding) keyStep() int { return d.threads / d.lanes }
+
+// loadKeys loads slices times 16 bytes, lanes apart, of each of the thread's rows.
+func (d *decoding) loadKeys(k ptx.Global) [][][4]ptx.U32 {
+	d.b.Comment("K: %d lanes a row, %d rows a thread", d.lanes, d.keys)
+	lane, row := d.keyLane()
+	list := make([][][4]ptx.U32, d.keys)
+	for r := range list {
+		p := k.At(d.within(row.AddN(r*d.keyStep())), d.rowBytes()).At(lane, 16)
+		for j := range d.slices {
+			list[r] = append(list[r], p.Plus(16*d.lanes*j).LoadU32x4(ptx.Once))
+		}
+	}
+	return list
+}
+
+// valueLane is which 16 bytes of its rows of V the thread has, and which group of
+// threads it is in. Threads of a last, incomplete group load what nobody uses.
+func (d *decoding) valueLane() (chunk, group ptx.U32) {
+	t := d.b.ThreadX()
+	return t.RemN(d.chunks()), t.DivN(d.chunks())
+}
+
+// loadValues loads 16 bytes of each of the thread's rows. What is not visible is 0:
+// its weight is 0, but there might be an infinity.
+func (d *decoding) loadValues(v ptx.Global) [][4]ptx.U32 {
+	b := d.b
+	b.Comment("V: %d threads a row, %d rows a thread", d.chunks(), d.values)
+	chunk, group := d.valueLane()
+	first := group.MulN(d.values)
+	list := make([][4]ptx.U32, d.values)
+	for r := range list {
+		list[r] = v.At(d.within(first.AddN(r)), d.rowBytes()).At(chunk, 16).LoadU32x4(ptx.Once)
+	}
+	for r := range list {
+		visible := d.visible(first.AddN(r))
+		for i, w := range list[r] {
+			list[r][i] = ptx.Select(visible, w, b.U32(0))
+		}
+	}
+	return list
+}
+
+// Rows of float32 that threads access by the elements of 16 bytes of the cache are
+// stored in planes: all first fours of those elements, then all second fours, so that
+// neighbouring threads are 16 bytes apart.
+
+// inPlanes is where four elements from 4·quad on lie, in bytes.
+func (d *decoding) inPlanes(quad ptx.U32) ptx.U32 {
+	if d.pack() == 4 {
+		return quad.MulN(16)
+	}
+	return quad.AndN(1).MulN(16 * d.chunks()).Add(quad.ShrN(1).MulN(16))
+}
+
+// stageQueries copies the group's queries to shared memory, in planes.
+func (d *decoding) stageQueries() {
+	b := d.b
+	b.Comment("the queries of the group")
+	quads := d.headDim / 4
+	source := d.q.At(d.sequence.Mul(d.stride), 4).Aligned(16).At(d.kvHead.Mul(d.group), 4*d.headDim)
+	b.For(b.ThreadX(), d.group.MulN(quads), b.N(d.threads), func(i ptx.U32) {
+		head, quad := i.DivN(quads), i.RemN(quads)
+		to := d.queries.At(head, 4*d.headDim).AtBytes(d.inPlanes(quad)).Aligned(16)
+		to.StoreF32x4(source.At(i, 16).LoadF32x4())
+	})
+}
+
+// scoreKeys leaves the scores of each head in shared memory, -Inf where a position
+// is not visible.
+func (d *decoding) scoreKeys(raw [][][4]ptx.U32) {
+	b := d.b
+	b.Comment("scores: serial sums over a lane's part of the row, then a tree over the lanes")
+	lane, row := d.keyLane()
+	keys := make([][][]ptx.F32, d.keys)
+	for r := range keys {
+		for _, v := range raw[r] {
+			keys[r] = append(keys[r], unpackKV(d.format, v))
+		}
+	}
+	tree := newLaneSum(b, lane, d.lanes, d.keys)
+	capped := d.cap.Ne(b.F32(0))
+	b.For(b.U32(0), d.group, b.U32(1), func(head ptx.U32) {
+		query := d.queries.At(head, 4*d.headDim).At(lane, 16)
+		scores := tree.add(d.products(query, keys))
+		line := d.weights.At(head, 4*d.scores)
+		for i, x := range scores {
+			position := row.Add(tree.first.AddN(i).MulN(d.keyStep()))
+			score := ptx.Var(x.Mul(d.scale))
+			b.If(capped, func() { ptx.Set(score, softcap(b, score, d.cap)) })
+			write := position.LtN(d.page)
+			if tree.copies {
+				write = write.And(tree.only)
+			}
+			score = ptx.Select(d.visible(position), score, minusInf(b))
+			b.When(write, func() { line.At(position, 4).StoreF32(score) })
+		}
+	})
+}
+
+// products are the lane's parts of q·K for each of its rows.
+func (d *decoding) products(query ptx.Shared, keys [][][]ptx.F32) []ptx.F32 {
+	sums := make([]ptx.F32, len(keys))
+	for j := range d.slices {
+		for plane := range d.pack() / 4 {
+			q := query.Plus(16 * (plane*d.chunks() + j*d.lanes)).LoadF32x4()
+			for r := range keys {
+				for i := range q {
+					x := keys[r][j][4*plane+i]
+					if j+plane+i == 0 {
+						sums[r] = x.Mul(q[i])
+					} else {
+						sums[r] = x.FMA(q[i], sums[r])
+					}
+				}
+			}
+		}
+	}
+	return sums
+}
+
+// softmax turns the scores into weights, a warp a head, and stores m and l.
+func (d *decoding) softmax() {
+	b := d.b
+	b.Comment("weights exp(s - m), a warp a head; a lane has every 32nd position")
+	lane, warp := b.Lane(), b.Warp()
+	b.For(warp, d.group, b.N(d.threads/32), func(head ptx.U32) {
+		line := d.weights.At(head, 4*d.scores)
+		var list []ptx.F32
+		most := minusInf(b)
+		for i := 0; i < d.page; i += 32 {
+			x := line.At(lane.AddN(i).Min(b.N(d.page-1)), 4).LoadF32()
+			if i+32 > d.page {
+				x = ptx.Select(lane.LtN(d.page-i), x, minusInf(b))
+			}
+			list = append(list, x)
+			most = x.Max(most)
+		}
+		most = ptx.WarpMax(most)
+		around := numberOrZero(b, most)
+		b.WarpSync()
+		sum := b.F32(0)
+		for i := 0; i < d.scores; i += 32 {
+			w := b.F32(0)
+			if i < d.page {
+				w = list[i/32].Sub(around).MulN(math.Log2E).Ex2Approx()
+				sum = w.Add(sum)
+			}
+			at := lane.AddN(i)
+			b.When(at.LtN(d.scores), func() { line.At(at, 4).StoreF32(w) })
+		}
+		sum = ptx.WarpSum(sum)
+		place := d.sums.At(d.head.Add(head).Mul(d.maxPages).Add(d.split), 8)
+		b.When(lane.EqN(0), func() { place.StoreF32x2([2]ptx.F32{most, sum}) })
+	})
+}
+
+// addValues adds the weighted values: each thread over its consecutive positions,
+// then the groups of threads in order.
+func (d *decoding) addValues(raw [][4]ptx.U32) {
+	b := d.b
+	b.Comment("values: serial sums over a thread's positions")
+	chunk, group := d.valueLane()
+	values := make([][]ptx.F32, d.values)
+	for r := range values {
+		values[r] = unpackKV(d.format, raw[r])
+	}
+	whole := group.LtN(d.groups)
+	b.For(b.U32(0), d.group, b.N(decodeHeads), func(first ptx.U32) {
+		heads := d.group.Sub(first).Min(b.N(decodeHeads))
+		b.For(b.U32(0), heads, b.U32(1), func(i ptx.U32) {
+			sums := d.weighted(d.weights.At(first.Add(i), 4*d.scores).At(group, 4*d.values), values)
+			to := d.merged.At(i, 4*d.headDim*d.groups).At(group, 4*d.headDim).At(chunk, 16)
+			b.When(whole, func() {
+				for p := range d.pack() / 4 {
+					to.Plus(16 * p * d.chunks()).StoreF32x4([4]ptx.F32(sums[4*p:]))
+				}
+			})
+		})
+		b.Barrier()
+		d.storeParts(first, heads)
+		b.Barrier()
+	})
+}
+
+// weighted is Σ w[r]·V[r] over the thread's rows, for its elements.
+func (d *decoding) weighted(weights ptx.Shared, values [][]ptx.F32) []ptx.F32 {
+	sums := make([]ptx.F32, d.pack())
+	var four [4]ptx.F32
+	for r := range values {
+		w := four[r%4]
+		switch {
+		case d.values%4 != 0:
+			w = weights.Plus(4 * r).LoadF32()
+		case r%4 == 0:
+			four = weights.Plus(4 * r).LoadF32x4()
+			w = four[0]
+		}
+		for i, x := range values[r] {
+			if r == 0 {
+				sums[i] = w.Mul(x)
+			} else {
+				sums[i] = w.FMA(x, sums[i])
+			}
+		}
+	}
+	return sums
+}
+
+// storeParts adds the groups' sums and stores o of heads first, first+1, ...
+func (d *decoding) storeParts(first, heads ptx.U32) {
+	b := d.b
+	b.Comment("o: the sums of %d groups of threads, in order", d.groups)
+	quads := d.headDim / 4
+	b.For(b.ThreadX(), heads.MulN(quads), b.N(d.threads), func(i ptx.U32) {
+		head, quad := i.DivN(quads), i.RemN(quads)
+		from := d.merged.At(head, 4*d.headDim*d.groups).AtBytes(d.inPlanes(quad)).Aligned(16)
+		sum := from.LoadF32x4()
+		for g := 1; g < d.groups; g++ {
+			x := from.Plus(4 * d.headDim * g).LoadF32x4()
+			for j := range sum {
+				sum[j] = sum[j].Add(x[j])
+			}
+		}
+		row := d.head.Add(first).Add(head).Mul(d.maxPages).Add(d.split)
+		d.parts.At(row, 4*d.headDim).At(quad, 16).StoreF32x4(sum)
+	})
+}

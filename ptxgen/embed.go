@@ -1,0 +1,93 @@
+package ptxgen
+
+import (
+	"strings"
+
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// Embed takes rows of a packed matrix as float32, each weight with the bits that
+// quant.Decode gives:
+//
+//	out[i][k] = W[tokens[i]][k]*scale + residual[i][k]
+//
+// Without tokens, i is the row. A scale of 1 changes no bit; else there is one
+// rounding, and one more where there is a residual. A thread takes a unit.
+type Embed struct{ Format quant.Format }
+
+const embedThreads = 128
+
+func embedSpecs() []Spec {
+	var all []Spec
+	for _, f := range quant.Formats() {
+		all = append(all, Embed{f})
+	}
+	return all
+}
+
+// Name implements Spec.
+func (s Embed) Name() string { return "embed_" + strings.ToLower(s.Format.String()) }
+
+// Build implements Spec.
+func (s Embed) Build() (*ptx.Kernel, error) {
+	b := ptx.New(s.Name())
+	b.Doc("out[i][k] = W[tokens[i]][k]*scale + residual[i][k], W in packed rows of %v", s.Format)
+	w, tokens, residual, out := b.Global("w", rowAlign), b.Global("tokens", 4), b.Global("residual", 4), b.Global("out", 4)
+	k, units, rowBytes, scale := b.ParamU32("k"), b.ParamU32("units"), b.ParamU32("row_bytes"), b.ParamF32("scale")
+	i, index := b.BlockX(), b.BlockY().MulN(embedThreads).Add(b.ThreadX())
+	b.ReturnIf(index.Ge(units))
+
+	token := ptx.Var(i)
+	b.If(tokens.Address().Ne(b.U64(0)), func() { ptx.Set(token, tokens.At(i, 4).LoadU32()) })
+	row := w.AtBytes(token.MulWide(rowBytes)).Aligned(rowAlign)
+	weights := decoderOf(s.Format).load(b, row, index, units).weights()
+
+	start := i.MulWide(k).Mul(b.U64(4))
+	to := rowAt(b, quant.F32, out.AtBytes(start).Aligned(4), k)
+	add := rowAt(b, quant.F32, residual.AtBytes(start).Aligned(4), k)
+	given := residual.Address().Ne(b.U64(0))
+	for j := range UnitLen / 4 {
+		at := index.MulN(UnitLen / 4).AddN(j)
+		b.If(at.Lt(to.quads()), func() {
+			var v quad
+			for n := range v {
+				v[n] = ptx.Var(weights[4*j+n].Mul(scale))
+			}
+			b.If(given, func() {
+				for n, r := range add.load(at, 0) {
+					ptx.Set(v[n], v[n].Add(r))
+				}
+			})
+			to.store(at, v)
+		})
+	}
+	return b.Finish(ptx.MaxThreads(embedThreads))
+}
+
+// EmbedArgs are a launch's arguments.
+type EmbedArgs struct {
+	W        Address // packed rows of K weights
+	Tokens   Address // u32 [Count], each the number of a row; or 0: rows 0 to Count-1
+	Residual Address // f32 [Count, K], or 0: added last
+	Out      Address // f32 [Count, K]; may be Residual
+	Count, K int
+	Scale    float32
+}
+
+// Launch makes a launch.
+func (s Embed) Launch(k *ptx.Kernel, a EmbedArgs) (ptx.Launch, error) {
+	if a.K < 1 || a.K%s.Format.BlockLen() != 0 {
+		return ptx.Launch{}, argumentError(k, "K", "%d weights are no whole blocks of %v, which have %d", a.K, s.Format, s.Format.BlockLen())
+	}
+	if err := checkBounds(k, bound{"Count", a.Count, 1, maxSize}, bound{"K", a.K, 1, 1 << 24}); err != nil {
+		return ptx.Launch{}, err
+	}
+	if err := checkPointers(k, pointer{"W", a.W}, pointer{"Out", a.Out}); err != nil {
+		return ptx.Launch{}, err
+	}
+	p := Packing{s.Format, a.K}
+	grid := [3]uint32{uint32(a.Count), uint32((p.Units() + embedThreads - 1) / embedThreads), 1}
+	return k.Launch(grid, embedThreads, 0, ptx.Addr(a.W), ptx.Addr(a.Tokens), ptx.Addr(a.Residual), ptx.Addr(a.Out),
+		ptx.Uint(a.K), ptx.Uint(p.Units()), ptx.Uint(p.RowBytes()), ptx.Float(a.Scale))
+}

@@ -1,0 +1,124 @@
+package ptxgen
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+)
+
+// GemvArgs are a launch's arguments. Where there are experts, slot i of Slots takes
+// expert e = Experts[i]: the matrices begin at e*ExpertBytes, the vector is that of
+// row i / SlotsPerX of X, the result goes to row i of Y.
+type GemvArgs struct {
+	X  Address // f32 [Columns, K], rows XStride apart
+	W  Address // packed [Rows, K]; of Gated the gate's
+	Up Address // packed [Rows, K]; of Gated alone
+	Y  Address // f32 [Columns, Rows], rows YStride apart
+
+	Rows, K, Columns int
+	XStride, YStride int // elements; 0 means K and Rows
+
+	Norm       NormKind // of X
+	NormWeight Address  // f32 [K], or 0
+	NormBias   Address  // f32 [K], or 0
+	Eps        float32
+
+	Bias       Address // f32 [Rows], or 0
+	Softcap    float32 // 0 means none
+	Activation Activation
+	Residual   Address // f32, laid out as Y, which it may be; or 0
+
+	Experts     Address // u32 [Slots], or 0
+	Slots       int     // 0 means 1
+	SlotsPerX   int     // 0 means 1
+	ExpertBytes int
+
+	SMs    int // of the device: no more CTAs than run at a time; 0 means as many as there is work for
+	Shared int // bytes of shared memory that a CTA may have; 0 means 48 KiB
+}
+
+// defaults fills in what 0 stands for.
+func (a *GemvArgs) defaults() {
+	a.Columns, a.Slots, a.SlotsPerX = orElse(a.Columns, 1), orElse(a.Slots, 1), orElse(a.SlotsPerX, 1)
+	a.XStride, a.YStride = orElse(a.XStride, a.K), orElse(a.YStride, a.Rows)
+	a.Shared = orElse(a.Shared, 48<<10)
+}
+
+// check holds the arguments to what the kernel takes.
+func (s Gemv) check(k *ptx.Kernel, a GemvArgs) error {
+	if a.K < 1 || a.K%s.Format.BlockLen() != 0 {
+		return argumentError(k, "K", "%d weights are no whole blocks of %v, which have %d", a.K, s.Format, s.Format.BlockLen())
+	}
+	if err := checkBounds(k, bound{"K", a.K, 1, 1 << 24}, bound{"Rows", a.Rows, 1, maxSize - 64},
+		bound{"Columns", a.Columns, 1, s.columns()}, bound{"XStride", a.XStride, a.K, maxSize},
+		bound{"YStride", a.YStride, a.Rows, maxSize}, bound{"Norm", int(a.Norm), 0, int(LayerNorm)},
+		bound{"Activation", int(a.Activation), 0, int(GELU)}, bound{"Slots", a.Slots, 1, 65535},
+		bound{"SlotsPerX", a.SlotsPerX, 1, 65535}, bound{"ExpertBytes", a.ExpertBytes, 0, math.MaxInt}); err != nil {
+		return err
+	}
+	if err := checkPointers(k, pointer{"X", a.X}, pointer{"W", a.W}, pointer{"Y", a.Y}); err != nil {
+		return err
+	}
+	switch {
+	case s.Gated != (a.Up != 0):
+		return argumentError(k, "Up", "two matrices are for the gated kernel, which needs both")
+	case a.Slots > 1 && (a.Experts == 0 || a.Columns > 1):
+		return argumentError(k, "Slots", "%d slots of %d columns: slots are for experts, with one column each", a.Slots, a.Columns)
+	case a.Norm == NoNorm && (a.NormWeight != 0 || a.NormBias != 0):
+		return argumentError(k, "Norm", "there is none, but its weight or bias is given")
+	case a.ExpertBytes%rowAlign != 0:
+		return argumentError(k, "ExpertBytes", "%d is no multiple of %d", a.ExpertBytes, rowAlign)
+	case a.Softcap < 0 || a.Softcap != a.Softcap:
+		return argumentError(k, "Softcap", "%v", a.Softcap)
+	}
+	return nil
+}
+
+// Launch makes a launch.
+func (s Gemv) Launch(k *ptx.Kernel, a GemvArgs) (ptx.Launch, error) {
+	a.defaults()
+	if err := s.check(k, a); err != nil {
+		return ptx.Launch{}, err
+	}
+	p := Packing{s.Format, a.K}
+	groups := (p.Units() + 31) / 32
+	split := splitOf(groups)
+	chunk, err := s.chunk(k, groups, split, a.Shared-k.Static)
+	if err != nil {
+		return ptx.Launch{}, err
+	}
+	shared := chunk * s.columns() * s.stride()
+	perTile := gemvWarps / split * s.rows()
+	tiles := (a.Rows + perTile - 1) / perTile
+	if a.SMs > 0 {
+		// Two CTAs an SM, where they fit.
+		tiles = min(tiles, max(1, a.SMs*min(2, max(1, a.Shared/(shared+k.Static)))/a.Slots))
+	}
+	args := []ptx.Arg{ptx.Addr(a.X), ptx.Addr(a.W)}
+	if s.Gated {
+		args = append(args, ptx.Addr(a.Up))
+	}
+	args = append(args, ptx.Addr(a.Y), ptx.Addr(a.Bias), ptx.Addr(a.Residual),
+		ptx.Uint(a.Rows), ptx.Uint(a.K), ptx.Uint(p.Units()), ptx.Uint(p.RowBytes()),
+		ptx.Uint(a.Columns), ptx.Uint(a.XStride), ptx.Uint(a.YStride),
+		ptx.Uint(int(a.Norm)), ptx.Addr(a.NormWeight), ptx.Addr(a.NormBias), ptx.Float(a.Eps),
+		ptx.Uint(int(a.Activation)), ptx.Float(a.Softcap), ptx.Uint(chunk), ptx.Uint(bits.TrailingZeros(uint(split))),
+		ptx.Addr(a.Experts), ptx.Uint(a.SlotsPerX), ptx.Addr(Address(a.ExpertBytes)))
+	return k.Launch([3]uint32{uint32(tiles), uint32(a.Slots), 1}, gemvThreads, shared, args...)
+}
+
+// chunk is how many groups of all vectors are staged at a time: all that fit, if not all
+// of the row then in multiples of split where possible, so that no warp waits.
+func (s Gemv) chunk(k *ptx.Kernel, groups, split, shared int) (int, error) {
+	fit := shared / (s.columns() * s.stride())
+	switch {
+	case fit >= groups:
+		return groups, nil
+	case fit >= split:
+		return fit / split * split, nil
+	case fit == 0:
+		return 0, argumentError(k, "Shared", "%d bytes do not hold %d elements of %d columns", shared+k.Static, groupLen, s.columns())
+	}
+	return fit, nil
+}

@@ -1,0 +1,59 @@
+package ptxgen
+
+import (
+	"math"
+
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+)
+
+// moments computes what each vector is normalised by, and keeps it in stats.
+func (g *gemv) moments() {
+	b := g.b
+	b.Comment("the moments of each vector")
+	b.If(g.norm.Ne(b.U32(0)), func() {
+		b.For(b.U32(0), g.columnCount, b.U32(1), func(c ptx.U32) {
+			m := [4]ptx.F32{ptx.Var(b.F32(1)), ptx.Var(b.F32(0)), ptx.Var(b.F32(0)), ptx.Var(b.F32(0))}
+			x := g.xAt(c)
+			slow := ptx.Var(g.norm)
+			b.If(g.norm.EqN(int(RMSNorm)), func() {
+				inverse, usual := g.rms(x)
+				ptx.Set(m[1], inverse)
+				b.When(usual, func() { ptx.Set(slow, b.U32(0)) })
+			})
+			for _, kind := range []NormKind{RMSNorm, LayerNorm} {
+				b.If(slow.EqN(int(kind)), func() {
+					st := Norm{Layer: kind == LayerNorm}.statistics(g.cta, x, g.eps)
+					for i, v := range []ptx.F32{st.scale, st.inverse, st.mean, st.rest} {
+						ptx.Set(m[i], v)
+					}
+				})
+			}
+			b.If(b.ThreadX().EqN(0), func() { g.stats.At(c, 16).StoreF32x4(m) })
+		}, ptx.NoUnroll)
+	})
+}
+
+// rmsBatch is how many quads a thread loads before it uses the first.
+const rmsBatch = 8
+
+// rms is 1/sqrt(mean(x^2) + eps), and whether the squares are neither too large nor too
+// small for that. It waits for memory once where Norm's statistics wait for each quad.
+func (g *gemv) rms(x row) (inverse ptx.F32, usual ptx.Pred) {
+	const least = 0x1p-80
+	b := g.b
+	sum := zeroTotal(b)
+	b.For(b.ThreadX(), x.quads(), b.U32(gemvThreads*rmsBatch), func(i ptx.U32) {
+		var batch [rmsBatch]quad
+		for n := range batch {
+			batch[n] = g.loadQuad(x, i.AddN(n*gemvThreads), x.quads(), 0)
+		}
+		for _, v := range batch {
+			for _, e := range v {
+				sum.addSquare(e)
+			}
+		}
+	}, ptx.NoUnroll)
+	square := g.cta.sum(sum).value(b)
+	usual = square.Lt(b.F32(float32(math.Inf(1)))).And(square.Ge(b.F32(least)))
+	return square.Div(x.width.F32()).Add(g.eps).Sqrt().Rcp(), usual
+}
