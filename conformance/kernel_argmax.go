@@ -1,0 +1,121 @@
+package conformance
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/ptxgen"
+)
+
+// choiceCase is rows of logits to choose from.
+type choiceCase struct {
+	name, reason string
+	rows, vocab  int
+	stride       int             // 0 means vocab
+	levels       int             // logits take so many values; 0: Gaussian
+	plant        map[int]float32 // logits put in
+	fill         *float32        // what all others are
+	ks           []int           // of top-k
+	tiny         bool            // logits differ by less than the last place of 1
+	everywhere   bool            // the largest of a row is at one of placesOfSlices
+	long         bool
+}
+
+// placesOfSlices are the first and last elements of what a thread, a round and a
+// slice of the kernels take.
+var placesOfSlices = []int{0, 3, 4, 15, 16, 1023, 1024, 1027, 1028, 2047, 2048, 3071, 3072, 4095, 4096, 4099, 4999}
+
+func choiceTable() []choiceCase {
+	inf, nan, zero := float32(math.Inf(1)), float32(math.NaN()), float32(0)
+	minus, minusZero := -inf, float32(math.Copysign(0, -1))
+	rows := []choiceCase{
+		{name: "ties", reason: "the lowest index wins, within a thread, a warp, a CTA and between slices", rows: 3, vocab: 5000, levels: 3, ks: []int{1, 40, 256}},
+		{name: "all equal", reason: "the lowest indices in order", rows: 1, vocab: 9000, fill: &zero, ks: []int{40}},
+		{name: "zeros", reason: "-0 and 0 are equal", rows: 1, vocab: 300, fill: &minusZero, plant: map[int]float32{77: 0, 5: -1}, ks: []int{3}},
+		{name: "NaN", reason: "NaN is never chosen, of either sign, at either end", rows: 2, vocab: 300,
+			plant: map[int]float32{0: nan, 299: float32(math.Copysign(float64(nan), -1)), 300: nan, 5: nan}, ks: []int{40}},
+		{name: "infinite", reason: "Inf wins, the first of two; -Inf is not chosen", rows: 2, vocab: 300,
+			plant: map[int]float32{200: inf, 7: -inf, 250: inf, 301: -inf}, ks: []int{9}},
+		{name: "nothing", reason: "rows without a number above -Inf have no choice", rows: 3, vocab: 70, fill: &minus, plant: map[int]float32{1: nan, 75: -3}, ks: []int{5}},
+		{name: "negative", reason: "the order of negative numbers is not that of their bits", rows: 1, vocab: 200, fill: &minus,
+			plant: map[int]float32{3: -5, 190: -1e-42, 191: -math.MaxFloat32, 100: -2}, ks: []int{4, 6}},
+		{name: "tiny", reason: "numbers far smaller than 1 keep their order, within a slice and between slices", rows: 4, vocab: 9000, tiny: true, ks: []int{20}},
+		{name: "everywhere", reason: "no element at a border is left out", rows: len(placesOfSlices), vocab: 5000, everywhere: true, ks: []int{2}},
+		{name: "stride", reason: "rows inside a wider buffer", rows: 3, vocab: 50, stride: 53, ks: []int{7}},
+		{name: "largest numbers", reason: "the last index wins if it is the largest", rows: 1, vocab: 4099, plant: map[int]float32{4098: math.MaxFloat32}, ks: []int{2}},
+	}
+	for _, n := range []int{1, 2, 31, 33, 2047, 2049, 4097} {
+		rows = append(rows, choiceCase{name: fmt.Sprintf("vocab=%d", n), reason: "around a warp and a slice", rows: 2, vocab: n, ks: []int{1, 17}})
+	}
+	return append(rows,
+		choiceCase{name: "vocab=32000", reason: "a whole vocabulary, several slices", rows: 1, vocab: 32000, ks: []int{40}},
+		choiceCase{name: "vocab=128256", reason: "a whole vocabulary", rows: 2, vocab: 128256, ks: []int{40, 256}, long: true},
+		choiceCase{name: "vocab=262147", reason: "more than 256 CTAs of 1024 cover", rows: 1, vocab: 262147, plant: map[int]float32{262146: 50, 262145: 49}, ks: []int{40}, long: true},
+		choiceCase{name: "beyond 262144", reason: "the largest lies behind what 256 CTAs of 1024 cover", rows: 1, vocab: 270000, fill: &zero, plant: map[int]float32{269999: 1, 263000: 1}},
+	)
+}
+
+func (c choiceCase) logits(r *KernelRig) [][]float32 {
+	rows := make([][]float32, c.rows)
+	for i := range rows {
+		rows[i] = r.Vector(Gaussian, c.vocab)
+		for j := range rows[i] {
+			switch {
+			case c.fill != nil:
+				rows[i][j] = *c.fill
+			case c.levels > 0:
+				rows[i][j] = float32(r.Rand().IntN(c.levels))
+			case c.tiny:
+				rows[i][j] *= 0x1p-60
+			}
+		}
+		if c.everywhere {
+			rows[i][placesOfSlices[i]] = 10
+		}
+	}
+	for at, v := range c.plant {
+		rows[at/c.vocab][at%c.vocab] = v
+	}
+	return rows
+}
+
+// buffer holds rows of logits, with poison between them where there is a stride.
+func (c choiceCase) buffer(r *KernelRig, rows [][]float32) (*Mem, int) {
+	stride := max(c.stride, c.vocab)
+	return r.Rows("logits", slices.Concat(rows...), c.vocab, stride), stride
+}
+
+func argmaxCases() []KernelCase {
+	var all []KernelCase
+	for _, c := range choiceTable() {
+		all = append(all, KernelCase{Operation: "argmax", Format: "F32", Name: c.name, Reason: c.reason, Long: c.long, Run: func(r *KernelRig) { checkArgmax(r, c) }})
+	}
+	return all
+}
+
+func checkArgmax(r *KernelRig, c choiceCase) {
+	rows := c.logits(r)
+	in, stride := c.buffer(r, rows)
+	slice, merge := ptxgen.Argmax{}, ptxgen.Argmax{Merge: true}
+	const before = 12345
+	next := r.Output("next", 4*c.rows).SetU32s(0, slices.Repeat([]uint32{before}, c.rows))
+	token := r.Output("token", 4*c.rows)
+	a := ptxgen.ArgmaxArgs{
+		Logits: in.Addr(), Best: r.Output("best", 8*c.rows*slice.Slices(c.vocab)).Addr(), Token: token.Addr(), Next: next.Addr(),
+		Rows: c.rows, Vocab: c.vocab, Stride: stride,
+	}
+	r.Launch(slice.Launch(r.Kernel(slice), a))
+	r.Launch(merge.Launch(r.Kernel(merge), a))
+	var want, wantNext []uint32
+	for _, row := range rows {
+		if best := model.Argmax(row); best >= 0 {
+			want, wantNext = append(want, uint32(best)), append(wantNext, uint32(best))
+		} else {
+			want, wantNext = append(want, ptxgen.NoIndex), append(wantNext, before)
+		}
+	}
+	Exact(r, "token", token.U32s(), want)
+	Exact(r, "next", next.U32s(), wantNext)
+}

@@ -1,0 +1,208 @@
+package conformance
+
+import (
+	"fmt"
+
+	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// checkGemvGated compares a gated product with two products and a kernel that
+// combines them, bit by bit.
+func checkGemvGated(r *KernelRig, c gemvCase) {
+	x := r.F32s("x", r.Vector(Gaussian, c.k))
+	gate, _ := r.packed("gate", c.spec.Format, c.rows, c.k)
+	up, _ := r.packed("up", c.spec.Format, c.rows, c.k)
+	residual := r.F32s("residual", r.Vector(Gaussian, c.rows))
+	plain := ptxgen.Gemv{Format: c.spec.Format}
+	product := func(name string, w *Mem) *Mem {
+		y := r.Output(name, 4*c.rows)
+		r.Launch(plain.Launch(r.Kernel(plain), c.args(x, w, y)))
+		return y
+	}
+	g, u := product("g", gate), product("u", up)
+	for _, act := range []ptxgen.Activation{ptxgen.SiLU, ptxgen.GELU} {
+		fused, apart := r.Output("fused", 4*c.rows), r.Output("apart", 4*c.rows)
+		a := c.args(x, gate, fused)
+		a.Up, a.Activation, a.Residual = up.Addr(), act, residual.Addr()
+		r.Launch(c.spec.Launch(r.Kernel(c.spec), a))
+		r.elementwise(ptxgen.ElementwiseArgs{
+			X: g.Addr(), Up: u.Addr(), Residual: residual.Addr(), Y: apart.Addr(), Rows: 1, Width: c.rows, Activation: act,
+		})
+		Exact(r, fmt.Sprintf("activation %d", act), fused.F32s(), apart.F32s())
+	}
+}
+
+func (r *KernelRig) elementwise(a ptxgen.ElementwiseArgs) {
+	r.Helper()
+	e := ptxgen.Elementwise{}
+	r.Launch(e.Launch(r.Kernel(e), a))
+}
+
+// checkGemvEpilogue compares each part of the epilogue, and all of them, with the
+// plain product and a kernel that does the rest, bit by bit. The residual is where
+// the result goes.
+func checkGemvEpilogue(r *KernelRig, c gemvCase) {
+	x := r.F32s("x", r.Vector(Gaussian, c.k))
+	w, _ := r.packed("w", c.spec.Format, c.rows, c.k)
+	bias, data := r.F32s("bias", r.Vector(Gaussian, c.rows)), r.Vector(Gaussian, c.rows)
+	k := r.Kernel(c.spec)
+	plain := r.Output("plain", 4*c.rows)
+	r.Launch(c.spec.Launch(k, c.args(x, w, plain)))
+	for _, e := range []struct {
+		name           string
+		bias, residual bool
+		cap            float32
+		act            ptxgen.Activation
+	}{
+		{name: "bias", bias: true},
+		{name: "residual", residual: true},
+		{name: "cap", cap: 30},
+		{name: "SiLU", act: ptxgen.SiLU},
+		{name: "all", bias: true, residual: true, cap: 20, act: ptxgen.GELU},
+	} {
+		fused, apart := r.Output("fused", 4*c.rows), r.Output("apart", 4*c.rows)
+		a := c.args(x, w, fused)
+		b := ptxgen.ElementwiseArgs{X: plain.Addr(), Y: apart.Addr(), Rows: 1, Width: c.rows}
+		a.Softcap, b.Cap, a.Activation, b.Activation = e.cap, e.cap, e.act, e.act
+		if e.bias {
+			a.Bias, b.Bias = bias.Addr(), bias.Addr()
+		}
+		if e.residual {
+			fused.SetF32s(0, data)
+			apart.SetF32s(0, data)
+			a.Residual, b.Residual = fused.Addr(), apart.Addr()
+		}
+		r.Launch(c.spec.Launch(k, a))
+		r.elementwise(b)
+		Exact(r, e.name, fused.F32s(), apart.F32s())
+	}
+}
+
+// checkGemvNorms compares a product with a norm in front with the norm's own kernel,
+// whose result is the reference's vector; a few units in its last places are allowed
+// for.
+func checkGemvNorms(r *KernelRig, c gemvCase) {
+	x := r.Vector(Outliers, c.k)
+	for i := range x {
+		x[i] += 0.5
+	}
+	in, weight, bias := r.F32s("x", x), r.F32s("weight", r.Vector(Gaussian, c.k)), r.F32s("bias", r.Vector(Gaussian, c.k))
+	w, file := r.packed("w", c.spec.Format, c.rows, c.k)
+	for _, kind := range []ptxgen.NormKind{ptxgen.RMSNorm, ptxgen.LayerNorm} {
+		norm := ptxgen.Norm{Layer: kind == ptxgen.LayerNorm}
+		a := c.args(in, w, r.Output(fmt.Sprintf("y%d", kind), 4*c.rows))
+		a.Norm, a.NormWeight, a.Eps = kind, weight.Addr(), 1e-5
+		b := ptxgen.NormArgs{X: in.Addr(), Weight: weight.Addr(), Tokens: 1, Width: c.k, Eps: a.Eps}
+		if norm.Layer {
+			a.NormBias, b.Bias = bias.Addr(), bias.Addr()
+		}
+		normal, y := r.Output("normal", 4*c.k), r.Output("y", 4*c.rows)
+		a.Y, b.Y = y.Addr(), normal.Addr()
+		r.Launch(norm.Launch(r.Kernel(norm), b))
+		r.Launch(c.spec.Launch(r.Kernel(c.spec), a))
+		want := MatVecRef(c.spec.Format, file, c.rows, c.k, normal.F32s())
+		r.Close(fmt.Sprintf("norm %d", kind), y.F32s(), want, c.rows, Tolerance{L: c.spec.Depth(c.k) + 4, Correlated: true})
+	}
+}
+
+// checkGemvExperts compares the products of a few experts, in one launch, with those
+// of each expert's matrix alone.
+func checkGemvExperts(r *KernelRig, c gemvCase) {
+	const experts, perX = 5, 2
+	chosen := []uint32{4, 0, 2, 2, 1, 4}
+	tokens := len(chosen) / perX
+	x := r.F32s("x", r.Vector(Gaussian, tokens*c.k))
+	size := (ptxgen.Packing{Format: c.spec.Format, K: c.k}).RowBytes() * c.rows
+	w, _ := r.packed("w", c.spec.Format, experts*c.rows, c.k)
+	list := r.U32s("experts", chosen)
+	together, alone := r.Output("together", 4*len(chosen)*c.rows), r.Output("alone", 4*len(chosen)*c.rows)
+	k := r.Kernel(c.spec)
+	a := c.args(x, w, together)
+	a.Experts, a.Slots, a.SlotsPerX, a.ExpertBytes = list.Addr(), len(chosen), perX, size
+	r.Launch(c.spec.Launch(k, a))
+	for i, e := range chosen {
+		b := c.args(x, w, alone)
+		b.X, b.W, b.Y = x.At(4*(i/perX)*c.k), w.At(int(e)*size), alone.At(4*i*c.rows)
+		r.Launch(c.spec.Launch(k, b))
+	}
+	Exact(r, "y", together.F32s(), alone.F32s())
+}
+
+// embedCase is a gather of rows of a packed matrix.
+type embedCase struct {
+	name, reason string
+	format       quant.Format
+	k            int
+	random       bool // blocks of random bytes: scales may be NaN or infinite
+	scale        float32
+	residual     bool
+}
+
+func embedCases() []KernelCase {
+	var rows []embedCase
+	for _, f := range quant.Formats() {
+		for _, k := range Widths(f) {
+			if k <= 4096 {
+				rows = append(rows, embedCase{name: fmt.Sprintf("k=%d", k), reason: WidthReason(k), format: f, k: k, scale: 1})
+			}
+		}
+		rows = append(rows, embedCase{name: "any bytes", reason: "scales of any kind, NaN and infinite ones too", format: f, k: 2048, random: true, scale: 1},
+			embedCase{name: "scaled", reason: "as Gemma's embedding is, with positions added as GPT-2's", format: f, k: 256, scale: 48, residual: true})
+	}
+	var all []KernelCase
+	for _, c := range rows {
+		all = append(all, KernelCase{
+			Operation: "dequantise", Format: c.format.String(), Name: fmt.Sprintf("%v/%s", c.format, c.name), Reason: c.reason,
+			Run: func(r *KernelRig) { checkEmbed(r, c) },
+		})
+	}
+	return all
+}
+
+func checkEmbed(r *KernelRig, c embedCase) {
+	const rows = 3
+	tokens := []uint32{2, 0, 2, 1}
+	file := r.Weights(c.format, Gaussian, rows, c.k)
+	if c.random {
+		for i := range file {
+			file[i] = byte(r.Rand().Uint32())
+		}
+	}
+	p := ptxgen.Packing{Format: c.format, K: c.k}
+	dst := make([]byte, rows*p.RowBytes())
+	p.Pack(dst, file, rows)
+	weights := make([]float32, rows*c.k)
+	quant.Decode(c.format, weights, file)
+
+	residual := r.Vector(Gaussian, len(tokens)*c.k)
+	out := r.Output("out", 4*len(residual))
+	a := ptxgen.EmbedArgs{
+		W: r.Bytes("w", dst).Addr(), Tokens: r.U32s("tokens", tokens).Addr(), Out: out.Addr(),
+		Count: len(tokens), K: c.k, Scale: c.scale,
+	}
+	if c.residual {
+		a.Residual = r.F32s("residual", residual).Addr()
+	}
+	var want []float32
+	for i, token := range tokens {
+		for j, w := range weights[int(token)*c.k : (int(token)+1)*c.k] {
+			if c.scale != 1 {
+				w *= c.scale
+			}
+			if c.residual {
+				w = float32(w) + residual[i*c.k+j]
+			}
+			want = append(want, w)
+		}
+	}
+	e := ptxgen.Embed{Format: c.format}
+	r.Launch(e.Launch(r.Kernel(e), a))
+	Exact(r, "out", out.F32s(), want)
+	if !c.residual && c.scale == 1 {
+		all := r.Output("all", 4*len(weights))
+		a.Tokens, a.Count, a.Out = 0, rows, all.Addr()
+		r.Launch(e.Launch(r.Kernel(e), a))
+		Exact(r, "all", all.F32s(), weights)
+	}
+}

@@ -1,0 +1,89 @@
+package conformance
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/lockstep-go/lockstep/ptxgen"
+)
+
+// limitCases are of the kernels that measure a device: a measurement counts only if
+// all of the work was done.
+func limitCases() []KernelCase {
+	var all []KernelCase
+	for _, units := range []int{1, 255, 256*8 - 1, 256 * 8, 256*17 + 3} {
+		all = append(all, KernelCase{
+			Operation: "read", Format: "U32", Name: fmt.Sprintf("plain/units=%d", units),
+			Reason: "around a CTA's loads in flight, and what is left over",
+			Run:    func(r *KernelRig) { checkReadPlain(r, units) },
+		})
+	}
+	for _, chunks := range []int{1, 3, 4, 13} {
+		all = append(all, KernelCase{
+			Operation: "read", Format: "U32", Name: fmt.Sprintf("bulk/chunks=%d", chunks),
+			Reason: "less than the ring, all of it, and more than once around",
+			Run:    func(r *KernelRig) { checkReadBulk(r, chunks) },
+		})
+	}
+	for _, rounds := range []int{0, 1, 5} {
+		all = append(all, KernelCase{
+			Operation: "matrix rate", Format: "BF16", Name: fmt.Sprintf("rounds=%d", rounds),
+			Reason: "every product is counted",
+			Run:    func(r *KernelRig) { checkMatrixRate(r, rounds) },
+		})
+	}
+	return all
+}
+
+func checkReadPlain(r *KernelRig, units int) {
+	const ctas = 2
+	data := randomBytes(r, 16*units)
+	spec := ptxgen.ReadPlain{}
+	in, out := r.Bytes("in", data), r.Output("out", 4*256*ctas)
+	r.Launch(spec.Launch(r.Kernel(spec), ptxgen.ReadPlainArgs{In: in.Addr(), Out: out.Addr(), Bytes: int64(len(data)), CTAs: ctas}))
+	want := make([]uint32, 256*ctas)
+	for i := range 4 * units {
+		want[i/4%len(want)] ^= binary.LittleEndian.Uint32(data[4*i:])
+	}
+	Exact(r, "out", out.U32s(), want)
+}
+
+func checkReadBulk(r *KernelRig, chunks int) {
+	const ctas = 2
+	spec := ptxgen.ReadBulk{}
+	if r.Properties().ComputeCapability < 90 {
+		r.Skip("the copy engine begins with sm_90")
+	}
+	data := randomBytes(r, spec.ChunkBytes()*chunks)
+	in, out := r.Bytes("in", data), r.Output("out", 4*ctas)
+	r.Launch(spec.Launch(r.Kernel(spec), ptxgen.ReadBulkArgs{In: in.Addr(), Out: out.Addr(), Chunks: chunks, CTAs: ctas}))
+	want := make([]uint32, ctas)
+	for i := range chunks {
+		want[i%ctas] ^= binary.LittleEndian.Uint32(data[i*spec.ChunkBytes():])
+	}
+	Exact(r, "out", out.U32s(), want)
+}
+
+func randomBytes(r *KernelRig, n int) []byte {
+	data := make([]byte, n)
+	for i := range data {
+		data[i] = byte(r.Rand().Uint32())
+	}
+	return data
+}
+
+func checkMatrixRate(r *KernelRig, rounds int) {
+	spec := ptxgen.MatrixRate{}
+	const threads = 256
+	args := ptxgen.MatrixRateArgs{Rounds: rounds, CTAs: 1}
+	out := r.Output("out", 4*threads)
+	args.Out = out.Addr()
+	r.Launch(spec.Launch(r.Kernel(spec), args))
+	// A warp's products of 16×8×16, each of which adds 1 to one of its sums, counted
+	// once by each of the lanes that share the sums of a chain.
+	want := make([]float32, threads)
+	for i := range want {
+		want[i] = float32(spec.FLOP(args) / 2 / (16 * 8) / (threads / 32))
+	}
+	Exact(r, "out", out.F32s(), want)
+}

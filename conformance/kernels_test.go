@@ -1,0 +1,214 @@
+package conformance
+
+import (
+	"embed"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/driver/cuda"
+	"github.com/lockstep-go/lockstep/driver/emu"
+	"github.com/lockstep-go/lockstep/ptxgen"
+)
+
+// The kernel suite's flags, as in
+//
+//	go test ./conformance -run TestKernels -kernels 'gemv/' -seed 7 -long -gpu
+//
+// (-json FILE is go test's own flag: give it after -args.)
+var (
+	onGPU      = flag.Bool("gpu", false, "run the kernel suite on the first CUDA device, not on the emulator; without one it fails")
+	longCases  = flag.Bool("long", false, "run the kernel suite's long cases, too")
+	kernelSeed = flag.Uint64("seed", 1, "the seed of the kernel suite's inputs")
+	jsonFile   = flag.String("json", "", "write the kernel suite's summary to this file")
+	kernelIDs  = flag.String("kernels", "", "run the kernel cases whose operation/name matches this regular expression")
+)
+
+// openDevice opens what the flags ask for.
+func openDevice() (driver.Device, error) {
+	if *onGPU {
+		return cuda.Open(0)
+	}
+	return emu.Open(emulation())
+}
+
+// emulation uses every freedom that PTX leaves a device against the kernel: warps in
+// any order, asynchronous copies at the last moment, and approximations anywhere
+// within their bounds.
+func emulation() emu.Options {
+	return emu.Options{
+		Schedule: emu.Adversarial(*kernelSeed), Async: emu.Late, Approx: emu.Perturbed(*kernelSeed), LateStreams: true,
+	}
+}
+
+func kernelSuite(t *testing.T) *KernelSuite {
+	t.Helper()
+	s, err := NewKernelSuite(openDevice, *kernelSeed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if *onGPU {
+		s.Repeats = 2
+	} else {
+		s.Guard = 0 // the emulator traps
+	}
+	return s
+}
+
+func TestKernels(t *testing.T) {
+	cases, err := SelectKernels(Kernels(), *kernelIDs, *longCases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := kernelSuite(t)
+	t.Logf("replay with -seed %d", s.Seed)
+	var results []KernelResult
+	for _, c := range cases {
+		t.Run(c.ID(), func(t *testing.T) {
+			r := s.Run(t, c)
+			results = append(results, r)
+			if r.Skipped != "" {
+				t.Skip(r.Skipped)
+			}
+			if t.Failed() {
+				t.Logf("%s; replay with -seed %d -kernels '^%s$'", c.Reason, s.Seed, c.ID())
+			}
+		})
+	}
+	if !*longCases {
+		measuredResults = results
+	}
+	var reachable []ptxgen.Spec
+	if *kernelIDs == "" {
+		reachable = ptxgen.Reachable()
+	}
+	rep := NewKernelReport(s, *longCases, results, reachable)
+	if len(rep.Unmeasured) > 0 {
+		t.Errorf("no case launched %d of the kernels that an engine may ask for", len(rep.Unmeasured))
+	}
+	checkSkips(t, cases, rep.Skipped)
+	publish(t, rep)
+}
+
+// publish prints the summary, and writes it where -json says.
+func publish(t *testing.T, rep KernelReport) {
+	t.Helper()
+	if err := rep.Write(os.Stdout); err != nil {
+		t.Error(err)
+	}
+	if *jsonFile == "" {
+		return
+	}
+	b, err := json.MarshalIndent(rep, "", "\t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(*jsonFile, append(b, '\n'), 0o666); err != nil {
+		t.Error(err)
+	}
+}
+
+//go:embed testdata
+var testdata embed.FS
+
+// checkSkips holds the skipped cases to the manifest: what is skipped must be there,
+// and what is there must have been skipped.
+func checkSkips(t T, cases []KernelCase, skipped map[string]string) {
+	t.Helper()
+	kind := "emulator"
+	if *onGPU {
+		kind = "cuda"
+	}
+	var manifest map[string]map[string]string
+	b, err := testdata.ReadFile("testdata/skips.json")
+	if err == nil {
+		err = json.Unmarshal(b, &manifest)
+	}
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	compareSkips(t, manifest[kind], cases, skipped)
+}
+
+func compareSkips(t T, manifest map[string]string, cases []KernelCase, skipped map[string]string) {
+	t.Helper()
+	for id, why := range skipped {
+		if _, ok := manifest[id]; !ok {
+			t.Errorf("%s was skipped (%s), which testdata/skips.json does not allow", id, why)
+		}
+	}
+	known := map[string]bool{}
+	for _, c := range Kernels() {
+		known[c.ID()] = true
+	}
+	ran := map[string]bool{}
+	for _, c := range cases {
+		ran[c.ID()] = true
+	}
+	for id := range manifest {
+		if _, ok := skipped[id]; !known[id] || ran[id] && !ok {
+			t.Errorf("testdata/skips.json lets %s be skipped, which is no case or runs", id)
+		}
+	}
+}
+
+func TestKernelNames(t *testing.T) {
+	for _, c := range Kernels() { // which panics on what is incomplete or there twice
+		if c.Format == "" {
+			t.Errorf("%s has no format", c.ID())
+		}
+	}
+}
+
+func TestSkipManifest(t *testing.T) {
+	cases := []KernelCase{{Operation: "a", Name: "1"}, {Operation: "a", Name: "2"}}
+	for _, c := range []struct {
+		name     string
+		manifest map[string]string
+		skipped  map[string]string
+		want     string
+	}{
+		{"nothing skipped", nil, nil, ""},
+		{"skipped without leave", nil, map[string]string{"a/1": "why"}, "a/1 was skipped"},
+		{"no such case", map[string]string{"a/3": "why"}, nil, "lets a/3 be skipped"},
+		{"not skipped any more", map[string]string{"a/2": "why"}, nil, "lets a/2 be skipped"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := &recorder{}
+			compareSkips(r, c.manifest, cases, c.skipped)
+			expect(t, r.all, c.want)
+		})
+	}
+}
+
+func TestKernelReport(t *testing.T) {
+	s, err := NewKernelSuite(func() (driver.Device, error) { return newFakeDevice(nil), nil }, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	of := func(name string) KernelCase { return KernelCase{Operation: "op", Format: "F32", Name: name} }
+	rep := NewKernelReport(s, false, []KernelResult{
+		{Case: of("good"), Compared: 3, Worst: map[string]float64{gateHard: 0.5}, Bias: 1},
+		{Case: of("better"), Compared: 3, Worst: map[string]float64{gateHard: 0.25, gateULP: 2}},
+		{Case: KernelCase{Operation: "other", Name: "skipped"}, Skipped: "why"},
+	}, nil)
+	if rep.Rows[0].status() != "ok" || rep.Rows[1].status() != "unmeasured" {
+		t.Errorf("%q and %q, want ok and unmeasured", rep.Rows[0].status(), rep.Rows[1].status())
+	}
+	if got := fmt.Sprint(rep.Rows[0]); got != "{op F32 2 0 0 6 map[hard:0.5 ulp:2] 1 0}" {
+		t.Errorf("the row is %s", got)
+	}
+	bad := NewKernelReport(s, false, []KernelResult{{Case: of("bad"), Compared: 3, Failures: 2}}, nil)
+	if bad.Rows[0].status() != "FAILED" || bad.Failed != 1 || bad.Failures[0] != "op/bad" {
+		t.Errorf("a failed case is reported as %+v", bad)
+	}
+}
