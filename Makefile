@@ -46,9 +46,9 @@ ptxas: ## fetch the assembler that the tests of the kernels use (Debian and its 
 .PHONY: gpu
 gpu: ## build what a machine with a GPU needs to run tools/gpu, into bin/gpu
 	mkdir -p bin/gpu
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/gpu/lockstep ./tools/lockstep
-	CGO_ENABLED=0 $(GO) test -c -trimpath -o bin/gpu/cuda.test ./driver/cuda
-	CGO_ENABLED=0 $(GO) test -c -trimpath -o bin/gpu/conformance.test ./conformance
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/gpu/lockstep ./tools/lockstep
+	CGO_ENABLED=0 $(GO) test -c -trimpath -ldflags='-s -w' -o bin/gpu/cuda.test ./driver/cuda
+	CGO_ENABLED=0 $(GO) test -c -trimpath -ldflags='-s -w' -o bin/gpu/conformance.test ./conformance
 
 .PHONY: golden
 golden: ## compute the golden logits again and compare them
