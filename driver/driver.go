@@ -92,7 +92,7 @@ type Function interface {
 	Name() string
 	Attributes() (Attributes, error)
 	// Occupancy is how many CTAs of so many threads and bytes of dynamic shared
-	// memory one SM holds at once.
+	// memory one SM holds at once: 0 if such a CTA is too large.
 	Occupancy(threads int, dynamicShared uint32) (int, error)
 }
 

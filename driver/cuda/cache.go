@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync/atomic"
 	"time"
 )
@@ -66,7 +65,8 @@ func newCache(o Options) *cache {
 	return c
 }
 
-// privateDir makes the directory and refuses one that others may write to.
+// privateDir makes the directory and refuses one that others may write to: by its
+// permissions, or because it is theirs.
 func privateDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -75,7 +75,7 @@ func privateDir(dir string) error {
 	if err != nil {
 		return err
 	}
-	if runtime.GOOS != "windows" && info.Mode().Perm()&0o022 != 0 {
+	if writableByOthers(info) {
 		return fmt.Errorf("%s: others may write here", dir)
 	}
 	return nil
@@ -91,7 +91,8 @@ func (c *cache) stats() Stats {
 func (d *Device) cacheKey(ptx []byte) string {
 	h := sha256.New()
 	p := d.props
-	fmt.Fprintf(h, "%s%d\n%d\n%q\n%v\n%d\n", cacheMagic, p.DriverVersion, p.ComputeCapability, p.Name, d.options.Verbose, len(ptx))
+	fmt.Fprintf(h, "%s%d\n%q\n%d\n%q\n%v\n%d\n",
+		cacheMagic, p.DriverVersion, d.lib.build, p.ComputeCapability, p.Name, d.options.Verbose, len(ptx))
 	h.Write(ptx)
 	return hex.EncodeToString(h.Sum(nil))
 }

@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/lockstep-go/lockstep/driver"
 )
 
 func TestCacheFile(t *testing.T) {
@@ -48,6 +50,49 @@ func TestCachePermissions(t *testing.T) {
 	ok(t, os.Chmod(dir, 0o777))
 	if c := newCache(Options{CacheDir: dir}); c.enabled() || c.stats().CacheFailures != 1 {
 		t.Errorf("a directory that anyone may write to is used: %+v", c.stats())
+	}
+}
+
+func TestCacheOfSomeoneElse(t *testing.T) {
+	dir := t.TempDir()
+	ok(t, os.Chmod(dir, 0o755))
+	if err := os.Chown(dir, os.Geteuid()+1, -1); err != nil {
+		t.Skipf("only root gives directories away: %v", err)
+	}
+	if c := newCache(Options{CacheDir: dir}); c.enabled() || c.stats().CacheFailures != 1 {
+		t.Errorf("a directory that its owner may write to, who is not the user, is used: %+v", c.stats())
+	}
+}
+
+// Whatever the compiled code depends on changes the key, and nothing else does.
+func TestCacheKey(t *testing.T) {
+	device := func() *Device {
+		return &Device{lib: &library{build: "550.54.15"}, props: driver.Properties{
+			Name: "GPU", DriverVersion: 12040, ComputeCapability: 90, SMs: 132,
+		}}
+	}
+	const text = ".version 7.4"
+	first := device().cacheKey([]byte(text))
+	for _, c := range []struct {
+		name   string
+		text   string
+		change func(*Device)
+		same   bool
+	}{
+		{"nothing", text, func(*Device) {}, true},
+		{"the number of SMs", text, func(d *Device) { d.props.SMs = 1 }, true},
+		{"the text", text + " ", func(*Device) {}, false},
+		{"the driver's version", text, func(d *Device) { d.props.DriverVersion = 12050 }, false},
+		{"the driver's build", text, func(d *Device) { d.lib.build = "550.90.07" }, false},
+		{"the architecture", text, func(d *Device) { d.props.ComputeCapability = 89 }, false},
+		{"the device's name", text, func(d *Device) { d.props.Name = "other GPU" }, false},
+		{"the log", text, func(d *Device) { d.options.Verbose = true }, false},
+	} {
+		d := device()
+		c.change(d)
+		if got := d.cacheKey([]byte(c.text)); (got == first) != c.same {
+			t.Errorf("%s: the key stays: %v, want %v", c.name, got == first, c.same)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ type code int32
 
 const (
 	success            code = 0
+	invalidValue       code = 1
 	outOfMemory        code = 2
 	noDevice           code = 100
 	peerAlreadyEnabled code = 704
@@ -23,7 +24,7 @@ var kinds = map[code]struct {
 	sticky bool
 }{
 	entryMissing: {kind: driver.ErrUnsupported},
-	1:            {kind: driver.ErrInvalid}, // INVALID_VALUE
+	invalidValue: {kind: driver.ErrInvalid},
 	outOfMemory:  {kind: driver.ErrOutOfMemory},
 	34:           {kind: driver.ErrNoDriver}, // STUB_LIBRARY
 	noDevice:     {kind: driver.ErrNoDevice},

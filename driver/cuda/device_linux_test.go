@@ -57,6 +57,27 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
+// A driver that finds no device does not keep another one from being found.
+func TestSecondDriver(t *testing.T) {
+	noDevices := purego.NewCallback(func(uintptr) uintptr { return uintptr(noDevice) })
+	f := newFake(t).finder()
+	f.open = func(path string) (uintptr, error) { return uintptr(len(path)), nil }
+	symbol := f.symbol
+	f.symbol = func(handle uintptr, name string) (uintptr, error) {
+		if handle == uintptr(len("native")) && name == cuInit.String() {
+			return noDevices, nil
+		}
+		return symbol(handle, name)
+	}
+	f.paths = func() []string { return []string{"native", "wsl"} }
+	if l := must(f.find())(t); l.path != "wsl" {
+		t.Errorf("found %q", l.path)
+	}
+	f.paths = func() []string { return []string{"native", "native"} }
+	_, err := f.find()
+	wantKind(t, err, driver.ErrNoDevice)
+}
+
 func TestOptionalEntries(t *testing.T) {
 	f := newFake(t)
 	finder := f.finder()

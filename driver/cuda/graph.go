@@ -95,6 +95,9 @@ func (x *executable) Update(from driver.Graph) error {
 	if err := g.use("Update"); err != nil {
 		return err
 	}
+	if g.dev != x.dev {
+		return invalid("Update", "the graph is another device's")
+	}
 	s, err := x.dev.enter()
 	if err != nil {
 		return err

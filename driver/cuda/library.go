@@ -15,7 +15,8 @@ import (
 type library struct {
 	path    string
 	at      [entryCount]uintptr
-	version int // cuDriverGetVersion
+	version int    // cuDriverGetVersion
+	build   string // what else tells drivers of one version apart, "" if nothing does
 }
 
 // call calls a function. A pointer converted to uintptr in the argument list stays
@@ -94,21 +95,28 @@ type finder struct {
 	paths  func() []string
 	open   func(path string) (uintptr, error)
 	symbol func(handle uintptr, name string) (uintptr, error)
+	build  func() string // library.build; nil where there is no way to tell
 }
 
 // find loads the first library that works. What was tried and why it did not do is
-// in the error, which is ErrNoDriver unless a driver was there and refused to start.
+// in the error, which is ErrNoDriver unless a driver was there and refused to start:
+// then it is the first refusal. (WSL may have a distribution's driver, which finds no
+// device, before Windows' own.)
 func (f finder) find() (*library, error) {
 	var tried []string
+	var refusal error
 	for _, path := range f.paths() {
 		l, err := f.load(path)
 		if err == nil {
 			return l, nil
 		}
-		if !errors.Is(err, driver.ErrNoDriver) {
-			return nil, err
+		if refusal == nil && !errors.Is(err, driver.ErrNoDriver) {
+			refusal = err
 		}
 		tried = append(tried, fmt.Sprintf("%s: %s", path, strings.TrimPrefix(err.Error(), path+": ")))
+	}
+	if refusal != nil {
+		return nil, refusal
 	}
 	if len(tried) == 0 {
 		tried = []string{"there is no CUDA for this operating system"}
@@ -141,6 +149,9 @@ func (f finder) load(path string) (*library, error) {
 		return nil, l.error(cuDriverGetVersion, c, path)
 	}
 	l.version = int(version)
+	if f.build != nil {
+		l.build = f.build()
+	}
 	return l, nil
 }
 

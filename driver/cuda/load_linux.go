@@ -1,7 +1,9 @@
 package cuda
 
 import (
+	"os"
 	"runtime"
+	"strings"
 
 	"github.com/ebitengine/purego"
 )
@@ -22,6 +24,12 @@ func systemFinder() finder {
 			return purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
 		},
 		symbol: purego.Dlsym,
+		build: func() string {
+			// One CUDA version has many drivers, whose compilers differ. WSL has no such file.
+			text, _ := os.ReadFile("/proc/driver/nvidia/version")
+			line, _, _ := strings.Cut(string(text), "\n")
+			return line
+		},
 	}
 }
 

@@ -134,10 +134,15 @@ func (f *function) readParams() {
 	for i := 0; ; i++ {
 		var offset, size uintptr
 		c := lib.call(cuFuncGetParamInfo, f.handle, uintptr(i), uintptr(unsafe.Pointer(&offset)), uintptr(unsafe.Pointer(&size)))
-		if c != success {
+		switch c {
+		case success:
+			f.params = int(offset + size)
+		case invalidValue: // there is no further one
+			return
+		default:
+			f.params = -1
 			return
 		}
-		f.params = int(offset + size)
 	}
 }
 
@@ -171,10 +176,14 @@ func (f *function) Attributes() (driver.Attributes, error) {
 	return a, nil
 }
 
-// Occupancy is how many CTAs one SM holds at once.
+// Occupancy is how many CTAs one SM holds at once. The driver would call a CTA that
+// is too large an error.
 func (f *function) Occupancy(threads int, dynamicShared uint32) (int, error) {
 	if err := f.module.use("Occupancy"); err != nil {
 		return 0, err
+	}
+	if threads <= 0 {
+		return 0, invalid("Occupancy", fmt.Sprintf("%d threads", threads))
 	}
 	d := f.module.dev
 	s, err := d.enter()
@@ -182,6 +191,13 @@ func (f *function) Occupancy(threads int, dynamicShared uint32) (int, error) {
 		return 0, err
 	}
 	defer d.leave(s)
+	static, err := f.attribute(attributeStaticShared)
+	if err != nil {
+		return 0, err
+	}
+	if threads > f.maxThreads || int64(static)+int64(dynamicShared) > int64(d.props.SharedPerCTA) {
+		return 0, nil
+	}
 	if err := f.allowShared(dynamicShared); err != nil {
 		return 0, err
 	}

@@ -70,7 +70,7 @@ func (w *warp) checkDefined(o *op, s *segment, at, n, lane int) bool {
 
 // runLoad is ld from global or shared memory.
 func runLoad(w *warp, o *op, m uint32) step {
-	if !w.reads(o, m, o.a) {
+	if !w.reads(o, m, o.a, o.b) {
 		return stepFault
 	}
 	defer w.release()
@@ -108,7 +108,7 @@ func runLoad(w *warp, o *op, m uint32) step {
 
 // runStore is st to global or shared memory.
 func runStore(w *warp, o *op, m uint32) step {
-	if !w.reads(o, m, o.a) || !w.reads(o, m, o.list...) {
+	if !w.reads(o, m, o.a, o.b) || !w.reads(o, m, o.list...) {
 		return stepFault
 	}
 	defer w.release()

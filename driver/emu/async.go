@@ -27,16 +27,15 @@ type asyncCopies [warpSize][][]asyncCopy
 // buildAsyncCopy decodes [to], [from], bytes[, source bytes][, policy].
 func buildAsyncCopy(d *decoder, in *instruction, q quals) (op, error) {
 	o := op{kind: opRun, run: runAsyncCopy, b: -1}
-	operands := in.operands
-	if q.has(hint) && len(operands) > 3 {
-		if _, err := d.source(operands[len(operands)-1], dtype{kindBits, 64}); err != nil {
-			return o, err
-		}
-		operands = operands[:len(operands)-1]
+	plain := 3
+	if n := len(in.operands); n == 5 || n == 4 && !q.has(hint) {
+		plain = 4
 	}
-	if len(operands) != 3 && len(operands) != 4 {
-		return o, count(in, 3)
+	var err error
+	if o.c, err = d.policy(in, q, plain); err != nil {
+		return o, err
 	}
+	operands := in.operands[:plain]
 	for _, s := range q {
 		if g, ok := qualifierGates[s]; ok {
 			if err := d.needs(s, g); err != nil {
@@ -49,7 +48,6 @@ func buildAsyncCopy(d *decoder, in *instruction, q quals) (op, error) {
 		return o, fmt.Errorf("cp.async.%s does not copy so many bytes", q[2])
 	}
 	o.size = int32(n.value)
-	var err error
 	if o.d, o.imm, err = d.address(operands[0], true); err != nil {
 		return o, err
 	}
@@ -58,18 +56,19 @@ func buildAsyncCopy(d *decoder, in *instruction, q quals) (op, error) {
 		return o, err
 	}
 	o.target = int32(offset)
-	if len(operands) == 4 {
+	if plain == 4 {
 		o.b, err = d.source(operands[3], dtype{kindUnsigned, 32})
 	}
 	return o, err
 }
 
 func runAsyncCopy(w *warp, o *op, m uint32) step {
-	if !w.reads(o, m, o.a, o.d) || o.b >= 0 && !w.reads(o, m, o.b) {
+	if !w.reads(o, m, o.a, o.c, o.d) || o.b >= 0 && !w.reads(o, m, o.b) {
 		return stepFault
 	}
 	defer w.release()
-	n := int(o.size)
+	n, total := int(o.size), 0
+	reading := m
 	var addrs vec
 	for l := range lanesOf(m) {
 		source := n
@@ -84,7 +83,9 @@ func runAsyncCopy(w *warp, o *op, m uint32) step {
 		}
 		cp := asyncCopy{op: o, at: at, bytes: source, zeros: n - source}
 		addrs[l] = w.regs[o.a][l] + uint64(int64(o.target))
-		if source > 0 {
+		if total += source; source == 0 {
+			reading &^= 1 << l
+		} else {
 			if cp.from, cp.fromAt = w.locate(o, false, l, addrs[l], source, n); cp.from == nil {
 				return stepFault
 			}
@@ -95,20 +96,26 @@ func runAsyncCopy(w *warp, o *op, m uint32) step {
 		if !w.note(o, w.cta.shared, at, n, l, accessWrite) {
 			return stepFault
 		}
-		if !w.cta.grid.late {
+		if w.cta.grid.late {
+			w.postpone(l, cp)
+		} else {
 			w.cta.land(cp)
-			continue
 		}
-		w.cta.shared.mark(at, n, false)
-		groups := &w.async[l]
-		if len(*groups) == 0 {
-			*groups = append(*groups, nil)
-		}
-		open := &(*groups)[len(*groups)-1]
-		*open = append(*open, cp)
 	}
-	w.cta.worker.globalAccess(false, m, &addrs, n)
+	w.cta.worker.globalAccess(false, reading, &addrs, total)
 	return stepNext
+}
+
+// postpone adds a copy to the open group of a lane: its destination is undefined
+// until somebody waits for it.
+func (w *warp) postpone(lane int, cp asyncCopy) {
+	w.cta.shared.mark(cp.at, cp.bytes+cp.zeros, false)
+	groups := &w.async[lane]
+	if len(*groups) == 0 {
+		*groups = append(*groups, nil)
+	}
+	open := &(*groups)[len(*groups)-1]
+	*open = append(*open, cp)
 }
 
 // land lets the data of a copy arrive.
@@ -124,6 +131,9 @@ func (c *cta) land(cp asyncCopy) {
 
 func buildCommit(_ *decoder, in *instruction, _ quals) (op, error) {
 	return op{kind: opRun, run: func(w *warp, _ *op, m uint32) step {
+		if !w.cta.grid.late {
+			return stepNext
+		}
 		for l := range lanesOf(m) {
 			// A group may be empty, and counts all the same.
 			if w.async[l] = append(w.async[l], nil); len(w.async[l]) == 1 {
@@ -158,9 +168,6 @@ func (w *warp) waitGroups(o *op, m uint32, but int) step {
 	for l := range lanesOf(m) {
 		for len(w.async[l]) > but {
 			for _, cp := range w.async[l][0] {
-				if cp.from != nil && cp.from.freed {
-					return w.trap(TrapFreed, o, l, "the source of a copy that is waited for, %s", cp.from.name)
-				}
 				if !w.note(cp.op, w.cta.shared, cp.at, cp.bytes+cp.zeros, l, accessWrite) {
 					return stepFault
 				}

@@ -1,10 +1,8 @@
 package emu
 
 import (
-	"fmt"
 	"math/bits"
 	"strconv"
-	"strings"
 )
 
 // barrier is one of the 16 of a CTA.
@@ -115,29 +113,4 @@ func (c *cta) exited(w *warp, o *op, m uint32) {
 			return
 		}
 	}
-}
-
-// deadlock traps: no warp can go on.
-func (c *cta) deadlock() *Trap {
-	var b strings.Builder
-	var first *warp
-	for _, w := range c.warps {
-		if w.live == 0 {
-			continue
-		}
-		if first == nil {
-			first = w
-		}
-		l := bits.TrailingZeros32(w.live)
-		at := w.waits[l]
-		fmt.Fprintf(&b, "warp %d at line %d", w.index, at.op.line)
-		if at.barrier >= 0 {
-			bar := &c.barriers[at.barrier]
-			fmt.Fprintf(&b, ": barrier %d has %d of %d threads", at.barrier, bar.arrived, bar.expected)
-		}
-		b.WriteString("; ")
-	}
-	l := bits.TrailingZeros32(first.live)
-	first.trap(TrapDeadlock, first.waits[l].op, l, "%s", strings.TrimSuffix(b.String(), "; "))
-	return first.fault
 }

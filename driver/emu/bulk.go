@@ -21,25 +21,18 @@ func (c *cta) complete(b *mbarrier, cp bulkCopy) {
 	c.land(cp.asyncCopy)
 	b.gathered = join(b.gathered, cp.know)
 	b.tx -= cp.bytes
+	c.hopeless = 0
 	b.advance()
 }
 
 // buildBulk decodes [to], [from], bytes, [barrier][, policy].
 func buildBulk(d *decoder, in *instruction, q quals) (op, error) {
 	o := op{kind: opRun, run: runBulk}
-	want := 4
-	if q.has(hint) {
-		want = 5
-	}
-	if err := count(in, want); err != nil {
+	policy, err := d.policy(in, q, 4)
+	if err != nil {
 		return o, err
 	}
-	var err error
-	if want == 5 {
-		if _, err = d.source(in.operands[4], dtype{kindBits, 64}); err != nil {
-			return o, err
-		}
-	}
+	o.more = []int32{policy}
 	if o.d, o.imm, err = d.address(in.operands[0], true); err != nil {
 		return o, err
 	}
@@ -61,7 +54,7 @@ func buildBulk(d *decoder, in *instruction, q quals) (op, error) {
 }
 
 func runBulk(w *warp, o *op, m uint32) step {
-	if !w.reads(o, m, o.a, o.b, o.c, o.d) {
+	if !w.reads(o, m, o.a, o.b, o.c, o.d) || !w.reads(o, m, o.more...) {
 		return stepFault
 	}
 	defer w.release()

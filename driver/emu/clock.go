@@ -187,10 +187,7 @@ func (w *warp) synchronise(o *op, s *segment, at, lane int, kind accessKind) {
 	locations := &s.history.sync
 	locations.Lock()
 	defer locations.Unlock()
-	epoch := w.cta.grid.epoch
-	if s == w.cta.shared {
-		epoch = s.history.epoch
-	}
+	epoch := w.epoch(s)
 	if locations.epoch != epoch || locations.at == nil {
 		locations.epoch, locations.at = epoch, map[int]released{}
 	}

@@ -107,21 +107,22 @@ var roundings = map[string]func(float64) float64{
 }
 
 // buildConvertToInt clamps what is out of range, as PTX does. A NaN becomes 0, or
-// 2⁶³ where the source is an f64 or the result has 64 bits.
+// the highest bit alone where the source is an f64 or the result has 64 bits.
 func buildConvertToInt(d *decoder, in *instruction, q quals) (op, error) {
 	round := roundings[q[1]]
 	to, _ := typeOf(q[2])
 	from, _ := typeOf(q[3])
-	o, _, err := d.converted(in, to, from)
+	o, reg, err := d.converted(in, to, from)
+	keep := ones(max(reg.bits, 1))
 	low, high := 0.0, math.Ldexp(1, to.bits)
 	least, most := uint64(0), ones(to.bits)
 	if to.kind == kindSigned {
 		low, high = -high/2, high/2
-		least, most = 1<<(to.bits-1), ones(to.bits-1)
+		least, most = to.extend(1<<(to.bits-1))&keep, ones(to.bits-1)
 	}
 	nan := uint64(0)
 	if from.bits == 64 || to.bits == 64 {
-		nan = 1 << (to.bits - 1)
+		nan = to.extend(1<<(to.bits-1)) & keep
 	}
 	o.vec = lanes1(func(a uint64) uint64 {
 		f := math.Float64frombits(a)
@@ -137,7 +138,7 @@ func buildConvertToInt(d *decoder, in *instruction, q quals) (op, error) {
 		case f >= high:
 			return most
 		case to.kind == kindSigned:
-			return uint64(int64(f)) & ones(to.bits)
+			return uint64(int64(f)) & keep
 		}
 		return uint64(f)
 	})

@@ -55,7 +55,7 @@ type Work struct {
 	LaneInstructions uint64
 	Classes          [numClasses]uint64 // warp instructions by Class
 
-	LoadBytes    uint64 // of global memory, as the lanes asked for them
+	LoadBytes    uint64 // of global memory, as the lanes asked for them; atomics are not counted
 	StoreBytes   uint64
 	LoadSectors  uint64 // 32-byte sectors of global memory that the accesses of warps touch
 	StoreSectors uint64
@@ -109,12 +109,13 @@ func (wk *worker) access(o *op, m uint32, addrs *vec, n int) {
 		wk.sharedAccess(m, addrs, n)
 		return
 	}
-	wk.globalAccess(o.class == ClassGlobalStore, m, addrs, n)
+	wk.globalAccess(o.class == ClassGlobalStore, m, addrs, n*bits.OnesCount32(m))
 }
 
-func (wk *worker) globalAccess(store bool, m uint32, addrs *vec, n int) {
-	sectors := distinct(m, addrs, 5)
-	bytes := uint64(n * bits.OnesCount32(m))
+// globalAccess counts an access of so many bytes by the lanes of m, none of which
+// crosses a sector.
+func (wk *worker) globalAccess(store bool, m uint32, addrs *vec, total int) {
+	sectors, bytes := distinct(m, addrs, 5), uint64(total)
 	if store {
 		wk.counts.storeBytes += bytes
 		wk.counts.storeSectors += sectors

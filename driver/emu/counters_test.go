@@ -19,6 +19,8 @@ func TestCounters(t *testing.T) {
 		{"strided", global("32") + "ld.global.u32 %r0, [%rd2];", Work{LoadBytes: 128, LoadSectors: 32}},
 		{"the same word", global("0") + "ld.global.u32 %r0, [%rd2];", Work{LoadBytes: 128, LoadSectors: 1}},
 		{"vectors", global("16") + "ld.global.v4.u32 {%r0, %r2, %r3, %r4}, [%rd2];", Work{LoadBytes: 512, LoadSectors: 16}},
+		{"copies, half of them of zeros", global("16") + at("16") + "setp.lt.u32 %p1, %r1, 16; selp.u32 %r4, 16, 0, %p1; cp.async.cg.shared.global [%r2], [%rd2], 16, %r4; cp.async.wait_all;",
+			Work{LoadBytes: 256, LoadSectors: 8}},
 		{"half the lanes", global("4") + "mov.u32 %r0, 0; setp.lt.u32 %p1, %r1, 16; @%p1 ld.global.u32 %r0, [%rd2];", Work{LoadBytes: 64, LoadSectors: 2}},
 		{"no conflict", at("4") + "st.shared.u32 [%r2], %r1;", Work{Wavefronts: 1}},
 		{"broadcast", at("0") + "st.shared.u32 [%r2], %r0;", Work{Wavefronts: 1}},

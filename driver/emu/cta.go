@@ -2,6 +2,7 @@ package emu
 
 import (
 	"math/rand/v2"
+	"sync"
 
 	"github.com/lockstep-go/lockstep/driver"
 )
@@ -17,6 +18,8 @@ type cta struct {
 	barriers [16]barrier
 	arrivals map[int]*mbarrier // by offset in shared memory
 	random   *rand.Rand        // of an adversarial schedule, else nil
+	rounds   int               // of turns, see despair
+	hopeless int               // windows in a row in which nothing but mbarriers was looked at
 	polls    int               // strong loads and atomics: a sign that it waits for another CTA
 }
 
@@ -27,10 +30,11 @@ func newCTA(g *grid, wk *worker) *cta {
 	c.shared = newSegment("shared memory", sharedBase, g.sharedBytes)
 	for i := range (n + warpSize - 1) / warpSize {
 		w := &warp{cta: c, index: i, started: uint32(ones(min(warpSize, n-i*warpSize)))}
-		w.regs = make([]vec, g.prog.regs)
+		w.regs = newRegisters(g.prog.regs)
 		w.def = make([]uint32, g.prog.regs)
 		w.preds = make([]uint32, g.prog.preds)
 		w.pdef = make([]uint32, g.prog.preds)
+		w.fill(0, 0)
 		for _, k := range g.prog.consts {
 			w.fill(k.reg, k.value)
 		}
@@ -41,6 +45,25 @@ func newCTA(g *grid, wk *worker) *cta {
 		c.warps = append(c.warps, w)
 	}
 	return c
+}
+
+// registerFiles keeps the registers' memory, most of what a CTA takes, from one
+// launch to the next. What is left in it cannot be seen: def says what was written.
+var registerFiles sync.Pool
+
+func newRegisters(n int) []vec {
+	if old, ok := registerFiles.Get().(*[]vec); ok && cap(*old) >= n {
+		return (*old)[:n]
+	}
+	return make([]vec, n)
+}
+
+// free lets other CTAs have the registers.
+func (c *cta) free() {
+	for _, w := range c.warps {
+		regs := w.regs // a pointer into w would keep all of it
+		registerFiles.Put(&regs)
+	}
 }
 
 // fill sets a register in all lanes.
@@ -88,6 +111,7 @@ func (c *cta) start(number int) {
 	c.shared.forget()
 	c.shared.history.epoch++
 	c.barriers = [16]barrier{}
+	c.rounds, c.hopeless = 0, 0
 	clear(c.arrivals)
 	if g.schedule.Adversarial {
 		c.random = rand.New(rand.NewPCG(g.schedule.Seed, uint64(number)))
@@ -113,19 +137,24 @@ func (w *warp) start() {
 			w.def[r] = allLanes
 		}
 	}
-	for s, v := range map[special]uint32{ctaidX: w.cta.id.X, ctaidY: w.cta.id.Y, ctaidZ: w.cta.id.Z} {
-		if r := g.prog.specials[s]; r >= 0 {
+	for i, v := range [...]uint32{w.cta.id.X, w.cta.id.Y, w.cta.id.Z} {
+		if r := g.prog.specials[ctaidX+special(i)]; r >= 0 {
 			w.fill(r, uint64(v))
 		}
 	}
 	w.gid = uint32(w.cta.number*len(w.cta.warps) + w.index)
 	w.clock.start(len(w.cta.warps))
 	w.async = asyncCopies{}
+	w.ran, w.vain = false, vain{}
 	w.live, w.waiting, w.pcs, w.ahead, w.fault = w.started, 0, [warpSize]int32{}, 0, nil
 }
 
-// turn is how many instructions a warp runs before the next one has its turn.
-const turn = 1 << 12
+// turn is how many instructions a warp runs before the next one has its turn, short
+// how many at most in an adversarial schedule.
+const (
+	turn  = 1 << 12
+	short = 64
+)
 
 // run executes up to so many instructions and returns how many it did. It is done
 // when all its warps have ended, or one has trapped.
@@ -146,10 +175,12 @@ func (c *cta) run(budget int) (ran int, done bool, fault *Trap) {
 			}
 			slice := turn
 			if c.random != nil {
-				slice = 1 + c.random.IntN(64)
+				slice = 1 + c.random.IntN(short)
 			}
 			live = true
-			ran += w.run(slice)
+			n := w.run(slice)
+			ran += n
+			w.ran = w.ran || n > 0
 			if w.fault != nil {
 				return ran, true, w.fault
 			}
@@ -159,6 +190,9 @@ func (c *cta) run(budget int) (ran int, done bool, fault *Trap) {
 			return ran, true, nil
 		case ran == before:
 			return ran, true, c.deadlock()
+		}
+		if fault = c.despair(); fault != nil {
+			return ran, true, fault
 		}
 	}
 	return ran, false, nil

@@ -3,6 +3,7 @@ package emu
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -21,12 +22,16 @@ type decoder struct {
 // kilobyte belongs to the system, so that address zero is not memory.
 const sharedBase = 1024
 
+// maxStatic is how many bytes of static shared memory ptxas lets an entry have on
+// every target; more must be dynamic.
+const maxStatic = 48 << 10
+
 // decode checks and decodes an entry. The error names every line that was refused.
 func decode(mod *module, e *entry) (*program, error) {
 	d := &decoder{
 		mod: mod, entry: e,
 		prog: &program{
-			name: e.name, entry: e, lines: mod.lines, regs: 1, preds: 1, ptx: mod.version, binary: mod.sm,
+			name: e.name, entry: e, lines: mod.lines, regs: 1, preds: 1, target: mod.sm,
 			names: map[int32]string{},
 		},
 		regs: map[string]int32{}, preds: map[string]int32{}, consts: map[uint64]int32{0: 0},
@@ -74,6 +79,9 @@ func (d *decoder) layout() error {
 		d.vars[v.name] = uint64(sharedBase + at)
 		at += v.bytes
 	}
+	if at > maxStatic {
+		return errorAt(d.entry.line, "%d bytes of static shared memory, at most %d", at, maxStatic)
+	}
 	d.prog.static = at
 	d.prog.dynamic = (at + align - 1) &^ (align - 1)
 	for _, v := range all {
@@ -86,7 +94,8 @@ func (d *decoder) layout() error {
 
 func (d *decoder) instruction(in *instruction) (op, error) {
 	for i, o := range in.operands {
-		if o.negated && (i != 1 || !strings.HasPrefix(in.opcode, "vote.")) {
+		negated := slices.ContainsFunc(o.elems, func(e operand) bool { return e.negated })
+		if negated || o.negated && (i != 1 || !strings.HasPrefix(in.opcode, "vote.")) {
 			return op{}, fmt.Errorf("! before an operand of %s", in.opcode)
 		}
 	}
@@ -105,9 +114,7 @@ func (d *decoder) instruction(in *instruction) (op, error) {
 	} else {
 		o, err = d.plain(f, in, q)
 	}
-	if o.class == ClassNone {
-		o.class = f.class
-	}
+	o.class = f.class
 	if err == nil && in.guard != "" {
 		o.negated = in.negated
 		o.guard, err = d.predicate(in.guard)

@@ -124,6 +124,9 @@ func TestBadPointers(t *testing.T) {
 		{"argument between buffers", func(r *rig, l *driver.Launch) {
 			binary.LittleEndian.PutUint64(l.Params, uint64(r.buf.Address())+1<<19)
 		}, TrapArgument, 0},
+		{"argument that is not aligned as it is declared", func(r *rig, l *driver.Launch) {
+			binary.LittleEndian.PutUint64(l.Params, uint64(r.buf.Address())+2)
+		}, TrapArgument, 0},
 		{"argument that was freed", func(r *rig, l *driver.Launch) { r.buf.Close() }, TrapArgument, 0},
 		{"null that is used", func(r *rig, l *driver.Launch) { clear(l.Params[:8]) }, TrapBounds, lineOf(t, addOne, "ld.global")},
 	} {
@@ -160,6 +163,21 @@ func TestUseAfterFree(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantTrap(t, r.s.Launch(l), TrapFreed, lineOf(t, addOne, "ld.global"), 0)
+}
+
+// Beyond the end of a freed buffer there is nothing, and there never was.
+func TestBeyondFreed(t *testing.T) {
+	m := memory{limit: 1 << 20}
+	s := m.alloc(1000)
+	m.free(s)
+	for _, c := range []struct {
+		at   uint64
+		kind TrapKind
+	}{{0, TrapFreed}, {999, TrapFreed}, {1000, TrapBounds}, {1 << 40, TrapBounds}} {
+		if _, _, kind, err := m.find(s.base+c.at, 1); kind != c.kind || err == nil {
+			t.Errorf("byte %d of a freed buffer of 1000: %q, %v; want %q", c.at, kind, err, c.kind)
+		}
+	}
 }
 
 func TestLifetimes(t *testing.T) {
@@ -204,6 +222,20 @@ func TestLifetimes(t *testing.T) {
 
 func TestOccupancy(t *testing.T) {
 	r := newRig(t, Options{})
+	if got, err := r.f.Occupancy(64, 0); got != 0 || err != nil {
+		t.Errorf("more threads than .maxntid: %d, %v", got, err)
+	}
+	small, err := r.f.Attributes()
+	if want := (driver.Attributes{Registers: -1, MaxThreads: 32, PTXVersion: 80, BinaryVersion: 90}); small != want || err != nil {
+		t.Errorf("attributes %+v, %v; want %+v", small, err, want)
+	}
+	m, err := r.Load([]byte(strings.Replace(addOne, ".maxntid 32, 1, 1", "", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.f, err = m.Function("k"); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		threads int
 		shared  uint32
@@ -213,9 +245,8 @@ func TestOccupancy(t *testing.T) {
 			t.Errorf("%d threads, %d bytes: %d, %v; want %d", c.threads, c.shared, got, err, c.want)
 		}
 	}
-	a, err := r.f.Attributes()
-	if want := (driver.Attributes{Registers: -1, MaxThreads: 32, PTXVersion: 74, BinaryVersion: 90}); a != want || err != nil {
-		t.Errorf("attributes %+v, %v; want %+v", a, err, want)
+	if large, err := r.f.Attributes(); large.MaxThreads != 1024 || err != nil {
+		t.Errorf("attributes %+v, %v; want 1024 threads", large, err)
 	}
 }
 

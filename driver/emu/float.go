@@ -57,8 +57,9 @@ func mulFloat(d, a, b, _ *vec) {
 }
 
 // fmaFloat is fma.rn.f32. The product is exact in float64, and rounding the sum to
-// float64 first is harmless unless that lands on the middle between two float32, or
-// where those are spaced otherwise: below 2⁻¹²⁶ and at infinity and NaN.
+// float64 first is harmless unless that loses something and lands on the middle
+// between two float32, or where those are spaced otherwise: below 2⁻¹²⁶ (but a sum of
+// zero is exact) and at infinity and NaN.
 func fmaFloat(d, a, b, c *vec) {
 	const (
 		low    = 1<<29 - 1 // the bits that a float32 lacks
@@ -68,11 +69,15 @@ func fmaFloat(d, a, b, c *vec) {
 	)
 	for l := range d {
 		x, y, z := float32Of(a[l]), float32Of(b[l]), float32Of(c[l])
-		s := float64(float64(x)*float64(y)) + float64(z)
+		product, addend := float64(float64(x)*float64(y)), float64(z)
+		s := product + addend
 		v := math.Float64bits(s)
-		if e := v >> 52 & 0x7ff; v&low != middle && e-least <= most-least {
-			d[l] = bits32(float32(s))
-			continue
+		if e := v >> 52 & 0x7ff; e-least <= most-least || s == 0 {
+			part := s - product // what the sum lost is (product-(s-part)) + (addend-part)
+			if v&low != middle || product-(s-part) == part-addend {
+				d[l] = bits32(float32(s))
+				continue
+			}
 		}
 		d[l] = bits32(alu.FMA32(x, y, z))
 	}

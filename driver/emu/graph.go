@@ -1,7 +1,6 @@
 package emu
 
 import (
-	"errors"
 	"slices"
 
 	"github.com/lockstep-go/lockstep/driver"
@@ -16,15 +15,10 @@ type graph struct {
 
 // Capture runs record and collects the work that it queues.
 func (s *stream) Capture(record func() error) (driver.Graph, error) {
-	s.d.mu.Lock()
-	if err := s.usable("Capture"); err != nil || s.capture != nil {
-		s.d.mu.Unlock()
-		return nil, errors.Join(err, invalid("Capture", "the stream cannot be captured now"))
-	}
 	g := &graph{object: object{d: s.d}}
-	s.capture = g
-	s.d.mu.Unlock()
-
+	if err := s.beginCapture(g); err != nil {
+		return nil, err
+	}
 	finish := func() {
 		s.d.mu.Lock()
 		s.capture = nil
@@ -47,6 +41,18 @@ func (s *stream) Capture(record func() error) (driver.Graph, error) {
 	}
 	g.object = s.d.object(&s.d.live.Graphs)
 	return g, nil
+}
+
+func (s *stream) beginCapture(g *graph) error {
+	defer s.end()
+	if err := s.begin("Capture"); err != nil {
+		return err
+	}
+	if s.capture != nil {
+		return s.capture.refuse("Capture")
+	}
+	s.capture = g
+	return nil
 }
 
 // refuse fails the capture: the call is not one that can be captured.

@@ -20,7 +20,7 @@ type grid struct {
 	resident    int // CTAs that may run at a time
 	memory      *memory
 	schedule    Schedule
-	late        bool // Options.LateAsync
+	late        bool // asynchronous copies arrive late
 	approx      alu.Approx
 	tensor      alu.Accumulate
 	parallel    bool   // several workers
@@ -71,6 +71,9 @@ func (g *grid) run(workers int, add func(*program, *worker)) *Trap {
 	wg.Wait()
 	for _, wk := range all {
 		add(g.prog, wk)
+		for _, c := range wk.spare {
+			c.free()
+		}
 	}
 	return g.fault.trap
 }
@@ -92,6 +95,10 @@ func (g *grid) fail(at int, t *Trap) {
 	}
 }
 
+// mingled is how many CTAs of an adversarial schedule take turns on a worker though
+// none waits for another: enough to part their accesses, few enough to be cheap.
+const mingled = 4
+
 // run takes CTAs until there are no more. A CTA runs to its end, unless it seems
 // to wait for another one: then further ones start beside it, up to so many.
 func (wk *worker) run(n, resident int) {
@@ -105,7 +112,7 @@ func (wk *worker) run(n, resident int) {
 		}
 		running := active
 		active = active[:0:0]
-		waiting := false
+		room := 0
 		for _, c := range running {
 			if c.number > g.failed() {
 				continue
@@ -118,11 +125,15 @@ func (wk *worker) run(n, resident int) {
 			case done:
 				wk.spare = append(wk.spare, c)
 			default:
-				waiting = waiting || c.polls > 0 || c.random != nil
 				active = append(active, c)
+				if c.polls > 0 {
+					room = resident
+				} else if c.random != nil {
+					room = max(room, min(mingled, resident))
+				}
 			}
 		}
-		if waiting && len(active) < resident {
+		if len(active) < room {
 			active = wk.admit(active, n)
 		}
 	}
@@ -201,8 +212,9 @@ func (p *program) check(l *driver.Launch, props *driver.Properties) error {
 	return nil
 }
 
-// checkPointers traps if a parameter declared as a pointer points to no live
-// buffer. Null is allowed: it stands for an absent operand, and its use traps.
+// checkPointers traps if a parameter declared as a pointer points to no live buffer,
+// or is not aligned as declared. Null is allowed: it stands for an absent operand,
+// and its use traps.
 func (g *grid) checkPointers() *Trap {
 	for _, q := range g.prog.entry.params {
 		addr := uint64(0)
@@ -212,7 +224,11 @@ func (g *grid) checkPointers() *Trap {
 		if addr == 0 {
 			continue
 		}
-		if _, _, _, err := g.memory.find(addr, 1); err != nil {
+		_, _, _, err := g.memory.find(addr, 1)
+		if err == nil && addr%uint64(q.align) != 0 {
+			err = fmt.Errorf("%#x is not a multiple of %d", addr, q.align)
+		}
+		if err != nil {
 			return &Trap{Kind: TrapArgument, Kernel: g.prog.name, Detail: fmt.Sprintf("parameter %s: %v", q.name, err)}
 		}
 	}

@@ -37,7 +37,7 @@ func wordStart(c byte) bool {
 func wordPart(c byte) bool { return c != '%' && wordStart(c) || '0' <= c && c <= '9' }
 
 // lex cuts PTX text into tokens; the last one is a tokEnd.
-func lex(text []byte) ([]token, error) {
+func lex(text string) ([]token, error) {
 	var toks []token
 	line := 1
 	for i := 0; i < len(text); {
@@ -59,7 +59,7 @@ func lex(text []byte) ([]token, error) {
 			if n == 0 {
 				return nil, errorAt(line, "unexpected byte %#02x", c)
 			}
-			toks = append(toks, token{kind, string(text[i : i+n]), line})
+			toks = append(toks, token{kind, text[i : i+n], line})
 			i += n
 		}
 	}
@@ -67,7 +67,7 @@ func lex(text []byte) ([]token, error) {
 }
 
 // comment gives the length of the comment at the start of text, and the line ends within.
-func comment(text []byte) (n, lines int, ok bool) {
+func comment(text string) (n, lines int, ok bool) {
 	block := text[1] == '*'
 	for n = 2; n < len(text); n++ {
 		switch {
@@ -83,7 +83,7 @@ func comment(text []byte) (n, lines int, ok bool) {
 }
 
 // tokenAt measures the token at the start of text: 0 bytes if there is none.
-func tokenAt(text []byte) (tokenKind, int) {
+func tokenAt(text string) (tokenKind, int) {
 	c := text[0]
 	switch {
 	case wordStart(c):

@@ -24,11 +24,10 @@ type mbarrier struct {
 	gathered       *knowledge // of those who arrived in this phase
 	known          *knowledge // of all phases that have ended
 	late           []bulkCopy // not arrived yet
-	polls          int        // in vain, since something happened
 }
 
-// patience is how many polls of an mbarrier in vain are a deadlock.
-const patience = 1 << 22
+// most is how many arrivals or bytes an mbarrier can wait for.
+const most = 1<<20 - 1
 
 // buildMbarrier decodes [barrier] and so many numbers.
 func buildMbarrier(run func(*warp, *op, uint32) step, numbers int) func(*decoder, *instruction, quals) (op, error) {
@@ -36,7 +35,7 @@ func buildMbarrier(run func(*warp, *op, uint32) step, numbers int) func(*decoder
 		if err := count(in, 1+numbers); err != nil {
 			return op{}, err
 		}
-		o := op{kind: opRun, run: run, order: order{strong: numbers == 0}}
+		o := op{kind: opRun, run: run}
 		var err error
 		if o.a, o.imm, err = d.address(in.operands[0], true); err == nil && numbers > 0 {
 			o.b, err = d.source(in.operands[1], dtype{kindUnsigned, 32})
@@ -56,10 +55,16 @@ func buildArrive(d *decoder, in *instruction, q quals) (op, error) {
 		return o, err
 	}
 	var err error
-	if in.operands[0].name != "_" {
-		if o.d, err = d.dest(in.operands[0], dtype{kindBits, 64}); err != nil {
-			return o, err
-		}
+	if in.operands[0].name == "_" {
+		err = d.needs("no state", gate{71, 80})
+	} else {
+		o.d, err = d.dest(in.operands[0], dtype{kindBits, 64})
+	}
+	if want == 3 && !o.signed && err == nil {
+		err = d.needs("a count", gate{78, 90})
+	}
+	if err != nil {
+		return o, err
 	}
 	if o.a, o.imm, err = d.address(in.operands[1], true); err != nil || want == 2 {
 		return o, err
@@ -113,9 +118,13 @@ func runInit(w *warp, o *op, m uint32) step {
 		if s == nil || !w.note(o, s, at, 8, l, accessWrite) {
 			return stepFault
 		}
-		if n < 1 || n >= 1<<20 {
-			return w.trap(TrapBarrier, o, l, "an mbarrier for %d arrivals, it may have 1 to %d", n, 1<<20-1)
+		if n < 1 || n > most {
+			return w.trap(TrapBarrier, o, l, "an mbarrier for %d arrivals, it may have 1 to %d", n, most)
 		}
+		if w.cta.arrivals[at] != nil {
+			return w.trap(TrapBarrier, o, l, "the mbarrier has been initialised and not invalidated")
+		}
+		w.cta.hopeless = 0
 		w.cta.arrivals[at] = &mbarrier{count: n, pending: n}
 		s.mark(at, 8, false) // the object is opaque
 	}
@@ -132,8 +141,12 @@ func runInvalidate(w *warp, o *op, m uint32) step {
 		if b == nil {
 			return stepFault
 		}
+		if !w.note(o, w.cta.shared, at, 8, l, accessWrite) {
+			return stepFault
+		}
 		delete(w.cta.arrivals, at)
 	}
+	w.clock.now++
 	return stepNext
 }
 
@@ -146,9 +159,20 @@ func runExpect(w *warp, o *op, m uint32) step {
 		if b == nil {
 			return stepFault
 		}
-		b.tx += int(w.regs[o.b][l])
+		if !w.expect(o, b, l) {
+			return stepFault
+		}
 	}
 	return stepNext
+}
+
+// expect lets an mbarrier wait for as many bytes more as a lane says.
+func (w *warp) expect(o *op, b *mbarrier, lane int) bool {
+	if b.tx += int(w.regs[o.b][lane]); b.tx > most {
+		w.trap(TrapBarrier, o, lane, "the mbarrier expects %d bytes, it can count %d", b.tx, most)
+		return false
+	}
+	return true
 }
 
 func runArrive(w *warp, o *op, m uint32) step {
@@ -162,7 +186,9 @@ func runArrive(w *warp, o *op, m uint32) step {
 		}
 		n := 1
 		if o.signed {
-			b.tx += int(w.regs[o.b][l])
+			if !w.expect(o, b, l) {
+				return stepFault
+			}
 		} else if o.b >= 0 {
 			n = int(w.regs[o.b][l])
 		}
@@ -176,6 +202,7 @@ func runArrive(w *warp, o *op, m uint32) step {
 			b.gathered = join(b.gathered, w.known(l))
 		}
 		b.pending -= n
+		w.cta.hopeless = 0
 		b.advance()
 	}
 	w.clock.now++
@@ -184,7 +211,6 @@ func runArrive(w *warp, o *op, m uint32) step {
 
 // advance ends the phase if all have arrived.
 func (b *mbarrier) advance() {
-	b.polls = 0
 	if b.pending == 0 && b.tx == 0 {
 		b.phase++
 		b.pending = b.count
@@ -208,8 +234,8 @@ func runTryWait(w *warp, o *op, m uint32) step {
 			continue
 		}
 		w.setPred(o.d, 1<<l, 0)
-		if b.polls++; b.polls > patience {
-			return w.trap(TrapDeadlock, o, l, "the mbarrier waits for %d arrivals and %d bytes in vain", b.pending, b.tx)
+		if w.vain.op == nil {
+			w.vain = vain{o, l, b}
 		}
 		// Late data arrive once somebody has looked for them in vain.
 		late := b.late

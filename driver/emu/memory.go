@@ -41,7 +41,7 @@ func (m *memory) alloc(bytes int64) *segment {
 // free gives a buffer's bytes back. Its addresses are never used again.
 func (m *memory) free(s *segment) {
 	m.used -= int64(len(s.data))
-	s.freed = true
+	s.freed = len(s.data)
 	s.def = nil
 	s.data = nil
 	s.history.pages, s.history.sync.at = nil, nil
@@ -64,7 +64,7 @@ func (m *memory) find(addr uint64, n int64) (*segment, int, TrapKind, error) {
 		return nil, 0, TrapBounds, fmt.Errorf("%d bytes at %#x: below all buffers", n, addr)
 	}
 	off := addr - s.base
-	if s.freed {
+	if off < uint64(s.freed) {
 		return nil, 0, TrapFreed, fmt.Errorf("%d bytes at %#x: offset %d of %s", n, addr, off, s.name)
 	}
 	if size := uint64(len(s.data)); off > size || uint64(n) > size-off {

@@ -221,3 +221,38 @@ func TestAdversarialOrderShowsMissingBarrier(t *testing.T) {
 		t.Errorf("only %d of 10 orders show it", shown)
 	}
 }
+
+// And some order of the lanes shows a missing bar.warp.sync.
+func TestAdversarialOrderShowsMissingWarpSync(t *testing.T) {
+	body := `
+	mov.u32 %r2, buf; shl.b32 %r3, %r1, 2; add.u32 %r3, %r2, %r3; xor.b32 %r4, %r1, 17; shl.b32 %r4, %r4, 2; add.u32 %r4, %r2, %r4;
+	mov.u32 %r0, 0; mov.u32 %r5, 0; st.shared.u32 [%r3], %r0; bar.warp.sync -1;
+LOOP:
+	st.shared.u32 [%r3], %r5;
+	// BUG
+	ld.shared.u32 %r6, [%r4];
+	add.u32 %r0, %r0, %r6;
+	bar.warp.sync -1;
+	add.u32 %r5, %r5, 1;
+	setp.lt.u32 %p1, %r5, 100;
+	@%p1 bra LOOP;`
+	k := trapCase{decls: ".shared .align 4 .b8 buf[128];", body: body, fixed: "bar.warp.sync -1;"}
+	want, shown := same(32, 99*100/2), 0
+	for seed := range uint64(10) {
+		opts := Options{Schedule: Adversarial(seed), IgnoreRaces: true}
+		for text, fixed := range map[string]bool{k.faulty(): false, k.whole(): true} {
+			out, err := bench{opts: opts, ptx: text, args: []any{32}}.run(t)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if right := slices.Equal(out[0], want); fixed && !right {
+				t.Errorf("seed %d, with the bar.warp.sync: %v", seed, out[0])
+			} else if !right {
+				shown++
+			}
+		}
+	}
+	if shown < 9 {
+		t.Errorf("only %d of 10 orders show it", shown)
+	}
+}

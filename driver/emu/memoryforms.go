@@ -104,34 +104,35 @@ func (d *decoder) transfer(in *instruction, q quals, value, address operand, loa
 	return o, err
 }
 
-// policy checks the operand that a cache hint adds.
-func (d *decoder) policy(in *instruction, q quals) error {
-	want := 2
-	if q.has(hint) {
-		want = 3
+// policy is the register that a cache hint adds to so many operands; the one that
+// is always zero without it.
+func (d *decoder) policy(in *instruction, q quals, operands int) (int32, error) {
+	if !q.has(hint) {
+		return 0, count(in, operands)
 	}
-	if err := count(in, want); err != nil || want == 2 {
-		return err
+	if err := count(in, operands+1); err != nil {
+		return 0, err
 	}
-	_, err := d.source(in.operands[2], dtype{kindBits, 64})
-	return err
+	return d.source(in.operands[operands], dtype{kindBits, 64})
 }
 
 func buildLoad(d *decoder, in *instruction, q quals) (op, error) {
-	if err := d.policy(in, q); err != nil {
+	policy, err := d.policy(in, q, 2)
+	if err != nil {
 		return op{}, err
 	}
 	o, err := d.transfer(in, q, in.operands[0], in.operands[1], true)
-	o.run, o.constant = runLoad, q.has("nc")
+	o.run, o.constant, o.b = runLoad, q.has("nc"), policy
 	return o, err
 }
 
 func buildStore(d *decoder, in *instruction, q quals) (op, error) {
-	if err := d.policy(in, q); err != nil {
+	policy, err := d.policy(in, q, 2)
+	if err != nil {
 		return op{}, err
 	}
 	o, err := d.transfer(in, q, in.operands[1], in.operands[0], false)
-	o.run = runStore
+	o.run, o.b = runStore, policy
 	return o, err
 }
 

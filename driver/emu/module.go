@@ -1,5 +1,7 @@
 package emu
 
+import "github.com/lockstep-go/lockstep/driver"
+
 // module is a parsed PTX text.
 type module struct {
 	version int // major×10 + minor
@@ -25,6 +27,7 @@ type param struct {
 	offset  int // in Launch.Params
 	bytes   int
 	pointer bool // declared .ptr
+	align   int  // of what it points to
 }
 
 // entry is a kernel.
@@ -53,6 +56,16 @@ func (e *entry) paramBytes() int {
 	}
 	last := e.params[len(e.params)-1]
 	return last.offset + last.bytes
+}
+
+// maxThreads is how many threads a CTA of the kernel may have.
+func (e *entry) maxThreads(props *driver.Properties) int {
+	for _, n := range [][3]uint32{e.maxntid, e.reqntid} {
+		if n[0] != 0 {
+			return int(n[0] * n[1] * n[2])
+		}
+	}
+	return props.MaxThreadsPerCTA
 }
 
 // instruction is one statement of a body.

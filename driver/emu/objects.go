@@ -203,13 +203,8 @@ func (f *function) Attributes() (driver.Attributes, error) {
 	f.module.d.mu.Lock()
 	defer f.module.d.mu.Unlock()
 	a := driver.Attributes{
-		Registers: -1, LocalBytes: 0, StaticShared: f.prog.static, MaxThreads: f.module.d.props.MaxThreadsPerCTA,
-		PTXVersion: f.prog.ptx, BinaryVersion: f.module.d.props.ComputeCapability,
-	}
-	for _, n := range [][3]uint32{f.prog.entry.maxntid, f.prog.entry.reqntid} {
-		if n[0] != 0 {
-			a.MaxThreads = int(n[0] * n[1] * n[2])
-		}
+		Registers: -1, LocalBytes: 0, StaticShared: f.prog.static, MaxThreads: f.prog.entry.maxThreads(&f.module.d.props),
+		PTXVersion: f.prog.target, BinaryVersion: f.module.d.props.ComputeCapability,
 	}
 	return a, f.module.usable("Attributes")
 }

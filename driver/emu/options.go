@@ -8,7 +8,7 @@ type Options struct {
 	ComputeCapability int   // major×10 + minor: 80, 86, 89 or 90; 0 is 90
 	SMs               int   // 0 is 132
 	Memory            int64 // bytes; 0 is 1 GiB
-	Workers           int   // CTAs that run at the same time; 0 is one a CPU. Results do not depend on it
+	Workers           int   // CTAs that run at the same time; 0 is one a CPU. Only what atomics tell of their order depends on it
 	MaxInstructions   int64 // warp instructions that a launch may execute; 0 is 2³²
 
 	Schedule    Schedule

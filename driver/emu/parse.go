@@ -13,17 +13,18 @@ type parser struct {
 }
 
 // parse reads PTX text. Its errors are *syntaxError.
-func parse(text []byte) (*module, error) {
-	for i, c := range text {
+func parse(source []byte) (*module, error) {
+	text := string(source)
+	for i, c := range source {
 		if c == 0 || c > 0x7e {
-			return nil, errorAt(1+strings.Count(string(text[:i]), "\n"), "byte %#02x: PTX is ASCII text without NUL", c)
+			return nil, errorAt(1+strings.Count(text[:i], "\n"), "byte %#02x: PTX is ASCII text without NUL", c)
 		}
 	}
 	toks, err := lex(text)
 	if err != nil {
 		return nil, err
 	}
-	p := &parser{toks: toks, mod: &module{lines: strings.Split(string(text), "\n")}}
+	p := &parser{toks: toks, mod: &module{lines: strings.Split(text, "\n")}}
 	if err := p.header(); err != nil {
 		return nil, err
 	}

@@ -35,6 +35,8 @@ func TestRejected(t *testing.T) {
 		{"unknown label", body("bra NOWHERE;"), "is no label"},
 		{"label twice", body("A: A:"), "declared twice"},
 		{"shared name in a global access", perThread(header, ".shared .b8 buf[4];", "mov.u32 %r0, 0; ld.global.u32 %r0, [buf];"), "shared memory"},
+		{"! within a vector", body("st.global.v2.u32 [%rd1], {!%r0, %r1};"), "! before an operand"},
+		{"more static shared memory than ptxas gives", perThread(header, ".shared .b8 big[49153];", "mov.u32 %r0, 0;"), "at most 49152"},
 		{"address of 32 bits", body("ld.global.u32 %r0, [%r1];"), "cannot hold the address"},
 		{"vector too long", body("ld.global.v4.u64 {%rd2,%rd3,%rd4,%rd5}, [%rd1];"), "more than 16 bytes"},
 		{"no such parameter", body("ld.param.u32 %r0, [in];"), "no parameter in"},
@@ -63,6 +65,8 @@ func TestGates(t *testing.T) {
 		{"tanh.approx.f32 %f1, 0f00000000;", "7.0", "75", "6.5", "75"},
 		{"cvt.rn.f16x2.f32 %r0, 0f00000000, 0f00000000;", "7.0", "80", "7.0", "75"},
 		{"dp4a.u32.u32 %r0, %r1, %r1, %r1;", "5.0", "61", "5.0", "60"},
+		{"mbarrier.arrive.shared.b64 %rd2, [%r1], 2;", "7.8", "90", "7.8", "80"},
+		{"mbarrier.arrive.shared.b64 _, [%r1];", "7.1", "80", "7.0", "80"},
 		{"griddepcontrol.wait;", "7.8", "90", "7.8", "80"},
 		{"fence.proxy.async;", "8.0", "90", "7.8", "90"},
 	} {

@@ -65,7 +65,7 @@ func (p *parser) param(e *entry) error {
 	q := param{typ: typ, bytes: typ.bytes(), pointer: p.accept(".ptr")}
 	if q.pointer {
 		p.accept(".global")
-		if _, err := p.alignment(1 << 16); err != nil {
+		if q.align, err = p.alignment(1 << 16); err != nil {
 			return err
 		}
 		if typ.bits != 64 {

@@ -49,6 +49,10 @@ func (w *warp) lowest(ready uint32, least int32) (mask uint32, limit int32) {
 	return mask, limit
 }
 
+// Lanes part by chance once in so many picks: often enough to show within a loop or
+// two, and seldom because those that have parted run one after the other.
+const parting = 16
+
 // pickAny chooses some of the lanes that share a program counter, for a few
 // instructions: no order of lanes may be relied on.
 func (w *warp) pickAny(ready uint32, budget int) (mask uint32, limit int32, slice int) {
@@ -67,7 +71,7 @@ func (w *warp) pickAny(ready uint32, budget int) (mask uint32, limit int32, slic
 			mask |= 1 << l
 		}
 	}
-	if r.IntN(4) == 0 {
+	if r.IntN(parting) == 0 {
 		if some := mask & r.Uint32(); some != 0 {
 			mask = some
 		}

@@ -79,8 +79,7 @@ type program struct {
 	specials  [numSpecials]int32 // registers, -1 where unused
 	static    int                // bytes of static shared memory
 	dynamic   int                // where dynamic shared memory begins
-	ptx       int                // .version
-	binary    int                // .target
+	target    int                // .target, major×10 + minor
 }
 
 // special is a special register.

@@ -1,7 +1,5 @@
 package emu
 
-import "slices"
-
 // Races are found with vector clocks, a clock a warp, in the manner of FastTrack
 // (Flanagan, Freund 2009): each word of memory remembers who wrote it last and who
 // has read it since, and an access that does not come after them races.
@@ -36,11 +34,12 @@ type access struct {
 	line int32
 }
 
-// cell is the history of a word, or of a byte where bytes are accessed.
+// cell is the history of a word, or of a byte where bytes are accessed. It has no
+// pointers, so that the garbage collector passes by.
 type cell struct {
 	write, read         stamp // the last ones, 0 if none; a write forgets the reads
 	writeLine, readLine int32
-	reads               *[]access // further ones by other warps
+	more                int32 // where in the page's list further reads are, 0 if nowhere
 }
 
 const (
@@ -53,9 +52,12 @@ type page struct {
 	epoch uint64
 	fine  bool // a cell a byte, else a word
 	cells []cell
+	more  [][]access // reads that a cell has no room for; the first list is nobody's
 }
 
-// history is the shadow of a segment.
+// history is the shadow of a segment. Workers change its pages under the locks of
+// the segment, of which each serves some pages only; so the list of pages is there
+// from the start.
 type history struct {
 	epoch uint64 // of shared memory: the CTA
 	pages []*page
@@ -63,10 +65,7 @@ type history struct {
 }
 
 // page finds the page of an offset, empty if its epoch is over.
-func (h *history) page(at, size int, epoch uint64) *page {
-	if h.pages == nil {
-		h.pages = make([]*page, (size+pageBytes-1)/pageBytes)
-	}
+func (h *history) page(at int, epoch uint64) *page {
 	p := h.pages[at/pageBytes]
 	if p == nil {
 		p = &page{cells: make([]cell, pageBytes/wordBytes)}
@@ -75,8 +74,21 @@ func (h *history) page(at, size int, epoch uint64) *page {
 	if p.epoch != epoch {
 		p.epoch = epoch
 		clear(p.cells)
+		p.more = p.more[:0]
 	}
 	return p
+}
+
+// list gives a cell a list for further reads, an old one's memory if there is any.
+func (p *page) list(c *cell) {
+	n := max(len(p.more), 1)
+	if n < cap(p.more) {
+		p.more = p.more[:n+1]
+		p.more[n] = p.more[n][:0]
+	} else {
+		p.more = append(p.more, make([][]access, n+1-len(p.more))...)
+	}
+	c.more = int32(n)
 }
 
 // refine gives every byte its own cell.
@@ -87,9 +99,11 @@ func (p *page) refine() {
 	p.fine = true
 	cells := make([]cell, pageBytes)
 	for i := range cells {
-		cells[i] = p.cells[i/wordBytes]
-		if r := cells[i].reads; r != nil {
-			cells[i].reads = new(slices.Clone(*r))
+		c := &cells[i]
+		*c = p.cells[i/wordBytes]
+		if old := c.more; old != 0 && i%wordBytes != 0 {
+			p.list(c)
+			p.more[c.more] = append(p.more[c.more], p.more[old]...)
 		}
 	}
 	p.cells = cells
@@ -101,11 +115,27 @@ func (w *warp) note(o *op, s *segment, at, n, lane int, kind accessKind) bool {
 	return !w.cta.grid.races || w.record(o, s, at, n, lane, kind)
 }
 
-func (w *warp) record(o *op, s *segment, at, n, lane int, kind accessKind) bool {
-	epoch := w.cta.grid.epoch
+// epoch is what the history of a segment counts for now.
+func (w *warp) epoch(s *segment) uint64 {
 	if s == w.cta.shared {
-		epoch = s.history.epoch
+		return s.history.epoch
 	}
+	return w.cta.grid.epoch
+}
+
+// page is the history at an offset, locked, for an access of n bytes.
+func (w *warp) page(s *segment, at, n int) *page {
+	if s.locks != nil {
+		w.hold(s, at)
+	}
+	p := s.history.page(at, w.epoch(s))
+	if n < wordBytes {
+		p.refine()
+	}
+	return p
+}
+
+func (w *warp) record(o *op, s *segment, at, n, lane int, kind accessKind) bool {
 	now := access{stamp(w.clock.now)<<clockShift | stamp(w.gid*warpSize+uint32(lane)), o.line}
 	if o.order.strong {
 		now.stamp |= stampStrong
@@ -115,14 +145,8 @@ func (w *warp) record(o *op, s *segment, at, n, lane int, kind accessKind) bool 
 	size := wordBytes
 	for end := at + n; at < end; at += size {
 		if p == nil || at%pageBytes == 0 {
-			if s.locks != nil {
-				w.hold(s, at)
-			}
-			p = s.history.page(at, len(s.data), epoch)
-			if size = wordBytes; n < wordBytes {
-				p.refine()
-			}
-			if p.fine {
+			p = w.page(s, at, n)
+			if size = wordBytes; p.fine {
 				size = 1
 			}
 		}
@@ -132,9 +156,9 @@ func (w *warp) record(o *op, s *segment, at, n, lane int, kind accessKind) bool 
 		case kind == accessConstant && c.write != 0:
 			other = access{c.write, c.writeLine}
 		case kind <= accessConstant:
-			other = c.noteRead(w, lane, now)
+			other = p.noteRead(c, w, lane, now)
 		default:
-			other = c.noteWrite(w, lane, now)
+			other = p.noteWrite(c, w, lane, now)
 		}
 		if other.stamp != 0 {
 			w.race(o, s, at, lane, other)
@@ -148,43 +172,46 @@ func (w *warp) record(o *op, s *segment, at, n, lane int, kind accessKind) bool 
 }
 
 // noteRead records a read and returns a write that it races with.
-func (c *cell) noteRead(w *warp, lane int, now access) (other access) {
+func (p *page) noteRead(c *cell, w *warp, lane int, now access) (other access) {
 	if c.write != 0 && w.races(lane, c.write, now.stamp) {
 		return access{c.write, c.writeLine}
 	}
 	switch old := c.read; {
 	case old == now.stamp:
-	case old == 0 || old.thread() == now.thread() && old&stampSeveral == 0 || w.after(lane, old):
+	case old == 0 || w.supersedes(lane, old, now.stamp):
 		c.read, c.readLine = now.stamp, now.line
-	case old.warp() == now.warp():
-		c.read, c.readLine = max(old, now.stamp)|stampSeveral|now.stamp&stampStrong, now.line
+	case old.warp() == now.warp() && (old^now.stamp)&stampStrong == 0:
+		c.read, c.readLine = max(old, now.stamp)|stampSeveral, now.line
 	default:
-		c.share(w, lane, now)
+		p.share(c, w, lane, now)
 	}
 	return access{}
 }
 
-// share records a read beside those of other warps, in the place of one that it
-// comes after if there is any.
-func (c *cell) share(w *warp, lane int, now access) {
-	if c.reads == nil {
-		c.reads = new([]access)
+// share records a read beside others, in the place of one that it supersedes if
+// there is any.
+func (p *page) share(c *cell, w *warp, lane int, now access) {
+	if c.more == 0 {
+		p.list(c)
 	}
-	for i := range *c.reads {
-		r := &(*c.reads)[i]
-		if r.warp() == now.warp() && r.thread() != now.thread() {
-			now.stamp |= stampSeveral
+	list := p.more[c.more]
+	for i := len(list) - 1; i >= 0; i-- { // the latest is the likeliest
+		r := &list[i]
+		if w.supersedes(lane, r.stamp, now.stamp) {
+			*r = now
+			return
 		}
-		if r.warp() == now.warp() || w.after(lane, r.stamp) {
+		if r.warp() == now.warp() && (r.stamp^now.stamp)&stampStrong == 0 {
+			now.stamp |= stampSeveral
 			*r = now
 			return
 		}
 	}
-	*c.reads = append(*c.reads, now)
+	p.more[c.more] = append(list, now)
 }
 
 // noteWrite records a write and returns an access that it races with.
-func (c *cell) noteWrite(w *warp, lane int, now access) (other access) {
+func (p *page) noteWrite(c *cell, w *warp, lane int, now access) (other access) {
 	if c.write != 0 && w.races(lane, c.write, now.stamp) {
 		// Lanes may write one value to one place by one instruction.
 		if !w.same || c.write.warp() != now.warp() || c.write.clock() != now.clock() {
@@ -194,15 +221,23 @@ func (c *cell) noteWrite(w *warp, lane int, now access) (other access) {
 	if c.read != 0 && w.races(lane, c.read, now.stamp) {
 		return access{c.read, c.readLine}
 	}
-	if c.reads != nil {
-		for _, r := range *c.reads {
+	if c.more != 0 {
+		for _, r := range p.more[c.more] {
 			if w.races(lane, r.stamp, now.stamp) {
 				return r
 			}
 		}
+		p.more[c.more] = p.more[c.more][:0]
 	}
-	*c = cell{write: now.stamp, writeLine: now.line}
+	*c = cell{write: now.stamp, writeLine: now.line, more: c.more}
 	return access{}
+}
+
+// supersedes tells whether what races with an earlier read also races with a read
+// now. A strong one does not supersede a weak one, which races with strong writes too.
+func (w *warp) supersedes(lane int, old, now stamp) bool {
+	return old&stampStrong >= now&stampStrong &&
+		(old.thread() == now.thread() && old&stampSeveral == 0 || w.after(lane, old))
 }
 
 // races tells whether an earlier access, of which one writes, is not ordered before now.

@@ -24,6 +24,14 @@ func TestSharedRaces(t *testing.T) {
 			body: exchange + "bar.sync 0; ld.shared.u32 %r0, [%r5];\n// BUG\nst.shared.u32 [%r4], %r0; // HERE", fixed: "bar.sync 0;"},
 		{name: "lanes write different values", kind: TrapRace, lane: 1, decls: buf,
 			body: "mov.u32 %r0, 0;\nst.shared.u32 [buf], %r1; // BUG", fixed: "st.shared.u32 [buf], %r0;"},
+		{name: "strong reads hide no weak one", kind: TrapRace, lane: 0, block: 64, decls: buf, where: "@!%p1 st.volatile",
+			body: "mov.u32 %r0, 0; setp.ge.u32 %p1, %r1, 32; @%p1 st.shared.u32 [buf], %r0; bar.sync 0;\n" +
+				"@%p1 ld.shared.u32 %r2, [buf]; // BUG\n@%p1 ld.volatile.shared.u32 %r2, [buf];\n@!%p1 st.volatile.shared.u32 [buf], %r0;",
+			fixed: "@%p1 ld.volatile.shared.u32 %r2, [buf];"},
+		{name: "a strong read by one lane, a weak one by another", kind: TrapRace, lane: 0, block: 64, decls: buf, where: "@!%p1 st.volatile",
+			body: "mov.u32 %r0, 0; setp.ge.u32 %p1, %r1, 32; setp.eq.u32 %p2, %r1, 33; @%p1 st.shared.u32 [buf], %r0; bar.sync 0;\n" +
+				"@%p2 ld.shared.u32 %r2, [buf]; // BUG\n@%p1 ld.volatile.shared.u32 %r2, [buf];\n@!%p1 st.volatile.shared.u32 [buf], %r0;",
+			fixed: "@%p2 ld.volatile.shared.u32 %r2, [buf];"},
 		{name: "bytes of one word", kind: TrapRace, lane: 1, decls: buf,
 			body:  "mov.u32 %r0, 0; mov.u32 %r2, buf; shr.u32 %r3, %r1, 1; add.u32 %r3, %r3, %r2;\nst.shared.u8 [%r3], %r1; // BUG",
 			fixed: "add.u32 %r3, %r1, %r2; st.shared.u8 [%r3], %r1;"},
@@ -87,4 +95,23 @@ func TestAsyncTraps(t *testing.T) {
 		{name: "barrier before the wait", kind: TrapRace, lane: 0, decls: buf, opts: late, args: []any{same(128, 5)}, where: "// HERE",
 			body: start + "bar.sync 0; cp.async.wait_all; // BUG\nxor.b32 %r4, %r4, 16; ld.shared.u32 %r0, [%r4]; // HERE", fixed: "cp.async.wait_all; bar.sync 0;"},
 	})
+}
+
+// Workers that touch a buffer for the first time at once lose no access of one
+// another: each page has its history. (The race detector sees it at once, this test
+// by chance.)
+func TestHistoryOfParallelCTAs(t *testing.T) {
+	const ctas, stride = 256, 1 << pageShift
+	body := "mov.u32 %r0, %ctaid.x; mul.wide.u32 %rd2, %r0, 4096; add.u64 %rd1, %rd1, %rd2;"
+	for range 8 {
+		_, d, err := bench{opts: Options{Workers: 4}, ptx: perThread(header, "", body), grid: ctas, args: []any{ctas * stride / 4}}.runOn(t)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range ctas {
+			if d.memory.segments[0].history.pages[i*stride/pageBytes] == nil {
+				t.Errorf("the accesses of CTA %d were forgotten", i)
+			}
+		}
+	}
 }

@@ -13,9 +13,9 @@ type segment struct {
 	name      string
 	base      uint64
 	data      []byte
-	def       []byte       // a bit a byte of data: it has been written
-	undefined atomic.Int64 // bytes that have not
-	freed     bool
+	def       []byte               // a bit a byte of data: it has been written
+	undefined atomic.Int64         // bytes that have not
+	freed     int                  // bytes that it had, once it is freed; else 0
 	locks     *[stripes]sync.Mutex // of global memory
 	history   history
 }
@@ -31,6 +31,7 @@ const poison = 0xff
 
 func newSegment(name string, base uint64, bytes int) *segment {
 	s := &segment{name: name, base: base, data: make([]byte, bytes), def: make([]byte, (bytes+7)/8)}
+	s.history.pages = make([]*page, (bytes+pageBytes-1)/pageBytes)
 	s.forget()
 	return s
 }

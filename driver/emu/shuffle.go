@@ -142,34 +142,37 @@ func buildVote(d *decoder, in *instruction, q quals) (op, error) {
 		return o, err
 	}
 	o.c, err = d.source(in.operands[2], dtype{kindBits, 32})
-	o.run = func(w *warp, o *op, m uint32) step {
-		if !w.readsPred(o, m, o.a) {
-			return stepFault
-		}
-		s, named, ok := w.members(o, m, o.c)
-		if !ok {
-			return stepFault
-		}
-		lanes, st := w.assemble(o, m, s, named)
-		votes := w.preds[o.a]
-		if o.signed {
-			votes = ^votes
-		}
-		votes &= lanes
-		yes := uint32(0)
-		if mode == "any" && votes != 0 || mode != "any" && votes == lanes || mode == "uni" && votes == 0 {
-			yes = allLanes
-		}
-		if mode != "ballot" {
-			w.setPred(o.d, lanes, yes)
-			return st
-		}
+	o.run = func(w *warp, o *op, m uint32) step { return w.vote(o, m, mode) }
+	return o, err
+}
+
+// vote is vote.sync of the lanes that come together.
+func (w *warp) vote(o *op, m uint32, mode string) step {
+	if !w.readsPred(o, m, o.a) {
+		return stepFault
+	}
+	s, named, ok := w.members(o, m, o.c)
+	if !ok {
+		return stepFault
+	}
+	lanes, st := w.assemble(o, m, s, named)
+	votes := w.preds[o.a]
+	if o.signed {
+		votes = ^votes
+	}
+	votes &= lanes
+	if mode == "ballot" {
 		for l := range lanesOf(lanes) {
 			w.set(o.d, l, uint64(votes))
 		}
 		return st
 	}
-	return o, err
+	yes := uint32(0)
+	if mode == "any" && votes != 0 || mode != "any" && votes == lanes || mode == "uni" && votes == 0 {
+		yes = allLanes
+	}
+	w.setPred(o.d, lanes, yes)
+	return st
 }
 
 func runActive(w *warp, o *op, m uint32) step {

@@ -70,6 +70,7 @@ func TestCaptureRefuses(t *testing.T) {
 		"Read":        func() error { r.s.Read(make([]byte, 4), r.buf.Address()); return nil },
 		"Record":      func() error { r.s.Record(ev); return nil },
 		"Synchronize": func() error { r.s.Synchronize(); return nil },
+		"Capture":     func() error { r.s.Capture(func() error { return nil }); return nil },
 		"from record": func() error { r.s.Launch(r.add(1)); return fault },
 	} {
 		if _, err := r.s.Capture(record); err == nil || !strings.Contains(err.Error(), name) {

@@ -76,6 +76,10 @@ func runTraps(t *testing.T, cases []trapCase) {
 }
 
 func TestMemoryTraps(t *testing.T) {
+	const (
+		tile = ".shared .align 16 .b8 buf[512];"
+		rows = "mov.u32 %r2, buf; shl.b32 %r3, %r1, 4; add.u32 %r2, %r2, %r3; st.shared.v4.u32 [%r2], {%r1, %r1, %r1, %r1}; bar.warp.sync -1;\n"
+	)
 	runTraps(t, []trapCase{
 		{name: "load past the end", kind: TrapBounds, lane: 31, args: []any{same(32, 1)},
 			body:  "ld.param.u64 %rd2, [in]; mul.wide.u32 %rd3, %r1, 4; add.u64 %rd2, %rd2, %rd3;\nld.global.u32 %r0, [%rd2+4]; // BUG",
@@ -102,6 +106,39 @@ func TestMemoryTraps(t *testing.T) {
 		{name: "register undefined in one lane", kind: TrapRegister, lane: 7,
 			body: "setp.ne.u32 %p1, %r1, 7;\n@%p1 mov.u32 %r2, 1;\nadd.u32 %r0, %r2, 1; // BUG", fixed: "mov.u32 %r0, 1;"},
 		{name: "undefined predicate", kind: TrapRegister, lane: 0, body: "mov.u32 %r0, 1;\n@%p2 mov.u32 %r0, 2; // BUG", fixed: ""},
+		{name: "misaligned in shared memory", kind: TrapAlignment, lane: 1, decls: ".shared .align 8 .b8 buf[128];",
+			body: "mov.u32 %r0, 0; mov.u32 %r2, buf; shl.b32 %r3, %r1, 1; add.u32 %r2, %r2, %r3;\nst.shared.u32 [%r2], %r1; // BUG", fixed: ""},
+		{name: "ldmatrix of a misaligned row", kind: TrapAlignment, lane: 3, decls: tile,
+			body:  rows + "setp.eq.u32 %p1, %r1, 3; @%p1 add.u32 %r2, %r2, 8;\nldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r0}, [%r2]; // BUG",
+			fixed: "@%p1 sub.u32 %r2, %r2, 8; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r0}, [%r2];"},
+		{name: "ldmatrix past the end", kind: TrapBounds, lane: 7, decls: tile,
+			body:  rows + "add.u32 %r2, %r2, 400;\nldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r0}, [%r2]; // BUG",
+			fixed: "sub.u32 %r2, %r2, 400; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r0}, [%r2];"},
+		{name: "ldmatrix of an undefined row", kind: TrapMemory, lane: 5, decls: tile,
+			body: strings.Replace(rows, "st.shared.v4", "setp.ne.u32 %p1, %r1, 5; @%p1 st.shared.v4", 1) +
+				"ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r0}, [%r2]; // BUG",
+			fixed: "@!%p1 st.shared.v4.u32 [%r2], {%r1, %r1, %r1, %r1}; bar.warp.sync -1; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r0}, [%r2];"},
+		{name: "atomic past the end", kind: TrapBounds, lane: 0, body: "mov.u32 %r0, 0;\natom.global.add.u32 %r2, [%rd1+128], 1; // BUG", fixed: ""},
+		{name: "atomic on undefined memory", kind: TrapMemory, lane: 0, decls: ".shared .align 4 .b8 buf[4];",
+			body:  "mov.u32 %r0, 0; setp.eq.u32 %p1, %r1, 0;\natom.shared.add.u32 %r2, [buf], 1; // BUG",
+			fixed: "@%p1 st.shared.u32 [buf], %r0; bar.warp.sync -1; atom.shared.add.u32 %r2, [buf], 1;"},
+		{name: "copy from past the end", kind: TrapBounds, lane: 0, args: []any{same(32, 1)}, decls: ".shared .align 16 .b8 buf[16];",
+			body:  "ld.param.u64 %rd2, [in]; mov.u32 %r0, 0; setp.eq.u32 %p1, %r1, 0;\n@%p1 cp.async.cg.shared.global [buf], [%rd2+128], 16; // BUG",
+			fixed: "@%p1 cp.async.cg.shared.global [buf], [%rd2+112], 16;"},
+		{name: "misaligned copy", kind: TrapAlignment, lane: 0, args: []any{same(32, 1)}, decls: ".shared .align 16 .b8 buf[32];",
+			body:  "ld.param.u64 %rd2, [in]; mov.u32 %r0, 0; setp.eq.u32 %p1, %r1, 0;\n@%p1 cp.async.cg.shared.global [buf+8], [%rd2], 16; // BUG",
+			fixed: "@%p1 cp.async.ca.shared.global [buf+8], [%rd2], 8;"},
+		{name: "copy of undefined memory", kind: TrapMemory, lane: 0, args: []any{32}, decls: ".shared .align 16 .b8 buf[16];",
+			body:  "ld.param.u64 %rd2, [in]; mov.u32 %r0, 0; setp.eq.u32 %p1, %r1, 0;\n@%p1 cp.async.cg.shared.global [buf], [%rd2], 16; // BUG",
+			fixed: "@%p1 cp.async.cg.shared.global [buf], [%rd2], 16, 0;"},
+		{name: "undefined cache policy of a load", kind: TrapRegister, lane: 0, args: []any{same(32, 1)},
+			body:  "ld.param.u64 %rd2, [in];\nld.global.L2::cache_hint.u32 %r0, [%rd2], %rd9; // BUG",
+			fixed: "createpolicy.fractional.L2::evict_first.b64 %rd9; ld.global.L2::cache_hint.u32 %r0, [%rd2], %rd9;"},
+		{name: "undefined cache policy of a store", kind: TrapRegister, lane: 0,
+			body: "mov.u32 %r0, 0;\nst.global.L2::cache_hint.u32 [%rd1], %r0, %rd9; // BUG", fixed: ""},
+		{name: "undefined cache policy of a copy", kind: TrapRegister, lane: 0, args: []any{same(32, 1)}, decls: ".shared .align 16 .b8 buf[16];",
+			body:  "ld.param.u64 %rd2, [in]; mov.u32 %r0, 0; setp.eq.u32 %p1, %r1, 0;\n@%p1 cp.async.cg.shared.global.L2::cache_hint [buf], [%rd2], 16, %rd9; // BUG",
+			fixed: "@%p1 cp.async.cg.shared.global.L2::cache_hint [buf], [%rd2], 16, 16, %rd1;"},
 		{name: "undefined value stored", kind: TrapRegister, lane: 0, body: "mov.u32 %r0, 1;\nst.global.u32 [%rd1], %r9; // BUG", fixed: ""},
 		{name: "division by zero", kind: TrapDivision, lane: 0, body: "div.u32 %r0, 7, %r1; // BUG",
 			fixed: "add.u32 %r2, %r1, 1; div.u32 %r0, 7, %r2;"},
@@ -132,6 +169,11 @@ func TestCollectiveTraps(t *testing.T) {
 		{name: "counts that differ", kind: TrapBarrier, lane: 0, block: 96,
 			body:  "mov.u32 %r0, 0; setp.lt.u32 %p1, %r1, 32; selp.u32 %r2, 64, 96, %p1;\nbar.sync 1, %r2; // BUG",
 			fixed: "bar.sync 1, 96;"},
+		{name: "a seventeenth barrier", kind: TrapBarrier, lane: 0, body: "mov.u32 %r0, 0; mov.u32 %r2, 16;\nbar.sync %r2; // BUG", fixed: "bar.sync 15;"},
+		{name: "lanes at different barriers", kind: TrapBarrier, lane: 16, body: half + "selp.u32 %r2, 1, 2, %p1;\nbar.sync %r2; // BUG", fixed: "bar.sync 1;"},
+		{name: "more threads than the barrier is for", kind: TrapBarrier, lane: 0, block: 64,
+			body:  "mov.u32 %r0, 0; setp.ge.u32 %p1, %r1, 16;\n@%p1 barrier.sync 1, 32; // BUG",
+			fixed: "barrier.sync 1, 32;"},
 		{name: "deadlock of two barriers", kind: TrapDeadlock, lane: 0, block: 64,
 			body:  "mov.u32 %r0, 0; setp.lt.u32 %p1, %r1, 32; selp.u32 %r2, 1, 2, %p1;\nbar.sync %r2, 64; // BUG",
 			fixed: "bar.sync 1, 64;"},

@@ -44,6 +44,8 @@ type warp struct {
 	same    bool        // the store in progress writes what is there already
 	clock   clocks
 	async   asyncCopies
+	ran     bool // and vain: since despair looked
+	vain    vain
 }
 
 // lanesOf goes through the lanes of a mask.

@@ -54,7 +54,10 @@ func TestAccumulateTruncatesWhereTheHardwareDoes(t *testing.T) {
 		{"the accumulator is aligned like a product", vec{0: 0x1p30}, vec{0: 1}, 1, 0x1p30, 0x1p30, 0x1p30},
 		{"a large zero product is not aligned to", vec{0: 0x1p100, 1: 0x1p-20}, vec{1: 1}, 0, 0x1p-20, 0x1p-20, 0x1p-20},
 		{"zeros of one sign are +0", each(negZero), each(1), negZero, 0, 0, negZero},
-		{"overflow stops at the largest number", each(0x1p127), each(1), 0, math.MaxFloat32, math.MaxFloat32, inf32},
+		{"a sum beyond all numbers is infinite", each(-0x1p127), each(1), 0, -inf32, -inf32, -inf32},
+		{"2^128 is infinite", vec{0: 0x1p104}, vec{0: 1}, math.MaxFloat32, inf32, inf32, inf32},
+		{"below 2^128 the sum is rounded toward zero", vec{0: 0x1p103}, vec{0: 1}, math.MaxFloat32, math.MaxFloat32, math.MaxFloat32, inf32},
+		{"a product beyond f32 that the accumulator takes back", vec{0: 0x1p127}, vec{0: 2}, -0x1p127, 0x1p127, 0x1p127, 0x1p127},
 		{"products far beyond f32 that cancel", vec{0: 0x1p127, 1: -0x1p127, 2: 1}, vec{0: 0x1p127, 1: 0x1p127, 2: 1}, 0, 0, 0, 1},
 		{"a subnormal result", vec{0: 0x1p-100}, vec{0: 0x1p-49}, 0, 0x1p-149, 0x1p-149, 0x1p-149},
 		{"half of the smallest result", vec{0: 0x1p-100, 1: 0x1p-100}, vec{0: 0x1p-50, 1: 0x1p-51}, 0, 0, 0, 0x1p-149},
@@ -111,6 +114,8 @@ func TestSpecialValuesStayInTheirRowAndColumn(t *testing.T) {
 	for _, m := range accumulations {
 		for _, bf16 := range []bool{false, true} {
 			w := normalWarp(rand.New(rand.NewPCG(31, 32)), bf16)
+			w.a[0][0] = w.a[0][0]&^0xFFFF | 0x7B00 // with the next line, sums beyond the largest f32 in row 0
+			w.c[0][0], w.c[0][1] = math.MaxFloat32, -math.MaxFloat32
 			clean := w.multiply(m.Accumulate)
 			const lane, i = 13, 6 // row 11, column 10
 			row, _ := placeA(lane, i)

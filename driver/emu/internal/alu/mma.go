@@ -17,8 +17,9 @@ import "math"
 // 17/4 away from the exact one, in last places of an f32 of the largest term.
 //
 // What is published does not cover everything. Here a product or an accumulator
-// that is zero does not take part in the alignment, a sum of zero is +0, and a sum
-// beyond the largest f32 rounds toward zero to it.
+// that is zero does not take part in the alignment; and as an H200 does, a sum of
+// zero is +0, one of 2¹²⁸ or more is infinite, and one between the largest f32 and
+// that rounds toward zero to it.
 //
 // The zero value is no hardware: it adds exactly and rounds once, to nearest.
 type Accumulate struct {
@@ -58,8 +59,8 @@ func (m Accumulate) MMA16816(dst *[32][4]float32, a *[32][4]uint32, b *[32][2]ui
 			row, col := &f.a[g+i>>1*8], &f.b[2*t+i&1]
 			addend := c[lane][i]
 			if f.special || addend-addend != 0 {
-				if s := float32(plainDot(row, col, addend)); s-s != 0 {
-					dst[lane][i] = canonical(s)
+				if s := plainDot(row, col, addend); s-s != 0 {
+					dst[lane][i] = canonical(float32(s))
 					continue
 				}
 			}
@@ -73,7 +74,7 @@ func (m Accumulate) dot(a, b *vector, addend float32) float32 {
 	if m.FractionBits == 0 {
 		return exactDot(a, b, addend)
 	}
-	for first := 0; first < len(a.exp); first += m.Group / lanes {
+	for first := 0; first < len(a.exp) && addend-addend == 0; first += m.Group / lanes {
 		addend = m.step(a, b, first, addend)
 	}
 	return addend
@@ -129,7 +130,7 @@ func exponent32(f float32) int {
 // powerOfTwo is 2^k for normal results.
 func powerOfTwo(k int) float64 { return math.Float64frombits(uint64(1023+k) << 52) }
 
-// towardZero is x rounded toward zero to f32.
+// towardZero is x rounded toward zero to f32, but infinite from 2¹²⁸ on.
 func towardZero(x float64) float32 {
 	if a := math.Abs(x); a < 0x1p-126 || a >= 0x1p128 {
 		return edgeTowardZero(x)
@@ -142,7 +143,7 @@ func towardZero(x float64) float32 {
 // edgeTowardZero is towardZero where the result may be subnormal, or overflow.
 func edgeTowardZero(x float64) float32 {
 	f := float32(x)
-	if math.Abs(float64(f)) > math.Abs(x) {
+	if f-f == 0 && math.Abs(float64(f)) > math.Abs(x) {
 		f = math.Float32frombits(math.Float32bits(f) - 1)
 	}
 	return f

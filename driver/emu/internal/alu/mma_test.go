@@ -165,7 +165,7 @@ func (m Accumulate) define(a, b [16]float64, c float32, n narrow) float32 {
 	if m == Exact {
 		group = 16
 	}
-	for k := 0; k < 16; k += group {
+	for k := 0; k < 16 && !math.IsInf(float64(c), 0); k += group {
 		terms := []*big.Float{bigOf(float64(c))}
 		largest := bigExponent(float64(c), -126)
 		for i := k; i < k+group; i++ {
@@ -183,7 +183,8 @@ func (m Accumulate) define(a, b [16]float64, c float32, n narrow) float32 {
 			sum.Add(sum, term)
 		}
 		c, _ = sum.Float32()
-		if m != Exact && sum.Sign() != 0 && bigOf(0).Abs(sum).Cmp(new(big.Float).Abs(big.NewFloat(float64(c)))) < 0 {
+		size := bigOf(0).Abs(sum)
+		if m != Exact && size.Cmp(big.NewFloat(math.Abs(float64(c)))) < 0 && size.Cmp(big.NewFloat(0x1p128)) < 0 {
 			c = math.Nextafter32(c, 0)
 		}
 	}

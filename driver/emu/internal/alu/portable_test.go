@@ -24,8 +24,8 @@ func TestSameBitsEverywhere(t *testing.T) {
 		{"fma bf16", 0xa241f387bdbaac1c, func(rng *rand.Rand) uint32 { return F16x2(FMABF16, rng.Uint32(), rng.Uint32(), rng.Uint32()) }},
 		{"approximate", 0x2e47a30602a8c334, func(rng *rand.Rand) uint32 { return mixApprox(Approx{}, rng) }},
 		{"perturbed", 0x51e2cea9ebf08a6b, func(rng *rand.Rand) uint32 { return mixApprox(Approx{1, true}, rng) }},
-		{"mma Hopper", 0x973f734ae52c1a1a, func(rng *rand.Rand) uint32 { return mixMMA(Hopper, rng) }},
-		{"mma Ampere", 0x384b14fe97d93e5e, func(rng *rand.Rand) uint32 { return mixMMA(Ampere, rng) }},
+		{"mma Hopper", 0x9d66b20692aae69, func(rng *rand.Rand) uint32 { return mixMMA(Hopper, rng) }},
+		{"mma Ampere", 0x4b5145290a4d6221, func(rng *rand.Rand) uint32 { return mixMMA(Ampere, rng) }},
 		{"mma exact", 0x4541f5e9ff3451e, func(rng *rand.Rand) uint32 { return mixMMA(Exact, rng) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
