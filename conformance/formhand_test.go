@@ -1,9 +1,10 @@
 package conformance
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"regexp"
-	"strconv"
 	"strings"
 )
 
@@ -11,13 +12,14 @@ import (
 // operands: memory, barriers, copies, matrices.
 type handForm struct {
 	covers  *regexp.Regexp // of a form's String
-	arch    string
+	sm      int            // what the kernel needs beyond the form
 	body    func(f form) string
 	outSize func(f form) int // bytes a thread
-	// want computes the output of thread i, from its index and p0's bytes; nil where
+	// want computes the output of thread i, from its index and the inputs; nil where
 	// check compares instead.
-	want  func(f form, p0 []byte, i int) []byte
+	want  func(f form, in [][]byte, i int) []byte
 	check func(f form, in [][]byte, got []byte) (worst float64, err error)
+	fill  func(f form, r *rand.Rand, in [][]byte) // changes the inputs
 }
 
 const (
@@ -28,71 +30,83 @@ const (
 
 func sized(n int) func(form) int { return func(form) int { return n } }
 
+// own is the word that a thread has in p0.
+func own(_ form, in [][]byte, i int) []byte { return in[0][4*i:][:4] }
+
+// neighbours is the word of the thread beside.
+func neighbours(_ form, in [][]byte, i int) []byte { return in[0][4*(i^1):][:4] }
+
+// loadWord brings a thread's word of p0 to %r1.
+func loadWord() string { return address("%d9", "%d0", 4) + "\tld.global.b32 %r1, [%d9];\n" }
+
+const memoryOrder = `((volatile|(relaxed|acquire|release)\.(cta|gpu|sys))\.)?`
+
 // handForms come in order; the first that covers a form is its own.
 var handForms = []handForm{
-	{covers: regexp.MustCompile(`^ld\.param\.`), outSize: accessSize, body: func(f form) string {
+	{covers: regexp.MustCompile(`^ld\.param\.`), outSize: storedSize, body: func(f form) string {
 		return "\t" + f.op + " " + target(f.op) + ", [p3];\n" + storeBits(f.op, target(f.op))
-	}, want: func(f form, _ []byte, _ int) []byte { return packed("b64", []uint64{formParam})[:accessSize(f)] }},
+	}, want: func(f form, _ [][]byte, _ int) []byte { return extended(f, packed("b64", []uint64{formParam})) }},
 
-	{covers: regexp.MustCompile(`^ld\.(volatile\.|relaxed\.gpu\.|acquire\.gpu\.)?global`), outSize: storedSize, body: func(f form) string {
-		return address("%d9", "%d0", accessSize(f)) + "\t" + f.op + " " + target(f.op) + ", [%d9];\n" + storeBits(f.op, target(f.op))
-	}, want: func(f form, p0 []byte, i int) []byte { return extended(f, p0[i*accessSize(f):]) }},
+	{covers: regexp.MustCompile(`^ld\.` + memoryOrder + `global[^ ]*$`), outSize: storedSize, body: func(f form) string {
+		before, operand := policy(f)
+		return before + address("%d9", "%d0", accessSize(f)) + "\tsub.u64 %d9, %d9, 48;\n\t" +
+			f.op + " " + target(f.op) + ", [%d9+48]" + operand + ";\n" + storeBits(f.op, target(f.op))
+	}, want: func(f form, in [][]byte, i int) []byte { return extended(f, in[0][i*accessSize(f):]) }},
 
-	{covers: regexp.MustCompile(`^(ld|st)\.(volatile\.)?shared`), outSize: storedSize, body: sharedBody,
-		want: func(f form, p0 []byte, i int) []byte { return extended(f, p0[(i^1)*accessSize(f):]) }},
+	{covers: regexp.MustCompile(`^(ld|st)\.` + memoryOrder + `shared`), outSize: storedSize, body: sharedBody, want: sharedWant},
 
-	{covers: regexp.MustCompile(`^st\.(volatile\.|relaxed\.gpu\.|release\.gpu\.)?global`), outSize: accessSize, body: func(f form) string {
-		return address("%d9", "%d0", accessSize(f)) + "\t" + strings.Replace(plain(f.op), "st.", "ld.", 1) + " " + target(f.op) + ", [%d9];\n" +
-			address("%d9", "%d4", accessSize(f)) + "\t" + f.op + " [%d9], " + target(f.op) + ";\n"
-	}, want: func(f form, p0 []byte, i int) []byte { return p0[i*accessSize(f):][:accessSize(f)] }},
+	{covers: regexp.MustCompile(`^st\.` + memoryOrder + `global[^ ]*( number [01]+)?$`), outSize: accessSize, body: func(f form) string {
+		before, operand := policy(f)
+		return before + address("%d9", "%d0", accessSize(f)) + "\t" + plain("ld", "global", f.op) + " " + target(f.op) + ", [%d9];\n" +
+			address("%d9", formOut, accessSize(f)) + "\tadd.u64 %d9, %d9, 48;\n\t" + f.op + " [%d9+-48], " + source(f) + operand + ";\n"
+	}, want: func(f form, in [][]byte, i int) []byte { return stored(f, in[0][i*accessSize(f):]) }},
 
-	{covers: regexp.MustCompile(`^bar\.(sync|warp\.sync)`), outSize: sized(4), body: barrierBody, want: func(f form, p0 []byte, i int) []byte {
-		if n := barrierThreads(f); i%formThreads >= n {
-			return p0[4*i:][:4]
+	{covers: regexp.MustCompile(`^(createpolicy\.fractional\.|prefetch\.global\.)`), outSize: sized(4), body: func(f form) string {
+		try := "\t" + f.op + " [%d9];\n\tld.global.b32 %r1, [%d9];\n"
+		if n := f.count(" operands"); n > 0 {
+			fraction := map[bool]string{true: ", 0f3F000000"}[n == 2]
+			try = "\t" + f.op + " %d20" + fraction + ";\n\tld.global.L2::cache_hint.b32 %r1, [%d9], %d20;\n"
 		}
-		return p0[4*(i^1):][:4]
-	}},
+		return address("%d9", "%d0", 4) + try + storeBits("st.b32", "%r1")
+	}, want: own},
 
-	{covers: regexp.MustCompile(`^(fence\.(acq_rel|sc)\.|griddepcontrol\.|fence\.proxy\.)`), arch: "sm_90", outSize: sized(4), body: func(f form) string {
-		return address("%d9", "%d0", 4) + "\tld.global.b32 %r1, [%d9];\n\t" + f.op + ";\n" + storeBits("st.b32", "%r1")
-	}, want: func(_ form, p0 []byte, i int) []byte { return p0[4*i:][:4] }},
+	{covers: regexp.MustCompile(`^(bar\.(sync|warp\.sync)|barrier\.sync(\.aligned)?) `), outSize: sized(4), body: barrierBody, want: barrierWant},
 
-	{covers: regexp.MustCompile(`^(bra|ret)$`), outSize: sized(4), body: func(form) string {
-		return "\tmov.u32 %r1, 0;\n\tmov.u32 %r2, 0;\n$L1:\n\tsetp.gt.u32 %p1, %r2, %i0;\n\t@%p1 bra $L2;\n" +
-			"\tadd.u32 %r1, %r1, %r2;\n\tadd.u32 %r2, %r2, 1;\n\tbra $L1;\n$L2:\n" + storeBits("st.b32", "%r1") +
-			"\tsetp.gt.u32 %p2, %i0, 40;\n\t@%p2 ret;\n\tadd.u32 %r1, %r1, 1;\n" + storeBits("st.b32", "%r1")
-	}, want: func(_ form, _ []byte, i int) []byte {
-		t := i % formThreads
-		sum := t * (t + 1) / 2
-		if t <= 40 {
-			sum++
+	{covers: regexp.MustCompile(`^(membar\.(gl|sys)|fence\.(acq_rel|sc)\.(gpu|sys))$`), outSize: sized(4), body: fenceBody, want: own,
+		fill: func(_ form, _ *rand.Rand, in [][]byte) { clear(in[1]) }},
+
+	// A fence within a CTA, and a wait for a kernel that is not there, must change no value.
+	{covers: regexp.MustCompile(`^(membar\.cta|fence\.(acq_rel|sc)\.cta|griddepcontrol\.(wait|launch_dependents)|fence\.proxy\.async[^ ]*)$`), outSize: sized(4),
+		body: func(f form) string { return loadWord() + "\t" + f.op + ";\n" + storeBits("st.b32", "%r1") }, want: own},
+
+	{covers: regexp.MustCompile(`^(bra|ret|exit)(\.uni)?$`), outSize: sized(4), body: branchBody, want: branchWant},
+
+	{covers: regexp.MustCompile(`^activemask\.b32$`), outSize: sized(4), body: func(f form) string {
+		return "\t" + f.op + " %r1;\n" + storeBits("st.b32", "%r1")
+	}, check: ownBitCheck},
+
+	{covers: regexp.MustCompile(`^(atom|red)\.`), outSize: sized(16), body: atomicBody, want: atomicWant, fill: func(_ form, _ *rand.Rand, in [][]byte) {
+		for at := 0; at < len(in[0]); at += 48 { // where the operation finds what it compares with
+			copy(in[0][at+8:at+16], in[0][at:at+8])
 		}
-		return packed("u32", []uint64{uint64(sum)})
 	}},
 
-	{covers: regexp.MustCompile(`^(atom|red)\.`), outSize: sized(16), body: atomicBody, want: atomicWant},
-
-	{covers: regexp.MustCompile(`^mov\.u32 r,%`), outSize: sized(4), body: func(f form) string {
-		_, special, _ := strings.Cut(f.args, ",")
-		return "\tmov.u32 %r1, " + special + ";\n" + storeBits("st.b32", "%r1")
-	}, want: func(f form, _ []byte, i int) []byte {
-		_, special, _ := strings.Cut(f.args, ",")
-		return packed("u32", []uint64{specialWant(special, i)})
-	}},
-	{covers: regexp.MustCompile(`^mov\.u32 r,symbol`), outSize: storedSize, body: func(form) string { return sharedBody(form{op: "ld.shared.u32"}) },
-		want: func(_ form, p0 []byte, i int) []byte { return p0[4*(i^1):][:4] }},
-	{covers: regexp.MustCompile(`^mov\.b32 r,\{\}`), outSize: sized(4), body: func(form) string {
-		return address("%d9", "%d0", 4) + "\tld.global.v2.b16 {%h1, %h2}, [%d9];\n\tmov.b32 %r1, {%h2, %h1};\n" + storeBits("st.b32", "%r1")
-	}, want: swappedHalves},
-	{covers: regexp.MustCompile(`^mov\.b32 \{\},r`), outSize: sized(4), body: func(form) string {
-		return address("%d9", "%d0", 4) + "\tld.global.b32 %r1, [%d9];\n\tmov.b32 {%h1, %h2}, %r1;\n" + address("%d9", "%d4", 4) + "\tst.global.v2.b16 [%d9], {%h2, %h1};\n"
-	}, want: swappedHalves},
+	{covers: regexp.MustCompile(`^mov\.u32 r,%warpid$`), outSize: sized(4), body: specialBody, check: warpCheck},
+	{covers: regexp.MustCompile(`^mov\.[bu]32 r,%`), outSize: sized(4), body: specialBody, want: specialWant},
+	{covers: regexp.MustCompile(`^mov\.[bu]32 r,symbol`), outSize: sized(4), body: func(f form) string {
+		return strings.Replace(sharedBody(form{op: "ld.shared.u32"}), "mov.u32 %r20, sm", f.op+" %r20, sm", 1)
+	}, want: neighbours},
+	{covers: regexp.MustCompile(`^mov\.b(32|64) (r,{}|{},r)`), outSize: accessSize, body: halvesBody, want: halvesWant},
 
 	{covers: regexp.MustCompile(`^cp\.async\.(c[ag]\.|commit_group|wait_group|wait_all)`), outSize: sized(64), body: copyBody, want: copyWant},
-	{covers: regexp.MustCompile(`^(cp\.async\.bulk\.shared::cluster\.global\.mbarrier|mbarrier\.|fence\.mbarrier_init)`), arch: "sm_90", outSize: sized(16), body: bulkBody,
-		want: func(_ form, p0 []byte, i int) []byte { return p0[16*i:][:16] }},
-	{covers: regexp.MustCompile(`^ldmatrix\.sync\.aligned\.m8n8\.x[124](\.trans)?\.shared\.b16`), outSize: func(f form) int { return 4 * matrices(f) }, body: ldmatrixBody, want: ldmatrixWant},
-	{covers: regexp.MustCompile(`^mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.(f16\.f16|bf16\.bf16)\.f32`), outSize: sized(16), body: mmaBody, check: mmaCheck},
+	{covers: regexp.MustCompile(`^(cp\.async\.bulk\.shared::cluster\.global\.mbarrier|mbarrier\.(arrive\.)?expect_tx|fence\.mbarrier_init)`), sm: 90,
+		outSize: sized(16), body: bulkBody, want: func(_ form, in [][]byte, i int) []byte { return in[0][16*i:][:16] }},
+	{covers: regexp.MustCompile(`^mbarrier\.(init|inval|arrive|(test|try)_wait\.parity)\.`), outSize: sized(8), body: arriveBody, want: arriveWant},
+
+	{covers: regexp.MustCompile(`^ldmatrix\.sync\.aligned\.m8n8\.x[124](\.trans)?\.shared(::cta)?\.b16$`), outSize: func(f form) int { return 4 * matrices(f) },
+		body: ldmatrixBody, want: ldmatrixWant},
+	{covers: regexp.MustCompile(`^mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.(f16\.f16|bf16\.bf16)\.f32$`), outSize: sized(16), body: mmaBody, check: mmaCheck, fill: mmaFill},
+	{covers: regexp.MustCompile(`^mma\.sync\.aligned\.m16n8k32\.row\.col\.s32\.[su]8\.[su]8\.s32$`), outSize: sized(16), body: mmaBody, want: integerMMAWant},
 }
 
 // handFormOf finds the kernel that shows a form.
@@ -105,109 +119,72 @@ func handFormOf(f form) (handForm, bool) {
 	return handForm{}, false
 }
 
+func (h handForm) needs(f form) int { return max(h.sm, f.needs()) }
+
 func (h handForm) text(f form) string {
-	arch := h.arch
-	if arch == "" {
-		arch = "sm_80"
-	}
-	return formHeader(arch) + h.body(f) + "\tret;\n}\n"
+	return formHeader(h.needs(f)) + h.body(f) + "\tret;\n}\n"
 }
 
-// address computes where thread i's element of a size begins, into reg.
-func address(reg, base string, size int) string {
-	return fmt.Sprintf("\tmad.wide.u32 %s, %%i2, %d, %s;\n", reg, size, base)
-}
-
-// element gives the type and the vector length of an access.
-func element(op string) (typ string, n int) {
-	parts := strings.Split(op, ".")
-	n = 1
-	for _, p := range parts {
-		if len(p) == 2 && p[0] == 'v' {
-			n = int(p[1] - '0')
+// inputs are p0 to p2: words at random and directed ones.
+func (h handForm) inputs(f form, seed uint64) [][]byte {
+	random := rand.New(rand.NewPCG(seed, 4))
+	in := make([][]byte, 3)
+	for i := range in {
+		in[i] = make([]byte, formBytes)
+		for at := 0; at < formBytes; at += 4 {
+			v := random.Uint32()
+			if words := pool("u32"); random.IntN(3) == 0 {
+				v = uint32(words[random.IntN(len(words))])
+			}
+			binary.LittleEndian.PutUint32(in[i][at:], v)
 		}
 	}
-	return parts[len(parts)-1], n
+	if h.fill != nil {
+		h.fill(f, random, in)
+	}
+	return in
 }
 
-func elementBytes(typ string) int {
-	bits, _ := strconv.Atoi(typ[1:])
-	return bits / 8
+// ownBitCheck demands that each thread is among those that its mask names.
+func ownBitCheck(_ form, _ [][]byte, got []byte) (float64, error) {
+	for i, mask := range unpacked(4, got) {
+		if mask>>(i%32)&1 == 0 {
+			return 1, fmt.Errorf("thread %d is not in its mask %#x", i, mask)
+		}
+	}
+	return 0, nil
 }
 
-// accessSize is what an access moves, in bytes a thread.
-func accessSize(f form) int {
-	typ, n := element(f.op)
-	return n * elementBytes(typ)
+func specialBody(f form) string {
+	return "\t" + f.op + " %r1, " + f.list()[1] + ";\n" + storeBits("st.b32", "%r1")
 }
 
-// storedSize is what is left of it in registers: bytes and halves as integers fill 32 bits.
-func storedSize(f form) int {
-	typ, n := element(f.op)
-	if narrow(typ) {
-		return 4
+// warpCheck demands a number that a warp's threads share and no other warp of the
+// CTA has: PTX promises no more of it.
+func warpCheck(_ form, _ [][]byte, got []byte) (float64, error) {
+	numbers := unpacked(4, got)
+	for i := range numbers {
+		for j := i / formThreads * formThreads; j < i; j++ {
+			if (numbers[i] == numbers[j]) != (i/32 == j/32) {
+				return 1, fmt.Errorf("threads %d and %d have %d and %d", j, i, numbers[j], numbers[i])
+			}
+		}
 	}
-	return n * elementBytes(typ)
+	return 0, nil
 }
 
-func narrow(typ string) bool { return typ == "u8" || typ == "s8" || typ == "u16" || typ == "s16" }
-
-// extended is a loaded element as its register holds it.
-func extended(f form, b []byte) []byte {
-	typ, _ := element(f.op)
-	if !narrow(typ) {
-		return b[:accessSize(f)]
+// specialWant is a special register of thread i; nil for one that is not known.
+func specialWant(f form, _ [][]byte, i int) []byte {
+	lane := i % 32
+	coordinate := map[string]int{
+		"%tid.x": i % formThreads, "%ctaid.x": i / formThreads, "%ntid.x": formThreads, "%nctaid.x": formCTAs,
+		"%tid.y": 0, "%tid.z": 0, "%ctaid.y": 0, "%ctaid.z": 0, "%ntid.y": 1, "%ntid.z": 1, "%nctaid.y": 1, "%nctaid.z": 1,
+		"%laneid": lane, "%lanemask_eq": 1 << lane, "%lanemask_lt": 1<<lane - 1, "%lanemask_le": 2<<lane - 1,
+		"%lanemask_gt": -2 << lane, "%lanemask_ge": -1 << lane,
 	}
-	v := uint64(b[0])
-	if strings.HasSuffix(typ, "16") {
-		v |= uint64(b[1]) << 8
+	v, ok := coordinate[f.list()[1]]
+	if !ok {
+		return nil
 	}
-	switch typ {
-	case "s8":
-		v = u32(int64(int8(v)))
-	case "s16":
-		v = u32(int64(int16(v)))
-	}
-	return packed("b32", []uint64{v})
-}
-
-// target names the registers of an access.
-func target(op string) string {
-	typ, n := element(op)
-	prefix := map[int]string{1: "%r", 2: "%r", 4: "%r", 8: "%d1"}[elementBytes(typ)]
-	if typ == "b16" || typ == "f16" {
-		prefix = "%h"
-	}
-	var regs []string
-	for i := range n {
-		regs = append(regs, fmt.Sprintf("%s%d", prefix, i+1))
-	}
-	if n == 1 {
-		return regs[0]
-	}
-	return "{" + strings.Join(regs, ", ") + "}"
-}
-
-// plain is an access of the same size in global memory with nothing special.
-func plain(op string) string {
-	typ, n := element(op)
-	vector := ""
-	if n > 1 {
-		vector = fmt.Sprintf("v%d.", n)
-	}
-	return op[:3] + "global." + vector + typ
-}
-
-// storeBits stores what an access left in registers to the thread's place in out.
-func storeBits(op, regs string) string {
-	typ, n := element(op)
-	size := n * elementBytes(typ)
-	if narrow(typ) {
-		typ, size = "b32", 4
-	}
-	vector := ""
-	if n > 1 {
-		vector = fmt.Sprintf("v%d.", n)
-	}
-	return address("%d9", "%d4", size) + "\tst.global." + vector + "b" + typ[1:] + " [%d9], " + regs + ";\n"
+	return packed("u32", []uint64{uint64(v)})
 }

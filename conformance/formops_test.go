@@ -5,34 +5,39 @@ import (
 	"strings"
 )
 
-// laneForm is an instruction that computes one result from up to four operands, in
-// each lane; warp instructions give each lane a result, too.
+// laneForm is an instruction that computes one result from operands in each lane;
+// warp instructions give each lane a result, too.
 type laneForm struct {
 	form
 	out  string   // type
-	in   []string // types of the operands that are registers
-	tail []string // constants that follow them
+	in   []string // types of the operands, which may be registers or numbers
+	tail string   // a constant that follows them
 }
 
 // signatures say, for the beginning of an opcode (the longest wins), the types of
 // the result and of the operands: T the last type of the opcode, S the type before
-// it, W twice as wide as T, or a type. "#" ends the registers; the form's constants
-// follow.
+// it, W twice as wide as T, or a type. "#" is a constant that the form names.
 var signatures = map[string]string{
 	"add": "T T T", "sub": "T T T", "mul": "T T T", "div": "T T T", "rem": "T T T", "min": "T T T", "max": "T T T",
 	"and": "T T T", "or": "T T T", "xor": "T T T", "fma": "T T T T", "mad": "T T T T", "mul.wide": "W T T", "mad.wide": "W T T W",
-	"not": "T T", "neg": "T T", "abs": "T T", "sqrt": "T T", "rcp": "T T", "rsqrt": "T T", "ex2": "T T", "lg2": "T T", "tanh": "T T",
-	"sin": "T T", "cos": "T T", "popc": "b32 T", "clz": "b32 T", "shl": "T T u32", "shr": "T T u32", "bfe": "T T u32 u32", "bfi": "T T T u32 u32",
-	"lop3": "T T T T #", "prmt": "T T T #", "dp4a": "s32 b32 b32 s32", "setp": "pred T T", "selp": "T T T pred", "cvt": "S T",
-	"cvt.rn.f16x2.f32": "f16x2 f32 f32", "cvt.rn.bf16x2.f32": "bf16x2 f32 f32", "shfl": "T T #", "vote.sync.ballot": "b32 pred #",
-	"vote.sync": "pred pred #", "redux.sync": "T T #",
+	"not": "T T", "neg": "T T", "abs": "T T", "copysign": "T T T", "sqrt": "T T", "rcp": "T T", "rsqrt": "T T", "ex2": "T T",
+	"lg2": "T T", "tanh": "T T", "popc": "u32 T", "clz": "u32 T", "brev": "T T", "shl": "T T u32", "shr": "T T u32",
+	"shf": "T T T u32", "bfe": "T T field field", "bfi": "T T T field field", "lop3": "T T T T #", "prmt": "T T T b32",
+	"dp4a": "b32 b32 b32 b32", "setp": "pred T T", "selp": "T T T pred", "cvt": "S T",
+	"cvt.rn.f16x2.f32": "f16x2 f32 f32", "cvt.rn.bf16x2.f32": "bf16x2 f32 f32", "mov": "T T",
+	"shfl.sync": "T T lane clamp mask", "vote.sync.ballot": "b32 pred mask", "vote.sync": "pred pred mask", "redux.sync": "T T mask",
 }
 
-// typeBytes is what a type takes in memory; a predicate is kept as a word.
+// typeBytes is what a type takes in memory. A predicate and an integer of 8 bits are
+// kept as words; a lane, a clamp and a mask are operands of warp instructions, and a
+// field is the position or the length of one, whose lowest 8 bits count.
 var typeBytes = map[string]int{
-	"pred": 4, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "b32": 4, "u32": 4, "s32": 4, "f32": 4, "f16x2": 4, "bf16x2": 4,
+	"pred": 4, "u8": 4, "s8": 4, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2,
+	"b32": 4, "u32": 4, "s32": 4, "f32": 4, "f16x2": 4, "bf16x2": 4, "lane": 4, "clamp": 4, "mask": 4, "field": 4,
 	"b64": 8, "u64": 8, "s64": 8, "f64": 8,
 }
+
+var twice = map[string]string{"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 
 // typesIn lists the types that an opcode names.
 func typesIn(op string) []string {
@@ -47,12 +52,6 @@ func typesIn(op string) []string {
 
 // laneFormOf finds the signature of a form; false if it is no such instruction.
 func laneFormOf(f form) (laneForm, bool) {
-	if f.op == "mov.pred" {
-		return laneForm{form: f, out: "pred", in: []string{"pred"}}, true
-	}
-	if strings.HasPrefix(f.op, "mov.") {
-		return laneForm{form: f, out: typesIn(f.op)[0], in: typesIn(f.op)}, f.args == "r,r"
-	}
 	signature := ""
 	for p := f.op; p != "" && signature == ""; p = p[:len(p)-1] {
 		if len(p) == len(f.op) || f.op[len(p)] == '.' {
@@ -60,22 +59,19 @@ func laneFormOf(f form) (laneForm, bool) {
 		}
 	}
 	types := typesIn(f.op)
-	if signature == "" || len(types) == 0 {
+	if signature == "" || len(types) == 0 || !f.isPlain() {
 		return laneForm{}, false
 	}
 	last := types[len(types)-1]
-	resolve := map[string]string{"T": last, "S": types[max(0, len(types)-2)], "W": map[string]string{"u32": "u64", "s32": "s64", "u16": "u32"}[last]}
+	resolve := map[string]string{"T": last, "S": types[max(0, len(types)-2)], "W": twice[last]}
 	out := laneForm{form: f}
 	for i, word := range strings.Fields(signature) {
-		if resolve[word] != "" {
-			word = resolve[word]
+		if resolved, ok := resolve[word]; ok {
+			word = resolved
 		}
 		switch {
 		case word == "#":
-			out.tail = f.numbers()
-			if strings.HasPrefix(f.op, "shfl") && len(out.tail) == 2 { // the lane is a register
-				out.in = append(out.in, "u32")
-			}
+			out.tail = f.args
 		case i == 0:
 			out.out = word
 		default:
@@ -83,6 +79,37 @@ func laneFormOf(f form) (laneForm, bool) {
 		}
 	}
 	return out, true
+}
+
+// isPlain reports whether a lane form's operands are as its signature says, or
+// otherwise in a way that text knows.
+func (f form) isPlain() bool {
+	switch {
+	case f.isOp("mov."):
+		return f.args == "r,r"
+	case f.isOp("lop3."):
+		return !strings.Contains(f.args, ",")
+	}
+	return f.args == "" || f.args == "pair" && f.isOp("shfl.") || f.args == "negated" && f.isOp("vote.")
+}
+
+// takes reports whether these operands are as many as the form has.
+func (f laneForm) takes(tuple string) bool {
+	n := len(f.in)
+	if f.tail != "" {
+		n++
+	}
+	return strings.Count(tuple, ",")+1 == n
+}
+
+// isOp reports whether the opcode begins with one of these.
+func (f form) isOp(prefixes ...string) bool {
+	for _, p := range prefixes {
+		if strings.HasPrefix(f.op, p) {
+			return true
+		}
+	}
+	return false
 }
 
 // bitsOf names the register type for a type: bits of its size, or a predicate.
@@ -96,17 +123,22 @@ func bitsOf(typ string) string {
 const formThreads = 128
 
 // The arrays that a form's kernel gets, of whatever each holds.
-var formArrays = []string{"p0", "p1", "p2", "p3", "out"}
+var formArrays = []string{"p0", "p1", "p2", "p3", "p4", "out"}
 
-// formHeader begins a kernel: the arrays' addresses in %d0 to %d4, the thread's
-// index in the grid in %i, and registers to use.
-func formHeader(arch string) string {
-	var b strings.Builder
-	version := "7.4"
-	if arch != "sm_80" {
-		version = "8.0"
+// formVersion is the PTX version that a form's kernel for a target is written in.
+func formVersion(sm int) int {
+	if sm > 80 {
+		return 80
 	}
-	fmt.Fprintf(&b, ".version %s\n.target %s\n.address_size 64\n\n.visible .entry form(\n", version, arch)
+	return 74
+}
+
+// formHeader begins a kernel: the arrays' addresses in %d0 to %d5, the thread's
+// index in the grid in %i2, and registers to use.
+func formHeader(sm int) string {
+	var b strings.Builder
+	version := formVersion(sm)
+	fmt.Fprintf(&b, ".version %d.%d\n.target sm_%d\n.address_size 64\n\n.visible .entry form(\n", version/10, version%10, sm)
 	for i, name := range formArrays {
 		fmt.Fprintf(&b, "\t.param .u64 %s%s\n", name, map[bool]string{true: ","}[i < len(formArrays)-1])
 	}
@@ -121,29 +153,65 @@ func formHeader(arch string) string {
 	return b.String()
 }
 
-// text is a kernel that runs the instruction once a thread.
-func (f laneForm) text() string {
+// variant is a way to write the operands of a form: "" is a register, else a number.
+type variant []string
+
+var formRegisters = map[string]string{"pred": "%p", "b16": "%h", "b32": "%r", "b64": "%d1"}
+
+// text is a kernel of n threads that loads the operands and runs every variant of
+// the instruction once a thread; variant v of thread i stores result n*v + i.
+func (f laneForm) text(variants []variant, n int) string {
 	var b strings.Builder
-	b.WriteString(formHeader("sm_80"))
-	registers := map[string]string{"pred": "%p", "b16": "%h", "b32": "%r", "b64": "%d1"}
-	args := []string{registers[bitsOf(f.out)] + "0"}
+	b.WriteString(formHeader(f.needs()))
 	for i, typ := range f.in {
-		reg := fmt.Sprintf("%s%d", registers[bitsOf(typ)], i+1)
 		fmt.Fprintf(&b, "\tmad.wide.u32 %%d9, %%i2, %d, %%d%d;\n", typeBytes[typ], i)
 		if typ == "pred" {
-			fmt.Fprintf(&b, "\tld.global.b32 %%r9, [%%d9];\n\tsetp.ne.u32 %s, %%r9, 0;\n", reg)
+			fmt.Fprintf(&b, "\tld.global.b32 %%r9, [%%d9];\n\tsetp.ne.u32 %%p%d, %%r9, 0;\n", i+1)
 		} else {
-			fmt.Fprintf(&b, "\tld.global.%s %s, [%%d9];\n", bitsOf(typ), reg)
+			fmt.Fprintf(&b, "\tld.global.%s %s%d, [%%d9];\n", bitsOf(typ), formRegisters[bitsOf(typ)], i+1)
 		}
-		args = append(args, reg)
 	}
-	fmt.Fprintf(&b, "\t%s %s;\n", f.op, strings.Join(append(args, f.tail...), ", "))
-	fmt.Fprintf(&b, "\tmad.wide.u32 %%d9, %%i2, %d, %%d4;\n", typeBytes[f.out])
-	if f.out == "pred" {
-		fmt.Fprintf(&b, "\tselp.b32 %%r0, 1, 0, %%p0;\n\tst.global.b32 [%%d9], %%r0;\n")
-	} else {
-		fmt.Fprintf(&b, "\tst.global.%s [%%d9], %s;\n", bitsOf(f.out), args[0])
+	fmt.Fprintf(&b, "\tmad.wide.u32 %%d9, %%i2, %d, %%d%d;\n", f.outBytes(), len(formArrays)-1)
+	for v, numbers := range variants {
+		args := []string{formRegisters[bitsOf(f.out)] + "0"}
+		if f.args == "pair" {
+			args[0] += "|%p0"
+		}
+		for i, typ := range f.in {
+			arg := numbers[i]
+			if arg == "" {
+				arg = fmt.Sprintf("%s%d", formRegisters[bitsOf(typ)], i+1)
+			}
+			if f.args == "negated" && i == 0 {
+				arg = "!" + arg
+			}
+			args = append(args, arg)
+		}
+		if f.tail != "" {
+			args = append(args, f.tail)
+		}
+		fmt.Fprintf(&b, "\t%s %s;\n", f.op, strings.Join(args, ", "))
+		f.store(&b, v*n*f.outBytes())
 	}
 	b.WriteString("\tret;\n}\n")
 	return b.String()
+}
+
+// outBytes is what a result takes; a pair has a word for its predicate.
+func (f laneForm) outBytes() int {
+	if f.args == "pair" {
+		return 8
+	}
+	return typeBytes[f.out]
+}
+
+func (f laneForm) store(b *strings.Builder, at int) {
+	switch {
+	case f.args == "pair":
+		fmt.Fprintf(b, "\tselp.b32 %%r9, 1, 0, %%p0;\n\tst.global.v2.b32 [%%d9+%d], {%%r0, %%r9};\n", at)
+	case f.out == "pred":
+		fmt.Fprintf(b, "\tselp.b32 %%r0, 1, 0, %%p0;\n\tst.global.b32 [%%d9+%d], %%r0;\n", at)
+	default:
+		fmt.Fprintf(b, "\tst.global.%s [%%d9+%d], %s0;\n", bitsOf(f.out), at, formRegisters[bitsOf(f.out)])
+	}
 }

@@ -2,39 +2,27 @@ package conformance
 
 import (
 	"math"
-	"math/big"
-	"math/bits"
+	"slices"
+	"strconv"
 	"strings"
-
-	"github.com/lockstep-go/lockstep/quant"
 )
-
-// isOp reports whether the opcode begins with one of these.
-func (f laneForm) isOp(prefixes ...string) bool {
-	for _, p := range prefixes {
-		if strings.HasPrefix(f.op, p) {
-			return true
-		}
-	}
-	return false
-}
 
 // wantOf computes an exact instruction in Go, from the definitions of the PTX ISA
 // and with nothing of the emulator, for thread i of these operands; nil where there
-// is no such expectation.
+// is no such expectation. An opcode with a modifier that is not known has none.
 func wantOf(f laneForm) func(x [][]uint64, i int) uint64 {
-	if w := warpWants[f.op]; w != nil {
-		return w
-	}
-	if f.isOp("shfl") {
+	switch {
+	case f.isOp("shfl"):
 		return shuffleWant(f)
+	case f.isOp("vote.", "redux."):
+		return warpWant(f)
 	}
 	lane := laneWant(f)
 	if lane == nil {
 		return nil
 	}
+	own := make([]uint64, len(f.in))
 	return func(x [][]uint64, i int) uint64 {
-		own := make([]uint64, len(x))
 		for j := range x {
 			own[j] = x[j][i]
 		}
@@ -45,170 +33,201 @@ func wantOf(f laneForm) func(x [][]uint64, i int) uint64 {
 // laneWant is wantOf for what depends on the lane's own operands.
 func laneWant(f laneForm) func(x []uint64) uint64 {
 	switch {
-	case exactWants[f.op] != nil:
-		return exactWants[f.op]
-	case f.isOp("lop3"):
+	case f.isOp("lop3.b32"):
 		return lop3Want(f)
-	case f.isOp("prmt"):
+	case f.isOp("prmt.b32"):
 		return prmtWant(f)
-	case f.isOp("setp"):
+	case f.isOp("setp."):
 		return setpWant(f)
-	case f.isOp("selp"):
-		return func(x []uint64) uint64 {
-			if x[2] != 0 {
-				return x[0]
-			}
-			return x[1]
-		}
+	case f.isOp("selp."):
+		return func(x []uint64) uint64 { return pick(x[2] != 0, x[0], x[1]) }
 	case f.isOp("mov."):
 		return func(x []uint64) uint64 { return x[0] }
+	case f.isOp("cvt."):
+		return convertWant(f)
+	case f.isOp("dp4a."):
+		return dp4aWant(f)
+	case predicateWants[f.op] != nil:
+		return predicateWants[f.op]
 	}
-	return nil
+	if want := intWant(f); want != nil {
+		return want
+	}
+	return floatWant(f)
 }
 
-func f32Of(x uint64) float32     { return math.Float32frombits(uint32(x)) }
-func bitsOfF32(x float32) uint64 { return uint64(math.Float32bits(x)) }
-
-func u32(x int64) uint64 { return uint64(uint32(x)) }
-
-// rounded32 is a sum of products, rounded once to float32: exactly, by rational
-// numbers, where it is finite and not 0; else as float64 has it, where signs of
-// zeros, infinities and NaN are the same.
-func rounded32(a, b, c float32) uint64 {
-	y := math.FMA(float64(a), float64(b), float64(c))
-	if y == 0 || math.IsInf(y, 0) || y != y {
-		return bitsOfF32(float32(y))
-	}
-	sum := new(big.Rat).Mul(rational(a), rational(b))
-	near, _ := sum.Add(sum, rational(c)).Float32()
-	if near == 0 {
-		near = float32(math.Copysign(0, y))
-	}
-	return bitsOfF32(near)
+var predicateWants = map[string]func(x []uint64) uint64{
+	"and.pred": func(x []uint64) uint64 { return x[0] & x[1] },
+	"or.pred":  func(x []uint64) uint64 { return x[0] | x[1] },
+	"xor.pred": func(x []uint64) uint64 { return x[0] ^ x[1] },
+	"not.pred": func(x []uint64) uint64 { return x[0] ^ 1 },
 }
 
-func rational(x float32) *big.Rat { return new(big.Rat).SetFloat64(float64(x)) }
-
-// exactWants are expectations by opcode. Arithmetic of float32 on single operations
-// is Go's own, which rounds to nearest even and keeps subnormals, as .rn does.
-var exactWants = map[string]func(x []uint64) uint64{
-	"add.u32":         func(x []uint64) uint64 { return u32(int64(x[0] + x[1])) },
-	"add.s32":         func(x []uint64) uint64 { return u32(int64(x[0] + x[1])) },
-	"sub.u32":         func(x []uint64) uint64 { return u32(int64(x[0] - x[1])) },
-	"mul.lo.u32":      func(x []uint64) uint64 { return u32(int64(x[0] * x[1])) },
-	"mul.lo.s32":      func(x []uint64) uint64 { return u32(int64(x[0] * x[1])) },
-	"mul.hi.u32":      func(x []uint64) uint64 { return x[0] * x[1] >> 32 },
-	"mad.lo.u32":      func(x []uint64) uint64 { return u32(int64(x[0]*x[1] + x[2])) },
-	"mul.wide.u32":    func(x []uint64) uint64 { return x[0] * x[1] },
-	"mad.wide.u32":    func(x []uint64) uint64 { return x[0]*x[1] + x[2] },
-	"add.u64":         func(x []uint64) uint64 { return x[0] + x[1] },
-	"sub.u64":         func(x []uint64) uint64 { return x[0] - x[1] },
-	"mul.lo.u64":      func(x []uint64) uint64 { return x[0] * x[1] },
-	"div.u32":         func(x []uint64) uint64 { return x[0] / x[1] },
-	"rem.u32":         func(x []uint64) uint64 { return x[0] % x[1] },
-	"min.u32":         func(x []uint64) uint64 { return min(x[0], x[1]) },
-	"max.u32":         func(x []uint64) uint64 { return max(x[0], x[1]) },
-	"min.s32":         func(x []uint64) uint64 { return u32(int64(min(int32(x[0]), int32(x[1])))) },
-	"max.s32":         func(x []uint64) uint64 { return u32(int64(max(int32(x[0]), int32(x[1])))) },
-	"max.u64":         func(x []uint64) uint64 { return max(x[0], x[1]) },
-	"and.b32":         func(x []uint64) uint64 { return x[0] & x[1] },
-	"or.b32":          func(x []uint64) uint64 { return x[0] | x[1] },
-	"xor.b32":         func(x []uint64) uint64 { return x[0] ^ x[1] },
-	"not.b32":         func(x []uint64) uint64 { return u32(int64(^x[0])) },
-	"or.b64":          func(x []uint64) uint64 { return x[0] | x[1] },
-	"and.pred":        func(x []uint64) uint64 { return x[0] & x[1] },
-	"or.pred":         func(x []uint64) uint64 { return x[0] | x[1] },
-	"xor.pred":        func(x []uint64) uint64 { return x[0] ^ x[1] },
-	"not.pred":        func(x []uint64) uint64 { return x[0] ^ 1 },
-	"shl.b32":         func(x []uint64) uint64 { return u32(int64(x[0] << min(x[1], 32))) },
-	"shr.u32":         func(x []uint64) uint64 { return x[0] >> min(x[1], 32) },
-	"shr.s32":         func(x []uint64) uint64 { return u32(int64(int32(x[0])) >> min(x[1], 31)) },
-	"shl.b64":         func(x []uint64) uint64 { return x[0] << min(x[1], 64) },
-	"shr.u64":         func(x []uint64) uint64 { return x[0] >> min(x[1], 64) },
-	"neg.s32":         func(x []uint64) uint64 { return u32(-int64(x[0])) },
-	"popc.b32":        func(x []uint64) uint64 { return uint64(bits.OnesCount64(x[0])) },
-	"clz.b32":         func(x []uint64) uint64 { return uint64(bits.LeadingZeros32(uint32(x[0]))) },
-	"bfe.u32":         func(x []uint64) uint64 { return x[0] >> min(x[1]&255, 32) & (1<<min(x[2]&255, 32) - 1) },
-	"bfi.b32":         bfiWant,
-	"dp4a.s32.s32":    func(x []uint64) uint64 { return dp4aWant(x, true, true) },
-	"dp4a.s32.u32":    func(x []uint64) uint64 { return dp4aWant(x, true, false) },
-	"dp4a.u32.s32":    func(x []uint64) uint64 { return dp4aWant(x, false, true) },
-	"cvt.u64.u32":     func(x []uint64) uint64 { return x[0] },
-	"cvt.u32.u64":     func(x []uint64) uint64 { return uint64(uint32(x[0])) },
-	"cvt.u32.u16":     func(x []uint64) uint64 { return x[0] },
-	"cvt.u16.u32":     func(x []uint64) uint64 { return x[0] & 0xffff },
-	"cvt.rn.f32.u32":  func(x []uint64) uint64 { return bitsOfF32(float32(uint32(x[0]))) },
-	"cvt.rn.f32.s32":  func(x []uint64) uint64 { return bitsOfF32(float32(int32(x[0]))) },
-	"cvt.rn.f64.u32":  func(x []uint64) uint64 { return math.Float64bits(float64(uint32(x[0]))) },
-	"cvt.rn.f64.s32":  func(x []uint64) uint64 { return math.Float64bits(float64(int32(x[0]))) },
-	"cvt.f64.f32":     func(x []uint64) uint64 { return math.Float64bits(float64(f32Of(x[0]))) },
-	"cvt.rn.f32.f64":  func(x []uint64) uint64 { return bitsOfF32(float32(math.Float64frombits(x[0]))) },
-	"cvt.f32.f16":     func(x []uint64) uint64 { return bitsOfF32(quant.F16ToF32(uint16(x[0]))) },
-	"cvt.rn.f16.f32":  func(x []uint64) uint64 { return uint64(quant.F32ToF16(f32Of(x[0]))) },
-	"cvt.rn.bf16.f32": func(x []uint64) uint64 { return uint64(quant.F32ToBF16(f32Of(x[0]))) },
-	"cvt.rn.f16x2.f32": func(x []uint64) uint64 {
-		return uint64(quant.F32ToF16(f32Of(x[0])))<<16 | uint64(quant.F32ToF16(f32Of(x[1])))
-	},
-	"cvt.rn.bf16x2.f32": func(x []uint64) uint64 {
-		return uint64(quant.F32ToBF16(f32Of(x[0])))<<16 | uint64(quant.F32ToBF16(f32Of(x[1])))
-	},
-	"cvt.rni.s32.f32": func(x []uint64) uint64 {
-		return saturated(math.RoundToEven(float64(f32Of(x[0]))), math.MinInt32, math.MaxInt32)
-	},
-	"cvt.rni.s32.f64": func(x []uint64) uint64 {
-		if y := math.Float64frombits(x[0]); y == y {
-			return saturated(math.RoundToEven(y), math.MinInt32, math.MaxInt32)
+// lop3Want looks every bit of the operands up in the form's table.
+func lop3Want(f laneForm) func([]uint64) uint64 {
+	table, err := strconv.ParseUint(f.tail, 10, 8)
+	if err != nil {
+		return nil
+	}
+	return func(x []uint64) uint64 {
+		var r uint64
+		for i := range 32 {
+			at := x[0]>>i&1<<2 | x[1]>>i&1<<1 | x[2]>>i&1
+			r |= table >> at & 1 << i
 		}
-		return 1 << 31 // of a float64 that is NaN, unlike of a float32
-	},
-	"cvt.rzi.u32.f32": func(x []uint64) uint64 {
-		return saturated(math.Trunc(float64(f32Of(x[0]))), 0, math.MaxUint32)
-	},
-	"add.rn.f32":  func(x []uint64) uint64 { return bitsOfF32(f32Of(x[0]) + f32Of(x[1])) },
-	"sub.rn.f32":  func(x []uint64) uint64 { return bitsOfF32(f32Of(x[0]) - f32Of(x[1])) },
-	"mul.rn.f32":  func(x []uint64) uint64 { return bitsOfF32(f32Of(x[0]) * f32Of(x[1])) },
-	"div.rn.f32":  func(x []uint64) uint64 { return bitsOfF32(f32Of(x[0]) / f32Of(x[1])) },
-	"rcp.rn.f32":  func(x []uint64) uint64 { return bitsOfF32(1 / f32Of(x[0])) },
-	"sqrt.rn.f32": func(x []uint64) uint64 { return bitsOfF32(float32(math.Sqrt(float64(f32Of(x[0]))))) },
-	"fma.rn.f32":  func(x []uint64) uint64 { return rounded32(f32Of(x[0]), f32Of(x[1]), f32Of(x[2])) },
-	"neg.f32":     func(x []uint64) uint64 { return x[0] ^ 1<<31 },
-	"abs.f32":     func(x []uint64) uint64 { return x[0] &^ (1 << 31) },
-	"min.f32":     func(x []uint64) uint64 { return lesser(x[0], x[1]) },
-	"max.f32":     func(x []uint64) uint64 { return lesser(x[0]^1<<31, x[1]^1<<31) ^ 1<<31 },
-	"add.rn.f64": func(x []uint64) uint64 {
-		return math.Float64bits(math.Float64frombits(x[0]) + math.Float64frombits(x[1]))
-	},
-	"sub.rn.f64": func(x []uint64) uint64 {
-		return math.Float64bits(math.Float64frombits(x[0]) - math.Float64frombits(x[1]))
-	},
-	"mul.rn.f64": func(x []uint64) uint64 {
-		return math.Float64bits(math.Float64frombits(x[0]) * math.Float64frombits(x[1]))
-	},
-	"fma.rn.f64": func(x []uint64) uint64 {
-		return math.Float64bits(math.FMA(math.Float64frombits(x[0]), math.Float64frombits(x[1]), math.Float64frombits(x[2])))
-	},
+		return r
+	}
 }
 
-// lesser is the smaller of two float32; NaN loses to a number, -0 is below +0.
-func lesser(a, b uint64) uint64 {
-	x, y := f32Of(a), f32Of(b)
-	switch {
-	case x != x:
-		return b
-	case y != y:
-		return a
-	case x == 0 && y == 0:
-		return a | b
-	case x < y:
-		return a
-	}
-	return b
+// prmtModes are the selectors that the modes of prmt make of their operand's lowest
+// two bits.
+var prmtModes = map[string][4]uint64{
+	"f4e": {0x3210, 0x4321, 0x5432, 0x6543}, "b4e": {0x5670, 0x6701, 0x7012, 0x0123},
+	"rc8": {0x0000, 0x1111, 0x2222, 0x3333}, "ecl": {0x3210, 0x3211, 0x3222, 0x3333},
+	"ecr": {0x0000, 0x1110, 0x2210, 0x3210}, "rc16": {0x1010, 0x3232, 0x1010, 0x3232},
 }
 
-// saturated is a rounded number as an integer of 32 bits; NaN gives 0.
-func saturated(x, least, most float64) uint64 {
-	if x != x {
-		return 0
+// prmtWant picks four of the bytes of b:a; without a mode, bit 3 of a nibble of the
+// selector asks for the byte's sign.
+func prmtWant(f laneForm) func([]uint64) uint64 {
+	mode, isMode := strings.CutPrefix(f.op, "prmt.b32.")
+	selectors, ok := prmtModes[mode]
+	if isMode && !ok {
+		return nil
 	}
-	return u32(int64(min(max(x, least), most)))
+	return func(x []uint64) uint64 {
+		selector := x[2]
+		if isMode {
+			selector = selectors[selector&3]
+		}
+		var r uint64
+		for i := range 4 {
+			nibble := selector >> (4 * i)
+			b := (x[1]<<32 | x[0]) >> (8 * (nibble & 7)) & 255
+			if nibble&8 != 0 {
+				b = b >> 7 * 255
+			}
+			r |= b << (8 * i)
+		}
+		return r
+	}
+}
+
+// setpWant orders by the type: unsigned, signed or float.
+func setpWant(f laneForm) func([]uint64) uint64 {
+	parts := strings.Split(f.op, ".")
+	typ := f.in[0]
+	holds := orders[parts[1]]
+	t, isInt := intTypeOf(typ)
+	format, isFloat := floatFormats[typ]
+	if len(parts) != 3 || holds == nil || !isInt && !isFloat {
+		return nil
+	}
+	return func(x []uint64) uint64 {
+		var a, b float64 // as the operands are ordered
+		switch {
+		case isFloat:
+			a, b = format.value(x[0]), format.value(x[1])
+		case t.less(x[0], x[1]):
+			a, b = 0, 1
+		case x[0] != x[1]:
+			a, b = 1, 0
+		}
+		return pick(holds(a, b, a != a || b != b), 1, 0)
+	}
+}
+
+// orders are those of setp. A name with a u at its end holds for NaN, too; lo,
+// ls, hi and hs are unsigned.
+var orders = map[string]func(a, b float64, nan bool) bool{
+	"eq":  func(a, b float64, _ bool) bool { return a == b },
+	"ne":  func(a, b float64, nan bool) bool { return a != b && !nan },
+	"lt":  func(a, b float64, _ bool) bool { return a < b },
+	"le":  func(a, b float64, _ bool) bool { return a <= b },
+	"gt":  func(a, b float64, _ bool) bool { return a > b },
+	"ge":  func(a, b float64, _ bool) bool { return a >= b },
+	"equ": func(a, b float64, nan bool) bool { return a == b || nan },
+	"neu": func(a, b float64, _ bool) bool { return a != b },
+	"ltu": func(a, b float64, nan bool) bool { return a < b || nan },
+	"leu": func(a, b float64, nan bool) bool { return a <= b || nan },
+	"gtu": func(a, b float64, nan bool) bool { return a > b || nan },
+	"geu": func(a, b float64, nan bool) bool { return a >= b || nan },
+	"lo":  func(a, b float64, _ bool) bool { return a < b },
+	"ls":  func(a, b float64, _ bool) bool { return a <= b },
+	"hi":  func(a, b float64, _ bool) bool { return a > b },
+	"hs":  func(a, b float64, _ bool) bool { return a >= b },
+	"num": func(_, _ float64, nan bool) bool { return !nan },
+	"nan": func(_, _ float64, nan bool) bool { return nan },
+}
+
+// shuffleWant is what a lane gets of its warp, as the PTX ISA's pseudocode has it;
+// of a pair, in the high word, whether the lane asked for was in reach.
+func shuffleWant(f laneForm) func([][]uint64, int) uint64 {
+	mode := strings.TrimSuffix(strings.TrimPrefix(f.op, "shfl.sync."), ".b32")
+	if modes := []string{"up", "down", "bfly", "idx"}; !slices.Contains(modes, mode) {
+		return nil
+	}
+	return func(x [][]uint64, i int) uint64 {
+		lane, by, clamp, segment := i%32, int(x[1][i]%32), int(x[2][i]%32), int(x[2][i]>>8%32)
+		most, least := lane&segment|clamp&^segment, lane&segment
+		from := map[string]int{"up": lane - by, "down": lane + by, "bfly": lane ^ by, "idx": least | by&^segment}[mode]
+		inside := from <= most
+		if mode == "up" {
+			inside = from >= most
+		}
+		if !inside {
+			from = lane
+		}
+		got := x[0][i-lane+from]
+		if f.args == "pair" {
+			got |= pick(inside, 1<<32, 0)
+		}
+		return got
+	}
+}
+
+// warpWant combines what the lanes of the thread's mask have.
+func warpWant(f laneForm) func([][]uint64, int) uint64 {
+	parts := strings.Split(f.op, ".")
+	t, isInt := intTypeOf(parts[len(parts)-1])
+	combine := reductions[parts[2]]
+	if combine == nil || parts[0] == "redux" && !isInt {
+		return nil
+	}
+	return func(x [][]uint64, i int) uint64 {
+		var list []uint64
+		var ballot uint64
+		mask := x[1][i] & math.MaxUint32
+		for lane := range 32 {
+			v := x[0][i/32*32+lane]
+			if f.args == "negated" {
+				v ^= 1
+			}
+			if mask>>lane&1 == 1 {
+				list = append(list, v)
+				ballot |= v & 1 << lane
+			}
+		}
+		if parts[2] == "ballot" {
+			return ballot
+		}
+		r := list[0]
+		for _, v := range list[1:] {
+			r = combine(t, r, v)
+		}
+		return r
+	}
+}
+
+// reductions are the operations of vote and redux on two lanes.
+var reductions = map[string]func(t intType, a, b uint64) uint64{
+	"ballot": func(_ intType, a, _ uint64) uint64 { return a },
+	"any":    func(_ intType, a, b uint64) uint64 { return a | b },
+	"all":    func(_ intType, a, b uint64) uint64 { return a & b },
+	"add":    func(t intType, a, b uint64) uint64 { return t.cut(a + b) },
+	"min":    func(t intType, a, b uint64) uint64 { return pick(t.less(a, b), a, b) },
+	"max":    func(t intType, a, b uint64) uint64 { return pick(t.less(a, b), b, a) },
+	"and":    func(_ intType, a, b uint64) uint64 { return a & b },
+	"or":     func(_ intType, a, b uint64) uint64 { return a | b },
+	"xor":    func(_ intType, a, b uint64) uint64 { return a ^ b },
 }
