@@ -99,7 +99,7 @@ func TestElementLaunchErrors(t *testing.T) {
 		{"an empty vocabulary", launcher(ptxgen.Argmax{}, goodArgmax, func(a *ptxgen.ArgmaxArgs) { a.Vocab = 0 }), "Vocab"},
 		{"too many of top-k", launcher(ptxgen.TopK{}, goodTopK, func(a *ptxgen.TopKArgs) { a.K = 257 }), "K"},
 		{"top-k merged without indices", launcher(ptxgen.TopK{Merge: true}, goodTopK, nil), "Indices"},
-		{"more experts than lanes hold", launcher(ptxgen.Router{}, goodRouter, func(a *ptxgen.RouterArgs) { a.Experts = 257 }), "Experts"},
+		{"more experts than lanes hold", launcher(ptxgen.Router{}, goodRouter, func(a *ptxgen.RouterArgs) { a.Experts = 513 }), "Experts"},
 		{"more choices than experts", launcher(ptxgen.Router{}, goodRouter, func(a *ptxgen.RouterArgs) { a.Experts = 3 }), "K"},
 		{"combine without experts' results", launcher(ptxgen.Combine{}, goodCombine, func(a *ptxgen.CombineArgs) { a.Out = 0 }), "Out"},
 		{"group without choices", launcher(ptxgen.Group{}, goodGroup, func(a *ptxgen.GroupArgs) { a.K = 0 }), "K"},

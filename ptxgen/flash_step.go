@@ -249,8 +249,9 @@ func (f *flashing[T]) addValues(s *flashState[T], weights [][][4]ptx.F32, stage 
 }
 
 // store divides by the sums and writes the rows that are queries.
-func (f *flashing[T]) store(s *flashState[T], out ptx.Global) {
+func (f *flashing[T]) store(s *flashState[T]) {
 	b := f.b
+	out := f.out.At(b.BlockX(), 4*f.headDim) // not before: it would take registers from the loop
 	b.Comment("divide by the sum of the weights")
 	for i := range s.rows {
 		sum := s.rows[i].sum

@@ -20,6 +20,7 @@ type flashing[T ptx.Half2] struct {
 	tile                  tileValues
 	lane, warp            ptx.U32
 	table, keys, values   ptx.Global
+	out                   ptx.Global // of all heads
 	kvHeads, window       ptx.U32
 	qStride, outStride    ptx.U32
 	scaleLog2, scale, cap ptx.F32
@@ -58,7 +59,7 @@ func generateFlash[T ptx.Half2](b *ptx.Builder, shape flashShape, numbers tensor
 	f := &flashing[T]{flashShape: shape, tensorType: numbers, b: b, lane: b.Lane(), warp: b.Warp()}
 	b.Doc("out = softmax(softcap(scale * Q K^T)) V for %d queries of head ctaid.x of sequence ctaid.z,\n"+
 		"causal, in blocks of %d keys, head dim %d; the last queries of a sequence come first.", f.blockQ, f.blockK, f.headDim)
-	q, out := f.open()
+	q := f.open()
 	block := ptx.Var(f.tile.from.DivN(f.blockK))
 	f.copyBlock(block, f.pageOf(block))
 	b.CopyCommit()
@@ -82,14 +83,14 @@ func generateFlash[T ptx.Half2](b *ptx.Builder, shape flashShape, numbers tensor
 		ptx.Set(block, next)
 	})
 	f.reload()
-	f.store(state, out)
+	f.store(state)
 }
 
-// open takes the parameters and finds the CTA's tile. q and out are those of its head.
-// A CTA without a tile ends.
-func (f *flashing[T]) open() (q, out ptx.Global) {
+// open takes the parameters and finds the CTA's tile, and q of its head. A CTA without
+// a tile ends.
+func (f *flashing[T]) open() (q ptx.Global) {
 	b := f.b
-	q, f.keys, f.values, out = b.Global("q", 16), b.Global("k", 16), b.Global("v", 16), b.Global("out", 16)
+	q, f.keys, f.values, f.out = b.Global("q", 16), b.Global("k", 16), b.Global("v", 16), b.Global("out", 16)
 	f.table = b.Global("table", 4)
 	lengths, starts := b.Global("lengths", 4), b.Global("starts", 4)
 	f.qStride, f.outStride = b.ParamU32("q_stride"), b.ParamU32("out_stride")
@@ -115,7 +116,7 @@ func (f *flashing[T]) open() (q, out ptx.Global) {
 		rows: begin.Add(row), count: count, kvHead: head.Div(group),
 		pages: sequence.Mul(maxPages), end: first.Add(count).CeilDivN(f.blockK),
 	}
-	return q.At(head, 4*f.headDim), out.At(head, 4*f.headDim)
+	return q.At(head, 4*f.headDim)
 }
 
 // pageOf is the page that a block of keys lies in, for those behind the last its page.

@@ -70,20 +70,69 @@ func (s Norm) Build() (*ptx.Kernel, error) {
 		size := format.BlockBytes()
 		return rowAt(b, format, p.AtBytes(token.MulWide(stride).Add(head.Wide()).Mul(b.U64(uint64(size)))).Aligned(size), width)
 	}
-	in := at(quant.F32, x, xStride)
-	m := s.statistics(t, in, eps)
+	b.Comment("the row, all of a thread's loads before the first is used")
+	in := t.keep(at(quant.F32, x, xStride), s.kept())
+	m := s.moments(in, eps)
 	b.Comment("the second pass: normalise")
-	m.normalise(t, in, at(s.To, y, yStride), rowAt(b, quant.F32, weight, width), []row{
+	m.normalise(in, at(s.To, y, yStride), rowAt(b, quant.F32, weight, width), []row{
 		rowAt(b, quant.F32, bias, width), at(quant.F32, residual, yStride),
 	}, []ptx.Pred{bias.Address().Ne(b.U64(0)), residual.Address().Ne(b.U64(0))})
 	return b.Finish(ptx.MaxThreads(threads))
 }
 
+// kept is how many quads of a row a thread keeps in registers. Sums to twice the
+// precision, and more so their tree over the threads, are many instructions: threads
+// that have more of the row are fewer.
+func (s Norm) kept() int {
+	if s.PerWarp {
+		return 2
+	}
+	return 4
+}
+
+// threads is how many threads of a CTA take a row of so many elements.
+func (s Norm) threads(width int) int { return rowThreads((width + s.kept() - 1) / s.kept()) }
+
+// keptRow is a row of which every thread of a team has its first quads in registers.
+type keptRow struct {
+	row
+	t     team
+	first []quad
+}
+
+// keep loads the first n quads of each thread.
+func (t team) keep(r row, n int) keptRow {
+	k := keptRow{row: r, t: t}
+	for q := range n {
+		k.first = append(k.first, r.load(k.quad(q), 0))
+	}
+	return k
+}
+
+// quad is the number in the row of the thread's quad q.
+func (k keptRow) quad(q int) ptx.U32 {
+	if q == 0 {
+		return k.t.rank()
+	}
+	return k.t.rank().Add(k.t.size().MulN(q))
+}
+
+// each calls do for the thread's quads, in order. What is not in registers is loaded
+// again.
+func (k keptRow) each(do func(i ptx.U32, v quad)) {
+	b := k.t.b
+	for q, v := range k.first {
+		i := k.quad(q)
+		b.If(i.Lt(k.quads()), func() { do(i, v) })
+	}
+	b.For(k.quad(len(k.first)), k.quads(), k.t.size(), func(i ptx.U32) { do(i, k.load(i, 0)) }, ptx.NoUnroll)
+}
+
 // normalise writes the row, adding of the rows more those that are given.
-func (m moments) normalise(t team, in, out, weight row, more []row, given []ptx.Pred) {
-	b := t.b
-	b.For(t.rank(), in.quads(), t.size(), func(i ptx.U32) {
-		v, gain := in.load(i, 0), weight.load(i, 0)
+func (m moments) normalise(in keptRow, out, weight row, more []row, given []ptx.Pred) {
+	b := in.t.b
+	in.each(func(i ptx.U32, v quad) {
+		gain := weight.load(i, 0)
 		for j := range v {
 			v[j] = ptx.Var(m.normal(v[j]).Mul(gain[j]))
 		}
@@ -95,7 +144,7 @@ func (m moments) normalise(t team, in, out, weight row, more []row, given []ptx.
 			})
 		}
 		out.store(i, v)
-	}, ptx.NoUnroll)
+	})
 }
 
 // moments are what a row is normalised by: ((x*scale - mean) - rest) * inverse.
@@ -116,15 +165,18 @@ func (m moments) deviation(x ptx.F32) ptx.F32 {
 
 func (m moments) normal(x ptx.F32) ptx.F32 { return m.deviation(x).Mul(m.inverse) }
 
-// statistics takes the row's moments, again at another scale where squares overflow
-// or nearly vanish.
-func (s Norm) statistics(t team, in row, eps ptx.F32) moments {
+// statistics takes the moments of a row of which nothing is kept in registers.
+func (s Norm) statistics(t team, in row, eps ptx.F32) moments { return s.moments(t.keep(in, 0), eps) }
+
+// moments takes the row's moments, again at another scale where squares overflow or
+// nearly vanish.
+func (s Norm) moments(in keptRow, eps ptx.F32) moments {
 	const (
 		down, up  = 0x1p-80, 0x1p60
 		least     = 0x1p-80 // a sum of squares below it has lost digits
 		leastMean = 0x1p-40 // a mean from it on might not bear the factor up
 	)
-	b := t.b
+	b := in.t.b
 	m := moments{scale: ptx.Var(b.F32(1)), inverse: ptx.Var(b.F32(0)), layer: s.Layer}
 	m.mean, m.rest = ptx.Var(b.F32(0)), ptx.Var(b.F32(0))
 	n, again := in.width.F32(), ptx.Var(b.U32(1))
@@ -133,12 +185,12 @@ func (s Norm) statistics(t team, in row, eps ptx.F32) moments {
 		if s.Layer {
 			ptx.Set(m.mean, b.F32(0))
 			ptx.Set(m.rest, b.F32(0))
-			sum := m.sum(t, in, total.add)
+			sum := m.sum(in, total.add)
 			mean := sum.high.Div(n)
 			ptx.Set(m.rest, mean.Neg().FMA(n, sum.high).Add(sum.low).Div(n)) // the remainder is exact
 			ptx.Set(m.mean, mean)
 		}
-		square := m.sum(t, in, total.addSquare).value(b)
+		square := m.sum(in, total.addSquare).value(b)
 		floor := eps.Mul(m.scale).Mul(m.scale)
 		ptx.Set(m.inverse, square.Div(n).Add(floor).Sqrt().Rcp())
 		tooLarge := square.Lt(b.F32(float32(math.Inf(1)))).Not() // or NaN
@@ -151,11 +203,10 @@ func (s Norm) statistics(t team, in row, eps ptx.F32) moments {
 }
 
 // sum adds up the row's scaled deviations from the mean so far, by add.
-func (m moments) sum(t team, in row, add func(sum total, v ptx.F32)) total {
-	b := t.b
+func (m moments) sum(in keptRow, add func(sum total, v ptx.F32)) total {
+	b := in.t.b
 	sum := zeroTotal(b)
-	b.For(t.rank(), in.quads(), t.size(), func(i ptx.U32) {
-		v := in.load(i, 0)
+	in.each(func(i ptx.U32, v quad) {
 		for j := range v {
 			d := m.deviation(v[j])
 			if m.layer { // what fills the last quad has none
@@ -163,8 +214,8 @@ func (m moments) sum(t team, in row, add func(sum total, v ptx.F32)) total {
 			}
 			add(sum, d)
 		}
-	}, ptx.NoUnroll)
-	return t.sum(sum)
+	})
+	return in.t.sum(sum)
 }
 
 // NormArgs are a launch's arguments. A row is one of Heads neighbours within a
@@ -196,7 +247,7 @@ func (s Norm) Launch(k *ptx.Kernel, a NormArgs) (ptx.Launch, error) {
 		return ptx.Launch{}, err
 	}
 	rows := a.Tokens * a.Heads
-	grid, threads := rows, rowThreads(a.Width)
+	grid, threads := rows, s.threads(a.Width)
 	if s.PerWarp {
 		grid, threads = (rows+normWarps-1)/normWarps, 32*normWarps
 	}

@@ -19,7 +19,8 @@ type Router struct{}
 
 const (
 	routerWarps = 4
-	routerEach  = 8 // logits of a lane
+	routerEach  = 16 // logits of a lane
+	routerFew   = 8  // of them, all that a lane has where experts are few
 	routerMost  = 32
 )
 
@@ -41,7 +42,7 @@ func (s Router) Build() (*ptx.Kernel, error) {
 	b.Comment("lane i keeps the i-th choice")
 	weight, expert := ptx.Var(b.F32(0)), ptx.Var(b.U32(0))
 	b.For(b.U32(0), k, b.U32(1), func(i ptx.U32) {
-		index, power := c.take(b)
+		index, power := c.take()
 		ptx.Set(weight, ptx.Select(lane.Eq(i), power.Div(c.sum), weight))
 		ptx.Set(expert, ptx.Select(lane.Eq(i), index, expert))
 	}, ptx.NoUnroll)
@@ -57,47 +58,67 @@ func (s Router) Build() (*ptx.Kernel, error) {
 
 // candidates are a token's experts, those of expert 32*j + lane in place j of a lane.
 type candidates struct {
+	b      *ptx.Builder
 	keys   [routerEach]ptx.U32 // ordered logits; 1, below -Inf, for NaN; 0 for none or no longer
 	powers [routerEach]ptx.F32 // e^(x - max x)
 	sum    ptx.F32             // of the powers of all experts
+	many   ptx.Pred            // a lane has more than routerFew
 }
 
-func routerScores(b *ptx.Builder, logits ptx.Global, n ptx.U32) candidates {
-	var c candidates
-	most := b.F32(float32(math.Inf(-1)))
-	for j := range c.keys {
-		e := b.Lane().AddN(32 * j)
-		x, key := ptx.Var(b.F32(float32(math.Inf(-1)))), ptx.Var(b.U32(0))
-		b.If(e.Lt(n), func() {
-			ptx.Set(x, logits.At(e, 4).LoadF32())
-			ptx.Set(key, ptx.Select(x.IsNaN(), b.U32(1), ordered(b, x)))
-		})
-		c.keys[j], c.powers[j], most = key, x, most.Max(x)
+// each does something for each place of a lane, for those beyond routerFew only where
+// the experts are so many. Nothing but variables may come out of it.
+func (c *candidates) each(do func(j int)) {
+	for j := range routerFew {
+		do(j)
 	}
+	c.b.If(c.many, func() {
+		for j := routerFew; j < routerEach; j++ {
+			do(j)
+		}
+	})
+}
+
+func routerScores(b *ptx.Builder, logits ptx.Global, n ptx.U32) *candidates {
+	c := &candidates{b: b, many: n.Gt(b.N(32 * routerFew))}
+	for j := range c.keys {
+		c.powers[j], c.keys[j] = ptx.Var(b.F32(float32(math.Inf(-1)))), ptx.Var(b.U32(0))
+	}
+	most := ptx.Var(b.F32(float32(math.Inf(-1))))
+	c.each(func(j int) {
+		e := b.Lane().AddN(32 * j)
+		b.If(e.Lt(n), func() {
+			x := logits.At(e, 4).LoadF32()
+			ptx.Set(c.powers[j], x)
+			ptx.Set(c.keys[j], ptx.Select(x.IsNaN(), b.U32(1), ordered(b, x)))
+		})
+		ptx.Set(most, most.Max(c.powers[j]))
+	})
 	most = ptx.WarpMax(most)
 	sum := zeroTotal(b)
-	for j, x := range c.powers {
-		c.powers[j] = expApprox(b, x.Sub(most))
+	c.each(func(j int) {
+		ptx.Set(c.powers[j], expApprox(b, c.powers[j].Sub(most)))
 		sum.add(ptx.Select(b.Lane().AddN(32*j).Lt(n), c.powers[j], b.F32(0)))
-	}
+	})
 	c.sum = warpTotal(sum).value(b)
 	return c
 }
 
 // take removes the first in order; all lanes learn its index and its power.
-func (c candidates) take(b *ptx.Builder) (index ptx.U32, power ptx.F32) {
-	mine := best{b.U32(0), b.U32(NoIndex)}
-	for j, key := range c.keys {
-		better := key.Gt(mine.value)
-		mine = best{ptx.Select(better, key, mine.value), ptx.Select(better, b.Lane().AddN(32*j), mine.index)}
-	}
+func (c *candidates) take() (index ptx.U32, power ptx.F32) {
+	b := c.b
+	mine := best{ptx.Var(b.U32(0)), ptx.Var(b.U32(NoIndex))}
+	c.each(func(j int) {
+		better := c.keys[j].Gt(mine.value)
+		ptx.Set(mine.value, ptx.Select(better, c.keys[j], mine.value))
+		ptx.Set(mine.index, ptx.Select(better, b.Lane().AddN(32*j), mine.index))
+	})
 	won := mine.overWarp(b)
-	power = b.F32(0)
-	for j, key := range c.keys {
+	power = ptx.Var(b.F32(0))
+	c.each(func(j int) {
 		taken := won.index.Eq(b.Lane().AddN(32 * j))
-		power = ptx.Select(taken, c.powers[j], power)
-		ptx.Set(key, ptx.Select(taken, b.U32(0), key))
-	}
+		ptx.Set(power, ptx.Select(taken, c.powers[j], power))
+		ptx.Set(c.keys[j], ptx.Select(taken, b.U32(0), c.keys[j]))
+	})
 	return won.index, ptx.ShuffleIdx(power, won.index.AndN(31))
 }
 
@@ -107,7 +128,7 @@ type RouterArgs struct {
 	Weights   Address // f32 [Tokens, K]
 	Chosen    Address // u32 [Tokens, K]
 	Tokens    int
-	Experts   int // at most 256
+	Experts   int // at most 512
 	K         int // at most 32
 	Normalise bool
 }

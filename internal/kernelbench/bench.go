@@ -7,25 +7,38 @@ import (
 	"context"
 	"fmt"
 	"regexp"
-	"slices"
-	"time"
 
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/modules"
+	"github.com/lockstep-go/lockstep/ptxgen"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
 // Case is a kernel at one shape.
 type Case struct {
-	Kernel string
-	Shape  string
+	Spec  ptxgen.Spec
+	Shape string
 	// Bytes is the fewest that a launch must move through device memory: each
-	// input read once, each output written once. FLOP is what it must compute.
-	// The one that is not 0 names the limit; with both, FLOP does.
+	// input read once, each output written once. FLOP is what it must compute on
+	// the matrix units, 0 for kernels that do not use them. The one that takes a
+	// perfect kernel longer is the limit.
 	Bytes, FLOP float64
-	// Prepare makes the inputs and gives launches that do the same work on
-	// different copies of them, so that no cache serves them.
-	Prepare func(r *Rig) ([]ptx.Launch, error)
+	// Launch makes inputs and a launch on them. It is called again for launches on
+	// other memory, so that no cache serves them.
+	Launch func(r *Rig, k *ptx.Kernel) (ptx.Launch, error)
+}
+
+// name is what a choice of cases is matched with.
+func (c Case) name() string { return c.Spec.Name() + " " + c.Shape }
+
+// Device says what was measured.
+type Device struct {
+	Name              string `json:"name"`
+	DriverVersion     int    `json:"driver_version"`     // 12040 is CUDA 12.4
+	ComputeCapability int    `json:"compute_capability"` // 90 is sm_90
+	SMs               int    `json:"sms"`
+	L2                int    `json:"l2_bytes"`
+	Memory            int64  `json:"memory_bytes"`
 }
 
 // Limits are what the device reached in this run.
@@ -42,145 +55,98 @@ func (l Limits) Read() float64 { return max(l.ReadPlain, l.ReadBulk) }
 
 // Result is a case's measurement.
 type Result struct {
-	Kernel  string  `json:"kernel"`
+	Kernel  string  `json:"kernel"` // the entry's name
 	Shape   string  `json:"shape"`
+	Bytes   float64 `json:"bytes"`   // of a launch, see Case
+	FLOP    float64 `json:"flop"`    // of a launch, see Case
 	Seconds float64 `json:"seconds"` // a launch, median of the repeats
 	Least   float64 `json:"least_seconds"`
 	Most    float64 `json:"most_seconds"`
-	Rate    float64 `json:"rate"` // bytes or FLOP a second
-	Unit    string  `json:"unit"` // "B/s" or "FLOP/s"
-	Share   float64 `json:"share_of_limit"`
+	Rate    float64 `json:"rate"`           // bytes or FLOP a second, whichever is the limit
+	Unit    string  `json:"unit"`           // "B/s" or "FLOP/s"
+	Share   float64 `json:"share_of_limit"` // of Limits.Read or Limits.Matrix
 	Err     string  `json:"error,omitempty"`
 }
 
-// Report is a whole run.
+// Report is a whole run. Its JSON is stable: fields keep their names, units and
+// meaning, in SI units without prefixes, and Version counts the changes that break
+// that. Results have the order of Cases; those of a kernel at a shape are found by
+// "kernel" and "shape". A case that failed has "error", and 0 for what was not measured.
 type Report struct {
-	Device  driver.Properties `json:"device"`
-	Limits  Limits            `json:"limits"`
-	Results []Result          `json:"results"`
+	Version int      `json:"version"`
+	Device  Device   `json:"device"`
+	Limits  Limits   `json:"limits"`
+	Results []Result `json:"results"`
 }
 
 // Run measures the limits and then every case whose "kernel shape" matches only. A
 // case that fails is a result with its error; show, when not nil, sees each result
 // as it comes.
 func Run(ctx context.Context, dev driver.Device, cases []Case, only *regexp.Regexp, show func(Result)) (Report, error) {
+	return run(ctx, dev, choose(cases, only), full, show)
+}
+
+// choose lists the cases that match; all without an expression.
+func choose(cases []Case, only *regexp.Regexp) []Case {
+	var list []Case
+	for _, c := range cases {
+		if only == nil || only.MatchString(c.name()) {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+func run(ctx context.Context, dev driver.Device, cases []Case, e effort, show func(Result)) (Report, error) {
 	set := modules.New(dev)
 	defer set.Close()
-	rep := Report{Device: dev.Properties()}
+	p := dev.Properties()
+	rep := Report{Version: 1, Device: Device{p.Name, p.DriverVersion, p.ComputeCapability, p.SMs, p.L2, p.Memory}}
+	lib := newLibrary(set)
+	if err := lib.load(ctx, cases); err != nil {
+		return rep, err
+	}
 	var err error
-	if rep.Limits, err = measureLimits(dev, set); err != nil {
+	if rep.Limits, err = measureLimits(dev, lib, e); err != nil {
 		return rep, err
 	}
 	for _, c := range cases {
 		if err := ctx.Err(); err != nil {
 			return rep, err
 		}
-		if only != nil && !only.MatchString(c.Kernel+" "+c.Shape) {
-			continue
-		}
-		res := measure(dev, set, c, rep.Limits)
+		res := measure(dev, lib, c, rep.Limits, e)
 		rep.Results = append(rep.Results, res)
 		if show != nil {
 			show(res)
 		}
 		if err := dev.Err(); err != nil {
-			return rep, fmt.Errorf("%s %s: %w", c.Kernel, c.Shape, err)
+			return rep, fmt.Errorf("%s: %w", c.name(), err)
 		}
 	}
 	return rep, nil
 }
 
-func measure(dev driver.Device, set *modules.Set, c Case, lim Limits) Result {
-	res := Result{Kernel: c.Kernel, Shape: c.Shape, Unit: "B/s"}
-	work, limit := c.Bytes, lim.Read()
-	if c.FLOP > 0 {
-		work, limit, res.Unit = c.FLOP, lim.Matrix, "FLOP/s"
-	}
-	times, err := timeCase(dev, set, c)
+func measure(dev driver.Device, lib *library, c Case, lim Limits, e effort) Result {
+	res := Result{Kernel: c.Spec.Name(), Shape: c.Shape, Bytes: c.Bytes, FLOP: c.FLOP}
+	times, err := timeCase(dev, lib, c, e)
 	if err != nil {
 		res.Err = err.Error()
 		return res
 	}
 	res.Seconds, res.Least, res.Most = times[len(times)/2], times[0], times[len(times)-1]
-	res.Rate = work / res.Seconds
-	res.Share = res.Rate / limit
+	res.judge(lim)
 	return res
 }
 
-// graphLaunches is how many launches a timed graph holds at least: enough that its
-// own start does not count.
-const graphLaunches = 20
-
-// repeats is how many graphs are timed; the median is reported.
-const repeats = 15
-
-func timeCase(dev driver.Device, set *modules.Set, c Case) ([]float64, error) {
-	r, err := newRig(dev, set)
-	if err != nil {
-		return nil, err
+// judge compares the time with what the limits allow.
+func (r *Result) judge(lim Limits) {
+	work, limit := r.Bytes, lim.Read()
+	r.Unit = "B/s"
+	if r.FLOP*limit > r.Bytes*lim.Matrix {
+		work, limit, r.Unit = r.FLOP, lim.Matrix, "FLOP/s"
 	}
-	defer r.close()
-	distinct, err := c.Prepare(r)
-	if err == nil {
-		err = r.err
+	r.Rate = work / r.Seconds
+	if limit > 0 {
+		r.Share = r.Rate / limit
 	}
-	if err != nil {
-		return nil, err
-	}
-	var list []driver.Launch
-	for len(list) < graphLaunches {
-		for _, l := range distinct {
-			d, err := set.Launch(l)
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, d)
-		}
-	}
-	return r.timeGraph(list)
-}
-
-// timeGraph captures the launches, runs the graph again and again, and gives the
-// seconds a launch took in each run, in order of size.
-func (r *Rig) timeGraph(list []driver.Launch) ([]float64, error) {
-	g, err := r.stream.Capture(func() error { return r.stream.Launch(list...) })
-	if err != nil {
-		return nil, err
-	}
-	defer g.Close()
-	x, err := g.Instantiate()
-	if err != nil {
-		return nil, err
-	}
-	defer x.Close()
-	const warmUp = 3
-	var times []float64
-	for i := range warmUp + repeats {
-		d, err := r.time(func() error { return x.Launch(r.stream) })
-		if err != nil {
-			return nil, err
-		}
-		if i >= warmUp {
-			times = append(times, d.Seconds()/float64(len(list)))
-		}
-	}
-	slices.Sort(times)
-	return times, nil
-}
-
-// time measures what the stream does in work, by events.
-func (r *Rig) time(work func() error) (time.Duration, error) {
-	if err := r.stream.Record(r.begin); err != nil {
-		return 0, err
-	}
-	if err := work(); err != nil {
-		return 0, err
-	}
-	if err := r.stream.Record(r.end); err != nil {
-		return 0, err
-	}
-	if err := r.end.Synchronize(); err != nil {
-		return 0, err
-	}
-	return r.end.Since(r.begin)
 }

@@ -3,93 +3,76 @@ package kernelbench
 import (
 	"fmt"
 
-	"github.com/lockstep-go/lockstep/internal/synth"
-	"github.com/lockstep-go/lockstep/ptxgen"
-	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Cases lists what is measured, in the order of the table.
-func Cases() []Case {
+// sizes are the shapes at which kernels are measured.
+type sizes struct {
+	formats []quant.Format // of weights
+	// Of GEMM, of expert matrices and of embeddings, a choice: what models are stored in.
+	products, experts, embeddings []quant.Format
+
+	width, ffn, vocab int   // of a dense model
+	columns           []int // vectors of a GEMV beside one
+	prompts           []int // tokens of a prefill
+	rows              int   // tokens of a prefill, for what is not a product
+	batch             int   // sequences that decode together
+	mixtures          []mixture
+	decode            []decodeShape
+	flash             []flashShape
+}
+
+// measured are the sizes of an 8B model and of two mixtures.
+var measured = sizes{
+	formats:    quant.Formats(),
+	products:   []quant.Format{quant.F32, quant.F16, quant.BF16, quant.Q8_0, quant.Q4_0, quant.Q4_K, quant.Q5_K, quant.Q6_K, quant.IQ4_XS},
+	experts:    []quant.Format{quant.F16, quant.Q8_0, quant.Q4_K, quant.Q6_K},
+	embeddings: []quant.Format{quant.F16, quant.BF16, quant.Q8_0, quant.Q4_K, quant.Q6_K},
+	width:      4096, ffn: 14336, vocab: 128256,
+	columns:  []int{2, 4, 8, 16},
+	prompts:  []int{512, 2048, 8192},
+	rows:     8192,
+	batch:    16,
+	mixtures: []mixture{{"mixtral", 8, 2, matrix{14336, 4096}}, {"qwen3moe", 128, 8, matrix{768, 2048}}},
+	decode: []decodeShape{
+		{heads8B, 1, 512, quant.F16}, {heads8B, 1, 2048, quant.F16}, {heads8B, 1, 8192, quant.F16}, {heads8B, 1, 32768, quant.F16},
+		{heads8B, 1, 131072, quant.F16}, {heads8B, 16, 512, quant.F16}, {heads8B, 16, 8192, quant.F16}, {heads8B, 64, 2048, quant.F16},
+		{heads8B, 16, 8192, quant.BF16}, {heads8B, 16, 8192, quant.F32}, {heads1B, 1, 8192, quant.F16}, {heads1B, 16, 8192, quant.F16},
+		{heads1B, 16, 8192, quant.F32},
+	},
+	flash: []flashShape{
+		{heads8B, 1, 512, 512, quant.F16}, {heads8B, 8, 2048, 2048, quant.F16}, {heads8B, 2, 8192, 8192, quant.F16},
+		{heads8B, 1, 16384, 16384, quant.F16}, {heads8B, 1, 512, 16384, quant.F16}, {heads8B, 2, 8192, 8192, quant.BF16},
+		{heads8B, 2, 8192, 8192, quant.F32}, {heads1B, 2, 8192, 8192, quant.F16}, {heads1B, 2, 8192, 8192, quant.F32},
+	},
+}
+
+// heads is the attention of a model.
+type heads struct{ q, kv, dim int }
+
+var (
+	heads8B = heads{32, 8, 128} // Llama-3.1-8B
+	heads1B = heads{32, 8, 64}  // Llama-3.2-1B
+)
+
+// Cases lists what is measured on a device, in the order of the table.
+func Cases(p driver.Properties) []Case { return measured.cases(p) }
+
+func (s sizes) cases(p driver.Properties) []Case {
 	var all []Case
-	for _, f := range []func() []Case{gemvCases, attentionDecodeCases, gemmCases, flashCases, rowCases, logitsCases} {
-		all = append(all, f()...)
+	for _, list := range [][]Case{
+		s.gemvCases(p), s.gemmCases(p), s.expertCases(p), s.decodeCases(), s.flashCases(),
+		s.normCases(), s.rowCases(), s.ropeCases(), s.embedCases(), s.logitsCases(),
+	} {
+		all = append(all, list...)
 	}
 	return all
 }
-
-// matrix is a shape of a model's weights.
-type matrix struct{ rows, k int }
 
 func (m matrix) String() string { return fmt.Sprintf("%d×%d", m.rows, m.k) }
 
-func (m matrix) weights() int { return m.rows * m.k }
-
-// packed makes copies of a random matrix as kernels read it; each distinct.
-func (r *Rig) packed(f quant.Format, m matrix) (copies []uint64, bytes int64) {
-	file, err := synth.Blocks(f, m.weights(), 0.02, 1, f.String())
-	if err != nil {
-		r.keep(err)
-		return nil, 0
-	}
-	p := ptxgen.Packing{Format: f, K: m.k}
-	data := make([]byte, p.RowBytes()*m.rows)
-	p.Pack(data, file, m.rows)
-	return r.Copies(data, r.Distinct(int64(len(data)))), int64(len(data))
-}
-
-// gemvCases are the formats at the shapes of an 8B model's feed-forward network, one
-// vector, then more vectors and the gated form for a few.
-func gemvCases() []Case {
-	var all []Case
-	shapes := []matrix{{14336, 4096}, {4096, 14336}}
-	for _, f := range quant.Formats() {
-		for _, m := range shapes {
-			all = append(all, gemvCase(ptxgen.Gemv{Format: f}, m, 1))
-		}
-	}
-	for _, f := range []quant.Format{quant.Q4_K, quant.Q8_0, quant.BF16} {
-		for _, c := range []int{2, 4, 8, 16} {
-			all = append(all, gemvCase(ptxgen.Gemv{Format: f, Columns: c}, shapes[0], c))
-		}
-		all = append(all, gemvCase(ptxgen.Gemv{Format: f, Gated: true}, shapes[0], 1))
-		all = append(all, gemvCase(ptxgen.Gemv{Format: f}, matrix{4096, 4096}, 1))
-		all = append(all, gemvCase(ptxgen.Gemv{Format: f}, matrix{128256, 4096}, 1))
-	}
-	return all
-}
-
-func gemvCase(s ptxgen.Gemv, m matrix, columns int) Case {
-	bytes := float64(ptxgen.Packing{Format: s.Format, K: m.k}.RowBytes() * m.rows)
-	if s.Gated {
-		bytes *= 2
-	}
-	return Case{
-		Kernel: s.Name(), Shape: m.String(), Bytes: bytes + float64(4*columns*(m.rows+m.k)),
-		Prepare: func(r *Rig) ([]ptx.Launch, error) {
-			k, err := s.Build()
-			if err != nil {
-				return nil, err
-			}
-			w, _ := r.packed(s.Format, m)
-			x, norm, y := r.Upload(r.F32s(columns*m.k, 1)), r.Upload(r.F32s(m.k, 1)), r.Alloc(int64(4*columns*m.rows))
-			p := r.dev.Properties()
-			var list []ptx.Launch
-			for i := range w {
-				a := ptxgen.GemvArgs{
-					X: x, W: w[i], Y: y, Rows: m.rows, K: m.k, Columns: columns,
-					Norm: ptxgen.RMSNorm, NormWeight: norm, Eps: 1e-5, SMs: p.SMs, Shared: p.SharedPerCTA,
-				}
-				if s.Gated {
-					a.Up, a.Activation = w[(i+1)%len(w)], ptxgen.SiLU
-				}
-				l, err := s.Launch(k, a)
-				if err != nil {
-					return nil, err
-				}
-				list = append(list, l)
-			}
-			return list, nil
-		},
-	}
-}
+// up and down are the matrices of the feed-forward network, head is that of the logits.
+func (s sizes) up() matrix   { return matrix{s.ffn, s.width} }
+func (s sizes) down() matrix { return matrix{s.width, s.ffn} }
+func (s sizes) head() matrix { return matrix{s.vocab, s.width} }

@@ -8,124 +8,140 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// heads is the attention of a model.
-type heads struct{ q, kv, dim int }
-
-var (
-	heads8B = heads{32, 8, 128} // Llama-3.1-8B
-	heads1B = heads{32, 8, 64}  // Llama-3.2-1B
-)
-
 const kvPage = 64
 
-// cache makes a paged cache of one layer, full of random numbers, with tables and
-// lengths for sequences of one length.
-func (r *Rig) cache(h heads, sequences, length int, f quant.Format) (ptxgen.PagedKV, float64) {
+// cache makes a paged cache of one layer, full of random numbers, for sequences of one
+// length whose pages lie anywhere.
+func (r *Rig) cache(h heads, sequences, length int, f quant.Format) ptxgen.PagedKV {
 	pages := (length + kvPage - 1) / kvPage
 	values := sequences * pages * kvPage * h.kv * h.dim
-	half := make([]byte, f.BlockBytes()*1<<16)
-	some := make([]float32, 1<<16)
-	for i := range some {
-		some[i] = float32(r.rng.NormFloat64())
-	}
-	r.keep(f.Encode(half, some))
-	data := make([]byte, f.BlockBytes()*values)
-	for n := 0; n < len(data); {
-		n += copy(data[n:], half)
-	}
-	table := make([]uint32, sequences*pages)
-	lengths := make([]uint32, sequences)
-	for i := range table {
-		table[i] = uint32(i)
+	table, lengths := make([]uint32, sequences*pages), make([]uint32, sequences)
+	for i, page := range r.rng.Perm(len(table)) {
+		table[i] = uint32(page)
 	}
 	for i := range lengths {
 		lengths[i] = uint32(length)
 	}
 	return ptxgen.PagedKV{
-		K: r.Upload(data), V: r.Upload(data), Table: r.Upload(U32s(table...)), Lengths: r.Upload(U32s(lengths...)),
+		K: r.Normal(f, values), V: r.Normal(f, values), Table: r.U32s(table...), Lengths: r.U32s(lengths...),
 		KVHeads: h.kv, MaxPages: pages,
-	}, float64(2 * f.BlockBytes() * sequences * length * h.kv * h.dim)
+	}
 }
 
-func attentionDecodeCases() []Case {
+// scoring is that of a model without softcap or window.
+func (h heads) scoring() ptxgen.Scoring { return ptxgen.Scoring{Scale: 1 / float32(h.dim)} }
+
+// decodeShape is one query for each of so many sequences of a length.
+type decodeShape struct {
+	heads
+	sequences, length int
+	cache             quant.Format
+}
+
+func (d decodeShape) String() string { return fmt.Sprintf("%d seq × %d", d.sequences, d.length) }
+
+// few is the length up to which an engine would let the attention combine its pages.
+const few = 1024
+
+// decodeCases are attention, with what combines its pages as a kernel of its own; for
+// short caches also both in one.
+func (s sizes) decodeCases() []Case {
 	var all []Case
-	for _, c := range []struct {
-		h                 heads
-		sequences, length int
-		f                 quant.Format
-	}{
-		{heads8B, 1, 2048, quant.F16}, {heads8B, 1, 8192, quant.F16}, {heads8B, 1, 32768, quant.F16}, {heads8B, 16, 8192, quant.F16},
-		{heads8B, 64, 2048, quant.F16}, {heads8B, 16, 8192, quant.BF16}, {heads8B, 16, 8192, quant.F32}, {heads1B, 16, 8192, quant.F16},
-	} {
-		s := ptxgen.AttentionDecode{KV: c.f, HeadDim: c.h.dim}
-		all = append(all, Case{
-			Kernel: s.Name(), Shape: fmt.Sprintf("%d seq × %d", c.sequences, c.length),
-			Bytes: float64(2*c.f.BlockBytes()) * float64(c.sequences*c.length*c.h.kv*c.h.dim),
-			Prepare: func(r *Rig) ([]ptx.Launch, error) {
-				return r.decodeAttention(s, c.h, c.sequences, c.length, c.f)
-			},
-		})
+	for _, d := range s.decode {
+		all = append(all, d.attentionCase(false), d.combineCase())
+		if d.length <= few {
+			all = append(all, d.attentionCase(true))
+		}
 	}
 	return all
 }
 
-// decodeAttention gives launches of the attention and the combination after it, each
-// pair on a cache of its own.
-func (r *Rig) decodeAttention(s ptxgen.AttentionDecode, h heads, sequences, length int, f quant.Format) ([]ptx.Launch, error) {
-	k, err := s.Build()
-	if err != nil {
-		return nil, err
+func (d decodeShape) attentionCase(fused bool) Case {
+	s := ptxgen.AttentionDecode{KV: d.cache, HeadDim: d.dim, Fused: fused}
+	return Case{
+		Spec: s, Shape: d.String(),
+		Bytes:  float64(2*d.cache.BlockBytes())*float64(d.sequences*d.length)*float64(d.kv*d.dim) + 8*float64(d.sequences*d.q*d.dim),
+		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) { return d.attention(r, s, k) },
 	}
-	var list []ptx.Launch
-	q := r.Upload(r.F32s(sequences*h.q*h.dim, 1))
-	bytes := int64(2 * f.BlockBytes() * sequences * length * h.kv * h.dim)
-	for range min(r.Distinct(bytes), 16) {
-		kv, _ := r.cache(h, sequences, length, f)
-		scratch := r.Alloc(s.ScratchBytes(sequences, h.q, kv.MaxPages))
-		l, err := s.Launch(k, ptxgen.AttentionDecodeArgs{
-			Q: q, Scratch: scratch, PagedKV: kv, Scoring: ptxgen.Scoring{Scale: 0.1},
-			Sequences: sequences, Heads: h.q, QStride: h.q * h.dim,
-		})
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, l)
-	}
-	return list, nil
 }
 
-func flashCases() []Case {
-	var all []Case
-	for _, c := range []struct {
-		h                 heads
-		sequences, length int
-		f                 quant.Format
-	}{
-		{heads8B, 8, 2048, quant.F16}, {heads8B, 2, 8192, quant.F16}, {heads8B, 1, 16384, quant.F16}, {heads8B, 2, 8192, quant.BF16},
-		{heads8B, 2, 8192, quant.F32}, {heads1B, 2, 8192, quant.F16},
-	} {
-		s := ptxgen.FlashAttention{KV: c.f, HeadDim: c.h.dim}
-		pairs := float64(c.length) * float64(c.length+1) / 2
-		all = append(all, Case{
-			Kernel: s.Name(), Shape: fmt.Sprintf("%d seq × %d causal", c.sequences, c.length),
-			FLOP: 4 * float64(c.sequences*c.h.q*c.h.dim) * pairs,
-			Prepare: func(r *Rig) ([]ptx.Launch, error) {
-				k, err := s.Build()
-				if err != nil {
-					return nil, err
-				}
-				kv, _ := r.cache(c.h, c.sequences, c.length, c.f)
-				starts := make([]uint32, c.sequences+1)
-				for i := range starts {
-					starts[i] = uint32(i * c.length)
-				}
-				n := c.sequences * c.length * c.h.q * c.h.dim
-				l, err := s.Launch(k, ptxgen.FlashAttentionArgs{
-					Q: r.Upload(r.F32s(n, 1)), Out: r.Alloc(int64(4 * n)), Starts: r.Upload(U32s(starts...)), PagedKV: kv,
-					Scoring: ptxgen.Scoring{Scale: 0.1}, Sequences: c.sequences, Heads: c.h.q,
-					QStride: c.h.q * c.h.dim, OutStride: c.h.q * c.h.dim, MaxQueries: c.length,
+func (d decodeShape) attention(r *Rig, s ptxgen.AttentionDecode, k *ptx.Kernel) (ptx.Launch, error) {
+	kv, width := r.cache(d.heads, d.sequences, d.length, d.cache), d.q*d.dim
+	scratch := s.ScratchBytes(d.sequences, d.q, kv.MaxPages)
+	a := ptxgen.AttentionDecodeArgs{
+		Q: r.Normal(quant.F32, d.sequences*width), PagedKV: kv, Scoring: d.scoring(), Sequences: d.sequences, Heads: d.q, QStride: width,
+	}
+	if s.Fused {
+		a.Scratch, a.Out, a.OutStride = r.Zeros(scratch), r.Out(quant.F32, d.sequences*width), width
+		a.Counters = r.Zeros(int64(4 * d.sequences * d.kv))
+	} else {
+		a.Scratch = r.Out(quant.F32, int(scratch/4))
+	}
+	return s.Launch(k, a)
+}
+
+// combineCase merges what the attention left, its result for each page.
+func (d decodeShape) combineCase() Case {
+	s, before := ptxgen.AttentionCombine{HeadDim: d.dim}, ptxgen.AttentionDecode{KV: d.cache, HeadDim: d.dim}
+	pages, width := (d.length+kvPage-1)/kvPage, d.q*d.dim
+	return Case{
+		Spec: s, Shape: d.String() + " " + d.cache.String(), Bytes: float64(before.ScratchBytes(d.sequences, d.q, pages)) + 4*float64(d.sequences*width),
+		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+			scratch := r.Zeros(before.ScratchBytes(d.sequences, d.q, pages))
+			kv := r.cache(d.heads, d.sequences, d.length, d.cache)
+			r.Run(before, func(k *ptx.Kernel) (ptx.Launch, error) {
+				return before.Launch(k, ptxgen.AttentionDecodeArgs{
+					Q: r.Normal(quant.F32, d.sequences*width), Scratch: scratch, PagedKV: kv, Scoring: d.scoring(),
+					Sequences: d.sequences, Heads: d.q, QStride: width,
 				})
-				return []ptx.Launch{l}, err
+			})
+			return s.Launch(k, ptxgen.AttentionCombineArgs{
+				Scratch: scratch, Lengths: kv.Lengths, Out: r.Out(quant.F32, d.sequences*width),
+				Sequences: d.sequences, Heads: d.q, OutStride: width, MaxPages: pages,
+			})
+		},
+	}
+}
+
+// flashShape is so many new queries for each of so many sequences of a length, which
+// includes them.
+type flashShape struct {
+	heads
+	sequences, queries, length int
+	cache                      quant.Format
+}
+
+func (f flashShape) String() string {
+	if f.queries == f.length {
+		return fmt.Sprintf("%d seq × %d causal", f.sequences, f.length)
+	}
+	return fmt.Sprintf("%d seq × last %d of %d", f.sequences, f.queries, f.length)
+}
+
+// pairs is how often a query sees a position.
+func (f flashShape) pairs() float64 {
+	before := float64(f.length - f.queries)
+	return float64(f.sequences) * float64(f.queries) * (before + float64(f.queries+1)/2)
+}
+
+func (s sizes) flashCases() []Case {
+	var all []Case
+	for _, f := range s.flash {
+		spec := ptxgen.FlashAttention{KV: f.cache, HeadDim: f.dim}
+		tokens, width := f.sequences*f.queries, f.q*f.dim
+		all = append(all, Case{
+			Spec: spec, Shape: f.String(), FLOP: 4 * float64(width) * f.pairs(),
+			Bytes: float64(2*f.cache.BlockBytes()*f.sequences*f.length*f.kv*f.dim) + 8*float64(tokens*width),
+			Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+				starts := make([]uint32, f.sequences+1)
+				for i := range starts {
+					starts[i] = uint32(i * f.queries)
+				}
+				return spec.Launch(k, ptxgen.FlashAttentionArgs{
+					Q: r.Normal(quant.F32, tokens*width), Out: r.Out(quant.F32, tokens*width), Starts: r.U32s(starts...),
+					PagedKV: r.cache(f.heads, f.sequences, f.length, f.cache), Scoring: f.scoring(),
+					Sequences: f.sequences, Heads: f.q, QStride: width, OutStride: width, MaxQueries: f.queries,
+				})
 			},
 		})
 	}

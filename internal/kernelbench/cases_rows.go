@@ -8,81 +8,131 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// rowKernel is a kernel over rows of float32 that reads and writes memory and hardly
-// computes.
-type rowKernel struct {
-	spec    ptxgen.Spec
-	perItem float64 // bytes read and written for each element
-	launch  func(k *ptx.Kernel, x, y, w uint64, rows, width int) (ptx.Launch, error)
-}
-
-func rowKernels() []rowKernel {
-	rms := ptxgen.Norm{To: quant.F32}
-	narrow := ptxgen.Narrow{To: quant.F16}
-	el := ptxgen.Elementwise{}
-	return []rowKernel{
-		{rms, 8, func(k *ptx.Kernel, x, y, w uint64, rows, width int) (ptx.Launch, error) {
-			return rms.Launch(k, ptxgen.NormArgs{X: x, Weight: w, Y: y, Tokens: rows, Width: width, Eps: 1e-5})
-		}},
-		{narrow, 6, func(k *ptx.Kernel, x, y, w uint64, rows, width int) (ptx.Launch, error) {
-			return narrow.Launch(k, ptxgen.NarrowArgs{X: x, Y: y, Scale: w, Rows: rows, Width: width})
-		}},
-		{el, 8, func(k *ptx.Kernel, x, y, w uint64, rows, width int) (ptx.Launch, error) {
-			return el.Launch(k, ptxgen.ElementwiseArgs{X: x, Y: y, Rows: rows, Width: width, Activation: ptxgen.SiLU})
-		}},
+// rowCase is a kernel over rows of float32, which hardly computes: perElement is the
+// bytes that it reads and writes for each.
+func rowCase(s ptxgen.Spec, what string, rows, width, perElement int, launch func(r *Rig, k *ptx.Kernel) (ptx.Launch, error)) Case {
+	shape := fmt.Sprintf("%d×%d", rows, width)
+	if what != "" {
+		shape += " " + what
 	}
+	return Case{Spec: s, Shape: shape, Bytes: float64(perElement) * float64(rows) * float64(width), Launch: launch}
 }
 
-func rowCases() []Case {
-	const rows, width = 8192, 4096
+// normCases are the norms of a prompt and of a step, and those of queries and keys,
+// which have a row for each head.
+func (s sizes) normCases() []Case {
 	var all []Case
-	for _, rk := range rowKernels() {
+	for _, spec := range []ptxgen.Norm{{}, {To: quant.F16}, {To: quant.BF16}, {Layer: true}, {Layer: true, To: quant.F16}, {Layer: true, To: quant.BF16}} {
+		all = append(all, normCase(spec, s.rows, s.width, 1))
+	}
+	heads, dim := s.flash[0].q, s.flash[0].dim
+	return append(all, normCase(ptxgen.Norm{}, s.batch, s.width, 1), normCase(ptxgen.Norm{PerWarp: true}, s.rows, dim, heads))
+}
+
+func normCase(s ptxgen.Norm, tokens, width, heads int) Case {
+	return rowCase(s, "", tokens*heads, width, 4+s.To.BlockBytes(), func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+		a := ptxgen.NormArgs{
+			X: r.Normal(quant.F32, tokens*heads*width), Weight: r.Normal(quant.F32, width), Y: r.Out(s.To, tokens*heads*width),
+			Tokens: tokens, Heads: heads, Width: width, Eps: 1e-5,
+		}
+		if s.Layer {
+			a.Bias = r.Normal(quant.F32, width)
+		}
+		return s.Launch(k, a)
+	})
+}
+
+// rowCases are what lies between the products of a prompt.
+func (s sizes) rowCases() []Case {
+	el := ptxgen.Elementwise{}
+	element := func(what string, rows, width, perElement int, args func(r *Rig, a *ptxgen.ElementwiseArgs)) Case {
+		return rowCase(el, what, rows, width, perElement, func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+			n := rows * width
+			a := ptxgen.ElementwiseArgs{X: r.Normal(quant.F32, n), Y: r.Out(quant.F32, n), Rows: rows, Width: width}
+			args(r, &a)
+			return el.Launch(k, a)
+		})
+	}
+	gated := func(act ptxgen.Activation) func(r *Rig, a *ptxgen.ElementwiseArgs) {
+		return func(r *Rig, a *ptxgen.ElementwiseArgs) {
+			a.Activation, a.Up = act, r.Normal(quant.F32, a.Rows*a.Width)
+		}
+	}
+	all := []Case{
+		element("SiLU·up", s.rows, s.ffn, 12, gated(ptxgen.SiLU)), element("GELU·up", s.rows, s.ffn, 12, gated(ptxgen.GELU)),
+		element("SiLU·up", s.batch, s.ffn, 12, gated(ptxgen.SiLU)),
+		element("bias", s.rows, s.width, 8, func(r *Rig, a *ptxgen.ElementwiseArgs) { a.Bias = r.Normal(quant.F32, a.Width) }),
+		element("+ residual", s.rows, s.width, 12, func(r *Rig, a *ptxgen.ElementwiseArgs) {
+			a.Residual = r.Normal(quant.F32, a.Rows*a.Width)
+		}),
+	}
+	for _, f := range []quant.Format{quant.F16, quant.BF16} {
+		for _, width := range []int{s.width, s.ffn} {
+			n := ptxgen.Narrow{To: f}
+			all = append(all, rowCase(n, "", s.rows, width, 6, func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+				return n.Launch(k, ptxgen.NarrowArgs{
+					X: r.Normal(quant.F32, s.rows*width), Y: r.Out(f, s.rows*n.Padded(width)), Scale: r.Zeros(int64(4 * s.rows)),
+					Rows: s.rows, Width: width,
+				})
+			}))
+		}
+	}
+	return all
+}
+
+// ropeCases rotate queries and keys and append keys and values to a cache: those of a
+// prompt to an empty one, and those of a step.
+func (s sizes) ropeCases() []Case {
+	var all []Case
+	h := s.flash[0].heads
+	for _, c := range []struct {
+		sequences, before, each int
+		cache                   quant.Format
+	}{{1, 0, s.rows, quant.F16}, {1, 0, s.rows, quant.BF16}, {1, 0, s.rows, quant.F32}, {s.batch, s.rows, 1, quant.F16}} {
+		spec, tokens := ptxgen.RopeAppend{Cache: c.cache}, c.sequences*c.each
 		all = append(all, Case{
-			Kernel: rk.spec.Name(), Shape: fmt.Sprintf("%d×%d", rows, width), Bytes: rk.perItem * rows * width,
-			Prepare: func(r *Rig) ([]ptx.Launch, error) {
-				k, err := rk.spec.Build()
-				if err != nil {
-					return nil, err
+			Spec: spec, Shape: fmt.Sprintf("%d seq × %d after %d", c.sequences, c.each, c.before),
+			Bytes: float64(tokens*h.dim) * float64(8*h.q+2*h.kv*(4+c.cache.BlockBytes())),
+			Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+				freq, positions, sequences := make([]float64, h.dim/2), make([]uint32, tokens), make([]uint32, tokens)
+				for i := range freq {
+					freq[i] = 1 / float64(1+i)
 				}
-				w := r.Upload(r.F32s(max(rows, width), 1))
-				data := r.F32s(rows*width, 1)
-				var list []ptx.Launch
-				for _, x := range r.Copies(data, 2) {
-					l, err := rk.launch(k, x, r.Alloc(4*rows*width), w, rows, width)
-					if err != nil {
-						return nil, err
-					}
-					list = append(list, l)
+				for i := range positions {
+					sequences[i], positions[i] = uint32(i/c.each), uint32(c.before+i%c.each)
 				}
-				return list, nil
+				kv := r.cache(h, c.sequences, c.before+c.each, c.cache)
+				return spec.Launch(k, ptxgen.RopeAppendArgs{
+					Q: r.InPlace(quant.F32, tokens*h.q*h.dim), K: r.Normal(quant.F32, tokens*h.kv*h.dim), V: r.Normal(quant.F32, tokens*h.kv*h.dim),
+					Freq: r.F64s(freq...), Positions: r.U32s(positions...), Sequences: r.U32s(sequences...), Lengths: kv.Lengths,
+					Table: kv.Table, KCache: kv.K, VCache: kv.V, Tokens: tokens, Heads: h.q, KVHeads: h.kv, HeadDim: h.dim, Rot: h.dim,
+					NeoX: true, MaxPages: kv.MaxPages,
+				})
 			},
 		})
 	}
 	return all
 }
 
-// logitsCases are what comes after the last matrix.
-func logitsCases() []Case {
-	const rows, vocab = 16, 128256
-	s := ptxgen.Argmax{}
-	return []Case{{
-		Kernel: s.Name(), Shape: fmt.Sprintf("%d×%d", rows, vocab), Bytes: 4 * rows * vocab,
-		Prepare: func(r *Rig) ([]ptx.Launch, error) {
-			k, err := s.Build()
-			if err != nil {
-				return nil, err
-			}
-			best, token := r.Alloc(int64(8*rows*s.Slices(vocab))), r.Alloc(4*rows)
-			data := r.F32s(rows*vocab, 1)
-			var list []ptx.Launch
-			for _, x := range r.Copies(data, r.Distinct(int64(len(data)))) {
-				l, err := s.Launch(k, ptxgen.ArgmaxArgs{Logits: x, Best: best, Token: token, Rows: rows, Vocab: vocab})
-				if err != nil {
-					return nil, err
+// embedCases look up the tokens of a prompt, anywhere in the vocabulary.
+func (s sizes) embedCases() []Case {
+	var all []Case
+	for _, f := range s.embeddings {
+		spec, table := ptxgen.Embed{Format: f}, s.head()
+		all = append(all, Case{
+			Spec: spec, Shape: fmt.Sprintf("%d of %v", s.rows, table),
+			Bytes: float64(packedBytes(f, matrix{s.rows, table.k})) + 4*float64(s.rows*table.k),
+			Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+				tokens := make([]uint32, s.rows)
+				for i := range tokens {
+					tokens[i] = r.rng.Uint32N(uint32(table.rows))
 				}
-				list = append(list, l)
-			}
-			return list, nil
-		},
-	}}
+				return spec.Launch(k, ptxgen.EmbedArgs{
+					W: r.Once("table", func() uint64 { return r.Packed(f, table) }), Tokens: r.U32s(tokens...),
+					Out: r.Out(quant.F32, s.rows*table.k), Count: s.rows, K: table.k, Scale: 1,
+				})
+			},
+		})
+	}
+	return all
 }

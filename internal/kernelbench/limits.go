@@ -5,28 +5,24 @@ import (
 	"slices"
 
 	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/internal/modules"
 	"github.com/lockstep-go/lockstep/ptxgen"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// limitBytes is what the bandwidth limits read: many times any L2.
-const limitBytes = 4 << 30
-
-func measureLimits(dev driver.Device, set *modules.Set) (Limits, error) {
+func measureLimits(dev driver.Device, lib *library, e effort) (Limits, error) {
 	var lim Limits
-	r, err := newRig(dev, set)
+	r, err := newRig(dev, lib)
 	if err != nil {
 		return lim, err
 	}
 	defer r.close()
-	bytes := min(int64(limitBytes), r.half())
-	in, out := r.Alloc(bytes), r.Alloc(1<<22)
+	bytes := min(e.readBytes, r.half())
+	in, out := r.Zeros(bytes), r.Zeros(1<<22)
 	p := dev.Properties()
 	sms := max(p.SMs, 1)
 	for _, perSM := range []int{2, 4, 8} {
 		s := ptxgen.ReadPlain{}
-		l, err := launchOf(s, func(k *ptx.Kernel) (ptx.Launch, error) {
+		l, err := r.launchOf(s, func(k *ptx.Kernel) (ptx.Launch, error) {
 			return s.Launch(k, ptxgen.ReadPlainArgs{In: in, Out: out, Bytes: bytes, CTAs: perSM * sms})
 		})
 		rate, err := r.rate(l, float64(bytes), err)
@@ -38,14 +34,14 @@ func measureLimits(dev driver.Device, set *modules.Set) (Limits, error) {
 	if p.ComputeCapability >= 90 {
 		s := ptxgen.ReadBulk{}
 		chunks := int(bytes) / s.ChunkBytes()
-		l, err := launchOf(s, func(k *ptx.Kernel) (ptx.Launch, error) {
+		l, err := r.launchOf(s, func(k *ptx.Kernel) (ptx.Launch, error) {
 			return s.Launch(k, ptxgen.ReadBulkArgs{In: in, Out: out, Chunks: chunks, CTAs: sms})
 		})
 		if lim.ReadBulk, err = r.rate(l, float64(chunks*s.ChunkBytes()), err); err != nil {
 			return lim, fmt.Errorf("read bandwidth of bulk copies: %w", err)
 		}
 	}
-	if lim.Matrix, err = r.matrixRate(sms, out); err != nil {
+	if lim.Matrix, err = r.matrixRate(sms, e.matrixRounds, out); err != nil {
 		return lim, fmt.Errorf("matrix rate: %w", err)
 	}
 	if lim.Copy, err = r.copyRate(in, bytes/2); err != nil {
@@ -62,32 +58,28 @@ func (r *Rig) half() int64 {
 	return free / 2 &^ (1<<20 - 1)
 }
 
-func (r *Rig) matrixRate(sms int, out uint64) (float64, error) {
+func (r *Rig) matrixRate(sms, rounds int, out uint64) (float64, error) {
 	s := ptxgen.MatrixRate{}
-	args := ptxgen.MatrixRateArgs{Out: out, Rounds: 20000, CTAs: 2 * sms}
-	l, err := launchOf(s, func(k *ptx.Kernel) (ptx.Launch, error) { return s.Launch(k, args) })
+	args := ptxgen.MatrixRateArgs{Out: out, Rounds: rounds, CTAs: 2 * sms}
+	l, err := r.launchOf(s, func(k *ptx.Kernel) (ptx.Launch, error) { return s.Launch(k, args) })
 	return r.rate(l, s.FLOP(args), err)
 }
 
-// launchOf builds a kernel and a launch of it.
-func launchOf(s ptxgen.Spec, launch func(*ptx.Kernel) (ptx.Launch, error)) (ptx.Launch, error) {
-	k, err := s.Build()
+// launchOf makes the launch of a kernel.
+func (r *Rig) launchOf(s ptxgen.Spec, launch func(*ptx.Kernel) (ptx.Launch, error)) (driver.Launch, error) {
+	k, err := r.lib.kernel(s)
 	if err != nil {
-		return ptx.Launch{}, err
+		return driver.Launch{}, err
 	}
-	return launch(k)
+	return r.lib.launch(launch(k))
 }
 
 // rate times single launches and gives work over the median time.
-func (r *Rig) rate(l ptx.Launch, work float64, err error) (float64, error) {
+func (r *Rig) rate(l driver.Launch, work float64, err error) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	d, err := r.set.Launch(l)
-	if err != nil {
-		return 0, err
-	}
-	return r.rateOf(work, func() error { return r.stream.Launch(d) })
+	return r.rateOf(work, func() error { return r.stream.Launch(l) })
 }
 
 func (r *Rig) rateOf(work float64, f func() error) (float64, error) {
@@ -102,7 +94,11 @@ func (r *Rig) rateOf(work float64, f func() error) (float64, error) {
 		}
 	}
 	slices.Sort(times)
-	return work / times[len(times)/2], r.err
+	median := times[len(times)/2]
+	if median <= 0 { // the clock of an emulator
+		return 0, r.err
+	}
+	return work / median, r.err
 }
 
 func (r *Rig) copyRate(from uint64, bytes int64) (float64, error) {
@@ -116,21 +112,17 @@ func (r *Rig) copyRate(from uint64, bytes int64) (float64, error) {
 // next to nothing to do.
 func (r *Rig) launchTime(out uint64) (float64, error) {
 	s := ptxgen.MatrixRate{}
-	l, err := launchOf(s, func(k *ptx.Kernel) (ptx.Launch, error) {
+	l, err := r.launchOf(s, func(k *ptx.Kernel) (ptx.Launch, error) {
 		return s.Launch(k, ptxgen.MatrixRateArgs{Out: out, Rounds: 0, CTAs: 1})
 	})
 	if err != nil {
 		return 0, err
 	}
-	d, err := r.set.Launch(l)
-	if err != nil {
-		return 0, err
-	}
 	list := make([]driver.Launch, 200)
 	for i := range list {
-		list[i] = d
+		list[i] = l
 	}
-	times, err := r.timeGraph(list)
+	times, err := r.timeGraph(list, repeatsMost)
 	if err != nil {
 		return 0, err
 	}

@@ -7,22 +7,38 @@ import (
 	"math/rand/v2"
 
 	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/internal/modules"
+	"github.com/lockstep-go/lockstep/internal/synth"
+	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/quant"
 )
 
 // Rig makes the buffers of one case. Its first failure stays and ends the case.
 type Rig struct {
 	dev        driver.Device
-	set        *modules.Set
+	lib        *library
 	stream     driver.Stream
 	begin, end driver.Event
 	buffers    []driver.Buffer
+	outputs    []output
+	patterns   map[any][]byte
+	common     map[string]uint64
 	rng        *rand.Rand
+	turn       int // how many launches of the case there are
 	err        error
 }
 
-func newRig(dev driver.Device, set *modules.Set) (*Rig, error) {
-	r := &Rig{dev: dev, set: set, rng: rand.New(rand.NewPCG(1, 2))}
+// output is memory that a kernel writes.
+type output struct {
+	address  uint64
+	bytes    int64
+	format   quant.Format // F32, F16 or BF16
+	integers bool         // u32 instead
+	inPlace  bool         // it is an input, too
+}
+
+func newRig(dev driver.Device, lib *library) (*Rig, error) {
+	r := &Rig{dev: dev, lib: lib, rng: rand.New(rand.NewPCG(1, 2)), patterns: map[any][]byte{}, common: map[string]uint64{}}
 	var errs [3]error
 	r.stream, errs[0] = dev.NewStream()
 	r.begin, errs[1] = dev.NewEvent()
@@ -45,8 +61,53 @@ func (r *Rig) keep(err error) {
 	}
 }
 
-// Alloc takes memory, all of whose bytes are 0.
-func (r *Rig) Alloc(bytes int64) uint64 {
+// launches makes n launches of a case, each on other memory.
+func (r *Rig) launches(c Case, n int) ([]driver.Launch, error) {
+	k, err := r.lib.kernel(c.Spec)
+	if err != nil {
+		return nil, err
+	}
+	var list []driver.Launch
+	for r.turn = range n {
+		l, err := r.lib.launch(c.Launch(r, k))
+		if r.err != nil { // the cause of an address that is missing
+			err = r.err
+		}
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, l)
+	}
+	return list, nil
+}
+
+// distinct is how many working sets of so many bytes no cache holds: four times the
+// L2 together, but no more than 64. One alone must be far larger.
+func (r *Rig) distinct(bytes int64) int {
+	l2 := int64(max(r.dev.Properties().L2, 1<<20))
+	if bytes >= 16*l2 {
+		return 1
+	}
+	return int(min(max((4*l2+bytes-1)/bytes, 2), 64))
+}
+
+// Run runs a kernel before the measurement, for what it leaves to the one measured.
+func (r *Rig) Run(s ptxgen.Spec, launch func(k *ptx.Kernel) (ptx.Launch, error)) {
+	l, err := r.launchOf(s, launch)
+	if r.keep(err); r.err == nil {
+		r.keep(r.stream.Launch(l))
+	}
+}
+
+// Once makes something that all launches of the case share.
+func (r *Rig) Once(name string, make func() uint64) uint64 {
+	if _, ok := r.common[name]; !ok {
+		r.common[name] = make()
+	}
+	return r.common[name]
+}
+
+func (r *Rig) alloc(bytes int64) uint64 {
 	if r.err != nil {
 		return 0
 	}
@@ -56,53 +117,118 @@ func (r *Rig) Alloc(bytes int64) uint64 {
 		return 0
 	}
 	r.buffers = append(r.buffers, b)
-	r.keep(r.stream.Fill(b.Address(), 0, bytes))
 	return uint64(b.Address())
 }
 
-// Upload takes memory for data.
-func (r *Rig) Upload(data []byte) uint64 {
-	a := r.Alloc(int64(len(data)))
+// Zeros takes memory, all of whose bytes are 0.
+func (r *Rig) Zeros(bytes int64) uint64 {
+	a := r.alloc(bytes)
 	if r.err == nil {
-		r.keep(r.stream.Write(driver.Address(a), data))
+		r.keep(r.stream.Fill(driver.Address(a), 0, bytes))
 	}
 	return a
 }
 
-// Copies uploads data n times.
-func (r *Rig) Copies(data []byte, n int) []uint64 {
-	list := []uint64{r.Upload(data)}
-	for len(list) < n && r.err == nil {
-		a := r.Alloc(int64(len(data)))
-		if r.err == nil {
-			r.keep(r.stream.Copy(driver.Address(a), driver.Address(list[0]), int64(len(data))))
+// Out takes memory for n results in F32, F16 or BF16.
+func (r *Rig) Out(f quant.Format, n int) uint64 {
+	o := output{address: r.Zeros(int64(n * f.BlockBytes())), bytes: int64(n * f.BlockBytes()), format: f}
+	r.outputs = append(r.outputs, o)
+	return o.address
+}
+
+// OutU32s takes memory for n results that are integers.
+func (r *Rig) OutU32s(n int) uint64 {
+	o := output{address: r.Zeros(int64(4 * n)), bytes: int64(4 * n), integers: true}
+	r.outputs = append(r.outputs, o)
+	return o.address
+}
+
+// repeat takes memory and fills it with repetitions of data, made on the device.
+func (r *Rig) repeat(data []byte, bytes int64) uint64 {
+	a := r.alloc(bytes)
+	n := min(int64(len(data)), bytes)
+	if r.err == nil {
+		r.keep(r.stream.Write(driver.Address(a), data[:n]))
+	}
+	for r.err == nil && n < bytes {
+		more := min(n, bytes-n)
+		r.keep(r.stream.Copy(driver.Address(a+uint64(n)), driver.Address(a), more))
+		n += more
+	}
+	return a
+}
+
+// patternLen is how many random numbers are made; more are repetitions of them.
+const patternLen = 1 << 16
+
+// Normal takes memory for n random numbers in F32, F16 or BF16, normal with deviation 1.
+func (r *Rig) Normal(f quant.Format, n int) uint64 {
+	data, ok := r.patterns[f]
+	if !ok {
+		x := make([]float32, min(n, patternLen))
+		for i := range x {
+			x[i] = float32(r.rng.NormFloat64())
 		}
-		list = append(list, a)
+		data = make([]byte, len(x)*f.BlockBytes())
+		r.keep(f.Encode(data, x))
+		if len(x) == patternLen {
+			r.patterns[f] = data
+		}
 	}
-	return list
+	return r.repeat(data, int64(n*f.BlockBytes()))
 }
 
-// Distinct is how many copies of so many bytes no cache can hold: four times the
-// L2 together, and no more than a timed graph has launches.
-func (r *Rig) Distinct(bytes int64) int {
-	l2 := int64(max(r.dev.Properties().L2, 1<<20))
-	return int(min(max((4*l2+bytes-1)/bytes, 2), 64))
+// InPlace is Normal for what the kernel overwrites.
+func (r *Rig) InPlace(f quant.Format, n int) uint64 {
+	o := output{address: r.Normal(f, n), bytes: int64(n * f.BlockBytes()), format: f, inPlace: true}
+	r.outputs = append(r.outputs, o)
+	return o.address
 }
 
-// F32s are n random numbers, normal with deviation std, as bytes.
-func (r *Rig) F32s(n int, std float64) []byte {
-	b := make([]byte, 0, 4*n)
-	for range n {
-		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(std*r.rng.NormFloat64())))
+// matrix is a shape of a model's weights.
+type matrix struct{ rows, k int }
+
+// Packed takes memory for a random matrix as kernels read it: some rows, repeated.
+func (r *Rig) Packed(f quant.Format, m matrix) uint64 {
+	p := ptxgen.Packing{Format: f, K: m.k}
+	key := struct {
+		f quant.Format
+		m matrix
+	}{f, m}
+	data, ok := r.patterns[key]
+	if !ok {
+		rows := min(m.rows, max(1, 16*patternLen/m.k))
+		file, err := synth.Blocks(f, rows*m.k, 0.02, 1, f.String())
+		if err != nil {
+			r.keep(err)
+			return 0
+		}
+		data = make([]byte, p.RowBytes()*rows)
+		p.Pack(data, file, rows)
+		r.patterns[key] = data
 	}
-	return b
+	return r.repeat(data, packedBytes(f, m))
 }
 
-// U32s are numbers as bytes.
-func U32s(list ...uint32) []byte {
+// packedBytes is the size of a matrix as kernels read it.
+func packedBytes(f quant.Format, m matrix) int64 {
+	return int64(ptxgen.Packing{Format: f, K: m.k}.RowBytes()) * int64(m.rows)
+}
+
+// U32s takes memory for numbers.
+func (r *Rig) U32s(list ...uint32) uint64 {
 	b := make([]byte, 0, 4*len(list))
 	for _, x := range list {
 		b = binary.LittleEndian.AppendUint32(b, x)
 	}
-	return b
+	return r.repeat(b, int64(len(b)))
+}
+
+// F64s takes memory for numbers.
+func (r *Rig) F64s(list ...float64) uint64 {
+	b := make([]byte, 0, 8*len(list))
+	for _, x := range list {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(x))
+	}
+	return r.repeat(b, int64(len(b)))
 }

@@ -117,6 +117,13 @@ func TestFailures(t *testing.T) {
 			x, h := b.F32(0), b.U32(0).AsF16x2()
 			ptx.MMA([4]ptx.F32{x, x, x, x}, [4]ptx.F16x2{h, h, h, h}, [2]ptx.F16x2{h, h})
 		}},
+		{"constant halves", "takes registers alone", func(b *ptx.Builder) { b.U32(0x3C003C00).AsF16x2().Mul(b.ThreadX().AsF16x2()) }},
+		{"constant halves, second", "operand 3 is the constant 7", func(b *ptx.Builder) { b.ThreadX().AsF16x2().Sub(b.U32(7).AsF16x2()) }},
+		{"constant bfloat16", "takes registers alone", func(b *ptx.Builder) {
+			x := b.ThreadX().AsBF16x2()
+			x.FMA(x, b.U32(0x80008000).AsBF16x2())
+		}},
+		{"constant address", "is a constant", func(b *ptx.Builder) { ptx.GlobalAt(b.U64(64), 16).LoadU32() }},
 		{"the author's own", "no such format", func(b *ptx.Builder) { b.Failf("no such format") }},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -40,31 +40,53 @@ func checkTypes(in *inst) error {
 		return checkAccess(in, types)
 	}
 	for i, want := range sig {
-		a := in.args[i]
-		var c class
-		switch want {
-		case 'a':
-			if a.kind != address {
-				return fmt.Errorf("operand %d is no address", i+1)
-			}
-			continue
-		case '*':
-			continue
-		case 'p':
-			c = pred
-		case 'r':
-			c = b32
-		case 'w':
-			c = b64
-		default:
-			if int(want-'1') >= len(types) {
-				return fmt.Errorf("no type for operand %d", i+1)
-			}
-			c = typeClass[types[want-'1']]
+		if err := checkOperand(in.args[i], want, types); err != nil {
+			return fmt.Errorf("operand %d %w", i+1, err)
 		}
-		if a.kind != single || !holds(a.ops[0], c, types) {
-			return fmt.Errorf("operand %d is %v, not of class %s", i+1, a, classNames[c].decl)
+	}
+	return nil
+}
+
+// checkOperand holds an argument to a letter of a signature.
+func checkOperand(a arg, want rune, types []string) error {
+	var c class
+	switch want {
+	case '*':
+		return nil
+	case 'a':
+		return checkAddress(a)
+	case 'p':
+		c = pred
+	case 'r':
+		c = b32
+	case 'w':
+		c = b64
+	default:
+		if int(want-'1') >= len(types) {
+			return fmt.Errorf("has no type")
 		}
+		typ := types[want-'1']
+		c = typeClass[typ]
+		if halves[typ] && a.ops[0].kind == immediate {
+			return fmt.Errorf("is the constant %v, but .%s takes registers alone: see Var", a, typ)
+		}
+	}
+	if a.kind != single || !holds(a.ops[0], c, types) {
+		return fmt.Errorf("is %v, not of class %s", a, classNames[c].decl)
+	}
+	return nil
+}
+
+// halves are the types of which the assembler takes no constants.
+var halves = map[string]bool{"f16": true, "bf16": true, "f16x2": true, "bf16x2": true}
+
+// checkAddress takes an address with a register. Constant ones are for local memory.
+func checkAddress(a arg) error {
+	switch {
+	case a.kind != address:
+		return fmt.Errorf("is no address")
+	case a.ops[0].kind == immediate:
+		return fmt.Errorf("is the address %v, which is a constant", a)
 	}
 	return nil
 }
@@ -85,8 +107,11 @@ func checkAccess(in *inst, types []string) error {
 		return fmt.Errorf("no type")
 	}
 	typ := types[len(types)-1]
-	for _, a := range in.args {
+	for i, a := range in.args {
 		if a.kind == address {
+			if err := checkAddress(a); err != nil {
+				return fmt.Errorf("operand %d %w", i+1, err)
+			}
 			continue
 		}
 		n := 1

@@ -22,7 +22,8 @@ type benchKernelsCmd struct {
 
 func (c *benchKernelsCmd) Help() string {
 	return "Each figure is the median over repeated graphs of launches that read different copies of their data; the share is " +
-		"of the read bandwidth (the best of plain and bulk loads) or of the rate of the matrix units by mma.sync."
+		"of the read bandwidth (the best of plain and bulk loads) or of the rate of the matrix units by mma.sync, whichever " +
+		"would take a perfect kernel longer."
 }
 
 func (c *benchKernelsCmd) Run(e *env) error {
@@ -35,7 +36,7 @@ func (c *benchKernelsCmd) Run(e *env) error {
 		return fmt.Errorf("--device %d: %w", c.Device, err)
 	}
 	defer dev.Close()
-	rep, err := kernelbench.Run(e.ctx, dev, kernelbench.Cases(), only, func(r kernelbench.Result) {
+	rep, err := kernelbench.Run(e.ctx, dev, kernelbench.Cases(dev.Properties()), only, func(r kernelbench.Result) {
 		e.note("%s %s", r.Kernel, r.Shape)
 	})
 	if err != nil {

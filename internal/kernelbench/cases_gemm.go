@@ -1,3 +1,0 @@
-package kernelbench
-
-func gemmCases() []Case { return nil }

@@ -1,0 +1,88 @@
+package kernelbench
+
+import (
+	"fmt"
+
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// gemvCases are all formats at the matrices of a model: one vector, the gated form,
+// and several vectors. What comes after a norm has it fused.
+func (s sizes) gemvCases(p driver.Properties) []Case {
+	var all []Case
+	for _, f := range s.formats {
+		all = append(all,
+			gemvCase(p, ptxgen.Gemv{Format: f}, s.up(), ptxgen.RMSNorm), gemvCase(p, ptxgen.Gemv{Format: f}, s.down(), ptxgen.NoNorm),
+			gemvCase(p, ptxgen.Gemv{Format: f}, s.head(), ptxgen.RMSNorm), gemvCase(p, ptxgen.Gemv{Format: f, Gated: true}, s.up(), ptxgen.RMSNorm))
+		for _, c := range s.columns {
+			all = append(all, gemvCase(p, ptxgen.Gemv{Format: f, Columns: c}, s.up(), ptxgen.RMSNorm))
+		}
+	}
+	for _, f := range s.experts {
+		all = append(all, gemvCase(p, ptxgen.Gemv{Format: f}, matrix{s.width, s.width}, ptxgen.NoNorm))
+	}
+	return all
+}
+
+func gemvCase(p driver.Properties, s ptxgen.Gemv, m matrix, norm ptxgen.NormKind) Case {
+	columns, matrices := max(s.Columns, 1), 1
+	if s.Gated {
+		matrices = 2
+	}
+	return Case{
+		Spec: s, Shape: m.String(), Bytes: float64(int64(matrices)*packedBytes(s.Format, m)) + float64(4*columns*(m.rows+m.k)),
+		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+			a := ptxgen.GemvArgs{
+				X: r.Normal(quant.F32, columns*m.k), W: r.Packed(s.Format, m), Y: r.Out(quant.F32, columns*m.rows),
+				Rows: m.rows, K: m.k, Columns: columns, Norm: norm, Eps: 1e-5, SMs: p.SMs, Shared: p.SharedPerCTA,
+			}
+			if norm != ptxgen.NoNorm {
+				a.NormWeight = r.Normal(quant.F32, m.k)
+			}
+			if s.Gated {
+				a.Up, a.Activation = r.Packed(s.Format, m), ptxgen.SiLU
+			}
+			return s.Launch(k, a)
+		},
+	}
+}
+
+// gemmCases are prompts of several lengths by the matrices of a feed-forward network.
+func (s sizes) gemmCases(p driver.Properties) []Case {
+	var all []Case
+	for _, f := range s.products {
+		for _, m := range []matrix{s.up(), s.down()} {
+			for _, tokens := range s.prompts {
+				all = append(all, gemmCase(p, f, m, tokens))
+			}
+		}
+	}
+	return all
+}
+
+// inputOf is what the activations are rounded to for a product with such weights.
+func inputOf(f quant.Format) quant.Format {
+	if f == quant.BF16 {
+		return quant.BF16
+	}
+	return quant.F16
+}
+
+func gemmCase(p driver.Properties, f quant.Format, m matrix, tokens int) Case {
+	s := ptxgen.GEMMFor(f, inputOf(f), tokens, m.rows, p.SMs, p.SharedPerCTA)
+	padded := ptxgen.Narrow{}.Padded(m.k)
+	return Case{
+		Spec: s, Shape: fmt.Sprintf("%d tokens × %v", tokens, m),
+		Bytes: float64(packedBytes(f, m)) + 2*float64(tokens*padded) + 4*float64(tokens*m.rows),
+		FLOP:  2 * float64(tokens) * float64(m.rows) * float64(m.k),
+		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+			return s.Launch(k, ptxgen.GEMMArgs{
+				X: r.Normal(s.Input, tokens*padded), W: r.Packed(f, m), Y: r.Out(quant.F32, tokens*m.rows),
+				M: tokens, N: m.rows, K: m.k,
+			})
+		},
+	}
+}

@@ -1,0 +1,73 @@
+package kernelbench
+
+import (
+	"context"
+	"runtime"
+	"sync"
+
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/internal/modules"
+	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+)
+
+// library builds and loads each kernel once. It is safe for concurrent use.
+type library struct {
+	set   *modules.Set
+	mu    sync.Mutex
+	built map[string]func() (*ptx.Kernel, error) // by the kernel's name
+}
+
+func newLibrary(set *modules.Set) *library {
+	return &library{set: set, built: map[string]func() (*ptx.Kernel, error){}}
+}
+
+// kernel is the kernel, loaded.
+func (l *library) kernel(s ptxgen.Spec) (*ptx.Kernel, error) {
+	l.mu.Lock()
+	build, ok := l.built[s.Name()]
+	if !ok {
+		build = sync.OnceValues(func() (*ptx.Kernel, error) {
+			k, err := s.Build()
+			if err == nil {
+				_, err = l.set.Function(k)
+			}
+			return k, err
+		})
+		l.built[s.Name()] = build
+	}
+	l.mu.Unlock()
+	return build()
+}
+
+// launch is the driver's launch of a kernel of the library.
+func (l *library) launch(x ptx.Launch, err error) (driver.Launch, error) {
+	if err != nil {
+		return driver.Launch{}, err
+	}
+	return l.set.Launch(x)
+}
+
+// load loads the kernels of the cases, as many at a time as there are processors:
+// compiling takes longer than measuring. What fails, fails again when it is used. It
+// stops with the context's error.
+func (l *library) load(ctx context.Context, cases []Case) error {
+	next := make(chan ptxgen.Spec)
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for s := range next {
+				l.kernel(s)
+			}
+		})
+	}
+	for _, c := range cases {
+		if ctx.Err() != nil {
+			break
+		}
+		next <- c.Spec
+	}
+	close(next)
+	workers.Wait()
+	return ctx.Err()
+}
