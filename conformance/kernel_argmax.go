@@ -19,6 +19,7 @@ type choiceCase struct {
 	fill         *float32        // what all others are
 	ks           []int           // of top-k
 	tiny         bool            // logits differ by less than the last place of 1
+	below        bool            // all logits are negative
 	everywhere   bool            // the largest of a row is at one of placesOfSlices
 	long         bool
 }
@@ -28,7 +29,7 @@ type choiceCase struct {
 var placesOfSlices = []int{0, 3, 4, 15, 16, 1023, 1024, 1027, 1028, 2047, 2048, 3071, 3072, 4095, 4096, 4099, 4999}
 
 func choiceTable() []choiceCase {
-	inf, nan, zero := float32(math.Inf(1)), float32(math.NaN()), float32(0)
+	inf, nan, zero, lowest := float32(math.Inf(1)), float32(math.NaN()), float32(0), float32(-3e38)
 	minus, minusZero := -inf, float32(math.Copysign(0, -1))
 	rows := []choiceCase{
 		{name: "ties", reason: "the lowest index wins, within a thread, a warp, a CTA and between slices", rows: 3, vocab: 5000, levels: 3, ks: []int{1, 40, 256}},
@@ -41,6 +42,8 @@ func choiceTable() []choiceCase {
 		{name: "nothing", reason: "rows without a number above -Inf have no choice", rows: 3, vocab: 70, fill: &minus, plant: map[int]float32{1: nan, 75: -3}, ks: []int{5}},
 		{name: "negative", reason: "the order of negative numbers is not that of their bits", rows: 1, vocab: 200, fill: &minus,
 			plant: map[int]float32{3: -5, 190: -1e-42, 191: -math.MaxFloat32, 100: -2}, ks: []int{4, 6}},
+		{name: "lowest", reason: "numbers below -2^127 are more than -Inf", rows: 1, vocab: 90, fill: &lowest, ks: []int{64}},
+		{name: "below", reason: "negative numbers at every place of a thread are chosen, in their order", rows: 2, vocab: 90, below: true, ks: []int{64}},
 		{name: "tiny", reason: "numbers far smaller than 1 keep their order, within a slice and between slices", rows: 4, vocab: 9000, tiny: true, ks: []int{20}},
 		{name: "everywhere", reason: "no element at a border is left out", rows: len(placesOfSlices), vocab: 5000, everywhere: true, ks: []int{2}},
 		{name: "stride", reason: "rows inside a wider buffer", rows: 3, vocab: 50, stride: 53, ks: []int{7}},
@@ -69,6 +72,8 @@ func (c choiceCase) logits(r *KernelRig) [][]float32 {
 				rows[i][j] = float32(r.Rand().IntN(c.levels))
 			case c.tiny:
 				rows[i][j] *= 0x1p-60
+			case c.below:
+				rows[i][j] -= 10
 			}
 		}
 		if c.everywhere {
@@ -92,7 +97,35 @@ func argmaxCases() []KernelCase {
 	for _, c := range choiceTable() {
 		all = append(all, KernelCase{Operation: "argmax", Format: "F32", Name: c.name, Reason: c.reason, Long: c.long, Run: func(r *KernelRig) { checkArgmax(r, c) }})
 	}
-	return all
+	return append(all, KernelCase{
+		Operation: "argmax", Format: "F32", Name: "many slices", Reason: "the second step goes round more than once for more than 256 slices",
+		Run: checkArgmaxMerge,
+	})
+}
+
+// checkArgmaxMerge gives the second step alone what the first would of 700 slices: the
+// best is among those of its first, its second and its last round, once before and
+// once behind its equal.
+func checkArgmaxMerge(r *KernelRig) {
+	const slices, rows = 700, 6
+	spec := ptxgen.Argmax{Merge: true}
+	var best, want []uint32
+	for row := range rows {
+		places := []int{5, 300, 699, 256, 5, 513}
+		for i := range slices {
+			value := 1<<31 + uint32(r.Rand().IntN(1000))
+			if i == places[row] || row > 3 && i == places[row]+256*(5-row)+1 {
+				value = 1<<31 + 2000
+			}
+			best = append(best, value, uint32(2048*i+r.Rand().IntN(2048)))
+		}
+		want = append(want, best[2*(slices*row+places[row])+1])
+	}
+	token := r.Output("token", 4*rows)
+	r.Launch(spec.Launch(r.Kernel(spec), ptxgen.ArgmaxArgs{
+		Logits: token.Addr(), Best: r.U32s("best", best).Addr(), Token: token.Addr(), Rows: rows, Vocab: 2048 * slices,
+	}))
+	Exact(r, "token", token.U32s(), want)
 }
 
 func checkArgmax(r *KernelRig, c choiceCase) {

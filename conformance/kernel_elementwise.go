@@ -48,6 +48,7 @@ func elementwiseCases() []KernelCase {
 		{name: "silu, gated, one buffer", reason: "gate and up side by side", rows: 3, width: 132, up: true, oneBuffer: true, act: ptxgen.SiLU},
 		{name: "gelu, gated, odd width", reason: "rows that begin at no multiple of 16 bytes", rows: 3, width: 131, up: true, oneBuffer: true, act: ptxgen.GELU},
 		{name: "softcap", reason: "the logits' softcap", rows: 2, width: 300, scale: 1, cap: 30},
+		{name: "softcap, below 1", reason: "a cap is one, however small", rows: 2, width: 70, scale: 1, cap: 0.25},
 		{name: "softcap, small", reason: "arguments far below the cap keep their last places", rows: 1, width: 300, scale: 1e-3, cap: 30},
 		{name: "all", reason: "every step at once, in its order", rows: 2, width: 77, bias: true, up: true, add: true, scale: 0.5, cap: 3, act: ptxgen.GELU},
 	}

@@ -142,16 +142,19 @@ func gemmTiles() []gemmCase {
 
 // gemmEpilogues is what happens to the sums.
 func gemmEpilogues() []gemmCase {
-	small := gemmShape(quant.Q8_0, quant.F16, 1)
-	all := []gemmCase{
+	table := []gemmCase{
 		{name: "bias", reason: "added to every row", m: 5, n: 40, bias: true},
 		{name: "residual", reason: "in place", m: 35, n: 64, residual: true},
 		{name: "all, odd", reason: "rows of y that begin at no multiple of 16 bytes", m: 33, n: 67, bias: true, residual: true, act: ptxgen.GELU},
 		{name: "all, stride", reason: "rows of y inside a wider buffer", m: 6, n: 36, gap: 8, bias: true, residual: true, act: ptxgen.SiLU},
 		{name: "silu", reason: "an activation without a bias", m: 2, n: 32, act: ptxgen.SiLU},
 	}
-	for i := range all {
-		all[i].spec, all[i].k = small, 96
+	var all []gemmCase
+	for _, f := range []quant.Format{quant.Q8_0, quant.F16} { // decoded and as they are
+		for _, c := range table {
+			c.spec, c.k = gemmShape(f, quant.F16, 1), 96
+			all = append(all, c)
+		}
 	}
 	return all
 }

@@ -154,7 +154,7 @@ func checkGEMMNotNumbers(r *KernelRig, c gemmCase) {
 	in := newGEMMInputs(r, c)
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
 	x, w := r.Vector(Gaussian, c.m*c.k), r.Vector(Gaussian, c.n*c.k)
-	x[1*c.k+69], x[3*c.k], x[4*c.k+40], x[6*c.k+9] = nan, inf, -inf, 3e38
+	x[1*c.k+69], x[3*c.k], x[4*c.k+40], x[6*c.k+9] = nan, inf, -inf, 3e37
 	// An infinity in a row's last unit meets the zeros that fill the step, if it is read.
 	w[2*c.k+69], w[5*c.k+1], w[6*c.k+68], w[8*c.k+33] = nan, -inf, inf, 70000
 	in.scale = nil

@@ -61,13 +61,15 @@ func addGemvParts(add func(operation string, c gemvCase, run func(r *KernelRig, 
 		for _, rows := range []int{1, 15, 16, 33, 151} {
 			add("gemv", gemvCase{name: fmt.Sprintf("rows=%d", rows), reason: "around a tile, and several tiles for one CTA", spec: spec, rows: rows, k: 256, ctas: 1}, checkGemv)
 		}
+		add("gemv", gemvCase{name: "one long row", reason: "a warp stages several parts of a long vector at a time", spec: spec, rows: 1, k: 28672, shared: 160 << 10}, checkGemv)
 		add("gemv", gemvCase{name: "chunks", reason: "a vector that is staged in parts", spec: spec, rows: 21, k: 5120, shared: 20 << 10, ctas: 1}, checkGemv)
-		add("gemv", gemvCase{name: "chunks of one group", reason: "parts that the warps of a row must wait for", spec: spec, rows: 21, k: 5120, shared: 5 << 10, ctas: 1}, checkGemv)
+		add("gemv", gemvCase{name: "chunks of one group", reason: "parts that the warps of a row must wait for", spec: spec, rows: 21, k: 5120, shared: 8 << 10, ctas: 1}, checkGemv)
 		spec.Gated = true
 		add("gemv fused", gemvCase{name: "gated", reason: "a gated product is that of two kernels", spec: spec, rows: 21, k: 2304, columns: 1}, checkGemvGated)
 		spec.Gated = false
 		add("gemv fused", gemvCase{name: "epilogue", reason: "bias, cap, activation and residual at a row's end are those of a kernel of their own", spec: spec, rows: 21, k: 1280}, checkGemvEpilogue)
-		add("gemv fused", gemvCase{name: "norms", reason: "a norm while the vector is staged is that of a kernel of its own", spec: spec, rows: 21, k: 2304}, checkGemvNorms)
+		add("gemv fused", gemvCase{name: "norms", reason: "a norm while the vector is staged is that of a kernel of its own", spec: spec, dist: Outliers, rows: 21, k: 2304}, checkGemvNorms)
+		add("gemv fused", gemvCase{name: "norms, squares overflow", reason: "a norm that is taken at another scale", spec: spec, dist: NearOverflow, rows: 2, k: 2304}, checkGemvNorms)
 		add("gemv fused", gemvCase{name: "experts", reason: "an expert's product is that of its matrix alone", spec: spec, rows: 9, k: 512}, checkGemvExperts)
 	}
 }

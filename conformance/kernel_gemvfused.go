@@ -83,7 +83,7 @@ func checkGemvEpilogue(r *KernelRig, c gemvCase) {
 // whose result is the reference's vector; a few units in its last places are allowed
 // for.
 func checkGemvNorms(r *KernelRig, c gemvCase) {
-	x := r.Vector(Outliers, c.k)
+	x := r.Vector(c.dist, c.k)
 	for i := range x {
 		x[i] += 0.5
 	}
@@ -146,6 +146,9 @@ func embedCases() []KernelCase {
 			if k <= 4096 {
 				rows = append(rows, embedCase{name: fmt.Sprintf("k=%d", k), reason: WidthReason(k), format: f, k: k, scale: 1})
 			}
+		}
+		if f.BlockLen() == 1 {
+			rows = append(rows, embedCase{name: "k=90", reason: "two elements behind the last four", format: f, k: 90, scale: 1, residual: true})
 		}
 		rows = append(rows, embedCase{name: "any bytes", reason: "scales of any kind, NaN and infinite ones too", format: f, k: 2048, random: true, scale: 1},
 			embedCase{name: "scaled", reason: "as Gemma's embedding is, with positions added as GPT-2's", format: f, k: 256, scale: 48, residual: true})

@@ -75,15 +75,15 @@ func randomBytes(r *KernelRig, n int) []byte {
 func checkMatrixRate(r *KernelRig, rounds int) {
 	spec := ptxgen.MatrixRate{}
 	const threads = 256
-	args := ptxgen.MatrixRateArgs{Rounds: rounds, CTAs: 1}
-	out := r.Output("out", 4*threads)
+	args := ptxgen.MatrixRateArgs{Rounds: rounds, CTAs: 2}
+	out := r.Output("out", 4*threads*args.CTAs)
 	args.Out = out.Addr()
 	r.Launch(spec.Launch(r.Kernel(spec), args))
 	// A warp's products of 16×8×16, each of which adds 1 to one of its sums, counted
 	// once by each of the lanes that share the sums of a chain.
-	want := make([]float32, threads)
+	want := make([]float32, threads*args.CTAs)
 	for i := range want {
-		want[i] = float32(spec.FLOP(args) / 2 / (16 * 8) / (threads / 32))
+		want[i] = float32(spec.FLOP(args) / 2 / (16 * 8) / float64(args.CTAs*threads/32))
 	}
 	Exact(r, "out", out.F32s(), want)
 }

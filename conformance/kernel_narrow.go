@@ -17,13 +17,20 @@ func narrowCases() []KernelCase {
 		})
 	}
 	for _, f := range []quant.Format{quant.F16, quant.BF16} {
-		for _, width := range []int{1, 31, 32, 33, 255, 257, 2880, 28672} {
-			add(f, fmt.Sprintf("width=%d", width), WidthReason(width), width > 2880, width, width, func(r *KernelRig) []float32 { return r.Vector(Gaussian, 2*width) })
+		for _, width := range []int{1, 31, 32, 33, 255, 257, 2880, 9000, 28672} {
+			add(f, fmt.Sprintf("width=%d", width), WidthReason(width), width > 9000, width, width, func(r *KernelRig) []float32 { return r.Vector(Gaussian, 2*width) })
 		}
 		for _, d := range Distributions() {
 			add(f, d.String(), "a row of such numbers", false, 96, 96, func(r *KernelRig) []float32 { return r.Vector(d, 3*96) })
 		}
 		add(f, "stride", "rows inside a wider buffer", false, 70, 75, func(r *KernelRig) []float32 { return r.Vector(Gaussian, 3*75) })
+		add(f, "last largest", "the last of several warps and rounds has the row's largest number, one above 2^127", false, 5001, 5001, func(r *KernelRig) []float32 {
+			x := r.Vector(Gaussian, 5001)
+			for i := range 5 {
+				x[4996+i] = 3e38 + float32(i)*1e36
+			}
+			return x
+		})
 		add(f, "extremes", "rows of zeros, of the largest and of the smallest numbers; infinities and NaN among others", false, 4, 4, func(*KernelRig) []float32 {
 			inf, nan := float32(math.Inf(1)), float32(math.NaN())
 			return []float32{

@@ -42,6 +42,7 @@ func normCases() []KernelCase {
 				tokens: 2, width: width, long: width > 4096,
 			})
 		}
+		rows = append(rows, normCase{name: "beyond registers", reason: "a row that a CTA's threads go round for", spec: kind, tokens: 1, width: 17003})
 		for _, d := range Distributions() {
 			rows = append(rows, normCase{name: "896/" + d.String(), reason: "a row of such numbers", spec: kind, dist: d, tokens: 2, width: 896})
 		}
@@ -74,6 +75,9 @@ func normTable(f quant.Format) []normCase {
 		{name: "in place", reason: "y may be x", inPlace: true, tokens: 3, width: 132},
 		{name: "stride", reason: "rows inside a wider buffer, at no multiple of 16 bytes", tokens: 3, width: 128, pad: 3, offset: 1},
 		{name: "squares overflow", reason: "numbers whose squares no float32 holds, though the result is near 1", plant: map[int]float32{0: 3e38, 7: -2e30, 40: 1e25}, tokens: 2, width: 64},
+		{name: "squares overflow, wide", reason: "several warps take a row at another scale", plant: map[int]float32{3: 3e38, 700: -2e30}, tokens: 2, width: 901},
+		{name: "squares nearly overflow", reason: "a sum of squares between 2^127 and 2^128 is taken as it is", plant: map[int]float32{1: 1.5e19}, tokens: 2, width: 70},
+		{name: "several a token", reason: "rows side by side, whose places are a token's and a head's", heads: 3, tokens: 2, width: 40, pad: 5},
 		{name: "constant, large", reason: "no variance, but numbers that must not be scaled up for it", shift: 1e25, tokens: 2, width: 70},
 		{name: "zeros", reason: "a row of zeros stays zero", zero: true, tokens: 2, width: 70},
 		{name: "tiny", reason: "eps decides, and squares underflow", dist: Subnormal, tokens: 2, width: 64, eps: 1e-12},

@@ -21,6 +21,7 @@ type ropeCase struct {
 	norm           bool
 	positions      []int
 	sequences      []int // nil: all of sequence 0
+	alone          bool  // the launch is given no sequences
 	inactive       int   // a sequence without positions; 0: none
 	dist           Distribution
 	page           int  // positions; 0 means ropePage
@@ -66,6 +67,7 @@ func ropeTable() []ropeCase {
 		{name: "many tokens", reason: "more tokens than are spread over several CTAs each", heads: 9, dim: 32, rot: 32, positions: upTo(70)},
 		{name: "partial/norm", reason: "what lies beyond the rotated part stays", heads: 3, dim: 80, rot: 32, positions: []int{3, 77}},
 		{name: "partial/neox", reason: "Phi-2 rotates 32 of 80: halves of the rotated part, not of the head", heads: 3, dim: 80, rot: 32, neox: true, positions: []int{3, 77}},
+		{name: "alone", reason: "without sequences all tokens are of the first", heads: 2, kvHeads: 1, dim: 32, rot: 32, alone: true, positions: []int{3, 70}},
 		{name: "page of 16", reason: "pages of another size", kvHeads: 2, dim: 32, page: 16, positions: append(upTo(18), 31, 32)},
 		{name: "factor", reason: "LongRoPE multiplies sine and cosine", heads: 3, dim: 96, rot: 96, neox: true, factor: 1.1902381, positions: []int{3, 77}},
 		{name: "outliers", reason: "the error is bounded by the pair's own length", heads: 3, dim: 64, rot: 64, positions: []int{3, 77}, dist: Outliers},
@@ -171,6 +173,9 @@ func (t *ropeRun) launch() {
 		lengths[c.inactive] = 0
 	}
 	a.Sequences, a.Lengths = r.U32s("sequences", sequences).Addr(), r.U32s("lengths", lengths).Addr()
+	if c.alone {
+		a.Sequences = 0
+	}
 	if c.kvHeads > 0 {
 		t.pages = 4*t.maxPages + 1
 		t.table = make([]uint32, 4*t.maxPages)

@@ -22,12 +22,21 @@ func routerCases() []KernelCase {
 		{name: "mixtral", reason: "two of eight, normalised", tokens: 5, experts: 8, k: 2},
 		{name: "qwen3moe", reason: "eight of 128, normalised", tokens: 3, experts: 128, k: 8},
 		{name: "raw", reason: "weights as they are, which do not add up to 1", tokens: 3, experts: 60, k: 4, raw: true},
-		{name: "largest", reason: "as many experts and choices as there may be", tokens: 2, experts: 256, k: 32, spread: 5},
+		{name: "largest", reason: "as many experts and choices as there may be", tokens: 2, experts: 512, k: 32, spread: 5},
+		{name: "half", reason: "as many experts as go without the second half of a lane's places", tokens: 2, experts: 256, k: 32, spread: 5},
+		{name: "just many", reason: "one lane has one expert in the second half of its places", tokens: 2, experts: 257, k: 10, plant: map[int]float32{256: 50}},
+		{name: "far ties", reason: "equals in both halves of a lane's places", tokens: 2, experts: 500, k: 32, levels: 9},
 		{name: "all", reason: "every expert is chosen", tokens: 2, experts: 5, k: 5},
 		{name: "one", reason: "one expert", tokens: 1, experts: 1, k: 1},
 		{name: "ties", reason: "the lowest index first among equals", tokens: 4, experts: 100, k: 16, levels: 3},
 		{name: "far apart", reason: "probabilities of 0 are chosen too, and nothing overflows", tokens: 2, experts: 16, k: 8, spread: 100},
 		{name: "infinite", reason: "-Inf comes last", tokens: 1, experts: 4, k: 3, plant: map[int]float32{0: float32(math.Inf(-1)), 2: float32(math.Inf(-1))}},
+	}
+	for experts := 20; experts <= 512; experts += 32 {
+		rows = append(rows, routerCase{
+			name: fmt.Sprintf("raw, experts=%d", experts), reason: "a place of a lane that not all lanes fill has no part in the sum",
+			tokens: 2, experts: experts, k: 9, raw: true,
+		})
 	}
 	var all []KernelCase
 	for _, c := range rows {

@@ -27,14 +27,16 @@ func softmaxCases() []KernelCase {
 		{name: "scale", reason: "attention's scale", rows: 2, width: 130, spread: 20, scale: 0.08838835},
 		{name: "cap", reason: "attention's softcap comes before the maximum", rows: 2, width: 130, spread: 100, scale: 0.5, cap: 50},
 		{name: "cap, small", reason: "scores far below the softcap keep their last places", rows: 2, width: 130, spread: 0.4, cap: 1},
+		{name: "cap, bend", reason: "scores around the softcap, where tanh changes its way", rows: 2, width: 530, spread: 1.2, cap: 1},
 		{name: "in place, stride", reason: "rows inside a wider buffer at no multiple of 16 bytes", rows: 3, width: 66, stride: 71, inPlace: true},
 		{name: "masked", reason: "-Inf has probability 0", rows: 2, width: 40, plant: map[int]float32{0: -inf, 39: -inf, 40: -inf}},
 		{name: "special", reason: "a row of nothing but -Inf, with NaN or with Inf is NaN; its neighbour is not", rows: 4, width: 2,
 			plant: map[int]float32{0: -inf, 1: -inf, 2: nan, 5: inf}},
+		{name: "largest last", reason: "the maximum is the row's, not that of a thread's first round", rows: 1, width: 8300, plant: map[int]float32{8299: 300}},
 		{name: "large", reason: "the maximum comes off before the power is taken", rows: 1, width: 33, spread: 1e4},
 	}
-	for _, width := range []int{1, 3, 31, 33, 127, 129, 1025, 4099, 32768} {
-		rows = append(rows, softmaxCase{name: fmt.Sprintf("width=%d", width), reason: "around a warp, a tail, and rows longer than a CTA's first round", rows: 2, width: width, spread: 5, long: width > 5000})
+	for _, width := range []int{1, 3, 31, 33, 127, 129, 1025, 4099, 8300, 32768} {
+		rows = append(rows, softmaxCase{name: fmt.Sprintf("width=%d", width), reason: "around a warp, a tail, and rows longer than a CTA's first round", rows: 2, width: width, spread: 5, long: width > 8300})
 	}
 	var all []KernelCase
 	for _, c := range rows {

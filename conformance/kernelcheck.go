@@ -91,7 +91,7 @@ func (g *gating) row(t Tolerance, row int, got []float32, want []Ref) {
 		return
 	}
 	factor := 2 + 4/math.Sqrt(float64(len(want)))
-	bound := factor*t.U*math.Sqrt(float64(t.L)*s2) + t.UOut*math.Sqrt(y2)
+	bound := factor*t.U*math.Sqrt(float64(t.L)*s2) + max(t.UOut*math.Sqrt(y2), halfLeast*math.Sqrt(float64(len(want))))
 	g.check(gateRow, row, got[0], want[0].Y, math.Sqrt(e2), bound)
 }
 

@@ -10,6 +10,9 @@ import (
 // unit is u, half the distance from 1 to the next float32.
 const unit = 0x1p-24
 
+// halfLeast is half the smallest float32: what storing a subnormal number may lose.
+const halfLeast = 0x1p-150
+
 // Ref is what an element should be, in float64, with the sizes that bound the error
 // of computing it as a sum Σ aᵢ·bᵢ.
 type Ref struct {
@@ -45,7 +48,7 @@ func (t Tolerance) filled() Tolerance {
 // storing it alone.
 func (t Tolerance) bounds(w Ref) (hard, sharp float64) {
 	l := float64(t.L)
-	out := t.UOut * math.Abs(w.Y)
+	out := max(t.UOut*math.Abs(w.Y), halfLeast)
 	return l*t.U/(1-l*t.U)*w.S + out, 8*t.U*math.Sqrt(l)*w.P + out
 }
 

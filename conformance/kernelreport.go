@@ -2,10 +2,13 @@ package conformance
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -14,13 +17,16 @@ import (
 
 // KernelReport is what a run of the suite found.
 type KernelReport struct {
-	Device string      `json:"device"`
-	Seed   uint64      `json:"seed"`
-	Long   bool        `json:"long"`
-	Cases  int         `json:"cases"`
-	Failed int         `json:"failed"`
-	Skips  int         `json:"skips"`
-	Rows   []ReportRow `json:"rows"`
+	Device   string      `json:"device"`
+	Seed     uint64      `json:"seed"`
+	Long     bool        `json:"long"`
+	Cases    int         `json:"cases"`
+	Failed   int         `json:"failed"`
+	Skips    int         `json:"skips"`
+	Compared int         `json:"compared"` // numbers
+	Launched int         `json:"launched"` // different kernels
+	Seconds  float64     `json:"seconds"`
+	Rows     []ReportRow `json:"rows"`
 	// Unmeasured names kernels that an engine may ask for and that no case launched.
 	Unmeasured []string `json:"unmeasured"`
 	// Failures and Skipped are cases, by ID.
@@ -30,15 +36,27 @@ type KernelReport struct {
 
 // ReportRow sums up the cases of one operation and format.
 type ReportRow struct {
-	Operation string             `json:"operation"`
-	Format    string             `json:"format"`
-	Cases     int                `json:"cases"`
-	Failed    int                `json:"failed"`
-	Skips     int                `json:"skips"`
-	Compared  int                `json:"compared"`
-	Worst     map[string]float64 `json:"worst"` // by gate: the largest error ÷ bound
-	Bias      float64            `json:"bias"`  // the largest |mean|·√n/σ
-	Seconds   float64            `json:"seconds"`
+	Operation string           `json:"operation"`
+	Format    string           `json:"format"`
+	Cases     int              `json:"cases"`
+	Failed    int              `json:"failed"`
+	Skips     int              `json:"skips"`
+	Compared  int              `json:"compared"`
+	Worst     map[string]Ratio `json:"worst"` // by gate: the largest error ÷ bound
+	Bias      Ratio            `json:"bias"`  // the largest |mean|·√n/σ
+	Seconds   float64          `json:"seconds"`
+}
+
+// Ratio is an error ÷ its bound. JSON has no number for those of a failure that are
+// infinite or NaN; they are strings there.
+type Ratio float64
+
+// MarshalJSON implements json.Marshaler.
+func (r Ratio) MarshalJSON() ([]byte, error) {
+	if x := float64(r); math.IsInf(x, 0) || math.IsNaN(x) {
+		return json.Marshal(strconv.FormatFloat(x, 'g', -1, 64))
+	}
+	return json.Marshal(float64(r))
 }
 
 // status says how the row came out: what was never compared has not passed.
@@ -56,13 +74,16 @@ func (r ReportRow) status() string {
 // launched are unmeasured.
 func NewKernelReport(s *KernelSuite, long bool, results []KernelResult, reachable []ptxgen.Spec) KernelReport {
 	rep := KernelReport{Device: s.Device().Properties().Name, Seed: s.Seed, Long: long, Cases: len(results), Skipped: map[string]string{}}
+	rep.Rows, rep.Unmeasured, rep.Failures = []ReportRow{}, []string{}, []string{} // not null in JSON
 	rows := map[[2]string]*ReportRow{}
 	for _, r := range results {
 		key := [2]string{r.Case.Operation, r.Case.Format}
 		if rows[key] == nil {
-			rows[key] = &ReportRow{Operation: key[0], Format: key[1], Worst: map[string]float64{}}
+			rows[key] = &ReportRow{Operation: key[0], Format: key[1], Worst: map[string]Ratio{}}
 		}
 		rows[key].add(r)
+		rep.Compared += r.Compared
+		rep.Seconds += r.Seconds
 		if r.Failures > 0 {
 			rep.Failures = append(rep.Failures, r.Case.ID())
 		}
@@ -77,6 +98,7 @@ func NewKernelReport(s *KernelSuite, long bool, results []KernelResult, reachabl
 		rep.Rows = append(rep.Rows, *row)
 	}
 	ran := launched(results)
+	rep.Launched = len(ran)
 	for _, spec := range reachable {
 		if !ran[spec.Name()] {
 			rep.Unmeasured = append(rep.Unmeasured, spec.Name())
@@ -89,7 +111,7 @@ func (row *ReportRow) add(r KernelResult) {
 	row.Cases++
 	row.Compared += r.Compared
 	row.Seconds += r.Seconds
-	row.Bias = max(row.Bias, r.Bias)
+	row.Bias = max(row.Bias, Ratio(r.Bias))
 	if r.Failures > 0 {
 		row.Failed++
 	}
@@ -97,19 +119,21 @@ func (row *ReportRow) add(r KernelResult) {
 		row.Skips++
 	}
 	for gate, ratio := range r.Worst {
-		if old, ok := row.Worst[gate]; !ok || !(ratio <= old) {
-			row.Worst[gate] = ratio
+		if old, ok := row.Worst[gate]; !ok || !(Ratio(ratio) <= old) {
+			row.Worst[gate] = Ratio(ratio)
 		}
 	}
 }
 
-// Write prints the report as a table: of each gate the largest error ÷ bound.
+// Write prints the report as a table.
 func (rep KernelReport) Write(w io.Writer) error {
-	fmt.Fprintf(w, "kernels on %s, seed %d: %d cases, %d failed, %d skipped\n", rep.Device, rep.Seed, rep.Cases, rep.Failed, rep.Skips)
+	fmt.Fprintf(w, "kernels on %s, seed %d: %d cases of %d kernels, %d failed, %d skipped; %d numbers compared in %.0f s\n",
+		rep.Device, rep.Seed, rep.Cases, rep.Launched, rep.Failed, rep.Skips, rep.Compared, rep.Seconds)
+	fmt.Fprintf(w, "of each gate the largest error / bound, 1 being the limit; bias in standard errors, at most %d\n", biasLimit)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "operation\tformat\tcases\tskips\tcompared\t%s\tbias\tseconds\t\n", strings.Join(Gates(), "\t"))
+	fmt.Fprintf(t, "operation\tformat\tcases\tfailed\tskips\tcompared\t%s\tbias\tseconds\t\n", strings.Join(Gates(), "\t"))
 	for _, r := range rep.Rows {
-		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t", r.Operation, r.Format, r.Cases, r.Skips, r.Compared)
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t", r.Operation, r.Format, r.Cases, r.Failed, r.Skips, r.Compared)
 		for _, gate := range Gates() {
 			if ratio, ok := r.Worst[gate]; ok {
 				fmt.Fprintf(t, "%.3g\t", ratio)
@@ -117,7 +141,12 @@ func (rep KernelReport) Write(w io.Writer) error {
 				fmt.Fprint(t, "-\t")
 			}
 		}
-		fmt.Fprintf(t, "%.1f\t%.2f\t%s\n", r.Bias, r.Seconds, r.status())
+		if r.Bias != 0 {
+			fmt.Fprintf(t, "%.1f\t", r.Bias)
+		} else {
+			fmt.Fprint(t, "-\t")
+		}
+		fmt.Fprintf(t, "%.2f\t%s\n", r.Seconds, r.status())
 	}
 	if err := t.Flush(); err != nil {
 		return err

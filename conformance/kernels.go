@@ -25,7 +25,7 @@ func (c KernelCase) ID() string { return c.Operation + "/" + c.Name }
 var kernelFamilies = []func() []KernelCase{
 	gemvCases, embedCases,
 	gemmCases,
-	attentionCases,
+	attentionCases, mergeCases,
 	normCases, elementwiseCases, narrowCases, softmaxCases, ropeCases, argmaxCases, topKCases, routerCases, expertCases, composedCases,
 	limitCases,
 }

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"math"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/lockstep-go/lockstep/driver"
@@ -84,7 +86,7 @@ func TestKernels(t *testing.T) {
 		})
 	}
 	if !*longCases {
-		measuredResults = results
+		measured.results, measured.kernels = results, s.kernels
 	}
 	var reachable []ptxgen.Spec
 	if *kernelIDs == "" {
@@ -207,8 +209,15 @@ func TestKernelReport(t *testing.T) {
 	if got := fmt.Sprint(rep.Rows[0]); got != "{op F32 2 0 0 6 map[hard:0.5 ulp:2] 1 0}" {
 		t.Errorf("the row is %s", got)
 	}
-	bad := NewKernelReport(s, false, []KernelResult{{Case: of("bad"), Compared: 3, Failures: 2}}, nil)
+	if rep.Cases != 3 || rep.Skips != 1 || rep.Compared != 6 {
+		t.Errorf("%d cases, %d skipped and %d numbers compared, want 3, 1 and 6", rep.Cases, rep.Skips, rep.Compared)
+	}
+	worst := map[string]float64{gateHard: math.Inf(1), gateULP: math.NaN()}
+	bad := NewKernelReport(s, false, []KernelResult{{Case: of("bad"), Compared: 3, Failures: 2, Worst: worst}}, nil)
 	if bad.Rows[0].status() != "FAILED" || bad.Failed != 1 || bad.Failures[0] != "op/bad" {
 		t.Errorf("a failed case is reported as %+v", bad)
+	}
+	if b, err := json.Marshal(bad); err != nil || !strings.Contains(string(b), `"worst":{"hard":"+Inf","ulp":"NaN"}`) {
+		t.Errorf("a failed case in JSON: %s, %v", b, err)
 	}
 }

@@ -18,6 +18,7 @@ type mutant struct {
 	mutator  string
 	line     int // from 0
 	old, new string
+	declare  string // registers that new needs
 }
 
 func (m mutant) String() string {
@@ -35,7 +36,8 @@ func (m mutant) apply(name string, text []byte) []byte {
 	}
 	lines := bytes.Split(text, []byte("\n"))
 	lines[m.line] = []byte(m.new)
-	return bytes.Join(lines, []byte("\n"))
+	text = bytes.Join(lines, []byte("\n"))
+	return bytes.Replace(text, []byte("\n{\n"), []byte("\n{\n"+m.declare), 1)
 }
 
 // mutantsOf lists every mutant of a kernel, but for those of instructions whose
@@ -43,7 +45,8 @@ func (m mutant) apply(name string, text []byte) []byte {
 func mutantsOf(k *ptx.Kernel) []mutant {
 	var all []mutant
 	lines := linesOf(k)
-	dead := flowOf(lines).dead()
+	f := flowOf(lines)
+	dead, after := f.dead(), f.live()
 	for i, line := range lines {
 		s, ok := parseStatement(line)
 		if !ok || s.is("ld.param") || dead[i] {
@@ -51,8 +54,11 @@ func mutantsOf(k *ptx.Kernel) []mutant {
 		}
 		for _, m := range mutators {
 			for _, changed := range m.make(s) {
+				if regs := s.writes(); m.name == "order of a vector" && len(regs) > 1 && !after[i][regs[0]] && !after[i][regs[1]] {
+					continue
+				}
 				if next := changed.String(); next != line {
-					all = append(all, mutant{k.Name, m.name, i, line, next})
+					all = append(all, mutant{kernel: k.Name, mutator: m.name, line: i, old: line, new: next})
 				}
 			}
 		}
@@ -77,6 +83,15 @@ func linesOf(k *ptx.Kernel) []string {
 	return lines
 }
 
+// place is a change of what a generator emits. Where the generator emits the same
+// code several times, unrolled or in several kernels, that is several mutants, of
+// which the suite must kill one.
+type place struct {
+	mutator string
+	key     string
+	mutants []mutant
+}
+
 // around is the line and the two on both sides, without the numbers of registers and
 // labels.
 func around(lines []string, i int) string {
@@ -86,50 +101,54 @@ func around(lines []string, i int) string {
 
 var numbersForm = regexp.MustCompile(`(%[a-z]|\$L)\d+`)
 
-// in is the same change to a line of another kernel that differs in registers only.
-func (m mutant) in(kernel string, line int, old string) (mutant, bool) {
-	s, ok := parseStatement(old)
-	if !ok {
-		return mutant{}, false
-	}
-	for _, other := range mutators {
-		if other.name != m.mutator {
-			continue
+// placesOf puts mutants of the same code together. What a missing barrier does depends
+// on the code before and after, so that each of these stands alone.
+func placesOf(all []mutant, lines func(kernel string) []string) []place {
+	index := map[string]int{}
+	var list []place
+	for _, m := range all {
+		key := m.mutator + "\n" + numbersForm.ReplaceAllString(m.new, "$1") + "\n" + around(lines(m.kernel), m.line)
+		if m.mutator == dropSync {
+			key = fmt.Sprint(m.kernel, " ", m.line)
 		}
-		for _, changed := range other.make(s) {
-			next := changed.String()
-			if numbersForm.ReplaceAllString(next, "$1") == numbersForm.ReplaceAllString(m.new, "$1") {
-				return mutant{kernel, m.mutator, line, old, next}, true
-			}
+		i, ok := index[key]
+		if !ok {
+			i = len(list)
+			index[key] = i
+			list = append(list, place{mutator: m.mutator, key: key})
 		}
+		list[i].mutants = append(list[i].mutants, m)
 	}
-	return mutant{}, false
+	return list
 }
 
-// sample picks n mutants: of each mutator in turn, and of each of its kernels in
-// turn.
-func sample(all []mutant, n int, seed uint64) []mutant {
+// sample picks n places: of each mutator in turn, and of each of its families in turn.
+// It shuffles their mutants, too.
+func sample(all []place, family func(kernel string) string, n int, seed uint64) []place {
 	random := rand.New(rand.NewPCG(seed, 5))
 	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	inTurn(all, func(m mutant) string { return m.mutator + " " + m.kernel })
-	inTurn(all, func(m mutant) string { return m.mutator })
+	for _, p := range all {
+		random.Shuffle(len(p.mutants), func(i, j int) { p.mutants[i], p.mutants[j] = p.mutants[j], p.mutants[i] })
+	}
+	inTurn(all, func(p place) string { return p.mutator + " " + family(p.mutants[0].kernel) })
+	inTurn(all, func(p place) string { return p.mutator })
 	return all[:min(n, len(all))]
 }
 
 // inTurn sorts a list so that each key has its turn, in the order that there was.
-func inTurn(all []mutant, key func(mutant) string) {
+func inTurn(all []place, key func(place) string) {
 	type ranked struct {
-		mutant
+		place
 		rank int
 	}
 	seen := map[string]int{}
 	list := make([]ranked, len(all))
-	for i, m := range all {
-		list[i] = ranked{m, seen[key(m)]}
-		seen[key(m)]++
+	for i, p := range all {
+		list[i] = ranked{p, seen[key(p)]}
+		seen[key(p)]++
 	}
 	slices.SortStableFunc(list, func(a, b ranked) int { return a.rank - b.rank })
 	for i, r := range list {
-		all[i] = r.mutant
+		all[i] = r.place
 	}
 }

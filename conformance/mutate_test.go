@@ -1,47 +1,61 @@
 package conformance
 
 import (
-	"cmp"
 	"maps"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
-	"time"
 
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/emu"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// openMutant opens the emulator that the suite runs on, for a text that may run away.
-func openMutant() (driver.Device, error) {
+// openMutant opens the emulator that the suite runs on, for a text that may run away:
+// a launch traps after so many instructions.
+func openMutant(most float64) func() (driver.Device, error) {
 	o := emulation()
-	o.Workers, o.MaxInstructions = 1, 1<<21
-	return emu.Open(o)
+	o.Workers, o.MaxInstructions = 1, int64(most)
+	return func() (driver.Device, error) { return emu.Open(o) }
 }
 
-// mutation tries mutants on the cases that launch their kernels.
+// mutation tries mutants on the cases that run the changed instruction.
 type mutation struct {
-	kernels map[string]*ptx.Kernel
-	cases   map[string][]KernelResult // by kernel, the quickest first
-	budget  time.Duration             // for the cases of one mutant
+	kernels  map[string]*ptx.Kernel
+	cases    map[string][]KernelResult // by kernel
+	changed  []*ptx.Kernel             // the kernels that are changed
+	family   map[string]string         // by kernel: its operation
+	coverage *coverage
+	budget   float64  // instructions that the cases of one mutant may take, beyond the first
+	probed   sync.Map // fates, by what a rule asked for
+	flows    sync.Map // flow, by kernel
 }
 
 // newMutation takes the kernels and the cases from a run of the suite. Cases that
 // failed in it tell nothing of mutants.
-func newMutation(s *KernelSuite, results []KernelResult, budget time.Duration) *mutation {
-	m := &mutation{kernels: s.kernels, cases: map[string][]KernelResult{}, budget: budget}
-	results = slices.Clone(results)
-	slices.SortStableFunc(results, func(a, b KernelResult) int { return cmp.Compare(a.Seconds, b.Seconds) })
+func newMutation(kernels map[string]*ptx.Kernel, results []KernelResult, budget float64) (*mutation, error) {
+	m := &mutation{kernels: kernels, cases: map[string][]KernelResult{}, family: map[string]string{}, budget: budget}
 	for _, r := range results {
 		for name := range r.Kernels {
-			if r.Failures == 0 && s.kernels[name] != nil {
+			if r.Failures == 0 && kernels[name] != nil {
 				m.cases[name] = append(m.cases[name], r)
 			}
 		}
 	}
-	return m
+	m.changed = m.representatives()
+	used := map[string]KernelResult{}
+	for _, k := range m.changed {
+		for _, r := range m.cases[k.Name] {
+			used[r.Case.ID()] = r
+		}
+	}
+	var list []KernelResult
+	for _, id := range slices.Sorted(maps.Keys(used)) {
+		list = append(list, used[id])
+	}
+	var err error
+	m.coverage, err = cover(kernels, m.changed, list)
+	return m, err
 }
 
 // representatives are the kernels that are changed. Those of one operation share
@@ -62,6 +76,7 @@ func (m *mutation) representatives() []*ptx.Kernel {
 				chosen[format] = k
 			}
 		}
+		m.family[name] = mostOf(cases)
 	}
 	byName := map[string]*ptx.Kernel{}
 	for _, k := range chosen {
@@ -74,13 +89,25 @@ func (m *mutation) representatives() []*ptx.Kernel {
 	return list
 }
 
-// all lists every mutant of the representatives.
-func (m *mutation) all() []mutant {
+// mostOf is the operation that most cases are of.
+func mostOf(cases []KernelResult) string {
+	counts, most := map[string]int{}, ""
+	for _, r := range cases {
+		operation := r.Case.Operation
+		if counts[operation]++; counts[operation] > counts[most] {
+			most = operation
+		}
+	}
+	return most
+}
+
+// all lists every place of the kernels that are changed.
+func (m *mutation) all() []place {
 	var list []mutant
-	for _, k := range m.representatives() {
+	for _, k := range m.changed {
 		list = append(list, mutantsOf(k)...)
 	}
-	return list
+	return placesOf(list, func(kernel string) []string { return linesOf(m.kernels[kernel]) })
 }
 
 // fate is what became of a mutant.
@@ -88,112 +115,92 @@ type fate string
 
 const (
 	killed    fate = "killed"
-	tolerated fate = "within tolerance" // other bits, but no gate minds: the kernel is better than it must be
+	rejected  fate = "rejected"         // no module loads with it: no case had to see it
+	tolerated fate = "within tolerance" // other bits, but no gate minds
 	unseen    fate = "no difference"    // run, and every bit the same
 	unreached fate = "not reached"      // no case runs the instruction
 )
 
-// verdict is a mutant's fate and, of a killed one, the first complaint.
+// verdict is a place's fate, the mutant that decided it and, of a killed one, the
+// first complaint.
 type verdict struct {
 	fate
+	mutant    mutant
 	complaint string
+	rule      string // by which it is equivalent
 }
 
-// try finds out a mutant's fate. One that no case of its kernel reaches is tried in
-// the kernels that share its generator, where they have the same code.
-func (m *mutation) try(x mutant) verdict {
-	v := m.reach(x)
-	for _, y := range m.elsewhere(x) {
-		if v.fate != unreached {
+// mostMutants bounds how many mutants of a place are tried.
+const mostMutants = 4
+
+// try finds out a place's fate: that of the first mutant that is killed, else of the
+// one that came furthest.
+func (m *mutation) try(p place) verdict {
+	best := verdict{fate: unreached, mutant: p.mutants[0]}
+	tried := 0
+	for _, x := range p.mutants {
+		cases := m.coverage.reaching(x.kernel, x.line)
+		if len(cases) == 0 {
+			continue
+		}
+		v := m.run(x, cases)
+		if v.fate == killed {
+			return v
+		}
+		if best.fate == unreached || v.fate == tolerated {
+			best = v
+		}
+		if tried++; tried == mostMutants {
 			break
 		}
-		v = m.reach(y)
 	}
-	return v
+	return best
 }
 
-// reach is run, and tells what is not reached from what makes no difference.
-func (m *mutation) reach(x mutant) verdict {
-	v := m.run(x)
-	if v.fate != unseen {
-		return v
-	}
-	stop := x
-	stop.new = "\ttrap;"
-	if m.run(stop).fate == unseen {
-		v.fate = unreached
-	}
-	return v
-}
-
-// mostElsewhere bounds in how many kernels an unreached mutant is tried.
-const mostElsewhere = 4
-
-// elsewhere is the same mutant in other kernels of its kernel's operations, those of
-// the most cases first: where the lines around are the same but for the registers.
-func (m *mutation) elsewhere(x mutant) []mutant {
-	operations := map[string]bool{}
-	for _, r := range m.cases[x.kernel] {
-		operations[r.Case.Operation] = true
-	}
-	var names []string
-	for name, cases := range m.cases {
-		if name != x.kernel && slices.ContainsFunc(cases, func(r KernelResult) bool { return operations[r.Case.Operation] }) {
-			names = append(names, name)
-		}
-	}
-	slices.SortFunc(names, func(a, b string) int {
-		return cmp.Or(len(m.cases[b])-len(m.cases[a]), strings.Compare(a, b))
-	})
-	own := linesOf(m.kernels[x.kernel])
-	var list []mutant
-	for _, name := range names {
-		if len(list) == mostElsewhere {
+// affordable are the first of the cases, as many as the budget allows, and the
+// instructions that one of them takes at most.
+func (m *mutation) affordable(cases []KernelResult) (list []KernelResult, most float64) {
+	spent := 0.0
+	for i, r := range cases {
+		cost := m.coverage.cost[r.Case.ID()]
+		if spent += cost; i > 0 && spent > m.budget {
 			break
 		}
-		lines := linesOf(m.kernels[name])
-		for i := range lines {
-			if around(lines, i) != around(own, x.line) {
-				continue
-			}
-			if y, ok := x.in(name, i, lines[i]); ok {
-				list = append(list, y)
-				break
-			}
-		}
+		list, most = append(list, r), max(most, cost)
 	}
-	return list
+	return list, most
 }
 
-func (m *mutation) run(x mutant) verdict {
-	s, err := NewKernelSuite(openMutant, *kernelSeed)
+// run tries one mutant on cases, until one sees it or the budget is spent.
+func (m *mutation) run(x mutant, cases []KernelResult) verdict {
+	cases, most := m.affordable(cases)
+	s, err := NewKernelSuite(openMutant(4*most+1<<16), *kernelSeed)
 	if err != nil {
-		return verdict{killed, err.Error()}
+		panic(err) // it has opened before
 	}
 	defer s.Close()
 	s.Guard = 0 // the emulator traps
 	s.rewrite = x.apply
 	s.kernels = maps.Clone(m.kernels)
-	begin := time.Now()
-	v := verdict{fate: unseen}
-	for _, right := range m.cases[x.kernel] {
+	if _, err := s.function(m.kernels[x.kernel]); err != nil {
+		return verdict{fate: rejected, mutant: x, complaint: err.Error()}
+	}
+	v := verdict{fate: unseen, mutant: x}
+	for _, right := range cases {
 		rec := &recorder{}
 		got := s.Run(rec, right.Case)
 		if len(rec.all) > 0 {
-			return verdict{killed, right.Case.ID() + ": " + rec.all[0]}
+			return verdict{fate: killed, mutant: x, complaint: right.Case.ID() + ": " + rec.all[0]}
 		}
 		if got.bits != right.bits {
 			v.fate = tolerated
-		}
-		if time.Since(begin) > m.budget {
-			break
 		}
 	}
 	return v
 }
 
-// verdicts tries all mutants.
-func (m *mutation) verdicts(list []mutant) []verdict {
+// verdicts tries all places.
+func (m *mutation) verdicts(list []place) []verdict {
 	out := make([]verdict, len(list))
 	next := make(chan int)
 	var wg sync.WaitGroup
@@ -201,6 +208,7 @@ func (m *mutation) verdicts(list []mutant) []verdict {
 		wg.Go(func() {
 			for i := range next {
 				out[i] = m.try(list[i])
+				out[i].rule = m.ruleOf(out[i])
 			}
 		})
 	}

@@ -1,112 +1,143 @@
 package conformance
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"io"
 	"maps"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"text/tabwriter"
-	"time"
+
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-var mutantCount = flag.Int("mutants", 0, "how many mutants of the kernels to try; 0 is 120, and 1200 with -long")
+var mutantCount = flag.Int("mutants", 0, "how many mutants of the kernels to try; 0 is 240, and 2400 with -long")
 
-// score prints how many mutants of each mutator met which fate.
-func score(w io.Writer, list []mutant, verdicts []verdict) {
-	counts := map[string]map[fate]int{}
-	total := map[fate]int{}
-	for i, m := range list {
-		if counts[m.mutator] == nil {
-			counts[m.mutator] = map[fate]int{}
-		}
-		counts[m.mutator][verdicts[i].fate]++
-		total[verdicts[i].fate]++
-	}
-	fates := []fate{killed, tolerated, unseen, unreached}
-	fmt.Fprintf(w, "\nmutants: %d of %d killed\n", total[killed], len(list))
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprint(t, "mutator")
-	for _, f := range fates {
-		fmt.Fprintf(t, "\t%s", f)
-	}
-	fmt.Fprintln(t)
-	for _, name := range slices.Sorted(maps.Keys(counts)) {
-		fmt.Fprint(t, name)
-		for _, f := range fates {
-			fmt.Fprintf(t, "\t%d", counts[name][f])
-		}
-		fmt.Fprintln(t)
-	}
-	t.Flush()
-}
+// leastKilled is the part of the mutants that must be killed, of those that load and
+// that no rule shows to mean the same.
+const leastKilled = 1
 
-// equivalent reports whether a mutant that lives is no fault, by rule:
-//   - what changes results within their bounds is a right kernel, for the bounds are
-//     what right means; only arithmetic does so;
-//   - a return that changes nothing when it is left out, under an emulator that traps
-//     each access that is not allowed, only saves time;
-//   - whether there are four elements left chooses between loads of four and of one, which give the same.
-func (m mutant) equivalent(f fate) bool {
-	switch {
-	case f == tolerated:
-		return true
-	case f != unseen:
-		return false
-	}
-	return m.mutator == "return left out" || byFours.MatchString(m.old) && (m.mutator == "constant" || m.mutator == "comparison")
-}
-
-var byFours = regexp.MustCompile(`setp\.g[et]\.u32 %p\d+, %r\d+, 4;`)
-
-// leastKilled is the part of the mutants that are not equivalent that must be
-// killed. It only ever rises; those that live are listed.
-const leastKilled = 0.8
-
-// TestMutants changes the kernels one instruction at a time. Each mutant is to be
-// rejected, trap or fail a case of the suite.
+// TestMutants changes the kernels one instruction at a time. Each mutant is to trap or
+// to fail a case of the suite.
 func TestMutants(t *testing.T) {
 	if *onGPU {
 		t.Skip("mutants run on the emulator only: a wrong address may take the GPU")
 	}
-	n, budget := *mutantCount, 3*time.Second
-	if n == 0 && *longCases {
-		n, budget = 1200, 20*time.Second
+	n, budget := *mutantCount, 4e6
+	switch {
+	case *longCases:
+		n, budget = cmp.Or(n, 2400), 1e7
+	default:
+		n = cmp.Or(n, 240)
 	}
-	if n == 0 {
-		n = 120
+	measure(t)
+	m, err := newMutation(measured.kernels, measured.results, budget)
+	if err != nil {
+		t.Fatal(err)
 	}
-	s := kernelSuite(t)
-	m := newMutation(s, measured(t, s), budget)
-	list := sample(m.all(), n, *kernelSeed)
-	if len(list) < n {
-		t.Errorf("only %d mutants, want %d", len(list), n)
-	}
+	all := m.all()
+	places := len(all)
+	list := sample(all, func(kernel string) string { return m.family[kernel] }, n, *kernelSeed)
 	verdicts := m.verdicts(list)
-	score(os.Stdout, list, verdicts)
-	dead, alive := 0, 0
-	for i, x := range list {
-		v := verdicts[i]
+	fmt.Printf("\nmutants, seed %d: %d of %d places in %d kernels\n", *kernelSeed, len(list), places, len(m.changed))
+	s := scoreOf(m, verdicts)
+	if err := s.write(os.Stdout); err != nil {
+		t.Error(err)
+	}
+	for _, v := range verdicts {
 		switch {
 		case v.fate == killed:
-			dead++
-			t.Logf("%s, line %d: %s", x.kernel, x.line+1, firstLine(v.complaint))
-		case x.equivalent(v.fate):
-			t.Logf("equivalent (%s): %v", v.fate, x)
-		default:
-			alive++
-			fmt.Printf("lives (%s): %v\n", v.fate, x)
+			t.Logf("%v\n\tkilled: %s", v.mutant, firstLine(v.complaint))
+		case v.rule != "":
+			t.Logf("%v\n\texcluded: %s", v.mutant, v.rule)
+		case v.fate != rejected:
+			fmt.Printf("lives (%s): %v\n", v.fate, v.mutant)
 		}
 	}
-	part := float64(dead) / float64(dead+alive)
-	fmt.Printf("%d of %d that are not equivalent killed\n\n", dead, dead+alive)
-	if !(part >= leastKilled) {
-		t.Errorf("%.3f of the mutants killed, want %.3f", part, leastKilled)
+	if part := s.total.part(); !(part >= leastKilled) {
+		t.Errorf("%.3f of the mutants killed, want %d; replay with -seed %d -mutants %d", part, leastKilled, *kernelSeed, n)
 	}
+}
+
+// tally counts mutants by what became of them.
+type tally struct{ tried, killed, excluded, rejected int }
+
+func (c *tally) add(v verdict) {
+	c.tried++
+	switch {
+	case v.fate == killed:
+		c.killed++
+	case v.fate == rejected:
+		c.rejected++
+	case v.rule != "":
+		c.excluded++
+	}
+}
+
+// lives is how many no case kills and no rule excludes.
+func (c tally) lives() int { return c.tried - c.killed - c.excluded - c.rejected }
+
+// part is the score.
+func (c tally) part() float64 { return float64(c.killed) / float64(c.killed+c.lives()) }
+
+// mutationScore is tallies of verdicts.
+type mutationScore struct {
+	total     tally
+	operators map[string]*tally
+	families  map[string]*tally
+	rules     map[string]int
+}
+
+func scoreOf(m *mutation, verdicts []verdict) mutationScore {
+	s := mutationScore{operators: map[string]*tally{}, families: map[string]*tally{}, rules: map[string]int{}}
+	for _, v := range verdicts {
+		s.total.add(v)
+		for key, to := range map[string]map[string]*tally{v.mutant.mutator: s.operators, m.family[v.mutant.kernel]: s.families} {
+			if to[key] == nil {
+				to[key] = &tally{}
+			}
+			to[key].add(v)
+		}
+		if v.rule != "" {
+			s.rules[v.rule]++
+		}
+	}
+	return s
+}
+
+// write prints the score by operator and by family, and what the rules exclude.
+func (s mutationScore) write(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, part := range []struct {
+		name string
+		rows map[string]*tally
+	}{{"operator", s.operators}, {"family", s.families}, {"", map[string]*tally{"all": &s.total}}} {
+		if part.name != "" {
+			fmt.Fprintf(t, "%s\ttried\tkilled\texcluded\trejected\tlive\tscore\n", part.name)
+		}
+		for _, name := range slices.Sorted(maps.Keys(part.rows)) {
+			c := part.rows[name]
+			fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t", name, c.tried, c.killed, c.excluded, c.rejected, c.lives())
+			if c.killed+c.lives() > 0 {
+				fmt.Fprintf(t, "%.1f%%", 100*c.part())
+			}
+			fmt.Fprintln(t)
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w, "excluded as equivalent, by rule:")
+	for _, r := range append([]rule{unreachableRule}, rules...) {
+		if n := s.rules[r.name]; n > 0 {
+			fmt.Fprintf(t, "  %s\t%d\t%s\n", r.name, n, r.reason)
+		}
+	}
+	return t.Flush()
 }
 
 func firstLine(s string) string {
@@ -114,51 +145,72 @@ func firstLine(s string) string {
 	return line
 }
 
-// measuredResults are TestKernels', so that the cases need not run again.
-var measuredResults []KernelResult
-
-// measured are the results of the default cases with the kernels they launch.
-func measured(t *testing.T, s *KernelSuite) []KernelResult {
-	t.Helper()
-	results := measuredResults
-	if results == nil {
-		cases, err := SelectKernels(Kernels(), *kernelIDs, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, c := range cases {
-			results = append(results, s.Run(&recorder{}, c))
-		}
-	}
-	return results
+// measured are TestKernels' results and kernels, so that the cases need not run again.
+var measured struct {
+	results []KernelResult
+	kernels map[string]*ptx.Kernel
 }
 
-// The mutation's own proof: every mutant of a small kernel dies, and one that means
-// the same is reported.
+// measure runs the default cases, unless TestKernels has.
+func measure(t *testing.T) {
+	t.Helper()
+	if measured.results != nil {
+		return
+	}
+	cases, err := SelectKernels(Kernels(), *kernelIDs, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := kernelSuite(t)
+	for _, c := range cases {
+		measured.results = append(measured.results, s.Run(&recorder{}, c))
+	}
+	measured.kernels = s.kernels
+}
+
+// The mutation's own proof: every mutant of a small kernel dies, one that means the
+// same and one that does not load are told from it.
 func TestMutationOfScale(t *testing.T) {
-	s, err := NewKernelSuite(openMutant, *kernelSeed)
+	s, err := NewKernelSuite(openMutant(1<<20), *kernelSeed)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
+	s.Guard = 0
 	var results []KernelResult
 	for _, c := range scaleCases() {
-		r := s.Run(t, c)
-		results = append(results, r)
+		results = append(results, s.Run(t, c))
 	}
-	m := newMutation(s, results, time.Minute)
+	m, err := newMutation(s.kernels, results, 1e9)
+	if err != nil {
+		t.Fatal(err)
+	}
 	list := m.all()
 	if len(list) < 10 {
 		t.Errorf("only %d mutants", len(list))
 	}
-	for i, v := range m.verdicts(list) {
+	for _, v := range m.verdicts(list) {
 		if v.fate != killed {
-			t.Errorf("survived (%s): %v", v.fate, list[i])
+			t.Errorf("survived (%s): %v", v.fate, v.mutant)
 		}
 	}
-	same := list[0]
-	same.new = same.old + " // the same"
-	if v := m.try(same); v.fate != unseen {
-		t.Errorf("a mutant that means the same: %+v", v)
+	for change, want := range map[string]fate{" // the same": unseen, " no": rejected} {
+		x := list[0].mutants[0]
+		x.new = x.old + change
+		if v := m.try(place{mutants: []mutant{x}}); v.fate != want {
+			t.Errorf("%v is %s, want %s", x, v.fate, want)
+		}
+	}
+}
+
+func TestMutationScore(t *testing.T) {
+	x := mutant{kernel: "k", mutator: "constant"}
+	m := &mutation{family: map[string]string{"k": "f"}}
+	s := scoreOf(m, []verdict{
+		{fate: killed, mutant: x}, {fate: killed, mutant: x}, {fate: unseen, mutant: x}, {fate: unseen, mutant: x, rule: "edge"},
+		{fate: rejected, mutant: x}, {fate: killed, mutant: x},
+	})
+	if s.total != (tally{6, 3, 1, 1}) || s.total.lives() != 1 || s.total.part() != 0.75 || *s.families["f"] != s.total || *s.operators["constant"] != s.total {
+		t.Errorf("the score is %+v", s)
 	}
 }
