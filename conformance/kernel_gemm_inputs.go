@@ -57,7 +57,7 @@ func (in *gemmInputs) setX(x []float32) {
 
 func (in *gemmInputs) setWeights(src []byte) {
 	p := ptxgen.Packing{Format: in.spec.Format, K: in.k}
-	in.packed = make([]byte, in.n*p.RowBytes())
+	in.packed = make([]byte, p.Bytes(in.n))
 	p.Pack(in.packed, src, in.n)
 	in.w = make([]float32, in.n*in.k)
 	quant.Decode(in.spec.Format, in.w, src)

@@ -15,10 +15,13 @@ type gemvCase struct {
 	dist         Distribution // of the vectors
 	rows, k      int
 	columns      int // 0 means 1
-	shared       int // bytes that a CTA may have; 0 means the launch's default
+	shared       int // bytes that a CTA may have; 0 means gemvShared, -1 the least that is possible
 	ctas         int // at most so many SMs
 	long         bool
 }
+
+// gemvShared is what a CTA of a data-centre GPU may have.
+const gemvShared = 227 << 10
 
 func gemvCases() []KernelCase {
 	var all []KernelCase
@@ -33,7 +36,7 @@ func gemvCases() []KernelCase {
 		spec := ptxgen.Gemv{Format: f}
 		for _, k := range Widths(f) {
 			add("gemv", gemvCase{
-				name: fmt.Sprintf("k=%d", k), reason: WidthReason(k), spec: spec, rows: 5, k: k, shared: 160 << 10, long: k > 4096,
+				name: fmt.Sprintf("k=%d", k), reason: WidthReason(k), spec: spec, rows: 5, k: k, long: k > 4096,
 			}, checkGemv)
 		}
 		for _, d := range Distributions() {
@@ -45,7 +48,7 @@ func gemvCases() []KernelCase {
 				add("gemv columns", gemvCase{
 					name:   fmt.Sprintf("columns=%d, gated=%v", c, gated),
 					reason: "each column has the bits of a product with it alone; a kernel's last column may be unused",
-					spec:   spec, rows: 5, k: 1024 + max(32, f.BlockLen()), columns: c, shared: 96 << 10,
+					spec:   spec, rows: 5, k: 1024 + max(32, f.BlockLen()), columns: c,
 				}, checkGemvColumns)
 			}
 		}
@@ -61,9 +64,13 @@ func addGemvParts(add func(operation string, c gemvCase, run func(r *KernelRig, 
 		for _, rows := range []int{1, 15, 16, 33, 151} {
 			add("gemv", gemvCase{name: fmt.Sprintf("rows=%d", rows), reason: "around a tile, and several tiles for one CTA", spec: spec, rows: rows, k: 256, ctas: 1}, checkGemv)
 		}
-		add("gemv", gemvCase{name: "one long row", reason: "a warp stages several parts of a long vector at a time", spec: spec, rows: 1, k: 28672, shared: 160 << 10}, checkGemv)
-		add("gemv", gemvCase{name: "chunks", reason: "a vector that is staged in parts", spec: spec, rows: 21, k: 5120, shared: 20 << 10, ctas: 1}, checkGemv)
-		add("gemv", gemvCase{name: "chunks of one group", reason: "parts that the warps of a row must wait for", spec: spec, rows: 21, k: 5120, shared: 8 << 10, ctas: 1}, checkGemv)
+		add("gemv", gemvCase{name: "one long row", reason: "a warp stages several parts of a long vector at a time", spec: spec, rows: 1, k: 28672}, checkGemv)
+		add("gemv", gemvCase{name: "rounds", reason: "a CTA with more tiles than it finishes at a time", spec: spec, rows: 151, k: 4096, ctas: 1}, checkGemv)
+		add("gemv", gemvCase{name: "parts", reason: "a vector of which little fits: the parts meet in memory, or the warps of a row wait for each", spec: spec, rows: 21, k: 5120, shared: -1, ctas: 1}, checkGemv)
+		add("gemv", gemvCase{name: "parts, many CTAs", reason: "any of which may be the last", spec: spec, rows: 600, k: 5120, shared: -1, long: true}, checkGemv)
+		spec.Columns = 8
+		add("gemv columns", gemvCase{name: "parts of columns", reason: "how a row is cut has no part in its bits", spec: spec, rows: 21, k: 5120, columns: 7, shared: -1}, checkGemvColumns)
+		spec.Columns = 0
 		spec.Gated = true
 		add("gemv fused", gemvCase{name: "gated", reason: "a gated product is that of two kernels", spec: spec, rows: 21, k: 2304, columns: 1}, checkGemvGated)
 		spec.Gated = false
@@ -87,24 +94,50 @@ func power(n int) int {
 func (r *KernelRig) packed(name string, f quant.Format, rows, k int) (*Mem, []byte) {
 	r.Helper()
 	w := r.Weights(f, Gaussian, rows, k)
+	return r.Bytes(name, packedBytes(f, w, rows, k)), w
+}
+
+func packedBytes(f quant.Format, file []byte, rows, k int) []byte {
 	p := ptxgen.Packing{Format: f, K: k}
-	dst := make([]byte, rows*p.RowBytes())
-	p.Pack(dst, w, rows)
-	return r.Bytes(name, dst), w
+	dst := make([]byte, p.Bytes(rows))
+	p.Pack(dst, file, rows)
+	return dst
 }
 
 // args are the arguments that every case has.
 func (c gemvCase) args(x, w, y *Mem) ptxgen.GemvArgs {
-	return ptxgen.GemvArgs{
-		X: x.Addr(), W: w.Addr(), Y: y.Addr(), Rows: c.rows, K: c.k, Columns: c.columns, SMs: c.ctas, Shared: c.shared,
+	shared := gemvShared
+	switch {
+	case c.shared > 0:
+		shared = c.shared
+	case c.shared < 0:
+		shared = 1 << 10
 	}
+	return ptxgen.GemvArgs{
+		X: x.Addr(), W: w.Addr(), Y: y.Addr(), Rows: c.rows, K: c.k, Columns: c.columns, SMs: c.ctas, Shared: shared,
+	}
+}
+
+// launch launches a kernel with its workspace.
+func (c gemvCase) launch(r *KernelRig, s ptxgen.Gemv, a ptxgen.GemvArgs) {
+	r.Helper()
+	k := r.Kernel(s)
+	bytes, err := s.Workspace(k, a)
+	for c.shared == -1 && err != nil {
+		a.Shared += 1 << 10
+		bytes, err = s.Workspace(k, a)
+	}
+	if bytes > 0 {
+		a.Workspace = r.Output("workspace", bytes).Set(0, make([]byte, bytes)).Addr()
+	}
+	r.Launch(s.Launch(k, a))
 }
 
 func checkGemv(r *KernelRig, c gemvCase) {
 	x := r.Vector(c.dist, c.k)
 	w, file := r.packed("w", c.spec.Format, c.rows, c.k)
 	in, out := r.F32s("x", x), r.Output("y", 4*c.rows)
-	r.Launch(c.spec.Launch(r.Kernel(c.spec), c.args(in, w, out)))
+	c.launch(r, c.spec, c.args(in, w, out))
 	// The rows share the sums of x, and with them their rounding.
 	r.Close("y", out.F32s(), MatVecRef(c.spec.Format, file, c.rows, c.k, x), c.rows, Tolerance{L: c.spec.Depth(c.k), Correlated: true})
 }
@@ -125,13 +158,14 @@ func checkGemvColumns(r *KernelRig, c gemvCase) {
 		up, _ := r.packed("up", c.spec.Format, c.rows, c.k)
 		a.Up, a.Activation = up.Addr(), ptxgen.SiLU
 	}
-	r.Launch(c.spec.Launch(r.Kernel(c.spec), a))
+	c.launch(r, c.spec, a)
 	y.Untouched(4*c.rows, 4*pad)
 	for _, i := range slices.Compact([]int{0, c.columns / 2, c.columns - 1}) {
 		alone := r.Output("alone", 4*c.rows)
 		b := a
+		b.Shared = gemvShared
 		b.X, b.Y, b.Columns, b.YStride = x.At(4*i*(c.k+pad)), alone.Addr(), 1, 0
-		r.Launch(one.Launch(r.Kernel(one), b))
+		c.launch(r, one, b)
 		Exact(r, fmt.Sprintf("column %d", i), floatsOf(y.Range(4*i*(c.rows+pad), 4*c.rows)), alone.F32s())
 	}
 }

@@ -17,7 +17,7 @@ func checkGemvGated(r *KernelRig, c gemvCase) {
 	plain := ptxgen.Gemv{Format: c.spec.Format}
 	product := func(name string, w *Mem) *Mem {
 		y := r.Output(name, 4*c.rows)
-		r.Launch(plain.Launch(r.Kernel(plain), c.args(x, w, y)))
+		c.launch(r, plain, c.args(x, w, y))
 		return y
 	}
 	g, u := product("g", gate), product("u", up)
@@ -25,7 +25,7 @@ func checkGemvGated(r *KernelRig, c gemvCase) {
 		fused, apart := r.Output("fused", 4*c.rows), r.Output("apart", 4*c.rows)
 		a := c.args(x, gate, fused)
 		a.Up, a.Activation, a.Residual = up.Addr(), act, residual.Addr()
-		r.Launch(c.spec.Launch(r.Kernel(c.spec), a))
+		c.launch(r, c.spec, a)
 		r.elementwise(ptxgen.ElementwiseArgs{
 			X: g.Addr(), Up: u.Addr(), Residual: residual.Addr(), Y: apart.Addr(), Rows: 1, Width: c.rows, Activation: act,
 		})
@@ -46,9 +46,8 @@ func checkGemvEpilogue(r *KernelRig, c gemvCase) {
 	x := r.F32s("x", r.Vector(Gaussian, c.k))
 	w, _ := r.packed("w", c.spec.Format, c.rows, c.k)
 	bias, data := r.F32s("bias", r.Vector(Gaussian, c.rows)), r.Vector(Gaussian, c.rows)
-	k := r.Kernel(c.spec)
 	plain := r.Output("plain", 4*c.rows)
-	r.Launch(c.spec.Launch(k, c.args(x, w, plain)))
+	c.launch(r, c.spec, c.args(x, w, plain))
 	for _, e := range []struct {
 		name           string
 		bias, residual bool
@@ -73,7 +72,7 @@ func checkGemvEpilogue(r *KernelRig, c gemvCase) {
 			apart.SetF32s(0, data)
 			a.Residual, b.Residual = fused.Addr(), apart.Addr()
 		}
-		r.Launch(c.spec.Launch(k, a))
+		c.launch(r, c.spec, a)
 		r.elementwise(b)
 		Exact(r, e.name, fused.F32s(), apart.F32s())
 	}
@@ -100,7 +99,7 @@ func checkGemvNorms(r *KernelRig, c gemvCase) {
 		normal, y := r.Output("normal", 4*c.k), r.Output("y", 4*c.rows)
 		a.Y, b.Y = y.Addr(), normal.Addr()
 		r.Launch(norm.Launch(r.Kernel(norm), b))
-		r.Launch(c.spec.Launch(r.Kernel(c.spec), a))
+		c.launch(r, c.spec, a)
 		want := MatVecRef(c.spec.Format, file, c.rows, c.k, normal.F32s())
 		r.Close(fmt.Sprintf("norm %d", kind), y.F32s(), want, c.rows, Tolerance{L: c.spec.Depth(c.k) + 4, Correlated: true})
 	}
@@ -113,18 +112,21 @@ func checkGemvExperts(r *KernelRig, c gemvCase) {
 	chosen := []uint32{4, 0, 2, 2, 1, 4}
 	tokens := len(chosen) / perX
 	x := r.F32s("x", r.Vector(Gaussian, tokens*c.k))
-	size := (ptxgen.Packing{Format: c.spec.Format, K: c.k}).RowBytes() * c.rows
-	w, _ := r.packed("w", c.spec.Format, experts*c.rows, c.k)
+	size := (ptxgen.Packing{Format: c.spec.Format, K: c.k}).Bytes(c.rows)
+	var all []byte
+	for range experts {
+		all = append(all, packedBytes(c.spec.Format, r.Weights(c.spec.Format, Gaussian, c.rows, c.k), c.rows, c.k)...)
+	}
+	w := r.Bytes("w", all)
 	list := r.U32s("experts", chosen)
 	together, alone := r.Output("together", 4*len(chosen)*c.rows), r.Output("alone", 4*len(chosen)*c.rows)
-	k := r.Kernel(c.spec)
 	a := c.args(x, w, together)
 	a.Experts, a.Slots, a.SlotsPerX, a.ExpertBytes = list.Addr(), len(chosen), perX, size
-	r.Launch(c.spec.Launch(k, a))
+	c.launch(r, c.spec, a)
 	for i, e := range chosen {
 		b := c.args(x, w, alone)
 		b.X, b.W, b.Y = x.At(4*(i/perX)*c.k), w.At(int(e)*size), alone.At(4*i*c.rows)
-		r.Launch(c.spec.Launch(k, b))
+		c.launch(r, c.spec, b)
 	}
 	Exact(r, "y", together.F32s(), alone.F32s())
 }
@@ -172,16 +174,13 @@ func checkEmbed(r *KernelRig, c embedCase) {
 			file[i] = byte(r.Rand().Uint32())
 		}
 	}
-	p := ptxgen.Packing{Format: c.format, K: c.k}
-	dst := make([]byte, rows*p.RowBytes())
-	p.Pack(dst, file, rows)
 	weights := make([]float32, rows*c.k)
 	quant.Decode(c.format, weights, file)
 
 	residual := r.Vector(Gaussian, len(tokens)*c.k)
 	out := r.Output("out", 4*len(residual))
 	a := ptxgen.EmbedArgs{
-		W: r.Bytes("w", dst).Addr(), Tokens: r.U32s("tokens", tokens).Addr(), Out: out.Addr(),
+		W: r.Bytes("w", packedBytes(c.format, file, rows, c.k)).Addr(), Tokens: r.U32s("tokens", tokens).Addr(), Out: out.Addr(),
 		Count: len(tokens), K: c.k, Scale: c.scale,
 	}
 	if c.residual {

@@ -8,28 +8,34 @@ import (
 )
 
 // decoder emits the code that reads packed rows of one format; see Packing.
-//
-// Quants become floats without a conversion: an integer below 2^24 in the bits of a
-// float32 is that integer times 2^-149, a subnormal number or one of the first
-// binade, and multiplication takes it at full speed. So one mask turns a quant into
-// a factor, and the power of two is put into what it is multiplied by.
 type decoder struct {
-	planes []plane
+	layout
 	// single gives weights 4j to 4j+3 of a format without scales; nil otherwise.
 	single func(u unit, j int) [4]ptx.F32
-	// word gives stored quants 4j to 4j+3 as the bytes of a word, of which only the
-	// bits of top count. clean says that the last byte has no others.
-	word func(u unit, j int) (w ptx.U32, clean bool)
-	// top is the largest stored quant, 2^n - 1.
+	// quants gives the stored quants of one quad of a unit as the bytes of a word, of which
+	// the bits of top count; clean says that there are no others.
+	quants func(w quantWords, unit, quad int) (bytes ptx.U32, clean bool)
+	// signed says that stored quants are signed bytes, to which nothing is added;
+	// otherwise they count from 0.
+	signed bool
+	// top is the largest quant, 2^n - 1; signed quants are counted from -128 for it.
 	top uint32
-	// centre is what is subtracted from a stored quant, for a format with minimums 0.
+	// centre is what is subtracted from a quant so counted, for a format with minimums 0.
 	centre int
-	// scales gives what the quants are multiplied by.
+	// scales gives what the quants of a unit are multiplied by.
 	scales func(u unit) scales
 }
 
+// quantWords are, of each plane of quants, the word that has a quad's quants. A quad is
+// four neighbours of the 16 weights of either half of a unit, of which the word of a piece
+// has one each.
+type quantWords struct {
+	b     *ptx.Builder
+	words []ptx.U32
+}
+
 // scales are of the sub-blocks of a unit, one or two:
-// weight = scale * (stored - centre) - min.
+// weight = scale * (quant - centre) - min.
 type scales struct {
 	scale []ptx.F32
 	min   []ptx.F32 // nil where the format has none
@@ -39,7 +45,7 @@ type scales struct {
 type unit struct {
 	b     *ptx.Builder
 	d     *decoder
-	raw   [][]ptx.U32 // a piece of each plane
+	raw   [][]ptx.U32 // what each plane has for it
 	index ptx.U32     // of the unit in its row
 }
 
@@ -47,18 +53,18 @@ var decoders = map[quant.Format]decoder{
 	quant.F32:    {single: singleF32},
 	quant.F16:    {single: singleF16},
 	quant.BF16:   {single: singleBF16},
-	quant.Q4_0:   {word: unit.code, top: 15, centre: 8, scales: unit.lastHalf},
-	quant.Q4_1:   {word: unit.code, top: 15, scales: unit.scaleAndOffset},
-	quant.Q5_0:   {word: unit.codeWithBit, top: 31, centre: 16, scales: unit.lastHalf},
-	quant.Q5_1:   {word: unit.codeWithBit, top: 31, scales: unit.scaleAndOffset},
-	quant.Q8_0:   {word: unit.whole, top: 255, centre: 128, scales: unit.lastHalf},
-	quant.Q2_K:   {word: unit.pair, top: 3, scales: unit.nibbleScales},
-	quant.Q3_K:   {word: unit.pairWithBit, top: 7, centre: 4, scales: unit.byteScales},
-	quant.Q4_K:   {word: unit.code, top: 15, scales: unit.head},
-	quant.Q5_K:   {word: unit.codeWithBit, top: 31, scales: unit.head},
-	quant.Q6_K:   {word: unit.codeWithPair, top: 63, centre: 32, scales: unit.byteScales},
-	quant.IQ4_NL: {word: unit.level, top: 255, centre: 128, scales: unit.lastHalf},
-	quant.IQ4_XS: {word: unit.level, top: 255, centre: 128, scales: unit.sixBitScale},
+	quant.Q4_0:   {quants: code, top: 15, centre: 8, scales: unit.lastHalf},
+	quant.Q4_1:   {quants: code, top: 15, scales: unit.scaleAndOffset},
+	quant.Q5_0:   {quants: codeWithBit, top: 31, centre: 16, scales: unit.lastHalf},
+	quant.Q5_1:   {quants: codeWithBit, top: 31, scales: unit.scaleAndOffset},
+	quant.Q8_0:   {quants: whole, signed: true, top: 255, centre: 128, scales: unit.lastHalf},
+	quant.Q2_K:   {quants: pair, top: 3, scales: unit.nibbleScales},
+	quant.Q3_K:   {quants: pairWithBit, top: 7, centre: 4, scales: unit.byteScales},
+	quant.Q4_K:   {quants: code, top: 15, scales: unit.head},
+	quant.Q5_K:   {quants: codeWithBit, top: 31, scales: unit.head},
+	quant.Q6_K:   {quants: codeWithPair, top: 63, centre: 32, scales: unit.byteScales},
+	quant.IQ4_NL: {quants: level, signed: true, top: 255, centre: 128, scales: unit.lastHalf},
+	quant.IQ4_XS: {quants: level, signed: true, top: 255, centre: 128, scales: unit.sixBitScale},
 }
 
 // decoderOf panics on a format that no kernel reads.
@@ -67,19 +73,48 @@ func decoderOf(f quant.Format) *decoder {
 	if !ok {
 		panic(fmt.Sprintf("ptxgen: no kernel reads %v", f))
 	}
-	d.planes = layouts[f].planes
+	d.layout = layouts[f]
 	return &d
 }
 
-// load emits the loads of a unit, of a row of so many units that begins at row. The
-// row must be aligned to 16 bytes, and is read once, through the read-only path.
-func (d *decoder) load(b *ptx.Builder, row ptx.Global, index, units ptx.U32) unit {
-	u := unit{b: b, d: d, index: index}
-	before := b.U32(0)
-	for _, pl := range d.planes {
-		offset := before.Add(index.DivN(pl.units).MulN(pl.bytes))
-		u.raw = append(u.raw, loadPiece(row.At(offset, 1).Aligned(min(pl.bytes, rowAlign)), pl.bytes))
-		before = before.Add(units.DivN(pl.units).MulN(pl.bytes))
+// quantised reports whether the format has stored quants and scales.
+func (d *decoder) quantised() bool { return d.single == nil }
+
+// packedRow is a row of a packed matrix.
+type packedRow struct {
+	d     *decoder
+	tile  ptx.Global // that the row belongs to
+	row   ptx.U32    // of the tile, where tiles have several
+	units ptx.U32    // of the row, where it is one block
+}
+
+// rowOf is a row of the packed matrix at w, which has tiles of so many bytes and rows
+// of so many units.
+func (d *decoder) rowOf(w ptx.Global, row, tileBytes, units ptx.U32) packedRow {
+	r := packedRow{d: d, units: units, row: row.RemN(d.rows())}
+	r.tile = w.AtBytes(row.DivN(d.rows()).MulWide(tileBytes)).Aligned(rowAlign)
+	return r
+}
+
+// load emits the loads of a unit, which is read once, through the read-only path.
+func (r packedRow) load(b *ptx.Builder, index ptx.U32) unit {
+	u := unit{b: b, d: r.d, index: index}
+	if r.d.units == 0 {
+		for i := range r.d.planes {
+			at := r.tile.At(r.units.MulN(i).Add(index), 16)
+			u.raw = append(u.raw, loadPiece(at, 16))
+		}
+		return u
+	}
+	block, in := r.tile.At(index.DivN(r.d.units), r.d.blockBytes()), index.RemN(r.d.units)
+	for i, pl := range r.d.planes {
+		at := block.Plus(r.d.start(i, r.d.units)).At(in.DivN(pl.units).MulN(r.d.rows()).Add(r.row), pl.bytes)
+		bytes := pl.bytes
+		if pl.own > 0 {
+			bytes = pl.own
+			at = at.At(in.RemN(pl.units), bytes)
+		}
+		u.raw = append(u.raw, loadPiece(at, bytes))
 	}
 	return u
 }
@@ -87,110 +122,25 @@ func (d *decoder) load(b *ptx.Builder, row ptx.Global, index, units ptx.U32) uni
 func loadPiece(p ptx.Global, bytes int) []ptx.U32 {
 	switch bytes {
 	case 16:
-		w := p.LoadU32x4(ptx.Streamed)
+		w := p.LoadU32x4(ptx.ReadOnly)
 		return w[:]
 	case 8:
-		w := p.LoadU32x2(ptx.Streamed)
+		w := p.LoadU32x2(ptx.ReadOnly)
 		return w[:]
 	case 4:
-		return []ptx.U32{p.LoadU32(ptx.Streamed)}
+		return []ptx.U32{p.LoadU32(ptx.ReadOnly)}
 	case 2:
-		return []ptx.U32{p.LoadU16(ptx.Streamed)}
+		return []ptx.U32{p.LoadU16(ptx.ReadOnly)}
 	}
 	panic(fmt.Sprintf("ptxgen: a piece of %d bytes", bytes))
 }
 
-// quantised reports whether the format has stored quants and scales.
-func (d *decoder) quantised() bool { return d.single == nil }
-
-// fieldShift is the bit at which field b of four begins, and flipped says that it
-// holds top - stored instead of stored. A shift costs as much as a mask, so three of
-// the four stay where they are, below bit 24. Why two are flipped: see gemv.go.
-var (
-	fieldShift = [4]int{0, 8, 16, 0}
-	flipped    = [4]bool{false, true, true, false}
-)
-
-// fields gives stored quants 4j to 4j+3 as numbers: field b is (stored or, flipped,
-// top - stored) * 2^(fieldShift[b]-149).
-func (u unit) fields(j int) [4]ptx.F32 {
-	w, clean := u.d.word(u, j)
-	const notXAndY = ^ptx.LopX & ptx.LopY
-	mask := func(b int) ptx.U32 { return u.b.U32(u.d.top << fieldShift[b]) }
-	last := w.ShrN(24)
-	if !clean {
-		last = last.And(mask(3))
-	}
-	return [4]ptx.F32{
-		w.And(mask(0)).AsF32(),
-		w.Lop3(mask(1), u.b.U32(0), notXAndY).AsF32(),
-		w.Lop3(mask(2), u.b.U32(0), notXAndY).AsF32(),
-		last.AsF32(),
-	}
-}
-
-// weights gives the 32 weights, equal to quant.Decode's in every bit (a NaN may have
-// another payload).
-func (u unit) weights() []ptx.F32 {
-	var w []ptx.F32
-	quad := u.quads()
-	for j := range UnitLen / 4 {
-		four := quad(j)
-		w = append(w, four[:]...)
-	}
-	return w
-}
-
-// quads gives what emits weights 4j to 4j+3.
-func (u unit) quads() func(j int) [4]ptx.F32 {
-	if !u.d.quantised() {
-		return func(j int) [4]ptx.F32 { return u.d.single(u, j) }
-	}
-	s := u.d.scales(u)
-	var scaled [2][4]ptx.F32 // by sub-block and field: the scale over the field's unit
-	for i, scale := range s.scale {
-		for b, shift := range fieldShift {
-			scaled[i][b] = scale.MulN(powerOfTwo(49 - shift))
-		}
-	}
-	return func(j int) (w [4]ptx.F32) {
-		part := j * 4 * len(s.scale) / UnitLen
-		for b, f := range u.fields(j) {
-			// stored - centre, times 2^(shift-49): exact, and so is its product with the
-			// scale, which has at most 17 bits to the quant's 7.
-			v := f.FMA(u.b.F32(sign(b)*0x1p100), u.b.F32(u.d.zero(b)*powerOfTwo(fieldShift[b]-49)))
-			if s.min == nil {
-				w[b] = v.Mul(scaled[part][b])
-			} else {
-				w[b] = v.FMA(scaled[part][b], s.min[part].Neg())
-			}
-		}
-		return w
-	}
-}
-
-// sign is -1 for a flipped field.
-func sign(b int) float32 {
-	if flipped[b] {
-		return -1
-	}
-	return 1
-}
-
-// zero is what to add to sign(b) times the number in field b to get stored - centre.
-func (d *decoder) zero(b int) float32 {
-	if flipped[b] {
-		return float32(int(d.top) - d.centre)
-	}
-	return float32(-d.centre)
-}
-
 // variables makes a unit that set may change. Of its index only the place within a
-// block of 256 counts.
+// block counts.
 func (d *decoder) variables(b *ptx.Builder, index ptx.U32) unit {
 	u := unit{b: b, d: d, index: index}
 	for _, pl := range d.planes {
-		piece := make([]ptx.U32, max(pl.bytes/4, 1))
+		piece := make([]ptx.U32, max(orElse(pl.own, pl.bytes)/4, 1))
 		for i := range piece {
 			piece[i] = ptx.Undefined[ptx.U32](b)
 		}

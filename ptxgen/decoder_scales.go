@@ -43,24 +43,30 @@ func (u unit) nibbleScales() scales {
 	}
 }
 
-// head: the last plane is what packHead writes.
-func (u unit) head() scales {
-	h := u.last()
-	d, dmin := h[0].AsF16x2().F32()
-	at := u.index.AndN(7).ShlN(2)
-	scale, min, high := h[1].Shr(at).AndN(15), h[2].Shr(at).AndN(15), h[3].Shr(at)
-	scale = high.AndN(3).MulN(16).Add(scale)
-	min = high.AndN(12).MulN(4).Add(min)
-	return scales{scale: []ptx.F32{d.Mul(scale.F32())}, min: []ptx.F32{dmin.Mul(min.F32())}}
+// sixBits is six bits for sub-block s of eight: those of the first four are the low bits
+// of the bytes of w; of the others low has four, the upper ends of w's bytes two.
+func sixBits(w, low, s ptx.U32) ptx.U32 {
+	at := s.AndN(3).ShlN(3)
+	byte := w.Shr(at)
+	second := byte.ShrN(2).AndN(0x30).Or(low.AndN(15))
+	return ptx.Select(s.LtN(4), byte.AndN(63), second)
 }
 
-// sixBitScale: the last plane is d, the upper two bits of eight scales, and the
-// lower four; a scale is 32 less.
+// head: the last plane is d, dmin, scales and minimums as the file has them.
+func (u unit) head() scales {
+	h, s := u.last(), u.index.AndN(7)
+	d, dmin := h[0].AsF16x2().F32()
+	low := h[3].Shr(s.AndN(3).ShlN(3))
+	return scales{
+		scale: []ptx.F32{d.Mul(sixBits(h[1], low, s).F32())},
+		min:   []ptx.F32{dmin.Mul(sixBits(h[2], low.ShrN(4), s).F32())},
+	}
+}
+
+// sixBitScale: the last plane is what packIQ4_XS writes; a scale is 32 less.
 func (u unit) sixBitScale() scales {
-	h := u.last()
-	s := u.index.AndN(7)
-	low := h[1].Shr(s.ShlN(2)).AndN(15)
-	high := h[0].Shr(s.ShlN(1).AddN(16)).AndN(3)
-	scale := high.MulN(16).Add(low).AddN(-32).S32()
+	h, s := u.last(), u.index.AndN(7)
+	low := h[0].ShrN(16).Shr(s.AndN(3).ShlN(2))
+	scale := sixBits(h[1], low, s).AddN(-32).S32()
 	return scales{scale: []ptx.F32{h[0].LowF16().F32().Mul(scale.F32())}}
 }

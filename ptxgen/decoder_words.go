@@ -7,8 +7,8 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// The methods of this file gather stored quants from the planes that weights_pack.go
-// fills; those that read a second plane know which it is.
+// The functions of this file gather a quad's stored quants from the words that
+// weights_pack.go fills; those that read a second plane know which it is.
 
 // moved shifts so that bit from comes to bit to.
 func moved(x ptx.U32, from, to int) ptx.U32 {
@@ -22,42 +22,42 @@ func moved(x ptx.U32, from, to int) ptx.U32 {
 func each(b uint32) uint32 { return b * 0x01010101 }
 
 // orMasked is x | y&mask.
-func (u unit) orMasked(x, y ptx.U32, mask uint32) ptx.U32 {
-	return y.Lop3(u.b.U32(mask), x, ptx.LopX&ptx.LopY|ptx.LopZ)
+func (w quantWords) orMasked(x, y ptx.U32, mask uint32) ptx.U32 {
+	return y.Lop3(w.b.U32(mask), x, ptx.LopX&ptx.LopY|ptx.LopZ)
 }
 
 // code: 4 bits.
-func (u unit) code(j int) (ptx.U32, bool) {
-	return u.raw[0][j/2].ShrN(4 * (j % 2)), j%2 == 1
+func code(w quantWords, _, quad int) (ptx.U32, bool) {
+	return w.words[0].ShrN(4 * quad), false
 }
 
 // codeWithBit: 4 bits, and the fifth from the second plane.
-func (u unit) codeWithBit(j int) (ptx.U32, bool) {
-	low, _ := u.code(j)
-	return u.orMasked(low.AndN(each(15)), moved(u.raw[1][0], j, 4), each(1<<4)), true
+func codeWithBit(w quantWords, unit, quad int) (ptx.U32, bool) {
+	low, _ := code(w, unit, quad)
+	return w.orMasked(low.AndN(each(15)), moved(w.words[1], 2*(unit%4)+quad, 4), each(1<<4)), true
 }
 
 // codeWithPair: 4 bits, and the upper two from the second plane.
-func (u unit) codeWithPair(j int) (ptx.U32, bool) {
-	low, _ := u.code(j)
-	return u.orMasked(low.AndN(each(15)), moved(u.raw[1][j/4], 2*(j%4), 4), each(3<<4)), true
+func codeWithPair(w quantWords, unit, quad int) (ptx.U32, bool) {
+	low, _ := code(w, unit, quad)
+	return w.orMasked(low.AndN(each(15)), moved(w.words[1], 4*(unit%2)+2*quad, 4), each(3<<4)), true
 }
 
 // pair: 2 bits.
-func (u unit) pair(j int) (ptx.U32, bool) {
-	return u.raw[0][j/4].ShrN(2 * (j % 4)), j%4 == 3
+func pair(w quantWords, unit, quad int) (ptx.U32, bool) {
+	return w.words[0].ShrN(4*(unit%2) + 2*quad), false
 }
 
 // pairWithBit: 2 bits, and the third from the second plane.
-func (u unit) pairWithBit(j int) (ptx.U32, bool) {
-	low, _ := u.pair(j)
-	return u.orMasked(low.AndN(each(3)), moved(u.raw[1][0], j, 2), each(1<<2)), true
+func pairWithBit(w quantWords, unit, quad int) (ptx.U32, bool) {
+	low, _ := pair(w, unit, quad)
+	return w.orMasked(low.AndN(each(3)), moved(w.words[1], 2*(unit%4)+quad, 2), each(1<<2)), true
 }
 
-// whole: 8 bits, of which the first plane holds half and the second the rest.
-func (u unit) whole(j int) (ptx.U32, bool) { return u.raw[j/4][j%4], true }
+// whole: 8 bits, of which the first plane holds one quad and the second the other.
+func whole(w quantWords, _, quad int) (ptx.U32, bool) { return w.words[quad], true }
 
-// iq4Levels is the codebook of the IQ4 formats plus 128, four levels a word.
+// iq4Levels is the codebook of the IQ4 formats, four levels a word.
 var iq4Levels = func() (words [4]uint32) {
 	block := []byte{0x00, 0x3C} // d = 1
 	for i := range byte(16) {
@@ -67,7 +67,7 @@ var iq4Levels = func() (words [4]uint32) {
 	quant.Decode(quant.IQ4_NL, w[:], block)
 	var levels [16]byte
 	for i := range levels {
-		levels[i] = byte(int(w[i]) + 128)
+		levels[i] = byte(int8(w[i]))
 	}
 	for i := range words {
 		words[i] = binary.LittleEndian.Uint32(levels[4*i:])
@@ -77,14 +77,26 @@ var iq4Levels = func() (words [4]uint32) {
 
 // level: 4 bits that select from the codebook, eight levels of each half at a time
 // by their lower three; then the fourth chooses between the two.
-func (u unit) level(j int) (ptx.U32, bool) {
-	w := u.raw[0][j/2]
-	lower := w.AndN(0x77777777).ShrN(16 * (j % 2))
-	fourth := u.orMasked(u.b.U32(0x32103210), w.ShrN(1), 0x44444444).ShrN(16 * (j % 2))
+func level(q quantWords, _, quad int) (ptx.U32, bool) {
+	w := q.words[0]
+	lower := w.AndN(0x77777777).ShrN(16 * quad)
+	fourth := q.orMasked(q.b.U32(0x32103210), w.ShrN(1), 0x44444444).ShrN(16 * quad)
 	t := iq4Levels
-	negative := u.b.U32(t[0]).Permute(u.b.U32(t[1]), lower)
-	positive := u.b.U32(t[2]).Permute(u.b.U32(t[3]), lower)
+	negative := q.b.U32(t[0]).Permute(q.b.U32(t[1]), lower)
+	positive := q.b.U32(t[2]).Permute(q.b.U32(t[3]), lower)
 	return negative.Permute(positive, fourth), true
+}
+
+// levelParts: two signed bytes that add up to the level. A selector whose fourth bit is
+// set gives its byte's sign eight times: of a table of negative numbers -1, of one of
+// positive numbers 0. So one part is the level or -1, the other 0 or the level plus 1,
+// and what it takes to choose between two levels is saved.
+func levelParts(q quantWords, quad int) (negative, positive ptx.U32) {
+	w, t := q.words[0], iq4Levels
+	other := w.Xor(q.b.U32(each(0x88))).ShrN(16 * quad)
+	negative = q.b.U32(t[0]).Permute(q.b.U32(t[1]), w.ShrN(16*quad))
+	positive = q.b.U32(t[2]+each(1)).Permute(q.b.U32(t[3]+each(1)), other)
+	return negative, positive
 }
 
 func singleF32(u unit, j int) [4]ptx.F32 {

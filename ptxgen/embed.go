@@ -32,16 +32,15 @@ func (s Embed) Name() string { return "embed_" + strings.ToLower(s.Format.String
 // Build implements Spec.
 func (s Embed) Build() (*ptx.Kernel, error) {
 	b := ptx.New(s.Name())
-	b.Doc("out[i][k] = W[tokens[i]][k]*scale + residual[i][k], W in packed rows of %v", s.Format)
+	b.Doc("out[i][k] = W[tokens[i]][k]*scale + residual[i][k], W packed, of %v", s.Format)
 	w, tokens, residual, out := b.Global("w", rowAlign), b.Global("tokens", 4), b.Global("residual", 4), b.Global("out", 4)
-	k, units, rowBytes, scale := b.ParamU32("k"), b.ParamU32("units"), b.ParamU32("row_bytes"), b.ParamF32("scale")
+	k, units, tileBytes, scale := b.ParamU32("k"), b.ParamU32("units"), b.ParamU32("tile_bytes"), b.ParamF32("scale")
 	i, index := b.BlockX(), b.BlockY().MulN(embedThreads).Add(b.ThreadX())
 	b.ReturnIf(index.Ge(units))
 
 	token := ptx.Var(i)
 	b.If(tokens.Address().Ne(b.U64(0)), func() { ptx.Set(token, tokens.At(i, 4).LoadU32()) })
-	row := w.AtBytes(token.MulWide(rowBytes)).Aligned(rowAlign)
-	weights := decoderOf(s.Format).load(b, row, index, units).weights()
+	weights := decoderOf(s.Format).rowOf(w, token, tileBytes, units).load(b, index).weights()
 
 	start := i.MulWide(k).Mul(b.U64(4))
 	to := rowAt(b, quant.F32, out.AtBytes(start).Aligned(4), k)
@@ -89,5 +88,5 @@ func (s Embed) Launch(k *ptx.Kernel, a EmbedArgs) (ptx.Launch, error) {
 	p := Packing{s.Format, a.K}
 	grid := [3]uint32{uint32(a.Count), uint32((p.Units() + embedThreads - 1) / embedThreads), 1}
 	return k.Launch(grid, embedThreads, 0, ptx.Addr(a.W), ptx.Addr(a.Tokens), ptx.Addr(a.Residual), ptx.Addr(a.Out),
-		ptx.Uint(a.K), ptx.Uint(p.Units()), ptx.Uint(p.RowBytes()), ptx.Float(a.Scale))
+		ptx.Uint(a.K), ptx.Uint(p.Units()), ptx.Uint(p.tileBytes()), ptx.Float(a.Scale))
 }

@@ -5,7 +5,7 @@ import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 // heldUnit is a unit of weights that a thread has loaded and will decode.
 type heldUnit struct {
 	g     *gemm
-	row   ptx.Global
+	row   packedRow
 	at    ptx.U32 // variable: which unit of the row, or one past its end
 	unit  unit    // its registers are variables, its index too: the last unit at most
 	next  *unit   // of the step after, where Ahead is 2
@@ -26,7 +26,7 @@ func (g *gemm) prepareUnits() {
 	b := g.b
 	for j := range g.BlockN * g.BlockK / UnitLen / g.threads() {
 		at := g.place(g.thread.AddN(j*g.threads()), 1)
-		h := &heldUnit{g: g, row: g.w.AtBytes(g.weightRow(at.row).MulWide(g.rowStride)).Aligned(rowAlign)}
+		h := &heldUnit{g: g, row: g.decoding.rowOf(g.w, g.weightRow(at.row), g.tileBytes, g.units)}
 		h.at = ptx.Var(at.unit)
 		h.unit = g.decoding.variables(b, ptx.Undefined[ptx.U32](b))
 		if g.Ahead == 2 {
@@ -44,7 +44,7 @@ func (g *gemm) prepareUnits() {
 func (h *heldUnit) load(u unit, steps int) {
 	index := h.at.AddN(steps * h.g.BlockK / UnitLen).Min(h.g.units.AddN(-1))
 	ptx.Set(u.index, index)
-	u.set(h.g.decoding.load(h.g.b, h.row, u.index, h.g.units))
+	u.set(h.row.load(h.g.b, u.index))
 }
 
 // begin loads the first units.

@@ -46,7 +46,7 @@ func (s GEMM) Launch(k *ptx.Kernel, a GEMMArgs) (ptx.Launch, error) {
 	grid := [3]uint32{uint32(ceilDiv(a.M, s.BlockM)), uint32(ceilDiv(a.N, s.BlockN)), uint32(a.Experts)}
 	return k.Launch(grid, s.threads(), s.dynamic(),
 		ptx.Addr(a.X), ptx.Addr(a.Scale), ptx.Addr(a.W), ptx.Addr(a.Y), ptx.Addr(a.Bias), ptx.Addr(a.Residual),
-		ptx.Uint(a.M), ptx.Uint(a.N), ptx.Uint(p.Units()), ptx.Uint(p.RowBytes()),
+		ptx.Uint(a.M), ptx.Uint(a.N), ptx.Uint(p.Units()), ptx.Uint(p.tileBytes()),
 		ptx.Uint(a.YStride), ptx.Uint(uint32(a.Activation)),
 		ptx.Addr(a.Offsets), ptx.Addr(a.Order), ptx.Uint(a.RowsPerX), ptx.Addr(Address(a.ExpertBytes)))
 }

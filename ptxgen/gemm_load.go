@@ -137,7 +137,7 @@ func (g *gemm) fetchWeights() {
 	b := g.b
 	for _, c := range g.copies {
 		inside := ptx.Select(g.wUnit.AddN(c.unit).Lt(g.units), b.U32(16), b.U32(0))
-		from := g.wFrom.AtBytes(c.row.MulWide(g.rowStride)).Aligned(16).Plus(16 * c.unit)
+		from := g.wFrom.AtBytes(c.row.MulWide(g.tileBytes)).Aligned(16).Plus(16 * c.unit)
 		b.CopyAsyncPart(g.memory.AtBytes(g.write.Add(c.to)).Aligned(16), from, inside)
 	}
 	ptx.Set(g.wUnit, g.wUnit.AddN(g.BlockK/UnitLen))

@@ -36,8 +36,9 @@ func (u unit) halves() func(j int) [2]ptx.U32 {
 	const upper = 0x64 // of the half 1024
 	d := u.last()[0].LowF16().Twice()
 	zero := ptx.Var(u.b.U32(uint32(quant.F32ToF16(float32(-1024-u.d.centre))) * 0x00010001)).AsF16x2()
+	bytes := u.bytes()
 	return func(j int) (words [2]ptx.U32) {
-		w, _ := u.d.word(u, j)
+		w, _ := bytes(j)
 		if u.d.top < 255 {
 			w = w.AndN(each(u.d.top))
 		}

@@ -9,7 +9,7 @@ type gemm struct {
 	b *ptx.Builder
 
 	x, scale, w, y, bias, residual ptx.Global // w and bias are of the CTA's expert
-	n, units, rowStride            ptx.U32    // columns of y; units and bytes of a row of weights
+	n, units, tileBytes            ptx.U32    // columns of y; units of a row of weights, bytes of a tile
 	padded                         ptx.U32    // elements of a row of x
 	yStride, activation            ptx.U32
 	order                          ptx.Global
@@ -53,7 +53,7 @@ func newGemm(b *ptx.Builder, s GEMM) *gemm {
 	g.x, g.scale, g.w = b.Global("x", 16), b.Global("scale", 4), b.Global("w", rowAlign)
 	g.y, g.bias, g.residual = b.Global("y", 4), b.Global("bias", 4), b.Global("residual", 4)
 	m := b.ParamU32("m")
-	g.n, g.units, g.rowStride = b.ParamU32("n"), b.ParamU32("units"), b.ParamU32("row_bytes")
+	g.n, g.units, g.tileBytes = b.ParamU32("n"), b.ParamU32("units"), b.ParamU32("tile_bytes")
 	g.yStride, g.activation = b.ParamU32("y_stride"), b.ParamU32("activation")
 	offsets := b.Global("offsets", 4)
 	g.order, g.share = b.Global("order", 4), b.ParamU32("rows_per_x")

@@ -2,60 +2,176 @@ package ptxgen
 
 import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 
-// finish adds up the lanes, then the warps of a row, and stores the tile's results:
-// lane i has sum i of the warp.
-func (g *gemv) finish() {
-	b := g.b
-	b.Comment("sums of the lanes; lane i keeps sum i")
-	mine := ptx.Var(b.F32(0))
-	for i, s := range g.sums {
-		total := ptx.WarpSum(s)
-		b.When(g.lane.EqN(i), func() { ptx.Set(mine, total) })
+// A round is a few groups of tiles, one after the other, after which the warps meet.
+// Its results in shared memory: {group, warp, matrix, column, row}.
+
+// tileResults is how many results a part of a tile has of a matrix.
+func (s Gemv) tileResults() int { return s.columns() * tileRows }
+
+// groupBytes is the size of a group's results.
+func (s Gemv) groupBytes() int { return s.warps() * s.matrixCount() * s.tileResults() * 4 }
+
+// groupsARound is how many groups a round has at most.
+func (s Gemv) groupsARound() int { return min(max(8/(s.columns()*s.matrixCount()), 1), 4) }
+
+func (s Gemv) roundBytes() int { return s.groupsARound() * s.groupBytes() }
+
+// resultBuffers is 2 where the rounds take turns, so that one barrier each is enough.
+func (s Gemv) resultBuffers() int {
+	if s.columns()*s.matrixCount() <= 4 {
+		return 2
 	}
-	b.If(g.split.Gt(b.U32(1)), func() { g.combine(mine) })
-	b.If(g.part.EqN(0), func() { g.epilogue(mine) })
+	return 1
 }
 
-// combine adds the sums of the warps that share rows, in their order, in the first.
-// The tiles take turns with two buffers, so one barrier each is enough.
-func (g *gemv) combine(mine ptx.F32) {
-	b := g.b
-	b.Comment("sums of the warps that share rows")
-	turn := g.tile.Div(b.GridX()).AndN(1)
-	at := g.parts.At(turn, gemvWarps*32*4).At(b.ThreadX(), 4)
-	at.StoreF32(mine)
+// roundGroups is how many groups this round has.
+func (n *gemvInteger) roundGroups() ptx.U32 {
+	return n.finalGroup().Sub(n.group).Min(n.b.N(n.groupsARound()))
+}
+
+// buffer is where this round's results are.
+func (n *gemvInteger) buffer() ptx.Shared {
+	if n.resultBuffers() == 1 {
+		return n.results
+	}
+	turn := n.group.Sub(n.start).DivN(n.groupsARound()).AndN(1)
+	return n.results.At(turn, n.roundBytes())
+}
+
+// beginRound waits until the buffer for the next results has been read.
+func (n *gemvInteger) beginRound() {
+	if n.resultBuffers() == 1 {
+		n.b.Barrier()
+	}
+}
+
+// finish adds up the parts of a round and stores its results.
+func (n *gemvInteger) finish() {
+	b := n.b
 	b.Barrier()
-	b.If(g.part.EqN(0), func() {
-		b.For(b.U32(1), g.split, b.U32(1), func(w ptx.U32) {
-			ptx.Set(mine, mine.Add(at.At(w, 32*4).LoadF32()))
+	b.IfElse(n.slices.EqN(1), func() {
+		n.eachResult(func(i ptx.U32, r integerResult) {
+			var sums []ptx.F32
+			for m := range n.matrices {
+				sums = append(sums, n.sumOfParts(i, m))
+			}
+			n.store(r, sums)
 		})
+	}, n.finishSlices)
+}
+
+// storePart leaves the warp's sums for a matrix of a group. The digits of a vector are in two lanes
+// of a quad, or with halves in four.
+func (n *gemvInteger) storePart(group ptx.U32, matrix int) {
+	b := n.b
+	to := n.buffer().At(group, n.groupBytes())
+	to = to.At(n.warp, 4*n.matrixCount()*n.tileResults()).At(n.row, 4)
+	owner := n.quad.EqN(0)
+	if !n.d.halves() && n.columns() > 1 {
+		owner = n.quad.AndN(1).EqN(0)
+		to = to.At(n.quad.ShrN(1), 4*tileRows)
+	}
+	for g, rows := range n.sums {
+		column := g
+		if !n.d.halves() {
+			column = 2 * g
+		}
+		for r, sum := range rows {
+			total := sum.Add(ptx.ShuffleXor(sum, 1))
+			if n.d.halves() {
+				total = total.Add(ptx.ShuffleXor(total, 2))
+			}
+			at := to.Plus(4 * (matrix*n.tileResults() + column*tileRows + 8*r))
+			b.When(owner, func() { at.StoreF32(total) })
+		}
+	}
+}
+
+// integerResult is a result of the round: where it goes.
+type integerResult struct {
+	row, column ptx.U32
+	active      ptx.Pred // it is in the matrix
+}
+
+// eachResult shares the round's results out among the threads; i counts them {group,
+// team, column, row}.
+func (n *gemvInteger) eachResult(body func(i ptx.U32, r integerResult)) {
+	b := n.b
+	count := n.roundGroups().Mul(n.teams).MulN(n.tileResults())
+	b.For(b.ThreadX(), count, b.N(32*n.warps()), func(i ptx.U32) {
+		tile := n.group.Mul(n.teams).Add(i.DivN(n.tileResults()))
+		r := integerResult{row: tile.MulN(tileRows).Add(i.AndN(tileRows - 1)), column: i.DivN(tileRows).RemN(n.columns())}
+		r.active = r.row.Lt(n.count).And(r.column.Lt(n.columnCount))
+		body(i, r)
+	}, ptx.NoUnroll)
+}
+
+// sumOfParts adds up the parts of result i.
+func (n *gemvInteger) sumOfParts(i ptx.U32, matrix int) ptx.F32 {
+	part := 4 * n.matrixCount() * n.tileResults()
+	at := n.buffer().At(i.DivN(n.tileResults()).Mul(n.parts), part).At(i.RemN(n.tileResults()), 4)
+	return n.tree(n.parts, func(p int) ptx.F32 { return at.Plus(p*part + 4*matrix*n.tileResults()).LoadF32() })
+}
+
+// tree adds up count values, a power of two, neighbours first. What is missing to the
+// largest count is zero, which changes no sum.
+func (n *gemvInteger) tree(count ptx.U32, load func(i int) ptx.F32) ptx.F32 {
+	b := n.b
+	values := make([]ptx.F32, maxParts)
+	for i := range values {
+		values[i] = ptx.Var(b.F32(0))
+		b.When(b.N(i).Lt(count), func() { ptx.Set(values[i], load(i)) })
+	}
+	for len(values) > 1 {
+		for i := range len(values) / 2 {
+			values[i] = values[2*i].Add(values[2*i+1])
+		}
+		values = values[:len(values)/2]
+	}
+	return values[0]
+}
+
+// store stores a result, whose sums are still to be multiplied by what the vector was to
+// be divided by.
+func (n *gemvInteger) store(r integerResult, sums []ptx.F32) {
+	n.b.If(r.active, func() {
+		inverse := n.stats.At(r.column, 16).LoadF32()
+		n.finished(r.row, r.column, sums[0].Mul(inverse), sums[len(sums)-1].Mul(inverse))
 	})
 }
 
-// epilogue stores the result of row lane/columns and column lane%columns.
-func (g *gemv) epilogue(mine ptx.F32) {
-	b, columns, rows := g.b, g.columns(), g.rows()
-	b.Comment("bias, cap, activation, gate, residual")
-	up := mine
-	if g.Gated {
-		up = ptx.ShuffleIdx(mine, g.lane.AddN(rows*columns).AndN(31))
+// finishSlices leaves the slice's sums in the workspace; the last CTA that does adds up
+// all slices, and leaves the ticket as it was.
+func (n *gemvInteger) finishSlices() {
+	b := n.b
+	b.Comment("the sums of the slices meet in the workspace")
+	groups := n.groups.Mul(b.GridY())
+	id := n.slot.Mul(n.groups).Add(n.group)
+	ticket := n.workspace.At(id, 4)
+	count := n.teams.MulN(n.tileResults())
+	first := n.workspace.At(groups.AddN(3).DivN(4), 16).At(id.Mul(count).Mul(n.slices), 4*n.matrixCount())
+	at := func(i ptx.U32, matrix int) ptx.Global { // {result, matrix, slice}
+		return first.At(i.MulN(n.matrixCount()).AddN(matrix).Mul(n.slices), 4)
 	}
-	row := g.tile.Mul(g.tileRows).Add(g.team.MulN(rows)).Add(g.lane.DivN(columns))
-	column := g.lane.RemN(columns)
-	active := g.lane.LtN(rows * columns).And(row.Lt(g.count)).And(column.Lt(g.columnCount))
-	given := func(p ptx.Global) ptx.Pred { return p.Address().Ne(b.U64(0)) }
-	b.If(active, func() {
-		value := ptx.Var(mine)
-		b.If(given(g.bias), func() { ptx.Set(value, value.Add(g.bias.At(row, 4).LoadF32(ptx.ReadOnly))) })
-		b.If(g.cap.Gt(b.F32(0)), func() { ptx.Set(value, softcap(b, value, g.cap)) })
-		ptx.Set(value, activate(b, g.activation, value))
-		if g.Gated {
-			ptx.Set(value, value.Mul(up))
+	n.eachResult(func(i ptx.U32, r integerResult) {
+		for m := range n.matrices {
+			at(i, m).At(n.slice, 4).StoreF32(n.sumOfParts(i, m))
 		}
-		offset := g.slot.Add(column).MulWide(g.yStride).Add(row.Wide()).Mul(b.U64(4))
-		b.If(given(g.residual), func() {
-			ptx.Set(value, value.Add(g.residual.AtBytes(offset).Aligned(4).LoadF32()))
+	})
+	b.FenceGPU()
+	b.Barrier()
+	b.If(b.ThreadX().EqN(0), func() { n.state.Plus(4).StoreU32(ticket.AtomicAdd(b.U32(1))) })
+	b.Barrier()
+	b.If(n.state.Plus(4).LoadU32().Eq(n.slices.AddN(-1)), func() {
+		b.FenceGPU()
+		n.eachResult(func(i ptx.U32, r integerResult) {
+			var sums []ptx.F32
+			for m := range n.matrices {
+				from := at(i, m)
+				sums = append(sums, n.tree(n.slices, func(s int) ptx.F32 { return from.Plus(4 * s).LoadF32(ptx.Volatile) }))
+			}
+			n.store(r, sums)
 		})
-		g.y.AtBytes(offset).Aligned(4).StoreF32(value)
+		b.If(b.ThreadX().EqN(0), func() { ticket.StoreU32(b.U32(0)) })
 	})
 }

@@ -34,15 +34,28 @@ type GemvArgs struct {
 	SlotsPerX   int     // 0 means 1
 	ExpertBytes int
 
+	// Workspace has the bytes that Gemv.Workspace asks for; 0 where that is none. It is
+	// zero before its first use, and launches that overlap have one each.
+	Workspace Address
+
 	SMs    int // of the device: no more CTAs than run at a time; 0 means as many as there is work for
-	Shared int // bytes of shared memory that a CTA may have; 0 means 48 KiB
+	Shared int // bytes of shared memory that a CTA may have; 0 means 99 KiB, which every device has
 }
 
 // defaults fills in what 0 stands for.
 func (a *GemvArgs) defaults() {
 	a.Columns, a.Slots, a.SlotsPerX = orElse(a.Columns, 1), orElse(a.Slots, 1), orElse(a.SlotsPerX, 1)
 	a.XStride, a.YStride = orElse(a.XStride, a.K), orElse(a.YStride, a.Rows)
-	a.Shared = orElse(a.Shared, 48<<10)
+	a.Shared = orElse(a.Shared, 99<<10)
+}
+
+// maxColumns is how many vectors the kernel's launches take: integer products those of one
+// CTA, others those of several.
+func (s Gemv) maxColumns() int {
+	if s.integer() {
+		return s.columns()
+	}
+	return maxColumns
 }
 
 // check holds the arguments to what the kernel takes.
@@ -51,7 +64,7 @@ func (s Gemv) check(k *ptx.Kernel, a GemvArgs) error {
 		return argumentError(k, "K", "%d weights are no whole blocks of %v, which have %d", a.K, s.Format, s.Format.BlockLen())
 	}
 	if err := checkBounds(k, bound{"K", a.K, 1, 1 << 24}, bound{"Rows", a.Rows, 1, maxSize - 64},
-		bound{"Columns", a.Columns, 1, s.columns()}, bound{"XStride", a.XStride, a.K, maxSize},
+		bound{"Columns", a.Columns, 1, s.maxColumns()}, bound{"XStride", a.XStride, a.K, maxSize},
 		bound{"YStride", a.YStride, a.Rows, maxSize}, bound{"Norm", int(a.Norm), 0, int(LayerNorm)},
 		bound{"Activation", int(a.Activation), 0, int(GELU)}, bound{"Slots", a.Slots, 1, 65535},
 		bound{"SlotsPerX", a.SlotsPerX, 1, 65535}, bound{"ExpertBytes", a.ExpertBytes, 0, math.MaxInt}); err != nil {
@@ -81,44 +94,41 @@ func (s Gemv) Launch(k *ptx.Kernel, a GemvArgs) (ptx.Launch, error) {
 	if err := s.check(k, a); err != nil {
 		return ptx.Launch{}, err
 	}
-	p := Packing{s.Format, a.K}
-	groups := (p.Units() + 31) / 32
-	split := splitOf(groups)
-	chunk, err := s.chunk(k, groups, split, a.Shared-k.Static)
+	plan, err := s.plan(a.Rows, a.K, a.Slots, a.Shared-k.Static)
 	if err != nil {
-		return ptx.Launch{}, err
+		return ptx.Launch{}, argumentError(k, "Shared", "%v", err)
 	}
-	shared := chunk * s.columns() * s.stride()
-	perTile := gemvWarps / split * s.rows()
-	tiles := (a.Rows + perTile - 1) / perTile
+	if plan.workspace > 0 && a.Workspace == 0 {
+		return ptx.Launch{}, argumentError(k, "Workspace", "no address, where %d bytes are needed", plan.workspace)
+	}
+	grid := plan.groups
 	if a.SMs > 0 {
-		// Two CTAs an SM, where they fit.
-		tiles = min(tiles, max(1, a.SMs*min(2, max(1, a.Shared/(shared+k.Static)))/a.Slots))
+		grid = min(grid, max(1, a.SMs*plan.resident/(a.Slots*plan.slices)))
+	}
+	p := Packing{s.Format, a.K}
+	span := p.Units()
+	if s.integer() {
+		span = p.blocks()
 	}
 	args := []ptx.Arg{ptx.Addr(a.X), ptx.Addr(a.W)}
 	if s.Gated {
 		args = append(args, ptx.Addr(a.Up))
 	}
 	args = append(args, ptx.Addr(a.Y), ptx.Addr(a.Bias), ptx.Addr(a.Residual),
-		ptx.Uint(a.Rows), ptx.Uint(a.K), ptx.Uint(p.Units()), ptx.Uint(p.RowBytes()),
+		ptx.Uint(a.Rows), ptx.Uint(a.K), ptx.Uint(span), ptx.Uint(p.tileBytes()),
 		ptx.Uint(a.Columns), ptx.Uint(a.XStride), ptx.Uint(a.YStride),
 		ptx.Uint(int(a.Norm)), ptx.Addr(a.NormWeight), ptx.Addr(a.NormBias), ptx.Float(a.Eps),
-		ptx.Uint(int(a.Activation)), ptx.Float(a.Softcap), ptx.Uint(chunk), ptx.Uint(bits.TrailingZeros(uint(split))),
+		ptx.Uint(int(a.Activation)), ptx.Float(a.Softcap), ptx.Uint(plan.chunk), log2(plan.split),
 		ptx.Addr(a.Experts), ptx.Uint(a.SlotsPerX), ptx.Addr(Address(a.ExpertBytes)))
-	return k.Launch([3]uint32{uint32(tiles), uint32(a.Slots), 1}, gemvThreads, shared, args...)
+	depth := ceilDiv(a.Columns, s.columns())
+	if s.integer() {
+		depth = plan.slices
+		share := ceilDiv(plan.groups, grid)
+		grid = ceilDiv(plan.groups, share)
+		args = append(args, log2(plan.split*plan.slices), ptx.Uint(share), ptx.Addr(a.Workspace))
+	}
+	return k.Launch([3]uint32{uint32(grid), uint32(a.Slots), uint32(depth)}, plan.threads, plan.shared, args...)
 }
 
-// chunk is how many groups of all vectors are staged at a time: all that fit, if not all
-// of the row then in multiples of split where possible, so that no warp waits.
-func (s Gemv) chunk(k *ptx.Kernel, groups, split, shared int) (int, error) {
-	fit := shared / (s.columns() * s.stride())
-	switch {
-	case fit >= groups:
-		return groups, nil
-	case fit >= split:
-		return fit / split * split, nil
-	case fit == 0:
-		return 0, argumentError(k, "Shared", "%d bytes do not hold %d elements of %d columns", shared+k.Static, groupLen, s.columns())
-	}
-	return fit, nil
-}
+// log2 is that of a power of two.
+func log2(n int) ptx.Arg { return ptx.Uint(bits.TrailingZeros(uint(n))) }

@@ -6,31 +6,47 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
+// NormKind is a normalisation, chosen at launch.
+type NormKind uint32
+
+// The normalisations; see Norm.
+const (
+	NoNorm NormKind = iota
+	RMSNorm
+	LayerNorm
+)
+
 // moments computes what each vector is normalised by, and keeps it in stats.
 func (g *gemv) moments() {
 	b := g.b
 	b.Comment("the moments of each vector")
 	b.If(g.norm.Ne(b.U32(0)), func() {
-		b.For(b.U32(0), g.columnCount, b.U32(1), func(c ptx.U32) {
-			m := [4]ptx.F32{ptx.Var(b.F32(1)), ptx.Var(b.F32(0)), ptx.Var(b.F32(0)), ptx.Var(b.F32(0))}
-			x := g.xAt(c)
-			slow := ptx.Var(g.norm)
-			b.If(g.norm.EqN(int(RMSNorm)), func() {
-				inverse, usual := g.rms(x)
-				ptx.Set(m[1], inverse)
-				b.When(usual, func() { ptx.Set(slow, b.U32(0)) })
-			})
-			for _, kind := range []NormKind{RMSNorm, LayerNorm} {
-				b.If(slow.EqN(int(kind)), func() {
-					st := Norm{Layer: kind == LayerNorm}.statistics(g.cta, x, g.eps)
-					for i, v := range []ptx.F32{st.scale, st.inverse, st.mean, st.rest} {
-						ptx.Set(m[i], v)
-					}
-				})
-			}
-			b.If(b.ThreadX().EqN(0), func() { g.stats.At(c, 16).StoreF32x4(m) })
-		}, ptx.NoUnroll)
+		b.For(b.U32(0), g.columnCount, b.U32(1), g.moment, ptx.NoUnroll)
 	})
+}
+
+// moment computes those of vector c.
+func (g *gemv) moment(c ptx.U32) {
+	b := g.b
+	m := [4]ptx.F32{ptx.Var(b.F32(1)), ptx.Var(b.F32(0)), ptx.Var(b.F32(0)), ptx.Var(b.F32(0))}
+	x := g.xAt(c)
+	slow := ptx.Var(g.norm)
+	if !g.integer() {
+		b.If(g.norm.EqN(int(RMSNorm)), func() {
+			inverse, usual := g.rms(x)
+			ptx.Set(m[1], inverse)
+			b.When(usual, func() { ptx.Set(slow, b.U32(0)) })
+		})
+	}
+	for _, kind := range []NormKind{RMSNorm, LayerNorm} {
+		b.If(slow.EqN(int(kind)), func() {
+			st := Norm{Layer: kind == LayerNorm}.statistics(g.cta, x, g.eps)
+			for i, v := range []ptx.F32{st.scale, st.inverse, st.mean, st.rest} {
+				ptx.Set(m[i], v)
+			}
+		})
+	}
+	b.If(b.ThreadX().EqN(0), func() { g.stats.At(c, 16).StoreF32x4(m) })
 }
 
 // rmsBatch is how many quads a thread loads before it uses the first.
@@ -42,10 +58,10 @@ func (g *gemv) rms(x row) (inverse ptx.F32, usual ptx.Pred) {
 	const least = 0x1p-80
 	b := g.b
 	sum := zeroTotal(b)
-	b.For(b.ThreadX(), x.quads(), b.U32(gemvThreads*rmsBatch), func(i ptx.U32) {
+	b.For(g.cta.rank(), x.quads(), g.cta.size().MulN(rmsBatch), func(i ptx.U32) {
 		var batch [rmsBatch]quad
 		for n := range batch {
-			batch[n] = g.loadQuad(x, i.AddN(n*gemvThreads), x.quads(), 0)
+			batch[n] = g.loadQuad(x, i.Add(g.cta.size().MulN(n)), x.quads(), 0)
 		}
 		for _, v := range batch {
 			for _, e := range v {

@@ -10,7 +10,7 @@ import (
 
 // TestGemvRefuses holds a launch's error to name the argument that is wrong.
 func TestGemvRefuses(t *testing.T) {
-	good := ptxgen.GemvArgs{X: 16, W: 16, Y: 16, Rows: 5, K: 512}
+	good := ptxgen.GemvArgs{X: 16, W: 16, Y: 16, Rows: 5, K: 512, Shared: 160 << 10}
 	gated := ptxgen.Gemv{Format: quant.Q4_K, Gated: true}
 	plain := ptxgen.Gemv{Format: quant.Q4_K}
 	for _, c := range []struct {
@@ -21,6 +21,7 @@ func TestGemvRefuses(t *testing.T) {
 		{"part of a block", "K", plain, func(a *ptxgen.GemvArgs) { a.K = 300 }},
 		{"no rows", "Rows", plain, func(a *ptxgen.GemvArgs) { a.Rows = 0 }},
 		{"more columns than the kernel has", "Columns", plain, func(a *ptxgen.GemvArgs) { a.Columns = 2 }},
+		{"more columns than any kernel has", "Columns", ptxgen.Gemv{Format: quant.F32}, func(a *ptxgen.GemvArgs) { a.Columns = 17 }},
 		{"overlapping vectors", "XStride", plain, func(a *ptxgen.GemvArgs) { a.XStride = 511 }},
 		{"overlapping results", "YStride", plain, func(a *ptxgen.GemvArgs) { a.YStride = 4 }},
 		{"no vector", "X", plain, func(a *ptxgen.GemvArgs) { a.X = 0 }},
@@ -34,6 +35,7 @@ func TestGemvRefuses(t *testing.T) {
 		{"an unknown norm", "Norm", plain, func(a *ptxgen.GemvArgs) { a.Norm = 3 }},
 		{"an unknown activation", "Activation", plain, func(a *ptxgen.GemvArgs) { a.Activation = 99 }},
 		{"a negative cap", "Softcap", plain, func(a *ptxgen.GemvArgs) { a.Softcap = -1 }},
+		{"no workspace", "Workspace", plain, func(a *ptxgen.GemvArgs) { a.K, a.Shared = 1<<17, 227<<10 }},
 		{"too little shared memory", "Shared", plain, func(a *ptxgen.GemvArgs) { a.Shared = 4096 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -48,31 +50,63 @@ func TestGemvRefuses(t *testing.T) {
 }
 
 // TestGemvLaunch holds the shape of a launch: enough CTAs for the rows, no more than
-// asked for, and shared memory for the whole vector where it fits.
+// asked for, and slices of a row where it does not fit.
 func TestGemvLaunch(t *testing.T) {
-	spec := ptxgen.Gemv{Format: quant.Q4_K}
-	k := build(t, spec)
-	const group = 4*1024 + 5*4*32 // of staged numbers, with their sums
+	const (
+		tile  = 16
+		large = 227 << 10
+	)
+	integer, float := ptxgen.Gemv{Format: quant.Q4_K}, ptxgen.Gemv{Format: quant.F16}
 	for _, c := range []struct {
-		name         string
-		args         ptxgen.GemvArgs
-		grid, shared int
+		name string
+		spec ptxgen.Gemv
+		args ptxgen.GemvArgs
+		grid [3]uint32
 	}{
-		{"one group, a warp a row", ptxgen.GemvArgs{Rows: 33, K: 1024}, 2, group},
-		{"two warps share rows", ptxgen.GemvArgs{Rows: 33, K: 4096, Shared: 160 << 10}, 3, 4 * group},
-		{"four warps share rows", ptxgen.GemvArgs{Rows: 33, K: 14336, Shared: 160 << 10}, 5, 14 * group},
-		{"no more than two CTAs an SM", ptxgen.GemvArgs{Rows: 1000, K: 1024, SMs: 3}, 6, group},
-		{"one where two do not fit", ptxgen.GemvArgs{Rows: 1000, K: 14336, SMs: 3, Shared: 100 << 10}, 3, 14 * group},
-		{"parts of a vector that does not fit", ptxgen.GemvArgs{Rows: 8, K: 14336}, 1, 8 * group},
+		{"a warp a tile: 16 tiles a CTA", integer, ptxgen.GemvArgs{Rows: 33 * tile, K: 256, Shared: large}, [3]uint32{3, 1, 1}},
+		{"16 warps a tile", integer, ptxgen.GemvArgs{Rows: 33 * tile, K: 4096, Shared: large}, [3]uint32{33, 1, 1}},
+		{"an SM's share of the tiles, rounded up", integer, ptxgen.GemvArgs{Rows: 33 * tile, K: 4096, SMs: 10, Shared: large}, [3]uint32{9, 1, 1}},
+		{"slices", integer, ptxgen.GemvArgs{Rows: tile, K: 65536, Shared: large, Workspace: 16}, [3]uint32{1, 1, 2}},
+		{"slots", integer, ptxgen.GemvArgs{Rows: 8 * tile, K: 4096, Shared: large, Experts: 16, Slots: 4, SMs: 8}, [3]uint32{2, 4, 1}},
+		{"a warp a row", float, ptxgen.GemvArgs{Rows: 33, K: 1024}, [3]uint32{3, 1, 1}},
+		{"two warps share rows", float, ptxgen.GemvArgs{Rows: 33, K: 4096}, [3]uint32{5, 1, 1}},
+		{"no more than two CTAs an SM", float, ptxgen.GemvArgs{Rows: 1000, K: 1024, SMs: 3}, [3]uint32{6, 1, 1}},
+		{"more vectors than columns", ptxgen.Gemv{Format: quant.F16, Columns: 4}, ptxgen.GemvArgs{Rows: 33, K: 1024, Columns: 9}, [3]uint32{3, 1, 3}},
+		{"one where two do not fit", float, ptxgen.GemvArgs{Rows: 1000, K: 14336, SMs: 3}, [3]uint32{3, 1, 1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.args.X, c.args.W, c.args.Y = 16, 16, 16
-			l, err := spec.Launch(k, c.args)
+			l, err := c.spec.Launch(build(t, c.spec), c.args)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if int(l.Grid[0]) != c.grid || int(l.Shared) != c.shared {
-				t.Errorf("%d CTAs of %d bytes, want %d of %d", l.Grid[0], l.Shared, c.grid, c.shared)
+			if l.Grid != c.grid {
+				t.Errorf("a grid of %v, want %v", l.Grid, c.grid)
+			}
+		})
+	}
+}
+
+// TestGemvFor holds the choice to the smallest kernel that fits.
+func TestGemvFor(t *testing.T) {
+	for _, c := range []struct {
+		name                       string
+		format                     quant.Format
+		columns, k, shared, choice int
+	}{
+		{"one vector", quant.Q6_K, 1, 4096, 227 << 10, 1},
+		{"between two kernels", quant.Q6_K, 5, 4096, 227 << 10, 8},
+		{"a small device takes a kernel of fewer warps", quant.Q6_K, 1, 4096, 99 << 10, 4},
+		{"too small", quant.Q6_K, 1, 4096, 20 << 10, 0},
+		{"too many", quant.Q6_K, 17, 4096, 227 << 10, 0},
+		{"numbers: all fit", quant.F16, 5, 4096, 227 << 10, 8},
+		{"numbers: two at a time fit", quant.F16, 5, 14336, 227 << 10, 2},
+		{"numbers: none fits whole", quant.F16, 5, 14336, 48 << 10, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, err := ptxgen.GemvFor(c.format, c.columns, true, c.k, c.shared)
+			if s.Columns != c.choice || (err == nil) != (c.choice > 0) {
+				t.Errorf("%d columns, %v, want %d", s.Columns, err, c.choice)
 			}
 		})
 	}

@@ -58,6 +58,7 @@ type team struct {
 	b     *ptx.Builder
 	slots ptx.Shared // 8 bytes a warp; unused by a warp alone
 	cta   bool
+	first int // threads of the CTA that work; 0 means all
 }
 
 // warpTeam is a warp alone.
@@ -68,19 +69,35 @@ func ctaTeam(b *ptx.Builder) team {
 	return team{b: b, slots: b.Shared("team_slots", 8*32, 8), cta: true}
 }
 
-// rank is the thread's index in the team, size the number of threads.
+// firstThreads is as many threads of the CTA, so that sums are the same in a larger one.
+// The others take part in sums and maxima with nothing.
+func firstThreads(b *ptx.Builder, n int) team {
+	t := ctaTeam(b)
+	t.first = n
+	return t
+}
+
+// rank is the thread's index in the team, size the number of threads. Threads that do
+// not work have ranks beyond any row.
 func (t team) rank() ptx.U32 {
-	if t.cta {
-		return t.b.ThreadX()
+	if !t.cta {
+		return t.b.Lane()
 	}
-	return t.b.Lane()
+	x := t.b.ThreadX()
+	if t.first > 0 {
+		x = ptx.Select(x.LtN(t.first), x, x.AddN(1<<28))
+	}
+	return x
 }
 
 func (t team) size() ptx.U32 {
-	if t.cta {
-		return t.b.ThreadsX()
+	switch {
+	case !t.cta:
+		return t.b.U32(32)
+	case t.first > 0:
+		return t.b.N(t.first)
 	}
-	return t.b.U32(32)
+	return t.b.ThreadsX()
 }
 
 // sum is the total of all threads: over the lanes by a butterfly, then over the

@@ -6,69 +6,115 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// UnitLen is how many consecutive weights of a row make a unit, what one lane
-// loads and decodes at a time.
+// UnitLen is how many consecutive weights of a row make a unit, what a scale is for
+// in most formats.
 const UnitLen = 32
 
-// rowAlign is what the start of every packed row is a multiple of, in bytes.
+// rowAlign is what the start of every packed tile is a multiple of, in bytes.
 const rowAlign = 16
 
 // Packing describes a matrix of K weights a row as the kernels read it. In a file
-// the blocks are 18, 34 or 210 bytes long, which no wide load can read in place;
-// packed, the parts of the blocks of one row lie apart in planes: all low quants,
-// then all high bits, then all scales. Piece i of a plane belongs to unit i, or to
-// units 8i to 8i+7 where a scale is shared by a block of 256, so that consecutive
-// lanes read consecutive pieces. Rows of single weights (F32, F16, BF16) are padded
-// with zeros to whole units; a unit of theirs is spread over planes of 16 bytes.
+// the blocks are 18, 34 or 210 bytes long, which no wide load can read in place, and
+// a row's weights lie together, where a warp wants those of several rows.
 //
-// Nothing else changes: the bytes are as many as before, up to rounding each row
-// to 16 bytes (Q3_K: four bytes more per 256 weights, its scales being unpacked).
+// Packed, a quantised matrix is a sequence of tiles of 16 rows, each a sequence of
+// blocks of 4 or 8 units, and a block is 16 rows of it: all their low quants, then all
+// high bits, then all scales. Such a plane is cut into pieces of at most 16 bytes, by
+// the units that share them, then by rows; the four words of a piece of quants are what
+// the four lanes want that hold a row of a matrix fragment (see packQuants). Rows are
+// padded with zeros to whole blocks, the last tile with rows of zeros.
+//
+// Rows of single weights (F32, F16, BF16) follow one another, padded to whole units; a
+// unit is spread over planes of 16 bytes, so that consecutive lanes read consecutive
+// pieces.
+//
+// Otherwise the bytes are as many as before, but for 2 more (Q6_K) or 6 more (Q3_K)
+// per 256 weights.
 type Packing struct {
 	Format quant.Format
 	K      int // weights a row
 }
 
-// plane is one part of a packed row.
+// tileRows is how many rows of a quantised matrix make a tile.
+const tileRows = 16
+
+// plane is one part of a block.
 type plane struct {
 	bytes int // of a piece
 	units int // that share a piece
+	own   int // bytes of a piece that belong to each unit alone; 0 if they share all
 }
 
-// layout is how the rows of a format are packed.
+// quants reports whether the plane is of quants: pieces whose words are for four lanes.
+func (p plane) quants() bool { return p.bytes == 16 && p.own == 0 && p.units < 8 }
+
+// layout is how a format is packed.
 type layout struct {
+	units  int // of a block; 0 where a row is one block, and a tile is one row
 	planes []plane
-	// pack distributes one block, or for single weights one unit, over the planes,
-	// which are cut to begin with its pieces.
-	pack func(planes [][]byte, block []byte)
+	// pack distributes one block of a file, or for single weights one unit, over the
+	// pieces of the planes.
+	pack func(to pieces, block []byte)
 }
 
 var (
-	codePlane   = plane{16, 1} // 4-bit quants
-	pairPlane   = plane{8, 1}  // 2-bit quants, or the upper two bits of larger ones
-	bitPlane    = plane{4, 1}  // the top bit of each quant
-	bytePlane   = plane{16, 1} // half the 8-bit quants
-	halfPlane   = plane{2, 1}  // a float16, or two scales of a byte
-	doublePlane = plane{4, 1}  // two float16
-	headPlane   = plane{16, 8} // d, dmin, eight scales and minimums of six bits
+	codePlane  = plane{16, 1, 0} // 4-bit quants
+	pairPlane  = plane{16, 2, 0} // 2-bit quants, or the upper two bits of larger ones
+	bitPlane   = plane{16, 4, 0} // the top bit of each quant
+	bytePlane  = plane{16, 1, 0} // half the 8-bit quants
+	scalePlane = plane{8, 4, 2}  // float16 scales
+	linear     = plane{16, 4, 4} // {float16 scale, float16 offset}
+	subPlane   = plane{16, 8, 2} // two bytes of sub-blocks' scales
+	superPlane = plane{4, 8, 0}  // {d, dmin} or {d, 0}
+	headPlane  = plane{16, 8, 0} // d, dmin, eight scales and minimums of six bits
 )
 
 var layouts = map[quant.Format]layout{
-	quant.F32:    {[]plane{{16, 1}, {16, 1}, {16, 1}, {16, 1}, {16, 1}, {16, 1}, {16, 1}, {16, 1}}, packSingle},
-	quant.F16:    {[]plane{{16, 1}, {16, 1}, {16, 1}, {16, 1}}, packSingle},
-	quant.BF16:   {[]plane{{16, 1}, {16, 1}, {16, 1}, {16, 1}}, packSingle},
-	quant.Q4_0:   {[]plane{codePlane, halfPlane}, packQ4_0},
-	quant.Q4_1:   {[]plane{codePlane, doublePlane}, packQ4_1},
-	quant.Q5_0:   {[]plane{codePlane, bitPlane, halfPlane}, packQ5_0},
-	quant.Q5_1:   {[]plane{codePlane, bitPlane, doublePlane}, packQ5_1},
-	quant.Q8_0:   {[]plane{bytePlane, bytePlane, halfPlane}, packQ8_0},
-	quant.Q2_K:   {[]plane{pairPlane, halfPlane, {4, 8}}, packQ2_K},
-	quant.Q3_K:   {[]plane{pairPlane, bitPlane, halfPlane, {2, 8}}, packQ3_K},
-	quant.Q4_K:   {[]plane{codePlane, headPlane}, packQ4_K},
-	quant.Q5_K:   {[]plane{codePlane, bitPlane, headPlane}, packQ5_K},
-	quant.Q6_K:   {[]plane{codePlane, pairPlane, halfPlane, {2, 8}}, packQ6_K},
-	quant.IQ4_NL: {[]plane{codePlane, halfPlane}, packIQ4_NL},
-	quant.IQ4_XS: {[]plane{codePlane, {8, 8}}, packIQ4_XS},
+	quant.F32:    {0, singlePlanes(8), packSingle},
+	quant.F16:    {0, singlePlanes(4), packSingle},
+	quant.BF16:   {0, singlePlanes(4), packSingle},
+	quant.Q4_0:   {4, []plane{codePlane, scalePlane}, packQ4_0},
+	quant.Q4_1:   {4, []plane{codePlane, linear}, packQ4_1},
+	quant.Q5_0:   {4, []plane{codePlane, bitPlane, scalePlane}, packQ5_0},
+	quant.Q5_1:   {4, []plane{codePlane, bitPlane, linear}, packQ5_1},
+	quant.Q8_0:   {4, []plane{bytePlane, bytePlane, scalePlane}, packQ8_0},
+	quant.Q2_K:   {8, []plane{pairPlane, subPlane, superPlane}, packQ2_K},
+	quant.Q3_K:   {8, []plane{pairPlane, bitPlane, subPlane, superPlane}, packQ3_K},
+	quant.Q4_K:   {8, []plane{codePlane, headPlane}, packQ4_K},
+	quant.Q5_K:   {8, []plane{codePlane, bitPlane, headPlane}, packQ5_K},
+	quant.Q6_K:   {8, []plane{codePlane, pairPlane, subPlane, superPlane}, packQ6_K},
+	quant.IQ4_NL: {4, []plane{codePlane, scalePlane}, packIQ4_NL},
+	quant.IQ4_XS: {8, []plane{codePlane, {8, 8, 0}}, packIQ4_XS},
 }
+
+// singlePlanes are those of n pieces a unit.
+func singlePlanes(n int) []plane {
+	planes := make([]plane, n)
+	for i := range planes {
+		planes[i] = plane{16, 1, 0}
+	}
+	return planes
+}
+
+// rows is how many rows a tile has.
+func (l layout) rows() int {
+	if l.units == 0 {
+		return 1
+	}
+	return tileRows
+}
+
+// start is where a plane begins in a block of so many units.
+func (l layout) start(plane, units int) int {
+	n := 0
+	for _, pl := range l.planes[:plane] {
+		n += units / pl.units * pl.bytes * l.rows()
+	}
+	return n
+}
+
+// blockBytes is the size of a block of a quantised format.
+func (l layout) blockBytes() int { return l.start(len(l.planes), l.units) }
 
 // layout panics on a format that no kernel reads, or a K that fills no whole blocks.
 func (p Packing) layout() layout {
@@ -80,44 +126,76 @@ func (p Packing) layout() layout {
 }
 
 // Units is the number of units of a row.
-func (p Packing) Units() int { return (p.K + UnitLen - 1) / UnitLen }
+func (p Packing) Units() int { return ceilDiv(p.K, UnitLen) }
 
-// RowBytes is the size of a packed row: row r begins at r·RowBytes.
-func (p Packing) RowBytes() int {
-	n := 0
-	for _, pl := range p.layout().planes {
-		n += p.Units() / pl.units * pl.bytes
+// blocks is the number of blocks of a row.
+func (p Packing) blocks() int {
+	if l := p.layout(); l.units > 0 {
+		return ceilDiv(p.Units(), l.units)
 	}
-	return (n + rowAlign - 1) / rowAlign * rowAlign
+	return 1
 }
+
+// tileBytes is the size of a tile.
+func (p Packing) tileBytes() int {
+	if l := p.layout(); l.units == 0 {
+		return l.start(len(l.planes), p.Units())
+	}
+	return p.blocks() * p.layout().blockBytes()
+}
+
+// Bytes is the size of a packed matrix of so many rows.
+func (p Packing) Bytes(rows int) int { return ceilDiv(rows, p.layout().rows()) * p.tileBytes() }
 
 // Pack packs rows rows of src, blocks of Format as a file holds them, into dst. It
 // panics unless src and dst have exactly the lengths that rows rows take.
 func (p Packing) Pack(dst, src []byte, rows int) {
 	l := p.layout()
 	from, err := p.Format.RowBytes(p.K)
-	if err != nil || len(src) != rows*from || len(dst) != rows*p.RowBytes() {
+	if err != nil || len(src) != rows*from || len(dst) != p.Bytes(rows) {
 		panic(fmt.Sprintf("ptxgen: %d bytes of %v into %d, for %d rows of %d weights", len(src), p.Format, len(dst), rows, p.K))
 	}
-	for ; len(src) > 0; src, dst = src[from:], dst[p.RowBytes():] {
-		p.packRow(l, dst[:p.RowBytes()], src[:from])
+	clear(dst)
+	for r := range rows {
+		tile := dst[r/l.rows()*p.tileBytes():][:p.tileBytes()]
+		p.packRow(l, tile, r%l.rows(), src[r*from:(r+1)*from])
 	}
 }
 
-func (p Packing) packRow(l layout, dst, src []byte) {
-	clear(dst)
+func (p Packing) packRow(l layout, tile []byte, row int, src []byte) {
 	// A block of single weights is taken to be a unit.
-	blockLen := max(p.Format.BlockLen(), UnitLen)
-	blockBytes := p.Format.BlockBytes() * (blockLen / p.Format.BlockLen())
-	planes := make([][]byte, len(l.planes))
-	for first := 0; len(src) > 0; first += blockLen / UnitLen {
-		at := 0
-		for i, pl := range l.planes {
-			planes[i] = dst[at+first/pl.units*pl.bytes:]
-			at += p.Units() / pl.units * pl.bytes
-		}
-		n := min(blockBytes, len(src))
-		l.pack(planes, src[:n])
-		src = src[n:]
+	fileLen := max(p.Format.BlockLen(), UnitLen)
+	fileBytes := p.Format.BlockBytes() * (fileLen / p.Format.BlockLen())
+	to := pieces{layout: l, tile: tile, row: row, units: l.units}
+	if l.units == 0 {
+		to.units = p.Units()
+	}
+	for len(src) > 0 {
+		n := min(fileBytes, len(src))
+		l.pack(to, src[:n])
+		src, to.first = src[n:], to.first+fileLen/UnitLen
 	}
 }
+
+// pieces are where a block of a file goes.
+type pieces struct {
+	layout
+	tile  []byte
+	units int // of a block
+	row   int // of the tile
+	first int // unit of the row
+}
+
+// unit is what a plane has for unit u of the file's block: the rest of the tile from
+// the piece that it shares with others, or from its own part of it.
+func (p pieces) unit(plane, u int) []byte {
+	u += p.first
+	pl := p.planes[plane]
+	at := u/p.units*p.start(len(p.planes), p.units) + p.start(plane, p.units)
+	in := u % p.units
+	at += (in/pl.units*p.rows() + p.row) * pl.bytes
+	return p.tile[at+in%pl.units*pl.own:]
+}
+
+// of gives the place of unit u among those that share a piece.
+func (p pieces) of(plane, u int) int { return (p.first + u) % p.planes[plane].units }

@@ -2,44 +2,48 @@ package ptxgen
 
 import "encoding/binary"
 
-// The packers below spread one block over the planes of its row. Each one's
+// The packers below spread one block over the planes of its tile. Each one's
 // comment says where the parts of quant's decoder of the same name go.
 //
-// Quants lie so that a few masks and shifts give four of them as the bytes of a
-// word, in the order of the weights: weight 4j+b of a unit is byte b of word j.
+// In a piece of quants, word t is for lane t of the four that share a row of a fragment
+// of mma.m16n8k32: weights 4t to 4t+3 of a unit and 16+4t to 16+4t+3, its two quads.
+// Byte b of the word belongs to weight b of either quad.
 
-// codes puts 4-bit quants: byte b of word w holds weight 8w+b in its low nibble and
-// weight 8w+4+b in the high one.
+// position is where a weight of a unit lies: byte at of a piece, quad h of that word.
+func position(weight int) (at, h int) { return weight % 16, weight / 16 }
+
+// codes puts 4-bit quants: the second quad in the high nibbles. Files do the same.
 func codes(dst []byte, q *[32]byte) {
-	for w := range 4 {
-		for b := range 4 {
-			dst[4*w+b] = q[8*w+b]&15 | q[8*w+4+b]<<4
-		}
-	}
-}
-
-// codesInOrder puts 4-bit quants so that nibble i of word w holds weight 8w+i:
-// the order in which they select from a table.
-func codesInOrder(dst []byte, q *[32]byte) {
 	for i := range 16 {
-		dst[i] = q[2*i]&15 | q[2*i+1]<<4
+		dst[i] = q[i]&15 | q[16+i]<<4
 	}
 }
 
-// pairs puts two bits of each quant: byte b of word w holds those of weight
-// 16w+4j+b in bits 2j and 2j+1.
-func pairs(dst []byte, q *[32]byte) {
-	for i := range 8 {
-		w, b := i/4, i%4
-		dst[i] = q[16*w+b]&3 | q[16*w+4+b]&3<<2 | q[16*w+8+b]&3<<4 | q[16*w+12+b]&3<<6
+// codesInOrder puts 4-bit quants so that nibbles 0 to 3 of a word are the first quad,
+// 4 to 7 the second: the order in which they select from a table.
+func codesInOrder(dst []byte, q *[32]byte) {
+	for i := range 32 {
+		at, h := position(i)
+		t, b := at/4, at%4
+		dst[4*t+2*h+b/2] |= q[i] & 15 << (4 * (b % 2))
 	}
 }
 
-// topBits puts one bit of each quant: byte b holds that of weight 4j+b in bit j.
-func topBits(dst []byte, q *[32]byte) {
-	clear(dst[:4])
+// pairs puts two bits of each quant of the first or second unit of a piece: those of
+// quad h in bits 2h and 2h+1 of its half of the byte.
+func pairs(dst []byte, unit int, q *[32]byte) {
 	for i, v := range q {
-		dst[i%4] |= v & 1 << (i / 4)
+		at, h := position(i)
+		dst[at] |= v & 3 << (4*unit + 2*h)
+	}
+}
+
+// topBits puts one bit of each quant of one of four units of a piece: that of quad h
+// in bit 2*unit + h.
+func topBits(dst []byte, unit int, q *[32]byte) {
+	for i, v := range q {
+		at, h := position(i)
+		dst[at] |= v & 1 << (2*unit + h)
 	}
 }
 
@@ -62,23 +66,23 @@ func nibbles(packed []byte) *[32]byte {
 }
 
 // packSingle cuts 32 weights, fewer at a row's end, into pieces of 16 bytes.
-func packSingle(planes [][]byte, block []byte) {
+func packSingle(to pieces, block []byte) {
 	for i := 0; len(block) > 0; i++ {
-		n := copy(planes[i][:16], block)
+		n := copy(to.unit(i, 0)[:16], block)
 		block = block[n:]
 	}
 }
 
 // packQ4_0: codes, d.
-func packQ4_0(planes [][]byte, block []byte) {
-	codes(planes[0], nibbles(block[2:]))
-	copy(planes[1], block[:2])
+func packQ4_0(to pieces, block []byte) {
+	codes(to.unit(0, 0), nibbles(block[2:]))
+	copy(to.unit(1, 0), block[:2])
 }
 
 // packQ4_1: codes, {d, m}.
-func packQ4_1(planes [][]byte, block []byte) {
-	codes(planes[0], nibbles(block[4:]))
-	copy(planes[1], block[:4])
+func packQ4_1(to pieces, block []byte) {
+	codes(to.unit(0, 0), nibbles(block[4:]))
+	copy(to.unit(1, 0), block[:4])
 }
 
 // fives unpacks 5-bit quants of 32 weights: bit j of high for weight j.
@@ -90,32 +94,33 @@ func fives(high, low []byte) *[32]byte {
 	return q
 }
 
+// packFives: codes, top bits.
+func packFives(to pieces, q *[32]byte) {
+	codes(to.unit(0, 0), q)
+	topBits(to.unit(1, 0), to.of(1, 0), shifted(q, 4))
+}
+
 // packQ5_0: codes, top bits, d.
-func packQ5_0(planes [][]byte, block []byte) {
-	q := fives(block[2:], block[6:])
-	codes(planes[0], q)
-	topBits(planes[1], shifted(q, 4))
-	copy(planes[2], block[:2])
+func packQ5_0(to pieces, block []byte) {
+	packFives(to, fives(block[2:], block[6:]))
+	copy(to.unit(2, 0), block[:2])
 }
 
 // packQ5_1: codes, top bits, {d, m}.
-func packQ5_1(planes [][]byte, block []byte) {
-	q := fives(block[4:], block[8:])
-	codes(planes[0], q)
-	topBits(planes[1], shifted(q, 4))
-	copy(planes[2], block[:4])
+func packQ5_1(to pieces, block []byte) {
+	packFives(to, fives(block[4:], block[8:]))
+	copy(to.unit(2, 0), block[:4])
 }
 
-// packQ8_0: the first 16 quants plus 128, the last 16 plus 128, d.
-func packQ8_0(planes [][]byte, block []byte) {
-	for j := range 16 {
-		planes[0][j], planes[1][j] = block[2+j]^0x80, block[18+j]^0x80
-	}
-	copy(planes[2], block[:2])
+// packQ8_0: the first 16 quants, the last 16, d.
+func packQ8_0(to pieces, block []byte) {
+	copy(to.unit(0, 0)[:16], block[2:])
+	copy(to.unit(1, 0)[:16], block[18:])
+	copy(to.unit(2, 0), block[:2])
 }
 
 // packIQ4_NL: codes in order, d.
-func packIQ4_NL(planes [][]byte, block []byte) {
-	codesInOrder(planes[0], nibbles(block[2:]))
-	copy(planes[1], block[:2])
+func packIQ4_NL(to pieces, block []byte) {
+	codesInOrder(to.unit(0, 0), nibbles(block[2:]))
+	copy(to.unit(1, 0), block[:2])
 }

@@ -9,80 +9,110 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// packedRow is a packed row cut into its planes.
-type packedRow [][]byte
-
-func cut(p Packing, row []byte) packedRow {
-	var planes packedRow
-	for _, pl := range layouts[p.Format].planes {
-		n := p.Units() / pl.units * pl.bytes
-		planes = append(planes, row[:n])
-		row = row[n:]
-	}
-	return planes
+// readRow is a row of a packed tile.
+type readRow struct {
+	layout
+	tile       []byte
+	row, units int // of the tile; of a block
 }
 
-func (r packedRow) byteOf(plane, i int) int { return int(r[plane][i]) }
-func (r packedRow) half(plane, i int) float32 {
-	return quant.F16ToF32(binary.LittleEndian.Uint16(r[plane][2*i:]))
+func newReadRow(p Packing, packed []byte, row int) readRow {
+	r := readRow{layout: p.layout(), units: p.layout().units}
+	if r.units == 0 {
+		r.tile, r.units = packed[row*p.tileBytes():], p.Units()
+	} else {
+		r.tile, r.row = packed[row/16*p.tileBytes():], row%16
+	}
+	return r
+}
+
+// piece is the piece of a plane that has unit u of the row.
+func (r readRow) piece(plane, u int) []byte {
+	rows, block, before := 16, 0, 0
+	if r.layout.units == 0 {
+		rows = 1
+	}
+	for i, pl := range r.planes {
+		size := r.units / pl.units * rows * pl.bytes
+		if i < plane {
+			before += size
+		}
+		block += size
+	}
+	pl := r.planes[plane]
+	return r.tile[u/r.units*block+before+(u%r.units/pl.units*rows+r.row)*pl.bytes:][:pl.bytes]
+}
+
+// half reads a float16 at a byte of a piece.
+func half(piece []byte, at int) float32 {
+	return quant.F16ToF32(binary.LittleEndian.Uint16(piece[at:]))
 }
 
 // code is the 4-bit quant of weight i, as codes puts it.
-func (r packedRow) code(i int) int {
-	w, high, b := i/8, i/4%2, i%4
-	return r.byteOf(0, 4*w+b) >> (4 * high) & 15
-}
+func (r readRow) code(i int) int { return int(r.piece(0, i/32)[i%16] >> (4 * (i % 32 / 16)) & 15) }
 
 // pair is two bits of weight i, as pairs puts them.
-func (r packedRow) pair(plane, i int) int {
-	return r.byteOf(plane, i/16*4+i%4) >> (2 * (i % 16 / 4)) & 3
+func (r readRow) pair(plane, i int) int {
+	return int(r.piece(plane, i/32)[i%16] >> (4*(i/32%2) + 2*(i%32/16)) & 3)
 }
 
 // bit is one bit of weight i, as topBits puts it.
-func (r packedRow) bit(plane, i int) int { return r.byteOf(plane, i/32*4+i%4) >> (i % 32 / 4) & 1 }
-
-func (r packedRow) inOrder(i int) int { return r.byteOf(0, i/2) >> (4 * (i % 2)) & 15 }
-
-// head is the scale and the minimum of weight i, as packHead puts them.
-func (r packedRow) head(plane, i int) (scale, low float32) {
-	h, s := r[plane][i/256*16:], 4*(i/32%8)
-	word := func(n int) int { return int(binary.LittleEndian.Uint32(h[4*n:]) >> s & 15) }
-	sc, mn := word(1)|word(3)&3<<4, word(2)|word(3)>>2<<4
-	head := packedRow{h}
-	return float32(sc) * head.half(0, 0), float32(mn) * head.half(0, 1)
+func (r readRow) bit(plane, i int) int {
+	return int(r.piece(plane, i/32)[i%16] >> (2*(i/32%4) + i%32/16) & 1)
 }
 
-func level(code int) float32 { return float32(iq4Levels[code/4]>>(8*(code%4))&255) - 128 }
+// inOrder is the 4-bit quant of weight i, as codesInOrder puts it.
+func (r readRow) inOrder(i int) int {
+	t, h, b := i%16/4, i%32/16, i%4
+	return int(r.piece(0, i/32)[4*t+2*h+b/2] >> (4 * (b % 2)) & 15)
+}
+
+// sixBitsOf is six bits that a head has for sub-block s: in the low bits of four bytes,
+// or four bits elsewhere and two in those bytes' upper ends.
+func sixBitsOf(bytes []byte, s int, low byte) float32 {
+	if s < 4 {
+		return float32(bytes[s] & 63)
+	}
+	return float32(low&15 | bytes[s-4]>>6<<4)
+}
+
+// head is the scale and the minimum of weight i, as Q4_K and Q5_K have them.
+func (r readRow) head(plane, i int) (scale, low float32) {
+	h, s := r.piece(plane, i/32), i/32%8
+	last := h[12+s%4]
+	return sixBitsOf(h[4:], s, last) * half(h, 0), sixBitsOf(h[8:], s, last>>4) * half(h, 2)
+}
+
+func levelOf(code int) float32 { return float32(int8(iq4Levels[code/4] >> (8 * (code % 4)))) }
 
 func affine(scale float32, q int, low float32) float32 { return float32(scale*float32(q)) - low }
 
 // weight reads weight i back from the planes, as the format defines it.
-func (r packedRow) weight(f quant.Format, i int) float32 {
-	u := i / UnitLen
-	signed := func(plane int) float32 { return float32(int8(r.byteOf(plane, i/16))) }
-	nibbles := func(n int) (float32, float32) { return float32(n & 15), float32(n >> 4) }
+func (r readRow) weight(f quant.Format, i int) float32 {
+	u, four := i/UnitLen, i/UnitLen%4
+	signed := func(plane int) float32 { return float32(int8(r.piece(plane, u)[i%256/16])) }
 	switch f {
 	case quant.F32:
-		return math.Float32frombits(binary.LittleEndian.Uint32(r[i%32/4][16*u+4*(i%4):]))
+		return math.Float32frombits(binary.LittleEndian.Uint32(r.piece(i%32/4, u)[4*(i%4):]))
 	case quant.F16:
-		return r.half(i%32/8, 8*u+i%8)
+		return half(r.piece(i%32/8, u), 2*(i%8))
 	case quant.BF16:
-		return quant.BF16ToF32(binary.LittleEndian.Uint16(r[i%32/8][16*u+2*(i%8):]))
+		return quant.BF16ToF32(binary.LittleEndian.Uint16(r.piece(i%32/8, u)[2*(i%8):]))
 	case quant.Q4_0:
-		return r.half(1, u) * float32(r.code(i)-8)
+		return half(r.piece(1, u), 2*four) * float32(r.code(i)-8)
 	case quant.Q4_1:
-		return affine(r.half(1, 2*u), r.code(i), -r.half(1, 2*u+1))
+		return affine(half(r.piece(1, u), 4*four), r.code(i), -half(r.piece(1, u), 4*four+2))
 	case quant.Q5_0:
-		return r.half(2, u) * float32(r.code(i)+16*r.bit(1, i)-16)
+		return half(r.piece(2, u), 2*four) * float32(r.code(i)+16*r.bit(1, i)-16)
 	case quant.Q5_1:
-		return affine(r.half(2, 2*u), r.code(i)+16*r.bit(1, i), -r.half(2, 2*u+1))
+		return affine(half(r.piece(2, u), 4*four), r.code(i)+16*r.bit(1, i), -half(r.piece(2, u), 4*four+2))
 	case quant.Q8_0:
-		return r.half(2, u) * float32(r.byteOf(i%32/16, 16*u+i%16)-128)
+		return half(r.piece(2, u), 2*four) * float32(int8(r.piece(i%32/16, u)[i%16]))
 	case quant.Q2_K:
-		scale, low := nibbles(r.byteOf(1, i/16))
-		return affine(scale*r.half(2, i/256*2), r.pair(0, i), low*r.half(2, i/256*2+1))
+		scales := r.piece(1, u)[i%256/16]
+		return affine(float32(scales&15)*half(r.piece(2, u), 0), r.pair(0, i), float32(scales>>4)*half(r.piece(2, u), 2))
 	case quant.Q3_K:
-		return r.half(3, i/256) * signed(2) * float32(r.pair(0, i)+4*r.bit(1, i)-4)
+		return half(r.piece(3, u), 0) * signed(2) * float32(r.pair(0, i)+4*r.bit(1, i)-4)
 	case quant.Q4_K:
 		scale, low := r.head(1, i)
 		return affine(scale, r.code(i), low)
@@ -90,13 +120,13 @@ func (r packedRow) weight(f quant.Format, i int) float32 {
 		scale, low := r.head(2, i)
 		return affine(scale, r.code(i)+16*r.bit(1, i), low)
 	case quant.Q6_K:
-		return r.half(3, i/256) * signed(2) * float32(r.code(i)+16*r.pair(1, i)-32)
+		return half(r.piece(3, u), 0) * signed(2) * float32(r.code(i)+16*r.pair(1, i)-32)
 	case quant.IQ4_NL:
-		return r.half(1, u) * level(r.inOrder(i))
+		return half(r.piece(1, u), 2*four) * levelOf(r.inOrder(i))
 	case quant.IQ4_XS:
-		h, s := r[1][i/256*8:], i/32%8
-		sc := int(h[4+s/2]>>(4*(s%2))&15) | int(binary.LittleEndian.Uint16(h[2:])>>(2*s)&3)<<4
-		return packedRow{h}.half(0, 0) * float32(sc-32) * level(r.inOrder(i))
+		h, s := r.piece(1, u), u%8
+		low := h[2+s%4/2] >> (4 * (s % 2))
+		return half(h, 0) * (sixBitsOf(h[4:], s, low) - 32) * levelOf(r.inOrder(i))
 	}
 	panic(f)
 }
@@ -109,11 +139,11 @@ func TestPackKeepsWeights(t *testing.T) {
 			if f.BlockLen() == 1 {
 				k -= 5 // a row that does not fill its last unit
 			}
-			const rows = 3
+			const rows = 19 // more than a tile
 			p := Packing{f, k}
 			n, _ := f.RowBytes(k)
 			rng := rand.New(rand.NewPCG(1, uint64(f)))
-			src, dst := make([]byte, rows*n), make([]byte, rows*p.RowBytes())
+			src, dst := make([]byte, rows*n), make([]byte, p.Bytes(rows))
 			for i := range src {
 				src[i] = byte(rng.Uint32())
 			}
@@ -121,7 +151,7 @@ func TestPackKeepsWeights(t *testing.T) {
 			want := make([]float32, k)
 			for r := range rows {
 				quant.Decode(f, want, src[r*n:(r+1)*n])
-				row := cut(p, dst[r*p.RowBytes():(r+1)*p.RowBytes()])
+				row := newReadRow(p, dst, r)
 				for i, w := range want {
 					got := row.weight(f, i)
 					if math.Float32bits(got) != math.Float32bits(w) && !(got != got && w != w) {
@@ -144,17 +174,16 @@ func TestPackingCoversEveryFormat(t *testing.T) {
 	}
 }
 
-// TestPackingSize holds what a packed row costs more than in a file: less than 16
-// bytes of rounding, and 4 bytes a block for Q3_K.
+// TestPackingSize holds what a packed matrix costs more than in a file: 2 bytes a
+// block of 256 for Q6_K, 6 for Q3_K.
 func TestPackingSize(t *testing.T) {
+	more := map[quant.Format]int{quant.Q6_K: 2, quant.Q3_K: 6}
 	for f := range layouts {
 		for _, k := range []int{256, 2048, 14336} {
 			n, _ := f.RowBytes(k)
-			if f == quant.Q3_K {
-				n += 4 * k / 256
-			}
-			if got := (Packing{f, k}).RowBytes(); got < n || got-n >= rowAlign || got%rowAlign != 0 {
-				t.Errorf("%v: %d weights take %d bytes packed, %d in a file", f, k, got, n)
+			want := 32 * (n + more[f]*k/256)
+			if got := (Packing{f, k}).Bytes(32); got != want || got%rowAlign != 0 {
+				t.Errorf("%v: 32 rows of %d weights take %d bytes packed, want %d", f, k, got, want)
 			}
 		}
 	}
@@ -162,11 +191,11 @@ func TestPackingSize(t *testing.T) {
 
 func TestPackRefuses(t *testing.T) {
 	for name, pack := range map[string]func(){
-		"a row of part of a block":  func() { Packing{quant.Q4_K, 128}.RowBytes() },
-		"a row of nothing":          func() { Packing{quant.F32, 0}.RowBytes() },
-		"an unknown format":         func() { Packing{quant.Format(99), 32}.RowBytes() },
-		"a source that is too long": func() { Packing{quant.Q8_0, 32}.Pack(make([]byte, 48), make([]byte, 35), 1) },
-		"a short destination":       func() { Packing{quant.Q8_0, 32}.Pack(make([]byte, 47), make([]byte, 34), 1) },
+		"a row of part of a block":  func() { Packing{quant.Q4_K, 128}.Bytes(1) },
+		"a row of nothing":          func() { Packing{quant.F32, 0}.Bytes(1) },
+		"an unknown format":         func() { Packing{quant.Format(99), 32}.Bytes(1) },
+		"a source that is too long": func() { Packing{quant.Q8_0, 32}.Pack(make([]byte, 16*4*34), make([]byte, 35), 1) },
+		"a short destination":       func() { Packing{quant.Q8_0, 32}.Pack(make([]byte, 48), make([]byte, 34), 1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {

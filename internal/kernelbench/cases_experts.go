@@ -42,7 +42,7 @@ func (m mixture) gemvCase(p driver.Properties, f quant.Format) Case {
 	return Case{
 		Spec: s, Shape: m.String(), Bytes: float64(2*int64(m.used)*each) + float64(4*(m.up.k+m.used*m.up.rows)),
 		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
-			all := matrix{m.experts * m.up.rows, m.up.k}
+			all := m.matrices()
 			chosen := make([]uint32, m.used)
 			for i := range chosen {
 				chosen[i] = uint32((r.turn*m.used + i) % m.experts)
@@ -57,6 +57,9 @@ func (m mixture) gemvCase(p driver.Properties, f quant.Format) Case {
 		},
 	}
 }
+
+// matrices are the experts' matrices as one, each padded to whole tiles.
+func (m mixture) matrices() matrix { return matrix{m.experts * ((m.up.rows + 15) / 16 * 16), m.up.k} }
 
 // choices are experts for each of so many tokens, and those choices sorted.
 func (m mixture) choices(r *Rig, tokens int) (chosen, offsets, order []uint32) {
@@ -80,7 +83,7 @@ func (m mixture) gemmCase(p driver.Properties, f quant.Format, tokens int) Case 
 	entries := tokens * m.used
 	s := ptxgen.GEMMFor(f, inputOf(f), (entries+m.experts-1)/m.experts, m.up.rows*m.experts, p.SMs, p.SharedPerCTA)
 	padded := ptxgen.Narrow{}.Padded(m.up.k)
-	all := matrix{m.experts * m.up.rows, m.up.k}
+	all := m.matrices()
 	return Case{
 		Spec: s, Shape: fmt.Sprintf("%d tokens × %v", tokens, m),
 		Bytes: float64(packedBytes(f, all)) + 2*float64(tokens*padded) + 4*float64(entries*m.up.rows),

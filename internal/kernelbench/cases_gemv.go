@@ -45,6 +45,13 @@ func gemvCase(p driver.Properties, s ptxgen.Gemv, m matrix, norm ptxgen.NormKind
 			if s.Gated {
 				a.Up, a.Activation = r.Packed(s.Format, m), ptxgen.SiLU
 			}
+			bytes, err := s.Workspace(k, a)
+			if err != nil {
+				return ptx.Launch{}, err
+			}
+			if bytes > 0 {
+				a.Workspace = r.Once("workspace", func() uint64 { return r.Zeros(int64(bytes)) })
+			}
 			return s.Launch(k, a)
 		},
 	}

@@ -197,13 +197,13 @@ func (r *Rig) Packed(f quant.Format, m matrix) uint64 {
 	}{f, m}
 	data, ok := r.patterns[key]
 	if !ok {
-		rows := min(m.rows, max(1, 16*patternLen/m.k))
+		rows := min(m.rows, max(1, patternLen/m.k)*16) // whole tiles
 		file, err := synth.Blocks(f, rows*m.k, 0.02, 1, f.String())
 		if err != nil {
 			r.keep(err)
 			return 0
 		}
-		data = make([]byte, p.RowBytes()*rows)
+		data = make([]byte, p.Bytes(rows))
 		p.Pack(data, file, rows)
 		r.patterns[key] = data
 	}
@@ -212,7 +212,7 @@ func (r *Rig) Packed(f quant.Format, m matrix) uint64 {
 
 // packedBytes is the size of a matrix as kernels read it.
 func packedBytes(f quant.Format, m matrix) int64 {
-	return int64(ptxgen.Packing{Format: f, K: m.k}.RowBytes()) * int64(m.rows)
+	return int64(ptxgen.Packing{Format: f, K: m.k}.Bytes(m.rows))
 }
 
 // U32s takes memory for numbers.

@@ -9,6 +9,9 @@ func (x S32) Sub(y S32) S32 { return apply[S32]("sub.s32", x.value, y.value) }
 // Mul is the low half of x * y.
 func (x S32) Mul(y S32) S32 { return apply[S32]("mul.lo.s32", x.value, y.value) }
 
+// Mad is the low half of x * y, plus z modulo 2^32.
+func (x S32) Mad(y, z S32) S32 { return apply[S32]("mad.lo.s32", x.value, y.value, z.value) }
+
 // Min is the smaller of both.
 func (x S32) Min(y S32) S32 { return apply[S32]("min.s32", x.value, y.value) }
 

@@ -76,3 +76,39 @@ func MMA[T Half2](acc [4]F32, a [4]T, b [2]T) {
 	bd.effect(fmt.Sprintf("mma.sync.aligned.m16n8k16.row.col.f32.%s.%s.f32", typ, typ), 1,
 		braces(c...), braces(ra...), braces(rb...), braces(c...))
 }
+
+// MMAS8 is the 16×8 product of a (16×32, by rows) and b (32×8, by columns), whose elements
+// are signed bytes, plus c, or without c that alone. With g = lane/4 and t = lane%4,
+// register i of a holds row g (+8 if i is odd), columns 4t to 4t+3 (+16 if i ≥ 2); of b
+// rows 4t to 4t+3 (+16 if i = 1), column g; of c and the result row g (+8 if i ≥ 2), column
+// 2t + i%2.
+func MMAS8(a [4]U32, b [2]U32, c ...S32) [4]S32 {
+	bd := a[0].b
+	if len(c) != 0 && len(c) != 4 {
+		bd.fail("mma: %d registers of c", len(c))
+	}
+	var sums [4]S32
+	var d, rc, ra, rb []operand
+	zero := S32{}
+	if len(c) == 0 {
+		zero = Var(bd.S32(0))
+	}
+	for i := range sums {
+		var r operand
+		sums[i], r = fresh[S32](bd)
+		d = append(d, r)
+		if len(c) == 0 {
+			rc = append(rc, zero.op)
+		} else {
+			rc = append(rc, c[i%len(c)].op)
+		}
+	}
+	for _, x := range a {
+		ra = append(ra, x.op)
+	}
+	for _, x := range b {
+		rb = append(rb, x.op)
+	}
+	bd.effect("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", 1, braces(d...), braces(ra...), braces(rb...), braces(rc...))
+	return sums
+}

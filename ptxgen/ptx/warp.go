@@ -29,6 +29,9 @@ func (b *Builder) GridX() U32 { return b.special("%nctaid.x") }
 // GridY is the number of CTAs along y.
 func (b *Builder) GridY() U32 { return b.special("%nctaid.y") }
 
+// GridZ is the number of CTAs along z.
+func (b *Builder) GridZ() U32 { return b.special("%nctaid.z") }
+
 // ThreadsX is the number of threads of the CTA along x.
 func (b *Builder) ThreadsX() U32 { return b.special("%ntid.x") }
 

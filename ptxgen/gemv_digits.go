@@ -1,0 +1,181 @@
+package ptxgen
+
+import "github.com/lockstep-go/lockstep/ptxgen/ptx"
+
+// A staged block has, of each vector in turn, the digits; then, where the format has an
+// offset, the sums of x; then the power of two that x was divided by.
+//
+// The digits of 128 weights take 512 bytes, so that a lane loads with one instruction
+// what it multiplies: without halves {pair of units, digit, lane of the quad, unit of
+// the pair, half} with a word of four weights each, with halves {half, digit, lane, unit}.
+//
+// The sums of super formats are digits, too, of the sums by sub-block: {digit, lane}
+// with a word of four sub-blocks, or {half, digit, lane} where the others' places are
+// zero. The sums of other formats are float32, {upper two digits, lower two}[unit].
+
+func (s Gemv) digitBytes() int { return decoderOf(s.Format).units * UnitLen * 4 }
+
+func (s Gemv) sumBytes() int {
+	d := decoderOf(s.Format)
+	switch {
+	case !d.offset():
+		return 0
+	case d.halves():
+		return 128
+	case d.super():
+		return 64
+	}
+	return 32
+}
+
+// powerLog is how much larger than the powers of two the numbers are that stand for
+// them, for the least to be a number and the largest too.
+const powerLog = 13
+
+// sumsAt and powersAt are where the sums and powers of the first vector are.
+func (s Gemv) sumsAt() int   { return s.columns() * s.digitBytes() }
+func (s Gemv) powersAt() int { return s.sumsAt() + s.columns()*s.sumBytes() }
+
+// stagedBytes is the size of a staged block.
+func (s Gemv) stagedBytes() int { return s.powersAt() + (4*s.columns()+15)/16*16 }
+
+// stagedBlock is a block of the slice.
+func (n *gemvInteger) stagedBlock(i ptx.U32) ptx.Shared { return n.vectors.At(i, n.stagedBytes()) }
+
+// stageQuads turns a lane's quads of a block, which are variables, into digits.
+// Neighbouring lanes have neighbouring quads: four each half of a unit.
+func (n *gemvInteger) stageQuads(values []quad, block ptx.Shared, c ptx.U32) {
+	b := n.b
+	largest := b.U32(0)
+	for _, v := range values {
+		for _, x := range v {
+			largest = largest.Max(x.Abs().Bits())
+		}
+	}
+	exponent := largest.WarpReduce("max").ShrN(23).Max(b.U32(1))
+	// x*2^(156-exponent) is below 2^30; for small x that takes two steps, and its
+	// inverse, times 2^powerLog, is subnormal.
+	up := ptx.Var(b.U32(283).Sub(exponent).ShlN(23))
+	b.If(exponent.LtN(64), func() {
+		for _, v := range values {
+			for j := range v {
+				ptx.Set(v[j], v[j].MulN(0x1p32))
+			}
+		}
+		ptx.Set(up, up.AddN(-32<<23))
+	})
+	const least = 30 - powerLog // the least exponent of a power that is not subnormal
+	power := ptx.Select(exponent.LtN(least), b.U32(1).Shl(exponent.AddN(23-least)), exponent.AddN(1-least).ShlN(23))
+	power = ptx.Select(exponent.EqN(255), b.U32(0x7FC00000), power) // there is an Inf or NaN
+	b.If(n.lane.EqN(0), func() { block.Plus(n.powersAt()).At(c, 4).StoreU32(power) })
+
+	unit, half, t := n.lane.ShrN(3), n.lane.ShrN(2).AndN(1), n.quad
+	to := block.At(c, n.digitBytes()).At(t, 16)
+	if n.d.halves() {
+		to = to.At(half, 256).At(unit, 4)
+	} else {
+		to = to.At(unit.ShrN(1), 256).At(unit.AndN(1), 8).At(half, 4)
+	}
+	var high, low []ptx.S32
+	for i, v := range values {
+		var x [4]ptx.S32
+		for j := range v {
+			x[j] = v[j].Mul(up.AsF32()).RoundS32()
+		}
+		var sums [4]ptx.S32 // of each digit
+		for digit, word := range transposed(digitsOf(b, x)) {
+			to.Plus(512*i + 64*digit).StoreU32(word)
+			sums[digit] = b.S32(0).DP4A(word, b.U32(each(1)), true, true)
+		}
+		high = append(high, sums[0].Mad(b.S32(256), sums[1]))
+		low = append(low, sums[2].Mad(b.S32(256), sums[3]))
+	}
+	if n.d.offset() {
+		n.stageSums(high, low, block.Plus(n.sumsAt()).At(c, n.sumBytes()))
+	}
+}
+
+// digitsOf gives the digits of each of four numbers as the bytes of a word, the lowest
+// first: adding 128 to each of the lower three carries where that digit is negative.
+func digitsOf(b *ptx.Builder, x [4]ptx.S32) (words [4]ptx.U32) {
+	const lower = 0x00808080
+	for i, v := range x {
+		words[i] = v.U32().AddN(lower).Xor(b.U32(lower))
+	}
+	return words
+}
+
+// transposed turns the digits of four numbers into words of one digit each, the highest
+// digit first.
+func transposed(x [4]ptx.U32) [4]ptx.U32 {
+	lower := [2]ptx.U32{x[0].Prmt(x[1], 0x5140), x[2].Prmt(x[3], 0x5140)}
+	upper := [2]ptx.U32{x[0].Prmt(x[1], 0x7362), x[2].Prmt(x[3], 0x7362)}
+	return [4]ptx.U32{
+		upper[0].Prmt(upper[1], 0x7632), upper[0].Prmt(upper[1], 0x5410),
+		lower[0].Prmt(lower[1], 0x7632), lower[0].Prmt(lower[1], 0x5410),
+	}
+}
+
+// stageSums adds up x, of which a lane brings the sums over its quads as high*2^16 + low,
+// by sub-block, and stages that. Of two quads, even lanes go on with the first, odd ones
+// with the second.
+func (n *gemvInteger) stageSums(highs, lows []ptx.S32, sums ptx.Shared) {
+	b := n.b
+	lanes, shift := 8, 5 // that share a sub-block; log2 of its length
+	if n.d.halves() {
+		lanes, shift = 4, 4
+	}
+	high, low := highs[0], lows[0]
+	mask, second := 1, b.U32(0)
+	if len(highs) == 2 {
+		second = n.lane.AndN(1)
+		even := second.EqN(0)
+		halve := func(s []ptx.S32) ptx.S32 {
+			return ptx.Select(even, s[0], s[1]).Add(ptx.ShuffleXor(ptx.Select(even, s[1], s[0]), 1))
+		}
+		high, low, mask = halve(highs), halve(lows), 2
+	}
+	leader := n.lane.AndN(uint32(lanes - mask)).EqN(0)
+	for ; mask < lanes; mask *= 2 {
+		high, low = high.Add(ptx.ShuffleXor(high, mask)), low.Add(ptx.ShuffleXor(low, mask))
+	}
+	if !n.d.super() {
+		b.If(leader, func() {
+			at := sums.At(n.lane.ShrN(3), 4)
+			at.StoreF32(high.F32())
+			at.Plus(16).StoreF32(low.F32())
+		})
+		return
+	}
+	mean := high.Mul(b.S32(1 << (16 - shift))).Add(low.Add(b.S32(1 << (shift - 1))).ShrN(shift))
+	n.stageMean(mean, n.lane.DivN(lanes).Add(second.MulN(32/lanes)), leader, sums)
+}
+
+// stageMean stages the digits of a sub-block's mean.
+func (n *gemvInteger) stageMean(mean ptx.S32, sub ptx.U32, leader ptx.Pred, sums ptx.Shared) {
+	bytes := digitsOf(n.b, [4]ptx.S32{mean, mean, mean, mean})[0]
+	at := sums.At(sub, 1)
+	if n.d.halves() {
+		// Sub-blocks 0 to 7 are for the columns of the first half.
+		at = at.At(sub.ShrN(3), 64)
+	}
+	n.b.If(leader, func() {
+		for digit := range 4 {
+			at.Plus(16 * digit).StoreU8(bytes.ShrN(24 - 8*digit))
+		}
+	})
+	n.stageZeros(sums)
+}
+
+// stageZeros clears the places of the staged sums that no sub-block has.
+func (n *gemvInteger) stageZeros(sums ptx.Shared) {
+	b := n.b
+	digit, place := n.lane.ShrN(1), n.lane.AndN(1)
+	b.If(n.lane.LtN(8), func() {
+		zero := b.U32(0)
+		sums.At(digit, 16).At(place, 4).Plus(8).StoreU32(zero)
+		if n.d.halves() {
+			sums.At(digit, 16).At(place, 4).Plus(64).StoreU32(zero)
+		}
+	})
+}
