@@ -63,11 +63,12 @@ func (f flow) accesses(barrier int, steps [][]int, stops ...string) int {
 	return kinds
 }
 
-// sinceShuffle are the kinds of accesses in the text between the shuffle before a line
-// and the line. What a lane gives to a shuffle it has read before, and all lanes have.
+// sinceShuffle are the kinds of accesses in the text between the shuffle or the product of
+// matrices before a line and the line. What a lane gives to these it has read before, and
+// all lanes have.
 func (f flow) sinceShuffle(line int) int {
 	kinds := 0
-	for i := line; i >= 0 && !f.at[i].is("shfl.sync"); i-- {
+	for i := line; i >= 0 && !f.at[i].is("shfl.sync", "mma.sync"); i-- {
 		kinds |= accessOf(f.at[i])
 	}
 	return kinds

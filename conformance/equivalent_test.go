@@ -45,6 +45,13 @@ var rules = []rule{
 	{"fill", "what stands beyond the end of a row or a list: not even NaN in its place is seen", isFill},
 	{"saturation", "a clamp beyond the point where what follows is constant in float32", isClamp},
 	{"barrier", "a barrier that no two accesses need: none before it, back to the last one, conflicts with one after it, up to the next", needlessBarrier},
+	{"last round", "a barrier that only a further round of a loop needs, of which the launcher's bounds allow none", needlessOnce},
+	{"either", "several threads would store the same to the same place: it does not matter which of them do", isEither},
+	{"power", "a number that is compared with a power of two: for none of these it goes the other way", isPowerCount},
+	{"positive", "an argument that the launcher holds to at least 1", isPositive},
+	{"pair", "the two halves of a compensated sum, which are only added up", isPair},
+	{"ordered", "a fence beside an atomic operation that acquires and releases, but for a barrier between them", isOrdered},
+	{"handover", "where one way hands over to another, and that one holds everywhere", isHandover},
 	{"butterfly", "each lane still gets every lane's part once, in another order", isButterfly},
 	{"pointer", "no pointer is 1", isPointerTest},
 	{"early end", "a thread without work that goes on does none, under an emulator that traps all that is not allowed", func(q question) bool {

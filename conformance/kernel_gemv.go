@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -15,13 +16,17 @@ type gemvCase struct {
 	dist         Distribution // of the vectors
 	rows, k      int
 	columns      int // 0 means 1
-	shared       int // bytes that a CTA may have; 0 means gemvShared, -1 the least that is possible
+	slices       int // shared memory is the least for at most so many slices of a row; 0: there is enough for one
 	ctas         int // at most so many SMs
+	norm         ptxgen.NormKind
 	long         bool
 }
 
 // gemvShared is what a CTA of a data-centre GPU may have.
 const gemvShared = 227 << 10
+
+// addGemv adds a case.
+type addGemv func(operation string, c gemvCase, run func(r *KernelRig, c gemvCase))
 
 func gemvCases() []KernelCase {
 	var all []KernelCase
@@ -52,33 +57,10 @@ func gemvCases() []KernelCase {
 				}, checkGemvColumns)
 			}
 		}
+		addGemvParts(add, f)
+		addGemvFused(add, f)
 	}
-	addGemvParts(add)
 	return all
-}
-
-// addGemvParts adds what does not depend on the format.
-func addGemvParts(add func(operation string, c gemvCase, run func(r *KernelRig, c gemvCase))) {
-	for _, f := range []quant.Format{quant.Q4_K, quant.F16} {
-		spec := ptxgen.Gemv{Format: f}
-		for _, rows := range []int{1, 15, 16, 33, 151} {
-			add("gemv", gemvCase{name: fmt.Sprintf("rows=%d", rows), reason: "around a tile, and several tiles for one CTA", spec: spec, rows: rows, k: 256, ctas: 1}, checkGemv)
-		}
-		add("gemv", gemvCase{name: "one long row", reason: "a warp stages several parts of a long vector at a time", spec: spec, rows: 1, k: 28672}, checkGemv)
-		add("gemv", gemvCase{name: "rounds", reason: "a CTA with more tiles than it finishes at a time", spec: spec, rows: 151, k: 4096, ctas: 1}, checkGemv)
-		add("gemv", gemvCase{name: "parts", reason: "a vector of which little fits: the parts meet in memory, or the warps of a row wait for each", spec: spec, rows: 21, k: 5120, shared: -1, ctas: 1}, checkGemv)
-		add("gemv", gemvCase{name: "parts, many CTAs", reason: "any of which may be the last", spec: spec, rows: 600, k: 5120, shared: -1, long: true}, checkGemv)
-		spec.Columns = 8
-		add("gemv columns", gemvCase{name: "parts of columns", reason: "how a row is cut has no part in its bits", spec: spec, rows: 21, k: 5120, columns: 7, shared: -1}, checkGemvColumns)
-		spec.Columns = 0
-		spec.Gated = true
-		add("gemv fused", gemvCase{name: "gated", reason: "a gated product is that of two kernels", spec: spec, rows: 21, k: 2304, columns: 1}, checkGemvGated)
-		spec.Gated = false
-		add("gemv fused", gemvCase{name: "epilogue", reason: "bias, cap, activation and residual at a row's end are those of a kernel of their own", spec: spec, rows: 21, k: 1280}, checkGemvEpilogue)
-		add("gemv fused", gemvCase{name: "norms", reason: "a norm while the vector is staged is that of a kernel of its own", spec: spec, dist: Outliers, rows: 21, k: 2304}, checkGemvNorms)
-		add("gemv fused", gemvCase{name: "norms, squares overflow", reason: "a norm that is taken at another scale", spec: spec, dist: NearOverflow, rows: 2, k: 2304}, checkGemvNorms)
-		add("gemv fused", gemvCase{name: "experts", reason: "an expert's product is that of its matrix alone", spec: spec, rows: 9, k: 512}, checkGemvExperts)
-	}
 }
 
 // power is the smallest power of two that is at least n.
@@ -106,31 +88,43 @@ func packedBytes(f quant.Format, file []byte, rows, k int) []byte {
 
 // args are the arguments that every case has.
 func (c gemvCase) args(x, w, y *Mem) ptxgen.GemvArgs {
-	shared := gemvShared
-	switch {
-	case c.shared > 0:
-		shared = c.shared
-	case c.shared < 0:
-		shared = 1 << 10
-	}
 	return ptxgen.GemvArgs{
-		X: x.Addr(), W: w.Addr(), Y: y.Addr(), Rows: c.rows, K: c.k, Columns: c.columns, SMs: c.ctas, Shared: shared,
+		X: x.Addr(), W: w.Addr(), Y: y.Addr(), Rows: c.rows, K: c.k, Columns: c.columns, SMs: c.ctas, Shared: gemvShared,
 	}
 }
 
-// launch launches a kernel with its workspace.
-func (c gemvCase) launch(r *KernelRig, s ptxgen.Gemv, a ptxgen.GemvArgs) {
+// fit gives a launch as little shared memory as its slices allow.
+func (c gemvCase) fit(s ptxgen.Gemv, k *ptx.Kernel, a ptxgen.GemvArgs) ptxgen.GemvArgs {
+	if c.slices == 0 {
+		return a
+	}
+	b := a
+	b.Workspace = 16 // no launch needs its size yet
+	for b.Shared = 1 << 10; b.Shared < gemvShared; b.Shared += 1 << 10 {
+		l, err := s.Launch(k, b)
+		if err == nil && (l.Grid[2] <= uint32(c.slices) || c.spec.Format.BlockLen() == 1) {
+			a.Shared = b.Shared
+			break
+		}
+	}
+	return a
+}
+
+// launch launches a kernel, with a workspace if there is none yet, and gives the arguments
+// that it was launched with.
+func (c gemvCase) launch(r *KernelRig, s ptxgen.Gemv, a ptxgen.GemvArgs) ptxgen.GemvArgs {
 	r.Helper()
 	k := r.Kernel(s)
+	a = c.fit(s, k, a)
 	bytes, err := s.Workspace(k, a)
-	for c.shared == -1 && err != nil {
-		a.Shared += 1 << 10
-		bytes, err = s.Workspace(k, a)
+	if err != nil {
+		r.Fatalf("%v", err)
 	}
-	if bytes > 0 {
+	if bytes > 0 && a.Workspace == 0 {
 		a.Workspace = r.Output("workspace", bytes).Set(0, make([]byte, bytes)).Addr()
 	}
 	r.Launch(s.Launch(k, a))
+	return a
 }
 
 func checkGemv(r *KernelRig, c gemvCase) {
@@ -143,28 +137,45 @@ func checkGemv(r *KernelRig, c gemvCase) {
 }
 
 // checkGemvColumns compares the first, the last and a middle column with launches of
-// their own; the rows of x and y lie apart.
+// their own; the rows of x and y lie apart, and the vectors are of sizes that norms take
+// different ways with.
 func checkGemvColumns(r *KernelRig, c gemvCase) {
-	const pad = 3
+	pad := 3 + c.columns%2 // one that leaves the vectors aligned, too
 	data := r.Vector(Gaussian, c.columns*c.k)
+	for i := range data {
+		data[i] *= []float32{1, 0x1p60, 0x1p-70, 1, 0}[i/c.k%5]
+	}
 	w, _ := r.packed("w", c.spec.Format, c.rows, c.k)
 	x := r.Rows("x", data, c.k, c.k+pad)
 	y := r.Output("y", 4*c.columns*(c.rows+pad))
 	a := c.args(x, w, y)
-	a.XStride, a.YStride = c.k+pad, c.rows+pad
+	a.XStride, a.YStride, a.Norm, a.Eps = c.k+pad, c.rows+pad, c.norm, 1e-5
+	if c.norm != ptxgen.NoNorm {
+		a.NormWeight = r.F32s("norm weight", r.Vector(Gaussian, c.k)).Addr()
+	}
 	one := c.spec
 	one.Columns = 1
+	residual := r.Rows("residual", r.Vector(Gaussian, c.columns*c.rows), c.rows, c.rows+pad)
 	if c.spec.Gated {
 		up, _ := r.packed("up", c.spec.Format, c.rows, c.k)
-		a.Up, a.Activation = up.Addr(), ptxgen.SiLU
+		a.Up, a.Activation, a.Residual = up.Addr(), ptxgen.SiLU, residual.Addr()
 	}
-	c.launch(r, c.spec, a)
-	y.Untouched(4*c.rows, 4*pad)
+	if a = c.launch(r, c.spec, a); c.slices > 0 { // once more, with the workspace as the first launch left it
+		y.Poison(0, y.Len())
+		c.launch(r, c.spec, a)
+	}
+	for i := range c.columns {
+		y.Untouched(4*(i*(c.rows+pad)+c.rows), 4*pad)
+	}
+	c.slices = 0 // the others need not be cut as this one
 	for _, i := range slices.Compact([]int{0, c.columns / 2, c.columns - 1}) {
 		alone := r.Output("alone", 4*c.rows)
 		b := a
-		b.Shared = gemvShared
+		b.Shared, b.Workspace = gemvShared, 0
 		b.X, b.Y, b.Columns, b.YStride = x.At(4*i*(c.k+pad)), alone.Addr(), 1, 0
+		if c.spec.Gated {
+			b.Residual = residual.At(4 * i * (c.rows + pad))
+		}
 		c.launch(r, one, b)
 		Exact(r, fmt.Sprintf("column %d", i), floatsOf(y.Range(4*i*(c.rows+pad), 4*c.rows)), alone.F32s())
 	}

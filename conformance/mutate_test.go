@@ -58,33 +58,46 @@ func newMutation(kernels map[string]*ptx.Kernel, results []KernelResult, budget 
 	return m, err
 }
 
-// representatives are the kernels that are changed. Those of one operation share
-// their generator and differ in the format or a size, so of each operation it is the
-// one that most cases launch; and of each format, for its decoder, the one with the
-// shortest text.
+// kernelsEach is how many kernels of an operation and a format are changed.
+const kernelsEach = 2
+
+// representatives are the kernels that are changed. Those of one operation share their
+// generator and differ in the format or a size, so of each operation, in each of the
+// formats that have the most cases of it, or two thirds as many, it is those that most cases launch; and
+// of each format, for its decoder, the one with the shortest text.
 func (m *mutation) representatives() []*ptx.Kernel {
-	chosen := map[string]*ptx.Kernel{}
+	type class struct{ operation, format string }
+	kernels, shortest := map[class][]string{}, map[string]*ptx.Kernel{}
+	counts, most := map[class]int{}, map[string]int{}
 	for _, name := range slices.Sorted(maps.Keys(m.cases)) {
 		k, cases := m.kernels[name], m.cases[name]
+		m.family[name] = mostOf(cases)
+		c := class{m.family[name], cases[0].Case.Format}
+		kernels[c] = append(kernels[c], name)
+		counts[c] += len(cases)
+		most[c.operation] = max(most[c.operation], counts[c])
 		for _, r := range cases {
-			operation := "operation " + r.Case.Operation
-			if best := chosen[operation]; best == nil || len(cases) > len(m.cases[best.Name]) {
-				chosen[operation] = k
-			}
-			format := "format " + r.Case.Format
-			if best := chosen[format]; best == nil || len(linesOf(k)) < len(linesOf(best)) {
-				chosen[format] = k
+			if best := shortest[r.Case.Format]; best == nil || len(linesOf(k)) < len(linesOf(best)) {
+				shortest[r.Case.Format] = k
 			}
 		}
-		m.family[name] = mostOf(cases)
 	}
-	byName := map[string]*ptx.Kernel{}
-	for _, k := range chosen {
-		byName[k.Name] = k
+	chosen := map[string]bool{}
+	for _, k := range shortest {
+		chosen[k.Name] = true
+	}
+	for c, list := range kernels {
+		if 3*counts[c] < 2*most[c.operation] {
+			continue
+		}
+		slices.SortStableFunc(list, func(a, b string) int { return len(m.cases[b]) - len(m.cases[a]) })
+		for _, name := range list[:min(kernelsEach, len(list))] {
+			chosen[name] = true
+		}
 	}
 	var list []*ptx.Kernel
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		list = append(list, byName[name])
+	for _, name := range slices.Sorted(maps.Keys(chosen)) {
+		list = append(list, m.kernels[name])
 	}
 	return list
 }

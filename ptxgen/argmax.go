@@ -107,7 +107,7 @@ func (s Argmax) merge() (*ptx.Kernel, error) {
 	won := mine.overCTA(b)
 	b.If(b.ThreadX().EqN(0), func() {
 		token.At(r, 4).StoreU32(won.index)
-		b.If(next.Address().Ne(b.U64(0)).And(won.index.Ne(b.U32(NoIndex))), func() { next.At(r, 4).StoreU32(won.index) })
+		b.If(given(b, next).And(won.index.Ne(b.U32(NoIndex))), func() { next.At(r, 4).StoreU32(won.index) })
 	})
 	return b.Finish(ptx.MaxThreads(argmaxThreads))
 }
@@ -124,7 +124,7 @@ type ArgmaxArgs struct {
 }
 
 // Slices is the number of parts that a row of logits is cut into.
-func (Argmax) Slices(vocab int) int { return (vocab + argmaxSlice - 1) / argmaxSlice }
+func (Argmax) Slices(vocab int) int { return ceilDiv(vocab, argmaxSlice) }
 
 // Launch makes a launch.
 func (s Argmax) Launch(k *ptx.Kernel, a ArgmaxArgs) (ptx.Launch, error) {

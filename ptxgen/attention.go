@@ -94,9 +94,12 @@ func numberOrZero(b *ptx.Builder, x ptx.F32) ptx.F32 {
 func minusInf(b *ptx.Builder) ptx.F32 { return b.F32(float32(math.Inf(-1))) }
 
 // check holds the arguments that every attention launch has to what they may be.
-func (kv PagedKV) check(k *ptx.Kernel, sequences, heads int) error {
+func (kv PagedKV) check(k *ptx.Kernel, sequences, heads, page int) error {
 	if err := checkBounds(k, bound{"Sequences", sequences, 1, 65535}, bound{"Heads", heads, 1, 65535},
-		bound{"KVHeads", kv.KVHeads, 1, heads}, bound{"MaxPages", kv.MaxPages, 1, maxSize}); err != nil {
+		bound{"KVHeads", kv.KVHeads, 1, heads}); err != nil {
+		return err
+	}
+	if err := checkPages(k, sequences, kv.MaxPages, page); err != nil {
 		return err
 	}
 	if heads%kv.KVHeads != 0 {
@@ -106,31 +109,25 @@ func (kv PagedKV) check(k *ptx.Kernel, sequences, heads int) error {
 }
 
 func (s Scoring) check(k *ptx.Kernel) error {
-	switch {
-	case !(s.Scale > 0) || math.IsInf(float64(s.Scale), 0):
-		return argumentError(k, "Scale", "%v is not positive", s.Scale)
-	case !(s.Softcap >= 0) || math.IsInf(float64(s.Softcap), 0):
-		return argumentError(k, "Softcap", "%v is negative", s.Softcap)
+	if s.Scale == 0 {
+		return argumentError(k, "Scale", "0 is not positive")
 	}
-	return checkBounds(k, bound{"Window", s.Window, 0, maxSize})
+	return firstError(checkNumbers(k, number{"Scale", s.Scale}, number{"Softcap", s.Softcap}),
+		checkBounds(k, bound{"Window", s.Window, 0, maxSize}))
+}
+
+// checkPages holds a sequence's pages to what lets positions, and places in the table,
+// be counted in 32 bits.
+func checkPages(k *ptx.Kernel, sequences, maxPages, page int) error {
+	return checkBounds(k, bound{"MaxPages", maxPages, 1, maxSize / max(page, sequences)})
 }
 
 // checkStride holds the distance between rows of f32 to what 16-byte accesses need.
-func checkStride(k *ptx.Kernel, name string, stride, width int) error {
+func checkStride(k *ptx.Kernel, name string, stride, width, most int) error {
 	if stride%4 != 0 {
 		return argumentError(k, name, "%d is no multiple of 4", stride)
 	}
-	return checkBounds(k, bound{name, stride, width, maxSize})
-}
-
-// firstError is the first of the errors that is one.
-func firstError(list ...error) error {
-	for _, err := range list {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return checkBounds(k, bound{name, stride, width, most})
 }
 
 // attentionHeadDims are those of the architectures that the engine knows: GPT-2,

@@ -25,7 +25,7 @@ const combineSums = 16
 func (s AttentionCombine) Name() string { return fmt.Sprintf("attention_combine_d%d", s.HeadDim) }
 
 func (s AttentionCombine) threads() int {
-	return min(512, (combineSums*s.HeadDim/4+31)/32*32)
+	return min(512, ceilDiv(combineSums*s.HeadDim/4, 32)*32)
 }
 
 // Build implements Spec.
@@ -146,8 +146,9 @@ type AttentionCombineArgs struct {
 func (s AttentionCombine) Launch(k *ptx.Kernel, a AttentionCombineArgs) (ptx.Launch, error) {
 	page := orElse(a.Page, defaultPage)
 	if err := firstError(checkBounds(k, bound{"Sequences", a.Sequences, 1, 65535}, bound{"Heads", a.Heads, 1, maxSize},
-		bound{"MaxPages", a.MaxPages, 1, maxSize}, bound{"Page", page, 1, maxSize}, bound{"Window", a.Window, 0, maxSize}),
-		checkStride(k, "OutStride", a.OutStride, a.Heads*s.HeadDim),
+		bound{"Page", page, 1, maxSize}, bound{"Window", a.Window, 0, maxSize}),
+		checkPages(k, max(a.Sequences, 1), a.MaxPages, page),
+		checkStride(k, "OutStride", a.OutStride, a.Heads*s.HeadDim, maxSize/max(a.Sequences, 1)),
 		checkPointers(k, pointer{"Scratch", a.Scratch}, pointer{"Lengths", a.Lengths}, pointer{"Out", a.Out})); err != nil {
 		return ptx.Launch{}, err
 	}

@@ -59,16 +59,15 @@ func (s AttentionDecode) shape() decodeShape {
 	if k.check() != nil {
 		return decodeShape{kvShape: k}
 	}
-	d := decodeShape{kvShape: k, threads: max(32, (k.page*k.rowBytes()/decodeBytes+31)/32*32), lanes: 1}
+	d := decodeShape{kvShape: k, threads: max(32, ceilDiv(k.page*k.rowBytes()/decodeBytes, 32)*32), lanes: 1}
 	for d.lanes < decodeLanes && d.chunks()%(2*d.lanes) == 0 {
 		d.lanes *= 2
 	}
-	ceil := func(a, b int) int { return (a + b - 1) / b }
 	d.slices = d.chunks() / d.lanes
-	d.keys = ceil(d.page, d.threads/d.lanes)
+	d.keys = ceilDiv(d.page, d.threads/d.lanes)
 	d.groups = d.threads / d.chunks()
-	d.values = ceil(d.page, d.groups)
-	d.scores = ceil(max(d.page, ceil(d.threads, d.chunks())*d.values), 4) * 4
+	d.values = ceilDiv(d.page, d.groups)
+	d.scores = ceilDiv(max(d.page, ceilDiv(d.threads, d.chunks())*d.values), 4) * 4
 	return d
 }
 
@@ -232,8 +231,9 @@ func scratchSums(sequences, heads, maxPages int) int64 {
 // Launch makes a launch.
 func (s AttentionDecode) Launch(k *ptx.Kernel, a AttentionDecodeArgs) (ptx.Launch, error) {
 	d, pages := s.shape(), orElse(a.Pages, a.MaxPages)
-	if err := firstError(a.PagedKV.check(k, a.Sequences, a.Heads), a.Scoring.check(k),
-		checkStride(k, "QStride", a.QStride, a.Heads*s.HeadDim), checkBounds(k, bound{"Pages", pages, 1, a.MaxPages}),
+	longest := maxSize / max(a.Sequences, 1) // stride, for rows to be counted in 32 bits
+	if err := firstError(a.PagedKV.check(k, a.Sequences, a.Heads, d.page), a.Scoring.check(k),
+		checkStride(k, "QStride", a.QStride, a.Heads*s.HeadDim, longest), checkBounds(k, bound{"Pages", pages, 1, a.MaxPages}),
 		checkPointers(k, pointer{"Q", a.Q}, pointer{"Scratch", a.Scratch})); err != nil {
 		return ptx.Launch{}, err
 	}
@@ -246,7 +246,7 @@ func (s AttentionDecode) Launch(k *ptx.Kernel, a AttentionDecodeArgs) (ptx.Launc
 		ptx.Float(a.Scale), ptx.Float(a.Softcap),
 	}
 	if s.Fused {
-		if err := firstError(checkStride(k, "OutStride", a.OutStride, a.Heads*s.HeadDim),
+		if err := firstError(checkStride(k, "OutStride", a.OutStride, a.Heads*s.HeadDim, longest),
 			checkPointers(k, pointer{"Out", a.Out}, pointer{"Counters", a.Counters})); err != nil {
 			return ptx.Launch{}, err
 		}
@@ -259,7 +259,7 @@ func (s AttentionDecode) Launch(k *ptx.Kernel, a AttentionDecodeArgs) (ptx.Launc
 // and in an output over length positions, AttentionCombine's included.
 func (s AttentionDecode) Depth(length int) (score, output int) {
 	d := s.shape()
-	pages := (length + d.page - 1) / d.page
+	pages := ceilDiv(length, d.page)
 	score = d.slices*d.pack() + bits.Len(uint(d.lanes))
-	return score, d.values + d.groups + (pages+combineSums-1)/combineSums + combineSums
+	return score, d.values + d.groups + ceilDiv(pages, combineSums) + combineSums
 }

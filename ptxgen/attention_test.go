@@ -70,6 +70,8 @@ func TestAttentionLaunch(t *testing.T) {
 		{"no sequences", "Sequences: 0", func(a *ptxgen.AttentionDecodeArgs) { a.Sequences = 0 }},
 		{"heads that KV heads do not divide", "KVHeads: 3 do not divide 8", func(a *ptxgen.AttentionDecodeArgs) { a.KVHeads = 3 }},
 		{"no pages", "MaxPages: 0", func(a *ptxgen.AttentionDecodeArgs) { a.MaxPages = 0 }},
+		{"more pages than positions are counted", "MaxPages: 67108864", func(a *ptxgen.AttentionDecodeArgs) { a.MaxPages = 1 << 26 }},
+		{"more rows than are counted", "QStride: 1073741824", func(a *ptxgen.AttentionDecodeArgs) { a.QStride = 1 << 30 }},
 		{"more pages than there are", "Pages: 10", func(a *ptxgen.AttentionDecodeArgs) { a.Pages = 10 }},
 		{"scale 0", "Scale: 0", func(a *ptxgen.AttentionDecodeArgs) { a.Scale = 0 }},
 		{"negative softcap", "Softcap: -1", func(a *ptxgen.AttentionDecodeArgs) { a.Softcap = -1 }},
@@ -88,12 +90,28 @@ func TestAttentionLaunch(t *testing.T) {
 		spoil      func(*ptxgen.FlashAttentionArgs)
 	}{
 		{"no queries", "MaxQueries: 0", func(a *ptxgen.FlashAttentionArgs) { a.MaxQueries = 0 }},
+		{"more pages than positions are counted", "MaxPages: 67108864", func(a *ptxgen.FlashAttentionArgs) { a.MaxPages = 1 << 26 }},
 		{"output rows that overlap", "OutStride: 256", func(a *ptxgen.FlashAttentionArgs) { a.OutStride = 256 }},
 		{"no starts", "Starts: no address", func(a *ptxgen.FlashAttentionArgs) { a.Starts = 0 }},
 	} {
 		a := goodFlash()
 		tt.spoil(&a)
 		refuse("flash/"+tt.name, tt.want, func() (ptx.Launch, error) { return flash.Launch(kf, a) })
+	}
+}
+
+func TestAttentionCombineLaunchErrors(t *testing.T) {
+	good := ptxgen.AttentionCombineArgs{Scratch: 256, Lengths: 256, Out: 256, Sequences: 3, Heads: 8, OutStride: 512, MaxPages: 9}
+	for field, change := range map[string]func(*ptxgen.AttentionCombineArgs){
+		"Sequences": func(a *ptxgen.AttentionCombineArgs) { a.Sequences = 0 },
+		"MaxPages":  func(a *ptxgen.AttentionCombineArgs) { a.MaxPages = 1 << 26 },
+		"Page":      func(a *ptxgen.AttentionCombineArgs) { a.Page = 48 },
+		"OutStride": func(a *ptxgen.AttentionCombineArgs) { a.OutStride = 1 << 30 },
+		"Scratch":   func(a *ptxgen.AttentionCombineArgs) { a.Scratch = 0 },
+	} {
+		if _, err := launcher(ptxgen.AttentionCombine{HeadDim: 64}, good, change)(t); err == nil || !strings.Contains(err.Error(), field+":") {
+			t.Errorf("error %v, want one about %s", err, field)
+		}
 	}
 }
 

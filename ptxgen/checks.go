@@ -28,6 +28,14 @@ func checkBounds(k *ptx.Kernel, bounds ...bound) error {
 	return nil
 }
 
+// checkK holds a row of weights to whole blocks, not too many.
+func checkK(k *ptx.Kernel, format quant.Format, weights int) error {
+	if n := format.BlockLen(); weights < 1 || weights%n != 0 {
+		return argumentError(k, "K", "%d weights are no whole blocks of %v, which have %d", weights, format, n)
+	}
+	return checkBounds(k, bound{"K", weights, 1, 1 << 24})
+}
+
 // pointer is an address that must be given.
 type pointer struct {
 	field   string
@@ -39,6 +47,32 @@ func checkPointers(k *ptx.Kernel, list ...pointer) error {
 	for _, p := range list {
 		if p.address == 0 {
 			return argumentError(k, p.field, "no address")
+		}
+	}
+	return nil
+}
+
+// number is a field that must be finite and not negative.
+type number struct {
+	field string
+	value float32
+}
+
+// checkNumbers holds fields to be finite and not negative.
+func checkNumbers(k *ptx.Kernel, list ...number) error {
+	for _, f := range list {
+		if !(f.value >= 0) || math.IsInf(float64(f.value), 0) {
+			return argumentError(k, f.field, "%v is not finite or is negative", f.value)
+		}
+	}
+	return nil
+}
+
+// firstError is the first of the errors that is one.
+func firstError(list ...error) error {
+	for _, err := range list {
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -56,6 +90,9 @@ func orElse(n, alternative int) int {
 	}
 	return n
 }
+
+// ceilDiv is a / b, rounded up.
+func ceilDiv(a, b int) int { return (a + b - 1) / b }
 
 // formatSuffix tells kernels apart by a format that is not F32.
 func formatSuffix(f quant.Format) string {

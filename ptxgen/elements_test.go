@@ -1,6 +1,7 @@
 package ptxgen_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -35,6 +36,9 @@ var (
 	goodTopK    = ptxgen.TopKArgs{Values: 16, OutValues: 16, OutIndices: 16, Rows: 2, N: 5000, K: 40}
 	goodRouter  = ptxgen.RouterArgs{Logits: 16, Weights: 16, Chosen: 16, Tokens: 5, Experts: 60, K: 4}
 	goodCombine = ptxgen.CombineArgs{Weights: 16, Out: 16, Y: 16, Tokens: 3, K: 2, Width: 1025}
+	goodPlain   = ptxgen.ReadPlainArgs{In: 16, Out: 16, Bytes: 160, CTAs: 2}
+	goodBulk    = ptxgen.ReadBulkArgs{In: 16, Out: 16, Chunks: 3, CTAs: 2}
+	goodRate    = ptxgen.MatrixRateArgs{Out: 16, Rounds: 3, CTAs: 2}
 	goodGroup   = ptxgen.GroupArgs{Chosen: 16, Offsets: 16, Order: 16, Tokens: 3, K: 2, Experts: 8}
 )
 
@@ -78,30 +82,47 @@ func TestElementLaunches(t *testing.T) {
 
 // A launch whose arguments cannot be meant is refused, with the field's name.
 func TestElementLaunchErrors(t *testing.T) {
+	inf := float32(math.Inf(1))
 	for _, c := range []struct {
 		name   string
 		launch func(*testing.T) (ptx.Launch, error)
 		field  string
 	}{
 		{"norm without rows", launcher(ptxgen.Norm{}, goodNorm, func(a *ptxgen.NormArgs) { a.Tokens = 0 }), "Tokens"},
+		{"norm of fewer than no heads", launcher(ptxgen.Norm{}, goodNorm, func(a *ptxgen.NormArgs) { a.Heads = -1 }), "Heads"},
+		{"norm with an eps that is no number", launcher(ptxgen.Norm{}, goodNorm, func(a *ptxgen.NormArgs) { a.Eps = float32(math.NaN()) }), "Eps"},
 		{"norm without a weight", launcher(ptxgen.Norm{}, goodNorm, func(a *ptxgen.NormArgs) { a.Weight = 0 }), "Weight"},
 		{"norm of rows that overlap", launcher(ptxgen.Norm{}, goodNorm, func(a *ptxgen.NormArgs) { a.XStride = 319 }), "XStride"},
 		{"a misaligned address", launcher(ptxgen.Norm{}, goodNorm, func(a *ptxgen.NormArgs) { a.X = 18 }), "parameter x"},
 		{"an unknown activation", launcher(ptxgen.Elementwise{}, goodElement, func(a *ptxgen.ElementwiseArgs) { a.Activation = 3 }), "Activation"},
 		{"a negative cap", launcher(ptxgen.Elementwise{}, goodElement, func(a *ptxgen.ElementwiseArgs) { a.Cap = -1 }), "Cap"},
+		{"an infinite cap", launcher(ptxgen.Elementwise{}, goodElement, func(a *ptxgen.ElementwiseArgs) { a.Cap = inf }), "Cap"},
 		{"halves without a scale", launcher(ptxgen.Narrow{To: quant.F16}, goodNarrow, func(a *ptxgen.NarrowArgs) { a.Scale = 0 }), "Scale"},
 		{"a negative scale", launcher(ptxgen.Softmax{}, goodSoftmax, func(a *ptxgen.SoftmaxArgs) { a.Scale = -1 }), "Scale"},
+		{"an infinite scale", launcher(ptxgen.Softmax{}, goodSoftmax, func(a *ptxgen.SoftmaxArgs) { a.Scale = inf }), "Scale"},
+		{"softmax with an infinite cap", launcher(ptxgen.Softmax{}, goodSoftmax, func(a *ptxgen.SoftmaxArgs) { a.Cap = inf }), "Cap"},
 		{"an odd head", launcher(ptxgen.RopeAppend{}, goodRope, func(a *ptxgen.RopeAppendArgs) { a.HeadDim = 65 }), "HeadDim"},
 		{"more rotated than there is", launcher(ptxgen.RopeAppend{}, goodRope, func(a *ptxgen.RopeAppendArgs) { a.Rot = 66 }), "Rot"},
 		{"an append without pages", launcher(ptxgen.RopeAppend{}, goodRope, func(a *ptxgen.RopeAppendArgs) { a.MaxPages = 0 }), "MaxPages"},
+		{"fewer than no pages", launcher(ptxgen.RopeAppend{}, goodRope, func(a *ptxgen.RopeAppendArgs) { a.KVHeads, a.MaxPages = 0, -1 }), "MaxPages"},
 		{"an append without a cache", launcher(ptxgen.RopeAppend{}, goodRope, func(a *ptxgen.RopeAppendArgs) { a.VCache = 0 }), "VCache"},
 		{"no heads at all", launcher(ptxgen.RopeAppend{}, goodRope, func(a *ptxgen.RopeAppendArgs) { a.Heads, a.KVHeads = 0, 0 }), "Heads + KVHeads"},
 		{"an empty vocabulary", launcher(ptxgen.Argmax{}, goodArgmax, func(a *ptxgen.ArgmaxArgs) { a.Vocab = 0 }), "Vocab"},
+		{"none of top-k", launcher(ptxgen.TopK{}, goodTopK, func(a *ptxgen.TopKArgs) { a.K = 0 }), "K"},
+		{"top-k of nothing", launcher(ptxgen.TopK{}, goodTopK, func(a *ptxgen.TopKArgs) { a.N = 0 }), "N"},
+		{"top-k of more rows than are counted", launcher(ptxgen.TopK{}, goodTopK, func(a *ptxgen.TopKArgs) { a.Rows, a.N, a.K = 65535, 1<<21, 256 }), "Rows"},
 		{"too many of top-k", launcher(ptxgen.TopK{}, goodTopK, func(a *ptxgen.TopKArgs) { a.K = 257 }), "K"},
 		{"top-k merged without indices", launcher(ptxgen.TopK{Merge: true}, goodTopK, nil), "Indices"},
 		{"more experts than lanes hold", launcher(ptxgen.Router{}, goodRouter, func(a *ptxgen.RouterArgs) { a.Experts = 513 }), "Experts"},
 		{"more choices than experts", launcher(ptxgen.Router{}, goodRouter, func(a *ptxgen.RouterArgs) { a.Experts = 3 }), "K"},
 		{"combine without experts' results", launcher(ptxgen.Combine{}, goodCombine, func(a *ptxgen.CombineArgs) { a.Out = 0 }), "Out"},
+		{"reads of part of a unit", launcher(ptxgen.ReadPlain{}, goodPlain, func(a *ptxgen.ReadPlainArgs) { a.Bytes = 24 }), "Bytes"},
+		{"reads by more CTAs than are counted", launcher(ptxgen.ReadPlain{}, goodPlain, func(a *ptxgen.ReadPlainArgs) { a.CTAs = 1 << 24 }), "CTAs"},
+		{"reads without memory", launcher(ptxgen.ReadPlain{}, goodPlain, func(a *ptxgen.ReadPlainArgs) { a.In = 0 }), "In"},
+		{"bulk reads by no CTA", launcher(ptxgen.ReadBulk{}, goodBulk, func(a *ptxgen.ReadBulkArgs) { a.CTAs = 0 }), "CTAs"},
+		{"bulk reads of too much", launcher(ptxgen.ReadBulk{}, goodBulk, func(a *ptxgen.ReadBulkArgs) { a.Chunks = math.MaxInt32 }), "Chunks"},
+		{"fewer than no products", launcher(ptxgen.MatrixRate{}, goodRate, func(a *ptxgen.MatrixRateArgs) { a.Rounds = -1 }), "Rounds"},
+		{"products for nobody", launcher(ptxgen.MatrixRate{}, goodRate, func(a *ptxgen.MatrixRateArgs) { a.Out = 0 }), "Out"},
 		{"group without choices", launcher(ptxgen.Group{}, goodGroup, func(a *ptxgen.GroupArgs) { a.K = 0 }), "K"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -39,7 +39,7 @@ func (s Elementwise) Build() (*ptx.Kernel, error) {
 	b.ReturnIf(i.Ge(in.quads()))
 	v := in.load(i, 0)
 	with := func(p ptx.Global, stride ptx.U32, combine func(a, c ptx.F32) ptx.F32) {
-		b.If(p.Address().Ne(b.U64(0)), func() {
+		b.If(given(b, p), func() {
 			for j, c := range at(p, stride).load(i, 0) {
 				ptx.Set(v[j], combine(v[j], c))
 			}
@@ -94,8 +94,8 @@ func (s Elementwise) Launch(k *ptx.Kernel, a ElementwiseArgs) (ptx.Launch, error
 	if err := checkPointers(k, pointer{"X", a.X}, pointer{"Y", a.Y}); err != nil {
 		return ptx.Launch{}, err
 	}
-	if !(a.Cap >= 0) {
-		return ptx.Launch{}, argumentError(k, "Cap", "%v is negative", a.Cap)
+	if err := checkNumbers(k, number{"Cap", a.Cap}); err != nil {
+		return ptx.Launch{}, err
 	}
 	flat := a.XStride == a.Width && a.UpStride == a.Width && a.YStride == a.Width && a.Bias == 0
 	if flat && a.Rows <= maxSize/a.Width { // one long row fills its CTAs better
@@ -103,7 +103,7 @@ func (s Elementwise) Launch(k *ptx.Kernel, a ElementwiseArgs) (ptx.Launch, error
 		a.Rows = 1
 	}
 	const perCTA = 4 * elementThreads
-	parts := (a.Width + perCTA - 1) / perCTA
+	parts := ceilDiv(a.Width, perCTA)
 	if err := checkBounds(k, bound{"Rows", a.Rows, 1, maxSize / parts}); err != nil {
 		return ptx.Launch{}, err
 	}

@@ -1,8 +1,6 @@
 package ptxgen
 
 import (
-	"strings"
-
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
@@ -27,7 +25,7 @@ func embedSpecs() []Spec {
 }
 
 // Name implements Spec.
-func (s Embed) Name() string { return "embed_" + strings.ToLower(s.Format.String()) }
+func (s Embed) Name() string { return "embed_" + formatName(s.Format) }
 
 // Build implements Spec.
 func (s Embed) Build() (*ptx.Kernel, error) {
@@ -39,13 +37,13 @@ func (s Embed) Build() (*ptx.Kernel, error) {
 	b.ReturnIf(index.Ge(units))
 
 	token := ptx.Var(i)
-	b.If(tokens.Address().Ne(b.U64(0)), func() { ptx.Set(token, tokens.At(i, 4).LoadU32()) })
+	b.If(given(b, tokens), func() { ptx.Set(token, tokens.At(i, 4).LoadU32()) })
 	weights := decoderOf(s.Format).rowOf(w, token, tileBytes, units).load(b, index).weights()
 
 	start := i.MulWide(k).Mul(b.U64(4))
 	to := rowAt(b, quant.F32, out.AtBytes(start).Aligned(4), k)
 	add := rowAt(b, quant.F32, residual.AtBytes(start).Aligned(4), k)
-	given := residual.Address().Ne(b.U64(0))
+	hasResidual := given(b, residual)
 	for j := range UnitLen / 4 {
 		at := index.MulN(UnitLen / 4).AddN(j)
 		b.If(at.Lt(to.quads()), func() {
@@ -53,7 +51,7 @@ func (s Embed) Build() (*ptx.Kernel, error) {
 			for n := range v {
 				v[n] = ptx.Var(weights[4*j+n].Mul(scale))
 			}
-			b.If(given, func() {
+			b.If(hasResidual, func() {
 				for n, r := range add.load(at, 0) {
 					ptx.Set(v[n], v[n].Add(r))
 				}
@@ -71,22 +69,20 @@ type EmbedArgs struct {
 	Residual Address // f32 [Count, K], or 0: added last
 	Out      Address // f32 [Count, K]; may be Residual
 	Count, K int
-	Scale    float32
+	Scale    float32 // 0 means 1
 }
 
 // Launch makes a launch.
 func (s Embed) Launch(k *ptx.Kernel, a EmbedArgs) (ptx.Launch, error) {
-	if a.K < 1 || a.K%s.Format.BlockLen() != 0 {
-		return ptx.Launch{}, argumentError(k, "K", "%d weights are no whole blocks of %v, which have %d", a.K, s.Format, s.Format.BlockLen())
+	if a.Scale == 0 {
+		a.Scale = 1
 	}
-	if err := checkBounds(k, bound{"Count", a.Count, 1, maxSize}, bound{"K", a.K, 1, 1 << 24}); err != nil {
-		return ptx.Launch{}, err
-	}
-	if err := checkPointers(k, pointer{"W", a.W}, pointer{"Out", a.Out}); err != nil {
+	if err := firstError(checkK(k, s.Format, a.K), checkBounds(k, bound{"Count", a.Count, 1, maxSize}),
+		checkPointers(k, pointer{"W", a.W}, pointer{"Out", a.Out})); err != nil {
 		return ptx.Launch{}, err
 	}
 	p := Packing{s.Format, a.K}
-	grid := [3]uint32{uint32(a.Count), uint32((p.Units() + embedThreads - 1) / embedThreads), 1}
+	grid := [3]uint32{uint32(a.Count), uint32(ceilDiv(p.Units(), embedThreads)), 1}
 	return k.Launch(grid, embedThreads, 0, ptx.Addr(a.W), ptx.Addr(a.Tokens), ptx.Addr(a.Residual), ptx.Addr(a.Out),
 		ptx.Uint(a.K), ptx.Uint(p.Units()), ptx.Uint(p.tileBytes()), ptx.Float(a.Scale))
 }

@@ -39,13 +39,13 @@ func (s Combine) Build() (*ptx.Kernel, error) {
 	b.For(b.U32(0), k, b.U32(1), func(s ptx.U32) {
 		slot := token.Mul(k).Add(s)
 		r := ptx.Var(slot)
-		b.If(place.Address().Ne(b.U64(0)), func() { ptx.Set(r, place.At(slot, 4).LoadU32()) })
+		b.If(given(b, place), func() { ptx.Set(r, place.At(slot, 4).LoadU32()) })
 		w := weights.At(slot, 4).LoadF32()
 		for j, v := range at(out, r).load(i, 0) {
 			ptx.Set(sum[j], w.FMA(v, sum[j]))
 		}
 	}, ptx.NoUnroll)
-	b.If(residual.Address().Ne(b.U64(0)), func() {
+	b.If(given(b, residual), func() {
 		for j, v := range at(residual, token).load(i, 0) {
 			ptx.Set(sum[j], sum[j].Add(v))
 		}
@@ -71,7 +71,7 @@ func (s Combine) Launch(k *ptx.Kernel, a CombineArgs) (ptx.Launch, error) {
 	if err := checkBounds(k, bound{"Width", a.Width, 1, maxSize}, bound{"K", a.K, 1, routerMost}); err != nil {
 		return ptx.Launch{}, err
 	}
-	parts := (a.Width + 4*elementThreads - 1) / (4 * elementThreads)
+	parts := ceilDiv(a.Width, 4*elementThreads)
 	if err := checkBounds(k, bound{"Tokens", a.Tokens, 1, maxSize / max(parts, routerMost)}); err != nil {
 		return ptx.Launch{}, err
 	}
@@ -133,7 +133,7 @@ func (s Group) Build() (*ptx.Kernel, error) {
 		b.If(mine, func() {
 			at := next.Add(lanes.And(before).Popc())
 			order.At(at, 4).StoreU32(i)
-			b.If(place.Address().Ne(b.U64(0)), func() { place.At(i, 4).StoreU32(at) })
+			b.If(given(b, place), func() { place.At(i, 4).StoreU32(at) })
 		})
 		ptx.Set(next, next.Add(lanes.Popc()))
 	})
@@ -179,7 +179,7 @@ func (s Group) Launch(k *ptx.Kernel, a GroupArgs) (ptx.Launch, error) {
 		return ptx.Launch{}, err
 	}
 	n := a.Tokens * a.K
-	run := (n + 32*groupWarps - 1) / (32 * groupWarps) * 32 // of a warp
+	run := ceilDiv(n, 32*groupWarps) * 32 // of a warp
 	return k.Launch([3]uint32{uint32(a.Experts), 1, 1}, 32*groupWarps, 0,
 		ptx.Addr(a.Chosen), ptx.Addr(a.Offsets), ptx.Addr(a.Order), ptx.Addr(a.Place), ptx.Uint(n), ptx.Uint(run), ptx.Uint(a.Experts))
 }

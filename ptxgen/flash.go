@@ -64,7 +64,7 @@ func (s FlashAttention) shape() flashShape {
 		f.tiles = 2 // what a warp loads of K and V is used twice
 	}
 	f.threads = f.blockQ / 16 / f.tiles * 32
-	f.width = (s.HeadDim + 15) / 16 * 16
+	f.width = ceilDiv(s.HeadDim, 16) * 16
 	f.stride = 2*f.width + 16
 	return f
 }
@@ -131,13 +131,13 @@ type FlashAttentionArgs struct {
 // Launch makes a launch.
 func (s FlashAttention) Launch(k *ptx.Kernel, a FlashAttentionArgs) (ptx.Launch, error) {
 	f := s.shape()
-	if err := firstError(a.PagedKV.check(k, a.Sequences, a.Heads), a.Scoring.check(k),
-		checkStride(k, "QStride", a.QStride, a.Heads*s.HeadDim), checkStride(k, "OutStride", a.OutStride, a.Heads*s.HeadDim),
+	if err := firstError(a.PagedKV.check(k, a.Sequences, a.Heads, f.page), a.Scoring.check(k),
+		checkStride(k, "QStride", a.QStride, a.Heads*s.HeadDim, maxSize), checkStride(k, "OutStride", a.OutStride, a.Heads*s.HeadDim, maxSize),
 		checkBounds(k, bound{"MaxQueries", a.MaxQueries, 1, 65535 * f.blockQ}),
 		checkPointers(k, pointer{"Q", a.Q}, pointer{"Out", a.Out}, pointer{"Starts", a.Starts})); err != nil {
 		return ptx.Launch{}, err
 	}
-	tiles := (a.MaxQueries + f.blockQ - 1) / f.blockQ
+	tiles := ceilDiv(a.MaxQueries, f.blockQ)
 	return k.Launch([3]uint32{uint32(a.Heads), uint32(tiles), uint32(a.Sequences)}, f.threads, f.sharedBytes(),
 		ptx.Addr(a.Q), ptx.Addr(a.K), ptx.Addr(a.V), ptx.Addr(a.Out), ptx.Addr(a.Table), ptx.Addr(a.Lengths),
 		ptx.Addr(a.Starts), ptx.Uint(a.QStride), ptx.Uint(a.OutStride), ptx.Uint(a.KVHeads), ptx.Uint(a.Heads/a.KVHeads),
@@ -147,5 +147,5 @@ func (s FlashAttention) Launch(k *ptx.Kernel, a FlashAttentionArgs) (ptx.Launch,
 // Depth is how many steps of a tensor core, of eight products each, follow one
 // another in a score and in an output over length positions.
 func (s FlashAttention) Depth(length int) (score, output int) {
-	return s.shape().width / 8, (length + 7) / 8
+	return s.shape().width / 8, ceilDiv(length, 8)
 }

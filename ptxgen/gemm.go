@@ -75,7 +75,7 @@ func (s GEMM) Name() string {
 }
 
 // Depth is the number of accumulations of a sum over k, each of 16 products.
-func (GEMM) Depth(k int) int { return (k + 15) / 16 }
+func (GEMM) Depth(k int) int { return ceilDiv(k, 16) }
 
 // The sizes that follow from the parameters. Both tiles hold 16-bit numbers.
 

@@ -52,13 +52,10 @@ func (s GEMM) Launch(k *ptx.Kernel, a GEMMArgs) (ptx.Launch, error) {
 }
 
 func (s GEMM) checkArgs(k *ptx.Kernel, a GEMMArgs) error {
-	if a.K < 1 || a.K%s.Format.BlockLen() != 0 {
-		return argumentError(k, "K", "%d weights are no whole blocks of %v, which have %d", a.K, s.Format, s.Format.BlockLen())
-	}
-	if err := checkBounds(k, bound{"K", a.K, 1, 1 << 24}, bound{"M", a.M, 1, maxSize - s.BlockM},
+	if err := firstError(checkK(k, s.Format, a.K), checkBounds(k, bound{"M", a.M, 1, maxSize - s.BlockM},
 		bound{"N", a.N, 1, s.BlockN * maxTiles}, bound{"YStride", a.YStride, a.N, maxSize},
 		bound{"Activation", int(a.Activation), 0, int(GELU)}, bound{"Experts", a.Experts, 1, maxTiles},
-		bound{"RowsPerX", a.RowsPerX, 1, maxSize}, bound{"ExpertBytes", a.ExpertBytes, 0, math.MaxInt}); err != nil {
+		bound{"RowsPerX", a.RowsPerX, 1, maxSize}, bound{"ExpertBytes", a.ExpertBytes, 0, math.MaxInt})); err != nil {
 		return err
 	}
 	if err := checkPointers(k, pointer{"X", a.X}, pointer{"W", a.W}, pointer{"Y", a.Y}); err != nil {
@@ -75,8 +72,6 @@ func (s GEMM) checkArgs(k *ptx.Kernel, a GEMMArgs) error {
 	return nil
 }
 
-func ceilDiv(a, b int) int { return (a + b - 1) / b }
-
 // GEMMFor chooses the kernel for a product of m rows with n columns on a device of so
 // many SMs, whose CTAs may have so many bytes of shared memory. The choice has no part
 // in the results' bits.
@@ -92,7 +87,7 @@ func GEMMFor(format, input quant.Format, m, n, sms, shared int) GEMM {
 		tiles := ceilDiv(m, s.BlockM) * ceilDiv(n, s.BlockN)
 		area := float64(s.BlockM * s.BlockN)
 		read := float64(s.BlockM+s.BlockN) * 64 // as much time as so many products
-		if time := float64(ceilDiv(tiles, sms)) * (area + read); time < least {
+		if time := float64(ceilDiv(tiles, max(sms, 1))) * (area + read); time < least {
 			best, least = s, time
 		}
 	}

@@ -64,7 +64,7 @@ func newGemm(b *ptx.Builder, s GEMM) *gemm {
 
 	g.expert = b.BlockZ()
 	first, count := ptx.Var(b.U32(0)), ptx.Var(m)
-	b.If(g.given(offsets), func() {
+	b.If(given(g.b, offsets), func() {
 		at := offsets.At(g.expert, 4)
 		ptx.Set(first, at.LoadU32())
 		ptx.Set(count, at.Plus(4).LoadU32().Sub(first))
@@ -80,15 +80,12 @@ func newGemm(b *ptx.Builder, s GEMM) *gemm {
 	return g
 }
 
-// given reports whether an argument was not left out.
-func (g *gemm) given(p ptx.Global) ptx.Pred { return p.Address().Ne(g.b.U64(0)) }
-
 // tabulate writes down, for each row of the tile, which row of x it is and which row of
 // y it makes. Rows past the last are the last one, read again and not stored.
 func (g *gemm) tabulate() {
 	b := g.b
 	b.Comment("the rows of the tile")
-	hasOrder, hasScale := g.given(g.order), g.given(g.scale)
+	hasOrder, hasScale := given(g.b, g.order), given(g.b, g.scale)
 	passes := g.BlockM / g.rowsPerPass()
 	b.For(g.thread, b.N(g.BlockM), b.N(g.threads()), func(i ptx.U32) {
 		from, to, scale := ptx.Var(g.first.Add(i.Min(g.left.AddN(-1)))), ptx.Undefined[ptx.U32](b), ptx.Var(b.F32(1))

@@ -44,7 +44,7 @@ func (o *gemmOutput) loadBias() {
 	for i := range o.bias {
 		o.bias[i] = ptx.Var(b.F32(0))
 	}
-	b.If(o.given(o.gemm.bias), func() {
+	b.If(given(o.b, o.gemm.bias), func() {
 		bias := o.gemm.bias.AtBytes(o.expert.MulWide(o.n).ShlN(2)).Aligned(4).At(o.column, 4)
 		for i := range o.bias {
 			b.If(o.column.AddN(i).Lt(o.n), func() { ptx.Set(o.bias[i], bias.Plus(4*i).LoadF32()) })
@@ -102,7 +102,7 @@ func (o *gemmOutput) write() {
 // finish lets move load the residuals of rows and then store what they are part of.
 func (o *gemmOutput) finish(unroll int, plain ptx.Pred, move func(at []gemmRow)) {
 	b := o.b
-	hasResidual := o.given(o.residual)
+	hasResidual := given(o.b, o.residual)
 	o.eachRows(unroll, func(sums, results []ptx.Shared) {
 		rows := make([]gemmRow, unroll)
 		for i := range rows {

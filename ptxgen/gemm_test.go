@@ -117,6 +117,9 @@ func TestGEMMFor(t *testing.T) {
 			t.Errorf("%s: %s, want tiles of %d rows", c.name, s.Name(), c.blockM)
 		}
 	}
+	if s := ptxgen.GEMMFor(quant.Q4_K, quant.F16, 2048, 4096, 0, h200); s.BlockM != 256 {
+		t.Errorf("%s for a device of which the SMs are not known", s.Name())
+	}
 	for _, f := range []quant.Format{quant.F16, quant.Q6_K} {
 		if s := ptxgen.GEMMFor(f, quant.F16, 4096, 4096, 100, ada); s.Shared() > ada {
 			t.Errorf("%s takes %d bytes of shared memory of %d", s.Name(), s.Shared(), ada)

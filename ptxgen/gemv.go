@@ -16,12 +16,13 @@ import (
 // row and column and depends on the format and K alone.
 //
 // Quantised weights are multiplied as the integers that they are, on tensor cores, with
-// x as integers of 31 bits (see gemvInteger); others in float32 (see gemvFloat). An
-// infinite x gives NaN.
+// x as integers of 31 bits (see gemvInteger), where an infinite x gives NaN; others in
+// float32 (see gemvFloat).
 type Gemv struct {
 	Format  quant.Format
 	Columns int  // at most that many vectors at a time: 1, 2, 4, 8 or 16; 0 means 1
 	Gated   bool // two matrices
+	Small   bool // for devices with little shared memory: one vector, fewer warps, a short ring
 }
 
 // maxColumns is how many vectors a launch takes at most.
@@ -34,7 +35,10 @@ func gemvSpecs() []Spec {
 	var all []Spec
 	for _, f := range quant.Formats() {
 		for _, c := range gemvColumns {
-			all = append(all, Gemv{f, c, false}, Gemv{f, c, true})
+			all = append(all, Gemv{Format: f, Columns: c}, Gemv{Format: f, Columns: c, Gated: true})
+		}
+		if s := (Gemv{Format: f, Columns: 1, Small: true}); s.integer() {
+			all = append(all, s, Gemv{Format: f, Columns: 1, Gated: true, Small: true})
 		}
 	}
 	return all
@@ -49,7 +53,11 @@ func (s Gemv) Name() string {
 	if s.Gated {
 		kind = "gemv_gated"
 	}
-	return fmt.Sprintf("%s_%s_c%d", kind, formatName(s.Format), s.columns())
+	size := fmt.Sprintf("c%d", s.columns())
+	if s.Small {
+		size = "small"
+	}
+	return fmt.Sprintf("%s_%s_%s", kind, formatName(s.Format), size)
 }
 
 // integer reports whether the weights are multiplied as integers.
@@ -69,6 +77,10 @@ func (s Gemv) Build() (*ptx.Kernel, error) {
 	b := ptx.New(s.Name())
 	if c := s.columns(); c < 1 || c > 16 || c&(c-1) != 0 {
 		b.Failf("%d columns, want 1, 2, 4, 8 or 16", c)
+		return nil, b.Err()
+	}
+	if s.Small && (s.columns() > 1 || !s.integer()) {
+		b.Failf("a small kernel is for one vector and quantised weights")
 		return nil, b.Err()
 	}
 	b.Doc("y[c][r] = epilogue of the sum over k of W[r][k] * n(x[c])[k], W packed, of %v", s.Format)

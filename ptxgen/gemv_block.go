@@ -210,7 +210,7 @@ func (k *integerBlock) less(s superScales, group, r int, sum ptx.F32) ptx.F32 {
 	return k.joined(k.below[2*r], k.below[2*r+1]).FMA(s.factor[r], sum)
 }
 
-// subSums is the digits of the sums of sub-blocks for a column group.
+// subSums is the digits of the means of sub-blocks for a column group.
 func (k *integerBlock) subSums(group int) ptx.U32 {
 	n := k.gemvInteger
 	at := k.vectors.Plus(n.sumsAt()).At(n.row.AndN(3), 16).At(n.quad, 4)

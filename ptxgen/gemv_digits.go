@@ -9,7 +9,7 @@ import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 // what it multiplies: without halves {pair of units, digit, lane of the quad, unit of
 // the pair, half} with a word of four weights each, with halves {half, digit, lane, unit}.
 //
-// The sums of super formats are digits, too, of the sums by sub-block: {digit, lane}
+// The sums of super formats are digits, too, of the means by sub-block: {digit, lane}
 // with a word of four sub-blocks, or {half, digit, lane} where the others' places are
 // zero. The sums of other formats are float32, {upper two digits, lower two}[unit].
 
@@ -42,9 +42,10 @@ func (s Gemv) stagedBytes() int { return s.powersAt() + (4*s.columns()+15)/16*16
 // stagedBlock is a block of the slice.
 func (n *gemvInteger) stagedBlock(i ptx.U32) ptx.Shared { return n.vectors.At(i, n.stagedBytes()) }
 
-// stageQuads turns a lane's quads of a block, which are variables, into digits.
-// Neighbouring lanes have neighbouring quads: four each half of a unit.
-func (n *gemvInteger) stageQuads(values []quad, block ptx.Shared, c ptx.U32) {
+// stagePower stores the power of two that a block is divided by, and gives what makes
+// integers of its quads, a lane's of which it is given as variables and may already
+// multiply by a part of that.
+func (n *gemvInteger) stagePower(values []quad, block ptx.Shared, c ptx.U32) (up ptx.F32) {
 	b := n.b
 	largest := b.U32(0)
 	for _, v := range values {
@@ -55,20 +56,26 @@ func (n *gemvInteger) stageQuads(values []quad, block ptx.Shared, c ptx.U32) {
 	exponent := largest.WarpReduce("max").ShrN(23).Max(b.U32(1))
 	// x*2^(156-exponent) is below 2^30; for small x that takes two steps, and its
 	// inverse, times 2^powerLog, is subnormal.
-	up := ptx.Var(b.U32(283).Sub(exponent).ShlN(23))
+	factor := ptx.Var(b.U32(283).Sub(exponent).ShlN(23))
 	b.If(exponent.LtN(64), func() {
 		for _, v := range values {
 			for j := range v {
 				ptx.Set(v[j], v[j].MulN(0x1p32))
 			}
 		}
-		ptx.Set(up, up.AddN(-32<<23))
+		ptx.Set(factor, factor.AddN(-32<<23))
 	})
 	const least = 30 - powerLog // the least exponent of a power that is not subnormal
 	power := ptx.Select(exponent.LtN(least), b.U32(1).Shl(exponent.AddN(23-least)), exponent.AddN(1-least).ShlN(23))
 	power = ptx.Select(exponent.EqN(255), b.U32(0x7FC00000), power) // there is an Inf or NaN
 	b.If(n.lane.EqN(0), func() { block.Plus(n.powersAt()).At(c, 4).StoreU32(power) })
+	return factor.AsF32()
+}
 
+// stageQuads turns a lane's quads of a block, which are variables, into digits.
+// Neighbouring lanes have neighbouring quads: four each half of a unit.
+func (n *gemvInteger) stageQuads(values []quad, block ptx.Shared, c ptx.U32) {
+	b, up := n.b, n.stagePower(values, block, c)
 	unit, half, t := n.lane.ShrN(3), n.lane.ShrN(2).AndN(1), n.quad
 	to := block.At(c, n.digitBytes()).At(t, 16)
 	if n.d.halves() {
@@ -80,7 +87,7 @@ func (n *gemvInteger) stageQuads(values []quad, block ptx.Shared, c ptx.U32) {
 	for i, v := range values {
 		var x [4]ptx.S32
 		for j := range v {
-			x[j] = v[j].Mul(up.AsF32()).RoundS32()
+			x[j] = v[j].Mul(up).RoundS32()
 		}
 		var sums [4]ptx.S32 // of each digit
 		for digit, word := range transposed(digitsOf(b, x)) {

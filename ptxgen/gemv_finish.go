@@ -1,15 +1,20 @@
 package ptxgen
 
-import "github.com/lockstep-go/lockstep/ptxgen/ptx"
+import (
+	"math"
+	"math/bits"
+
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+)
 
 // A round is a few groups of tiles, one after the other, after which the warps meet.
-// Its results in shared memory: {group, warp, matrix, column, row}.
+// Its results in shared memory: {group, team, part, matrix, column, row}.
 
 // tileResults is how many results a part of a tile has of a matrix.
 func (s Gemv) tileResults() int { return s.columns() * tileRows }
 
 // groupBytes is the size of a group's results.
-func (s Gemv) groupBytes() int { return s.warps() * s.matrixCount() * s.tileResults() * 4 }
+func (s Gemv) groupBytes() int { return maxParts * s.matrixCount() * s.tileResults() * 4 }
 
 // groupsARound is how many groups a round has at most.
 func (s Gemv) groupsARound() int { return min(max(8/(s.columns()*s.matrixCount()), 1), 4) }
@@ -45,27 +50,30 @@ func (n *gemvInteger) beginRound() {
 	}
 }
 
-// finish adds up the parts of a round and stores its results.
+// finish adds up the parts of a round and stores its results, or the slice's sums in the
+// workspace.
 func (n *gemvInteger) finish() {
 	b := n.b
 	b.Barrier()
-	b.IfElse(n.slices.EqN(1), func() {
-		n.eachResult(func(i ptx.U32, r integerResult) {
-			var sums []ptx.F32
-			for m := range n.matrices {
-				sums = append(sums, n.sumOfParts(i, m))
+	n.eachResult(n.group, n.roundGroups(), func(r integerResult) {
+		var sums []ptx.F32
+		for m := range n.matrices {
+			sums = append(sums, n.sumOfParts(r, m))
+		}
+		b.IfElse(n.slices.EqN(1), func() { n.store(r, sums) }, func() {
+			for m, sum := range sums {
+				n.shared(r, m).At(n.slice, 4).StoreF32(sum)
 			}
-			n.store(r, sums)
 		})
-	}, n.finishSlices)
+	})
 }
 
-// storePart leaves the warp's sums for a matrix of a group. The digits of a vector are in two lanes
+// storePart leaves the sums of a part for a matrix of a group. The digits of a vector are in two lanes
 // of a quad, or with halves in four.
-func (n *gemvInteger) storePart(group ptx.U32, matrix int) {
+func (n *gemvInteger) storePart(group, part ptx.U32, matrix int) {
 	b := n.b
 	to := n.buffer().At(group, n.groupBytes())
-	to = to.At(n.warp, 4*n.matrixCount()*n.tileResults()).At(n.row, 4)
+	to = to.At(n.team.Mul(n.parts).Add(part), 4*n.matrixCount()*n.tileResults()).At(n.row, 4)
 	owner := n.quad.EqN(0)
 	if !n.d.halves() && n.columns() > 1 {
 		owner = n.quad.AndN(1).EqN(0)
@@ -87,39 +95,45 @@ func (n *gemvInteger) storePart(group ptx.U32, matrix int) {
 	}
 }
 
-// integerResult is a result of the round: where it goes.
+// integerResult is a result: where it goes.
 type integerResult struct {
+	group       ptx.U32 // of tiles
+	place       ptx.U32 // in the group: {team, column, row}
 	row, column ptx.U32
 	active      ptx.Pred // it is in the matrix
 }
 
-// eachResult shares the round's results out among the threads; i counts them {group,
-// team, column, row}.
-func (n *gemvInteger) eachResult(body func(i ptx.U32, r integerResult)) {
+// eachResult shares the results of count groups out among the threads; i counts them
+// {group, team, column, row}.
+func (n *gemvInteger) eachResult(first, count ptx.U32, body func(r integerResult)) {
 	b := n.b
-	count := n.roundGroups().Mul(n.teams).MulN(n.tileResults())
-	b.For(b.ThreadX(), count, b.N(32*n.warps()), func(i ptx.U32) {
-		tile := n.group.Mul(n.teams).Add(i.DivN(n.tileResults()))
-		r := integerResult{row: tile.MulN(tileRows).Add(i.AndN(tileRows - 1)), column: i.DivN(tileRows).RemN(n.columns())}
+	eachLog := n.teamsLog.AddN(bits.TrailingZeros(uint(n.tileResults())))
+	b.For(b.ThreadX(), count.Shl(eachLog), b.N(32*n.warps()), func(i ptx.U32) {
+		group := i.Shr(eachLog)
+		r := integerResult{group: first.Add(group), place: i.Sub(group.Shl(eachLog))}
+		r.column = i.DivN(tileRows).RemN(n.columns())
+		tile := r.group.Mul(n.teams).Add(r.place.DivN(n.tileResults()))
+		r.row = tile.MulN(tileRows).Add(i.AndN(tileRows - 1))
 		r.active = r.row.Lt(n.count).And(r.column.Lt(n.columnCount))
-		body(i, r)
+		body(r)
 	}, ptx.NoUnroll)
 }
 
-// sumOfParts adds up the parts of result i.
-func (n *gemvInteger) sumOfParts(i ptx.U32, matrix int) ptx.F32 {
+// sumOfParts adds up the parts of a result of the round.
+func (n *gemvInteger) sumOfParts(r integerResult, matrix int) ptx.F32 {
 	part := 4 * n.matrixCount() * n.tileResults()
-	at := n.buffer().At(i.DivN(n.tileResults()).Mul(n.parts), part).At(i.RemN(n.tileResults()), 4)
+	at := n.buffer().At(r.group.Sub(n.group), n.groupBytes())
+	at = at.At(r.place.DivN(n.tileResults()).Mul(n.parts), part).At(r.place.RemN(n.tileResults()), 4)
 	return n.tree(n.parts, func(p int) ptx.F32 { return at.Plus(p*part + 4*matrix*n.tileResults()).LoadF32() })
 }
 
 // tree adds up count values, a power of two, neighbours first. What is missing to the
-// largest count is zero, which changes no sum.
+// largest count is -0, which changes no sum, not even the sign of a zero.
 func (n *gemvInteger) tree(count ptx.U32, load func(i int) ptx.F32) ptx.F32 {
-	b := n.b
+	b, nothing := n.b, float32(math.Copysign(0, -1))
 	values := make([]ptx.F32, maxParts)
 	for i := range values {
-		values[i] = ptx.Var(b.F32(0))
+		values[i] = ptx.Var(b.F32(nothing))
 		b.When(b.N(i).Lt(count), func() { ptx.Set(values[i], load(i)) })
 	}
 	for len(values) > 1 {
@@ -140,34 +154,35 @@ func (n *gemvInteger) store(r integerResult, sums []ptx.F32) {
 	})
 }
 
-// finishSlices leaves the slice's sums in the workspace; the last CTA that does adds up
-// all slices, and leaves the ticket as it was.
+// tickets are how many a workspace begins with, one for each CTA of a slice: as many for
+// every launch, so that the sums of one are not where another looks for tickets.
+const tickets = 1 << 16
+
+// shared is where the slices' sums of a result meet in the workspace, behind the tickets:
+// {slot, group, team, column, row, matrix, slice}.
+func (n *gemvInteger) shared(r integerResult, matrix int) ptx.Global {
+	group := n.slot.Mul(n.groups).Add(r.group)
+	result := group.Mul(n.teams.MulN(n.tileResults())).Add(r.place)
+	return n.workspace.Plus(4*tickets).At(result.MulN(n.matrixCount()).AddN(matrix).Mul(n.slices), 4)
+}
+
+// finishSlices lets the last of the CTAs that share rows add up the slices. It leaves the
+// ticket as it was.
 func (n *gemvInteger) finishSlices() {
 	b := n.b
-	b.Comment("the sums of the slices meet in the workspace")
-	groups := n.groups.Mul(b.GridY())
-	id := n.slot.Mul(n.groups).Add(n.group)
-	ticket := n.workspace.At(id, 4)
-	count := n.teams.MulN(n.tileResults())
-	first := n.workspace.At(groups.AddN(3).DivN(4), 16).At(id.Mul(count).Mul(n.slices), 4*n.matrixCount())
-	at := func(i ptx.U32, matrix int) ptx.Global { // {result, matrix, slice}
-		return first.At(i.MulN(n.matrixCount()).AddN(matrix).Mul(n.slices), 4)
-	}
-	n.eachResult(func(i ptx.U32, r integerResult) {
-		for m := range n.matrices {
-			at(i, m).At(n.slice, 4).StoreF32(n.sumOfParts(i, m))
-		}
-	})
+	b.Comment("the last of the slices adds them up")
+	ticket := n.workspace.At(n.slot.Mul(b.GridX()).Add(b.BlockX()), 4)
+	drawn := n.state.Plus(4)
 	b.FenceGPU()
 	b.Barrier()
-	b.If(b.ThreadX().EqN(0), func() { n.state.Plus(4).StoreU32(ticket.AtomicAdd(b.U32(1))) })
+	b.If(b.ThreadX().EqN(0), func() { drawn.StoreU32(ticket.AtomicAdd(b.U32(1))) })
 	b.Barrier()
-	b.If(n.state.Plus(4).LoadU32().Eq(n.slices.AddN(-1)), func() {
+	b.If(drawn.LoadU32().Eq(n.slices.AddN(-1)), func() {
 		b.FenceGPU()
-		n.eachResult(func(i ptx.U32, r integerResult) {
+		n.eachResult(n.start, n.finalGroup().Sub(n.start), func(r integerResult) {
 			var sums []ptx.F32
 			for m := range n.matrices {
-				from := at(i, m)
+				from := n.shared(r, m)
 				sums = append(sums, n.tree(n.slices, func(s int) ptx.F32 { return from.Plus(4 * s).LoadF32(ptx.Volatile) }))
 			}
 			n.store(r, sums)

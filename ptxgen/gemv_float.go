@@ -111,7 +111,7 @@ func newGemvFloat(g *gemv) *gemvFloat {
 	b, one := g.b, g.b.U32(1)
 	// The CTA's vectors, where there are more than the kernel takes at a time.
 	first := b.BlockZ().MulN(g.columns())
-	g.xRow, g.slot, g.columnCount = g.xRow.Add(first), g.slot.Add(first), g.columnCount.Sub(first)
+	g.xRow, g.slot, g.columnCount = g.xRow.Add(first), g.slot.Add(first), g.columnCount.Sub(first).Min(b.N(g.columns()))
 	f := &gemvFloat{gemv: g, groups: g.span.CeilDivN(32), split: one.Shl(g.splitLog)}
 	f.part, f.team = g.warp.And(f.split.Sub(one)), g.warp.Shr(g.splitLog)
 	f.tileRows = b.U32(floatWarps).Shr(g.splitLog).MulN(g.rows())

@@ -19,12 +19,12 @@ import (
 // Where the scales of a block's units are integers (super), its sum stays one: the only
 // roundings of a block are those that make it a float32 and multiply it with the scales
 // of the weights and of x. Minimums, and the centre that quants are counted from, are one
-// more product, of minimums or scales with the digits of the sums of x by sub-block.
-// Otherwise each unit's sum is scaled in float32.
+// more product, of minimums or scales with the digits of the means of x by sub-block,
+// which are rounded to integers as x is. Otherwise each unit's sum is scaled in float32.
 //
 // Order of additions: a row's blocks are cut into parts, as many as the row's length
-// says; a part's blocks are added in order, the parts by a binary tree. A warp takes
-// one part of 16 rows, its weights streaming through a ring in shared memory. Where
+// says; a part's blocks are added in order, the parts by a binary tree. A warp takes a
+// part of 16 rows at a time, its weights streaming through a ring in shared memory. Where
 // the vectors do not fit there, CTAs take slices of a row, some parts each; the last one
 // to finish adds the slices up, in the order of the tree.
 type gemvInteger struct {
@@ -32,13 +32,14 @@ type gemvInteger struct {
 	row, quad ptx.U32 // of a fragment: lane/4 and lane%4
 
 	parts       ptx.U32 // of a slice, on as many warps
-	part        ptx.U32 // the warp's
+	part        ptx.U32 // the warp's first
 	team, teams ptx.U32 // which warps share a tile, and how many tiles there are at a time
 	slice       ptx.U32
 	slices      ptx.U32
-	origin      ptx.U32  // the slice's first block
-	limit       ptx.U32  // and where it ends
-	begin, end  ptx.U32  // the part's blocks
+	origin      ptx.U32 // the slice's first block
+	limit       ptx.U32 // and where it ends
+	partsLog    ptx.U32 // log2 of the parts of all slices
+	teamsLog    ptx.U32
 	tiles       ptx.U32  // of the matrix
 	groups      ptx.U32  // of as many tiles as there are teams
 	start       ptx.U32  // the CTA's first group
@@ -49,6 +50,7 @@ type gemvInteger struct {
 	ring            ptx.Shared
 	ringAt          ptx.U32      // variable: offset of the ring's stage that is multiplied
 	nextGroup, next ptx.U32      // variables: the block that is fetched
+	nextPart        ptx.U32      // variable
 	nextMatrix      ptx.U32      // variable: 0 or 1
 	sums            [][2]ptx.F32 // variables: by column group, of two rows
 
@@ -57,14 +59,20 @@ type gemvInteger struct {
 	block0  ptx.Shared // where the row's first block would be staged
 	squares ptx.Shared // of each block: {column, block}
 	state   ptx.Shared // {last, ticket}: what would take registers in vain
+	first   stagedItem // see copyVectors
 }
 
 // maxParts is how many parts a row is cut into at most.
 const maxParts = 16
 
-// warps is how many a CTA has. Eight have all the registers that many columns need.
+// warps is how many a CTA has. Eight have all the registers that many column groups need,
+// those of super formats more; and their rings leave room on small devices.
 func (s Gemv) warps() int {
-	if s.columns() > 2 {
+	most := 4
+	if decoderOf(s.Format).super() {
+		most = 2
+	}
+	if s.columnGroups() > most || s.Small {
 		return 8
 	}
 	return 16
@@ -122,7 +130,8 @@ func (s Gemv) integerDepth(k int) int {
 
 func (g *gemv) buildInteger() (*ptx.Kernel, error) {
 	n, b := newGemvInteger(g), g.b
-	b.Comment("the first weights are under way while x is staged")
+	b.Comment("x is under way before the weights, whose first blocks fill memory's queues")
+	n.copyVectors()
 	for range n.stages() {
 		n.fetch()
 	}
@@ -132,14 +141,17 @@ func (g *gemv) buildInteger() (*ptx.Kernel, error) {
 	b.While(func() ptx.Pred { return n.group.Lt(n.finalGroup()) }, func() {
 		n.beginRound()
 		b.For(b.U32(0), n.roundGroups(), b.U32(1), func(i ptx.U32) {
-			for m := range n.matrices {
-				n.multiplyPart(n.tile(n.group.Add(i)))
-				n.storePart(i, m)
-			}
+			n.eachPart(func(part ptx.U32) {
+				for m := range n.matrices {
+					n.multiplyPart(n.tile(n.group.Add(i)), part)
+					n.storePart(i, part, m)
+				}
+			})
 		}, ptx.NoUnroll)
 		n.finish()
 		ptx.Set(n.group, n.group.AddN(n.groupsARound()))
 	}, ptx.NoUnroll)
+	b.If(n.slices.Gt(b.U32(1)), n.finishSlices)
 	return b.Finish(ptx.MaxThreads(32*n.warps()), ptx.MinCTAs(1))
 }
 
@@ -154,15 +166,30 @@ func (n *gemvInteger) finalGroup() ptx.U32 {
 // tile is the warp's of a group.
 func (n *gemvInteger) tile(group ptx.U32) ptx.U32 { return group.Mul(n.teams).Add(n.team) }
 
-// multiplyPart multiplies the warp's part of a tile of a matrix. A tile beyond the last
-// has no blocks.
-func (n *gemvInteger) multiplyPart(tile ptx.U32) {
+// eachPart goes through the warp's parts of a tile: one, or every so many as there are
+// warps.
+func (n *gemvInteger) eachPart(body func(part ptx.U32)) {
+	if n.warps() >= maxParts {
+		body(n.part)
+		return
+	}
+	n.b.For(n.part, n.parts, n.b.N(n.warps()), body, ptx.NoUnroll)
+}
+
+// bound is where a part of the slice begins; the one after the last, where that ends.
+func (n *gemvInteger) bound(part ptx.U32) ptx.U32 {
+	return n.slice.Mul(n.parts).Add(part).Mul(n.span).Shr(n.partsLog)
+}
+
+// multiplyPart multiplies a part of a tile of a matrix. A tile beyond the last has no
+// blocks.
+func (n *gemvInteger) multiplyPart(tile, part ptx.U32) {
 	b := n.b
 	for _, s := range n.sums {
 		ptx.Set(s[0], b.F32(0))
 		ptx.Set(s[1], b.F32(0))
 	}
-	b.If(tile.Lt(n.tiles), func() { b.For(n.begin, n.end, b.U32(1), n.step, ptx.NoUnroll) })
+	b.If(tile.Lt(n.tiles), func() { b.For(n.bound(part), n.bound(part.AddN(1)), b.U32(1), n.step, ptx.NoUnroll) })
 }
 
 func newGemvInteger(g *gemv) *gemvInteger {
@@ -171,23 +198,24 @@ func newGemvInteger(g *gemv) *gemvInteger {
 	// slow.
 	g.lane = ptx.ShuffleIdx(g.lane, g.lane)
 	n := &gemvInteger{gemv: g, row: g.lane.ShrN(2), quad: g.lane.AndN(3)}
-	partsLog, share := b.ParamU32("parts_log2"), b.ParamU32("share")
+	n.partsLog = b.ParamU32("parts_log2")
+	share := b.ParamU32("share")
 	n.workspace = b.Global("workspace", 16)
 	one := b.U32(1)
 	n.parts = one.Shl(g.splitLog)
 	n.part, n.team = g.warp.And(n.parts.Sub(one)), g.warp.Shr(g.splitLog)
-	n.teams = b.N(n.warps()).Shr(g.splitLog)
+	warpsLog := b.N(bits.TrailingZeros(uint(n.warps())))
+	n.teamsLog = warpsLog.Sub(g.splitLog.Min(warpsLog))
+	n.teams = one.Shl(n.teamsLog)
 	n.slice, n.slices = b.BlockZ(), b.GridZ()
-	bound := func(part ptx.U32) ptx.U32 { return part.Mul(g.span).Shr(partsLog) }
-	first := n.slice.Mul(n.parts)
-	n.origin, n.limit = bound(first), bound(first.Add(n.parts))
-	n.begin, n.end = bound(first.Add(n.part)), bound(first.Add(n.part).AddN(1))
+	n.origin, n.limit = n.bound(b.U32(0)), n.bound(n.parts)
 	n.tiles = g.count.CeilDivN(tileRows)
-	n.groups = n.tiles.Add(n.teams).Sub(one).Shr(b.N(bits.TrailingZeros(uint(n.warps()))).Sub(g.splitLog))
+	n.groups = n.tiles.Add(n.teams).Sub(one).Shr(n.teamsLog)
 	n.start = b.BlockX().Mul(share)
 	last := n.start.Add(share).Min(n.groups)
 	n.group, n.last = ptx.Var(n.start), &last
-	n.nextGroup, n.next, n.nextMatrix = ptx.Var(n.group), ptx.Var(n.begin), ptx.Var(b.U32(0))
+	n.nextGroup, n.nextPart, n.nextMatrix = ptx.Var(n.group), ptx.Var(n.part), ptx.Var(b.U32(0))
+	n.next = ptx.Var(n.bound(n.part))
 	n.ringAt = ptx.Var(b.U32(0))
 	for range g.columnGroups() {
 		n.sums = append(n.sums, [2]ptx.F32{ptx.Undefined[ptx.F32](b), ptx.Undefined[ptx.F32](b)})

@@ -35,7 +35,8 @@ type GemvArgs struct {
 	ExpertBytes int
 
 	// Workspace has the bytes that Gemv.Workspace asks for; 0 where that is none. It is
-	// zero before its first use, and launches that overlap have one each.
+	// zero before its first use. Launches of any kernel and shape may use it one after the
+	// other; those that overlap have one each.
 	Workspace Address
 
 	SMs    int // of the device: no more CTAs than run at a time; 0 means as many as there is work for
@@ -58,19 +59,38 @@ func (s Gemv) maxColumns() int {
 	return maxColumns
 }
 
-// check holds the arguments to what the kernel takes.
-func (s Gemv) check(k *ptx.Kernel, a GemvArgs) error {
-	if a.K < 1 || a.K%s.Format.BlockLen() != 0 {
-		return argumentError(k, "K", "%d weights are no whole blocks of %v, which have %d", a.K, s.Format, s.Format.BlockLen())
+// mostSums is how many sums a workspace holds: they are counted in 32 bits.
+const mostSums = 1 << 32
+
+// planned cuts a launch up, of arguments that the sizes allow.
+func (s Gemv) planned(k *ptx.Kernel, a GemvArgs) (gemvPlan, error) {
+	if err := s.checkSizes(k, a); err != nil {
+		return gemvPlan{}, err
 	}
-	if err := checkBounds(k, bound{"K", a.K, 1, 1 << 24}, bound{"Rows", a.Rows, 1, maxSize - 64},
+	p, err := s.plan(a.Rows, a.K, a.Slots, a.Shared-k.Static)
+	if err != nil {
+		return p, argumentError(k, "Shared", "%v", err)
+	}
+	if p.workspace > 4*mostSums {
+		return p, argumentError(k, "Slots", "%d of %d rows in %d slices leave more sums than are counted in 32 bits", a.Slots, a.Rows, p.slices)
+	}
+	return p, nil
+}
+
+// checkSizes holds the sizes to what the kernel takes.
+func (s Gemv) checkSizes(k *ptx.Kernel, a GemvArgs) error {
+	return firstError(checkK(k, s.Format, a.K), checkBounds(k, bound{"Rows", a.Rows, 1, maxSize - 64},
 		bound{"Columns", a.Columns, 1, s.maxColumns()}, bound{"XStride", a.XStride, a.K, maxSize},
-		bound{"YStride", a.YStride, a.Rows, maxSize}, bound{"Norm", int(a.Norm), 0, int(LayerNorm)},
-		bound{"Activation", int(a.Activation), 0, int(GELU)}, bound{"Slots", a.Slots, 1, 65535},
-		bound{"SlotsPerX", a.SlotsPerX, 1, 65535}, bound{"ExpertBytes", a.ExpertBytes, 0, math.MaxInt}); err != nil {
-		return err
-	}
-	if err := checkPointers(k, pointer{"X", a.X}, pointer{"W", a.W}, pointer{"Y", a.Y}); err != nil {
+		bound{"YStride", a.YStride, a.Rows, maxSize}, bound{"Slots", a.Slots, 1, 65535}, bound{"SMs", a.SMs, 0, maxSize}))
+}
+
+// check holds what else there is to what the kernel takes.
+func (s Gemv) check(k *ptx.Kernel, a GemvArgs) error {
+	if err := firstError(checkBounds(k, bound{"Norm", int(a.Norm), 0, int(LayerNorm)},
+		bound{"Activation", int(a.Activation), 0, int(GELU)},
+		bound{"SlotsPerX", a.SlotsPerX, 1, 65535}, bound{"ExpertBytes", a.ExpertBytes, 0, math.MaxInt}),
+		checkNumbers(k, number{"Eps", a.Eps}, number{"Softcap", a.Softcap}),
+		checkPointers(k, pointer{"X", a.X}, pointer{"W", a.W}, pointer{"Y", a.Y})); err != nil {
 		return err
 	}
 	switch {
@@ -82,29 +102,36 @@ func (s Gemv) check(k *ptx.Kernel, a GemvArgs) error {
 		return argumentError(k, "Norm", "there is none, but its weight or bias is given")
 	case a.ExpertBytes%rowAlign != 0:
 		return argumentError(k, "ExpertBytes", "%d is no multiple of %d", a.ExpertBytes, rowAlign)
-	case a.Softcap < 0 || a.Softcap != a.Softcap:
-		return argumentError(k, "Softcap", "%v", a.Softcap)
 	}
 	return nil
+}
+
+// ctas is how many CTAs share the groups of rows out, of each slot and slice.
+func (p gemvPlan) ctas(a GemvArgs) int {
+	n := p.groups
+	if a.SMs > 0 {
+		n = min(n, max(1, a.SMs*p.resident/(a.Slots*p.slices)))
+	}
+	if p.slices > 1 {
+		n = min(n, tickets/a.Slots)
+	}
+	return n
 }
 
 // Launch makes a launch.
 func (s Gemv) Launch(k *ptx.Kernel, a GemvArgs) (ptx.Launch, error) {
 	a.defaults()
-	if err := s.check(k, a); err != nil {
-		return ptx.Launch{}, err
+	plan, err := s.planned(k, a)
+	if err == nil {
+		err = s.check(k, a)
 	}
-	plan, err := s.plan(a.Rows, a.K, a.Slots, a.Shared-k.Static)
 	if err != nil {
-		return ptx.Launch{}, argumentError(k, "Shared", "%v", err)
+		return ptx.Launch{}, err
 	}
 	if plan.workspace > 0 && a.Workspace == 0 {
 		return ptx.Launch{}, argumentError(k, "Workspace", "no address, where %d bytes are needed", plan.workspace)
 	}
-	grid := plan.groups
-	if a.SMs > 0 {
-		grid = min(grid, max(1, a.SMs*plan.resident/(a.Slots*plan.slices)))
-	}
+	grid := plan.ctas(a)
 	p := Packing{s.Format, a.K}
 	span := p.Units()
 	if s.integer() {

@@ -30,41 +30,43 @@ func (s Gemv) plan(rows, k, slots, shared int) (gemvPlan, error) {
 // addresses do not matter.
 func (s Gemv) Workspace(k *ptx.Kernel, a GemvArgs) (int, error) {
 	a.defaults()
-	p, err := s.plan(a.Rows, a.K, a.Slots, a.Shared-k.Static)
-	if err != nil {
-		return 0, argumentError(k, "Shared", "%v", err)
-	}
-	return p.workspace, nil
+	p, err := s.planned(k, a)
+	return p.workspace, err
 }
 
 // GemvFor chooses the kernel for so many vectors of k numbers, on a device whose CTAs may
-// have so many bytes of shared memory. The choice has no part in the results' bits.
+// have so many bytes of shared memory. Where they do not fit it takes fewer Columns, so
+// that there are several launches to make. The choice has no part in the results' bits.
 func GemvFor(format quant.Format, columns int, gated bool, k, shared int) (Gemv, error) {
 	if columns < 1 || columns > maxColumns {
 		return Gemv{}, fmt.Errorf("ptxgen: a product of %d vectors, want 1 to %d", columns, maxColumns)
 	}
-	shared -= staticLimit
-	choice, err := Gemv{format, 1, gated}, error(nil)
-	if !choice.integer() {
-		// As many as fit whole.
-		for _, c := range gemvColumns[1:] {
-			if c/2 < columns && ceilDiv(k, groupLen)*c*stagedGroup <= shared {
-				choice.Columns = c
-			}
-		}
-		return choice, nil
+	if n := format.BlockLen(); k < 1 || k%n != 0 {
+		return Gemv{}, fmt.Errorf("ptxgen: rows of %d weights are no whole blocks of %v, which have %d", k, format, n)
 	}
-	for _, c := range gemvColumns {
-		if c < columns {
-			continue
-		}
-		// A kernel for more columns takes fewer, too, and needs less memory.
-		choice.Columns = c
-		if _, err = choice.plan(1, k, 1, shared); err == nil {
+	choice := Gemv{Format: format, Columns: 1, Gated: gated}
+	for choice.Columns < columns {
+		choice.Columns *= 2
+	}
+	for ; choice.Columns > 1; choice.Columns /= 2 {
+		if choice.fits(k, shared) {
 			return choice, nil
 		}
 	}
-	return Gemv{}, fmt.Errorf("ptxgen: a product of %d vectors with %v: %w", columns, format, err)
+	if choice.integer() && !choice.fits(k, shared) {
+		choice.Small = true
+	}
+	if _, err := choice.plan(1, k, 1, shared-staticLimit); err != nil {
+		return Gemv{}, fmt.Errorf("ptxgen: a product of vectors of %d with %v: %w", k, format, err)
+	}
+	return choice, nil
+}
+
+// fits reports whether a kernel works as it is meant to: other vectors than integers are
+// to be staged whole.
+func (s Gemv) fits(k, shared int) bool {
+	p, err := s.plan(1, k, 1, shared-staticLimit)
+	return err == nil && (s.integer() || p.chunk == ceilDiv(k, groupLen))
 }
 
 // staticLimit is more than any kernel's own shared memory.
@@ -97,7 +99,7 @@ func (s Gemv) planInteger(rows, k, slots, shared int) (gemvPlan, error) {
 	p := gemvPlan{threads: 32 * s.warps(), resident: 1}
 	fixed := s.warps()*s.ringBytes() + s.resultBuffers()*s.roundBytes() + 4*s.columns()*blocks // the squares
 	parts := partsOf(blocks)
-	for p.slices = max(1, parts/s.warps()); ; p.slices *= 2 {
+	for p.slices = 1; ; p.slices *= 2 {
 		p.split = parts / p.slices
 		p.chunk = 0
 		for i := range p.slices {
@@ -111,11 +113,11 @@ func (s Gemv) planInteger(rows, k, slots, shared int) (gemvPlan, error) {
 			return p, fmt.Errorf("%d bytes, of which %d are needed for a part of %d columns", shared, p.shared, s.columns())
 		}
 	}
-	p.groups = ceilDiv(ceilDiv(rows, tileRows), s.warps()/p.split)
+	teams := max(1, s.warps()/p.split)
+	p.groups = ceilDiv(ceilDiv(rows, tileRows), teams)
 	if p.slices > 1 {
-		tickets := ceilDiv(p.groups*slots, 4) * 16
-		results := s.warps() / p.split * s.matrixCount() * s.tileResults()
-		p.workspace = tickets + 4*p.groups*slots*p.slices*results
+		results := teams * s.matrixCount() * s.tileResults()
+		p.workspace = 4*tickets + 4*p.groups*slots*p.slices*results
 	}
 	return p, nil
 }

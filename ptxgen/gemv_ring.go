@@ -3,11 +3,13 @@ package ptxgen
 import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 
 // stages is how many blocks a warp's ring holds: enough bytes under way in all warps to
-// keep memory busy, and at least two. Kernels of eight warps leave more room, so that
-// they run on devices with less shared memory, too.
+// keep memory busy, and at least two.
 func (s Gemv) stages() int {
 	underWay := 96 << 10
-	if s.warps() == 8 {
+	switch {
+	case s.Small:
+		underWay = 32 << 10
+	case s.warps() == 8:
 		underWay = 64 << 10
 	}
 	return min(max(underWay/s.warps()/decoderOf(s.Format).blockBytes(), 2), 6)
@@ -48,15 +50,35 @@ func (n *gemvInteger) goOn() {
 	b := n.b
 	stage := n.ringAt.AddN(n.d.blockBytes() / 16)
 	ptx.Set(n.ringAt, ptx.Select(stage.EqN(n.ringBytes()/16), b.U32(0), stage))
-	after := n.next.AddN(1)
-	wrap := after.Ge(n.end)
-	ptx.Set(n.next, ptx.Select(wrap, n.begin, after))
-	if n.Gated {
-		last := n.nextMatrix.EqN(1)
-		ptx.Set(n.nextMatrix, ptx.Select(wrap, b.U32(1).Sub(n.nextMatrix), n.nextMatrix))
-		wrap = wrap.And(last)
+	ptx.Set(n.next, n.next.AddN(1))
+	b.If(n.next.Ge(n.bound(n.nextPart.AddN(1))), func() {
+		n.nextOf(func() {
+			ptx.Set(n.nextGroup, n.nextGroup.AddN(1))
+		})
+		ptx.Set(n.next, n.bound(n.nextPart))
+	})
+}
+
+// nextOf goes on to the part's other matrix, from there to the warp's next part, and after
+// the last to what done says.
+func (n *gemvInteger) nextOf(done func()) {
+	b := n.b
+	part := done
+	if n.warps() < maxParts {
+		part = func() {
+			ptx.Set(n.nextPart, n.nextPart.AddN(n.warps()))
+			b.If(n.nextPart.Ge(n.parts), func() {
+				ptx.Set(n.nextPart, n.part)
+				done()
+			})
+		}
 	}
-	ptx.Set(n.nextGroup, ptx.Select(wrap, n.nextGroup.AddN(1), n.nextGroup))
+	if !n.Gated {
+		part()
+		return
+	}
+	ptx.Set(n.nextMatrix, n.nextMatrix.Xor(b.U32(1)))
+	b.If(n.nextMatrix.EqN(0), part)
 }
 
 // step multiplies a block, which is at ringAt, and reuses its stage.

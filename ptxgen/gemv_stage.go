@@ -8,14 +8,56 @@ import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 // that could overflow or lose digits, where there is a bias, and for LayerNorm, a
 // vector is staged after its moments are known.
 
+// late reports whether all vectors are staged after their moments.
+func (n *gemvInteger) late() ptx.Pred {
+	b := n.b
+	biased := n.norm.Ne(b.U32(0)).And(given(b, n.normBias))
+	return n.norm.EqN(int(LayerNorm)).Or(biased)
+}
+
+// whole reports whether all quads are aligned, so that they can be copied.
+func (n *gemvInteger) whole() ptx.Pred {
+	addresses := n.x.Address().Or(n.normWeight.Address()).Low()
+	return addresses.Or(n.xStride.Or(n.k).ShlN(2)).AndN(15).EqN(0)
+}
+
+// copyVectors starts to copy the warp's blocks of x to where their digits will be, and to
+// load the norm's weight for the first of them.
+func (n *gemvInteger) copyVectors() {
+	b := n.b
+	n.first = n.item(n.warp)
+	b.If(n.late().Not(), func() {
+		b.If(n.whole(), func() {
+			b.For(n.warp, n.items(), b.N(n.warps()), func(i ptx.U32) {
+				it := n.item(i)
+				b.If(n.inSlice(it.block), func() {
+					from := n.xAt(it.column).at.Aligned(16).At(it.quad, 16)
+					for j := range it.gains {
+						inside := ptx.Select(it.quad.AddN(32*j).Lt(it.limit), b.U32(16), b.U32(0))
+						b.CopyAsyncPart(n.raw(it).Plus(512*j), from.Plus(512*j), inside)
+					}
+				})
+			}, ptx.NoUnroll)
+		})
+		n.loadGains(n.first)
+	})
+	b.CopyCommit()
+}
+
+// raw is where the lane's quads of a block are copied.
+func (n *gemvInteger) raw(it stagedItem) ptx.Shared {
+	return n.stagedBlock(it.block.Sub(n.origin)).At(it.column, n.digitBytes()).At(n.lane, 16)
+}
+
 // stage puts the slice of all vectors into shared memory, after a barrier for all.
 func (n *gemvInteger) stage() {
 	b := n.b
-	late := n.norm.EqN(int(LayerNorm)).Or(n.norm.Ne(b.U32(0)).And(n.normBias.Address().Ne(b.U64(0))))
+	late := n.late()
 	b.If(b.ThreadX().LtN(n.columns()), func() {
 		n.stats.At(b.ThreadX(), 16).StoreF32x2([2]ptx.F32{b.F32(1), ptx.Select(late, b.F32(1), b.F32(0))})
 	})
 	b.IfElse(late, func() { b.Barrier() }, func() {
+		b.CopyWait(n.stages())
 		n.stageBlocks()
 		b.Barrier()
 		b.If(n.norm.Ne(b.U32(0)), func() {
@@ -23,99 +65,133 @@ func (n *gemvInteger) stage() {
 			b.Barrier()
 		})
 	})
-	b.For(b.U32(0), n.columnCount, b.U32(1), func(c ptx.U32) {
+	b.For(b.U32(0), b.N(n.columns()), b.U32(1), func(c ptx.U32) {
 		b.If(n.stats.At(c, 16).Plus(4).LoadF32().Ne(b.F32(0)), func() { n.stageLate(c) })
 	}, ptx.NoUnroll)
 }
 
 // stageBlocks stages the blocks of all vectors, a block a warp, and adds up the squares
-// of each; of blocks outside of the slice only those. The next block is under way while
-// one is staged.
+// of each; of blocks outside of the slice only those.
 func (n *gemvInteger) stageBlocks() {
 	b := n.b
-	squared := n.norm.Ne(b.U32(0))
-	first := ptx.Select(squared, b.U32(0), n.origin)
-	count := ptx.Select(squared, n.span, n.limit.Sub(n.origin))
-	items := count.MulN(n.columns())
-	it := n.item(n.warp, items, first, count)
-	n.loadItem(it)
-	it.index, it.column, it.block = ptx.Var(it.index), ptx.Var(it.column), ptx.Var(it.block)
-	b.While(func() ptx.Pred { return it.index.Lt(items) }, func() {
-		next := n.item(it.index.AddN(n.warps()), items, first, count)
-		n.loadItem(next)
-		b.If(squared, func() { n.square(it) })
-		b.If(it.block.Ge(n.origin).And(it.block.Lt(n.limit)), func() {
-			for i, v := range it.values {
+	it := n.first
+	it.index, it.column, it.block, it.quad, it.limit = ptx.Var(it.index), ptx.Var(it.column), ptx.Var(it.block), ptx.Var(it.quad), ptx.Var(it.limit)
+	b.While(func() ptx.Pred { return it.index.Lt(n.items()) }, func() {
+		values := n.loadValues(it)
+		next := n.item(it.index.AddN(n.warps()))
+		gains := it.gains
+		b.If(n.squared(), func() { n.square(it, values) })
+		b.If(n.inSlice(it.block), func() {
+			for i, v := range values {
 				for j := range v {
-					ptx.Set(v[j], v[j].Mul(it.gains[i][j]))
+					ptx.Set(v[j], v[j].Mul(gains[i][j]))
 				}
 			}
-			n.stageQuads(it.values, n.stagedBlock(it.block.Sub(n.origin)), it.column)
+			n.stageQuads(values, n.stagedBlock(it.block.Sub(n.origin)), it.column)
 		})
+		n.loadGains(next)
 		it.set(next)
 	}, ptx.NoUnroll)
+}
+
+// squared reports whether squares are added up, which takes all blocks.
+func (n *gemvInteger) squared() ptx.Pred { return n.norm.Ne(n.b.U32(0)) }
+
+// items is how many blocks of all vectors are staged or squared.
+func (n *gemvInteger) items() ptx.U32 {
+	_, count := n.extent()
+	return count.MulN(n.columns())
+}
+
+// extent is which blocks of each vector those are.
+func (n *gemvInteger) extent() (first, count ptx.U32) {
+	squared := n.squared()
+	return ptx.Select(squared, n.b.U32(0), n.origin), ptx.Select(squared, n.span, n.limit.Sub(n.origin))
+}
+
+func (n *gemvInteger) inSlice(block ptx.U32) ptx.Pred {
+	return block.Ge(n.origin).And(block.Lt(n.limit))
 }
 
 // stagedItem is a block of a vector on its way to shared memory.
 type stagedItem struct {
 	index         ptx.U32 // among all
 	column, block ptx.U32
-	first         ptx.U32 // the lane's first quad of the row; the next is 32 further on
+	quad          ptx.U32 // the lane's first of the row; the next is 32 further on
 	limit         ptx.U32 // where the quads end that are loaded
-	values, gains []quad  // variables
+	gains         []quad  // variables
 }
 
-// set gives an item of variables what another holds, but for what loading it takes.
+// set gives an item of variables what another holds.
 func (it stagedItem) set(from stagedItem) {
-	ptx.Set(it.index, from.index)
-	ptx.Set(it.column, from.column)
-	ptx.Set(it.block, from.block)
-	for i := range it.values {
-		setQuad(it.values[i], from.values[i])
+	for i, v := range []ptx.U32{it.index, it.column, it.block, it.quad, it.limit} {
+		ptx.Set(v, []ptx.U32{from.index, from.column, from.block, from.quad, from.limit}[i])
+	}
+	for i := range it.gains {
 		setQuad(it.gains[i], from.gains[i])
 	}
 }
 
-func (n *gemvInteger) item(i, items, first, count ptx.U32) stagedItem {
+func (n *gemvInteger) item(i ptx.U32) stagedItem {
 	b := n.b
+	first, count := n.extent()
 	it := stagedItem{index: i, column: b.U32(0)}
 	if n.columns() > 1 {
 		it.column = i.Div(count)
 	}
 	it.block = first.Add(i.Sub(it.column.Mul(count)))
-	it.first = it.block.MulN(n.d.units * UnitLen / 4).Add(n.lane)
-	used := i.Lt(items).And(it.column.Lt(n.columnCount)) // the others are zeros
+	it.quad = it.block.MulN(n.d.units * UnitLen / 4).Add(n.lane)
+	used := i.Lt(n.items()).And(it.column.Lt(n.columnCount)) // the others are zeros
 	it.limit = ptx.Select(used, n.k.CeilDivN(4), b.U32(0))
 	for range n.d.units / 4 {
-		var v, g quad
-		for j := range v {
-			v[j], g[j] = ptx.Var(b.F32(0)), ptx.Var(b.F32(1))
-		}
-		it.values, it.gains = append(it.values, v), append(it.gains, g)
+		it.gains = append(it.gains, n.filled(1))
 	}
 	return it
 }
 
-// loadItem loads a block and the norm's weight for it, in whole quads if all of those
-// are aligned.
-func (n *gemvInteger) loadItem(it stagedItem) {
+// filled is a quad of variables.
+func (n *gemvInteger) filled(x float32) (q quad) {
+	for i := range q {
+		q[i] = ptx.Var(n.b.F32(x))
+	}
+	return q
+}
+
+// loadValues gives an item's quads, as variables: those that were copied, or from memory.
+func (n *gemvInteger) loadValues(it stagedItem) []quad {
 	b := n.b
-	given := n.normWeight.Address().Ne(b.U64(0))
-	odd := n.x.Address().Or(n.normWeight.Address()).Low().Or(n.xStride.Or(n.k).ShlN(2)).AndN(15)
-	x := n.xAt(it.column)
-	b.IfElse(odd.EqN(0), func() {
-		whole, gain := x.at.Aligned(16).At(it.first, 16), n.normWeight.Aligned(16).At(it.first, 16)
-		for i := range it.values {
-			inside := it.first.AddN(32 * i).Lt(it.limit)
-			b.When(inside, func() { setQuad(it.values[i], whole.Plus(512*i).LoadF32x4()) })
-			b.When(inside.And(given), func() { setQuad(it.gains[i], gain.Plus(512*i).LoadF32x4(ptx.ReadOnly)) })
+	var values []quad
+	for range it.gains {
+		values = append(values, n.filled(0))
+	}
+	b.IfElse(n.whole().And(n.inSlice(it.block)), func() {
+		for i, v := range values {
+			setQuad(v, n.raw(it).Plus(512*i).LoadF32x4())
 		}
+		b.WarpSync() // all lanes have read before digits take the place
 	}, func() {
-		for i := range it.values {
-			at := it.first.AddN(32 * i)
-			setQuad(it.values[i], n.loadQuad(x, at, it.limit, 0))
-			setQuad(it.gains[i], n.loadGain(at))
+		x := n.xAt(it.column)
+		for i, v := range values {
+			setQuad(v, n.loadQuad(x, it.quad.AddN(32*i), it.limit, 0))
 		}
+	})
+	return values
+}
+
+// loadGains loads the norm's weight for an item, if there is one.
+func (n *gemvInteger) loadGains(it stagedItem) {
+	b := n.b
+	b.If(given(b, n.normWeight), func() {
+		b.IfElse(n.whole(), func() {
+			at := n.normWeight.Aligned(16).At(it.quad, 16)
+			for i, g := range it.gains {
+				b.When(it.quad.AddN(32*i).Lt(it.limit), func() { setQuad(g, at.Plus(512*i).LoadF32x4(ptx.ReadOnly)) })
+			}
+		}, func() {
+			for i, g := range it.gains {
+				setQuad(g, n.loadGain(it.quad.AddN(32*i)))
+			}
+		})
 	})
 }
 
@@ -127,10 +203,10 @@ func setQuad(dst, src quad) {
 
 // square stores the sum of a block's squares: a lane's in order, the lanes by a
 // butterfly.
-func (n *gemvInteger) square(it stagedItem) {
+func (n *gemvInteger) square(it stagedItem, values []quad) {
 	b := n.b
 	sum := b.F32(0)
-	for _, v := range it.values {
+	for _, v := range values {
 		for _, x := range v {
 			sum = x.FMA(x, sum)
 		}
@@ -139,40 +215,42 @@ func (n *gemvInteger) square(it stagedItem) {
 	b.If(n.lane.EqN(0), func() { n.squares.At(it.column.Mul(n.span).Add(it.block), 4).StoreF32(sum) })
 }
 
-// inverses adds up the squares of each vector's blocks, a warp a vector, for its stats:
+// inverses adds up the squares of each vector's blocks, a warp a vector at a time, for its stats:
 // what the results are multiplied by, and whether the vector is to be staged again.
 func (n *gemvInteger) inverses() {
 	b := n.b
-	b.If(n.warp.Lt(n.columnCount), func() {
+	b.For(n.warp, n.columnCount, b.N(n.warps()), func(c ptx.U32) {
 		sum := ptx.Var(b.F32(0))
 		b.For(n.lane, n.span, b.U32(32), func(i ptx.U32) {
-			ptx.Set(sum, sum.Add(n.squares.At(n.warp.Mul(n.span).Add(i), 4).LoadF32()))
+			ptx.Set(sum, sum.Add(n.squares.At(c.Mul(n.span).Add(i), 4).LoadF32()))
 		}, ptx.NoUnroll)
 		total := ptx.WarpSum(sum)
 		const least, most = 0x1p-80, 0x1p100
 		usual := total.Ge(b.F32(least)).And(total.Le(b.F32(most)))
 		inverse := total.Div(n.k.F32()).Add(n.eps).Sqrt().Rcp()
 		b.If(n.lane.EqN(0), func() {
-			n.stats.At(n.warp, 16).StoreF32x2([2]ptx.F32{
+			n.stats.At(c, 16).StoreF32x2([2]ptx.F32{
 				ptx.Select(usual, inverse, b.F32(1)), ptx.Select(usual, b.F32(0), b.F32(1)),
 			})
 		})
-	})
+	}, ptx.NoUnroll)
 }
 
-// stageLate stages a vector normalised.
+// stageLate stages a vector normalised, or zeros for one that is not there.
 func (n *gemvInteger) stageLate(c ptx.U32) {
 	b := n.b
 	b.Comment("a vector whose moments come first")
-	n.moment(c)
+	used := c.Lt(n.columnCount)
+	b.If(used, func() { n.moment(c) })
 	b.Barrier()
 	x := n.xAt(c)
+	quads := ptx.Select(used, x.quads(), b.U32(0))
 	b.For(n.warp, n.limit.Sub(n.origin), b.N(n.warps()), func(i ptx.U32) {
 		var values []quad
 		for j := range n.d.units / 4 {
 			at := n.origin.Add(i).MulN(n.d.units * UnitLen / 4).AddN(32 * j).Add(n.lane)
-			v := n.loadQuad(x, at, x.quads(), 0)
-			b.If(at.Lt(x.quads()), func() { n.normalise(v, n.loadGain(at), at, c) })
+			v := n.loadQuad(x, at, quads, 0)
+			b.If(at.Lt(quads), func() { n.normalise(v, n.loadGain(at), at, c) })
 			values = append(values, v)
 		}
 		n.stageQuads(values, n.stagedBlock(i), c)

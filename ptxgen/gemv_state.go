@@ -67,7 +67,7 @@ func newGemv(b *ptx.Builder, s Gemv) *gemv {
 // are experts.
 func (g *gemv) chooseExpert(experts ptx.Global, share ptx.U32, stride ptx.U64) {
 	offset := ptx.Var(g.b.U64(0))
-	g.b.If(experts.Address().Ne(g.b.U64(0)), func() {
+	g.b.If(given(g.b, experts), func() {
 		ptx.Set(offset, experts.At(g.slot, 4).LoadU32().Wide().Mul(stride))
 		ptx.Set(g.xRow, g.slot.Div(share))
 	})
@@ -99,7 +99,7 @@ func (g *gemv) loadQuad(x row, i, quads ptx.U32, fill float32, cache ...ptx.Cach
 // loadGain is quad i of the norm's weight: 1 where there is none.
 func (g *gemv) loadGain(i ptx.U32) quad {
 	weight := rowAt(g.b, quant.F32, g.normWeight, g.k)
-	quads := ptx.Select(g.normWeight.Address().Ne(g.b.U64(0)), weight.quads(), g.b.U32(0))
+	quads := ptx.Select(given(g.b, g.normWeight), weight.quads(), g.b.U32(0))
 	return g.loadQuad(weight, i, quads, 1, ptx.ReadOnly)
 }
 
@@ -111,7 +111,7 @@ func (g *gemv) normalise(v quad, gain quad, i, c ptx.U32) {
 	for j := range v {
 		ptx.Set(v[j], st.normal(v[j]).Mul(gain[j]))
 	}
-	b.If(g.normBias.Address().Ne(b.U64(0)), func() {
+	b.If(given(b, g.normBias), func() {
 		for j, c := range rowAt(b, quant.F32, g.normBias, g.k).load(i, 0, ptx.ReadOnly) {
 			ptx.Set(v[j], v[j].Add(c))
 		}
@@ -123,16 +123,15 @@ func (g *gemv) normalise(v quad, gain quad, i, c ptx.U32) {
 func (g *gemv) finished(row, column ptx.U32, sum, up ptx.F32) {
 	b := g.b
 	b.Comment("bias, cap, activation, gate, residual")
-	given := func(p ptx.Global) ptx.Pred { return p.Address().Ne(b.U64(0)) }
 	value := ptx.Var(sum)
-	b.If(given(g.bias), func() { ptx.Set(value, value.Add(g.bias.At(row, 4).LoadF32(ptx.ReadOnly))) })
+	b.If(given(b, g.bias), func() { ptx.Set(value, value.Add(g.bias.At(row, 4).LoadF32(ptx.ReadOnly))) })
 	b.If(g.cap.Gt(b.F32(0)), func() { ptx.Set(value, softcap(b, value, g.cap)) })
 	ptx.Set(value, activate(b, g.activation, value))
 	if g.Gated {
 		ptx.Set(value, value.Mul(up))
 	}
 	offset := g.slot.Add(column).MulWide(g.yStride).Add(row.Wide()).Mul(b.U64(4))
-	b.If(given(g.residual), func() {
+	b.If(given(b, g.residual), func() {
 		ptx.Set(value, value.Add(g.residual.AtBytes(offset).Aligned(4).LoadF32()))
 	})
 	g.y.AtBytes(offset).Aligned(4).StoreF32(value)

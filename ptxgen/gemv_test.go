@@ -1,6 +1,8 @@
 package ptxgen_test
 
 import (
+	"bytes"
+	"math"
 	"strings"
 	"testing"
 
@@ -35,6 +37,12 @@ func TestGemvRefuses(t *testing.T) {
 		{"an unknown norm", "Norm", plain, func(a *ptxgen.GemvArgs) { a.Norm = 3 }},
 		{"an unknown activation", "Activation", plain, func(a *ptxgen.GemvArgs) { a.Activation = 99 }},
 		{"a negative cap", "Softcap", plain, func(a *ptxgen.GemvArgs) { a.Softcap = -1 }},
+		{"an infinite cap", "Softcap", plain, func(a *ptxgen.GemvArgs) { a.Softcap = float32(math.Inf(1)) }},
+		{"a negative eps", "Eps", plain, func(a *ptxgen.GemvArgs) { a.Eps = -1 }},
+		{"fewer than no SMs", "SMs", plain, func(a *ptxgen.GemvArgs) { a.SMs = -1 }},
+		{"more sums of slices than are counted in 32 bits", "Slots", plain, func(a *ptxgen.GemvArgs) {
+			a.Rows, a.K, a.Shared, a.Experts, a.Slots, a.Workspace = 1<<20, 1<<17, 227<<10, 16, 65535, 16
+		}},
 		{"no workspace", "Workspace", plain, func(a *ptxgen.GemvArgs) { a.K, a.Shared = 1<<17, 227<<10 }},
 		{"too little shared memory", "Shared", plain, func(a *ptxgen.GemvArgs) { a.Shared = 4096 }},
 	} {
@@ -96,7 +104,8 @@ func TestGemvFor(t *testing.T) {
 	}{
 		{"one vector", quant.Q6_K, 1, 4096, 227 << 10, 1},
 		{"between two kernels", quant.Q6_K, 5, 4096, 227 << 10, 8},
-		{"a small device takes a kernel of fewer warps", quant.Q6_K, 1, 4096, 99 << 10, 4},
+		{"a small device", quant.Q6_K, 1, 4096, 99 << 10, 1},
+		{"a small device takes two vectors one by one", quant.Q4_0, 2, 4096, 99 << 10, 1},
 		{"too small", quant.Q6_K, 1, 4096, 20 << 10, 0},
 		{"too many", quant.Q6_K, 17, 4096, 227 << 10, 0},
 		{"numbers: all fit", quant.F16, 5, 4096, 227 << 10, 8},
@@ -109,6 +118,59 @@ func TestGemvFor(t *testing.T) {
 				t.Errorf("%d columns, %v, want %d", s.Columns, err, c.choice)
 			}
 		})
+	}
+}
+
+// TestGemvForEveryDevice: from an RTX 3090 to an H200 there is a kernel for every product
+// of a model.
+func TestGemvForEveryDevice(t *testing.T) {
+	for _, f := range quant.Formats() {
+		for _, k := range []int{256, 2048, 4096, 14336, 28672} {
+			for _, columns := range []int{1, 4, 16} {
+				for _, shared := range []int{99 << 10, 163 << 10, 227 << 10} {
+					for _, gated := range []bool{false, true} {
+						s, err := ptxgen.GemvFor(f, columns, gated, k, shared)
+						if err != nil || s.Columns > columns || s.Small && shared > 163<<10 {
+							t.Errorf("%v, %d columns of %d, gated %v, %d KiB: %+v, %v", f, columns, k, gated, shared>>10, s, err)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestGemvWorkspaceRefuses: what a launch refuses for its sizes has no workspace, either.
+func TestGemvWorkspaceRefuses(t *testing.T) {
+	spec := ptxgen.Gemv{Format: quant.Q4_K}
+	k := build(t, spec)
+	for field, a := range map[string]ptxgen.GemvArgs{
+		"K":      {Rows: 5, K: 300, Shared: 160 << 10},
+		"Rows":   {K: 512, Shared: 160 << 10},
+		"Shared": {Rows: 5, K: 512, Shared: 4096},
+	} {
+		if _, err := spec.Workspace(k, a); err == nil || !strings.Contains(err.Error(), field+":") {
+			t.Errorf("error %v, want one about %s", err, field)
+		}
+	}
+	for _, n := range []int{0, 300} {
+		if _, err := ptxgen.GemvFor(quant.Q4_K, 1, false, n, 160<<10); err == nil {
+			t.Errorf("a kernel for rows of %d weights", n)
+		}
+	}
+}
+
+// TestEmbedScale: a scale that is left out changes nothing.
+func TestEmbedScale(t *testing.T) {
+	spec, a := ptxgen.Embed{Format: quant.Q8_0}, ptxgen.EmbedArgs{W: 16, Out: 16, Count: 1, K: 64}
+	k := build(t, spec)
+	without, err := spec.Launch(k, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Scale = 1
+	if with, err := spec.Launch(k, a); err != nil || !bytes.Equal(with.Params, without.Params) {
+		t.Errorf("parameters %x, and %x with a scale of 1, error %v", without.Params, with.Params, err)
 	}
 }
 

@@ -3,6 +3,7 @@ package ptxgen
 import (
 	"cmp"
 	"fmt"
+	"math"
 
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
@@ -10,6 +11,9 @@ import (
 // Kernels that measure what a device can do: the denominators of every figure
 // about the others. Each computes something checkable, so that none of its work
 // can be left out.
+
+// mostCTAs of a limit's kernel keep what it counts of threads within 32 bits.
+const mostCTAs = 1 << 16
 
 func limitSpecs() []Spec { return []Spec{ReadPlain{}, ReadBulk{}, MatrixRate{}} }
 
@@ -63,13 +67,16 @@ type ReadPlainArgs struct {
 	In    Address // Bytes bytes
 	Out   Address // u32 [CTAs · 256]
 	Bytes int64   // a multiple of 16, under 2^31 units of 16 bytes
-	CTAs  int
+	CTAs  int     // at most 65536
 }
 
 // Launch makes a launch.
 func (ReadPlain) Launch(k *ptx.Kernel, a ReadPlainArgs) (ptx.Launch, error) {
-	if a.Bytes < 0 || a.Bytes%16 != 0 || a.Bytes/16 > 1<<31-1 {
-		return ptx.Launch{}, fmt.Errorf("ptxgen: %s: Bytes: %d is no multiple of 16 under 32 GiB", k.Name, a.Bytes)
+	if a.Bytes < 0 || a.Bytes%16 != 0 || a.Bytes/16 > math.MaxInt32 {
+		return ptx.Launch{}, argumentError(k, "Bytes", "%d is no multiple of 16 under 32 GiB", a.Bytes)
+	}
+	if err := firstError(checkBounds(k, bound{"CTAs", a.CTAs, 1, mostCTAs}), checkPointers(k, pointer{"In", a.In}, pointer{"Out", a.Out})); err != nil {
+		return ptx.Launch{}, err
 	}
 	return k.Launch([3]uint32{uint32(a.CTAs), 1, 1}, readThreads, 0,
 		ptx.Addr(a.In), ptx.Addr(a.Out), ptx.Uint(int(a.Bytes/16)))
@@ -139,13 +146,14 @@ type ReadBulkArgs struct {
 	In     Address // Chunks chunks
 	Out    Address // u32 [CTAs]
 	Chunks int
-	CTAs   int
+	CTAs   int // at most 65536
 }
 
 // Launch makes a launch.
 func (s ReadBulk) Launch(k *ptx.Kernel, a ReadBulkArgs) (ptx.Launch, error) {
-	if a.Chunks < 0 || a.Chunks > 1<<31-1-s.stages()*a.CTAs {
-		return ptx.Launch{}, fmt.Errorf("ptxgen: %s: Chunks: %d", k.Name, a.Chunks)
+	if err := firstError(checkBounds(k, bound{"CTAs", a.CTAs, 1, mostCTAs}, bound{"Chunks", a.Chunks, 0, maxSize - s.stages()*a.CTAs}),
+		checkPointers(k, pointer{"In", a.In}, pointer{"Out", a.Out})); err != nil {
+		return ptx.Launch{}, err
 	}
 	return k.Launch([3]uint32{uint32(a.CTAs), 1, 1}, 32, s.chunk()*s.stages(), ptx.Addr(a.In), ptx.Addr(a.Out), ptx.Uint(a.Chunks))
 }
@@ -198,11 +206,15 @@ func (s MatrixRate) Build() (*ptx.Kernel, error) {
 type MatrixRateArgs struct {
 	Out    Address // f32 [CTAs · 256]
 	Rounds int
-	CTAs   int
+	CTAs   int // at most 65536
 }
 
 // Launch makes a launch.
 func (MatrixRate) Launch(k *ptx.Kernel, a MatrixRateArgs) (ptx.Launch, error) {
+	if err := firstError(checkBounds(k, bound{"CTAs", a.CTAs, 1, mostCTAs}, bound{"Rounds", a.Rounds, 0, maxSize}),
+		checkPointers(k, pointer{"Out", a.Out})); err != nil {
+		return ptx.Launch{}, err
+	}
 	return k.Launch([3]uint32{uint32(a.CTAs), 1, 1}, matrixThreads, 0, ptx.Addr(a.Out), ptx.Uint(a.Rounds))
 }
 

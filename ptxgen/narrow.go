@@ -82,7 +82,7 @@ type NarrowArgs struct {
 }
 
 // Padded is the length of a row of Y.
-func (Narrow) Padded(width int) int { return (width + 31) / 32 * 32 }
+func (Narrow) Padded(width int) int { return ceilDiv(width, 32) * 32 }
 
 // Launch makes a launch.
 func (s Narrow) Launch(k *ptx.Kernel, a NarrowArgs) (ptx.Launch, error) {

@@ -76,7 +76,7 @@ func (s Norm) Build() (*ptx.Kernel, error) {
 	b.Comment("the second pass: normalise")
 	m.normalise(in, at(s.To, y, yStride), rowAt(b, quant.F32, weight, width), []row{
 		rowAt(b, quant.F32, bias, width), at(quant.F32, residual, yStride),
-	}, []ptx.Pred{bias.Address().Ne(b.U64(0)), residual.Address().Ne(b.U64(0))})
+	}, []ptx.Pred{given(b, bias), given(b, residual)})
 	return b.Finish(ptx.MaxThreads(threads))
 }
 
@@ -91,7 +91,7 @@ func (s Norm) kept() int {
 }
 
 // threads is how many threads of a CTA take a row of so many elements.
-func (s Norm) threads(width int) int { return rowThreads((width + s.kept() - 1) / s.kept()) }
+func (s Norm) threads(width int) int { return rowThreads(ceilDiv(width, s.kept())) }
 
 // keptRow is a row of which every thread of a team has its first quads in registers.
 type keptRow struct {
@@ -128,8 +128,8 @@ func (k keptRow) each(do func(i ptx.U32, v quad)) {
 	b.For(k.quad(len(k.first)), k.quads(), k.t.size(), func(i ptx.U32) { do(i, k.load(i, 0)) }, ptx.NoUnroll)
 }
 
-// normalise writes the row, adding of the rows more those that are given.
-func (m moments) normalise(in keptRow, out, weight row, more []row, given []ptx.Pred) {
+// normalise writes the row, adding of the rows more those that are present.
+func (m moments) normalise(in keptRow, out, weight row, more []row, present []ptx.Pred) {
 	b := in.t.b
 	in.each(func(i ptx.U32, v quad) {
 		gain := weight.load(i, 0)
@@ -137,7 +137,7 @@ func (m moments) normalise(in keptRow, out, weight row, more []row, given []ptx.
 			v[j] = ptx.Var(m.normal(v[j]).Mul(gain[j]))
 		}
 		for r, add := range more {
-			b.If(given[r], func() {
+			b.If(present[r], func() {
 				for j, c := range add.load(i, 0) {
 					ptx.Set(v[j], v[j].Add(c))
 				}
@@ -236,20 +236,21 @@ type NormArgs struct {
 
 // Launch makes a launch.
 func (s Norm) Launch(k *ptx.Kernel, a NormArgs) (ptx.Launch, error) {
-	a.Heads = max(a.Heads, 1)
+	a.Heads = orElse(a.Heads, 1)
 	row := a.Heads * a.Width
 	a.XStride, a.YStride = orElse(a.XStride, row), orElse(a.YStride, row)
-	if err := checkBounds(k, bound{"Tokens", a.Tokens, 1, maxSize / a.Heads}, bound{"Width", a.Width, 1, maxSize},
+	if err := checkBounds(k, bound{"Heads", a.Heads, 1, maxSize}, bound{"Tokens", a.Tokens, 1, maxSize / a.Heads}, bound{"Width", a.Width, 1, maxSize},
 		bound{"XStride", a.XStride, row, maxSize}, bound{"YStride", a.YStride, row, maxSize}); err != nil {
 		return ptx.Launch{}, err
 	}
-	if err := checkPointers(k, pointer{"X", a.X}, pointer{"Weight", a.Weight}, pointer{"Y", a.Y}); err != nil {
+	if err := firstError(checkNumbers(k, number{"Eps", a.Eps}),
+		checkPointers(k, pointer{"X", a.X}, pointer{"Weight", a.Weight}, pointer{"Y", a.Y})); err != nil {
 		return ptx.Launch{}, err
 	}
 	rows := a.Tokens * a.Heads
 	grid, threads := rows, s.threads(a.Width)
 	if s.PerWarp {
-		grid, threads = (rows+normWarps-1)/normWarps, 32*normWarps
+		grid, threads = ceilDiv(rows, normWarps), 32*normWarps
 	}
 	return k.Launch([3]uint32{uint32(grid), 1, 1}, threads, 0,
 		ptx.Addr(a.X), ptx.Addr(a.Weight), ptx.Addr(a.Bias), ptx.Addr(a.Residual), ptx.Addr(a.Y),

@@ -138,4 +138,4 @@ func (t team) exchange(x [2]ptx.F32, fill float32) [2]ptx.F32 {
 // rowThreads is the size of a CTA that takes a row of so many elements, a quad a
 // thread as far as they go round. It depends on the width alone, and so does the
 // order of a row's sums.
-func rowThreads(width int) int { return min(max((width+3)/4+31, 32)/32*32, 1024) }
+func rowThreads(width int) int { return min(max(ceilDiv(width, 128)*32, 32), 1024) }

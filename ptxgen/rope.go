@@ -92,22 +92,14 @@ func (s RopeAppend) Build() (*ptx.Kernel, error) {
 	r.position = positions.At(r.token, 4).LoadU32()
 	r.pageTable = table.At(r.active(sequences, lengths).Mul(maxPages), 4)
 	r.prepare(freq, factor)
+	keys, values := appended{k, kStride, kCache}, appended{v, vStride, vCache}
 	b.Comment("a warp takes a query head, a key head or a value head at a time")
 	first, heads := b.BlockY().MulN(ropeWarps).Add(b.Warp()), r.heads
 	b.For(first, heads.Add(r.kvHeads).Add(r.kvHeads), b.GridY().MulN(ropeWarps), func(item ptx.U32) {
 		b.IfElse(item.Lt(heads), func() {
 			x := r.vector(q, qStride, item, r.dim)
 			r.head(x, qNorm, func(i ptx.U32, y ptx.F32) { x.At(i, 4).StoreF32(y) })
-		}, func() {
-			head := item.Sub(heads)
-			b.IfElse(head.Lt(r.kvHeads), func() {
-				to := r.slot(kCache, head, r.dim)
-				r.head(r.vector(k, kStride, head, r.dim), kNorm, func(i ptx.U32, y ptx.F32) { storeAs(s.Cache, to.At(i, size), y) })
-			}, func() {
-				head := head.Sub(r.kvHeads)
-				r.copy(r.slot(vCache, head, r.valueDim), r.vector(v, vStride, head, r.valueDim))
-			})
-		})
+		}, func() { r.append(item.Sub(heads), keys, values, kNorm) })
 	}, ptx.NoUnroll)
 	return b.Finish(ptx.MaxThreads(32 * ropeWarps))
 }
@@ -116,8 +108,8 @@ func (s RopeAppend) Build() (*ptx.Kernel, error) {
 func (r *ropeKernel) active(sequences, lengths ptx.Global) ptx.U32 {
 	b := r.b
 	sequence, length := ptx.Var(b.U32(0)), ptx.Var(b.U32(1))
-	b.If(sequences.Address().Ne(b.U64(0)), func() { ptx.Set(sequence, sequences.At(r.token, 4).LoadU32()) })
-	b.If(lengths.Address().Ne(b.U64(0)), func() { ptx.Set(length, lengths.At(sequence, 4).LoadU32()) })
+	b.If(given(b, sequences), func() { ptx.Set(sequence, sequences.At(r.token, 4).LoadU32()) })
+	b.If(given(b, lengths), func() { ptx.Set(length, lengths.At(sequence, 4).LoadU32()) })
 	b.ReturnIf(length.EqN(0)) // all threads, before their barrier
 	return sequence
 }
@@ -146,6 +138,26 @@ func (r *ropeKernel) slot(cache ptx.Global, head, dim ptx.U32) ptx.Global {
 	return cache.AtBytes(line.MulWide(dim).Mul(r.b.U64(uint64(size)))).Aligned(size)
 }
 
+// appended are keys or values: where they come from and where they go.
+type appended struct {
+	from   ptx.Global
+	stride ptx.U32
+	cache  ptx.Global
+}
+
+// append takes a key head, or, counted after those, a value head to its cache.
+func (r *ropeKernel) append(head ptx.U32, keys, values appended, norm ptx.Global) {
+	r.b.IfElse(head.Lt(r.kvHeads), func() {
+		to := r.slot(keys.cache, head, r.dim)
+		r.head(r.vector(keys.from, keys.stride, head, r.dim), norm, func(i ptx.U32, y ptx.F32) {
+			storeAs(r.cache, to.At(i, r.cache.BlockBytes()), y)
+		})
+	}, func() {
+		head := head.Sub(r.kvHeads)
+		r.copy(r.slot(values.cache, head, r.valueDim), r.vector(values.from, values.stride, head, r.valueDim))
+	})
+}
+
 // copy rounds a vector of values into the cache.
 func (r *ropeKernel) copy(to, from ptx.Global) {
 	r.b.For(r.b.Lane(), r.valueDim, r.b.U32(32), func(i ptx.U32) {
@@ -157,7 +169,7 @@ func (r *ropeKernel) copy(to, from ptx.Global) {
 // every element. A lane reads and writes the same two elements, so store may write x.
 func (r *ropeKernel) head(x, weight ptx.Global, store func(i ptx.U32, y ptx.F32)) {
 	b := r.b
-	normed := weight.Address().Ne(b.U64(0))
+	normed := given(b, weight)
 	m := moments{scale: ptx.Var(b.F32(1)), inverse: ptx.Var(b.F32(1))}
 	b.If(normed, func() {
 		st := Norm{}.statistics(warpTeam(b), rowAt(b, quant.F32, x, r.dim), r.eps)

@@ -44,7 +44,7 @@ func (s RopeAppend) Launch(k *ptx.Kernel, a RopeAppendArgs) (ptx.Launch, error) 
 	// Few tokens are spread over more CTAs, which each compute the angles.
 	parts := 1
 	if a.Tokens < 64 {
-		parts = min((items+ropeWarps-1)/ropeWarps, 65535)
+		parts = min(ceilDiv(items, ropeWarps), 65535)
 	}
 	return k.Launch([3]uint32{uint32(a.Tokens), uint32(parts), 1}, 32*ropeWarps, 0,
 		ptx.Addr(a.Q), ptx.Addr(a.K), ptx.Addr(a.V), ptx.Addr(a.QNorm), ptx.Addr(a.KNorm), ptx.Addr(a.Freq),
@@ -69,6 +69,7 @@ func (s RopeAppend) check(k *ptx.Kernel, a RopeAppendArgs) error {
 			return argumentError(k, f.field, "%d is odd, and elements are taken in pairs", f.value)
 		}
 	}
+	pages := bound{"MaxPages", a.MaxPages, 0, maxSize / s.page()}
 	need := []pointer{{"Positions", a.Positions}}
 	if a.Heads > 0 {
 		need = append(need, pointer{"Q", a.Q})
@@ -78,9 +79,7 @@ func (s RopeAppend) check(k *ptx.Kernel, a RopeAppendArgs) error {
 	}
 	if a.KVHeads > 0 {
 		need = append(need, pointer{"K", a.K}, pointer{"V", a.V}, pointer{"Table", a.Table}, pointer{"KCache", a.KCache}, pointer{"VCache", a.VCache})
-		if err := checkBounds(k, bound{"MaxPages", a.MaxPages, 1, maxSize / s.page()}); err != nil {
-			return err
-		}
+		pages.low = 1
 	}
-	return checkPointers(k, need...)
+	return firstError(checkBounds(k, pages), checkNumbers(k, number{"Eps", a.Eps}), checkPointers(k, need...))
 }

@@ -146,7 +146,7 @@ func (s Router) Launch(k *ptx.Kernel, a RouterArgs) (ptx.Launch, error) {
 	if a.Normalise {
 		normalise = 1
 	}
-	grid := (a.Tokens + routerWarps - 1) / routerWarps
+	grid := ceilDiv(a.Tokens, routerWarps)
 	return k.Launch([3]uint32{uint32(grid), 1, 1}, 32*routerWarps, 0,
 		ptx.Addr(a.Logits), ptx.Addr(a.Weights), ptx.Addr(a.Chosen), ptx.Uint(a.Tokens), ptx.Uint(a.Experts), ptx.Uint(a.K), ptx.Uint(normalise))
 }

@@ -101,11 +101,8 @@ func (s Softmax) Launch(k *ptx.Kernel, a SoftmaxArgs) (ptx.Launch, error) {
 	if err := checkPointers(k, pointer{"X", a.X}, pointer{"Y", a.Y}); err != nil {
 		return ptx.Launch{}, err
 	}
-	if !(a.Scale > 0) {
-		return ptx.Launch{}, argumentError(k, "Scale", "%v is not positive", a.Scale)
-	}
-	if !(a.Cap >= 0) {
-		return ptx.Launch{}, argumentError(k, "Cap", "%v is negative", a.Cap)
+	if err := checkNumbers(k, number{"Scale", a.Scale}, number{"Cap", a.Cap}); err != nil {
+		return ptx.Launch{}, err
 	}
 	return k.Launch([3]uint32{uint32(a.Rows), 1, 1}, rowThreads(a.Width), 0,
 		ptx.Addr(a.X), ptx.Addr(a.Y), ptx.Uint(a.Width), ptx.Uint(a.XStride), ptx.Uint(a.YStride), ptx.Float(a.Scale), ptx.Float(a.Cap))

@@ -21,6 +21,9 @@ type Spec interface {
 // Address is an address in device memory; 0 where an argument is left out.
 type Address = uint64
 
+// given reports whether an address was not left out.
+func given(b *ptx.Builder, p ptx.Global) ptx.Pred { return p.Address().Ne(b.U64(0)) }
+
 // families lists the reachable kernels of each family.
 var families = []func() []Spec{
 	limitSpecs,

@@ -187,13 +187,16 @@ type TopKArgs struct {
 
 // Slices is the number of parts that a row of n is cut into. A further launch takes
 // n = K * Slices(n), until it is 1.
-func (TopK) Slices(n int) int { return (n + topKSlice - 1) / topKSlice }
+func (TopK) Slices(n int) int { return ceilDiv(n, topKSlice) }
 
 // Launch makes a launch.
 func (s TopK) Launch(k *ptx.Kernel, a TopKArgs) (ptx.Launch, error) {
 	a.Stride = orElse(a.Stride, a.N)
 	if err := checkBounds(k, bound{"Rows", a.Rows, 1, 65535}, bound{"N", a.N, 1, maxSize - topKSlice}, bound{"Stride", a.Stride, a.N, maxSize},
-		bound{"K", a.K, 1, topKMost}, bound{"Rows", a.Rows, 1, maxSize / (s.Slices(a.N) * a.K)}); err != nil {
+		bound{"K", a.K, 1, topKMost}); err != nil {
+		return ptx.Launch{}, err
+	}
+	if err := checkBounds(k, bound{"Rows", a.Rows, 1, maxSize / (s.Slices(a.N) * a.K)}); err != nil {
 		return ptx.Launch{}, err
 	}
 	need := []pointer{{"Values", a.Values}, {"OutValues", a.OutValues}, {"OutIndices", a.OutIndices}}

@@ -21,15 +21,15 @@ const rowAlign = 16
 // blocks of 4 or 8 units, and a block is 16 rows of it: all their low quants, then all
 // high bits, then all scales. Such a plane is cut into pieces of at most 16 bytes, by
 // the units that share them, then by rows; the four words of a piece of quants are what
-// the four lanes want that hold a row of a matrix fragment (see packQuants). Rows are
+// the four lanes want that hold a row of a matrix fragment (see weights_pack.go). Rows are
 // padded with zeros to whole blocks, the last tile with rows of zeros.
 //
 // Rows of single weights (F32, F16, BF16) follow one another, padded to whole units; a
 // unit is spread over planes of 16 bytes, so that consecutive lanes read consecutive
 // pieces.
 //
-// Otherwise the bytes are as many as before, but for 2 more (Q6_K) or 6 more (Q3_K)
-// per 256 weights.
+// But for that padding the bytes are as many as in a file, and 2 more (Q6_K) or 6 more
+// (Q3_K) per 256 weights.
 type Packing struct {
 	Format quant.Format
 	K      int // weights a row

@@ -121,7 +121,7 @@ func (f finder) find() (*library, error) {
 	if len(tried) == 0 {
 		tried = []string{"there is no CUDA for this operating system"}
 	}
-	return nil, fmt.Errorf("cuda: %w; tried\n\t%s", driver.ErrNoDriver, strings.Join(tried, "\n\t"))
+	return nil, fmt.Errorf("cuda: %w; tried %s", driver.ErrNoDriver, strings.Join(tried, "; "))
 }
 
 // load opens one library, binds its functions and starts the driver.
