@@ -148,3 +148,8 @@ func needlessOnce(q question) bool {
 	f.next = steps
 	return cut && f.needless(q.line)
 }
+
+// isSign: an arithmetic shift by 32 leaves the sign, as one by 31 does.
+func isSign(q question) bool {
+	return q.was.is("shr.s32") && q.is.is("shr.s32") && q.was.args[2] == "31" && q.is.args[2] == "32"
+}

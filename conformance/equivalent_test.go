@@ -48,6 +48,7 @@ var rules = []rule{
 	{"last round", "a barrier that only a further round of a loop needs, of which the launcher's bounds allow none", needlessOnce},
 	{"either", "several threads would store the same to the same place: it does not matter which of them do", isEither},
 	{"power", "a number that is compared with a power of two: for none of these it goes the other way", isPowerCount},
+	{"sign of a shift", "an arithmetic shift by 32 leaves the sign, as one by 31 does", isSign},
 	{"positive", "an argument that the launcher holds to at least 1", isPositive},
 	{"pair", "the two halves of a compensated sum, which are only added up", isPair},
 	{"ordered", "a fence beside an atomic operation that acquires and releases, but for a barrier between them", isOrdered},

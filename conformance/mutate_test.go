@@ -58,46 +58,59 @@ func newMutation(kernels map[string]*ptx.Kernel, results []KernelResult, budget 
 	return m, err
 }
 
-// kernelsEach is how many kernels of an operation and a format are changed.
-const kernelsEach = 2
-
 // representatives are the kernels that are changed. Those of one operation share their
-// generator and differ in the format or a size, so of each operation, in each of the
-// formats that have the most cases of it, or two thirds as many, it is those that most cases launch; and
+// generator and differ in the format or a size, so of each operation it is the one that
+// most cases launch, with -long in each format that has many cases of it, two of each; and
 // of each format, for its decoder, the one with the shortest text.
 func (m *mutation) representatives() []*ptx.Kernel {
-	type class struct{ operation, format string }
-	kernels, shortest := map[class][]string{}, map[string]*ptx.Kernel{}
-	counts, most := map[class]int{}, map[string]int{}
+	chosen := map[string]*ptx.Kernel{}
 	for _, name := range slices.Sorted(maps.Keys(m.cases)) {
 		k, cases := m.kernels[name], m.cases[name]
-		m.family[name] = mostOf(cases)
-		c := class{m.family[name], cases[0].Case.Format}
-		kernels[c] = append(kernels[c], name)
-		counts[c] += len(cases)
-		most[c.operation] = max(most[c.operation], counts[c])
 		for _, r := range cases {
-			if best := shortest[r.Case.Format]; best == nil || len(linesOf(k)) < len(linesOf(best)) {
-				shortest[r.Case.Format] = k
+			operation := "operation " + r.Case.Operation
+			if best := chosen[operation]; best == nil || len(cases) > len(m.cases[best.Name]) {
+				chosen[operation] = k
+			}
+			format := "format " + r.Case.Format
+			if best := chosen[format]; best == nil || len(linesOf(k)) < len(linesOf(best)) {
+				chosen[format] = k
 			}
 		}
+		m.family[name] = mostOf(cases)
 	}
-	chosen := map[string]bool{}
-	for _, k := range shortest {
-		chosen[k.Name] = true
+	byName := map[string]*ptx.Kernel{}
+	for _, k := range chosen {
+		byName[k.Name] = k
 	}
-	for c, list := range kernels {
-		if 3*counts[c] < 2*most[c.operation] {
-			continue
-		}
-		slices.SortStableFunc(list, func(a, b string) int { return len(m.cases[b]) - len(m.cases[a]) })
-		for _, name := range list[:min(kernelsEach, len(list))] {
-			chosen[name] = true
+	if *longCases {
+		for _, name := range m.mostLaunched(2) {
+			byName[name] = m.kernels[name]
 		}
 	}
 	var list []*ptx.Kernel
-	for _, name := range slices.Sorted(maps.Keys(chosen)) {
-		list = append(list, m.kernels[name])
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		list = append(list, byName[name])
+	}
+	return list
+}
+
+// mostLaunched are, of each operation and each format that has at least two thirds as many
+// cases of it as any has, the kernels that most cases launch.
+func (m *mutation) mostLaunched(each int) (list []string) {
+	type class struct{ operation, format string }
+	names, counts, most := map[class][]string{}, map[class]int{}, map[string]int{}
+	for _, name := range slices.Sorted(maps.Keys(m.cases)) {
+		c := class{m.family[name], m.cases[name][0].Case.Format}
+		names[c] = append(names[c], name)
+		counts[c] += len(m.cases[name])
+		most[c.operation] = max(most[c.operation], counts[c])
+	}
+	for c, of := range names {
+		if 3*counts[c] < 2*most[c.operation] {
+			continue
+		}
+		slices.SortStableFunc(of, func(a, b string) int { return len(m.cases[b]) - len(m.cases[a]) })
+		list = append(list, of[:min(each, len(of))]...)
 	}
 	return list
 }

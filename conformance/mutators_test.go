@@ -101,6 +101,8 @@ func otherConstant(s statement) []statement {
 			n--
 		case s.is("lop3") && i < 4 && !lop3Reads(s.args[4], i-1):
 			continue
+		case s.is("selp") && n%16 == 0 && i == 2 && s.args[1] == "16":
+			n += 4 // how much of a chunk is copied: less than a number of it would be too small to see
 		case n == 1<<32-1:
 			n-- // no 32-bit register holds more
 		case s.is("cp", "vote", "redux") || s.is("shfl") && i > 2: // sizes, masks of lanes
