@@ -39,6 +39,7 @@ func otherHead(l *attentionLaunch) ptxgen.Address { return uint64(faultPage * l.
 const faultPage = 32
 
 func TestAttentionFaults(t *testing.T) {
+	notShort(t)
 	base := attentionCase{
 		reason: "a planted fault", kv: quant.F16, headDim: 32, group: 2, page: faultPage, blockQ: 16, blockK: 16,
 		lengths: []int{70, 39}, window: 50, softcap: 3, scale: 2, spare: 1,

@@ -65,7 +65,16 @@ func kernelSuite(t *testing.T) *KernelSuite {
 	return s
 }
 
+// notShort skips what takes minutes where tests are to be short, as under the race
+// detector, which slows the emulator down tenfold.
+func notShort(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out of -short: the emulator takes its time")
+	}
+}
+
 func TestKernels(t *testing.T) {
+	notShort(t)
 	cases, err := SelectKernels(Kernels(), *kernelIDs, *longCases)
 	if err != nil {
 		t.Fatal(err)

@@ -24,6 +24,7 @@ const leastKilled = 1
 // TestMutants changes the kernels one instruction at a time. Each mutant is to trap or
 // to fail a case of the suite.
 func TestMutants(t *testing.T) {
+	notShort(t)
 	if *onGPU {
 		t.Skip("mutants run on the emulator only: a wrong address may take the GPU")
 	}

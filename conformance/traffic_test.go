@@ -12,6 +12,7 @@ import (
 // TestVectorsTraffic holds a product of more vectors than its kernel has columns to what
 // the products of each read, norms included: a CTA reads the vectors that it takes alone.
 func TestVectorsTraffic(t *testing.T) {
+	notShort(t)
 	const vectors, rows, k = 5, 3, 1024
 	spec := ptxgen.Gemv{Format: quant.F16}
 	read := func(columns, times int) uint64 {
