@@ -68,8 +68,8 @@ func (n *gemvInteger) finish() {
 	})
 }
 
-// storePart leaves the sums of a part for a matrix of a group. The digits of a vector are in two lanes
-// of a quad, or with halves in four.
+// storePart leaves the sums of a part for a matrix of a group. The digits of a vector are
+// in two lanes of a quad, or with halves in four.
 func (n *gemvInteger) storePart(group, part ptx.U32, matrix int) {
 	b := n.b
 	to := n.buffer().At(group, n.groupBytes())

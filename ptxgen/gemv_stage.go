@@ -215,8 +215,8 @@ func (n *gemvInteger) square(it stagedItem, values []quad) {
 	b.If(n.lane.EqN(0), func() { n.squares.At(it.column.Mul(n.span).Add(it.block), 4).StoreF32(sum) })
 }
 
-// inverses adds up the squares of each vector's blocks, a warp a vector at a time, for its stats:
-// what the results are multiplied by, and whether the vector is to be staged again.
+// inverses adds up the squares of each vector's blocks, a warp a vector at a time, for its
+// stats: what the results are multiplied by, and whether the vector is staged again.
 func (n *gemvInteger) inverses() {
 	b := n.b
 	b.For(n.warp, n.columnCount, b.N(n.warps()), func(c ptx.U32) {
