@@ -130,7 +130,7 @@ func (s Gemv) integerDepth(k int) int {
 
 func (g *gemv) buildInteger() (*ptx.Kernel, error) {
 	n, b := newGemvInteger(g), g.b
-	b.Comment("x is under way before the weights, whose first blocks fill memory's queues")
+	b.Comment("x, then the first weights are under way")
 	n.copyVectors()
 	for range n.stages() {
 		n.fetch()

@@ -83,21 +83,14 @@ func fmaFloat(d, a, b, c *vec) {
 	}
 }
 
-// minFloat is min.f32: a NaN gives way to the other operand, and −0 is less than +0.
-func minFloat(a, b float32) float32 {
-	switch {
-	case a != a && b != b:
-		return math.Float32frombits(0x7fffffff)
-	case a != a:
-		return b
-	case b != b:
-		return a
-	}
-	return min(a, b)
-}
+// minFloat is min.f32; −0 is less than +0.
+func minFloat(a, b float32) float32 { return preferNumber(a, b, min(a, b)) }
 
 // maxFloat is max.f32, as minFloat.
-func maxFloat(a, b float32) float32 {
+func maxFloat(a, b float32) float32 { return preferNumber(a, b, max(a, b)) }
+
+// preferNumber lets a NaN give way to the other operand; of two numbers it is chosen.
+func preferNumber(a, b, chosen float32) float32 {
 	switch {
 	case a != a && b != b:
 		return math.Float32frombits(0x7fffffff)
@@ -106,7 +99,7 @@ func maxFloat(a, b float32) float32 {
 	case b != b:
 		return a
 	}
-	return max(a, b)
+	return chosen
 }
 
 // approximate runs an operation whose result PTX only bounds, in the device's mode.
