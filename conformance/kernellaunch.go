@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 
 	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/internal/modules"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
@@ -21,9 +22,7 @@ func (r *KernelRig) Launch(l ptx.Launch, err error) {
 		r.Fatalf("%s: %v", l.Kernel.Name, err)
 	}
 	r.result.Kernels[l.Kernel.Name] = true
-	launch := driver.Launch{
-		Function: f, Grid: dim3(l.Grid), Block: dim3(l.Block), Shared: l.Shared, Params: l.Params,
-	}
+	launch := modules.Launch(l, f, modules.Target(r.suite.device.Properties()))
 	before := make([][2][]byte, len(r.buffers))
 	for i, m := range r.buffers {
 		before[i] = m.worlds
@@ -49,8 +48,6 @@ func (r *KernelRig) Launch(l ptx.Launch, err error) {
 
 // bitsSeed makes results' bits comparable within a process.
 var bitsSeed = maphash.MakeSeed()
-
-func dim3(d [3]uint32) driver.Dim3 { return driver.Dim3{X: d[0], Y: d[1], Z: d[2]} }
 
 // runIn runs a launch on what the buffers held before it, in one world, and returns
 // what they hold after it.

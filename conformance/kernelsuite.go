@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/internal/modules"
 	"github.com/lockstep-go/lockstep/ptxgen"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
@@ -169,7 +170,7 @@ func (s *KernelSuite) function(k *ptx.Kernel) (driver.Function, error) {
 	if f, ok := s.loaded[k]; ok {
 		return f, nil
 	}
-	text, err := k.Text(ptx.Target{})
+	text, err := k.Text(modules.Target(s.device.Properties()))
 	if err != nil {
 		return nil, err
 	}

@@ -115,6 +115,10 @@ type Launch struct {
 	// Params holds the kernel's parameters one after the other, each at a multiple
 	// of its size, as the entry declares them. It is read before Launch returns.
 	Params []byte
+	// Overlaps says that the kernel waits by itself for those before it in the stream
+	// (griddepcontrol.wait), so that a device may begin it while they still run. A device
+	// that does not is right, too.
+	Overlaps bool
 }
 
 // Stream is a queue of work that runs in order. Errors of the work itself may come

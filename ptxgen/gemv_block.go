@@ -98,44 +98,6 @@ func (k *integerBlock) product(a [][4]ptx.U32, unit, group int) (c [4]ptx.S32) {
 	return c
 }
 
-// columns is the digits of a unit for a column group. They are loaded for a few units at
-// a time, which are asked for in order.
-func (k *integerBlock) columns(unit, group int) [2]ptx.U32 {
-	n := k.gemvInteger
-	if n.d.halves() {
-		if unit%4 == 0 {
-			at := k.vectors.At(n.row.ShrN(2), 256).At(n.row.AndN(3), 64).At(n.quad, 16)
-			k.digits[group] = at.Plus(group*n.digitBytes() + unit/4*512).LoadU32x4()
-		}
-		word := k.digits[group][unit%4]
-		first := n.row.LtN(4)
-		zero := n.b.U32(0)
-		return [2]ptx.U32{ptx.Select(first, word, zero), ptx.Select(first, zero, word)}
-	}
-	if unit%2 == 0 {
-		at := k.vectors.At(n.row.AndN(3), 64).At(n.quad, 16)
-		if n.Gemv.columns() > 1 {
-			at = at.At(n.row.ShrN(2), n.digitBytes())
-		}
-		k.digits[group] = at.Plus(2*group*n.digitBytes() + unit/2*256).LoadU32x4()
-	}
-	two := k.digits[group][unit%2*2:]
-	return [2]ptx.U32{two[0], two[1]}
-}
-
-// ofVector is where the first vector of the lane's results begins in an array that has
-// so many bytes for each vector, and how far the next column group's is from there.
-func (k *integerBlock) ofVector(start, bytes int) (at ptx.Shared, next int) {
-	at = k.vectors.Plus(start)
-	switch {
-	case k.d.halves():
-		return at, bytes
-	case k.Gemv.columns() > 1:
-		at = at.At(k.quad.ShrN(1), bytes)
-	}
-	return at, 2 * bytes
-}
-
 // power is what a column group's digits in this lane are multiples of: the power of two
 // that the vector's part was divided by, or 2^16 times as much.
 func (k *integerBlock) power(group int) ptx.F32 {
@@ -208,19 +170,6 @@ func (k *integerBlock) less(s superScales, group, r int, sum ptx.F32) ptx.F32 {
 		k.below = ptx.MMAS8([4]ptx.U32{s.subtract[0], s.subtract[1], zero, zero}, [2]ptx.U32{k.subSums(group), zero})
 	}
 	return k.joined(k.below[2*r], k.below[2*r+1]).FMA(s.factor[r], sum)
-}
-
-// subSums is the digits of the means of sub-blocks for a column group.
-func (k *integerBlock) subSums(group int) ptx.U32 {
-	n := k.gemvInteger
-	at := k.vectors.Plus(n.sumsAt()).At(n.row.AndN(3), 16).At(n.quad, 4)
-	if n.d.halves() {
-		return at.At(n.row.ShrN(2), 64).Plus(group * n.sumBytes()).LoadU32()
-	}
-	if n.Gemv.columns() > 1 {
-		at = at.At(n.row.ShrN(2), n.sumBytes())
-	}
-	return at.Plus(2 * group * n.sumBytes()).LoadU32()
 }
 
 // multiplyUnits scales the sum of each unit, of a few column groups at a time.

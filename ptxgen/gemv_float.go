@@ -69,10 +69,12 @@ func (g *gemv) buildFloat() (*ptx.Kernel, error) {
 	f := newGemvFloat(g)
 	b := g.b
 	b.Comment("the weights of the first step are under way while x is staged")
+	b.LaunchDependents()
 	f.point(f.tile)
 	for i := range f.units {
 		f.fetch(i)
 	}
+	b.WaitForPrior()
 	g.moments()
 	b.While(func() ptx.Pred { return f.tile.Lt(f.tiles) }, func() {
 		for i := range f.sums {

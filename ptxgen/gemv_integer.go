@@ -54,12 +54,13 @@ type gemvInteger struct {
 	nextMatrix      ptx.U32      // variable: 0 or 1
 	sums            [][2]ptx.F32 // variables: by column group, of two rows
 
-	results ptx.Shared // see finish
-	vectors ptx.Shared // see stagedBytes
-	block0  ptx.Shared // where the row's first block would be staged
-	squares ptx.Shared // of each block: {column, block}
-	state   ptx.Shared // {last, ticket}: what would take registers in vain
-	first   stagedItem // see copyVectors
+	results ptx.Shared    // see finish
+	vectors ptx.Shared    // see stagedBytes
+	block0  ptx.Shared    // where the row's first block would be staged
+	squares ptx.Shared    // of each block: {column, block}
+	apart   [2][4]ptx.U32 // variables: see halvesApart
+	state   ptx.Shared    // {last, ticket}: what would take registers in vain
+	first   stagedItem    // see copyVectors
 }
 
 // maxParts is how many parts a row is cut into at most.
@@ -130,9 +131,12 @@ func (s Gemv) integerDepth(k int) int {
 
 func (g *gemv) buildInteger() (*ptx.Kernel, error) {
 	n, b := newGemvInteger(g), g.b
-	b.Comment("x, then the first weights are under way")
+	b.Comment("the first weights are under way before x, which a kernel before this one may still write")
+	b.LaunchDependents()
+	n.fetch()
+	b.WaitForPrior()
 	n.copyVectors()
-	for range n.stages() {
+	for range n.stages() - 1 {
 		n.fetch()
 	}
 	b.If(b.ThreadX().EqN(0), func() { n.state.StoreU32(*n.last) })
@@ -143,6 +147,7 @@ func (g *gemv) buildInteger() (*ptx.Kernel, error) {
 		b.For(b.U32(0), n.roundGroups(), b.U32(1), func(i ptx.U32) {
 			n.eachPart(func(part ptx.U32) {
 				for m := range n.matrices {
+					part := n.turned(part, n.group.Add(i))
 					n.multiplyPart(n.tile(n.group.Add(i)), part)
 					n.storePart(i, part, m)
 				}
@@ -166,14 +171,29 @@ func (n *gemvInteger) finalGroup() ptx.U32 {
 // tile is the warp's of a group.
 func (n *gemvInteger) tile(group ptx.U32) ptx.U32 { return group.Mul(n.teams).Add(n.team) }
 
+// onePart reports whether a warp has one part of a tile.
+func (s Gemv) onePart() bool { return s.warps() >= maxParts }
+
 // eachPart goes through the warp's parts of a tile: one, or every so many as there are
 // warps.
 func (n *gemvInteger) eachPart(body func(part ptx.U32)) {
-	if n.warps() >= maxParts {
+	if n.onePart() {
 		body(n.part)
 		return
 	}
 	n.b.For(n.part, n.parts, n.b.N(n.warps()), body, ptx.NoUnroll)
+}
+
+// takesTurns reports whether warps take another part of each tile, since parts may differ
+// by a block. With several vectors there are no registers to spare for it.
+func (s Gemv) takesTurns() bool { return s.onePart() && s.columnGroups() == 1 }
+
+// turned is which part a warp takes of a group.
+func (n *gemvInteger) turned(part, group ptx.U32) ptx.U32 {
+	if !n.takesTurns() {
+		return part
+	}
+	return part.Add(group).And(n.parts.AddN(-1))
 }
 
 // bound is where a part of the slice begins; the one after the last, where that ends.
@@ -214,8 +234,8 @@ func newGemvInteger(g *gemv) *gemvInteger {
 	n.start = b.BlockX().Mul(share)
 	last := n.start.Add(share).Min(n.groups)
 	n.group, n.last = ptx.Var(n.start), &last
-	n.nextGroup, n.nextPart, n.nextMatrix = ptx.Var(n.group), ptx.Var(n.part), ptx.Var(b.U32(0))
-	n.next = ptx.Var(n.bound(n.part))
+	n.nextGroup, n.nextPart, n.nextMatrix = ptx.Var(n.group), ptx.Var(n.turned(n.part, n.group)), ptx.Var(b.U32(0))
+	n.next = ptx.Var(n.bound(n.nextPart))
 	n.ringAt = ptx.Var(b.U32(0))
 	for range g.columnGroups() {
 		n.sums = append(n.sums, [2]ptx.F32{ptx.Undefined[ptx.F32](b), ptx.Undefined[ptx.F32](b)})
@@ -226,5 +246,12 @@ func newGemvInteger(g *gemv) *gemvInteger {
 	n.squares = n.vectors.At(n.chunk, g.stagedBytes())
 	n.block0 = n.vectors.AtBytes(b.U32(0).Sub(n.origin.MulN(g.stagedBytes()))).Aligned(16)
 	n.state = b.Shared("state", 8, 8)
+	if n.halvesApart() {
+		for i := range n.apart {
+			for j := range n.apart[i] {
+				n.apart[i][j] = ptx.Var(b.U32(0))
+			}
+		}
+	}
 	return n
 }

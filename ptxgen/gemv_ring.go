@@ -54,6 +54,9 @@ func (n *gemvInteger) goOn() {
 	b.If(n.next.Ge(n.bound(n.nextPart.AddN(1))), func() {
 		n.nextOf(func() {
 			ptx.Set(n.nextGroup, n.nextGroup.AddN(1))
+			if n.takesTurns() {
+				ptx.Set(n.nextPart, n.turned(n.nextPart, b.U32(1)))
+			}
 		})
 		ptx.Set(n.next, n.bound(n.nextPart))
 	})
@@ -64,7 +67,7 @@ func (n *gemvInteger) goOn() {
 func (n *gemvInteger) nextOf(done func()) {
 	b := n.b
 	part := done
-	if n.warps() < maxParts {
+	if !n.onePart() {
 		part = func() {
 			ptx.Set(n.nextPart, n.nextPart.AddN(n.warps()))
 			b.If(n.nextPart.Ge(n.parts), func() {

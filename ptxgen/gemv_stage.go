@@ -57,7 +57,7 @@ func (n *gemvInteger) stage() {
 		n.stats.At(b.ThreadX(), 16).StoreF32x2([2]ptx.F32{b.F32(1), ptx.Select(late, b.F32(1), b.F32(0))})
 	})
 	b.IfElse(late, func() { b.Barrier() }, func() {
-		b.CopyWait(n.stages())
+		b.CopyWait(n.stages() - 1) // those of weights that came after
 		n.stageBlocks()
 		b.Barrier()
 		b.If(n.norm.Ne(b.U32(0)), func() {

@@ -68,6 +68,7 @@ func newGemv(b *ptx.Builder, s Gemv) *gemv {
 func (g *gemv) chooseExpert(experts ptx.Global, share ptx.U32, stride ptx.U64) {
 	offset := ptx.Var(g.b.U64(0))
 	g.b.If(given(g.b, experts), func() {
+		g.b.WaitForPrior() // which may have chosen them
 		ptx.Set(offset, experts.At(g.slot, 4).LoadU32().Wide().Mul(stride))
 		ptx.Set(g.xRow, g.slot.Div(share))
 	})

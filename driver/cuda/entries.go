@@ -44,6 +44,7 @@ const (
 	cuFuncGetParamInfo
 	cuOccupancyMaxActiveBlocksPerMultiprocessor
 	cuLaunchKernel
+	cuLaunchKernelEx
 	cuStreamCreate
 	cuStreamDestroy
 	cuStreamSynchronize
@@ -111,6 +112,7 @@ var entries = [entryCount]struct {
 	cuFuncGetParamInfo:        {name: "cuFuncGetParamInfo", optional: true},
 	cuOccupancyMaxActiveBlocksPerMultiprocessor: {name: "cuOccupancyMaxActiveBlocksPerMultiprocessor", optional: true},
 	cuLaunchKernel:       {name: "cuLaunchKernel"},
+	cuLaunchKernelEx:     {name: "cuLaunchKernelEx", optional: true},
 	cuStreamCreate:       {name: "cuStreamCreate"},
 	cuStreamDestroy:      {name: "cuStreamDestroy_v2"},
 	cuStreamSynchronize:  {name: "cuStreamSynchronize"},

@@ -152,6 +152,13 @@ var fakeFunctions = map[entry]any{
 		return 0
 	},
 	cuLaunchKernel: fakeLaunch,
+	cuLaunchKernelEx: func(c *launchConfig, k uintptr, params unsafe.Pointer, extra *fakeExtra) uintptr {
+		if a := c.attributes; c.count != 1 || a.id != overlapAttribute || a.value[0] != 1 {
+			theFake.misuse = append(theFake.misuse, "a launch with other attributes than that it overlaps")
+		}
+		g, b := c.grid, c.block
+		return fakeLaunch(k, uintptr(g.X), uintptr(g.Y), uintptr(g.Z), uintptr(b.X), uintptr(b.Y), uintptr(b.Z), uintptr(c.shared), c.stream, params, extra)
+	},
 
 	cuStreamCreate: func(p *uintptr, flags uintptr) uintptr {
 		if flags != streamNonBlocking {

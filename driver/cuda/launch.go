@@ -43,14 +43,25 @@ func (s *stream) launch(sc *scratch, l *driver.Launch) error {
 		sc.size = uintptr(len(l.Params))
 		extra = uintptr(unsafe.Pointer(&sc.extra))
 	}
-	c := sc.call(s.dev.lib, cuLaunchKernel, f.handle,
+	e, c := s.order(sc, f, l, extra)
+	if c != success {
+		return s.dev.check(e, c, describe(f, l))
+	}
+	return nil
+}
+
+// order makes the call: the one with attributes for a kernel that may overlap with those
+// before it, where the driver has it.
+func (s *stream) order(sc *scratch, f *function, l *driver.Launch, extra uintptr) (entry, code) {
+	if l.Overlaps && s.dev.lib.at[cuLaunchKernelEx] != 0 {
+		c := &sc.config
+		c.grid, c.block, c.shared, c.stream = l.Grid, l.Block, l.Shared, s.handle
+		return cuLaunchKernelEx, sc.call(s.dev.lib, cuLaunchKernelEx, uintptr(unsafe.Pointer(c)), f.handle, 0, extra)
+	}
+	return cuLaunchKernel, sc.call(s.dev.lib, cuLaunchKernel, f.handle,
 		uintptr(l.Grid.X), uintptr(l.Grid.Y), uintptr(l.Grid.Z),
 		uintptr(l.Block.X), uintptr(l.Block.Y), uintptr(l.Block.Z),
 		uintptr(l.Shared), s.handle, 0, extra)
-	if c != success {
-		return s.dev.check(cuLaunchKernel, c, describe(f, l))
-	}
-	return nil
 }
 
 // checkLaunch refuses what the driver would not survive, or would not explain.

@@ -22,7 +22,28 @@ type scratch struct {
 	size     uintptr // of params
 	extra    [5]uintptr
 	params   [maxParams / 8]uint64
+	config   launchConfig
+	overlap  launchAttribute // config's only one
 }
+
+// launchConfig is the driver's CUlaunchConfig.
+type launchConfig struct {
+	grid, block driver.Dim3
+	shared      uint32
+	stream      uintptr
+	attributes  *launchAttribute
+	count       uint32
+}
+
+// launchAttribute is the driver's CUlaunchAttribute: a value of 64 bytes.
+type launchAttribute struct {
+	id    uint32
+	value [8]uint64
+}
+
+// overlapAttribute is CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, whose value
+// is a boolean.
+const overlapAttribute = 6
 
 // Tags of cuLaunchKernel's extra array.
 const (
@@ -38,6 +59,8 @@ var scratches = sync.Pool{New: func() any {
 		launchParamBufferSize, uintptr(unsafe.Pointer(&s.size)),
 		launchParamEnd,
 	}
+	s.overlap = launchAttribute{overlapAttribute, [8]uint64{1}}
+	s.config.attributes, s.config.count = &s.overlap, 1
 	return s
 }}
 

@@ -36,15 +36,16 @@ var rooms = []room{
 	{"driver/cuda", []string{"driver", purego}},
 	{"driver/emu", []string{"driver", "quant", "driver/emu/internal/alu"}},
 	{"driver/emu/internal/alu", nil},
-	{"accel", []string{"model", "model/gguf", "quant", "ptxgen", "driver"}},
+	{"accel", []string{"model", "model/gguf", "quant", "ptxgen", "ptxgen/ptx", "driver", "internal/modules", "internal/portable"}},
 	{"golden", []string{"model", "model/gguf", "internal/atomicfile", "internal/npy"}},
 	{"conformance", []string{
 		"model", "model/gguf", "model/tokenizer", "quant", "ref", "ptxgen", "ptxgen/ptx", "driver", "driver/cuda",
-		"driver/emu", "accel", "golden", "internal/npy", "internal/synth", "internal/tiny", goCmp, gonum,
+		"driver/emu", "accel", "golden", "internal/modules", "internal/npy", "internal/synth", "internal/tiny", goCmp, gonum,
 	}},
 	{"tools/...", []string{anything}},
 
 	{"internal/atomicfile", nil},
+	{"internal/faulty", []string{"driver"}},
 	{"internal/house", nil},
 	{"internal/kernelbench", []string{"driver", "internal/modules", "internal/synth", "ptxgen", "ptxgen/ptx", "quant"}},
 	{"internal/modules", []string{"driver", "ptxgen/ptx"}},

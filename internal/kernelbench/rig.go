@@ -43,16 +43,26 @@ func newRig(dev driver.Device, lib *library) (*Rig, error) {
 	r.stream, errs[0] = dev.NewStream()
 	r.begin, errs[1] = dev.NewEvent()
 	r.end, errs[2] = dev.NewEvent()
-	return r, errors.Join(errs[:]...)
+	if err := errors.Join(errs[:]...); err != nil {
+		r.close()
+		return nil, err
+	}
+	return r, nil
 }
 
 func (r *Rig) close() {
 	for _, b := range r.buffers {
 		b.Close()
 	}
-	r.begin.Close()
-	r.end.Close()
-	r.stream.Close()
+	if r.begin != nil {
+		r.begin.Close()
+	}
+	if r.end != nil {
+		r.end.Close()
+	}
+	if r.stream != nil {
+		r.stream.Close()
+	}
 }
 
 func (r *Rig) keep(err error) {

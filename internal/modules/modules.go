@@ -15,6 +15,7 @@ import (
 // Set holds the kernels loaded into one device. It is safe for concurrent use.
 type Set struct {
 	device driver.Device
+	target ptx.Target
 	mu     sync.Mutex
 	loaded map[string]entry // by the kernel's name
 }
@@ -27,7 +28,19 @@ type entry struct {
 }
 
 // New makes an empty set for a device, which must outlive it.
-func New(device driver.Device) *Set { return &Set{device: device, loaded: map[string]entry{}} }
+func New(device driver.Device) *Set {
+	return &Set{device: device, target: Target(device.Properties()), loaded: map[string]entry{}}
+}
+
+// Target is what kernels are printed for: as little as they need, but for a device that
+// can overlap kernels the first target that has the instructions for it.
+func Target(p driver.Properties) ptx.Target {
+	const sm, version = 90, 78
+	if p.ComputeCapability >= sm && p.PTXVersion >= version {
+		return ptx.Target{SM: sm}
+	}
+	return ptx.Target{}
+}
 
 // Function loads a kernel, unless it is there already. Two kernels with one name and
 // different texts are an error.
@@ -38,7 +51,7 @@ func (s *Set) Function(k *ptx.Kernel) (driver.Function, error) {
 	if ok && old.kernel == k {
 		return old.function, nil
 	}
-	text, err := k.Text(ptx.Target{})
+	text, err := k.Text(s.target)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +79,15 @@ func (s *Set) Launch(l ptx.Launch) (driver.Launch, error) {
 	if err != nil {
 		return driver.Launch{}, err
 	}
-	return driver.Launch{Function: f, Grid: dim3(l.Grid), Block: dim3(l.Block), Shared: l.Shared, Params: l.Params}, nil
+	return Launch(l, f, s.target), nil
+}
+
+// Launch is the driver's launch of a kernel that was loaded for a target.
+func Launch(l ptx.Launch, f driver.Function, t ptx.Target) driver.Launch {
+	return driver.Launch{
+		Function: f, Grid: dim3(l.Grid), Block: dim3(l.Block), Shared: l.Shared, Params: l.Params,
+		Overlaps: l.Kernel.Overlaps(t),
+	}
 }
 
 func dim3(d [3]uint32) driver.Dim3 { return driver.Dim3{X: d[0], Y: d[1], Z: d[2]} }

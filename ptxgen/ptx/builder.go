@@ -31,6 +31,7 @@ type inst struct {
 	dsts   int // args[:dsts] are written
 	guard  *guard
 	effect bool // must stay where it is even if nothing reads its result
+	spare  bool // left out of texts for targets that do not have it
 	pc     uintptr
 }
 

@@ -14,7 +14,7 @@ func (k *Kernel) Text(t Target) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := printer{b: k.source}
+	p := printer{b: k.source, target: t}
 	for _, line := range k.source.doc {
 		p.line("// %s", line)
 	}
@@ -40,6 +40,7 @@ func (k *Kernel) Text(t Target) ([]byte, error) {
 
 type printer struct {
 	b      *Builder
+	target Target
 	buf    bytes.Buffer
 	labels int
 }
@@ -103,7 +104,11 @@ func (p *printer) list(list []node) {
 	}
 }
 
-func (p *printer) inst(in *inst) { p.line("\t%v;", in) }
+func (p *printer) inst(in *inst) {
+	if !in.spare || p.target.has(in.op) {
+		p.line("\t%v;", in)
+	}
+}
 
 func (in *inst) String() string {
 	var s strings.Builder

@@ -123,6 +123,15 @@ func TestFailures(t *testing.T) {
 			x := b.ThreadX().AsBF16x2()
 			x.FMA(x, b.U32(0x80008000).AsBF16x2())
 		}},
+		{"waiting on some paths", "on some paths only", func(b *ptx.Builder) { b.If(b.ThreadX().EqN(0), b.WaitForPrior) }},
+		{"a store before waiting", "st.global.u32", func(b *ptx.Builder) {
+			b.If(b.ThreadX().EqN(0), func() { b.Global("y", 4).StoreU32(b.U32(1)) })
+			b.WaitForPrior()
+		}},
+		{"a reduction before waiting", "before the kernel waits", func(b *ptx.Builder) {
+			b.Global("y", 4).AtomicAdd(b.U32(1))
+			b.WaitForPrior()
+		}},
 		{"constant address", "is a constant", func(b *ptx.Builder) { ptx.GlobalAt(b.U64(64), 16).LoadU32() }},
 		{"the author's own", "no such format", func(b *ptx.Builder) { b.Failf("no such format") }},
 	} {

@@ -7,6 +7,7 @@ package ptx
 func verify(b *Builder, k *Kernel) error {
 	v := &verifier{b: b, guarded: map[operand]guard{}}
 	v.list(b.body, registers{})
+	v.waits(b.body)
 	k.Least = Target{Version: 74, SM: 80}
 	each(b.body, func(in *inst) {
 		f, ok := formOf(in.op)
@@ -16,6 +17,9 @@ func verify(b *Builder, k *Kernel) error {
 		}
 		if err := checkTypes(in); err != nil {
 			v.fail(in.pc, "%s: %v", in, err)
+		}
+		if in.spare {
+			return
 		}
 		k.Least.Arch = k.Least.Arch || f.arch
 		k.Least.Version = max(k.Least.Version, f.version)

@@ -1,0 +1,50 @@
+package cuda
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/driver"
+)
+
+// TestOverlappingLaunch: a launch that may overlap computes what another does, alone, after
+// others, and in a graph. The kernel does not wait for those before it, so that here
+// nothing depends on them.
+func TestOverlappingLaunch(t *testing.T) { each(t, testOverlappingLaunch) }
+
+func testOverlappingLaunch(t *testing.T, open opener) {
+	d := open(t, Options{NoCache: true})
+	k, s := kernel(t, d, "count_up"), must(d.NewStream())(t)
+	const n = 64
+	first := []uint32{7, 1000, 31}
+	buf := must(d.Alloc(int64(len(first)) * 4 * n))(t)
+	launch := func() error {
+		for i, x := range first {
+			l := launchOf(k, 64, 64, pack(buf.Address()+driver.Address(4*n*i), uint32(n), x))
+			l.Overlaps = i > 0
+			if err := s.Launch(l); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	check := func(how string) {
+		t.Helper()
+		got := make([]byte, 4*n*len(first))
+		ok(t, s.Read(got, buf.Address()))
+		for i := range n * len(first) {
+			if v, want := binary.LittleEndian.Uint32(got[4*i:]), first[i/n]+uint32(i%n); v != want {
+				t.Fatalf("%s: element %d is %d, want %d", how, i, v, want)
+			}
+		}
+	}
+	ok(t, launch())
+	check("eagerly")
+	ok(t, s.Fill(buf.Address(), 0, buf.Bytes()))
+	g := must(s.Capture(launch))(t)
+	x := must(g.Instantiate())(t)
+	ok(t, x.Launch(s))
+	check("in a graph")
+	ok(t, x.Close())
+	ok(t, g.Close())
+}
