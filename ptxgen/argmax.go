@@ -70,7 +70,7 @@ func (s Argmax) Build() (*ptx.Kernel, error) {
 	if s.Merge {
 		return s.merge()
 	}
-	b := ptx.New(s.Name())
+	b := begin(s)
 	b.Doc("best[row][slice] = the largest logit of the slice, as ordered bits, and its lowest index")
 	logits, out := b.Global("logits", 4), b.Global("best", 8)
 	vocab, stride := b.ParamU32("vocab"), b.ParamU32("stride")
@@ -93,7 +93,7 @@ func (s Argmax) Build() (*ptx.Kernel, error) {
 }
 
 func (s Argmax) merge() (*ptx.Kernel, error) {
-	b := ptx.New(s.Name())
+	b := begin(s)
 	b.Doc("token[row] = the index of the largest of best[row][0 .. slices-1], the lowest on a tie")
 	in, token, next, slices := b.Global("best", 8), b.Global("token", 4), b.Global("next", 4), b.ParamU32("slices")
 	r := b.BlockX()

@@ -30,7 +30,7 @@ func (s AttentionCombine) threads() int {
 
 // Build implements Spec.
 func (s AttentionCombine) Build() (*ptx.Kernel, error) {
-	b := ptx.New(s.Name())
+	b := begin(s)
 	if s.HeadDim < 8 || s.HeadDim > 256 || s.HeadDim%8 != 0 {
 		b.Failf("HeadDim: %d is no multiple of 8 up to 256", s.HeadDim)
 		return b.Finish()

@@ -105,7 +105,7 @@ type decoding struct {
 
 // Build implements Spec.
 func (s AttentionDecode) Build() (*ptx.Kernel, error) {
-	d := decoding{decodeShape: s.shape(), b: ptx.New(s.Name())}
+	d := decoding{decodeShape: s.shape(), b: begin(s)}
 	b := d.b
 	if err := d.check(); err != nil {
 		b.Failf("%v", err)

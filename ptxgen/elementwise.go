@@ -23,7 +23,7 @@ func (Elementwise) Name() string { return "elementwise" }
 
 // Build implements Spec.
 func (s Elementwise) Build() (*ptx.Kernel, error) {
-	b := ptx.New(s.Name())
+	b := begin(s)
 	b.Doc("y = act(cap((x + bias) * scale)) * up + residual")
 	x, bias, up, residual, y := b.Global("x", 4), b.Global("bias", 4), b.Global("up", 4), b.Global("residual", 4), b.Global("y", 4)
 	width, parts := b.ParamU32("width"), b.ParamU32("parts")

@@ -29,7 +29,7 @@ func (s Embed) Name() string { return "embed_" + formatName(s.Format) }
 
 // Build implements Spec.
 func (s Embed) Build() (*ptx.Kernel, error) {
-	b := ptx.New(s.Name())
+	b := begin(s)
 	b.Doc("out[i][k] = W[tokens[i]][k]*scale + residual[i][k], W packed, of %v", s.Format)
 	w, tokens, residual, out := b.Global("w", rowAlign), b.Global("tokens", 4), b.Global("residual", 4), b.Global("out", 4)
 	k, units, tileBytes, scale := b.ParamU32("k"), b.ParamU32("units"), b.ParamU32("tile_bytes"), b.ParamF32("scale")

@@ -20,7 +20,7 @@ func (Combine) Name() string { return "combine" }
 
 // Build implements Spec.
 func (s Combine) Build() (*ptx.Kernel, error) {
-	b := ptx.New(s.Name())
+	b := begin(s)
 	b.Doc("y[t,i] = sum over s of w[t,s] * out[place[t*k+s],i], then residual[t,i]")
 	weights, out, place := b.Global("weights", 4), b.Global("out", 4), b.Global("place", 4)
 	residual, y := b.Global("residual", 4), b.Global("y", 4)
@@ -101,7 +101,7 @@ func (Group) Name() string { return "group" }
 
 // Build implements Spec.
 func (s Group) Build() (*ptx.Kernel, error) {
-	b := ptx.New(s.Name())
+	b := begin(s)
 	b.Doc("order = the choices sorted by expert, stably; offsets[e] = where those of expert e begin")
 	chosen, offsets, order, place := b.Global("chosen", 4), b.Global("offsets", 4), b.Global("order", 4), b.Global("place", 4)
 	n, run, experts := b.ParamU32("n"), b.ParamU32("run"), b.ParamU32("experts")

@@ -103,7 +103,7 @@ func (s FlashAttention) Name() string {
 // Build implements Spec.
 func (s FlashAttention) Build() (*ptx.Kernel, error) {
 	f := s.shape()
-	b := ptx.New(s.Name())
+	b := begin(s)
 	if err := f.check(); err != nil {
 		b.Failf("%v", err)
 		return b.Finish()

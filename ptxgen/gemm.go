@@ -156,7 +156,7 @@ func (s GEMM) Build() (*ptx.Kernel, error) {
 }
 
 func buildGEMM[T ptx.Half2](s GEMM) (*ptx.Kernel, error) {
-	b := ptx.New(s.Name())
+	b := begin(s)
 	b.Doc("y[m,n] = act(scale[m] * sum over k of x[m,k]*round(w[n,k]) + bias[n]) + residual[m,n]\nx in %v, w in packed rows of %v", s.Input, s.Format)
 	g := newGemm(b, s)
 	g.tabulate()

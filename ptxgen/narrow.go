@@ -26,7 +26,7 @@ func (s Narrow) Name() string { return "narrow" + formatSuffix(s.To) }
 
 // Build implements Spec.
 func (s Narrow) Build() (*ptx.Kernel, error) {
-	b := ptx.New(s.Name())
+	b := begin(s)
 	if s.To != quant.F16 && s.To != quant.BF16 {
 		b.Failf("narrow to %v, which is neither F16 nor BF16", s.To)
 	}

@@ -48,7 +48,7 @@ func (s Norm) Name() string {
 
 // Build implements Spec.
 func (s Norm) Build() (*ptx.Kernel, error) {
-	b := ptx.New(s.Name())
+	b := begin(s)
 	b.Doc("y = (x - mean) / sqrt(mean((x - mean)^2) + eps) * weight + bias + residual; RMSNorm: mean = 0")
 	size := checkFormat(b, s.To)
 	x, weight, bias, residual, y := b.Global("x", 4), b.Global("weight", 4), b.Global("bias", 4), b.Global("residual", 4), b.Global("y", size)

@@ -69,7 +69,7 @@ type ropeKernel struct {
 
 // Build implements Spec.
 func (s RopeAppend) Build() (*ptx.Kernel, error) {
-	b := ptx.New(s.Name())
+	b := begin(s)
 	size := checkFormat(b, s.Cache)
 	if p := s.page(); p < 1 || p&(p-1) != 0 {
 		b.Failf("a page of %d positions, which is no power of two", p)

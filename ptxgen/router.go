@@ -31,7 +31,7 @@ func (Router) Name() string { return "router" }
 
 // Build implements Spec.
 func (s Router) Build() (*ptx.Kernel, error) {
-	b := ptx.New(s.Name())
+	b := begin(s)
 	b.Doc("experts = the k largest of softmax(x), weights = their probabilities, of sum 1 if normalise is 1")
 	logits, weights, experts := b.Global("logits", 4), b.Global("weights", 4), b.Global("experts", 4)
 	tokens, n, k, normalise := b.ParamU32("tokens"), b.ParamU32("n"), b.ParamU32("k"), b.ParamU32("normalise")

@@ -24,7 +24,7 @@ func (Softmax) Name() string { return "softmax" }
 
 // Build implements Spec.
 func (s Softmax) Build() (*ptx.Kernel, error) {
-	b := ptx.New(s.Name())
+	b := begin(s)
 	b.Doc("y = e^(z - max z) / sum of e^(z - max z), z = cap(scale * x)")
 	x, y := b.Global("x", 4), b.Global("y", 4)
 	width, xStride, yStride := b.ParamU32("width"), b.ParamU32("x_stride"), b.ParamU32("y_stride")

@@ -18,6 +18,15 @@ type Spec interface {
 	Build() (*ptx.Kernel, error)
 }
 
+// begin starts a kernel that overlaps with its neighbours as far as any can: its launch
+// is over with when those before it have ended, and the next kernel's when it ends itself.
+func begin(s Spec) *ptx.Builder {
+	b := ptx.New(s.Name())
+	b.LaunchDependents()
+	b.WaitForPrior()
+	return b
+}
+
 // Address is an address in device memory; 0 where an argument is left out.
 type Address = uint64
 

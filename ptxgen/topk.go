@@ -46,7 +46,7 @@ type topKKernel struct {
 
 // Build implements Spec.
 func (s TopK) Build() (*ptx.Kernel, error) {
-	b := ptx.New(s.Name())
+	b := begin(s)
 	b.Doc("out[row][slice] = the k largest of the slice of %d, the largest first", topKSlice)
 	values, indices := b.Global("values", 4), b.Global("indices", 4)
 	outValues, outIndices := b.Global("out_values", 4), b.Global("out_indices", 4)
