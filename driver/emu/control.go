@@ -10,7 +10,7 @@ var controlForms = []form{
 	{pattern: "barrier.sync.aligned?", since: gate{60, 30}, class: ClassBarrier, build: buildBarrier},
 	{pattern: "membar.cta|gl|sys", class: ClassFence, build: buildFence},
 	{pattern: "fence.acq_rel|sc." + scopes, since: gate{60, 70}, class: ClassFence, build: buildFence},
-	{pattern: "griddepcontrol.wait|launch_dependents", since: gate{78, 90}, class: ClassControl, build: buildNothing},
+	{pattern: "griddepcontrol.wait|launch_dependents", since: gate{78, 90}, class: ClassControl, build: buildDependency},
 }
 
 func buildBranch(d *decoder, in *instruction, q quals) (op, error) {
@@ -31,12 +31,6 @@ func buildTrap(_ *decoder, in *instruction, _ quals) (op, error) {
 	return op{kind: opRun, run: func(w *warp, o *op, m uint32) step {
 		return w.trap(TrapExplicit, o, bits.TrailingZeros32(m), "the kernel asked for it")
 	}}, count(in, 0)
-}
-
-// buildNothing decodes an instruction without an effect: kernels of a stream run
-// one after the other here.
-func buildNothing(_ *decoder, in *instruction, _ quals) (op, error) {
-	return op{kind: opRun, run: func(*warp, *op, uint32) step { return stepNext }}, count(in, 0)
 }
 
 // buildBarrier decodes id[, threads].

@@ -145,7 +145,7 @@ func (w *warp) start() {
 	w.gid = uint32(w.cta.number*len(w.cta.warps) + w.index)
 	w.clock.start(len(w.cta.warps))
 	w.async = asyncCopies{}
-	w.ran, w.vain = false, vain{}
+	w.ran, w.vain, w.waited = false, vain{}, !g.overlaps
 	w.live, w.waiting, w.pcs, w.ahead, w.fault = w.started, 0, [warpSize]int32{}, 0, nil
 }
 

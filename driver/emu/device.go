@@ -26,7 +26,8 @@ type Device struct {
 	live     Live
 	streams  map[*stream]bool
 	launches uint64
-	ticks    int64 // stands in for time: instructions executed
+	chain    uint32 // see settled
+	ticks    int64  // stands in for time: instructions executed
 }
 
 // Live counts the objects that have been made and not closed.
@@ -143,11 +144,15 @@ func (d *Device) launch(l *driver.Launch) error {
 	f := l.Function.(*function)
 	p := f.prog
 	d.launches++
+	if !l.Overlaps {
+		d.chain++
+	}
 	g := &grid{
 		prog: p, dim: l.Grid, block: l.Block, params: l.Params, sharedBytes: p.dynamic + int(l.Shared),
 		memory: &d.memory, schedule: d.opts.Schedule, late: d.opts.Async == Late,
 		approx: alu.Approx{Seed: d.opts.Approx.Seed, Perturb: d.opts.Approx.Perturb},
 		tensor: alu.Hopper, races: !d.opts.IgnoreRaces, epoch: d.launches,
+		overlaps: l.Overlaps, chain: d.chain,
 	}
 	if d.opts.ComputeCapability < 90 {
 		g.tensor = alu.Ampere

@@ -26,6 +26,8 @@ type grid struct {
 	parallel    bool   // several workers
 	races       bool   // look for races
 	epoch       uint64 // of the history of global memory: the launch
+	overlaps    bool   // it may have begun before those of its chain ended
+	chain       uint32
 
 	next  atomic.Int64 // the CTA to start next
 	left  atomic.Int64 // instructions until it is a runaway

@@ -31,7 +31,7 @@ func (m *memory) alloc(bytes int64) *segment {
 	}
 	m.count++
 	s := newSegment(fmt.Sprintf("buffer %d of %d bytes", m.count, bytes), m.next, int(bytes))
-	s.locks = newLocks()
+	s.locks, s.written = newLocks(), newWritten(bytes)
 	m.next += (uint64(bytes)+granule-1)&^(granule-1) + guardGap
 	m.used += bytes
 	m.segments = append(m.segments, s)
@@ -42,7 +42,7 @@ func (m *memory) alloc(bytes int64) *segment {
 func (m *memory) free(s *segment) {
 	m.used -= int64(len(s.data))
 	s.freed = len(s.data)
-	s.def = nil
+	s.def, s.written = nil, nil
 	s.data = nil
 	s.history.pages, s.history.sync.at = nil, nil
 	s.name += ", freed"

@@ -112,6 +112,9 @@ func (p *page) refine() {
 // note records an access of n bytes by a lane. It traps and returns false if it
 // races with an earlier one.
 func (w *warp) note(o *op, s *segment, at, n, lane int, kind accessKind) bool {
+	if s.locks != nil && !w.settled(o, s, at, n, lane, kind) {
+		return false
+	}
 	return !w.cta.grid.races || w.record(o, s, at, n, lane, kind)
 }
 

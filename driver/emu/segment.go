@@ -18,6 +18,7 @@ type segment struct {
 	freed     int                  // bytes that it had, once it is freed; else 0
 	locks     *[stripes]sync.Mutex // of global memory
 	history   history
+	written   []atomic.Uint32 // of global memory: by which chain of kernels, see settled
 }
 
 // stripes is the number of locks of a buffer; each serves every so many pages.

@@ -107,6 +107,7 @@ func (d *Device) perform(s *stream, t *task) error {
 
 // transfer moves bytes. Its addresses were live when it was queued.
 func (d *Device) transfer(t *task) error {
+	d.chain++ // the next kernel waits for it
 	at := t.dst
 	if t.kind == taskReadAsync {
 		at = t.src

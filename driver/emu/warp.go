@@ -44,6 +44,7 @@ type warp struct {
 	same    bool        // the store in progress writes what is there already
 	clock   clocks
 	async   asyncCopies
+	waited  bool // for the kernels before
 	ran     bool // and vain: since despair looked
 	vain    vain
 }

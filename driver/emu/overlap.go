@@ -1,0 +1,50 @@
+package emu
+
+import "sync/atomic"
+
+// Kernels of a stream run one after the other here. Those that a device may begin while
+// the ones before still run (driver.Launch.Overlaps) are held to what makes that safe:
+// until a warp has waited (griddepcontrol.wait) it writes no global memory, and reads
+// none that a kernel has written which may still run. That is any since the last that
+// began when all before it had ended, with it: a chain.
+
+// tellApart is how many bytes of a buffer are taken to be written together: what buffers
+// are aligned to.
+const tellApart = granule
+
+func newWritten(bytes int64) []atomic.Uint32 {
+	return make([]atomic.Uint32, (bytes+tellApart-1)/tellApart)
+}
+
+// settled tells whether an access to global memory comes neither too early nor to memory
+// that may still be written, and remembers what is.
+func (w *warp) settled(o *op, s *segment, at, n, lane int, kind accessKind) bool {
+	chain := w.cta.grid.chain
+	if kind < accessWrite && w.waited {
+		return true
+	}
+	for i := at / tellApart; i <= (at+n-1)/tellApart; i++ {
+		switch have := s.written[i].Load(); {
+		case kind < accessWrite:
+			if have == chain {
+				w.trap(TrapRace, o, lane, "%d bytes at offset %d of %s are read before griddepcontrol.wait, which a kernel before may still write", n, at, s.name)
+				return false
+			}
+		case !w.waited:
+			w.trap(TrapRace, o, lane, "%d bytes at offset %d of %s are written before griddepcontrol.wait", n, at, s.name)
+			return false
+		case have != chain:
+			s.written[i].Store(chain)
+		}
+	}
+	return true
+}
+
+// buildDependency decodes the instructions of overlapping kernels.
+func buildDependency(_ *decoder, in *instruction, q quals) (op, error) {
+	waits := q.has("wait")
+	return op{kind: opRun, run: func(w *warp, _ *op, _ uint32) step {
+		w.waited = w.waited || waits
+		return stepNext
+	}}, count(in, 0)
+}

@@ -1,0 +1,108 @@
+package emu
+
+import (
+	"encoding/binary"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/driver"
+)
+
+// copyWord copies a word from in to out, reading and writing before or after it has
+// waited for the kernels before.
+func copyWord(readEarly, writeEarly bool) string {
+	wait, read, write := "griddepcontrol.wait;", "ld.global.u32 %r1, [%rd1];", "st.global.u32 [%rd2], %r1;"
+	order := []string{wait, read, write}
+	switch {
+	case writeEarly:
+		order = []string{read, write, wait}
+	case readEarly:
+		order = []string{read, wait, write}
+	}
+	return `.version 7.8
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 .ptr .global .align 4 in, .param .u64 .ptr .global .align 4 out)
+.maxntid 32, 1, 1
+{
+	.reg .b32 %r<2>; .reg .b64 %rd<3>;
+	ld.param.u64 %rd1, [in]; ld.param.u64 %rd2, [out];
+	griddepcontrol.launch_dependents;
+	` + strings.Join(order, "\n") + `
+	ret;
+}`
+}
+
+// Kernels that may begin early are trapped where that shows.
+func TestOverlap(t *testing.T) {
+	for _, c := range []struct {
+		name                  string
+		readEarly, writeEarly bool
+		plain                 bool // not launched to overlap
+		fromHost              bool // reads what no kernel writes
+		between               string
+		want                  string // of the trap; "" none
+	}{
+		{name: "reads after it has waited"},
+		{name: "reads before what no kernel writes", readEarly: true, fromHost: true},
+		{name: "reads before what a kernel wrote", readEarly: true, want: "read before griddepcontrol.wait"},
+		{name: "not launched to overlap", readEarly: true, plain: true},
+		{name: "a kernel between that overlaps, too", readEarly: true, between: "overlapping", want: "read before griddepcontrol.wait"},
+		{name: "a kernel between for which all had ended", readEarly: true, between: "kernel"},
+		{name: "a copy between", readEarly: true, between: "copy"},
+		{name: "writes before", writeEarly: true, fromHost: true, want: "written before griddepcontrol.wait"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, Options{})
+			function := func(text string) driver.Function {
+				m, err := r.Load([]byte(text))
+				if err != nil {
+					t.Fatal(err)
+				}
+				f, err := m.Function("k")
+				if err != nil {
+					t.Fatal(err)
+				}
+				return f
+			}
+			buffer := func() driver.Address {
+				b, err := r.Alloc(4)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := r.s.Fill(b.Address(), 7, 4); err != nil {
+					t.Fatal(err)
+				}
+				return b.Address()
+			}
+			from, elsewhere := buffer(), buffer()
+			run := func(f driver.Function, in driver.Address, overlaps bool) error {
+				p := binary.LittleEndian.AppendUint64(nil, uint64(in))
+				one := driver.Dim3{X: 1, Y: 1, Z: 1}
+				return r.s.Launch(driver.Launch{Function: f, Grid: one, Block: one, Params: binary.LittleEndian.AppendUint64(p, uint64(elsewhere)), Overlaps: overlaps})
+			}
+			errs := []error{r.s.Launch(r.add(1))}
+			switch late := function(copyWord(false, false)); c.between {
+			case "kernel", "overlapping":
+				errs = append(errs, run(late, from, c.between == "overlapping"))
+			case "copy":
+				errs = append(errs, r.s.Fill(from, 1, 4))
+			}
+			if !c.fromHost {
+				from = r.buf.Address()
+			}
+			errs = append(errs, run(function(copyWord(c.readEarly, c.writeEarly)), from, !c.plain), r.s.Synchronize())
+			err := errors.Join(errs...)
+			if c.want == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if !errors.Is(err, driver.ErrDeviceLost) || !strings.Contains(err.Error(), string(TrapRace)) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want a trap with %q", err, c.want)
+			}
+		})
+	}
+}
