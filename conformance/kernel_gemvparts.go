@@ -14,7 +14,7 @@ func gemvBlock(f quant.Format) int {
 	if f.BlockLen() == 1 {
 		return 1024
 	}
-	return max(128, f.BlockLen())
+	return 256
 }
 
 // fewBlocks is a width of a few blocks of which the last is not whole, where that may be.

@@ -84,7 +84,7 @@ func checkNormedColumns(r *KernelRig, c gemvCase, norm ptxgen.NormKind) {
 func checkMinusZero(r *KernelRig) {
 	const blocks = 16 // as many parts
 	spec := ptxgen.Gemv{Format: quant.Q8_0}
-	c := gemvCase{spec: spec, rows: 1, k: blocks * 128, columns: 1}
+	c := gemvCase{spec: spec, rows: 1, k: blocks * 256, columns: 1}
 	var file []byte
 	for range c.k / 32 {
 		file = append(file, 1, 0) // the least scale, 2^-24
@@ -110,7 +110,7 @@ func checkOneWorkspace(r *KernelRig) {
 	var args []ptxgen.GemvArgs
 	var together, alone []*Mem
 	for _, rows := range []int{33, 1700, 17} {
-		c := gemvCase{spec: spec, rows: rows, k: 256, slices: 2}
+		c := gemvCase{spec: spec, rows: rows, k: 512, slices: 2}
 		w, _ := r.packed("w", spec.Format, rows, c.k)
 		together, alone = append(together, r.Output("together", 4*rows)), append(alone, r.Output("alone", 4*rows))
 		a := c.fit(spec, k, c.args(r.F32s("x", r.Vector(Gaussian, c.k)), w, alone[len(alone)-1]))

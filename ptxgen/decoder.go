@@ -15,15 +15,18 @@ type decoder struct {
 	// quants gives the stored quants of one quad of a unit as the bytes of a word, of which
 	// the bits of top count; clean says that there are no others.
 	quants func(w quantWords, unit, quad int) (bytes ptx.U32, clean bool)
-	// signed says that stored quants are signed bytes, to which nothing is added;
+	// signed says that stored quants are signed numbers, to which nothing is added;
 	// otherwise they count from 0.
 	signed bool
-	// top is the largest quant, 2^n - 1; signed quants are counted from -128 for it.
+	// top is the largest quant, 2^n - 1; signed quants are counted from -2^(n-1) for it.
 	top uint32
 	// centre is what is subtracted from a quant so counted, for a format with minimums 0.
 	centre int
 	// scales gives what the quants of a unit are multiplied by.
 	scales func(u unit) scales
+	// sub is how many weights share an integer scale, which together with those of its
+	// block has a float16; 0 where each unit has a float16 of its own.
+	sub int
 }
 
 // quantWords are, of each plane of quants, the word that has a quad's quants. A quad is
@@ -53,18 +56,18 @@ var decoders = map[quant.Format]decoder{
 	quant.F32:    {single: singleF32},
 	quant.F16:    {single: singleF16},
 	quant.BF16:   {single: singleBF16},
-	quant.Q4_0:   {quants: code, top: 15, centre: 8, scales: unit.lastHalf},
+	quant.Q4_0:   {quants: code, signed: true, top: 15, centre: 8, scales: unit.lastHalf},
 	quant.Q4_1:   {quants: code, top: 15, scales: unit.scaleAndOffset},
 	quant.Q5_0:   {quants: codeWithBit, top: 31, centre: 16, scales: unit.lastHalf},
 	quant.Q5_1:   {quants: codeWithBit, top: 31, scales: unit.scaleAndOffset},
 	quant.Q8_0:   {quants: whole, signed: true, top: 255, centre: 128, scales: unit.lastHalf},
-	quant.Q2_K:   {quants: pair, top: 3, scales: unit.nibbleScales},
-	quant.Q3_K:   {quants: pairWithBit, top: 7, centre: 4, scales: unit.byteScales},
-	quant.Q4_K:   {quants: code, top: 15, scales: unit.head},
-	quant.Q5_K:   {quants: codeWithBit, top: 31, scales: unit.head},
-	quant.Q6_K:   {quants: codeWithPair, top: 63, centre: 32, scales: unit.byteScales},
+	quant.Q2_K:   {quants: pair, top: 3, scales: unit.nibbleScales, sub: 16},
+	quant.Q3_K:   {quants: pairWithBit, top: 7, centre: 4, scales: unit.byteScales, sub: 16},
+	quant.Q4_K:   {quants: code, top: 15, scales: unit.head, sub: 32},
+	quant.Q5_K:   {quants: codeWithBit, top: 31, scales: unit.head, sub: 32},
+	quant.Q6_K:   {quants: codeWithPair, top: 63, centre: 32, scales: unit.byteScales, sub: 16},
 	quant.IQ4_NL: {quants: level, signed: true, top: 255, centre: 128, scales: unit.lastHalf},
-	quant.IQ4_XS: {quants: level, signed: true, top: 255, centre: 128, scales: unit.sixBitScale},
+	quant.IQ4_XS: {quants: level, signed: true, top: 255, centre: 128, scales: unit.sixBitScale, sub: 32},
 }
 
 // decoderOf panics on a format that no kernel reads.

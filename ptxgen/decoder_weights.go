@@ -84,9 +84,13 @@ func (u unit) bytes() func(j int) (word ptx.U32, clean bool) {
 	}
 	return func(j int) (ptx.U32, bool) {
 		w, clean := u.d.quants(quantWords{u.b, pieces[j%words]}, 0, j/words)
-		if u.d.signed {
-			w = w.Xor(u.b.U32(each(0x80)))
+		if !u.d.signed {
+			return w, clean
 		}
-		return w, clean
+		sign := u.b.U32(each((u.d.top + 1) / 2))
+		if clean {
+			return w.Xor(sign), true
+		}
+		return w.Lop3(u.b.U32(each(u.d.top)), sign, ptx.LopX&ptx.LopY^ptx.LopZ), true
 	}
 }

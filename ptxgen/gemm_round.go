@@ -38,8 +38,8 @@ func (u unit) halves() func(j int) [2]ptx.U32 {
 	zero := ptx.Var(u.b.U32(uint32(quant.F32ToF16(float32(-1024-u.d.centre))) * 0x00010001)).AsF16x2()
 	bytes := u.bytes()
 	return func(j int) (words [2]ptx.U32) {
-		w, _ := bytes(j)
-		if u.d.top < 255 {
+		w, clean := bytes(j)
+		if !clean {
 			w = w.AndN(each(u.d.top))
 		}
 		for i, selector := range []uint32{0x4140, 0x4342} {

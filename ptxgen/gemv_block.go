@@ -1,9 +1,6 @@
 package ptxgen
 
-import (
-	"github.com/lockstep-go/lockstep/ptxgen/ptx"
-	"github.com/lockstep-go/lockstep/quant"
-)
+import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 
 // integerBlock is a block being multiplied: 16 rows of weights in the ring with the
 // vectors' part of it.
@@ -31,60 +28,6 @@ func (n *gemvInteger) multiply(weights, vectors ptx.Shared) {
 	}
 }
 
-// loadQuants loads the quants of a unit and of those that come with it: a lane receives
-// the words of row lane/4 and of the row 8 further on, of the pieces of one unit or of
-// those that share them.
-func (k *integerBlock) loadQuants(unit int) {
-	for i, pl := range k.d.planes {
-		if !pl.quants() {
-			break
-		}
-		const atOnce = 2 // pieces
-		if unit%(atOnce*pl.units) != 0 {
-			continue
-		}
-		pieces := min(atOnce, k.d.units/pl.units)
-		at := k.weights.At(k.lane, 16).Plus(k.d.start(i, k.d.units) + 256*unit/pl.units)
-		for j, w := range ptx.LoadMatrices[ptx.F16x2](at, 2*pieces, false) {
-			for u := range pl.units {
-				k.words[unit+j/2*pl.units+u][j%2].words[i] = w.Bits()
-			}
-		}
-	}
-}
-
-// fragments are the rows' quants of a unit as signed bytes; of two fragments they are
-// the sum.
-func (k *integerBlock) fragments(unit int) [][4]ptx.U32 {
-	k.loadQuants(unit)
-	if k.inParts() {
-		var a [2][4]ptx.U32
-		for i := range a[0] {
-			a[0][i], a[1][i] = levelParts(k.words[unit][i%2], i/2)
-		}
-		return a[:]
-	}
-	return [][4]ptx.U32{k.fragment(unit)}
-}
-
-// inParts reports whether quants are multiplied as sums of two: those that a table gives,
-// unless there are so many columns that a second product costs more than it saves.
-func (s Gemv) inParts() bool {
-	return (s.Format == quant.IQ4_NL || s.Format == quant.IQ4_XS) && s.columns() < 16
-}
-
-func (k *integerBlock) fragment(unit int) (a [4]ptx.U32) {
-	for i := range a {
-		quad, row := i/2, i%2
-		bytes, clean := k.d.quants(k.words[unit][row], unit, quad)
-		if !clean {
-			bytes = bytes.AndN(each(k.d.top))
-		}
-		a[i] = bytes
-	}
-	return a
-}
-
 // product is that of a unit's quants with a column group's digits.
 func (k *integerBlock) product(a [][4]ptx.U32, unit, group int) (c [4]ptx.S32) {
 	digits := k.columns(unit, group)
@@ -102,8 +45,7 @@ func (k *integerBlock) product(a [][4]ptx.U32, unit, group int) (c [4]ptx.S32) {
 // that the vector's part was divided by, or 2^16 times as much.
 func (k *integerBlock) power(group int) ptx.F32 {
 	at, next := k.ofVector(k.powersAt(), 4)
-	digit := ptx.Select(k.quad.AndN(1).EqN(0), k.b.F32(1<<16), k.b.F32(1))
-	return at.Plus(group * next).LoadF32().Mul(digit)
+	return at.Plus(group * next).LoadF32().Mul(k.digit)
 }
 
 // joined is the number of which a lane has two digits, in a row's sums.
@@ -140,6 +82,7 @@ func (k *integerBlock) multiplySuper(sums [][2]ptx.F32) {
 // superTotals is the integer sums of column groups from to to-1.
 func (k *integerBlock) superTotals(s superScales, from, to int) [][4]ptx.S32 {
 	totals := make([][4]ptx.S32, to-from)
+	var odd [4]ptx.S32 // see inPlace
 	for u := range k.d.units {
 		if few := len(k.sums) <= k.groupsAtOnce(); few && u == 4 || !few && u > 0 && u%2 == 0 {
 			k.b.WarpSync() // keeps the registers of the following loads free
@@ -147,14 +90,21 @@ func (k *integerBlock) superTotals(s superScales, from, to int) [][4]ptx.S32 {
 		a := k.fragments(u)
 		scale := [2]ptx.S32{s.scale(u, 0), s.scale(u, 1)}
 		for g := range totals {
+			total, first := &totals[g], u == 0
+			if k.inPlace() && u%2 == 1 {
+				total, first = &odd, u == 1
+			}
 			for i, v := range k.product(a, u, from+g) {
-				if u == 0 {
-					totals[g][i] = v.Mul(scale[i/2])
+				if first {
+					total[i] = v.Mul(scale[i/2])
 				} else {
-					totals[g][i] = v.Mad(scale[i/2], totals[g][i])
+					total[i] = v.Mad(scale[i/2], total[i])
 				}
 			}
 		}
+	}
+	if k.inPlace() {
+		totals[0] = k.levelled(totals[0], odd)
 	}
 	return totals
 }
@@ -190,24 +140,32 @@ func (k *integerBlock) multiplyUnits(sums [][2]ptx.F32) {
 
 // unitTotals is the sums of column groups from to to-1.
 func (k *integerBlock) unitTotals(from, to int) [][2]ptx.F32 {
-	s, below := k.unitScales(), k.belowUnits(from, to)
+	var scales []rowScales // of this unit and some after it
+	var below [][4]ptx.F32
 	totals := make([][2]ptx.F32, to-from)
 	for u := range k.d.units {
-		a := k.fragments(u)
+		if len(scales) == 0 {
+			scales = k.unitScales(u)
+		}
+		if u%4 == 0 {
+			below = k.belowUnits(u, from, to)
+		}
+		s, a := scales[0], k.fragments(u)
+		scales = scales[1:]
 		for g := range totals {
 			c := k.product(a, u, from+g)
 			for r := range 2 {
 				v := c[2*r].Mad(k.b.S32(256), c[2*r+1]).F32()
 				if k.d.offset() && k.d.centre > 0 {
-					v = below[g][u].FMA(k.b.F32(-float32(k.d.centre)), v)
+					v = below[g][u%4].FMA(k.b.F32(-float32(k.d.centre)), v)
 				}
 				if u == 0 {
-					v = v.Mul(s[u].scale[r])
+					v = v.Mul(s.scale[r])
 				} else {
-					v = v.FMA(s[u].scale[r], totals[g][r])
+					v = v.FMA(s.scale[r], totals[g][r])
 				}
-				if s[u].offset != nil {
-					v = below[g][u].FMA(s[u].offset[r], v)
+				if s.offset != nil {
+					v = below[g][u%4].FMA(s.offset[r], v)
 				}
 				totals[g][r] = v
 			}
@@ -216,13 +174,14 @@ func (k *integerBlock) unitTotals(from, to int) [][2]ptx.F32 {
 	return totals
 }
 
-// belowUnits is the sums of x, by column group and unit, for formats with an offset.
-func (k *integerBlock) belowUnits(from, to int) (below [][4]ptx.F32) {
+// belowUnits is the sums of x, by column group, over four units, for formats with an
+// offset.
+func (k *integerBlock) belowUnits(unit, from, to int) (below [][4]ptx.F32) {
 	if !k.d.offset() {
 		return nil
 	}
 	at, next := k.ofVector(k.sumsAt(), k.sumBytes())
-	at = at.At(k.quad.AndN(1), 16)
+	at = at.At(k.quad.AndN(1), 32).Plus(4 * unit)
 	for g := from; g < to; g++ {
 		below = append(below, at.Plus(g*next).LoadF32x4())
 	}
@@ -231,5 +190,5 @@ func (k *integerBlock) belowUnits(from, to int) (below [][4]ptx.F32) {
 
 // add adds a block's sum to that of the part.
 func (k *integerBlock) add(sum, v, power ptx.F32) {
-	ptx.Set(sum, v.MulN(powerOfTwo(-powerLog)).FMA(power, sum))
+	ptx.Set(sum, v.MulN(powerOfTwo(-powerLog-k.quantLog())).FMA(power, sum))
 }

@@ -2,6 +2,27 @@ package ptxgen
 
 import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 
+// lanePlace is what the lane's place in a fragment decides, which is worth its registers.
+type lanePlace struct {
+	digitsAt ptx.U32 // where the digits of its column begin among those of a column group
+	bytesAt  ptx.U32 // see loadBytes
+	digit    ptx.F32 // what the lower of the two digits of its results counts: 2^16 or 1
+}
+
+func (n *gemvInteger) place() (p lanePlace) {
+	b, low, high := n.b, n.lane.AndN(15).MulN(16), n.lane.ShrN(4)
+	p.digitsAt = low
+	switch {
+	case n.d.halves():
+		p.digitsAt = low.Add(high.MulN(256))
+	case n.Gemv.columns() > 1:
+		p.digitsAt = low.Add(high.MulN(n.digitBytes()))
+	}
+	p.bytesAt = low.Add(high.MulN(n.d.start(1, n.d.units)))
+	p.digit = ptx.Select(n.quad.AndN(1).EqN(0), b.F32(1<<16), b.F32(1))
+	return p
+}
+
 // columns is the digits of a unit for a column group. They are loaded for a few units at
 // a time, which are asked for in order.
 func (k *integerBlock) columns(unit, group int) [2]ptx.U32 {
@@ -10,10 +31,7 @@ func (k *integerBlock) columns(unit, group int) [2]ptx.U32 {
 		return k.halfColumns(unit, group)
 	}
 	if unit%2 == 0 {
-		at := k.vectors.At(n.row.AndN(3), 64).At(n.quad, 16)
-		if n.Gemv.columns() > 1 {
-			at = at.At(n.row.ShrN(2), n.digitBytes())
-		}
+		at := k.vectors.AtBytes(n.digitsAt).Aligned(16)
 		k.digits[group] = at.Plus(2*group*n.digitBytes() + unit/2*256).LoadU32x4()
 	}
 	two := k.digits[group][unit%2*2:]
@@ -23,7 +41,7 @@ func (k *integerBlock) columns(unit, group int) [2]ptx.U32 {
 // halfColumns is columns for halves: the digits of either half, and zeros for the other.
 func (k *integerBlock) halfColumns(unit, group int) [2]ptx.U32 {
 	n, first, zero := k.gemvInteger, k.row.LtN(4), k.b.U32(0)
-	at := k.vectors.At(n.row.ShrN(2), 256).At(n.row.AndN(3), 64).At(n.quad, 16).Plus(group*n.digitBytes() + unit/4*512)
+	at := k.vectors.AtBytes(n.digitsAt).Aligned(16).Plus(group*n.digitBytes() + unit/4*512)
 	if n.halvesApart() {
 		if unit%4 == 0 {
 			load := func(half int) func() {

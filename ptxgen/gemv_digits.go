@@ -11,7 +11,7 @@ import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 //
 // The sums of super formats are digits, too, of the means by sub-block: {digit, lane}
 // with a word of four sub-blocks, or {half, digit, lane} where the others' places are
-// zero. The sums of other formats are float32, {upper two digits, lower two}[unit].
+// zero. The sums of other formats are float32: {two upper digits, two lower}[unit].
 
 func (s Gemv) digitBytes() int { return decoderOf(s.Format).units * UnitLen * 4 }
 
@@ -22,10 +22,8 @@ func (s Gemv) sumBytes() int {
 		return 0
 	case d.halves():
 		return 128
-	case d.super():
-		return 64
 	}
-	return 32
+	return 64
 }
 
 // powerLog is how much larger than the powers of two the numbers are that stand for
@@ -123,39 +121,36 @@ func transposed(x [4]ptx.U32) [4]ptx.U32 {
 	}
 }
 
-// stageSums adds up x, of which a lane brings the sums over its quads as high*2^16 + low,
-// by sub-block, and stages that. Of two quads, even lanes go on with the first, odd ones
-// with the second.
+// stageSums adds up x, of which a lane brings the sums over its two quads as
+// high*2^16 + low, by unit or sub-block, and stages that. Even lanes go on with the first
+// quad, odd ones with the second.
 func (n *gemvInteger) stageSums(highs, lows []ptx.S32, sums ptx.Shared) {
 	b := n.b
 	lanes, shift := 8, 5 // that share a sub-block; log2 of its length
 	if n.d.halves() {
 		lanes, shift = 4, 4
 	}
-	high, low := highs[0], lows[0]
-	mask, second := 1, b.U32(0)
-	if len(highs) == 2 {
-		second = n.lane.AndN(1)
-		even := second.EqN(0)
-		halve := func(s []ptx.S32) ptx.S32 {
-			return ptx.Select(even, s[0], s[1]).Add(ptx.ShuffleXor(ptx.Select(even, s[1], s[0]), 1))
-		}
-		high, low, mask = halve(highs), halve(lows), 2
+	second := n.lane.AndN(1)
+	even := second.EqN(0)
+	halve := func(s []ptx.S32) ptx.S32 {
+		return ptx.Select(even, s[0], s[1]).Add(ptx.ShuffleXor(ptx.Select(even, s[1], s[0]), 1))
 	}
-	leader := n.lane.AndN(uint32(lanes - mask)).EqN(0)
-	for ; mask < lanes; mask *= 2 {
+	high, low := halve(highs), halve(lows)
+	leader := n.lane.AndN(uint32(lanes - 2)).EqN(0)
+	for mask := 2; mask < lanes; mask *= 2 {
 		high, low = high.Add(ptx.ShuffleXor(high, mask)), low.Add(ptx.ShuffleXor(low, mask))
 	}
+	sub := n.lane.DivN(lanes).Add(second.MulN(32 / lanes))
 	if !n.d.super() {
 		b.If(leader, func() {
-			at := sums.At(n.lane.ShrN(3), 4)
+			at := sums.At(sub, 4)
 			at.StoreF32(high.F32())
-			at.Plus(16).StoreF32(low.F32())
+			at.Plus(32).StoreF32(low.F32())
 		})
 		return
 	}
 	mean := high.Mul(b.S32(1 << (16 - shift))).Add(low.Add(b.S32(1 << (shift - 1))).ShrN(shift))
-	n.stageMean(mean, n.lane.DivN(lanes).Add(second.MulN(32/lanes)), leader, sums)
+	n.stageMean(mean, sub, leader, sums)
 }
 
 // stageMean stages the digits of a sub-block's mean.

@@ -30,6 +30,7 @@ import (
 type gemvInteger struct {
 	*gemv
 	row, quad ptx.U32 // of a fragment: lane/4 and lane%4
+	lanePlace
 
 	parts       ptx.U32 // of a slice, on as many warps
 	part        ptx.U32 // the warp's first
@@ -66,31 +67,23 @@ type gemvInteger struct {
 // maxParts is how many parts a row is cut into at most.
 const maxParts = 16
 
-// warps is how many a CTA has. Eight have all the registers that many column groups need,
-// those of super formats more; and their rings leave room on small devices.
+// warps is how many a CTA has. Eight have all the registers that many column groups need;
+// and their rings leave room for vectors, for several where blocks are large, on small
+// devices for one.
 func (s Gemv) warps() int {
-	most := 4
-	if decoderOf(s.Format).super() {
-		most = 2
-	}
-	if s.columnGroups() > most || s.Small {
+	const many = 16
+	large := 2*many*decoderOf(s.Format).blockBytes() > 128<<10
+	if s.columnGroups() > 2 || large && s.columns() > 1 || s.Small {
 		return 8
 	}
-	return 16
+	return many
 }
 
 // super reports whether a block's scales are integers by sub-block.
-func (d *decoder) super() bool { return d.units == 8 }
+func (d *decoder) super() bool { return d.sub > 0 }
 
 // halves reports whether scales are for 16 weights.
-func (d *decoder) halves() bool {
-	for _, pl := range d.planes {
-		if pl == subPlane {
-			return true
-		}
-	}
-	return false
-}
+func (d *decoder) halves() bool { return d.sub == UnitLen/2 }
 
 // offset reports whether something is subtracted from quants, a centre or a minimum.
 func (d *decoder) offset() bool { return !d.signed }
@@ -218,6 +211,7 @@ func newGemvInteger(g *gemv) *gemvInteger {
 	// slow.
 	g.lane = ptx.ShuffleIdx(g.lane, g.lane)
 	n := &gemvInteger{gemv: g, row: g.lane.ShrN(2), quad: g.lane.AndN(3)}
+	n.lanePlace = n.place()
 	n.partsLog = b.ParamU32("parts_log2")
 	share := b.ParamU32("share")
 	n.workspace = b.Global("workspace", 16)

@@ -53,13 +53,24 @@ func GemvFor(format quant.Format, columns int, gated bool, k, shared int) (Gemv,
 			return choice, nil
 		}
 	}
-	if choice.integer() && !choice.fits(k, shared) {
-		choice.Small = true
-	}
+	choice.Small = choice.betterSmall(k, shared)
 	if _, err := choice.plan(1, k, 1, shared-staticLimit); err != nil {
 		return Gemv{}, fmt.Errorf("ptxgen: a product of vectors of %d with %v: %w", k, format, err)
 	}
 	return choice, nil
+}
+
+// betterSmall reports whether, for one vector on a device with little shared memory, the
+// small kernel cuts rows into fewer slices.
+func (s Gemv) betterSmall(k, shared int) bool {
+	const little = 200 << 10
+	if !s.integer() || shared > little {
+		return false
+	}
+	p, err := s.plan(1, k, 1, shared-staticLimit)
+	s.Small = true
+	small, e := s.plan(1, k, 1, shared-staticLimit)
+	return e == nil && (err != nil || small.slices < p.slices)
 }
 
 // fits reports whether a kernel works as it is meant to: other vectors than integers are

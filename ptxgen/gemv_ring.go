@@ -29,18 +29,21 @@ func (n *gemvInteger) fetch() {
 		matrix = ptx.GlobalAt(other, rowAlign)
 	}
 	tile := n.tile(n.nextGroup)
-	from := matrix.At(tile.Mul(n.span).Add(n.next), size).At(n.lane, 16)
+	// An instruction's offset goes so far either way, which from there on is all of a block.
+	const reach = 2048
+	from := matrix.At(tile.Mul(n.span).Add(n.next), size).At(n.lane.AddN(reach/16), 16).Plus(-reach)
 	to := n.ring.At(n.ringAt, 16).At(n.lane, 16)
 	live := n.nextGroup.Lt(n.finalGroup()).And(tile.Lt(n.tiles))
 	const round = 32 * 16 // bytes that a warp copies at a time
+	rest := size % round
+	if rest > 0 {
+		b.When(live.And(n.lane.LtN(rest/16)), func() { b.CopyAsync(to, from) })
+	}
 	b.When(live, func() {
-		for at := 0; at+round <= size; at += round {
+		for at := rest; at < size; at += round {
 			b.CopyAsync(to.Plus(at), from.Plus(at))
 		}
 	})
-	if rest := size % round; rest > 0 {
-		b.When(live.And(n.lane.LtN(rest/16)), func() { b.CopyAsync(to.Plus(size-rest), from.Plus(size-rest)) })
-	}
 	b.CopyCommit()
 	n.goOn()
 }

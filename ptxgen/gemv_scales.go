@@ -5,7 +5,7 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// rowScales are of the lane's two rows.
+// rowScales are of a unit of the lane's two rows.
 type rowScales struct {
 	scale  [2]ptx.F32
 	offset []ptx.F32 // nil where the format has none
@@ -18,22 +18,21 @@ func (k *integerBlock) rowAt(plane, r int) ptx.Shared {
 	return k.weights.Plus(k.d.start(plane, k.d.units)).At(k.row, bytes).Plus(8 * r * bytes)
 }
 
-// unitScales are the scales of formats that have a float16 a unit, by unit.
-func (k *integerBlock) unitScales() []rowScales {
-	list := make([]rowScales, k.d.units)
+// unitScales are the scales of formats that have a float16 a unit, of the units that share
+// a piece with that one and come after it.
+func (k *integerBlock) unitScales(unit int) []rowScales {
 	last := len(k.d.planes) - 1
+	pl := k.d.planes[last]
+	list := make([]rowScales, pl.units)
 	for r := range 2 {
-		at := k.rowAt(last, r)
-		if k.d.planes[last] == linear {
-			for u, w := range at.LoadU32x4() {
-				d, m := w.AsF16x2().F32()
-				list[u].scale[r] = d
-				list[u].offset = append(list[u].offset, m)
+		at := k.rowAt(last, r).Plus(unit / pl.units * pl.bytes * tileRows)
+		for i, w := range at.LoadU32x4() {
+			first, second := w.AsF16x2().F32()
+			if pl == linear {
+				list[i].scale[r], list[i].offset = first, append(list[i].offset, second)
+			} else {
+				list[2*i].scale[r], list[2*i+1].scale[r] = first, second
 			}
-			continue
-		}
-		for i, w := range at.LoadU32x2() {
-			list[2*i].scale[r], list[2*i+1].scale[r] = w.AsF16x2().F32()
 		}
 	}
 	return list
@@ -127,10 +126,11 @@ func (k *integerBlock) subScales(s *superScales) {
 		s.words[r] = words[:]
 		d, dmin := k.rowAt(plane+1, r).LoadU32().AsF16x2().F32()
 		// The staged sums are 16 times smaller.
-		s.d[r], s.factor[r] = d, d.MulN(float32(-16*k.d.centre))
+		larger := float32(16 * powerOfTwo(k.quantLog()))
+		s.d[r], s.factor[r] = d, d.MulN(-larger*float32(k.d.centre))
 		if packed {
 			s.subtract[r] = s.subtract[r].ShrN(4).AndN(each(15))
-			s.factor[r] = dmin.MulN(-16)
+			s.factor[r] = dmin.MulN(-larger)
 			for i, w := range words {
 				s.words[r][i] = w.AndN(each(15))
 			}

@@ -105,7 +105,7 @@ func TestGemvFor(t *testing.T) {
 		{"one vector", quant.Q6_K, 1, 4096, 227 << 10, 1},
 		{"between two kernels", quant.Q6_K, 5, 4096, 227 << 10, 8},
 		{"a small device", quant.Q6_K, 1, 4096, 99 << 10, 1},
-		{"a small device takes two vectors one by one", quant.Q4_0, 2, 4096, 99 << 10, 1},
+		{"a small device takes two vectors one by one", quant.Q6_K, 2, 4096, 99 << 10, 1},
 		{"too small", quant.Q6_K, 1, 4096, 20 << 10, 0},
 		{"too many", quant.Q6_K, 17, 4096, 227 << 10, 0},
 		{"numbers: all fit", quant.F16, 5, 4096, 227 << 10, 8},
@@ -116,6 +116,28 @@ func TestGemvFor(t *testing.T) {
 			s, err := ptxgen.GemvFor(c.format, c.columns, true, c.k, c.shared)
 			if s.Columns != c.choice || (err == nil) != (c.choice > 0) {
 				t.Errorf("%d columns, %v, want %d", s.Columns, err, c.choice)
+			}
+		})
+	}
+}
+
+// TestGemvForSmall: little shared memory is for x rather than for large rings.
+func TestGemvForSmall(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		format    quant.Format
+		k, shared int
+		small     bool
+	}{
+		{"one slice either way", quant.Q4_0, 4096, 163 << 10, false},
+		{"one slice instead of four", quant.Q8_0, 14336, 163 << 10, true},
+		{"one slice instead of two", quant.Q4_0, 4096, 99 << 10, true},
+		{"numbers have no small kernel", quant.F16, 14336, 99 << 10, false},
+		{"room for a large ring", quant.Q8_0, 14336, 227 << 10, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if s, err := ptxgen.GemvFor(c.format, 1, false, c.k, c.shared); err != nil || s.Small != c.small {
+				t.Errorf("small is %v, error %v, want %v", s.Small, err, c.small)
 			}
 		})
 	}

@@ -18,11 +18,12 @@ const rowAlign = 16
 // a row's weights lie together, where a warp wants those of several rows.
 //
 // Packed, a quantised matrix is a sequence of tiles of 16 rows, each a sequence of
-// blocks of 4 or 8 units, and a block is 16 rows of it: all their low quants, then all
-// high bits, then all scales. Such a plane is cut into pieces of at most 16 bytes, by
-// the units that share them, then by rows; the four words of a piece of quants are what
-// the four lanes want that hold a row of a matrix fragment (see weights_pack.go). Rows are
-// padded with zeros to whole blocks, the last tile with rows of zeros.
+// blocks of 8 units, and a block is 16 rows of it: all their low quants, then all high
+// bits, then all scales. Such a plane is cut into pieces of at most 16 bytes, by the
+// units that share them, then by rows; the four words of a piece of quants are what the
+// four lanes want that hold a row of a matrix fragment (see weights_pack.go). Rows are
+// padded with zeros to whole blocks, so to a multiple of 256 weights, the last tile with
+// rows of zeros.
 //
 // Rows of single weights (F32, F16, BF16) follow one another, padded to whole units; a
 // unit is spread over planes of 16 bytes, so that consecutive lanes read consecutive
@@ -62,7 +63,7 @@ var (
 	pairPlane  = plane{16, 2, 0} // 2-bit quants, or the upper two bits of larger ones
 	bitPlane   = plane{16, 4, 0} // the top bit of each quant
 	bytePlane  = plane{16, 1, 0} // half the 8-bit quants
-	scalePlane = plane{8, 4, 2}  // float16 scales
+	scalePlane = plane{16, 8, 2} // float16 scales
 	linear     = plane{16, 4, 4} // {float16 scale, float16 offset}
 	subPlane   = plane{16, 8, 2} // two bytes of sub-blocks' scales
 	superPlane = plane{4, 8, 0}  // {d, dmin} or {d, 0}
@@ -73,17 +74,17 @@ var layouts = map[quant.Format]layout{
 	quant.F32:    {0, singlePlanes(8), packSingle},
 	quant.F16:    {0, singlePlanes(4), packSingle},
 	quant.BF16:   {0, singlePlanes(4), packSingle},
-	quant.Q4_0:   {4, []plane{codePlane, scalePlane}, packQ4_0},
-	quant.Q4_1:   {4, []plane{codePlane, linear}, packQ4_1},
-	quant.Q5_0:   {4, []plane{codePlane, bitPlane, scalePlane}, packQ5_0},
-	quant.Q5_1:   {4, []plane{codePlane, bitPlane, linear}, packQ5_1},
-	quant.Q8_0:   {4, []plane{bytePlane, bytePlane, scalePlane}, packQ8_0},
+	quant.Q4_0:   {8, []plane{codePlane, scalePlane}, packQ4_0},
+	quant.Q4_1:   {8, []plane{codePlane, linear}, packQ4_1},
+	quant.Q5_0:   {8, []plane{codePlane, bitPlane, scalePlane}, packQ5_0},
+	quant.Q5_1:   {8, []plane{codePlane, bitPlane, linear}, packQ5_1},
+	quant.Q8_0:   {8, []plane{bytePlane, bytePlane, scalePlane}, packQ8_0},
 	quant.Q2_K:   {8, []plane{pairPlane, subPlane, superPlane}, packQ2_K},
 	quant.Q3_K:   {8, []plane{pairPlane, bitPlane, subPlane, superPlane}, packQ3_K},
 	quant.Q4_K:   {8, []plane{codePlane, headPlane}, packQ4_K},
 	quant.Q5_K:   {8, []plane{codePlane, bitPlane, headPlane}, packQ5_K},
 	quant.Q6_K:   {8, []plane{codePlane, pairPlane, subPlane, superPlane}, packQ6_K},
-	quant.IQ4_NL: {4, []plane{codePlane, scalePlane}, packIQ4_NL},
+	quant.IQ4_NL: {8, []plane{codePlane, scalePlane}, packIQ4_NL},
 	quant.IQ4_XS: {8, []plane{codePlane, {8, 8, 0}}, packIQ4_XS},
 }
 

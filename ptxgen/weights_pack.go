@@ -73,9 +73,13 @@ func packSingle(to pieces, block []byte) {
 	}
 }
 
-// packQ4_0: codes, d.
+// packQ4_0: codes, of which each is q - 8 in two's complement; d.
 func packQ4_0(to pieces, block []byte) {
-	codes(to.unit(0, 0), nibbles(block[2:]))
+	q := nibbles(block[2:])
+	for i := range q {
+		q[i] ^= 8
+	}
+	codes(to.unit(0, 0), q)
 	copy(to.unit(1, 0), block[:2])
 }
 

@@ -89,7 +89,8 @@ func affine(scale float32, q int, low float32) float32 { return float32(scale*fl
 
 // weight reads weight i back from the planes, as the format defines it.
 func (r readRow) weight(f quant.Format, i int) float32 {
-	u, four := i/UnitLen, i/UnitLen%4
+	u := i / UnitLen
+	four, eight := u%4, u%8
 	signed := func(plane int) float32 { return float32(int8(r.piece(plane, u)[i%256/16])) }
 	switch f {
 	case quant.F32:
@@ -99,15 +100,15 @@ func (r readRow) weight(f quant.Format, i int) float32 {
 	case quant.BF16:
 		return quant.BF16ToF32(binary.LittleEndian.Uint16(r.piece(i%32/8, u)[2*(i%8):]))
 	case quant.Q4_0:
-		return half(r.piece(1, u), 2*four) * float32(r.code(i)-8)
+		return half(r.piece(1, u), 2*eight) * float32(int8(r.code(i)<<4)>>4)
 	case quant.Q4_1:
 		return affine(half(r.piece(1, u), 4*four), r.code(i), -half(r.piece(1, u), 4*four+2))
 	case quant.Q5_0:
-		return half(r.piece(2, u), 2*four) * float32(r.code(i)+16*r.bit(1, i)-16)
+		return half(r.piece(2, u), 2*eight) * float32(r.code(i)+16*r.bit(1, i)-16)
 	case quant.Q5_1:
 		return affine(half(r.piece(2, u), 4*four), r.code(i)+16*r.bit(1, i), -half(r.piece(2, u), 4*four+2))
 	case quant.Q8_0:
-		return half(r.piece(2, u), 2*four) * float32(int8(r.piece(i%32/16, u)[i%16]))
+		return half(r.piece(2, u), 2*eight) * float32(int8(r.piece(i%32/16, u)[i%16]))
 	case quant.Q2_K:
 		scales := r.piece(1, u)[i%256/16]
 		return affine(float32(scales&15)*half(r.piece(2, u), 0), r.pair(0, i), float32(scales>>4)*half(r.piece(2, u), 2))
@@ -122,7 +123,7 @@ func (r readRow) weight(f quant.Format, i int) float32 {
 	case quant.Q6_K:
 		return half(r.piece(3, u), 0) * signed(2) * float32(r.code(i)+16*r.pair(1, i)-32)
 	case quant.IQ4_NL:
-		return half(r.piece(1, u), 2*four) * levelOf(r.inOrder(i))
+		return half(r.piece(1, u), 2*eight) * levelOf(r.inOrder(i))
 	case quant.IQ4_XS:
 		h, s := r.piece(1, u), u%8
 		low := h[2+s%4/2] >> (4 * (s % 2))
@@ -189,12 +190,26 @@ func TestPackingSize(t *testing.T) {
 	}
 }
 
+// TestPackingPads: quantised rows are padded to blocks of 256 weights, matrices to tiles of
+// 16 rows.
+func TestPackingPads(t *testing.T) {
+	for f, l := range layouts {
+		if l.units == 0 {
+			continue
+		}
+		whole := Packing{f, 512}.Bytes(32)
+		if got := (Packing{f, 256 + f.BlockLen()}).Bytes(17); got != whole {
+			t.Errorf("%v: 17 rows of %d weights take %d bytes, want the %d of 32 rows of 512", f, 256+f.BlockLen(), got, whole)
+		}
+	}
+}
+
 func TestPackRefuses(t *testing.T) {
 	for name, pack := range map[string]func(){
 		"a row of part of a block":  func() { Packing{quant.Q4_K, 128}.Bytes(1) },
 		"a row of nothing":          func() { Packing{quant.F32, 0}.Bytes(1) },
 		"an unknown format":         func() { Packing{quant.Format(99), 32}.Bytes(1) },
-		"a source that is too long": func() { Packing{quant.Q8_0, 32}.Pack(make([]byte, 16*4*34), make([]byte, 35), 1) },
+		"a source that is too long": func() { Packing{quant.Q8_0, 32}.Pack(make([]byte, 16*8*34), make([]byte, 35), 1) },
 		"a short destination":       func() { Packing{quant.Q8_0, 32}.Pack(make([]byte, 48), make([]byte, 34), 1) },
 	} {
 		t.Run(name, func(t *testing.T) {

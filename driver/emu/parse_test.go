@@ -37,6 +37,7 @@ func TestRejected(t *testing.T) {
 		{"shared name in a global access", perThread(header, ".shared .b8 buf[4];", "mov.u32 %r0, 0; ld.global.u32 %r0, [buf];"), "shared memory"},
 		{"! within a vector", body("st.global.v2.u32 [%rd1], {!%r0, %r1};"), "! before an operand"},
 		{"more static shared memory than ptxas gives", perThread(header, ".shared .b8 big[49153];", "mov.u32 %r0, 0;"), "at most 49152"},
+		{"offset after a minus", body("ld.global.u32 %r0, [%rd1-4];"), `"]" is expected`},
 		{"address of 32 bits", body("ld.global.u32 %r0, [%r1];"), "cannot hold the address"},
 		{"vector too long", body("ld.global.v4.u64 {%rd2,%rd3,%rd4,%rd5}, [%rd1];"), "more than 16 bytes"},
 		{"no such parameter", body("ld.param.u32 %r0, [in];"), "no parameter in"},

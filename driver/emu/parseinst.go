@@ -82,14 +82,15 @@ func (p *parser) operand() (operand, error) {
 	}
 }
 
-// address reads the rest of [name], [name+n], [name-n] or [n].
+// address reads the rest of [name], [name+n] or [n], where n may be negative. ptxas
+// refuses [name-n].
 func (p *parser) address() (operand, error) {
 	a := operand{kind: opndAddress}
-	if p.peek().kind == tokWord {
+	named := p.peek().kind == tokWord
+	if named {
 		a.name = p.next().text
-		p.accept("+")
 	}
-	if p.peek().text != "]" {
+	if !named || p.accept("+") {
 		t := p.peek()
 		n, err := p.immediate()
 		if err != nil {

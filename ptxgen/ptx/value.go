@@ -93,7 +93,7 @@ func (a arg) String() string {
 		return a.ops[0].String() + "|" + a.ops[1].String()
 	case address:
 		if a.off != 0 {
-			return fmt.Sprintf("[%v%+d]", a.ops[0], a.off)
+			return fmt.Sprintf("[%v+%d]", a.ops[0], a.off)
 		}
 		return fmt.Sprintf("[%v]", a.ops[0])
 	}

@@ -1,0 +1,127 @@
+package ptxgen
+
+import (
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// loadQuants loads the quants of a unit and of those that come with it: a lane receives
+// the words of row lane/4 and of the row 8 further on, of the pieces of one unit or of
+// those that share them.
+func (k *integerBlock) loadQuants(unit int) {
+	if k.Format == quant.Q8_0 {
+		k.loadBytes(unit)
+		return
+	}
+	for i, pl := range k.d.planes {
+		if !pl.quants() {
+			break
+		}
+		const atOnce = 2 // pieces
+		if unit%(atOnce*pl.units) != 0 {
+			continue
+		}
+		pieces := min(atOnce, k.d.units/pl.units)
+		at := k.weights.At(k.lane, 16).Plus(k.d.start(i, k.d.units) + 256*unit/pl.units)
+		for j, w := range ptx.LoadMatrices[ptx.F16x2](at, 2*pieces, false) {
+			for u := range pl.units {
+				k.words[unit+j/2*pl.units+u][j%2].words[i] = w.Bits()
+			}
+		}
+	}
+}
+
+// loadBytes is loadQuants where two planes have a quad each, so that four words, in the
+// order in which a fragment has them, are those of one unit: the lower 16 lanes name rows of
+// the first plane, the upper ones of the second.
+func (k *integerBlock) loadBytes(unit int) {
+	at := k.weights.AtBytes(k.bytesAt).Aligned(16).Plus(256 * unit)
+	for i, w := range ptx.LoadMatrices[ptx.F16x2](at, 4, false) {
+		k.words[unit][i%2].words[i/2] = w.Bits()
+	}
+}
+
+// fragments are the rows' quants of a unit as signed bytes, some times a power of two; of
+// two fragments they are the sum.
+func (k *integerBlock) fragments(unit int) [][4]ptx.U32 {
+	k.loadQuants(unit)
+	if k.inParts() {
+		var a [2][4]ptx.U32
+		for i := range a[0] {
+			a[0][i], a[1][i] = levelParts(k.words[unit][i%2], i/2)
+		}
+		return a[:]
+	}
+	return [][4]ptx.U32{k.fragment(unit)}
+}
+
+// inParts reports whether quants are multiplied as sums of two: those that a table gives,
+// unless there are so many columns that a second product costs more than it saves.
+func (s Gemv) inParts() bool {
+	return (s.Format == quant.IQ4_NL || s.Format == quant.IQ4_XS) && s.columns() < 16
+}
+
+func (k *integerBlock) fragment(unit int) (a [4]ptx.U32) {
+	for i := range a {
+		quad, w := i/2, k.words[unit][i%2]
+		switch {
+		case k.inPlace():
+			a[i] = k.quadInPlace(w, unit, quad)
+		case k.d.nibbles():
+			a[i] = moved(w.words[0], 4*quad, 4).AndN(each(15 << 4))
+		default:
+			bytes, clean := k.d.quants(w, unit, quad)
+			if !clean {
+				bytes = bytes.AndN(each(k.d.top))
+			}
+			a[i] = bytes
+		}
+	}
+	return a
+}
+
+// quantLog is log2 of how much larger than quants the sums of a block are.
+func (s Gemv) quantLog() int {
+	if s.inPlace() || decoderOf(s.Format).nibbles() {
+		return 4
+	}
+	return 0
+}
+
+// nibbles reports whether quants are signed numbers of four bits, which in the upper half
+// of a byte are one of eight.
+func (d *decoder) nibbles() bool { return d.signed && d.top == 15 }
+
+// inPlace reports whether quants are multiplied where they lie in a byte, which saves
+// shifting them: those of two bits, perhaps with a third from another plane. Each quad of
+// a unit is then a power of two larger, and the two must not meet in a sum, which halves
+// hold; more columns would need more sums than there are registers for.
+func (s Gemv) inPlace() bool {
+	return (s.Format == quant.Q2_K || s.Format == quant.Q3_K) && s.columns() == 1
+}
+
+// bitInPlace is the lowest bit of a unit's quants of a quad that are multiplied in place:
+// where the first plane has them, but for those in a byte's upper two bits, of which one
+// is its sign.
+func bitInPlace(unit, quad int) int { return min(4*(unit%2)+2*quad, 4) }
+
+// quadInPlace is a quad of a fragment.
+func (k *integerBlock) quadInPlace(w quantWords, unit, quad int) ptx.U32 {
+	at := bitInPlace(unit, quad)
+	low := moved(w.words[0], 4*(unit%2)+2*quad, at).AndN(each(3 << at))
+	if k.d.top == 3 {
+		return low
+	}
+	return w.orMasked(low, moved(w.words[1], 2*(unit%4)+quad, at+2), each(4<<at))
+}
+
+// levelled adds up the sums over the even and over the odd units, of quants in place: 16
+// times the sum over all.
+func (k *integerBlock) levelled(even, odd [4]ptx.S32) (total [4]ptx.S32) {
+	first, second := bitInPlace(1, 0)-bitInPlace(0, 0), bitInPlace(1, 1)-bitInPlace(0, 1)
+	factor := ptx.Select(k.quad.LtN(2), k.b.S32(1<<first), k.b.S32(1<<second))
+	for i := range total {
+		total[i] = even[i].Mad(factor, odd[i])
+	}
+	return total
+}
