@@ -169,15 +169,6 @@ func (c attentionCase) launch(r *KernelRig, d attentionData) attentionLaunch {
 // decode runs the incremental kernels and returns the outputs, [sequences][heads ×
 // headDim]; nil for those that are not active.
 func (c attentionCase) decode(r *KernelRig, d attentionData) [][]float32 {
-	return c.incremental(r, d, false)
-}
-
-// fused is decode by the kernel that combines, too, launched twice on one set of counters.
-func (c attentionCase) fused(r *KernelRig, d attentionData) [][]float32 {
-	return c.incremental(r, d, true)
-}
-
-func (c attentionCase) incremental(r *KernelRig, d attentionData, fused bool) [][]float32 {
 	l := c.launch(r, d)
 	width, sequences := c.heads()*c.headDim, len(c.lengths)
 	stride := width + 4
@@ -187,25 +178,18 @@ func (c attentionCase) incremental(r *KernelRig, d attentionData, fused bool) []
 			q.SetF32s(4*stride*s, d.q[s][:width])
 		}
 	}
-	spec := ptxgen.AttentionDecode{KV: c.kv, HeadDim: c.headDim, Page: c.page, Fused: fused}
+	spec := ptxgen.AttentionDecode{KV: c.kv, HeadDim: c.headDim, Page: c.page}
 	scratch := r.Output("scratch", int(spec.ScratchBytes(sequences, l.heads, l.MaxPages)))
 	out := r.Output("out", 4*stride*sequences)
-	args := ptxgen.AttentionDecodeArgs{
+	r.Launch(spec.Launch(r.Kernel(spec), ptxgen.AttentionDecodeArgs{
 		Q: q.Addr(), Scratch: scratch.Addr(), PagedKV: l.PagedKV, Scoring: l.Scoring,
 		Sequences: sequences, Heads: l.heads, QStride: stride, Pages: l.MaxPages - c.spare/2,
-	}
-	if fused {
-		counters := r.Output("counters", 4*sequences*c.kvHeads).SetU32s(0, make([]uint32, sequences*c.kvHeads))
-		args.Out, args.OutStride, args.Counters = out.Addr(), stride, counters.Addr()
-		r.Launch(spec.Launch(r.Kernel(spec), args))
-	}
-	r.Launch(spec.Launch(r.Kernel(spec), args))
-	if combine := (ptxgen.AttentionCombine{HeadDim: c.headDim}); !fused {
-		r.Launch(combine.Launch(r.Kernel(combine), ptxgen.AttentionCombineArgs{
-			Scratch: scratch.Addr(), Lengths: l.Lengths, Out: out.Addr(), Sequences: sequences, Heads: l.heads,
-			OutStride: stride, MaxPages: l.MaxPages, Page: c.page, Window: l.Window,
-		}))
-	}
+	}))
+	combine := ptxgen.AttentionCombine{HeadDim: c.headDim}
+	r.Launch(combine.Launch(r.Kernel(combine), ptxgen.AttentionCombineArgs{
+		Scratch: scratch.Addr(), Lengths: l.Lengths, Out: out.Addr(), Sequences: sequences, Heads: l.heads,
+		OutStride: stride, MaxPages: l.MaxPages, Page: c.page, Window: l.Window,
+	}))
 	result := make([][]float32, sequences)
 	for s := range result {
 		at := 4 * stride * s

@@ -153,12 +153,6 @@ func attentionInvariants() []KernelCase {
 		return c.kernelCase("attention prefill", checkNeighbours(attentionCase.flash))
 	}
 	var all []KernelCase
-	for _, dim := range attentionHeadDims() {
-		for _, f := range attentionFormats {
-			c := with(decode, fmt.Sprintf("fused/%v/d=%d", f, dim), "the last CTA combines: the same bits", func(c *attentionCase) { c.kv, c.headDim, c.lengths = f, dim, []int{66, 1} })
-			all = append(all, c.kernelCase("attention decode", checkFused))
-		}
-	}
 	const cut = "a prompt cut anywhere gives the same bits"
 	return append(all,
 		neighbours(with(decode, "neighbours", same, nil)),
@@ -169,6 +163,5 @@ func attentionInvariants() []KernelCase {
 		with(flash, "chunks, float32", cut, func(c *attentionCase) { c.kv = quant.F32 }).kernelCase("attention prefill", checkChunks(16)),
 		with(decode, "the same as prefill", "one position by both kinds of kernels", nil).kernelCase("attention decode", checkBoth),
 		with(decode, "the same as prefill, BF16", "one position by both kinds of kernels", func(c *attentionCase) { c.kv = quant.BF16 }).kernelCase("attention decode", checkBoth),
-		with(decode, "fused, window and idle slots", "pages that do not count are not waited for", func(c *attentionCase) { c.window, c.only, c.group, c.spare = 40, []int{0, 2}, 3, 3 }).kernelCase("attention decode", checkFused),
 	)
 }

@@ -67,12 +67,6 @@ func checkDecode(r *KernelRig, c attentionCase) {
 	c.compare(r, "out", d, c.decode(r, d), c.decodeUnits())
 }
 
-// checkFused runs both forms of the incremental kernels: the same bits.
-func checkFused(r *KernelRig, c attentionCase) {
-	d := c.data(r)
-	sameOutputs(r, "fused", c.fused(r, d), c.decode(r, d))
-}
-
 func checkFlash(r *KernelRig, c attentionCase) {
 	d := c.data(r)
 	c.compare(r, "out", d, c.flash(r, d), c.flashUnits())

@@ -141,8 +141,7 @@ func attentionSpecs() []Spec {
 	for _, d := range attentionHeadDims {
 		list = append(list, AttentionCombine{HeadDim: d})
 		for _, f := range kvFormats {
-			list = append(list, AttentionDecode{KV: f, HeadDim: d}, AttentionDecode{KV: f, HeadDim: d, Fused: true},
-				FlashAttention{KV: f, HeadDim: d})
+			list = append(list, AttentionDecode{KV: f, HeadDim: d}, FlashAttention{KV: f, HeadDim: d})
 		}
 	}
 	return list

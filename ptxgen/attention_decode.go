@@ -29,10 +29,6 @@ type AttentionDecode struct {
 	KV      quant.Format // F32, F16 or BF16
 	HeadDim int          // a multiple of 8 up to 256
 	Page    int          // positions, a power of two; 0: 64
-	// Fused lets the CTA that ends last of a KV head of a sequence do what
-	// AttentionCombine does, with the same bits: a launch less, but one CTA merges the
-	// pages of the whole group. For caches of few pages.
-	Fused bool
 }
 
 // How the threads of a CTA share the page of one KV head.
@@ -77,9 +73,6 @@ func (s AttentionDecode) Name() string {
 	if s.Page != 0 && s.Page != defaultPage {
 		name += fmt.Sprintf("_p%d", s.Page)
 	}
-	if s.Fused {
-		name += "_fused"
-	}
 	return name
 }
 
@@ -93,8 +86,6 @@ type decoding struct {
 	sums, parts                     ptx.Global // [sequences][heads][maxPages] (m, l), and o
 	stride, group, maxPages, window ptx.U32
 	scale, cap                      ptx.F32
-	out, counters                   ptx.Global // of the fused kernel
-	outStride                       ptx.U32
 
 	split, kvHead, kvHeads, sequence ptx.U32
 	head                             ptx.U32 // the first of the group, among all sequences'
@@ -115,7 +106,7 @@ func (s AttentionDecode) Build() (*ptx.Kernel, error) {
 	if b.Err() != nil {
 		return b.Finish()
 	}
-	d.declare(s.Fused)
+	d.declare()
 	row := d.open().Mul(d.kvHeads).Add(d.kvHead)
 	k := d.loadKeys(d.keyCache.At(row, d.page*d.rowBytes()))
 	v := d.loadValues(d.valueCache.At(row, d.page*d.rowBytes()))
@@ -129,14 +120,11 @@ func (s AttentionDecode) Build() (*ptx.Kernel, error) {
 	d.softmax()
 	b.Barrier()
 	d.addValues(v)
-	if s.Fused {
-		d.combineLast()
-	}
 	return b.Finish(ptx.MaxThreads(d.threads))
 }
 
 // declare takes the parameters.
-func (d *decoding) declare(fused bool) {
+func (d *decoding) declare() {
 	b := d.b
 	b.Doc("For each query head of KV head ctaid.y of sequence ctaid.z, over the visible\n"+
 		"positions j of its page ctaid.x: m = max s[j], l = sum exp(s[j]-m),\n"+
@@ -147,10 +135,6 @@ func (d *decoding) declare(fused bool) {
 	d.stride, d.group = b.ParamU32("q_stride"), b.ParamU32("group")
 	d.maxPages, d.window = b.ParamU32("max_pages"), b.ParamU32("window")
 	d.scale, d.cap = b.ParamF32("scale"), b.ParamF32("softcap")
-	if fused {
-		b.Doc("The last CTA of a KV head then merges its pages.")
-		d.out, d.counters, d.outStride = b.Global("out", 16), b.Global("counters", 4), b.ParamU32("out_stride")
-	}
 }
 
 // open finds the CTA's page and the visible positions in it, and gives the page's
@@ -171,36 +155,6 @@ func (d *decoding) open() ptx.U32 {
 	return page
 }
 
-// combineLast counts the CTAs of the KV head that are done; the last one sets the
-// count back and merges. What the others stored is seen: a barrier, the count as
-// release and acquire, a barrier.
-func (d *decoding) combineLast() {
-	b := d.b
-	b.Comment("the last CTA of this KV head of this sequence merges the pages")
-	c := combining{
-		b: b, headDim: d.headDim, threads: d.threads,
-		first: d.start.DivN(d.page), end: d.length.CeilDivN(d.page),
-		merged: b.Shared("sum", combineSums*4*d.headDim, 16), total: b.Shared("total", 4*combineSums, 16),
-	}
-	counter, last := d.counters.At(d.sequence.Mul(d.kvHeads).Add(d.kvHead), 4), b.Shared("last", 4, 4)
-	b.If(b.ThreadX().EqN(0), func() {
-		before := counter.AtomicAdd(b.U32(1))
-		last.StoreU32(c.end.Sub(c.first).AddN(-1).Sub(before))
-	})
-	b.Barrier()
-	b.ReturnIf(last.LoadU32().Ne(b.U32(0)))
-	b.When(b.ThreadX().EqN(0), func() { counter.StoreU32(b.U32(0)) })
-	out := d.out.At(d.sequence.Mul(d.outStride), 4).Aligned(16).At(d.kvHead.Mul(d.group), 4*d.headDim)
-	b.For(b.U32(0), d.group, b.U32(1), func(i ptx.U32) {
-		row := d.head.Add(i).Mul(d.maxPages)
-		c.sums, c.parts = d.sums.At(row, 8), d.parts.At(row, 4*d.headDim)
-		c.addPages()
-		b.Barrier()
-		c.merge(out.At(i, 4*d.headDim))
-		b.Barrier()
-	})
-}
-
 // AttentionDecodeArgs are a launch's arguments.
 type AttentionDecodeArgs struct {
 	Q       Address // f32 [Sequences] rows of [Heads][HeadDim], QStride apart
@@ -210,11 +164,6 @@ type AttentionDecodeArgs struct {
 	Sequences, Heads int
 	QStride          int // in elements, a multiple of 4
 	Pages            int // that the longest sequence has, or more up to MaxPages; 0: MaxPages
-
-	// Of the fused kernel:
-	Out       Address // f32 [Sequences] rows of [Heads][HeadDim], OutStride apart
-	OutStride int     // in elements, a multiple of 4
-	Counters  Address // u32 [Sequences][KVHeads], 0 before the first launch, and after each
 }
 
 // ScratchBytes is the size of what AttentionDecode leaves to AttentionCombine.
@@ -244,13 +193,6 @@ func (s AttentionDecode) Launch(k *ptx.Kernel, a AttentionDecodeArgs) (ptx.Launc
 		ptx.Addr(a.Scratch), ptx.Addr(a.Scratch + uint64(scratchSums(a.Sequences, a.Heads, a.MaxPages))),
 		ptx.Uint(a.QStride), ptx.Uint(group), ptx.Uint(a.MaxPages), ptx.Uint(a.Window),
 		ptx.Float(a.Scale), ptx.Float(a.Softcap),
-	}
-	if s.Fused {
-		if err := firstError(checkStride(k, "OutStride", a.OutStride, a.Heads*s.HeadDim, longest),
-			checkPointers(k, pointer{"Out", a.Out}, pointer{"Counters", a.Counters})); err != nil {
-			return ptx.Launch{}, err
-		}
-		args = append(args, ptx.Addr(a.Out), ptx.Addr(a.Counters), ptx.Uint(a.OutStride))
 	}
 	return k.Launch([3]uint32{uint32(pages), uint32(a.KVHeads), uint32(a.Sequences)}, d.threads, shared, args...)
 }

@@ -41,6 +41,12 @@ type Device struct {
 	Memory            int64  `json:"memory_bytes"`
 }
 
+// DeviceOf describes a device.
+func DeviceOf(dev driver.Device) Device {
+	p := dev.Properties()
+	return Device{p.Name, p.DriverVersion, p.ComputeCapability, p.SMs, p.L2, p.Memory}
+}
+
 // Limits are what the device reached in this run.
 type Limits struct {
 	ReadPlain float64 `json:"read_plain_bytes_per_second"` // 16-byte loads
@@ -100,8 +106,7 @@ func choose(cases []Case, only *regexp.Regexp) []Case {
 func run(ctx context.Context, dev driver.Device, cases []Case, e effort, show func(Result)) (Report, error) {
 	set := modules.New(dev)
 	defer set.Close()
-	p := dev.Properties()
-	rep := Report{Version: 1, Device: Device{p.Name, p.DriverVersion, p.ComputeCapability, p.SMs, p.L2, p.Memory}}
+	rep := Report{Version: 1, Device: DeviceOf(dev)}
 	lib := newLibrary(set)
 	if err := lib.load(ctx, cases); err != nil {
 		return rep, err

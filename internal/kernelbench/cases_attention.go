@@ -40,24 +40,17 @@ type decodeShape struct {
 
 func (d decodeShape) String() string { return fmt.Sprintf("%d seq × %d", d.sequences, d.length) }
 
-// few is the length up to which an engine would let the attention combine its pages.
-const few = 1024
-
-// decodeCases are attention, with what combines its pages as a kernel of its own; for
-// short caches also both in one.
+// decodeCases are attention, and what combines its pages.
 func (s sizes) decodeCases() []Case {
 	var all []Case
 	for _, d := range s.decode {
-		all = append(all, d.attentionCase(false), d.combineCase())
-		if d.length <= few {
-			all = append(all, d.attentionCase(true))
-		}
+		all = append(all, d.attentionCase(), d.combineCase())
 	}
 	return all
 }
 
-func (d decodeShape) attentionCase(fused bool) Case {
-	s := ptxgen.AttentionDecode{KV: d.cache, HeadDim: d.dim, Fused: fused}
+func (d decodeShape) attentionCase() Case {
+	s := ptxgen.AttentionDecode{KV: d.cache, HeadDim: d.dim}
 	return Case{
 		Spec: s, Shape: d.String(),
 		Bytes:  float64(2*d.cache.BlockBytes())*float64(d.sequences*d.length)*float64(d.kv*d.dim) + 8*float64(d.sequences*d.q*d.dim),
@@ -67,17 +60,10 @@ func (d decodeShape) attentionCase(fused bool) Case {
 
 func (d decodeShape) attention(r *Rig, s ptxgen.AttentionDecode, k *ptx.Kernel) (ptx.Launch, error) {
 	kv, width := r.cache(d.heads, d.sequences, d.length, d.cache), d.q*d.dim
-	scratch := s.ScratchBytes(d.sequences, d.q, kv.MaxPages)
-	a := ptxgen.AttentionDecodeArgs{
-		Q: r.Normal(quant.F32, d.sequences*width), PagedKV: kv, Scoring: d.scoring(), Sequences: d.sequences, Heads: d.q, QStride: width,
-	}
-	if s.Fused {
-		a.Scratch, a.Out, a.OutStride = r.Zeros(scratch), r.Out(quant.F32, d.sequences*width), width
-		a.Counters = r.Zeros(int64(4 * d.sequences * d.kv))
-	} else {
-		a.Scratch = r.Out(quant.F32, int(scratch/4))
-	}
-	return s.Launch(k, a)
+	return s.Launch(k, ptxgen.AttentionDecodeArgs{
+		Q: r.Normal(quant.F32, d.sequences*width), Scratch: r.Out(quant.F32, int(s.ScratchBytes(d.sequences, d.q, kv.MaxPages)/4)),
+		PagedKV: kv, Scoring: d.scoring(), Sequences: d.sequences, Heads: d.q, QStride: width,
+	})
 }
 
 // combineCase merges what the attention left, its result for each page.

@@ -5,9 +5,18 @@ import (
 	"slices"
 
 	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/internal/modules"
 	"github.com/lockstep-go/lockstep/ptxgen"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
+
+// MeasureLimits measures what a device reaches. It takes up to half of the memory that
+// is free, for a moment.
+func MeasureLimits(dev driver.Device) (Limits, error) {
+	set := modules.New(dev)
+	defer set.Close()
+	return measureLimits(dev, newLibrary(set), full)
+}
 
 func measureLimits(dev driver.Device, lib *library, e effort) (Limits, error) {
 	var lim Limits
