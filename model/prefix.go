@@ -50,9 +50,10 @@ type prefixHit struct {
 
 func newPrefixCache(limit int64) *prefixCache { return &prefixCache{limit: limit} }
 
-// lookup finds the entry that shares the longest prefix with a prompt. At least
-// the prompt's last token is left to compute, unless the entry is this very
-// prompt and has the output that is wanted.
+// lookup finds the entry that shares the longest prefix with a prompt. The prompt's
+// last two tokens are left to compute, unless the entry is this very prompt and has
+// the output that is wanted: engines may compute one token in another way than
+// several, and a hit must give the bits of a miss.
 func (c *prefixCache) lookup(prompt []int, long bool, want Want) prefixHit {
 	if c == nil {
 		return prefixHit{}
@@ -92,7 +93,7 @@ func (e *prefixEntry) hit(prompt []int, n int, want Want) prefixHit {
 	if whole && (want == WantGreedy || e.out.Logits != nil) {
 		return prefixHit{snapshot: e.snapshot, positions: n, out: &e.out}
 	}
-	return prefixHit{snapshot: e.snapshot, positions: min(n, len(prompt)-1)}
+	return prefixHit{snapshot: e.snapshot, positions: max(0, min(n, len(prompt)-2))}
 }
 
 func commonPrefix(a, b []int) int {

@@ -34,9 +34,11 @@ type Output struct {
 // and an engine. A session is used by one goroutine at a time; different sessions
 // may run at once, and their results do not depend on each other.
 //
-// Forward(a, b, c) fills the cache and gives logits bit for bit as Forward(a),
-// Forward(b), Forward(c) would. An error leaves the length as it was, and the
-// session usable.
+// Forward(a, b, c, …) fills the cache and gives logits bit for bit as calls with
+// parts of at least two tokens each would. An engine whose steps are prefills too
+// (ref; accel.Stepwise) gives the same bits for any parts; else a single token behind
+// others is a step, which may round differently than a prompt. Neighbours never
+// matter. An error leaves the length as it was, and the session usable.
 type Session interface {
 	// Len is the number of positions in the cache.
 	Len() int
@@ -48,7 +50,8 @@ type Session interface {
 	Forward(ctx context.Context, tokens []int, want Want) (Output, error)
 	// Truncate forgets positions n and later. n must be in [0, Len].
 	Truncate(n int) error
-	// Snapshot copies the first n positions into host memory.
+	// Snapshot copies the first n positions to where nothing overwrites them: host memory, or
+	// the engine's own as long as it has room.
 	Snapshot(n int) (Snapshot, error)
 	// Restore replaces the cache by the first n positions of a snapshot that a
 	// session of the same engine took.
@@ -60,5 +63,5 @@ type Session interface {
 // Snapshot is a copy of a cache's beginning.
 type Snapshot interface {
 	Len() int     // positions
-	Bytes() int64 // memory held
+	Bytes() int64 // memory held, wherever it is
 }
