@@ -1,0 +1,238 @@
+package layerdiff
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+const (
+	testLayers    = 3
+	testPositions = 9
+	testWidth     = 16
+	testVocab     = 24
+)
+
+// made is a trace of a model of three layers, in two passes, each number moved by a
+// share of itself.
+func made(share float64) *Trace {
+	t := NewTrace()
+	seed := uint64(1)
+	pass := func(layer int, op string, position, positions, width int) {
+		x := make([]float64, positions*width)
+		for i := range x {
+			seed = seed*6364136223846793005 + 1442695040888963407
+			x[i] = (float64(seed>>11)/(1<<52) - 1) * (1 + share*float64(i%3-1))
+		}
+		t.Add(layer, op, position, width, x)
+	}
+	for _, p := range [][2]int{{0, 4}, {4, testPositions - 4}} {
+		pass(-1, "embed", p[0], p[1], testWidth)
+		for layer := range testLayers {
+			for _, op := range []string{"query", "key", "value", "attention", "layer"} {
+				pass(layer, op, p[0], p[1], testWidth)
+			}
+		}
+		pass(-1, "logits", p[0], p[1], testVocab)
+	}
+	return t
+}
+
+func at(t *Trace, layer int, op string, position, element int) *float64 {
+	return &t.rows[Op{layer, op}][position][element]
+}
+
+var inFloats = Numerics{KV: quant.F32, Input: quant.F32}
+
+// Planted faults must be named, the first of them and nothing else.
+func TestCompareNamesFaults(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	set := func(layer int, op string, position, element int, x float64) func(*Trace) {
+		return func(g *Trace) { *at(g, layer, op, position, element) = x }
+	}
+	all := func(plants ...func(*Trace)) func(*Trace) {
+		return func(g *Trace) {
+			for _, p := range plants {
+				p(g)
+			}
+		}
+	}
+	tests := []struct {
+		name, reason string
+		want, got    func(*Trace)
+		first        Departure // its place; no op: none
+	}{
+		{"nothing", "equal traces pass", nil, nil, Departure{}},
+		{"one element", "the plainest", nil, set(1, "attention", 5, 7, 3), Departure{Op: Op{1, "attention"}, Position: 5, Element: 7}},
+		{"embed", "before all layers", nil, set(-1, "embed", 0, 15, 3), Departure{Op: Op{-1, "embed"}, Element: 15}},
+		{"logits", "behind all layers", nil, set(-1, "logits", 8, 23, 3), Departure{Op: Op{-1, "logits"}, Position: 8, Element: 23}},
+		{"two layers", "the first computed comes first, at whatever position", nil,
+			all(set(2, "query", 0, 1, 9), set(1, "layer", 8, 2, 3)), Departure{Op: Op{1, "layer"}, Position: 8, Element: 2}},
+		{"two positions", "the lowest position, not the largest error", nil,
+			all(set(0, "key", 6, 1, 9), set(0, "key", 3, 2, 3)), Departure{Op: Op{0, "key"}, Position: 3, Element: 2}},
+		{"two elements", "the one that is off the most", nil,
+			all(set(0, "key", 3, 1, 4), set(0, "key", 3, 5, 30)), Departure{Op: Op{0, "key"}, Position: 3, Element: 5}},
+		{"NaN", "a NaN where there should be none", nil, set(2, "value", 4, 3, nan), Departure{Op: Op{2, "value"}, Position: 4, Element: 3}},
+		{"missing NaN", "a number where there should be a NaN", set(2, "value", 4, 3, nan), nil, Departure{Op: Op{2, "value"}, Position: 4, Element: 3}},
+		{"NaN in both", "in the same place", set(2, "value", 4, 3, nan), set(2, "value", 4, 3, nan), Departure{}},
+		{"NaN elsewhere", "as many, in another place", set(2, "value", 4, 3, nan), set(2, "value", 4, 5, nan), Departure{Op: Op{2, "value"}, Position: 4, Element: 3}},
+		{"infinity", "overflow", nil, set(0, "query", 1, 0, inf), Departure{Op: Op{0, "query"}, Position: 1}},
+		{"infinity in both", "the same sign", set(0, "query", 1, 0, -inf), set(0, "query", 1, 0, -inf), Departure{}},
+		{"another infinity", "another sign", set(0, "query", 1, 0, -inf), set(0, "query", 1, 0, inf), Departure{Op: Op{0, "query"}, Position: 1}},
+		{"error beside an infinity", "an infinite row does not make errors small", set(0, "query", 1, 0, inf),
+			all(set(0, "query", 1, 0, inf), set(0, "query", 1, 9, 3)), Departure{Op: Op{0, "query"}, Position: 1, Element: 9}},
+		{"error beside a NaN", "nor does a row with a NaN", set(0, "query", 1, 0, nan),
+			all(set(0, "query", 1, 0, nan), set(0, "query", 1, 9, 3)), Departure{Op: Op{0, "query"}, Position: 1, Element: 9}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			want, got := made(0), made(1e-7)
+			if tt.want != nil {
+				tt.want(want)
+			}
+			if tt.got != nil {
+				tt.got(got)
+			}
+			r, err := Compare(want, got, inFloats, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.first.Op.Name == "" {
+				if r.First != nil {
+					t.Errorf("%s: %v", tt.reason, r.First)
+				}
+				return
+			}
+			if d := r.First; d == nil || d.Op != tt.first.Op || d.Position != tt.first.Position || d.Element != tt.first.Element {
+				t.Fatalf("%s: %v, want %v at position %d, element %d", tt.reason, d, tt.first.Op, tt.first.Position, tt.first.Element)
+			}
+			if r.Err() == nil || !strings.Contains(r.Verdict(), tt.first.Op.String()) {
+				t.Errorf("verdict %q, error %v", r.Verdict(), r.Err())
+			}
+		})
+	}
+}
+
+// An element far below the others of a wide row hides in the row's length, and a small
+// error of all elements in each one: both have a bound.
+func TestCompareBounds(t *testing.T) {
+	const n = 10000
+	ones := func(f func(i int) float64) *Trace {
+		x := make([]float64, n)
+		for i := range x {
+			x[i] = 1 + f(i)
+		}
+		tr := NewTrace()
+		tr.Add(0, "layer", 0, n, x)
+		return tr
+	}
+	zero := func(int) float64 { return 0 }
+	tests := []struct {
+		name, reason string
+		errors       func(i int) float64
+		left         bool
+	}{
+		{"within", "half the bound everywhere", func(i int) float64 { return 0.5 * floatBound }, false},
+		{"all", "each element is within its own bound, the row is not", func(i int) float64 { return 1.5 * floatBound }, true},
+		{"one", "the row is within its bound, an element is not", func(i int) float64 {
+			if i == 77 {
+				return 20 * floatBound
+			}
+			return 0
+		}, true},
+	}
+	for _, tt := range tests {
+		r, err := Compare(ones(zero), ones(tt.errors), inFloats, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (r.First != nil) != tt.left {
+			t.Errorf("%s: %s: %v", tt.name, tt.reason, r.First)
+		}
+		if tt.name == "one" && r.First != nil && (r.First.Element != 77 || !(r.First.RowError < floatBound)) {
+			t.Errorf("%s: %v", tt.name, r.First)
+		}
+	}
+}
+
+// The bound of an operation, by what is rounded before it.
+func TestBounds(t *testing.T) {
+	const f, s16, sb = floatBound, 1.0 / 1024, 1.0 / 128
+	half, brain := Numerics{KV: quant.F16}, Numerics{KV: quant.F16, Input: quant.BF16}
+	tests := []struct {
+		name, reason string
+		n            Numerics
+		op           Op
+		effect, want float64
+	}{
+		{"float32", "no effect counts", inFloats, Op{2, "layer"}, 1e-3, f},
+		{"first query", "no cache before it", half, Op{0, "query"}, 0, f},
+		{"first key", "it goes to the cache", half, Op{0, "key"}, 0, f + s16},
+		{"behind the cache", "the larger: the spacing", half, Op{0, "attention"}, 1e-4, f + s16},
+		{"behind the cache, sensitive", "the larger: the effect", half, Op{2, "layer"}, 5e-3, f + 5e-3},
+		{"embed", "nothing before it is rounded", brain, Op{-1, "embed"}, 0, f},
+		{"first query of inputs", "multiplied with rounded numbers", brain, Op{0, "query"}, 0, f + sb},
+		{"first value of inputs", "the coarser of both", brain, Op{0, "value"}, 0, f + sb},
+		{"behind inputs", "floors times the effect", Numerics{Input: quant.F16}, Op{0, "attention"}, 1.0 / 256, f + 3.0/256},
+		{"no bound at all", "an effect without limit", half, Op{2, "layer"}, math.Inf(1), f + mostEffect},
+	}
+	for _, tt := range tests {
+		if got := tt.n.bound(tt.op, tt.effect); got != tt.want {
+			t.Errorf("%s: %s: %g, want %g", tt.name, tt.reason, got, tt.want)
+		}
+	}
+}
+
+// Effects are measured by the row that is moved most.
+func TestEffects(t *testing.T) {
+	exact, rounded := made(0), made(0)
+	rounded.Store(quant.BF16, "key")
+	*at(rounded, 1, "value", 2, 0) = math.Inf(1)
+	effects, err := Effects(exact, rounded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for o, e := range effects {
+		switch {
+		case o.Name == "key":
+			if !(e > 1e-4 && e < 1.0/256) {
+				t.Errorf("%v: %g is no effect of rounding to bf16", o, e)
+			}
+		case o == Op{1, "value"}:
+			if !math.IsInf(e, 1) {
+				t.Errorf("%v: %g", o, e)
+			}
+		case e != 0:
+			t.Errorf("%v: %g, though nothing was moved", o, e)
+		}
+	}
+}
+
+// What cannot be compared is an error that says why.
+func TestCompareRefuses(t *testing.T) {
+	tests := []struct {
+		name  string
+		spoil func(*Trace)
+		says  string
+	}{
+		{"operation that is not there", func(g *Trace) { delete(g.rows, Op{1, "key"}) }, "layer 1, key"},
+		{"operation too many", func(g *Trace) { g.Add(1, "norm", 0, 1, []float64{1}) }, "layer 1, norm"},
+		{"position that is not there", func(g *Trace) { delete(g.rows[Op{0, "key"}], 8) }, "layer 0, key"},
+		{"another position", func(g *Trace) {
+			rows := g.rows[Op{0, "key"}]
+			rows[9] = rows[8]
+			delete(rows, 8)
+		}, "layer 0, key"},
+		{"another width", func(g *Trace) { g.rows[Op{2, "layer"}][3] = make([]float64, 5) }, "layer 2, layer, position 3"},
+	}
+	for _, tt := range tests {
+		got := made(0)
+		tt.spoil(got)
+		_, err := Compare(made(0), got, inFloats, nil)
+		if err == nil || !strings.HasPrefix(err.Error(), tt.says) {
+			t.Errorf("%s: %v, want it to begin with %q", tt.name, err, tt.says)
+		}
+	}
+}

@@ -1,0 +1,209 @@
+package layerdiff
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"strings"
+	"testing"
+)
+
+// logitsOf are traces of two positions with these logits at the second.
+func logitsOf(want, got []float64) (w, g *Trace) {
+	w, g = NewTrace(), NewTrace()
+	same := make([]float64, len(want))
+	same[0] = 5
+	w.Add(-1, "logits", 0, len(want), append(append([]float64(nil), same...), want...))
+	g.Add(-1, "logits", 0, len(want), append(append([]float64(nil), same...), got...))
+	return w, g
+}
+
+func TestLogits(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	tests := []struct {
+		name, reason      string
+		want, got         []float64
+		decided, disagree int
+		max               float64
+		says              string // of the logits; "" if they pass
+	}{
+		{"equal", "nothing differs", []float64{1, 2, 4}, []float64{1, 2, 4}, 2, 0, 0, ""},
+		{"another best token", "the margin decides", []float64{1, 2, 4}, []float64{1, 5, 4}, 2, 1, -1, "first at position 1"},
+		{"a tie", "no margin: left out", []float64{1, 4, 4}, []float64{1, 4, 4}, 1, 0, 0, ""},
+		{"a margin below the bound", "left out, though the best token differs", []float64{1, 4, 4.00001}, []float64{1, 4.00001, 4}, 1, 0, -1, ""},
+		{"divergence", "log 2 of what had all the probability", []float64{100, 0, 0}, []float64{100, 100, 0}, 2, 0, math.Ln2, "mean KL divergence"},
+		{"NaN", "lets no divergence pass", []float64{1, 2, 4}, []float64{1, nan, 4}, 2, 0, nan, "NaN"},
+		{"NaN without probability", "does not hide behind it", []float64{1, -inf, 4}, []float64{1, nan, 4}, 2, 0, nan, "NaN"},
+		{"minus infinity in both", "no probability in either", []float64{1, -inf, 4}, []float64{1, -inf, 4}, 2, 0, 0, ""},
+		{"all NaN", "there is no best token", []float64{1, 2, 4}, []float64{nan, nan, nan}, 2, 1, nan, "best token differs at 1 of 2"},
+		{"lost token", "no probability for one that had some", []float64{1, 3, 4}, []float64{1, -inf, 4}, 2, 0, inf, "+Inf"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w, g := logitsOf(tt.want, tt.got)
+			r, err := Compare(w, g, inFloats, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := r.Logits
+			if l.Positions != 2 || l.Decided != tt.decided || l.Disagree != tt.disagree {
+				t.Errorf("%s: %+v", tt.reason, l)
+			}
+			if tt.max >= 0 && !(math.Abs(l.MaxKL-tt.max) < 1e-12) && !(math.IsInf(tt.max, 1) && math.IsInf(l.MaxKL, 1)) || math.IsNaN(tt.max) != math.IsNaN(l.MaxKL) {
+				t.Errorf("%s: divergence %g, want %g", tt.reason, l.MaxKL, tt.max)
+			}
+			if err := l.Err(); (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("%s: %v, want %q", tt.reason, err, tt.says)
+			}
+		})
+	}
+}
+
+// subject has what a page must escape.
+var subject = Subject{Model: "<b>&.gguf", Device: `emu "sm_90"`, KV: "f16", Prefill: "fast", Tokens: testPositions}
+
+// reports are one that passes and two that do not.
+func reports(t *testing.T) map[string]*Report {
+	t.Helper()
+	all := map[string]*Report{}
+	for name, x := range map[string]float64{"equal": 0, "off": 2.5, "NaN": math.NaN()} {
+		want, got := made(0), made(0)
+		if x != 0 {
+			*at(got, 1, "attention", 5, 7) = x
+			*at(got, -1, "logits", 5, 7) = x
+		}
+		r, err := Compare(want, got, inFloats, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[name] = r
+	}
+	return all
+}
+
+func TestText(t *testing.T) {
+	for name, r := range reports(t) {
+		var out bytes.Buffer
+		if err := r.WriteText(&out); err != nil {
+			t.Fatal(err)
+		}
+		first := "all 17 operations stay within their bounds at all 9 positions"
+		marks := 0
+		if name != "equal" {
+			first, marks = "first out of bounds: layer 1, attention, position 5, element 7: got ", 2
+		}
+		if !strings.HasPrefix(out.String(), first) {
+			t.Errorf("%s: it begins with %.90q", name, out.String())
+		}
+		if n := strings.Count(out.String(), " !"); n != marks {
+			t.Errorf("%s: %d numbers are marked, want %d:\n%s", name, n, marks, out.String())
+		}
+		for _, want := range []string{"layer  embed", "\n2 ", "\nKL divergence", "best token"} {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%s: %q is not in\n%s", name, want, out.String())
+			}
+		}
+	}
+}
+
+func TestJSON(t *testing.T) {
+	for name, r := range reports(t) {
+		text, err := r.JSON(subject)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back struct {
+			Model  string
+			Within bool `json:"within_bounds"`
+			First  *struct {
+				Layer, Position, Element int
+				Op                       string
+				Got                      any
+			}
+			Operations []struct {
+				Op  string
+				Out int `json:"positions_out_of_bound"`
+			}
+		}
+		if err := json.Unmarshal(text, &back); err != nil {
+			t.Fatalf("%s: %v\n%s", name, err, text)
+		}
+		if back.Model != subject.Model || len(back.Operations) != 17 || back.Within != (name == "equal") || (back.First == nil) != back.Within {
+			t.Errorf("%s: %+v", name, back)
+		}
+		got := map[string]any{"equal": nil, "off": 2.5, "NaN": "NaN"}[name]
+		if f := back.First; f != nil && (f.Layer != 1 || f.Op != "attention" || f.Position != 5 || f.Element != 7 || f.Got != got) {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
+// A page needs nothing from elsewhere, and its drawing has a point for each operation.
+func TestHTML(t *testing.T) {
+	for name, r := range reports(t) {
+		var out bytes.Buffer
+		if err := r.WriteHTML(&out, subject); err != nil {
+			t.Fatal(err)
+		}
+		text := out.String()
+		for _, never := range []string{"<script", "http:", "https:", "src=", "href=", "url(", "<b>&", "NaN\"", "Inf\"", "ZgotmplZ"} {
+			if strings.Contains(text, never) {
+				t.Errorf("%s: the page has %q", name, never)
+			}
+		}
+		for _, want := range []string{"&lt;b&gt;&amp;.gguf", "</html>", r.Verdict()[:20], "layer 1, attention"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: the page has no %q", name, want)
+			}
+		}
+		begin, end := strings.Index(text, "<svg"), strings.Index(text, "</svg>")
+		if begin < 0 || end < begin {
+			t.Fatalf("%s: no drawing", name)
+		}
+		counts := elements(t, text[begin:end+len("</svg>")])
+		if counts["polyline"] != 2*7 || counts["circle"] != 17+7 || counts["title"] != 17 {
+			t.Errorf("%s: the drawing has %v", name, counts)
+		}
+	}
+}
+
+// elements counts the elements of XML, which must be well-formed.
+func elements(t *testing.T, text string) map[string]int {
+	t.Helper()
+	counts := map[string]int{}
+	for d := xml.NewDecoder(strings.NewReader(text)); ; {
+		tok, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return counts
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, ok := tok.(xml.StartElement); ok {
+			counts[s.Name.Local]++
+		}
+	}
+}
+
+// The drawing keeps to its frame whatever the errors are, and larger ones are higher.
+func TestChart(t *testing.T) {
+	g := grid{names: []string{"layer"}, layers: []int{0, 1, 2, 3}, cells: map[Op]Result{}}
+	for layer, e := range []float64{0, 1e-7, 1e-3, math.Inf(1)} {
+		g.cells[Op{layer, "layer"}] = Result{Op: Op{layer, "layer"}, Error: e, Bound: 1e-5}
+	}
+	dots := draw(&g).Series[0].Dots
+	for i, d := range dots {
+		if !(d.X >= left && d.X <= right && d.Y >= upper && d.Y <= bottom) {
+			t.Errorf("dot %d is outside: %+v", i, d)
+		}
+		if i > 0 && (d.X <= dots[i-1].X || d.Y > dots[i-1].Y || i == 2 && d.Y >= dots[1].Y) {
+			t.Errorf("dot %d is at %+v, the one before at %+v", i, d, dots[i-1])
+		}
+	}
+	if draw(&grid{}) != nil {
+		t.Error("a drawing of nothing")
+	}
+}
