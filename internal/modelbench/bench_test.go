@@ -1,0 +1,271 @@
+package modelbench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockstep-go/lockstep/internal/kernelbench"
+	"github.com/lockstep-go/lockstep/model"
+)
+
+// measured runs and wants every session closed.
+func measured(t *testing.T, e *fakeEngine, o Options) []Result {
+	t.Helper()
+	o.now = e.now
+	list, err := Run(t.Context(), e, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.open != 0 {
+		t.Errorf("%d of %d sessions are still open", e.open, len(e.opened))
+	}
+	return list
+}
+
+// greedyChain says what is wrong with calls that should be passes from a filled cache, n
+// together, each fed by the one before.
+func greedyChain(calls []call, fill, n, vocab int) error {
+	for i, c := range calls {
+		if want := fill + i%n; c.at != want || len(c.tokens) != 1 || c.want != model.WantGreedy {
+			return fmt.Errorf("pass %d: %d tokens at %d for %v, want one at %d", i, len(c.tokens), c.at, c.want, want)
+		}
+		first := calls[0].tokens[0]
+		if want := (first + i%n) % vocab; c.tokens[0] != want {
+			return fmt.Errorf("pass %d is fed %d, want %d", i, c.tokens[0], want)
+		}
+	}
+	return nil
+}
+
+func TestDecodeIsFed(t *testing.T) {
+	for _, depth := range []int{0, 1, 37} {
+		e := newFake(t, "llama", 200)
+		got := measured(t, e, Options{Depths: []int{depth}, Steps: 6, Repeats: 3})[0]
+		s, fill := e.opened[0], max(1, depth)
+		if c := s.calls[0]; c.at != 0 || len(c.tokens) != fill || c.want != model.WantNothing {
+			t.Errorf("depth %d: filled with %d tokens at %d for %v", depth, len(c.tokens), c.at, c.want)
+		}
+		if err := greedyChain(s.calls[1:], fill, 6, e.model.Config.Vocab); err != nil {
+			t.Errorf("depth %d: %v", depth, err)
+		}
+		if want := 1 + 6*(1+3); len(s.calls) != want { // one repeat warms up
+			t.Errorf("depth %d: %d calls, want %d", depth, len(s.calls), want)
+		}
+		if got.Repeats != 3 || got.Passes != 6 || got.Rate != 1000 || got.Least != 1000 || got.Most != 1000 {
+			t.Errorf("depth %d: %+v", depth, got)
+		}
+	}
+}
+
+// The checker of what is fed has to see a token that is not the one chosen.
+func TestGreedyChainSees(t *testing.T) {
+	good := []call{{5, []int{8}, model.WantGreedy}, {6, []int{9}, model.WantGreedy}, {5, []int{8}, model.WantGreedy}}
+	if err := greedyChain(good, 5, 2, 100); err != nil {
+		t.Fatal(err)
+	}
+	for name, spoil := range map[string]func(c *call){
+		"another token":  func(c *call) { c.tokens = []int{8} },
+		"another place":  func(c *call) { c.at = 5 },
+		"nothing wanted": func(c *call) { c.want = model.WantNothing },
+	} {
+		bad := slices.Clone(good)
+		spoil(&bad[1])
+		if greedyChain(bad, 5, 2, 100) == nil {
+			t.Errorf("%s: not seen", name)
+		}
+	}
+}
+
+func TestPromptsAreWhole(t *testing.T) {
+	e := newFake(t, "llama", 200)
+	got := measured(t, e, Options{Prompts: []int{50}, Repeats: 2})[0]
+	calls := e.opened[0].calls
+	if len(calls) != 3 || got.Rate != 1000 || got.Passes != 1 || got.Repeats != 2 {
+		t.Errorf("%d calls, %+v", len(calls), got)
+	}
+	for _, c := range calls {
+		if c.at != 0 || len(c.tokens) != 50 || c.want != model.WantGreedy || !slices.Equal(c.tokens, calls[0].tokens) {
+			t.Errorf("%d tokens at %d for %v", len(c.tokens), c.at, c.want)
+		}
+	}
+}
+
+func TestBatchStepsTogether(t *testing.T) {
+	e := newFake(t, "llama", 200)
+	got := measured(t, e, Options{Batches: []int{4}, Steps: 5, Repeats: 2})[0]
+	if len(e.opened) != 4 {
+		t.Fatalf("%d sessions", len(e.opened))
+	}
+	for i, s := range e.opened {
+		if err := greedyChain(s.calls[1:], 1, 5, e.model.Config.Vocab); err != nil || len(s.calls) != 1+5*3 {
+			t.Errorf("sequence %d: %d calls, %v", i, len(s.calls), err)
+		}
+	}
+	if got.Rate != 1000 { // the clock goes on for each row: in all a token a millisecond
+		t.Errorf("%+v", got)
+	}
+}
+
+// Steps that take different times show in the median, the least and the most.
+func TestMedian(t *testing.T) {
+	e := newFake(t, "llama", 200)
+	slow := []time.Duration{0, 9, 1, 5, 2, 4} // the filling, warming up, four repeats
+	e.fail = func(int, []int) error {
+		e.tick, slow = slow[0]*time.Millisecond, slow[1:]
+		return nil
+	}
+	got := measured(t, e, Options{Depths: []int{7}, Steps: 1, Repeats: 4})[0]
+	if got.Rate != (1000./4+1000./2)/2 || got.Least != 200 || got.Most != 1000 || got.Repeats != 4 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestBudget(t *testing.T) {
+	for _, c := range []struct {
+		name, reason    string
+		o               Options
+		context         int
+		passes, repeats int
+	}{
+		{"fills it", "three repeats of warming up and two have 150 ms", Options{Depths: []int{3}, Repeats: 2, Budget: 150 * time.Millisecond}, 500, 50, 2},
+		{"at most 128", "a second would allow 500", Options{Depths: []int{3}, Repeats: 1, Budget: time.Second}, 500, 128, 1},
+		{"context ends", "there is room for 9 steps", Options{Depths: []int{31}, Repeats: 1}, 40, 9, 1},
+		{"room for one", "the last position", Options{Depths: []int{39}, Repeats: 2}, 40, 1, 2},
+		{"one at least", "a step is longer than the budget", Options{Depths: []int{3}, Repeats: 7, Budget: time.Microsecond}, 500, 1, 1},
+		{"stops", "two repeats of 20 ms are more than 30", Options{Depths: []int{3}, Repeats: 7, Steps: 20, Budget: 30 * time.Millisecond}, 500, 20, 2},
+		{"steps end", "more were asked for than the context has", Options{Depths: []int{30}, Repeats: 1, Steps: 50}, 40, 10, 1},
+	} {
+		e := newFake(t, "llama", c.context)
+		if got := measured(t, e, c.o)[0]; got.Passes != c.passes || got.Repeats != c.repeats || got.Skipped != "" || got.Err != "" {
+			t.Errorf("%s: %d × %d, want %d × %d: %s (%+v)", c.name, got.Repeats, got.Passes, c.repeats, c.passes, c.reason, got)
+		}
+	}
+}
+
+func TestSkips(t *testing.T) {
+	for _, c := range []struct {
+		name, want string
+		o          Options
+	}{
+		{"depth", "needs 101 positions; the context has 100", Options{Depths: []int{100}}},
+		{"prompt", "needs 101 positions; the context has 100", Options{Prompts: []int{101}}},
+		{"sequences", "the engine steps 8 sequences together", Options{Batches: []int{9}, Sequences: 8}},
+		{"cache", "needs room for 48 positions; the KV cache has 32", Options{Batches: []int{3}, Steps: 8, Room: Room{2, 16}}},
+	} {
+		e := newFake(t, "llama", 100)
+		if got := measured(t, e, c.o)[0]; got.Skipped != c.want || got.Rate != 0 || len(e.opened) != 0 {
+			t.Errorf("%s: %q, want %q; %d sessions", c.name, got.Skipped, c.want, len(e.opened))
+		}
+	}
+	e := newFake(t, "llama", 5000)
+	got := measured(t, e, Options{Prompts: []int{10, 200}, Depths: []int{50, 150}, Repeats: 1, Steps: 1, Budget: 10 * time.Millisecond})
+	for i, want := range []string{"", "take about 0 s", "", "take about 0 s"} { // 100 ms are ten budgets
+		if !strings.Contains(got[i].Skipped, want) || (want == "") != (got[i].Skipped == "") {
+			t.Errorf("%v: %q, want %q", got[i].Case, got[i].Skipped, want)
+		}
+	}
+}
+
+// What fits exactly is measured.
+func TestPages(t *testing.T) {
+	o := Options{Depths: []int{0, 40, 500}, Prompts: []int{70}, Batches: []int{2, 3}, Steps: 20}
+	for _, c := range []struct{ context, positions, want int }{
+		{100, 16, 6}, // 3 × 21 positions are two pages each
+		{100, 64, 3},
+		{100, 1, 70},
+		{10, 16, 3},
+	} {
+		got := o.Pages(c.context, c.positions)
+		if got != c.want {
+			t.Errorf("context %d, pages of %d: %d pages, want %d", c.context, c.positions, got, c.want)
+		}
+		e := newFake(t, "llama", c.context)
+		fits := o
+		fits.Room = Room{got, c.positions}
+		for _, r := range measured(t, e, fits) {
+			if strings.Contains(r.Skipped, "KV cache") {
+				t.Errorf("%v: %s", r.Case, r.Skipped)
+			}
+		}
+	}
+}
+
+func TestEnergy(t *testing.T) {
+	e := newFake(t, "llama", 200)
+	got := measured(t, e, Options{Batches: []int{2}, Steps: 5, Repeats: 2, Meter: e})[0]
+	if got.Joules == nil || *got.Joules != 3 {
+		t.Errorf("%+v", got)
+	}
+	if measured(t, e, Options{Batches: []int{2}, Steps: 5, Repeats: 2})[0].Joules != nil {
+		t.Error("energy without a meter")
+	}
+}
+
+func TestOrder(t *testing.T) {
+	e := newFake(t, "llama", 200)
+	var shown []string
+	measured(t, e, Options{
+		Depths: []int{9, 0, 9}, Prompts: []int{4, 2}, Batches: []int{3, 1}, Steps: 1, Repeats: 1,
+		Show: func(r Result) { shown = append(shown, r.String()) },
+	})
+	want := []string{"prefill 2", "prefill 4", "decode at 0", "decode at 9", "batch 1", "batch 3"}
+	if !slices.Equal(shown, want) {
+		t.Errorf("shown %q, want %q", shown, want)
+	}
+}
+
+func TestReportJSON(t *testing.T) {
+	e := newFake(t, "llama", 200)
+	limits := &kernelbench.Limits{ReadPlain: 4e12, Matrix: 6e14}
+	o := Options{Depths: []int{3, 500}, Steps: 2, Repeats: 1, Limits: limits}
+	rep := Report{Version: Version, Date: "2030-01-02", Model: Describe(e.model, "tiny", "f32"), Limits: limits, Results: measured(t, e, o)}
+	text, err := json.Marshal(rep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`"version":1`, `"date":"2030-01-02"`, `"kind":"decode","depth":3,`, `"tokens_per_second":1000`, `"limit":"read"`, `"share_of_limit":`,
+		`"skipped":"needs 501 positions; the context has 200"`, `"token_bytes":`, `"read_plain_bytes_per_second":4000000000000`,
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("no %s in %s", want, text)
+		}
+	}
+	for _, absent := range []string{"joules", `"error"`} {
+		if strings.Contains(string(text), absent) {
+			t.Errorf("%s in %s", absent, text)
+		}
+	}
+	var back Report
+	if err := json.Unmarshal(text, &back); err != nil || back.Results[0] != rep.Results[0] {
+		t.Errorf("read back %+v, want %+v (%v)", back.Results[0], rep.Results[0], err)
+	}
+}
+
+// TestWarm: before steps are timed the engine is made ready for as many rows as may come
+// together; for prompts there is nothing to make.
+func TestWarm(t *testing.T) {
+	e := newFake(t, "llama", 200)
+	var asked []string
+	measured(t, e, Options{
+		Depths: []int{20}, Prompts: []int{30}, Batches: []int{1, 6}, Steps: 2, Repeats: 1,
+		Warm: func(_ context.Context, positions int, sequences ...int) error {
+			asked = append(asked, fmt.Sprint(positions > 2, sequences))
+			return nil
+		},
+	})
+	if want := []string{"true [1]", "true [1]", "true [6 1 2 4]"}; !slices.Equal(asked, want) {
+		t.Errorf("warmed for %v, want %v", asked, want)
+	}
+	refusal := errors.New("no room for kernels")
+	refused := measured(t, e, Options{Depths: []int{0}, Warm: func(context.Context, int, ...int) error { return refusal }})[0]
+	if !strings.Contains(refused.Err, refusal.Error()) {
+		t.Errorf("error %q, want %v", refused.Err, refusal)
+	}
+}

@@ -1,0 +1,257 @@
+package modelbench
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockstep-go/lockstep/model"
+)
+
+// bench is a run over all cases.
+type bench struct {
+	eng    model.Engine
+	o      *Options
+	work   Work
+	random *rand.Rand
+	rate   float64 // tokens of a prompt a second, so far as is known; 0: it is not
+}
+
+// measure measures a case, unless it cannot be.
+func (b *bench) measure(ctx context.Context, c Case) (Result, error) {
+	res := Result{Case: c, Bytes: b.work.Bytes(c.tokens()), FLOP: b.work.FLOP(c.tokens(), c.heads())}
+	if res.Skipped = b.obstacle(c); res.Skipped != "" {
+		return res, nil
+	}
+	if err := b.warm(ctx, c); err != nil {
+		return res, err
+	}
+	g, err := b.open(ctx, c)
+	defer g.close()
+	if err != nil {
+		return res, err
+	}
+	if res.Passes, err = b.passes(ctx, g); err != nil {
+		return res, err
+	}
+	times, joules, err := b.repeat(g, func() error { return g.run(ctx, res.Passes) })
+	if err != nil {
+		return res, err
+	}
+	tokens := float64(c.tokens() * res.Passes)
+	rates := make([]float64, len(times))
+	for i, t := range times {
+		rates[i] = tokens / t
+	}
+	slices.Sort(rates)
+	res.Repeats, res.Rate, res.Least, res.Most = len(rates), median(rates), rates[0], rates[len(rates)-1]
+	if b.o.Meter != nil {
+		joules /= tokens * float64(len(times))
+		res.Joules = &joules
+	}
+	if c.Kind == Prefill {
+		b.rate = res.Rate
+	}
+	res.judge(b.o.Limits)
+	return res, nil
+}
+
+// warm makes the engine ready for a case's steps: not all sequences always come together.
+func (b *bench) warm(ctx context.Context, c Case) error {
+	if b.o.Warm == nil || c.Kind == Prefill {
+		return nil
+	}
+	rows := []int{c.Sequences}
+	for n := 1; n < c.Sequences; n *= 2 {
+		rows = append(rows, n)
+	}
+	return b.o.Warm(ctx, b.o.capacity(c, b.eng.Model().Config.Context), rows...)
+}
+
+// median is that of sorted numbers.
+func median(x []float64) float64 {
+	n := len(x)
+	return (x[(n-1)/2] + x[n/2]) / 2
+}
+
+// patience is how many budgets may go by before anything is timed.
+const patience = 10
+
+// obstacle is why a case cannot be measured here.
+func (b *bench) obstacle(c Case) string {
+	limit := b.eng.Model().Config.Context
+	if need := b.o.need(c); need > limit {
+		return fmt.Sprintf("needs %d positions; the context has %d", need, limit)
+	}
+	if most := b.o.Sequences; most > 0 && c.Sequences > most {
+		return fmt.Sprintf("the engine steps %d sequences together", most)
+	}
+	if r := b.o.Room; r.Pages > 0 {
+		each := (b.o.capacity(c, limit) + r.PagePositions - 1) / r.PagePositions
+		if need := c.Sequences * each; need > r.Pages {
+			return fmt.Sprintf("needs room for %d positions; the KV cache has %d", need*r.PagePositions, r.Pages*r.PagePositions)
+		}
+	}
+	if b.rate > 0 {
+		before := float64(max(c.fill(), c.Prompt)*c.Sequences) / b.rate
+		if before > patience*b.o.Budget.Seconds() {
+			return fmt.Sprintf("the first pass would take about %.0f s", before)
+		}
+	}
+	return ""
+}
+
+// passes chooses how many passes are timed together.
+func (b *bench) passes(ctx context.Context, g *group) (int, error) {
+	if g.Kind == Prefill {
+		return 1, nil
+	}
+	room := g.sessions[0].Cap() - g.fill()
+	if b.o.Steps > 0 {
+		return min(b.o.Steps, room), nil
+	}
+	var each time.Duration
+	for range 3 { // the first make kernels, and graphs for as many rows as have come together
+		if err := g.rewind(); err != nil {
+			return 0, err
+		}
+		begin := b.o.now()
+		if err := g.run(ctx, 1); err != nil {
+			return 0, err
+		}
+		each = max(b.o.now().Sub(begin), 1)
+	}
+	share := b.o.Budget / time.Duration(b.o.Repeats+1)
+	return int(min(max(1, share/each), time.Duration(room))), nil
+}
+
+// repeat runs something several times, always from the same state, after once for
+// warming up. It gives the seconds of each, and the energy of all.
+func (b *bench) repeat(g *group, f func() error) (times []float64, joules float64, err error) {
+	begin := b.o.now()
+	for i := range 1 + b.o.Repeats {
+		if err := g.rewind(); err != nil {
+			return nil, 0, err
+		}
+		before, err := b.joules()
+		if err != nil {
+			return nil, 0, err
+		}
+		start := b.o.now()
+		if err := f(); err != nil {
+			return nil, 0, err
+		}
+		end := b.o.now()
+		after, err := b.joules()
+		if err != nil {
+			return nil, 0, err
+		}
+		if i == 0 {
+			begin = end
+			continue
+		}
+		joules += after - before
+		times = append(times, max(end.Sub(start), 1).Seconds())
+		if end.Sub(begin) >= b.o.Budget {
+			break
+		}
+	}
+	return times, joules, nil
+}
+
+func (b *bench) joules() (float64, error) {
+	if b.o.Meter == nil {
+		return 0, nil
+	}
+	j, err := b.o.Meter.Joules()
+	if err != nil {
+		return 0, fmt.Errorf("energy: %w", err)
+	}
+	return j, nil
+}
+
+// group is the sequences of a case.
+type group struct {
+	Case
+	sessions []model.Session
+	first    [][]int // what each is fed first after it was filled: a token, or the prompt
+}
+
+// open makes the sequences and fills them with random tokens.
+func (b *bench) open(ctx context.Context, c Case) (*group, error) {
+	g := &group{Case: c}
+	capacity := b.o.capacity(c, b.eng.Model().Config.Context)
+	for range c.Sequences {
+		s, err := b.eng.NewSession(capacity)
+		if err != nil {
+			return g, err
+		}
+		g.sessions = append(g.sessions, s)
+		g.first = append(g.first, b.tokens(max(1, c.Prompt)))
+		if n := c.fill(); n > 0 {
+			if _, err := s.Forward(ctx, b.tokens(n), model.WantNothing); err != nil {
+				return g, err
+			}
+		}
+	}
+	return g, nil
+}
+
+// tokens are random ones.
+func (b *bench) tokens(n int) []int {
+	list := make([]int, n)
+	for i := range list {
+		list[i] = b.random.IntN(b.eng.Model().Config.Vocab)
+	}
+	return list
+}
+
+func (g *group) close() {
+	for _, s := range g.sessions {
+		s.Close()
+	}
+}
+
+// rewind forgets what came after the filling.
+func (g *group) rewind() error {
+	for _, s := range g.sessions {
+		if err := s.Truncate(g.fill()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run makes n passes of every sequence at the same time, each fed with the greedy
+// choice of the one before. The first error ends all.
+func (g *group) run(ctx context.Context, n int) error {
+	if len(g.sessions) == 1 {
+		return steps(ctx, g.sessions[0], g.first[0], n)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	for i, s := range g.sessions {
+		wg.Go(func() {
+			if err := steps(ctx, s, g.first[i], n); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+func steps(ctx context.Context, s model.Session, feed []int, n int) error {
+	for range n {
+		out, err := s.Forward(ctx, feed, model.WantGreedy)
+		if err != nil {
+			return err
+		}
+		feed = []int{out.Greedy}
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package modelbench
+
+import (
+	"math"
+
+	"github.com/lockstep-go/lockstep/internal/kernelbench"
+	"github.com/lockstep-go/lockstep/model"
+)
+
+// Work is what computing with a model cannot do without: reading each weight that
+// takes part once in a pass, and two floating-point operations (a product and a sum) a
+// parameter of its matrices for each token. The embedding and learned positions are
+// looked up, a row a token, and do not count, unless the embedding is the output's
+// matrix as well. Keys, values and attention itself do not count either: what a share
+// falls with the depth is their cost.
+type Work struct {
+	bytes  float64 // of all weights but experts
+	params float64 // of the layers' matrices, without experts
+	output float64 // parameters of the output's matrix
+
+	experts, used int
+	expertBytes   float64 // of one expert in each layer
+	expertParams  float64
+}
+
+// WorkOf counts a model.
+func WorkOf(m *model.Model) Work {
+	w := Work{experts: m.Config.Experts, used: m.Config.ExpertsUsed}
+	all := &m.Weights
+	w.norm(all.OutputNorm)
+	w.floats(all.RopeFactors)
+	w.output = size(all.Output.W)
+	w.bytes += float64(len(all.Output.W.Data))
+	w.floats(all.Output.Bias)
+	for i := range all.Layers {
+		w.layer(&all.Layers[i])
+	}
+	return w
+}
+
+func (w *Work) layer(l *model.Layer) {
+	for _, n := range []model.Norm{l.AttnNorm, l.QNorm, l.KNorm, l.AttnPostNorm, l.FFNNorm, l.FFNPostNorm} {
+		w.norm(n)
+	}
+	for _, y := range []model.Linear{l.Q, l.K, l.V, l.O, l.Gate, l.Up, l.Down, {W: l.Router}} {
+		w.params += size(y.W)
+		w.bytes += float64(len(y.W.Data))
+		w.floats(y.Bias)
+	}
+	for _, e := range l.Experts {
+		for _, m := range []model.Matrix{e.Gate, e.Up, e.Down} {
+			w.expertParams += size(m) / float64(len(l.Experts))
+			w.expertBytes += float64(len(m.Data)) / float64(len(l.Experts))
+		}
+	}
+}
+
+func (w *Work) norm(n model.Norm) {
+	w.floats(n.Weight)
+	w.floats(n.Bias)
+}
+
+func (w *Work) floats(x []float32) { w.bytes += float64(4 * len(x)) }
+
+func size(m model.Matrix) float64 { return float64(m.Rows) * float64(m.Cols) }
+
+// Bytes is how many a pass over so many tokens reads. Of the experts it is those that
+// the tokens choose: how many different ones is known for one token, and for more the
+// number expected if each chooses evenly.
+func (w Work) Bytes(tokens int) float64 {
+	return w.bytes + w.expertBytes*w.distinct(tokens)
+}
+
+func (w Work) distinct(tokens int) float64 {
+	if w.experts == 0 {
+		return 0
+	}
+	n := float64(w.experts)
+	return n * (1 - math.Pow(1-float64(w.used)/n, float64(tokens)))
+}
+
+// FLOP is how many operations a pass over so many tokens takes, with logits after heads
+// of them.
+func (w Work) FLOP(tokens, heads int) float64 {
+	return 2 * (float64(tokens)*(w.params+float64(w.used)*w.expertParams) + float64(heads)*w.output)
+}
+
+// judge compares a result with what the limits allow.
+func (r *Result) judge(lim *kernelbench.Limits) {
+	if lim == nil || lim.Read() <= 0 || lim.Matrix <= 0 {
+		return
+	}
+	least := r.Bytes / lim.Read()
+	r.Limit = "read"
+	if s := r.FLOP / lim.Matrix; s > least {
+		least, r.Limit = s, "matrix"
+	}
+	r.Share = least * r.Rate / float64(r.tokens())
+}
