@@ -3,6 +3,7 @@ package house
 // Modules that some room may use, beside the standard library.
 const (
 	gonum  = "gonum.org/v1/gonum"
+	plot   = "gonum.org/v1/plot"
 	goCmp  = "github.com/google/go-cmp"
 	purego = "github.com/ebitengine/purego"
 	mmap   = "github.com/edsrzf/mmap-go"
@@ -43,11 +44,15 @@ var rooms = []room{
 		"driver/emu", "accel", "golden", "internal/modules", "internal/npy", "internal/synth", "internal/tiny", goCmp, gonum,
 	}},
 	{"tools/...", []string{anything}},
+	// A module of its own, with what a program imports that has a model in it.
+	{"examples/embed", []string{"model", "ref", "accel", "driver/cuda"}},
 
 	{"internal/atomicfile", nil},
 	{"internal/faulty", []string{"driver"}},
 	{"internal/house", nil},
 	{"internal/kernelbench", []string{"driver", "internal/modules", "internal/synth", "ptxgen", "ptxgen/ptx", "quant"}},
+	{"internal/modelbench", []string{"driver", "internal/kernelbench", "model", plot}},
+	{"internal/layerdiff", []string{"quant"}}, // it compares both engines, and so imports neither
 	{"internal/modules", []string{"driver", "ptxgen/ptx"}},
 	{"internal/npy", nil},
 	{"internal/perplexity", []string{"model"}},

@@ -1,0 +1,156 @@
+package accel
+
+import (
+	"errors"
+	"fmt"
+	"weak"
+
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/internal/modules"
+	"github.com/lockstep-go/lockstep/model"
+)
+
+// Engine computes one model on a device. It implements model.Engine; any goroutine may
+// call it, and sessions may run at once.
+type Engine struct {
+	model *model.Model
+	dev   driver.Device
+	*layout
+
+	// What was opened, to be closed in reverse.
+	streams []driver.Stream
+	memory  []driver.Buffer
+	pinned  []driver.Pinned
+	modules *modules.Set
+	graphs  []driver.Executable
+	events  []driver.Event // of timed passes
+
+	stream   driver.Stream
+	host     driver.Pinned // for logits and pages
+	rowsHost driver.Pinned // what a step is told of its rows, and the tokens that it gives
+
+	schedule  *schedule
+	mu        gate // held while the device works on a pass
+	programs  map[pass]*program
+	tables    tables
+	snapshots []weak.Pointer[snapshot] // that share pages, the oldest first
+	stats     Stats
+	closed    bool
+}
+
+var _ model.Engine = (*Engine)(nil)
+
+// New uploads a model to a device and returns an engine for it. Neither is closed with
+// the engine; the model's file is not read again. What does not fit is refused before
+// anything is allocated, with a *MemoryError; see PlanFor.
+func New(m *model.Model, dev driver.Device, o Options) (*Engine, error) {
+	if dev == nil {
+		return nil, errors.New("accel: no device")
+	}
+	free, _, err := dev.Memory()
+	if err != nil {
+		return nil, fmt.Errorf("accel: %w", err)
+	}
+	l, err := newLayout(m, dev.Properties(), free, o)
+	if err == nil {
+		err = l.fits()
+	}
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{model: m, dev: dev, layout: l, modules: modules.New(dev), programs: map[pass]*program{}, schedule: newSchedule(), mu: newGate()}
+	if err := e.open(); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return e, nil
+}
+
+// open takes the memory and fills it. After an error Close gives back what was taken.
+func (e *Engine) open() (err error) {
+	if err := e.model.File.Check(); err != nil {
+		return fmt.Errorf("accel: %w", err)
+	}
+	if e.stream, err = e.dev.NewStream(); err != nil {
+		return fmt.Errorf("accel: %w", err)
+	}
+	e.streams = append(e.streams, e.stream)
+	for _, p := range []struct {
+		to    *driver.Pinned
+		bytes int
+	}{{&e.host, e.hostBytes()}, {&e.rowsHost, e.inputBytes() + 4*e.headRows}} {
+		if *p.to, err = e.dev.AllocPinned(p.bytes); err != nil {
+			return fmt.Errorf("accel: %d bytes of pinned memory: %w", p.bytes, err)
+		}
+		e.pinned = append(e.pinned, *p.to)
+	}
+	if e.memory, err = e.inventory.allocate(e.dev); err != nil {
+		return err
+	}
+	e.tables = newTables(&e.shape)
+	return e.upload()
+}
+
+func (e *Engine) upload() error {
+	u, err := newUploader(e.dev, e.stream, max(stagingBytes, e.tileBytes()), e.toUpload(), e.o.Progress)
+	if err != nil {
+		return fmt.Errorf("accel: %w", err)
+	}
+	err = e.inventory.upload(u)
+	if err == nil { // a file cut short inside its last page reads as zeros, without a fault
+		err = e.model.File.Check()
+	}
+	return errors.Join(err, u.close())
+}
+
+// Model is the model that the engine computes.
+func (e *Engine) Model() *model.Model { return e.model }
+
+// Plan is how much device memory the engine has taken, and for what.
+func (e *Engine) Plan() Plan { return e.plan }
+
+// Close gives back all that the engine took, but neither the device nor the model.
+// Sessions can only be closed after it.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil
+	}
+	e.closed = true
+	lost := e.dev.Err() != nil
+	var errs []error
+	if e.stream != nil && !lost {
+		errs = append(errs, e.stream.Synchronize())
+	}
+	errs = append(errs, closeAll(e.events), closeAll(e.graphs), e.modules.Close(), closeAll(e.memory), closeAll(e.pinned), closeAll(e.streams))
+	if lost {
+		return nil // the fault took all that there was to give back, and was reported
+	}
+	return errors.Join(errs...)
+}
+
+// NewSession returns an empty session of at most capacity positions, 0 for the model's
+// context. Pages of the cache are taken as the sequence grows.
+func (e *Engine) NewSession(capacity int) (model.Session, error) {
+	limit := e.model.Config.Context
+	switch {
+	case capacity < 0:
+		return nil, fmt.Errorf("accel: session capacity is %d", capacity)
+	case capacity > limit:
+		return nil, fmt.Errorf("accel: session capacity: %w", &model.ContextError{Need: capacity, Limit: limit})
+	case capacity == 0:
+		capacity = limit
+	}
+	return &Session{engine: e, capacity: capacity, long: e.model.Config.LongRope(capacity)}, nil
+}
+
+// usable says why the engine computes no more. The lock is held.
+func (e *Engine) usable() error {
+	if e.closed {
+		return fmt.Errorf("accel: the engine is closed: %w", model.ErrClosed)
+	}
+	if err := e.dev.Err(); err != nil {
+		return fmt.Errorf("accel: %w", err)
+	}
+	return nil
+}

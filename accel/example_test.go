@@ -1,0 +1,98 @@
+package accel_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockstep-go/lockstep/accel"
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/driver/emu"
+	"github.com/lockstep-go/lockstep/golden"
+	"github.com/lockstep-go/lockstep/model"
+)
+
+// Example continues a text, and tells how.
+func Example() {
+	m := must(golden.Model()) // or model.Open("file.gguf")
+	defer m.Close()
+	dev := must(emu.Open(emu.Options{SMs: 4, IgnoreRaces: true})) // or cuda.Open(0)
+	defer dev.Close()
+	eng := must(accel.New(m, dev, accel.Options{}))
+	defer eng.Close()
+	for tok, err := range model.Generate(context.Background(), eng, "Well, Prince,", model.Params{MaxTokens: 4}) {
+		fmt.Print(must(tok, err).Text)
+	}
+	s := eng.Stats()
+	fmt.Printf("\n%d prompt of %d tokens, %d steps: %d runs of %d graph\n", s.Chunks, s.ChunkPositions, s.Steps, s.GraphLaunches, s.Captures)
+	// Output:
+	//  I have been told
+	// 1 prompt of 5 tokens, 3 steps: 3 runs of 1 graph
+}
+
+// ExamplePlanFor asks what an engine takes before it takes anything.
+func ExamplePlanFor() {
+	m := must(golden.Model())
+	defer m.Close()
+	dev := must(emu.Open(emu.Options{}))
+	defer dev.Close()
+	for _, free := range []int64{1 << 30, 8 << 20} {
+		p, err := accel.PlanFor(m, dev.Properties(), free, accel.Options{KV: accel.KVBF16, KVPages: 4})
+		fmt.Printf("%d positions, %d KiB for keys and values; fits into %d MiB: %v\n",
+			p.Positions(), p.Bytes[accel.KVCache]>>10, free>>20, !errors.Is(err, driver.ErrOutOfMemory))
+	}
+	// Output:
+	// 256 positions, 768 KiB for keys and values; fits into 1024 MiB: true
+	// 256 positions, 768 KiB for keys and values; fits into 8 MiB: false
+}
+
+// ExampleOptions_timer asks what each kernel took, here of a single step.
+func ExampleOptions_timer() {
+	m := must(golden.Model())
+	defer m.Close()
+	dev := must(emu.Open(emu.Options{SMs: 4, IgnoreRaces: true}))
+	defer dev.Close()
+	eng := must(accel.New(m, dev, accel.Options{Prefill: accel.Stepwise, Timer: func(t accel.Timing) {
+		launches, took := map[string]int{}, map[string]time.Duration{}
+		for i, s := range t.Steps {
+			launches[s.Op]++
+			took[s.Op] += t.Took[i]
+		}
+		fmt.Printf("attention: %d launches, logits: %d, which took longer: %v\n", launches["attention"], launches["logits"], took["logits"] > took["attention"])
+	}}))
+	defer eng.Close()
+	s := must(eng.NewSession(0))
+	defer s.Close()
+	must(s.Forward(context.Background(), []int{1}, model.WantGreedy))
+	// Output:
+	// attention: 12 launches, logits: 1, which took longer: true
+}
+
+// ExampleStepsOf lists the launches of the first layer.
+func ExampleStepsOf() {
+	m := must(golden.Model())
+	defer m.Close()
+	dev := must(emu.Open(emu.Options{}))
+	defer dev.Close()
+	for _, s := range must(accel.StepsOf(m, dev.Properties(), accel.Options{}, 1, 100, false)) {
+		if s.Layer == 0 {
+			fmt.Println(s.Op+":", s.Kernel)
+		}
+	}
+	// Output:
+	// QKV: gemv_q8_0_c1
+	// rotate and append: rope_append_f16
+	// attention: attention_decode_f16_d32
+	// attention: attention_combine_d32
+	// O: gemv_q8_0_c1
+	// feed-forward: gemv_gated_q8_0_c1
+	// down: gemv_q8_0_c1
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

@@ -1,0 +1,129 @@
+package accel
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// KVFormat is what keys and values are rounded to in the cache.
+type KVFormat int
+
+const (
+	KVF16 KVFormat = iota
+	KVBF16
+	KVF32
+)
+
+var kvFormats = []quant.Format{KVF16: quant.F16, KVBF16: quant.BF16, KVF32: quant.F32}
+
+// Format is the format as weights have it.
+func (f KVFormat) Format() quant.Format { return kvFormats[f] }
+
+func (f KVFormat) String() string { return f.Format().String() }
+
+// PrefillMode is how a prompt is computed.
+type PrefillMode int
+
+const (
+	// Fast multiplies on tensor cores, with activations and weights rounded to 16 bits, and
+	// attends by tiles. How a prompt is cut into chunks does not show in the bits, but
+	// single steps give others: a sequence's first Forward, and any of several tokens,
+	// is a prefill; any other Forward of one token is a step.
+	Fast PrefillMode = iota
+	// Stepwise computes 16 positions at a time with the kernels of decoding: bit for bit
+	// what single steps give.
+	Stepwise
+)
+
+// Options are the engine's settings; the zero value is good for most uses.
+type Options struct {
+	KV           KVFormat
+	Prefill      PrefillMode
+	MaxSequences int  // sequences that step together, up to 64; 0: 16
+	KVPages      int  // pages of 64 positions that all sequences share; 0: what memory leaves, no more than MaxSequences contexts
+	Chunk        int  // positions of a prompt that are computed together; 0: 2048, or the context if that is less. Stepwise: 16
+	Eager        bool // no graphs
+	// Timer, if set, is told what each kernel of a pass took. There are no graphs then. As
+	// Tap and Progress, it must not call the engine.
+	Timer func(Timing)
+	// Progress, if set, is told during New how many bytes of the weights are uploaded.
+	Progress func(done, total int64)
+	// Tap, if set, is shown the result of operations. There are no graphs then, and
+	// sequences do not step together.
+	Tap Tap
+}
+
+// Tap is shown values [positions, width] after operation op of a layer (-1 outside the
+// layers), the first row at the given position: the operations of ref.Tap, except that
+// keys and values are shown as the cache holds them. It must not keep or change them.
+type Tap func(layer int, op string, position, width int, values []float32)
+
+const (
+	page         = 64 // positions of a page of the cache
+	mostRows     = 64 // of a pass that decodes
+	stepwiseRows = 16 // positions of a prompt that take a pass with the kernels of decoding
+)
+
+func (o Options) withDefaults(cfg *model.Config) (Options, error) {
+	if o.MaxSequences == 0 {
+		o.MaxSequences = 16
+	}
+	if o.Chunk == 0 {
+		o.Chunk = 2048
+	}
+	o.Chunk = min(o.Chunk, cfg.Context)
+	if o.Prefill == Stepwise {
+		o.Chunk = stepwiseRows
+	}
+	for _, f := range []struct {
+		name             string
+		value, low, high int
+	}{
+		{"KV", int(o.KV), 0, len(kvFormats) - 1},
+		{"Prefill", int(o.Prefill), int(Fast), int(Stepwise)},
+		{"MaxSequences", o.MaxSequences, 1, mostRows},
+		{"KVPages", o.KVPages, 0, 1 << 30},
+		{"Chunk", o.Chunk, 1, 1 << 20},
+	} {
+		if f.value < f.low || f.value > f.high {
+			return o, fmt.Errorf("accel: Options.%s is %d; it can be %d to %d", f.name, f.value, f.low, f.high)
+		}
+	}
+	return o, nil
+}
+
+// supported says what of a model no kernel computes.
+func supported(m *model.Model) error {
+	if m == nil {
+		return errors.New("accel: no model")
+	}
+	c := &m.Config
+	switch {
+	case c.ValueDim != c.HeadDim:
+		return fmt.Errorf("accel: %w: values of %d elements a head with keys of %d", model.ErrUnsupported, c.ValueDim, c.HeadDim)
+	case c.HeadDim%8 != 0 || c.HeadDim > 256:
+		return fmt.Errorf("accel: %w: a head of %d elements; kernels take multiples of 8 up to 256", model.ErrUnsupported, c.HeadDim)
+	}
+	for i := range m.Weights.Layers {
+		if l := &m.Weights.Layers[i]; len(l.Experts) > 0 && l.FFNPostNorm.Weight != nil {
+			return fmt.Errorf("accel: %w: layer %d has a norm behind its experts", model.ErrUnsupported, i)
+		}
+	}
+	return nil
+}
+
+// rowsOf is the size of the pass, a power of two, that has room for so many rows.
+func rowsOf(n int) int { return ceilPow2(n) }
+
+func ceilPow2(n int) int {
+	p := 1
+	for p < n {
+		p *= 2
+	}
+	return p
+}
+
+func ceilDiv(a, b int) int { return (a + b - 1) / b }

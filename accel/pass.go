@@ -1,0 +1,172 @@
+package accel
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/lockstep-go/lockstep/driver"
+)
+
+// tables are the pages of the rows of decoding, as the device has them: only what
+// differs is written.
+type tables struct {
+	width int
+	rows  [][]uint32
+	bytes []byte
+}
+
+func newTables(s *shape) tables {
+	return tables{width: s.maxPages, rows: make([][]uint32, s.stepRows)}
+}
+
+// write brings row i of the device's tables up to date.
+func (t *tables) write(s driver.Stream, at uint64, i int, pages []uint32) error {
+	have := t.rows[i]
+	same := 0
+	for same < len(have) && same < len(pages) && have[same] == pages[same] {
+		same++
+	}
+	if same == len(pages) {
+		return nil
+	}
+	t.bytes = appendU32s(t.bytes[:0], pages[same:])
+	t.rows[i] = append(have[:same], pages[same:]...)
+	err := s.Write(driver.Address(at+uint64(4*(i*t.width+same))), t.bytes)
+	if err != nil {
+		t.rows[i] = have[:0] // nothing is known of the row
+	}
+	return err
+}
+
+func appendU32s(to []byte, list []uint32) []byte {
+	for _, x := range list {
+		to = binary.LittleEndian.AppendUint32(to, x)
+	}
+	return to
+}
+
+// grid is how many pages the attention of decoding goes over, where the longest sequence
+// has so many positions: a power of two, so that few graphs serve all lengths.
+func (s *shape) grid(positions int) int { return min(ceilPow2(ceilDiv(positions, page)), s.maxPages) }
+
+// step queues up to stepRows positions with the kernels of decoding, each row by itself:
+// positions of one sequence, or of several. The lock is held.
+func (e *Engine) step(ctx context.Context, rows []row, head bool) error {
+	p := pass{rows: rowsOf(len(rows)), long: rows[0].session.long, head: head}
+	deepest := 0
+	for _, r := range rows {
+		deepest = max(deepest, r.position+1)
+	}
+	p.pages = e.grid(deepest)
+	prog, err := e.program(p)
+	if err == nil {
+		err = e.stageRows(rows)
+	}
+	if err == nil {
+		e.stats.Steps++
+		e.stats.Rows += len(rows)
+		e.stats.LargestStep = max(e.stats.LargestStep, len(rows))
+		err = e.runStep(ctx, prog, rows)
+	}
+	return e.failed(err)
+}
+
+func (e *Engine) runStep(ctx context.Context, p *program, rows []row) error {
+	if e.o.Tap == nil {
+		return e.queue(p)
+	}
+	if err := e.stream.WriteAsync(driver.Address(e.buffers.stepInput), e.rowsHost, 0, e.inputBytes()); err != nil {
+		return err
+	}
+	if err := e.tapped(ctx, p, rows); err != nil || !p.head {
+		return err
+	}
+	return e.readTokens(p.rows)
+}
+
+// stageRows brings the tables of a step's rows up to date, and writes what the device is
+// told of them where the step takes it from. Rows beyond them have length 0. The device
+// has come to the end of the pass before.
+func (e *Engine) stageRows(rows []row) error {
+	n := e.stepRows
+	input := make([]uint32, 3*n)
+	for i, r := range rows {
+		input[i], input[n+i], input[2*n+i] = uint32(r.token), uint32(r.position), uint32(r.position+1)
+		if err := e.tables.write(e.stream, e.buffers.stepTables, i, r.session.pages); err != nil {
+			return err
+		}
+	}
+	appendU32s(e.rowsHost.Bytes()[:0], input)
+	return nil
+}
+
+// chunk computes positions of one sequence with the kernels of prefill. The lock is held.
+func (e *Engine) chunk(ctx context.Context, rows []row) error {
+	s := rows[0].session
+	prog, err := e.program(pass{rows: len(rows), fast: true, long: s.long})
+	if err != nil {
+		return e.failed(err)
+	}
+	last := rows[len(rows)-1].position
+	input := make([]uint32, e.maxPages, e.maxPages+chunkHead+2*len(rows))
+	copy(input, s.pages)
+	input = append(input, uint32(last+1), 0, uint32(len(rows)))
+	for _, r := range rows {
+		input = append(input, uint32(r.token))
+	}
+	for _, r := range rows {
+		input = append(input, uint32(r.position))
+	}
+	err = e.stream.Write(driver.Address(e.buffers.chunk), appendU32s(nil, input))
+	if err == nil {
+		e.stats.Chunks++
+		e.stats.ChunkPositions += len(rows)
+		err = e.runChunk(ctx, prog, rows)
+	}
+	return e.failed(err)
+}
+
+func (e *Engine) runChunk(ctx context.Context, p *program, rows []row) error {
+	if e.o.Tap != nil {
+		return e.tapped(ctx, p, rows)
+	}
+	e.stats.EagerPasses++
+	return e.launch(p)
+}
+
+// launch queues the launches of a program.
+func (e *Engine) launch(p *program) error {
+	if e.o.Timer != nil {
+		return e.timed(p)
+	}
+	return e.stream.Launch(p.launches...)
+}
+
+// head queues the logits of rows of a chunk, whose place in it is first. However many
+// there are, it is done as for a step. The lock is held.
+func (e *Engine) head(ctx context.Context, rows []row, first int) error {
+	b := e.planner(pass{rows: len(rows)}, e.modules)
+	b.logitsOf(b.x+uint64(4*first*e.cfg.Hidden), len(rows))
+	if b.err != nil {
+		return b.err
+	}
+	err := e.runChunk(ctx, newProgram(b.pass, b.steps), rows)
+	if err == nil {
+		err = e.readTokens(len(rows))
+	}
+	return e.failed(err)
+}
+
+// failed says where an error came from.
+func (e *Engine) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	// What was queued may still be at work with memory that the next pass writes.
+	_ = e.stream.Synchronize()
+	if lost := e.dev.Err(); lost != nil {
+		err = lost
+	}
+	return fmt.Errorf("accel: %w", err)
+}

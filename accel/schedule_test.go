@@ -1,0 +1,70 @@
+package accel
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+)
+
+// waitingFor is a request of a session that rotates by long factors, or not.
+func waitingFor(ctx context.Context, long bool) *request {
+	return &request{ctx: ctx, row: row{session: &Session{long: long}}, done: make(chan struct{})}
+}
+
+func TestTake(t *testing.T) {
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	q := newSchedule()
+	var all []*request
+	for _, r := range []*request{
+		waitingFor(t.Context(), false), waitingFor(t.Context(), true), waitingFor(gone, false),
+		waitingFor(t.Context(), false), waitingFor(t.Context(), false), waitingFor(t.Context(), true),
+	} {
+		all = append(all, r)
+		q.add(r)
+	}
+	for i, want := range [][]int{{0, 3}, {1, 5}, {4}, nil} {
+		var places []int
+		for _, r := range q.take(2) {
+			places = append(places, slices.Index(all, r))
+		}
+		if !slices.Equal(places, want) {
+			t.Errorf("step %d is of the requests %v, want %v", i, places, want)
+		}
+	}
+	if !all[2].finished() || !errors.Is(all[2].err, context.Canceled) || all[0].finished() {
+		t.Error("only a request whose context has ended is done without a step")
+	}
+}
+
+func TestWithdraw(t *testing.T) {
+	q := newSchedule()
+	a, b := waitingFor(t.Context(), false), waitingFor(t.Context(), false)
+	q.add(a)
+	q.add(b)
+	if !q.withdraw(b) || q.withdraw(b) || q.length() != 1 {
+		t.Error("a request is taken back once")
+	}
+	if q.take(4); q.withdraw(a) {
+		t.Error("a request that a step has was taken back")
+	}
+}
+
+func TestGather(t *testing.T) {
+	q := newSchedule()
+	q.before, q.took = 2, time.Hour // a millisecond at most, all the same
+	q.add(waitingFor(t.Context(), false))
+	begin := time.Now()
+	q.gather()
+	if waited := time.Since(begin); waited < time.Millisecond {
+		t.Errorf("waited only %v for the other", waited)
+	}
+	q.took = 0
+	q.add(waitingFor(t.Context(), false))
+	q.gather() // all are there
+	if q.length() != 2 {
+		t.Error("requests were lost")
+	}
+}

@@ -1,0 +1,215 @@
+package accel
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/lockstep-go/lockstep/model"
+)
+
+// Session is one sequence. It implements model.Session.
+type Session struct {
+	engine   *Engine
+	capacity int
+	long     bool     // rotates by the factors for long contexts
+	length   int      // positions that count
+	pages    []uint32 // of the cache
+	logits   []float32
+	closed   bool
+}
+
+var _ model.Session = (*Session)(nil)
+
+// Len is the number of positions in the cache.
+func (s *Session) Len() int { return s.length }
+
+// Cap is the most positions that the session takes.
+func (s *Session) Cap() int { return s.capacity }
+
+// Forward appends tokens and computes what is wanted; see model.Session and
+// Options.Prefill. Beyond the errors of model.Session there are *KVFullError and those of
+// the device; after driver.ErrDeviceLost every call fails with it.
+func (s *Session) Forward(ctx context.Context, tokens []int, want model.Want) (model.Output, error) {
+	if err := s.check(tokens); err != nil {
+		return model.Output{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return model.Output{}, err
+	}
+	out, err := model.Output{}, s.reserve(s.length+len(tokens))
+	if err == nil {
+		out, err = s.compute(ctx, tokens, want)
+	}
+	if err != nil {
+		s.pages = s.engine.pool.shrink(s.pages, s.length)
+		return model.Output{}, err
+	}
+	s.length += len(tokens)
+	return out, nil
+}
+
+// reserve gets pages for n positions, of which those that will be written are the
+// session's alone.
+func (s *Session) reserve(n int) error {
+	e, last := s.engine, s.length/page
+	pages, full := e.pool.grow(s.pages, n)
+	s.pages = pages
+	shared := s.length%page != 0 && e.pool.shared(pages[last])
+	if full == nil && !shared {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	err := e.usable()
+	if err == nil && full != nil {
+		s.pages, err = e.claim(s.pages, n, nil)
+	}
+	if err == nil && shared {
+		err = e.own(s.pages, last)
+	}
+	return err
+}
+
+func (s *Session) check(tokens []int) error {
+	if s.closed {
+		return fmt.Errorf("accel: %w", model.ErrClosed)
+	}
+	if need := s.length + len(tokens); need > s.capacity {
+		return fmt.Errorf("accel: %w", &model.ContextError{Need: need, Limit: s.capacity})
+	}
+	if err := model.CheckTokens(tokens, s.engine.model.Config.Vocab); err != nil {
+		return fmt.Errorf("accel: %w", err)
+	}
+	return nil
+}
+
+// compute runs the tokens through the model, in chunks, and leaves the length as it is.
+func (s *Session) compute(ctx context.Context, tokens []int, want model.Want) (out model.Output, err error) {
+	e := s.engine
+	s.logits = s.logits[:0]
+	rows := make([]row, len(tokens))
+	for i, t := range tokens {
+		rows[i] = row{s, t, s.length + i}
+	}
+	part := e.stepPart
+	switch {
+	case e.o.Prefill == Fast && (s.length == 0 || len(tokens) > 1):
+		part = e.chunkPart
+	case len(tokens) == 1:
+		return e.stepOne(ctx, rows[0], want)
+	}
+	for len(rows) > 0 {
+		n := min(len(rows), e.o.Chunk)
+		wanted := want
+		if n < len(rows) && want != model.WantAll {
+			wanted = model.WantNothing
+		}
+		if err := part(ctx, rows[:n], wanted, &out); err != nil {
+			return model.Output{}, err
+		}
+		rows = rows[n:]
+	}
+	if want != model.WantNothing && want != model.WantGreedy {
+		out.Logits = s.logits
+	}
+	return out, nil
+}
+
+// begin takes the device for a part of a sequence; other sequences go on between parts.
+// The caller unlocks, even after an error.
+func (e *Engine) begin(ctx context.Context) error {
+	e.mu.Lock()
+	if err := e.usable(); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// stepPart computes rows of one sequence with the kernels of decoding.
+func (e *Engine) stepPart(ctx context.Context, rows []row, want model.Want, out *model.Output) error {
+	defer e.mu.Unlock()
+	if err := e.begin(ctx); err != nil {
+		return err
+	}
+	if err := e.step(ctx, rows, want != model.WantNothing); err != nil {
+		return err
+	}
+	if want == model.WantNothing {
+		return e.failed(e.stream.Synchronize())
+	}
+	return rows[0].session.take(len(rows), want, out)
+}
+
+// chunkPart computes rows of one sequence with the kernels of prefill.
+func (e *Engine) chunkPart(ctx context.Context, rows []row, want model.Want, out *model.Output) error {
+	defer e.mu.Unlock()
+	if err := e.begin(ctx); err != nil {
+		return err
+	}
+	if err := e.chunk(ctx, rows); err != nil {
+		return err
+	}
+	from := len(rows) - 1
+	switch want {
+	case model.WantNothing:
+		return e.failed(e.stream.Synchronize())
+	case model.WantAll:
+		from = 0
+	}
+	for from < len(rows) {
+		n := min(headColumns, len(rows)-from)
+		if err := e.head(ctx, rows[from:from+n], from); err != nil {
+			return err
+		}
+		if err := rows[0].session.take(n, want, out); err != nil {
+			return err
+		}
+		from += n
+	}
+	return nil
+}
+
+// take waits for n rows whose logits were queued, and reads what is wanted of them.
+func (s *Session) take(n int, want model.Want, out *model.Output) error {
+	var from []int
+	for i := range n {
+		if want == model.WantAll || want == model.WantLast && i == n-1 {
+			from = append(from, i)
+		}
+	}
+	if err := s.engine.readLogits(s.room(len(from)), from); err != nil {
+		return s.engine.failed(err)
+	}
+	out.Greedy = s.engine.chosen(n)[n-1]
+	return nil
+}
+
+// room adds n rows to the logits.
+func (s *Session) room(n int) (rows [][]float32) {
+	have, vocab := len(s.logits), s.engine.cfg.Vocab
+	s.logits = slices.Grow(s.logits, n*vocab)[:have+n*vocab]
+	for i := range n {
+		rows = append(rows, s.logits[have+i*vocab:][:vocab])
+	}
+	return rows
+}
+
+// Truncate forgets positions n and later, and gives back their pages.
+func (s *Session) Truncate(n int) error {
+	if s.closed {
+		return fmt.Errorf("accel: %w", model.ErrClosed)
+	}
+	if n < 0 || n > s.length {
+		return fmt.Errorf("accel: truncate to %d: the session holds %d positions", n, s.length)
+	}
+	s.length, s.pages = n, s.engine.pool.shrink(s.pages, n)
+	return nil
+}
+
+// Close gives the cache back.
+func (s *Session) Close() error {
+	s.closed, s.length, s.logits = true, 0, nil
+	s.pages = s.engine.pool.shrink(s.pages, 0)
+	return nil
+}

@@ -1,0 +1,73 @@
+package conformance
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/accel"
+	"github.com/lockstep-go/lockstep/internal/tiny"
+	"github.com/lockstep-go/lockstep/model"
+)
+
+// tinyModel is a random model of an architecture, with a vocabulary.
+func tinyModel(t testing.TB, arch string) *model.Model {
+	t.Helper()
+	spec := tiny.New(arch, 1)
+	spec.AddVocab(arch != "gpt2")
+	m, err := model.Load(spec.File())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// accelWays are how prompts are computed, and what behaviours that excludes.
+var accelWays = []struct {
+	name   string
+	o      accel.Options
+	except []string    // because single tokens behind others are steps, which round otherwise
+	few    []Behaviour // by default these only
+}{
+	{"stepwise", accel.Options{Prefill: accel.Stepwise, KVPages: manyPages}, nil, slices.Concat(sessionBehaviours, failureBehaviours, generationBehaviours)},
+	{
+		"fast", accel.Options{KVPages: manyPages, Chunk: 16},
+		[]string{"prefill equals steps", "prefill onto a cache", "wants agree", "sessions at once"},
+		slices.Concat(prefixBehaviours, textBehaviours, parallelBehaviours),
+	},
+}
+
+// manyPages are enough for the 500 sequences of a behaviour.
+const manyPages = 600
+
+// slow are behaviours that compute for minutes on an emulated device.
+var slow = []string{"batch equals alone", "500 calls", "truncate", "cancelled anywhere inside", "greedy paths agree", "stop string across tokens",
+	"whole characters", "seeds", "prefill onto a cache", "broken loop", "cancelled at every token", "after an error", "every token once", "stop token later",
+	"sessions are independent", "until the context is full"}
+
+// TestAccelBehaviours holds the accelerator to what every engine must do: by default one
+// architecture, what concerns sessions in one way of prefill and the rest in the other.
+func TestAccelBehaviours(t *testing.T) {
+	notShort(t)
+	archs := []string{"llama"}
+	if *longCases {
+		archs = whole
+	}
+	for _, arch := range archs {
+		for _, way := range accelWays {
+			e := accelEngine(t, tinyModel(t, arch), smallDevice, way.o)
+			list := way.few
+			if *longCases {
+				list = Behaviours()
+			}
+			for _, b := range list {
+				if slices.Contains(way.except, b.Name) || !*longCases && slices.Contains(slow, b.Name) {
+					continue
+				}
+				t.Run(arch+"/"+way.name+"/"+b.Name, func(t *testing.T) { b.Check(t, e) })
+			}
+			if used := e.Stats().PagesInUse; used != 0 {
+				t.Errorf("%s, %s: %d pages were not given back", arch, way.name, used)
+			}
+		}
+	}
+}

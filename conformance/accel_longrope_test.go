@@ -1,0 +1,87 @@
+package conformance
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/accel"
+	"github.com/lockstep-go/lockstep/internal/tiny"
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/ref"
+)
+
+// longRopeModel is a Phi-3 with other rotation factors in sessions of more than 16
+// positions.
+func longRopeModel(t testing.TB) *model.Model {
+	t.Helper()
+	spec := tiny.New("phi3", 1)
+	spec.Set(".rope.scaling.original_context_length", uint32(16))
+	spec.Add("rope_factors_short.weight", tiny.HeadDim/2)
+	spec.Add("rope_factors_long.weight", tiny.HeadDim/2)
+	m, err := model.Load(spec.File())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// behindPrompt is what steps behind a prompt give in a session of some capacity.
+func behindPrompt(t testing.TB, e model.Engine, capacity int, prompt, tokens []int) []float32 {
+	t.Helper()
+	s, err := e.NewSession(capacity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	return stepwise(t, s, prompt, tokens)
+}
+
+// TestAccelLongRope lets sequences that rotate by other factors wait together, and holds
+// both kinds to the reference.
+func TestAccelLongRope(t *testing.T) {
+	m := longRopeModel(t)
+	oracle, err := ref.New(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := accelEngine(t, m, smallDevice, accel.Options{Prefill: accel.Stepwise, KV: accel.KVF32})
+	tokens := spread(m.Config.Vocab, 12)
+	var kinds sync.WaitGroup
+	for _, capacity := range []int{16, 17} {
+		kinds.Go(func() {
+			want := behindPrompt(t, oracle, capacity, tokens[:7], tokens[7:])
+			got := behindPrompt(t, e, capacity, tokens[:7], tokens[7:])
+			var errors, values float64
+			for i, w := range want {
+				d := float64(got[i]) - float64(w)
+				errors, values = errors+float64(d*d), values+float64(float64(w)*float64(w))
+			}
+			if r := ratio(errors, values); !(r <= bound32) {
+				t.Errorf("capacity %d: logits are off by %.3g", capacity, r)
+			}
+		})
+	}
+	kinds.Wait()
+}
+
+// TestAccelLongRopeRestore wants a cache of one kind to be refused by a session of the
+// other.
+func TestAccelLongRopeRestore(t *testing.T) {
+	e := accelEngine(t, longRopeModel(t), smallDevice, accel.Options{})
+	short, err := e.NewSession(16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer short.Close()
+	long := openSession(t, e)
+	defer long.Close()
+	stepwise(t, long, []int{1, 2, 3, 4, 5}, nil)
+	snap, err := long.Snapshot(5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := short.Restore(snap, 3); err == nil || !strings.Contains(err.Error(), "long contexts") {
+		t.Errorf("a cache of the other kind was restored: %v", err)
+	}
+}

@@ -1,0 +1,131 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockstep-go/lockstep/accel"
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/model"
+)
+
+// TestAccelPlan wants what an engine takes to be what its plan says, by region and page.
+func TestAccelPlan(t *testing.T) {
+	m := tinyModel(t, "qwen3moe")
+	for _, o := range []accel.Options{{}, {Prefill: accel.Stepwise, KV: accel.KVF32}, {KVPages: 3, MaxSequences: 2, Chunk: 8}} {
+		dev := accelDevice(t, smallDevice)
+		e, err := accel.New(m, dev, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		p := e.Plan()
+		again, err := accel.PlanFor(m, dev.Properties(), p.Free, o)
+		if err != nil || again != p {
+			t.Errorf("%+v: planned without the device: %+v, error %v", p, again, err)
+		}
+		if o.KVPages > 0 && p.Pages != o.KVPages || o.KVPages == 0 && p.Positions() < 16*m.Config.Context {
+			t.Errorf("%+v: pages for %d positions", o, p.Positions())
+		}
+		if s := p.String(); !strings.Contains(s, "KV cache") || !strings.Contains(s, o.KV.String()) {
+			t.Errorf("the plan does not say what the cache is:\n%s", s)
+		}
+	}
+}
+
+// TestAccelTooLarge wants a model that does not fit to be refused with the numbers, and
+// nothing to be taken.
+func TestAccelTooLarge(t *testing.T) {
+	m := tinyModel(t, "llama")
+	e, err := accel.New(m, accelDevice(t, smallDevice), accel.Options{KVPages: 1 << 30})
+	var refused *accel.MemoryError
+	if !errors.As(err, &refused) || !errors.Is(err, driver.ErrOutOfMemory) || e != nil {
+		t.Fatalf("the error is %v", err)
+	}
+	if p := refused.Plan; p.Need() <= p.Free || p.Bytes[accel.KVCache] != p.PageBytes<<30 || p.Bytes[accel.Weights] == 0 {
+		t.Errorf("the numbers are %+v", p)
+	}
+	for _, part := range []string{"weights", "KV cache", fmt.Sprint(refused.Plan.Need()), fmt.Sprint(refused.Plan.Free)} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("the error does not name %s: %v", part, err)
+		}
+	}
+}
+
+// TestAccelKVFull lets sequences fill a cache of three pages: the one that finds none is
+// told so, keeps what it has, and goes on when another has gone.
+func TestAccelKVFull(t *testing.T) {
+	m := tinyModel(t, "llama")
+	e := accelEngine(t, m, smallDevice, accel.Options{KVPages: 3})
+	tokens := spread(m.Config.Vocab, 70)
+	want := fresh(t, e, tokens[:64], tokens[64:66])
+	var s [3]model.Session
+	for i := range s {
+		var err error
+		if s[i], err = e.NewSession(0); err != nil {
+			t.Fatal(err)
+		}
+		defer s[i].Close()
+	}
+	stepwise(t, s[0], tokens[:64], nil)
+	stepwise(t, s[1], tokens[:65], nil)
+	for _, input := range [][]int{tokens[64:65], tokens[64:67]} {
+		_, err := s[0].Forward(t.Context(), input, model.WantLast)
+		var full *accel.KVFullError
+		if !errors.As(err, &full) || !errors.Is(err, accel.ErrKVFull) || *full != (accel.KVFullError{Need: 1, Free: 0, Pages: 3}) {
+			t.Errorf("%d tokens more: the error is %v", len(input), err)
+		}
+	}
+	if _, err := s[2].Forward(t.Context(), tokens[:3], model.WantLast); !errors.Is(err, accel.ErrKVFull) || s[2].Len() != 0 {
+		t.Errorf("a new sequence: the error is %v", err)
+	}
+	if err := s[1].Truncate(64); err != nil {
+		t.Fatal(err)
+	}
+	if got := stepwise(t, s[0], tokens[64:65], tokens[65:66]); stream(got) != stream(want[m.Config.Vocab:]) {
+		t.Error("going on after the error gives other bits")
+	}
+	if used := e.Stats().PagesInUse; used != 3 {
+		t.Errorf("%d pages are in use, want 3", used)
+	}
+}
+
+// TestAccelSteps wants the steps that are planned without a device to be those that are
+// timed on one.
+func TestAccelSteps(t *testing.T) {
+	m := tinyModel(t, "gemma3")
+	var seen []accel.Timing
+	o := accel.Options{Timer: func(p accel.Timing) { seen = append(seen, p) }}
+	dev := accelDevice(t, smallDevice)
+	e, err := accel.New(m, dev, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	fresh(t, e, spread(m.Config.Vocab, 5), []int{1})
+	if len(seen) != 2 || !seen[0].Prompt || seen[0].Rows != 5 || seen[1].Prompt || seen[1].Rows != 1 {
+		t.Fatalf("%d passes were timed, want a prompt of 5 and a step", len(seen))
+	}
+	for _, c := range []struct {
+		timing accel.Timing
+		rows   int
+	}{{seen[0], 5}, {seen[1], 1}} {
+		planned, err := accel.StepsOf(m, dev.Properties(), o, c.rows, 6, c.timing.Prompt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if accel.Table(planned) != accel.Table(c.timing.Steps) {
+			t.Errorf("planned:\n%stimed:\n%s", accel.Table(planned), accel.Table(c.timing.Steps))
+		}
+		var sum time.Duration
+		for _, d := range c.timing.Took {
+			sum += d
+		}
+		if sum <= 0 || len(c.timing.Took) != len(planned) {
+			t.Errorf("%d steps took %v", len(c.timing.Took), sum)
+		}
+	}
+}

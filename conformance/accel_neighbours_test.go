@@ -1,0 +1,109 @@
+package conformance
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockstep-go/lockstep/accel"
+	"github.com/lockstep-go/lockstep/model"
+)
+
+// neighbour is a sequence that steps beside others, and what it has given.
+type neighbour struct {
+	s         model.Session
+	want, got []float32 // alone, among others
+}
+
+// newNeighbours are sequences of prompts of different lengths, each of which has given
+// what it gives alone for the first tokens and then gone back to its prompt.
+func newNeighbours(t testing.TB, e *accel.Engine, tokens []int, steps []int) []*neighbour {
+	t.Helper()
+	var list []*neighbour
+	for i, n := range steps {
+		v := &neighbour{s: openSession(t, e)}
+		t.Cleanup(func() { v.s.Close() })
+		prompt := spread(e.Model().Config.Vocab, 3+i%5*7+i)
+		v.want = stepwise(t, v.s, prompt, tokens[:n])
+		if err := v.s.Truncate(len(prompt)); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, v)
+	}
+	return list
+}
+
+func checkAlike(t testing.TB, list []*neighbour) {
+	t.Helper()
+	for i, v := range list {
+		if stream(v.got) != stream(v.want) {
+			t.Errorf("sequence %d parts from what it gives alone in logit %d", i, firstDifference(v.want, v.got))
+		}
+	}
+}
+
+// TestAccelNeighbours lets sequences step together, of which 4, 1, 3 and again 4 go on
+// at a time, and wants the bits that each has alone.
+func TestAccelNeighbours(t *testing.T) {
+	arch, each := "qwen3moe", 5
+	if testing.Short() {
+		arch, each = "llama", 1
+	}
+	m := tinyModel(t, arch)
+	e := accelEngine(t, m, smallDevice, accel.Options{MaxSequences: 4})
+	tokens := spread(m.Config.Vocab, 4*each)
+	list := newNeighbours(t, e, tokens, []int{4 * each, 3 * each, 3 * each, 2 * each})
+	for _, active := range []int{4, 1, 3, 4} {
+		var wg sync.WaitGroup
+		for _, v := range list[:active] {
+			wg.Go(func() {
+				done := len(v.got) / m.Config.Vocab
+				v.got = append(v.got, steps(t, v.s, tokens[done:done+each])...)
+			})
+		}
+		wg.Wait()
+	}
+	checkAlike(t, list)
+	if s := e.Stats(); s.Steps == s.Rows && !testing.Short() {
+		t.Errorf("sequences that wait together did not step together: %+v", s)
+	}
+}
+
+// TestAccelManyRows lets 20 sequences wait while the device is busy, so that they step
+// together: more rows than a product takes columns. Each must get what it gets alone.
+func TestAccelManyRows(t *testing.T) {
+	const sessions = 20
+	m := tinyModel(t, "qwen3moe")
+	busy, begun := make(chan struct{}), make(chan struct{}, 1)
+	var hold atomic.Bool
+	e := accelEngine(t, m, smallDevice, accel.Options{MaxSequences: 64, KVPages: 64, Timer: func(accel.Timing) {
+		if hold.CompareAndSwap(true, false) {
+			begun <- struct{}{}
+			<-busy
+		}
+	}})
+	counts := make([]int, sessions+1)
+	for i := range counts {
+		counts[i] = 1
+	}
+	tokens := []int{29}
+	list := newNeighbours(t, e, tokens, counts)
+	var wg sync.WaitGroup
+	step := func(v *neighbour) { wg.Go(func() { v.got = steps(t, v.s, tokens) }) }
+	hold.Store(true)
+	step(list[sessions])
+	<-begun
+	for _, v := range list[:sessions] {
+		step(v)
+	}
+	for e.Waiting() < sessions {
+		time.Sleep(time.Millisecond)
+	}
+	close(busy)
+	wg.Wait()
+	checkAlike(t, list)
+	if s := e.Stats(); s.LargestStep != sessions {
+		t.Errorf("the largest step has %d rows", s.LargestStep)
+	}
+}

@@ -1,0 +1,77 @@
+package conformance
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/accel"
+	"github.com/lockstep-go/lockstep/driver/emu"
+	"github.com/lockstep-go/lockstep/internal/requant"
+	"github.com/lockstep-go/lockstep/internal/synth"
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/model/gguf"
+	"github.com/lockstep-go/lockstep/ref"
+)
+
+// wideModel is one layer of real width but few rows: of a length at which products of
+// several vectors do not fit shared memory, and are cut into slices that meet in the
+// workspace.
+func wideModel(t testing.TB, recipe string, ffn int) *model.Model {
+	t.Helper()
+	p, err := synth.Find("llama-3.2-1b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Layers, p.Hidden, p.FFN, p.Heads, p.KVHeads, p.Vocab, p.BOS, p.EOS, p.Context = 1, 256, ffn, 4, 2, 300, 298, 299, 512
+	r, err := requant.ParseRecipe(recipe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := synth.NewPlan(p, r, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := plan.Writer(t.Context(), 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	if _, err := w.WriteTo(&file); err != nil {
+		t.Fatal(err)
+	}
+	f, err := gguf.Parse(file.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := model.Load(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestAccelWide holds long rows to the reference, on devices with much and with little
+// shared memory.
+func TestAccelWide(t *testing.T) {
+	notShort(t)
+	for _, c := range []struct {
+		name, recipe string
+		ffn          int
+		capability   int
+	}{
+		{"q4_k_m", "q4_k_m", 14336, 90},
+		{"q8_0, little shared memory", "q8_0", 8192, 86},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := wideModel(t, c.recipe, c.ffn)
+			tokens := spread(m.Config.Vocab, 18)
+			want := refTrace(t, m, ref.Numerics{}, tokens)
+			got := NewTrace()
+			device := emu.Options{SMs: 4, IgnoreRaces: true, ComputeCapability: c.capability}
+			e := accelEngine(t, m, device, accel.Options{KV: accel.KVF32, Prefill: accel.Stepwise, KVPages: 4, Tap: got.AddFloats})
+			teacherForced(t, e, tokens, 17)
+			checkTrace(t, want, got, bound32)
+			t.Logf("workspace: %d bytes", e.Plan().Bytes[accel.Workspace])
+		})
+	}
+}
