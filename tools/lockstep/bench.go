@@ -11,6 +11,7 @@ import (
 )
 
 type benchCmd struct {
+	Model   benchModelCmd   `cmd:"" default:"withargs" help:"Measure an engine on one model: decoding, prompts and sequences together. The default: bench --model F."`
 	Kernels benchKernelsCmd `cmd:"" help:"Measure each kernel on a GPU, beside the limits measured in the same run."`
 }
 

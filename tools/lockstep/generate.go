@@ -13,15 +13,17 @@ import (
 
 type generateCmd struct {
 	modelFlag
+	deviceFlag
 	MaxTokens     *int     `help:"Most tokens to generate (default: 128, or as many as the context holds)." placeholder:"N"`
 	Temperature   float64  `default:"0.7" help:"Spread of the choice; 0 always takes the likeliest token (${default})." placeholder:"T"`
 	TopK          int      `default:"40" help:"Choose among the K likeliest tokens; 0: all (${default})." placeholder:"K"`
 	TopP          float64  `default:"0.95" help:"Choose among the likeliest tokens that together reach probability P; 0: all (${default})." placeholder:"P"`
 	MinP          float64  `default:"0.05" help:"Leave out tokens less than P times as likely as the likeliest; 0: none (${default})." placeholder:"P"`
 	RepeatPenalty float64  `default:"1.1" help:"Divide the logits of the last 64 tokens by R; 1: no penalty (${default})." placeholder:"R"`
-	Seed          uint64   `default:"1" help:"Start of the random choices: the same command prints the same text on every machine (${default})." placeholder:"S"`
+	Seed          uint64   `default:"1" help:"Start of the random choices: the same command prints the same text, with --device cpu on every machine (${default})." placeholder:"S"`
 	Stop          []string `sep:"none" help:"End the text before S; may be repeated." placeholder:"S"`
 	Chat          bool     `help:"Put the prompt into the model's chat template as the user's message; special tokens in it are taken for what they are."`
+	Trace         bool     `help:"Say at the end, on standard error, where the time went: to the first token, for each step, and on a GPU in each operation."`
 	Prompt        *string  `arg:"" optional:"" help:"Text to continue; without it or with -, standard input."`
 }
 
@@ -40,12 +42,12 @@ func (c *generateCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	eng, done, err := c.engine()
+	m, err := c.open()
 	if err != nil {
 		return err
 	}
-	defer done()
-	tok, err := eng.Model().NeedTokenizer()
+	defer m.Close()
+	tok, err := m.NeedTokenizer()
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.name(), err)
 	}
@@ -59,10 +61,29 @@ func (c *generateCmd) Run(e *env) error {
 		params.ParseSpecial = true
 	}
 	n := len(tok.Prompt(prompt, params.ParseSpecial))
-	if err := c.fit(&params, n, eng.Model().Config.Context); err != nil {
+	if err := c.fit(&params, n, m.Config.Context); err != nil {
 		return err
 	}
-	return stream(e, e.inPieces(eng), shown, prompt, params)
+	want := demand{name: c.name(), positions: n + params.MaxTokens}
+	var t *trace
+	if c.Trace {
+		t = &trace{emulated: c.Device == "emu"}
+		want.timer = t.kernels
+	}
+	eng, err := c.engine(e, m, want)
+	if err != nil {
+		return err
+	}
+	defer eng.Close()
+	return stream(e, t.watch(e.showing(eng)), shown, prompt, params, t)
+}
+
+// showing lets the reference show how far it is with a prompt. A GPU takes prompts whole.
+func (e *env) showing(eng *computer) model.Engine {
+	if eng.onCPU() {
+		return e.inPieces(eng)
+	}
+	return eng
 }
 
 // fit refuses, before anything is printed, a prompt of n tokens that the context
@@ -118,7 +139,7 @@ func (c *generateCmd) params() (model.Params, error) {
 // and at the end its speed. Nothing is printed while the prompt is computed: its
 // progress bar would write over the line. What was printed before an error stands,
 // on a line of its own.
-func stream(e *env, eng model.Engine, shown, prompt string, p model.Params) error {
+func stream(e *env, eng model.Engine, shown, prompt string, p model.Params, t *trace) error {
 	var stats model.Stats
 	p.Stats = &stats
 	out := &lineWriter{env: e}
@@ -136,6 +157,7 @@ func stream(e *env, eng model.Engine, shown, prompt string, p model.Params) erro
 	}
 	e.note("prompt: %d tokens, %.1f tokens/s; generated: %d tokens, %.1f tokens/s",
 		stats.PromptTokens, stats.PrefillRate(), stats.GeneratedTokens, stats.DecodeRate())
+	t.print(e, stats)
 	return nil
 }
 

@@ -17,6 +17,7 @@ var readers = []string{
 	"inspect F",
 	"quantize --in F --out O --type q8_0",
 	"perplexity --model F --text main.go",
+	"plan --model F",
 }
 
 // A bad model file is refused by every command, in one line that names it, and

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 
@@ -13,8 +12,9 @@ import (
 
 type logitsCmd struct {
 	modelFlag
+	deviceFlag
 	Tokens []int  `required:"" help:"Token ids, separated by commas." placeholder:"1,2,3"`
-	GELU   string `name:"gelu" enum:"exact,f16" default:"exact" help:"How GELU is computed: exact, or f16 as engines do that look it up in a table of halves, such as llama.cpp on the CPU." placeholder:"exact|f16"`
+	GELU   string `name:"gelu" enum:"exact,f16" default:"exact" help:"How GELU is computed: exact, or f16 as engines do that look it up in a table of halves, such as llama.cpp on the CPU. Only --device cpu computes so." placeholder:"exact|f16"`
 	Out    path   `required:"" help:"File to write: float32 [positions, vocabulary]." placeholder:"F.npy"`
 }
 
@@ -31,19 +31,28 @@ func (c *logitsCmd) Run(e *env) error {
 	if err := checkOutput("--out", string(c.Out), string(c.Model)); err != nil {
 		return err
 	}
-	eng, done, err := c.engineWith(ref.Options{Numerics: ref.Numerics{GELU: geluRounding[c.GELU]}})
+	m, err := c.open()
 	if err != nil {
 		return err
 	}
-	defer done()
-	vocab := eng.Model().Config.Vocab
+	defer m.Close()
+	vocab := m.Config.Vocab
 	if err := model.CheckTokens(c.Tokens, vocab); err != nil {
 		return fmt.Errorf("--tokens: %w", err)
 	}
-	data, err := allLogits(e, eng, c.Tokens)
-	if errors.Is(err, model.ErrContextLimit) {
-		return fmt.Errorf("--tokens: %w", err)
+	if n, limit := len(c.Tokens), m.Config.Context; n > limit {
+		return fmt.Errorf("--tokens: %w", &model.ContextError{Need: n, Limit: limit})
 	}
+	want := demand{name: c.name(), positions: len(c.Tokens), numerics: ref.Numerics{GELU: geluRounding[c.GELU]}}
+	if want.numerics.GELU != ref.Exact {
+		want.cpuOnly = "--gelu " + c.GELU
+	}
+	eng, err := c.engine(e, m, want)
+	if err != nil {
+		return err
+	}
+	defer eng.Close()
+	data, err := allLogits(e, eng, c.Tokens)
 	if err != nil {
 		return err
 	}
@@ -64,6 +73,9 @@ func allLogits(e *env, eng model.Engine, tokens []int) ([]float32, error) {
 	var data []float32
 	for len(tokens) > 0 {
 		n := min(logitsAtOnce, len(tokens))
+		if n == len(tokens)-1 {
+			n++ // a token by itself would be a step, which a GPU may round otherwise
+		}
 		out, err := s.Forward(e.ctx, tokens[:n], model.WantAll)
 		if err != nil {
 			return nil, err

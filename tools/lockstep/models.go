@@ -7,7 +7,6 @@ import (
 
 	"github.com/lockstep-go/lockstep/golden"
 	"github.com/lockstep-go/lockstep/model"
-	"github.com/lockstep-go/lockstep/ref"
 )
 
 // modelFlag is the --model flag of several commands.
@@ -29,25 +28,6 @@ func (m modelFlag) open() (*model.Model, error) {
 		return golden.Model()
 	}
 	return model.Open(string(m.Model))
-}
-
-// engine loads the model and makes the engine that computes it. The caller calls
-// done.
-func (m modelFlag) engine() (eng model.Engine, done func(), err error) {
-	return m.engineWith(ref.Options{})
-}
-
-func (m modelFlag) engineWith(o ref.Options) (eng model.Engine, done func(), err error) {
-	loaded, err := m.open()
-	if err != nil {
-		return nil, nil, err
-	}
-	eng, err = ref.NewWith(loaded, o)
-	if err != nil {
-		loaded.Close()
-		return nil, nil, fmt.Errorf("%s: %w", m.name(), err)
-	}
-	return eng, func() { eng.Close(); loaded.Close() }, nil
 }
 
 func kindOf(mode os.FileMode) string {

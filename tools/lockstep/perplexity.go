@@ -12,6 +12,7 @@ import (
 
 type perplexityCmd struct {
 	modelFlag
+	deviceFlag
 	Text    path `required:"" help:"Text file to predict." placeholder:"T"`
 	Context int  `default:"512" help:"Positions that the model sees at once, if it has as many (${default})." placeholder:"N"`
 	JSON    bool `name:"json" help:"Print JSON."`
@@ -30,18 +31,23 @@ func (c *perplexityCmd) Run(e *env) error {
 	if err != nil {
 		return fmt.Errorf("--text: %w", err)
 	}
-	eng, done, err := c.engine()
+	m, err := c.open()
 	if err != nil {
 		return err
 	}
-	defer done()
-	total := 0
-	if tok := eng.Model().Tokenizer; tok != nil {
+	defer m.Close()
+	total, window := 0, min(c.Context, m.Config.Context)
+	if tok := m.Tokenizer; tok != nil {
 		total = len(tok.Encode(string(text), false))
 	}
+	eng, err := c.engine(e, m, demand{name: c.name(), positions: window})
+	if err != nil {
+		return err
+	}
+	defer eng.Close()
 	p := e.progress("tokens", int64(total))
 	r, err := perplexity.Measure(e.ctx, eng, string(text), perplexity.Options{
-		Window:   min(c.Context, eng.Model().Config.Context),
+		Window:   window,
 		Progress: p.add,
 	})
 	p.end()

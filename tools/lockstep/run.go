@@ -34,9 +34,11 @@ type cli struct {
 	Inspect    inspectCmd    `cmd:"" help:"Show what is in a GGUF file."`
 	Quantize   quantizeCmd   `cmd:"" help:"Convert a model to another block format."`
 	Perplexity perplexityCmd `cmd:"" help:"Measure how well a model predicts a text."`
+	Plan       planCmd       `cmd:"" help:"Show what running a model would take of a device, and which kernels."`
 	Synth      synthCmd      `cmd:"" help:"Make a model of a real shape with random weights."`
 	PTX        ptxCmd        `cmd:"" name:"ptx" help:"Show the kernels as PTX."`
 	Bench      benchCmd      `cmd:"" help:"Measure on this machine."`
+	Diff       diffCmd       `cmd:"" help:"Compare a GPU with the reference, operation by operation."`
 	Golden     goldenCmd     `cmd:"" help:"Compute the golden logits again and compare them."`
 }
 

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/lockstep-go/lockstep/accel"
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/internal/kernelbench"
+	"github.com/lockstep-go/lockstep/internal/modelbench"
+	"github.com/lockstep-go/lockstep/internal/requant"
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/ref"
+)
+
+// benchModel is the model to measure with.
+type benchModel struct {
+	*model.Model
+	name  string // what messages call it
+	title string
+	quant string
+	dir   string // of its file, if it is a temporary one
+}
+
+func (m *benchModel) close() {
+	if m.Model != nil {
+		m.Model.Close() // before its file goes
+	}
+	if m.dir != "" {
+		os.RemoveAll(m.dir)
+	}
+}
+
+// load opens the model, or makes it.
+func (c *benchModelCmd) load(e *env) (*benchModel, error) {
+	if c.Preset != "" {
+		return c.synthesise(e)
+	}
+	loaded, err := c.open()
+	if err != nil {
+		return nil, err
+	}
+	m := &benchModel{Model: loaded, name: c.name(), title: loaded.Config.Name, quant: quantOf(loaded)}
+	if m.title == "" {
+		m.title = filepath.Base(m.name)
+	}
+	return m, nil
+}
+
+// synthesise makes the model of a preset, in a temporary file.
+func (c *benchModelCmd) synthesise(e *env) (_ *benchModel, err error) {
+	m := &benchModel{name: "--preset " + c.Preset, quant: c.Quant}
+	defer func() {
+		if err != nil {
+			m.close()
+		}
+	}()
+	if m.dir, err = os.MkdirTemp("", "lockstep-bench-"); err != nil {
+		return nil, fmt.Errorf("--preset: %w", err)
+	}
+	s := synthCmd{Preset: c.Preset, Quant: c.Quant, Layers: c.Layers, Seed: 1, Out: path(filepath.Join(m.dir, "model.gguf"))}
+	quietly := *e
+	quietly.out = e.errw
+	if err := s.Run(&quietly); err != nil {
+		return nil, err
+	}
+	if m.Model, err = model.Open(string(s.Out)); err != nil {
+		return nil, err
+	}
+	m.title = m.Config.Name
+	return m, nil
+}
+
+// quantOf is the name of the recipe that a file says it was made by, else the format of
+// its first matrix.
+func quantOf(m *model.Model) string {
+	if t, ok, err := m.File.Uint("general.file_type"); ok && err == nil {
+		for _, name := range requant.Names() {
+			if r, err := requant.ParseRecipe(name); err == nil && uint64(r.FileType()) == t {
+				return name
+			}
+		}
+	}
+	return m.Weights.Layers[0].Q.W.Format.String()
+}
+
+// benchSubject is the engine to measure, with what is known of it. It is made in two
+// steps: its device, and when there is a model its engine.
+type benchSubject struct {
+	device  driver.Device // nil: the CPU
+	engine  model.Engine
+	options modelbench.Options
+	report  modelbench.Report // what the engine and the device are
+	after   func()            // says what was odd; may be nil
+}
+
+func (s *benchSubject) close() {
+	if s.device != nil {
+		s.device.Close()
+	}
+}
+
+// subject opens the device.
+func (c *benchModelCmd) subject() (*benchSubject, error) {
+	s := &benchSubject{options: modelbench.Options{
+		Depths: c.Depths, Prompts: c.Prompts, Batches: c.Batches,
+		Repeats: c.Repeats, Steps: c.Steps, Budget: c.Budget,
+	}}
+	if c.Device == "cpu" {
+		return s, nil
+	}
+	var err error
+	s.device, err = openDevice(c.Device)
+	return s, err
+}
+
+// prepare makes the engine, which is to be closed before the model.
+func (s *benchSubject) prepare(e *env, c *benchModelCmd, m *benchModel) error {
+	if s.device == nil {
+		return s.onCPU(c, m)
+	}
+	if err := s.onDevice(e, c, m); err != nil {
+		return fmt.Errorf("--device %s: %s: %w", c.Device, m.name, err)
+	}
+	return nil
+}
+
+func (s *benchSubject) onCPU(c *benchModelCmd, m *benchModel) error {
+	kv := kvFormats[c.KV].ref
+	eng, err := ref.NewWith(m.Model, ref.Options{Numerics: ref.Numerics{KV: kv}})
+	if err != nil {
+		return fmt.Errorf("%s: %w", m.name, err)
+	}
+	s.engine = eng
+	s.report.Engine, s.report.KV = "ref", kv.String()
+	s.report.Device.Name = fmt.Sprintf("CPU, %s, %d threads", runtime.GOARCH, runtime.GOMAXPROCS(0))
+	return nil
+}
+
+// benchSequences is how many sequences the engine is to step together.
+const benchSequences = 64
+
+// onDevice measures the limits of the device while its memory is free, and uploads the
+// model. The cache gets what the figures need of the memory that is left.
+func (s *benchSubject) onDevice(e *env, c *benchModelCmd, m *benchModel) error {
+	props := s.device.Properties()
+	if err := capable(props); err != nil {
+		return err
+	}
+	if c.Device == "gpu" {
+		e.note("limits of %s", props.Name)
+		limits, err := kernelbench.MeasureLimits(s.device)
+		if err != nil {
+			return fmt.Errorf("limits: %w", err)
+		}
+		s.options.Limits, s.report.Limits = &limits, &limits
+	}
+	kv := kvFormats[c.KV].accel
+	o := accel.Options{KV: kv, MaxSequences: benchSequences}
+	free, _, err := s.device.Memory()
+	if err != nil {
+		return err
+	}
+	plan, err := accel.PlanFor(m.Model, props, free, o)
+	if err != nil {
+		return err
+	}
+	o.KVPages = max(1, min(plan.Pages, s.options.Pages(m.Config.Context, kvPage)))
+	bar, shown := e.progress("upload", plan.Bytes[accel.Weights]), int64(0)
+	bar.bytes = true
+	o.Progress = func(done, _ int64) {
+		bar.add(int(done - shown))
+		shown = done
+	}
+	eng, err := accel.New(m.Model, s.device, o)
+	bar.end()
+	if err != nil {
+		return err
+	}
+	s.engine = eng
+	s.options.Sequences, s.options.Warm = benchSequences, eng.Warm
+	s.options.Room = modelbench.Room{Pages: o.KVPages, PagePositions: kvPage}
+	s.report.Engine, s.report.KV, s.report.Device = "accel", kv.String(), kernelbench.DeviceOf(s.device)
+	s.after = func() {
+		if st := eng.Stats(); st.CaptureFailures > 0 {
+			e.note("%d passes ran without graphs: %s", st.CaptureFailures, oneLine(errors.Join(st.CaptureError)))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/driver/emu"
+	"github.com/lockstep-go/lockstep/internal/faulty"
+)
+
+// Whether there is a GPU where tests run does not show in them.
+func TestMain(m *testing.M) {
+	openGPU = withoutDriver
+	os.Exit(m.Run())
+}
+
+func withoutDriver() (driver.Device, error) {
+	return nil, fmt.Errorf("%w; tried libcuda.so.1", driver.ErrNoDriver)
+}
+
+// gpu puts an emulated device in the place of the GPU, or an error.
+func gpu(t *testing.T, o emu.Options, err error) {
+	t.Helper()
+	openGPU = func() (driver.Device, error) {
+		if err != nil {
+			return nil, err
+		}
+		dev, err := emu.Open(o)
+		if err != nil {
+			return nil, err
+		}
+		t.Cleanup(func() {
+			if live := dev.Live(); live != (emu.Live{}) {
+				t.Errorf("left on the device: %+v", live)
+			}
+		})
+		return dev, nil
+	}
+	t.Cleanup(func() { openGPU = withoutDriver })
+}
+
+// weak is a GPU without the instructions of the kernels.
+type weak struct{ driver.Device }
+
+func (w weak) Properties() driver.Properties {
+	p := w.Device.Properties()
+	p.ComputeCapability = 75
+	return p
+}
+
+var smallGPU = emu.Options{SMs: 4, IgnoreRaces: true}
+
+// What auto takes, and what it says of it.
+func TestDeviceAuto(t *testing.T) {
+	tiny := smallGPU
+	tiny.Memory = 1 << 20
+	tests := []struct {
+		name, reason string
+		device       emu.Options
+		err          error
+		weak         bool
+		gpu          bool // is taken
+		says         []string
+	}{
+		{"no driver", "a machine that never had a GPU: nothing to tell", smallGPU, driver.ErrNoDriver, false, false, nil},
+		{"no device", "a driver without a GPU is worth a word", smallGPU, fmt.Errorf("device 0 of 0: %w", driver.ErrNoDevice), false, false, []string{"device: cpu", "device 0 of 0"}},
+		{"room", "the model fits", smallGPU, nil, false, true, []string{"device: gpu", "emulated sm_90", "free"}},
+		{"no room", "the model does not", tiny, nil, false, false, []string{"device: cpu", "out of device memory", "1048576 are free"}},
+		{"old", "the kernels need other instructions", smallGPU, nil, true, false, []string{"device: cpu", "compute capability 7.5", "need 8.0"}},
+	}
+	cpu := succeed(t, "", "generate", "--device", "cpu", "--temperature", "0", "--max-tokens", "2", "Well, Prince,")
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			gpu(t, tt.device, tt.err)
+			if open := openGPU; tt.weak {
+				openGPU = func() (driver.Device, error) { dev, err := open(); return weak{dev}, err }
+			}
+			r := succeed(t, "", "generate", "--trace", "--temperature", "0", "--max-tokens", "2", "Well, Prince,")
+			if r.out != cpu.out {
+				t.Errorf("%s: %q, on the CPU %q", tt.reason, r.out, cpu.out)
+			}
+			if taken := strings.Contains(r.err, "kernels of the prompt"); taken != tt.gpu {
+				t.Errorf("%s: the GPU is taken: %v, want %v; standard error %q", tt.reason, taken, tt.gpu, r.err)
+			}
+			for _, s := range tt.says {
+				if !strings.Contains(r.err, s) {
+					t.Errorf("%s: standard error %q does not say %q", tt.reason, r.err, s)
+				}
+			}
+			if said := strings.HasPrefix(r.err, "device: "); said != (len(tt.says) > 0) {
+				t.Errorf("%s: standard error begins with the device: %v: %q", tt.reason, said, r.err)
+			}
+		})
+	}
+}
+
+// A GPU that was asked for by name is taken or missed, never replaced.
+func TestDeviceGPU(t *testing.T) {
+	commands := map[string][]string{
+		"generate":   {"generate", "Well,"},
+		"logits":     {"logits", "--tokens", "1", "--out", filepath.Join(t.TempDir(), "out.npy")},
+		"perplexity": {"perplexity", "--text", "main.go"},
+		"plan":       {"plan"},
+	}
+	for name, args := range commands {
+		t.Run(name, func(t *testing.T) {
+			args := append(args, "--device", "gpu")
+			refused(t, lockstep(t, "", args...), exitError, "--device gpu", "no GPU driver", "libcuda.so.1")
+			gpu(t, smallGPU, fmt.Errorf("device 0 of 0: %w", driver.ErrNoDevice))
+			refused(t, lockstep(t, "", args...), exitError, "--device gpu", "no such device")
+		})
+	}
+	gpu(t, emu.Options{Memory: 1 << 20}, nil)
+	refused(t, lockstep(t, "", append(commands["generate"], "--device", "gpu")...), exitError, "--device gpu", "the model in this program", "out of device memory")
+}
+
+// A device that breaks is an error, even where auto chose it; one whose memory somebody
+// else took meanwhile is not for this model.
+func TestDeviceAutoFails(t *testing.T) {
+	tests := []struct {
+		name, reason string
+		plan         faulty.Plan
+		status       int
+		says         string
+	}{
+		{"copy", "while the model is uploaded", faulty.Plan{Call: faulty.StreamWriteAsync, N: 1}, exitError, "--device auto: the model in this program: emulated sm_90"},
+		{"launch", "while the prompt is computed", faulty.Plan{Call: faulty.StreamLaunch, N: 1}, exitError, "faulty"},
+		{"memory", "less than was free a moment before", faulty.Plan{Call: faulty.DeviceAlloc, N: 3, Kind: driver.ErrOutOfMemory}, exitOK, "device: cpu, because of the GPU, emulated sm_90"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			gpu(t, smallGPU, nil)
+			open := openGPU
+			openGPU = func() (driver.Device, error) {
+				inner, err := open()
+				if err != nil {
+					return nil, err
+				}
+				dev := faulty.New(inner)
+				dev.Fail(tt.plan)
+				return dev, nil
+			}
+			r := lockstep(t, "", "generate", "--max-tokens", "1", "Well,")
+			if r.status != tt.status || !strings.Contains(r.err, tt.says) || (r.out == "") != (tt.status == exitError) {
+				t.Errorf("%s: status %d, output %q, standard error %q", tt.reason, r.status, r.out, r.err)
+			}
+		})
+	}
+}
+
+// The logits of a device are those of the reference but for rounding, which the format of
+// the cache decides about; each format gives other bits, but that the kernels of a prompt
+// round f32 to f16 before they multiply.
+func TestDeviceLogits(t *testing.T) {
+	logits := func(args ...string) []float32 {
+		out := filepath.Join(t.TempDir(), "out.npy")
+		r := succeed(t, "", append([]string{"logits", "--model", silentModel, "--tokens", "5,8,11,14,17,20,23,26,29,32,35,38,41,44,47,50,53", "--out", out}, args...)...)
+		if r.out != "" || r.err != "" {
+			t.Errorf("%q: output %q, standard error %q", args, r.out, r.err)
+		}
+		_, data := readNPY(t, out)
+		return data
+	}
+	want := logits()
+	for _, device := range []string{"cpu", "emu"} {
+		seen := map[string]string{}
+		for kv, most := range map[string]float64{"f16": 2e-3, "bf16": 1e-2, "f32": 2e-3} {
+			got := logits("--device", device, "--kv", kv)
+			if e := relative(want, got); !(e <= most) {
+				t.Errorf("--device %s --kv %s: relative L2 %.2g", device, kv, e)
+			}
+			bits := fmt.Sprint(got)
+			if device != "cpu" && kv == "f32" {
+				continue
+			}
+			if other, ok := seen[bits]; ok {
+				t.Errorf("--device %s: --kv %s and %s give the same bits", device, kv, other)
+			}
+			seen[bits] = kv
+		}
+	}
+	if got := logits("--device", "cpu", "--kv", "f32"); relative(want, got) != 0 {
+		t.Error("the CPU's cache is not f32 by default")
+	}
+}
+
+func relative(want, got []float32) float64 {
+	off, all := 0.0, 0.0
+	for i, w := range want {
+		d := float64(got[i]) - float64(w)
+		off, all = off+float64(d*d), all+float64(w)*float64(w)
+	}
+	return math.Sqrt(off / all)
+}
+
+// On the CPU the format of the cache shows in a perplexity, and a device agrees with it.
+func TestDevicePerplexity(t *testing.T) {
+	text := put(t, "text", "Well, Prince, so Genoa and Lucca are now just family estates of the Buonapartes.")
+	var cpu, dev float64
+	for device, to := range map[string]*float64{"cpu": &cpu, "emu": &dev} {
+		r := succeed(t, "", "perplexity", "--device", device, "--kv", "f16", "--text", text)
+		if _, err := fmt.Sscanf(r.out, "perplexity %f", to); err != nil {
+			t.Fatalf("%q: %v", r.out, err)
+		}
+	}
+	if !(math.Abs(dev/cpu-1) < 1e-3) || cpu == 0 {
+		t.Errorf("perplexity %g on the device, %g on the CPU", dev, cpu)
+	}
+}
+
+// What only the reference computes makes auto take it.
+func TestDeviceAutoReferenceOnly(t *testing.T) {
+	gpu(t, smallGPU, nil)
+	r := succeed(t, "", "logits", "--model", silentModel, "--tokens", "1", "--gelu", "f16", "--out", filepath.Join(t.TempDir(), "out.npy"))
+	if r.err != "device: cpu, which alone computes --gelu f16\n" {
+		t.Errorf("standard error %q", r.err)
+	}
+}

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/model/gguf"
+)
+
+// An emulated GPU stays within its bounds in every way of computing, and the files say
+// what the output does.
+func TestDiff(t *testing.T) {
+	dir := t.TempDir()
+	for _, args := range []string{
+		"--kv f32", "--kv f16", "--kv bf16", "--prefill fast", "--prefill fast --kv bf16", "--tokens 7", "--tokens 7 --prefill fast",
+	} {
+		t.Run(args, func(t *testing.T) {
+			if !strings.Contains(args, "--tokens") {
+				args += " --tokens 5,8,11,14,17,20,23,26,29,32,35,38,41,44,47,50,53"
+			}
+			page, figures := filepath.Join(dir, "d.html"), filepath.Join(dir, "d.json")
+			r := succeed(t, "", append(strings.Fields("diff --device emu "+args), "--model", silentModel, "--html", page, "--json", figures)...)
+			if r.err != "" || !strings.Contains(r.out, "all 12 operations stay within their bounds") || !strings.Contains(r.out, "KL divergence") {
+				t.Errorf("output %q, standard error %q", r.out, r.err)
+			}
+			if text := read(t, page); !strings.Contains(text, "<svg") || !strings.Contains(text, "all 12 operations stay") {
+				t.Errorf("the page is %.200q…", text)
+			}
+			var back struct {
+				Within bool `json:"within_bounds"`
+				Logits struct{ Positions int }
+			}
+			if err := json.Unmarshal([]byte(read(t, figures)), &back); err != nil || !back.Within || back.Logits.Positions != 1+strings.Count(args, ",") {
+				t.Errorf("the figures are %+v, %v", back, err)
+			}
+		})
+	}
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// Without tokens there are some, and a text goes through the vocabulary.
+func TestDiffTokens(t *testing.T) {
+	if r := succeed(t, "", "diff", "--device", "emu", "--model", silentModel, "--kv", "f32"); !strings.Contains(r.out, "at all 64 positions") {
+		t.Errorf("output %q", r.out)
+	}
+	if r := succeed(t, "", "diff", "--device", "emu", "--kv", "f32", "--prompt", "Well, Prince,"); !strings.Contains(r.out, "at all 5 positions") {
+		t.Errorf("output %q", r.out)
+	}
+}
+
+// withoutRow is a copy of a model in which a row of a matrix is 0.
+func withoutRow(t *testing.T, file, tensor string, row int) string {
+	t.Helper()
+	data := []byte(read(t, file))
+	f, err := gguf.Parse(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, ok := f.Tensor(tensor)
+	if !ok {
+		t.Fatalf("%s has no %s", file, tensor)
+	}
+	size, err := w.Format.RowBytes(w.Dims[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(data[int(w.Offset)+row*size:][:size])
+	return put(t, "spoiled.gguf", string(data))
+}
+
+// A matrix without one of its rows is named by what it computes: the row is the element.
+func TestDiffNamesWeights(t *testing.T) {
+	tests := []struct {
+		tensor string
+		row    int
+		prefix string // of the numerics
+		want   string
+	}{
+		{"blk.0.attn_v.weight", 3, "--kv f32", "layer 0, value, position 0, element 3: "},
+		{"blk.1.attn_k.weight", 6, "--kv bf16", "layer 1, key, position 0, element 6: "},
+		{"blk.1.ffn_down.weight", 9, "--kv f16", "layer 1, layer, position 0, element 9: "},
+		{"blk.1.attn_v.weight", 5, "--prefill fast", "layer 1, value, position 0, element 5: "},
+		{"output.weight", 33, "--kv f32", "logits, position 0, element 33: "},
+	}
+	for _, tt := range tests {
+		t.Run(tt.tensor, func(t *testing.T) {
+			spoiled := withoutRow(t, silentModel, tt.tensor, tt.row)
+			figures := filepath.Join(t.TempDir(), "d.json")
+			args := append(strings.Fields("diff --device emu --tokens 5,42,80,9,3 "+tt.prefix), "--model", silentModel, "--reference", spoiled, "--json", figures)
+			r := lockstep(t, "", args...)
+			if r.status != exitError || !strings.Contains(r.out, "\nfirst out of bounds: "+tt.want) || !strings.Contains(r.err, "out of bounds: "+tt.want) || strings.Count(r.err, "\n") != 1 {
+				t.Errorf("status %d, output %q, standard error %q, want %q", r.status, r.out, r.err, tt.want)
+			}
+			if text := read(t, figures); !strings.Contains(text, `"within_bounds": false`) {
+				t.Errorf("the figures say %.500s", text)
+			}
+		})
+	}
+}
+
+// miscompiled is a device that compiles a kernel with another number in it.
+type miscompiled struct {
+	driver.Device
+	number, other string
+	changed       *int
+}
+
+func (d miscompiled) Load(ptx []byte) (driver.Module, error) {
+	*d.changed += bytes.Count(ptx, []byte(d.number))
+	return d.Device.Load(bytes.ReplaceAll(ptx, []byte(d.number), []byte(d.other)))
+}
+
+// A kernel whose sine is wrong turns queries wrongly, but not at position 0, where the
+// angle is 0.
+func TestDiffNamesKernel(t *testing.T) {
+	for _, prefill := range []string{"stepwise", "fast"} {
+		gpu(t, smallGPU, nil)
+		open, changed := openGPU, 0
+		openGPU = func() (driver.Device, error) {
+			dev, err := open()
+			// -1/6, of the series of the sine, becomes -1/5.
+			return miscompiled{dev, "0dBFC5555555555555", "0dBFC999999999999A", &changed}, err
+		}
+		r := lockstep(t, "", "diff", "--model", silentModel, "--tokens", "5,42,80,9,3", "--prefill", prefill)
+		const want = "layer 0, query, position 1, element "
+		if changed == 0 || r.status != exitError || !strings.Contains(r.out, "first out of bounds: "+want) || !strings.Contains(r.err, "out of bounds: "+want) {
+			t.Errorf("%s: %d numbers changed; status %d, output %q, standard error %q", prefill, changed, r.status, r.out, r.err)
+		}
+	}
+}
+
+// In a mixture of experts rounding may choose another expert: that is said beside what
+// left its bound, where anything is rounded.
+func TestDiffExperts(t *testing.T) {
+	const moe = "../../golden/arch/qwen3moe.gguf"
+	spoiled := withoutRow(t, moe, "blk.0.ffn_down_exps.weight", 5) // of the first expert
+	for kv, says := range map[string]bool{"f16": true, "f32": false} {
+		r := lockstep(t, "", "diff", "--device", "emu", "--model", moe, "--reference", spoiled, "--tokens", "5,42,80,9,3,17,60,31", "--kv", kv)
+		if r.status != exitError || !strings.Contains(r.err, "out of bounds: layer 0, layer, ") || strings.Contains(r.err, "router") != says {
+			t.Errorf("--kv %s: status %d, standard error %q", kv, r.status, r.err)
+		}
+	}
+}
+
+// Tokens that nobody named are all over the vocabulary.
+func TestSpreadTokens(t *testing.T) {
+	for _, vocab := range []int{1, 2, 3, 64, 160, 151936} {
+		seen := map[int]bool{}
+		last := -1
+		for _, id := range spreadTokens(diffTokens, vocab) {
+			if id < 0 || id >= vocab || id == last && vocab > 1 {
+				t.Fatalf("token %d behind %d in a vocabulary of %d", id, last, vocab)
+			}
+			seen[id], last = true, id
+		}
+		if len(seen) < min(diffTokens, vocab)/2 {
+			t.Errorf("%d tokens of a vocabulary of %d", len(seen), vocab)
+		}
+	}
+}
+
+func TestDiffRefuses(t *testing.T) {
+	const other = "../../golden/arch/gpt2.gguf"
+	many := strings.TrimSuffix(strings.Repeat("1,", 513), ",")
+	tests := []struct {
+		name, reason string
+		args         string
+		status       int
+		want         []string
+	}{
+		{"no GPU", "never replaced by another device", "--tokens 1", exitError, []string{"--device gpu", "no GPU driver"}},
+		{"the CPU", "it is what is compared with", "--device cpu --tokens 1", exitUsage, []string{"--device", "gpu"}},
+		{"unknown cache", "the choices are named", "--kv f64 --tokens 1", exitUsage, []string{"--kv", "f16, bf16 or f32"}},
+		{"unknown prefill", "the choices are named", "--prefill slow --tokens 1", exitUsage, []string{"--prefill", "stepwise"}},
+		{"text and tokens", "which?", "--prompt a --tokens 1", exitUsage, []string{"--prompt", "--tokens"}},
+		{"no tokens", "nothing to compute", "--tokens=", exitUsage, []string{"--tokens"}},
+		{"beyond the vocabulary", "the id is named", "--device emu --tokens 1,160", exitError, []string{"--tokens", "160", "index 1"}},
+		{"beyond the context", "both numbers are named", "--device emu --tokens " + many, exitError, []string{"--tokens", "513", "512"}},
+		{"no vocabulary", "a text needs one", "--prompt a", exitError, []string{"--prompt", silentModel}},
+		{"another shape", "no layer has its like", "--device emu --tokens 1 --reference " + other, exitError, []string{"--reference", other, "not"}},
+		{"no such reference", "it is named", "--tokens 1 --reference none.gguf", exitError, []string{"--reference", "none.gguf"}},
+		{"page over the model", "an input would be lost", "--tokens 1 --html " + silentModel, exitError, []string{"--html", "is the input"}},
+		{"figures over the reference", "an input would be lost", fmt.Sprintf("--tokens 1 --reference %s --json %[1]s", other), exitError, []string{"--json", "is the input"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			refused(t, lockstep(t, "", append([]string{"diff", "--model", silentModel}, strings.Fields(tt.args)...)...), tt.status, tt.want...)
+		})
+	}
+}

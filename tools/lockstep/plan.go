@@ -1,0 +1,193 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/lockstep-go/lockstep/accel"
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/model"
+)
+
+type planCmd struct {
+	modelFlag
+	deviceFlag
+	Sequences int  `default:"1" help:"Sequences that decode together, up to 64 (${default})." placeholder:"N"`
+	Positions int  `default:"0" help:"Positions of each sequence; 0: the model's context (${default})." placeholder:"N"`
+	Chunk     int  `default:"0" help:"Positions of a prompt that are computed together; 0: 2048, or the context if that is less (${default})." placeholder:"N"`
+	Steps     bool `help:"List the launches of a decoding step, and of a chunk of a prompt."`
+}
+
+func (c *planCmd) Help() string {
+	return "Says what running the model would take, without taking any of it. For a GPU it opens the device, to ask what it is " +
+		"and how much of its memory is free."
+}
+
+func (c *planCmd) Run(e *env) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	m, err := c.open()
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if limit := m.Config.Context; c.Positions > limit {
+		return fmt.Errorf("--positions: %s: %w", c.name(), &model.ContextError{Need: c.Positions, Limit: limit})
+	}
+	if c.Positions == 0 {
+		c.Positions = m.Config.Context
+	}
+	switch c.Device {
+	case "cpu":
+		return c.onCPU(e, m)
+	case "auto":
+		return c.auto(e, m)
+	}
+	dev, err := openDevice(c.Device)
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	if err := c.onDevice(e, m, dev); err != nil {
+		return fmt.Errorf("--device %s: %s: %w", c.Device, c.name(), err)
+	}
+	return nil
+}
+
+func (c *planCmd) check() error {
+	const most = 64
+	switch {
+	case c.Sequences < 1 || c.Sequences > most:
+		return usagef("--sequences: %d, want 1 to %d", c.Sequences, most)
+	case c.Positions < 0:
+		return usagef("--positions: %d, want 0 or more", c.Positions)
+	case c.Chunk < 0:
+		return usagef("--chunk: %d, want 0 or more", c.Chunk)
+	case c.Steps && c.Device == "cpu":
+		return usagef("--steps: there are launches on a GPU only, not on --device cpu")
+	}
+	return nil
+}
+
+// auto plans for what auto would choose, and says which that is.
+func (c *planCmd) auto(e *env, m *model.Model) error {
+	dev, err := openGPU()
+	if err == nil {
+		defer dev.Close()
+		if err = c.onDevice(e, m, dev); err == nil || !unable(err) {
+			return err
+		}
+	}
+	why := "because of the GPU: " + oneLine(err)
+	if errors.Is(err, driver.ErrNoDriver) {
+		why = "since there is no GPU driver"
+	}
+	if err := e.stdout("auto takes the CPU, %s\n\n", why); err != nil {
+		return err
+	}
+	return c.onCPU(e, m)
+}
+
+// onCPU prints what inspect estimates: the weights stay in the file, which is mapped.
+func (c *planCmd) onCPU(e *env, m *model.Model) error {
+	format := kvFormats[c.KV].ref
+	cache := kvNumbers(m.Config, c.Positions) * int64(c.Sequences) * int64(format.BlockBytes())
+	weights := inspect(c.name(), m.File).Memory.Weights
+	w := tabwriter.NewWriter(e, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "weights\t%s\t  mapped from the file\n", size(weights))
+	fmt.Fprintf(w, "KV cache\t%s\t  %d × %d positions, %v\n", size(cache), c.Sequences, c.Positions, format)
+	fmt.Fprintf(w, "together\t%s\t  beside work space\n", size(weights+cache))
+	if err := e.stdout("cpu\n"); err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// kvNumbers is how many numbers the keys and values of so many positions are.
+func kvNumbers(c model.Config, positions int) int64 {
+	return int64(c.Layers) * int64(c.KVHeads) * int64(c.HeadDim+c.ValueDim) * int64(positions)
+}
+
+// onDevice prints the plan, of a model that does not fit as well.
+func (c *planCmd) onDevice(e *env, m *model.Model, dev driver.Device) error {
+	props := dev.Properties()
+	if err := capable(props); err != nil {
+		return err
+	}
+	free, _, err := dev.Memory()
+	if err != nil {
+		return err
+	}
+	o := c.options(demand{positions: c.Positions})
+	o.MaxSequences, o.KVPages, o.Chunk = c.Sequences, o.KVPages*c.Sequences, c.Chunk
+	p, refused := accel.PlanFor(m, props, free, o)
+	if refused != nil && !errors.As(refused, new(*accel.MemoryError)) {
+		return refused
+	}
+	if err := e.stdout("%s, compute capability %d.%d, %d SMs\n%v", props.Name, props.ComputeCapability/10, props.ComputeCapability%10, props.SMs, p); err != nil {
+		return err
+	}
+	if refused != nil || !c.Steps {
+		return refused
+	}
+	if err := c.steps(e, m, props, o, c.Sequences, false, "decoding step"); err != nil {
+		return err
+	}
+	return c.steps(e, m, props, o, min(p.Chunk, c.Positions), true, "chunk of a prompt")
+}
+
+// steps lists the launches of a pass.
+func (c *planCmd) steps(e *env, m *model.Model, props driver.Properties, o accel.Options, rows int, prompt bool, title string) error {
+	steps, err := accel.StepsOf(m, props, o, rows, c.Positions, prompt)
+	if err != nil {
+		return err
+	}
+	if err := e.stdout("\n%s, rows: %d, launches: %d\n", title, rows, len(steps)); err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(e, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "layers\toperation\tkernel\tCTAs\tthreads\tshared")
+	for _, r := range runsOf(steps) {
+		for _, s := range r.steps {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d × %d × %d\t%d\t%d\n", r, s.Op, s.Kernel, s.Grid[0], s.Grid[1], s.Grid[2], s.Block[0], s.Shared)
+		}
+	}
+	return w.Flush()
+}
+
+// layerRun is neighbouring layers with the same launches.
+type layerRun struct {
+	first, last int // -1 outside the layers
+	steps       []accel.Step
+}
+
+func (r layerRun) String() string {
+	switch {
+	case r.first < 0:
+		return "-"
+	case r.first == r.last:
+		return fmt.Sprint(r.first)
+	}
+	return fmt.Sprintf("%d to %d", r.first, r.last)
+}
+
+// runsOf puts layers together that have the same launches.
+func runsOf(steps []accel.Step) (runs []layerRun) {
+	same := func(a, b accel.Step) bool { a.Layer = b.Layer; return a == b }
+	for len(steps) > 0 {
+		layer, n := steps[0].Layer, 1
+		for n < len(steps) && steps[n].Layer == layer {
+			n++
+		}
+		if last := len(runs) - 1; layer >= 0 && last >= 0 && runs[last].last >= 0 && slices.EqualFunc(runs[last].steps, steps[:n], same) {
+			runs[last].last = layer
+		} else {
+			runs = append(runs, layerRun{layer, layer, steps[:n]})
+		}
+		steps = steps[n:]
+	}
+	return runs
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/accel"
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/driver/emu"
+)
+
+// What is planned for a device is what its engine takes.
+func TestPlanOfDevice(t *testing.T) {
+	r := succeed(t, "", "plan", "--device", "emu", "--kv", "bf16", "--sequences", "3", "--positions", "100", "--steps")
+	for _, want := range []string{
+		"emulated sm_90, compute capability 9.0, 4 SMs",
+		"6 pages of 64 positions, BF16", // two a sequence
+		"decoding step, rows: 3, launches:",
+		"chunk of a prompt, rows: 100, launches:",
+		"0 to 5  attention",
+	} {
+		if !strings.Contains(r.out, want) {
+			t.Errorf("the plan does not say %q:\n%s", want, r.out)
+		}
+	}
+	if again := succeed(t, "", "plan", "--device", "emu"); strings.Contains(again.out, "launches") || !strings.Contains(again.out, "16 pages of 64 positions, F16") {
+		t.Errorf("without anything asked for:\n%s", again.out)
+	}
+}
+
+// A plan that does not fit is shown, so that one sees what is too much.
+func TestPlanTooLarge(t *testing.T) {
+	gpu(t, emu.Options{Memory: 1 << 20}, nil)
+	r := lockstep(t, "", "plan", "--device", "gpu")
+	if r.status != exitError || !strings.Contains(r.out, "weights") || !strings.Contains(r.err, "--device gpu: the model in this program") || !strings.Contains(r.err, "out of device memory") || strings.Count(r.err, "\n") != 1 {
+		t.Errorf("status %d, output %q, standard error %q", r.status, r.out, r.err)
+	}
+}
+
+func TestPlanOfCPU(t *testing.T) {
+	r := succeed(t, "", "plan", "--device", "cpu", "--kv", "f16", "--sequences", "2")
+	whole := succeed(t, "", "inspect", tinyModel).out
+	weights := regexp.MustCompile(`weights\s+(\S+ \S+)`)
+	if got, want := weights.FindStringSubmatch(r.out), weights.FindStringSubmatch(whole); got == nil || got[1] != want[1] {
+		t.Errorf("weights %q, inspect says %q", got, want)
+	}
+	cache := regexp.MustCompile(`KV cache\D*1024 positions\s+\S+ \S+ in F16\s+(\S+ \S+) in F32`).FindStringSubmatch(whole)
+	if cache == nil || !strings.Contains(r.out, cache[1]+"  2 × 1024 positions, F16") {
+		t.Errorf("two caches by halves are one in F32, %q:\n%s", cache, r.out)
+	}
+	refused(t, lockstep(t, "", "plan", "--positions", "1025"), exitError, "--positions", "1025", "1024")
+}
+
+// auto plans for what generate would take.
+func TestPlanAuto(t *testing.T) {
+	tests := []struct {
+		name, reason string
+		device       emu.Options
+		err          error
+		says         []string
+	}{
+		{"no driver", "the tried names are of no use here", smallGPU, driver.ErrNoDriver, []string{"auto takes the CPU, since there is no GPU driver\n", "cpu\n"}},
+		{"no device", "what was missing is said", smallGPU, fmt.Errorf("device 0 of 0: %w", driver.ErrNoDevice), []string{"auto takes the CPU", "device 0 of 0", "cpu\n"}},
+		{"room", "the GPU's plan", smallGPU, nil, []string{"emulated sm_90", "activations"}},
+		{"no room", "both plans: what is too much, and what instead", emu.Options{Memory: 1 << 20}, nil, []string{"activations", "auto takes the CPU", "out of device memory", "cpu\n"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			gpu(t, tt.device, tt.err)
+			r := succeed(t, "", "plan")
+			for _, s := range tt.says {
+				if !strings.Contains(r.out, s) {
+					t.Errorf("%s: %q is missing:\n%s", tt.reason, s, r.out)
+				}
+			}
+		})
+	}
+}
+
+// Layers are put together only where they are the same and neighbours.
+func TestLayerRuns(t *testing.T) {
+	step := func(layer int, op string) accel.Step { return accel.Step{Layer: layer, Op: op} }
+	steps := []accel.Step{
+		step(-1, "embed"),
+		step(0, "a"), step(0, "b"), step(1, "a"), step(1, "b"),
+		step(2, "a"), step(2, "c"),
+		step(3, "a"), step(3, "b"),
+		step(-1, "logits"), step(-1, "argmax"),
+	}
+	var got []string
+	for _, r := range runsOf(steps) {
+		got = append(got, fmt.Sprintf("%v: %d", r, len(r.steps)))
+	}
+	if want := "[-: 1 0 to 1: 2 2: 2 3: 2 -: 2]"; fmt.Sprint(got) != want {
+		t.Errorf("%v, want %s", got, want)
+	}
+}

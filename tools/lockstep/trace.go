@@ -1,0 +1,186 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/lockstep-go/lockstep/accel"
+	"github.com/lockstep-go/lockstep/model"
+)
+
+// trace is where the time of a generation goes. A trace that is nil does nothing.
+type trace struct {
+	emulated bool            // then a device's time is the instructions that its warps executed
+	forwards []time.Duration // the prompt, then each step
+	prompt   kernelTimes
+	decode   kernelTimes
+}
+
+// kernelTimes adds up what the kernels of passes took, by operation.
+type kernelTimes struct {
+	passes int
+	total  time.Duration
+	ops    map[string]*opTime
+}
+
+type opTime struct {
+	op       string
+	launches int
+	took     time.Duration
+	kernels  []string // one for each format of the weights, say
+}
+
+// kernels is an accel.Options.Timer. A generation has one sequence, so that calls do not
+// overlap.
+func (t *trace) kernels(pass accel.Timing) {
+	times := &t.decode
+	if len(t.forwards) == 0 {
+		times = &t.prompt // whichever kernels compute it
+	}
+	times.add(pass)
+}
+
+func (k *kernelTimes) add(pass accel.Timing) {
+	if k.ops == nil {
+		k.ops = map[string]*opTime{}
+	}
+	k.passes++
+	for i, s := range pass.Steps {
+		o := k.ops[s.Op]
+		if o == nil {
+			o = &opTime{op: s.Op}
+			k.ops[s.Op] = o
+		}
+		o.launches++
+		o.took += pass.Took[i]
+		k.total += pass.Took[i]
+		if !slices.Contains(o.kernels, s.Kernel) {
+			o.kernels = append(o.kernels, s.Kernel)
+		}
+	}
+}
+
+// watch times each Forward of an engine's sessions.
+func (t *trace) watch(eng model.Engine) model.Engine {
+	if t == nil {
+		return eng
+	}
+	return watched{eng, t}
+}
+
+type watched struct {
+	model.Engine
+	trace *trace
+}
+
+func (w watched) NewSession(capacity int) (model.Session, error) {
+	s, err := w.Engine.NewSession(capacity)
+	if err != nil {
+		return nil, err
+	}
+	return watchedSession{s, w.trace}, nil
+}
+
+type watchedSession struct {
+	model.Session
+	trace *trace
+}
+
+func (s watchedSession) Forward(ctx context.Context, tokens []int, want model.Want) (model.Output, error) {
+	begin := time.Now()
+	out, err := s.Session.Forward(ctx, tokens, want)
+	s.trace.forwards = append(s.trace.forwards, time.Since(begin))
+	return out, err
+}
+
+// print writes the tables.
+func (t *trace) print(e *env, s model.Stats) {
+	if t == nil || len(t.forwards) == 0 {
+		return
+	}
+	t.printPhases(e.errw, s)
+	t.printSteps(e.errw, s)
+	all := func(forwards ...time.Duration) string {
+		if t.emulated {
+			return "a nanosecond for each instruction of a warp"
+		}
+		return "of " + ms(sum(forwards)) + " ms"
+	}
+	t.prompt.print(e.errw, "kernels of the prompt", all(t.forwards[0]))
+	t.decode.print(e.errw, "kernels of the steps, launched one by one and not as a graph", all(t.forwards[1:]...))
+}
+
+func (t *trace) printPhases(out io.Writer, s model.Stats) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	line := func(what string, d time.Duration, note string) { fmt.Fprintf(w, "%s\t%s\t%s\n", what, ms(d), note) }
+	fmt.Fprintln(w, "\nfirst token\tms\t")
+	line("prepare", s.Prepare, "")
+	line("prefill", s.Prefill, fmt.Sprintf("  %d tokens, %.1f tokens/s", s.PromptTokens-s.ReusedTokens, s.PrefillRate()))
+	if s.Store > 0 {
+		line("store", s.Store, "  the prompt in the prefix cache")
+	}
+	line("choose", max(0, s.FirstToken-s.Prepare-s.Prefill-s.Store), "")
+	line("together", s.FirstToken, "")
+	w.Flush()
+}
+
+// stepsALine is how many steps' times stand in one line.
+const stepsALine = 10
+
+func (t *trace) printSteps(out io.Writer, s model.Stats) {
+	steps := t.forwards[1:]
+	if len(steps) == 0 {
+		return
+	}
+	order := slices.Sorted(slices.Values(steps))
+	fmt.Fprintf(out, "\n%d steps: median %s ms, least %s, most %s; choosing tokens %s ms in all\n",
+		len(steps), ms(order[len(order)/2]), ms(order[0]), ms(order[len(order)-1]), ms(max(0, s.Decode-sum(steps))))
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for first := 0; first < len(steps); first += stepsALine {
+		fmt.Fprintf(w, "%d\t", first+1)
+		for _, d := range steps[first:min(first+stepsALine, len(steps))] {
+			fmt.Fprintf(w, "%s\t", ms(d))
+		}
+		fmt.Fprintln(w)
+	}
+	w.Flush()
+}
+
+// print writes what the operations took, the longest first.
+func (k *kernelTimes) print(out io.Writer, what, of string) {
+	if k.passes == 0 {
+		return
+	}
+	fmt.Fprintf(out, "\n%s: %d passes, %s ms, %s\n", what, k.passes, ms(k.total), of)
+	list := make([]*opTime, 0, len(k.ops))
+	for _, o := range k.ops {
+		list = append(list, o)
+	}
+	slices.SortFunc(list, func(a, b *opTime) int {
+		return cmp.Or(cmp.Compare(b.took, a.took), cmp.Compare(a.op, b.op))
+	})
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "operation\tlaunches\tms\tof it\tµs a launch\tkernel")
+	for _, o := range list {
+		slices.Sort(o.kernels)
+		fmt.Fprintf(w, "%s\t%d\t%s\t%.1f%%\t%.1f\t%s\n", o.op, o.launches, ms(o.took),
+			100*float64(o.took)/float64(max(k.total, 1)), float64(o.took.Nanoseconds())/1e3/float64(o.launches), strings.Join(o.kernels, ", "))
+	}
+	w.Flush()
+}
+
+func sum(list []time.Duration) (all time.Duration) {
+	for _, d := range list {
+		all += d
+	}
+	return all
+}
+
+// ms is a time in milliseconds.
+func ms(d time.Duration) string { return fmt.Sprintf("%.2f", float64(d)/float64(time.Millisecond)) }

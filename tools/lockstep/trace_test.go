@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockstep-go/lockstep/accel"
+	"github.com/lockstep-go/lockstep/model"
+)
+
+// A trace leaves the text as it is, and says where the time went.
+func TestGenerateTrace(t *testing.T) {
+	args := []string{"generate", "--temperature", "0", "--max-tokens", "13", "Well, Prince,"}
+	plain := succeed(t, "", args...)
+	traced := succeed(t, "", append(args, "--trace")...)
+	if traced.out != plain.out || strings.Contains(plain.err, "first token") {
+		t.Errorf("%q with a trace, %q without, whose standard error is %q", traced.out, plain.out, plain.err)
+	}
+	for _, want := range []string{"first token", "prefill", "5 tokens", "together", "12 steps: median", "\n  11  "} {
+		if !strings.Contains(traced.err, want) {
+			t.Errorf("the trace does not say %q:\n%s", want, traced.err)
+		}
+	}
+	if strings.Contains(traced.err, "kernels") {
+		t.Errorf("the CPU has no kernels:\n%s", traced.err)
+	}
+	if none := succeed(t, "", "generate", "--trace", "--max-tokens", "0", "x"); strings.Contains(none.err, "first token") {
+		t.Errorf("nothing was computed: %q", none.err)
+	}
+	if one := succeed(t, "", "generate", "--trace", "--max-tokens", "1", "x"); strings.Contains(one.err, "steps") {
+		t.Errorf("there was no step: %q", one.err)
+	}
+}
+
+// On a device the operations of the prompt and of the steps stand apart.
+func TestGenerateTraceOfDevice(t *testing.T) {
+	r := succeed(t, "", "generate", "--device", "emu", "--trace", "--temperature", "0", "--max-tokens", "3", "Well, Prince,")
+	_, kernels, _ := strings.Cut(r.err, "kernels of the prompt")
+	prompt, steps, ok := strings.Cut(kernels, "kernels of the steps")
+	if !ok {
+		t.Fatalf("no tables:\n%s", r.err)
+	}
+	for _, c := range []struct{ table, want, reason string }{
+		{prompt, `attention +6 .*flash_attention`, "six layers, one pass"},
+		{steps, `: 2 passes, [\d.]+ ms, a nanosecond for each instruction`, "two steps behind the first token, on an emulator's clock"},
+		{steps, `attention +12 .*attention_decode`, "six layers, two passes"},
+		{steps, `argmax +4 .*argmax_merge, argmax_slice`, "two kernels"},
+	} {
+		if !regexp.MustCompile(c.want).MatchString(c.table) {
+			t.Errorf("%s: %q is not in\n%s", c.reason, c.want, c.table)
+		}
+	}
+}
+
+// slow is an engine each of whose passes takes a while and tells a timer of it.
+type slow struct {
+	model.Engine
+	timer func(accel.Timing)
+}
+
+type slowSession struct {
+	model.Session
+	timer func(accel.Timing)
+}
+
+func (s slow) NewSession(int) (model.Session, error) { return slowSession{nil, s.timer}, nil }
+
+const pause = 2 * time.Millisecond
+
+func (s slowSession) Forward(context.Context, []int, model.Want) (model.Output, error) {
+	time.Sleep(pause)
+	s.timer(accel.Timing{
+		Steps: []accel.Step{{Op: "short", Kernel: "b"}, {Op: "long", Kernel: "a"}, {Op: "short", Kernel: "a"}},
+		Took:  []time.Duration{time.Microsecond, 6 * time.Microsecond, time.Microsecond},
+	})
+	return model.Output{}, nil
+}
+
+// The sums are right: of times that are known.
+func TestTraceSums(t *testing.T) {
+	tr := new(trace)
+	s, err := tr.watch(slow{timer: tr.kernels}).NewSession(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		if _, err := s.Forward(t.Context(), []int{1}, model.WantGreedy); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(tr.forwards) != 4 || sum(tr.forwards) < 4*pause {
+		t.Errorf("forwards %v", tr.forwards)
+	}
+	var out bytes.Buffer
+	tr.print(&env{errw: &out}, model.Stats{
+		PromptTokens: 1, Prepare: 1 * time.Millisecond, Prefill: 20 * time.Millisecond, Store: 300 * time.Millisecond,
+		FirstToken: 4321 * time.Millisecond, Decode: sum(tr.forwards[1:]) + 7*time.Millisecond,
+	})
+	for _, want := range []string{
+		`prepare +1\.00\n`, `prefill +20\.00 +1 tokens, 50\.0 tokens/s\n`, `store +300\.00 `, `choose +4000\.00\n`, `together +4321\.00\n`,
+		`3 steps: .* choosing tokens 7\.00 ms in all`,
+		`the prompt: 1 passes, 0\.01 ms, of [\d.]+ ms\n`,
+		`3 passes, 0\.02 ms, of [\d.]+ ms\noperation .*\nlong +3 +0\.02 +75\.0% +6\.0 +a\nshort +6 +0\.01 +25\.0% +1\.0 +a, b\n$`,
+	} {
+		if !regexp.MustCompile(want).MatchString(out.String()) {
+			t.Errorf("%q is not in\n%s", want, out.String())
+		}
+	}
+}
