@@ -120,6 +120,7 @@ func (c *coverage) run(kernels map[string]*ptx.Kernel, cases <-chan KernelResult
 		return err
 	}
 	s.Guard, s.kernels = 0, maps.Clone(kernels)
+	s.alone = true
 	s.rewrite = func(name string, text []byte) []byte {
 		if c.block[name] == nil {
 			return text

@@ -153,3 +153,14 @@ func needlessOnce(q question) bool {
 func isSign(q question) bool {
 	return q.was.is("shr.s32") && q.is.is("shr.s32") && q.was.args[2] == "31" && q.is.args[2] == "32"
 }
+
+// isMasked: the first block's number is a quotient by a power of two, here by a larger one.
+// That it shows nowhere counts only where the window does hide whole blocks.
+func isMasked(q question) bool {
+	if !strings.HasPrefix(q.kernel, "flash_attention") || !q.was.is("shr.u32") || !q.is.is("shr.u32") || !isNumber(q.was.args[2]) {
+		return false
+	}
+	first := q.mutant
+	first.new = q.was.withArg(2, "31").String()
+	return q.fate == unseen && q.m.infects(first) && q.m.probe(first) == unseen
+}

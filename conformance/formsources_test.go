@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"github.com/lockstep-go/lockstep/ptxgen"
-	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
 // kernelUses are the forms of all kernels that an engine may ask for.
@@ -56,7 +55,7 @@ func (u uses) addKernel(spec ptxgen.Spec) error {
 	if err != nil {
 		return err
 	}
-	text, err := k.Text(ptx.Target{})
+	text, err := k.Text(production)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ func (r *KernelRig) Launch(l ptx.Launch, err error) {
 	}
 	r.result.Kernels[l.Kernel.Name] = true
 	launch := modules.Launch(l, f, modules.Target(r.suite.device.Properties()))
+	launch.Overlaps = launch.Overlaps && !r.suite.alone
 	before := make([][2][]byte, len(r.buffers))
 	for i, m := range r.buffers {
 		before[i] = m.worlds

@@ -13,7 +13,9 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/cuda"
 	"github.com/lockstep-go/lockstep/driver/emu"
+	"github.com/lockstep-go/lockstep/internal/modules"
 	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
 // The kernel suite's flags, as in
@@ -36,6 +38,16 @@ func openDevice() (driver.Device, error) {
 	}
 	return emu.Open(emulation())
 }
+
+// production is what kernels are printed for where the emulator stands in for a GPU.
+var production = func() ptx.Target {
+	dev, err := emu.Open(emulation())
+	if err != nil {
+		panic(err)
+	}
+	defer dev.Close()
+	return modules.Target(dev.Properties())
+}()
 
 // emulation uses every freedom that PTX leaves a device against the kernel: warps in
 // any order, asynchronous copies at the last moment, and approximations anywhere

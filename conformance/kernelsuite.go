@@ -33,6 +33,7 @@ type KernelSuite struct {
 	kernels map[string]*ptx.Kernel // built
 	loaded  map[*ptx.Kernel]driver.Function
 	rewrite func(name string, text []byte) []byte // changes a kernel's text before it is loaded
+	alone   bool                                  // kernels never overlap: what rewrite adds does not wait
 }
 
 // NewKernelSuite opens a device, and again whenever a kernel's fault took it.

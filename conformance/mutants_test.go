@@ -74,7 +74,7 @@ func linesOf(k *ptx.Kernel) []string {
 	if lines, ok := kernelLines.Load(k); ok {
 		return lines.([]string)
 	}
-	text, err := k.Text(ptx.Target{})
+	text, err := k.Text(production)
 	if err != nil {
 		panic(err) // it was loaded before
 	}

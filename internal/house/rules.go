@@ -41,7 +41,7 @@ var rooms = []room{
 	{"golden", []string{"model", "model/gguf", "internal/atomicfile", "internal/npy"}},
 	{"conformance", []string{
 		"model", "model/gguf", "model/tokenizer", "quant", "ref", "ptxgen", "ptxgen/ptx", "driver", "driver/cuda",
-		"driver/emu", "accel", "golden", "internal/modules", "internal/npy", "internal/synth", "internal/tiny", goCmp, gonum,
+		"driver/emu", "accel", "golden", "internal/faulty", "internal/modules", "internal/npy", "internal/synth", "internal/tiny", goCmp, gonum,
 	}},
 	{"tools/...", []string{anything}},
 	// A module of its own, with what a program imports that has a model in it.
