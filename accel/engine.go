@@ -99,6 +99,9 @@ func (e *Engine) upload() error {
 	if err == nil { // a file cut short inside its last page reads as zeros, without a fault
 		err = e.model.File.Check()
 	}
+	if err != nil {
+		_ = e.stream.Synchronize() // copies may still be at work with the memory that close gives back
+	}
 	return errors.Join(err, u.close())
 }
 

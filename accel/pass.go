@@ -149,7 +149,7 @@ func (e *Engine) head(ctx context.Context, rows []row, first int) error {
 	b := e.planner(pass{rows: len(rows)}, e.modules)
 	b.logitsOf(b.x+uint64(4*first*e.cfg.Hidden), len(rows))
 	if b.err != nil {
-		return b.err
+		return e.failed(b.err)
 	}
 	err := e.runChunk(ctx, newProgram(b.pass, b.steps), rows)
 	if err == nil {

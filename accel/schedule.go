@@ -2,6 +2,7 @@ package accel
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -136,13 +137,22 @@ func (e *Engine) stepOne(ctx context.Context, r row, want model.Want) (model.Out
 			<-req.done // what has begun is finished: its pages are in use until then
 			return req.out, req.err
 		case e.mu <- struct{}{}:
-			if !req.finished() {
-				e.turn()
-			}
-			e.mu.Unlock()
+			e.lead(req)
 		}
 	}
 }
+
+// lead computes a step, unless somebody has done so for the request. The lock is held, and
+// given up even if a tap or a timer panics.
+func (e *Engine) lead(req *request) {
+	defer e.mu.Unlock()
+	if !req.finished() {
+		e.turn()
+	}
+}
+
+// errPanicked is what those who shared a step with one that panicked are told.
+var errPanicked = errors.New("accel: a tap or a timer panicked in a step of several sequences")
 
 // turn computes a step for some of those who wait. The lock is held.
 func (e *Engine) turn() {
@@ -157,13 +167,16 @@ func (e *Engine) turn() {
 	if len(batch) == 0 {
 		return
 	}
-	begin := time.Now()
-	err := e.usable()
-	if err == nil {
+	begin, err := time.Now(), errPanicked
+	defer func() {
+		for _, r := range batch {
+			r.finish(err)
+		}
+	}()
+	if err = e.usable(); err == nil {
+		// Until it returns err is what a panic leaves.
+		err = errPanicked
 		err = e.stepBatch(batch)
-	}
-	for _, r := range batch {
-		r.finish(err)
 	}
 	q.before, q.took = len(batch), time.Since(begin)
 }

@@ -1,8 +1,11 @@
 package accel
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
+	"slices"
+	"weak"
 
 	"github.com/lockstep-go/lockstep/model"
 )
@@ -85,7 +88,21 @@ func (e *Engine) restored(snap *snapshot, n int) (table []uint32, err error) {
 	if err := e.usable(); err != nil {
 		return nil, err
 	}
-	table = append(table, snap.pages[:min(n/page, len(snap.pages))]...)
+	table, err = e.sharing(snap, n)
+	if !errors.Is(err, ErrKVFull) || len(snap.pages) == 0 {
+		return table, err
+	}
+	// The snapshot's own pages are in the way.
+	e.snapshots = slices.DeleteFunc(e.snapshots, func(w weak.Pointer[snapshot]) bool { return w.Value() == snap })
+	if err := e.spill(snap); err != nil {
+		return nil, e.failed(err)
+	}
+	return e.sharing(snap, n)
+}
+
+// sharing is a table that shares what it can with a snapshot.
+func (e *Engine) sharing(snap *snapshot, n int) (table []uint32, err error) {
+	table = slices.Clone(snap.pages[:min(n/page, len(snap.pages))])
 	e.pool.share(table)
 	if table, err = e.claim(table, n, snap); err == nil {
 		err = e.failed(e.fill(table, snap, n))

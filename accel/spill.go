@@ -28,6 +28,9 @@ func (e *Engine) claim(table []uint32, n int, except *snapshot) ([]uint32, error
 		if full == nil {
 			return grown, nil
 		}
+		if ceilDiv(n, page) > e.pool.pages {
+			return table, full // whatever makes room
+		}
 		i := slices.IndexFunc(e.snapshots, func(w weak.Pointer[snapshot]) bool {
 			s := w.Value()
 			return s != nil && s != except
@@ -64,6 +67,10 @@ func (e *Engine) spill(s *snapshot) error {
 // own replaces page i of a table, which is shared, by a copy. The lock is held.
 func (e *Engine) own(table []uint32, i int) error {
 	copied, err := e.claim(nil, 1, nil)
+	if !e.pool.shared(table[i]) { // the other owner was a snapshot that made room
+		e.pool.shrink(copied, 0)
+		return nil
+	}
 	if err != nil {
 		return err
 	}

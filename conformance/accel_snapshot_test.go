@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -115,4 +116,74 @@ func TestAccelSpilledPages(t *testing.T) {
 	third.Close()
 	r.check("from host memory")
 	runtime.KeepAlive(r.snap)
+}
+
+// TestAccelRestoreInTheWay: a snapshot that fills the cache is restored in part, which takes a
+// page of its own: its other pages make room.
+func TestAccelRestoreInTheWay(t *testing.T) {
+	m := tinyModel(t, "llama")
+	e := accelEngine(t, m, smallDevice, accel.Options{KVPages: 1, Prefill: accel.Stepwise})
+	tokens := spread(m.Config.Vocab, 64)
+	session := func() model.Session {
+		s, err := e.NewSession(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	forward := func(s model.Session, tokens []int, want model.Want) []float32 {
+		t.Helper()
+		out, err := s.Forward(t.Context(), tokens, want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.Clone(out.Logits)
+	}
+	first := session()
+	forward(first, tokens[:40], model.WantNothing)
+	want := forward(first, tokens[40:41], model.WantLast)
+	forward(first, tokens[41:], model.WantNothing)
+	snap, err := first.Snapshot(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	second := session()
+	if err := second.Restore(snap, 40); err != nil {
+		t.Fatal(err)
+	}
+	if i := firstDifference(want, forward(second, tokens[40:41], model.WantLast)); i >= 0 {
+		t.Errorf("logit %d is not what it was", i)
+	}
+}
+
+// TestAccelTapPanics: a tap that panics in a step leaves an engine that can be used and closed.
+func TestAccelTapPanics(t *testing.T) {
+	m := tinyModel(t, "llama")
+	panics := true
+	e := accelEngine(t, m, smallDevice, accel.Options{KVPages: 2, Prefill: accel.Stepwise, Tap: func(int, string, int, int, []float32) {
+		if panics {
+			panic("from a tap")
+		}
+	}})
+	s, err := e.NewSession(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic did not arrive")
+			}
+		}()
+		s.Forward(t.Context(), []int{3}, model.WantGreedy)
+	}()
+	panics = false
+	if _, err := s.Forward(t.Context(), []int{3}, model.WantGreedy); err != nil || s.Len() != 1 {
+		t.Errorf("afterwards: %v, %d positions", err, s.Len())
+	}
 }

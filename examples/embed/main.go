@@ -17,6 +17,9 @@ import (
 )
 
 func main() {
+	if len(os.Args) != 3 {
+		log.Fatal("usage: embed FILE.gguf TEXT")
+	}
 	m := must(model.Open(os.Args[1]))
 	var engine model.Engine = must(ref.New(m))
 	if gpu, err := cuda.Open(0); err == nil {

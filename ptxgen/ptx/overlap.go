@@ -46,8 +46,8 @@ func firstWait(list []node) int {
 	return -1
 }
 
-// waits checks where a kernel waits for those before it: on every path, and before it
-// writes. It may do so sooner on some.
+// waits checks where a kernel waits for those before it: on every path, before it writes and
+// before it ends. It may do so sooner on some.
 func (v *verifier) waits(body []node) {
 	first := firstWait(body)
 	if first < 0 {
@@ -59,7 +59,8 @@ func (v *verifier) waits(body []node) {
 		return
 	}
 	each(body[:first], func(in *inst) {
-		if writesGlobal(in.op) {
+		// A grid that ends without waiting would let the next one begin before those before it.
+		if writesGlobal(in.op) || in.op == "ret" {
 			v.fail(in.pc, "%s before the kernel waits for those before it", in)
 		}
 	})

@@ -129,6 +129,10 @@ func TestFailures(t *testing.T) {
 			b.If(b.ThreadX().EqN(0), func() { b.Global("y", 4).StoreU32(b.U32(1)) })
 			b.WaitForPrior()
 		}},
+		{"an end before waiting", "ret before the kernel waits", func(b *ptx.Builder) {
+			b.ReturnIf(b.BlockX().EqN(0))
+			b.WaitForPrior()
+		}},
 		{"a reduction before waiting", "before the kernel waits", func(b *ptx.Builder) {
 			b.Global("y", 4).AtomicAdd(b.U32(1))
 			b.WaitForPrior()
