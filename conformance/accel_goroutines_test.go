@@ -14,7 +14,7 @@ import (
 func TestAccelGoroutines(t *testing.T) {
 	callers := 256
 	if testing.Short() {
-		callers = 16
+		callers = 8
 	}
 	m := tinyModel(t, "llama")
 	e := accelEngine(t, m, smallDevice, accel.Options{MaxSequences: 16, KVPages: callers, Chunk: 16})
