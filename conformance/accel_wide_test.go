@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"bytes"
 	"testing"
 
 	"github.com/lockstep-go/lockstep/accel"
@@ -9,7 +8,6 @@ import (
 	"github.com/lockstep-go/lockstep/internal/requant"
 	"github.com/lockstep-go/lockstep/internal/synth"
 	"github.com/lockstep-go/lockstep/model"
-	"github.com/lockstep-go/lockstep/model/gguf"
 	"github.com/lockstep-go/lockstep/ref"
 )
 
@@ -31,15 +29,7 @@ func wideModel(t testing.TB, recipe string, ffn int) *model.Model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := plan.Writer(t.Context(), 1, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var file bytes.Buffer
-	if _, err := w.WriteTo(&file); err != nil {
-		t.Fatal(err)
-	}
-	f, err := gguf.Parse(file.Bytes())
+	f, err := plan.File(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package modelbench
 
 import (
-	"bytes"
 	"math"
 	"testing"
 
@@ -9,7 +8,6 @@ import (
 	"github.com/lockstep-go/lockstep/internal/requant"
 	"github.com/lockstep-go/lockstep/internal/synth"
 	"github.com/lockstep-go/lockstep/model"
-	"github.com/lockstep-go/lockstep/model/gguf"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -89,15 +87,7 @@ func TestWorkOfPreset(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w, err := plan.Writer(t.Context(), 1, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var file bytes.Buffer
-		if _, err := w.WriteTo(&file); err != nil {
-			t.Fatal(err)
-		}
-		f, err := gguf.Parse(file.Bytes())
+		f, err := plan.File(t.Context(), 1)
 		if err != nil {
 			t.Fatal(err)
 		}

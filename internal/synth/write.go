@@ -1,6 +1,7 @@
 package synth
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -64,4 +65,17 @@ func (t Tensor) writeExact(dst io.Writer, progress func(int)) error {
 		progress(n)
 	}
 	return err
+}
+
+// File is the model's file in memory, for models that are small.
+func (p Plan) File(ctx context.Context, seed uint64) (*gguf.File, error) {
+	w, err := p.Writer(ctx, seed, nil)
+	if err != nil {
+		return nil, err
+	}
+	var file bytes.Buffer
+	if _, err := w.WriteTo(&file); err != nil {
+		return nil, err
+	}
+	return gguf.Parse(file.Bytes())
 }
