@@ -28,6 +28,7 @@ type grid struct {
 	epoch       uint64 // of the history of global memory: the launch
 	overlaps    bool   // it may have begun before those of its chain ended
 	chain       uint32
+	early       early
 
 	next  atomic.Int64 // the CTA to start next
 	left  atomic.Int64 // instructions until it is a runaway
@@ -76,6 +77,9 @@ func (g *grid) run(workers int, add func(*program, *worker)) *Trap {
 		for _, c := range wk.spare {
 			c.free()
 		}
+	}
+	if g.fault.trap == nil {
+		return g.early.fault()
 	}
 	return g.fault.trap
 }

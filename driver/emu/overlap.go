@@ -1,12 +1,17 @@
 package emu
 
-import "sync/atomic"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // Kernels of a stream run one after the other here. Those that a device may begin while
 // the ones before still run (driver.Launch.Overlaps) are held to what makes that safe:
 // until a warp has waited (griddepcontrol.wait) it writes no global memory, and reads
 // none that a kernel has written which may still run. That is any since the last that
-// began when all before it had ended, with it: a chain.
+// began when all before it had ended, with it: a chain. And a warp of the grid waits, some
+// one: the kernel after waits for this grid alone, and were that to end before those
+// before it, would read what they still write.
 
 // tellApart is how many bytes of a buffer are taken to be written together: what buffers
 // are aligned to.
@@ -44,7 +49,41 @@ func (w *warp) settled(o *op, s *segment, at, n, lane int, kind accessKind) bool
 func buildDependency(_ *decoder, in *instruction, q quals) (op, error) {
 	waits := q.has("wait")
 	return op{kind: opRun, run: func(w *warp, _ *op, _ uint32) step {
-		w.waited = w.waited || waits
+		if waits && !w.waited {
+			w.waited = true
+			w.cta.grid.early.waited.Store(true)
+		}
 		return stepNext
 	}}, count(in, 0)
+}
+
+// early is where the first warp ended of those that had not waited, for the case that
+// none does.
+type early struct {
+	sync.Mutex
+	waited atomic.Bool // a warp has
+	warp   uint32
+	trap   *Trap
+}
+
+// ended remembers the end of a warp.
+func (w *warp) ended(o *op, lane int) {
+	e := &w.cta.grid.early
+	if w.waited || e.waited.Load() {
+		return
+	}
+	e.Lock()
+	defer e.Unlock()
+	if e.trap == nil || w.gid < e.warp {
+		e.warp = w.gid
+		e.trap = w.newTrap(TrapRace, o, lane, "the kernel ends and no warp has come to griddepcontrol.wait: those before it may still write what the next one reads")
+	}
+}
+
+// fault is the trap of a grid that overlaps and did not wait.
+func (e *early) fault() *Trap {
+	if e.waited.Load() {
+		return nil
+	}
+	return e.trap
 }

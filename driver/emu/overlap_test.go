@@ -3,6 +3,7 @@ package emu
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -34,6 +35,20 @@ func copyWord(readEarly, writeEarly bool) string {
 }`
 }
 
+// function is the kernel k of a text.
+func (r *rig) function(t *testing.T, text string) driver.Function {
+	t.Helper()
+	m, err := r.Load([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := m.Function("k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
 // Kernels that may begin early are trapped where that shows.
 func TestOverlap(t *testing.T) {
 	for _, c := range []struct {
@@ -55,17 +70,6 @@ func TestOverlap(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t, Options{})
-			function := func(text string) driver.Function {
-				m, err := r.Load([]byte(text))
-				if err != nil {
-					t.Fatal(err)
-				}
-				f, err := m.Function("k")
-				if err != nil {
-					t.Fatal(err)
-				}
-				return f
-			}
 			buffer := func() driver.Address {
 				b, err := r.Alloc(4)
 				if err != nil {
@@ -83,7 +87,7 @@ func TestOverlap(t *testing.T) {
 				return r.s.Launch(driver.Launch{Function: f, Grid: one, Block: one, Params: binary.LittleEndian.AppendUint64(p, uint64(elsewhere)), Overlaps: overlaps})
 			}
 			errs := []error{r.s.Launch(r.add(1))}
-			switch late := function(copyWord(false, false)); c.between {
+			switch late := r.function(t, copyWord(false, false)); c.between {
 			case "kernel", "overlapping":
 				errs = append(errs, run(late, from, c.between == "overlapping"))
 			case "copy":
@@ -92,7 +96,7 @@ func TestOverlap(t *testing.T) {
 			if !c.fromHost {
 				from = r.buf.Address()
 			}
-			errs = append(errs, run(function(copyWord(c.readEarly, c.writeEarly)), from, !c.plain), r.s.Synchronize())
+			errs = append(errs, run(r.function(t, copyWord(c.readEarly, c.writeEarly)), from, !c.plain), r.s.Synchronize())
 			err := errors.Join(errs...)
 			if c.want == "" {
 				if err != nil {
@@ -104,5 +108,47 @@ func TestOverlap(t *testing.T) {
 				t.Errorf("%v, want a trap with %q", err, c.want)
 			}
 		})
+	}
+}
+
+// A kernel that overlaps and ends without waiting is trapped where its first warp ends;
+// that any warp waits is enough.
+func TestOverlapEnds(t *testing.T) {
+	for _, c := range []struct {
+		name, guard string // before the wait
+		plain       bool   // not launched to overlap
+		traps       bool
+	}{
+		{name: "all wait"},
+		{name: "the last CTA waits", guard: "@%p1 "},
+		{name: "no wait", guard: "//", traps: true},
+		{name: "none comes to the wait", guard: "@%p0 ", traps: true},
+		{name: "not launched to overlap", guard: "//", plain: true},
+	} {
+		text := hopper + `.visible .entry k()
+.maxntid 64, 1, 1
+{
+	.reg .pred %p<3>; .reg .b32 %r<3>;
+	mov.u32 %r1, %ctaid.x; mov.u32 %r2, %tid.x;
+	setp.gt.u32 %p0, %r1, 6; setp.eq.u32 %p1, %r1, 6; setp.lt.u32 %p2, %r2, 3;
+	griddepcontrol.launch_dependents;
+	` + c.guard + `griddepcontrol.wait;
+	@%p2 ret;
+	ret;
+}`
+		for _, o := range []Options{{Workers: 1}, {Workers: 4, Schedule: Adversarial(1)}} {
+			t.Run(fmt.Sprintf("%s, %d workers", c.name, o.Workers), func(t *testing.T) {
+				r := newRig(t, o)
+				grid, block := driver.Dim3{X: 7, Y: 1, Z: 1}, driver.Dim3{X: 64, Y: 1, Z: 1}
+				err := errors.Join(r.s.Launch(driver.Launch{Function: r.function(t, text), Grid: grid, Block: block, Overlaps: !c.plain}), r.s.Synchronize())
+				var trap *Trap
+				if errors.As(err, &trap) != c.traps || err != nil && !c.traps {
+					t.Fatal(err)
+				}
+				if c.traps && (trap.Kind != TrapRace || trap.Kernel != "k" || trap.Line != 13 || trap.Text != "ret;" || trap.CTA.X != 0 || trap.Warp != 0 || trap.Lane != 3) {
+					t.Error(trap)
+				}
+			})
+		}
 	}
 }

@@ -63,12 +63,16 @@ func (w *warp) trap(kind TrapKind, o *op, lane int, format string, args ...any) 
 	if w.fault != nil {
 		return stepFault
 	}
-	g := w.cta.grid
-	w.fault = &Trap{
-		Kind: kind, Kernel: g.prog.name, Line: int(o.line), Text: g.prog.text(int(o.line)),
+	w.fault = w.newTrap(kind, o, lane, format, args...)
+	return stepFault
+}
+
+func (w *warp) newTrap(kind TrapKind, o *op, lane int, format string, args ...any) *Trap {
+	p := w.cta.grid.prog
+	return &Trap{
+		Kind: kind, Kernel: p.name, Line: int(o.line), Text: p.text(int(o.line)),
 		CTA: w.cta.id, Thread: w.thread(lane), Warp: w.index, Lane: lane, Detail: fmt.Sprintf(format, args...),
 	}
-	return stepFault
 }
 
 // text is a line of the PTX, from 1.

@@ -231,6 +231,7 @@ func (w *warp) exit(o *op, m uint32) {
 	w.live &^= m
 	w.cta.exited(w, o, m)
 	if w.live == 0 {
+		w.ended(o, bits.TrailingZeros32(m))
 		w.cta.unfinished(w, o, m)
 	}
 }
