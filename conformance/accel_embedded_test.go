@@ -7,13 +7,16 @@ import (
 
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/golden"
+	"github.com/lockstep-go/lockstep/internal/layerdiff"
 	"github.com/lockstep-go/lockstep/internal/perplexity"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/quant"
 	"github.com/lockstep-go/lockstep/ref"
 )
 
-// TestAccelEmbedded lets the embedded model continue a text greedily, and holds each
-// choice to the reference's wherever its margin is wider than the logits may be off.
+// TestAccelEmbedded lets the embedded model continue a text greedily, and holds the
+// predictions to those of the reference that rounds nothing: their divergence, and each
+// choice wherever its margin is wider than what rounding does to the logits.
 func TestAccelEmbedded(t *testing.T) {
 	notShort(t)
 	m, err := golden.Model()
@@ -24,33 +27,33 @@ func TestAccelEmbedded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	prompt := tokenizer.Prompt("Well, Prince,", false)
-	for _, mode := range []accel.PrefillMode{accel.Stepwise, accel.Fast} {
-		e := accelEngine(t, m, smallDevice, accel.Options{Prefill: mode, KVPages: 8, MaxSequences: 1})
-		oracle, err := ref.New(m)
+	oracle, err := ref.New(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := generatedBy(t, oracle, tokenizer.Prompt("Well, Prince,", false), 8)
+	exact := refTrace(t, m, ref.Numerics{}, tokens, nil)
+	for _, c := range []struct {
+		mode accel.PrefillMode
+		n    layerdiff.Numerics
+		does ref.Numerics
+	}{
+		{accel.Stepwise, layerdiff.Numerics{KV: quant.F16}, ref.Numerics{KV: quant.F16}},
+		{accel.Fast, layerdiff.Numerics{KV: quant.F16, Input: quant.F16}, PrefillNumerics(quant.F16, m.Config.HeadDim)},
+	} {
+		effects, err := layerdiff.Effects(exact, refTrace(t, m, c.does, tokens, nil))
 		if err != nil {
 			t.Fatal(err)
 		}
-		tokens := generatedBy(t, oracle, prompt, 8)
-		want, got := teacherForced(t, oracle, tokens), teacherForced(t, e, tokens)
-		compared, mean := 0, 0.0
-		vocab := m.Config.Vocab
-		for p := range tokens {
-			w, g := want[p*vocab:(p+1)*vocab], got[p*vocab:(p+1)*vocab]
-			off := largestError(w, g)
-			best := model.Argmax(w)
-			if margin(w, best) > 2*off {
-				compared++
-				if model.Argmax(g) != best {
-					t.Errorf("prefill mode %d, position %d: the greedy token is %d, want %d", mode, p, model.Argmax(g), best)
-				}
-			}
-			mean += divergence(w, g) / float64(len(tokens))
+		got := accelTrace(t, m, smallDevice, accel.Options{Prefill: c.mode, KVPages: 8, MaxSequences: 1}, tokens)
+		r, err := layerdiff.Compare(exact, got, c.n, effects)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if compared == 0 || !(mean <= 2e-6) {
-			t.Errorf("prefill mode %d: %d positions compared, mean KL %.3g", mode, compared, mean)
+		if err := r.Logits.Err(); err != nil || r.Logits.Decided == 0 {
+			t.Errorf("prefill mode %d: %v; %+v", c.mode, err, r.Logits)
 		}
-		t.Logf("prefill mode %d: %d of %d positions have a margin that decides; mean KL %.2g", mode, compared, len(tokens), mean)
+		t.Logf("prefill mode %d: %+v", c.mode, *r.Logits)
 	}
 }
 
@@ -62,45 +65,6 @@ func generatedBy(t *testing.T, e model.Engine, prompt []int, n int) []int {
 		t.Fatal(g.Err)
 	}
 	return append(append([]int(nil), prompt...), g.IDs...)
-}
-
-func largestError(want, got []float32) (most float64) {
-	for i, w := range want {
-		most = max(most, math.Abs(float64(got[i])-float64(w)))
-	}
-	return most
-}
-
-// margin is how far the best logit is above all others.
-func margin(logits []float32, best int) float64 {
-	second := math.Inf(-1)
-	for i, v := range logits {
-		if i != best {
-			second = max(second, float64(v))
-		}
-	}
-	return float64(logits[best]) - second
-}
-
-// divergence is Kullback and Leibler's, of the distributions that two lists of logits give.
-func divergence(want, got []float32) (sum float64) {
-	logSum := func(x []float32) float64 {
-		top := math.Inf(-1)
-		for _, v := range x {
-			top = max(top, float64(v))
-		}
-		total := 0.0
-		for _, v := range x {
-			total += math.Exp(float64(v) - top)
-		}
-		return top + math.Log(total)
-	}
-	a, b := logSum(want), logSum(got)
-	for i, w := range want {
-		p := float64(w) - a
-		sum += float64(math.Exp(p) * (p - (float64(got[i]) - b)))
-	}
-	return sum
 }
 
 // TestAccelPerplexity measures the embedded model on text that it never saw, on both

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/lockstep-go/lockstep/accel"
+	"github.com/lockstep-go/lockstep/internal/layerdiff"
 	"github.com/lockstep-go/lockstep/internal/tiny"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/ref"
@@ -50,16 +51,10 @@ func TestAccelLongRope(t *testing.T) {
 	var kinds sync.WaitGroup
 	for _, capacity := range []int{16, 17} {
 		kinds.Go(func() {
-			want := behindPrompt(t, oracle, capacity, tokens[:7], tokens[7:])
-			got := behindPrompt(t, e, capacity, tokens[:7], tokens[7:])
-			var errors, values float64
-			for i, w := range want {
-				d := float64(got[i]) - float64(w)
-				errors, values = errors+float64(d*d), values+float64(float64(w)*float64(w))
-			}
-			if r := ratio(errors, values); !(r <= bound32) {
-				t.Errorf("capacity %d: logits are off by %.3g", capacity, r)
-			}
+			want, got := layerdiff.NewTrace(), layerdiff.NewTrace()
+			want.AddFloats(-1, "logits", 7, m.Config.Vocab, behindPrompt(t, oracle, capacity, tokens[:7], tokens[7:]))
+			got.AddFloats(-1, "logits", 7, m.Config.Vocab, behindPrompt(t, e, capacity, tokens[:7], tokens[7:]))
+			within(t, want, got, layerdiff.Numerics{Float: bound32}, nil)
 		})
 	}
 	kinds.Wait()

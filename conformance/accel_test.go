@@ -9,6 +9,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/cuda"
 	"github.com/lockstep-go/lockstep/driver/emu"
+	"github.com/lockstep-go/lockstep/internal/layerdiff"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/ref"
 )
@@ -104,14 +105,29 @@ func spread(vocab, n int) []int {
 	return tokens
 }
 
-// refTrace is what the reference shows of some tokens.
-func refTrace(t testing.TB, m *model.Model, n ref.Numerics, tokens []int) *Trace {
+// refTrace is what the reference shows of some tokens; with another trace, what it
+// computes of that one's operations. Keys and values are as the cache holds them.
+func refTrace(t testing.TB, m *model.Model, n ref.Numerics, tokens []int, follow *layerdiff.Trace) *layerdiff.Trace {
 	t.Helper()
-	trace := NewTrace()
-	e, err := ref.NewWith(m, ref.Options{Numerics: n, Tap: trace.AddRows})
+	trace := layerdiff.NewTrace()
+	o := ref.Options{Numerics: n, Tap: trace.Add}
+	if follow != nil {
+		o.Tap = trace.Follow(follow)
+	}
+	e, err := ref.NewWith(m, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	teacherForced(t, e, tokens)
+	trace.Store(n.KV, "key", "value")
+	return trace
+}
+
+// accelTrace is what the accelerator shows of some tokens, given in parts.
+func accelTrace(t testing.TB, m *model.Model, device emu.Options, o accel.Options, tokens []int, parts ...int) *layerdiff.Trace {
+	t.Helper()
+	trace := layerdiff.NewTrace()
+	o.Tap = trace.AddFloats
+	teacherForced(t, accelEngine(t, m, device, o), tokens, parts...)
 	return trace
 }

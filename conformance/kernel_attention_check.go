@@ -28,10 +28,7 @@ func (c attentionCase) flashUnits() attentionUnits {
 		queries: tensorQuery(14, roundF16), keys: roundedF16, block: c.blockK,
 	}
 	if u.block == 0 {
-		u.block = 64
-		if c.headDim > 128 {
-			u.block = 32
-		}
+		u.block = flashBlock(c.headDim)
 	}
 	if c.kv == quant.BF16 {
 		u.weight, u.tiny, u.queries, u.keys = 0x1p-8, 0, tensorQuery(0, roundBF16), exact

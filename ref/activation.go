@@ -2,6 +2,7 @@ package ref
 
 import (
 	"math"
+	"slices"
 
 	"github.com/lockstep-go/lockstep/internal/portable"
 	"github.com/lockstep-go/lockstep/model"
@@ -47,15 +48,26 @@ func softcap(s, cap float64) float64 {
 }
 
 // softmax replaces x by e^(x−max) / Σ e^(x−max).
-func softmax(x []float64) {
-	top := math.Inf(-1)
-	for _, v := range x {
-		top = math.Max(top, v)
-	}
-	var total float64
-	for i, v := range x {
-		x[i] = portable.Exp(v - top)
-		total += x[i]
+func softmax(x []float64) { blockSoftmax(x, len(x), len(x), Exact) }
+
+// blockSoftmax is softmax with a running maximum over blocks: the first of so many
+// elements, the others of block. Each e^(x−m) is rounded with the maximum m up to the
+// end of its block, in the result, but not in the sum that divides it.
+func blockSoftmax(x []float64, first, block int, r Rounding) {
+	top, total := math.Inf(-1), 0.0
+	for from, to := 0, first; from < len(x); from, to = to, to+block {
+		to = min(to, len(x))
+		next := max(top, slices.Max(x[from:to]))
+		shrink := portable.Exp(top - next)
+		top, total = next, total*shrink
+		for i := range x[:from] {
+			x[i] *= shrink
+		}
+		for i, v := range x[from:to] {
+			weight := portable.Exp(v - top)
+			total += weight
+			x[from+i] = r.round(weight)
+		}
 	}
 	for i := range x {
 		x[i] /= total

@@ -30,8 +30,9 @@ type Options struct {
 }
 
 // Tap is shown values [positions, width] after operation op of a layer (-1 outside
-// the layers), the first row at the given position. It must not keep or change them.
-// Sessions that run at once call it at once.
+// the layers), the first row at the given position. It must not keep them, and may
+// change them: the operations behind are computed of what it leaves, with keys and values
+// rounded for the cache. Sessions that run at once call it at once.
 type Tap func(layer int, op string, position, width int, values []float64)
 
 // New returns an engine for m with default Options.

@@ -71,7 +71,7 @@ func (s *Session) attentionBlock(l int, h tensor, r rotation) (tensor, error) {
 	e.show(l, "query", s.length, q)
 	e.show(l, "key", s.length, k)
 	e.show(l, "value", s.length, v)
-	c.append(k, v, kvRounding[e.numerics.KV])
+	c.append(k, v, e.numerics.cached())
 	a, err := e.attention(q, *c, s.length, cfg.LayerWindow(l))
 	if err != nil {
 		return tensor{}, err
@@ -118,7 +118,7 @@ func (e *Engine) logits(x tensor, first int, want model.Want) ([]float32, error)
 	if want != model.WantAll {
 		first, x = first+x.rows-1, x.last()
 	}
-	y, err := e.linear(norm(x, w.OutputNorm, cfg), w.Output)
+	y, err := e.product(norm(x, w.OutputNorm, cfg), w.Output, Exact)
 	if err != nil {
 		return nil, err
 	}

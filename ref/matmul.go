@@ -9,11 +9,17 @@ import (
 // every format, and small enough that weights and inputs stay in the first cache.
 const segment = 1024
 
-// linear is y = x·Wᵀ + b, the input rounded as Numerics says.
+// linear is a layer's product, rounded as Numerics says.
+func (e *Engine) linear(x tensor, l model.Linear) (tensor, error) {
+	n, f := &e.numerics, l.W.Format
+	return e.product(n.Input.beside(f).rounded(x), l, n.Weights.beside(f))
+}
+
+// product is y = x·round(W)ᵀ + b.
 //
 //	x [positions, in], W [out, in], b [out] or none, y [positions, out]
-func (e *Engine) linear(x tensor, l model.Linear) (tensor, error) {
-	y, err := e.matMul(e.numerics.Input.rounded(x), l.W)
+func (e *Engine) product(x tensor, l model.Linear, r Rounding) (tensor, error) {
+	y, err := e.matMul(x, l.W, r)
 	if err != nil {
 		return tensor{}, err
 	}
@@ -23,25 +29,31 @@ func (e *Engine) linear(x tensor, l model.Linear) (tensor, error) {
 
 // matMul is
 //
-//	y[p,r] = Σ_s Σ_{j in segment s} W[r,j]·x[p,j]
+//	y[p,r] = Σ_s Σ_{j in segment s} round(W[r,j])·x[p,j]
 //
 // with x [positions, cols], W [rows, cols], y [positions, rows]: rows in parallel,
 // every weight dequantised once for all positions. The sum's order depends on cols
 // alone: segments in turn, within each the interleaved sums of quant.DotDecoded.
-func (e *Engine) matMul(x tensor, w model.Matrix) (tensor, error) {
+func (e *Engine) matMul(x tensor, w model.Matrix, round Rounding) (tensor, error) {
 	y := newTensor(x.rows, w.Rows)
 	err := e.parallel(w.Rows, func(lo, hi int) {
 		weights := make([]float64, min(segment, w.Cols))
 		for r := lo; r < hi; r++ {
 			for from := 0; from < w.Cols; from += segment {
 				to := min(from+segment, w.Cols)
-				if x.rows == 1 {
+				if x.rows == 1 && round == Exact {
 					y.data[r] += quant.Dot(w.Format, blocks(w, r, from, to), x.data[from:to], weights)
 					continue
 				}
-				decode(w, r, from, weights[:to-from])
+				part := weights[:to-from]
+				decode(w, r, from, part)
+				if round != Exact {
+					for i, v := range part {
+						part[i] = round.round(v)
+					}
+				}
 				for p := range x.rows {
-					y.data[p*w.Rows+r] += quant.DotDecoded(weights[:to-from], x.row(p)[from:to])
+					y.data[p*w.Rows+r] += quant.DotDecoded(part, x.row(p)[from:to])
 				}
 			}
 		}

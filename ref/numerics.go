@@ -1,7 +1,9 @@
 package ref
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 
 	"github.com/lockstep-go/lockstep/quant"
 )
@@ -14,8 +16,20 @@ import (
 type Numerics struct {
 	// KV is the format of the keys and values in the cache: F32, F16 or BF16.
 	KV quant.Format
-	// Input rounds the vector that each weight matrix is multiplied with.
+	// Input rounds the vectors that a layer's weight matrices, also a router's and the
+	// experts', are multiplied with. To ToF16 each is divided by a power of two first, and
+	// the product multiplied with it, so that its largest finite number lies between 2^14
+	// and 2^15: none overflows. The output's matrix is multiplied with what there is.
 	Input Rounding
+	// Weights rounds the weights of a layer's matrices, each after it is decoded. Those
+	// of the embedding and the output, biases and norms stay as they are.
+	Weights Rounding
+	// FlashBlock, if not 0, rounds what attention multiplies, to ToBF16 if KV is BF16,
+	// else to ToF16: each head's query, as Input is; keys and values, as the cache has
+	// them; and the numerators e^(s−m) of softmax in the sum of values, but not in the sum
+	// that divides it. There m is the largest score up to the end of the key's block, of
+	// so many positions counted from 0.
+	FlashBlock int
 	// GELU rounds the argument and the result of GELU for |x| < 10, as engines do that
 	// look it up in a table of halves.
 	GELU Rounding
@@ -30,6 +44,8 @@ const (
 	ToF32
 	ToF16
 	ToBF16
+	// To16 is ToBF16 for what is multiplied with weights in BF16 and for these, else ToF16.
+	To16
 )
 
 func (n Numerics) check() error {
@@ -37,14 +53,39 @@ func (n Numerics) check() error {
 		return fmt.Errorf("ref: Numerics.KV is %v; it can be F32, F16 or BF16", n.KV)
 	}
 	for _, r := range []struct {
-		field string
-		value Rounding
-	}{{"Input", n.Input}, {"GELU", n.GELU}} {
-		if r.value < Exact || r.value > ToBF16 {
-			return fmt.Errorf("ref: Numerics.%s is %d; it can be %d to %d", r.field, r.value, Exact, ToBF16)
+		field     string
+		value, to Rounding
+	}{{"Input", n.Input, To16}, {"Weights", n.Weights, To16}, {"GELU", n.GELU, ToBF16}} {
+		if r.value < Exact || r.value > r.to {
+			return fmt.Errorf("ref: Numerics.%s is %d; it can be %d to %d", r.field, r.value, Exact, r.to)
 		}
 	}
+	if n.FlashBlock < 0 {
+		return fmt.Errorf("ref: Numerics.FlashBlock is %d", n.FlashBlock)
+	}
 	return nil
+}
+
+// flash is what attention rounds to.
+func (n *Numerics) flash() Rounding {
+	if n.FlashBlock == 0 {
+		return Exact
+	}
+	return To16.beside(n.KV)
+}
+
+// cached is what keys and values are rounded to.
+func (n *Numerics) cached() Rounding { return cmp.Or(n.flash(), kvRounding[n.KV]) }
+
+// beside is r for products with a format.
+func (r Rounding) beside(f quant.Format) Rounding {
+	switch {
+	case r != To16:
+		return r
+	case f == quant.BF16:
+		return ToBF16
+	}
+	return ToF16
 }
 
 var kvRounding = map[quant.Format]Rounding{quant.F32: ToF32, quant.F16: ToF16, quant.BF16: ToBF16}
@@ -63,14 +104,36 @@ func (r Rounding) round(x float64) float64 {
 	}
 }
 
-// rounded is x in the precision r: x itself when nothing is rounded, else a copy.
+// rounded is x with rows in the precision r, scaled as Numerics.Input says: x itself
+// when nothing is rounded, else a copy.
 func (r Rounding) rounded(x tensor) tensor {
 	if r == Exact {
 		return x
 	}
 	y := newTensor(x.rows, x.cols)
-	for i, v := range x.data {
-		y.data[i] = r.round(v)
+	for p := range x.rows {
+		scale, dst := 1.0, y.row(p)
+		if r == ToF16 {
+			scale = halfScale(x.row(p))
+		}
+		for i, v := range x.row(p) {
+			dst[i] = r.round(v/scale) * scale
+		}
 	}
 	return y
+}
+
+// halfScale is the power of two that a row is divided by before it is rounded to halves.
+func halfScale(row []float64) float64 {
+	top := 0.0
+	for _, v := range row {
+		if size := math.Abs(v); size <= math.MaxFloat32 {
+			top = max(top, size)
+		}
+	}
+	if top < math.SmallestNonzeroFloat32 {
+		return 1
+	}
+	_, exponent := math.Frexp(top)
+	return math.Ldexp(1, exponent-15)
 }

@@ -193,6 +193,9 @@ func TestOptionsAreChecked(t *testing.T) {
 	for name, o := range map[string]ref.Options{
 		"KV":      {Numerics: ref.Numerics{KV: quant.Q8_0}},
 		"Input":   {Numerics: ref.Numerics{Input: 99}},
+		"Weights": {Numerics: ref.Numerics{Weights: -1}},
+		"GELU":    {Numerics: ref.Numerics{GELU: ref.To16}},
+		"Flash":   {Numerics: ref.Numerics{FlashBlock: -1}},
 		"Workers": {Workers: -1},
 	} {
 		if _, err := ref.NewWith(m, o); err == nil || !strings.Contains(err.Error(), name) {
@@ -226,6 +229,11 @@ func TestNumericsRoundWhereTheySay(t *testing.T) {
 		{"F32 inputs", ref.Numerics{Input: ref.ToF32}, 1e-9, 1e-6},
 		{"F16 inputs", ref.Numerics{Input: ref.ToF16}, 1e-5, 4e-3},
 		{"BF16 inputs", ref.Numerics{Input: ref.ToBF16}, 1e-4, 4e-2},
+		{"16-bit inputs", ref.Numerics{Input: ref.To16}, 1e-5, 4e-3},
+		{"F16 weights", ref.Numerics{Weights: ref.ToF16}, 1e-5, 4e-3},
+		{"BF16 weights", ref.Numerics{Weights: ref.ToBF16}, 1e-4, 4e-2},
+		{"attention in halves", ref.Numerics{FlashBlock: 8}, 1e-5, 4e-3},
+		{"attention in bfloat16", ref.Numerics{FlashBlock: 8, KV: quant.BF16}, 1e-4, 4e-2},
 	}
 	for _, c := range cases {
 		d := relativeL2(logits(c.numerics), exact)
@@ -257,29 +265,4 @@ func TestConcurrentSessions(t *testing.T) {
 		})
 	}
 	wg.Wait()
-}
-
-// The tap sees every layer's operations in order, and its last logits are the output.
-func TestTap(t *testing.T) {
-	m := open(t, filepath.Join("..", "golden", "arch", "phi2.gguf"))
-	var ops []string
-	var last []float64
-	e := engine(t, m, ref.Options{Tap: func(layer int, op string, position, width int, values []float64) {
-		if len(values) != width*3 && op != "logits" {
-			t.Errorf("%s of layer %d: %d values of width %d for 3 positions", op, layer, len(values), width)
-		}
-		ops = append(ops, op)
-		last = append(last[:0], values...)
-	}})
-	got := forward(t, session(t, e), []int{5, 6, 7}, model.WantLast)
-	layer := []string{"query", "key", "value", "attention", "layer"}
-	want := slices.Concat([]string{"embed"}, layer, layer, []string{"logits"})
-	if !slices.Equal(ops, want) {
-		t.Errorf("operations %v, want %v", ops, want)
-	}
-	for i, v := range last {
-		if float32(v) != got[i] {
-			t.Fatalf("logit %d: the tap saw %v, Forward gave %v", i, v, got[i])
-		}
-	}
 }

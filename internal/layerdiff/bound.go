@@ -1,6 +1,7 @@
 package layerdiff
 
 import (
+	"cmp"
 	"maps"
 	"math"
 
@@ -10,11 +11,13 @@ import (
 // Numerics says to what an engine rounds, F32, F16 or BF16, where the other rounds to
 // the same.
 type Numerics struct {
-	KV    quant.Format // keys and values in the cache
-	Input quant.Format // what weights are multiplied with; and, in layers, the weights
+	KV       quant.Format // keys and values in the cache
+	Input    quant.Format // what layers multiply, and their weights
+	Float    float64      // what rounding to float32 may do to an operation, the relative L2 of a row; 0: 1e-5
+	Followed bool         // the other engine computed each operation of what this one did, see Trace.Follow
 }
 
-// floatBound is what rounding to float32 may do to an operation: the relative L2 of a row.
+// floatBound is Numerics.Float where nothing else is said.
 const floatBound = 1e-5
 
 // limits are what follows from rounding to a format on both sides. Numbers that float32
@@ -71,33 +74,43 @@ func (n Numerics) limits() limits {
 // effects of it.
 func (n Numerics) Rounds() bool { return n.limits().spacing > 0 }
 
-// floors is by how many times what rounding of inputs does an engine may be off that
-// rounds more than the other: queries and attention's weights, for tensor cores.
-const floors = 3
+// apart is by how many times what rounding of inputs does an engine may be off that
+// rounds to the same: behind many layers hardly a number is rounded to the same side, and
+// what two engines round away is √2 times what one does.
+const apart = 2
 
-// bound is the largest relative L2 of a row of an operation:
+// bound is the largest relative L2 of a row of an operation, beside Float:
 //
-//	embed                       floatBound
-//	query of layer 0            floatBound + spacing of what is multiplied
-//	key, value of layer 0       floatBound + the larger spacing
-//	all behind a 16-bit cache   floatBound + the larger of its spacing and the effect
-//	all behind 16-bit inputs    floatBound + the larger of the spacing and floors × the effect
+//	embed; all if followed, but  0
+//	query, attention, layer      spacing of what is multiplied
+//	key, value                   the larger spacing
+//	else, behind a 16-bit cache  the larger of its spacing and the effect
+//	else, behind 16-bit inputs   the larger of the spacing and apart × the effect
 //
-// Effects are what rounding does to the model as measured: attention can make more of an
-// error in keys than its own size.
+// where the second and the third line are for layer 0's projections and for all if
+// followed. Effects are what rounding does to the model as measured: attention can make
+// more of an error in keys than its own size.
 func (n Numerics) bound(o Op, effect float64) float64 {
+	float := cmp.Or(n.Float, floatBound)
+	projected := o.Name == "query" || o.Name == "key" || o.Name == "value"
+	if n.Followed || !n.Rounds() || o.Name == "embed" || o.Layer == 0 && projected {
+		return float + n.arising(o.Name)
+	}
 	if limitsOf[n.Input].spacing > 0 {
-		effect *= floors
+		effect *= apart
 	}
-	switch {
-	case o.Name == "embed" || !n.Rounds():
-		return floatBound
-	case o.Layer == 0 && o.Name == "query":
-		return floatBound + limitsOf[n.Input].spacing
-	case o.Layer == 0 && (o.Name == "key" || o.Name == "value"):
-		return floatBound + n.limits().spacing
+	return float + math.Max(n.limits().spacing, math.Min(effect, mostEffect))
+}
+
+// arising is the spacing of what an operation itself rounds.
+func (n Numerics) arising(op string) float64 {
+	switch op {
+	case "embed", "logits":
+		return 0
+	case "key", "value":
+		return n.limits().spacing
 	}
-	return floatBound + math.Max(n.limits().spacing, math.Min(effect, mostEffect))
+	return limitsOf[n.Input].spacing
 }
 
 // known says whether the formats are ones that engines round to.

@@ -161,6 +161,7 @@ func TestCompareBounds(t *testing.T) {
 func TestBounds(t *testing.T) {
 	const f, s16, sb = floatBound, 1.0 / 1024, 1.0 / 128
 	half, brain := Numerics{KV: quant.F16}, Numerics{KV: quant.F16, Input: quant.BF16}
+	followed := Numerics{KV: quant.F16, Input: quant.BF16, Followed: true}
 	tests := []struct {
 		name, reason string
 		n            Numerics
@@ -175,12 +176,58 @@ func TestBounds(t *testing.T) {
 		{"embed", "nothing before it is rounded", brain, Op{-1, "embed"}, 0, f},
 		{"first query of inputs", "multiplied with rounded numbers", brain, Op{0, "query"}, 0, f + sb},
 		{"first value of inputs", "the coarser of both", brain, Op{0, "value"}, 0, f + sb},
-		{"behind inputs", "floors times the effect", Numerics{Input: quant.F16}, Op{0, "attention"}, 1.0 / 256, f + 3.0/256},
+		{"behind inputs", "apart times the effect", Numerics{Input: quant.F16}, Op{0, "attention"}, 1.0 / 256, f + apart/256.0},
+		{"float32 of its own", "what was asked for", Numerics{KV: quant.F16, Float: 1e-6}, Op{0, "key"}, 0, 1e-6 + s16},
+		{"followed query", "no cache in it", followed, Op{2, "query"}, 1, f + sb},
+		{"followed key", "the coarser of both", Numerics{KV: quant.BF16, Followed: true}, Op{2, "key"}, 1, f + sb},
+		{"followed attention", "of keys that are the same", Numerics{KV: quant.F16, Followed: true}, Op{2, "attention"}, 1, f},
+		{"followed logits", "of a layer that is the same", followed, Op{-1, "logits"}, 1, f},
 		{"no bound at all", "an effect without limit", half, Op{2, "layer"}, math.Inf(1), f + mostEffect},
 	}
 	for _, tt := range tests {
 		if got := tt.n.bound(tt.op, tt.effect); got != tt.want {
 			t.Errorf("%s: %s: %g, want %g", tt.name, tt.reason, got, tt.want)
+		}
+	}
+}
+
+// An engine that follows another computes on with what that gave, and shows its own: a
+// fault shows where it arises alone.
+func TestFollow(t *testing.T) {
+	// Each operation of the engine doubles the one before; the other adds a fault to one.
+	run := func(fault string, tap func(layer int, op string, position, width int, values []float64)) {
+		x := []float64{1, 2, 3, 4}
+		for _, op := range []string{"query", "attention", "layer"} {
+			for i := range x {
+				x[i] *= 2
+			}
+			if op == fault {
+				x[3]++
+			}
+			tap(0, op, 6, 2, x)
+		}
+	}
+	got := NewTrace()
+	run("attention", got.Add)
+	for _, c := range []struct {
+		name   string
+		follow *Trace
+		wrong  string
+	}{{"followed", got, "attention "}, {"following nothing", NewTrace(), "attention layer "}} {
+		want := NewTrace()
+		run("", want.Follow(c.follow))
+		r, err := Compare(want, got, inFloats, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wrong := ""
+		for _, res := range r.Ops {
+			if res.Left > 0 {
+				wrong += res.Op.Name + " "
+			}
+		}
+		if wrong != c.wrong || r.First.Position != 7 || r.First.Element != 1 {
+			t.Errorf("%s: wrong are %s, want %s; first %v", c.name, wrong, c.wrong, r.First)
 		}
 	}
 }

@@ -53,6 +53,18 @@ func (t *Trace) AddFloats(layer int, op string, position, width int, values []fl
 	t.own(layer, op, position, width, wide)
 }
 
+// Follow is a tap in float64 that adds what it is shown and leaves another trace's values
+// in its place, where there are some: each operation is then computed of what the other
+// engine computed it of, and a difference shows where it arises, not behind.
+func (t *Trace) Follow(other *Trace) func(layer int, op string, position, width int, values []float64) {
+	return func(layer int, op string, position, width int, values []float64) {
+		t.Add(layer, op, position, width, values)
+		for i := 0; i < len(values); i += width {
+			copy(values[i:i+width], other.rows[Op{layer, op}][position+i/width])
+		}
+	}
+}
+
 func (t *Trace) own(layer int, op string, position, width int, values []float64) {
 	if width <= 0 || len(values)%width != 0 {
 		panic(fmt.Sprintf("layerdiff: %d values in rows of %d", len(values), width))

@@ -26,7 +26,7 @@ func (c *diffCmd) Help() string {
 		"what every operation of every layer gives at every position, and the logits. The first operation, layer, position and " +
 		"element that leaves its bound is named, and the status is 1. The reference rounds to 16 bits what the device does, and " +
 		"computes once more without, as the bound of an operation behind such roundings is what they do to it. That takes time " +
-		"on large models, and with --prefill fast as much memory as the layers' weights in 16 bits."
+		"on large models."
 }
 
 // diffTokens is how many tokens are compared when none are named.

@@ -45,17 +45,17 @@ func (c *diffCmd) numerics(m *model.Model) layerdiff.Numerics {
 	return n
 }
 
-var inputRounding = map[quant.Format]ref.Rounding{quant.F32: ref.Exact, quant.F16: ref.ToF16, quant.BF16: ref.ToBF16}
-
 // onCPU is what the reference shows with the numerics' roundings, and what these do.
 func (c *diffCmd) onCPU(e *env, m *model.Model, n layerdiff.Numerics, tokens []int) (*layerdiff.Trace, map[layerdiff.Op]float64, error) {
-	rounded, err := m, error(nil)
+	numerics := ref.Numerics{KV: n.KV}
 	if n.Input != quant.F32 {
-		if rounded, err = conformance.RoundedWeights(m, n.Input); err != nil {
-			return nil, nil, err
+		numerics = conformance.PrefillNumerics(n.KV, m.Config.HeadDim)
+		if c.Reference != "" { // its weights may have another format than those of the device
+			numerics.Input = map[quant.Format]ref.Rounding{quant.F16: ref.ToF16, quant.BF16: ref.ToBF16}[n.Input]
+			numerics.Weights = numerics.Input
 		}
 	}
-	want, err := refTrace(e, rounded, ref.Numerics{KV: n.KV, Input: inputRounding[n.Input]}, tokens)
+	want, err := refTrace(e, m, numerics, tokens)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -112,6 +112,17 @@ func TestDiffNamesWeights(t *testing.T) {
 	}
 }
 
+// A reference of another format rounds to what the device does with the model's.
+func TestDiffReferenceFormat(t *testing.T) {
+	const brain = "../../golden/quant/bf16.gguf"
+	floats := filepath.Join(t.TempDir(), "f32.gguf")
+	succeed(t, "", "quantize", "--in", brain, "--out", floats, "--type", "f32")
+	r := succeed(t, "", "diff", "--device", "emu", "--tokens", "5,42,60,9,3", "--prefill", "fast", "--model", floats, "--reference", brain)
+	if !strings.Contains(r.out, "stay within their bounds") {
+		t.Errorf("output %q", r.out)
+	}
+}
+
 // miscompiled is a device that compiles a kernel with another number in it.
 type miscompiled struct {
 	driver.Device

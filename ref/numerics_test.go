@@ -1,0 +1,122 @@
+package ref
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/internal/portable"
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// Rows that are rounded to halves keep 11 bits whatever their size is.
+func TestRoundedScalesRows(t *testing.T) {
+	inf, nan := math.Inf(1), math.NaN()
+	row := []float64{1, -0.3, 0.0123, 3e-7, 0}
+	for _, size := range []float64{1, 0x1p-100, 0x1p100} {
+		x := newTensor(2, len(row))
+		for i, v := range row {
+			x.row(0)[i], x.row(1)[i] = v, v*size
+		}
+		y := ToF16.rounded(x)
+		for i, v := range row {
+			got := y.row(1)[i]
+			if got != y.row(0)[i]*size {
+				t.Errorf("%g times %g: %g, and %g alone", size, v, got, y.row(0)[i])
+			}
+			if off := math.Abs(got - v*size); off > 0x1p-11*math.Abs(v*size) || v != 1 && v != 0 && off == 0 {
+				t.Errorf("%g times %g is off by %g", size, v, off)
+			}
+		}
+	}
+	for _, c := range []struct {
+		name      string
+		r         Rounding
+		row, want []float64
+	}{
+		{"zeros", ToF16, []float64{0, 0}, []float64{0, 0}},
+		{"infinity", ToF16, []float64{-inf, 1 + 0x1p-12}, []float64{-inf, 1}},
+		{"NaN", ToF16, []float64{nan, 1 + 0x1p-12}, []float64{nan, 1}},
+		{"nothing finite", ToF16, []float64{inf, nan}, []float64{inf, nan}},
+		{"2^29 below the largest", ToF16, []float64{1, 0x1.004p-29}, []float64{1, 0x1p-29}},
+		{"bfloat16", ToBF16, []float64{1 + 0x1p-9, 0x1p-100}, []float64{1, 0x1p-100}},
+		{"exact", Exact, []float64{1 + 0x1p-50}, []float64{1 + 0x1p-50}},
+	} {
+		got := c.r.rounded(tensor{1, len(c.row), c.row}).data
+		if !slices.EqualFunc(got, c.want, func(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) }) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+func TestTo16(t *testing.T) {
+	for _, f := range quant.Formats() {
+		want := ToF16
+		if f == quant.BF16 {
+			want = ToBF16
+		}
+		if got := To16.beside(f); got != want || ToF32.beside(f) != ToF32 {
+			t.Errorf("beside %v: %d and %d", f, got, ToF32.beside(f))
+		}
+	}
+}
+
+// Rounding weights as they are decoded gives the bits that a matrix gives which holds
+// them rounded.
+func TestMatMulRoundsWeights(t *testing.T) {
+	w, exact := randomMatrix(t, quant.Q4_K, 3, segment+256)
+	for f, r := range map[quant.Format]Rounding{quant.F16: ToF16, quant.BF16: ToBF16, quant.F32: Exact} {
+		rounded := model.Matrix{Format: f, Rows: w.Rows, Cols: w.Cols, Data: make([]byte, len(exact)*f.BlockBytes())}
+		x := make([]float32, len(exact))
+		for i, v := range exact {
+			x[i] = float32(v)
+		}
+		if err := f.Encode(rounded.Data, x); err != nil {
+			t.Fatal(err)
+		}
+		for _, positions := range []int{1, 3} {
+			x := randomTensor(positions, w.Cols)
+			e := &Engine{workers: 2}
+			got, err := e.matMul(x, w, r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := e.matMul(x, rounded, Exact)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got.data, want.data) {
+				t.Errorf("%v, %d positions: %v, want %v", f, positions, got.data, want.data)
+			}
+		}
+	}
+}
+
+// A running maximum changes nothing but what is rounded: each numerator relative to the
+// largest score up to the end of its block.
+func TestBlockSoftmax(t *testing.T) {
+	scores := []float64{0.3, -1, 2.1, 0.7, 1.9, 4.4, -0.2, 3.3, 5.01, 1.1}
+	const first, block = 2, 3
+	plain := slices.Clone(scores)
+	softmax(plain)
+	for _, r := range []Rounding{Exact, ToF16, ToBF16} {
+		got := slices.Clone(scores)
+		blockSoftmax(got, first, block, r)
+		var total float64
+		for _, s := range scores {
+			total += portable.Exp(s - 5.01)
+		}
+		for i, s := range scores {
+			end := min(first+(i+block-first)/block*block, len(scores))
+			top := slices.Max(scores[:max(end, first)])
+			want := r.round(portable.Exp(s-top)) * portable.Exp(top-5.01) / total
+			if !(math.Abs(got[i]-want) <= 1e-14*want) {
+				t.Errorf("rounding %d, score %d: %g, want %g", r, i, got[i], want)
+			}
+			if off := math.Abs(got[i]/plain[i] - 1); r == Exact && off > 1e-14 || r != Exact && off == 0 && s != top {
+				t.Errorf("rounding %d, score %d: off by %g", r, i, off)
+			}
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package ref_test
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/ref"
+)
+
+// The tap sees every layer's operations in order, and its last logits are the output.
+func TestTap(t *testing.T) {
+	m := open(t, filepath.Join("..", "golden", "arch", "phi2.gguf"))
+	var ops []string
+	var last []float64
+	e := engine(t, m, ref.Options{Tap: func(layer int, op string, position, width int, values []float64) {
+		if len(values) != width*3 && op != "logits" {
+			t.Errorf("%s of layer %d: %d values of width %d for 3 positions", op, layer, len(values), width)
+		}
+		ops = append(ops, op)
+		last = append(last[:0], values...)
+	}})
+	got := forward(t, session(t, e), []int{5, 6, 7}, model.WantLast)
+	layer := []string{"query", "key", "value", "attention", "layer"}
+	want := slices.Concat([]string{"embed"}, layer, layer, []string{"logits"})
+	if !slices.Equal(ops, want) {
+		t.Errorf("operations %v, want %v", ops, want)
+	}
+	for i, v := range last {
+		if float32(v) != got[i] {
+			t.Fatalf("logit %d: the tap saw %v, Forward gave %v", i, v, got[i])
+		}
+	}
+}
+
+// What a tap leaves is what is computed on: with another token's operations, of a layer
+// or of those inside it, come that token's logits.
+func TestTapChanges(t *testing.T) {
+	m := open(t, filepath.Join("..", "golden", "arch", "phi2.gguf"))
+	run := func(token int, tap ref.Tap) []float32 {
+		return forward(t, session(t, engine(t, m, ref.Options{Tap: tap})), []int{token}, model.WantLast)
+	}
+	type operation struct {
+		layer int
+		op    string
+	}
+	other := map[operation][]float64{}
+	want := run(7, func(layer int, op string, _, _ int, values []float64) {
+		other[operation{layer, op}] = slices.Clone(values)
+	})
+	last := m.Config.Layers - 1
+	for _, c := range []struct {
+		layer int
+		op    string
+		same  bool
+	}{{-1, "embed", true}, {last, "layer", true}, {last, "key", false}, {0, "attention", false}} {
+		got := run(8, func(layer int, op string, _, _ int, values []float64) {
+			if layer == c.layer && op == c.op {
+				copy(values, other[operation{layer, op}])
+			}
+		})
+		if slices.Equal(got, want) != c.same {
+			t.Errorf("with the other token's %s in layer %d, that its logits are the same is %v", c.op, c.layer, !c.same)
+		}
+	}
+}
