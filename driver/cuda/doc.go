@@ -67,4 +67,10 @@
 // whole is compiled anew; a directory that cannot be used costs time and is counted
 // in Stats, nothing else. On rejection the compiler's log is in the error, with the
 // name of a file that holds the text its line numbers mean.
+//
+// # Energy
+//
+// libcuda does not tell it; NVML does, the driver's library for management, which
+// Device.Meter looks for when it is asked. Its table (nvml.go) is apart from
+// libcuda's: the two know a device by its UUID, and nothing but a Meter needs it.
 package cuda

@@ -98,9 +98,9 @@ type finder struct {
 	build  func() string // library.build; nil where there is no way to tell
 }
 
-// find loads the first library that works. What was tried and why it did not do is
-// in the error, which is ErrNoDriver unless a driver was there and refused to start:
-// then it is the first refusal. (WSL may have a distribution's driver, which finds no
+// find loads the first library that works. The error is a MissingError, which is
+// ErrNoDriver, unless a driver was there and refused to start: then it is the first
+// refusal. (WSL may have a distribution's driver, which finds no
 // device, before Windows' own.)
 func (f finder) find() (*library, error) {
 	var tried []string
@@ -118,10 +118,7 @@ func (f finder) find() (*library, error) {
 	if refusal != nil {
 		return nil, refusal
 	}
-	if len(tried) == 0 {
-		tried = []string{"there is no CUDA for this operating system"}
-	}
-	return nil, fmt.Errorf("cuda: %w; tried %s", driver.ErrNoDriver, strings.Join(tried, "; "))
+	return nil, &MissingError{driver.ErrNoDriver, tried}
 }
 
 // load opens one library, binds its functions and starts the driver.

@@ -19,8 +19,8 @@ func TestEntriesAreNamedOnce(t *testing.T) {
 	}
 }
 
-func TestMissingLibraryNamesEveryPath(t *testing.T) {
-	paths := []string{"libone.so", "/two/libtwo.so"}
+func TestMissingLibraryTellsEveryPath(t *testing.T) {
+	paths := []string{"libone.so", "/two/libtwo.so", "/three/libthree.so"}
 	tries := 0
 	l := loader{finder: finder{
 		paths:  func() []string { return paths },
@@ -30,14 +30,34 @@ func TestMissingLibraryNamesEveryPath(t *testing.T) {
 	for range 2 { // a failure is not remembered
 		_, err := l.get()
 		wantKind(t, err, driver.ErrNoDriver)
-		for _, p := range paths {
-			if strings.Count(err.Error(), p) != 1 {
-				t.Errorf("the error should name %s once: %v", p, err)
+		var missing *MissingError
+		if !errors.As(err, &missing) || len(missing.Tried) != len(paths) {
+			t.Fatalf("%v, want a MissingError with %d places", err, len(paths))
+		}
+		for i, p := range paths {
+			if missing.Tried[i] != p+": no such file" {
+				t.Errorf("place %d is %q, want %s with its reason, once", i, missing.Tried[i], p)
 			}
 		}
 	}
-	if tries != 4 {
-		t.Errorf("%d tries, want 4", tries)
+	if tries != 6 {
+		t.Errorf("%d tries, want 6", tries)
+	}
+}
+
+func TestMissingErrorIsShort(t *testing.T) {
+	for _, c := range []struct {
+		name, reason string
+		tried        []string
+		want         string
+	}{
+		{"nowhere", "a system without CUDA", nil, "cuda: no GPU driver: there is none for this operating system"},
+		{"one place", "nothing to count", []string{"a: gone"}, "cuda: no GPU driver: a: gone"},
+		{"more places", "the first tells", []string{"a: gone", "b: gone", "c: gone"}, "cuda: no GPU driver: tried 3 places, first a: gone"},
+	} {
+		if got := (&MissingError{driver.ErrNoDriver, c.tried}).Error(); got != c.want {
+			t.Errorf("%s (%s): %q, want %q", c.name, c.reason, got, c.want)
+		}
 	}
 }
 

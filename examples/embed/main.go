@@ -1,11 +1,13 @@
 // Command embed is what a program looks like that has a language model in it: it
-// continues a text on the GPU if there is one with room for the model, else on the CPU.
+// continues a text on the GPU if there is one with room for the model, else on the CPU,
+// and then says why.
 //
 //	embed FILE.gguf "Once upon a time"
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -21,16 +23,28 @@ func main() {
 		log.Fatal("usage: embed FILE.gguf TEXT")
 	}
 	m := must(model.Open(os.Args[1]))
-	var engine model.Engine = must(ref.New(m))
-	if gpu, err := cuda.Open(0); err == nil {
-		if fast, err := accel.New(m, gpu, accel.Options{}); err == nil {
-			engine = fast
-		}
+	engine, err := onGPU(m)
+	if err != nil {
+		log.Print("on the CPU: ", err)
+		engine = must(ref.New(m))
 	}
 	for token, err := range model.Generate(context.Background(), engine, os.Args[2], model.Params{MaxTokens: 64}) {
 		fmt.Print(must(token, err).Text)
 	}
 	fmt.Println()
+}
+
+// onGPU takes the first GPU. The process has it to the end.
+func onGPU(m *model.Model) (model.Engine, error) {
+	gpu, err := cuda.Open(0)
+	if err != nil {
+		return nil, err
+	}
+	engine, err := accel.New(m, gpu, accel.Options{})
+	if err != nil {
+		return nil, errors.Join(err, gpu.Close())
+	}
+	return engine, nil
 }
 
 func must[T any](v T, err error) T {

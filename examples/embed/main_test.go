@@ -5,6 +5,8 @@ import (
 	"go/parser"
 	"go/token"
 	"testing"
+
+	"github.com/lockstep-go/lockstep/model"
 )
 
 // What a program takes that has a model in it fits on a slip of paper.
@@ -24,4 +26,18 @@ func TestMainIsShort(t *testing.T) {
 		}
 	}
 	t.Error("there is no function main")
+}
+
+// With a GPU or without, there is an engine or the reason why there is none.
+func TestOnGPU(t *testing.T) {
+	m := must(model.Open("../../golden/model/lockstep-tiny.gguf"))
+	defer m.Close()
+	engine, err := onGPU(m)
+	if (engine == nil) != (err != nil) {
+		t.Errorf("engine %v with error %v", engine, err)
+	}
+	if engine != nil {
+		engine.Close()
+	}
+	t.Logf("error %v", err)
 }

@@ -33,7 +33,9 @@ type Options struct {
 	Room      Room // for keys and values
 
 	Limits *kernelbench.Limits // of the device; nil: unknown, and no figure has a share
-	Meter  Meter               // nil: energy is unknown
+	// Meter counts energy; nil: it is unknown. Figures whose repeats take less time than
+	// energy takes are repeated without being timed until it is known, within Budget.
+	Meter Meter
 
 	Show func(Result) // if set, sees each result as it comes
 
@@ -47,11 +49,6 @@ type Options struct {
 // Room is what an engine's cache holds: a sequence takes whole pages. No pages: it is
 // not known to be bounded.
 type Room struct{ Pages, PagePositions int }
-
-// Meter counts the energy that a device has taken since some moment.
-type Meter interface {
-	Joules() (float64, error)
-}
 
 // Kind is what a case measures.
 type Kind string
@@ -108,11 +105,14 @@ type Result struct {
 	FLOP  float64 `json:"pass_flop"`
 	// Limit is what a perfect pass would wait for, "read" or "matrix"; Share is the time of
 	// such a pass over the time of this one.
-	Limit   string   `json:"limit,omitempty"`
-	Share   float64  `json:"share_of_limit,omitempty"`
-	Joules  *float64 `json:"joules_per_token,omitempty"`
-	Skipped string   `json:"skipped,omitempty"` // why
-	Err     string   `json:"error,omitempty"`
+	Limit string  `json:"limit,omitempty"`
+	Share float64 `json:"share_of_limit,omitempty"`
+	// Joules is the energy for each token; nil: it is unknown.
+	Joules        *float64 `json:"joules_per_token,omitempty"`
+	EnergySeconds float64  `json:"energy_seconds,omitempty"` // over which it was counted
+	EnergyUnknown string   `json:"energy_unknown,omitempty"` // why, if there is a Meter
+	Skipped       string   `json:"skipped,omitempty"`        // why
+	Err           string   `json:"error,omitempty"`
 }
 
 // cases lists what is asked for, what takes less time before what takes more. Prompts

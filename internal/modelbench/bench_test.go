@@ -196,17 +196,6 @@ func TestPages(t *testing.T) {
 	}
 }
 
-func TestEnergy(t *testing.T) {
-	e := newFake(t, "llama", 200)
-	got := measured(t, e, Options{Batches: []int{2}, Steps: 5, Repeats: 2, Meter: e})[0]
-	if got.Joules == nil || *got.Joules != 3 {
-		t.Errorf("%+v", got)
-	}
-	if measured(t, e, Options{Batches: []int{2}, Steps: 5, Repeats: 2})[0].Joules != nil {
-		t.Error("energy without a meter")
-	}
-}
-
 func TestOrder(t *testing.T) {
 	e := newFake(t, "llama", 200)
 	var shown []string

@@ -45,13 +45,6 @@ func (e *fakeEngine) now() time.Time {
 	return time.Unix(0, 0).Add(e.clock)
 }
 
-// Joules counts 3 a millisecond. It makes the engine a Meter.
-func (e *fakeEngine) Joules() (float64, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return 1000 + 3*e.clock.Seconds()*1e3, nil
-}
-
 func (e *fakeEngine) NewSession(capacity int) (model.Session, error) {
 	if capacity < 1 || capacity > e.model.Config.Context {
 		return nil, &model.ContextError{Need: capacity, Limit: e.model.Config.Context}

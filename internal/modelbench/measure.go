@@ -37,7 +37,7 @@ func (b *bench) measure(ctx context.Context, c Case) (Result, error) {
 	if res.Passes, err = b.passes(ctx, g); err != nil {
 		return res, err
 	}
-	times, joules, err := b.repeat(g, func() error { return g.run(ctx, res.Passes) })
+	times, spent, err := b.repeat(g, func() error { return g.run(ctx, res.Passes) })
 	if err != nil {
 		return res, err
 	}
@@ -48,10 +48,7 @@ func (b *bench) measure(ctx context.Context, c Case) (Result, error) {
 	}
 	slices.Sort(rates)
 	res.Repeats, res.Rate, res.Least, res.Most = len(rates), median(rates), rates[0], rates[len(rates)-1]
-	if b.o.Meter != nil {
-		joules /= tokens * float64(len(times))
-		res.Joules = &joules
-	}
+	res.energy(spent, tokens)
 	if c.Kind == Prefill {
 		b.rate = res.Rate
 	}
@@ -129,48 +126,41 @@ func (b *bench) passes(ctx context.Context, g *group) (int, error) {
 }
 
 // repeat runs something several times, always from the same state, after once for
-// warming up. It gives the seconds of each, and the energy of all.
-func (b *bench) repeat(g *group, f func() error) (times []float64, joules float64, err error) {
-	begin := b.o.now()
-	for i := range 1 + b.o.Repeats {
-		if err := g.rewind(); err != nil {
-			return nil, 0, err
-		}
-		before, err := b.joules()
+// warming up. It gives the seconds of each, and the energy of these and more.
+func (b *bench) repeat(g *group, f func() error) (times []float64, e spent, err error) {
+	if _, err := b.once(g, f); err != nil {
+		return nil, spent{}, err
+	}
+	s := b.spend()
+	for range b.o.Repeats {
+		took, err := b.once(g, f)
 		if err != nil {
-			return nil, 0, err
+			return nil, spent{}, err
 		}
-		start := b.o.now()
-		if err := f(); err != nil {
-			return nil, 0, err
-		}
-		end := b.o.now()
-		after, err := b.joules()
-		if err != nil {
-			return nil, 0, err
-		}
-		if i == 0 {
-			begin = end
-			continue
-		}
-		joules += after - before
-		times = append(times, max(end.Sub(start), 1).Seconds())
-		if end.Sub(begin) >= b.o.Budget {
+		times = append(times, took)
+		if b.o.now().Sub(s.begin) >= b.o.Budget {
 			break
 		}
 	}
-	return times, joules, nil
+	runs := len(times)
+	for ; s.wants(b.o.now()); runs++ {
+		if _, err := b.once(g, f); err != nil {
+			return nil, spent{}, err
+		}
+	}
+	return times, s.end(runs), nil
 }
 
-func (b *bench) joules() (float64, error) {
-	if b.o.Meter == nil {
-		return 0, nil
+// once runs something from where the cache is filled, and gives the seconds.
+func (b *bench) once(g *group, f func() error) (seconds float64, err error) {
+	if err := g.rewind(); err != nil {
+		return 0, err
 	}
-	j, err := b.o.Meter.Joules()
-	if err != nil {
-		return 0, fmt.Errorf("energy: %w", err)
+	start := b.o.now()
+	if err := f(); err != nil {
+		return 0, err
 	}
-	return j, nil
+	return max(b.o.now().Sub(start), 1).Seconds(), nil
 }
 
 // group is the sequences of a case.

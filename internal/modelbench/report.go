@@ -29,6 +29,7 @@ type Report struct {
 	Engine  string              `json:"engine"`
 	KV      string              `json:"kv"` // what keys and values are rounded to
 	Limits  *kernelbench.Limits `json:"limits,omitempty"`
+	Energy  *Energy             `json:"energy,omitempty"` // absent as Limits
 	Results []Result            `json:"results"`
 }
 

@@ -32,6 +32,9 @@ func (c *benchKernelsCmd) Run(e *env) error {
 	if err != nil {
 		return usagef("--only: %w", err)
 	}
+	if c.Device < 0 {
+		return usagef("--device: %d, want 0 or more", c.Device)
+	}
 	dev, err := cuda.Open(c.Device)
 	if err != nil {
 		return fmt.Errorf("--device %d: %w", c.Device, err)

@@ -21,6 +21,8 @@ type benchModelCmd struct {
 	Device string   `enum:"gpu,emu,cpu" default:"gpu" help:"What computes: gpu, an NVIDIA GPU; cpu; emu, an emulated GPU, whose speed says nothing (${default})." placeholder:"gpu|emu|cpu"`
 	KV     kvFormat `name:"kv" help:"Format of the keys and values in the cache (default: f32 on the CPU, f16 on a GPU)." placeholder:"f16|bf16|f32"`
 
+	NoLookahead bool `help:"Have the engine queue each step when it is asked for. Otherwise a GPU begins steps that go on with the likeliest token as soon as those before are done."`
+
 	Depths  []int         `default:"0,2048,8192" help:"Decode one sequence behind so many positions (${default})." placeholder:"N,…"`
 	Prompts []int         `default:"512,2048,8192" help:"Compute prompts of so many tokens (${default})." placeholder:"N,…"`
 	Batches []int         `default:"1,4,16,64" help:"Decode so many sequences at the same time (${default})." placeholder:"N,…"`
@@ -106,19 +108,17 @@ func failures(list []modelbench.Result) error {
 	return fmt.Errorf("%v: %s", list[i].Case, list[i].Err)
 }
 
-// check looks at the flags before anything takes time.
+// check looks at the flags before anything takes time: first at what is to be measured,
+// then at how, then at where it is to go.
 func (c *benchModelCmd) check() error {
+	if err := c.checkModel(); err != nil {
+		return err
+	}
 	switch {
-	case c.Preset != "" && c.Model != "":
-		return usagef("--preset: there is a --model already")
-	case c.Preset != "" && c.Quant == "":
-		return usagef("--quant: --preset needs the block format of its weights")
-	case c.Preset == "" && c.Quant != "":
-		return usagef("--quant: is for --preset; a file has its own")
-	case c.Preset == "" && c.Layers != 0:
-		return usagef("--layers: is for --preset; a file has its own")
 	case len(c.Depths)+len(c.Prompts)+len(c.Batches) == 0:
 		return usagef("--depths, --prompts, --batches: nothing is to be measured")
+	case c.NoLookahead && c.Device == "cpu":
+		return usagef("--no-lookahead: there is none to leave out on --device cpu")
 	case c.Budget <= 0:
 		return usagef("--budget: %v, want more than 0", c.Budget)
 	case c.JSON != "" && c.JSON == c.Plot:
@@ -147,4 +147,21 @@ func (c *benchModelCmd) check() error {
 		}
 	}
 	return nil
+}
+
+// checkModel looks at what is said of the model: the name of a preset before what goes
+// with it.
+func (c *benchModelCmd) checkModel() error {
+	switch {
+	case c.Preset != "" && c.Model != "":
+		return usagef("--preset: there is a --model already")
+	case c.Preset == "" && c.Quant != "":
+		return usagef("--quant: is for --preset; a file has its own")
+	case c.Preset == "" && c.Layers != 0:
+		return usagef("--layers: is for --preset; a file has its own")
+	case c.Preset == "":
+		return nil
+	}
+	_, err := c.synth().plan()
+	return err
 }

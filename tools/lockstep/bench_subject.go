@@ -50,6 +50,11 @@ func (c *benchModelCmd) load(e *env) (*benchModel, error) {
 	return m, nil
 }
 
+// synth is the command that makes the model of a preset.
+func (c *benchModelCmd) synth() *synthCmd {
+	return &synthCmd{Preset: c.Preset, Quant: c.Quant, Layers: c.Layers, Seed: 1}
+}
+
 // synthesise makes the model of a preset, in a temporary file.
 func (c *benchModelCmd) synthesise(e *env) (_ *benchModel, err error) {
 	m := &benchModel{name: "--preset " + c.Preset, quant: c.Quant}
@@ -61,7 +66,8 @@ func (c *benchModelCmd) synthesise(e *env) (_ *benchModel, err error) {
 	if m.dir, err = os.MkdirTemp("", "lockstep-bench-"); err != nil {
 		return nil, fmt.Errorf("--preset: %w", err)
 	}
-	s := synthCmd{Preset: c.Preset, Quant: c.Quant, Layers: c.Layers, Seed: 1, Out: path(filepath.Join(m.dir, "model.gguf"))}
+	s := c.synth()
+	s.Out = path(filepath.Join(m.dir, "model.gguf"))
 	quietly := *e
 	quietly.out = e.errw
 	if err := s.Run(&quietly); err != nil {
@@ -91,6 +97,7 @@ func quantOf(m *model.Model) string {
 // steps: its device, and when there is a model its engine.
 type benchSubject struct {
 	device  driver.Device // nil: the CPU
+	meter   meter         // nil: energy is unknown
 	engine  model.Engine
 	options modelbench.Options
 	report  modelbench.Report // what the engine and the device are
@@ -98,6 +105,9 @@ type benchSubject struct {
 }
 
 func (s *benchSubject) close() {
+	if s.meter != nil {
+		s.meter.Close()
+	}
 	if s.device != nil {
 		s.device.Close()
 	}
@@ -143,23 +153,32 @@ func (s *benchSubject) onCPU(c *benchModelCmd, m *benchModel) error {
 // benchSequences is how many sequences the engine is to step together.
 const benchSequences = 64
 
-// onDevice measures the limits of the device while its memory is free, and uploads the
-// model. The cache gets what the figures need of the memory that is left.
+// limits measures what the GPU reaches, while its memory is free.
+func (s *benchSubject) limits(e *env) error {
+	e.note("limits of %s", s.device.Properties().Name)
+	limits, err := kernelbench.MeasureLimits(s.device)
+	if err != nil {
+		return fmt.Errorf("limits: %w", err)
+	}
+	s.options.Limits, s.report.Limits = &limits, &limits
+	return nil
+}
+
+// onDevice uploads the model. The cache gets what the figures need of the memory that is
+// left.
 func (s *benchSubject) onDevice(e *env, c *benchModelCmd, m *benchModel) error {
 	props := s.device.Properties()
 	if err := capable(props); err != nil {
 		return err
 	}
 	if c.Device == "gpu" {
-		e.note("limits of %s", props.Name)
-		limits, err := kernelbench.MeasureLimits(s.device)
-		if err != nil {
-			return fmt.Errorf("limits: %w", err)
+		if err := s.limits(e); err != nil {
+			return err
 		}
-		s.options.Limits, s.report.Limits = &limits, &limits
+		s.count(e)
 	}
 	kv := kvFormats[c.KV].accel
-	o := accel.Options{KV: kv, MaxSequences: benchSequences}
+	o := accel.Options{KV: kv, MaxSequences: benchSequences, NoLookahead: c.NoLookahead}
 	free, _, err := s.device.Memory()
 	if err != nil {
 		return err
@@ -169,8 +188,7 @@ func (s *benchSubject) onDevice(e *env, c *benchModelCmd, m *benchModel) error {
 		return err
 	}
 	o.KVPages = max(1, min(plan.Pages, s.options.Pages(m.Config.Context, kvPage)))
-	bar, shown := e.progress("upload", plan.Bytes[accel.Weights]), int64(0)
-	bar.bytes = true
+	bar, shown := e.progressBytes("upload", plan.Bytes[accel.Weights]), int64(0)
 	o.Progress = func(done, _ int64) {
 		bar.add(int(done - shown))
 		shown = done
@@ -184,6 +202,9 @@ func (s *benchSubject) onDevice(e *env, c *benchModelCmd, m *benchModel) error {
 	s.options.Sequences, s.options.Warm = benchSequences, eng.Warm
 	s.options.Room = modelbench.Room{Pages: o.KVPages, PagePositions: kvPage}
 	s.report.Engine, s.report.KV, s.report.Device = "accel", kv.String(), kernelbench.DeviceOf(s.device)
+	if c.NoLookahead {
+		s.report.Engine += " without lookahead"
+	}
 	s.after = func() {
 		if st := eng.Stats(); st.CaptureFailures > 0 {
 			e.note("%d passes ran without graphs: %s", st.CaptureFailures, oneLine(errors.Join(st.CaptureError)))

@@ -20,10 +20,15 @@ func noteOf(r modelbench.Result) string {
 		return text + r.Err
 	case r.Skipped != "":
 		return text + "skipped: " + r.Skipped
-	case r.Limit != "":
-		return text + fmt.Sprintf("%s tokens/s, %.0f%% of %s", rateText(r.Rate), 100*r.Share, limitNames[r.Limit])
 	}
-	return text + rateText(r.Rate) + " tokens/s"
+	text += rateText(r.Rate) + " tokens/s"
+	if r.Limit != "" {
+		text += fmt.Sprintf(", %.0f%% of %s", 100*r.Share, limitNames[r.Limit])
+	}
+	if r.Joules != nil {
+		text += fmt.Sprintf(", %.3g J/token", *r.Joules)
+	}
+	return text
 }
 
 // rateText writes a rate with three digits or more.
@@ -57,7 +62,10 @@ func (e *env) showModelBench(rep modelbench.Report) error {
 	for _, r := range rep.Results {
 		fmt.Fprintln(w, benchRowOf(r, limits, energy))
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return e.showEnergy(rep)
 }
 
 func benchRowOf(r modelbench.Result, limits, energy bool) string {

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/kernelbench"
 	"github.com/lockstep-go/lockstep/internal/modelbench"
@@ -17,21 +19,29 @@ import (
 func TestBenchUsage(t *testing.T) {
 	tests := []struct{ name, reason, args, want string }{
 		{"two models", "which one?", "--model a --preset gpt2 --quant q8_0", "--preset: there is a --model"},
-		{"no format", "a preset has none", "--preset gpt2", "--quant: --preset needs"},
-		{"unknown format", "the choices are named", "--preset gpt2 --quant q9 --device cpu", "q4_k_m"},
-		{"unknown preset", "the choices are named", "--preset gpt9 --quant q8_0 --device cpu", "llama-3.2-1b"},
+		{"unknown preset", "the choices are named", "--preset gpt9 --quant q8_0", "llama-3.2-1b"},
+		{"unknown preset alone", "a format for it would be of no use", "--preset gpt9", "--preset: "},
+		{"no format", "a preset has none; the choices are named", "--preset gpt2", "--quant: --preset needs a block format: f32, f16"},
+		{"unknown format", "the choices are named", "--preset gpt2 --quant q9", "q4_k_m"},
+		{"too many layers", "nothing could run the model", "--preset gpt2 --quant q8_0 --layers 513", "--layers: 513, want 1 to 512"},
+		{"negative layers", "below zero", "--preset gpt2 --quant q8_0 --layers -1", "--layers: -1, want 1 to 512"},
+		{"no layers of a preset", "it has some", "--preset gpt2 --quant q8_0 --layers 0 --batches -1", "--batches: -1"},
 		{"format of a file", "it has its own", "--model a --quant q8_0", "--quant: is for --preset"},
 		{"layers of a file", "it has its own", "--model a --layers 2", "--layers: is for --preset"},
 		{"nothing", "all lists are empty", "--depths= --prompts= --batches=", "nothing is to be measured"},
 		{"negative depth", "below zero", "--depths=0,-1", "--depths: -1, want 0 or more"},
+		{"negative depth apart", "a number, no flag", "--depths -1,0", "--depths: -1, want 0 or more"},
 		{"empty prompt", "nothing to compute", "--prompts 0", "--prompts: 0, want 1 or more"},
 		{"no sequences", "nothing to compute", "--batches 4,0", "--batches: 0, want 1 or more"},
 		{"no repeats", "nothing to report", "--repeats 0", "--repeats: 0, want 1 or more"},
 		{"negative steps", "below zero", "--steps=-1", "--steps: -1, want 0 or more"},
 		{"no time", "nothing can be done in it", "--budget 0s", "--budget: 0s, want more"},
-		{"time without unit", "no duration", "--budget 4", "--budget"},
+		{"negative time", "it has gone", "--budget -1s", "--budget: -1s, want more"},
+		{"time without unit", "no duration", "--budget 4", "--budget: \"4\", want a time with its unit"},
+		{"negative device of kernels", "ordinals count from 0", "kernels --device -1", "--device: -1, want 0 or more"},
 		{"unknown device", "the choices are named", "--device tpu", "--device"},
 		{"no choice of device", "a measurement is of what it says", "--device auto", "--device"},
+		{"lookahead of the CPU", "it has none", "--device cpu --no-lookahead", "--no-lookahead: there is none"},
 		{"unknown cache", "the choices are named", "--kv q8_0", "--kv"},
 		{"one file for both", "the second would replace the first", "--json x --plot x", "--plot: x is the file of --json"},
 	}
@@ -51,6 +61,7 @@ func TestBenchRefuses(t *testing.T) {
 	}{
 		{"no file", []string{"--model", "no.gguf", "--device", "cpu"}, "no.gguf"},
 		{"json over the model", []string{"--model", silentModel, "--json", silentModel}, "--json"},
+		{"json in no directory", []string{"--model", silentModel, "--json", "no/such/bench.json"}, "--json: no/such/bench.json: "},
 		{"plot over a directory", []string{"--model", silentModel, "--plot", dir}, "--plot"},
 		{"no GPU", []string{"--model", silentModel}, "--device gpu"},
 	} {
@@ -126,6 +137,38 @@ func TestBenchModel(t *testing.T) {
 				t.Errorf("the drawing: %v\n%s", err, svg)
 			}
 		})
+	}
+}
+
+// What is computed ahead can be left out, and the report says that it was.
+func TestBenchLookahead(t *testing.T) {
+	for _, tt := range []struct {
+		without bool
+		engine  string
+	}{{false, "accel"}, {true, "accel without lookahead"}} {
+		c := &benchModelCmd{modelFlag: modelFlag{silentModel}, Device: "emu", NoLookahead: tt.without, Depths: []int{0}, Repeats: 1, Steps: 4, Budget: 1}
+		e := &env{ctx: t.Context(), out: io.Discard, errw: io.Discard}
+		s, err := c.subject()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.close()
+		m, err := c.load(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.close()
+		if err := s.prepare(e, c, m); err != nil {
+			t.Fatal(err)
+		}
+		defer s.engine.Close()
+		if err := c.measure(e, m, s); err != nil {
+			t.Fatal(err)
+		}
+		ahead := s.engine.(*accel.Engine).Stats().LookaheadSteps
+		if (ahead == 0) != tt.without || s.report.Engine != tt.engine {
+			t.Errorf("without %v: %d steps computed ahead, engine %q", tt.without, ahead, s.report.Engine)
+		}
 	}
 }
 

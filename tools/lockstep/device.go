@@ -126,7 +126,8 @@ func (d deviceFlag) onCPU(m *model.Model, want demand) (*computer, error) {
 }
 
 // auto takes the GPU if there is one that can compute the model, and says so. Otherwise
-// it says why not, unless it is because nothing here ever had a GPU. A GPU that should be
+// it says why not, unless it is because nothing here ever had a GPU: then with --verbose
+// only. A GPU that should be
 // able to and fails is an error: to be slow without a word would hide it.
 func (d deviceFlag) auto(e *env, m *model.Model, want demand) (*computer, error) {
 	if want.cpuOnly != "" {
@@ -135,8 +136,9 @@ func (d deviceFlag) auto(e *env, m *model.Model, want demand) (*computer, error)
 	}
 	dev, err := openGPU()
 	if err != nil {
-		if !errors.Is(err, driver.ErrNoDriver) {
+		if e.verbose || !errors.Is(err, driver.ErrNoDriver) {
 			e.note("device: cpu, because of the GPU: %s", oneLine(err))
+			e.places(err)
 		}
 		return d.onCPU(m, want)
 	}
@@ -152,6 +154,26 @@ func (d deviceFlag) auto(e *env, m *model.Model, want demand) (*computer, error)
 		return d.onCPU(m, want)
 	}
 	return nil, fmt.Errorf("--device auto: %s: %s: %w; --device cpu does without it", want.name, name, err)
+}
+
+// hint says how to see more of an error.
+func (e *env) hint(err error) string {
+	var missing *cuda.MissingError
+	if e.verbose || !errors.As(err, &missing) || len(missing.Tried) < 2 {
+		return ""
+	}
+	return " (-v lists them)"
+}
+
+// places lists where a driver was looked for in vain, with --verbose.
+func (e *env) places(err error) {
+	var missing *cuda.MissingError
+	if !e.verbose || !errors.As(err, &missing) {
+		return
+	}
+	for _, place := range missing.Tried {
+		e.note("  %s", oneLine(errors.New(place)))
+	}
 }
 
 // unable says whether an error means that a model is not for this device, rather than
@@ -178,8 +200,7 @@ func (d deviceFlag) onDevice(e *env, dev driver.Device, m *model.Model, want dem
 	shown := int64(0)
 	o.Progress = func(done, total int64) {
 		if bar == nil {
-			bar = e.progress("upload", total)
-			bar.bytes = true
+			bar = e.progressBytes("upload", total)
 		}
 		bar.add(int(done - shown))
 		shown = done

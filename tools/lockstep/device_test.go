@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/driver/cuda"
 	"github.com/lockstep-go/lockstep/driver/emu"
 	"github.com/lockstep-go/lockstep/internal/faulty"
 )
@@ -117,6 +118,32 @@ func TestDeviceGPU(t *testing.T) {
 	}
 	gpu(t, emu.Options{Memory: 1 << 20}, nil)
 	refused(t, lockstep(t, "", append(commands["generate"], "--device", "gpu")...), exitError, "--device gpu", "the model in this program", "out of device memory")
+}
+
+// One line says that there is no driver; where it was looked for is told on request.
+func TestNoDriverIsOneLine(t *testing.T) {
+	missing := &cuda.MissingError{Kind: driver.ErrNoDriver, Tried: []string{"liba: gone", "/b/lib\nb: gone", "libc: no driver at all"}}
+	places := []string{"", "  liba: gone", "  /b/lib; b: gone", "  libc: no driver at all", ""}
+	gpu(t, smallGPU, missing)
+	const short = "cuda: no GPU driver: tried 3 places, first liba: gone"
+	refused(t, lockstep(t, "", "plan", "--device", "gpu"), exitError, "--device gpu: "+short+" (-v lists them)\n")
+	for _, tt := range []struct {
+		name, reason string
+		args         []string
+		status       int
+		want         string // of standard error, its beginning
+	}{
+		{"gpu", "the error, and the places", []string{"plan", "--device", "gpu", "-v"}, exitError, "lockstep: --device gpu: " + short},
+		{"auto", "why it is the CPU", []string{"-v", "logits", "--model", silentModel, "--tokens", "1", "--out", filepath.Join(t.TempDir(), "out.npy")}, exitOK, "device: cpu, because of the GPU: " + short},
+	} {
+		if r := lockstep(t, "", tt.args...); r.status != tt.status || r.err != tt.want+strings.Join(places, "\n") {
+			t.Errorf("%s (%s): status %d, standard error %q", tt.name, tt.reason, r.status, r.err)
+		}
+	}
+	gpu(t, smallGPU, &cuda.MissingError{Kind: driver.ErrNoDriver})
+	if r := lockstep(t, "", "plan", "--device", "gpu"); strings.Contains(r.err, "-v") {
+		t.Errorf("nothing more is to be told, but %q", r.err)
+	}
 }
 
 // A device that breaks is an error, even where auto chose it; one whose memory somebody

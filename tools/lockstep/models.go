@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/lockstep-go/lockstep/golden"
 	"github.com/lockstep-go/lockstep/model"
@@ -38,11 +39,16 @@ func kindOf(mode os.FileMode) string {
 }
 
 // checkOutput refuses an output path whose replacement would lose something
-// other than an earlier output: a directory, a device, or one of the inputs.
+// other than an earlier output: a directory, a device, or one of the inputs. One whose
+// directory is not there is refused before time is spent on what it was to hold.
 func checkOutput(flag, path string, inputs ...string) error {
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil
+		_, err := os.Stat(filepath.Dir(path))
+		if err != nil {
+			err = fmt.Errorf("%s: %s: %w", flag, path, err)
+		}
+		return err
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", flag, err)

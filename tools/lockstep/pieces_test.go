@@ -30,7 +30,7 @@ func inPieces(t *testing.T, screen *bytes.Buffer) (split pieces, plain model.Eng
 	e := &env{errw: screen}
 	return pieces{plain, func(total int) *progress {
 		p := e.progress("prompt", int64(total))
-		p.w, p.begin = screen, p.begin.Add(-2*quiet)
+		p.show(screen, 0)
 		return p
 	}}, plain
 }
@@ -110,10 +110,9 @@ func TestPiecesInterrupted(t *testing.T) {
 	var screen bytes.Buffer
 	e, _ := inPieces(t, &screen)
 	ctx, cancel := context.WithCancel(t.Context())
-	inner := e.begin
 	e.begin = func(total int) *progress {
-		p := inner(total)
-		p.w = writerFunc(func(b []byte) (int, error) { cancel(); return screen.Write(b) })
+		p := (&env{errw: &screen}).progress("prompt", int64(total))
+		p.show(writerFunc(func(b []byte) (int, error) { cancel(); return screen.Write(b) }), 0)
 		return p
 	}
 	s, err := e.NewSession(0)

@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 
 	"github.com/lockstep-go/lockstep/internal/atomicfile"
 	"github.com/lockstep-go/lockstep/ptxgen"
@@ -14,14 +16,15 @@ import (
 
 type ptxCmd struct {
 	List   bool   `xor:"what" required:"" help:"Name every kernel."`
-	Kernel string `xor:"what" required:"" help:"Print one kernel." placeholder:"NAME"`
+	Kernel string `xor:"what" required:"" help:"Print one kernel: of those listed, or with another head dim behind _d." placeholder:"NAME"`
 	All    bool   `xor:"what" required:"" help:"Write every kernel to a file of its own."`
 	Target string `help:"What to print it for, such as sm_80 or sm_90a; by default the least that the kernel needs." placeholder:"sm_NN"`
 	Out    path   `help:"The file for one kernel, by default standard output; the folder for all." placeholder:"PATH"`
 }
 
 func (c *ptxCmd) Help() string {
-	return "The text is what the driver receives. With --all, kernels that the target is too old for are left out."
+	return "The text is what the driver receives. With --all, kernels that the target is too old for are left out. Attention is listed for the " +
+		"head dims of common models; --kernel makes it for any multiple of 8 up to 256, as engines do: flash_attention_f16_d24."
 }
 
 func (c *ptxCmd) Run(e *env) error {
@@ -37,12 +40,7 @@ func (c *ptxCmd) Run(e *env) error {
 		if c.Out != "" || c.Target != "" {
 			return usagef("--list: takes neither --target nor --out")
 		}
-		for _, s := range ptxgen.Reachable() {
-			if err := e.stdout("%s\n", s.Name()); err != nil {
-				return err
-			}
-		}
-		return nil
+		return c.list(e)
 	case c.All:
 		if c.Out == "" {
 			return usagef("--all: needs --out with a folder to write to")
@@ -52,47 +50,108 @@ func (c *ptxCmd) Run(e *env) error {
 	return c.writeOne(e, target)
 }
 
-func (c *ptxCmd) writeOne(e *env, target ptx.Target) error {
+func (c *ptxCmd) list(e *env) error {
 	for _, s := range ptxgen.Reachable() {
-		if s.Name() != c.Kernel {
-			continue
-		}
-		text, err := textFor(s, target)
-		if err != nil {
-			return fmt.Errorf("--target: %w", err)
-		}
-		if c.Out == "" {
-			_, err := e.Write(text)
+		if err := e.stdout("%s\n", s.Name()); err != nil {
 			return err
 		}
-		return writeFile(string(c.Out), text)
 	}
-	return usagef("--kernel: there is no kernel %q; --list names them", c.Kernel)
+	e.note("attention for other head dims, multiples of 8 up to 256: --kernel with another number behind _d")
+	return nil
 }
 
+func (c *ptxCmd) writeOne(e *env, target ptx.Target) error {
+	s := kernelNamed(c.Kernel)
+	if s == nil {
+		return usagef("--kernel: there is no kernel %q; --list names them", c.Kernel)
+	}
+	text, err := textFor(s, target)
+	if errors.As(err, new(*ptx.TargetError)) {
+		return fmt.Errorf("--target: %w", err)
+	}
+	if err != nil {
+		return fmt.Errorf("--kernel: %w", err)
+	}
+	if c.Out == "" {
+		_, err := e.Write(text)
+		return err
+	}
+	return writeFile(string(c.Out), text)
+}
+
+var headDimSuffix = regexp.MustCompile(`_d([1-9]\d{0,8})$`)
+
+// kernelNamed is a kernel that is listed, or one of attention for a head dim that is not;
+// nil if there is none of the name.
+func kernelNamed(name string) ptxgen.Spec {
+	for _, s := range ptxgen.Reachable() {
+		if s.Name() == name {
+			return s
+		}
+	}
+	dim := headDimSuffix.FindStringSubmatch(name)
+	if dim == nil {
+		return nil
+	}
+	n, _ := strconv.Atoi(dim[1])
+	for _, s := range ptxgen.Reachable() {
+		if s = withHeadDim(s, n); s != nil && s.Name() == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// withHeadDim is an attention kernel for another head dim; nil for other kernels.
+func withHeadDim(s ptxgen.Spec, dim int) ptxgen.Spec {
+	switch s := s.(type) {
+	case ptxgen.AttentionCombine:
+		s.HeadDim = dim
+		return s
+	case ptxgen.AttentionDecode:
+		s.HeadDim = dim
+		return s
+	case ptxgen.FlashAttention:
+		s.HeadDim = dim
+		return s
+	}
+	return nil
+}
+
+// kernels are those to write. Tests take a few.
+var kernels = ptxgen.Reachable
+
+// writeAll writes what the target is new enough for. If that is nothing the target is
+// a mistake, and nothing is made.
 func (c *ptxCmd) writeAll(e *env, target ptx.Target) error {
 	dir := string(c.Out)
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return fmt.Errorf("--out: %w", err)
-	}
 	written := 0
-	for _, s := range ptxgen.Reachable() {
+	var leftOut []error
+	for _, s := range kernels() {
 		if err := e.ctx.Err(); err != nil {
 			return err
 		}
 		text, err := textFor(s, target)
-		var old *ptx.TargetError
-		if errors.As(err, &old) {
-			e.note("left out: %v", err)
+		if errors.As(err, new(*ptx.TargetError)) {
+			leftOut = append(leftOut, err)
 			continue
 		}
 		if err != nil {
 			return err
+		}
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			return fmt.Errorf("--out: %w", err)
 		}
 		if err := writeFile(filepath.Join(dir, s.Name()+".ptx"), text); err != nil {
 			return err
 		}
 		written++
+	}
+	if written == 0 {
+		return fmt.Errorf("--target: no kernel runs on %v: %w", target, leftOut[0])
+	}
+	for _, err := range leftOut {
+		e.note("left out: %v", err)
 	}
 	e.note("%d kernels in %s", written, dir)
 	return nil

@@ -37,8 +37,7 @@ func (c *quantizeCmd) Run(e *env) error {
 	if err != nil {
 		return fmt.Errorf("--in: %s: %w", c.In, err)
 	}
-	p = e.progress("quantize", w.Size())
-	p.bytes = true
+	p = e.progressBytes("quantize", w.Size())
 	err = w.WriteFile(string(c.Out))
 	p.end()
 	if err != nil {

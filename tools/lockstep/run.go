@@ -27,6 +27,7 @@ const (
 
 type cli struct {
 	Version kong.VersionFlag `help:"Print the version and exit."`
+	Verbose bool             `short:"v" help:"Say why a GPU is not there: each place where its driver was looked for."`
 
 	Generate   generateCmd   `cmd:"" help:"Continue a text."`
 	Logits     logitsCmd     `cmd:"" help:"Write the logits after each of some tokens to a .npy file."`
@@ -64,6 +65,8 @@ type env struct {
 	in   io.Reader
 	out  io.Writer
 	errw io.Writer
+
+	verbose bool
 }
 
 func (e *env) Write(p []byte) (int, error) {
@@ -162,7 +165,7 @@ type helpShown struct{}
 
 // run is the whole command: it returns the exit status.
 func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) (status int) {
-	e := &env{ctx, interruptible{ctx, in}, out, errw}
+	e := &env{ctx: ctx, in: interruptible{ctx, in}, out: out, errw: errw}
 	defer func() {
 		switch r := recover(); r.(type) {
 		case nil:
@@ -173,7 +176,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) 
 		}
 	}()
 	var c cli
-	parser := kong.Must(&c,
+	parser := kong.Must(&c, append(values(),
 		kong.Name("lockstep"),
 		kong.Description("Runs transformer language models from GGUF files, on any machine."),
 		kong.Vars{
@@ -185,7 +188,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) 
 		kong.Writers(e, errw),
 		kong.Exit(func(int) { panic(helpShown{}) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-	)
+	)...)
 	if err := checkArgs(args); err != nil {
 		return e.report(err)
 	}
@@ -193,6 +196,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) 
 	if err != nil {
 		return e.report(usageError{err})
 	}
+	e.verbose = c.Verbose
 	return e.report(parsed.Run(e))
 }
 
@@ -212,7 +216,8 @@ func (e *env) report(err error) int {
 		e.note("lockstep: interrupted")
 		return exitError
 	}
-	e.note("lockstep: %s", oneLine(err))
+	e.note("lockstep: %s%s", oneLine(err), e.hint(err))
+	e.places(err)
 	return exitError
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"time"
 
 	"github.com/lockstep-go/lockstep/internal/requant"
@@ -19,27 +20,34 @@ func (c *synthCmd) Help() string {
 	return "The file has the tensors and the metadata of the model named, random weights, and a vocabulary that spells text byte by byte."
 }
 
-func (c *synthCmd) Run(e *env) error {
+// plan checks what is asked for, and plans it.
+func (c *synthCmd) plan() (plan synth.Plan, err error) {
 	preset, err := synth.Find(c.Preset)
 	if err != nil {
-		return usagef("--preset: %w", err)
+		return plan, usagef("--preset: %w", err)
+	}
+	if c.Quant == "" {
+		return plan, usagef("--quant: --preset needs a block format: %s", strings.Join(requant.Names(), ", "))
 	}
 	recipe, err := requant.ParseRecipe(c.Quant)
 	if err != nil {
-		return usagef("--quant: %w", err)
+		return plan, usagef("--quant: %w", err)
 	}
 	if c.Layers < 0 || c.Layers > synth.MaxLayers {
-		return usagef("--layers: %d, want 1 to %d", c.Layers, synth.MaxLayers)
+		return plan, usagef("--layers: %d, want 1 to %d", c.Layers, synth.MaxLayers)
 	}
-	plan, err := synth.NewPlan(preset, recipe, c.Layers)
+	return synth.NewPlan(preset, recipe, c.Layers)
+}
+
+func (c *synthCmd) Run(e *env) error {
+	plan, err := c.plan()
 	if err != nil {
 		return err
 	}
 	if err := checkOutput("--out", string(c.Out)); err != nil {
 		return err
 	}
-	p := e.progress("synth", plan.Bytes())
-	p.bytes = true
+	p := e.progressBytes("synth", plan.Bytes())
 	w, err := plan.Writer(e.ctx, c.Seed, p.add)
 	if err != nil {
 		return err
