@@ -3,7 +3,6 @@ package accel
 import (
 	"errors"
 	"fmt"
-	"weak"
 
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/modules"
@@ -27,13 +26,16 @@ type Engine struct {
 
 	stream   driver.Stream
 	host     driver.Pinned // for logits and pages
-	rowsHost driver.Pinned // what a step is told of its rows, and the tokens that it gives
+	rowsHost driver.Pinned // what a step is told of its rows, and the tokens that were chosen
+	slot     int           // for the tokens of the step that was queued last
+	rows     []row         // of the step that is computed
 
 	schedule  *schedule
 	mu        gate // held while the device works on a pass
 	programs  map[pass]*program
 	tables    tables
-	snapshots []weak.Pointer[snapshot] // that share pages, the oldest first
+	ahead     lookahead
+	snapshots []*kept // the oldest first
 	stats     Stats
 	closed    bool
 }
@@ -77,11 +79,16 @@ func (e *Engine) open() (err error) {
 	for _, p := range []struct {
 		to    *driver.Pinned
 		bytes int
-	}{{&e.host, e.hostBytes()}, {&e.rowsHost, e.inputBytes() + 4*e.headRows}} {
+	}{{&e.host, e.hostBytes()}, {&e.rowsHost, e.slotAt(slots)}} {
 		if *p.to, err = e.dev.AllocPinned(p.bytes); err != nil {
 			return fmt.Errorf("accel: %d bytes of pinned memory: %w", p.bytes, err)
 		}
 		e.pinned = append(e.pinned, *p.to)
+	}
+	if e.o.looksAhead() {
+		if e.ahead.before, err = e.dev.NewEvent(); err != nil {
+			return fmt.Errorf("accel: %w", err)
+		}
 	}
 	if e.memory, err = e.inventory.allocate(e.dev); err != nil {
 		return err
@@ -125,6 +132,9 @@ func (e *Engine) Close() error {
 	if e.stream != nil && !lost {
 		errs = append(errs, e.stream.Synchronize())
 	}
+	if e.ahead.before != nil {
+		errs = append(errs, e.ahead.before.Close())
+	}
 	errs = append(errs, closeAll(e.events), closeAll(e.graphs), e.modules.Close(), closeAll(e.memory), closeAll(e.pinned), closeAll(e.streams))
 	if lost {
 		return nil // the fault took all that there was to give back, and was reported
@@ -144,7 +154,9 @@ func (e *Engine) NewSession(capacity int) (model.Session, error) {
 	case capacity == 0:
 		capacity = limit
 	}
-	return &Session{engine: e, capacity: capacity, long: e.model.Config.LongRope(capacity)}, nil
+	s := &Session{engine: e, capacity: capacity, long: e.model.Config.LongRope(capacity), place: noPlace}
+	s.request.done = make(chan struct{}, 1)
+	return s, nil
 }
 
 // usable says why the engine computes no more. The lock is held.

@@ -46,6 +46,7 @@ type Options struct {
 	KVPages      int  // pages of 64 positions that all sequences share; 0: what memory leaves, no more than MaxSequences contexts
 	Chunk        int  // positions of a prompt that are computed together; 0: 2048, or the context if that is less. Stepwise: 16
 	Eager        bool // no graphs
+	NoLookahead  bool // a step of sequences that go on with the largest logit is queued when it is asked for, and not already with the step before
 	// Timer, if set, is told what each kernel of a pass took. There are no graphs then. As
 	// Tap and Progress, it must not call the engine.
 	Timer func(Timing)

@@ -3,6 +3,7 @@ package accel
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/lockstep-go/lockstep/ptxgen"
@@ -15,12 +16,12 @@ var ErrKVFull = errors.New("KV cache is full")
 // one that asked is as it was; it may go on when another is closed or truncated.
 type KVFullError struct {
 	Need  int // pages that were asked for
-	Free  int // pages that were free
+	Free  int // pages that were free, or that snapshots could have made free
 	Pages int // of the cache
 }
 
 func (e *KVFullError) Error() string {
-	return fmt.Sprintf("KV cache is full: %d pages of %d positions are needed, and %d of %d are free", e.Need, page, e.Free, e.Pages)
+	return fmt.Sprintf("KV cache is full: %d pages of %d positions are needed, and %d of %d can be had", e.Need, page, e.Free, e.Pages)
 }
 
 // Is makes errors.Is(err, ErrKVFull) hold.
@@ -120,11 +121,38 @@ func (p *pool) share(table []uint32) {
 	}
 }
 
-// shared reports whether a page has several owners.
-func (p *pool) shared(n uint32) bool {
+// owners is how many there are of a page that is in use.
+func (p *pool) owners(n uint32) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.extra[n] > 0
+	return 1 + p.extra[n]
+}
+
+// shared reports whether a page has several owners.
+func (p *pool) shared(n uint32) bool { return p.owners(n) > 1 }
+
+// without is how many pages would be free if some snapshots gave up theirs, and the first
+// of these that has a page which none but they hold.
+func (p *pool) without(list []*snapshot) (free int, first *snapshot) {
+	held := map[uint32]int{}
+	for _, s := range list {
+		for _, n := range s.kept.pages {
+			held[n]++
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	alone := func(n uint32) bool { return held[n] == 1+p.extra[n] }
+	free = p.free()
+	for n := range held {
+		if alone(n) {
+			free++
+		}
+	}
+	if i := slices.IndexFunc(list, func(s *snapshot) bool { return slices.ContainsFunc(s.kept.pages, alone) }); i >= 0 {
+		first = list[i]
+	}
+	return free, first
 }
 
 // inUse is how many pages sequences and snapshots hold.

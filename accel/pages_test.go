@@ -3,6 +3,7 @@ package accel
 import (
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 )
 
@@ -57,4 +58,26 @@ func TestPool(t *testing.T) {
 	}
 	p.shrink(kept, 0)
 	p.using("all but the kept page", 3)
+}
+
+// TestKeptPages: whoever gives back a snapshot's pages, and however many do at once, they
+// are given back once, and what others hold of them stays.
+func TestKeptPages(t *testing.T) {
+	p := testPool{t, &pool{pages: 4, extra: map[uint32]int{}}}
+	table := p.grown(nil, 2*page)
+	k := &kept{pages: slices.Clone(table)}
+	p.share(table)
+	table = p.shrink(table, page)
+	p.using("one of the sequence's and the snapshot's, one of the snapshot's alone", 2)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() { k.giveBack(p.pool) })
+	}
+	all.Wait()
+	p.using("the sequence's page", 1)
+	if p.shared(table[0]) || p.free() != 3 {
+		t.Errorf("%d pages are free, and the sequence's has %d owners", p.free(), p.owners(table[0]))
+	}
+	p.shrink(table, 0)
+	p.using("nobody's", 0)
 }

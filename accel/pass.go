@@ -59,46 +59,36 @@ func (e *Engine) step(ctx context.Context, rows []row, head bool) error {
 		deepest = max(deepest, r.position+1)
 	}
 	p.pages = e.grid(deepest)
+	e.forget()
 	prog, err := e.program(p)
 	if err == nil {
 		err = e.stageRows(rows)
 	}
 	if err == nil {
-		e.stats.Steps++
-		e.stats.Rows += len(rows)
-		e.stats.LargestStep = max(e.stats.LargestStep, len(rows))
+		e.countStep(len(rows))
+		e.ahead.again = prog
 		err = e.runStep(ctx, prog, rows)
 	}
 	return e.failed(err)
+}
+
+func (e *Engine) countStep(rows int) {
+	e.stats.Steps++
+	e.stats.Rows += rows
+	e.stats.LargestStep = max(e.stats.LargestStep, rows)
 }
 
 func (e *Engine) runStep(ctx context.Context, p *program, rows []row) error {
 	if e.o.Tap == nil {
 		return e.queue(p)
 	}
-	if err := e.stream.WriteAsync(driver.Address(e.buffers.stepInput), e.rowsHost, 0, e.inputBytes()); err != nil {
+	if err := e.writeRows(); err != nil {
 		return err
 	}
-	if err := e.tapped(ctx, p, rows); err != nil || !p.head {
+	if err := e.tapped(ctx, p, rows); err != nil {
 		return err
 	}
-	return e.readTokens(p.rows)
-}
-
-// stageRows brings the tables of a step's rows up to date, and writes what the device is
-// told of them where the step takes it from. Rows beyond them have length 0. The device
-// has come to the end of the pass before.
-func (e *Engine) stageRows(rows []row) error {
-	n := e.stepRows
-	input := make([]uint32, 3*n)
-	for i, r := range rows {
-		input[i], input[n+i], input[2*n+i] = uint32(r.token), uint32(r.position), uint32(r.position+1)
-		if err := e.tables.write(e.stream, e.buffers.stepTables, i, r.session.pages); err != nil {
-			return err
-		}
-	}
-	appendU32s(e.rowsHost.Bytes()[:0], input)
-	return nil
+	return e.readStep(p)
 }
 
 // chunk computes positions of one sequence with the kernels of prefill. The lock is held.
@@ -147,13 +137,13 @@ func (e *Engine) launch(p *program) error {
 // there are, it is done as for a step. The lock is held.
 func (e *Engine) head(ctx context.Context, rows []row, first int) error {
 	b := e.planner(pass{rows: len(rows)}, e.modules)
-	b.logitsOf(b.x+uint64(4*first*e.cfg.Hidden), len(rows))
+	b.logitsOf(b.x+uint64(4*first*e.cfg.Hidden), len(rows), rowInputs{})
 	if b.err != nil {
 		return e.failed(b.err)
 	}
 	err := e.runChunk(ctx, newProgram(b.pass, b.steps), rows)
 	if err == nil {
-		err = e.readTokens(len(rows))
+		err = e.readTokens(len(rows), promptSlot)
 	}
 	return e.failed(err)
 }
@@ -165,6 +155,7 @@ func (e *Engine) failed(err error) error {
 	}
 	// What was queued may still be at work with memory that the next pass writes.
 	_ = e.stream.Synchronize()
+	e.forget()
 	if lost := e.dev.Err(); lost != nil {
 		err = lost
 	}

@@ -24,22 +24,15 @@ type request struct {
 	want model.Want
 	out  model.Output
 	err  error
-	done chan struct{} // closed when out and err are there
+	done chan struct{} // has something when out and err are there
 }
 
 func (r *request) finish(err error) {
 	r.err = err
-	close(r.done)
+	r.done <- struct{}{}
 }
 
-func (r *request) finished() bool {
-	select {
-	case <-r.done:
-		return true
-	default:
-		return false
-	}
-}
+func (r *request) finished() bool { return len(r.done) > 0 }
 
 // schedule joins the steps of sequences that wait at the same time: who gets the device
 // first computes for all of them, so that one read of the weights serves all. There is
@@ -50,9 +43,11 @@ type schedule struct {
 	waiting []*request
 	arrived chan struct{} // has room for one: somebody came since it was looked at
 
-	// Of the step before, with the device's lock held.
-	before int           // rows
-	took   time.Duration //
+	// With the device's lock held.
+	before int           // how many waited for the last step
+	took   time.Duration // the last step
+	batch  []*request    // those of the step that is computed
+	timer  *time.Timer   // of gather
 }
 
 func newSchedule() *schedule { return &schedule{arrived: make(chan struct{}, 1)} }
@@ -80,12 +75,15 @@ func (q *schedule) gather() {
 	if q.length() >= q.before {
 		return
 	}
-	timer := time.NewTimer(min(q.took/part, most))
-	defer timer.Stop()
+	if q.timer == nil {
+		q.timer = time.NewTimer(0)
+	}
+	q.timer.Reset(min(q.took/part, most))
+	defer q.timer.Stop()
 	for q.length() < q.before {
 		select {
 		case <-q.arrived:
-		case <-timer.C:
+		case <-q.timer.C:
 			return
 		}
 	}
@@ -96,7 +94,7 @@ func (q *schedule) gather() {
 func (q *schedule) take(n int) []*request {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var batch, rest []*request
+	batch, rest := q.batch[:0], q.waiting[:0]
 	for _, r := range q.waiting {
 		switch {
 		case r.ctx.Err() != nil:
@@ -107,8 +105,16 @@ func (q *schedule) take(n int) []*request {
 			rest = append(rest, r)
 		}
 	}
-	q.waiting = rest
+	clear(q.waiting[len(rest):])
+	q.waiting, q.batch = rest, batch
 	return batch
+}
+
+// putBack lets requests wait for the next step.
+func (q *schedule) putBack(list []*request) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting = slices.Insert(q.waiting, 0, list...)
 }
 
 // withdraw takes back a request, unless a step has it already.
@@ -124,7 +130,13 @@ func (q *schedule) withdraw(r *request) bool {
 
 // stepOne computes one position of a sequence, together with others that wait.
 func (e *Engine) stepOne(ctx context.Context, r row, want model.Want) (model.Output, error) {
-	req := &request{ctx: ctx, row: r, want: want, done: make(chan struct{})}
+	req := &r.session.request
+	select {
+	case <-req.done: // of a step in which a tap or a timer panicked
+	default:
+	}
+	req.ctx, req.row, req.want, req.out = ctx, r, want, model.Output{}
+	defer func() { req.ctx = nil }()
 	e.schedule.add(req)
 	for {
 		select {
@@ -167,7 +179,12 @@ func (e *Engine) turn() {
 	if len(batch) == 0 {
 		return
 	}
+	q.before = len(batch)
+	batch, known := e.foreseen(batch)
 	begin, err := time.Now(), errPanicked
+	if known {
+		begin = e.ahead.since
+	}
 	defer func() {
 		for _, r := range batch {
 			r.finish(err)
@@ -176,40 +193,97 @@ func (e *Engine) turn() {
 	if err = e.usable(); err == nil {
 		// Until it returns err is what a panic leaves.
 		err = errPanicked
-		err = e.stepBatch(batch)
+		err = e.stepBatch(batch, known)
 	}
-	q.before, q.took = len(batch), time.Since(begin)
+	q.took = time.Since(begin)
 }
 
-// stepBatch computes the rows of requests, and reads what each wants.
-func (e *Engine) stepBatch(batch []*request) error {
-	rows := make([]row, len(batch))
+// foreseen brings requests into the order that their sequences had in the last step, so
+// that what the device knows of its rows stays. If the device computes some of them already,
+// the step is theirs alone, and the others wait for the next one: they would have to wait
+// for the device anyway.
+func (e *Engine) foreseen(batch []*request) (step []*request, known bool) {
+	place := func(r *request) int {
+		if e.ahead.running && !e.ahead.foresees(r) {
+			return noPlace + r.row.session.place
+		}
+		return r.row.session.place
+	}
+	slices.SortStableFunc(batch, func(a, b *request) int { return place(a) - place(b) })
+	n := 0
+	for e.ahead.running && n < len(batch) && e.ahead.foresees(batch[n]) {
+		n++
+	}
+	if n == 0 {
+		return batch, false
+	}
+	e.schedule.putBack(batch[n:])
+	return batch[:n], true
+}
+
+// stepBatch computes the rows of requests, unless the device knows them already, and reads what
+// each wants. Where they may go on as they came, the next step is queued with this one.
+func (e *Engine) stepBatch(batch []*request, known bool) error {
+	rows, head, greedy, goOn := e.rows[:0], false, true, len(batch) == len(e.ahead.next)
+	for _, r := range batch {
+		rows = append(rows, r.row)
+		head = head || r.want != model.WantNothing
+		greedy = greedy && r.want == model.WantGreedy
+		goOn = goOn && e.ahead.foresees(r)
+	}
+	e.rows = rows
+	// The contexts of those who wait differ; what has begun is finished.
+	if known {
+		e.wanted(len(rows))
+	} else if err := e.step(context.Background(), rows, head); err != nil {
+		return err
+	}
+	slot := e.slot
+	if err := e.await(batch, goOn && e.mayLookAhead(rows)); err != nil {
+		return e.failed(err)
+	}
+	if head {
+		e.answer(batch, slot, known)
+	}
+	if !greedy {
+		e.ahead.next = e.ahead.next[:0]
+	}
+	return nil
+}
+
+// await reads the logits that requests want, and waits for the step: with the next one
+// behind it, or not.
+func (e *Engine) await(batch []*request, lookAhead bool) error {
+	if lookAhead {
+		if err := e.lookAhead(); err != nil {
+			return err
+		}
+		return e.ahead.before.Synchronize()
+	}
 	var into [][]float32
 	var from []int // the rows whose logits are wanted
-	head := false
 	for i, r := range batch {
-		rows[i] = r.row
-		head = head || r.want != model.WantNothing
 		if r.want == model.WantLast || r.want == model.WantAll {
 			r.out.Logits = r.row.session.room(1)[0]
 			into, from = append(into, r.out.Logits), append(from, i)
 		}
 	}
-	// The contexts of those who wait differ; what has begun is finished.
-	if err := e.step(context.Background(), rows, head); err != nil {
-		return err
-	}
-	if err := e.readLogits(into, from); err != nil {
-		return e.failed(err)
-	}
-	if !head {
-		return nil
-	}
-	chosen := e.chosen(len(rows))
+	return e.readLogits(into, from)
+}
+
+// answer gives each request the token that was chosen for it, and notes what that lets expect.
+func (e *Engine) answer(batch []*request, slot int, known bool) {
+	next := e.ahead.next[:0]
 	for i, r := range batch {
-		if r.want != model.WantNothing {
-			r.out.Greedy = chosen[i]
+		s, at := r.row.session, i
+		if known {
+			at = s.place
 		}
+		if r.want != model.WantNothing {
+			r.out.Greedy = e.chosen(slot, at)
+		}
+		next = append(next, row{s, r.out.Greedy, r.row.position + 1})
+		s.place = i
 	}
-	return nil
+	e.ahead.next = next
 }

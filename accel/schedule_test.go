@@ -10,7 +10,7 @@ import (
 
 // waitingFor is a request of a session that rotates by long factors, or not.
 func waitingFor(ctx context.Context, long bool) *request {
-	return &request{ctx: ctx, row: row{session: &Session{long: long}}, done: make(chan struct{})}
+	return &request{ctx: ctx, row: row{session: &Session{long: long}}, done: make(chan struct{}, 1)}
 }
 
 func TestTake(t *testing.T) {

@@ -17,7 +17,13 @@ type Session struct {
 	pages    []uint32 // of the cache
 	logits   []float32
 	closed   bool
+
+	request request // the step that it waits for
+	place   int     // its row of the last step; noPlace once it was truncated or restored
 }
+
+// noPlace is behind all places.
+const noPlace = mostRows
 
 var _ model.Session = (*Session)(nil)
 
@@ -62,11 +68,8 @@ func (s *Session) reserve(n int) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	err := e.usable()
-	if err == nil && full != nil {
-		s.pages, err = e.claim(s.pages, n, nil)
-	}
-	if err == nil && shared {
-		err = e.own(s.pages, last)
+	if err == nil {
+		s.pages, err = e.extend(s.pages, n, last)
 	}
 	return err
 }
@@ -84,20 +87,27 @@ func (s *Session) check(tokens []int) error {
 	return nil
 }
 
-// compute runs the tokens through the model, in chunks, and leaves the length as it is.
-func (s *Session) compute(ctx context.Context, tokens []int, want model.Want) (out model.Output, err error) {
+// compute runs the tokens through the model, and leaves the length as it is.
+func (s *Session) compute(ctx context.Context, tokens []int, want model.Want) (model.Output, error) {
 	e := s.engine
-	s.logits = s.logits[:0]
+	s.logits = slices.Grow(s.logits[:0], logitRows(want, len(tokens))*e.cfg.Vocab) // not with the device held: it may be large
+	fast := e.o.Prefill == Fast && (s.length == 0 || len(tokens) > 1)
+	if len(tokens) == 1 && !fast {
+		return e.stepOne(ctx, row{s, tokens[0], s.length}, want)
+	}
+	return s.prefill(ctx, tokens, want, fast)
+}
+
+// prefill computes tokens in chunks.
+func (s *Session) prefill(ctx context.Context, tokens []int, want model.Want, fast bool) (out model.Output, err error) {
+	e := s.engine
 	rows := make([]row, len(tokens))
 	for i, t := range tokens {
 		rows[i] = row{s, t, s.length + i}
 	}
 	part := e.stepPart
-	switch {
-	case e.o.Prefill == Fast && (s.length == 0 || len(tokens) > 1):
+	if fast {
 		part = e.chunkPart
-	case len(tokens) == 1:
-		return e.stepOne(ctx, rows[0], want)
 	}
 	for len(rows) > 0 {
 		n := min(len(rows), e.o.Chunk)
@@ -138,7 +148,7 @@ func (e *Engine) stepPart(ctx context.Context, rows []row, want model.Want, out 
 	if want == model.WantNothing {
 		return e.failed(e.stream.Synchronize())
 	}
-	return rows[0].session.take(len(rows), want, out)
+	return rows[0].session.take(len(rows), e.slot, want, out)
 }
 
 // chunkPart computes rows of one sequence with the kernels of prefill.
@@ -162,7 +172,7 @@ func (e *Engine) chunkPart(ctx context.Context, rows []row, want model.Want, out
 		if err := e.head(ctx, rows[from:from+n], from); err != nil {
 			return err
 		}
-		if err := rows[0].session.take(n, want, out); err != nil {
+		if err := rows[0].session.take(n, promptSlot, want, out); err != nil {
 			return err
 		}
 		from += n
@@ -171,7 +181,7 @@ func (e *Engine) chunkPart(ctx context.Context, rows []row, want model.Want, out
 }
 
 // take waits for n rows whose logits were queued, and reads what is wanted of them.
-func (s *Session) take(n int, want model.Want, out *model.Output) error {
+func (s *Session) take(n, slot int, want model.Want, out *model.Output) error {
 	var from []int
 	for i := range n {
 		if want == model.WantAll || want == model.WantLast && i == n-1 {
@@ -181,14 +191,25 @@ func (s *Session) take(n int, want model.Want, out *model.Output) error {
 	if err := s.engine.readLogits(s.room(len(from)), from); err != nil {
 		return s.engine.failed(err)
 	}
-	out.Greedy = s.engine.chosen(n)[n-1]
+	out.Greedy = s.engine.chosen(slot, n-1)
 	return nil
 }
 
-// room adds n rows to the logits.
+// logitRows is how many rows of logits are wanted of n positions.
+func logitRows(want model.Want, n int) int {
+	switch want {
+	case model.WantAll:
+		return n
+	case model.WantLast:
+		return 1
+	}
+	return 0
+}
+
+// room adds n rows to the logits, of those for which compute made room.
 func (s *Session) room(n int) (rows [][]float32) {
 	have, vocab := len(s.logits), s.engine.cfg.Vocab
-	s.logits = slices.Grow(s.logits, n*vocab)[:have+n*vocab]
+	s.logits = s.logits[:have+n*vocab]
 	for i := range n {
 		rows = append(rows, s.logits[have+i*vocab:][:vocab])
 	}
@@ -203,7 +224,9 @@ func (s *Session) Truncate(n int) error {
 	if n < 0 || n > s.length {
 		return fmt.Errorf("accel: truncate to %d: the session holds %d positions", n, s.length)
 	}
-	s.length, s.pages = n, s.engine.pool.shrink(s.pages, n)
+	if n < s.length {
+		s.length, s.pages, s.place = n, s.engine.pool.shrink(s.pages, n), noPlace
+	}
 	return nil
 }
 

@@ -3,9 +3,7 @@ package accel
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
-	"weak"
 
 	"github.com/lockstep-go/lockstep/model"
 )
@@ -17,11 +15,10 @@ type snapshot struct {
 	engine *Engine
 	long   bool
 	length int
-	full   int      // whole pages
-	pages  []uint32 // they, while they are on the device
-	head   []byte   // what they hold, when they are not
-	tail   []byte   // what is behind them
-	drop   runtime.Cleanup
+	full   int    // whole pages
+	kept   *kept  // they, while they are on the device
+	head   []byte // what they hold, when they are not
+	tail   []byte // what is behind them
 }
 
 // Len is the number of positions.
@@ -76,7 +73,7 @@ func (s *Session) Restore(from model.Snapshot, n int) error {
 		return err
 	}
 	s.engine.pool.shrink(s.pages, 0)
-	s.pages, s.length = table, n
+	s.pages, s.length, s.place = table, n, noPlace
 	return nil
 }
 
@@ -89,11 +86,13 @@ func (e *Engine) restored(snap *snapshot, n int) (table []uint32, err error) {
 		return nil, err
 	}
 	table, err = e.sharing(snap, n)
-	if !errors.Is(err, ErrKVFull) || len(snap.pages) == 0 {
+	if !errors.Is(err, ErrKVFull) || snap.kept == nil {
 		return table, err
 	}
-	// The snapshot's own pages are in the way.
-	e.snapshots = slices.DeleteFunc(e.snapshots, func(w weak.Pointer[snapshot]) bool { return w.Value() == snap })
+	// The snapshot's own pages are in the way, if all snapshots together could make room.
+	if could, _ := e.pool.without(e.keepers()); ceilDiv(n, page) > could {
+		return nil, err
+	}
 	if err := e.spill(snap); err != nil {
 		return nil, e.failed(err)
 	}
@@ -102,8 +101,10 @@ func (e *Engine) restored(snap *snapshot, n int) (table []uint32, err error) {
 
 // sharing is a table that shares what it can with a snapshot.
 func (e *Engine) sharing(snap *snapshot, n int) (table []uint32, err error) {
-	table = slices.Clone(snap.pages[:min(n/page, len(snap.pages))])
-	e.pool.share(table)
+	if snap.kept != nil {
+		table = slices.Clone(snap.kept.pages[:min(n/page, snap.full)])
+		e.pool.share(table)
+	}
 	if table, err = e.claim(table, n, snap); err == nil {
 		err = e.failed(e.fill(table, snap, n))
 	}
@@ -117,12 +118,12 @@ func (e *Engine) sharing(snap *snapshot, n int) (table []uint32, err error) {
 // fill copies what a table does not share with the snapshot.
 func (e *Engine) fill(table []uint32, snap *snapshot, n int) error {
 	switch whole := n / page; {
-	case snap.pages == nil && snap.full > 0:
+	case snap.kept == nil && snap.full > 0:
 		if err := e.load(e.spans(table, 0, min(n, snap.full*page), snap.full*page), snap.head); err != nil {
 			return err
 		}
 	case whole < snap.full && n%page > 0: // a part of a whole page
-		if err := e.copyPage(table[whole], snap.pages[whole]); err != nil {
+		if err := e.copyPage(table[whole], snap.kept.pages[whole]); err != nil {
 			return err
 		}
 	}

@@ -1,47 +1,74 @@
 package accel
 
 import (
+	"fmt"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"weak"
 )
+
+// kept are pages that a snapshot shares. The engine has them and not only the snapshot:
+// it may want them back when nobody has the snapshot any more and its cleanup is still to
+// run.
+type kept struct {
+	by    weak.Pointer[snapshot]
+	pages []uint32
+	given atomic.Bool // back
+}
+
+// giveBack gives up the pages, once. Anybody may call it.
+func (k *kept) giveBack(p *pool) {
+	if k.given.CompareAndSwap(false, true) {
+		p.shrink(k.pages, 0)
+	}
+}
 
 // keep lets a snapshot share pages, until nobody has it any more or it is moved to host
 // memory. The lock is held.
 func (e *Engine) keep(snap *snapshot, pages []uint32) {
+	e.keepers()
 	if len(pages) == 0 {
 		return
 	}
-	snap.pages = slices.Clone(pages)
-	e.pool.share(snap.pages)
+	snap.kept = &kept{by: weak.Make(snap), pages: slices.Clone(pages)}
+	e.pool.share(pages)
+	e.snapshots = append(e.snapshots, snap.kept)
 	pool := e.pool
-	snap.drop = runtime.AddCleanup(snap, func(pages []uint32) { pool.shrink(pages, 0) }, snap.pages)
-	gone := func(w weak.Pointer[snapshot]) bool { return w.Value() == nil }
-	e.snapshots = append(slices.DeleteFunc(e.snapshots, gone), weak.Make(snap))
+	runtime.AddCleanup(snap, func(k *kept) { k.giveBack(pool) }, snap.kept)
+}
+
+// keepers are the snapshots that share pages, the oldest first. What others shared that
+// are gone is given back. The lock is held.
+func (e *Engine) keepers() (list []*snapshot) {
+	e.snapshots = slices.DeleteFunc(e.snapshots, func(k *kept) bool {
+		s := k.by.Value()
+		if s == nil {
+			k.giveBack(e.pool)
+			return true
+		}
+		list = append(list, s)
+		return false
+	})
+	return list
 }
 
 // claim appends pages to a table until it covers n positions, or leaves it as it is. When
-// none are free, snapshots make room, the oldest first, but for one. The lock is held.
+// too few are free, snapshots make room, the oldest first, but for one; none does if all
+// together could not make enough. The lock is held.
 func (e *Engine) claim(table []uint32, n int, except *snapshot) ([]uint32, error) {
 	for {
+		list := slices.DeleteFunc(e.keepers(), func(s *snapshot) bool { return s == except })
 		grown, full := e.pool.grow(table, n)
 		if full == nil {
 			return grown, nil
 		}
-		if ceilDiv(n, page) > e.pool.pages {
-			return table, full // whatever makes room
+		could, oldest := e.pool.without(list)
+		if need := ceilDiv(n, page) - len(table); need > could {
+			return table, fmt.Errorf("accel: %w", &KVFullError{Need: need, Free: could, Pages: e.pool.pages})
 		}
-		i := slices.IndexFunc(e.snapshots, func(w weak.Pointer[snapshot]) bool {
-			s := w.Value()
-			return s != nil && s != except
-		})
-		if i < 0 {
-			return table, full
-		}
-		oldest := e.snapshots[i].Value()
-		e.snapshots = slices.Delete(e.snapshots, i, i+1)
 		if oldest == nil {
-			continue // it has gone since
+			continue // somebody else has given back what is needed
 		}
 		if err := e.spill(oldest); err != nil {
 			return table, e.failed(err)
@@ -49,36 +76,49 @@ func (e *Engine) claim(table []uint32, n int, except *snapshot) ([]uint32, error
 	}
 }
 
-// spill moves a snapshot's pages to host memory.
+// extend is claim for a table whose page i will be written: if others share it, a copy
+// takes its place; if there is no room for a copy, but snapshots alone share it, they go to
+// host memory. The lock is held.
+func (e *Engine) extend(table []uint32, n, i int) ([]uint32, error) {
+	if i >= len(table) || !e.pool.shared(table[i]) {
+		return e.claim(table, n, nil)
+	}
+	have := len(table)
+	list := e.keepers()
+	could, _ := e.pool.without(list)
+	sharing := slices.DeleteFunc(list, func(s *snapshot) bool { return !slices.Contains(s.kept.pages, table[i]) })
+	if could == max(0, ceilDiv(n, page)-have) && e.pool.owners(table[i]) == 1+len(sharing) {
+		for _, s := range sharing {
+			if err := e.spill(s); err != nil {
+				return table, e.failed(err)
+			}
+		}
+		return e.claim(table, n, nil)
+	}
+	grown, err := e.claim(table, max(n, have*page)+page, nil)
+	if err != nil {
+		return table, err
+	}
+	last := len(grown) - 1
+	if e.pool.shared(grown[i]) { // still: not all may have made room
+		if err := e.copyPage(grown[last], grown[i]); err != nil {
+			return e.pool.shrink(grown, have*page), e.failed(err)
+		}
+		grown[i], grown[last] = grown[last], grown[i]
+	}
+	return e.pool.shrink(grown, last*page), nil
+}
+
+// spill moves a snapshot's pages to host memory. The lock is held.
 func (e *Engine) spill(s *snapshot) error {
 	positions := s.full * page
 	head := make([]byte, e.pool.pageBytes()*int64(s.full))
-	if err := e.save(e.spans(s.pages, 0, positions, positions), head); err != nil {
-		e.snapshots = append(e.snapshots, weak.Make(s))
+	if err := e.save(e.spans(s.kept.pages, 0, positions, positions), head); err != nil {
 		return err
 	}
-	s.drop.Stop()
-	e.pool.shrink(s.pages, 0)
-	s.pages, s.head = nil, head
+	e.snapshots = slices.DeleteFunc(e.snapshots, func(k *kept) bool { return k == s.kept })
+	s.kept.giveBack(e.pool)
+	s.kept, s.head = nil, head
 	e.stats.Spills++
-	return nil
-}
-
-// own replaces page i of a table, which is shared, by a copy. The lock is held.
-func (e *Engine) own(table []uint32, i int) error {
-	copied, err := e.claim(nil, 1, nil)
-	if !e.pool.shared(table[i]) { // the other owner was a snapshot that made room
-		e.pool.shrink(copied, 0)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if err := e.copyPage(copied[0], table[i]); err != nil {
-		e.pool.shrink(copied, 0)
-		return e.failed(err)
-	}
-	e.pool.shrink(table[i:i+1], 0)
-	table[i] = copied[0]
 	return nil
 }

@@ -8,6 +8,9 @@ type Stats struct {
 	Chunks         int // passes with the kernels of prefill
 	ChunkPositions int // positions that they computed
 
+	LookaheadSteps  int // of the steps, those that were computed before they were asked for
+	LookaheadWasted int // beyond the steps: computed ahead, and then not asked for
+
 	GraphLaunches   int   // steps that were a graph
 	EagerPasses     int   // passes that were launched kernel by kernel
 	Captures        int   // graphs that were made

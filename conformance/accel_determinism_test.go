@@ -65,19 +65,6 @@ var oneStream = []streamCase{
 		}
 		return got
 	}},
-	{"repeated", "a thousand times, with -long", accel.Options{}, func(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
-		repeats := 2
-		if *longCases {
-			repeats = 1000
-		}
-		want := alone(t, e, prompt, tokens)
-		for range repeats - 1 {
-			if got := alone(t, e, prompt, tokens); stream(got) != stream(want) {
-				return got
-			}
-		}
-		return want
-	}},
 }
 
 func openSession(t testing.TB, e *accel.Engine) model.Session {

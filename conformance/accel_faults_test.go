@@ -62,6 +62,7 @@ func TestAccelRequestFaults(t *testing.T) {
 		{"prompt by steps", accel.Options{Eager: true, Prefill: accel.Stepwise}, nil, promptAndSteps},
 		{"snapshot and restore", accel.Options{Eager: true}, nil, snapshotAndRestore},
 		{"graphs", accel.Options{Prefill: accel.Stepwise}, captureCalls, promptAndSteps},
+		{"lookahead", accel.Options{Prefill: accel.Stepwise}, captureCalls, greedySteps},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			open, start := faultyEngine(t, c.o)
@@ -100,6 +101,24 @@ func promptAndSteps(s model.Session) error {
 		}
 	}
 	return nil
+}
+
+// greedySteps finds two steps computed ahead, and then does not want the third.
+func greedySteps(s model.Session) error {
+	next := 6
+	for range 4 {
+		before := s.Len()
+		out, err := s.Forward(context.Background(), []int{next}, model.WantGreedy)
+		if err != nil {
+			if s.Len() != before {
+				panic("an error changed the length of the session")
+			}
+			return err
+		}
+		next = out.Greedy
+	}
+	_, err := s.Forward(context.Background(), []int{next}, model.WantLast)
+	return err
 }
 
 func snapshotAndRestore(s model.Session) error {

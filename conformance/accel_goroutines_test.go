@@ -2,75 +2,218 @@ package conformance
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/lockstep-go/lockstep/accel"
+	"github.com/lockstep-go/lockstep/internal/tiny"
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// TestAccelGoroutines: as many goroutines as a server may have call one engine at once, each
-// with a sequence of its own, and get the bits that each gets alone. Some give up midway.
-func TestAccelGoroutines(t *testing.T) {
-	callers := 256
-	if testing.Short() {
-		callers = 8
+// minimalModel is a llama of one layer and few tokens: what a pass over it takes, on an
+// emulated device and under the race detector, is near what any pass takes.
+func minimalModel(t testing.TB) *model.Model {
+	t.Helper()
+	const vocab = 16
+	spec := tiny.New("llama", 1)
+	spec.Set(".vocab_size", uint32(vocab))
+	spec.Set(".block_count", uint32(1))
+	spec.Reshape("token_embd.weight", tiny.Hidden, vocab)
+	spec.Reshape("output.weight", tiny.Hidden, vocab)
+	for _, name := range []string{"attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"} {
+		spec.Drop("blk.1." + name + ".weight")
 	}
-	m := tinyModel(t, "llama")
-	e := accelEngine(t, m, smallDevice, accel.Options{MaxSequences: 16, KVPages: callers, Chunk: 16})
-	request := func(ctx context.Context, prompt []int) ([]float32, error) {
-		s, err := e.NewSession(0)
+	m, err := model.Load(spec.File())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// crowd is an engine that many goroutines call at once.
+type crowd struct {
+	e      *accel.Engine
+	tokens []int
+	shared model.Snapshot // of 70 positions, of which all who restore it share the page
+}
+
+// caller is one of them, and what it has been given. After an error it does no more.
+type caller struct {
+	ctx    context.Context
+	s      model.Session
+	tokens []int
+	logits []float32
+	err    error
+}
+
+func (c *caller) forward(tokens []int, want model.Want) {
+	if c.err != nil {
+		return
+	}
+	var out model.Output
+	out, c.err = c.s.Forward(c.ctx, tokens, want)
+	c.tokens, c.logits = append(c.tokens, out.Greedy), append(c.logits, out.Logits...)
+}
+
+// greedy goes on with the token that was chosen last.
+func (c *caller) greedy() {
+	if c.err == nil {
+		c.forward(c.tokens[len(c.tokens)-1:], model.WantGreedy)
+	}
+}
+
+func (c *caller) restore(from model.Snapshot, n int) {
+	if c.err == nil {
+		c.err = c.s.Restore(from, n)
+	}
+}
+
+func (c *caller) snapshot(n int) (snap model.Snapshot) {
+	if c.err == nil {
+		snap, c.err = c.s.Snapshot(n)
+	}
+	return snap
+}
+
+func (c *caller) truncate(n int) {
+	if c.err == nil {
+		c.err = c.s.Truncate(n)
+	}
+}
+
+// crowdVariants is how often each kind of request comes with other numbers.
+const crowdVariants = 3
+
+// crowdKinds are what callers do; v is the variant.
+var crowdKinds = []struct {
+	name string
+	do   func(r *crowd, c *caller, v int)
+}{
+	{"prompt and step", func(r *crowd, c *caller, v int) {
+		c.forward(r.tokens[v:][:2+v], model.WantGreedy)
+		c.forward(r.tokens[v:][:1], model.WantLast)
+	}},
+	{"restored", func(r *crowd, c *caller, v int) {
+		c.restore(r.shared, 64+v)
+		c.forward(r.tokens[v:][:1], model.WantLast)
+	}},
+	{"greedy", func(r *crowd, c *caller, v int) {
+		c.restore(r.shared, 66)
+		c.forward(r.tokens[v:][:1], model.WantLast)
+		c.greedy()
+	}},
+	{"snapshot of its own", func(r *crowd, c *caller, v int) {
+		c.restore(r.shared, 70)
+		snap := c.snapshot(66)
+		c.truncate(30 + v)
+		c.forward(r.tokens[:1], model.WantLast) // into a page that others share
+		c.restore(snap, 65-v)
+		c.forward(r.tokens[:1], model.WantLast)
+	}},
+}
+
+// ask makes request i in a session of its own: again and again while the cache is full.
+func (r *crowd) ask(ctx context.Context, i int) (string, error) {
+	for {
+		s, err := r.e.NewSession(0)
 		if err != nil {
-			return nil, err
+			return "", err
 		}
-		defer s.Close()
-		if _, err := s.Forward(ctx, prompt, model.WantGreedy); err != nil {
-			return nil, err
+		c := &caller{ctx: ctx, s: s}
+		crowdKinds[i%len(crowdKinds)].do(r, c, i/len(crowdKinds)%crowdVariants)
+		if err := s.Close(); err != nil {
+			return "", err
 		}
-		var all []float32
-		for _, token := range prompt {
-			out, err := s.Forward(ctx, []int{token}, model.WantLast)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, out.Logits...)
+		if !errors.Is(c.err, accel.ErrKVFull) {
+			return fmt.Sprint(c.tokens, stream(c.logits)), c.err
 		}
-		return all, nil
+		time.Sleep(10 * time.Millisecond)
 	}
-	prompts := [][]int{{3, 4}, {5, 6, 7}, {8, 9}}
-	var alone [][]float32
-	for _, p := range prompts {
-		logits, err := request(t.Context(), p)
+}
+
+// snapshotOf computes a prompt and keeps it.
+func (r *crowd) snapshotOf(t testing.TB, s model.Session, n int) model.Snapshot {
+	t.Helper()
+	if _, err := s.Forward(t.Context(), r.tokens[:n], model.WantNothing); err != nil {
+		t.Fatal(err)
+	}
+	snap, err := s.Snapshot(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return snap
+}
+
+// TestAccelGoroutines: as many goroutines as a server may have call one engine at once,
+// each with a sequence of its own, and get the bits that each gets alone. They join steps
+// and leave them, share pages, copy them and give them up; some give up midway. The cache
+// has room for a few at a time, and snapshots that make room.
+func TestAccelGoroutines(t *testing.T) {
+	const callers, pages = 256, 48
+	m := minimalModel(t)
+	r := &crowd{
+		e:      accelEngine(t, m, smallDevice, accel.Options{MaxSequences: 16, KVPages: pages, Chunk: 96}),
+		tokens: spread(m.Config.Vocab, 80),
+	}
+	first, other := openSession(t, r.e), openSession(t, r.e)
+	r.shared = r.snapshotOf(t, first, 70)
+	spilled := r.snapshotOf(t, other, 64)
+	other.Close()
+	var alone []string
+	for i := range len(crowdKinds) * crowdVariants {
+		got, err := r.ask(t.Context(), i)
 		if err != nil {
 			t.Fatal(err)
 		}
-		alone = append(alone, logits)
+		alone = append(alone, got)
 	}
+	for i, a := range alone {
+		if strings.Count(strings.Join(alone, "\n"), a) != 1 {
+			t.Errorf("request %d is not the only one that gives %s", i, a)
+		}
+	}
+	begin := make(chan struct{})
 	var group sync.WaitGroup
 	for i := range callers {
 		group.Go(func() {
 			ctx := t.Context()
-			if gaveUp := i%7 == 6; gaveUp {
+			gaveUp := i%7 == 6
+			if gaveUp {
 				after, cancel := newCountdown(ctx, i%5)
 				defer cancel()
-				request(after, prompts[i%len(prompts)])
-				return
+				ctx = after
 			}
-			got, err := request(ctx, prompts[i%len(prompts)])
-			if err != nil {
+			<-begin
+			got, err := r.ask(ctx, i)
+			switch {
+			case gaveUp && errors.Is(err, context.Canceled):
+			case err != nil:
 				t.Errorf("caller %d: %v", i, err)
-				return
-			}
-			if want := alone[i%len(prompts)]; firstDifference(want, got) >= 0 {
-				t.Errorf("caller %d: %d and %d logits, which part at %d", i, len(want), len(got), firstDifference(want, got))
+			case got != alone[i%len(alone)]:
+				t.Errorf("caller %d, %s: got %s, alone %s", i, crowdKinds[i%len(crowdKinds)].name, got, alone[i%len(alone)])
 			}
 		})
 	}
+	close(begin)
 	group.Wait()
-	if n := e.Stats().PagesInUse; n != 0 {
-		t.Errorf("%d pages are still held", n)
+	s := r.e.Stats()
+	t.Logf("%+v", s)
+	if s.LargestStep < 2 || s.Spills == 0 {
+		t.Errorf("no two sequences ever stepped together, or no snapshot made room: %+v", s)
 	}
-	if largest := e.Stats().LargestStep; largest < 2 {
-		t.Errorf("no two sequences ever stepped together: %d", largest)
+	runtime.KeepAlive(spilled)
+	first.Close()
+	r.shared = nil
+	for i := 0; r.e.Stats().PagesInUse > 0; i++ {
+		if i == 100 {
+			t.Fatalf("%d pages are still held", r.e.Stats().PagesInUse)
+		}
+		runtime.GC()
+		time.Sleep(time.Millisecond)
 	}
 }

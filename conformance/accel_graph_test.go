@@ -3,11 +3,14 @@ package conformance
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/lockstep-go/lockstep/accel"
+	failing "github.com/lockstep-go/lockstep/internal/faulty"
 	"github.com/lockstep-go/lockstep/model"
 )
 
@@ -84,5 +87,54 @@ func TestAccelGraphs(t *testing.T) {
 	s, none := graphs.Stats(), eager.Stats()
 	if s.CaptureFailures != 0 || s.Captures != 2 || s.GraphLaunches != s.Steps || none.Captures != 0 || none.GraphLaunches != 0 {
 		t.Errorf("one graph for one page and one for two: %+v; and none: %+v", s, none)
+	}
+}
+
+// greedyAndLogits is what a prompt gives: the tokens chosen behind it, and the logits of a
+// few steps.
+func greedyAndLogits(t *testing.T, e *accel.Engine, prompt []int) ([]int, string) {
+	t.Helper()
+	return generatedBy(t, e, prompt, 6), stream(fresh(t, e, prompt, prompt[:2]))
+}
+
+// TestAccelCaptureFails fails what only a capture calls, the first time or always. The
+// passes without a graph run kernel by kernel with the same results, and the engine says
+// how many there are and why.
+func TestAccelCaptureFails(t *testing.T) {
+	notShort(t)
+	m := tinyModel(t, "llama")
+	prompt := spread(m.Config.Vocab, 5)
+	healthy := accelEngine(t, m, smallDevice, accel.Options{Prefill: accel.Stepwise})
+	wantTokens, wantLogits := greedyAndLogits(t, healthy, prompt)
+	want := healthy.Stats()
+	if want.Captures < 2 || want.CaptureFailures != 0 || want.CaptureError != nil || want.EagerPasses != 0 {
+		t.Fatalf("where nothing fails, not everything is a graph: %+v", want)
+	}
+	for _, call := range []failing.Call{failing.StreamCapture, failing.StreamEndCapture, failing.GraphInstantiate} {
+		for _, always := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v, always %v", call, always), func(t *testing.T) {
+				dev := failing.New(accelDevice(t, smallDevice))
+				e, err := accel.New(m, dev, accel.Options{Prefill: accel.Stepwise})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer checkClosed(t, e)
+				dev.Fail(failing.Plan{Call: call, N: 1, Onward: always})
+				tokens, logits := greedyAndLogits(t, e, prompt)
+				if !slices.Equal(tokens, wantTokens) || logits != wantLogits {
+					t.Errorf("without a graph the tokens are %v and the logits %s; want %v and %s", tokens, logits, wantTokens, wantLogits)
+				}
+				failed, s := dev.Injected(), e.Stats()
+				if len(failed) == 0 || !always && len(failed) != 1 || !errors.Is(s.CaptureError, failed[len(failed)-1].Err) {
+					t.Fatalf("failed were %v, the engine says %v", failed, s.CaptureError)
+				}
+				if s.CaptureFailures != len(failed) || s.Captures != want.Captures-len(failed) || always != (s.Captures == 0) {
+					t.Errorf("%d captures failed of %d: %+v", len(failed), want.Captures, s)
+				}
+				if s.EagerPasses == 0 || s.EagerPasses+s.GraphLaunches != s.Steps || always != (s.GraphLaunches == 0) {
+					t.Errorf("not each step was either a graph or eager: %+v", s)
+				}
+			})
+		}
 	}
 }

@@ -135,9 +135,10 @@ func checkArgmax(r *KernelRig, c choiceCase) {
 	const before = 12345
 	next := r.Output("next", 4*c.rows).SetU32s(0, slices.Repeat([]uint32{before}, c.rows))
 	token := r.Output("token", 4*c.rows)
+	position, length, wantPosition, wantLength := c.sequences(r)
 	a := ptxgen.ArgmaxArgs{
 		Logits: in.Addr(), Best: r.Output("best", 8*c.rows*slice.Slices(c.vocab)).Addr(), Token: token.Addr(), Next: next.Addr(),
-		Rows: c.rows, Vocab: c.vocab, Stride: stride,
+		Rows: c.rows, Vocab: c.vocab, Stride: stride, Positions: position.Addr(), Lengths: length.Addr(),
 	}
 	r.Launch(slice.Launch(r.Kernel(slice), a))
 	r.Launch(merge.Launch(r.Kernel(merge), a))
@@ -151,4 +152,21 @@ func checkArgmax(r *KernelRig, c choiceCase) {
 	}
 	Exact(r, "token", token.U32s(), want)
 	Exact(r, "next", next.U32s(), wantNext)
+	Exact(r, "position", position.U32s(), wantPosition)
+	Exact(r, "length", length.U32s(), wantLength)
+}
+
+// sequences are what the rows are of, of different lengths and every third of none; and
+// how they go on.
+func (c choiceCase) sequences(r *KernelRig) (position, length *Mem, wantPosition, wantLength []uint32) {
+	var positions, lengths []uint32
+	for i := range uint32(c.rows) {
+		n := (i + 1) % 3 * (70 + i)
+		before := n - min(n, 1)
+		positions, lengths = append(positions, before), append(lengths, n)
+		wantPosition, wantLength = append(wantPosition, n), append(wantLength, n+min(n, 1))
+	}
+	position = r.Output("position", 4*c.rows).SetU32s(0, positions)
+	length = r.Output("length", 4*c.rows).SetU32s(0, lengths)
+	return position, length, wantPosition, wantLength
 }

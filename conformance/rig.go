@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -157,26 +158,28 @@ func (r *rig) generator(o model.Options) *model.Generator {
 type countdown struct {
 	context.Context
 	cancel context.CancelFunc
-	n      *int
+	n      atomic.Int64
 }
 
 func newCountdown(parent context.Context, n int) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(parent)
-	return countdown{ctx, cancel, &n}, cancel
+	c := &countdown{Context: ctx, cancel: cancel}
+	c.n.Store(int64(n))
+	return c, cancel
 }
 
-func (c countdown) tick() {
-	if *c.n--; *c.n < 0 {
+func (c *countdown) tick() {
+	if c.n.Add(-1) < 0 {
 		c.cancel()
 	}
 }
 
-func (c countdown) Err() error {
+func (c *countdown) Err() error {
 	c.tick()
 	return c.Context.Err()
 }
 
-func (c countdown) Done() <-chan struct{} {
+func (c *countdown) Done() <-chan struct{} {
 	c.tick()
 	return c.Context.Done()
 }

@@ -96,6 +96,7 @@ func (s Argmax) merge() (*ptx.Kernel, error) {
 	b := begin(s)
 	b.Doc("token[row] = the index of the largest of best[row][0 .. slices-1], the lowest on a tie")
 	in, token, next, slices := b.Global("best", 8), b.Global("token", 4), b.Global("next", 4), b.ParamU32("slices")
+	positions, lengths := b.Global("positions", 4), b.Global("lengths", 4)
 	r := b.BlockX()
 	mine := best{ptx.Var(b.U32(0)), ptx.Var(b.U32(NoIndex))}
 	b.For(b.ThreadX(), slices, b.U32(argmaxThreads), func(i ptx.U32) {
@@ -108,6 +109,13 @@ func (s Argmax) merge() (*ptx.Kernel, error) {
 	b.If(b.ThreadX().EqN(0), func() {
 		token.At(r, 4).StoreU32(won.index)
 		b.If(given(b, next).And(won.index.Ne(b.U32(NoIndex))), func() { next.At(r, 4).StoreU32(won.index) })
+		b.If(given(b, lengths), func() {
+			length := lengths.At(r, 4).LoadU32()
+			b.If(length.Ne(b.U32(0)), func() {
+				positions.At(r, 4).StoreU32(length)
+				lengths.At(r, 4).StoreU32(length.AddN(1))
+			})
+		})
 	})
 	return b.Finish(ptx.MaxThreads(argmaxThreads))
 }
@@ -121,6 +129,12 @@ type ArgmaxArgs struct {
 	Rows   int
 	Vocab  int
 	Stride int // elements between the rows of Logits; 0 means Vocab
+
+	// Where the next step reads how long each sequence is with its token, and the token's
+	// position in it: u32 [Rows] each, or both 0. A length of 0, which is no sequence,
+	// stays. Any other is that of this step, and goes on: the position becomes it, and
+	// then it becomes one more.
+	Positions, Lengths Address
 }
 
 // Slices is the number of parts that a row of logits is cut into.
@@ -134,11 +148,15 @@ func (s Argmax) Launch(k *ptx.Kernel, a ArgmaxArgs) (ptx.Launch, error) {
 	}
 	slices := s.Slices(a.Vocab)
 	if s.Merge {
-		if err := checkPointers(k, pointer{"Best", a.Best}, pointer{"Token", a.Token}); err != nil {
+		need := []pointer{{"Best", a.Best}, {"Token", a.Token}}
+		if a.Positions != 0 || a.Lengths != 0 {
+			need = append(need, pointer{"Positions", a.Positions}, pointer{"Lengths", a.Lengths})
+		}
+		if err := checkPointers(k, need...); err != nil {
 			return ptx.Launch{}, err
 		}
 		return k.Launch([3]uint32{uint32(a.Rows), 1, 1}, argmaxThreads, 0,
-			ptx.Addr(a.Best), ptx.Addr(a.Token), ptx.Addr(a.Next), ptx.Uint(slices))
+			ptx.Addr(a.Best), ptx.Addr(a.Token), ptx.Addr(a.Next), ptx.Uint(slices), ptx.Addr(a.Positions), ptx.Addr(a.Lengths))
 	}
 	if err := checkPointers(k, pointer{"Logits", a.Logits}, pointer{"Best", a.Best}); err != nil {
 		return ptx.Launch{}, err

@@ -1,0 +1,114 @@
+package conformance
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/accel"
+	"github.com/lockstep-go/lockstep/model"
+)
+
+// repeats is a request that is made again and again: a prompt, greedy steps, enough of them
+// for the device to look ahead, and one whose logits are wanted.
+type repeats struct {
+	testing.TB
+	e        *accel.Engine
+	prompt   []int
+	computed model.Snapshot // the prompt, but for two tokens
+}
+
+// stream is what the request gives: the tokens, and the SHA-256 of the logits.
+func (r *repeats) stream(s model.Session, prompt []int) string {
+	r.Helper()
+	var tokens []int
+	input := prompt
+	for _, want := range []model.Want{model.WantGreedy, model.WantGreedy, model.WantGreedy, model.WantGreedy, model.WantLast} {
+		out, err := s.Forward(r.Context(), input, want)
+		if err != nil {
+			r.Error(err)
+			return ""
+		}
+		input = []int{out.Greedy}
+		if tokens = append(tokens, out.Greedy); want == model.WantLast {
+			return fmt.Sprint(tokens, " ", stream(out.Logits))
+		}
+	}
+	return ""
+}
+
+func (r *repeats) alone() string {
+	s := openSession(r, r.e)
+	defer s.Close()
+	return r.stream(s, r.prompt)
+}
+
+// beside is alone, while others compute other prompts.
+func (r *repeats) beside() (got string) {
+	var group sync.WaitGroup
+	group.Go(func() { got = r.alone() })
+	for i := range 2 {
+		other := openSession(r, r.e)
+		defer other.Close()
+		group.Go(func() { r.stream(other, r.prompt[2+i:]) })
+	}
+	group.Wait()
+	return got
+}
+
+func (r *repeats) restored() string {
+	s := openSession(r, r.e)
+	defer s.Close()
+	if err := s.Restore(r.computed, r.computed.Len()); err != nil {
+		r.Error(err)
+		return ""
+	}
+	return r.stream(s, r.prompt[s.Len():])
+}
+
+// TestAccelRepeats makes one request of one engine again and again, 1000 times with -long
+// or -gpu: alone, among others or behind a restored prefix, and from time to time of an
+// engine without graphs. All must give one stream, and another prompt another.
+func TestAccelRepeats(t *testing.T) {
+	notShort(t)
+	count := 60
+	if *longCases || *onGPU {
+		count = 1000
+	}
+	m := minimalModel(t)
+	tokens := spread(m.Config.Vocab, 6)
+	graphs := &repeats{TB: t, e: accelEngine(t, m, smallDevice, accel.Options{KVPages: 8}), prompt: tokens}
+	eager := &repeats{TB: t, e: accelEngine(t, m, smallDevice, accel.Options{KVPages: 8, Eager: true}), prompt: tokens}
+	s := openSession(t, graphs.e)
+	defer s.Close()
+	stepwise(t, s, tokens[:4], nil)
+	var err error
+	if graphs.computed, err = s.Snapshot(4); err != nil {
+		t.Fatal(err)
+	}
+	ways := []struct {
+		name string
+		run  func() string
+	}{{"alone", graphs.alone}, {"beside others", graphs.beside}, {"behind a restored prefix", graphs.restored}}
+	want := graphs.alone()
+	for i := range count - 1 {
+		way := ways[i%len(ways)]
+		if got := way.run(); got != want {
+			t.Fatalf("repeat %d, %s: %s, want %s", i, way.name, got, want)
+		}
+		if i%10 == 0 {
+			if got := eager.alone(); got != want {
+				t.Fatalf("repeat %d, without graphs: %s, want %s", i, got, want)
+			}
+		}
+	}
+	t.Logf("%d times %s; %+v", count, want, graphs.e.Stats())
+	if s := graphs.e.Stats(); s.LargestStep < 2 || s.GraphLaunches != s.Steps || eager.e.Stats().GraphLaunches != 0 {
+		t.Errorf("no two sequences stepped together, or not all steps were graphs: %+v", s)
+	}
+	other := *graphs
+	other.prompt = append([]int{tokens[0] + 1}, tokens[1:]...)
+	if got := other.alone(); got == want {
+		t.Error("another first token gives the same stream")
+	}
+}
