@@ -27,6 +27,8 @@ type attentionCase struct {
 	spare          int     // pages that the table has beyond the longest sequence
 	seed           uint64  // orders the pages in memory
 	only           []int   // the sequences that are active; nil: all
+	sms            int     // that the incremental kernels' CTAs are for; 0: a CTA for each page
+	fresh          int     // last positions that they may not read early; 0: none may be read early
 	long           bool
 	spoil          func(*attentionLaunch) // plants a fault
 }
@@ -183,7 +185,7 @@ func (c attentionCase) decode(r *KernelRig, d attentionData) [][]float32 {
 	out := r.Output("out", 4*stride*sequences)
 	r.Launch(spec.Launch(r.Kernel(spec), ptxgen.AttentionDecodeArgs{
 		Q: q.Addr(), Scratch: scratch.Addr(), PagedKV: l.PagedKV, Scoring: l.Scoring,
-		Sequences: sequences, Heads: l.heads, QStride: stride, Pages: l.MaxPages - c.spare/2,
+		Sequences: sequences, Heads: l.heads, QStride: stride, Pages: l.MaxPages - c.spare/2, SMs: c.sms, Fresh: c.fresh,
 	}))
 	combine := ptxgen.AttentionCombine{HeadDim: c.headDim}
 	r.Launch(combine.Launch(r.Kernel(combine), ptxgen.AttentionCombineArgs{

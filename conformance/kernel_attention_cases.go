@@ -62,8 +62,45 @@ func decodeCases() []attentionCase {
 		v.change(&c)
 		add(c)
 	}
-	add(attentionCase{name: "8192 positions", reason: "128 pages, more than the combining sums", kv: quant.F16, headDim: 128, kvHeads: 8, group: 4,
-		lengths: []int{8192, 5000}, long: true})
+	return append(append(all, fewCTACases()...), attentionCase{name: "8192 positions", reason: "128 pages, more than the combining sums",
+		kv: quant.F16, headDim: 128, kvHeads: 8, group: 4, lengths: []int{8192, 5000}, long: true})
+}
+
+// fewCTACases are those in which a CTA takes several pages, one after the other.
+func fewCTACases() []attentionCase {
+	var all []attentionCase
+	common := attentionCase{kv: quant.F16, headDim: 64, group: 2, lengths: []int{64, 128, 192, 1, 65, 190}, sms: 1}
+	for _, v := range []struct {
+		name, reason string
+		change       func(*attentionCase)
+	}{
+		{"", "one to three pages, of which the last is full or not", func(c *attentionCase) {}},
+		{"two of each head", "a CTA has the even pages, another the odd ones", func(c *attentionCase) { c.sms = 3 }},
+		{"group=12", "heads in two turns, on every page", func(c *attentionCase) { c.group = 12 }},
+		{"window=100", "the first page is visible from its middle on", func(c *attentionCase) { c.window = 100 }},
+		{"window=64", "two pages, or one whole one", func(c *attentionCase) { c.window = 64 }},
+		{"window=130, two of each head", "the pages are counted from the first visible one", func(c *attentionCase) { c.window, c.sms = 130, 3 }},
+		{"idle slots", "a sequence of length 0 between others", func(c *attentionCase) { c.only = []int{1, 2, 5} }},
+		{"wide table", "entries beyond the length are not used", func(c *attentionCase) { c.spare = 9 }},
+		{"read early", "all pages but those with the last two positions are read before the kernel waits", func(c *attentionCase) { c.fresh = 2 }},
+		{"read early, window=130", "the first page that is read early has another entry", func(c *attentionCase) { c.fresh, c.window = 1, 130 }},
+		{"read early, F32/d=256", "keys are read early, values are not", func(c *attentionCase) { c.fresh, c.kv, c.headDim = 64, quant.F32, 256 }},
+		{"F32/d=256", "keys and values go through one buffer", func(c *attentionCase) { c.kv, c.headDim, c.group = quant.F32, 256, 5 }},
+		{"BF16/d=80", "threads have rows beyond the page", func(c *attentionCase) { c.kv, c.headDim = quant.BF16, 80 }},
+		{"F16/d=128", "an 8B model's head", func(c *attentionCase) { c.headDim, c.group = 128, 4 }},
+		{"page=16", "more pages than a CTA takes", func(c *attentionCase) { c.page, c.lengths = 16, []int{300, 129, 16, 17} }},
+		{"d=8", "a tiny model's head", func(c *attentionCase) { c.headDim = 8 }},
+		{"d=16", "a tiny model's head", func(c *attentionCase) { c.headDim = 16 }},
+		{"d=32", "a tiny model's head", func(c *attentionCase) { c.headDim, c.kv = 32, quant.F32 }},
+	} {
+		c := common
+		v.change(&c)
+		c.name, c.reason = "few CTAs, "+v.name, v.reason
+		if v.name == "" {
+			c.name = "few CTAs"
+		}
+		all = append(all, c)
+	}
 	return all
 }
 
@@ -145,10 +182,12 @@ func attentionInvariants() []KernelCase {
 		}
 		return c
 	}
+	const share = "a page's result does not depend on which CTA takes it, and after which"
 	const same = "a result depends neither on neighbours nor on where pages lie"
 	neighbours := func(c attentionCase) KernelCase {
 		return c.kernelCase("attention decode", checkNeighbours(attentionCase.decode))
 	}
+	shares := func(c attentionCase) KernelCase { return c.kernelCase("attention decode", checkShares(1, 3, 5)) }
 	tiles := func(c attentionCase) KernelCase {
 		return c.kernelCase("attention prefill", checkNeighbours(attentionCase.flash))
 	}
@@ -157,6 +196,8 @@ func attentionInvariants() []KernelCase {
 	return append(all,
 		neighbours(with(decode, "neighbours", same, nil)),
 		neighbours(with(decode, "neighbours, window", same, func(c *attentionCase) { c.window = 70 })),
+		shares(with(decode, "any number of CTAs", share, func(c *attentionCase) { c.lengths = []int{1, 66, 130, 320, 64, 300} })),
+		shares(with(decode, "any number of CTAs, window", share, func(c *attentionCase) { c.lengths, c.window = []int{1, 66, 130, 320, 64, 300}, 200 })),
 		tiles(with(flash, "neighbours", same, nil)),
 		with(flash, "chunks", cut, nil).kernelCase("attention prefill", checkChunks(7)),
 		with(flash, "chunks, window and softcap", cut, func(c *attentionCase) { c.window, c.softcap, c.kv = 21, 20, quant.BF16 }).kernelCase("attention prefill", checkChunks(5)),

@@ -100,6 +100,19 @@ func checkNeighbours(run func(attentionCase, *KernelRig, attentionData) [][]floa
 	}
 }
 
+// checkShares runs a batch with a CTA for each page, then with CTAs for so many SMs, and
+// with pages read early and not: the same bits.
+func checkShares(sms ...int) func(*KernelRig, attentionCase) {
+	return func(r *KernelRig, c attentionCase) {
+		d := c.data(r)
+		all := c.decode(r, d)
+		for _, c.sms = range sms {
+			c.fresh = c.sms % 3
+			sameOutputs(r, fmt.Sprintf("%d SMs", c.sms), c.decode(r, d), all)
+		}
+	}
+}
+
 // checkChunks computes a prompt at once and in chunks: the same bits.
 func checkChunks(size int) func(*KernelRig, attentionCase) {
 	return func(r *KernelRig, c attentionCase) {

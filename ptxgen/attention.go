@@ -14,7 +14,8 @@ import (
 //
 // of the kernel's format. Position p of sequence s lies in page Table[s·MaxPages +
 // p/page]. A sequence of length 0 is an inactive slot: nothing is read or written
-// for it.
+// for it. AttentionDecode and AttentionCombine read Table and Lengths early
+// (ptx.Builder.WaitForPrior): no kernel that may still run may write them.
 type PagedKV struct {
 	K, V     Address
 	Table    Address // u32 [sequences][MaxPages]

@@ -30,7 +30,7 @@ func (s AttentionCombine) threads() int {
 
 // Build implements Spec.
 func (s AttentionCombine) Build() (*ptx.Kernel, error) {
-	b := begin(s)
+	b := ptx.New(s.Name())
 	if s.HeadDim < 8 || s.HeadDim > 256 || s.HeadDim%8 != 0 {
 		b.Failf("HeadDim: %d is no multiple of 8 up to 256", s.HeadDim)
 		return b.Finish()
@@ -42,7 +42,9 @@ func (s AttentionCombine) Build() (*ptx.Kernel, error) {
 	stride, maxPages := b.ParamU32("out_stride"), b.ParamU32("max_pages")
 	pageLog2, window := b.ParamU32("page_log2"), b.ParamU32("window")
 	head, sequence := b.BlockX(), b.BlockY()
-	length := lengths.At(sequence, 4).LoadU32()
+	b.LaunchDependents()
+	length := lengths.At(sequence, 4).LoadU32(ptx.Volatile) // which no kernel writes; not behind the wait
+	b.WaitForPrior()
 	b.ReturnIf(length.EqN(0))
 	row := sequence.Mul(b.GridX()).Add(head).Mul(maxPages)
 	c := combining{

@@ -10,17 +10,17 @@ import (
 )
 
 // AttentionDecode is attention of one query a sequence over its cache, split into
-// pages. CTA (i, h, s) computes, for every query head g that reads KV head h of
-// sequence s, over the visible positions j of page i
+// pages. For every page i that the query sees, and every query head g that reads KV
+// head h of sequence s, it computes, over the visible positions j of the page
 //
 //	m = max_j s[g][j]      s as Scoring says
 //	l = Σ_j exp(s[g][j] − m)
 //	o = Σ_j exp(s[g][j] − m) · V[j]
 //
 // into scratch memory; AttentionCombine makes the output of that. The query's
-// position is Lengths[s] − 1. All heads of a group share one read of K and V, all
-// of which is under way before the first byte is used. Pages beyond the length or
-// before the window end at once. Everything is float32.
+// position is Lengths[s] − 1. CTA (c, h, s) takes every gridDim.x-th visible page,
+// from the c-th on, while it copies K and V of the next one to shared memory. All heads of
+// a group share one read of K and V. Everything is float32.
 //
 // A score is the sum over the lanes that share a row of K, in a tree, of serial
 // sums; l and o are the sums over the page, and then of the pages in AttentionCombine,
@@ -41,13 +41,17 @@ type decodeShape struct {
 	// Values: thread t has 16 bytes of each of values consecutive rows; there are
 	// groups of threads that cover whole rows.
 	values, groups int
-	scores         int // of a head in shared memory, the page and what is read beyond it
+	scores         int  // of a head in shared memory, the page and what is read beyond it
+	heads          int  // whose values are added at a time
+	oneBuffer      bool // for K and V in turn
 }
 
 const (
-	decodeBytes = 128 // of K, and as many of V, that a thread loads about
-	decodeLanes = 8   // at most share a row of K
-	decodeHeads = 8   // whose values are added at a time
+	decodeBytes  = 128      // of K, and as many of V, of a page that a thread copies about
+	decodeLanes  = 8        // at most share a row of K
+	decodeHeads  = 8        // at most have their values added at a time
+	decodeMerged = 16 << 10 // bytes of their sums, if they are several
+	decodeBuffer = 64 << 10 // bytes of K and V that an SM with little memory has room for
 )
 
 func (s AttentionDecode) shape() decodeShape {
@@ -64,7 +68,20 @@ func (s AttentionDecode) shape() decodeShape {
 	d.groups = d.threads / d.chunks()
 	d.values = ceilDiv(d.page, d.groups)
 	d.scores = ceilDiv(max(d.page, ceilDiv(d.threads, d.chunks())*d.values), 4) * 4
+	d.heads = max(1, min(decodeHeads, decodeMerged/d.mergedBytes()))
+	d.oneBuffer = (d.keys*d.slices+d.values)*d.slotBytes() > decodeBuffer
 	return d
+}
+
+// mergedBytes is what the sums of a head take until they are merged, slotBytes what 16
+// bytes for each thread do, bufferBytes what the copies of K and V do.
+func (d decodeShape) mergedBytes() int { return 4 * d.groups * d.headDim }
+func (d decodeShape) slotBytes() int   { return 16 * d.threads }
+func (d decodeShape) bufferBytes() int {
+	if d.oneBuffer {
+		return max(d.keys*d.slices, d.values) * d.slotBytes()
+	}
+	return (d.keys*d.slices + d.values) * d.slotBytes()
 }
 
 // Name implements Spec.
@@ -76,6 +93,9 @@ func (s AttentionDecode) Name() string {
 	return name
 }
 
+// resident is how many CTAs an SM runs at a time, each thread with 128 registers.
+func (d decodeShape) resident() int { return max(1, 512/d.threads) }
+
 // decoding is the kernel while it is generated.
 type decoding struct {
 	decodeShape
@@ -85,18 +105,22 @@ type decoding struct {
 	table, lengths                  ptx.Global
 	sums, parts                     ptx.Global // [sequences][heads][maxPages] (m, l), and o
 	stride, group, maxPages, window ptx.U32
+	fresh                           ptx.U32
 	scale, cap                      ptx.F32
 
-	split, kvHead, kvHeads, sequence ptx.U32
-	head                             ptx.U32 // the first of the group, among all sequences'
-	start, length                    ptx.U32 // visible positions
-	from, to                         ptx.U32 // of them those within the page
-	queries, weights, merged         ptx.Shared
+	kvHead, kvHeads, sequence ptx.U32
+	head                      ptx.U32    // the first of the group, among all sequences'
+	first, length             ptx.U32    // visible positions
+	begin, end, step          ptx.U32    // of the CTA's pages
+	entry                     ptx.U32    // where the page lies whose keys are copied next
+	row                       ptx.U32    // the KV head in the page whose keys were copied last
+	keySlots, valueSlots      ptx.Shared // the thread's, slotBytes apart
+	queries, weights, merged  ptx.Shared
 }
 
 // Build implements Spec.
 func (s AttentionDecode) Build() (*ptx.Kernel, error) {
-	d := decoding{decodeShape: s.shape(), b: begin(s)}
+	d := decoding{decodeShape: s.shape(), b: ptx.New(s.Name())}
 	b := d.b
 	if err := d.check(); err != nil {
 		b.Failf("%v", err)
@@ -107,94 +131,114 @@ func (s AttentionDecode) Build() (*ptx.Kernel, error) {
 		return b.Finish()
 	}
 	d.declare()
-	row := d.open().Mul(d.kvHeads).Add(d.kvHead)
-	k := d.loadKeys(d.keyCache.At(row, d.page*d.rowBytes()))
-	v := d.loadValues(d.valueCache.At(row, d.page*d.rowBytes()))
-	d.queries = b.DynamicShared(16)
-	d.weights = d.queries.At(d.group, 4*d.headDim)
-	d.merged = d.weights.At(d.group, 4*d.scores)
+	d.open()
+	d.share()
+	d.start()
+	b.Barrier()
+	b.For(d.begin, d.end, d.step, d.attend, ptx.NoUnroll)
+	return b.Finish(ptx.MaxThreads(d.threads), ptx.MinCTAs(d.resident()))
+}
+
+// start stages the queries and has the first page under way, before the kernel waits for
+// those before it if none of them writes there. A CTA without a page ends.
+func (d *decoding) start() {
+	b := d.b
+	early := d.fresh.Ne(b.U32(0)).And(d.begin.AddN(1).MulN(d.page).Add(d.fresh).Le(d.length))
+	b.If(early, d.fetchFirst)
+	b.WaitForPrior()
+	b.ReturnIf(d.begin.Ge(d.end))
 	d.stageQueries()
+	b.IfElse(early, func() { b.CopyWait(0) }, func() {
+		d.fetchFirst()
+		b.CopyWait(d.underWay() + 1)
+	})
+}
+
+func (d *decoding) fetchFirst() {
+	d.fetchKeys(d.begin)
+	d.b.CopyCommit()
+	if !d.oneBuffer {
+		d.fetchValues(d.begin)
+		d.b.CopyCommit()
+	}
+}
+
+// underWay is how many groups of copies there are behind the one that is waited for.
+func (d *decoding) underWay() int {
+	if d.oneBuffer {
+		return 0
+	}
+	return 1
+}
+
+// attend is what a CTA does for a page. As soon as a thread has its part of the keys, or
+// of the values, in registers, the memory is for what comes next.
+func (d *decoding) attend(page ptx.U32) {
+	b, next := d.b, page.Add(d.step)
+	more := next.Lt(d.end)
+	nextKeys := func() { b.If(more, func() { d.fetchKeys(next) }) }
+	afterKeys, afterValues := nextKeys, func() { b.If(more, func() { d.fetchValues(next) }) }
+	if d.oneBuffer {
+		afterKeys, afterValues = func() { d.fetchValues(page) }, nextKeys
+	}
+	b.CopyWait(d.underWay())
+	keys := d.unpackKeys()
+	afterKeys()
+	b.CopyCommit() // an empty group, too, counts
+	d.scoreKeys(page, keys)
 	b.Barrier()
-	d.scoreKeys(k)
+	d.softmax(page)
 	b.Barrier()
-	d.softmax()
-	b.Barrier()
-	d.addValues(v)
-	return b.Finish(ptx.MaxThreads(d.threads))
+	b.CopyWait(d.underWay())
+	values := d.unpackValues()
+	afterValues()
+	b.CopyCommit()
+	d.addValues(page, values)
 }
 
 // declare takes the parameters.
 func (d *decoding) declare() {
 	b := d.b
 	b.Doc("For each query head of KV head ctaid.y of sequence ctaid.z, over the visible\n"+
-		"positions j of its page ctaid.x: m = max s[j], l = sum exp(s[j]-m),\n"+
+		"positions j of its pages, every nctaid.x-th: m = max s[j], l = sum exp(s[j]-m),\n"+
 		"o = sum exp(s[j]-m) * V[j], where s[j] = softcap(scale * q.K[j]), head dim %d.", d.headDim)
 	d.q, d.keyCache, d.valueCache = b.Global("q", 16), b.Global("k", 16), b.Global("v", 16)
 	d.table, d.lengths = b.Global("table", 4), b.Global("lengths", 4)
 	d.sums, d.parts = b.Global("sums", 16), b.Global("parts", 16)
 	d.stride, d.group = b.ParamU32("q_stride"), b.ParamU32("group")
-	d.maxPages, d.window = b.ParamU32("max_pages"), b.ParamU32("window")
+	d.maxPages, d.window, d.fresh = b.ParamU32("max_pages"), b.ParamU32("window"), b.ParamU32("fresh")
 	d.scale, d.cap = b.ParamF32("scale"), b.ParamF32("softcap")
 }
 
-// open finds the CTA's page and the visible positions in it, and gives the page's
-// place in memory. A CTA without any ends.
-func (d *decoding) open() ptx.U32 {
+// open finds the CTA's pages, by what no kernel writes.
+func (d *decoding) open() {
 	b := d.b
-	d.split, d.kvHead, d.sequence, d.kvHeads = b.BlockX(), b.BlockY(), b.BlockZ(), b.GridY()
+	b.LaunchDependents()
+	d.kvHead, d.sequence, d.kvHeads, d.step = b.BlockY(), b.BlockZ(), b.GridY(), b.GridX()
 	d.head = d.sequence.Mul(d.kvHeads).Add(d.kvHead).Mul(d.group)
+	d.table = d.table.At(d.sequence.Mul(d.maxPages), 4)
 	d.length = d.lengths.At(d.sequence, 4).LoadU32()
-	// Volatile, so that it does not move behind the returns, to wait for the length.
-	page := d.table.At(d.sequence.Mul(d.maxPages).Add(d.split), 4).LoadU32(ptx.Volatile)
-	base := d.split.MulN(d.page)
-	d.start = windowStart(b, d.length, d.window)
-	b.Comment("this page is beyond the length or before the window: for all threads alike")
-	b.ReturnIf(base.Ge(d.length))
-	b.ReturnIf(base.AddN(d.page).Le(d.start))
-	d.from, d.to = d.start.Max(base).Sub(base), d.length.Sub(base).Min(b.N(d.page))
-	return page
+	// Volatile, so that it does not move behind a branch, to wait for the length.
+	d.entry = ptx.Var(d.table.At(b.BlockX(), 4).LoadU32(ptx.Volatile))
+	d.row = ptx.Var(b.U32(0))
+	d.first = windowStart(b, d.length, d.window)
+	before := d.first.DivN(d.page)
+	d.begin, d.end = before.Add(b.BlockX()), d.length.CeilDivN(d.page)
+	again := before.Ne(b.U32(0)).And(d.begin.Lt(d.end))
+	b.If(again, func() { ptx.Set(d.entry, d.table.At(d.begin, 4).LoadU32()) })
 }
 
-// AttentionDecodeArgs are a launch's arguments.
-type AttentionDecodeArgs struct {
-	Q       Address // f32 [Sequences] rows of [Heads][HeadDim], QStride apart
-	Scratch Address // ScratchBytes, 16-byte aligned; AttentionCombine reads it
-	PagedKV
-	Scoring
-	Sequences, Heads int
-	QStride          int // in elements, a multiple of 4
-	Pages            int // that the longest sequence has, or more up to MaxPages; 0: MaxPages
-}
-
-// ScratchBytes is the size of what AttentionDecode leaves to AttentionCombine.
-func (s AttentionDecode) ScratchBytes(sequences, heads, maxPages int) int64 {
-	return scratchSums(sequences, heads, maxPages) + 4*int64(s.HeadDim)*int64(sequences)*int64(heads)*int64(maxPages)
-}
-
-// scratchSums is the size of the part that holds (m, l) of each page of each head
-// of each sequence; the part with o follows.
-func scratchSums(sequences, heads, maxPages int) int64 {
-	return (8*int64(sequences)*int64(heads)*int64(maxPages) + 15) / 16 * 16
-}
-
-// Launch makes a launch.
-func (s AttentionDecode) Launch(k *ptx.Kernel, a AttentionDecodeArgs) (ptx.Launch, error) {
-	d, pages := s.shape(), orElse(a.Pages, a.MaxPages)
-	longest := maxSize / max(a.Sequences, 1) // stride, for rows to be counted in 32 bits
-	if err := firstError(a.PagedKV.check(k, a.Sequences, a.Heads, d.page), a.Scoring.check(k),
-		checkStride(k, "QStride", a.QStride, a.Heads*s.HeadDim, longest), checkBounds(k, bound{"Pages", pages, 1, a.MaxPages}),
-		checkPointers(k, pointer{"Q", a.Q}, pointer{"Scratch", a.Scratch})); err != nil {
-		return ptx.Launch{}, err
+// share lays the shared memory out.
+func (d *decoding) share() {
+	all := d.b.DynamicShared(16)
+	d.keySlots = all.At(d.b.ThreadX(), 16)
+	d.valueSlots = d.keySlots
+	if !d.oneBuffer {
+		d.valueSlots = d.keySlots.Plus(d.keys * d.slices * d.slotBytes())
 	}
-	group := a.Heads / a.KVHeads
-	shared := 4*group*(d.headDim+d.scores) + 4*min(group, decodeHeads)*d.groups*d.headDim
-	args := []ptx.Arg{
-		ptx.Addr(a.Q), ptx.Addr(a.K), ptx.Addr(a.V), ptx.Addr(a.Table), ptx.Addr(a.Lengths),
-		ptx.Addr(a.Scratch), ptx.Addr(a.Scratch + uint64(scratchSums(a.Sequences, a.Heads, a.MaxPages))),
-		ptx.Uint(a.QStride), ptx.Uint(group), ptx.Uint(a.MaxPages), ptx.Uint(a.Window),
-		ptx.Float(a.Scale), ptx.Float(a.Softcap),
-	}
-	return k.Launch([3]uint32{uint32(pages), uint32(a.KVHeads), uint32(a.Sequences)}, d.threads, shared, args...)
+	d.queries = all.Plus(d.bufferBytes())
+	d.weights = d.queries.At(d.group, 4*d.headDim)
+	d.merged = d.weights.At(d.group, 4*d.scores)
 }
 
 // Depth is how many additions follow one another, serially and in trees, in a score

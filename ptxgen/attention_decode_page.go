@@ -8,14 +8,21 @@ import (
 
 // The parts of AttentionDecode.
 
-// within is a position of the page moved into the visible part, so that a load
-// from it is always of something that is there.
-func (d *decoding) within(position ptx.U32) ptx.U32 {
-	return position.Max(d.from).Min(d.to.AddN(-1))
+// span is the visible positions of a page, counted in it: from ≤ position < to.
+type span struct{ from, to ptx.U32 }
+
+func (d *decoding) visible(page ptx.U32) span {
+	base := page.MulN(d.page)
+	return span{d.first.Max(base).Sub(base), d.length.Sub(base).Min(d.b.N(d.page))}
 }
 
-func (d *decoding) visible(position ptx.U32) ptx.Pred {
-	return position.Ge(d.from).And(position.Lt(d.to))
+func (s span) holds(position ptx.U32) ptx.Pred {
+	return position.Ge(s.from).And(position.Lt(s.to))
+}
+
+// visibleBytes is how many of the 16 bytes at a position are to be copied.
+func (d *decoding) visibleBytes(s span, position ptx.U32) ptx.U32 {
+	return ptx.Select(s.holds(position), d.b.U32(16), d.b.U32(0))
 }
 
 // keyLane is the lane among those that share a row of K, and the first such row.
@@ -27,18 +34,37 @@ func (d *decoding) keyLane() (lane, row ptx.U32) {
 // keyStep is how many rows of K the CTA takes at a time.
 func (d *decoding) keyStep() int { return d.threads / d.lanes }
 
-// loadKeys loads slices times 16 bytes, lanes apart, of each of the thread's rows.
-func (d *decoding) loadKeys(k ptx.Global) [][][4]ptx.U32 {
-	d.b.Comment("K: %d lanes a row, %d rows a thread", d.lanes, d.keys)
+// fetchKeys copies slices times 16 bytes, lanes apart, of each of the thread's rows, 0
+// where a position is not visible. It looks up where the CTA's page after this one lies,
+// which is known by the time it is needed.
+func (d *decoding) fetchKeys(page ptx.U32) {
+	b := d.b
+	b.Comment("K: %d lanes a row, %d rows a thread", d.lanes, d.keys)
+	ptx.Set(d.row, d.entry.Mul(d.kvHeads).Add(d.kvHead))
 	lane, row := d.keyLane()
-	list := make([][][4]ptx.U32, d.keys)
-	for r := range list {
-		p := k.At(d.within(row.AddN(r*d.keyStep())), d.rowBytes()).At(lane, 16)
+	k := d.keyCache.At(d.row, d.page*d.rowBytes()).At(row, d.rowBytes()).At(lane, 16)
+	seen := d.visible(page)
+	for r := range d.keys {
+		bytes := d.visibleBytes(seen, row.AddN(r*d.keyStep()))
 		for j := range d.slices {
-			list[r] = append(list[r], p.Plus(16*d.lanes*j).LoadU32x4(ptx.Once))
+			from := k.Plus(r*d.keyStep()*d.rowBytes() + 16*d.lanes*j)
+			b.CopyAsyncPart(d.keySlots.Plus((r*d.slices+j)*d.slotBytes()), from, bytes)
 		}
 	}
-	return list
+	after := page.Add(d.step).Min(d.end.AddN(-1))
+	ptx.Set(d.entry, d.table.At(after, 4).LoadU32())
+}
+
+// unpackKeys gives the elements of the thread's rows of K.
+func (d *decoding) unpackKeys() [][][]ptx.F32 {
+	keys := make([][][]ptx.F32, d.keys)
+	for r := range keys {
+		for j := range d.slices {
+			bits := d.keySlots.Plus((r*d.slices + j) * d.slotBytes()).LoadU32x4()
+			keys[r] = append(keys[r], unpackKV(d.format, bits))
+		}
+	}
+	return keys
 }
 
 // valueLane is which 16 bytes of its rows of V the thread has, and which group of
@@ -48,24 +74,28 @@ func (d *decoding) valueLane() (chunk, group ptx.U32) {
 	return t.RemN(d.chunks()), t.DivN(d.chunks())
 }
 
-// loadValues loads 16 bytes of each of the thread's rows. What is not visible is 0:
-// its weight is 0, but there might be an infinity.
-func (d *decoding) loadValues(v ptx.Global) [][4]ptx.U32 {
+// fetchValues copies 16 bytes of each of the thread's rows of the page whose keys were
+// copied last. What is not visible becomes 0: its weight is 0, but there might be an
+// infinity.
+func (d *decoding) fetchValues(page ptx.U32) {
 	b := d.b
 	b.Comment("V: %d threads a row, %d rows a thread", d.chunks(), d.values)
 	chunk, group := d.valueLane()
 	first := group.MulN(d.values)
-	list := make([][4]ptx.U32, d.values)
-	for r := range list {
-		list[r] = v.At(d.within(first.AddN(r)), d.rowBytes()).At(chunk, 16).LoadU32x4(ptx.Once)
+	v := d.valueCache.At(d.row, d.page*d.rowBytes()).At(first, d.rowBytes()).At(chunk, 16)
+	seen := d.visible(page)
+	for r := range d.values {
+		b.CopyAsyncPart(d.valueSlots.Plus(r*d.slotBytes()), v.Plus(r*d.rowBytes()), d.visibleBytes(seen, first.AddN(r)))
 	}
-	for r := range list {
-		visible := d.visible(first.AddN(r))
-		for i, w := range list[r] {
-			list[r][i] = ptx.Select(visible, w, b.U32(0))
-		}
+}
+
+// unpackValues gives the elements of the thread's rows of V.
+func (d *decoding) unpackValues() [][]ptx.F32 {
+	values := make([][]ptx.F32, d.values)
+	for r := range values {
+		values[r] = unpackKV(d.format, d.valueSlots.Plus(r*d.slotBytes()).LoadU32x4())
 	}
-	return list
+	return values
 }
 
 // Rows of float32 that threads access by the elements of 16 bytes of the cache are
@@ -80,7 +110,8 @@ func (d *decoding) inPlanes(quad ptx.U32) ptx.U32 {
 	return quad.AndN(1).MulN(16 * d.chunks()).Add(quad.ShrN(1).MulN(16))
 }
 
-// stageQueries copies the group's queries to shared memory, in planes.
+// stageQueries copies the group's queries to shared memory, in planes: before the keys
+// and values, behind which they would have to wait.
 func (d *decoding) stageQueries() {
 	b := d.b
 	b.Comment("the queries of the group")
@@ -89,24 +120,19 @@ func (d *decoding) stageQueries() {
 	b.For(b.ThreadX(), d.group.MulN(quads), b.N(d.threads), func(i ptx.U32) {
 		head, quad := i.DivN(quads), i.RemN(quads)
 		to := d.queries.At(head, 4*d.headDim).AtBytes(d.inPlanes(quad)).Aligned(16)
-		to.StoreF32x4(source.At(i, 16).LoadF32x4())
-	})
+		b.CopyAsync(to, source.At(i, 16))
+	}, ptx.NoUnroll)
+	b.CopyCommit()
 }
 
 // scoreKeys leaves the scores of each head in shared memory, -Inf where a position
 // is not visible.
-func (d *decoding) scoreKeys(raw [][][4]ptx.U32) {
+func (d *decoding) scoreKeys(page ptx.U32, keys [][][]ptx.F32) {
 	b := d.b
 	b.Comment("scores: serial sums over a lane's part of the row, then a tree over the lanes")
 	lane, row := d.keyLane()
-	keys := make([][][]ptx.F32, d.keys)
-	for r := range keys {
-		for _, v := range raw[r] {
-			keys[r] = append(keys[r], unpackKV(d.format, v))
-		}
-	}
 	tree := newLaneSum(b, lane, d.lanes, d.keys)
-	capped := d.cap.Ne(b.F32(0))
+	capped, seen := d.cap.Ne(b.F32(0)), d.visible(page)
 	b.For(b.U32(0), d.group, b.U32(1), func(head ptx.U32) {
 		query := d.queries.At(head, 4*d.headDim).At(lane, 16)
 		scores := tree.add(d.products(query, keys))
@@ -119,7 +145,7 @@ func (d *decoding) scoreKeys(raw [][][4]ptx.U32) {
 			if tree.copies {
 				write = write.And(tree.only)
 			}
-			score = ptx.Select(d.visible(position), score, minusInf(b))
+			score = ptx.Select(seen.holds(position), score, minusInf(b))
 			b.When(write, func() { line.At(position, 4).StoreF32(score) })
 		}
 	})
@@ -147,7 +173,7 @@ func (d *decoding) products(query ptx.Shared, keys [][][]ptx.F32) []ptx.F32 {
 }
 
 // softmax turns the scores into weights, a warp a head, and stores m and l.
-func (d *decoding) softmax() {
+func (d *decoding) softmax(page ptx.U32) {
 	b := d.b
 	b.Comment("weights exp(s - m), a warp a head; a lane has every 32nd position")
 	lane, warp := b.Lane(), b.Warp()
@@ -177,36 +203,38 @@ func (d *decoding) softmax() {
 			b.When(at.LtN(d.scores), func() { line.At(at, 4).StoreF32(w) })
 		}
 		sum = ptx.WarpSum(sum)
-		place := d.sums.At(d.head.Add(head).Mul(d.maxPages).Add(d.split), 8)
+		place := d.sums.At(d.head.Add(head).Mul(d.maxPages).Add(page), 8)
 		b.When(lane.EqN(0), func() { place.StoreF32x2([2]ptx.F32{most, sum}) })
 	})
 }
 
 // addValues adds the weighted values: each thread over its consecutive positions,
 // then the groups of threads in order.
-func (d *decoding) addValues(raw [][4]ptx.U32) {
+func (d *decoding) addValues(page ptx.U32, values [][]ptx.F32) {
 	b := d.b
-	b.Comment("values: serial sums over a thread's positions")
+	b.Comment("values: serial sums over a thread's positions, of %d heads at a time", d.heads)
+	b.For(b.U32(0), d.group, b.N(d.heads), func(first ptx.U32) {
+		b.If(first.Ne(b.U32(0)), b.Barrier) // the sums of the heads before are merged
+		heads := d.group.Sub(first).Min(b.N(d.heads))
+		d.weigh(first, heads, values)
+		b.Barrier()
+		d.storeParts(page, first, heads)
+	}, ptx.NoUnroll)
+}
+
+// weigh leaves the thread's sums of heads first, first+1, ... in shared memory.
+func (d *decoding) weigh(first, heads ptx.U32, values [][]ptx.F32) {
+	b := d.b
 	chunk, group := d.valueLane()
-	values := make([][]ptx.F32, d.values)
-	for r := range values {
-		values[r] = unpackKV(d.format, raw[r])
-	}
 	whole := group.LtN(d.groups)
-	b.For(b.U32(0), d.group, b.N(decodeHeads), func(first ptx.U32) {
-		heads := d.group.Sub(first).Min(b.N(decodeHeads))
-		b.For(b.U32(0), heads, b.U32(1), func(i ptx.U32) {
-			sums := d.weighted(d.weights.At(first.Add(i), 4*d.scores).At(group, 4*d.values), values)
-			to := d.merged.At(i, 4*d.headDim*d.groups).At(group, 4*d.headDim).At(chunk, 16)
-			b.When(whole, func() {
-				for p := range d.pack() / 4 {
-					to.Plus(16 * p * d.chunks()).StoreF32x4([4]ptx.F32(sums[4*p:]))
-				}
-			})
+	b.For(b.U32(0), heads, b.U32(1), func(i ptx.U32) {
+		sums := d.weighted(d.weights.At(first.Add(i), 4*d.scores).At(group, 4*d.values), values)
+		to := d.merged.At(i, d.mergedBytes()).At(group, 4*d.headDim).At(chunk, 16)
+		b.When(whole, func() {
+			for p := range d.pack() / 4 {
+				to.Plus(16 * p * d.chunks()).StoreF32x4([4]ptx.F32(sums[4*p:]))
+			}
 		})
-		b.Barrier()
-		d.storeParts(first, heads)
-		b.Barrier()
 	})
 }
 
@@ -235,13 +263,13 @@ func (d *decoding) weighted(weights ptx.Shared, values [][]ptx.F32) []ptx.F32 {
 }
 
 // storeParts adds the groups' sums and stores o of heads first, first+1, ...
-func (d *decoding) storeParts(first, heads ptx.U32) {
+func (d *decoding) storeParts(page, first, heads ptx.U32) {
 	b := d.b
 	b.Comment("o: the sums of %d groups of threads, in order", d.groups)
 	quads := d.headDim / 4
 	b.For(b.ThreadX(), heads.MulN(quads), b.N(d.threads), func(i ptx.U32) {
 		head, quad := i.DivN(quads), i.RemN(quads)
-		from := d.merged.At(head, 4*d.headDim*d.groups).AtBytes(d.inPlanes(quad)).Aligned(16)
+		from := d.merged.At(head, d.mergedBytes()).AtBytes(d.inPlanes(quad)).Aligned(16)
 		sum := from.LoadF32x4()
 		for g := 1; g < d.groups; g++ {
 			x := from.Plus(4 * d.headDim * g).LoadF32x4()
@@ -249,7 +277,7 @@ func (d *decoding) storeParts(first, heads ptx.U32) {
 				sum[j] = sum[j].Add(x[j])
 			}
 		}
-		row := d.head.Add(first).Add(head).Mul(d.maxPages).Add(d.split)
+		row := d.head.Add(first).Add(head).Mul(d.maxPages).Add(page)
 		d.parts.At(row, 4*d.headDim).At(quad, 16).StoreF32x4(sum)
 	})
 }

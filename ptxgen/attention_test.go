@@ -52,6 +52,25 @@ func TestAttentionLaunch(t *testing.T) {
 	if err != nil || l.Grid != [3]uint32{9, 2, 3} {
 		t.Errorf("decode: grid %v, error %v", l.Grid, err)
 	}
+	for _, tt := range []struct {
+		name   string
+		change func(*ptxgen.AttentionDecodeArgs)
+		want   uint32 // CTAs a KV head of a sequence
+	}{
+		{"as many as run at a time", func(a *ptxgen.AttentionDecodeArgs) { a.SMs, a.Sequences, a.MaxPages = 132, 1, 2048 }, 528},
+		{"fewer pages", func(a *ptxgen.AttentionDecodeArgs) { a.SMs, a.Pages = 132, 3 }, 3},
+		{"an equal part for each sequence", func(a *ptxgen.AttentionDecodeArgs) { a.SMs, a.Sequences, a.MaxPages = 33, 4, 128 }, 33},
+		{"no more than so many pages each", func(a *ptxgen.AttentionDecodeArgs) { a.SMs, a.Sequences, a.MaxPages = 33, 40, 129 }, 17},
+		{"what a window spans", func(a *ptxgen.AttentionDecodeArgs) { a.Window, a.MaxPages = 66, 100 }, 3},
+		{"a window of whole pages", func(a *ptxgen.AttentionDecodeArgs) { a.Window, a.MaxPages = 65, 100 }, 2},
+		{"a window of a position", func(a *ptxgen.AttentionDecodeArgs) { a.Window = 1 }, 1},
+	} {
+		a := goodDecode()
+		tt.change(&a)
+		if l, err := decode.Launch(kd, a); err != nil || l.Grid != [3]uint32{tt.want, 2, uint32(a.Sequences)} {
+			t.Errorf("%s: grid %v, error %v, want %d CTAs", tt.name, l.Grid, err, tt.want)
+		}
+	}
 	l, err = flash.Launch(kf, goodFlash())
 	if err != nil || l.Grid != [3]uint32{8, 3, 3} {
 		t.Errorf("flash: grid %v, error %v", l.Grid, err)
@@ -72,6 +91,8 @@ func TestAttentionLaunch(t *testing.T) {
 		{"no pages", "MaxPages: 0", func(a *ptxgen.AttentionDecodeArgs) { a.MaxPages = 0 }},
 		{"more pages than positions are counted", "MaxPages: 67108864", func(a *ptxgen.AttentionDecodeArgs) { a.MaxPages = 1 << 26 }},
 		{"more rows than are counted", "QStride: 1073741824", func(a *ptxgen.AttentionDecodeArgs) { a.QStride = 1 << 30 }},
+		{"fewer than no SMs", "SMs: -1", func(a *ptxgen.AttentionDecodeArgs) { a.SMs = -1 }},
+		{"fewer than no fresh positions", "Fresh: -1", func(a *ptxgen.AttentionDecodeArgs) { a.Fresh = -1 }},
 		{"more pages than there are", "Pages: 10", func(a *ptxgen.AttentionDecodeArgs) { a.Pages = 10 }},
 		{"scale 0", "Scale: 0", func(a *ptxgen.AttentionDecodeArgs) { a.Scale = 0 }},
 		{"negative softcap", "Softcap: -1", func(a *ptxgen.AttentionDecodeArgs) { a.Softcap = -1 }},

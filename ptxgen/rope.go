@@ -53,7 +53,7 @@ func (s RopeAppend) Name() string {
 // what a CTA knows of its token.
 type ropeKernel struct {
 	b              *ptx.Builder
-	page           int
+	positions      int // of a page
 	heads, kvHeads ptx.U32
 	dim, valueDim  ptx.U32
 	half           ptx.U32 // rotated pairs
@@ -62,14 +62,14 @@ type ropeKernel struct {
 	eps            ptx.F32
 	angles         ptx.Shared // sine and cosine of each pair
 	position       ptx.U32
-	pageTable      ptx.Global // of the token's sequence
+	page           ptx.U32 // of the position
 	cache          quant.Format
 	token          ptx.U32
 }
 
 // Build implements Spec.
 func (s RopeAppend) Build() (*ptx.Kernel, error) {
-	b := begin(s)
+	b := ptx.New(s.Name())
 	size := checkFormat(b, s.Cache)
 	if p := s.page(); p < 1 || p&(p-1) != 0 {
 		b.Failf("a page of %d positions, which is no power of two", p)
@@ -80,7 +80,7 @@ func (s RopeAppend) Build() (*ptx.Kernel, error) {
 	positions, sequences, lengths, table := b.Global("positions", 4), b.Global("sequences", 4), b.Global("lengths", 4), b.Global("table", 4)
 	kCache, vCache := b.Global("k_cache", size), b.Global("v_cache", size)
 	r := ropeKernel{
-		b: b, page: s.page(), cache: s.Cache, token: b.BlockX(),
+		b: b, positions: s.page(), cache: s.Cache, token: b.BlockX(),
 		heads: b.ParamU32("heads"), kvHeads: b.ParamU32("kv_heads"), dim: b.ParamU32("head_dim"), valueDim: b.ParamU32("value_dim"),
 		half: b.ParamU32("half"), step: b.ParamU32("step"), gap: b.ParamU32("gap"),
 	}
@@ -89,9 +89,18 @@ func (s RopeAppend) Build() (*ptx.Kernel, error) {
 	r.eps = b.ParamF32("eps")
 	factor := b.ParamF32("factor")
 
+	b.LaunchDependents()
+	b.Comment("all that no kernel writes")
 	r.position = positions.At(r.token, 4).LoadU32()
-	r.pageTable = table.At(r.active(sequences, lengths).Mul(maxPages), 4)
+	sequence, active := r.state(sequences, lengths)
+	r.page = ptx.Var(b.U32(0))
+	b.If(active.And(r.kvHeads.Ne(b.U32(0))), func() {
+		at := sequence.Mul(maxPages).Add(r.position.DivN(s.page()))
+		ptx.Set(r.page, table.At(at, 4).LoadU32())
+	})
 	r.prepare(freq, factor)
+	b.WaitForPrior()
+	b.ReturnIf(active.Not())
 	keys, values := appended{k, kStride, kCache}, appended{v, vStride, vCache}
 	b.Comment("a warp takes a query head, a key head or a value head at a time")
 	first, heads := b.BlockY().MulN(ropeWarps).Add(b.Warp()), r.heads
@@ -104,14 +113,13 @@ func (s RopeAppend) Build() (*ptx.Kernel, error) {
 	return b.Finish(ptx.MaxThreads(32 * ropeWarps))
 }
 
-// active gives the token's sequence. It ends the CTA if the sequence is not active.
-func (r *ropeKernel) active(sequences, lengths ptx.Global) ptx.U32 {
+// state gives the token's sequence, and whether it is active.
+func (r *ropeKernel) state(sequences, lengths ptx.Global) (sequence ptx.U32, active ptx.Pred) {
 	b := r.b
 	sequence, length := ptx.Var(b.U32(0)), ptx.Var(b.U32(1))
 	b.If(given(b, sequences), func() { ptx.Set(sequence, sequences.At(r.token, 4).LoadU32()) })
 	b.If(given(b, lengths), func() { ptx.Set(length, lengths.At(sequence, 4).LoadU32()) })
-	b.ReturnIf(length.EqN(0)) // all threads, before their barrier
-	return sequence
+	return sequence, length.Ne(b.U32(0))
 }
 
 // prepare computes the angles, once for all heads.
@@ -133,8 +141,7 @@ func (r *ropeKernel) vector(p ptx.Global, stride, head, dim ptx.U32) ptx.Global 
 // slot is where the token's vector of a KV head belongs in a cache.
 func (r *ropeKernel) slot(cache ptx.Global, head, dim ptx.U32) ptx.Global {
 	size := r.cache.BlockBytes()
-	page := r.pageTable.At(r.position.DivN(r.page), 4).LoadU32()
-	line := page.Mul(r.kvHeads).Add(head).MulN(r.page).Add(r.position.RemN(r.page))
+	line := r.page.Mul(r.kvHeads).Add(head).MulN(r.positions).Add(r.position.RemN(r.positions))
 	return cache.AtBytes(line.MulWide(dim).Mul(r.b.U64(uint64(size)))).Aligned(size)
 }
 
@@ -158,11 +165,21 @@ func (r *ropeKernel) append(head ptx.U32, keys, values appended, norm ptx.Global
 	})
 }
 
-// copy rounds a vector of values into the cache.
+// copy rounds a vector of values into the cache, some of a lane's elements at a time so
+// that their loads wait together.
 func (r *ropeKernel) copy(to, from ptx.Global) {
-	r.b.For(r.b.Lane(), r.valueDim, r.b.U32(32), func(i ptx.U32) {
-		storeAs(r.cache, to.At(i, r.cache.BlockBytes()), from.At(i, 4).LoadF32())
-	})
+	b := r.b
+	const together = 4
+	b.For(b.Lane(), r.valueDim, b.U32(32*together), func(first ptx.U32) {
+		var x [together]ptx.F32
+		for j := range x {
+			x[j] = from.At(first.AddN(32*j).Min(r.valueDim.AddN(-1)), 4).LoadF32()
+		}
+		for j := range x {
+			i := first.AddN(32 * j)
+			b.If(i.Lt(r.valueDim), func() { storeAs(r.cache, to.At(i, r.cache.BlockBytes()), x[j]) })
+		}
+	}, ptx.NoUnroll)
 }
 
 // head normalises the vector x if there are weights, rotates its pairs and stores
@@ -177,22 +194,50 @@ func (r *ropeKernel) head(x, weight ptx.Global, store func(i ptx.U32, y ptx.F32)
 		ptx.Set(m.inverse, st.inverse)
 		b.WarpSync() // other lanes have read what this one writes below
 	})
-	b.For(b.Lane(), r.dim.ShrN(1), b.U32(32), func(p ptx.U32) {
-		rotated := p.Lt(r.half) // beyond them pairs are neighbours and stay
-		i := ptx.Select(rotated, p.Mul(r.step), p.ShlN(1))
-		j := i.Add(ptx.Select(rotated, r.gap, b.U32(1)))
-		u, v := ptx.Var(x.At(i, 4).LoadF32()), ptx.Var(x.At(j, 4).LoadF32())
-		b.If(normed, func() {
-			ptx.Set(u, m.normal(u).Mul(weight.At(i, 4).LoadF32()))
-			ptx.Set(v, m.normal(v).Mul(weight.At(j, 4).LoadF32()))
-		})
-		b.If(rotated, func() {
-			angle := r.angles.At(p, 8).LoadF32x2()
-			y, z := rotation{angle[0], angle[1]}.apply(u, v)
-			ptx.Set(u, y)
-			ptx.Set(v, z)
-		})
-		store(i, u)
-		store(j, v)
+	pairs := r.dim.ShrN(1)
+	const together = 2 // pairs whose loads wait together
+	b.For(b.Lane(), pairs, b.U32(32*together), func(first ptx.U32) {
+		var list [together]ropePair
+		for k := range list {
+			index := first.AddN(32 * k)
+			list[k] = r.pair(x, index, ptx.Select(index.Lt(pairs), index, first))
+		}
+		for _, p := range list {
+			b.If(p.index.Lt(pairs), func() {
+				r.turn(p, m, weight)
+				store(p.i, p.u)
+				store(p.j, p.v)
+			})
+		}
 	}, ptx.NoUnroll)
+}
+
+// ropePair is a pair of elements: its number, where they are, and they.
+type ropePair struct {
+	index, i, j ptx.U32
+	rotated     ptx.Pred
+	u, v        ptx.F32
+}
+
+// pair loads pair p in the place of one that may be beyond the last.
+func (r *ropeKernel) pair(x ptx.Global, index, p ptx.U32) ropePair {
+	rotated := p.Lt(r.half) // beyond them pairs are neighbours and stay
+	i := ptx.Select(rotated, p.Mul(r.step), p.ShlN(1))
+	j := i.Add(ptx.Select(rotated, r.gap, r.b.U32(1)))
+	return ropePair{index, i, j, rotated, ptx.Var(x.At(i, 4).LoadF32()), ptx.Var(x.At(j, 4).LoadF32())}
+}
+
+// turn normalises a pair if there are weights, and rotates it.
+func (r *ropeKernel) turn(p ropePair, m moments, weight ptx.Global) {
+	b := r.b
+	b.If(given(b, weight), func() {
+		ptx.Set(p.u, m.normal(p.u).Mul(weight.At(p.i, 4).LoadF32()))
+		ptx.Set(p.v, m.normal(p.v).Mul(weight.At(p.j, 4).LoadF32()))
+	})
+	b.If(p.rotated, func() {
+		angle := r.angles.At(p.index, 8).LoadF32x2()
+		y, z := rotation{angle[0], angle[1]}.apply(p.u, p.v)
+		ptx.Set(p.u, y)
+		ptx.Set(p.v, z)
+	})
 }

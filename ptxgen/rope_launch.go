@@ -3,7 +3,9 @@ package ptxgen
 import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 
 // RopeAppendArgs are a launch's arguments. The vectors of a token's heads lie side by
-// side; Q, K and V may point into one fused buffer of all three.
+// side; Q, K and V may point into one fused buffer of all three. Freq, Positions,
+// Sequences, Lengths and Table are read early (ptx.Builder.WaitForPrior): no kernel that
+// may still run may write them.
 type RopeAppendArgs struct {
 	Q, K, V                   Address // f32 [Tokens, heads, dim]; Q is written; K and V are not
 	QStride, KStride, VStride int     // elements between tokens; 0 means heads * dim

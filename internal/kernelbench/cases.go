@@ -36,7 +36,8 @@ var measured = sizes{
 	batch:    16,
 	mixtures: []mixture{{"mixtral", 8, 2, matrix{14336, 4096}}, {"qwen3moe", 128, 8, matrix{768, 2048}}},
 	decode: []decodeShape{
-		{heads8B, 1, 512, quant.F16}, {heads8B, 1, 2048, quant.F16}, {heads8B, 1, 8192, quant.F16}, {heads8B, 1, 32768, quant.F16},
+		{heads8B, 1, 512, quant.F16}, {heads8B, 1, 1024, quant.F16}, {heads8B, 1, 2048, quant.F16}, {heads8B, 1, 8192, quant.F16},
+		{heads8B, 1, 8200, quant.F16}, {heads8B, 1, 32768, quant.F16},
 		{heads8B, 1, 131072, quant.F16}, {heads8B, 16, 512, quant.F16}, {heads8B, 16, 8192, quant.F16}, {heads8B, 64, 2048, quant.F16},
 		{heads8B, 16, 8192, quant.BF16}, {heads8B, 16, 8192, quant.F32}, {heads1B, 1, 8192, quant.F16}, {heads1B, 16, 8192, quant.F16},
 		{heads1B, 16, 8192, quant.F32},

@@ -2,6 +2,7 @@ package kernelbench
 
 import (
 	"fmt"
+	"math/bits"
 
 	"github.com/lockstep-go/lockstep/ptxgen"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
@@ -10,21 +11,28 @@ import (
 
 const kvPage = 64
 
+// pagesOf is how many pages so many positions take, and how many an engine's graph for
+// them goes over, a power of two.
+func pagesOf(length int) (pages, most int) {
+	pages = (length + kvPage - 1) / kvPage
+	return pages, 1 << bits.Len(uint(pages-1))
+}
+
 // cache makes a paged cache of one layer, full of random numbers, for sequences of one
 // length whose pages lie anywhere.
 func (r *Rig) cache(h heads, sequences, length int, f quant.Format) ptxgen.PagedKV {
-	pages := (length + kvPage - 1) / kvPage
+	pages, most := pagesOf(length)
 	values := sequences * pages * kvPage * h.kv * h.dim
-	table, lengths := make([]uint32, sequences*pages), make([]uint32, sequences)
-	for i, page := range r.rng.Perm(len(table)) {
-		table[i] = uint32(page)
+	table, lengths := make([]uint32, sequences*most), make([]uint32, sequences)
+	for i, page := range r.rng.Perm(sequences * pages) {
+		table[i/pages*most+i%pages] = uint32(page)
 	}
 	for i := range lengths {
 		lengths[i] = uint32(length)
 	}
 	return ptxgen.PagedKV{
 		K: r.Normal(f, values), V: r.Normal(f, values), Table: r.U32s(table...), Lengths: r.U32s(lengths...),
-		KVHeads: h.kv, MaxPages: pages,
+		KVHeads: h.kv, MaxPages: most,
 	}
 }
 
@@ -63,27 +71,29 @@ func (d decodeShape) attention(r *Rig, s ptxgen.AttentionDecode, k *ptx.Kernel) 
 	return s.Launch(k, ptxgen.AttentionDecodeArgs{
 		Q: r.Normal(quant.F32, d.sequences*width), Scratch: r.Out(quant.F32, int(s.ScratchBytes(d.sequences, d.q, kv.MaxPages)/4)),
 		PagedKV: kv, Scoring: d.scoring(), Sequences: d.sequences, Heads: d.q, QStride: width,
+		SMs: r.dev.Properties().SMs,
 	})
 }
 
 // combineCase merges what the attention left, its result for each page.
 func (d decodeShape) combineCase() Case {
 	s, before := ptxgen.AttentionCombine{HeadDim: d.dim}, ptxgen.AttentionDecode{KV: d.cache, HeadDim: d.dim}
-	pages, width := (d.length+kvPage-1)/kvPage, d.q*d.dim
+	pages, most := pagesOf(d.length)
+	width := d.q * d.dim
 	return Case{
 		Spec: s, Shape: d.String() + " " + d.cache.String(), Bytes: float64(before.ScratchBytes(d.sequences, d.q, pages)) + 4*float64(d.sequences*width),
 		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
-			scratch := r.Zeros(before.ScratchBytes(d.sequences, d.q, pages))
+			scratch := r.Zeros(before.ScratchBytes(d.sequences, d.q, most))
 			kv := r.cache(d.heads, d.sequences, d.length, d.cache)
 			r.Run(before, func(k *ptx.Kernel) (ptx.Launch, error) {
 				return before.Launch(k, ptxgen.AttentionDecodeArgs{
 					Q: r.Normal(quant.F32, d.sequences*width), Scratch: scratch, PagedKV: kv, Scoring: d.scoring(),
-					Sequences: d.sequences, Heads: d.q, QStride: width,
+					Sequences: d.sequences, Heads: d.q, QStride: width, SMs: r.dev.Properties().SMs,
 				})
 			})
 			return s.Launch(k, ptxgen.AttentionCombineArgs{
 				Scratch: scratch, Lengths: kv.Lengths, Out: r.Out(quant.F32, d.sequences*width),
-				Sequences: d.sequences, Heads: d.q, OutStride: width, MaxPages: pages,
+				Sequences: d.sequences, Heads: d.q, OutStride: width, MaxPages: most,
 			})
 		},
 	}
