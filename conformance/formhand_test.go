@@ -106,7 +106,7 @@ var handForms = []handForm{
 	{covers: regexp.MustCompile(`^ldmatrix\.sync\.aligned\.m8n8\.x[124](\.trans)?\.shared(::cta)?\.b16$`), outSize: func(f form) int { return 4 * matrices(f) },
 		body: ldmatrixBody, want: ldmatrixWant},
 	{covers: regexp.MustCompile(`^mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.(f16\.f16|bf16\.bf16)\.f32$`), outSize: sized(16), body: mmaBody, check: mmaCheck, fill: mmaFill},
-	{covers: regexp.MustCompile(`^mma\.sync\.aligned\.m16n8k32\.row\.col\.s32\.[su]8\.[su]8\.s32$`), outSize: sized(16), body: mmaBody, want: integerMMAWant},
+	{covers: regexp.MustCompile(`^mma\.sync\.aligned\.m16n8k(16|32)\.row\.col\.s32\.[su]8\.[su]8\.s32$`), outSize: sized(16), body: mmaBody, want: integerMMAWant},
 }
 
 // handFormOf finds the kernel that shows a form.

@@ -44,17 +44,29 @@ func ldmatrixWant(f form, in [][]byte, i int) []byte {
 	return out
 }
 
-// mmaBody multiplies one pair of fragments a warp: a from p0, b from p1, c from p2.
+// mmaBody multiplies one pair of fragments a warp: a from p0, b from p1, c from p2. Of
+// bytes, 16 columns of a take half the registers.
 func mmaBody(f form) string {
-	acc, typ := "{%f1, %f2, %f3, %f4}", "f32"
+	acc, typ, factors := "{%f1, %f2, %f3, %f4}", "f32", "{%r1, %r2, %r3, %r4}, {%r5, %r6}"
 	if strings.HasSuffix(f.op, ".s32") {
 		acc, typ = "{%r7, %r8, %r9, %r10}", "b32"
+		if byteColumns(f) == 16 {
+			factors = "{%r1, %r2}, {%r5}"
+		}
 	}
 	return address("%d9", "%d0", 16) + "\tld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%d9];\n" +
 		address("%d9", "%d1", 8) + "\tld.global.v2.b32 {%r5, %r6}, [%d9];\n" +
 		address("%d9", "%d2", 16) + "\tld.global.v4." + typ + " " + acc + ", [%d9];\n" +
-		"\t" + f.op + " " + acc + ", {%r1, %r2, %r3, %r4}, {%r5, %r6}, " + acc + ";\n" +
+		"\t" + f.op + " " + acc + ", " + factors + ", " + acc + ";\n" +
 		address("%d9", formOut, 16) + "\tst.global.v4." + typ + " [%d9], " + acc + ";\n"
+}
+
+// byteColumns is how many columns a matrix of bytes has.
+func byteColumns(f form) int {
+	if strings.Contains(f.op, "m16n8k16") {
+		return 16
+	}
+	return 32
 }
 
 // mmaFactor is the type of the factors.
@@ -150,7 +162,7 @@ func integerMMAWant(f form, in [][]byte, i int) []byte {
 	for r := range 4 {
 		row, column := g+r/2*8, 2*t+r%2
 		sum := unpacked(4, in[2][16*i+4*r:][:4])[0]
-		for k := range 32 {
+		for k := range byteColumns(f) {
 			al, ar := row%8*4+k%16/4, row/8+k/16*2
 			bl, br := column*4+k%16/4, k/16
 			sum += a.extend(uint64(in[0][16*(warp+al)+4*ar+k%4])) * b.extend(uint64(in[1][8*(warp+bl)+4*br+k%4]))

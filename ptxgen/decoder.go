@@ -15,6 +15,9 @@ type decoder struct {
 	// quants gives the stored quants of one quad of a unit as the bytes of a word, of which
 	// the bits of top count; clean says that there are no others.
 	quants func(w quantWords, unit, quad int) (bytes ptx.U32, clean bool)
+	// quantsOf is quants of a unit that is known at run time alone, for a format where it is
+	// more than a shift; nil otherwise.
+	quantsOf func(w quantWords, unit ptx.U32, quad int) (bytes ptx.U32, clean bool)
 	// signed says that stored quants are signed numbers, to which nothing is added;
 	// otherwise they count from 0.
 	signed bool
@@ -62,7 +65,7 @@ var decoders = map[quant.Format]decoder{
 	quant.Q5_1:   {quants: codeWithBit, top: 31, scales: unit.scaleAndOffset},
 	quant.Q8_0:   {quants: whole, signed: true, top: 255, centre: 128, scales: unit.lastHalf},
 	quant.Q2_K:   {quants: pair, top: 3, scales: unit.nibbleScales, sub: 16},
-	quant.Q3_K:   {quants: pairWithBit, top: 7, centre: 4, scales: unit.byteScales, sub: 16},
+	quant.Q3_K:   {quants: triple, quantsOf: tripleOf, top: 7, centre: 4, scales: unit.byteScales, sub: 16},
 	quant.Q4_K:   {quants: code, top: 15, scales: unit.head, sub: 32},
 	quant.Q5_K:   {quants: codeWithBit, top: 31, scales: unit.head, sub: 32},
 	quant.Q6_K:   {quants: codeWithPair, top: 63, centre: 32, scales: unit.byteScales, sub: 16},

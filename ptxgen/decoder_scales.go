@@ -25,10 +25,10 @@ func (u unit) scaleAndOffset() scales {
 	return scales{scale: []ptx.F32{d}, min: []ptx.F32{m.Neg()}}
 }
 
-// byteScales: two signed scales in the third plane, d in the fourth.
+// byteScales: two signed scales in the last plane but one, d in the last.
 func (u unit) byteScales() scales {
-	d := u.raw[3][0].LowF16().F32()
-	pair := u.raw[2][0]
+	d := u.last()[0].LowF16().F32()
+	pair := u.raw[len(u.raw)-2][0]
 	return scales{scale: []ptx.F32{d.Mul(pair.FieldS(0, 8).F32()), d.Mul(pair.FieldS(8, 8).F32())}}
 }
 

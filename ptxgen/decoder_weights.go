@@ -65,6 +65,14 @@ func (u unit) field(word ptx.U32, b int, clean bool) ptx.F32 {
 	return last.AsF32()
 }
 
+// quad gives the quants of a quad, of words that are shifted for the unit or not.
+func (u unit) quad(w quantWords, quad int) (ptx.U32, bool) {
+	if u.d.quantsOf != nil {
+		return u.d.quantsOf(w, u.index, quad)
+	}
+	return u.d.quants(w, 0, quad)
+}
+
 // bytes gives what emits quants 4j to 4j+3 as the bytes of a word, of which the bits of
 // top count; clean says that there are no others. A piece that units share is shifted
 // so that this unit's quants are where the first one's would be.
@@ -76,14 +84,14 @@ func (u unit) bytes() func(j int) (word ptx.U32, clean bool) {
 			break
 		}
 		for t, w := range u.raw[i] {
-			if pl.units > 1 {
+			if pl.units > 1 && u.d.quantsOf == nil {
 				w = w.Shr(u.index.RemN(pl.units).MulN(8 / pl.units))
 			}
 			pieces[t] = append(pieces[t], w)
 		}
 	}
 	return func(j int) (ptx.U32, bool) {
-		w, clean := u.d.quants(quantWords{u.b, pieces[j%words]}, 0, j/words)
+		w, clean := u.quad(quantWords{u.b, pieces[j%words]}, j/words)
 		if !u.d.signed {
 			return w, clean
 		}

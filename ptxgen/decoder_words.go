@@ -48,10 +48,28 @@ func pair(w quantWords, unit, quad int) (ptx.U32, bool) {
 	return w.words[0].ShrN(4*(unit%2) + 2*quad), false
 }
 
-// pairWithBit: 2 bits, and the third from the second plane.
-func pairWithBit(w quantWords, unit, quad int) (ptx.U32, bool) {
-	low, _ := pair(w, unit, quad)
-	return w.orMasked(low.AndN(each(3)), moved(w.words[1], 2*(unit%4)+quad, 2), each(1<<2)), true
+// triple: 3 bits, as triples puts them.
+func triple(w quantWords, unit, quad int) (ptx.U32, bool) {
+	pair, odd := unit%4/2, unit%2
+	own, third := w.words[pair], w.words[2]
+	switch {
+	case quad == 0:
+		return own.ShrN(3 * odd), false
+	case odd == 0:
+		return third.ShrN(2 + 3*pair), false
+	}
+	return w.orMasked(own.ShrN(5).AndN(each(6)), third.ShrN(pair), each(1)), true
+}
+
+// tripleOf is triple of a unit known at run time.
+func tripleOf(w quantWords, unit ptx.U32, quad int) (ptx.U32, bool) {
+	pair, odd := unit.ShrN(1).AndN(1), unit.AndN(1)
+	own, third := ptx.Select(pair.EqN(0), w.words[0], w.words[1]), w.words[2]
+	if quad == 0 {
+		return own.Shr(odd.MulN(3)), false
+	}
+	split := w.orMasked(own.ShrN(5).AndN(each(6)), third.Shr(pair), each(1))
+	return ptx.Select(odd.EqN(0), third.Shr(pair.MulN(3).AddN(2)), split), false
 }
 
 // whole: 8 bits, of which the first plane holds one quad and the second the other.

@@ -30,6 +30,11 @@ func (n *gemvInteger) multiply(weights, vectors ptx.Shared) {
 
 // product is that of a unit's quants with a column group's digits.
 func (k *integerBlock) product(a [][4]ptx.U32, unit, group int) (c [4]ptx.S32) {
+	if k.halvesApart() {
+		first, second := k.halfDigits(unit)
+		c = ptx.MMAU8Half([2]ptx.U32(a[0][:2]), first)
+		return ptx.MMAU8Half([2]ptx.U32(a[0][2:]), second, c[:]...)
+	}
 	digits := k.columns(unit, group)
 	for i, f := range a {
 		if i == 0 {
@@ -82,7 +87,7 @@ func (k *integerBlock) multiplySuper(sums [][2]ptx.F32) {
 // superTotals is the integer sums of column groups from to to-1.
 func (k *integerBlock) superTotals(s superScales, from, to int) [][4]ptx.S32 {
 	totals := make([][4]ptx.S32, to-from)
-	var odd [4]ptx.S32 // see inPlace
+	var high [4]ptx.S32 // see inPlace
 	for u := range k.d.units {
 		if few := len(k.sums) <= k.groupsAtOnce(); few && u == 4 || !few && u > 0 && u%2 == 0 {
 			k.b.WarpSync() // keeps the registers of the following loads free
@@ -91,8 +96,8 @@ func (k *integerBlock) superTotals(s superScales, from, to int) [][4]ptx.S32 {
 		scale := [2]ptx.S32{s.scale(u, 0), s.scale(u, 1)}
 		for g := range totals {
 			total, first := &totals[g], u == 0
-			if k.inPlace() && u%2 == 1 {
-				total, first = &odd, u == 1
+			if k.inPlace() && !k.lowInPlace(u) {
+				total, first = &high, u == 1
 			}
 			for i, v := range k.product(a, u, from+g) {
 				if first {
@@ -104,7 +109,7 @@ func (k *integerBlock) superTotals(s superScales, from, to int) [][4]ptx.S32 {
 		}
 	}
 	if k.inPlace() {
-		totals[0] = k.levelled(totals[0], odd)
+		totals[0] = k.levelled(totals[0], high)
 	}
 	return totals
 }
@@ -116,10 +121,10 @@ func (k *integerBlock) less(s superScales, group, r int, sum ptx.F32) ptx.F32 {
 		return sum
 	}
 	if r == 0 {
-		zero := ptx.Var(k.b.U32(0))
-		k.below = ptx.MMAS8([4]ptx.U32{s.subtract[0], s.subtract[1], zero, zero}, [2]ptx.U32{k.subSums(group), zero})
+		k.below = ptx.MMAS8Half(s.subtract, k.subSums(group))
 	}
-	return k.joined(k.below[2*r], k.below[2*r+1]).FMA(s.factor[r], sum)
+	below := k.below[2*r].Mad(k.b.S32(256), k.below[2*r+1]) // at most 16 products of bytes, times 257
+	return below.F32().FMA(s.factor[r], sum)
 }
 
 // multiplyUnits scales the sum of each unit, of a few column groups at a time.
@@ -190,5 +195,5 @@ func (k *integerBlock) belowUnits(unit, from, to int) (below [][4]ptx.F32) {
 
 // add adds a block's sum to that of the part.
 func (k *integerBlock) add(sum, v, power ptx.F32) {
-	ptx.Set(sum, v.MulN(powerOfTwo(-powerLog-k.quantLog())).FMA(power, sum))
+	ptx.Set(sum, v.Mul(k.shrink).FMA(power, sum))
 }

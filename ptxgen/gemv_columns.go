@@ -2,27 +2,6 @@ package ptxgen
 
 import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 
-// lanePlace is what the lane's place in a fragment decides, which is worth its registers.
-type lanePlace struct {
-	digitsAt ptx.U32 // where the digits of its column begin among those of a column group
-	bytesAt  ptx.U32 // see loadBytes
-	digit    ptx.F32 // what the lower of the two digits of its results counts: 2^16 or 1
-}
-
-func (n *gemvInteger) place() (p lanePlace) {
-	b, low, high := n.b, n.lane.AndN(15).MulN(16), n.lane.ShrN(4)
-	p.digitsAt = low
-	switch {
-	case n.d.halves():
-		p.digitsAt = low.Add(high.MulN(256))
-	case n.Gemv.columns() > 1:
-		p.digitsAt = low.Add(high.MulN(n.digitBytes()))
-	}
-	p.bytesAt = low.Add(high.MulN(n.d.start(1, n.d.units)))
-	p.digit = ptx.Select(n.quad.AndN(1).EqN(0), b.F32(1<<16), b.F32(1))
-	return p
-}
-
 // columns is the digits of a unit for a column group. They are loaded for a few units at
 // a time, which are asked for in order.
 func (k *integerBlock) columns(unit, group int) [2]ptx.U32 {
@@ -42,20 +21,6 @@ func (k *integerBlock) columns(unit, group int) [2]ptx.U32 {
 func (k *integerBlock) halfColumns(unit, group int) [2]ptx.U32 {
 	n, first, zero := k.gemvInteger, k.row.LtN(4), k.b.U32(0)
 	at := k.vectors.AtBytes(n.digitsAt).Aligned(16).Plus(group*n.digitBytes() + unit/4*512)
-	if n.halvesApart() {
-		if unit%4 == 0 {
-			load := func(half int) func() {
-				return func() {
-					for i, w := range at.LoadU32x4() {
-						ptx.Set(n.apart[half][i], w)
-					}
-				}
-			}
-			n.b.When(first, load(0))
-			n.b.Unless(first, load(1))
-		}
-		return [2]ptx.U32{n.apart[0][unit%4], n.apart[1][unit%4]}
-	}
 	if unit%4 == 0 {
 		k.digits[group] = at.LoadU32x4()
 	}
@@ -63,9 +28,28 @@ func (k *integerBlock) halfColumns(unit, group int) [2]ptx.U32 {
 	return [2]ptx.U32{ptx.Select(first, word, zero), ptx.Select(first, zero, word)}
 }
 
-// halvesApart reports whether the halves' digits have registers each, of which a lane loads
-// those of its column's half and leaves the others as they are, zero. That saves choosing
-// between them, where there is but one vector.
+// halfDigits is the digits of a unit's first half, and those of its second: a lane loads those
+// of its column's half, and leaves the others as they are, zero.
+func (k *integerBlock) halfDigits(unit int) (first, second ptx.U32) {
+	n := k.gemvInteger
+	if unit%4 == 0 {
+		load := func(half int) func() {
+			at := k.vectors.AtBytes(n.halvesAt[half]).Aligned(16).Plus(unit / 4 * 512)
+			return func() {
+				for i, w := range at.LoadU32x4() {
+					ptx.Set(n.apart[half][i], w)
+				}
+			}
+		}
+		mine := k.row.LtN(4)
+		n.b.When(mine, load(0))
+		n.b.Unless(mine, load(1))
+	}
+	return n.apart[0][unit%4], n.apart[1][unit%4]
+}
+
+// halvesApart reports whether the halves' digits have registers each, and a product for
+// each half. That saves choosing between them, where there is but one vector.
 func (s Gemv) halvesApart() bool { return decoderOf(s.Format).halves() && s.columns() == 1 }
 
 // ofVector is where the first vector of the lane's results begins in an array that has
@@ -84,10 +68,10 @@ func (k *integerBlock) ofVector(start, bytes int) (at ptx.Shared, next int) {
 // subSums is the digits of the means of sub-blocks for a column group.
 func (k *integerBlock) subSums(group int) ptx.U32 {
 	n := k.gemvInteger
-	at := k.vectors.Plus(n.sumsAt()).At(n.row.AndN(3), 16).At(n.quad, 4)
 	if n.d.halves() {
-		return at.At(n.row.ShrN(2), 64).Plus(group * n.sumBytes()).LoadU32()
+		return k.vectors.AtBytes(n.subsAt).Aligned(4).Plus(n.sumsAt() + group*n.sumBytes()).LoadU32()
 	}
+	at := k.vectors.Plus(n.sumsAt()).At(n.row.AndN(3), 16).At(n.quad, 4)
 	if n.Gemv.columns() > 1 {
 		at = at.At(n.row.ShrN(2), n.sumBytes())
 	}

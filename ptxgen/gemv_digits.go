@@ -74,13 +74,7 @@ func (n *gemvInteger) stagePower(values []quad, block ptx.Shared, c ptx.U32) (up
 // Neighbouring lanes have neighbouring quads: four each half of a unit.
 func (n *gemvInteger) stageQuads(values []quad, block ptx.Shared, c ptx.U32) {
 	b, up := n.b, n.stagePower(values, block, c)
-	unit, half, t := n.lane.ShrN(3), n.lane.ShrN(2).AndN(1), n.quad
-	to := block.At(c, n.digitBytes()).At(t, 16)
-	if n.d.halves() {
-		to = to.At(half, 256).At(unit, 4)
-	} else {
-		to = to.At(unit.ShrN(1), 256).At(unit.AndN(1), 8).At(half, 4)
-	}
+	to := block.At(c, n.digitBytes()).AtBytes(n.stagedAt).Aligned(4)
 	var high, low []ptx.S32
 	for i, v := range values {
 		var x [4]ptx.S32
@@ -88,7 +82,7 @@ func (n *gemvInteger) stageQuads(values []quad, block ptx.Shared, c ptx.U32) {
 			x[j] = v[j].Mul(up).RoundS32()
 		}
 		var sums [4]ptx.S32 // of each digit
-		for digit, word := range transposed(digitsOf(b, x)) {
+		for digit, word := range n.digitWords(x) {
 			to.Plus(512*i + 64*digit).StoreU32(word)
 			sums[digit] = b.S32(0).DP4A(word, b.U32(each(1)), true, true)
 		}
@@ -100,12 +94,21 @@ func (n *gemvInteger) stageQuads(values []quad, block ptx.Shared, c ptx.U32) {
 	}
 }
 
-// digitsOf gives the digits of each of four numbers as the bytes of a word, the lowest
-// first: adding 128 to each of the lower three carries where that digit is negative.
-func digitsOf(b *ptx.Builder, x [4]ptx.S32) (words [4]ptx.U32) {
-	const lower = 0x00808080
+// The digits of a number are the bytes of it plus lowerDigits, but for the top bits of the
+// lower three: adding 128 to each carries where that digit is negative.
+const lowerDigits = 0x00808080
+
+// digitWords gives words of one digit each of four numbers, the highest digit first. It
+// multiplies by one where it would add, since integer units have more to do than those
+// that multiply.
+func (n *gemvInteger) digitWords(x [4]ptx.S32) [4]ptx.U32 {
+	var biased [4]ptx.U32
 	for i, v := range x {
-		words[i] = v.U32().AddN(lower).Xor(b.U32(lower))
+		biased[i] = v.U32().Mad(n.one, n.b.U32(lowerDigits))
+	}
+	words := transposed(biased)
+	for i := range words[1:] {
+		words[1+i] = words[1+i].Xor(n.b.U32(each(0x80)))
 	}
 	return words
 }
@@ -121,14 +124,22 @@ func transposed(x [4]ptx.U32) [4]ptx.U32 {
 	}
 }
 
+// lanesOfSum is how many lanes share a unit or sub-block.
+func (n *gemvInteger) lanesOfSum() int {
+	if n.d.halves() {
+		return 4
+	}
+	return 8
+}
+
 // stageSums adds up x, of which a lane brings the sums over its two quads as
 // high*2^16 + low, by unit or sub-block, and stages that. Even lanes go on with the first
 // quad, odd ones with the second.
 func (n *gemvInteger) stageSums(highs, lows []ptx.S32, sums ptx.Shared) {
 	b := n.b
-	lanes, shift := 8, 5 // that share a sub-block; log2 of its length
+	lanes, shift := n.lanesOfSum(), 5 // log2 of a sub-block's length
 	if n.d.halves() {
-		lanes, shift = 4, 4
+		shift = 4
 	}
 	second := n.lane.AndN(1)
 	even := second.EqN(0)
@@ -140,27 +151,22 @@ func (n *gemvInteger) stageSums(highs, lows []ptx.S32, sums ptx.Shared) {
 	for mask := 2; mask < lanes; mask *= 2 {
 		high, low = high.Add(ptx.ShuffleXor(high, mask)), low.Add(ptx.ShuffleXor(low, mask))
 	}
-	sub := n.lane.DivN(lanes).Add(second.MulN(32 / lanes))
 	if !n.d.super() {
 		b.If(leader, func() {
-			at := sums.At(sub, 4)
+			at := sums.At(n.subBlock(), 4)
 			at.StoreF32(high.F32())
 			at.Plus(32).StoreF32(low.F32())
 		})
 		return
 	}
 	mean := high.Mul(b.S32(1 << (16 - shift))).Add(low.Add(b.S32(1 << (shift - 1))).ShrN(shift))
-	n.stageMean(mean, sub, leader, sums)
+	n.stageMean(mean, leader, sums)
 }
 
 // stageMean stages the digits of a sub-block's mean.
-func (n *gemvInteger) stageMean(mean ptx.S32, sub ptx.U32, leader ptx.Pred, sums ptx.Shared) {
-	bytes := digitsOf(n.b, [4]ptx.S32{mean, mean, mean, mean})[0]
-	at := sums.At(sub, 1)
-	if n.d.halves() {
-		// Sub-blocks 0 to 7 are for the columns of the first half.
-		at = at.At(sub.ShrN(3), 64)
-	}
+func (n *gemvInteger) stageMean(mean ptx.S32, leader ptx.Pred, sums ptx.Shared) {
+	bytes := mean.U32().AddN(lowerDigits).Xor(n.b.U32(lowerDigits))
+	at := sums.AtBytes(n.meanAt)
 	n.b.If(leader, func() {
 		for digit := range 4 {
 			at.Plus(16 * digit).StoreU8(bytes.ShrN(24 - 8*digit))
@@ -172,12 +178,11 @@ func (n *gemvInteger) stageMean(mean ptx.S32, sub ptx.U32, leader ptx.Pred, sums
 // stageZeros clears the places of the staged sums that no sub-block has.
 func (n *gemvInteger) stageZeros(sums ptx.Shared) {
 	b := n.b
-	digit, place := n.lane.ShrN(1), n.lane.AndN(1)
 	b.If(n.lane.LtN(8), func() {
-		zero := b.U32(0)
-		sums.At(digit, 16).At(place, 4).Plus(8).StoreU32(zero)
+		zero, at := b.U32(0), sums.AtBytes(n.zerosAt).Aligned(4)
+		at.Plus(8).StoreU32(zero)
 		if n.d.halves() {
-			sums.At(digit, 16).At(place, 4).Plus(64).StoreU32(zero)
+			at.Plus(64).StoreU32(zero)
 		}
 	})
 }

@@ -80,48 +80,20 @@ func (k *integerBlock) fragment(unit int) (a [4]ptx.U32) {
 	return a
 }
 
-// quantLog is log2 of how much larger than quants the sums of a block are.
-func (s Gemv) quantLog() int {
-	if s.inPlace() || decoderOf(s.Format).nibbles() {
-		return 4
+// quantLogs is log2 of how much larger than quants the sums of a block are, of the first and
+// the second half of units where they have sums of their own.
+func (s Gemv) quantLogs() [2]int {
+	switch {
+	case s.inPlace() && s.Format == quant.Q2_K:
+		return [2]int{4, 6}
+	case s.inPlace():
+		return [2]int{3, 5}
+	case decoderOf(s.Format).nibbles():
+		return [2]int{4, 4}
 	}
-	return 0
+	return [2]int{}
 }
 
 // nibbles reports whether quants are signed numbers of four bits, which in the upper half
 // of a byte are one of eight.
 func (d *decoder) nibbles() bool { return d.signed && d.top == 15 }
-
-// inPlace reports whether quants are multiplied where they lie in a byte, which saves
-// shifting them: those of two bits, perhaps with a third from another plane. Each quad of
-// a unit is then a power of two larger, and the two must not meet in a sum, which halves
-// hold; more columns would need more sums than there are registers for.
-func (s Gemv) inPlace() bool {
-	return (s.Format == quant.Q2_K || s.Format == quant.Q3_K) && s.columns() == 1
-}
-
-// bitInPlace is the lowest bit of a unit's quants of a quad that are multiplied in place:
-// where the first plane has them, but for those in a byte's upper two bits, of which one
-// is its sign.
-func bitInPlace(unit, quad int) int { return min(4*(unit%2)+2*quad, 4) }
-
-// quadInPlace is a quad of a fragment.
-func (k *integerBlock) quadInPlace(w quantWords, unit, quad int) ptx.U32 {
-	at := bitInPlace(unit, quad)
-	low := moved(w.words[0], 4*(unit%2)+2*quad, at).AndN(each(3 << at))
-	if k.d.top == 3 {
-		return low
-	}
-	return w.orMasked(low, moved(w.words[1], 2*(unit%4)+quad, at+2), each(4<<at))
-}
-
-// levelled adds up the sums over the even and over the odd units, of quants in place: 16
-// times the sum over all.
-func (k *integerBlock) levelled(even, odd [4]ptx.S32) (total [4]ptx.S32) {
-	first, second := bitInPlace(1, 0)-bitInPlace(0, 0), bitInPlace(1, 1)-bitInPlace(0, 1)
-	factor := ptx.Select(k.quad.LtN(2), k.b.S32(1<<first), k.b.S32(1<<second))
-	for i := range total {
-		total[i] = even[i].Mad(factor, odd[i])
-	}
-	return total
-}

@@ -14,7 +14,8 @@ import (
 // -128 to 127; so x is exact to 2^-30 of the largest of its block, and two vectors fill
 // the columns. Products and their sums are exact. Sub-blocks of 16 weights need their own
 // sums: there the columns are the digits of one vector for the first 16 weights, with
-// zeros for the others, and the reverse (halves).
+// zeros for the others, and the reverse (halves), or of one vector alone
+// either half is multiplied by itself.
 //
 // Where the scales of a block's units are integers (super), its sum stays one: the only
 // roundings of a block are those that make it a float32 and multiply it with the scales
@@ -47,13 +48,16 @@ type gemvInteger struct {
 	last        *ptx.U32 // where its groups end, while x is staged; then in state
 	workspace   ptx.Global
 
-	group           ptx.U32 // variable: the round's first
-	ring            ptx.Shared
-	ringAt          ptx.U32      // variable: offset of the ring's stage that is multiplied
-	nextGroup, next ptx.U32      // variables: the block that is fetched
-	nextPart        ptx.U32      // variable
-	nextMatrix      ptx.U32      // variable: 0 or 1
-	sums            [][2]ptx.F32 // variables: by column group, of two rows
+	group      ptx.U32 // variable: the round's first
+	ring       ptx.Shared
+	ringAt     ptx.U32      // variable: offset of the ring's stage that is multiplied
+	next       ptx.U64      // variable: where the lane's copies of the next block begin
+	left       ptx.U32      // variable: how many blocks of its part are to be fetched
+	copier     ptx.U32      // variable: the lane, or 32 where there is nothing to copy
+	nextGroup  ptx.U32      // variable
+	nextPart   ptx.U32      // variable
+	nextMatrix ptx.U32      // variable: 0 or 1
+	sums       [][2]ptx.F32 // variables: by column group, of two rows
 
 	results ptx.Shared    // see finish
 	vectors ptx.Shared    // see stagedBytes
@@ -126,6 +130,7 @@ func (g *gemv) buildInteger() (*ptx.Kernel, error) {
 	n, b := newGemvInteger(g), g.b
 	b.Comment("the first weights are under way before x, which a kernel before this one may still write")
 	b.LaunchDependents()
+	n.beginPart()
 	n.fetch()
 	b.WaitForPrior()
 	n.copyVectors()
@@ -133,6 +138,7 @@ func (g *gemv) buildInteger() (*ptx.Kernel, error) {
 		n.fetch()
 	}
 	b.If(b.ThreadX().EqN(0), func() { n.state.StoreU32(*n.last) })
+	n.lanePlace = n.place()
 	n.stage()
 	n.last = nil
 	b.While(func() ptx.Pred { return n.group.Lt(n.finalGroup()) }, func() {
@@ -211,7 +217,6 @@ func newGemvInteger(g *gemv) *gemvInteger {
 	// slow.
 	g.lane = ptx.ShuffleIdx(g.lane, g.lane)
 	n := &gemvInteger{gemv: g, row: g.lane.ShrN(2), quad: g.lane.AndN(3)}
-	n.lanePlace = n.place()
 	n.partsLog = b.ParamU32("parts_log2")
 	share := b.ParamU32("share")
 	n.workspace = b.Global("workspace", 16)
@@ -229,7 +234,7 @@ func newGemvInteger(g *gemv) *gemvInteger {
 	last := n.start.Add(share).Min(n.groups)
 	n.group, n.last = ptx.Var(n.start), &last
 	n.nextGroup, n.nextPart, n.nextMatrix = ptx.Var(n.group), ptx.Var(n.turned(n.part, n.group)), ptx.Var(b.U32(0))
-	n.next = ptx.Var(n.bound(n.nextPart))
+	n.next, n.left, n.copier = ptx.Undefined[ptx.U64](b), ptx.Undefined[ptx.U32](b), ptx.Undefined[ptx.U32](b)
 	n.ringAt = ptx.Var(b.U32(0))
 	for range g.columnGroups() {
 		n.sums = append(n.sums, [2]ptx.F32{ptx.Undefined[ptx.F32](b), ptx.Undefined[ptx.F32](b)})

@@ -17,27 +17,23 @@ func (s Gemv) stages() int {
 
 func (s Gemv) ringBytes() int { return s.stages() * decoderOf(s.Format).blockBytes() }
 
+// reach is how far an instruction's offset goes either way: from there on is all of a
+// block.
+const reach = 2048
+
 // fetch starts to copy the next block to the stage at ringAt and goes on to the block
 // after: of the part, of its other matrix, of the next tile. Beyond the warp's last block
 // there is nothing to copy, but a group of copies all the same, since step counts them.
 func (n *gemvInteger) fetch() {
 	b := n.b
 	size := n.d.blockBytes()
-	matrix := n.matrices[0]
-	if n.Gated {
-		other := ptx.Select(n.nextMatrix.EqN(0), matrix.Address(), n.matrices[1].Address())
-		matrix = ptx.GlobalAt(other, rowAlign)
-	}
-	tile := n.tile(n.nextGroup)
-	// An instruction's offset goes so far either way, which from there on is all of a block.
-	const reach = 2048
-	from := matrix.At(tile.Mul(n.span).Add(n.next), size).At(n.lane.AddN(reach/16), 16).Plus(-reach)
+	from := ptx.GlobalAt(n.next, 16).Plus(-reach)
 	to := n.ring.At(n.ringAt, 16).At(n.lane, 16)
-	live := n.nextGroup.Lt(n.finalGroup()).And(tile.Lt(n.tiles))
+	live := n.copier.LtN(32)
 	const round = 32 * 16 // bytes that a warp copies at a time
 	rest := size % round
 	if rest > 0 {
-		b.When(live.And(n.lane.LtN(rest/16)), func() { b.CopyAsync(to, from) })
+		b.When(n.copier.LtN(rest/16), func() { b.CopyAsync(to, from) })
 	}
 	b.When(live, func() {
 		for at := rest; at < size; at += round {
@@ -53,16 +49,32 @@ func (n *gemvInteger) goOn() {
 	b := n.b
 	stage := n.ringAt.AddN(n.d.blockBytes() / 16)
 	ptx.Set(n.ringAt, ptx.Select(stage.EqN(n.ringBytes()/16), b.U32(0), stage))
-	ptx.Set(n.next, n.next.AddN(1))
-	b.If(n.next.Ge(n.bound(n.nextPart.AddN(1))), func() {
+	ptx.Set(n.next, n.next.Add(b.U64(uint64(n.d.blockBytes()))))
+	ptx.Set(n.left, n.left.AddN(-1))
+	b.If(n.left.EqN(0), func() {
 		n.nextOf(func() {
 			ptx.Set(n.nextGroup, n.nextGroup.AddN(1))
 			if n.takesTurns() {
 				ptx.Set(n.nextPart, n.turned(n.nextPart, b.U32(1)))
 			}
 		})
-		ptx.Set(n.next, n.bound(n.nextPart))
+		n.beginPart()
 	})
+}
+
+// beginPart names the first block of the next part, and how many it has.
+func (n *gemvInteger) beginPart() {
+	matrix := n.matrices[0]
+	if n.Gated {
+		other := ptx.Select(n.nextMatrix.EqN(0), matrix.Address(), n.matrices[1].Address())
+		matrix = ptx.GlobalAt(other, rowAlign)
+	}
+	tile, block := n.tile(n.nextGroup), n.bound(n.nextPart)
+	from := matrix.At(tile.Mul(n.span).Add(block), n.d.blockBytes()).At(n.lane.AddN(reach/16), 16)
+	ptx.Set(n.next, from.Address())
+	ptx.Set(n.left, n.bound(n.nextPart.AddN(1)).Sub(block))
+	live := n.nextGroup.Lt(n.finalGroup()).And(tile.Lt(n.tiles))
+	ptx.Set(n.copier, ptx.Select(live, n.lane, n.b.U32(32)))
 }
 
 // nextOf goes on to the part's other matrix, from there to the warp's next part, and after

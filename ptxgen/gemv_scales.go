@@ -123,22 +123,20 @@ func (k *integerBlock) subScales(s *superScales) {
 	for r, w := range ptx.LoadMatrices[ptx.F16x2](at, 2, false) {
 		s.subtract[r] = w.Bits()
 		words := k.rowAt(plane, r).LoadU32x4()
-		s.words[r] = words[:]
+		for i := range 2 {
+			s.words[r] = append(s.words[r], words[2*i].Permute(words[2*i+1], k.halfScales))
+		}
 		d, dmin := k.rowAt(plane+1, r).LoadU32().AsF16x2().F32()
-		// The staged sums are 16 times smaller.
-		larger := float32(16 * powerOfTwo(k.quantLog()))
-		s.d[r], s.factor[r] = d, d.MulN(-larger*float32(k.d.centre))
+		s.d[r], s.factor[r] = d, d.Mul(k.offset)
 		if packed {
 			s.subtract[r] = s.subtract[r].ShrN(4).AndN(each(15))
-			s.factor[r] = dmin.MulN(-larger)
-			for i, w := range words {
+			s.factor[r] = dmin.Mul(k.offset)
+			for i, w := range s.words[r] {
 				s.words[r][i] = w.AndN(each(15))
 			}
 		}
 	}
-	second := k.quad.ShrN(1)
 	s.scale = func(unit, r int) ptx.S32 {
-		selector := second.MulN(0x1111).AddN(int(signedByte(unit % 2 * 2)))
-		return s.words[r][unit/2].Permute(b.U32(0), selector).S32()
+		return s.words[r][unit/4].Prmt(b.U32(0), signedByte(unit%4)).S32()
 	}
 }

@@ -26,14 +26,18 @@ func (n *gemvInteger) whole() ptx.Pred {
 func (n *gemvInteger) copyVectors() {
 	b := n.b
 	n.first = n.item(n.warp)
+	for range n.d.units / 4 {
+		n.first.gains = append(n.first.gains, n.filled(1))
+	}
 	b.If(n.late().Not(), func() {
 		b.If(n.whole(), func() {
 			b.For(n.warp, n.items(), b.N(n.warps()), func(i ptx.U32) {
 				it := n.item(i)
 				b.If(n.inSlice(it.block), func() {
-					from := n.xAt(it.column).at.Aligned(16).At(it.quad, 16)
-					for j := range it.gains {
-						inside := ptx.Select(it.quad.AddN(32*j).Lt(it.limit), b.U32(16), b.U32(0))
+					quad, limit := n.quads(it)
+					from := n.xAt(it.column).at.Aligned(16).At(quad, 16)
+					for j := range n.d.units / 4 {
+						inside := ptx.Select(quad.AddN(32*j).Lt(limit), b.U32(16), b.U32(0))
 						b.CopyAsyncPart(n.raw(it).Plus(512*j), from.Plus(512*j), inside)
 					}
 				})
@@ -75,18 +79,20 @@ func (n *gemvInteger) stage() {
 func (n *gemvInteger) stageBlocks() {
 	b := n.b
 	it := n.first
-	it.index, it.column, it.block, it.quad, it.limit = ptx.Var(it.index), ptx.Var(it.column), ptx.Var(it.block), ptx.Var(it.quad), ptx.Var(it.limit)
+	it.index, it.column, it.block = ptx.Var(it.index), ptx.Var(it.column), ptx.Var(it.block)
 	b.While(func() ptx.Pred { return it.index.Lt(n.items()) }, func() {
 		values := n.loadValues(it)
-		next := n.item(it.index.AddN(n.warps()))
-		gains := it.gains
+		next, gains := n.item(it.index.AddN(n.warps())), it.gains
+		next.gains = gains
 		b.If(n.squared(), func() { n.square(it, values) })
 		b.If(n.inSlice(it.block), func() {
-			for i, v := range values {
-				for j := range v {
-					ptx.Set(v[j], v[j].Mul(gains[i][j]))
+			b.If(given(b, n.normWeight), func() {
+				for i, v := range values {
+					for j := range v {
+						ptx.Set(v[j], v[j].Mul(gains[i][j]))
+					}
 				}
-			}
+			})
 			n.stageQuads(values, n.stagedBlock(it.block.Sub(n.origin)), it.column)
 		})
 		n.loadGains(next)
@@ -117,19 +123,14 @@ func (n *gemvInteger) inSlice(block ptx.U32) ptx.Pred {
 type stagedItem struct {
 	index         ptx.U32 // among all
 	column, block ptx.U32
-	quad          ptx.U32 // the lane's first of the row; the next is 32 further on
-	limit         ptx.U32 // where the quads end that are loaded
-	gains         []quad  // variables
+	gains         []quad // variables
 }
 
 // set gives an item of variables what another holds.
 func (it stagedItem) set(from stagedItem) {
-	for i, v := range []ptx.U32{it.index, it.column, it.block, it.quad, it.limit} {
-		ptx.Set(v, []ptx.U32{from.index, from.column, from.block, from.quad, from.limit}[i])
-	}
-	for i := range it.gains {
-		setQuad(it.gains[i], from.gains[i])
-	}
+	ptx.Set(it.index, from.index)
+	ptx.Set(it.column, from.column)
+	ptx.Set(it.block, from.block)
 }
 
 func (n *gemvInteger) item(i ptx.U32) stagedItem {
@@ -140,13 +141,15 @@ func (n *gemvInteger) item(i ptx.U32) stagedItem {
 		it.column = i.Div(count)
 	}
 	it.block = first.Add(i.Sub(it.column.Mul(count)))
-	it.quad = it.block.MulN(n.d.units * UnitLen / 4).Add(n.lane)
-	used := i.Lt(n.items()).And(it.column.Lt(n.columnCount)) // the others are zeros
-	it.limit = ptx.Select(used, n.k.CeilDivN(4), b.U32(0))
-	for range n.d.units / 4 {
-		it.gains = append(it.gains, n.filled(1))
-	}
 	return it
+}
+
+// quads is the lane's first quad of the row, the next being 32 further on, and where the
+// quads end that are loaded.
+func (n *gemvInteger) quads(it stagedItem) (first, limit ptx.U32) {
+	first = it.block.MulN(n.d.units * UnitLen / 4).Add(n.lane)
+	used := it.index.Lt(n.items()).And(it.column.Lt(n.columnCount)) // the others are zeros
+	return first, ptx.Select(used, n.k.CeilDivN(4), n.b.U32(0))
 }
 
 // filled is a quad of variables.
@@ -161,7 +164,7 @@ func (n *gemvInteger) filled(x float32) (q quad) {
 func (n *gemvInteger) loadValues(it stagedItem) []quad {
 	b := n.b
 	var values []quad
-	for range it.gains {
+	for range n.d.units / 4 {
 		values = append(values, n.filled(0))
 	}
 	b.IfElse(n.whole().And(n.inSlice(it.block)), func() {
@@ -171,8 +174,9 @@ func (n *gemvInteger) loadValues(it stagedItem) []quad {
 		b.WarpSync() // all lanes have read before digits take the place
 	}, func() {
 		x := n.xAt(it.column)
+		quad, limit := n.quads(it)
 		for i, v := range values {
-			setQuad(v, n.loadQuad(x, it.quad.AddN(32*i), it.limit, 0))
+			setQuad(v, n.loadQuad(x, quad.AddN(32*i), limit, 0))
 		}
 	})
 	return values
@@ -182,14 +186,18 @@ func (n *gemvInteger) loadValues(it stagedItem) []quad {
 func (n *gemvInteger) loadGains(it stagedItem) {
 	b := n.b
 	b.If(given(b, n.normWeight), func() {
+		for _, g := range it.gains {
+			setQuad(g, n.filled(1))
+		}
+		quad, limit := n.quads(it)
 		b.IfElse(n.whole(), func() {
-			at := n.normWeight.Aligned(16).At(it.quad, 16)
+			at := n.normWeight.Aligned(16).At(quad, 16)
 			for i, g := range it.gains {
-				b.When(it.quad.AddN(32*i).Lt(it.limit), func() { setQuad(g, at.Plus(512*i).LoadF32x4(ptx.ReadOnly)) })
+				b.When(quad.AddN(32*i).Lt(limit), func() { setQuad(g, at.Plus(512*i).LoadF32x4(ptx.ReadOnly)) })
 			}
 		}, func() {
 			for i, g := range it.gains {
-				setQuad(g, n.loadGain(it.quad.AddN(32*i)))
+				setQuad(g, n.loadGain(quad.AddN(32*i)))
 			}
 		})
 	})

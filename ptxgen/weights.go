@@ -62,6 +62,7 @@ var (
 	codePlane  = plane{16, 1, 0} // 4-bit quants
 	pairPlane  = plane{16, 2, 0} // 2-bit quants, or the upper two bits of larger ones
 	bitPlane   = plane{16, 4, 0} // the top bit of each quant
+	thirdPlane = plane{16, 4, 0} // a third of the bits of 3-bit quants
 	bytePlane  = plane{16, 1, 0} // half the 8-bit quants
 	scalePlane = plane{16, 8, 2} // float16 scales
 	linear     = plane{16, 4, 4} // {float16 scale, float16 offset}
@@ -80,7 +81,7 @@ var layouts = map[quant.Format]layout{
 	quant.Q5_1:   {8, []plane{codePlane, bitPlane, linear}, packQ5_1},
 	quant.Q8_0:   {8, []plane{bytePlane, bytePlane, scalePlane}, packQ8_0},
 	quant.Q2_K:   {8, []plane{pairPlane, subPlane, superPlane}, packQ2_K},
-	quant.Q3_K:   {8, []plane{pairPlane, bitPlane, subPlane, superPlane}, packQ3_K},
+	quant.Q3_K:   {8, []plane{thirdPlane, thirdPlane, thirdPlane, subPlane, superPlane}, packQ3_K},
 	quant.Q4_K:   {8, []plane{codePlane, headPlane}, packQ4_K},
 	quant.Q5_K:   {8, []plane{codePlane, bitPlane, headPlane}, packQ5_K},
 	quant.Q6_K:   {8, []plane{codePlane, pairPlane, subPlane, superPlane}, packQ6_K},

@@ -47,6 +47,28 @@ func topBits(dst []byte, unit int, q *[32]byte) {
 	}
 }
 
+// triples puts 3-bit quants of one of four units of a piece, of which three planes have a
+// byte for eight quants. Units 0 and 1 have the first quad in bits 0 and 3 of the first
+// plane, units 2 and 3 of the second. The second quad of units 0 and 2 is in bits 2 and 5 of
+// the third plane; of units 1 and 3 the upper two bits are in bit 6 of the first and second
+// plane, the lowest in bits 0 and 1 of the third. So most are multiplied where they lie.
+func triples(planes [3][]byte, unit int, q *[32]byte) {
+	pair, odd := unit/2, unit%2
+	for i, v := range q {
+		at, h := position(i)
+		own, third := &planes[pair][at], &planes[2][at]
+		switch {
+		case h == 0:
+			*own |= v << (3 * odd)
+		case odd == 0:
+			*third |= v << (2 + 3*pair)
+		default:
+			*own |= v >> 1 << 6
+			*third |= v & 1 << pair
+		}
+	}
+}
+
 // shifted is q with each quant shifted right by n.
 func shifted(q *[32]byte, n int) *[32]byte {
 	var s [32]byte

@@ -19,22 +19,20 @@ func packQ2_K(to pieces, block []byte) {
 	copy(to.unit(2, 0), block[80:84])
 }
 
-// packQ3_K: pairs; top bits; two signed bytes of scale - 32; d.
+// packQ3_K: triples; two signed bytes of scale - 32; d.
 func packQ3_K(to pieces, block []byte) {
 	scales := block[96:108]
 	for u := range 8 {
-		var low, top [32]byte
-		for j := range low {
-			low[j] = pairOf(block[32:], 32*u+j)
-			top[j] = block[j] >> u & 1
+		var q [32]byte
+		for j := range q {
+			q[j] = pairOf(block[32:], 32*u+j) | block[j]>>u&1<<2
 		}
-		pairs(to.unit(0, u), to.of(0, u), &low)
-		topBits(to.unit(1, u), to.of(1, u), &top)
+		triples([3][]byte{to.unit(0, u), to.unit(1, u), to.unit(2, u)}, to.of(0, u), &q)
 	}
 	for s := range 16 {
-		to.unit(2, 0)[s] = (scales[s%8]>>(4*(s/8))&15 | scales[8+s%4]>>(2*(s/4))&3<<4) - 32
+		to.unit(3, 0)[s] = (scales[s%8]>>(4*(s/8))&15 | scales[8+s%4]>>(2*(s/4))&3<<4) - 32
 	}
-	copy(to.unit(3, 0), block[108:110])
+	copy(to.unit(4, 0), block[108:110])
 }
 
 // fourOf gives the four bits of weight i that Q4_K and Q5_K keep in packed.

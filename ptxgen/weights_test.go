@@ -61,6 +61,19 @@ func (r readRow) bit(plane, i int) int {
 	return int(r.piece(plane, i/32)[i%16] >> (2*(i/32%4) + i%32/16) & 1)
 }
 
+// triple is the 3-bit quant of weight i, as triples puts it.
+func (r readRow) triple(i int) int {
+	unit, second := i/32%4, i%32/16 == 1
+	own, third := r.piece(unit/2, i/32)[i%16], r.piece(2, i/32)[i%16]
+	switch {
+	case !second:
+		return int(own >> (3 * (unit % 2)) & 7)
+	case unit%2 == 0:
+		return int(third >> (2 + 3*(unit/2)) & 7)
+	}
+	return int(own>>6<<1 | third>>(unit/2)&1)
+}
+
 // inOrder is the 4-bit quant of weight i, as codesInOrder puts it.
 func (r readRow) inOrder(i int) int {
 	t, h, b := i%16/4, i%32/16, i%4
@@ -113,7 +126,7 @@ func (r readRow) weight(f quant.Format, i int) float32 {
 		scales := r.piece(1, u)[i%256/16]
 		return affine(float32(scales&15)*half(r.piece(2, u), 0), r.pair(0, i), float32(scales>>4)*half(r.piece(2, u), 2))
 	case quant.Q3_K:
-		return half(r.piece(3, u), 0) * signed(2) * float32(r.pair(0, i)+4*r.bit(1, i)-4)
+		return half(r.piece(4, u), 0) * signed(3) * float32(r.triple(i)-4)
 	case quant.Q4_K:
 		scale, low := r.head(1, i)
 		return affine(scale, r.code(i), low)

@@ -13,6 +13,7 @@ var matrixForms = []form{
 	{pattern: "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", since: gate{70, 80}, class: ClassMMA, build: buildMMA},
 	{pattern: "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", since: gate{70, 80}, class: ClassMMA, build: buildMMA},
 	{pattern: "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", since: gate{70, 80}, class: ClassMMA, build: buildMMA},
+	{pattern: "mma.sync.aligned.m16n8k16.row.col.s32.s8|u8.s8.s32", since: gate{70, 80}, class: ClassMMA, build: buildMMA},
 }
 
 // fragment decodes a vector of n registers of type t.
@@ -86,21 +87,25 @@ func runLdMatrix(w *warp, o *op, m uint32) step {
 	return st
 }
 
-// buildMMA decodes {d×4}, {a×4}, {b×2}, {c×4}.
+// buildMMA decodes {d×4}, {a×4}, {b×2}, {c×4}, or half of a and b.
 func buildMMA(d *decoder, in *instruction, q quals) (op, error) {
 	if err := count(in, 4); err != nil {
 		return op{}, err
 	}
 	result, _ := typeOf(q.last())
 	o := op{kind: opRun, aligned: true, run: runMMA(q.has("bf16"))}
-	if q.has("s8") {
+	ofA, ofB := 4, 2
+	switch {
+	case q.has("m16n8k16") && q.has("s32"):
+		o.run, ofA, ofB = runShortMMA(q.has("u8")), 2, 1
+	case q.has("s8"):
 		o.run = runIntegerMMA
 	}
 	b32 := dtype{kindBits, 32}
 	for i, part := range []struct {
 		n int
 		t dtype
-	}{{4, result}, {4, b32}, {2, b32}, {4, result}} {
+	}{{4, result}, {ofA, b32}, {ofB, b32}, {4, result}} {
 		regs, err := d.fragment(in.operands[i], part.n, part.t)
 		if err != nil {
 			return o, fmt.Errorf("operand %d: %w", i+1, err)
@@ -158,6 +163,29 @@ func runMMA(bf16 bool) func(*warp, *op, uint32) step {
 }
 
 func runIntegerMMA(w *warp, o *op, m uint32) step {
+	return w.integerMMA(o, m, func(d, c *[warpSize][4]int32) {
+		a, b, _ := w.factors(o)
+		alu.MMA16832S8(d, &a, &b, c)
+	})
+}
+
+// runShortMMA takes half the columns of A, whose bytes may be unsigned, and rows of B.
+func runShortMMA(unsigned bool) func(*warp, *op, uint32) step {
+	return func(w *warp, o *op, m uint32) step {
+		return w.integerMMA(o, m, func(d, c *[warpSize][4]int32) {
+			var a [warpSize][2]uint32
+			var b [warpSize]uint32
+			for l := range a {
+				a[l] = [2]uint32{uint32(w.regs[o.more[0]][l]), uint32(w.regs[o.more[1]][l])}
+				b[l] = uint32(w.regs[o.more[2]][l])
+			}
+			alu.MMA16816S8(d, &a, &b, c, unsigned)
+		})
+	}
+}
+
+// integerMMA brings a warp together, reads C, the last four registers, and writes D.
+func (w *warp) integerMMA(o *op, m uint32, product func(d, c *[warpSize][4]int32)) step {
 	ready, st := w.whole(o, m)
 	if !ready {
 		return st
@@ -165,14 +193,13 @@ func runIntegerMMA(w *warp, o *op, m uint32) step {
 	if !w.reads(o, allLanes, o.more...) {
 		return stepFault
 	}
-	a, b, bits := w.factors(o)
 	var c, d [warpSize][4]int32
 	for l := range c {
-		for i := range c[l] {
-			c[l][i] = int32(bits[l][i])
+		for i, r := range o.more[len(o.more)-4:] {
+			c[l][i] = int32(w.regs[r][l])
 		}
 	}
-	alu.MMA16832S8(&d, &a, &b, &c)
+	product(&d, &c)
 	for i, r := range o.list {
 		for l := range d {
 			w.set(r, l, uint64(uint32(d[l][i])))

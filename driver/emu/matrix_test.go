@@ -3,6 +3,7 @@ package emu
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 )
 
@@ -75,8 +76,16 @@ func TestIntegerMatrixProduct(t *testing.T) {
 	mov.u32 %r2, 0x01ff0201; mov.u32 %r3, 0x01010101; mov.u32 %r4, %r1;
 	mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%r5, %r6, %r7, %r8}, {%r2, %r2, %r2, %r2}, {%r3, %r3}, {%r4, %r4, %r4, %r4};
 	add.u32 %r0, %r5, %r8;`
-	// Each row of A is 1+2−1+1 = 3, eight times over.
-	runScalar(t, header, []scalarCase{{"s8", body, func(i uint32) uint32 { return 2 * (24 + i) }}})
+	short := `
+	mov.u32 %r2, 0x01ff0201; mov.u32 %r3, 0x01010101; mov.u32 %r4, %r1;
+	mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%r5, %r6, %r7, %r8}, {%r2, %r2}, {%r3}, {%r4, %r4, %r4, %r4};
+	add.u32 %r0, %r5, %r8;`
+	// Each row of A is 1+2−1+1 = 3, or with unsigned bytes 1+2+255+1 = 259, eight or four times over.
+	runScalar(t, header, []scalarCase{
+		{"s8", body, func(i uint32) uint32 { return 2 * (24 + i) }},
+		{"s8, 16 columns", short, func(i uint32) uint32 { return 2 * (12 + i) }},
+		{"u8, 16 columns", strings.Replace(short, "s32.s8", "s32.u8", 1), func(i uint32) uint32 { return 2 * (4*259 + i) }},
+	})
 }
 
 func TestAsyncZeroFill(t *testing.T) {

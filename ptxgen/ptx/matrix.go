@@ -83,6 +83,21 @@ func MMA[T Half2](acc [4]F32, a [4]T, b [2]T) {
 // rows 4t to 4t+3 (+16 if i = 1), column g; of c and the result row g (+8 if i ≥ 2), column
 // 2t + i%2.
 func MMAS8(a [4]U32, b [2]U32, c ...S32) [4]S32 {
+	return integerMMA("m16n8k32", "s8", a[:], b[:], c)
+}
+
+// MMAS8Half is that of a (16×16) and b (16×8): the first half of MMAS8's columns of a and
+// rows of b.
+func MMAS8Half(a [2]U32, b U32, c ...S32) [4]S32 {
+	return integerMMA("m16n8k16", "s8", a[:], []U32{b}, c)
+}
+
+// MMAU8Half is MMAS8Half where the bytes of a are unsigned.
+func MMAU8Half(a [2]U32, b U32, c ...S32) [4]S32 {
+	return integerMMA("m16n8k16", "u8", a[:], []U32{b}, c)
+}
+
+func integerMMA(shape, typ string, a, b []U32, c []S32) [4]S32 {
 	bd := a[0].b
 	if len(c) != 0 && len(c) != 4 {
 		bd.fail("mma: %d registers of c", len(c))
@@ -109,6 +124,6 @@ func MMAS8(a [4]U32, b [2]U32, c ...S32) [4]S32 {
 	for _, x := range b {
 		rb = append(rb, x.op)
 	}
-	bd.effect("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", 1, braces(d...), braces(ra...), braces(rb...), braces(rc...))
+	bd.effect(fmt.Sprintf("mma.sync.aligned.%s.row.col.s32.%s.s8.s32", shape, typ), 1, braces(d...), braces(ra...), braces(rb...), braces(rc...))
 	return sums
 }

@@ -11,23 +11,54 @@ package alu
 //
 // and register r of A and B has elements 4r (lowest byte) to 4r+3.
 func MMA16832S8(dst *[32][4]int32, a *[32][4]uint32, b *[32][2]uint32, c *[32][4]int32) {
-	var rows [16][32]int32
-	var cols [8][32]int32
+	var f bytesFactors
 	for lane := range a {
-		g, t := lane>>2, lane&3
-		for r, v := range a[lane] {
-			unpack(rows[g+r&1*8][4*t+r>>1*16:], v)
-		}
-		for r, v := range b[lane] {
-			unpack(cols[g][4*t+r*16:], v)
+		f.set(lane, a[lane][:], b[lane][:])
+	}
+	f.product(dst, c)
+}
+
+// MMA16816S8 is mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 likewise, or with unsigned
+// that of .u8.s8: A is 16×16 and has elements 0 to 7 of those above, B 16×8 and has 0 to 3.
+func MMA16816S8(dst *[32][4]int32, a *[32][2]uint32, b *[32]uint32, c *[32][4]int32, unsigned bool) {
+	f := bytesFactors{unsigned: unsigned}
+	for lane := range a {
+		f.set(lane, a[lane][:], b[lane:lane+1])
+	}
+	f.product(dst, c)
+}
+
+// bytesFactors are A and B, with zeros where a shorter product has no elements.
+type bytesFactors struct {
+	unsigned bool // the bytes of A
+	rows     [16][32]int32
+	cols     [8][32]int32
+}
+
+// set takes the registers of a lane.
+func (f *bytesFactors) set(lane int, a, b []uint32) {
+	g, t := lane>>2, lane&3
+	for r, v := range a {
+		row := f.rows[g+r&1*8][4*t+r>>1*16:]
+		unpack(row, v)
+		for i := range row[:4] {
+			if f.unsigned {
+				row[i] &= 255
+			}
 		}
 	}
+	for r, v := range b {
+		unpack(f.cols[g][4*t+r*16:], v)
+	}
+}
+
+func (f *bytesFactors) product(dst, c *[32][4]int32) {
 	for lane := range dst {
 		g, t := lane>>2, lane&3
 		for i := range dst[lane] {
 			sum := c[lane][i]
-			col := &cols[2*t+i&1]
-			for k, x := range rows[g+i>>1*8] {
+			col := &f.cols[2*t+i&1]
+			for k, x := range f.rows[g+i>>1*8] {
 				sum += x * col[k]
 			}
 			dst[lane][i] = sum
