@@ -23,7 +23,7 @@ func (c KernelCase) ID() string { return c.Operation + "/" + c.Name }
 
 // kernelFamilies lists the cases of each family of kernels.
 var kernelFamilies = []func() []KernelCase{
-	gemvCases, productCases, smallCases, embedCases,
+	gemvCases, batchCases, productCases, smallCases, embedCases,
 	gemmCases,
 	attentionCases, mergeCases,
 	normCases, elementwiseCases, narrowCases, softmaxCases, ropeCases, argmaxCases, topKCases, routerCases, expertCases, composedCases,

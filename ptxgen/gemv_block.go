@@ -14,18 +14,23 @@ type integerBlock struct {
 
 // multiply adds the products of a block to the sums.
 func (n *gemvInteger) multiply(weights, vectors ptx.Shared) {
-	k := &integerBlock{gemvInteger: n, weights: weights, vectors: vectors, digits: make([][4]ptx.U32, n.columnGroups())}
-	k.words = make([][2]quantWords, k.d.units)
-	for i := range k.words {
-		for r := range k.words[i] {
-			k.words[i][r] = quantWords{k.b, make([]ptx.U32, len(k.d.planes))}
-		}
-	}
+	k := newIntegerBlock(n, weights)
+	k.vectors, k.digits = vectors, make([][4]ptx.U32, n.columnGroups())
 	if n.d.super() {
 		k.multiplySuper(n.sums)
 	} else {
 		k.multiplyUnits(n.sums)
 	}
+}
+
+func newIntegerBlock(n *gemvInteger, weights ptx.Shared) *integerBlock {
+	k := &integerBlock{gemvInteger: n, weights: weights, words: make([][2]quantWords, n.d.units)}
+	for i := range k.words {
+		for r := range k.words[i] {
+			k.words[i][r] = quantWords{k.b, make([]ptx.U32, len(k.d.planes))}
+		}
+	}
+	return k
 }
 
 // product is that of a unit's quants with a column group's digits.
@@ -123,8 +128,12 @@ func (k *integerBlock) less(s superScales, group, r int, sum ptx.F32) ptx.F32 {
 	if r == 0 {
 		k.below = ptx.MMAS8Half(s.subtract, k.subSums(group))
 	}
-	below := k.below[2*r].Mad(k.b.S32(256), k.below[2*r+1]) // at most 16 products of bytes, times 257
-	return below.F32().FMA(s.factor[r], sum)
+	return k.joinedBelow(k.below, r).FMA(s.factor[r], sum)
+}
+
+// joinedBelow is joined for products with means, of bytes and at most 16 of them.
+func (k *integerBlock) joinedBelow(below [4]ptx.S32, r int) ptx.F32 {
+	return below[2*r].Mad(k.b.S32(256), below[2*r+1]).F32()
 }
 
 // multiplyUnits scales the sum of each unit, of a few column groups at a time.
@@ -160,23 +169,32 @@ func (k *integerBlock) unitTotals(from, to int) [][2]ptx.F32 {
 		for g := range totals {
 			c := k.product(a, u, from+g)
 			for r := range 2 {
-				v := c[2*r].Mad(k.b.S32(256), c[2*r+1]).F32()
-				if k.d.offset() && k.d.centre > 0 {
-					v = below[g][u%4].FMA(k.b.F32(-float32(k.d.centre)), v)
+				var less ptx.F32
+				if below != nil {
+					less = below[g][u%4]
 				}
-				if u == 0 {
-					v = v.Mul(s.scale[r])
-				} else {
-					v = v.FMA(s.scale[r], totals[g][r])
-				}
-				if s.offset != nil {
-					v = below[g][u%4].FMA(s.offset[r], v)
-				}
-				totals[g][r] = v
+				k.addUnit(&totals[g][r], u == 0, c[2*r].Mad(k.b.S32(256), c[2*r+1]).F32(), less, s, r)
 			}
 		}
 	}
 	return totals
+}
+
+// addUnit adds the sum v of a unit of a row, scaled, to the total, of which it may be the
+// first. below is the sum of the unit's x, of which formats with an offset take a part off.
+func (k *integerBlock) addUnit(total *ptx.F32, first bool, v, below ptx.F32, s rowScales, r int) {
+	if k.d.offset() && k.d.centre > 0 {
+		v = below.FMA(k.b.F32(-float32(k.d.centre)), v)
+	}
+	if first {
+		v = v.Mul(s.scale[r])
+	} else {
+		v = v.FMA(s.scale[r], *total)
+	}
+	if s.offset != nil {
+		v = below.FMA(s.offset[r], v)
+	}
+	*total = v
 }
 
 // belowUnits is the sums of x, by column group, over four units, for formats with an

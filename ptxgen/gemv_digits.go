@@ -1,6 +1,10 @@
 package ptxgen
 
-import "github.com/lockstep-go/lockstep/ptxgen/ptx"
+import (
+	"math/bits"
+
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+)
 
 // A staged block has, of each vector in turn, the digits; then, where the format has an
 // offset, the sums of x; then the power of two that x was divided by.
@@ -38,7 +42,7 @@ func (s Gemv) powersAt() int { return s.sumsAt() + s.columns()*s.sumBytes() }
 func (s Gemv) stagedBytes() int { return s.powersAt() + (4*s.columns()+15)/16*16 }
 
 // stagedBlock is a block of the slice.
-func (n *gemvInteger) stagedBlock(i ptx.U32) ptx.Shared { return n.vectors.At(i, n.stagedBytes()) }
+func (n *gemvInteger) stagedBlock(i ptx.U32) ptx.Shared { return n.vectors.At(i, n.stagedSize) }
 
 // stagePower stores the power of two that a block is divided by, and gives what makes
 // integers of its quads, a lane's of which it is given as variables and may already
@@ -73,25 +77,32 @@ func (n *gemvInteger) stagePower(values []quad, block ptx.Shared, c ptx.U32) (up
 // stageQuads turns a lane's quads of a block, which are variables, into digits.
 // Neighbouring lanes have neighbouring quads: four each half of a unit.
 func (n *gemvInteger) stageQuads(values []quad, block ptx.Shared, c ptx.U32) {
-	b, up := n.b, n.stagePower(values, block, c)
-	to := block.At(c, n.digitBytes()).AtBytes(n.stagedAt).Aligned(4)
-	var high, low []ptx.S32
+	sums := n.stageDigits(values, n.stagePower(values, block, c), block.At(c, n.digitBytes()))
+	if n.d.offset() {
+		n.stageSums(sums, block.Plus(n.sumsAt()).At(c, n.sumBytes()))
+	}
+}
+
+// wideSum is a sum of integers, high*2^16 + low.
+type wideSum struct{ high, low ptx.S32 }
+
+// stageDigits stages the digits of a lane's quads, times up, and gives the sum of each quad.
+func (n *gemvInteger) stageDigits(values []quad, up ptx.F32, to ptx.Shared) (sums []wideSum) {
+	b := n.b
+	to = to.AtBytes(n.stagedAt).Aligned(4)
 	for i, v := range values {
 		var x [4]ptx.S32
 		for j := range v {
 			x[j] = v[j].Mul(up).RoundS32()
 		}
-		var sums [4]ptx.S32 // of each digit
+		var sum [4]ptx.S32 // of each digit
 		for digit, word := range n.digitWords(x) {
 			to.Plus(512*i + 64*digit).StoreU32(word)
-			sums[digit] = b.S32(0).DP4A(word, b.U32(each(1)), true, true)
+			sum[digit] = b.S32(0).DP4A(word, b.U32(each(1)), true, true)
 		}
-		high = append(high, sums[0].Mad(b.S32(256), sums[1]))
-		low = append(low, sums[2].Mad(b.S32(256), sums[3]))
+		sums = append(sums, wideSum{sum[0].Mad(b.S32(256), sum[1]), sum[2].Mad(b.S32(256), sum[3])})
 	}
-	if n.d.offset() {
-		n.stageSums(high, low, block.Plus(n.sumsAt()).At(c, n.sumBytes()))
-	}
+	return sums
 }
 
 // The digits of a number are the bytes of it plus lowerDigits, but for the top bits of the
@@ -132,47 +143,60 @@ func (n *gemvInteger) lanesOfSum() int {
 	return 8
 }
 
-// stageSums adds up x, of which a lane brings the sums over its two quads as
-// high*2^16 + low, by unit or sub-block, and stages that. Even lanes go on with the first
-// quad, odd ones with the second.
-func (n *gemvInteger) stageSums(highs, lows []ptx.S32, sums ptx.Shared) {
-	b := n.b
-	lanes, shift := n.lanesOfSum(), 5 // log2 of a sub-block's length
-	if n.d.halves() {
-		shift = 4
+// halved adds neighbouring lanes up: even lanes go on with the first quad, odd ones with
+// the second.
+func (n *gemvInteger) halved(s []wideSum) wideSum {
+	even := n.lane.AndN(1).EqN(0)
+	halve := func(first, second ptx.S32) ptx.S32 {
+		return ptx.Select(even, first, second).Add(ptx.ShuffleXor(ptx.Select(even, second, first), 1))
 	}
-	second := n.lane.AndN(1)
-	even := second.EqN(0)
-	halve := func(s []ptx.S32) ptx.S32 {
-		return ptx.Select(even, s[0], s[1]).Add(ptx.ShuffleXor(ptx.Select(even, s[1], s[0]), 1))
-	}
-	high, low := halve(highs), halve(lows)
-	leader := n.lane.AndN(uint32(lanes - 2)).EqN(0)
+	return wideSum{halve(s[0].high, s[1].high), halve(s[0].low, s[1].low)}
+}
+
+// folded adds up what lanes have that differ in a bit.
+func (s wideSum) folded(mask int) wideSum {
+	return wideSum{s.high.Add(ptx.ShuffleXor(s.high, mask)), s.low.Add(ptx.ShuffleXor(s.low, mask))}
+}
+
+// mean is that of 2^shift numbers, rounded.
+func (s wideSum) mean(b *ptx.Builder, shift int) ptx.S32 {
+	return s.high.Mul(b.S32(1 << (16 - shift))).Add(s.low.Add(b.S32(1 << (shift - 1))).ShrN(shift))
+}
+
+// leader reports whether the lane is the one to stage a sum that so many lanes have.
+func (n *gemvInteger) leader(lanes int) ptx.Pred { return n.lane.AndN(uint32(lanes - 2)).EqN(0) }
+
+// stageSums adds up x by unit or sub-block, and stages that.
+func (n *gemvInteger) stageSums(list []wideSum, sums ptx.Shared) {
+	lanes, sum := n.lanesOfSum(), n.halved(list)
+	leader := n.leader(lanes)
 	for mask := 2; mask < lanes; mask *= 2 {
-		high, low = high.Add(ptx.ShuffleXor(high, mask)), low.Add(ptx.ShuffleXor(low, mask))
+		sum = sum.folded(mask)
 	}
 	if !n.d.super() {
-		b.If(leader, func() {
-			at := sums.At(n.subBlock(), 4)
-			at.StoreF32(high.F32())
-			at.Plus(32).StoreF32(low.F32())
-		})
+		n.stageFloats(sum, sums.At(n.subBlock(lanes), 4), leader)
 		return
 	}
-	mean := high.Mul(b.S32(1 << (16 - shift))).Add(low.Add(b.S32(1 << (shift - 1))).ShrN(shift))
-	n.stageMean(mean, leader, sums)
+	n.stageMean(sum.mean(n.b, bits.Len(uint(2*lanes))), sums.AtBytes(n.meanAt), leader)
+	n.stageZeros(sums)
+}
+
+// stageFloats stages a unit's sum.
+func (n *gemvInteger) stageFloats(sum wideSum, at ptx.Shared, leader ptx.Pred) {
+	n.b.If(leader, func() {
+		at.StoreF32(sum.high.F32())
+		at.Plus(32).StoreF32(sum.low.F32())
+	})
 }
 
 // stageMean stages the digits of a sub-block's mean.
-func (n *gemvInteger) stageMean(mean ptx.S32, leader ptx.Pred, sums ptx.Shared) {
+func (n *gemvInteger) stageMean(mean ptx.S32, at ptx.Shared, leader ptx.Pred) {
 	bytes := mean.U32().AddN(lowerDigits).Xor(n.b.U32(lowerDigits))
-	at := sums.AtBytes(n.meanAt)
 	n.b.If(leader, func() {
 		for digit := range 4 {
 			at.Plus(16 * digit).StoreU8(bytes.ShrN(24 - 8*digit))
 		}
 	})
-	n.stageZeros(sums)
 }
 
 // stageZeros clears the places of the staged sums that no sub-block has.

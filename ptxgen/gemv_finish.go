@@ -150,7 +150,11 @@ func (n *gemvInteger) tree(count ptx.U32, load func(i int) ptx.F32) ptx.F32 {
 func (n *gemvInteger) store(r integerResult, sums []ptx.F32) {
 	n.b.If(r.active, func() {
 		inverse := n.stats.At(r.column, 16).LoadF32()
-		n.finished(r.row, r.column, sums[0].Mul(inverse), sums[len(sums)-1].Mul(inverse))
+		var up []ptx.F32
+		for _, sum := range sums[1:] {
+			up = append(up, sum.Mul(inverse))
+		}
+		n.finished(r.row, r.column, sums[0].Mul(inverse), up...)
 	})
 }
 

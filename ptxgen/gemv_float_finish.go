@@ -35,12 +35,12 @@ func (g *gemvFloat) combine(mine ptx.F32) {
 // epilogue stores the result of row lane/columns and column lane%columns.
 func (g *gemvFloat) epilogue(mine ptx.F32) {
 	b, columns, rows := g.b, g.columns(), g.rows()
-	up := mine
+	var up []ptx.F32
 	if g.Gated {
-		up = ptx.ShuffleIdx(mine, g.lane.AddN(rows*columns).AndN(31))
+		up = append(up, ptx.ShuffleIdx(mine, g.lane.AddN(rows*columns).AndN(31)))
 	}
 	row := g.tile.Mul(g.tileRows).Add(g.team.MulN(rows)).Add(g.lane.DivN(columns))
 	column := g.lane.RemN(columns)
 	active := g.lane.LtN(rows * columns).And(row.Lt(g.count)).And(column.Lt(g.columnCount))
-	b.If(active, func() { g.finished(row, column, mine, up) })
+	b.If(active, func() { g.finished(row, column, mine, up...) })
 }

@@ -56,28 +56,32 @@ func (k *integerBlock) fragments(unit int) [][4]ptx.U32 {
 }
 
 // inParts reports whether quants are multiplied as sums of two: those that a table gives,
-// unless there are so many columns that a second product costs more than it saves.
+// for one vector; with more a second product costs more than it saves.
 func (s Gemv) inParts() bool {
-	return (s.Format == quant.IQ4_NL || s.Format == quant.IQ4_XS) && s.columns() < 16
+	return (s.Format == quant.IQ4_NL || s.Format == quant.IQ4_XS) && s.columns() == 1
 }
 
 func (k *integerBlock) fragment(unit int) (a [4]ptx.U32) {
 	for i := range a {
-		quad, w := i/2, k.words[unit][i%2]
-		switch {
-		case k.inPlace():
-			a[i] = k.quadInPlace(w, unit, quad)
-		case k.d.nibbles():
-			a[i] = moved(w.words[0], 4*quad, 4).AndN(each(15 << 4))
-		default:
-			bytes, clean := k.d.quants(w, unit, quad)
-			if !clean {
-				bytes = bytes.AndN(each(k.d.top))
-			}
-			a[i] = bytes
-		}
+		a[i] = k.register(unit, i)
 	}
 	return a
+}
+
+// register is register i of a fragment.
+func (k *integerBlock) register(unit, i int) ptx.U32 {
+	quad, w := i/2, k.words[unit][i%2]
+	switch {
+	case k.inPlace():
+		return k.quadInPlace(w, unit, quad)
+	case k.d.nibbles():
+		return moved(w.words[0], 4*quad, 4).AndN(each(15 << 4))
+	}
+	bytes, clean := k.d.quants(w, unit, quad)
+	if !clean {
+		bytes = bytes.AndN(each(k.d.top))
+	}
+	return bytes
 }
 
 // quantLogs is log2 of how much larger than quants the sums of a block are, of the first and

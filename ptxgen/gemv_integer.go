@@ -59,8 +59,11 @@ type gemvInteger struct {
 	nextMatrix ptx.U32      // variable: 0 or 1
 	sums       [][2]ptx.F32 // variables: by column group, of two rows
 
-	results ptx.Shared    // see finish
-	vectors ptx.Shared    // see stagedBytes
+	results    ptx.Shared // see finish
+	vectors    ptx.Shared // see stagedBytes
+	stagedSize int        // of a block there
+	// put stages a lane's quads of a block, which are variables.
+	put     func(values []quad, block ptx.Shared, c ptx.U32)
 	block0  ptx.Shared    // where the row's first block would be staged
 	squares ptx.Shared    // of each block: {column, block}
 	apart   [2][4]ptx.U32 // variables: see halvesApart
@@ -139,7 +142,7 @@ func (g *gemv) buildInteger() (*ptx.Kernel, error) {
 	}
 	b.If(b.ThreadX().EqN(0), func() { n.state.StoreU32(*n.last) })
 	n.lanePlace = n.place()
-	n.stage()
+	n.stage(n.stages() - 1) // the groups are those of weights
 	n.last = nil
 	b.While(func() ptx.Pred { return n.group.Lt(n.finalGroup()) }, func() {
 		n.beginRound()
@@ -242,7 +245,8 @@ func newGemvInteger(g *gemv) *gemvInteger {
 	n.ring = g.staged.At(g.warp, g.ringBytes())
 	n.results = g.staged.Plus(g.warps() * g.ringBytes())
 	n.vectors = n.results.Plus(g.resultBuffers() * g.roundBytes())
-	n.squares = n.vectors.At(n.chunk, g.stagedBytes())
+	n.stagedSize, n.put = g.stagedBytes(), n.stageQuads
+	n.squares = n.vectors.At(n.chunk, n.stagedSize)
 	n.block0 = n.vectors.AtBytes(b.U32(0).Sub(n.origin.MulN(g.stagedBytes()))).Aligned(16)
 	n.state = b.Shared("state", 8, 8)
 	if n.halvesApart() {

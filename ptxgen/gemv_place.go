@@ -53,7 +53,7 @@ func (n *gemvInteger) placeStaged(p *lanePlace) {
 		return
 	}
 	second := n.lane.AndN(1)
-	p.meanAt = n.subBlock()
+	p.meanAt = n.subBlock(n.lanesOfSum())
 	if n.d.halves() {
 		// Sub-blocks 0 to 7 are for the columns of the first half.
 		p.meanAt = p.meanAt.Add(p.meanAt.ShrN(3).MulN(64))
@@ -62,9 +62,8 @@ func (n *gemvInteger) placeStaged(p *lanePlace) {
 	p.zerosAt = n.kept(n.lane.ShrN(1).MulN(16).Add(second.MulN(4)))
 }
 
-// subBlock is the unit or sub-block that the lane has a sum of, after stageSums.
-func (n *gemvInteger) subBlock() ptx.U32 {
-	lanes := n.lanesOfSum()
+// subBlock is the unit or sub-block that the lane has a sum of, which so many lanes have.
+func (n *gemvInteger) subBlock(lanes int) ptx.U32 {
 	return n.lane.DivN(lanes).Add(n.lane.AndN(1).MulN(32 / lanes))
 }
 

@@ -53,15 +53,16 @@ func (n *gemvInteger) raw(it stagedItem) ptx.Shared {
 	return n.stagedBlock(it.block.Sub(n.origin)).At(it.column, n.digitBytes()).At(n.lane, 16)
 }
 
-// stage puts the slice of all vectors into shared memory, after a barrier for all.
-func (n *gemvInteger) stage() {
+// stage puts the slice of all vectors into shared memory, after a barrier for all. So many
+// groups of copies have begun after those of the vectors.
+func (n *gemvInteger) stage(later int) {
 	b := n.b
 	late := n.late()
 	b.If(b.ThreadX().LtN(n.columns()), func() {
 		n.stats.At(b.ThreadX(), 16).StoreF32x2([2]ptx.F32{b.F32(1), ptx.Select(late, b.F32(1), b.F32(0))})
 	})
 	b.IfElse(late, func() { b.Barrier() }, func() {
-		b.CopyWait(n.stages() - 1) // those of weights that came after
+		b.CopyWait(later)
 		n.stageBlocks()
 		b.Barrier()
 		b.If(n.norm.Ne(b.U32(0)), func() {
@@ -93,7 +94,7 @@ func (n *gemvInteger) stageBlocks() {
 					}
 				}
 			})
-			n.stageQuads(values, n.stagedBlock(it.block.Sub(n.origin)), it.column)
+			n.put(values, n.stagedBlock(it.block.Sub(n.origin)), it.column)
 		})
 		n.loadGains(next)
 		it.set(next)
@@ -261,7 +262,7 @@ func (n *gemvInteger) stageLate(c ptx.U32) {
 			b.If(at.Lt(quads), func() { n.normalise(v, n.loadGain(at), at, c) })
 			values = append(values, v)
 		}
-		n.stageQuads(values, n.stagedBlock(i), c)
+		n.put(values, n.stagedBlock(i), c)
 	}, ptx.NoUnroll)
 	b.Barrier()
 	b.If(b.ThreadX().EqN(0), func() { n.stats.At(c, 16).StoreF32(b.F32(1)) })

@@ -119,16 +119,16 @@ func (g *gemv) normalise(v quad, gain quad, i, c ptx.U32) {
 	})
 }
 
-// finished takes a sum of a row and column, and with Gated that of Up, through the
-// epilogue to y.
-func (g *gemv) finished(row, column ptx.U32, sum, up ptx.F32) {
+// finished takes a sum of a row and column through the epilogue to y, and multiplies it by
+// what a gate is for, if that is given.
+func (g *gemv) finished(row, column ptx.U32, sum ptx.F32, up ...ptx.F32) {
 	b := g.b
 	b.Comment("bias, cap, activation, gate, residual")
 	value := ptx.Var(sum)
 	b.If(given(b, g.bias), func() { ptx.Set(value, value.Add(g.bias.At(row, 4).LoadF32(ptx.ReadOnly))) })
 	b.If(g.cap.Gt(b.F32(0)), func() { ptx.Set(value, softcap(b, value, g.cap)) })
 	ptx.Set(value, activate(b, g.activation, value))
-	if g.Gated {
+	for _, up := range up {
 		ptx.Set(value, value.Mul(up))
 	}
 	offset := g.slot.Add(column).MulWide(g.yStride).Add(row.Wide()).Mul(b.U64(4))

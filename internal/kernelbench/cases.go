@@ -14,7 +14,7 @@ type sizes struct {
 	products, experts, embeddings []quant.Format
 
 	width, ffn, vocab int   // of a dense model
-	columns           []int // vectors of a GEMV beside one
+	columns           []int // vectors of a product beside one
 	prompts           []int // tokens of a prefill
 	rows              int   // tokens of a prefill, for what is not a product
 	batch             int   // sequences that decode together
@@ -30,7 +30,7 @@ var measured = sizes{
 	experts:    []quant.Format{quant.F16, quant.Q8_0, quant.Q4_K, quant.Q6_K},
 	embeddings: []quant.Format{quant.F16, quant.BF16, quant.Q8_0, quant.Q4_K, quant.Q6_K},
 	width:      4096, ffn: 14336, vocab: 128256,
-	columns:  []int{2, 4, 8, 16},
+	columns:  []int{2, 4, 8, 16, 64},
 	prompts:  []int{512, 2048, 8192},
 	rows:     8192,
 	batch:    16,

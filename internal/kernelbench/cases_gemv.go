@@ -18,7 +18,22 @@ func (s sizes) gemvCases(p driver.Properties) []Case {
 			gemvCase(p, ptxgen.Gemv{Format: f}, s.up(), ptxgen.RMSNorm), gemvCase(p, ptxgen.Gemv{Format: f}, s.down(), ptxgen.NoNorm),
 			gemvCase(p, ptxgen.Gemv{Format: f}, s.head(), ptxgen.RMSNorm), gemvCase(p, ptxgen.Gemv{Format: f, Gated: true}, s.up(), ptxgen.RMSNorm))
 		for _, c := range s.columns {
+			if c > 16 {
+				continue
+			}
 			all = append(all, gemvCase(p, ptxgen.Gemv{Format: f, Columns: c}, s.up(), ptxgen.RMSNorm))
+		}
+	}
+	for _, f := range s.formats {
+		if f.BlockLen() > 1 {
+			for _, vectors := range s.columns {
+				all = append(all, batchCase(p, f, false, s.up(), vectors), batchCase(p, f, false, s.down(), vectors), batchCase(p, f, true, s.up(), vectors))
+			}
+		}
+	}
+	for _, k := range []int{s.width, s.ffn} {
+		for _, vectors := range s.columns {
+			all = append(all, digitsCase(k, vectors))
 		}
 	}
 	for _, f := range s.experts {
@@ -89,6 +104,46 @@ func gemmCase(p driver.Properties, f quant.Format, m matrix, tokens int) Case {
 			return s.Launch(k, ptxgen.GEMMArgs{
 				X: r.Normal(s.Input, tokens*padded), W: r.Packed(f, m), Y: r.Out(quant.F32, tokens*m.rows),
 				M: tokens, N: m.rows, K: m.k,
+			})
+		},
+	}
+}
+
+// batchCase is a product of several vectors whose digits are there.
+func batchCase(p driver.Properties, f quant.Format, gated bool, m matrix, vectors int) Case {
+	s, err := ptxgen.GemvBatchFor(f, vectors, gated, m.k, p.SharedPerCTA)
+	matrices := 1
+	if gated {
+		matrices = 2
+	}
+	return Case{
+		Spec: s, Shape: fmt.Sprintf("%d × %v", vectors, m), FLOP: 2 * float64(matrices*vectors) * float64(m.rows) * float64(m.k),
+		Bytes: float64(int64(matrices)*packedBytes(f, m)) + float64(4*vectors*(m.rows+m.k)),
+		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+			if err != nil {
+				return ptx.Launch{}, err
+			}
+			a := ptxgen.GemvBatchArgs{
+				Digits: r.Zeros(ptxgen.Digits{}.Bytes(m.k, vectors)), W: r.Packed(f, m), Y: r.Out(quant.F32, vectors*m.rows),
+				Rows: m.rows, K: m.k, Columns: vectors, SMs: p.SMs, Shared: p.SharedPerCTA,
+			}
+			if gated {
+				a.Up, a.Activation = r.Packed(f, m), ptxgen.SiLU
+			}
+			return s.Launch(k, a)
+		},
+	}
+}
+
+// digitsCase is the digits of some vectors, normalised.
+func digitsCase(width, vectors int) Case {
+	var s ptxgen.Digits
+	return Case{
+		Spec: s, Shape: fmt.Sprintf("%d × %d", vectors, width), Bytes: float64(s.Bytes(width, vectors)) + float64(4*vectors*width),
+		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+			return s.Launch(k, ptxgen.DigitsArgs{
+				X: r.Normal(quant.F32, vectors*width), Out: r.Zeros(s.Bytes(width, vectors)), K: width, Vectors: vectors,
+				Norm: ptxgen.RMSNorm, NormWeight: r.Normal(quant.F32, width), Eps: 1e-5,
 			})
 		},
 	}

@@ -1,0 +1,126 @@
+package conformance
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// batchCase is a product of a matrix with several vectors, whose digits come first.
+type batchCase struct {
+	name, reason string
+	spec         ptxgen.GemvBatch
+	rows, k      int
+	columns      int
+	entries      int // shared memory is for so many tiles of a round; 0: all there is
+	ctas         int // at most so many SMs
+	norm         ptxgen.NormKind
+	biased       bool // the norm has a bias
+	long         bool
+}
+
+// batchCases are for all quantised formats.
+func batchCases() []KernelCase {
+	var all []KernelCase
+	for _, f := range quant.Formats() {
+		if f.BlockLen() == 1 {
+			continue
+		}
+		for _, c := range batchCasesOf(f) {
+			all = append(all, KernelCase{
+				Operation: "gemv batch", Format: f.String(), Name: fmt.Sprintf("%v/c%d/%s", f, c.spec.Columns, c.name),
+				Reason: c.reason, Long: c.long, Run: func(r *KernelRig) { checkBatch(r, c) },
+			})
+		}
+	}
+	return all
+}
+
+func batchCasesOf(f quant.Format) []batchCase {
+	four, eight, sixteen := ptxgen.GemvBatch{Format: f, Columns: 4}, ptxgen.GemvBatch{Format: f, Columns: 8}, ptxgen.GemvBatch{Format: f, Columns: 16}
+	gated := func(s ptxgen.GemvBatch) ptxgen.GemvBatch { s.Gated = true; return s }
+	list := []batchCase{
+		{name: "all", reason: "a set of vectors", spec: sixteen, rows: 37, k: fewBlocks(f, 5), columns: 16, norm: ptxgen.RMSNorm},
+		{name: "few", reason: "vectors that are not there", spec: eight, rows: 21, k: fewBlocks(f, 3), columns: 5},
+		{name: "gated", reason: "two matrices take turns", spec: gated(four), rows: 37, k: fewBlocks(f, 2), columns: 4, norm: ptxgen.RMSNorm},
+	}
+	if !slices.Contains(gemvKinds, f) {
+		return list
+	}
+	return append(list,
+		batchCase{name: "one", reason: "a set for one", spec: four, rows: 1, k: fewBlocks(f, 1), columns: 1},
+		batchCase{name: "sets", reason: "CTAs of several sets, of which the last is not full", spec: four, rows: 40, k: fewBlocks(f, 3), columns: 18, ctas: 3},
+		batchCase{name: "long rows", reason: "parts of several blocks", spec: eight, rows: 21, k: fewBlocks(f, 35), columns: 7},
+		batchCase{name: "sixteen parts", reason: "two for each warp, of a block each", spec: sixteen, rows: 16, k: fewBlocks(f, 17), columns: 16},
+		batchCase{name: "long rows, rounds", reason: "sums wait for the next block, round after round", spec: gated(sixteen), rows: 81, k: fewBlocks(f, 33), columns: 3, entries: 4, ctas: 1},
+		batchCase{name: "rounds", reason: "more tiles than a round has, the last of which is smaller", spec: four, rows: 150, k: fewBlocks(f, 9), columns: 4, entries: 3, ctas: 1},
+		batchCase{name: "short rows", reason: "teams of warps, some beyond the last tile", spec: eight, rows: 90, k: fewBlocks(f, 1), columns: 8, entries: 2, ctas: 1},
+		batchCase{name: "RMSNorm of a long vector", reason: "digits of several CTAs, each with all squares", spec: four, rows: 5, k: fewBlocks(f, 37), columns: 5, norm: ptxgen.RMSNorm},
+		batchCase{name: "LayerNorm", reason: "digits after the moments", spec: four, rows: 5, k: fewBlocks(f, 3), columns: 5, norm: ptxgen.LayerNorm, biased: true},
+		batchCase{name: "a norm with a bias", reason: "digits after the moments", spec: four, rows: 5, k: fewBlocks(f, 18), columns: 4, norm: ptxgen.RMSNorm, biased: true},
+	)
+}
+
+// checkBatch compares each vector with a launch of Gemv for it alone. The rows of x and y
+// lie apart, and the vectors are of sizes that norms take different ways with.
+func checkBatch(r *KernelRig, c batchCase) {
+	pad := 3 + c.columns%2 // one that leaves the vectors aligned, too
+	data := r.Vector(Gaussian, c.columns*c.k)
+	for i := range data {
+		data[i] *= []float32{1, 0x1p60, 0x1p-70, 1, 0}[i/c.k%5]
+	}
+	x, w := r.Rows("x", data, c.k, c.k+pad), (*Mem)(nil)
+	w, _ = r.packed("w", c.spec.Format, c.rows, c.k)
+	y := r.Output("y", 4*c.columns*(c.rows+pad))
+	residual := r.Rows("residual", r.Vector(Gaussian, c.columns*c.rows), c.rows, c.rows+pad)
+	bias := r.F32s("bias", r.Vector(Gaussian, c.rows))
+	d := ptxgen.DigitsArgs{X: x.Addr(), K: c.k, Vectors: c.columns, XStride: c.k + pad, Norm: c.norm, Eps: 1e-5}
+	if c.norm != ptxgen.NoNorm {
+		d.NormWeight = r.F32s("norm weight", r.Vector(Gaussian, c.k)).Addr()
+	}
+	if c.biased {
+		d.NormBias = r.F32s("norm bias", r.Vector(Gaussian, c.k)).Addr()
+	}
+	d.Out = r.Output("digits", int(ptxgen.Digits{}.Bytes(c.k, c.columns))).Addr()
+	r.Launch(ptxgen.Digits{}.Launch(r.Kernel(ptxgen.Digits{}), d))
+	a := ptxgen.GemvBatchArgs{
+		Digits: d.Out, W: w.Addr(), Y: y.Addr(), Rows: c.rows, K: c.k, Columns: c.columns, YStride: c.rows + pad,
+		Bias: bias.Addr(), Residual: residual.Addr(), Activation: ptxgen.SiLU, SMs: c.ctas, Shared: gemvShared,
+	}
+	if c.spec.Gated {
+		up, _ := r.packed("up", c.spec.Format, c.rows, c.k)
+		a.Up = up.Addr()
+	}
+	c.launch(r, a)
+	one := ptxgen.Gemv{Format: c.spec.Format, Gated: c.spec.Gated}
+	for i := range c.columns {
+		y.Untouched(4*(i*(c.rows+pad)+c.rows), 4*pad)
+	}
+	for _, i := range slices.Compact([]int{0, c.columns / 4, c.columns / 2, c.columns - 1}) {
+		alone := r.Output("alone", 4*c.rows)
+		b := ptxgen.GemvArgs{
+			X: x.At(4 * i * (c.k + pad)), W: a.W, Up: a.Up, Y: alone.Addr(), Rows: c.rows, K: c.k,
+			Norm: c.norm, NormWeight: d.NormWeight, NormBias: d.NormBias, Eps: d.Eps,
+			Bias: a.Bias, Residual: residual.At(4 * i * (c.rows + pad)), Activation: a.Activation, Shared: gemvShared,
+		}
+		r.Launch(one.Launch(r.Kernel(one), b))
+		Exact(r, fmt.Sprintf("column %d", i), floatsOf(y.Range(4*i*(c.rows+pad), 4*c.rows)), alone.F32s())
+	}
+}
+
+// launch launches the product, with the least shared memory for as many entries as the
+// case wants.
+func (c batchCase) launch(r *KernelRig, a ptxgen.GemvBatchArgs) {
+	r.Helper()
+	k := r.Kernel(c.spec)
+	if c.entries > 0 {
+		for a.Shared = 1 << 10; ; a.Shared += 1 << 10 {
+			if _, err := c.spec.Launch(k, a); err == nil {
+				break
+			}
+		}
+	}
+	r.Launch(c.spec.Launch(k, a))
+}

@@ -1,0 +1,120 @@
+package ptxgen
+
+import (
+	"fmt"
+
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// GemvBatchArgs are a launch's arguments.
+type GemvBatchArgs struct {
+	Digits Address // of Columns vectors, by Digits
+	W      Address // packed [Rows, K]; of Gated the gate's
+	Up     Address // packed [Rows, K]; of Gated alone
+	Y      Address // f32 [Columns, Rows], rows YStride apart
+
+	Rows, K, Columns int
+	YStride          int // elements; 0 means Rows
+
+	Bias       Address // f32 [Rows], or 0
+	Softcap    float32 // 0 means none
+	Activation Activation
+	Residual   Address // f32, laid out as Y, which it may be; or 0
+
+	SMs    int // of the device: about as many CTAs; 0 means as many as there is work for
+	Shared int // bytes of shared memory that a CTA may have; 0 means 99 KiB, which every device has
+}
+
+// GemvBatchFor chooses the kernel for so many vectors of k numbers, on a device whose CTAs
+// may have so many bytes of shared memory. The choice has no part in the results' bits.
+func GemvBatchFor(format quant.Format, columns int, gated bool, k, shared int) (GemvBatch, error) {
+	s := GemvBatch{Format: format, Gated: gated, Columns: 4}
+	for s.Columns < min(columns, digitVectors) {
+		s.Columns *= 2
+	}
+	for ; s.Columns >= 4; s.Columns /= 2 {
+		if s.mostEntries(k, shared-staticLimit) >= s.matrices() {
+			return s, nil
+		}
+	}
+	return s, fmt.Errorf("ptxgen: products of several vectors of %d with %v do not fit into %d bytes of shared memory", k, format, shared)
+}
+
+func (s GemvBatch) matrices() int { return s.gemv().matrixCount() }
+
+// mostEntries is how many tiles a round may have.
+func (s GemvBatch) mostEntries(k, shared int) int {
+	blocks := Packing{s.Format, k}.blocks()
+	size := s.sumsBytes()
+	if blocks > partsOf(blocks) {
+		size += s.apartBytes()
+	}
+	return max(0, shared/s.warps()-s.stages()*decoderOf(s.Format).blockBytes()) / size
+}
+
+// batchPlan is how a launch is cut up.
+type batchPlan struct {
+	parts  int // of a row
+	sets   int // of vectors
+	ctas   int // of a set
+	share  int // groups of tiles of a CTA
+	round  int // groups that are multiplied by what is in registers
+	shared int
+}
+
+func (s GemvBatch) plan(k *ptx.Kernel, a GemvBatchArgs) (p batchPlan, err error) {
+	blocks := Packing{s.Format, a.K}.blocks()
+	p = batchPlan{parts: partsOf(blocks), sets: ceilDiv(a.Columns, s.Columns)}
+	shared := orElse(a.Shared, 99<<10) - k.Static
+	most := s.mostEntries(a.K, shared) / s.matrices()
+	if most == 0 {
+		return p, argumentError(k, "Shared", "%d bytes are too few for rows of %d weights", shared, a.K)
+	}
+	teams := max(1, s.warps()/p.parts)
+	groups := ceilDiv(ceilDiv(a.Rows, tileRows), teams)
+	p.ctas = groups
+	if a.SMs > 0 {
+		p.ctas = min(groups, max(1, a.SMs/p.sets))
+	}
+	p.share = ceilDiv(groups, p.ctas)
+	p.ctas = ceilDiv(groups, p.share)
+	p.round = ceilDiv(p.share, ceilDiv(p.share, most))
+	size := s.sumsBytes()
+	if blocks > p.parts {
+		size += s.apartBytes()
+	}
+	p.shared = s.warps() * (s.stages()*decoderOf(s.Format).blockBytes() + p.round*s.matrices()*size)
+	return p, nil
+}
+
+// check holds the arguments to what the kernel takes.
+func (s GemvBatch) check(k *ptx.Kernel, a GemvBatchArgs) error {
+	if s.Gated != (a.Up != 0) {
+		return argumentError(k, "Up", "two matrices are for the gated kernel, which needs both")
+	}
+	return firstError(checkK(k, s.Format, a.K), checkBounds(k, bound{"Rows", a.Rows, 1, maxSize - 64},
+		bound{"Columns", a.Columns, 1, 65535}, bound{"YStride", a.YStride, a.Rows, maxSize}, bound{"SMs", a.SMs, 0, maxSize},
+		bound{"Activation", int(a.Activation), 0, int(GELU)}), checkNumbers(k, number{"Softcap", a.Softcap}),
+		checkPointers(k, pointer{"Digits", a.Digits}, pointer{"W", a.W}, pointer{"Y", a.Y}))
+}
+
+// Launch makes a launch.
+func (s GemvBatch) Launch(k *ptx.Kernel, a GemvBatchArgs) (ptx.Launch, error) {
+	a.YStride = orElse(a.YStride, a.Rows)
+	if err := s.check(k, a); err != nil {
+		return ptx.Launch{}, err
+	}
+	p, err := s.plan(k, a)
+	if err != nil {
+		return ptx.Launch{}, err
+	}
+	args := []ptx.Arg{ptx.Addr(a.Digits), ptx.Addr(a.W)}
+	if s.Gated {
+		args = append(args, ptx.Addr(a.Up))
+	}
+	args = append(args, ptx.Addr(a.Y), ptx.Addr(a.Bias), ptx.Addr(a.Residual),
+		ptx.Uint(a.Rows), ptx.Uint(Packing{s.Format, a.K}.blocks()), ptx.Uint(a.Columns), ptx.Uint(a.YStride),
+		ptx.Uint(int(a.Activation)), ptx.Float(a.Softcap), log2(p.parts), ptx.Uint(p.share), ptx.Uint(p.sets), ptx.Uint(p.round))
+	return k.Launch([3]uint32{uint32(p.ctas * p.sets), 1, 1}, 32*s.warps(), p.shared, args...)
+}
