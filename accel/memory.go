@@ -105,11 +105,11 @@ func newLayout(m *model.Model, props driver.Properties, free int64, o Options) (
 	l := new(layout)
 	l.weights = newWeights(m, &l.inventory)
 	l.shape = newShape(m, l.weights, props, o)
-	workspace, err := l.workspace()
+	workspace, digits, err := l.workspace()
 	if err != nil {
 		return nil, err
 	}
-	l.buffers = newBuffers(&l.shape, workspace, &l.inventory)
+	l.buffers = newBuffers(&l.shape, workspace, digits, &l.inventory)
 	l.pool = newPool(&l.shape)
 	l.plan = Plan{
 		Device: props.Name, PageBytes: l.pool.pageBytes(), Free: free, Reserve: free / reserveShare,
@@ -139,20 +139,20 @@ func (l *layout) fits() error {
 	return nil
 }
 
-// workspace is what the largest product of any pass needs: Gemv is asked for each shape
-// of weights and each number of rows.
-func (l *layout) workspace() (largest int64, err error) {
+// workspace is what the largest product of any pass needs, and the digits of its rows: the
+// kernels are asked for each shape of weights and each number of rows.
+func (l *layout) workspace() (largest, digits int64, err error) {
 	b := &planner{shape: &l.shape, buffers: new(buffers), w: l.weights}
 	ask := func(p product) {
 		if err != nil || p.w.empty() {
 			return
 		}
-		var n int64
-		n, err = b.gemvWorkspace(p)
-		largest = max(largest, n)
+		var n, d int64
+		n, d, err = b.gemvWorkspace(p)
+		largest, digits = max(largest, n), max(digits, d)
 	}
-	for rows := 1; rows <= mostColumns; rows *= 2 {
-		b.pass.rows = min(rows, l.headRows)
+	for rows := 1; rows <= l.headRows; rows *= 2 {
+		b.pass.rows = rows
 		for i := range l.weights.layers {
 			y := &l.weights.layers[i]
 			for _, w := range y.matrices() {
@@ -164,7 +164,7 @@ func (l *layout) workspace() (largest int64, err error) {
 		}
 		ask(product{w: l.weights.output})
 	}
-	return largest, err
+	return largest, digits, err
 }
 
 // hostBytes is the pinned memory that an engine reads through: a few rows of logits, and

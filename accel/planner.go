@@ -47,6 +47,7 @@ type planner struct {
 	pass
 	in       rowInputs
 	narrowed narrowed // what b.narrow holds
+	digited  digited  // what b.digits holds
 	layer    int
 	steps    []step
 	err      error
@@ -146,7 +147,7 @@ func (b *planner) embed() {
 
 // into adds a product to its y, by way of a norm where the model has one.
 func (b *planner) into(op string, p product, post norm) {
-	defer func() { b.narrowed = narrowed{} }() // which may have been made of y
+	defer func() { b.narrowed, b.digited = narrowed{}, digited{} }() // which may have been made of y
 	if post.kind == ptxgen.NoNorm {
 		b.product(op, p)
 		return

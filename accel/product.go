@@ -59,6 +59,10 @@ func (b *planner) entries(p product) int {
 }
 
 func (b *planner) gemv(op string, p product) {
+	if p.batched() {
+		b.gemvBatch(op, p)
+		return
+	}
 	s, err := b.gemvFor(p)
 	if err != nil {
 		b.fail(op, err)
@@ -186,16 +190,20 @@ func (b *planner) round(op string, p product, to quant.Format) (scale ptxgen.Add
 	return want.scale
 }
 
-// gemvWorkspace is how many bytes of workspace a product of the pass's rows needs.
-func (b *planner) gemvWorkspace(p product) (int64, error) {
-	p.rows = b.rows()
+// gemvWorkspace is how many bytes of workspace a product of the pass's rows needs, and how
+// many its digits take.
+func (b *planner) gemvWorkspace(p product) (workspace, digits int64, err error) {
+	if p.rows = b.rows(); p.batched() {
+		_, err := b.batchFor(p)
+		return 0, ptxgen.Digits{}.Bytes(p.w.k, p.rows), err
+	}
 	s, err := b.gemvFor(p)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	k, err := kernelOf(s)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	a := b.gemvArgs(p)
 	if a.Columns = min(p.rows, s.Columns); p.w.experts > 0 {
@@ -203,5 +211,5 @@ func (b *planner) gemvWorkspace(p product) (int64, error) {
 		a.Slots = b.stepRows * b.cfg.ExpertsUsed
 	}
 	n, err := s.Workspace(k, a)
-	return int64(n), err
+	return int64(n), 0, err
 }

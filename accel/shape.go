@@ -71,6 +71,7 @@ type buffers struct {
 
 	partial   ptxgen.Address // of AttentionDecode
 	workspace ptxgen.Address // of Gemv
+	digits    ptxgen.Address // of Digits
 
 	sequences  ptxgen.Address // u32 [stepRows]: 0, 1, …
 	stepTables ptxgen.Address // u32 [stepRows, maxPages]
@@ -78,8 +79,9 @@ type buffers struct {
 	chunk      ptxgen.Address // u32: maxPages pages, one length, two starts, then tokens and positions of the rows
 }
 
-// newBuffers lists them. The workspace is what the largest product needs.
-func newBuffers(s *shape, workspace int64, v *inventory) *buffers {
+// newBuffers lists them. The workspace is what the largest product needs, and its rows' digits
+// so many bytes.
+func newBuffers(s *shape, workspace, digits int64, v *inventory) *buffers {
 	b := new(buffers)
 	c := s.cfg
 	rows, head := int64(s.maxRows), int64(s.headRows)
@@ -101,6 +103,7 @@ func newBuffers(s *shape, workspace int64, v *inventory) *buffers {
 	decode := s.attentionDecode()
 	v.add(Workspace, "attention's pages", decode.ScratchBytes(s.stepRows, c.Heads, s.maxPages), &b.partial)
 	v.add(Workspace, "products", workspace, &b.workspace)
+	v.add(Workspace, "digits", digits, &b.digits)
 	b.addTables(s, v)
 	if s.o.Prefill == Fast {
 		b.addPrefill(s, v)
