@@ -44,8 +44,8 @@ type schedule struct {
 	arrived chan struct{} // has room for one: somebody came since it was looked at
 
 	// With the device's lock held.
-	before int           // how many waited for the last step
-	took   time.Duration // the last step
+	expected int           // those who had an answer from the last step and those who did not, which may all wait for the next
+	took     time.Duration // the last step
 	batch  []*request    // those of the step that is computed
 	timer  *time.Timer   // of gather
 }
@@ -68,11 +68,12 @@ func (q *schedule) length() int {
 	return len(q.waiting)
 }
 
-// gather waits for those who were in the step before, as they come back within moments
-// if they go on: but no longer than a small part of what a step takes.
+// gather waits for those who were in the step before, beside those who waited then, as they
+// come back within moments if they go on: but no longer than a small part of what a step
+// takes. If it counted the former alone, a sequence that came late once would stay apart.
 func (q *schedule) gather() {
 	const part, most = 8, time.Millisecond
-	if q.length() >= q.before {
+	if q.length() >= q.expected {
 		return
 	}
 	if q.timer == nil {
@@ -80,7 +81,7 @@ func (q *schedule) gather() {
 	}
 	q.timer.Reset(min(q.took/part, most))
 	defer q.timer.Stop()
-	for q.length() < q.before {
+	for q.length() < q.expected {
 		select {
 		case <-q.arrived:
 		case <-q.timer.C:
@@ -179,13 +180,13 @@ func (e *Engine) turn() {
 	if len(batch) == 0 {
 		return
 	}
-	q.before = len(batch)
 	batch, known := e.foreseen(batch)
 	begin, err := time.Now(), errPanicked
 	if known {
 		begin = e.ahead.since
 	}
 	defer func() {
+		q.expected = len(batch) + q.length()
 		for _, r := range batch {
 			r.finish(err)
 		}

@@ -54,7 +54,7 @@ func TestWithdraw(t *testing.T) {
 
 func TestGather(t *testing.T) {
 	q := newSchedule()
-	q.before, q.took = 2, time.Hour // a millisecond at most, all the same
+	q.expected, q.took = 2, time.Hour // a millisecond at most, all the same
 	q.add(waitingFor(t.Context(), false))
 	begin := time.Now()
 	q.gather()

@@ -14,7 +14,8 @@ import (
 //	out = Σ_i exp(m[i] − M)·o[i] / Σ_i exp(m[i] − M)·l[i]
 //
 // over the visible pages i. Page i is added to sum i mod 16, in order; then these
-// sums are added in order. Nothing is written where the length is 0.
+// sums are added in order. Nothing is written where the length is 0. CTAs share the
+// elements of a head, so that many read the pages of a long sequence.
 type AttentionCombine struct {
 	HeadDim int // a multiple of 8 up to 256
 }
@@ -24,9 +25,19 @@ const combineSums = 16
 // Name implements Spec.
 func (s AttentionCombine) Name() string { return fmt.Sprintf("attention_combine_d%d", s.HeadDim) }
 
-func (s AttentionCombine) threads() int {
-	return min(512, ceilDiv(combineSums*s.HeadDim/4, 32)*32)
+// quads is how many elements of a head a CTA has, by four: at most so many that a warp or
+// more reads them, and no part is left over.
+func (s AttentionCombine) quads() int {
+	quads := s.HeadDim / 4
+	for quads%2 == 0 && quads > combineQuads {
+		quads /= 2
+	}
+	return quads
 }
+
+const combineQuads = 8
+
+func (s AttentionCombine) threads() int { return min(512, ceilDiv(combineSums*s.quads(), 32)*32) }
 
 // Build implements Spec.
 func (s AttentionCombine) Build() (*ptx.Kernel, error) {
@@ -36,7 +47,7 @@ func (s AttentionCombine) Build() (*ptx.Kernel, error) {
 		return b.Finish()
 	}
 	b.Doc("out = sum exp(m[i]-M) * o[i] / sum exp(m[i]-M) * l[i], M = max m[i], over the visible\n"+
-		"pages i of head ctaid.x of sequence ctaid.y; head dim %d", s.HeadDim)
+		"pages i of head ctaid.x of sequence ctaid.y, of %d elements from %d*ctaid.z on; head dim %d", 4*s.quads(), 4*s.quads(), s.HeadDim)
 	sums, parts := b.Global("sums", 16), b.Global("parts", 16)
 	lengths, out := b.Global("lengths", 4), b.Global("out", 16)
 	stride, maxPages := b.ParamU32("out_stride"), b.ParamU32("max_pages")
@@ -48,24 +59,25 @@ func (s AttentionCombine) Build() (*ptx.Kernel, error) {
 	b.ReturnIf(length.EqN(0))
 	row := sequence.Mul(b.GridX()).Add(head).Mul(maxPages)
 	c := combining{
-		b: b, headDim: s.HeadDim, threads: s.threads(),
-		sums: sums.At(row, 8), parts: parts.At(row, 4*s.HeadDim),
+		b: b, headDim: s.HeadDim, quads: s.quads(), threads: s.threads(),
+		sums: sums.At(row, 8), parts: parts.At(row, 4*s.HeadDim).At(b.BlockZ(), 16*s.quads()),
 		first: windowStart(b, length, window).Shr(pageLog2), end: length.AddN(-1).Shr(pageLog2).AddN(1),
-		merged: b.Shared("merged", combineSums*4*s.HeadDim, 16), total: b.Shared("total", 4*combineSums, 16),
+		merged: b.Shared("merged", combineSums*16*s.quads(), 16), total: b.Shared("total", 4*combineSums, 16),
 	}
 	c.addPages()
 	b.Barrier()
-	c.merge(out.At(sequence.Mul(stride), 4).Aligned(16).At(head, 4*s.HeadDim))
+	c.merge(out.At(sequence.Mul(stride), 4).Aligned(16).At(head, 4*s.HeadDim).At(b.BlockZ(), 16*s.quads()))
 	return b.Finish(ptx.MaxThreads(c.threads))
 }
 
 // combining is the merge of one head's pages while it is generated.
 type combining struct {
-	b                *ptx.Builder
-	headDim, threads int
-	sums, parts      ptx.Global // of page 0: (m, l), and o
-	first, end       ptx.U32    // the visible pages
-	merged, total    ptx.Shared // [combineSums][headDim], [combineSums]
+	b              *ptx.Builder
+	headDim        int
+	quads, threads int        // of a CTA
+	sums, parts    ptx.Global // of page 0: (m, l), and o
+	first, end     ptx.U32    // the visible pages
+	merged, total  ptx.Shared // [combineSums][quads], [combineSums]
 }
 
 // addPages leaves the 16 sums in shared memory.
@@ -78,7 +90,7 @@ func (c *combining) addPages() {
 	})
 	top := ptx.WarpMax(most)
 	b.Comment("the pages of one number modulo %d, from the first visible one on", combineSums)
-	quads := c.headDim / 4
+	quads := c.quads
 	b.For(b.ThreadX(), b.N(combineSums*quads), b.N(c.threads), func(item ptx.U32) {
 		which, quad := item.DivN(quads), item.RemN(quads)
 		var sum [5]ptx.F32 // of o, and of l
@@ -117,10 +129,10 @@ func (c *combining) add(n int, page, quad ptx.U32, top ptx.F32, sum [5]ptx.F32) 
 func (c *combining) merge(out ptx.Global) {
 	b := c.b
 	b.Comment("the %d sums in order, and the quotient", combineSums)
-	b.For(b.ThreadX(), b.N(c.headDim/4), b.N(c.threads), func(quad ptx.U32) {
+	b.For(b.ThreadX(), b.N(c.quads), b.N(c.threads), func(quad ptx.U32) {
 		sum, total := c.merged.At(quad, 16).LoadF32x4(), c.total.LoadF32()
 		for i := 1; i < combineSums; i++ {
-			x := c.merged.Plus(4*c.headDim*i).At(quad, 16).LoadF32x4()
+			x := c.merged.Plus(16*c.quads*i).At(quad, 16).LoadF32x4()
 			for j := range sum {
 				sum[j] = sum[j].Add(x[j])
 			}
@@ -157,7 +169,7 @@ func (s AttentionCombine) Launch(k *ptx.Kernel, a AttentionCombineArgs) (ptx.Lau
 	if page&(page-1) != 0 {
 		return ptx.Launch{}, argumentError(k, "Page", "%d is no power of two", page)
 	}
-	return k.Launch([3]uint32{uint32(a.Heads), uint32(a.Sequences), 1}, s.threads(), 0,
+	return k.Launch([3]uint32{uint32(a.Heads), uint32(a.Sequences), uint32(s.HeadDim / 4 / s.quads())}, s.threads(), 0,
 		ptx.Addr(a.Scratch), ptx.Addr(a.Scratch+uint64(scratchSums(a.Sequences, a.Heads, a.MaxPages))),
 		ptx.Addr(a.Lengths), ptx.Addr(a.Out), ptx.Uint(a.OutStride), ptx.Uint(a.MaxPages),
 		ptx.Uint(bits.TrailingZeros(uint(page))), ptx.Uint(a.Window))

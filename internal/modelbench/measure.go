@@ -37,7 +37,7 @@ func (b *bench) measure(ctx context.Context, c Case) (Result, error) {
 	if res.Passes, err = b.passes(ctx, g); err != nil {
 		return res, err
 	}
-	times, spent, err := b.repeat(g, func() error { return g.run(ctx, res.Passes) })
+	times, spent, err := b.repeat(ctx, g, res.Passes)
 	if err != nil {
 		return res, err
 	}
@@ -106,34 +106,31 @@ func (b *bench) passes(ctx context.Context, g *group) (int, error) {
 	if g.Kind == Prefill {
 		return 1, nil
 	}
-	room := g.sessions[0].Cap() - g.fill()
+	room := g.sessions[0].Cap() - g.fill() - 1 // for the step that is not timed
 	if b.o.Steps > 0 {
 		return min(b.o.Steps, room), nil
 	}
 	var each time.Duration
 	for range 3 { // the first make kernels, and graphs for as many rows as have come together
-		if err := g.rewind(); err != nil {
+		took, err := b.once(ctx, g, 1)
+		if err != nil {
 			return 0, err
 		}
-		begin := b.o.now()
-		if err := g.run(ctx, 1); err != nil {
-			return 0, err
-		}
-		each = max(b.o.now().Sub(begin), 1)
+		each = max(time.Duration(took*float64(time.Second)), 1)
 	}
 	share := b.o.Budget / time.Duration(b.o.Repeats+1)
 	return int(min(max(1, share/each), time.Duration(room))), nil
 }
 
-// repeat runs something several times, always from the same state, after once for
-// warming up. It gives the seconds of each, and the energy of these and more.
-func (b *bench) repeat(g *group, f func() error) (times []float64, e spent, err error) {
-	if _, err := b.once(g, f); err != nil {
+// repeat runs passes several times, always from the same state, after once for warming
+// up. It gives the seconds of each, and the energy of these and more.
+func (b *bench) repeat(ctx context.Context, g *group, passes int) (times []float64, e spent, err error) {
+	if _, err := b.once(ctx, g, passes); err != nil {
 		return nil, spent{}, err
 	}
 	s := b.spend()
 	for range b.o.Repeats {
-		took, err := b.once(g, f)
+		took, err := b.once(ctx, g, passes)
 		if err != nil {
 			return nil, spent{}, err
 		}
@@ -144,20 +141,27 @@ func (b *bench) repeat(g *group, f func() error) (times []float64, e spent, err 
 	}
 	runs := len(times)
 	for ; s.wants(b.o.now()); runs++ {
-		if _, err := b.once(g, f); err != nil {
+		if _, err := b.once(ctx, g, passes); err != nil {
 			return nil, spent{}, err
 		}
 	}
 	return times, s.end(runs), nil
 }
 
-// once runs something from where the cache is filled, and gives the seconds.
-func (b *bench) once(g *group, f func() error) (seconds float64, err error) {
+// once makes passes from where the cache is filled, and gives the seconds. Of decoding a
+// step comes before that is not timed, since it may wait for one that an engine has begun in
+// vain, behind the last of the passes before.
+func (b *bench) once(ctx context.Context, g *group, passes int) (seconds float64, err error) {
 	if err := g.rewind(); err != nil {
 		return 0, err
 	}
+	if g.Kind != Prefill {
+		if err := g.run(ctx, 1); err != nil {
+			return 0, err
+		}
+	}
 	start := b.o.now()
-	if err := f(); err != nil {
+	if err := g.run(ctx, passes); err != nil {
 		return 0, err
 	}
 	return max(b.o.now().Sub(start), 1).Seconds(), nil
@@ -168,6 +172,7 @@ type group struct {
 	Case
 	sessions []model.Session
 	first    [][]int // what each is fed first after it was filled: a token, or the prompt
+	next     [][]int // what each is fed next
 }
 
 // open makes the sequences and fills them with random tokens.
@@ -207,6 +212,7 @@ func (g *group) close() {
 
 // rewind forgets what came after the filling.
 func (g *group) rewind() error {
+	g.next = slices.Clone(g.first)
 	for _, s := range g.sessions {
 		if err := s.Truncate(g.fill()); err != nil {
 			return err
@@ -219,14 +225,14 @@ func (g *group) rewind() error {
 // choice of the one before. The first error ends all.
 func (g *group) run(ctx context.Context, n int) error {
 	if len(g.sessions) == 1 {
-		return steps(ctx, g.sessions[0], g.first[0], n)
+		return g.steps(ctx, 0, n)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
-	for i, s := range g.sessions {
+	for i := range g.sessions {
 		wg.Go(func() {
-			if err := steps(ctx, s, g.first[i], n); err != nil {
+			if err := g.steps(ctx, i, n); err != nil {
 				cancel(err)
 			}
 		})
@@ -235,13 +241,14 @@ func (g *group) run(ctx context.Context, n int) error {
 	return context.Cause(ctx)
 }
 
-func steps(ctx context.Context, s model.Session, feed []int, n int) error {
+// steps makes n passes of sequence i.
+func (g *group) steps(ctx context.Context, i, n int) error {
 	for range n {
-		out, err := s.Forward(ctx, feed, model.WantGreedy)
+		out, err := g.sessions[i].Forward(ctx, g.next[i], model.WantGreedy)
 		if err != nil {
 			return err
 		}
-		feed = []int{out.Greedy}
+		g.next[i] = []int{out.Greedy}
 	}
 	return nil
 }
