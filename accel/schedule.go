@@ -46,8 +46,8 @@ type schedule struct {
 	// With the device's lock held.
 	expected int           // those who had an answer from the last step and those who did not, which may all wait for the next
 	took     time.Duration // the last step
-	batch  []*request    // those of the step that is computed
-	timer  *time.Timer   // of gather
+	batch    []*request    // those of the step that is computed
+	timer    *time.Timer   // of gather
 }
 
 func newSchedule() *schedule { return &schedule{arrived: make(chan struct{}, 1)} }
@@ -69,17 +69,16 @@ func (q *schedule) length() int {
 }
 
 // gather waits for those who were in the step before, beside those who waited then, as they
-// come back within moments if they go on: but no longer than a small part of what a step
-// takes. If it counted the former alone, a sequence that came late once would stay apart.
-func (q *schedule) gather() {
-	const part, most = 8, time.Millisecond
+// come back within moments if they go on: but no longer than it is given. If it counted the
+// former alone, a sequence that came late once would stay apart.
+func (q *schedule) gather(most time.Duration) {
 	if q.length() >= q.expected {
 		return
 	}
 	if q.timer == nil {
 		q.timer = time.NewTimer(0)
 	}
-	q.timer.Reset(min(q.took/part, most))
+	q.timer.Reset(most)
 	defer q.timer.Stop()
 	for q.length() < q.expected {
 		select {
@@ -88,6 +87,18 @@ func (q *schedule) gather() {
 			return
 		}
 	}
+}
+
+// patience is how long a step waits for sequences to come: a small part of what a step
+// takes, after the end of one that is computed ahead, as nobody has an answer before.
+func (e *Engine) patience() time.Duration {
+	const part, most = 8, time.Millisecond
+	took := e.schedule.took
+	wait := min(took/part, most)
+	if e.ahead.running {
+		wait += max(0, took-time.Since(e.ahead.since))
+	}
+	return wait
 }
 
 // take removes up to n requests that can share a step with the first, in the order in
@@ -174,7 +185,7 @@ func (e *Engine) turn() {
 	if e.o.Tap != nil {
 		most = 1
 	} else {
-		q.gather()
+		q.gather(e.patience())
 	}
 	batch := q.take(most)
 	if len(batch) == 0 {

@@ -54,16 +54,15 @@ func TestWithdraw(t *testing.T) {
 
 func TestGather(t *testing.T) {
 	q := newSchedule()
-	q.expected, q.took = 2, time.Hour // a millisecond at most, all the same
+	q.expected = 2
 	q.add(waitingFor(t.Context(), false))
 	begin := time.Now()
-	q.gather()
+	q.gather(time.Millisecond)
 	if waited := time.Since(begin); waited < time.Millisecond {
 		t.Errorf("waited only %v for the other", waited)
 	}
-	q.took = 0
 	q.add(waitingFor(t.Context(), false))
-	q.gather() // all are there
+	q.gather(time.Hour) // all are there
 	if q.length() != 2 {
 		t.Error("requests were lost")
 	}

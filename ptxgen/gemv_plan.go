@@ -101,9 +101,6 @@ func (s Gemv) planFloat(rows, k, shared int) (gemvPlan, error) {
 	p.shared = p.chunk * size
 	p.groups = ceilDiv(rows, floatWarps/p.split*s.rows())
 	p.resident = min(2, max(1, shared/p.shared))
-	// No room for one more, here or for a kernel that begins early: it would move CTAs of this
-	// one to other SMs, which then have more to do than the others.
-	p.shared = max(p.shared, shared/(p.resident+1)/1024*1024+1024)
 	return p, nil
 }
 

@@ -90,6 +90,10 @@ func (m *module) Function(name string) (driver.Function, error) {
 		return nil, err
 	}
 	f.shared.Store(uint32(shared))
+	// All kernels alike want the most of an SM's fast memory as shared memory: where the next
+	// kernel wants another share of it, an SM must be idle before it can begin. It is a wish,
+	// which the driver may refuse.
+	f.module.dev.lib.call(cuFuncSetAttribute, f.handle, attributeCarveout, maxShared)
 	f.readParams()
 	return f, nil
 }
@@ -113,7 +117,10 @@ const (
 	attributePTXVersion       = 5
 	attributeBinaryVersion    = 6
 	attributeMaxDynamicShared = 8
+	attributeCarveout         = 9 // in percent of the most that there is
 )
+
+const maxShared = 100
 
 func (f *function) Name() string { return f.name }
 

@@ -152,7 +152,7 @@ func (o *Options) need(c Case) int {
 	if c.Kind == Prefill {
 		return c.Prompt
 	}
-	return c.fill() + 1
+	return c.fill() + c.untimed() + 1
 }
 
 // capacity is the most positions of a sequence that a case uses.
@@ -164,7 +164,7 @@ func (o *Options) capacity(c Case, context int) int {
 	if steps == 0 {
 		steps = mostSteps
 	}
-	return min(c.fill()+steps, context)
+	return min(c.fill()+c.untimed()+steps, context)
 }
 
 const mostSteps = 128

@@ -48,7 +48,7 @@ func (b *bench) measure(ctx context.Context, c Case) (Result, error) {
 	}
 	slices.Sort(rates)
 	res.Repeats, res.Rate, res.Least, res.Most = len(rates), median(rates), rates[0], rates[len(rates)-1]
-	res.energy(spent, tokens)
+	res.energy(spent, float64(c.tokens()*(res.Passes+c.untimed())))
 	if c.Kind == Prefill {
 		b.rate = res.Rate
 	}
@@ -106,7 +106,7 @@ func (b *bench) passes(ctx context.Context, g *group) (int, error) {
 	if g.Kind == Prefill {
 		return 1, nil
 	}
-	room := g.sessions[0].Cap() - g.fill() - 1 // for the step that is not timed
+	room := g.sessions[0].Cap() - g.fill() - g.untimed()
 	if b.o.Steps > 0 {
 		return min(b.o.Steps, room), nil
 	}
@@ -148,17 +148,23 @@ func (b *bench) repeat(ctx context.Context, g *group, passes int) (times []float
 	return times, s.end(runs), nil
 }
 
-// once makes passes from where the cache is filled, and gives the seconds. Of decoding a
-// step comes before that is not timed, since it may wait for one that an engine has begun in
-// vain, behind the last of the passes before.
+// untimed is how many passes come before those that are timed, two steps of decoding: the
+// first may be computed as a prompt, or wait for a step that an engine has begun in vain
+// behind the last of the passes before; in the second all sequences come together.
+func (c Case) untimed() int {
+	if c.Kind == Prefill {
+		return 0
+	}
+	return 2
+}
+
+// once makes passes from where the cache is filled, and gives the seconds.
 func (b *bench) once(ctx context.Context, g *group, passes int) (seconds float64, err error) {
 	if err := g.rewind(); err != nil {
 		return 0, err
 	}
-	if g.Kind != Prefill {
-		if err := g.run(ctx, 1); err != nil {
-			return 0, err
-		}
+	if err := g.run(ctx, g.untimed()); err != nil {
+		return 0, err
 	}
 	start := b.o.now()
 	if err := g.run(ctx, passes); err != nil {
