@@ -33,6 +33,8 @@ type Engine struct {
 	schedule  *schedule
 	mu        gate // held while the device works on a pass
 	programs  map[pass]*program
+	longest   int             // the most steps that a program had
+	launches  []driver.Launch // of a part of a pass
 	tables    tables
 	ahead     lookahead
 	snapshots []*kept // the oldest first

@@ -16,7 +16,7 @@ type program struct {
 }
 
 func newProgram(p pass, steps []step) *program {
-	made := &program{pass: p, steps: steps}
+	made := &program{pass: p, steps: steps, launches: make([]driver.Launch, 0, len(steps))}
 	for _, s := range steps {
 		made.launches = append(made.launches, s.launch)
 	}

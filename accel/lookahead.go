@@ -14,8 +14,8 @@ import (
 //
 // Whoever asks for just this step gets it, and to nobody else does it show. It writes
 // keys and values of one position behind a sequence, in a page that is the sequence's
-// alone when the step is queued. Whoever gets the page later writes it later in the same
-// stream, and reads nothing of it that he did not write.
+// alone when the step is queued, or that is free and promised to it. Whoever gets the page
+// later writes it later in the same stream, and reads nothing of it that he did not write.
 type lookahead struct {
 	next    []row        // by row of the last step, what it goes on with; none if not all rows wanted just their token
 	again   *program     // of the last step
@@ -27,8 +27,11 @@ type lookahead struct {
 // foresees reports whether a request is for a row of the step that is next, and for no
 // more than its token.
 func (a *lookahead) foresees(r *request) bool {
-	at := r.row.session.place
-	return r.want == model.WantGreedy && at < len(a.next) && a.next[at] == r.row
+	s := r.row.session
+	if r.want != model.WantGreedy || s.place >= len(a.next) || a.next[s.place] != r.row {
+		return false
+	}
+	return !a.running || r.row.position%page != 0 || s.ahead
 }
 
 // looksAhead reports whether an engine has steps to look ahead from: graphs.
@@ -36,24 +39,45 @@ func (o *Options) looksAhead() bool {
 	return !o.NoLookahead && !o.Eager && o.Tap == nil && o.Timer == nil
 }
 
-// mayLookAhead reports whether the step behind one of these rows can be queued: it is the
-// same graph, every sequence has room in the page that it writes now, and nobody else
-// waits. A page is never taken ahead, as somebody might then find none who else would.
+// mayLookAhead reports whether the step behind one of these rows can be queued: there is a
+// graph that goes over so many pages, every sequence has room, and nobody else waits. If
+// so, pages are promised to those who need one.
 func (e *Engine) mayLookAhead(rows []row) bool {
-	if !e.o.looksAhead() || e.ahead.again.graph == nil || e.schedule.length() > 0 {
+	if !e.o.looksAhead() || e.schedule.length() > 0 {
 		return false
 	}
+	deepest := 0
 	for _, r := range rows {
-		if next := r.position + 1; next%page == 0 || next >= r.session.capacity {
+		next := r.position + 1
+		if next >= r.session.capacity {
 			return false
 		}
+		deepest = max(deepest, next+1)
 	}
-	return true
+	return e.hasGraph(deepest) && e.promisePages(rows)
 }
 
-// lookAhead queues the step behind the last one. The lock is held.
-func (e *Engine) lookAhead() error {
+// hasGraph finds a graph that does the last step again over sequences of so many positions.
+// None is captured ahead: somebody waits for the step before.
+func (e *Engine) hasGraph(positions int) bool {
+	p := e.ahead.again
+	if pages := e.grid(positions); pages > p.pages {
+		longer := p.pass
+		longer.pages = pages
+		if p = e.programs[longer]; p == nil {
+			return false
+		}
+		e.ahead.again = p
+	}
+	return p.graph != nil
+}
+
+// lookAhead queues the step behind the last one, which was of these rows. The lock is held.
+func (e *Engine) lookAhead(rows []row) error {
 	if err := e.stream.Record(e.ahead.before); err != nil {
+		return err
+	}
+	if err := e.writePromises(rows); err != nil {
 		return err
 	}
 	e.ahead.running, e.ahead.since = true, time.Now()
@@ -74,5 +98,18 @@ func (e *Engine) forget() {
 	if e.ahead.running {
 		e.stats.LookaheadWasted++
 	}
+	e.pool.release()
 	e.ahead.running, e.ahead.next = false, e.ahead.next[:0]
+}
+
+// patience is how long a step waits for sequences to come: a small part of what a step
+// takes, after the end of one that is computed ahead, as nobody has an answer before.
+func (e *Engine) patience() time.Duration {
+	const part, most = 8, time.Millisecond
+	took := e.schedule.took
+	wait := min(took/part, most)
+	if e.ahead.running {
+		wait += max(0, took-time.Since(e.ahead.since))
+	}
+	return wait
 }

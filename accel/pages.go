@@ -34,24 +34,32 @@ type pool struct {
 	bytes  int // of a page of a layer's keys; of values as many
 	layers []kvLayer
 
-	mu    sync.Mutex
-	fresh int            // pages from this one on were never taken
-	back  []uint32       // pages that were given back
-	extra map[uint32]int // owners of a page beyond the first: it is shared, and not written
+	mu       sync.Mutex
+	fresh    int            // pages from this one on were never taken
+	back     []uint32       // pages that were given back
+	promises []promise      // of pages that are free
+	extra    map[uint32]int // owners of a page beyond the first: it is shared, and not written
 }
 
 // free is how many pages can be taken. The lock is held.
-func (p *pool) free() int { return p.pages - p.fresh + len(p.back) }
+func (p *pool) free() int { return p.pages - p.fresh + len(p.back) + len(p.promises) }
 
-// take takes a page that is free: rather one that was used before. The lock is held.
+// take takes a page that is free: rather one that was used before, and one that is promised
+// only when there is no other. The lock is held.
 func (p *pool) take() uint32 {
 	if n := len(p.back) - 1; n >= 0 {
 		page := p.back[n]
 		p.back = p.back[:n]
 		return page
 	}
-	p.fresh++
-	return uint32(p.fresh - 1)
+	if p.fresh < p.pages {
+		p.fresh++
+		return uint32(p.fresh - 1)
+	}
+	last := len(p.promises) - 1
+	page := p.promises[last].page
+	p.promises = slices.Delete(p.promises, last, last+1)
+	return page
 }
 
 // kvLayer is where a layer's keys and values are.

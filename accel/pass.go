@@ -32,7 +32,7 @@ func (t *tables) write(s driver.Stream, at uint64, i int, pages []uint32) error 
 	}
 	t.bytes = appendU32s(t.bytes[:0], pages[same:])
 	t.rows[i] = append(have[:same], pages[same:]...)
-	err := s.Write(driver.Address(at+uint64(4*(i*t.width+same))), t.bytes)
+	err := s.Write(t.entry(at, i, same), t.bytes)
 	if err != nil {
 		t.rows[i] = have[:0] // nothing is known of the row
 	}
@@ -94,10 +94,6 @@ func (e *Engine) runStep(ctx context.Context, p *program, rows []row) error {
 // chunk computes positions of one sequence with the kernels of prefill. The lock is held.
 func (e *Engine) chunk(ctx context.Context, rows []row) error {
 	s := rows[0].session
-	prog, err := e.program(pass{rows: len(rows), fast: true, long: s.long})
-	if err != nil {
-		return e.failed(err)
-	}
 	last := rows[len(rows)-1].position
 	input := make([]uint32, e.maxPages, e.maxPages+chunkHead+2*len(rows))
 	copy(input, s.pages)
@@ -108,13 +104,25 @@ func (e *Engine) chunk(ctx context.Context, rows []row) error {
 	for _, r := range rows {
 		input = append(input, uint32(r.position))
 	}
-	err = e.stream.Write(driver.Address(e.buffers.chunk), appendU32s(nil, input))
+	err := e.stream.Write(driver.Address(e.buffers.chunk), appendU32s(nil, input))
 	if err == nil {
 		e.stats.Chunks++
 		e.stats.ChunkPositions += len(rows)
-		err = e.runChunk(ctx, prog, rows)
+		err = e.runPrompt(ctx, pass{rows: len(rows), fast: true, long: s.long}, rows)
 	}
 	return e.failed(err)
+}
+
+func (e *Engine) runPrompt(ctx context.Context, p pass, rows []row) error {
+	if !e.keeps(p) && e.o.Tap == nil && e.o.Timer == nil {
+		e.stats.EagerPasses++
+		return e.launchParts(p)
+	}
+	prog, err := e.program(p)
+	if err != nil {
+		return err
+	}
+	return e.runChunk(ctx, prog, rows)
 }
 
 func (e *Engine) runChunk(ctx context.Context, p *program, rows []row) error {

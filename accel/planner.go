@@ -2,6 +2,7 @@ package accel
 
 import (
 	"fmt"
+	"iter"
 
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/modules"
@@ -102,16 +103,31 @@ func (b *planner) show(v view) {
 
 // plan makes the steps of the pass.
 func (b *planner) plan() ([]step, error) {
-	b.embed()
-	for i := range b.w.layers {
-		b.layer = i
-		b.block(&b.w.layers[i], i)
-	}
-	b.layer = -1
-	if b.pass.head {
-		b.logitsOf(b.x, b.rows(), b.in)
+	for range b.parts() {
 	}
 	return b.steps, b.err
+}
+
+// parts makes the steps of the pass part by part: the embedding, each layer, the logits. It
+// stops after a failure. Whoever ranges over them may take out the steps that are there.
+func (b *planner) parts() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		b.embed()
+		for i := range b.w.layers {
+			if b.err != nil || !yield(i) {
+				return
+			}
+			b.layer = i
+			b.block(&b.w.layers[i], i)
+		}
+		b.layer = -1
+		if b.pass.head {
+			b.logitsOf(b.x, b.rows(), b.in)
+		}
+		if b.err == nil {
+			yield(len(b.w.layers))
+		}
+	}
 }
 
 func (b *planner) rows() int { return b.pass.rows }

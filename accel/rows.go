@@ -6,9 +6,10 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 )
 
-// The pinned memory of rows holds what a step is told of them, and the tokens that were
-// chosen for them in slots: those of steps go to two by turns, because a step may be
-// queued before the tokens of the one before are read, and those of prompts to a third.
+// The pinned memory of rows holds what a step is told of them, the pages that are promised
+// to their sequences, and the tokens that were chosen for them in slots: those of steps go
+// to two by turns, because a step may be queued before the tokens of the one before are
+// read, and those of prompts to a third.
 const (
 	promptSlot = 2
 	slots      = 3
@@ -18,7 +19,7 @@ const (
 func (s *shape) inputBytes() int { return 4 * 3 * s.stepRows }
 
 // slotAt is where a slot begins; with the number of slots, the size of all.
-func (s *shape) slotAt(slot int) int { return s.inputBytes() + 4*slot*s.headRows }
+func (s *shape) slotAt(slot int) int { return s.promisedAt(s.stepRows) + 4*slot*s.headRows }
 
 // stageRows brings the tables of a step's rows up to date, and writes what the device is
 // told of them where the step takes it from. Rows beyond them have length 0. The device

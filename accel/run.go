@@ -14,10 +14,12 @@ import (
 // compile makes the program of a pass.
 func (e *Engine) compile(p pass) (*program, error) {
 	b := e.planner(p, e.modules)
+	b.steps = make([]step, 0, e.longest)
 	steps, err := b.plan()
 	if err != nil {
 		return nil, err
 	}
+	e.longest = max(e.longest, len(steps))
 	made := newProgram(p, steps)
 	made.tries = !p.fast && !e.o.Eager && e.o.Tap == nil && e.o.Timer == nil
 	return made, nil
@@ -32,16 +34,36 @@ func (l *layout) planner(p pass, m *modules.Set) *planner {
 	return b
 }
 
-// program is that of a pass, made once. Chunks of odd sizes come once and are not kept.
+// program is that of a pass, made once.
 func (e *Engine) program(p pass) (*program, error) {
 	if have := e.programs[p]; have != nil {
 		return have, nil
 	}
 	made, err := e.compile(p)
-	if err == nil && (!p.fast || p.rows == e.o.Chunk) {
+	if err == nil && e.keeps(p) {
 		e.programs[p] = made
 	}
 	return made, err
+}
+
+// keeps reports whether the program of a pass is kept. Chunks of odd sizes come once.
+func (e *Engine) keeps(p pass) bool { return !p.fast || p.rows == e.o.Chunk }
+
+// launchParts plans a pass that is not kept, and queues each part of it when it is planned: the
+// device works on the first while the host plans the others.
+func (e *Engine) launchParts(p pass) error {
+	b := e.planner(p, e.modules)
+	for range b.parts() {
+		e.launches = e.launches[:0]
+		for _, s := range b.steps {
+			e.launches = append(e.launches, s.launch)
+		}
+		if err := e.stream.Launch(e.launches...); err != nil {
+			return err
+		}
+		b.steps = b.steps[:0]
+	}
+	return b.err
 }
 
 // row is one position of a pass.

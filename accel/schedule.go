@@ -89,18 +89,6 @@ func (q *schedule) gather(most time.Duration) {
 	}
 }
 
-// patience is how long a step waits for sequences to come: a small part of what a step
-// takes, after the end of one that is computed ahead, as nobody has an answer before.
-func (e *Engine) patience() time.Duration {
-	const part, most = 8, time.Millisecond
-	took := e.schedule.took
-	wait := min(took/part, most)
-	if e.ahead.running {
-		wait += max(0, took-time.Since(e.ahead.since))
-	}
-	return wait
-}
-
 // take removes up to n requests that can share a step with the first, in the order in
 // which they came. Those whose context has ended are done.
 func (q *schedule) take(n int) []*request {
@@ -251,7 +239,7 @@ func (e *Engine) stepBatch(batch []*request, known bool) error {
 		return err
 	}
 	slot := e.slot
-	if err := e.await(batch, goOn && e.mayLookAhead(rows)); err != nil {
+	if err := e.await(batch, rows, goOn && e.mayLookAhead(rows)); err != nil {
 		return e.failed(err)
 	}
 	if head {
@@ -265,9 +253,9 @@ func (e *Engine) stepBatch(batch []*request, known bool) error {
 
 // await reads the logits that requests want, and waits for the step: with the next one
 // behind it, or not.
-func (e *Engine) await(batch []*request, lookAhead bool) error {
+func (e *Engine) await(batch []*request, rows []row, lookAhead bool) error {
 	if lookAhead {
-		if err := e.lookAhead(); err != nil {
+		if err := e.lookAhead(rows); err != nil {
 			return err
 		}
 		return e.ahead.before.Synchronize()

@@ -19,7 +19,8 @@ type Session struct {
 	closed   bool
 
 	request request // the step that it waits for
-	place   int     // its row of the last step; noPlace once it was truncated or restored
+	place   int     // its row of the last step; noPlace once its cache changed otherwise
+	ahead   bool    // its last page is one that it was promised, and got with this call
 }
 
 // noPlace is behind all places.
@@ -59,6 +60,7 @@ func (s *Session) Forward(ctx context.Context, tokens []int, want model.Want) (m
 // session's alone.
 func (s *Session) reserve(n int) error {
 	e, last := s.engine, s.length/page
+	s.ahead = e.pool.redeem(s, n)
 	pages, full := e.pool.grow(s.pages, n)
 	s.pages = pages
 	shared := s.length%page != 0 && e.pool.shared(pages[last])
@@ -101,6 +103,7 @@ func (s *Session) compute(ctx context.Context, tokens []int, want model.Want) (m
 // prefill computes tokens in chunks.
 func (s *Session) prefill(ctx context.Context, tokens []int, want model.Want, fast bool) (out model.Output, err error) {
 	e := s.engine
+	s.place = noPlace // it may be given up with a part of its keys and values written
 	rows := make([]row, len(tokens))
 	for i, t := range tokens {
 		rows[i] = row{s, t, s.length + i}

@@ -59,12 +59,17 @@ func idleEngine(t testing.TB, o accel.Options) *accel.Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return idleEngineOf(t, m, o, func(d driver.Device) driver.Device { return idle{d} })
+}
+
+func idleEngineOf(t testing.TB, m *model.Model, o accel.Options, as func(driver.Device) driver.Device) *accel.Engine {
+	t.Helper()
 	dev, err := emu.Open(emu.Options{SMs: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	e, err := accel.New(m, idle{dev}, o)
+	e, err := accel.New(m, as(dev), o)
 	if err != nil {
 		t.Fatal(err)
 	}

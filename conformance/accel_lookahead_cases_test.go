@@ -95,11 +95,6 @@ var lookaheadCases = []lookaheadCase{
 		q.greedy(1)
 		q.logits(1)
 	}},
-	{"page", "a page is not taken ahead", accel.Options{}, 4, 0, func(r *lookaheadRig) {
-		q := r.open(0, 60)
-		q.greedy(7) // the first is no continuation, and the fifth needs a page
-		r.see(model.Output{Greedy: r.e.Stats().PagesInUse}, nil)
-	}},
 	{"cache is full", "the step that finds no page fails as without", accel.Options{KVPages: 1}, 2, 0, func(r *lookaheadRig) {
 		q := r.open(0, 60)
 		q.greedy(5)

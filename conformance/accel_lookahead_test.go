@@ -137,25 +137,30 @@ func TestAccelLookaheadTogether(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		sequences int
+		prompt    int // at least
 		o         accel.Options
 		device    emu.Options
 	}{
-		{"few", 3, accel.Options{KVPages: 8}, lateDevice},
-		{"more than rows", 5, accel.Options{KVPages: 8, MaxSequences: 2}, lateDevice},
-		{"many", 16, accel.Options{KVPages: 20}, smallDevice},
+		{"few", 3, 3, accel.Options{KVPages: 8}, lateDevice},
+		{"more than rows", 5, 3, accel.Options{KVPages: 8, MaxSequences: 2}, lateDevice},
+		{"many", 16, 3, accel.Options{KVPages: 20}, smallDevice},
+		{"pages", 2, 59, accel.Options{KVPages: 4}, lateDevice},
 	} {
-		if testing.Short() && c.sequences > 3 {
+		if testing.Short() && c.sequences+c.prompt > 6 {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
 			plain := &lookaheadRig{TB: t, e: accelEngine(t, m, smallDevice, accel.Options{NoLookahead: true}), vocab: m.Config.Vocab}
 			ahead := &lookaheadRig{TB: t, e: accelEngine(t, m, c.device, c.o), vocab: m.Config.Vocab}
+			if err := ahead.e.Warm(t.Context(), c.prompt+most, 1, 2); err != nil {
+				t.Fatal(err)
+			}
 			var together sync.WaitGroup
 			for i := range c.sequences {
 				n := most - i%4
-				want := slices.Clone(plain.alone(3+i%3, n))
+				want := slices.Clone(plain.alone(c.prompt+i%3, n))
 				together.Go(func() {
-					if got := ahead.alone(3+i%3, n); !slices.Equal(got, want) {
+					if got := ahead.alone(c.prompt+i%3, n); !slices.Equal(got, want) {
 						t.Errorf("sequence %d of %d steps chose %v, alone %v", i, n, got, want)
 					}
 				})

@@ -22,6 +22,7 @@ type Set struct {
 
 type entry struct {
 	kernel   *ptx.Kernel
+	overlaps bool
 	text     []byte
 	module   driver.Module
 	function driver.Function
@@ -45,48 +46,57 @@ func Target(p driver.Properties) ptx.Target {
 // Function loads a kernel, unless it is there already. Two kernels with one name and
 // different texts are an error.
 func (s *Set) Function(k *ptx.Kernel) (driver.Function, error) {
+	e, err := s.load(k)
+	return e.function, err
+}
+
+func (s *Set) load(k *ptx.Kernel) (entry, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old, ok := s.loaded[k.Name]
 	if ok && old.kernel == k {
-		return old.function, nil
+		return old, nil
 	}
 	text, err := k.Text(s.target)
 	if err != nil {
-		return nil, err
+		return entry{}, err
 	}
 	if ok {
 		if !bytes.Equal(text, old.text) {
-			return nil, fmt.Errorf("modules: two kernels are named %s", k.Name)
+			return entry{}, fmt.Errorf("modules: two kernels are named %s", k.Name)
 		}
-		return old.function, nil
+		return old, nil
 	}
 	m, err := s.device.Load(text)
 	if err != nil {
-		return nil, err
+		return entry{}, err
 	}
 	f, err := m.Function(k.Name)
 	if err != nil {
-		return nil, errors.Join(err, m.Close())
+		return entry{}, errors.Join(err, m.Close())
 	}
-	s.loaded[k.Name] = entry{k, text, m, f}
-	return f, nil
+	e := entry{k, k.Overlaps(s.target), text, m, f}
+	s.loaded[k.Name] = e
+	return e, nil
 }
 
 // Launch turns a kernel's launch into the driver's, loading the kernel if need be.
 func (s *Set) Launch(l ptx.Launch) (driver.Launch, error) {
-	f, err := s.Function(l.Kernel)
+	e, err := s.load(l.Kernel)
 	if err != nil {
 		return driver.Launch{}, err
 	}
-	return Launch(l, f, s.target), nil
+	return launch(l, e.function, e.overlaps), nil
 }
 
 // Launch is the driver's launch of a kernel that was loaded for a target.
 func Launch(l ptx.Launch, f driver.Function, t ptx.Target) driver.Launch {
+	return launch(l, f, l.Kernel.Overlaps(t))
+}
+
+func launch(l ptx.Launch, f driver.Function, overlaps bool) driver.Launch {
 	return driver.Launch{
-		Function: f, Grid: dim3(l.Grid), Block: dim3(l.Block), Shared: l.Shared, Params: l.Params,
-		Overlaps: l.Kernel.Overlaps(t),
+		Function: f, Grid: dim3(l.Grid), Block: dim3(l.Block), Shared: l.Shared, Params: l.Params, Overlaps: overlaps,
 	}
 }
 

@@ -13,7 +13,12 @@ type Param struct {
 	Align int    // of what a pointer points to, in bytes; 0 if it is no pointer
 }
 
-func (p Param) bytes() int { return width[p.Type] }
+func (p Param) bytes() int {
+	if p.Type == "u64" {
+		return 8
+	}
+	return 4
+}
 
 func (b *Builder) param(name, typ string, align int) {
 	if !isName(name) {
@@ -108,6 +113,7 @@ func (k *Kernel) Launch(grid [3]uint32, threads int, shared int, args ...Arg) (L
 	case len(args) != len(k.Params):
 		return l, fmt.Errorf("ptx: kernel %s: %d arguments for %d parameters", k.Name, len(args), len(k.Params))
 	}
+	l.Params = make([]byte, 0, 8*len(args))
 	for i, p := range k.Params {
 		a := args[i]
 		if a.typ != p.Type {
