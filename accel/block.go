@@ -61,7 +61,7 @@ func (b *planner) attendRows(kv ptxgen.PagedKV, s ptxgen.Scoring) {
 	c, width := b.cfg, b.cfg.Heads*b.cfg.HeadDim
 	add(b, "attention", b.attentionDecode(), ptxgen.AttentionDecodeArgs{
 		Q: b.qkv, Scratch: b.partial, PagedKV: kv, Scoring: s, Sequences: b.rows(), Heads: c.Heads, QStride: b.qkvWidth, Pages: b.pages,
-		SMs: b.props.SMs, Fresh: b.rows(),
+		SMs: b.props.SMs, Shared: b.props.SharedPerCTA, Fresh: b.rows(),
 	})
 	add(b, "attention", ptxgen.AttentionCombine{HeadDim: c.HeadDim}, ptxgen.AttentionCombineArgs{
 		Scratch: b.partial, Lengths: kv.Lengths, Out: b.attention, Sequences: b.rows(), Heads: c.Heads,

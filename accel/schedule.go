@@ -146,8 +146,14 @@ func (e *Engine) stepOne(ctx context.Context, r row, want model.Want) (model.Out
 			if e.schedule.withdraw(req) {
 				return model.Output{}, ctx.Err()
 			}
-			<-req.done // what has begun is finished: its pages are in use until then
-			return req.out, req.err
+			// What has begun is finished: its pages are in use until then. But who leads may have
+			// taken the request only to put it back.
+			select {
+			case <-req.done:
+				return req.out, req.err
+			case e.mu <- struct{}{}:
+				e.lead(req)
+			}
 		case e.mu <- struct{}{}:
 			e.lead(req)
 		}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/lockstep-go/lockstep/model"
 )
 
 // waitingFor is a request of a session that rotates by long factors, or not.
@@ -65,5 +67,36 @@ func TestGather(t *testing.T) {
 	q.gather(time.Hour) // all are there
 	if q.length() != 2 {
 		t.Error("requests were lost")
+	}
+}
+
+// A request that a leader takes and puts back, and whose context ends in between, is done when
+// the device is free, whoever else may be there.
+func TestPutBackInVain(t *testing.T) {
+	e := &Engine{mu: newGate(), schedule: newSchedule()}
+	s := &Session{engine: e}
+	s.request.done = make(chan struct{}, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	e.mu.Lock()
+	done := make(chan error)
+	go func() {
+		_, err := e.stepOne(ctx, row{session: s}, model.WantGreedy)
+		done <- err
+	}()
+	for e.schedule.length() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	taken := slices.Clone(e.schedule.take(1))
+	cancel()
+	time.Sleep(10 * time.Millisecond) // it finds that it cannot be withdrawn
+	e.schedule.putBack(taken)
+	e.mu.Unlock()
+	select {
+	case err := <-done:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("waits for somebody to lead")
 	}
 }

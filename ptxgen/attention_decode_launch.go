@@ -12,6 +12,7 @@ type AttentionDecodeArgs struct {
 	QStride          int // in elements, a multiple of 4
 	Pages            int // that the longest sequence has, or more up to MaxPages; 0: MaxPages
 	SMs              int // of the device: about as many CTAs as run at a time; 0: one a page
+	Shared           int // bytes of shared memory that a CTA may have; 0: any number
 	// Fresh is how many of a sequence's last positions kernels may be writing that have
 	// not ended when this one begins; pages without any are read at once. 0: no matter how many.
 	Fresh int
@@ -55,6 +56,9 @@ func (s AttentionDecode) Launch(k *ptx.Kernel, a AttentionDecodeArgs) (ptx.Launc
 	}
 	group := a.Heads / a.KVHeads
 	shared := d.bufferBytes() + 4*group*(d.headDim+d.scores) + min(group, d.heads)*d.mergedBytes()
+	if a.Shared > 0 && shared > a.Shared {
+		return ptx.Launch{}, argumentError(k, "Shared", "%d bytes, of which %d query heads for each KV head take %d", a.Shared, group, shared)
+	}
 	args := []ptx.Arg{
 		ptx.Addr(a.Q), ptx.Addr(a.K), ptx.Addr(a.V), ptx.Addr(a.Table), ptx.Addr(a.Lengths),
 		ptx.Addr(a.Scratch), ptx.Addr(a.Scratch + uint64(scratchSums(a.Sequences, a.Heads, a.MaxPages))),

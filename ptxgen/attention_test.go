@@ -92,6 +92,7 @@ func TestAttentionLaunch(t *testing.T) {
 		{"more pages than positions are counted", "MaxPages: 67108864", func(a *ptxgen.AttentionDecodeArgs) { a.MaxPages = 1 << 26 }},
 		{"more rows than are counted", "QStride: 1073741824", func(a *ptxgen.AttentionDecodeArgs) { a.QStride = 1 << 30 }},
 		{"fewer than no SMs", "SMs: -1", func(a *ptxgen.AttentionDecodeArgs) { a.SMs = -1 }},
+		{"little shared memory", "Shared: 4096 bytes", func(a *ptxgen.AttentionDecodeArgs) { a.Shared = 4096 }},
 		{"fewer than no fresh positions", "Fresh: -1", func(a *ptxgen.AttentionDecodeArgs) { a.Fresh = -1 }},
 		{"more pages than there are", "Pages: 10", func(a *ptxgen.AttentionDecodeArgs) { a.Pages = 10 }},
 		{"scale 0", "Scale: 0", func(a *ptxgen.AttentionDecodeArgs) { a.Scale = 0 }},
