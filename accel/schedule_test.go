@@ -73,7 +73,7 @@ func TestGather(t *testing.T) {
 // A request that a leader takes and puts back, and whose context ends in between, is done when
 // the device is free, whoever else may be there.
 func TestPutBackInVain(t *testing.T) {
-	e := &Engine{mu: newGate(), schedule: newSchedule()}
+	e := &Engine{layout: &layout{}, mu: newGate(), schedule: newSchedule()}
 	s := &Session{engine: e}
 	s.request.done = make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(t.Context())
