@@ -88,7 +88,7 @@ func (b *planner) gemv(op string, p product) {
 	}
 }
 
-// mostColumns is how many rows a launch of Gemv takes.
+// mostColumns is how many rows a launch of Gemv takes, of weights that are numbers.
 const mostColumns = 16
 
 func (b *planner) gemvFor(p product) (ptxgen.Gemv, error) {

@@ -12,9 +12,9 @@ import (
 	"github.com/lockstep-go/lockstep/ref"
 )
 
-// wideModel is one layer of real width but few rows: of a length at which products of
-// several vectors do not fit shared memory, and are cut into slices that meet in the
-// workspace.
+// wideModel is one layer of real width but few rows: of a length at which parts of a row have
+// several blocks, and where there is little shared memory a vector does not fit, and is cut
+// into slices that meet in the workspace.
 func wideModel(t testing.TB, recipe string, ffn int) *model.Model {
 	t.Helper()
 	p, err := synth.Find("llama-3.2-1b")

@@ -45,6 +45,9 @@ func batchCasesOf(f quant.Format) []batchCase {
 		{name: "all", reason: "a set of vectors", spec: sixteen, rows: 37, k: fewBlocks(f, 5), columns: 16, norm: ptxgen.RMSNorm},
 		{name: "few", reason: "vectors that are not there", spec: eight, rows: 21, k: fewBlocks(f, 3), columns: 5},
 		{name: "gated", reason: "two matrices take turns", spec: gated(four), rows: 37, k: fewBlocks(f, 2), columns: 4, norm: ptxgen.RMSNorm},
+		{name: "many blocks", reason: "as many parts as there may be, of one block or two", spec: four, rows: 21, k: fewBlocks(f, 18), columns: 3},
+		{name: "gated", reason: "two matrices take turns", spec: gated(eight), rows: 21, k: fewBlocks(f, 2), columns: 7},
+		{name: "gated", reason: "two matrices take turns", spec: gated(sixteen), rows: 21, k: fewBlocks(f, 2), columns: 15},
 	}
 	if !slices.Contains(gemvKinds, f) {
 		return list
@@ -71,20 +74,21 @@ func checkBatch(r *KernelRig, c batchCase) {
 	for i := range data {
 		data[i] *= []float32{1, 0x1p60, 0x1p-70, 1, 0}[i/c.k%5]
 	}
-	x, w := r.Rows("x", data, c.k, c.k+pad), (*Mem)(nil)
-	w, _ = r.packed("w", c.spec.Format, c.rows, c.k)
+	x := r.Rows("x", data, c.k, c.k+pad)
+	w, _ := r.packed("w", c.spec.Format, c.rows, c.k)
 	y := r.Output("y", 4*c.columns*(c.rows+pad))
 	residual := r.Rows("residual", r.Vector(Gaussian, c.columns*c.rows), c.rows, c.rows+pad)
 	bias := r.F32s("bias", r.Vector(Gaussian, c.rows))
-	d := ptxgen.DigitsArgs{X: x.Addr(), K: c.k, Vectors: c.columns, XStride: c.k + pad, Norm: c.norm, Eps: 1e-5}
+	digits := r.Output("digits", int(ptxgen.Digits{}.Bytes(c.k, c.columns)))
+	d := ptxgen.DigitsArgs{X: x.Addr(), Out: digits.Addr(), K: c.k, Vectors: c.columns, XStride: c.k + pad, Norm: c.norm, Eps: 1e-5}
 	if c.norm != ptxgen.NoNorm {
 		d.NormWeight = r.F32s("norm weight", r.Vector(Gaussian, c.k)).Addr()
 	}
 	if c.biased {
 		d.NormBias = r.F32s("norm bias", r.Vector(Gaussian, c.k)).Addr()
 	}
-	d.Out = r.Output("digits", int(ptxgen.Digits{}.Bytes(c.k, c.columns))).Addr()
 	r.Launch(ptxgen.Digits{}.Launch(r.Kernel(ptxgen.Digits{}), d))
+	checkNoDigits(r, digits, c)
 	a := ptxgen.GemvBatchArgs{
 		Digits: d.Out, W: w.Addr(), Y: y.Addr(), Rows: c.rows, K: c.k, Columns: c.columns, YStride: c.rows + pad,
 		Bias: bias.Addr(), Residual: residual.Addr(), Activation: ptxgen.SiLU, SMs: c.ctas, Shared: gemvShared,
@@ -108,6 +112,26 @@ func checkBatch(r *KernelRig, c batchCase) {
 		r.Launch(one.Launch(r.Kernel(one), b))
 		Exact(r, fmt.Sprintf("column %d", i), floatsOf(y.Range(4*i*(c.rows+pad), 4*c.rows)), alone.F32s())
 	}
+}
+
+// checkNoDigits holds what vectors have that are not there, up to the next multiple of 16, to
+// be zeros.
+func checkNoDigits(r *KernelRig, digits *Mem, c batchCase) {
+	const most = 16
+	block := int(ptxgen.Digits{}.Bytes(1, most))/most - 4 // without what products are multiplied by
+	room := (c.columns + most - 1) / most * most
+	if room == c.columns {
+		return
+	}
+	zeros := func(what string, first, size int) {
+		bytes := digits.Range(first+c.columns*size, (room-c.columns)*size)
+		Exact(r, what, bytes, make([]byte, len(bytes)))
+	}
+	blocks := (c.k + 255) / 256
+	for i := range blocks {
+		zeros(fmt.Sprintf("no digits of block %d", i), i*room*block, block)
+	}
+	zeros("no factors", blocks*room*block, 4)
 }
 
 // launch launches the product, with the least shared memory for as many entries as the

@@ -39,7 +39,9 @@ func addGemvParts(add addGemv, f quant.Format) {
 		{name: "slices", reason: "a vector of which little fits: the parts meet in memory, or the warps of a row wait for each", rows: 37, k: fewBlocks(f, 5), slices: 16, ctas: 1},
 	}
 	if slices.Contains(gemvKinds, f) {
-		addGemvColumnParts(add, f)
+		if f.BlockLen() == 1 {
+			addGemvColumnParts(add, f)
+		}
 		list = append(list,
 			gemvCase{name: "rows=1", reason: "most of a tile is beyond the matrix", rows: 1, k: fewBlocks(f, 6)},
 			gemvCase{name: "rows=16", reason: "a whole tile", rows: 16, k: 256},
@@ -63,29 +65,22 @@ func addGemvParts(add addGemv, f quant.Format) {
 	add("gemv", gemvCase{name: "no number", reason: "one NaN or infinite element and no row is a number", spec: spec, rows: 21, k: fewBlocks(f, 3)}, checkGemvNaN)
 }
 
-// addGemvColumnParts adds cases of several vectors.
+// addGemvColumnParts adds cases of how several vectors are cut up.
 func addGemvColumnParts(add addGemv, f quant.Format) {
 	one, two := ptxgen.Gemv{Format: f, Columns: 4}, ptxgen.Gemv{Format: f, Columns: 4, Gated: true}
 	list := []gemvCase{
-		{name: "slices", reason: "how a row is cut has no part in its bits", spec: one, k: fewBlocks(f, 17), columns: 4, slices: 16},
-		{name: "two slices, gated", reason: "two matrices meet in memory", spec: two, rows: 300, k: fewBlocks(f, 5), columns: 3, slices: 2, ctas: 4},
-		{name: "rounds", reason: "tile after tile for several vectors", spec: one, rows: 81, k: fewBlocks(f, 9), columns: 3, ctas: 1},
+		{name: "slices", reason: "how much is staged at a time has no part in the bits", spec: one, k: fewBlocks(f, 17), columns: 4, slices: 16},
+		{name: "slices, gated", reason: "two matrices wait for what is staged", spec: two, k: fewBlocks(f, 5), columns: 3, slices: 2, ctas: 4},
+		{name: "rounds", reason: "tile after tile for several vectors", spec: one, k: fewBlocks(f, 9), columns: 3, ctas: 1},
 		{name: "rounds, gated", reason: "the results of two matrices take turns", spec: two, k: fewBlocks(f, 17), columns: 4, ctas: 1},
 		{name: "RMSNorm", reason: "each vector has its own moments", spec: one, k: fewBlocks(f, 3), columns: 4, norm: ptxgen.RMSNorm},
-		{name: "RMSNorm, slices", reason: "of a norm that needs the blocks of other slices", spec: two, k: fewBlocks(f, 3), columns: 3, slices: 2, norm: ptxgen.RMSNorm},
+		{name: "RMSNorm, slices", reason: "of a norm that needs all of the vector", spec: two, k: fewBlocks(f, 3), columns: 3, slices: 2, norm: ptxgen.RMSNorm},
 		{name: "LayerNorm", reason: "each vector is staged after its own moments", spec: one, k: fewBlocks(f, 3), columns: 3, norm: ptxgen.LayerNorm},
-		{name: "LayerNorm, gated", reason: "before two matrices, too", spec: two, rows: 5, k: fewBlocks(f, 9), columns: 4, norm: ptxgen.LayerNorm},
-	}
-	if f.BlockLen() == 1 {
-		list = append(list, gemvCase{name: "more than the kernel has", reason: "other CTAs take them", spec: one, k: fewBlocks(f, 2), columns: 9, norm: ptxgen.RMSNorm})
+		{name: "LayerNorm, gated", reason: "before two matrices, too", spec: two, k: fewBlocks(f, 9), columns: 4, norm: ptxgen.LayerNorm},
+		{name: "more than the kernel has", reason: "other CTAs take them", spec: one, k: fewBlocks(f, 2), columns: 9, norm: ptxgen.RMSNorm},
 	}
 	for _, c := range list {
-		if c.rows == 0 {
-			c.rows = 37
-		}
-		if f.BlockLen() == 1 {
-			c.rows = 21 // some tiles of it
-		}
+		c.rows = 21 // some tiles
 		add("gemv columns", c, checkGemvColumns)
 	}
 }

@@ -29,22 +29,20 @@ func productCases() []KernelCase {
 	slices.SortFunc(all, func(a, b KernelCase) int { return strings.Compare(a.ID(), b.ID()) })
 	for _, t := range []struct {
 		reason  string
-		formats []quant.Format
 		kernel  int // its columns
 		columns int
 	}{
-		{"an unused column is staged, too", []quant.Format{quant.Q4_K, quant.Q5_0, quant.F16}, 4, 3},
-		{"more vectors than a CTA has warps", []quant.Format{quant.Q4_K, quant.Q5_0, quant.F16}, 16, 16},
-		{"other CTAs take what the kernel has no columns for", []quant.Format{quant.F16}, 1, 16},
+		{"an unused column is staged, too", 4, 3},
+		{"more vectors than a CTA has warps", 16, 16},
+		{"other CTAs take what the kernel has no columns for", 1, 16},
 	} {
-		for _, f := range t.formats {
-			for _, norm := range []ptxgen.NormKind{ptxgen.RMSNorm, ptxgen.LayerNorm} {
-				c := gemvCase{spec: ptxgen.Gemv{Format: f, Columns: t.kernel}, rows: 5, k: 1024, columns: t.columns}
-				all = append(all, KernelCase{
-					Operation: "gemv columns", Format: f.String(), Name: fmt.Sprintf("%v/%d normed by %d in a kernel of %d", f, t.columns, norm, t.kernel),
-					Reason: t.reason, Run: func(r *KernelRig) { checkNormedColumns(r, c, norm) },
-				})
-			}
+		for _, norm := range []ptxgen.NormKind{ptxgen.RMSNorm, ptxgen.LayerNorm} {
+			c := gemvCase{spec: ptxgen.Gemv{Format: quant.F16, Columns: t.kernel}, rows: 5, k: 1024, columns: t.columns}
+			all = append(all, KernelCase{
+				Operation: "gemv columns", Format: c.spec.Format.String(),
+				Name:   fmt.Sprintf("%v/%d normed by %d in a kernel of %d", c.spec.Format, t.columns, norm, t.kernel),
+				Reason: t.reason, Run: func(r *KernelRig) { checkNormedColumns(r, c, norm) },
+			})
 		}
 	}
 	return all

@@ -2,12 +2,13 @@ package ptxgen
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Gemv multiplies a matrix by a few vectors, reading each weight once:
+// Gemv multiplies a matrix by a vector, or by a few, reading each weight once:
 //
 //	y[c][r] = act(cap(sum over k of W[r][k]*n(x[c])[k] + bias[r])) * up + residual[c][r]
 //	up      = 1, or of Gated the sum over k of Up[r][k]*n(x[c])[k]
@@ -16,29 +17,32 @@ import (
 // row and column and depends on the format and K alone.
 //
 // Quantised weights are multiplied as the integers that they are, on tensor cores, with
-// x as integers of 31 bits (see gemvInteger), where an infinite x gives NaN; others in
-// float32 (see gemvFloat).
+// x as integers of 31 bits (see gemvInteger), where an infinite x gives NaN: one vector,
+// since GemvBatch is for several. Others are multiplied in float32 (see gemvFloat).
 type Gemv struct {
 	Format  quant.Format
-	Columns int  // at most that many vectors at a time: 1, 2, 4, 8 or 16; 0 means 1
+	Columns int  // at most that many vectors at a time: 1, or 2, 4, 8 or 16 where weights are numbers; 0 means 1
 	Gated   bool // two matrices
-	Small   bool // for devices with little shared memory: one vector, fewer warps, a short ring
+	Small   bool // of quantised weights, for devices with little shared memory: fewer warps, a short ring
 }
 
 // maxColumns is how many vectors a launch takes at most.
 const maxColumns = 16
 
-// gemvColumns are the numbers of vectors that kernels are made for.
+// gemvColumns are the numbers of vectors that kernels of numbers are made for.
 var gemvColumns = []int{1, 2, 4, 8, 16}
 
 func gemvSpecs() []Spec {
 	var all []Spec
 	for _, f := range quant.Formats() {
+		if decoderOf(f).quantised() {
+			for _, small := range []bool{false, true} {
+				all = append(all, Gemv{Format: f, Columns: 1, Small: small}, Gemv{Format: f, Columns: 1, Gated: true, Small: small})
+			}
+			continue
+		}
 		for _, c := range gemvColumns {
 			all = append(all, Gemv{Format: f, Columns: c}, Gemv{Format: f, Columns: c, Gated: true})
-		}
-		if s := (Gemv{Format: f, Columns: 1, Small: true}); s.integer() {
-			all = append(all, s, Gemv{Format: f, Columns: 1, Gated: true, Small: true})
 		}
 	}
 	return all
@@ -75,12 +79,15 @@ func (s Gemv) Depth(k int) int {
 // Build implements Spec.
 func (s Gemv) Build() (*ptx.Kernel, error) {
 	b := ptx.New(s.Name())
-	if c := s.columns(); c < 1 || c > 16 || c&(c-1) != 0 {
+	switch c := s.columns(); {
+	case s.integer() && c != 1:
+		b.Failf("%d columns of %v, want 1: GemvBatch is for more", c, s.Format)
+	case !slices.Contains(gemvColumns, c):
 		b.Failf("%d columns, want 1, 2, 4, 8 or 16", c)
-		return nil, b.Err()
+	case s.Small && !s.integer():
+		b.Failf("a small kernel is for quantised weights")
 	}
-	if s.Small && (s.columns() > 1 || !s.integer()) {
-		b.Failf("a small kernel is for one vector and quantised weights")
+	if b.Err() != nil {
 		return nil, b.Err()
 	}
 	b.Doc("y[c][r] = epilogue of the sum over k of W[r][k] * n(x[c])[k], W packed, of %v", s.Format)

@@ -4,7 +4,7 @@ import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 
 // multiplyPart multiplies the round's tiles by the warp's i-th part.
 func (n *gemvBatch) multiplyPart(i ptx.U32) {
-	b, part := n.b, n.slot.Mul(n.per).Add(i)
+	b, part := n.b, n.rank.Mul(n.per).Add(i)
 	begin, end := n.bound(part), n.bound(part.AddN(1))
 	b.For(begin, end, b.U32(1), func(block ptx.U32) {
 		n.loadColumns(block)
@@ -23,7 +23,7 @@ func (n *gemvBatch) multiplyPart(i ptx.U32) {
 
 // loadColumns loads the digits of a block of all vectors of the set.
 func (n *gemvBatch) loadColumns(block ptx.U32) {
-	n.block = n.digits.At(block.Mul(n.vectors), digitBlock)
+	n.block = n.digits.At(block.Mul(n.room).Add(n.set.MulN(n.s.Columns)), digitBlock)
 	at := n.block.At(n.lane.ShrN(4), digitBlock).At(n.lane.AndN(15), 16)
 	n.columns = make([][4][4]ptx.U32, n.s.groups())
 	for g := range n.columns {
@@ -33,20 +33,19 @@ func (n *gemvBatch) loadColumns(block ptx.U32) {
 	}
 }
 
-// apartAt is where the sums of an entry are while the part goes on.
-func (n *gemvBatch) apartAt(entry ptx.U32) ptx.Shared {
-	return n.apart.At(entry, n.s.warps()*n.s.apartBytes())
+// pendingAt is where the sums of an entry are while the part goes on.
+func (n *gemvBatch) pendingAt(entry ptx.U32) ptx.Shared {
+	return n.pending.At(entry, n.s.warps()*n.s.pendingBytes())
 }
 
-// before is the sums, of a half, of the part's blocks before: variables, two groups' for
-// each 16 bytes.
+// before is the sums, of a half, of the part's blocks before: variables.
 func (n *gemvBatch) before(entry ptx.U32, half int, first ptx.Pred) (sums [][2]ptx.F32) {
 	for range n.s.groups() {
 		sums = append(sums, [2]ptx.F32{ptx.Var(n.b.F32(0)), ptx.Var(n.b.F32(0))})
 	}
 	n.b.If(first.Not(), func() {
 		for g := 0; g < len(sums); g += 2 {
-			for i, x := range n.apartAt(entry).Plus(256 * (half*len(sums) + g)).LoadF32x4() {
+			for i, x := range n.pendingAt(entry).Plus(256 * (half*len(sums) + g)).LoadF32x4() {
 				ptx.Set(sums[g+i/2][i%2], x)
 			}
 		}
@@ -56,9 +55,9 @@ func (n *gemvBatch) before(entry ptx.U32, half int, first ptx.Pred) (sums [][2]p
 
 // keep leaves the sums for the part's next block.
 func (n *gemvBatch) keep(entry ptx.U32) {
-	for g := 0; g < len(n.sums); g += 2 {
-		first, second := n.sums[g], n.sums[g+1]
-		n.apartAt(entry).Plus(256 * g).StoreF32x4([4]ptx.F32{first[0], first[1], second[0], second[1]})
+	for g := 0; g < len(n.lanes); g += 2 {
+		first, second := n.lanes[g], n.lanes[g+1]
+		n.pendingAt(entry).Plus(256 * g).StoreF32x4([4]ptx.F32{first[0], first[1], second[0], second[1]})
 	}
 }
 
@@ -80,7 +79,7 @@ func (n *gemvBatch) end(entry, part ptx.U32) {
 // upper row in even lanes, which are first.
 func (n *gemvBatch) sumOfDigits(group int, first ptx.Pred) (total ptx.F32) {
 	for half := range n.s.halves() {
-		rows := n.sums[half*n.s.groups()+group]
+		rows := n.lanes[half*n.s.groups()+group]
 		own, other := ptx.Select(first, rows[0], rows[1]), ptx.Select(first, rows[1], rows[0])
 		sum := own.Add(ptx.ShuffleXor(other, 1))
 		if half == 0 {
@@ -98,19 +97,18 @@ func (n *gemvBatch) finish() {
 	groups := n.final.Sub(n.group).Min(n.round)
 	b.For(b.ThreadX(), groups.Shl(n.teamsLog).MulN(each), b.N(32*n.s.warps()), func(i ptx.U32) {
 		tile, place := i.DivN(each), i.RemN(each)
-		entry, team := tile.Shr(n.teamsLog).ShlN(n.matrix), tile.And(n.teams.AddN(-1))
+		entry, team := tile.Shr(n.teamsLog).ShlN(n.matrixLog), tile.And(n.teams.AddN(-1))
 		row := n.group.Shl(n.teamsLog).Add(tile).MulN(tileRows).Add(place.RemN(tileRows))
-		column := place.DivN(tileRows)
-		overall := n.set.MulN(n.s.Columns).Add(column)
-		b.If(row.Lt(n.count).And(overall.Lt(n.columnCount)), func() {
-			inverse := n.inverses.At(column, 4).LoadF32()
+		vector := n.set.MulN(n.s.Columns).Add(place.DivN(tileRows))
+		b.If(row.Lt(n.count).And(vector.Lt(n.columnCount)), func() {
+			inverse := n.digits.At(n.span.Mul(n.room), digitBlock).At(vector, 4).LoadF32()
 			var sums []ptx.F32
 			for m := range n.matrices {
-				at := n.results.At(entry.AddN(m), n.s.warps()*n.s.sumsBytes()).At(team.Mul(n.slots), n.s.sumsBytes()).At(place, 4)
-				sum := n.tree(n.slots, func(p int) ptx.F32 { return at.Plus(p * n.s.sumsBytes()).LoadF32() })
+				at := n.results.At(entry.AddN(m), n.s.warps()*n.s.sumsBytes()).At(team.Mul(n.ranks), n.s.sumsBytes()).At(place, 4)
+				sum := n.tree(n.ranks, func(p int) ptx.F32 { return at.Plus(p * n.s.sumsBytes()).LoadF32() })
 				sums = append(sums, sum.Mul(inverse))
 			}
-			n.finished(row, overall, sums[0], sums[1:]...)
+			n.finished(row, vector, sums[0], sums[1:]...)
 		})
 	}, ptx.NoUnroll)
 }

@@ -27,30 +27,48 @@ type GemvBatchArgs struct {
 }
 
 // GemvBatchFor chooses the kernel for so many vectors of k numbers, on a device whose CTAs
-// may have so many bytes of shared memory. The choice has no part in the results' bits.
+// may have so many bytes of shared memory: the smallest set that takes them all, or that of
+// eight, which takes the least memory: it has fewer warps than a smaller one, and fewer sums
+// than a larger one. The choice has no part in the results' bits.
 func GemvBatchFor(format quant.Format, columns int, gated bool, k, shared int) (GemvBatch, error) {
+	if !decoderOf(format).quantised() {
+		return GemvBatch{}, fmt.Errorf("ptxgen: %v has no digits to multiply: Gemv is for several vectors of it", format)
+	}
+	if columns < 1 {
+		return GemvBatch{}, fmt.Errorf("ptxgen: a product of %d vectors", columns)
+	}
+	if err := wholeBlocks(format, k); err != nil {
+		return GemvBatch{}, err
+	}
 	s := GemvBatch{Format: format, Gated: gated, Columns: 4}
-	for s.Columns < min(columns, digitVectors) {
+	for s.Columns < min(columns, maxColumns) {
 		s.Columns *= 2
 	}
-	for ; s.Columns >= 4; s.Columns /= 2 {
+	for _, s.Columns = range []int{s.Columns, 8} {
 		if s.mostEntries(k, shared-staticLimit) >= s.matrices() {
 			return s, nil
 		}
 	}
-	return s, fmt.Errorf("ptxgen: products of several vectors of %d with %v do not fit into %d bytes of shared memory", k, format, shared)
+	return GemvBatch{}, fmt.Errorf("ptxgen: products of several vectors of %d with %v do not fit into %d bytes of shared memory", k, format, shared)
 }
 
 func (s GemvBatch) matrices() int { return s.gemv().matrixCount() }
 
-// mostEntries is how many tiles a round may have.
-func (s GemvBatch) mostEntries(k, shared int) int {
-	blocks := Packing{s.Format, k}.blocks()
-	size := s.sumsBytes()
-	if blocks > partsOf(blocks) {
-		size += s.apartBytes()
+// ringBytes is the size of a warp's ring.
+func (s GemvBatch) ringBytes() int { return s.stages() * decoderOf(s.Format).blockBytes() }
+
+// entryBytes is what a warp has of a tile of a round, where rows are of k weights: only a
+// part of several blocks has sums that wait for the next.
+func (s GemvBatch) entryBytes(k int) int {
+	if blocks := (Packing{s.Format, k}).blocks(); blocks > partsOf(blocks) {
+		return s.sumsBytes() + s.pendingBytes()
 	}
-	return max(0, shared/s.warps()-s.stages()*decoderOf(s.Format).blockBytes()) / size
+	return s.sumsBytes()
+}
+
+// mostEntries is how many tiles a round may have, of all matrices.
+func (s GemvBatch) mostEntries(k, shared int) int {
+	return max(0, shared/s.warps()-s.ringBytes()) / s.entryBytes(k)
 }
 
 // batchPlan is how a launch is cut up.
@@ -63,9 +81,9 @@ type batchPlan struct {
 	shared int
 }
 
+// plan cuts up a launch, of arguments that check allows.
 func (s GemvBatch) plan(k *ptx.Kernel, a GemvBatchArgs) (p batchPlan, err error) {
-	blocks := Packing{s.Format, a.K}.blocks()
-	p = batchPlan{parts: partsOf(blocks), sets: ceilDiv(a.Columns, s.Columns)}
+	p = batchPlan{parts: partsOf(Packing{s.Format, a.K}.blocks()), sets: ceilDiv(a.Columns, s.Columns)}
 	shared := orElse(a.Shared, 99<<10) - k.Static
 	most := s.mostEntries(a.K, shared) / s.matrices()
 	if most == 0 {
@@ -80,11 +98,7 @@ func (s GemvBatch) plan(k *ptx.Kernel, a GemvBatchArgs) (p batchPlan, err error)
 	p.share = ceilDiv(groups, p.ctas)
 	p.ctas = ceilDiv(groups, p.share)
 	p.round = ceilDiv(p.share, ceilDiv(p.share, most))
-	size := s.sumsBytes()
-	if blocks > p.parts {
-		size += s.apartBytes()
-	}
-	p.shared = s.warps() * (s.stages()*decoderOf(s.Format).blockBytes() + p.round*s.matrices()*size)
+	p.shared = s.warps() * (s.ringBytes() + p.round*s.matrices()*s.entryBytes(a.K))
 	return p, nil
 }
 

@@ -7,7 +7,7 @@ import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 // Gemv has them in lanes of their own.
 func (n *gemvBatch) multiply(entry ptx.U32, first ptx.Pred) {
 	k := newIntegerBlock(n.gemvInteger, n.ring.At(n.ringAt, 16))
-	n.sums = nil
+	n.lanes = nil
 	if !n.d.super() {
 		totals := n.unitTotals(k)
 		n.addBlock(entry, 0, first, func(sum ptx.F32, g, r int, power ptx.F32) { k.add(sum, totals[g][r], power.Mul(n.digit)) })
@@ -21,7 +21,7 @@ func (n *gemvBatch) multiply(entry ptx.U32, first ptx.Pred) {
 // addSuper adds the products of a half of each unit, or of all of it.
 func (n *gemvBatch) addSuper(k *integerBlock, half int, entry ptx.U32, first ptx.Pred) {
 	n.halfScales = n.b.U32(0x6420 + 0x1111*uint32(half))
-	n.offset = n.b.F32(-16 * float32(max(n.d.centre, 1))) // the staged sums are 16 times smaller
+	n.offset = n.b.F32(-16 * float32(max(n.d.centre, 1))) // the means are 16 times smaller than sums
 	scales := k.superScales()
 	totals := n.superTotals(k, scales, half)
 	// Powers of two, which change no rounding: here they are factors of few numbers.
@@ -45,8 +45,8 @@ func (n *gemvBatch) addSuper(k *integerBlock, half int, entry ptx.U32, first ptx
 	})
 }
 
-// addBlock makes the sums of a half, which has no others before its first block, those
-// with a block's, as add does.
+// addBlock adds a block to the sums of a half, of which there are none before the part's
+// first block.
 func (n *gemvBatch) addBlock(entry ptx.U32, half int, first ptx.Pred, add func(sum ptx.F32, group, row int, power ptx.F32)) {
 	n.b.WarpSync()
 	sums := n.before(entry, half, first)
@@ -56,7 +56,7 @@ func (n *gemvBatch) addBlock(entry ptx.U32, half int, first ptx.Pred, add func(s
 			add(sums[g][r], g, r, power)
 		}
 	}
-	n.sums = append(n.sums, sums...)
+	n.lanes = append(n.lanes, sums...)
 }
 
 // ofResults is the block of the vector of the lane's results of a group.
@@ -81,12 +81,8 @@ func (n *gemvBatch) superTotals(k *integerBlock, scales superScales, half int) [
 	totals := make([][4]ptx.S32, n.s.groups())
 	for u := range n.d.units {
 		n.hold(u)
-		k.loadQuants(u)
 		scale := [2]ptx.S32{scales.scale(u, 0), scales.scale(u, 1)}
-		var a [4]ptx.U32
-		for i := range 4 / n.s.halves() {
-			a[i] = k.register(u, 2*half+i)
-		}
+		a := n.fragment(k, u, half)
 		for g := range totals {
 			for i, v := range n.product(a, u, half, g) {
 				if u == 0 {
@@ -100,7 +96,16 @@ func (n *gemvBatch) superTotals(k *integerBlock, scales superScales, half int) [
 	return totals
 }
 
-// product is that of a unit with a group's digits, or that of a half.
+// fragment is a unit's quants, or in two registers those of a half.
+func (n *gemvBatch) fragment(k *integerBlock, unit, half int) (a [4]ptx.U32) {
+	k.loadQuants(unit)
+	for i := range 4 / n.s.halves() {
+		a[i] = k.register(unit, 2*half+i)
+	}
+	return a
+}
+
+// product is that of a fragment with a group's digits.
 func (n *gemvBatch) product(a [4]ptx.U32, unit, half, group int) [4]ptx.S32 {
 	digits := n.digitsOf(unit, group)
 	if n.d.halves() {
@@ -134,8 +139,7 @@ func (n *gemvBatch) unitTotals(k *integerBlock) [][2]ptx.F32 {
 		if len(scales) == 0 {
 			scales = k.unitScales(u)
 		}
-		k.loadQuants(u)
-		s, a := scales[0], k.fragment(u)
+		s, a := scales[0], n.fragment(k, u, 0)
 		scales = scales[1:]
 		for g := range totals {
 			if u%4 == 0 && n.d.offset() {

@@ -3,23 +3,22 @@ package ptxgen
 import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 
 // integerBlock is a block being multiplied: 16 rows of weights in the ring with the
-// vectors' part of it.
+// vector's part of it.
 type integerBlock struct {
 	*gemvInteger
-	weights, vectors ptx.Shared
-	words            [][2]quantWords // by unit, of the lane's two rows
-	digits           [][4]ptx.U32    // by column group: of the units being multiplied
-	below            [4]ptx.S32      // see less
+	weights, x ptx.Shared
+	words      [][2]quantWords // by unit, of the lane's two rows
+	digits     [4]ptx.U32      // of the units being multiplied
 }
 
 // multiply adds the products of a block to the sums.
-func (n *gemvInteger) multiply(weights, vectors ptx.Shared) {
+func (n *gemvInteger) multiply(weights, x ptx.Shared) {
 	k := newIntegerBlock(n, weights)
-	k.vectors, k.digits = vectors, make([][4]ptx.U32, n.columnGroups())
+	k.x = x
 	if n.d.super() {
-		k.multiplySuper(n.sums)
+		k.multiplySuper()
 	} else {
-		k.multiplyUnits(n.sums)
+		k.multiplyUnits()
 	}
 }
 
@@ -33,14 +32,14 @@ func newIntegerBlock(n *gemvInteger, weights ptx.Shared) *integerBlock {
 	return k
 }
 
-// product is that of a unit's quants with a column group's digits.
-func (k *integerBlock) product(a [][4]ptx.U32, unit, group int) (c [4]ptx.S32) {
-	if k.halvesApart() {
+// product is that of a unit's quants with the digits.
+func (k *integerBlock) product(a [][4]ptx.U32, unit int) (c [4]ptx.S32) {
+	if k.d.halves() {
 		first, second := k.halfDigits(unit)
 		c = ptx.MMAU8Half([2]ptx.U32(a[0][:2]), first)
 		return ptx.MMAU8Half([2]ptx.U32(a[0][2:]), second, c[:]...)
 	}
-	digits := k.columns(unit, group)
+	digits := k.unitDigits(unit)
 	for i, f := range a {
 		if i == 0 {
 			c = ptx.MMAS8(f, digits)
@@ -51,84 +50,51 @@ func (k *integerBlock) product(a [][4]ptx.U32, unit, group int) (c [4]ptx.S32) {
 	return c
 }
 
-// power is what a column group's digits in this lane are multiples of: the power of two
-// that the vector's part was divided by, or 2^16 times as much.
-func (k *integerBlock) power(group int) ptx.F32 {
-	at, next := k.ofVector(k.powersAt(), 4)
-	return at.Plus(group * next).LoadF32().Mul(k.digit)
+// unitDigits is the digits of a unit. They are loaded for two units at a time, which are
+// asked for in order.
+func (k *integerBlock) unitDigits(unit int) [2]ptx.U32 {
+	if unit%2 == 0 {
+		k.digits = k.x.AtBytes(k.digitsAt).Aligned(16).Plus(unit / 2 * 256).LoadU32x4()
+	}
+	return [2]ptx.U32(k.digits[unit%2*2:])
 }
+
+// halfDigits is the digits of a unit's first half, and those of its second: a lane loads those
+// of its column's half, and leaves the others as they are, zero.
+func (k *integerBlock) halfDigits(unit int) (first, second ptx.U32) {
+	n := k.gemvInteger
+	if unit%4 == 0 {
+		load := func(half int) func() {
+			at := k.x.AtBytes(n.halvesAt[half]).Aligned(16).Plus(unit / 4 * 512)
+			return func() {
+				for i, w := range at.LoadU32x4() {
+					ptx.Set(n.apart[half][i], w)
+				}
+			}
+		}
+		mine := k.row.LtN(4)
+		n.b.When(mine, load(0))
+		n.b.Unless(mine, load(1))
+	}
+	return n.apart[0][unit%4], n.apart[1][unit%4]
+}
+
+// means is the digits of the means of sub-blocks.
+func (k *integerBlock) means() ptx.U32 {
+	at := k.x.Plus(k.sumsAt())
+	if k.d.halves() {
+		return at.AtBytes(k.meansAt).Aligned(4).LoadU32()
+	}
+	return at.At(k.row.AndN(3), 16).At(k.quad, 4).LoadU32()
+}
+
+// power is what the digits in this lane are multiples of: the power of two that the
+// vector's part was divided by, or 2^16 times as much.
+func (k *integerBlock) power() ptx.F32 { return k.x.Plus(k.powerAt()).LoadF32().Mul(k.digit) }
 
 // joined is the number of which a lane has two digits, in a row's sums.
 func (k *integerBlock) joined(upper, lower ptx.S32) ptx.F32 {
 	return upper.F32().FMA(k.b.F32(256), lower.F32())
-}
-
-// groupsAtOnce is how many column groups' integer sums there are registers for.
-func (s Gemv) groupsAtOnce() int {
-	if s.inParts() {
-		return 2
-	}
-	return 4
-}
-
-// multiplySuper adds up integers over the whole block, of a few column groups at a time.
-func (k *integerBlock) multiplySuper(sums [][2]ptx.F32) {
-	for from := 0; from < len(sums); from += k.groupsAtOnce() {
-		if from > 0 {
-			k.b.WarpSync() // keeps the registers of these loads free until now
-		}
-		scales, to := k.superScales(), min(from+k.groupsAtOnce(), len(sums))
-		for i, total := range k.superTotals(scales, from, to) {
-			group := from + i
-			power := k.power(group)
-			for r := range 2 {
-				v := k.joined(total[2*r], total[2*r+1]).Mul(scales.d[r])
-				k.add(sums[group][r], k.less(scales, group, r, v), power)
-			}
-		}
-	}
-}
-
-// superTotals is the integer sums of column groups from to to-1.
-func (k *integerBlock) superTotals(s superScales, from, to int) [][4]ptx.S32 {
-	totals := make([][4]ptx.S32, to-from)
-	var high [4]ptx.S32 // see inPlace
-	for u := range k.d.units {
-		if few := len(k.sums) <= k.groupsAtOnce(); few && u == 4 || !few && u > 0 && u%2 == 0 {
-			k.b.WarpSync() // keeps the registers of the following loads free
-		}
-		a := k.fragments(u)
-		scale := [2]ptx.S32{s.scale(u, 0), s.scale(u, 1)}
-		for g := range totals {
-			total, first := &totals[g], u == 0
-			if k.inPlace() && !k.lowInPlace(u) {
-				total, first = &high, u == 1
-			}
-			for i, v := range k.product(a, u, from+g) {
-				if first {
-					total[i] = v.Mul(scale[i/2])
-				} else {
-					total[i] = v.Mad(scale[i/2], total[i])
-				}
-			}
-		}
-	}
-	if k.inPlace() {
-		totals[0] = k.levelled(totals[0], high)
-	}
-	return totals
-}
-
-// less subtracts from a column group's sum of a row what belongs to minimums or the
-// centre.
-func (k *integerBlock) less(s superScales, group, r int, sum ptx.F32) ptx.F32 {
-	if !k.d.offset() {
-		return sum
-	}
-	if r == 0 {
-		k.below = ptx.MMAS8Half(s.subtract, k.subSums(group))
-	}
-	return k.joinedBelow(k.below, r).FMA(s.factor[r], sum)
 }
 
 // joinedBelow is joined for products with means, of bytes and at most 16 of them.
@@ -136,48 +102,74 @@ func (k *integerBlock) joinedBelow(below [4]ptx.S32, r int) ptx.F32 {
 	return below[2*r].Mad(k.b.S32(256), below[2*r+1]).F32()
 }
 
-// multiplyUnits scales the sum of each unit, of a few column groups at a time.
-func (k *integerBlock) multiplyUnits(sums [][2]ptx.F32) {
-	for from := 0; from < len(sums); from += k.groupsAtOnce() {
-		if from > 0 {
-			k.b.WarpSync() // keeps the registers of these loads free until now
-		}
-		to := min(from+k.groupsAtOnce(), len(sums))
-		for i, total := range k.unitTotals(from, to) {
-			power := k.power(from + i)
-			for r, v := range total {
-				k.add(sums[from+i][r], v, power)
+// multiplySuper adds up integers over the whole block. What belongs to minimums or the
+// centre is subtracted from their sum.
+func (k *integerBlock) multiplySuper() {
+	scales := k.superScales()
+	total, power := k.superTotal(scales), k.power()
+	var below [4]ptx.S32
+	for r, sum := range k.sums {
+		v := k.joined(total[2*r], total[2*r+1]).Mul(scales.d[r])
+		if k.d.offset() {
+			if r == 0 {
+				below = ptx.MMAS8Half(scales.subtract, k.means())
 			}
+			v = k.joinedBelow(below, r).FMA(scales.factor[r], v)
 		}
+		k.add(sum, v, power)
 	}
 }
 
-// unitTotals is the sums of column groups from to to-1.
-func (k *integerBlock) unitTotals(from, to int) [][2]ptx.F32 {
+// superTotal is the integer sums.
+func (k *integerBlock) superTotal(s superScales) (total [4]ptx.S32) {
+	var high [4]ptx.S32 // see inPlace
+	for u := range k.d.units {
+		if u == 4 {
+			k.b.WarpSync() // keeps the registers of the following loads free
+		}
+		a := k.fragments(u)
+		scale := [2]ptx.S32{s.scale(u, 0), s.scale(u, 1)}
+		to, first := &total, u == 0
+		if k.inPlace() && !k.lowInPlace(u) {
+			to, first = &high, u == 1
+		}
+		for i, v := range k.product(a, u) {
+			if first {
+				to[i] = v.Mul(scale[i/2])
+			} else {
+				to[i] = v.Mad(scale[i/2], to[i])
+			}
+		}
+	}
+	if k.inPlace() {
+		return k.levelled(total, high)
+	}
+	return total
+}
+
+// multiplyUnits scales the sum of each unit.
+func (k *integerBlock) multiplyUnits() {
 	var scales []rowScales // of this unit and some after it
-	var below [][4]ptx.F32
-	totals := make([][2]ptx.F32, to-from)
+	var below [4]ptx.F32   // sums of x, of four units
+	var total [2]ptx.F32
 	for u := range k.d.units {
 		if len(scales) == 0 {
 			scales = k.unitScales(u)
 		}
-		if u%4 == 0 {
-			below = k.belowUnits(u, from, to)
+		if u%4 == 0 && k.d.offset() {
+			below = k.x.Plus(k.sumsAt()).At(k.quad.AndN(1), 32).Plus(4 * u).LoadF32x4()
 		}
 		s, a := scales[0], k.fragments(u)
 		scales = scales[1:]
-		for g := range totals {
-			c := k.product(a, u, from+g)
-			for r := range 2 {
-				var less ptx.F32
-				if below != nil {
-					less = below[g][u%4]
-				}
-				k.addUnit(&totals[g][r], u == 0, c[2*r].Mad(k.b.S32(256), c[2*r+1]).F32(), less, s, r)
-			}
+		c := k.product(a, u)
+		for r := range total {
+			k.addUnit(&total[r], u == 0, c[2*r].Mad(k.b.S32(256), c[2*r+1]).F32(), below[u%4], s, r)
 		}
 	}
-	return totals
+	power := k.power()
+	for r, sum := range k.sums {
+		k.add(sum, total[r], power)
+	}
 }
 
 // addUnit adds the sum v of a unit of a row, scaled, to the total, of which it may be the
@@ -195,20 +187,6 @@ func (k *integerBlock) addUnit(total *ptx.F32, first bool, v, below ptx.F32, s r
 		v = below.FMA(s.offset[r], v)
 	}
 	*total = v
-}
-
-// belowUnits is the sums of x, by column group, over four units, for formats with an
-// offset.
-func (k *integerBlock) belowUnits(unit, from, to int) (below [][4]ptx.F32) {
-	if !k.d.offset() {
-		return nil
-	}
-	at, next := k.ofVector(k.sumsAt(), k.sumBytes())
-	at = at.At(k.quad.AndN(1), 32).Plus(4 * unit)
-	for g := from; g < to; g++ {
-		below = append(below, at.Plus(g*next).LoadF32x4())
-	}
-	return below
 }
 
 // add adds a block's sum to that of the part.

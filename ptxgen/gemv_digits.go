@@ -6,8 +6,8 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// A staged block has, of each vector in turn, the digits; then, where the format has an
-// offset, the sums of x; then the power of two that x was divided by.
+// A staged block has the digits; then, where the format has an offset, the sums of x; then
+// the power of two that x was divided by.
 //
 // The digits of 128 weights take 512 bytes, so that a lane loads with one instruction
 // what it multiplies: without halves {pair of units, digit, lane of the quad, unit of
@@ -34,20 +34,20 @@ func (s Gemv) sumBytes() int {
 // them, for the least to be a number and the largest too.
 const powerLog = 13
 
-// sumsAt and powersAt are where the sums and powers of the first vector are.
-func (s Gemv) sumsAt() int   { return s.columns() * s.digitBytes() }
-func (s Gemv) powersAt() int { return s.sumsAt() + s.columns()*s.sumBytes() }
+// sumsAt and powerAt are where the sums and the power are.
+func (s Gemv) sumsAt() int  { return s.digitBytes() }
+func (s Gemv) powerAt() int { return s.sumsAt() + s.sumBytes() }
 
-// stagedBytes is the size of a staged block.
-func (s Gemv) stagedBytes() int { return s.powersAt() + (4*s.columns()+15)/16*16 }
+// stagedBytes is the size of a staged block, a multiple of 16.
+func (s Gemv) stagedBytes() int { return s.powerAt() + 16 }
 
 // stagedBlock is a block of the slice.
-func (n *gemvInteger) stagedBlock(i ptx.U32) ptx.Shared { return n.vectors.At(i, n.stagedSize) }
+func (n *gemvInteger) stagedBlock(i ptx.U32) ptx.Shared { return n.vector.At(i, n.stagedSize) }
 
 // stagePower stores the power of two that a block is divided by, and gives what makes
 // integers of its quads, a lane's of which it is given as variables and may already
 // multiply by a part of that.
-func (n *gemvInteger) stagePower(values []quad, block ptx.Shared, c ptx.U32) (up ptx.F32) {
+func (n *gemvInteger) stagePower(values []quad, block ptx.Shared) (up ptx.F32) {
 	b := n.b
 	largest := b.U32(0)
 	for _, v := range values {
@@ -70,16 +70,16 @@ func (n *gemvInteger) stagePower(values []quad, block ptx.Shared, c ptx.U32) (up
 	const least = 30 - powerLog // the least exponent of a power that is not subnormal
 	power := ptx.Select(exponent.LtN(least), b.U32(1).Shl(exponent.AddN(23-least)), exponent.AddN(1-least).ShlN(23))
 	power = ptx.Select(exponent.EqN(255), b.U32(0x7FC00000), power) // there is an Inf or NaN
-	b.If(n.lane.EqN(0), func() { block.Plus(n.powersAt()).At(c, 4).StoreU32(power) })
+	b.If(n.lane.EqN(0), func() { block.Plus(n.powerAt()).StoreU32(power) })
 	return factor.AsF32()
 }
 
 // stageQuads turns a lane's quads of a block, which are variables, into digits.
 // Neighbouring lanes have neighbouring quads: four each half of a unit.
-func (n *gemvInteger) stageQuads(values []quad, block ptx.Shared, c ptx.U32) {
-	sums := n.stageDigits(values, n.stagePower(values, block, c), block.At(c, n.digitBytes()))
+func (n *gemvInteger) stageQuads(values []quad, block ptx.Shared) {
+	sums := n.stageDigits(values, n.stagePower(values, block), block)
 	if n.d.offset() {
-		n.stageSums(sums, block.Plus(n.sumsAt()).At(c, n.sumBytes()))
+		n.stageSums(sums, block.Plus(n.sumsAt()))
 	}
 }
 

@@ -8,46 +8,30 @@ import (
 )
 
 // A round is a few groups of tiles, one after the other, after which the warps meet.
-// Its results in shared memory: {group, team, part, matrix, column, row}.
+// Its results in shared memory: {group, team, part, matrix, row}.
 
-// tileResults is how many results a part of a tile has of a matrix.
-func (s Gemv) tileResults() int { return s.columns() * tileRows }
+const (
+	groupsARound  = 4 // at most
+	resultBuffers = 2 // the rounds take turns, so that one barrier each is enough
+)
+
+// partBytes is the size of the results of a part of a tile.
+func (s Gemv) partBytes() int { return 4 * tileRows * s.matrixCount() }
 
 // groupBytes is the size of a group's results.
-func (s Gemv) groupBytes() int { return maxParts * s.matrixCount() * s.tileResults() * 4 }
+func (s Gemv) groupBytes() int { return maxParts * s.partBytes() }
 
-// groupsARound is how many groups a round has at most.
-func (s Gemv) groupsARound() int { return min(max(8/(s.columns()*s.matrixCount()), 1), 4) }
-
-func (s Gemv) roundBytes() int { return s.groupsARound() * s.groupBytes() }
-
-// resultBuffers is 2 where the rounds take turns, so that one barrier each is enough.
-func (s Gemv) resultBuffers() int {
-	if s.columns()*s.matrixCount() <= 4 {
-		return 2
-	}
-	return 1
-}
+func (s Gemv) roundBytes() int { return groupsARound * s.groupBytes() }
 
 // roundGroups is how many groups this round has.
 func (n *gemvInteger) roundGroups() ptx.U32 {
-	return n.finalGroup().Sub(n.group).Min(n.b.N(n.groupsARound()))
+	return n.finalGroup().Sub(n.group).Min(n.b.N(groupsARound))
 }
 
 // buffer is where this round's results are.
 func (n *gemvInteger) buffer() ptx.Shared {
-	if n.resultBuffers() == 1 {
-		return n.results
-	}
-	turn := n.group.Sub(n.start).DivN(n.groupsARound()).AndN(1)
+	turn := n.group.Sub(n.start).DivN(groupsARound).RemN(resultBuffers)
 	return n.results.At(turn, n.roundBytes())
-}
-
-// beginRound waits until the buffer for the next results has been read.
-func (n *gemvInteger) beginRound() {
-	if n.resultBuffers() == 1 {
-		n.b.Barrier()
-	}
 }
 
 // finish adds up the parts of a round and stores its results, or the slice's sums in the
@@ -68,63 +52,48 @@ func (n *gemvInteger) finish() {
 	})
 }
 
-// storePart leaves the sums of a part for a matrix of a group. The digits of a vector are
-// in two lanes of a quad, or with halves in four.
+// storePart leaves the sums of a part for a matrix of a group. The digits are in two lanes
+// of a quad, or with halves in four.
 func (n *gemvInteger) storePart(group, part ptx.U32, matrix int) {
 	b := n.b
 	to := n.buffer().At(group, n.groupBytes())
-	to = to.At(n.team.Mul(n.parts).Add(part), 4*n.matrixCount()*n.tileResults()).At(n.row, 4)
+	to = to.At(n.team.Mul(n.parts).Add(part), n.partBytes()).At(n.row, 4)
 	owner := n.quad.EqN(0)
-	if !n.d.halves() && n.columns() > 1 {
-		owner = n.quad.AndN(1).EqN(0)
-		to = to.At(n.quad.ShrN(1), 4*tileRows)
-	}
-	for g, rows := range n.sums {
-		column := g
-		if !n.d.halves() {
-			column = 2 * g
+	for r, sum := range n.sums {
+		total := sum.Add(ptx.ShuffleXor(sum, 1))
+		if n.d.halves() {
+			total = total.Add(ptx.ShuffleXor(total, 2))
 		}
-		for r, sum := range rows {
-			total := sum.Add(ptx.ShuffleXor(sum, 1))
-			if n.d.halves() {
-				total = total.Add(ptx.ShuffleXor(total, 2))
-			}
-			at := to.Plus(4 * (matrix*n.tileResults() + column*tileRows + 8*r))
-			b.When(owner, func() { at.StoreF32(total) })
-		}
+		b.When(owner, func() { to.Plus(4 * (matrix*tileRows + 8*r)).StoreF32(total) })
 	}
 }
 
 // integerResult is a result: where it goes.
 type integerResult struct {
-	group       ptx.U32 // of tiles
-	place       ptx.U32 // in the group: {team, column, row}
-	row, column ptx.U32
-	active      ptx.Pred // it is in the matrix
+	group ptx.U32 // of tiles
+	place ptx.U32 // in the group: {team, row}
+	row   ptx.U32 // which may be beyond the matrix
 }
 
 // eachResult shares the results of count groups out among the threads; i counts them
-// {group, team, column, row}.
+// {group, team, row}.
 func (n *gemvInteger) eachResult(first, count ptx.U32, body func(r integerResult)) {
 	b := n.b
-	eachLog := n.teamsLog.AddN(bits.TrailingZeros(uint(n.tileResults())))
+	eachLog := n.teamsLog.AddN(bits.TrailingZeros(tileRows))
 	b.For(b.ThreadX(), count.Shl(eachLog), b.N(32*n.warps()), func(i ptx.U32) {
 		group := i.Shr(eachLog)
 		r := integerResult{group: first.Add(group), place: i.Sub(group.Shl(eachLog))}
-		r.column = i.DivN(tileRows).RemN(n.columns())
-		tile := r.group.Mul(n.teams).Add(r.place.DivN(n.tileResults()))
+		tile := r.group.Mul(n.teams).Add(r.place.DivN(tileRows))
 		r.row = tile.MulN(tileRows).Add(i.AndN(tileRows - 1))
-		r.active = r.row.Lt(n.count).And(r.column.Lt(n.columnCount))
 		body(r)
 	}, ptx.NoUnroll)
 }
 
 // sumOfParts adds up the parts of a result of the round.
 func (n *gemvInteger) sumOfParts(r integerResult, matrix int) ptx.F32 {
-	part := 4 * n.matrixCount() * n.tileResults()
 	at := n.buffer().At(r.group.Sub(n.group), n.groupBytes())
-	at = at.At(r.place.DivN(n.tileResults()).Mul(n.parts), part).At(r.place.RemN(n.tileResults()), 4)
-	return n.tree(n.parts, func(p int) ptx.F32 { return at.Plus(p*part + 4*matrix*n.tileResults()).LoadF32() })
+	at = at.At(r.place.DivN(tileRows).Mul(n.parts), n.partBytes()).At(r.place.RemN(tileRows), 4)
+	return n.tree(n.parts, func(p int) ptx.F32 { return at.Plus(p*n.partBytes() + 4*matrix*tileRows).LoadF32() })
 }
 
 // tree adds up count values, a power of two, neighbours first. What is missing to the
@@ -148,13 +117,13 @@ func (n *gemvInteger) tree(count ptx.U32, load func(i int) ptx.F32) ptx.F32 {
 // store stores a result, whose sums are still to be multiplied by what the vector was to
 // be divided by.
 func (n *gemvInteger) store(r integerResult, sums []ptx.F32) {
-	n.b.If(r.active, func() {
-		inverse := n.stats.At(r.column, 16).LoadF32()
+	n.b.If(r.row.Lt(n.count), func() {
+		inverse := n.stats.LoadF32()
 		var up []ptx.F32
 		for _, sum := range sums[1:] {
 			up = append(up, sum.Mul(inverse))
 		}
-		n.finished(r.row, r.column, sums[0].Mul(inverse), up...)
+		n.finished(r.row, n.b.U32(0), sums[0].Mul(inverse), up...)
 	})
 }
 
@@ -163,10 +132,10 @@ func (n *gemvInteger) store(r integerResult, sums []ptx.F32) {
 const tickets = 1 << 16
 
 // shared is where the slices' sums of a result meet in the workspace, behind the tickets:
-// {slot, group, team, column, row, matrix, slice}.
+// {slot, group, team, row, matrix, slice}.
 func (n *gemvInteger) shared(r integerResult, matrix int) ptx.Global {
 	group := n.slot.Mul(n.groups).Add(r.group)
-	result := group.Mul(n.teams.MulN(n.tileResults())).Add(r.place)
+	result := group.Mul(n.teams.MulN(tileRows)).Add(r.place)
 	return n.workspace.Plus(4*tickets).At(result.MulN(n.matrixCount()).AddN(matrix).Mul(n.slices), 4)
 }
 

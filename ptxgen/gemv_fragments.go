@@ -41,40 +41,36 @@ func (k *integerBlock) loadBytes(unit int) {
 	}
 }
 
-// fragments are the rows' quants of a unit as signed bytes, some times a power of two; of
-// two fragments they are the sum.
+// fragments are the rows' quants of a unit as bytes, some times a power of two; of two
+// fragments they are the sum.
 func (k *integerBlock) fragments(unit int) [][4]ptx.U32 {
 	k.loadQuants(unit)
-	if k.inParts() {
-		var a [2][4]ptx.U32
-		for i := range a[0] {
-			a[0][i], a[1][i] = levelParts(k.words[unit][i%2], i/2)
+	var a [2][4]ptx.U32
+	for i := range a[0] {
+		w, quad := k.words[unit][i%2], i/2
+		switch {
+		case k.inParts():
+			a[0][i], a[1][i] = levelParts(w, quad)
+		case k.inPlace():
+			a[0][i] = k.quadInPlace(w, unit, quad)
+		default:
+			a[0][i] = k.register(unit, i)
 		}
+	}
+	if k.inParts() {
 		return a[:]
 	}
-	return [][4]ptx.U32{k.fragment(unit)}
+	return a[:1]
 }
 
-// inParts reports whether quants are multiplied as sums of two: those that a table gives,
-// for one vector; with more a second product costs more than it saves.
-func (s Gemv) inParts() bool {
-	return (s.Format == quant.IQ4_NL || s.Format == quant.IQ4_XS) && s.columns() == 1
-}
+// inParts reports whether quants are multiplied as sums of two: those that a table gives.
+func (s Gemv) inParts() bool { return s.Format == quant.IQ4_NL || s.Format == quant.IQ4_XS }
 
-func (k *integerBlock) fragment(unit int) (a [4]ptx.U32) {
-	for i := range a {
-		a[i] = k.register(unit, i)
-	}
-	return a
-}
-
-// register is register i of a fragment.
+// register is register i of a unit's fragment as GemvBatch takes it of any format: neither in
+// parts nor in place, which would take more products or more sums.
 func (k *integerBlock) register(unit, i int) ptx.U32 {
 	quad, w := i/2, k.words[unit][i%2]
-	switch {
-	case k.inPlace():
-		return k.quadInPlace(w, unit, quad)
-	case k.d.nibbles():
+	if k.d.nibbles() {
 		return moved(w.words[0], 4*quad, 4).AndN(each(15 << 4))
 	}
 	bytes, clean := k.d.quants(w, unit, quad)
@@ -87,15 +83,22 @@ func (k *integerBlock) register(unit, i int) ptx.U32 {
 // quantLogs is log2 of how much larger than quants the sums of a block are, of the first and
 // the second half of units where they have sums of their own.
 func (s Gemv) quantLogs() [2]int {
-	switch {
-	case s.inPlace() && s.Format == quant.Q2_K:
+	switch s.Format {
+	case quant.Q2_K:
 		return [2]int{4, 6}
-	case s.inPlace():
+	case quant.Q3_K:
 		return [2]int{3, 5}
-	case decoderOf(s.Format).nibbles():
-		return [2]int{4, 4}
 	}
-	return [2]int{}
+	log := decoderOf(s.Format).quantLog()
+	return [2]int{log, log}
+}
+
+// quantLog is log2 of how much larger than quants the bytes of register are.
+func (d *decoder) quantLog() int {
+	if d.nibbles() {
+		return 4
+	}
+	return 0
 }
 
 // nibbles reports whether quants are signed numbers of four bits, which in the upper half

@@ -7,11 +7,8 @@ import (
 
 // inPlace reports whether quants are multiplied where they lie in a byte, which saves
 // shifting them: those of two bits, and most of three. Each quad of a unit is then a
-// power of two larger, and the two must not meet in a sum, which halves hold; more columns
-// would need more sums than there are registers for.
-func (s Gemv) inPlace() bool {
-	return (s.Format == quant.Q2_K || s.Format == quant.Q3_K) && s.columns() == 1
-}
+// power of two larger, and the two must not meet in a sum, which halves hold.
+func (s Gemv) inPlace() bool { return s.Format == quant.Q2_K || s.Format == quant.Q3_K }
 
 // lowInPlace reports whether a unit's quants of either half are lower in their bytes than
 // those of the other units, which have the same place all: as many bits as raised says.

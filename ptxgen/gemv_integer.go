@@ -9,13 +9,12 @@ import (
 // gemvInteger multiplies quantised weights as the integers that they are, on tensor
 // cores: mma.m16n8k32 takes 16 rows by a unit of them, as signed bytes, and 8 columns.
 //
-// A column is a digit of a vector. Each block's part of x is scaled by a power of two
-// and rounded to an integer of 31 bits, which is four digits to the base of 256, from
-// -128 to 127; so x is exact to 2^-30 of the largest of its block, and two vectors fill
-// the columns. Products and their sums are exact. Sub-blocks of 16 weights need their own
-// sums: there the columns are the digits of one vector for the first 16 weights, with
-// zeros for the others, and the reverse (halves), or of one vector alone
-// either half is multiplied by itself.
+// A column is a digit of x. Each block's part of x is scaled by a power of two and rounded
+// to an integer of 31 bits, which is four digits to the base of 256, from -128 to 127; so x
+// is exact to 2^-30 of the largest of its block, and fills four of the columns. Products
+// and their sums are exact. Sub-blocks of 16 weights need their own sums (halves): there
+// either half is multiplied by itself, the first by four columns and the second by the
+// others.
 //
 // Where the scales of a block's units are integers (super), its sum stays one: the only
 // roundings of a block are those that make it a float32 and multiply it with the scales
@@ -26,8 +25,8 @@ import (
 // Order of additions: a row's blocks are cut into parts, as many as the row's length
 // says; a part's blocks are added in order, the parts by a binary tree. A warp takes a
 // part of 16 rows at a time, its weights streaming through a ring in shared memory. Where
-// the vectors do not fit there, CTAs take slices of a row, some parts each; the last one
-// to finish adds the slices up, in the order of the tree.
+// x does not fit there, CTAs take slices of a row, some parts each; the last one to finish
+// adds the slices up, in the order of the tree.
 type gemvInteger struct {
 	*gemv
 	row, quad ptx.U32 // of a fragment: lane/4 and lane%4
@@ -50,40 +49,36 @@ type gemvInteger struct {
 
 	group      ptx.U32 // variable: the round's first
 	ring       ptx.Shared
-	ringAt     ptx.U32      // variable: offset of the ring's stage that is multiplied
-	next       ptx.U64      // variable: where the lane's copies of the next block begin
-	left       ptx.U32      // variable: how many blocks of its part are to be fetched
-	copier     ptx.U32      // variable: the lane, or 32 where there is nothing to copy
-	nextGroup  ptx.U32      // variable
-	nextPart   ptx.U32      // variable
-	nextMatrix ptx.U32      // variable: 0 or 1
-	sums       [][2]ptx.F32 // variables: by column group, of two rows
+	ringAt     ptx.U32    // variable: offset of the ring's stage that is multiplied
+	next       ptx.U64    // variable: where the lane's copies of the next block begin
+	left       ptx.U32    // variable: how many blocks of its part are to be fetched
+	copier     ptx.U32    // variable: the lane, or 32 where there is nothing to copy
+	nextGroup  ptx.U32    // variable
+	nextPart   ptx.U32    // variable
+	nextMatrix ptx.U32    // variable: 0 or 1
+	sums       [2]ptx.F32 // variables: of the lane's two rows
 
 	results    ptx.Shared // see finish
-	vectors    ptx.Shared // see stagedBytes
+	vector     ptx.Shared // see stagedBytes
 	stagedSize int        // of a block there
 	// put stages a lane's quads of a block, which are variables.
-	put     func(values []quad, block ptx.Shared, c ptx.U32)
+	put     func(values []quad, block ptx.Shared)
 	block0  ptx.Shared    // where the row's first block would be staged
-	squares ptx.Shared    // of each block: {column, block}
-	apart   [2][4]ptx.U32 // variables: see halvesApart
+	squares ptx.Shared    // of each block
+	apart   [2][4]ptx.U32 // variables: see halfDigits
 	state   ptx.Shared    // {last, ticket}: what would take registers in vain
-	first   stagedItem    // see copyVectors
+	gains   []quad        // variables: the norm's weight for the block that is staged next
 }
 
 // maxParts is how many parts a row is cut into at most.
 const maxParts = 16
 
-// warps is how many a CTA has. Eight have all the registers that many column groups need;
-// and their rings leave room for vectors, for several where blocks are large, on small
-// devices for one.
+// warps is how many a CTA has.
 func (s Gemv) warps() int {
-	const many = 16
-	large := 2*many*decoderOf(s.Format).blockBytes() > 128<<10
-	if s.columnGroups() > 2 || large && s.columns() > 1 || s.Small {
+	if s.Small {
 		return 8
 	}
-	return many
+	return 16
 }
 
 // super reports whether a block's scales are integers by sub-block.
@@ -94,14 +89,6 @@ func (d *decoder) halves() bool { return d.sub == UnitLen/2 }
 
 // offset reports whether something is subtracted from quants, a centre or a minimum.
 func (d *decoder) offset() bool { return !d.signed }
-
-// columnGroups is how many products a fragment of weights takes part in.
-func (s Gemv) columnGroups() int {
-	if decoderOf(s.Format).halves() {
-		return s.columns()
-	}
-	return ceilDiv(s.columns(), 2)
-}
 
 // matrixCount is 1, or 2 with a gate.
 func (s Gemv) matrixCount() int {
@@ -136,16 +123,15 @@ func (g *gemv) buildInteger() (*ptx.Kernel, error) {
 	n.beginPart()
 	n.fetch()
 	b.WaitForPrior()
-	n.copyVectors()
+	n.copyVector()
 	for range n.stages() - 1 {
 		n.fetch()
 	}
 	b.If(b.ThreadX().EqN(0), func() { n.state.StoreU32(*n.last) })
-	n.lanePlace = n.place()
+	n.place()
 	n.stage(n.stages() - 1) // the groups are those of weights
 	n.last = nil
 	b.While(func() ptx.Pred { return n.group.Lt(n.finalGroup()) }, func() {
-		n.beginRound()
 		b.For(b.U32(0), n.roundGroups(), b.U32(1), func(i ptx.U32) {
 			n.eachPart(func(part ptx.U32) {
 				for m := range n.matrices {
@@ -156,7 +142,7 @@ func (g *gemv) buildInteger() (*ptx.Kernel, error) {
 			})
 		}, ptx.NoUnroll)
 		n.finish()
-		ptx.Set(n.group, n.group.AddN(n.groupsARound()))
+		ptx.Set(n.group, n.group.AddN(groupsARound))
 	}, ptx.NoUnroll)
 	b.If(n.slices.Gt(b.U32(1)), n.finishSlices)
 	return b.Finish(ptx.MaxThreads(32*n.warps()), ptx.MinCTAs(1))
@@ -186,13 +172,10 @@ func (n *gemvInteger) eachPart(body func(part ptx.U32)) {
 	n.b.For(n.part, n.parts, n.b.N(n.warps()), body, ptx.NoUnroll)
 }
 
-// takesTurns reports whether warps take another part of each tile, since parts may differ
-// by a block. With several vectors there are no registers to spare for it.
-func (s Gemv) takesTurns() bool { return s.onePart() && s.columnGroups() == 1 }
-
-// turned is which part a warp takes of a group.
+// turned is which part a warp takes of a group: one after the other, since parts may differ
+// by a block.
 func (n *gemvInteger) turned(part, group ptx.U32) ptx.U32 {
-	if !n.takesTurns() {
+	if !n.onePart() {
 		return part
 	}
 	return part.Add(group).And(n.parts.AddN(-1))
@@ -207,9 +190,8 @@ func (n *gemvInteger) bound(part ptx.U32) ptx.U32 {
 // blocks.
 func (n *gemvInteger) multiplyPart(tile, part ptx.U32) {
 	b := n.b
-	for _, s := range n.sums {
-		ptx.Set(s[0], b.F32(0))
-		ptx.Set(s[1], b.F32(0))
+	for _, sum := range n.sums {
+		ptx.Set(sum, b.F32(0))
 	}
 	b.If(tile.Lt(n.tiles), func() { b.For(n.bound(part), n.bound(part.AddN(1)), b.U32(1), n.step, ptx.NoUnroll) })
 }
@@ -239,17 +221,15 @@ func newGemvInteger(g *gemv) *gemvInteger {
 	n.nextGroup, n.nextPart, n.nextMatrix = ptx.Var(n.group), ptx.Var(n.turned(n.part, n.group)), ptx.Var(b.U32(0))
 	n.next, n.left, n.copier = ptx.Undefined[ptx.U64](b), ptx.Undefined[ptx.U32](b), ptx.Undefined[ptx.U32](b)
 	n.ringAt = ptx.Var(b.U32(0))
-	for range g.columnGroups() {
-		n.sums = append(n.sums, [2]ptx.F32{ptx.Undefined[ptx.F32](b), ptx.Undefined[ptx.F32](b)})
-	}
+	n.sums = [2]ptx.F32{ptx.Undefined[ptx.F32](b), ptx.Undefined[ptx.F32](b)}
 	n.ring = g.staged.At(g.warp, g.ringBytes())
 	n.results = g.staged.Plus(g.warps() * g.ringBytes())
-	n.vectors = n.results.Plus(g.resultBuffers() * g.roundBytes())
+	n.vector = n.results.Plus(resultBuffers * g.roundBytes())
 	n.stagedSize, n.put = g.stagedBytes(), n.stageQuads
-	n.squares = n.vectors.At(n.chunk, n.stagedSize)
-	n.block0 = n.vectors.AtBytes(b.U32(0).Sub(n.origin.MulN(g.stagedBytes()))).Aligned(16)
+	n.squares = n.vector.At(n.chunk, n.stagedSize)
+	n.block0 = n.vector.AtBytes(b.U32(0).Sub(n.origin.MulN(g.stagedBytes()))).Aligned(16)
 	n.state = b.Shared("state", 8, 8)
-	if n.halvesApart() {
+	if n.d.halves() {
 		for i := range n.apart {
 			for j := range n.apart[i] {
 				n.apart[i][j] = ptx.Var(b.U32(0))

@@ -11,7 +11,7 @@ import (
 // expert e = Experts[i]: the matrices begin at e*ExpertBytes, the vector is that of
 // row i / SlotsPerX of X, the result goes to row i of Y.
 type GemvArgs struct {
-	X  Address // f32 [Columns, K], rows XStride apart
+	X  Address // f32 [Columns, K], rows XStride apart; quantised weights take one
 	W  Address // packed [Rows, K]; of Gated the gate's
 	Up Address // packed [Rows, K]; of Gated alone
 	Y  Address // f32 [Columns, Rows], rows YStride apart
@@ -50,11 +50,11 @@ func (a *GemvArgs) defaults() {
 	a.Shared = orElse(a.Shared, 99<<10)
 }
 
-// maxColumns is how many vectors the kernel's launches take: integer products those of one
-// CTA, others those of several.
+// maxColumns is how many vectors the kernel's launches take: where weights are numbers, CTAs
+// share out what is more than its columns.
 func (s Gemv) maxColumns() int {
 	if s.integer() {
-		return s.columns()
+		return 1
 	}
 	return maxColumns
 }

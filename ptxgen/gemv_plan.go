@@ -35,16 +35,21 @@ func (s Gemv) Workspace(k *ptx.Kernel, a GemvArgs) (int, error) {
 }
 
 // GemvFor chooses the kernel for so many vectors of k numbers, on a device whose CTAs may
-// have so many bytes of shared memory. Where they do not fit it takes fewer Columns, so
-// that there are several launches to make. The choice has no part in the results' bits.
+// have so many bytes of shared memory: one vector where weights are quantised, up to 16
+// where they are numbers. Where those do not fit it takes fewer Columns, so that there are
+// several launches to make. The choice has no part in the results' bits.
 func GemvFor(format quant.Format, columns int, gated bool, k, shared int) (Gemv, error) {
-	if columns < 1 || columns > maxColumns {
-		return Gemv{}, fmt.Errorf("ptxgen: a product of %d vectors, want 1 to %d", columns, maxColumns)
-	}
-	if n := format.BlockLen(); k < 1 || k%n != 0 {
-		return Gemv{}, fmt.Errorf("ptxgen: rows of %d weights are no whole blocks of %v, which have %d", k, format, n)
-	}
 	choice := Gemv{Format: format, Columns: 1, Gated: gated}
+	most := maxColumns
+	if choice.integer() {
+		most = 1
+	}
+	if columns < 1 || columns > most {
+		return Gemv{}, fmt.Errorf("ptxgen: a product of %d vectors with %v, want 1 to %d", columns, format, most)
+	}
+	if err := wholeBlocks(format, k); err != nil {
+		return Gemv{}, err
+	}
 	for choice.Columns < columns {
 		choice.Columns *= 2
 	}
@@ -60,6 +65,14 @@ func GemvFor(format quant.Format, columns int, gated bool, k, shared int) (Gemv,
 	return choice, nil
 }
 
+// wholeBlocks holds rows of k weights to the format.
+func wholeBlocks(format quant.Format, k int) error {
+	if n := format.BlockLen(); k < 1 || k%n != 0 {
+		return fmt.Errorf("ptxgen: rows of %d weights are no whole blocks of %v, which have %d", k, format, n)
+	}
+	return nil
+}
+
 // betterSmall reports whether, for one vector on a device with little shared memory, the
 // small kernel cuts rows into fewer slices.
 func (s Gemv) betterSmall(k, shared int) bool {
@@ -73,11 +86,10 @@ func (s Gemv) betterSmall(k, shared int) bool {
 	return e == nil && (err != nil || small.slices < p.slices)
 }
 
-// fits reports whether a kernel works as it is meant to: other vectors than integers are
-// to be staged whole.
+// fits reports whether several vectors are staged whole, as they are to be.
 func (s Gemv) fits(k, shared int) bool {
 	p, err := s.plan(1, k, 1, shared-staticLimit)
-	return err == nil && (s.integer() || p.chunk == ceilDiv(k, groupLen))
+	return err == nil && p.chunk == ceilDiv(k, groupLen)
 }
 
 // staticLimit is more than any kernel's own shared memory.
@@ -108,7 +120,7 @@ func (s Gemv) planFloat(rows, k, shared int) (gemvPlan, error) {
 func (s Gemv) planInteger(rows, k, slots, shared int) (gemvPlan, error) {
 	blocks := Packing{s.Format, k}.blocks()
 	p := gemvPlan{threads: 32 * s.warps(), resident: 1}
-	fixed := s.warps()*s.ringBytes() + s.resultBuffers()*s.roundBytes() + 4*s.columns()*blocks // the squares
+	fixed := s.warps()*s.ringBytes() + resultBuffers*s.roundBytes() + 4*blocks // the squares
 	parts := partsOf(blocks)
 	for p.slices = 1; ; p.slices *= 2 {
 		p.split = parts / p.slices
@@ -121,13 +133,13 @@ func (s Gemv) planInteger(rows, k, slots, shared int) (gemvPlan, error) {
 			break
 		}
 		if p.split == 1 {
-			return p, fmt.Errorf("%d bytes, of which %d are needed for a part of %d columns", shared, p.shared, s.columns())
+			return p, fmt.Errorf("%d bytes, where a part of a vector takes %d", shared, p.shared)
 		}
 	}
 	teams := max(1, s.warps()/p.split)
 	p.groups = ceilDiv(ceilDiv(rows, tileRows), teams)
 	if p.slices > 1 {
-		results := teams * s.matrixCount() * s.tileResults()
+		results := teams * s.matrixCount() * tileRows
 		p.workspace = 4*tickets + 4*p.groups*slots*p.slices*results
 	}
 	return p, nil

@@ -6,11 +6,8 @@ import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 // keep memory busy, and at least two.
 func (s Gemv) stages() int {
 	underWay := 96 << 10
-	switch {
-	case s.Small:
+	if s.Small {
 		underWay = 32 << 10
-	case s.warps() == 8:
-		underWay = 64 << 10
 	}
 	return min(max(underWay/s.warps()/decoderOf(s.Format).blockBytes(), 2), 6)
 }
@@ -25,15 +22,21 @@ const reach = 2048
 // after: of the part, of its other matrix, of the next tile. Beyond the warp's last block
 // there is nothing to copy, but a group of copies all the same, since step counts them.
 func (n *gemvInteger) fetch() {
-	b := n.b
-	size := n.d.blockBytes()
-	from := ptx.GlobalAt(n.next, 16).Plus(-reach)
+	n.copyBlock(ptx.GlobalAt(n.next, 16), n.copier)
+	n.goOn()
+}
+
+// copyBlock starts to copy a block to the stage at ringAt. The lane's copies begin reach
+// bytes before from; copier is the lane, or 32 where there is nothing to copy.
+func (n *gemvInteger) copyBlock(from ptx.Global, copier ptx.U32) {
+	b, size := n.b, n.d.blockBytes()
+	from = from.Plus(-reach)
 	to := n.ring.At(n.ringAt, 16).At(n.lane, 16)
-	live := n.copier.LtN(32)
+	live := copier.LtN(32)
 	const round = 32 * 16 // bytes that a warp copies at a time
 	rest := size % round
 	if rest > 0 {
-		b.When(n.copier.LtN(rest/16), func() { b.CopyAsync(to, from) })
+		b.When(copier.LtN(rest/16), func() { b.CopyAsync(to, from) })
 	}
 	b.When(live, func() {
 		for at := rest; at < size; at += round {
@@ -41,20 +44,25 @@ func (n *gemvInteger) fetch() {
 		}
 	})
 	b.CopyCommit()
-	n.goOn()
+}
+
+// nextStage goes on in a ring of so many stages.
+func (n *gemvInteger) nextStage(stages int) {
+	size := n.d.blockBytes() / 16
+	stage := n.ringAt.AddN(size)
+	ptx.Set(n.ringAt, ptx.Select(stage.EqN(stages*size), n.b.U32(0), stage))
 }
 
 // goOn names the next stage and block.
 func (n *gemvInteger) goOn() {
 	b := n.b
-	stage := n.ringAt.AddN(n.d.blockBytes() / 16)
-	ptx.Set(n.ringAt, ptx.Select(stage.EqN(n.ringBytes()/16), b.U32(0), stage))
+	n.nextStage(n.stages())
 	ptx.Set(n.next, n.next.Add(b.U64(uint64(n.d.blockBytes()))))
 	ptx.Set(n.left, n.left.AddN(-1))
 	b.If(n.left.EqN(0), func() {
 		n.nextOf(func() {
 			ptx.Set(n.nextGroup, n.nextGroup.AddN(1))
-			if n.takesTurns() {
+			if n.onePart() {
 				ptx.Set(n.nextPart, n.turned(n.nextPart, b.U32(1)))
 			}
 		})

@@ -2,6 +2,7 @@ package ptxgen_test
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -22,7 +23,7 @@ func TestGemvRefuses(t *testing.T) {
 	}{
 		{"part of a block", "K", plain, func(a *ptxgen.GemvArgs) { a.K = 300 }},
 		{"no rows", "Rows", plain, func(a *ptxgen.GemvArgs) { a.Rows = 0 }},
-		{"more columns than the kernel has", "Columns", plain, func(a *ptxgen.GemvArgs) { a.Columns = 2 }},
+		{"two vectors of a quantised format", "Columns", plain, func(a *ptxgen.GemvArgs) { a.Columns = 2 }},
 		{"more columns than any kernel has", "Columns", ptxgen.Gemv{Format: quant.F32}, func(a *ptxgen.GemvArgs) { a.Columns = 17 }},
 		{"overlapping vectors", "XStride", plain, func(a *ptxgen.GemvArgs) { a.XStride = 511 }},
 		{"overlapping results", "YStride", plain, func(a *ptxgen.GemvArgs) { a.YStride = 4 }},
@@ -103,12 +104,12 @@ func TestGemvFor(t *testing.T) {
 		columns, k, shared, choice int
 	}{
 		{"one vector", quant.Q6_K, 1, 4096, 227 << 10, 1},
-		{"between two kernels", quant.Q6_K, 5, 4096, 227 << 10, 8},
 		{"a small device", quant.Q6_K, 1, 4096, 99 << 10, 1},
-		{"a small device takes two vectors one by one", quant.Q6_K, 2, 4096, 99 << 10, 1},
 		{"too small", quant.Q6_K, 1, 4096, 20 << 10, 0},
-		{"too many", quant.Q6_K, 17, 4096, 227 << 10, 0},
-		{"numbers: all fit", quant.F16, 5, 4096, 227 << 10, 8},
+		{"two of a quantised format", quant.Q6_K, 2, 4096, 227 << 10, 0},
+		{"none", quant.Q6_K, 0, 4096, 227 << 10, 0},
+		{"numbers: between two kernels", quant.F16, 5, 4096, 227 << 10, 8},
+		{"numbers: too many", quant.F16, 17, 4096, 227 << 10, 0},
 		{"numbers: two at a time fit", quant.F16, 5, 14336, 227 << 10, 2},
 		{"numbers: none fits whole", quant.F16, 5, 14336, 48 << 10, 1},
 	} {
@@ -151,15 +152,27 @@ func TestGemvForEveryDevice(t *testing.T) {
 			for _, columns := range []int{1, 4, 16} {
 				for _, shared := range []int{99 << 10, 163 << 10, 227 << 10} {
 					for _, gated := range []bool{false, true} {
-						s, err := ptxgen.GemvFor(f, columns, gated, k, shared)
-						if err != nil || s.Columns > columns || s.Small && shared > 163<<10 {
-							t.Errorf("%v, %d columns of %d, gated %v, %d KiB: %+v, %v", f, columns, k, gated, shared>>10, s, err)
+						if err := kernelFor(f, columns, gated, k, shared); err != nil {
+							t.Errorf("%v, %d columns of %d, gated %v, %d KiB: %v", f, columns, k, gated, shared>>10, err)
 						}
 					}
 				}
 			}
 		}
 	}
+}
+
+// kernelFor chooses as an engine does.
+func kernelFor(f quant.Format, columns int, gated bool, k, shared int) error {
+	if columns > 1 && f.BlockLen() > 1 {
+		_, err := ptxgen.GemvBatchFor(f, columns, gated, k, shared)
+		return err
+	}
+	s, err := ptxgen.GemvFor(f, columns, gated, k, shared)
+	if s.Columns > columns || s.Small && shared > 163<<10 {
+		return fmt.Errorf("the choice is %+v", s)
+	}
+	return err
 }
 
 // TestGemvWorkspaceRefuses: what a launch refuses for its sizes has no workspace, either.

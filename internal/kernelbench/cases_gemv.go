@@ -10,7 +10,8 @@ import (
 )
 
 // gemvCases are all formats at the matrices of a model: one vector, the gated form,
-// and several vectors. What comes after a norm has it fused.
+// and several vectors, of which quantised weights take the digits. What comes after a
+// norm has it fused, as digits have.
 func (s sizes) gemvCases(p driver.Properties) []Case {
 	var all []Case
 	for _, f := range s.formats {
@@ -18,16 +19,11 @@ func (s sizes) gemvCases(p driver.Properties) []Case {
 			gemvCase(p, ptxgen.Gemv{Format: f}, s.up(), ptxgen.RMSNorm), gemvCase(p, ptxgen.Gemv{Format: f}, s.down(), ptxgen.NoNorm),
 			gemvCase(p, ptxgen.Gemv{Format: f}, s.head(), ptxgen.RMSNorm), gemvCase(p, ptxgen.Gemv{Format: f, Gated: true}, s.up(), ptxgen.RMSNorm))
 		for _, c := range s.columns {
-			if c > 16 {
-				continue
-			}
-			all = append(all, gemvCase(p, ptxgen.Gemv{Format: f, Columns: c}, s.up(), ptxgen.RMSNorm))
-		}
-	}
-	for _, f := range s.formats {
-		if f.BlockLen() > 1 {
-			for _, vectors := range s.columns {
-				all = append(all, batchCase(p, f, false, s.up(), vectors), batchCase(p, f, false, s.down(), vectors), batchCase(p, f, true, s.up(), vectors))
+			switch {
+			case f.BlockLen() > 1:
+				all = append(all, batchCase(p, f, false, s.up(), c), batchCase(p, f, false, s.down(), c), batchCase(p, f, true, s.up(), c))
+			case c <= 16:
+				all = append(all, gemvCase(p, ptxgen.Gemv{Format: f, Columns: c}, s.up(), ptxgen.RMSNorm))
 			}
 		}
 	}
@@ -109,7 +105,7 @@ func gemmCase(p driver.Properties, f quant.Format, m matrix, tokens int) Case {
 	}
 }
 
-// batchCase is a product of several vectors whose digits are there.
+// batchCase is a product of several vectors, whose digits are there.
 func batchCase(p driver.Properties, f quant.Format, gated bool, m matrix, vectors int) Case {
 	s, err := ptxgen.GemvBatchFor(f, vectors, gated, m.k, p.SharedPerCTA)
 	matrices := 1
@@ -123,8 +119,13 @@ func batchCase(p driver.Properties, f quant.Format, gated bool, m matrix, vector
 			if err != nil {
 				return ptx.Launch{}, err
 			}
+			var before ptxgen.Digits
+			digits := r.Zeros(before.Bytes(m.k, vectors))
+			r.Run(before, func(k *ptx.Kernel) (ptx.Launch, error) {
+				return before.Launch(k, ptxgen.DigitsArgs{X: r.Normal(quant.F32, vectors*m.k), Out: digits, K: m.k, Vectors: vectors})
+			})
 			a := ptxgen.GemvBatchArgs{
-				Digits: r.Zeros(ptxgen.Digits{}.Bytes(m.k, vectors)), W: r.Packed(f, m), Y: r.Out(quant.F32, vectors*m.rows),
+				Digits: digits, W: r.Packed(f, m), Y: r.Out(quant.F32, vectors*m.rows),
 				Rows: m.rows, K: m.k, Columns: vectors, SMs: p.SMs, Shared: p.SharedPerCTA,
 			}
 			if gated {
@@ -142,7 +143,7 @@ func digitsCase(width, vectors int) Case {
 		Spec: s, Shape: fmt.Sprintf("%d × %d", vectors, width), Bytes: float64(s.Bytes(width, vectors)) + float64(4*vectors*width),
 		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
 			return s.Launch(k, ptxgen.DigitsArgs{
-				X: r.Normal(quant.F32, vectors*width), Out: r.Zeros(s.Bytes(width, vectors)), K: width, Vectors: vectors,
+				X: r.Normal(quant.F32, vectors*width), Out: r.OutU32s(int(s.Bytes(width, vectors) / 4)), K: width, Vectors: vectors,
 				Norm: ptxgen.RMSNorm, NormWeight: r.Normal(quant.F32, width), Eps: 1e-5,
 			})
 		},

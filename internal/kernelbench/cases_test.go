@@ -20,7 +20,7 @@ var h200 = driver.Properties{ComputeCapability: 90, SMs: 132, SharedPerCTA: 227 
 
 // Every operation that an engine may ask for is measured, each case once.
 func TestCases(t *testing.T) {
-	seen, operations, matrices := map[string]bool{}, map[reflect.Type]bool{}, map[ptxgen.Gemv]int{}
+	seen, operations, products := map[string]bool{}, map[reflect.Type]bool{}, map[ptxgen.Spec]bool{}
 	for _, c := range Cases(h200) {
 		if seen[c.name()] {
 			t.Errorf("%s is there twice", c.name())
@@ -30,8 +30,9 @@ func TestCases(t *testing.T) {
 		}
 		seen[c.name()] = true
 		operations[reflect.TypeOf(c.Spec)] = true
-		if g, ok := c.Spec.(ptxgen.Gemv); ok {
-			matrices[g]++
+		switch c.Spec.(type) {
+		case ptxgen.Gemv, ptxgen.GemvBatch:
+			products[c.Spec] = true
 		}
 	}
 	for _, s := range ptxgen.Reachable() {
@@ -45,9 +46,15 @@ func TestCases(t *testing.T) {
 		}
 	}
 	for _, f := range quant.Formats() {
-		for _, g := range []ptxgen.Gemv{{Format: f}, {Format: f, Gated: true}, {Format: f, Columns: 2}, {Format: f, Columns: 16}} {
-			if matrices[g] == 0 {
-				t.Errorf("no case measures %s", g.Name())
+		want := []ptxgen.Spec{ptxgen.Gemv{Format: f}, ptxgen.Gemv{Format: f, Gated: true}}
+		if f.BlockLen() > 1 {
+			want = append(want, ptxgen.GemvBatch{Format: f, Columns: 4}, ptxgen.GemvBatch{Format: f, Columns: 16, Gated: true})
+		} else {
+			want = append(want, ptxgen.Gemv{Format: f, Columns: 2}, ptxgen.Gemv{Format: f, Columns: 16})
+		}
+		for _, s := range want {
+			if !products[s] {
+				t.Errorf("no case measures %s", s.Name())
 			}
 		}
 	}
