@@ -99,10 +99,10 @@ type gemvBatch struct {
 	nextBlock ptx.U32 // variable: that is fetched
 	entry     ptx.U32 // variable: the tile and matrix of the round that is fetched
 
-	pending ptx.Shared      // {entry, warp}: sums of parts before their end; then in results
-	columns [][4][4]ptx.U32 // by group, the digits of pairs of units: {unit, half}
-	block   ptx.Global      // that they are of, of the set's first vector
-	lanes   [][2]ptx.F32    // variables: the lane's sums of two rows, by half and group
+	pending   ptx.Shared      // {entry, warp}: sums of parts before their end; then in results
+	columns   [][4][4]ptx.U32 // by group, the digits of pairs of units: {unit, half}
+	block     ptx.Global      // that they are of, of the set's first vector
+	firstHalf []ptx.F32       // variables: what join made of the first half, of each group
 }
 
 // Build implements Spec.

@@ -12,8 +12,7 @@ func (n *gemvBatch) multiplyPart(i ptx.U32) {
 			b.CopyWait(n.s.stages() - 1)
 			b.WarpSync() // the other lanes' copies, too
 			b.If(n.tileOf(n.group, entry).Lt(n.tiles), func() {
-				n.multiply(entry, block.Eq(begin))
-				b.IfElse(block.AddN(1).Lt(end), func() { n.keep(entry) }, func() { n.end(entry, i) })
+				n.multiply(entry, block.Eq(begin), block.AddN(1).Ge(end), i)
 			})
 			b.WarpSync() // all lanes have read
 			n.fetch()
@@ -53,42 +52,41 @@ func (n *gemvBatch) before(entry ptx.U32, half int, first ptx.Pred) (sums [][2]p
 	return sums
 }
 
-// keep leaves the sums for the part's next block.
-func (n *gemvBatch) keep(entry ptx.U32) {
-	for g := 0; g < len(n.lanes); g += 2 {
-		first, second := n.lanes[g], n.lanes[g+1]
-		n.pendingAt(entry).Plus(256 * g).StoreF32x4([4]ptx.F32{first[0], first[1], second[0], second[1]})
+// keep leaves the sums of a half for the part's next block.
+func (n *gemvBatch) keep(sums [][2]ptx.F32, entry ptx.U32, half int) {
+	for g := 0; g < len(sums); g += 2 {
+		first, second := sums[g], sums[g+1]
+		to := n.pendingAt(entry).Plus(256 * (half*len(sums) + g))
+		to.StoreF32x4([4]ptx.F32{first[0], first[1], second[0], second[1]})
 	}
 }
 
-// end brings the digits of each vector together, and leaves the sums of the part:
-// {column, row}. A warp's second part is added to its first.
-func (n *gemvBatch) end(entry, part ptx.U32) {
+// join brings the digits of each vector together at a part's end, and adds the second half
+// to the first: a lane has a row of each group, even lanes the upper one.
+func (n *gemvBatch) join(sums [][2]ptx.F32, half int) (totals []ptx.F32) {
+	upper := n.quad.AndN(1).EqN(0)
+	for g, rows := range sums {
+		own, other := ptx.Select(upper, rows[0], rows[1]), ptx.Select(upper, rows[1], rows[0])
+		total := own.Add(ptx.ShuffleXor(other, 1))
+		if half > 0 {
+			total = n.firstHalf[g].Add(total)
+		}
+		totals = append(totals, total)
+	}
+	return totals
+}
+
+// end leaves the sums of the part: {column, row}. A warp's second part is added to its
+// first.
+func (n *gemvBatch) end(totals []ptx.F32, entry, part ptx.U32) {
 	b := n.b
-	odd := n.quad.AndN(1)
 	at := n.results.At(entry, n.s.warps()*n.s.sumsBytes()).At(n.warp, n.s.sumsBytes())
-	at = at.At(n.quad.ShrN(1), 4*tileRows).At(odd, 4*tileRows/2).At(n.row, 4)
-	for g := range n.s.groups() {
-		total, to := ptx.Var(n.sumOfDigits(g, odd.EqN(0))), at.Plus(2*4*tileRows*g)
+	at = at.At(n.quad.ShrN(1), 4*tileRows).At(n.quad.AndN(1), 4*tileRows/2).At(n.row, 4)
+	for g, total := range totals {
+		total, to := ptx.Var(total), at.Plus(2*4*tileRows*g)
 		b.If(part.Ne(b.U32(0)), func() { ptx.Set(total, to.LoadF32().Add(total)) })
 		to.StoreF32(total)
 	}
-}
-
-// sumOfDigits is the sum of a row for the vector of the lane's results of a group: of the
-// upper row in even lanes, which are first.
-func (n *gemvBatch) sumOfDigits(group int, first ptx.Pred) (total ptx.F32) {
-	for half := range n.s.halves() {
-		rows := n.lanes[half*n.s.groups()+group]
-		own, other := ptx.Select(first, rows[0], rows[1]), ptx.Select(first, rows[1], rows[0])
-		sum := own.Add(ptx.ShuffleXor(other, 1))
-		if half == 0 {
-			total = sum
-		} else {
-			total = total.Add(sum)
-		}
-	}
-	return total
 }
 
 // finish adds up the parts of the round's tiles and stores the results.

@@ -5,21 +5,42 @@ import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 // multiply adds the products of the block in registers with an entry's to its sums. Where
 // the halves of units have scales of their own, the sums of each are apart to the end, as
 // Gemv has them in lanes of their own.
-func (n *gemvBatch) multiply(entry ptx.U32, first ptx.Pred) {
+func (n *gemvBatch) multiply(entry ptx.U32, first, last ptx.Pred, part ptx.U32) {
 	k := newIntegerBlock(n.gemvInteger, n.ring.At(n.ringAt, 16))
-	n.lanes = nil
 	if !n.d.super() {
-		totals := n.unitTotals(k)
-		n.addBlock(entry, 0, first, func(sum ptx.F32, g, r int, power ptx.F32) { k.add(sum, totals[g][r], power.Mul(n.digit)) })
+		n.settle(n.addUnits(k, entry, first), entry, last, part)
 		return
 	}
-	for half := range n.s.halves() {
-		n.addSuper(k, half, entry, first)
+	n.firstHalf = nil
+	if n.s.halves() > 1 {
+		for range n.s.groups() {
+			n.firstHalf = append(n.firstHalf, ptx.Var(n.b.F32(0)))
+		}
+		sums := n.addSuper(k, 0, entry, first)
+		n.b.IfElse(last, func() {
+			for g, total := range n.join(sums, 0) {
+				ptx.Set(n.firstHalf[g], total)
+			}
+		}, func() { n.keep(sums, entry, 0) })
 	}
+	n.settle(n.addSuper(k, n.s.halves()-1, entry, first), entry, last, part)
+}
+
+// settle leaves the sums of the last half where the part's next block, or what comes after
+// the part, finds them.
+func (n *gemvBatch) settle(sums [][2]ptx.F32, entry ptx.U32, last ptx.Pred, part ptx.U32) {
+	half := n.s.halves() - 1
+	n.b.IfElse(last, func() { n.end(n.join(sums, half), entry, part) }, func() { n.keep(sums, entry, half) })
+}
+
+// addUnits adds the products of a block whose units have a scale each to its sums.
+func (n *gemvBatch) addUnits(k *integerBlock, entry ptx.U32, first ptx.Pred) [][2]ptx.F32 {
+	totals := n.unitTotals(k)
+	return n.addBlock(entry, 0, first, func(sum ptx.F32, g, r int, power ptx.F32) { k.add(sum, totals[g][r], power.Mul(n.digit)) })
 }
 
 // addSuper adds the products of a half of each unit, or of all of it.
-func (n *gemvBatch) addSuper(k *integerBlock, half int, entry ptx.U32, first ptx.Pred) {
+func (n *gemvBatch) addSuper(k *integerBlock, half int, entry ptx.U32, first ptx.Pred) [][2]ptx.F32 {
 	n.halfScales = n.b.U32(0x6420 + 0x1111*uint32(half))
 	n.offset = n.b.F32(-16 * float32(max(n.d.centre, 1))) // the means are 16 times smaller than sums
 	scales := k.superScales()
@@ -33,7 +54,7 @@ func (n *gemvBatch) addSuper(k *integerBlock, half int, entry ptx.U32, first ptx
 		}
 	}
 	var below [4]ptx.S32
-	n.addBlock(entry, half, first, func(sum ptx.F32, g, r int, power ptx.F32) {
+	return n.addBlock(entry, half, first, func(sum ptx.F32, g, r int, power ptx.F32) {
 		if r == 0 && n.d.offset() {
 			below = n.below(scales, g, half)
 		}
@@ -47,16 +68,17 @@ func (n *gemvBatch) addSuper(k *integerBlock, half int, entry ptx.U32, first ptx
 
 // addBlock adds a block to the sums of a half, of which there are none before the part's
 // first block.
-func (n *gemvBatch) addBlock(entry ptx.U32, half int, first ptx.Pred, add func(sum ptx.F32, group, row int, power ptx.F32)) {
+func (n *gemvBatch) addBlock(entry ptx.U32, half int, first ptx.Pred, add func(sum ptx.F32, group, row int, power ptx.F32)) [][2]ptx.F32 {
 	n.b.WarpSync()
 	sums := n.before(entry, half, first)
 	for g := range sums {
+		n.hold(g)
 		power := n.ofResults(g).Plus(digitsPower).LoadF32()
 		for r := range sums[g] {
 			add(sums[g][r], g, r, power)
 		}
 	}
-	n.lanes = append(n.lanes, sums...)
+	return sums
 }
 
 // ofResults is the block of the vector of the lane's results of a group.
@@ -69,9 +91,9 @@ func (n *gemvBatch) digitsOf(unit, group int) [2]ptx.U32 {
 	return [2]ptx.U32(n.columns[group][unit/2][unit%2*2:])
 }
 
-// hold keeps the registers of later units' loads free until now.
-func (n *gemvBatch) hold(unit int) {
-	if unit > 0 && unit%2 == 0 {
+// hold keeps the registers of loads for later units, or groups, free until now.
+func (n *gemvBatch) hold(i int) {
+	if i > 0 && i%2 == 0 {
 		n.b.WarpSync()
 	}
 }
