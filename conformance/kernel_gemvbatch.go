@@ -46,6 +46,7 @@ func batchCasesOf(f quant.Format) []batchCase {
 		{name: "few", reason: "vectors that are not there", spec: eight, rows: 21, k: fewBlocks(f, 3), columns: 5},
 		{name: "gated", reason: "two matrices take turns", spec: gated(four), rows: 37, k: fewBlocks(f, 2), columns: 4, norm: ptxgen.RMSNorm},
 		{name: "many blocks", reason: "as many parts as there may be, of one block or two", spec: four, rows: 21, k: fewBlocks(f, 18), columns: 3},
+		{name: "two teams", reason: "of eight warps, whose parts lie beside each other", spec: four, rows: 37, k: fewBlocks(f, 9), columns: 2},
 		{name: "gated", reason: "two matrices take turns", spec: gated(eight), rows: 21, k: fewBlocks(f, 2), columns: 7},
 		{name: "gated", reason: "two matrices take turns", spec: gated(sixteen), rows: 21, k: fewBlocks(f, 2), columns: 15},
 	}

@@ -31,6 +31,7 @@ func addGemvFused(add addGemv, f quant.Format) {
 		{gemvCase{name: "epilogue, slices", reason: "the last slice has it, too", rows: 21, k: fewBlocks(f, 2), slices: 16}, checkGemvEpilogue},
 		{gemvCase{name: "norms, slices", reason: "of which each takes the norm of the whole vector", rows: 5, k: fewBlocks(f, 3), slices: 16}, checkGemvNorms},
 		{gemvCase{name: "norms, a long row", reason: "of which a thread has many elements", rows: 1, k: 8704}, checkGemvNorms},
+		{gemvCase{name: "RMSNorm, a long row", reason: "the same, cheap enough for mutants", rows: 1, k: 8704, norm: ptxgen.RMSNorm}, checkGemvNorms},
 		{gemvCase{name: "norms, squares overflow", reason: "a norm that is taken at another scale", dist: NearOverflow, rows: 5, k: fewBlocks(f, 3)}, checkGemvNorms},
 		{gemvCase{name: "norms, squares vanish", reason: "a norm that is taken at another scale", dist: Subnormal, rows: 5, k: fewBlocks(f, 3)}, checkGemvNorms},
 		{gemvCase{name: "experts", reason: "an expert's product is that of its matrix alone", rows: 37, k: fewBlocks(f, 2)}, checkGemvExperts},
@@ -146,6 +147,9 @@ func checkGemvNorms(r *KernelRig, c gemvCase) {
 		{"LayerNorm", ptxgen.LayerNorm, true, true, 0},
 		{"LayerNorm without a weight", ptxgen.LayerNorm, false, false, 4},
 	} {
+		if c.norm != ptxgen.NoNorm && (n.kind != c.norm || !n.weight || n.bias || n.offset > 0) {
+			continue
+		}
 		in.Poison(0, in.Len()).SetF32s(n.offset, x)
 		norm := ptxgen.Norm{Layer: n.kind == ptxgen.LayerNorm}
 		normal, y := r.Output("normal", 4*c.k), r.Output("y", 4*c.rows)
