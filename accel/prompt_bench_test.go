@@ -20,15 +20,7 @@ func deepModel(t testing.TB) *model.Model {
 		t.Fatal(err)
 	}
 	p.Hidden, p.FFN, p.Heads, p.KVHeads, p.Vocab, p.BOS, p.EOS = 256, 512, 4, 2, 1024, 1022, 1023
-	recipe, err := requant.ParseRecipe(requant.Q4KM)
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, err := synth.NewPlan(p, recipe, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := plan.File(t.Context(), 1)
+	f, err := p.File(t.Context(), requant.Q4KM, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

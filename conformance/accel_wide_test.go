@@ -6,7 +6,6 @@ import (
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/driver/emu"
 	"github.com/lockstep-go/lockstep/internal/layerdiff"
-	"github.com/lockstep-go/lockstep/internal/requant"
 	"github.com/lockstep-go/lockstep/internal/synth"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/ref"
@@ -22,15 +21,7 @@ func wideModel(t testing.TB, recipe string, ffn int) *model.Model {
 		t.Fatal(err)
 	}
 	p.Layers, p.Hidden, p.FFN, p.Heads, p.KVHeads, p.Vocab, p.BOS, p.EOS, p.Context = 1, 256, ffn, 4, 2, 300, 298, 299, 512
-	r, err := requant.ParseRecipe(recipe)
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, err := synth.NewPlan(p, r, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := plan.File(t.Context(), 1)
+	f, err := p.File(t.Context(), recipe, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,6 +67,20 @@ func (t Tensor) writeExact(dst io.Writer, progress func(int)) error {
 	return err
 }
 
+// File is the file of a model of this shape, converted by a recipe, in memory: for shapes that
+// are small.
+func (p Preset) File(ctx context.Context, recipe string, seed uint64) (*gguf.File, error) {
+	r, err := requant.ParseRecipe(recipe)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := NewPlan(p, r, 0)
+	if err != nil {
+		return nil, err
+	}
+	return plan.File(ctx, seed)
+}
+
 // File is the model's file in memory, for models that are small.
 func (p Plan) File(ctx context.Context, seed uint64) (*gguf.File, error) {
 	w, err := p.Writer(ctx, seed, nil)
