@@ -7,6 +7,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/modules"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/ptxgen"
 )
 
 // Engine computes one model on a device. It implements model.Engine; any goroutine may
@@ -27,7 +28,6 @@ type Engine struct {
 	stream   driver.Stream
 	host     driver.Pinned // for logits and pages
 	rowsHost driver.Pinned // what a step is told of its rows, and the tokens that were chosen
-	slot     int           // for the tokens of the step that was queued last
 	rows     []row         // of the step that is computed
 
 	schedule  *schedule
@@ -81,12 +81,13 @@ func (e *Engine) open() (err error) {
 	for _, p := range []struct {
 		to    *driver.Pinned
 		bytes int
-	}{{&e.host, e.hostBytes()}, {&e.rowsHost, e.slotAt(slots)}} {
+	}{{&e.host, e.hostBytes()}, {&e.rowsHost, e.rowsBytes()}} {
 		if *p.to, err = e.dev.AllocPinned(p.bytes); err != nil {
 			return fmt.Errorf("accel: %d bytes of pinned memory: %w", p.bytes, err)
 		}
 		e.pinned = append(e.pinned, *p.to)
 	}
+	e.placeTokens(ptxgen.Address(e.rowsHost.Address()))
 	if e.o.looksAhead() {
 		if e.ahead.before, err = e.dev.NewEvent(); err != nil {
 			return fmt.Errorf("accel: %w", err)

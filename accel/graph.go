@@ -35,21 +35,10 @@ func (e *Engine) queue(p *program) error {
 	}
 	if p.graph != nil {
 		e.stats.GraphLaunches++
-		return e.replay(p)
+		return p.graph.Launch(e.stream)
 	}
 	e.stats.EagerPasses++
-	if err := e.launch(p); err != nil {
-		return err
-	}
-	return e.readStep(p)
-}
-
-// replay queues the graph of a program, for the rows that the device knows of.
-func (e *Engine) replay(p *program) error {
-	if err := p.graph.Launch(e.stream); err != nil {
-		return err
-	}
-	return e.readStep(p)
+	return e.launch(p)
 }
 
 // graphOf captures the graph of a program that is to have one. Only a lost device is an

@@ -81,7 +81,7 @@ func (e *Engine) lookAhead(rows []row) error {
 		return err
 	}
 	e.ahead.running, e.ahead.since = true, time.Now()
-	return e.replay(e.ahead.again)
+	return e.ahead.again.graph.Launch(e.stream)
 }
 
 // wanted says that the step which was computed ahead was asked for, for so many rows.

@@ -85,10 +85,7 @@ func (e *Engine) runStep(ctx context.Context, p *program, rows []row) error {
 	if err := e.writeRows(); err != nil {
 		return err
 	}
-	if err := e.tapped(ctx, p, rows); err != nil {
-		return err
-	}
-	return e.readStep(p)
+	return e.tapped(ctx, p, rows)
 }
 
 // chunk computes positions of one sequence with the kernels of prefill. The lock is held.
@@ -145,15 +142,11 @@ func (e *Engine) launch(p *program) error {
 // there are, it is done as for a step. The lock is held.
 func (e *Engine) head(ctx context.Context, rows []row, first int) error {
 	b := e.planner(pass{rows: len(rows)}, e.modules)
-	b.logitsOf(b.x+uint64(4*first*e.cfg.Hidden), len(rows), rowInputs{})
+	b.logitsOf(b.x+uint64(4*first*e.cfg.Hidden), len(rows), rowInputs{choices: b.buffers.promptTokens})
 	if b.err != nil {
 		return e.failed(b.err)
 	}
-	err := e.runChunk(ctx, newProgram(b.pass, b.steps), rows)
-	if err == nil {
-		err = e.readTokens(len(rows), promptSlot)
-	}
-	return e.failed(err)
+	return e.failed(e.runChunk(ctx, newProgram(b.pass, b.steps), rows))
 }
 
 // failed says where an error came from.

@@ -183,15 +183,15 @@ func (b *planner) normed(op string, x ptxgen.Address, n norm, y ptxgen.Address) 
 
 // logitsOf is the end of the model for some rows of x: logits and greedy tokens, which
 // the next step may go on with.
-func (b *planner) logitsOf(x ptxgen.Address, rows int, next rowInputs) {
+func (b *planner) logitsOf(x ptxgen.Address, rows int, in rowInputs) {
 	c := b.cfg
 	b.gemv("logits", product{
 		w: b.w.output, x: x, norm: b.w.norm, y: b.logits, cap: float32(c.OutputSoftcap), rows: rows,
 	})
 	b.show(view{op: "logits", at: b.logits, width: c.Vocab})
 	best := ptxgen.ArgmaxArgs{
-		Logits: b.logits, Best: b.best, Token: b.token, Rows: rows, Vocab: c.Vocab,
-		Next: next.tokens, Positions: next.positions, Lengths: next.lengths,
+		Logits: b.logits, Best: b.best, Token: in.choices, Rows: rows, Vocab: c.Vocab,
+		Next: in.tokens, Positions: in.positions, Lengths: in.lengths,
 	}
 	add(b, "argmax", ptxgen.Argmax{}, best)
 	add(b, "argmax", ptxgen.Argmax{Merge: true}, best)

@@ -4,22 +4,37 @@ import (
 	"encoding/binary"
 
 	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/ptxgen"
 )
 
 // The pinned memory of rows holds what a step is told of them, the pages that are promised
-// to their sequences, and the tokens that were chosen for them in slots: those of steps go
-// to two by turns, because a step may be queued before the tokens of the one before are
-// read, and those of prompts to a third.
-const (
-	promptSlot = 2
-	slots      = 3
-)
+// to their sequences, and the tokens that were chosen, which kernels write there: those of
+// steps, and those of prompts, [headRows, 2] each. A step may be queued before the token of the
+// one before is read: a row's are by turns at the parity of its length, so that neither the
+// host nor the device counts steps.
 
 // inputBytes is the size of what a step is told of its rows.
 func (s *shape) inputBytes() int { return 4 * 3 * s.stepRows }
 
-// slotAt is where a slot begins; with the number of slots, the size of all.
-func (s *shape) slotAt(slot int) int { return s.promisedAt(s.stepRows) + 4*slot*s.headRows }
+// stepTokens, promptTokens and rowsBytes are where the tokens of steps begin, where those of
+// prompts do, and the size of all.
+func (s *shape) stepTokens() int   { return s.promisedAt(s.stepRows) }
+func (s *shape) promptTokens() int { return s.stepTokens() + 4*2*s.headRows }
+func (s *shape) rowsBytes() int    { return s.promptTokens() + 4*2*s.headRows }
+
+// placeTokens says where kernels leave tokens: the pinned memory of rows is there.
+func (l *layout) placeTokens(at ptxgen.Address) {
+	l.buffers.stepTokens = at + ptxgen.Address(l.stepTokens())
+	l.buffers.promptTokens = at + ptxgen.Address(l.promptTokens())
+}
+
+// stepToken is where a step of a row at a position leaves its token.
+func (s *shape) stepToken(row, position int) int {
+	return s.stepTokens() + 4*(2*row+(position+1)%2)
+}
+
+// promptToken is where the token of a row of a prompt's logits is.
+func (s *shape) promptToken(row int) int { return s.promptTokens() + 4*2*row }
 
 // stageRows brings the tables of a step's rows up to date, and writes what the device is
 // told of them where the step takes it from. Rows beyond them have length 0. The device
@@ -45,23 +60,8 @@ func (e *Engine) writeRows() error {
 	return e.stream.WriteAsync(driver.Address(e.buffers.stepInput), e.rowsHost, 0, e.inputBytes())
 }
 
-// readStep queues reading the tokens of a step, if it chooses any, into the slot whose turn it is.
-func (e *Engine) readStep(p *program) error {
-	if !p.head {
-		return nil
-	}
-	e.slot = 1 - e.slot
-	return e.readTokens(p.rows, e.slot)
-}
-
-// readTokens queues reading the tokens chosen for the first n rows of logits.
-func (e *Engine) readTokens(n, slot int) error {
-	return e.stream.ReadAsync(e.rowsHost, e.slotAt(slot), driver.Address(e.buffers.token), 4*n)
-}
-
-// chosen is the token of a row that was read, once the stream has come so far; -1 where
-// there is none.
-func (e *Engine) chosen(slot, row int) int {
-	data := e.rowsHost.Bytes()[e.slotAt(slot)+4*row:]
-	return int(int32(binary.LittleEndian.Uint32(data))) // NoIndex is -1
+// chosen is the token that a kernel left in the pinned memory of rows, once the host has waited
+// for it; -1 where there is none.
+func (e *Engine) chosen(at int) int {
+	return int(int32(binary.LittleEndian.Uint32(e.rowsHost.Bytes()[at:]))) // NoIndex is -1
 }

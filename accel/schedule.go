@@ -244,12 +244,11 @@ func (e *Engine) stepBatch(batch []*request, known bool) error {
 	} else if err := e.step(context.Background(), rows, head); err != nil {
 		return err
 	}
-	slot := e.slot
 	if err := e.await(batch, rows, goOn && e.mayLookAhead(rows)); err != nil {
 		return e.failed(err)
 	}
 	if head {
-		e.answer(batch, slot, known)
+		e.answer(batch, known)
 	}
 	if !greedy {
 		e.ahead.next = e.ahead.next[:0]
@@ -278,7 +277,7 @@ func (e *Engine) await(batch []*request, rows []row, lookAhead bool) error {
 }
 
 // answer gives each request the token that was chosen for it, and notes what that lets expect.
-func (e *Engine) answer(batch []*request, slot int, known bool) {
+func (e *Engine) answer(batch []*request, known bool) {
 	next := e.ahead.next[:0]
 	for i, r := range batch {
 		s, at := r.row.session, i
@@ -286,7 +285,7 @@ func (e *Engine) answer(batch []*request, slot int, known bool) {
 			at = s.place
 		}
 		if r.want != model.WantNothing {
-			r.out.Greedy = e.chosen(slot, at)
+			r.out.Greedy = e.chosen(e.stepToken(at, r.row.position))
 		}
 		next = append(next, row{s, r.out.Greedy, r.row.position + 1})
 		s.place = i

@@ -151,7 +151,7 @@ func (e *Engine) stepPart(ctx context.Context, rows []row, want model.Want, out 
 	if want == model.WantNothing {
 		return e.failed(e.stream.Synchronize())
 	}
-	return rows[0].session.take(len(rows), e.slot, want, out)
+	return rows[0].session.take(len(rows), e.stepToken(len(rows)-1, rows[len(rows)-1].position), want, out)
 }
 
 // chunkPart computes rows of one sequence with the kernels of prefill.
@@ -175,7 +175,7 @@ func (e *Engine) chunkPart(ctx context.Context, rows []row, want model.Want, out
 		if err := e.head(ctx, rows[from:from+n], from); err != nil {
 			return err
 		}
-		if err := rows[0].session.take(n, promptSlot, want, out); err != nil {
+		if err := rows[0].session.take(n, e.promptToken(n-1), want, out); err != nil {
 			return err
 		}
 		from += n
@@ -183,8 +183,9 @@ func (e *Engine) chunkPart(ctx context.Context, rows []row, want model.Want, out
 	return nil
 }
 
-// take waits for n rows whose logits were queued, and reads what is wanted of them.
-func (s *Session) take(n, slot int, want model.Want, out *model.Output) error {
+// take waits for n rows whose logits were queued, and reads what is wanted of them; the token
+// of the last will be at the given place.
+func (s *Session) take(n, token int, want model.Want, out *model.Output) error {
 	var from []int
 	for i := range n {
 		if want == model.WantAll || want == model.WantLast && i == n-1 {
@@ -194,7 +195,7 @@ func (s *Session) take(n, slot int, want model.Want, out *model.Output) error {
 	if err := s.engine.readLogits(s.room(len(from)), from); err != nil {
 		return s.engine.failed(err)
 	}
-	out.Greedy = s.engine.chosen(slot, n-1)
+	out.Greedy = s.engine.chosen(token)
 	return nil
 }
 

@@ -67,7 +67,8 @@ type buffers struct {
 
 	logits ptxgen.Address // f32 [headRows, vocab]
 	best   ptxgen.Address // of Argmax
-	token  ptxgen.Address // u32 [headRows]
+
+	stepTokens, promptTokens ptxgen.Address // u32 [headRows, 2] each, of Argmax: in pinned memory
 
 	partial   ptxgen.Address // of AttentionDecode
 	workspace ptxgen.Address // of Gemv
@@ -96,7 +97,7 @@ func newBuffers(s *shape, workspace, digits int64, v *inventory) *buffers {
 		{&b.gate, "gate", rows, s.ffnWidth}, {&b.up, "up", rows, s.ffnWidth}, {&b.out, "out", rows, s.outWidth},
 		{&b.scores, "router", rows, c.Experts}, {&b.chosenWeights, "weights of experts", rows, c.ExpertsUsed},
 		{&b.chosen, "chosen experts", rows, c.ExpertsUsed},
-		{&b.logits, "logits", head, c.Vocab}, {&b.best, "argmax", head, 2 * ptxgen.Argmax{}.Slices(c.Vocab)}, {&b.token, "token", head, 1},
+		{&b.logits, "logits", head, c.Vocab}, {&b.best, "argmax", head, 2 * ptxgen.Argmax{}.Slices(c.Vocab)},
 	} {
 		v.add(Activations, r.name, r.rows*int64(4*r.elements), r.to)
 	}
@@ -145,13 +146,15 @@ func iota32(n int) []uint32 {
 // rowInputs are where kernels find what a pass is about.
 type rowInputs struct {
 	tokens, positions, lengths, tables, sequences, starts ptxgen.Address
+
+	choices ptxgen.Address // where it leaves the tokens that it chooses
 }
 
 // stepInputs are those of passes with the kernels of decoding: each row has a length and
 // a table of its own.
 func (b *buffers) stepInputs(s *shape) rowInputs {
 	array := func(i int) ptxgen.Address { return b.stepInput + ptxgen.Address(4*i*s.stepRows) }
-	return rowInputs{tokens: array(0), positions: array(1), lengths: array(2), tables: b.stepTables, sequences: b.sequences}
+	return rowInputs{tokens: array(0), positions: array(1), lengths: array(2), tables: b.stepTables, sequences: b.sequences, choices: b.stepTokens}
 }
 
 // chunkHead is how many numbers of a chunk lie between the pages and the tokens: a

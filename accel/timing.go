@@ -82,7 +82,7 @@ func StepsOf(m *model.Model, props driver.Properties, o Options, rows, positions
 	if rows < 1 || rows > most {
 		return nil, fmt.Errorf("accel: a pass of %d rows; there can be 1 to %d", rows, most)
 	}
-	l.pretend()
+	l.placeTokens(l.pretend())
 	p := pass{rows: rowsOf(rows), head: true, pages: l.grid(positions)}
 	if prompt {
 		p = pass{rows: rows, fast: true}
@@ -95,13 +95,15 @@ func StepsOf(m *model.Model, props driver.Properties, o Options, rows, positions
 	return steps, err
 }
 
-// pretend gives every region an address, so that steps can be planned of which none runs.
-func (v *inventory) pretend() {
+// pretend gives every region an address, so that steps can be planned of which none runs. It
+// returns one that is behind all.
+func (v *inventory) pretend() ptxgen.Address {
 	at := ptxgen.Address(allocAlign)
 	for _, r := range v.regions {
 		*r.at = at
 		at += ptxgen.Address(r.size())
 	}
+	return at
 }
 
 // Table is a list of steps for people.

@@ -138,3 +138,43 @@ func TestAccelCaptureFails(t *testing.T) {
 		}
 	}
 }
+
+// TestAccelStepCalls lists what a greedy step asks of the device between two others: a graph
+// leaves its tokens where the host finds them, and nothing is copied.
+func TestAccelStepCalls(t *testing.T) {
+	m := tinyModel(t, "llama")
+	for _, c := range []struct {
+		name string
+		o    accel.Options
+		want []failing.Call
+	}{
+		{"ahead", accel.Options{}, []failing.Call{failing.StreamRecord, failing.ExecutableLaunch, failing.EventSynchronize}},
+		{"asked for", accel.Options{NoLookahead: true}, []failing.Call{failing.StreamWriteAsync, failing.ExecutableLaunch, failing.StreamSynchronize}},
+		{"eager", accel.Options{Eager: true}, []failing.Call{failing.StreamWriteAsync, failing.StreamLaunch, failing.StreamSynchronize}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dev := failing.New(accelDevice(t, smallDevice))
+			e, err := accel.New(m, dev, c.o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer checkClosed(t, e)
+			s, err := e.NewSession(0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			var before int
+			out := model.Output{Greedy: 3}
+			for range 4 { // after one that captures, and one from which on steps are foreseen
+				before = len(dev.Calls())
+				if out, err = s.Forward(t.Context(), []int{out.Greedy}, model.WantGreedy); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := dev.Calls()[before:]; !slices.Equal(got, c.want) {
+				t.Errorf("a step calls %v, want %v", got, c.want)
+			}
+		})
+	}
+}

@@ -119,9 +119,9 @@ func checkArgmaxMerge(r *KernelRig) {
 			}
 			best = append(best, value, uint32(2048*i+r.Rand().IntN(2048)))
 		}
-		want = append(want, best[2*(slices*row+places[row])+1])
+		want = append(want, best[2*(slices*row+places[row])+1], untouched)
 	}
-	token := r.Output("token", 4*rows)
+	token := tokens(r, rows)
 	r.Launch(spec.Launch(r.Kernel(spec), ptxgen.ArgmaxArgs{
 		Logits: token.Addr(), Best: r.U32s("best", best).Addr(), Token: token.Addr(), Rows: rows, Vocab: 2048 * slices,
 	}))
@@ -132,9 +132,8 @@ func checkArgmax(r *KernelRig, c choiceCase) {
 	rows := c.logits(r)
 	in, stride := c.buffer(r, rows)
 	slice, merge := ptxgen.Argmax{}, ptxgen.Argmax{Merge: true}
-	const before = 12345
-	next := r.Output("next", 4*c.rows).SetU32s(0, slices.Repeat([]uint32{before}, c.rows))
-	token := r.Output("token", 4*c.rows)
+	next := r.Output("next", 4*c.rows).SetU32s(0, slices.Repeat([]uint32{untouched}, c.rows))
+	token := tokens(r, c.rows)
 	position, length, wantPosition, wantLength := c.sequences(r)
 	a := ptxgen.ArgmaxArgs{
 		Logits: in.Addr(), Best: r.Output("best", 8*c.rows*slice.Slices(c.vocab)).Addr(), Token: token.Addr(), Next: next.Addr(),
@@ -142,18 +141,28 @@ func checkArgmax(r *KernelRig, c choiceCase) {
 	}
 	r.Launch(slice.Launch(r.Kernel(slice), a))
 	r.Launch(merge.Launch(r.Kernel(merge), a))
-	var want, wantNext []uint32
-	for _, row := range rows {
+	want := slices.Repeat([]uint32{untouched}, 2*c.rows)
+	var wantNext []uint32
+	for i, row := range rows {
+		chosen, next := uint32(ptxgen.NoIndex), uint32(untouched)
 		if best := model.Argmax(row); best >= 0 {
-			want, wantNext = append(want, uint32(best)), append(wantNext, uint32(best))
-		} else {
-			want, wantNext = append(want, ptxgen.NoIndex), append(wantNext, before)
+			chosen, next = uint32(best), uint32(best)
 		}
+		want[2*i+int(wantPosition[i]%2)] = chosen // the position to come is the length of this step
+		wantNext = append(wantNext, next)
 	}
 	Exact(r, "token", token.U32s(), want)
 	Exact(r, "next", next.U32s(), wantNext)
 	Exact(r, "position", position.U32s(), wantPosition)
 	Exact(r, "length", length.U32s(), wantLength)
+}
+
+// untouched is what outputs hold that may not be written.
+const untouched = 12345
+
+// tokens is room for two tokens a row.
+func tokens(r *KernelRig, rows int) *Mem {
+	return r.Output("token", 8*rows).SetU32s(0, slices.Repeat([]uint32{untouched}, 2*rows))
 }
 
 // sequences are what the rows are of, of different lengths and every third of none; and

@@ -24,7 +24,8 @@ type Device interface {
 	// Alloc takes device memory whose address is a multiple of 256. Its contents
 	// are undefined. It fails with ErrOutOfMemory, having taken nothing.
 	Alloc(bytes int64) (Buffer, error)
-	// AllocPinned takes host memory that copies may use without a staging buffer.
+	// AllocPinned takes host memory that copies may use without a staging buffer, and
+	// kernels by its address. Its contents are undefined.
 	AllocPinned(bytes int) (Pinned, error)
 	// Load compiles a module of PTX text: ASCII, no terminating NUL. A text that
 	// the device refuses is ErrPTXRejected with the compiler's log.
@@ -74,6 +75,11 @@ type Buffer interface {
 type Pinned interface {
 	// Bytes is the memory itself. It must not be used after Close.
 	Bytes() []byte
+	// Address is where kernels of the device find it. The host sees what a kernel writes
+	// there once it has waited for the stream, or for an event behind the kernel; until then
+	// those bytes are undefined. Kernels read of it only what kernels and copies wrote: the
+	// host's own writes reach the device by WriteAsync.
+	Address() Address
 	Close() error
 }
 
@@ -165,7 +171,8 @@ type Graph interface {
 
 // Executable is a graph that can run, again and again.
 type Executable interface {
-	// Launch queues one run.
+	// Launch queues one run. It begins when all before it in the stream has ended, even
+	// with a kernel that overlaps.
 	Launch(Stream) error
 	// Update takes over the parameters of a graph of the same shape. ErrUnsupported
 	// if the shape differs: instantiate anew.

@@ -94,7 +94,7 @@ func (s Argmax) Build() (*ptx.Kernel, error) {
 
 func (s Argmax) merge() (*ptx.Kernel, error) {
 	b := begin(s)
-	b.Doc("token[row] = the index of the largest of best[row][0 .. slices-1], the lowest on a tie")
+	b.Doc("token[row][lengths[row] mod 2] = the index of the largest of best[row][0 .. slices-1], the lowest on a tie")
 	in, token, next, slices := b.Global("best", 8), b.Global("token", 4), b.Global("next", 4), b.ParamU32("slices")
 	positions, lengths := b.Global("positions", 4), b.Global("lengths", 4)
 	r := b.BlockX()
@@ -107,14 +107,13 @@ func (s Argmax) merge() (*ptx.Kernel, error) {
 	}, ptx.NoUnroll)
 	won := mine.overCTA(b)
 	b.If(b.ThreadX().EqN(0), func() {
-		token.At(r, 4).StoreU32(won.index)
+		length := ptx.Var(b.U32(0))
+		b.If(given(b, lengths), func() { ptx.Set(length, lengths.At(r, 4).LoadU32()) })
+		token.At(r.ShlN(1).Or(length.AndN(1)), 4).StoreU32(won.index)
 		b.If(given(b, next).And(won.index.Ne(b.U32(NoIndex))), func() { next.At(r, 4).StoreU32(won.index) })
-		b.If(given(b, lengths), func() {
-			length := lengths.At(r, 4).LoadU32()
-			b.If(length.Ne(b.U32(0)), func() {
-				positions.At(r, 4).StoreU32(length)
-				lengths.At(r, 4).StoreU32(length.AddN(1))
-			})
+		b.If(length.Ne(b.U32(0)), func() {
+			positions.At(r, 4).StoreU32(length)
+			lengths.At(r, 4).StoreU32(length.AddN(1))
 		})
 	})
 	return b.Finish(ptx.MaxThreads(argmaxThreads))
@@ -124,7 +123,7 @@ func (s Argmax) merge() (*ptx.Kernel, error) {
 type ArgmaxArgs struct {
 	Logits Address // f32 [Rows, Vocab]
 	Best   Address // scratch of the first launch for the second: 8 bytes [Rows, Slices(Vocab)]
-	Token  Address // u32 [Rows]
+	Token  Address // u32 [Rows, 2], of which a row's is the one at the parity of its length, or at 0 without Lengths: steps that follow each other leave each other's alone
 	Next   Address // u32 [Rows], or 0: where the next step reads its token; not written where Token is NoIndex
 	Rows   int
 	Vocab  int

@@ -26,6 +26,7 @@ const (
 	cuMemAlloc
 	cuMemFree
 	cuMemHostAlloc
+	cuMemHostGetDevicePointer
 	cuMemFreeHost
 	cuMemcpyHtoDAsync
 	cuMemcpyDtoHAsync
@@ -94,6 +95,7 @@ var entries = [entryCount]struct {
 	cuMemAlloc:                {name: "cuMemAlloc_v2"},
 	cuMemFree:                 {name: "cuMemFree_v2"},
 	cuMemHostAlloc:            {name: "cuMemHostAlloc"},
+	cuMemHostGetDevicePointer: {name: "cuMemHostGetDevicePointer_v2"},
 	cuMemFreeHost:             {name: "cuMemFreeHost"},
 	cuMemcpyHtoDAsync:         {name: "cuMemcpyHtoDAsync_v2"},
 	cuMemcpyDtoHAsync:         {name: "cuMemcpyDtoHAsync_v2"},

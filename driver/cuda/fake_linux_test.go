@@ -74,6 +74,7 @@ const (
 	fakeDriver  = 12040
 	fakeShared  = 100 << 10 // dynamic shared memory that a CTA may have
 	fakeStrict  = 49152     // and without asking
+	fakeWindow  = 1 << 52   // between where the host and where kernels see pinned memory
 )
 
 var (
@@ -238,10 +239,18 @@ func remove[T any](f *fake, h uintptr) uintptr {
 	return 0
 }
 
-// at finds device memory; nil if any of it is not allocated.
+// at finds memory by the address that kernels have of it; nil if any is not allocated.
 func (f *fake) at(address, bytes uintptr) []byte {
+	within := func(base uintptr, mem []byte) bool {
+		return address >= base && address+bytes <= base+uintptr(len(mem))
+	}
 	for base, mem := range f.memory {
-		if address >= base && address+bytes <= base+uintptr(len(mem)) {
+		if within(base, mem) {
+			return mem[address-base:][:bytes]
+		}
+	}
+	for p, mem := range f.pinned {
+		if base := uintptr(p) + fakeWindow; within(base, mem) {
 			return mem[address-base:][:bytes]
 		}
 	}

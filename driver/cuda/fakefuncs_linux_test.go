@@ -64,9 +64,19 @@ var fakeFunctions = map[entry]any{
 		return 0
 	},
 	cuMemHostAlloc: func(p *unsafe.Pointer, n, flags uintptr) uintptr {
+		if flags != hostPortable|hostMapped {
+			theFake.misuse = append(theFake.misuse, "pinned memory that not every context copies, or no kernel writes")
+		}
 		mem := make([]byte, n)
 		*p = unsafe.Pointer(&mem[0])
 		theFake.pinned[*p] = mem
+		return 0
+	},
+	cuMemHostGetDevicePointer: func(a *uintptr, p unsafe.Pointer, flags uintptr) uintptr {
+		if theFake.pinned[p] == nil || flags != 0 {
+			return 1
+		}
+		*a = uintptr(p) + fakeWindow
 		return 0
 	},
 	cuMemFreeHost: func(p unsafe.Pointer) uintptr {

@@ -29,12 +29,16 @@ func (b *buffer) Bytes() int64            { return b.bytes }
 
 type pinned struct {
 	resource
-	mem []byte
+	mem     []byte
+	address uintptr // for kernels
 }
 
-// hostPortable makes pinned memory pinned for every context, so that a stream of
-// another device may copy to and from it.
-const hostPortable = 1
+// Flags of pinned memory: pinned for every context, so that a stream of another device
+// may copy to and from it, and mapped, so that kernels may write it.
+const (
+	hostPortable = 1
+	hostMapped   = 2
+)
 
 // AllocPinned takes page-locked host memory.
 func (d *Device) AllocPinned(bytes int) (driver.Pinned, error) {
@@ -50,15 +54,20 @@ func (d *Device) allocPinned(bytes int) (*pinned, error) {
 		return nil, invalid("AllocPinned", fmt.Sprintf("%d bytes", bytes))
 	}
 	p := new(pinned)
-	if err := p.create(d, pinneds, cuMemHostAlloc, uintptr(bytes), hostPortable); err != nil {
+	if err := p.create(d, pinneds, cuMemHostAlloc, uintptr(bytes), hostPortable|hostMapped); err != nil {
 		return nil, fmt.Errorf("%d bytes: %w", bytes, err)
 	}
 	// The handle is an address outside Go's heap; reading it as a pointer is sound.
 	p.mem = unsafe.Slice(*(**byte)(unsafe.Pointer(&p.handle)), bytes)
+	if err := d.ask(cuMemHostGetDevicePointer, uintptr(unsafe.Pointer(&p.address)), p.handle, 0); err != nil {
+		p.Close()
+		return nil, err
+	}
 	return p, nil
 }
 
-func (p *pinned) Bytes() []byte { return p.mem }
+func (p *pinned) Bytes() []byte           { return p.mem }
+func (p *pinned) Address() driver.Address { return driver.Address(p.address) }
 
 // at is the address of bytes mem[offset:offset+bytes], which must exist.
 func (p *pinned) at(op string, offset, bytes int) (uintptr, error) {

@@ -132,11 +132,14 @@ func TestOutOfMemoryTakesNothing(t *testing.T) {
 	f.set(func() { f.failures[cuMemHostAlloc] = outOfMemory })
 	_, err := d.AllocPinned(1)
 	wantKind(t, err, driver.ErrOutOfMemory)
+	f.set(func() { f.failures[cuMemHostGetDevicePointer] = outOfMemory; delete(f.failures, cuMemHostAlloc) })
+	_, err = d.AllocPinned(1) // what was had is freed: see fake.open
+	wantKind(t, err, driver.ErrOutOfMemory)
 	// A stream whose staging memory cannot be had works as soon as it can.
 	s := must(d.NewStream())(t)
 	buf := must(d.Alloc(1))(t)
 	wantKind(t, s.Write(buf.Address(), []byte{1}), driver.ErrOutOfMemory)
-	f.set(func() { delete(f.failures, cuMemHostAlloc) })
+	f.set(func() { delete(f.failures, cuMemHostGetDevicePointer) })
 	ok(t, s.Write(buf.Address(), []byte{1}))
 	for _, bytes := range []int64{0, -1, math.MinInt64} {
 		_, err := d.Alloc(bytes)

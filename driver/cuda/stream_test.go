@@ -37,6 +37,43 @@ func testPinned(t *testing.T, open opener) {
 	}
 }
 
+// TestHardwarePinnedWrites lets kernels of a stream write pinned memory by turns, launched and as a
+// graph, and looks at each part as soon as an event says that it is there while the next is written.
+func TestHardwarePinnedWrites(t *testing.T) { each(t, testPinnedWrites) }
+
+func testPinnedWrites(t *testing.T, open opener) {
+	d := open(t, Options{NoCache: true})
+	f := kernel(t, d, "count_up")
+	s, done := must(d.NewStream())(t), must(d.NewEvent())(t)
+	const n = 1 << 12
+	p := must(d.AllocPinned(2 * 4 * n))(t)
+	if p.Address()%4 != 0 {
+		t.Fatalf("the pinned memory is at %#x", p.Address())
+	}
+	first := func(round int) uint32 { return uint32(1000 * round) }
+	launch := func(round int) error {
+		return s.Launch(launchOf(f, n, 256, pack(p.Address()+driver.Address(round%2*4*n), uint32(n), first(round))))
+	}
+	g := must(s.Capture(func() error { return launch(2) }))(t)
+	x := must(g.Instantiate())(t)
+	run := []func() error{
+		func() error { return launch(0) }, func() error { return launch(1) }, func() error { return x.Launch(s) }, func() error { return launch(3) },
+	}
+	ok(t, run[0]())
+	for round := range run {
+		ok(t, s.Record(done))
+		if round+1 < len(run) {
+			ok(t, run[round+1]())
+		}
+		ok(t, done.Synchronize())
+		for i, v := range words(p.Bytes()[round%2*4*n:][:4*n]) {
+			if v != first(round)+uint32(i) {
+				t.Fatalf("round %d: word %d is %d, want %d", round, i, v, first(round)+uint32(i))
+			}
+		}
+	}
+}
+
 func TestWaitAcrossStreams(t *testing.T) { each(t, testWaitAcrossStreams) }
 
 func testWaitAcrossStreams(t *testing.T, open opener) {

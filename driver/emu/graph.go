@@ -115,10 +115,11 @@ func (x *executable) Launch(on driver.Stream) error {
 	if s.capture != nil {
 		return s.capture.refuse("Executable.Launch")
 	}
-	for _, t := range x.tasks {
+	for i, t := range x.tasks {
 		if err := t.usable(); err != nil {
 			return err
 		}
+		t.begins = i == 0
 		if err := s.put("Executable.Launch", t); err != nil {
 			return err
 		}

@@ -5,14 +5,14 @@ import (
 	"sort"
 )
 
-// memory is a device's global memory: buffers far apart, so that running over the
-// end of one never meets another.
+// memory is what kernels can address: a device's global memory and pinned memory of the
+// host. Buffers lie far apart, so that running over the end of one never meets another.
 type memory struct {
 	segments []*segment // by address; freed ones stay, without bytes, to tell of their use
 	next     uint64
 	used     int64
 	limit    int64
-	count    int
+	count    int // buffers and pinned memory so far
 }
 
 const (
@@ -26,21 +26,35 @@ func (m *memory) alloc(bytes int64) *segment {
 	if bytes > m.limit-m.used {
 		return nil
 	}
+	m.used += bytes
+	return m.place("buffer", bytes)
+}
+
+// pin takes memory of the host, of which the device has as much as there was.
+func (m *memory) pin(bytes int64) *segment {
+	s := m.place("pinned memory", bytes)
+	s.host = true
+	return s
+}
+
+// place finds addresses for memory of a kind.
+func (m *memory) place(kind string, bytes int64) *segment {
 	if m.next == 0 {
 		m.next = firstAddress
 	}
 	m.count++
-	s := newSegment(fmt.Sprintf("buffer %d of %d bytes", m.count, bytes), m.next, int(bytes))
+	s := newSegment(fmt.Sprintf("%s %d of %d bytes", kind, m.count, bytes), m.next, int(bytes))
 	s.locks, s.written = newLocks(), newWritten(bytes)
 	m.next += (uint64(bytes)+granule-1)&^(granule-1) + guardGap
-	m.used += bytes
 	m.segments = append(m.segments, s)
 	return s
 }
 
-// free gives a buffer's bytes back. Its addresses are never used again.
+// free gives the bytes of a segment back. Its addresses are never used again.
 func (m *memory) free(s *segment) {
-	m.used -= int64(len(s.data))
+	if !s.host {
+		m.used -= int64(len(s.data))
+	}
 	s.freed = len(s.data)
 	s.def, s.written = nil, nil
 	s.data = nil

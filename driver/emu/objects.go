@@ -87,10 +87,11 @@ func (b *buffer) Close() error {
 
 type pinned struct {
 	object
-	bytes []byte
+	seg   *segment
+	bytes []byte // of the segment
 }
 
-// AllocPinned takes host memory.
+// AllocPinned takes host memory: undefined, and at an address far from any other.
 func (d *Device) AllocPinned(bytes int) (driver.Pinned, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -100,15 +101,20 @@ func (d *Device) AllocPinned(bytes int) (driver.Pinned, error) {
 	if bytes <= 0 {
 		return nil, invalid("AllocPinned", "%d bytes", bytes)
 	}
-	return &pinned{d.object(&d.live.Pinned), make([]byte, bytes)}, nil
+	s := d.memory.pin(int64(bytes))
+	return &pinned{d.object(&d.live.Pinned), s, s.data}, nil
 }
 
-func (p *pinned) Bytes() []byte { return p.bytes }
+func (p *pinned) Bytes() []byte           { return p.bytes }
+func (p *pinned) Address() driver.Address { return driver.Address(p.seg.base) }
 
+// Close waits for nothing: work that still uses the memory traps.
 func (p *pinned) Close() error {
 	p.d.mu.Lock()
 	defer p.d.mu.Unlock()
-	p.close()
+	if p.close() && !p.d.closed {
+		p.d.memory.free(p.seg)
+	}
 	return nil
 }
 

@@ -9,9 +9,9 @@ import (
 // the ones before still run (driver.Launch.Overlaps) are held to what makes that safe:
 // until a warp has waited (griddepcontrol.wait) it writes no global memory, and reads
 // none that a kernel has written which may still run. That is any since the last that
-// began when all before it had ended, with it: a chain. And a warp of the grid waits, some
-// one: the kernel after waits for this grid alone, and were that to end before those
-// before it, would read what they still write.
+// began when all before it had ended, with it: a chain; the first of a graph begins one,
+// too. And a warp of the grid waits, some one: the kernel after waits for this grid alone,
+// and were that to end before those before it, would read what they still write.
 
 // tellApart is how many bytes of a buffer are taken to be written together: what buffers
 // are aligned to.

@@ -49,6 +49,20 @@ func (r *rig) function(t *testing.T, text string) driver.Function {
 	return f
 }
 
+// graphOf makes launching a graph of what record queues.
+func (r *rig) graphOf(t *testing.T, record func() error) (launch func() error) {
+	t.Helper()
+	g, err := r.s.Capture(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := g.Instantiate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() error { return x.Launch(r.s) }
+}
+
 // Kernels that may begin early are trapped where that shows.
 func TestOverlap(t *testing.T) {
 	for _, c := range []struct {
@@ -56,6 +70,7 @@ func TestOverlap(t *testing.T) {
 		readEarly, writeEarly bool
 		plain                 bool // not launched to overlap
 		fromHost              bool // reads what no kernel writes
+		graph, together       bool // launched as a graph; with the kernel before
 		between               string
 		want                  string // of the trap; "" none
 	}{
@@ -66,6 +81,8 @@ func TestOverlap(t *testing.T) {
 		{name: "a kernel between that overlaps, too", readEarly: true, between: "overlapping", want: "read before griddepcontrol.wait"},
 		{name: "a kernel between for which all had ended", readEarly: true, between: "kernel"},
 		{name: "a copy between", readEarly: true, between: "copy"},
+		{name: "the first of a graph", readEarly: true, graph: true},
+		{name: "behind a kernel of its graph", readEarly: true, graph: true, together: true, want: "read before griddepcontrol.wait"},
 		{name: "writes before", writeEarly: true, fromHost: true, want: "written before griddepcontrol.wait"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -86,18 +103,27 @@ func TestOverlap(t *testing.T) {
 				one := driver.Dim3{X: 1, Y: 1, Z: 1}
 				return r.s.Launch(driver.Launch{Function: f, Grid: one, Block: one, Params: binary.LittleEndian.AppendUint64(p, uint64(elsewhere)), Overlaps: overlaps})
 			}
-			errs := []error{r.s.Launch(r.add(1))}
-			switch late := r.function(t, copyWord(false, false)); c.between {
-			case "kernel", "overlapping":
-				errs = append(errs, run(late, from, c.between == "overlapping"))
-			case "copy":
-				errs = append(errs, r.s.Fill(from, 1, 4))
+			early, late, in := r.function(t, copyWord(c.readEarly, c.writeEarly)), r.function(t, copyWord(false, false)), r.buf.Address()
+			if c.fromHost {
+				in = from
 			}
-			if !c.fromHost {
-				from = r.buf.Address()
+			before := func() error { return r.s.Launch(r.add(1)) }
+			work := func() (err error) {
+				if c.together {
+					err = before()
+				}
+				switch c.between {
+				case "kernel", "overlapping":
+					err = run(late, from, c.between == "overlapping")
+				case "copy":
+					err = r.s.Fill(from, 1, 4)
+				}
+				return errors.Join(err, run(early, in, !c.plain))
 			}
-			errs = append(errs, run(r.function(t, copyWord(c.readEarly, c.writeEarly)), from, !c.plain), r.s.Synchronize())
-			err := errors.Join(errs...)
+			if c.graph {
+				work = r.graphOf(t, work)
+			}
+			err := errors.Join(before(), work(), r.s.Synchronize())
 			if c.want == "" {
 				if err != nil {
 					t.Fatal(err)

@@ -7,8 +7,9 @@ import (
 	"sync/atomic"
 )
 
-// segment is a piece of memory: a buffer, or the shared memory of a CTA. Besides
-// its bytes it knows which of them have been written.
+// segment is a piece of memory: a buffer, pinned memory, or the shared memory of a CTA.
+// Besides its bytes it knows which of them have been written; of pinned memory, by the
+// device.
 type segment struct {
 	name      string
 	base      uint64
@@ -16,6 +17,7 @@ type segment struct {
 	def       []byte               // a bit a byte of data: it has been written
 	undefined atomic.Int64         // bytes that have not
 	freed     int                  // bytes that it had, once it is freed; else 0
+	host      bool                 // pinned memory
 	locks     *[stripes]sync.Mutex // of global memory
 	history   history
 	written   []atomic.Uint32 // of global memory: by which chain of kernels, see settled

@@ -34,6 +34,7 @@ type task struct {
 	event  *event
 	stream *stream // of the event
 	at     int     // of the event
+	begins bool    // a graph, which waits for all before it
 }
 
 type stream struct {
@@ -87,6 +88,9 @@ func (d *Device) perform(s *stream, t *task) error {
 	if d.fault != nil {
 		return d.fault
 	}
+	if t.begins {
+		d.chain++
+	}
 	switch t.kind {
 	case taskLaunch:
 		return d.launch(&t.launch)
@@ -112,6 +116,9 @@ func (d *Device) transfer(t *task) error {
 	if t.kind == taskReadAsync {
 		at = t.src
 	}
+	if t.pinned != nil && t.pinned.closed {
+		return &driver.Error{Op: "emu.Stream", Kind: driver.ErrDeviceLost, Detail: "a copy from or to " + t.pinned.seg.name}
+	}
 	seg, off, _, err := d.memory.find(uint64(at), t.bytes)
 	if err != nil {
 		return &driver.Error{Op: "emu.Stream", Kind: driver.ErrDeviceLost, Detail: err.Error()}
@@ -119,7 +126,7 @@ func (d *Device) transfer(t *task) error {
 	n := int(t.bytes)
 	switch t.kind {
 	case taskReadAsync:
-		copy(t.pinned.bytes[t.offset:t.offset+n], seg.data[off:off+n])
+		t.pinned.seg.copyFrom(t.offset, seg, off, n)
 		return nil
 	case taskWriteAsync:
 		copy(seg.data[off:off+n], t.pinned.bytes[t.offset:])

@@ -73,7 +73,8 @@ func (d *Device) AllocPinned(bytes int) (driver.Pinned, error) {
 	return &pinned{o}, nil
 }
 
-func (p *pinned) Bytes() []byte { return p.inner.Bytes() }
+func (p *pinned) Bytes() []byte           { return p.inner.Bytes() }
+func (p *pinned) Address() driver.Address { return p.inner.Address() }
 
 type module struct{ object[driver.Module] }
 

@@ -30,7 +30,7 @@ func argmaxCase(rows, vocab int, merge bool) Case {
 	slices := s.Slices(vocab)
 	bytes := float64(rows) * float64(4*vocab+8*slices)
 	if merge {
-		bytes = float64(rows) * float64(8*slices+4)
+		bytes = float64(rows) * float64(8*slices+8) // pairs, and the token twice
 	}
 	return Case{
 		Spec: s, Shape: fmt.Sprintf("%d×%d", rows, vocab), Bytes: bytes,
@@ -40,7 +40,7 @@ func argmaxCase(rows, vocab int, merge bool) Case {
 				a.Best = r.OutU32s(2 * rows * slices)
 				return s.Launch(k, a)
 			}
-			a.Best, a.Token = r.Zeros(int64(8*rows*slices)), r.OutU32s(rows)
+			a.Best, a.Token, a.Next = r.Zeros(int64(8*rows*slices)), r.Zeros(int64(8*rows)), r.OutU32s(rows)
 			first := ptxgen.Argmax{}
 			r.Run(first, func(k *ptx.Kernel) (ptx.Launch, error) { return first.Launch(k, a) })
 			return s.Launch(k, a)
