@@ -39,16 +39,20 @@ func batchCases() []KernelCase {
 }
 
 func batchCasesOf(f quant.Format) []batchCase {
-	four, eight, sixteen := ptxgen.GemvBatch{Format: f, Columns: 4}, ptxgen.GemvBatch{Format: f, Columns: 8}, ptxgen.GemvBatch{Format: f, Columns: 16}
+	four, eight := ptxgen.GemvBatch{Format: f, Columns: 4}, ptxgen.GemvBatch{Format: f, Columns: 8}
+	most, err := ptxgen.GemvBatchFor(f, 16, false, fewBlocks(f, 1), 1<<20)
+	if err != nil {
+		panic(err)
+	}
 	gated := func(s ptxgen.GemvBatch) ptxgen.GemvBatch { s.Gated = true; return s }
 	list := []batchCase{
-		{name: "all", reason: "a set of vectors", spec: sixteen, rows: 37, k: fewBlocks(f, 5), columns: 16, norm: ptxgen.RMSNorm},
+		{name: "all", reason: "a set of vectors", spec: most, rows: 37, k: fewBlocks(f, 5), columns: 16, norm: ptxgen.RMSNorm},
 		{name: "few", reason: "vectors that are not there", spec: eight, rows: 21, k: fewBlocks(f, 3), columns: 5},
 		{name: "gated", reason: "two matrices take turns", spec: gated(four), rows: 37, k: fewBlocks(f, 2), columns: 4, norm: ptxgen.RMSNorm},
 		{name: "many blocks", reason: "as many parts as there may be, of one block or two", spec: four, rows: 21, k: fewBlocks(f, 18), columns: 3},
 		{name: "two teams", reason: "of eight warps, whose parts lie beside each other", spec: four, rows: 37, k: fewBlocks(f, 9), columns: 2},
 		{name: "gated", reason: "two matrices take turns", spec: gated(eight), rows: 21, k: fewBlocks(f, 2), columns: 7},
-		{name: "gated", reason: "two matrices take turns", spec: gated(sixteen), rows: 21, k: fewBlocks(f, 2), columns: 15},
+		{name: "gated, the largest set", reason: "two matrices take turns", spec: gated(most), rows: 21, k: fewBlocks(f, 2), columns: 15},
 	}
 	if !slices.Contains(gemvKinds, f) {
 		return list
@@ -57,8 +61,8 @@ func batchCasesOf(f quant.Format) []batchCase {
 		batchCase{name: "one", reason: "a set for one", spec: four, rows: 1, k: fewBlocks(f, 1), columns: 1},
 		batchCase{name: "sets", reason: "CTAs of several sets, of which the last is not full", spec: four, rows: 40, k: fewBlocks(f, 3), columns: 18, ctas: 3},
 		batchCase{name: "long rows", reason: "parts of several blocks", spec: eight, rows: 21, k: fewBlocks(f, 35), columns: 7},
-		batchCase{name: "sixteen parts", reason: "two for each warp, of a block each", spec: sixteen, rows: 16, k: fewBlocks(f, 17), columns: 16},
-		batchCase{name: "long rows, rounds", reason: "sums wait for the next block, round after round", spec: gated(sixteen), rows: 81, k: fewBlocks(f, 33), columns: 3, entries: 4, ctas: 1},
+		batchCase{name: "sixteen parts", reason: "two for each warp, of a block each", spec: most, rows: 16, k: fewBlocks(f, 17), columns: 16},
+		batchCase{name: "long rows, rounds", reason: "sums wait for the next block, round after round", spec: gated(most), rows: 81, k: fewBlocks(f, 33), columns: 3, entries: 4, ctas: 1},
 		batchCase{name: "rounds", reason: "more tiles than a round has, the last of which is smaller", spec: four, rows: 150, k: fewBlocks(f, 9), columns: 4, entries: 3, ctas: 1},
 		batchCase{name: "short rows", reason: "teams of warps, some beyond the last tile", spec: eight, rows: 90, k: fewBlocks(f, 1), columns: 8, entries: 2, ctas: 1},
 		batchCase{name: "RMSNorm of a long vector", reason: "digits of several CTAs, each with all squares", spec: four, rows: 5, k: fewBlocks(f, 37), columns: 5, norm: ptxgen.RMSNorm},

@@ -23,13 +23,20 @@ type GemvBatch struct {
 	Gated   bool // two matrices
 }
 
-// gemvBatchColumns are the sizes of sets that kernels are made for.
-var gemvBatchColumns = []int{4, 8, 16}
+// gemvBatchColumns are the sizes of sets that kernels of a format are made for. Quants of two
+// or three bits take more registers to unpack than 16 vectors leave: two sets of eight are
+// faster.
+func gemvBatchColumns(f quant.Format) []int {
+	if f == quant.Q2_K || f == quant.Q3_K {
+		return []int{4, 8}
+	}
+	return []int{4, 8, 16}
+}
 
 func gemvBatchSpecs() []Spec {
 	all := []Spec{Digits{}}
 	for _, f := range quant.Formats() {
-		for _, c := range gemvBatchColumns {
+		for _, c := range gemvBatchColumns(f) {
 			if decoderOf(f).quantised() {
 				all = append(all, GemvBatch{Format: f, Columns: c}, GemvBatch{Format: f, Columns: c, Gated: true})
 			}
@@ -70,17 +77,9 @@ func (s GemvBatch) stages() int {
 // sumsBytes is the size of the sums of a tile's part: {column, row}.
 func (s GemvBatch) sumsBytes() int { return 4 * tileRows * s.Columns }
 
-// pendingBytes is their size before the part's end, when lanes have two digits each, of
-// either half: {half, two groups, lane} with {group, row} of four sums.
-func (s GemvBatch) pendingBytes() int { return 2 * s.halves() * s.sumsBytes() }
-
-// halves is how many parts of a unit have scales of their own.
-func (s GemvBatch) halves() int {
-	if decoderOf(s.Format).halves() {
-		return 2
-	}
-	return 1
-}
+// pendingBytes is their size before the part's end, when lanes have two digits each: {two
+// groups, lane} with {group, row} of four sums.
+func (s GemvBatch) pendingBytes() int { return 2 * s.sumsBytes() }
 
 // gemvBatch is a GemvBatch being built.
 type gemvBatch struct {
@@ -99,17 +98,16 @@ type gemvBatch struct {
 	nextBlock ptx.U32 // variable: that is fetched
 	entry     ptx.U32 // variable: the tile and matrix of the round that is fetched
 
-	pending   ptx.Shared      // {entry, warp}: sums of parts before their end; then in results
-	columns   [][4][4]ptx.U32 // by group, the digits of pairs of units: {unit, half}
-	block     ptx.Global      // that they are of, of the set's first vector
-	firstHalf []ptx.F32       // variables: what join made of the first half, of each group
+	pending ptx.Shared      // {entry, warp}: sums of parts before their end; then in results
+	columns [][4][4]ptx.U32 // by group, the digits of pairs of units: {unit, half}
+	block   ptx.Global      // that they are of, of the set's first vector
 }
 
 // Build implements Spec.
 func (s GemvBatch) Build() (*ptx.Kernel, error) {
 	b := ptx.New(s.Name())
-	if !decoderOf(s.Format).quantised() || !slices.Contains(gemvBatchColumns, s.Columns) {
-		b.Failf("%d columns of %v: want 4, 8 or 16, of a quantised format", s.Columns, s.Format)
+	if !decoderOf(s.Format).quantised() || !slices.Contains(gemvBatchColumns(s.Format), s.Columns) {
+		b.Failf("%d columns of %v: want one of %v, of a quantised format", s.Columns, s.Format, gemvBatchColumns(s.Format))
 		return nil, b.Err()
 	}
 	b.Doc("y[c][r] = epilogue of the sum over k of W[r][k] * x[c][k], W packed, of %v, x of Digits", s.Format)

@@ -37,14 +37,14 @@ func (n *gemvBatch) pendingAt(entry ptx.U32) ptx.Shared {
 	return n.pending.At(entry, n.s.warps()*n.s.pendingBytes())
 }
 
-// before is the sums, of a half, of the part's blocks before: variables.
-func (n *gemvBatch) before(entry ptx.U32, half int, first ptx.Pred) (sums [][2]ptx.F32) {
+// before is the sums of the part's blocks before: variables.
+func (n *gemvBatch) before(entry ptx.U32, first ptx.Pred) (sums [][2]ptx.F32) {
 	for range n.s.groups() {
 		sums = append(sums, [2]ptx.F32{ptx.Var(n.b.F32(0)), ptx.Var(n.b.F32(0))})
 	}
 	n.b.If(first.Not(), func() {
 		for g := 0; g < len(sums); g += 2 {
-			for i, x := range n.pendingAt(entry).Plus(256 * (half*len(sums) + g)).LoadF32x4() {
+			for i, x := range n.pendingAt(entry).Plus(256 * g).LoadF32x4() {
 				ptx.Set(sums[g+i/2][i%2], x)
 			}
 		}
@@ -52,26 +52,22 @@ func (n *gemvBatch) before(entry ptx.U32, half int, first ptx.Pred) (sums [][2]p
 	return sums
 }
 
-// keep leaves the sums of a half for the part's next block.
-func (n *gemvBatch) keep(sums [][2]ptx.F32, entry ptx.U32, half int) {
+// keep leaves the sums for the part's next block.
+func (n *gemvBatch) keep(sums [][2]ptx.F32, entry ptx.U32) {
 	for g := 0; g < len(sums); g += 2 {
 		first, second := sums[g], sums[g+1]
-		to := n.pendingAt(entry).Plus(256 * (half*len(sums) + g))
+		to := n.pendingAt(entry).Plus(256 * g)
 		to.StoreF32x4([4]ptx.F32{first[0], first[1], second[0], second[1]})
 	}
 }
 
-// join brings the digits of each vector together at a part's end, and adds the second half
-// to the first: a lane has a row of each group, even lanes the upper one.
-func (n *gemvBatch) join(sums [][2]ptx.F32, half int) (totals []ptx.F32) {
+// join brings the digits of each vector together at a part's end: a lane has a row of each
+// group, even lanes the upper one.
+func (n *gemvBatch) join(sums [][2]ptx.F32) (totals []ptx.F32) {
 	upper := n.quad.AndN(1).EqN(0)
-	for g, rows := range sums {
+	for _, rows := range sums {
 		own, other := ptx.Select(upper, rows[0], rows[1]), ptx.Select(upper, rows[1], rows[0])
-		total := own.Add(ptx.ShuffleXor(other, 1))
-		if half > 0 {
-			total = n.firstHalf[g].Add(total)
-		}
-		totals = append(totals, total)
+		totals = append(totals, own.Add(ptx.ShuffleXor(other, 1)))
 	}
 	return totals
 }
@@ -89,24 +85,50 @@ func (n *gemvBatch) end(totals []ptx.F32, entry, part ptx.U32) {
 	}
 }
 
-// finish adds up the parts of the round's tiles and stores the results.
+// finish adds up the parts of the round's tiles, a quad of a vector's rows at a time, and
+// stores the results.
 func (n *gemvBatch) finish() {
-	b, each := n.b, tileRows*n.s.Columns
+	b, each := n.b, tileRows/4*n.s.Columns
 	groups := n.final.Sub(n.group).Min(n.round)
 	b.For(b.ThreadX(), groups.Shl(n.teamsLog).MulN(each), b.N(32*n.s.warps()), func(i ptx.U32) {
 		tile, place := i.DivN(each), i.RemN(each)
 		entry, team := tile.Shr(n.teamsLog).ShlN(n.matrixLog), tile.And(n.teams.AddN(-1))
-		row := n.group.Shl(n.teamsLog).Add(tile).MulN(tileRows).Add(place.RemN(tileRows))
-		vector := n.set.MulN(n.s.Columns).Add(place.DivN(tileRows))
+		row := n.group.Shl(n.teamsLog).Add(tile).MulN(tileRows).Add(place.RemN(tileRows / 4).MulN(4))
+		vector := n.set.MulN(n.s.Columns).Add(place.DivN(tileRows / 4))
 		b.If(row.Lt(n.count).And(vector.Lt(n.columnCount)), func() {
 			inverse := n.digits.At(n.span.Mul(n.room), digitBlock).At(vector, 4).LoadF32()
-			var sums []ptx.F32
+			var sums []quad
 			for m := range n.matrices {
-				at := n.results.At(entry.AddN(m), n.s.warps()*n.s.sumsBytes()).At(team.Mul(n.ranks), n.s.sumsBytes()).At(place, 4)
-				sum := n.tree(n.ranks, func(p int) ptx.F32 { return at.Plus(p * n.s.sumsBytes()).LoadF32() })
-				sums = append(sums, sum.Mul(inverse))
+				at := n.results.At(entry.AddN(m), n.s.warps()*n.s.sumsBytes()).At(team.Mul(n.ranks), n.s.sumsBytes()).At(place, 16)
+				sums = append(sums, n.sumOfRanks(at))
 			}
-			n.finished(row, vector, sums[0], sums[1:]...)
+			for j := range 4 {
+				row := row.AddN(j)
+				b.If(row.Lt(n.count), func() {
+					var up []ptx.F32
+					for _, sum := range sums[1:] {
+						up = append(up, sum[j].Mul(inverse))
+					}
+					n.finished(row, vector, sums[0][j].Mul(inverse), up...)
+				})
+			}
 		})
 	}, ptx.NoUnroll)
+}
+
+// sumOfRanks adds up the parts of four results.
+func (n *gemvBatch) sumOfRanks(at ptx.Shared) (sums quad) {
+	parts := make([]quad, n.s.warps())
+	for p := range parts {
+		parts[p] = n.filled(nothing)
+		n.b.When(n.b.N(p).Lt(n.ranks), func() { setQuad(parts[p], at.Plus(p*n.s.sumsBytes()).LoadF32x4()) })
+	}
+	for j := range sums {
+		var values []ptx.F32
+		for _, part := range parts {
+			values = append(values, part[j])
+		}
+		sums[j] = pairwise(values)
+	}
+	return sums
 }

@@ -40,9 +40,11 @@ func GemvBatchFor(format quant.Format, columns int, gated bool, k, shared int) (
 	if err := wholeBlocks(format, k); err != nil {
 		return GemvBatch{}, err
 	}
-	s := GemvBatch{Format: format, Gated: gated, Columns: 4}
-	for s.Columns < min(columns, maxColumns) {
-		s.Columns *= 2
+	s := GemvBatch{Format: format, Gated: gated}
+	for _, s.Columns = range gemvBatchColumns(format) {
+		if s.Columns >= columns {
+			break
+		}
 	}
 	for _, s.Columns = range []int{s.Columns, 8} {
 		if s.mostEntries(k, shared-staticLimit) >= s.matrices() {

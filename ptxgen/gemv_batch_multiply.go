@@ -2,49 +2,28 @@ package ptxgen
 
 import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 
-// multiply adds the products of the block in registers with an entry's to its sums. Where
-// the halves of units have scales of their own, the sums of each are apart to the end, as
-// Gemv has them in lanes of their own.
+// multiply adds the products of the block in registers with an entry's to its sums, and
+// leaves them where the part's next block, or what comes after the part, finds them.
 func (n *gemvBatch) multiply(entry ptx.U32, first, last ptx.Pred, part ptx.U32) {
 	k := newIntegerBlock(n.gemvInteger, n.ring.At(n.ringAt, 16))
-	if !n.d.super() {
-		n.settle(n.addUnits(k, entry, first), entry, last, part)
-		return
+	add := n.addUnits
+	if n.d.super() {
+		add = n.addSuper
 	}
-	n.firstHalf = nil
-	if n.s.halves() > 1 {
-		for range n.s.groups() {
-			n.firstHalf = append(n.firstHalf, ptx.Var(n.b.F32(0)))
-		}
-		sums := n.addSuper(k, 0, entry, first)
-		n.b.IfElse(last, func() {
-			for g, total := range n.join(sums, 0) {
-				ptx.Set(n.firstHalf[g], total)
-			}
-		}, func() { n.keep(sums, entry, 0) })
-	}
-	n.settle(n.addSuper(k, n.s.halves()-1, entry, first), entry, last, part)
-}
-
-// settle leaves the sums of the last half where the part's next block, or what comes after
-// the part, finds them.
-func (n *gemvBatch) settle(sums [][2]ptx.F32, entry ptx.U32, last ptx.Pred, part ptx.U32) {
-	half := n.s.halves() - 1
-	n.b.IfElse(last, func() { n.end(n.join(sums, half), entry, part) }, func() { n.keep(sums, entry, half) })
+	sums := add(k, entry, first)
+	n.b.IfElse(last, func() { n.end(n.join(sums), entry, part) }, func() { n.keep(sums, entry) })
 }
 
 // addUnits adds the products of a block whose units have a scale each to its sums.
 func (n *gemvBatch) addUnits(k *integerBlock, entry ptx.U32, first ptx.Pred) [][2]ptx.F32 {
 	totals := n.unitTotals(k)
-	return n.addBlock(entry, 0, first, func(sum ptx.F32, g, r int, power ptx.F32) { k.add(sum, totals[g][r], power.Mul(n.digit)) })
+	return n.addBlock(entry, first, func(sum ptx.F32, g, r int, power ptx.F32) { k.add(sum, totals[g][r], power.Mul(n.digit)) })
 }
 
-// addSuper adds the products of a half of each unit, or of all of it.
-func (n *gemvBatch) addSuper(k *integerBlock, half int, entry ptx.U32, first ptx.Pred) [][2]ptx.F32 {
-	n.halfScales = n.b.U32(0x6420 + 0x1111*uint32(half))
+// addSuper adds the products of a block whose sums are integers.
+func (n *gemvBatch) addSuper(k *integerBlock, entry ptx.U32, first ptx.Pred) [][2]ptx.F32 {
 	n.offset = n.b.F32(-16 * float32(max(n.d.centre, 1))) // the means are 16 times smaller than sums
-	scales := k.superScales()
-	totals := n.superTotals(k, scales, half)
+	scales, totals := n.superTotals(k)
 	// Powers of two, which change no rounding: here they are factors of few numbers.
 	larger := n.digit.Mul(n.shrink)
 	for r := range 2 {
@@ -54,23 +33,22 @@ func (n *gemvBatch) addSuper(k *integerBlock, half int, entry ptx.U32, first ptx
 		}
 	}
 	var below [4]ptx.S32
-	return n.addBlock(entry, half, first, func(sum ptx.F32, g, r int, power ptx.F32) {
+	return n.addBlock(entry, first, func(sum ptx.F32, g, r int, power ptx.F32) {
 		if r == 0 && n.d.offset() {
-			below = n.below(scales, g, half)
+			below = n.below(scales, g)
 		}
 		v := k.joined(totals[g][2*r], totals[g][2*r+1]).Mul(scales.d[r])
 		if n.d.offset() {
-			v = k.joinedBelow(below, r).FMA(scales.factor[r], v)
+			v = k.joinedBelow(below[2*r], below[2*r+1]).FMA(scales.factor[r], v)
 		}
 		ptx.Set(sum, v.FMA(power, sum))
 	})
 }
 
-// addBlock adds a block to the sums of a half, of which there are none before the part's
-// first block.
-func (n *gemvBatch) addBlock(entry ptx.U32, half int, first ptx.Pred, add func(sum ptx.F32, group, row int, power ptx.F32)) [][2]ptx.F32 {
+// addBlock adds a block to the sums, of which there are none before the part's first block.
+func (n *gemvBatch) addBlock(entry ptx.U32, first ptx.Pred, add func(sum ptx.F32, group, row int, power ptx.F32)) [][2]ptx.F32 {
 	n.b.WarpSync()
-	sums := n.before(entry, half, first)
+	sums := n.before(entry, first)
 	for g := range sums {
 		n.hold(g)
 		power := n.ofResults(g).Plus(digitsPower).LoadF32()
@@ -93,21 +71,50 @@ func (n *gemvBatch) digitsOf(unit, group int) [2]ptx.U32 {
 
 // hold keeps the registers of loads for later units, or groups, free until now.
 func (n *gemvBatch) hold(i int) {
-	if i > 0 && i%2 == 0 {
+	atOnce := 2
+	if n.d.halves() {
+		atOnce = 1
+	}
+	if i > 0 && i%atOnce == 0 {
 		n.b.WarpSync()
 	}
 }
 
-// superTotals adds up integers over a half of each unit or all of it.
-func (n *gemvBatch) superTotals(k *integerBlock, scales superScales, half int) [][4]ptx.S32 {
-	totals := make([][4]ptx.S32, n.s.groups())
+// superTotals adds up integers over the whole block. Halves come one after the other, and
+// the rows' scales last, since there are no registers for all at a time.
+func (n *gemvBatch) superTotals(k *integerBlock) (scales superScales, totals [][4]ptx.S32) {
+	totals = make([][4]ptx.S32, n.s.groups())
+	if !n.d.halves() {
+		scales = k.superScales()
+		n.addTotals(totals, k, &scales, 0)
+		return scales, totals
+	}
+	for half := range 2 {
+		scales = superScales{}
+		n.subBlocks = n.b.U32(firstHalves + 0x1111*uint32(half))
+		scales.signed(n.b)
+		n.addTotals(totals, k, &scales, half)
+		n.b.WarpSync()
+	}
+	k.subHeads(&scales)
+	return scales, totals
+}
+
+// addTotals adds up integers over a half of each unit or all of it.
+func (n *gemvBatch) addTotals(totals [][4]ptx.S32, k *integerBlock, scales *superScales, half int) {
 	for u := range n.d.units {
 		n.hold(u)
+		if n.d.halves() && u%4 == 0 {
+			for r := range scales.words {
+				w := k.subAt(r).Plus(2 * u).LoadU32x2()
+				scales.words[r] = append(scales.words[r], k.subWord(w[0], w[1]))
+			}
+		}
 		scale := [2]ptx.S32{scales.scale(u, 0), scales.scale(u, 1)}
 		a := n.fragment(k, u, half)
 		for g := range totals {
 			for i, v := range n.product(a, u, half, g) {
-				if u == 0 {
+				if u == 0 && half == 0 {
 					totals[g][i] = v.Mul(scale[i/2])
 				} else {
 					totals[g][i] = v.Mad(scale[i/2], totals[g][i])
@@ -115,13 +122,20 @@ func (n *gemvBatch) superTotals(k *integerBlock, scales superScales, half int) [
 			}
 		}
 	}
-	return totals
+}
+
+// halvesOfUnit is how many parts of a unit have scales of their own.
+func (n *gemvBatch) halvesOfUnit() int {
+	if n.d.halves() {
+		return 2
+	}
+	return 1
 }
 
 // fragment is a unit's quants, or in two registers those of a half.
 func (n *gemvBatch) fragment(k *integerBlock, unit, half int) (a [4]ptx.U32) {
 	k.loadQuants(unit)
-	for i := range 4 / n.s.halves() {
+	for i := range 4 / n.halvesOfUnit() {
 		a[i] = k.register(unit, 2*half+i)
 	}
 	return a
@@ -136,19 +150,14 @@ func (n *gemvBatch) product(a [4]ptx.U32, unit, half, group int) [4]ptx.S32 {
 	return ptx.MMAS8(a, digits)
 }
 
-// below is the products of minimums, or of scales, with a group's means. With those of the
-// first half go sub-blocks 0 to 7.
-func (n *gemvBatch) below(s superScales, group, half int) [4]ptx.S32 {
+// below is the products of minimums, or of scales, with a group's means.
+func (n *gemvBatch) below(s superScales, group int) [4]ptx.S32 {
 	means := digitsOfMeans
 	if n.d.halves() {
 		means = digitsOfMeans16
 	}
 	at := n.block.At(n.lane.ShrN(4), digitBlock).At(n.row.AndN(3), 16).At(n.quad, 4)
-	word := at.Plus(2*group*digitBlock + means).LoadU32()
-	if n.d.halves() {
-		word = ptx.Select(n.quad.ShrN(1).EqN(half), word, n.b.U32(0))
-	}
-	return ptx.MMAS8Half(s.subtract, word)
+	return ptx.MMAS8Half(s.subtract, at.Plus(2*group*digitBlock+means).LoadU32())
 }
 
 // unitTotals scales the sum of each unit.

@@ -36,8 +36,7 @@ func newIntegerBlock(n *gemvInteger, weights ptx.Shared) *integerBlock {
 func (k *integerBlock) product(a [][4]ptx.U32, unit int) (c [4]ptx.S32) {
 	if k.d.halves() {
 		first, second := k.halfDigits(unit)
-		c = ptx.MMAU8Half([2]ptx.U32(a[0][:2]), first)
-		return ptx.MMAU8Half([2]ptx.U32(a[0][2:]), second, c[:]...)
+		return ptx.MMAU8(a[0], [2]ptx.U32{first, second})
 	}
 	digits := k.unitDigits(unit)
 	for i, f := range a {
@@ -81,11 +80,7 @@ func (k *integerBlock) halfDigits(unit int) (first, second ptx.U32) {
 
 // means is the digits of the means of sub-blocks.
 func (k *integerBlock) means() ptx.U32 {
-	at := k.x.Plus(k.sumsAt())
-	if k.d.halves() {
-		return at.AtBytes(k.meansAt).Aligned(4).LoadU32()
-	}
-	return at.At(k.row.AndN(3), 16).At(k.quad, 4).LoadU32()
+	return k.x.Plus(k.sumsAt()).At(k.row.AndN(3), 16).At(k.quad, 4).LoadU32()
 }
 
 // power is what the digits in this lane are multiples of: the power of two that the
@@ -98,26 +93,55 @@ func (k *integerBlock) joined(upper, lower ptx.S32) ptx.F32 {
 }
 
 // joinedBelow is joined for products with means, of bytes and at most 16 of them.
-func (k *integerBlock) joinedBelow(below [4]ptx.S32, r int) ptx.F32 {
-	return below[2*r].Mad(k.b.S32(256), below[2*r+1]).F32()
+func (k *integerBlock) joinedBelow(upper, lower ptx.S32) ptx.F32 {
+	return upper.Mad(k.b.S32(256), lower).F32()
 }
 
 // multiplySuper adds up integers over the whole block. What belongs to minimums or the
 // centre is subtracted from their sum.
 func (k *integerBlock) multiplySuper() {
 	scales := k.superScales()
-	total, power := k.superTotal(scales), k.power()
+	total := k.superTotal(scales)
 	var below [4]ptx.S32
-	for r, sum := range k.sums {
+	if k.d.offset() {
+		below = ptx.MMAS8Half(scales.subtract, k.means())
+	}
+	power, rows := k.power(), k.sums[:]
+	if k.exchanges {
+		total, below, rows = k.exchange(total), k.ownRow(below), k.sums[:1]
+	}
+	for r, sum := range rows {
 		v := k.joined(total[2*r], total[2*r+1]).Mul(scales.d[r])
 		if k.d.offset() {
-			if r == 0 {
-				below = ptx.MMAS8Half(scales.subtract, k.means())
-			}
-			v = k.joinedBelow(below, r).FMA(scales.factor[r], v)
+			v = k.joinedBelow(below[2*r], below[2*r+1]).FMA(scales.factor[r], v)
 		}
 		k.add(sum, v, power)
 	}
+}
+
+// exchange adds up the halves' sums: lanes of the first half go on with the upper row, which
+// is first in what it gives, those of the second with the row 8 further on.
+func (k *integerBlock) exchange(total [4]ptx.S32) (sum [4]ptx.S32) {
+	own, others := k.ownRow(total), k.ownRow([4]ptx.S32{total[2], total[3], total[0], total[1]})
+	logs := k.quantLogs()
+	for i := range 2 {
+		other := ptx.ShuffleXor(others[i], 2)
+		if logs[0] == logs[1] {
+			sum[i] = own[i].Add(other)
+			continue
+		}
+		sum[i] = own[i].Mad(k.level[0].S32(), other.Mul(k.level[1].S32()))
+	}
+	return sum
+}
+
+// ownRow is what a lane with halves has of the row that it goes on with.
+func (k *integerBlock) ownRow(x [4]ptx.S32) (own [4]ptx.S32) {
+	first := k.second.EqN(0)
+	for i := range 2 {
+		own[i] = ptx.Select(first, x[i], x[2+i])
+	}
+	return own
 }
 
 // superTotal is the integer sums.

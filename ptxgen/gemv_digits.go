@@ -14,18 +14,15 @@ import (
 // the pair, half} with a word of four weights each, with halves {half, digit, lane, unit}.
 //
 // The sums of super formats are digits, too, of the means by sub-block: {digit, lane}
-// with a word of four sub-blocks, or {half, digit, lane} where the others' places are
-// zero. The sums of other formats are float32: {two upper digits, two lower}[unit].
+// with a word of four sub-blocks, of which there are 16 with halves and 8 without; then
+// the others' places are zero. The sums of other formats are float32: {two upper digits,
+// two lower}[unit].
 
 func (s Gemv) digitBytes() int { return decoderOf(s.Format).units * UnitLen * 4 }
 
 func (s Gemv) sumBytes() int {
-	d := decoderOf(s.Format)
-	switch {
-	case !d.offset():
+	if !decoderOf(s.Format).offset() {
 		return 0
-	case d.halves():
-		return 128
 	}
 	return 64
 }
@@ -178,7 +175,9 @@ func (n *gemvInteger) stageSums(list []wideSum, sums ptx.Shared) {
 		return
 	}
 	n.stageMean(sum.mean(n.b, bits.Len(uint(2*lanes))), sums.AtBytes(n.meanAt), leader)
-	n.stageZeros(sums)
+	if !n.d.halves() {
+		n.stageZeros(sums)
+	}
 }
 
 // stageFloats stages a unit's sum.
@@ -203,10 +202,6 @@ func (n *gemvInteger) stageMean(mean ptx.S32, at ptx.Shared, leader ptx.Pred) {
 func (n *gemvInteger) stageZeros(sums ptx.Shared) {
 	b := n.b
 	b.If(n.lane.LtN(8), func() {
-		zero, at := b.U32(0), sums.AtBytes(n.zerosAt).Aligned(4)
-		at.Plus(8).StoreU32(zero)
-		if n.d.halves() {
-			at.Plus(64).StoreU32(zero)
-		}
+		sums.AtBytes(n.zerosAt).Aligned(4).Plus(8).StoreU32(b.U32(0))
 	})
 }

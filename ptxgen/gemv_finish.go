@@ -53,17 +53,17 @@ func (n *gemvInteger) finish() {
 }
 
 // storePart leaves the sums of a part for a matrix of a group. The digits are in two lanes
-// of a quad, or with halves in four.
+// of a quad; with halves its other two have those of the lower row.
 func (n *gemvInteger) storePart(group, part ptx.U32, matrix int) {
 	b := n.b
 	to := n.buffer().At(group, n.groupBytes())
 	to = to.At(n.team.Mul(n.parts).Add(part), n.partBytes()).At(n.row, 4)
-	owner := n.quad.EqN(0)
-	for r, sum := range n.sums {
+	sums, owner := n.sums[:], n.quad.EqN(0)
+	if n.exchanges {
+		to, sums, owner = to.At(n.second, 4*tileRows/2), n.sums[:1], n.quad.AndN(1).EqN(0)
+	}
+	for r, sum := range sums {
 		total := sum.Add(ptx.ShuffleXor(sum, 1))
-		if n.d.halves() {
-			total = total.Add(ptx.ShuffleXor(total, 2))
-		}
 		b.When(owner, func() { to.Plus(4 * (matrix*tileRows + 8*r)).StoreF32(total) })
 	}
 }
@@ -96,15 +96,22 @@ func (n *gemvInteger) sumOfParts(r integerResult, matrix int) ptx.F32 {
 	return n.tree(n.parts, func(p int) ptx.F32 { return at.Plus(p*n.partBytes() + 4*matrix*tileRows).LoadF32() })
 }
 
-// tree adds up count values, a power of two, neighbours first. What is missing to the
-// largest count is -0, which changes no sum, not even the sign of a zero.
+// nothing is -0, which changes no sum, not even the sign of a zero.
+var nothing = float32(math.Copysign(0, -1))
+
+// tree adds up count values, a power of two, in pairs. What is missing to the largest count
+// is nothing.
 func (n *gemvInteger) tree(count ptx.U32, load func(i int) ptx.F32) ptx.F32 {
-	b, nothing := n.b, float32(math.Copysign(0, -1))
 	values := make([]ptx.F32, maxParts)
 	for i := range values {
-		values[i] = ptx.Var(b.F32(nothing))
-		b.When(b.N(i).Lt(count), func() { ptx.Set(values[i], load(i)) })
+		values[i] = ptx.Var(n.b.F32(nothing))
+		n.b.When(n.b.N(i).Lt(count), func() { ptx.Set(values[i], load(i)) })
 	}
+	return pairwise(values)
+}
+
+// pairwise adds up a power of two of values, neighbours first.
+func pairwise(values []ptx.F32) ptx.F32 {
 	for len(values) > 1 {
 		for i := range len(values) / 2 {
 			values[i] = values[2*i].Add(values[2*i+1])

@@ -12,16 +12,22 @@ type lanePlace struct {
 	stagedAt, meanAt, zerosAt ptx.U32
 	one                       ptx.U32 // 1, which ptxas does not know
 	// Of a fragment.
-	digitsAt   ptx.U32    // where the digits of its column begin
-	halvesAt   [2]ptx.U32 // the same with halves, for either; see halfDigits
-	meansAt    ptx.U32    // with halves where its digits of means are
-	bytesAt    ptx.U32    // see loadBytes
-	raise      ptx.U32    // 2^raised, of quants in place
-	halfScales ptx.U32    // selects the scales of the half that its results are of; see subScales
-	digit      ptx.F32    // what the lower of the two digits of its results counts: 2^16 or 1
+	digitsAt  ptx.U32    // where the digits of its column begin
+	halvesAt  [2]ptx.U32 // the same with halves, for either; see halfDigits
+	second    ptx.U32    // with halves which of them its columns are of; see exchange
+	level     [2]ptx.U32 // what the sums of its half, and of the other, are to be multiplied by
+	bytesAt   ptx.U32    // see loadBytes
+	raise     ptx.U32    // 2^raised, of quants in place
+	subBlocks ptx.U32    // selects the scales of the half that its products are of; see subScales
+	exchanges bool       // its columns are of the two halves of units; see exchange
+	digit     ptx.F32    // what the lower of the two digits of its results counts: 2^16 or 1
 	// What minimums, or scales for the centre, are multiplied by, and what a block's sum is.
 	offset, shrink ptx.F32
 }
+
+// firstHalves selects the scales of the first halves of four units; those of the second
+// ones are one further on.
+const firstHalves = 0x6420
 
 // kept is a value that ptxas does not compute anew wherever it is used.
 func (n *gemvInteger) kept(x ptx.U32) ptx.U32 { return ptx.ShuffleIdx(x, n.lane) }
@@ -61,12 +67,7 @@ func (n *gemvInteger) placeStaged(one ptx.U32) {
 	if !n.d.offset() || !n.d.super() {
 		return
 	}
-	at := n.subBlock(n.lanesOfSum())
-	if n.d.halves() {
-		// Sub-blocks 0 to 7 are for the columns of the first half.
-		at = at.Add(at.ShrN(3).MulN(64))
-	}
-	n.meanAt = n.kept(at)
+	n.meanAt = n.kept(n.subBlock(n.lanesOfSum()))
 	n.zerosAt = n.kept(n.lane.ShrN(1).MulN(16).Add(n.lane.AndN(1).MulN(4)))
 }
 
@@ -77,25 +78,23 @@ func (n *gemvInteger) subBlock(lanes int) ptx.U32 {
 
 // placeHalves is place for what only formats with halves have, and the powers of two.
 func (n *gemvInteger) placeHalves() {
-	b, second := n.b, n.quad.ShrN(1)
-	either := func(value func(log int) float32) ptx.F32 {
-		logs := n.quantLogs()
-		if logs[0] == logs[1] {
-			return b.F32(value(logs[0]))
-		}
-		return ptx.Select(second.EqN(0), b.F32(value(logs[0])), b.F32(value(logs[1])))
-	}
-	n.shrink = either(func(log int) float32 { return powerOfTwo(-powerLog - log) })
+	b, log := n.b, n.quantLogs()[1]
+	n.shrink = b.F32(powerOfTwo(-powerLog - log))
 	if !n.d.halves() {
 		return
 	}
+	n.second = n.kept(n.quad.ShrN(1))
 	// The staged means are 16 times smaller than sums.
-	n.offset = either(func(log int) float32 { return -16 * float32(max(n.d.centre, 1)) * powerOfTwo(log) })
+	n.offset = b.F32(-16 * float32(max(n.d.centre, 1)) * powerOfTwo(log))
 	if n.inPlace() {
 		n.raise = n.kept(n.one.ShlN(n.raised()))
 	}
-	n.halfScales = n.kept(second.MulN(0x1111).AddN(0x6420))
-	n.meansAt = n.kept(n.row.AndN(3).MulN(16).Add(n.quad.MulN(4)).Add(n.row.ShrN(2).MulN(64)))
+	logs := n.quantLogs()
+	if difference := logs[1] - logs[0]; difference > 0 {
+		up := n.kept(n.one.ShlN(difference))
+		n.level = [2]ptx.U32{ptx.Select(n.second.EqN(0), up, n.one), ptx.Select(n.second.EqN(0), n.one, up)}
+	}
+	n.subBlocks, n.exchanges = n.kept(n.second.MulN(0x1111).AddN(firstHalves)), true
 	at := n.digitsAt.Add(n.lane.ShrN(4).MulN(256))
 	n.halvesAt = [2]ptx.U32{at, n.kept(at)}
 }

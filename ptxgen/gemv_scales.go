@@ -41,7 +41,7 @@ func (k *integerBlock) unitScales(unit int) []rowScales {
 // superScales are the scales of a block of 256.
 type superScales struct {
 	d     [2]ptx.F32                // of the rows
-	scale func(unit, r int) ptx.S32 // of the lane's sub-block
+	scale func(unit, r int) ptx.S32 // of the unit, or of its half that subBlocks says
 	words [2][]ptx.U32              // a byte a sub-block
 	// What is subtracted: the product of subtract, bytes of k = 4*lane%4 and on, with the
 	// sums of x, times factor.
@@ -59,6 +59,7 @@ func (k *integerBlock) superScales() superScales {
 		k.sixBitScales(&s)
 	default:
 		k.subScales(&s)
+		k.subHeads(&s)
 	}
 	return s
 }
@@ -105,38 +106,64 @@ func (k *integerBlock) sixBitScales(s *superScales) {
 			s.words[r] = append(s.words[r], w.AddN(0x60606060).Xor(b.U32(each(0x80))))
 		}
 	}
+	s.signed(b)
+}
+
+// signed takes the words as signed bytes.
+func (s *superScales) signed(b *ptx.Builder) {
 	s.scale = func(unit, r int) ptx.S32 {
-		return s.words[r][unit/4].Prmt(b.U32(0), signedByte(unit%4)).S32()
+		return s.words[r][unit/4].Prmt(b.U32(0), 0x8880+0x1111*uint32(unit%4)).S32()
 	}
 }
 
-// signedByte selects a byte of the first word and repeats its sign.
-func signedByte(i int) uint32 { return 0x8880 + 0x1111*uint32(i) }
+// packedScales reports whether scales are in the low halves of their bytes, minimums in the
+// high ones.
+func (s Gemv) packedScales() bool { return s.Format == quant.Q2_K }
 
-// subScales: a byte for each sub-block of 16 weights. Lanes whose results are of the
-// second half of a unit take the second of its two.
+// subScales: a byte for each sub-block of 16 weights.
 func (k *integerBlock) subScales(s *superScales) {
-	b := k.b
+	for r := range s.words {
+		words := k.subAt(r).LoadU32x4()
+		s.words[r] = append(s.words[r], k.subWord(words[0], words[1]), k.subWord(words[2], words[3]))
+	}
+	s.signed(k.b)
+}
+
+// subAt is where a row's are.
+func (k *integerBlock) subAt(r int) ptx.Shared { return k.rowAt(len(k.d.planes)-2, r) }
+
+// subWord is the scales of four units' halves.
+func (k *integerBlock) subWord(first, second ptx.U32) ptx.U32 {
+	w := first.Permute(second, k.subBlocks)
+	if k.packedScales() {
+		w = w.AndN(each(15))
+	}
+	return w
+}
+
+// subHeads is the rest of what formats with such bytes have.
+func (k *integerBlock) subHeads(s *superScales) {
 	plane := len(k.d.planes) - 2
-	packed := k.Format == quant.Q2_K // scales in the low halves of the bytes, minimums in the high ones
 	at := k.weights.Plus(k.d.start(plane, k.d.units)).At(k.lane, 16)
 	for r, w := range ptx.LoadMatrices[ptx.F16x2](at, 2, false) {
 		s.subtract[r] = w.Bits()
-		words := k.rowAt(plane, r).LoadU32x4()
-		for i := range 2 {
-			s.words[r] = append(s.words[r], words[2*i].Permute(words[2*i+1], k.halfScales))
-		}
-		d, dmin := k.rowAt(plane+1, r).LoadU32().AsF16x2().F32()
-		s.d[r], s.factor[r] = d, d.Mul(k.offset)
-		if packed {
+		if k.packedScales() {
 			s.subtract[r] = s.subtract[r].ShrN(4).AndN(each(15))
-			s.factor[r] = dmin.Mul(k.offset)
-			for i, w := range s.words[r] {
-				s.words[r][i] = w.AndN(each(15))
-			}
 		}
 	}
-	s.scale = func(unit, r int) ptx.S32 {
-		return s.words[r][unit/4].Prmt(b.U32(0), signedByte(unit%4)).S32()
+	for r, at := range k.headsAt(plane + 1) {
+		d, dmin := at.LoadU32().AsF16x2().F32()
+		if !k.packedScales() {
+			dmin = d
+		}
+		s.d[r], s.factor[r] = d, dmin.Mul(k.offset)
 	}
+}
+
+// headsAt is where those of the rows are, in a plane of words, that the lane goes on with.
+func (k *integerBlock) headsAt(plane int) []ptx.Shared {
+	if k.exchanges {
+		return []ptx.Shared{k.rowAt(plane, 0).At(k.second, 8*k.d.planes[plane].bytes)}
+	}
+	return []ptx.Shared{k.rowAt(plane, 0), k.rowAt(plane, 1)}
 }

@@ -12,7 +12,7 @@ var matrixForms = []form{
 		class: ClassMatrixLoad, build: buildLdMatrix},
 	{pattern: "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", since: gate{70, 80}, class: ClassMMA, build: buildMMA},
 	{pattern: "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", since: gate{70, 80}, class: ClassMMA, build: buildMMA},
-	{pattern: "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", since: gate{70, 80}, class: ClassMMA, build: buildMMA},
+	{pattern: "mma.sync.aligned.m16n8k32.row.col.s32.s8|u8.s8.s32", since: gate{70, 80}, class: ClassMMA, build: buildMMA},
 	{pattern: "mma.sync.aligned.m16n8k16.row.col.s32.s8|u8.s8.s32", since: gate{70, 80}, class: ClassMMA, build: buildMMA},
 }
 
@@ -99,7 +99,7 @@ func buildMMA(d *decoder, in *instruction, q quals) (op, error) {
 	case q.has("m16n8k16") && q.has("s32"):
 		o.run, ofA, ofB = runShortMMA(q.has("u8")), 2, 1
 	case q.has("s8"):
-		o.run = runIntegerMMA
+		o.run = runIntegerMMA(q.has("u8"))
 	}
 	b32 := dtype{kindBits, 32}
 	for i, part := range []struct {
@@ -162,14 +162,17 @@ func runMMA(bf16 bool) func(*warp, *op, uint32) step {
 	}
 }
 
-func runIntegerMMA(w *warp, o *op, m uint32) step {
-	return w.integerMMA(o, m, func(d, c *[warpSize][4]int32) {
-		a, b, _ := w.factors(o)
-		alu.MMA16832S8(d, &a, &b, c)
-	})
+// runIntegerMMA takes bytes; those of A may be unsigned.
+func runIntegerMMA(unsigned bool) func(*warp, *op, uint32) step {
+	return func(w *warp, o *op, m uint32) step {
+		return w.integerMMA(o, m, func(d, c *[warpSize][4]int32) {
+			a, b, _ := w.factors(o)
+			alu.MMA16832S8(d, &a, &b, c, unsigned)
+		})
+	}
 }
 
-// runShortMMA takes half the columns of A, whose bytes may be unsigned, and rows of B.
+// runShortMMA is that of half the columns of A and rows of B.
 func runShortMMA(unsigned bool) func(*warp, *op, uint32) step {
 	return func(w *warp, o *op, m uint32) step {
 		return w.integerMMA(o, m, func(d, c *[warpSize][4]int32) {

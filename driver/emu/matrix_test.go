@@ -83,6 +83,7 @@ func TestIntegerMatrixProduct(t *testing.T) {
 	// Each row of A is 1+2−1+1 = 3, or with unsigned bytes 1+2+255+1 = 259, eight or four times over.
 	runScalar(t, header, []scalarCase{
 		{"s8", body, func(i uint32) uint32 { return 2 * (24 + i) }},
+		{"u8", strings.Replace(body, "s32.s8", "s32.u8", 1), func(i uint32) uint32 { return 2 * (8*259 + i) }},
 		{"s8, 16 columns", short, func(i uint32) uint32 { return 2 * (12 + i) }},
 		{"u8, 16 columns", strings.Replace(short, "s32.s8", "s32.u8", 1), func(i uint32) uint32 { return 2 * (4*259 + i) }},
 	})

@@ -23,7 +23,7 @@ func (s sizes) gemvCases(p driver.Properties) []Case {
 			case f.BlockLen() > 1:
 				all = append(all, batchCase(p, f, false, s.up(), c), batchCase(p, f, false, s.down(), c), batchCase(p, f, true, s.up(), c))
 			case c <= 16:
-				all = append(all, gemvCase(p, ptxgen.Gemv{Format: f, Columns: c}, s.up(), ptxgen.RMSNorm))
+				all = append(all, columnsCase(p, f, s.up(), c))
 			}
 		}
 	}
@@ -38,8 +38,24 @@ func (s sizes) gemvCases(p driver.Properties) []Case {
 	return all
 }
 
+// columnsCase is several vectors of weights that are numbers, by the kernel that an engine
+// takes for them.
+func columnsCase(p driver.Properties, f quant.Format, m matrix, vectors int) Case {
+	s, err := ptxgen.GemvFor(f, vectors, false, m.k, p.SharedPerCTA)
+	c := vectorsCase(p, s, m, vectors, ptxgen.RMSNorm)
+	c.Shape = fmt.Sprintf("%d × %v", vectors, m)
+	if err != nil {
+		c.Launch = func(*Rig, *ptx.Kernel) (ptx.Launch, error) { return ptx.Launch{}, err }
+	}
+	return c
+}
+
 func gemvCase(p driver.Properties, s ptxgen.Gemv, m matrix, norm ptxgen.NormKind) Case {
-	columns, matrices := max(s.Columns, 1), 1
+	return vectorsCase(p, s, m, 1, norm)
+}
+
+func vectorsCase(p driver.Properties, s ptxgen.Gemv, m matrix, columns int, norm ptxgen.NormKind) Case {
+	matrices := 1
 	if s.Gated {
 		matrices = 2
 	}

@@ -48,9 +48,9 @@ func TestCases(t *testing.T) {
 	for _, f := range quant.Formats() {
 		want := []ptxgen.Spec{ptxgen.Gemv{Format: f}, ptxgen.Gemv{Format: f, Gated: true}}
 		if f.BlockLen() > 1 {
-			want = append(want, ptxgen.GemvBatch{Format: f, Columns: 4}, ptxgen.GemvBatch{Format: f, Columns: 16, Gated: true})
+			want = append(want, ptxgen.GemvBatch{Format: f, Columns: 4}, ptxgen.GemvBatch{Format: f, Columns: 8, Gated: true})
 		} else {
-			want = append(want, ptxgen.Gemv{Format: f, Columns: 2}, ptxgen.Gemv{Format: f, Columns: 16})
+			want = append(want, ptxgen.Gemv{Format: f, Columns: 2}, ptxgen.Gemv{Format: f, Columns: 8})
 		}
 		for _, s := range want {
 			if !products[s] {

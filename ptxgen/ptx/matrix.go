@@ -92,9 +92,9 @@ func MMAS8Half(a [2]U32, b U32, c ...S32) [4]S32 {
 	return integerMMA("m16n8k16", "s8", a[:], []U32{b}, c)
 }
 
-// MMAU8Half is MMAS8Half where the bytes of a are unsigned.
-func MMAU8Half(a [2]U32, b U32, c ...S32) [4]S32 {
-	return integerMMA("m16n8k16", "u8", a[:], []U32{b}, c)
+// MMAU8 is MMAS8 where the bytes of a are unsigned.
+func MMAU8(a [4]U32, b [2]U32, c ...S32) [4]S32 {
+	return integerMMA("m16n8k32", "u8", a[:], b[:], c)
 }
 
 func integerMMA(shape, typ string, a, b []U32, c []S32) [4]S32 {

@@ -41,7 +41,7 @@ func BenchmarkMMA16816(b *testing.B) {
 func BenchmarkMMA16832S8(b *testing.B) {
 	w := normalWarp(rand.New(rand.NewPCG(1, 2)), false)
 	for b.Loop() {
-		MMA16832S8(&sinkS8, &w.a, &w.b, &sinkS8)
+		MMA16832S8(&sinkS8, &w.a, &w.b, &sinkS8, false)
 	}
 }
 

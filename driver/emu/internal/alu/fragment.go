@@ -1,25 +1,25 @@
 package alu
 
-// MMA16832S8 is mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 for one warp:
-// D = A·B + C with A 16×32 and B 32×8 of signed bytes, C and D 16×8, wrapping. Every
-// argument has the registers of each lane; dst may be c. With g = lane/4 and
-// t = lane%4, element i of a lane is
+// MMA16832S8 is mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 for one warp, or where
+// A is unsigned that of .u8.s8: D = A·B + C with A 16×32 and B 32×8 of bytes, C and D
+// 16×8, wrapping. Every argument has the registers of each lane; dst may be c. With
+// g = lane/4 and t = lane%4, element i of a lane is
 //
 //	A  row g (+8 for i in 4–7, 12–15)  column 4t + i%4 (+16 for i ≥ 8)
 //	B  row 4t + i%4 (+16 for i ≥ 4)    column g
 //	C  row g (+8 for i ≥ 2)            column 2t + i%2
 //
 // and register r of A and B has elements 4r (lowest byte) to 4r+3.
-func MMA16832S8(dst *[32][4]int32, a *[32][4]uint32, b *[32][2]uint32, c *[32][4]int32) {
-	var f bytesFactors
+func MMA16832S8(dst *[32][4]int32, a *[32][4]uint32, b *[32][2]uint32, c *[32][4]int32, unsigned bool) {
+	f := bytesFactors{unsigned: unsigned}
 	for lane := range a {
 		f.set(lane, a[lane][:], b[lane][:])
 	}
 	f.product(dst, c)
 }
 
-// MMA16816S8 is mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 likewise, or with unsigned
-// that of .u8.s8: A is 16×16 and has elements 0 to 7 of those above, B 16×8 and has 0 to 3.
+// MMA16816S8 is that of m16n8k16: A is 16×16 and has elements 0 to 7 of those above, B
+// 16×8 and has 0 to 3.
 func MMA16816S8(dst *[32][4]int32, a *[32][2]uint32, b *[32]uint32, c *[32][4]int32, unsigned bool) {
 	f := bytesFactors{unsigned: unsigned}
 	for lane := range a {

@@ -29,12 +29,14 @@ func TestMMA16832S8AgainstDefinition(t *testing.T) {
 	rng := rand.New(rand.NewPCG(37, 38))
 	random := func() int32 { return int32(int8(rng.Uint32())) }
 	for _, kind := range []struct {
-		name    string
-		a, b, c func() int32
+		name     string
+		a, b, c  func() int32
+		unsigned bool
 	}{
-		{"any bytes", random, random, func() int32 { return int32(rng.Uint32()) }},
-		{"the largest sum", func() int32 { return -128 }, func() int32 { return -128 }, func() int32 { return 0 }},
-		{"wraps", func() int32 { return 127 }, func() int32 { return 127 }, func() int32 { return 1<<31 - 1 }},
+		{"any bytes", random, random, func() int32 { return int32(rng.Uint32()) }, false},
+		{"the largest sum", func() int32 { return -128 }, func() int32 { return -128 }, func() int32 { return 0 }, false},
+		{"wraps", func() int32 { return 127 }, func() int32 { return 127 }, func() int32 { return 1<<31 - 1 }, false},
+		{"unsigned", func() int32 { return int32(uint8(rng.Uint32())) }, random, func() int32 { return int32(rng.Uint32()) }, true},
 	} {
 		t.Run(kind.name, func(t *testing.T) {
 			var matA [16][32]int32
@@ -58,7 +60,7 @@ func TestMMA16832S8AgainstDefinition(t *testing.T) {
 				}
 			}
 			d := c
-			MMA16832S8(&d, &a, &b, &d)
+			MMA16832S8(&d, &a, &b, &d, kind.unsigned)
 			for lane := range 32 {
 				for i := range 4 {
 					row, col := placeC(lane, i)
