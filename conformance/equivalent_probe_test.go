@@ -87,31 +87,6 @@ func isPair(q question) bool {
 	return true
 }
 
-// isOrdered: a fence next to an atomic operation that acquires and releases, with nothing
-// but a barrier between them: that orders what a CTA's threads do before and after.
-func isOrdered(q question) bool {
-	if q.mutator != dropSync || !q.was.is("fence.acq_rel.gpu") {
-		return false
-	}
-	f := q.m.flow(q.kernel)
-	meets := func(step int) bool {
-		barrier := false
-		for i := q.line + step; i > 0 && i < len(f.at); i += step {
-			s := f.at[i]
-			switch {
-			case s.is("atom.acq_rel.gpu"):
-				return barrier
-			case s.is("bar.sync"):
-				barrier = true
-			case accessOf(s)&(globalRead|globalWrite) != 0:
-				return false
-			}
-		}
-		return false
-	}
-	return meets(1) || meets(-1)
-}
-
 // isHandover: where one way hands over to another that holds everywhere, at a bound that
 // is a little off.
 func isHandover(q question) bool {

@@ -51,7 +51,6 @@ var rules = []rule{
 	{"sign of a shift", "an arithmetic shift by 32 leaves the sign, as one by 31 does", isSign},
 	{"positive", "an argument that the launcher holds to at least 1", isPositive},
 	{"pair", "the two halves of a compensated sum, which are only added up", isPair},
-	{"ordered", "a fence beside an atomic operation that acquires and releases, but for a barrier between them", isOrdered},
 	{"handover", "where one way hands over to another, and that one holds everywhere", isHandover},
 	{"butterfly", "each lane still gets every lane's part once, in another order", isButterfly},
 	{"pointer", "no pointer is 1", isPointerTest},

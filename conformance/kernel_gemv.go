@@ -116,8 +116,8 @@ func (c gemvCase) fit(s ptxgen.Gemv, k *ptx.Kernel, a ptxgen.GemvArgs) ptxgen.Ge
 	return a
 }
 
-// launch launches a kernel, with a workspace if there is none yet, and gives the arguments
-// that it was launched with.
+// launch launches a kernel, with a workspace if there is none yet, which is to be left zero,
+// and gives the arguments that it was launched with.
 func (c gemvCase) launch(r *KernelRig, s ptxgen.Gemv, a ptxgen.GemvArgs) ptxgen.GemvArgs {
 	r.Helper()
 	k := r.Kernel(s)
@@ -126,10 +126,15 @@ func (c gemvCase) launch(r *KernelRig, s ptxgen.Gemv, a ptxgen.GemvArgs) ptxgen.
 	if err != nil {
 		r.Fatalf("%v", err)
 	}
-	if bytes > 0 && a.Workspace == 0 {
-		a.Workspace = r.Output("workspace", bytes).Set(0, make([]byte, bytes)).Addr()
+	if bytes == 0 || a.Workspace != 0 {
+		r.Launch(s.Launch(k, a))
+		return a
 	}
+	zeros := make([]byte, bytes)
+	workspace := r.Output("workspace", bytes).Set(0, zeros)
+	a.Workspace = workspace.Addr()
 	r.Launch(s.Launch(k, a))
+	Exact(r, "workspace", workspace.Range(0, bytes), zeros)
 	return a
 }
 

@@ -58,7 +58,7 @@ func batchCasesOf(f quant.Format) []batchCase {
 		return list
 	}
 	return append(list,
-		batchCase{name: "one", reason: "a set for one", spec: four, rows: 1, k: fewBlocks(f, 1), columns: 1},
+		batchCase{name: "one", reason: "a set for one", spec: four, rows: 1, k: fewBlocks(f, 1), columns: 1, norm: ptxgen.RMSNorm},
 		batchCase{name: "sets", reason: "CTAs of several sets, of which the last is not full", spec: four, rows: 40, k: fewBlocks(f, 3), columns: 18, ctas: 3},
 		batchCase{name: "long rows", reason: "parts of several blocks", spec: eight, rows: 21, k: fewBlocks(f, 35), columns: 7},
 		batchCase{name: "sixteen parts", reason: "two for each warp, of a block each", spec: most, rows: 16, k: fewBlocks(f, 17), columns: 16},
@@ -114,7 +114,7 @@ func checkBatch(r *KernelRig, c batchCase) {
 			Norm: c.norm, NormWeight: d.NormWeight, NormBias: d.NormBias, Eps: d.Eps,
 			Bias: a.Bias, Residual: residual.At(4 * i * (c.rows + pad)), Activation: a.Activation, Shared: gemvShared,
 		}
-		r.Launch(one.Launch(r.Kernel(one), b))
+		gemvCase{}.launch(r, one, b)
 		Exact(r, fmt.Sprintf("column %d", i), floatsOf(y.Range(4*i*(c.rows+pad), 4*c.rows)), alone.F32s())
 	}
 }

@@ -22,13 +22,13 @@ func addGemvFused(add addGemv, f quant.Format) {
 		run func(r *KernelRig, c gemvCase)
 	}{
 		{gemvCase{name: "gated", reason: "a gated product is that of two kernels", rows: 21, k: fewBlocks(f, 17)}, checkGemvGated},
-		{gemvCase{name: "gated, slices", reason: "the epilogue is that of the last slice", rows: 21, k: fewBlocks(f, 17), slices: 16}, checkGemvGated},
-		{gemvCase{name: "gated, many CTAs", reason: "each of which may be the last of some rows", rows: 300, k: fewBlocks(f, 5), slices: 2, ctas: 4}, checkGemvGated},
+		{gemvCase{name: "gated, slices", reason: "the epilogue is that of the slice that comes last", rows: 21, k: fewBlocks(f, 17), slices: 16}, checkGemvGated},
+		{gemvCase{name: "gated, many CTAs", reason: "each of which may come last for some rows", rows: 300, k: fewBlocks(f, 5), slices: 2, ctas: 4}, checkGemvGated},
 		{gemvCase{name: "gated, rounds", reason: "the results of two matrices take turns", rows: 151, k: 8 * gemvBlock(f), ctas: 1}, checkGemvGated},
 		{gemvCase{name: "gated, RMSNorm", reason: "before two matrices", rows: 5, k: fewBlocks(f, 9), norm: ptxgen.RMSNorm}, checkGemvGated},
 		{gemvCase{name: "gated, LayerNorm", reason: "before two matrices", rows: 5, k: fewBlocks(f, 3), norm: ptxgen.LayerNorm}, checkGemvGated},
 		{gemvCase{name: "epilogue", reason: "bias, cap, activation and residual at a row's end are those of a kernel of their own", rows: 21, k: fewBlocks(f, 1)}, checkGemvEpilogue},
-		{gemvCase{name: "epilogue, slices", reason: "the last slice has it, too", rows: 21, k: fewBlocks(f, 2), slices: 16}, checkGemvEpilogue},
+		{gemvCase{name: "epilogue, slices", reason: "the slice that comes last has it, too", rows: 21, k: fewBlocks(f, 2), slices: 16}, checkGemvEpilogue},
 		{gemvCase{name: "norms, slices", reason: "of which each takes the norm of the whole vector", rows: 5, k: fewBlocks(f, 3), slices: 16}, checkGemvNorms},
 		{gemvCase{name: "norms, a long row", reason: "of which a thread has many elements", rows: 1, k: 8704}, checkGemvNorms},
 		{gemvCase{name: "RMSNorm, a long row", reason: "the same, cheap enough for mutants", rows: 1, k: 8704, norm: ptxgen.RMSNorm}, checkGemvNorms},

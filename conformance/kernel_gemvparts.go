@@ -63,6 +63,9 @@ func addGemvParts(add addGemv, f quant.Format) {
 	spec := ptxgen.Gemv{Format: f}
 	add("gemv", gemvCase{name: "block by block", reason: "each block has its own power of two, up to the largest and down to the least", spec: spec, rows: 5, k: fewBlocks(f, 3)}, checkGemvBlocks)
 	add("gemv", gemvCase{name: "no number", reason: "one NaN or infinite element and no row is a number", spec: spec, rows: 21, k: fewBlocks(f, 3)}, checkGemvNaN)
+	if slices.Contains(gemvKinds, f) {
+		add("gemv", gemvCase{name: "no number, slices", reason: "NaN is a sum like others where slices meet", spec: spec, rows: 5, k: fewBlocks(f, 5), slices: 16}, checkGemvNaN)
+	}
 }
 
 // addGemvColumnParts adds cases of how several vectors are cut up.

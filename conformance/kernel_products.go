@@ -147,6 +147,9 @@ func checkExtremes(r *KernelRig, f quant.Format) {
 	var file []byte
 	for _, fill := range []byte{0x00, 0x7F, 0x80, 0x88, 0xF0, 0x0F, 0xFF} {
 		block := slices.Repeat([]byte{fill}, f.BlockBytes())
+		for at := subScales[f][0]; at < subScales[f][1] && fill == 0xFF; at++ {
+			block[at] = 0x80
+		}
 		for at := blockScales[f][0]; at < blockScales[f][1]; at += 2 {
 			block[at], block[at+1] = 0x00, 0x3C // 1
 		}
@@ -155,6 +158,17 @@ func checkExtremes(r *KernelRig, f quant.Format) {
 	}
 	x := slices.Repeat([]float32{-0x3F808080}, c.k)
 	y := r.Output("y", 4*c.rows)
-	c.launch(r, spec, c.args(r.F32s("x", x), r.Bytes("w", packedBytes(f, file, c.rows, c.k)), y))
+	xs, ws := r.F32s("x", x), r.Bytes("w", packedBytes(f, file, c.rows, c.k))
+	vector, w := xs.Addr(), ws.Addr()
+	c.launch(r, spec, c.args(xs, ws, y))
 	r.Close("y", y.F32s(), MatVecRef(f, file, c.rows, c.k, x), c.rows, Tolerance{L: spec.Depth(c.k), Correlated: true})
+	batch := batchCase{spec: ptxgen.GemvBatch{Format: f, Columns: 4}, rows: c.rows, k: c.k}
+	digits, together := r.Output("digits", int(ptxgen.Digits{}.Bytes(c.k, 1))), r.Output("y of several", 4*c.rows)
+	r.Launch(ptxgen.Digits{}.Launch(r.Kernel(ptxgen.Digits{}), ptxgen.DigitsArgs{X: vector, Out: digits.Addr(), K: c.k, Vectors: 1}))
+	batch.launch(r, ptxgen.GemvBatchArgs{Digits: digits.Addr(), W: w, Y: together.Addr(), Rows: c.rows, K: c.k, Columns: 1, Shared: gemvShared})
+	Exact(r, "y of several", together.F32s(), y.F32s())
 }
+
+// subScales is where a block has a byte of scale a sub-block, which may be the least there is
+// while its quants are the largest.
+var subScales = map[quant.Format][2]int{quant.Q6_K: {192, 208}}

@@ -107,8 +107,8 @@ func (k *integerBlock) multiplySuper() {
 		below = ptx.MMAS8Half(scales.subtract, k.means())
 	}
 	power, rows := k.power(), k.sums[:]
-	if k.exchanges {
-		total, below, rows = k.exchange(total), k.ownRow(below), k.sums[:1]
+	if k.joinsHalves {
+		total, below, rows = k.joinHalves(total), k.ownRow(below), k.sums[:1]
 	}
 	for r, sum := range rows {
 		v := k.joined(total[2*r], total[2*r+1]).Mul(scales.d[r])
@@ -119,9 +119,9 @@ func (k *integerBlock) multiplySuper() {
 	}
 }
 
-// exchange adds up the halves' sums: lanes of the first half go on with the upper row, which
+// joinHalves adds up the halves' sums: lanes of the first half go on with the upper row, which
 // is first in what it gives, those of the second with the row 8 further on.
-func (k *integerBlock) exchange(total [4]ptx.S32) (sum [4]ptx.S32) {
+func (k *integerBlock) joinHalves(total [4]ptx.S32) (sum [4]ptx.S32) {
 	own, others := k.ownRow(total), k.ownRow([4]ptx.S32{total[2], total[3], total[0], total[1]})
 	logs := k.quantLogs()
 	for i := range 2 {

@@ -34,20 +34,18 @@ func (n *gemvInteger) buffer() ptx.Shared {
 	return n.results.At(turn, n.roundBytes())
 }
 
-// finish adds up the parts of a round and stores its results, or the slice's sums in the
-// workspace.
+// finish adds up the parts of a round, and the slices that have met, and stores the
+// results.
 func (n *gemvInteger) finish() {
 	b := n.b
 	b.Barrier()
 	n.eachResult(n.group, n.roundGroups(), func(r integerResult) {
-		var sums []ptx.F32
-		for m := range n.matrices {
-			sums = append(sums, n.sumOfParts(r, m))
-		}
-		b.IfElse(n.slices.EqN(1), func() { n.store(r, sums) }, func() {
-			for m, sum := range sums {
-				n.shared(r, m).At(n.slice, 4).StoreF32(sum)
+		b.If(r.row.Lt(n.count), func() {
+			sums := make([]ptx.F32, n.matrixCount())
+			for m := range sums {
+				sums[m] = ptx.Var(n.sumOfParts(r, m))
 			}
+			b.If(n.meet(r, sums), func() { n.store(r, sums) })
 		})
 	})
 }
@@ -59,7 +57,7 @@ func (n *gemvInteger) storePart(group, part ptx.U32, matrix int) {
 	to := n.buffer().At(group, n.groupBytes())
 	to = to.At(n.team.Mul(n.parts).Add(part), n.partBytes()).At(n.row, 4)
 	sums, owner := n.sums[:], n.quad.EqN(0)
-	if n.exchanges {
+	if n.joinsHalves {
 		to, sums, owner = to.At(n.second, 4*tileRows/2), n.sums[:1], n.quad.AndN(1).EqN(0)
 	}
 	for r, sum := range sums {
@@ -124,49 +122,10 @@ func pairwise(values []ptx.F32) ptx.F32 {
 // store stores a result, whose sums are still to be multiplied by what the vector was to
 // be divided by.
 func (n *gemvInteger) store(r integerResult, sums []ptx.F32) {
-	n.b.If(r.row.Lt(n.count), func() {
-		inverse := n.stats.LoadF32()
-		var up []ptx.F32
-		for _, sum := range sums[1:] {
-			up = append(up, sum.Mul(inverse))
-		}
-		n.finished(r.row, n.b.U32(0), sums[0].Mul(inverse), up...)
-	})
-}
-
-// tickets are how many a workspace begins with, one for each CTA of a slice: as many for
-// every launch, so that the sums of one are not where another looks for tickets.
-const tickets = 1 << 16
-
-// shared is where the slices' sums of a result meet in the workspace, behind the tickets:
-// {slot, group, team, row, matrix, slice}.
-func (n *gemvInteger) shared(r integerResult, matrix int) ptx.Global {
-	group := n.slot.Mul(n.groups).Add(r.group)
-	result := group.Mul(n.teams.MulN(tileRows)).Add(r.place)
-	return n.workspace.Plus(4*tickets).At(result.MulN(n.matrixCount()).AddN(matrix).Mul(n.slices), 4)
-}
-
-// finishSlices lets the last of the CTAs that share rows add up the slices. It leaves the
-// ticket as it was.
-func (n *gemvInteger) finishSlices() {
-	b := n.b
-	b.Comment("the last of the slices adds them up")
-	ticket := n.workspace.At(n.slot.Mul(b.GridX()).Add(b.BlockX()), 4)
-	drawn := n.state.Plus(4)
-	b.FenceGPU()
-	b.Barrier()
-	b.If(b.ThreadX().EqN(0), func() { drawn.StoreU32(ticket.AtomicAdd(b.U32(1))) })
-	b.Barrier()
-	b.If(drawn.LoadU32().Eq(n.slices.AddN(-1)), func() {
-		b.FenceGPU()
-		n.eachResult(n.start, n.finalGroup().Sub(n.start), func(r integerResult) {
-			var sums []ptx.F32
-			for m := range n.matrices {
-				from := n.shared(r, m)
-				sums = append(sums, n.tree(n.slices, func(s int) ptx.F32 { return from.Plus(4 * s).LoadF32(ptx.Volatile) }))
-			}
-			n.store(r, sums)
-		})
-		b.If(b.ThreadX().EqN(0), func() { ticket.StoreU32(b.U32(0)) })
-	})
+	inverse := n.stats.LoadF32()
+	var up []ptx.F32
+	for _, sum := range sums[1:] {
+		up = append(up, sum.Mul(inverse))
+	}
+	n.finished(r.row, n.b.U32(0), sums[0].Mul(inverse), up...)
 }

@@ -24,9 +24,8 @@ import (
 //
 // Order of additions: a row's blocks are cut into parts, as many as the row's length
 // says; a part's blocks are added in order, the parts by a binary tree. A warp takes a
-// part of 16 rows at a time, its weights streaming through a ring in shared memory. Where
-// x does not fit there, CTAs take slices of a row, some parts each; the last one to finish
-// adds the slices up, in the order of the tree.
+// part of 16 rows at a time, its weights streaming through a ring in shared memory. Of a
+// long row CTAs take slices, some parts each, which meet in the order of the tree.
 type gemvInteger struct {
 	*gemv
 	row, quad ptx.U32 // of a fragment: lane/4 and lane%4
@@ -66,7 +65,7 @@ type gemvInteger struct {
 	block0  ptx.Shared    // where the row's first block would be staged
 	squares ptx.Shared    // of each block
 	apart   [2][4]ptx.U32 // variables: see halfDigits
-	state   ptx.Shared    // {last, ticket}: what would take registers in vain
+	state   ptx.Shared    // last, which would take a register in vain
 	gains   []quad        // variables: the norm's weight for the block that is staged next
 }
 
@@ -124,12 +123,9 @@ func (g *gemv) buildInteger() (*ptx.Kernel, error) {
 	n.fetch()
 	b.WaitForPrior()
 	n.copyVector()
-	for range n.stages() - 1 {
-		n.fetch()
-	}
 	b.If(b.ThreadX().EqN(0), func() { n.state.StoreU32(*n.last) })
 	n.place()
-	n.stage(n.stages() - 1) // the groups are those of weights
+	n.stage(n.stages() - 1)
 	n.last = nil
 	b.While(func() ptx.Pred { return n.group.Lt(n.finalGroup()) }, func() {
 		b.For(b.U32(0), n.roundGroups(), b.U32(1), func(i ptx.U32) {
@@ -144,7 +140,6 @@ func (g *gemv) buildInteger() (*ptx.Kernel, error) {
 		n.finish()
 		ptx.Set(n.group, n.group.AddN(groupsARound))
 	}, ptx.NoUnroll)
-	b.If(n.slices.Gt(b.U32(1)), n.finishSlices)
 	return b.Finish(ptx.MaxThreads(32*n.warps()), ptx.MinCTAs(1))
 }
 
@@ -228,7 +223,7 @@ func newGemvInteger(g *gemv) *gemvInteger {
 	n.stagedSize, n.put = g.stagedBytes(), n.stageQuads
 	n.squares = n.vector.At(n.chunk, n.stagedSize)
 	n.block0 = n.vector.AtBytes(b.U32(0).Sub(n.origin.MulN(g.stagedBytes()))).Aligned(16)
-	n.state = b.Shared("state", 8, 8)
+	n.state = b.Shared("state", 4, 4)
 	if n.d.halves() {
 		for i := range n.apart {
 			for j := range n.apart[i] {

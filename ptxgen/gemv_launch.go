@@ -67,7 +67,7 @@ func (s Gemv) planned(k *ptx.Kernel, a GemvArgs) (gemvPlan, error) {
 	if err := s.checkSizes(k, a); err != nil {
 		return gemvPlan{}, err
 	}
-	p, err := s.plan(a.Rows, a.K, a.Slots, a.Shared-k.Static)
+	p, err := s.plan(a, a.Shared-k.Static)
 	if err != nil {
 		return p, argumentError(k, "Shared", "%v", err)
 	}
@@ -111,9 +111,6 @@ func (p gemvPlan) ctas(a GemvArgs) int {
 	n := p.groups
 	if a.SMs > 0 {
 		n = min(n, max(1, a.SMs*p.resident/(a.Slots*p.slices)))
-	}
-	if p.slices > 1 {
-		n = min(n, tickets/a.Slots)
 	}
 	return n
 }

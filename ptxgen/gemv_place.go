@@ -12,15 +12,15 @@ type lanePlace struct {
 	stagedAt, meanAt, zerosAt ptx.U32
 	one                       ptx.U32 // 1, which ptxas does not know
 	// Of a fragment.
-	digitsAt  ptx.U32    // where the digits of its column begin
-	halvesAt  [2]ptx.U32 // the same with halves, for either; see halfDigits
-	second    ptx.U32    // with halves which of them its columns are of; see exchange
-	level     [2]ptx.U32 // what the sums of its half, and of the other, are to be multiplied by
-	bytesAt   ptx.U32    // see loadBytes
-	raise     ptx.U32    // 2^raised, of quants in place
-	subBlocks ptx.U32    // selects the scales of the half that its products are of; see subScales
-	exchanges bool       // its columns are of the two halves of units; see exchange
-	digit     ptx.F32    // what the lower of the two digits of its results counts: 2^16 or 1
+	digitsAt    ptx.U32    // where the digits of its column begin
+	halvesAt    [2]ptx.U32 // the same with halves, for either; see halfDigits
+	second      ptx.U32    // with halves which of them its columns are of; see joinHalves
+	level       [2]ptx.U32 // what the sums of its half, and of the other, are to be multiplied by
+	bytesAt     ptx.U32    // see loadBytes
+	raise       ptx.U32    // 2^raised, of quants in place
+	subBlocks   ptx.U32    // selects the scales of the half that its products are of; see subScales
+	joinsHalves bool       // whether its columns are of the two halves of units, which those of GemvBatch never are; see joinHalves
+	digit       ptx.F32    // what the lower of the two digits of its results counts: 2^16 or 1
 	// What minimums, or scales for the centre, are multiplied by, and what a block's sum is.
 	offset, shrink ptx.F32
 }
@@ -94,7 +94,7 @@ func (n *gemvInteger) placeHalves() {
 		up := n.kept(n.one.ShlN(difference))
 		n.level = [2]ptx.U32{ptx.Select(n.second.EqN(0), up, n.one), ptx.Select(n.second.EqN(0), n.one, up)}
 	}
-	n.subBlocks, n.exchanges = n.kept(n.second.MulN(0x1111).AddN(firstHalves)), true
+	n.subBlocks, n.joinsHalves = n.kept(n.second.MulN(0x1111).AddN(firstHalves)), true
 	at := n.digitsAt.Add(n.lane.ShrN(4).MulN(256))
 	n.halvesAt = [2]ptx.U32{at, n.kept(at)}
 }

@@ -19,15 +19,15 @@ type gemvPlan struct {
 }
 
 // plan cuts up a product, for CTAs of so much dynamic shared memory.
-func (s Gemv) plan(rows, k, slots, shared int) (gemvPlan, error) {
+func (s Gemv) plan(a GemvArgs, shared int) (gemvPlan, error) {
 	if s.integer() {
-		return s.planInteger(rows, k, slots, shared)
+		return s.planInteger(a, shared)
 	}
-	return s.planFloat(rows, k, shared)
+	return s.planFloat(a.Rows, a.K, shared)
 }
 
 // Workspace is how many bytes of workspace a launch with these arguments needs. The
-// addresses do not matter.
+// addresses do not matter; without a norm it is no less than with one.
 func (s Gemv) Workspace(k *ptx.Kernel, a GemvArgs) (int, error) {
 	a.defaults()
 	p, err := s.planned(k, a)
@@ -59,7 +59,7 @@ func GemvFor(format quant.Format, columns int, gated bool, k, shared int) (Gemv,
 		}
 	}
 	choice.Small = choice.betterSmall(k, shared)
-	if _, err := choice.plan(1, k, 1, shared-staticLimit); err != nil {
+	if _, err := choice.planRow(k, shared); err != nil {
 		return Gemv{}, fmt.Errorf("ptxgen: a product of vectors of %d with %v: %w", k, format, err)
 	}
 	return choice, nil
@@ -74,22 +74,27 @@ func wholeBlocks(format quant.Format, k int) error {
 }
 
 // betterSmall reports whether, for one vector on a device with little shared memory, the
-// small kernel cuts rows into fewer slices.
+// small kernel's CTAs have room for larger slices.
 func (s Gemv) betterSmall(k, shared int) bool {
 	const little = 200 << 10
 	if !s.integer() || shared > little {
 		return false
 	}
-	p, err := s.plan(1, k, 1, shared-staticLimit)
+	n, err := s.leastSlices(k, shared-staticLimit)
 	s.Small = true
-	small, e := s.plan(1, k, 1, shared-staticLimit)
-	return e == nil && (err != nil || small.slices < p.slices)
+	small, e := s.leastSlices(k, shared-staticLimit)
+	return e == nil && (err != nil || small < n)
 }
 
 // fits reports whether several vectors are staged whole, as they are to be.
 func (s Gemv) fits(k, shared int) bool {
-	p, err := s.plan(1, k, 1, shared-staticLimit)
+	p, err := s.planRow(k, shared)
 	return err == nil && p.chunk == ceilDiv(k, groupLen)
+}
+
+// planRow is the plan of a row, for a device whose CTAs may have so much shared memory.
+func (s Gemv) planRow(k, shared int) (gemvPlan, error) {
+	return s.plan(GemvArgs{Rows: 1, K: k, Slots: 1}, shared-staticLimit)
 }
 
 // staticLimit is more than any kernel's own shared memory.
@@ -116,31 +121,51 @@ func (s Gemv) planFloat(rows, k, shared int) (gemvPlan, error) {
 	return p, nil
 }
 
-// planInteger cuts rows into as few slices as fit.
-func (s Gemv) planInteger(rows, k, slots, shared int) (gemvPlan, error) {
-	blocks := Packing{s.Format, k}.blocks()
+// Rows of more blocks than a CTA has warps are cut into slices, at least so many, that have
+// no more: CTAs stage as much of x each in a fraction of the time.
+const (
+	sliceBlocks = 16
+	usualSlices = 4
+)
+
+// planInteger cuts rows into slices. With a norm, of which each takes the squares of the
+// whole vector, they need only fit.
+func (s Gemv) planInteger(a GemvArgs, shared int) (gemvPlan, error) {
 	p := gemvPlan{threads: 32 * s.warps(), resident: 1}
-	fixed := s.warps()*s.ringBytes() + resultBuffers*s.roundBytes() + 4*blocks // the squares
+	blocks := Packing{s.Format, a.K}.blocks()
+	var err error
+	if p.slices, err = s.leastSlices(a.K, shared); err != nil {
+		return p, err
+	}
 	parts := partsOf(blocks)
-	for p.slices = 1; ; p.slices *= 2 {
-		p.split = parts / p.slices
-		p.chunk = 0
-		for i := range p.slices {
-			p.chunk = max(p.chunk, blocks*(i+1)/p.slices-blocks*i/p.slices)
-		}
-		p.shared = fixed + p.chunk*s.stagedBytes()
-		if p.shared <= shared {
-			break
-		}
-		if p.split == 1 {
-			return p, fmt.Errorf("%d bytes, where a part of a vector takes %d", shared, p.shared)
+	if a.Norm == NoNorm && blocks > sliceBlocks {
+		for p.slices < usualSlices || p.slices < parts && ceilDiv(blocks, p.slices) > sliceBlocks {
+			p.slices *= 2
 		}
 	}
+	p.split, p.chunk = parts/p.slices, ceilDiv(blocks, p.slices)
+	p.shared = s.sliceBytes(a.K, p.slices)
 	teams := max(1, s.warps()/p.split)
-	p.groups = ceilDiv(ceilDiv(rows, tileRows), teams)
-	if p.slices > 1 {
-		results := teams * s.matrixCount() * tileRows
-		p.workspace = 4*tickets + 4*p.groups*slots*p.slices*results
-	}
+	p.groups = ceilDiv(ceilDiv(a.Rows, tileRows), teams)
+	pairs := p.slices - 1 // that meet
+	p.workspace = 4 * p.groups * a.Slots * pairs * teams * s.matrixCount() * tileRows
 	return p, nil
+}
+
+// leastSlices is into how few slices rows can be cut for one to fit.
+func (s Gemv) leastSlices(k, shared int) (int, error) {
+	parts := partsOf(Packing{s.Format, k}.blocks())
+	for n := 1; n <= parts; n *= 2 {
+		if s.sliceBytes(k, n) <= shared {
+			return n, nil
+		}
+	}
+	return 0, fmt.Errorf("%d bytes, where a part of a vector takes %d", shared, s.sliceBytes(k, parts))
+}
+
+// sliceBytes is the shared memory for one of so many slices of a row.
+func (s Gemv) sliceBytes(k, slices int) int {
+	blocks := Packing{s.Format, k}.blocks()
+	squares := 4 * blocks
+	return s.warps()*s.ringBytes() + resultBuffers*s.roundBytes() + squares + ceilDiv(blocks, slices)*s.stagedBytes()
 }

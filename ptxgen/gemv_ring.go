@@ -3,13 +3,13 @@ package ptxgen
 import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 
 // stages is how many blocks a warp's ring holds: enough bytes under way in all warps to
-// keep memory busy, and at least two.
+// keep memory busy, and two or three, since a longer one delays the first product.
 func (s Gemv) stages() int {
-	underWay := 96 << 10
+	underWay := 128 << 10
 	if s.Small {
 		underWay = 32 << 10
 	}
-	return min(max(underWay/s.warps()/decoderOf(s.Format).blockBytes(), 2), 6)
+	return min(max(underWay/s.warps()/decoderOf(s.Format).blockBytes(), 2), 3)
 }
 
 func (s Gemv) ringBytes() int { return s.stages() * decoderOf(s.Format).blockBytes() }

@@ -162,7 +162,7 @@ func (k *integerBlock) subHeads(s *superScales) {
 
 // headsAt is where those of the rows are, in a plane of words, that the lane goes on with.
 func (k *integerBlock) headsAt(plane int) []ptx.Shared {
-	if k.exchanges {
+	if k.joinsHalves {
 		return []ptx.Shared{k.rowAt(plane, 0).At(k.second, 8*k.d.planes[plane].bytes)}
 	}
 	return []ptx.Shared{k.rowAt(plane, 0), k.rowAt(plane, 1)}

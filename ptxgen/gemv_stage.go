@@ -56,22 +56,26 @@ func (n *gemvInteger) raw(block ptx.U32) ptx.Shared {
 	return n.stagedBlock(block.Sub(n.origin)).At(n.lane, 16)
 }
 
-// stage puts the slice of the vector into shared memory, after a barrier for all. So many
-// groups of copies have begun after those of the vector.
-func (n *gemvInteger) stage(later int) {
+// stage puts the slice of the vector into shared memory, with a barrier for all. Before
+// that it begins so many fetches: not sooner, since a warp that begins copies waits for
+// those before, and x has come by then.
+func (n *gemvInteger) stage(fetches int) {
 	b := n.b
 	late := n.late()
 	b.If(b.ThreadX().EqN(0), func() {
 		n.stats.StoreF32x2([2]ptx.F32{b.F32(1), ptx.Select(late, b.F32(1), b.F32(0))})
 	})
-	b.IfElse(late, func() { b.Barrier() }, func() {
-		b.CopyWait(later)
+	b.If(late.Not(), func() {
+		b.CopyWait(0)
 		n.stageBlocks()
+	})
+	for range fetches {
+		n.fetch()
+	}
+	b.Barrier()
+	b.If(n.squared().And(late.Not()), func() {
+		b.If(n.warp.EqN(0), n.inverse)
 		b.Barrier()
-		b.If(n.squared(), func() {
-			b.If(n.warp.EqN(0), n.inverse)
-			b.Barrier()
-		})
 	})
 	b.If(n.stats.Plus(4).LoadF32().Ne(b.F32(0)), n.stageLate)
 }

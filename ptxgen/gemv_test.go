@@ -75,7 +75,10 @@ func TestGemvLaunch(t *testing.T) {
 		{"a warp a tile: 16 tiles a CTA", integer, ptxgen.GemvArgs{Rows: 33 * tile, K: 256, Shared: large}, [3]uint32{3, 1, 1}},
 		{"16 warps a tile", integer, ptxgen.GemvArgs{Rows: 33 * tile, K: 4096, Shared: large}, [3]uint32{33, 1, 1}},
 		{"an SM's share of the tiles, rounded up", integer, ptxgen.GemvArgs{Rows: 33 * tile, K: 4096, SMs: 10, Shared: large}, [3]uint32{9, 1, 1}},
-		{"slices", integer, ptxgen.GemvArgs{Rows: tile, K: 65536, Shared: large, Workspace: 16}, [3]uint32{1, 1, 2}},
+		{"slices that fit, with a norm", integer, ptxgen.GemvArgs{Rows: tile, K: 65536, Shared: large, Workspace: 16, Norm: ptxgen.RMSNorm}, [3]uint32{1, 1, 4}},
+		{"slices of 14 blocks: four tiles a CTA", integer, ptxgen.GemvArgs{Rows: 33 * tile, K: 14336, Shared: large, Workspace: 16}, [3]uint32{9, 1, 4}},
+		{"slices share the SMs", integer, ptxgen.GemvArgs{Rows: 256 * tile, K: 14336, SMs: 132, Shared: large, Workspace: 16}, [3]uint32{32, 1, 4}},
+		{"a slice for each part of the longest rows", integer, ptxgen.GemvArgs{Rows: tile, K: 1 << 17, Shared: large, Workspace: 16}, [3]uint32{1, 1, 16}},
 		{"slots", integer, ptxgen.GemvArgs{Rows: 8 * tile, K: 4096, Shared: large, Experts: 16, Slots: 4, SMs: 8}, [3]uint32{2, 4, 1}},
 		{"a warp a row", float, ptxgen.GemvArgs{Rows: 33, K: 1024}, [3]uint32{3, 1, 1}},
 		{"two warps share rows", float, ptxgen.GemvArgs{Rows: 33, K: 4096}, [3]uint32{5, 1, 1}},
@@ -173,6 +176,28 @@ func kernelFor(f quant.Format, columns int, gated bool, k, shared int) error {
 		return fmt.Errorf("the choice is %+v", s)
 	}
 	return err
+}
+
+// TestGemvWorkspaceOfNorm: what is planned for products without a norm is enough for those
+// with one.
+func TestGemvWorkspaceOfNorm(t *testing.T) {
+	spec := ptxgen.Gemv{Format: quant.Q8_0, Gated: true}
+	k := build(t, spec)
+	for _, width := range []int{4096, 4352, 5120, 14336, 28672, 1 << 17} {
+		for _, rows := range []int{1, 17, 4096, 5000} {
+			var need [2]int
+			for i, norm := range []ptxgen.NormKind{ptxgen.NoNorm, ptxgen.LayerNorm} {
+				bytes, err := spec.Workspace(k, ptxgen.GemvArgs{Rows: rows, K: width, Norm: norm, Shared: 227 << 10})
+				if err != nil {
+					t.Fatal(err)
+				}
+				need[i] = bytes
+			}
+			if need[1] > need[0] || width > 4096 && need[0] == 0 {
+				t.Errorf("%d rows of %d weights: %d bytes without a norm, %d with one", rows, width, need[0], need[1])
+			}
+		}
+	}
 }
 
 // TestGemvWorkspaceRefuses: what a launch refuses for its sizes has no workspace, either.

@@ -133,8 +133,8 @@ func TestFailures(t *testing.T) {
 			b.ReturnIf(b.BlockX().EqN(0))
 			b.WaitForPrior()
 		}},
-		{"a reduction before waiting", "before the kernel waits", func(b *ptx.Builder) {
-			b.Global("y", 4).AtomicAdd(b.U32(1))
+		{"an exchange before waiting", "before the kernel waits", func(b *ptx.Builder) {
+			b.Global("y", 4).ExchangeU32(b.U32(1))
 			b.WaitForPrior()
 		}},
 		{"constant address", "is a constant", func(b *ptx.Builder) { ptx.GlobalAt(b.U64(64), 16).LoadU32() }},

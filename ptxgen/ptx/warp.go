@@ -55,9 +55,6 @@ func (b *Builder) BarrierN(id, threads int) {
 // WarpSync waits for all lanes of the warp and orders memory among them.
 func (b *Builder) WarpSync() { b.effect("bar.warp.sync", 0, number(FullMask)) }
 
-// FenceGPU orders this thread's memory accesses for the whole device.
-func (b *Builder) FenceGPU() { b.effect("fence.acq_rel.gpu", 0) }
-
 // Register32 is what a shuffle moves.
 type Register32 interface {
 	U32 | S32 | F32 | F16x2 | BF16x2
@@ -126,13 +123,17 @@ func (x U32) WarpReduce(op string) U32 {
 	return res
 }
 
-// AtomicAdd adds x to the number at p for the whole device and gives what was there.
-// It is an acquire and a release: what a thread wrote before is seen by those that
-// read its addition.
-func (p Global) AtomicAdd(x U32) U32 {
-	p.checkAlign("atomic", "u32", 1)
-	res, r := fresh[U32](p.b)
-	p.b.effect("atom.acq_rel.gpu.global.add.u32", 1, one(r), at(p.base, p.off), one(x.op))
+// ExchangeU32 puts x in the place of the number at p, for the whole device, and gives what
+// was there. It orders no other accesses.
+func (p Global) ExchangeU32(x U32) U32 { return exchange(p, "u32", x) }
+
+// ExchangeU64 is ExchangeU32 for 64 bits.
+func (p Global) ExchangeU64(x U64) U64 { return exchange(p, "u64", x) }
+
+func exchange[T Value](p Global, typ string, x T) T {
+	p.checkAlign("atomic", typ, 1)
+	res, r := fresh[T](p.b)
+	p.b.effect(fmt.Sprintf("atom.relaxed.gpu.global.exch.b%d", 8*width[typ]), 1, one(r), at(p.base, p.off), one(x.get().op))
 	return res
 }
 
