@@ -85,50 +85,24 @@ func (n *gemvBatch) end(totals []ptx.F32, entry, part ptx.U32) {
 	}
 }
 
-// finish adds up the parts of the round's tiles, a quad of a vector's rows at a time, and
-// stores the results.
+// finish adds up the parts of the round's tiles and stores the results.
 func (n *gemvBatch) finish() {
-	b, each := n.b, tileRows/4*n.s.Columns
+	b, each := n.b, tileRows*n.s.Columns
 	groups := n.final.Sub(n.group).Min(n.round)
 	b.For(b.ThreadX(), groups.Shl(n.teamsLog).MulN(each), b.N(32*n.s.warps()), func(i ptx.U32) {
 		tile, place := i.DivN(each), i.RemN(each)
 		entry, team := tile.Shr(n.teamsLog).ShlN(n.matrixLog), tile.And(n.teams.AddN(-1))
-		row := n.group.Shl(n.teamsLog).Add(tile).MulN(tileRows).Add(place.RemN(tileRows / 4).MulN(4))
-		vector := n.set.MulN(n.s.Columns).Add(place.DivN(tileRows / 4))
+		row := n.group.Shl(n.teamsLog).Add(tile).MulN(tileRows).Add(place.RemN(tileRows))
+		vector := n.set.MulN(n.s.Columns).Add(place.DivN(tileRows))
 		b.If(row.Lt(n.count).And(vector.Lt(n.columnCount)), func() {
 			inverse := n.digits.At(n.span.Mul(n.room), digitBlock).At(vector, 4).LoadF32()
-			var sums []quad
+			var sums []ptx.F32
 			for m := range n.matrices {
-				at := n.results.At(entry.AddN(m), n.s.warps()*n.s.sumsBytes()).At(team.Mul(n.ranks), n.s.sumsBytes()).At(place, 16)
-				sums = append(sums, n.sumOfRanks(at))
+				at := n.results.At(entry.AddN(m), n.s.warps()*n.s.sumsBytes()).At(team.Mul(n.ranks), n.s.sumsBytes()).At(place, 4)
+				sum := n.tree(n.ranks, n.s.warps(), func(p int) ptx.F32 { return at.Plus(p * n.s.sumsBytes()).LoadF32() })
+				sums = append(sums, sum.Mul(inverse))
 			}
-			for j := range 4 {
-				row := row.AddN(j)
-				b.If(row.Lt(n.count), func() {
-					var up []ptx.F32
-					for _, sum := range sums[1:] {
-						up = append(up, sum[j].Mul(inverse))
-					}
-					n.finished(row, vector, sums[0][j].Mul(inverse), up...)
-				})
-			}
+			n.finished(row, vector, sums[0], sums[1:]...)
 		})
 	}, ptx.NoUnroll)
-}
-
-// sumOfRanks adds up the parts of four results.
-func (n *gemvBatch) sumOfRanks(at ptx.Shared) (sums quad) {
-	parts := make([]quad, n.s.warps())
-	for p := range parts {
-		parts[p] = n.filled(nothing)
-		n.b.When(n.b.N(p).Lt(n.ranks), func() { setQuad(parts[p], at.Plus(p*n.s.sumsBytes()).LoadF32x4()) })
-	}
-	for j := range sums {
-		var values []ptx.F32
-		for _, part := range parts {
-			values = append(values, part[j])
-		}
-		sums[j] = pairwise(values)
-	}
-	return sums
 }

@@ -91,25 +91,18 @@ func (n *gemvInteger) eachResult(first, count ptx.U32, body func(r integerResult
 func (n *gemvInteger) sumOfParts(r integerResult, matrix int) ptx.F32 {
 	at := n.buffer().At(r.group.Sub(n.group), n.groupBytes())
 	at = at.At(r.place.DivN(tileRows).Mul(n.parts), n.partBytes()).At(r.place.RemN(tileRows), 4)
-	return n.tree(n.parts, func(p int) ptx.F32 { return at.Plus(p*n.partBytes() + 4*matrix*tileRows).LoadF32() })
+	return n.tree(n.parts, maxParts, func(p int) ptx.F32 { return at.Plus(p*n.partBytes() + 4*matrix*tileRows).LoadF32() })
 }
 
-// nothing is -0, which changes no sum, not even the sign of a zero.
-var nothing = float32(math.Copysign(0, -1))
-
-// tree adds up count values, a power of two, in pairs. What is missing to the largest count
-// is nothing.
-func (n *gemvInteger) tree(count ptx.U32, load func(i int) ptx.F32) ptx.F32 {
-	values := make([]ptx.F32, maxParts)
+// tree adds up count values, a power of two and at most most, neighbours first. What is
+// missing to that is -0, which changes no sum, not even the sign of a zero.
+func (n *gemvInteger) tree(count ptx.U32, most int, load func(i int) ptx.F32) ptx.F32 {
+	b, nothing := n.b, float32(math.Copysign(0, -1))
+	values := make([]ptx.F32, most)
 	for i := range values {
-		values[i] = ptx.Var(n.b.F32(nothing))
-		n.b.When(n.b.N(i).Lt(count), func() { ptx.Set(values[i], load(i)) })
+		values[i] = ptx.Var(b.F32(nothing))
+		b.When(b.N(i).Lt(count), func() { ptx.Set(values[i], load(i)) })
 	}
-	return pairwise(values)
-}
-
-// pairwise adds up a power of two of values, neighbours first.
-func pairwise(values []ptx.F32) ptx.F32 {
 	for len(values) > 1 {
 		for i := range len(values) / 2 {
 			values[i] = values[2*i].Add(values[2*i+1])
