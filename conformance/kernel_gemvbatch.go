@@ -77,15 +77,20 @@ func checkBatch(r *KernelRig, c batchCase) {
 	pad := 3 + c.columns%2 // one that leaves the vectors aligned, too
 	data := r.Vector(Gaussian, c.columns*c.k)
 	for i := range data {
-		data[i] *= []float32{1, 0x1p60, 0x1p-70, 1, 0}[i/c.k%5]
+		data[i] *= []float32{1, 0x1p60, 1, 0x1p-70, 0}[i/c.k%5]
 	}
-	x := r.Rows("x", data, c.k, c.k+pad)
+	stride, skew := c.k+pad, 0
+	if c.columns == 1 {
+		data, skew = append([]float32{0}, data...), 4 // not aligned to 16 bytes, while its stride is
+		stride++
+	}
+	x := r.Rows("x", data, len(data)/c.columns, stride)
 	w, _ := r.packed("w", c.spec.Format, c.rows, c.k)
 	y := r.Output("y", 4*c.columns*(c.rows+pad))
 	residual := r.Rows("residual", r.Vector(Gaussian, c.columns*c.rows), c.rows, c.rows+pad)
 	bias := r.F32s("bias", r.Vector(Gaussian, c.rows))
 	digits := r.Output("digits", int(ptxgen.Digits{}.Bytes(c.k, c.columns)))
-	d := ptxgen.DigitsArgs{X: x.Addr(), Out: digits.Addr(), K: c.k, Vectors: c.columns, XStride: c.k + pad, Norm: c.norm, Eps: 1e-5}
+	d := ptxgen.DigitsArgs{X: x.At(skew), Out: digits.Addr(), K: c.k, Vectors: c.columns, XStride: c.k + pad, Norm: c.norm, Eps: 1e-5}
 	if c.norm != ptxgen.NoNorm {
 		d.NormWeight = r.F32s("norm weight", r.Vector(Gaussian, c.k)).Addr()
 	}
@@ -110,7 +115,7 @@ func checkBatch(r *KernelRig, c batchCase) {
 	for _, i := range slices.Compact([]int{0, c.columns / 4, c.columns / 2, c.columns - 1}) {
 		alone := r.Output("alone", 4*c.rows)
 		b := ptxgen.GemvArgs{
-			X: x.At(4 * i * (c.k + pad)), W: a.W, Up: a.Up, Y: alone.Addr(), Rows: c.rows, K: c.k,
+			X: x.At(skew + 4*i*(c.k+pad)), W: a.W, Up: a.Up, Y: alone.Addr(), Rows: c.rows, K: c.k,
 			Norm: c.norm, NormWeight: d.NormWeight, NormBias: d.NormBias, Eps: d.Eps,
 			Bias: a.Bias, Residual: residual.At(4 * i * (c.rows + pad)), Activation: a.Activation, Shared: gemvShared,
 		}

@@ -47,6 +47,7 @@ func addGemvParts(add addGemv, f quant.Format) {
 			gemvCase{name: "rows=16", reason: "a whole tile", rows: 16, k: 256},
 			gemvCase{name: "rows=600", reason: "a block a row: as many tiles as a CTA has warps, several times", rows: 600, k: gemvBlock(f), ctas: 1},
 			gemvCase{name: "rounds after rounds", reason: "the first buffer of results has its second turn", rows: 300, k: 8 * gemvBlock(f), ctas: 1},
+			gemvCase{name: "turns", reason: "a CTA's tiles, whose rows warps share, take turns with two buffers", rows: 21, k: 2048, ctas: 1},
 			gemvCase{name: "two slices", reason: "of several parts each, in several CTAs", rows: 300, k: fewBlocks(f, 5), slices: 2, ctas: 4},
 			gemvCase{name: "many slices", reason: "as many as there may be", rows: 5, k: fewBlocks(f, 17), slices: 16},
 			gemvCase{name: "one long row", reason: "a warp stages several parts of a long vector at a time", rows: 1, k: 28672},

@@ -23,7 +23,10 @@ func productCases() []KernelCase {
 	for f := range blockScales {
 		all = append(all, KernelCase{
 			Operation: "gemv", Format: f.String(), Name: fmt.Sprintf("%v/extremes", f),
-			Reason: "sums of the largest quants, scales and digits fit 32 bits", Run: func(r *KernelRig) { checkExtremes(r, f) },
+			Reason: "sums of the largest quants, scales and digits fit 32 bits", Run: func(r *KernelRig) { checkExtremes(r, f, false) },
+		}, KernelCase{
+			Operation: "gemv batch", Format: f.String(), Name: fmt.Sprintf("%v/extremes", f), Long: true,
+			Reason: "so do those of several vectors' kernel", Run: func(r *KernelRig) { checkExtremes(r, f, true) },
 		})
 	}
 	slices.SortFunc(all, func(a, b KernelCase) int { return strings.Compare(a.ID(), b.ID()) })
@@ -140,8 +143,8 @@ var blockScales = map[quant.Format][2]int{
 
 // checkExtremes multiplies blocks all of whose bytes but the float16 scales are one
 // value by numbers whose digits to the base of 256 are the least: -63 and three times
-// -128.
-func checkExtremes(r *KernelRig, f quant.Format) {
+// -128. Together says whether the kernel of several vectors does so, too.
+func checkExtremes(r *KernelRig, f quant.Format, together bool) {
 	spec := ptxgen.Gemv{Format: f}
 	c := gemvCase{spec: spec, k: 512, columns: 1}
 	var file []byte
@@ -162,11 +165,14 @@ func checkExtremes(r *KernelRig, f quant.Format) {
 	vector, w := xs.Addr(), ws.Addr()
 	c.launch(r, spec, c.args(xs, ws, y))
 	r.Close("y", y.F32s(), MatVecRef(f, file, c.rows, c.k, x), c.rows, Tolerance{L: spec.Depth(c.k), Correlated: true})
+	if !together {
+		return
+	}
 	batch := batchCase{spec: ptxgen.GemvBatch{Format: f, Columns: 4}, rows: c.rows, k: c.k}
-	digits, together := r.Output("digits", int(ptxgen.Digits{}.Bytes(c.k, 1))), r.Output("y of several", 4*c.rows)
+	digits, several := r.Output("digits", int(ptxgen.Digits{}.Bytes(c.k, 1))), r.Output("y of several", 4*c.rows)
 	r.Launch(ptxgen.Digits{}.Launch(r.Kernel(ptxgen.Digits{}), ptxgen.DigitsArgs{X: vector, Out: digits.Addr(), K: c.k, Vectors: 1}))
-	batch.launch(r, ptxgen.GemvBatchArgs{Digits: digits.Addr(), W: w, Y: together.Addr(), Rows: c.rows, K: c.k, Columns: 1, Shared: gemvShared})
-	Exact(r, "y of several", together.F32s(), y.F32s())
+	batch.launch(r, ptxgen.GemvBatchArgs{Digits: digits.Addr(), W: w, Y: several.Addr(), Rows: c.rows, K: c.k, Columns: 1, Shared: gemvShared})
+	Exact(r, "y of several", several.F32s(), y.F32s())
 }
 
 // subScales is where a block has a byte of scale a sub-block, which may be the least there is
