@@ -7,7 +7,7 @@ import (
 
 // inPlace reports whether quants are multiplied where they lie in a byte, which saves
 // shifting them: those of two bits, and most of three. Each quad of a unit is then a
-// power of two larger, and the two must not meet in a sum, which halves hold.
+// power of two larger, and the two must not meet in a sum before joinHalves levels them.
 func (s Gemv) inPlace() bool { return s.Format == quant.Q2_K || s.Format == quant.Q3_K }
 
 // lowInPlace reports whether a unit's quants of either half are lower in their bytes than
