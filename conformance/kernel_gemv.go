@@ -116,12 +116,18 @@ func (c gemvCase) fit(s ptxgen.Gemv, k *ptx.Kernel, a ptxgen.GemvArgs) ptxgen.Ge
 	return a
 }
 
-// launch launches a kernel, with a workspace if there is none yet, which is to be left zero,
-// and gives the arguments that it was launched with.
+// launch launches a kernel cut up as the case wants, and gives the arguments that it was
+// launched with.
 func (c gemvCase) launch(r *KernelRig, s ptxgen.Gemv, a ptxgen.GemvArgs) ptxgen.GemvArgs {
 	r.Helper()
+	return launchGemv(r, s, c.fit(s, r.Kernel(s), a))
+}
+
+// launchGemv launches a kernel, with a workspace if there is none yet, which is to be left zero,
+// and gives the arguments that it was launched with.
+func launchGemv(r *KernelRig, s ptxgen.Gemv, a ptxgen.GemvArgs) ptxgen.GemvArgs {
+	r.Helper()
 	k := r.Kernel(s)
-	a = c.fit(s, k, a)
 	bytes, err := s.Workspace(k, a)
 	if err != nil {
 		r.Fatalf("%v", err)

@@ -119,7 +119,7 @@ func checkBatch(r *KernelRig, c batchCase) {
 			Norm: c.norm, NormWeight: d.NormWeight, NormBias: d.NormBias, Eps: d.Eps,
 			Bias: a.Bias, Residual: residual.At(4 * i * (c.rows + pad)), Activation: a.Activation, Shared: gemvShared,
 		}
-		gemvCase{}.launch(r, one, b)
+		launchGemv(r, one, b)
 		Exact(r, fmt.Sprintf("column %d", i), floatsOf(y.Range(4*i*(c.rows+pad), 4*c.rows)), alone.F32s())
 	}
 }

@@ -46,11 +46,7 @@ func checkGemvSmall(r *KernelRig, f quant.Format, gated bool) {
 			if gated {
 				a.Up, a.Activation = up.Addr(), ptxgen.SiLU
 			}
-			kernel := r.Kernel(s)
-			if bytes, err := s.Workspace(kernel, a); err == nil && bytes > 0 {
-				a.Workspace = r.Output("workspace", bytes).Set(0, make([]byte, bytes)).Addr()
-			}
-			r.Launch(s.Launch(kernel, a))
+			launchGemv(r, s, a)
 			results[i] = y.F32s()
 		}
 		Exact(r, fmt.Sprintf("norm %d", norm), results[1], results[0])

@@ -114,6 +114,7 @@ func TestGemvBatchFor(t *testing.T) {
 		{"two", quant.Q6_K, 2, 4096, 227 << 10, 4},
 		{"between two kernels", quant.Q6_K, 5, 4096, 227 << 10, 8},
 		{"more than a set", quant.Q6_K, 64, 4096, 227 << 10, 16},
+		{"a format without sets of 16", quant.Q2_K, 16, 4096, 227 << 10, 8},
 		{"a small device: fewer warps", quant.Q6_K, 4, 4096, 99 << 10, 8},
 		{"a small device: fewer sums", quant.Q6_K, 16, 14336, 99 << 10, 8},
 		{"too small", quant.Q6_K, 5, 4096, 20 << 10, 0},

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -60,8 +61,7 @@ func (d *Device) allocPinned(bytes int) (*pinned, error) {
 	// The handle is an address outside Go's heap; reading it as a pointer is sound.
 	p.mem = unsafe.Slice(*(**byte)(unsafe.Pointer(&p.handle)), bytes)
 	if err := d.ask(cuMemHostGetDevicePointer, uintptr(unsafe.Pointer(&p.address)), p.handle, 0); err != nil {
-		p.Close()
-		return nil, err
+		return nil, errors.Join(fmt.Errorf("the address of %d bytes: %w", bytes, err), p.Close())
 	}
 	return p, nil
 }
