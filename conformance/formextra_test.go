@@ -36,6 +36,8 @@ const furtherForms = `
 	cp.async.ca.shared.global [%r1], [%d1], 4; cp.async.ca.shared.global [%r1], [%d1], 8, %r2; cp.async.ca.shared.global.L2::128B [%r1], [%d1], 16; cp.async.cg.shared.global.L2::256B [%r1], [%d1], 16;
 	cp.async.wait_group 1; cp.async.wait_group 2; mbarrier.arrive.shared.b64 %d1, [%r1], 2;
 	ldmatrix.sync.aligned.m8n8.x1.shared.b16 %r1, [%r2]; ldmatrix.sync.aligned.m8n8.x2.shared.b16 %r1, [%r2]; ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 %r1, [%r2]; ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 %r1, [%r2];
+	wgmma.fence.sync.aligned; wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; wgmma.wait_group.sync.aligned 1;
+	wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {%r1}, {%r2}, %d1, %p1; wgmma.mma_async.sync.aligned.m64n64k32.s32.u8.s8 {%r1}, {%r2}, %d1, %p1;
 	mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 %r1, %r2, %r3, %r4; mov.u32 %r1, %laneid; mov.u32 %r1, %nctaid.z; mov.u32 %r1, %tid.y;
 `
 

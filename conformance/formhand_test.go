@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"strings"
+
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
 // handForm is a small kernel around instructions that are no function of a lane's
@@ -107,6 +109,8 @@ var handForms = []handForm{
 		body: ldmatrixBody, want: ldmatrixWant},
 	{covers: regexp.MustCompile(`^mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.(f16\.f16|bf16\.bf16)\.f32$`), outSize: sized(16), body: mmaBody, check: mmaCheck, fill: mmaFill},
 	{covers: regexp.MustCompile(`^mma\.sync\.aligned\.m16n8k(16|32)\.row\.col\.s32\.[su]8\.[su]8\.s32$`), outSize: sized(16), body: mmaBody, want: integerMMAWant},
+	{covers: regexp.MustCompile(`^wgmma\.(fence|commit_group|wait_group|mma_async\.sync\.aligned\.m64n64k32\.s32\.[su]8\.s8)`), outSize: sized(wgmmaSize),
+		body: wgmmaBody, want: wgmmaWant},
 }
 
 // handFormOf finds the kernel that shows a form.
@@ -119,7 +123,12 @@ func handFormOf(f form) (handForm, bool) {
 	return handForm{}, false
 }
 
-func (h handForm) needs(f form) int { return max(h.sm, f.needs()) }
+func (h handForm) needs(f form) ptx.Target {
+	if target := f.needs(); target.SM >= h.sm {
+		return target
+	}
+	return formTarget(h.sm)
+}
 
 func (h handForm) text(f form) string {
 	return formHeader(h.needs(f)) + h.body(f) + "\tret;\n}\n"

@@ -43,7 +43,7 @@ func formOf(s statement) form {
 	switch {
 	case s.is("lop3"): // the truth table
 		parts = append(parts, word32(s.args[len(s.args)-1]))
-	case s.is("bar", "barrier", "cp.async.wait_group"): // a barrier's number and threads, groups
+	case s.is("bar", "barrier", "cp.async.wait_group", "wgmma.wait_group"): // a barrier's number and threads, groups
 		for _, arg := range s.args {
 			parts = append(parts, shape(arg, word32(arg)))
 		}
@@ -57,7 +57,7 @@ func formOf(s statement) form {
 		parts = append(parts, fmt.Sprintf("%d operands", len(s.args)))
 	case s.is("ld", "st", "atom", "red") && !s.is("ld.param"):
 		parts = append(parts, accessShape(s)...)
-	case !s.is("mma", "ldmatrix"):
+	case !s.is("mma", "ldmatrix", "wgmma"):
 		parts = append(parts, oddities(s)...)
 	}
 	return form{s.op, strings.Join(parts, ",")}

@@ -1,6 +1,10 @@
 package conformance
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+)
 
 // formNeeds are the instructions that need more than sm_80, by the beginning of the
 // form; PTX ISA, "Target ISA Notes".
@@ -10,14 +14,25 @@ var formNeeds = map[string]int{
 	"add.rn.bf16x2": 90, "sub.rn.bf16x2": 90, "mul.rn.bf16x2": 90, "add.rn.bf16": 90, "sub.rn.bf16": 90, "mul.rn.bf16": 90,
 }
 
-// needs is the compute capability that a form needs, as 80 for sm_80.
-func (f form) needs() int {
+// needs is the target that a form's kernel is written for.
+func (f form) needs() ptx.Target {
+	if strings.HasPrefix(f.op, "wgmma.") { // PTX 8.4 for factors of two types
+		return ptx.Target{SM: 90, Arch: true, Version: 84}
+	}
 	for prefix, sm := range formNeeds {
 		if strings.HasPrefix(f.String(), prefix) {
-			return sm
+			return formTarget(sm)
 		}
 	}
-	return 80
+	return formTarget(80)
+}
+
+// formTarget is what a kernel for sm_80, sm_90... is written for.
+func formTarget(sm int) ptx.Target {
+	if sm > 80 {
+		return ptx.Target{SM: sm, Version: 80}
+	}
+	return ptx.Target{SM: sm, Version: 74}
 }
 
 // untried are the forms that no kernel of this table runs, with the reason.

@@ -3,6 +3,8 @@ package conformance
 import (
 	"fmt"
 	"strings"
+
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
 // laneForm is an instruction that computes one result from operands in each lane;
@@ -125,20 +127,11 @@ const formThreads = 128
 // The arrays that a form's kernel gets, of whatever each holds.
 var formArrays = []string{"p0", "p1", "p2", "p3", "p4", "out"}
 
-// formVersion is the PTX version that a form's kernel for a target is written in.
-func formVersion(sm int) int {
-	if sm > 80 {
-		return 80
-	}
-	return 74
-}
-
 // formHeader begins a kernel: the arrays' addresses in %d0 to %d5, the thread's
 // index in the grid in %i2, and registers to use.
-func formHeader(sm int) string {
+func formHeader(target ptx.Target) string {
 	var b strings.Builder
-	version := formVersion(sm)
-	fmt.Fprintf(&b, ".version %d.%d\n.target sm_%d\n.address_size 64\n\n.visible .entry form(\n", version/10, version%10, sm)
+	fmt.Fprintf(&b, ".version %d.%d\n.target %v\n.address_size 64\n\n.visible .entry form(\n", target.Version/10, target.Version%10, target)
 	for i, name := range formArrays {
 		fmt.Fprintf(&b, "\t.param .u64 %s%s\n", name, map[bool]string{true: ","}[i < len(formArrays)-1])
 	}

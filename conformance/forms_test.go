@@ -14,6 +14,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/cuda"
 	"github.com/lockstep-go/lockstep/driver/emu"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
 // The devices' names in complaints and in the table.
@@ -74,11 +75,11 @@ func formDevices(t *testing.T) []*formDevice {
 	return all
 }
 
-// lacks says what the device lacks to run a kernel for sm_80, sm_90...; "" nothing.
-func (d *formDevice) lacks(sm int) string {
+// lacks says what the device lacks to run a kernel for a target; "" nothing.
+func (d *formDevice) lacks(target ptx.Target) string {
 	p := d.properties
-	if version := formVersion(sm); p.ComputeCapability < sm || p.PTXVersion < version {
-		return fmt.Sprintf("the %s has sm_%d and PTX %d, not sm_%d and PTX %d", d.name, p.ComputeCapability, p.PTXVersion, sm, version)
+	if p.ComputeCapability < target.SM || target.Arch && p.ComputeCapability > target.SM || p.PTXVersion < target.Version {
+		return fmt.Sprintf("the %s has sm_%d and PTX %d, not %v and PTX %d", d.name, p.ComputeCapability, p.PTXVersion, target, target.Version)
 	}
 	return ""
 }

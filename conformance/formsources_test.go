@@ -55,7 +55,7 @@ func (u uses) addKernel(spec ptxgen.Spec) error {
 	if err != nil {
 		return err
 	}
-	text, err := k.Text(production)
+	text, err := k.Text(production.For(k))
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ const emulatorTests = "../driver/emu/*_test.go"
 
 // refusing are the functions of the emulator's tests whose instructions are there to
 // be refused, or whose texts are arbitrary.
-var refusing = map[string]bool{"TestRejected": true, "FuzzLoad": true}
+var refusing = map[string]bool{"TestRejected": true, "TestWarpgroupRejected": true, "FuzzLoad": true}
 
 // hole stands in a text for what is not a constant string.
 const hole = "\x00"

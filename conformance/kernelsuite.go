@@ -171,7 +171,7 @@ func (s *KernelSuite) function(k *ptx.Kernel) (driver.Function, error) {
 	if f, ok := s.loaded[k]; ok {
 		return f, nil
 	}
-	text, err := k.Text(modules.Target(s.device.Properties()))
+	text, err := k.Text(modules.Target(s.device.Properties()).For(k))
 	if err != nil {
 		return nil, err
 	}

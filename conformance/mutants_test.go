@@ -74,7 +74,7 @@ func linesOf(k *ptx.Kernel) []string {
 	if lines, ok := kernelLines.Load(k); ok {
 		return lines.([]string)
 	}
-	text, err := k.Text(production)
+	text, err := k.Text(production.For(k))
 	if err != nil {
 		panic(err) // it was loaded before
 	}

@@ -30,7 +30,7 @@ var mutators = []mutator{
 		if s.is("fence.mbarrier_init") { // orders for the copy engine, which the emulator does not model
 			return nil
 		}
-		return leftOut(s, "bar", "cp.async.wait_group", "cp.async.commit_group", "fence", "mbarrier")
+		return leftOut(s, "bar", "cp.async.wait_group", "cp.async.commit_group", "fence", "mbarrier", "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group")
 	}},
 	{"store left out", func(s statement) []statement { return leftOut(s, "st", "red", "cp.async.cg", "cp.async.ca") }},
 	{"return left out", func(s statement) []statement {

@@ -70,7 +70,7 @@ func (s statement) is(names ...string) bool {
 
 // written is the part that the instruction writes, "" if it writes no register.
 func (s statement) written() string {
-	if len(s.args) == 0 || s.is("st", "red", "bar", "bra", "ret", "cp", "fence", "mbarrier", "griddepcontrol") {
+	if len(s.args) == 0 || s.is("st", "red", "bar", "bra", "ret", "cp", "fence", "mbarrier", "griddepcontrol", "wgmma.wait_group") {
 		return ""
 	}
 	return s.args[0]
@@ -79,7 +79,7 @@ func (s statement) written() string {
 // reads are the registers that an instruction reads.
 func (s statement) reads() []string {
 	list := s.args
-	if s.written() != "" {
+	if s.written() != "" && !s.is("wgmma.mma_async") { // which may add to what it writes
 		list = s.args[1:]
 	}
 	return registerForm.FindAllString(s.guard+" "+strings.Join(list, " "), -1)

@@ -45,9 +45,11 @@ func TestAssemble(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if target.SM < k.Least.SM {
+			if target.SM < k.Least.SM || target.SM > k.Least.SM && k.Least.Arch {
 				continue
 			}
+			target = target.For(k)
+			name = target.String()
 			text, err := k.Text(target)
 			if err != nil {
 				t.Fatal(err)

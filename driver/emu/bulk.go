@@ -74,7 +74,7 @@ func runBulk(w *warp, o *op, m uint32) step {
 		addr := w.regs[o.a][l] + uint64(int64(o.target))
 		from, fromAt := w.locate(o, false, l, addr, n, 16)
 		if from == nil || !w.checkDefined(o, from, fromAt, n, l) || !w.note(o, from, fromAt, n, l, accessRead) ||
-			!w.note(o, to, at, n, l, accessWrite) {
+			!w.note(o, to, at, n, l, accessEngine) {
 			return stepFault
 		}
 		cp := bulkCopy{asyncCopy: asyncCopy{op: o, from: from, fromAt: fromAt, at: at, bytes: n}}

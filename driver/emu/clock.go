@@ -14,6 +14,8 @@ type clocks struct {
 	peers []uint32           // of the other warps of the CTA
 	far   *knowledge         // of other CTAs, and of single threads
 	lanes [warpSize]laneView // what single lanes know more
+
+	proxies []proxyFence // in their order
 }
 
 // laneView is what one lane has acquired and prepared to release.
@@ -74,7 +76,7 @@ func (c *clocks) start(warps int) {
 		peers = make([]uint32, warps)
 	}
 	clear(peers)
-	*c = clocks{now: 1, peers: peers}
+	*c = clocks{now: 1, peers: peers, proxies: c.proxies[:0]}
 }
 
 // after tells whether an earlier access is ordered before what a lane does now.

@@ -16,6 +16,8 @@ type cta struct {
 	warps    []*warp
 	shared   *segment
 	barriers [16]barrier
+	groups   []warpgroup // whole ones
+	inUse    inUse
 	arrivals map[int]*mbarrier // by offset in shared memory
 	random   *rand.Rand        // of an adversarial schedule, else nil
 	rounds   int               // of turns, see despair
@@ -25,8 +27,8 @@ type cta struct {
 
 // newCTA makes the registers and the shared memory of a CTA; start gives it its place.
 func newCTA(g *grid, wk *worker) *cta {
-	c := &cta{grid: g, worker: wk, arrivals: map[int]*mbarrier{}}
 	n := threads(g.block)
+	c := &cta{grid: g, worker: wk, arrivals: map[int]*mbarrier{}, groups: make([]warpgroup, n/(warpSize*groupWarps))}
 	c.shared = newSegment("shared memory", sharedBase, g.sharedBytes)
 	for i := range (n + warpSize - 1) / warpSize {
 		w := &warp{cta: c, index: i, started: uint32(ones(min(warpSize, n-i*warpSize)))}
@@ -113,6 +115,8 @@ func (c *cta) start(number int) {
 	c.barriers = [16]barrier{}
 	c.rounds, c.hopeless = 0, 0
 	clear(c.arrivals)
+	clear(c.groups)
+	c.inUse.start(g.prog, len(c.shared.data))
 	if g.schedule.Adversarial {
 		c.random = rand.New(rand.NewPCG(g.schedule.Seed, uint64(number)))
 	}
@@ -145,6 +149,7 @@ func (w *warp) start() {
 	w.gid = uint32(w.cta.number*len(w.cta.warps) + w.index)
 	w.clock.start(len(w.cta.warps))
 	w.async = asyncCopies{}
+	w.flight.start(g.prog)
 	w.ran, w.vain, w.waited = false, vain{}, !g.overlaps
 	w.live, w.waiting, w.pcs, w.ahead, w.fault = w.started, 0, [warpSize]int32{}, 0, nil
 }

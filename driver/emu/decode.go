@@ -51,6 +51,7 @@ func decode(mod *module, e *entry) (*program, error) {
 		d.prog.ops = append(d.prog.ops, o)
 	}
 	d.prog.ops = append(d.prog.ops, op{kind: opExit, class: ClassControl, line: d.lastLine()})
+	d.watch()
 	return d.prog, errors.Join(errs...)
 }
 

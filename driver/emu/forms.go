@@ -87,7 +87,7 @@ const (
 // tables are all forms by the first segment of an opcode.
 var tables = byMnemonic(
 	moveForms, intForms, bitForms, compareForms, floatForms, doubleForms, halfForms, convertForms,
-	memoryForms, atomicForms, controlForms, collectiveForms, asyncForms, matrixForms, mbarrierForms, bulkForms,
+	memoryForms, atomicForms, controlForms, collectiveForms, asyncForms, matrixForms, wgmmaForms, mbarrierForms, bulkForms,
 )
 
 type tableRow struct {

@@ -12,7 +12,7 @@ var mbarrierForms = []form{
 	{pattern: "mbarrier.test_wait.parity." + ctaShared + ".b64", since: gate{71, 80}, class: ClassAsync, build: buildTryWait},
 	{pattern: "mbarrier.try_wait.parity." + ctaShared + ".b64", since: gate{78, 90}, class: ClassAsync, build: buildTryWait},
 	{pattern: "fence.mbarrier_init.release.cluster", since: gate{80, 90}, class: ClassFence, build: buildFence},
-	{pattern: "fence.proxy.async.global|shared::cta|shared::cluster?", since: gate{80, 90}, class: ClassFence, build: buildFence},
+	{pattern: "fence.proxy.async.global|shared::cta|shared::cluster?", since: gate{80, 90}, class: ClassFence, build: buildProxyFence},
 }
 
 // mbarrier is a barrier object in shared memory. A phase ends when nobody is

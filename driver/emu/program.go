@@ -80,6 +80,7 @@ type program struct {
 	static    int                // bytes of static shared memory
 	dynamic   int                // where dynamic shared memory begins
 	target    int                // .target, major×10 + minor
+	products  bool               // it has wgmma.mma_async
 }
 
 // special is a special register.

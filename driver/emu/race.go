@@ -12,6 +12,7 @@ const (
 	accessConstant            // a read that takes the memory for constant: ld.global.nc
 	accessWrite               // also at the issue and the arrival of an asynchronous copy
 	accessAtomic              // reads and writes, strongly
+	accessEngine              // a write of the copy engine, which products see as it is
 )
 
 // stamp is who accessed a word and when: the warp's clock, whether the access was
@@ -40,6 +41,7 @@ type cell struct {
 	write, read         stamp // the last ones, 0 if none; a write forgets the reads
 	writeLine, readLine int32
 	more                int32 // where in the page's list further reads are, 0 if nowhere
+	engine              bool  // the write was the copy engine's
 }
 
 const (
@@ -139,6 +141,9 @@ func (w *warp) page(s *segment, at, n int) *page {
 }
 
 func (w *warp) record(o *op, s *segment, at, n, lane int, kind accessKind) bool {
+	if kind >= accessWrite && s == w.cta.shared && !w.spares(o, at, n, lane) {
+		return false
+	}
 	now := access{stamp(w.clock.now)<<clockShift | stamp(w.gid*warpSize+uint32(lane)), o.line}
 	if o.order.strong {
 		now.stamp |= stampStrong
@@ -162,6 +167,7 @@ func (w *warp) record(o *op, s *segment, at, n, lane int, kind accessKind) bool 
 			other = p.noteRead(c, w, lane, now)
 		default:
 			other = p.noteWrite(c, w, lane, now)
+			c.engine = kind == accessEngine
 		}
 		if other.stamp != 0 {
 			w.race(o, s, at, lane, other)

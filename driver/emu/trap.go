@@ -27,6 +27,7 @@ const (
 	TrapExplicit      TrapKind = "trap"         // the instruction of that name
 	TrapArgument      TrapKind = "bad argument" // a pointer parameter that points nowhere
 	TrapAsync         TrapKind = "asynchronous copy misused"
+	TrapProduct       TrapKind = "asynchronous product misused"
 	TrapInvalidBranch TrapKind = "divergent bra.uni"
 )
 

@@ -44,6 +44,7 @@ type warp struct {
 	same    bool        // the store in progress writes what is there already
 	clock   clocks
 	async   asyncCopies
+	flight  flight
 	waited  bool // for the kernels before
 	ran     bool // and vain: since despair looked
 	vain    vain
@@ -232,6 +233,7 @@ func (w *warp) exit(o *op, m uint32) {
 	w.cta.exited(w, o, m)
 	if w.live == 0 {
 		w.ended(o, bits.TrailingZeros32(m))
+		w.landed(o, bits.TrailingZeros32(m))
 		w.cta.unfinished(w, o, m)
 	}
 }

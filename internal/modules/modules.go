@@ -33,8 +33,8 @@ func New(device driver.Device) *Set {
 	return &Set{device: device, target: Target(device.Properties()), loaded: map[string]entry{}}
 }
 
-// Target is what kernels are printed for: as little as they need, but for a device that
-// can overlap kernels the first target that has the instructions for it.
+// Target is what kernels are printed for, see also [ptx.Target.For]: as little as they need,
+// but for a device that can overlap kernels the first target that has the instructions for it.
 func Target(p driver.Properties) ptx.Target {
 	const sm, version = 90, 78
 	if p.ComputeCapability >= sm && p.PTXVersion >= version {
@@ -57,7 +57,8 @@ func (s *Set) load(k *ptx.Kernel) (entry, error) {
 	if ok && old.kernel == k {
 		return old, nil
 	}
-	text, err := k.Text(s.target)
+	target := s.target.For(k)
+	text, err := k.Text(target)
 	if err != nil {
 		return entry{}, err
 	}
@@ -75,7 +76,7 @@ func (s *Set) load(k *ptx.Kernel) (entry, error) {
 	if err != nil {
 		return entry{}, errors.Join(err, m.Close())
 	}
-	e := entry{k, k.Overlaps(s.target), text, m, f}
+	e := entry{k, k.Overlaps(target), text, m, f}
 	s.loaded[k.Name] = e
 	return e, nil
 }
@@ -91,7 +92,7 @@ func (s *Set) Launch(l ptx.Launch) (driver.Launch, error) {
 
 // Launch is the driver's launch of a kernel that was loaded for a target.
 func Launch(l ptx.Launch, f driver.Function, t ptx.Target) driver.Launch {
-	return launch(l, f, l.Kernel.Overlaps(t))
+	return launch(l, f, l.Kernel.Overlaps(t.For(l.Kernel)))
 }
 
 func launch(l ptx.Launch, f driver.Function, overlaps bool) driver.Launch {

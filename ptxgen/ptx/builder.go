@@ -32,6 +32,7 @@ type inst struct {
 	guard  *guard
 	effect bool // must stay where it is even if nothing reads its result
 	spare  bool // left out of texts for targets that do not have it
+	update bool // reads what it writes too
 	pc     uintptr
 }
 

@@ -127,6 +127,9 @@ func retarget(out []node, move *inst) bool {
 			in.replaceWrite(temp, variable)
 			return true
 		}
+		if in.inFlight() {
+			return false
+		}
 		for _, o := range append(in.reads(), in.writes()...) {
 			if o == variable {
 				return false
@@ -147,7 +150,7 @@ func sameGuard(a, b *guard) bool {
 func (in *inst) reads() []operand {
 	var list []operand
 	for i, a := range in.args {
-		if i < in.dsts {
+		if i < in.dsts && !in.update {
 			continue
 		}
 		for _, o := range a.ops {

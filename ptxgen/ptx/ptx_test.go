@@ -208,6 +208,10 @@ func TestTargets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	warpgroup, err := build((*ptx.Builder).WGMMAFence)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		name   string
 		kernel *ptx.Kernel
@@ -220,6 +224,8 @@ func TestTargets(t *testing.T) {
 		{"instructions of Hopper", hopper, "", ".version 8.0\n.target sm_90\n"},
 		{"instructions of Hopper elsewhere", hopper, "sm_80", "needs sm_90 at least"},
 		{"Hopper's own", hopper, "sm_90a", ".version 8.0\n.target sm_90a\n"},
+		{"instructions of sm_90a alone", warpgroup, "", ".version 8.0\n.target sm_90a\n"},
+		{"instructions of sm_90a alone elsewhere", warpgroup, "sm_90", "needs sm_90a and runs on nothing else, not sm_90"},
 	} {
 		var target ptx.Target
 		if c.target != "" {

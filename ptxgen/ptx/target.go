@@ -20,6 +20,13 @@ func (t Target) String() string {
 	return s
 }
 
+// For is what a kernel is printed for if a device of t runs the text itself: with the
+// architecture's own features where the kernel needs them.
+func (t Target) For(k *Kernel) Target {
+	t.Arch = t.Arch || k.Least.Arch && t.SM == k.Least.SM
+	return t
+}
+
 // form is what an instruction needs.
 type form struct {
 	version, sm int
@@ -35,6 +42,7 @@ var forms = map[string]form{
 	"shfl.": {}, "vote.": {}, "redux.": {}, "atom.": {}, "red.": {}, "cp.async.": {}, "ldmatrix.": {}, "mma.": {},
 	"mbarrier.": {version: 80, sm: 90}, "cp.async.bulk.": {version: 80, sm: 90}, "fence.mbarrier_init.": {version: 80, sm: 90},
 	"fence.proxy.": {version: 80, sm: 90}, "griddepcontrol.": {version: 78, sm: 90},
+	wgmma: {version: 80, sm: 90, arch: true}, wgmma + mixedProduct: {version: 84, sm: 90, arch: true},
 }
 
 func formOf(op string) (form, bool) {

@@ -23,7 +23,7 @@ var signatures = map[string]string{
 	"popc.": "r1", "clz.": "r1", "shl.": "11r", "shr.": "11r", "bfe.": "11rr", "bfi.": "111rr", "lop3.": "1111r", "prmt.": "1111",
 	"dp4a.": "rrrr", "setp.": "p11", "selp.": "111p", "cvt.": "12", "cvt.rn.f16x2.": "122", "cvt.rn.bf16x2.": "122",
 	"ld.": "*a", "st.": "a*", "ld.param.": "1a", "shfl.": "11rrr", "vote.sync.ballot.": "rpr", "vote.": "ppr", "redux.": "11r",
-	"atom.": "1a1", "red.": "a1",
+	"atom.": "1a1", "red.": "a1", "wgmma.mma_async.": "**wp",
 }
 
 // checkTypes holds an instruction's arguments to its name.
