@@ -194,8 +194,7 @@ func (b *planner) round(op string, p product, to quant.Format) (scale ptxgen.Add
 // many its digits take.
 func (b *planner) gemvWorkspace(p product) (workspace, digits int64, err error) {
 	if p.rows = b.rows(); p.batched() {
-		_, err := b.batchFor(p)
-		return 0, ptxgen.Digits{}.Bytes(p.w.k, p.rows), err
+		return b.batchWorkspace(p)
 	}
 	s, err := b.gemvFor(p)
 	if err != nil {

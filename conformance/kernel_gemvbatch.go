@@ -18,6 +18,7 @@ type batchCase struct {
 	ctas         int // at most so many SMs
 	norm         ptxgen.NormKind
 	biased       bool // the norm has a bias
+	wide         bool // by GemvWide, of the same format and matrices
 	long         bool
 }
 
@@ -28,9 +29,13 @@ func batchCases() []KernelCase {
 		if f.BlockLen() == 1 {
 			continue
 		}
-		for _, c := range batchCasesOf(f) {
+		for _, c := range append(batchCasesOf(f), wideCasesOf(f)...) {
+			size := fmt.Sprintf("c%d", c.spec.Columns)
+			if c.wide {
+				size = "wide"
+			}
 			all = append(all, KernelCase{
-				Operation: "gemv batch", Format: f.String(), Name: fmt.Sprintf("%v/c%d/%s", f, c.spec.Columns, c.name),
+				Operation: "gemv batch", Format: f.String(), Name: fmt.Sprintf("%v/%s/%s", f, size, c.name),
 				Reason: c.reason, Long: c.long, Run: func(r *KernelRig) { checkBatch(r, c) },
 			})
 		}
@@ -40,9 +45,9 @@ func batchCases() []KernelCase {
 
 func batchCasesOf(f quant.Format) []batchCase {
 	four, eight := ptxgen.GemvBatch{Format: f, Columns: 4}, ptxgen.GemvBatch{Format: f, Columns: 8}
-	most, err := ptxgen.GemvBatchFor(f, 16, false, fewBlocks(f, 1), 1<<20)
-	if err != nil {
-		panic(err)
+	most := eight
+	if f != quant.Q2_K && f != quant.Q3_K {
+		most.Columns = 16
 	}
 	gated := func(s ptxgen.GemvBatch) ptxgen.GemvBatch { s.Gated = true; return s }
 	list := []batchCase{
@@ -74,6 +79,7 @@ func batchCasesOf(f quant.Format) []batchCase {
 // checkBatch compares each vector with a launch of Gemv for it alone. The rows of x and y
 // lie apart, and the vectors are of sizes that norms take different ways with.
 func checkBatch(r *KernelRig, c batchCase) {
+	c.needs(r)
 	pad := 3 + c.columns%2 // one that leaves the vectors aligned, too
 	data := r.Vector(Gaussian, c.columns*c.k)
 	for i := range data {
@@ -89,7 +95,8 @@ func checkBatch(r *KernelRig, c batchCase) {
 	y := r.Output("y", 4*c.columns*(c.rows+pad))
 	residual := r.Rows("residual", r.Vector(Gaussian, c.columns*c.rows), c.rows, c.rows+pad)
 	bias := r.F32s("bias", r.Vector(Gaussian, c.rows))
-	digits := r.Output("digits", int(ptxgen.Digits{}.Bytes(c.k, c.columns)))
+	before := c.kernel().Digits()
+	digits := r.Output("digits", int(before.Bytes(c.k, c.columns)))
 	d := ptxgen.DigitsArgs{X: x.At(skew), Out: digits.Addr(), K: c.k, Vectors: c.columns, XStride: c.k + pad, Norm: c.norm, Eps: 1e-5}
 	if c.norm != ptxgen.NoNorm {
 		d.NormWeight = r.F32s("norm weight", r.Vector(Gaussian, c.k)).Addr()
@@ -97,8 +104,12 @@ func checkBatch(r *KernelRig, c batchCase) {
 	if c.biased {
 		d.NormBias = r.F32s("norm bias", r.Vector(Gaussian, c.k)).Addr()
 	}
-	r.Launch(ptxgen.Digits{}.Launch(r.Kernel(ptxgen.Digits{}), d))
-	checkNoDigits(r, digits, c)
+	r.Launch(before.Launch(r.Kernel(before), d))
+	if c.wide {
+		checkWideDigits(r, digits, d)
+	} else {
+		checkNoDigits(r, digits, c)
+	}
 	a := ptxgen.GemvBatchArgs{
 		Digits: d.Out, W: w.Addr(), Y: y.Addr(), Rows: c.rows, K: c.k, Columns: c.columns, YStride: c.rows + pad,
 		Bias: bias.Addr(), Residual: residual.Addr(), Activation: ptxgen.SiLU, SMs: c.ctas, Shared: gemvShared,
@@ -144,17 +155,38 @@ func checkNoDigits(r *KernelRig, digits *Mem, c batchCase) {
 	zeros("no factors", blocks*room*block, 4)
 }
 
+// kernel is what multiplies.
+func (c batchCase) kernel() ptxgen.BatchKernel {
+	if c.wide {
+		return ptxgen.GemvWide{Format: c.spec.Format, Gated: c.spec.Gated}
+	}
+	return c.spec
+}
+
 // launch launches the product, with the least shared memory for as many entries as the
-// case wants.
+// case wants, and a workspace that it must leave zero.
 func (c batchCase) launch(r *KernelRig, a ptxgen.GemvBatchArgs) {
 	r.Helper()
-	k := r.Kernel(c.spec)
+	s := c.kernel()
+	k := r.Kernel(s)
 	if c.entries > 0 {
 		for a.Shared = 1 << 10; ; a.Shared += 1 << 10 {
-			if _, err := c.spec.Launch(k, a); err == nil {
+			if _, err := s.Launch(k, a); err == nil {
 				break
 			}
 		}
 	}
-	r.Launch(c.spec.Launch(k, a))
+	bytes, err := s.Workspace(k, a)
+	if err != nil {
+		r.Fatalf("%v", err)
+	}
+	if bytes == 0 {
+		r.Launch(s.Launch(k, a))
+		return
+	}
+	zeros := make([]byte, bytes)
+	workspace := r.Output("workspace", bytes).Set(0, zeros)
+	a.Workspace = workspace.Addr()
+	r.Launch(s.Launch(k, a))
+	Exact(r, "workspace", workspace.Range(0, bytes), zeros)
 }

@@ -168,11 +168,17 @@ func checkExtremes(r *KernelRig, f quant.Format, together bool) {
 	if !together {
 		return
 	}
-	batch := batchCase{spec: ptxgen.GemvBatch{Format: f, Columns: 4}, rows: c.rows, k: c.k}
-	digits, several := r.Output("digits", int(ptxgen.Digits{}.Bytes(c.k, 1))), r.Output("y of several", 4*c.rows)
-	r.Launch(ptxgen.Digits{}.Launch(r.Kernel(ptxgen.Digits{}), ptxgen.DigitsArgs{X: vector, Out: digits.Addr(), K: c.k, Vectors: 1}))
-	batch.launch(r, ptxgen.GemvBatchArgs{Digits: digits.Addr(), W: w, Y: several.Addr(), Rows: c.rows, K: c.k, Columns: 1, Shared: gemvShared})
-	Exact(r, "y of several", several.F32s(), y.F32s())
+	for _, wide := range []bool{false, true} {
+		batch := batchCase{spec: ptxgen.GemvBatch{Format: f, Columns: 4}, wide: wide, rows: c.rows, k: c.k}
+		if wide && (len(wideCasesOf(f)) == 0 || !takesWarpgroups(r)) {
+			continue
+		}
+		before := batch.kernel().Digits()
+		digits, several := r.Output("digits", int(before.Bytes(c.k, 1))), r.Output("y of several", 4*c.rows)
+		r.Launch(before.Launch(r.Kernel(before), ptxgen.DigitsArgs{X: vector, Out: digits.Addr(), K: c.k, Vectors: 1}))
+		batch.launch(r, ptxgen.GemvBatchArgs{Digits: digits.Addr(), W: w, Y: several.Addr(), Rows: c.rows, K: c.k, Columns: 1, Shared: gemvShared})
+		Exact(r, fmt.Sprintf("y of several, wide %v", wide), several.F32s(), y.F32s())
+	}
 }
 
 // subScales is where a block has a byte of scale a sub-block, which may be the least there is

@@ -82,7 +82,7 @@ func tanh(b *ptx.Builder, z ptx.F32) ptx.F32 {
 
 // softcap squashes s into (-cap, cap): cap * tanh(s/cap). A cap of 0 is not its
 // business: the caller leaves the call out.
-func softcap(b *ptx.Builder, s, cap ptx.F32) ptx.F32 { return tanh(b, s.Div(cap)).Mul(cap) }
+func softcap(b *ptx.Builder, s, cap ptx.F32) ptx.F32 { return tanh(b, quotient(b, s, cap)).Mul(cap) }
 
 // expApprox is e^x, relatively within 10 * 2^-24 where the result is normal.
 func expApprox(b *ptx.Builder, x ptx.F32) ptx.F32 {
@@ -116,11 +116,28 @@ func overOnePlus(b *ptx.Builder, x ptx.F32, t exponent) ptx.F32 {
 	far := t.high.Gt(b.F32(64))
 	one := ptx.Select(far, b.F32(0x1p-64), b.F32(1))
 	e := t.scale(b, ptx.Select(far, t.high.AddN(-64), t.high).Ex2Approx())
-	return x.Mul(one).Div(one.Add(e))
+	return quotient(b, x.Mul(one), one.Add(e))
 }
 
 // splitF32 is c as a float32 and the rest as another.
 func splitF32(c float64) (high, low float32) {
 	high = float32(c)
 	return high, float32(c - float64(high))
+}
+
+// quotient is x/y, rounded once as Div's is, for y of 2^-126 at least. Div is a function that
+// is called where a driver links what it compiles, and around calls the assembler has products
+// of warpgroups wait. A float64 has more than twice the bits of a float32: to be rounded to
+// it first changes nothing.
+func quotient(b *ptx.Builder, x, y ptx.F32) ptx.F32 {
+	rough := y.RcpApprox()
+	wide, minus, inverse := x.F64(), y.Neg().F64(), rough.F64()
+	for range 2 {
+		inverse = inverse.FMA(minus.FMA(inverse, b.F64(1)), inverse)
+	}
+	q := wide.Mul(inverse)
+	exact := minus.FMA(q, wide).FMA(inverse, q).F32()
+	// A zero keeps its sign, and of infinite operands the estimate is the quotient.
+	usual := exact.Eq(exact).And(x.Ne(b.F32(0)))
+	return ptx.Select(usual, exact, x.Mul(rough))
 }

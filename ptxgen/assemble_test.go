@@ -56,6 +56,11 @@ func TestAssemble(t *testing.T) {
 			}
 			jobs = append(jobs, ptxas.Job{Text: text, Target: name})
 			names = append(names, s.Name())
+			if target.Arch {
+				// Around calls, which a division is there, products of warpgroups wait for each other.
+				jobs = append(jobs, ptxas.Job{Text: text, Target: name, Linked: true})
+				names = append(names, s.Name())
+			}
 		}
 	}
 	got := map[string]map[string]resources{}

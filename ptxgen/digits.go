@@ -15,7 +15,9 @@ import (
 //
 // A warp makes a block, a CTA those of a slice of a vector; to normalise it, each CTA
 // reads all of it.
-type Digits struct{}
+type Digits struct {
+	Wide bool // as GemvWide takes them
+}
 
 // Where a block of digits has what; see gemv_digits.go for how that lies.
 const (
@@ -51,7 +53,12 @@ type DigitsArgs struct {
 }
 
 // Name implements Spec.
-func (s Digits) Name() string { return "gemv_digits" }
+func (s Digits) Name() string {
+	if s.Wide {
+		return "gemv_digits_wide"
+	}
+	return "gemv_digits"
+}
 
 // Bytes is how many bytes the digits of so many vectors of k numbers take.
 func (s Digits) Bytes(k, vectors int) int64 {
@@ -64,6 +71,7 @@ func roomFor(vectors int) int { return ceilDiv(vectors, digitVectors) * digitVec
 // digits is a Digits being built.
 type digits struct {
 	*gemvInteger
+	s      Digits
 	out    ptx.Global
 	count  ptx.U32 // of vectors
 	number ptx.U32 // of the CTA's vector, which may not be there
@@ -74,7 +82,7 @@ type digits struct {
 func (s Digits) Build() (*ptx.Kernel, error) {
 	b := begin(s)
 	b.Doc("the digits of vectors, normalised or not, for products with several")
-	d := newDigits(b)
+	d := newDigits(b, s)
 	b.IfElse(d.number.Lt(d.count), d.make, func() {
 		b.Comment("zeros for a vector that is not there")
 		zero := b.U32(0)
@@ -84,9 +92,9 @@ func (s Digits) Build() (*ptx.Kernel, error) {
 }
 
 // newDigits declares the parameters in the order in which Launch packs them.
-func newDigits(b *ptx.Builder) *digits {
+func newDigits(b *ptx.Builder, s Digits) *digits {
 	g := &gemv{Gemv: Gemv{Format: digitsLike}, b: b, d: decoderOf(digitsLike), cta: firstThreads(b, normThreads), lane: b.Lane(), warp: b.Warp()}
-	d := &digits{gemvInteger: &gemvInteger{gemv: g}}
+	d := &digits{gemvInteger: &gemvInteger{gemv: g}, s: s}
 	g.x, d.out = b.Global("x", 4), b.Global("out", 16)
 	g.k, g.span, g.xStride, d.count = b.ParamU32("k"), b.ParamU32("span"), b.ParamU32("x_stride"), b.ParamU32("vectors")
 	g.norm, g.normWeight, g.normBias, g.eps = b.ParamU32("norm"), b.Global("norm_weight", 4), b.Global("norm_bias", 4), b.ParamF32("eps")
@@ -96,6 +104,9 @@ func newDigits(b *ptx.Builder) *digits {
 	d.limit = d.origin.AddN(digitWarps).Min(d.span)
 	d.quad = g.lane.AndN(3)
 	d.placeStaged(d.count.Min(b.U32(1)))
+	if s.Wide {
+		d.placeWide()
+	}
 	g.staged, g.stats = b.DynamicShared(16), b.Shared("stats", 16, 16)
 	d.vector, d.stagedSize, d.put = g.staged, digitBlock, d.putAll
 	d.squares = g.staged.Plus(digitWarps * digitBlock)
@@ -116,8 +127,7 @@ func (d *digits) make() {
 func (d *digits) store(inverse ptx.F32, load func(at ptx.U32) [4]ptx.U32) {
 	b, block := d.b, d.origin.Add(d.warp)
 	b.If(block.Lt(d.limit), func() {
-		to := d.out.At(block.Mul(d.room).Add(d.number), digitBlock)
-		b.For(d.lane, b.N(digitBlock/16), b.U32(32), func(at ptx.U32) { to.At(at, 16).StoreU32x4(load(at)) }, ptx.NoUnroll)
+		b.For(d.lane, b.N(digitBlock/16), b.U32(32), func(i ptx.U32) { d.blockAt(block, i).StoreU32x4(load(i)) }, ptx.NoUnroll)
 	})
 	b.If(b.ThreadX().EqN(0).And(d.slice.EqN(0)), func() {
 		d.out.At(d.span.Mul(d.room), digitBlock).At(d.number, 4).StoreF32(inverse)

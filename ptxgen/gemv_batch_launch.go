@@ -22,15 +22,39 @@ type GemvBatchArgs struct {
 	Activation Activation
 	Residual   Address // f32, laid out as Y, which it may be; or 0
 
+	// Workspace has the bytes that the kernel's Workspace asks for, as GemvArgs has it; 0
+	// where that is none.
+	Workspace Address
+
 	SMs    int // of the device: about as many CTAs; 0 means as many as there is work for
 	Shared int // bytes of shared memory that a CTA may have; 0 means 99 KiB, which every device has
 }
 
-// GemvBatchFor chooses the kernel for so many vectors of k numbers, on a device whose CTAs
-// may have so many bytes of shared memory: the smallest set that takes them all, or that of
-// eight, which takes the least memory: it has fewer warps than a smaller one, and fewer sums
-// than a larger one. The choice has no part in the results' bits.
-func GemvBatchFor(format quant.Format, columns int, gated bool, k, shared int) (GemvBatch, error) {
+// BatchKernel multiplies a matrix by the digits of several vectors.
+type BatchKernel interface {
+	Spec
+	// Digits is the kernel that makes them as this one takes them.
+	Digits() Digits
+	// Workspace is how many bytes of workspace a launch with these arguments needs. The
+	// addresses do not matter.
+	Workspace(k *ptx.Kernel, a GemvBatchArgs) (int, error)
+	// Launch makes a launch.
+	Launch(k *ptx.Kernel, a GemvBatchArgs) (ptx.Launch, error)
+}
+
+// GemvBatchFor chooses the kernel for so many vectors of k numbers, on a device that takes
+// kernels for most and whose CTAs may have so many bytes of shared memory: GemvWide if there
+// are enough of them; else the smallest set that takes them all, or that of eight, which
+// takes the least memory: it has fewer warps than a smaller one, and fewer sums than a larger
+// one. The choice has no part in the results' bits.
+func GemvBatchFor(format quant.Format, columns int, gated bool, k int, most ptx.Target, shared int) (BatchKernel, error) {
+	if wide := (GemvWide{format, gated}); most.Warpgroups() && columns >= wideVectors && wide.fits(k, shared) {
+		return wide, nil
+	}
+	return gemvBatchFor(format, columns, gated, k, shared)
+}
+
+func gemvBatchFor(format quant.Format, columns int, gated bool, k, shared int) (GemvBatch, error) {
 	if !decoderOf(format).quantised() {
 		return GemvBatch{}, fmt.Errorf("ptxgen: %v has no digits to multiply: Gemv is for several vectors of it", format)
 	}
@@ -53,6 +77,12 @@ func GemvBatchFor(format quant.Format, columns int, gated bool, k, shared int) (
 	}
 	return GemvBatch{}, fmt.Errorf("ptxgen: products of several vectors of %d with %v do not fit into %d bytes of shared memory", k, format, shared)
 }
+
+// Digits implements BatchKernel.
+func (s GemvBatch) Digits() Digits { return Digits{} }
+
+// Workspace implements BatchKernel: none.
+func (s GemvBatch) Workspace(*ptx.Kernel, GemvBatchArgs) (int, error) { return 0, nil }
 
 func (s GemvBatch) matrices() int { return s.gemv().matrixCount() }
 
@@ -104,21 +134,25 @@ func (s GemvBatch) plan(k *ptx.Kernel, a GemvBatchArgs) (p batchPlan, err error)
 	return p, nil
 }
 
-// check holds the arguments to what the kernel takes.
+// checkSizes holds the sizes to what the kernel takes.
+func (s GemvBatch) checkSizes(k *ptx.Kernel, a GemvBatchArgs) error {
+	return firstError(checkK(k, s.Format, a.K), checkBounds(k, bound{"Rows", a.Rows, 1, maxSize - 64},
+		bound{"Columns", a.Columns, 1, 65535}, bound{"YStride", a.YStride, a.Rows, maxSize}, bound{"SMs", a.SMs, 0, maxSize}))
+}
+
+// check holds what else there is to what the kernel takes.
 func (s GemvBatch) check(k *ptx.Kernel, a GemvBatchArgs) error {
 	if s.Gated != (a.Up != 0) {
 		return argumentError(k, "Up", "two matrices are for the gated kernel, which needs both")
 	}
-	return firstError(checkK(k, s.Format, a.K), checkBounds(k, bound{"Rows", a.Rows, 1, maxSize - 64},
-		bound{"Columns", a.Columns, 1, 65535}, bound{"YStride", a.YStride, a.Rows, maxSize}, bound{"SMs", a.SMs, 0, maxSize},
-		bound{"Activation", int(a.Activation), 0, int(GELU)}), checkNumbers(k, number{"Softcap", a.Softcap}),
+	return firstError(checkBounds(k, bound{"Activation", int(a.Activation), 0, int(GELU)}), checkNumbers(k, number{"Softcap", a.Softcap}),
 		checkPointers(k, pointer{"Digits", a.Digits}, pointer{"W", a.W}, pointer{"Y", a.Y}))
 }
 
-// Launch makes a launch.
+// Launch implements BatchKernel.
 func (s GemvBatch) Launch(k *ptx.Kernel, a GemvBatchArgs) (ptx.Launch, error) {
 	a.YStride = orElse(a.YStride, a.Rows)
-	if err := s.check(k, a); err != nil {
+	if err := firstError(s.checkSizes(k, a), s.check(k, a)); err != nil {
 		return ptx.Launch{}, err
 	}
 	p, err := s.plan(k, a)

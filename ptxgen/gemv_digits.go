@@ -94,7 +94,7 @@ func (n *gemvInteger) stageDigits(values []quad, up ptx.F32, to ptx.Shared) (sum
 		}
 		var sum [4]ptx.S32 // of each digit
 		for digit, word := range n.digitWords(x) {
-			to.Plus(512*i + 64*digit).StoreU32(word)
+			to.Plus(512*i + n.digitStride*digit).StoreU32(word)
 			sum[digit] = b.S32(0).DP4A(word, b.U32(each(1)), true, true)
 		}
 		sums = append(sums, wideSum{sum[0].Mad(b.S32(256), sum[1]), sum[2].Mad(b.S32(256), sum[3])})

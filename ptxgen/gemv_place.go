@@ -11,6 +11,7 @@ type lanePlace struct {
 	// zeros; see stageQuads, stageMean and stageZeros.
 	stagedAt, meanAt, zerosAt ptx.U32
 	one                       ptx.U32 // 1, which ptxas does not know
+	digitStride               int     // from a digit of a staged quad to the next
 	// Of a fragment.
 	digitsAt    ptx.U32    // where the digits of its column begin
 	halvesAt    [2]ptx.U32 // the same with halves, for either; see halfDigits
@@ -57,7 +58,7 @@ func (n *gemvInteger) placeBytes() {
 // placeStaged is place for what is staged: the lane has one quad of unit lane/8, and with
 // it one of the unit four further on. one is as in lanePlace.
 func (n *gemvInteger) placeStaged(one ptx.U32) {
-	n.one = n.kept(one)
+	n.one, n.digitStride = n.kept(one), 64
 	unit, half, word := n.lane.ShrN(3), n.lane.ShrN(2).AndN(1), n.quad.MulN(16)
 	if n.d.halves() {
 		n.stagedAt = n.kept(word.Add(half.MulN(256)).Add(unit.MulN(4)))

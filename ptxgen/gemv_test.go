@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -168,7 +169,7 @@ func TestGemvForEveryDevice(t *testing.T) {
 // kernelFor chooses as an engine does.
 func kernelFor(f quant.Format, columns int, gated bool, k, shared int) error {
 	if columns > 1 && f.BlockLen() > 1 {
-		_, err := ptxgen.GemvBatchFor(f, columns, gated, k, shared)
+		_, err := ptxgen.GemvBatchFor(f, columns, gated, k, ptx.Target{SM: 80}, shared)
 		return err
 	}
 	s, err := ptxgen.GemvFor(f, columns, gated, k, shared)

@@ -36,7 +36,7 @@ func given(b *ptx.Builder, p ptx.Global) ptx.Pred { return p.Address().Ne(b.U64(
 // families lists the reachable kernels of each family.
 var families = []func() []Spec{
 	limitSpecs,
-	gemvSpecs, gemvBatchSpecs, embedSpecs,
+	gemvSpecs, gemvBatchSpecs, gemvWideSpecs, embedSpecs,
 	gemmSpecs,
 	attentionSpecs,
 	normSpecs, elementwiseSpecs, narrowSpecs, softmaxSpecs, ropeSpecs, argmaxSpecs, topKSpecs, routerSpecs, expertSpecs,

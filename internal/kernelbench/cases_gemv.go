@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/internal/modules"
 	"github.com/lockstep-go/lockstep/ptxgen"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
@@ -123,7 +124,7 @@ func gemmCase(p driver.Properties, f quant.Format, m matrix, tokens int) Case {
 
 // batchCase is a product of several vectors, whose digits are there.
 func batchCase(p driver.Properties, f quant.Format, gated bool, m matrix, vectors int) Case {
-	s, err := ptxgen.GemvBatchFor(f, vectors, gated, m.k, p.SharedPerCTA)
+	s, err := ptxgen.GemvBatchFor(f, vectors, gated, m.k, modules.Most(p), p.SharedPerCTA)
 	matrices := 1
 	if gated {
 		matrices = 2
@@ -135,7 +136,7 @@ func batchCase(p driver.Properties, f quant.Format, gated bool, m matrix, vector
 			if err != nil {
 				return ptx.Launch{}, err
 			}
-			var before ptxgen.Digits
+			before := s.Digits()
 			digits := r.Zeros(before.Bytes(m.k, vectors))
 			r.Run(before, func(k *ptx.Kernel) (ptx.Launch, error) {
 				return before.Launch(k, ptxgen.DigitsArgs{X: r.Normal(quant.F32, vectors*m.k), Out: digits, K: m.k, Vectors: vectors})
@@ -146,6 +147,13 @@ func batchCase(p driver.Properties, f quant.Format, gated bool, m matrix, vector
 			}
 			if gated {
 				a.Up, a.Activation = r.Packed(f, m), ptxgen.SiLU
+			}
+			bytes, err := s.Workspace(k, a)
+			if err != nil {
+				return ptx.Launch{}, err
+			}
+			if bytes > 0 {
+				a.Workspace = r.Once("workspace", func() uint64 { return r.Zeros(int64(bytes)) })
 			}
 			return s.Launch(k, a)
 		},

@@ -43,6 +43,11 @@ func Target(p driver.Properties) ptx.Target {
 	return ptx.Target{}
 }
 
+// Most is the most that a device takes, its architecture's own features among it.
+func Most(p driver.Properties) ptx.Target {
+	return ptx.Target{Version: p.PTXVersion, SM: p.ComputeCapability, Arch: true}
+}
+
 // Function loads a kernel, unless it is there already. Two kernels with one name and
 // different texts are an error.
 func (s *Set) Function(k *ptx.Kernel) (driver.Function, error) {

@@ -7,17 +7,27 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 )
 
 // Assemble assembles text for a target such as "sm_80" and reports on its entries,
 // by name. If ptxas refuses the text the error is a [*Refusal].
 func (a *Assembler) Assemble(text []byte, target string) (map[string]Report, error) {
-	key := cacheKey(a.version, target, text)
+	return a.assemble(Job{Text: text, Target: target})
+}
+
+func (a *Assembler) assemble(job Job) (map[string]Report, error) {
+	text, options := job.Text, []string{"-v", "-arch=" + job.Target}
+	if job.Linked {
+		options = append(options, "--compile-only")
+	}
+	flags := strings.Join(options, " ")
+	key := cacheKey(a.version, flags, text)
 	out, hit := a.cache.load(key)
 	if !hit {
 		var err error
-		if out, err = a.run(text, target); err != nil {
+		if out, err = a.run(job, options); err != nil {
 			return nil, err
 		}
 		a.cache.store(key, out)
@@ -27,13 +37,13 @@ func (a *Assembler) Assemble(text []byte, target string) (map[string]Report, err
 		err = fmt.Errorf("no entry in what it prints: %q", out)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("ptxas -v -arch=%s: %w", target, err)
+		return nil, fmt.Errorf("ptxas %s: %w", flags, err)
 	}
 	return reports, nil
 }
 
 // run returns what ptxas -v prints on a text that it accepts.
-func (a *Assembler) run(text []byte, target string) ([]byte, error) {
+func (a *Assembler) run(job Job, options []string) ([]byte, error) {
 	a.slots <- struct{}{}
 	defer func() { <-a.slots }()
 	dir, err := os.MkdirTemp("", "lockstep-ptxas-")
@@ -41,17 +51,17 @@ func (a *Assembler) run(text []byte, target string) ([]byte, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	if err := os.WriteFile(filepath.Join(dir, "text.ptx"), text, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "text.ptx"), job.Text, 0o600); err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(a.path, "-v", "-arch="+target, "-o", "text.cubin", "text.ptx")
+	cmd := exec.Command(a.path, append(options, "-o", "text.cubin", "text.ptx")...)
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
-		return nil, refusal(out, text, target)
+		return nil, refusal(out, job.Text, job.Target)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s -arch=%s: %w: %s", a.path, target, err, out)
+		return nil, fmt.Errorf("%s %s: %w: %s", a.path, strings.Join(options, " "), err, out)
 	}
 	return out, nil
 }
@@ -60,6 +70,7 @@ func (a *Assembler) run(text []byte, target string) ([]byte, error) {
 type Job struct {
 	Text   []byte
 	Target string
+	Linked bool // as a driver's linker compiles, for which functions may be elsewhere
 }
 
 // Outcome is what [Assembler.Assemble] returns for a job.
@@ -75,7 +86,7 @@ func (a *Assembler) AssembleAll(jobs []Job) []Outcome {
 	var wg sync.WaitGroup
 	for i, job := range jobs {
 		wg.Go(func() {
-			outcomes[i].Reports, outcomes[i].Err = a.Assemble(job.Text, job.Target)
+			outcomes[i].Reports, outcomes[i].Err = a.assemble(job)
 		})
 	}
 	wg.Wait()

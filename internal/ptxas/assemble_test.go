@@ -161,7 +161,7 @@ func TestAssembleRefuses(t *testing.T) {
 
 func TestAssembleAllKeepsOrder(t *testing.T) {
 	a := uncached(t)
-	jobs := []Job{{[]byte(plain), "sm_80"}, {[]byte(bad), "sm_80"}, {[]byte(crowded(8)), "sm_90"}, {[]byte(plain), "sm_90"}}
+	jobs := []Job{{Text: []byte(plain), Target: "sm_80"}, {Text: []byte(bad), Target: "sm_80"}, {Text: []byte(crowded(8)), Target: "sm_90"}, {Text: []byte(plain), Target: "sm_90"}}
 	for i, got := range a.AssembleAll(jobs) {
 		var want Outcome
 		want.Reports, want.Err = a.Assemble(jobs[i].Text, jobs[i].Target)

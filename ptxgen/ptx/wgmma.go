@@ -15,6 +15,13 @@ const (
 	WGMMASums = WGMMARows * WGMMAColumns / 128
 )
 
+// Warpgroups reports whether devices of t, and drivers that take PTX of its version, know
+// products of warpgroups with bytes of either sign.
+func (t Target) Warpgroups() bool {
+	need := forms[wgmma+mixedProduct]
+	return t.SM == need.sm && t.Version >= need.version
+}
+
 // The beginnings of the instructions: of all, and of the products of factors of two types.
 const (
 	wgmma        = "wgmma."
