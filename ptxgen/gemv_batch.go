@@ -2,7 +2,6 @@ package ptxgen
 
 import (
 	"fmt"
-	"math/bits"
 	"slices"
 
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
@@ -86,19 +85,14 @@ type gemvBatch struct {
 	*gemvInteger
 	s GemvBatch
 
-	digits      ptx.Global
-	set         ptx.U32 // of vectors
-	room        ptx.U32 // vectors that there is room for
-	matrixLog   int     // log2 of how many matrices there are
-	final       ptx.U32 // where the CTA's groups of tiles end
-	round       ptx.U32 // groups of tiles that are multiplied by what is in registers
-	rank, ranks ptx.U32 // the warp's among those that share a tile, and how many those are
-	per         ptx.U32 // parts of a warp, one after the other
+	digits    ptx.Global
+	room      ptx.U32 // vectors that there is room for
+	matrixLog int     // log2 of how many matrices there are
+	round     ptx.U32 // groups of tiles that are multiplied by what is in registers
 
 	nextBlock ptx.U32 // variable: that is fetched
 	entry     ptx.U32 // variable: the tile and matrix of the round that is fetched
 
-	pending ptx.Shared      // {entry, warp}: sums of parts before their end; then in results
 	columns [][4][4]ptx.U32 // by group, the digits of pairs of units: {unit, half}
 	block   ptx.Global      // that they are of, of the set's first vector
 }
@@ -118,20 +112,29 @@ func (s GemvBatch) Build() (*ptx.Kernel, error) {
 		n.fetch()
 	}
 	b.WaitForPrior()
-	b.While(func() ptx.Pred { return n.group.Lt(n.final) }, func() {
-		b.For(b.U32(0), n.per, b.U32(1), n.multiplyPart, ptx.NoUnroll)
+	b.While(func() ptx.Pred { return n.word(stateGroup).Lt(n.word(stateFinal)) }, func() {
+		n.multiplyRound()
 		b.Barrier()
 		n.finish()
 		b.Barrier()
-		ptx.Set(n.group, n.group.Add(n.round))
+		n.beginRound(n.word(stateGroup).Add(n.round))
 	}, ptx.NoUnroll)
 	return b.Finish(ptx.MaxThreads(32*s.warps()), ptx.MinCTAs(1))
 }
 
 // newGemvBatch declares the parameters in the order in which Launch packs them.
 func newGemvBatch(b *ptx.Builder, s GemvBatch) *gemvBatch {
+	n, share, sets := declareBatch(b, s)
+	n.round = b.ParamU32("round")
+	n.place()
+	n.locate(b.BlockX().Rem(sets), b.BlockX().Div(sets).Mul(share), share)
+	return n
+}
+
+// declareBatch declares the parameters that GemvWide has, too, in the order of args.
+func declareBatch(b *ptx.Builder, s GemvBatch) (n *gemvBatch, share, sets ptx.U32) {
 	g := &gemv{Gemv: s.gemv(), b: b, d: decoderOf(s.Format), lane: b.Lane(), warp: b.Warp(), slot: b.U32(0)}
-	n := &gemvBatch{gemvInteger: &gemvInteger{gemv: g}, s: s}
+	n = &gemvBatch{gemvInteger: &gemvInteger{gemv: g}, s: s}
 	n.digits = b.Global("digits", 16)
 	g.matrices = append(g.matrices, b.Global("w", rowAlign))
 	if s.Gated {
@@ -142,92 +145,48 @@ func newGemvBatch(b *ptx.Builder, s GemvBatch) *gemvBatch {
 	g.count, g.span, g.columnCount, g.yStride = b.ParamU32("rows"), b.ParamU32("span"), b.ParamU32("columns"), b.ParamU32("y_stride")
 	g.activation, g.cap = b.ParamU32("activation"), b.ParamF32("softcap")
 	n.partsLog = b.ParamU32("parts_log2")
-	share, sets := b.ParamU32("share"), b.ParamU32("sets")
-	n.round = b.ParamU32("round")
-	n.set = b.BlockX().Rem(sets)
-	n.start = b.BlockX().Div(sets).Mul(share)
-	n.locate(share)
-	return n
+	return n, b.ParamU32("share"), b.ParamU32("sets")
 }
 
-// locate finds what is the CTA's, the warp's and the lane's.
-func (n *gemvBatch) locate(share ptx.U32) {
-	b, one := n.b, n.b.U32(1)
+// place finds what is the lane's.
+func (n *gemvBatch) place() {
 	n.lane = ptx.ShuffleIdx(n.lane, n.lane) // see newGemvInteger
 	n.row, n.quad = n.lane.ShrN(2), n.lane.AndN(3)
-	n.placeBatch()
 	n.room = n.columnCount.CeilDivN(digitVectors).MulN(digitVectors)
-
-	warpsLog := b.N(bits.TrailingZeros(uint(n.s.warps())))
-	ranksLog := n.partsLog.Min(warpsLog)
-	n.ranks, n.per = one.Shl(ranksLog), one.Shl(n.partsLog.Sub(ranksLog))
-	n.rank = n.warp.And(n.ranks.AddN(-1))
-	n.team, n.teamsLog = n.warp.Shr(ranksLog), warpsLog.Sub(ranksLog)
-	n.teams = one.Shl(n.teamsLog)
-	n.tiles = n.count.CeilDivN(tileRows)
-	n.groups = n.tiles.Add(n.teams).Sub(one).Shr(n.teamsLog)
-	n.final = n.start.Add(share).Min(n.groups)
-	n.group, n.nextGroup, n.entry = ptx.Var(n.start), ptx.Var(n.start), ptx.Var(b.U32(0))
-	n.nextPart = ptx.Var(n.rank.Mul(n.per))
-	n.nextBlock = ptx.Var(n.bound(n.nextPart))
-
-	staged := b.DynamicShared(16)
-	n.ring, n.ringAt = staged.At(n.warp, n.s.ringBytes()), ptx.Var(b.U32(0))
-	n.results = staged.Plus(n.s.warps() * n.s.ringBytes())
-	n.pending = n.results.At(n.round, n.s.warps()*n.s.sumsBytes()<<n.matrixLog).At(n.warp, n.s.pendingBytes()).At(n.lane, 16)
-}
-
-// placeBatch is place for what products with several vectors take of it.
-func (n *gemvBatch) placeBatch() {
 	n.digit = n.lowerDigit()
 	n.shrink = n.b.F32(powerOfTwo(-powerLog - n.d.quantLog()))
 	n.placeBytes()
 }
 
-// bound is the first block of a part.
-func (n *gemvBatch) bound(part ptx.U32) ptx.U32 { return part.Mul(n.span).Shr(n.partsLog) }
-
-// entries is how many tiles, of either matrix, the round from a group on has of a warp.
-func (n *gemvBatch) entries(group ptx.U32) ptx.U32 {
-	return n.final.Sub(group).Min(n.round).ShlN(n.matrixLog)
-}
-
-// tileOf is the warp's tile of an entry of a round.
-func (n *gemvBatch) tileOf(group, entry ptx.U32) ptx.U32 {
-	return group.Add(entry.ShrN(n.matrixLog)).Mul(n.teams).Add(n.team)
-}
-
 // fetch starts to copy the next block of weights: of the round's next tile, then of the
-// next block of the part, of the next part, of the next round.
-func (n *gemvBatch) fetch() {
+// warp's next block, then of the next round. It returns how many entries the round that is
+// multiplied has, which is read with the rest rather than kept.
+func (n *gemvBatch) fetch() (entries ptx.U32) {
 	b := n.b
 	matrix := n.matrices[0]
 	if n.Gated {
 		matrix = ptx.GlobalAt(ptx.Select(n.entry.AndN(1).EqN(0), matrix.Address(), n.matrices[1].Address()), rowAlign)
 	}
-	tile := n.tileOf(n.nextGroup, n.entry)
+	w := n.state.Plus(stateTeam).LoadU32x4()
+	team, teamsLog, own, entries := w[0], w[1], w[2], w[3]
+	tile := n.nextGroup.Add(n.entry.ShrN(n.matrixLog)).Shl(teamsLog).Add(team)
 	from := matrix.At(tile.Mul(n.span).Add(n.nextBlock), n.d.blockBytes()).At(n.lane.AddN(reach/16), 16)
-	live := n.nextGroup.Lt(n.final).And(tile.Lt(n.tiles))
-	n.copyBlock(from, ptx.Select(live, n.lane, b.U32(32)))
+	n.copyBlock(from, ptx.Select(n.nextGroup.Lt(own), n.lane, b.U32(32)))
 	n.nextStage(n.s.stages())
-	n.goOn()
+	n.goOn(own)
+	return entries
 }
 
 // goOn names what is fetched next.
-func (n *gemvBatch) goOn() {
+func (n *gemvBatch) goOn(own ptx.U32) {
 	b := n.b
 	ptx.Set(n.entry, n.entry.AddN(1))
-	b.If(n.entry.Ge(n.entries(n.nextGroup)), func() {
+	b.If(n.entry.Ge(n.entries(n.nextGroup, own)), func() {
 		ptx.Set(n.entry, b.U32(0))
 		ptx.Set(n.nextBlock, n.nextBlock.AddN(1))
-		b.If(n.nextBlock.Ge(n.bound(n.nextPart.AddN(1))), func() {
-			ptx.Set(n.nextPart, n.nextPart.AddN(1))
-			first := n.rank.Mul(n.per)
-			b.If(n.nextPart.Ge(first.Add(n.per)), func() {
-				ptx.Set(n.nextPart, first)
-				ptx.Set(n.nextGroup, n.nextGroup.Add(n.round))
-			})
-			ptx.Set(n.nextBlock, n.bound(n.nextPart))
+		b.If(n.nextBlock.Ge(n.word(stateLimit)), func() {
+			ptx.Set(n.nextBlock, n.word(stateOrigin))
+			ptx.Set(n.nextGroup, n.nextGroup.Add(n.round))
 		})
 	})
 }

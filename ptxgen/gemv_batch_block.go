@@ -2,28 +2,30 @@ package ptxgen
 
 import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 
-// multiplyPart multiplies the round's tiles by the warp's i-th part.
-func (n *gemvBatch) multiplyPart(i ptx.U32) {
-	b, part := n.b, n.rank.Mul(n.per).Add(i)
-	begin, end := n.bound(part), n.bound(part.AddN(1))
-	b.For(begin, end, b.U32(1), func(block ptx.U32) {
+// multiplyRound multiplies the round's tiles by the warp's blocks.
+func (n *gemvBatch) multiplyRound() {
+	b := n.b
+	block := ptx.Var(n.word(stateOrigin))
+	b.While(func() ptx.Pred { return block.Lt(n.word(stateLimit)) }, func() {
 		n.loadColumns(block)
-		b.For(b.U32(0), n.entries(n.group), b.U32(1), func(entry ptx.U32) {
+		entry, entries := ptx.Var(b.U32(0)), ptx.Var(n.word(stateEntries))
+		b.While(func() ptx.Pred { return entry.Lt(entries) }, func() {
 			b.CopyWait(n.s.stages() - 1)
 			b.WarpSync() // the other lanes' copies, too
-			b.If(n.tileOf(n.group, entry).Lt(n.tiles), func() {
-				n.multiply(entry, block.Eq(begin), block.AddN(1).Ge(end), i)
-			})
+			n.multiply(entry, block)
 			b.WarpSync() // all lanes have read
-			n.fetch()
+			ptx.Set(entries, n.fetch())
+			ptx.Set(entry, entry.AddN(1))
 		}, ptx.NoUnroll)
+		ptx.Set(block, block.AddN(1))
 	}, ptx.NoUnroll)
 }
 
 // loadColumns loads the digits of a block of all vectors of the set.
 func (n *gemvBatch) loadColumns(block ptx.U32) {
-	n.block = n.digits.At(block.Mul(n.room).Add(n.set.MulN(n.s.Columns)), digitBlock)
-	at := n.block.At(n.lane.ShrN(4), digitBlock).At(n.lane.AndN(15), 16)
+	first := n.digits.At(block.Mul(n.room).Add(n.word(stateSet).MulN(n.s.Columns)), digitBlock)
+	n.setState(func() { n.state.Plus(stateBlock).StoreU64(first.Address()) })
+	at := first.At(n.lane.ShrN(4), digitBlock).At(n.lane.AndN(15), 16)
 	n.columns = make([][4][4]ptx.U32, n.s.groups())
 	for g := range n.columns {
 		for pair := range n.columns[g] {
@@ -32,32 +34,24 @@ func (n *gemvBatch) loadColumns(block ptx.U32) {
 	}
 }
 
-// pendingAt is where the sums of an entry are while the part goes on.
-func (n *gemvBatch) pendingAt(entry ptx.U32) ptx.Shared {
-	return n.pending.At(entry, n.s.warps()*n.s.pendingBytes())
-}
-
-// before is the sums of the part's blocks before: variables.
-func (n *gemvBatch) before(entry ptx.U32, first ptx.Pred) (sums [][2]ptx.F32) {
-	for range n.s.groups() {
+// before is the sums of the part's blocks before, of two groups: variables.
+func (n *gemvBatch) before(pending ptx.Shared, first ptx.Pred, group int) (sums [][2]ptx.F32) {
+	for range 2 {
 		sums = append(sums, [2]ptx.F32{ptx.Var(n.b.F32(0)), ptx.Var(n.b.F32(0))})
 	}
-	n.b.If(first.Not(), func() {
-		for g := 0; g < len(sums); g += 2 {
-			for i, x := range n.pendingAt(entry).Plus(256 * g).LoadF32x4() {
-				ptx.Set(sums[g+i/2][i%2], x)
-			}
+	n.b.Unless(first, func() {
+		for i, x := range pending.Plus(256 * group).LoadF32x4() {
+			ptx.Set(sums[i/2][i%2], x)
 		}
 	})
 	return sums
 }
 
 // keep leaves the sums for the part's next block.
-func (n *gemvBatch) keep(sums [][2]ptx.F32, entry ptx.U32) {
+func (n *gemvBatch) keep(sums [][2]ptx.F32, pending ptx.Shared) {
 	for g := 0; g < len(sums); g += 2 {
 		first, second := sums[g], sums[g+1]
-		to := n.pendingAt(entry).Plus(256 * g)
-		to.StoreF32x4([4]ptx.F32{first[0], first[1], second[0], second[1]})
+		pending.Plus(256 * g).StoreF32x4([4]ptx.F32{first[0], first[1], second[0], second[1]})
 	}
 }
 
@@ -74,13 +68,12 @@ func (n *gemvBatch) join(sums [][2]ptx.F32) (totals []ptx.F32) {
 
 // end leaves the sums of the part: {column, row}. A warp's second part is added to its
 // first.
-func (n *gemvBatch) end(totals []ptx.F32, entry, part ptx.U32) {
+func (n *gemvBatch) end(totals []ptx.F32, entry ptx.U32, second ptx.Pred) {
 	b := n.b
-	at := n.results.At(entry, n.s.warps()*n.s.sumsBytes()).At(n.warp, n.s.sumsBytes())
-	at = at.At(n.quad.ShrN(1), 4*tileRows).At(n.quad.AndN(1), 4*tileRows/2).At(n.row, 4)
+	at := n.resultsAt(entry).At(n.quad.ShrN(1), 4*tileRows).At(n.quad.AndN(1), 4*tileRows/2).At(n.row, 4)
 	for g, total := range totals {
 		total, to := ptx.Var(total), at.Plus(2*4*tileRows*g)
-		b.If(part.Ne(b.U32(0)), func() { ptx.Set(total, to.LoadF32().Add(total)) })
+		b.If(second, func() { ptx.Set(total, to.LoadF32().Add(total)) })
 		to.StoreF32(total)
 	}
 }
@@ -88,18 +81,20 @@ func (n *gemvBatch) end(totals []ptx.F32, entry, part ptx.U32) {
 // finish adds up the parts of the round's tiles and stores the results.
 func (n *gemvBatch) finish() {
 	b, each := n.b, tileRows*n.s.Columns
-	groups := n.final.Sub(n.group).Min(n.round)
-	b.For(b.ThreadX(), groups.Shl(n.teamsLog).MulN(each), b.N(32*n.s.warps()), func(i ptx.U32) {
+	set, teamsLog, group := n.word(stateSet), n.word(stateTeamsLog), n.word(stateGroup)
+	teams, ranks := b.U32(1).Shl(teamsLog), b.N(n.s.warps()).Shr(teamsLog)
+	groups := n.word(stateFinal).Sub(group).Min(n.round)
+	b.For(b.ThreadX(), groups.Shl(teamsLog).MulN(each), b.N(32*n.s.warps()), func(i ptx.U32) {
 		tile, place := i.DivN(each), i.RemN(each)
-		entry, team := tile.Shr(n.teamsLog).ShlN(n.matrixLog), tile.And(n.teams.AddN(-1))
-		row := n.group.Shl(n.teamsLog).Add(tile).MulN(tileRows).Add(place.RemN(tileRows))
-		vector := n.set.MulN(n.s.Columns).Add(place.DivN(tileRows))
+		entry, team := tile.Shr(teamsLog).ShlN(n.matrixLog), tile.And(teams.AddN(-1))
+		row := group.Shl(teamsLog).Add(tile).MulN(tileRows).Add(place.RemN(tileRows))
+		vector := set.MulN(n.s.Columns).Add(place.DivN(tileRows))
 		b.If(row.Lt(n.count).And(vector.Lt(n.columnCount)), func() {
 			inverse := n.digits.At(n.span.Mul(n.room), digitBlock).At(vector, 4).LoadF32()
 			var sums []ptx.F32
 			for m := range n.matrices {
-				at := n.results.At(entry.AddN(m), n.s.warps()*n.s.sumsBytes()).At(team.Mul(n.ranks), n.s.sumsBytes()).At(place, 4)
-				sum := n.tree(n.ranks, n.s.warps(), func(p int) ptx.F32 { return at.Plus(p * n.s.sumsBytes()).LoadF32() })
+				at := n.results.At(entry.AddN(m), n.s.warps()*n.s.sumsBytes()).At(team.Mul(ranks), n.s.sumsBytes()).At(place, 4)
+				sum := n.tree(ranks, n.s.warps(), func(p int) ptx.F32 { return at.Plus(p * n.s.sumsBytes()).LoadF32() })
 				sums = append(sums, sum.Mul(inverse))
 			}
 			n.finished(row, vector, sums[0], sums[1:]...)

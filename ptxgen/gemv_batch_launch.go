@@ -100,7 +100,7 @@ func (s GemvBatch) entryBytes(k int) int {
 
 // mostEntries is how many tiles a round may have, of all matrices.
 func (s GemvBatch) mostEntries(k, shared int) int {
-	return max(0, shared/s.warps()-s.ringBytes()) / s.entryBytes(k)
+	return max(0, shared/s.warps()-s.warpBytes()) / s.entryBytes(k)
 }
 
 // batchPlan is how a launch is cut up.
@@ -130,7 +130,7 @@ func (s GemvBatch) plan(k *ptx.Kernel, a GemvBatchArgs) (p batchPlan, err error)
 	p.share = ceilDiv(groups, p.ctas)
 	p.ctas = ceilDiv(groups, p.share)
 	p.round = ceilDiv(p.share, ceilDiv(p.share, most))
-	p.shared = s.warps() * (s.ringBytes() + p.round*s.matrices()*s.entryBytes(a.K))
+	p.shared = s.warps() * (s.warpBytes() + p.round*s.matrices()*s.entryBytes(a.K))
 	return p, nil
 }
 
@@ -159,12 +159,17 @@ func (s GemvBatch) Launch(k *ptx.Kernel, a GemvBatchArgs) (ptx.Launch, error) {
 	if err != nil {
 		return ptx.Launch{}, err
 	}
+	args := append(s.args(a, p.parts, p.share, p.sets), ptx.Uint(p.round))
+	return k.Launch([3]uint32{uint32(p.ctas * p.sets), 1, 1}, 32*s.warps(), p.shared, args...)
+}
+
+// args are the arguments for the parameters of declareBatch.
+func (s GemvBatch) args(a GemvBatchArgs, parts, share, sets int) []ptx.Arg {
 	args := []ptx.Arg{ptx.Addr(a.Digits), ptx.Addr(a.W)}
 	if s.Gated {
 		args = append(args, ptx.Addr(a.Up))
 	}
-	args = append(args, ptx.Addr(a.Y), ptx.Addr(a.Bias), ptx.Addr(a.Residual),
+	return append(args, ptx.Addr(a.Y), ptx.Addr(a.Bias), ptx.Addr(a.Residual),
 		ptx.Uint(a.Rows), ptx.Uint(Packing{s.Format, a.K}.blocks()), ptx.Uint(a.Columns), ptx.Uint(a.YStride),
-		ptx.Uint(int(a.Activation)), ptx.Float(a.Softcap), log2(p.parts), ptx.Uint(p.share), ptx.Uint(p.sets), ptx.Uint(p.round))
-	return k.Launch([3]uint32{uint32(p.ctas * p.sets), 1, 1}, 32*s.warps(), p.shared, args...)
+		ptx.Uint(int(a.Activation)), ptx.Float(a.Softcap), log2(parts), ptx.Uint(share), ptx.Uint(sets))
 }

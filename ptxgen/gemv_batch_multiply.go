@@ -4,24 +4,30 @@ import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 
 // multiply adds the products of the block in registers with an entry's to its sums, and
 // leaves them where the part's next block, or what comes after the part, finds them.
-func (n *gemvBatch) multiply(entry ptx.U32, first, last ptx.Pred, part ptx.U32) {
+func (n *gemvBatch) multiply(entry, block ptx.U32) {
+	w := n.state.Plus(stateOrigin).LoadU32x4()
+	origin, middle, limit, next := w[0], w[1], w[2], block.AddN(1)
+	n.block = ptx.GlobalAt(n.state.Plus(stateBlock).LoadU64(), 16)
 	k := newIntegerBlock(n.gemvInteger, n.ring.At(n.ringAt, 16))
 	add := n.addUnits
 	if n.d.super() {
 		add = n.addSuper
 	}
-	sums := add(k, entry, first)
-	n.b.IfElse(last, func() { n.end(n.join(sums), entry, part) }, func() { n.keep(sums, entry) })
+	pending := n.pendingAt(entry)
+	sums := add(k, pending, block.Eq(origin).Or(block.Eq(middle)))
+	n.b.IfElse(next.Eq(middle).Or(next.Eq(limit)),
+		func() { n.end(n.join(sums), entry, block.Ge(middle)) },
+		func() { n.keep(sums, pending) })
 }
 
 // addUnits adds the products of a block whose units have a scale each to its sums.
-func (n *gemvBatch) addUnits(k *integerBlock, entry ptx.U32, first ptx.Pred) [][2]ptx.F32 {
+func (n *gemvBatch) addUnits(k *integerBlock, pending ptx.Shared, first ptx.Pred) [][2]ptx.F32 {
 	totals := n.unitTotals(k)
-	return n.addBlock(entry, first, func(sum ptx.F32, g, r int, power ptx.F32) { k.add(sum, totals[g][r], power.Mul(n.digit)) })
+	return n.addBlock(pending, first, func(sum ptx.F32, g, r int, power ptx.F32) { k.add(sum, totals[g][r], power.Mul(n.digit)) })
 }
 
 // addSuper adds the products of a block whose sums are integers.
-func (n *gemvBatch) addSuper(k *integerBlock, entry ptx.U32, first ptx.Pred) [][2]ptx.F32 {
+func (n *gemvBatch) addSuper(k *integerBlock, pending ptx.Shared, first ptx.Pred) [][2]ptx.F32 {
 	n.offset = n.b.F32(-16 * float32(max(n.d.centre, 1))) // the means are 16 times smaller than sums
 	scales, totals := n.superTotals(k)
 	// Powers of two, which change no rounding: here they are factors of few numbers.
@@ -33,7 +39,7 @@ func (n *gemvBatch) addSuper(k *integerBlock, entry ptx.U32, first ptx.Pred) [][
 		}
 	}
 	var below [4]ptx.S32
-	return n.addBlock(entry, first, func(sum ptx.F32, g, r int, power ptx.F32) {
+	return n.addBlock(pending, first, func(sum ptx.F32, g, r int, power ptx.F32) {
 		if r == 0 && n.d.offset() {
 			below = n.below(scales, g)
 		}
@@ -46,11 +52,14 @@ func (n *gemvBatch) addSuper(k *integerBlock, entry ptx.U32, first ptx.Pred) [][
 }
 
 // addBlock adds a block to the sums, of which there are none before the part's first block.
-func (n *gemvBatch) addBlock(entry ptx.U32, first ptx.Pred, add func(sum ptx.F32, group, row int, power ptx.F32)) [][2]ptx.F32 {
+func (n *gemvBatch) addBlock(pending ptx.Shared, first ptx.Pred, add func(sum ptx.F32, group, row int, power ptx.F32)) [][2]ptx.F32 {
 	n.b.WarpSync()
-	sums := n.before(entry, first)
-	for g := range sums {
+	var sums [][2]ptx.F32
+	for g := range n.s.groups() {
 		n.hold(g)
+		if g%2 == 0 {
+			sums = append(sums, n.before(pending, first, g)...)
+		}
 		power := n.ofResults(g).Plus(digitsPower).LoadF32()
 		for r := range sums[g] {
 			add(sums[g][r], g, r, power)
@@ -163,7 +172,7 @@ func (n *gemvBatch) below(s superScales, group int) [4]ptx.S32 {
 // unitTotals scales the sum of each unit.
 func (n *gemvBatch) unitTotals(k *integerBlock) [][2]ptx.F32 {
 	var scales []rowScales // of this unit and some after it
-	below := make([][4]ptx.F32, n.s.groups())
+	below := make([][2]ptx.F32, n.s.groups())
 	totals := make([][2]ptx.F32, n.s.groups())
 	for u := range n.d.units {
 		n.hold(u)
@@ -173,12 +182,12 @@ func (n *gemvBatch) unitTotals(k *integerBlock) [][2]ptx.F32 {
 		s, a := scales[0], n.fragment(k, u, 0)
 		scales = scales[1:]
 		for g := range totals {
-			if u%4 == 0 && n.d.offset() {
-				below[g] = n.ofResults(g).At(n.quad.AndN(1), 32).Plus(digitsSums + 4*u).LoadF32x4()
+			if u%2 == 0 && n.d.offset() {
+				below[g] = n.ofResults(g).At(n.quad.AndN(1), 32).Plus(digitsSums + 4*u).LoadF32x2()
 			}
 			c := ptx.MMAS8(a, n.digitsOf(u, g))
 			for r := range 2 {
-				k.addUnit(&totals[g][r], u == 0, c[2*r].Mad(k.b.S32(256), c[2*r+1]).F32(), below[g][u%4], s, r)
+				k.addUnit(&totals[g][r], u == 0, c[2*r].Mad(k.b.S32(256), c[2*r+1]).F32(), below[g][u%2], s, r)
 			}
 		}
 	}

@@ -68,8 +68,9 @@ type gemvWide struct {
 	*gemvBatch
 	s GemvWide
 
-	live     ptx.Pred // whether its tile is there
-	first    ptx.U32  // part of the slice
+	set      ptx.U32  // of vectors
+	final    ptx.U32  // where the CTA's tiles end
+	live     ptx.Pred // whether the warp's tile is there
 	producer ptx.Pred // whether the thread fetches digits
 	turn     ptx.U32  // variable: counts blocks
 	phase    ptx.U32  // variable: counts them, too, up to twice the stages of digits
@@ -110,39 +111,23 @@ func (s GemvWide) Build() (*ptx.Kernel, error) {
 
 // newGemvWide declares the parameters in the order in which Launch packs them.
 func newGemvWide(b *ptx.Builder, s GemvWide) *gemvWide {
-	g := &gemv{Gemv: s.batch().gemv(), b: b, d: decoderOf(s.Format), lane: b.Lane(), warp: b.Warp(), slot: b.U32(0)}
-	n := &gemvWide{gemvBatch: &gemvBatch{gemvInteger: &gemvInteger{gemv: g}, s: s.batch()}, s: s}
-	n.digits = b.Global("digits", 16)
-	g.matrices = append(g.matrices, b.Global("w", rowAlign))
-	if s.Gated {
-		g.matrices = append(g.matrices, b.Global("up", rowAlign))
-	}
-	g.y, g.bias, g.residual = b.Global("y", 4), b.Global("bias", 4), b.Global("residual", 4)
-	g.count, g.span, g.columnCount, g.yStride = b.ParamU32("rows"), b.ParamU32("span"), b.ParamU32("columns"), b.ParamU32("y_stride")
-	g.activation, g.cap = b.ParamU32("activation"), b.ParamF32("softcap")
-	n.partsLog, n.parts = b.ParamU32("parts_log2"), b.ParamU32("parts")
-	share, sets := b.ParamU32("share"), b.ParamU32("sets")
-	n.workspace = b.Global("workspace", 16)
-	n.set = b.BlockX().Rem(sets)
-	n.start = b.BlockX().Div(sets).Mul(share)
+	batch, share, sets := declareBatch(b, s.batch())
+	n := &gemvWide{gemvBatch: batch, s: s}
+	n.parts, n.workspace = b.ParamU32("parts"), b.Global("workspace", 16)
+	n.place()
+	n.set, n.start = b.BlockX().Rem(sets), b.BlockX().Div(sets).Mul(share)
 	n.groups = n.count.CeilDivN(wideRows)
 	n.final = n.start.Add(share).Min(n.groups)
-	n.slice, n.slices = b.BlockZ(), b.GridZ()
 	n.locate()
 	return n
 }
 
-// locate finds what is the slice's, the warp's and the lane's.
+// locate finds what is the slice's and the warp's.
 func (n *gemvWide) locate() {
 	b := n.b
-	n.lane = ptx.ShuffleIdx(n.lane, n.lane) // see newGemvInteger
-	n.row, n.quad = n.lane.ShrN(2), n.lane.AndN(3)
-	n.placeBatch()
-	n.room = n.columnCount.CeilDivN(wideVectors).MulN(wideVectors)
+	n.slice, n.slices = b.BlockZ(), b.GridZ()
+	n.origin, n.limit = n.gemvInteger.bound(b.U32(0)), n.gemvInteger.bound(n.parts)
 	n.tiles, n.teams = n.count.CeilDivN(tileRows), b.N(wideRows/tileRows)
-	n.first = n.slice.Mul(n.parts)
-	n.origin, n.limit = n.bound(n.first), n.bound(n.first.Add(n.parts))
-
 	n.team = n.warp.DivN(4 * n.matrixCount())
 	n.producer = n.warp.EqN(0).And(n.lane.EqN(0))
 	n.turn, n.phase = ptx.Var(b.U32(0)), ptx.Var(b.U32(0))

@@ -8,12 +8,12 @@ type laneSums [2 * wideVectors / 4][2]ptx.F32
 
 // multiplyPart multiplies the warpgroup's tile by the slice's i-th part.
 func (n *gemvWide) multiplyPart(i ptx.U32) {
-	b, part := n.b, n.first.Add(i)
+	b := n.b
 	var sums laneSums
 	for g := range sums {
 		sums[g] = [2]ptx.F32{ptx.Var(b.F32(0)), ptx.Var(b.F32(0))}
 	}
-	b.For(n.bound(part), n.bound(part.AddN(1)), b.U32(1), func(block ptx.U32) {
+	b.For(n.gemvInteger.bound(i), n.gemvInteger.bound(i.AddN(1)), b.U32(1), func(block ptx.U32) {
 		n.fetchNextDigits(block)
 		stage, parity := n.stage(n.phase)
 		ptx.MBarrierAt(n.full.At(stage, 8)).Wait(parity)

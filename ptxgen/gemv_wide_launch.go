@@ -110,13 +110,6 @@ func (s GemvWide) Launch(k *ptx.Kernel, a GemvBatchArgs) (ptx.Launch, error) {
 	if p.workspace > 0 && a.Workspace == 0 {
 		return ptx.Launch{}, argumentError(k, "Workspace", "no address, where %d bytes are needed", p.workspace)
 	}
-	args := []ptx.Arg{ptx.Addr(a.Digits), ptx.Addr(a.W)}
-	if s.Gated {
-		args = append(args, ptx.Addr(a.Up))
-	}
-	args = append(args, ptx.Addr(a.Y), ptx.Addr(a.Bias), ptx.Addr(a.Residual),
-		ptx.Uint(a.Rows), ptx.Uint(Packing{s.Format, a.K}.blocks()), ptx.Uint(a.Columns), ptx.Uint(a.YStride),
-		ptx.Uint(int(a.Activation)), ptx.Float(a.Softcap), log2(p.parts), ptx.Uint(p.parts/p.slices), ptx.Uint(p.share), ptx.Uint(p.sets),
-		ptx.Addr(a.Workspace))
+	args := append(s.batch().args(a, p.parts, p.share, p.sets), ptx.Uint(p.parts/p.slices), ptx.Addr(a.Workspace))
 	return k.Launch([3]uint32{uint32(p.ctas * p.sets), 1, uint32(p.slices)}, 32*wideWarps, p.shared, args...)
 }
