@@ -20,7 +20,7 @@ type lookahead struct {
 	next    []row        // by row of the last step, what it goes on with; none if not all rows wanted just their token
 	again   *program     // of the last step
 	running bool         // the step of next is queued
-	since   time.Time    // when it was
+	since   time.Time    // when the device came to it
 	before  driver.Event // the end of the step before it
 }
 
@@ -80,7 +80,7 @@ func (e *Engine) lookAhead(rows []row) error {
 	if err := e.writePromises(rows); err != nil {
 		return err
 	}
-	e.ahead.running, e.ahead.since = true, time.Now()
+	e.ahead.running = true
 	return e.ahead.again.graph.Launch(e.stream)
 }
 
@@ -100,16 +100,4 @@ func (e *Engine) forget() {
 	}
 	e.pool.release()
 	e.ahead.running, e.ahead.next = false, e.ahead.next[:0]
-}
-
-// patience is how long a step waits for sequences to come: a small part of what a step
-// takes, after the end of one that is computed ahead, as nobody has an answer before.
-func (e *Engine) patience() time.Duration {
-	const part, most = 8, time.Millisecond
-	took := e.schedule.took
-	wait := min(took/part, most)
-	if e.ahead.running {
-		wait += max(0, took-time.Since(e.ahead.since))
-	}
-	return wait
 }

@@ -45,6 +45,7 @@ type schedule struct {
 
 	// With the device's lock held.
 	expected int           // those who had an answer from the last step and those who did not, which may all wait for the next
+	late     int           // those of expected who did not have one
 	took     time.Duration // the last step
 	batch    []*request    // those of the step that is computed
 	timer    *time.Timer   // of gather
@@ -66,27 +67,6 @@ func (q *schedule) length() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.waiting)
-}
-
-// gather waits for those who were in the step before, beside those who waited then, as they
-// come back within moments if they go on: but no longer than it is given. If it counted the
-// former alone, a sequence that came late once would stay apart.
-func (q *schedule) gather(most time.Duration) {
-	if q.length() >= q.expected {
-		return
-	}
-	if q.timer == nil {
-		q.timer = time.NewTimer(0)
-	}
-	q.timer.Reset(most)
-	defer q.timer.Stop()
-	for q.length() < q.expected {
-		select {
-		case <-q.arrived:
-		case <-q.timer.C:
-			return
-		}
-	}
 }
 
 // take removes up to n requests that can share a step with the first, in the order in
@@ -179,7 +159,7 @@ func (e *Engine) turn() {
 	if e.o.Tap != nil {
 		most = 1
 	} else {
-		q.gather(e.patience())
+		q.gather(most, e.patience())
 	}
 	batch := q.take(most)
 	if len(batch) == 0 {
@@ -191,7 +171,7 @@ func (e *Engine) turn() {
 		begin = e.ahead.since
 	}
 	defer func() {
-		q.expected = len(batch) + q.length()
+		q.expect(len(batch))
 		for _, r := range batch {
 			r.finish(err)
 		}
@@ -263,7 +243,9 @@ func (e *Engine) await(batch []*request, rows []row, lookAhead bool) error {
 		if err := e.lookAhead(rows); err != nil {
 			return err
 		}
-		return e.ahead.before.Synchronize()
+		err := e.ahead.before.Synchronize()
+		e.ahead.since = time.Now()
+		return err
 	}
 	var into [][]float32
 	var from []int // the rows whose logits are wanted

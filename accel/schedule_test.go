@@ -59,12 +59,14 @@ func TestGather(t *testing.T) {
 	q.expected = 2
 	q.add(waitingFor(t.Context(), false))
 	begin := time.Now()
-	q.gather(time.Millisecond)
+	q.gather(4, time.Millisecond)
 	if waited := time.Since(begin); waited < time.Millisecond {
 		t.Errorf("waited only %v for the other", waited)
 	}
 	q.add(waitingFor(t.Context(), false))
-	q.gather(time.Hour) // all are there
+	q.gather(4, time.Hour) // all are there
+	q.expected = 3
+	q.gather(2, time.Hour) // no more can step together
 	if q.length() != 2 {
 		t.Error("requests were lost")
 	}

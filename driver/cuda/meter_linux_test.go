@@ -1,6 +1,8 @@
 package cuda
 
 import (
+	"errors"
+	"reflect"
 	"testing"
 	"unsafe"
 
@@ -25,11 +27,20 @@ func TestNVMLCalls(t *testing.T) {
 			return 3
 		},
 		nvmlText: func(c uintptr) unsafe.Pointer { return unsafe.Pointer(&words[0]) },
+
+		nvmlClockInfo:   func(_, domain uintptr, megahertz *uint32) uintptr { *megahertz = 1<<31 + uint32(domain); return 0 },
+		nvmlTemperature: func(_, sensor uintptr, celsius *uint32) uintptr { *celsius = 60 + uint32(sensor); return 0 },
+		nvmlSlowed:      func(_ uintptr, reasons *uint64) uintptr { *reasons = 1<<40 + 4; return 0 },
 	}
 	f := finder{
-		paths:  func() []string { return []string{"fake"} },
-		open:   func(string) (uintptr, error) { return 1, nil },
-		symbol: func(_ uintptr, name string) (uintptr, error) { return purego.NewCallback(functions[name]), nil },
+		paths: func() []string { return []string{"fake"} },
+		open:  func(string) (uintptr, error) { return 1, nil },
+		symbol: func(_ uintptr, name string) (uintptr, error) {
+			if functions[name] == nil {
+				return 0, errors.New("undefined")
+			}
+			return purego.NewCallback(functions[name]), nil
+		},
 	}
 	l := must(f.findNVML())(t)
 	var handle uintptr
@@ -47,6 +58,11 @@ func TestNVMLCalls(t *testing.T) {
 	wantKind(t, l.refusal(nvmlEnergy, c), driver.ErrUnsupported)
 	if text := l.text(c); text != "Not Supported" {
 		t.Errorf("in words: %q", text)
+	}
+	m := &Meter{library: l, handle: handle}
+	want := Condition{SMClock: (1<<31 + 1) * 1e6, MemoryClock: (1<<31 + 2) * 1e6, Celsius: 60, Slowed: []string{"power limit"}}
+	if got := m.Condition(); !reflect.DeepEqual(got, want) { // the library lacks the function for the power
+		t.Errorf("condition %+v, want %+v", got, want)
 	}
 	if c := l.shutdown(); c != nvmlSuccess {
 		t.Errorf("shutdown: %d", c)

@@ -21,6 +21,7 @@ type fakeNVML struct {
 	start    time.Time
 	opened   int
 	failures map[string]nvmlCode
+	reasons  uint64   // for the clocks
 	asked    []string // for devices
 }
 
@@ -48,6 +49,23 @@ func (f *fakeNVML) table() *nvml {
 			return f.failures[nvmlEnergy]
 		},
 		text: func(c nvmlCode) string { return "in words" },
+
+		clock: func(handle, domain uintptr, megahertz *uint32) nvmlCode {
+			*megahertz = map[uintptr]uint32{nvmlSMClock: 1980, nvmlMemoryClock: 3201}[domain]
+			return f.failures[nvmlClockInfo]
+		},
+		power: func(handle uintptr, milliwatts *uint32) nvmlCode {
+			*milliwatts = 640_500
+			return f.failures[nvmlPower]
+		},
+		temperature: func(handle, sensor uintptr, celsius *uint32) nvmlCode {
+			*celsius = 61 + uint32(sensor)
+			return f.failures[nvmlTemperature]
+		},
+		slowed: func(handle uintptr, reasons *uint64) nvmlCode {
+			*reasons = f.reasons
+			return f.failures[nvmlSlowed]
+		},
 	}
 }
 
@@ -153,6 +171,7 @@ func TestFindNVML(t *testing.T) {
 		{"absent", "a container without it", []string{"liba", "libb"}, errors.New("liba: no such file"), "", "no NVML: tried 2 places, first liba: no such file"},
 		{"older", "before GPUs counted energy", []string{"liba"}, nil, nvmlEnergy, "liba: it exports no " + nvmlEnergy},
 		{"there", "every function is", []string{"liba"}, nil, "", ""},
+		{"without clocks", "energy does not take them", []string{"liba"}, nil, nvmlClockInfo, ""},
 	} {
 		f := finder{
 			paths: func() []string { return c.paths },
@@ -185,7 +204,11 @@ func TestHardwareMeter(t *testing.T) {
 	before, begin := must(m.Joules())(t), time.Now()
 	time.Sleep(20 * m.Tick())
 	watts := (must(m.Joules())(t) - before) / time.Since(begin).Seconds()
-	t.Logf("the count moves every %v; %.0f W without work", m.Tick(), watts)
+	now := m.Condition()
+	t.Logf("the count moves every %v; %.0f W without work; %+v", m.Tick(), watts, now)
+	if c, h := now.SMClock, now.Celsius; c != 0 && (c < 1e8 || c > 1e10) || h > 120 || now.Watts > 2000 {
+		t.Errorf("implausible: %+v", now)
+	}
 	if m.Tick() < time.Millisecond || watts < 5 || watts > 2000 {
 		t.Errorf("implausible: ticks of %v, %g W", m.Tick(), watts)
 	}

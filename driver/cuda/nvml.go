@@ -18,6 +18,12 @@ type nvml struct {
 	byUUID   func(uuid string, handle *uintptr) nvmlCode
 	energy   func(handle uintptr, millijoules *uint64) nvmlCode // since the driver was loaded
 	text     func(c nvmlCode) string
+
+	// Those of a library that lacks them give nvmlNoFunction.
+	clock       func(handle, domain uintptr, megahertz *uint32) nvmlCode
+	power       func(handle uintptr, milliwatts *uint32) nvmlCode
+	temperature func(handle, sensor uintptr, celsius *uint32) nvmlCode
+	slowed      func(handle uintptr, reasons *uint64) nvmlCode
 }
 
 // The names that the library exports.
@@ -43,7 +49,8 @@ func nvmlFinder() finder {
 	return f
 }
 
-// findNVML loads the first library that has every function. The error is a
+// findNVML loads the first library that has every function but those that libraries may
+// lack. The error is a
 // MissingError, which is ErrNoNVML.
 func (f finder) findNVML() (*nvml, error) {
 	var tried []string
@@ -70,7 +77,7 @@ func (f finder) loadNVML(path string) (*nvml, error) {
 		}
 		at[name] = address
 	}
-	return &nvml{
+	l := &nvml{
 		init:     func() nvmlCode { return nvmlCall(at[nvmlInit]) },
 		shutdown: func() nvmlCode { return nvmlCall(at[nvmlShutdown]) },
 		byUUID: func(uuid string, handle *uintptr) nvmlCode {
@@ -84,14 +91,19 @@ func (f finder) loadNVML(path string) (*nvml, error) {
 			constant, _, _ := purego.SyscallN(at[nvmlText], uintptr(c))
 			return cString(*(**byte)(unsafe.Pointer(&constant)))
 		},
-	}, nil
+	}
+	f.loadCondition(library, l)
+	return l, nil
 }
 
 // nvmlCall calls a function that returns an nvmlReturn_t, a C enum: the upper half of
-// the register is noise.
+// the register is noise. A library that lacks the function is refused as if it said so.
 //
 //go:uintptrescapes
 func nvmlCall(at uintptr, args ...uintptr) nvmlCode {
+	if at == 0 {
+		return nvmlNoFunction
+	}
 	r, _, _ := purego.SyscallN(at, args...)
 	return nvmlCode(int32(r))
 }
@@ -100,7 +112,10 @@ func nvmlCall(at uintptr, args ...uintptr) nvmlCode {
 // "Device Enums".
 type nvmlCode int32
 
-const nvmlSuccess nvmlCode = 0
+const (
+	nvmlSuccess    nvmlCode = 0
+	nvmlNoFunction nvmlCode = 13
+)
 
 // nvmlCodes are the refusals that mean something to callers. The others have the
 // library's text.
@@ -108,18 +123,18 @@ var nvmlCodes = map[nvmlCode]struct {
 	name string
 	kind error
 }{
-	1:   {"NVML_ERROR_UNINITIALIZED", driver.ErrInvalid},
-	2:   {"NVML_ERROR_INVALID_ARGUMENT", driver.ErrInvalid},
-	3:   {"NVML_ERROR_NOT_SUPPORTED", driver.ErrUnsupported},
-	4:   {"NVML_ERROR_NO_PERMISSION", driver.ErrUnsupported},
-	6:   {"NVML_ERROR_NOT_FOUND", driver.ErrNoDevice},
-	9:   {"NVML_ERROR_DRIVER_NOT_LOADED", driver.ErrNoDriver},
-	12:  {"NVML_ERROR_LIBRARY_NOT_FOUND", ErrNoNVML},
-	13:  {"NVML_ERROR_FUNCTION_NOT_FOUND", driver.ErrUnsupported},
-	15:  {"NVML_ERROR_GPU_IS_LOST", driver.ErrDeviceLost},
-	16:  {"NVML_ERROR_RESET_REQUIRED", driver.ErrDeviceLost},
-	18:  {"NVML_ERROR_LIB_RM_VERSION_MISMATCH", driver.ErrNoDriver},
-	999: {"NVML_ERROR_UNKNOWN", nil},
+	1:              {"NVML_ERROR_UNINITIALIZED", driver.ErrInvalid},
+	2:              {"NVML_ERROR_INVALID_ARGUMENT", driver.ErrInvalid},
+	3:              {"NVML_ERROR_NOT_SUPPORTED", driver.ErrUnsupported},
+	4:              {"NVML_ERROR_NO_PERMISSION", driver.ErrUnsupported},
+	6:              {"NVML_ERROR_NOT_FOUND", driver.ErrNoDevice},
+	9:              {"NVML_ERROR_DRIVER_NOT_LOADED", driver.ErrNoDriver},
+	12:             {"NVML_ERROR_LIBRARY_NOT_FOUND", ErrNoNVML},
+	nvmlNoFunction: {"NVML_ERROR_FUNCTION_NOT_FOUND", driver.ErrUnsupported},
+	15:             {"NVML_ERROR_GPU_IS_LOST", driver.ErrDeviceLost},
+	16:             {"NVML_ERROR_RESET_REQUIRED", driver.ErrDeviceLost},
+	18:             {"NVML_ERROR_LIB_RM_VERSION_MISMATCH", driver.ErrNoDriver},
+	999:            {"NVML_ERROR_UNKNOWN", nil},
 }
 
 // refusal is nil for success, else a *driver.Error.

@@ -37,6 +37,11 @@ type Options struct {
 	// energy takes are repeated without being timed until it is known, within Budget.
 	Meter Meter
 
+	// Counts gives the engine's counters, and Condition what the device tells of itself now, or
+	// nil. They are asked between repeats; nil: what they would tell is unknown.
+	Counts    func() Counts
+	Condition func() *Condition
+
 	Show func(Result) // if set, sees each result as it comes
 
 	// Warm, if set, makes the engine ready for steps of so many sequences each, which hold
@@ -113,6 +118,7 @@ type Result struct {
 	EnergyUnknown string   `json:"energy_unknown,omitempty"` // why, if there is a Meter
 	Skipped       string   `json:"skipped,omitempty"`        // why
 	Err           string   `json:"error,omitempty"`
+	Each          []Repeat `json:"by_repeat,omitempty"` // in the order in which they were run
 }
 
 // cases lists what is asked for, what takes less time before what takes more. Prompts

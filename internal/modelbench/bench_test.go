@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -233,7 +234,7 @@ func TestReportJSON(t *testing.T) {
 		}
 	}
 	var back Report
-	if err := json.Unmarshal(text, &back); err != nil || back.Results[0] != rep.Results[0] {
+	if err := json.Unmarshal(text, &back); err != nil || !reflect.DeepEqual(back.Results, rep.Results) {
 		t.Errorf("read back %+v, want %+v (%v)", back.Results[0], rep.Results[0], err)
 	}
 }

@@ -37,17 +37,11 @@ func (b *bench) measure(ctx context.Context, c Case) (Result, error) {
 	if res.Passes, err = b.passes(ctx, g); err != nil {
 		return res, err
 	}
-	times, spent, err := b.repeat(ctx, g, res.Passes)
+	each, spent, err := b.repeat(ctx, g, res.Passes)
 	if err != nil {
 		return res, err
 	}
-	tokens := float64(c.tokens() * res.Passes)
-	rates := make([]float64, len(times))
-	for i, t := range times {
-		rates[i] = tokens / t
-	}
-	slices.Sort(rates)
-	res.Repeats, res.Rate, res.Least, res.Most = len(rates), median(rates), rates[0], rates[len(rates)-1]
+	res.repeats(each)
 	res.energy(spent, float64(c.tokens()*(res.Passes+c.untimed())))
 	if c.Kind == Prefill {
 		b.rate = res.Rate
@@ -66,12 +60,6 @@ func (b *bench) warm(ctx context.Context, c Case) error {
 		rows = append(rows, n)
 	}
 	return b.o.Warm(ctx, b.o.capacity(c, b.eng.Model().Config.Context), rows...)
-}
-
-// median is that of sorted numbers.
-func median(x []float64) float64 {
-	n := len(x)
-	return (x[(n-1)/2] + x[n/2]) / 2
 }
 
 // patience is how many budgets may go by before anything is timed.
@@ -116,15 +104,15 @@ func (b *bench) passes(ctx context.Context, g *group) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		each = max(time.Duration(took*float64(time.Second)), 1)
+		each = max(time.Duration(took.Seconds*float64(time.Second)), 1)
 	}
 	share := b.o.Budget / time.Duration(b.o.Repeats+1)
 	return int(min(max(1, share/each), time.Duration(room))), nil
 }
 
 // repeat runs passes several times, always from the same state, after once for warming
-// up. It gives the seconds of each, and the energy of these and more.
-func (b *bench) repeat(ctx context.Context, g *group, passes int) (times []float64, e spent, err error) {
+// up. It gives the timed ones, and the energy of these and more.
+func (b *bench) repeat(ctx context.Context, g *group, passes int) (each []Repeat, e spent, err error) {
 	if _, err := b.once(ctx, g, passes); err != nil {
 		return nil, spent{}, err
 	}
@@ -134,18 +122,18 @@ func (b *bench) repeat(ctx context.Context, g *group, passes int) (times []float
 		if err != nil {
 			return nil, spent{}, err
 		}
-		times = append(times, took)
+		each = append(each, took)
 		if b.o.now().Sub(s.begin) >= b.o.Budget {
 			break
 		}
 	}
-	runs := len(times)
+	runs := len(each)
 	for ; s.wants(b.o.now()); runs++ {
 		if _, err := b.once(ctx, g, passes); err != nil {
 			return nil, spent{}, err
 		}
 	}
-	return times, s.end(runs), nil
+	return each, s.end(runs), nil
 }
 
 // untimed is how many passes come before those that are timed, two steps of decoding: the
@@ -158,19 +146,31 @@ func (c Case) untimed() int {
 	return 2
 }
 
-// once makes passes from where the cache is filled, and gives the seconds.
-func (b *bench) once(ctx context.Context, g *group, passes int) (seconds float64, err error) {
+// once makes passes from where the cache is filled, and times those behind the untimed.
+func (b *bench) once(ctx context.Context, g *group, passes int) (r Repeat, err error) {
 	if err := g.rewind(); err != nil {
-		return 0, err
+		return r, err
 	}
-	if err := g.run(ctx, g.untimed()); err != nil {
-		return 0, err
+	for range g.untimed() { // each for all: who is ahead of others does not wait at the end
+		if err := g.run(ctx, 1); err != nil {
+			return r, err
+		}
 	}
+	before := b.counts()
 	start := b.o.now()
 	if err := g.run(ctx, passes); err != nil {
-		return 0, err
+		return r, err
 	}
-	return max(b.o.now().Sub(start), 1).Seconds(), nil
+	r.Seconds = max(b.o.now().Sub(start), 1).Seconds()
+	// At once: a device that has nothing to do changes its clocks.
+	if b.o.Condition != nil {
+		r.Condition = b.o.Condition()
+	}
+	if before != nil {
+		counted := b.counts().since(*before)
+		r.Counts = &counted
+	}
+	return r, nil
 }
 
 // group is the sequences of a case.

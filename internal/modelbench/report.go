@@ -19,7 +19,8 @@ type Model struct {
 // Report is a whole run. Its JSON is stable: fields keep their names, units and meaning,
 // in SI units without prefixes, and Version counts the changes that break that. A result
 // is found by "kind", "depth", "prompt" and "sequences". Those that were skipped or
-// failed say why in "skipped" and "error", and have 0 for what was not measured. Limits
+// failed say why in "skipped" and "error", and have 0 for what was not measured. What
+// "by_repeat" lacks of engine and device is not known of them. Limits
 // are absent, and shares with them, where they mean nothing: without a GPU.
 type Report struct {
 	Version int                 `json:"version"`

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/lockstep-go/lockstep/driver"
@@ -9,9 +10,10 @@ import (
 	"github.com/lockstep-go/lockstep/internal/modelbench"
 )
 
-// meter is an open count of a GPU's energy.
+// meter is an open count of a GPU's energy, which tells of the GPU's condition, too.
 type meter interface {
 	modelbench.Meter
+	Condition() cuda.Condition
 	Close() error
 }
 
@@ -38,6 +40,16 @@ func (s *benchSubject) count(e *env) {
 		return
 	}
 	s.meter, s.options.Meter, s.report.Energy = m, m, modelbench.EnergyBy(m)
+	s.options.Condition = func() *modelbench.Condition { return conditionOf(m) }
+}
+
+// conditionOf is what a meter tells of its GPU; nil if that is nothing.
+func conditionOf(m meter) *modelbench.Condition {
+	c := modelbench.Condition(m.Condition())
+	if reflect.ValueOf(c).IsZero() {
+		return nil
+	}
+	return &c
 }
 
 // showEnergy says below a table where its energy is from, and of which figures it is

@@ -8,17 +8,22 @@ import (
 	"time"
 
 	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/driver/cuda"
 	"github.com/lockstep-go/lockstep/driver/emu"
 	"github.com/lockstep-go/lockstep/internal/modelbench"
 )
 
 // stillMeter is a meter that a test looks for in what is made of it.
-type stillMeter struct{ closed int }
+type stillMeter struct {
+	closed int
+	tells  cuda.Condition
+}
 
-func (*stillMeter) Joules() (float64, error) { return 1, nil }
-func (*stillMeter) Tick() time.Duration      { return 20 * time.Millisecond }
-func (*stillMeter) Source() string           { return "a fake" }
-func (m *stillMeter) Close() error           { m.closed++; return nil }
+func (*stillMeter) Joules() (float64, error)    { return 1, nil }
+func (*stillMeter) Tick() time.Duration         { return 20 * time.Millisecond }
+func (*stillMeter) Source() string              { return "a fake" }
+func (m *stillMeter) Condition() cuda.Condition { return m.tells }
+func (m *stillMeter) Close() error              { m.closed++; return nil }
 
 // A device whose energy cannot be known is measured without, and says so once.
 func TestBenchCountsEnergy(t *testing.T) {
@@ -47,7 +52,7 @@ func TestBenchCountsEnergy(t *testing.T) {
 		openMeter = c.open
 		s := &benchSubject{device: dev}
 		s.count(&env{errw: &errw})
-		if s.meter != c.meter || (s.options.Meter != nil) != (c.meter != nil) || errw.String() != c.note || *s.report.Energy != c.energy {
+		if s.meter != c.meter || (s.options.Meter != nil) != (c.meter != nil) || (s.options.Condition != nil) != (c.meter != nil) || errw.String() != c.note || *s.report.Energy != c.energy {
 			t.Errorf("%s (%s): meter %v, note %q, report %+v", c.name, c.reason, s.meter, errw.String(), s.report.Energy)
 		}
 		if s.device = nil; c.meter != nil {

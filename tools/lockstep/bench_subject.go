@@ -164,6 +164,17 @@ func (s *benchSubject) limits(e *env) error {
 	return nil
 }
 
+// countsOf reads an engine's counters.
+func countsOf(eng *accel.Engine) func() modelbench.Counts {
+	return func() modelbench.Counts {
+		s := eng.Stats()
+		return modelbench.Counts{
+			Steps: s.Steps, Rows: s.Rows, Chunks: s.Chunks,
+			LookaheadSteps: s.LookaheadSteps, LookaheadWasted: s.LookaheadWasted, Captures: s.Captures,
+		}
+	}
+}
+
 // onDevice uploads the model. The cache gets what the figures need of the memory that is
 // left.
 func (s *benchSubject) onDevice(e *env, c *benchModelCmd, m *benchModel) error {
@@ -199,7 +210,7 @@ func (s *benchSubject) onDevice(e *env, c *benchModelCmd, m *benchModel) error {
 		return err
 	}
 	s.engine = eng
-	s.options.Sequences, s.options.Warm = benchSequences, eng.Warm
+	s.options.Sequences, s.options.Warm, s.options.Counts = benchSequences, eng.Warm, countsOf(eng)
 	s.options.Room = modelbench.Room{Pages: o.KVPages, PagePositions: kvPage}
 	s.report.Engine, s.report.KV, s.report.Device = "accel", kv.String(), kernelbench.DeviceOf(s.device)
 	if c.NoLookahead {

@@ -65,6 +65,9 @@ func (e *env) showModelBench(rep modelbench.Report) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	if err := e.showRepeats(rep); err != nil {
+		return err
+	}
 	return e.showEnergy(rep)
 }
 

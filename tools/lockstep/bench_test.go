@@ -114,6 +114,7 @@ func TestBenchModel(t *testing.T) {
 				} else if res.Err != "" || !(res.Rate > 0) || res.Share != 0 || res.Limit != "" {
 					t.Errorf("%+v", res)
 				}
+				checkRepeats(t, res, device == "emu")
 			}
 			if got := strings.Join(names, ", "); got != "prefill 7, decode at 0, decode at 5, decode at 1000, batch 2, batch 65" {
 				t.Errorf("measured %s", got)

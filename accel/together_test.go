@@ -1,0 +1,136 @@
+package accel_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstep-go/lockstep/accel"
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/internal/tiny"
+	"github.com/lockstep-go/lockstep/model"
+)
+
+// stepTime is what a graph takes on a slow device.
+const stepTime = 12 * time.Millisecond
+
+// slow is an idle device whose graphs take time, one after the other.
+type slow struct {
+	idle
+	end *time.Time // of all that is queued
+}
+
+func (d slow) NewStream() (driver.Stream, error) { return slowStream{end: d.end}, nil }
+func (d slow) NewEvent() (driver.Event, error)   { return slowEvent{at: new(time.Time)}, nil }
+
+type slowStream struct {
+	idleStream
+	end *time.Time
+}
+
+func (s slowStream) Capture(record func() error) (driver.Graph, error) {
+	return slowGraph{end: s.end}, record()
+}
+func (s slowStream) Record(e driver.Event) error { *e.(slowEvent).at = *s.end; return nil }
+func (s slowStream) Synchronize() error          { time.Sleep(time.Until(*s.end)); return nil }
+
+type slowGraph struct {
+	idleGraph
+	end *time.Time
+}
+
+func (g slowGraph) Instantiate() (driver.Executable, error) { return slowExecutable{end: g.end}, nil }
+
+type slowExecutable struct {
+	idleExecutable
+	end *time.Time
+}
+
+func (x slowExecutable) Launch(driver.Stream) error {
+	if now := time.Now(); x.end.Before(now) {
+		*x.end = now
+	}
+	*x.end = x.end.Add(stepTime)
+	return nil
+}
+
+type slowEvent struct {
+	idleEvent
+	at *time.Time
+}
+
+func (e slowEvent) Synchronize() error { time.Sleep(time.Until(*e.at)); return nil }
+
+// crowd is sequences whose caller waits for the tokens of all before any goes on.
+type crowd struct {
+	eng      *accel.Engine
+	sessions []model.Session
+}
+
+// pass lets all go on by a token, some of them later, and gives what was counted and how long
+// it took.
+func (c *crowd) pass(t *testing.T, late int, by time.Duration) (steps, ahead int, took time.Duration) {
+	before, begin := c.eng.Stats(), time.Now()
+	var all sync.WaitGroup
+	for i, s := range c.sessions {
+		if i == len(c.sessions)-late {
+			synctest.Wait() // the others wait for a step, or are in one
+			time.Sleep(by)
+		}
+		all.Go(func() {
+			if _, err := s.Forward(context.Background(), feed, model.WantGreedy); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	after := c.eng.Stats()
+	return after.Steps - before.Steps, after.LookaheadSteps - before.LookaheadSteps, time.Since(begin)
+}
+
+// TestTogether: sequences that came in two parts once step together from then on, also
+// if none goes on before all have an answer; and who comes while the device is at the step
+// that was computed ahead gets it.
+func TestTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, err := model.Load(tiny.New("llama", 1).File())
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := idleEngineOf(t, m, accel.Options{MaxSequences: 16}, func(d driver.Device) driver.Device {
+			return slow{idle{d}, new(time.Time)}
+		})
+		c := &crowd{eng: e}
+		for range 16 {
+			s, err := e.NewSession(0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if _, err := s.Forward(t.Context(), feed, model.WantNothing); err != nil {
+				t.Fatal(err)
+			}
+			c.sessions = append(c.sessions, s)
+		}
+		for i, p := range []struct {
+			reason       string
+			late         int
+			by           time.Duration
+			steps, ahead int
+		}{
+			{"one is there, and the others come when its step has begun", 15, stepTime / 2, 2, 0},
+			{"one comes a moment after the others", 1, 0, 1, 0},
+			{"all are known", 0, 0, 1, 0},
+			{"half of them come in the middle of the step that is theirs", 8, stepTime / 2, 1, 1},
+			{"and one almost at its end", 1, stepTime - time.Microsecond, 1, 1},
+			{"one comes when it is over", 1, stepTime + 5*time.Millisecond, 2, 1},
+		} {
+			steps, ahead, took := c.pass(t, p.late, p.by)
+			if steps != p.steps || ahead != p.ahead {
+				t.Errorf("pass %d, %s: %d steps, %d of them computed ahead, in %v; want %d and %d", i, p.reason, steps, ahead, took, p.steps, p.ahead)
+			}
+		}
+	})
+}

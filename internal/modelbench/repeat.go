@@ -1,0 +1,70 @@
+package modelbench
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Repeat is one timed run of a figure's passes, with what tells why it may differ from
+// the others.
+type Repeat struct {
+	Rate    float64 `json:"tokens_per_second"` // of all sequences together
+	Seconds float64 `json:"seconds"`
+	// Counts is what the engine counted from the beginning of these seconds to their end;
+	// nil: it counts nothing.
+	Counts *Counts `json:"engine,omitempty"`
+	// Condition is that of the device at their end; nil: it tells nothing.
+	Condition *Condition `json:"device,omitempty"`
+}
+
+// Counts are an engine's counters. Where all sequences of a batch go through every step
+// together, there are as many steps as passes, of as many rows as sequences.
+type Counts struct {
+	Steps  int `json:"steps"`  // with the kernels of decoding
+	Rows   int `json:"rows"`   // that they computed
+	Chunks int `json:"chunks"` // of prompts
+	// LookaheadSteps are those of the steps that were computed before they were asked for,
+	// and LookaheadWasted those beyond the steps that nobody asked for in the end. The latter
+	// count when that is known: the step behind a run's last is thrown away by the next run.
+	LookaheadSteps  int `json:"lookahead_steps"`
+	LookaheadWasted int `json:"lookahead_wasted"`
+	Captures        int `json:"captures"` // graphs that were made
+}
+
+func (c Counts) since(before Counts) Counts {
+	return Counts{
+		c.Steps - before.Steps, c.Rows - before.Rows, c.Chunks - before.Chunks,
+		c.LookaheadSteps - before.LookaheadSteps, c.LookaheadWasted - before.LookaheadWasted, c.Captures - before.Captures,
+	}
+}
+
+// Condition is what a device tells of itself at a moment. 0 and nil are what it does not
+// tell.
+type Condition struct {
+	SMClock     float64  `json:"sm_hertz,omitempty"`
+	MemoryClock float64  `json:"memory_hertz,omitempty"`
+	Watts       float64  `json:"watts,omitempty"` // as the device averages
+	Celsius     float64  `json:"celsius,omitempty"`
+	Slowed      []string `json:"slowed_by,omitempty"` // what holds the clocks down
+}
+
+// repeats takes over the timed runs.
+func (r *Result) repeats(list []Repeat) {
+	tokens := float64(r.tokens() * r.Passes)
+	for i := range list {
+		list[i].Rate = tokens / list[i].Seconds
+	}
+	sorted := slices.SortedFunc(slices.Values(list), func(a, b Repeat) int { return cmp.Compare(a.Rate, b.Rate) })
+	n := len(sorted)
+	r.Each, r.Repeats = list, n
+	r.Rate, r.Least, r.Most = (sorted[(n-1)/2].Rate+sorted[n/2].Rate)/2, sorted[0].Rate, sorted[n-1].Rate
+}
+
+// counts is what the engine has counted so far; nil if it counts nothing.
+func (b *bench) counts() *Counts {
+	if b.o.Counts == nil {
+		return nil
+	}
+	c := b.o.Counts()
+	return &c
+}

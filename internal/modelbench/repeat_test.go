@@ -1,0 +1,101 @@
+package modelbench
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// counts counts a step a call of Forward, and of the others multiples of it.
+func (e *fakeEngine) counts() Counts {
+	n := 0
+	for _, s := range e.opened {
+		n += len(s.calls)
+	}
+	return Counts{Steps: n, Rows: 2 * n, Chunks: 3 * n, LookaheadSteps: 4 * n, LookaheadWasted: 5 * n, Captures: 6 * n}
+}
+
+// Each repeat has its own time, what was counted in it alone, and the device's condition
+// at its end, in the order in which they were run.
+func TestRepeats(t *testing.T) {
+	e := newFake(t, "llama", 200)
+	// The filling; then warming up and three repeats, each two steps that are not timed and two that are.
+	slow := []time.Duration{1, 1, 1, 1, 1, 9, 9, 5, 5, 9, 9, 1, 1, 9, 9, 2, 2}
+	e.fail = func(int, []int) error {
+		e.tick, slow = slow[0]*time.Millisecond, slow[1:]
+		return nil
+	}
+	clock := 0.
+	got := measured(t, e, Options{Depths: []int{7}, Steps: 2, Repeats: 3, Counts: e.counts, Condition: func() *Condition {
+		if clock++; clock == 3 {
+			return nil
+		}
+		return &Condition{SMClock: clock}
+	}})[0]
+	two := &Counts{Steps: 2, Rows: 4, Chunks: 6, LookaheadSteps: 8, LookaheadWasted: 10, Captures: 12}
+	want := []Repeat{
+		{200, 0.01, two, &Condition{SMClock: 2}}, // 1 is that of warming up
+		{1000, 0.002, two, nil},
+		{500, 0.004, two, &Condition{SMClock: 4}},
+	}
+	if !reflect.DeepEqual(got.Each, want) {
+		t.Errorf("%+v, want %+v", got.Each, want)
+	}
+	if got.Rate != 500 || got.Least != 200 || got.Most != 1000 || got.Repeats != 3 {
+		t.Errorf("of them all: %+v", got)
+	}
+}
+
+func TestRepeatsJSON(t *testing.T) {
+	e := newFake(t, "llama", 200)
+	for _, c := range []struct {
+		name, reason string
+		o            Options
+		want         string
+	}{
+		{"nothing told", "what is not known is absent", Options{}, `"by_repeat":[{"tokens_per_second":1000,"seconds":0.002}]`},
+		{"some told", "a device that tells its clock alone", Options{Condition: func() *Condition { return &Condition{SMClock: 1.98e9} }},
+			`"seconds":0.002,"device":{"sm_hertz":1980000000}}]`},
+		{"all told", "every field has its name", Options{
+			Counts:    func() Counts { return Counts{} },
+			Condition: func() *Condition { return &Condition{1, 2, 3, 4, []string{"heat"}} },
+		}, `"engine":{"steps":0,"rows":0,"chunks":0,"lookahead_steps":0,"lookahead_wasted":0,"captures":0},` +
+			`"device":{"sm_hertz":1,"memory_hertz":2,"watts":3,"celsius":4,"slowed_by":["heat"]}}]`},
+	} {
+		c.o.Depths, c.o.Steps, c.o.Repeats = []int{3}, 2, 1
+		text, err := json.Marshal(measured(t, e, c.o))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), c.want) {
+			t.Errorf("%s (%s): no %s in %s", c.name, c.reason, c.want, text)
+		}
+	}
+}
+
+// Before the time begins each pass is one of all sequences: nobody goes on while another
+// has not come as far.
+func TestUntimedTogether(t *testing.T) {
+	const sequences, fill = 4, 1
+	e := newFake(t, "llama", 200)
+	var mu sync.Mutex
+	at := map[int]int{} // calls by position
+	e.fail = func(length int, tokens []int) error {
+		mu.Lock()
+		defer mu.Unlock()
+		at[length]++
+		if before := at[length-1]; length > fill && length <= fill+2 && before%sequences != 0 {
+			t.Errorf("one is at position %d, and %d of %d were at the one before", length, before%sequences, sequences)
+		}
+		time.Sleep(time.Duration(rand.IntN(100)) * time.Microsecond)
+		return nil
+	}
+	measured(t, e, Options{Batches: []int{sequences}, Steps: 3, Repeats: 20})
+	if at[fill+1] != sequences*21 {
+		t.Errorf("%d second steps that are not timed, want %d", at[fill+1], sequences*21)
+	}
+}
