@@ -13,9 +13,9 @@ import (
 // for one, and with the same bits. Formats are those whose blocks have integer sums.
 //
 // A warpgroup multiplies 64 rows, four tiles, by the 64 digits of 16 vectors. Weights are
-// multiplied with the integer scale of their sub-block first, which gives numbers of 16
-// bits: two bytes, and so two products, that add up over a whole block without any other
-// instruction. Digits of a block are in shared memory, for all warpgroups; weights stream
+// multiplied with the integer scale of their sub-block first, so that products add up over
+// a whole block without any other instruction: two products, since a scaled weight takes
+// two bytes. Digits of a block are in shared memory, for all warpgroups; weights stream
 // through a ring of each warp. Both are brought by the copy engine.
 //
 // A CTA's warpgroups have a tile each, or those of two matrices a pair of them, and go
