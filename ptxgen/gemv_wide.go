@@ -150,7 +150,7 @@ func (n *gemvWide) barriers() {
 		for i := range 2 * wideStages {
 			arrivals := 1
 			if i >= wideStages {
-				arrivals = wideWarps
+				arrivals = 32 * wideWarps
 			}
 			b.NewMBarrier(all.Plus(8*i), arrivals)
 		}

@@ -23,7 +23,7 @@ func (n *gemvWide) multiplyPart(i ptx.U32) {
 			n.multiply(n.ring.At(slot, n.d.blockBytes()), n.blocks.At(stage, n.s.digitsBytes()), &sums)
 		})
 		b.WarpSync() // all lanes have read
-		b.If(n.lane.EqN(0), func() { ptx.MBarrierAt(n.empty.At(stage, 8)).Arrive() })
+		ptx.MBarrierAt(n.empty.At(stage, 8)).Arrive()
 		n.fetchWeights(slot)
 		ptx.Set(n.turn, n.turn.AddN(1))
 		ptx.Set(n.phase, n.nextPhase())
