@@ -18,10 +18,10 @@ func limitCases() []KernelCase {
 			Run:    func(r *KernelRig) { checkReadPlain(r, units) },
 		})
 	}
-	for _, chunks := range []int{1, 3, 4, 13} {
+	for _, chunks := range []int{1, 3, 4, 6, 13} {
 		all = append(all, KernelCase{
 			Operation: "read", Format: "U32", Name: fmt.Sprintf("bulk/chunks=%d", chunks),
-			Reason: "less than the ring, all of it, and more than once around",
+			Reason: "around where each of the ring's stages is the last, and more than once around",
 			Run:    func(r *KernelRig) { checkReadBulk(r, chunks) },
 		})
 	}

@@ -1,6 +1,10 @@
 package ptxgen
 
-import "github.com/lockstep-go/lockstep/ptxgen/ptx"
+import (
+	"math/bits"
+
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+)
 
 // multiplyRound multiplies the round's tiles by the warp's blocks.
 func (n *gemvBatch) multiplyRound() {
@@ -13,7 +17,6 @@ func (n *gemvBatch) multiplyRound() {
 			b.CopyWait(n.s.stages() - 1)
 			b.WarpSync() // the other lanes' copies, too
 			n.multiply(entry, block)
-			b.WarpSync() // all lanes have read
 			ptx.Set(entries, n.fetch())
 			ptx.Set(entry, entry.AddN(1))
 		}, ptx.NoUnroll)
@@ -82,7 +85,8 @@ func (n *gemvBatch) end(totals []ptx.F32, entry ptx.U32, second ptx.Pred) {
 func (n *gemvBatch) finish() {
 	b, each := n.b, tileRows*n.s.Columns
 	set, teamsLog, group := n.word(stateSet), n.word(stateTeamsLog), n.word(stateGroup)
-	teams, ranks := b.U32(1).Shl(teamsLog), b.N(n.s.warps()).Shr(teamsLog)
+	one := b.U32(1)
+	teams, ranks := one.Shl(teamsLog), one.Shl(b.N(bits.TrailingZeros(uint(n.s.warps()))).Sub(teamsLog))
 	groups := n.word(stateFinal).Sub(group).Min(n.round)
 	b.For(b.ThreadX(), groups.Shl(teamsLog).MulN(each), b.N(32*n.s.warps()), func(i ptx.U32) {
 		tile, place := i.DivN(each), i.RemN(each)

@@ -53,7 +53,7 @@ func (n *gemvBatch) addSuper(k *integerBlock, pending ptx.Shared, first ptx.Pred
 
 // addBlock adds a block to the sums, of which there are none before the part's first block.
 func (n *gemvBatch) addBlock(pending ptx.Shared, first ptx.Pred, add func(sum ptx.F32, group, row int, power ptx.F32)) [][2]ptx.F32 {
-	n.b.WarpSync()
+	n.b.WarpSync() // all lanes have read the weights
 	var sums [][2]ptx.F32
 	for g := range n.s.groups() {
 		n.hold(g)
