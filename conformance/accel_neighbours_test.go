@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -71,22 +73,40 @@ func TestAccelNeighbours(t *testing.T) {
 }
 
 // TestAccelManyRows lets 20 sequences wait while the device is busy, so that they step
-// together: more rows than a product takes columns. Each must get what it gets alone.
+// together: more rows than a product takes columns, and enough for products of warpgroups.
+// Each must get what it gets alone.
 func TestAccelManyRows(t *testing.T) {
+	for _, c := range []struct {
+		name, kernel string
+		model        func(t *testing.T) *model.Model
+	}{
+		{"experts", "gemv_", func(t *testing.T) *model.Model { return tinyModel(t, "qwen3moe") }},
+		{"warpgroups", "gemv_wide_gated_q4_k", func(t *testing.T) *model.Model {
+			notShort(t)
+			return goldenModel(t, "quant/q4_k.gguf")
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) { checkManyRows(t, c.model(t), c.kernel) })
+	}
+}
+
+// checkManyRows wants some kernel whose name begins as given in the step of all.
+func checkManyRows(t *testing.T, m *model.Model, kernel string) {
 	const sessions = 20
-	m := tinyModel(t, "qwen3moe")
 	busy, begun := make(chan struct{}), make(chan struct{}, 1)
-	var hold atomic.Bool
-	e := accelEngine(t, m, smallDevice, accel.Options{MaxSequences: 64, KVPages: 64, Timer: func(accel.Timing) {
+	var hold, seen atomic.Bool
+	e := accelEngine(t, m, smallDevice, accel.Options{MaxSequences: 64, KVPages: 64, Timer: func(took accel.Timing) {
 		if hold.CompareAndSwap(true, false) {
 			begun <- struct{}{}
 			<-busy
 		}
+		for _, s := range took.Steps {
+			if took.Rows >= sessions && strings.HasPrefix(s.Kernel, kernel) {
+				seen.Store(true)
+			}
+		}
 	}})
-	counts := make([]int, sessions+1)
-	for i := range counts {
-		counts[i] = 1
-	}
+	counts := slices.Repeat([]int{1}, sessions+1)
 	tokens := []int{29}
 	list := newNeighbours(t, e, tokens, counts)
 	var wg sync.WaitGroup
@@ -103,7 +123,7 @@ func TestAccelManyRows(t *testing.T) {
 	close(busy)
 	wg.Wait()
 	checkAlike(t, list)
-	if s := e.Stats(); s.LargestStep != sessions {
-		t.Errorf("the largest step has %d rows", s.LargestStep)
+	if s := e.Stats(); s.LargestStep != sessions || !seen.Load() {
+		t.Errorf("the largest step has %d rows; with a kernel %s: %v", s.LargestStep, kernel, seen.Load())
 	}
 }

@@ -44,11 +44,11 @@ type BatchKernel interface {
 
 // GemvBatchFor chooses the kernel for so many vectors of k numbers, on a device that takes
 // kernels for most and whose CTAs may have so many bytes of shared memory: GemvWide if there
-// are enough of them; else the smallest set that takes them all, or that of eight, which
-// takes the least memory: it has fewer warps than a smaller one, and fewer sums than a larger
-// one. The choice has no part in the results' bits.
+// is more than a set of it; else the smallest set that takes them all, or that of eight,
+// which takes the least memory: it has fewer warps than a smaller one, and fewer sums than a
+// larger one. The choice has no part in the results' bits.
 func GemvBatchFor(format quant.Format, columns int, gated bool, k int, most ptx.Target, shared int) (BatchKernel, error) {
-	if wide := (GemvWide{format, gated}); most.Warpgroups() && columns >= wideVectors && wide.fits(k, shared) {
+	if wide := (GemvWide{format, gated}); most.Warpgroups() && columns > wideVectors && wide.fits(k, shared) {
 		return wide, nil
 	}
 	return gemvBatchFor(format, columns, gated, k, shared)

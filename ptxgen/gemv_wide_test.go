@@ -98,14 +98,14 @@ func TestGemvBatchForWarpgroups(t *testing.T) {
 		shared     int
 		wide       bool
 	}{
-		{"a set", quant.Q4_K, 16, 4096, hopper, 227 << 10, true},
+		{"two sets", quant.Q4_K, 17, 4096, hopper, 227 << 10, true},
 		{"long rows", quant.Q6_K, 64, 28672, hopper, 227 << 10, true},
-		{"few vectors", quant.Q4_K, 15, 4096, hopper, 227 << 10, false},
-		{"a format with scales a unit", quant.Q8_0, 16, 4096, hopper, 227 << 10, false},
-		{"an older device", quant.Q4_K, 16, 4096, ptx.Target{Version: 84, SM: 89, Arch: true}, 227 << 10, false},
-		{"a newer device", quant.Q4_K, 16, 4096, ptx.Target{Version: 87, SM: 100, Arch: true}, 227 << 10, false},
-		{"an older driver", quant.Q4_K, 16, 4096, ptx.Target{Version: 83, SM: 90, Arch: true}, 227 << 10, false},
-		{"little shared memory", quant.Q4_K, 16, 4096, hopper, 163 << 10, false},
+		{"one set, of which warps make do", quant.Q4_K, 16, 4096, hopper, 227 << 10, false},
+		{"a format with scales a unit", quant.Q8_0, 64, 4096, hopper, 227 << 10, false},
+		{"an older device", quant.Q4_K, 64, 4096, ptx.Target{Version: 84, SM: 89, Arch: true}, 227 << 10, false},
+		{"a newer device", quant.Q4_K, 64, 4096, ptx.Target{Version: 87, SM: 100, Arch: true}, 227 << 10, false},
+		{"an older driver", quant.Q4_K, 64, 4096, ptx.Target{Version: 83, SM: 90, Arch: true}, 227 << 10, false},
+		{"little shared memory", quant.Q4_K, 64, 4096, hopper, 163 << 10, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, err := ptxgen.GemvBatchFor(c.format, c.columns, true, c.k, c.most, c.shared)
