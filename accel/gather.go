@@ -26,14 +26,15 @@ func (q *schedule) gather(n int, most time.Duration) {
 
 // expect notes, after a step, who may wait for the next one. If all of its batch had come too
 // late for the step before, those of that step may be waiting for them: a caller that lets
-// its sequences go on when all have an answer.
+// its sequences go on when all have an answer. It looks no further back: who has not come for
+// two steps may have ended.
 func (q *schedule) expect(batch int) {
 	waiting := q.length()
-	expected := batch + waiting
+	q.expected = batch + waiting
 	if batch <= q.late {
-		expected = max(expected, q.expected)
+		q.expected = max(q.expected, q.last+q.late)
 	}
-	q.expected, q.late = expected, waiting
+	q.last, q.late = batch, waiting
 }
 
 // patience is how long a step waits for sequences to come: a small part of what a step

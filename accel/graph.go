@@ -2,6 +2,7 @@ package accel
 
 import (
 	"errors"
+	"time"
 
 	"github.com/lockstep-go/lockstep/driver"
 )
@@ -30,6 +31,7 @@ func (e *Engine) queue(p *program) error {
 	if err := e.graphOf(p); err != nil {
 		return err
 	}
+	e.ahead.since = time.Now() // behind the capture, which may take as long as many steps
 	if err := e.writeRows(); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ type lookahead struct {
 	next    []row        // by row of the last step, what it goes on with; none if not all rows wanted just their token
 	again   *program     // of the last step
 	running bool         // the step of next is queued
-	since   time.Time    // when the device came to it
+	since   time.Time    // when the device came to that step, or to the last one
 	before  driver.Event // the end of the step before it
 }
 

@@ -44,9 +44,10 @@ type schedule struct {
 	arrived chan struct{} // has room for one: somebody came since it was looked at
 
 	// With the device's lock held.
-	expected int           // those who had an answer from the last step and those who did not, which may all wait for the next
-	late     int           // those of expected who did not have one
-	took     time.Duration // the last step
+	expected int           // those who may wait for the next step
+	last     int           // those who had an answer from the last one
+	late     int           // those who waited then, and did not have one
+	took     time.Duration // the last step, of which it is known when the device began and ended it
 	batch    []*request    // those of the step that is computed
 	timer    *time.Timer   // of gather
 }
@@ -166,10 +167,7 @@ func (e *Engine) turn() {
 		return
 	}
 	batch, known := e.foreseen(batch)
-	begin, err := time.Now(), errPanicked
-	if known {
-		begin = e.ahead.since
-	}
+	err := errPanicked
 	defer func() {
 		q.expect(len(batch))
 		for _, r := range batch {
@@ -181,7 +179,6 @@ func (e *Engine) turn() {
 		err = errPanicked
 		err = e.stepBatch(batch, known)
 	}
-	q.took = time.Since(begin)
 }
 
 // foreseen brings requests into the order that their sequences had in the last step, so
@@ -219,13 +216,19 @@ func (e *Engine) stepBatch(batch []*request, known bool) error {
 	}
 	e.rows = rows
 	// The contexts of those who wait differ; what has begun is finished.
+	over := false
 	if known {
+		over = time.Since(e.ahead.since) >= e.schedule.took
 		e.wanted(len(rows))
 	} else if err := e.step(context.Background(), rows, head); err != nil {
 		return err
 	}
+	begin := e.ahead.since
 	if err := e.await(batch, rows, goOn && e.mayLookAhead(rows)); err != nil {
 		return e.failed(err)
+	}
+	if !over { // else nobody saw it end: it may have been asked for a minute later
+		e.schedule.took = time.Since(begin)
 	}
 	if head {
 		e.answer(batch, known)

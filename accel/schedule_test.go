@@ -72,6 +72,32 @@ func TestGather(t *testing.T) {
 	}
 }
 
+// TestExpect: a step is expected to be of those who had an answer, those who wait, and those who
+// may wait for the latter; of nobody who has not come for two steps.
+func TestExpect(t *testing.T) {
+	type step struct{ batch, waiting, expected int }
+	for _, c := range []struct {
+		name, reason string
+		steps        []step
+	}{
+		{"alone", "it waits for nobody", []step{{1, 0, 1}, {1, 0, 1}}},
+		{"one was late", "both step together", []step{{1, 1, 2}, {2, 0, 2}}},
+		{"a barrier", "the 3 do not go on before the one has an answer", []step{{3, 1, 4}, {1, 0, 4}, {4, 0, 4}}},
+		{"others ended", "they are waited for once more", []step{{64, 0, 64}, {1, 0, 1}, {1, 0, 1}}},
+		{"ended at a barrier", "and twice", []step{{3, 1, 4}, {1, 0, 4}, {1, 0, 1}}},
+		{"two kinds", "those that rotate otherwise always step in turn, also when others have ended",
+			[]step{{3, 1, 4}, {1, 3, 4}, {3, 1, 4}, {1, 1, 4}, {1, 1, 2}, {1, 1, 2}}},
+	} {
+		q := newSchedule()
+		for i, s := range c.steps {
+			q.waiting = make([]*request, s.waiting)
+			if q.expect(s.batch); q.expected != s.expected {
+				t.Errorf("%s (%s): %d are expected after step %d, want %d", c.name, c.reason, q.expected, i, s.expected)
+			}
+		}
+	}
+}
+
 // A request that a leader takes and puts back, and whose context ends in between, is done when
 // the device is free, whoever else may be there.
 func TestPutBackInVain(t *testing.T) {

@@ -13,8 +13,11 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// stepTime is what a graph takes on a slow device.
-const stepTime = 12 * time.Millisecond
+// What a slow device takes for a graph, and for capturing one.
+const (
+	stepTime    = 12 * time.Millisecond
+	captureTime = time.Second
+)
 
 // slow is an idle device whose graphs take time, one after the other.
 type slow struct {
@@ -31,6 +34,7 @@ type slowStream struct {
 }
 
 func (s slowStream) Capture(record func() error) (driver.Graph, error) {
+	time.Sleep(captureTime)
 	return slowGraph{end: s.end}, record()
 }
 func (s slowStream) Record(e driver.Event) error { *e.(slowEvent).at = *s.end; return nil }
@@ -69,6 +73,29 @@ type crowd struct {
 	sessions []model.Session
 }
 
+// newCrowd opens n sequences, each with so many positions, on a slow device.
+func newCrowd(t *testing.T, n, positions int) *crowd {
+	m, err := model.Load(tiny.New("llama", 1).File())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &crowd{eng: idleEngineOf(t, m, accel.Options{MaxSequences: 16}, func(d driver.Device) driver.Device {
+		return slow{idle{d}, new(time.Time)}
+	})}
+	for range n {
+		s, err := c.eng.NewSession(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		if _, err := s.Forward(t.Context(), make([]int, positions), model.WantNothing); err != nil {
+			t.Fatal(err)
+		}
+		c.sessions = append(c.sessions, s)
+	}
+	return c
+}
+
 // pass lets all go on by a token, some of them later, and gives what was counted and how long
 // it took.
 func (c *crowd) pass(t *testing.T, late int, by time.Duration) (steps, ahead int, took time.Duration) {
@@ -95,25 +122,7 @@ func (c *crowd) pass(t *testing.T, late int, by time.Duration) (steps, ahead int
 // that was computed ahead gets it.
 func TestTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, err := model.Load(tiny.New("llama", 1).File())
-		if err != nil {
-			t.Fatal(err)
-		}
-		e := idleEngineOf(t, m, accel.Options{MaxSequences: 16}, func(d driver.Device) driver.Device {
-			return slow{idle{d}, new(time.Time)}
-		})
-		c := &crowd{eng: e}
-		for range 16 {
-			s, err := e.NewSession(0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer s.Close()
-			if _, err := s.Forward(t.Context(), feed, model.WantNothing); err != nil {
-				t.Fatal(err)
-			}
-			c.sessions = append(c.sessions, s)
-		}
+		c := newCrowd(t, 16, 1)
 		for i, p := range []struct {
 			reason       string
 			late         int
@@ -133,4 +142,36 @@ func TestTogether(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestWaitEnds: whatever came between, a sequence waits for one that has ended no longer than
+// the device is at their step, and a moment.
+func TestWaitEnds(t *testing.T) {
+	for _, c := range []struct {
+		name, reason string
+		positions    int // that each has at first
+		passes       int // until the step behind the last one is computed ahead
+		pause        time.Duration
+	}{
+		{"a pause", "both ask for a step that ended long before", 1, 4, time.Minute},
+		{"a graph", "the step at the first position of a page makes one", 61, 4, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				both := newCrowd(t, 2, c.positions)
+				for range c.passes {
+					both.pass(t, 0, 0)
+				}
+				if c.pause > 0 {
+					time.Sleep(c.pause)
+					both.pass(t, 0, 0)
+				}
+				one := &crowd{both.eng, both.sessions[:1]}
+				steps, ahead, took := one.pass(t, 0, 0)
+				if steps != 1 || ahead != 1 || took > stepTime+time.Millisecond {
+					t.Errorf("%s: the one that is left got %d steps, %d of them computed ahead, in %v", c.reason, steps, ahead, took)
+				}
+			})
+		})
+	}
 }

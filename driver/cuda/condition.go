@@ -18,6 +18,7 @@ const (
 	nvmlPower       = "nvmlDeviceGetPowerUsage"
 	nvmlTemperature = "nvmlDeviceGetTemperature"
 	nvmlSlowed      = "nvmlDeviceGetCurrentClocksEventReasons"
+	nvmlThrottled   = "nvmlDeviceGetCurrentClocksThrottleReasons" // the same, before driver 535
 
 	nvmlSMClock     = 1
 	nvmlMemoryClock = 2
@@ -41,6 +42,8 @@ var nvmlReasons = []nvmlReason{
 	{0x40, "temperature, by hardware"},
 	{0x80, "power brake"},
 	{0x100, "clocks of a display"},
+	{0x200, "limit of the board"},
+	{0x400, "reliability"},
 }
 
 // Condition asks the GPU. What it does not tell is left out.
@@ -75,14 +78,16 @@ func (m *Meter) Condition() (c Condition) {
 
 // loadCondition looks for the functions that a library may lack.
 func (f finder) loadCondition(library uintptr, l *nvml) {
-	find := func(name string) uintptr {
-		at, err := f.symbol(library, name)
-		if err != nil {
-			return 0
+	find := func(names ...string) uintptr {
+		for _, name := range names {
+			if at, err := f.symbol(library, name); err == nil && at != 0 {
+				return at
+			}
 		}
-		return at
+		return 0
 	}
-	clock, power, temperature, slowed := find(nvmlClockInfo), find(nvmlPower), find(nvmlTemperature), find(nvmlSlowed)
+	clock, power, temperature := find(nvmlClockInfo), find(nvmlPower), find(nvmlTemperature)
+	slowed := find(nvmlSlowed, nvmlThrottled)
 	l.clock = func(handle, domain uintptr, megahertz *uint32) nvmlCode {
 		return nvmlCall(clock, handle, domain, uintptr(unsafe.Pointer(megahertz)))
 	}

@@ -68,3 +68,34 @@ func TestNVMLCalls(t *testing.T) {
 		t.Errorf("shutdown: %d", c)
 	}
 }
+
+// Why clocks are held down is asked by the name that a library has for it.
+func TestReasonsByEitherName(t *testing.T) {
+	tells := func(reasons uint64) uintptr {
+		return purego.NewCallback(func(_ uintptr, to *uint64) uintptr { *to = reasons; return 0 })
+	}
+	now, before := tells(4), tells(8)
+	for _, c := range []struct {
+		name, reason string
+		exports      map[string]uintptr
+		want         uint64
+		code         nvmlCode
+	}{
+		{"both", "the name of today goes first", map[string]uintptr{nvmlSlowed: now, nvmlThrottled: before}, 4, nvmlSuccess},
+		{"older", "a driver before 535", map[string]uintptr{nvmlThrottled: before}, 8, nvmlSuccess},
+		{"neither", "it is refused, not called", nil, 0, nvmlNoFunction},
+	} {
+		f := finder{symbol: func(_ uintptr, name string) (uintptr, error) {
+			if c.exports[name] == 0 {
+				return 0, errors.New("undefined")
+			}
+			return c.exports[name], nil
+		}}
+		var l nvml
+		f.loadCondition(1, &l)
+		var got uint64
+		if code := l.slowed(42, &got); code != c.code || got != c.want {
+			t.Errorf("%s (%s): %d, code %d; want %d, code %d", c.name, c.reason, got, code, c.want, c.code)
+		}
+	}
+}

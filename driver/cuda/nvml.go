@@ -50,8 +50,7 @@ func nvmlFinder() finder {
 }
 
 // findNVML loads the first library that has every function but those that libraries may
-// lack. The error is a
-// MissingError, which is ErrNoNVML.
+// lack. The error is a MissingError, which is ErrNoNVML.
 func (f finder) findNVML() (*nvml, error) {
 	var tried []string
 	for _, path := range f.paths() {
