@@ -48,7 +48,7 @@ func gemmCases() []KernelCase {
 	return append(all, gemmExpertCases()...)
 }
 
-// gemmReachable is a case of one tile, not quite full, for every kernel that engines use.
+// gemmReachable is a tile, not quite full, for every kernel that engines use, and a few columns.
 func gemmReachable() []gemmCase {
 	var all []gemmCase
 	for _, s := range ptxgen.Reachable() {
@@ -64,6 +64,10 @@ func gemmReachable() []gemmCase {
 			name:   fmt.Sprintf("tile %dx%dx%d", spec.BlockM, spec.BlockN, spec.BlockK),
 			reason: "each kernel, with a tile that rows and columns do not fill, and stages filled again",
 			spec:   spec, m: spec.BlockM - 3, n: spec.BlockN - 5, k: k,
+		}, gemmCase{
+			name:   fmt.Sprintf("tile %dx%dx%d, columns", spec.BlockM, spec.BlockN, spec.BlockK),
+			reason: "each kernel, with columns that end between the second and the third of four",
+			spec:   spec, m: 1, n: 6, k: 32 * max(1, spec.Format.BlockLen()/32),
 		})
 	}
 	return all
