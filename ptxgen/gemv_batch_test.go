@@ -44,41 +44,49 @@ func TestDigitsRefuses(t *testing.T) {
 	}
 }
 
-// TestGemvBatchRefuses holds a launch's error to name the argument that is wrong.
+// TestGemvBatchRefuses holds a launch's error to name the argument that is wrong, of either
+// kernel for several vectors.
 func TestGemvBatchRefuses(t *testing.T) {
-	plain, gated := ptxgen.GemvBatch{Format: quant.Q4_K, Columns: 4}, ptxgen.GemvBatch{Format: quant.Q4_K, Columns: 4, Gated: true}
-	good := ptxgen.GemvBatchArgs{Digits: 16, W: 16, Y: 16, Rows: 5, K: 512, Columns: 3, Shared: 160 << 10}
-	if _, err := plain.Launch(build(t, plain), good); err != nil {
-		t.Fatal(err)
+	both := []ptxgen.BatchKernel{ptxgen.GemvBatch{Format: quant.Q4_K, Columns: 4}, ptxgen.GemvWide{Format: quant.Q4_K}}
+	gated := []ptxgen.BatchKernel{ptxgen.GemvBatch{Format: quant.Q4_K, Columns: 4, Gated: true}, ptxgen.GemvWide{Format: quant.Q4_K, Gated: true}}
+	good := ptxgen.GemvBatchArgs{Digits: 16, W: 16, Y: 16, Workspace: 16, Rows: 5, K: 512, Columns: 3, SMs: 2, Shared: 227 << 10}
+	for _, spec := range both {
+		if _, err := spec.Launch(build(t, spec), good); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, c := range []struct {
 		name, field string
-		spec        ptxgen.GemvBatch
+		specs       []ptxgen.BatchKernel
 		change      func(a *ptxgen.GemvBatchArgs)
 	}{
-		{"part of a block", "K", plain, func(a *ptxgen.GemvBatchArgs) { a.K = 300 }},
-		{"no rows", "Rows", plain, func(a *ptxgen.GemvBatchArgs) { a.Rows = 0 }},
-		{"no columns", "Columns", plain, func(a *ptxgen.GemvBatchArgs) { a.Columns = 0 }},
-		{"overlapping results", "YStride", plain, func(a *ptxgen.GemvBatchArgs) { a.YStride = 4 }},
-		{"no digits", "Digits", plain, func(a *ptxgen.GemvBatchArgs) { a.Digits = 0 }},
-		{"digits that are not aligned", "parameter digits", plain, func(a *ptxgen.GemvBatchArgs) { a.Digits = 8 }},
-		{"no matrix", "W", plain, func(a *ptxgen.GemvBatchArgs) { a.W = 0 }},
-		{"a matrix that is not aligned", "parameter w", plain, func(a *ptxgen.GemvBatchArgs) { a.W = 8 }},
-		{"no place for results", "Y", plain, func(a *ptxgen.GemvBatchArgs) { a.Y = 0 }},
-		{"a second matrix", "Up", plain, func(a *ptxgen.GemvBatchArgs) { a.Up = 16 }},
+		{"part of a block", "K", both, func(a *ptxgen.GemvBatchArgs) { a.K = 300 }},
+		{"no rows", "Rows", both, func(a *ptxgen.GemvBatchArgs) { a.Rows = 0 }},
+		{"no columns", "Columns", both, func(a *ptxgen.GemvBatchArgs) { a.Columns = 0 }},
+		{"more sums than are counted", "Columns", both[1:], func(a *ptxgen.GemvBatchArgs) { a.Columns, a.Rows, a.SMs = 65535, 80000, 1<<30 }},
+		{"overlapping results", "YStride", both, func(a *ptxgen.GemvBatchArgs) { a.YStride = 4 }},
+		{"no digits", "Digits", both, func(a *ptxgen.GemvBatchArgs) { a.Digits = 0 }},
+		{"digits that are not aligned", "parameter digits", both, func(a *ptxgen.GemvBatchArgs) { a.Digits = 8 }},
+		{"no matrix", "W", both, func(a *ptxgen.GemvBatchArgs) { a.W = 0 }},
+		{"a matrix that is not aligned", "parameter w", both, func(a *ptxgen.GemvBatchArgs) { a.W = 8 }},
+		{"no place for results", "Y", both, func(a *ptxgen.GemvBatchArgs) { a.Y = 0 }},
+		{"nowhere to meet", "Workspace", both[1:], func(a *ptxgen.GemvBatchArgs) { a.Workspace = 0 }},
+		{"a second matrix", "Up", both, func(a *ptxgen.GemvBatchArgs) { a.Up = 16 }},
 		{"one matrix of two", "Up", gated, func(a *ptxgen.GemvBatchArgs) {}},
-		{"an unknown activation", "Activation", plain, func(a *ptxgen.GemvBatchArgs) { a.Activation = 99 }},
-		{"an infinite cap", "Softcap", plain, func(a *ptxgen.GemvBatchArgs) { a.Softcap = float32(math.Inf(1)) }},
-		{"fewer than no SMs", "SMs", plain, func(a *ptxgen.GemvBatchArgs) { a.SMs = -1 }},
-		{"too little shared memory", "Shared", plain, func(a *ptxgen.GemvBatchArgs) { a.Shared = 4096 }},
+		{"an unknown activation", "Activation", both, func(a *ptxgen.GemvBatchArgs) { a.Activation = 99 }},
+		{"an infinite cap", "Softcap", both, func(a *ptxgen.GemvBatchArgs) { a.Softcap = float32(math.Inf(1)) }},
+		{"fewer than no SMs", "SMs", both, func(a *ptxgen.GemvBatchArgs) { a.SMs = -1 }},
+		{"too little shared memory", "Shared", both, func(a *ptxgen.GemvBatchArgs) { a.Shared = 4096 }},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			a := good
-			c.change(&a)
-			if _, err := c.spec.Launch(build(t, c.spec), a); err == nil || !strings.Contains(err.Error(), c.field+":") && !strings.Contains(err.Error(), c.field+" ") {
-				t.Errorf("error %v, want one that names %s", err, c.field)
-			}
-		})
+		for _, spec := range c.specs {
+			t.Run(c.name+"/"+spec.Name(), func(t *testing.T) {
+				a := good
+				c.change(&a)
+				if _, err := spec.Launch(build(t, spec), a); err == nil || !strings.Contains(err.Error(), c.field+":") && !strings.Contains(err.Error(), c.field+" ") {
+					t.Errorf("error %v, want one that names %s", err, c.field)
+				}
+			})
+		}
 	}
 }
 
@@ -95,6 +103,7 @@ func TestGemvBuildRefuses(t *testing.T) {
 		{"a set of two", "2 columns", ptxgen.GemvBatch{Format: quant.Q4_K, Columns: 2}},
 		{"a set between kernels", "12 columns", ptxgen.GemvBatch{Format: quant.Q4_K, Columns: 12}},
 		{"digits by numbers", "F16", ptxgen.GemvBatch{Format: quant.F16, Columns: 4}},
+		{"warpgroups with scales a unit", "Q8_0", ptxgen.GemvWide{Format: quant.Q8_0}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if _, err := c.spec.Build(); err == nil || !strings.Contains(err.Error(), c.want) {
