@@ -71,7 +71,7 @@ type buffers struct {
 	stepTokens, promptTokens ptxgen.Address // u32 [headRows, 2] each, of Argmax: in pinned memory
 
 	partial   ptxgen.Address // of AttentionDecode
-	workspace ptxgen.Address // of Gemv
+	workspace ptxgen.Address // of Gemv and GemvWide
 	digits    ptxgen.Address // of Digits
 
 	sequences  ptxgen.Address // u32 [stepRows]: 0, 1, …

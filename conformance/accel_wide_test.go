@@ -1,27 +1,41 @@
 package conformance
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/driver/emu"
 	"github.com/lockstep-go/lockstep/internal/layerdiff"
+	"github.com/lockstep-go/lockstep/internal/requant"
 	"github.com/lockstep-go/lockstep/internal/synth"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/quant"
 	"github.com/lockstep-go/lockstep/ref"
 )
 
 // wideModel is one layer of real width but few rows: of a length at which parts of a row have
 // several blocks, and where there is little shared memory a vector does not fit, and is cut
-// into slices that meet in the workspace.
-func wideModel(t testing.TB, recipe string, ffn int) *model.Model {
+// into slices that meet in the workspace. V may have a format of its own; F32 stands for the recipe's.
+func wideModel(t testing.TB, recipe string, ffn int, v quant.Format) *model.Model {
 	t.Helper()
 	p, err := synth.Find("llama-3.2-1b")
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.Layers, p.Hidden, p.FFN, p.Heads, p.KVHeads, p.Vocab, p.BOS, p.EOS, p.Context = 1, 256, ffn, 4, 2, 300, 298, 299, 512
-	f, err := p.File(t.Context(), recipe, 1)
+	r, err := requant.ParseRecipe(recipe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := synth.NewPlan(p, r, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v != quant.F32 {
+		reformat(t, &plan, "blk.0.attn_v.weight", v)
+	}
+	f, err := plan.File(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,6 +46,18 @@ func wideModel(t testing.TB, recipe string, ffn int) *model.Model {
 	return m
 }
 
+// reformat puts a tensor of a plan into another format.
+func reformat(t testing.TB, plan *synth.Plan, name string, f quant.Format) {
+	t.Helper()
+	i := slices.IndexFunc(plan.Tensors, func(w synth.Tensor) bool { return w.Name == name })
+	w := &plan.Tensors[i]
+	row, err := f.RowBytes(w.Dims[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Format, w.Bytes = f, int64(row)*int64(w.Dims[1])
+}
+
 // TestAccelWide holds long rows to the reference, on devices with much and with little
 // shared memory.
 func TestAccelWide(t *testing.T) {
@@ -39,13 +65,15 @@ func TestAccelWide(t *testing.T) {
 	for _, c := range []struct {
 		name, recipe string
 		ffn          int
+		v            quant.Format // see wideModel
 		capability   int
 	}{
-		{"q4_k_m", "q4_k_m", 14336, 90},
-		{"q8_0, little shared memory", "q8_0", 8192, 86},
+		{"q4_k_m", "q4_k_m", 14336, quant.F32, 90},
+		{"q4_k and q8_0, whose digits lie in other orders", "q4_k", 512, quant.Q8_0, 90},
+		{"q8_0, little shared memory", "q8_0", 8192, quant.F32, 86},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := wideModel(t, c.recipe, c.ffn)
+			m := wideModel(t, c.recipe, c.ffn, c.v)
 			tokens := spread(m.Config.Vocab, 18)
 			device := emu.Options{SMs: 4, IgnoreRaces: true, ComputeCapability: c.capability}
 			got := accelTrace(t, m, device, accel.Options{KV: accel.KVF32, Prefill: accel.Stepwise, KVPages: 4}, tokens, 17)

@@ -76,6 +76,9 @@ func TestAssemble(t *testing.T) {
 		if r.SpillStores+r.SpillLoads+r.Stack > 0 || len(r.Warnings) > 0 {
 			t.Errorf("%s for %s: %d and %d bytes of spills, %d of stack, warnings %q", name, target, r.SpillStores, r.SpillLoads, r.Stack, r.Warnings)
 		}
+		if jobs[i].Linked {
+			continue // the linker has yet to align dynamic shared memory
+		}
 		if got[name] == nil {
 			got[name] = map[string]resources{}
 		}

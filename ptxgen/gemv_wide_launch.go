@@ -63,7 +63,7 @@ func (s GemvWide) planned(k *ptx.Kernel, a GemvBatchArgs) (p widePlan, err error
 		return p, argumentError(k, "Shared", "%d bytes are too few for rows of %d weights, which take %d", shared, a.K, p.shared)
 	}
 	pairs := p.slices - 1 // that meet
-	p.workspace = 4 * roomFor(a.Columns) * tiles * pairs * wideRows * s.batch().matrices()
+	p.workspace = 4 * a.Columns * tiles * pairs * wideRows * s.batch().matrices()
 	if p.workspace > 4*mostSums {
 		return p, argumentError(k, "Columns", "%d of %d rows in %d slices leave more sums than are counted in 32 bits", a.Columns, a.Rows, p.slices)
 	}

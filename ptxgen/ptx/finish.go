@@ -19,9 +19,15 @@ func (b *Builder) Finish(options ...KernelOption) (*Kernel, error) {
 	if k.MaxThreads < 1 || k.MaxThreads > 1024 {
 		b.fail("a CTA of %d threads", k.MaxThreads)
 	}
+	dynamic := 1 // what lies behind all others, whenever it was declared, is aligned to
 	for _, s := range b.shared {
-		k.Static = (k.Static+s.align-1)/s.align*s.align + s.bytes
+		if s.name == dynamicName {
+			dynamic = s.align
+			continue
+		}
+		k.Static = alignUp(k.Static, s.align) + s.bytes
 	}
+	k.Static = alignUp(k.Static, dynamic)
 	if k.Static > 48<<10 {
 		b.fail("%d bytes of static shared memory, at most 48 KiB", k.Static)
 	}
@@ -35,6 +41,8 @@ func (b *Builder) Finish(options ...KernelOption) (*Kernel, error) {
 	}
 	return k, nil
 }
+
+func alignUp(n, align int) int { return (n + align - 1) / align * align }
 
 // each calls f for every instruction, innermost lists included.
 func each(list []node, f func(*inst)) {

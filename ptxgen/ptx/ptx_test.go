@@ -247,3 +247,26 @@ func TestTargets(t *testing.T) {
 		}
 	}
 }
+
+// Static shared memory ends where dynamic begins, whichever is declared first.
+func TestStaticShared(t *testing.T) {
+	fixed := func(b *ptx.Builder) { b.Shared("a", 8, 8); b.Shared("b", 272, 16) }
+	for _, c := range []struct {
+		name string
+		make func(b *ptx.Builder)
+		want int
+	}{
+		{"none", (*ptx.Builder).WarpSync, 0},
+		{"alone", fixed, 288},
+		{"before dynamic", func(b *ptx.Builder) { fixed(b); b.DynamicShared(128) }, 384},
+		{"after dynamic", func(b *ptx.Builder) { b.DynamicShared(128); fixed(b) }, 384},
+	} {
+		k, err := build(c.make)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if k.Static != c.want {
+			t.Errorf("%s: %d bytes, want %d", c.name, k.Static, c.want)
+		}
+	}
+}
