@@ -1,10 +1,12 @@
 package conformance
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 
 	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -69,7 +71,7 @@ func batchCasesOf(f quant.Format) []batchCase {
 		batchCase{name: "long rows", reason: "parts of several blocks", spec: eight, rows: 21, k: fewBlocks(f, 35), columns: 7},
 		batchCase{name: "sixteen parts", reason: "two for each warp, of a block each", spec: most, rows: 16, k: fewBlocks(f, 17), columns: 16},
 		batchCase{name: "long rows, rounds", reason: "sums wait for the next block, round after round", spec: gated(most), rows: 81, k: fewBlocks(f, 33), columns: 3, entries: 4, ctas: 1},
-		batchCase{name: "short rows", reason: "teams of warps, some beyond the last tile", spec: eight, rows: 90, k: fewBlocks(f, 1), columns: 8, entries: 2, ctas: 1},
+		batchCase{name: "short rows", reason: "teams of warps, some beyond the last tile", spec: eight, rows: 150, k: fewBlocks(f, 1), columns: 8, entries: 2, ctas: 1},
 		batchCase{name: "RMSNorm of a long vector", reason: "digits of several CTAs, each with all squares", spec: four, rows: 5, k: fewBlocks(f, 37), columns: 5, norm: ptxgen.RMSNorm},
 		batchCase{name: "LayerNorm", reason: "digits after the moments", spec: four, rows: 5, k: fewBlocks(f, 3), columns: 5, norm: ptxgen.LayerNorm, biased: true},
 		batchCase{name: "a norm with a bias", reason: "digits after the moments", spec: four, rows: 5, k: fewBlocks(f, 18), columns: 4, norm: ptxgen.RMSNorm, biased: true},
@@ -163,6 +165,16 @@ func (c batchCase) kernel() ptxgen.BatchKernel {
 	return c.spec
 }
 
+// entriesOf is how many tiles, of all matrices, a round of the launch has at most: its last
+// parameter counts groups of them.
+func (c batchCase) entriesOf(l ptx.Launch) int {
+	round := int(binary.LittleEndian.Uint32(l.Params[len(l.Params)-4:]))
+	if c.spec.Gated {
+		return 2 * round
+	}
+	return round
+}
+
 // launch launches the product, with the least shared memory for as many entries as the
 // case wants, and a workspace that it must leave zero.
 func (c batchCase) launch(r *KernelRig, a ptxgen.GemvBatchArgs) {
@@ -171,8 +183,12 @@ func (c batchCase) launch(r *KernelRig, a ptxgen.GemvBatchArgs) {
 	k := r.Kernel(s)
 	if c.entries > 0 {
 		for a.Shared = 1 << 10; ; a.Shared += 1 << 10 {
-			if _, err := s.Launch(k, a); err == nil {
+			l, err := s.Launch(k, a)
+			if err == nil && c.entriesOf(l) >= c.entries {
 				break
+			}
+			if a.Shared > gemvShared {
+				r.Fatalf("no shared memory gives a round %d entries: %v", c.entries, err)
 			}
 		}
 	}

@@ -39,7 +39,7 @@ func takesWarpgroups(r *KernelRig) bool { return modules.Most(r.Properties()).Wa
 // needs skips a case that the device has no instructions for.
 func (c batchCase) needs(r *KernelRig) {
 	if c.wide && !takesWarpgroups(r) {
-		r.Skip("products of warpgroups are for sm_90 alone")
+		r.Skip("products of warpgroups are for sm_90 alone, and begin with PTX 8.4")
 	}
 }
 

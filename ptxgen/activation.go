@@ -125,11 +125,14 @@ func splitF32(c float64) (high, low float32) {
 	return high, float32(c - float64(high))
 }
 
-// quotient is x/y, rounded once as Div's is, for y of 2^-126 at least. Div is a function that
-// is called where a driver links what it compiles, and around calls the assembler has products
-// of warpgroups wait. A float64 has more than twice the bits of a float32: to be rounded to
-// it first changes nothing.
+// quotient is x/y, rounded once, and where the kernel has products of warpgroups for y of
+// 2^-126 at least. There it is no Div, which is a function that is called where a driver links
+// what it compiles, and around calls the assembler has such products wait. A float64 has more
+// than twice the bits of a float32: to be rounded to it first changes nothing.
 func quotient(b *ptx.Builder, x, y ptx.F32) ptx.F32 {
+	if !b.Warpgroups() {
+		return x.Div(y)
+	}
 	rough := y.RcpApprox()
 	wide, minus, inverse := x.F64(), y.Neg().F64(), rough.F64()
 	for range 2 {

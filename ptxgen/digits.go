@@ -5,12 +5,13 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Digits turns vectors into the integers that GemvBatch multiplies: what Gemv does by
-// itself for one vector (see gemvInteger), done once for all CTAs and matrices.
+// Digits turns vectors into the integers that GemvBatch and GemvWide multiply: what Gemv
+// does by itself for one vector (see gemvInteger), done once for all CTAs and matrices.
 //
 // Out is {block of 256 numbers, vector}, each of digitBlock bytes, with what formats of
-// all kinds take of it; and behind them, for each vector, the float32 that products with
-// it are still to be multiplied by. There is room for a multiple of 16 vectors: what those
+// all kinds take of it, or for GemvWide {block, set of 16 vectors} with the same in another
+// order (see gemv_wide_digits.go); and behind them, for each vector, the float32 that
+// products with it are still to be multiplied by. There is room for a multiple of 16 vectors: what those
 // that are not there have is zeros.
 //
 // A warp makes a block, a CTA those of a slice of a vector; to normalise it, each CTA

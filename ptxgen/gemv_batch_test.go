@@ -75,6 +75,7 @@ func TestGemvBatchRefuses(t *testing.T) {
 		{"one matrix of two", "Up", gated, func(a *ptxgen.GemvBatchArgs) {}},
 		{"an unknown activation", "Activation", both, func(a *ptxgen.GemvBatchArgs) { a.Activation = 99 }},
 		{"an infinite cap", "Softcap", both, func(a *ptxgen.GemvBatchArgs) { a.Softcap = float32(math.Inf(1)) }},
+		{"a cap that is subnormal", "Softcap", both[1:], func(a *ptxgen.GemvBatchArgs) { a.Softcap = 0x1p-127 }},
 		{"fewer than no SMs", "SMs", both, func(a *ptxgen.GemvBatchArgs) { a.SMs = -1 }},
 		{"too little shared memory", "Shared", both, func(a *ptxgen.GemvBatchArgs) { a.Shared = 4096 }},
 	} {

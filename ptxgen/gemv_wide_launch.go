@@ -1,6 +1,7 @@
 package ptxgen
 
 import (
+	"math"
 	"math/bits"
 	"slices"
 
@@ -106,6 +107,9 @@ func (s GemvWide) Launch(k *ptx.Kernel, a GemvBatchArgs) (ptx.Launch, error) {
 	}
 	if err != nil {
 		return ptx.Launch{}, err
+	}
+	if a.Softcap != 0 && math.Abs(float64(a.Softcap)) < 0x1p-126 {
+		return ptx.Launch{}, argumentError(k, "Softcap", "%g is too small to divide by, want 0 or at least 2^-126", a.Softcap)
 	}
 	if p.workspace > 0 && a.Workspace == 0 {
 		return ptx.Launch{}, argumentError(k, "Workspace", "no address, where %d bytes are needed", p.workspace)

@@ -9,17 +9,18 @@ import (
 // Builder collects a kernel. The zero value is not usable; see New. A Builder is
 // for one goroutine.
 type Builder struct {
-	name    string
-	doc     []string
-	params  []Param
-	shared  []sharedVar
-	body    []node
-	block   *[]node // where emit appends
-	regs    [classes]int
-	vars    map[operand]bool // registers that may be set more than once
-	guard   *guard           // of the When around, nil outside
-	dynamic bool             // has dynamic shared memory
-	err     error
+	name       string
+	doc        []string
+	params     []Param
+	shared     []sharedVar
+	body       []node
+	block      *[]node // where emit appends
+	regs       [classes]int
+	vars       map[operand]bool // registers that may be set more than once
+	guard      *guard           // of the When around, nil outside
+	dynamic    bool             // has dynamic shared memory
+	warpgroups bool             // has products of warpgroups
+	err        error
 }
 
 // node is one of *inst, *branch, *loop, *remark.

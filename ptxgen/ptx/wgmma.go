@@ -51,9 +51,13 @@ func (b *Builder) WGMMAWait(pending int) {
 // which a product reads.
 func (b *Builder) FenceProxyAsync() { b.effect("fence.proxy.async.shared::cta", 0) }
 
+// Warpgroups reports whether the kernel has products of warpgroups so far.
+func (b *Builder) Warpgroups() bool { return b.warpgroups }
+
 // warpgroup appends an instruction that all threads of a warpgroup execute together.
 func (b *Builder) warpgroup(op string, dsts int, args ...arg) *inst {
 	b.noGuard("wgmma")
+	b.warpgroups = true
 	in := b.emit(wgmma+op, dsts, args...)
 	in.effect = true
 	return in
