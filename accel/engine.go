@@ -63,11 +63,19 @@ func New(m *model.Model, dev driver.Device, o Options) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{model: m, dev: dev, layout: l, modules: modules.New(dev), programs: map[pass]*program{}, schedule: newSchedule(), mu: newGate()}
+	if !l.weights.quantised() {
+		e.modules.PreferShared(halfShared)
+	}
 	if err := e.open(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
 	return e, nil
 }
+
+// halfShared is what kernels want as shared memory, in percent, where weights are numbers,
+// which are read through the cache; quantised ones come through a ring in shared memory. All
+// kernels of a step want the same, since an SM that divides its memory anew is idle first.
+const halfShared = 45
 
 // open takes the memory and fills it. After an error Close gives back what was taken.
 func (e *Engine) open() (err error) {

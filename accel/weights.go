@@ -2,6 +2,7 @@ package accel
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/model"
@@ -62,6 +63,15 @@ func (l *layer) matrices() []*matrix {
 		list = append(list, &l.qkv[i].matrix)
 	}
 	return list
+}
+
+// quantised reports whether any matrix that every token is multiplied by is.
+func (w *weights) quantised() bool {
+	of := func(m *matrix) bool { return !m.empty() && m.format.BlockLen() > 1 }
+	if w.output != nil && of(w.output) {
+		return true
+	}
+	return slices.ContainsFunc(w.layers, func(l layer) bool { return slices.ContainsFunc(l.matrices(), of) })
 }
 
 // newWeights lists the memory of a model's weights.

@@ -73,6 +73,7 @@ func batchCasesOf(f quant.Format) []batchCase {
 		batchCase{name: "long rows, rounds", reason: "sums wait for the next block, round after round", spec: gated(most), rows: 81, k: fewBlocks(f, 33), columns: 3, entries: 4, ctas: 1},
 		batchCase{name: "short rows", reason: "teams of warps, some beyond the last tile", spec: eight, rows: 150, k: fewBlocks(f, 1), columns: 8, entries: 2, ctas: 1},
 		batchCase{name: "RMSNorm of a long vector", reason: "digits of several CTAs, each with all squares", spec: four, rows: 5, k: fewBlocks(f, 37), columns: 5, norm: ptxgen.RMSNorm},
+		batchCase{name: "RMSNorm of two slices", reason: "the second needs the squares of the first", spec: four, rows: 1, k: fewBlocks(f, 17), columns: 2, norm: ptxgen.RMSNorm},
 		batchCase{name: "LayerNorm", reason: "digits after the moments", spec: four, rows: 5, k: fewBlocks(f, 3), columns: 5, norm: ptxgen.LayerNorm, biased: true},
 		batchCase{name: "a norm with a bias", reason: "digits after the moments", spec: four, rows: 5, k: fewBlocks(f, 18), columns: 4, norm: ptxgen.RMSNorm, biased: true},
 	)
@@ -85,7 +86,7 @@ func checkBatch(r *KernelRig, c batchCase) {
 	pad := 3 + c.columns%2 // one that leaves the vectors aligned, too
 	data := r.Vector(Gaussian, c.columns*c.k)
 	for i := range data {
-		data[i] *= []float32{1, 0x1p60, 1, 0x1p-70, 0}[i/c.k%5]
+		data[i] *= []float32{1, 0x1p60, 1, 0x1p-70, 0, 0x1p-128}[i/c.k%6]
 	}
 	stride, skew := c.k+pad, 0
 	if c.columns == 1 {

@@ -114,7 +114,11 @@ func (r packedRow) load(b *ptx.Builder, index ptx.U32) unit {
 	}
 	block, in := r.tile.At(index.DivN(r.d.units), r.d.blockBytes()), index.RemN(r.d.units)
 	for i, pl := range r.d.planes {
-		at := block.Plus(r.d.start(i, r.d.units)).At(in.DivN(pl.units).MulN(r.d.rows()).Add(r.row), pl.bytes)
+		piece := r.row
+		if pl.units < r.d.units {
+			piece = in.DivN(pl.units).MulN(r.d.rows()).Add(piece)
+		}
+		at := block.Plus(r.d.start(i, r.d.units)).At(piece, pl.bytes)
 		bytes := pl.bytes
 		if pl.own > 0 {
 			bytes = pl.own

@@ -122,6 +122,16 @@ const (
 
 const maxShared = 100
 
+// PreferShared wishes for so many percent of the most that there is of an SM's fast memory as
+// shared memory, instead of all.
+func (f *function) PreferShared(percent int) {
+	d := f.module.dev
+	if s, err := d.enter(); err == nil {
+		defer d.leave(s)
+		d.lib.call(cuFuncSetAttribute, f.handle, attributeCarveout, uintptr(percent))
+	}
+}
+
 func (f *function) Name() string { return f.name }
 
 // attribute reads one attribute, in a locked section.

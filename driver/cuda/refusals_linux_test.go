@@ -104,6 +104,22 @@ func TestSharedMemoryIsRaisedOnce(t *testing.T) {
 	}
 }
 
+// What a function wishes for is asked of the driver, which may refuse it.
+func TestPreferShared(t *testing.T) {
+	f, d := openedFake(t)
+	k := kernel(t, d, "count_up").(*function)
+	before := f.count(cuFuncSetAttribute)
+	k.PreferShared(45)
+	if n := f.count(cuFuncSetAttribute) - before; n != 1 {
+		t.Errorf("the driver was asked %d times", n)
+	}
+	ok(t, d.Close())
+	k.PreferShared(45) // of a closed device: nothing to ask
+	if n := f.count(cuFuncSetAttribute) - before; n != 1 {
+		t.Errorf("a closed device was asked")
+	}
+}
+
 func TestCodesBecomeKinds(t *testing.T) {
 	f, d := openedFake(t)
 	s := must(d.NewStream())(t)
