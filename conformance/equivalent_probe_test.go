@@ -139,3 +139,14 @@ func isMasked(q question) bool {
 	first.new = q.was.withArg(2, "31").String()
 	return q.fate == unseen && q.m.infects(first) && q.m.probe(first) == unseen
 }
+
+// isSlice: a loop over the blocks of a vector begins with the first of all, or with the
+// slice's, which is as many warps further on: a warp comes to the same ones, of which it copies
+// those of the slice. What is not in the slice is in another CTA's, whose result would show it.
+func isSlice(q question) bool {
+	if q.kernel != "gemv_digits" && q.kernel != "gemv_digits_wide" || !q.was.is("selp.b32") || !q.is.is("selp.b32") {
+		return false
+	}
+	swapped := q.was.args[1] == q.is.args[2] && q.was.args[2] == q.is.args[1]
+	return swapped && q.was.args[1] == "0" && q.fate == unseen && q.m.infects(q.mutant)
+}

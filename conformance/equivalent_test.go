@@ -55,6 +55,7 @@ var rules = []rule{
 	{"butterfly", "each lane still gets every lane's part once, in another order", isButterfly},
 	{"pointer", "no pointer is 1", isPointerTest},
 	{"masked", "attention that begins with a sooner block of keys: to begin with the very first, where the window hides blocks, changes no bit", isMasked},
+	{"slice", "a loop that begins sooner, with what is another CTA's and left out", isSlice},
 	{"early end", "a thread without work that goes on does none, under an emulator that traps all that is not allowed", func(q question) bool {
 		return q.mutator == "return left out"
 	}},

@@ -183,6 +183,22 @@ func (m *mutation) try(p place) verdict {
 	return best
 }
 
+// diverse puts the first case of each reason before the others, which differ in format or
+// shape alone.
+func diverse(cases []KernelResult) []KernelResult {
+	seen := map[string]bool{}
+	var first, others []KernelResult
+	for _, r := range cases {
+		if seen[r.Case.Reason] {
+			others = append(others, r)
+			continue
+		}
+		seen[r.Case.Reason] = true
+		first = append(first, r)
+	}
+	return append(first, others...)
+}
+
 // affordable are the first of the cases, as many as the budget allows, and the
 // instructions that one of them takes at most.
 func (m *mutation) affordable(cases []KernelResult) (list []KernelResult, most float64) {
@@ -199,7 +215,7 @@ func (m *mutation) affordable(cases []KernelResult) (list []KernelResult, most f
 
 // run tries one mutant on cases, until one sees it or the budget is spent.
 func (m *mutation) run(x mutant, cases []KernelResult) verdict {
-	cases, most := m.affordable(cases)
+	cases, most := m.affordable(diverse(cases))
 	s, err := NewKernelSuite(openMutant(4*most+1<<16), *kernelSeed)
 	if err != nil {
 		panic(err) // it has opened before

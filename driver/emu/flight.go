@@ -94,12 +94,20 @@ func (w *warp) agree(o *op, descriptor uint64, adds uint32) bool {
 	return true
 }
 
-// landed checks that a warp that ends has waited for its products and left no other warp of its
-// group alone.
+// landed checks that a thread that ends has waited for its copies and its warp's products, and
+// left no other warp of the warpgroup alone.
 func (w *warp) landed(o *op, lane int) {
 	f := &w.flight
 	if len(f.underWay()) > 0 {
 		w.trap(TrapProduct, o, lane, "the warp ends while products are under way")
+	}
+	for l, groups := range w.async {
+		for _, group := range groups {
+			if len(group) > 0 {
+				w.trap(TrapAsync, o, l, "the thread ends while its copy of line %d is under way", group[0].op.line)
+				return
+			}
+		}
 	}
 	if i := w.index / groupWarps; i < len(w.cta.groups) {
 		if g := w.cta.groups[i]; f.calls < g.first+len(g.calls) {
