@@ -16,7 +16,7 @@ import (
 )
 
 // h200 is what Cases asks of a device.
-var h200 = driver.Properties{ComputeCapability: 90, SMs: 132, SharedPerCTA: 227 << 10, L2: 50 << 20}
+var h200 = driver.Properties{ComputeCapability: 90, PTXVersion: 84, SMs: 132, SharedPerCTA: 227 << 10, L2: 50 << 20}
 
 // Every operation that an engine may ask for is measured, each case once.
 func TestCases(t *testing.T) {
