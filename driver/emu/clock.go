@@ -1,7 +1,7 @@
 package emu
 
 import (
-	"maps"
+	"slices"
 	"sync"
 )
 
@@ -28,31 +28,67 @@ type laneView struct {
 }
 
 // knowledge is how far warps and single threads have come. It is never changed.
-type knowledge struct{ warps, threads map[uint32]uint32 }
+type knowledge struct{ warps, threads progress }
 
 // join is what two know together.
 func join(a, b *knowledge) *knowledge {
-	if a == nil || a == b {
+	switch {
+	case a == b || b.within(a):
+		return a
+	case a.within(b):
 		return b
 	}
-	if b == nil {
-		return a
-	}
-	k := &knowledge{maps.Clone(a.warps), maps.Clone(a.threads)}
-	raise(k.warps, b.warps)
-	raise(k.threads, b.threads)
-	return k
+	return &knowledge{a.warps.join(b.warps), a.threads.join(b.threads)}
 }
 
-func raise(to, from map[uint32]uint32) {
-	for i, c := range from {
-		to[i] = max(to[i], c)
-	}
+// within tells whether another knows all of it.
+func (k *knowledge) within(other *knowledge) bool {
+	return k == nil || other != nil && k.warps.within(other.warps) && k.threads.within(other.threads)
 }
 
 // covers tells whether an access is known of.
 func (k *knowledge) covers(s stamp) bool {
-	return k != nil && (s.clock() <= k.warps[s.warp()] || s&stampSeveral == 0 && s.clock() <= k.threads[s.thread()])
+	return k != nil && (s.clock() <= k.warps.of(s.warp()) || s&stampSeveral == 0 && s.clock() <= k.threads.of(s.thread()))
+}
+
+// progress is the clocks of those numbered from first on, 0 where nothing is known.
+type progress struct {
+	first  uint32
+	clocks []uint32
+}
+
+func (p progress) of(i uint32) uint32 {
+	if at := i - p.first; at < uint32(len(p.clocks)) {
+		return p.clocks[at]
+	}
+	return 0
+}
+
+func (p progress) within(q progress) bool {
+	for i, c := range p.clocks {
+		if c > q.of(p.first+uint32(i)) {
+			return false
+		}
+	}
+	return true
+}
+
+func (p progress) join(q progress) progress {
+	switch {
+	case q.within(p):
+		return p
+	case p.within(q):
+		return q
+	}
+	first := min(p.first, q.first)
+	end := max(p.first+uint32(len(p.clocks)), q.first+uint32(len(q.clocks)))
+	all := make([]uint32, end-first)
+	copy(all[p.first-first:], p.clocks)
+	for i, c := range q.clocks {
+		at := &all[q.first-first+uint32(i)]
+		*at = max(*at, c)
+	}
+	return progress{first, all}
 }
 
 // locations are what was released at addresses.
@@ -155,18 +191,19 @@ func (c *cta) syncWarps(warps []*warp) {
 // known is everything that a lane knows, as it releases it.
 func (w *warp) known(lane int) *knowledge {
 	c := &w.clock
-	k := &knowledge{map[uint32]uint32{}, map[uint32]uint32{}}
-	first := uint32(w.cta.number * len(w.cta.warps))
-	for i, t := range c.peers {
-		k.warps[first+uint32(i)] = t
+	k := &knowledge{
+		progress{uint32(w.cta.number * len(c.peers)), slices.Clone(c.peers)},
+		progress{w.gid*warpSize + uint32(lane), []uint32{c.now}},
 	}
-	k.warps[w.gid] = c.base
+	k.warps.clocks[w.index] = c.base
 	if c.seen != nil {
+		seen := make([]uint32, warpSize)
 		for j, t := range c.seen[lane] {
-			k.threads[w.gid*warpSize+uint32(j)] = uint32(t)
+			seen[j] = uint32(t)
 		}
+		seen[lane] = c.now
+		k.threads = progress{w.gid * warpSize, seen}
 	}
-	k.threads[w.gid*warpSize+uint32(lane)] = c.now
 	return join(k, join(c.far, c.lanes[lane].far))
 }
 

@@ -65,6 +65,13 @@ func Open(opts Options) (*Device, error) {
 
 var _ driver.Device = (*Device)(nil)
 
+// SetSchedule changes Options.Schedule and Options.IgnoreRaces for what runs from now on.
+func (d *Device) SetSchedule(s Schedule, ignoreRaces bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.opts.Schedule, d.opts.IgnoreRaces = s, ignoreRaces
+}
+
 // Properties describe the device that is emulated.
 func (d *Device) Properties() driver.Properties { return d.props }
 

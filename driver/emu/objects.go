@@ -152,25 +152,15 @@ func (d *Device) Load(text []byte) (driver.Module, error) {
 }
 
 func (d *Device) compile(text []byte) ([]*program, error) {
+	if seen, ok := d.opts.Cache.get(text); ok {
+		return seen.programs, d.accepts(seen.mod)
+	}
 	mod, err := parse(text)
+	if err == nil {
+		err = d.accepts(mod)
+	}
 	if err != nil {
 		return nil, err
-	}
-	least, ok := targets[mod.sm]
-	if mod.arch == "sm_90a" {
-		least = 80
-	}
-	switch {
-	case mod.version > d.props.PTXVersion:
-		return nil, fmt.Errorf(".version %d.%d is newer than the device's %d.%d",
-			mod.version/10, mod.version%10, d.props.PTXVersion/10, d.props.PTXVersion%10)
-	case !ok:
-		return nil, fmt.Errorf("unknown .target %s", mod.arch)
-	case mod.version < least:
-		return nil, fmt.Errorf(".target %s needs .version %d.%d, the text declares %d.%d",
-			mod.arch, least/10, least%10, mod.version/10, mod.version%10)
-	case mod.sm > d.props.ComputeCapability, mod.arch == "sm_90a" && d.props.ComputeCapability != 90:
-		return nil, fmt.Errorf(".target %s on a device of sm_%d", mod.arch, d.props.ComputeCapability)
 	}
 	var programs []*program
 	var errs []error
@@ -178,7 +168,32 @@ func (d *Device) compile(text []byte) ([]*program, error) {
 		p, err := decode(mod, e)
 		programs, errs = append(programs, p), append(errs, err)
 	}
-	return programs, errors.Join(errs...)
+	err = errors.Join(errs...)
+	if err == nil {
+		d.opts.Cache.put(text, compiled{mod, programs})
+	}
+	return programs, err
+}
+
+// accepts says what of a module's head a device does not.
+func (d *Device) accepts(mod *module) error {
+	least, ok := targets[mod.sm]
+	if mod.arch == "sm_90a" {
+		least = 80
+	}
+	switch {
+	case mod.version > d.props.PTXVersion:
+		return fmt.Errorf(".version %d.%d is newer than the device's %d.%d",
+			mod.version/10, mod.version%10, d.props.PTXVersion/10, d.props.PTXVersion%10)
+	case !ok:
+		return fmt.Errorf("unknown .target %s", mod.arch)
+	case mod.version < least:
+		return fmt.Errorf(".target %s needs .version %d.%d, the text declares %d.%d",
+			mod.arch, least/10, least%10, mod.version/10, mod.version%10)
+	case mod.sm > d.props.ComputeCapability, mod.arch == "sm_90a" && d.props.ComputeCapability != 90:
+		return fmt.Errorf(".target %s on a device of sm_%d", mod.arch, d.props.ComputeCapability)
+	}
+	return nil
 }
 
 func (m *ptxModule) Function(name string) (driver.Function, error) {

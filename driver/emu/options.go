@@ -16,6 +16,8 @@ type Options struct {
 	Approx      Approximation
 	LateStreams bool // work runs only when something waits for it, so that a missing wait shows
 	IgnoreRaces bool // do not look for races: faster, and blind to a missing barrier
+
+	Cache *Cache // of programs, for many devices that load the same texts; nil: none
 }
 
 // Schedule is the order in which warps, and lanes that have parted, run.

@@ -197,22 +197,26 @@ func (p *page) noteRead(c *cell, w *warp, lane int, now access) (other access) {
 	return access{}
 }
 
-// share records a read beside others, in the place of one that it supersedes if
-// there is any.
+// share records a read beside others, in the place of one by the same warp or of one
+// that it supersedes, if there is any.
 func (p *page) share(c *cell, w *warp, lane int, now access) {
 	if c.more == 0 {
 		p.list(c)
 	}
 	list := p.more[c.more]
-	for i := len(list) - 1; i >= 0; i-- { // the latest is the likeliest
+	for i := range list {
 		r := &list[i]
-		if w.supersedes(lane, r.stamp, now.stamp) {
+		if r.warp() == now.warp() && (r.stamp^now.stamp)&stampStrong == 0 {
+			if !w.supersedes(lane, r.stamp, now.stamp) {
+				now.stamp |= stampSeveral
+			}
 			*r = now
 			return
 		}
-		if r.warp() == now.warp() && (r.stamp^now.stamp)&stampStrong == 0 {
-			now.stamp |= stampSeveral
-			*r = now
+	}
+	for i := range list {
+		if w.supersedes(lane, list[i].stamp, now.stamp) {
+			list[i] = now
 			return
 		}
 	}
