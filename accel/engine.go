@@ -109,7 +109,7 @@ func (e *Engine) open() (err error) {
 }
 
 func (e *Engine) upload() error {
-	u, err := newUploader(e.dev, e.stream, max(stagingBytes, e.tileBytes()), e.toUpload(), e.o.Progress)
+	u, err := newUploader(e.dev, e.stream, e.stagingBytes(), e.toUpload(), e.o.Progress)
 	if err != nil {
 		return fmt.Errorf("accel: %w", err)
 	}

@@ -29,8 +29,12 @@ type half struct {
 	busy   bool
 }
 
-// stagingBytes is the size of a half, where no tile of 16 rows needs more.
-const stagingBytes = 8 << 20
+// stagingBytes is the size of a half: as much as makes copies fast, or all there is to
+// upload, but no less than a tile.
+func (e *Engine) stagingBytes() int {
+	const enough = 8 << 20
+	return max(int(min(enough, e.toUpload())), e.tileBytes())
+}
 
 func newUploader(dev driver.Device, stream driver.Stream, bytes int, total int64, progress func(done, total int64)) (*uploader, error) {
 	u := &uploader{stream: stream, total: total, progress: progress}
