@@ -12,8 +12,13 @@ import (
 // tinyModel is a random model of an architecture, with a vocabulary.
 func tinyModel(t testing.TB, arch string) *model.Model {
 	t.Helper()
-	spec := tiny.New(arch, 1)
-	spec.AddVocab(arch != "gpt2")
+	return withText(t, tiny.New(arch, 1))
+}
+
+// withText loads a model that has a vocabulary of bytes.
+func withText(t testing.TB, spec *tiny.Model) *model.Model {
+	t.Helper()
+	spec.AddVocab(spec.Arch != "gpt2")
 	m, err := model.Load(spec.File())
 	if err != nil {
 		t.Fatal(err)
@@ -45,16 +50,21 @@ var slow = []string{"batch equals alone", "500 calls", "truncate", "cancelled an
 	"sessions are independent", "until the context is full"}
 
 // TestAccelBehaviours holds the accelerator to what every engine must do: by default one
-// architecture, what concerns sessions in one way of prefill and the rest in the other.
+// architecture of one layer, what concerns sessions in one way of prefill and the rest in
+// the other.
 func TestAccelBehaviours(t *testing.T) {
-	notShort(t)
+	heavy(t)
 	archs := []string{"llama"}
 	if *longCases {
 		archs = whole
 	}
 	for _, arch := range archs {
 		for _, way := range accelWays {
-			e := accelEngine(t, tinyModel(t, arch), smallDevice, way.o)
+			spec := tiny.New(arch, 1)
+			if !*longCases {
+				spec.OneLayer()
+			}
+			e := accelEngine(t, withText(t, spec), smallDevice, way.o)
 			list := way.few
 			if *longCases {
 				list = Behaviours()

@@ -99,7 +99,7 @@ func among(n int) func(t testing.TB, e *accel.Engine, prompt, tokens []int) []fl
 // TestAccelDeterminism computes one stream of logits in many ways, which must give the
 // same bits; and another stream, which must not.
 func TestAccelDeterminism(t *testing.T) {
-	notShort(t)
+	heavy(t)
 	models := map[string]*model.Model{"tiny llama": tinyModel(t, "llama")}
 	if *longCases {
 		models["q4_k"] = goldenModel(t, "quant/q4_k.gguf")
@@ -135,7 +135,7 @@ func TestAccelDeterminism(t *testing.T) {
 // worst order: kernels follow one another as they must, and nothing reads what is on its
 // way. The logits are those of a kind device, whatever it rounds.
 func TestAccelAdversarialDevice(t *testing.T) {
-	notShort(t)
+	heavy(t)
 	m := tinyModel(t, "qwen3moe")
 	all := spread(m.Config.Vocab, 9)
 	hostile := emu.Options{SMs: 4, Schedule: emu.Adversarial(*kernelSeed), Async: emu.Late, LateStreams: true}

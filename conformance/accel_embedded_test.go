@@ -18,7 +18,7 @@ import (
 // predictions to those of the reference that rounds nothing: their divergence, and each
 // choice wherever its margin is wider than what rounding does to the logits.
 func TestAccelEmbedded(t *testing.T) {
-	notShort(t)
+	heavy(t)
 	m, err := golden.Model()
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func generatedBy(t *testing.T, e model.Engine, prompt []int, n int) []int {
 // TestAccelPerplexity measures the embedded model on text that it never saw, on both
 // engines.
 func TestAccelPerplexity(t *testing.T) {
-	notShort(t)
+	heavy(t)
 	m, err := golden.Model()
 	if err != nil {
 		t.Fatal(err)

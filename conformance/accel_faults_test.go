@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 
@@ -18,28 +19,39 @@ var captureCalls = []failing.Call{
 	failing.StreamCapture, failing.StreamEndCapture, failing.GraphInstantiate, failing.StreamWriteAsync, failing.StreamLaunch, failing.StreamReadAsync,
 }
 
-// faultyEngine is what fails call by call: an engine of a tiny model, as small as it gets.
-func faultyEngine(t *testing.T, o accel.Options) (open func() driver.Device, start func(driver.Device) (*accel.Engine, error)) {
-	m := tinyModel(t, "llama")
-	open = func() driver.Device {
-		dev, err := emu.Open(emu.Options{SMs: 1, IgnoreRaces: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return dev
+// faultyDevice is what calls fail on: an emulated one, with -gpu too.
+func faultyDevice(t *testing.T) driver.Device {
+	t.Helper()
+	dev, err := emu.Open(emu.Options{SMs: 1, IgnoreRaces: true, Cache: &programs})
+	if err != nil {
+		t.Fatal(err)
 	}
-	o.MaxSequences, o.KVPages, o.Chunk = 1, 3, 16
-	return open, func(dev driver.Device) (*accel.Engine, error) { return accel.New(m, dev, o) }
+	return dev
+}
+
+// faultyEngine sweeps over the calls of run by an engine of a model as small as it gets.
+func faultyEngine(t *testing.T, o accel.Options, run func(*accel.Engine) error) failing.Sweep {
+	t.Helper()
+	m := minimalModel(t)
+	open := func() driver.Device { return faultyDevice(t) }
+	return failing.Sweep{Open: open, Ends: true, Start: func(dev driver.Device) (failing.Subject, error) {
+		e, err := accel.New(m, dev, o)
+		if err != nil {
+			return failing.Subject{}, err
+		}
+		return failing.Subject{Run: func() error { return run(e) }, Close: e.Close}, nil
+	}}
 }
 
 // TestAccelLoadFaults fails each call of an engine's beginning and end: a typed error, and
 // nothing is left.
 func TestAccelLoadFaults(t *testing.T) {
-	notShort(t)
-	open, start := faultyEngine(t, accel.Options{})
+	heavy(t)
+	m := minimalModel(t)
+	open := func() driver.Device { return faultyDevice(t) }
 	failing.Sweep{Open: open, Ends: true, Start: func(dev driver.Device) (failing.Subject, error) {
 		return failing.Subject{Run: func() error {
-			e, err := start(dev)
+			e, err := accel.New(m, dev, accel.Options{MaxSequences: 1, KVPages: 3, Chunk: 16})
 			if err != nil {
 				return err
 			}
@@ -65,14 +77,14 @@ func TestAccelRequestFaults(t *testing.T) {
 		{"lookahead", accel.Options{Prefill: accel.Stepwise}, captureCalls, greedySteps},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			open, start := faultyEngine(t, c.o)
-			failing.Sweep{Open: open, Ends: true, Start: func(dev driver.Device) (failing.Subject, error) {
-				e, err := start(dev)
-				if err != nil {
-					return failing.Subject{}, err
-				}
-				return failing.Subject{Run: func() error { return inSession(e, c.request) }, Close: e.Close}, nil
-			}, Survives: func(f failing.Call) bool { return slices.Contains(c.survives, f) }}.Check(t)
+			beside(t)
+			c.o.MaxSequences, c.o.KVPages, c.o.Chunk = 1, 3, 16
+			sweep := faultyEngine(t, c.o, func(e *accel.Engine) error { return inSession(e, c.request) })
+			if !*longCases {
+				sweep.Plans = []failing.Plan{{}, {Kind: driver.ErrDeviceLost}} // without a call and all after it
+			}
+			sweep.Survives = func(f failing.Call) bool { return slices.Contains(c.survives, f) }
+			sweep.Check(t)
 		})
 	}
 }
@@ -131,6 +143,61 @@ func snapshotAndRestore(s model.Session) error {
 	}
 	if err == nil {
 		_, err = s.Forward(context.Background(), []int{8}, model.WantGreedy)
+	}
+	return err
+}
+
+// TestAccelSpillFaults fails each call of a snapshot's way to host memory and back: the
+// request fails, and the next one works or says that the device is lost.
+func TestAccelSpillFaults(t *testing.T) {
+	heavy(t)
+	m, o := minimalModel(t), accel.Options{Eager: true, MaxSequences: 1, KVPages: 2}
+	tokens := spread(m.Config.Vocab, 65)
+	dev := faultyDevice(t)
+	defer checkClosed(t, dev)
+	e, err := accel.New(m, dev, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer checkClosed(t, e)
+	want := stream(fresh(t, e, tokens[:64], tokens[64:]))
+	sweep := faultyEngine(t, o, func(e *accel.Engine) error { return spillAndRestore(e, tokens, want) })
+	sweep.Plans = []failing.Plan{{}, {Kind: driver.ErrDeviceLost}}
+	sweep.Pick = func(_ int, c failing.Call) bool {
+		return c == failing.StreamReadAsync || c == failing.StreamWriteAsync || c == failing.StreamSynchronize
+	}
+	sweep.Check(t)
+}
+
+// spillAndRestore lets a snapshot of a page make room for a sequence of two, and wants it
+// to be as good as before.
+func spillAndRestore(e *accel.Engine, tokens []int, want string) error {
+	ctx := context.Background()
+	first, errFirst := e.NewSession(0)
+	s, err := e.NewSession(0)
+	if err := errors.Join(errFirst, err); err != nil {
+		return err
+	}
+	defer s.Close()
+	defer first.Close()
+	if _, err := first.Forward(ctx, tokens[:64], model.WantNothing); err != nil {
+		return err
+	}
+	snap, err := first.Snapshot(64)
+	if err != nil {
+		return err
+	}
+	first.Close()
+	spills := e.Stats().Spills
+	if _, err := s.Forward(ctx, tokens, model.WantNothing); err != nil {
+		return err
+	}
+	if err := errors.Join(s.Truncate(0), s.Restore(snap, 64)); err != nil {
+		return err
+	}
+	out, err := s.Forward(ctx, tokens[64:], model.WantLast)
+	if err == nil && (stream(out.Logits) != want || e.Stats().Spills == spills) {
+		return errors.New("the snapshot is not what it was, or did not go to host memory")
 	}
 	return err
 }

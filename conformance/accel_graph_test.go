@@ -61,8 +61,8 @@ func fresh(t testing.TB, e model.Engine, prompt, tokens []int) []float32 {
 // than a page has and again behind a longer prompt; and to other tokens, which must give
 // another stream.
 func TestAccelGraphs(t *testing.T) {
-	notShort(t)
-	m := tinyModel(t, "llama")
+	heavy(t)
+	m := minimalModel(t)
 	prompt, tokens := 52, spread(m.Config.Vocab, 66)
 	if *longCases {
 		prompt = 3
@@ -101,8 +101,8 @@ func greedyAndLogits(t *testing.T, e *accel.Engine, prompt []int) ([]int, string
 // passes without a graph run kernel by kernel with the same results, and the engine says
 // how many there are and why.
 func TestAccelCaptureFails(t *testing.T) {
-	notShort(t)
-	m := tinyModel(t, "llama")
+	heavy(t)
+	m := minimalModel(t)
 	prompt := spread(m.Config.Vocab, 5)
 	healthy := accelEngine(t, m, smallDevice, accel.Options{Prefill: accel.Stepwise})
 	wantTokens, wantLogits := greedyAndLogits(t, healthy, prompt)
@@ -142,7 +142,7 @@ func TestAccelCaptureFails(t *testing.T) {
 // TestAccelStepCalls lists what a greedy step asks of the device between two others: a graph
 // leaves its tokens where the host finds them, and nothing is copied.
 func TestAccelStepCalls(t *testing.T) {
-	m := tinyModel(t, "llama")
+	m := minimalModel(t)
 	for _, c := range []struct {
 		name string
 		o    accel.Options

@@ -18,6 +18,7 @@ func longRopeModel(t testing.TB) *model.Model {
 	t.Helper()
 	spec := tiny.New("phi3", 1)
 	spec.Set(".rope.scaling.original_context_length", uint32(16))
+	spec.OneLayer()
 	spec.Add("rope_factors_short.weight", tiny.HeadDim/2)
 	spec.Add("rope_factors_long.weight", tiny.HeadDim/2)
 	m, err := model.Load(spec.File())

@@ -139,8 +139,8 @@ func openEmpty(r *lookaheadRig) model.Session {
 
 // TestAccelLookaheadPages tries the cases of pages.
 func TestAccelLookaheadPages(t *testing.T) {
-	notShort(t)
-	m := tinyModel(t, "llama")
+	heavy(t)
+	m := minimalModel(t)
 	for _, c := range lookaheadPageCases {
 		t.Run(c.name, func(t *testing.T) { c.check(t, m, lateDevice) })
 	}

@@ -13,7 +13,7 @@ import (
 
 // lateDevice runs what is queued only when somebody waits for it: what was queued ahead is
 // still to come while its sequence is closed, truncated or copied.
-var lateDevice = emu.Options{SMs: 4, IgnoreRaces: true, LateStreams: true}
+var lateDevice = emu.Options{SMs: 4, IgnoreRaces: true, LateStreams: true, Cache: &programs}
 
 // lookaheadRig is an engine, and what was seen of it.
 type lookaheadRig struct {
@@ -102,7 +102,7 @@ func (c lookaheadCase) check(t *testing.T, m *model.Model, device emu.Options) {
 // TestAccelLookahead tries each case on a device that is late with what was queued, and the
 // first on one that has the tokens of a step and of the next before the host waits for any.
 func TestAccelLookahead(t *testing.T) {
-	notShort(t)
+	heavy(t)
 	m := longRopeModel(t)
 	for _, c := range lookaheadCases {
 		t.Run(c.name, func(t *testing.T) { c.check(t, m, lateDevice) })
@@ -112,8 +112,8 @@ func TestAccelLookahead(t *testing.T) {
 
 // TestAccelLookaheadSees wants a case to differ whose session goes on otherwise.
 func TestAccelLookaheadSees(t *testing.T) {
-	notShort(t)
-	m := tinyModel(t, "llama")
+	heavy(t)
+	m := minimalModel(t)
 	a := lookaheadCase{run: func(r *lookaheadRig) { r.open(0, 5).logits(1) }}
 	b := lookaheadCase{run: func(r *lookaheadRig) {
 		q := r.open(0, 5)
@@ -130,7 +130,8 @@ func TestAccelLookaheadSees(t *testing.T) {
 // TestAccelLookaheadTogether lets sequences go on together, some of which stop early, and wants
 // what each gives alone.
 func TestAccelLookaheadTogether(t *testing.T) {
-	most, m := 12, tinyModel(t, "llama")
+	beside(t)
+	most, m := 12, minimalModel(t)
 	if testing.Short() {
 		most = 5
 	}

@@ -48,6 +48,7 @@ func checkAlike(t testing.TB, list []*neighbour) {
 // TestAccelNeighbours lets sequences step together, of which 4, 1, 3 and again 4 go on
 // at a time, and wants the bits that each has alone.
 func TestAccelNeighbours(t *testing.T) {
+	beside(t)
 	arch, each := "qwen3moe", 5
 	if testing.Short() {
 		arch, each = "llama", 1
@@ -76,6 +77,7 @@ func TestAccelNeighbours(t *testing.T) {
 // together: more rows than a product takes columns, and enough for products of warpgroups.
 // Each must get what it gets alone.
 func TestAccelManyRows(t *testing.T) {
+	beside(t)
 	for _, c := range []struct {
 		name, kernel string
 		model        func(t *testing.T) *model.Model

@@ -16,7 +16,7 @@ import (
 // operation by operation, and as a whole: what is left there are numbers that float32
 // made be rounded to the other side, and then others behind them.
 func TestAccelPrefill(t *testing.T) {
-	notShort(t)
+	heavy(t)
 	files := modelFiles("arch")
 	for _, f := range []string{"bf16", "f16", "q4_k", "q8_0"} {
 		files = append(files, "quant/"+f+".gguf")
@@ -98,7 +98,7 @@ func TestAccelPrefillSeesRoundings(t *testing.T) {
 // TestAccelChunks cuts one prompt in many ways, which may not show in a bit of any
 // position's logits.
 func TestAccelChunks(t *testing.T) {
-	notShort(t)
+	heavy(t)
 	files := []string{"arch/qwen3moe.gguf"}
 	if *longCases {
 		files = slices.Concat(modelFiles("arch"), modelFiles("quant"))

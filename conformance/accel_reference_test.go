@@ -57,7 +57,7 @@ func trackedModels() []tracked {
 // the dozen and one by one: to what the reference computes by itself and, where the cache
 // rounds, to what it computes of the operations before as the accelerator gave them.
 func TestAccelOperations(t *testing.T) {
-	notShort(t)
+	heavy(t)
 	for _, c := range trackedModels() {
 		if c.long && !*longCases {
 			continue

@@ -70,8 +70,8 @@ func (r *repeats) restored() string {
 // or -gpu: alone, among others or behind a restored prefix, and from time to time of an
 // engine without graphs. All must give one stream, and another prompt another.
 func TestAccelRepeats(t *testing.T) {
-	notShort(t)
-	count := 60
+	heavy(t)
+	count := 40
 	if *longCases || *onGPU {
 		count = 1000
 	}

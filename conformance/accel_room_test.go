@@ -1,15 +1,12 @@
 package conformance
 
 import (
-	"context"
 	"errors"
 	"runtime"
 	"testing"
 	"time"
 
 	"github.com/lockstep-go/lockstep/accel"
-	"github.com/lockstep-go/lockstep/driver"
-	failing "github.com/lockstep-go/lockstep/internal/faulty"
 	"github.com/lockstep-go/lockstep/model"
 )
 
@@ -175,8 +172,8 @@ var roomCases = []struct {
 // TestAccelRoom wants snapshots to go to host memory where that makes the room that is
 // wanted, and to stay where it would not.
 func TestAccelRoom(t *testing.T) {
-	notShort(t)
-	m := tinyModel(t, "llama")
+	heavy(t)
+	m := minimalModel(t)
 	tokens := spread(m.Config.Vocab, 80)
 	want := stream(fresh(t, accelEngine(t, m, smallDevice, accel.Options{}), tokens[:63], tokens[63:64]))
 	for _, c := range roomCases {
@@ -196,69 +193,11 @@ func TestAccelRoom(t *testing.T) {
 	}
 }
 
-// TestAccelSpillFaults fails each call of a snapshot's way to host memory and back: the
-// request fails, and the next one works or says that the device is lost.
-func TestAccelSpillFaults(t *testing.T) {
-	notShort(t)
-	m := minimalModel(t)
-	tokens := spread(m.Config.Vocab, 65)
-	want := stream(fresh(t, accelEngine(t, m, smallDevice, accel.Options{}), tokens[:64], tokens[64:]))
-	open, _ := faultyEngine(t, accel.Options{})
-	failing.Sweep{
-		Open:  open,
-		Ends:  true,
-		Plans: []failing.Plan{{}, {Kind: driver.ErrDeviceLost}},
-		Pick: func(_ int, c failing.Call) bool {
-			return c == failing.StreamReadAsync || c == failing.StreamWriteAsync || c == failing.StreamSynchronize
-		},
-		Start: func(dev driver.Device) (failing.Subject, error) {
-			e, err := accel.New(m, dev, accel.Options{Eager: true, MaxSequences: 1, KVPages: 2})
-			if err != nil {
-				return failing.Subject{}, err
-			}
-			return failing.Subject{Run: func() error { return spillAndRestore(e, tokens, want) }, Close: e.Close}, nil
-		},
-	}.Check(t)
-}
-
-// spillAndRestore lets a snapshot of a page make room for a sequence of two, and wants it
-// to be as good as before.
-func spillAndRestore(e *accel.Engine, tokens []int, want string) error {
-	ctx := context.Background()
-	first, errFirst := e.NewSession(0)
-	s, err := e.NewSession(0)
-	if err := errors.Join(errFirst, err); err != nil {
-		return err
-	}
-	defer s.Close()
-	defer first.Close()
-	if _, err := first.Forward(ctx, tokens[:64], model.WantNothing); err != nil {
-		return err
-	}
-	snap, err := first.Snapshot(64)
-	if err != nil {
-		return err
-	}
-	first.Close()
-	spills := e.Stats().Spills
-	if _, err := s.Forward(ctx, tokens, model.WantNothing); err != nil {
-		return err
-	}
-	if err := errors.Join(s.Truncate(0), s.Restore(snap, 64)); err != nil {
-		return err
-	}
-	out, err := s.Forward(ctx, tokens[64:], model.WantLast)
-	if err == nil && (stream(out.Logits) != want || e.Stats().Spills == spills) {
-		return errors.New("the snapshot is not what it was, or did not go to host memory")
-	}
-	return err
-}
-
 // TestAccelDroppedSnapshot: the page of a snapshot that nobody has any more is to be had
 // even if its cleanup has not run, as when other goroutines take all the time there is.
 func TestAccelDroppedSnapshot(t *testing.T) {
 	holdCleanups(t)
-	m := tinyModel(t, "llama")
+	m := minimalModel(t)
 	r := &roomRig{TB: t, e: accelEngine(t, m, smallDevice, accel.Options{KVPages: 1}), tokens: spread(m.Config.Vocab, 64)}
 	defer r.closeAll()
 	r.left()

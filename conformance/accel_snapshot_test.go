@@ -23,7 +23,7 @@ type snapshotRig struct {
 
 func newSnapshotRig(t testing.TB, o accel.Options) *snapshotRig {
 	t.Helper()
-	m := tinyModel(t, "llama")
+	m := minimalModel(t)
 	r := &snapshotRig{TB: t, e: accelEngine(t, m, smallDevice, o), all: spread(m.Config.Vocab, 80), length: 70}
 	r.s = openSession(t, r.e)
 	stepwise(t, r.s, r.all[:r.length], nil)
@@ -69,6 +69,7 @@ func (r *snapshotRig) inUse(when string, want int) {
 // TestAccelSharedPages lets a snapshot keep the whole pages of a sequence that goes on,
 // goes back into them or is closed.
 func TestAccelSharedPages(t *testing.T) {
+	beside(t)
 	r := newSnapshotRig(t, accel.Options{})
 	r.inUse("one whole page shared", 2)
 	r.check("shared")
@@ -121,7 +122,7 @@ func TestAccelSpilledPages(t *testing.T) {
 // TestAccelRestoreInTheWay: a snapshot that fills the cache is restored in part, which takes a
 // page of its own: its other pages make room.
 func TestAccelRestoreInTheWay(t *testing.T) {
-	m := tinyModel(t, "llama")
+	m := minimalModel(t)
 	e := accelEngine(t, m, smallDevice, accel.Options{KVPages: 1, Prefill: accel.Stepwise})
 	tokens := spread(m.Config.Vocab, 64)
 	session := func() model.Session {
@@ -162,7 +163,7 @@ func TestAccelRestoreInTheWay(t *testing.T) {
 
 // TestAccelTapPanics: a tap that panics in a step leaves an engine that can be used and closed.
 func TestAccelTapPanics(t *testing.T) {
-	m := tinyModel(t, "llama")
+	m := minimalModel(t)
 	panics := true
 	e := accelEngine(t, m, smallDevice, accel.Options{KVPages: 2, Prefill: accel.Stepwise, Tap: func(int, string, int, int, []float32) {
 		if panics {

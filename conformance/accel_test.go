@@ -16,7 +16,24 @@ import (
 
 // smallDevice is one whose few SMs make grids small and so emulation quick. Races are
 // looked for by the kernels' own cases, and by one case here.
-var smallDevice = emu.Options{SMs: 4, IgnoreRaces: true}
+var smallDevice = emu.Options{SMs: 4, IgnoreRaces: true, Cache: &programs}
+
+// programs are of all devices here: most load the same kernels.
+var programs emu.Cache
+
+// heavy is of tests that compute for seconds on an emulated device: left out of -short,
+// and beside each other, but on a GPU, of which there is one.
+func heavy(t *testing.T) {
+	t.Helper()
+	notShort(t)
+	beside(t)
+}
+
+func beside(t *testing.T) {
+	if !*onGPU {
+		t.Parallel()
+	}
+}
 
 // accelDevice is an emulated device or, with -gpu, the first CUDA device. When the test
 // ends, nothing that was made of it may be left.

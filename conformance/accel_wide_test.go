@@ -61,7 +61,7 @@ func reformat(t testing.TB, plan *synth.Plan, name string, f quant.Format) {
 // TestAccelWide holds long rows to the reference, on devices with much and with little
 // shared memory.
 func TestAccelWide(t *testing.T) {
-	notShort(t)
+	heavy(t)
 	for _, c := range []struct {
 		name, recipe string
 		ffn          int

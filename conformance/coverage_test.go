@@ -104,9 +104,7 @@ var covering sync.Mutex
 
 // run is one worker of cover.
 func (c *coverage) run(kernels map[string]*ptx.Kernel, cases <-chan KernelResult) error {
-	o := emulation()
-	o.Workers = 1
-	device, err := emu.Open(o)
+	device, err := emu.Open(emu.Options{Workers: 1, IgnoreRaces: true})
 	if err != nil {
 		return err
 	}
@@ -119,7 +117,7 @@ func (c *coverage) run(kernels map[string]*ptx.Kernel, cases <-chan KernelResult
 	if err != nil {
 		return err
 	}
-	s.Guard, s.kernels = 0, maps.Clone(kernels)
+	s.Guard, s.worlds, s.kernels = 0, 1, maps.Clone(kernels)
 	s.alone = true
 	s.rewrite = func(name string, text []byte) []byte {
 		if c.block[name] == nil {

@@ -9,7 +9,7 @@ import (
 // expectation, is inverted, and the table must notice; of those with a bound or
 // another condition every second word, so that something goes beyond it.
 func TestInstructionsTurnRed(t *testing.T) {
-	notShort(t)
+	heavy(t)
 	devices := formDevices(t)[:1]
 	forms := allForms(t)
 	for _, f := range forms.sorted() {

@@ -157,8 +157,11 @@ func allForms(t *testing.T) uses {
 // for approximate instructions and matrix products, which have bounds. A form
 // without an expectation fails.
 func TestInstructions(t *testing.T) {
-	notShort(t)
-	bench := formBench{devices: formDevices(t), seed: *kernelSeed, combinations: 10240}
+	heavy(t)
+	bench := formBench{devices: formDevices(t), seed: *kernelSeed, combinations: 4096}
+	if *longCases || *onGPU {
+		bench.combinations = 10240
+	}
 	forms := allForms(t)
 	var results []formResult
 	left := 0

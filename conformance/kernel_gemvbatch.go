@@ -132,6 +132,7 @@ func checkBatch(r *KernelRig, c batchCase) {
 			X: x.At(skew + 4*i*(c.k+pad)), W: a.W, Up: a.Up, Y: alone.Addr(), Rows: c.rows, K: c.k,
 			Norm: c.norm, NormWeight: d.NormWeight, NormBias: d.NormBias, Eps: d.Eps,
 			Bias: a.Bias, Residual: residual.At(4 * i * (c.rows + pad)), Activation: a.Activation, Shared: gemvShared,
+			SMs: 2, // each CTA makes the digits of x
 		}
 		launchGemv(r, one, b)
 		Exact(r, fmt.Sprintf("column %d", i), floatsOf(y.Range(4*i*(c.rows+pad), 4*c.rows)), alone.F32s())

@@ -80,7 +80,7 @@ func addGemvColumnParts(add addGemv, f quant.Format) {
 		{name: "RMSNorm", reason: "each vector has its own moments", spec: one, k: fewBlocks(f, 3), columns: 4, norm: ptxgen.RMSNorm},
 		{name: "RMSNorm, slices", reason: "of a norm that needs all of the vector", spec: two, k: fewBlocks(f, 3), columns: 3, slices: 2, norm: ptxgen.RMSNorm},
 		{name: "LayerNorm", reason: "each vector is staged after its own moments", spec: one, k: fewBlocks(f, 3), columns: 3, norm: ptxgen.LayerNorm},
-		{name: "LayerNorm, gated", reason: "before two matrices, too", spec: two, k: fewBlocks(f, 9), columns: 4, norm: ptxgen.LayerNorm},
+		{name: "LayerNorm, gated", reason: "before two matrices, too", spec: two, k: fewBlocks(f, 5), columns: 4, norm: ptxgen.LayerNorm},
 		{name: "more than the kernel has", reason: "other CTAs take them", spec: one, k: fewBlocks(f, 2), columns: 9, norm: ptxgen.RMSNorm},
 	}
 	for _, c := range list {

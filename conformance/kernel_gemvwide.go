@@ -22,13 +22,14 @@ func wideCasesOf(f quant.Format) []batchCase {
 		{name: "tiles", reason: "a tile, and one whose last warps have no rows", spec: one, rows: 85, k: fewBlocks(f, 5), columns: 16, norm: ptxgen.RMSNorm},
 		{name: "sets", reason: "CTAs of several sets, of which the last is not full", spec: one, rows: 300, k: fewBlocks(f, 3), columns: 18, ctas: 3},
 		{name: "gated", reason: "a warpgroup for each matrix, and a round of one pair", spec: two, rows: 150, k: fewBlocks(f, 4), columns: 15, ctas: 1},
-		{name: "slices", reason: "four CTAs of several parts meet, for each tile and set", spec: one, rows: 150, k: fewBlocks(f, 19), columns: 18, ctas: 8},
+		{name: "slices", reason: "four CTAs of several parts meet, for each tile and set", spec: one, rows: 70, k: fewBlocks(f, 19), columns: 18, ctas: 8},
 		{name: "a slice for each part", reason: "as many CTAs as there may be meet, of two matrices", spec: two, rows: 20, k: fewBlocks(f, 19), columns: 3, ctas: 16},
 		{name: "one block", reason: "nothing to wait for, nothing to add up", spec: one, rows: 64, k: fewBlocks(f, 1), columns: 1},
 		{name: "rounds", reason: "blocks of digits once more for the next round, sums on all levels", spec: two, rows: 280, k: fewBlocks(f, 18), columns: 3, ctas: 1, long: true},
 	}
 	for i := range list {
 		list[i].wide = true
+		list[i].long = list[i].long || f == quant.Q5_K && i > 2 // whose steps are Q4_K's, but for a bit
 	}
 	return list
 }

@@ -3,6 +3,7 @@ package conformance
 import (
 	"bytes"
 	"hash/maphash"
+	"slices"
 
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/modules"
@@ -24,21 +25,21 @@ func (r *KernelRig) Launch(l ptx.Launch, err error) {
 	r.result.Kernels[l.Kernel.Name] = true
 	launch := modules.Launch(l, f, modules.Target(r.suite.device.Properties()))
 	launch.Overlaps = launch.Overlaps && !r.suite.alone
-	before := make([][2][]byte, len(r.buffers))
+	before := make([][][]byte, len(r.buffers))
 	for i, m := range r.buffers {
-		before[i] = m.worlds
+		before[i] = slices.Clone(m.worlds)
 	}
-	for w := range poisons {
+	for w := range r.suite.worlds {
 		after := r.runIn(w, launch, before)
 		for i, m := range r.buffers {
 			m.worlds[w] = after[i]
-			if !m.input {
+			if !m.input && w == 0 {
 				r.result.bits = r.result.bits*0x100000001b3 ^ maphash.Bytes(bitsSeed, after[i])
 			}
 		}
 	}
 	for n := range r.suite.Repeats {
-		w := n % 2
+		w := n % r.suite.worlds
 		for i, again := range r.runIn(w, launch, before) {
 			if at := firstByte(r.buffers[i].worlds[w], again); at >= 0 {
 				r.Fatalf("%s: %s: byte %d is not the same when launched again", l.Kernel.Name, r.buffers[i].name, at-r.buffers[i].guard)
@@ -52,13 +53,16 @@ var bitsSeed = maphash.MakeSeed()
 
 // runIn runs a launch on what the buffers held before it, in one world, and returns
 // what they hold after it.
-func (r *KernelRig) runIn(world int, launch driver.Launch, before [][2][]byte) [][]byte {
+func (r *KernelRig) runIn(world int, launch driver.Launch, before [][][]byte) [][]byte {
 	r.Helper()
 	name := launch.Function.Name()
 	for i, m := range r.buffers {
 		if err := r.suite.stream.Write(m.buffer.Address(), before[i][world]); err != nil {
 			r.Fatalf("%s: writing %s: %v", name, m.name, err)
 		}
+	}
+	if r.suite.enter != nil {
+		r.suite.enter(r.suite.device, world)
 	}
 	if err := r.suite.stream.Launch(launch); err != nil {
 		r.Fatalf("%s: %v", name, err)

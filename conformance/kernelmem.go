@@ -14,15 +14,15 @@ import (
 // anything. Two, so that a result that depends on one shows.
 var poisons = [2]uint32{0x7FFE7FFE, 0xFFFDFFFD}
 
-// Mem is a buffer on the device. The rig holds it twice, as two worlds that differ
+// Mem is a buffer on the device. The rig holds it once for each of the suite's worlds, which differ
 // in the poison of what was never set; a launch is run in both.
 type Mem struct {
 	r      *KernelRig
 	name   string
 	buffer driver.Buffer
 	guard  int
-	input  bool      // no kernel may change it
-	worlds [2][]byte // with the guards
+	input  bool     // no kernel may change it
+	worlds [][]byte // with the guards
 }
 
 // Input is a buffer that kernels only read, full of poison: Set what they may use.
@@ -46,7 +46,7 @@ func (r *KernelRig) alloc(name string, bytes int, input bool) *Mem {
 	if err != nil {
 		r.Fatalf("%s: %d bytes: %v", name, bytes, err)
 	}
-	m := &Mem{r: r, name: name, buffer: b, guard: guard, input: input}
+	m := &Mem{r: r, name: name, buffer: b, guard: guard, input: input, worlds: make([][]byte, r.suite.worlds)}
 	for w := range m.worlds {
 		m.worlds[w] = make([]byte, bytes+2*guard)
 		fillPoison(m.worlds[w], w)
@@ -162,7 +162,8 @@ func (m *Mem) Bytes() []byte { return m.Range(0, m.Len()) }
 // Range is Bytes of a part.
 func (m *Mem) Range(offset, bytes int) []byte {
 	m.r.Helper()
-	a, b := m.inner(0)[offset:offset+bytes], m.inner(1)[offset:offset+bytes]
+	last := len(m.worlds) - 1
+	a, b := m.inner(0)[offset:offset+bytes], m.inner(last)[offset:offset+bytes]
 	differ, first := 0, 0
 	for i := range a {
 		if a[i] != b[i] {
@@ -173,7 +174,7 @@ func (m *Mem) Range(offset, bytes int) []byte {
 	}
 	if differ > 0 {
 		what := "depend on what was never set"
-		if isPoison(a, first&^3, 0) && isPoison(b, first&^3, 1) {
+		if isPoison(a, first&^3, 0) && isPoison(b, first&^3, last) {
 			what = "were not written"
 		}
 		m.r.Errorf("%s: %d of %d bytes %s, the first at %d", m.name, differ, bytes, what, offset+first)

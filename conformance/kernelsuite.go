@@ -27,6 +27,10 @@ type KernelSuite struct {
 	// for each poison; the bits must be equal.
 	Repeats int
 
+	// worlds is in how many worlds, one for each poison, launches run. In a single one,
+	// what nothing has written shows by being poison alone.
+	worlds  int
+	enter   func(d driver.Device, world int) // unless nil, prepares the device for launches in a world
 	open    func() (driver.Device, error)
 	device  driver.Device
 	stream  driver.Stream
@@ -38,7 +42,7 @@ type KernelSuite struct {
 
 // NewKernelSuite opens a device, and again whenever a kernel's fault took it.
 func NewKernelSuite(open func() (driver.Device, error), seed uint64) (*KernelSuite, error) {
-	s := &KernelSuite{Seed: seed, Guard: 256, open: open, kernels: map[string]*ptx.Kernel{}}
+	s := &KernelSuite{Seed: seed, Guard: 256, worlds: len(poisons), open: open, kernels: map[string]*ptx.Kernel{}}
 	return s, s.reopen()
 }
 

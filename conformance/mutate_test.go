@@ -221,7 +221,7 @@ func (m *mutation) run(x mutant, cases []KernelResult) verdict {
 		panic(err) // it has opened before
 	}
 	defer s.Close()
-	s.Guard = 0 // the emulator traps
+	s.Guard, s.worlds = 0, 1 // the emulator traps, and what lives in one world may well die in two
 	s.rewrite = x.apply
 	s.kernels = maps.Clone(m.kernels)
 	if _, err := s.function(m.kernels[x.kernel]); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-var mutantCount = flag.Int("mutants", 0, "how many mutants of the kernels to try; 0 is 240, and 2400 with -long")
+var mutantCount = flag.Int("mutants", 0, "how many mutants of the kernels to try; 0 is 120, and 2400 with -long")
 
 // leastKilled is the part of the mutants that must be killed, of those that load and
 // that no rule shows to mean the same.
@@ -28,12 +28,12 @@ func TestMutants(t *testing.T) {
 	if *onGPU {
 		t.Skip("mutants run on the emulator only: a wrong address may take the GPU")
 	}
-	n, budget := *mutantCount, 4e6
+	n, budget := *mutantCount, 2e6
 	switch {
 	case *longCases:
 		n, budget = cmp.Or(n, 2400), 1e7
 	default:
-		n = cmp.Or(n, 240)
+		n = cmp.Or(n, 120)
 	}
 	measure(t)
 	m, err := newMutation(measured.kernels, measured.results, budget)
@@ -162,11 +162,8 @@ func measure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := kernelSuite(t)
-	for _, c := range cases {
-		measured.results = append(measured.results, s.Run(&recorder{}, c))
-	}
-	measured.kernels = s.kernels
+	results, suite := runKernels(t, cases, func(s *KernelSuite, c KernelCase) KernelResult { return s.Run(&recorder{}, c) })
+	measured.results, measured.kernels = results, suite.kernels
 }
 
 // The mutation's own proof: every mutant of a small kernel dies, one that means the

@@ -94,6 +94,14 @@ func (m *Model) Drop(name string) {
 	m.tensors = slices.Delete(m.tensors, i, i+1)
 }
 
+// OneLayer leaves out all layers but the first.
+func (m *Model) OneLayer() {
+	m.Set(".block_count", uint32(1))
+	m.tensors = slices.DeleteFunc(m.tensors, func(t tensor) bool {
+		return strings.HasPrefix(t.name, "blk.") && !strings.HasPrefix(t.name, "blk.0.")
+	})
+}
+
 // Reshape gives a tensor other dimensions.
 func (m *Model) Reshape(name string, dims ...int) { m.tensors[m.find(name)].dims = dims }
 
