@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"slices"
 	"sync"
 	"testing"
 
@@ -123,7 +124,8 @@ func TestAccelDeterminism(t *testing.T) {
 				}
 			})
 		}
-		other := append([]int{prompt[0] + 1}, prompt[1:]...)
+		other := slices.Clone(prompt)
+		other[len(other)-1]++ // the first ones are behind a sliding window
 		if got := stream(alone(t, accelEngine(t, m, smallDevice, accel.Options{}), other, tokens)); got == want {
 			t.Errorf("%s: another prompt gives the same stream", name)
 		}
