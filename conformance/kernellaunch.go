@@ -10,7 +10,7 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// Launch runs a launch in both worlds, and again as often as the suite repeats. It
+// Launch runs a launch in each world, and again as often as the suite repeats. It
 // demands that guards and inputs stay as they are and that a repetition gives the
 // same bits. The arguments are what a Spec's Launch returns.
 func (r *KernelRig) Launch(l ptx.Launch, err error) {

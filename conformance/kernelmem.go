@@ -14,8 +14,8 @@ import (
 // anything. Two, so that a result that depends on one shows.
 var poisons = [2]uint32{0x7FFE7FFE, 0xFFFDFFFD}
 
-// Mem is a buffer on the device. The rig holds it once for each of the suite's worlds, which differ
-// in the poison of what was never set; a launch is run in both.
+// Mem is a buffer on the device. The rig holds it once for each of the suite's worlds,
+// which differ in the poison of what was never set; a launch is run in each.
 type Mem struct {
 	r      *KernelRig
 	name   string
