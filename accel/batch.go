@@ -5,7 +5,7 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen"
 )
 
-// batched reports whether a product is of several rows by quantised weights, which takes
+// batched reports whether a product is of several rows by quantized weights, which takes
 // their digits, made once for all matrices that multiply them. Others make what they need
 // by themselves.
 func (p product) batched() bool { return p.rows > 1 && p.w.experts == 0 && p.w.format.BlockLen() > 1 }

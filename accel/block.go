@@ -91,7 +91,7 @@ func (b *planner) route(l *layer, n norm) {
 	used := b.cfg.ExpertsUsed
 	b.product("router", product{w: &l.router, x: b.x, norm: n, y: b.scores})
 	add(b, "router", ptxgen.Router{}, ptxgen.RouterArgs{
-		Logits: b.scores, Weights: b.chosenWeights, Chosen: b.chosen, Tokens: b.rows(), Experts: l.up.experts, K: used, Normalise: true,
+		Logits: b.scores, Weights: b.chosenWeights, Chosen: b.chosen, Tokens: b.rows(), Experts: l.up.experts, K: used, Normalize: true,
 	})
 	if b.fast {
 		add(b, "group", ptxgen.Group{}, ptxgen.GroupArgs{

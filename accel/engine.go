@@ -63,7 +63,7 @@ func New(m *model.Model, dev driver.Device, o Options) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{model: m, dev: dev, layout: l, modules: modules.New(dev), programs: map[pass]*program{}, schedule: newSchedule(), mu: newGate()}
-	if !l.weights.quantised() {
+	if !l.weights.quantized() {
 		e.modules.PreferShared(halfShared)
 	}
 	if err := e.open(); err != nil {
@@ -73,7 +73,7 @@ func New(m *model.Model, dev driver.Device, o Options) (*Engine, error) {
 }
 
 // halfShared is what kernels want as shared memory, in percent, where weights are numbers,
-// which are read through the cache; quantised ones come through a ring in shared memory. All
+// which are read through the cache; quantized ones come through a ring in shared memory. All
 // kernels of a step want the same, since an SM that divides its memory anew is idle first.
 const halfShared = 45
 

@@ -150,7 +150,7 @@ func (b *planner) gemm(op string, p product) {
 	add(b, op, s, a)
 }
 
-// narrowed says what the narrow rows are: x of so many rows, normalised, rounded.
+// narrowed says what the narrow rows are: x of so many rows, normalized, rounded.
 type narrowed struct {
 	x     ptxgen.Address
 	norm  norm
@@ -164,7 +164,7 @@ type narrowed struct {
 func (b *planner) round(op string, p product, to quant.Format) (scale ptxgen.Address) {
 	n := ptxgen.Narrow{To: to}
 	normed := p.norm.kind != ptxgen.NoNorm
-	// Norm can round by itself, but neither pads nor scales. What is normalised is small
+	// Norm can round by itself, but neither pads nor scales. What is normalized is small
 	// enough for halves.
 	direct := normed && n.Padded(p.w.k) == p.w.k
 	want := narrowed{x: p.x, norm: p.norm, to: to, layer: b.layer}

@@ -58,7 +58,7 @@ type buffers struct {
 	qkv       ptxgen.Address // f32 [rows, qkvWidth]
 	attention ptxgen.Address // f32 [rows, heads·head dim]
 	gate, up  ptxgen.Address // f32 [rows, ffnWidth] each
-	out       ptxgen.Address // f32 [rows, outWidth]: what is normalised or combined before it is added to x
+	out       ptxgen.Address // f32 [rows, outWidth]: what is normalized or combined before it is added to x
 	narrow    ptxgen.Address // F16 or BF16 [rows, …]: what tensor cores multiply
 	scale     ptxgen.Address // f32, one a row of narrow
 

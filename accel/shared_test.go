@@ -37,14 +37,14 @@ func (m wishingModule) Function(name string) (driver.Function, error) {
 
 func (f wishingFunction) PreferShared(percent int) { f.d.shared[percent] = true }
 
-// TestSharedMemory: the kernels of a model without quantised weights leave room for cache, all
+// TestSharedMemory: the kernels of a model without quantized weights leave room for cache, all
 // of them as much; those of others are asked for nothing.
 func TestSharedMemory(t *testing.T) {
-	quantised, err := model.Open("../golden/quant/q8_0.gguf")
+	quantized, err := model.Open("../golden/quant/q8_0.gguf")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer quantised.Close()
+	defer quantized.Close()
 	numbers, err := model.Load(tiny.New("llama", 1).File())
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestSharedMemory(t *testing.T) {
 		name string
 		m    *model.Model
 		want int // different wishes
-	}{{"numbers", numbers, 1}, {"quantised", quantised, 0}} {
+	}{{"numbers", numbers, 1}, {"quantized", quantized, 0}} {
 		t.Run(c.name, func(t *testing.T) {
 			d := wishing{shared: map[int]bool{}}
 			e := idleEngineOf(t, c.m, accel.Options{Eager: true}, func(inner driver.Device) driver.Device {

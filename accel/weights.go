@@ -23,7 +23,7 @@ type matrix struct {
 
 func (m *matrix) empty() bool { return m.rows == 0 }
 
-// norm is a normalisation's gain and bias in device memory; kind NoNorm where the model
+// norm is a normalization's gain and bias in device memory; kind NoNorm where the model
 // has none.
 type norm struct {
 	kind         ptxgen.NormKind
@@ -49,7 +49,7 @@ type layer struct {
 	window                               int
 }
 
-// band is some neighbours of Q, K and V of one format, as one matrix; its results begin
+// band is some neighbors of Q, K and V of one format, as one matrix; its results begin
 // at column from of a row that holds all three.
 type band struct {
 	matrix
@@ -65,8 +65,8 @@ func (l *layer) matrices() []*matrix {
 	return list
 }
 
-// quantised reports whether any matrix that every token is multiplied by is.
-func (w *weights) quantised() bool {
+// quantized reports whether any matrix that every token is multiplied by is.
+func (w *weights) quantized() bool {
 	of := func(m *matrix) bool { return !m.empty() && m.format.BlockLen() > 1 }
 	if w.output != nil && of(w.output) {
 		return true
@@ -132,7 +132,7 @@ func (v *inventory) layer(to *layer, in *model.Layer, cfg *model.Config, name st
 	v.linear(&to.down, name+"down", in.Down)
 }
 
-// bands joins neighbours of one format, so that one product serves them.
+// bands joins neighbors of one format, so that one product serves them.
 func (v *inventory) bands(to *layer, parts []model.Linear, name string) {
 	var groups [][]model.Linear
 	for i, p := range parts {

@@ -82,7 +82,7 @@ func alone(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
 	return fresh(t, e, prompt, tokens)
 }
 
-// among has n-1 neighbours, of which each has another prompt, begins when it likes and
+// among has n-1 neighbors, of which each has another prompt, begins when it likes and
 // ends after another number of steps.
 func among(n int) func(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
 	return func(t testing.TB, e *accel.Engine, prompt, tokens []int) (got []float32) {

@@ -113,7 +113,7 @@ func teacherForced(t testing.TB, e model.Engine, tokens []int, parts ...int) []f
 	return all
 }
 
-// spread is n tokens of a vocabulary, no two neighbours alike.
+// spread is n tokens of a vocabulary, no two neighbors alike.
 func spread(vocab, n int) []int {
 	tokens := make([]int, n)
 	for i := range tokens {

@@ -8,17 +8,17 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// failureBehaviours are about a session that is asked for what it cannot do: a
+// failureBehaviors are about a session that is asked for what it cannot do: a
 // typed error, the length as it was, and the next request works.
-var failureBehaviours = []Behaviour{
+var failureBehaviors = []Behavior{
 	{"no tokens", "an empty prompt is an error, not a no-op", noTokens},
 	{"token outside the vocabulary", "an embedding row that does not exist, refused with its place", badTokens},
 	{"cache overflow", "refused with both numbers, not written past the end", cacheOverflow},
 	{"capacity beyond the context", "refused with both numbers", capacityBeyondContext},
 	{"truncate out of range", "refused, not clamped", truncateOutOfRange},
 	{"restore what does not fit", "too many positions, too small a session, another engine's snapshot", restoreMisfit},
-	{"cancelled before", "nothing is computed for a caller who has gone", cancelledBefore},
-	{"cancelled anywhere inside", "a half-written cache must not count", cancelledInside},
+	{"canceled before", "nothing is computed for a caller who has gone", canceledBefore},
+	{"canceled anywhere inside", "a half-written cache must not count", canceledInside},
 	{"closed session", "a cache that was given back is not used", closedSession},
 }
 
@@ -127,13 +127,13 @@ func restoreMisfit(r *rig) {
 	r.length("after a restore that does not fit", small, 0)
 }
 
-func cancelledBefore(r *rig) {
+func canceledBefore(r *rig) {
 	ctx, cancel := context.WithCancel(r.Context())
 	cancel()
 	r.fails(ctx, r.tokens(5, 23), context.Canceled)
 }
 
-func cancelledInside(r *rig) {
+func canceledInside(r *rig) {
 	input := r.tokens(40, 24)
 	for n := 0; ; n++ {
 		s, tokens := r.started(MinContext)
@@ -147,9 +147,9 @@ func cancelledInside(r *rig) {
 			return // computed before the context was asked that often
 		}
 		if !errors.Is(err, context.Canceled) {
-			r.Fatalf("cancelled at look %d: %v", n, err)
+			r.Fatalf("canceled at look %d: %v", n, err)
 		}
-		r.usable("after a cancelled pass", s, tokens)
+		r.usable("after a canceled pass", s, tokens)
 		if n > 8 { // later looks, in larger steps
 			n += n / 4
 		}

@@ -53,7 +53,7 @@ var faults = []struct {
 			return out, err
 		}
 	}},
-	{"a neighbour changes the last bit", func(e *faulty) {
+	{"a neighbor changes the last bit", func(e *faulty) {
 		var running atomic.Int32
 		e.forward = func(s *faultySession, ctx ctxt, tokens []int, want model.Want) (output, error) {
 			n := running.Add(1)
@@ -137,7 +137,7 @@ var faults = []struct {
 			return s.Session.Forward(context.Background(), tokens, want)
 		}
 	}},
-	{"a cancelled pass counts", func(e *faulty) {
+	{"a canceled pass counts", func(e *faulty) {
 		e.forward = func(s *faultySession, ctx ctxt, tokens []int, want model.Want) (output, error) {
 			out, err := s.Session.Forward(ctx, tokens, want)
 			if errors.Is(err, context.Canceled) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// sharedBody passes each thread's element to its neighbour through shared memory,
+// sharedBody passes each thread's element to its neighbor through shared memory,
 // the stores or the loads being what is tried. Where the form names the variable,
 // the first thread stores so, or all load the first element.
 func sharedBody(f form) string {
@@ -50,7 +50,7 @@ func barrierThreads(f form) int {
 	return formThreads
 }
 
-// barrierBody passes a word to the neighbour, around the barrier; threads that it
+// barrierBody passes a word to the neighbor, around the barrier; threads that it
 // does not count keep theirs. In registers the barrier is number 5, and the mask of
 // a warp's barrier half a warp.
 func barrierBody(f form) string {
@@ -74,7 +74,7 @@ func barrierWant(f form, in [][]byte, i int) []byte {
 	if i%formThreads >= barrierThreads(f) {
 		return own(f, in, i)
 	}
-	return neighbours(f, in, i)
+	return neighbors(f, in, i)
 }
 
 // fenceBody has every CTA leave its words in p2 and count itself in p1; the last one

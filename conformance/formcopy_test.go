@@ -24,7 +24,7 @@ func copySize(f form) int {
 }
 
 // copyBody copies 16 bytes a thread and group to shared memory, waits until the
-// first group has landed, then for all, and stores the neighbour's; groups that
+// first group has landed, then for all, and stores the neighbor's; groups that
 // there are not give zeros. With a fourth operand it is how many bytes are copied.
 func copyBody(f form) string {
 	groups := copyGroups(f)
@@ -105,7 +105,7 @@ func bulkBody(f form) string {
 		"\tmad.lo.u32 %r22, %i0, 16, %r20;\n\tld.shared.v4.b32 {%r1, %r2, %r3, %r4}, [%r22];\n" + storeBits("st.v4.b32", "{%r1, %r2, %r3, %r4}")
 }
 
-// arriveBody passes each thread's word to its neighbour, by way of an mbarrier at
+// arriveBody passes each thread's word to its neighbor, by way of an mbarrier at
 // which all threads arrive and wait; then its memory serves as a barrier again. The
 // phase that is going on has parity 0: a wait for parity 1 ends at once.
 func arriveBody(f form) string {
@@ -136,7 +136,7 @@ func arriveBody(f form) string {
 	return b.String() + storeBits("st.v2.b32", "{%r1, %r0}")
 }
 
-// arriveWant is the neighbour's word, and from there the thread's own.
+// arriveWant is the neighbor's word, and from there the thread's own.
 func arriveWant(f form, in [][]byte, i int) []byte {
-	return append(append([]byte(nil), neighbours(f, in, i)...), own(f, in, i)...)
+	return append(append([]byte(nil), neighbors(f, in, i)...), own(f, in, i)...)
 }

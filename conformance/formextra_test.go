@@ -3,7 +3,7 @@ package conformance
 import "testing"
 
 // furtherForms are tried though no kernel may have them today: what the builder can
-// emit beyond, and neighbours of what is used.
+// emit beyond, and neighbors of what is used.
 const furtherForms = `
 	add.s64 %d1, %d2, %d3; sub.s64 %d1, %d2, %d3; mul.lo.s64 %d1, %d2, %d3; mul.hi.u64 %d1, %d2, %d3; mad.lo.s32 %r1, %r2, %r3, %r4;
 	mad.lo.u64 %d1, %d2, %d3, %d4; mad.wide.s32 %d1, %r2, %r3, %d4; div.s64 %d1, %d2, %d3; div.u64 %d1, %d2, %d3; rem.s64 %d1, %d2, %d3;

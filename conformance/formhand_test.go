@@ -35,8 +35,8 @@ func sized(n int) func(form) int { return func(form) int { return n } }
 // own is the word that a thread has in p0.
 func own(_ form, in [][]byte, i int) []byte { return in[0][4*i:][:4] }
 
-// neighbours is the word of the thread beside.
-func neighbours(_ form, in [][]byte, i int) []byte { return in[0][4*(i^1):][:4] }
+// neighbors is the word of the thread beside.
+func neighbors(_ form, in [][]byte, i int) []byte { return in[0][4*(i^1):][:4] }
 
 // loadWord brings a thread's word of p0 to %r1.
 func loadWord() string { return address("%d9", "%d0", 4) + "\tld.global.b32 %r1, [%d9];\n" }
@@ -97,7 +97,7 @@ var handForms = []handForm{
 	{covers: regexp.MustCompile(`^mov\.[bu]32 r,%`), outSize: sized(4), body: specialBody, want: specialWant},
 	{covers: regexp.MustCompile(`^mov\.[bu]32 r,symbol`), outSize: sized(4), body: func(f form) string {
 		return strings.Replace(sharedBody(form{op: "ld.shared.u32"}), "mov.u32 %r20, sm", f.op+" %r20, sm", 1)
-	}, want: neighbours},
+	}, want: neighbors},
 	{covers: regexp.MustCompile(`^mov\.b(32|64) (r,{}|{},r)`), outSize: accessSize, body: halvesBody, want: halvesWant},
 
 	{covers: regexp.MustCompile(`^cp\.async\.(c[ag]\.|commit_group|wait_group|wait_all)`), outSize: sized(64), body: copyBody, want: copyWant},

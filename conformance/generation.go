@@ -7,8 +7,8 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// generationBehaviours are about the generation loop on the engine.
-var generationBehaviours = []Behaviour{
+// generationBehaviors are about the generation loop on the engine.
+var generationBehaviors = []Behavior{
 	{"first token from prefill", "one token costs one pass over the prompt, and no step", firstFromPrefill},
 	{"every token once", "the last prompt token is not computed twice, nor the last generated one at all", everyTokenOnce},
 	{"greedy paths agree", "in the engine, on the host, by top-k 1, by a neutral bias", greedyPathsAgree},
@@ -16,7 +16,7 @@ var generationBehaviours = []Behaviour{
 	{"stop token first", "an empty generation on every path", stopTokenFirst},
 	{"stop token later", "ends without being shown, the same on every path", stopTokenLater},
 	{"broken loop", "stops at once, and what was generated stands", brokenLoop},
-	{"cancelled at every token", "stops at once with the context's error", cancelledAtEveryToken},
+	{"canceled at every token", "stops at once with the context's error", canceledAtEveryToken},
 	{"context limit", "refused before any work with both numbers", contextLimit},
 	{"until the context is full", "exactly as many tokens as fit", untilFull},
 	{"seeds", "the same seed gives the same text, another seed another", seeds},
@@ -115,7 +115,7 @@ func brokenLoop(r *rig) {
 	}
 }
 
-func cancelledAtEveryToken(r *rig) {
+func canceledAtEveryToken(r *rig) {
 	prompt := r.tokens(5, 37)
 	want := r.generate(prompt, model.Params{MaxTokens: 6}).IDs
 	for n := range 6 {
@@ -132,7 +132,7 @@ func cancelledAtEveryToken(r *rig) {
 		r.e.pass = nil
 		cancel()
 		if !errors.Is(got.Err, context.Canceled) {
-			r.Errorf("cancelled in pass %d: error %v", n, got.Err)
+			r.Errorf("canceled in pass %d: error %v", n, got.Err)
 		}
 		r.equal("tokens before", append([]int(nil), want[:n]...), got.IDs)
 	}

@@ -51,7 +51,7 @@ func decodeCases() []attentionCase {
 		{"peaked", "one weight is nearly 1, most are nearly 0", func(c *attentionCase) { c.scale = 30 }},
 		{"loud queries", "beyond what a half holds", func(c *attentionCase) { c.loud = 0x1p90 }},
 		{"outliers", "keys and values 30 times larger", func(c *attentionCase) { c.dist = Outliers }},
-		{"cancelling", "sums much smaller than their terms", func(c *attentionCase) { c.dist = Cancelling }},
+		{"canceling", "sums much smaller than their terms", func(c *attentionCase) { c.dist = Canceling }},
 		{"same sign", "values of one sign: the sums grow", func(c *attentionCase) { c.dist = SameSign }},
 		{"constant", "all scores are equal", func(c *attentionCase) { c.dist = Constant }},
 		{"idle slots", "a sequence of length 0 is neither read nor written", func(c *attentionCase) { c.only = []int{1, 4} }},
@@ -183,22 +183,22 @@ func attentionInvariants() []KernelCase {
 		return c
 	}
 	const share = "a page's result does not depend on which CTA takes it, and after which"
-	const same = "a result depends neither on neighbours nor on where pages lie"
-	neighbours := func(c attentionCase) KernelCase {
-		return c.kernelCase("attention decode", checkNeighbours(attentionCase.decode))
+	const same = "a result depends neither on neighbors nor on where pages lie"
+	neighbors := func(c attentionCase) KernelCase {
+		return c.kernelCase("attention decode", checkNeighbors(attentionCase.decode))
 	}
 	shares := func(c attentionCase) KernelCase { return c.kernelCase("attention decode", checkShares(1, 3, 5)) }
 	tiles := func(c attentionCase) KernelCase {
-		return c.kernelCase("attention prefill", checkNeighbours(attentionCase.flash))
+		return c.kernelCase("attention prefill", checkNeighbors(attentionCase.flash))
 	}
 	var all []KernelCase
 	const cut = "a prompt cut anywhere gives the same bits"
 	return append(all,
-		neighbours(with(decode, "neighbours", same, nil)),
-		neighbours(with(decode, "neighbours, window", same, func(c *attentionCase) { c.window = 70 })),
+		neighbors(with(decode, "neighbors", same, nil)),
+		neighbors(with(decode, "neighbors, window", same, func(c *attentionCase) { c.window = 70 })),
 		shares(with(decode, "any number of CTAs", share, func(c *attentionCase) { c.lengths = []int{1, 66, 130, 320, 64, 300} })),
 		shares(with(decode, "any number of CTAs, window", share, func(c *attentionCase) { c.lengths, c.window = []int{1, 66, 130, 320, 64, 300}, 200 })),
-		tiles(with(flash, "neighbours", same, nil)),
+		tiles(with(flash, "neighbors", same, nil)),
 		with(flash, "chunks", cut, nil).kernelCase("attention prefill", checkChunks(7)),
 		with(flash, "chunks, window and softcap", cut, func(c *attentionCase) { c.window, c.softcap, c.kv = 21, 20, quant.BF16 }).kernelCase("attention prefill", checkChunks(5)),
 		with(flash, "chunks, float32", cut, func(c *attentionCase) { c.kv = quant.F32 }).kernelCase("attention prefill", checkChunks(16)),

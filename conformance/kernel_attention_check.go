@@ -79,9 +79,9 @@ func sameOutputs(r *KernelRig, what string, got, want [][]float32) {
 	}
 }
 
-// checkNeighbours runs a batch, then its sequences in part, with their pages
-// elsewhere, a wider table and other neighbours: the same bits.
-func checkNeighbours(run func(attentionCase, *KernelRig, attentionData) [][]float32) func(*KernelRig, attentionCase) {
+// checkNeighbors runs a batch, then its sequences in part, with their pages
+// elsewhere, a wider table and other neighbors: the same bits.
+func checkNeighbors(run func(attentionCase, *KernelRig, attentionData) [][]float32) func(*KernelRig, attentionCase) {
 	return func(r *KernelRig, c attentionCase) {
 		d := c.data(r)
 		all := run(c, r, d)
@@ -96,7 +96,7 @@ func checkNeighbours(run func(attentionCase, *KernelRig, attentionData) [][]floa
 		other := moved.data(r)
 		last := len(c.lengths) - 1
 		other.q[last], other.k[last], other.v[last] = d.q[last], d.k[last], d.v[last]
-		sameOutputs(r, "other neighbours", run(moved, r, other)[last:], all[last:])
+		sameOutputs(r, "other neighbors", run(moved, r, other)[last:], all[last:])
 	}
 }
 

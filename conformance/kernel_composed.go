@@ -13,8 +13,8 @@ func composedCases() []KernelCase {
 	return []KernelCase{
 		{Operation: "rope and append", Format: "F16", Name: "fused/norm, rope, append", Reason: "one launch gives the bits of three", Run: checkFusedRope},
 		{Operation: "rmsnorm", Format: "F32", Name: "fused/residual", Reason: "one launch gives the bits of two", Run: checkFusedResidual},
-		{Operation: "rmsnorm", Format: "F32", Name: "alone", Reason: "a row does not depend on its neighbours", Run: checkNormAlone},
-		{Operation: "softmax", Format: "F32", Name: "alone", Reason: "a row does not depend on its neighbours", Run: checkSoftmaxAlone},
+		{Operation: "rmsnorm", Format: "F32", Name: "alone", Reason: "a row does not depend on its neighbors", Run: checkNormAlone},
+		{Operation: "softmax", Format: "F32", Name: "alone", Reason: "a row does not depend on its neighbors", Run: checkSoftmaxAlone},
 	}
 }
 

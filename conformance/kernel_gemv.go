@@ -22,7 +22,7 @@ type gemvCase struct {
 	long         bool
 }
 
-// gemvShared is what a CTA of a data-centre GPU may have.
+// gemvShared is what a CTA of a data-center GPU may have.
 const gemvShared = 227 << 10
 
 // addGemv adds a case.

@@ -24,7 +24,7 @@ type batchCase struct {
 	long         bool
 }
 
-// batchCases are for all quantised formats.
+// batchCases are for all quantized formats.
 func batchCases() []KernelCase {
 	var all []KernelCase
 	for _, f := range quant.Formats() {

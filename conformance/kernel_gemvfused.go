@@ -233,7 +233,7 @@ func embedCases() []KernelCase {
 	var all []KernelCase
 	for _, c := range rows {
 		all = append(all, KernelCase{
-			Operation: "dequantise", Format: c.format.String(), Name: fmt.Sprintf("%v/%s", c.format, c.name), Reason: c.reason,
+			Operation: "dequantize", Format: c.format.String(), Name: fmt.Sprintf("%v/%s", c.format, c.name), Reason: c.reason,
 			Run: func(r *KernelRig) { checkEmbed(r, c) },
 		})
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// normCase is a normalisation of tokens × heads rows of width numbers.
+// normCase is a normalization of tokens × heads rows of width numbers.
 type normCase struct {
 	name, reason  string
 	spec          ptxgen.Norm
@@ -205,7 +205,7 @@ func (t *normRun) checkRow(r *KernelRig, what string, i int) {
 	}
 }
 
-// normRef normalises a row in float64. The mean is taken off before it is rounded:
+// normRef normalizes a row in float64. The mean is taken off before it is rounded:
 // n·x − Σx is exact but for the last step.
 func normRef(x, w []float32, layer bool, eps float64) []float64 {
 	n, d := float64(len(x)), make([]float64, len(x))

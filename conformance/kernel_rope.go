@@ -74,7 +74,7 @@ func ropeTable() []ropeCase {
 	}
 	for _, f := range []quant.Format{quant.F32, quant.F16, quant.BF16} {
 		rows = append(rows,
-			ropeCase{name: f.String() + "/qk norm", reason: "a head is normalised before it is rotated", heads: 10, kvHeads: 3, dim: 128, rot: 128, neox: true, norm: true, theta: 1e6, cache: f, positions: []int{9, 10}},
+			ropeCase{name: f.String() + "/qk norm", reason: "a head is normalized before it is rotated", heads: 10, kvHeads: 3, dim: 128, rot: 128, neox: true, norm: true, theta: 1e6, cache: f, positions: []int{9, 10}},
 			ropeCase{name: f.String() + "/value dim", reason: "values of another size than keys", heads: 2, kvHeads: 2, dim: 64, value: 48, rot: 64, cache: f, positions: []int{3}},
 			ropeCase{name: f.String() + "/batch", reason: "one token each of several sequences, of which one is not active: nothing of it is touched",
 				heads: 4, kvHeads: 2, dim: 64, rot: 64, neox: true, cache: f, positions: []int{200, 3, 64, 63}, sequences: []int{0, 1, 2, 3}, inactive: 1},

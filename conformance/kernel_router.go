@@ -19,8 +19,8 @@ type routerCase struct {
 
 func routerCases() []KernelCase {
 	rows := []routerCase{
-		{name: "mixtral", reason: "two of eight, normalised", tokens: 5, experts: 8, k: 2},
-		{name: "qwen3moe", reason: "eight of 128, normalised", tokens: 3, experts: 128, k: 8},
+		{name: "mixtral", reason: "two of eight, normalized", tokens: 5, experts: 8, k: 2},
+		{name: "qwen3moe", reason: "eight of 128, normalized", tokens: 3, experts: 128, k: 8},
 		{name: "raw", reason: "weights as they are, which do not add up to 1", tokens: 3, experts: 60, k: 4, raw: true},
 		{name: "largest", reason: "as many experts and choices as there may be", tokens: 2, experts: 512, k: 32, spread: 5},
 		{name: "half", reason: "as many experts as go without the second half of a lane's places", tokens: 2, experts: 256, k: 32, spread: 5},
@@ -43,7 +43,7 @@ func routerCases() []KernelCase {
 		all = append(all, KernelCase{Operation: "router", Format: "F32", Name: c.name, Reason: c.reason, Run: func(r *KernelRig) { checkRouter(r, c) }})
 	}
 	return append(all, KernelCase{
-		Operation: "router", Format: "F32", Name: "NaN", Reason: "a token with a NaN has NaN weights but indices of experts, its neighbour is well", Run: checkRouterNaN,
+		Operation: "router", Format: "F32", Name: "NaN", Reason: "a token with a NaN has NaN weights but indices of experts, its neighbor is well", Run: checkRouterNaN,
 	})
 }
 
@@ -51,7 +51,7 @@ func (c routerCase) run(r *KernelRig, x []float32) (weights []float32, chosen []
 	w, e := r.Output("weights", 4*c.tokens*c.k), r.Output("experts", 4*c.tokens*c.k)
 	spec := ptxgen.Router{}
 	r.Launch(spec.Launch(r.Kernel(spec), ptxgen.RouterArgs{
-		Logits: r.F32s("logits", x).Addr(), Weights: w.Addr(), Chosen: e.Addr(), Tokens: c.tokens, Experts: c.experts, K: c.k, Normalise: !c.raw,
+		Logits: r.F32s("logits", x).Addr(), Weights: w.Addr(), Chosen: e.Addr(), Tokens: c.tokens, Experts: c.experts, K: c.k, Normalize: !c.raw,
 	}))
 	return w.F32s(), e.U32s()
 }
@@ -122,7 +122,7 @@ func checkRouterNaN(r *KernelRig) {
 		}
 	}
 	Exact(r, "experts of the token with NaN", chosen[:30], append(order, 3))
-	Exact(r, "its neighbour's", chosen[30:], routerOrder(x[30:], 30))
+	Exact(r, "its neighbor's", chosen[30:], routerOrder(x[30:], 30))
 	for i, w := range weights {
 		if math.IsNaN(float64(w)) != (i < 30) {
 			r.Errorf("weight %d is %v", i, w)

@@ -30,7 +30,7 @@ func softmaxCases() []KernelCase {
 		{name: "cap, bend", reason: "scores around the softcap, where tanh changes its way", rows: 2, width: 530, spread: 1.2, cap: 1},
 		{name: "in place, stride", reason: "rows inside a wider buffer at no multiple of 16 bytes", rows: 3, width: 66, stride: 71, inPlace: true},
 		{name: "masked", reason: "-Inf has probability 0", rows: 2, width: 40, plant: map[int]float32{0: -inf, 39: -inf, 40: -inf}},
-		{name: "special", reason: "a row of nothing but -Inf, with NaN or with Inf is NaN; its neighbour is not", rows: 4, width: 2,
+		{name: "special", reason: "a row of nothing but -Inf, with NaN or with Inf is NaN; its neighbor is not", rows: 4, width: 2,
 			plant: map[int]float32{0: -inf, 1: -inf, 2: nan, 5: inf}},
 		{name: "largest last", reason: "the maximum is the row's, not that of a thread's first round", rows: 1, width: 8300, plant: map[int]float32{8299: 300}},
 		{name: "large", reason: "the maximum comes off before the power is taken", rows: 1, width: 33, spread: 1e4},

@@ -150,7 +150,7 @@ func rounded(f quant.Format, y float64) float64 {
 	return out[0]
 }
 
-// ulp is the distance between neighbours of a format around y.
+// ulp is the distance between neighbors of a format around y.
 func ulp(f quant.Format, y float64) float64 {
 	var fraction, least int // bits of the fraction, exponent of the smallest normal number
 	switch f {

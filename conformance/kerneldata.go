@@ -14,7 +14,7 @@ type Distribution uint8
 const (
 	Gaussian     Distribution = iota
 	Outliers                  // one in a hundred is 30 times larger
-	Cancelling                // neighbours nearly cancel: large terms, a small sum
+	Canceling                 // neighbors nearly cancel: large terms, a small sum
 	SameSign                  // all positive: the partial sums grow
 	Subnormal                 // below the smallest normal number of the format
 	NearOverflow              // sums of products come near the largest float32
@@ -22,7 +22,7 @@ const (
 	distributions
 )
 
-var distributionNames = [distributions]string{"gaussian", "outliers", "cancelling", "same sign", "subnormal", "near overflow", "constant"}
+var distributionNames = [distributions]string{"gaussian", "outliers", "canceling", "same sign", "subnormal", "near overflow", "constant"}
 
 func (d Distribution) String() string { return distributionNames[d] }
 
@@ -46,7 +46,7 @@ func (r *KernelRig) Vector(d Distribution, n int) []float32 {
 			if r.rand.IntN(100) == 0 {
 				v *= 30
 			}
-		case Cancelling:
+		case Canceling:
 			if i%2 == 1 {
 				v = -float64(x[i-1]) * (1 + v/1024)
 			}
@@ -91,7 +91,7 @@ var layouts = map[quant.Format]layout{
 // Weights is a random matrix of rows × k weights in a format, row by row as GGUF
 // stores it. Blocks are random bytes, so that every sub-block has a scale of its
 // own, with float16 scales that make a weight about 1; some are negative. For
-// Cancelling and Constant the numbers within a block are equal.
+// Canceling and Constant the numbers within a block are equal.
 func (r *KernelRig) Weights(f quant.Format, d Distribution, rows, k int) []byte {
 	r.Helper()
 	bytes, err := f.RowBytes(k)
@@ -125,7 +125,7 @@ func (r *KernelRig) block(f quant.Format, l layout, d Distribution, b []byte) {
 	for i := range b {
 		b[i] = byte(r.rand.Uint32())
 	}
-	if d == Cancelling || d == Constant {
+	if d == Canceling || d == Constant {
 		same := l.repeat * byte(r.rand.IntN(l.most))
 		for i := l.quants[0]; i < l.quants[1]; i++ {
 			b[i] = same

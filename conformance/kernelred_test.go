@@ -68,7 +68,7 @@ var redKernels = []struct {
 			}
 		})
 	}(), "is not the same when launched again"},
-	{"a neighbour's memory written", after(func(m fakeMemory, _, y uint64) { m.setF32(y+4*redCount+4, 1) }), "which is not the kernel's"},
+	{"a neighbor's memory written", after(func(m fakeMemory, _, y uint64) { m.setF32(y+4*redCount+4, 1) }), "which is not the kernel's"},
 }
 
 // checkDoubling is the case: x has an infinity, a NaN, and padding after its end; y

@@ -43,7 +43,7 @@ var mutators = []mutator{
 	{"special register", otherSpecial},
 }
 
-const dropSync = "synchronisation left out"
+const dropSync = "synchronization left out"
 
 // opSwaps replaces parts of an operation's name.
 var opSwaps = [][2]string{

@@ -11,9 +11,9 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// parallelBehaviours are about several sequences at once.
-var parallelBehaviours = []Behaviour{
-	{"sessions at once", "results do not depend on neighbours, bit for bit", sessionsAtOnce},
+// parallelBehaviors are about several sequences at once.
+var parallelBehaviors = []Behavior{
+	{"sessions at once", "results do not depend on neighbors, bit for bit", sessionsAtOnce},
 	{"batch equals alone", "prompts of different lengths, each with its own cache and its own stop", batchEqualsAlone},
 	{"batch of none", "an empty list gives an empty list", batchOfNone},
 	{"empty prompt in a batch", "a typed error for that one only", emptyPromptInBatch},
@@ -86,7 +86,7 @@ func emptyPromptInBatch(r *rig) {
 			}
 			continue
 		}
-		r.equal("its neighbour", r.generate(prompts[i], p), generated{got.Tokens, got.Text, got.Err})
+		r.equal("its neighbor", r.generate(prompts[i], p), generated{got.Tokens, got.Text, got.Err})
 	}
 }
 

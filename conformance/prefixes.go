@@ -6,8 +6,8 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// prefixBehaviours are about reusing what was computed for an earlier prompt.
-var prefixBehaviours = []Behaviour{
+// prefixBehaviors are about reusing what was computed for an earlier prompt.
+var prefixBehaviors = []Behavior{
 	{"prefix hit equals miss", "bit for bit, whatever part of a prompt is reused", hitEqualsMiss},
 	{"exact prompt", "a prompt that was computed before needs no prefill", exactPrompt},
 	{"only prompts are kept", "generated positions are not another prompt's", onlyPromptsKept},

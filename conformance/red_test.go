@@ -14,7 +14,7 @@ import (
 // A suite that passes everything proves nothing. Each fault below is planted into
 // an engine that is right otherwise, and must turn the suite red.
 
-// faulty is an engine with a fault. A nil hook is the engine's own behaviour.
+// faulty is an engine with a fault. A nil hook is the engine's own behavior.
 type faulty struct {
 	model.Engine
 	open     func(capacity int) (model.Session, error)
@@ -98,8 +98,8 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// complaints are what a behaviour has against an engine.
-func complaints(b Behaviour, e engine) []string {
+// complaints are what a behavior has against an engine.
+func complaints(b Behavior, e engine) []string {
 	r := &recorder{}
 	var wg sync.WaitGroup
 	wg.Go(func() { b.Check(r, e) })
@@ -113,13 +113,13 @@ func TestPlantedFaults(t *testing.T) {
 		t.Run(fault.name, func(t *testing.T) {
 			bad := &faulty{Engine: e}
 			fault.plant(bad)
-			for _, b := range Behaviours() {
+			for _, b := range Behaviors() {
 				if found := complaints(b, bad); len(found) > 0 {
 					t.Logf("%s: %s", b.Name, found[0])
 					return
 				}
 			}
-			t.Error("no behaviour noticed")
+			t.Error("no behavior noticed")
 		})
 	}
 }
@@ -139,7 +139,7 @@ func TestReusedBuffer(t *testing.T) {
 		}
 		return out, err
 	}
-	for _, b := range Behaviours() {
+	for _, b := range Behaviors() {
 		t.Run(b.Name, func(t *testing.T) { b.Check(t, good) })
 	}
 }

@@ -154,7 +154,7 @@ func (r *rig) generator(o model.Options) *model.Generator {
 	return g
 }
 
-// countdown is a context that is cancelled when it has been asked n times.
+// countdown is a context that is canceled when it has been asked n times.
 type countdown struct {
 	context.Context
 	cancel context.CancelFunc

@@ -6,8 +6,8 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// sessionBehaviours are about one session computing.
-var sessionBehaviours = []Behaviour{
+// sessionBehaviors are about one session computing.
+var sessionBehaviors = []Behavior{
 	{"repeatable", "the same tokens give the same bits in any session", repeatable},
 	{"prefill equals steps", "positions, masks and cache writes of a whole prompt against those of single tokens", prefillEqualsSteps},
 	{"prefill onto a cache", "a prompt in two or three parts, at every kind of border", prefillOntoCache},

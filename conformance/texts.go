@@ -8,8 +8,8 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// textBehaviours are about text in and out.
-var textBehaviours = []Behaviour{
+// textBehaviors are about text in and out.
+var textBehaviors = []Behavior{
 	{"whole characters", "no half of a character is ever shown, and all text comes", wholeCharacters},
 	{"stop string across tokens", "found wherever tokens begin and end, and never shown", stopStrings},
 	{"text prompt", "the same as its tokens", textPrompt},

@@ -85,7 +85,7 @@ func TestBuiltProducts(t *testing.T) {
 	}
 }
 
-// TestProductMutants: whatever is changed in a kernel with products, synchronisation left out
+// TestProductMutants: whatever is changed in a kernel with products, synchronization left out
 // above all, the emulator traps or gives other sums.
 func TestProductMutants(t *testing.T) {
 	notShort(t)
@@ -110,6 +110,6 @@ func TestProductMutants(t *testing.T) {
 		}
 	}
 	if tried[dropSync] != 7 { // two fences, a barrier, two groups
-		t.Errorf("%d mutants without a synchronisation, want 7: %v", tried[dropSync], tried)
+		t.Errorf("%d mutants without a synchronization, want 7: %v", tried[dropSync], tried)
 	}
 }

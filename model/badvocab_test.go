@@ -18,12 +18,12 @@ var badVocabularies = []struct {
 	change       change
 	sentinel     error
 }{
-	{"unknown pre-tokeniser and a bad merge", "a contradiction whatever the split", both(set("tokenizer.ggml.pre", "tekken"), set("tokenizer.ggml.merges", []string{"ab"})), tokenizer.ErrMerge},
+	{"unknown pre-tokenizer and a bad merge", "a contradiction whatever the split", both(set("tokenizer.ggml.pre", "tekken"), set("tokenizer.ggml.merges", []string{"ab"})), tokenizer.ErrMerge},
 	{"unknown model and fewer types", "a contradiction whatever the algorithm", both(set("tokenizer.ggml.model", "t5"), set(typesKey, []int32{1, 1})), tokenizer.ErrLengths},
 	{"unknown model and BOS beyond", "a contradiction whatever the algorithm", both(set("tokenizer.ggml.model", "t5"), set("tokenizer.ggml.bos_token_id", uint32(tiny.Vocab))), tokenizer.ErrTokenID},
 	{"too many tokens", "memory for each", both(del(".vocab_size"), both(reshape(embedding, 32, maxTokens+1), set(tokensKey, make([]string, maxTokens+1)))), ErrBadKey},
 	{"too many merges", "memory for each", set("tokenizer.ggml.merges", make([]string, maxMerges+1)), ErrBadKey},
-	{"no merges", "every text would be spelt byte by byte", del("tokenizer.ggml.merges"), ErrMissingKey},
+	{"no merges", "every text would be spelled byte by byte", del("tokenizer.ggml.merges"), ErrMissingKey},
 	{"no tokens", "an empty list", set(tokensKey, []string{}), tokenizer.ErrEmptyVocab},
 	{"fewer types", "one a token", set(typesKey, []int32{1, 1}), tokenizer.ErrLengths},
 	{"more scores", "one a token", set("tokenizer.ggml.scores", make([]float32, tiny.Vocab+1)), tokenizer.ErrLengths},

@@ -13,7 +13,7 @@ type RopeStyle int
 
 const (
 	RopeNone RopeStyle = iota // learned positions
-	RopeNorm                  // neighbours (2i, 2i+1)
+	RopeNorm                  // neighbors (2i, 2i+1)
 	RopeNeoX                  // halves (i, i+dim/2)
 )
 

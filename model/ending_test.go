@@ -44,7 +44,7 @@ func TestBrokenLoopIsFinal(t *testing.T) {
 	e.idle(t)
 }
 
-// A generation can be cancelled before it begins and at every token, by the
+// A generation can be canceled before it begins and at every token, by the
 // consumer and while the engine computes, whether or not the engine looks.
 func TestCancel(t *testing.T) {
 	const says = "abcdefgh"
@@ -65,7 +65,7 @@ func TestCancel(t *testing.T) {
 			}
 			got := collect(GenerateTokens(ctx, e, []int{1}, Params{MaxTokens: 8}))
 			if got.Err != context.Canceled || got.Text != says[:n] {
-				t.Errorf("blind %v, cancelled in pass %d: %q, error %v", blind, n+1, got.Text, got.Err)
+				t.Errorf("blind %v, canceled in pass %d: %q, error %v", blind, n+1, got.Text, got.Err)
 			}
 			e.idle(t)
 		}
@@ -85,7 +85,7 @@ func TestCancel(t *testing.T) {
 			}
 		}
 		if last != context.Canceled || text != says[:n] || len(e.forwards) != n {
-			t.Errorf("cancelled after token %d: %q in %d passes, error %v", n, text, len(e.forwards), last)
+			t.Errorf("canceled after token %d: %q in %d passes, error %v", n, text, len(e.forwards), last)
 		}
 		e.idle(t)
 	}

@@ -140,7 +140,7 @@ func (r *run) step(ctx context.Context, s Session, last int) (int, error) {
 	return r.sampler.next(out, r.history)
 }
 
-// forward ends a cancelled generation even if the engine does not look at ctx.
+// forward ends a canceled generation even if the engine does not look at ctx.
 func (r *run) forward(ctx context.Context, s Session, tokens []int) (Output, error) {
 	if err := ctx.Err(); err != nil {
 		return Output{}, err

@@ -116,7 +116,7 @@ func tokenTypes(v gguf.Value) ([]tokenizer.TokenType, error) {
 	return out, nil
 }
 
-// llama3 names the pre-tokenisers of vocabularies that begin a text with BOS
+// llama3 names the pre-tokenizers of vocabularies that begin a text with BOS
 // although their files need not say so.
 var llama3 = []string{"llama3", "llama-v3", "llama-bpe"}
 

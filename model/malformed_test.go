@@ -172,7 +172,7 @@ var malformed = []struct {
 	{"QKV too short", "both shapes", "phi3", reshape("blk.0.attn_qkv.weight", 32, 63), ErrTensorShape, "have [32 63], want [32 64]"},
 	{"O transposed", "both shapes", "qwen3", both(set(".attention.key_length", uint32(8)), reshape("blk.0.attn_output.weight", 16, 64)), ErrTensorShape, "blk.0.attn_output.weight"},
 	{"QK norm missing", "these models have one", "qwen3", drop("blk.0.attn_q_norm.weight"), ErrMissingTensor, "attn_q_norm"},
-	{"QK norm of the whole width", "one head is normalised", "gemma3", reshape("blk.0.attn_k_norm.weight", 32), ErrTensorShape, "attn_k_norm"},
+	{"QK norm of the whole width", "one head is normalized", "gemma3", reshape("blk.0.attn_k_norm.weight", 32), ErrTensorShape, "attn_k_norm"},
 	{"QK norm in a family without", "it would be left out", "llama", add("blk.0.attn_q_norm.weight", 8), ErrSurplusTensor, "attn_q_norm"},
 	{"post norm missing", "these models have one", "gemma2", drop("blk.0.post_ffw_norm.weight"), ErrMissingTensor, "post_ffw_norm"},
 	{"half a gate", "gate and up in one", "phi3", reshape("blk.0.ffn_up.weight", 32, 48), ErrTensorShape, "blk.0.ffn_up.weight"},

@@ -1,5 +1,5 @@
 // Package model is what both engines compute: the configuration and the still
-// quantised weights of a transformer, the Session seam that an engine
+// quantized weights of a transformer, the Session seam that an engine
 // implements, sampling, and the one generation loop.
 package model
 
@@ -43,7 +43,7 @@ type Matrix struct {
 // Empty reports whether the model has no such matrix.
 func (m Matrix) Empty() bool { return m.Rows == 0 }
 
-// Norm is a normalisation's gain and, for LayerNorm, its bias; each [hidden]
+// Norm is a normalization's gain and, for LayerNorm, its bias; each [hidden]
 // or, for the QK norms, [head dim]. Weight is nil when the model has no such norm.
 type Norm struct {
 	Weight []float32

@@ -50,7 +50,7 @@ func (r *ranking) pop() candidate {
 	return top
 }
 
-// weight is a candidate's unnormalised probability at a temperature, relative to
+// weight is a candidate's unnormalized probability at a temperature, relative to
 // the most likely one's.
 func (c candidate) weight(most, temperature float64) float64 {
 	if c.logit == most { // also when both are +Inf

@@ -100,7 +100,7 @@ func TestSamplerChoices(t *testing.T) {
 		{"presence", "once, however often it occurs", Params{PresencePenalty: 0.5}, []float32{2, 1}, []int{0, 0, 0}, []int{0}},
 		{"presence enough", "subtracted", Params{PresencePenalty: 1.5}, []float32{2, 1}, []int{0}, []int{1}},
 		{"frequency", "once for each time", Params{FrequencyPenalty: 0.5}, []float32{2, 1}, []int{0, 0, 0}, []int{1}},
-		{"negative presence", "what was said is favoured", Params{PresencePenalty: -2}, []float32{2, 1}, []int{1}, []int{1}},
+		{"negative presence", "what was said is favored", Params{PresencePenalty: -2}, []float32{2, 1}, []int{1}, []int{1}},
 		{"window", "only the last tokens count", Params{PresencePenalty: 9, RepeatLast: 2}, []float32{3, 2, 1}, []int{0, 1, 2}, []int{0}},
 		{"window 0", "all tokens count", Params{PresencePenalty: 9}, []float32{3, 2, 1}, []int{0, 1}, []int{2}},
 		{"bias before penalty", "the penalty sees the biased logit",

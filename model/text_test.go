@@ -201,7 +201,7 @@ func TestUnknownVocabulary(t *testing.T) {
 		name, reason, key, value string
 		sentinel                 error
 	}{
-		{"unknown pre-tokeniser", "no such split", "tokenizer.ggml.pre", "tekken", tokenizer.ErrUnknownPre},
+		{"unknown pre-tokenizer", "no such split", "tokenizer.ggml.pre", "tekken", tokenizer.ErrUnknownPre},
 		{"unknown model", "no such algorithm", "tokenizer.ggml.model", "t5", tokenizer.ErrUnknownModel},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -100,7 +100,7 @@ func (d *decoding) unpackValues() [][]ptx.F32 {
 
 // Rows of float32 that threads access by the elements of 16 bytes of the cache are
 // stored in planes: all first fours of those elements, then all second fours, so that
-// neighbouring threads are 16 bytes apart.
+// neighboring threads are 16 bytes apart.
 
 // inPlanes is where four elements from 4·quad on lie, in bytes.
 func (d *decoding) inPlanes(quad ptx.U32) ptx.U32 {

@@ -15,13 +15,13 @@ func TestAttentionRefusesSpecs(t *testing.T) {
 		spec ptxgen.Spec
 		want string // part of the error
 	}{
-		{"quantised cache", ptxgen.AttentionDecode{KV: quant.Q8_0, HeadDim: 64}, "KV: Q8_0"},
+		{"quantized cache", ptxgen.AttentionDecode{KV: quant.Q8_0, HeadDim: 64}, "KV: Q8_0"},
 		{"odd head dim", ptxgen.AttentionDecode{KV: quant.F16, HeadDim: 68}, "HeadDim: 68"},
 		{"large head dim", ptxgen.AttentionDecode{KV: quant.F16, HeadDim: 264}, "HeadDim: 264"},
 		{"page of 48", ptxgen.AttentionDecode{KV: quant.F16, HeadDim: 64, Page: 48}, "Page: 48"},
 		{"a page beyond a CTA", ptxgen.AttentionDecode{KV: quant.F32, HeadDim: 256, Page: 256}, "more than 512 threads"},
 		{"combine", ptxgen.AttentionCombine{HeadDim: 4}, "HeadDim: 4"},
-		{"flash: quantised cache", ptxgen.FlashAttention{KV: quant.Q4_0, HeadDim: 64}, "KV: Q4_0"},
+		{"flash: quantized cache", ptxgen.FlashAttention{KV: quant.Q4_0, HeadDim: 64}, "KV: Q4_0"},
 		{"flash: tile of 48", ptxgen.FlashAttention{KV: quant.F16, HeadDim: 64, BlockQ: 48}, "BlockQ: 48"},
 		{"flash: block beyond the page", ptxgen.FlashAttention{KV: quant.F16, HeadDim: 64, Page: 32, BlockK: 64}, "BlockK: 64"},
 		{"flash: block of fewer rows than copied at once", ptxgen.FlashAttention{KV: quant.F16, HeadDim: 256, BlockQ: 128, BlockK: 16}, "BlockK: 16"},

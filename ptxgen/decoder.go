@@ -23,8 +23,8 @@ type decoder struct {
 	signed bool
 	// top is the largest quant, 2^n - 1; signed quants are counted from -2^(n-1) for it.
 	top uint32
-	// centre is what is subtracted from a quant so counted, for a format with minimums 0.
-	centre int
+	// center is what is subtracted from a quant so counted, for a format with minimums 0.
+	center int
 	// scales gives what the quants of a unit are multiplied by.
 	scales func(u unit) scales
 	// sub is how many weights share an integer scale, which together with those of its
@@ -33,7 +33,7 @@ type decoder struct {
 }
 
 // quantWords are, of each plane of quants, the word that has a quad's quants. A quad is
-// four neighbours of the 16 weights of either half of a unit, of which the word of a piece
+// four neighbors of the 16 weights of either half of a unit, of which the word of a piece
 // has one each.
 type quantWords struct {
 	b     *ptx.Builder
@@ -41,7 +41,7 @@ type quantWords struct {
 }
 
 // scales are of the sub-blocks of a unit, one or two:
-// weight = scale * (quant - centre) - min.
+// weight = scale * (quant - center) - min.
 type scales struct {
 	scale []ptx.F32
 	min   []ptx.F32 // nil where the format has none
@@ -59,18 +59,18 @@ var decoders = map[quant.Format]decoder{
 	quant.F32:    {single: singleF32},
 	quant.F16:    {single: singleF16},
 	quant.BF16:   {single: singleBF16},
-	quant.Q4_0:   {quants: code, signed: true, top: 15, centre: 8, scales: unit.lastHalf},
+	quant.Q4_0:   {quants: code, signed: true, top: 15, center: 8, scales: unit.lastHalf},
 	quant.Q4_1:   {quants: code, top: 15, scales: unit.scaleAndOffset},
-	quant.Q5_0:   {quants: codeWithBit, top: 31, centre: 16, scales: unit.lastHalf},
+	quant.Q5_0:   {quants: codeWithBit, top: 31, center: 16, scales: unit.lastHalf},
 	quant.Q5_1:   {quants: codeWithBit, top: 31, scales: unit.scaleAndOffset},
-	quant.Q8_0:   {quants: whole, signed: true, top: 255, centre: 128, scales: unit.lastHalf},
+	quant.Q8_0:   {quants: whole, signed: true, top: 255, center: 128, scales: unit.lastHalf},
 	quant.Q2_K:   {quants: pair, top: 3, scales: unit.nibbleScales, sub: 16},
-	quant.Q3_K:   {quants: triple, quantsOf: tripleOf, top: 7, centre: 4, scales: unit.byteScales, sub: 16},
+	quant.Q3_K:   {quants: triple, quantsOf: tripleOf, top: 7, center: 4, scales: unit.byteScales, sub: 16},
 	quant.Q4_K:   {quants: code, top: 15, scales: unit.head, sub: 32},
 	quant.Q5_K:   {quants: codeWithBit, top: 31, scales: unit.head, sub: 32},
-	quant.Q6_K:   {quants: codeWithPair, top: 63, centre: 32, scales: unit.byteScales, sub: 16},
-	quant.IQ4_NL: {quants: level, signed: true, top: 255, centre: 128, scales: unit.lastHalf},
-	quant.IQ4_XS: {quants: level, signed: true, top: 255, centre: 128, scales: unit.sixBitScale, sub: 32},
+	quant.Q6_K:   {quants: codeWithPair, top: 63, center: 32, scales: unit.byteScales, sub: 16},
+	quant.IQ4_NL: {quants: level, signed: true, top: 255, center: 128, scales: unit.lastHalf},
+	quant.IQ4_XS: {quants: level, signed: true, top: 255, center: 128, scales: unit.sixBitScale, sub: 32},
 }
 
 // decoderOf panics on a format that no kernel reads.
@@ -83,8 +83,8 @@ func decoderOf(f quant.Format) *decoder {
 	return &d
 }
 
-// quantised reports whether the format has stored quants and scales.
-func (d *decoder) quantised() bool { return d.single == nil }
+// quantized reports whether the format has stored quants and scales.
+func (d *decoder) quantized() bool { return d.single == nil }
 
 // packedRow is a row of a packed matrix.
 type packedRow struct {

@@ -25,7 +25,7 @@ func (u unit) weights() []ptx.F32 {
 
 // quads gives what emits weights 4j to 4j+3.
 func (u unit) quads() func(j int) [4]ptx.F32 {
-	if !u.d.quantised() {
+	if !u.d.quantized() {
 		return func(j int) [4]ptx.F32 { return u.d.single(u, j) }
 	}
 	s := u.d.scales(u)
@@ -40,9 +40,9 @@ func (u unit) quads() func(j int) [4]ptx.F32 {
 		part := j * 4 * len(s.scale) / UnitLen
 		word, clean := bytes(j)
 		for b, shift := range fieldShift {
-			// quant - centre, times 2^(shift-49): exact, and so is its product with the
+			// quant - center, times 2^(shift-49): exact, and so is its product with the
 			// scale, which has at most 17 bits to the quant's 7.
-			v := u.field(word, b, clean).FMA(u.b.F32(0x1p100), u.b.F32(-float32(u.d.centre)*powerOfTwo(shift-49)))
+			v := u.field(word, b, clean).FMA(u.b.F32(0x1p100), u.b.F32(-float32(u.d.center)*powerOfTwo(shift-49)))
 			if s.min == nil {
 				w[b] = v.Mul(scaled[part][b])
 			} else {

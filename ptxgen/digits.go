@@ -14,7 +14,7 @@ import (
 // products with it are still to be multiplied by. There is room for a multiple of 16 vectors: what those
 // that are not there have is zeros.
 //
-// A warp makes a block, a CTA those of a slice of a vector; to normalise it, each CTA
+// A warp makes a block, a CTA those of a slice of a vector; to normalize it, each CTA
 // reads all of it.
 type Digits struct {
 	Wide bool // as GemvWide takes them
@@ -82,7 +82,7 @@ type digits struct {
 // Build implements Spec.
 func (s Digits) Build() (*ptx.Kernel, error) {
 	b := begin(s)
-	b.Doc("the digits of vectors, normalised or not, for products with several")
+	b.Doc("the digits of vectors, normalized or not, for products with several")
 	d := newDigits(b, s)
 	b.IfElse(d.number.Lt(d.count), d.make, func() {
 		b.Comment("zeros for a vector that is not there")

@@ -20,7 +20,7 @@ import (
 // BF16.
 //
 // Order of additions: one chain of mma.sync m16n8k16 for each element, k ascending, 16
-// products at a time, into a float32. No tile size, neighbour or number of rows has a
+// products at a time, into a float32. No tile size, neighbor or number of rows has a
 // part in it, so a row has the same bits whichever shape computes it. The tensor core
 // aligns the terms of a step to the largest and truncates (see Depth).
 //

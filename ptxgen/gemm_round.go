@@ -5,7 +5,7 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// halfScaled are the formats whose weights are d*(stored - centre) with a float16 d.
+// halfScaled are the formats whose weights are d*(stored - center) with a float16 d.
 var halfScaled = map[quant.Format]bool{quant.Q4_0: true, quant.Q5_0: true, quant.Q8_0: true, quant.IQ4_NL: true}
 
 // rounded gives what emits weights 4j to 4j+3 of a unit, rounded to Input, two a word.
@@ -30,12 +30,12 @@ func (g *gemm) round(low, high ptx.F32) ptx.U32 {
 
 // halves is rounded for a format of halfScaled, in half arithmetic. Stored quants have
 // at most 8 bits: behind the upper byte of 1024 they are the half 1024 + stored, from
-// which 1024 + centre is subtracted exactly. The product with d, rounded once, is what
+// which 1024 + center is subtracted exactly. The product with d, rounded once, is what
 // the float32 weight rounds to, since that is the exact product: it has 19 bits at most.
 func (u unit) halves() func(j int) [2]ptx.U32 {
 	const upper = 0x64 // of the half 1024
 	d := u.last()[0].LowF16().Twice()
-	zero := ptx.Var(u.b.U32(uint32(quant.F32ToF16(float32(-1024-u.d.centre))) * 0x00010001)).AsF16x2()
+	zero := ptx.Var(u.b.U32(uint32(quant.F32ToF16(float32(-1024-u.d.center))) * 0x00010001)).AsF16x2()
 	bytes := u.bytes()
 	return func(j int) (words [2]ptx.U32) {
 		w, clean := bytes(j)

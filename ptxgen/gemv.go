@@ -16,14 +16,14 @@ import (
 // where n is RMSNorm, LayerNorm or nothing. The order of additions is the same for every
 // row and column and depends on the format and K alone.
 //
-// Quantised weights are multiplied as the integers that they are, on tensor cores, with
+// Quantized weights are multiplied as the integers that they are, on tensor cores, with
 // x as integers of 31 bits (see gemvInteger), where an infinite x gives NaN: one vector,
 // since GemvBatch is for several. Others are multiplied in float32 (see gemvFloat).
 type Gemv struct {
 	Format  quant.Format
 	Columns int  // at most that many vectors at a time: 1, or 2, 4, 8 or 16 where weights are numbers; 0 means 1
 	Gated   bool // two matrices
-	Small   bool // of quantised weights, for devices with little shared memory: fewer warps, a short ring
+	Small   bool // of quantized weights, for devices with little shared memory: fewer warps, a short ring
 }
 
 // maxColumns is how many vectors a launch takes at most.
@@ -35,7 +35,7 @@ var gemvColumns = []int{1, 2, 4, 8, 16}
 func gemvSpecs() []Spec {
 	var all []Spec
 	for _, f := range quant.Formats() {
-		if decoderOf(f).quantised() {
+		if decoderOf(f).quantized() {
 			for _, small := range []bool{false, true} {
 				all = append(all, Gemv{Format: f, Columns: 1, Small: small}, Gemv{Format: f, Columns: 1, Gated: true, Small: small})
 			}
@@ -65,7 +65,7 @@ func (s Gemv) Name() string {
 }
 
 // integer reports whether the weights are multiplied as integers.
-func (s Gemv) integer() bool { return decoderOf(s.Format).quantised() }
+func (s Gemv) integer() bool { return decoderOf(s.Format).quantized() }
 
 // Depth is the longest serial accumulation and the depth of the trees over rows of k
 // weights, for the bound of the rounding error.
@@ -85,7 +85,7 @@ func (s Gemv) Build() (*ptx.Kernel, error) {
 	case !slices.Contains(gemvColumns, c):
 		b.Failf("%d columns, want 1, 2, 4, 8 or 16", c)
 	case s.Small && !s.integer():
-		b.Failf("a small kernel is for quantised weights")
+		b.Failf("a small kernel is for quantized weights")
 	}
 	if b.Err() != nil {
 		return nil, b.Err()

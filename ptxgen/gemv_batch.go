@@ -8,7 +8,7 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// GemvBatch multiplies a matrix of quantised weights by several vectors, of which Digits
+// GemvBatch multiplies a matrix of quantized weights by several vectors, of which Digits
 // made integers: as Gemv does for one, and with the same bits.
 //
 // Two vectors have as many digits as a fragment of weights is multiplied by at a time: a
@@ -36,7 +36,7 @@ func gemvBatchSpecs() []Spec {
 	all := []Spec{Digits{}}
 	for _, f := range quant.Formats() {
 		for _, c := range gemvBatchColumns(f) {
-			if decoderOf(f).quantised() {
+			if decoderOf(f).quantized() {
 				all = append(all, GemvBatch{Format: f, Columns: c}, GemvBatch{Format: f, Columns: c, Gated: true})
 			}
 		}
@@ -100,8 +100,8 @@ type gemvBatch struct {
 // Build implements Spec.
 func (s GemvBatch) Build() (*ptx.Kernel, error) {
 	b := ptx.New(s.Name())
-	if !decoderOf(s.Format).quantised() || !slices.Contains(gemvBatchColumns(s.Format), s.Columns) {
-		b.Failf("%d columns of %v: want one of %v, of a quantised format", s.Columns, s.Format, gemvBatchColumns(s.Format))
+	if !decoderOf(s.Format).quantized() || !slices.Contains(gemvBatchColumns(s.Format), s.Columns) {
+		b.Failf("%d columns of %v: want one of %v, of a quantized format", s.Columns, s.Format, gemvBatchColumns(s.Format))
 		return nil, b.Err()
 	}
 	b.Doc("y[c][r] = epilogue of the sum over k of W[r][k] * x[c][k], W packed, of %v, x of Digits", s.Format)

@@ -55,7 +55,7 @@ func GemvBatchFor(format quant.Format, columns int, gated bool, k int, most ptx.
 }
 
 func gemvBatchFor(format quant.Format, columns int, gated bool, k, shared int) (GemvBatch, error) {
-	if !decoderOf(format).quantised() {
+	if !decoderOf(format).quantized() {
 		return GemvBatch{}, fmt.Errorf("ptxgen: %v has no digits to multiply: Gemv is for several vectors of it", format)
 	}
 	if columns < 1 {

@@ -28,7 +28,7 @@ func (n *gemvBatch) addUnits(k *integerBlock, pending ptx.Shared, first ptx.Pred
 
 // addSuper adds the products of a block whose sums are integers.
 func (n *gemvBatch) addSuper(k *integerBlock, pending ptx.Shared, first ptx.Pred) [][2]ptx.F32 {
-	n.offset = n.b.F32(-16 * float32(max(n.d.centre, 1))) // the means are 16 times smaller than sums
+	n.offset = n.b.F32(-16 * float32(max(n.d.center, 1))) // the means are 16 times smaller than sums
 	scales, totals := n.superTotals(k)
 	// Powers of two, which change no rounding: here they are factors of few numbers.
 	larger := n.digit.Mul(n.shrink)

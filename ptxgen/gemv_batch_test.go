@@ -98,7 +98,7 @@ func TestGemvBuildRefuses(t *testing.T) {
 		name, want string
 		spec       ptxgen.Spec
 	}{
-		{"two columns of a quantised format", "GemvBatch is for more", ptxgen.Gemv{Format: quant.Q4_K, Columns: 2}},
+		{"two columns of a quantized format", "GemvBatch is for more", ptxgen.Gemv{Format: quant.Q4_K, Columns: 2}},
 		{"columns between kernels", "3 columns", ptxgen.Gemv{Format: quant.F16, Columns: 3}},
 		{"a small kernel of numbers", "small", ptxgen.Gemv{Format: quant.F16, Small: true}},
 		{"a set of two", "2 columns", ptxgen.GemvBatch{Format: quant.Q4_K, Columns: 2}},

@@ -98,7 +98,7 @@ func (k *integerBlock) joinedBelow(upper, lower ptx.S32) ptx.F32 {
 }
 
 // multiplySuper adds up integers over the whole block. What belongs to minimums or the
-// centre is subtracted from their sum.
+// center is subtracted from their sum.
 func (k *integerBlock) multiplySuper() {
 	scales := k.superScales()
 	total := k.superTotal(scales)
@@ -199,8 +199,8 @@ func (k *integerBlock) multiplyUnits() {
 // addUnit adds the sum v of a unit of a row, scaled, to the total, of which it may be the
 // first. below is the sum of the unit's x, of which formats with an offset take a part off.
 func (k *integerBlock) addUnit(total *ptx.F32, first bool, v, below ptx.F32, s rowScales, r int) {
-	if k.d.offset() && k.d.centre > 0 {
-		v = below.FMA(k.b.F32(-float32(k.d.centre)), v)
+	if k.d.offset() && k.d.center > 0 {
+		v = below.FMA(k.b.F32(-float32(k.d.center)), v)
 	}
 	if first {
 		v = v.Mul(s.scale[r])

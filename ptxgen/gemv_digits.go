@@ -72,7 +72,7 @@ func (n *gemvInteger) stagePower(values []quad, block ptx.Shared) (up ptx.F32) {
 }
 
 // stageQuads turns a lane's quads of a block, which are variables, into digits.
-// Neighbouring lanes have neighbouring quads: four each half of a unit.
+// Neighboring lanes have neighboring quads: four each half of a unit.
 func (n *gemvInteger) stageQuads(values []quad, block ptx.Shared) {
 	sums := n.stageDigits(values, n.stagePower(values, block), block)
 	if n.d.offset() {
@@ -140,7 +140,7 @@ func (n *gemvInteger) lanesOfSum() int {
 	return 8
 }
 
-// halved adds neighbouring lanes up: even lanes go on with the first quad, odd ones with
+// halved adds neighboring lanes up: even lanes go on with the first quad, odd ones with
 // the second.
 func (n *gemvInteger) halved(s []wideSum) wideSum {
 	even := n.lane.AndN(1).EqN(0)

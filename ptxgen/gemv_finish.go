@@ -94,7 +94,7 @@ func (n *gemvInteger) sumOfParts(r integerResult, matrix int) ptx.F32 {
 	return n.tree(n.parts, maxParts, func(p int) ptx.F32 { return at.Plus(p*n.partBytes() + 4*matrix*tileRows).LoadF32() })
 }
 
-// tree adds up count values, a power of two and at most most, neighbours first. What is
+// tree adds up count values, a power of two and at most most, neighbors first. What is
 // missing to that is -0, which changes no sum, not even the sign of a zero.
 func (n *gemvInteger) tree(count ptx.U32, most int, load func(i int) ptx.F32) ptx.F32 {
 	b, nothing := n.b, float32(math.Copysign(0, -1))

@@ -4,13 +4,13 @@ import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 
 // stage puts the groups from first on of all vectors into shared memory. A warp takes 8
 // units at a time, a lane the quarter of one: two quads. Lanes that share a unit are 8
-// apart, so that neighbours store to neighbouring places.
+// apart, so that neighbors store to neighboring places.
 func (g *gemvFloat) stage(first ptx.U32) {
 	b := g.b
 	octets := g.groups.Sub(first).Min(g.chunk).MulN(4)
 	b.For(b.U32(0), b.N(g.columns()), b.U32(1), func(c ptx.U32) {
 		b.IfElse(g.norm.Ne(b.U32(0)), func() {
-			b.Comment("stage a vector, normalised")
+			b.Comment("stage a vector, normalized")
 			g.stageVector(c, first, octets, true)
 		}, func() {
 			b.Comment("stage a vector as it is")
@@ -39,7 +39,7 @@ func (g *gemvFloat) stageVector(c, first, octets ptx.U32, norm bool) {
 				if norm {
 					for j := range p.v {
 						at := p.quad.AddN(j)
-						b.If(at.Lt(quads), func() { g.normalise(p.v[j], p.gain[j], at, c) })
+						b.If(at.Lt(quads), func() { g.normalize(p.v[j], p.gain[j], at, c) })
 					}
 				}
 				g.storePart(p, to)

@@ -6,7 +6,7 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// gemvInteger multiplies quantised weights as the integers that they are, on tensor
+// gemvInteger multiplies quantized weights as the integers that they are, on tensor
 // cores: mma.m16n8k32 takes 16 rows by a unit of them, as signed bytes, and 8 columns.
 //
 // A column is a digit of x. Each block's part of x is scaled by a power of two and rounded
@@ -18,7 +18,7 @@ import (
 //
 // Where the scales of a block's units are integers (super), its sum stays one: the only
 // roundings of a block are those that make it a float32 and multiply it with the scales
-// of the weights and of x. Minimums, and the centre that quants are counted from, are one
+// of the weights and of x. Minimums, and the center that quants are counted from, are one
 // more product, of minimums or scales with the digits of the means of x by sub-block,
 // which are rounded to integers as x is. Otherwise each unit's sum is scaled in float32.
 //
@@ -86,7 +86,7 @@ func (d *decoder) super() bool { return d.sub > 0 }
 // halves reports whether scales are for 16 weights.
 func (d *decoder) halves() bool { return d.sub == UnitLen/2 }
 
-// offset reports whether something is subtracted from quants, a centre or a minimum.
+// offset reports whether something is subtracted from quants, a center or a minimum.
 func (d *decoder) offset() bool { return !d.signed }
 
 // matrixCount is 1, or 2 with a gate.

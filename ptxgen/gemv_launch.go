@@ -11,7 +11,7 @@ import (
 // expert e = Experts[i]: the matrices begin at e*ExpertBytes, the vector is that of
 // row i / SlotsPerX of X, the result goes to row i of Y.
 type GemvArgs struct {
-	X  Address // f32 [Columns, K], rows XStride apart; quantised weights take one
+	X  Address // f32 [Columns, K], rows XStride apart; quantized weights take one
 	W  Address // packed [Rows, K]; of Gated the gate's
 	Up Address // packed [Rows, K]; of Gated alone
 	Y  Address // f32 [Columns, Rows], rows YStride apart

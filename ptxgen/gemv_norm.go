@@ -6,17 +6,17 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// NormKind is a normalisation, chosen at launch.
+// NormKind is a normalization, chosen at launch.
 type NormKind uint32
 
-// The normalisations; see Norm.
+// The normalizations; see Norm.
 const (
 	NoNorm NormKind = iota
 	RMSNorm
 	LayerNorm
 )
 
-// moments computes what each vector is normalised by, and keeps it in stats.
+// moments computes what each vector is normalized by, and keeps it in stats.
 func (g *gemv) moments() {
 	b := g.b
 	b.Comment("the moments of each vector")

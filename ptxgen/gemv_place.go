@@ -22,7 +22,7 @@ type lanePlace struct {
 	subBlocks   ptx.U32    // selects the scales of the half that its products are of; see subScales
 	joinsHalves bool       // whether its columns are of the two halves of units, which those of GemvBatch never are; see joinHalves
 	digit       ptx.F32    // what the lower of the two digits of its results counts: 2^16 or 1
-	// What minimums, or scales for the centre, are multiplied by, and what a block's sum is.
+	// What minimums, or scales for the center, are multiplied by, and what a block's sum is.
 	offset, shrink ptx.F32
 }
 
@@ -86,7 +86,7 @@ func (n *gemvInteger) placeHalves() {
 	}
 	n.second = n.kept(n.quad.ShrN(1))
 	// The staged means are 16 times smaller than sums.
-	n.offset = b.F32(-16 * float32(max(n.d.centre, 1)) * powerOfTwo(log))
+	n.offset = b.F32(-16 * float32(max(n.d.center, 1)) * powerOfTwo(log))
 	if n.inPlace() {
 		n.raise = n.kept(n.one.ShlN(n.raised()))
 	}

@@ -35,7 +35,7 @@ func (s Gemv) Workspace(k *ptx.Kernel, a GemvArgs) (int, error) {
 }
 
 // GemvFor chooses the kernel for so many vectors of k numbers, on a device whose CTAs may
-// have so many bytes of shared memory: one vector where weights are quantised, up to 16
+// have so many bytes of shared memory: one vector where weights are quantized, up to 16
 // where they are numbers. Where those do not fit it takes fewer Columns, so that there are
 // several launches to make. The choice has no part in the results' bits.
 func GemvFor(format quant.Format, columns int, gated bool, k, shared int) (Gemv, error) {

@@ -102,7 +102,7 @@ func (k *integerBlock) sixBitScales(s *superScales) {
 		twice := h[0].Prmt(b.U32(0), 0x3322)
 		low := quantWords{b: b}.orMasked(twice.AndN(0x000F000F), twice.ShrN(4), 0x0F000F00)
 		for _, w := range []ptx.U32{h[1].AndN(each(63)), upperEnds(quantWords{b, []ptx.U32{low}}, h[1])} {
-			// w + 0x60 carries into no neighbour; with the top bit turned it is w - 32.
+			// w + 0x60 carries into no neighbor; with the top bit turned it is w - 32.
 			s.words[r] = append(s.words[r], w.AddN(0x60606060).Xor(b.U32(each(0x80))))
 		}
 	}

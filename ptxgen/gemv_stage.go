@@ -209,7 +209,7 @@ func (n *gemvInteger) inverse() {
 	})
 }
 
-// stageLate stages the vector normalised.
+// stageLate stages the vector normalized.
 func (n *gemvInteger) stageLate() {
 	b := n.b
 	b.Comment("a vector whose moments come first")
@@ -222,7 +222,7 @@ func (n *gemvInteger) stageLate() {
 		for j := range n.d.units / 4 {
 			at := n.firstQuad(n.origin.Add(i)).AddN(32 * j)
 			v := n.loadQuad(x, at, x.quads(), 0)
-			b.If(at.Lt(x.quads()), func() { n.normalise(v, n.loadGain(at), at, only) })
+			b.If(at.Lt(x.quads()), func() { n.normalize(v, n.loadGain(at), at, only) })
 			values = append(values, v)
 		}
 		n.put(values, n.stagedBlock(i))

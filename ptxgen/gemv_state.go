@@ -104,8 +104,8 @@ func (g *gemv) loadGain(i ptx.U32) quad {
 	return g.loadQuad(weight, i, quads, 1, ptx.ReadOnly)
 }
 
-// normalise replaces quad i of vector c, which must be of variables and in the row.
-func (g *gemv) normalise(v quad, gain quad, i, c ptx.U32) {
+// normalize replaces quad i of vector c, which must be of variables and in the row.
+func (g *gemv) normalize(v quad, gain quad, i, c ptx.U32) {
 	b := g.b
 	stats := g.stats.At(c, 16).LoadF32x4()
 	st := moments{scale: stats[0], inverse: stats[1], mean: stats[2], rest: stats[3], layer: true}

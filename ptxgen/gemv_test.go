@@ -24,7 +24,7 @@ func TestGemvRefuses(t *testing.T) {
 	}{
 		{"part of a block", "K", plain, func(a *ptxgen.GemvArgs) { a.K = 300 }},
 		{"no rows", "Rows", plain, func(a *ptxgen.GemvArgs) { a.Rows = 0 }},
-		{"two vectors of a quantised format", "Columns", plain, func(a *ptxgen.GemvArgs) { a.Columns = 2 }},
+		{"two vectors of a quantized format", "Columns", plain, func(a *ptxgen.GemvArgs) { a.Columns = 2 }},
 		{"more columns than any kernel has", "Columns", ptxgen.Gemv{Format: quant.F32}, func(a *ptxgen.GemvArgs) { a.Columns = 17 }},
 		{"overlapping vectors", "XStride", plain, func(a *ptxgen.GemvArgs) { a.XStride = 511 }},
 		{"overlapping results", "YStride", plain, func(a *ptxgen.GemvArgs) { a.YStride = 4 }},
@@ -110,7 +110,7 @@ func TestGemvFor(t *testing.T) {
 		{"one vector", quant.Q6_K, 1, 4096, 227 << 10, 1},
 		{"a small device", quant.Q6_K, 1, 4096, 99 << 10, 1},
 		{"too small", quant.Q6_K, 1, 4096, 20 << 10, 0},
-		{"two of a quantised format", quant.Q6_K, 2, 4096, 227 << 10, 0},
+		{"two of a quantized format", quant.Q6_K, 2, 4096, 227 << 10, 0},
 		{"none", quant.Q6_K, 0, 4096, 227 << 10, 0},
 		{"numbers: between two kernels", quant.F16, 5, 4096, 227 << 10, 8},
 		{"numbers: too many", quant.F16, 17, 4096, 227 << 10, 0},

@@ -8,7 +8,7 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// GemvWide multiplies a matrix of quantised weights by many vectors, of which a wide Digits
+// GemvWide multiplies a matrix of quantized weights by many vectors, of which a wide Digits
 // made integers, on devices whose warpgroups multiply by themselves (wgmma): as Gemv does
 // for one, and with the same bits. Formats are those whose blocks have integer sums.
 //
@@ -20,7 +20,7 @@ import (
 //
 // A CTA's warpgroups have a tile each, or those of two matrices a pair of them, and go
 // through its slice of the row together. Their parts are added up in the order of the
-// tree as they come: sums that wait for a neighbour do so in shared memory, a level each.
+// tree as they come: sums that wait for a neighbor do so in shared memory, a level each.
 type GemvWide struct {
 	Format quant.Format
 	Gated  bool // two matrices

@@ -129,7 +129,7 @@ func (n *gemvWide) scaled(quants ptx.U32, scale ptx.S32) (high, low ptx.U32) {
 	if !n.signedScales() {
 		return quants.Mul(scale.U32().ShrN(3)), quants.Mul(scale.U32().AndN(7))
 	}
-	bias := b.U32(0x80008000) // so that what is negative takes nothing of its neighbour
+	bias := b.U32(0x80008000) // so that what is negative takes nothing of its neighbor
 	even, odd := quants.Prmt(nothing, 0x4240).Mad(scale.U32(), bias), quants.Prmt(nothing, 0x4341).Mad(scale.U32(), bias)
 	return even.Prmt(odd, 0x7351).Xor(b.U32(each(0x80))), even.Prmt(odd, 0x6240)
 }
@@ -137,7 +137,7 @@ func (n *gemvWide) scaled(quants ptx.U32, scale ptx.S32) (high, low ptx.U32) {
 // addWide adds a block's totals, of which total gives the one that products leave as their
 // i-th, to the sums.
 func (n *gemvWide) addWide(k *integerBlock, digits ptx.Shared, sums *laneSums, total func(i int) ptx.S32) {
-	n.offset = n.b.F32(-16 * float32(max(n.d.centre, 1))) // the means are 16 times smaller than sums
+	n.offset = n.b.F32(-16 * float32(max(n.d.center, 1))) // the means are 16 times smaller than sums
 	var s superScales
 	if n.d.halves() {
 		k.subHeads(&s)

@@ -2,7 +2,7 @@ package ptxgen
 
 import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 
-// laneSum adds each of several values over width neighbouring lanes. As long as
+// laneSum adds each of several values over width neighboring lanes. As long as
 // their number is even the lanes halve it at every step: one keeps the one half,
 // the other the other half, so that 8 values over 8 lanes cost 7 shuffles and not
 // 24. Whatever lane a sum ends in, it is added in the same tree.

@@ -7,7 +7,7 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Norm normalises rows of Width numbers, one by one:
+// Norm normalizes rows of Width numbers, one by one:
 //
 //	RMSNorm    y = x / sqrt(mean(x^2) + eps) * w + b + residual
 //	LayerNorm  y = (x - mean(x)) / sqrt(var(x) + eps) * w + b + residual
@@ -73,8 +73,8 @@ func (s Norm) Build() (*ptx.Kernel, error) {
 	b.Comment("the row, all of a thread's loads before the first is used")
 	in := t.keep(at(quant.F32, x, xStride), s.kept())
 	m := s.moments(in, eps)
-	b.Comment("the second pass: normalise")
-	m.normalise(in, at(s.To, y, yStride), rowAt(b, quant.F32, weight, width), []row{
+	b.Comment("the second pass: normalize")
+	m.normalize(in, at(s.To, y, yStride), rowAt(b, quant.F32, weight, width), []row{
 		rowAt(b, quant.F32, bias, width), at(quant.F32, residual, yStride),
 	}, []ptx.Pred{given(b, bias), given(b, residual)})
 	return b.Finish(ptx.MaxThreads(threads))
@@ -128,8 +128,8 @@ func (k keptRow) each(do func(i ptx.U32, v quad)) {
 	b.For(k.quad(len(k.first)), k.quads(), k.t.size(), func(i ptx.U32) { do(i, k.load(i, 0)) }, ptx.NoUnroll)
 }
 
-// normalise writes the row, adding of the rows more those that are present.
-func (m moments) normalise(in keptRow, out, weight row, more []row, present []ptx.Pred) {
+// normalize writes the row, adding of the rows more those that are present.
+func (m moments) normalize(in keptRow, out, weight row, more []row, present []ptx.Pred) {
 	b := in.t.b
 	in.each(func(i ptx.U32, v quad) {
 		gain := weight.load(i, 0)
@@ -147,7 +147,7 @@ func (m moments) normalise(in keptRow, out, weight row, more []row, present []pt
 	})
 }
 
-// moments are what a row is normalised by: ((x*scale - mean) - rest) * inverse.
+// moments are what a row is normalized by: ((x*scale - mean) - rest) * inverse.
 type moments struct {
 	scale, inverse ptx.F32
 	mean, rest     ptx.F32 // of LayerNorm; mean + rest is the mean of x*scale, beyond the digits of one float32
@@ -218,7 +218,7 @@ func (m moments) sum(in keptRow, add func(sum total, v ptx.F32)) total {
 	return in.t.sum(sum)
 }
 
-// NormArgs are a launch's arguments. A row is one of Heads neighbours within a
+// NormArgs are a launch's arguments. A row is one of Heads neighbors within a
 // token: row h of token t begins at element t*stride + h*Width.
 type NormArgs struct {
 	X        Address // f32

@@ -7,7 +7,7 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// RopeAppend prepares attention: it normalises and rotates the queries in place, does
+// RopeAppend prepares attention: it normalizes and rotates the queries in place, does
 // the same to the keys on their way to the cache, and copies the values there. For a
 // token at position p and head vectors of HeadDim numbers, of which Rot are rotated,
 //
@@ -182,7 +182,7 @@ func (r *ropeKernel) copy(to, from ptx.Global) {
 	}, ptx.NoUnroll)
 }
 
-// head normalises the vector x if there are weights, rotates its pairs and stores
+// head normalizes the vector x if there are weights, rotates its pairs and stores
 // every element. A lane reads and writes the same two elements, so store may write x.
 func (r *ropeKernel) head(x, weight ptx.Global, store func(i ptx.U32, y ptx.F32)) {
 	b := r.b
@@ -221,13 +221,13 @@ type ropePair struct {
 
 // pair loads pair p in the place of one that may be beyond the last.
 func (r *ropeKernel) pair(x ptx.Global, index, p ptx.U32) ropePair {
-	rotated := p.Lt(r.half) // beyond them pairs are neighbours and stay
+	rotated := p.Lt(r.half) // beyond them pairs are neighbors and stay
 	i := ptx.Select(rotated, p.Mul(r.step), p.ShlN(1))
 	j := i.Add(ptx.Select(rotated, r.gap, r.b.U32(1)))
 	return ropePair{index, i, j, rotated, ptx.Var(x.At(i, 4).LoadF32()), ptx.Var(x.At(j, 4).LoadF32())}
 }
 
-// turn normalises a pair if there are weights, and rotates it.
+// turn normalizes a pair if there are weights, and rotates it.
 func (r *ropeKernel) turn(p ropePair, m moments, weight ptx.Global) {
 	b := r.b
 	b.If(given(b, weight), func() {

@@ -9,7 +9,7 @@ import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 type RopeAppendArgs struct {
 	Q, K, V                   Address // f32 [Tokens, heads, dim]; Q is written; K and V are not
 	QStride, KStride, VStride int     // elements between tokens; 0 means heads * dim
-	QNorm, KNorm              Address // f32 [HeadDim], or 0: not normalised
+	QNorm, KNorm              Address // f32 [HeadDim], or 0: not normalized
 	Freq                      Address // f64 [Rot/2]: radians a position
 	Positions                 Address // u32 [Tokens]
 	Sequences                 Address // u32 [Tokens], or 0: all of sequence 0

@@ -32,9 +32,9 @@ func (Router) Name() string { return "router" }
 // Build implements Spec.
 func (s Router) Build() (*ptx.Kernel, error) {
 	b := begin(s)
-	b.Doc("experts = the k largest of softmax(x), weights = their probabilities, of sum 1 if normalise is 1")
+	b.Doc("experts = the k largest of softmax(x), weights = their probabilities, of sum 1 if normalize is 1")
 	logits, weights, experts := b.Global("logits", 4), b.Global("weights", 4), b.Global("experts", 4)
-	tokens, n, k, normalise := b.ParamU32("tokens"), b.ParamU32("n"), b.ParamU32("k"), b.ParamU32("normalise")
+	tokens, n, k, normalize := b.ParamU32("tokens"), b.ParamU32("n"), b.ParamU32("k"), b.ParamU32("normalize")
 	token, lane := b.BlockX().MulN(routerWarps).Add(b.Warp()), b.Lane()
 	b.ReturnIf(token.Ge(tokens)) // whole warps
 
@@ -47,7 +47,7 @@ func (s Router) Build() (*ptx.Kernel, error) {
 		ptx.Set(expert, ptx.Select(lane.Eq(i), index, expert))
 	}, ptx.NoUnroll)
 	chosen := ptx.WarpSum(weight)
-	weight = ptx.Select(normalise.Ne(b.U32(0)), weight.Div(chosen), weight)
+	weight = ptx.Select(normalize.Ne(b.U32(0)), weight.Div(chosen), weight)
 	b.If(lane.Lt(k), func() {
 		at := token.Mul(k).Add(lane)
 		weights.At(at, 4).StoreF32(weight)
@@ -130,7 +130,7 @@ type RouterArgs struct {
 	Tokens    int
 	Experts   int // at most 512
 	K         int // at most 32
-	Normalise bool
+	Normalize bool
 }
 
 // Launch makes a launch.
@@ -142,11 +142,11 @@ func (s Router) Launch(k *ptx.Kernel, a RouterArgs) (ptx.Launch, error) {
 	if err := checkPointers(k, pointer{"Logits", a.Logits}, pointer{"Weights", a.Weights}, pointer{"Chosen", a.Chosen}); err != nil {
 		return ptx.Launch{}, err
 	}
-	normalise := 0
-	if a.Normalise {
-		normalise = 1
+	normalize := 0
+	if a.Normalize {
+		normalize = 1
 	}
 	grid := ceilDiv(a.Tokens, routerWarps)
 	return k.Launch([3]uint32{uint32(grid), 1, 1}, 32*routerWarps, 0,
-		ptx.Addr(a.Logits), ptx.Addr(a.Weights), ptx.Addr(a.Chosen), ptx.Uint(a.Tokens), ptx.Uint(a.Experts), ptx.Uint(a.K), ptx.Uint(normalise))
+		ptx.Addr(a.Logits), ptx.Addr(a.Weights), ptx.Addr(a.Chosen), ptx.Uint(a.Tokens), ptx.Uint(a.Experts), ptx.Uint(a.K), ptx.Uint(normalize))
 }

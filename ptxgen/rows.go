@@ -5,7 +5,7 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// quad is four neighbours of a row.
+// quad is four neighbors of a row.
 type quad [4]ptx.F32
 
 // row is a run of numbers in global memory that is taken four at a time. Neither its

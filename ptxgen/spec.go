@@ -18,7 +18,7 @@ type Spec interface {
 	Build() (*ptx.Kernel, error)
 }
 
-// begin starts a kernel that overlaps with its neighbours as far as any can: its launch
+// begin starts a kernel that overlaps with its neighbors as far as any can: its launch
 // is over with when those before it have ended, and the next kernel's when it ends itself.
 func begin(s Spec) *ptx.Builder {
 	b := ptx.New(s.Name())

@@ -17,7 +17,7 @@ const rowAlign = 16
 // the blocks are 18, 34 or 210 bytes long, which no wide load can read in place, and
 // a row's weights lie together, where a warp wants those of several rows.
 //
-// Packed, a quantised matrix is a sequence of tiles of 16 rows, each a sequence of
+// Packed, a quantized matrix is a sequence of tiles of 16 rows, each a sequence of
 // blocks of 8 units, and a block is 16 rows of it: all their low quants, then all high
 // bits, then all scales. Such a plane is cut into pieces of at most 16 bytes, by the
 // units that share them, then by rows; the four words of a piece of quants are what the
@@ -36,7 +36,7 @@ type Packing struct {
 	K      int // weights a row
 }
 
-// tileRows is how many rows of a quantised matrix make a tile.
+// tileRows is how many rows of a quantized matrix make a tile.
 const tileRows = 16
 
 // plane is one part of a block.
@@ -115,7 +115,7 @@ func (l layout) start(plane, units int) int {
 	return n
 }
 
-// blockBytes is the size of a block of a quantised format.
+// blockBytes is the size of a block of a quantized format.
 func (l layout) blockBytes() int { return l.start(len(l.planes), l.units) }
 
 // layout panics on a format that no kernel reads, or a K that fills no whole blocks.

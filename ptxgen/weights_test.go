@@ -203,7 +203,7 @@ func TestPackingSize(t *testing.T) {
 	}
 }
 
-// TestPackingPads: quantised rows are padded to blocks of 256 weights, matrices to tiles of
+// TestPackingPads: quantized rows are padded to blocks of 256 weights, matrices to tiles of
 // 16 rows.
 func TestPackingPads(t *testing.T) {
 	for f, l := range layouts {

@@ -72,7 +72,7 @@ func TestDecodeExtremeScales(t *testing.T) {
 
 // Every bit of a block means something: in one block or another, for some have
 // sub-blocks with a scale of zero, turning it over changes some weight, and never
-// one of a neighbouring block.
+// one of a neighboring block.
 func TestDecodeReadsEveryBit(t *testing.T) {
 	eachFormat(t, func(t *testing.T, f Format) {
 		r := random(3)
@@ -114,7 +114,7 @@ func turnBits(t *testing.T, f Format, src []byte, read []bool) {
 		*turn ^= 1 << (bit % 8)
 		read[bit] = read[bit] || !slices.EqualFunc(before[n:2*n], after[n:2*n], same)
 		if !slices.Equal(before[:n], after[:n]) || !slices.Equal(before[2*n:], after[2*n:]) {
-			t.Fatalf("bit %d changes neighbouring blocks", bit)
+			t.Fatalf("bit %d changes neighboring blocks", bit)
 		}
 	}
 }

@@ -64,7 +64,7 @@ func TestNarrowExact(t *testing.T) {
 	}
 }
 
-// Between any two neighbours everything goes to the nearer one, and the middle to
+// Between any two neighbors everything goes to the nearer one, and the middle to
 // the one whose last bit is 0. The step beyond the largest is the one that would
 // lead to the next power of two.
 func TestNarrowRounds(t *testing.T) {

@@ -27,7 +27,7 @@ func clamp(v, lo, hi float64) float64 {
 	return v
 }
 
-// inverse is 1/v, or 0 for v = 0, so that everything quantises to 0 and not NaN.
+// inverse is 1/v, or 0 for v = 0, so that everything quantizes to 0 and not NaN.
 func inverse(v float64) float64 {
 	if v == 0 {
 		return 0

@@ -5,7 +5,7 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// segment is how many weights of a row are dequantised at a time: whole blocks of
+// segment is how many weights of a row are dequantized at a time: whole blocks of
 // every format, and small enough that weights and inputs stay in the first cache.
 const segment = 1024
 
@@ -32,7 +32,7 @@ func (e *Engine) product(x tensor, l model.Linear, r Rounding) (tensor, error) {
 //	y[p,r] = Σ_s Σ_{j in segment s} round(W[r,j])·x[p,j]
 //
 // with x [positions, cols], W [rows, cols], y [positions, rows]: rows in parallel,
-// every weight dequantised once for all positions. The sum's order depends on cols
+// every weight dequantized once for all positions. The sum's order depends on cols
 // alone: segments in turn, within each the interleaved sums of quant.DotDecoded.
 func (e *Engine) matMul(x tensor, w model.Matrix, round Rounding) (tensor, error) {
 	y := newTensor(x.rows, w.Rows)
@@ -61,7 +61,7 @@ func (e *Engine) matMul(x tensor, w model.Matrix, round Rounding) (tensor, error
 	return y, err
 }
 
-// decode dequantises weights from… of row r of w into dst.
+// decode dequantizes weights from… of row r of w into dst.
 func decode(w model.Matrix, r, from int, dst []float64) {
 	quant.Decode(w.Format, dst, blocks(w, r, from, from+len(dst)))
 }

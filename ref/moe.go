@@ -14,7 +14,7 @@ import (
 //	y = Σ_{t∈T} p[t]/Σ_{T}p · expert_t(x)
 //
 // added in order of falling p. Each position runs by itself, so its sum does not
-// depend on its neighbours.
+// depend on its neighbors.
 func (e *Engine) mixture(x tensor, l *model.Layer) (tensor, error) {
 	probs, err := e.linear(x, model.Linear{W: l.Router})
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// norm normalises each run of len(n.Weight) elements of x (a whole position, or one
+// norm normalizes each run of len(n.Weight) elements of x (a whole position, or one
 // head of it for the QK norms) and returns a new tensor of x's shape; x itself when
 // the model has no such norm.
 //

@@ -38,7 +38,7 @@ func newRotation(cfg *model.Config, factors []float32, theta, scale float64, fir
 //
 //	(a, b) ← (a·cos − b·sin, a·sin + b·cos)
 //
-// where a and b are neighbours (2i, 2i+1) in style NORM and halves (i, i+dim/2) in
+// where a and b are neighbors (2i, 2i+1) in style NORM and halves (i, i+dim/2) in
 // style NeoX.
 func (r rotation) apply(x tensor, cfg *model.Config) {
 	for p := range x.rows {

@@ -8,7 +8,7 @@ import (
 )
 
 // chunk is how many positions are computed together: enough to share the cost of
-// dequantising, few enough that cancelling is prompt and memory small.
+// dequantizing, few enough that canceling is prompt and memory small.
 const chunk = 32
 
 // Session is one sequence. It implements model.Session.

@@ -131,7 +131,7 @@ func TestErrorsLeaveTheSessionUsable(t *testing.T) {
 	foreign := session(t, engine(t, m, ref.Options{}))
 	closed, _ := e.NewSession(0)
 	closed.Close()
-	cancelled, cancel := context.WithCancel(t.Context())
+	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	fwd := func(ctx context.Context, s model.Session, tokens ...int) error {
 		_, err := s.Forward(ctx, tokens, model.WantLast)
@@ -147,7 +147,7 @@ func TestErrorsLeaveTheSessionUsable(t *testing.T) {
 		{"overflow names both numbers", fwd(t.Context(), s, 1, 2, 3, 4, 5, 6), "needs 9 positions and there are 8", model.ErrContextLimit},
 		{"token too large", fwd(t.Context(), s, 1, 99999), "token 99999 at index 1", model.ErrBadToken},
 		{"token negative", fwd(t.Context(), s, -1), "token -1 at index 0", model.ErrBadToken},
-		{"cancelled", fwd(cancelled, s, 4), "canceled", context.Canceled},
+		{"canceled", fwd(canceled, s, 4), "canceled", context.Canceled},
 		{"truncate beyond the end", s.Truncate(4), "holds 3 positions", nil},
 		{"truncate below zero", s.Truncate(-1), "holds 3 positions", nil},
 		{"restore more than the snapshot", s.Restore(snap, 4), "holds 3 positions", nil},

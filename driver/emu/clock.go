@@ -20,7 +20,7 @@ type clocks struct {
 
 // laneView is what one lane has acquired and prepared to release.
 type laneView struct {
-	far    *knowledge // acquired since the lanes last synchronised
+	far    *knowledge // acquired since the lanes last synchronized
 	read   *knowledge // found by relaxed reads: a fence acquires it
 	fence  *knowledge // known at the last fence: a later strong write releases it
 	fenced uint32     // the clock then, 0 if there was no fence
@@ -220,8 +220,8 @@ func (w *warp) fence(o *op, m uint32) {
 	w.clock.now++
 }
 
-// synchronise lets a strong access acquire and release at its address.
-func (w *warp) synchronise(o *op, s *segment, at, lane int, kind accessKind) {
+// synchronize lets a strong access acquire and release at its address.
+func (w *warp) synchronize(o *op, s *segment, at, lane int, kind accessKind) {
 	view := &w.clock.lanes[lane]
 	locations := &s.history.sync
 	locations.Lock()

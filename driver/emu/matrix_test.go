@@ -155,10 +155,10 @@ func TestBulkCopy(t *testing.T) {
 		{name: "end before the data have come", kind: TrapAsync, lane: 0, where: "ret;", opts: Options{Async: Late},
 			body:  replaceLine(replaceLine(replace("// LOOP", ""), "// POLL", "// BUG"), "ld.shared", "mov.u32 %r0, 0;"),
 			fixed: "mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 0; @!%p2 bra WAIT;", head: hopper, decls: decls, block: 64, args: []any{in}},
-		{name: "use before initialisation", kind: TrapBarrier, lane: 0, where: "// POLL", body: replace("@%p1 mbarrier.init", "// BUG"),
+		{name: "use before initialization", kind: TrapBarrier, lane: 0, where: "// POLL", body: replace("@%p1 mbarrier.init", "// BUG"),
 			fixed: "@%p1 mbarrier.init.shared.b64 [%r2], 1; bar.sync 0;", head: hopper, decls: decls, block: 64, args: []any{in},
 			opts: Options{Schedule: InOrder}},
-		{name: "initialisation races with use", kind: TrapRace, lane: 1, where: "// POLL", body: replace("// INIT", "// BUG"), fixed: "bar.sync 0;",
+		{name: "initialization races with use", kind: TrapRace, lane: 1, where: "// POLL", body: replace("// INIT", "// BUG"), fixed: "bar.sync 0;",
 			head: hopper, decls: decls, block: 32, args: []any{in}},
 	})
 }

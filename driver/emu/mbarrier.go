@@ -92,14 +92,14 @@ func buildTryWait(d *decoder, in *instruction, q quals) (op, error) {
 	return o, err
 }
 
-// object finds the eight bytes of an mbarrier, and what was initialised there.
+// object finds the eight bytes of an mbarrier, and what was initialized there.
 func (w *warp) object(o *op, lane int, addr uint64) (at int, b *mbarrier) {
 	s, at := w.locate(o, true, lane, addr, 8, 8)
 	if s == nil {
 		return at, nil
 	}
 	if b = w.cta.arrivals[at]; b == nil {
-		w.trap(TrapBarrier, o, lane, "no mbarrier has been initialised at %#x", addr)
+		w.trap(TrapBarrier, o, lane, "no mbarrier has been initialized at %#x", addr)
 		return at, nil
 	}
 	if !w.note(o, s, at, 8, lane, accessRead) {
@@ -122,7 +122,7 @@ func runInit(w *warp, o *op, m uint32) step {
 			return w.trap(TrapBarrier, o, l, "an mbarrier for %d arrivals, it may have 1 to %d", n, most)
 		}
 		if w.cta.arrivals[at] != nil {
-			return w.trap(TrapBarrier, o, l, "the mbarrier has been initialised and not invalidated")
+			return w.trap(TrapBarrier, o, l, "the mbarrier has been initialized and not invalidated")
 		}
 		w.cta.hopeless = 0
 		w.cta.arrivals[at] = &mbarrier{count: n, pending: n}

@@ -27,7 +27,7 @@ func TestMbarrierTraps(t *testing.T) {
 			fixed: "@%p1 mbarrier.arrive.shared.b64 _, [%r2], 1;"},
 		{name: "for no arrivals", kind: TrapBarrier, body: one + "@%p1 mbarrier.init.shared.b64 [%r2], 0; // BUG",
 			fixed: "@%p1 mbarrier.init.shared.b64 [%r2], 1;"},
-		{name: "initialised twice", kind: TrapBarrier, body: start + "@%p1 mbarrier.init.shared.b64 [%r2], 1; // BUG",
+		{name: "initialized twice", kind: TrapBarrier, body: start + "@%p1 mbarrier.init.shared.b64 [%r2], 1; // BUG",
 			fixed: "@%p1 mbarrier.inval.shared.b64 [%r2]; @%p1 mbarrier.init.shared.b64 [%r2], 1;"},
 		{name: "more bytes than it can count", kind: TrapBarrier,
 			body:  start + "@%p1 mbarrier.expect_tx.relaxed.cta.shared.b64 [%r2], 0x100000; // BUG",

@@ -153,7 +153,7 @@ JOIN:
 	}
 }
 
-// Warps that specialise by named barriers and CTAs that wait for one another give
+// Warps that specialize by named barriers and CTAs that wait for one another give
 // the same words whatever the schedule and the number of workers.
 func TestSchedules(t *testing.T) {
 	body := lastBlock + `

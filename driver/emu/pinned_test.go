@@ -104,7 +104,7 @@ func TestPinnedEarly(t *testing.T) {
 	r.ok(between.Synchronize())
 	see("behind the event before the kernel", 0, undefined)
 	r.ok(r.s.Synchronize())
-	see("synchronised", 1, 17)
+	see("synchronized", 1, 17)
 }
 
 // TestPinnedTraps plants the faults that the address of pinned memory makes possible.

@@ -175,7 +175,7 @@ func (w *warp) record(o *op, s *segment, at, n, lane int, kind accessKind) bool 
 		}
 	}
 	if o.order.strong {
-		w.synchronise(o, s, start, lane, kind)
+		w.synchronize(o, s, start, lane, kind)
 	}
 	return true
 }

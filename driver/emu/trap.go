@@ -15,8 +15,8 @@ const (
 	TrapBounds        TrapKind = "access out of bounds"
 	TrapFreed         TrapKind = "use after free"
 	TrapAlignment     TrapKind = "misaligned access"
-	TrapRegister      TrapKind = "uninitialised register"
-	TrapMemory        TrapKind = "uninitialised memory"
+	TrapRegister      TrapKind = "uninitialized register"
+	TrapMemory        TrapKind = "uninitialized memory"
 	TrapRace          TrapKind = "race"
 	TrapBarrier       TrapKind = "barrier misused"
 	TrapDivergence    TrapKind = "divergence"  // lanes part where the instruction wants them together

@@ -57,7 +57,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-func TestRunIsCancelled(t *testing.T) {
+func TestRunIsCanceled(t *testing.T) {
 	dev, _ := open(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	c := tiny.mixtures[0].routerCase(1)

@@ -106,7 +106,7 @@ func (m mixture) routerCase(tokens int) Case {
 		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
 			return s.Launch(k, ptxgen.RouterArgs{
 				Logits: r.Normal(quant.F32, tokens*m.experts), Weights: r.Out(quant.F32, tokens*m.used), Chosen: r.OutU32s(tokens * m.used),
-				Tokens: tokens, Experts: m.experts, K: m.used, Normalise: true,
+				Tokens: tokens, Experts: m.experts, K: m.used, Normalize: true,
 			})
 		},
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // gemvCases are all formats at the matrices of a model: one vector, the gated form,
-// and several vectors, of which quantised weights take the digits. What comes after a
+// and several vectors, of which quantized weights take the digits. What comes after a
 // norm has it fused, as digits have.
 func (s sizes) gemvCases(p driver.Properties) []Case {
 	var all []Case
@@ -160,7 +160,7 @@ func batchCase(p driver.Properties, f quant.Format, gated bool, m matrix, vector
 	}
 }
 
-// digitsCase is the digits of some vectors, normalised.
+// digitsCase is the digits of some vectors, normalized.
 func digitsCase(width, vectors int) Case {
 	var s ptxgen.Digits
 	return Case{

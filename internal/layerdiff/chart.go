@@ -25,7 +25,7 @@ type chartLine struct {
 }
 
 type chartSeries struct {
-	Name, Colour string
+	Name, Color  string
 	Line, Bounds string // points
 	Dots         []chartDot
 	KeyX, KeyY   float64
@@ -45,8 +45,8 @@ const (
 	mostTicks                  = 20
 )
 
-// colours are told apart by most people (Okabe and Ito's palette).
-var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"}
+// colors are told apart by most people (Okabe and Ito's palette).
+var colors = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"}
 
 // scale maps a grid to a drawing: layers from left to right with embed before them and
 // logits behind, powers of ten from below.
@@ -111,7 +111,7 @@ func draw(g *grid) *chart {
 }
 
 func (s scale) series(g *grid, name string, i int) chartSeries {
-	out := chartSeries{Name: name, Colour: colours[i%len(colours)], KeyX: right + 25, KeyY: upper + 10 + 20*float64(i)}
+	out := chartSeries{Name: name, Color: colors[i%len(colors)], KeyX: right + 25, KeyY: upper + 10 + 20*float64(i)}
 	var line, bounds []string
 	for _, layer := range g.layers {
 		res, ok := g.cells[Op{layer, name}]

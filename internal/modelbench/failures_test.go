@@ -40,7 +40,7 @@ func TestFailures(t *testing.T) {
 	}
 	list, err = Run(ctx, e, o)
 	if !errors.Is(err, context.Canceled) || len(list) != 1 || e.open != 0 {
-		t.Errorf("cancelled: %d results, %v, %d sessions open", len(list), err, e.open)
+		t.Errorf("canceled: %d results, %v, %d sessions open", len(list), err, e.open)
 	}
 }
 

@@ -15,11 +15,11 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// kinds is how each kind is drawn: colours that stay apart for every kind of sight.
+// kinds is how each kind is drawn: colors that stay apart for every kind of sight.
 var kinds = []struct {
-	kind   Kind
-	colour color.Color
-	glyph  draw.GlyphDrawer
+	kind  Kind
+	color color.Color
+	glyph draw.GlyphDrawer
 }{
 	{Prefill, color.RGBA{0xd5, 0x5e, 0x00, 0xff}, draw.BoxGlyph{}},
 	{Decode, color.RGBA{0x00, 0x72, 0xb2, 0xff}, draw.CircleGlyph{}},
@@ -109,7 +109,7 @@ func (r Report) roofline() (*plot.Plot, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.GlyphStyle = draw.GlyphStyle{Color: k.colour, Radius: vg.Points(3.5), Shape: k.glyph}
+		s.GlyphStyle = draw.GlyphStyle{Color: k.color, Radius: vg.Points(3.5), Shape: k.glyph}
 		p.Add(s)
 		p.Legend.Add(string(k.kind), s)
 	}
@@ -166,7 +166,7 @@ func (r Report) bars() (*plot.Plot, error) {
 		if err != nil {
 			return nil, err
 		}
-		b.Horizontal, b.Color, b.LineStyle.Width = true, k.colour, 0
+		b.Horizontal, b.Color, b.LineStyle.Width = true, k.color, 0
 		p.Add(b)
 	}
 	if err := label(p, ends, labels); err != nil {

@@ -161,7 +161,7 @@ func TestAgainstTheDefinition(t *testing.T) {
 		t.Errorf("sum %v, want %v", r.NLL, want)
 	}
 	if r.Perplexity() > 1000 {
-		t.Errorf("perplexity %v: the model has not learnt its own book", r.Perplexity())
+		t.Errorf("perplexity %v: the model has not learned its own book", r.Perplexity())
 	}
 }
 

@@ -125,7 +125,7 @@ func TestAssembleTellsOfLostSpeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w := reports["touched"].Warnings; len(w) != 1 || !strings.Contains(w[0], "serialized") {
-		t.Errorf("warnings %q, want one of serialised wgmma", w)
+		t.Errorf("warnings %q, want one of serialized wgmma", w)
 	}
 }
 

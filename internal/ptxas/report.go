@@ -22,7 +22,7 @@ type Report struct {
 var (
 	entryLine  = regexp.MustCompile(`Compiling entry function '([^']+)'`)
 	identifier = regexp.MustCompile(`[\w$%]+`)
-	// Among what ptxas calls mere information, numbered advisories tell of lost speed, such as serialised wgmma.
+	// Among what ptxas calls mere information, numbered advisories tell of lost speed, such as serialized wgmma.
 	warningLine = regexp.MustCompile(`^ptxas (?:.*; )?(?:warning *: *(.+)|info *: *(\(C\d+\).+))$`)
 )
 

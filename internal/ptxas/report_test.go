@@ -11,7 +11,7 @@ const quiet = "ptxas info    : Compiling entry function 'k' for 'sm_80'\n" +
 	"    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n" +
 	"ptxas info    : Used 40 registers, 368 bytes cmem[0]\n"
 
-const serialised = "(C7515) Potential Performance Loss: wgmma.mma_async instructions are serialized due to non wgmma instructions defining accumulator registers in the function 'k'"
+const serialized = "(C7515) Potential Performance Loss: wgmma.mma_async instructions are serialized due to non wgmma instructions defining accumulator registers in the function 'k'"
 
 func TestParse(t *testing.T) {
 	other := strings.ReplaceAll(quiet, "k'", "k2'")
@@ -39,8 +39,8 @@ func TestParse(t *testing.T) {
 			map[string]Report{"k": {Registers: 40}, "k2": {Registers: 40, Warnings: []string{"For entry k2 adjusting"}}}},
 		{"warning for all", "none may be lost", "ptxas text.ptx, line 3; warning : odd\n" + quiet + other,
 			map[string]Report{"k": {Registers: 40, Warnings: []string{"odd"}}, "k2": {Registers: 40, Warnings: []string{"odd"}}}},
-		{"advisory", "lost speed is told as information", "ptxas info    : " + serialised + "\n" + quiet + other,
-			map[string]Report{"k": {Registers: 40, Warnings: []string{serialised}}, "k2": {Registers: 40}}},
+		{"advisory", "lost speed is told as information", "ptxas info    : " + serialized + "\n" + quiet + other,
+			map[string]Report{"k": {Registers: 40, Warnings: []string{serialized}}, "k2": {Registers: 40}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -57,7 +57,7 @@ func Convert(ctx context.Context, src *gguf.File, r Recipe, progress func(bytes 
 	return w, kept, nil
 }
 
-// Mark sets the keys that say how a file is quantised.
+// Mark sets the keys that say how a file is quantized.
 func (r Recipe) Mark(w *gguf.Writer) error {
 	if err := w.Set("general.quantization_version", QuantizationVersion); err != nil {
 		return err

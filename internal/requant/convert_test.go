@@ -221,7 +221,7 @@ func TestConvertNamesTheTensor(t *testing.T) {
 	}
 }
 
-func TestConvertIsCancelled(t *testing.T) {
+func TestConvertIsCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	src := source(t, map[string][]int{"output.weight": {256, 4}}, "output.weight")
 	w, _, err := Convert(ctx, src, recipe(t, "q8_0"), nil)

@@ -31,7 +31,7 @@ func TestOrderedWritesInOrder(t *testing.T) {
 
 func TestOrderedStops(t *testing.T) {
 	broken := errors.New("broken")
-	cancelled, cancel := context.WithCancel(t.Context())
+	canceled, cancel := context.WithCancel(t.Context())
 	tests := []struct {
 		name, reason string
 		ctx          context.Context
@@ -46,7 +46,7 @@ func TestOrderedStops(t *testing.T) {
 			return nil
 		}, broken},
 		{"the writer fails", "a full disk", t.Context(), brokenWriter{broken}, func(int) error { return nil }, broken},
-		{"cancelled on the way", "nobody waits any more", cancelled, io.Discard, func(i int) error {
+		{"canceled on the way", "nobody waits any more", canceled, io.Discard, func(i int) error {
 			if i == 5 {
 				cancel()
 			}

@@ -1,5 +1,5 @@
 // Package requant decides which block format each tensor of a model file gets,
-// and rewrites files so: the mixes that quantising tools share, and the parallel
+// and rewrites files so: the mixes that quantizing tools share, and the parallel
 // writing of blocks in order.
 package requant
 

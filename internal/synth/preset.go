@@ -40,7 +40,7 @@ type Preset struct {
 	OutBias   bool
 	Window    int
 
-	Pre    string // pre-tokeniser
+	Pre    string // pre-tokenizer
 	BOS    int
 	EOS    int
 	AddBOS bool

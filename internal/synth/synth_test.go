@@ -190,7 +190,7 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-func TestWriterIsCancelled(t *testing.T) {
+func TestWriterIsCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w, err := plan(t, "llama-3.1-8b", "q8_0", 0).Writer(ctx, 1, func(int) { cancel() })
 	if err != nil {

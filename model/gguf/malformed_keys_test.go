@@ -36,7 +36,7 @@ func badKeys() []malformed {
 	cases := []malformed{
 		{"empty key", "a key needs a name", withKey(kv("", TypeUint8, one)), ErrKey},
 		{"key too long", "65,535 bytes are the specification's limit", withKey(kv(strings.Repeat("k", MaxKeyLen+1), TypeUint8, one)), ErrKey},
-		{"duplicate key, neighbours", "which one counts?", withKey(kv("t.empty", TypeString, str(""))), ErrDuplicate},
+		{"duplicate key, neighbors", "which one counts?", withKey(kv("t.empty", TypeString, str(""))), ErrDuplicate},
 		{"duplicate key, first and last", "which one counts?", withKey(kv(KeyArchitecture, TypeString, str("gpt2"))), ErrDuplicate},
 		{"duplicate key of another type", "which one counts?", withKey(kv("t.u8", TypeUint16, u16(1))), ErrDuplicate},
 		{"duplicate alignment", "where is the data?", withKey(kv(KeyAlignment, TypeUint32, u32(32))), ErrDuplicate},

@@ -18,7 +18,7 @@ func badNames() []malformed {
 	cases := []malformed{
 		{"empty name", "a tensor needs a name", withTensor(ten("", idF32, 32, 4)), ErrName},
 		{"name too long", "64 bytes are the specification's limit", withTensor(ten(strings.Repeat("n", MaxNameLen+1), idF32, 32, 4)), ErrName},
-		{"duplicate name, neighbours", "which one counts?", withTensor(ten("a.weight", idF32, 32, 4)), ErrDuplicate},
+		{"duplicate name, neighbors", "which one counts?", withTensor(ten("a.weight", idF32, 32, 4)), ErrDuplicate},
 		{"duplicate name, first and last", "which one counts?",
 			with(func(f *rawFile) { f.tensors[2] = ten("a.weight", idF16, 128, 3) }), ErrDuplicate},
 		{"duplicate tensor", "the same entry twice", with(func(f *rawFile) { f.tensors = append(f.tensors, f.tensors[0]) }), ErrDuplicate},
@@ -110,7 +110,7 @@ func badPlaces() []malformed {
 		{"tensor starts inside the one before", "a is 32 bytes inside b", place(64, 32, 128), ErrOverlap},
 		{"tensor starts in the last bytes of another", "c at 96, b ends at 100", place(0, 32, 96), ErrOverlap},
 		{"overlap against the file's order", "the later entry lies before", place(96, 32, 0), ErrOverlap},
-		{"overlap of first and last", "the neighbours in the list do not", place(0, 32, 0), ErrOverlap},
+		{"overlap of first and last", "the neighbors in the list do not", place(0, 32, 0), ErrOverlap},
 		{"three in one place", "all at 32", place(32, 32, 32), ErrOverlap},
 		{"tensor right behind the file", "c at 160", place(0, 32, 160), ErrTruncated},
 		{"tensor across the end", "b at 96 ends at 164", place(0, 96, 64), ErrTruncated},

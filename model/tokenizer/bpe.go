@@ -7,7 +7,7 @@ import (
 
 // bpe encodes by byte-level byte-pair encoding (Radford et al., "Language
 // Models are Unsupervised Multitask Learners", 2019): a text is cut into
-// pieces, each byte of a piece becomes a token, and neighbouring tokens are
+// pieces, each byte of a piece becomes a token, and neighboring tokens are
 // joined by the merges, the best ranked pair first and the leftmost of equals.
 type bpe struct {
 	scanners []scanner
@@ -28,12 +28,12 @@ func newBPE(v *Vocab, ids *index) (*bpe, error) {
 	if err := b.addMerges(v); err != nil {
 		return nil, err
 	}
-	// Last: a caller may put up with a pre-tokeniser that is merely unknown.
+	// Last: a caller may put up with a pre-tokenizer that is merely unknown.
 	name := v.Pre
 	if alias, ok := preAliases[name]; ok {
 		name = alias
 	}
-	scanners, ok := preTokenisers[name]
+	scanners, ok := preTokenizers[name]
 	if !ok {
 		return nil, fmt.Errorf("%w %.80q; known are %s", ErrUnknownPre, v.Pre, knownPre())
 	}
@@ -95,12 +95,12 @@ func (b *bpe) pair(left, right symbol) (result int32, rank float64, ok bool) {
 func (b *bpe) encode(dst []int, text string) []int {
 	m := merger{pair: b.pair}
 	seen := memo{}
-	var spelt []byte
+	var spelled []byte
 	cut(b.scanners, text, func(piece string) {
 		dst = seen.encode(dst, piece, func(dst []int, piece string) []int {
 			if b.whole {
-				spelt = appendByteRunes(spelt[:0], piece)
-				if id, ok := b.ids.get(string(spelt)); ok {
+				spelled = appendByteRunes(spelled[:0], piece)
+				if id, ok := b.ids.get(string(spelled)); ok {
 					return append(dst, int(id))
 				}
 			}

@@ -10,7 +10,7 @@ import (
 var (
 	ErrEmptyVocab     = errors.New("the vocabulary has no tokens")
 	ErrUnknownModel   = errors.New("unknown tokenizer model")
-	ErrUnknownPre     = errors.New("unknown pre-tokeniser")
+	ErrUnknownPre     = errors.New("unknown pre-tokenizer")
 	ErrLengths        = errors.New("tokens, scores and types differ in number")
 	ErrTokenType      = errors.New("unknown token type")
 	ErrTokenID        = errors.New("token id beyond the vocabulary")

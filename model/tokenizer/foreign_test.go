@@ -17,7 +17,7 @@ type foreign struct {
 	ByteLevel struct {
 		Tokens []string           `json:"tokens"`
 		Merges []string           `json:"merges"`
-		IDs    map[string][][]int `json:"ids"` // by pre-tokeniser
+		IDs    map[string][][]int `json:"ids"` // by pre-tokenizer
 	} `json:"byte_level"`
 	SentencePiece struct {
 		Tokens []string              `json:"tokens"`
@@ -37,7 +37,7 @@ func readForeign(t *testing.T) (f foreign) {
 		t.Fatal(err)
 	}
 	if len(f.Texts) < 50 || len(f.ByteLevel.IDs) < 4 {
-		t.Fatalf("%d texts, %d pre-tokenisers", len(f.Texts), len(f.ByteLevel.IDs))
+		t.Fatalf("%d texts, %d pre-tokenizers", len(f.Texts), len(f.ByteLevel.IDs))
 	}
 	return f
 }
@@ -55,7 +55,7 @@ func compare(t *testing.T, tok *tokenizer.Tokenizer, texts []string, want [][]in
 	}
 }
 
-// The same vocabulary and merges behind each pre-tokeniser, against Hugging Face
+// The same vocabulary and merges behind each pre-tokenizer, against Hugging Face
 // tokenizers.
 func TestByteLevelLikeHuggingFace(t *testing.T) {
 	f := readForeign(t)

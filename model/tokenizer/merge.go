@@ -1,15 +1,15 @@
 package tokenizer
 
 // A symbol is a stretch of a word under merging: a node of a doubly linked
-// list kept in a slice, so that a neighbour is found and a merge done in
+// list kept in a slice, so that a neighbor is found and a merge done in
 // constant time.
 type symbol struct {
 	id         int32 // token, -1: none
-	prev, next int32 // neighbours, -1: none
-	from, to   int32 // the bytes it covers; empty once it is merged into its left neighbour
+	prev, next int32 // neighbors, -1: none
+	from, to   int32 // the bytes it covers; empty once it is merged into its left neighbor
 }
 
-// A candidate is a pair of neighbours that could be merged.
+// A candidate is a pair of neighbors that could be merged.
 type candidate struct {
 	left   int32   // index of the left symbol
 	size   int32   // bytes that the pair covers: a smaller pair is outdated
@@ -25,7 +25,7 @@ func (c candidate) before(d candidate) bool {
 	return c.left < d.left
 }
 
-// merger joins neighbouring symbols, the best pair first, until no pair can be
+// merger joins neighboring symbols, the best pair first, until no pair can be
 // joined. Its buffers are reused from word to word.
 //
 // n symbols make at most n-1 merges and 3n candidates, each pushed and popped
@@ -34,7 +34,7 @@ type merger struct {
 	symbols []symbol
 	heap    []candidate
 
-	// pair looks up what two neighbouring symbols become.
+	// pair looks up what two neighboring symbols become.
 	pair func(left, right symbol) (result int32, rank float64, ok bool)
 
 	merges, pushes int // done since the merger was made
@@ -83,7 +83,7 @@ func (m *merger) run() {
 	}
 }
 
-// propose pushes symbol i and its right neighbour if they can be merged.
+// propose pushes symbol i and its right neighbor if they can be merged.
 func (m *merger) propose(i int32) {
 	left := m.symbols[i]
 	if left.next < 0 {

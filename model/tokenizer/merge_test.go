@@ -97,7 +97,7 @@ func TestMergingWork(t *testing.T) {
 		spm                *spm
 		bpe                *bpe
 	}{
-		{"letters by merges", "every merge makes an equal neighbour", strings.Repeat("a", size), nil, mustNew(t, byteVocab(letters...)).bpe},
+		{"letters by merges", "every merge makes an equal neighbor", strings.Repeat("a", size), nil, mustNew(t, byteVocab(letters...)).bpe},
 		{"spaces by merges", "white space is one piece too", strings.Repeat(" ", size), nil, mustNew(t, byteVocab(spaces...)).bpe},
 		{"letters by scores", "no space parts them", strings.Repeat("a", size), score(letterTexts, "a"), nil},
 		{"spaces by scores", "spaces are not parted", strings.Repeat(spaceMark, size/3), score(spaceTexts, spaceMark), nil},

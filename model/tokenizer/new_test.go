@@ -28,7 +28,7 @@ func TestNewRefuses(t *testing.T) {
 	}{
 		{"no tokens", "nothing can be encoded", Vocab{Model: "gpt2"}, ErrEmptyVocab, ""},
 		{"unknown model", "the known ones are listed", bpe(func(v *Vocab) { v.Model = "bert" }), ErrUnknownModel, "gpt2, llama"},
-		{"unknown pre-tokeniser", "the known ones are listed, aliases too", bpe(func(v *Vocab) { v.Pre = "tekken" }), ErrUnknownPre, "deepseek-r1-qwen, default, gpt-2"},
+		{"unknown pre-tokenizer", "the known ones are listed, aliases too", bpe(func(v *Vocab) { v.Pre = "tekken" }), ErrUnknownPre, "deepseek-r1-qwen, default, gpt-2"},
 		{"a type too few", "types go by index", bpe(func(v *Vocab) { v.Types = v.Types[1:] }), ErrLengths, ""},
 		{"a type too many", "types go by index", bpe(func(v *Vocab) { v.Types = append(v.Types, Normal) }), ErrLengths, ""},
 		{"a score too few", "scores go by index", spm(func(v *Vocab) { v.Scores = v.Scores[1:] }), ErrLengths, ""},
@@ -56,7 +56,7 @@ func TestNewRefuses(t *testing.T) {
 			v.Types[slices.Index(v.Tokens, "abc")] = Control
 		}), ErrMerge, "result"},
 		{"score NaN", "it has no place in an order", spm(func(v *Vocab) { v.Scores[3] = float32(math.NaN()) }), ErrScore, "token 3"},
-		{"byte token misspelt", "its byte is unknown", spm(func(v *Vocab) { v.Tokens[3] = "<0x0>" }), ErrByteToken, "<0xNN>"},
+		{"byte token misspelled", "its byte is unknown", spm(func(v *Vocab) { v.Tokens[3] = "<0x0>" }), ErrByteToken, "<0xNN>"},
 		{"byte token without hex", "its byte is unknown", spm(func(v *Vocab) { v.Tokens[3] = "<0xGG>" }), ErrByteToken, "<0xNN>"},
 		{"byte token twice", "one of them could never be made", spm(func(v *Vocab) { v.Tokens[3] = "<0x01>" }), ErrByteToken, "0x01"},
 		{"byte token missing", "some characters could not be encoded", spm(func(v *Vocab) { v.Tokens[3], v.Types[3] = "x", Normal }), ErrMissingByte, "0x00"},
@@ -89,7 +89,7 @@ func TestNewAccepts(t *testing.T) {
 			v.Types = nil
 			return v
 		}, "abc", []string{"ab", "c"}},
-		{"no pre-tokeniser", "old files: it is default", func() Vocab {
+		{"no pre-tokenizer", "old files: it is default", func() Vocab {
 			v := byteVocab("a b")
 			v.Pre = ""
 			return v
@@ -142,7 +142,7 @@ func byteVocabWith(merges []string, results ...string) Vocab {
 
 func TestAliases(t *testing.T) {
 	for alias, name := range preAliases {
-		if _, ok := preTokenisers[name]; !ok {
+		if _, ok := preTokenizers[name]; !ok {
 			t.Errorf("alias %q stands for %q, which there is not", alias, name)
 		}
 		v := byteVocab()

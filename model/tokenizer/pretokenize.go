@@ -6,15 +6,15 @@ import (
 )
 
 // A scanner gives the length of the first piece of a text that is not empty:
-// what one match of a pre-tokeniser's regular expression would take, or the
+// what one match of a pre-tokenizer's regular expression would take, or the
 // stretch before that match when the expression can skip text.
 type scanner func(text string) int
 
-// preTokenisers lists, under each name that files use, the scanners that cut
+// preTokenizers lists, under each name that files use, the scanners that cut
 // text into the pieces that BPE then works on, one by one. Each scanner cuts
 // the pieces of the one before it and sees nothing beyond its piece. The
 // expressions are those of llama.cpp, which follow each model's tokenizer.json.
-var preTokenisers = map[string][]scanner{
+var preTokenizers = map[string][]scanner{
 	"gpt-2":     {gpt2Words.scan},
 	"starcoder": {isolate(unicode.N, 1), gpt2Words.scan},
 	"llama-bpe": {llama3Words.scan},
@@ -22,7 +22,7 @@ var preTokenisers = map[string][]scanner{
 	"default":   {punctuationRuns, gpt2Words.scan, isolate(unicode.N, 0), threeDigits},
 }
 
-// preAliases maps further names to those of preTokenisers.
+// preAliases maps further names to those of preTokenizers.
 var preAliases = map[string]string{
 	"":                 "default",
 	"phi-2":            "gpt-2",
@@ -32,7 +32,7 @@ var preAliases = map[string]string{
 	"smollm":           "starcoder",
 }
 
-// wholeWords names the pre-tokenisers whose vocabularies take a piece that is a
+// wholeWords names the pre-tokenizers whose vocabularies take a piece that is a
 // token as that token, whatever the merges say (ignore_merges in tokenizer.json).
 var wholeWords = map[string]bool{"llama-bpe": true}
 

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// splits are texts with their pieces between bars, by pre-tokeniser.
+// splits are texts with their pieces between bars, by pre-tokenizer.
 var splits = []struct{ pre, name, reason, text, want string }{
 	{"gpt-2", "contractions", "'s|'t|'re|'ve|'m|'ll|'d come before words",
 		"he's can't we're I've I'm she'll he'd", "he|'s| can|'t| we|'re| I|'ve| I|'m| she|'ll| he|'d"},
@@ -97,12 +97,12 @@ func TestSplits(t *testing.T) {
 }
 
 func pieces(pre, text string) (out []string) {
-	cut(preTokenisers[pre], text, func(piece string) { out = append(out, piece) })
+	cut(preTokenizers[pre], text, func(piece string) { out = append(out, piece) })
 	return out
 }
 
 // The expressions as published, without the two things that Go's regexp lacks:
-// \s is spelt out with all of Unicode's white space, and \s+(?!\S) is left to
+// \s is spelled out with all of Unicode's white space, and \s+(?!\S) is left to
 // oracle.
 const (
 	ws        = `\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}`
@@ -154,10 +154,10 @@ func TestScannersMatchExpressions(t *testing.T) {
 	}
 }
 
-// TestPiecesCoverText checks that no pre-tokeniser loses or invents a byte.
+// TestPiecesCoverText checks that no pre-tokenizer loses or invents a byte.
 func TestPiecesCoverText(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	for pre := range preTokenisers {
+	for pre := range preTokenizers {
 		for range 2000 {
 			text := make([]byte, rng.IntN(20))
 			for i := range text {

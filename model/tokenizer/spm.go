@@ -11,7 +11,7 @@ import (
 const spaceMark = "\u2581"
 
 // spm encodes as SentencePiece's BPE models do (github.com/google/sentencepiece,
-// bpe_model.cc): a text's characters are joined as long as two neighbours
+// bpe_model.cc): a text's characters are joined as long as two neighbors
 // together are a token, the token of the highest score first and the leftmost
 // of equals; a character without a token of its own becomes its bytes' tokens.
 type spm struct {

@@ -128,9 +128,9 @@ func (t *Tokenizer) BOS() (id int, ok bool) { return t.vocab.BOS, t.vocab.BOS >=
 // EOS is the token that ends a text.
 func (t *Tokenizer) EOS() (id int, ok bool) { return t.vocab.EOS, t.vocab.EOS >= 0 }
 
-// knownPre lists the names of the pre-tokenisers.
+// knownPre lists the names of the pre-tokenizers.
 func knownPre() string {
-	names := slices.Collect(maps.Keys(preTokenisers))
+	names := slices.Collect(maps.Keys(preTokenizers))
 	for name := range preAliases {
 		if name != "" {
 			names = append(names, name)

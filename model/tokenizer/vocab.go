@@ -19,7 +19,7 @@ type Vocab struct {
 	// Model is the algorithm: "gpt2" for byte-level BPE by merges, "llama" for
 	// SentencePiece-style BPE by scores.
 	Model string
-	// Pre names the pre-tokeniser of a "gpt2" vocabulary; "" means "default".
+	// Pre names the pre-tokenizer of a "gpt2" vocabulary; "" means "default".
 	Pre string
 
 	Tokens []string    // token texts; a token's id is its index

@@ -35,7 +35,7 @@ func TestQuantize(t *testing.T) {
 	}
 	text := succeed(t, "", "generate", "--model", out, "--max-tokens", "10", "Well, Prince,")
 	if !strings.HasPrefix(text.out, "Well, Prince,") {
-		t.Errorf("the quantised model generates %q", text.out)
+		t.Errorf("the quantized model generates %q", text.out)
 	}
 }
 

@@ -48,7 +48,7 @@ func TestPiecesConform(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := pieces{eng, func(total int) *progress { return (&env{}).progress("prompt", int64(total)) }}
-	for _, b := range conformance.Behaviours() {
+	for _, b := range conformance.Behaviors() {
 		t.Run(b.Name, func(t *testing.T) { b.Check(t, e) })
 	}
 }

@@ -158,7 +158,7 @@ func (c *planCmd) steps(e *env, m *model.Model, props driver.Properties, o accel
 	return w.Flush()
 }
 
-// layerRun is neighbouring layers with the same launches.
+// layerRun is neighboring layers with the same launches.
 type layerRun struct {
 	first, last int // -1 outside the layers
 	steps       []accel.Step

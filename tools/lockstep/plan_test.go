@@ -79,7 +79,7 @@ func TestPlanAuto(t *testing.T) {
 	}
 }
 
-// Layers are put together only where they are the same and neighbours.
+// Layers are put together only where they are the same and neighbors.
 func TestLayerRuns(t *testing.T) {
 	step := func(layer int, op string) accel.Step { return accel.Step{Layer: layer, Op: op} }
 	steps := []accel.Step{

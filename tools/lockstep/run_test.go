@@ -111,7 +111,7 @@ func TestUsage(t *testing.T) {
 		{"unknown type", "the choices are named", "quantize --in a --out b --type q9", "q4_k_m"},
 		{"type without encoder", "the choices are named", "quantize --in a --out b --type iq4_xs", "choose one of f32, f16"},
 		{"unknown preset", "the choices are named", "synth --preset llama-9 --quant q8_0 --out x", "llama-3.2-1b, llama-3.1-8b"},
-		{"unknown quantisation", "the choices are named", "synth --preset gpt2 --quant q9 --out x", "q4_k_m"},
+		{"unknown quantization", "the choices are named", "synth --preset gpt2 --quant q9 --out x", "q4_k_m"},
 		{"negative layers", "below zero", "synth --preset gpt2 --quant q8_0 --out x --layers=-1", "--layers: -1"},
 		{"too many layers", "nothing could run the file", "synth --preset gpt2 --quant q8_0 --out x --layers 513", "--layers: 513, want 1 to 512"},
 		{"window of one", "no room for a prediction", "perplexity --text x --context 1", "--context: 1"},

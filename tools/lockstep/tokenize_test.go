@@ -36,7 +36,7 @@ func TestTokenize(t *testing.T) {
 	}
 }
 
-// A text cannot steer the model: what looks like a special token is spelt out.
+// A text cannot steer the model: what looks like a special token is spelled out.
 func TestTokenizeSpecialAsText(t *testing.T) {
 	var ids []int
 	r := succeed(t, "", "tokenize", "<|endoftext|>")

@@ -63,7 +63,7 @@ def read_gguf(path):
 
 
 def halves(w, heads):
-    """Rows for RoPE on neighbours, reordered for RoPE on halves."""
+    """Rows for RoPE on neighbors, reordered for RoPE on halves."""
     return w.reshape(heads, w.shape[0] // heads // 2, 2, -1).transpose(1, 2).reshape(w.shape)
 
 

@@ -3,7 +3,7 @@
 
     python3 tools/oracle/tokens.py --text golden/model/heldout.txt --out golden/tokenizer/tokens.json
 
-Hugging Face tokenizers encodes the texts below behind each family's pre-tokeniser,
+Hugging Face tokenizers encodes the texts below behind each family's pre-tokenizer,
 the expressions being those that the models' authors published, with a vocabulary
 trained here across the borders of words, numbers and lines, so that a border in the
 wrong place shows. SentencePiece trains a small byte-fallback BPE vocabulary on the
@@ -29,7 +29,7 @@ TEXTS = [
 LETTERS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 whole = lambda: pre.ByteLevel(add_prefix_space=False, use_regex=True)
 split = lambda expr: pre.Sequence([pre.Split(Regex(expr), "isolated"), pre.ByteLevel(add_prefix_space=False, use_regex=False)])
-# name: (pre-tokeniser, whether a word that is a token is taken whole)
+# name: (pre-tokenizer, whether a word that is a token is taken whole)
 FAMILIES = {
     "gpt-2": (whole(), False),
     "llama-bpe": (split(LETTERS % "{1,3}"), True),

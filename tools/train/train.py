@@ -3,7 +3,7 @@
 
     python3 tools/train/train.py --corpus war-and-peace.txt --out out
 
-A llama-architecture transformer (RMSNorm, RoPE on neighbouring pairs, grouped
+A llama-architecture transformer (RMSNorm, RoPE on neighboring pairs, grouped
 queries, SwiGLU, tied embeddings) with a byte-level BPE trained on the training
 chapters. Of every 20 chapters one is kept for early stopping and another for the
 reported perplexity; neither is seen in training, nor by the tokenizer. The weights
@@ -87,7 +87,7 @@ class Norm(nn.Module):
 
 
 def rope(x, cos, sin):
-    """Rotates the neighbours (2i, 2i+1) of x [batch, heads, positions, head dim]."""
+    """Rotates the neighbors (2i, 2i+1) of x [batch, heads, positions, head dim]."""
     a, b = x[..., 0::2], x[..., 1::2]
     return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2)
 

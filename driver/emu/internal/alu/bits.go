@@ -5,7 +5,7 @@ package alu
 // its value at a = 0xF0, b = 0xCC, c = 0xAA.
 func Lop3(a, b, c uint32, table uint8) uint32 {
 	t := uint32(table)
-	// column is the function of c in two neighbouring bits of the table.
+	// column is the function of c in two neighboring bits of the table.
 	column := func(t uint32) uint32 { return -(t&1)&^c | -(t>>1&1)&c }
 	return ^a&(^b&column(t)|b&column(t>>2)) | a&(^b&column(t>>4)|b&column(t>>6))
 }

@@ -58,7 +58,7 @@ func odd(sum, rest float64) float64 {
 	if rest == 0 || bits&1 != 0 {
 		return sum
 	}
-	// The neighbours of an even significand are odd; the result is the one on the
+	// The neighbors of an even significand are odd; the result is the one on the
 	// side of rest.
 	if (rest > 0) == (sum > 0) {
 		return math.Float64frombits(bits + 1)

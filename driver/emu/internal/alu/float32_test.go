@@ -134,7 +134,7 @@ func TestFloat32Specials(t *testing.T) {
 }
 
 // A quotient or root is right if the exact value lies between the midpoints to its
-// neighbours, which exact products decide.
+// neighbors, which exact products decide.
 func TestDivisionAndRootAgainstBig(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range cases(100_000) {

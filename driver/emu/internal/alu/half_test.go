@@ -49,7 +49,7 @@ func TestWidenEveryCode(t *testing.T) {
 	}
 }
 
-// Every midpoint of two neighbours and the f32 on both sides of it, and random bits.
+// Every midpoint of two neighbors and the f32 on both sides of it, and random bits.
 func TestRoundF32(t *testing.T) {
 	for _, f := range narrowFormats {
 		t.Run(f.name, func(t *testing.T) {

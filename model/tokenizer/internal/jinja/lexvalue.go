@@ -110,7 +110,7 @@ func digits(s string, i int) int {
 	return i
 }
 
-// text reads a string with Python's escapes. Neighbouring strings are one.
+// text reads a string with Python's escapes. Neighboring strings are one.
 func (l *lexer) text(quote byte) {
 	var b strings.Builder
 	i := l.at + 1

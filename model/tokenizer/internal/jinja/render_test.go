@@ -35,7 +35,7 @@ func render(source string) (string, error) {
 var renderings = []struct{ name, reason, source, want string }{
 	{"literals", "each as Python prints it", `{{ 1 }} {{ 1_000 }} {{ 2.50 }} {{ 1e3 }} {{ true }} {{ False }} {{ none }} {{ None }} {{ 'a' }}`, "1 1000 2.5 1000.0 True False None None a"},
 	{"escapes", "Python's escapes in strings", `{{ 'a\n\t\\n\'\"\x41\u00e9\d' }}{{ "it's" }}`, "a\n\t\\n'\"A\u00e9\\dit's"},
-	{"neighbouring strings", "are one string", `{{ 'a' "b" }}`, "ab"},
+	{"neighboring strings", "are one string", `{{ 'a' "b" }}`, "ab"},
 	{"lists and dictionaries", "printed as Python's repr", `{{ [1, 'a', none, [2.0]] }}{{ {'a': 1, 'b': "it's"} }}`, `[1, 'a', None, [2.0]]{'a': 1, 'b': "it's"}`},
 	{"expressions over lines", "white space in tags is free", "{{ [1,\n  2]\n  | length }}{% if true and\n\ttrue %}x{% endif %}", "2x"},
 	{"no space around keywords", "brackets and strings end names", `{{ 'a'if(true)else'b' }}{% if(1)and(2) %}x{% endif %}`, "ax"},
@@ -57,7 +57,7 @@ var renderings = []struct{ name, reason, source, want string }{
 
 	{"if", "elif and else", `{% for n in [1, 2, 3] %}{% if n == 1 %}a{% elif n == 2 %}b{% else %}c{% endif %}{% endfor %}`, "abc"},
 	{"for", "loop knows where it is", `{% for n in 'abc' %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.length }}{% if loop.first %}F{% endif %}{% if loop.last %}L{% endif %}{{ n }} {% endfor %}`, "10323Fa 21213b 32103Lc "},
-	{"for with neighbours", "previtem and nextitem", `{% for n in [1, 2] %}{{ loop.previtem is defined }}{{ loop.nextitem }} {% endfor %}`, "False2 True "},
+	{"for with neighbors", "previtem and nextitem", `{% for n in [1, 2] %}{{ loop.previtem is defined }}{{ loop.nextitem }} {% endfor %}`, "False2 True "},
 	{"for with a condition", "loop.last counts what is left", `{% for n in range(6) if n is odd %}{{ n }}{{ '.' if loop.last else ',' }}{% endfor %}`, "1,3,5."},
 	{"for without items", "else", `{% for n in [] %}x{% else %}none{% endfor %}`, "none"},
 	{"for with pairs", "items of a dictionary, in order", `{% for k, v in {'b': 1, 'a': 2}.items() %}{{ k }}{{ v }}{% endfor %}`, "b1a2"},

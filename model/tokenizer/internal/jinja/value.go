@@ -40,7 +40,7 @@ func (d *Dict) set(key string, v any) {
 // namespace is what namespace() makes: the one value that set can change.
 type namespace struct{ Dict }
 
-// undefined is a value that does not exist; name is how the template spelt it.
+// undefined is a value that does not exist; name is how the template spelled it.
 type undefined struct{ name string }
 
 // function is a function or a method bound to its value.

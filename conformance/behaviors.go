@@ -18,25 +18,25 @@ type T interface {
 	Context() context.Context
 }
 
-// Behaviour is something that an engine must do, whatever model it computes.
-type Behaviour struct {
+// Behavior is something that an engine must do, whatever model it computes.
+type Behavior struct {
 	Name   string // unique
 	Reason string // why it is asked for, or which bug it finds
 	run    func(r *rig)
 }
 
-// Behaviours are those that need nothing but an engine. The model must have a
+// Behaviors are those that need nothing but an engine. The model must have a
 // vocabulary and a context of at least MinContext positions.
-func Behaviours() []Behaviour {
-	return slices.Concat(sessionBehaviours, failureBehaviours, generationBehaviours, textBehaviours, prefixBehaviours, parallelBehaviours)
+func Behaviors() []Behavior {
+	return slices.Concat(sessionBehaviors, failureBehaviors, generationBehaviors, textBehaviors, prefixBehaviors, parallelBehaviors)
 }
 
-// MinContext is the shortest context on which Behaviours can be checked.
+// MinContext is the shortest context on which Behaviors can be checked.
 const MinContext = 64
 
-// Check holds an engine to the behaviour. Sessions that are still open at the end
+// Check holds an engine to the behavior. Sessions that are still open at the end
 // are a failure, too.
-func (b Behaviour) Check(t T, e model.Engine) {
+func (b Behavior) Check(t T, e model.Engine) {
 	t.Helper()
 	m := e.Model()
 	if m.Tokenizer == nil || m.Config.Context < MinContext {

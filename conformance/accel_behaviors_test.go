@@ -26,33 +26,33 @@ func withText(t testing.TB, spec *tiny.Model) *model.Model {
 	return m
 }
 
-// accelWays are how prompts are computed, and what behaviours that excludes.
+// accelWays are how prompts are computed, and what behaviors that excludes.
 var accelWays = []struct {
 	name   string
 	o      accel.Options
-	except []string    // because single tokens behind others are steps, which round otherwise
-	few    []Behaviour // by default these only
+	except []string   // because single tokens behind others are steps, which round otherwise
+	few    []Behavior // by default these only
 }{
-	{"stepwise", accel.Options{Prefill: accel.Stepwise, KVPages: manyPages}, nil, slices.Concat(sessionBehaviours, failureBehaviours, generationBehaviours)},
+	{"stepwise", accel.Options{Prefill: accel.Stepwise, KVPages: manyPages}, nil, slices.Concat(sessionBehaviors, failureBehaviors, generationBehaviors)},
 	{
 		"fast", accel.Options{KVPages: manyPages, Chunk: 16},
 		[]string{"prefill equals steps", "prefill onto a cache", "wants agree", "sessions at once"},
-		slices.Concat(prefixBehaviours, textBehaviours, parallelBehaviours),
+		slices.Concat(prefixBehaviors, textBehaviors, parallelBehaviors),
 	},
 }
 
-// manyPages are enough for the 500 sequences of a behaviour.
+// manyPages are enough for the 500 sequences of a behavior.
 const manyPages = 600
 
-// slow are behaviours that compute for minutes on an emulated device.
-var slow = []string{"batch equals alone", "500 calls", "truncate", "cancelled anywhere inside", "greedy paths agree", "stop string across tokens",
-	"whole characters", "seeds", "prefill onto a cache", "broken loop", "cancelled at every token", "after an error", "every token once", "stop token later",
+// slow are behaviors that compute for minutes on an emulated device.
+var slow = []string{"batch equals alone", "500 calls", "truncate", "canceled anywhere inside", "greedy paths agree", "stop string across tokens",
+	"whole characters", "seeds", "prefill onto a cache", "broken loop", "canceled at every token", "after an error", "every token once", "stop token later",
 	"sessions are independent", "until the context is full"}
 
-// TestAccelBehaviours holds the accelerator to what every engine must do: by default one
+// TestAccelBehaviors holds the accelerator to what every engine must do: by default one
 // architecture of one layer, what concerns sessions in one way of prefill and the rest in
 // the other.
-func TestAccelBehaviours(t *testing.T) {
+func TestAccelBehaviors(t *testing.T) {
 	heavy(t)
 	archs := []string{"llama"}
 	if *longCases {
@@ -67,7 +67,7 @@ func TestAccelBehaviours(t *testing.T) {
 			e := accelEngine(t, withText(t, spec), smallDevice, way.o)
 			list := way.few
 			if *longCases {
-				list = Behaviours()
+				list = Behaviors()
 			}
 			for _, b := range list {
 				if slices.Contains(way.except, b.Name) || !*longCases && slices.Contains(slow, b.Name) {

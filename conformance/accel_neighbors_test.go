@@ -12,19 +12,19 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// neighbour is a sequence that steps beside others, and what it has given.
-type neighbour struct {
+// neighbor is a sequence that steps beside others, and what it has given.
+type neighbor struct {
 	s         model.Session
 	want, got []float32 // alone, among others
 }
 
-// newNeighbours are sequences of prompts of different lengths, each of which has given
+// newNeighbors are sequences of prompts of different lengths, each of which has given
 // what it gives alone for the first tokens and then gone back to its prompt.
-func newNeighbours(t testing.TB, e *accel.Engine, tokens []int, steps []int) []*neighbour {
+func newNeighbors(t testing.TB, e *accel.Engine, tokens []int, steps []int) []*neighbor {
 	t.Helper()
-	var list []*neighbour
+	var list []*neighbor
 	for i, n := range steps {
-		v := &neighbour{s: openSession(t, e)}
+		v := &neighbor{s: openSession(t, e)}
 		t.Cleanup(func() { v.s.Close() })
 		prompt := spread(e.Model().Config.Vocab, 3+i%5*7+i)
 		v.want = stepwise(t, v.s, prompt, tokens[:n])
@@ -36,7 +36,7 @@ func newNeighbours(t testing.TB, e *accel.Engine, tokens []int, steps []int) []*
 	return list
 }
 
-func checkAlike(t testing.TB, list []*neighbour) {
+func checkAlike(t testing.TB, list []*neighbor) {
 	t.Helper()
 	for i, v := range list {
 		if stream(v.got) != stream(v.want) {
@@ -45,9 +45,9 @@ func checkAlike(t testing.TB, list []*neighbour) {
 	}
 }
 
-// TestAccelNeighbours lets sequences step together, of which 4, 1, 3 and again 4 go on
+// TestAccelNeighbors lets sequences step together, of which 4, 1, 3 and again 4 go on
 // at a time, and wants the bits that each has alone.
-func TestAccelNeighbours(t *testing.T) {
+func TestAccelNeighbors(t *testing.T) {
 	beside(t)
 	arch, each := "qwen3moe", 5
 	if testing.Short() {
@@ -56,7 +56,7 @@ func TestAccelNeighbours(t *testing.T) {
 	m := tinyModel(t, arch)
 	e := accelEngine(t, m, smallDevice, accel.Options{MaxSequences: 4})
 	tokens := spread(m.Config.Vocab, 4*each)
-	list := newNeighbours(t, e, tokens, []int{4 * each, 3 * each, 3 * each, 2 * each})
+	list := newNeighbors(t, e, tokens, []int{4 * each, 3 * each, 3 * each, 2 * each})
 	for _, active := range []int{4, 1, 3, 4} {
 		var wg sync.WaitGroup
 		for _, v := range list[:active] {
@@ -110,9 +110,9 @@ func checkManyRows(t *testing.T, m *model.Model, kernel string) {
 	}})
 	counts := slices.Repeat([]int{1}, sessions+1)
 	tokens := []int{29}
-	list := newNeighbours(t, e, tokens, counts)
+	list := newNeighbors(t, e, tokens, counts)
 	var wg sync.WaitGroup
-	step := func(v *neighbour) { wg.Go(func() { v.got = steps(t, v.s, tokens) }) }
+	step := func(v *neighbor) { wg.Go(func() { v.got = steps(t, v.s, tokens) }) }
 	hold.Store(true)
 	step(list[sessions])
 	<-begun

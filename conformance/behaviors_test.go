@@ -25,19 +25,19 @@ func refEngine(t testing.TB, arch string) model.Engine {
 	return e
 }
 
-// whole lists the architectures on which every behaviour is checked: what is above
+// whole lists the architectures on which every behavior is checked: what is above
 // the session does not depend on the architecture. They differ in positions,
 // windows and BOS.
 var whole = []string{"llama", "gemma2", "gpt2"}
 
 func TestReference(t *testing.T) {
 	for _, arch := range model.Architectures() {
-		behaviours := slices.Concat(sessionBehaviours, failureBehaviours)
+		behaviors := slices.Concat(sessionBehaviors, failureBehaviors)
 		if slices.Contains(whole, arch) {
-			behaviours = Behaviours()
+			behaviors = Behaviors()
 		}
 		e := refEngine(t, arch)
-		for _, b := range behaviours {
+		for _, b := range behaviors {
 			t.Run(arch+"/"+b.Name, func(t *testing.T) { b.Check(t, e) })
 		}
 	}
@@ -45,9 +45,9 @@ func TestReference(t *testing.T) {
 
 func TestNamesAndReasons(t *testing.T) {
 	seen := map[string]bool{}
-	for _, b := range Behaviours() {
+	for _, b := range Behaviors() {
 		if b.Name == "" || b.Reason == "" || b.run == nil || seen[b.Name] {
-			t.Errorf("behaviour %q (%s) is incomplete or there twice", b.Name, b.Reason)
+			t.Errorf("behavior %q (%s) is incomplete or there twice", b.Name, b.Reason)
 		}
 		seen[b.Name] = true
 	}
