@@ -1,4 +1,4 @@
-package house
+package layering
 
 import (
 	"debug/elf"
@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A program that uses the reference alone is one static file: it runs on a machine
-// that has no C library. Only a GPU device needs the dynamic loader.
+// TestReferenceIsStatic links a program of model and ref alone: it must be a static file
+// that runs without a C library. Only driver/cuda needs the dynamic loader.
 func TestReferenceIsStatic(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("ELF files are linked on Linux")

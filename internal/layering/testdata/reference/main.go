@@ -1,4 +1,4 @@
-// Command reference is what a program looks like that runs models on the CPU alone.
+// Command reference runs a model on the CPU only, with packages model and ref.
 package main
 
 import (

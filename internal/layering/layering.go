@@ -1,34 +1,35 @@
-// Package house holds the rules that keep the rooms of this module apart: which
-// package may import which. They are checked by this package's tests against
-// the sources themselves, every file of every platform.
-package house
+// Package layering states which package of this module may import which, and checks it.
+//
+// The table is in rules.go. The tests of this package check the import clauses of every
+// Go file of the module, for all platforms.
+package layering
 
 import (
 	"fmt"
+	"go/parser"
+	"go/token"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
-
-	"go/parser"
-	"go/token"
 )
 
-// Module is the path of this module.
+// Module is the import path of this module.
 const Module = "github.com/lockstep-go/lockstep"
 
-// Graph maps each package of the module, by its path below the module ("." is
-// the root), to what it imports.
+// Graph maps each package to its imports. The key is the package's directory relative to
+// the module root; the root is ".".
 type Graph map[string]Imports
 
-// Imports are import paths as they are written.
+// Imports holds import paths as the source files spell them.
 type Imports struct {
-	Code []string // of the package itself
-	Test []string // of its _test.go files, inside or outside the package
+	Code []string // of files that are not tests
+	Test []string // of _test.go files, in the package or in package x_test
 }
 
-// ReadGraph parses the import clauses of every Go file below root. Build
-// constraints are ignored on purpose: a rule broken on one platform is broken.
+// ReadGraph parses the import clauses of every Go file below root. It ignores build
+// constraints: a rule that one platform breaks is broken.
 func ReadGraph(root fs.FS) (Graph, error) {
 	g := Graph{}
 	err := walk(root, func(name string) error {
@@ -60,7 +61,7 @@ func ReadGraph(root fs.FS) (Graph, error) {
 	return g, err
 }
 
-// walk calls visit for every file that belongs to the module's sources.
+// walk calls visit for every file of the module, including those of .ci.
 func walk(root fs.FS, visit func(name string) error) error {
 	return fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -79,34 +80,34 @@ func walk(root fs.FS, visit func(name string) error) error {
 	})
 }
 
-// Check returns every breach of the rules, in a fixed order; none for a house in
-// order.
+// Check returns every violation of the rules, sorted by package.
 func Check(g Graph) []string {
 	var found []string
-	for _, pkg := range sorted(g) {
+	for _, pkg := range packages(g) {
 		found = append(found, checkTable(pkg, g[pkg])...)
-		found = append(found, checkEverywhere(pkg, g[pkg])...)
+		found = append(found, checkAllFiles(pkg, g[pkg])...)
+		found = append(found, checkForbidden(g, pkg)...)
 	}
-	return append(found, checkNever(g)...)
+	return found
 }
 
-// checkTable holds a package's own imports to its row of the table.
+// checkTable compares a package's imports, except those of its tests, with its row.
 func checkTable(pkg string, imports Imports) []string {
-	room, ok := roomOf(pkg)
+	r, ok := ruleFor(pkg)
 	if !ok {
-		return []string{pkg + ": has no row in the table of rooms"}
+		return []string{pkg + ": has no row in the import table"}
 	}
 	var found []string
 	for _, imp := range imports.Code {
-		if !isStd(imp) && !room.allows(imp) {
+		if !isStd(imp) && !r.allows(imp) {
 			found = append(found, fmt.Sprintf("%s: may not import %s", pkg, imp))
 		}
 	}
 	return found
 }
 
-// checkEverywhere holds the rules that bind tests as well.
-func checkEverywhere(pkg string, imports Imports) []string {
+// checkAllFiles checks the rules that apply to tests too.
+func checkAllFiles(pkg string, imports Imports) []string {
 	var found []string
 	for _, imp := range slices.Concat(imports.Code, imports.Test) {
 		own, ours := local(imp)
@@ -122,36 +123,33 @@ func checkEverywhere(pkg string, imports Imports) []string {
 	return found
 }
 
-// checkNever follows imports through other packages: what must be kept apart may
-// not meet by a detour either.
-func checkNever(g Graph) []string {
+// checkForbidden reports forbidden packages that pkg imports, directly or through others.
+func checkForbidden(g Graph, pkg string) []string {
 	var found []string
-	for _, pkg := range sorted(g) {
-		for _, never := range nevers {
-			if !below(pkg, never.from) {
-				continue
-			}
-			if way := route(g, pkg, never.to); way != nil {
-				found = append(found, fmt.Sprintf("%s: reaches %s (%s): %s", pkg, never.to, strings.Join(way, " → "), never.why))
-			}
+	for _, f := range forbidden {
+		if !below(pkg, f.from) {
+			continue
+		}
+		if chain := importChain(g, pkg, f.to); chain != nil {
+			found = append(found, fmt.Sprintf("%s: reaches %s (%s): %s", pkg, f.to, strings.Join(chain, " → "), f.why))
 		}
 	}
 	return found
 }
 
-// route is a shortest chain of imports from pkg to a package at or below to; nil
-// when there is none.
-func route(g Graph, pkg, to string) []string {
+// importChain returns a shortest chain of imports from pkg to a package at or below to,
+// or nil.
+func importChain(g Graph, pkg, to string) []string {
 	seen := map[string]bool{pkg: true}
 	for queue := [][]string{{pkg}}; len(queue) > 0; queue = queue[1:] {
-		way := queue[0]
-		for _, imp := range g[way[len(way)-1]].Code {
+		chain := queue[0]
+		for _, imp := range g[chain[len(chain)-1]].Code {
 			own, ours := local(imp)
 			if !ours || seen[own] {
 				continue
 			}
 			seen[own] = true
-			next := append(slices.Clone(way), own)
+			next := append(slices.Clone(chain), own)
 			if below(own, to) {
 				return next
 			}
@@ -161,7 +159,7 @@ func route(g Graph, pkg, to string) []string {
 	return nil
 }
 
-// local is an import path below this module.
+// local returns an import path relative to this module, and whether it is in this module.
 func local(imp string) (string, bool) {
 	if imp == Module {
 		return ".", true
@@ -169,21 +167,22 @@ func local(imp string) (string, bool) {
 	return strings.CutPrefix(imp, Module+"/")
 }
 
-// below reports whether a path is root or lies under it.
+// below reports whether p is root or lies under it.
 func below(p, root string) bool { return p == root || strings.HasPrefix(p, root+"/") }
 
-// isStd reports whether an import path is the standard library's: its first
-// element is no host name. cgo's "C" is not.
+// matches reports whether pkg is pattern or, if the pattern ends in /..., at or below it.
+func matches(pattern, pkg string) bool {
+	if root, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return below(pkg, root)
+	}
+	return pkg == pattern
+}
+
+// isStd reports whether imp is in the standard library: its first element has no dot.
+// "C" is not.
 func isStd(imp string) bool {
 	first, _, _ := strings.Cut(imp, "/")
 	return !strings.Contains(first, ".") && imp != "C"
 }
 
-func sorted(g Graph) []string {
-	names := make([]string, 0, len(g))
-	for pkg := range g {
-		names = append(names, pkg)
-	}
-	slices.Sort(names)
-	return names
-}
+func packages(g Graph) []string { return slices.Sorted(maps.Keys(g)) }

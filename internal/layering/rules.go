@@ -1,0 +1,120 @@
+package layering
+
+// Modules that a package may import beside the standard library.
+const (
+	gonum  = "gonum.org/v1/gonum"
+	plot   = "gonum.org/v1/plot"
+	goCmp  = "github.com/google/go-cmp"
+	purego = "github.com/ebitengine/purego"
+	mmap   = "github.com/edsrzf/mmap-go"
+	gonja  = "github.com/nikolalohinski/gonja/v2"
+	xsync  = "golang.org/x/sync"
+)
+
+// anything allows every import.
+const anything = "*"
+
+// rule lists what a package may import beside the standard library.
+//
+// An entry is a package of this module, or the path of another module, which
+// includes its packages. A path that ends in /... includes every package below it.
+type rule struct {
+	pkg string
+	may []string
+}
+
+// rules is the import table. A package without a row is an error, so that each new
+// package is a decision.
+var rules = []rule{
+	{".", []string{"accel", "driver", "driver/cuda", "driver/emu", "generate", "model", "model/tokenizer", "quant", "ref"}},
+	{"model", []string{"model/gguf", "model/tokenizer", "quant", "internal/portable"}},
+	{"model/gguf", []string{"quant", "internal/atomicfile", mmap}},
+	{"model/tokenizer", []string{"model/tokenizer/internal/..."}},
+	{"model/tokenizer/internal/...", []string{gonja}},
+	{"generate", []string{"model", "model/tokenizer", "internal/portable", xsync}},
+	{"quant", nil},
+	// ref reads mapped weights, so it needs gguf.Guard against a file that shrinks.
+	{"ref", []string{"model", "model/gguf", "quant", "internal/portable", xsync}},
+	{"ptxgen/...", []string{"ptxgen/...", "quant"}},
+	{"ptxgen/ptx", nil},
+	{"driver", nil},
+	{"driver/cuda", []string{"driver", purego}},
+	{"driver/emu", []string{"driver", "quant", "driver/emu/internal/..."}},
+	{"driver/emu/internal/...", []string{"driver/emu/internal/..."}},
+	{"accel", accelImports},
+	{"accel/internal/...", accelImports},
+	{"golden", []string{"generate", "model", "model/gguf", "internal/atomicfile", "internal/npy"}},
+	{"conformance", conformanceImports},
+	{"conformance/internal/...", conformanceImports},
+	{"tools/...", []string{anything}},
+	// examples/embed is a module of its own: it shows the imports of a user's program.
+	{"examples/embed", []string{".", "generate", "model", "ref", "accel", "driver/cuda"}},
+
+	{"internal/atomicfile", nil},
+	{"internal/faulty", []string{"driver"}},
+	{"internal/kernelbench", []string{"driver", "internal/modules", "internal/synth", "ptxgen/...", "quant"}},
+	// layerdiff compares both engines, so it imports neither.
+	{"internal/layerdiff", []string{"model", "quant"}},
+	{"internal/layering", nil},
+	{"internal/modelbench", []string{"driver", "internal/kernelbench", "model", gonum, plot}},
+	{"internal/modules", []string{"driver", "ptxgen/ptx"}},
+	{"internal/npy", nil},
+	{"internal/perplexity", []string{"model"}},
+	{"internal/portable", nil},
+	{"internal/ptxas", []string{"internal/atomicfile"}},
+	{"internal/requant", []string{"model/gguf", "quant"}},
+	{"internal/synth", []string{"internal/portable", "internal/requant", "model/gguf", "model/tokenizer", "quant"}},
+	{"internal/tiny", []string{"model/gguf", "model/tokenizer", "quant"}},
+}
+
+var accelImports = []string{
+	"accel/internal/...", "model", "model/gguf", "quant", "ptxgen/...", "driver", "internal/modules", "internal/portable", xsync,
+}
+
+var conformanceImports = []string{
+	"conformance/internal/...", "generate", "model", "model/gguf", "model/tokenizer", "quant", "ref", "ptxgen/...",
+	"driver", "driver/cuda", "driver/emu", "accel", "golden",
+	"internal/faulty", "internal/layerdiff", "internal/modules", "internal/npy", "internal/synth", "internal/tiny", goCmp, gonum,
+}
+
+// forbidden lists imports that are an error even through other packages. from and to
+// include the packages below them.
+var forbidden = []struct{ from, to, why string }{
+	{"ref", "accel", "the reference must not share code with the engine that it judges"},
+	{"ref", "ptxgen", "the reference must not share code with the engine that it judges"},
+	{"ref", "driver", "the reference runs without a device"},
+	{"accel", "ref", "the accelerator must not share code with the reference"},
+	{"accel", "driver/cuda", "the device is injected"},
+	{"accel", "driver/emu", "the device is injected"},
+	{"ptxgen", "driver", "kernels are generated without a device"},
+	{"driver/emu", "ptxgen", "an emulator that shared the builder's instruction types would share its bugs"},
+	{"model", "ref", "model defines the engine interface and imports no engine"},
+	{"model", "accel", "model defines the engine interface and imports no engine"},
+	{"generate", "ref", "the engine is injected"},
+	{"generate", "accel", "the engine is injected"},
+	{"golden", "ref", "the engine is injected, so that the golden files can check any engine"},
+}
+
+// ruleFor returns the row of pkg: its own, or else the longest /... row that includes it.
+func ruleFor(pkg string) (rule, bool) {
+	var best rule
+	for _, r := range rules {
+		if r.pkg == pkg {
+			return r, true
+		}
+		if matches(r.pkg, pkg) && len(r.pkg) > len(best.pkg) {
+			best = r
+		}
+	}
+	return best, best.pkg != ""
+}
+
+func (r rule) allows(imp string) bool {
+	own, ours := local(imp)
+	for _, m := range r.may {
+		if m == anything || ours && matches(m, own) || !ours && below(imp, m) {
+			return true
+		}
+	}
+	return false
+}
