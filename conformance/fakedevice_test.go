@@ -44,6 +44,7 @@ func (b fakeBuffer) Bytes() int64                               { return int64(b
 func (b fakeBuffer) Close() error                               { return nil }
 func (m fakeModule) Close() error                               { return nil }
 func (f fakeFunction) Name() string                             { return f.name }
+func (f fakeFunction) PreferShared(int)                         {}
 func (s fakeStream) Synchronize() error                         { return nil }
 func (s fakeStream) Close() error                               { return nil }
 func (d *fakeDevice) Properties() driver.Properties             { return driver.Properties{Name: "fake"} }

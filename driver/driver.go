@@ -100,6 +100,9 @@ type Function interface {
 	// Occupancy is how many CTAs of so many threads and bytes of dynamic shared
 	// memory one SM holds at once: 0 if such a CTA is too large.
 	Occupancy(threads int, dynamicShared uint32) (int, error)
+	// PreferShared hints at the share of an SM's L1 memory that serves as shared memory, in
+	// percent of the maximum carve-out. The device may ignore it.
+	PreferShared(percent int)
 }
 
 // Attributes are what the compiler made of a kernel; -1 where the device does not tell.

@@ -122,8 +122,7 @@ const (
 
 const maxShared = 100
 
-// PreferShared wishes for so many percent of the most that there is of an SM's fast memory as
-// shared memory, instead of all.
+// PreferShared sets the preferred shared-memory carve-out, which is 100% after loading.
 func (f *function) PreferShared(percent int) {
 	d := f.module.dev
 	if s, err := d.enter(); err == nil {

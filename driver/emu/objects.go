@@ -242,6 +242,9 @@ func (f *function) Occupancy(threads int, dynamicShared uint32) (int, error) {
 	return f.module.d.occupancy(f.prog, threads, dynamicShared), nil
 }
 
+// PreferShared does nothing: shared memory and cache are separate here.
+func (f *function) PreferShared(int) {}
+
 type event struct {
 	object
 	stream *stream

@@ -113,6 +113,8 @@ func (f *function) Occupancy(threads int, dynamicShared uint32) (int, error) {
 	return ask(f.d, FunctionOccupancy, func() (int, error) { return f.inner.Occupancy(threads, dynamicShared) })
 }
 
+func (f *function) PreferShared(percent int) { f.inner.PreferShared(percent) }
+
 type event struct{ object[driver.Event] }
 
 // NewEvent makes an event of the inner device.

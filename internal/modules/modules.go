@@ -18,15 +18,11 @@ type Set struct {
 	target ptx.Target
 	mu     sync.Mutex
 	loaded map[string]entry // by the kernel's name
-	shared int              // see PreferShared; 0: not asked
+	shared int              // carve-out in percent; 0: the device's default
 }
 
-// sharing is a function that can be asked how it wants an SM's fast memory divided.
-type sharing interface{ PreferShared(percent int) }
-
-// PreferShared asks for so many percent of the most that there is of an SM's fast memory as
-// shared memory, the rest being cache, for all kernels that are loaded from now on. It is a
-// wish, of kernels whose launches take less.
+// PreferShared passes a carve-out in percent to [driver.Function.PreferShared] of every kernel
+// that is loaded afterwards.
 func (s *Set) PreferShared(percent int) { s.shared = percent }
 
 type entry struct {
@@ -90,7 +86,7 @@ func (s *Set) load(k *ptx.Kernel) (entry, error) {
 	if err != nil {
 		return entry{}, errors.Join(err, m.Close())
 	}
-	if f, ok := f.(sharing); ok && s.shared > 0 {
+	if s.shared > 0 {
 		f.PreferShared(s.shared)
 	}
 	e := entry{k, k.Overlaps(target), text, m, f}
