@@ -19,6 +19,7 @@ type snapshot struct {
 	kept   *kept  // they, while they are on the device
 	head   []byte // what they hold, when they are not
 	tail   []byte // what is behind them
+	closed bool
 }
 
 // Len is the number of positions.
@@ -26,6 +27,19 @@ func (s *snapshot) Len() int { return s.length }
 
 // Bytes is the memory held, of the device and of the host.
 func (s *snapshot) Bytes() int64 { return s.engine.pool.pageBytes() / page * int64(s.length) }
+
+// Close gives the pages back to the cache.
+func (s *snapshot) Close() error {
+	e := s.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s.kept != nil {
+		e.snapshots = slices.DeleteFunc(e.snapshots, func(k *kept) bool { return k == s.kept })
+		s.kept.giveBack(e.pool)
+	}
+	s.kept, s.head, s.tail, s.closed = nil, nil, nil, true
+	return nil
+}
 
 // Snapshot copies the first n positions. Whole pages of them stay on the device, shared,
 // until the cache needs the room.
@@ -84,6 +98,9 @@ func (e *Engine) restored(snap *snapshot, n int) (table []uint32, err error) {
 	defer e.mu.Unlock()
 	if err := e.usable(); err != nil {
 		return nil, err
+	}
+	if snap.closed {
+		return nil, fmt.Errorf("accel: restore: snapshot: %w", model.ErrClosed)
 	}
 	table, err = e.sharing(snap, n)
 	if !errors.Is(err, ErrKVFull) || snap.kept == nil {

@@ -99,6 +99,7 @@ type otherSnapshot struct{}
 
 func (otherSnapshot) Len() int     { return 3 }
 func (otherSnapshot) Bytes() int64 { return 3 }
+func (otherSnapshot) Close() error { return nil }
 
 func restoreMisfit(r *rig) {
 	s, tokens := r.started(MinContext)
@@ -125,6 +126,14 @@ func restoreMisfit(r *rig) {
 		r.Errorf("5 positions restored into 4: error %v", err)
 	}
 	r.length("after a restore that does not fit", small, 0)
+	if err := errors.Join(snap.Close(), snap.Close()); err != nil {
+		r.Errorf("closing a snapshot twice: %v", err)
+	}
+	other := r.session(MinContext)
+	if err := other.Restore(snap, 5); !errors.Is(err, model.ErrClosed) {
+		r.Errorf("restoring from a closed snapshot: error %v", err)
+	}
+	r.usable("after a restore from a closed snapshot", other, nil)
 }
 
 func canceledBefore(r *rig) {

@@ -32,6 +32,11 @@ type liveSnapshot struct {
 	of session
 }
 
+// openSnapshot cannot be closed.
+type openSnapshot struct{ model.Snapshot }
+
+func (openSnapshot) Close() error { return nil }
+
 // faults are the planted ones; plant fills in the hooks.
 var faults = []struct {
 	name  string
@@ -194,6 +199,18 @@ var faults = []struct {
 				now = live.Snapshot
 			}
 			return s.Restore(now, n)
+		}
+	}},
+	{"a closed snapshot is restored", func(e *faulty) {
+		e.snapshot = func(s session, n int) (model.Snapshot, error) {
+			snap, err := s.Snapshot(n)
+			return openSnapshot{snap}, err
+		}
+		e.restore = func(s session, from model.Snapshot, n int) error {
+			if open, ok := from.(openSnapshot); ok {
+				from = open.Snapshot
+			}
+			return s.Restore(from, n)
 		}
 	}},
 	{"restore restores all", func(e *faulty) {

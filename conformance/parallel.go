@@ -101,6 +101,7 @@ func manyCalls(r *rig) {
 		want[k] = r.generate(prompt(k), params(k))
 	}
 	g := r.generator(model.Options{PrefixBytes: manyBytes})
+	defer g.Close()
 	var wrong sync.Map // call: what is wrong with it
 	var wg sync.WaitGroup
 	for i := range calls {

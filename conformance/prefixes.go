@@ -38,6 +38,7 @@ func hitEqualsMiss(r *rig) {
 	a := r.tokens(24, 60)
 	tail := r.tokens(9, 61)
 	g, alone := r.generator(model.Options{PrefixBytes: manyBytes}), r.generator(model.Options{})
+	defer g.Close()
 	for _, prompt := range [][]int{
 		a, a, a[:10], slices.Concat(a, tail), slices.Concat(a[:17], tail), a[:1], a[:10], slices.Concat(a[:23], tail[:1]),
 	} {
@@ -58,6 +59,7 @@ func hitEqualsMiss(r *rig) {
 func exactPrompt(r *rig) {
 	prompt := r.tokens(12, 62)
 	g := r.generator(model.Options{PrefixBytes: manyBytes})
+	defer g.Close()
 	var stats model.Stats
 	p := model.Params{MaxTokens: 3, IgnoreEOS: true, Stats: &stats}
 	first := collect(g.GenerateTokens(r.Context(), prompt, p))
@@ -74,6 +76,7 @@ func exactPrompt(r *rig) {
 func onlyPromptsKept(r *rig) {
 	prompt := r.tokens(8, 63)
 	g := r.generator(model.Options{PrefixBytes: manyBytes})
+	defer g.Close()
 	first := collect(g.GenerateTokens(r.Context(), prompt, model.Params{MaxTokens: 5, IgnoreEOS: true}))
 	var stats model.Stats
 	longer := slices.Concat(prompt, first.IDs)
@@ -84,6 +87,7 @@ func onlyPromptsKept(r *rig) {
 func boundedCache(r *rig) {
 	// What one prompt takes is the engine's affair: measure it.
 	probe := r.generator(model.Options{PrefixBytes: manyBytes})
+	defer probe.Close()
 	ask := func(g *model.Generator, first int) int {
 		var stats model.Stats
 		prompt := slices.Concat([]int{first}, r.tokens(7, 64))
@@ -96,6 +100,7 @@ func boundedCache(r *rig) {
 	ask(probe, 1)
 	limit := probe.PrefixStats().Bytes*5/2 + 1 // two prompts and a half
 	g := r.generator(model.Options{PrefixBytes: limit})
+	defer g.Close()
 	ask(g, 1)
 	ask(g, 2)
 	r.equal("the first again", 8, ask(g, 1))

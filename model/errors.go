@@ -28,7 +28,7 @@ var (
 	ErrBadToken     = errors.New("token outside the vocabulary")
 	ErrBadParams    = errors.New("bad parameter")
 	ErrNoChoice     = errors.New("no token can be chosen: every logit is NaN or -Inf")
-	ErrClosed       = errors.New("session is closed")
+	ErrClosed       = errors.New("closed")
 )
 
 // ContextError says that a sequence needs more positions than there are.

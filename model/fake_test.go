@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/lockstep-go/lockstep/internal/tiny"
@@ -23,11 +24,12 @@ type fakeEngine struct {
 	before func(op string, tokens []int) error
 	blind  bool // does not look at contexts
 
-	mu       sync.Mutex
-	open     int        // sessions now
-	opened   int        // sessions ever
-	caps     []int      // capacities asked for
-	forwards []fakeCall // every Forward that was computed
+	mu        sync.Mutex
+	open      int        // sessions now
+	opened    int        // sessions ever
+	snapshots int        // open now
+	caps      []int      // capacities asked for
+	forwards  []fakeCall // every Forward that was computed
 }
 
 type fakeCall struct {
@@ -161,14 +163,20 @@ func (s *fakeSession) Snapshot(n int) (Snapshot, error) {
 	if err := s.eng.hook("snapshot", nil); err != nil {
 		return nil, err
 	}
-	return fakeSnapshot{s.eng, slices.Clone(s.history[:n])}, nil
+	s.eng.mu.Lock()
+	defer s.eng.mu.Unlock()
+	s.eng.snapshots++
+	return &fakeSnapshot{eng: s.eng, history: slices.Clone(s.history[:n])}, nil
 }
 
 func (s *fakeSession) Restore(snap Snapshot, n int) error {
 	if err := s.eng.hook("restore", nil); err != nil {
 		return err
 	}
-	f := snap.(fakeSnapshot)
+	f := snap.(*fakeSnapshot)
+	if f.closed.Load() {
+		return ErrClosed
+	}
 	if f.eng != s.eng || n > len(f.history) || n > s.capacity {
 		return errors.New("fake: snapshot does not fit")
 	}
@@ -190,10 +198,22 @@ func (s *fakeSession) Close() error {
 type fakeSnapshot struct {
 	eng     *fakeEngine
 	history []int
+	closed  atomic.Bool
 }
 
-func (f fakeSnapshot) Len() int     { return len(f.history) }
-func (f fakeSnapshot) Bytes() int64 { return int64(100 * len(f.history)) }
+func (f *fakeSnapshot) Len() int     { return len(f.history) }
+func (f *fakeSnapshot) Bytes() int64 { return int64(100 * len(f.history)) }
+
+// Close fails if a snapshot is closed twice: the prefix cache must count its references.
+func (f *fakeSnapshot) Close() error {
+	if f.closed.Swap(true) {
+		return errors.New("fake: snapshot closed twice")
+	}
+	f.eng.mu.Lock()
+	defer f.eng.mu.Unlock()
+	f.eng.snapshots--
+	return nil
+}
 
 // idle fails the test unless every session was closed.
 func (e *fakeEngine) idle(t *testing.T) {

@@ -37,7 +37,8 @@ type Options struct {
 }
 
 // Generator generates with one engine. It holds what generations share: the
-// prefix cache and the limits. It is safe for concurrent use.
+// prefix cache and the limits. It is safe for concurrent use. Close a generator
+// that has a prefix cache before its engine.
 type Generator struct {
 	eng    Engine
 	opts   Options
@@ -61,6 +62,15 @@ func NewGenerator(eng Engine, opts Options) (*Generator, error) {
 		g.prefix = newPrefixCache(opts.PrefixBytes)
 	}
 	return g, nil
+}
+
+// Close releases the prefix cache. Generations that run go on, and those that begin
+// later work without the cache. Closing twice does nothing.
+func (g *Generator) Close() error {
+	if g.prefix == nil {
+		return nil
+	}
+	return g.prefix.close()
 }
 
 // Generate continues a text. The prompt gets the BOS token that its vocabulary

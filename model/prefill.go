@@ -2,6 +2,7 @@ package model
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -13,8 +14,9 @@ func (r *run) prefill(ctx context.Context, s Session) (Output, error) {
 	cache := r.g.prefix
 	long := r.g.eng.Model().Config.LongRope(s.Cap())
 	hit := cache.lookup(r.prompt, long, r.p.want())
-	if hit.positions > 0 {
-		if err := s.Restore(hit.snapshot, hit.positions); err != nil {
+	if hit.entry != nil {
+		err := s.Restore(hit.entry.snapshot, hit.positions)
+		if err = errors.Join(err, cache.release(hit.entry)); err != nil {
 			return Output{}, fmt.Errorf("prefix cache: %w", err)
 		}
 	}
@@ -36,7 +38,9 @@ func (r *run) prefill(ctx context.Context, s Session) (Output, error) {
 	}
 	// The engine's logits live until its next call only.
 	out.Logits = slices.Clone(out.Logits)
-	cache.store(&prefixEntry{tokens: r.prompt, long: long, snapshot: snapshot, out: out})
+	if err := cache.store(newPrefixEntry(r.prompt, long, snapshot, out)); err != nil {
+		return Output{}, fmt.Errorf("prefix cache: %w", err)
+	}
 	r.stats.Store = time.Since(computed)
 	return out, nil
 }

@@ -1,59 +1,67 @@
 package model
 
 import (
+	"errors"
 	"slices"
 	"sync"
 )
 
-// PrefixStats counts what a prefix cache did. A hit that saves the whole prefill
-// counts as both a hit and a full hit.
+// PrefixStats counts the work of a prefix cache since its generator was made.
 type PrefixStats struct {
-	Hits      int   // prompts that began like an earlier one
-	FullHits  int   // of them, prompts that were computed before entirely
-	Misses    int   // prompts that did not
-	Reused    int   // positions not computed again
-	Evictions int   // entries given up for newer ones
-	Entries   int   // kept now
-	Bytes     int64 // held now
+	Hits      int   // prompts that shared a prefix with an earlier one
+	FullHits  int   // hits that needed no prefill at all
+	Misses    int   // prompts that shared none
+	Reused    int   // positions restored instead of computed
+	Evictions int   // entries dropped because newer ones needed their room
+	Entries   int   // prompts in the cache now
+	Bytes     int64 // memory of these entries, on the host and on the device
 }
 
-// prefixCache keeps the caches of earlier prompts in host memory, bounded in
-// bytes, the least recently used given up first. Only positions of prompts are
-// kept. A nil cache keeps nothing. It is safe for concurrent use.
+// prefixCache keeps KV-cache snapshots of earlier prompts, at most limit bytes of
+// them, and evicts the least recently used. It never keeps generated positions. A
+// nil cache keeps nothing. It is safe for concurrent use.
+//
+// An entry is reference-counted: the cache holds one reference and each lookup takes
+// another until release. The last release closes the snapshot.
 type prefixCache struct {
 	limit int64
 
 	mu      sync.Mutex
-	entries []*prefixEntry // the most recently used last
+	closed  bool
+	entries []*prefixEntry // least recently used first
 	stats   PrefixStats
 }
 
-// prefixEntry is a computed prompt. It does not change once it is in the cache,
-// so that readers need no lock.
+// prefixEntry is a prompt and its snapshot. Only refs changes after store.
 type prefixEntry struct {
 	tokens   []int
-	long     bool // computed with the rotation factors for long contexts
+	long     bool // computed with the RoPE factors for long contexts
 	snapshot Snapshot
-	out      Output // of the last position; Logits nil when only the greedy choice was wanted
+	out      Output // of the last position; Logits nil if only the greedy token was wanted
+	bytes    int64  // of the snapshot, the tokens and the logits
+	refs     int    // guarded by prefixCache.mu
 }
 
-func (e *prefixEntry) bytes() int64 {
-	return e.snapshot.Bytes() + int64(8*len(e.tokens)) + int64(4*len(e.out.Logits))
+func newPrefixEntry(tokens []int, long bool, snapshot Snapshot, out Output) *prefixEntry {
+	return &prefixEntry{
+		tokens: tokens, long: long, snapshot: snapshot, out: out, refs: 1,
+		bytes: snapshot.Bytes() + int64(8*len(tokens)) + int64(4*len(out.Logits)),
+	}
 }
 
 // prefixHit is the part of a prompt that need not be computed.
 type prefixHit struct {
-	snapshot  Snapshot
-	positions int     // 0: a miss
-	out       *Output // of the whole prompt; nil: the rest must be computed
+	entry     *prefixEntry // nil: a miss; else the caller must release it
+	positions int
+	out       *Output // of the whole prompt; nil: the rest of the prompt must be computed
 }
 
 func newPrefixCache(limit int64) *prefixCache { return &prefixCache{limit: limit} }
 
 // lookup finds the entry that shares the longest prefix with a prompt. The prompt's
 // last two tokens are left to compute, unless the entry is this very prompt and has
-// the output that is wanted: engines may compute one token in another way than
-// several, and a hit must give the bits of a miss.
+// the wanted output: engines may compute one token in another way than several, and
+// a hit must give the bits of a miss.
 func (c *prefixCache) lookup(prompt []int, long bool, want Want) prefixHit {
 	if c == nil {
 		return prefixHit{}
@@ -77,8 +85,8 @@ func (c *prefixCache) lookup(prompt []int, long bool, want Want) prefixHit {
 		c.stats.Misses++
 		return prefixHit{}
 	}
-	e := c.entries[best]
-	c.entries = append(slices.Delete(c.entries, best, best+1), e)
+	hit.entry.refs++
+	c.entries = append(slices.Delete(c.entries, best, best+1), hit.entry)
 	c.stats.Hits++
 	c.stats.Reused += hit.positions
 	if hit.out != nil {
@@ -87,13 +95,13 @@ func (c *prefixCache) lookup(prompt []int, long bool, want Want) prefixHit {
 	return hit
 }
 
-// hit is what an entry that shares n tokens with a prompt saves it.
+// hit returns what a prompt saves by an entry that shares its first n tokens.
 func (e *prefixEntry) hit(prompt []int, n int, want Want) prefixHit {
 	whole := n == len(prompt) && n == len(e.tokens)
 	if whole && (want == WantGreedy || e.out.Logits != nil) {
-		return prefixHit{snapshot: e.snapshot, positions: n, out: &e.out}
+		return prefixHit{entry: e, positions: n, out: &e.out}
 	}
-	return prefixHit{snapshot: e.snapshot, positions: max(0, min(n, len(prompt)-2))}
+	return prefixHit{entry: e, positions: max(0, min(n, len(prompt)-2))}
 }
 
 func commonPrefix(a, b []int) int {
@@ -104,31 +112,64 @@ func commonPrefix(a, b []int) int {
 	return n
 }
 
-// store keeps a computed prompt in place of an older entry for the same prompt,
-// and gives up entries until all fit. A prompt that never fits is not kept.
-func (c *prefixCache) store(e *prefixEntry) {
-	if e.bytes() > c.limit {
-		return
-	}
+// store takes over a computed prompt. It replaces an entry of the same prompt, then
+// evicts until all entries fit. A prompt larger than the cache is closed at once.
+func (c *prefixCache) store(e *prefixEntry) error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i, old := range c.entries {
-		if old.long == e.long && slices.Equal(old.tokens, e.tokens) {
-			c.stats.Bytes -= old.bytes()
-			c.entries = slices.Delete(c.entries, i, i+1)
-			break
-		}
+	if c.closed || e.bytes > c.limit {
+		c.mu.Unlock()
+		return e.snapshot.Close()
+	}
+	var dropped []*prefixEntry
+	same := func(old *prefixEntry) bool { return old.long == e.long && slices.Equal(old.tokens, e.tokens) }
+	if i := slices.IndexFunc(c.entries, same); i >= 0 {
+		dropped = append(dropped, c.remove(i))
 	}
 	c.entries = append(c.entries, e)
-	c.stats.Bytes += e.bytes()
+	c.stats.Bytes += e.bytes
 	for c.stats.Bytes > c.limit {
-		c.stats.Bytes -= c.entries[0].bytes()
+		dropped = append(dropped, c.remove(0))
 		c.stats.Evictions++
-		c.entries = slices.Delete(c.entries, 0, 1)
 	}
+	c.mu.Unlock()
+	return c.release(dropped...)
 }
 
-// PrefixStats counts what the generator's prefix cache did; all 0 without one.
+// remove takes entry i out of the cache. The caller holds the lock, and releases the
+// entry after it.
+func (c *prefixCache) remove(i int) *prefixEntry {
+	e := c.entries[i]
+	c.entries = slices.Delete(c.entries, i, i+1)
+	c.stats.Bytes -= e.bytes
+	return e
+}
+
+// release drops one reference of each entry and closes the snapshots without any. It
+// closes them outside the lock because an engine may finish a step first.
+func (c *prefixCache) release(entries ...*prefixEntry) error {
+	var errs []error
+	for _, e := range entries {
+		c.mu.Lock()
+		e.refs--
+		last := e.refs == 0
+		c.mu.Unlock()
+		if last {
+			errs = append(errs, e.snapshot.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// close drops every entry. Later prompts are not stored.
+func (c *prefixCache) close() error {
+	c.mu.Lock()
+	dropped := c.entries
+	c.entries, c.stats.Bytes, c.closed = nil, 0, true
+	c.mu.Unlock()
+	return c.release(dropped...)
+}
+
+// PrefixStats counts the work of the generator's prefix cache; all 0 without one.
 func (g *Generator) PrefixStats() PrefixStats {
 	c := g.prefix
 	if c == nil {

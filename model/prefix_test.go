@@ -241,3 +241,116 @@ func TestNoPrefixCache(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// liveSnapshots fails the test unless want snapshots are open.
+func (e *fakeEngine) liveSnapshots(t *testing.T, when string, want int) {
+	t.Helper()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.snapshots != want {
+		t.Errorf("%s: %d snapshots are open, want %d", when, e.snapshots, want)
+	}
+}
+
+// TestPrefixSnapshotsAreClosed closes a snapshot when its entry is evicted, replaced,
+// never stored, or left in a cache that is closed.
+func TestPrefixSnapshotsAreClosed(t *testing.T) {
+	e := newFake(t)
+	g, err := NewGenerator(e, Options{PrefixBytes: 2*216 + 215}) // two prompts of two tokens
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(p Params, prompt ...int) {
+		t.Helper()
+		p.MaxTokens = 1
+		if got := collect(g.GenerateTokens(t.Context(), prompt, p)); got.Err != nil {
+			t.Fatal(got.Err)
+		}
+	}
+	ask(Params{}, 1, 1)
+	ask(Params{}, 2, 2)
+	e.liveSnapshots(t, "two prompts", 2)
+	ask(Params{}, 1, 1)
+	e.liveSnapshots(t, "after a full hit", 2)
+	ask(Params{}, 3, 3)
+	e.liveSnapshots(t, "after an eviction", 2)
+	ask(Params{}, make([]int, 20)...)
+	e.liveSnapshots(t, "after a prompt that does not fit", 2)
+	if err := errors.Join(g.Close(), g.Close()); err != nil {
+		t.Fatal(err)
+	}
+	e.liveSnapshots(t, "closed", 0)
+	ask(Params{}, 1, 1)
+	e.liveSnapshots(t, "a prompt after Close", 0)
+	if s := g.PrefixStats(); s.Entries != 0 || s.Bytes != 0 {
+		t.Errorf("after Close: %+v", s)
+	}
+}
+
+// TestPrefixReplacedSnapshot closes the snapshot of an entry that another one replaces.
+func TestPrefixReplacedSnapshot(t *testing.T) {
+	e := newFake(t)
+	g, err := NewGenerator(e, Options{PrefixBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, temperature := range []float64{0, 1} { // the second wants logits
+		collect(g.GenerateTokens(t.Context(), []int{1, 2}, Params{MaxTokens: 1, Temperature: temperature}))
+	}
+	e.liveSnapshots(t, "one prompt, computed twice", 1)
+}
+
+// TestPrefixEvictedWhileRestoring keeps a snapshot open until the last generation that
+// restores from it has done so.
+func TestPrefixEvictedWhileRestoring(t *testing.T) {
+	e := newFake(t)
+	g, err := NewGenerator(e, Options{PrefixBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	prompt, p := []int{1, 2, 3}, Params{MaxTokens: 1}
+	want := collect(g.GenerateTokens(t.Context(), prompt, p))
+	e.before = func(op string, _ []int) error {
+		if op == "restore" {
+			e.liveSnapshots(t, "before Close", 1)
+			if err := g.Close(); err != nil {
+				t.Error(err)
+			}
+			e.liveSnapshots(t, "closed while a generation restores", 1)
+		}
+		return nil
+	}
+	if diff := cmp.Diff(want, collect(g.GenerateTokens(t.Context(), prompt, p))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	e.liveSnapshots(t, "restored", 0)
+}
+
+// TestPrefixConcurrentEviction lets many generations hit, evict and restore at once.
+func TestPrefixConcurrentEviction(t *testing.T) {
+	e := newFake(t)
+	g, err := NewGenerator(e, Options{PrefixBytes: 1000, Parallel: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(8, 9))
+	prompts := make([][]int, 400)
+	for i := range prompts {
+		prompts[i] = []int{random.IntN(2), random.IntN(2), random.IntN(2), 1, random.IntN(2)}
+	}
+	for i, r := range g.GenerateBatchTokens(t.Context(), prompts, Params{MaxTokens: 1}) {
+		if r.Err != nil {
+			t.Fatalf("prompt %d: %v", i, r.Err)
+		}
+	}
+	s := g.PrefixStats()
+	if s.Hits == 0 || s.Evictions == 0 {
+		t.Errorf("the test did not reach everything: %+v", s)
+	}
+	e.liveSnapshots(t, "all done", s.Entries)
+	if err := g.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e.liveSnapshots(t, "closed", 0)
+	e.idle(t)
+}

@@ -50,8 +50,8 @@ type Session interface {
 	Forward(ctx context.Context, tokens []int, want Want) (Output, error)
 	// Truncate forgets positions n and later. n must be in [0, Len].
 	Truncate(n int) error
-	// Snapshot copies the first n positions to where nothing overwrites them: host memory, or
-	// the engine's own as long as it has room.
+	// Snapshot copies the first n positions, to host memory or to the engine's own. The
+	// caller must close the snapshot.
 	Snapshot(n int) (Snapshot, error)
 	// Restore replaces the cache by the first n positions of a snapshot that a
 	// session of the same engine took.
@@ -60,8 +60,15 @@ type Session interface {
 	Close() error
 }
 
-// Snapshot is a copy of a cache's beginning.
+// Snapshot is a read-only copy of the first positions of a session's KV cache.
+// Any goroutines may restore from it at once. The owner must close it, but not
+// while a Restore from it runs; it may outlive the session and the engine.
 type Snapshot interface {
-	Len() int     // positions
-	Bytes() int64 // memory held, wherever it is
+	// Len is the number of positions.
+	Len() int
+	// Bytes is the memory held on the host and on the device, in bytes.
+	Bytes() int64
+	// Close releases the memory. A Restore from a closed snapshot returns
+	// ErrClosed; closing it again does nothing.
+	Close() error
 }

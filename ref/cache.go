@@ -36,12 +36,13 @@ func (c cache) prefix(n int, cfg *model.Config) cache {
 	return out
 }
 
-// snapshot is a copy of a cache's first positions; nothing writes to it afterwards.
+// snapshot is a copy of a cache's first positions. Nothing writes to it.
 type snapshot struct {
 	engine   *Engine
 	longRope bool // see model.Config.LongRope
 	cache    cache
 	length   int
+	closed   bool
 }
 
 func (s *snapshot) Len() int { return s.length }
@@ -51,6 +52,11 @@ func (s *snapshot) Bytes() (n int64) {
 		n += 4 * int64(len(l.k)+len(l.v))
 	}
 	return n
+}
+
+func (s *snapshot) Close() error {
+	s.cache, s.closed = cache{}, true
+	return nil
 }
 
 // copyOf is the first n positions of c in memory of their own.

@@ -78,7 +78,7 @@ func chunkWant(want model.Want, last bool) model.Want {
 
 func (s *Session) check(tokens []int) error {
 	if s.closed {
-		return fmt.Errorf("ref: %w", model.ErrClosed)
+		return fmt.Errorf("ref: session: %w", model.ErrClosed)
 	}
 	if need := s.length + len(tokens); need > s.capacity {
 		return fmt.Errorf("ref: %w", &model.ContextError{Need: need, Limit: s.capacity})
@@ -92,7 +92,7 @@ func (s *Session) check(tokens []int) error {
 // Truncate forgets positions n and later.
 func (s *Session) Truncate(n int) error {
 	if s.closed {
-		return fmt.Errorf("ref: %w", model.ErrClosed)
+		return fmt.Errorf("ref: session: %w", model.ErrClosed)
 	}
 	if n < 0 || n > s.length {
 		return fmt.Errorf("ref: truncate to %d: the session holds %d positions", n, s.length)
@@ -105,12 +105,15 @@ func (s *Session) Truncate(n int) error {
 // Snapshot copies the first n positions.
 func (s *Session) Snapshot(n int) (model.Snapshot, error) {
 	if s.closed {
-		return nil, fmt.Errorf("ref: %w", model.ErrClosed)
+		return nil, fmt.Errorf("ref: session: %w", model.ErrClosed)
 	}
 	if n < 0 || n > s.length {
 		return nil, fmt.Errorf("ref: snapshot of %d: the session holds %d positions", n, s.length)
 	}
-	return &snapshot{s.engine, s.longRope(), copyOf(s.cache, n, &s.engine.model.Config), n}, nil
+	return &snapshot{
+		engine: s.engine, longRope: s.longRope(), length: n,
+		cache: copyOf(s.cache, n, &s.engine.model.Config),
+	}, nil
 }
 
 func (s *Session) longRope() bool { return s.engine.model.Config.LongRope(s.capacity) }
@@ -121,9 +124,11 @@ func (s *Session) Restore(from model.Snapshot, n int) error {
 	snap, ok := from.(*snapshot)
 	switch {
 	case s.closed:
-		return fmt.Errorf("ref: %w", model.ErrClosed)
+		return fmt.Errorf("ref: session: %w", model.ErrClosed)
 	case !ok || snap.engine != s.engine:
 		return fmt.Errorf("ref: restore: the snapshot is of another engine")
+	case snap.closed:
+		return fmt.Errorf("ref: restore: snapshot: %w", model.ErrClosed)
 	case snap.longRope != s.longRope():
 		return fmt.Errorf("ref: restore: one of the two sessions rotates by the factors for long contexts, the other does not")
 	case n < 0 || n > snap.length:
