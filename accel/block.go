@@ -28,7 +28,7 @@ func (b *planner) attend(l *layer, i int) {
 	if l.rope != nil {
 		rope.Freq, rope.Rot, rope.NeoX, rope.Factor = l.rope.at(b.long), c.RopeDim, c.Rope == model.RopeNeoX, float32(c.RopeAttnFactor)
 	}
-	add(b, "rotate and append", ptxgen.RopeAppend{Cache: b.o.KV.Format()}, rope)
+	add(b, "rotate and append", ptxgen.RopeAppend{Cache: b.kvFormat}, rope)
 	b.show(view{op: "query", at: b.qkv, width: c.Heads * c.HeadDim, stride: b.qkvWidth})
 	b.show(view{op: "key", cache: kv.k})
 	b.show(view{op: "value", cache: kv.v})
@@ -45,7 +45,7 @@ func (b *planner) attend(l *layer, i int) {
 // attendTiles is the attention of a chunk of one sequence.
 func (b *planner) attendTiles(kv ptxgen.PagedKV, s ptxgen.Scoring) {
 	c := b.cfg
-	add(b, "attention", ptxgen.FlashAttention{KV: b.o.KV.Format(), HeadDim: c.HeadDim}, ptxgen.FlashAttentionArgs{
+	add(b, "attention", ptxgen.FlashAttention{KV: b.kvFormat, HeadDim: c.HeadDim}, ptxgen.FlashAttentionArgs{
 		Q: b.qkv, Out: b.attention, Starts: b.in.starts, PagedKV: kv, Scoring: s,
 		Sequences: 1, Heads: c.Heads, QStride: b.qkvWidth, OutStride: c.Heads * c.HeadDim, MaxQueries: b.rows(),
 	})
@@ -53,7 +53,7 @@ func (b *planner) attendTiles(kv ptxgen.PagedKV, s ptxgen.Scoring) {
 
 // attentionDecode is the kernel for rows.
 func (s *shape) attentionDecode() ptxgen.AttentionDecode {
-	return ptxgen.AttentionDecode{KV: s.o.KV.Format(), HeadDim: s.cfg.HeadDim}
+	return ptxgen.AttentionDecode{KV: s.kvFormat, HeadDim: s.cfg.HeadDim}
 }
 
 // attendRows is the attention of rows that have a length each.

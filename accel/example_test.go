@@ -38,7 +38,7 @@ func ExamplePlanFor() {
 	dev := must(emu.Open(emu.Options{}))
 	defer dev.Close()
 	for _, free := range []int64{1 << 30, 8 << 20} {
-		p, err := accel.PlanFor(m, dev.Properties(), free, accel.Options{KV: accel.KVBF16, KVPages: 4})
+		p, err := accel.PlanFor(m, dev.Properties(), free, accel.Options{KV: model.KVBF16, KVPages: 4})
 		fmt.Printf("%d positions, %d KiB for keys and values; fits into %d MiB: %v\n",
 			p.Positions(), p.Bytes[accel.KVCache]>>10, free>>20, !errors.Is(err, driver.ErrOutOfMemory))
 	}

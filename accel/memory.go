@@ -8,6 +8,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/quant"
 )
 
 // Plan is how much device memory an engine takes, and for what. It is made before any
@@ -17,7 +18,7 @@ type Plan struct {
 	Bytes     [classes]int64 // by Class
 	Pages     int            // of the KV cache
 	PageBytes int64          // of one page, in all layers
-	KV        KVFormat
+	KV        quant.Format
 	Sequences int   // that step together
 	Chunk     int   // positions of a prompt that are computed together
 	Free      int64 // what the device has
@@ -113,7 +114,7 @@ func newLayout(m *model.Model, props driver.Properties, free int64, o Options) (
 	l.pool = newPool(&l.shape)
 	l.plan = Plan{
 		Device: props.Name, PageBytes: l.pool.pageBytes(), Free: free, Reserve: free / reserveShare,
-		KV: o.KV, Sequences: o.MaxSequences, Chunk: o.Chunk,
+		KV: l.kvFormat, Sequences: o.MaxSequences, Chunk: o.Chunk,
 	}
 	l.pool.resize(l.pages(), &l.inventory)
 	l.plan.Pages, l.plan.Bytes = l.pool.pages, l.inventory.bytes()

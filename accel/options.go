@@ -1,28 +1,12 @@
 package accel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
 	"github.com/lockstep-go/lockstep/model"
-	"github.com/lockstep-go/lockstep/quant"
 )
-
-// KVFormat is what keys and values are rounded to in the cache.
-type KVFormat int
-
-const (
-	KVF16 KVFormat = iota
-	KVBF16
-	KVF32
-)
-
-var kvFormats = []quant.Format{KVF16: quant.F16, KVBF16: quant.BF16, KVF32: quant.F32}
-
-// Format is the format as weights have it.
-func (f KVFormat) Format() quant.Format { return kvFormats[f] }
-
-func (f KVFormat) String() string { return f.Format().String() }
 
 // PrefillMode is how a prompt is computed.
 type PrefillMode int
@@ -40,7 +24,7 @@ const (
 
 // Options are the engine's settings; the zero value is good for most uses.
 type Options struct {
-	KV           KVFormat
+	KV           model.KVFormat // 0: f16
 	Prefill      PrefillMode
 	MaxSequences int  // sequences that step together, up to 64; 0: 16
 	KVPages      int  // pages of 64 positions that all sequences share; 0: what memory leaves, no more than MaxSequences contexts
@@ -69,6 +53,10 @@ const (
 )
 
 func (o Options) withDefaults(cfg *model.Config) (Options, error) {
+	if !o.KV.Valid() {
+		return o, fmt.Errorf("accel: Options.KV is %v; it can be f16, bf16 or f32", o.KV)
+	}
+	o.KV = cmp.Or(o.KV, model.KVF16)
 	if o.MaxSequences == 0 {
 		o.MaxSequences = 16
 	}
@@ -83,7 +71,6 @@ func (o Options) withDefaults(cfg *model.Config) (Options, error) {
 		name             string
 		value, low, high int
 	}{
-		{"KV", int(o.KV), 0, len(kvFormats) - 1},
 		{"Prefill", int(o.Prefill), int(Fast), int(Stepwise)},
 		{"MaxSequences", o.MaxSequences, 1, mostRows},
 		{"KVPages", o.KVPages, 0, 1 << 30},

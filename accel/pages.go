@@ -66,7 +66,7 @@ func (p *pool) take() uint32 {
 type kvLayer struct{ k, v ptxgen.Address }
 
 func newPool(s *shape) *pool {
-	return &pool{bytes: page * s.cfg.KVHeads * s.cfg.HeadDim * s.o.KV.Format().BlockBytes(), layers: make([]kvLayer, s.cfg.Layers), extra: map[uint32]int{}}
+	return &pool{bytes: page * s.cfg.KVHeads * s.cfg.HeadDim * s.kvFormat.BlockBytes(), layers: make([]kvLayer, s.cfg.Layers), extra: map[uint32]int{}}
 }
 
 // pageBytes is what a page takes in all layers.

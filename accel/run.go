@@ -116,7 +116,7 @@ func (e *Engine) show(layer int, v view, rows []row) error {
 
 // cached is the keys or values of a row: what its page holds of each head.
 func (e *Engine) cached(cache uint64, r row) ([]float32, error) {
-	f, dim := e.o.KV.Format(), e.cfg.HeadDim
+	f, dim := e.kvFormat, e.cfg.HeadDim
 	data := make([]byte, dim*f.BlockBytes())
 	x := make([]float32, e.cfg.KVHeads*dim)
 	for h := range e.cfg.KVHeads {

@@ -4,6 +4,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/quant"
 )
 
 // shape is what the sizes of an engine's buffers follow from.
@@ -11,13 +12,14 @@ type shape struct {
 	cfg      *model.Config
 	o        Options
 	props    driver.Properties
-	maxRows  int // of any pass
-	stepRows int // of a pass with the kernels of decoding
-	headRows int // whose logits are computed together
-	maxPages int // of a sequence
-	qkvWidth int // of a row of Q, K and V
-	ffnWidth int // of a row of the feed-forward network; of a mixture, of all experts used
-	outWidth int // of a row of what it gives; of a mixture, by expert
+	kvFormat quant.Format // of the cache
+	maxRows  int          // of any pass
+	stepRows int          // of a pass with the kernels of decoding
+	headRows int          // whose logits are computed together
+	maxPages int          // of a sequence
+	qkvWidth int          // of a row of Q, K and V
+	ffnWidth int          // of a row of the feed-forward network; of a mixture, of all experts used
+	outWidth int          // of a row of what it gives; of a mixture, by expert
 }
 
 // headColumns is how many rows of a prompt get their logits together.
@@ -25,7 +27,7 @@ const headColumns = 16
 
 func newShape(m *model.Model, w *weights, props driver.Properties, o Options) shape {
 	c := &m.Config
-	s := shape{cfg: c, o: o, props: props, stepRows: rowsOf(o.MaxSequences), qkvWidth: (c.Heads + 2*c.KVHeads) * c.HeadDim, outWidth: c.Hidden}
+	s := shape{cfg: c, o: o, props: props, kvFormat: o.KV.Format(quant.F16), stepRows: rowsOf(o.MaxSequences), qkvWidth: (c.Heads + 2*c.KVHeads) * c.HeadDim, outWidth: c.Hidden}
 	if o.Prefill == Stepwise {
 		s.stepRows = max(s.stepRows, stepwiseRows)
 		s.maxRows, s.headRows = s.stepRows, s.stepRows

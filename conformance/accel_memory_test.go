@@ -15,7 +15,7 @@ import (
 // TestAccelPlan wants what an engine takes to be what its plan says, by region and page.
 func TestAccelPlan(t *testing.T) {
 	m := tinyModel(t, "qwen3moe")
-	for _, o := range []accel.Options{{}, {Prefill: accel.Stepwise, KV: accel.KVF32}, {KVPages: 3, MaxSequences: 2, Chunk: 8}} {
+	for _, o := range []accel.Options{{}, {Prefill: accel.Stepwise, KV: model.KVF32}, {KVPages: 3, MaxSequences: 2, Chunk: 8}} {
 		dev := accelDevice(t, smallDevice)
 		e, err := accel.New(m, dev, o)
 		if err != nil {
@@ -30,7 +30,7 @@ func TestAccelPlan(t *testing.T) {
 		if o.KVPages > 0 && p.Pages != o.KVPages || o.KVPages == 0 && p.Positions() < 16*m.Config.Context {
 			t.Errorf("%+v: pages for %d positions", o, p.Positions())
 		}
-		if s := p.String(); !strings.Contains(s, "KV cache") || !strings.Contains(s, o.KV.String()) {
+		if s := p.String(); !strings.Contains(s, "KV cache") || !strings.Contains(s, p.KV.String()) {
 			t.Errorf("the plan does not say what the cache is:\n%s", s)
 		}
 	}

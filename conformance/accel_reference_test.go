@@ -10,13 +10,15 @@ import (
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/golden"
 	"github.com/lockstep-go/lockstep/internal/layerdiff"
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/quant"
 	"github.com/lockstep-go/lockstep/ref"
 )
 
 // tracked is a model whose every operation is compared with the reference's.
 type tracked struct {
 	file   string // below the golden directory
-	kv     accel.KVFormat
+	kv     model.KVFormat
 	tokens int
 	long   bool
 }
@@ -40,15 +42,15 @@ func modelFiles(folder string) []string {
 func trackedModels() []tracked {
 	var all []tracked
 	for _, f := range modelFiles("arch") {
-		for _, kv := range []accel.KVFormat{accel.KVF32, accel.KVF16, accel.KVBF16} {
+		for _, kv := range []model.KVFormat{model.KVF32, model.KVF16, model.KVBF16} {
 			all = append(all, tracked{f, kv, 70, true})
-			if kv == accel.KVF32 || f == "arch/llama-gqa.gguf" {
+			if kv == model.KVF32 || f == "arch/llama-gqa.gguf" {
 				all = append(all, tracked{f, kv, 18, false})
 			}
 		}
 	}
 	for i, f := range modelFiles("quant") {
-		all = append(all, tracked{f, accel.KVF32, 3, i%3 != 0}, tracked{f, accel.KVF32, 70, true})
+		all = append(all, tracked{f, model.KVF32, 3, i%3 != 0}, tracked{f, model.KVF32, 70, true})
 	}
 	return all
 }
@@ -66,10 +68,10 @@ func TestAccelOperations(t *testing.T) {
 			m := goldenModel(t, c.file)
 			tokens := spread(m.Config.Vocab, c.tokens)
 			got := accelTrace(t, m, smallDevice, accel.Options{KV: c.kv, Prefill: accel.Stepwise}, tokens, len(tokens)-2, 1)
-			n := layerdiff.Numerics{KV: c.kv.Format(), Float: bound32}
-			within(t, refTrace(t, m, ref.Numerics{KV: n.KV}, tokens, nil), got, n, nil)
+			n := layerdiff.Numerics{KV: c.kv.Format(quant.F16), Float: bound32}
+			within(t, refTrace(t, m, ref.Numerics{KV: c.kv}, tokens, nil), got, n, nil)
 			n.Followed = true
-			within(t, refTrace(t, m, ref.Numerics{KV: n.KV}, tokens, got), got, n, nil)
+			within(t, refTrace(t, m, ref.Numerics{KV: c.kv}, tokens, got), got, n, nil)
 		})
 	}
 }

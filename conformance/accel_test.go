@@ -11,6 +11,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver/emu"
 	"github.com/lockstep-go/lockstep/internal/layerdiff"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/quant"
 	"github.com/lockstep-go/lockstep/ref"
 )
 
@@ -136,7 +137,7 @@ func refTrace(t testing.TB, m *model.Model, n ref.Numerics, tokens []int, follow
 		t.Fatal(err)
 	}
 	teacherForced(t, e, tokens)
-	trace.Store(n.KV, "key", "value")
+	trace.Store(n.KV.Format(quant.F32), "key", "value")
 	return trace
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -14,8 +15,8 @@ import (
 // comparison stays tight. The zero value is the model as published: an F32 cache,
 // nothing else rounded.
 type Numerics struct {
-	// KV is the format of the keys and values in the cache: F32, F16 or BF16.
-	KV quant.Format
+	// KV is the format of the keys and values in the cache; the zero value is f32.
+	KV model.KVFormat
 	// Input rounds the vectors that a layer's weight matrices, also a router's and the
 	// experts', are multiplied with. To ToF16 each is divided by a power of two first, and
 	// the product multiplied with it, so that its largest finite number lies between 2^14
@@ -49,8 +50,8 @@ const (
 )
 
 func (n Numerics) check() error {
-	if _, ok := kvRounding[n.KV]; !ok {
-		return fmt.Errorf("ref: Numerics.KV is %v; it can be F32, F16 or BF16", n.KV)
+	if !n.KV.Valid() {
+		return fmt.Errorf("ref: Numerics.KV is %v; it can be f32, f16 or bf16", n.KV)
 	}
 	for _, r := range []struct {
 		field     string
@@ -71,11 +72,11 @@ func (n *Numerics) flash() Rounding {
 	if n.FlashBlock == 0 {
 		return Exact
 	}
-	return To16.beside(n.KV)
+	return To16.beside(n.KV.Format(quant.F32))
 }
 
 // cached is what keys and values are rounded to.
-func (n *Numerics) cached() Rounding { return cmp.Or(n.flash(), kvRounding[n.KV]) }
+func (n *Numerics) cached() Rounding { return cmp.Or(n.flash(), kvRounding[n.KV.Format(quant.F32)]) }
 
 // beside is r for products with a format.
 func (r Rounding) beside(f quant.Format) Rounding {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/model/gguf"
-	"github.com/lockstep-go/lockstep/quant"
 	"github.com/lockstep-go/lockstep/ref"
 )
 
@@ -191,7 +190,7 @@ func TestForwardAfterModelClose(t *testing.T) {
 func TestOptionsAreChecked(t *testing.T) {
 	m := open(t, filepath.Join("..", "golden", "arch", "llama-gqa.gguf"))
 	for name, o := range map[string]ref.Options{
-		"KV":      {Numerics: ref.Numerics{KV: quant.Q8_0}},
+		"KV":      {Numerics: ref.Numerics{KV: 9}},
 		"Input":   {Numerics: ref.Numerics{Input: 99}},
 		"Weights": {Numerics: ref.Numerics{Weights: -1}},
 		"GELU":    {Numerics: ref.Numerics{GELU: ref.To16}},
@@ -224,8 +223,8 @@ func TestNumericsRoundWhereTheySay(t *testing.T) {
 		numerics ref.Numerics
 		lo, hi   float64 // relative L2 to the exact logits
 	}{
-		{"F16 cache", ref.Numerics{KV: quant.F16}, 1e-6, 2e-3},
-		{"BF16 cache", ref.Numerics{KV: quant.BF16}, 1e-5, 2e-2},
+		{"F16 cache", ref.Numerics{KV: model.KVF16}, 1e-6, 2e-3},
+		{"BF16 cache", ref.Numerics{KV: model.KVBF16}, 1e-5, 2e-2},
 		{"F32 inputs", ref.Numerics{Input: ref.ToF32}, 1e-9, 1e-6},
 		{"F16 inputs", ref.Numerics{Input: ref.ToF16}, 1e-5, 4e-3},
 		{"BF16 inputs", ref.Numerics{Input: ref.ToBF16}, 1e-4, 4e-2},
@@ -233,7 +232,7 @@ func TestNumericsRoundWhereTheySay(t *testing.T) {
 		{"F16 weights", ref.Numerics{Weights: ref.ToF16}, 1e-5, 4e-3},
 		{"BF16 weights", ref.Numerics{Weights: ref.ToBF16}, 1e-4, 4e-2},
 		{"attention in halves", ref.Numerics{FlashBlock: 8}, 1e-5, 4e-3},
-		{"attention in bfloat16", ref.Numerics{FlashBlock: 8, KV: quant.BF16}, 1e-4, 4e-2},
+		{"attention in bfloat16", ref.Numerics{FlashBlock: 8, KV: model.KVBF16}, 1e-4, 4e-2},
 	}
 	for _, c := range cases {
 		d := relativeL2(logits(c.numerics), exact)

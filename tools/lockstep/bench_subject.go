@@ -13,6 +13,7 @@ import (
 	"github.com/lockstep-go/lockstep/internal/modelbench"
 	"github.com/lockstep-go/lockstep/internal/requant"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/quant"
 	"github.com/lockstep-go/lockstep/ref"
 )
 
@@ -139,13 +140,12 @@ func (s *benchSubject) prepare(e *env, c *benchModelCmd, m *benchModel) error {
 }
 
 func (s *benchSubject) onCPU(c *benchModelCmd, m *benchModel) error {
-	kv := kvFormats[c.KV].ref
-	eng, err := ref.NewWith(m.Model, ref.Options{Numerics: ref.Numerics{KV: kv}})
+	eng, err := ref.NewWith(m.Model, ref.Options{Numerics: ref.Numerics{KV: c.KV}})
 	if err != nil {
 		return fmt.Errorf("%s: %w", m.name, err)
 	}
 	s.engine = eng
-	s.report.Engine, s.report.KV = "ref", kv.String()
+	s.report.Engine, s.report.KV = "ref", c.KV.Format(quant.F32).String()
 	s.report.Device.Name = fmt.Sprintf("CPU, %s, %d threads", runtime.GOARCH, runtime.GOMAXPROCS(0))
 	return nil
 }
@@ -188,8 +188,7 @@ func (s *benchSubject) onDevice(e *env, c *benchModelCmd, m *benchModel) error {
 		}
 		s.count(e)
 	}
-	kv := kvFormats[c.KV].accel
-	o := accel.Options{KV: kv, MaxSequences: benchSequences, NoLookahead: c.NoLookahead}
+	o := accel.Options{KV: c.KV, MaxSequences: benchSequences, NoLookahead: c.NoLookahead}
 	free, _, err := s.device.Memory()
 	if err != nil {
 		return err
@@ -212,7 +211,7 @@ func (s *benchSubject) onDevice(e *env, c *benchModelCmd, m *benchModel) error {
 	s.engine = eng
 	s.options.Sequences, s.options.Warm, s.options.Counts = benchSequences, eng.Warm, countsOf(eng)
 	s.options.Room = modelbench.Room{Pages: o.KVPages, PagePositions: kvPage}
-	s.report.Engine, s.report.KV, s.report.Device = "accel", kv.String(), kernelbench.DeviceOf(s.device)
+	s.report.Engine, s.report.KV, s.report.Device = "accel", c.KV.Format(quant.F16).String(), kernelbench.DeviceOf(s.device)
 	if c.NoLookahead {
 		s.report.Engine += " without lookahead"
 	}

@@ -9,36 +9,13 @@ import (
 	"github.com/lockstep-go/lockstep/driver/cuda"
 	"github.com/lockstep-go/lockstep/driver/emu"
 	"github.com/lockstep-go/lockstep/model"
-	"github.com/lockstep-go/lockstep/quant"
 	"github.com/lockstep-go/lockstep/ref"
 )
 
 // deviceFlag says what computes a model.
 type deviceFlag struct {
-	Device string   `enum:"auto,cpu,gpu,emu" default:"auto" help:"What computes: cpu; gpu, an NVIDIA GPU; emu, an emulated GPU, which shows what the kernels do and is slow; auto: the GPU if there is one with room for the model, else the CPU (${default})." placeholder:"auto|cpu|gpu|emu"`
-	KV     kvFormat `name:"kv" help:"Format of the keys and values in the cache (default: f32 on the CPU, f16 on a GPU)." placeholder:"f16|bf16|f32"`
-}
-
-// kvFormat is a format of the cache by its name on the command line; "" is the engine's
-// own choice.
-type kvFormat string
-
-var kvFormats = map[kvFormat]struct {
-	ref   quant.Format
-	accel accel.KVFormat
-}{
-	"":     {quant.F32, accel.KVF16},
-	"f16":  {quant.F16, accel.KVF16},
-	"bf16": {quant.BF16, accel.KVBF16},
-	"f32":  {quant.F32, accel.KVF32},
-}
-
-func (f *kvFormat) UnmarshalText(text []byte) error {
-	if _, ok := kvFormats[kvFormat(text)]; !ok || len(text) == 0 {
-		return fmt.Errorf("%q, want f16, bf16 or f32", text)
-	}
-	*f = kvFormat(text)
-	return nil
+	Device string         `enum:"auto,cpu,gpu,emu" default:"auto" help:"What computes: cpu; gpu, an NVIDIA GPU; emu, an emulated GPU, which shows what the kernels do and is slow; auto: the GPU if there is one with room for the model, else the CPU (${default})." placeholder:"auto|cpu|gpu|emu"`
+	KV     model.KVFormat `name:"kv" help:"Format of the keys and values in the cache (default: f32 on the CPU, f16 on a GPU)." placeholder:"f16|bf16|f32"`
 }
 
 // demand is what a command wants of an engine.
@@ -117,7 +94,7 @@ func (d deviceFlag) engine(e *env, m *model.Model, want demand) (*computer, erro
 }
 
 func (d deviceFlag) onCPU(m *model.Model, want demand) (*computer, error) {
-	want.numerics.KV = kvFormats[d.KV].ref
+	want.numerics.KV = d.KV
 	eng, err := ref.NewWith(m, ref.Options{Numerics: want.numerics})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", want.name, err)
@@ -229,7 +206,7 @@ const kvPage = 64
 // options are those of a GPU's engine that is to hold one sequence, and no more.
 func (d deviceFlag) options(want demand) accel.Options {
 	return accel.Options{
-		KV: kvFormats[d.KV].accel, MaxSequences: 1, KVPages: max(1, (want.positions+kvPage-1)/kvPage),
+		KV: d.KV, MaxSequences: 1, KVPages: max(1, (want.positions+kvPage-1)/kvPage),
 		Timer: want.timer,
 	}
 }

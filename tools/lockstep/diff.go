@@ -11,14 +11,14 @@ import (
 
 type diffCmd struct {
 	modelFlag
-	Device    string   `enum:"gpu,emu" default:"gpu" help:"What is compared with the reference: gpu, an NVIDIA GPU; emu, an emulated GPU (${default})." placeholder:"gpu|emu"`
-	KV        kvFormat `name:"kv" default:"f16" help:"Format of the keys and values in the cache (${default})." placeholder:"f16|bf16|f32"`
-	Prefill   string   `enum:"stepwise,fast" default:"stepwise" help:"Which kernels: stepwise, those of decoding; fast, those of prompts, which round to 16 bits (${default})." placeholder:"stepwise|fast"`
-	Prompt    *string  `xor:"tokens" help:"Text to compute." placeholder:"TEXT"`
-	Tokens    []int    `xor:"tokens" help:"Token ids to compute, separated by commas." placeholder:"1,2,3"`
-	Reference path     `help:"GGUF file that the reference computes instead of the model, such as what it was converted from." placeholder:"F"`
-	HTML      path     `name:"html" help:"Write a page with the error by layer as a drawing." placeholder:"F.html"`
-	JSON      path     `name:"json" help:"Write the figures as JSON." placeholder:"F.json"`
+	Device    string         `enum:"gpu,emu" default:"gpu" help:"What is compared with the reference: gpu, an NVIDIA GPU; emu, an emulated GPU (${default})." placeholder:"gpu|emu"`
+	KV        model.KVFormat `name:"kv" default:"f16" help:"Format of the keys and values in the cache (${default})." placeholder:"f16|bf16|f32"`
+	Prefill   string         `enum:"stepwise,fast" default:"stepwise" help:"Which kernels: stepwise, those of decoding; fast, those of prompts, which round to 16 bits (${default})." placeholder:"stepwise|fast"`
+	Prompt    *string        `xor:"tokens" help:"Text to compute." placeholder:"TEXT"`
+	Tokens    []int          `xor:"tokens" help:"Token ids to compute, separated by commas." placeholder:"1,2,3"`
+	Reference path           `help:"GGUF file that the reference computes instead of the model, such as what it was converted from." placeholder:"F"`
+	HTML      path           `name:"html" help:"Write a page with the error by layer as a drawing." placeholder:"F.html"`
+	JSON      path           `name:"json" help:"Write the figures as JSON." placeholder:"F.json"`
 }
 
 func (c *diffCmd) Help() string {
@@ -57,7 +57,7 @@ func (c *diffCmd) Run(e *env) error {
 		return err
 	}
 	s := layerdiff.Subject{
-		Model: c.name(), Reference: string(c.Reference), Device: dev.Properties().Name, KV: string(c.KV), Prefill: c.Prefill, Tokens: len(tokens),
+		Model: c.name(), Reference: string(c.Reference), Device: dev.Properties().Name, KV: c.KV.String(), Prefill: c.Prefill, Tokens: len(tokens),
 	}
 	report, err := c.compare(e, m, of, dev, tokens)
 	if err = errors.Join(err, dev.Close()); err != nil {

@@ -35,7 +35,7 @@ func (c *diffCmd) compare(e *env, m, of *model.Model, dev driver.Device, tokens 
 // numerics is to what the device rounds: prompts on tensor cores have inputs and weights
 // in bf16 if the weights are, else in f16.
 func (c *diffCmd) numerics(m *model.Model) layerdiff.Numerics {
-	n := layerdiff.Numerics{KV: kvFormats[c.KV].ref}
+	n := layerdiff.Numerics{KV: c.KV.Format(quant.F16)}
 	if c.Prefill == "fast" {
 		n.Input = quant.F16
 		if m.Weights.Layers[0].Q.W.Format == quant.BF16 {
@@ -47,9 +47,9 @@ func (c *diffCmd) numerics(m *model.Model) layerdiff.Numerics {
 
 // onCPU is what the reference shows with the numerics' roundings, and what these do.
 func (c *diffCmd) onCPU(e *env, m *model.Model, n layerdiff.Numerics, tokens []int) (*layerdiff.Trace, map[layerdiff.Op]float64, error) {
-	numerics := ref.Numerics{KV: n.KV}
+	numerics := ref.Numerics{KV: c.KV}
 	if n.Input != quant.F32 {
-		numerics = conformance.PrefillNumerics(n.KV, m.Config.HeadDim)
+		numerics = conformance.PrefillNumerics(c.KV, m.Config.HeadDim)
 		if c.Reference != "" { // its weights may have another format than those of the device
 			numerics.Input = map[quant.Format]ref.Rounding{quant.F16: ref.ToF16, quant.BF16: ref.ToBF16}[n.Input]
 			numerics.Weights = numerics.Input

@@ -9,6 +9,7 @@ import (
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/quant"
 )
 
 type planCmd struct {
@@ -93,7 +94,7 @@ func (c *planCmd) auto(e *env, m *model.Model) error {
 
 // onCPU prints what inspect estimates: the weights stay in the file, which is mapped.
 func (c *planCmd) onCPU(e *env, m *model.Model) error {
-	format := kvFormats[c.KV].ref
+	format := c.KV.Format(quant.F32)
 	cache := kvNumbers(m.Config, c.Positions) * int64(c.Sequences) * int64(format.BlockBytes())
 	weights := inspect(c.name(), m.File).Memory.Weights
 	w := tabwriter.NewWriter(e, 0, 0, 2, ' ', tabwriter.AlignRight)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+	"github.com/lockstep-go/lockstep/model"
 )
 
 // values read the values of flags and arguments. They take a negative number for one and
@@ -42,7 +43,7 @@ func values() []kong.Option {
 			return nil
 		})),
 	}
-	for _, t := range []reflect.Type{reflect.TypeFor[path](), reflect.TypeFor[kvFormat]()} {
+	for _, t := range []reflect.Type{reflect.TypeFor[path](), reflect.TypeFor[model.KVFormat]()} {
 		options = append(options, kong.TypeMapper(t, mapper(func(text string, into reflect.Value) error {
 			return into.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(text))
 		})))
