@@ -1,6 +1,9 @@
 package emu
 
-import "sync"
+import (
+	"math/bits"
+	"sync"
+)
 
 func newLocks() *[stripes]sync.Mutex { return new([stripes]sync.Mutex) }
 
@@ -79,11 +82,8 @@ func runLoad(w *warp, o *op, m uint32) step {
 	if o.constant {
 		kind = accessConstant
 	}
-	var addrs vec
 	for l := range lanesOf(m) {
-		addr := w.regs[o.a][l] + uint64(o.imm)
-		addrs[l] = addr
-		s, at := w.locate(o, o.shared, l, addr, n, n)
+		s, at := w.locate(o, o.shared, l, w.regs[o.a][l]+uint64(o.imm), n, n)
 		if s == nil || !w.checkDefined(o, s, at, n, l) || !w.note(o, s, at, n, l, kind) {
 			return stepFault
 		}
@@ -102,7 +102,9 @@ func runLoad(w *warp, o *op, m uint32) step {
 	if o.order.strong {
 		w.cta.polls++
 	}
-	w.cta.worker.access(o, m, &addrs, n)
+	if !o.shared {
+		w.cta.worker.loadBytes += uint64(n * bits.OnesCount32(m))
+	}
 	return stepNext
 }
 
@@ -113,11 +115,8 @@ func runStore(w *warp, o *op, m uint32) step {
 	}
 	defer w.release()
 	n := int(o.size) * len(o.list)
-	var addrs vec
 	for l := range lanesOf(m) {
-		addr := w.regs[o.a][l] + uint64(o.imm)
-		addrs[l] = addr
-		s, at := w.locate(o, o.shared, l, addr, n, n)
+		s, at := w.locate(o, o.shared, l, w.regs[o.a][l]+uint64(o.imm), n, n)
 		if s == nil {
 			return stepFault
 		}
@@ -136,6 +135,5 @@ func runStore(w *warp, o *op, m uint32) step {
 	}
 	w.same = false
 	w.clock.now++
-	w.cta.worker.access(o, m, &addrs, n)
 	return stepNext
 }

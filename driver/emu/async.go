@@ -3,11 +3,10 @@ package emu
 import "fmt"
 
 var asyncForms = []form{
-	{pattern: "cp.async.ca|cg.shared|shared::cta.global." + hint + "?." + prefetch + "?", since: gate{70, 80},
-		class: ClassAsync, build: buildAsyncCopy},
-	{pattern: "cp.async.commit_group", since: gate{70, 80}, class: ClassAsync, build: buildCommit},
-	{pattern: "cp.async.wait_group", since: gate{70, 80}, class: ClassAsync, build: buildWaitGroup},
-	{pattern: "cp.async.wait_all", since: gate{70, 80}, class: ClassAsync, build: buildWaitAll},
+	{pattern: "cp.async.ca|cg.shared|shared::cta.global." + hint + "?." + prefetch + "?", since: gate{70, 80}, build: buildAsyncCopy},
+	{pattern: "cp.async.commit_group", since: gate{70, 80}, build: buildCommit},
+	{pattern: "cp.async.wait_group", since: gate{70, 80}, build: buildWaitGroup},
+	{pattern: "cp.async.wait_all", since: gate{70, 80}, build: buildWaitAll},
 }
 
 // asyncCopy is a copy of one thread on its way to shared memory.
@@ -67,9 +66,7 @@ func runAsyncCopy(w *warp, o *op, m uint32) step {
 		return stepFault
 	}
 	defer w.release()
-	n, total := int(o.size), 0
-	reading := m
-	var addrs vec
+	n := int(o.size)
 	for l := range lanesOf(m) {
 		source := n
 		if o.b >= 0 {
@@ -82,11 +79,8 @@ func runAsyncCopy(w *warp, o *op, m uint32) step {
 			return stepFault
 		}
 		cp := asyncCopy{op: o, at: at, bytes: source, zeros: n - source}
-		addrs[l] = w.regs[o.a][l] + uint64(int64(o.target))
-		if total += source; source == 0 {
-			reading &^= 1 << l
-		} else {
-			if cp.from, cp.fromAt = w.locate(o, false, l, addrs[l], source, n); cp.from == nil {
+		if source > 0 {
+			if cp.from, cp.fromAt = w.locate(o, false, l, w.regs[o.a][l]+uint64(int64(o.target)), source, n); cp.from == nil {
 				return stepFault
 			}
 			if !w.checkDefined(o, cp.from, cp.fromAt, source, l) || !w.note(o, cp.from, cp.fromAt, source, l, accessRead) {
@@ -101,8 +95,8 @@ func runAsyncCopy(w *warp, o *op, m uint32) step {
 		} else {
 			w.cta.land(cp)
 		}
+		w.cta.worker.loadBytes += uint64(source)
 	}
-	w.cta.worker.globalAccess(false, reading, &addrs, total)
 	return stepNext
 }
 

@@ -17,8 +17,8 @@ var atomicKinds = []string{
 var atomicForms = func() (forms []form) {
 	for _, k := range atomicKinds {
 		forms = append(forms,
-			form{pattern: atomHead + k, since: gate{31, 20}, class: ClassAtomic, build: buildAtomic},
-			form{pattern: redHead + k, since: gate{31, 20}, class: ClassAtomic, build: buildAtomic})
+			form{pattern: atomHead + k, since: gate{31, 20}, build: buildAtomic},
+			form{pattern: redHead + k, since: gate{31, 20}, build: buildAtomic})
 	}
 	return forms
 }()

@@ -8,58 +8,58 @@ import (
 )
 
 var bitForms = []form{
-	{pattern: "and.b16|b32|b64", args: "T T T", class: ClassInt, vec: func(d, a, b, _ *vec) {
+	{pattern: "and.b16|b32|b64", args: "T T T", vec: func(d, a, b, _ *vec) {
 		for l := range d {
 			d[l] = a[l] & b[l]
 		}
 	}},
-	{pattern: "or.b16|b32|b64", args: "T T T", class: ClassInt, vec: func(d, a, b, _ *vec) {
+	{pattern: "or.b16|b32|b64", args: "T T T", vec: func(d, a, b, _ *vec) {
 		for l := range d {
 			d[l] = a[l] | b[l]
 		}
 	}},
-	{pattern: "xor.b16|b32|b64", args: "T T T", class: ClassInt, vec: func(d, a, b, _ *vec) {
+	{pattern: "xor.b16|b32|b64", args: "T T T", vec: func(d, a, b, _ *vec) {
 		for l := range d {
 			d[l] = a[l] ^ b[l]
 		}
 	}},
-	{pattern: "not.b32", args: "T T", class: ClassInt, vec: words1(func(a uint32) uint32 { return ^a })},
-	{pattern: "not.b64", args: "T T", class: ClassInt, vec: lanes1(func(a uint64) uint64 { return ^a })},
-	{pattern: "and|or|xor|not.pred", class: ClassInt, build: buildPredicate},
+	{pattern: "not.b32", args: "T T", vec: words1(func(a uint32) uint32 { return ^a })},
+	{pattern: "not.b64", args: "T T", vec: lanes1(func(a uint64) uint64 { return ^a })},
+	{pattern: "and|or|xor|not.pred", build: buildPredicate},
 
 	// Shift amounts are unsigned and clamped to the width, as Go's shifts behave.
-	{pattern: "shl.b32", args: "T T u32", class: ClassInt, vec: func(d, a, b, _ *vec) {
+	{pattern: "shl.b32", args: "T T u32", vec: func(d, a, b, _ *vec) {
 		for l := range d {
 			d[l] = uint64(uint32(a[l]) << b[l])
 		}
 	}},
-	{pattern: "shl.b64", args: "T T u32", class: ClassInt,
+	{pattern: "shl.b64", args: "T T u32",
 		vec: lanes2(func(a, b uint64) uint64 { return a << b })},
-	{pattern: "shr.u32|b32|u64|b64", args: "T T u32", class: ClassInt, vec: func(d, a, b, _ *vec) {
+	{pattern: "shr.u32|b32|u64|b64", args: "T T u32", vec: func(d, a, b, _ *vec) {
 		for l := range d {
 			d[l] = a[l] >> b[l]
 		}
 	}},
-	{pattern: "shr.s32", args: "T T u32", class: ClassInt,
+	{pattern: "shr.s32", args: "T T u32",
 		vec: lanes2(func(a, b uint64) uint64 { return uint64(uint32(int32(a) >> b)) })},
-	{pattern: "shr.s64", args: "T T u32", class: ClassInt,
+	{pattern: "shr.s64", args: "T T u32",
 		vec: lanes2(func(a, b uint64) uint64 { return uint64(int64(a) >> b) })},
 
-	{pattern: "bfe.u32", since: gate{20, 20}, args: "T T u32 u32", class: ClassInt,
+	{pattern: "bfe.u32", since: gate{20, 20}, args: "T T u32 u32",
 		vec: words3(func(a, pos, n uint32) uint32 { return alu.BFE(a, pos, n, false) })},
-	{pattern: "bfe.s32", since: gate{20, 20}, args: "T T u32 u32", class: ClassInt,
+	{pattern: "bfe.s32", since: gate{20, 20}, args: "T T u32 u32",
 		vec: words3(func(a, pos, n uint32) uint32 { return alu.BFE(a, pos, n, true) })},
-	{pattern: "bfi.b32", since: gate{20, 20}, class: ClassInt, build: buildBFI},
-	{pattern: "lop3.b32", since: gate{43, 50}, class: ClassInt, build: buildLop3},
-	{pattern: "prmt.b32", since: gate{20, 20}, args: "T T T T", class: ClassInt, vec: words3(alu.Prmt)},
-	{pattern: "popc.b32", since: gate{20, 20}, args: "u32 T", class: ClassInt,
+	{pattern: "bfi.b32", since: gate{20, 20}, build: buildBFI},
+	{pattern: "lop3.b32", since: gate{43, 50}, build: buildLop3},
+	{pattern: "prmt.b32", since: gate{20, 20}, args: "T T T T", vec: words3(alu.Prmt)},
+	{pattern: "popc.b32", since: gate{20, 20}, args: "u32 T",
 		vec: words1(func(a uint32) uint32 { return uint32(bits.OnesCount32(a)) })},
-	{pattern: "clz.b32", since: gate{20, 20}, args: "u32 T", class: ClassInt,
+	{pattern: "clz.b32", since: gate{20, 20}, args: "u32 T",
 		vec: words1(func(a uint32) uint32 { return uint32(bits.LeadingZeros32(a)) })},
-	{pattern: "brev.b32", since: gate{20, 20}, args: "T T", class: ClassInt, vec: words1(bits.Reverse32)},
-	{pattern: "shf.l.wrap.b32", since: gate{31, 32}, args: "T T T u32", class: ClassInt,
+	{pattern: "brev.b32", since: gate{20, 20}, args: "T T", vec: words1(bits.Reverse32)},
+	{pattern: "shf.l.wrap.b32", since: gate{31, 32}, args: "T T T u32",
 		vec: words3(func(a, b, c uint32) uint32 { return uint32((uint64(b)<<32 | uint64(a)) << (c & 31) >> 32) })},
-	{pattern: "shf.r.wrap.b32", since: gate{31, 32}, args: "T T T u32", class: ClassInt,
+	{pattern: "shf.r.wrap.b32", since: gate{31, 32}, args: "T T T u32",
 		vec: words3(func(a, b, c uint32) uint32 { return uint32((uint64(b)<<32 | uint64(a)) >> (c & 31)) })},
 }
 

@@ -6,8 +6,7 @@ import (
 )
 
 var bulkForms = []form{
-	{pattern: "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes." + hint + "?", since: gate{80, 90},
-		class: ClassAsync, build: buildBulk},
+	{pattern: "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes." + hint + "?", since: gate{80, 90}, build: buildBulk},
 }
 
 // bulkCopy is a bulk copy on its way.
@@ -71,8 +70,7 @@ func runBulk(w *warp, o *op, m uint32) step {
 		if to == nil {
 			return stepFault
 		}
-		addr := w.regs[o.a][l] + uint64(int64(o.target))
-		from, fromAt := w.locate(o, false, l, addr, n, 16)
+		from, fromAt := w.locate(o, false, l, w.regs[o.a][l]+uint64(int64(o.target)), n, 16)
 		if from == nil || !w.checkDefined(o, from, fromAt, n, l) || !w.note(o, from, fromAt, n, l, accessRead) ||
 			!w.note(o, to, at, n, l, accessEngine) {
 			return stepFault
@@ -88,8 +86,7 @@ func runBulk(w *warp, o *op, m uint32) step {
 		} else {
 			w.cta.complete(b, cp)
 		}
-		w.cta.worker.counts.loadBytes += uint64(n)
-		w.cta.worker.counts.loadSectors += (addr+uint64(n)-1)>>5 - addr>>5 + 1
+		w.cta.worker.loadBytes += uint64(n)
 	}
 	return stepNext
 }

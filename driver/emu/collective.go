@@ -45,7 +45,7 @@ func (w *warp) assemble(o *op, m, s, named uint32) (uint32, step) {
 
 // meets tells whether lanes at two ops come together: at the same one, or at any
 // two that only synchronize.
-func meets(a, b *op) bool { return a == b || a.class == ClassWarpSync && b.class == ClassWarpSync }
+func meets(a, b *op) bool { return a == b || a.syncOnly && b.syncOnly }
 
 // absence is the kind of trap for lanes that do not come to an op.
 func absence(o *op) TrapKind {

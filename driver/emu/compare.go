@@ -11,11 +11,11 @@ const (
 )
 
 var compareForms = []form{
-	{pattern: "setp." + ordered + "|" + lowHigh + ".u32|u64", class: ClassInt, build: buildCompare},
-	{pattern: "setp." + ordered + ".s32|s64", class: ClassInt, build: buildCompare},
-	{pattern: "setp.eq|ne.b32|b64", class: ClassInt, build: buildCompare},
-	{pattern: "setp." + ordered + "|" + unordered + ".f32|f64", class: ClassFloat, build: buildCompare},
-	{pattern: "selp.b16|" + words32 + "|" + words64, class: ClassInt, build: buildSelect},
+	{pattern: "setp." + ordered + "|" + lowHigh + ".u32|u64", build: buildCompare},
+	{pattern: "setp." + ordered + ".s32|s64", build: buildCompare},
+	{pattern: "setp.eq|ne.b32|b64", build: buildCompare},
+	{pattern: "setp." + ordered + "|" + unordered + ".f32|f64", build: buildCompare},
+	{pattern: "selp.b16|" + words32 + "|" + words64, build: buildSelect},
 }
 
 // comparison compares two registers in every lane.

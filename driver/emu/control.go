@@ -3,14 +3,14 @@ package emu
 import "math/bits"
 
 var controlForms = []form{
-	{pattern: "bra.uni?", class: ClassControl, build: buildBranch},
-	{pattern: "ret|exit.uni?", class: ClassControl, build: buildExit},
-	{pattern: "trap", class: ClassControl, build: buildTrap},
-	{pattern: "bar.sync", class: ClassBarrier, build: buildBarrier},
-	{pattern: "barrier.sync.aligned?", since: gate{60, 30}, class: ClassBarrier, build: buildBarrier},
-	{pattern: "membar.cta|gl|sys", class: ClassFence, build: buildFence},
-	{pattern: "fence.acq_rel|sc." + scopes, since: gate{60, 70}, class: ClassFence, build: buildFence},
-	{pattern: "griddepcontrol.wait|launch_dependents", since: gate{78, 90}, class: ClassControl, build: buildDependency},
+	{pattern: "bra.uni?", build: buildBranch},
+	{pattern: "ret|exit.uni?", build: buildExit},
+	{pattern: "trap", build: buildTrap},
+	{pattern: "bar.sync", build: buildBarrier},
+	{pattern: "barrier.sync.aligned?", since: gate{60, 30}, build: buildBarrier},
+	{pattern: "membar.cta|gl|sys", build: buildFence},
+	{pattern: "fence.acq_rel|sc." + scopes, since: gate{60, 70}, build: buildFence},
+	{pattern: "griddepcontrol.wait|launch_dependents", since: gate{78, 90}, build: buildDependency},
 }
 
 func buildBranch(d *decoder, in *instruction, q quals) (op, error) {

@@ -9,26 +9,26 @@ import (
 const integers = "u8|s8|u16|s16|u32|s32|u64|s64"
 
 var convertForms = []form{
-	{pattern: "cvt." + integers + "." + integers, class: ClassConvert, build: buildConvertInt},
-	{pattern: "cvt.rn.f32|f64.u32|s32|u64|s64", class: ClassConvert, build: buildConvertToFloat},
-	{pattern: "cvt.rzi|rni|rmi|rpi.u32|s32|u64|s64.f32|f64", class: ClassConvert, build: buildConvertToInt},
-	{pattern: "cvt.rzi|rni|rmi|rpi.f32.f32", args: "f32 f32", class: ClassConvert, build: buildRound},
-	{pattern: "cvt.f64.f32", args: "f64 f32", class: ClassConvert,
+	{pattern: "cvt." + integers + "." + integers, build: buildConvertInt},
+	{pattern: "cvt.rn.f32|f64.u32|s32|u64|s64", build: buildConvertToFloat},
+	{pattern: "cvt.rzi|rni|rmi|rpi.u32|s32|u64|s64.f32|f64", build: buildConvertToInt},
+	{pattern: "cvt.rzi|rni|rmi|rpi.f32.f32", args: "f32 f32", build: buildRound},
+	{pattern: "cvt.f64.f32", args: "f64 f32",
 		vec: lanes1(func(a uint64) uint64 { return bits64(float64(float32Of(a))) })},
-	{pattern: "cvt.rn.f32.f64", args: "f32 f64", class: ClassConvert,
+	{pattern: "cvt.rn.f32.f64", args: "f32 f64",
 		vec: lanes1(func(a uint64) uint64 { return canonicalFloat(float32(math.Float64frombits(a))) })},
 
-	{pattern: "cvt.f32.f16", args: "f32 b16", class: ClassConvert,
+	{pattern: "cvt.f32.f16", args: "f32 b16",
 		vec: lanes1(func(a uint64) uint64 { return bits32(alu.F16ToF32(uint16(a))) })},
-	{pattern: "cvt.f32.bf16", since: gate{71, 90}, args: "f32 b16", class: ClassConvert,
+	{pattern: "cvt.f32.bf16", since: gate{71, 90}, args: "f32 b16",
 		vec: lanes1(func(a uint64) uint64 { return bits32(alu.BF16ToF32(uint16(a))) })},
-	{pattern: "cvt.rn.f16.f32", args: "b16 f32", class: ClassConvert,
+	{pattern: "cvt.rn.f16.f32", args: "b16 f32",
 		vec: lanes1(func(a uint64) uint64 { return uint64(alu.F32ToF16(float32Of(a))) })},
-	{pattern: "cvt.rn.bf16.f32", since: gate{70, 80}, args: "b16 f32", class: ClassConvert,
+	{pattern: "cvt.rn.bf16.f32", since: gate{70, 80}, args: "b16 f32",
 		vec: lanes1(func(a uint64) uint64 { return uint64(alu.F32ToBF16(float32Of(a))) })},
-	{pattern: "cvt.rn.f16x2.f32", since: gate{70, 80}, args: "b32 f32 f32", class: ClassConvert,
+	{pattern: "cvt.rn.f16x2.f32", since: gate{70, 80}, args: "b32 f32 f32",
 		vec: packHalves(alu.F32ToF16)},
-	{pattern: "cvt.rn.bf16x2.f32", since: gate{70, 80}, args: "b32 f32 f32", class: ClassConvert,
+	{pattern: "cvt.rn.bf16x2.f32", since: gate{70, 80}, args: "b32 f32 f32",
 		vec: packHalves(alu.F32ToBF16)},
 }
 

@@ -50,7 +50,7 @@ func decode(mod *module, e *entry) (*program, error) {
 		o.line = int32(in.line)
 		d.prog.ops = append(d.prog.ops, o)
 	}
-	d.prog.ops = append(d.prog.ops, op{kind: opExit, class: ClassControl, line: d.lastLine()})
+	d.prog.ops = append(d.prog.ops, op{kind: opExit, line: d.lastLine()})
 	d.watch()
 	return d.prog, errors.Join(errs...)
 }
@@ -115,7 +115,6 @@ func (d *decoder) instruction(in *instruction) (op, error) {
 	} else {
 		o, err = d.plain(f, in, q)
 	}
-	o.class = f.class
 	if err == nil && in.guard != "" {
 		o.negated = in.negated
 		o.guard, err = d.predicate(in.guard)

@@ -166,15 +166,17 @@ func (d *Device) launch(l *driver.Launch) error {
 	}
 	g.resident = max(1, d.opts.SMs*d.occupancy(p, threads(l.Block), l.Shared))
 	g.left.Store(d.opts.MaxInstructions)
-	trap := g.checkPointers()
+	trap, loadBytes := g.checkPointers(), uint64(0)
 	if trap == nil {
-		trap = g.run(d.opts.Workers, d.count)
+		loadBytes, trap = g.run(d.opts.Workers)
 	}
-	w := d.counters[p.name]
-	w.Launches++
-	w.CTAs += uint64(threads(l.Grid))
-	d.counters[p.name] = w
-	d.ticks += d.opts.MaxInstructions - g.left.Load()
+	executed := d.opts.MaxInstructions - g.left.Load()
+	d.ticks += executed
+	c := d.counters[p.name]
+	c.Launches++
+	c.WarpInstructions += uint64(executed)
+	c.LoadBytes += loadBytes
+	d.counters[p.name] = c
 	if trap != nil {
 		d.fault = trap
 		return trap

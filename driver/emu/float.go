@@ -9,28 +9,28 @@ import (
 // add, sub and mul without .rn are not here: the compiler may contract them into
 // fma, so that their result is not defined by the text.
 var floatForms = []form{
-	{pattern: "add.rn.f32", args: "T T T", class: ClassFloat, vec: addFloat},
-	{pattern: "sub.rn.f32", args: "T T T", class: ClassFloat, vec: floats2(alu.Sub32)},
-	{pattern: "mul.rn.f32", args: "T T T", class: ClassFloat, vec: mulFloat},
-	{pattern: "fma.rn.f32", since: gate{20, 20}, args: "T T T T", class: ClassFloat, vec: fmaFloat},
-	{pattern: "div.rn.f32", since: gate{14, 20}, args: "T T T", class: ClassFloat, vec: floats2(alu.DivRN)},
-	{pattern: "rcp.rn.f32", since: gate{14, 20}, args: "T T", class: ClassFloat, vec: floats1(alu.RcpRN)},
-	{pattern: "sqrt.rn.f32", since: gate{14, 20}, args: "T T", class: ClassFloat, vec: floats1(alu.SqrtRN)},
+	{pattern: "add.rn.f32", args: "T T T", vec: addFloat},
+	{pattern: "sub.rn.f32", args: "T T T", vec: floats2(alu.Sub32)},
+	{pattern: "mul.rn.f32", args: "T T T", vec: mulFloat},
+	{pattern: "fma.rn.f32", since: gate{20, 20}, args: "T T T T", vec: fmaFloat},
+	{pattern: "div.rn.f32", since: gate{14, 20}, args: "T T T", vec: floats2(alu.DivRN)},
+	{pattern: "rcp.rn.f32", since: gate{14, 20}, args: "T T", vec: floats1(alu.RcpRN)},
+	{pattern: "sqrt.rn.f32", since: gate{14, 20}, args: "T T", vec: floats1(alu.SqrtRN)},
 
-	{pattern: "rcp.approx.f32", args: "T T", class: ClassSpecial, run: approximate(alu.Approx.Rcp)},
-	{pattern: "sqrt.approx.f32", args: "T T", class: ClassSpecial, run: approximate(alu.Approx.Sqrt)},
-	{pattern: "rsqrt.approx.f32", args: "T T", class: ClassSpecial, run: approximate(alu.Approx.Rsqrt)},
-	{pattern: "ex2.approx.f32", args: "T T", class: ClassSpecial, run: approximate(alu.Approx.Ex2)},
-	{pattern: "ex2.approx.ftz.f32", args: "T T", class: ClassSpecial, run: approximate(alu.Approx.Ex2FTZ)},
-	{pattern: "lg2.approx.f32", args: "T T", class: ClassSpecial, run: approximate(alu.Approx.Lg2)},
-	{pattern: "tanh.approx.f32", since: gate{70, 75}, args: "T T", class: ClassSpecial, run: approximate(alu.Approx.Tanh)},
+	{pattern: "rcp.approx.f32", args: "T T", run: approximate(alu.Approx.Rcp)},
+	{pattern: "sqrt.approx.f32", args: "T T", run: approximate(alu.Approx.Sqrt)},
+	{pattern: "rsqrt.approx.f32", args: "T T", run: approximate(alu.Approx.Rsqrt)},
+	{pattern: "ex2.approx.f32", args: "T T", run: approximate(alu.Approx.Ex2)},
+	{pattern: "ex2.approx.ftz.f32", args: "T T", run: approximate(alu.Approx.Ex2FTZ)},
+	{pattern: "lg2.approx.f32", args: "T T", run: approximate(alu.Approx.Lg2)},
+	{pattern: "tanh.approx.f32", since: gate{70, 75}, args: "T T", run: approximate(alu.Approx.Tanh)},
 
-	{pattern: "min.f32", args: "T T T", class: ClassFloat, vec: floats2(minFloat)},
-	{pattern: "max.f32", args: "T T T", class: ClassFloat, vec: floats2(maxFloat)},
-	{pattern: "abs.f32", args: "T T", class: ClassFloat, vec: lanes1(func(a uint64) uint64 { return a & 0x7fffffff })},
-	{pattern: "neg.f32", args: "T T", class: ClassFloat, vec: lanes1(func(a uint64) uint64 { return a ^ 0x80000000 })},
+	{pattern: "min.f32", args: "T T T", vec: floats2(minFloat)},
+	{pattern: "max.f32", args: "T T T", vec: floats2(maxFloat)},
+	{pattern: "abs.f32", args: "T T", vec: lanes1(func(a uint64) uint64 { return a & 0x7fffffff })},
+	{pattern: "neg.f32", args: "T T", vec: lanes1(func(a uint64) uint64 { return a ^ 0x80000000 })},
 	// copysign.f32 d, a, b is b with the sign of a.
-	{pattern: "copysign.f32", since: gate{20, 20}, args: "T T T", class: ClassFloat,
+	{pattern: "copysign.f32", since: gate{20, 20}, args: "T T T",
 		vec: lanes2(func(a, b uint64) uint64 { return a&0x80000000 | b&0x7fffffff })},
 }
 
@@ -117,29 +117,29 @@ func approximate(f func(alu.Approx, float32) float32) func(*warp, *op, uint32) s
 }
 
 var doubleForms = []form{
-	{pattern: "add.rn.f64", args: "T T T", class: ClassDouble,
+	{pattern: "add.rn.f64", args: "T T T",
 		vec: doubles(func(a, b, _ float64) float64 { return a + b })},
-	{pattern: "sub.rn.f64", args: "T T T", class: ClassDouble,
+	{pattern: "sub.rn.f64", args: "T T T",
 		vec: doubles(func(a, b, _ float64) float64 { return a - b })},
-	{pattern: "mul.rn.f64", args: "T T T", class: ClassDouble,
+	{pattern: "mul.rn.f64", args: "T T T",
 		vec: doubles(func(a, b, _ float64) float64 { return float64(a * b) })},
-	{pattern: "fma.rn.f64", args: "T T T T", class: ClassDouble, vec: doubles(math.FMA)},
-	{pattern: "div.rn.f64", args: "T T T", class: ClassDouble,
+	{pattern: "fma.rn.f64", args: "T T T T", vec: doubles(math.FMA)},
+	{pattern: "div.rn.f64", args: "T T T",
 		vec: doubles(func(a, b, _ float64) float64 { return a / b })},
-	{pattern: "rcp.rn.f64", args: "T T", class: ClassDouble,
+	{pattern: "rcp.rn.f64", args: "T T",
 		vec: doubles(func(a, _, _ float64) float64 { return 1 / a })},
-	{pattern: "sqrt.rn.f64", args: "T T", class: ClassDouble,
+	{pattern: "sqrt.rn.f64", args: "T T",
 		vec: doubles(func(a, _, _ float64) float64 { return math.Sqrt(a) })},
-	{pattern: "abs.f64", args: "T T", class: ClassDouble, vec: lanes1(func(a uint64) uint64 { return a &^ (1 << 63) })},
-	{pattern: "neg.f64", args: "T T", class: ClassDouble, vec: lanes1(func(a uint64) uint64 { return a ^ 1<<63 })},
+	{pattern: "abs.f64", args: "T T", vec: lanes1(func(a uint64) uint64 { return a &^ (1 << 63) })},
+	{pattern: "neg.f64", args: "T T", vec: lanes1(func(a uint64) uint64 { return a ^ 1<<63 })},
 }
 
 var halfForms = []form{
-	{pattern: "add.rn.f16x2", since: gate{42, 53}, args: "b32 reg:b32 reg:b32", class: ClassHalf, vec: halves2(alu.AddF16)},
-	{pattern: "sub.rn.f16x2", since: gate{42, 53}, args: "b32 reg:b32 reg:b32", class: ClassHalf, vec: halves2(alu.SubF16)},
-	{pattern: "mul.rn.f16x2", since: gate{42, 53}, args: "b32 reg:b32 reg:b32", class: ClassHalf, vec: halves2(alu.MulF16)},
-	{pattern: "fma.rn.f16x2", since: gate{42, 53}, args: "b32 reg:b32 reg:b32 reg:b32", class: ClassHalf, vec: halves3(alu.FMAF16)},
-	{pattern: "fma.rn.bf16x2", since: gate{70, 80}, args: "b32 reg:b32 reg:b32 reg:b32", class: ClassHalf, vec: halves3(alu.FMABF16)},
+	{pattern: "add.rn.f16x2", since: gate{42, 53}, args: "b32 reg:b32 reg:b32", vec: halves2(alu.AddF16)},
+	{pattern: "sub.rn.f16x2", since: gate{42, 53}, args: "b32 reg:b32 reg:b32", vec: halves2(alu.SubF16)},
+	{pattern: "mul.rn.f16x2", since: gate{42, 53}, args: "b32 reg:b32 reg:b32", vec: halves2(alu.MulF16)},
+	{pattern: "fma.rn.f16x2", since: gate{42, 53}, args: "b32 reg:b32 reg:b32 reg:b32", vec: halves3(alu.FMAF16)},
+	{pattern: "fma.rn.bf16x2", since: gate{70, 80}, args: "b32 reg:b32 reg:b32 reg:b32", vec: halves3(alu.FMABF16)},
 }
 
 func halves2(f func(a, b uint16) uint16) func(d, a, b, c *vec) {

@@ -16,7 +16,6 @@ type form struct {
 	// args are the operands' types, the destination first: a type's name, or T for
 	// the last type that the opcode names; reg: before it where a number is refused.
 	args  string
-	class Class
 	vec   func(d, a, b, c *vec)         // lane by lane, without side effects
 	cmp   func(a, b *vec) uint32        // into a predicate
 	run   func(*warp, *op, uint32) step // anything else with operands as in args

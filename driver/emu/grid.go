@@ -41,11 +41,9 @@ type grid struct {
 
 // worker runs CTAs, one after the other.
 type worker struct {
-	grid   *grid
-	hits   []uint64 // executions of each op, by warps
-	lanes  []uint64 // and by lanes
-	counts traffic
-	spare  []*cta
+	grid      *grid
+	loadBytes uint64
+	spare     []*cta
 }
 
 // quantum is how many instructions a CTA runs before others may have a turn.
@@ -58,8 +56,9 @@ func (g *grid) argument(a argument) uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// run executes the grid on so many workers and adds what it did to counters.
-func (g *grid) run(workers int, add func(*program, *worker)) *Trap {
+// run executes the grid with workers goroutines. It returns the number of bytes that
+// global loads asked for, and the trap of the lowest CTA, if any.
+func (g *grid) run(workers int) (loadBytes uint64, trap *Trap) {
 	n := threads(g.dim)
 	g.fault.at = math.MaxInt
 	workers = min(workers, n)
@@ -67,21 +66,21 @@ func (g *grid) run(workers int, add func(*program, *worker)) *Trap {
 	all := make([]*worker, workers)
 	var wg sync.WaitGroup
 	for i := range all {
-		wk := &worker{grid: g, hits: make([]uint64, len(g.prog.ops)), lanes: make([]uint64, len(g.prog.ops))}
+		wk := &worker{grid: g}
 		all[i] = wk
 		wg.Go(func() { wk.run(n, (g.resident+workers-1)/workers) })
 	}
 	wg.Wait()
 	for _, wk := range all {
-		add(g.prog, wk)
+		loadBytes += wk.loadBytes
 		for _, c := range wk.spare {
 			c.free()
 		}
 	}
 	if g.fault.trap == nil {
-		return g.early.fault()
+		return loadBytes, g.early.fault()
 	}
-	return g.fault.trap
+	return loadBytes, g.fault.trap
 }
 
 // failed is the lowest CTA that has trapped, or a number above all.

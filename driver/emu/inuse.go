@@ -33,7 +33,7 @@ func (d *decoder) watch() {
 		}
 		if o := &d.prog.ops[i]; len(regs) > 0 && !strings.HasPrefix(in.opcode, product) {
 			inner := *o
-			*o = op{kind: opRun, class: o.class, guard: o.guard, negated: o.negated, line: o.line, run: func(w *warp, o *op, m uint32) step {
+			*o = op{kind: opRun, guard: o.guard, negated: o.negated, line: o.line, run: func(w *warp, o *op, m uint32) step {
 				if !w.touch(o, m, regs) {
 					return stepFault
 				}

@@ -8,12 +8,11 @@ import (
 )
 
 var matrixForms = []form{
-	{pattern: "ldmatrix.sync.aligned.m8n8.x1|x2|x4.trans?.shared|shared::cta.b16", since: gate{65, 75},
-		class: ClassMatrixLoad, build: buildLdMatrix},
-	{pattern: "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", since: gate{70, 80}, class: ClassMMA, build: buildMMA},
-	{pattern: "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", since: gate{70, 80}, class: ClassMMA, build: buildMMA},
-	{pattern: "mma.sync.aligned.m16n8k32.row.col.s32.s8|u8.s8.s32", since: gate{70, 80}, class: ClassMMA, build: buildMMA},
-	{pattern: "mma.sync.aligned.m16n8k16.row.col.s32.s8|u8.s8.s32", since: gate{70, 80}, class: ClassMMA, build: buildMMA},
+	{pattern: "ldmatrix.sync.aligned.m8n8.x1|x2|x4.trans?.shared|shared::cta.b16", since: gate{65, 75}, build: buildLdMatrix},
+	{pattern: "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", since: gate{70, 80}, build: buildMMA},
+	{pattern: "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", since: gate{70, 80}, build: buildMMA},
+	{pattern: "mma.sync.aligned.m16n8k32.row.col.s32.s8|u8.s8.s32", since: gate{70, 80}, build: buildMMA},
+	{pattern: "mma.sync.aligned.m16n8k16.row.col.s32.s8|u8.s8.s32", since: gate{70, 80}, build: buildMMA},
 }
 
 // fragment decodes a vector of n registers of type t.
@@ -68,10 +67,8 @@ func runLdMatrix(w *warp, o *op, m uint32) step {
 		return stepFault
 	}
 	var data [warpSize][16]byte
-	var addrs vec
 	for l := range lanesOf(rows) {
-		addrs[l] = w.regs[o.a][l] + uint64(o.imm)
-		s, at := w.locate(o, true, l, addrs[l], 16, 16)
+		s, at := w.locate(o, true, l, w.regs[o.a][l]+uint64(o.imm), 16, 16)
 		if s == nil || !w.checkDefined(o, s, at, 16, l) || !w.note(o, s, at, 16, l, accessRead) {
 			return stepFault
 		}
@@ -83,7 +80,6 @@ func runLdMatrix(w *warp, o *op, m uint32) step {
 			w.set(d, l, uint64(got[l][i]))
 		}
 	}
-	w.cta.worker.sharedAccess(rows, &addrs, 16)
 	return st
 }
 

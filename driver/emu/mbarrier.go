@@ -3,16 +3,16 @@ package emu
 const ctaShared = "shared|shared::cta"
 
 var mbarrierForms = []form{
-	{pattern: "mbarrier.init." + ctaShared + ".b64", since: gate{70, 80}, class: ClassAsync, build: buildMbarrier(runInit, 1)},
-	{pattern: "mbarrier.inval." + ctaShared + ".b64", since: gate{70, 80}, class: ClassAsync, build: buildMbarrier(runInvalidate, 0)},
-	{pattern: "mbarrier.arrive.release?.cta?." + ctaShared + ".b64", since: gate{70, 80}, class: ClassAsync, build: buildArrive},
-	{pattern: "mbarrier.arrive.expect_tx.release?.cta?." + ctaShared + ".b64", since: gate{80, 90}, class: ClassAsync, build: buildArrive},
-	{pattern: "mbarrier.expect_tx.relaxed.cta." + ctaShared + ".b64", since: gate{80, 90}, class: ClassAsync,
+	{pattern: "mbarrier.init." + ctaShared + ".b64", since: gate{70, 80}, build: buildMbarrier(runInit, 1)},
+	{pattern: "mbarrier.inval." + ctaShared + ".b64", since: gate{70, 80}, build: buildMbarrier(runInvalidate, 0)},
+	{pattern: "mbarrier.arrive.release?.cta?." + ctaShared + ".b64", since: gate{70, 80}, build: buildArrive},
+	{pattern: "mbarrier.arrive.expect_tx.release?.cta?." + ctaShared + ".b64", since: gate{80, 90}, build: buildArrive},
+	{pattern: "mbarrier.expect_tx.relaxed.cta." + ctaShared + ".b64", since: gate{80, 90},
 		build: buildMbarrier(runExpect, 1)},
-	{pattern: "mbarrier.test_wait.parity." + ctaShared + ".b64", since: gate{71, 80}, class: ClassAsync, build: buildTryWait},
-	{pattern: "mbarrier.try_wait.parity." + ctaShared + ".b64", since: gate{78, 90}, class: ClassAsync, build: buildTryWait},
-	{pattern: "fence.mbarrier_init.release.cluster", since: gate{80, 90}, class: ClassFence, build: buildFence},
-	{pattern: "fence.proxy.async.global|shared::cta|shared::cluster?", since: gate{80, 90}, class: ClassFence, build: buildProxyFence},
+	{pattern: "mbarrier.test_wait.parity." + ctaShared + ".b64", since: gate{71, 80}, build: buildTryWait},
+	{pattern: "mbarrier.try_wait.parity." + ctaShared + ".b64", since: gate{78, 90}, build: buildTryWait},
+	{pattern: "fence.mbarrier_init.release.cluster", since: gate{80, 90}, build: buildFence},
+	{pattern: "fence.proxy.async.global|shared::cta|shared::cluster?", since: gate{80, 90}, build: buildProxyFence},
 }
 
 // mbarrier is a barrier object in shared memory. A phase ends when nobody is

@@ -13,33 +13,24 @@ const (
 )
 
 var memoryForms = []form{
-	{pattern: "ld.global.nc?." + level1 + "?." + hint + "?." + prefetch + "?." + vectors + "?." + stored,
-		class: ClassGlobalLoad, build: buildLoad},
-	{pattern: "ld.global.ca|cg|cs.nc?." + hint + "?." + prefetch + "?." + vectors + "?." + stored,
-		class: ClassGlobalLoad, build: buildLoad},
-	{pattern: "ld.global.lu|cv." + hint + "?." + prefetch + "?." + vectors + "?." + stored,
-		class: ClassGlobalLoad, build: buildLoad},
-	{pattern: "ld.volatile?.shared." + vectors + "?." + stored, class: ClassSharedLoad, build: buildLoad},
-	{pattern: "ld.volatile.global." + vectors + "?." + stored, class: ClassGlobalLoad, build: buildLoad},
-	{pattern: "ld.relaxed|acquire." + scopes + ".global." + vectors + "?." + stored, since: gate{60, 70},
-		class: ClassGlobalLoad, build: buildLoad},
-	{pattern: "ld.relaxed|acquire." + scopes + ".shared." + vectors + "?." + stored, since: gate{60, 70},
-		class: ClassSharedLoad, build: buildLoad},
+	{pattern: "ld.global.nc?." + level1 + "?." + hint + "?." + prefetch + "?." + vectors + "?." + stored, build: buildLoad},
+	{pattern: "ld.global.ca|cg|cs.nc?." + hint + "?." + prefetch + "?." + vectors + "?." + stored, build: buildLoad},
+	{pattern: "ld.global.lu|cv." + hint + "?." + prefetch + "?." + vectors + "?." + stored, build: buildLoad},
+	{pattern: "ld.volatile?.shared." + vectors + "?." + stored, build: buildLoad},
+	{pattern: "ld.volatile.global." + vectors + "?." + stored, build: buildLoad},
+	{pattern: "ld.relaxed|acquire." + scopes + ".global." + vectors + "?." + stored, since: gate{60, 70}, build: buildLoad},
+	{pattern: "ld.relaxed|acquire." + scopes + ".shared." + vectors + "?." + stored, since: gate{60, 70}, build: buildLoad},
 
-	{pattern: "st.global.wb|cg|cs|wt." + hint + "?." + vectors + "?." + stored,
-		class: ClassGlobalStore, build: buildStore},
-	{pattern: "st.global." + level1 + "?." + hint + "?." + vectors + "?." + stored,
-		class: ClassGlobalStore, build: buildStore},
-	{pattern: "st.volatile?.shared." + vectors + "?." + stored, class: ClassSharedStore, build: buildStore},
-	{pattern: "st.volatile.global." + vectors + "?." + stored, class: ClassGlobalStore, build: buildStore},
-	{pattern: "st.relaxed|release." + scopes + ".global." + vectors + "?." + stored, since: gate{60, 70},
-		class: ClassGlobalStore, build: buildStore},
-	{pattern: "st.relaxed|release." + scopes + ".shared." + vectors + "?." + stored, since: gate{60, 70},
-		class: ClassSharedStore, build: buildStore},
+	{pattern: "st.global.wb|cg|cs|wt." + hint + "?." + vectors + "?." + stored, build: buildStore},
+	{pattern: "st.global." + level1 + "?." + hint + "?." + vectors + "?." + stored, build: buildStore},
+	{pattern: "st.volatile?.shared." + vectors + "?." + stored, build: buildStore},
+	{pattern: "st.volatile.global." + vectors + "?." + stored, build: buildStore},
+	{pattern: "st.relaxed|release." + scopes + ".global." + vectors + "?." + stored, since: gate{60, 70}, build: buildStore},
+	{pattern: "st.relaxed|release." + scopes + ".shared." + vectors + "?." + stored, since: gate{60, 70}, build: buildStore},
 
 	{pattern: "createpolicy.fractional.L2::evict_first|L2::evict_last|L2::evict_normal|L2::evict_unchanged.b64",
-		since: gate{74, 80}, class: ClassMove, build: buildPolicy},
-	{pattern: "prefetch.global.L1|L2", since: gate{20, 20}, class: ClassMove, build: buildPrefetch},
+		since: gate{74, 80}, build: buildPolicy},
+	{pattern: "prefetch.global.L1|L2", since: gate{20, 20}, build: buildPrefetch},
 }
 
 // needs checks a gate that a qualifier adds to its instruction.

@@ -3,9 +3,9 @@ package emu
 import "fmt"
 
 var moveForms = []form{
-	{pattern: "mov.b16|" + words32 + "|" + words64, class: ClassMove, build: buildMove},
-	{pattern: "mov.pred", class: ClassMove, build: buildMovePredicate},
-	{pattern: "ld.param.u8|s8|b8|u16|s16|b16|" + words32 + "|" + words64, class: ClassMove, build: buildParam},
+	{pattern: "mov.b16|" + words32 + "|" + words64, build: buildMove},
+	{pattern: "mov.pred", build: buildMovePredicate},
+	{pattern: "ld.param.u8|s8|b8|u16|s16|b16|" + words32 + "|" + words64, build: buildParam},
 }
 
 func copyLanes(d, a, _, _ *vec) { *d = *a }

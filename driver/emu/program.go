@@ -31,13 +31,13 @@ type op struct {
 	run func(w *warp, o *op, m uint32) step
 
 	kind     opKind
-	class    Class
 	negated  bool // the guard
 	signed   bool
 	shared   bool // an access to shared memory, else to global memory
 	constant bool // a load that takes its memory for constant
 	uniform  bool // a branch that all lanes must take alike
 	aligned  bool // a barrier that all lanes of a warp must reach together
+	syncOnly bool // bar.warp.sync
 	order    order
 	mode     uint8 // of a family of instructions that share run
 

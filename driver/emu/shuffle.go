@@ -3,20 +3,20 @@ package emu
 import "math/bits"
 
 var collectiveForms = []form{
-	{pattern: "bar.warp.sync", since: gate{60, 30}, class: ClassWarpSync, build: buildWarpSync},
-	{pattern: "shfl.sync.bfly|idx|down|up.b32", since: gate{60, 30}, class: ClassShuffle, build: buildShuffle},
-	{pattern: "vote.sync.ballot.b32", since: gate{60, 30}, class: ClassShuffle, build: buildVote},
-	{pattern: "vote.sync.any|all|uni.pred", since: gate{60, 30}, class: ClassShuffle, build: buildVote},
-	{pattern: "activemask.b32", since: gate{62, 30}, args: "b32", class: ClassMove, run: runActive},
-	{pattern: "redux.sync.add|min|max.u32|s32", since: gate{70, 80}, class: ClassShuffle, build: buildRedux},
-	{pattern: "redux.sync.and|or|xor.b32", since: gate{70, 80}, class: ClassShuffle, build: buildRedux},
+	{pattern: "bar.warp.sync", since: gate{60, 30}, build: buildWarpSync},
+	{pattern: "shfl.sync.bfly|idx|down|up.b32", since: gate{60, 30}, build: buildShuffle},
+	{pattern: "vote.sync.ballot.b32", since: gate{60, 30}, build: buildVote},
+	{pattern: "vote.sync.any|all|uni.pred", since: gate{60, 30}, build: buildVote},
+	{pattern: "activemask.b32", since: gate{62, 30}, args: "b32", run: runActive},
+	{pattern: "redux.sync.add|min|max.u32|s32", since: gate{70, 80}, build: buildRedux},
+	{pattern: "redux.sync.and|or|xor.b32", since: gate{70, 80}, build: buildRedux},
 }
 
 func buildWarpSync(d *decoder, in *instruction, q quals) (op, error) {
 	if err := count(in, 1); err != nil {
 		return op{}, err
 	}
-	o := op{kind: opRun, run: runWarpSync}
+	o := op{kind: opRun, run: runWarpSync, syncOnly: true}
 	var err error
 	o.c, err = d.source(in.operands[0], dtype{kindBits, 32})
 	return o, err

@@ -114,8 +114,7 @@ func (w *warp) run(budget int) int {
 // runGroup executes up to so many instructions of lanes that run together, and
 // returns what is left of them.
 func (w *warp) runGroup(mask uint32, limit int32, budget int) int {
-	g := w.cta.grid
-	ops, hits, lanes := g.prog.ops, w.cta.worker.hits, w.cta.worker.lanes
+	ops := w.cta.grid.prog.ops
 	pc := w.pc
 	w.group = mask
 	for budget > 0 {
@@ -132,8 +131,6 @@ func (w *warp) runGroup(mask uint32, limit int32, budget int) int {
 				m &= w.preds[o.guard]
 			}
 		}
-		hits[pc]++
-		lanes[pc] += uint64(bits.OnesCount32(m))
 		next := pc + 1
 		switch {
 		case m == 0:

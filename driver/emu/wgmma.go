@@ -13,11 +13,11 @@ import (
 // product that goes on until the wait.
 
 var wgmmaForms = []form{
-	{pattern: "wgmma.fence.sync.aligned", since: gate{80, 90}, class: ClassFence, build: buildWarpgroup(0, runRegisterFence)},
-	{pattern: "wgmma.commit_group.sync.aligned", since: gate{80, 90}, class: ClassAsync, build: buildWarpgroup(0, runProductCommit)},
-	{pattern: "wgmma.wait_group.sync.aligned", since: gate{80, 90}, class: ClassAsync, build: buildWarpgroup(1, runProductWait)},
-	{pattern: "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8", since: gate{80, 90}, class: ClassMMA, build: buildProduct},
-	{pattern: "wgmma.mma_async.sync.aligned.m64n64k32.s32.u8.s8", since: gate{84, 90}, class: ClassMMA, build: buildProduct},
+	{pattern: "wgmma.fence.sync.aligned", since: gate{80, 90}, build: buildWarpgroup(0, runRegisterFence)},
+	{pattern: "wgmma.commit_group.sync.aligned", since: gate{80, 90}, build: buildWarpgroup(0, runProductCommit)},
+	{pattern: "wgmma.wait_group.sync.aligned", since: gate{80, 90}, build: buildWarpgroup(1, runProductWait)},
+	{pattern: "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8", since: gate{80, 90}, build: buildProduct},
+	{pattern: "wgmma.mma_async.sync.aligned.m64n64k32.s32.u8.s8", since: gate{84, 90}, build: buildProduct},
 }
 
 // The shape of a product, and of the core matrices that B is made of in shared memory.
