@@ -1,6 +1,10 @@
 package emu
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
+)
 
 var asyncForms = []form{
 	{pattern: "cp.async.ca|cg.shared|shared::cta.global." + hint + "?." + prefetch + "?", since: gate{70, 80}, build: buildAsyncCopy},
@@ -24,17 +28,17 @@ type asyncCopy struct {
 type asyncCopies [warpSize][][]asyncCopy
 
 // buildAsyncCopy decodes [to], [from], bytes[, source bytes][, policy].
-func buildAsyncCopy(d *decoder, in *instruction, q quals) (op, error) {
+func buildAsyncCopy(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	o := op{kind: opRun, run: runAsyncCopy, b: -1}
 	plain := 3
-	if n := len(in.operands); n == 5 || n == 4 && !q.has(hint) {
+	if n := len(in.Operands); n == 5 || n == 4 && !q.has(hint) {
 		plain = 4
 	}
 	var err error
 	if o.c, err = d.policy(in, q, plain); err != nil {
 		return o, err
 	}
-	operands := in.operands[:plain]
+	operands := in.Operands[:plain]
 	for _, s := range q {
 		if g, ok := qualifierGates[s]; ok {
 			if err := d.needs(s, g); err != nil {
@@ -43,10 +47,10 @@ func buildAsyncCopy(d *decoder, in *instruction, q quals) (op, error) {
 		}
 	}
 	n := operands[2]
-	if n.kind != opndInt || n.value != 16 && (q[2] == "cg" || n.value != 4 && n.value != 8) {
+	if n.Kind != syntax.ImmInt || n.Value != 16 && (q[2] == "cg" || n.Value != 4 && n.Value != 8) {
 		return o, fmt.Errorf("cp.async.%s does not copy so many bytes", q[2])
 	}
-	o.size = int32(n.value)
+	o.size = int32(n.Value)
 	if o.d, o.imm, err = d.address(operands[0], true); err != nil {
 		return o, err
 	}
@@ -56,7 +60,7 @@ func buildAsyncCopy(d *decoder, in *instruction, q quals) (op, error) {
 	}
 	o.target = int32(offset)
 	if plain == 4 {
-		o.b, err = d.source(operands[3], dtype{kindUnsigned, 32})
+		o.b, err = d.source(operands[3], typeU32)
 	}
 	return o, err
 }
@@ -123,7 +127,7 @@ func (c *cta) land(cp asyncCopy) {
 	}
 }
 
-func buildCommit(_ *decoder, in *instruction, _ quals) (op, error) {
+func buildCommit(_ *decoder, in *syntax.Instruction, _ quals) (op, error) {
 	return op{kind: opRun, run: func(w *warp, _ *op, m uint32) step {
 		if !w.cta.grid.late {
 			return stepNext
@@ -138,20 +142,20 @@ func buildCommit(_ *decoder, in *instruction, _ quals) (op, error) {
 	}}, count(in, 0)
 }
 
-func buildWaitGroup(_ *decoder, in *instruction, _ quals) (op, error) {
+func buildWaitGroup(_ *decoder, in *syntax.Instruction, _ quals) (op, error) {
 	if err := count(in, 1); err != nil {
 		return op{}, err
 	}
-	n := in.operands[0]
-	if n.kind != opndInt || n.value > 1<<20 {
+	n := in.Operands[0]
+	if n.Kind != syntax.ImmInt || n.Value > 1<<20 {
 		return op{}, fmt.Errorf("the number of groups is not a number")
 	}
-	return op{kind: opRun, target: int32(n.value), run: func(w *warp, o *op, m uint32) step {
+	return op{kind: opRun, target: int32(n.Value), run: func(w *warp, o *op, m uint32) step {
 		return w.waitGroups(o, m, int(o.target)+1)
 	}}, nil
 }
 
-func buildWaitAll(_ *decoder, in *instruction, _ quals) (op, error) {
+func buildWaitAll(_ *decoder, in *syntax.Instruction, _ quals) (op, error) {
 	return op{kind: opRun, run: func(w *warp, o *op, m uint32) step { return w.waitGroups(o, m, 0) }}, count(in, 0)
 }
 

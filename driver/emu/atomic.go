@@ -1,6 +1,10 @@
 package emu
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
+)
 
 // A red returns nothing, so that it cannot acquire.
 const (
@@ -26,7 +30,7 @@ var atomicForms = func() (forms []form) {
 // update is what an atomic operation puts in the place of old.
 type update func(old, b, c uint64) uint64
 
-func updateOf(name string, t dtype) update {
+func updateOf(name string, t syntax.Type) update {
 	switch name {
 	case "exch":
 		return func(_, b, _ uint64) uint64 { return b }
@@ -57,9 +61,9 @@ func updateOf(name string, t dtype) update {
 }
 
 // buildAtomic decodes atom d, [a], b[, c] and red [a], b.
-func buildAtomic(d *decoder, in *instruction, q quals) (op, error) {
+func buildAtomic(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	t, name := q.typ(), q[len(q)-2]
-	o := op{kind: opRun, d: -1, shared: q.has("shared"), order: orderOf(q), size: int32(t.bytes())}
+	o := op{kind: opRun, d: -1, shared: q.has("shared"), order: orderOf(q), size: int32(t.Bytes())}
 	o.order.strong = true
 	if q[1] != "" {
 		if q[2] == "" {
@@ -72,14 +76,14 @@ func buildAtomic(d *decoder, in *instruction, q quals) (op, error) {
 	if q[0] == "red" && (name == "cas" || name == "exch") {
 		return o, fmt.Errorf("red does not return the old value")
 	}
-	f, keep := updateOf(name, t), ones(t.bits)
+	f, keep := updateOf(name, t), ones(t.Bits)
 	o.run = func(w *warp, o *op, m uint32) step { return w.atomic(o, m, f, keep) }
 
 	sources := []*int32{&o.b}
 	if name == "cas" {
 		sources = append(sources, &o.c)
 	}
-	operands := in.operands
+	operands := in.Operands
 	if q[0] == "atom" && len(operands) > 0 {
 		var err error
 		if o.d, err = d.dest(operands[0], t); err != nil {
@@ -88,7 +92,7 @@ func buildAtomic(d *decoder, in *instruction, q quals) (op, error) {
 		operands = operands[1:]
 	}
 	if len(operands) != 1+len(sources) {
-		return o, count(in, len(in.operands)-len(operands)+1+len(sources))
+		return o, count(in, len(in.Operands)-len(operands)+1+len(sources))
 	}
 	var err error
 	if o.a, o.imm, err = d.address(operands[0], o.shared); err != nil {

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 
 	"github.com/lockstep-go/lockstep/driver/emu/internal/alu"
+	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
 )
 
 var bitForms = []form{
@@ -64,34 +65,34 @@ var bitForms = []form{
 }
 
 // buildLop3 decodes d, a, b, c, table.
-func buildLop3(d *decoder, in *instruction, q quals) (op, error) {
+func buildLop3(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	if err := count(in, 5); err != nil {
 		return op{}, err
 	}
-	table := in.operands[4]
-	if table.kind != opndInt || table.value > 0xff {
+	table := in.Operands[4]
+	if table.Kind != syntax.ImmInt || table.Value > 0xff {
 		return op{}, fmt.Errorf("the table is not a number from 0 to 255")
 	}
 	short := *in
-	short.operands = in.operands[:4]
+	short.Operands = in.Operands[:4]
 	f := form{args: "T T T T", vec: words3(func(a, b, c uint32) uint32 {
-		return alu.Lop3(a, b, c, uint8(table.value))
+		return alu.Lop3(a, b, c, uint8(table.Value))
 	})}
 	return d.plain(&f, &short, q)
 }
 
 // buildBFI decodes d, a, b, pos, len.
-func buildBFI(d *decoder, in *instruction, q quals) (op, error) {
+func buildBFI(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	if err := count(in, 5); err != nil {
 		return op{}, err
 	}
 	short := *in
-	short.operands = in.operands[:4]
+	short.Operands = in.Operands[:4]
 	o, err := d.plain(&form{args: "T T T u32", run: runBFI}, &short, q)
 	if err != nil {
 		return o, err
 	}
-	length, err := d.source(in.operands[4], dtype{kindUnsigned, 32})
+	length, err := d.source(in.Operands[4], typeU32)
 	o.more = []int32{length}
 	return o, err
 }
@@ -108,7 +109,7 @@ func runBFI(w *warp, o *op, m uint32) step {
 }
 
 // buildPredicate decodes logic on predicates.
-func buildPredicate(d *decoder, in *instruction, q quals) (op, error) {
+func buildPredicate(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	f := form{args: "pred pred pred", run: func(w *warp, o *op, m uint32) step {
 		if !w.readsPred(o, m, o.a) || !w.readsPred(o, m, o.b) {
 			return stepFault

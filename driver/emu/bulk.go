@@ -2,6 +2,7 @@ package emu
 
 import (
 	"fmt"
+	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
 	"math/bits"
 )
 
@@ -25,24 +26,24 @@ func (c *cta) complete(b *mbarrier, cp bulkCopy) {
 }
 
 // buildBulk decodes [to], [from], bytes, [barrier][, policy].
-func buildBulk(d *decoder, in *instruction, q quals) (op, error) {
+func buildBulk(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	o := op{kind: opRun, run: runBulk}
 	policy, err := d.policy(in, q, 4)
 	if err != nil {
 		return o, err
 	}
 	o.more = []int32{policy}
-	if o.d, o.imm, err = d.address(in.operands[0], true); err != nil {
+	if o.d, o.imm, err = d.address(in.Operands[0], true); err != nil {
 		return o, err
 	}
 	var from, object int64
-	if o.a, from, err = d.address(in.operands[1], false); err != nil {
+	if o.a, from, err = d.address(in.Operands[1], false); err != nil {
 		return o, err
 	}
-	if o.b, err = d.source(in.operands[2], dtype{kindUnsigned, 32}); err != nil {
+	if o.b, err = d.source(in.Operands[2], typeU32); err != nil {
 		return o, err
 	}
-	if o.c, object, err = d.address(in.operands[3], true); err != nil {
+	if o.c, object, err = d.address(in.Operands[3], true); err != nil {
 		return o, err
 	}
 	if from != int64(int32(from)) || object < 0 || object > 1<<24 {

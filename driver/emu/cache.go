@@ -1,6 +1,10 @@
 package emu
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
+)
 
 // Cache keeps the programs of texts that devices opened with it have loaded, so that none
 // of them parses a text again. It only grows. A nil one keeps nothing.
@@ -8,7 +12,7 @@ type Cache struct{ texts sync.Map }
 
 // compiled is what a text is parsed and decoded to. It is never changed.
 type compiled struct {
-	mod      *module
+	mod      *syntax.Module
 	programs []*program
 }
 

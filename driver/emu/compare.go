@@ -1,6 +1,10 @@
 package emu
 
-import "math"
+import (
+	"math"
+
+	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
+)
 
 // The comparisons as setp spells them: signed integers take the ordered names
 // alone, floats those for unordered operands too.
@@ -21,21 +25,21 @@ var compareForms = []form{
 // comparison compares two registers in every lane.
 type comparison func(a, b *vec) uint32
 
-func buildCompare(d *decoder, in *instruction, q quals) (op, error) {
+func buildCompare(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	return d.plain(&form{args: "pred T T", cmp: compare(q[1], q.typ())}, in, q)
 }
 
 // compare builds a comparison from three: equal, less and not a number.
-func compare(name string, t dtype) comparison {
+func compare(name string, t syntax.Type) comparison {
 	equal, less, nan := equalInt, lessUnsigned, comparison(nil)
 	switch t {
-	case dtype{kindSigned, 32}:
+	case typeS32:
 		less = lessSigned32
-	case dtype{kindSigned, 64}:
+	case typeS64:
 		less = lessSigned64
-	case dtype{kindFloat, 32}:
+	case typeF32:
 		equal, less, nan = equalFloat, lessFloat, nanFloat
-	case dtype{kindFloat, 64}:
+	case typeF64:
 		equal, less, nan = equalDouble, lessDouble, nanDouble
 	}
 	if nan == nil {
@@ -155,7 +159,7 @@ func nanDouble(a, b *vec) (m uint32) {
 }
 
 // buildSelect decodes d, a, b, predicate.
-func buildSelect(d *decoder, in *instruction, q quals) (op, error) {
+func buildSelect(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	o, err := d.plain(&form{args: "T T T pred"}, in, q)
 	o.kind = opSel
 	return o, err

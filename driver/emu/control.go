@@ -1,6 +1,10 @@
 package emu
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
+)
 
 var controlForms = []form{
 	{pattern: "bra.uni?", build: buildBranch},
@@ -13,43 +17,43 @@ var controlForms = []form{
 	{pattern: "griddepcontrol.wait|launch_dependents", since: gate{78, 90}, build: buildDependency},
 }
 
-func buildBranch(d *decoder, in *instruction, q quals) (op, error) {
+func buildBranch(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	if err := count(in, 1); err != nil {
 		return op{}, err
 	}
 	o := op{kind: opBranch, uniform: q[1] == "uni"}
 	var err error
-	o.target, err = d.label(in.operands[0])
+	o.target, err = d.label(in.Operands[0])
 	return o, err
 }
 
-func buildExit(_ *decoder, in *instruction, _ quals) (op, error) {
+func buildExit(_ *decoder, in *syntax.Instruction, _ quals) (op, error) {
 	return op{kind: opExit}, count(in, 0)
 }
 
-func buildTrap(_ *decoder, in *instruction, _ quals) (op, error) {
+func buildTrap(_ *decoder, in *syntax.Instruction, _ quals) (op, error) {
 	return op{kind: opRun, run: func(w *warp, o *op, m uint32) step {
 		return w.trap(TrapExplicit, o, bits.TrailingZeros32(m), "the kernel asked for it")
 	}}, count(in, 0)
 }
 
 // buildBarrier decodes id[, threads].
-func buildBarrier(d *decoder, in *instruction, q quals) (op, error) {
+func buildBarrier(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	o := op{kind: opRun, run: runBarrier, aligned: q[0] == "bar" || q.has("aligned"), b: -1}
-	if len(in.operands) < 1 || len(in.operands) > 2 {
+	if len(in.Operands) < 1 || len(in.Operands) > 2 {
 		return o, count(in, 2)
 	}
 	var err error
-	if o.a, err = d.source(in.operands[0], dtype{kindUnsigned, 32}); err != nil || len(in.operands) == 1 {
+	if o.a, err = d.source(in.Operands[0], typeU32); err != nil || len(in.Operands) == 1 {
 		return o, err
 	}
-	o.b, err = d.source(in.operands[1], dtype{kindUnsigned, 32})
+	o.b, err = d.source(in.Operands[1], typeU32)
 	return o, err
 }
 
 // buildFence decodes a fence: without effect on memory, which is sequentially
 // consistent here, but it orders accesses for the detection of races.
-func buildFence(_ *decoder, in *instruction, q quals) (op, error) {
+func buildFence(_ *decoder, in *syntax.Instruction, q quals) (op, error) {
 	return op{kind: opRun, order: order{cta: q.has("cta")}, run: runFence}, count(in, 0)
 }
 

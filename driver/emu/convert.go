@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/lockstep-go/lockstep/driver/emu/internal/alu"
+	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
 )
 
 const integers = "u8|s8|u16|s16|u32|s32|u64|s64"
@@ -48,9 +49,9 @@ func packHalves(f func(float32) uint16) func(d, a, b, c *vec) {
 }
 
 // extend reads the lowest bits of a register as an integer of type t, extended to 64 bits.
-func (t dtype) extend(v uint64) uint64 {
-	shift := 64 - t.bits
-	if t.kind == kindSigned {
+func extend(t syntax.Type, v uint64) uint64 {
+	shift := 64 - t.Bits
+	if t.Kind == syntax.Signed {
 		return uint64(int64(v<<shift) >> shift)
 	}
 	return v << shift >> shift
@@ -58,40 +59,40 @@ func (t dtype) extend(v uint64) uint64 {
 
 // converted decodes d, a where both registers may be larger than their types, and
 // gives the type of the register d.
-func (d *decoder) converted(in *instruction, to, from dtype) (o op, reg dtype, err error) {
+func (d *decoder) converted(in *syntax.Instruction, to, from syntax.Type) (o op, reg syntax.Type, err error) {
 	if err = count(in, 2); err != nil {
 		return
 	}
-	if o.a, err = d.wide(in.operands[1], from); err != nil {
+	if o.a, err = d.wide(in.Operands[1], from); err != nil {
 		return
 	}
-	if o.d, err = d.typed(in.operands[0], to, to.fitsWithin); err != nil {
+	if o.d, err = d.typed(in.Operands[0], to, to.FitsWithin); err != nil {
 		return
 	}
-	reg, _ = d.entry.register(in.operands[0].name)
+	reg, _ = d.entry.Register(in.Operands[0].Name)
 	return
 }
 
-func buildConvertInt(d *decoder, in *instruction, q quals) (op, error) {
-	to, _ := typeOf(q[1])
-	from, _ := typeOf(q[2])
+func buildConvertInt(d *decoder, in *syntax.Instruction, q quals) (op, error) {
+	to, _ := syntax.ParseType(q[1])
+	from, _ := syntax.ParseType(q[2])
 	o, reg, err := d.converted(in, to, from)
-	keep := ones(max(reg.bits, 1))
-	o.vec = lanes1(func(a uint64) uint64 { return to.extend(from.extend(a)) & keep })
+	keep := ones(max(reg.Bits, 1))
+	o.vec = lanes1(func(a uint64) uint64 { return extend(to, extend(from, a)) & keep })
 	return o, err
 }
 
-func buildConvertToFloat(d *decoder, in *instruction, q quals) (op, error) {
-	to, _ := typeOf(q[2])
-	from, _ := typeOf(q[3])
+func buildConvertToFloat(d *decoder, in *syntax.Instruction, q quals) (op, error) {
+	to, _ := syntax.ParseType(q[2])
+	from, _ := syntax.ParseType(q[3])
 	o, _, err := d.converted(in, to, from)
-	signed := from.kind == kindSigned
+	signed := from.Kind == syntax.Signed
 	o.vec = lanes1(func(a uint64) uint64 {
-		v := from.extend(a)
+		v := extend(from, a)
 		switch {
-		case to.bits == 64 && signed:
+		case to.Bits == 64 && signed:
 			return math.Float64bits(float64(int64(v)))
-		case to.bits == 64:
+		case to.Bits == 64:
 			return math.Float64bits(float64(v))
 		case signed:
 			return bits32(float32(int64(v)))
@@ -108,25 +109,25 @@ var roundings = map[string]func(float64) float64{
 
 // buildConvertToInt clamps what is out of range, as PTX does. A NaN becomes 0, or
 // the highest bit alone where the source is an f64 or the result has 64 bits.
-func buildConvertToInt(d *decoder, in *instruction, q quals) (op, error) {
+func buildConvertToInt(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	round := roundings[q[1]]
-	to, _ := typeOf(q[2])
-	from, _ := typeOf(q[3])
+	to, _ := syntax.ParseType(q[2])
+	from, _ := syntax.ParseType(q[3])
 	o, reg, err := d.converted(in, to, from)
-	keep := ones(max(reg.bits, 1))
-	low, high := 0.0, math.Ldexp(1, to.bits)
-	least, most := uint64(0), ones(to.bits)
-	if to.kind == kindSigned {
+	keep := ones(max(reg.Bits, 1))
+	low, high := 0.0, math.Ldexp(1, to.Bits)
+	least, most := uint64(0), ones(to.Bits)
+	if to.Kind == syntax.Signed {
 		low, high = -high/2, high/2
-		least, most = to.extend(1<<(to.bits-1))&keep, ones(to.bits-1)
+		least, most = extend(to, 1<<(to.Bits-1))&keep, ones(to.Bits-1)
 	}
 	nan := uint64(0)
-	if from.bits == 64 || to.bits == 64 {
-		nan = to.extend(1<<(to.bits-1)) & keep
+	if from.Bits == 64 || to.Bits == 64 {
+		nan = extend(to, 1<<(to.Bits-1)) & keep
 	}
 	o.vec = lanes1(func(a uint64) uint64 {
 		f := math.Float64frombits(a)
-		if from.bits == 32 {
+		if from.Bits == 32 {
 			f = float64(float32Of(a))
 		}
 		f = round(f)
@@ -137,7 +138,7 @@ func buildConvertToInt(d *decoder, in *instruction, q quals) (op, error) {
 			return least
 		case f >= high:
 			return most
-		case to.kind == kindSigned:
+		case to.Kind == syntax.Signed:
 			return uint64(int64(f)) & keep
 		}
 		return uint64(f)
@@ -145,7 +146,7 @@ func buildConvertToInt(d *decoder, in *instruction, q quals) (op, error) {
 	return o, err
 }
 
-func buildRound(d *decoder, in *instruction, q quals) (op, error) {
+func buildRound(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	round := roundings[q[1]]
 	f := form{args: "f32 f32", vec: lanes1(func(a uint64) uint64 {
 		return canonicalFloat(float32(round(float64(float32Of(a)))))

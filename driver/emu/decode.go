@@ -3,14 +3,15 @@ package emu
 import (
 	"errors"
 	"fmt"
+	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
 	"slices"
 	"strings"
 )
 
 // decoder turns an entry into a program.
 type decoder struct {
-	mod    *module
-	entry  *entry
+	mod    *syntax.Module
+	entry  *syntax.Entry
 	prog   *program
 	regs   map[string]int32
 	preds  map[string]int32
@@ -27,11 +28,11 @@ const sharedBase = 1024
 const maxStatic = 48 << 10
 
 // decode checks and decodes an entry. The error names every line that was refused.
-func decode(mod *module, e *entry) (*program, error) {
+func decode(mod *syntax.Module, e *syntax.Entry) (*program, error) {
 	d := &decoder{
 		mod: mod, entry: e,
 		prog: &program{
-			name: e.name, entry: e, lines: mod.lines, regs: 1, preds: 1, target: mod.sm,
+			name: e.Name, entry: e, lines: mod.Lines, regs: 1, preds: 1, target: mod.SM,
 			names: map[int32]string{},
 		},
 		regs: map[string]int32{}, preds: map[string]int32{}, consts: map[uint64]int32{0: 0},
@@ -41,13 +42,13 @@ func decode(mod *module, e *entry) (*program, error) {
 		d.prog.specials[i] = -1
 	}
 	errs := []error{d.layout()}
-	for i := range e.body {
-		in := &e.body[i]
+	for i := range e.Body {
+		in := &e.Body[i]
 		o, err := d.instruction(in)
 		if err != nil {
-			errs = append(errs, errorAt(in.line, "%v: %s", err, strings.TrimSpace(mod.lines[in.line-1])))
+			errs = append(errs, syntax.Errorf(in.Line, "%v: %s", err, strings.TrimSpace(mod.Lines[in.Line-1])))
 		}
-		o.line = int32(in.line)
+		o.line = int32(in.Line)
 		d.prog.ops = append(d.prog.ops, o)
 	}
 	d.prog.ops = append(d.prog.ops, op{kind: opExit, line: d.lastLine()})
@@ -56,57 +57,57 @@ func decode(mod *module, e *entry) (*program, error) {
 }
 
 func (d *decoder) lastLine() int32 {
-	if n := len(d.entry.body); n > 0 {
-		return int32(d.entry.body[n-1].line)
+	if n := len(d.entry.Body); n > 0 {
+		return int32(d.entry.Body[n-1].Line)
 	}
-	return int32(d.entry.line)
+	return int32(d.entry.Line)
 }
 
 // layout gives the shared variables their addresses: static ones in the order of
 // declaration, the dynamic ones all at the first multiple of their alignment after.
 func (d *decoder) layout() error {
-	all := append(append([]variable(nil), d.mod.shared...), d.entry.shared...)
+	all := append(append([]syntax.Variable(nil), d.mod.Shared...), d.entry.Shared...)
 	at, align := 0, 1
 	for _, v := range all {
-		if _, ok := d.vars[v.name]; ok {
-			return errorAt(d.entry.line, "shared variable %s is declared twice", v.name)
+		if _, ok := d.vars[v.Name]; ok {
+			return syntax.Errorf(d.entry.Line, "shared variable %s is declared twice", v.Name)
 		}
-		if v.extern {
-			align = max(align, v.align)
-			d.vars[v.name] = 0
+		if v.Extern {
+			align = max(align, v.Align)
+			d.vars[v.Name] = 0
 			continue
 		}
-		at = (at + v.align - 1) &^ (v.align - 1)
-		d.vars[v.name] = uint64(sharedBase + at)
-		at += v.bytes
+		at = (at + v.Align - 1) &^ (v.Align - 1)
+		d.vars[v.Name] = uint64(sharedBase + at)
+		at += v.Bytes
 	}
 	if at > maxStatic {
-		return errorAt(d.entry.line, "%d bytes of static shared memory, at most %d", at, maxStatic)
+		return syntax.Errorf(d.entry.Line, "%d bytes of static shared memory, at most %d", at, maxStatic)
 	}
 	d.prog.static = at
 	d.prog.dynamic = (at + align - 1) &^ (align - 1)
 	for _, v := range all {
-		if v.extern {
-			d.vars[v.name] = uint64(sharedBase + d.prog.dynamic)
+		if v.Extern {
+			d.vars[v.Name] = uint64(sharedBase + d.prog.dynamic)
 		}
 	}
 	return nil
 }
 
-func (d *decoder) instruction(in *instruction) (op, error) {
-	for i, o := range in.operands {
-		negated := slices.ContainsFunc(o.elems, func(e operand) bool { return e.negated })
-		if negated || o.negated && (i != 1 || !strings.HasPrefix(in.opcode, "vote.")) {
-			return op{}, fmt.Errorf("! before an operand of %s", in.opcode)
+func (d *decoder) instruction(in *syntax.Instruction) (op, error) {
+	for i, o := range in.Operands {
+		negated := slices.ContainsFunc(o.Elems, func(e syntax.Operand) bool { return e.Negated })
+		if negated || o.Negated && (i != 1 || !strings.HasPrefix(in.Opcode, "vote.")) {
+			return op{}, fmt.Errorf("! before an operand of %s", in.Opcode)
 		}
 	}
-	f, q, ok := lookup(in.opcode)
+	f, q, ok := lookup(in.Opcode)
 	if !ok {
-		return op{}, fmt.Errorf("unknown instruction %s", in.opcode)
+		return op{}, fmt.Errorf("unknown instruction %s", in.Opcode)
 	}
-	if f.since.ptx > d.mod.version || f.since.sm > d.mod.sm {
+	if f.since.ptx > d.mod.Version || f.since.sm > d.mod.SM {
 		return op{}, fmt.Errorf("%s needs .version %d.%d and .target sm_%d, the text declares %d.%d and %s",
-			in.opcode, max(f.since.ptx, 10)/10, f.since.ptx%10, f.since.sm, d.mod.version/10, d.mod.version%10, d.mod.arch)
+			in.Opcode, max(f.since.ptx, 10)/10, f.since.ptx%10, f.since.sm, d.mod.Version/10, d.mod.Version%10, d.mod.Target)
 	}
 	var o op
 	var err error
@@ -115,15 +116,15 @@ func (d *decoder) instruction(in *instruction) (op, error) {
 	} else {
 		o, err = d.plain(f, in, q)
 	}
-	if err == nil && in.guard != "" {
-		o.negated = in.negated
-		o.guard, err = d.predicate(in.guard)
+	if err == nil && in.Guard != "" {
+		o.negated = in.Negated
+		o.guard, err = d.predicate(in.Guard)
 	}
 	return o, err
 }
 
 // plain decodes an instruction whose operands are registers as the form's args say.
-func (d *decoder) plain(f *form, in *instruction, q quals) (op, error) {
+func (d *decoder) plain(f *form, in *syntax.Instruction, q quals) (op, error) {
 	o := op{kind: opVec, vec: f.vec, cmp: f.cmp, run: f.run}
 	switch {
 	case f.cmp != nil:
@@ -140,17 +141,17 @@ func (d *decoder) plain(f *form, in *instruction, q quals) (op, error) {
 		t := q.typ()
 		arg, register := strings.CutPrefix(arg, "reg:")
 		if arg != "T" {
-			t, _ = typeOf(arg)
+			t, _ = syntax.ParseType(arg)
 		}
-		if register && in.operands[i].kind != opndName {
+		if register && in.Operands[i].Kind != syntax.Name {
 			return o, fmt.Errorf("operand %d is not a register", i+1)
 		}
 		var err error
 		if i == 0 {
-			*where[i], err = d.dest(in.operands[i], t)
-			o.keep = ones(t.bits)
+			*where[i], err = d.dest(in.Operands[i], t)
+			o.keep = ones(t.Bits)
 		} else {
-			*where[i], err = d.source(in.operands[i], t)
+			*where[i], err = d.source(in.Operands[i], t)
 		}
 		if err != nil {
 			return o, err
@@ -163,9 +164,9 @@ func (d *decoder) plain(f *form, in *instruction, q quals) (op, error) {
 func ones(bits int) uint64 { return ^uint64(0) >> (64 - bits) }
 
 // count checks the number of operands.
-func count(in *instruction, want int) error {
-	if len(in.operands) != want {
-		return fmt.Errorf("%d operands where %s takes %d", len(in.operands), in.opcode, want)
+func count(in *syntax.Instruction, want int) error {
+	if len(in.Operands) != want {
+		return fmt.Errorf("%d operands where %s takes %d", len(in.Operands), in.Opcode, want)
 	}
 	return nil
 }

@@ -187,7 +187,7 @@ func (d *Device) launch(l *driver.Launch) error {
 // occupancy is how many CTAs an SM holds by threads and shared memory.
 func (d *Device) occupancy(p *program, n int, dynamic uint32) int {
 	warps := (n + warpSize - 1) / warpSize
-	if n <= 0 || n > p.entry.maxThreads(&d.props) {
+	if n <= 0 || n > p.maxThreads(&d.props) {
 		return 0
 	}
 	shared := p.dynamic + int(dynamic) + sharedBase

@@ -1,6 +1,10 @@
 package emu
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
+)
 
 // gate is the least .version and .target that an instruction needs, both
 // major×10 + minor.
@@ -19,7 +23,7 @@ type form struct {
 	vec   func(d, a, b, c *vec)         // lane by lane, without side effects
 	cmp   func(a, b *vec) uint32        // into a predicate
 	run   func(*warp, *op, uint32) step // anything else with operands as in args
-	build func(*decoder, *instruction, quals) (op, error)
+	build func(*decoder, *syntax.Instruction, quals) (op, error)
 }
 
 // quals are the segments of an opcode as its pattern took them: "" where an
@@ -27,13 +31,13 @@ type form struct {
 type quals []string
 
 // typ is the last segment that names a type.
-func (q quals) typ() dtype {
+func (q quals) typ() syntax.Type {
 	for i := len(q) - 1; i >= 0; i-- {
-		if t, ok := typeOf(q[i]); ok {
+		if t, ok := syntax.ParseType(q[i]); ok {
 			return t
 		}
 	}
-	return dtype{}
+	return syntax.Type{}
 }
 
 // has tells whether one of the segments reads so.
@@ -74,6 +78,18 @@ func among(s, alternatives string) bool {
 	}
 	return false
 }
+
+// Types of operands that several instructions share.
+var (
+	typePred = syntax.Type{Kind: syntax.Pred, Bits: 1}
+	typeB32  = syntax.Type{Kind: syntax.Bits, Bits: 32}
+	typeB64  = syntax.Type{Kind: syntax.Bits, Bits: 64}
+	typeU32  = syntax.Type{Kind: syntax.Unsigned, Bits: 32}
+	typeS32  = syntax.Type{Kind: syntax.Signed, Bits: 32}
+	typeS64  = syntax.Type{Kind: syntax.Signed, Bits: 64}
+	typeF32  = syntax.Type{Kind: syntax.Float, Bits: 32}
+	typeF64  = syntax.Type{Kind: syntax.Float, Bits: 64}
+)
 
 // Types as patterns name them.
 const (

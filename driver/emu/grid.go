@@ -192,7 +192,7 @@ func (p *program) check(l *driver.Launch, props *driver.Properties) error {
 	refuse := func(format string, args ...any) error {
 		return invalid("Launch", "kernel %s: %s", p.name, fmt.Sprintf(format, args...))
 	}
-	if want := p.entry.paramBytes(); len(l.Params) != want {
+	if want := p.entry.ParamBytes(); len(l.Params) != want {
 		return refuse("%d bytes of parameters, it takes %d", len(l.Params), want)
 	}
 	g, b := l.Grid, l.Block
@@ -205,10 +205,10 @@ func (p *program) check(l *driver.Launch, props *driver.Properties) error {
 	if b.X > 1024 || b.Y > 1024 || b.Z > 64 || threads(b) > props.MaxThreadsPerCTA {
 		return refuse("block %v is larger than 1024×1024×64 or %d threads", b, props.MaxThreadsPerCTA)
 	}
-	if m := p.entry.maxntid; m[0] != 0 && threads(b) > int(m[0]*m[1]*m[2]) {
+	if m := p.entry.MaxNTID; m[0] != 0 && threads(b) > int(m[0]*m[1]*m[2]) {
 		return refuse("%d threads, .maxntid allows %d", threads(b), m[0]*m[1]*m[2])
 	}
-	if r := p.entry.reqntid; r[0] != 0 && (b != driver.Dim3{X: r[0], Y: r[1], Z: r[2]}) {
+	if r := p.entry.ReqNTID; r[0] != 0 && (b != driver.Dim3{X: r[0], Y: r[1], Z: r[2]}) {
 		return refuse("block %v, .reqntid wants %v", b, r)
 	}
 	if total := p.dynamic + int(l.Shared); total > props.SharedPerCTA {
@@ -221,20 +221,20 @@ func (p *program) check(l *driver.Launch, props *driver.Properties) error {
 // or is not aligned as declared. Null is allowed: it stands for an absent operand,
 // and its use traps.
 func (g *grid) checkPointers() *Trap {
-	for _, q := range g.prog.entry.params {
+	for _, q := range g.prog.entry.Params {
 		addr := uint64(0)
-		if q.pointer {
-			addr = g.argument(argument{offset: q.offset, bytes: q.bytes})
+		if q.Pointer {
+			addr = g.argument(argument{offset: q.Offset, bytes: q.Bytes})
 		}
 		if addr == 0 {
 			continue
 		}
 		_, _, _, err := g.memory.find(addr, 1)
-		if err == nil && addr%uint64(q.align) != 0 {
-			err = fmt.Errorf("%#x is not a multiple of %d", addr, q.align)
+		if err == nil && addr%uint64(q.Align) != 0 {
+			err = fmt.Errorf("%#x is not a multiple of %d", addr, q.Align)
 		}
 		if err != nil {
-			return &Trap{Kind: TrapArgument, Kernel: g.prog.name, Detail: fmt.Sprintf("parameter %s: %v", q.name, err)}
+			return &Trap{Kind: TrapArgument, Kernel: g.prog.name, Detail: fmt.Sprintf("parameter %s: %v", q.Name, err)}
 		}
 	}
 	return nil

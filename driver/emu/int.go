@@ -4,6 +4,7 @@ import (
 	"math/bits"
 
 	"github.com/lockstep-go/lockstep/driver/emu/internal/alu"
+	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
 )
 
 var intForms = []form{
@@ -114,8 +115,8 @@ var divisions = map[string]func(a, b uint64) uint64{
 	"rem.s64": func(a, b uint64) uint64 { return uint64(int64(a) % int64(b)) },
 }
 
-func buildDivision(d *decoder, in *instruction, q quals) (op, error) {
-	divide := divisions[in.opcode]
+func buildDivision(d *decoder, in *syntax.Instruction, q quals) (op, error) {
+	divide := divisions[in.Opcode]
 	return d.plain(&form{args: "T T T", run: func(w *warp, o *op, m uint32) step {
 		if !w.reads(o, m, o.a, o.b) {
 			return stepFault
@@ -131,7 +132,7 @@ func buildDivision(d *decoder, in *instruction, q quals) (op, error) {
 	}}, in, q)
 }
 
-func buildDP4A(d *decoder, in *instruction, q quals) (op, error) {
+func buildDP4A(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	aSigned, bSigned := q[1] == "s32", q[2] == "s32"
 	result := "u32"
 	if aSigned || bSigned {

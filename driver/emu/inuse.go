@@ -1,6 +1,7 @@
 package emu
 
 import (
+	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
 	"sort"
 	"strings"
 )
@@ -15,23 +16,23 @@ func (d *decoder) watch() {
 		return
 	}
 	used := map[string]bool{}
-	for _, in := range d.entry.body {
-		if strings.HasPrefix(in.opcode, product) && len(in.operands) > 1 {
-			for _, e := range append(in.operands[0].elems, in.operands[1].elems...) {
-				used[e.name] = true
+	for _, in := range d.entry.Body {
+		if strings.HasPrefix(in.Opcode, product) && len(in.Operands) > 1 {
+			for _, e := range append(in.Operands[0].Elems, in.Operands[1].Elems...) {
+				used[e.Name] = true
 			}
 		}
 	}
-	for i, in := range d.entry.body {
+	for i, in := range d.entry.Body {
 		var regs []int32
-		for _, o := range in.operands {
-			for _, e := range append([]operand{o}, o.elems...) {
-				if used[e.name] {
-					regs = append(regs, d.regs[e.name])
+		for _, o := range in.Operands {
+			for _, e := range append([]syntax.Operand{o}, o.Elems...) {
+				if used[e.Name] {
+					regs = append(regs, d.regs[e.Name])
 				}
 			}
 		}
-		if o := &d.prog.ops[i]; len(regs) > 0 && !strings.HasPrefix(in.opcode, product) {
+		if o := &d.prog.ops[i]; len(regs) > 0 && !strings.HasPrefix(in.Opcode, product) {
 			inner := *o
 			*o = op{kind: opRun, guard: o.guard, negated: o.negated, line: o.line, run: func(w *warp, o *op, m uint32) step {
 				if !w.touch(o, m, regs) {
@@ -139,7 +140,7 @@ func (w *warp) readB(o *op, d descriptor, begins bool) bool {
 // proxyFence is when lanes executed a fence.proxy.async.
 type proxyFence struct{ clock, lanes uint32 }
 
-func buildProxyFence(_ *decoder, in *instruction, q quals) (op, error) {
+func buildProxyFence(_ *decoder, in *syntax.Instruction, q quals) (op, error) {
 	shared := !q.has("global")
 	return op{kind: opRun, run: func(w *warp, o *op, m uint32) step {
 		if shared && w.cta.grid.races {

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/lockstep-go/lockstep/driver/emu/internal/alu"
+	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
 )
 
 var matrixForms = []form{
@@ -16,17 +17,17 @@ var matrixForms = []form{
 }
 
 // fragment decodes a vector of n registers of type t.
-func (d *decoder) fragment(o operand, n int, t dtype) ([]int32, error) {
-	elems := o.elems
-	if o.kind == opndName && n == 1 {
-		elems = []operand{o}
+func (d *decoder) fragment(o syntax.Operand, n int, t syntax.Type) ([]int32, error) {
+	elems := o.Elems
+	if o.Kind == syntax.Name && n == 1 {
+		elems = []syntax.Operand{o}
 	}
 	if len(elems) != n {
 		return nil, fmt.Errorf("want a vector of %d registers", n)
 	}
 	var regs []int32
 	for _, e := range elems {
-		r, err := d.typed(e, t, t.fits)
+		r, err := d.typed(e, t, t.Fits)
 		if err != nil {
 			return nil, err
 		}
@@ -36,17 +37,17 @@ func (d *decoder) fragment(o operand, n int, t dtype) ([]int32, error) {
 }
 
 // buildLdMatrix decodes {d…}, [row].
-func buildLdMatrix(d *decoder, in *instruction, q quals) (op, error) {
+func buildLdMatrix(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	if err := count(in, 2); err != nil {
 		return op{}, err
 	}
 	n := int(q[4][1] - '0')
 	o := op{kind: opRun, run: runLdMatrix, aligned: true, shared: true, signed: q.has("trans"), size: 16}
 	var err error
-	if o.list, err = d.fragment(in.operands[0], n, dtype{kindBits, 32}); err != nil {
+	if o.list, err = d.fragment(in.Operands[0], n, typeB32); err != nil {
 		return o, err
 	}
-	o.a, o.imm, err = d.address(in.operands[1], true)
+	o.a, o.imm, err = d.address(in.Operands[1], true)
 	return o, err
 }
 
@@ -84,11 +85,11 @@ func runLdMatrix(w *warp, o *op, m uint32) step {
 }
 
 // buildMMA decodes {d×4}, {a×4}, {b×2}, {c×4}, or half of a and b.
-func buildMMA(d *decoder, in *instruction, q quals) (op, error) {
+func buildMMA(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	if err := count(in, 4); err != nil {
 		return op{}, err
 	}
-	result, _ := typeOf(q.last())
+	result, _ := syntax.ParseType(q.last())
 	o := op{kind: opRun, aligned: true, run: runMMA(q.has("bf16"))}
 	ofA, ofB := 4, 2
 	switch {
@@ -97,12 +98,12 @@ func buildMMA(d *decoder, in *instruction, q quals) (op, error) {
 	case q.has("s8"):
 		o.run = runIntegerMMA(q.has("u8"))
 	}
-	b32 := dtype{kindBits, 32}
+	b32 := typeB32
 	for i, part := range []struct {
 		n int
-		t dtype
+		t syntax.Type
 	}{{4, result}, {ofA, b32}, {ofB, b32}, {4, result}} {
-		regs, err := d.fragment(in.operands[i], part.n, part.t)
+		regs, err := d.fragment(in.Operands[i], part.n, part.t)
 		if err != nil {
 			return o, fmt.Errorf("operand %d: %w", i+1, err)
 		}

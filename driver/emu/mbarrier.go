@@ -1,5 +1,7 @@
 package emu
 
+import "github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
+
 const ctaShared = "shared|shared::cta"
 
 var mbarrierForms = []form{
@@ -30,35 +32,35 @@ type mbarrier struct {
 const most = 1<<20 - 1
 
 // buildMbarrier decodes [barrier] and so many numbers.
-func buildMbarrier(run func(*warp, *op, uint32) step, numbers int) func(*decoder, *instruction, quals) (op, error) {
-	return func(d *decoder, in *instruction, _ quals) (op, error) {
+func buildMbarrier(run func(*warp, *op, uint32) step, numbers int) func(*decoder, *syntax.Instruction, quals) (op, error) {
+	return func(d *decoder, in *syntax.Instruction, _ quals) (op, error) {
 		if err := count(in, 1+numbers); err != nil {
 			return op{}, err
 		}
 		o := op{kind: opRun, run: run}
 		var err error
-		if o.a, o.imm, err = d.address(in.operands[0], true); err == nil && numbers > 0 {
-			o.b, err = d.source(in.operands[1], dtype{kindUnsigned, 32})
+		if o.a, o.imm, err = d.address(in.Operands[0], true); err == nil && numbers > 0 {
+			o.b, err = d.source(in.Operands[1], typeU32)
 		}
 		return o, err
 	}
 }
 
 // buildArrive decodes state, [barrier][, count or bytes]; the state may be _.
-func buildArrive(d *decoder, in *instruction, q quals) (op, error) {
+func buildArrive(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	o := op{kind: opRun, run: runArrive, d: -1, b: -1, signed: q.has("expect_tx"), order: order{strong: true}}
 	want := 2
-	if o.signed || len(in.operands) == 3 {
+	if o.signed || len(in.Operands) == 3 {
 		want = 3
 	}
 	if err := count(in, want); err != nil {
 		return o, err
 	}
 	var err error
-	if in.operands[0].name == "_" {
+	if in.Operands[0].Name == "_" {
 		err = d.needs("no state", gate{71, 80})
 	} else {
-		o.d, err = d.dest(in.operands[0], dtype{kindBits, 64})
+		o.d, err = d.dest(in.Operands[0], typeB64)
 	}
 	if want == 3 && !o.signed && err == nil {
 		err = d.needs("a count", gate{78, 90})
@@ -66,29 +68,29 @@ func buildArrive(d *decoder, in *instruction, q quals) (op, error) {
 	if err != nil {
 		return o, err
 	}
-	if o.a, o.imm, err = d.address(in.operands[1], true); err != nil || want == 2 {
+	if o.a, o.imm, err = d.address(in.Operands[1], true); err != nil || want == 2 {
 		return o, err
 	}
-	o.b, err = d.source(in.operands[2], dtype{kindUnsigned, 32})
+	o.b, err = d.source(in.Operands[2], typeU32)
 	return o, err
 }
 
 // buildTryWait decodes p, [barrier], parity[, time].
-func buildTryWait(d *decoder, in *instruction, q quals) (op, error) {
+func buildTryWait(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	o := op{kind: opRun, run: runTryWait, order: order{strong: true}}
-	if len(in.operands) != 4 || q[1] != "try_wait" {
+	if len(in.Operands) != 4 || q[1] != "try_wait" {
 		if err := count(in, 3); err != nil {
 			return o, err
 		}
 	}
 	var err error
-	if o.d, err = d.dest(in.operands[0], dtype{kindPred, 1}); err != nil {
+	if o.d, err = d.dest(in.Operands[0], typePred); err != nil {
 		return o, err
 	}
-	if o.a, o.imm, err = d.address(in.operands[1], true); err != nil {
+	if o.a, o.imm, err = d.address(in.Operands[1], true); err != nil {
 		return o, err
 	}
-	o.b, err = d.source(in.operands[2], dtype{kindUnsigned, 32})
+	o.b, err = d.source(in.Operands[2], typeU32)
 	return o, err
 }
 

@@ -1,6 +1,10 @@
 package emu
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
+)
 
 // Qualifiers of loads and stores, in the order of the PTX ISA.
 const (
@@ -35,11 +39,11 @@ var memoryForms = []form{
 
 // needs checks a gate that a qualifier adds to its instruction.
 func (d *decoder) needs(what string, g gate) error {
-	if g.ptx <= d.mod.version && g.sm <= d.mod.sm {
+	if g.ptx <= d.mod.Version && g.sm <= d.mod.SM {
 		return nil
 	}
 	return fmt.Errorf("%s needs .version %d.%d and .target sm_%d, the text declares %d.%d and %s",
-		what, max(g.ptx, 10)/10, g.ptx%10, g.sm, d.mod.version/10, d.mod.version%10, d.mod.arch)
+		what, max(g.ptx, 10)/10, g.ptx%10, g.sm, d.mod.Version/10, d.mod.Version%10, d.mod.Target)
 }
 
 // qualifierGates are what qualifiers of loads and stores need.
@@ -51,9 +55,9 @@ var qualifierGates = map[string]gate{
 
 // transfer decodes what loads and stores share: registers that hold the values, and
 // an address.
-func (d *decoder) transfer(in *instruction, q quals, value, address operand, load bool) (op, error) {
+func (d *decoder) transfer(in *syntax.Instruction, q quals, value, address syntax.Operand, load bool) (op, error) {
 	t := q.typ()
-	o := op{kind: opRun, shared: q.has("shared"), size: int32(t.bytes()), order: orderOf(q)}
+	o := op{kind: opRun, shared: q.has("shared"), size: int32(t.Bytes()), order: orderOf(q)}
 	for _, s := range q {
 		if g, ok := qualifierGates[s]; ok {
 			if err := d.needs(s, g); err != nil {
@@ -61,25 +65,25 @@ func (d *decoder) transfer(in *instruction, q quals, value, address operand, loa
 			}
 		}
 	}
-	values := []operand{value}
+	values := []syntax.Operand{value}
 	if q.has("v2") || q.has("v4") {
 		want := 2
 		if q.has("v4") {
 			want = 4
 		}
-		if value.kind != opndVector || len(value.elems) != want {
+		if value.Kind != syntax.Vector || len(value.Elems) != want {
 			return o, fmt.Errorf("want a vector of %d registers", want)
 		}
-		if want*t.bytes() > 16 {
+		if want*t.Bytes() > 16 {
 			return o, fmt.Errorf("more than 16 bytes at once")
 		}
-		values = value.elems
+		values = value.Elems
 	}
 	var err error
 	for _, v := range values {
 		var r int32
 		if load {
-			r, err = d.typed(v, t, t.fitsWithin)
+			r, err = d.typed(v, t, t.FitsWithin)
 		} else {
 			r, err = d.wide(v, t)
 		}
@@ -87,8 +91,8 @@ func (d *decoder) transfer(in *instruction, q quals, value, address operand, loa
 			return o, err
 		}
 		o.list = append(o.list, r)
-		if reg, _ := d.entry.register(v.name); load && t.kind == kindSigned && reg.bits > t.bits {
-			o.signed, o.keep = true, ones(reg.bits)
+		if reg, _ := d.entry.Register(v.Name); load && t.Kind == syntax.Signed && reg.Bits > t.Bits {
+			o.signed, o.keep = true, ones(reg.Bits)
 		}
 	}
 	o.a, o.imm, err = d.address(address, o.shared)
@@ -97,40 +101,40 @@ func (d *decoder) transfer(in *instruction, q quals, value, address operand, loa
 
 // policy is the register that a cache hint adds to so many operands; the one that
 // is always zero without it.
-func (d *decoder) policy(in *instruction, q quals, operands int) (int32, error) {
+func (d *decoder) policy(in *syntax.Instruction, q quals, operands int) (int32, error) {
 	if !q.has(hint) {
 		return 0, count(in, operands)
 	}
 	if err := count(in, operands+1); err != nil {
 		return 0, err
 	}
-	return d.source(in.operands[operands], dtype{kindBits, 64})
+	return d.source(in.Operands[operands], typeB64)
 }
 
-func buildLoad(d *decoder, in *instruction, q quals) (op, error) {
+func buildLoad(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	policy, err := d.policy(in, q, 2)
 	if err != nil {
 		return op{}, err
 	}
-	o, err := d.transfer(in, q, in.operands[0], in.operands[1], true)
+	o, err := d.transfer(in, q, in.Operands[0], in.Operands[1], true)
 	o.run, o.constant, o.b = runLoad, q.has("nc"), policy
 	return o, err
 }
 
-func buildStore(d *decoder, in *instruction, q quals) (op, error) {
+func buildStore(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	policy, err := d.policy(in, q, 2)
 	if err != nil {
 		return op{}, err
 	}
-	o, err := d.transfer(in, q, in.operands[1], in.operands[0], false)
+	o, err := d.transfer(in, q, in.Operands[1], in.Operands[0], false)
 	o.run, o.b = runStore, policy
 	return o, err
 }
 
 // buildPolicy decodes createpolicy: a policy is a number that means nothing here.
-func buildPolicy(d *decoder, in *instruction, q quals) (op, error) {
-	if len(in.operands) == 2 {
-		if _, err := d.source(in.operands[1], dtype{kindFloat, 32}); err != nil {
+func buildPolicy(d *decoder, in *syntax.Instruction, q quals) (op, error) {
+	if len(in.Operands) == 2 {
+		if _, err := d.source(in.Operands[1], typeF32); err != nil {
 			return op{}, err
 		}
 	} else if err := count(in, 1); err != nil {
@@ -138,12 +142,12 @@ func buildPolicy(d *decoder, in *instruction, q quals) (op, error) {
 	}
 	o := op{kind: opVec, vec: copyLanes}
 	var err error
-	o.d, err = d.dest(in.operands[0], dtype{kindBits, 64})
+	o.d, err = d.dest(in.Operands[0], typeB64)
 	return o, err
 }
 
 // buildPrefetch decodes prefetch, which does nothing that can be seen.
-func buildPrefetch(d *decoder, in *instruction, q quals) (op, error) {
+func buildPrefetch(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	if err := count(in, 1); err != nil {
 		return op{}, err
 	}
@@ -152,7 +156,7 @@ func buildPrefetch(d *decoder, in *instruction, q quals) (op, error) {
 		return w.step()
 	}}
 	var err error
-	o.a, o.imm, err = d.address(in.operands[0], false)
+	o.a, o.imm, err = d.address(in.Operands[0], false)
 	return o, err
 }
 

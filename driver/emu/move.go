@@ -1,6 +1,10 @@
 package emu
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
+)
 
 var moveForms = []form{
 	{pattern: "mov.b16|" + words32 + "|" + words64, build: buildMove},
@@ -12,13 +16,13 @@ func copyLanes(d, a, _, _ *vec) { *d = *a }
 
 // buildMove decodes a move of a register, a number, a special register, the
 // address of a shared variable, or the halves of a register.
-func buildMove(d *decoder, in *instruction, q quals) (op, error) {
+func buildMove(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	t := q.typ()
 	if err := count(in, 2); err != nil {
 		return op{}, err
 	}
-	to, from := in.operands[0], in.operands[1]
-	if to.kind == opndVector || from.kind == opndVector {
+	to, from := in.Operands[0], in.Operands[1]
+	if to.Kind == syntax.Vector || from.Kind == syntax.Vector {
 		return d.halves(to, from, t)
 	}
 	o := op{kind: opVec, vec: copyLanes}
@@ -26,19 +30,19 @@ func buildMove(d *decoder, in *instruction, q quals) (op, error) {
 	if o.d, err = d.dest(to, t); err != nil {
 		return o, err
 	}
-	if from.kind != opndName {
+	if from.Kind != syntax.Name {
 		o.a, err = d.source(from, t)
 		return o, err
 	}
-	if s, ok := specialNames[from.name]; ok {
-		if t.bits != 32 || t.kind == kindFloat {
-			return o, fmt.Errorf("%s is a .u32", from.name)
+	if s, ok := specialNames[from.Name]; ok {
+		if t.Bits != 32 || t.Kind == syntax.Float {
+			return o, fmt.Errorf("%s is a .u32", from.Name)
 		}
 		o.a = d.special(s)
 		return o, nil
 	}
-	if at, ok := d.vars[from.name]; ok {
-		if t.bits < 32 || t.kind == kindFloat {
+	if at, ok := d.vars[from.Name]; ok {
+		if t.Bits < 32 || t.Kind == syntax.Float {
 			return o, fmt.Errorf("an address does not fit %v", t)
 		}
 		o.a = d.constant(at)
@@ -57,39 +61,39 @@ func (d *decoder) special(s special) int32 {
 }
 
 // halves decodes mov d, {low, high} and mov {low, high}, a.
-func (d *decoder) halves(to, from operand, t dtype) (op, error) {
-	half := dtype{kindBits, t.bits / 2}
+func (d *decoder) halves(to, from syntax.Operand, t syntax.Type) (op, error) {
+	half := syntax.Type{Kind: syntax.Bits, Bits: t.Bits / 2}
 	o := op{kind: opVec}
-	if t.kind != kindBits || t.bits < 32 {
+	if t.Kind != syntax.Bits || t.Bits < 32 {
 		return o, fmt.Errorf("only .b32 and .b64 have halves")
 	}
 	whole, parts := to, from
-	if to.kind == opndVector {
+	if to.Kind == syntax.Vector {
 		whole, parts = from, to
 	}
-	if len(parts.elems) != 2 || whole.kind != opndName {
+	if len(parts.Elems) != 2 || whole.Kind != syntax.Name {
 		return o, fmt.Errorf("want one register and two halves")
 	}
-	low, err := d.source(parts.elems[0], half)
+	low, err := d.source(parts.Elems[0], half)
 	if err != nil {
 		return o, err
 	}
-	high, err := d.source(parts.elems[1], half)
+	high, err := d.source(parts.Elems[1], half)
 	if err != nil {
 		return o, err
 	}
 	reg, err := d.source(whole, t)
-	if to.kind == opndVector {
-		if parts.elems[0].kind != opndName || parts.elems[1].kind != opndName {
+	if to.Kind == syntax.Vector {
+		if parts.Elems[0].Kind != syntax.Name || parts.Elems[1].Kind != syntax.Name {
 			return o, fmt.Errorf("destination is not a register")
 		}
-		o.kind, o.run, o.a, o.size, o.list = opRun, runSplit, reg, int32(half.bits), []int32{low, high}
+		o.kind, o.run, o.a, o.size, o.list = opRun, runSplit, reg, int32(half.Bits), []int32{low, high}
 		return o, err
 	}
 	o.d, o.a, o.b = reg, low, high
 	o.vec = func(d, a, b, _ *vec) {
 		for l := range d {
-			d[l] = a[l] | b[l]<<half.bits
+			d[l] = a[l] | b[l]<<half.Bits
 		}
 	}
 	return o, err
@@ -108,19 +112,19 @@ func runSplit(w *warp, o *op, m uint32) step {
 }
 
 // buildMovePredicate decodes d, a where a is a predicate or a number.
-func buildMovePredicate(d *decoder, in *instruction, q quals) (op, error) {
+func buildMovePredicate(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	if err := count(in, 2); err != nil {
 		return op{}, err
 	}
 	o := op{kind: opRun}
 	var err error
-	if o.d, err = d.dest(in.operands[0], dtype{kindPred, 1}); err != nil {
+	if o.d, err = d.dest(in.Operands[0], typePred); err != nil {
 		return o, err
 	}
-	from := in.operands[1]
-	if from.kind == opndInt {
+	from := in.Operands[1]
+	if from.Kind == syntax.ImmInt {
 		value := uint32(0)
-		if from.value != 0 {
+		if from.Value != 0 {
 			value = allLanes
 		}
 		o.run = func(w *warp, o *op, m uint32) step {
@@ -136,43 +140,43 @@ func buildMovePredicate(d *decoder, in *instruction, q quals) (op, error) {
 		w.setPred(o.d, m, w.preds[o.a])
 		return stepNext
 	}
-	o.a, err = d.source(from, dtype{kindPred, 1})
+	o.a, err = d.source(from, typePred)
 	return o, err
 }
 
 // buildParam decodes a load from the parameters: they are registers here.
-func buildParam(d *decoder, in *instruction, q quals) (op, error) {
+func buildParam(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	t := q.typ()
 	if err := count(in, 2); err != nil {
 		return op{}, err
 	}
 	o := op{kind: opVec}
 	var err error
-	if o.d, err = d.typed(in.operands[0], t, t.fitsWithin); err != nil {
+	if o.d, err = d.typed(in.Operands[0], t, t.FitsWithin); err != nil {
 		return o, err
 	}
-	reg, _ := d.entry.register(in.operands[0].name)
-	from := in.operands[1]
-	if from.kind != opndAddress {
+	reg, _ := d.entry.Register(in.Operands[0].Name)
+	from := in.Operands[1]
+	if from.Kind != syntax.Address {
 		return o, fmt.Errorf("operand is not [parameter]")
 	}
-	for _, p := range d.entry.params {
-		if p.name != from.name {
+	for _, p := range d.entry.Params {
+		if p.Name != from.Name {
 			continue
 		}
-		at := int(from.offset)
-		if at < 0 || at+t.bytes() > p.bytes || at%t.bytes() != 0 {
-			return o, fmt.Errorf("%v at %d of parameter %s of %d bytes", t, at, p.name, p.bytes)
+		at := int(from.Offset)
+		if at < 0 || at+t.Bytes() > p.Bytes || at%t.Bytes() != 0 {
+			return o, fmt.Errorf("%v at %d of parameter %s of %d bytes", t, at, p.Name, p.Bytes)
 		}
-		o.a = d.argument(p.offset+at, t.bytes())
+		o.a = d.argument(p.Offset+at, t.Bytes())
 		o.vec = copyLanes
-		if reg.bits > t.bits && t.kind == kindSigned {
-			keep := ones(reg.bits)
-			o.vec = lanes1(func(a uint64) uint64 { return t.extend(a) & keep })
+		if reg.Bits > t.Bits && t.Kind == syntax.Signed {
+			keep := ones(reg.Bits)
+			o.vec = lanes1(func(a uint64) uint64 { return extend(t, a) & keep })
 		}
 		return o, nil
 	}
-	return o, fmt.Errorf("no parameter %s", from.name)
+	return o, fmt.Errorf("no parameter %s", from.Name)
 }
 
 // argument is the register that holds so many bytes of the parameters.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
 )
 
 // object is what all things made of a device share.
@@ -155,7 +156,7 @@ func (d *Device) compile(text []byte) ([]*program, error) {
 	if seen, ok := d.opts.Cache.get(text); ok {
 		return seen.programs, d.accepts(seen.mod)
 	}
-	mod, err := parse(text)
+	mod, err := syntax.Parse(text)
 	if err == nil {
 		err = d.accepts(mod)
 	}
@@ -164,7 +165,7 @@ func (d *Device) compile(text []byte) ([]*program, error) {
 	}
 	var programs []*program
 	var errs []error
-	for _, e := range mod.entries {
+	for _, e := range mod.Entries {
 		p, err := decode(mod, e)
 		programs, errs = append(programs, p), append(errs, err)
 	}
@@ -176,22 +177,22 @@ func (d *Device) compile(text []byte) ([]*program, error) {
 }
 
 // accepts says what of a module's head a device does not.
-func (d *Device) accepts(mod *module) error {
-	least, ok := targets[mod.sm]
-	if mod.arch == "sm_90a" {
+func (d *Device) accepts(mod *syntax.Module) error {
+	least, ok := targets[mod.SM]
+	if mod.Target == "sm_90a" {
 		least = 80
 	}
 	switch {
-	case mod.version > d.props.PTXVersion:
+	case mod.Version > d.props.PTXVersion:
 		return fmt.Errorf(".version %d.%d is newer than the device's %d.%d",
-			mod.version/10, mod.version%10, d.props.PTXVersion/10, d.props.PTXVersion%10)
+			mod.Version/10, mod.Version%10, d.props.PTXVersion/10, d.props.PTXVersion%10)
 	case !ok:
-		return fmt.Errorf("unknown .target %s", mod.arch)
-	case mod.version < least:
+		return fmt.Errorf("unknown .target %s", mod.Target)
+	case mod.Version < least:
 		return fmt.Errorf(".target %s needs .version %d.%d, the text declares %d.%d",
-			mod.arch, least/10, least%10, mod.version/10, mod.version%10)
-	case mod.sm > d.props.ComputeCapability, mod.arch == "sm_90a" && d.props.ComputeCapability != 90:
-		return fmt.Errorf(".target %s on a device of sm_%d", mod.arch, d.props.ComputeCapability)
+			mod.Target, least/10, least%10, mod.Version/10, mod.Version%10)
+	case mod.SM > d.props.ComputeCapability, mod.Target == "sm_90a" && d.props.ComputeCapability != 90:
+		return fmt.Errorf(".target %s on a device of sm_%d", mod.Target, d.props.ComputeCapability)
 	}
 	return nil
 }
@@ -224,7 +225,7 @@ func (f *function) Attributes() (driver.Attributes, error) {
 	f.module.d.mu.Lock()
 	defer f.module.d.mu.Unlock()
 	a := driver.Attributes{
-		Registers: -1, LocalBytes: 0, StaticShared: f.prog.static, MaxThreads: f.prog.entry.maxThreads(&f.module.d.props),
+		Registers: -1, LocalBytes: 0, StaticShared: f.prog.static, MaxThreads: f.prog.maxThreads(&f.module.d.props),
 		PTXVersion: f.prog.target, BinaryVersion: f.module.d.props.ComputeCapability,
 	}
 	return a, f.module.usable("Attributes")

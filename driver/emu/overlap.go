@@ -1,6 +1,7 @@
 package emu
 
 import (
+	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
 	"sync"
 	"sync/atomic"
 )
@@ -46,7 +47,7 @@ func (w *warp) settled(o *op, s *segment, at, n, lane int, kind accessKind) bool
 }
 
 // buildDependency decodes the instructions of overlapping kernels.
-func buildDependency(_ *decoder, in *instruction, q quals) (op, error) {
+func buildDependency(_ *decoder, in *syntax.Instruction, q quals) (op, error) {
 	waits := q.has("wait")
 	return op{kind: opRun, run: func(w *warp, _ *op, _ uint32) step {
 		if waits && !w.waited {

@@ -1,6 +1,10 @@
 package emu
 
-import "github.com/lockstep-go/lockstep/driver"
+import (
+	"github.com/lockstep-go/lockstep/driver"
+
+	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
+)
 
 // warpSize is the number of lanes in a warp.
 const warpSize = 32
@@ -68,7 +72,7 @@ type argument struct {
 // program is a decoded kernel.
 type program struct {
 	name      string
-	entry     *entry
+	entry     *syntax.Entry
 	lines     []string
 	ops       []op
 	regs      int // registers that hold values; 0 is a constant zero
@@ -122,3 +126,11 @@ var specialNames = map[string]special{
 
 // threads is the number of threads that a Dim3 counts.
 func threads(d driver.Dim3) int { return int(d.X) * int(d.Y) * int(d.Z) }
+
+// maxThreads is the largest number of threads per CTA that the entry and the device allow.
+func (p *program) maxThreads(props *driver.Properties) int {
+	if n := p.entry.MaxThreads(); n != 0 {
+		return n
+	}
+	return props.MaxThreadsPerCTA
+}

@@ -1,6 +1,10 @@
 package emu
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
+)
 
 var collectiveForms = []form{
 	{pattern: "bar.warp.sync", since: gate{60, 30}, build: buildWarpSync},
@@ -12,13 +16,13 @@ var collectiveForms = []form{
 	{pattern: "redux.sync.and|or|xor.b32", since: gate{70, 80}, build: buildRedux},
 }
 
-func buildWarpSync(d *decoder, in *instruction, q quals) (op, error) {
+func buildWarpSync(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	if err := count(in, 1); err != nil {
 		return op{}, err
 	}
 	o := op{kind: opRun, run: runWarpSync, syncOnly: true}
 	var err error
-	o.c, err = d.source(in.operands[0], dtype{kindBits, 32})
+	o.c, err = d.source(in.Operands[0], typeB32)
 	return o, err
 }
 
@@ -45,15 +49,15 @@ const (
 var shuffleModes = map[string]uint8{"bfly": shuffleXor, "idx": shuffleIndex, "down": shuffleDown, "up": shuffleUp}
 
 // buildShuffle decodes d[|p], a, b, c, members.
-func buildShuffle(d *decoder, in *instruction, q quals) (op, error) {
+func buildShuffle(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	if err := count(in, 5); err != nil {
 		return op{}, err
 	}
 	o := op{kind: opRun, run: runShuffle, mode: shuffleModes[q[2]]}
-	b32, u32 := dtype{kindBits, 32}, dtype{kindUnsigned, 32}
-	to := in.operands[0]
-	pair := to.pair
-	to.pair = ""
+	b32, u32 := typeB32, typeU32
+	to := in.Operands[0]
+	pair := to.Pair
+	to.Pair = ""
 	var err error
 	if o.d, err = d.dest(to, b32); err != nil {
 		return o, err
@@ -63,18 +67,18 @@ func buildShuffle(d *decoder, in *instruction, q quals) (op, error) {
 			return o, err
 		}
 	}
-	if o.a, err = d.typed(in.operands[1], b32, b32.fits); err != nil {
+	if o.a, err = d.typed(in.Operands[1], b32, b32.Fits); err != nil {
 		return o, err
 	}
-	if o.b, err = d.source(in.operands[2], u32); err != nil {
+	if o.b, err = d.source(in.Operands[2], u32); err != nil {
 		return o, err
 	}
-	clamp, err := d.source(in.operands[3], u32)
+	clamp, err := d.source(in.Operands[3], u32)
 	if err != nil {
 		return o, err
 	}
 	o.more = []int32{clamp}
-	o.c, err = d.source(in.operands[4], b32)
+	o.c, err = d.source(in.Operands[4], b32)
 	return o, err
 }
 
@@ -128,20 +132,20 @@ func runShuffle(w *warp, o *op, m uint32) step {
 }
 
 // buildVote decodes d, [!]p, members.
-func buildVote(d *decoder, in *instruction, q quals) (op, error) {
+func buildVote(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	if err := count(in, 3); err != nil {
 		return op{}, err
 	}
 	mode := q[2]
-	o := op{kind: opRun, signed: in.operands[1].negated}
+	o := op{kind: opRun, signed: in.Operands[1].Negated}
 	var err error
-	if o.d, err = d.dest(in.operands[0], q.typ()); err != nil {
+	if o.d, err = d.dest(in.Operands[0], q.typ()); err != nil {
 		return o, err
 	}
-	if o.a, err = d.source(in.operands[1], dtype{kindPred, 1}); err != nil {
+	if o.a, err = d.source(in.Operands[1], typePred); err != nil {
 		return o, err
 	}
-	o.c, err = d.source(in.operands[2], dtype{kindBits, 32})
+	o.c, err = d.source(in.Operands[2], typeB32)
 	o.run = func(w *warp, o *op, m uint32) step { return w.vote(o, m, mode) }
 	return o, err
 }
@@ -193,12 +197,12 @@ var reductions = map[string]func(a, b uint64) uint64{
 }
 
 // reduction is what redux and atom make of two values of type t.
-func reduction(name string, t dtype) func(a, b uint64) uint64 {
-	if t.kind != kindSigned || name != "min" && name != "max" {
+func reduction(name string, t syntax.Type) func(a, b uint64) uint64 {
+	if t.Kind != syntax.Signed || name != "min" && name != "max" {
 		return reductions[name]
 	}
 	return func(a, b uint64) uint64 {
-		less := int64(t.extend(a)) < int64(t.extend(b))
+		less := int64(extend(t, a)) < int64(extend(t, b))
 		if less == (name == "min") {
 			return a
 		}
@@ -207,7 +211,7 @@ func reduction(name string, t dtype) func(a, b uint64) uint64 {
 }
 
 // buildRedux decodes d, a, members.
-func buildRedux(d *decoder, in *instruction, q quals) (op, error) {
+func buildRedux(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	f := reduction(q[2], q.typ())
 	return d.plain(&form{args: "T T b32", run: func(w *warp, o *op, m uint32) step {
 		if !w.reads(o, m, o.a) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/lockstep-go/lockstep/driver/emu/internal/alu"
+	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
 )
 
 // The matrix instruction of a warpgroup. Each of its four warps multiplies its own 16 rows
@@ -44,16 +45,16 @@ func together(run func(w *warp, o *op) bool) func(*warp, *op, uint32) step {
 }
 
 // ofSM90a refuses an instruction that only .target sm_90a has.
-func (d *decoder) ofSM90a(in *instruction) error {
-	if d.mod.arch != "sm_90a" {
-		return fmt.Errorf("%s needs .target sm_90a, the text declares %s", in.opcode, d.mod.arch)
+func (d *decoder) ofSM90a(in *syntax.Instruction) error {
+	if d.mod.Target != "sm_90a" {
+		return fmt.Errorf("%s needs .target sm_90a, the text declares %s", in.Opcode, d.mod.Target)
 	}
 	return nil
 }
 
 // buildWarpgroup decodes an instruction with so many numbers, none or one.
-func buildWarpgroup(numbers int, run func(*warp, *op) bool) func(*decoder, *instruction, quals) (op, error) {
-	return func(d *decoder, in *instruction, _ quals) (op, error) {
+func buildWarpgroup(numbers int, run func(*warp, *op) bool) func(*decoder, *syntax.Instruction, quals) (op, error) {
+	return func(d *decoder, in *syntax.Instruction, _ quals) (op, error) {
 		o := op{kind: opRun, aligned: true, run: together(run)}
 		if err := d.ofSM90a(in); err != nil {
 			return o, err
@@ -61,17 +62,17 @@ func buildWarpgroup(numbers int, run func(*warp, *op) bool) func(*decoder, *inst
 		if err := count(in, numbers); err != nil || numbers == 0 {
 			return o, err
 		}
-		n := in.operands[0]
-		if n.kind != opndInt || n.value > 1<<20 {
+		n := in.Operands[0]
+		if n.Kind != syntax.ImmInt || n.Value > 1<<20 {
 			return o, fmt.Errorf("the number of groups is not a number")
 		}
-		o.target = int32(n.value)
+		o.target = int32(n.Value)
 		return o, nil
 	}
 }
 
 // buildProduct decodes {d×32}, {a×4}, descriptor of b, whether to add.
-func buildProduct(d *decoder, in *instruction, q quals) (op, error) {
+func buildProduct(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	o := op{kind: opRun, aligned: true, run: together(runProduct), signed: q[6] == "s8"}
 	if err := d.ofSM90a(in); err != nil {
 		return o, err
@@ -80,7 +81,7 @@ func buildProduct(d *decoder, in *instruction, q quals) (op, error) {
 		return o, err
 	}
 	var err error
-	if o.list, err = d.fragment(in.operands[0], productSums, dtype{kindSigned, 32}); err != nil {
+	if o.list, err = d.fragment(in.Operands[0], productSums, typeS32); err != nil {
 		return o, fmt.Errorf("d: %w", err)
 	}
 	for i, r := range o.list {
@@ -88,15 +89,15 @@ func buildProduct(d *decoder, in *instruction, q quals) (op, error) {
 			return o, fmt.Errorf("d has %s twice", d.prog.names[r])
 		}
 	}
-	b32, b64 := dtype{kindBits, 32}, dtype{kindBits, 64}
-	if o.more, err = d.fragment(in.operands[1], productFactors, b32); err != nil {
+	b32, b64 := typeB32, typeB64
+	if o.more, err = d.fragment(in.Operands[1], productFactors, b32); err != nil {
 		return o, fmt.Errorf("a: %w", err)
 	}
-	if o.a, err = d.typed(in.operands[2], b64, b64.fits); err != nil {
+	if o.a, err = d.typed(in.Operands[2], b64, b64.Fits); err != nil {
 		return o, fmt.Errorf("the descriptor: %w", err)
 	}
 	d.prog.products = true
-	o.c, err = d.source(in.operands[3], dtype{kindPred, 1})
+	o.c, err = d.source(in.Operands[3], typePred)
 	return o, err
 }
 

@@ -136,16 +136,6 @@ func TestSpecialValuesStayInTheirRowAndColumn(t *testing.T) {
 	}
 }
 
-func TestMMA16816IsHopper(t *testing.T) {
-	w := wildWarp(rand.New(rand.NewPCG(33, 34)), false)
-	var got, want [32][4]float32
-	MMA16816(&got, &w.a, &w.b, &w.c, false)
-	Hopper.MMA16816(&want, &w.a, &w.b, &w.c, false)
-	if got != want {
-		t.Error("MMA16816 and Hopper.MMA16816 differ")
-	}
-}
-
 func TestAccumulateRefusesWhatItCannotDo(t *testing.T) {
 	for _, m := range []Accumulate{{25, 0}, {25, 3}, {25, 32}, {46, 16}, {-1, 16}} {
 		func() {

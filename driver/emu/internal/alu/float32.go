@@ -23,14 +23,8 @@ func FMA32(a, b, c float32) float32 {
 	return canonical(float32(addOdd(product, float64(c))))
 }
 
-// Add32 is add.rn.f32.
-func Add32(a, b float32) float32 { return canonical(a + b) }
-
 // Sub32 is sub.rn.f32.
 func Sub32(a, b float32) float32 { return canonical(a - b) }
-
-// Mul32 is mul.rn.f32.
-func Mul32(a, b float32) float32 { return canonical(float32(a * b)) }
 
 // DivRN is div.rn.f32.
 func DivRN(a, b float32) float32 { return canonical(a / b) }

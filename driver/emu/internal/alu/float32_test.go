@@ -107,12 +107,8 @@ func TestFloat32Specials(t *testing.T) {
 		{"halfway to infinity is infinity", FMA32(math.MaxFloat32, 1, 0x1p103), inf32},
 		{"just under halfway is not", FMA32(0x1p103, 1-0x1p-24, math.MaxFloat32), math.MaxFloat32},
 
-		{"sum of opposite infinities", Add32(inf32, -inf32), nan32},
 		{"difference of equal infinities", Sub32(inf32, inf32), nan32},
 		{"difference of equals", Sub32(2, 2), 0},
-		{"product of infinity and zero", Mul32(0, -inf32), nan32},
-		{"subnormal product", Mul32(0x1p-100, 0x1p-49), tiny},
-		{"half of the smallest, to even", Mul32(tiny, 0.5), 0},
 		{"0/0", DivRN(0, zero), nan32},
 		{"1/-0", DivRN(1, negZero), -inf32},
 		{"subnormal quotient", DivRN(0x1p-126, 8), 0x1p-129},

@@ -34,12 +34,6 @@ var (
 	Hopper = Accumulate{FractionBits: 25, Group: 16}
 )
 
-// MMA16816 is mma.sync.aligned.m16n8k16.row.col.f32 with f16 or bf16 factors, as on
-// Hopper. See [Accumulate.MMA16816].
-func MMA16816(dst *[32][4]float32, a *[32][4]uint32, b *[32][2]uint32, c *[32][4]float32, bf16 bool) {
-	Hopper.MMA16816(dst, a, b, c, bf16)
-}
-
 // MMA16816 is D = A·B + C for one warp: A 16×16 and B 16×8 in f16 or bf16, C and D
 // 16×8 in f32. Every argument has the registers of each lane; dst may be c. With
 // g = lane/4 and t = lane%4, element i of a lane is

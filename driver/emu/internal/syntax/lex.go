@@ -1,12 +1,10 @@
-package emu
-
-import "fmt"
+package syntax
 
 type tokenKind uint8
 
 const (
 	tokEnd    tokenKind = iota
-	tokWord             // identifier, register, directive or opcode, dots and all
+	tokWord             // identifier, register, directive or opcode with its dots
 	tokNumber           // without its sign
 	tokString
 	tokPunct // one character
@@ -18,25 +16,13 @@ type token struct {
 	line int
 }
 
-// syntaxError is a text that is no PTX, or PTX that the emulator does not take.
-type syntaxError struct {
-	line int
-	msg  string
-}
-
-func (e *syntaxError) Error() string { return fmt.Sprintf("line %d: %s", e.line, e.msg) }
-
-func errorAt(line int, format string, args ...any) error {
-	return &syntaxError{line, fmt.Sprintf(format, args...)}
-}
-
 func wordStart(c byte) bool {
 	return c == '%' || c == '.' || c == '_' || c == '$' || 'a' <= c|0x20 && c|0x20 <= 'z'
 }
 
 func wordPart(c byte) bool { return c != '%' && wordStart(c) || '0' <= c && c <= '9' }
 
-// lex cuts PTX text into tokens; the last one is a tokEnd.
+// lex splits PTX text into tokens. The last token is a tokEnd.
 func lex(text string) ([]token, error) {
 	var toks []token
 	line := 1
@@ -51,13 +37,13 @@ func lex(text string) ([]token, error) {
 		case c == '/' && i+1 < len(text) && (text[i+1] == '/' || text[i+1] == '*'):
 			n, lines, ok := comment(text[i:])
 			if !ok {
-				return nil, errorAt(line, "comment without end")
+				return nil, Errorf(line, "unterminated comment")
 			}
 			i, line = i+n, line+lines
 		default:
-			kind, n := tokenAt(text[i:])
+			kind, n := nextToken(text[i:])
 			if n == 0 {
-				return nil, errorAt(line, "unexpected byte %#02x", c)
+				return nil, Errorf(line, "unexpected byte %#02x", c)
 			}
 			toks = append(toks, token{kind, text[i : i+n], line})
 			i += n
@@ -66,7 +52,8 @@ func lex(text string) ([]token, error) {
 	return append(toks, token{kind: tokEnd, text: "end of text", line: line}), nil
 }
 
-// comment gives the length of the comment at the start of text, and the line ends within.
+// comment returns the length of the comment at the start of text, and the number of line
+// breaks in it. It returns false for a block comment that does not end.
 func comment(text string) (n, lines int, ok bool) {
 	block := text[1] == '*'
 	for n = 2; n < len(text); n++ {
@@ -82,8 +69,9 @@ func comment(text string) (n, lines int, ok bool) {
 	return n, lines, !block
 }
 
-// tokenAt measures the token at the start of text: 0 bytes if there is none.
-func tokenAt(text string) (tokenKind, int) {
+// nextToken returns the kind and the length of the token at the start of text, and length 0
+// if there is none. An opcode may contain "::", as in L2::cache_hint.
+func nextToken(text string) (tokenKind, int) {
 	c := text[0]
 	switch {
 	case wordStart(c):
