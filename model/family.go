@@ -5,8 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-
-	"github.com/lockstep-go/lockstep/model/gguf"
 )
 
 // family is what distinguishes one architecture from another beyond the numbers
@@ -88,8 +86,8 @@ func Architectures() []string { return slices.Sorted(maps.Keys(families)) }
 func familyOf(arch string) (family, error) {
 	fam, ok := families[arch]
 	if !ok {
-		return family{}, fmt.Errorf("key %q: %w %.80q: it is none of %s",
-			gguf.KeyArchitecture, ErrUnsupportedArch, arch, strings.Join(Architectures(), ", "))
+		return family{}, fmt.Errorf("key \"general.architecture\": %w %.80q: it is none of %s",
+			ErrUnsupportedArch, arch, strings.Join(Architectures(), ", "))
 	}
 	return fam, nil
 }

@@ -80,7 +80,7 @@ func (k *keys) count(key string, def, lo, hi int) int {
 // engines compute one shape for all layers, so the numbers must be equal.
 func (k *keys) perLayer(key string, layers, def, lo, hi int) int {
 	v, ok := k.f.Value(k.name(key))
-	if !ok || v.Type() != gguf.TypeArray {
+	if !ok || !v.IsArray() {
 		return k.count(key, def, lo, hi)
 	}
 	if v.Len() != layers { // before memory is taken for them

@@ -59,12 +59,12 @@ func guardedLoad(f *gguf.File) (m *Model, fault, err error) {
 
 func load(f *gguf.File) (*Model, error) {
 	k := &keys{f: f}
-	arch, ok := read(k, gguf.KeyArchitecture, gguf.Value.Str)
+	arch, ok := read(k, "general.architecture", gguf.Value.Str)
 	if k.err != nil {
 		return nil, k.err
 	}
 	if !ok {
-		return nil, fmt.Errorf("key %q: %w", gguf.KeyArchitecture, ErrMissingKey)
+		return nil, fmt.Errorf("key %q: %w", "general.architecture", ErrMissingKey)
 	}
 	fam, err := familyOf(arch)
 	if err != nil {

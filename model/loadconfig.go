@@ -158,7 +158,7 @@ func refuseForeign(k *keys) {
 }
 
 func isOneOf(v gguf.Value, allowed []float64) bool {
-	if v.Type() == gguf.TypeArray {
+	if v.IsArray() {
 		return false
 	}
 	var x float64
@@ -166,7 +166,7 @@ func isOneOf(v gguf.Value, allowed []float64) bool {
 		if b {
 			x = 1
 		}
-	} else if n, err := v.Int(); err == nil {
+	} else if n, err := v.Uint(); err == nil {
 		x = float64(n)
 	} else if x, err = v.Float(); err != nil {
 		return false

@@ -65,28 +65,33 @@ func (r Recipe) Mark(w *gguf.Writer) error {
 	return w.Set("general.file_type", r.FileType())
 }
 
-// modelOf reads what a recipe must know.
+// modelOf reads the properties of the model that Choose needs.
 func modelOf(f *gguf.File) (Model, error) {
-	arch, ok, err := f.Str(gguf.KeyArchitecture)
-	if err != nil || !ok {
-		return Model{}, orMissing(err, gguf.KeyArchitecture)
+	arch, err := lookup(f, "general.architecture", gguf.Value.Str)
+	if err != nil {
+		return Model{}, err
 	}
-	layers, ok, err := f.Uint(arch + ".block_count")
-	if err != nil || !ok {
-		return Model{}, orMissing(err, arch+".block_count")
+	layers, err := lookup(f, arch+".block_count", gguf.Value.Uint)
+	if err != nil {
+		return Model{}, err
 	}
 	if len(f.Tensors()) == 0 {
-		return Model{}, fmt.Errorf("the file holds no tensors")
+		return Model{}, fmt.Errorf("the file has no tensors")
 	}
 	_, untied := f.Tensor("output.weight")
 	return Model{Layers: int(min(layers, 1<<20)), Tied: !untied}, nil
 }
 
-func orMissing(err error, key string) error {
-	if err != nil {
-		return err
+func lookup[T any](f *gguf.File, key string, get func(gguf.Value) (T, error)) (T, error) {
+	v, ok := f.Value(key)
+	x, err := get(v)
+	switch {
+	case !ok:
+		return x, fmt.Errorf("metadata %q is missing: not a model", key)
+	case err != nil:
+		return x, fmt.Errorf("key %q: %w", key, err)
 	}
-	return fmt.Errorf("metadata %q is missing: not a model", key)
+	return x, nil
 }
 
 // scratch holds the float32 rows between decoding and encoding.

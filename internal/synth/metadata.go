@@ -17,7 +17,7 @@ func (p Plan) metadata(w *gguf.Writer) error {
 		eps = a + "attention.layer_norm_epsilon"
 	}
 	pairs := []pair{
-		{gguf.KeyArchitecture, s.Arch},
+		{"general.architecture", s.Arch},
 		{"general.type", "model"},
 		{"general.name", s.Title + " (random weights)"},
 		{a + "block_count", uint32(s.Layers)},

@@ -51,7 +51,7 @@ func New(arch string, seed uint64) *Model {
 		panic(fmt.Sprintf("tiny: no architecture %q", arch))
 	}
 	m := &Model{Arch: arch, seed: seed, values: map[string]any{}}
-	m.Set(gguf.KeyArchitecture, arch)
+	m.Set("general.architecture", arch)
 	m.Set("general.name", "tiny")
 	m.Set("tokenizer.ggml.model", "no_vocab")
 	s.describe(m)

@@ -65,11 +65,11 @@ func strs(ss ...string) []byte {
 }
 
 // kv is a key with a value of type t.
-func kv(key string, t Type, val []byte) []byte { return cat(str(key), u32(uint32(t)), val) }
+func kv(key string, t valueType, val []byte) []byte { return cat(str(key), u32(uint32(t)), val) }
 
 // arr is a key with an array that says it has n elements.
-func arr(key string, elem Type, n uint64, elems []byte) []byte {
-	return kv(key, TypeArray, cat(u32(uint32(elem)), u64(n), elems))
+func arr(key string, elem valueType, n uint64, elems []byte) []byte {
+	return kv(key, typeArray, cat(u32(uint32(elem)), u64(n), elems))
 }
 
 // ten is a tensor's entry.
@@ -92,34 +92,34 @@ const (
 func good() *rawFile {
 	f := &rawFile{magic: "GGUF", version: 3, align: 32}
 	f.keys = [][]byte{
-		kv("general.architecture", TypeString, str("llama")),
-		kv("general.alignment", TypeUint32, u32(32)),
-		kv("t.u8", TypeUint8, u8(200)),
-		kv("t.i8", TypeInt8, u8(0xfe)),
-		kv("t.u16", TypeUint16, u16(60000)),
-		kv("t.i16", TypeInt16, u16(0xfffd)),
-		kv("t.u32", TypeUint32, u32(4000000000)),
-		kv("t.i32", TypeInt32, u32(0xfffffffc)),
-		kv("t.f32", TypeFloat32, f32(1.5)),
-		kv("t.bool", TypeBool, u8(1)),
-		kv("t.str", TypeString, str("zażółć\x00\n")),
-		kv("t.u64", TypeUint64, u64(math.MaxUint64)),
-		kv("t.i64", TypeInt64, u64(1<<63)),
-		kv("t.f64", TypeFloat64, f64(-math.Pi)),
-		arr("t.u8s", TypeUint8, 3, []byte{1, 2, 255}),
-		arr("t.i8s", TypeInt8, 2, []byte{1, 0xff}),
-		arr("t.u16s", TypeUint16, 2, cat(u16(1), u16(65535))),
-		arr("t.i16s", TypeInt16, 2, cat(u16(1), u16(0x8000))),
-		arr("t.u32s", TypeUint32, 1, u32(7)),
-		arr("t.i32s", TypeInt32, 2, cat(u32(7), u32(0xffffffff))),
-		arr("t.f32s", TypeFloat32, 2, cat(f32(0.5), f32(float32(math.Inf(1))))),
-		arr("t.bools", TypeBool, 3, []byte{1, 0, 1}),
-		arr("tokenizer.ggml.tokens", TypeString, 3, strs("<unk>", "", "▁ż")),
-		arr("t.u64s", TypeUint64, 2, cat(u64(1), u64(1<<40))),
-		arr("t.i64s", TypeInt64, 2, cat(u64(1), u64(math.MaxUint64))),
-		arr("t.f64s", TypeFloat64, 1, f64(0.1)),
-		arr("t.none", TypeString, 0, nil),
-		kv("t.empty", TypeString, str("")),
+		kv("general.architecture", typeString, str("llama")),
+		kv("general.alignment", typeUint32, u32(32)),
+		kv("t.u8", typeUint8, u8(200)),
+		kv("t.i8", typeInt8, u8(0xfe)),
+		kv("t.u16", typeUint16, u16(60000)),
+		kv("t.i16", typeInt16, u16(0xfffd)),
+		kv("t.u32", typeUint32, u32(4000000000)),
+		kv("t.i32", typeInt32, u32(0xfffffffc)),
+		kv("t.f32", typeFloat32, f32(1.5)),
+		kv("t.bool", typeBool, u8(1)),
+		kv("t.str", typeString, str("zażółć\x00\n")),
+		kv("t.u64", typeUint64, u64(math.MaxUint64)),
+		kv("t.i64", typeInt64, u64(1<<63)),
+		kv("t.f64", typeFloat64, f64(-math.Pi)),
+		arr("t.u8s", typeUint8, 3, []byte{1, 2, 255}),
+		arr("t.i8s", typeInt8, 2, []byte{1, 0xff}),
+		arr("t.u16s", typeUint16, 2, cat(u16(1), u16(65535))),
+		arr("t.i16s", typeInt16, 2, cat(u16(1), u16(0x8000))),
+		arr("t.u32s", typeUint32, 1, u32(7)),
+		arr("t.i32s", typeInt32, 2, cat(u32(7), u32(0xffffffff))),
+		arr("t.f32s", typeFloat32, 2, cat(f32(0.5), f32(float32(math.Inf(1))))),
+		arr("t.bools", typeBool, 3, []byte{1, 0, 1}),
+		arr("tokenizer.ggml.tokens", typeString, 3, strs("<unk>", "", "▁ż")),
+		arr("t.u64s", typeUint64, 2, cat(u64(1), u64(1<<40))),
+		arr("t.i64s", typeInt64, 2, cat(u64(1), u64(math.MaxUint64))),
+		arr("t.f64s", typeFloat64, 1, f64(0.1)),
+		arr("t.none", typeString, 0, nil),
+		kv("t.empty", typeString, str("")),
 	}
 	f.tensors = [][]byte{
 		ten("a.weight", idF32, 0, 4, 2),

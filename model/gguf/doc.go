@@ -1,6 +1,6 @@
-// Package gguf reads and writes GGUF, the container that models come in: typed
-// key-value metadata, and named tensors at aligned offsets so that a file can be
-// mapped into memory and computed with in place.
+// Package gguf reads and writes GGUF, the file format of llama.cpp models: typed
+// key-value metadata, and named tensors at aligned offsets, so that an engine can map
+// the file and compute in place.
 //
 // The layout is that of the GGUF specification (docs/gguf.md in the ggml
 // repository), versions 2 and 3, little-endian:
@@ -24,13 +24,10 @@
 //	│ alignment; zeros between                                             │
 //	└──────────────────────────────────────────────────────────────────────┘
 //
-// Nothing is packed or padded elsewhere. Versions 2 and 3 differ only in that a
-// version 3 file may be big-endian, which this package names and refuses, as it
-// does version 1, whose lengths have 32 bits.
+// There is no other padding. A version 3 file may be big-endian; this package refuses
+// that, and version 1, whose lengths have 32 bits.
 //
-// A file is not trusted. Every length is compared with the bytes that are there
-// before it is used, reading takes time linear in the header (n·log n in the
-// number of tensors), and memory is bounded by the header's size and the limits
-// MaxKeys and MaxTensors. What does not conform is refused with an error that
-// wraps exactly one of this package's Err values.
+// Files are not trusted. Every length is compared with the bytes left before it is
+// used. Reading takes time linear in the header (n·log n in the number of tensors), and
+// memory is bounded by the size of the header and by limits on keys and tensors.
 package gguf

@@ -8,43 +8,55 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Errors for errors.Is. Every refusal of a file wraps exactly one of them, with a
-// message that says where and what; ErrVersion1 is also an ErrVersion,
-// ErrUnsupportedFormat also a quant.ErrUnsupported, and ErrPartialBlock also a
-// quant.ErrPartialBlock.
+// Errors for errors.Is. Messages name the file, the key or tensor, and the reason.
 var (
-	ErrNotRegular        = errors.New("not a regular file")
-	ErrMagic             = errors.New("not a GGUF file")
-	ErrVersion           = errors.New("unknown GGUF version")
-	ErrVersion1          = fmt.Errorf("%w: version 1", ErrVersion)
-	ErrEndian            = errors.New("big-endian file")
-	ErrTruncated         = errors.New("the file ends too early")
-	ErrLimit             = errors.New("too many keys or tensors")
-	ErrKey               = errors.New("bad key")
-	ErrName              = errors.New("bad tensor name")
-	ErrDuplicate         = errors.New("duplicate")
-	ErrType              = errors.New("wrong type")
-	ErrNested            = errors.New("nested array")
-	ErrBool              = errors.New("bool is not 0 or 1")
-	ErrUTF8              = errors.New("invalid UTF-8")
-	ErrAlignment         = errors.New("bad alignment")
-	ErrShape             = errors.New("bad shape")
-	ErrPartialBlock      = fmt.Errorf("gguf: %w", quant.ErrPartialBlock)
-	ErrOverflow          = errors.New("overflow")
-	ErrOverlap           = errors.New("overlapping tensors")
-	ErrUnsupportedFormat = fmt.Errorf("gguf: %w", quant.ErrUnsupported)
-
-	// ErrFault means a part of a mapped file that cannot be read, though the file
-	// has not become shorter.
+	// ErrMalformed reports a file that violates the GGUF specification or a limit of
+	// this package.
+	ErrMalformed = errors.New("malformed GGUF file")
+	// ErrTruncated reports a file that ends too early, or that was cut short while it
+	// is open. It is also an ErrMalformed.
+	ErrTruncated = malformedKind("the file ends too early")
+	// ErrType reports a value of another type than the reader wants. It is also an
+	// ErrMalformed.
+	ErrType = malformedKind("wrong type")
+	// ErrUnsupported reports a version, a byte order or a tensor format that this
+	// package does not read. For a tensor format it is also a quant.ErrUnsupported.
+	ErrUnsupported = errors.New("unsupported GGUF file")
+	// ErrFault reports a part of a mapped file that cannot be read although the file
+	// did not shrink.
 	ErrFault = errors.New("mapped file cannot be accessed")
-	// ErrSize means a tensor that wrote more or fewer bytes than its shape says.
-	ErrSize = errors.New("tensor size")
-	// ErrClosed means a File that was closed.
+	// ErrClosed reports the use of a closed File.
 	ErrClosed = errors.New("file is closed")
 )
 
-// refusal is an error whose kind is for errors.Is and whose message is for people:
-// the message does not repeat the kind.
+// The kinds of refusal. Every refusal of a file wraps exactly one of these or of the
+// exported errors. errVersion1 is also an errVersion, and errPartialBlock also a
+// quant.ErrPartialBlock.
+var (
+	errMagic             = malformedKind("not a GGUF file")
+	errLimit             = malformedKind("too many keys or tensors")
+	errKey               = malformedKind("bad key")
+	errName              = malformedKind("bad tensor name")
+	errDuplicate         = malformedKind("duplicate")
+	errNested            = malformedKind("nested array")
+	errBool              = malformedKind("bool is not 0 or 1")
+	errUTF8              = malformedKind("invalid UTF-8")
+	errAlignment         = malformedKind("bad alignment")
+	errShape             = malformedKind("bad shape")
+	errPartialBlock      = fmt.Errorf("%w: %w", ErrMalformed, quant.ErrPartialBlock)
+	errOverflow          = malformedKind("overflow")
+	errOverlap           = malformedKind("overlapping tensors")
+	errSize              = malformedKind("tensor size")
+	errVersion           = fmt.Errorf("%w: version", ErrUnsupported)
+	errVersion1          = fmt.Errorf("%w 1", errVersion)
+	errEndian            = fmt.Errorf("%w: big-endian", ErrUnsupported)
+	errUnsupportedFormat = fmt.Errorf("%w: %w", ErrUnsupported, quant.ErrUnsupported)
+	errNotRegular        = errors.New("not a regular file")
+)
+
+func malformedKind(kind string) error { return fmt.Errorf("%w: %s", ErrMalformed, kind) }
+
+// refusal carries a kind for errors.Is. Its message does not repeat the kind.
 type refusal struct {
 	kind error
 	msg  string
@@ -57,24 +69,23 @@ func refuse(kind error, format string, args ...any) error {
 	return &refusal{kind, fmt.Sprintf(format, args...)}
 }
 
-// clip shortens text for a message: a hostile file must not choose its length.
+// clip shortens text from a file, so that a hostile file cannot make messages long.
 func clip(s string) string {
-	const most = 80
-	if len(s) <= most {
+	const maxBytes = 80
+	if len(s) <= maxBytes {
 		return s
 	}
-	cut := most
+	cut := maxBytes
 	for cut > 0 && !utf8.RuneStart(s[cut]) {
 		cut--
 	}
 	return s[:cut] + "…"
 }
 
-// inKey and inTensor say where an error is.
 func inKey(key string, err error) error     { return fmt.Errorf("key %q: %w", clip(key), err) }
 func inTensor(name string, err error) error { return fmt.Errorf("tensor %q: %w", clip(name), err) }
 
-// inFile puts the package and the file, if there is one, before an error.
+// inFile prefixes err with the package and, if path is not empty, with the path.
 func inFile(path string, err error) error {
 	if path == "" {
 		return fmt.Errorf("gguf: %w", err)

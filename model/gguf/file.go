@@ -5,27 +5,27 @@ import (
 	"sync"
 )
 
-// File is a parsed file. Its metadata stays readable after Close; the data of its
-// tensors does not. All methods are safe for concurrent use, but Close must not
-// be called while tensor data is being read.
+// File is a parsed GGUF file. You must call Close on a File from Open. After Close the
+// metadata stays readable, and the tensor data does not. Methods are safe for
+// concurrent use, but do not call Close while another goroutine reads tensor data.
 type File struct {
 	path    string
 	size    int64
 	version uint32
 
 	keys     []string
-	values   []Value // by place in keys
-	keyAt    map[string]int32
-	tensorAt map[string]int32
+	values   []Value          // values[i] belongs to keys[i]
+	keyAt    map[string]int32 // index in keys
+	tensorAt map[string]int32 // index in tensors
 
-	mu      sync.RWMutex // guards what Close changes
+	mu      sync.RWMutex // guards the fields below
 	tensors []Tensor
 	mapped  *mapping // nil when parsed from memory, and after Close
 	closed  bool
 }
 
-// Parse reads a file that is in memory. data is not copied and must not change
-// while the File is in use. Errors wrap one of this package's Err values.
+// Parse reads a file in memory. It does not copy data, which must not change while the
+// File is in use. Errors wrap ErrMalformed or ErrUnsupported.
 func Parse(data []byte) (*File, error) {
 	f, err := parse(data, data)
 	if err != nil {
@@ -34,8 +34,8 @@ func Parse(data []byte) (*File, error) {
 	return f, nil
 }
 
-// parse reads a file whose header is at the start of header; data is the whole
-// file, whose tensors are placed but not read.
+// parse reads the header from header. data is the whole file: parse computes views of
+// it but does not read it.
 func parse(header, data []byte) (*File, error) {
 	c := cursor{data: header}
 	h, err := c.header()
@@ -62,7 +62,7 @@ func (f *File) readKeys(c *cursor, n int) error {
 		}
 		key := string(raw)
 		if _, twice := f.keyAt[key]; twice {
-			return inKey(key, refuse(ErrDuplicate, "the key is there twice"))
+			return inKey(key, refuse(errDuplicate, "the key occurs twice"))
 		}
 		if err := checkKnown(key, v); err != nil {
 			return inKey(key, err)
@@ -73,8 +73,8 @@ func (f *File) readKeys(c *cursor, n int) error {
 	return nil
 }
 
-// readTensors reads all entries before placing any: where the data starts is
-// known only after the last.
+// readTensors reads the entries twice, because the data section starts after the last
+// of them.
 func (f *File) readTensors(c *cursor, n int, data []byte) error {
 	entries := *c
 	for i := range n {
@@ -86,7 +86,7 @@ func (f *File) readTensors(c *cursor, n int, data []byte) error {
 	start := alignUp(int64(c.pos), align)
 	f.tensors = make([]Tensor, 0, n)
 	f.tensorAt = make(map[string]int32, n)
-	dims := make([]int, 0, n*MaxDims) // all shapes in one allocation
+	dims := make([]int, 0, n*maxDims) // one allocation for all shapes
 	for i := range n {
 		e, err := entries.tensor(i)
 		if err != nil {
@@ -99,10 +99,10 @@ func (f *File) readTensors(c *cursor, n int, data []byte) error {
 	return checkOverlap(f.tensors)
 }
 
-// addTensor places e and returns dims with e's appended.
+// addTensor adds the tensor of e and returns dims with its dimensions appended.
 func (f *File) addTensor(e entry, data []byte, start, align int64, dims []int) ([]int, error) {
 	if _, twice := f.tensorAt[string(e.name)]; twice {
-		return nil, refuse(ErrDuplicate, "the tensor is there twice")
+		return nil, refuse(errDuplicate, "the tensor occurs twice")
 	}
 	from := len(dims)
 	dims, err := e.ints(dims)
@@ -118,9 +118,9 @@ func (f *File) addTensor(e entry, data []byte, start, align int64, dims []int) (
 	return dims, nil
 }
 
-// alignment is general.alignment, which readKeys checked.
+// alignment returns the alignment of tensor data, which readKeys has checked.
 func (f *File) alignment() int64 {
-	v, ok := f.Value(KeyAlignment)
+	v, ok := f.Value(keyAlignment)
 	if !ok {
 		return defaultAlignment
 	}
@@ -128,19 +128,16 @@ func (f *File) alignment() int64 {
 	return int64(n)
 }
 
-// Version is the version of the format, 2 or 3.
+// Version returns the GGUF version, 2 or 3.
 func (f *File) Version() uint32 { return f.version }
 
-// Path is the path given to Open, "" for a file parsed from memory.
-func (f *File) Path() string { return f.path }
-
-// Size is the size of the file in bytes.
+// Size returns the size of the file in bytes.
 func (f *File) Size() int64 { return f.size }
 
-// Keys lists the keys in file order.
+// Keys returns the metadata keys in file order.
 func (f *File) Keys() []string { return slices.Clone(f.keys) }
 
-// Value is the value of a key, and whether there is one.
+// Value returns the value of a key, and whether the file has the key.
 func (f *File) Value(key string) (Value, bool) {
 	i, ok := f.keyAt[key]
 	if !ok {
@@ -149,15 +146,15 @@ func (f *File) Value(key string) (Value, bool) {
 	return f.values[i], true
 }
 
-// Tensors lists the tensors in file order. After Close their Data is nil.
+// Tensors returns the tensors in file order. After Close their Data is nil.
 func (f *File) Tensors() []Tensor {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return slices.Clone(f.tensors)
 }
 
-// Tensor is the tensor of a name, and whether there is one. After Close its Data
-// is nil.
+// Tensor returns the tensor of that name, and whether the file has it. After Close its
+// Data is nil.
 func (f *File) Tensor(name string) (Tensor, bool) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -168,8 +165,8 @@ func (f *File) Tensor(name string) (Tensor, bool) {
 	return f.tensors[i], true
 }
 
-// Close unmaps the file: a Tensor.Data taken before must not be read any more.
-// Metadata stays readable. Closing twice is no error.
+// Close unmaps the file. Reading a Tensor.Data obtained before crashes the process.
+// Closing twice is not an error.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

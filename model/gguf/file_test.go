@@ -1,8 +1,6 @@
 package gguf
 
 import (
-	"errors"
-	"math"
 	"strings"
 	"testing"
 
@@ -25,8 +23,8 @@ func TestParse(t *testing.T) {
 		raw.version = version
 		data := raw.bytes()
 		f := mustParse(t, data)
-		if f.Version() != version || f.Path() != "" || f.Size() != int64(len(data)) {
-			t.Errorf("version %d, path %q, size %d", f.Version(), f.Path(), f.Size())
+		if f.Version() != version || f.path != "" || f.Size() != int64(len(data)) {
+			t.Errorf("version %d, path %q, size %d", f.Version(), f.path, f.Size())
 		}
 		checkGood(t, f, int64(len(data)-len(raw.data)))
 		if err := readAll(f); err != nil {
@@ -81,7 +79,7 @@ func TestParseAccepts(t *testing.T) {
 		tensors      int
 	}{
 		{"nothing", "a file of no keys and no tensors is 24 bytes", onlyKeys(), 0},
-		{"keys only", "a vocabulary: no data, so no padding", onlyKeys(kv("k", TypeUint8, u8(1))), 0},
+		{"keys only", "a vocabulary: no data, so no padding", onlyKeys(kv("k", typeUint8, u8(1))), 0},
 		{"alignment 1", "a power of two", denseTwo(1), 2},
 		{"alignment 1 MiB", "the largest", denseTwo(1 << 20), 2},
 		{"gap between tensors", "the offsets say where data is", with(func(f *rawFile) {
@@ -92,12 +90,12 @@ func TestParseAccepts(t *testing.T) {
 		}), 3},
 		{"bytes behind the data", "ignored", with(func(f *rawFile) { f.data = append(f.data, make([]byte, 99)...) }), 3},
 		{"last padding missing", "some writers leave it out", with(func(f *rawFile) { f.data = f.data[:134] }), 3},
-		{"longest name", "64 bytes", withTensor(ten(strings.Repeat("n", MaxNameLen), idF32, 32, 4)), 3},
-		{"longest key", "65,535 bytes", withKey(kv(strings.Repeat("k", MaxKeyLen), TypeUint8, u8(1))), 3},
-		{"odd key", "not snake case, but harmless", withKey(kv("Żółć -1", TypeUint8, u8(1))), 3},
-		{"file type of another width", "any integer will do", withKey(kv("general.file_type", TypeUint64, u64(1))), 3},
-		{"token types unsigned", "the specification says so, writers do not", withKey(arr("tokenizer.ggml.token_type", TypeUint32, 1, u32(1))), 3},
-		{"name like a key", "they are apart", withTensor(ten(KeyArchitecture, idF32, 32, 4)), 3},
+		{"longest name", "64 bytes", withTensor(ten(strings.Repeat("n", maxNameLen), idF32, 32, 4)), 3},
+		{"longest key", "65,535 bytes", withKey(kv(strings.Repeat("k", maxKeyLen), typeUint8, u8(1))), 3},
+		{"odd key", "not snake case, but harmless", withKey(kv("Żółć -1", typeUint8, u8(1))), 3},
+		{"file type of another width", "any integer will do", withKey(kv("general.file_type", typeUint64, u64(1))), 3},
+		{"token types unsigned", "the specification says so, writers do not", withKey(arr("tokenizer.ggml.token_type", typeUint32, 1, u32(1))), 3},
+		{"name like a key", "they are apart", withTensor(ten("general.architecture", idF32, 32, 4)), 3},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -117,7 +115,7 @@ func TestParseAccepts(t *testing.T) {
 
 // denseTwo is a file of two tensors at some alignment.
 func denseTwo(align int) []byte {
-	f := &rawFile{magic: magic, version: 3, align: align, keys: [][]byte{kv(KeyAlignment, TypeUint32, u32(uint32(align)))}}
+	f := &rawFile{magic: magic, version: 3, align: align, keys: [][]byte{kv(keyAlignment, typeUint32, u32(uint32(align)))}}
 	next := uint64(max(align, 4))
 	f.tensors = [][]byte{ten("a", idF32, 0, 1), ten("b", idF32, next, 1)}
 	f.data = make([]byte, next+4)
@@ -130,45 +128,5 @@ func TestViewsHaveNoRoom(t *testing.T) {
 		if cap(tensor.Data) != len(tensor.Data) || cap(tensor.Dims) != len(tensor.Dims) {
 			t.Errorf("%s: room for %d bytes and %d dimensions", tensor.Name, cap(tensor.Data), cap(tensor.Dims))
 		}
-	}
-}
-
-func TestLookups(t *testing.T) {
-	f := mustParse(t, good().bytes())
-	check := func(name string, got, want any, ok bool, err error) {
-		t.Helper()
-		if !ok || err != nil || !cmp.Equal(got, want) {
-			t.Errorf("%s: %v, %v, %v, want %v", name, got, ok, err, want)
-		}
-	}
-	u, ok, err := f.Uint("t.u64")
-	check("Uint", u, uint64(math.MaxUint64), ok, err)
-	i, ok, err := f.Int("t.i8")
-	check("Int", i, int64(-2), ok, err)
-	x, ok, err := f.Float("t.f32")
-	check("Float", x, 1.5, ok, err)
-	b, ok, err := f.Bool("t.bool")
-	check("Bool", b, true, ok, err)
-	s, ok, err := f.Str(KeyArchitecture)
-	check("Str", s, "llama", ok, err)
-	ss, ok, err := f.Strings("tokenizer.ggml.tokens")
-	check("Strings", ss, []string{"<unk>", "", "▁ż"}, ok, err)
-	is, ok, err := f.Ints("t.i16s")
-	check("Ints", is, []int64{1, -32768}, ok, err)
-	xs, ok, err := f.Floats("t.f32s")
-	check("Floats", xs, []float64{0.5, math.Inf(1)}, ok, err)
-	bs, ok, err := f.Bools("t.bools")
-	check("Bools", bs, []bool{true, false, true}, ok, err)
-
-	if _, ok, err := f.Uint("absent"); ok || err != nil {
-		t.Errorf("absent key: %v, %v", ok, err)
-	}
-	_, ok, err = f.Uint("t.str")
-	if want := `gguf: key "t.str": have string, want integer`; ok || !errors.Is(err, ErrType) || err.Error() != want {
-		t.Errorf("wrong type: %v, %v, want %s", ok, err, want)
-	}
-	_, _, err = f.Int("t.u64")
-	if want := `gguf: key "t.u64": 18446744073709551615 does not fit an int64`; !errors.Is(err, ErrOverflow) || err.Error() != want {
-		t.Errorf("overflow: %v, want %s", err, want)
 	}
 }

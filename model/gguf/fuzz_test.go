@@ -59,15 +59,15 @@ func writeAgain(t *testing.T, f *File) *File {
 func FuzzRoundTrip(f *testing.F) {
 	f.Add("key", "text", int64(-1), uint64(1), 0.5, true, []byte("data"), "name", uint32(0), int64(2), int64(3), uint32(32))
 	f.Add("", "\xff", int64(1<<62), uint64(1<<63), -0.0, false, []byte{}, "", uint32(8), int64(32), int64(1), uint32(64))
-	f.Add(KeyArchitecture, "llama", int64(0), uint64(0), 1e300, true, []byte{0xff}, "blk.0.attn_q.weight", uint32(12), int64(256), int64(2), uint32(1<<20))
-	f.Add(KeyAlignment, "", int64(0), uint64(0), 0.0, false, []byte{1}, "t", uint32(4), int64(-1), int64(0), uint32(0))
+	f.Add("general.architecture", "llama", int64(0), uint64(0), 1e300, true, []byte{0xff}, "blk.0.attn_q.weight", uint32(12), int64(256), int64(2), uint32(1<<20))
+	f.Add(keyAlignment, "", int64(0), uint64(0), 0.0, false, []byte{1}, "t", uint32(4), int64(-1), int64(0), uint32(0))
 	f.Fuzz(func(t *testing.T, key, text string, i int64, u uint64, x float64, b bool, raw []byte, name string, format uint32, rows, cols int64, align uint32) {
 		if x != x {
 			x = 0 // NaN is not equal to itself
 		}
 		w := NewWriter()
 		want := setAll(t, w, map[string]any{
-			key: text, KeyAlignment: align,
+			key: text, keyAlignment: align,
 			key + ".i": i, key + ".u": u, key + ".x": x, key + ".b": b, key + ".f": float32(i),
 			key + ".raw": append([]byte{}, raw...), key + ".texts": []string{text, "", key},
 			key + ".is": []int64{i, -i}, key + ".us": []uint32{uint32(u), 7}, key + ".xs": []float64{x}, key + ".bs": []bool{b, !b},
@@ -117,7 +117,7 @@ func addTensor(t *testing.T, w *Writer, name string, format quant.Format, dims [
 	if err == nil {
 		return data
 	}
-	if got := kinds(err); len(got) != 1 || errors.Is(err, ErrDuplicate) {
+	if got := kinds(err); len(got) != 1 || errors.Is(err, errDuplicate) {
 		t.Errorf("%v: wraps %q", err, got)
 	}
 	return nil

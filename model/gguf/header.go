@@ -2,8 +2,10 @@ package gguf
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"unicode/utf8"
 )
 
 const (
@@ -12,21 +14,20 @@ const (
 	maxVersion = 3
 )
 
-// Limits of what a file may hold. The longest key and name are the
-// specification's; the counts keep the memory of a hostile file's index small,
-// far above what models need.
+// Limits. The specification sets maxKeyLen, maxNameLen and maxDims. The counts bound
+// the memory that a hostile file can claim; they are far above what models need.
 const (
-	MaxKeys    = 1 << 16
-	MaxTensors = 1 << 18
-	MaxKeyLen  = 1<<16 - 1 // bytes
-	MaxNameLen = 64        // bytes
-	MaxDims    = 4
+	maxKeys    = 1 << 16
+	maxTensors = 1 << 18
+	maxKeyLen  = 1<<16 - 1 // bytes
+	maxNameLen = 64        // bytes
+	maxDims    = 4
 )
 
-// The fewest bytes that a key with its value and a tensor's entry can take.
+// The minimum sizes of a key with its value and of a tensor entry.
 const (
-	minKeyBytes    = stringHead + 1 + 4 + 1
-	minTensorBytes = stringHead + 1 + 4 + 8 + 4 + 8
+	minKeyBytes    = lengthBytes + 1 + 4 + 1
+	minTensorBytes = lengthBytes + 1 + 4 + 8 + 4 + 8
 )
 
 // header is the fixed part of a file.
@@ -35,13 +36,13 @@ type header struct {
 	tensors, keys int
 }
 
-// entry is a tensor as the header describes it, with the shape yet to be checked.
+// entry is a tensor as the header describes it. Its shape is not checked yet.
 type entry struct {
 	name   []byte
-	dims   [MaxDims]uint64
-	n      int // dimensions in use
+	dims   [maxDims]uint64
+	n      int // number of dimensions
 	format uint32
-	offset uint64 // from the start of the data
+	offset uint64 // bytes from the start of the data section
 }
 
 func (c *cursor) header() (header, error) {
@@ -51,7 +52,7 @@ func (c *cursor) header() (header, error) {
 		return h, err
 	}
 	if string(m) != magic {
-		return h, refuse(ErrMagic, "not a GGUF file: it starts with %q", m)
+		return h, refuse(errMagic, "not a GGUF file: it starts with %q", m)
 	}
 	if h.version, err = c.u32("version"); err != nil {
 		return h, err
@@ -73,25 +74,24 @@ func checkVersion(v uint32) error {
 	case v >= minVersion && v <= maxVersion:
 		return nil
 	case v == 1:
-		return refuse(ErrVersion1, "GGUF version 1 is not supported: convert the file to version %d", maxVersion)
-	case v != 0 && v&0xffff == 0: // a small number with its bytes the other way round
-		return refuse(ErrEndian, "big-endian GGUF (version %d) is not supported: convert the file to little-endian", bits.ReverseBytes32(v))
+		return refuse(errVersion1, "GGUF version 1 is not supported: convert the file to version %d", maxVersion)
+	case v != 0 && v&0xffff == 0: // a small number in big-endian order
+		return refuse(errEndian, "big-endian GGUF (version %d) is not supported: convert the file to little-endian", bits.ReverseBytes32(v))
 	}
-	return refuse(ErrVersion, "GGUF version %d is not supported: %d and %d are", v, minVersion, maxVersion)
+	return refuse(errVersion, "GGUF version %d is not supported: %d and %d are", v, minVersion, maxVersion)
 }
 
 func checkCounts(keys, tensors int) error {
-	if keys > MaxKeys {
-		return refuse(ErrLimit, "%d keys are more than %d", keys, MaxKeys)
+	if keys > maxKeys {
+		return refuse(errLimit, "%d keys are more than %d", keys, maxKeys)
 	}
-	if tensors > MaxTensors {
-		return refuse(ErrLimit, "%d tensors are more than %d", tensors, MaxTensors)
+	if tensors > maxTensors {
+		return refuse(errLimit, "%d tensors are more than %d", tensors, maxTensors)
 	}
 	return nil
 }
 
-// pair reads the i-th key and its value, both as views, and checks them as far as
-// they can be without the others.
+// pair reads key i and its value. Both are views of the header.
 func (c *cursor) pair(i int) ([]byte, Value, error) {
 	key, err := c.str("key")
 	if err == nil {
@@ -109,37 +109,37 @@ func (c *cursor) pair(i int) ([]byte, Value, error) {
 
 func checkKey(n int) error {
 	if n == 0 {
-		return refuse(ErrKey, "the key is empty")
+		return refuse(errKey, "the key is empty")
 	}
-	if n > MaxKeyLen {
-		return refuse(ErrKey, "the key has %d bytes, more than %d", n, MaxKeyLen)
+	if n > maxKeyLen {
+		return refuse(errKey, "the key has %d bytes, more than %d", n, maxKeyLen)
 	}
 	return nil
 }
 
 func checkName(n int) error {
 	if n == 0 {
-		return refuse(ErrName, "the name is empty")
+		return refuse(errName, "the name is empty")
 	}
-	if n > MaxNameLen {
-		return refuse(ErrName, "the name has %d bytes, more than %d", n, MaxNameLen)
+	if n > maxNameLen {
+		return refuse(errName, "the name has %d bytes, more than %d", n, maxNameLen)
 	}
 	return nil
 }
 
-// value reads a type and a value of it.
+// value reads a type and a value.
 func (c *cursor) value() (Value, error) {
 	id, err := c.u32("value type")
 	if err != nil {
 		return Value{}, err
 	}
-	t := Type(id)
+	t := valueType(id)
 	switch {
-	case !t.Valid():
+	case !t.valid():
 		return Value{}, refuse(ErrType, "value type %d is unknown", id)
-	case t == TypeArray:
+	case t == typeArray:
 		return c.array()
-	case t == TypeString:
+	case t == typeString:
 		raw, err := c.str("string")
 		return Value{typ: t, n: 1, raw: raw}, err
 	}
@@ -155,13 +155,13 @@ func (c *cursor) array() (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	elem := Type(id)
+	elem := valueType(id)
 	switch {
-	case !elem.Valid():
+	case !elem.valid():
 		return Value{}, refuse(ErrType, "element type %d is unknown", id)
-	case elem == TypeArray:
-		return Value{}, refuse(ErrNested, "arrays of arrays are not supported")
-	case elem == TypeString:
+	case elem == typeArray:
+		return Value{}, refuse(errNested, "arrays of arrays are not supported")
+	case elem == typeString:
 		return c.stringArray()
 	}
 	size := types[elem].size
@@ -169,16 +169,16 @@ func (c *cursor) array() (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	raw, err := c.take(uint64(n)*uint64(size), "array") // no overflow: count compared it with what is left
+	raw, err := c.take(uint64(n)*uint64(size), "array") // cannot overflow: count checked the product
 	if err != nil {
 		return Value{}, err
 	}
-	return Value{typ: TypeArray, elem: elem, n: n, raw: raw}, checkBools(elem, raw)
+	return Value{typ: typeArray, elem: elem, n: n, raw: raw}, checkBools(elem, raw)
 }
 
-// stringArray walks over the strings now, so that cutting them out later cannot fail.
+// stringArray checks every string now, so that decoding them later cannot fail.
 func (c *cursor) stringArray() (Value, error) {
-	n, err := c.count("element count", stringHead)
+	n, err := c.count("element count", lengthBytes)
 	if err != nil {
 		return Value{}, err
 	}
@@ -188,23 +188,23 @@ func (c *cursor) stringArray() (Value, error) {
 			return Value{}, fmt.Errorf("element %d: %w", i, err)
 		}
 	}
-	return Value{typ: TypeArray, elem: TypeString, n: n, raw: c.data[start:c.pos:c.pos]}, nil
+	return Value{typ: typeArray, elem: typeString, n: n, raw: c.data[start:c.pos:c.pos]}, nil
 }
 
-// checkBools refuses what is neither true nor false, when t is bool.
-func checkBools(t Type, raw []byte) error {
-	if t != TypeBool {
+// checkBools refuses bytes other than 0 and 1 if t is bool.
+func checkBools(t valueType, raw []byte) error {
+	if t != typeBool {
 		return nil
 	}
 	for i, b := range raw {
 		if b > 1 {
-			return refuse(ErrBool, "bool %d is %d, neither 0 nor 1", i, b)
+			return refuse(errBool, "bool %d is %d, neither 0 nor 1", i, b)
 		}
 	}
 	return nil
 }
 
-// tensor reads the i-th tensor's entry.
+// tensor reads the entry of tensor i.
 func (c *cursor) tensor(i int) (entry, error) {
 	var e entry
 	name, err := c.str("name")
@@ -226,8 +226,8 @@ func (c *cursor) shape(e *entry) error {
 	if err != nil {
 		return err
 	}
-	if n == 0 || n > MaxDims {
-		return refuse(ErrShape, "%d dimensions, not 1 to %d", n, MaxDims)
+	if n == 0 || n > maxDims {
+		return refuse(errShape, "%d dimensions, not 1 to %d", n, maxDims)
 	}
 	e.n = int(n)
 	for i := range e.n {
@@ -242,7 +242,7 @@ func (c *cursor) shape(e *entry) error {
 	return err
 }
 
-// measure finds where the header ends, checking what it passes over.
+// measure returns the length of the header and checks its contents.
 func measure(data []byte) (int, error) {
 	c := cursor{data: data}
 	h, err := c.header()
@@ -262,11 +262,75 @@ func measure(data []byte) (int, error) {
 	return c.pos, nil
 }
 
-// copyHeader copies the header out of data, which may be a mapped file.
+// copyHeader copies the header from the start of data, which may be a mapped file.
 func copyHeader(data []byte) ([]byte, error) {
 	n, err := measure(data)
 	if err != nil {
 		return nil, err
 	}
 	return bytes.Clone(data[:n]), nil
+}
+
+// cursor reads untrusted bytes. It compares every length with the bytes left before
+// converting it to an int.
+type cursor struct {
+	data []byte
+	pos  int
+}
+
+func (c *cursor) left() uint64 { return uint64(len(c.data) - c.pos) }
+
+// take returns the next n bytes as a view whose capacity is n.
+func (c *cursor) take(n uint64, what string) ([]byte, error) {
+	if n > c.left() {
+		return nil, refuse(ErrTruncated, "%s at byte %d takes %d bytes, and %d are left", what, c.pos, n, c.left())
+	}
+	end := c.pos + int(n)
+	b := c.data[c.pos:end:end]
+	c.pos = end
+	return b, nil
+}
+
+func (c *cursor) u32(what string) (uint32, error) {
+	b, err := c.take(4, what)
+	if err != nil {
+		return 0, err
+	}
+	return binary.LittleEndian.Uint32(b), nil
+}
+
+func (c *cursor) u64(what string) (uint64, error) {
+	b, err := c.take(8, what)
+	if err != nil {
+		return 0, err
+	}
+	return binary.LittleEndian.Uint64(b), nil
+}
+
+// count reads a number of items, each of at least size bytes.
+func (c *cursor) count(what string, size int) (int, error) {
+	n, err := c.u64(what)
+	if err != nil {
+		return 0, err
+	}
+	if n > c.left()/uint64(size) {
+		return 0, refuse(ErrTruncated, "%s is %d, each of at least %d bytes, and %d bytes are left", what, n, size, c.left())
+	}
+	return int(n), nil
+}
+
+// str reads a string of valid UTF-8.
+func (c *cursor) str(what string) ([]byte, error) {
+	n, err := c.u64(what)
+	if err != nil {
+		return nil, err
+	}
+	b, err := c.take(n, what)
+	if err != nil {
+		return nil, err
+	}
+	if !utf8.Valid(b) {
+		return nil, refuse(errUTF8, "%s is not valid UTF-8: %q", what, clip(string(b[:min(len(b), 81)])))
+	}
+	return b, nil
 }

@@ -35,18 +35,16 @@ func readValue(v Value) error {
 	if v.Any() == nil || v.String() == "" {
 		return errors.New("no value")
 	}
-	errs := make([]error, 9)
+	errs := make([]error, 7)
 	_, errs[0] = v.Uint()
-	_, errs[1] = v.Int()
-	_, errs[2] = v.Float()
-	_, errs[3] = v.Bool()
-	_, errs[4] = v.Str()
-	_, errs[5] = v.Strings()
-	_, errs[6] = v.Ints()
-	_, errs[7] = v.Floats()
-	_, errs[8] = v.Bools()
+	_, errs[1] = v.Float()
+	_, errs[2] = v.Bool()
+	_, errs[3] = v.Str()
+	_, errs[4] = v.Strings()
+	_, errs[5] = v.Ints()
+	_, errs[6] = v.Floats()
 	for _, err := range errs {
-		if err != nil && !errors.Is(err, ErrType) && !errors.Is(err, ErrOverflow) {
+		if err != nil && !errors.Is(err, ErrType) && !errors.Is(err, errOverflow) {
 			return fmt.Errorf("accessor: %w", err)
 		}
 	}
@@ -146,11 +144,11 @@ func TestDenseFiles(t *testing.T) {
 		data          []byte
 		keys, tensors int
 	}{
-		{"keys", "the most keys, each as small as distinct keys can be", denseKeys(), MaxKeys, 0},
-		{"tensors", "the most tensors, each one number", denseTensors(), 1, MaxTensors},
-		{"empty strings", "2 million strings of 8 bytes", endingIn(arr("k", TypeString, 1<<21, make([]byte, 1<<24))), 1, 0},
-		{"bools", "16 million of a byte", endingIn(arr("k", TypeBool, 1<<24, make([]byte, 1<<24))), 1, 0},
-		{"long string", "16 MiB", endingIn(kv("k", TypeString, str(string(make([]byte, 1<<24))))), 1, 0},
+		{"keys", "the most keys, each as small as distinct keys can be", denseKeys(), maxKeys, 0},
+		{"tensors", "the most tensors, each one number", denseTensors(), 1, maxTensors},
+		{"empty strings", "2 million strings of 8 bytes", endingIn(arr("k", typeString, 1<<21, make([]byte, 1<<24))), 1, 0},
+		{"bools", "16 million of a byte", endingIn(arr("k", typeBool, 1<<24, make([]byte, 1<<24))), 1, 0},
+		{"long string", "16 MiB", endingIn(kv("k", typeString, str(string(make([]byte, 1<<24))))), 1, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -180,18 +178,18 @@ func checkDense[T any](t *testing.T, load func(T) (*File, error), from T, keys, 
 
 func denseKeys() []byte {
 	f := &rawFile{magic: magic, version: 3}
-	for i := range MaxKeys {
-		f.keys = append(f.keys, kv(fmt.Sprintf("%x", i), TypeUint8, u8(0)))
+	for i := range maxKeys {
+		f.keys = append(f.keys, kv(fmt.Sprintf("%x", i), typeUint8, u8(0)))
 	}
 	return f.bytes()
 }
 
 func denseTensors() []byte {
-	f := &rawFile{magic: magic, version: 3, align: 1, keys: [][]byte{kv(KeyAlignment, TypeUint32, u32(1))}}
+	f := &rawFile{magic: magic, version: 3, align: 1, keys: [][]byte{kv(keyAlignment, typeUint32, u32(1))}}
 	size := quant.F16.BlockBytes()
-	for i := range MaxTensors { // in reverse, which a sort may dislike
-		f.tensors = append(f.tensors, ten(fmt.Sprintf("%x", i), idF16, uint64((MaxTensors-1-i)*size), 1))
+	for i := range maxTensors { // in reverse, which a sort may dislike
+		f.tensors = append(f.tensors, ten(fmt.Sprintf("%x", i), idF16, uint64((maxTensors-1-i)*size), 1))
 	}
-	f.data = make([]byte, MaxTensors*size)
+	f.data = make([]byte, maxTensors*size)
 	return f.bytes()
 }

@@ -1,39 +1,34 @@
 package gguf
 
-// Keys that this package gives a meaning to.
-const (
-	KeyAlignment    = "general.alignment"
-	KeyArchitecture = "general.architecture"
-)
+const keyAlignment = "general.alignment"
 
 const (
 	defaultAlignment = 32
 	maxAlignment     = 1 << 20
 )
 
-// kind is what a well-known key must hold.
+// kind is the type that a well-known key must have.
 type kind struct {
 	want string
 	ok   func(Value) bool
 }
 
 var (
-	aUint32     = kind{"uint32", func(v Value) bool { return v.typ == TypeUint32 }}
-	aString     = kind{"string", func(v Value) bool { return v.typ == TypeString }}
-	aBool       = kind{"bool", func(v Value) bool { return v.typ == TypeBool }}
+	aUint32     = kind{"uint32", func(v Value) bool { return v.typ == typeUint32 }}
+	aString     = kind{"string", func(v Value) bool { return v.typ == typeString }}
+	aBool       = kind{"bool", func(v Value) bool { return v.typ == typeBool }}
 	anInteger   = kind{"integer", func(v Value) bool { return v.typ.integer() }}
-	manyStrings = kind{"array of string", func(v Value) bool { return v.typ == TypeArray && v.elem == TypeString }}
-	manyInts    = kind{"array of integer", func(v Value) bool { return v.typ == TypeArray && v.elem.integer() }}
-	manyFloats  = kind{"array of float", func(v Value) bool { return v.typ == TypeArray && v.elem.float() }}
+	manyStrings = kind{"array of string", func(v Value) bool { return v.typ == typeArray && v.elem == typeString }}
+	manyInts    = kind{"array of integer", func(v Value) bool { return v.typ == typeArray && v.elem.integer() }}
+	manyFloats  = kind{"array of float", func(v Value) bool { return v.typ == typeArray && v.elem.float() }}
 )
 
-// known holds the keys of the specification that are the same for every
-// architecture and that a reader acts on. A file with another type there is
-// malformed, whoever reads it. Where the specification says uint32 and writers
-// differ, any integer will do; not for the alignment, which says where data is.
+// known lists the keys of the specification that do not depend on the architecture. A
+// file with another type there is malformed. Where the specification says uint32 but
+// writers differ, any integer is accepted, except for the alignment.
 var known = map[string]kind{
-	KeyAlignment:                   aUint32,
-	KeyArchitecture:                aString,
+	keyAlignment:                   aUint32,
+	"general.architecture":         aString,
 	"general.name":                 aString,
 	"general.file_type":            anInteger,
 	"general.quantization_version": anInteger,
@@ -57,8 +52,8 @@ var known = map[string]kind{
 	"tokenizer.chat_template":           aString,
 }
 
-// checkKnown refuses a well-known key with a value of another type, and an
-// alignment that is none.
+// checkKnown refuses a well-known key with a value of another type, and an invalid
+// alignment.
 func checkKnown(key string, v Value) error {
 	k, ok := known[key]
 	if !ok {
@@ -67,7 +62,7 @@ func checkKnown(key string, v Value) error {
 	if !k.ok(v) {
 		return typeError(v, k.want)
 	}
-	if key == KeyAlignment {
+	if key == keyAlignment {
 		return checkAlignment(v)
 	}
 	return nil
@@ -79,10 +74,10 @@ func checkAlignment(v Value) error {
 		return err
 	}
 	if n == 0 || n&(n-1) != 0 {
-		return refuse(ErrAlignment, "%d is not a power of two", n)
+		return refuse(errAlignment, "%d is not a power of two", n)
 	}
 	if n > maxAlignment {
-		return refuse(ErrAlignment, "%d is above %d", n, maxAlignment)
+		return refuse(errAlignment, "%d is above %d", n, maxAlignment)
 	}
 	return nil
 }

@@ -5,15 +5,20 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"unsafe"
+
+	"github.com/edsrzf/mmap-go"
 )
 
-// Open maps the file at path into memory and parses it. The header is copied out
-// of the mapping before it is trusted, so that neither a change of the file nor
-// Close can touch the metadata. Tensor data stays in the mapping: read it inside
-// Guard.
+// Open maps the file at path into memory and parses it. It copies the header, so that
+// neither a change of the file nor Close affects the metadata. Tensor data stays in the
+// mapping: read it inside Guard.
 //
-// Errors wrap one of this package's Err values or, where the operating system
-// refused, its error, such as fs.ErrNotExist.
+// Errors wrap ErrMalformed, ErrUnsupported, or an error of the operating system such as
+// fs.ErrNotExist.
 func Open(path string) (*File, error) {
 	f, err := open(path)
 	if err != nil {
@@ -23,16 +28,16 @@ func Open(path string) (*File, error) {
 }
 
 func open(path string) (*File, error) {
-	// Opening a pipe would wait for a writer, so ask first.
+	// Opening a pipe would block until it has a writer.
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, withoutPath(err)
 	}
 	if info.IsDir() {
-		return nil, refuse(ErrNotRegular, "is a directory")
+		return nil, refuse(errNotRegular, "is a directory")
 	}
 	if !info.Mode().IsRegular() {
-		return nil, refuse(ErrNotRegular, "is not a regular file")
+		return nil, refuse(errNotRegular, "is not a regular file")
 	}
 	h, err := os.Open(path)
 	if err != nil {
@@ -50,7 +55,6 @@ func open(path string) (*File, error) {
 	return f, nil
 }
 
-// parse parses the mapped file.
 func (m *mapping) parse() (*File, error) {
 	var header []byte
 	var err error
@@ -63,8 +67,7 @@ func (m *mapping) parse() (*File, error) {
 	return parse(header, m.data)
 }
 
-// withoutPath drops the path from an error of package os: the caller puts it
-// before every error.
+// withoutPath removes the path from an error of package os. inFile adds it.
 func withoutPath(err error) error {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return fmt.Errorf("%s: %w", pe.Op, pe.Err)
@@ -72,10 +75,9 @@ func withoutPath(err error) error {
 	return err
 }
 
-// Check reports, as an ErrTruncated, that a mapped file is shorter now than when
-// it was opened. It costs one system call and finds what Guard cannot: behind the
-// new end, what is left of the last page reads as zeros without a fault. The
-// error is ErrClosed after Close; a file parsed from memory is always in order.
+// Check returns an ErrTruncated if a mapped file is shorter than when it was opened,
+// and an ErrClosed after Close. It costs one system call. Guard alone cannot detect
+// every truncation: the rest of the last page reads as zeros without a fault.
 func (f *File) Check() error {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -97,4 +99,107 @@ func (f *File) Check() error {
 
 func cutShort(now, before int64) error {
 	return refuse(ErrTruncated, "the file was cut short from %d to %d bytes while in use", before, now)
+}
+
+// mapping is a file mapped read-only. The file stays open so that its size can be
+// checked even if it was renamed.
+type mapping struct {
+	path string
+	file *os.File
+	data mmap.MMap
+}
+
+// live holds all open mappings. Guard explains only faults inside them.
+var live = struct {
+	sync.Mutex
+	set map[*mapping]struct{}
+}{set: map[*mapping]struct{}{}}
+
+func newMapping(path string, file *os.File) (*mapping, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() == 0 { // mmap would fail
+		return nil, refuse(ErrTruncated, "the file is empty")
+	}
+	if info.Size() != int64(int(info.Size())) {
+		return nil, refuse(errOverflow, "%d bytes are too many to map", info.Size())
+	}
+	data, err := mmap.MapRegion(file, int(info.Size()), mmap.RDONLY, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	m := &mapping{path, file, data}
+	live.Lock()
+	defer live.Unlock()
+	live.set[m] = struct{}{}
+	return m, nil
+}
+
+func (m *mapping) close() error {
+	live.Lock()
+	delete(live.set, m)
+	live.Unlock()
+	return errors.Join(m.data.Unmap(), m.file.Close())
+}
+
+// mappingAt returns the mapping that contains addr and the offset of addr in it.
+func mappingAt(addr uintptr) (*mapping, int64) {
+	live.Lock()
+	defer live.Unlock()
+	for m := range live.set {
+		base := uintptr(unsafe.Pointer(unsafe.SliceData(m.data)))
+		if addr >= base && addr-base < uintptr(len(m.data)) {
+			return m, int64(addr - base)
+		}
+	}
+	return nil, 0
+}
+
+// Guard runs fn. If fn reads a part of a mapped file that is not readable, which would
+// otherwise crash the process, Guard returns an error: ErrTruncated if the file was cut
+// short, else ErrFault. Other panics pass through.
+//
+// Guard covers only the calling goroutine: goroutines that fn starts need their own.
+func Guard(fn func()) error {
+	path, err := guard(fn)
+	if err != nil {
+		return inFile(path, err)
+	}
+	return nil
+}
+
+// guard returns the path of the file separately from the error.
+func guard(fn func()) (path string, err error) {
+	before := debug.SetPanicOnFault(true)
+	defer func() {
+		debug.SetPanicOnFault(before)
+		r := recover()
+		if r == nil {
+			return
+		}
+		fault, ok := r.(interface {
+			runtime.Error
+			Addr() uintptr // see debug.SetPanicOnFault
+		})
+		if !ok {
+			panic(r)
+		}
+		m, at := mappingAt(fault.Addr())
+		if m == nil {
+			panic(r)
+		}
+		path, err = m.path, m.explain(at)
+	}()
+	fn()
+	return "", nil
+}
+
+// explain returns the reason why the byte at an offset is not readable.
+func (m *mapping) explain(at int64) error {
+	if info, err := m.file.Stat(); err == nil && info.Size() < int64(len(m.data)) {
+		return cutShort(info.Size(), int64(len(m.data)))
+	}
+	return refuse(ErrFault, "byte %d of the mapped file cannot be accessed: a failed read, or a write to read-only data", at)
 }

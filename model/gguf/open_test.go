@@ -1,14 +1,20 @@
 package gguf
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/lockstep-go/lockstep/quant"
 )
 
 // writeTemp writes data to a new file.
@@ -41,8 +47,8 @@ func TestOpen(t *testing.T) {
 	data := raw.bytes()
 	path := writeTemp(t, data)
 	f := mustOpen(t, path)
-	if f.Path() != path || f.Size() != int64(len(data)) || f.Version() != 3 {
-		t.Errorf("path %q, size %d, version %d", f.Path(), f.Size(), f.Version())
+	if f.path != path || f.Size() != int64(len(data)) || f.Version() != 3 {
+		t.Errorf("path %q, size %d, version %d", f.path, f.Size(), f.Version())
 	}
 	checkGood(t, f, int64(len(data)-len(raw.data)))
 	if err := readAll(f); err != nil {
@@ -50,10 +56,6 @@ func TestOpen(t *testing.T) {
 	}
 	if err := f.Check(); err != nil {
 		t.Errorf("Check of an unchanged file: %v", err)
-	}
-	_, _, err := f.Bool("t.str")
-	if want := "gguf: " + path + `: key "t.str": have string, want bool`; err == nil || err.Error() != want {
-		t.Errorf("lookup error %v, want %s", err, want)
 	}
 }
 
@@ -67,7 +69,7 @@ func TestOpenErrors(t *testing.T) {
 	}{
 		{"missing", "the operating system says so", filepath.Join(dir, "none.gguf"), fs.ErrNotExist, ""},
 		{"missing directory", "the operating system says so", filepath.Join(dir, "none", "x.gguf"), fs.ErrNotExist, ""},
-		{"directory", "not to be mapped", dir, ErrNotRegular, "is a directory"},
+		{"directory", "not to be mapped", dir, errNotRegular, "is a directory"},
 		{"empty", "cannot be mapped", writeTemp(t, nil), ErrTruncated, "the file is empty"},
 		{"one byte", "no magic", writeTemp(t, []byte("G")), ErrTruncated, "magic at byte 0 takes 4 bytes, and 1 are left"},
 	}
@@ -154,4 +156,256 @@ func TestMetadataIsCopied(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkGood(t, f, int64(len(raw.bytes())-len(raw.data)))
+}
+
+// pages is the size of the test's tensor and of its vocabulary, in pages.
+const pages = 8
+
+// bigFile writes a file with a tensor of several pages, and a vocabulary of
+// several pages before it.
+func bigFile(t *testing.T) string {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows refuses to cut a mapped file short")
+	}
+	w := NewWriter()
+	size := pages * os.Getpagesize()
+	if err := w.Set("tokens", strings.Split(strings.Repeat("token ", size/6), " ")); err != nil {
+		t.Fatal(err)
+	}
+	data := bytes.Repeat([]byte{1, 2, 3, 4}, size/4)
+	err := w.Add(TensorInfo{"big", quant.F32, []int{size / 4 / pages, pages}, func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "big.gguf")
+	if err := w.WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestGuardTruncated(t *testing.T) {
+	path := bigFile(t)
+	f := mustOpen(t, path)
+	big, _ := f.Tensor("big")
+	if err := Guard(func() { sum(big.Data) }); err != nil {
+		t.Fatalf("before: %v", err)
+	}
+	// Into the middle of the tensor.
+	if err := os.Truncate(path, big.Offset+int64(len(big.Data)/2)); err != nil {
+		t.Fatal(err)
+	}
+	checkFaults(t, path, big)
+	if err := Guard(func() { sum(big.Data[:os.Getpagesize()]) }); err != nil {
+		t.Errorf("what is still there: %v", err)
+	}
+	v, _ := f.Value("tokens")
+	if tokens, err := v.Strings(); err != nil || tokens[0] != "token" {
+		t.Errorf("metadata: %v", err)
+	}
+}
+
+// checkFaults reads a tensor whose second half is gone, in several ways.
+func checkFaults(t *testing.T, path string, big Tensor) {
+	tests := []struct {
+		name, reason string
+		read         func()
+	}{
+		{"loop", "plain loads", func() { sum(big.Data) }},
+		{"last byte", "only what is gone", func() { sum(big.Data[len(big.Data)-1:]) }},
+		{"copy", "assembly of the runtime", func() { copy(make([]byte, len(big.Data)), big.Data) }},
+		{"search", "assembly of a package", func() { bytes.IndexByte(big.Data, 99) }},
+		{"decode", "what engines do", func() { quant.Decode(quant.F32, make([]float32, big.Elements()), big.Data) }},
+		{"nested", "the inner one ends it, the outer goes on", func() {
+			if err := Guard(func() { sum(big.Data) }); !errors.Is(err, ErrTruncated) {
+				t.Errorf("inner: %v", err)
+			}
+			sum(big.Data)
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := Guard(tt.read)
+			if !errors.Is(err, ErrTruncated) || len(kinds(err)) != 1 {
+				t.Fatalf("error %v: %s", err, tt.reason)
+			}
+			if want := "gguf: " + path + ": the file was cut short from "; !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("message %q, want %q …", err, want)
+			}
+		})
+	}
+}
+
+// Within the last page there is no fault, only zeros: Check finds it.
+func TestCheckTruncated(t *testing.T) {
+	path := bigFile(t)
+	f := mustOpen(t, path)
+	if err := os.Truncate(path, f.Size()-1); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Check(); !errors.Is(err, ErrTruncated) || !strings.Contains(err.Error(), path) {
+		t.Errorf("error %v", err)
+	}
+	if err := mustParse(t, good().bytes()).Check(); err != nil {
+		t.Errorf("in memory: %v", err)
+	}
+}
+
+// The file is cut short between being mapped and being parsed.
+func TestOpenTruncatedMeanwhile(t *testing.T) {
+	path := bigFile(t)
+	h, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := newMapping(path, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.close()
+	if err := os.Truncate(path, int64(os.Getpagesize())); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.parse(); !errors.Is(err, ErrTruncated) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// A tensor that goes away while it is copied into another file.
+func TestWriteTruncatedTensor(t *testing.T) {
+	path := bigFile(t)
+	f := mustOpen(t, path)
+	big, _ := f.Tensor("big")
+	w := NewWriter()
+	if err := w.Add(big.Info()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, big.Offset+1); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := w.WriteFile(filepath.Join(dir, "copy.gguf")); !errors.Is(err, ErrTruncated) {
+		t.Errorf("error %v", err)
+	}
+	checkDir(t, dir)
+}
+
+// Guard explains faults in mapped files and nothing else.
+func TestGuardPassesPanics(t *testing.T) {
+	var nilSlice []byte
+	var nilPointer *File
+	tests := []struct {
+		name, reason string
+		fn           func()
+		want         string
+	}{
+		{"error", "somebody's own", func() { panic(io.ErrUnexpectedEOF) }, "unexpected EOF"},
+		{"string", "somebody's own", func() { panic("oops") }, "oops"},
+		{"index", "a programmer's error", func() { nilSlice[len(nilSlice)]++ }, "index out of range"},
+		{"nil", "a programmer's error", func() { nilPointer.version++ }, "nil pointer dereference"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := recovered(t, tt.fn); !strings.Contains(got, tt.want) {
+				t.Errorf("panic %q, want %q: %s", got, tt.want, tt.reason)
+			}
+		})
+	}
+	t.Run("fault elsewhere", func(t *testing.T) { // in a mapping that is not ours
+		path := bigFile(t)
+		h, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := newMapping(path, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		delete(live.set, m)
+		defer m.close()
+		if err := os.Truncate(path, 0); err != nil {
+			t.Fatal(err)
+		}
+		if got := recovered(t, func() { sum(m.data) }); !strings.Contains(got, "fault") && !strings.Contains(got, "invalid memory address") {
+			t.Errorf("panic %q", got)
+		}
+	})
+}
+
+// recovered runs fn in Guard and returns the panic that came through.
+func recovered(t *testing.T, fn func()) (text string) {
+	t.Helper()
+	defer func() {
+		switch r := recover().(type) {
+		case error:
+			text = r.Error()
+		case string:
+			text = r
+		}
+		if debug.SetPanicOnFault(false) {
+			t.Error("panic on fault is still set after a panic")
+		}
+	}()
+	err := Guard(fn)
+	t.Errorf("no panic, error %v", err)
+	return ""
+}
+
+func TestGuardRestoresSetting(t *testing.T) {
+	for _, before := range []bool{false, true} {
+		was := debug.SetPanicOnFault(before)
+		if err := Guard(func() {}); err != nil {
+			t.Error(err)
+		}
+		if after := debug.SetPanicOnFault(was); after != before {
+			t.Errorf("panic on fault was %v, is %v", before, after)
+		}
+	}
+}
+
+// A write to the mapping is no truncation, and must not be called one.
+func TestGuardWrite(t *testing.T) {
+	f := mustOpen(t, writeTemp(t, good().bytes()))
+	a, _ := f.Tensor("a.weight")
+	if err := Guard(func() { a.Data[0]++ }); !errors.Is(err, ErrFault) || errors.Is(err, ErrTruncated) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	path := writeTemp(t, good().bytes())
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 20 {
+				f, err := Open(path)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := Guard(func() { err = readAll(f) }); err != nil {
+					t.Error(err)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				if err := f.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func BenchmarkGuard(b *testing.B) {
+	for b.Loop() {
+		if err := Guard(func() {}); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

@@ -16,7 +16,7 @@ func TestOpenPipe(t *testing.T) {
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Skipf("no pipe can be made: %v", err)
 	}
-	if _, err := Open(path); !errors.Is(err, ErrNotRegular) {
+	if _, err := Open(path); !errors.Is(err, errNotRegular) {
 		t.Errorf("error %v", err)
 	}
 }

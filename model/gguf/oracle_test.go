@@ -43,9 +43,9 @@ func TestForeignFiles(t *testing.T) {
 		}
 		bounded(t, int(info.Size()), func() {
 			f := mustOpen(t, path)
-			arch, ok, err := f.Str(KeyArchitecture)
-			if !ok || err != nil || arch == "" {
-				t.Errorf("architecture %q, %v, %v", arch, ok, err)
+			v, _ := f.Value("general.architecture")
+			if arch, err := v.Str(); err != nil || arch == "" {
+				t.Errorf("architecture %q, %v", arch, err)
 			}
 			if vocab := strings.Contains(path, "vocab"); vocab == (len(f.Tensors()) > 0) {
 				t.Errorf("%d tensors", len(f.Tensors()))
@@ -74,6 +74,9 @@ func TestRewriteForeignFiles(t *testing.T) {
 		after, err := os.ReadFile(out)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if len(f.Tensors()) == 0 { // some writers pad a file without tensors
+			before, after = bytes.TrimRight(before, "\x00"), bytes.TrimRight(after, "\x00")
 		}
 		if !bytes.Equal(before, after) {
 			t.Errorf("%d bytes became %d others", len(before), len(after))
@@ -108,7 +111,7 @@ func checkSame(t testing.TB, a, b *File) {
 	for _, key := range a.Keys() {
 		x, _ := a.Value(key)
 		y, _ := b.Value(key)
-		if x.Type() != y.Type() || x.Elem() != y.Elem() || x.Len() != y.Len() || !bytes.Equal(x.raw, y.raw) {
+		if x.TypeName() != y.TypeName() || x.Len() != y.Len() || !bytes.Equal(x.raw, y.raw) {
 			t.Errorf("key %q: %v became %v", key, x, y)
 		}
 	}

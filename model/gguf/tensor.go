@@ -10,21 +10,21 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Tensor is a tensor of a file.
+// Tensor is a named tensor in a File.
 type Tensor struct {
 	Name   string
 	Format quant.Format
-	// Dims has 1 to 4 dimensions, Dims[0] the length of a row (ggml's order: the
-	// fastest first, so a matrix of Rows × Cols has Dims [Cols, Rows]). Read-only.
+	// Dims holds 1 to 4 dimensions in ggml's order, the fastest first: a matrix
+	// [rows, cols] has Dims {cols, rows}. Read-only.
 	Dims []int
-	// Offset is where the data starts, in bytes from the start of the file.
+	// Offset is the position of Data in the file, in bytes.
 	Offset int64
-	// Data is the blocks, row after row: a view into the file, read-only. If the
-	// file is mapped, read it inside Guard, and not after File.Close.
+	// Data holds the blocks, row after row. It is a read-only view of the file. If the
+	// file is mapped, read Data inside Guard, and not after File.Close.
 	Data []byte
 }
 
-// Elements is the number of weights.
+// Elements returns the number of weights.
 func (t Tensor) Elements() int {
 	n := 1
 	for _, d := range t.Dims {
@@ -33,14 +33,14 @@ func (t Tensor) Elements() int {
 	return n
 }
 
-// Info describes t for Writer.Add: the same tensor, with the data copied when it
-// is written. It may fail then with ErrTruncated.
+// Info returns a description of t for Writer.Add. The Writer copies the data when it
+// writes, and fails with ErrTruncated if the source file was cut short.
 func (t Tensor) Info() TensorInfo {
 	return TensorInfo{Name: t.Name, Format: t.Format, Dims: t.Dims, Write: t.write}
 }
 
-// write copies the data through a buffer: the kernel, reading a mapping that was
-// cut short, would answer with an errno and not with a fault that Guard explains.
+// write copies the data through a buffer. If the kernel read a mapping that was cut
+// short, it would return an errno instead of the fault that Guard explains.
 func (t Tensor) write(w io.Writer) error {
 	buf := make([]byte, min(len(t.Data), 1<<18))
 	for rest := t.Data; len(rest) > 0; {
@@ -56,27 +56,26 @@ func (t Tensor) write(w io.Writer) error {
 	return nil
 }
 
-// checkShape refuses what is no shape.
 func checkShape(dims []int) error {
-	if len(dims) == 0 || len(dims) > MaxDims {
-		return refuse(ErrShape, "%d dimensions, not 1 to %d", len(dims), MaxDims)
+	if len(dims) == 0 || len(dims) > maxDims {
+		return refuse(errShape, "%d dimensions, not 1 to %d", len(dims), maxDims)
 	}
 	for i, d := range dims {
 		if d == 0 {
-			return refuse(ErrShape, "dimension %d is zero", i)
+			return refuse(errShape, "dimension %d is zero", i)
 		}
 		if d < 0 {
-			return refuse(ErrShape, "dimension %d is %d", i, d)
+			return refuse(errShape, "dimension %d is %d", i, d)
 		}
 	}
 	return nil
 }
 
-// sizeOf is the number of bytes of a tensor:
+// sizeOf returns the size of a tensor in bytes:
 //
 //	Π dims / block length · block bytes
 //
-// where each row is whole blocks. The elements and the bytes must fit an int.
+// A row must consist of whole blocks. Elements and bytes must fit an int.
 func sizeOf(format quant.Format, dims []int) (int64, error) {
 	if err := checkShape(dims); err != nil {
 		return 0, err
@@ -88,26 +87,26 @@ func sizeOf(format quant.Format, dims []int) (int64, error) {
 	for _, d := range dims {
 		hi, lo := bits.Mul64(elements, uint64(d))
 		if hi != 0 || lo > math.MaxInt {
-			return 0, refuse(ErrOverflow, "shape %v has too many elements", dims)
+			return 0, refuse(errOverflow, "shape %v has too many elements", dims)
 		}
 		elements = lo
 	}
 	if n := format.BlockLen(); dims[0]%n != 0 {
-		return 0, refuse(ErrPartialBlock, "rows of %d do not fill whole blocks of %d (%v)", dims[0], n, format)
+		return 0, refuse(errPartialBlock, "rows of %d do not fill whole blocks of %d (%v)", dims[0], n, format)
 	}
 	hi, size := bits.Mul64(elements/uint64(format.BlockLen()), uint64(format.BlockBytes()))
 	if hi != 0 || size > math.MaxInt {
-		return 0, refuse(ErrOverflow, "shape %v of %v has too many bytes", dims, format)
+		return 0, refuse(errOverflow, "shape %v of %v has too many bytes", dims, format)
 	}
 	return int64(size), nil
 }
 
-// alignUp is the smallest multiple of the power of two align that is at least n.
-// The caller keeps n + align from overflowing.
+// alignUp rounds n up to a multiple of align, a power of two. n + align must not
+// overflow.
 func alignUp(n, align int64) int64 { return (n + align - 1) &^ (align - 1) }
 
-// place checks where e's data lies and returns the tensor. start is where the
-// data of the file starts, dims a shape already known to fit ints.
+// place checks the position of e's data and returns the tensor. start is the position
+// of the data section in the file. dims is the shape of e as ints.
 func (e entry) place(data []byte, start, align int64, dims []int) (Tensor, error) {
 	t := Tensor{Name: string(e.name), Format: quant.Format(e.format), Dims: dims}
 	size, err := sizeOf(t.Format, dims)
@@ -115,34 +114,34 @@ func (e entry) place(data []byte, start, align int64, dims []int) (Tensor, error
 		return t, err
 	}
 	if e.offset%uint64(align) != 0 {
-		return t, refuse(ErrAlignment, "offset %d is no multiple of the alignment %d", e.offset, align)
+		return t, refuse(errAlignment, "offset %d is not a multiple of the alignment %d", e.offset, align)
 	}
 	if e.offset > uint64(math.MaxInt64-size) || e.offset+uint64(size) > uint64(math.MaxInt64-start) {
-		return t, refuse(ErrOverflow, "offset %d with %d bytes of data is too large", e.offset, size)
+		return t, refuse(errOverflow, "offset %d with %d bytes of data is too large", e.offset, size)
 	}
 	t.Offset = start + int64(e.offset)
 	end := t.Offset + size
 	if end > int64(len(data)) {
-		return t, refuse(ErrTruncated, "its data ends at byte %d, and the file at %d", end, len(data))
+		return t, refuse(ErrTruncated, "its data ends at byte %d, the file at byte %d", end, len(data))
 	}
 	t.Data = data[t.Offset:end:end]
 	return t, nil
 }
 
-// ints returns e's dimensions in dst, which has room for them.
+// ints appends e's dimensions to dst.
 func (e entry) ints(dst []int) ([]int, error) {
 	for i, d := range e.dims[:e.n] {
 		if d > math.MaxInt {
-			return nil, refuse(ErrOverflow, "dimension %d is %d", i, d)
+			return nil, refuse(errOverflow, "dimension %d is %d", i, d)
 		}
 		dst = append(dst, int(d))
 	}
 	return dst, nil
 }
 
-// checkOverlap refuses tensors that share bytes. Gaps, and any order, are allowed.
+// checkOverlap refuses tensors that share bytes. It allows gaps and any order.
 func checkOverlap(tensors []Tensor) error {
-	order := make([]int32, len(tensors)) // MaxTensors fits
+	order := make([]int32, len(tensors))
 	for i := range order {
 		order[i] = int32(i)
 	}
@@ -150,8 +149,58 @@ func checkOverlap(tensors []Tensor) error {
 	for i := 1; i < len(order); i++ {
 		a, b := tensors[order[i-1]], tensors[order[i]]
 		if end := a.Offset + int64(len(a.Data)); b.Offset < end {
-			return inTensor(b.Name, refuse(ErrOverlap, "starts at byte %d, inside tensor %q, which ends at %d", b.Offset, clip(a.Name), end))
+			return inTensor(b.Name, refuse(errOverlap, "starts at byte %d, inside tensor %q, which ends at %d", b.Offset, clip(a.Name), end))
 		}
 	}
 	return nil
+}
+
+// otherFormats names the ids of ggml's enum ggml_type that package quant does not
+// have, for error messages.
+var otherFormats = map[quant.Format]struct {
+	name    string
+	removed bool // from ggml
+}{
+	4:  {"Q4_2", true},
+	5:  {"Q4_3", true},
+	9:  {"Q8_1", false},
+	15: {"Q8_K", false},
+	16: {"IQ2_XXS", false},
+	17: {"IQ2_XS", false},
+	18: {"IQ3_XXS", false},
+	19: {"IQ1_S", false},
+	21: {"IQ3_S", false},
+	22: {"IQ2_S", false},
+	24: {"I8", false},
+	25: {"I16", false},
+	26: {"I32", false},
+	27: {"I64", false},
+	28: {"F64", false},
+	29: {"IQ1_M", false},
+	31: {"Q4_0_4_4", true},
+	32: {"Q4_0_4_8", true},
+	33: {"Q4_0_8_8", true},
+	34: {"TQ1_0", false},
+	35: {"TQ2_0", false},
+	36: {"IQ4_NL_4_4", true},
+	37: {"IQ4_NL_4_8", true},
+	38: {"IQ4_NL_8_8", true},
+	39: {"MXFP4", false},
+	40: {"NVFP4", false},
+	41: {"Q1_0", false},
+	42: {"Q2_0", false},
+}
+
+func checkFormat(f quant.Format) error {
+	if f.Valid() {
+		return nil
+	}
+	switch o, known := otherFormats[f]; {
+	case !known:
+		return refuse(errUnsupportedFormat, "format %d is unknown", uint32(f))
+	case o.removed:
+		return refuse(errUnsupportedFormat, "format %d (%s) was removed from ggml and is not supported", uint32(f), o.name)
+	default:
+		return refuse(errUnsupportedFormat, "format %d (%s) is not supported", uint32(f), o.name)
+	}
 }

@@ -1,98 +1,182 @@
 package gguf
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"reflect"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
-// Value is a metadata value: a view of the file's bytes, checked when the file was
-// parsed and decoded when it is asked for. The zero Value is of no type and every
-// accessor refuses it.
-type Value struct {
-	typ  Type
-	elem Type   // of an array
-	n    int    // of an array, its length; else 1; 0 in the zero Value
-	raw  []byte // of a string and of an array, without the lengths and types before it
+// valueType is the type of a metadata value, by its GGUF id.
+type valueType uint32
+
+// The value types, with the ids of the GGUF specification.
+const (
+	typeUint8 valueType = iota
+	typeInt8
+	typeUint16
+	typeInt16
+	typeUint32
+	typeInt32
+	typeFloat32
+	typeBool
+	typeString
+	typeArray
+	typeUint64
+	typeInt64
+	typeFloat64
+)
+
+// typeInfo describes a value type. String and array have size 0.
+type typeInfo struct {
+	name string
+	size int                         // bytes of one value
+	one  func(raw []byte) any        // decodes a T
+	many func(raw []byte, n int) any // decodes a []T of length n
 }
 
-// none reports whether v is the zero Value. An empty array is not.
-func (v Value) none() bool { return v.raw == nil }
+var types = [...]typeInfo{
+	typeUint8:   fixedSize[uint8]("uint8"),
+	typeInt8:    fixedSize[int8]("int8"),
+	typeUint16:  fixedSize[uint16]("uint16"),
+	typeInt16:   fixedSize[int16]("int16"),
+	typeUint32:  fixedSize[uint32]("uint32"),
+	typeInt32:   fixedSize[int32]("int32"),
+	typeFloat32: fixedSize[float32]("float32"),
+	typeBool:    fixedSize[bool]("bool"),
+	typeString:  {name: "string", one: decodeString, many: decodeStrings},
+	typeArray:   {name: "array"},
+	typeUint64:  fixedSize[uint64]("uint64"),
+	typeInt64:   fixedSize[int64]("int64"),
+	typeFloat64: fixedSize[float64]("float64"),
+}
 
-// Type is the type of the value.
-func (v Value) Type() Type { return v.typ }
-
-// Elem is the type of an array's elements, and of any other value its own type.
-func (v Value) Elem() Type {
-	if v.typ == TypeArray {
-		return v.elem
+func fixedSize[T any](name string) typeInfo {
+	many := func(raw []byte, n int) []T {
+		out := make([]T, n)
+		if _, err := binary.Decode(raw, binary.LittleEndian, out); err != nil {
+			panic(fmt.Sprintf("gguf: %d bytes for %d of %s", len(raw), n, name)) // the parser checked the length
+		}
+		return out
 	}
-	return v.typ
+	return typeInfo{
+		name: name,
+		size: binary.Size(*new(T)),
+		one:  func(raw []byte) any { return many(raw, 1)[0] },
+		many: func(raw []byte, n int) any { return many(raw, n) },
+	}
 }
 
-// Len is the length of an array, and 1 for any other value.
+func decodeString(raw []byte) any { return string(raw) }
+
+// decodeStrings copies the array once and slices the copy, because a vocabulary has
+// hundreds of thousands of strings.
+func decodeStrings(raw []byte, n int) any {
+	all := string(raw)
+	out := make([]string, n)
+	pos := 0
+	for i := range out {
+		start, end := nextString(raw, pos)
+		out[i] = all[start:end]
+		pos = end
+	}
+	return out
+}
+
+// lengthBytes is the size of the length that precedes the bytes of a string.
+const lengthBytes = 8
+
+// nextString returns the bounds of the string whose length is at raw[pos:]. The
+// parser has checked that they are within raw.
+func nextString(raw []byte, pos int) (start, end int) {
+	start = pos + lengthBytes
+	return start, start + int(binary.LittleEndian.Uint64(raw[pos:]))
+}
+
+func (t valueType) valid() bool { return int64(t) < int64(len(types)) }
+
+// String returns the name in the GGUF specification, such as "uint32".
+func (t valueType) String() string {
+	if t.valid() {
+		return types[t].name
+	}
+	return fmt.Sprintf("type(%d)", uint32(t))
+}
+
+func (t valueType) integer() bool {
+	switch t {
+	case typeUint8, typeInt8, typeUint16, typeInt16, typeUint32, typeInt32, typeUint64, typeInt64:
+		return true
+	}
+	return false
+}
+
+func (t valueType) float() bool { return t == typeFloat32 || t == typeFloat64 }
+
+// Value is a metadata value. The parser checks it; an accessor decodes it on each
+// call. The zero Value has no type, and every accessor refuses it. Errors of the
+// accessors wrap ErrType, or ErrMalformed if a number does not fit.
+type Value struct {
+	typ  valueType
+	elem valueType // of an array
+	n    int       // length of an array; 1 for a scalar; 0 in the zero Value
+	raw  []byte    // without the leading types and lengths of a string or an array
+}
+
+func (v Value) isZero() bool { return v.raw == nil }
+
+// IsArray reports whether v is an array.
+func (v Value) IsArray() bool { return v.typ == typeArray }
+
+// Len returns the length of an array, and 1 for a scalar.
 func (v Value) Len() int { return v.n }
 
-// describe names the type for a message.
-func (v Value) describe() string {
+// TypeName returns the name of the type in the GGUF specification, such as "uint32" or
+// "array of string".
+func (v Value) TypeName() string {
 	switch {
-	case v.none():
+	case v.isZero():
 		return "nothing"
-	case v.typ == TypeArray:
+	case v.IsArray():
 		return "array of " + v.elem.String()
 	}
 	return v.typ.String()
 }
 
 func typeError(v Value, want string) error {
-	return refuse(ErrType, "have %s, want %s", v.describe(), want)
+	return refuse(ErrType, "have %s, want %s", v.TypeName(), want)
 }
 
-// Any is the value as the Go type of the same width: bool, uint8 … float64,
-// string, or a slice of one of them; nil for the zero Value.
+// Any returns the value as the Go type of the same width: bool, uint8 … float64,
+// string, or a slice of one of them. It returns nil for the zero Value.
 func (v Value) Any() any {
 	switch {
-	case v.none():
+	case v.isZero():
 		return nil
-	case v.typ == TypeArray:
+	case v.IsArray():
 		return types[v.elem].many(v.raw, v.n)
 	}
 	return types[v.typ].one(v.raw)
 }
 
-// Uint is an integer of any type that is not negative. The error is ErrType for
-// another type and ErrOverflow for a negative number.
+// Uint returns an integer of any width that is not negative.
 func (v Value) Uint() (uint64, error) {
 	r := reflect.ValueOf(v.Any())
 	switch {
 	case r.CanUint():
 		return r.Uint(), nil
 	case r.CanInt() && r.Int() < 0:
-		return 0, refuse(ErrOverflow, "%d is negative", r.Int())
+		return 0, refuse(errOverflow, "%d is negative", r.Int())
 	case r.CanInt():
 		return uint64(r.Int()), nil
 	}
 	return 0, typeError(v, "integer")
 }
 
-// Int is an integer of any type. The error is ErrType for another type and
-// ErrOverflow for a number that does not fit.
-func (v Value) Int() (int64, error) {
-	r := reflect.ValueOf(v.Any())
-	switch {
-	case r.CanInt():
-		return r.Int(), nil
-	case r.CanUint() && r.Uint() > math.MaxInt64:
-		return 0, refuse(ErrOverflow, "%d does not fit an int64", r.Uint())
-	case r.CanUint():
-		return int64(r.Uint()), nil
-	}
-	return 0, typeError(v, "integer")
-}
-
-// Float is a float32 or a float64, else an ErrType.
+// Float returns a float32 or a float64. It does not convert integers.
 func (v Value) Float() (float64, error) {
 	if r := reflect.ValueOf(v.Any()); r.CanFloat() {
 		return r.Float(), nil
@@ -100,17 +184,14 @@ func (v Value) Float() (float64, error) {
 	return 0, typeError(v, "float")
 }
 
-// Bool is a bool, else an ErrType.
+// Bool returns a bool.
 func (v Value) Bool() (bool, error) { return as[bool](v, "bool") }
 
-// Str is a string, else an ErrType.
+// Str returns a string.
 func (v Value) Str() (string, error) { return as[string](v, "string") }
 
-// Strings is an array of strings, else an ErrType.
+// Strings returns an array of strings.
 func (v Value) Strings() ([]string, error) { return as[[]string](v, "array of string") }
-
-// Bools is an array of bools, else an ErrType.
-func (v Value) Bools() ([]bool, error) { return as[[]bool](v, "array of bool") }
 
 func as[T any](v Value, want string) (T, error) {
 	x, ok := v.Any().(T)
@@ -120,42 +201,41 @@ func as[T any](v Value, want string) (T, error) {
 	return x, nil
 }
 
-// Floats is an array of float32 or of float64, else an ErrType.
+// Floats returns an array of float32 or of float64.
 func (v Value) Floats() ([]float64, error) {
 	switch x := v.Any().(type) {
 	case []float32:
-		return widen[float64](x), nil
+		return convertAll[float64](x), nil
 	case []float64:
 		return x, nil
 	}
 	return nil, typeError(v, "array of float")
 }
 
-// Ints is an array of integers of any type. The error is ErrType for another type
-// and ErrOverflow for a number that does not fit.
+// Ints returns an array of integers of any width.
 func (v Value) Ints() ([]int64, error) {
 	switch x := v.Any().(type) {
 	case []uint8:
-		return widen[int64](x), nil
+		return convertAll[int64](x), nil
 	case []int8:
-		return widen[int64](x), nil
+		return convertAll[int64](x), nil
 	case []uint16:
-		return widen[int64](x), nil
+		return convertAll[int64](x), nil
 	case []int16:
-		return widen[int64](x), nil
+		return convertAll[int64](x), nil
 	case []uint32:
-		return widen[int64](x), nil
+		return convertAll[int64](x), nil
 	case []int32:
-		return widen[int64](x), nil
+		return convertAll[int64](x), nil
 	case []int64:
 		return x, nil
 	case []uint64:
 		for i, u := range x {
 			if u > math.MaxInt64 {
-				return nil, refuse(ErrOverflow, "element %d is %d, which does not fit an int64", i, u)
+				return nil, refuse(errOverflow, "element %d is %d, which does not fit an int64", i, u)
 			}
 		}
-		return widen[int64](x), nil
+		return convertAll[int64](x), nil
 	}
 	return nil, typeError(v, "array of integer")
 }
@@ -164,7 +244,7 @@ type number interface {
 	~uint8 | ~int8 | ~uint16 | ~int16 | ~uint32 | ~int32 | ~uint64 | ~int64 | ~float32 | ~float64
 }
 
-func widen[To, From number](x []From) []To {
+func convertAll[To, From number](x []From) []To {
 	out := make([]To, len(x))
 	for i, e := range x {
 		out[i] = To(e)
@@ -172,26 +252,26 @@ func widen[To, From number](x []From) []To {
 	return out
 }
 
-// String is the value for people: strings quoted, long strings and arrays cut short.
+// String formats the value for people: it quotes strings, and shortens long strings
+// and arrays.
 func (v Value) String() string {
 	switch {
-	case v.none():
+	case v.isZero():
 		return "nothing"
-	case v.typ == TypeArray:
-		return v.list()
-	case v.typ == TypeString:
+	case v.IsArray():
+		return v.formatArray()
+	case v.typ == typeString:
 		return strconv.Quote(clip(string(v.raw)))
 	}
 	return fmt.Sprint(v.Any())
 }
 
-// list prints the first elements of an array.
-func (v Value) list() string {
-	const most = 8
-	shown := v.first(most)
+func (v Value) formatArray() string {
+	const maxElements = 8
+	shown := v.prefix(maxElements)
 	var parts []string
 	for x, i := reflect.ValueOf(shown.Any()), 0; i < x.Len(); i++ {
-		if v.elem == TypeString {
+		if v.elem == typeString {
 			parts = append(parts, strconv.Quote(clip(x.Index(i).String())))
 		} else {
 			parts = append(parts, fmt.Sprint(x.Index(i)))
@@ -203,15 +283,114 @@ func (v Value) list() string {
 	return "[" + strings.Join(parts, ", ") + "]"
 }
 
-// first is the array of v's first elements, at most n.
-func (v Value) first(n int) Value {
+// prefix returns the array of the first n elements of v, or all if v has fewer.
+func (v Value) prefix(n int) Value {
 	v.n = min(v.n, n)
 	end := v.n * types[v.elem].size
-	if v.elem == TypeString {
+	if v.elem == typeString {
 		for range v.n {
 			_, end = nextString(v.raw, end)
 		}
 	}
 	v.raw = v.raw[:end]
 	return v
+}
+
+var le = binary.LittleEndian
+
+// typeOf maps Go kinds of a fixed width to value types.
+var typeOf = map[reflect.Kind]valueType{
+	reflect.Bool:    typeBool,
+	reflect.Uint8:   typeUint8,
+	reflect.Int8:    typeInt8,
+	reflect.Uint16:  typeUint16,
+	reflect.Int16:   typeInt16,
+	reflect.Uint32:  typeUint32,
+	reflect.Int32:   typeInt32,
+	reflect.Uint64:  typeUint64,
+	reflect.Int64:   typeInt64,
+	reflect.Float32: typeFloat32,
+	reflect.Float64: typeFloat64,
+	reflect.String:  typeString,
+}
+
+// encode converts a Go value to a Value that shares no memory with x.
+func encode(x any) (Value, error) {
+	if v, ok := x.(Value); ok {
+		if v.isZero() {
+			return v, refuse(ErrType, "the value has no type")
+		}
+		return v, nil
+	}
+	r := reflect.ValueOf(x)
+	if r.Kind() == reflect.Slice {
+		return encodeSlice(r)
+	}
+	t, ok := typeOf[r.Kind()]
+	if !ok {
+		return Value{}, refuse(ErrType, "%T cannot be stored: want a bool, a string, a number of a fixed width, or a slice of them", x)
+	}
+	v := Value{typ: t, n: 1}
+	if t == typeString {
+		v.raw = append([]byte{}, r.String()...)
+		return v, checkUTF8(r.String())
+	}
+	v.raw = encodeFixed(x)
+	return v, nil
+}
+
+func encodeSlice(r reflect.Value) (Value, error) {
+	elem := r.Type().Elem().Kind()
+	t, ok := typeOf[elem]
+	switch {
+	case elem == reflect.Slice:
+		return Value{}, refuse(errNested, "%v cannot be stored: arrays of arrays are not supported", r.Type())
+	case !ok:
+		return Value{}, refuse(ErrType, "%v cannot be stored: want a slice of bool, string, or numbers of a fixed width", r.Type())
+	}
+	v := Value{typ: typeArray, elem: t, n: r.Len(), raw: []byte{}}
+	if t != typeString {
+		v.raw = encodeFixed(r.Interface())
+		return v, nil
+	}
+	for i := range r.Len() {
+		s := r.Index(i).String()
+		if err := checkUTF8(s); err != nil {
+			return v, err
+		}
+		v.raw = appendString(v.raw, s)
+	}
+	return v, nil
+}
+
+func encodeFixed(x any) []byte {
+	raw, err := binary.Append([]byte{}, le, x)
+	if err != nil {
+		panic("gguf: " + err.Error()) // typeOf admits only types of a fixed size
+	}
+	return raw
+}
+
+func checkUTF8(s string) error {
+	if !utf8.ValidString(s) {
+		return refuse(errUTF8, "string is not valid UTF-8: %q", clip(s))
+	}
+	return nil
+}
+
+func appendString(b []byte, s string) []byte {
+	return append(le.AppendUint64(b, uint64(len(s))), s...)
+}
+
+// appendTo appends the type and the value in their file encoding.
+func (v Value) appendTo(b []byte) []byte {
+	b = le.AppendUint32(b, uint32(v.typ))
+	switch v.typ {
+	case typeArray:
+		b = le.AppendUint32(b, uint32(v.elem))
+		b = le.AppendUint64(b, uint64(v.n))
+	case typeString:
+		b = le.AppendUint64(b, uint64(len(v.raw)))
+	}
+	return append(b, v.raw...)
 }

@@ -7,46 +7,47 @@ import (
 	"slices"
 	"unicode/utf8"
 
+	"github.com/lockstep-go/lockstep/internal/atomicfile"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// TensorInfo describes a tensor to be written.
+// TensorInfo describes a tensor for a Writer.
 type TensorInfo struct {
 	Name   string
 	Format quant.Format
-	Dims   []int // as in Tensor
-	// Write writes the data: exactly the bytes of the shape, in as many pieces as
-	// it likes. It is called once for each time that the file is written.
+	Dims   []int // in the order of Tensor.Dims
+	// Write writes the data: exactly the number of bytes that Format and Dims need. It
+	// is called once per WriteTo or WriteFile.
 	Write func(io.Writer) error
 }
 
-// Writer collects metadata and tensors and writes them as a version 3 file. It
-// refuses what Open and Parse refuse, with the same errors. The bytes depend only
-// on what was set and added, and in which order.
+// Writer collects metadata and tensors and writes them as a version 3 file. It refuses
+// what Open and Parse refuse, with the same errors. Equal calls in equal order give
+// equal bytes.
 type Writer struct {
 	keys    []string
 	values  map[string]Value
 	tensors []TensorInfo
-	sizes   []int64 // of the tensors' data
+	sizes   []int64 // bytes of tensor data, without padding
 	names   map[string]struct{}
-	total   int64 // of the sizes, each with the most padding it can get
+	total   int64 // sum of sizes, each with the maximum padding
 }
 
-// headRoom is kept free of tensor data, so that no sum of sizes overflows: more
-// than a header, which is built in memory, can have.
-const headRoom = 1 << 48
+// maxHeaderBytes exceeds any header, which is built in memory. Keeping it free keeps
+// sums of sizes from overflowing.
+const maxHeaderBytes = 1 << 48
 
 // NewWriter returns an empty Writer.
 func NewWriter() *Writer {
 	return &Writer{values: map[string]Value{}, names: map[string]struct{}{}}
 }
 
-// Set gives a key its value: a bool, an integer or float of a fixed width, a
-// string, a slice of one of these, or a Value of another file. Named types are
-// stored as what they are made of. A key that is set again keeps its place.
+// Set sets a key to a bool, an integer or float of a fixed width, a string, a slice of
+// one of these, or a Value of another file. Named types are stored as their underlying
+// type. Setting a key again keeps its position.
 //
-// A plain int or uint is an ErrType: readers expect certain widths (most often
-// uint32), so the caller has to choose.
+// A plain int or uint is an ErrType, because readers expect a certain width, most often
+// uint32.
 func (w *Writer) Set(key string, value any) error {
 	if err := w.set(key, value); err != nil {
 		return inFile("", inKey(key, err))
@@ -59,7 +60,7 @@ func (w *Writer) set(key string, value any) error {
 		return err
 	}
 	if !utf8.ValidString(key) {
-		return refuse(ErrUTF8, "the key is not valid UTF-8")
+		return refuse(errUTF8, "the key is not valid UTF-8")
 	}
 	v, err := encode(value)
 	if err != nil {
@@ -78,7 +79,7 @@ func (w *Writer) set(key string, value any) error {
 	return nil
 }
 
-// Add appends a tensor. It is written when the file is.
+// Add appends a tensor. WriteTo and WriteFile call t.Write later.
 func (w *Writer) Add(t TensorInfo) error {
 	if t.Write == nil {
 		panic("gguf: Writer.Add without TensorInfo.Write")
@@ -94,10 +95,10 @@ func (w *Writer) add(t TensorInfo) error {
 		return err
 	}
 	if !utf8.ValidString(t.Name) {
-		return refuse(ErrUTF8, "the name is not valid UTF-8")
+		return refuse(errUTF8, "the name is not valid UTF-8")
 	}
 	if _, twice := w.names[t.Name]; twice {
-		return refuse(ErrDuplicate, "the tensor is there twice")
+		return refuse(errDuplicate, "the tensor occurs twice")
 	}
 	if err := checkCounts(0, len(w.tensors)+1); err != nil {
 		return err
@@ -106,8 +107,8 @@ func (w *Writer) add(t TensorInfo) error {
 	if err != nil {
 		return err
 	}
-	if size > math.MaxInt64-maxAlignment-headRoom-w.total {
-		return refuse(ErrOverflow, "%d bytes after %d are too many for a file", size, w.total)
+	if size > math.MaxInt64-maxAlignment-maxHeaderBytes-w.total {
+		return refuse(errOverflow, "%d bytes after %d exceed the largest file", size, w.total)
 	}
 	t.Dims = slices.Clone(t.Dims)
 	w.names[t.Name] = struct{}{}
@@ -117,7 +118,7 @@ func (w *Writer) add(t TensorInfo) error {
 }
 
 func (w *Writer) alignment() int64 {
-	v, ok := w.values[KeyAlignment]
+	v, ok := w.values[keyAlignment]
 	if !ok {
 		return defaultAlignment
 	}
@@ -125,7 +126,7 @@ func (w *Writer) alignment() int64 {
 	return int64(n)
 }
 
-// head is everything before the data, padded if there is data.
+// head returns everything before the data, padded if there is data.
 func (w *Writer) head() []byte {
 	b := []byte(magic)
 	b = le.AppendUint32(b, maxVersion)
@@ -133,7 +134,7 @@ func (w *Writer) head() []byte {
 	b = le.AppendUint64(b, uint64(len(w.keys)))
 	for _, key := range w.keys {
 		b = appendString(b, key)
-		b = w.values[key].append(b)
+		b = w.values[key].appendTo(b)
 	}
 	align := w.alignment()
 	offset := int64(0)
@@ -153,7 +154,7 @@ func (w *Writer) head() []byte {
 	return b
 }
 
-// Size is the number of bytes that WriteTo will write.
+// Size returns the number of bytes that WriteTo will write.
 func (w *Writer) Size() int64 {
 	n := int64(len(w.head()))
 	for _, size := range w.sizes {
@@ -162,9 +163,9 @@ func (w *Writer) Size() int64 {
 	return n
 }
 
-// WriteTo writes the file to dst and returns the number of bytes written, like
-// io.WriterTo. The error is ErrSize when a tensor's data is not of the size of its
-// shape, else the tensor's or dst's own.
+// WriteTo writes the file to dst and returns the number of bytes written. The error
+// wraps ErrMalformed if a tensor writes more or fewer bytes than its shape needs;
+// otherwise it is the error of dst or of TensorInfo.Write.
 func (w *Writer) WriteTo(dst io.Writer) (int64, error) {
 	n, err := w.writeTo(dst)
 	if err != nil {
@@ -186,8 +187,8 @@ func (w *Writer) writeTo(dst io.Writer) (int64, error) {
 	return count.n, err
 }
 
-// writeTensor writes the i-th tensor's data and the padding after it. Other
-// readers want the last tensor padded too.
+// writeTensor writes the data of tensor i and the padding after it. Other readers
+// expect padding after the last tensor too.
 func (w *Writer) writeTensor(out *bufio.Writer, i int) error {
 	t, size := w.tensors[i], w.sizes[i]
 	exact := &exactWriter{w: out, left: size}
@@ -198,13 +199,13 @@ func (w *Writer) writeTensor(out *bufio.Writer, i int) error {
 		return inTensor(t.Name, exact.over)
 	}
 	if exact.left > 0 {
-		return inTensor(t.Name, refuse(ErrSize, "%d bytes were written, and the shape takes %d", size-exact.left, size))
+		return inTensor(t.Name, refuse(errSize, "%d bytes were written, and the shape needs %d", size-exact.left, size))
 	}
 	_, err := out.Write(make([]byte, alignUp(size, w.alignment())-size))
 	return err
 }
 
-// counter counts the bytes that reach w.
+// counter counts the bytes written to w.
 type counter struct {
 	w io.Writer
 	n int64
@@ -216,8 +217,8 @@ func (c *counter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// exactWriter lets no more than left bytes through and remembers the attempt, in
-// case its user drops the error.
+// exactWriter refuses more than left bytes. It keeps the error in case the caller
+// drops it.
 type exactWriter struct {
 	w    io.Writer
 	left int64
@@ -226,10 +227,24 @@ type exactWriter struct {
 
 func (e *exactWriter) Write(p []byte) (int, error) {
 	if int64(len(p)) > e.left {
-		e.over = refuse(ErrSize, "more bytes are written than the shape takes")
+		e.over = refuse(errSize, "more bytes are written than the shape needs")
 		return 0, e.over
 	}
 	n, err := e.w.Write(p)
 	e.left -= int64(n)
 	return n, err
+}
+
+// WriteFile writes the file to path atomically: it writes a temporary file in the same
+// directory, syncs it and renames it. On an error an existing file at path stays
+// unchanged. Its permissions are kept.
+func (w *Writer) WriteFile(path string) error {
+	err := atomicfile.Write(path, func(dst io.Writer) error {
+		_, err := w.writeTo(dst)
+		return err
+	})
+	if err != nil {
+		return inFile(path, withoutPath(err))
+	}
+	return nil
 }

@@ -3,8 +3,13 @@ package gguf
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"math"
+	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -122,6 +127,11 @@ func TestWriterKeepsNothing(t *testing.T) {
 	}
 }
 
+func strOf(f *File, key string) (string, error) {
+	v, _ := f.Value(key)
+	return v.Str()
+}
+
 func TestWriterReplaces(t *testing.T) {
 	w := NewWriter()
 	mustSet(t, w, "a", uint32(1))
@@ -131,13 +141,13 @@ func TestWriterReplaces(t *testing.T) {
 	if diff := cmp.Diff([]string{"a", "b"}, f.Keys()); diff != "" {
 		t.Errorf("keys: %s", diff)
 	}
-	if s, _, err := f.Str("a"); s != "one" || err != nil {
+	if s, err := strOf(f, "a"); s != "one" || err != nil {
 		t.Errorf("a is %q, %v", s, err)
 	}
 	if err := w.Set("a", 1); err == nil {
 		t.Fatal("an int was stored")
 	}
-	if s, _, err := mustParse(t, mustWrite(t, w)).Str("a"); s != "one" || err != nil {
+	if s, err := strOf(mustParse(t, mustWrite(t, w)), "a"); s != "one" || err != nil {
 		t.Errorf("after a refusal a is %q, %v", s, err)
 	}
 }
@@ -148,7 +158,7 @@ func TestWriterAlignment(t *testing.T) {
 		w := NewWriter()
 		mustAdd(t, w, TensorInfo{"a", quant.F16, []int{3}, writes([]byte("abcdef"))})
 		mustAdd(t, w, TensorInfo{"b", quant.F16, []int{1}, writes([]byte("gh"))})
-		mustSet(t, w, KeyAlignment, align)
+		mustSet(t, w, keyAlignment, align)
 		data := mustWrite(t, w)
 		f := mustParse(t, data)
 		a, _ := f.Tensor("a")
@@ -169,15 +179,15 @@ func TestWriterTensorSize(t *testing.T) {
 		write        func(io.Writer) error
 		want         error
 	}{
-		{"nothing", "16 bytes were announced", writes(), ErrSize},
-		{"one byte short", "16 bytes were announced", writes(make([]byte, 15)), ErrSize},
-		{"one byte long", "16 bytes were announced", writes(make([]byte, 17)), ErrSize},
-		{"one byte long, in pieces", "the last piece is too much", writes(make([]byte, 16), make([]byte, 1)), ErrSize},
+		{"nothing", "16 bytes were announced", writes(), errSize},
+		{"one byte short", "16 bytes were announced", writes(make([]byte, 15)), errSize},
+		{"one byte long", "16 bytes were announced", writes(make([]byte, 17)), errSize},
+		{"one byte long, in pieces", "the last piece is too much", writes(make([]byte, 16), make([]byte, 1)), errSize},
 		{"error dropped", "the writer noticed all the same", func(w io.Writer) error {
 			w.Write(make([]byte, 17))
 			w.Write(make([]byte, 16))
 			return nil
-		}, ErrSize},
+		}, errSize},
 		{"error of its own", "passed on", func(io.Writer) error { return broken }, broken},
 	}
 	for _, tt := range tests {
@@ -212,4 +222,305 @@ func TestWriterReportsBytesWritten(t *testing.T) {
 	if n != 3<<20 || !errors.Is(err, io.ErrShortWrite) {
 		t.Errorf("%d bytes, %v", n, err)
 	}
+}
+
+// The Writer refuses what the reader refuses, and says so before writing.
+func TestWriterRefusesKeys(t *testing.T) {
+	tests := []struct {
+		name, reason string
+		key          string
+		value        any
+		want         error
+	}{
+		{"empty key", "a key needs a name", "", uint32(1), errKey},
+		{"key too long", "the specification's limit", strings.Repeat("k", maxKeyLen+1), uint32(1), errKey},
+		{"key is no UTF-8", "a reader would refuse it", "a\xff", uint32(1), errUTF8},
+		{"string is no UTF-8", "a reader would refuse it", "k", "a\xff", errUTF8},
+		{"string of an array is no UTF-8", "a reader would refuse it", "k", []string{"a", "\xc0\x80"}, errUTF8},
+		{"int", "of no fixed width", "k", 1, ErrType},
+		{"uint", "of no fixed width", "k", uint(1), ErrType},
+		{"ints", "of no fixed width", "k", []int{1}, ErrType},
+		{"nil", "of no type", "k", nil, ErrType},
+		{"zero Value", "of no type", "k", Value{}, ErrType},
+		{"struct", "no such type", "k", struct{}{}, ErrType},
+		{"pointer", "no such type", "k", new(int32), ErrType},
+		{"array", "only slices", "k", [2]int32{1, 2}, ErrType},
+		{"complex", "no such type", "k", complex64(1), ErrType},
+		{"slice of any", "no one type", "k", []any{"a"}, ErrType},
+		{"nested slice", "no nested arrays", "k", [][]int32{{1}}, errNested},
+		{"architecture is a number", "wrong type for a known key", "general.architecture", uint32(1), ErrType},
+		{"alignment is uint64", "wrong type for a known key", keyAlignment, uint64(32), ErrType},
+		{"alignment 24", "no power of two", keyAlignment, uint32(24), errAlignment},
+		{"alignment 0", "no power of two", keyAlignment, uint32(0), errAlignment},
+		{"alignment 2 MiB", "too large", keyAlignment, uint32(1 << 21), errAlignment},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := NewWriter()
+			err := w.Set(tt.key, tt.value)
+			if got := kinds(err); len(got) != 1 || got[0] != tt.want {
+				t.Errorf("error %v wraps %q, want %q: %s", err, got, tt.want, tt.reason)
+			}
+			if want := fmt.Sprintf("gguf: key %q: ", clip(tt.key)); err != nil && !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("message %q, want %q …", err, want)
+			}
+			if w.Size() != NewWriter().Size() {
+				t.Error("the key was kept")
+			}
+		})
+	}
+}
+
+func TestWriterRefusesTensors(t *testing.T) {
+	const huge = math.MaxInt / 4
+	tests := []struct {
+		name, reason string
+		info         TensorInfo
+		want         error
+	}{
+		{"empty name", "a tensor needs a name", TensorInfo{"", quant.F32, []int{4}, nil}, errName},
+		{"name too long", "the specification's limit", TensorInfo{strings.Repeat("n", maxNameLen+1), quant.F32, []int{4}, nil}, errName},
+		{"name is no UTF-8", "a reader would refuse it", TensorInfo{"\xff", quant.F32, []int{4}, nil}, errUTF8},
+		{"duplicate", "there is one of that name", TensorInfo{"first", quant.F32, []int{4}, nil}, errDuplicate},
+		{"no dimensions", "1 to 4", TensorInfo{"t", quant.F32, nil, nil}, errShape},
+		{"5 dimensions", "1 to 4", TensorInfo{"t", quant.F32, []int{1, 1, 1, 1, 1}, nil}, errShape},
+		{"zero dimension", "no weights", TensorInfo{"t", quant.F32, []int{4, 0}, nil}, errShape},
+		{"negative dimension", "no shape", TensorInfo{"t", quant.F32, []int{4, -1}, nil}, errShape},
+		{"two negative dimensions", "whose product is positive", TensorInfo{"t", quant.F32, []int{-4, -1}, nil}, errShape},
+		{"too many elements", "2⁶⁴", TensorInfo{"t", quant.F32, []int{math.MaxInt, 4}, nil}, errOverflow},
+		{"too many bytes", "2⁶³", TensorInfo{"t", quant.F32, []int{math.MaxInt/4 + 1}, nil}, errOverflow},
+		{"too many bytes with the others", "2⁶³", TensorInfo{"t", quant.F32, []int{huge}, nil}, errOverflow},
+		{"partial block", "rows of whole blocks", TensorInfo{"t", quant.Q4_K, []int{255, 256}, nil}, errPartialBlock},
+		{"removed format", "nobody reads it", TensorInfo{"t", quant.Format(4), []int{256}, nil}, errUnsupportedFormat},
+		{"unknown format", "nobody knows it", TensorInfo{"t", quant.Format(1000), []int{256}, nil}, errUnsupportedFormat},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := NewWriter()
+			mustAdd(t, w, TensorInfo{"first", quant.F32, []int{1}, writes(make([]byte, 4))})
+			size := w.Size()
+			tt.info.Write = writes()
+			err := w.Add(tt.info)
+			if got := kinds(err); len(got) != 1 || got[0] != tt.want {
+				t.Errorf("error %v wraps %q, want %q: %s", err, got, tt.want, tt.reason)
+			}
+			if want := fmt.Sprintf("gguf: tensor %q: ", clip(tt.info.Name)); err != nil && !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("message %q, want %q …", err, want)
+			}
+			if w.Size() != size {
+				t.Error("the tensor was kept")
+			}
+		})
+	}
+}
+
+func TestWrappedErrors(t *testing.T) {
+	info := TensorInfo{"t", quant.Format(4), []int{256}, writes()}
+	if err := NewWriter().Add(info); !errors.Is(err, quant.ErrUnsupported) {
+		t.Errorf("%v is no quant.ErrUnsupported", err)
+	}
+	info.Format, info.Dims = quant.Q8_0, []int{31}
+	if err := NewWriter().Add(info); !errors.Is(err, quant.ErrPartialBlock) {
+		t.Errorf("%v is no quant.ErrPartialBlock", err)
+	}
+	if _, err := Parse([]byte("GGUF\x01\x00\x00\x00")); !errors.Is(err, errVersion) || !errors.Is(err, errVersion1) {
+		t.Errorf("%v is no errVersion", err)
+	}
+}
+
+func TestWriterCountLimits(t *testing.T) {
+	w := NewWriter()
+	for i := range maxKeys {
+		mustSet(t, w, fmt.Sprint(i), true)
+	}
+	if err := w.Set("more", true); !errors.Is(err, errLimit) {
+		t.Errorf("key: %v", err)
+	}
+	mustSet(t, w, "0", false) // replacing is no more
+	for i := range maxTensors {
+		mustAdd(t, w, TensorInfo{fmt.Sprint(i), quant.F16, []int{1}, writes(make([]byte, 2))})
+	}
+	if err := w.Add(TensorInfo{"more", quant.F16, []int{1}, writes()}); !errors.Is(err, errLimit) {
+		t.Errorf("tensor: %v", err)
+	}
+}
+
+func TestAddWithoutWritePanics(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	_ = NewWriter().Add(TensorInfo{"t", quant.F32, []int{1}, nil})
+}
+
+// headKeeper keeps the first bytes and counts the rest.
+type headKeeper struct {
+	head []byte
+	n    int64
+}
+
+func (h *headKeeper) Write(p []byte) (int, error) {
+	h.head = append(h.head, p[:min(len(p), 4096-len(h.head))]...)
+	h.n += int64(len(p))
+	return len(p), nil
+}
+
+// Tensors of gigabytes pass through; offsets go beyond 32 bits.
+func TestWriterStreams(t *testing.T) {
+	const rows = 3 << 10
+	chunk := make([]byte, 1<<20)
+	stream := func(w io.Writer) error {
+		for range rows {
+			if _, err := w.Write(chunk); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	w := NewWriter()
+	for _, name := range []string{"a", "b", "c"} {
+		mustAdd(t, w, TensorInfo{name, quant.F32, []int{len(chunk) / 4, rows}, stream})
+	}
+	var dst headKeeper
+	bounded(t, 0, func() {
+		n, err := w.WriteTo(&dst)
+		if err != nil || n != dst.n || n != w.Size() || n < 9<<30 {
+			t.Errorf("%d bytes of %d: %v", n, w.Size(), err)
+		}
+	})
+	// A reader of the head alone says where the first tensor would end.
+	_, err := Parse(dst.head)
+	if want := `tensor "a": its data ends at byte 3221225632, the file at byte 4096`; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// checkDir compares the names in a directory.
+func checkDir(t *testing.T, dir string, want ...string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Errorf("files left: %s", diff)
+	}
+}
+
+func TestWriteFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x.gguf")
+	w := NewWriter()
+	mustAdd(t, w, TensorInfo{"t", quant.F32, []int{2}, writes([]byte("12345678"))})
+	for range 2 { // anew, and over itself
+		if err := w.WriteFile(path); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(path)
+		if err != nil || !bytes.Equal(got, mustWrite(t, w)) {
+			t.Errorf("%d bytes, %v", len(got), err)
+		}
+		checkDir(t, dir, "x.gguf")
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mode := info.Mode().Perm(); mode != 0o644 && runtime.GOOS != "windows" {
+		t.Errorf("permission %o", mode)
+	}
+}
+
+// A file may be rewritten while it is mapped: the map keeps the old one.
+func TestWriteFileOverItsSource(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows does not replace a mapped file")
+	}
+	path := writeTemp(t, good().bytes())
+	f := mustOpen(t, path)
+	if err := copyOf(t, f).WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(path)
+	if err != nil || !bytes.Equal(got, good().bytes()) {
+		t.Errorf("the rewritten file differs: %v", err)
+	}
+	if err := f.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWriteFileFailures(t *testing.T) {
+	broken := errors.New("broken source")
+	ok := writes([]byte("12345678"))
+	tests := []struct {
+		name, reason string
+		write        func(io.Writer) error
+		want         error
+	}{
+		{"source fails", "half is written", func(w io.Writer) error { return errors.Join(ok(w), broken) }, broken},
+		{"too short", "the size is known at the end", writes([]byte("123")), errSize},
+		{"too long", "the size is exceeded", writes([]byte("123456789")), errSize},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "x.gguf")
+			w := NewWriter()
+			mustAdd(t, w, TensorInfo{"t", quant.F32, []int{2}, tt.write})
+			checkFailed(t, w.WriteFile(path), path, tt.want)
+			checkDir(t, dir)
+
+			if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			checkFailed(t, w.WriteFile(path), path, tt.want)
+			checkDir(t, dir, "x.gguf")
+			if old, err := os.ReadFile(path); string(old) != "old" {
+				t.Errorf("the old file is %q, %v: %s", old, err, tt.reason)
+			}
+		})
+	}
+}
+
+func checkFailed(t *testing.T, err error, path string, want error) {
+	t.Helper()
+	if !errors.Is(err, want) || !strings.HasPrefix(err.Error(), "gguf: "+path+": ") {
+		t.Errorf("error %v, want %v with the path", err, want)
+	}
+}
+
+func TestWriteFilePanic(t *testing.T) {
+	dir := t.TempDir()
+	w := NewWriter()
+	mustAdd(t, w, TensorInfo{"t", quant.F32, []int{2}, func(io.Writer) error { panic("source") }})
+	func() {
+		defer func() {
+			if r := recover(); r != "source" {
+				t.Errorf("recovered %v", r)
+			}
+		}()
+		_ = w.WriteFile(filepath.Join(dir, "x.gguf"))
+	}()
+	checkDir(t, dir)
+}
+
+func TestWriteFileBadPlace(t *testing.T) {
+	dir := t.TempDir()
+	missing := filepath.Join(dir, "none", "x.gguf")
+	checkFailed(t, NewWriter().WriteFile(missing), missing, fs.ErrNotExist)
+	// A directory that is not empty is in the way of the rename.
+	taken := filepath.Join(dir, "taken")
+	if err := os.MkdirAll(filepath.Join(taken, "inside"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := NewWriter().WriteFile(taken); err == nil {
+		t.Error("a directory was replaced")
+	}
+	checkDir(t, dir, "taken")
 }

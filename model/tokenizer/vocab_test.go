@@ -53,41 +53,43 @@ func readVocab(t testing.TB, path string) tokenizer.Vocab {
 	}
 	defer f.Close()
 	v := tokenizer.Vocab{BOS: -1, EOS: -1, EOT: -1, EOM: -1, UNK: -1, PAD: -1}
-	v.Model, v.Pre = get(t, f.Str, "model"), get(t, f.Str, "pre")
-	v.Tokens, v.Merges = get(t, f.Strings, "tokens"), get(t, f.Strings, "merges")
-	for _, s := range get(t, f.Floats, "scores") {
+	v.Model, v.Pre = get(t, f, gguf.Value.Str, "model"), get(t, f, gguf.Value.Str, "pre")
+	v.Tokens, v.Merges = get(t, f, gguf.Value.Strings, "tokens"), get(t, f, gguf.Value.Strings, "merges")
+	for _, s := range get(t, f, gguf.Value.Floats, "scores") {
 		v.Scores = append(v.Scores, float32(s))
 	}
-	for _, kind := range get(t, f.Ints, "token_type") {
+	for _, kind := range get(t, f, gguf.Value.Ints, "token_type") {
 		v.Types = append(v.Types, tokenizer.TokenType(kind))
 	}
 	for key, id := range map[string]*int{
 		"bos_token_id": &v.BOS, "eos_token_id": &v.EOS, "unknown_token_id": &v.UNK, "padding_token_id": &v.PAD,
 	} {
-		n, ok, err := f.Uint("tokenizer.ggml." + key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if ok {
-			*id = int(n)
+		if _, ok := f.Value("tokenizer.ggml." + key); ok {
+			*id = int(get(t, f, gguf.Value.Uint, key))
 		}
 	}
-	v.AddBOS = get(t, f.Bool, "add_bos_token")
+	v.AddBOS = get(t, f, gguf.Value.Bool, "add_bos_token")
 	v.AddSpacePrefix = v.Model == "llama"
-	v.ChatTemplate, _, err = f.Str("tokenizer.chat_template")
-	if err != nil {
-		t.Fatal(err)
+	if template, ok := f.Value("tokenizer.chat_template"); ok {
+		if v.ChatTemplate, err = template.Str(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return v
 }
 
-func get[V any](t testing.TB, lookup func(key string) (V, bool, error), key string) V {
+// get reads a key of the tokenizer. It returns the zero value if the file lacks the key.
+func get[V any](t testing.TB, f *gguf.File, as func(gguf.Value) (V, error), key string) (x V) {
 	t.Helper()
-	v, _, err := lookup("tokenizer.ggml." + key)
+	v, ok := f.Value("tokenizer.ggml." + key)
+	if !ok {
+		return x
+	}
+	x, err := as(v)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return v
+	return x
 }
 
 // cases reads the texts and ids that go with a vocabulary.

@@ -84,7 +84,8 @@ func (c *benchModelCmd) synthesise(e *env) (_ *benchModel, err error) {
 // quantOf is the name of the recipe that a file says it was made by, else the format of
 // its first matrix.
 func quantOf(m *model.Model) string {
-	if t, ok, err := m.File.Uint("general.file_type"); ok && err == nil {
+	v, _ := m.File.Value("general.file_type")
+	if t, err := v.Uint(); err == nil {
 		for _, name := range requant.Names() {
 			if r, err := requant.ParseRecipe(name); err == nil && uint64(r.FileType()) == t {
 				return name

@@ -100,16 +100,12 @@ func inspect(path string, f *gguf.File) inspection {
 const longestArray = 256
 
 func describeKey(key string, v gguf.Value) keyInfo {
-	k := keyInfo{Key: key, Type: v.Type().String(), text: v.String()}
-	switch {
-	case v.Type() != gguf.TypeArray:
-		k.Value = jsonValue(v)
-	default:
-		k.Type = "array of " + v.Elem().String()
+	k := keyInfo{Key: key, Type: v.TypeName(), text: v.String()}
+	if v.IsArray() {
 		k.Length = v.Len()
-		if v.Len() <= longestArray {
-			k.Value = jsonValue(v)
-		}
+	}
+	if v.Len() <= longestArray {
+		k.Value = jsonValue(v)
 	}
 	return k
 }
