@@ -9,6 +9,7 @@ import (
 	"github.com/lockstep-go/lockstep/golden"
 	"github.com/lockstep-go/lockstep/internal/layerdiff"
 	"github.com/lockstep-go/lockstep/internal/perplexity"
+	"github.com/lockstep-go/lockstep/internal/prefill"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/quant"
 	"github.com/lockstep-go/lockstep/ref"
@@ -39,7 +40,7 @@ func TestAccelEmbedded(t *testing.T) {
 		does ref.Numerics
 	}{
 		{accel.Stepwise, layerdiff.Numerics{KV: quant.F16}, ref.Numerics{KV: model.KVF16}},
-		{accel.Fast, layerdiff.Numerics{KV: quant.F16, Input: quant.F16}, PrefillNumerics(model.KVF16, m.Config.HeadDim)},
+		{accel.Fast, layerdiff.Numerics{KV: quant.F16, Input: quant.F16}, prefill.Numerics(model.KVF16, m.Config.HeadDim)},
 	} {
 		effects, err := layerdiff.Effects(exact, refTrace(t, m, c.does, tokens, nil))
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/internal/layerdiff"
+	"github.com/lockstep-go/lockstep/internal/prefill"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/quant"
 	"github.com/lockstep-go/lockstep/ref"
@@ -33,7 +34,7 @@ func TestAccelPrefill(t *testing.T) {
 			if m.Weights.Layers[0].Q.W.Format == quant.BF16 {
 				n.Input = quant.BF16
 			}
-			tokens, rounding := spread(m.Config.Vocab, positions), PrefillNumerics(model.KVF16, m.Config.HeadDim)
+			tokens, rounding := spread(m.Config.Vocab, positions), prefill.Numerics(model.KVF16, m.Config.HeadDim)
 			got := accelTrace(t, m, smallDevice, accel.Options{}, tokens)
 			whole := refTrace(t, m, rounding, tokens, nil)
 			effects, err := layerdiff.Effects(refTrace(t, m, ref.Numerics{}, tokens, nil), whole)
@@ -87,7 +88,7 @@ func TestAccelPrefillSeesRoundings(t *testing.T) {
 		{"attention", func(n *ref.Numerics) { n.FlashBlock = 0 }, "layer 0, attention: "},
 		{"other blocks", func(n *ref.Numerics) { n.FlashBlock = 16 }, "layer 0, attention: "},
 	} {
-		n := PrefillNumerics(model.KVF16, m.Config.HeadDim)
+		n := prefill.Numerics(model.KVF16, m.Config.HeadDim)
 		c.spoil(&n)
 		err := mostlyWithin(refTrace(t, m, n, tokens, got), got)
 		if (err == nil) != (c.shows == "") || err != nil && !strings.HasPrefix(err.Error(), c.shows) {

@@ -1,13 +1,238 @@
 package conformance
 
 import (
+	"errors"
 	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/model"
 )
+
+// roomRig is a cache of a few pages, and what fills it.
+type roomRig struct {
+	testing.TB
+	e      *accel.Engine
+	tokens []int
+	opened []model.Session
+	kept   []model.Snapshot
+}
+
+func (r *roomRig) open() model.Session {
+	r.Helper()
+	s := openSession(r, r.e)
+	r.opened = append(r.opened, s)
+	return s
+}
+
+func (r *roomRig) closeAll() {
+	for _, s := range r.opened {
+		s.Close()
+	}
+}
+
+// check restores the snapshots, wherever they are, and wants a step behind them to give
+// what it gives behind positions that were computed.
+func (r *roomRig) check(want string) {
+	r.Helper()
+	r.closeAll()
+	for i, snap := range r.kept {
+		s := r.open()
+		if err := s.Restore(snap, 63); err != nil {
+			r.Fatalf("snapshot %d: %v", i, err)
+		}
+		if got := stream(steps(r, s, r.tokens[63:64])); got != want {
+			r.Errorf("snapshot %d does not hold what it held", i)
+		}
+		s.Close()
+	}
+}
+
+// live is a sequence of n positions that stays.
+func (r *roomRig) live(n int) model.Session {
+	r.Helper()
+	s := r.open()
+	stepwise(r, s, r.tokens[:n], nil)
+	return s
+}
+
+// snapshot is of n positions of a sequence.
+func (r *roomRig) snapshot(s model.Session, n int) model.Snapshot {
+	r.Helper()
+	snap, err := s.Snapshot(n)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.kept = append(r.kept, snap)
+	return snap
+}
+
+// left is a snapshot of a page, whose sequence has gone.
+func (r *roomRig) left() {
+	r.Helper()
+	s := r.live(64)
+	r.snapshot(s, 64)
+	s.Close()
+}
+
+// prompt asks for n positions more.
+func (r *roomRig) prompt(s model.Session, n int) error {
+	_, err := s.Forward(r.Context(), r.tokens[s.Len():][:n], model.WantNothing)
+	return err
+}
+
+// begin asks for a new sequence of n positions.
+func (r *roomRig) begin(n int) error { return r.prompt(r.open(), n) }
+
+func (r *roomRig) restore(snap model.Snapshot, n int) error { return r.open().Restore(snap, n) }
+
+// truncated is a sequence of a page that goes back into it.
+func (r *roomRig) truncated(s model.Session) model.Session {
+	if err := s.Truncate(40); err != nil {
+		r.Fatal(err)
+	}
+	return s
+}
+
+var roomCases = []struct {
+	name, reason string
+	pages        int
+	request      func(r *roomRig) error
+	want         accel.KVFullError // none: it fits
+	spills       int
+}{
+	{"enough", "the one page that is wanted is a snapshot's", 2, func(r *roomRig) error {
+		r.live(5)
+		r.left()
+		return r.begin(5)
+	}, accel.KVFullError{}, 1},
+	{"one of two", "no more snapshots make room than have to", 3, func(r *roomRig) error {
+		r.live(5)
+		r.left()
+		r.left()
+		return r.begin(5)
+	}, accel.KVFullError{}, 1},
+	{"too few", "two pages are wanted, and all snapshots have one", 3, func(r *roomRig) error {
+		r.live(5)
+		r.live(5)
+		r.left()
+		return r.begin(65)
+	}, accel.KVFullError{Need: 2, Free: 1, Pages: 3}, 0},
+	{"in use", "a page that a sequence has too is not free without the snapshot", 2, func(r *roomRig) error {
+		r.live(5)
+		r.snapshot(r.live(64), 64)
+		return r.begin(5)
+	}, accel.KVFullError{Need: 1, Free: 0, Pages: 2}, 0},
+	{"two of one page", "neither of two snapshots has it alone, but they have it together", 1, func(r *roomRig) error {
+		s := r.live(64)
+		r.snapshot(s, 64)
+		r.snapshot(s, 64)
+		s.Close()
+		return r.begin(5)
+	}, accel.KVFullError{}, 2},
+	{"passed over", "the oldest has nothing to give, the next has", 3, func(r *roomRig) error {
+		r.snapshot(r.live(64), 64)
+		r.live(5)
+		r.left()
+		return r.begin(5)
+	}, accel.KVFullError{}, 1},
+	{"restored", "the whole page is shared, and what is behind it finds no room", 2, func(r *roomRig) error {
+		s := r.live(70)
+		snap := r.snapshot(s, 70)
+		s.Close()
+		r.live(5)
+		return r.restore(snap, 70)
+	}, accel.KVFullError{Need: 1, Free: 0, Pages: 2}, 0},
+	{"written", "a page is shared by a snapshot alone, which gives it up where there is none for a copy", 1, func(r *roomRig) error {
+		s := r.live(64)
+		r.snapshot(s, 64)
+		return r.prompt(r.truncated(s), 3)
+	}, accel.KVFullError{}, 1},
+	{"written, shared", "two sequences share a page, and there is none for a copy", 1, func(r *roomRig) error {
+		s := r.live(64)
+		if err := r.restore(r.snapshot(s, 64), 64); err != nil {
+			r.Fatal(err)
+		}
+		return r.prompt(r.truncated(s), 3)
+	}, accel.KVFullError{Need: 1, Free: 0, Pages: 1}, 0},
+	{"written and more", "room for what is appended, but not for a copy as well", 2, func(r *roomRig) error {
+		s := r.live(64)
+		r.snapshot(s, 64)
+		return r.prompt(r.truncated(s), 30)
+	}, accel.KVFullError{}, 1},
+	{"written and too much", "room for neither", 2, func(r *roomRig) error {
+		s := r.live(64)
+		r.snapshot(s, 64)
+		r.live(5)
+		return r.prompt(r.truncated(s), 30)
+	}, accel.KVFullError{Need: 2, Free: 0, Pages: 2}, 0},
+}
+
+// TestAccelRoom wants snapshots to go to host memory where that makes the room that is
+// wanted, and to stay where it would not.
+func TestAccelRoom(t *testing.T) {
+	heavy(t)
+	m := minimalModel(t)
+	tokens := spread(m.Config.Vocab, 80)
+	want := stream(fresh(t, accelEngine(t, m, smallDevice, accel.Options{}), tokens[:63], tokens[63:64]))
+	for _, c := range roomCases {
+		t.Run(c.name, func(t *testing.T) {
+			r := &roomRig{TB: t, e: accelEngine(t, m, smallDevice, accel.Options{KVPages: c.pages}), tokens: tokens}
+			err := c.request(r)
+			var full *accel.KVFullError
+			fits := c.want == accel.KVFullError{}
+			if fits != (err == nil) || !fits && (!errors.As(err, &full) || *full != c.want) {
+				t.Errorf("%s: the error is %v, want %+v", c.reason, err, c.want)
+			}
+			if s := r.e.Stats(); s.Spills != c.spills || s.PagesInUse > c.pages {
+				t.Errorf("%s: %d snapshots made room, want %d", c.reason, s.Spills, c.spills)
+			}
+			r.check(want)
+		})
+	}
+}
+
+// TestAccelDroppedSnapshot: the page of a snapshot that nobody has any more is to be had
+// even if its cleanup has not run, as when other goroutines take all the time there is.
+func TestAccelDroppedSnapshot(t *testing.T) {
+	holdCleanups(t)
+	m := minimalModel(t)
+	r := &roomRig{TB: t, e: accelEngine(t, m, smallDevice, accel.Options{KVPages: 1}), tokens: spread(m.Config.Vocab, 64)}
+	defer r.closeAll()
+	r.left()
+	r.kept = nil
+	runtime.GC()
+	if used := r.e.Stats().PagesInUse; used != 1 {
+		t.Errorf("%d pages are in use before anybody wants one", used)
+	}
+	if err := r.begin(5); err != nil {
+		t.Errorf("the cache is as good as empty: %v", err)
+	}
+	if n := r.e.Stats().Spills; n != 0 {
+		t.Errorf("%d snapshots that nobody has went to host memory", n)
+	}
+}
+
+// holdCleanups lets no cleanup run until the test ends: each goroutine that the runtime
+// has for them is given one that waits.
+func holdCleanups(t testing.TB) {
+	release, began := make(chan struct{}), make(chan struct{}, 1)
+	t.Cleanup(func() { close(release) })
+	for {
+		runtime.AddCleanup(new([64]byte), func(release chan struct{}) {
+			began <- struct{}{}
+			<-release
+		}, release)
+		runtime.GC()
+		select {
+		case <-began:
+		case <-time.After(100 * time.Millisecond):
+			return // none is left to begin it
+		}
+	}
+}
 
 // snapshotRig is a sequence of more than a page, a snapshot of it, and what steps behind
 // each of its prefixes give.

@@ -14,12 +14,12 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/lockstep-go/lockstep/conformance/internal/harness"
+	"github.com/lockstep-go/lockstep/conformance/internal/kernelcases"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/cuda"
 	"github.com/lockstep-go/lockstep/driver/emu"
-	"github.com/lockstep-go/lockstep/internal/modules"
 	"github.com/lockstep-go/lockstep/ptxgen"
-	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
 // The kernel suite's flags, as in
@@ -43,16 +43,6 @@ func openDevice() (driver.Device, error) {
 	return emu.Open(emulation())
 }
 
-// production is what kernels are printed for where the emulator stands in for a GPU.
-var production = func() ptx.Target {
-	dev, err := emu.Open(emulation())
-	if err != nil {
-		panic(err)
-	}
-	defer dev.Close()
-	return modules.Target(dev.Properties())
-}()
-
 // emulation uses every freedom that PTX leaves a device against the kernel: warps in
 // any order, asynchronous copies at the last moment, and approximations anywhere
 // within their bounds.
@@ -73,9 +63,9 @@ func enterWorld(d driver.Device, world int) {
 	d.(*emu.Device).SetSchedule(o.Schedule, o.IgnoreRaces)
 }
 
-func kernelSuite(t *testing.T) *KernelSuite {
+func kernelSuite(t *testing.T) *harness.Suite {
 	t.Helper()
-	s, err := NewKernelSuite(openDevice, *kernelSeed)
+	s, err := harness.NewSuite(openDevice, *kernelSeed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +77,7 @@ func kernelSuite(t *testing.T) *KernelSuite {
 	if *onGPU {
 		s.Repeats = 2
 	} else {
-		s.Guard, s.enter = 0, enterWorld // the emulator traps
+		s.Guard, s.BeforeLaunch = 0, enterWorld // the emulator traps
 	}
 	return s
 }
@@ -102,13 +92,13 @@ func notShort(t *testing.T) {
 
 // runKernels gives the cases to suites, on a GPU to one, else to one a CPU: many a case
 // has a single CTA, which keeps one CPU busy. The suite that it returns knows all kernels.
-func runKernels(t *testing.T, cases []KernelCase, run func(*KernelSuite, KernelCase) KernelResult) ([]KernelResult, *KernelSuite) {
+func runKernels(t *testing.T, cases []harness.Case, run func(*harness.Suite, harness.Case) harness.Result) ([]harness.Result, *harness.Suite) {
 	t.Helper()
-	suites := make([]*KernelSuite, runtime.GOMAXPROCS(0))
+	suites := make([]*harness.Suite, runtime.GOMAXPROCS(0))
 	if *onGPU {
 		suites = suites[:1]
 	}
-	results := make([]KernelResult, len(cases))
+	results := make([]harness.Result, len(cases))
 	var next atomic.Int64
 	var all sync.WaitGroup
 	for i := range suites {
@@ -122,19 +112,19 @@ func runKernels(t *testing.T, cases []KernelCase, run func(*KernelSuite, KernelC
 	}
 	all.Wait()
 	for _, s := range suites {
-		maps.Copy(suites[0].kernels, s.kernels)
+		maps.Copy(suites[0].Kernels, s.Kernels)
 	}
 	return results, suites[0]
 }
 
 func TestKernels(t *testing.T) {
 	notShort(t)
-	cases, err := SelectKernels(Kernels(), *kernelIDs, *longCases)
+	cases, err := kernelcases.Select(kernelcases.All(), *kernelIDs, *longCases)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("replay with -seed %d", *kernelSeed)
-	results, suite := runKernels(t, cases, func(s *KernelSuite, c KernelCase) (r KernelResult) {
+	results, suite := runKernels(t, cases, func(s *harness.Suite, c harness.Case) (r harness.Result) {
 		t.Run(c.ID(), func(t *testing.T) {
 			if r = s.Run(t, c); r.Skipped != "" {
 				t.Skip(r.Skipped)
@@ -146,13 +136,13 @@ func TestKernels(t *testing.T) {
 		return r
 	})
 	if !*longCases {
-		measured.results, measured.kernels = results, suite.kernels
+		measured.results, measured.kernels = results, suite.Kernels
 	}
 	var reachable []ptxgen.Spec
 	if *kernelIDs == "" {
 		reachable = ptxgen.Reachable()
 	}
-	rep := NewKernelReport(suite, *longCases, results, reachable)
+	rep := harness.NewReport(suite, *longCases, results, reachable)
 	if len(rep.Unmeasured) > 0 {
 		t.Errorf("no case launched %d of the kernels that an engine may ask for", len(rep.Unmeasured))
 	}
@@ -161,7 +151,7 @@ func TestKernels(t *testing.T) {
 }
 
 // publish prints the summary, and writes it where -json says.
-func publish(t *testing.T, rep KernelReport) {
+func publish(t *testing.T, rep harness.Report) {
 	t.Helper()
 	if err := rep.Write(os.Stdout); err != nil {
 		t.Error(err)
@@ -183,7 +173,7 @@ var testdata embed.FS
 
 // checkSkips holds the skipped cases to the manifest: what is skipped must be there,
 // and what is there must have been skipped.
-func checkSkips(t T, cases []KernelCase, skipped map[string]string) {
+func checkSkips(t T, cases []harness.Case, skipped map[string]string) {
 	t.Helper()
 	kind := "emulator"
 	if *onGPU {
@@ -200,7 +190,7 @@ func checkSkips(t T, cases []KernelCase, skipped map[string]string) {
 	compareSkips(t, manifest[kind], cases, skipped)
 }
 
-func compareSkips(t T, manifest map[string]string, cases []KernelCase, skipped map[string]string) {
+func compareSkips(t T, manifest map[string]string, cases []harness.Case, skipped map[string]string) {
 	t.Helper()
 	for id, why := range skipped {
 		if _, ok := manifest[id]; !ok {
@@ -208,7 +198,7 @@ func compareSkips(t T, manifest map[string]string, cases []KernelCase, skipped m
 		}
 	}
 	known := map[string]bool{}
-	for _, c := range Kernels() {
+	for _, c := range kernelcases.All() {
 		known[c.ID()] = true
 	}
 	ran := map[string]bool{}
@@ -223,7 +213,7 @@ func compareSkips(t T, manifest map[string]string, cases []KernelCase, skipped m
 }
 
 func TestKernelNames(t *testing.T) {
-	for _, c := range Kernels() { // which panics on what is incomplete or there twice
+	for _, c := range kernelcases.All() { // which panics on what is incomplete or there twice
 		if c.Format == "" {
 			t.Errorf("%s has no format", c.ID())
 		}
@@ -231,7 +221,7 @@ func TestKernelNames(t *testing.T) {
 }
 
 func TestSkipManifest(t *testing.T) {
-	cases := []KernelCase{{Operation: "a", Name: "1"}, {Operation: "a", Name: "2"}}
+	cases := []harness.Case{{Operation: "a", Name: "1"}, {Operation: "a", Name: "2"}}
 	for _, c := range []struct {
 		name     string
 		manifest map[string]string
@@ -244,27 +234,27 @@ func TestSkipManifest(t *testing.T) {
 		{"not skipped any more", map[string]string{"a/2": "why"}, nil, "lets a/2 be skipped"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := &recorder{}
+			r := &harness.Recorder{}
 			compareSkips(r, c.manifest, cases, c.skipped)
-			expect(t, r.all, c.want)
+			expect(t, r.Messages, c.want)
 		})
 	}
 }
 
 func TestKernelReport(t *testing.T) {
-	s, err := NewKernelSuite(func() (driver.Device, error) { return newFakeDevice(nil), nil }, 1)
+	s, err := harness.NewSuite(func() (driver.Device, error) { return newFakeDevice(nil), nil }, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	of := func(name string) KernelCase { return KernelCase{Operation: "op", Format: "F32", Name: name} }
-	rep := NewKernelReport(s, false, []KernelResult{
-		{Case: of("good"), Compared: 3, Worst: map[string]float64{gateHard: 0.5}, Bias: 1},
-		{Case: of("better"), Compared: 3, Worst: map[string]float64{gateHard: 0.25, gateULP: 2}},
-		{Case: KernelCase{Operation: "other", Name: "skipped"}, Skipped: "why"},
+	of := func(name string) harness.Case { return harness.Case{Operation: "op", Format: "F32", Name: name} }
+	rep := harness.NewReport(s, false, []harness.Result{
+		{Case: of("good"), Compared: 3, Worst: map[string]float64{harness.WorstCase: 0.5}, Bias: 1},
+		{Case: of("better"), Compared: 3, Worst: map[string]float64{harness.WorstCase: 0.25, harness.ULPs: 2}},
+		{Case: harness.Case{Operation: "other", Name: "skipped"}, Skipped: "why"},
 	}, nil)
-	if rep.Rows[0].status() != "ok" || rep.Rows[1].status() != "unmeasured" {
-		t.Errorf("%q and %q, want ok and unmeasured", rep.Rows[0].status(), rep.Rows[1].status())
+	if rep.Rows[0].Status() != "ok" || rep.Rows[1].Status() != "unmeasured" {
+		t.Errorf("%q and %q, want ok and unmeasured", rep.Rows[0].Status(), rep.Rows[1].Status())
 	}
 	if got := fmt.Sprint(rep.Rows[0]); got != "{op F32 2 0 0 6 map[hard:0.5 ulp:2] 1 0}" {
 		t.Errorf("the row is %s", got)
@@ -272,9 +262,9 @@ func TestKernelReport(t *testing.T) {
 	if rep.Cases != 3 || rep.Skips != 1 || rep.Compared != 6 {
 		t.Errorf("%d cases, %d skipped and %d numbers compared, want 3, 1 and 6", rep.Cases, rep.Skips, rep.Compared)
 	}
-	worst := map[string]float64{gateHard: math.Inf(1), gateULP: math.NaN()}
-	bad := NewKernelReport(s, false, []KernelResult{{Case: of("bad"), Compared: 3, Failures: 2, Worst: worst}}, nil)
-	if bad.Rows[0].status() != "FAILED" || bad.Failed != 1 || bad.Failures[0] != "op/bad" {
+	worst := map[string]float64{harness.WorstCase: math.Inf(1), harness.ULPs: math.NaN()}
+	bad := harness.NewReport(s, false, []harness.Result{{Case: of("bad"), Compared: 3, Failures: 2, Worst: worst}}, nil)
+	if bad.Rows[0].Status() != "FAILED" || bad.Failed != 1 || bad.Failures[0] != "op/bad" {
 		t.Errorf("a failed case is reported as %+v", bad)
 	}
 	if b, err := json.Marshal(bad); err != nil || !strings.Contains(string(b), `"worst":{"hard":"+Inf","ulp":"NaN"}`) {

@@ -1,154 +1,275 @@
 package conformance
 
 import (
-	"bytes"
+	"cmp"
+	"flag"
 	"fmt"
-	"math/rand/v2"
-	"regexp"
+	"os"
 	"slices"
 	"strings"
-	"sync"
+	"testing"
 
+	"github.com/lockstep-go/lockstep/conformance/internal/harness"
+	"github.com/lockstep-go/lockstep/conformance/internal/kernelcases"
+	"github.com/lockstep-go/lockstep/conformance/internal/mutate"
+	"github.com/lockstep-go/lockstep/conformance/internal/ptxtext"
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/driver/emu"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// mutant is a kernel's text with one instruction changed.
-type mutant struct {
-	kernel   string
-	mutator  string
-	line     int // from 0
-	old, new string
-	declare  string // registers that new needs
+// flowOfText reads a text and finds the line with a comment.
+func flowOfText(text, mark string) (f ptxtext.Flow, line int) {
+	lines := strings.Split(text, "\n")
+	line = slices.IndexFunc(lines, func(s string) bool { return strings.Contains(s, mark) })
+	lines[line] = strings.TrimSuffix(lines[line], " // "+mark)
+	return ptxtext.FlowOf(lines), line
 }
 
-func (m mutant) String() string {
-	what := strings.TrimSpace(m.new)
-	if what == "" {
-		what = "(left out)"
-	}
-	return fmt.Sprintf("%s: line %d: %s\n\t- %s\n\t+ %s", m.kernel, m.line+1, m.mutator, strings.TrimSpace(m.old), what)
-}
+// What shows a mutant to mean the same must not show it of one that does not.
 
-// apply changes the text of the mutant's kernel.
-func (m mutant) apply(name string, text []byte) []byte {
-	if name != m.kernel {
-		return text
-	}
-	lines := bytes.Split(text, []byte("\n"))
-	lines[m.line] = []byte(m.new)
-	text = bytes.Join(lines, []byte("\n"))
-	return bytes.Replace(text, []byte("\n{\n"), []byte("\n{\n"+m.declare), 1)
-}
-
-// mutantsOf lists every mutant of a kernel, but for those of instructions whose
-// results nothing reads before they are written again: they mean the same.
-func mutantsOf(k *ptx.Kernel) []mutant {
-	var all []mutant
-	lines := linesOf(k)
-	f := flowOf(lines)
-	dead, after := f.dead(), f.live()
-	for i, line := range lines {
-		s, ok := parseStatement(line)
-		if !ok || s.is("ld.param") || dead[i] {
-			continue
-		}
-		for _, m := range mutators {
-			for _, changed := range m.make(s) {
-				if regs := s.writes(); m.name == "order of a vector" && len(regs) > 1 && !after[i][regs[0]] && !after[i][regs[1]] {
-					continue
-				}
-				if next := changed.String(); next != line {
-					all = append(all, mutant{kernel: k.Name, mutator: m.name, line: i, old: line, new: next})
-				}
+func TestNeedlessBarrier(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		want       bool
+	}{
+		{"between a store and a load", "\tst.shared.u32 [%r0], %r1;\n\tbar.sync 0; // HERE\n\tld.shared.u32 %r2, [%r0];", false},
+		{"between a load and a store", "\tld.shared.u32 %r2, [%r0];\n\tbar.sync 0; // HERE\n\tst.shared.u32 [%r0], %r1;", false},
+		{"between loads", "\tld.shared.u32 %r2, [%r0];\n\tbar.sync 0; // HERE\n\tld.shared.u32 %r3, [%r0];", true},
+		{"between shared and global memory", "\tld.global.u32 %r2, [%d0];\n\tbar.sync 0; // HERE\n\tst.shared.u32 [%r0], %r2;", true},
+		{"behind another one", "\tst.shared.u32 [%r0], %r1;\n\tbar.sync 0;\n\tbar.sync 0; // HERE\n\tld.shared.u32 %r2, [%r0];", true},
+		{"a store in the round before", "$L0:\n\tbar.sync 0; // HERE\n\tld.shared.u32 %r2, [%r0];\n\tst.shared.u32 [%r1], %r2;\n\t@%p0 bra $L0;", false},
+		{"a copy that was waited for", "\tcp.async.wait_group 0;\n\tbar.sync 0; // HERE\n\tld.shared.u32 %r2, [%r0];", false},
+		{"of a warp, behind one of a CTA", "\tst.shared.u32 [%r0], %r1;\n\tbar.sync 0;\n\tbar.warp.sync 4294967295; // HERE\n\tld.shared.u32 %r2, [%r0];", true},
+		{"of a CTA, behind one of a warp", "\tst.shared.u32 [%r0], %r1;\n\tbar.warp.sync 4294967295;\n\tbar.sync 0; // HERE\n\tld.shared.u32 %r2, [%r0];", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, line := flowOfText(c.text, "HERE")
+			if got := f.Needless(line); got != c.want {
+				t.Errorf("needless: %v, want %v", got, c.want)
 			}
-		}
+		})
 	}
-	return all
 }
 
-// kernelLines keeps what linesOf has made.
-var kernelLines sync.Map
+const unitsText = `	.param .u64 .ptr .global .align 16 y,
+.maxntid 64, 1, 1
+{
+	ld.param.u64 %d0, [y];
+	ld.param.u32 %r0, [n];
+	add.u32 %r1, %r0, 31;
+	shr.u32 %r2, %r1, 5;
+	shl.b32 %r3, %r2, 5;
+	add.u32 %r4, %r3, 3;
+	shr.u32 %r5, %r4, 2;
+	mov.u32 %r6, %tid.x;
+	setp.lt.u32 %p0, %r6, %r5;
+	shl.b32 %r7, %r6, 2;
+	min.u32 %r8, %r7, %r3;
+	sub.u32 %r9, %r3, %r8;
+	setp.ge.u32 %p1, %r9, 4;
+	cvt.u32.u64 %r10, %d0;
+	and.b32 %r11, %r10, 15;
+	setp.eq.u32 %p2, %r11, 0;
+	and.pred %p3, %p1, %p2;
+	and.b32 %r12, %r10, 31;
+	setp.eq.u32 %p4, %r12, 0;
+	sub.u32 %r13, %r0, %r8;
+	setp.ge.u32 %p5, %r13, 4;
+	shr.u32 %r14, %r6, 6;
+	shr.u32 %r15, %r6, 5;
+	setp.lt.u32 %p6, %r7, %r3;
+	setp.lt.u32 %p7, %r7, %r0;`
 
-// linesOf are the lines of a kernel's text.
-func linesOf(k *ptx.Kernel) []string {
-	if lines, ok := kernelLines.Load(k); ok {
-		return lines.([]string)
+func TestValuesThatAreKnown(t *testing.T) {
+	f, _ := flowOfText(unitsText, "maxntid")
+	for p, want := range map[string]bool{
+		"%p1": true, "%p2": true, "%p3": true, // whole quads at a multiple of 16
+		"%p4": false, // of 32
+		"%p5": false, // a length that is any
+		"%p0": false,
+	} {
+		if got := f.Holds(p); got != want {
+			t.Errorf("%s holds: %v, want %v", p, got, want)
+		}
 	}
-	text, err := k.Text(production.For(k))
+	for reg, want := range map[string]uint64{"%r6": 63, "%r14": 0, "%r15": 1, "%r0": 1<<32 - 1} {
+		if got := f.Most(reg); got != want {
+			t.Errorf("%s is at most %d, want %d", reg, got, want)
+		}
+	}
+	for p, want := range map[string]bool{"%p6": true, "%p7": false} {
+		if s, _ := f.Definition(p); f.ImpliesQuads(s) != want {
+			t.Errorf("%s is 4i < n: %v, want %v", p, !want, want)
+		}
+	}
+}
+
+func TestDecides(t *testing.T) {
+	const text = "\tadd.u32 %r1, %r0, 1; // HERE\n\tsetp.lt.u32 %p0, %r1, %r2;\n\t@%p0 bra $L0;\n\tselp.b32 %r4, %r2, %r3, %p0;\n$L0:\n"
+	f, line := flowOfText(text, "HERE")
+	if got := f.Decides(line); !slices.Equal(got, []int{2, 3}) {
+		t.Errorf("decides the lines %v, want 2 and 3", got)
+	}
+	f, line = flowOfText(text+"\tst.global.u32 [%d0], %r1;", "HERE")
+	if got := f.Decides(line); got != nil {
+		t.Errorf("decides the lines %v, but is stored, too", got)
+	}
+}
+
+func TestDeadResults(t *testing.T) {
+	lines := strings.Split(`
+	mov.u32 %r0, 0;
+	mov.u32 %r1, 1;
+	mov.u32 %r2, 2;
+	setp.eq.u32 %p0, %r0, 0;
+	@%p0 bra $L1;
+	mov.u32 %r1, 3;
+	@%p0 mov.u32 %r2, 4;
+	mov.u32 %r3, 5;
+$L1:
+	add.u32 %r3, %r2, 1;
+	add.u32 %r4, %r3, %r1;
+	mul.lo.u32 %r5, %r4, 3;
+	st.global.u32 [%d0], %r3;
+	ret;`, "\n")
+	want := []string{"\tmov.u32 %r1, 1;", "\tmov.u32 %r1, 3;", "\tmov.u32 %r3, 5;", "\tadd.u32 %r4, %r3, %r1;", "\tmul.lo.u32 %r5, %r4, 3;"}
+	var got []string
+	for i, dead := range ptxtext.FlowOf(lines).Dead() {
+		if dead {
+			got = append(got, lines[i])
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("dead: %q, want %q", got, want)
+	}
+}
+
+var mutantCount = flag.Int("mutants", 0, "how many mutants of the kernels to try; 0 is 120, and 2400 with -long")
+
+// leastKilled is the part of the mutants that must be killed, of those that load and
+// that no rule shows to mean the same.
+const leastKilled = 1
+
+// TestMutants changes the kernels one instruction at a time. Each mutant is to trap or
+// to fail a case of the suite.
+func TestMutants(t *testing.T) {
+	notShort(t)
+	if *onGPU {
+		t.Skip("mutants run on the emulator only: a wrong address may take the GPU")
+	}
+	n, budget := *mutantCount, 2e6
+	switch {
+	case *longCases:
+		n, budget = cmp.Or(n, 2400), 1e7
+	default:
+		n = cmp.Or(n, 120)
+	}
+	measure(t)
+	m, err := mutate.New(measured.kernels, measured.results, mutate.Options{Seed: *kernelSeed, Long: *longCases, Budget: budget, Open: openMutant})
 	if err != nil {
-		panic(err) // it was loaded before
+		t.Fatal(err)
 	}
-	lines := strings.Split(string(text), "\n")
-	kernelLines.Store(k, lines)
-	return lines
-}
-
-// place is a change of what a generator emits. Where the generator emits the same
-// code several times, unrolled or in several kernels, that is several mutants, of
-// which the suite must kill one.
-type place struct {
-	mutator string
-	key     string
-	mutants []mutant
-}
-
-// around is the line and the two on both sides, without the numbers of registers and
-// labels.
-func around(lines []string, i int) string {
-	window := strings.Join(lines[max(0, i-2):min(len(lines), i+3)], "\n")
-	return numbersForm.ReplaceAllString(window, "$1")
-}
-
-var numbersForm = regexp.MustCompile(`(%[a-z]|\$L)\d+`)
-
-// placesOf puts mutants of the same code together. What a missing barrier does depends
-// on the code before and after, so that each of these stands alone.
-func placesOf(all []mutant, lines func(kernel string) []string) []place {
-	index := map[string]int{}
-	var list []place
-	for _, m := range all {
-		key := m.mutator + "\n" + numbersForm.ReplaceAllString(m.new, "$1") + "\n" + around(lines(m.kernel), m.line)
-		if m.mutator == dropSync {
-			key = fmt.Sprint(m.kernel, " ", m.line)
+	all := m.All()
+	places := len(all)
+	list := mutate.Sample(all, func(kernel string) string { return m.Family[kernel] }, n, *kernelSeed)
+	verdicts := m.Verdicts(list)
+	fmt.Printf("\nmutants, seed %d: %d of %d places in %d kernels\n", *kernelSeed, len(list), places, len(m.Changed))
+	s := mutate.NewScore(m, verdicts)
+	if err := s.Write(os.Stdout); err != nil {
+		t.Error(err)
+	}
+	for _, v := range verdicts {
+		switch {
+		case v.Fate == mutate.Killed:
+			t.Logf("%v\n\tkilled: %s", v.Mutant, firstLine(v.Complaint))
+		case v.Rule != "":
+			t.Logf("%v\n\texcluded: %s", v.Mutant, v.Rule)
+		case v.Fate != mutate.Rejected:
+			fmt.Printf("lives (%s): %v\n", v.Fate, v.Mutant)
 		}
-		i, ok := index[key]
-		if !ok {
-			i = len(list)
-			index[key] = i
-			list = append(list, place{mutator: m.mutator, key: key})
+	}
+	if part := s.Total.Part(); !(part >= leastKilled) {
+		t.Errorf("%.3f of the mutants killed, want %d; replay with -seed %d -mutants %d", part, leastKilled, *kernelSeed, n)
+	}
+}
+
+// openMutant opens the emulator that the suite runs on. A launch traps after
+// maxInstructions.
+func openMutant(maxInstructions int64) (driver.Device, error) {
+	o := emulation()
+	o.Workers, o.MaxInstructions = 1, maxInstructions
+	return emu.Open(o)
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}
+
+// measured are TestKernels' results and kernels, so that the cases need not run again.
+var measured struct {
+	results []harness.Result
+	kernels map[string]*ptx.Kernel
+}
+
+// measure runs the default cases, unless TestKernels has.
+func measure(t *testing.T) {
+	t.Helper()
+	if measured.results != nil {
+		return
+	}
+	cases, err := kernelcases.Select(kernelcases.All(), *kernelIDs, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	results, suite := runKernels(t, cases, func(s *harness.Suite, c harness.Case) harness.Result { return s.Run(&harness.Recorder{}, c) })
+	measured.results, measured.kernels = results, suite.Kernels
+}
+
+// The mutation's own proof: every mutant of a small kernel dies, one that means the
+// same and one that does not load are told from it.
+func TestMutationOfScale(t *testing.T) {
+	s, err := harness.NewSuite(func() (driver.Device, error) { return openMutant(1 << 20) }, *kernelSeed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	s.Guard = 0
+	var results []harness.Result
+	for _, c := range scaleCases() {
+		results = append(results, s.Run(t, c))
+	}
+	m, err := mutate.New(s.Kernels, results, mutate.Options{Seed: *kernelSeed, Long: *longCases, Budget: 1e9, Open: openMutant})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := m.All()
+	if len(list) < 10 {
+		t.Errorf("only %d mutants", len(list))
+	}
+	for _, v := range m.Verdicts(list) {
+		if v.Fate != mutate.Killed {
+			t.Errorf("survived (%s): %v", v.Fate, v.Mutant)
 		}
-		list[i].mutants = append(list[i].mutants, m)
 	}
-	return list
+	for change, want := range map[string]mutate.Fate{" // the same": mutate.Unchanged, " no": mutate.Rejected} {
+		x := list[0].Mutants[0]
+		x.New = x.Old + change
+		if v := m.Try(mutate.Place{Mutants: []mutate.Mutant{x}}); v.Fate != want {
+			t.Errorf("%v is %s, want %s", x, v.Fate, want)
+		}
+	}
 }
 
-// sample picks n places: of each mutator in turn, and of each of its families in turn.
-// It shuffles their mutants, too.
-func sample(all []place, family func(kernel string) string, n int, seed uint64) []place {
-	random := rand.New(rand.NewPCG(seed, 5))
-	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	for _, p := range all {
-		random.Shuffle(len(p.mutants), func(i, j int) { p.mutants[i], p.mutants[j] = p.mutants[j], p.mutants[i] })
-	}
-	inTurn(all, func(p place) string { return p.mutator + " " + family(p.mutants[0].kernel) })
-	inTurn(all, func(p place) string { return p.mutator })
-	return all[:min(n, len(all))]
-}
-
-// inTurn sorts a list so that each key has its turn, in the order that there was.
-func inTurn(all []place, key func(place) string) {
-	type ranked struct {
-		place
-		rank int
-	}
-	seen := map[string]int{}
-	list := make([]ranked, len(all))
-	for i, p := range all {
-		list[i] = ranked{p, seen[key(p)]}
-		seen[key(p)]++
-	}
-	slices.SortStableFunc(list, func(a, b ranked) int { return a.rank - b.rank })
-	for i, r := range list {
-		all[i] = r.place
+func TestMutationScore(t *testing.T) {
+	x := mutate.Mutant{Kernel: "k", Mutator: "constant"}
+	m := &mutate.Runner{Family: map[string]string{"k": "f"}}
+	s := mutate.NewScore(m, []mutate.Verdict{
+		{Fate: mutate.Killed, Mutant: x}, {Fate: mutate.Killed, Mutant: x}, {Fate: mutate.Unchanged, Mutant: x}, {Fate: mutate.Unchanged, Mutant: x, Rule: "edge"},
+		{Fate: mutate.Rejected, Mutant: x}, {Fate: mutate.Killed, Mutant: x},
+	})
+	if s.Total != (mutate.Tally{Tried: 6, Killed: 3, Excluded: 1, Rejected: 1}) || s.Total.Lives() != 1 || s.Total.Part() != 0.75 || *s.Families["f"] != s.Total || *s.Operators["constant"] != s.Total {
+		t.Errorf("the score is %+v", s)
 	}
 }

@@ -61,6 +61,7 @@ var rules = []rule{
 	{"internal/npy", nil},
 	{"internal/perplexity", []string{"model"}},
 	{"internal/portable", nil},
+	{"internal/prefill", []string{"model", "ref"}},
 	{"internal/ptxas", []string{"internal/atomicfile"}},
 	{"internal/requant", []string{"model/gguf", "quant"}},
 	{"internal/synth", []string{"internal/portable", "internal/requant", "model/gguf", "model/tokenizer", "quant"}},
@@ -74,7 +75,7 @@ var accelImports = []string{
 var conformanceImports = []string{
 	"conformance/internal/...", "generate", "model", "model/gguf", "model/tokenizer", "quant", "ref", "ptxgen/...",
 	"driver", "driver/cuda", "driver/emu", "accel", "golden",
-	"internal/faulty", "internal/layerdiff", "internal/modules", "internal/npy", "internal/synth", "internal/tiny", goCmp, gonum,
+	"internal/faulty", "internal/layerdiff", "internal/modules", "internal/npy", "internal/prefill", "internal/synth", "internal/tiny", goCmp, gonum,
 }
 
 // forbidden lists imports that are an error even through other packages. from and to

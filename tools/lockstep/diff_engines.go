@@ -6,9 +6,9 @@ import (
 	"fmt"
 
 	"github.com/lockstep-go/lockstep/accel"
-	"github.com/lockstep-go/lockstep/conformance"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/layerdiff"
+	"github.com/lockstep-go/lockstep/internal/prefill"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/quant"
 	"github.com/lockstep-go/lockstep/ref"
@@ -49,7 +49,7 @@ func (c *diffCmd) numerics(m *model.Model) layerdiff.Numerics {
 func (c *diffCmd) onCPU(e *env, m *model.Model, n layerdiff.Numerics, tokens []int) (*layerdiff.Trace, map[layerdiff.Op]float64, error) {
 	numerics := ref.Numerics{KV: c.KV}
 	if n.Input != quant.F32 {
-		numerics = conformance.PrefillNumerics(c.KV, m.Config.HeadDim)
+		numerics = prefill.Numerics(c.KV, m.Config.HeadDim)
 		if c.Reference != "" { // its weights may have another format than those of the device
 			numerics.Input = map[quant.Format]ref.Rounding{quant.F16: ref.ToF16, quant.BF16: ref.ToBF16}[n.Input]
 			numerics.Weights = numerics.Input

@@ -1,0 +1,415 @@
+package conformance
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/conformance/internal/harness"
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// fakeDevice runs kernels that are Go functions, right or wrong on purpose, so that
+// the rig can be tried on faults that no device would trap.
+type fakeDevice struct {
+	driver.Device // nil: what is not used panics
+	memory        []byte
+	free          int // address
+	run           func(m fakeMemory, params []byte)
+}
+
+func newFakeDevice(run func(fakeMemory, []byte)) *fakeDevice {
+	return &fakeDevice{memory: make([]byte, 1<<20), free: 4096, run: run}
+}
+
+type (
+	fakeMemory   []byte
+	fakeBuffer   struct{ at, bytes int }
+	fakeModule   struct{ driver.Module }
+	fakeFunction struct {
+		driver.Function
+		name string
+	}
+	fakeStream struct {
+		driver.Stream
+		d *fakeDevice
+	}
+)
+
+func (d *fakeDevice) NewStream() (driver.Stream, error)         { return fakeStream{d: d}, nil }
+func (d *fakeDevice) Err() error                                { return nil }
+func (d *fakeDevice) Close() error                              { return nil }
+func (d *fakeDevice) Load([]byte) (driver.Module, error)        { return fakeModule{}, nil }
+func (b fakeBuffer) Address() driver.Address                    { return driver.Address(b.at) }
+func (b fakeBuffer) Bytes() int64                               { return int64(b.bytes) }
+func (b fakeBuffer) Close() error                               { return nil }
+func (m fakeModule) Close() error                               { return nil }
+func (f fakeFunction) Name() string                             { return f.name }
+func (f fakeFunction) PreferShared(int)                         {}
+func (s fakeStream) Synchronize() error                         { return nil }
+func (s fakeStream) Close() error                               { return nil }
+func (d *fakeDevice) Properties() driver.Properties             { return driver.Properties{Name: "fake"} }
+func (m fakeModule) Function(n string) (driver.Function, error) { return fakeFunction{name: n}, nil }
+
+func (d *fakeDevice) Alloc(n int64) (driver.Buffer, error) {
+	b := fakeBuffer{d.free, int(n)}
+	d.free = (d.free + int(n) + 255) / 256 * 256
+	if d.free > len(d.memory) {
+		return nil, fmt.Errorf("fake: %w", driver.ErrOutOfMemory)
+	}
+	return b, nil
+}
+
+func (s fakeStream) Write(dst driver.Address, src []byte) error {
+	copy(s.d.memory[dst:], src)
+	return nil
+}
+
+func (s fakeStream) Read(dst []byte, src driver.Address) error {
+	copy(dst, s.d.memory[src:])
+	return nil
+}
+
+func (s fakeStream) Launch(list ...driver.Launch) error {
+	for _, l := range list {
+		s.d.run(s.d.memory, l.Params)
+	}
+	return nil
+}
+
+func (m fakeMemory) f32(at uint64) float32 {
+	return math.Float32frombits(binary.LittleEndian.Uint32(m[at:]))
+}
+
+func (m fakeMemory) setF32(at uint64, x float32) {
+	binary.LittleEndian.PutUint32(m[at:], math.Float32bits(x))
+}
+
+// redTerms is how many products the sums below have.
+const redTerms = 16
+
+// sums is a matrix product's results, from x and w of so many terms each, changed.
+type sums struct {
+	got  []float32
+	want []harness.Ref
+}
+
+// honestSums are serial float32 sums of n products, for 512 elements.
+func honestSums(r *harness.Fixture, n int) sums {
+	var s sums
+	for range 512 {
+		w, x := r.Vector(harness.Gaussian, n), r.Vector(harness.Gaussian, n)
+		var y float32
+		for i := range w {
+			y = float32(math.FMA(float64(w[i]), float64(x[i]), float64(y))) // near enough to a fused one
+		}
+		s.got, s.want = append(s.got, y), append(s.want, harness.Dot(w, x))
+	}
+	return s
+}
+
+var gateFaults = []struct {
+	name   string
+	change func(i int, y float32, w harness.Ref) float32
+	want   string // part of the complaint; "": none
+}{
+	{"honest", func(_ int, y float32, _ harness.Ref) float32 { return y }, ""},
+	{"biased up by a quarter of an ulp: one in four by a whole one", func(i int, y float32, w harness.Ref) float32 {
+		if i%4 == 0 {
+			return float32(float64(y) + harness.Spacing(quant.F32, w.P))
+		}
+		return y
+	}, "bias gate"},
+	{"biased toward zero by a quarter", func(i int, y float32, w harness.Ref) float32 {
+		if i%4 == 0 {
+			return float32(float64(y) - math.Copysign(harness.Spacing(quant.F32, w.P), w.Y))
+		}
+		return y
+	}, "bias gate"},
+	{"one element of 512 off by the hundredth part of its terms", func(i int, y float32, w harness.Ref) float32 {
+		if i == 100 {
+			return y + float32(w.P)/100
+		}
+		return y
+	}, "hard gate: 1 beyond"},
+	{"one element beyond the sharp gate only", func(i int, y float32, w harness.Ref) float32 {
+		if i == 100 {
+			return float32(w.Y + 9*harness.UnitRoundoff*math.Sqrt(redTerms)*w.P)
+		}
+		return y
+	}, "sharp gate: 1 beyond"},
+	{"a row whose every error is large, but none beyond the sharp gate", func(i int, y float32, w harness.Ref) float32 {
+		if i/64 == 3 {
+			return float32(w.Y + float64(1-2*(i%2))*4*harness.UnitRoundoff*math.Sqrt(redTerms)*w.P)
+		}
+		return y
+	}, "row gate: 1 beyond"},
+	{"NaN", func(i int, y float32, _ harness.Ref) float32 {
+		if i == 511 {
+			return float32(math.NaN())
+		}
+		return y
+	}, "class gate: 1 beyond"},
+	{"sums of 16-bit halves", func(_ int, y float32, _ harness.Ref) float32 {
+		return quant.F16ToF32(quant.F32ToF16(y))
+	}, "hard gate"},
+}
+
+func TestCloseSeesFaults(t *testing.T) {
+	for _, fault := range gateFaults {
+		t.Run(fault.name, func(t *testing.T) {
+			got := gateComplaints(t, func(r *harness.Fixture) {
+				s := honestSums(r, redTerms)
+				for i, y := range s.got {
+					s.got[i] = fault.change(i, y, s.want[i])
+				}
+				r.Close("y", s.got, s.want, 64, harness.Tolerance{L: redTerms})
+			})
+			expect(t, got, fault.want)
+		})
+	}
+}
+
+// expect demands a complaint that contains want, or none where it is "".
+func expect(t *testing.T, complaints []string, want string) {
+	t.Helper()
+	all := strings.Join(complaints, "\n")
+	if want == "" && all != "" || !strings.Contains(all, want) {
+		t.Errorf("complaints:\n%s\nwant one with %q", all, want)
+	}
+}
+
+func gateComplaints(t *testing.T, run func(r *harness.Fixture)) []string {
+	t.Helper()
+	return redComplaints(t, nil, harness.Case{Operation: "gates", Name: "gates", Reason: "planted results", Run: run})
+}
+
+var inf, nan = math.Inf(1), math.NaN()
+
+// Each comparison, on two numbers of which the second is the interesting one.
+var comparisons = []struct {
+	name string
+	run  func(r *harness.Fixture)
+	want string
+}{
+	{"1 ulp of 2", func(r *harness.Fixture) {
+		r.ULP("y", quant.F32, []float32{1, nextUp(3)}, []float64{1, 3}, 2)
+	}, ""},
+	{"3 ulp of 2", func(r *harness.Fixture) {
+		r.ULP("y", quant.F32, []float32{1, nextUp(nextUp(nextUp(3)))}, []float64{1, 3}, 2)
+	}, "ulp gate: 1 beyond"},
+	{"subnormal, 3 ulp of 2", func(r *harness.Fixture) {
+		r.ULP("y", quant.F32, []float32{1, 0x1p-149 * 8}, []float64{1, 0x1p-149 * 5}, 2)
+	}, "ulp gate: 1 beyond"},
+	{"half, the last place", func(r *harness.Fixture) { r.ULP("y", quant.F16, []float32{1, 1 + 0x1p-10}, []float64{1, 1}, 1) }, ""},
+	{"half, two places", func(r *harness.Fixture) { r.ULP("y", quant.F16, []float32{1, 1 + 0x1p-9}, []float64{1, 1}, 1) }, "ulp gate"},
+	{"half, overflow is an infinity", func(r *harness.Fixture) {
+		r.ULP("y", quant.F16, []float32{1, float32(inf)}, []float64{1, 70000}, 1)
+	}, ""},
+	{"float32, no overflow there", func(r *harness.Fixture) {
+		r.ULP("y", quant.F32, []float32{1, float32(inf)}, []float64{1, 70000}, 1)
+	}, "class gate"},
+	{"NaN for a number", func(r *harness.Fixture) {
+		r.Within("y", []float32{1, float32(nan)}, []float64{1, 1}, []float64{inf, inf})
+	}, "class gate"},
+	{"a NaN bound lets nothing through", func(r *harness.Fixture) { r.Within("y", []float32{1, 2}, []float64{1, 1}, []float64{0, nan}) }, "bound gate"},
+	{"the wrong infinity", func(r *harness.Fixture) {
+		r.Within("y", []float32{1, float32(-inf)}, []float64{1, inf}, []float64{1, 1})
+	}, "class gate"},
+	{"no worse", func(r *harness.Fixture) {
+		r.NoWorse("y", []float32{1, 1.2}, []float64{1, 1}, []float32{1, 1.1}, 2)
+	}, ""},
+	{"worse", func(r *harness.Fixture) {
+		r.NoWorse("y", []float32{1, 1.3}, []float64{1, 1}, []float32{1, 1.1}, 2)
+	}, "bound gate"},
+	{"a softmax of 1", func(r *harness.Fixture) { r.SumsToOne("y", []float32{0.25, 0.75}, 2) }, ""},
+	{"a softmax of less", func(r *harness.Fixture) { r.SumsToOne("y", []float32{0.25, 0.7499}, 2) }, "bound gate"},
+	{"equal words", func(r *harness.Fixture) { harness.Exact(r, "y", []uint32{1, 2}, []uint32{1, 2}) }, ""},
+	{"another word", func(r *harness.Fixture) { harness.Exact(r, "y", []uint32{1, 2}, []uint32{1, 3}) }, "1 of 2 differ"},
+	{"minus zero is not zero", func(r *harness.Fixture) {
+		harness.Exact(r, "y", []float32{0, float32(math.Copysign(0, -1))}, []float32{0, 0})
+	}, "1 of 2 differ"},
+	{"NaN is NaN", func(r *harness.Fixture) {
+		harness.Exact(r, "y", []float32{0, float32(nan)}, []float32{0, float32(nan)})
+	}, ""},
+	{"a number short", func(r *harness.Fixture) { harness.Exact(r, "y", []uint32{1}, []uint32{1, 2}) }, "1 numbers to compare with 2"},
+	{"nothing to compare", func(r *harness.Fixture) { harness.Exact(r, "y", []uint32{}, []uint32{}) }, "0 numbers"},
+	{"no comparison", func(r *harness.Fixture) {}, "nothing was compared"},
+}
+
+func TestComparisons(t *testing.T) {
+	for _, c := range comparisons {
+		t.Run(c.name, func(t *testing.T) { expect(t, gateComplaints(t, c.run), c.want) })
+	}
+}
+
+// The rig's own proof: a kernel that doubles 256 numbers, right but for one fault,
+// must be complained of in the words that name the fault.
+
+const redCount = 256
+
+// doubling is the kernel's work on x and y at these addresses.
+type doubling func(m fakeMemory, x, y uint64)
+
+func double(m fakeMemory, x, y uint64) {
+	for i := range uint64(redCount) {
+		m.setF32(y+4*i, 2*m.f32(x+4*i))
+	}
+}
+
+// after is double, and then something else.
+func after(fault doubling) doubling {
+	return func(m fakeMemory, x, y uint64) {
+		double(m, x, y)
+		fault(m, x, y)
+	}
+}
+
+func nextUp(x float32) float32 { return math.Nextafter32(x, float32(math.Inf(1))) }
+
+var redKernels = []struct {
+	name string
+	run  doubling
+	want string // part of the complaint; "": none
+}{
+	{"right", double, ""},
+	{"one wrong value", after(func(m fakeMemory, _, y uint64) { m.setF32(y+40, 1+m.f32(y+40)) }), "hard gate: 1 beyond"},
+	{"one value off by 3 ulp", after(func(m fakeMemory, _, y uint64) {
+		m.setF32(y+40, nextUp(nextUp(nextUp(m.f32(y+40)))))
+	}), "hard gate: 1 beyond"},
+	{"a NaN", after(func(m fakeMemory, _, y uint64) { m.setF32(y+40, float32(math.NaN())) }), "class gate: 1 beyond"},
+	{"an infinity of the wrong sign", after(func(m fakeMemory, _, y uint64) { m.setF32(y, -m.f32(y)) }), "class gate: 1 beyond"},
+	{"a number for a NaN", after(func(m fakeMemory, _, y uint64) { m.setF32(y+4, 0) }), "class gate: 1 beyond"},
+	{"a value before the output", after(func(m fakeMemory, _, y uint64) { m.setF32(y-8, 1) }), "wrote 8 bytes before y"},
+	{"a value after the output", after(func(m fakeMemory, _, y uint64) { m.setF32(y+4*redCount+8, 1) }), "wrote beyond y, 0 bytes after its end"},
+	{"a value before the input", after(func(m fakeMemory, x, _ uint64) { m.setF32(x-4, 1) }), "wrote 4 bytes before x"},
+	{"an input changed", after(func(m fakeMemory, x, _ uint64) { m.setF32(x+8, 1) }), "changed its input x at byte"},
+	{"the padding of an input changed", after(func(m fakeMemory, x, _ uint64) { m.setF32(x+4*redCount, 1) }), "changed its input x at byte"},
+	{"the last output not written", func(m fakeMemory, x, y uint64) {
+		last := m.f32(y + 4*redCount - 4)
+		double(m, x, y)
+		m.setF32(y+4*redCount-4, last)
+	}, "were not written, the first at 1020"},
+	{"padding read", after(func(m fakeMemory, x, y uint64) {
+		m[y] = m[x+4*redCount]
+	}), "depend on what was never set"},
+	{"another result each time", func() doubling {
+		calls := 0
+		return after(func(m fakeMemory, _, y uint64) {
+			if calls++; calls > 2 {
+				m.setF32(y+12, nextUp(m.f32(y+12)))
+			}
+		})
+	}(), "is not the same when launched again"},
+	{"a neighbor's memory written", after(func(m fakeMemory, _, y uint64) { m.setF32(y+4*redCount+4, 1) }), "which is not the kernel's"},
+}
+
+// checkDoubling is the case: x has an infinity, a NaN, and padding after its end; y
+// has room that is not the kernel's.
+func checkDoubling(r *harness.Fixture) {
+	x := r.Vector(harness.Gaussian, redCount)
+	x[0], x[1] = float32(math.Inf(1)), float32(math.NaN())
+	in := r.Input("x", 4*redCount+4).SetF32s(0, x)
+	const spare = 8
+	out := r.Output("y", 4*redCount+spare)
+	b := ptx.New("double")
+	b.Global("x", 4)
+	b.Global("y", 4)
+	k, err := b.Finish(ptx.MaxThreads(1))
+	if err != nil {
+		r.Fatalf("%v", err)
+	}
+	r.Launch(k.Launch([3]uint32{1, 1, 1}, 1, 0, ptx.Addr(in.Addr()), ptx.Addr(out.Addr())))
+	want := make([]harness.Ref, redCount)
+	for i := range want {
+		want[i] = harness.Dot(x[i:i+1], []float32{2})
+	}
+	got := make([]float32, redCount)
+	quant.Decode(quant.F32, got, out.Range(0, 4*redCount))
+	r.Close("y", got, want, 16, harness.Tolerance{L: 1})
+	out.Untouched(4*redCount, spare)
+}
+
+// redComplaints runs a case on a fake device and returns what the rig said.
+func redComplaints(t *testing.T, run doubling, c harness.Case) []string {
+	t.Helper()
+	s, err := harness.NewSuite(func() (driver.Device, error) {
+		return newFakeDevice(func(m fakeMemory, params []byte) {
+			run(m, binary.LittleEndian.Uint64(params), binary.LittleEndian.Uint64(params[8:]))
+		}), nil
+	}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Repeats = 1
+	rec := &harness.Recorder{}
+	s.Run(rec, c)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	return rec.Messages
+}
+
+func TestRigSeesFaults(t *testing.T) {
+	for _, red := range redKernels {
+		t.Run(red.name, func(t *testing.T) {
+			c := harness.Case{Operation: "red", Name: red.name, Reason: "a planted fault", Run: checkDoubling}
+			got := redComplaints(t, red.run, c)
+			expect(t, got, red.want)
+		})
+	}
+}
+
+// The rig end to end, on a kernel small enough to be seen right: y[i] = c·x[i].
+
+type scale struct{}
+
+func (scale) Name() string { return "scale" }
+
+const scaleThreads = 128
+
+func (s scale) Build() (*ptx.Kernel, error) {
+	b := ptx.New(s.Name())
+	x, y, n, c := b.Global("x", 4), b.Global("y", 4), b.ParamU32("n"), b.ParamF32("c")
+	i := b.BlockX().MulN(scaleThreads).Add(b.ThreadX())
+	b.ReturnIf(i.Ge(n))
+	y.At(i, 4).StoreF32(x.At(i, 4).LoadF32().Mul(c))
+	return b.Finish(ptx.MaxThreads(scaleThreads))
+}
+
+func checkScale(r *harness.Fixture, d harness.Distribution, n int) {
+	x, c := r.Vector(d, n), float32(3)
+	in, out := r.F32s("x", x), r.Output("y", 4*n)
+	k := r.Kernel(scale{})
+	r.Launch(k.Launch([3]uint32{uint32((n + scaleThreads - 1) / scaleThreads), 1, 1}, scaleThreads, 0,
+		ptx.Addr(in.Addr()), ptx.Addr(out.Addr()), ptx.Uint(n), ptx.Float(c)))
+	want := make([]harness.Ref, n)
+	for i := range want {
+		want[i] = harness.Dot(x[i:i+1], []float32{c})
+	}
+	r.Close("y", out.F32s(), want, n, harness.Tolerance{L: 1})
+}
+
+func scaleCases() []harness.Case {
+	var all []harness.Case
+	for _, d := range harness.Distributions() {
+		for _, n := range []int{1, 31, 33, 128, 300} {
+			all = append(all, harness.Case{
+				Operation: "scale", Format: "F32", Name: fmt.Sprintf("%v/n=%d", d, n), Reason: "around a warp and a CTA",
+				Run: func(r *harness.Fixture) { checkScale(r, d, n) },
+			})
+		}
+	}
+	return all
+}
+
+func TestScale(t *testing.T) {
+	s := kernelSuite(t)
+	for _, c := range scaleCases() {
+		t.Run(c.Name, func(t *testing.T) { s.Run(t, c) })
+	}
+}

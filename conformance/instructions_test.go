@@ -1,0 +1,349 @@
+package conformance
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/conformance/internal/harness"
+	"github.com/lockstep-go/lockstep/conformance/internal/isa"
+	"github.com/lockstep-go/lockstep/conformance/internal/mutate"
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/driver/cuda"
+	"github.com/lockstep-go/lockstep/driver/emu"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+)
+
+// The expectations are code, too: here are results worked out by hand, of what is
+// easily got wrong.
+func TestExpectations(t *testing.T) {
+	bits := func(x float32) uint64 { return uint64(math.Float32bits(x)) }
+	nan, inf := uint64(0x7fc00000), bits(float32(math.Inf(1)))
+	for _, c := range []struct {
+		form isa.Form
+		x    []uint64
+		want uint64
+		why  string
+	}{
+		{isa.Form{Op: "div.s32"}, []uint64{0xfffffff9, 2}, 0xfffffffd, "-7 / 2 is -3"},
+		{isa.Form{Op: "rem.s32"}, []uint64{0xfffffff9, 2}, 0xffffffff, "and leaves -1"},
+		{isa.Form{Op: "mul.hi.s32"}, []uint64{0xffffffff, 1}, 0xffffffff, "the sign goes on"},
+		{isa.Form{Op: "mul.hi.u32"}, []uint64{0xffffffff, 1}, 0, "no sign"},
+		{isa.Form{Op: "mad.wide.s32"}, []uint64{0xffffffff, 3, 1}, math.MaxUint64 - 1, "1 - 3 in 64 bits"},
+		{isa.Form{Op: "shr.s32"}, []uint64{0x80000000, 99}, 0xffffffff, "shifts are clamped, the sign stays"},
+		{isa.Form{Op: "shl.b32"}, []uint64{1, 32}, 0, "shifts are clamped"},
+		{isa.Form{Op: "shf.l.wrap.b32"}, []uint64{0x80000000, 1, 33}, 3, "shifts wrap"},
+		{isa.Form{Op: "clz.b32"}, []uint64{0}, 32, "no bit at all"},
+		{isa.Form{Op: "brev.b32"}, []uint64{1}, 0x80000000, "the lowest bit becomes the highest"},
+		{isa.Form{Op: "bfe.s32"}, []uint64{0x0000f000, 12, 4}, 0xffffffff, "the field's highest bit is its sign"},
+		{isa.Form{Op: "bfe.s32"}, []uint64{0x80000000, 31, 9}, 0xffffffff, "past the end it is the operand's"},
+		{isa.Form{Op: "bfe.u32"}, []uint64{0xabcd1234, 8, 8}, 0x12, "eight bits from bit 8"},
+		{isa.Form{Op: "bfi.b32"}, []uint64{0xff, 0, 28, 8}, 0xf0000000, "cut off at the end"},
+		{isa.Form{Op: "lop3.b32", Args: "128"}, []uint64{0xf0, 0xcc, 0xaa}, 0x80, "a & b & c"},
+		{isa.Form{Op: "lop3.b32", Args: "64"}, []uint64{0xf0, 0xcc, 0xaa}, 0x40, "a & b & ^c"},
+		{isa.Form{Op: "lop3.b32", Args: "234"}, []uint64{0xf0, 0xcc, 0xaa}, 0xea, "a & b | c: the table itself"},
+		{isa.Form{Op: "prmt.b32"}, []uint64{0x33221100, 0x77665544, 0x0123}, 0x00112233, "bytes turned round"},
+		{isa.Form{Op: "prmt.b32"}, []uint64{0x33221100, 0x77665544, 0x7531}, 0x77553311, "odd bytes"},
+		{isa.Form{Op: "prmt.b32"}, []uint64{0x00008000, 0, 0x0999}, 0x00ffffff, "bit 3 repeats the sign"},
+		{isa.Form{Op: "prmt.b32.f4e"}, []uint64{0x33221100, 0x77665544, 5}, 0x44332211, "forward from byte 1: two bits count"},
+		{isa.Form{Op: "prmt.b32.b4e"}, []uint64{0x33221100, 0x77665544, 1}, 0x66770011, "backward from byte 1"},
+		{isa.Form{Op: "dp4a.s32.u32"}, []uint64{0xff01ff01, 0x02020280, 7}, 133, "128 - 2 + 2 - 2 + 7"},
+		{isa.Form{Op: "setp.ne.f32"}, []uint64{nan, nan}, 0, "NaN is not even unequal"},
+		{isa.Form{Op: "setp.neu.f32"}, []uint64{nan, nan}, 1, "but unordered"},
+		{isa.Form{Op: "setp.lt.s32"}, []uint64{0xffffffff, 0}, 1, "signed"},
+		{isa.Form{Op: "setp.lo.u32"}, []uint64{0xffffffff, 0}, 0, "unsigned"},
+		{isa.Form{Op: "cvt.rni.s32.f32"}, []uint64{bits(2.5)}, 2, "to even"},
+		{isa.Form{Op: "cvt.rzi.u32.f32"}, []uint64{bits(-1)}, 0, "clamped"},
+		{isa.Form{Op: "cvt.rzi.s32.f32"}, []uint64{bits(1e10)}, math.MaxInt32, "clamped"},
+		{isa.Form{Op: "cvt.rzi.s32.f32"}, []uint64{nan}, 0, "of a float32"},
+		{isa.Form{Op: "cvt.rzi.s32.f64"}, []uint64{math.Float64bits(math.NaN())}, 1 << 31, "of a float64"},
+		{isa.Form{Op: "cvt.s32.s8"}, []uint64{0x1ff}, 0xffffffff, "only 8 bits count"},
+		{isa.Form{Op: "cvt.rn.f16.f32"}, []uint64{bits(65519.996)}, 0x7bff, "below the middle"},
+		{isa.Form{Op: "cvt.rn.f16.f32"}, []uint64{bits(65520)}, 0x7c00, "the middle goes to infinity"},
+		{isa.Form{Op: "cvt.rn.f16.f32"}, []uint64{bits(0x1p-25)}, 0, "the middle goes to 0"},
+		{isa.Form{Op: "cvt.rn.f16.f32"}, []uint64{bits(-0x1.8p-25)}, 0x8001, "above it to the least"},
+		{isa.Form{Op: "cvt.rn.bf16x2.f32"}, []uint64{bits(1), bits(2)}, 0x3f804000, "the first goes high"},
+		{isa.Form{Op: "add.rn.f16x2"}, []uint64{0x7bff3c00, 0x4c001400}, 0x7c003c01, "65504 + 16 and 1 + 2^-10, by halves"},
+		{isa.Form{Op: "fma.rn.bf16x2"}, []uint64{0x3f804000, 0x40003f80, 0x3f800000}, 0x40404000, "1·2 + 1 and 2·1 + 0"},
+		{isa.Form{Op: "fma.rn.f32"}, []uint64{0xbfc00000, 0x3f800001, 0x00800000}, 0xbfc00001, "what is far below the middle decides"},
+		{isa.Form{Op: "mul.rn.f32"}, []uint64{inf, 0}, nan, "infinity times 0"},
+		{isa.Form{Op: "mul.rn.f32"}, []uint64{0x80000000, bits(3)}, 0x80000000, "0 has a sign"},
+		{isa.Form{Op: "add.rn.f32"}, []uint64{0x80000000, 0}, 0, "-0 + 0 is 0"},
+		{isa.Form{Op: "min.f32"}, []uint64{0, 0x80000000}, 0x80000000, "-0 is less"},
+		{isa.Form{Op: "max.f32"}, []uint64{nan, bits(1)}, bits(1), "NaN loses"},
+		{isa.Form{Op: "copysign.f32"}, []uint64{bits(-3), bits(2)}, bits(-2), "the sign of the first"},
+	} {
+		f, ok := isa.LaneFormOf(c.form)
+		if !ok {
+			t.Fatalf("%v has no signature", c.form)
+		}
+		if got := isa.LaneExpectation(f)(c.x); !isa.SameResult(f.Out, got, c.want) {
+			t.Errorf("%v of %#x (%s): %#x, want %#x", c.form, c.x, c.why, got, c.want)
+		}
+	}
+}
+
+// A table that passes everything proves nothing. For every form one result, or one
+// expectation, is inverted, and the table must notice; of those with a bound or
+// another condition every second word, so that something goes beyond it.
+func TestInstructionsTurnRed(t *testing.T) {
+	heavy(t)
+	devices := formDevices(t)[:1]
+	forms := isa.AllForms(t)
+	for _, f := range forms.Sorted() {
+		if isa.Excluded[f.Op] != "" {
+			continue
+		}
+		bench := isa.Bench{Devices: devices, Seed: *kernelSeed, Combinations: 512}
+		bounded := isa.IsBounded(f)
+		devices[0].Corrupt = func(out []byte) { invert(out[len(out)-isa.ResultBytes(f):]) }
+		if bounded {
+			devices[0].Corrupt = invertOdd
+		}
+		if _, err := bench.Try(f, forms[f]); err == nil {
+			t.Errorf("%v: a wrong result was not noticed", f)
+		}
+		devices[0].Corrupt = nil
+		if bounded {
+			continue
+		}
+		bench.Plant = func(want []uint64) { want[len(want)-1] ^= 1<<(8*isa.ResultBytes(f)) - 1 }
+		if _, err := bench.Try(f, forms[f]); err == nil {
+			t.Errorf("%v: a wrong expectation was not noticed", f)
+		}
+	}
+}
+
+func invert(b []byte) {
+	for i := range b {
+		b[i] = ^b[i]
+	}
+}
+
+// invertOdd inverts every second word.
+func invertOdd(out []byte) {
+	for i := 4; i+4 <= len(out); i += 8 {
+		invert(out[i : i+4])
+	}
+}
+
+// What has no expectation fails: unknown instructions and known ones with a modifier
+// that changes what they do.
+func TestUnknownInstructionsFail(t *testing.T) {
+	bench := isa.Bench{Devices: formDevices(t)[:1], Seed: *kernelSeed, Combinations: 512}
+	for _, f := range []isa.Form{
+		{Op: "frob.u32"}, {Op: "add.sat.s32"}, {Op: "fma.rn.ftz.f32"}, {Op: "fma.rn.relu.f16x2"}, {Op: "prmt.b32.f5e"}, {Op: "cvt.rn.sat.f16.f32"},
+		{Op: "cvt.rz.f16.f32"}, {Op: "setp.lt.and.u32"}, {Op: "shfl.sync.any.b32"}, {Op: "redux.sync.mul.u32"}, {Op: "atom.global.mul.u32"},
+		{Op: "atom.global.add.f32"}, {Op: "sin.approx.f32"}, {Op: "ex2.approx.f16x2"}, {Op: "add.f32"},
+		{Op: "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"}, {Op: "ldmatrix.sync.aligned.m8n8.x3.shared.b16"}, {Op: "lop3.b32", Args: "256"},
+		{Op: "setp.lt.u32", Args: "pair"}, {Op: "selp.b32", Args: "negated"}, {Op: "mov.u32", Args: "r,%clock"}, {Op: "bra.u"},
+	} {
+		if _, err := bench.Try(f, isa.Use{}); !errors.Is(err, isa.ErrNoExpectation) {
+			t.Errorf("%v: %v; want that it is unmeasured", f, err)
+		}
+	}
+	three := isa.Use{Tuples: map[string]bool{"%,%,%": true}}
+	if _, err := bench.Try(isa.Form{Op: "min.f32"}, three); !errors.Is(err, isa.ErrNoExpectation) {
+		t.Errorf("min.f32 of three operands: %v; want that it is unmeasured", err)
+	}
+}
+
+// A device below what a form needs leaves the form out, and says why.
+func TestFormsLeftOut(t *testing.T) {
+	devices := formDevices(t)[:1]
+	devices[0].Properties.ComputeCapability = 80
+	bench := isa.Bench{Devices: devices, Seed: *kernelSeed, Combinations: 512}
+	for _, c := range []struct {
+		form isa.Form
+		out  bool
+	}{
+		{isa.Form{Op: "griddepcontrol.wait"}, true},
+		{isa.Form{Op: "mbarrier.arrive.expect_tx.shared.b64", Args: "3 operands,_"}, true},
+		{isa.Form{Op: "not.b32"}, false},
+		{isa.Form{Op: "bar.sync", Args: "0"}, false},
+	} {
+		r, err := bench.Try(c.form, isa.Use{})
+		if err != nil || (r.LeftOut != "") != c.out || (r.Compared == 0) != c.out {
+			t.Errorf("%v on sm_80: left out because %q, %d compared, %v", c.form, r.LeftOut, r.Compared, err)
+		}
+	}
+}
+
+func newFormDevice(t *testing.T, name string, open func() (driver.Device, error)) *isa.Device {
+	t.Helper()
+	d := &isa.Device{Name: name, Open: open}
+	if err := d.Reopen(); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	t.Cleanup(func() { d.Device.Close() })
+	return d
+}
+
+// formDevices are the emulator, as it is and with its approximations moved within
+// their bounds, and with -gpu the GPU.
+func formDevices(t *testing.T) []*isa.Device {
+	t.Helper()
+	emulator := func(o emu.Options) func() (driver.Device, error) {
+		return func() (driver.Device, error) { return emu.Open(o) }
+	}
+	all := []*isa.Device{
+		newFormDevice(t, isa.Emulator, emulator(emu.Options{Async: emu.Late, Schedule: emu.Adversarial(*kernelSeed)})),
+		newFormDevice(t, isa.Perturbed, emulator(emu.Options{Approx: emu.Perturbed(*kernelSeed)})),
+	}
+	if *onGPU {
+		all = append(all, newFormDevice(t, isa.GPU, func() (driver.Device, error) { return cuda.Open(0) }))
+	}
+	return all
+}
+
+// TestInstructions runs every form of instruction that the kernels and the
+// emulator's tests are written with in a small kernel of its own, and compares the
+// emulator with an expectation in Go; with -gpu the GPU with both, bit for bit, but
+// for approximate instructions and matrix products, which have bounds. A form
+// without an expectation fails.
+func TestInstructions(t *testing.T) {
+	heavy(t)
+	bench := isa.Bench{Devices: formDevices(t), Seed: *kernelSeed, Combinations: 4096}
+	if *longCases || *onGPU {
+		bench.Combinations = 10240
+	}
+	forms := isa.AllForms(t)
+	var results []isa.Result
+	left := 0
+	for _, f := range forms.Sorted() {
+		if isa.Excluded[f.Op] != "" {
+			left++ // with the reason that is printed below
+			continue
+		}
+		t.Run(f.String(), func(t *testing.T) {
+			r, err := bench.Try(f, forms[f])
+			if err != nil {
+				t.Errorf("as in %s: %v", forms[f].Where, err)
+			}
+			if err == nil && r.Compared == 0 {
+				t.Error("nothing was compared")
+			}
+			results = append(results, r)
+		})
+	}
+	isa.PrintTable(results)
+	for op, reason := range isa.Excluded {
+		fmt.Printf("left out: %s %s\n", op, reason)
+		if !isa.UsesOp(forms, op) {
+			t.Errorf("%s is left out but nothing has it", op)
+		}
+	}
+	for _, d := range bench.Devices {
+		fmt.Printf("on: %s, %s\n", d.Name, d.Properties.Name)
+	}
+	fmt.Printf("%d forms: %d tried, %d left out\n\n", len(forms), len(results), left)
+}
+
+// builtProducts is the kernel of wgmmaBody as the builder makes it.
+func builtProducts(multiply func(b *ptx.Builder, d []ptx.S32, a [4]ptx.U32, desc ptx.U64, add bool)) (*ptx.Kernel, error) {
+	b := ptx.New("form")
+	arrays := map[string]ptx.Global{}
+	for _, name := range isa.Parameters {
+		if name == "p3" || name == "p4" { // numbers: handForm.inputs are three
+			b.ParamU64(name)
+			continue
+		}
+		arrays[name] = b.Global(name, 16)
+	}
+	i := b.BlockX().MulN(isa.Threads).Add(b.ThreadX())
+	tile := b.Shared("tile", 2048, 128)
+	tile.At(b.ThreadX(), 16).StoreU32x4(arrays["p1"].At(i, 16).LoadU32x4())
+	b.FenceProxyAsync()
+	b.Barrier()
+	a := arrays["p0"].At(i, 16).LoadU32x4()
+	var sums [2][]ptx.S32
+	for r := range ptx.WGMMASums {
+		x := arrays["p2"].At(i, 2*ptx.WGMMASums).Plus(4 * (r % (ptx.WGMMASums / 2))).LoadS32()
+		sums[0] = append(sums[0], ptx.Var(x))
+		sums[1] = append(sums[1], ptx.Undefined[ptx.S32](b))
+	}
+	b.WGMMAFence()
+	for k, c := range isa.WgmmaCores {
+		multiply(b, sums[k], a, tile.MatrixDescriptor(c.Leading, c.Stride), k == 0)
+		b.WGMMACommit()
+	}
+	for k := range sums {
+		b.WGMMAWait(1 - k)
+		for r, x := range sums[k] {
+			arrays["out"].At(i, isa.WgmmaSize).Plus(4 * (ptx.WGMMASums*k + r)).StoreU32(x.U32())
+		}
+	}
+	return b.Finish(ptx.MaxThreads(isa.Threads))
+}
+
+// TestBuiltProducts: the products of a kernel that the builder makes are those of the instruction
+// written by hand, on the emulator and with -gpu on the GPU.
+func TestBuiltProducts(t *testing.T) {
+	for _, c := range []struct {
+		op       string
+		multiply func(b *ptx.Builder, d []ptx.S32, a [4]ptx.U32, desc ptx.U64, add bool)
+	}{
+		{"wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8", (*ptx.Builder).WGMMAS8},
+		{"wgmma.mma_async.sync.aligned.m64n64k32.s32.u8.s8", (*ptx.Builder).WGMMAU8},
+	} {
+		k, err := builtProducts(c.multiply)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := k.Text(ptx.Target{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := isa.Form{Op: c.op}
+		h, ok := isa.TestKernelFor(f)
+		if !ok || !bytes.Contains(text, []byte(c.op)) {
+			t.Fatalf("%s: no expectation, or the text does not have it:\n%s", c.op, text)
+		}
+		in := h.Inputs(f, *kernelSeed)
+		want := h.Expected(f, in)
+		for _, d := range formDevices(t) {
+			if lack := d.Lacks(f.Target()); lack != "" {
+				t.Logf("left out: %s", lack)
+				continue
+			}
+			got, err := d.Run(string(text), in, isa.CTAs, len(want))
+			if err != nil {
+				t.Fatalf("%s: %v", d.Name, err)
+			}
+			if i := harness.FirstDifferentByte(want, got); i >= 0 {
+				t.Errorf("%s on %s: byte %d is %#x, want %#x", c.op, d.Name, i, got[i], want[i])
+			}
+		}
+	}
+}
+
+// TestProductMutants: whatever is changed in a kernel with products, synchronization left out
+// above all, the emulator traps or gives other sums.
+func TestProductMutants(t *testing.T) {
+	notShort(t)
+	k, err := builtProducts((*ptx.Builder).WGMMAS8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := k.Text(harness.EmulatorTarget.For(k))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := isa.Form{Op: "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8"}
+	h, _ := isa.TestKernelFor(f)
+	in := h.Inputs(f, *kernelSeed)
+	want := h.Expected(f, in)
+	d := formDevices(t)[0]
+	tried := map[string]int{}
+	for _, m := range mutate.MutantsOf(k) {
+		tried[m.Mutator]++
+		if got, err := d.Run(string(m.Apply(k.Name, text)), in, isa.CTAs, len(want)); err == nil && bytes.Equal(got, want) {
+			t.Errorf("not seen: %v", m)
+		}
+	}
+	if tried[mutate.LeaveOutSync] != 7 { // two fences, a barrier, two groups
+		t.Errorf("%d mutants without a synchronization, want 7: %v", tried[mutate.LeaveOutSync], tried)
+	}
+}

@@ -1,0 +1,167 @@
+package harness
+
+import (
+	"bytes"
+	"fmt"
+	"hash/maphash"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/internal/modules"
+	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+)
+
+// Launch runs a launch in each world, and again as often as the suite repeats. It
+// demands that guards and inputs stay as they are and that a repetition gives the
+// same bits. The arguments are what a Spec's Launch returns.
+func (r *Fixture) Launch(l ptx.Launch, err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatalf("launch: %v", err)
+	}
+	f, err := r.suite.Function(l.Kernel)
+	if err != nil {
+		r.Fatalf("%s: %v", l.Kernel.Name, err)
+	}
+	r.result.Kernels[l.Kernel.Name] = true
+	launch := modules.Launch(l, f, modules.Target(r.suite.device.Properties()))
+	launch.Overlaps = launch.Overlaps && !r.suite.Serial
+	before := make([][][]byte, len(r.buffers))
+	for i, m := range r.buffers {
+		before[i] = slices.Clone(m.images)
+	}
+	for w := range r.suite.Patterns {
+		after := r.run(w, launch, before)
+		for i, m := range r.buffers {
+			m.images[w] = after[i]
+			if !m.input && w == 0 {
+				r.result.Hash = r.result.Hash*0x100000001b3 ^ maphash.Bytes(hashSeed, after[i])
+			}
+		}
+	}
+	for n := range r.suite.Repeats {
+		w := n % r.suite.Patterns
+		for i, again := range r.run(w, launch, before) {
+			if at := FirstDifferentByte(r.buffers[i].images[w], again); at >= 0 {
+				r.Fatalf("%s: %s: byte %d is not the same when launched again", l.Kernel.Name, r.buffers[i].name, at-r.buffers[i].guard)
+			}
+		}
+	}
+}
+
+// bitsSeed makes results' bits comparable within a process.
+var hashSeed = maphash.MakeSeed()
+
+// runIn runs a launch on what the buffers held before it, in one world, and returns
+// what they hold after it.
+func (r *Fixture) run(world int, launch driver.Launch, before [][][]byte) [][]byte {
+	r.Helper()
+	name := launch.Function.Name()
+	for i, m := range r.buffers {
+		if err := r.suite.Stream.Write(m.memory.Address(), before[i][world]); err != nil {
+			r.Fatalf("%s: writing %s: %v", name, m.name, err)
+		}
+	}
+	if r.suite.BeforeLaunch != nil {
+		r.suite.BeforeLaunch(r.suite.device, world)
+	}
+	if err := r.suite.Stream.Launch(launch); err != nil {
+		r.Fatalf("%s: %v", name, err)
+	}
+	if err := r.suite.Stream.Synchronize(); err != nil {
+		r.Fatalf("%s: %v", name, err)
+	}
+	after := make([][]byte, len(r.buffers))
+	for i, m := range r.buffers {
+		image := make([]byte, len(before[i][world]))
+		if err := r.suite.Stream.Read(image, m.memory.Address()); err != nil {
+			r.Fatalf("%s: reading %s: %v", name, m.name, err)
+		}
+		m.inspect(name, before[i][world], image)
+		if m.input {
+			image = before[i][world]
+		}
+		after[i] = image
+	}
+	return after
+}
+
+// inspect holds a buffer after a launch to what it was before.
+func (m *Buffer) inspect(kernel string, before, after []byte) {
+	m.r.Helper()
+	end := len(after) - m.guard
+	switch {
+	case bytes.Equal(before, after):
+	case !bytes.Equal(before[:m.guard], after[:m.guard]):
+		at := FirstDifferentByte(before[:m.guard], after[:m.guard])
+		m.r.Errorf("%s: wrote %d bytes before %s", kernel, m.guard-at, m.name)
+	case !bytes.Equal(before[end:], after[end:]):
+		m.r.Errorf("%s: wrote beyond %s, %d bytes after its end", kernel, m.name, FirstDifferentByte(before[end:], after[end:]))
+	case m.input:
+		m.r.Errorf("%s: changed its input %s at byte %d", kernel, m.name, FirstDifferentByte(before, after)-m.guard)
+	}
+}
+
+// KernelRig is one case on one device: buffers, launches and comparisons. Its T
+// counts failures.
+type Fixture struct {
+	T
+	suite   *Suite
+	rand    *rand.Rand
+	buffers []*Buffer
+	result  Result
+}
+
+// Errorf reports a failure and goes on.
+func (r *Fixture) Errorf(format string, args ...any) {
+	r.T.Helper()
+	r.result.Failures++
+	r.T.Errorf(format, args...)
+}
+
+// Fatalf reports a failure and ends the case.
+func (r *Fixture) Fatalf(format string, args ...any) {
+	r.T.Helper()
+	r.Errorf(format, args...)
+	runtime.Goexit()
+}
+
+// Skip ends the case as not run. The suite's manifest must name it.
+func (r *Fixture) Skip(format string, args ...any) {
+	r.result.Skipped = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+// Properties are the device's.
+func (r *Fixture) Properties() driver.Properties { return r.suite.device.Properties() }
+
+// Rand is the case's random generator.
+func (r *Fixture) Rand() *rand.Rand { return r.rand }
+
+func (r *Fixture) close() {
+	if r.suite.device.Err() != nil {
+		return // which was reported, and took the buffers with it
+	}
+	for _, m := range r.buffers {
+		if err := m.memory.Close(); err != nil {
+			r.Errorf("freeing %s: %v", m.name, err)
+		}
+	}
+}
+
+// Kernel builds a kernel, once in a suite.
+func (r *Fixture) Kernel(s ptxgen.Spec) *ptx.Kernel {
+	r.Helper()
+	if k := r.suite.Kernels[s.Name()]; k != nil {
+		return k
+	}
+	k, err := s.Build()
+	if err != nil {
+		r.Fatalf("%s: %v", s.Name(), err)
+	}
+	r.suite.Kernels[s.Name()] = k
+	return k
+}

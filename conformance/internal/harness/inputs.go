@@ -1,0 +1,166 @@
+package harness
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// Distribution is a kind of random numbers.
+type Distribution uint8
+
+const (
+	Gaussian     Distribution = iota
+	Outliers                  // one in a hundred is 30 times larger
+	Canceling                 // neighbors nearly cancel: large terms, a small sum
+	SameSign                  // all positive: the partial sums grow
+	Subnormal                 // below the smallest normal number of the format
+	NearOverflow              // sums of products come near the largest float32
+	Constant                  // one value
+	distributions
+)
+
+var distributionNames = [distributions]string{"gaussian", "outliers", "canceling", "same sign", "subnormal", "near overflow", "constant"}
+
+func (d Distribution) String() string { return distributionNames[d] }
+
+// Distributions lists all of them.
+func Distributions() []Distribution {
+	var all []Distribution
+	for d := range distributions {
+		all = append(all, d)
+	}
+	return all
+}
+
+// Vector is n random numbers.
+func (r *Fixture) Vector(d Distribution, n int) []float32 {
+	x := make([]float32, n)
+	common := float32(0.1 + r.rand.Float64())
+	for i := range x {
+		v := r.rand.NormFloat64()
+		switch d {
+		case Outliers:
+			if r.rand.IntN(100) == 0 {
+				v *= 30
+			}
+		case Canceling:
+			if i%2 == 1 {
+				v = -float64(x[i-1]) * (1 + v/1024)
+			}
+		case SameSign:
+			v = math.Abs(v)
+		case Subnormal:
+			v *= 0x1p-129
+		case NearOverflow: // times a weight near 1, summed over thousands
+			v *= 0x1p112
+		case Constant:
+			v = float64(common)
+		}
+		x[i] = float32(v)
+	}
+	return x
+}
+
+// layout says where a block format keeps what makes its weights large or small.
+type blockLayout struct {
+	scales []int  // offsets of the float16 that scale the block
+	quants [2]int // the bytes that hold numbers, from and to
+	repeat byte   // such a byte times 0 to most makes all weights of the byte equal
+	most   int
+}
+
+// layouts follows the formats' definitions in package quant.
+var blockLayouts = map[quant.Format]blockLayout{
+	quant.Q4_0:   {[]int{0}, [2]int{2, 18}, 0x11, 16},
+	quant.Q4_1:   {[]int{0, 2}, [2]int{4, 20}, 0x11, 16},
+	quant.Q5_0:   {[]int{0}, [2]int{6, 22}, 0x11, 16},
+	quant.Q5_1:   {[]int{0, 2}, [2]int{8, 24}, 0x11, 16},
+	quant.Q8_0:   {[]int{0}, [2]int{2, 34}, 1, 256},
+	quant.Q2_K:   {[]int{80, 82}, [2]int{16, 80}, 0x55, 4},
+	quant.Q3_K:   {[]int{108}, [2]int{32, 96}, 0x55, 4},
+	quant.Q4_K:   {[]int{0, 2}, [2]int{16, 144}, 0x11, 16},
+	quant.Q5_K:   {[]int{0, 2}, [2]int{48, 176}, 0x11, 16},
+	quant.Q6_K:   {[]int{208}, [2]int{0, 128}, 0x11, 16},
+	quant.IQ4_NL: {[]int{0}, [2]int{2, 18}, 0x11, 16},
+	quant.IQ4_XS: {[]int{0}, [2]int{8, 136}, 0x11, 16},
+}
+
+// Weights is a random matrix of rows × k weights in a format, row by row as GGUF
+// stores it. Blocks are random bytes, so that every sub-block has a scale of its
+// own, with float16 scales that make a weight about 1; some are negative. For
+// Canceling and Constant the numbers within a block are equal.
+func (r *Fixture) Weights(f quant.Format, d Distribution, rows, k int) []byte {
+	r.Helper()
+	bytes, err := f.RowBytes(k)
+	if err != nil {
+		r.Fatalf("weights: %v", err)
+	}
+	out := make([]byte, rows*bytes)
+	l, block := blockLayouts[f]
+	if !block {
+		if d == NearOverflow || d == Subnormal && f == quant.F16 {
+			d = Gaussian // the vector is what is large, and a half has no room for more
+		}
+		if err := f.Encode(out, r.Vector(d, rows*k)); err != nil {
+			r.Fatalf("weights: %v", err)
+		}
+		return out
+	}
+	for at := 0; at < len(out); at += f.BlockBytes() {
+		r.block(f, l, d, out[at:at+f.BlockBytes()])
+	}
+	if d == Constant {
+		for at := f.BlockBytes(); at < len(out); at += f.BlockBytes() {
+			copy(out[at:], out[:f.BlockBytes()])
+		}
+	}
+	return out
+}
+
+// block fills one block.
+func (r *Fixture) block(f quant.Format, l blockLayout, d Distribution, b []byte) {
+	for i := range b {
+		b[i] = byte(r.rand.Uint32())
+	}
+	if d == Canceling || d == Constant {
+		same := l.repeat * byte(r.rand.IntN(l.most))
+		for i := l.quants[0]; i < l.quants[1]; i++ {
+			b[i] = same
+		}
+	}
+	for _, at := range l.scales {
+		putHalf(b[at:], 1)
+	}
+	size := rootMeanSquare(f, b)
+	if size == 0 {
+		size = 1
+	}
+	for i, at := range l.scales {
+		s := math.Exp(r.rand.NormFloat64()/2) / size
+		switch {
+		case d == Outliers && r.rand.IntN(100) == 0:
+			s *= 30
+		case d == Subnormal:
+			s = float64(1+r.rand.IntN(1023)) * 0x1p-24
+		}
+		if d != SameSign && i == 0 && r.rand.IntN(4) == 0 {
+			s = -s
+		}
+		putHalf(b[at:], s)
+	}
+}
+
+func putHalf(b []byte, x float64) { binary.LittleEndian.PutUint16(b, quant.F32ToF16(float32(x))) }
+
+// rootMeanSquare is the typical size of a block's weights.
+func rootMeanSquare(f quant.Format, b []byte) float64 {
+	w := make([]float64, f.BlockLen())
+	quant.Decode(f, w, b)
+	sum := 0.0
+	for _, x := range w {
+		sum += float64(x * x)
+	}
+	return math.Sqrt(sum / float64(len(w)))
+}

@@ -1,0 +1,28 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+)
+
+// recorder is a T that keeps what it is told.
+type Recorder struct {
+	mu       sync.Mutex
+	Messages []string
+}
+
+func (r *Recorder) Helper()                  {}
+func (r *Recorder) Context() context.Context { return context.Background() }
+
+func (r *Recorder) Errorf(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Messages = append(r.Messages, fmt.Sprintf(format, args...))
+}
+
+func (r *Recorder) Fatalf(format string, args ...any) {
+	r.Errorf(format, args...)
+	runtime.Goexit()
+}

@@ -1,0 +1,158 @@
+package harness
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/lockstep-go/lockstep/ptxgen"
+)
+
+// KernelReport is what a run of the suite found.
+type Report struct {
+	Device   string  `json:"device"`
+	Seed     uint64  `json:"seed"`
+	Long     bool    `json:"long"`
+	Cases    int     `json:"cases"`
+	Failed   int     `json:"failed"`
+	Skips    int     `json:"skips"`
+	Compared int     `json:"compared"` // numbers
+	Launched int     `json:"launched"` // different kernels
+	Seconds  float64 `json:"seconds"`
+	Rows     []Row   `json:"rows"`
+	// Unmeasured names kernels that an engine may ask for and that no case launched.
+	Unmeasured []string `json:"unmeasured"`
+	// Failures and Skipped are cases, by ID.
+	Failures []string          `json:"failures"`
+	Skipped  map[string]string `json:"skipped"`
+}
+
+// ReportRow sums up the cases of one operation and format.
+type Row struct {
+	Operation string           `json:"operation"`
+	Format    string           `json:"format"`
+	Cases     int              `json:"cases"`
+	Failed    int              `json:"failed"`
+	Skips     int              `json:"skips"`
+	Compared  int              `json:"compared"`
+	Worst     map[string]Ratio `json:"worst"` // by gate: the largest error ÷ bound
+	Bias      Ratio            `json:"bias"`  // the largest |mean|·√n/σ
+	Seconds   float64          `json:"seconds"`
+}
+
+// Ratio is an error ÷ its bound. JSON has no number for those of a failure that are
+// infinite or NaN; they are strings there.
+type Ratio float64
+
+// MarshalJSON implements json.Marshaler.
+func (r Ratio) MarshalJSON() ([]byte, error) {
+	if x := float64(r); math.IsInf(x, 0) || math.IsNaN(x) {
+		return json.Marshal(strconv.FormatFloat(x, 'g', -1, 64))
+	}
+	return json.Marshal(float64(r))
+}
+
+// status says how the row came out: what was never compared has not passed.
+func (r Row) Status() string {
+	switch {
+	case r.Failed > 0:
+		return "FAILED"
+	case r.Compared == 0:
+		return "unmeasured"
+	}
+	return "ok"
+}
+
+// NewKernelReport sums up results. The kernels in reachable that none of them
+// launched are unmeasured.
+func NewReport(s *Suite, long bool, results []Result, reachable []ptxgen.Spec) Report {
+	rep := Report{Device: s.Device().Properties().Name, Seed: s.Seed, Long: long, Cases: len(results), Skipped: map[string]string{}}
+	rep.Rows, rep.Unmeasured, rep.Failures = []Row{}, []string{}, []string{} // not null in JSON
+	rows := map[[2]string]*Row{}
+	for _, r := range results {
+		key := [2]string{r.Case.Operation, r.Case.Format}
+		if rows[key] == nil {
+			rows[key] = &Row{Operation: key[0], Format: key[1], Worst: map[string]Ratio{}}
+		}
+		rows[key].add(r)
+		rep.Compared += r.Compared
+		rep.Seconds += r.Seconds
+		if r.Failures > 0 {
+			rep.Failures = append(rep.Failures, r.Case.ID())
+		}
+		if r.Skipped != "" {
+			rep.Skipped[r.Case.ID()] = r.Skipped
+		}
+	}
+	rep.Failed, rep.Skips = len(rep.Failures), len(rep.Skipped)
+	for _, row := range slices.SortedFunc(maps.Values(rows), func(a, b *Row) int {
+		return cmp.Or(strings.Compare(a.Operation, b.Operation), strings.Compare(a.Format, b.Format))
+	}) {
+		rep.Rows = append(rep.Rows, *row)
+	}
+	ran := launchedKernels(results)
+	rep.Launched = len(ran)
+	for _, spec := range reachable {
+		if !ran[spec.Name()] {
+			rep.Unmeasured = append(rep.Unmeasured, spec.Name())
+		}
+	}
+	return rep
+}
+
+func (row *Row) add(r Result) {
+	row.Cases++
+	row.Compared += r.Compared
+	row.Seconds += r.Seconds
+	row.Bias = max(row.Bias, Ratio(r.Bias))
+	if r.Failures > 0 {
+		row.Failed++
+	}
+	if r.Skipped != "" {
+		row.Skips++
+	}
+	for gate, ratio := range r.Worst {
+		if old, ok := row.Worst[gate]; !ok || !(Ratio(ratio) <= old) {
+			row.Worst[gate] = Ratio(ratio)
+		}
+	}
+}
+
+// Write prints the report as a table.
+func (rep Report) Write(w io.Writer) error {
+	fmt.Fprintf(w, "kernels on %s, seed %d: %d cases of %d kernels, %d failed, %d skipped; %d numbers compared in %.0f s\n",
+		rep.Device, rep.Seed, rep.Cases, rep.Launched, rep.Failed, rep.Skips, rep.Compared, rep.Seconds)
+	fmt.Fprintf(w, "of each gate the largest error / bound, 1 being the limit; bias in standard errors, at most %d\n", biasLimit)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "operation\tformat\tcases\tfailed\tskips\tcompared\t%s\tbias\tseconds\t\n", strings.Join(Bounds(), "\t"))
+	for _, r := range rep.Rows {
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t", r.Operation, r.Format, r.Cases, r.Failed, r.Skips, r.Compared)
+		for _, gate := range Bounds() {
+			if ratio, ok := r.Worst[gate]; ok {
+				fmt.Fprintf(t, "%.3g\t", ratio)
+			} else {
+				fmt.Fprint(t, "-\t")
+			}
+		}
+		if r.Bias != 0 {
+			fmt.Fprintf(t, "%.1f\t", r.Bias)
+		} else {
+			fmt.Fprint(t, "-\t")
+		}
+		fmt.Fprintf(t, "%.2f\t%s\n", r.Seconds, r.Status())
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, name := range rep.Unmeasured {
+		fmt.Fprintf(w, "unmeasured: no case launched %s\n", name)
+	}
+	return nil
+}

@@ -1,0 +1,210 @@
+package isa
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+)
+
+// laneForm is an instruction that computes one result from operands in each lane;
+// warp instructions give each lane a result, too.
+type LaneForm struct {
+	Form
+	Out  string   // type
+	in   []string // types of the operands, which may be registers or numbers
+	tail string   // a constant that follows them
+}
+
+// signatures say, for the beginning of an opcode (the longest wins), the types of
+// the result and of the operands: T the last type of the opcode, S the type before
+// it, W twice as wide as T, or a type. "#" is a constant that the form names.
+var signatures = map[string]string{
+	"add": "T T T", "sub": "T T T", "mul": "T T T", "div": "T T T", "rem": "T T T", "min": "T T T", "max": "T T T",
+	"and": "T T T", "or": "T T T", "xor": "T T T", "fma": "T T T T", "mad": "T T T T", "mul.wide": "W T T", "mad.wide": "W T T W",
+	"not": "T T", "neg": "T T", "abs": "T T", "copysign": "T T T", "sqrt": "T T", "rcp": "T T", "rsqrt": "T T", "ex2": "T T",
+	"lg2": "T T", "tanh": "T T", "popc": "u32 T", "clz": "u32 T", "brev": "T T", "shl": "T T u32", "shr": "T T u32",
+	"shf": "T T T u32", "bfe": "T T field field", "bfi": "T T T field field", "lop3": "T T T T #", "prmt": "T T T b32",
+	"dp4a": "b32 b32 b32 b32", "setp": "pred T T", "selp": "T T T pred", "cvt": "S T",
+	"cvt.rn.f16x2.f32": "f16x2 f32 f32", "cvt.rn.bf16x2.f32": "bf16x2 f32 f32", "mov": "T T",
+	"shfl.sync": "T T lane clamp mask", "vote.sync.ballot": "b32 pred mask", "vote.sync": "pred pred mask", "redux.sync": "T T mask",
+}
+
+// typeBytes is what a type takes in memory. A predicate and an integer of 8 bits are
+// kept as words; a lane, a clamp and a mask are operands of warp instructions, and a
+// field is the position or the length of one, whose lowest 8 bits count.
+var typeBytes = map[string]int{
+	"pred": 4, "u8": 4, "s8": 4, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2,
+	"b32": 4, "u32": 4, "s32": 4, "f32": 4, "f16x2": 4, "bf16x2": 4, "lane": 4, "clamp": 4, "mask": 4, "field": 4,
+	"b64": 8, "u64": 8, "s64": 8, "f64": 8,
+}
+
+var twice = map[string]string{"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
+
+// typesIn lists the types that an opcode names.
+func typesIn(op string) []string {
+	var list []string
+	for part := range strings.SplitSeq(op, ".") {
+		if typeBytes[part] > 0 {
+			list = append(list, part)
+		}
+	}
+	return list
+}
+
+// laneFormOf finds the signature of a form; false if it is no such instruction.
+func LaneFormOf(f Form) (LaneForm, bool) {
+	signature := ""
+	for p := f.Op; p != "" && signature == ""; p = p[:len(p)-1] {
+		if len(p) == len(f.Op) || f.Op[len(p)] == '.' {
+			signature = signatures[p]
+		}
+	}
+	types := typesIn(f.Op)
+	if signature == "" || len(types) == 0 || !f.isPlain() {
+		return LaneForm{}, false
+	}
+	last := types[len(types)-1]
+	resolve := map[string]string{"T": last, "S": types[max(0, len(types)-2)], "W": twice[last]}
+	out := LaneForm{Form: f}
+	for i, word := range strings.Fields(signature) {
+		if resolved, ok := resolve[word]; ok {
+			word = resolved
+		}
+		switch {
+		case word == "#":
+			out.tail = f.Args
+		case i == 0:
+			out.Out = word
+		default:
+			out.in = append(out.in, word)
+		}
+	}
+	return out, true
+}
+
+// isPlain reports whether a lane form's operands are as its signature says, or
+// otherwise in a way that text knows.
+func (f Form) isPlain() bool {
+	switch {
+	case f.isOp("mov."):
+		return f.Args == "r,r"
+	case f.isOp("lop3."):
+		return !strings.Contains(f.Args, ",")
+	}
+	return f.Args == "" || f.Args == "pair" && f.isOp("shfl.") || f.Args == "negated" && f.isOp("vote.")
+}
+
+// takes reports whether these operands are as many as the form has.
+func (f LaneForm) takes(tuple string) bool {
+	n := len(f.in)
+	if f.tail != "" {
+		n++
+	}
+	return strings.Count(tuple, ",")+1 == n
+}
+
+// isOp reports whether the opcode begins with one of these.
+func (f Form) isOp(prefixes ...string) bool {
+	for _, p := range prefixes {
+		if strings.HasPrefix(f.Op, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// bitsOf names the register type for a type: bits of its size, or a predicate.
+func bitsOf(typ string) string {
+	if typ == "pred" {
+		return "pred"
+	}
+	return fmt.Sprintf("b%d", 8*typeBytes[typ])
+}
+
+const Threads = 128
+
+// The arrays that a form's kernel gets, of whatever each holds.
+var Parameters = []string{"p0", "p1", "p2", "p3", "p4", "out"}
+
+// formHeader begins a kernel: the arrays' addresses in %d0 to %d5, the thread's
+// index in the grid in %i2, and registers to use.
+func header(target ptx.Target) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, ".version %d.%d\n.target %v\n.address_size 64\n\n.visible .entry form(\n", target.Version/10, target.Version%10, target)
+	for i, name := range Parameters {
+		fmt.Fprintf(&b, "\t.param .u64 %s%s\n", name, map[bool]string{true: ","}[i < len(Parameters)-1])
+	}
+	fmt.Fprintf(&b, ")\n.maxntid %d, 1, 1\n{\n", Threads)
+	for _, decl := range []string{"pred %p<8>", "b16 %h<16>", "b32 %r<64>", "b64 %d<24>", "f32 %f<16>", "u32 %i<4>"} {
+		fmt.Fprintf(&b, "\t.reg .%s;\n", decl)
+	}
+	for i, name := range Parameters {
+		fmt.Fprintf(&b, "\tld.param.u64 %%d%d, [%s];\n", i, name)
+	}
+	fmt.Fprintf(&b, "\tmov.u32 %%i0, %%tid.x;\n\tmov.u32 %%i1, %%ctaid.x;\n\tmad.lo.u32 %%i2, %%i1, %d, %%i0;\n", Threads)
+	return b.String()
+}
+
+// variant is a way to write the operands of a form: "" is a register, else a number.
+type variant []string
+
+var registerPrefix = map[string]string{"pred": "%p", "b16": "%h", "b32": "%r", "b64": "%d1"}
+
+// text is a kernel of n threads that loads the operands and runs every variant of
+// the instruction once a thread; variant v of thread i stores result n*v + i.
+func (f LaneForm) text(variants []variant, n int) string {
+	var b strings.Builder
+	b.WriteString(header(f.Target()))
+	for i, typ := range f.in {
+		fmt.Fprintf(&b, "\tmad.wide.u32 %%d9, %%i2, %d, %%d%d;\n", typeBytes[typ], i)
+		if typ == "pred" {
+			fmt.Fprintf(&b, "\tld.global.b32 %%r9, [%%d9];\n\tsetp.ne.u32 %%p%d, %%r9, 0;\n", i+1)
+		} else {
+			fmt.Fprintf(&b, "\tld.global.%s %s%d, [%%d9];\n", bitsOf(typ), registerPrefix[bitsOf(typ)], i+1)
+		}
+	}
+	fmt.Fprintf(&b, "\tmad.wide.u32 %%d9, %%i2, %d, %%d%d;\n", f.outBytes(), len(Parameters)-1)
+	for v, numbers := range variants {
+		args := []string{registerPrefix[bitsOf(f.Out)] + "0"}
+		if f.Args == "pair" {
+			args[0] += "|%p0"
+		}
+		for i, typ := range f.in {
+			arg := numbers[i]
+			if arg == "" {
+				arg = fmt.Sprintf("%s%d", registerPrefix[bitsOf(typ)], i+1)
+			}
+			if f.Args == "negated" && i == 0 {
+				arg = "!" + arg
+			}
+			args = append(args, arg)
+		}
+		if f.tail != "" {
+			args = append(args, f.tail)
+		}
+		fmt.Fprintf(&b, "\t%s %s;\n", f.Op, strings.Join(args, ", "))
+		f.store(&b, v*n*f.outBytes())
+	}
+	b.WriteString("\tret;\n}\n")
+	return b.String()
+}
+
+// outBytes is what a result takes; a pair has a word for its predicate.
+func (f LaneForm) outBytes() int {
+	if f.Args == "pair" {
+		return 8
+	}
+	return typeBytes[f.Out]
+}
+
+func (f LaneForm) store(b *strings.Builder, at int) {
+	switch {
+	case f.Args == "pair":
+		fmt.Fprintf(b, "\tselp.b32 %%r9, 1, 0, %%p0;\n\tst.global.v2.b32 [%%d9+%d], {%%r0, %%r9};\n", at)
+	case f.Out == "pred":
+		fmt.Fprintf(b, "\tselp.b32 %%r0, 1, 0, %%p0;\n\tst.global.b32 [%%d9+%d], %%r0;\n", at)
+	default:
+		fmt.Fprintf(b, "\tst.global.%s [%%d9+%d], %s0;\n", bitsOf(f.Out), at, registerPrefix[bitsOf(f.Out)])
+	}
+}

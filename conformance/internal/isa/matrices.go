@@ -1,0 +1,263 @@
+package isa
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+)
+
+// matrices is how many an ldmatrix loads.
+func matrices(f Form) int {
+	_, rest, _ := strings.Cut(f.Op, ".x")
+	return int(rest[0] - '0')
+}
+
+// ldmatrixBody gives each warp 512 bytes, four matrices, of which lane l names row l.
+func ldmatrixBody(f Form) string {
+	n := matrices(f)
+	regs := []string{"%r1", "%r2", "%r3", "%r4"}[:n]
+	var b strings.Builder
+	b.WriteString("\t.shared .align 16 .b8 sm[2048];\n\tmov.u32 %r20, sm;\n\tmad.lo.u32 %r21, %i0, 16, %r20;\n" + address("%d9", "%d0", 16) +
+		"\tld.global.v4.b32 {%r5, %r6, %r7, %r8}, [%d9];\n\tst.shared.v4.b32 [%r21], {%r5, %r6, %r7, %r8};\n\tbar.sync 0;\n")
+	fmt.Fprintf(&b, "\t%s {%s}, [%%r21];\n", f.Op, strings.Join(regs, ", "))
+	b.WriteString(address("%d9", outRegister, 4*n))
+	for i, r := range regs {
+		fmt.Fprintf(&b, "\tst.global.b32 [%%d9+%d], %s;\n", 4*i, r)
+	}
+	return b.String()
+}
+
+func ldmatrixWant(f Form, in [][]byte, i int) []byte {
+	warp, lane := i/32, i%32
+	var out []byte
+	for m := range matrices(f) {
+		at := func(row, column int) []byte { return in[0][512*warp+16*(8*m+row)+2*column:][:2] }
+		for j := range 2 {
+			if strings.Contains(f.Op, ".trans") {
+				out = append(out, at(2*(lane%4)+j, lane/4)...)
+			} else {
+				out = append(out, at(lane/4, 2*(lane%4)+j)...)
+			}
+		}
+	}
+	return out
+}
+
+// mmaBody multiplies one pair of fragments a warp: a from p0, b from p1, c from p2. Of
+// bytes, 16 columns of a take half the registers.
+func mmaBody(f Form) string {
+	acc, typ, factors := "{%f1, %f2, %f3, %f4}", "f32", "{%r1, %r2, %r3, %r4}, {%r5, %r6}"
+	if strings.HasSuffix(f.Op, ".s32") {
+		acc, typ = "{%r7, %r8, %r9, %r10}", "b32"
+		if byteColumns(f) == 16 {
+			factors = "{%r1, %r2}, {%r5}"
+		}
+	}
+	return address("%d9", "%d0", 16) + "\tld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%d9];\n" +
+		address("%d9", "%d1", 8) + "\tld.global.v2.b32 {%r5, %r6}, [%d9];\n" +
+		address("%d9", "%d2", 16) + "\tld.global.v4." + typ + " " + acc + ", [%d9];\n" +
+		"\t" + f.Op + " " + acc + ", " + factors + ", " + acc + ";\n" +
+		address("%d9", outRegister, 16) + "\tst.global.v4." + typ + " [%d9], " + acc + ";\n"
+}
+
+// byteColumns is how many columns a matrix of bytes has.
+func byteColumns(f Form) int {
+	if strings.Contains(f.Op, "m16n8k16") {
+		return 16
+	}
+	return 32
+}
+
+// mmaFactor is the type of the factors.
+func mmaFactor(f Form) string {
+	parts := strings.Split(f.Op, ".")
+	return parts[len(parts)-2]
+}
+
+// exactWarp tells the warps whose factors are small whole numbers: their sums are
+// exact in every order and every width of the sum.
+func exactWarp(warp int) bool { return warp%2 == 0 }
+
+// mmaFill puts numbers in the inputs: whole ones, or of many sizes and in the last
+// warp with zeros, subnormal numbers, infinities and NaN.
+func mmaFill(f Form, r *rand.Rand, in [][]byte) {
+	for k, typ := range []string{mmaFactor(f), mmaFactor(f), "f32"} {
+		format := floatFormats[typ]
+		size := typeBytes[typ]
+		lanes := []int{16, 8, 16}[k]
+		for at := 0; at < arrayBytes; at += size {
+			warp := at / (32 * lanes)
+			bits := format.near(math.Ldexp(r.NormFloat64(), r.IntN(8)-4))
+			switch {
+			case exactWarp(warp):
+				bits = format.near(float64(r.IntN(33) - 16))
+			case warp == CTAs*Threads/32-1 && r.IntN(8) == 0:
+				bits = pool(typ)[r.IntN(len(pool(typ)))]
+				if v := math.Abs(format.value(bits)); v > 0x1p60 && !math.IsInf(v, 0) { // a sum must not overflow
+					bits = 0
+				}
+			}
+			copy(in[k][at:], pack("b64", []uint64{bits})[:size])
+		}
+	}
+}
+
+// mmaBound is the largest error of a sum of 16 products and an accumulator on a
+// tensor core, of the sum of their magnitudes: 17 terms aligned to the largest and
+// cut off after 24 bits, in up to two steps.
+const mmaBound = 2 * 17 * 0x1p-24
+
+// mmaCheck compares with sums in float64 and gives the largest error ÷ bound.
+func mmaCheck(f Form, in [][]byte, got []byte) (worst float64, err error) {
+	format, f32 := floatFormats[mmaFactor(f)], floatFormats["f32"]
+	factor := func(p []byte, at int) float64 { return format.value(unpack(2, p[at:at+2])[0]) }
+	word := func(p []byte, at int) float64 { return f32.value(unpack(4, p[at:at+4])[0]) }
+	for i := range CTAs * Threads {
+		warp, g, t := i/32*32, i%32/4, i%4
+		for r := range 4 {
+			row, column := g+r/2*8, 2*t+r%2
+			sum := word(in[2], 16*i+4*r)
+			size := math.Abs(sum)
+			for k := range 16 {
+				// element (row, k) of a, (k, column) of b: which lane's register has it
+				al, ar := row%8*4+k%8/2, row/8+k/8*2
+				bl, br := column*4+k%8/2, k/8
+				p := float64(factor(in[0], 16*(warp+al)+4*ar+2*(k%2)) * factor(in[1], 8*(warp+bl)+4*br+2*(k%2)))
+				sum, size = sum+p, size+math.Abs(p)
+			}
+			bound := float64(mmaBound*size) + 0x1p-126
+			if exactWarp(i / 32) {
+				bound = 0
+			}
+			d := word(got, 16*i+4*r)
+			ratio, ok := mmaRatio(d, sum, bound)
+			if !ok {
+				return ratio, fmt.Errorf("warp %d, element (%d, %d): %v, want %v within %.3g", i/32, row, column, d, sum, bound)
+			}
+			worst = max(worst, ratio)
+		}
+	}
+	return worst, nil
+}
+
+// mmaRatio is error ÷ bound, and whether it may be.
+func mmaRatio(d, want, bound float64) (ratio float64, ok bool) {
+	switch {
+	case d == want || d != d && want != want:
+		return 0, true
+	case bound == 0 || want != want || math.IsInf(want, 0):
+		return math.Inf(1), false
+	}
+	ratio = math.Abs(d-want) / bound
+	return ratio, ratio <= 1
+}
+
+// integerMMAWant sums products of bytes, modulo 2^32.
+func integerMMAWant(f Form, in [][]byte, i int) []byte {
+	parts := strings.Split(f.Op, ".")
+	a, b := intType{8, parts[7] == "s8"}, intType{8, parts[8] == "s8"}
+	warp, g, t := i/32*32, i%32/4, i%4
+	var out []byte
+	for r := range 4 {
+		row, column := g+r/2*8, 2*t+r%2
+		sum := unpack(4, in[2][16*i+4*r:][:4])[0]
+		for k := range byteColumns(f) {
+			al, ar := row%8*4+k%16/4, row/8+k/16*2
+			bl, br := column*4+k%16/4, k/16
+			sum += a.extend(uint64(in[0][16*(warp+al)+4*ar+k%4])) * b.extend(uint64(in[1][8*(warp+bl)+4*br+k%4]))
+		}
+		out = append(out, pack("b32", []uint64{sum})...)
+	}
+	return out
+}
+
+// The instructions of a warpgroup are tried together: two products, of which the second
+// adds, in both orders of the core matrices that B is made of.
+
+// wgmmaSums is how many elements of D a thread holds.
+const wgmmaSums = 32
+
+// cores are the distances in bytes between the core matrices of B next to each other in K and
+// in N.
+type cores struct{ Leading, Stride int }
+
+var WgmmaCores = [2]cores{{128, 256}, {1024, 128}}
+
+// wgmmaRegisters names an accumulator's.
+func wgmmaRegisters(prefix string) (list []string) {
+	for i := range wgmmaSums {
+		list = append(list, fmt.Sprintf("%%%s%d", prefix, i))
+	}
+	return list
+}
+
+// wgmmaProduct is the instruction that a form's kernel multiplies with.
+func wgmmaProduct(f Form) string {
+	if strings.Contains(f.Op, ".mma_async.") {
+		return f.Op
+	}
+	return "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8"
+}
+
+// wgmmaWait is how many groups the form's kernel lets be under way at first.
+func wgmmaWait(f Form) string {
+	if strings.Contains(f.Op, ".wait_group.") {
+		return f.Args
+	}
+	return "0"
+}
+
+// wgmmaBody multiplies a from p0 by b from p1, 2 KiB a CTA: once in accumulators that keep what
+// they had from p2, then in others that do not.
+func wgmmaBody(f Form) string {
+	var b strings.Builder
+	b.WriteString("\t.shared .align 128 .b8 sm[2048];\n\t.reg .b32 %c<32>;\n\t.reg .b32 %e<32>;\n\tmov.u32 %r20, sm;\n\tmad.lo.u32 %r21, %i0, 16, %r20;\n" +
+		address("%d9", "%d1", 16) + "\tld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%d9];\n\tst.shared.v4.b32 [%r21], {%r1, %r2, %r3, %r4};\n" +
+		"\tfence.proxy.async.shared::cta;\n\tbar.sync 0;\n" +
+		address("%d9", "%d0", 16) + "\tld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%d9];\n" + address("%d9", "%d2", 2*wgmmaSums))
+	for i := range wgmmaSums {
+		fmt.Fprintf(&b, "\tld.global.b32 %%c%d, [%%d9+%d];\n\tmov.b32 %%e%d, %%c%d;\n", i, 4*(i%(wgmmaSums/2)), i, i)
+	}
+	b.WriteString("\tshr.u32 %r22, %r20, 4;\n\tcvt.u64.u32 %d10, %r22;\n\tsetp.eq.u32 %p1, 0, 0;\n\tsetp.ne.u32 %p2, 0, 0;\n")
+	for i, c := range WgmmaCores {
+		fmt.Fprintf(&b, "\tor.b64 %%d%d, %%d10, %d;\n", 11+i, c.Leading>>4<<16|c.Stride>>4<<32)
+	}
+	b.WriteString("\twgmma.fence.sync.aligned;\n")
+	for i, prefix := range []string{"c", "e"} {
+		fmt.Fprintf(&b, "\t%s {%s}, {%%r1, %%r2, %%r3, %%r4}, %%d%d, %%p%d;\n\twgmma.commit_group.sync.aligned;\n",
+			wgmmaProduct(f), strings.Join(wgmmaRegisters(prefix), ", "), 11+i, 1+i)
+	}
+	fmt.Fprintf(&b, "\twgmma.wait_group.sync.aligned %s;\n\twgmma.wait_group.sync.aligned 0;\n", wgmmaWait(f))
+	b.WriteString(address("%d9", outRegister, WgmmaSize))
+	for i, r := range append(wgmmaRegisters("c"), wgmmaRegisters("e")...) {
+		fmt.Fprintf(&b, "\tst.global.b32 [%%d9+%d], %s;\n", 4*i, r)
+	}
+	return b.String()
+}
+
+// wgmmaSize is how many bytes a thread writes.
+const WgmmaSize = 2 * 4 * wgmmaSums
+
+// wgmmaWant sums products of bytes, modulo 2^32.
+func wgmmaWant(f Form, in [][]byte, i int) []byte {
+	a := intType{8, !strings.Contains(f.Op, ".u8.")}
+	cta, warp, g, t := i/Threads, i/32*32, i%32/4, i%4
+	var out []byte
+	for product, c := range WgmmaCores {
+		for r := range wgmmaSums {
+			row, column := g+r%4/2*8, r/4*8+2*t+r%2
+			sum := uint64(0)
+			if product == 0 {
+				sum = unpack(4, in[2][2*wgmmaSums*i+4*(r%(wgmmaSums/2)):][:4])[0]
+			}
+			for k := range 32 {
+				al, ar := row%8*4+k%16/4, row/8+k/16*2
+				b := in[1][2048*cta+k/16*c.Leading+column/8*c.Stride+column%8*16+k%16]
+				sum += a.extend(uint64(in[0][16*(warp+al)+4*ar+k%4])) * intType{8, true}.extend(uint64(b))
+			}
+			out = append(out, pack("b32", []uint64{sum})...)
+		}
+	}
+	return out
+}

@@ -1,0 +1,313 @@
+package isa
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/lockstep-go/lockstep/conformance/internal/harness"
+)
+
+// resultBytes is what is compared at once: a lane's result, or a byte.
+func ResultBytes(f Form) int {
+	if lane, ok := LaneFormOf(f); ok {
+		return lane.outBytes()
+	}
+	return 1
+}
+
+// isBounded tells whether a form's results are held to a bound.
+func IsBounded(f Form) bool {
+	if _, ok := approximations[f.Op]; ok {
+		return true
+	}
+	h, ok := TestKernelFor(f)
+	return ok && h.check != nil
+}
+
+func UsesOp(forms Uses, op string) bool {
+	for f := range forms {
+		if f.Op == op {
+			return true
+		}
+	}
+	return false
+}
+
+// printForms prints the table of instructions, and how many were tried by what.
+func PrintTable(results []Result) {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "\ninstruction\tcompared\twith\tworst error/bound\n")
+	byKind := map[string]int{}
+	for _, r := range results {
+		worst := ""
+		if strings.Contains(r.method, "bound") {
+			worst = fmt.Sprintf("%.3g", r.worst)
+		}
+		fmt.Fprintf(w, "%v\t%d\t%s\t%s\n", r.form, r.Compared, r.method, worst)
+		byKind[r.method]++
+		if r.LeftOut != "" {
+			byKind["left out where "+r.LeftOut]++
+		}
+	}
+	w.Flush()
+	fmt.Println()
+	for _, kind := range slices.Sorted(maps.Keys(byKind)) {
+		fmt.Printf("%d forms: %s\n", byKind[kind], kind)
+	}
+}
+
+// formResult is a row of the table of instructions.
+type Result struct {
+	form     Form
+	method   string  // what it was compared with
+	Compared int     // results, on all devices
+	worst    float64 // error ÷ bound, of approximate ones: on the GPU if there is one
+	LeftOut  string  // what the device lacks that it was left out on
+}
+
+// errUnmeasured is of a form that nothing tries.
+var ErrNoExpectation = errors.New("unmeasured: no expectation and no kernel")
+
+// formBench is where forms are tried.
+type Bench struct {
+	Devices      []*Device
+	Seed         uint64
+	Combinations int // of directed values, at most
+	// plant changes an expected result; the comparison must notice.
+	Plant func(want []uint64)
+}
+
+// try runs a form on every device and compares.
+func (b Bench) Try(f Form, u Use) (Result, error) {
+	if lane, ok := LaneFormOf(f); ok {
+		return b.tryLanes(lane, u)
+	}
+	if hand, ok := TestKernelFor(f); ok {
+		return b.tryKernel(f, hand)
+	}
+	return Result{form: f, method: "nothing"}, fmt.Errorf("%w tries %v", ErrNoExpectation, f)
+}
+
+// laneTrial is a lane form with what it is tried on.
+type laneTrial struct {
+	LaneForm
+	operands [][]uint64
+	variants []variant
+	want     []uint64 // variant by variant; nil where the form is an approximation
+	emulated []uint64 // the first device's results
+}
+
+func (b Bench) tryLanes(f LaneForm, u Use) (Result, error) {
+	for tuple := range u.Tuples {
+		if !f.takes(tuple) {
+			return Result{form: f.Form}, fmt.Errorf("%w for %v with operands %s", ErrNoExpectation, f, tuple)
+		}
+	}
+	try := laneTrial{LaneForm: f, operands: operandsOf(f, b.Combinations, b.Seed), variants: variantsOf(f, u.Tuples, b.Seed)}
+	n := len(try.operands[0])
+	r := Result{form: f.Form, method: "Go, within a bound"}
+	if approximations[f.Op].of == nil {
+		expect := expectation(f)
+		if expect == nil {
+			return r, fmt.Errorf("%w for %v", ErrNoExpectation, f)
+		}
+		r.method, try.want = "Go, exactly", wants(f, expect, try.operands, try.variants)
+	}
+	if b.Plant != nil {
+		b.Plant(try.want)
+	}
+	for _, d := range b.Devices {
+		if lack := d.Lacks(f.Target()); lack != "" {
+			r.LeftOut = lack
+			continue
+		}
+		worst, err := try.on(d)
+		if err != nil {
+			return r, fmt.Errorf("%s: %w", d.Name, err)
+		}
+		if r.Compared += n * len(try.variants); d.Name != Perturbed {
+			r.worst = worst
+		}
+	}
+	return r, nil
+}
+
+// on tries the form on a device.
+func (try *laneTrial) on(d *Device) (worst float64, err error) {
+	n, size := len(try.operands[0]), try.outBytes()
+	raw, err := d.Run(try.text(try.variants, n), try.inputs(), n/Threads, n*len(try.variants)*size)
+	if err != nil {
+		return 0, err
+	}
+	got := unpack(size, raw)
+	if try.emulated == nil && d.Name != GPU {
+		try.emulated = got
+	}
+	return try.compare(got, d.Name == GPU)
+}
+
+// inputs are the operands as memory holds them.
+func (try laneTrial) inputs() [][]byte {
+	var in [][]byte
+	for i, values := range try.operands {
+		in = append(in, pack(try.in[i], values))
+	}
+	return in
+}
+
+// compare holds results to the expectation or to the bound, of which it gives the
+// used part; a GPU's also to the emulator's, bit for bit.
+func (try laneTrial) compare(got []uint64, gpu bool) (worst float64, err error) {
+	if try.want == nil {
+		return approximations[try.Op].check(try.Form, withVariants(try.operands, try.variants, 0), got)
+	}
+	n := len(try.operands[0])
+	for i := range got {
+		want, same := try.want[i], SameResult(try.Out, got[i], try.want[i])
+		if gpu && same && !try.freeNaN() && try.emulated != nil {
+			want, same = try.emulated[i], got[i] == try.emulated[i]
+		}
+		if !same {
+			return 0, fmt.Errorf("%v %s of %s gives %#x, want %#x", try.Form, try.variants[i/n], hexes(try.operands, i%n), got[i], want)
+		}
+	}
+	return 0, nil
+}
+
+// freeNaN tells whether PTX leaves the bits of a NaN open. Those of float32 and
+// halves are fixed, but where a sign is changed or a NaN comes from a float64.
+func (f LaneForm) freeNaN() bool {
+	return f.Out == "f64" || f.isOp("neg.f", "abs.f", "cvt.rn.f32.f64")
+}
+
+// wants are the expected results, variant by variant.
+func wants(f LaneForm, expect func(x [][]uint64, i int) uint64, operands [][]uint64, variants []variant) []uint64 {
+	var all []uint64
+	for _, v := range variants {
+		x := numbered(f, operands, v)
+		for i := range operands[0] {
+			all = append(all, expect(x, i))
+		}
+	}
+	return all
+}
+
+// numbered are the operands with the numbers of a variant in their places.
+func numbered(f LaneForm, operands [][]uint64, v variant) [][]uint64 {
+	x := make([][]uint64, len(operands))
+	for j, values := range operands {
+		x[j] = values
+		if v[j] == "" {
+			continue
+		}
+		x[j] = make([]uint64, len(values))
+		for i := range x[j] {
+			x[j][i] = bitsOfLiteral(f.in[j], v[j])
+		}
+	}
+	return x
+}
+
+// withVariants is an operand as each variant has it, one after the other.
+func withVariants(operands [][]uint64, variants []variant, j int) []uint64 {
+	var all []uint64
+	for _, v := range variants {
+		x := operands[j]
+		if v[j] != "" {
+			number := bitsOfLiteral("b32", v[j])
+			x = make([]uint64, len(x))
+			for i := range x {
+				x[i] = number
+			}
+		}
+		all = append(all, x...)
+	}
+	return all
+}
+
+func (v variant) String() string {
+	s := ""
+	for _, number := range v {
+		if number != "" {
+			s += number + " "
+		} else {
+			s += "r "
+		}
+	}
+	return "(" + s[:max(0, len(s)-1)] + ")"
+}
+
+func hexes(operands [][]uint64, i int) string {
+	s := ""
+	for _, list := range operands {
+		s += fmt.Sprintf("%#x ", list[i])
+	}
+	return s[:len(s)-1]
+}
+
+// tryHand runs the kernel that is written for a form. Its inputs are words both
+// random and directed, or numbers.
+func (b Bench) tryKernel(f Form, h TestKernel) (Result, error) {
+	const n = CTAs * Threads
+	r := Result{form: f, method: "a kernel by hand"}
+	in := h.Inputs(f, b.Seed)
+	text, out := h.text(f), h.outSize(f)
+	want := h.Expected(f, in)
+	if h.check == nil && len(want) != n*out {
+		return r, fmt.Errorf("%w for %v", ErrNoExpectation, f)
+	}
+	if b.Plant != nil && want != nil {
+		words := unpack(1, want)
+		b.Plant(words)
+		want = packBytes(words)
+	}
+	for _, d := range b.Devices {
+		if lack := d.Lacks(h.needs(f)); lack != "" {
+			r.LeftOut = lack
+			continue
+		}
+		got, err := d.Run(text, in, CTAs, n*out)
+		if err != nil {
+			return r, fmt.Errorf("%s: %w", d.Name, err)
+		}
+		r.Compared += n
+		if h.check != nil {
+			worst, err := h.check(f, in, got)
+			r.worst, r.method = worst, "a kernel by hand, to a bound or a rule"
+			if err != nil {
+				return r, fmt.Errorf("%s: %w", d.Name, err)
+			}
+			continue
+		}
+		if i := harness.FirstDifferentByte(want, got); i >= 0 {
+			i = i / out * out
+			return r, fmt.Errorf("%s: thread %d has % x, want % x", d.Name, i/out, got[i:i+out], want[i:i+out])
+		}
+	}
+	return r, nil
+}
+
+// expected are the outputs of all threads; nil where check compares instead.
+func (h TestKernel) Expected(f Form, in [][]byte) []byte {
+	if h.want == nil {
+		return nil
+	}
+	var all []byte
+	for i := range CTAs * Threads {
+		all = append(all, h.want(f, in, i)...)
+	}
+	return all
+}
+
+func packBytes(bytes []uint64) []byte {
+	var b []byte
+	for _, v := range bytes {
+		b = append(b, byte(v))
+	}
+	return b
+}

@@ -1,0 +1,962 @@
+package kernelcases
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/lockstep-go/lockstep/conformance/internal/harness"
+	"github.com/lockstep-go/lockstep/internal/prefill"
+	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// attentionCase is an attention over the caches of a few sequences. Each has a
+// length, of which the last queries positions are computed: one by the incremental
+// kernels, any number by FlashAttention.
+type attentionCase struct {
+	name, reason   string
+	kv             quant.Format
+	headDim        int
+	kvHeads, group int // 0: 2 and 1
+	page           int // 0: 64
+	blockQ, blockK int // 0: the kernel's own
+	lengths        []int
+	queries        []int   // nil: one each
+	scale          float64 // times 1/√headDim; 0: 1
+	softcap        float32
+	window         int
+	dist           harness.Distribution
+	loud           float64 // multiplies the queries and divides the scale; 0: 1
+	spare          int     // pages that the table has beyond the longest sequence
+	seed           uint64  // orders the pages in memory
+	only           []int   // the sequences that are active; nil: all
+	sms            int     // that the incremental kernels' CTAs are for; 0: a CTA for each page
+	fresh          int     // last positions that they may not read early; 0: none may be read early
+	long           bool
+	spoil          func(*attentionLaunch) // plants a fault
+}
+
+// attentionLaunch is what a planted fault may change.
+type attentionLaunch struct {
+	ptxgen.PagedKV
+	ptxgen.Scoring
+	heads, rowBytes int
+	lengths         *harness.Buffer
+	cut             []uint32
+}
+
+func (c attentionCase) filled() attentionCase {
+	for p, n := range map[*int]int{&c.kvHeads: 2, &c.group: 1, &c.page: 64} {
+		if *p == 0 {
+			*p = n
+		}
+	}
+	if c.queries == nil {
+		for range c.lengths {
+			c.queries = append(c.queries, 1)
+		}
+	}
+	for p, x := range map[*float64]float64{&c.scale: 1, &c.loud: 1} {
+		if *p == 0 {
+			*p = x
+		}
+	}
+	return c
+}
+
+func (c attentionCase) heads() int { return c.kvHeads * c.group }
+
+func (c attentionCase) scoring() ptxgen.Scoring {
+	scale := float32(c.scale / c.loud / math.Sqrt(float64(c.headDim)))
+	return ptxgen.Scoring{Scale: scale, Softcap: c.softcap, Window: c.window}
+}
+
+func (c attentionCase) active(sequence int) bool {
+	for _, s := range c.only {
+		if s == sequence {
+			return true
+		}
+	}
+	return c.only == nil
+}
+
+// from is the first position that a sequence's queries see. What lies before it may
+// have been given to somebody else.
+func (c attentionCase) from(sequence int) int {
+	if c.window == 0 {
+		return 0
+	}
+	return max(0, c.lengths[sequence]-c.queries[sequence]+1-c.window)
+}
+
+// attentionData are the numbers of a case, as the cache's format has them.
+type attentionData struct {
+	q    [][]float32 // of a sequence: [queries][heads][headDim]
+	k, v [][]float32 // of a sequence: [kvHeads][length][headDim]
+}
+
+func (c attentionCase) data(r *harness.Fixture) attentionData {
+	var d attentionData
+	for s, n := range c.lengths {
+		q := r.Vector(c.dist, c.queries[s]*c.heads()*c.headDim)
+		for i := range q {
+			q[i] *= float32(c.loud)
+		}
+		d.q = append(d.q, q)
+		d.k = append(d.k, c.rounded(r.Vector(c.dist, c.kvHeads*n*c.headDim)))
+		d.v = append(d.v, c.rounded(r.Vector(c.dist, c.kvHeads*n*c.headDim)))
+	}
+	return d
+}
+
+func (c attentionCase) rounded(x []float32) []float32 {
+	b := make([]byte, c.kv.BlockBytes()*len(x))
+	if err := c.kv.Encode(b, x); err != nil {
+		panic(err)
+	}
+	quant.Decode(c.kv, x, b)
+	return x
+}
+
+// cacheOf puts keys and values into pages in a random order. Whatever no query may
+// see stays poison.
+func (c attentionCase) cacheOf(r *harness.Fixture, d attentionData) (ptxgen.PagedKV, *harness.Buffer) {
+	maxPages := c.spare
+	for _, n := range c.lengths {
+		maxPages = max(maxPages, (n+c.page-1)/c.page+c.spare)
+	}
+	order := newRand(c.seed).Perm(len(c.lengths) * maxPages)
+	row := c.headDim * c.kv.BlockBytes()
+	k := r.Input("k", len(order)*c.kvHeads*c.page*row)
+	v := r.Input("v", len(order)*c.kvHeads*c.page*row)
+	table := r.Input("table", 4*len(order))
+	lengths := make([]uint32, len(c.lengths))
+	for s, n := range c.lengths {
+		if !c.active(s) {
+			continue
+		}
+		lengths[s] = uint32(n)
+		for first := c.from(s) / c.page * c.page; first < n; first += c.page {
+			entry := s*maxPages + first/c.page
+			table.SetU32s(4*entry, []uint32{uint32(order[entry])})
+			begin, end := max(first, c.from(s)), min(first+c.page, n)
+			for h := range c.kvHeads {
+				to := ((order[entry]*c.kvHeads+h)*c.page + begin%c.page) * row
+				k.SetFloats(to, c.kv, d.k[s][(h*n+begin)*c.headDim:(h*n+end)*c.headDim])
+				v.SetFloats(to, c.kv, d.v[s][(h*n+begin)*c.headDim:(h*n+end)*c.headDim])
+			}
+		}
+	}
+	l := r.U32s("lengths", lengths)
+	return ptxgen.PagedKV{
+		K: k.Addr(), V: v.Addr(), Table: table.Addr(), Lengths: l.Addr(), KVHeads: c.kvHeads, MaxPages: maxPages,
+	}, l
+}
+
+// launch is what the kernels are given, with the planted fault.
+func (c attentionCase) launch(r *harness.Fixture, d attentionData) attentionLaunch {
+	l := attentionLaunch{Scoring: c.scoring(), heads: c.heads(), rowBytes: c.headDim * c.kv.BlockBytes()}
+	l.PagedKV, l.lengths = c.cacheOf(r, d)
+	l.cut = []uint32{0}
+	for s := range c.lengths {
+		n := uint32(c.queries[s])
+		if !c.active(s) {
+			n = 0
+		}
+		l.cut = append(l.cut, l.cut[s]+n)
+	}
+	if c.spoil != nil {
+		c.spoil(&l)
+	}
+	return l
+}
+
+// decode runs the incremental kernels and returns the outputs, [sequences][heads ×
+// headDim]; nil for those that are not active.
+func (c attentionCase) decode(r *harness.Fixture, d attentionData) [][]float32 {
+	l := c.launch(r, d)
+	width, sequences := c.heads()*c.headDim, len(c.lengths)
+	stride := width + 4
+	q := r.Input("q", 4*stride*sequences)
+	for s := range c.lengths {
+		if c.active(s) {
+			q.SetF32s(4*stride*s, d.q[s][:width])
+		}
+	}
+	spec := ptxgen.AttentionDecode{KV: c.kv, HeadDim: c.headDim, Page: c.page}
+	scratch := r.Output("scratch", int(spec.ScratchBytes(sequences, l.heads, l.MaxPages)))
+	out := r.Output("out", 4*stride*sequences)
+	r.Launch(spec.Launch(r.Kernel(spec), ptxgen.AttentionDecodeArgs{
+		Q: q.Addr(), Scratch: scratch.Addr(), PagedKV: l.PagedKV, Scoring: l.Scoring,
+		Sequences: sequences, Heads: l.heads, QStride: stride, Pages: l.MaxPages - c.spare/2, SMs: c.sms, Fresh: c.fresh,
+	}))
+	combine := ptxgen.AttentionCombine{HeadDim: c.headDim}
+	r.Launch(combine.Launch(r.Kernel(combine), ptxgen.AttentionCombineArgs{
+		Scratch: scratch.Addr(), Lengths: l.Lengths, Out: out.Addr(), Sequences: sequences, Heads: l.heads,
+		OutStride: stride, MaxPages: l.MaxPages, Page: c.page, Window: l.Window,
+	}))
+	result := make([][]float32, sequences)
+	for s := range result {
+		at := 4 * stride * s
+		if !c.active(s) {
+			out.Untouched(at, 4*stride)
+			continue
+		}
+		out.Untouched(at+4*width, 4*(stride-width))
+		result[s] = decodeFloats(quant.F32, out.Range(at, 4*width))
+	}
+	return result
+}
+
+func (c attentionCase) flashSpec() ptxgen.FlashAttention {
+	return ptxgen.FlashAttention{KV: c.kv, HeadDim: c.headDim, Page: c.page, BlockQ: c.blockQ, BlockK: c.blockK}
+}
+
+// flash runs FlashAttention and returns the outputs of each sequence, [queries]
+// [heads × headDim].
+func (c attentionCase) flash(r *harness.Fixture, d attentionData) [][]float32 {
+	l := c.launch(r, d)
+	width := c.heads() * c.headDim
+	qStride, outStride := width+8, width+4
+	total, most := int(l.cut[len(l.cut)-1]), 1
+	q, out := r.Input("q", 4*qStride*total), r.Output("out", 4*outStride*total)
+	for s, n := range c.queries {
+		for i := range int(l.cut[s+1] - l.cut[s]) {
+			q.SetF32s(4*qStride*(int(l.cut[s])+i), d.q[s][i*width:(i+1)*width])
+		}
+		most = max(most, n)
+	}
+	spec := c.flashSpec()
+	r.Launch(spec.Launch(r.Kernel(spec), ptxgen.FlashAttentionArgs{
+		Q: q.Addr(), Out: out.Addr(), Starts: r.U32s("starts", l.cut).Addr(), PagedKV: l.PagedKV, Scoring: l.Scoring,
+		Sequences: len(c.lengths), Heads: l.heads, QStride: qStride, OutStride: outStride, MaxQueries: most,
+	}))
+	result := make([][]float32, len(c.lengths))
+	for s := range result {
+		for i := l.cut[s]; i < l.cut[s+1]; i++ {
+			at := 4 * outStride * int(i)
+			result[s] = append(result[s], decodeFloats(quant.F32, out.Range(at, 4*width))...)
+			out.Untouched(at+4*width, 4*(outStride-width))
+		}
+	}
+	return result
+}
+
+func (c attentionCase) kernelCase(operation string, run func(r *harness.Fixture, c attentionCase)) harness.Case {
+	c = c.filled()
+	return harness.Case{
+		Operation: operation, Format: c.kv.String(), Name: c.name, Reason: c.reason, Long: c.long,
+		Run: func(r *harness.Fixture) { run(r, c) },
+	}
+}
+
+func attentionCases() []harness.Case {
+	var all []harness.Case
+	for _, c := range decodeCases() {
+		all = append(all, c.kernelCase("attention decode", checkDecode))
+	}
+	for _, c := range flashCases() {
+		all = append(all, c.kernelCase("attention prefill", checkFlash))
+	}
+	return append(all, attentionInvariants()...)
+}
+
+var attentionFormats = []quant.Format{quant.F32, quant.F16, quant.BF16}
+
+// attentionDims are head dims that models have, and one that is no multiple of 16.
+var attentionDims = []int{32, 64, 72, 80, 96, 128, 256}
+
+// lengthsAround are lengths around the head dim, around the page and some pages long.
+func lengthsAround(dim int) []int { return []int{1, dim - 1, dim, dim + 1, 127, 128, 129, 300} }
+
+func decodeCases() []attentionCase {
+	var all []attentionCase
+	add := func(c attentionCase) { all = append(all, c) }
+	for _, dim := range attentionDims {
+		for _, f := range attentionFormats {
+			add(attentionCase{name: fmt.Sprintf("%v/d=%d", f, dim), reason: "lengths around the head dim, the page and 128, with two KV heads",
+				kv: f, headDim: dim, group: 1 + 64/max(dim, 64), lengths: lengthsAround(dim)})
+		}
+	}
+	for _, group := range []int{1, 3, 4, 5, 6, 7, 8, 12, 16} {
+		add(attentionCase{name: fmt.Sprintf("group=%d", group), reason: "query heads that share a KV head; above 8 in two turns",
+			kv: quant.F16, headDim: 64, group: group, lengths: []int{5, 129}})
+	}
+	for _, page := range []int{16, 32, 128, 256} {
+		add(attentionCase{name: fmt.Sprintf("page=%d", page), reason: "pages of another size",
+			kv: quant.BF16, headDim: 64, group: 3, page: page, lengths: []int{1, 15, 16, 17, 255, 300}})
+	}
+	for _, dim := range []int{8, 16, 24, 40, 56, 104, 120, 160, 192, 248} {
+		add(attentionCase{name: fmt.Sprintf("d=%d", dim), reason: "a head dim of any multiple of 8",
+			kv: quant.F16, headDim: dim, group: 2, lengths: []int{1, 70}})
+	}
+	common := attentionCase{kv: quant.F16, headDim: 64, group: 2, lengths: []int{1, 63, 64, 65, 200}}
+	for _, window := range []int{1, 2, 63, 64, 65, 100, 1000} {
+		c := common
+		c.name, c.reason, c.window = fmt.Sprintf("window=%d", window), "pages before the window are skipped, and may be somebody else's", window
+		add(c)
+	}
+	for _, v := range []struct {
+		name, reason string
+		change       func(*attentionCase)
+	}{
+		{"softcap", "large scores come near the cap", func(c *attentionCase) { c.softcap, c.scale = 5, 10 }},
+		{"softcap, small scores", "a tanh of small numbers keeps their precision", func(c *attentionCase) { c.softcap, c.scale = 50, 0.1 }},
+		{"softcap and window", "Gemma 2", func(c *attentionCase) { c.softcap, c.window = 50, 70 }},
+		{"peaked", "one weight is nearly 1, most are nearly 0", func(c *attentionCase) { c.scale = 30 }},
+		{"loud queries", "beyond what a half holds", func(c *attentionCase) { c.loud = 0x1p90 }},
+		{"outliers", "keys and values 30 times larger", func(c *attentionCase) { c.dist = harness.Outliers }},
+		{"canceling", "sums much smaller than their terms", func(c *attentionCase) { c.dist = harness.Canceling }},
+		{"same sign", "values of one sign: the sums grow", func(c *attentionCase) { c.dist = harness.SameSign }},
+		{"constant", "all scores are equal", func(c *attentionCase) { c.dist = harness.Constant }},
+		{"idle slots", "a sequence of length 0 is neither read nor written", func(c *attentionCase) { c.only = []int{1, 4} }},
+		{"wide table", "most CTAs have no page", func(c *attentionCase) { c.spare = 9 }},
+	} {
+		c := common
+		c.name, c.reason = v.name, v.reason
+		v.change(&c)
+		add(c)
+	}
+	return append(append(all, fewCTACases()...), attentionCase{name: "8192 positions", reason: "128 pages, more than the combining sums",
+		kv: quant.F16, headDim: 128, kvHeads: 8, group: 4, lengths: []int{8192, 5000}, long: true})
+}
+
+// fewCTACases are those in which a CTA takes several pages, one after the other.
+func fewCTACases() []attentionCase {
+	var all []attentionCase
+	common := attentionCase{kv: quant.F16, headDim: 64, group: 2, lengths: []int{64, 128, 192, 1, 65, 190}, sms: 1}
+	for _, v := range []struct {
+		name, reason string
+		change       func(*attentionCase)
+	}{
+		{"", "one to three pages, of which the last is full or not", func(c *attentionCase) {}},
+		{"two of each head", "a CTA has the even pages, another the odd ones", func(c *attentionCase) { c.sms = 3 }},
+		{"group=12", "heads in two turns, on every page", func(c *attentionCase) { c.group = 12 }},
+		{"window=100", "the first page is visible from its middle on", func(c *attentionCase) { c.window = 100 }},
+		{"window=64", "two pages, or one whole one", func(c *attentionCase) { c.window = 64 }},
+		{"window=130, two of each head", "the pages are counted from the first visible one", func(c *attentionCase) { c.window, c.sms = 130, 3 }},
+		{"idle slots", "a sequence of length 0 between others", func(c *attentionCase) { c.only = []int{1, 2, 5} }},
+		{"wide table", "entries beyond the length are not used", func(c *attentionCase) { c.spare = 9 }},
+		{"read early", "all pages but those with the last two positions are read before the kernel waits", func(c *attentionCase) { c.fresh = 2 }},
+		{"read early, window=130", "the first page that is read early has another entry", func(c *attentionCase) { c.fresh, c.window = 1, 130 }},
+		{"read early, F32/d=256", "keys are read early, values are not", func(c *attentionCase) { c.fresh, c.kv, c.headDim = 64, quant.F32, 256 }},
+		{"F32/d=256", "keys and values go through one buffer", func(c *attentionCase) { c.kv, c.headDim, c.group = quant.F32, 256, 5 }},
+		{"BF16/d=80", "threads have rows beyond the page", func(c *attentionCase) { c.kv, c.headDim = quant.BF16, 80 }},
+		{"F16/d=128", "an 8B model's head", func(c *attentionCase) { c.headDim, c.group = 128, 4 }},
+		{"page=16", "more pages than a CTA takes", func(c *attentionCase) { c.page, c.lengths = 16, []int{300, 129, 16, 17} }},
+		{"d=8", "a tiny model's head", func(c *attentionCase) { c.headDim = 8 }},
+		{"d=16", "a tiny model's head", func(c *attentionCase) { c.headDim = 16 }},
+		{"d=32", "a tiny model's head", func(c *attentionCase) { c.headDim, c.kv = 32, quant.F32 }},
+	} {
+		c := common
+		v.change(&c)
+		c.name, c.reason = "few CTAs, "+v.name, v.reason
+		if v.name == "" {
+			c.name = "few CTAs"
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+func flashCases() []attentionCase {
+	var all []attentionCase
+	add := func(c attentionCase) { all = append(all, c) }
+	for _, dim := range attentionHeadDims() {
+		for _, f := range attentionFormats {
+			add(attentionCase{name: fmt.Sprintf("%v/d=%d", f, dim), reason: "the tile that the engine uses, behind a cache",
+				kv: f, headDim: dim, group: 1, lengths: []int{75}, queries: []int{9}})
+		}
+	}
+	small := attentionCase{kv: quant.F16, headDim: 32, group: 2, page: 32, blockQ: 16, blockK: 16, lengths: []int{45, 20}, queries: []int{37, 20}}
+	for _, dim := range append(attentionDims, 8, 24, 40) {
+		for _, f := range attentionFormats {
+			c := small
+			c.name, c.reason = fmt.Sprintf("small tiles/%v/d=%d", f, dim), "many tiles: the head dim, or its remainder to 16, is not the tile's"
+			c.kv, c.headDim, c.kvHeads, c.lengths, c.queries = f, dim, 1, []int{39}, []int{22}
+			add(c)
+		}
+	}
+	for _, group := range []int{1, 3, 6, 7, 8} {
+		c := small
+		c.name, c.reason, c.group, c.lengths, c.queries = fmt.Sprintf("group=%d", group), "query heads that share a KV head", group, []int{20}, []int{17}
+		add(c)
+	}
+	for _, n := range []int{1, 15, 16, 17, 31, 32, 33, 63, 64, 65} {
+		c := small
+		c.name, c.reason = fmt.Sprintf("prompt of %d", n), "around tiles, blocks and pages, alone and behind a cache"
+		c.lengths, c.queries = []int{n, n + 23}, []int{n, n}
+		add(c)
+	}
+	for _, window := range []int{1, 2, 15, 16, 17, 40} {
+		c := small
+		c.name, c.reason, c.window = fmt.Sprintf("window=%d", window), "blocks before the window are skipped, and may be somebody else's", window
+		add(c)
+	}
+	for _, tile := range [][2]int{{16, 32}, {32, 16}, {64, 32}, {128, 16}} {
+		c := small
+		c.name, c.reason = fmt.Sprintf("tile %d×%d", tile[0], tile[1]), "the same by other tiles"
+		c.blockQ, c.blockK = tile[0], tile[1]
+		add(c)
+	}
+	for _, v := range []struct {
+		name, reason string
+		change       func(*attentionCase)
+	}{
+		{"ragged", "sequences of different lengths, in part with a cache", func(c *attentionCase) { c.lengths, c.queries = []int{1, 40, 33, 7}, []int{1, 17, 33, 2} }},
+		{"idle slots", "a sequence without queries", func(c *attentionCase) { c.only = []int{1} }},
+		{"softcap", "large scores come near the cap", func(c *attentionCase) { c.softcap, c.scale = 5, 10 }},
+		{"softcap and window", "Gemma 2", func(c *attentionCase) { c.softcap, c.window = 50, 18 }},
+		{"peaked", "one weight is nearly 1, most are nearly 0", func(c *attentionCase) { c.scale = 30 }},
+		{"loud queries", "beyond what a half holds: each has a power of two of its own", func(c *attentionCase) { c.loud = 0x1p90 }},
+		{"faint queries", "below what a half holds", func(c *attentionCase) { c.loud = 0x1p-60 }},
+		{"outliers", "elements 30 times larger", func(c *attentionCase) { c.dist = harness.Outliers }},
+		{"same sign", "values of one sign: the sums grow", func(c *attentionCase) { c.dist = harness.SameSign }},
+		{"constant", "all scores are equal", func(c *attentionCase) { c.dist = harness.Constant }},
+	} {
+		c := small
+		c.name, c.reason = v.name, v.reason
+		v.change(&c)
+		add(c)
+	}
+	return append(all, attentionCase{name: "256 of 4096", reason: "a long prompt behind a long cache", kv: quant.F16, headDim: 128, kvHeads: 1, group: 2,
+		lengths: []int{4096}, queries: []int{256}, long: true})
+}
+
+// attentionHeadDims are those of the reachable kernels.
+func attentionHeadDims() []int { return []int{64, 80, 96, 128, 256} }
+
+// attentionInvariants are cases that compare runs with one another.
+func attentionInvariants() []harness.Case {
+	decode := attentionCase{kv: quant.F16, headDim: 64, group: 2, lengths: []int{1, 66, 130}}
+	flash := attentionCase{kv: quant.F16, headDim: 32, page: 32, blockQ: 16, blockK: 16, lengths: []int{40, 9, 50}, queries: []int{20, 9, 35}}
+	with := func(c attentionCase, name, reason string, change func(*attentionCase)) attentionCase {
+		c.name, c.reason = name, reason
+		if change != nil {
+			change(&c)
+		}
+		return c
+	}
+	const share = "a page's result does not depend on which CTA takes it, and after which"
+	const same = "a result depends neither on neighbors nor on where pages lie"
+	neighbors := func(c attentionCase) harness.Case {
+		return c.kernelCase("attention decode", checkNeighbors(attentionCase.decode))
+	}
+	shares := func(c attentionCase) harness.Case { return c.kernelCase("attention decode", checkShares(1, 3, 5)) }
+	tiles := func(c attentionCase) harness.Case {
+		return c.kernelCase("attention prefill", checkNeighbors(attentionCase.flash))
+	}
+	var all []harness.Case
+	const cut = "a prompt cut anywhere gives the same bits"
+	return append(all,
+		neighbors(with(decode, "neighbors", same, nil)),
+		neighbors(with(decode, "neighbors, window", same, func(c *attentionCase) { c.window = 70 })),
+		shares(with(decode, "any number of CTAs", share, func(c *attentionCase) { c.lengths = []int{1, 66, 130, 320, 64, 300} })),
+		shares(with(decode, "any number of CTAs, window", share, func(c *attentionCase) { c.lengths, c.window = []int{1, 66, 130, 320, 64, 300}, 200 })),
+		tiles(with(flash, "neighbors", same, nil)),
+		with(flash, "chunks", cut, nil).kernelCase("attention prefill", checkChunks(7)),
+		with(flash, "chunks, window and softcap", cut, func(c *attentionCase) { c.window, c.softcap, c.kv = 21, 20, quant.BF16 }).kernelCase("attention prefill", checkChunks(5)),
+		with(flash, "chunks, float32", cut, func(c *attentionCase) { c.kv = quant.F32 }).kernelCase("attention prefill", checkChunks(16)),
+		with(decode, "the same as prefill", "one position by both kinds of kernels", nil).kernelCase("attention decode", checkBoth),
+		with(decode, "the same as prefill, BF16", "one position by both kinds of kernels", func(c *attentionCase) { c.kv = quant.BF16 }).kernelCase("attention decode", checkBoth),
+	)
+}
+
+func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
+
+// decodeUnits are those of the incremental kernels: float32 throughout.
+func (c attentionCase) decodeUnits() attentionUnits {
+	spec := ptxgen.AttentionDecode{KV: c.kv, HeadDim: c.headDim, Page: c.page}
+	return attentionUnits{sum: harness.UnitRoundoff, depth: spec.Depth, queries: exact, keys: exact}
+}
+
+// tensorUnit is the error of one step of a tensor core relative to its result, which
+// is cut off, not rounded.
+const tensorUnit = 0x1p-23
+
+// flashUnits are those of FlashAttention.
+func (c attentionCase) flashUnits() attentionUnits {
+	spec := c.flashSpec()
+	u := attentionUnits{
+		sum: tensorUnit, weight: 0x1p-11, tiny: 0x1p-25, depth: spec.Depth,
+		queries: tensorQuery(14, roundF16), keys: roundedF16, block: c.blockK,
+	}
+	if u.block == 0 {
+		u.block = prefill.FlashBlock(c.headDim)
+	}
+	if c.kv == quant.BF16 {
+		u.weight, u.tiny, u.queries, u.keys = 0x1p-8, 0, tensorQuery(0, roundBF16), exact
+	}
+	return u
+}
+
+// honestLeast is how many positions a row must see for its error to be compared with
+// that of another computation: both are chance.
+const honestLeast = 64
+
+// compare holds outputs to the reference.
+func (c attentionCase) compare(r *harness.Fixture, what string, d attentionData, got [][]float32, u attentionUnits) {
+	r.Helper()
+	for s, n := range c.lengths {
+		if !c.active(s) {
+			continue
+		}
+		ref := c.reference(d, s, u)
+		name := fmt.Sprintf("%s, sequence %d of length %d", what, s, n)
+		r.Within(name, got[s], ref.want, ref.bound)
+		width := c.heads() * c.headDim
+		first := max(0, honestLeast-(n-c.queries[s])) * width
+		comparable := c.window == 0 && c.dist != harness.Constant // what is exact in one order is chance, too
+		if comparable && first < len(got[s]) && len(got[s]) == len(ref.want) {
+			r.NoWorse(name, got[s][first:], ref.want[first:], ref.honest[first:], width)
+		}
+	}
+}
+
+func checkDecode(r *harness.Fixture, c attentionCase) {
+	d := c.data(r)
+	c.compare(r, "out", d, c.decode(r, d), c.decodeUnits())
+}
+
+func checkFlash(r *harness.Fixture, c attentionCase) {
+	d := c.data(r)
+	c.compare(r, "out", d, c.flash(r, d), c.flashUnits())
+}
+
+// sameOutputs demands that the sequences of two runs are equal bit for bit.
+func sameOutputs(r *harness.Fixture, what string, got, want [][]float32) {
+	r.Helper()
+	for s := range got {
+		if got[s] != nil && want[s] != nil {
+			harness.Exact(r, fmt.Sprintf("%s, sequence %d", what, s), got[s], want[s])
+		}
+	}
+}
+
+// checkNeighbors runs a batch, then its sequences in part, with their pages
+// elsewhere, a wider table and other neighbors: the same bits.
+func checkNeighbors(run func(attentionCase, *harness.Fixture, attentionData) [][]float32) func(*harness.Fixture, attentionCase) {
+	return func(r *harness.Fixture, c attentionCase) {
+		d := c.data(r)
+		all := run(c, r, d)
+		moved := c
+		moved.seed, moved.spare = c.seed+1, c.spare+2
+		sameOutputs(r, "pages elsewhere, a wider table", run(moved, r, d), all)
+		for s := range c.lengths {
+			alone := moved
+			alone.only = []int{s}
+			sameOutputs(r, "alone", run(alone, r, d), all)
+		}
+		other := moved.data(r)
+		last := len(c.lengths) - 1
+		other.q[last], other.k[last], other.v[last] = d.q[last], d.k[last], d.v[last]
+		sameOutputs(r, "other neighbors", run(moved, r, other)[last:], all[last:])
+	}
+}
+
+// checkShares runs a batch with a CTA for each page, then with CTAs for so many SMs, and
+// with pages read early and not: the same bits.
+func checkShares(sms ...int) func(*harness.Fixture, attentionCase) {
+	return func(r *harness.Fixture, c attentionCase) {
+		d := c.data(r)
+		all := c.decode(r, d)
+		for _, c.sms = range sms {
+			c.fresh = c.sms % 3
+			sameOutputs(r, fmt.Sprintf("%d SMs", c.sms), c.decode(r, d), all)
+		}
+	}
+}
+
+// checkChunks computes a prompt at once and in chunks: the same bits.
+func checkChunks(size int) func(*harness.Fixture, attentionCase) {
+	return func(r *harness.Fixture, c attentionCase) {
+		d := c.data(r)
+		whole := c.flash(r, d)
+		for s := range c.lengths {
+			var pieces []float32
+			for from := 0; from < c.queries[s]; from += size {
+				pieces = append(pieces, c.chunk(r, d, s, from, min(size, c.queries[s]-from))...)
+			}
+			harness.Exact(r, fmt.Sprintf("sequence %d in chunks", s), pieces, whole[s])
+		}
+	}
+}
+
+// chunk computes queries from, from+1, ... of one sequence, with nothing behind them
+// in the cache.
+func (c attentionCase) chunk(r *harness.Fixture, d attentionData, s, from, n int) []float32 {
+	length, width := c.lengths[s]-c.queries[s]+from+n, c.heads()*c.headDim
+	part := c
+	part.lengths, part.queries, part.only, part.seed = []int{length}, []int{n}, nil, c.seed+uint64(from)
+	cut := func(x []float32) []float32 {
+		var rows []float32
+		for h := range c.kvHeads {
+			rows = append(rows, x[h*c.lengths[s]*c.headDim:][:length*c.headDim]...)
+		}
+		return rows
+	}
+	q := d.q[s][from*width : (from+n)*width]
+	return part.flash(r, attentionData{q: [][]float32{q}, k: [][]float32{cut(d.k[s])}, v: [][]float32{cut(d.v[s])}})[0]
+}
+
+// checkBoth computes the last position of each sequence with both kinds of kernels.
+// The queries are such that rounding leaves them as they are, so that both compute
+// the same.
+func checkBoth(r *harness.Fixture, c attentionCase) {
+	d := c.data(r)
+	u := c.flashUnits()
+	for s := range d.q {
+		for i := 0; i < len(d.q[s]); i += c.headDim {
+			copy(d.q[s][i:], u.queries(d.q[s][i:i+c.headDim]))
+		}
+	}
+	one, many := c.decode(r, d), c.flash(r, d)
+	for s := range c.lengths {
+		ref, other := c.reference(d, s, u), c.reference(d, s, c.decodeUnits())
+		want := make([]float64, len(one[s]))
+		for i, x := range one[s] {
+			want[i] = float64(x)
+			ref.bound[i] += other.bound[i]
+		}
+		r.Within(fmt.Sprintf("sequence %d", s), many[s], want, ref.bound)
+	}
+}
+
+// mergeCase is AttentionCombine alone, on what AttentionDecode leaves of so many
+// pages: long sequences, whose pages would take long to compute.
+type mergeCase struct {
+	name, reason string
+	headDim      int
+	lengths      []int
+	window       int
+}
+
+const mergePage = 64
+
+func mergeCases() []harness.Case {
+	var all []harness.Case
+	for _, c := range []mergeCase{
+		{"pages=1", "one page is what it is", 32, []int{64, 1}, 0},
+		{"pages=16", "as many pages as there are sums, and one less", 64, []int{16 * mergePage, 15*mergePage - 1}, 0},
+		{"pages=50", "rounds of four pages and what is left, of sums that have more and fewer", 128, []int{50*mergePage - 3, 49 * mergePage, 48*mergePage + 1}, 0},
+		{"pages=150", "every lane has several pages for the maximum", 64, []int{150 * mergePage, 97 * mergePage}, 0},
+		{"window", "pages before the window are not read", 96, []int{140 * mergePage, 70}, 70*mergePage + 7},
+		{"not active", "a sequence without positions is left alone", 256, []int{0, 20 * mergePage}, 0},
+	} {
+		all = append(all, harness.Case{
+			Operation: "attention combine", Format: "F32", Name: c.name, Reason: c.reason,
+			Run: func(r *harness.Fixture) { checkMerge(r, c) },
+		})
+	}
+	return all
+}
+
+// pages are the visible ones of a sequence.
+func (c mergeCase) pages(sequence int) (from, to int) {
+	length := c.lengths[sequence]
+	if c.window > 0 && length > c.window {
+		from = (length - c.window) / mergePage
+	}
+	return from, (length + mergePage - 1) / mergePage
+}
+
+func checkMerge(r *harness.Fixture, c mergeCase) {
+	const heads = 2
+	maxPages, sequences := 0, len(c.lengths)
+	for s := range c.lengths {
+		_, to := c.pages(s)
+		maxPages = max(maxPages, to+1)
+	}
+	spec := ptxgen.AttentionCombine{HeadDim: c.headDim}
+	decode := ptxgen.AttentionDecode{KV: quant.F32, HeadDim: c.headDim}
+	scratch := r.Input("scratch", int(decode.ScratchBytes(sequences, heads, maxPages)))
+	sums := (8*sequences*heads*maxPages + 15) / 16 * 16
+	stride := heads*c.headDim + 4
+	out := r.Output("out", 4*sequences*stride)
+	lengths := make([]uint32, sequences)
+	want, bound := make([][]float64, sequences*heads), make([][]float64, sequences*heads)
+	for s, n := range c.lengths {
+		lengths[s] = uint32(n)
+		for h := range heads {
+			row := s*heads + h
+			from, to := c.pages(s)
+			parts := make([]attentionPage, to-from)
+			for i := range parts {
+				parts[i] = attentionPage{most: 8 * r.Vector(harness.Gaussian, 1)[0], sum: 1 + float32(r.Rand().IntN(63)), o: r.Vector(harness.Gaussian, c.headDim)}
+				at := row*maxPages + from + i
+				scratch.SetF32s(8*at, []float32{parts[i].most, parts[i].sum}).SetF32s(sums+4*c.headDim*at, parts[i].o)
+			}
+			want[row], bound[row] = mergeRef(parts, c.headDim)
+		}
+	}
+	r.Launch(spec.Launch(r.Kernel(spec), ptxgen.AttentionCombineArgs{
+		Scratch: scratch.Addr(), Lengths: r.U32s("lengths", lengths).Addr(), Out: out.Addr(),
+		Sequences: sequences, Heads: heads, OutStride: stride, MaxPages: maxPages, Window: c.window,
+	}))
+	for row := range want {
+		at := 4 * (row/heads*stride + row%heads*c.headDim)
+		if c.lengths[row/heads] == 0 {
+			out.Untouched(at, 4*c.headDim)
+			continue
+		}
+		r.Within(fmt.Sprintf("row %d", row), decodeFloats(quant.F32, out.Range(at, 4*c.headDim)), want[row], bound[row])
+	}
+}
+
+// attentionPage is what AttentionDecode leaves of a page of one head.
+type attentionPage struct {
+	most, sum float32
+	o         []float32
+}
+
+// mergeRef is the merged output, and a bound: each weight is off by two units for the
+// power and by one for each unit of its exponent, each sum by one an addition.
+func mergeRef(parts []attentionPage, headDim int) (want, bound []float64) {
+	want, bound = make([]float64, headDim), make([]float64, headDim)
+	most, total, slack := math.Inf(-1), 0.0, 0.0
+	for _, p := range parts {
+		most = max(most, float64(p.most))
+	}
+	for _, p := range parts {
+		d := float64(p.most) - most
+		w := math.Exp(d)
+		units := 4 + 2*math.Abs(d)*math.Log2E + float64(len(parts)/16+17)
+		total += w * float64(p.sum)
+		slack += float64(w*float64(p.sum)) * units
+		for i, x := range p.o {
+			want[i] += w * float64(x)
+			bound[i] += float64(w*math.Abs(float64(x))) * units
+		}
+	}
+	for i := range want {
+		want[i] /= total
+		bound[i] = harness.UnitRoundoff * (bound[i]/total + math.Abs(want[i])*(slack/total+2))
+	}
+	return want, bound
+}
+
+// attentionRef is what attention should give, in float64, of inputs rounded as the
+// kernels round them; a bound of each element's error; and what an honest
+// computation in the kernels' precision gives.
+type attentionRef struct {
+	want, bound []float64
+	honest      []float32
+}
+
+// attentionUnits are the relative errors of a kernel's parts.
+type attentionUnits struct {
+	sum     float64 // of one addition
+	weight  float64 // of a weight where it is multiplied with V; 0: as in the sum of weights
+	tiny    float64 // the absolute error of a weight there
+	depth   func(length int) (score, output int)
+	queries func([]float32) []float32 // as the kernel rounds them
+	keys    func([]float32) []float32
+	block   int // keys after which the maximum is updated; 0: all at once
+}
+
+// exact leaves numbers as they are.
+func exact(x []float32) []float32 { return x }
+
+// reference computes every query of a sequence: [queries][heads × headDim].
+func (c attentionCase) reference(d attentionData, sequence int, u attentionUnits) attentionRef {
+	var ref attentionRef
+	n, heads := c.lengths[sequence], c.heads()
+	keys, values := u.keys(d.k[sequence]), u.keys(d.v[sequence])
+	for i := range c.queries[sequence] {
+		position := n - c.queries[sequence] + i
+		from := 0
+		if c.window > 0 {
+			from = max(0, position-c.window+1)
+		}
+		for h := range heads {
+			q := u.queries(d.q[sequence][(i*heads+h)*c.headDim:][:c.headDim])
+			rows := func(x []float32) []float32 {
+				return x[(h/c.group*n+from)*c.headDim : (h/c.group*n+position+1)*c.headDim]
+			}
+			ref.query(c, q, rows(keys), rows(values), u)
+		}
+	}
+	return ref
+}
+
+// query appends one query's output. keys and values are the rows that it sees.
+func (ref *attentionRef) query(c attentionCase, q, keys, values []float32, u attentionUnits) {
+	n, dim := len(keys)/c.headDim, c.headDim
+	scoreDepth, outDepth := u.depth(n)
+	weights, errors := attentionWeights(c.scoring(), q, keys, u, scoreDepth)
+	sums := make([]valueSums, dim)
+	for j, w := range weights {
+		for e := range sums {
+			v := float64(values[j*dim+e])
+			s := &sums[e]
+			s.y += float64(w * v)
+			s.prefix = max(s.prefix, math.Abs(s.y))
+			s.absolute += w * math.Abs(v)
+			s.norm += square(w * v)
+			s.tiny += math.Abs(v)
+		}
+	}
+	for j, w := range weights {
+		for e := range sums {
+			sums[e].moved += square(w * errors[j] * (float64(values[j*dim+e]) - sums[e].y))
+		}
+	}
+	largest := slices.Max(weights) // its weight before the division is 1
+	first := len(ref.want)
+	for _, s := range sums {
+		norm := math.Sqrt(s.norm)
+		bound := 8*math.Sqrt(s.moved) + 8*u.sum*math.Sqrt(float64(outDepth))*max(norm, s.prefix) + 4*harness.UnitRoundoff*math.Abs(s.y)
+		bound += min(3*u.weight*norm, u.weight*s.absolute) + u.tiny*s.tiny*largest
+		ref.want, ref.bound = append(ref.want, s.y), append(ref.bound, bound)
+	}
+	sc := c.scoring()
+	ref.honest = append(ref.honest, honestWorst(ref.want[first:], func(random *rand.Rand) []float32 {
+		return honestAttention(q, keys, values, dim, sc.Scale, sc.Softcap, u, random)
+	})...)
+}
+
+// valueSums are one element's sums over the positions, w being their weights.
+type valueSums struct {
+	y        float64 // Σ w·v
+	prefix   float64 // the largest partial sum
+	absolute float64 // Σ |w·v|
+	norm     float64 // Σ (w·v)²
+	tiny     float64 // Σ |v|
+	moved    float64 // Σ (w·ε·(v − y))², ε being the relative errors of the weights
+}
+
+// attentionWeights are the weights of the positions, whose sum is 1, and their
+// relative errors: of the score, of the softcap and of the power.
+func attentionWeights(sc ptxgen.Scoring, q, keys []float32, u attentionUnits, depth int) (weights, errors []float64) {
+	dim, scale, cap := len(q), float64(sc.Scale), float64(sc.Softcap)
+	most, total := math.Inf(-1), 0.0
+	for at := 0; at < len(keys); at += dim {
+		dot := harness.Dot(q, keys[at:at+dim])
+		s := dot.Y * scale
+		e := u.sum*math.Sqrt(float64(depth))*dot.P*scale + harness.UnitRoundoff*math.Abs(s)
+		if cap > 0 {
+			s = cap * math.Tanh(s/cap)
+			e += harness.UnitRoundoff * math.Abs(s)
+		}
+		weights, errors, most = append(weights, s), append(errors, e), max(most, s)
+	}
+	for j, s := range weights {
+		weights[j] = math.Exp(s - most)
+		errors[j] += harness.UnitRoundoff * (4 + math.Abs(s-most))
+		total += weights[j]
+	}
+	for j := range weights {
+		weights[j] /= total
+	}
+	return weights, errors
+}
+
+func square(x float64) float64 { return x * x }
+
+// honestRuns is how many orders of addition are tried. The error of one is chance.
+const honestRuns = 8
+
+// honestWorst is of each element what is farthest from want among the computations.
+func honestWorst(want []float64, run func(*rand.Rand) []float32) []float32 {
+	random := newRand(1)
+	worst := run(random)
+	for range honestRuns - 1 {
+		for e, x := range run(random) {
+			if math.Abs(float64(x)-want[e]) > math.Abs(float64(worst[e])-want[e]) {
+				worst[e] = x
+			}
+		}
+	}
+	return worst
+}
+
+// honestAttention is one query in float32, as one would write it but in any order,
+// with powers as good as a device's, and weights rounded where the kernel rounds them.
+func honestAttention(q, keys, values []float32, dim int, scale, cap float32, u attentionUnits, random *rand.Rand) []float32 {
+	n, elements := len(keys)/dim, random.Perm(dim)
+	scores := make([]float32, n)
+	for j := range scores {
+		s := honestDot(q, keys[j*dim:(j+1)*dim], elements) * scale
+		if cap > 0 {
+			s = cap * float32(math.Tanh(float64(s/cap)))
+		}
+		scores[j] = s
+	}
+	out, sum, most := make([]float32, dim), float32(0), float32(math.Inf(-1))
+	block := u.block
+	if block == 0 {
+		block = n
+	}
+	for begin := 0; begin < n; begin += block {
+		part := scores[begin:min(begin+block, n)]
+		top := max(most, slices.Max(part))
+		shrink := float32(math.Exp(float64(most - top)))
+		most, sum = top, sum*shrink
+		for e := range out {
+			out[e] *= shrink
+		}
+		for _, j := range random.Perm(len(part)) {
+			w := float32(math.Exp(float64(part[j]-top)) * (1 + 0x1p-22*(2*random.Float64()-1)))
+			sum += w
+			if u.weight > 0 {
+				w = roundWeight(w, u)
+			}
+			for e, v := range values[(begin+j)*dim : (begin+j+1)*dim] {
+				out[e] += float32(w * v)
+			}
+		}
+	}
+	for e := range out {
+		out[e] /= sum
+	}
+	return out
+}
+
+// honestDot adds in four interleaved sums, in the order of the list.
+func honestDot(a, b []float32, order []int) float32 {
+	var s [4]float32
+	for i, e := range order {
+		s[i&3] += float32(a[e] * b[e])
+	}
+	return (s[0] + s[2]) + (s[1] + s[3])
+}
+
+func roundWeight(w float32, u attentionUnits) float32 {
+	if u.tiny == 0 {
+		return quant.BF16ToF32(quant.F32ToBF16(w))
+	}
+	return quant.F16ToF32(quant.F32ToF16(w))
+}
+
+// tensorQuery is a query as FlashAttention rounds it: to 16 bits, after a power of
+// two has brought its largest element to that exponent.
+func tensorQuery(exponent int, round func(float32) float32) func([]float32) []float32 {
+	return func(q []float32) []float32 {
+		most := 0.0
+		for _, x := range q {
+			most = max(most, math.Abs(float64(x)))
+		}
+		shift := 0
+		if most > 0 {
+			shift = exponent - math.Ilogb(most)
+		}
+		out := make([]float32, len(q))
+		for i, x := range q {
+			out[i] = float32(math.Ldexp(float64(round(float32(math.Ldexp(float64(x), shift)))), -shift))
+		}
+		return out
+	}
+}
+
+func roundF16(x float32) float32  { return quant.F16ToF32(quant.F32ToF16(x)) }
+func roundBF16(x float32) float32 { return quant.BF16ToF32(quant.F32ToBF16(x)) }
+
+func roundedF16(x []float32) []float32 {
+	out := make([]float32, len(x))
+	for i, v := range x {
+		out[i] = roundF16(v)
+	}
+	return out
+}

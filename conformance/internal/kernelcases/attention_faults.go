@@ -1,0 +1,71 @@
+package kernelcases
+
+import (
+	"github.com/lockstep-go/lockstep/conformance/internal/harness"
+	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// A launch with one thing wrong must be complained of by the cases' own comparisons.
+
+var attentionFaults = []struct {
+	name  string
+	spoil func(*attentionLaunch)
+	clean bool // no fault at all
+}{
+	{"nothing", func(*attentionLaunch) {}, true},
+	{"scale off by a thousandth", func(l *attentionLaunch) { l.Scale *= 1.001 }, false},
+	{"no scale", func(l *attentionLaunch) { l.Scale = 1 }, false},
+	{"no softcap", func(l *attentionLaunch) { l.Softcap = 0 }, false},
+	{"softcap off by a thousandth", func(l *attentionLaunch) { l.Softcap *= 1.001 }, false},
+	{"window one too wide", func(l *attentionLaunch) { l.Window++ }, false},
+	{"window one too narrow", func(l *attentionLaunch) { l.Window-- }, false},
+	{"no window", func(l *attentionLaunch) { l.Window = 0 }, false},
+	{"one position too few", func(l *attentionLaunch) { l.lengths.SetU32s(0, []uint32{69, 38}) }, false},
+	{"one position too many", func(l *attentionLaunch) { l.lengths.SetU32s(0, []uint32{71, 40}) }, false},
+	{"keys of the other head", func(l *attentionLaunch) { l.K += otherHead(l) }, false},
+	{"values of the other head", func(l *attentionLaunch) { l.V += otherHead(l) }, false},
+	{"keys for values", func(l *attentionLaunch) { l.V = l.K }, false},
+	{"no grouped queries", func(l *attentionLaunch) { l.KVHeads = l.heads }, false},
+	{"one group", func(l *attentionLaunch) { l.KVHeads = 1 }, false},
+	{"the table of a narrower batch", func(l *attentionLaunch) { l.MaxPages-- }, false},
+	{"the other sequence's pages", func(l *attentionLaunch) { l.Table += 4 * uint64(l.MaxPages) }, false},
+}
+
+// otherHead is the distance from one KV head to the next within a page.
+func otherHead(l *attentionLaunch) ptxgen.Address { return uint64(faultPage * l.rowBytes) }
+
+const faultPage = 32
+
+// plantedFault is a case whose launch has one thing wrong, unless it is clean.
+type PlantedFault struct {
+	Name  string
+	Clean bool
+	Case  harness.Case
+}
+
+// attentionFaultCases plants each fault into a decode and into a prefill.
+func AttentionFaults() []PlantedFault {
+	base := attentionCase{
+		reason: "a planted fault", kv: quant.F16, headDim: 32, group: 2, page: faultPage, blockQ: 16, blockK: 16,
+		lengths: []int{70, 39}, window: 50, softcap: 3, scale: 2, spare: 1,
+	}
+	prefill := base
+	prefill.queries = []int{3, 17}
+	var all []PlantedFault
+	for _, kind := range []struct {
+		name string
+		c    attentionCase
+		run  func(*harness.Fixture, attentionCase)
+	}{
+		{"decode", base, checkDecode},
+		{"prefill", prefill, checkFlash},
+	} {
+		for _, fault := range attentionFaults {
+			c := kind.c
+			c.name, c.spoil = fault.name, fault.spoil
+			all = append(all, PlantedFault{kind.name + "/" + fault.name, fault.clean, c.kernelCase("attention", kind.run)})
+		}
+	}
+	return all
+}

@@ -1,0 +1,73 @@
+package kernelcases
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+
+	"github.com/lockstep-go/lockstep/conformance/internal/harness"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// Widths are the row lengths that every format is tried on, where its blocks allow:
+// one weight, around a warp, around a block of 256, and what models have.
+func Widths(f quant.Format) []int {
+	var list []int
+	for _, k := range []int{1, 31, 32, 33, 255, 256, 257, 2880, 4096, 11008, 14336, 28672} {
+		if k%f.BlockLen() == 0 {
+			list = append(list, k)
+		}
+	}
+	return list
+}
+
+// WidthReason says why a row length is tried.
+func WidthReason(k int) string {
+	switch {
+	case k == 1:
+		return "a row of one weight"
+	case k < 34:
+		return "around the 32 lanes of a warp"
+	case k < 258:
+		return "around a block of 256"
+	}
+	return fmt.Sprintf("a row of %d, as models have", k)
+}
+
+// kernelFamilies lists the cases of each family of kernels.
+var kernelFamilies = []func() []harness.Case{
+	gemvCases, batchCases, productCases, smallCases, embedCases,
+	gemmCases,
+	attentionCases, mergeCases,
+	normCases, elementwiseCases, narrowCases, softmaxCases, ropeCases, argmaxCases, topKCases, routerCases, expertCases, composedCases,
+	limitCases,
+}
+
+// Kernels lists every case of the kernel suite, in a fixed order. It panics if two
+// have one name, or if one is incomplete.
+func All() []harness.Case {
+	var all []harness.Case
+	for _, family := range kernelFamilies {
+		all = append(all, family()...)
+	}
+	seen := map[string]bool{}
+	for _, c := range all {
+		if c.Operation == "" || c.Name == "" || c.Reason == "" || c.Run == nil || seen[c.ID()] {
+			panic(fmt.Sprintf("conformance: kernel case %q (%s) is incomplete or there twice", c.ID(), c.Reason))
+		}
+		seen[c.ID()] = true
+	}
+	return all
+}
+
+// SelectKernels keeps the cases whose ID matches pattern, "" all, without the long
+// ones unless asked for.
+func Select(all []harness.Case, pattern string, long bool) ([]harness.Case, error) {
+	match, err := regexp.Compile(pattern)
+	if err != nil {
+		return nil, fmt.Errorf("conformance: kernels %q: %w", pattern, err)
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(c harness.Case) bool {
+		return c.Long && !long || !match.MatchString(c.ID())
+	}), nil
+}

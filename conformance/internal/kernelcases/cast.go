@@ -1,0 +1,95 @@
+package kernelcases
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/lockstep-go/lockstep/conformance/internal/harness"
+	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+func narrowCases() []harness.Case {
+	var all []harness.Case
+	add := func(f quant.Format, name, reason string, long bool, width, stride int, inputs func(r *harness.Fixture) []float32) {
+		all = append(all, harness.Case{
+			Operation: "narrow", Format: f.String(), Name: f.String() + "/" + name, Reason: reason, Long: long,
+			Run: func(r *harness.Fixture) { checkNarrow(r, f, inputs(r), width, stride) },
+		})
+	}
+	for _, f := range []quant.Format{quant.F16, quant.BF16} {
+		for _, width := range []int{1, 31, 32, 33, 255, 257, 2880, 9000, 28672} {
+			add(f, fmt.Sprintf("width=%d", width), WidthReason(width), width > 9000, width, width, func(r *harness.Fixture) []float32 { return r.Vector(harness.Gaussian, 2*width) })
+		}
+		for _, d := range harness.Distributions() {
+			add(f, d.String(), "a row of such numbers", false, 96, 96, func(r *harness.Fixture) []float32 { return r.Vector(d, 3*96) })
+		}
+		add(f, "stride", "rows inside a wider buffer", false, 70, 75, func(r *harness.Fixture) []float32 { return r.Vector(harness.Gaussian, 3*75) })
+		add(f, "last largest", "the last of several warps and rounds has the row's largest number, one above 2^127", false, 5001, 5001, func(r *harness.Fixture) []float32 {
+			x := r.Vector(harness.Gaussian, 5001)
+			for i := range 5 {
+				x[4996+i] = 3e38 + float32(i)*1e36
+			}
+			return x
+		})
+		add(f, "extremes", "rows of zeros, of the largest and of the smallest numbers; infinities and NaN among others", false, 4, 4, func(*harness.Fixture) []float32 {
+			inf, nan := float32(math.Inf(1)), float32(math.NaN())
+			return []float32{
+				0, 0, 0, 0, math.MaxFloat32, -1e38, 1, 1e-30, math.SmallestNonzeroFloat32, 0, -2 * math.SmallestNonzeroFloat32, 0,
+				inf, 3, -inf, 1e-3, nan, 2, -5, 0, inf, nan, -inf, inf, 85807, -65520, 65504, 1, 0x1p-126, 0x1p-127, 0x1p-140, 0,
+			}
+		})
+	}
+	return all
+}
+
+func checkNarrow(r *harness.Fixture, f quant.Format, x []float32, width, stride int) {
+	spec := ptxgen.Narrow{To: f}
+	rows, padded := len(x)/stride, spec.Padded(width)
+	in, out := r.F32s("x", x), r.Output("y", 2*rows*padded)
+	a := ptxgen.NarrowArgs{X: in.Addr(), Y: out.Addr(), Rows: rows, Width: width, Stride: stride}
+	var scale *harness.Buffer
+	if f == quant.F16 {
+		scale = r.Output("scale", 4*rows)
+		a.Scale = scale.Addr()
+	}
+	r.Launch(spec.Launch(r.Kernel(spec), a))
+	var want, scales []float32
+	for i := range rows {
+		row := x[i*stride:][:width]
+		s := float32(1)
+		if f == quant.F16 {
+			s = narrowScale(row)
+			scales = append(scales, s)
+		}
+		scaled := make([]float32, padded)
+		for j, v := range row {
+			scaled[j] = float32(float64(v) / float64(s))
+		}
+		cells := make([]byte, 2*padded)
+		if err := f.Encode(cells, scaled); err != nil {
+			r.Fatalf("narrow: %v", err)
+		}
+		want = append(want, decodeFloats(f, cells)...)
+	}
+	harness.Exact(r, "y", out.Floats(f), want)
+	if f == quant.F16 {
+		harness.Exact(r, "scale", scale.F32s(), scales)
+	}
+}
+
+// narrowScale is the power of two that brings the largest finite number to 2¹⁴ or
+// above, as far as it and its inverse are normal numbers.
+func narrowScale(x []float32) float32 {
+	top := 0.0
+	for _, v := range x {
+		if size := math.Abs(float64(v)); size > top && size <= math.MaxFloat32 {
+			top = size
+		}
+	}
+	if top == 0 {
+		return 1
+	}
+	_, e := math.Frexp(top)
+	return float32(math.Ldexp(1, max(e-1-14, -126)))
+}

@@ -1,0 +1,120 @@
+package kernelcases
+
+import (
+	"fmt"
+
+	"github.com/lockstep-go/lockstep/conformance/internal/harness"
+	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// composedCases hold kernels to each other, bit for bit: a fused one to those that it
+// stands for, and a row in a batch to the row alone.
+func composedCases() []harness.Case {
+	return []harness.Case{
+		{Operation: "rope and append", Format: "F16", Name: "fused/norm, rope, append", Reason: "one launch gives the bits of three", Run: checkFusedRope},
+		{Operation: "rmsnorm", Format: "F32", Name: "fused/residual", Reason: "one launch gives the bits of two", Run: checkFusedResidual},
+		{Operation: "rmsnorm", Format: "F32", Name: "alone", Reason: "a row does not depend on its neighbors", Run: checkNormAlone},
+		{Operation: "softmax", Format: "F32", Name: "alone", Reason: "a row does not depend on its neighbors", Run: checkSoftmaxAlone},
+	}
+}
+
+func checkFusedRope(r *harness.Fixture) {
+	const tokens, heads, kvHeads, dim, row = 3, 4, 2, 128, (4 + 2*2) * 128
+	qkv := r.Vector(harness.Gaussian, tokens*row)
+	positions := r.U32s("positions", []uint32{70, 71, 72})
+	table := r.U32s("table", []uint32{1, 0})
+	freq := r.F64s("freq", ropeFrequencies(ropeCase{rot: dim}))
+	q, k := r.F32s("q norm", r.Vector(harness.Gaussian, dim)), r.F32s("k norm", r.Vector(harness.Gaussian, dim))
+	var results [2][][]byte
+	for i, fused := range []bool{true, false} {
+		name := func(s string) string { return fmt.Sprintf("%s %d", s, i) }
+		buffer := r.Output(name("qkv"), 4*len(qkv)).SetF32s(0, qkv)
+		kCache, vCache := r.Output(name("k cache"), 2*2*kvHeads*ropePage*dim), r.Output(name("v cache"), 2*2*kvHeads*ropePage*dim)
+		a := ptxgen.RopeAppendArgs{
+			Q: buffer.Addr(), K: buffer.At(4 * heads * dim), V: buffer.At(4 * (heads + kvHeads) * dim),
+			QStride: row, KStride: row, VStride: row, Freq: freq.Addr(), Positions: positions.Addr(), Table: table.Addr(),
+			KCache: kCache.Addr(), VCache: vCache.Addr(), Tokens: tokens, Heads: heads, KVHeads: kvHeads, HeadDim: dim,
+			Rot: dim, NeoX: true, MaxPages: 2, Eps: 1e-6,
+		}
+		rope := ptxgen.RopeAppend{Cache: quant.F16}
+		if fused {
+			a.QNorm, a.KNorm = q.Addr(), k.Addr()
+			r.Launch(rope.Launch(r.Kernel(rope), a))
+		} else {
+			unfusedRope(r, a, q, k)
+		}
+		queries := buffer.Range(0, 4*heads*dim)
+		for h := range kvHeads {
+			from, bytes := 2*(h*ropePage+70%ropePage)*dim, 2*tokens*dim // in page 0
+			results[i] = append(results[i], kCache.Range(from, bytes), vCache.Range(from, bytes))
+		}
+		results[i] = append(results[i], queries)
+	}
+	for i := range results[0] {
+		harness.Exact(r, fmt.Sprintf("part %d", i), results[0][i], results[1][i])
+	}
+}
+
+// unfusedRope is the launches that one of RopeAppend with norms stands for: both
+// norms, RoPE on queries and on keys in place, an append.
+func unfusedRope(r *harness.Fixture, a ptxgen.RopeAppendArgs, q, k *harness.Buffer) {
+	norm, rope := ptxgen.Norm{PerWarp: true}, ptxgen.RopeAppend{Cache: quant.F16}
+	for _, n := range []ptxgen.NormArgs{
+		{X: a.Q, Weight: q.Addr(), Heads: a.Heads, XStride: a.QStride}, {X: a.K, Weight: k.Addr(), Heads: a.KVHeads, XStride: a.KStride},
+	} {
+		n.Y, n.YStride, n.Tokens, n.Width, n.Eps = n.X, n.XStride, a.Tokens, a.HeadDim, a.Eps
+		r.Launch(norm.Launch(r.Kernel(norm), n))
+	}
+	onlyQ, onlyK, add := a, a, a
+	onlyQ.KVHeads = 0
+	onlyK.Q, onlyK.Heads, onlyK.KVHeads = a.K, a.KVHeads, 0
+	add.Heads, add.Rot = 0, 0
+	for _, l := range []ptxgen.RopeAppendArgs{onlyQ, onlyK, add} {
+		r.Launch(rope.Launch(r.Kernel(rope), l))
+	}
+}
+
+func checkFusedResidual(r *harness.Fixture) {
+	const tokens, width = 2, 100
+	x, w := r.F32s("x", r.Vector(harness.Gaussian, tokens*width)), r.F32s("weight", r.Vector(harness.Gaussian, width))
+	residual := r.F32s("residual", r.Vector(harness.Gaussian, tokens*width))
+	fused, y := r.Output("fused", 4*tokens*width), r.Output("y", 4*tokens*width)
+	norm, add := ptxgen.Norm{}, ptxgen.Elementwise{}
+	a := ptxgen.NormArgs{X: x.Addr(), Weight: w.Addr(), Y: y.Addr(), Tokens: tokens, Width: width, Eps: 1e-5}
+	r.Launch(norm.Launch(r.Kernel(norm), a))
+	r.Launch(add.Launch(r.Kernel(add), ptxgen.ElementwiseArgs{X: y.Addr(), Residual: residual.Addr(), Y: y.Addr(), Rows: tokens, Width: width}))
+	a.Residual, a.Y = residual.Addr(), fused.Addr()
+	r.Launch(norm.Launch(r.Kernel(norm), a))
+	harness.Exact(r, "y", fused.F32s(), y.F32s())
+}
+
+func checkNormAlone(r *harness.Fixture) {
+	const tokens, width = 5, 260
+	x, w := r.F32s("x", r.Vector(harness.Outliers, tokens*width)), r.F32s("weight", r.Vector(harness.Gaussian, width))
+	checkAlone(r, tokens, width, func(y *harness.Buffer, first, n int) {
+		spec := ptxgen.Norm{}
+		r.Launch(spec.Launch(r.Kernel(spec), ptxgen.NormArgs{
+			X: x.At(4 * first * width), Weight: w.Addr(), Y: y.At(4 * first * width), Tokens: n, Width: width, Eps: 1e-5,
+		}))
+	})
+}
+
+func checkSoftmaxAlone(r *harness.Fixture) {
+	const rows, width = 5, 260
+	x := r.F32s("x", r.Vector(harness.Outliers, rows*width))
+	checkAlone(r, rows, width, func(y *harness.Buffer, first, n int) {
+		spec := ptxgen.Softmax{}
+		r.Launch(spec.Launch(r.Kernel(spec), ptxgen.SoftmaxArgs{X: x.At(4 * first * width), Y: y.At(4 * first * width), Rows: n, Width: width}))
+	})
+}
+
+// checkAlone launches all rows together, then each by itself, and wants the same bits.
+func checkAlone(r *harness.Fixture, rows, width int, launch func(y *harness.Buffer, first, n int)) {
+	together, alone := r.Output("together", 4*rows*width), r.Output("alone", 4*rows*width)
+	launch(together, 0, rows)
+	for i := range rows {
+		launch(alone, i, 1)
+	}
+	harness.Exact(r, "rows", alone.F32s(), together.F32s())
+}

@@ -1,0 +1,180 @@
+package kernelcases
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/lockstep-go/lockstep/conformance/internal/harness"
+	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// The activations as they are meant, without the cancellation of 1 + tanh.
+var activationRefs = map[ptxgen.Activation]func(x float64) float64{
+	ptxgen.Identity: func(x float64) float64 { return x },
+	ptxgen.SiLU:     func(x float64) float64 { return overOnePlusExp(x, -x) },
+	ptxgen.GELU: func(x float64) float64 {
+		cube := float64(0.044715 * x * x * x)
+		return overOnePlusExp(x, -2*math.Sqrt(2/math.Pi)*(x+cube))
+	},
+}
+
+var activationNames = map[ptxgen.Activation]string{ptxgen.SiLU: "silu", ptxgen.GELU: "gelu"}
+
+// overOnePlusExp is x / (1 + e^t).
+func overOnePlusExp(x, t float64) float64 {
+	if t > 700 && !math.IsInf(x, 0) {
+		return float64(x * math.Exp(-t))
+	}
+	return x / (1 + math.Exp(t))
+}
+
+// elementCase is an elementwise kernel on rows × width numbers.
+type elementCase struct {
+	name, reason  string
+	rows, width   int
+	bias, up, add bool
+	oneBuffer     bool // gate and up in one row, and the result over the gate
+	scale, cap    float32
+	act           ptxgen.Activation
+}
+
+func elementwiseCases() []harness.Case {
+	rows := []elementCase{
+		{name: "residual", reason: "a plain addition, in place", rows: 3, width: 100, add: true},
+		{name: "bias", reason: "a bias is the same in every row", rows: 3, width: 103, bias: true},
+		{name: "multiply", reason: "a plain product", rows: 2, width: 65, up: true},
+		{name: "scale", reason: "the embedding's scale", rows: 2, width: 65, scale: 45.254834},
+		{name: "bias, gelu", reason: "the bias comes before the activation", rows: 2, width: 130, bias: true, act: ptxgen.GELU},
+		{name: "silu, gated, one buffer", reason: "gate and up side by side", rows: 3, width: 132, up: true, oneBuffer: true, act: ptxgen.SiLU},
+		{name: "gelu, gated, odd width", reason: "rows that begin at no multiple of 16 bytes", rows: 3, width: 131, up: true, oneBuffer: true, act: ptxgen.GELU},
+		{name: "softcap", reason: "the logits' softcap", rows: 2, width: 300, scale: 1, cap: 30},
+		{name: "softcap, below 1", reason: "a cap is one, however small", rows: 2, width: 70, scale: 1, cap: 0.25},
+		{name: "softcap, small", reason: "arguments far below the cap keep their last places", rows: 1, width: 300, scale: 1e-3, cap: 30},
+		{name: "all", reason: "every step at once, in its order", rows: 2, width: 77, bias: true, up: true, add: true, scale: 0.5, cap: 3, act: ptxgen.GELU},
+	}
+	for _, n := range []int{1, 2, 3, 4, 31, 33, 1023, 1024, 1025} {
+		rows = append(rows, elementCase{name: fmt.Sprintf("n=%d", n), reason: "a tail after whole quads, and around a CTA", rows: 1, width: n, add: true})
+	}
+	var all []harness.Case
+	for _, c := range rows {
+		all = append(all, harness.Case{Operation: "elementwise", Format: "F32", Name: c.name, Reason: c.reason, Run: func(r *harness.Fixture) { checkElementwise(r, c) }})
+	}
+	for act := range activationNames {
+		all = append(all, activationCase(act, "all magnitudes", "8 ULP everywhere, no overflow on the way", allMagnitudes))
+		all = append(all, activationCase(act, "where it bends", "8 ULP where the exponential matters, and NaN at −Inf as Inf/Inf gives", func(r *harness.Fixture) []float32 {
+			x := []float32{0, float32(math.Copysign(0, -1)), float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), math.MaxFloat32, -math.MaxFloat32}
+			for range 6000 {
+				x = append(x, float32(120*(2*r.Rand().Float64()-1)), float32(12*(2*r.Rand().Float64()-1)))
+			}
+			return x
+		}))
+	}
+	return all
+}
+
+// allMagnitudes is numbers of every exponent and both signs.
+func allMagnitudes(r *harness.Fixture) []float32 {
+	var x []float32
+	for e := uint32(0); e < 255; e++ {
+		for range 16 {
+			x = append(x, math.Float32frombits(r.Rand().Uint32()&0x807FFFFF|e<<23))
+		}
+	}
+	return x
+}
+
+func activationCase(act ptxgen.Activation, name, reason string, inputs func(*harness.Fixture) []float32) harness.Case {
+	return harness.Case{
+		Operation: activationNames[act], Format: "F32", Name: name, Reason: reason,
+		Run: func(r *harness.Fixture) {
+			x, spec := inputs(r), ptxgen.Elementwise{}
+			in, out := r.F32s("x", x), r.Output("y", 4*len(x))
+			r.Launch(spec.Launch(r.Kernel(spec), ptxgen.ElementwiseArgs{X: in.Addr(), Y: out.Addr(), Rows: 1, Width: len(x), Activation: act}))
+			want := make([]float64, len(x))
+			for i, v := range x {
+				want[i] = activationRefs[act](float64(v))
+			}
+			r.ULP("y", quant.F32, out.F32s(), want, 8)
+		},
+	}
+}
+
+func checkElementwise(r *harness.Fixture, c elementCase) {
+	n := c.rows * c.width
+	x, bias, up, add := r.Vector(harness.Gaussian, n), r.Vector(harness.Gaussian, c.width), r.Vector(harness.Gaussian, n), r.Vector(harness.Gaussian, n)
+	a := ptxgen.ElementwiseArgs{Rows: c.rows, Width: c.width, Scale: c.scale, Cap: c.cap, Activation: c.act}
+	out, stride := r.Output("y", 4*n), c.width
+	a.X, a.Y = r.F32s("x", x).Addr(), out.Addr()
+	if c.up {
+		a.Up = r.F32s("up", up).Addr()
+	}
+	if c.oneBuffer {
+		stride = 2 * c.width
+		out = sideBySide(r, x, up, c.width)
+		a.X, a.Up, a.Y = out.Addr(), out.At(4*c.width), out.Addr()
+		a.XStride, a.UpStride, a.YStride = stride, stride, stride
+	}
+	if c.bias {
+		a.Bias = r.F32s("bias", bias).Addr()
+	}
+	if c.add { // in place
+		out.SetF32s(0, add)
+		a.Residual = out.Addr()
+	}
+	spec := ptxgen.Elementwise{}
+	r.Launch(spec.Launch(r.Kernel(spec), a))
+	for i := range c.rows {
+		from := i * c.width
+		got := decodeFloats(quant.F32, out.Range(4*i*stride, 4*c.width))
+		want, bound := make([]float64, c.width), make([]float64, c.width)
+		for j := range want {
+			want[j], bound[j] = c.element(x[from+j], bias[j], up[from+j], add[from+j])
+		}
+		r.Within(fmt.Sprintf("row %d", i), got, want, bound)
+		if c.oneBuffer {
+			harness.Exact(r, "up", decodeFloats(quant.F32, out.Range(4*(i*stride+c.width), 4*c.width)), up[from:][:c.width])
+		}
+	}
+}
+
+// sideBySide is a buffer with a row of gate, then the row of up, and so on.
+func sideBySide(r *harness.Fixture, gate, up []float32, width int) *harness.Buffer {
+	m := r.Output("gate and up", 4*(len(gate)+len(up)))
+	for i := 0; i < len(gate); i += width {
+		m.SetF32s(4*2*i, gate[i:i+width]).SetF32s(4*(2*i+width), up[i:i+width])
+	}
+	return m
+}
+
+// element is the formula of ptxgen.Elementwise, and a bound: half a unit for each
+// single operation, 8 for each function, carried through what follows.
+func (c elementCase) element(x, bias, up, add float32) (y, bound float64) {
+	const u = 0x1p-24
+	step := func(next, factor float64) {
+		y = next
+		bound = float64(bound*math.Abs(factor)) + float64(u*math.Abs(y))
+	}
+	y = float64(x)
+	if c.bias {
+		step(y+float64(bias), 1)
+	}
+	if c.scale != 0 && c.scale != 1 {
+		step(y*float64(c.scale), float64(c.scale))
+	}
+	if c.cap != 0 {
+		step(float64(c.cap)*math.Tanh(y/float64(c.cap)), 1)
+		bound += 16 * u * math.Abs(y)
+	}
+	if c.act != ptxgen.Identity {
+		step(activationRefs[c.act](y), 1.2) // the largest slope of GELU; SiLU's is 1.1
+		bound += 16 * u * math.Abs(y)
+	}
+	if c.up {
+		step(y*float64(up), float64(up))
+	}
+	if c.add {
+		step(y+float64(add), 1)
+	}
+	return y, bound
+}

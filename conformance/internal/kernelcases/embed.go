@@ -1,0 +1,87 @@
+package kernelcases
+
+import (
+	"fmt"
+
+	"github.com/lockstep-go/lockstep/conformance/internal/harness"
+	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// embedCase is a gather of rows of a packed matrix.
+type embedCase struct {
+	name, reason string
+	format       quant.Format
+	k            int
+	random       bool // blocks of random bytes: scales may be NaN or infinite
+	scale        float32
+	residual     bool
+}
+
+func embedCases() []harness.Case {
+	var rows []embedCase
+	for _, f := range quant.Formats() {
+		for _, k := range Widths(f) {
+			if k <= 4096 {
+				rows = append(rows, embedCase{name: fmt.Sprintf("k=%d", k), reason: WidthReason(k), format: f, k: k, scale: 1})
+			}
+		}
+		if f.BlockLen() == 1 {
+			rows = append(rows, embedCase{name: "k=90", reason: "two elements behind the last four", format: f, k: 90, scale: 1, residual: true})
+		}
+		rows = append(rows, embedCase{name: "any bytes", reason: "scales of any kind, NaN and infinite ones too", format: f, k: 2048, random: true, scale: 1},
+			embedCase{name: "scaled", reason: "as Gemma's embedding is, with positions added as GPT-2's", format: f, k: 256, scale: 48, residual: true})
+	}
+	var all []harness.Case
+	for _, c := range rows {
+		all = append(all, harness.Case{
+			Operation: "dequantize", Format: c.format.String(), Name: fmt.Sprintf("%v/%s", c.format, c.name), Reason: c.reason,
+			Run: func(r *harness.Fixture) { checkEmbed(r, c) },
+		})
+	}
+	return all
+}
+
+func checkEmbed(r *harness.Fixture, c embedCase) {
+	const rows = 3
+	tokens := []uint32{2, 0, 2, 1}
+	file := r.Weights(c.format, harness.Gaussian, rows, c.k)
+	if c.random {
+		for i := range file {
+			file[i] = byte(r.Rand().Uint32())
+		}
+	}
+	weights := make([]float32, rows*c.k)
+	quant.Decode(c.format, weights, file)
+
+	residual := r.Vector(harness.Gaussian, len(tokens)*c.k)
+	out := r.Output("out", 4*len(residual))
+	a := ptxgen.EmbedArgs{
+		W: r.Bytes("w", packedBytes(c.format, file, rows, c.k)).Addr(), Tokens: r.U32s("tokens", tokens).Addr(), Out: out.Addr(),
+		Count: len(tokens), K: c.k, Scale: c.scale,
+	}
+	if c.residual {
+		a.Residual = r.F32s("residual", residual).Addr()
+	}
+	var want []float32
+	for i, token := range tokens {
+		for j, w := range weights[int(token)*c.k : (int(token)+1)*c.k] {
+			if c.scale != 1 {
+				w *= c.scale
+			}
+			if c.residual {
+				w = float32(w) + residual[i*c.k+j]
+			}
+			want = append(want, w)
+		}
+	}
+	e := ptxgen.Embed{Format: c.format}
+	r.Launch(e.Launch(r.Kernel(e), a))
+	harness.Exact(r, "out", out.F32s(), want)
+	if !c.residual && c.scale == 1 {
+		all := r.Output("all", 4*len(weights))
+		a.Tokens, a.Count, a.Out = 0, rows, all.Addr()
+		r.Launch(e.Launch(r.Kernel(e), a))
+		harness.Exact(r, "all", all.F32s(), weights)
+	}
+}

@@ -1,0 +1,112 @@
+package kernelcases
+
+import (
+	"fmt"
+
+	"github.com/lockstep-go/lockstep/conformance/internal/harness"
+	"github.com/lockstep-go/lockstep/ptxgen"
+)
+
+// expertCase is tokens that have each chosen k of so many experts.
+type expertCase struct {
+	name, reason       string
+	tokens, k, experts int
+	width              int // of what an expert gives
+	place, residual    bool
+	skew               bool // nobody chooses some experts
+	long               bool
+}
+
+func expertCases() []harness.Case {
+	var all []harness.Case
+	for _, c := range []expertCase{
+		{name: "one token", reason: "decoding", tokens: 1, k: 2, experts: 8},
+		{name: "prompt", reason: "every warp has its run", tokens: 130, k: 8, experts: 40},
+		{name: "odd", reason: "a last run that is not full", tokens: 37, k: 3, experts: 5},
+		{name: "unused experts", reason: "experts that nobody chose have empty ranges, the first and the last too", tokens: 20, k: 2, experts: 9, skew: true},
+		{name: "long prompt", reason: "many rounds of a warp", tokens: 3000, k: 8, experts: 128, long: true},
+	} {
+		all = append(all, harness.Case{Operation: "group", Format: "U32", Name: c.name, Reason: c.reason, Long: c.long, Run: func(r *harness.Fixture) { checkGroup(r, c) }})
+	}
+	for _, c := range []expertCase{
+		{name: "decode", reason: "the choices of a token side by side", tokens: 2, k: 2, width: 100},
+		{name: "grouped", reason: "rows sorted by expert", tokens: 5, k: 8, width: 131, place: true},
+		{name: "residual", reason: "added last, in place", tokens: 3, k: 4, width: 1030, place: true, residual: true},
+	} {
+		all = append(all, harness.Case{Operation: "combine", Format: "F32", Name: c.name, Reason: c.reason, Run: func(r *harness.Fixture) { checkCombine(r, c) }})
+	}
+	return all
+}
+
+func checkGroup(r *harness.Fixture, c expertCase) {
+	var chosen []uint32
+	for range c.tokens {
+		if !c.skew {
+			for _, e := range r.Rand().Perm(c.experts)[:c.k] {
+				chosen = append(chosen, uint32(e))
+			}
+			continue
+		}
+		chosen = append(chosen, 5, uint32(2+r.Rand().IntN(2)))
+	}
+	n := len(chosen)
+	offsets, order, place := r.Output("offsets", 4*(c.experts+1)), r.Output("order", 4*n), r.Output("place", 4*n)
+	spec := ptxgen.Group{}
+	r.Launch(spec.Launch(r.Kernel(spec), ptxgen.GroupArgs{
+		Chosen: r.U32s("chosen", chosen).Addr(), Offsets: offsets.Addr(), Order: order.Addr(), Place: place.Addr(),
+		Tokens: c.tokens, K: c.k, Experts: c.experts,
+	}))
+	wantOffsets, wantPlace := []uint32{0}, make([]uint32, n)
+	var wantOrder []uint32
+	for e := range uint32(c.experts) {
+		for i, x := range chosen {
+			if x == e {
+				wantPlace[i] = uint32(len(wantOrder))
+				wantOrder = append(wantOrder, uint32(i))
+			}
+		}
+		wantOffsets = append(wantOffsets, uint32(len(wantOrder)))
+	}
+	harness.Exact(r, "offsets", offsets.U32s(), wantOffsets)
+	harness.Exact(r, "order", order.U32s(), wantOrder)
+	harness.Exact(r, "place", place.U32s(), wantPlace)
+}
+
+func checkCombine(r *harness.Fixture, c expertCase) {
+	n := c.tokens * c.k
+	w, out, residual := r.Vector(harness.Gaussian, n), r.Vector(harness.Gaussian, n*c.width), r.Vector(harness.Gaussian, c.tokens*c.width)
+	y := r.Output("y", 4*len(residual))
+	a := ptxgen.CombineArgs{
+		Weights: r.F32s("weights", w).Addr(), Out: r.F32s("out", out).Addr(), Y: y.Addr(),
+		Tokens: c.tokens, K: c.k, Width: c.width,
+	}
+	place := upTo(n)
+	if c.place {
+		place = r.Rand().Perm(n)
+		var rows []uint32
+		for _, p := range place {
+			rows = append(rows, uint32(p))
+		}
+		a.Place = r.U32s("place", rows).Addr()
+	}
+	if c.residual {
+		a.Residual = y.SetF32s(0, residual).Addr()
+	}
+	spec := ptxgen.Combine{}
+	r.Launch(spec.Launch(r.Kernel(spec), a))
+	var want []harness.Ref
+	for t := range c.tokens {
+		for i := range c.width {
+			column := make([]float32, c.k)
+			for s := range column {
+				column[s] = out[place[t*c.k+s]*c.width+i]
+			}
+			ref := harness.Dot(w[t*c.k:][:c.k], column)
+			if c.residual {
+				ref = ref.Plus(float64(residual[t*c.width+i]))
+			}
+			want = append(want, ref)
+		}
+	}
+	r.Close(fmt.Sprintf("%d of %d", c.k, n), y.F32s(), want, c.width, harness.Tolerance{L: c.k + 1})
+}

@@ -1,0 +1,90 @@
+package kernelcases
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/lockstep-go/lockstep/conformance/internal/harness"
+	"github.com/lockstep-go/lockstep/ptxgen"
+)
+
+// limitCases are of the kernels that measure a device: a measurement counts only if
+// all of the work was done.
+func limitCases() []harness.Case {
+	var all []harness.Case
+	for _, units := range []int{1, 255, 256*8 - 1, 256 * 8, 256*17 + 3} {
+		all = append(all, harness.Case{
+			Operation: "read", Format: "U32", Name: fmt.Sprintf("plain/units=%d", units),
+			Reason: "around a CTA's loads in flight, and what is left over",
+			Run:    func(r *harness.Fixture) { checkReadPlain(r, units) },
+		})
+	}
+	for _, chunks := range []int{1, 3, 4, 6, 13} {
+		all = append(all, harness.Case{
+			Operation: "read", Format: "U32", Name: fmt.Sprintf("bulk/chunks=%d", chunks),
+			Reason: "around where each of the ring's stages is the last, and more than once around",
+			Run:    func(r *harness.Fixture) { checkReadBulk(r, chunks) },
+		})
+	}
+	for _, rounds := range []int{0, 1, 5} {
+		all = append(all, harness.Case{
+			Operation: "matrix rate", Format: "BF16", Name: fmt.Sprintf("rounds=%d", rounds),
+			Reason: "every product is counted",
+			Run:    func(r *harness.Fixture) { checkMatrixRate(r, rounds) },
+		})
+	}
+	return all
+}
+
+func checkReadPlain(r *harness.Fixture, units int) {
+	const ctas = 2
+	data := randomBytes(r, 16*units)
+	spec := ptxgen.ReadPlain{}
+	in, out := r.Bytes("in", data), r.Output("out", 4*256*ctas)
+	r.Launch(spec.Launch(r.Kernel(spec), ptxgen.ReadPlainArgs{In: in.Addr(), Out: out.Addr(), Bytes: int64(len(data)), CTAs: ctas}))
+	want := make([]uint32, 256*ctas)
+	for i := range 4 * units {
+		want[i/4%len(want)] ^= binary.LittleEndian.Uint32(data[4*i:])
+	}
+	harness.Exact(r, "out", out.U32s(), want)
+}
+
+func checkReadBulk(r *harness.Fixture, chunks int) {
+	const ctas = 2
+	spec := ptxgen.ReadBulk{}
+	if r.Properties().ComputeCapability < 90 {
+		r.Skip("the copy engine begins with sm_90")
+	}
+	data := randomBytes(r, spec.ChunkBytes()*chunks)
+	in, out := r.Bytes("in", data), r.Output("out", 4*ctas)
+	r.Launch(spec.Launch(r.Kernel(spec), ptxgen.ReadBulkArgs{In: in.Addr(), Out: out.Addr(), Chunks: chunks, CTAs: ctas}))
+	want := make([]uint32, ctas)
+	for i := range chunks {
+		want[i%ctas] ^= binary.LittleEndian.Uint32(data[i*spec.ChunkBytes():])
+	}
+	harness.Exact(r, "out", out.U32s(), want)
+}
+
+func randomBytes(r *harness.Fixture, n int) []byte {
+	data := make([]byte, n)
+	for i := range data {
+		data[i] = byte(r.Rand().Uint32())
+	}
+	return data
+}
+
+func checkMatrixRate(r *harness.Fixture, rounds int) {
+	spec := ptxgen.MatrixRate{}
+	const threads = 256
+	args := ptxgen.MatrixRateArgs{Rounds: rounds, CTAs: 2}
+	out := r.Output("out", 4*threads*args.CTAs)
+	args.Out = out.Addr()
+	r.Launch(spec.Launch(r.Kernel(spec), args))
+	// A warp's products of 16×8×16, each of which adds 1 to one of its sums, counted
+	// once by each of the lanes that share the sums of a chain.
+	want := make([]float32, threads*args.CTAs)
+	for i := range want {
+		want[i] = float32(spec.FLOP(args) / 2 / (16 * 8) / float64(args.CTAs*threads/32))
+	}
+	harness.Exact(r, "out", out.F32s(), want)
+}

@@ -1,0 +1,240 @@
+package kernelcases
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/lockstep-go/lockstep/conformance/internal/harness"
+	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// normCase is a normalization of tokens × heads rows of width numbers.
+type normCase struct {
+	name, reason  string
+	spec          ptxgen.Norm
+	dist          harness.Distribution
+	tokens, heads int
+	width         int
+	pad           int // elements between tokens beyond their heads
+	offset        int // elements before the first row
+	bias, add     bool
+	inPlace       bool
+	shift         float32         // added to every number: a mean far from 0
+	zero          bool            // all numbers are 0
+	plant         map[int]float32 // numbers put into the input
+	eps           float32         // 0 means 1e-5
+	long          bool
+}
+
+// normKinds are the kernels that differ in more than their output.
+var normKinds = []ptxgen.Norm{{}, {Layer: true}}
+
+func normCases() []harness.Case {
+	rows := normHeads()
+	for _, f := range []quant.Format{quant.F32, quant.F16, quant.BF16} {
+		rows = append(rows, normTable(f)...)
+	}
+	for _, kind := range normKinds {
+		for _, width := range []int{1, 31, 33, 64, 255, 257, 2880, 4096, 11008, 16384, 28672} {
+			rows = append(rows, normCase{
+				name: fmt.Sprintf("width=%d", width), reason: WidthReason(width), spec: kind,
+				tokens: 2, width: width, long: width > 4096,
+			})
+		}
+		rows = append(rows, normCase{name: "beyond registers", reason: "a row that a CTA's threads go round for", spec: kind, tokens: 1, width: 17003})
+		for _, d := range harness.Distributions() {
+			rows = append(rows, normCase{name: "896/" + d.String(), reason: "a row of such numbers", spec: kind, dist: d, tokens: 2, width: 896})
+		}
+		for _, f := range []quant.Format{quant.F16, quant.BF16} {
+			spec := kind
+			spec.To = f
+			for _, width := range []int{37, 320} {
+				rows = append(rows, normCase{name: fmt.Sprintf("to %v, width=%d", f, width), reason: "rounded once more on storing, with and without a tail", spec: spec, tokens: 3, width: width})
+			}
+		}
+	}
+	var all []harness.Case
+	for _, c := range rows {
+		operation := "rmsnorm"
+		if c.spec.Layer {
+			operation = "layernorm"
+		}
+		all = append(all, harness.Case{
+			Operation: operation, Format: c.spec.To.String(), Name: c.name, Reason: c.reason, Long: c.long,
+			Run: func(r *harness.Fixture) { checkNorm(r, c) },
+		})
+	}
+	return all
+}
+
+// normTable is the cases of every output format, of both kinds.
+func normTable(f quant.Format) []normCase {
+	rows := []normCase{
+		{name: "bias and residual", reason: "both are added after the weight, the residual last", bias: true, add: true, tokens: 3, width: 131},
+		{name: "in place", reason: "y may be x", inPlace: true, tokens: 3, width: 132},
+		{name: "stride", reason: "rows inside a wider buffer, at no multiple of 16 bytes", tokens: 3, width: 128, pad: 3, offset: 1},
+		{name: "squares overflow", reason: "numbers whose squares no float32 holds, though the result is near 1", plant: map[int]float32{0: 3e38, 7: -2e30, 40: 1e25}, tokens: 2, width: 64},
+		{name: "squares overflow, wide", reason: "several warps take a row at another scale", plant: map[int]float32{3: 3e38, 700: -2e30}, tokens: 2, width: 901},
+		{name: "squares nearly overflow", reason: "a sum of squares between 2^127 and 2^128 is taken as it is", plant: map[int]float32{1: 1.5e19}, tokens: 2, width: 70},
+		{name: "several a token", reason: "rows side by side, whose places are a token's and a head's", heads: 3, tokens: 2, width: 40, pad: 5},
+		{name: "constant, large", reason: "no variance, but numbers that must not be scaled up for it", shift: 1e25, tokens: 2, width: 70},
+		{name: "zeros", reason: "a row of zeros stays zero", zero: true, tokens: 2, width: 70},
+		{name: "tiny", reason: "eps decides, and squares underflow", dist: harness.Subnormal, tokens: 2, width: 64, eps: 1e-12},
+		{name: "infinity", reason: "an infinite number makes its own row 0 and NaN, no other", plant: map[int]float32{5: float32(math.Inf(1))}, tokens: 3, width: 64},
+		{name: "NaN", reason: "a NaN spoils its own row, no other", plant: map[int]float32{70: float32(math.NaN())}, tokens: 3, width: 64},
+	}
+	rows = slices.DeleteFunc(rows, func(c normCase) bool { return c.inPlace && f != quant.F32 })
+	for i := range rows {
+		rows[i].name = f.String() + "/" + rows[i].name
+		rows[i].spec.To = f
+		layer := rows[i]
+		layer.spec.Layer = true
+		rows = append(rows, layer)
+	}
+	return append(rows, normCase{
+		name: f.String() + "/mean far from 0", reason: "the mean's rounding error is as large as the deviations' last places",
+		spec: ptxgen.Norm{Layer: true, To: f}, shift: 1000, tokens: 2, width: 768,
+	})
+}
+
+// normHeads is the cases of rows that are a warp's.
+func normHeads() []normCase {
+	var rows []normCase
+	for _, dim := range []int{32, 64, 80, 96, 128, 256} {
+		rows = append(rows, normCase{
+			name: fmt.Sprintf("heads/dim=%d", dim), reason: "QK norm: every head of a fused buffer, a warp each, the last CTA not full",
+			spec: ptxgen.Norm{PerWarp: true}, tokens: 3, heads: 5, width: dim, pad: 2 * dim, offset: dim, inPlace: true, eps: 1e-6,
+		})
+	}
+	for _, c := range normTable(quant.F32) {
+		if !c.spec.Layer {
+			c.name, c.spec.PerWarp = "a warp a row/"+c.name, true
+			rows = append(rows, c)
+		}
+	}
+	return rows
+}
+
+// normRun is a case with its data.
+type normRun struct {
+	normCase
+	stride       int // elements between tokens
+	x, w         []float32
+	biases, adds []float32 // nil where the case has none
+	out          *harness.Buffer
+	at           int // bytes before the first row of the output
+}
+
+func (c normCase) input(r *harness.Fixture, n int) []float32 {
+	x := r.Vector(c.dist, n)
+	for i := range x {
+		x[i] += c.shift
+		if c.zero {
+			x[i] = 0
+		}
+	}
+	for i, v := range c.plant {
+		x[i] = v
+	}
+	return x
+}
+
+func checkNorm(r *harness.Fixture, c normCase) {
+	c.heads = max(c.heads, 1)
+	if c.eps == 0 {
+		c.eps = 1e-5
+	}
+	t := normRun{normCase: c, stride: c.heads*c.width + c.pad}
+	n := c.tokens * t.stride
+	t.x, t.w = c.input(r, n), r.Vector(harness.Gaussian, c.width)
+	in := r.Output("x", 4*(n+c.offset)).SetF32s(4*c.offset, t.x)
+	t.out, t.at = in, 4*c.offset
+	if !c.inPlace {
+		t.out, t.at = r.Output("y", c.spec.To.BlockBytes()*n), 0
+	}
+	a := ptxgen.NormArgs{
+		X: in.At(4 * c.offset), Weight: r.F32s("weight", t.w).Addr(), Y: t.out.At(t.at),
+		Tokens: c.tokens, Heads: c.heads, Width: c.width, XStride: t.stride, YStride: t.stride, Eps: c.eps,
+	}
+	if c.bias {
+		t.biases = r.Vector(harness.Gaussian, c.width)
+		a.Bias = r.F32s("bias", t.biases).Addr()
+	}
+	if c.add {
+		t.adds = r.Vector(harness.Gaussian, n)
+		a.Residual = r.F32s("residual", t.adds).Addr()
+	}
+	r.Launch(c.spec.Launch(r.Kernel(c.spec), a))
+	for token := range c.tokens {
+		for head := range c.heads {
+			t.checkRow(r, fmt.Sprintf("token %d head %d", token, head), token*t.stride+head*c.width)
+		}
+		if size := c.spec.To.BlockBytes(); !c.inPlace && c.pad > 0 {
+			t.out.Untouched(t.at+size*(token*t.stride+c.heads*c.width), size*c.pad)
+		}
+	}
+}
+
+// checkRow holds the row that begins at element i to the reference: 8 units of the
+// last place of float32, of the largest term where a sum may cancel; 1 of a half.
+func (t *normRun) checkRow(r *harness.Fixture, what string, i int) {
+	f, size := t.spec.To, t.spec.To.BlockBytes()
+	got := decodeFloats(f, t.out.Range(t.at+size*i, size*t.width))
+	want := normRef(t.x[i:i+t.width], t.w, t.spec.Layer, float64(t.eps))
+	bound := make([]float64, t.width)
+	for j := range want {
+		terms := math.Abs(want[j])
+		if t.bias {
+			terms += math.Abs(float64(t.biases[j]))
+			want[j] += float64(t.biases[j])
+		}
+		if t.add {
+			terms += math.Abs(float64(t.adds[i+j]))
+			want[j] += float64(t.adds[i+j])
+		}
+		bound[j] = float64(8*0x1p-24*terms) + 0x1p-149
+	}
+	switch {
+	case f != quant.F32:
+		r.ULP(what, f, got, want, 1)
+	case t.bias || t.add:
+		r.Within(what, got, want, bound)
+	default:
+		r.ULP(what, quant.F32, got, want, 8)
+	}
+}
+
+// normRef normalizes a row in float64. The mean is taken off before it is rounded:
+// n·x − Σx is exact but for the last step.
+func normRef(x, w []float32, layer bool, eps float64) []float64 {
+	n, d := float64(len(x)), make([]float64, len(x))
+	var high, low float64
+	for _, v := range x {
+		s := high + float64(v)
+		part := s - high
+		low += (high - (s - part)) + (float64(v) - part)
+		high = s
+	}
+	var squares float64
+	for i, v := range x {
+		d[i] = float64(v)
+		if layer {
+			d[i] = ((float64(n*float64(v)) - high) - low) / n
+		}
+		squares += float64(d[i] * d[i])
+	}
+	scale := 1 / math.Sqrt(squares/n+eps)
+	for i := range d {
+		d[i] = float64(d[i]*scale) * float64(w[i])
+	}
+	return d
+}
+
+// decodeFloats reads numbers of the format F32, F16 or BF16.
+func decodeFloats(f quant.Format, b []byte) []float32 {
+	out := make([]float32, len(b)/f.BlockBytes())
+	quant.Decode(f, out, b)
+	return out
+}

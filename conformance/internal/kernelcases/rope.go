@@ -1,0 +1,314 @@
+package kernelcases
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/lockstep-go/lockstep/conformance/internal/harness"
+	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// ropeCase is a launch of RopeAppend on tokens of a fused QKV buffer.
+type ropeCase struct {
+	name, reason   string
+	cache          quant.Format
+	heads, kvHeads int
+	dim, value     int // value 0 means dim
+	rot            int
+	neox           bool
+	theta          float64 // 0 means 10000
+	factor         float32
+	norm           bool
+	positions      []int
+	sequences      []int // nil: all of sequence 0
+	alone          bool  // the launch is given no sequences
+	inactive       int   // a sequence without positions; 0: none
+	dist           harness.Distribution
+	page           int  // positions; 0 means ropePage
+	special        bool // every third number is one of specialHalves
+}
+
+// specialHalves are numbers that a conversion to halves or bfloat16 must not get wrong.
+var specialHalves = []float32{
+	float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), float32(math.Copysign(0, -1)), 0,
+	65504, 65519.996, 65520, -65520, 85807, 1 + 0x1p-11, 1 + 0x3p-11, 0x1p-24, 0x1p-25, 0x3p-25, -0x1p-26,
+	1 + 0x1p-8, 1 + 0x3p-8, math.MaxFloat32, 0x1p-133, 0x1p-134, 0x3p-134, math.SmallestNonzeroFloat32,
+}
+
+func ropeCases() []harness.Case {
+	rows := ropeTable()
+	for _, dim := range []int{32, 64, 80, 96, 128, 256} {
+		for _, neox := range []bool{false, true} {
+			rows = append(rows, ropeCase{
+				name: fmt.Sprintf("dim=%d/neox=%v", dim, neox), reason: "every head, not only the first, at positions other than 0",
+				heads: 6, kvHeads: 2, dim: dim, rot: dim, neox: neox, positions: []int{5, 6},
+			})
+		}
+	}
+	var all []harness.Case
+	for _, c := range rows {
+		operation := "rope and append"
+		switch {
+		case c.kvHeads == 0:
+			operation = "rope"
+		case c.heads == 0:
+			operation = "append"
+		}
+		all = append(all, harness.Case{Operation: operation, Format: c.cache.String(), Name: c.name, Reason: c.reason, Run: func(r *harness.Fixture) { checkRope(r, c) }})
+	}
+	return all
+}
+
+func ropeTable() []ropeCase {
+	far := []int{0, 1, 2, 1000, 4095, 4096, 131071, 1<<20 - 1, 1 << 20}
+	rows := []ropeCase{
+		{name: "far/norm", reason: "the angle is reduced exactly up to position 2^20", heads: 2, dim: 64, rot: 64, positions: far},
+		{name: "far/neox", reason: "the angle is reduced exactly up to position 2^20", heads: 2, dim: 64, rot: 64, neox: true, positions: far, theta: 1e6},
+		{name: "many tokens", reason: "more tokens than are spread over several CTAs each", heads: 9, dim: 32, rot: 32, positions: upTo(70)},
+		{name: "partial/norm", reason: "what lies beyond the rotated part stays", heads: 3, dim: 80, rot: 32, positions: []int{3, 77}},
+		{name: "partial/neox", reason: "Phi-2 rotates 32 of 80: halves of the rotated part, not of the head", heads: 3, dim: 80, rot: 32, neox: true, positions: []int{3, 77}},
+		{name: "alone", reason: "without sequences all tokens are of the first", heads: 2, kvHeads: 1, dim: 32, rot: 32, alone: true, positions: []int{3, 70}},
+		{name: "page of 16", reason: "pages of another size", kvHeads: 2, dim: 32, page: 16, positions: append(upTo(18), 31, 32)},
+		{name: "factor", reason: "LongRoPE multiplies sine and cosine", heads: 3, dim: 96, rot: 96, neox: true, factor: 1.1902381, positions: []int{3, 77}},
+		{name: "outliers", reason: "the error is bounded by the pair's own length", heads: 3, dim: 64, rot: 64, positions: []int{3, 77}, dist: harness.Outliers},
+	}
+	for _, f := range []quant.Format{quant.F32, quant.F16, quant.BF16} {
+		rows = append(rows,
+			ropeCase{name: f.String() + "/qk norm", reason: "a head is normalized before it is rotated", heads: 10, kvHeads: 3, dim: 128, rot: 128, neox: true, norm: true, theta: 1e6, cache: f, positions: []int{9, 10}},
+			ropeCase{name: f.String() + "/value dim", reason: "values of another size than keys", heads: 2, kvHeads: 2, dim: 64, value: 48, rot: 64, cache: f, positions: []int{3}},
+			ropeCase{name: f.String() + "/batch", reason: "one token each of several sequences, of which one is not active: nothing of it is touched",
+				heads: 4, kvHeads: 2, dim: 64, rot: 64, neox: true, cache: f, positions: []int{200, 3, 64, 63}, sequences: []int{0, 1, 2, 3}, inactive: 1},
+			ropeCase{name: f.String() + "/append", reason: "every head and position to its place: the last and first of a page, and whole pages between",
+				cache: f, kvHeads: 3, dim: 128, positions: append(upTo(66), 127, 128, 191)},
+			ropeCase{name: f.String() + "/rounding", reason: "to nearest even, to infinity beyond the largest, subnormals kept",
+				cache: f, kvHeads: 2, dim: 64, positions: []int{1, 2}, dist: harness.NearOverflow},
+			ropeCase{name: f.String() + "/special", reason: "ties go to even, NaN and infinities stay, zeros keep their sign",
+				cache: f, kvHeads: 2, dim: 64, positions: []int{1, 2}, special: true},
+			ropeCase{name: f.String() + "/subnormal", reason: "the smallest numbers of the format", cache: f, kvHeads: 2, dim: 64, positions: []int{1, 2}, dist: harness.Subnormal},
+			ropeCase{name: f.String() + "/rotated", reason: "keys are rotated on their way, values are not", cache: f, heads: 4, kvHeads: 2, dim: 64, rot: 64, positions: []int{63, 64}},
+		)
+	}
+	return rows
+}
+
+// upTo is the numbers below n.
+func upTo(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// ropeRun is a case with its data.
+type ropeRun struct {
+	ropeCase
+	r          *harness.Fixture
+	qkv        []float32
+	row        int // of qkv
+	freq       []float64
+	qw, kw     []float32
+	pages      int
+	maxPages   int
+	table      []uint32
+	buffer     *harness.Buffer
+	kOut, vOut *harness.Buffer
+}
+
+const ropePage = 64
+
+func checkRope(r *harness.Fixture, c ropeCase) {
+	if c.value == 0 {
+		c.value = c.dim
+	}
+	if c.page == 0 {
+		c.page = ropePage
+	}
+	if c.sequences == nil {
+		c.sequences = make([]int, len(c.positions))
+	}
+	t := &ropeRun{ropeCase: c, r: r, row: c.heads*c.dim + c.kvHeads*(c.dim+c.value) + 3}
+	t.qkv = r.Vector(c.dist, len(c.positions)*t.row)
+	for i := 0; c.special && i < len(t.qkv); i += 3 {
+		t.qkv[i] = specialHalves[i/3%len(specialHalves)]
+	}
+	t.buffer = r.Output("qkv", 4*len(t.qkv)).SetF32s(0, t.qkv)
+	t.freq = ropeFrequencies(c)
+	t.qw, t.kw = r.Vector(harness.Gaussian, c.dim), r.Vector(harness.Gaussian, c.dim)
+	t.launch()
+	for i, p := range c.positions {
+		active := c.inactive == 0 || c.sequences[i] != c.inactive
+		t.checkQueries(i, p, active)
+		if active && c.kvHeads > 0 {
+			t.checkCache(i, p)
+		}
+	}
+	t.checkRest()
+}
+
+func (t *ropeRun) launch() {
+	r, c := t.r, t.ropeCase
+	lengths := []uint32{1, 1, 1, 1}
+	sequences := make([]uint32, len(c.positions))
+	positions := make([]uint32, len(c.positions))
+	for i, p := range c.positions {
+		positions[i], sequences[i] = uint32(p), uint32(c.sequences[i])
+		t.maxPages = max(t.maxPages, p/t.page+1)
+	}
+	a := ptxgen.RopeAppendArgs{
+		QStride: t.row, KStride: t.row, VStride: t.row, Positions: r.U32s("positions", positions).Addr(),
+		Tokens: len(c.positions), Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.dim, ValueDim: c.value,
+		Rot: c.rot, NeoX: c.neox, MaxPages: t.maxPages, Factor: c.factor, Eps: 1e-6,
+	}
+	if c.rot > 0 {
+		a.Freq = r.F64s("freq", t.freq).Addr()
+	}
+	if c.norm {
+		a.QNorm, a.KNorm = r.F32s("q norm", t.qw).Addr(), r.F32s("k norm", t.kw).Addr()
+	}
+	if c.heads > 0 {
+		a.Q = t.buffer.Addr()
+	}
+	if c.inactive != 0 {
+		lengths[c.inactive] = 0
+	}
+	a.Sequences, a.Lengths = r.U32s("sequences", sequences).Addr(), r.U32s("lengths", lengths).Addr()
+	if c.alone {
+		a.Sequences = 0
+	}
+	if c.kvHeads > 0 {
+		t.pages = 4*t.maxPages + 1
+		t.table = make([]uint32, 4*t.maxPages)
+		for i, p := range r.Rand().Perm(len(t.table)) {
+			t.table[i] = uint32(p + 1) // page 0 belongs to nobody
+		}
+		size := c.cache.BlockBytes()
+		t.kOut, t.vOut = r.Output("k cache", size*t.pages*c.kvHeads*t.page*c.dim), r.Output("v cache", size*t.pages*c.kvHeads*t.page*c.value)
+		a.K, a.V = t.buffer.At(4*c.heads*c.dim), t.buffer.At(4*(c.heads+c.kvHeads)*c.dim)
+		a.Table, a.KCache, a.VCache = r.U32s("table", t.table).Addr(), t.kOut.Addr(), t.vOut.Addr()
+	}
+	spec := ptxgen.RopeAppend{Cache: c.cache, Page: c.page}
+	r.Launch(spec.Launch(r.Kernel(spec), a))
+}
+
+// checkQueries holds the queries of a token to the reference, and what lies behind
+// them in the buffer to what it was.
+func (t *ropeRun) checkQueries(i, position int, active bool) {
+	from := i * t.row
+	for h := range t.heads {
+		at := from + h*t.dim
+		x, got := t.qkv[at:at+t.dim], decodeFloats(quant.F32, t.buffer.Range(4*at, 4*t.dim))
+		what := fmt.Sprintf("token %d query head %d", i, h)
+		if !active {
+			harness.Exact(t.r, what, got, x)
+			continue
+		}
+		want, bound := t.rotated(x, t.qw, position)
+		t.r.Within(what, got, want, bound)
+	}
+	rest := from + t.heads*t.dim
+	harness.Exact(t.r, fmt.Sprintf("token %d beyond its queries", i), decodeFloats(quant.F32, t.buffer.Range(4*rest, 4*(from+t.row-rest))), t.qkv[rest:from+t.row])
+}
+
+// checkCache holds what a token appended to the reference: exactly where nothing is
+// computed, else within a rounding to the cache's format of the bound.
+func (t *ropeRun) checkCache(i, position int) {
+	size := t.cache.BlockBytes()
+	page := int(t.table[t.sequences[i]*t.maxPages+position/t.page])
+	k := i*t.row + t.heads*t.dim
+	v := k + t.kvHeads*t.dim
+	for h := range t.kvHeads {
+		line := (page*t.kvHeads+h)*t.page + position%t.page
+		key, value := t.qkv[k+h*t.dim:][:t.dim], t.qkv[v+h*t.value:][:t.value]
+		got := decodeFloats(t.cache, t.kOut.Range(size*line*t.dim, size*t.dim))
+		what := fmt.Sprintf("token %d head %d", i, h)
+		if t.rot == 0 && !t.norm {
+			harness.Exact(t.r, what+" key", got, roundAll(t.cache, key))
+		} else {
+			want, bound := t.rotated(key, t.kw, position)
+			for j := range bound {
+				if t.cache != quant.F32 {
+					bound[j] += harness.Spacing(t.cache, math.Abs(want[j])+bound[j]) / 2
+				}
+			}
+			t.r.Within(what+" key", got, want, bound)
+		}
+		harness.Exact(t.r, what+" value", decodeFloats(t.cache, t.vOut.Range(size*line*t.value, size*t.value)), roundAll(t.cache, value))
+	}
+}
+
+// checkRest demands that pages which no token is in stay as they were.
+func (t *ropeRun) checkRest() {
+	if t.kvHeads == 0 {
+		return
+	}
+	used := map[int]bool{}
+	for i, p := range t.positions {
+		if t.inactive == 0 || t.sequences[i] != t.inactive {
+			used[int(t.table[t.sequences[i]*t.maxPages+p/t.page])] = true
+		}
+	}
+	bytes := t.cache.BlockBytes() * t.kvHeads * t.page
+	for page := range t.pages {
+		if !used[page] {
+			t.kOut.Untouched(page*bytes*t.dim, bytes*t.dim)
+			t.vOut.Untouched(page*bytes*t.value, bytes*t.value)
+		}
+	}
+}
+
+// ropeFrequencies is theta^(−2j/rot), in radians a position.
+func ropeFrequencies(c ropeCase) []float64 {
+	theta := c.theta
+	if theta == 0 {
+		theta = 10000
+	}
+	freq := make([]float64, c.rot/2)
+	for j := range freq {
+		freq[j] = math.Pow(theta, -float64(2*j)/float64(c.rot))
+	}
+	return freq
+}
+
+// rotated is a head vector after norm and rotation, and the bound 4u·‖(a, b)‖ of each
+// of a pair, with 8u more for the norm.
+func (t *ropeRun) rotated(x, w []float32, position int) (y, bound []float64) {
+	y, bound = make([]float64, len(x)), make([]float64, len(x))
+	units := 4.0
+	for i, v := range x {
+		y[i] = float64(v)
+	}
+	if t.norm {
+		y, units = normRef(x, w, false, float64(float32(1e-6))), 12
+		for i, v := range y {
+			bound[i] = 8 * 0x1p-24 * math.Abs(v)
+		}
+	}
+	factor := 1.0
+	if t.factor != 0 {
+		factor = float64(t.factor)
+	}
+	for j, f := range t.freq {
+		a, b := 2*j, 2*j+1
+		if t.neox {
+			a, b = j, j+len(t.freq)
+		}
+		sin, cos := math.Sincos(float64(position) * f)
+		u, v := y[a], y[b]
+		y[a] = float64(factor*u*cos) - float64(factor*v*sin)
+		y[b] = float64(factor*u*sin) + float64(factor*v*cos)
+		bound[a] = float64(units * 0x1p-24 * factor * math.Hypot(u, v))
+		bound[b] = bound[a]
+	}
+	return y, bound
+}
+
+// roundTo is x after a conversion to the format and back.
+func roundAll(f quant.Format, x []float32) []float32 {
+	cells := make([]byte, len(x)*f.BlockBytes())
+	if err := f.Encode(cells, x); err != nil {
+		panic(err)
+	}
+	return decodeFloats(f, cells)
+}

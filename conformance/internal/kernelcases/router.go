@@ -1,0 +1,132 @@
+package kernelcases
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/lockstep-go/lockstep/conformance/internal/harness"
+	"github.com/lockstep-go/lockstep/ptxgen"
+)
+
+// routerCase is the choice of k of so many experts for each token.
+type routerCase struct {
+	name, reason       string
+	tokens, experts, k int
+	spread             float32
+	levels             int // logits take so many values; 0: Gaussian
+	raw                bool
+	plant              map[int]float32
+}
+
+func routerCases() []harness.Case {
+	rows := []routerCase{
+		{name: "mixtral", reason: "two of eight, normalized", tokens: 5, experts: 8, k: 2},
+		{name: "qwen3moe", reason: "eight of 128, normalized", tokens: 3, experts: 128, k: 8},
+		{name: "raw", reason: "weights as they are, which do not add up to 1", tokens: 3, experts: 60, k: 4, raw: true},
+		{name: "largest", reason: "as many experts and choices as there may be", tokens: 2, experts: 512, k: 32, spread: 5},
+		{name: "half", reason: "as many experts as go without the second half of a lane's places", tokens: 2, experts: 256, k: 32, spread: 5},
+		{name: "just many", reason: "one lane has one expert in the second half of its places", tokens: 2, experts: 257, k: 10, plant: map[int]float32{256: 50}},
+		{name: "far ties", reason: "equals in both halves of a lane's places", tokens: 2, experts: 500, k: 32, levels: 9},
+		{name: "all", reason: "every expert is chosen", tokens: 2, experts: 5, k: 5},
+		{name: "one", reason: "one expert", tokens: 1, experts: 1, k: 1},
+		{name: "ties", reason: "the lowest index first among equals", tokens: 4, experts: 100, k: 16, levels: 3},
+		{name: "far apart", reason: "probabilities of 0 are chosen too, and nothing overflows", tokens: 2, experts: 16, k: 8, spread: 100},
+		{name: "infinite", reason: "-Inf comes last", tokens: 1, experts: 4, k: 3, plant: map[int]float32{0: float32(math.Inf(-1)), 2: float32(math.Inf(-1))}},
+	}
+	for experts := 20; experts <= 512; experts += 32 {
+		rows = append(rows, routerCase{
+			name: fmt.Sprintf("raw, experts=%d", experts), reason: "a place of a lane that not all lanes fill has no part in the sum",
+			tokens: 2, experts: experts, k: 9, raw: true,
+		})
+	}
+	var all []harness.Case
+	for _, c := range rows {
+		all = append(all, harness.Case{Operation: "router", Format: "F32", Name: c.name, Reason: c.reason, Run: func(r *harness.Fixture) { checkRouter(r, c) }})
+	}
+	return append(all, harness.Case{
+		Operation: "router", Format: "F32", Name: "NaN", Reason: "a token with a NaN has NaN weights but indices of experts, its neighbor is well", Run: checkRouterNaN,
+	})
+}
+
+func (c routerCase) run(r *harness.Fixture, x []float32) (weights []float32, chosen []uint32) {
+	w, e := r.Output("weights", 4*c.tokens*c.k), r.Output("experts", 4*c.tokens*c.k)
+	spec := ptxgen.Router{}
+	r.Launch(spec.Launch(r.Kernel(spec), ptxgen.RouterArgs{
+		Logits: r.F32s("logits", x).Addr(), Weights: w.Addr(), Chosen: e.Addr(), Tokens: c.tokens, Experts: c.experts, K: c.k, Normalize: !c.raw,
+	}))
+	return w.F32s(), e.U32s()
+}
+
+func checkRouter(r *harness.Fixture, c routerCase) {
+	x := r.Vector(harness.Gaussian, c.tokens*c.experts)
+	for i := range x {
+		switch {
+		case c.levels > 0:
+			x[i] = float32(r.Rand().IntN(c.levels))
+		case c.spread != 0:
+			x[i] *= c.spread
+		}
+	}
+	for i, v := range c.plant {
+		x[i] = v
+	}
+	weights, chosen := c.run(r, x)
+	for t := range c.tokens {
+		row, at := x[t*c.experts:][:c.experts], t*c.k
+		p, bound := softmaxRef(row, 1, 0)
+		order := routerOrder(row, c.k)
+		var total, slack float64
+		for _, e := range order {
+			total += p[e]
+			slack += bound[e]
+		}
+		var want, within []float64
+		for _, e := range order {
+			if c.raw {
+				want, within = append(want, p[e]), append(within, bound[e])
+				continue
+			}
+			want = append(want, p[e]/total)
+			within = append(within, bound[e]/total+p[e]/total*(slack/total+8*0x1p-24))
+		}
+		harness.Exact(r, fmt.Sprintf("experts of token %d", t), chosen[at:at+c.k], order)
+		r.Within(fmt.Sprintf("weights of token %d", t), weights[at:at+c.k], want, within)
+	}
+}
+
+// routerOrder is the k largest logits, -Inf last, the lowest index first among equals.
+func routerOrder(row []float32, k int) []uint32 {
+	_, order := topKRef(row, k)
+	next := uint32(0)
+	for i, e := range order {
+		if e != ptxgen.NoIndex {
+			continue
+		}
+		for !math.IsInf(float64(row[next]), -1) {
+			next++
+		}
+		order[i] = next
+		next++
+	}
+	return order
+}
+
+func checkRouterNaN(r *harness.Fixture) {
+	c := routerCase{tokens: 2, experts: 30, k: 30}
+	x := r.Vector(harness.Gaussian, 60)
+	x[3], x[17] = float32(math.NaN()), float32(math.Inf(-1))
+	weights, chosen := c.run(r, x)
+	order := routerOrder(append(append([]float32{}, x[:3]...), x[4:30]...), 29)
+	for i, e := range order {
+		if e >= 3 { // the NaN was taken out of the row
+			order[i]++
+		}
+	}
+	harness.Exact(r, "experts of the token with NaN", chosen[:30], append(order, 3))
+	harness.Exact(r, "its neighbor's", chosen[30:], routerOrder(x[30:], 30))
+	for i, w := range weights {
+		if math.IsNaN(float64(w)) != (i < 30) {
+			r.Errorf("weight %d is %v", i, w)
+		}
+	}
+}

@@ -1,0 +1,256 @@
+package mutate
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/lockstep-go/lockstep/conformance/internal/ptxtext"
+)
+
+// Mutators change one instruction of a PTX text, in ways that a kernel's author
+// might get it wrong. They do not make changes that mean the same, such as swapping
+// the operands of an addition.
+
+// mutator makes the variants of an instruction, none if it does not apply. A zero
+// statement is the instruction left out.
+type mutator struct {
+	name string
+	make func(s ptxtext.Statement) []ptxtext.Statement
+}
+
+var mutators = []mutator{
+	{"operation", otherOperation},
+	{"comparison", otherComparison},
+	{"constant", otherConstant},
+	{"float constant", otherFloat},
+	{"offset", otherOffset},
+	{"order of a vector", otherOrder},
+	{"operands", otherOperands},
+	{LeaveOutSync, func(s ptxtext.Statement) []ptxtext.Statement {
+		if s.Is("fence.mbarrier_init") { // orders for the copy engine, which the emulator does not model
+			return nil
+		}
+		return leftOut(s, "bar", "cp.async.wait_group", "cp.async.commit_group", "fence", "mbarrier", "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group")
+	}},
+	{"store left out", func(s ptxtext.Statement) []ptxtext.Statement {
+		return leftOut(s, "st", "red", "cp.async.cg", "cp.async.ca")
+	}},
+	{"return left out", func(s ptxtext.Statement) []ptxtext.Statement {
+		if s.Guard == "" { // the last one: the end of the text is a return, too
+			return nil
+		}
+		return leftOut(s, "ret")
+	}},
+	{"guard", otherGuard},
+	{"special register", otherSpecial},
+}
+
+const LeaveOutSync = "synchronization left out"
+
+// opSwaps replaces parts of an operation's name.
+var opSwaps = [][2]string{
+	{"add.", "sub."}, {"sub.", "add."}, {"mul.rn.", "add.rn."}, {"min.", "max."}, {"max.", "min."}, {"and.b", "or.b"}, {"or.b", "and.b"},
+	{"xor.b", "and.b"}, {"shl.b32", "shr.u32"}, {"shr.u32", "shl.b32"}, {"shr.s32", "shr.u32"}, {".bfly.", ".down."}, {".any.", ".all."},
+	{".all.", ".any."}, {"bfe.s32", "bfe.u32"}, {"neg.f32", "mov.f32"}, {"abs.f32", "mov.f32"}, {"ex2.", "lg2."}, {"rcp.rn.", "sqrt.rn."},
+	{".u8", ".s8"}, {".s8", ".u8"}, {"dp4a.s32", "dp4a.u32"}, {"and.pred", "or.pred"}, {"or.pred", "and.pred"}, {"not.pred", "mov.pred"},
+	{".trans.", "."}, {"mad.lo.u32", "mul.lo.u32"}, {"cvt.rni.", "cvt.rzi."},
+}
+
+func otherOperation(s ptxtext.Statement) []ptxtext.Statement {
+	if s.Is("st", "red", "atom") { // whose types are sizes
+		return nil
+	}
+	var all []ptxtext.Statement
+	for _, swap := range opSwaps {
+		op := strings.Replace(s.Op, swap[0], swap[1], 1)
+		if op == s.Op || swap[0][0] != '.' && !strings.HasPrefix(s.Op, swap[0]) {
+			continue
+		}
+		next := s.WithOp(op)
+		if s.Is("mad") {
+			next.Args = s.Args[:3]
+		}
+		all = append(all, next)
+	}
+	return all
+}
+
+var nearComparisons = map[string]string{
+	"lt": "le", "le": "lt", "gt": "ge", "ge": "gt", "eq": "ne", "ne": "eq", "neu": "eq", "nan": "num",
+}
+
+func otherComparison(s ptxtext.Statement) []ptxtext.Statement {
+	if !s.Is("setp") {
+		return nil
+	}
+	parts := strings.SplitN(s.Op, ".", 3)
+	return []ptxtext.Statement{s.WithOp(strings.Join([]string{parts[0], nearComparisons[parts[1]], parts[2]}, "."))}
+}
+
+// otherConstant moves each integer constant to one that is wrong: masks lose their
+// lowest bit, the lengths of fields shrink, all else is one more.
+func otherConstant(s ptxtext.Statement) []ptxtext.Statement {
+	var all []ptxtext.Statement
+	for i, arg := range s.Args {
+		n, err := strconv.ParseUint(arg, 10, 64)
+		if err != nil || i == 0 && s.Written() != "" || s.Is("bar", "bra") {
+			continue
+		}
+		switch {
+		case s.Is("and"):
+			n &= n - 1
+		case s.Is("bfe", "bfi") && i == len(s.Args)-1:
+			n--
+		case s.Is("lop3") && i < 4 && !lop3Reads(s.Args[4], i-1):
+			continue
+		case s.Is("selp") && n%16 == 0 && i == 2 && s.Args[1] == "16":
+			n += 4 // how much of a chunk is copied: less than a number of it would be too small to see
+		case n == 1<<32-1:
+			n-- // no 32-bit register holds more
+		case s.Is("cp", "vote", "redux") || s.Is("shfl") && i > 2: // sizes, masks of lanes
+			continue
+		default:
+			n++
+		}
+		all = append(all, s.WithArg(i, strconv.FormatUint(n, 10)))
+	}
+	return all
+}
+
+// lop3Reads reports whether a truth table depends on an operand, from 0.
+func lop3Reads(table string, operand int) bool {
+	n, _ := strconv.ParseUint(table, 10, 8)
+	shift := 4 >> operand // the operand's weight in an index of the table
+	for i := range 8 {
+		if n>>i&1 != n>>(i^shift)&1 {
+			return true
+		}
+	}
+	return false
+}
+
+// otherFloat doubles a float constant, or makes a 1 of a 0.
+func otherFloat(s ptxtext.Statement) []ptxtext.Statement {
+	var all []ptxtext.Statement
+	for i, arg := range s.Args {
+		if digits, ok := strings.CutPrefix(arg, "0f"); ok {
+			n, _ := strconv.ParseUint(digits, 16, 32)
+			if n&0x7fffffff == 0 {
+				n |= 0x3f800000
+			} else {
+				n ^= 0x00800000
+			}
+			all = append(all, s.WithArg(i, fmt.Sprintf("0f%08X", n)))
+		}
+		if digits, ok := strings.CutPrefix(arg, "0d"); ok {
+			n, _ := strconv.ParseUint(digits, 16, 64)
+			all = append(all, s.WithArg(i, fmt.Sprintf("0d%016X", n^0x0010000000000000)))
+		}
+	}
+	return all
+}
+
+var addressForm = regexp.MustCompile(`^\[(%[rd]\d+)([+-]\d+)?\]$`)
+
+// accessBytes is how far an access is moved: the size of what it moves.
+func accessBytes(op string) int64 {
+	size := int64(4)
+	for suffix, n := range map[string]int64{"8": 1, "16": 2, "64": 8} {
+		if strings.HasSuffix(op, suffix) && !strings.Contains(op, "shared.global") {
+			size = n
+		}
+	}
+	switch {
+	case strings.Contains(op, ".v2."):
+		return 2 * size
+	case strings.Contains(op, ".v4."):
+		return 4 * size
+	case strings.HasPrefix(op, "cp.async"), strings.HasPrefix(op, "ldmatrix"):
+		return 16
+	}
+	return size
+}
+
+// otherOffset moves an address on by one element.
+func otherOffset(s ptxtext.Statement) []ptxtext.Statement {
+	var all []ptxtext.Statement
+	for i, arg := range s.Args {
+		if m := addressForm.FindStringSubmatch(arg); m != nil {
+			off, _ := strconv.ParseInt(m[2], 10, 64)
+			all = append(all, s.WithArg(i, fmt.Sprintf("[%s%+d]", m[1], off+accessBytes(s.Op))))
+		}
+	}
+	return all
+}
+
+// otherOrder exchanges the first two of a vector's registers.
+func otherOrder(s ptxtext.Statement) []ptxtext.Statement {
+	var all []ptxtext.Statement
+	for i, arg := range s.Args {
+		inner, ok := strings.CutPrefix(arg, "{")
+		if !ok {
+			continue
+		}
+		regs := strings.Split(strings.TrimSuffix(inner, "}"), ", ")
+		if len(regs) < 2 || regs[0] == regs[1] {
+			continue
+		}
+		regs[0], regs[1] = regs[1], regs[0]
+		all = append(all, s.WithArg(i, "{"+strings.Join(regs, ", ")+"}"))
+	}
+	return all
+}
+
+// otherOperands exchanges two operands whose order matters.
+func otherOperands(s ptxtext.Statement) []ptxtext.Statement {
+	i, j := 0, 0
+	switch {
+	case s.Is("shl.b64", "shr.u64"): // whose shift is a 32-bit number
+	case s.Is("sub", "div", "rem", "shl", "shr", "selp", "prmt", "cvt.rn.f16x2", "cvt.rn.bf16x2") && len(s.Args) > 2:
+		i, j = 1, 2
+	case s.Is("fma", "mad.lo"):
+		i, j = 1, 3
+	}
+	if i == j || s.Args[i] == s.Args[j] {
+		return nil
+	}
+	return []ptxtext.Statement{s.WithArg(i, s.Args[j]).WithArg(j, s.Args[i])}
+}
+
+func leftOut(s ptxtext.Statement, names ...string) []ptxtext.Statement {
+	if !s.Is(names...) {
+		return nil
+	}
+	return []ptxtext.Statement{{}}
+}
+
+// otherGuard turns a predicate round, and leaves it out.
+func otherGuard(s ptxtext.Statement) []ptxtext.Statement {
+	turned := s
+	switch {
+	case s.Guard == "":
+		return nil
+	case strings.HasPrefix(s.Guard, "@!"):
+		turned.Guard = "@" + s.Guard[2:]
+	default:
+		turned.Guard = "@!" + s.Guard[1:]
+	}
+	if s.Is("bra") { // an unconditional branch backwards is a loop without an end, one onwards dead code
+		return []ptxtext.Statement{turned}
+	}
+	without := s
+	without.Guard = ""
+	return []ptxtext.Statement{turned, without}
+}
+
+func otherSpecial(s ptxtext.Statement) []ptxtext.Statement {
+	swap := map[string]string{
+		"%tid.x": "%ctaid.x", "%ctaid.x": "%tid.x", "%ctaid.y": "%tid.x", "%ctaid.z": "%tid.x", "%nctaid.x": "%ntid.x", "%nctaid.y": "%ntid.x",
+	}
+	if len(s.Args) < 2 || swap[s.Args[1]] == "" {
+		return nil
+	}
+	return []ptxtext.Statement{s.WithArg(1, swap[s.Args[1]])}
+}

@@ -1,0 +1,264 @@
+package mutate
+
+import (
+	"maps"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/lockstep-go/lockstep/conformance/internal/harness"
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+)
+
+// mutationOptions says how mutants are run.
+type Options struct {
+	Seed   uint64  // of the cases' inputs
+	Long   bool    // mutate more kernels
+	Budget float64 // instructions that the cases of one mutant may take, beyond the first
+	// Open opens an emulator on which a launch traps after maxInstructions.
+	Open func(maxInstructions int64) (driver.Device, error)
+}
+
+// mutation tries mutants on the cases that run the changed instruction.
+type Runner struct {
+	kernels  map[string]*ptx.Kernel
+	cases    map[string][]harness.Result // by kernel
+	Changed  []*ptx.Kernel               // the kernels that are changed
+	Family   map[string]string           // by kernel: its operation
+	coverage *coverage
+	options  Options
+	probed   sync.Map // fates, by what a rule asked for
+	flows    sync.Map // flow, by kernel
+}
+
+// newMutation takes the kernels and the cases from a run of the suite. Cases that
+// failed in it tell nothing of mutants.
+func New(kernels map[string]*ptx.Kernel, results []harness.Result, o Options) (*Runner, error) {
+	m := &Runner{kernels: kernels, cases: map[string][]harness.Result{}, Family: map[string]string{}, options: o}
+	for _, r := range results {
+		for name := range r.Kernels {
+			if r.Failures == 0 && kernels[name] != nil {
+				m.cases[name] = append(m.cases[name], r)
+			}
+		}
+	}
+	m.Changed = m.representatives()
+	used := map[string]harness.Result{}
+	for _, k := range m.Changed {
+		for _, r := range m.cases[k.Name] {
+			used[r.Case.ID()] = r
+		}
+	}
+	var list []harness.Result
+	for _, id := range slices.Sorted(maps.Keys(used)) {
+		list = append(list, used[id])
+	}
+	var err error
+	m.coverage, err = cover(kernels, m.Changed, list, o.Seed)
+	return m, err
+}
+
+// representatives are the kernels that are changed. Those of one operation share their
+// generator and differ in the format or a size, so of each operation it is the one that
+// most cases launch, with -long in each format that has many cases of it, two of each; and
+// of each format, for its decoder, the one with the shortest text.
+func (m *Runner) representatives() []*ptx.Kernel {
+	chosen := map[string]*ptx.Kernel{}
+	for _, name := range slices.Sorted(maps.Keys(m.cases)) {
+		k, cases := m.kernels[name], m.cases[name]
+		for _, r := range cases {
+			operation := "operation " + r.Case.Operation
+			if best := chosen[operation]; best == nil || len(cases) > len(m.cases[best.Name]) {
+				chosen[operation] = k
+			}
+			format := "format " + r.Case.Format
+			if best := chosen[format]; best == nil || len(linesOf(k)) < len(linesOf(best)) {
+				chosen[format] = k
+			}
+		}
+		m.Family[name] = mostOf(cases)
+	}
+	byName := map[string]*ptx.Kernel{}
+	for _, k := range chosen {
+		byName[k.Name] = k
+	}
+	if m.options.Long {
+		for _, name := range m.mostLaunched(2) {
+			byName[name] = m.kernels[name]
+		}
+	}
+	var list []*ptx.Kernel
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		list = append(list, byName[name])
+	}
+	return list
+}
+
+// mostLaunched are, of each operation and each format that has at least two thirds as many
+// cases of it as any has, the kernels that most cases launch.
+func (m *Runner) mostLaunched(each int) (list []string) {
+	type class struct{ operation, format string }
+	names, counts, most := map[class][]string{}, map[class]int{}, map[string]int{}
+	for _, name := range slices.Sorted(maps.Keys(m.cases)) {
+		c := class{m.Family[name], m.cases[name][0].Case.Format}
+		names[c] = append(names[c], name)
+		counts[c] += len(m.cases[name])
+		most[c.operation] = max(most[c.operation], counts[c])
+	}
+	for c, of := range names {
+		if 3*counts[c] < 2*most[c.operation] {
+			continue
+		}
+		slices.SortStableFunc(of, func(a, b string) int { return len(m.cases[b]) - len(m.cases[a]) })
+		list = append(list, of[:min(each, len(of))]...)
+	}
+	return list
+}
+
+// mostOf is the operation that most cases are of.
+func mostOf(cases []harness.Result) string {
+	counts, most := map[string]int{}, ""
+	for _, r := range cases {
+		operation := r.Case.Operation
+		if counts[operation]++; counts[operation] > counts[most] {
+			most = operation
+		}
+	}
+	return most
+}
+
+// all lists every place of the kernels that are changed.
+func (m *Runner) All() []Place {
+	var list []Mutant
+	for _, k := range m.Changed {
+		list = append(list, MutantsOf(k)...)
+	}
+	return placesOf(list, func(kernel string) []string { return linesOf(m.kernels[kernel]) })
+}
+
+// fate is what became of a mutant.
+type Fate string
+
+const (
+	Killed          Fate = "killed"
+	Rejected        Fate = "rejected"         // no module loads with it: no case had to see it
+	withinTolerance Fate = "within tolerance" // other bits, but no gate minds
+	Unchanged       Fate = "no difference"    // run, and every bit the same
+	unreached       Fate = "not reached"      // no case runs the instruction
+)
+
+// verdict is a place's fate, the mutant that decided it and, of a killed one, the
+// first complaint.
+type Verdict struct {
+	Fate
+	Mutant    Mutant
+	Complaint string
+	Rule      string // by which it is equivalent
+}
+
+// mostMutants bounds how many mutants of a place are tried.
+const mostMutants = 4
+
+// try finds out a place's fate: that of the first mutant that is killed, else of the
+// one that came furthest.
+func (m *Runner) Try(p Place) Verdict {
+	best := Verdict{Fate: unreached, Mutant: p.Mutants[0]}
+	tried := 0
+	for _, x := range p.Mutants {
+		cases := m.coverage.reaching(x.Kernel, x.line)
+		if len(cases) == 0 {
+			continue
+		}
+		v := m.run(x, cases)
+		if v.Fate == Killed {
+			return v
+		}
+		if best.Fate == unreached || v.Fate == withinTolerance {
+			best = v
+		}
+		if tried++; tried == mostMutants {
+			break
+		}
+	}
+	return best
+}
+
+// diverse puts the first case of each reason before the others, which differ in format or
+// shape alone.
+func diverse(cases []harness.Result) []harness.Result {
+	seen := map[string]bool{}
+	var first, others []harness.Result
+	for _, r := range cases {
+		if seen[r.Case.Reason] {
+			others = append(others, r)
+			continue
+		}
+		seen[r.Case.Reason] = true
+		first = append(first, r)
+	}
+	return append(first, others...)
+}
+
+// affordable are the first of the cases, as many as the budget allows, and the
+// instructions that one of them takes at most.
+func (m *Runner) affordable(cases []harness.Result) (list []harness.Result, most float64) {
+	spent := 0.0
+	for i, r := range cases {
+		cost := m.coverage.cost[r.Case.ID()]
+		if spent += cost; i > 0 && spent > m.options.Budget {
+			break
+		}
+		list, most = append(list, r), max(most, cost)
+	}
+	return list, most
+}
+
+// run tries one mutant on cases, until one sees it or the budget is spent.
+func (m *Runner) run(x Mutant, cases []harness.Result) Verdict {
+	cases, most := m.affordable(diverse(cases))
+	s, err := harness.NewSuite(func() (driver.Device, error) { return m.options.Open(int64(4*most) + 1<<16) }, m.options.Seed)
+	if err != nil {
+		panic(err) // it has opened before
+	}
+	defer s.Close()
+	s.Guard, s.Patterns = 0, 1 // the emulator traps, and what lives in one world may well die in two
+	s.Rewrite = x.Apply
+	s.Kernels = maps.Clone(m.kernels)
+	if _, err := s.Function(m.kernels[x.Kernel]); err != nil {
+		return Verdict{Fate: Rejected, Mutant: x, Complaint: err.Error()}
+	}
+	v := Verdict{Fate: Unchanged, Mutant: x}
+	for _, right := range cases {
+		rec := &harness.Recorder{}
+		got := s.Run(rec, right.Case)
+		if len(rec.Messages) > 0 {
+			return Verdict{Fate: Killed, Mutant: x, Complaint: right.Case.ID() + ": " + rec.Messages[0]}
+		}
+		if got.Hash != right.Hash {
+			v.Fate = withinTolerance
+		}
+	}
+	return v
+}
+
+// verdicts tries all places.
+func (m *Runner) Verdicts(list []Place) []Verdict {
+	out := make([]Verdict, len(list))
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for i := range next {
+				out[i] = m.Try(list[i])
+				out[i].Rule = m.ruleOf(out[i])
+			}
+		})
+	}
+	for i := range list {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	return out
+}

@@ -1,0 +1,86 @@
+package mutate
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"text/tabwriter"
+)
+
+// tally counts mutants by what became of them.
+type Tally struct{ Tried, Killed, Excluded, Rejected int }
+
+func (c *Tally) add(v Verdict) {
+	c.Tried++
+	switch {
+	case v.Fate == Killed:
+		c.Killed++
+	case v.Fate == Rejected:
+		c.Rejected++
+	case v.Rule != "":
+		c.Excluded++
+	}
+}
+
+// lives is how many no case kills and no rule excludes.
+func (c Tally) Lives() int { return c.Tried - c.Killed - c.Excluded - c.Rejected }
+
+// part is the score.
+func (c Tally) Part() float64 { return float64(c.Killed) / float64(c.Killed+c.Lives()) }
+
+// mutationScore is tallies of verdicts.
+type Score struct {
+	Total     Tally
+	Operators map[string]*Tally
+	Families  map[string]*Tally
+	rules     map[string]int
+}
+
+func NewScore(m *Runner, verdicts []Verdict) Score {
+	s := Score{Operators: map[string]*Tally{}, Families: map[string]*Tally{}, rules: map[string]int{}}
+	for _, v := range verdicts {
+		s.Total.add(v)
+		for key, to := range map[string]map[string]*Tally{v.Mutant.Mutator: s.Operators, m.Family[v.Mutant.Kernel]: s.Families} {
+			if to[key] == nil {
+				to[key] = &Tally{}
+			}
+			to[key].add(v)
+		}
+		if v.Rule != "" {
+			s.rules[v.Rule]++
+		}
+	}
+	return s
+}
+
+// write prints the score by operator and by family, and what the rules exclude.
+func (s Score) Write(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, part := range []struct {
+		name string
+		rows map[string]*Tally
+	}{{"operator", s.Operators}, {"family", s.Families}, {"", map[string]*Tally{"all": &s.Total}}} {
+		if part.name != "" {
+			fmt.Fprintf(t, "%s\ttried\tkilled\texcluded\trejected\tlive\tscore\n", part.name)
+		}
+		for _, name := range slices.Sorted(maps.Keys(part.rows)) {
+			c := part.rows[name]
+			fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t", name, c.Tried, c.Killed, c.Excluded, c.Rejected, c.Lives())
+			if c.Killed+c.Lives() > 0 {
+				fmt.Fprintf(t, "%.1f%%", 100*c.Part())
+			}
+			fmt.Fprintln(t)
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w, "excluded as equivalent, by rule:")
+	for _, r := range append([]rule{unreachableRule}, rules...) {
+		if n := s.rules[r.name]; n > 0 {
+			fmt.Fprintf(t, "  %s\t%d\t%s\n", r.name, n, r.reason)
+		}
+	}
+	return t.Flush()
+}

@@ -1,0 +1,295 @@
+package ptxtext
+
+import (
+	"fmt"
+	"math/bits"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// flow is a kernel's text as a graph of instructions.
+type Flow struct {
+	At   []Statement // by line; a zero one where there is no instruction
+	Next [][]int     // lines that may follow, len(lines) for the end
+
+	aligned map[string]int // of pointer parameters, as a power of two
+	Threads int            // that a CTA has at most
+}
+
+var parameterForm = regexp.MustCompile(`^\t\.param \.u64 \.ptr \.global \.align (\d+) (\w+),?$`)
+
+// flowOf reads a text.
+func FlowOf(lines []string) Flow {
+	f := Flow{At: make([]Statement, len(lines)), Next: make([][]int, len(lines)), aligned: map[string]int{}}
+	labels := map[string]int{}
+	for i, line := range lines {
+		f.At[i], _ = Parse(line)
+		fmt.Sscanf(line, ".maxntid %d,", &f.Threads)
+		if m := parameterForm.FindStringSubmatch(line); m != nil {
+			n, _ := strconv.ParseUint(m[1], 10, 32)
+			f.aligned[m[2]] = bits.TrailingZeros64(n)
+		}
+		if label, ok := strings.CutSuffix(line, ":"); ok {
+			labels[label] = i
+		}
+	}
+	for i, s := range f.At {
+		switch {
+		case s.Is("bra") && f.entersLoop(i): // never past it
+		case s.Is("bra"):
+			f.Next[i] = append(f.Next[i], labels[s.Args[0]])
+		case s.Is("ret"):
+			f.Next[i] = append(f.Next[i], len(lines))
+		}
+		if s.Guard != "" || !s.Is("bra", "ret") {
+			f.Next[i] = append(f.Next[i], i+1)
+		}
+	}
+	return f
+}
+
+// entersLoop reports whether a branch is the first test of a loop of at least one
+// round: of a number that was just set, and not to 0.
+func (f Flow) entersLoop(i int) bool {
+	if i < 2 || !strings.HasPrefix(f.At[i].Guard, "@!") || !f.At[i-1].Is("setp.ne.u32") || f.At[i-1].Args[2] != "0" {
+		return false
+	}
+	for j := i - 2; j >= 0 && f.At[j].Op != ""; j-- {
+		if s := f.At[j]; slices.Contains(s.Writes(), f.At[i-1].Args[1]) {
+			return s.Is("mov.b32") && s.Guard == "" && IsNumber(s.Args[1]) && s.Args[1] != "0"
+		}
+	}
+	return false
+}
+
+// live finds, for each line, the registers whose values may still be read after it.
+func (f Flow) Live() []map[string]bool {
+	before := make([]map[string]bool, len(f.At)+1)
+	after := make([]map[string]bool, len(f.At))
+	before[len(f.At)] = map[string]bool{}
+	for i := range f.At {
+		before[i], after[i] = map[string]bool{}, map[string]bool{}
+	}
+	for changed := true; changed; {
+		changed = false
+		for i := len(f.At) - 1; i >= 0; i-- {
+			for _, n := range f.Next[i] {
+				for reg := range before[n] {
+					after[i][reg] = true
+				}
+			}
+			count := len(before[i])
+			overwritten := f.At[i].Writes()
+			for reg := range after[i] {
+				if f.At[i].Guard != "" || !slices.Contains(overwritten, reg) {
+					before[i][reg] = true
+				}
+			}
+			for _, reg := range f.At[i].Reads() {
+				before[i][reg] = true
+			}
+			changed = changed || len(before[i]) != count
+		}
+	}
+	return after
+}
+
+// dead reports, for each line, whether it writes registers of which none is read
+// before it is written again, but by what is dead itself.
+func (f Flow) Dead() []bool {
+	out := make([]bool, len(f.At))
+	f.At = slices.Clone(f.At)
+	for changed := true; changed; {
+		changed = false
+		after := f.Live()
+		for i, s := range f.At {
+			regs := s.Writes()
+			if len(regs) > 0 && !s.Is("atom") && !slices.ContainsFunc(regs, func(reg string) bool { return after[i][reg] }) {
+				out[i], f.At[i], changed = true, Statement{}, true
+			}
+		}
+	}
+	return out
+}
+
+// definition is the only instruction that writes a register; false if there are more.
+func (f Flow) Definition(reg string) (Statement, bool) {
+	found, n := Statement{}, 0
+	for _, s := range f.At {
+		if slices.Contains(s.Writes(), reg) {
+			found = s
+			n++
+		}
+	}
+	return found, n == 1
+}
+
+// zeros is how many of a value's lowest bits are 0 for sure.
+func (f Flow) Zeros(arg string) int {
+	if n, err := strconv.ParseUint(arg, 10, 64); err == nil {
+		return bits.TrailingZeros64(n)
+	}
+	s, ok := f.Definition(arg)
+	if !ok {
+		return 0
+	}
+	switch {
+	case s.Is("mov", "cvt"):
+		return f.Zeros(s.Args[1])
+	case s.Is("add", "sub", "min", "max"):
+		return min(f.Zeros(s.Args[1]), f.Zeros(s.Args[2]))
+	case s.Is("mul"):
+		return f.Zeros(s.Args[1]) + f.Zeros(s.Args[2])
+	case s.Is("shl"):
+		n, err := strconv.Atoi(s.Args[2])
+		if err == nil {
+			return n + f.Zeros(s.Args[1])
+		}
+	case s.Is("ld.param"):
+		return f.aligned[strings.Trim(s.Args[1], "[]")]
+	}
+	return 0
+}
+
+// most is the largest that a value can be, by what threads there are.
+func (f Flow) Most(arg string) uint64 {
+	const any = 1<<32 - 1
+	if n, err := strconv.ParseUint(arg, 10, 64); err == nil {
+		return n
+	}
+	s, ok := f.Definition(arg)
+	if !ok || len(s.Args) < 2 {
+		return any
+	}
+	shift := func() int {
+		n, err := strconv.Atoi(s.Args[2])
+		if err != nil {
+			return 0
+		}
+		return n
+	}
+	switch {
+	case s.Is("mov") && s.Args[1] == "%tid.x" && f.Threads > 0:
+		return uint64(f.Threads - 1)
+	case s.Is("shr.u32"):
+		return f.Most(s.Args[1]) >> shift()
+	case s.Is("shl.b32"):
+		return min(any, f.Most(s.Args[1])<<shift())
+	case s.Is("and.b32"):
+		return min(f.Most(s.Args[1]), f.Most(s.Args[2]))
+	}
+	return any
+}
+
+// quarters reports whether a value is 4i for an i that is compared with ceil(n/4).
+func (f Flow) quarters(arg, n string) bool {
+	s, ok := f.Definition(arg)
+	if !ok || !s.Is("shl.b32") || s.Args[2] != "2" {
+		return false
+	}
+	i := s.Args[1]
+	return slices.ContainsFunc(f.At, func(c Statement) bool {
+		if !c.Is("setp.lt.u32", "setp.ge.u32") || c.Args[1] != i {
+			return false
+		}
+		ceil, _ := f.Definition(c.Args[2])
+		if !ceil.Is("shr.u32") || ceil.Args[2] != "2" {
+			return false
+		}
+		sum, _ := f.Definition(ceil.Args[1])
+		return sum.Is("add.u32") && sum.Args[1] == n && sum.Args[2] == "3"
+	})
+}
+
+// impliesQuads reports whether a comparison is 4i < n, for such an i.
+func (f Flow) ImpliesQuads(s Statement) bool {
+	return s.Is("setp.lt.u32") && f.quarters(s.Args[1], s.Args[2])
+}
+
+// holds reports whether a predicate is true for sure: an address is aligned, or a row
+// of whole quads has four elements left.
+func (f Flow) Holds(p string) bool {
+	s, ok := f.Definition(p)
+	switch {
+	case !ok:
+		return false
+	case s.Is("and.pred"):
+		return f.Holds(s.Args[1]) && f.Holds(s.Args[2])
+	case s.Is("setp.eq.u32") && s.Args[2] == "0":
+		mask, _ := f.Definition(s.Args[1])
+		if !mask.Is("and") {
+			return false
+		}
+		n, err := strconv.ParseUint(mask.Args[2], 10, 32)
+		return err == nil && bits.Len64(n) <= f.Zeros(mask.Args[1])
+	case s.Is("setp.ge.u32") && s.Args[2] == "4":
+		rest, _ := f.Definition(s.Args[1])
+		if !rest.Is("sub.u32") || f.Zeros(rest.Args[1]) < 2 {
+			return false
+		}
+		least, _ := f.Definition(rest.Args[2])
+		n := rest.Args[1]
+		return least.Is("min.u32") && (least.Args[1] == n && f.quarters(least.Args[2], n) || least.Args[2] == n && f.quarters(least.Args[1], n))
+	}
+	return false
+}
+
+// isNumber tells a constant from a register.
+func IsNumber(arg string) bool { return arg[0] != '%' }
+
+// decides finds what a line's result is used for, through arithmetic of integers and
+// predicates: the branches and selections that it decides, nil if it does more.
+func (f Flow) Decides(line int) []int {
+	var branches []int
+	regs := map[string]bool{}
+	var follow func(reg string) bool
+	follow = func(reg string) bool {
+		if regs[reg] {
+			return true
+		}
+		regs[reg] = true
+		for i, s := range f.At {
+			if !slices.Contains(s.Reads(), reg) {
+				continue
+			}
+			guards := strings.Contains(s.Guard, reg+" ")
+			switch {
+			case s.Is("bra", "ret") && guards, s.Is("selp") && s.Args[3] == reg && !IsNumber(s.Args[1]):
+				branches = append(branches, i)
+			case guards || len(s.Writes()) != 1 || !s.Is("setp", "and", "or", "not", "xor", "cvt", "sub", "add", "shr", "shl", "min", "max", "selp", "mov.b32", "vote"):
+				return false
+			case !follow(s.Writes()[0]):
+				return false
+			}
+		}
+		return true
+	}
+	for _, reg := range f.At[line].Writes() {
+		if !follow(reg) {
+			return nil
+		}
+	}
+	slices.Sort(branches)
+	return slices.Compact(branches)
+}
+
+// readers are the instructions that read what a line writes, and what it is moved to.
+func (f Flow) Readers(reg string) []Statement {
+	var list []Statement
+	seen := map[string]bool{reg: true}
+	for todo := []string{reg}; len(todo) > 0; todo = todo[1:] {
+		for _, s := range f.At {
+			switch to := s.Written(); {
+			case !slices.Contains(s.Reads(), todo[0]):
+			case s.Is("mov") && !seen[to]:
+				seen[to] = true
+				todo = append(todo, to)
+			case !s.Is("mov"):
+				list = append(list, s)
+			}
+		}
+	}
+	return list
+}

@@ -1,0 +1,91 @@
+package ptxtext
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// statement is one instruction of a text, taken apart.
+type Statement struct {
+	Guard string // "@%p1 " or ""
+	Op    string
+	Args  []string
+}
+
+var statementForm = regexp.MustCompile(`^\t(@!?%p\d+ )?([a-z][a-zA-Z0-9_.:]*)( .*)?;$`)
+
+// parseStatement reads a line; false if it is no instruction.
+func Parse(line string) (Statement, bool) {
+	m := statementForm.FindStringSubmatch(line)
+	if m == nil {
+		return Statement{}, false
+	}
+	s := Statement{Guard: m[1], Op: m[2]}
+	depth, from := 0, 0
+	rest := strings.TrimSpace(m[3])
+	for i, c := range rest {
+		switch c {
+		case '{', '[':
+			depth++
+		case '}', ']':
+			depth--
+		case ',':
+			if depth == 0 {
+				s.Args = append(s.Args, strings.TrimSpace(rest[from:i]))
+				from = i + 1
+			}
+		}
+	}
+	if rest != "" {
+		s.Args = append(s.Args, strings.TrimSpace(rest[from:]))
+	}
+	return s, true
+}
+
+// String is the line again; of the zero value an empty one.
+func (s Statement) String() string {
+	if s.Op == "" {
+		return ""
+	}
+	line := "\t" + s.Guard + s.Op
+	if len(s.Args) > 0 {
+		line += " " + strings.Join(s.Args, ", ")
+	}
+	return line + ";"
+}
+
+func (s Statement) WithArg(i int, arg string) Statement {
+	s.Args = slices.Clone(s.Args)
+	s.Args[i] = arg
+	return s
+}
+
+func (s Statement) WithOp(op string) Statement { s.Op = op; return s }
+
+// is reports whether the instruction begins with one of these names.
+func (s Statement) Is(names ...string) bool {
+	return slices.ContainsFunc(names, func(n string) bool { return s.Op == n || strings.HasPrefix(s.Op, n+".") })
+}
+
+// written is the part that the instruction writes, "" if it writes no register.
+func (s Statement) Written() string {
+	if len(s.Args) == 0 || s.Is("st", "red", "bar", "bra", "ret", "cp", "fence", "mbarrier", "griddepcontrol", "wgmma.wait_group") {
+		return ""
+	}
+	return s.Args[0]
+}
+
+// reads are the registers that an instruction reads.
+func (s Statement) Reads() []string {
+	list := s.Args
+	if s.Written() != "" && !s.Is("wgmma.mma_async") { // which may add to what it writes
+		list = s.Args[1:]
+	}
+	return Registers.FindAllString(s.Guard+" "+strings.Join(list, " "), -1)
+}
+
+// writes are the registers that it writes.
+func (s Statement) Writes() []string { return Registers.FindAllString(s.Written(), -1) }
+
+var Registers = regexp.MustCompile(`%(?:p|h|r|f|d|g)\d+`)

@@ -1,0 +1,50 @@
+package conformance
+
+import (
+	"testing"
+
+	"github.com/lockstep-go/lockstep/conformance/internal/harness"
+	"github.com/lockstep-go/lockstep/conformance/internal/kernelcases"
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/driver/emu"
+	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+func TestAttentionFaults(t *testing.T) {
+	notShort(t)
+	s := kernelSuite(t)
+	for _, fault := range kernelcases.AttentionFaults() {
+		t.Run(fault.Name, func(t *testing.T) {
+			rec := &harness.Recorder{}
+			s.Run(rec, fault.Case)
+			if (len(rec.Messages) == 0) != fault.Clean {
+				t.Errorf("%d complaints: %q", len(rec.Messages), rec.Messages)
+			}
+		})
+	}
+}
+
+// TestVectorsTraffic holds a product of more vectors than its kernel has columns to what
+// the products of each read, norms included: a CTA reads the vectors that it takes alone.
+func TestVectorsTraffic(t *testing.T) {
+	notShort(t)
+	const vectors = 5
+	read := func(columns, times int) uint64 {
+		device, err := emu.Open(emu.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := harness.NewSuite(func() (driver.Device, error) { return device, nil }, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		s.Guard = 0 // the emulator traps
+		s.Run(t, kernelcases.NormedGemv(columns, times))
+		return device.Counters()[(ptxgen.Gemv{Format: quant.F16}).Name()].LoadBytes
+	}
+	if together, apart := read(vectors, 1), read(1, 2*vectors-1); together != apart {
+		t.Errorf("%d vectors together read %d bytes, one by one %d", vectors, together, apart)
+	}
+}

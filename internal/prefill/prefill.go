@@ -1,0 +1,24 @@
+// Package prefill states what the accelerator rounds when it computes a prompt on
+// tensor cores, so that the reference can round the same.
+package prefill
+
+import (
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/ref"
+)
+
+// Numerics returns the roundings of a prompt on tensor cores: inputs and weights of
+// layers have 16 bits, keys and values have format kv, and attention updates its
+// softmax once per block of FlashBlock keys.
+func Numerics(kv model.KVFormat, headDim int) ref.Numerics {
+	return ref.Numerics{KV: kv, Input: ref.To16, Weights: ref.To16, FlashBlock: FlashBlock(headDim)}
+}
+
+// FlashBlock returns how many keys FlashAttention processes between two updates of its
+// running maximum, for a head dimension.
+func FlashBlock(headDim int) int {
+	if headDim > 128 {
+		return 32
+	}
+	return 64
+}
