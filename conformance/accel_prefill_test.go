@@ -62,8 +62,8 @@ func mostlyWithin(want, got *layerdiff.Trace) error {
 		return err
 	}
 	for _, res := range r.Ops {
-		if 2*res.Left > res.Positions {
-			return fmt.Errorf("%v: %d of %d positions are off by more than float32 explains", res.Op, res.Left, res.Positions)
+		if 2*res.Exceeded > res.Positions {
+			return fmt.Errorf("%v: %d of %d positions are off by more than float32 explains", res.Op, res.Exceeded, res.Positions)
 		}
 	}
 	return nil

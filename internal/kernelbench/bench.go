@@ -138,7 +138,7 @@ func measure(dev driver.Device, lib *library, c Case, lim Limits, e effort) Resu
 		res.Err = err.Error()
 		return res
 	}
-	res.Seconds, res.Least, res.Most = times[len(times)/2], times[0], times[len(times)-1]
+	res.Seconds, res.Least, res.Most = median(times), times[0], times[len(times)-1]
 	res.judge(lim)
 	return res
 }

@@ -103,11 +103,11 @@ func (r *Rig) rateOf(work float64, f func() error) (float64, error) {
 		}
 	}
 	slices.Sort(times)
-	median := times[len(times)/2]
-	if median <= 0 { // the clock of an emulator
+	seconds := median(times)
+	if seconds <= 0 { // the emulator's clock may stand still
 		return 0, r.err
 	}
-	return work / median, r.err
+	return work / seconds, r.err
 }
 
 func (r *Rig) copyRate(from uint64, bytes int64) (float64, error) {
@@ -135,5 +135,5 @@ func (r *Rig) launchTime(out uint64) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return times[len(times)/2], nil
+	return median(times), nil
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"gonum.org/v1/gonum/stat"
+
 	"github.com/lockstep-go/lockstep/driver"
 )
 
@@ -81,6 +83,9 @@ func (r *Rig) timeGraph(list []driver.Launch, repeats int) ([]float64, error) {
 	slices.Sort(times)
 	return times, nil
 }
+
+// median returns the median of sorted values, the lower one of an even number.
+func median(sorted []float64) float64 { return stat.Quantile(0.5, stat.Empirical, sorted, nil) }
 
 // time measures what the stream does in work, by events.
 func (r *Rig) time(work func() error) (time.Duration, error) {

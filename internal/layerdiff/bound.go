@@ -8,27 +8,28 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Numerics says to what an engine rounds, F32, F16 or BF16, where the other rounds to
-// the same.
+// Numerics lists the formats that both engines round to: F32, F16 or BF16.
 type Numerics struct {
 	KV       quant.Format // keys and values in the cache
-	Input    quant.Format // what layers multiply, and their weights
-	Float    float64      // what rounding to float32 may do to an operation, the relative L2 of a row; 0: 1e-5
-	Followed bool         // the other engine computed each operation of what this one did, see Trace.Follow
+	Input    quant.Format // inputs and weights of matrix products
+	Float    float64      // tolerance of float32 arithmetic, relative L2 per row; 0: 1e-5
+	Followed bool         // one engine used the other's inputs, see Trace.Follow
 }
 
-// floatBound is Numerics.Float where nothing else is said.
+// floatBound is the default of Numerics.Float.
 const floatBound = 1e-5
 
-// limits are what follows from rounding to a format on both sides. Numbers that float32
-// put a little apart may be rounded to the two sides of a border: then they are one
-// spacing apart, 2^-10 of them in F16, 2^-7 in BF16. The divergences of F16 are those of
-// a whole model with a cache or inputs in F16. They grow with the square of an error, so
-// that eight times the spacing gives 64 times as much in BF16; the largest that F32 may
-// have is to its mean as in F16.
+// limits are the tolerances that a format implies.
+//
+// spacing is the largest relative distance of neighboring numbers. Values that differ in
+// float32 by little can round to different neighbors, and then differ by one spacing.
+//
+// meanKL and maxKL, in nats, limit the divergence of the predictions. It grows with the
+// square of the error: the spacing of BF16 is 8 times that of F16, so its limits are 64
+// times as large.
 type limits struct {
-	spacing         float64
-	meanKL, largest float64 // nats, of the distributions that logits give
+	spacing       float64
+	meanKL, maxKL float64
 }
 
 var limitsOf = map[quant.Format]limits{
@@ -37,17 +38,16 @@ var limitsOf = map[quant.Format]limits{
 	quant.BF16: {1.0 / (1 << 7), 64 * 2e-6, 64 * 100e-6},
 }
 
-// mostEffect is where a measured effect no longer says anything: a bound as large as what
-// is bounded lets everything pass.
-const mostEffect = 1.0 / 8
+// maxEffect limits a measured effect: a larger tolerance would accept anything.
+const maxEffect = 1.0 / 8
 
-// spread is how far an element may be off, in units of the row's bound times the root
-// mean square of the row, beside that share of itself. Errors that are spread like a
-// Gaussian leave 8 standard deviations less than once in 10^14 elements.
-const spread = 8
+// elementSigmas is the tolerance of one element in units of the row's tolerance times the
+// row's root mean square. Normally distributed errors exceed 8 standard deviations with a
+// probability below 1e-14.
+const elementSigmas = 8
 
-// Effects is by how much roundings move each operation, as the relative L2 of the row
-// that they move most.
+// Effects returns how much rounding changes each operation: the largest relative L2 of a
+// row between an exact and a rounded run of the same engine.
 func Effects(exact, rounded *Trace) (map[Op]float64, error) {
 	if err := exact.match(rounded); err != nil {
 		return nil, err
@@ -55,13 +55,13 @@ func Effects(exact, rounded *Trace) (map[Op]float64, error) {
 	effects := map[Op]float64{}
 	for _, o := range exact.order {
 		for p, row := range exact.rows[o] {
-			effects[o] = math.Max(effects[o], relative(errorsOf(row, rounded.rows[o][p])))
+			effects[o] = math.Max(effects[o], relative(sumSquares(row, rounded.rows[o][p])))
 		}
 	}
 	return effects, nil
 }
 
-// limits are those of the coarser of the formats.
+// limits returns the limits of the coarser format.
 func (n Numerics) limits() limits {
 	a, b := limitsOf[n.KV], limitsOf[n.Input]
 	if a.spacing > b.spacing {
@@ -70,40 +70,39 @@ func (n Numerics) limits() limits {
 	return b
 }
 
-// Rounds says whether anything is rounded to less than F32, so that a bound needs the
-// effects of it.
+// Rounds reports whether a format is narrower than F32. Compare then needs Effects.
 func (n Numerics) Rounds() bool { return n.limits().spacing > 0 }
 
-// apart is by how many times what rounding of inputs does an engine may be off that
-// rounds to the same: behind many layers hardly a number is rounded to the same side, and
-// what two engines round away is √2 times what one does.
-const apart = 2
+// inputFactor multiplies the effect of rounded inputs. After some layers the two engines
+// round independently of each other, so their difference is √2 times one engine's effect;
+// 2 leaves a margin.
+const inputFactor = 2
 
-// bound is the largest relative L2 of a row of an operation, beside Float:
+// bound returns the tolerance of an operation, as relative L2 of a row. It is Float plus:
 //
-//	embed; all if followed, but  0
-//	query, attention, layer      spacing of what is multiplied
-//	key, value                   the larger spacing
-//	else, behind a 16-bit cache  the larger of its spacing and the effect
-//	else, behind 16-bit inputs   the larger of the spacing and apart × the effect
+//	embed; with Followed also logits   0
+//	query, attention, layer            spacing of the input format
+//	key, value                         larger spacing of both formats
+//	else, with a 16-bit cache only     max(spacing, effect)
+//	else, with 16-bit inputs           max(spacing, inputFactor × effect)
 //
-// where the second and the third line are for layer 0's projections and for all if
-// followed. Effects are what rounding does to the model as measured: attention can make
-// more of an error in keys than its own size.
+// Rows 2 and 3 are for the projections of layer 0, and with Followed for all layers. The
+// effect is measured and not derived from the spacing, because attention can amplify an
+// error of the keys.
 func (n Numerics) bound(o Op, effect float64) float64 {
 	float := cmp.Or(n.Float, floatBound)
 	projected := o.Name == "query" || o.Name == "key" || o.Name == "value"
 	if n.Followed || !n.Rounds() || o.Name == "embed" || o.Layer == 0 && projected {
-		return float + n.arising(o.Name)
+		return float + n.ownSpacing(o.Name)
 	}
 	if limitsOf[n.Input].spacing > 0 {
-		effect *= apart
+		effect *= inputFactor
 	}
-	return float + math.Max(n.limits().spacing, math.Min(effect, mostEffect))
+	return float + math.Max(n.limits().spacing, math.Min(effect, maxEffect))
 }
 
-// arising is the spacing of what an operation itself rounds.
-func (n Numerics) arising(op string) float64 {
+// ownSpacing returns the spacing of the format that the operation itself rounds to.
+func (n Numerics) ownSpacing(op string) float64 {
 	switch op {
 	case "embed", "logits":
 		return 0
@@ -113,14 +112,14 @@ func (n Numerics) arising(op string) float64 {
 	return limitsOf[n.Input].spacing
 }
 
-// known says whether the formats are ones that engines round to.
-func (n Numerics) known() bool {
+// valid reports whether both formats have limits.
+func (n Numerics) valid() bool {
 	_, kv := limitsOf[n.KV]
 	_, input := limitsOf[n.Input]
 	return kv && input
 }
 
-// bounds are those of all operations of a trace.
+// bounds returns the tolerance of every operation of t.
 func (n Numerics) bounds(t *Trace, effects map[Op]float64) map[Op]float64 {
 	all := maps.Clone(effects)
 	if all == nil {

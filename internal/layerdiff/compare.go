@@ -3,53 +3,74 @@ package layerdiff
 import (
 	"fmt"
 	"math"
+
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/stat"
 )
 
-// Report is how two engines differ.
+// Report holds the differences of two engines.
 type Report struct {
-	Ops    []Result   // in the order of computation
-	First  *Departure // the first that left its bound; nil: none did
-	Logits *Logits    // nil: no engine shows any
+	Ops    []Result  // in the order of computation
+	First  *Mismatch // first out of tolerance; nil: none
+	Logits *Logits   // nil: neither trace has logits
 }
 
-// Result is how an operation differs.
+// Result is the difference in one operation.
 type Result struct {
 	Op        Op
-	Error     float64 // relative L2 of the row that is off the most; infinite where a NaN or an infinity is alone
-	Position  int     // of that row
-	Bound     float64 // of the error
-	Positions int
-	Left      int // positions that left the bound
+	Error     float64 // largest relative L2 of a row; +Inf if a NaN or infinity has no counterpart
+	Position  int     // of the row with that error
+	Bound     float64 // tolerance of Error
+	Positions int     // compared
+	Exceeded  int     // positions out of tolerance
 }
 
-// Departure is where the engines part: an element that left its bound, or the one that
-// is off the most in a row that did.
-type Departure struct {
+// Mismatch is the element with the largest error, relative to its tolerance, in a row that
+// is out of tolerance.
+type Mismatch struct {
 	Op         Op
 	Position   int
 	Element    int
 	Got, Want  float64
-	Error      float64 // of the element
-	Bound      float64
-	RowError   float64 // relative L2
-	RowBound   float64
-	Comparable bool // else a NaN or an infinity is where the other engine has none like it
+	Error      float64 // absolute, of the element
+	Bound      float64 // tolerance of Error
+	RowError   float64 // relative L2 of the row
+	RowBound   float64 // tolerance of RowError
+	Comparable bool    // false: a NaN or infinity has no counterpart
 }
 
-func (d *Departure) String() string {
+func (d *Mismatch) String() string {
 	text := fmt.Sprintf("%v, position %d, element %d: got %.9g, want %.9g", d.Op, d.Position, d.Element, d.Got, d.Want)
 	if !d.Comparable {
 		return text
 	}
-	return fmt.Sprintf("%s, off by %.3g (bound %.3g); the row is off by %.3g of its length (bound %.3g)", text, d.Error, d.Bound, d.RowError, d.RowBound)
+	return fmt.Sprintf("%s, error %.3g (bound %.3g); relative L2 of the row %.3g (bound %.3g)", text, d.Error, d.Bound, d.RowError, d.RowBound)
 }
 
-// Compare holds what one engine computed to what the other did, which rounds alike.
-// Effects are what the roundings do, from Effects; nil if Numerics has none. NaN, and an
-// infinity of the same sign, must be in the same places. The error says in what the two
-// traces cannot be compared.
+// Logits is the difference in the predictions. Divergences are in nats.
+//
+// The top token of a position is compared only if its margin is more than twice the
+// tolerance of a logit; smaller margins do not decide.
+type Logits struct {
+	Positions        int
+	MeanKL, MaxKL    float64 // Kullback-Leibler divergence of got from want
+	MaxKLPosition    int
+	MeanBound        float64 // tolerance of MeanKL
+	MaxBound         float64 // tolerance of MaxKL
+	Decided          int     // positions whose top tokens are compared
+	Disagree         int     // of those, positions with different top tokens
+	DisagreePosition int     // the first of those
+}
+
+// Undecided returns the share of positions whose top tokens are not compared.
+func (l *Logits) Undecided() float64 { return 1 - float64(l.Decided)/float64(l.Positions) }
+
+// Compare compares got with want. Both engines round to the formats of n. effects comes
+// from Effects; it may be nil if n.Rounds is false. A NaN matches a NaN, and an infinity
+// one of the same sign. Compare returns an error if the traces have different operations,
+// positions or widths. It panics if a format of n has no limits.
 func Compare(want, got *Trace, n Numerics, effects map[Op]float64) (*Report, error) {
-	if !n.known() {
+	if !n.valid() {
 		panic(fmt.Sprintf("layerdiff: cache %v, input %v", n.KV, n.Input))
 	}
 	if err := want.match(got); err != nil {
@@ -70,9 +91,33 @@ func Compare(want, got *Trace, n Numerics, effects map[Op]float64) (*Report, err
 	return r, nil
 }
 
-// compareOp compares all positions of an operation; first is the one of the lowest
-// position that left the bound.
-func compareOp(o Op, want, got *Trace, bound float64) (res Result, first *Departure) {
+// Err describes the first difference out of tolerance, or is nil.
+func (r *Report) Err() error {
+	switch {
+	case r.First != nil:
+		return fmt.Errorf("%v", r.First)
+	case r.Logits != nil:
+		return r.Logits.Err()
+	}
+	return nil
+}
+
+// Err describes the first difference out of tolerance, or is nil.
+func (l *Logits) Err() error {
+	switch {
+	case l.Disagree > 0:
+		return fmt.Errorf("the top tokens differ at %d of %d positions with a sufficient margin, first at position %d", l.Disagree, l.Decided, l.DisagreePosition)
+	case !(l.MeanKL <= l.MeanBound):
+		return fmt.Errorf("the mean KL divergence of the logits is %.3g (bound %.3g)", l.MeanKL, l.MeanBound)
+	case !(l.MaxKL <= l.MaxBound):
+		return fmt.Errorf("the KL divergence of the logits is %.3g at position %d (bound %.3g)", l.MaxKL, l.MaxKLPosition, l.MaxBound)
+	}
+	return nil
+}
+
+// compareOp compares every position of an operation. first is the mismatch at the lowest
+// position.
+func compareOp(o Op, want, got *Trace, bound float64) (res Result, first *Mismatch) {
 	res = Result{Op: o, Bound: bound, Error: -1}
 	for _, p := range want.positions(o) {
 		d := compareRow(want.rows[o][p], got.rows[o][p], bound)
@@ -83,7 +128,7 @@ func compareOp(o Op, want, got *Trace, bound float64) (res Result, first *Depart
 		if d.Error <= d.Bound && d.RowError <= d.RowBound {
 			continue
 		}
-		res.Left++
+		res.Exceeded++
 		if first == nil {
 			first, d.Op, d.Position = d, o, p
 		}
@@ -91,12 +136,12 @@ func compareOp(o Op, want, got *Trace, bound float64) (res Result, first *Depart
 	return res, first
 }
 
-// compareRow finds the element of a row that is off the most, measured by its bound.
-func compareRow(want, got []float64, bound float64) *Departure {
-	e, v := errorsOf(want, got)
-	rms := math.Sqrt(v / float64(len(want)))
-	d := &Departure{RowError: relative(e, v), RowBound: bound}
-	most := -1.0
+// compareRow finds the element with the largest error relative to its tolerance.
+func compareRow(want, got []float64, bound float64) *Mismatch {
+	errors, values := sumSquares(want, got)
+	rms := math.Sqrt(values / float64(len(want)))
+	d := &Mismatch{RowError: relative(errors, values), RowBound: bound}
+	worst := -1.0
 	for i, w := range want {
 		off := difference(w, got[i])
 		limit := elementBound(w, rms, bound)
@@ -104,8 +149,8 @@ func compareRow(want, got []float64, bound float64) *Departure {
 		if off > 0 {
 			share = off / limit
 		}
-		if !(share <= most) {
-			most = share
+		if !(share <= worst) {
+			worst = share
 			d.Element, d.Got, d.Want, d.Error, d.Bound = i, got[i], w, off, limit
 		}
 	}
@@ -113,17 +158,16 @@ func compareRow(want, got []float64, bound float64) *Departure {
 	return d
 }
 
-// elementBound is how far an element of a row may be off.
+// elementBound returns the tolerance of the element w of a row.
 func elementBound(w, rms, bound float64) float64 {
 	if math.IsNaN(w) || math.IsInf(w, 0) {
 		return 0
 	}
-	return bound * (math.Abs(w) + spread*rms)
+	return bound * (math.Abs(w) + elementSigmas*rms)
 }
 
-// difference is how far two numbers are apart: 0 of two NaN or of the same infinity,
-// infinite where only one is a NaN or an infinity. It is never a NaN, so that no
-// comparison with a bound lets one pass.
+// difference returns |got - want|: 0 for two NaN or equal infinities, and +Inf if only one
+// is a NaN or infinity. It never returns NaN, which would pass a comparison with a bound.
 func difference(want, got float64) float64 {
 	switch {
 	case want == got || math.IsNaN(want) && math.IsNaN(got):
@@ -134,8 +178,8 @@ func difference(want, got float64) float64 {
 	return math.Abs(got - want)
 }
 
-// errorsOf is the sums of the squares of a row's errors and of its finite values.
-func errorsOf(want, got []float64) (errors, values float64) {
+// sumSquares returns the sums of squares of the errors and of the finite values of a row.
+func sumSquares(want, got []float64) (errors, values float64) {
 	for i, w := range want {
 		e := difference(w, got[i])
 		errors += float64(e * e)
@@ -146,7 +190,7 @@ func errorsOf(want, got []float64) (errors, values float64) {
 	return errors, values
 }
 
-// relative is the root of errors by values: 0 of no errors, infinite of errors in nothing.
+// relative returns √(errors / values): 0 if errors is 0, +Inf if only values is 0.
 func relative(errors, values float64) float64 {
 	switch {
 	case errors == 0:
@@ -158,4 +202,72 @@ func relative(errors, values float64) float64 {
 		return r
 	}
 	return math.Inf(1)
+}
+
+func compareLogits(want, got *Trace, lim limits, bound float64) *Logits {
+	l := &Logits{MeanBound: lim.meanKL, MaxBound: lim.maxKL, MaxKL: -1}
+	var kls []float64
+	for _, p := range want.positions(logitsOp) {
+		w, g := want.rows[logitsOp][p], got.rows[logitsOp][p]
+		l.Positions++
+		kl := divergence(w, g)
+		kls = append(kls, kl)
+		if kl > l.MaxKL || math.IsNaN(kl) && !math.IsNaN(l.MaxKL) {
+			l.MaxKL, l.MaxKLPosition = kl, p
+		}
+		best, margin := top(w)
+		if !(margin > 2*maxElementBound(w, bound)) {
+			continue
+		}
+		l.Decided++
+		if other, _ := top(g); other != best {
+			if l.Disagree == 0 {
+				l.DisagreePosition = p
+			}
+			l.Disagree++
+		}
+	}
+	l.MeanKL = stat.Mean(kls, nil)
+	return l
+}
+
+func maxElementBound(row []float64, bound float64) float64 {
+	_, values := sumSquares(row, row)
+	rms := math.Sqrt(values / float64(len(row)))
+	most := 0.0
+	for _, w := range row {
+		most = max(most, elementBound(w, rms, bound))
+	}
+	return most
+}
+
+// top returns the index of the largest value, the lowest one if values are equal, and its
+// distance to the second largest. It ignores NaN; if all values are NaN, best is -1.
+func top(x []float64) (best int, margin float64) {
+	best = -1
+	first, second := math.Inf(-1), math.Inf(-1)
+	for i, v := range x {
+		switch {
+		case math.IsNaN(v):
+		case best < 0 || v > first:
+			best, first, second = i, v, first
+		default:
+			second = max(second, v)
+		}
+	}
+	return best, first - second
+}
+
+// divergence returns the Kullback-Leibler divergence of softmax(got) from softmax(want).
+// It is NaN if a logit is NaN.
+func divergence(want, got []float64) (sum float64) {
+	a, b := floats.LogSumExp(want), floats.LogSumExp(got)
+	for i, w := range want {
+		if p := math.Exp(w - a); p != 0 { // 0 × log 0 counts as 0
+			sum += float64(p * ((w - a) - (got[i] - b)))
+		} else if math.IsNaN(got[i]) {
+			return math.NaN()
+		}
+	}
+	return sum
 }

@@ -15,8 +15,8 @@ const (
 	testVocab     = 24
 )
 
-// made is a trace of a model of three layers, in two passes, each number moved by a
-// share of itself.
+// made returns the trace of a model with three layers, computed in two passes. share
+// scales a relative error of each value.
 func made(share float64) *Trace {
 	t := NewTrace()
 	seed := uint64(1)
@@ -46,8 +46,7 @@ func at(t *Trace, layer int, op string, position, element int) *float64 {
 
 var inFloats = Numerics{KV: quant.F32, Input: quant.F32}
 
-// Planted faults must be named, the first of them and nothing else.
-func TestCompareNamesFaults(t *testing.T) {
+func TestCompareFindsFaults(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	set := func(layer int, op string, position, element int, x float64) func(*Trace) {
 		return func(g *Trace) { *at(g, layer, op, position, element) = x }
@@ -62,29 +61,29 @@ func TestCompareNamesFaults(t *testing.T) {
 	tests := []struct {
 		name, reason string
 		want, got    func(*Trace)
-		first        Departure // its place; no op: none
+		first        Mismatch // its location; zero: none
 	}{
-		{"nothing", "equal traces pass", nil, nil, Departure{}},
-		{"one element", "the plainest", nil, set(1, "attention", 5, 7, 3), Departure{Op: Op{1, "attention"}, Position: 5, Element: 7}},
-		{"embed", "before all layers", nil, set(-1, "embed", 0, 15, 3), Departure{Op: Op{-1, "embed"}, Element: 15}},
-		{"logits", "behind all layers", nil, set(-1, "logits", 8, 23, 3), Departure{Op: Op{-1, "logits"}, Position: 8, Element: 23}},
+		{"nothing", "equal traces pass", nil, nil, Mismatch{}},
+		{"one element", "one value differs", nil, set(1, "attention", 5, 7, 3), Mismatch{Op: Op{1, "attention"}, Position: 5, Element: 7}},
+		{"embed", "before all layers", nil, set(-1, "embed", 0, 15, 3), Mismatch{Op: Op{-1, "embed"}, Element: 15}},
+		{"logits", "after all layers", nil, set(-1, "logits", 8, 23, 3), Mismatch{Op: Op{-1, "logits"}, Position: 8, Element: 23}},
 		{"two layers", "the first computed comes first, at whatever position", nil,
-			all(set(2, "query", 0, 1, 9), set(1, "layer", 8, 2, 3)), Departure{Op: Op{1, "layer"}, Position: 8, Element: 2}},
+			all(set(2, "query", 0, 1, 9), set(1, "layer", 8, 2, 3)), Mismatch{Op: Op{1, "layer"}, Position: 8, Element: 2}},
 		{"two positions", "the lowest position, not the largest error", nil,
-			all(set(0, "key", 6, 1, 9), set(0, "key", 3, 2, 3)), Departure{Op: Op{0, "key"}, Position: 3, Element: 2}},
-		{"two elements", "the one that is off the most", nil,
-			all(set(0, "key", 3, 1, 4), set(0, "key", 3, 5, 30)), Departure{Op: Op{0, "key"}, Position: 3, Element: 5}},
-		{"NaN", "a NaN where there should be none", nil, set(2, "value", 4, 3, nan), Departure{Op: Op{2, "value"}, Position: 4, Element: 3}},
-		{"missing NaN", "a number where there should be a NaN", set(2, "value", 4, 3, nan), nil, Departure{Op: Op{2, "value"}, Position: 4, Element: 3}},
-		{"NaN in both", "in the same place", set(2, "value", 4, 3, nan), set(2, "value", 4, 3, nan), Departure{}},
-		{"NaN elsewhere", "as many, in another place", set(2, "value", 4, 3, nan), set(2, "value", 4, 5, nan), Departure{Op: Op{2, "value"}, Position: 4, Element: 3}},
-		{"infinity", "overflow", nil, set(0, "query", 1, 0, inf), Departure{Op: Op{0, "query"}, Position: 1}},
-		{"infinity in both", "the same sign", set(0, "query", 1, 0, -inf), set(0, "query", 1, 0, -inf), Departure{}},
-		{"another infinity", "another sign", set(0, "query", 1, 0, -inf), set(0, "query", 1, 0, inf), Departure{Op: Op{0, "query"}, Position: 1}},
+			all(set(0, "key", 6, 1, 9), set(0, "key", 3, 2, 3)), Mismatch{Op: Op{0, "key"}, Position: 3, Element: 2}},
+		{"two elements", "the largest error", nil,
+			all(set(0, "key", 3, 1, 4), set(0, "key", 3, 5, 30)), Mismatch{Op: Op{0, "key"}, Position: 3, Element: 5}},
+		{"NaN", "a NaN where there should be none", nil, set(2, "value", 4, 3, nan), Mismatch{Op: Op{2, "value"}, Position: 4, Element: 3}},
+		{"missing NaN", "a number where there should be a NaN", set(2, "value", 4, 3, nan), nil, Mismatch{Op: Op{2, "value"}, Position: 4, Element: 3}},
+		{"NaN in both", "in the same place", set(2, "value", 4, 3, nan), set(2, "value", 4, 3, nan), Mismatch{}},
+		{"NaN elsewhere", "in another position of the row", set(2, "value", 4, 3, nan), set(2, "value", 4, 5, nan), Mismatch{Op: Op{2, "value"}, Position: 4, Element: 3}},
+		{"infinity", "overflow", nil, set(0, "query", 1, 0, inf), Mismatch{Op: Op{0, "query"}, Position: 1}},
+		{"infinity in both", "the same sign", set(0, "query", 1, 0, -inf), set(0, "query", 1, 0, -inf), Mismatch{}},
+		{"another infinity", "another sign", set(0, "query", 1, 0, -inf), set(0, "query", 1, 0, inf), Mismatch{Op: Op{0, "query"}, Position: 1}},
 		{"error beside an infinity", "an infinite row does not make errors small", set(0, "query", 1, 0, inf),
-			all(set(0, "query", 1, 0, inf), set(0, "query", 1, 9, 3)), Departure{Op: Op{0, "query"}, Position: 1, Element: 9}},
-		{"error beside a NaN", "nor does a row with a NaN", set(0, "query", 1, 0, nan),
-			all(set(0, "query", 1, 0, nan), set(0, "query", 1, 9, 3)), Departure{Op: Op{0, "query"}, Position: 1, Element: 9}},
+			all(set(0, "query", 1, 0, inf), set(0, "query", 1, 9, 3)), Mismatch{Op: Op{0, "query"}, Position: 1, Element: 9}},
+		{"error beside a NaN", "a NaN does not make errors small", set(0, "query", 1, 0, nan),
+			all(set(0, "query", 1, 0, nan), set(0, "query", 1, 9, 3)), Mismatch{Op: Op{0, "query"}, Position: 1, Element: 9}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -115,8 +114,7 @@ func TestCompareNamesFaults(t *testing.T) {
 	}
 }
 
-// An element far below the others of a wide row hides in the row's length, and a small
-// error of all elements in each one: both have a bound.
+// TestCompareBounds checks that both the row and each element have a tolerance.
 func TestCompareBounds(t *testing.T) {
 	const n = 10000
 	ones := func(f func(i int) float64) *Trace {
@@ -132,7 +130,7 @@ func TestCompareBounds(t *testing.T) {
 	tests := []struct {
 		name, reason string
 		errors       func(i int) float64
-		left         bool
+		exceeded     bool
 	}{
 		{"within", "half the bound everywhere", func(i int) float64 { return 0.5 * floatBound }, false},
 		{"all", "each element is within its own bound, the row is not", func(i int) float64 { return 1.5 * floatBound }, true},
@@ -148,7 +146,7 @@ func TestCompareBounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if (r.First != nil) != tt.left {
+		if (r.First != nil) != tt.exceeded {
 			t.Errorf("%s: %s: %v", tt.name, tt.reason, r.First)
 		}
 		if tt.name == "one" && r.First != nil && (r.First.Element != 77 || !(r.First.RowError < floatBound)) {
@@ -157,7 +155,6 @@ func TestCompareBounds(t *testing.T) {
 	}
 }
 
-// The bound of an operation, by what is rounded before it.
 func TestBounds(t *testing.T) {
 	const f, s16, sb = floatBound, 1.0 / 1024, 1.0 / 128
 	half, brain := Numerics{KV: quant.F16}, Numerics{KV: quant.F16, Input: quant.BF16}
@@ -170,19 +167,19 @@ func TestBounds(t *testing.T) {
 	}{
 		{"float32", "no effect counts", inFloats, Op{2, "layer"}, 1e-3, f},
 		{"first query", "no cache before it", half, Op{0, "query"}, 0, f},
-		{"first key", "it goes to the cache", half, Op{0, "key"}, 0, f + s16},
-		{"behind the cache", "the larger: the spacing", half, Op{0, "attention"}, 1e-4, f + s16},
-		{"behind the cache, sensitive", "the larger: the effect", half, Op{2, "layer"}, 5e-3, f + 5e-3},
+		{"first key", "stored in the cache", half, Op{0, "key"}, 0, f + s16},
+		{"after the cache", "the larger: the spacing", half, Op{0, "attention"}, 1e-4, f + s16},
+		{"after the cache, sensitive", "the larger: the effect", half, Op{2, "layer"}, 5e-3, f + 5e-3},
 		{"embed", "nothing before it is rounded", brain, Op{-1, "embed"}, 0, f},
-		{"first query of inputs", "multiplied with rounded numbers", brain, Op{0, "query"}, 0, f + sb},
+		{"first query of inputs", "its input is rounded", brain, Op{0, "query"}, 0, f + sb},
 		{"first value of inputs", "the coarser of both", brain, Op{0, "value"}, 0, f + sb},
-		{"behind inputs", "apart times the effect", Numerics{Input: quant.F16}, Op{0, "attention"}, 1.0 / 256, f + apart/256.0},
-		{"float32 of its own", "what was asked for", Numerics{KV: quant.F16, Float: 1e-6}, Op{0, "key"}, 0, 1e-6 + s16},
+		{"after inputs", "a multiple of the effect", Numerics{Input: quant.F16}, Op{0, "attention"}, 1.0 / 256, f + inputFactor/256.0},
+		{"given float tolerance", "replaces the default", Numerics{KV: quant.F16, Float: 1e-6}, Op{0, "key"}, 0, 1e-6 + s16},
 		{"followed query", "no cache in it", followed, Op{2, "query"}, 1, f + sb},
 		{"followed key", "the coarser of both", Numerics{KV: quant.BF16, Followed: true}, Op{2, "key"}, 1, f + sb},
-		{"followed attention", "of keys that are the same", Numerics{KV: quant.F16, Followed: true}, Op{2, "attention"}, 1, f},
-		{"followed logits", "of a layer that is the same", followed, Op{-1, "logits"}, 1, f},
-		{"no bound at all", "an effect without limit", half, Op{2, "layer"}, math.Inf(1), f + mostEffect},
+		{"followed attention", "the keys are equal", Numerics{KV: quant.F16, Followed: true}, Op{2, "attention"}, 1, f},
+		{"followed logits", "the layer is equal", followed, Op{-1, "logits"}, 1, f},
+		{"infinite effect", "the effect is limited", half, Op{2, "layer"}, math.Inf(1), f + maxEffect},
 	}
 	for _, tt := range tests {
 		if got := tt.n.bound(tt.op, tt.effect); got != tt.want {
@@ -191,10 +188,9 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// An engine that follows another computes on with what that gave, and shows its own: a
-// fault shows where it arises alone.
+// TestFollow checks that a followed fault shows only at the operation that causes it.
 func TestFollow(t *testing.T) {
-	// Each operation of the engine doubles the one before; the other adds a fault to one.
+	// Each operation doubles its input; the operation named fault adds an error.
 	run := func(fault string, tap func(layer int, op string, position, width int, values []float64)) {
 		x := []float64{1, 2, 3, 4}
 		for _, op := range []string{"query", "attention", "layer"} {
@@ -222,17 +218,16 @@ func TestFollow(t *testing.T) {
 		}
 		wrong := ""
 		for _, res := range r.Ops {
-			if res.Left > 0 {
+			if res.Exceeded > 0 {
 				wrong += res.Op.Name + " "
 			}
 		}
 		if wrong != c.wrong || r.First.Position != 7 || r.First.Element != 1 {
-			t.Errorf("%s: wrong are %s, want %s; first %v", c.name, wrong, c.wrong, r.First)
+			t.Errorf("%s: mismatches %s, want %s; first %v", c.name, wrong, c.wrong, r.First)
 		}
 	}
 }
 
-// Effects are measured by the row that is moved most.
 func TestEffects(t *testing.T) {
 	exact, rounded := made(0), made(0)
 	rounded.Store(quant.BF16, "key")
@@ -245,28 +240,27 @@ func TestEffects(t *testing.T) {
 		switch {
 		case o.Name == "key":
 			if !(e > 1e-4 && e < 1.0/256) {
-				t.Errorf("%v: %g is no effect of rounding to bf16", o, e)
+				t.Errorf("%v: effect %g, want that of rounding to bf16", o, e)
 			}
 		case o == Op{1, "value"}:
 			if !math.IsInf(e, 1) {
 				t.Errorf("%v: %g", o, e)
 			}
 		case e != 0:
-			t.Errorf("%v: %g, though nothing was moved", o, e)
+			t.Errorf("%v: effect %g, want 0", o, e)
 		}
 	}
 }
 
-// What cannot be compared is an error that says why.
 func TestCompareRefuses(t *testing.T) {
 	tests := []struct {
 		name  string
 		spoil func(*Trace)
 		says  string
 	}{
-		{"operation that is not there", func(g *Trace) { delete(g.rows, Op{1, "key"}) }, "layer 1, key"},
-		{"operation too many", func(g *Trace) { g.Add(1, "norm", 0, 1, []float64{1}) }, "layer 1, norm"},
-		{"position that is not there", func(g *Trace) { delete(g.rows[Op{0, "key"}], 8) }, "layer 0, key"},
+		{"missing operation", func(g *Trace) { delete(g.rows, Op{1, "key"}) }, "layer 1, key"},
+		{"additional operation", func(g *Trace) { g.Add(1, "norm", 0, 1, []float64{1}) }, "layer 1, norm"},
+		{"missing position", func(g *Trace) { delete(g.rows[Op{0, "key"}], 8) }, "layer 0, key"},
 		{"another position", func(g *Trace) {
 			rows := g.rows[Op{0, "key"}]
 			rows[9] = rows[8]
@@ -279,7 +273,7 @@ func TestCompareRefuses(t *testing.T) {
 		tt.spoil(got)
 		_, err := Compare(made(0), got, inFloats, nil)
 		if err == nil || !strings.HasPrefix(err.Error(), tt.says) {
-			t.Errorf("%s: %v, want it to begin with %q", tt.name, err, tt.says)
+			t.Errorf("%s: %v, want prefix %q", tt.name, err, tt.says)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// logitsOf are traces of two positions with these logits at the second.
+// logitsOf returns traces with two positions; the second has the given logits.
 func logitsOf(want, got []float64) (w, g *Trace) {
 	w, g = NewTrace(), NewTrace()
 	same := make([]float64, len(want))
@@ -31,15 +31,15 @@ func TestLogits(t *testing.T) {
 		says              string // of the logits; "" if they pass
 	}{
 		{"equal", "nothing differs", []float64{1, 2, 4}, []float64{1, 2, 4}, 2, 0, 0, ""},
-		{"another best token", "the margin decides", []float64{1, 2, 4}, []float64{1, 5, 4}, 2, 1, -1, "first at position 1"},
-		{"a tie", "no margin: left out", []float64{1, 4, 4}, []float64{1, 4, 4}, 1, 0, 0, ""},
-		{"a margin below the bound", "left out, though the best token differs", []float64{1, 4, 4.00001}, []float64{1, 4.00001, 4}, 1, 0, -1, ""},
-		{"divergence", "log 2 of what had all the probability", []float64{100, 0, 0}, []float64{100, 100, 0}, 2, 0, math.Ln2, "mean KL divergence"},
-		{"NaN", "lets no divergence pass", []float64{1, 2, 4}, []float64{1, nan, 4}, 2, 0, nan, "NaN"},
-		{"NaN without probability", "does not hide behind it", []float64{1, -inf, 4}, []float64{1, nan, 4}, 2, 0, nan, "NaN"},
+		{"another top token", "the margin decides", []float64{1, 2, 4}, []float64{1, 5, 4}, 2, 1, -1, "first at position 1"},
+		{"a tie", "no margin: not compared", []float64{1, 4, 4}, []float64{1, 4, 4}, 1, 0, 0, ""},
+		{"a margin below the bound", "not compared, though the top tokens differ", []float64{1, 4, 4.00001}, []float64{1, 4.00001, 4}, 1, 0, -1, ""},
+		{"divergence", "log 2: half of the probability moved", []float64{100, 0, 0}, []float64{100, 100, 0}, 2, 0, math.Ln2, "mean KL divergence"},
+		{"NaN", "is out of bounds", []float64{1, 2, 4}, []float64{1, nan, 4}, 2, 0, nan, "NaN"},
+		{"NaN without probability", "is out of bounds too", []float64{1, -inf, 4}, []float64{1, nan, 4}, 2, 0, nan, "NaN"},
 		{"minus infinity in both", "no probability in either", []float64{1, -inf, 4}, []float64{1, -inf, 4}, 2, 0, 0, ""},
-		{"all NaN", "there is no best token", []float64{1, 2, 4}, []float64{nan, nan, nan}, 2, 1, nan, "best token differs at 1 of 2"},
-		{"lost token", "no probability for one that had some", []float64{1, 3, 4}, []float64{1, -inf, 4}, 2, 0, inf, "+Inf"},
+		{"all NaN", "there is no top token", []float64{1, 2, 4}, []float64{nan, nan, nan}, 2, 1, nan, "top tokens differ at 1 of 2"},
+		{"lost token", "its probability becomes 0", []float64{1, 3, 4}, []float64{1, -inf, 4}, 2, 0, inf, "+Inf"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -62,10 +62,10 @@ func TestLogits(t *testing.T) {
 	}
 }
 
-// subject has what a page must escape.
+// subject has characters that a page must escape.
 var subject = Subject{Model: "<b>&.gguf", Device: `emu "sm_90"`, KV: "f16", Prefill: "fast", Tokens: testPositions}
 
-// reports are one that passes and two that do not.
+// reports returns one report within bounds and two out of bounds.
 func reports(t *testing.T) map[string]*Report {
 	t.Helper()
 	all := map[string]*Report{}
@@ -101,7 +101,7 @@ func TestText(t *testing.T) {
 		if n := strings.Count(out.String(), " !"); n != marks {
 			t.Errorf("%s: %d numbers are marked, want %d:\n%s", name, n, marks, out.String())
 		}
-		for _, want := range []string{"layer  embed", "\n2 ", "\nKL divergence", "best token"} {
+		for _, want := range []string{"layer  embed", "\n2 ", "\nKL divergence", "top token"} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("%s: %q is not in\n%s", name, want, out.String())
 			}
@@ -141,7 +141,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// A page needs nothing from elsewhere, and its drawing has a point for each operation.
+// TestHTML checks that the page is self-contained and that its chart has one dot per result.
 func TestHTML(t *testing.T) {
 	for name, r := range reports(t) {
 		var out bytes.Buffer
@@ -149,9 +149,9 @@ func TestHTML(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := out.String()
-		for _, never := range []string{"<script", "http:", "https:", "src=", "href=", "url(", "<b>&", "NaN\"", "Inf\"", "ZgotmplZ"} {
-			if strings.Contains(text, never) {
-				t.Errorf("%s: the page has %q", name, never)
+		for _, bad := range []string{"<script", "http:", "https:", "src=", "href=", "url(", "<b>&", "NaN\"", "Inf\"", "ZgotmplZ"} {
+			if strings.Contains(text, bad) {
+				t.Errorf("%s: the page has %q", name, bad)
 			}
 		}
 		for _, want := range []string{"&lt;b&gt;&amp;.gguf", "</html>", r.Verdict()[:20], "layer 1, attention"} {
@@ -161,16 +161,16 @@ func TestHTML(t *testing.T) {
 		}
 		begin, end := strings.Index(text, "<svg"), strings.Index(text, "</svg>")
 		if begin < 0 || end < begin {
-			t.Fatalf("%s: no drawing", name)
+			t.Fatalf("%s: no chart", name)
 		}
 		counts := elements(t, text[begin:end+len("</svg>")])
 		if counts["polyline"] != 2*7 || counts["circle"] != 17+7 || counts["title"] != 17 {
-			t.Errorf("%s: the drawing has %v", name, counts)
+			t.Errorf("%s: the chart has %v", name, counts)
 		}
 	}
 }
 
-// elements counts the elements of XML, which must be well-formed.
+// elements counts the elements of an XML text, which must be well-formed.
 func elements(t *testing.T, text string) map[string]int {
 	t.Helper()
 	counts := map[string]int{}
@@ -188,22 +188,23 @@ func elements(t *testing.T, text string) map[string]int {
 	}
 }
 
-// The drawing keeps to its frame whatever the errors are, and larger ones are higher.
-func TestChart(t *testing.T) {
-	g := grid{names: []string{"layer"}, layers: []int{0, 1, 2, 3}, cells: map[Op]Result{}}
-	for layer, e := range []float64{0, 1e-7, 1e-3, math.Inf(1)} {
-		g.cells[Op{layer, "layer"}] = Result{Op: Op{layer, "layer"}, Error: e, Bound: 1e-5}
-	}
-	dots := draw(&g).Series[0].Dots
-	for i, d := range dots {
-		if !(d.X >= left && d.X <= right && d.Y >= upper && d.Y <= bottom) {
-			t.Errorf("dot %d is outside: %+v", i, d)
+// TestChartRange checks the axis for errors that a logarithmic axis cannot show.
+func TestChartRange(t *testing.T) {
+	for _, tt := range []struct {
+		errors   []float64
+		min, max float64
+	}{
+		{[]float64{0, 2e-7, 2e-3, math.Inf(1)}, 1e-7, 1e-2},
+		{[]float64{0}, 1e-8, 1e-7},
+	} {
+		g := grid{names: []string{"layer"}, cells: map[Op]Result{}}
+		for layer, e := range tt.errors {
+			g.layers = append(g.layers, layer)
+			g.cells[Op{layer, "layer"}] = Result{Op: Op{layer, "layer"}, Error: e}
 		}
-		if i > 0 && (d.X <= dots[i-1].X || d.Y > dots[i-1].Y || i == 2 && d.Y >= dots[1].Y) {
-			t.Errorf("dot %d is at %+v, the one before at %+v", i, d, dots[i-1])
+		c := g.chart()
+		if c.Y.Min != tt.min || c.Y.Max != tt.max || len(c.Series) != 2 || len(c.Series[1].Points) != len(tt.errors) {
+			t.Errorf("%v: axis %+v, series %+v", tt.errors, c.Y, c.Series)
 		}
-	}
-	if draw(&grid{}) != nil {
-		t.Error("a drawing of nothing")
 	}
 }

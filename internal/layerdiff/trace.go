@@ -1,6 +1,7 @@
-// Package layerdiff compares what two engines computed of the same tokens, operation by
-// operation, and says where they part first. It knows no engine: it is given what their
-// taps were shown.
+// Package layerdiff compares what two engines computed for the same tokens, operation by
+// operation, and reports the first element that is out of tolerance.
+//
+// It imports no engine: the taps of both engines fill a Trace each.
 package layerdiff
 
 import (
@@ -11,7 +12,8 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Op is a result that taps are shown: of a layer, or of none (-1).
+// Op is an operation whose result an engine's tap receives. Layer is -1 outside of the
+// layers.
 type Op struct {
 	Layer int
 	Name  string
@@ -24,38 +26,38 @@ func (o Op) String() string {
 	return fmt.Sprintf("layer %d, %s", o.Layer, o.Name)
 }
 
-// logitsOp is the operation that ends a model.
+// logitsOp is the last operation of a model.
 var logitsOp = Op{-1, "logits"}
 
-// Trace holds what a tap was shown, by operation in the order in which they first came,
-// and by position. Of a position that was computed twice it has the last values. It is
-// not safe for concurrent use.
+// Trace holds the rows that a tap received, by operation and position. Operations keep the
+// order of their first row. If a position is computed twice, its last row counts. A Trace
+// is not safe for concurrent use.
 type Trace struct {
 	order []Op
 	rows  map[Op]map[int][]float64
 }
 
-// NewTrace is an empty trace.
+// NewTrace returns an empty trace.
 func NewTrace() *Trace { return &Trace{rows: map[Op]map[int][]float64{}} }
 
-// Add takes rows of so many values, the first at a position. It has the signature of a
-// tap in float64.
+// Add records values [rows, width], of which the first row is at position. It copies them.
+// Its signature is that of a float64 tap.
 func (t *Trace) Add(layer int, op string, position, width int, values []float64) {
 	t.own(layer, op, position, width, slices.Clone(values))
 }
 
-// AddFloats is Add with the signature of a tap in float32.
+// AddFloats is Add for a float32 tap.
 func (t *Trace) AddFloats(layer int, op string, position, width int, values []float32) {
-	wide := make([]float64, len(values))
+	converted := make([]float64, len(values))
 	for i, v := range values {
-		wide[i] = float64(v)
+		converted[i] = float64(v)
 	}
-	t.own(layer, op, position, width, wide)
+	t.own(layer, op, position, width, converted)
 }
 
-// Follow is a tap in float64 that adds what it is shown and leaves another trace's values
-// in its place, where there are some: each operation is then computed of what the other
-// engine computed it of, and a difference shows where it arises, not behind.
+// Follow returns a tap that records values and then overwrites them with those of other,
+// where other has them. The following operation then has the same inputs as in the other
+// engine, so a difference shows only at the operation that causes it.
 func (t *Trace) Follow(other *Trace) func(layer int, op string, position, width int, values []float64) {
 	return func(layer int, op string, position, width int, values []float64) {
 		t.Add(layer, op, position, width, values)
@@ -79,8 +81,8 @@ func (t *Trace) own(layer int, op string, position, width int, values []float64)
 	}
 }
 
-// Store rounds the values of some operations to F32, F16 or BF16: keys and values to
-// what a cache keeps of them.
+// Store rounds the values of the named operations to F32, F16 or BF16, as the KV cache
+// does with keys and values.
 func (t *Trace) Store(f quant.Format, names ...string) {
 	for o, rows := range t.rows {
 		if !slices.Contains(names, o.Name) {
@@ -103,30 +105,30 @@ func stored(f quant.Format, x float64) float64 {
 	case quant.BF16:
 		return float64(quant.BF16ToF32(quant.F32ToBF16(y)))
 	default:
-		panic("layerdiff: nothing is stored as " + f.String())
+		panic("layerdiff: no KV cache stores " + f.String())
 	}
 }
 
 func (t *Trace) positions(o Op) []int { return slices.Sorted(maps.Keys(t.rows[o])) }
 
-// match says in what two traces are not of the same operations, positions and widths.
+// match returns an error unless both traces have the same operations, positions and widths.
 func (t *Trace) match(got *Trace) error {
 	for _, o := range t.order {
 		if len(got.rows[o]) == 0 {
-			return fmt.Errorf("%v: one engine shows it, the other does not", o)
+			return fmt.Errorf("%v: only one engine computes it", o)
 		}
 		if want, have := t.positions(o), got.positions(o); !slices.Equal(want, have) {
-			return fmt.Errorf("%v: one engine shows %d positions, the other %d, or not the same", o, len(want), len(have))
+			return fmt.Errorf("%v: the engines compute different positions: %d and %d of them", o, len(want), len(have))
 		}
 		for _, p := range t.positions(o) {
 			if want, have := len(t.rows[o][p]), len(got.rows[o][p]); want != have {
-				return fmt.Errorf("%v, position %d: one engine shows %d values, the other %d", o, p, want, have)
+				return fmt.Errorf("%v, position %d: the engines compute %d and %d values", o, p, want, have)
 			}
 		}
 	}
 	for _, o := range got.order {
 		if t.rows[o] == nil {
-			return fmt.Errorf("%v: one engine shows it, the other does not", o)
+			return fmt.Errorf("%v: only one engine computes it", o)
 		}
 	}
 	return nil

@@ -3,7 +3,6 @@ package layering
 // Modules that a package may import beside the standard library.
 const (
 	gonum  = "gonum.org/v1/gonum"
-	plot   = "gonum.org/v1/plot"
 	goCmp  = "github.com/google/go-cmp"
 	purego = "github.com/ebitengine/purego"
 	mmap   = "github.com/edsrzf/mmap-go"
@@ -51,12 +50,13 @@ var rules = []rule{
 	{"examples/embed", []string{".", "generate", "model", "ref", "accel", "driver/cuda"}},
 
 	{"internal/atomicfile", nil},
+	{"internal/chart", nil},
 	{"internal/faulty", []string{"driver"}},
-	{"internal/kernelbench", []string{"driver", "internal/modules", "internal/synth", "ptxgen/...", "quant"}},
+	{"internal/kernelbench", []string{"driver", "internal/modules", "internal/synth", "ptxgen/...", "quant", gonum}},
 	// layerdiff compares both engines, so it imports neither.
-	{"internal/layerdiff", []string{"model", "quant"}},
+	{"internal/layerdiff", []string{"internal/chart", "model", "quant", gonum}},
 	{"internal/layering", nil},
-	{"internal/modelbench", []string{"driver", "internal/kernelbench", "model", gonum, plot}},
+	{"internal/modelbench", []string{"driver", "internal/chart", "internal/kernelbench", "model", gonum}},
 	{"internal/modules", []string{"driver", "ptxgen/ptx"}},
 	{"internal/npy", nil},
 	{"internal/perplexity", []string{"model"}},

@@ -41,7 +41,7 @@ func (b *bench) measure(ctx context.Context, c Case) (Result, error) {
 	if err != nil {
 		return res, err
 	}
-	res.repeats(each)
+	res.setRepeats(each)
 	res.energy(spent, float64(c.tokens()*(res.Passes+c.untimed())))
 	if c.Kind == Prefill {
 		b.rate = res.Rate

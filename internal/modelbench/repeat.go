@@ -1,8 +1,9 @@
 package modelbench
 
 import (
-	"cmp"
 	"slices"
+
+	"gonum.org/v1/gonum/stat"
 )
 
 // Repeat is one timed run of a figure's passes, with what tells why it may differ from
@@ -48,16 +49,18 @@ type Condition struct {
 	Slowed      []string `json:"slowed_by,omitempty"` // what holds the clocks down
 }
 
-// repeats takes over the timed runs.
-func (r *Result) repeats(list []Repeat) {
+// setRepeats computes the rate of each repeat, and their median, least and most. The median
+// of an even number of repeats is the lower one of the two in the middle.
+func (r *Result) setRepeats(list []Repeat) {
 	tokens := float64(r.tokens() * r.Passes)
+	rates := make([]float64, len(list))
 	for i := range list {
 		list[i].Rate = tokens / list[i].Seconds
+		rates[i] = list[i].Rate
 	}
-	sorted := slices.SortedFunc(slices.Values(list), func(a, b Repeat) int { return cmp.Compare(a.Rate, b.Rate) })
-	n := len(sorted)
-	r.Each, r.Repeats = list, n
-	r.Rate, r.Least, r.Most = (sorted[(n-1)/2].Rate+sorted[n/2].Rate)/2, sorted[0].Rate, sorted[n-1].Rate
+	slices.Sort(rates)
+	r.Each, r.Repeats = list, len(list)
+	r.Rate, r.Least, r.Most = stat.Quantile(0.5, stat.Empirical, rates, nil), rates[0], rates[len(rates)-1]
 }
 
 // counts is what the engine has counted so far; nil if it counts nothing.
