@@ -3,31 +3,34 @@ FUZZTIME ?= 5s
 PLATFORMS := linux/amd64 linux/arm64 windows/amd64 windows/arm64 darwin/amd64 darwin/arm64
 
 .PHONY: help
-help: ## say what there is to make
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: check
-check: fmt vet cross unfused ## formatting, vet, builds for every platform, and no fused arithmetic
+check: fmt vet cross unfused api ## formatting, vet, builds for every platform, fused arithmetic, exported names
 
 .PHONY: fmt
 fmt: ## fail if gofmt would change a file
 	@files=$$(gofmt -l .) && if [ -n "$$files" ]; then echo "gofmt would change:"; echo "$$files"; exit 1; fi
 
 .PHONY: vet
-vet: ## go vet
+vet: ## run go vet
 	$(GO) vet ./...
 
+.PHONY: api
+api: ## count the exported names of each package; fail above the limit
+	@$(GO) run ./internal/apicount
+
 .PHONY: cross
-cross: ## build and vet for every platform, without cgo
+cross: ## build and vet for every platform without cgo
 	@for p in $(PLATFORMS); do \
 		echo "CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) vet ./... && $(GO) build ./..."; \
 		CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) vet ./... || exit 1; \
 		CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build ./... || exit 1; \
 	done
 
-# The packages whose results must have the same bits on every machine. arm64 is where
-# the compiler fuses x*y + z into one rounding; the first command shows that the
-# pattern finds such instructions at all.
+# Packages whose results must have the same bits on every machine. On arm64 the compiler fuses
+# x*y + z into one rounding. The first command checks that the pattern finds such instructions.
 FUSED := FN?M(ADD|SUB)[SD]
 EXACT := ./internal/portable ./internal/synth ./quant ./ref ./model ./driver/emu/internal/alu
 .PHONY: unfused
@@ -36,30 +39,30 @@ unfused: ## fail if the compiler fused a multiplication and an addition where bi
 	@! GOARCH=arm64 $(GO) build -gcflags=-S $(EXACT) 2>&1 | grep -E '$(FUSED)' || { echo "fused: round the product, float64(x*y) + z"; exit 1; }
 
 .PHONY: test
-test: ## all tests
+test: ## run all tests
 	$(GO) test ./...
 
 .PHONY: ptxas
-ptxas: ## fetch the assembler that the tests of the kernels use (Debian and its like)
+ptxas: ## install ptxas, which the kernel tests use (Debian and derivatives)
 	tools/get-ptxas
 
 .PHONY: gpu
-gpu: ## build what a machine with a GPU needs to run tools/gpu, into bin/gpu
+gpu: ## build the binaries that tools/gpu runs on a machine with a GPU
 	mkdir -p bin/gpu
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/gpu/lockstep ./tools/lockstep
 	CGO_ENABLED=0 $(GO) test -c -trimpath -ldflags='-s -w' -o bin/gpu/cuda.test ./driver/cuda
 	CGO_ENABLED=0 $(GO) test -c -trimpath -ldflags='-s -w' -o bin/gpu/conformance.test ./conformance
 
 .PHONY: golden
-golden: ## compute the golden logits again and compare them
+golden: ## compare the golden logits with the reference
 	$(GO) run ./tools/lockstep golden
 
 .PHONY: golden-update
-golden-update: ## compute the golden logits again and write them
+golden-update: ## write the golden logits anew
 	$(GO) run ./tools/lockstep golden --update
 
 .PHONY: fuzz
-fuzz: ## every fuzz target for FUZZTIME (5s)
+fuzz: ## run every fuzz target for FUZZTIME (5s)
 	@set -e; for pkg in $$($(GO) list ./...); do \
 		targets=$$($(GO) test -list '^Fuzz' $$pkg); \
 		for target in $$(echo "$$targets" | grep '^Fuzz'); do \
@@ -69,5 +72,5 @@ fuzz: ## every fuzz target for FUZZTIME (5s)
 	done
 
 .PHONY: bench
-bench: ## benchmarks, a 1B model's decode and prefill among them (needs 2 GB of temporary space)
+bench: ## run all benchmarks (needs 2 GB of temporary space)
 	$(GO) test -p 1 -run '^$$' -bench . -timeout 60m ./...

@@ -49,6 +49,7 @@ var rules = []rule{
 	// examples/embed is a module of its own: it shows the imports of a user's program.
 	{"examples/embed", []string{".", "generate", "model", "ref", "accel", "driver/cuda"}},
 
+	{"internal/apicount", nil},
 	{"internal/atomicfile", nil},
 	{"internal/chart", nil},
 	{"internal/faulty", []string{"driver"}},
