@@ -22,7 +22,7 @@ type Engine struct {
 	memory  []driver.Buffer
 	pinned  []driver.Pinned
 	modules *modules.Set
-	graphs  []driver.Executable
+	graphs  []driver.Graph
 	events  []driver.Event // of timed passes
 
 	stream   driver.Stream

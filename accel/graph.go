@@ -1,7 +1,6 @@
 package accel
 
 import (
-	"errors"
 	"time"
 
 	"github.com/lockstep-go/lockstep/driver"
@@ -12,8 +11,8 @@ type program struct {
 	pass
 	steps    []step
 	launches []driver.Launch
-	tries    bool              // whether a graph is to be made of it
-	graph    driver.Executable // nil: it runs eagerly
+	tries    bool         // whether a graph is to be made of it
+	graph    driver.Graph // nil: it runs eagerly
 }
 
 func newProgram(p pass, steps []step) *program {
@@ -65,14 +64,8 @@ func (e *Engine) capture(p *program) error {
 	if err != nil {
 		return err
 	}
-	x, err := g.Instantiate()
-	if err == nil {
-		e.graphs = append(e.graphs, x)
-	}
-	if err := errors.Join(err, g.Close()); err != nil {
-		return err
-	}
-	p.graph = x
+	e.graphs = append(e.graphs, g)
+	p.graph = g
 	e.stats.Captures++
 	return nil
 }

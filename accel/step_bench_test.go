@@ -38,22 +38,14 @@ func (idleStream) ReadAsync(driver.Pinned, int, driver.Address, int) error  { re
 func (idleStream) Copy(driver.Address, driver.Address, int64) error         { return nil }
 func (idleStream) Fill(driver.Address, byte, int64) error                   { return nil }
 func (idleStream) Record(driver.Event) error                                { return nil }
-func (idleStream) Wait(driver.Event) error                                  { return nil }
 func (idleStream) Synchronize() error                                       { return nil }
 func (idleStream) Close() error                                             { return nil }
 func (idleStream) Capture(record func() error) (driver.Graph, error)        { return idleGraph{}, record() }
 
 type idleGraph struct{}
 
-func (idleGraph) Instantiate() (driver.Executable, error) { return idleExecutable{}, nil }
-func (idleGraph) Nodes() (int, error)                     { return 0, nil }
-func (idleGraph) Close() error                            { return nil }
-
-type idleExecutable struct{}
-
-func (idleExecutable) Launch(driver.Stream) error { return nil }
-func (idleExecutable) Update(driver.Graph) error  { return nil }
-func (idleExecutable) Close() error               { return nil }
+func (idleGraph) Launch(driver.Stream) error { return nil }
+func (idleGraph) Close() error               { return nil }
 
 type idleEvent struct{}
 

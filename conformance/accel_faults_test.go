@@ -16,7 +16,7 @@ import (
 // The calls of a capture, after whose failure an engine goes on without a graph: of those
 // that also run eagerly, where they are an error, the case without graphs tells.
 var captureCalls = []failing.Call{
-	failing.StreamCapture, failing.StreamEndCapture, failing.GraphInstantiate, failing.StreamWriteAsync, failing.StreamLaunch, failing.StreamReadAsync,
+	failing.StreamCapture, failing.StreamEndCapture, failing.StreamInstantiate, failing.StreamWriteAsync, failing.StreamLaunch, failing.StreamReadAsync,
 }
 
 // faultyDevice is what calls fail on: an emulated one, with -gpu too.

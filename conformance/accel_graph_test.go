@@ -110,7 +110,7 @@ func TestAccelCaptureFails(t *testing.T) {
 	if want.Captures < 2 || want.CaptureFailures != 0 || want.CaptureError != nil || want.EagerPasses != 0 {
 		t.Fatalf("where nothing fails, not everything is a graph: %+v", want)
 	}
-	for _, call := range []failing.Call{failing.StreamCapture, failing.StreamEndCapture, failing.GraphInstantiate} {
+	for _, call := range []failing.Call{failing.StreamCapture, failing.StreamEndCapture, failing.StreamInstantiate} {
 		for _, always := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v, always %v", call, always), func(t *testing.T) {
 				dev := failing.New(accelDevice(t, smallDevice))
@@ -148,8 +148,8 @@ func TestAccelStepCalls(t *testing.T) {
 		o    accel.Options
 		want []failing.Call
 	}{
-		{"ahead", accel.Options{}, []failing.Call{failing.StreamRecord, failing.ExecutableLaunch, failing.EventSynchronize}},
-		{"asked for", accel.Options{NoLookahead: true}, []failing.Call{failing.StreamWriteAsync, failing.ExecutableLaunch, failing.StreamSynchronize}},
+		{"ahead", accel.Options{}, []failing.Call{failing.StreamRecord, failing.GraphLaunch, failing.EventSynchronize}},
+		{"asked for", accel.Options{NoLookahead: true}, []failing.Call{failing.StreamWriteAsync, failing.GraphLaunch, failing.StreamSynchronize}},
 		{"eager", accel.Options{Eager: true}, []failing.Call{failing.StreamWriteAsync, failing.StreamLaunch, failing.StreamSynchronize}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -50,17 +50,27 @@ func (s *stream) Capture(record func() error) (driver.Graph, error) {
 	return s.endCapture()
 }
 
-// endCapture takes the graph, in a locked section.
+// endCapture turns the captured work into an executable graph, in a locked section.
 func (s *stream) endCapture() (driver.Graph, error) {
 	defer s.capturing.Store(false)
-	g := new(graph)
-	if err := s.dev.call(cuStreamEndCapture, s.handle, uintptr(unsafe.Pointer(&g.handle))); err != nil {
+	d := s.dev
+	var captured uintptr // a CUgraph, which the executable graph does not need any longer
+	if err := d.call(cuStreamEndCapture, s.handle, uintptr(unsafe.Pointer(&captured))); err != nil {
 		return nil, err
 	}
-	if g.handle == 0 {
+	if captured == 0 {
 		return nil, errors.New("cuda: the driver captured no graph")
 	}
-	if err := g.adopt(s.dev, graphs); err != nil {
+	g := new(graph)
+	err := d.call(cuGraphInstantiate, uintptr(unsafe.Pointer(&g.handle)), captured, 0)
+	if destroyed := d.call(cuGraphDestroy, captured); err == nil && destroyed != nil {
+		d.lib.call(cuGraphExecDestroy, g.handle)
+		err = destroyed
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := g.adopt(d, graphs); err != nil {
 		return nil, err
 	}
 	return g, nil

@@ -7,11 +7,10 @@ import "github.com/lockstep-go/lockstep/driver"
 type code int32
 
 const (
-	success            code = 0
-	invalidValue       code = 1
-	outOfMemory        code = 2
-	noDevice           code = 100
-	peerAlreadyEnabled code = 704
+	success      code = 0
+	invalidValue code = 1
+	outOfMemory  code = 2
+	noDevice     code = 100
 
 	// entryMissing is ours: the library does not export the function.
 	entryMissing code = -1
@@ -32,7 +31,6 @@ var kinds = map[code]struct {
 	200:          {kind: driver.ErrPTXRejected}, // INVALID_IMAGE
 	201:          {kind: driver.ErrInvalid},     // INVALID_CONTEXT
 	209:          {kind: driver.ErrPTXRejected}, // NO_BINARY_FOR_GPU
-	217:          {kind: driver.ErrUnsupported}, // PEER_ACCESS_UNSUPPORTED
 	218:          {kind: driver.ErrPTXRejected}, // INVALID_PTX
 	221:          {kind: driver.ErrUnsupported}, // JIT_COMPILER_NOT_FOUND
 	222:          {kind: driver.ErrPTXRejected}, // UNSUPPORTED_PTX_VERSION
@@ -54,7 +52,6 @@ var kinds = map[code]struct {
 	906:          {kind: driver.ErrInvalid},     // STREAM_CAPTURE_IMPLICIT
 	907:          {kind: driver.ErrInvalid},     // CAPTURED_EVENT
 	908:          {kind: driver.ErrInvalid},     // STREAM_CAPTURE_WRONG_THREAD
-	910:          {kind: driver.ErrUnsupported}, // GRAPH_EXEC_UPDATE_FAILURE
 
 	214: {driver.ErrDeviceLost, true}, // ECC_UNCORRECTABLE
 	220: {driver.ErrDeviceLost, true}, // NVLINK_UNCORRECTABLE

@@ -49,15 +49,6 @@ type Device struct {
 	children map[*resource]struct{}
 }
 
-// Count is the number of devices that the driver shows to this process.
-func Count() (int, error) {
-	lib, err := system.get()
-	if err != nil {
-		return 0, err
-	}
-	return lib.count()
-}
-
 func (l *library) count() (int, error) {
 	var n int32
 	c := l.call(cuDeviceGetCount, uintptr(unsafe.Pointer(&n)))
@@ -108,43 +99,6 @@ func (d *Device) UUID() string { return d.uuid }
 
 // Stats count what the cubin cache did so far.
 func (d *Device) Stats() Stats { return d.cache.stats() }
-
-// Synchronize waits for all work of the device.
-func (d *Device) Synchronize() error { return d.order(cuCtxSynchronize) }
-
-// EnablePeer lets kernels of this device address the peer's memory.
-func (d *Device) EnablePeer(peer driver.Device) error {
-	p, ok := peer.(*Device)
-	switch {
-	case !ok || p == nil:
-		return invalid("EnablePeer", fmt.Sprintf("the peer is a %T", peer))
-	case p.number == d.number:
-		return invalid("EnablePeer", "a device is not its own peer")
-	case p.closed.Load():
-		return invalid("EnablePeer", "the peer is closed")
-	}
-	var can int32
-	err := d.ask(cuDeviceCanAccessPeer, uintptr(unsafe.Pointer(&can)), uintptr(d.number), uintptr(p.number))
-	if err != nil {
-		return err
-	}
-	if can == 0 {
-		return &driver.Error{
-			Op: "EnablePeer", Kind: driver.ErrUnsupported,
-			Detail: fmt.Sprintf("devices %d and %d are not connected", d.number, p.number),
-		}
-	}
-	s, err := d.enter()
-	if err != nil {
-		return err
-	}
-	defer d.leave(s)
-	c := d.lib.call(cuCtxEnablePeerAccess, p.context, 0)
-	if c == peerAlreadyEnabled {
-		return nil
-	}
-	return d.check(cuCtxEnablePeerAccess, c, "")
-}
 
 // Close waits for the device's work, frees what was made of it and gives the
 // primary context back. On a lost device it releases what the driver lets go of.

@@ -15,13 +15,11 @@ const (
 	cuDeviceGetUUID
 	cuDeviceTotalMem
 	cuDeviceGetAttribute
-	cuDeviceCanAccessPeer
 	cuDevicePrimaryCtxRetain
 	cuDevicePrimaryCtxRelease
 	cuCtxGetCurrent
 	cuCtxSetCurrent
 	cuCtxSynchronize
-	cuCtxEnablePeerAccess
 	cuMemGetInfo
 	cuMemAlloc
 	cuMemFree
@@ -43,13 +41,11 @@ const (
 	cuFuncGetAttribute
 	cuFuncSetAttribute
 	cuFuncGetParamInfo
-	cuOccupancyMaxActiveBlocksPerMultiprocessor
 	cuLaunchKernel
 	cuLaunchKernelEx
 	cuStreamCreate
 	cuStreamDestroy
 	cuStreamSynchronize
-	cuStreamWaitEvent
 	cuStreamBeginCapture
 	cuStreamEndCapture
 	cuEventCreate
@@ -59,8 +55,6 @@ const (
 	cuEventElapsedTime
 	cuGraphInstantiate
 	cuGraphLaunch
-	cuGraphExecUpdate
-	cuGraphGetNodes
 	cuGraphDestroy
 	cuGraphExecDestroy
 	entryCount
@@ -84,13 +78,11 @@ var entries = [entryCount]struct {
 	cuDeviceGetUUID:           {name: "cuDeviceGetUuid", optional: true},
 	cuDeviceTotalMem:          {name: "cuDeviceTotalMem_v2"},
 	cuDeviceGetAttribute:      {name: "cuDeviceGetAttribute"},
-	cuDeviceCanAccessPeer:     {name: "cuDeviceCanAccessPeer", optional: true},
 	cuDevicePrimaryCtxRetain:  {name: "cuDevicePrimaryCtxRetain"},
 	cuDevicePrimaryCtxRelease: {name: "cuDevicePrimaryCtxRelease_v2"},
 	cuCtxGetCurrent:           {name: "cuCtxGetCurrent"},
 	cuCtxSetCurrent:           {name: "cuCtxSetCurrent"},
 	cuCtxSynchronize:          {name: "cuCtxSynchronize"},
-	cuCtxEnablePeerAccess:     {name: "cuCtxEnablePeerAccess", optional: true},
 	cuMemGetInfo:              {name: "cuMemGetInfo_v2"},
 	cuMemAlloc:                {name: "cuMemAlloc_v2"},
 	cuMemFree:                 {name: "cuMemFree_v2"},
@@ -112,26 +104,22 @@ var entries = [entryCount]struct {
 	cuFuncGetAttribute:        {name: "cuFuncGetAttribute"},
 	cuFuncSetAttribute:        {name: "cuFuncSetAttribute"},
 	cuFuncGetParamInfo:        {name: "cuFuncGetParamInfo", optional: true},
-	cuOccupancyMaxActiveBlocksPerMultiprocessor: {name: "cuOccupancyMaxActiveBlocksPerMultiprocessor", optional: true},
-	cuLaunchKernel:       {name: "cuLaunchKernel"},
-	cuLaunchKernelEx:     {name: "cuLaunchKernelEx", optional: true},
-	cuStreamCreate:       {name: "cuStreamCreate"},
-	cuStreamDestroy:      {name: "cuStreamDestroy_v2"},
-	cuStreamSynchronize:  {name: "cuStreamSynchronize"},
-	cuStreamWaitEvent:    {name: "cuStreamWaitEvent"},
-	cuStreamBeginCapture: {name: "cuStreamBeginCapture_v2", optional: true},
-	cuStreamEndCapture:   {name: "cuStreamEndCapture", optional: true},
-	cuEventCreate:        {name: "cuEventCreate"},
-	cuEventDestroy:       {name: "cuEventDestroy_v2"},
-	cuEventRecord:        {name: "cuEventRecord"},
-	cuEventSynchronize:   {name: "cuEventSynchronize"},
-	cuEventElapsedTime:   {name: "cuEventElapsedTime"},
-	cuGraphInstantiate:   {name: "cuGraphInstantiateWithFlags", optional: true},
-	cuGraphLaunch:        {name: "cuGraphLaunch", optional: true},
-	cuGraphExecUpdate:    {name: "cuGraphExecUpdate_v2", optional: true},
-	cuGraphGetNodes:      {name: "cuGraphGetNodes", optional: true},
-	cuGraphDestroy:       {name: "cuGraphDestroy", optional: true},
-	cuGraphExecDestroy:   {name: "cuGraphExecDestroy", optional: true},
+	cuLaunchKernel:            {name: "cuLaunchKernel"},
+	cuLaunchKernelEx:          {name: "cuLaunchKernelEx", optional: true},
+	cuStreamCreate:            {name: "cuStreamCreate"},
+	cuStreamDestroy:           {name: "cuStreamDestroy_v2"},
+	cuStreamSynchronize:       {name: "cuStreamSynchronize"},
+	cuStreamBeginCapture:      {name: "cuStreamBeginCapture_v2", optional: true},
+	cuStreamEndCapture:        {name: "cuStreamEndCapture", optional: true},
+	cuEventCreate:             {name: "cuEventCreate"},
+	cuEventDestroy:            {name: "cuEventDestroy_v2"},
+	cuEventRecord:             {name: "cuEventRecord"},
+	cuEventSynchronize:        {name: "cuEventSynchronize"},
+	cuEventElapsedTime:        {name: "cuEventElapsedTime"},
+	cuGraphInstantiate:        {name: "cuGraphInstantiateWithFlags", optional: true},
+	cuGraphLaunch:             {name: "cuGraphLaunch", optional: true},
+	cuGraphDestroy:            {name: "cuGraphDestroy", optional: true},
+	cuGraphExecDestroy:        {name: "cuGraphExecDestroy", optional: true},
 }
 
 // String is the name that the library exports.

@@ -24,15 +24,14 @@ type fake struct {
 	broken   code           // what every call that needs a context answers
 	misuse   []string
 
-	next      uintptr            // the next handle or device address
-	live      map[uintptr]any    // by handle
-	memory    map[uintptr][]byte // by device address
-	pinned    map[unsafe.Pointer][]byte
-	retains   int
-	connected int32                  // whether the devices are, 0 or 1
-	work      []fakeNode             // queued, of all streams in one order
-	done      int                    // how many were run before those
-	captures  map[uintptr]*fakeGraph // under way, by stream
+	next     uintptr            // the next handle or device address
+	live     map[uintptr]any    // by handle
+	memory   map[uintptr][]byte // by device address
+	pinned   map[unsafe.Pointer][]byte
+	retains  int
+	work     []fakeNode             // queued, of all streams in one order
+	done     int                    // how many were run before those
+	captures map[uintptr]*fakeGraph // under way, by stream
 }
 
 type (
@@ -145,7 +144,7 @@ func (f *fake) open(t testing.TB, o Options) *Device {
 var contextFree = map[entry]bool{
 	cuInit: true, cuDriverGetVersion: true, cuGetErrorName: true, cuGetErrorString: true, cuDeviceGetCount: true,
 	cuDeviceGet: true, cuDeviceGetName: true, cuDeviceGetUUID: true, cuDeviceTotalMem: true, cuDeviceGetAttribute: true,
-	cuDeviceCanAccessPeer: true, cuDevicePrimaryCtxRetain: true, cuDevicePrimaryCtxRelease: true,
+	cuDevicePrimaryCtxRetain: true, cuDevicePrimaryCtxRelease: true,
 	cuCtxGetCurrent: true, cuCtxSetCurrent: true,
 }
 

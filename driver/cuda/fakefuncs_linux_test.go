@@ -22,11 +22,9 @@ var fakeFunctions = map[entry]any{
 		copy(unsafe.Slice(p, n), "Fake GPU\x00")
 		return 0
 	},
-	cuDeviceGetUUID:       func(p *[16]byte, d uintptr) uintptr { p[15] = 0xab; return 0 },
-	cuDeviceTotalMem:      func(n *uintptr, d uintptr) uintptr { *n = 8 << 30; return 0 },
-	cuDeviceGetAttribute:  fakeAttribute,
-	cuDeviceCanAccessPeer: func(can *int32, a, b uintptr) uintptr { *can = theFake.connected; return 0 },
-	cuCtxEnablePeerAccess: func(c, flags uintptr) uintptr { return 0 },
+	cuDeviceGetUUID:      func(p *[16]byte, d uintptr) uintptr { p[15] = 0xab; return 0 },
+	cuDeviceTotalMem:     func(n *uintptr, d uintptr) uintptr { *n = 8 << 30; return 0 },
+	cuDeviceGetAttribute: fakeAttribute,
 	cuDevicePrimaryCtxRetain: func(c *uintptr, d uintptr) uintptr {
 		*c = fakeContext
 		theFake.retains++
@@ -157,10 +155,6 @@ var fakeFunctions = map[entry]any{
 		*offset, *size = layout[i][0], layout[i][1]
 		return 0
 	},
-	cuOccupancyMaxActiveBlocksPerMultiprocessor: func(n *int32, k, threads, shared uintptr) uintptr {
-		*n = int32(2048 / threads)
-		return 0
-	},
 	cuLaunchKernel: fakeLaunch,
 	cuLaunchKernelEx: func(c *launchConfig, k uintptr, params unsafe.Pointer, extra *fakeExtra) uintptr {
 		if a := c.attributes; c.count != 1 || a.id != overlapAttribute || a.value[0] != 1 {
@@ -179,7 +173,6 @@ var fakeFunctions = map[entry]any{
 	},
 	cuStreamDestroy:      func(s uintptr) uintptr { return remove[*fakeStream](theFake, s) },
 	cuStreamSynchronize:  func(s uintptr) uintptr { return theFake.finishAll() },
-	cuStreamWaitEvent:    func(s, e, flags uintptr) uintptr { return 0 },
 	cuStreamBeginCapture: fakeBeginCapture,
 	cuStreamEndCapture:   fakeEndCapture,
 	cuEventCreate:        func(p *uintptr, flags uintptr) uintptr { *p = theFake.add(&fakeEvent{-1}); return 0 },
@@ -200,12 +193,7 @@ var fakeFunctions = map[entry]any{
 		*p = theFake.add(&fakeExec{*theFake.live[g].(*fakeGraph)})
 		return 0
 	},
-	cuGraphLaunch:     fakeGraphLaunch,
-	cuGraphExecUpdate: fakeUpdate,
-	cuGraphGetNodes: func(g, nodes uintptr, n *uintptr) uintptr {
-		*n = uintptr(len(theFake.live[g].(*fakeGraph).nodes))
-		return 0
-	},
+	cuGraphLaunch:      fakeGraphLaunch,
 	cuGraphDestroy:     func(g uintptr) uintptr { return remove[*fakeGraph](theFake, g) },
 	cuGraphExecDestroy: func(x uintptr) uintptr { return remove[*fakeExec](theFake, x) },
 }

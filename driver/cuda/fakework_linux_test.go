@@ -12,8 +12,7 @@ import (
 
 func fakeAttribute(v *int32, a, device uintptr) uintptr {
 	values := map[attribute]int32{
-		1: 1024, 10: 32, 13: 1_500_000, 16: 108, 36: 1_215_000, 37: 5120, 38: 40 << 20, 39: 2048,
-		computeMajor: 8, computeMinor: 6, 81: 164 << 10, 82: 65536, 97: fakeShared,
+		16: 108, 38: 40 << 20, computeMajor: 8, computeMinor: 6, 97: fakeShared,
 	}
 	value, ok := values[attribute(a)]
 	if !ok || device < 7 {
@@ -25,9 +24,7 @@ func fakeAttribute(v *int32, a, device uintptr) uintptr {
 
 func fakeFuncAttribute(v *int32, a, k uintptr) uintptr {
 	values := map[uintptr]int32{
-		attributeMaxThreads: 512, attributeStaticShared: 16, attributeLocal: 0, attributeRegisters: 24,
-		attributePTXVersion: 74, attributeBinaryVersion: 86,
-		attributeMaxDynamicShared: theFake.live[k].(*fakeKernel).shared,
+		attributeMaxThreads: 512, attributeMaxDynamicShared: theFake.live[k].(*fakeKernel).shared,
 	}
 	*v = values[a]
 	return 0
@@ -142,10 +139,6 @@ func (f *fake) launchesFrom(module uintptr) bool {
 	from := func(n fakeNode) bool { return n.module == module }
 	for _, v := range f.live {
 		switch v := v.(type) {
-		case *fakeGraph:
-			if slices.ContainsFunc(v.nodes, from) {
-				return true
-			}
 		case *fakeExec:
 			if slices.ContainsFunc(v.nodes, from) {
 				return true
@@ -153,18 +146,4 @@ func (f *fake) launchesFrom(module uintptr) bool {
 		}
 	}
 	return false
-}
-
-func fakeUpdate(x, g uintptr, info *updateResult) uintptr {
-	exec, graph := theFake.live[x].(*fakeExec), theFake.live[g].(*fakeGraph)
-	same := len(exec.nodes) == len(graph.nodes)
-	for i := 0; same && i < len(graph.nodes); i++ {
-		same = exec.nodes[i].kind == graph.nodes[i].kind
-	}
-	if !same {
-		info.result = 2
-		return 910
-	}
-	exec.fakeGraph = *graph
-	return 0
 }

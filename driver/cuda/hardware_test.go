@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"errors"
 	"math"
 	"testing"
 	"time"
@@ -13,8 +12,8 @@ func TestHardwareProperties(t *testing.T) {
 	d := gpu(t)
 	p := d.Properties()
 	t.Logf("%+v uuid %s library %s", p, d.UUID(), d.lib.path)
-	if p.Name == "" || p.SMs < 1 || p.WarpSize != 32 || p.ComputeCapability < 50 || p.PTXVersion < 70 ||
-		p.SharedPerCTA < 48<<10 || p.Memory < 1<<30 || p.MaxThreadsPerCTA != 1024 || p.L2 == 0 || p.RegistersPerSM == 0 {
+	if p.Name == "" || p.SMs < 1 || p.ComputeCapability < 50 || p.PTXVersion < 70 ||
+		p.SharedPerCTA < 48<<10 || p.Memory < 1<<30 || p.L2 == 0 {
 		t.Errorf("implausible: %+v", p)
 	}
 	free, total, err := d.Memory()
@@ -63,12 +62,7 @@ func TestHardwareAdd(t *testing.T) {
 	if took <= 0 || took > time.Second {
 		t.Errorf("the kernel took %v", took)
 	}
-	attributes := must(f.Attributes())(t)
-	ctas := must(f.Occupancy(256, 0))(t)
-	t.Logf("%d sums in %v; %+v; %d CTAs of 256 threads an SM", n, took, attributes, ctas)
-	if attributes.PTXVersion < 74 || attributes.Registers < 1 || attributes.LocalBytes != 0 || ctas < 1 {
-		t.Errorf("implausible attributes %+v, occupancy %d", attributes, ctas)
-	}
+	t.Logf("%d sums in %v", n, took)
 }
 
 func TestHardwareSharedAbove48K(t *testing.T) {
@@ -89,7 +83,6 @@ func TestHardwareSharedAbove48K(t *testing.T) {
 				t.Fatalf("%d bytes of shared memory: out[%d] = %d", shared, i, v)
 			}
 		}
-		t.Logf("%d bytes: %d CTAs an SM", shared, must(f.Occupancy(256, uint32(shared)))(t))
 	}
 	l := launchOf(f, 256, 256, pack(out.Address(), uint32(4)))
 	l.Shared = uint32(most + 1)
@@ -97,32 +90,4 @@ func TestHardwareSharedAbove48K(t *testing.T) {
 	t.Logf("one byte too many: %v", err)
 	wantKind(t, err, driver.ErrInvalid)
 	ok(t, s.Synchronize())
-}
-
-func TestHardwarePeer(t *testing.T) {
-	a := gpu(t)
-	if n := must(Count())(t); n < 2 {
-		t.Skipf("needs two devices, there are %d", n)
-	}
-	b := must(OpenWith(1, Options{NoCache: true}))(t)
-	t.Cleanup(func() { ok(t, b.Close()) })
-	err := a.EnablePeer(b)
-	if errors.Is(err, driver.ErrUnsupported) {
-		t.Skipf("the devices are not connected: %v", err)
-	}
-	ok(t, err)
-	ok(t, a.EnablePeer(b))
-	f := kernel(t, a, "count_up")
-	s := must(a.NewStream())(t)
-	out := must(b.Alloc(4 * 256))(t)
-	ok(t, s.Launch(launchOf(f, 256, 64, pack(out.Address(), uint32(256), uint32(3)))))
-	done := must(a.NewEvent())(t)
-	ok(t, s.Record(done))
-	other := must(b.NewStream())(t)
-	ok(t, other.Wait(done))
-	got := make([]byte, 4*256)
-	ok(t, other.Read(got, out.Address()))
-	if words(got)[255] != 258 {
-		t.Errorf("device 1's memory holds %d, want what device 0 wrote, 258", words(got)[255])
-	}
 }

@@ -46,12 +46,7 @@ func useDevice(d *Device, f driver.Function, seed uint32) error {
 		return err
 	}
 	defer g.Close()
-	x, err := g.Instantiate()
-	if err != nil {
-		return err
-	}
-	defer x.Close()
-	if err := errors.Join(x.Launch(s), s.Record(e), e.Synchronize()); err != nil {
+	if err := errors.Join(g.Launch(s), s.Record(e), e.Synchronize()); err != nil {
 		return err
 	}
 	if got, want := binary.LittleEndian.Uint32(host.Bytes()[4*(n-1):]), seed+n-1; got != want {

@@ -15,7 +15,6 @@ type family struct {
 	module driver.Module
 	kernel driver.Function
 	graph  driver.Graph
-	exec   driver.Executable
 }
 
 func newFamily(t *testing.T, d *Device) family {
@@ -27,12 +26,11 @@ func newFamily(t *testing.T, d *Device) family {
 	ok(t, f.stream.Write(f.buffer.Address(), []byte{1})) // makes the staging memory
 	launch := launchOf(f.kernel, 64, 64, pack(f.buffer.Address(), uint32(64), uint32(0)))
 	f.graph = must(f.stream.Capture(func() error { return f.stream.Launch(launch) }))(t)
-	f.exec = must(f.graph.Instantiate())(t)
 	return f
 }
 
 func (f family) closers() []interface{ Close() error } {
-	return []interface{ Close() error }{f.exec, f.graph, f.stream, f.event, f.module, f.buffer, f.pinned}
+	return []interface{ Close() error }{f.graph, f.stream, f.event, f.module, f.buffer, f.pinned}
 }
 
 // uses are all that can be done with the family, by name.
@@ -53,24 +51,17 @@ func (f family) uses(d *Device) map[string]func() error {
 		"copy":          func() error { return f.stream.Copy(f.buffer.Address(), f.buffer.Address()+8, 8) },
 		"fill":          func() error { return f.stream.Fill(f.buffer.Address(), 0, 1) },
 		"record":        func() error { return f.stream.Record(f.event) },
-		"wait":          func() error { return f.stream.Wait(f.event) },
 		"synchronize":   f.stream.Synchronize,
 		"capture":       func() error { return drop(f.stream.Capture(func() error { return nil })) },
-		"instantiate":   func() error { return drop(f.graph.Instantiate()) },
-		"nodes":         func() error { return drop(f.graph.Nodes()) },
-		"update":        func() error { return f.exec.Update(f.graph) },
-		"replay":        func() error { return f.exec.Launch(f.stream) },
+		"replay":        func() error { return f.graph.Launch(f.stream) },
 		"wait for":      f.event.Synchronize,
 		"since":         func() error { return drop(f.event.Since(f.event)) },
 		"function":      func() error { return drop(f.module.Function("count_up")) },
-		"attributes":    func() error { return drop(f.kernel.Attributes()) },
-		"occupancy":     func() error { return drop(f.kernel.Occupancy(64, 0)) },
 		"alloc":         func() error { return drop(d.Alloc(1)) },
 		"alloc pinned":  func() error { return drop(d.AllocPinned(1)) },
 		"load":          func() error { return drop(d.Load([]byte(kernels))) },
 		"new stream":    func() error { return drop(d.NewStream()) },
 		"new event":     func() error { return drop(d.NewEvent()) },
-		"device waits":  d.Synchronize,
 		"device memory": func() error { _, _, err := d.Memory(); return err },
 	}
 }
@@ -90,7 +81,7 @@ func TestUseAfterClose(t *testing.T) {
 	}
 	for name, use := range f.uses(d) {
 		switch name {
-		case "alloc", "alloc pinned", "load", "new stream", "new event", "device waits", "device memory":
+		case "alloc", "alloc pinned", "load", "new stream", "new event", "device memory":
 			continue // the device is open
 		}
 		t.Run(name, func(t *testing.T) { wantKind(t, use(), driver.ErrInvalid) })

@@ -8,17 +8,14 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 )
 
-type buffer struct {
-	resource
-	bytes int64
-}
+type buffer struct{ resource }
 
 // Alloc takes device memory.
 func (d *Device) Alloc(bytes int64) (driver.Buffer, error) {
 	if bytes <= 0 {
 		return nil, invalid("Alloc", fmt.Sprintf("%d bytes", bytes))
 	}
-	b := &buffer{bytes: bytes}
+	b := new(buffer)
 	if err := b.create(d, buffers, cuMemAlloc, uintptr(bytes)); err != nil {
 		return nil, fmt.Errorf("%d bytes: %w", bytes, err)
 	}
@@ -26,7 +23,6 @@ func (d *Device) Alloc(bytes int64) (driver.Buffer, error) {
 }
 
 func (b *buffer) Address() driver.Address { return driver.Address(b.handle) }
-func (b *buffer) Bytes() int64            { return b.bytes }
 
 type pinned struct {
 	resource

@@ -10,10 +10,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 )
 
-type module struct {
-	resource
-	log string
-}
+type module struct{ resource }
 
 // Load compiles a module of PTX text, or loads what an earlier Load of the same
 // text for the same driver and kind of device left in the cache.
@@ -30,7 +27,7 @@ func (d *Device) Load(ptx []byte) (driver.Module, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &module{log: built.log}
+	m := new(module)
 	m.handle = built.module
 	if err := m.adopt(d, modules); err != nil {
 		return nil, err
@@ -62,8 +59,6 @@ func (d *Device) build(ptx []byte) (compiled, error) {
 	}
 	return built, err
 }
-
-func (m *module) Log() string { return m.log }
 
 // Function finds an entry and reads what a launch must be checked against.
 func (m *module) Function(name string) (driver.Function, error) {
@@ -111,11 +106,6 @@ type function struct {
 // Numbers of CUfunction_attribute.
 const (
 	attributeMaxThreads       = 0
-	attributeStaticShared     = 1
-	attributeLocal            = 3
-	attributeRegisters        = 4
-	attributePTXVersion       = 5
-	attributeBinaryVersion    = 6
 	attributeMaxDynamicShared = 8
 	attributeCarveout         = 9 // in percent of the most that there is
 )
@@ -160,67 +150,6 @@ func (f *function) readParams() {
 			return
 		}
 	}
-}
-
-// Attributes are what the compiler made of the kernel.
-func (f *function) Attributes() (driver.Attributes, error) {
-	var a driver.Attributes
-	if err := f.module.use("Attributes"); err != nil {
-		return a, err
-	}
-	d := f.module.dev
-	s, err := d.enter()
-	if err != nil {
-		return a, err
-	}
-	defer d.leave(s)
-	for _, want := range []struct {
-		number int
-		into   *int
-	}{
-		{attributeRegisters, &a.Registers},
-		{attributeLocal, &a.LocalBytes},
-		{attributeStaticShared, &a.StaticShared},
-		{attributeMaxThreads, &a.MaxThreads},
-		{attributePTXVersion, &a.PTXVersion},
-		{attributeBinaryVersion, &a.BinaryVersion},
-	} {
-		if *want.into, err = f.attribute(want.number); err != nil {
-			return driver.Attributes{}, err
-		}
-	}
-	return a, nil
-}
-
-// Occupancy is how many CTAs one SM holds at once. The driver would call a CTA that
-// is too large an error.
-func (f *function) Occupancy(threads int, dynamicShared uint32) (int, error) {
-	if err := f.module.use("Occupancy"); err != nil {
-		return 0, err
-	}
-	if threads <= 0 {
-		return 0, invalid("Occupancy", fmt.Sprintf("%d threads", threads))
-	}
-	d := f.module.dev
-	s, err := d.enter()
-	if err != nil {
-		return 0, err
-	}
-	defer d.leave(s)
-	static, err := f.attribute(attributeStaticShared)
-	if err != nil {
-		return 0, err
-	}
-	if threads > f.maxThreads || int64(static)+int64(dynamicShared) > int64(d.props.SharedPerCTA) {
-		return 0, nil
-	}
-	if err := f.allowShared(dynamicShared); err != nil {
-		return 0, err
-	}
-	var n int32
-	err = d.call(cuOccupancyMaxActiveBlocksPerMultiprocessor,
-		uintptr(unsafe.Pointer(&n)), f.handle, uintptr(threads), uintptr(dynamicShared))
-	return int(n), err
 }
 
 // allowShared lets launches ask for so much dynamic shared memory, in a locked

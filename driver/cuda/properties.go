@@ -44,18 +44,10 @@ func (d *Device) readAttributes() (err error) {
 		attribute attribute
 		into      *int
 	}{
-		{1, &p.MaxThreadsPerCTA},
-		{10, &p.WarpSize},
-		{13, &p.ClockKHz},
 		{16, &p.SMs},
-		{36, &p.MemoryClockKHz},
-		{37, &p.MemoryBusBits},
 		{38, &p.L2},
-		{39, &p.MaxThreadsPerSM},
 		{computeMajor, &major},
 		{computeMinor, &minor},
-		{81, &p.SharedPerSM},
-		{82, &p.RegistersPerSM},
 		{97, &p.SharedPerCTA},
 	} {
 		if *want.into, err = d.attribute(want.attribute); err != nil {

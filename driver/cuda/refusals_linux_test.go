@@ -58,23 +58,6 @@ func openedFakeBeside(t *testing.T, f *fake) (*fake, *Device) {
 	return f, f.open(t, Options{NoCache: true})
 }
 
-// What is too large has an occupancy of 0, as on the emulator; it is not an error.
-func TestOccupancyOfTooMuch(t *testing.T) {
-	_, d := openedFake(t)
-	k := kernel(t, d, "count_up")
-	for _, c := range []struct {
-		threads int
-		shared  uint32
-		want    int
-	}{{64, 0, 32}, {512, 0, 4}, {513, 0, 0}, {math.MaxInt, 0, 0}, {64, fakeShared - 16, 32}, {64, fakeShared - 15, 0}, {64, math.MaxUint32, 0}} {
-		if got, err := k.Occupancy(c.threads, c.shared); got != c.want || err != nil {
-			t.Errorf("%d threads, %d bytes: %d, %v; want %d", c.threads, c.shared, got, err, c.want)
-		}
-	}
-	_, err := k.Occupancy(0, 0)
-	wantKind(t, err, driver.ErrInvalid)
-}
-
 // A driver that has the function for the parameters' sizes and no answer leaves them unknown.
 func TestParametersOfUnknownSize(t *testing.T) {
 	f, d := openedFake(t)
@@ -205,9 +188,6 @@ func TestGraphOfAnotherDevice(t *testing.T) {
 	f, d := openedFake(t)
 	_, other := openedFakeBeside(t, f)
 	own, foreign := newFamily(t, d), newFamily(t, other)
-	wantKind(t, own.exec.Update(foreign.graph), driver.ErrInvalid)
-	wantKind(t, own.exec.Launch(foreign.stream), driver.ErrInvalid)
-	wantKind(t, own.exec.Update(nil), driver.ErrInvalid)
-	wantKind(t, own.exec.Launch(nil), driver.ErrInvalid)
-	ok(t, own.exec.Update(own.graph))
+	wantKind(t, own.graph.Launch(foreign.stream), driver.ErrInvalid)
+	wantKind(t, own.graph.Launch(nil), driver.ErrInvalid)
 }

@@ -12,8 +12,7 @@ import (
 type class int
 
 const (
-	executables class = iota
-	graphs
+	graphs class = iota
 	streams
 	events
 	modules
@@ -25,13 +24,12 @@ var classes = [...]struct {
 	name string
 	free entry
 }{
-	executables: {"executable", cuGraphExecDestroy},
-	graphs:      {"graph", cuGraphDestroy},
-	streams:     {"stream", cuStreamDestroy},
-	events:      {"event", cuEventDestroy},
-	modules:     {"module", cuModuleUnload},
-	buffers:     {"buffer", cuMemFree},
-	pinneds:     {"pinned memory", cuMemFreeHost},
+	graphs:  {"graph", cuGraphExecDestroy},
+	streams: {"stream", cuStreamDestroy},
+	events:  {"event", cuEventDestroy},
+	modules: {"module", cuModuleUnload},
+	buffers: {"buffer", cuMemFree},
+	pinneds: {"pinned memory", cuMemFreeHost},
 }
 
 // resource is a handle of the driver's that is freed exactly once: by its Close or

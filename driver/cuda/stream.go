@@ -112,16 +112,6 @@ func (s *stream) Record(e driver.Event) error {
 	return s.dev.order(cuEventRecord, own.handle, s.handle)
 }
 
-// Wait holds back what is queued later until the event has happened. The event may
-// be another device's.
-func (s *stream) Wait(e driver.Event) error {
-	own, err := s.event("Wait", e)
-	if err != nil {
-		return err
-	}
-	return s.dev.order(cuStreamWaitEvent, s.handle, own.handle, 0)
-}
-
 func (s *stream) event(op string, e driver.Event) (*event, error) {
 	if err := s.eager(op); err != nil {
 		return nil, err

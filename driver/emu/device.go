@@ -19,6 +19,7 @@ type Device struct {
 	mu       sync.Mutex // held by every call, and while kernels run
 	opts     Options
 	props    driver.Properties
+	limits   smLimits
 	memory   memory
 	counters Counters
 	fault    error // the trap that took the device
@@ -31,7 +32,10 @@ type Device struct {
 }
 
 // Live counts the objects that have been made and not closed.
-type Live struct{ Buffers, Pinned, Modules, Streams, Events, Graphs, Executables int }
+type Live struct{ Buffers, Pinned, Modules, Streams, Events, Graphs int }
+
+// smLimits bounds the CTAs that are resident on one SM.
+type smLimits struct{ threads, shared int }
 
 // Open makes a device. ErrUnsupported for a compute capability that it does not know.
 func Open(opts Options) (*Device, error) {
@@ -52,14 +56,10 @@ func Open(opts Options) (*Device, error) {
 		ComputeCapability: opts.ComputeCapability,
 		PTXVersion:        84,
 		SMs:               opts.SMs,
-		WarpSize:          warpSize,
-		MaxThreadsPerCTA:  1024,
-		MaxThreadsPerSM:   perSM,
-		RegistersPerSM:    65536,
 		SharedPerCTA:      shared - 1<<10,
-		SharedPerSM:       shared,
 		Memory:            opts.Memory,
 	}
+	d.limits = smLimits{perSM, shared}
 	return d, nil
 }
 
@@ -109,16 +109,6 @@ func (d *Device) Err() error {
 	return d.fault
 }
 
-// Synchronize runs all work of the device.
-func (d *Device) Synchronize() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.usable("Synchronize"); err != nil {
-		return err
-	}
-	return d.drain()
-}
-
 // drain runs what all streams have queued.
 func (d *Device) drain() error {
 	for s := range d.streams {
@@ -127,11 +117,6 @@ func (d *Device) drain() error {
 		}
 	}
 	return nil
-}
-
-// EnablePeer is not supported: emulated devices are not connected.
-func (d *Device) EnablePeer(driver.Device) error {
-	return &driver.Error{Op: "emu.EnablePeer", Kind: driver.ErrUnsupported}
 }
 
 // Close frees everything. Work still queued is dropped.
@@ -187,12 +172,12 @@ func (d *Device) launch(l *driver.Launch) error {
 // occupancy is how many CTAs an SM holds by threads and shared memory.
 func (d *Device) occupancy(p *program, n int, dynamic uint32) int {
 	warps := (n + warpSize - 1) / warpSize
-	if n <= 0 || n > p.maxThreads(&d.props) {
+	if n <= 0 || n > p.maxThreads() {
 		return 0
 	}
 	shared := p.dynamic + int(dynamic) + sharedBase
-	if shared > d.props.SharedPerSM {
+	if shared > d.limits.shared {
 		return 0
 	}
-	return min(32, d.props.MaxThreadsPerSM/(warps*warpSize), d.props.SharedPerSM/shared)
+	return min(32, d.limits.threads/(warps*warpSize), d.limits.shared/shared)
 }

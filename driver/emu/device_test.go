@@ -222,12 +222,8 @@ func TestLifetimes(t *testing.T) {
 
 func TestOccupancy(t *testing.T) {
 	r := newRig(t, Options{})
-	if got, err := r.f.Occupancy(64, 0); got != 0 || err != nil {
-		t.Errorf("more threads than .maxntid: %d, %v", got, err)
-	}
-	small, err := r.f.Attributes()
-	if want := (driver.Attributes{Registers: -1, MaxThreads: 32, PTXVersion: 80, BinaryVersion: 90}); small != want || err != nil {
-		t.Errorf("attributes %+v, %v; want %+v", small, err, want)
+	if got := r.occupancy(r.f.(*function).prog, 64, 0); got != 0 {
+		t.Errorf("more threads than .maxntid: %d", got)
 	}
 	m, err := r.Load([]byte(strings.Replace(addOne, ".maxntid 32, 1, 1", "", 1)))
 	if err != nil {
@@ -241,24 +237,18 @@ func TestOccupancy(t *testing.T) {
 		shared  uint32
 		want    int
 	}{{32, 0, 32}, {256, 0, 8}, {1024, 0, 2}, {128, 100 << 10, 2}, {128, 228 << 10, 0}, {2048, 0, 0}} {
-		if got, err := r.f.Occupancy(c.threads, c.shared); got != c.want || err != nil {
-			t.Errorf("%d threads, %d bytes: %d, %v; want %d", c.threads, c.shared, got, err, c.want)
+		if got := r.occupancy(r.f.(*function).prog, c.threads, c.shared); got != c.want {
+			t.Errorf("%d threads, %d bytes: %d, want %d", c.threads, c.shared, got, c.want)
 		}
-	}
-	if large, err := r.f.Attributes(); large.MaxThreads != 1024 || err != nil {
-		t.Errorf("attributes %+v, %v; want 1024 threads", large, err)
 	}
 }
 
 func TestDeviceCalls(t *testing.T) {
 	r := newRig(t, Options{LateStreams: true})
-	if p := r.Properties(); p.ComputeCapability != 90 || p.PTXVersion != 84 || p.WarpSize != 32 || p.SharedPerCTA != 227<<10 {
+	if p := r.Properties(); p.ComputeCapability != 90 || p.PTXVersion != 84 || p.SharedPerCTA != 227<<10 {
 		t.Errorf("properties %+v", p)
 	}
-	if err := r.EnablePeer(r.Device); !errors.Is(err, driver.ErrUnsupported) {
-		t.Errorf("EnablePeer: %v", err)
-	}
-	if err := errors.Join(r.s.Launch(r.add(1)), r.Device.Synchronize()); err != nil {
+	if err := errors.Join(r.s.Launch(r.add(1)), r.s.Synchronize()); err != nil {
 		t.Fatal(err)
 	}
 	if n := r.Counters()["k"].Launches; n != 1 {

@@ -202,8 +202,8 @@ func (p *program) check(l *driver.Launch, props *driver.Properties) error {
 	if g.X > math.MaxInt32 || g.Y > 65535 || g.Z > 65535 {
 		return refuse("grid %v is larger than %d×65535×65535", g, math.MaxInt32)
 	}
-	if b.X > 1024 || b.Y > 1024 || b.Z > 64 || threads(b) > props.MaxThreadsPerCTA {
-		return refuse("block %v is larger than 1024×1024×64 or %d threads", b, props.MaxThreadsPerCTA)
+	if b.X > 1024 || b.Y > 1024 || b.Z > 64 || threads(b) > maxThreadsPerCTA {
+		return refuse("block %v is larger than 1024×1024×64 or %d threads", b, maxThreadsPerCTA)
 	}
 	if m := p.entry.MaxNTID; m[0] != 0 && threads(b) > int(m[0]*m[1]*m[2]) {
 		return refuse("%d threads, .maxntid allows %d", threads(b), m[0]*m[1]*m[2])

@@ -127,7 +127,7 @@ func buffer32(t testing.TB, d *Device, s driver.Stream, content any) driver.Buff
 
 func words(t testing.TB, s driver.Stream, buf driver.Buffer) []uint32 {
 	t.Helper()
-	raw := make([]byte, buf.Bytes())
+	raw := make([]byte, len(buf.(*buffer).seg.data))
 	if err := s.Read(raw, buf.Address()); err != nil {
 		t.Fatal(err)
 	}

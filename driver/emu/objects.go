@@ -3,7 +3,6 @@ package emu
 import (
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/lockstep-go/lockstep/driver"
@@ -47,8 +46,7 @@ func (o *object) usable(op string) error {
 
 type buffer struct {
 	object
-	seg   *segment
-	bytes int64
+	seg *segment
 }
 
 // Alloc takes device memory: undefined, far from any other buffer.
@@ -66,11 +64,10 @@ func (d *Device) Alloc(bytes int64) (driver.Buffer, error) {
 		return nil, &driver.Error{Op: "emu.Alloc", Kind: driver.ErrOutOfMemory,
 			Detail: fmt.Sprintf("%d bytes, %d of %d are free", bytes, d.memory.limit-d.memory.used, d.memory.limit)}
 	}
-	return &buffer{d.object(&d.live.Buffers), s, bytes}, nil
+	return &buffer{d.object(&d.live.Buffers), s}, nil
 }
 
 func (b *buffer) Address() driver.Address { return driver.Address(b.seg.base) }
-func (b *buffer) Bytes() int64            { return b.bytes }
 
 // Close waits for the device's work, as freeing memory does on a GPU.
 func (b *buffer) Close() error {
@@ -210,8 +207,6 @@ func (m *ptxModule) Function(name string) (driver.Function, error) {
 	return f, nil
 }
 
-func (m *ptxModule) Log() string { return "" }
-
 func (m *ptxModule) Close() error {
 	m.d.mu.Lock()
 	defer m.d.mu.Unlock()
@@ -220,28 +215,6 @@ func (m *ptxModule) Close() error {
 }
 
 func (f *function) Name() string { return f.prog.name }
-
-func (f *function) Attributes() (driver.Attributes, error) {
-	f.module.d.mu.Lock()
-	defer f.module.d.mu.Unlock()
-	a := driver.Attributes{
-		Registers: -1, LocalBytes: 0, StaticShared: f.prog.static, MaxThreads: f.prog.maxThreads(&f.module.d.props),
-		PTXVersion: f.prog.target, BinaryVersion: f.module.d.props.ComputeCapability,
-	}
-	return a, f.module.usable("Attributes")
-}
-
-func (f *function) Occupancy(threads int, dynamicShared uint32) (int, error) {
-	f.module.d.mu.Lock()
-	defer f.module.d.mu.Unlock()
-	if err := f.module.usable("Occupancy"); err != nil {
-		return 0, err
-	}
-	if threads <= 0 || dynamicShared > math.MaxInt32 {
-		return 0, invalid("Occupancy", "%d threads, %d bytes of shared memory", threads, dynamicShared)
-	}
-	return f.module.d.occupancy(f.prog, threads, dynamicShared), nil
-}
 
 // PreferShared does nothing: shared memory and cache are separate here.
 func (f *function) PreferShared(int) {}

@@ -56,11 +56,7 @@ func (r *rig) graphOf(t *testing.T, record func() error) (launch func() error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := g.Instantiate()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return func() error { return x.Launch(r.s) }
+	return func() error { return g.Launch(r.s) }
 }
 
 // Kernels that may begin early are trapped where that shows.

@@ -128,9 +128,11 @@ var specialNames = map[string]special{
 func threads(d driver.Dim3) int { return int(d.X) * int(d.Y) * int(d.Z) }
 
 // maxThreads is the largest number of threads per CTA that the entry and the device allow.
-func (p *program) maxThreads(props *driver.Properties) int {
+func (p *program) maxThreads() int {
 	if n := p.entry.MaxThreads(); n != 0 {
 		return n
 	}
-	return props.MaxThreadsPerCTA
+	return maxThreadsPerCTA
 }
+
+const maxThreadsPerCTA = 1024

@@ -17,7 +17,6 @@ const (
 	taskCopy
 	taskFill
 	taskRecord
-	taskWait
 )
 
 // task is one piece of a stream's work, or a node of a graph.
@@ -32,17 +31,15 @@ type task struct {
 	bytes  int64
 	value  byte
 	event  *event
-	stream *stream // of the event
-	at     int     // of the event
-	begins bool    // a graph, which waits for all before it
+	begins bool // a graph, which waits for all before it
 }
 
 type stream struct {
 	object
-	tasks   []task // not yet run
-	queued  int    // tasks so far
-	done    int    // of them have run
-	capture *graph
+	tasks   []task   // not yet run
+	queued  int      // tasks so far
+	done    int      // of them have run
+	capture *capture // nil unless a capture is in progress
 }
 
 // NewStream makes a stream.
@@ -98,8 +95,6 @@ func (d *Device) perform(s *stream, t *task) error {
 		if t.event.stream == s && t.event.at == s.done {
 			t.event.done, t.event.ticks = true, d.ticks
 		}
-	case taskWait:
-		return t.stream.runUntil(t.at)
 	default:
 		if err := d.transfer(t); err != nil {
 			d.fault = err

@@ -28,25 +28,6 @@ func (s *stream) Record(ev driver.Event) error {
 	return s.put("Record", task{kind: taskRecord, event: e})
 }
 
-// Wait holds back later work until the event has happened.
-func (s *stream) Wait(ev driver.Event) error {
-	defer s.end()
-	if err := s.begin("Wait"); err != nil {
-		return err
-	}
-	e, err := s.eventOf("Wait", ev)
-	if err != nil {
-		return err
-	}
-	if s.capture != nil {
-		return s.capture.refuse("Wait")
-	}
-	if e.stream == nil || e.stream == s {
-		return nil
-	}
-	return s.put("Wait", task{kind: taskWait, stream: e.stream, at: e.at})
-}
-
 // Synchronize runs the stream's work.
 func (s *stream) Synchronize() error {
 	defer s.end()

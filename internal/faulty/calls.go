@@ -19,15 +19,11 @@ const (
 	DeviceLoad
 	DeviceNewStream
 	DeviceNewEvent
-	DeviceEnablePeer
-	DeviceSynchronize
 	DeviceClose
 	BufferClose
 	PinnedClose
 	ModuleFunction
 	ModuleClose
-	FunctionAttributes
-	FunctionOccupancy
 	StreamLaunch
 	StreamWrite
 	StreamRead
@@ -36,19 +32,15 @@ const (
 	StreamCopy
 	StreamFill
 	StreamRecord
-	StreamWait
 	StreamSynchronize
-	// StreamCapture fails before anything is recorded, StreamEndCapture once it is: a
-	// driver has a call for each. The second is made if the recording succeeded.
+	// StreamCapture fails before record runs, StreamEndCapture and StreamInstantiate after
+	// it has succeeded.
 	StreamCapture
 	StreamEndCapture
+	StreamInstantiate
 	StreamClose
-	GraphInstantiate
-	GraphNodes
 	GraphClose
-	ExecutableLaunch
-	ExecutableUpdate
-	ExecutableClose
+	GraphLaunch
 	EventSynchronize
 	EventSince
 	EventClose
@@ -66,14 +58,12 @@ var (
 	invalidValue   = result{1, "CUDA_ERROR_INVALID_VALUE", driver.ErrInvalid}
 	outOfMemory    = result{2, "CUDA_ERROR_OUT_OF_MEMORY", driver.ErrOutOfMemory}
 	invalidPTX     = result{218, "CUDA_ERROR_INVALID_PTX", driver.ErrPTXRejected}
-	noPeer         = result{217, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", driver.ErrUnsupported}
 	notFound       = result{500, "CUDA_ERROR_NOT_FOUND", driver.ErrInvalid}
 	outOfResources = result{701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", driver.ErrInvalid}
 	launchFailed   = result{719, "CUDA_ERROR_LAUNCH_FAILED", driver.ErrDeviceLost}
 	notSupported   = result{801, "CUDA_ERROR_NOT_SUPPORTED", driver.ErrUnsupported}
 	notCapturable  = result{900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", driver.ErrInvalid}
 	captureInvalid = result{901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", driver.ErrInvalid}
-	updateFailure  = result{910, "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE", driver.ErrUnsupported}
 	unknown        = result{999, "CUDA_ERROR_UNKNOWN", nil}
 )
 
@@ -86,44 +76,36 @@ var calls = [...]struct {
 	name    string
 	refusal result
 }{
-	Any:                {"any call", unknown},
-	DeviceMemory:       {"Device.Memory", unknown},
-	DeviceAlloc:        {"Device.Alloc", outOfMemory},
-	DeviceAllocPinned:  {"Device.AllocPinned", outOfMemory},
-	DeviceLoad:         {"Device.Load", invalidPTX},
-	DeviceNewStream:    {"Device.NewStream", outOfMemory},
-	DeviceNewEvent:     {"Device.NewEvent", outOfMemory},
-	DeviceEnablePeer:   {"Device.EnablePeer", noPeer},
-	DeviceSynchronize:  {"Device.Synchronize", unknown},
-	DeviceClose:        {"Device.Close", unknown},
-	BufferClose:        {"Buffer.Close", unknown},
-	PinnedClose:        {"Pinned.Close", unknown},
-	ModuleFunction:     {"Module.Function", notFound},
-	ModuleClose:        {"Module.Close", unknown},
-	FunctionAttributes: {"Function.Attributes", unknown},
-	FunctionOccupancy:  {"Function.Occupancy", unknown},
-	StreamLaunch:       {"Stream.Launch", outOfResources},
-	StreamWrite:        {"Stream.Write", unknown},
-	StreamRead:         {"Stream.Read", unknown},
-	StreamWriteAsync:   {"Stream.WriteAsync", unknown},
-	StreamReadAsync:    {"Stream.ReadAsync", unknown},
-	StreamCopy:         {"Stream.Copy", unknown},
-	StreamFill:         {"Stream.Fill", unknown},
-	StreamRecord:       {"Stream.Record", unknown},
-	StreamWait:         {"Stream.Wait", unknown},
-	StreamSynchronize:  {"Stream.Synchronize", unknown},
-	StreamCapture:      {"Stream.Capture", notCapturable},
-	StreamEndCapture:   {"Stream.EndCapture", captureInvalid},
-	StreamClose:        {"Stream.Close", unknown},
-	GraphInstantiate:   {"Graph.Instantiate", outOfMemory},
-	GraphNodes:         {"Graph.Nodes", unknown},
-	GraphClose:         {"Graph.Close", unknown},
-	ExecutableLaunch:   {"Executable.Launch", outOfResources},
-	ExecutableUpdate:   {"Executable.Update", updateFailure},
-	ExecutableClose:    {"Executable.Close", unknown},
-	EventSynchronize:   {"Event.Synchronize", unknown},
-	EventSince:         {"Event.Since", unknown},
-	EventClose:         {"Event.Close", unknown},
+	Any:               {"any call", unknown},
+	DeviceMemory:      {"Device.Memory", unknown},
+	DeviceAlloc:       {"Device.Alloc", outOfMemory},
+	DeviceAllocPinned: {"Device.AllocPinned", outOfMemory},
+	DeviceLoad:        {"Device.Load", invalidPTX},
+	DeviceNewStream:   {"Device.NewStream", outOfMemory},
+	DeviceNewEvent:    {"Device.NewEvent", outOfMemory},
+	DeviceClose:       {"Device.Close", unknown},
+	BufferClose:       {"Buffer.Close", unknown},
+	PinnedClose:       {"Pinned.Close", unknown},
+	ModuleFunction:    {"Module.Function", notFound},
+	ModuleClose:       {"Module.Close", unknown},
+	StreamLaunch:      {"Stream.Launch", outOfResources},
+	StreamWrite:       {"Stream.Write", unknown},
+	StreamRead:        {"Stream.Read", unknown},
+	StreamWriteAsync:  {"Stream.WriteAsync", unknown},
+	StreamReadAsync:   {"Stream.ReadAsync", unknown},
+	StreamCopy:        {"Stream.Copy", unknown},
+	StreamFill:        {"Stream.Fill", unknown},
+	StreamRecord:      {"Stream.Record", unknown},
+	StreamSynchronize: {"Stream.Synchronize", unknown},
+	StreamCapture:     {"Stream.Capture", notCapturable},
+	StreamEndCapture:  {"Stream.EndCapture", captureInvalid},
+	StreamInstantiate: {"Stream.Instantiate", outOfMemory},
+	StreamClose:       {"Stream.Close", unknown},
+	GraphClose:        {"Graph.Close", unknown},
+	GraphLaunch:       {"Graph.Launch", outOfResources},
+	EventSynchronize:  {"Event.Synchronize", unknown},
+	EventSince:        {"Event.Since", unknown},
+	EventClose:        {"Event.Close", unknown},
 }
 
 // Calls lists every call but Any.

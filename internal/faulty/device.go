@@ -31,14 +31,6 @@ func (d *Device) Memory() (free, total int64, err error) {
 	return free, total, err
 }
 
-// Synchronize waits for the inner device.
-func (d *Device) Synchronize() error { return d.call(DeviceSynchronize, d.inner.Synchronize) }
-
-// EnablePeer unwraps the peer.
-func (d *Device) EnablePeer(peer driver.Device) error {
-	return d.call(DeviceEnablePeer, func() error { return d.inner.EnablePeer(bare(peer)) })
-}
-
 // Close closes the inner device, whether it is to fail or not.
 func (d *Device) Close() error {
 	_, err := d.begin(DeviceClose)
@@ -60,7 +52,6 @@ func (d *Device) Alloc(bytes int64) (driver.Buffer, error) {
 }
 
 func (b *buffer) Address() driver.Address { return b.inner.Address() }
-func (b *buffer) Bytes() int64            { return b.inner.Bytes() }
 
 type pinned struct{ object[driver.Pinned] }
 
@@ -87,8 +78,6 @@ func (d *Device) Load(ptx []byte) (driver.Module, error) {
 	return &module{o}, nil
 }
 
-func (m *module) Log() string { return m.inner.Log() }
-
 func (m *module) Function(name string) (driver.Function, error) {
 	f, err := ask(m.d, ModuleFunction, func() (driver.Function, error) { return m.inner.Function(name) })
 	if err != nil {
@@ -104,14 +93,6 @@ type function struct {
 
 func (f *function) unwrap() driver.Function { return f.inner }
 func (f *function) Name() string            { return f.inner.Name() }
-
-func (f *function) Attributes() (driver.Attributes, error) {
-	return ask(f.d, FunctionAttributes, f.inner.Attributes)
-}
-
-func (f *function) Occupancy(threads int, dynamicShared uint32) (int, error) {
-	return ask(f.d, FunctionOccupancy, func() (int, error) { return f.inner.Occupancy(threads, dynamicShared) })
-}
 
 func (f *function) PreferShared(percent int) { f.inner.PreferShared(percent) }
 

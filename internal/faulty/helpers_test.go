@@ -12,20 +12,9 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// inner is an emulated device that is connected to others.
-type inner struct {
-	*emu.Device
-	peer driver.Device
-}
-
-func (d *inner) EnablePeer(peer driver.Device) error {
-	d.peer = peer
-	return nil
-}
-
-func openInner(t testing.TB) *inner {
+func openInner(t testing.TB) *emu.Device {
 	t.Helper()
-	return &inner{Device: must(emu.Open(emu.Options{SMs: 1, Workers: 1, Memory: 1 << 20}))(t)}
+	return must(emu.Open(emu.Options{SMs: 1, Workers: 1, Memory: 1 << 20}))(t)
 }
 
 // must unwraps a result, or fails the test.
@@ -42,7 +31,7 @@ func must[V any](v V, err error) func(testing.TB) V {
 // world is one of everything, on a device that is wrapped.
 type world struct {
 	t      testing.TB
-	inner  *inner
+	inner  *emu.Device
 	dev    *faulty.Device
 	kernel *ptx.Kernel
 	text   []byte
@@ -54,7 +43,6 @@ type world struct {
 	module     driver.Module
 	function   driver.Function
 	graph      driver.Graph
-	executable driver.Executable
 }
 
 const (
@@ -78,7 +66,6 @@ func newWorld(t testing.TB) *world {
 	w.ok(w.stream.Record(w.begin))
 	w.ok(w.stream.Record(w.end))
 	w.graph = must(w.stream.Capture(func() error { return w.stream.Launch(w.launch()) }))(t)
-	w.executable = must(w.graph.Instantiate())(t)
 	return w
 }
 
@@ -135,11 +122,7 @@ func (w *world) uses() []use {
 		{faulty.DeviceLoad, func() error { return drop(w.dev.Load(w.text)) }},
 		{faulty.DeviceNewStream, func() error { return drop(w.dev.NewStream()) }},
 		{faulty.DeviceNewEvent, func() error { return drop(w.dev.NewEvent()) }},
-		{faulty.DeviceEnablePeer, func() error { return w.dev.EnablePeer(w.dev) }},
-		{faulty.DeviceSynchronize, w.dev.Synchronize},
 		{faulty.ModuleFunction, func() error { return drop(w.module.Function(w.kernel.Name)) }},
-		{faulty.FunctionAttributes, func() error { return drop(w.function.Attributes()) }},
-		{faulty.FunctionOccupancy, func() error { return drop(w.function.Occupancy(32, 0)) }},
 		{faulty.StreamLaunch, func() error { return s.Launch(w.launch()) }},
 		{faulty.StreamWrite, func() error { return s.Write(addr, []byte{1}) }},
 		{faulty.StreamRead, func() error { return s.Read(make([]byte, 1), addr) }},
@@ -148,14 +131,11 @@ func (w *world) uses() []use {
 		{faulty.StreamCopy, func() error { return s.Copy(addr, addr+8, 8) }},
 		{faulty.StreamFill, func() error { return s.Fill(addr, 0, 1) }},
 		{faulty.StreamRecord, func() error { return s.Record(w.end) }},
-		{faulty.StreamWait, func() error { return s.Wait(w.begin) }},
 		{faulty.StreamSynchronize, s.Synchronize},
 		{faulty.StreamCapture, func() error { return drop(s.Capture(func() error { return nil })) }},
 		{faulty.StreamEndCapture, func() error { return drop(s.Capture(func() error { return nil })) }},
-		{faulty.GraphInstantiate, func() error { return drop(w.graph.Instantiate()) }},
-		{faulty.GraphNodes, func() error { return drop(w.graph.Nodes()) }},
-		{faulty.ExecutableLaunch, func() error { return w.executable.Launch(s) }},
-		{faulty.ExecutableUpdate, func() error { return w.executable.Update(w.graph) }},
+		{faulty.StreamInstantiate, func() error { return drop(s.Capture(func() error { return nil })) }},
+		{faulty.GraphLaunch, func() error { return w.graph.Launch(s) }},
 		{faulty.EventSynchronize, w.end.Synchronize},
 		{faulty.EventSince, func() error { return drop(w.end.Since(w.begin)) }},
 	}
@@ -164,7 +144,6 @@ func (w *world) uses() []use {
 // closes are the Closes of one of everything, in an order that any driver takes.
 func (w *world) closes() []use {
 	return []use{
-		{faulty.ExecutableClose, w.executable.Close},
 		{faulty.GraphClose, w.graph.Close},
 		{faulty.StreamClose, w.stream.Close},
 		{faulty.EventClose, w.begin.Close},

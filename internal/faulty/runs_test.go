@@ -105,12 +105,7 @@ func asGraph(s driver.Stream, l driver.Launch) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, g.Close()) }()
-	x, err := g.Instantiate()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, x.Close()) }()
-	return x.Launch(s)
+	return g.Launch(s)
 }
 
 // asGraphIfPossible falls back to launching.
@@ -124,7 +119,7 @@ func asGraphIfPossible(s driver.Stream, l driver.Launch) error {
 // graphCalls are those that asGraph makes.
 func graphCalls(c faulty.Call) bool {
 	switch c {
-	case faulty.StreamCapture, faulty.StreamEndCapture, faulty.GraphInstantiate, faulty.ExecutableLaunch, faulty.StreamLaunch:
+	case faulty.StreamCapture, faulty.StreamEndCapture, faulty.StreamInstantiate, faulty.GraphLaunch, faulty.StreamLaunch:
 		return true
 	}
 	return false

@@ -56,23 +56,27 @@ func (s *stream) Record(e driver.Event) error {
 	return s.d.call(StreamRecord, func() error { return s.inner.Record(bare(e)) })
 }
 
-func (s *stream) Wait(e driver.Event) error {
-	return s.d.call(StreamWait, func() error { return s.inner.Wait(bare(e)) })
-}
-
 func (s *stream) Synchronize() error { return s.d.call(StreamSynchronize, s.inner.Synchronize) }
 
-// Capture is two calls. That the second fails makes the inner device discard what it
-// recorded.
+// Capture is three calls, because CUDA has one each to begin a capture, to end it and to
+// instantiate the graph.
 func (s *stream) Capture(record func() error) (driver.Graph, error) {
 	o, err := makeObject(s.d, StreamCapture, GraphClose, 0, func() (driver.Graph, error) {
-		return s.inner.Capture(func() error {
+		g, err := s.inner.Capture(func() error {
 			if err := record(); err != nil {
 				return err
 			}
 			_, err := s.d.begin(StreamEndCapture)
 			return err
 		})
+		if err != nil {
+			return nil, err
+		}
+		if _, err := s.d.begin(StreamInstantiate); err != nil {
+			g.Close()
+			return nil, err
+		}
+		return g, nil
 	})
 	if err != nil {
 		return nil, err
@@ -82,22 +86,6 @@ func (s *stream) Capture(record func() error) (driver.Graph, error) {
 
 type graph struct{ object[driver.Graph] }
 
-func (g *graph) Instantiate() (driver.Executable, error) {
-	o, err := makeObject(g.d, GraphInstantiate, ExecutableClose, 0, g.inner.Instantiate)
-	if err != nil {
-		return nil, err
-	}
-	return &executable{o}, nil
-}
-
-func (g *graph) Nodes() (int, error) { return ask(g.d, GraphNodes, g.inner.Nodes) }
-
-type executable struct{ object[driver.Executable] }
-
-func (x *executable) Launch(on driver.Stream) error {
-	return x.d.call(ExecutableLaunch, func() error { return x.inner.Launch(bare(on)) })
-}
-
-func (x *executable) Update(from driver.Graph) error {
-	return x.d.call(ExecutableUpdate, func() error { return x.inner.Update(bare(from)) })
+func (g *graph) Launch(on driver.Stream) error {
+	return g.d.call(GraphLaunch, func() error { return g.inner.Launch(bare(on)) })
 }

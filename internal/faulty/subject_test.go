@@ -22,7 +22,7 @@ func TestSweepFindsPlantedFaultsOfSubjects(t *testing.T) {
 			func(dev driver.Device, held *owner) (func() error, error) {
 				return func() error {
 					if len(*held) > 0 {
-						return dev.Synchronize()
+						return query(dev)
 					}
 					return hold(dev, held)
 				}, nil
@@ -35,62 +35,62 @@ func TestSweepFindsPlantedFaultsOfSubjects(t *testing.T) {
 					if err := hold(dev, held); err != nil {
 						return err
 					}
-					if err := dev.Synchronize(); err != nil {
+					if err := query(dev); err != nil {
 						return err
 					}
 					last := (*held)[len(*held)-1]
 					*held = (*held)[:len(*held)-1]
 					return last.Close()
 				}, nil
-			}, "Device.Synchronize, failing number 2 of any call: after another run map[Device.Alloc, 1 bytes:1] are open, without the failure map[]"},
+			}, "Device.Memory, failing number 2 of any call: after another run map[Device.Alloc, 1 bytes:1] are open, without the failure map[]"},
 		{"a leak", "in spite of its Close", faulty.Sweep{},
 			func(dev driver.Device, held *owner) (func() error, error) {
 				_, err := dev.NewEvent()
-				return dev.Synchronize, err
+				return func() error { return query(dev) }, err
 			}, "not closed: Device.NewEvent"},
 		{"no way out of loss", "a lost device is not made good", faulty.Sweep{Survives: func(faulty.Call) bool { return true }},
 			func(dev driver.Device, held *owner) (func() error, error) {
 				return func() error {
-					dev.Synchronize()
+					query(dev)
 					return nil
 				}, nil
-			}, "Device.Synchronize, failing number 1 of any call (device lost): the run succeeded"},
+			}, "Device.Memory, failing number 1 of any call (device lost): the run succeeded"},
 		{"a leak after a failure", "its owner forgets it", faulty.Sweep{Plans: []faulty.Plan{{}}},
 			func(dev driver.Device, held *owner) (func() error, error) {
 				err := hold(dev, held)
 				return func() error {
-					err := dev.Synchronize()
+					err := query(dev)
 					if err != nil {
 						*held = nil
 					}
 					return err
 				}, err
-			}, "Device.Synchronize, failing number 1 of any call: not closed: Device.Alloc"},
+			}, "Device.Memory, failing number 1 of any call: not closed: Device.Alloc"},
 		{"a Close that fails", "though the device is well", faulty.Sweep{Plans: []faulty.Plan{{}}},
 			func(dev driver.Device, held *owner) (func() error, error) {
 				stuck := errors.New("stuck")
 				return func() error {
-					err := dev.Synchronize()
+					err := query(dev)
 					if err != nil {
 						*held = owner{closer(func() error { return stuck })}
 					}
 					return err
 				}, nil
-			}, "Device.Synchronize, failing number 1 of any call: closing the subject: stuck"},
+			}, "Device.Memory, failing number 1 of any call: closing the subject: stuck"},
 		{"a Close that fails on a lost device", "as all does", faulty.Sweep{Plans: []faulty.Plan{{Kind: driver.ErrDeviceLost}}},
 			func(dev driver.Device, held *owner) (func() error, error) {
-				*held = owner{closer(dev.Synchronize)}
-				return dev.Synchronize, nil
+				*held = owner{closer(func() error { return query(dev) })}
+				return func() error { return query(dev) }, nil
 			}, ""},
 		{"the second call", "picked, and not in order", faulty.Sweep{Pick: func(number int, _ faulty.Call) bool { return number == 2 }},
-			swallowSecond, "though Device.Synchronize, call 2, failed"},
+			swallowSecond, "though Device.Memory, call 2, failed"},
 		{"a round amidst", "it is not tried", faulty.Sweep{Ends: true}, swallowRound(2), ""},
-		{"the first round", "it is tried", faulty.Sweep{Ends: true}, swallowRound(0), "though Device.Synchronize, call 1, failed"},
-		{"the last round", "it is tried", faulty.Sweep{Ends: true}, swallowRound(4), "though Device.Synchronize, call 5, failed"},
-		{"every round", "it is tried", faulty.Sweep{}, swallowRound(2), "though Device.Synchronize, call 3, failed"},
+		{"the first round", "it is tried", faulty.Sweep{Ends: true}, swallowRound(0), "though Device.Memory, call 1, failed"},
+		{"the last round", "it is tried", faulty.Sweep{Ends: true}, swallowRound(4), "though Device.Memory, call 5, failed"},
+		{"every round", "it is tried", faulty.Sweep{}, swallowRound(2), "though Device.Memory, call 3, failed"},
 		{"the first call", "picked, and in order", faulty.Sweep{Pick: first}, swallowSecond, ""},
 		{"no call", "none is picked", faulty.Sweep{Pick: func(int, faulty.Call) bool { return false }}, swallowSecond, "none was picked"},
-		{"all calls", "the second is not in order", faulty.Sweep{}, swallowSecond, "though Device.Synchronize, call 2, failed"},
+		{"all calls", "the second is not in order", faulty.Sweep{}, swallowSecond, "though Device.Memory, call 2, failed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.sweep.Start = func(dev driver.Device) (faulty.Subject, error) {
@@ -151,7 +151,7 @@ func swallowRound(swallowed int) func(driver.Device, *owner) (func() error, erro
 		return func() error {
 			var errs []error
 			for i := range 5 {
-				err := dev.Synchronize()
+				err := query(dev)
 				if i != swallowed {
 					errs = append(errs, err)
 				}
@@ -164,8 +164,8 @@ func swallowRound(swallowed int) func(driver.Device, *owner) (func() error, erro
 // swallowSecond makes two calls and reports the first.
 func swallowSecond(dev driver.Device, _ *owner) (func() error, error) {
 	return func() error {
-		err := dev.Synchronize()
-		dev.Synchronize()
+		err := query(dev)
+		query(dev)
 		return err
 	}, nil
 }

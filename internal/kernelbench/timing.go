@@ -62,14 +62,9 @@ func (r *Rig) timeGraph(list []driver.Launch, repeats int) ([]float64, error) {
 		return nil, err
 	}
 	defer g.Close()
-	x, err := g.Instantiate()
-	if err != nil {
-		return nil, err
-	}
-	defer x.Close()
 	var times []float64
 	for i := range warmUp + max(repeatsLeast, min(repeats, repeatsMost)) {
-		d, err := r.time(func() error { return x.Launch(r.stream) })
+		d, err := r.time(func() error { return g.Launch(r.stream) })
 		if err != nil {
 			return nil, err
 		}
