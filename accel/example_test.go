@@ -9,6 +9,7 @@ import (
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/emu"
+	"github.com/lockstep-go/lockstep/generate"
 	"github.com/lockstep-go/lockstep/golden"
 	"github.com/lockstep-go/lockstep/model"
 )
@@ -21,7 +22,7 @@ func Example() {
 	defer dev.Close()
 	eng := must(accel.New(m, dev, accel.Options{}))
 	defer eng.Close()
-	for tok, err := range model.Generate(context.Background(), eng, "Well, Prince,", model.Params{MaxTokens: 4}) {
+	for tok, err := range generate.Text(context.Background(), eng, "Well, Prince,", generate.Params{MaxTokens: 4}) {
 		fmt.Print(must(tok, err).Text)
 	}
 	s := eng.Stats()

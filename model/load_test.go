@@ -207,3 +207,15 @@ func TestFusedViews(t *testing.T) {
 		}
 	})
 }
+
+func TestNeedTokenizer(t *testing.T) {
+	spec := tiny.New("llama", 1)
+	spec.AddVocab(true)
+	m, err := Load(spec.File())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tok, err := m.NeedTokenizer(); tok == nil || tok != m.Tokenizer || err != nil {
+		t.Errorf("a model with a vocabulary gave %v, %v", tok, err)
+	}
+}

@@ -1,6 +1,9 @@
 package model
 
-import "context"
+import (
+	"context"
+	"math"
+)
 
 // Engine computes with one model. ref.New and accel.New return one.
 // Any goroutine may call it.
@@ -71,4 +74,16 @@ type Snapshot interface {
 	// Close releases the memory. A Restore from a closed snapshot returns
 	// ErrClosed; closing it again does nothing.
 	Close() error
+}
+
+// Argmax is the index of the largest logit, the lowest on a tie. NaN never wins.
+// It is -1 when no logit is larger than -Inf: there is nothing to choose.
+func Argmax(logits []float32) int {
+	best, at := float32(math.Inf(-1)), -1
+	for i, x := range logits {
+		if x > best {
+			best, at = x, i
+		}
+	}
+	return at
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/lockstep-go/lockstep/generate"
 	"github.com/lockstep-go/lockstep/golden"
-	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/ref"
 )
 
@@ -19,7 +19,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	for tok, err := range model.Generate(context.Background(), eng, "Prince Andrew", model.Params{MaxTokens: 16}) {
+	for tok, err := range generate.Text(context.Background(), eng, "Prince Andrew", generate.Params{MaxTokens: 16}) {
 		if err != nil {
 			panic(err)
 		}

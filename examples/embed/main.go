@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/driver/cuda"
+	"github.com/lockstep-go/lockstep/generate"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/ref"
 )
@@ -28,7 +29,7 @@ func main() {
 		log.Print("on the CPU: ", err)
 		engine = must(ref.New(m))
 	}
-	for token, err := range model.Generate(context.Background(), engine, os.Args[2], model.Params{MaxTokens: 64}) {
+	for token, err := range generate.Text(context.Background(), engine, os.Args[2], generate.Params{MaxTokens: 64}) {
 		fmt.Print(must(token, err).Text)
 	}
 	fmt.Println()

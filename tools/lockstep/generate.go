@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/lockstep-go/lockstep/generate"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/model/tokenizer"
 )
@@ -89,7 +90,7 @@ func (e *env) showing(eng *computer) model.Engine {
 // fit refuses, before anything is printed, a prompt of n tokens that the context
 // cannot hold with what is to follow, and chooses a length that it can when none was
 // asked for.
-func (c *generateCmd) fit(p *model.Params, n, limit int) error {
+func (c *generateCmd) fit(p *generate.Params, n, limit int) error {
 	blame := "--max-tokens"
 	if c.MaxTokens == nil {
 		blame, p.MaxTokens = "prompt", max(1, min(defaultMaxTokens, limit-n))
@@ -101,8 +102,8 @@ func (c *generateCmd) fit(p *model.Params, n, limit int) error {
 }
 
 // params checks the flags.
-func (c *generateCmd) params() (model.Params, error) {
-	p := model.Params{
+func (c *generateCmd) params() (generate.Params, error) {
+	p := generate.Params{
 		Temperature: c.Temperature, TopK: c.TopK, TopP: c.TopP, MinP: c.MinP,
 		RepeatPenalty: c.RepeatPenalty, RepeatLast: repeatLast,
 		Seed: c.Seed, Stop: c.Stop,
@@ -139,11 +140,11 @@ func (c *generateCmd) params() (model.Params, error) {
 // and at the end its speed. Nothing is printed while the prompt is computed: its
 // progress bar would write over the line. What was printed before an error stands,
 // on a line of its own.
-func stream(e *env, eng model.Engine, shown, prompt string, p model.Params, t *trace) error {
-	var stats model.Stats
+func stream(e *env, eng model.Engine, shown, prompt string, p generate.Params, t *trace) error {
+	var stats generate.Stats
 	p.Stats = &stats
 	out := &lineWriter{env: e}
-	for tok, err := range model.Generate(e.ctx, eng, prompt, p) {
+	for tok, err := range generate.Text(e.ctx, eng, prompt, p) {
 		if err == nil {
 			err = out.print(shown + tok.Text)
 			shown = ""

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockstep-go/lockstep/accel"
+	"github.com/lockstep-go/lockstep/generate"
 	"github.com/lockstep-go/lockstep/model"
 )
 
@@ -100,7 +101,7 @@ func (s watchedSession) Forward(ctx context.Context, tokens []int, want model.Wa
 }
 
 // print writes the tables.
-func (t *trace) print(e *env, s model.Stats) {
+func (t *trace) print(e *env, s generate.Stats) {
 	if t == nil || len(t.forwards) == 0 {
 		return
 	}
@@ -116,7 +117,7 @@ func (t *trace) print(e *env, s model.Stats) {
 	t.decode.print(e.errw, "kernels of the steps, launched one by one and not as a graph", all(t.forwards[1:]...))
 }
 
-func (t *trace) printPhases(out io.Writer, s model.Stats) {
+func (t *trace) printPhases(out io.Writer, s generate.Stats) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	line := func(what string, d time.Duration, note string) { fmt.Fprintf(w, "%s\t%s\t%s\n", what, ms(d), note) }
 	fmt.Fprintln(w, "\nfirst token\tms\t")
@@ -133,7 +134,7 @@ func (t *trace) printPhases(out io.Writer, s model.Stats) {
 // stepsALine is how many steps' times stand in one line.
 const stepsALine = 10
 
-func (t *trace) printSteps(out io.Writer, s model.Stats) {
+func (t *trace) printSteps(out io.Writer, s generate.Stats) {
 	steps := t.forwards[1:]
 	if len(steps) == 0 {
 		return

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockstep-go/lockstep/accel"
+	"github.com/lockstep-go/lockstep/generate"
 	"github.com/lockstep-go/lockstep/model"
 )
 
@@ -96,7 +97,7 @@ func TestTraceSums(t *testing.T) {
 		t.Errorf("forwards %v", tr.forwards)
 	}
 	var out bytes.Buffer
-	tr.print(&env{errw: &out}, model.Stats{
+	tr.print(&env{errw: &out}, generate.Stats{
 		PromptTokens: 1, Prepare: 1 * time.Millisecond, Prefill: 20 * time.Millisecond, Store: 300 * time.Millisecond,
 		FirstToken: 4321 * time.Millisecond, Decode: sum(tr.forwards[1:]) + 7*time.Millisecond,
 	})

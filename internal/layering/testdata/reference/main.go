@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/lockstep-go/lockstep/generate"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/ref"
 )
@@ -20,7 +21,7 @@ func main() {
 	if err != nil {
 		panic(err)
 	}
-	for tok, err := range model.Generate(context.Background(), engine, "Once upon a time", model.Params{MaxTokens: 16}) {
+	for tok, err := range generate.Text(context.Background(), engine, "Once upon a time", generate.Params{MaxTokens: 16}) {
 		if err != nil {
 			panic(err)
 		}

@@ -1,4 +1,4 @@
-package model
+package generate
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/lockstep-go/lockstep/internal/tiny"
+	"github.com/lockstep-go/lockstep/model"
 )
 
 func TestBatchEqualsAlone(t *testing.T) {
@@ -23,13 +24,13 @@ func TestBatchEqualsAlone(t *testing.T) {
 		for _, o := range []Options{{Parallel: 1}, {Parallel: 3}, {Parallel: 99, PrefixBytes: 1 << 20}, {}} {
 			t.Run(fmt.Sprintf("%s/%+v", name, o), func(t *testing.T) {
 				e := newFake(t)
-				g, err := NewGenerator(e, o)
+				g, err := New(e, o)
 				if err != nil {
 					t.Fatal(err)
 				}
-				got := g.GenerateBatch(t.Context(), prompts, p)
+				got := g.BatchText(t.Context(), prompts, p)
 				for i, prompt := range prompts {
-					alone := collect(Generate(t.Context(), e, prompt, p))
+					alone := collect(Text(t.Context(), e, prompt, p))
 					want := Result{Text: alone.Text}
 					for _, id := range alone.IDs {
 						if id != NoToken {
@@ -51,15 +52,15 @@ func TestBatchEqualsAlone(t *testing.T) {
 
 func TestBatchEdges(t *testing.T) {
 	e := newFake(t)
-	if got := GenerateBatch(t.Context(), e, nil, Params{MaxTokens: 2}); got == nil || len(got) != 0 {
-		t.Errorf("no prompts gave %v", got)
-	}
-	g, err := NewGenerator(e, Options{})
+	g, err := New(e, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := g.GenerateBatchTokens(t.Context(), [][]int{{1}, {}, {2, tiny.Vocab}, make([]int, 99), {3}}, Params{MaxTokens: 2})
-	for i, want := range []error{nil, ErrEmptyPrompt, ErrBadToken, ErrContextLimit, nil} {
+	if got := g.BatchText(t.Context(), nil, Params{MaxTokens: 2}); got == nil || len(got) != 0 {
+		t.Errorf("no prompts gave %v", got)
+	}
+	got := g.BatchTokens(t.Context(), [][]int{{1}, {}, {2, tiny.Vocab}, make([]int, 99), {3}}, Params{MaxTokens: 2})
+	for i, want := range []error{nil, model.ErrEmptyPrompt, model.ErrBadToken, model.ErrContextLimit, nil} {
 		if !errors.Is(got[i].Err, want) {
 			t.Errorf("prompt %d: error %v, want %v", i, got[i].Err, want)
 		}
@@ -67,7 +68,7 @@ func TestBatchEdges(t *testing.T) {
 			t.Errorf("prompt %d: %d tokens", i, n)
 		}
 	}
-	for _, r := range g.GenerateBatch(t.Context(), []string{"a", "b"}, Params{MaxTokens: 2, TopP: 7}) {
+	for _, r := range g.BatchText(t.Context(), []string{"a", "b"}, Params{MaxTokens: 2, TopP: 7}) {
 		if !errors.Is(r.Err, ErrBadParams) {
 			t.Errorf("bad parameters gave %v", r.Err)
 		}
@@ -90,11 +91,11 @@ func TestBatchIsBounded(t *testing.T) {
 		}
 		return nil
 	}
-	g, err := NewGenerator(e, Options{Parallel: 3})
+	g, err := New(e, Options{Parallel: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, r := range g.GenerateBatch(t.Context(), make([]string, 40), Params{MaxTokens: 3}) {
+	for i, r := range g.BatchText(t.Context(), make([]string, 40), Params{MaxTokens: 3}) {
 		if r.Err != nil {
 			t.Errorf("prompt %d: %v", i, r.Err)
 		}
@@ -111,11 +112,11 @@ func TestBatchCancel(t *testing.T) {
 		}
 		return nil
 	}
-	g, err := NewGenerator(e, Options{Parallel: 2})
+	g, err := New(e, Options{Parallel: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, r := range g.GenerateBatch(ctx, make([]string, 20), Params{MaxTokens: 50, IgnoreEOS: true}) {
+	for i, r := range g.BatchText(ctx, make([]string, 20), Params{MaxTokens: 50, IgnoreEOS: true}) {
 		if r.Err != context.Canceled {
 			t.Errorf("prompt %d: %d tokens, error %v", i, len(r.Tokens), r.Err)
 		}
@@ -134,9 +135,9 @@ func TestManyGoroutines(t *testing.T) {
 	}
 	var want [kinds]collected
 	for k := range kinds {
-		want[k] = collect(GenerateTokens(t.Context(), e, prompt(k), params(k)))
+		want[k] = collect(Tokens(t.Context(), e, prompt(k), params(k)))
 	}
-	g, err := NewGenerator(e, Options{PrefixBytes: 8000})
+	g, err := New(e, Options{PrefixBytes: 8000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +145,7 @@ func TestManyGoroutines(t *testing.T) {
 	for i := range calls {
 		wg.Go(func() {
 			k := i % kinds
-			if diff := cmp.Diff(want[k], collect(g.GenerateTokens(t.Context(), prompt(k), params(k)))); diff != "" {
+			if diff := cmp.Diff(want[k], collect(g.Tokens(t.Context(), prompt(k), params(k)))); diff != "" {
 				t.Errorf("call %d (-alone +together):\n%s", i, diff)
 			}
 		})

@@ -1,12 +1,14 @@
-package model
+package generate
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/lockstep-go/lockstep/internal/tiny"
+	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/model/tokenizer"
 )
 
@@ -15,14 +17,14 @@ func TestStopTokens(t *testing.T) {
 		"greedy":      {},
 		"host argmax": {HostArgmax: true},
 		"drawn":       {Temperature: 0.5, TopK: 40},
-		"penalised":   {FrequencyPenalty: 0.001},
+		"penalized":   {FrequencyPenalty: 0.001},
 	}
 	tests := []struct {
 		name, reason string
 		says         string
 		p            Params
 		want         string
-		finish       Finish
+		finish       FinishReason
 	}{
 		{"of the vocabulary", "ends without being shown", "ab", Params{MaxTokens: 9}, "ab", FinishStopToken},
 		{"first", "a generation may be empty", "", Params{MaxTokens: 9}, "", FinishStopToken},
@@ -39,7 +41,7 @@ func TestStopTokens(t *testing.T) {
 				p, stats := tt.p, Stats{}
 				p.HostArgmax, p.Temperature, p.TopK, p.FrequencyPenalty = how.HostArgmax, how.Temperature, how.TopK, how.FrequencyPenalty
 				p.Stats = &stats
-				got := collect(GenerateTokens(t.Context(), e, []int{1, 2}, p))
+				got := collect(Tokens(t.Context(), e, []int{1, 2}, p))
 				if got.Err != nil || got.Text != tt.want || stats.Finish != tt.finish {
 					t.Errorf("%s: %q, finish %v, error %v; want %q, %v", tt.reason, got.Text, stats.Finish, got.Err, tt.want, tt.finish)
 				}
@@ -60,7 +62,7 @@ func TestTexts(t *testing.T) {
 		p            Params
 		ids          []int
 		texts        []string
-		finish       Finish
+		finish       FinishReason
 	}{
 		{"letters", "one a token", "ab", Params{MaxTokens: 2}, []int{'a', 'b'}, []string{"a", "b"}, FinishLength},
 		{"two bytes", "a character comes whole", "é!", Params{MaxTokens: 3}, []int{0xC3, 0xA9, '!'}, []string{"", "é", "!"}, FinishLength},
@@ -88,7 +90,7 @@ func TestTexts(t *testing.T) {
 			e := newFake(t).speak(1, tt.says)
 			var stats Stats
 			tt.p.Stats = &stats
-			got := collect(GenerateTokens(t.Context(), e, []int{1}, tt.p))
+			got := collect(Tokens(t.Context(), e, []int{1}, tt.p))
 			if got.Err != nil {
 				t.Fatal(got.Err)
 			}
@@ -105,7 +107,7 @@ func TestTexts(t *testing.T) {
 func TestPromptEndsInsideCharacter(t *testing.T) {
 	for says, want := range map[string]string{"\xA9!": "é!", "": "", "!": "\uFFFD!"} {
 		e := newFake(t).speak(2, says)
-		got := collect(GenerateTokens(t.Context(), e, []int{1, 0xC3}, Params{MaxTokens: 9}))
+		got := collect(Tokens(t.Context(), e, []int{1, 0xC3}, Params{MaxTokens: 9}))
 		if got.Err != nil || got.Text != want {
 			t.Errorf("%q after half a character: %q, error %v; want %q", says, got.Text, got.Err, want)
 		}
@@ -132,7 +134,7 @@ func TestStopInsideToken(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newFake(t)
 			e.choose = func([]int) int { return the }
-			got := collect(GenerateTokens(t.Context(), e, []int{1}, Params{MaxTokens: 2, Stop: []string{tt.stop}}))
+			got := collect(Tokens(t.Context(), e, []int{1}, Params{MaxTokens: 2, Stop: []string{tt.stop}}))
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tt.reason, diff)
 			}
@@ -159,14 +161,14 @@ func TestGenerateText(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			spec := tiny.New("llama", 1)
 			spec.AddVocab(tt.addBOS)
-			m, err := Load(spec.File())
+			m, err := model.Load(spec.File())
 			if err != nil {
 				t.Fatal(err)
 			}
 			e := &fakeEngine{model: m}
-			got := collect(Generate(t.Context(), e, tt.prompt, Params{MaxTokens: 1, ParseSpecial: tt.special}))
+			got := collect(Text(t.Context(), e, tt.prompt, Params{MaxTokens: 1, ParseSpecial: tt.special}))
 			if tt.want == nil {
-				if !errors.Is(got.Err, ErrEmptyPrompt) {
+				if !errors.Is(got.Err, model.ErrEmptyPrompt) {
 					t.Errorf("%s: error %v, want ErrEmptyPrompt", tt.reason, got.Err)
 				}
 				return
@@ -183,13 +185,13 @@ func TestGenerateText(t *testing.T) {
 
 func TestWithoutVocabulary(t *testing.T) {
 	e := newFake(t).without()
-	if got := collect(Generate(t.Context(), e, "a", Params{MaxTokens: 1})); got.Err != ErrNoTokenizer {
+	if got := collect(Text(t.Context(), e, "a", Params{MaxTokens: 1})); !errors.Is(got.Err, model.ErrNoTokenizer) {
 		t.Errorf("a text prompt gave %v", got.Err)
 	}
-	if got := collect(GenerateTokens(t.Context(), e, []int{1}, Params{MaxTokens: 1, Stop: []string{"a"}})); got.Err != ErrNoTokenizer {
+	if got := collect(Tokens(t.Context(), e, []int{1}, Params{MaxTokens: 1, Stop: []string{"a"}})); !errors.Is(got.Err, model.ErrNoTokenizer) {
 		t.Errorf("a stop string gave %v", got.Err)
 	}
-	got := collect(GenerateTokens(t.Context(), e, []int{1}, Params{MaxTokens: 4}))
+	got := collect(Tokens(t.Context(), e, []int{1}, Params{MaxTokens: 4}))
 	if got.Err != nil || len(got.IDs) != 4 || got.Text != "" {
 		t.Errorf("ids: %+v", got)
 	}
@@ -208,38 +210,31 @@ func TestUnknownVocabulary(t *testing.T) {
 			spec := tiny.New("llama", 1)
 			spec.AddVocab(true)
 			spec.Set(tt.key, tt.value)
-			m, err := Load(spec.File())
+			m, err := model.Load(spec.File())
 			if err != nil {
 				t.Fatalf("%s: %v", tt.reason, err)
 			}
 			if m.Tokenizer != nil {
 				t.Error("a tokenizer of an unknown kind")
 			}
-			if _, err := LoadTokenizer(spec.File()); !errors.Is(err, tt.sentinel) {
+			if _, err := model.LoadTokenizer(spec.File()); !errors.Is(err, tt.sentinel) {
 				t.Errorf("LoadTokenizer gave %v", err)
 			}
 			e := &fakeEngine{model: m}
 			_, need := m.NeedTokenizer()
 			for what, err := range map[string]error{
 				"NeedTokenizer": need,
-				"a text prompt": collect(Generate(t.Context(), e, "a", Params{MaxTokens: 1})).Err,
-				"a stop string": collect(GenerateTokens(t.Context(), e, []int{1}, Params{MaxTokens: 1, Stop: []string{"a"}})).Err,
-				"a batch":       GenerateBatch(t.Context(), e, []string{"a"}, Params{MaxTokens: 1})[0].Err,
+				"a text prompt": collect(Text(t.Context(), e, "a", Params{MaxTokens: 1})).Err,
+				"a stop string": collect(Tokens(t.Context(), e, []int{1}, Params{MaxTokens: 1, Stop: []string{"a"}})).Err,
+				"a batch":       newGenerator(e, Options{}).BatchText(t.Context(), []string{"a"}, Params{MaxTokens: 1})[0].Err,
 			} {
-				if !errors.Is(err, ErrNoTokenizer) || !errors.Is(err, tt.sentinel) || !containsText(err, tt.value) {
+				if !errors.Is(err, model.ErrNoTokenizer) || !errors.Is(err, tt.sentinel) || !strings.Contains(err.Error(), tt.value) {
 					t.Errorf("%s gave %v", what, err)
 				}
 			}
-			if got := collect(GenerateTokens(t.Context(), e, []int{1}, Params{MaxTokens: 2})); got.Err != nil || len(got.IDs) != 2 {
+			if got := collect(Tokens(t.Context(), e, []int{1}, Params{MaxTokens: 2})); got.Err != nil || len(got.IDs) != 2 {
 				t.Errorf("ids: %+v", got)
 			}
 		})
-	}
-}
-
-func TestNeedTokenizer(t *testing.T) {
-	e := newFake(t)
-	if tok, err := e.model.NeedTokenizer(); tok == nil || tok != e.model.Tokenizer || err != nil {
-		t.Errorf("a model with a vocabulary gave %v, %v", tok, err)
 	}
 }

@@ -1,4 +1,4 @@
-package model
+package generate
 
 import (
 	"context"
@@ -12,12 +12,13 @@ import (
 	"testing"
 
 	"github.com/lockstep-go/lockstep/internal/tiny"
+	"github.com/lockstep-go/lockstep/model"
 )
 
 // fakeEngine computes logits that depend on the whole history: a session that has
 // forgotten, repeated or invented one token shows. It records what it is asked.
 type fakeEngine struct {
-	model *Model
+	model *model.Model
 	// choose, when set, is the token that gets by far the largest logit.
 	choose func(history []int) int
 	// before, when set, runs ahead of each operation; its error is the operation's.
@@ -35,7 +36,7 @@ type fakeEngine struct {
 type fakeCall struct {
 	Len    int // positions before
 	Tokens []int
-	Want   Want
+	Want   model.Want
 }
 
 // newFake returns an engine on a tiny llama with a vocabulary.
@@ -43,7 +44,7 @@ func newFake(t testing.TB) *fakeEngine {
 	t.Helper()
 	spec := tiny.New("llama", 1)
 	spec.AddVocab(true)
-	m, err := Load(spec.File())
+	m, err := model.Load(spec.File())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,8 +70,8 @@ func (e *fakeEngine) speak(n int, text string) *fakeEngine {
 	return e
 }
 
-func (e *fakeEngine) Model() *Model { return e.model }
-func (e *fakeEngine) Close() error  { return nil }
+func (e *fakeEngine) Model() *model.Model { return e.model }
+func (e *fakeEngine) Close() error        { return nil }
 
 func (e *fakeEngine) hook(op string, tokens []int) error {
 	if e.before == nil {
@@ -79,12 +80,12 @@ func (e *fakeEngine) hook(op string, tokens []int) error {
 	return e.before(op, tokens)
 }
 
-func (e *fakeEngine) NewSession(capacity int) (Session, error) {
+func (e *fakeEngine) NewSession(capacity int) (model.Session, error) {
 	if err := e.hook("open", nil); err != nil {
 		return nil, err
 	}
 	if limit := e.model.Config.Context; capacity > limit {
-		return nil, &ContextError{Need: capacity, Limit: limit}
+		return nil, &model.ContextError{Need: capacity, Limit: limit}
 	} else if capacity == 0 {
 		capacity = limit
 	}
@@ -106,29 +107,29 @@ type fakeSession struct {
 func (s *fakeSession) Len() int { return len(s.history) }
 func (s *fakeSession) Cap() int { return s.capacity }
 
-func (s *fakeSession) Forward(ctx context.Context, tokens []int, want Want) (Output, error) {
+func (s *fakeSession) Forward(ctx context.Context, tokens []int, want model.Want) (model.Output, error) {
 	if s.closed {
-		return Output{}, ErrClosed
+		return model.Output{}, model.ErrClosed
 	}
-	if err := CheckTokens(tokens, s.eng.model.Config.Vocab); err != nil {
-		return Output{}, err
+	if err := model.CheckTokens(tokens, s.eng.model.Config.Vocab); err != nil {
+		return model.Output{}, err
 	}
 	if n := len(s.history) + len(tokens); n > s.capacity {
-		return Output{}, &ContextError{Need: n, Limit: s.capacity}
+		return model.Output{}, &model.ContextError{Need: n, Limit: s.capacity}
 	}
 	if err := s.eng.hook("forward", tokens); err != nil {
-		return Output{}, err
+		return model.Output{}, err
 	}
 	if err := ctx.Err(); err != nil && !s.eng.blind {
-		return Output{}, err
+		return model.Output{}, err
 	}
 	s.eng.mu.Lock()
 	s.eng.forwards = append(s.eng.forwards, fakeCall{len(s.history), slices.Clone(tokens), want})
 	s.eng.mu.Unlock()
 	s.history = append(s.history, tokens...)
 	logits := s.eng.logits(s.history)
-	out := Output{Greedy: Argmax(logits)}
-	if want == WantLast {
+	out := model.Output{Greedy: model.Argmax(logits)}
+	if want == model.WantLast {
 		out.Logits = logits
 	}
 	return out, nil
@@ -159,7 +160,7 @@ func (s *fakeSession) Truncate(n int) error {
 	return nil
 }
 
-func (s *fakeSession) Snapshot(n int) (Snapshot, error) {
+func (s *fakeSession) Snapshot(n int) (model.Snapshot, error) {
 	if err := s.eng.hook("snapshot", nil); err != nil {
 		return nil, err
 	}
@@ -169,13 +170,13 @@ func (s *fakeSession) Snapshot(n int) (Snapshot, error) {
 	return &fakeSnapshot{eng: s.eng, history: slices.Clone(s.history[:n])}, nil
 }
 
-func (s *fakeSession) Restore(snap Snapshot, n int) error {
+func (s *fakeSession) Restore(snap model.Snapshot, n int) error {
 	if err := s.eng.hook("restore", nil); err != nil {
 		return err
 	}
 	f := snap.(*fakeSnapshot)
 	if f.closed.Load() {
-		return ErrClosed
+		return model.ErrClosed
 	}
 	if f.eng != s.eng || n > len(f.history) || n > s.capacity {
 		return errors.New("fake: snapshot does not fit")

@@ -1,9 +1,11 @@
-package model
+package generate
 
 import (
 	"errors"
 	"slices"
 	"sync"
+
+	"github.com/lockstep-go/lockstep/model"
 )
 
 // PrefixStats counts the work of a prefix cache since its generator was made.
@@ -36,13 +38,13 @@ type prefixCache struct {
 type prefixEntry struct {
 	tokens   []int
 	long     bool // computed with the RoPE factors for long contexts
-	snapshot Snapshot
-	out      Output // of the last position; Logits nil if only the greedy token was wanted
-	bytes    int64  // of the snapshot, the tokens and the logits
-	refs     int    // guarded by prefixCache.mu
+	snapshot model.Snapshot
+	out      model.Output // of the last position; Logits nil if only the greedy token was wanted
+	bytes    int64        // of the snapshot, the tokens and the logits
+	refs     int          // guarded by prefixCache.mu
 }
 
-func newPrefixEntry(tokens []int, long bool, snapshot Snapshot, out Output) *prefixEntry {
+func newPrefixEntry(tokens []int, long bool, snapshot model.Snapshot, out model.Output) *prefixEntry {
 	return &prefixEntry{
 		tokens: tokens, long: long, snapshot: snapshot, out: out, refs: 1,
 		bytes: snapshot.Bytes() + int64(8*len(tokens)) + int64(4*len(out.Logits)),
@@ -53,7 +55,7 @@ func newPrefixEntry(tokens []int, long bool, snapshot Snapshot, out Output) *pre
 type prefixHit struct {
 	entry     *prefixEntry // nil: a miss; else the caller must release it
 	positions int
-	out       *Output // of the whole prompt; nil: the rest of the prompt must be computed
+	out       *model.Output // of the whole prompt; nil: the rest of the prompt must be computed
 }
 
 func newPrefixCache(limit int64) *prefixCache { return &prefixCache{limit: limit} }
@@ -62,7 +64,7 @@ func newPrefixCache(limit int64) *prefixCache { return &prefixCache{limit: limit
 // last two tokens are left to compute, unless the entry is this very prompt and has
 // the wanted output: engines may compute one token in another way than several, and
 // a hit must give the bits of a miss.
-func (c *prefixCache) lookup(prompt []int, long bool, want Want) prefixHit {
+func (c *prefixCache) lookup(prompt []int, long bool, want model.Want) prefixHit {
 	if c == nil {
 		return prefixHit{}
 	}
@@ -96,9 +98,9 @@ func (c *prefixCache) lookup(prompt []int, long bool, want Want) prefixHit {
 }
 
 // hit returns what a prompt saves by an entry that shares its first n tokens.
-func (e *prefixEntry) hit(prompt []int, n int, want Want) prefixHit {
+func (e *prefixEntry) hit(prompt []int, n int, want model.Want) prefixHit {
 	whole := n == len(prompt) && n == len(e.tokens)
-	if whole && (want == WantGreedy || e.out.Logits != nil) {
+	if whole && (want == model.WantGreedy || e.out.Logits != nil) {
 		return prefixHit{entry: e, positions: n, out: &e.out}
 	}
 	return prefixHit{entry: e, positions: max(0, min(n, len(prompt)-2))}
@@ -169,12 +171,8 @@ func (c *prefixCache) close() error {
 	return c.release(dropped...)
 }
 
-// PrefixStats counts the work of the generator's prefix cache; all 0 without one.
-func (g *Generator) PrefixStats() PrefixStats {
-	c := g.prefix
-	if c == nil {
-		return PrefixStats{}
-	}
+// counters returns the counters as of now.
+func (c *prefixCache) counters() PrefixStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.stats

@@ -1,4 +1,4 @@
-package model
+package generate
 
 import (
 	"context"
@@ -13,7 +13,7 @@ func TestBrokenLoop(t *testing.T) {
 		e := newFake(t).speak(1, "abcdefgh")
 		var stats Stats
 		var got string
-		for tok, err := range GenerateTokens(t.Context(), e, []int{1}, Params{MaxTokens: 8, Stats: &stats}) {
+		for tok, err := range Tokens(t.Context(), e, []int{1}, Params{MaxTokens: 8, Stats: &stats}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -38,7 +38,7 @@ func TestBrokenLoopIsFinal(t *testing.T) {
 		}
 		return nil
 	}
-	for range GenerateTokens(t.Context(), e, []int{1}, Params{MaxTokens: 8, Stop: []string{"END"}}) {
+	for range Tokens(t.Context(), e, []int{1}, Params{MaxTokens: 8, Stop: []string{"END"}}) {
 		break
 	}
 	e.idle(t)
@@ -63,7 +63,7 @@ func TestCancel(t *testing.T) {
 				}
 				return nil
 			}
-			got := collect(GenerateTokens(ctx, e, []int{1}, Params{MaxTokens: 8}))
+			got := collect(Tokens(ctx, e, []int{1}, Params{MaxTokens: 8}))
 			if got.Err != context.Canceled || got.Text != says[:n] {
 				t.Errorf("blind %v, canceled in pass %d: %q, error %v", blind, n+1, got.Text, got.Err)
 			}
@@ -79,7 +79,7 @@ func TestCancel(t *testing.T) {
 		}
 		var text string
 		var last error
-		for tok, err := range GenerateTokens(ctx, e, []int{1}, Params{MaxTokens: 8}) {
+		for tok, err := range Tokens(ctx, e, []int{1}, Params{MaxTokens: 8}) {
 			if text, last = text+tok.Text, err; len(text) == n {
 				cancel()
 			}
@@ -120,18 +120,18 @@ func TestEngineErrors(t *testing.T) {
 				}
 				return nil
 			}
-			g, err := NewGenerator(e, Options{PrefixBytes: 1 << 20})
+			g, err := New(e, Options{PrefixBytes: 1 << 20})
 			if err != nil {
 				t.Fatal(err)
 			}
 			p := Params{MaxTokens: 9, Stop: []string{"END"}}
-			got := collect(g.GenerateTokens(t.Context(), []int{1}, p))
+			got := collect(g.Tokens(t.Context(), []int{1}, p))
 			if !errors.Is(got.Err, broken) || got.Text != tt.want {
 				t.Errorf("%s: %q, error %v; want %q", tt.reason, got.Text, got.Err, tt.want)
 			}
 			e.idle(t)
 			// The next request works.
-			if got := collect(g.GenerateTokens(t.Context(), []int{1}, p)); got.Err != nil || got.Text != "aENd" {
+			if got := collect(g.Tokens(t.Context(), []int{1}, p)); got.Err != nil || got.Text != "aENd" {
 				t.Errorf("afterwards: %q, error %v", got.Text, got.Err)
 			}
 			e.idle(t)
@@ -143,7 +143,7 @@ func TestUntilContextFull(t *testing.T) {
 	e := newFake(t)
 	e.choose = func([]int) int { return 'x' }
 	for _, n := range []int{1, tiny.Context - 1, tiny.Context} {
-		got := collect(GenerateTokens(t.Context(), e, make([]int, n), Params{MaxTokens: -1}))
+		got := collect(Tokens(t.Context(), e, make([]int, n), Params{MaxTokens: -1}))
 		if got.Err != nil || len(got.IDs) != tiny.Context-n {
 			t.Errorf("after %d positions: %d tokens, error %v", n, len(got.IDs), got.Err)
 		}

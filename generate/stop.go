@@ -1,4 +1,4 @@
-package model
+package generate
 
 import (
 	"slices"
@@ -7,18 +7,18 @@ import (
 	"github.com/lockstep-go/lockstep/model/tokenizer"
 )
 
-// stopper turns token ids into text that may be shown: whole UTF-8, and nothing
-// that belongs to a stop string. What may be the beginning of one is held back
-// until that is decided. The text does not depend on where tokens begin and end.
+// stopper turns token ids into text: whole UTF-8 characters, up to the first complete
+// stop string. It holds text back while that may be the beginning of a stop string.
+// The text does not depend on where tokens begin and end.
 type stopper struct {
 	decoder *tokenizer.Decoder // nil: no vocabulary, no text
 	stops   []string
 	held    string
-	stopped bool // nothing is shown any more
+	stopped bool // a stop string is complete: no further text
 }
 
-// next is the text that a token makes safe to show, and whether a stop string is
-// complete; then the text is what precedes it.
+// next returns the text that a token completes, and whether that completes a stop
+// string, in which case the text is what precedes the stop string.
 func (s *stopper) next(id int) (text string, stopped bool) {
 	if s.decoder == nil {
 		return "", false
@@ -26,8 +26,8 @@ func (s *stopper) next(id int) (text string, stopped bool) {
 	return s.feed(s.decoder.Next(id))
 }
 
-// flush is what is still held back when the text ends without a stop string. An
-// incomplete character becomes U+FFFD.
+// flush returns the text that is held back when the generation ends. An incomplete
+// character becomes U+FFFD.
 func (s *stopper) flush() string {
 	if s.decoder == nil || s.stopped {
 		return ""
@@ -51,8 +51,8 @@ func (s *stopper) feed(text string) (safe string, stopped bool) {
 	return safe, false
 }
 
-// match is where the stop string begins that is complete first; of those that end
-// together, the longest. -1: none.
+// match returns the start of the stop string that ends first in the held text, or -1.
+// Among those with the same end it takes the longest.
 func (s *stopper) match() int {
 	begin, end := -1, 0
 	for _, stop := range s.stops {
@@ -67,8 +67,8 @@ func (s *stopper) match() int {
 	return begin
 }
 
-// undecided is the length of the longest end of the held text with which a stop
-// string may begin.
+// undecided is the length of the longest suffix of the held text that is a proper
+// prefix of a stop string.
 func (s *stopper) undecided() int {
 	longest := 0
 	for _, stop := range s.stops {
@@ -82,9 +82,6 @@ func (s *stopper) undecided() int {
 }
 
 // stopsAt reports whether a token ends the text.
-func (p *Params) stopsAt(id int, tok *tokenizer.Tokenizer) bool {
-	if slices.Contains(p.StopTokens, id) {
-		return true
-	}
-	return tok != nil && !p.IgnoreEOS && tok.Stops(id)
+func (p *Params) stopsAt(id int, t *tokenizer.Tokenizer) bool {
+	return slices.Contains(p.StopTokens, id) || t != nil && !p.IgnoreEOS && t.Stops(id)
 }

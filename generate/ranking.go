@@ -1,4 +1,4 @@
-package model
+package generate
 
 import "github.com/lockstep-go/lockstep/internal/portable"
 

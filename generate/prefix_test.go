@@ -1,4 +1,4 @@
-package model
+package generate
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/lockstep-go/lockstep/internal/tiny"
+	"github.com/lockstep-go/lockstep/model"
 )
 
 func TestPrefixCalls(t *testing.T) {
@@ -24,22 +25,22 @@ func TestPrefixCalls(t *testing.T) {
 	}{
 		{"miss", "the first has nothing to reuse",
 			[]request{{[]int{1, 2, 3}, greedy}},
-			[]fakeCall{{0, []int{1, 2, 3}, WantGreedy}}, PrefixStats{Misses: 1}},
+			[]fakeCall{{0, []int{1, 2, 3}, model.WantGreedy}}, PrefixStats{Misses: 1}},
 		{"unrelated", "another first token",
 			[]request{{[]int{1, 2, 3}, greedy}, {[]int{2, 2, 3}, greedy}},
-			[]fakeCall{{0, []int{2, 2, 3}, WantGreedy}}, PrefixStats{Misses: 2}},
+			[]fakeCall{{0, []int{2, 2, 3}, model.WantGreedy}}, PrefixStats{Misses: 2}},
 		{"longer", "the whole earlier prompt is reused",
 			[]request{{[]int{1, 2, 3}, greedy}, {[]int{1, 2, 3, 4, 5}, greedy}},
-			[]fakeCall{{3, []int{4, 5}, WantGreedy}}, PrefixStats{Misses: 1, Hits: 1, Reused: 3}},
+			[]fakeCall{{3, []int{4, 5}, model.WantGreedy}}, PrefixStats{Misses: 1, Hits: 1, Reused: 3}},
 		{"parting at the end", "two tokens are left, which are a prompt",
 			[]request{{[]int{1, 2, 3, 4}, greedy}, {[]int{1, 2, 9}, greedy}},
-			[]fakeCall{{1, []int{2, 9}, WantGreedy}}, PrefixStats{Misses: 1, Hits: 1, Reused: 1}},
+			[]fakeCall{{1, []int{2, 9}, model.WantGreedy}}, PrefixStats{Misses: 1, Hits: 1, Reused: 1}},
 		{"parting far from the end", "as far as they agree",
 			[]request{{[]int{1, 2, 3, 4}, greedy}, {[]int{1, 2, 9, 9}, greedy}},
-			[]fakeCall{{2, []int{9, 9}, WantGreedy}}, PrefixStats{Misses: 1, Hits: 1, Reused: 2}},
+			[]fakeCall{{2, []int{9, 9}, model.WantGreedy}}, PrefixStats{Misses: 1, Hits: 1, Reused: 2}},
 		{"shorter", "its last two tokens are computed once more, for its logits, as a prompt",
 			[]request{{[]int{1, 2, 3, 4}, greedy}, {[]int{1, 2, 3}, greedy}},
-			[]fakeCall{{1, []int{2, 3}, WantGreedy}}, PrefixStats{Misses: 1, Hits: 1, Reused: 1}},
+			[]fakeCall{{1, []int{2, 3}, model.WantGreedy}}, PrefixStats{Misses: 1, Hits: 1, Reused: 1}},
 		{"exact", "no prefill",
 			[]request{{[]int{1, 2, 3}, greedy}, {[]int{1, 2, 3}, greedy}},
 			nil, PrefixStats{Misses: 1, Hits: 1, FullHits: 1, Reused: 3}},
@@ -48,13 +49,13 @@ func TestPrefixCalls(t *testing.T) {
 			nil, PrefixStats{Misses: 1, Hits: 1, FullHits: 1, Reused: 3}},
 		{"exact but without logits", "the last two tokens are computed for them",
 			[]request{{[]int{1, 2, 3}, greedy}, {[]int{1, 2, 3}, drawn}},
-			[]fakeCall{{1, []int{2, 3}, WantLast}}, PrefixStats{Misses: 1, Hits: 1, Reused: 1}},
+			[]fakeCall{{1, []int{2, 3}, model.WantLast}}, PrefixStats{Misses: 1, Hits: 1, Reused: 1}},
 		{"then with logits", "which are kept",
 			[]request{{[]int{1, 2, 3}, greedy}, {[]int{1, 2, 3}, drawn}, {[]int{1, 2, 3}, drawn}},
 			nil, PrefixStats{Misses: 1, Hits: 2, FullHits: 1, Reused: 4}},
 		{"one token, no logits", "nothing is left to reuse",
 			[]request{{[]int{1}, greedy}, {[]int{1}, drawn}},
-			[]fakeCall{{0, []int{1}, WantLast}}, PrefixStats{Misses: 2}},
+			[]fakeCall{{0, []int{1}, model.WantLast}}, PrefixStats{Misses: 2}},
 		{"exact beside longer", "the exact one is preferred",
 			[]request{{[]int{1, 2}, greedy}, {[]int{1, 2, 3}, greedy}, {[]int{1, 2}, greedy}},
 			nil, PrefixStats{Misses: 1, Hits: 2, FullHits: 1, Reused: 3}},
@@ -63,22 +64,22 @@ func TestPrefixCalls(t *testing.T) {
 			nil, PrefixStats{Misses: 2, Hits: 1, FullHits: 1, Reused: 2}},
 		{"two tokens, no logits", "nothing is left to reuse",
 			[]request{{[]int{1, 2}, greedy}, {[]int{1, 2}, drawn}},
-			[]fakeCall{{0, []int{1, 2}, WantLast}}, PrefixStats{Misses: 2}},
+			[]fakeCall{{0, []int{1, 2}, model.WantLast}}, PrefixStats{Misses: 2}},
 		{"generated tokens", "only prompts are kept",
 			[]request{{[]int{1, 2}, greedy}, {[]int{1, 2, 'a', 'b'}, greedy}},
-			[]fakeCall{{2, []int{'a', 'b'}, WantGreedy}}, PrefixStats{Misses: 1, Hits: 1, Reused: 2}},
+			[]fakeCall{{2, []int{'a', 'b'}, model.WantGreedy}}, PrefixStats{Misses: 1, Hits: 1, Reused: 2}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newFake(t)
 			e.choose = func(h []int) int { return 'a' + len(h)%2 }
-			g, err := NewGenerator(e, Options{PrefixBytes: 1 << 20})
+			g, err := New(e, Options{PrefixBytes: 1 << 20})
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, r := range tt.requests {
 				e.forwards = nil
-				if got := collect(g.GenerateTokens(t.Context(), r.prompt, r.p)); got.Err != nil {
+				if got := collect(g.Tokens(t.Context(), r.prompt, r.p)); got.Err != nil {
 					t.Fatal(got.Err)
 				}
 			}
@@ -99,7 +100,7 @@ func TestPrefixCalls(t *testing.T) {
 // beginnings, with a cache that evicts all the time, against one without.
 func TestPrefixHitEqualsMiss(t *testing.T) {
 	e := newFake(t)
-	g, err := NewGenerator(e, Options{PrefixBytes: 8000})
+	g, err := New(e, Options{PrefixBytes: 8000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +114,7 @@ func TestPrefixHitEqualsMiss(t *testing.T) {
 		if random.IntN(2) == 0 {
 			p.Temperature, p.Seed = 1, random.Uint64()
 		}
-		want, got := collect(GenerateTokens(t.Context(), e, prompt, p)), collect(g.GenerateTokens(t.Context(), prompt, p))
+		want, got := collect(Tokens(t.Context(), e, prompt, p)), collect(g.Tokens(t.Context(), prompt, p))
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("prompt %v (-miss +cached):\n%s", prompt, diff)
 		}
@@ -130,14 +131,14 @@ func TestPrefixHitEqualsMiss(t *testing.T) {
 func TestPrefixEviction(t *testing.T) {
 	e := newFake(t)
 	// Entries of 2 tokens take 2·(100+8) bytes: three fit.
-	g, err := NewGenerator(e, Options{PrefixBytes: 3*216 + 215})
+	g, err := New(e, Options{PrefixBytes: 3*216 + 215})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ask := func(a, b int) (reused int) {
 		t.Helper()
 		var s Stats
-		if got := collect(g.GenerateTokens(t.Context(), []int{a, b}, Params{MaxTokens: 1, Stats: &s})); got.Err != nil {
+		if got := collect(g.Tokens(t.Context(), []int{a, b}, Params{MaxTokens: 1, Stats: &s})); got.Err != nil {
 			t.Fatal(got.Err)
 		}
 		return s.ReusedTokens
@@ -156,7 +157,7 @@ func TestPrefixEviction(t *testing.T) {
 		t.Errorf("counters %+v", s)
 	}
 	// A prompt that cannot fit must not drive out those that do.
-	collect(g.GenerateTokens(t.Context(), make([]int, 20), Params{MaxTokens: 1}))
+	collect(g.Tokens(t.Context(), make([]int, 20), Params{MaxTokens: 1}))
 	if s := g.PrefixStats(); s.Entries != 3 || s.Evictions != 2 {
 		t.Errorf("after a prompt too long to keep: %+v", s)
 	}
@@ -165,12 +166,12 @@ func TestPrefixEviction(t *testing.T) {
 // An entry that is replaced must not go on counting.
 func TestPrefixBytes(t *testing.T) {
 	e := newFake(t)
-	g, err := NewGenerator(e, Options{PrefixBytes: 1 << 20})
+	g, err := New(e, Options{PrefixBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, temperature := range []float64{0, 1} { // the second wants logits, and keeps them
-		collect(g.GenerateTokens(t.Context(), []int{1, 2}, Params{MaxTokens: 1, Temperature: temperature}))
+		collect(g.Tokens(t.Context(), []int{1, 2}, Params{MaxTokens: 1, Temperature: temperature}))
 	}
 	if s := g.PrefixStats(); s.Entries != 1 || s.Bytes != int64(2*(100+8)+4*tiny.Vocab) {
 		t.Errorf("one prompt with its logits: %+v", s)
@@ -184,13 +185,13 @@ func TestPrefixLongContext(t *testing.T) {
 	m := *e.model
 	m.Config.LongContext = 10
 	e.model = &m
-	g, err := NewGenerator(e, Options{PrefixBytes: 1 << 20})
+	g, err := New(e, Options{PrefixBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, tt := range []struct{ max, reused int }{{2, 0}, {3, 3}, {20, 0}, {21, 3}, {4, 3}} {
 		var s Stats
-		collect(g.GenerateTokens(t.Context(), []int{1, 2, 3}, Params{MaxTokens: tt.max, Stats: &s}))
+		collect(g.Tokens(t.Context(), []int{1, 2, 3}, Params{MaxTokens: tt.max, Stats: &s}))
 		if s.ReusedTokens != tt.reused {
 			t.Errorf("request %d, %d new tokens: %d reused, want %d", i, tt.max, s.ReusedTokens, tt.reused)
 		}
@@ -207,18 +208,18 @@ func TestPrefixRestoreError(t *testing.T) {
 		}
 		return nil
 	}
-	g, err := NewGenerator(e, Options{PrefixBytes: 1 << 20})
+	g, err := New(e, Options{PrefixBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := Params{MaxTokens: 3}
-	want := collect(g.GenerateTokens(t.Context(), []int{1, 2}, p))
+	want := collect(g.Tokens(t.Context(), []int{1, 2}, p))
 	fail = true
-	if got := collect(g.GenerateTokens(t.Context(), []int{1, 2}, p)); !errors.Is(got.Err, broken) || len(got.IDs) > 0 {
+	if got := collect(g.Tokens(t.Context(), []int{1, 2}, p)); !errors.Is(got.Err, broken) || len(got.IDs) > 0 {
 		t.Errorf("%+v, want the engine's error", got)
 	}
 	fail = false
-	if diff := cmp.Diff(want, collect(g.GenerateTokens(t.Context(), []int{1, 2}, p))); diff != "" {
+	if diff := cmp.Diff(want, collect(g.Tokens(t.Context(), []int{1, 2}, p))); diff != "" {
 		t.Errorf("afterwards (-want +got):\n%s", diff)
 	}
 	e.idle(t)
@@ -232,11 +233,11 @@ func TestNoPrefixCache(t *testing.T) {
 		}
 		return nil
 	}
-	g, err := NewGenerator(e, Options{})
+	g, err := New(e, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	collect(g.GenerateTokens(t.Context(), make([]int, tiny.Context/2), Params{MaxTokens: 2}))
+	collect(g.Tokens(t.Context(), make([]int, tiny.Context/2), Params{MaxTokens: 2}))
 	if diff := cmp.Diff(PrefixStats{}, g.PrefixStats()); diff != "" {
 		t.Error(diff)
 	}
@@ -256,14 +257,14 @@ func (e *fakeEngine) liveSnapshots(t *testing.T, when string, want int) {
 // never stored, or left in a cache that is closed.
 func TestPrefixSnapshotsAreClosed(t *testing.T) {
 	e := newFake(t)
-	g, err := NewGenerator(e, Options{PrefixBytes: 2*216 + 215}) // two prompts of two tokens
+	g, err := New(e, Options{PrefixBytes: 2*216 + 215}) // two prompts of two tokens
 	if err != nil {
 		t.Fatal(err)
 	}
 	ask := func(p Params, prompt ...int) {
 		t.Helper()
 		p.MaxTokens = 1
-		if got := collect(g.GenerateTokens(t.Context(), prompt, p)); got.Err != nil {
+		if got := collect(g.Tokens(t.Context(), prompt, p)); got.Err != nil {
 			t.Fatal(got.Err)
 		}
 	}
@@ -290,12 +291,12 @@ func TestPrefixSnapshotsAreClosed(t *testing.T) {
 // TestPrefixReplacedSnapshot closes the snapshot of an entry that another one replaces.
 func TestPrefixReplacedSnapshot(t *testing.T) {
 	e := newFake(t)
-	g, err := NewGenerator(e, Options{PrefixBytes: 1 << 20})
+	g, err := New(e, Options{PrefixBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, temperature := range []float64{0, 1} { // the second wants logits
-		collect(g.GenerateTokens(t.Context(), []int{1, 2}, Params{MaxTokens: 1, Temperature: temperature}))
+		collect(g.Tokens(t.Context(), []int{1, 2}, Params{MaxTokens: 1, Temperature: temperature}))
 	}
 	e.liveSnapshots(t, "one prompt, computed twice", 1)
 }
@@ -304,12 +305,12 @@ func TestPrefixReplacedSnapshot(t *testing.T) {
 // restores from it has done so.
 func TestPrefixEvictedWhileRestoring(t *testing.T) {
 	e := newFake(t)
-	g, err := NewGenerator(e, Options{PrefixBytes: 1 << 20})
+	g, err := New(e, Options{PrefixBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
 	prompt, p := []int{1, 2, 3}, Params{MaxTokens: 1}
-	want := collect(g.GenerateTokens(t.Context(), prompt, p))
+	want := collect(g.Tokens(t.Context(), prompt, p))
 	e.before = func(op string, _ []int) error {
 		if op == "restore" {
 			e.liveSnapshots(t, "before Close", 1)
@@ -320,7 +321,7 @@ func TestPrefixEvictedWhileRestoring(t *testing.T) {
 		}
 		return nil
 	}
-	if diff := cmp.Diff(want, collect(g.GenerateTokens(t.Context(), prompt, p))); diff != "" {
+	if diff := cmp.Diff(want, collect(g.Tokens(t.Context(), prompt, p))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	e.liveSnapshots(t, "restored", 0)
@@ -329,7 +330,7 @@ func TestPrefixEvictedWhileRestoring(t *testing.T) {
 // TestPrefixConcurrentEviction lets many generations hit, evict and restore at once.
 func TestPrefixConcurrentEviction(t *testing.T) {
 	e := newFake(t)
-	g, err := NewGenerator(e, Options{PrefixBytes: 1000, Parallel: 8})
+	g, err := New(e, Options{PrefixBytes: 1000, Parallel: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +339,7 @@ func TestPrefixConcurrentEviction(t *testing.T) {
 	for i := range prompts {
 		prompts[i] = []int{random.IntN(2), random.IntN(2), random.IntN(2), 1, random.IntN(2)}
 	}
-	for i, r := range g.GenerateBatchTokens(t.Context(), prompts, Params{MaxTokens: 1}) {
+	for i, r := range g.BatchTokens(t.Context(), prompts, Params{MaxTokens: 1}) {
 		if r.Err != nil {
 			t.Fatalf("prompt %d: %v", i, r.Err)
 		}

@@ -1,22 +1,12 @@
-package model
+package generate
 
 import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-)
 
-// Argmax is the index of the largest logit, the lowest on a tie. NaN never wins.
-// It is -1 when no logit is larger than -Inf: there is nothing to choose.
-func Argmax(logits []float32) int {
-	best, at := float32(math.Inf(-1)), -1
-	for i, x := range logits {
-		if x > best {
-			best, at = x, i
-		}
-	}
-	return at
-}
+	"github.com/lockstep-go/lockstep/model"
+)
 
 // sampler chooses tokens. The order of its steps is bias, penalties, top-k,
 // top-p, min-p, temperature, draw. It uses no function whose result depends on
@@ -34,9 +24,9 @@ func newSampler(p Params, vocab int) *sampler {
 }
 
 // next chooses the token after history, which holds prompt and generated tokens.
-func (s *sampler) next(out Output, history []int) (int, error) {
+func (s *sampler) next(out model.Output, history []int) (int, error) {
 	id := out.Greedy
-	if s.p.want() == WantLast {
+	if s.p.want() == model.WantLast {
 		if len(out.Logits) != s.vocab {
 			return 0, fmt.Errorf("the engine gave %d logits for a vocabulary of %d", len(out.Logits), s.vocab)
 		}
@@ -46,7 +36,7 @@ func (s *sampler) next(out Output, history []int) (int, error) {
 		return 0, ErrNoChoice
 	}
 	if id >= s.vocab {
-		return 0, fmt.Errorf("the engine's choice: %w", &TokenError{Index: -1, ID: id, Vocab: s.vocab})
+		return 0, fmt.Errorf("the engine's choice: %w", &model.TokenError{Index: -1, ID: id, Vocab: s.vocab})
 	}
 	return id, nil
 }
@@ -54,7 +44,7 @@ func (s *sampler) next(out Output, history []int) (int, error) {
 // choose is next with logits at hand; -1 when there is nothing to choose.
 func (s *sampler) choose(logits []float32, history []int) int {
 	if s.p.greedy() && !s.p.adjusts() {
-		return Argmax(logits)
+		return model.Argmax(logits)
 	}
 	r := s.candidates(logits, history)
 	if len(r) == 0 {
@@ -95,7 +85,7 @@ func (s *sampler) adjust(logits []float32, history []int) []float64 {
 	for id, b := range s.p.LogitBias {
 		s.logits[id] += float64(b)
 	}
-	if !s.p.penalises() {
+	if !s.p.penalizes() {
 		return s.logits
 	}
 	if n := s.p.RepeatLast; n > 0 && n < len(history) {
@@ -106,13 +96,13 @@ func (s *sampler) adjust(logits []float32, history []int) []float64 {
 		counts[id]++
 	}
 	for id, n := range counts {
-		s.logits[id] = s.penalise(s.logits[id], n)
+		s.logits[id] = s.penalize(s.logits[id], n)
 	}
 	return s.logits
 }
 
-// penalise lowers the logit of a token that occurs n times.
-func (s *sampler) penalise(l float64, n int) float64 {
+// penalize lowers the logit of a token that occurs n times.
+func (s *sampler) penalize(l float64, n int) float64 {
 	switch {
 	case !s.p.repeats():
 	case l > 0:

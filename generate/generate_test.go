@@ -1,4 +1,4 @@
-package model
+package generate
 
 import (
 	"errors"
@@ -9,9 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/lockstep-go/lockstep/internal/tiny"
+	"github.com/lockstep-go/lockstep/model"
 )
-
-func containsText(err error, text string) bool { return strings.Contains(err.Error(), text) }
 
 // What cannot work must be refused before an engine is asked for anything.
 func TestRefusedBeforeCompute(t *testing.T) {
@@ -23,25 +22,25 @@ func TestRefusedBeforeCompute(t *testing.T) {
 		sentinel     error
 		text         string
 	}{
-		{"empty prompt", "there is nothing to continue", nil, Params{MaxTokens: 1}, Options{}, ErrEmptyPrompt, "empty prompt"},
-		{"empty prompt, no tokens wanted", "wrong all the same", nil, Params{}, Options{}, ErrEmptyPrompt, ""},
-		{"token beyond the vocabulary", "named with its place", []int{1, tiny.Vocab}, Params{MaxTokens: 1}, Options{}, ErrBadToken, "at index 1"},
-		{"negative token", "named with its place", []int{-1}, Params{MaxTokens: 1}, Options{}, ErrBadToken, "at index 0"},
-		{"prompt beyond the context", "both numbers", make([]int, tiny.Context+1), Params{}, Options{}, ErrContextLimit, "97 positions and there are 96"},
-		{"new tokens beyond the context", "both numbers", make([]int, 10), Params{MaxTokens: 87}, Options{}, ErrContextLimit, "97 positions and there are 96"},
-		{"beyond the capacity", "the generator's limit is smaller", make([]int, 10), Params{MaxTokens: 7}, Options{Capacity: 16}, ErrContextLimit, "17 positions and there are 16"},
-		{"endless", "the sum of both must not overflow", make([]int, 10), Params{MaxTokens: math.MaxInt}, Options{}, ErrContextLimit, "there are 96"},
+		{"empty prompt", "there is nothing to continue", nil, Params{MaxTokens: 1}, Options{}, model.ErrEmptyPrompt, "empty prompt"},
+		{"empty prompt, no tokens wanted", "wrong all the same", nil, Params{}, Options{}, model.ErrEmptyPrompt, ""},
+		{"token beyond the vocabulary", "named with its place", []int{1, tiny.Vocab}, Params{MaxTokens: 1}, Options{}, model.ErrBadToken, "at index 1"},
+		{"negative token", "named with its place", []int{-1}, Params{MaxTokens: 1}, Options{}, model.ErrBadToken, "at index 0"},
+		{"prompt beyond the context", "both numbers", make([]int, tiny.Context+1), Params{}, Options{}, model.ErrContextLimit, "97 positions and there are 96"},
+		{"new tokens beyond the context", "both numbers", make([]int, 10), Params{MaxTokens: 87}, Options{}, model.ErrContextLimit, "97 positions and there are 96"},
+		{"beyond the capacity", "the generator's limit is smaller", make([]int, 10), Params{MaxTokens: 7}, Options{Capacity: 16}, model.ErrContextLimit, "17 positions and there are 16"},
+		{"endless", "the sum of both must not overflow", make([]int, 10), Params{MaxTokens: math.MaxInt}, Options{}, model.ErrContextLimit, "there are 96"},
 		{"bad parameter", "the first thing that is looked at", []int{1}, Params{Temperature: -1}, Options{}, ErrBadParams, "Temperature"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newFake(t)
-			g, err := NewGenerator(e, tt.opts)
+			g, err := New(e, tt.opts)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := collect(g.GenerateTokens(t.Context(), tt.prompt, tt.p))
-			if !errors.Is(got.Err, tt.sentinel) || !containsText(got.Err, tt.text) {
+			got := collect(g.Tokens(t.Context(), tt.prompt, tt.p))
+			if !errors.Is(got.Err, tt.sentinel) || !strings.Contains(got.Err.Error(), tt.text) {
 				t.Errorf("%s: error %v, want %v with %q", tt.reason, got.Err, tt.sentinel, tt.text)
 			}
 			if len(got.IDs) > 0 || e.opened > 0 {
@@ -53,11 +52,11 @@ func TestRefusedBeforeCompute(t *testing.T) {
 
 func TestNewGeneratorRefuses(t *testing.T) {
 	e := newFake(t)
-	if _, err := NewGenerator(e, Options{Capacity: tiny.Context + 1}); !errors.Is(err, ErrContextLimit) {
+	if _, err := New(e, Options{Capacity: tiny.Context + 1}); !errors.Is(err, model.ErrContextLimit) {
 		t.Errorf("a capacity beyond the context gave %v", err)
 	}
 	for _, o := range []Options{{Capacity: -1}, {Parallel: -1}, {PrefixBytes: -1}} {
-		if _, err := NewGenerator(e, o); !errors.Is(err, ErrBadParams) {
+		if _, err := New(e, o); !errors.Is(err, ErrBadParams) {
 			t.Errorf("%+v gave %v", o, err)
 		}
 	}
@@ -67,7 +66,7 @@ func TestNewGeneratorRefuses(t *testing.T) {
 // token straight from it, one step for each token but the last.
 func TestForwardCalls(t *testing.T) {
 	all := []fakeCall{
-		{0, []int{7, 8, 9}, WantGreedy}, {3, []int{'a'}, WantGreedy}, {4, []int{'b'}, WantGreedy}, {5, []int{'c'}, WantGreedy},
+		{0, []int{7, 8, 9}, model.WantGreedy}, {3, []int{'a'}, model.WantGreedy}, {4, []int{'b'}, model.WantGreedy}, {5, []int{'c'}, model.WantGreedy},
 	}
 	tests := []struct {
 		name, reason string
@@ -84,7 +83,7 @@ func TestForwardCalls(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newFake(t).speak(3, "abc")
-			if got := collect(GenerateTokens(t.Context(), e, []int{7, 8, 9}, tt.p)); got.Err != nil {
+			if got := collect(Tokens(t.Context(), e, []int{7, 8, 9}, tt.p)); got.Err != nil {
 				t.Fatal(got.Err)
 			}
 			if diff := cmp.Diff(tt.want, e.forwards); diff != "" {
@@ -103,20 +102,20 @@ func TestWantedOutput(t *testing.T) {
 	tests := []struct {
 		name, reason string
 		p            Params
-		want         Want
+		want         model.Want
 	}{
-		{"greedy", "four bytes come back", Params{}, WantGreedy},
-		{"top-k 1", "greedy too", Params{Temperature: 1, TopK: 1}, WantGreedy},
-		{"host argmax", "all logits on request", Params{HostArgmax: true}, WantLast},
-		{"drawn", "needs all logits", Params{Temperature: 1}, WantLast},
-		{"biased", "the engine knows no bias", Params{LogitBias: map[int]float32{1: 1}}, WantLast},
-		{"penalised", "the engine knows no penalty", Params{RepeatPenalty: 2}, WantLast},
+		{"greedy", "four bytes come back", Params{}, model.WantGreedy},
+		{"top-k 1", "greedy too", Params{Temperature: 1, TopK: 1}, model.WantGreedy},
+		{"host argmax", "all logits on request", Params{HostArgmax: true}, model.WantLast},
+		{"drawn", "needs all logits", Params{Temperature: 1}, model.WantLast},
+		{"biased", "the engine knows no bias", Params{LogitBias: map[int]float32{1: 1}}, model.WantLast},
+		{"penalized", "the engine knows no penalty", Params{RepeatPenalty: 2}, model.WantLast},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newFake(t)
 			tt.p.MaxTokens = 3
-			if got := collect(GenerateTokens(t.Context(), e, []int{1}, tt.p)); got.Err != nil {
+			if got := collect(Tokens(t.Context(), e, []int{1}, tt.p)); got.Err != nil {
 				t.Fatal(got.Err)
 			}
 			for i, c := range e.forwards {
@@ -130,14 +129,14 @@ func TestWantedOutput(t *testing.T) {
 
 func TestGreedyPathsAgree(t *testing.T) {
 	e := newFake(t)
-	want := collect(GenerateTokens(t.Context(), e, []int{1, 2}, Params{MaxTokens: 30}))
+	want := collect(Tokens(t.Context(), e, []int{1, 2}, Params{MaxTokens: 30}))
 	for name, p := range map[string]Params{
 		"top-k 1":     {TopK: 1, Temperature: 2},
 		"host argmax": {HostArgmax: true},
 		"no bias":     {LogitBias: map[int]float32{3: 0}},
 	} {
 		p.MaxTokens = 30
-		if diff := cmp.Diff(want.IDs, collect(GenerateTokens(t.Context(), e, []int{1, 2}, p)).IDs); diff != "" {
+		if diff := cmp.Diff(want.IDs, collect(Tokens(t.Context(), e, []int{1, 2}, p)).IDs); diff != "" {
 			t.Errorf("%s differs from greedy (-want +got):\n%s", name, diff)
 		}
 	}
@@ -146,7 +145,7 @@ func TestGreedyPathsAgree(t *testing.T) {
 func TestSeeds(t *testing.T) {
 	e := newFake(t)
 	text := func(seed uint64) []int {
-		got := collect(GenerateTokens(t.Context(), e, []int{1}, Params{MaxTokens: 20, Temperature: 1.5, Seed: seed}))
+		got := collect(Tokens(t.Context(), e, []int{1}, Params{MaxTokens: 20, Temperature: 1.5, Seed: seed}))
 		if got.Err != nil {
 			t.Fatal(got.Err)
 		}
@@ -163,7 +162,7 @@ func TestSeeds(t *testing.T) {
 // Ranging over a sequence again generates again.
 func TestSequenceTwice(t *testing.T) {
 	e := newFake(t)
-	seq := GenerateTokens(t.Context(), e, []int{1, 2}, Params{MaxTokens: 5, Temperature: 1})
+	seq := Tokens(t.Context(), e, []int{1, 2}, Params{MaxTokens: 5, Temperature: 1})
 	if diff := cmp.Diff(collect(seq), collect(seq)); diff != "" {
 		t.Errorf("second range (-first +second):\n%s", diff)
 	}
@@ -172,14 +171,14 @@ func TestSequenceTwice(t *testing.T) {
 // A prompt may be changed by its owner once a generation was asked for again.
 func TestPromptIsCopied(t *testing.T) {
 	e := newFake(t)
-	g, err := NewGenerator(e, Options{PrefixBytes: 1 << 20})
+	g, err := New(e, Options{PrefixBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
 	prompt := []int{1, 2, 3}
-	collect(g.GenerateTokens(t.Context(), prompt, Params{MaxTokens: 2}))
+	collect(g.Tokens(t.Context(), prompt, Params{MaxTokens: 2}))
 	prompt[0] = 9
-	collect(g.GenerateTokens(t.Context(), prompt, Params{MaxTokens: 2}))
+	collect(g.Tokens(t.Context(), prompt, Params{MaxTokens: 2}))
 	if s := g.PrefixStats(); s.Hits != 0 || s.Misses != 2 {
 		t.Errorf("the cache saw the caller's slice change: %+v", s)
 	}
@@ -187,13 +186,13 @@ func TestPromptIsCopied(t *testing.T) {
 
 func TestStats(t *testing.T) {
 	e := newFake(t).speak(3, "abc")
-	g, err := NewGenerator(e, Options{PrefixBytes: 1 << 20})
+	g, err := New(e, Options{PrefixBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var s Stats
 	for _, reused := range []int{0, 3} {
-		collect(g.GenerateTokens(t.Context(), []int{1, 2, 3}, Params{MaxTokens: 9, Stats: &s}))
+		collect(g.Tokens(t.Context(), []int{1, 2, 3}, Params{MaxTokens: 9, Stats: &s}))
 		want := Stats{PromptTokens: 3, ReusedTokens: reused, GeneratedTokens: 3, Steps: 3, Finish: FinishStopToken}
 		got := s
 		if phases := s.Prepare + s.Prefill + s.Store; !(s.FirstToken >= phases) || s.Prepare <= 0 || s.Decode <= 0 {
@@ -213,7 +212,7 @@ func TestStats(t *testing.T) {
 func TestPenaltiesSeeGeneratedTokens(t *testing.T) {
 	e := newFake(t)
 	prompt := []int{1, 2, 3}
-	got := collect(GenerateTokens(t.Context(), e, prompt, Params{MaxTokens: 90, PresencePenalty: 1000, IgnoreEOS: true}))
+	got := collect(Tokens(t.Context(), e, prompt, Params{MaxTokens: 90, PresencePenalty: 1000, IgnoreEOS: true}))
 	if got.Err != nil || len(got.IDs) != 90 {
 		t.Fatalf("%d tokens, error %v", len(got.IDs), got.Err)
 	}

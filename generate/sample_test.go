@@ -1,4 +1,4 @@
-package model
+package generate
 
 import (
 	"cmp"
@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/lockstep-go/lockstep/model"
 )
 
 var (
@@ -17,40 +19,13 @@ var (
 	negInf = float32(math.Inf(-1))
 )
 
-func TestArgmax(t *testing.T) {
-	tests := []struct {
-		name, reason string
-		logits       []float32
-		want         int
-	}{
-		{"plain", "the largest", []float32{1, 3, 2}, 1},
-		{"tie", "the lowest index wins", []float32{1, 3, 3}, 1},
-		{"zeros", "-0 and 0 are a tie", []float32{float32(math.Copysign(0, -1)), 0}, 0},
-		{"NaN first", "NaN never wins", []float32{nan, 1, 2}, 2},
-		{"NaN last", "NaN never wins", []float32{2, 1, nan}, 0},
-		{"infinite", "+Inf is the largest", []float32{1, inf, inf}, 1},
-		{"all negative", "0 is not a floor", []float32{-5, -3, -4}, 1},
-		{"banned", "-Inf never wins", []float32{negInf, -3}, 1},
-		{"all NaN", "nothing to choose", []float32{nan, nan}, -1},
-		{"all banned", "nothing to choose", []float32{negInf, nan, negInf}, -1},
-		{"empty", "nothing to choose", nil, -1},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if got := Argmax(tt.logits); got != tt.want {
-				t.Errorf("%s: Argmax(%v) = %d, want %d", tt.reason, tt.logits, got, tt.want)
-			}
-		})
-	}
-}
-
 // choices is the set of tokens that a sampler draws in many draws.
 func choices(t *testing.T, p Params, logits []float32, history []int) []int {
 	t.Helper()
 	s := newSampler(p, len(logits))
 	seen := map[int]bool{}
 	for range 2000 {
-		id, err := s.next(Output{Greedy: Argmax(logits), Logits: logits}, history)
+		id, err := s.next(model.Output{Greedy: model.Argmax(logits), Logits: logits}, history)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +83,7 @@ func TestSamplerChoices(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if err := tt.p.Check(len(tt.logits)); err != nil {
+			if err := tt.p.check(len(tt.logits)); err != nil {
 				t.Fatal(err)
 			}
 			if diff := gocmp.Diff(tt.want, choices(t, tt.p, tt.logits, tt.history)); diff != "" {
@@ -133,7 +108,7 @@ func TestSamplerNoChoice(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newSampler(tt.p, len(tt.logits))
-			if id, err := s.next(Output{Greedy: Argmax(tt.logits), Logits: tt.logits}, nil); !errors.Is(err, ErrNoChoice) {
+			if id, err := s.next(model.Output{Greedy: model.Argmax(tt.logits), Logits: tt.logits}, nil); !errors.Is(err, ErrNoChoice) {
 				t.Errorf("%s: token %d, error %v, want ErrNoChoice", tt.reason, id, err)
 			}
 		})
@@ -142,10 +117,10 @@ func TestSamplerNoChoice(t *testing.T) {
 
 // A wrong engine must not bring the process down.
 func TestSamplerWrongEngine(t *testing.T) {
-	if _, err := newSampler(Params{Temperature: 1}, 3).next(Output{Logits: []float32{1}}, nil); err == nil {
+	if _, err := newSampler(Params{Temperature: 1}, 3).next(model.Output{Logits: []float32{1}}, nil); err == nil {
 		t.Error("too few logits gave no error")
 	}
-	if _, err := newSampler(Params{}, 3).next(Output{Greedy: 3}, nil); !errors.Is(err, ErrBadToken) {
+	if _, err := newSampler(Params{}, 3).next(model.Output{Greedy: 3}, nil); !errors.Is(err, model.ErrBadToken) {
 		t.Errorf("a choice outside the vocabulary gave %v", err)
 	}
 }
@@ -167,7 +142,7 @@ func TestSamplerDistribution(t *testing.T) {
 			s := newSampler(p, len(logits))
 			counts := make([]int, len(probs))
 			for range n {
-				id, err := s.next(Output{Logits: logits}, nil)
+				id, err := s.next(model.Output{Logits: logits}, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -202,7 +177,7 @@ func TestSamplerPinned(t *testing.T) {
 			s := newSampler(tt.p, len(logits))
 			var got []int
 			for range 8 {
-				id, err := s.next(Output{Logits: logits}, nil)
+				id, err := s.next(model.Output{Logits: logits}, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -253,7 +228,7 @@ func BenchmarkSampler(b *testing.B) {
 			s := newSampler(p, vocab)
 			history := make([]int, 100)
 			for b.Loop() {
-				if _, err := s.next(Output{Logits: logits}, history); err != nil {
+				if _, err := s.next(model.Output{Logits: logits}, history); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -1,9 +1,12 @@
-package model
+package generate
 
 import (
 	"errors"
 	"math"
+	"strings"
 	"testing"
+
+	"github.com/lockstep-go/lockstep/model"
 )
 
 func TestParamsCheck(t *testing.T) {
@@ -27,13 +30,13 @@ func TestParamsCheck(t *testing.T) {
 		{"NaN presence", "a number", Params{PresencePenalty: math.NaN()}, "PresencePenalty", ErrBadParams},
 		{"infinite frequency", "a finite number", Params{FrequencyPenalty: math.Inf(-1)}, "FrequencyPenalty", ErrBadParams},
 		{"negative window", "a count", Params{RepeatLast: -1}, "RepeatLast", ErrBadParams},
-		{"bias of no token", "an id", Params{LogitBias: map[int]float32{vocab: 1}}, "LogitBias: token 10 is outside", ErrBadToken},
-		{"bias of a negative id", "an id", Params{LogitBias: map[int]float32{-1: 1}}, "LogitBias", ErrBadToken},
+		{"bias of no token", "an id", Params{LogitBias: map[int]float32{vocab: 1}}, "LogitBias: token 10 is outside", model.ErrBadToken},
+		{"bias of a negative id", "an id", Params{LogitBias: map[int]float32{-1: 1}}, "LogitBias", model.ErrBadToken},
 		{"NaN bias", "would hide a token", Params{LogitBias: map[int]float32{1: nan}}, "LogitBias", ErrBadParams},
 		{"+Inf bias", "would meet -Inf", Params{LogitBias: map[int]float32{1: inf}}, "LogitBias", ErrBadParams},
 		{"empty stop", "would stop everything", Params{Stop: []string{"a", ""}}, "Stop[1]", ErrBadParams},
 		{"stop no UTF-8", "would cut a character", Params{Stop: []string{"\x80"}}, "Stop[0]", ErrBadParams},
-		{"stop token", "an id", Params{StopTokens: []int{1, 11}}, "StopTokens: token 11 at index 1 is", ErrBadToken},
+		{"stop token", "an id", Params{StopTokens: []int{1, 11}}, "StopTokens: token 11 at index 1 is", model.ErrBadToken},
 		{"zero", "all off", Params{}, "", nil},
 		{"all on", "ordinary values", Params{Temperature: 0.7, TopK: 40, TopP: 0.95, MinP: 0.05, RepeatPenalty: 1.1,
 			PresencePenalty: -2, FrequencyPenalty: 2, RepeatLast: 64, LogitBias: map[int]float32{1: negInf, 2: 3},
@@ -41,11 +44,11 @@ func TestParamsCheck(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			err := tt.p.Check(vocab)
+			err := tt.p.check(vocab)
 			if !errors.Is(err, tt.sentinel) {
 				t.Fatalf("%s: error %v, want %v", tt.reason, err, tt.sentinel)
 			}
-			if err != nil && !containsText(err, tt.field) {
+			if err != nil && !strings.Contains(err.Error(), tt.field) {
 				t.Errorf("%s: %q does not name %s", tt.reason, err, tt.field)
 			}
 		})

@@ -1,0 +1,52 @@
+package generate
+
+import "time"
+
+// FinishReason says why a generation ended.
+type FinishReason int
+
+const (
+	FinishNone       FinishReason = iota // it still runs, or MaxTokens is 0
+	FinishLength                         // MaxTokens are generated, or the context is full
+	FinishStopToken                      // a stop token
+	FinishStopString                     // a stop string
+	FinishBreak                          // the caller left the loop over the tokens
+	FinishError                          // an error or a canceled context
+)
+
+func (f FinishReason) String() string {
+	names := [...]string{"none", "length", "stop token", "stop string", "break", "error"}
+	if f < 0 || int(f) >= len(names) {
+		return "unknown"
+	}
+	return names[f]
+}
+
+// Stats counts the tokens of one generation and times its phases. The time to the
+// first token is Prepare + Prefill + Store and one sampling.
+type Stats struct {
+	PromptTokens    int
+	ReusedTokens    int // tokens of the prompt that the prefix cache restored
+	GeneratedTokens int // without stop tokens
+	Steps           int // forward passes after the prefill
+	Finish          FinishReason
+
+	Prepare    time.Duration // checks, opening a session, restoring a prefix
+	Prefill    time.Duration // computing the rest of the prompt
+	Store      time.Duration // taking a snapshot for the prefix cache
+	FirstToken time.Duration // from the start to the first token
+	Decode     time.Duration // all steps and their sampling, without the caller's time
+}
+
+// PrefillRate is the number of computed prompt tokens per second, 0 if there were none.
+func (s Stats) PrefillRate() float64 { return rate(s.PromptTokens-s.ReusedTokens, s.Prefill) }
+
+// DecodeRate is the number of steps per second, 0 if there were none.
+func (s Stats) DecodeRate() float64 { return rate(s.Steps, s.Decode) }
+
+func rate(n int, d time.Duration) float64 {
+	if n <= 0 || d <= 0 {
+		return 0
+	}
+	return float64(n) / d.Seconds()
+}
