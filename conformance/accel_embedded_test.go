@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/lockstep-go/lockstep/accel"
+	"github.com/lockstep-go/lockstep/generate"
 	"github.com/lockstep-go/lockstep/golden"
 	"github.com/lockstep-go/lockstep/internal/layerdiff"
 	"github.com/lockstep-go/lockstep/internal/perplexity"
@@ -61,7 +62,7 @@ func TestAccelEmbedded(t *testing.T) {
 // generatedBy is a prompt and n tokens behind it, chosen greedily.
 func generatedBy(t *testing.T, e model.Engine, prompt []int, n int) []int {
 	t.Helper()
-	g := collect(model.GenerateTokens(t.Context(), e, prompt, model.Params{MaxTokens: n, IgnoreEOS: true}))
+	g := collect(generate.Tokens(t.Context(), e, prompt, generate.Params{MaxTokens: n, IgnoreEOS: true}))
 	if g.Err != nil {
 		t.Fatal(g.Err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/lockstep-go/lockstep/generate"
 	"github.com/lockstep-go/lockstep/model"
 )
 
@@ -161,19 +162,19 @@ func (r *rig) usable(what string, s model.Session, tokens []int) {
 
 // generated is what a generation gave.
 type generated struct {
-	IDs  []int // without model.NoToken
+	IDs  []int // without generate.NoToken
 	Text string
 	Err  error
 }
 
-func collect(seq func(func(model.Token, error) bool)) generated {
+func collect(seq func(func(generate.Token, error) bool)) generated {
 	var g generated
 	for t, err := range seq {
 		if err != nil {
 			g.Err = err
 			continue
 		}
-		if t.ID != model.NoToken {
+		if t.ID != generate.NoToken {
 			g.IDs = append(g.IDs, t.ID)
 		}
 		g.Text += t.Text
@@ -183,19 +184,19 @@ func collect(seq func(func(model.Token, error) bool)) generated {
 
 // generate continues tokens, without a prefix cache and past stop tokens, so that
 // a model of any weights writes something.
-func (r *rig) generate(prompt []int, p model.Params) generated {
+func (r *rig) generate(prompt []int, p generate.Params) generated {
 	r.Helper()
 	p.IgnoreEOS = true
-	g := collect(model.GenerateTokens(r.Context(), r.e, prompt, p))
+	g := collect(generate.Tokens(r.Context(), r.e, prompt, p))
 	if g.Err != nil {
 		r.Fatalf("generating: %v", g.Err)
 	}
 	return g
 }
 
-func (r *rig) generator(o model.Options) *model.Generator {
+func (r *rig) generator(o generate.Options) *generate.Generator {
 	r.Helper()
-	g, err := model.NewGenerator(r.e, o)
+	g, err := generate.New(r.e, o)
 	if err != nil {
 		r.Fatalf("generator: %v", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/lockstep-go/lockstep/generate"
 	"github.com/lockstep-go/lockstep/model"
 )
 
@@ -25,7 +26,7 @@ var generationBehaviors = []Behavior{
 
 func firstFromPrefill(r *rig) {
 	prompt := r.tokens(7, 30)
-	got := r.generate(prompt, model.Params{MaxTokens: 1})
+	got := r.generate(prompt, generate.Params{MaxTokens: 1})
 	calls := r.e.reset()
 	if len(calls) != 1 || calls[0].At != 0 || len(calls[0].Tokens) != 7 || calls[0].Want != model.WantGreedy {
 		r.Fatalf("one token took %d passes, not one over the prompt", len(calls))
@@ -35,7 +36,7 @@ func firstFromPrefill(r *rig) {
 
 func everyTokenOnce(r *rig) {
 	prompt := r.tokens(7, 31)
-	for _, p := range []model.Params{{MaxTokens: 6}, {MaxTokens: 6, Temperature: 1}, {MaxTokens: 6, HostArgmax: true}} {
+	for _, p := range []generate.Params{{MaxTokens: 6}, {MaxTokens: 6, Temperature: 1}, {MaxTokens: 6, HostArgmax: true}} {
 		got := r.generate(prompt, p)
 		var computed []int
 		for _, c := range r.e.reset() {
@@ -49,7 +50,7 @@ func everyTokenOnce(r *rig) {
 }
 
 // paths are ways to make the same greedy choice.
-var paths = map[string]model.Params{
+var paths = map[string]generate.Params{
 	"engine":  {},
 	"host":    {HostArgmax: true},
 	"top-k 1": {TopK: 1, Temperature: 3},
@@ -58,7 +59,7 @@ var paths = map[string]model.Params{
 
 func greedyPathsAgree(r *rig) {
 	prompt := r.tokens(5, 32)
-	want := r.generate(prompt, model.Params{MaxTokens: 20})
+	want := r.generate(prompt, generate.Params{MaxTokens: 20})
 	for name, p := range paths {
 		p.MaxTokens = 20
 		r.equal(name, want, r.generate(prompt, p))
@@ -66,14 +67,14 @@ func greedyPathsAgree(r *rig) {
 }
 
 func noTokensWanted(r *rig) {
-	got := r.generate(r.tokens(5, 33), model.Params{})
+	got := r.generate(r.tokens(5, 33), generate.Params{})
 	r.equal("tokens", 0, len(got.IDs))
 	r.equal("passes", 0, len(r.e.reset()))
 }
 
 func stopTokenFirst(r *rig) {
 	prompt := r.tokens(5, 34)
-	first := r.generate(prompt, model.Params{MaxTokens: 1}).IDs
+	first := r.generate(prompt, generate.Params{MaxTokens: 1}).IDs
 	for name, p := range paths {
 		p.MaxTokens, p.StopTokens = 9, first
 		r.equal(name, 0, len(r.generate(prompt, p).IDs))
@@ -82,27 +83,27 @@ func stopTokenFirst(r *rig) {
 
 func stopTokenLater(r *rig) {
 	prompt := r.tokens(5, 35)
-	free := r.generate(prompt, model.Params{MaxTokens: 12}).IDs
+	free := r.generate(prompt, generate.Params{MaxTokens: 12}).IDs
 	stop := free[len(free)-1]
 	n := 0
 	for free[n] != stop {
 		n++
 	}
 	for name, p := range paths {
-		var stats model.Stats
+		var stats generate.Stats
 		p.MaxTokens, p.StopTokens, p.Stats = 12, []int{stop}, &stats
 		r.equal(name, append([]int(nil), free[:n]...), r.generate(prompt, p).IDs)
-		r.equal(name+", finish", model.FinishStopToken, stats.Finish)
+		r.equal(name+", finish", generate.FinishStopToken, stats.Finish)
 	}
 }
 
 func brokenLoop(r *rig) {
 	prompt := r.tokens(5, 36)
-	want := r.generate(prompt, model.Params{MaxTokens: 6}).IDs
+	want := r.generate(prompt, generate.Params{MaxTokens: 6}).IDs
 	for n := 1; n < 6; n++ {
 		r.e.reset()
 		var got []int
-		for t, err := range model.GenerateTokens(r.Context(), r.e, prompt, model.Params{MaxTokens: 6, IgnoreEOS: true}) {
+		for t, err := range generate.Tokens(r.Context(), r.e, prompt, generate.Params{MaxTokens: 6, IgnoreEOS: true}) {
 			if err != nil {
 				r.Fatalf("token %d: %v", len(got), err)
 			}
@@ -117,7 +118,7 @@ func brokenLoop(r *rig) {
 
 func canceledAtEveryToken(r *rig) {
 	prompt := r.tokens(5, 37)
-	want := r.generate(prompt, model.Params{MaxTokens: 6}).IDs
+	want := r.generate(prompt, generate.Params{MaxTokens: 6}).IDs
 	for n := range 6 {
 		ctx, cancel := context.WithCancel(r.Context())
 		r.e.reset()
@@ -128,7 +129,7 @@ func canceledAtEveryToken(r *rig) {
 			}
 			passes++
 		}
-		got := collect(model.GenerateTokens(ctx, r.e, prompt, model.Params{MaxTokens: 6, IgnoreEOS: true}))
+		got := collect(generate.Tokens(ctx, r.e, prompt, generate.Params{MaxTokens: 6, IgnoreEOS: true}))
 		r.e.pass = nil
 		cancel()
 		if !errors.Is(got.Err, context.Canceled) {
@@ -144,7 +145,7 @@ func contextLimit(r *rig) {
 		{limit + 1, 1, limit + 2}, {limit + 1, 0, limit + 1}, {4, limit - 3, limit + 1},
 	} {
 		r.e.reset()
-		got := collect(model.GenerateTokens(r.Context(), r.e, make([]int, tt.prompt), model.Params{MaxTokens: tt.max}))
+		got := collect(generate.Tokens(r.Context(), r.e, make([]int, tt.prompt), generate.Params{MaxTokens: tt.max}))
 		var beyond *model.ContextError
 		if !errors.As(got.Err, &beyond) || *beyond != (model.ContextError{Need: tt.need, Limit: limit}) {
 			r.Errorf("%d + %d positions: error %v, want both %d and %d in it", tt.prompt, tt.max, got.Err, tt.need, limit)
@@ -156,8 +157,8 @@ func contextLimit(r *rig) {
 }
 
 func untilFull(r *rig) {
-	g := r.generator(model.Options{Capacity: 20})
-	got := collect(g.GenerateTokens(r.Context(), r.tokens(15, 38), model.Params{MaxTokens: -1, IgnoreEOS: true}))
+	g := r.generator(generate.Options{Capacity: 20})
+	got := collect(g.Tokens(r.Context(), r.tokens(15, 38), generate.Params{MaxTokens: -1, IgnoreEOS: true}))
 	if got.Err != nil || len(got.IDs) != 5 {
 		r.Errorf("15 of 20 positions taken: %d tokens more, error %v", len(got.IDs), got.Err)
 	}
@@ -165,7 +166,7 @@ func untilFull(r *rig) {
 
 func seeds(r *rig) {
 	prompt := r.tokens(5, 39)
-	p := model.Params{MaxTokens: 20, Temperature: 100, Seed: 1}
+	p := generate.Params{MaxTokens: 20, Temperature: 100, Seed: 1}
 	first := r.generate(prompt, p)
 	r.equal("the same seed", first, r.generate(prompt, p))
 	p.Seed = 2
@@ -185,11 +186,11 @@ func firstDifferentID(a, b []int) int {
 
 func afterAnError(r *rig) {
 	prompt := r.tokens(5, 40)
-	want := r.generate(prompt, model.Params{MaxTokens: 4})
+	want := r.generate(prompt, generate.Params{MaxTokens: 4})
 	for _, bad := range [][]int{{}, {r.vocab}, make([]int, r.e.Model().Config.Context+1)} {
-		if got := collect(model.GenerateTokens(r.Context(), r.e, bad, model.Params{MaxTokens: 4})); got.Err == nil {
+		if got := collect(generate.Tokens(r.Context(), r.e, bad, generate.Params{MaxTokens: 4})); got.Err == nil {
 			r.Errorf("a prompt of %d tokens was accepted", len(bad))
 		}
-		r.equal("the next request", want, r.generate(prompt, model.Params{MaxTokens: 4}))
+		r.equal("the next request", want, r.generate(prompt, generate.Params{MaxTokens: 4}))
 	}
 }

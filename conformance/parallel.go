@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/lockstep-go/lockstep/generate"
 	"github.com/lockstep-go/lockstep/model"
 )
 
@@ -57,12 +58,12 @@ func batchEqualsAlone(r *rig) {
 	for i := range 7 {
 		prompts = append(prompts, r.tokens(1+5*i, uint64(80+i)))
 	}
-	for _, p := range []model.Params{
+	for _, p := range []generate.Params{
 		{MaxTokens: 10, IgnoreEOS: true},
 		{MaxTokens: 10, IgnoreEOS: true, Temperature: 1.5, Seed: 3, Stop: []string{"a", "e"}},
 	} {
-		for _, o := range []model.Options{{Parallel: 1}, {Parallel: 4}, {Parallel: 7, PrefixBytes: manyBytes}} {
-			for i, got := range r.generator(o).GenerateBatchTokens(r.Context(), prompts, p) {
+		for _, o := range []generate.Options{{Parallel: 1}, {Parallel: 4}, {Parallel: 7, PrefixBytes: manyBytes}} {
+			for i, got := range r.generator(o).BatchTokens(r.Context(), prompts, p) {
 				want := r.generate(prompts[i], p)
 				r.equal(fmt.Sprintf("prompt %d, %d at once", i, o.Parallel), want, generated{got.Tokens, got.Text, got.Err})
 			}
@@ -71,15 +72,15 @@ func batchEqualsAlone(r *rig) {
 }
 
 func batchOfNone(r *rig) {
-	if got := model.GenerateBatch(r.Context(), r.e, []string{}, model.Params{MaxTokens: 1}); got == nil || len(got) != 0 {
+	if got := r.generator(generate.Options{}).BatchText(r.Context(), nil, generate.Params{MaxTokens: 1}); got == nil || len(got) != 0 {
 		r.Errorf("no prompts gave %v", got)
 	}
 }
 
 func emptyPromptInBatch(r *rig) {
 	prompts := [][]int{r.tokens(3, 90), {}, r.tokens(5, 91)}
-	p := model.Params{MaxTokens: 3, IgnoreEOS: true}
-	for i, got := range r.generator(model.Options{}).GenerateBatchTokens(r.Context(), prompts, p) {
+	p := generate.Params{MaxTokens: 3, IgnoreEOS: true}
+	for i, got := range r.generator(generate.Options{}).BatchTokens(r.Context(), prompts, p) {
 		if i == 1 {
 			if !errors.Is(got.Err, model.ErrEmptyPrompt) || len(got.Tokens) != 0 {
 				r.Errorf("the empty prompt: %v, error %v", got.Tokens, got.Err)
@@ -93,21 +94,21 @@ func emptyPromptInBatch(r *rig) {
 func manyCalls(r *rig) {
 	const calls, kinds = 500, 10
 	prompt := func(k int) []int { return r.tokens(1+k%4, uint64(k%3)) }
-	params := func(k int) model.Params {
-		return model.Params{MaxTokens: 1 + k%3, Temperature: float64(k % 2), Seed: uint64(k), IgnoreEOS: true}
+	params := func(k int) generate.Params {
+		return generate.Params{MaxTokens: 1 + k%3, Temperature: float64(k % 2), Seed: uint64(k), IgnoreEOS: true}
 	}
 	var want [kinds]generated
 	for k := range kinds {
 		want[k] = r.generate(prompt(k), params(k))
 	}
-	g := r.generator(model.Options{PrefixBytes: manyBytes})
+	g := r.generator(generate.Options{PrefixBytes: manyBytes})
 	defer g.Close()
 	var wrong sync.Map // call: what is wrong with it
 	var wg sync.WaitGroup
 	for i := range calls {
 		wg.Go(func() {
 			k := i % kinds
-			if diff := cmp.Diff(want[k], collect(g.GenerateTokens(r.Context(), prompt(k), params(k)))); diff != "" {
+			if diff := cmp.Diff(want[k], collect(g.Tokens(r.Context(), prompt(k), params(k)))); diff != "" {
 				wrong.Store(i, diff)
 			}
 		})

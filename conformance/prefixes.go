@@ -3,7 +3,7 @@ package conformance
 import (
 	"slices"
 
-	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/generate"
 )
 
 // prefixBehaviors are about reusing what was computed for an earlier prompt.
@@ -18,10 +18,10 @@ const manyBytes = 1 << 30
 
 // logitsOf generates with g and returns the logits of every pass but the first, the
 // prefill, whose extent a prefix cache may change.
-func (r *rig) logitsOf(g *model.Generator, prompt []int) (generated, [][]float32) {
+func (r *rig) logitsOf(g *generate.Generator, prompt []int) (generated, [][]float32) {
 	r.Helper()
 	r.e.reset()
-	got := collect(g.GenerateTokens(r.Context(), prompt, model.Params{MaxTokens: 4, HostArgmax: true, IgnoreEOS: true}))
+	got := collect(g.Tokens(r.Context(), prompt, generate.Params{MaxTokens: 4, HostArgmax: true, IgnoreEOS: true}))
 	if got.Err != nil {
 		r.Fatalf("generating: %v", got.Err)
 	}
@@ -37,7 +37,7 @@ func (r *rig) logitsOf(g *model.Generator, prompt []int) (generated, [][]float32
 func hitEqualsMiss(r *rig) {
 	a := r.tokens(24, 60)
 	tail := r.tokens(9, 61)
-	g, alone := r.generator(model.Options{PrefixBytes: manyBytes}), r.generator(model.Options{})
+	g, alone := r.generator(generate.Options{PrefixBytes: manyBytes}), r.generator(generate.Options{})
 	defer g.Close()
 	for _, prompt := range [][]int{
 		a, a, a[:10], slices.Concat(a, tail), slices.Concat(a[:17], tail), a[:1], a[:10], slices.Concat(a[:23], tail[:1]),
@@ -58,13 +58,13 @@ func hitEqualsMiss(r *rig) {
 
 func exactPrompt(r *rig) {
 	prompt := r.tokens(12, 62)
-	g := r.generator(model.Options{PrefixBytes: manyBytes})
+	g := r.generator(generate.Options{PrefixBytes: manyBytes})
 	defer g.Close()
-	var stats model.Stats
-	p := model.Params{MaxTokens: 3, IgnoreEOS: true, Stats: &stats}
-	first := collect(g.GenerateTokens(r.Context(), prompt, p))
+	var stats generate.Stats
+	p := generate.Params{MaxTokens: 3, IgnoreEOS: true, Stats: &stats}
+	first := collect(g.Tokens(r.Context(), prompt, p))
 	r.e.reset()
-	r.equal("tokens", first, collect(g.GenerateTokens(r.Context(), prompt, p)))
+	r.equal("tokens", first, collect(g.Tokens(r.Context(), prompt, p)))
 	r.equal("tokens reused", len(prompt), stats.ReusedTokens)
 	for _, c := range r.e.reset() {
 		if c.At < len(prompt) {
@@ -75,23 +75,23 @@ func exactPrompt(r *rig) {
 
 func onlyPromptsKept(r *rig) {
 	prompt := r.tokens(8, 63)
-	g := r.generator(model.Options{PrefixBytes: manyBytes})
+	g := r.generator(generate.Options{PrefixBytes: manyBytes})
 	defer g.Close()
-	first := collect(g.GenerateTokens(r.Context(), prompt, model.Params{MaxTokens: 5, IgnoreEOS: true}))
-	var stats model.Stats
+	first := collect(g.Tokens(r.Context(), prompt, generate.Params{MaxTokens: 5, IgnoreEOS: true}))
+	var stats generate.Stats
 	longer := slices.Concat(prompt, first.IDs)
-	collect(g.GenerateTokens(r.Context(), longer, model.Params{MaxTokens: 1, Stats: &stats}))
+	collect(g.Tokens(r.Context(), longer, generate.Params{MaxTokens: 1, Stats: &stats}))
 	r.equal("tokens reused", len(prompt), stats.ReusedTokens)
 }
 
 func boundedCache(r *rig) {
 	// What one prompt takes is the engine's affair: measure it.
-	probe := r.generator(model.Options{PrefixBytes: manyBytes})
+	probe := r.generator(generate.Options{PrefixBytes: manyBytes})
 	defer probe.Close()
-	ask := func(g *model.Generator, first int) int {
-		var stats model.Stats
+	ask := func(g *generate.Generator, first int) int {
+		var stats generate.Stats
 		prompt := slices.Concat([]int{first}, r.tokens(7, 64))
-		got := collect(g.GenerateTokens(r.Context(), prompt, model.Params{MaxTokens: 1, IgnoreEOS: true, Stats: &stats}))
+		got := collect(g.Tokens(r.Context(), prompt, generate.Params{MaxTokens: 1, IgnoreEOS: true, Stats: &stats}))
 		if got.Err != nil {
 			r.Fatalf("generating: %v", got.Err)
 		}
@@ -99,7 +99,7 @@ func boundedCache(r *rig) {
 	}
 	ask(probe, 1)
 	limit := probe.PrefixStats().Bytes*5/2 + 1 // two prompts and a half
-	g := r.generator(model.Options{PrefixBytes: limit})
+	g := r.generator(generate.Options{PrefixBytes: limit})
 	defer g.Close()
 	ask(g, 1)
 	ask(g, 2)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/lockstep-go/lockstep/generate"
 	"github.com/lockstep-go/lockstep/model"
 )
 
@@ -19,11 +20,11 @@ var textBehaviors = []Behavior{
 func wholeCharacters(r *rig) {
 	tok := r.e.Model().Tokenizer
 	for seed := range uint64(4) {
-		p := model.Params{MaxTokens: 24, Temperature: 2, Seed: seed, IgnoreEOS: true}
+		p := generate.Params{MaxTokens: 24, Temperature: 2, Seed: seed, IgnoreEOS: true}
 		prompt := r.tokens(3, 50)
 		var ids []int
 		var text strings.Builder
-		for t, err := range model.GenerateTokens(r.Context(), r.e, prompt, p) {
+		for t, err := range generate.Tokens(r.Context(), r.e, prompt, p) {
 			if err != nil {
 				r.Fatalf("generating: %v", err)
 			}
@@ -45,27 +46,27 @@ func wholeCharacters(r *rig) {
 
 func stopStrings(r *rig) {
 	prompt := r.tokens(5, 51)
-	free := r.generate(prompt, model.Params{MaxTokens: 24, Temperature: 2})
+	free := r.generate(prompt, generate.Params{MaxTokens: 24, Temperature: 2})
 	runes := []rune(free.Text)
 	if len(runes) < 8 {
 		r.Fatalf("the model wrote only %q", free.Text)
 	}
 	for from := 0; from+4 <= len(runes); from += 3 {
 		stop := string(runes[from : from+4])
-		var stats model.Stats
-		p := model.Params{MaxTokens: 24, Temperature: 2, Stop: []string{"\x00never", stop}, Stats: &stats}
+		var stats generate.Stats
+		p := generate.Params{MaxTokens: 24, Temperature: 2, Stop: []string{"\x00never", stop}, Stats: &stats}
 		got := r.generate(prompt, p)
 		want, _, _ := strings.Cut(free.Text, stop)
 		r.equal("text before "+stop, want, got.Text)
-		r.equal("finish", model.FinishStopString, stats.Finish)
+		r.equal("finish", generate.FinishStopString, stats.Finish)
 	}
 }
 
 func textPrompt(r *rig) {
 	tok := r.e.Model().Tokenizer
 	const text = "the other text"
-	p := model.Params{MaxTokens: 5, IgnoreEOS: true}
-	got := collect(model.Generate(r.Context(), r.e, text, p))
+	p := generate.Params{MaxTokens: 5, IgnoreEOS: true}
+	got := collect(generate.Text(r.Context(), r.e, text, p))
 	if got.Err != nil {
 		r.Fatalf("%q: %v", text, got.Err)
 	}
@@ -73,7 +74,7 @@ func textPrompt(r *rig) {
 }
 
 func emptyText(r *rig) {
-	got := collect(model.Generate(r.Context(), r.e, "", model.Params{MaxTokens: 1, IgnoreEOS: true}))
+	got := collect(generate.Text(r.Context(), r.e, "", generate.Params{MaxTokens: 1, IgnoreEOS: true}))
 	if len(r.e.Model().Tokenizer.Prompt("", false)) == 0 {
 		if !errors.Is(got.Err, model.ErrEmptyPrompt) || len(r.e.reset()) != 0 {
 			r.Errorf("an empty text gave %v", got.Err)
