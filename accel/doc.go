@@ -2,7 +2,7 @@
 //
 // A pass over the model is a plan: steps as data, each a kernel with its arguments (see
 // planner). The same plan is run eagerly, with a tap or a timer after each step, captured
-// into a graph and replayed, or listed without a device (StepsOf). A pass has rows, and
+// into a graph and replayed, or listed without a device (LaunchesFor). A pass has rows, and
 // each row is a position of a sequence: n sequences that decode together are n rows, and
 // so are 16 positions of one prompt. Kernels compute rows independently of each other, so
 // a row has the same bits in any company. See [Options] for how prompts are computed.

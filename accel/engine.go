@@ -1,6 +1,7 @@
 package accel
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -44,10 +45,14 @@ type Engine struct {
 
 var _ model.Engine = (*Engine)(nil)
 
-// New uploads a model to a device and returns an engine for it. Neither is closed with
-// the engine; the model's file is not read again. What does not fit is refused before
-// anything is allocated, with a *MemoryError; see PlanFor.
-func New(m *model.Model, dev driver.Device, o Options) (*Engine, error) {
+// New uploads a model to a device and returns an engine for it. The engine closes neither
+// of them, and does not read the model's file after New. If ctx ends during the upload, New
+// releases the memory and returns an error that wraps ctx.Err().
+//
+// New fails before it allocates anything with ErrComputeCapability if the GPU is too old,
+// with model.ErrUnsupported if there are no kernels for the model, and with
+// driver.ErrOutOfMemory if the engine does not fit; see PlanFor.
+func New(ctx context.Context, m *model.Model, dev driver.Device, o Options) (*Engine, error) {
 	if dev == nil {
 		return nil, errors.New("accel: no device")
 	}
@@ -66,7 +71,7 @@ func New(m *model.Model, dev driver.Device, o Options) (*Engine, error) {
 	if !l.weights.quantized() {
 		e.modules.PreferShared(halfShared)
 	}
-	if err := e.open(); err != nil {
+	if err := e.open(ctx); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
 	return e, nil
@@ -78,7 +83,7 @@ func New(m *model.Model, dev driver.Device, o Options) (*Engine, error) {
 const halfShared = 45
 
 // open takes the memory and fills it. After an error Close gives back what was taken.
-func (e *Engine) open() (err error) {
+func (e *Engine) open(ctx context.Context) (err error) {
 	if err := e.model.File.Check(); err != nil {
 		return fmt.Errorf("accel: %w", err)
 	}
@@ -105,11 +110,11 @@ func (e *Engine) open() (err error) {
 		return err
 	}
 	e.tables = newTables(&e.shape)
-	return e.upload()
+	return e.upload(ctx)
 }
 
-func (e *Engine) upload() error {
-	u, err := newUploader(e.dev, e.stream, e.stagingBytes(), e.toUpload(), e.o.Progress)
+func (e *Engine) upload(ctx context.Context) error {
+	u, err := newUploader(ctx, e.dev, e.stream, e.stagingBytes(), e.toUpload(), e.o.Progress)
 	if err != nil {
 		return fmt.Errorf("accel: %w", err)
 	}
@@ -165,7 +170,7 @@ func (e *Engine) NewSession(capacity int) (model.Session, error) {
 	case capacity == 0:
 		capacity = limit
 	}
-	s := &Session{engine: e, capacity: capacity, long: e.model.Config.LongRope(capacity), place: noPlace}
+	s := &session{engine: e, capacity: capacity, long: e.model.Config.LongRope(capacity), place: noPlace}
 	s.request.done = make(chan struct{}, 1)
 	return s, nil
 }

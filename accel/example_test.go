@@ -20,13 +20,13 @@ func Example() {
 	defer m.Close()
 	dev := must(emu.Open(emu.Options{SMs: 4, IgnoreRaces: true})) // or cuda.Open(0)
 	defer dev.Close()
-	eng := must(accel.New(m, dev, accel.Options{}))
+	eng := must(accel.New(context.Background(), m, dev, accel.Options{}))
 	defer eng.Close()
 	for tok, err := range generate.Text(context.Background(), eng, "Well, Prince,", generate.Params{MaxTokens: 4}) {
 		fmt.Print(must(tok, err).Text)
 	}
 	s := eng.Stats()
-	fmt.Printf("\n%d prompt of %d tokens, %d steps: %d runs of %d graph\n", s.Chunks, s.ChunkPositions, s.Steps, s.GraphLaunches, s.Captures)
+	fmt.Printf("\n%d prompt of %d tokens, %d steps: %d runs of %d graph\n", s.Chunks, s.ChunkTokens, s.Steps, s.GraphLaunches, s.Captures)
 	// Output:
 	//  I have been told
 	// 1 prompt of 5 tokens, 3 steps: 3 runs of 1 graph
@@ -41,7 +41,7 @@ func ExamplePlanFor() {
 	for _, free := range []int64{1 << 30, 8 << 20} {
 		p, err := accel.PlanFor(m, dev.Properties(), free, accel.Options{KV: model.KVBF16, KVPages: 4})
 		fmt.Printf("%d positions, %d KiB for keys and values; fits into %d MiB: %v\n",
-			p.Positions(), p.Bytes[accel.KVCache]>>10, free>>20, !errors.Is(err, driver.ErrOutOfMemory))
+			p.Positions(), p.KVCache>>10, free>>20, !errors.Is(err, driver.ErrOutOfMemory))
 	}
 	// Output:
 	// 256 positions, 768 KiB for keys and values; fits into 1024 MiB: true
@@ -54,11 +54,11 @@ func ExampleOptions_timer() {
 	defer m.Close()
 	dev := must(emu.Open(emu.Options{SMs: 4, IgnoreRaces: true}))
 	defer dev.Close()
-	eng := must(accel.New(m, dev, accel.Options{Prefill: accel.Stepwise, Timer: func(t accel.Timing) {
+	eng := must(accel.New(context.Background(), m, dev, accel.Options{Prefill: accel.PrefillExact, Timer: func(t accel.Timing) {
 		launches, took := map[string]int{}, map[string]time.Duration{}
-		for i, s := range t.Steps {
+		for i, s := range t.Launches {
 			launches[s.Op]++
-			took[s.Op] += t.Took[i]
+			took[s.Op] += t.Durations[i]
 		}
 		fmt.Printf("attention: %d launches, logits: %d, which took longer: %v\n", launches["attention"], launches["logits"], took["logits"] > took["attention"])
 	}}))
@@ -70,13 +70,13 @@ func ExampleOptions_timer() {
 	// attention: 12 launches, logits: 1, which took longer: true
 }
 
-// ExampleStepsOf lists the launches of the first layer.
-func ExampleStepsOf() {
+// ExampleLaunchesFor lists the launches of the first layer.
+func ExampleLaunchesFor() {
 	m := must(golden.Model())
 	defer m.Close()
 	dev := must(emu.Open(emu.Options{}))
 	defer dev.Close()
-	for _, s := range must(accel.StepsOf(m, dev.Properties(), accel.Options{}, 1, 100, false)) {
+	for _, s := range must(accel.LaunchesFor(m, dev.Properties(), accel.Options{}, 1, 100, false)) {
 		if s.Layer == 0 {
 			fmt.Println(s.Op+":", s.Kernel)
 		}

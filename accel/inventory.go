@@ -8,25 +8,25 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen"
 )
 
-// Class is what device memory is for.
-type Class int
+// use is what device memory is for.
+type use int
 
 const (
-	Weights     Class = iota // matrices, packed; norms and biases
-	KVCache                  // keys and values
-	Activations              // of the rows of a pass, and the logits
-	Workspace                // of kernels
-	Tables                   // rotation frequencies, pages, what a pass is told of its rows
-	classes
+	weightMemory use = iota
+	cacheMemory
+	activationMemory
+	workspaceMemory
+	tableMemory
+	uses
 )
 
-func (c Class) String() string {
-	return [...]string{"weights", "KV cache", "activations", "workspace", "tables"}[c]
+func (u use) String() string {
+	return [...]string{"weights", "KV cache", "activations", "workspace", "tables"}[u]
 }
 
 // region is a piece of device memory: who wants it, and what it holds at first.
 type region struct {
-	class Class
+	use   use
 	name  string
 	bytes int64
 	at    *ptxgen.Address                       // where its address goes
@@ -37,13 +37,13 @@ type region struct {
 // what is planned is what is allocated.
 type inventory struct{ regions []region }
 
-func (v *inventory) add(class Class, name string, bytes int64, at *ptxgen.Address) {
-	v.fill(class, name, bytes, at, nil)
+func (v *inventory) add(use use, name string, bytes int64, at *ptxgen.Address) {
+	v.fill(use, name, bytes, at, nil)
 }
 
-func (v *inventory) fill(class Class, name string, bytes int64, at *ptxgen.Address, fill func(*uploader, driver.Address) error) {
+func (v *inventory) fill(use use, name string, bytes int64, at *ptxgen.Address, fill func(*uploader, driver.Address) error) {
 	if bytes > 0 {
-		v.regions = append(v.regions, region{class, name, bytes, at, fill})
+		v.regions = append(v.regions, region{use, name, bytes, at, fill})
 	}
 }
 
@@ -62,9 +62,9 @@ func (r region) size() int64 {
 }
 
 // bytes sums up the regions by class.
-func (v *inventory) bytes() (sums [classes]int64) {
+func (v *inventory) bytes() (sums [uses]int64) {
 	for _, r := range v.regions {
-		sums[r.class] += r.size()
+		sums[r.use] += r.size()
 	}
 	return sums
 }
@@ -85,7 +85,7 @@ func (v *inventory) allocate(dev driver.Device) (buffers []driver.Buffer, err er
 	for _, r := range v.regions {
 		b, err := dev.Alloc(r.bytes)
 		if err != nil {
-			return buffers, fmt.Errorf("accel: %d bytes of %v for %s: %w", r.bytes, r.class, r.name, err)
+			return buffers, fmt.Errorf("accel: %d bytes of %v for %s: %w", r.bytes, r.use, r.name, err)
 		}
 		buffers = append(buffers, b)
 		*r.at = ptxgen.Address(b.Address())

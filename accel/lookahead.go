@@ -36,7 +36,7 @@ func (a *lookahead) foresees(r *request) bool {
 
 // looksAhead reports whether an engine has steps to look ahead from: graphs.
 func (o *Options) looksAhead() bool {
-	return !o.NoLookahead && !o.Eager && o.Tap == nil && o.Timer == nil
+	return !o.SyncScheduling && !o.Eager && o.Tap == nil && o.Timer == nil
 }
 
 // mayLookAhead reports whether the step behind one of these rows can be queued: there is a
@@ -87,7 +87,7 @@ func (e *Engine) lookAhead(rows []row) error {
 // wanted says that the step which was computed ahead was asked for, for so many rows.
 func (e *Engine) wanted(rows int) {
 	e.ahead.running = false
-	e.stats.LookaheadSteps++
+	e.stats.AsyncSteps++
 	e.stats.GraphLaunches++
 	e.countStep(rows)
 }
@@ -96,7 +96,7 @@ func (e *Engine) wanted(rows int) {
 // may write over all that it has left.
 func (e *Engine) forget() {
 	if e.ahead.running {
-		e.stats.LookaheadWasted++
+		e.stats.AsyncDiscarded++
 	}
 	e.pool.release()
 	e.ahead.running, e.ahead.next = false, e.ahead.next[:0]

@@ -11,69 +11,51 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Plan is how much device memory an engine takes, and for what. It is made before any
-// of it is taken.
+// Plan is the device memory of an engine, in bytes unless noted.
 type Plan struct {
-	Device    string
-	Bytes     [classes]int64 // by Class
-	Pages     int            // of the KV cache
-	PageBytes int64          // of one page, in all layers
-	KV        quant.Format
-	Sequences int   // that step together
-	Chunk     int   // positions of a prompt that are computed together
-	Free      int64 // what the device has
-	Reserve   int64 // of that, what is left to the driver, for kernels and graphs
+	Device      string
+	Weights     int64 // packed matrices, norms and biases
+	KVCache     int64 // keys and values
+	Activations int64 // the hidden state of the batch, and the logits
+	Workspace   int64 // scratch memory of kernels
+	Tables      int64 // RoPE frequencies, page tables and the inputs of a step
+	Pages       int   // pages of the KV cache
+	PageBytes   int64 // of one page, in all layers
+	KV          quant.Format
+	Sequences   int   // most sequences in one step
+	Chunk       int   // most tokens of a prompt in one forward pass
+	Free        int64 // free memory of the device
+	Reserve     int64 // part of Free that is left to the driver, for kernels and graphs
 }
 
-// Positions is how many positions the KV cache has room for.
+// Positions returns the number of positions that the KV cache holds.
 func (p Plan) Positions() int { return p.Pages * page }
 
-// Need is the sum.
-func (p Plan) Need() (n int64) {
-	for _, b := range p.Bytes {
-		n += b
-	}
-	return n
-}
+// Need returns the device memory of the engine.
+func (p Plan) Need() int64 { return p.Weights + p.KVCache + p.Activations + p.Workspace + p.Tables }
 
-// String is a table for people.
+// String returns a table of the memory by use.
 func (p Plan) String() string {
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	for c, n := range p.Bytes {
-		note := ""
-		if Class(c) == KVCache {
-			note = fmt.Sprintf("%d pages of %d positions, %v", p.Pages, page, p.KV)
-		}
-		fmt.Fprintf(w, "%v\t%s\t  %s\n", Class(c), mebibytes(n), note)
+	row := func(name string, n int64, note string) {
+		fmt.Fprintf(w, "%s\t%.1f MiB\t  %s\n", name, float64(n)/(1<<20), note)
 	}
-	fmt.Fprintf(w, "together\t%s\t\n", mebibytes(p.Need()))
-	fmt.Fprintf(w, "free\t%s\t  of which %s stay free\n", mebibytes(p.Free), mebibytes(p.Reserve))
+	row("weights", p.Weights, "")
+	row("KV cache", p.KVCache, fmt.Sprintf("%d pages of %d positions, %v", p.Pages, page, p.KV))
+	row("activations", p.Activations, "")
+	row("workspace", p.Workspace, "")
+	row("tables", p.Tables, "")
+	row("total", p.Need(), "")
+	row("free", p.Free, fmt.Sprintf("%.1f MiB of it stay free", float64(p.Reserve)/(1<<20)))
 	w.Flush()
 	return out.String()
 }
 
-func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
-
-// MemoryError says that an engine does not fit. errors.Is(err, driver.ErrOutOfMemory)
-// holds.
-type MemoryError struct{ Plan Plan }
-
-func (e *MemoryError) Error() string {
-	p := e.Plan
-	var parts []string
-	for c, n := range p.Bytes {
-		parts = append(parts, fmt.Sprintf("%v %d", Class(c), n))
-	}
-	return fmt.Sprintf("%v: %d bytes are needed (%s) and %d are free, of which %d must stay free",
-		driver.ErrOutOfMemory, p.Need(), strings.Join(parts, ", "), p.Free, p.Reserve)
-}
-
-// Unwrap gives driver.ErrOutOfMemory.
-func (e *MemoryError) Unwrap() error { return driver.ErrOutOfMemory }
-
-// PlanFor says what an engine of a model would take of a device with so many bytes
-// free, without touching it. Where it does not fit, the error is a *MemoryError.
+// PlanFor returns the memory of an engine of m on a device with the given properties and
+// free bytes, without using the device. If the engine does not fit, PlanFor returns the
+// plan and an error that wraps driver.ErrOutOfMemory. A GPU that is too old is
+// ErrComputeCapability, and a model without kernels model.ErrUnsupported.
 func PlanFor(m *model.Model, props driver.Properties, free int64, o Options) (Plan, error) {
 	l, err := newLayout(m, props, free, o)
 	if err != nil {
@@ -96,7 +78,7 @@ type layout struct {
 const reserveShare = 32
 
 func newLayout(m *model.Model, props driver.Properties, free int64, o Options) (*layout, error) {
-	if err := supported(m); err != nil {
+	if err := supported(m, props); err != nil {
 		return nil, err
 	}
 	o, err := o.withDefaults(&m.Config)
@@ -117,8 +99,16 @@ func newLayout(m *model.Model, props driver.Properties, free int64, o Options) (
 		KV: l.kvFormat, Sequences: o.MaxSequences, Chunk: o.Chunk,
 	}
 	l.pool.resize(l.pages(), &l.inventory)
-	l.plan.Pages, l.plan.Bytes = l.pool.pages, l.inventory.bytes()
+	l.plan.Pages = l.pool.pages
+	l.sum()
 	return l, nil
+}
+
+// sum adds up the inventory into the plan.
+func (l *layout) sum() {
+	p := &l.plan
+	b := l.inventory.bytes()
+	p.Weights, p.KVCache, p.Activations, p.Workspace, p.Tables = b[weightMemory], b[cacheMemory], b[activationMemory], b[workspaceMemory], b[tableMemory]
 }
 
 // pages is how many the cache has: as asked for, or what the memory leaves up to a whole
@@ -127,17 +117,19 @@ func (l *layout) pages() int {
 	if l.o.KVPages > 0 {
 		return l.o.KVPages
 	}
-	l.plan.Bytes = l.inventory.bytes()
+	l.sum()
 	// Each layer's keys, and values, are rounded up.
 	left := l.plan.Free - l.plan.Reserve - l.plan.Need() - 2*pageAlign*int64(l.cfg.Layers)
 	return int(max(1, min(left/l.plan.PageBytes, int64(l.o.MaxSequences)*int64(l.maxPages))))
 }
 
 func (l *layout) fits() error {
-	if l.plan.Need() > l.plan.Free-l.plan.Reserve {
-		return fmt.Errorf("accel: %w", &MemoryError{l.plan})
+	p := l.plan
+	if p.Need() <= p.Free-p.Reserve {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("accel: %w: need %d bytes (weights %d, KV cache %d, activations %d, workspace %d, tables %d) of %d free, %d of them reserved",
+		driver.ErrOutOfMemory, p.Need(), p.Weights, p.KVCache, p.Activations, p.Workspace, p.Tables, p.Free, p.Reserve)
 }
 
 // workspace is what the largest product of any pass needs, and the digits of its rows: the

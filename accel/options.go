@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/model"
 )
 
@@ -12,25 +13,25 @@ import (
 type PrefillMode int
 
 const (
-	// Fast multiplies on tensor cores, with activations and weights rounded to 16 bits, and
+	// PrefillF16 multiplies on tensor cores, with activations and weights rounded to 16 bits, and
 	// attends by tiles. How a prompt is cut into chunks does not show in the bits, but
 	// single steps give others: a sequence's first Forward, and any of several tokens,
 	// is a prefill; any other Forward of one token is a step.
-	Fast PrefillMode = iota
-	// Stepwise computes 16 positions at a time with the kernels of decoding: bit for bit
+	PrefillF16 PrefillMode = iota
+	// PrefillExact computes 16 positions at a time with the kernels of decoding: bit for bit
 	// what single steps give.
-	Stepwise
+	PrefillExact
 )
 
 // Options are the engine's settings; the zero value is good for most uses.
 type Options struct {
-	KV           model.KVFormat // 0: f16
-	Prefill      PrefillMode
-	MaxSequences int  // sequences that step together, up to 64; 0: 16
-	KVPages      int  // pages of 64 positions that all sequences share; 0: what memory leaves, no more than MaxSequences contexts
-	Chunk        int  // positions of a prompt that are computed together; 0: 2048, or the context if that is less. Stepwise: 16
-	Eager        bool // no graphs
-	NoLookahead  bool // a step of sequences that go on with the largest logit is queued when it is asked for, and not already with the step before
+	KV             model.KVFormat // 0: f16
+	Prefill        PrefillMode
+	MaxSequences   int  // sequences that step together, up to 64; 0: 16
+	KVPages        int  // pages of 64 positions that all sequences share; 0: what memory leaves, no more than MaxSequences contexts
+	Chunk          int  // positions of a prompt that are computed together; 0: 2048, or the context if that is less. PrefillExact: 16
+	Eager          bool // no graphs
+	SyncScheduling bool // a step of sequences that go on with the largest logit is queued when it is asked for, and not already with the step before
 	// Timer, if set, is told what each kernel of a pass took. There are no graphs then. As
 	// Tap and Progress, it must not call the engine.
 	Timer func(Timing)
@@ -64,14 +65,14 @@ func (o Options) withDefaults(cfg *model.Config) (Options, error) {
 		o.Chunk = 2048
 	}
 	o.Chunk = min(o.Chunk, cfg.Context)
-	if o.Prefill == Stepwise {
+	if o.Prefill == PrefillExact {
 		o.Chunk = stepwiseRows
 	}
 	for _, f := range []struct {
 		name             string
 		value, low, high int
 	}{
-		{"Prefill", int(o.Prefill), int(Fast), int(Stepwise)},
+		{"Prefill", int(o.Prefill), int(PrefillF16), int(PrefillExact)},
 		{"MaxSequences", o.MaxSequences, 1, mostRows},
 		{"KVPages", o.KVPages, 0, 1 << 30},
 		{"Chunk", o.Chunk, 1, 1 << 20},
@@ -83,10 +84,20 @@ func (o Options) withDefaults(cfg *model.Config) (Options, error) {
 	return o, nil
 }
 
-// supported says what of a model no kernel computes.
-func supported(m *model.Model) error {
+// ErrComputeCapability means that a GPU is older than the kernels' instructions. It is a
+// driver.ErrUnsupported.
+var ErrComputeCapability = fmt.Errorf("%w: compute capability too low", driver.ErrUnsupported)
+
+// minCapability is the oldest architecture that the kernels run on: 8.0.
+const minCapability = 80
+
+// supported returns an error if no kernels compute the model on the device.
+func supported(m *model.Model, props driver.Properties) error {
 	if m == nil {
 		return errors.New("accel: no model")
+	}
+	if have := props.ComputeCapability; have < minCapability {
+		return fmt.Errorf("accel: %w: %d.%d, the kernels need %d.%d", ErrComputeCapability, have/10, have%10, minCapability/10, minCapability%10)
 	}
 	c := &m.Config
 	switch {

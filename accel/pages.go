@@ -24,8 +24,8 @@ func (e *KVFullError) Error() string {
 	return fmt.Sprintf("KV cache is full: %d pages of %d positions are needed, and %d of %d can be had", e.Need, page, e.Free, e.Pages)
 }
 
-// Is makes errors.Is(err, ErrKVFull) hold.
-func (e *KVFullError) Is(target error) bool { return target == ErrKVFull }
+// Unwrap returns ErrKVFull.
+func (e *KVFullError) Unwrap() error { return ErrKVFull }
 
 // pool is the cache of all sequences: in each layer so many pages of keys, and of values,
 // each [kv heads, 64, head dim]. A page has one number in all layers.
@@ -77,8 +77,8 @@ func (p *pool) resize(pages int, v *inventory) {
 	p.pages = pages
 	for i := range p.layers {
 		l := &p.layers[i]
-		v.add(KVCache, fmt.Sprintf("layer %d, keys", i), int64(pages)*int64(p.bytes), &l.k)
-		v.add(KVCache, fmt.Sprintf("layer %d, values", i), int64(pages)*int64(p.bytes), &l.v)
+		v.add(cacheMemory, fmt.Sprintf("layer %d, keys", i), int64(pages)*int64(p.bytes), &l.k)
+		v.add(cacheMemory, fmt.Sprintf("layer %d, values", i), int64(pages)*int64(p.bytes), &l.v)
 	}
 }
 

@@ -74,8 +74,8 @@ func (e *Engine) step(ctx context.Context, rows []row, head bool) error {
 
 func (e *Engine) countStep(rows int) {
 	e.stats.Steps++
-	e.stats.Rows += rows
-	e.stats.LargestStep = max(e.stats.LargestStep, rows)
+	e.stats.StepTokens += rows
+	e.stats.LargestBatch = max(e.stats.LargestBatch, rows)
 }
 
 func (e *Engine) runStep(ctx context.Context, p *program, rows []row) error {
@@ -104,7 +104,7 @@ func (e *Engine) chunk(ctx context.Context, rows []row) error {
 	err := e.stream.Write(driver.Address(e.buffers.chunk), appendU32s(nil, input))
 	if err == nil {
 		e.stats.Chunks++
-		e.stats.ChunkPositions += len(rows)
+		e.stats.ChunkTokens += len(rows)
 		err = e.runPrompt(ctx, pass{rows: len(rows), fast: true, long: s.long}, rows)
 	}
 	return e.failed(err)

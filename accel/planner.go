@@ -12,7 +12,7 @@ import (
 
 // step is a launch with its arguments.
 type step struct {
-	Step
+	Launch
 	launch driver.Launch
 	shows  []view // what there is to see after it
 }
@@ -75,7 +75,7 @@ func add[A any](b *planner, op string, s spec[A], args A) {
 		b.fail(op, err)
 		return
 	}
-	st := step{Step: Step{b.layer, op, k.Name, l.Grid, l.Block, l.Shared}}
+	st := step{Launch: Launch{b.layer, op, k.Name, l.Grid, l.Block, l.Shared}}
 	if b.modules != nil {
 		if st.launch, err = b.modules.Launch(l); err != nil {
 			b.fail(op, err)

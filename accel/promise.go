@@ -15,12 +15,12 @@ import (
 // And a page that another had, wrote and gave back in the meantime would look like the
 // one that the step wrote.
 type promise struct {
-	to   *Session
+	to   *session
 	page uint32
 }
 
 // promise picks a page for a sequence, if one is free that is promised to nobody.
-func (p *pool) promise(to *Session) (n uint32, ok bool) {
+func (p *pool) promise(to *session) (n uint32, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.free() == len(p.promises) {
@@ -32,7 +32,7 @@ func (p *pool) promise(to *Session) (n uint32, ok bool) {
 }
 
 // redeem is grow for a sequence that needs one page, and was promised one.
-func (p *pool) redeem(s *Session, n int) (redeemed bool) {
+func (p *pool) redeem(s *session, n int) (redeemed bool) {
 	if ceilDiv(n, page) != len(s.pages)+1 {
 		return false
 	}

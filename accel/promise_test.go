@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-func (p testPool) promised(to *Session, want int) {
+func (p testPool) promised(to *session, want int) {
 	p.Helper()
 	if n, ok := p.promise(to); ok != (want >= 0) || ok && int(n) != want {
 		p.Errorf("page %d is promised, or none: %v; want %d", n, ok, want)
 	}
 }
 
-func (p testPool) redeems(s *Session, n int, want bool) {
+func (p testPool) redeems(s *session, n int, want bool) {
 	p.Helper()
 	if got := p.redeem(s, n); got != want {
 		p.Errorf("a table for %d positions got the page that was promised: %v", n, got)
@@ -23,7 +23,7 @@ func (p testPool) redeems(s *Session, n int, want bool) {
 // TestPromises: promised pages are free to everybody, but the last that others get.
 func TestPromises(t *testing.T) {
 	p := testPool{t, &pool{pages: 4, extra: map[uint32]int{}}}
-	a, b := &Session{}, &Session{pages: p.grown(nil, page)}
+	a, b := &session{}, &session{pages: p.grown(nil, page)}
 	p.promised(a, 1)
 	p.promised(b, 2)
 	p.using("two promised", 1)
@@ -33,7 +33,7 @@ func TestPromises(t *testing.T) {
 	if !slices.Equal(b.pages, []uint32{0, 2}) {
 		t.Errorf("the table is %v", b.pages)
 	}
-	p.redeems(&Session{}, 1, false)
+	p.redeems(&session{}, 1, false)
 	p.redeems(b, 2*page+1, false)
 	p.using("one redeemed", 2)
 
@@ -51,7 +51,7 @@ func TestPromises(t *testing.T) {
 // TestReleasedPromises: they are promised again in their order, and nobody has them left.
 func TestReleasedPromises(t *testing.T) {
 	p := testPool{t, &pool{pages: 3, extra: map[uint32]int{}}}
-	sessions := make([]Session, 4)
+	sessions := make([]session, 4)
 	for range 2 {
 		for i := range 3 {
 			p.promised(&sessions[i], i)

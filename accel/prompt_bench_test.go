@@ -148,7 +148,7 @@ func prompted(t testing.TB, e *accel.Engine, tokens []int) model.Session {
 // promptLaunches is how many kernels a chunk of so many rows takes.
 func promptLaunches(t testing.TB, m *model.Model, rows int) int {
 	t.Helper()
-	steps, err := accel.StepsOf(m, driver.Properties{SMs: 4, SharedPerCTA: 227 << 10, Memory: 1 << 30}, accel.Options{}, rows, rows, true)
+	steps, err := accel.LaunchesFor(m, driver.Properties{ComputeCapability: 90, SMs: 4, SharedPerCTA: 227 << 10, Memory: 1 << 30}, accel.Options{}, rows, rows, true)
 	if err != nil {
 		t.Fatal(err)
 	}

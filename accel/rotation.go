@@ -68,5 +68,5 @@ func (t *rotations) add(to *ptxgen.Address, theta, scale float64, factors []floa
 			freq[i] /= float64(factors[i])
 		}
 	}
-	t.v.fill(Tables, "rotation frequencies", int64(8*len(freq)), to, func(u *uploader, at driver.Address) error { return u.f64s(at, freq) })
+	t.v.fill(tableMemory, "rotation frequencies", int64(8*len(freq)), to, func(u *uploader, at driver.Address) error { return u.f64s(at, freq) })
 }

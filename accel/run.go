@@ -68,7 +68,7 @@ func (e *Engine) launchParts(p pass) error {
 
 // row is one position of a pass.
 type row struct {
-	session  *Session
+	session  *session
 	token    int
 	position int
 }

@@ -12,7 +12,7 @@ import (
 
 // waitingFor is a request of a session that rotates by long factors, or not.
 func waitingFor(ctx context.Context, long bool) *request {
-	return &request{ctx: ctx, row: row{session: &Session{long: long}}, done: make(chan struct{}, 1)}
+	return &request{ctx: ctx, row: row{session: &session{long: long}}, done: make(chan struct{}, 1)}
 }
 
 func TestTake(t *testing.T) {
@@ -102,7 +102,7 @@ func TestExpect(t *testing.T) {
 // the device is free, whoever else may be there.
 func TestPutBackInVain(t *testing.T) {
 	e := &Engine{layout: &layout{}, mu: newGate(), schedule: newSchedule()}
-	s := &Session{engine: e}
+	s := &session{engine: e}
 	s.request.done = make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	e.mu.Lock()

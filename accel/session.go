@@ -8,8 +8,8 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// Session is one sequence. It implements model.Session.
-type Session struct {
+// session is one sequence. It implements model.Session.
+type session struct {
 	engine   *Engine
 	capacity int
 	long     bool     // rotates by the factors for long contexts
@@ -26,18 +26,18 @@ type Session struct {
 // noPlace is behind all places.
 const noPlace = mostRows
 
-var _ model.Session = (*Session)(nil)
+var _ model.Session = (*session)(nil)
 
 // Len is the number of positions in the cache.
-func (s *Session) Len() int { return s.length }
+func (s *session) Len() int { return s.length }
 
 // Cap is the most positions that the session takes.
-func (s *Session) Cap() int { return s.capacity }
+func (s *session) Cap() int { return s.capacity }
 
 // Forward appends tokens and computes what is wanted; see model.Session and
 // Options.Prefill. Beyond the errors of model.Session there are *KVFullError and those of
 // the device; after driver.ErrDeviceLost every call fails with it.
-func (s *Session) Forward(ctx context.Context, tokens []int, want model.Want) (model.Output, error) {
+func (s *session) Forward(ctx context.Context, tokens []int, want model.Want) (model.Output, error) {
 	if err := s.check(tokens); err != nil {
 		return model.Output{}, err
 	}
@@ -58,7 +58,7 @@ func (s *Session) Forward(ctx context.Context, tokens []int, want model.Want) (m
 
 // reserve gets pages for n positions, of which those that will be written are the
 // session's alone.
-func (s *Session) reserve(n int) error {
+func (s *session) reserve(n int) error {
 	e, last := s.engine, s.length/page
 	s.ahead = e.pool.redeem(s, n)
 	pages, full := e.pool.grow(s.pages, n)
@@ -76,7 +76,7 @@ func (s *Session) reserve(n int) error {
 	return err
 }
 
-func (s *Session) check(tokens []int) error {
+func (s *session) check(tokens []int) error {
 	if s.closed {
 		return fmt.Errorf("accel: %w", model.ErrClosed)
 	}
@@ -90,10 +90,10 @@ func (s *Session) check(tokens []int) error {
 }
 
 // compute runs the tokens through the model, and leaves the length as it is.
-func (s *Session) compute(ctx context.Context, tokens []int, want model.Want) (model.Output, error) {
+func (s *session) compute(ctx context.Context, tokens []int, want model.Want) (model.Output, error) {
 	e := s.engine
 	s.logits = slices.Grow(s.logits[:0], logitRows(want, len(tokens))*e.cfg.Vocab) // not with the device held: it may be large
-	fast := e.o.Prefill == Fast && (s.length == 0 || len(tokens) > 1)
+	fast := e.o.Prefill == PrefillF16 && (s.length == 0 || len(tokens) > 1)
 	if len(tokens) == 1 && !fast {
 		return e.stepOne(ctx, row{s, tokens[0], s.length}, want)
 	}
@@ -101,7 +101,7 @@ func (s *Session) compute(ctx context.Context, tokens []int, want model.Want) (m
 }
 
 // prefill computes tokens in chunks.
-func (s *Session) prefill(ctx context.Context, tokens []int, want model.Want, fast bool) (out model.Output, err error) {
+func (s *session) prefill(ctx context.Context, tokens []int, want model.Want, fast bool) (out model.Output, err error) {
 	e := s.engine
 	s.place = noPlace // it may be given up with a part of its keys and values written
 	rows := make([]row, len(tokens))
@@ -185,7 +185,7 @@ func (e *Engine) chunkPart(ctx context.Context, rows []row, want model.Want, out
 
 // take waits for n rows whose logits were queued, and reads what is wanted of them; the token
 // of the last will be at the given place.
-func (s *Session) take(n, token int, want model.Want, out *model.Output) error {
+func (s *session) take(n, token int, want model.Want, out *model.Output) error {
 	var from []int
 	for i := range n {
 		if want == model.WantAll || want == model.WantLast && i == n-1 {
@@ -211,7 +211,7 @@ func logitRows(want model.Want, n int) int {
 }
 
 // room adds n rows to the logits, of those for which compute made room.
-func (s *Session) room(n int) (rows [][]float32) {
+func (s *session) room(n int) (rows [][]float32) {
 	have, vocab := len(s.logits), s.engine.cfg.Vocab
 	s.logits = s.logits[:have+n*vocab]
 	for i := range n {
@@ -221,7 +221,7 @@ func (s *Session) room(n int) (rows [][]float32) {
 }
 
 // Truncate forgets positions n and later, and gives back their pages.
-func (s *Session) Truncate(n int) error {
+func (s *session) Truncate(n int) error {
 	if s.closed {
 		return fmt.Errorf("accel: %w", model.ErrClosed)
 	}
@@ -235,7 +235,7 @@ func (s *Session) Truncate(n int) error {
 }
 
 // Close gives the cache back.
-func (s *Session) Close() error {
+func (s *session) Close() error {
 	s.closed, s.length, s.logits = true, 0, nil
 	s.pages = s.engine.pool.shrink(s.pages, 0)
 	return nil

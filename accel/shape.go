@@ -28,7 +28,7 @@ const headColumns = 16
 func newShape(m *model.Model, w *weights, props driver.Properties, o Options) shape {
 	c := &m.Config
 	s := shape{cfg: c, o: o, props: props, kvFormat: o.KV.Format(quant.F16), stepRows: rowsOf(o.MaxSequences), qkvWidth: (c.Heads + 2*c.KVHeads) * c.HeadDim, outWidth: c.Hidden}
-	if o.Prefill == Stepwise {
+	if o.Prefill == PrefillExact {
 		s.stepRows = max(s.stepRows, stepwiseRows)
 		s.maxRows, s.headRows = s.stepRows, s.stepRows
 	} else {
@@ -101,25 +101,25 @@ func newBuffers(s *shape, workspace, digits int64, v *inventory) *buffers {
 		{&b.chosen, "chosen experts", rows, c.ExpertsUsed},
 		{&b.logits, "logits", head, c.Vocab}, {&b.best, "argmax", head, 2 * ptxgen.Argmax{}.Slices(c.Vocab)},
 	} {
-		v.add(Activations, r.name, r.rows*int64(4*r.elements), r.to)
+		v.add(activationMemory, r.name, r.rows*int64(4*r.elements), r.to)
 	}
 	decode := s.attentionDecode()
-	v.add(Workspace, "attention's pages", decode.ScratchBytes(s.stepRows, c.Heads, s.maxPages), &b.partial)
-	v.add(Workspace, "products", workspace, &b.workspace)
-	v.add(Workspace, "digits", digits, &b.digits)
+	v.add(workspaceMemory, "attention's pages", decode.ScratchBytes(s.stepRows, c.Heads, s.maxPages), &b.partial)
+	v.add(workspaceMemory, "products", workspace, &b.workspace)
+	v.add(workspaceMemory, "digits", digits, &b.digits)
 	b.addTables(s, v)
-	if s.o.Prefill == Fast {
+	if s.o.Prefill == PrefillF16 {
 		b.addPrefill(s, v)
 	}
 	return b
 }
 
 func (b *buffers) addTables(s *shape, v *inventory) {
-	v.fill(Tables, "sequences", int64(4*s.stepRows), &b.sequences, func(u *uploader, at driver.Address) error {
+	v.fill(tableMemory, "sequences", int64(4*s.stepRows), &b.sequences, func(u *uploader, at driver.Address) error {
 		return u.u32s(at, iota32(s.stepRows))
 	})
-	v.add(Tables, "pages of rows", int64(4*s.stepRows*s.maxPages), &b.stepTables)
-	v.add(Tables, "rows", int64(4*3*s.stepRows), &b.stepInput)
+	v.add(tableMemory, "pages of rows", int64(4*s.stepRows*s.maxPages), &b.stepTables)
+	v.add(tableMemory, "rows", int64(4*3*s.stepRows), &b.stepInput)
 }
 
 // addPrefill lists what prompts need that go through tensor cores.
@@ -129,12 +129,12 @@ func (b *buffers) addPrefill(s *shape, v *inventory) {
 	if c.Experts > 0 {
 		copies = c.ExpertsUsed
 		width = max(width, copies*n.Padded(s.ffnWidth/copies))
-		v.add(Activations, "offsets of experts", int64(4*(c.Experts+1)), &b.offsets)
-		v.add(Activations, "rows by expert", int64(4*s.maxRows*copies), &b.order)
+		v.add(activationMemory, "offsets of experts", int64(4*(c.Experts+1)), &b.offsets)
+		v.add(activationMemory, "rows by expert", int64(4*s.maxRows*copies), &b.order)
 	}
-	v.add(Activations, "narrow rows", int64(2*s.maxRows*width), &b.narrow)
-	v.add(Activations, "scales", int64(4*s.maxRows*copies), &b.scale)
-	v.add(Tables, "a chunk", int64(4*(s.maxPages+chunkHead+2*s.maxRows)), &b.chunk)
+	v.add(activationMemory, "narrow rows", int64(2*s.maxRows*width), &b.narrow)
+	v.add(activationMemory, "scales", int64(4*s.maxRows*copies), &b.scale)
+	v.add(tableMemory, "a chunk", int64(4*(s.maxPages+chunkHead+2*s.maxRows)), &b.chunk)
 }
 
 func iota32(n int) []uint32 {

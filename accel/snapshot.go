@@ -43,7 +43,7 @@ func (s *snapshot) Close() error {
 
 // Snapshot copies the first n positions. Whole pages of them stay on the device, shared,
 // until the cache needs the room.
-func (s *Session) Snapshot(n int) (model.Snapshot, error) {
+func (s *session) Snapshot(n int) (model.Snapshot, error) {
 	if s.closed {
 		return nil, fmt.Errorf("accel: %w", model.ErrClosed)
 	}
@@ -68,7 +68,7 @@ func (s *Session) Snapshot(n int) (model.Snapshot, error) {
 // Restore replaces the cache by the first n positions of a snapshot of a session of the
 // same engine. The session's own pages are given up last, so that a failure changes
 // nothing.
-func (s *Session) Restore(from model.Snapshot, n int) error {
+func (s *session) Restore(from model.Snapshot, n int) error {
 	snap, ok := from.(*snapshot)
 	switch {
 	case s.closed:

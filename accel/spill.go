@@ -119,6 +119,6 @@ func (e *Engine) spill(s *snapshot) error {
 	e.snapshots = slices.DeleteFunc(e.snapshots, func(k *kept) bool { return k == s.kept })
 	s.kept.giveBack(e.pool)
 	s.kept, s.head = nil, head
-	e.stats.Spills++
+	e.stats.SwapOuts++
 	return nil
 }

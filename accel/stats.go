@@ -1,25 +1,25 @@
 package accel
 
-// Stats counts what an engine did, and how.
+// Stats counts an engine's work since New.
 type Stats struct {
-	Steps          int // passes with the kernels of decoding
-	Rows           int // positions that they computed
-	LargestStep    int // the most rows of one
-	Chunks         int // passes with the kernels of prefill
-	ChunkPositions int // positions that they computed
+	Steps        int // decode steps
+	StepTokens   int // tokens that they computed
+	LargestBatch int // most tokens of one step
+	Chunks       int // prompt chunks
+	ChunkTokens  int // tokens that they computed
 
-	LookaheadSteps  int // of the steps, those that were computed before they were asked for
-	LookaheadWasted int // beyond the steps: computed ahead, and then not asked for
+	AsyncSteps     int // steps that ran before they were asked for; Steps includes them
+	AsyncDiscarded int // steps that ran ahead and were not used; Steps excludes them
 
-	GraphLaunches   int   // steps that were a graph
-	EagerPasses     int   // passes that were launched kernel by kernel
-	Captures        int   // graphs that were made
-	CaptureFailures int   // passes of which no graph could be made; they run eagerly
-	CaptureError    error // why not, the last time
+	GraphLaunches   int   // forward passes launched as a graph
+	EagerPasses     int   // forward passes launched kernel by kernel
+	Captures        int   // captured graphs
+	CaptureFailures int   // batch shapes that run eagerly because capturing failed
+	CaptureError    error // the last failure
 
-	Spills     int // snapshots whose pages went to host memory, for want of pages
-	PagesInUse int // of the KV cache, by sequences and snapshots
-	Pages      int // of the KV cache
+	SwapOuts   int // snapshots whose pages moved to host memory
+	PagesInUse int // pages of the KV cache held by sessions and snapshots
+	Pages      int // pages of the KV cache
 }
 
 // Stats gives a copy of what has been counted.

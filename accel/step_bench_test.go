@@ -8,7 +8,6 @@ import (
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/emu"
-	"github.com/lockstep-go/lockstep/internal/tiny"
 	"github.com/lockstep-go/lockstep/model"
 )
 
@@ -56,11 +55,7 @@ func (idleEvent) Close() error                              { return nil }
 // idleEngine is a tiny model on a device that does nothing.
 func idleEngine(t testing.TB, o accel.Options) *accel.Engine {
 	t.Helper()
-	m, err := model.Load(tiny.New("llama", 1).File())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return idleEngineOf(t, m, o, func(d driver.Device) driver.Device { return idle{d} })
+	return idleEngineOf(t, tinyModel(t), o, func(d driver.Device) driver.Device { return idle{d} })
 }
 
 func idleEngineOf(t testing.TB, m *model.Model, o accel.Options, as func(driver.Device) driver.Device) *accel.Engine {
@@ -70,7 +65,7 @@ func idleEngineOf(t testing.TB, m *model.Model, o accel.Options, as func(driver.
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	e, err := accel.New(m, as(dev), o)
+	e, err := accel.New(t.Context(), m, as(dev), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +99,7 @@ func BenchmarkStep(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		o    accel.Options
-	}{{"ahead", accel.Options{}}, {"asked", accel.Options{NoLookahead: true}}, {"eager", accel.Options{Eager: true}}} {
+	}{{"ahead", accel.Options{}}, {"asked", accel.Options{SyncScheduling: true}}, {"eager", accel.Options{Eager: true}}} {
 		b.Run(c.name, func(b *testing.B) {
 			s := opened(b, idleEngine(b, c.o))
 			b.ReportAllocs()
@@ -129,7 +124,7 @@ func opened(t testing.TB, e *accel.Engine) model.Session {
 // TestStepAllocations wants a greedy step to allocate nothing, in any of the ways that it
 // is queued.
 func TestStepAllocations(t *testing.T) {
-	for _, o := range []accel.Options{{}, {NoLookahead: true}, {Eager: true}} {
+	for _, o := range []accel.Options{{}, {SyncScheduling: true}, {Eager: true}} {
 		s := opened(t, idleEngine(t, o))
 		if n := testing.AllocsPerRun(40, func() { greedySteps(t, s, 1) }); n > 0 {
 			t.Errorf("%+v: %v allocations a step", o, n)

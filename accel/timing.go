@@ -2,8 +2,6 @@ package accel
 
 import (
 	"fmt"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/lockstep-go/lockstep/driver"
@@ -11,22 +9,22 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen"
 )
 
-// Step is one launch of a pass.
-type Step struct {
+// Launch describes one kernel launch of a forward pass.
+type Launch struct {
 	Layer  int    // -1 outside the layers
-	Op     string // what it computes
-	Kernel string
+	Op     string // the operation, such as attention
+	Kernel string // the kernel's entry name
 	Grid   [3]uint32
 	Block  [3]uint32
 	Shared uint32 // bytes of dynamic shared memory
 }
 
-// Timing is what the kernels of a pass took.
+// Timing holds the kernel times of one forward pass.
 type Timing struct {
-	Rows   int  // of the pass; with the kernels of decoding a power of two
-	Prompt bool // with the kernels of prefill
-	Steps  []Step
-	Took   []time.Duration // by step, from the end of the one before to its own
+	Slots     int             // batch slots; a power of two unless Prompt is set
+	Prompt    bool            // whether the prefill kernels ran
+	Launches  []Launch        // in stream order
+	Durations []time.Duration // per launch: from the end of the previous launch to its own
 }
 
 // timed runs a program with an event behind each step, and tells what each took.
@@ -52,27 +50,27 @@ func (e *Engine) timed(p *program) error {
 	if err := e.stream.Synchronize(); err != nil {
 		return err
 	}
-	t := Timing{Rows: p.rows, Prompt: p.fast, Took: make([]time.Duration, len(p.steps))}
+	t := Timing{Slots: p.rows, Prompt: p.fast, Durations: make([]time.Duration, len(p.steps))}
 	for i, s := range p.steps {
 		var err error
-		if t.Took[i], err = e.events[i+1].Since(e.events[i]); err != nil {
+		if t.Durations[i], err = e.events[i+1].Since(e.events[i]); err != nil {
 			return err
 		}
-		t.Steps = append(t.Steps, s.Step)
+		t.Launches = append(t.Launches, s.Launch)
 	}
 	e.o.Timer(t)
 	return nil
 }
 
-// StepsOf lists the launches of a pass of so many rows, of a prompt or of decoding, as an
+// LaunchesFor lists the launches of a pass of so many rows, of a prompt or of decoding, as an
 // engine would make them on such a device, without one. The sequences are of so many
 // positions.
-func StepsOf(m *model.Model, props driver.Properties, o Options, rows, positions int, prompt bool) ([]Step, error) {
+func LaunchesFor(m *model.Model, props driver.Properties, o Options, rows, positions int, prompt bool) ([]Launch, error) {
 	l, err := newLayout(m, props, props.Memory, o)
 	if err != nil {
 		return nil, err
 	}
-	if prompt && l.o.Prefill == Stepwise {
+	if prompt && l.o.Prefill == PrefillExact {
 		prompt, rows = false, min(rows, l.stepRows)
 	}
 	most := l.maxRows
@@ -88,9 +86,9 @@ func StepsOf(m *model.Model, props driver.Properties, o Options, rows, positions
 		p = pass{rows: rows, fast: true}
 	}
 	list, err := l.planner(p, nil).plan()
-	steps := make([]Step, len(list))
+	steps := make([]Launch, len(list))
 	for i, s := range list {
-		steps[i] = s.Step
+		steps[i] = s.Launch
 	}
 	return steps, err
 }
@@ -104,20 +102,4 @@ func (v *inventory) pretend() ptxgen.Address {
 		at += ptxgen.Address(r.size())
 	}
 	return at
-}
-
-// Table is a list of steps for people.
-func Table(steps []Step) string {
-	var out strings.Builder
-	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "layer\toperation\tkernel\tCTAs\tthreads\tshared")
-	for _, s := range steps {
-		layer := "-"
-		if s.Layer >= 0 {
-			layer = fmt.Sprint(s.Layer)
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d × %d × %d\t%d\t%d\n", layer, s.Op, s.Kernel, s.Grid[0], s.Grid[1], s.Grid[2], s.Block[0], s.Shared)
-	}
-	w.Flush()
-	return out.String()
 }

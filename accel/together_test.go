@@ -9,7 +9,6 @@ import (
 
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/internal/tiny"
 	"github.com/lockstep-go/lockstep/model"
 )
 
@@ -68,11 +67,7 @@ type crowd struct {
 
 // newCrowd opens n sequences, each with so many positions, on a slow device.
 func newCrowd(t *testing.T, n, positions int) *crowd {
-	m, err := model.Load(tiny.New("llama", 1).File())
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &crowd{eng: idleEngineOf(t, m, accel.Options{MaxSequences: 16}, func(d driver.Device) driver.Device {
+	c := &crowd{eng: idleEngineOf(t, tinyModel(t), accel.Options{MaxSequences: 16}, func(d driver.Device) driver.Device {
 		return slow{idle{d}, new(time.Time)}
 	})}
 	for range n {
@@ -107,7 +102,7 @@ func (c *crowd) pass(t *testing.T, late int, by time.Duration) (steps, ahead int
 	}
 	all.Wait()
 	after := c.eng.Stats()
-	return after.Steps - before.Steps, after.LookaheadSteps - before.LookaheadSteps, time.Since(begin)
+	return after.Steps - before.Steps, after.AsyncSteps - before.AsyncSteps, time.Since(begin)
 }
 
 // TestTogether: sequences that came in two parts once step together from then on, also

@@ -1,6 +1,7 @@
 package accel
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"math"
@@ -16,6 +17,7 @@ import (
 // uploader copies to the device through two halves of pinned memory: one is filled
 // while the other is on its way.
 type uploader struct {
+	ctx         context.Context // of New
 	stream      driver.Stream
 	halves      [2]half
 	next        int
@@ -36,8 +38,8 @@ func (e *Engine) stagingBytes() int {
 	return max(int(min(enough, e.toUpload())), e.tileBytes())
 }
 
-func newUploader(dev driver.Device, stream driver.Stream, bytes int, total int64, progress func(done, total int64)) (*uploader, error) {
-	u := &uploader{stream: stream, total: total, progress: progress}
+func newUploader(ctx context.Context, dev driver.Device, stream driver.Stream, bytes int, total int64, progress func(done, total int64)) (*uploader, error) {
+	u := &uploader{ctx: ctx, stream: stream, total: total, progress: progress}
 	for i := range u.halves {
 		var err error
 		if u.halves[i].memory, err = dev.AllocPinned(bytes); err != nil {
@@ -68,6 +70,9 @@ func (u *uploader) finish() error { return u.stream.Synchronize() }
 
 // send lets fill write n bytes, no more than a half has, and copies them to the device.
 func (u *uploader) send(to driver.Address, n int, fill func(dst []byte) error) error {
+	if err := u.ctx.Err(); err != nil {
+		return err
+	}
 	h := &u.halves[u.next]
 	u.next = 1 - u.next
 	if h.busy {

@@ -23,7 +23,7 @@ func (e *Engine) Warm(ctx context.Context, positions int, rows ...int) error {
 			}
 		}
 	}
-	if e.o.Prefill == Fast {
+	if e.o.Prefill == PrefillF16 {
 		passes = append(passes, pass{rows: e.o.Chunk, fast: true})
 	}
 	for _, p := range passes {

@@ -175,7 +175,7 @@ func (v *inventory) linear(to *matrix, name string, parts ...model.Linear) {
 func (v *inventory) matrix(to *matrix, name string, parts ...model.Matrix) {
 	*to = matrix{format: parts[0].Format, rows: rowsIn(parts), k: parts[0].Cols}
 	bytes := ptxgen.Packing{Format: to.format, K: to.k}.Bytes(to.rows)
-	v.fill(Weights, name, int64(bytes), &to.at, func(u *uploader, at driver.Address) error { return u.matrix(at, parts) })
+	v.fill(weightMemory, name, int64(bytes), &to.at, func(u *uploader, at driver.Address) error { return u.matrix(at, parts) })
 }
 
 // stack adds one matrix of each expert, each packed by itself.
@@ -183,7 +183,7 @@ func (v *inventory) stack(to *matrix, name string, experts []model.Expert, of fu
 	first := of(experts[0])
 	*to = matrix{format: first.Format, rows: first.Rows, k: first.Cols, experts: len(experts)}
 	to.expertBytes = ptxgen.Packing{Format: to.format, K: to.k}.Bytes(to.rows)
-	v.fill(Weights, name, int64(len(experts)*to.expertBytes), &to.at, func(u *uploader, at driver.Address) error {
+	v.fill(weightMemory, name, int64(len(experts)*to.expertBytes), &to.at, func(u *uploader, at driver.Address) error {
 		for i, e := range experts {
 			if err := u.matrix(at+driver.Address(i*to.expertBytes), []model.Matrix{of(e)}); err != nil {
 				return err
@@ -206,5 +206,5 @@ func (v *inventory) norm(to *norm, name string, in model.Norm, cfg *model.Config
 
 // floats adds numbers; none at all where there are none.
 func (v *inventory) floats(to *ptxgen.Address, name string, x []float32) {
-	v.fill(Weights, name, int64(4*len(x)), to, func(u *uploader, at driver.Address) error { return u.f32s(at, x) })
+	v.fill(weightMemory, name, int64(4*len(x)), to, func(u *uploader, at driver.Address) error { return u.f32s(at, x) })
 }

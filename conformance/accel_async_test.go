@@ -25,7 +25,7 @@ var lookaheadCases = []lookaheadCase{
 	{"goes on", "from its second step on, a greedy sequence finds each computed", accel.Options{}, 4, 0, func(r *lookaheadRig) {
 		r.open(0, 5).greedy(6)
 	}},
-	{"switched off", "nothing is computed ahead", accel.Options{NoLookahead: true}, 0, 0, func(r *lookaheadRig) {
+	{"switched off", "nothing is computed ahead", accel.Options{SyncScheduling: true}, 0, 0, func(r *lookaheadRig) {
 		r.open(0, 5).greedy(4)
 	}},
 	{"eager", "without graphs nothing is", accel.Options{Eager: true}, 0, 0, func(r *lookaheadRig) {
@@ -127,7 +127,7 @@ var lookaheadCases = []lookaheadCase{
 		q.greedy(2)
 		p.greedy(1)
 	}},
-	{"a prompt by steps", "which takes the place of what was computed ahead", accel.Options{Prefill: accel.Stepwise}, 1, 1, func(r *lookaheadRig) {
+	{"a prompt by steps", "which takes the place of what was computed ahead", accel.Options{Prefill: accel.PrefillExact}, 1, 1, func(r *lookaheadRig) {
 		q := r.open(0, 5)
 		q.greedy(3)
 		r.open(0, 6).logits(1)
@@ -368,17 +368,17 @@ func (c lookaheadCase) seenOf(t *testing.T, m *model.Model, device emu.Options, 
 func (c lookaheadCase) check(t *testing.T, m *model.Model, device emu.Options) {
 	t.Helper()
 	plain := c.o
-	plain.NoLookahead = true
+	plain.SyncScheduling = true
 	want, without := c.seenOf(t, m, smallDevice, plain)
 	got, s := c.seenOf(t, m, device, c.o)
 	if !slices.Equal(got, want) {
 		t.Errorf("%s: seen\n%q\nwithout lookahead\n%q", c.reason, got, want)
 	}
-	if s.LookaheadSteps != c.used || s.LookaheadWasted != c.wasted || without.LookaheadSteps != 0 {
-		t.Errorf("%s: %d steps computed ahead were used and %d wasted, want %d and %d", c.reason, s.LookaheadSteps, s.LookaheadWasted, c.used, c.wasted)
+	if s.AsyncSteps != c.used || s.AsyncDiscarded != c.wasted || without.AsyncSteps != 0 {
+		t.Errorf("%s: %d steps computed ahead were used and %d wasted, want %d and %d", c.reason, s.AsyncSteps, s.AsyncDiscarded, c.used, c.wasted)
 	}
-	if s.Steps != without.Steps || s.Rows != without.Rows {
-		t.Errorf("%d steps of %d rows, without lookahead %d of %d", s.Steps, s.Rows, without.Steps, without.Rows)
+	if s.Steps != without.Steps || s.StepTokens != without.StepTokens {
+		t.Errorf("%d steps of %d rows, without lookahead %d of %d", s.Steps, s.StepTokens, without.Steps, without.StepTokens)
 	}
 }
 
@@ -434,7 +434,7 @@ func TestAccelLookaheadTogether(t *testing.T) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
-			plain := &lookaheadRig{TB: t, e: accelEngine(t, m, smallDevice, accel.Options{NoLookahead: true}), vocab: m.Config.Vocab}
+			plain := &lookaheadRig{TB: t, e: accelEngine(t, m, smallDevice, accel.Options{SyncScheduling: true}), vocab: m.Config.Vocab}
 			ahead := &lookaheadRig{TB: t, e: accelEngine(t, m, c.device, c.o), vocab: m.Config.Vocab}
 			if err := ahead.e.Warm(t.Context(), c.prompt+most, 1, 2); err != nil {
 				t.Fatal(err)
@@ -450,7 +450,7 @@ func TestAccelLookaheadTogether(t *testing.T) {
 				})
 			}
 			together.Wait()
-			if s := ahead.e.Stats(); s.LookaheadSteps == 0 || s.PagesInUse != 0 {
+			if s := ahead.e.Stats(); s.AsyncSteps == 0 || s.PagesInUse != 0 {
 				t.Errorf("nothing was computed ahead, or pages are still held: %+v", s)
 			}
 		})

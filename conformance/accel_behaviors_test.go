@@ -33,7 +33,7 @@ var accelWays = []struct {
 	except []string   // because single tokens behind others are steps, which round otherwise
 	few    []Behavior // by default these only
 }{
-	{"stepwise", accel.Options{Prefill: accel.Stepwise, KVPages: manyPages}, nil, slices.Concat(sessionBehaviors, failureBehaviors, generationBehaviors)},
+	{"stepwise", accel.Options{Prefill: accel.PrefillExact, KVPages: manyPages}, nil, slices.Concat(sessionBehaviors, failureBehaviors, generationBehaviors)},
 	{
 		"fast", accel.Options{KVPages: manyPages, Chunk: 16},
 		[]string{"prefill equals steps", "prefill onto a cache", "wants agree", "sessions at once"},

@@ -141,7 +141,7 @@ func TestAccelAdversarialDevice(t *testing.T) {
 	m := tinyModel(t, "qwen3moe")
 	all := spread(m.Config.Vocab, 9)
 	hostile := emu.Options{SMs: 4, Schedule: emu.Adversarial(*kernelSeed), Async: emu.Late, LateStreams: true}
-	for _, o := range []accel.Options{{}, {Prefill: accel.Stepwise, Eager: true}} {
+	for _, o := range []accel.Options{{}, {Prefill: accel.PrefillExact, Eager: true}} {
 		want := stream(alone(t, accelEngine(t, m, smallDevice, o), all[:6], all[6:]))
 		if got := stream(alone(t, accelEngine(t, m, hostile, o), all[:6], all[6:])); got != want {
 			t.Errorf("%+v: the order of warps shows in the logits", o)

@@ -40,8 +40,8 @@ func TestAccelEmbedded(t *testing.T) {
 		n    layerdiff.Numerics
 		does ref.Numerics
 	}{
-		{accel.Stepwise, layerdiff.Numerics{KV: quant.F16}, ref.Numerics{KV: model.KVF16}},
-		{accel.Fast, layerdiff.Numerics{KV: quant.F16, Input: quant.F16}, prefill.Numerics(model.KVF16, m.Config.HeadDim)},
+		{accel.PrefillExact, layerdiff.Numerics{KV: quant.F16}, ref.Numerics{KV: model.KVF16}},
+		{accel.PrefillF16, layerdiff.Numerics{KV: quant.F16, Input: quant.F16}, prefill.Numerics(model.KVF16, m.Config.HeadDim)},
 	} {
 		effects, err := layerdiff.Effects(exact, refTrace(t, m, c.does, tokens, nil))
 		if err != nil {

@@ -35,7 +35,7 @@ func faultyEngine(t *testing.T, o accel.Options, run func(*accel.Engine) error) 
 	m := minimalModel(t)
 	open := func() driver.Device { return faultyDevice(t) }
 	return failing.Sweep{Open: open, Ends: true, Start: func(dev driver.Device) (failing.Subject, error) {
-		e, err := accel.New(m, dev, o)
+		e, err := accel.New(t.Context(), m, dev, o)
 		if err != nil {
 			return failing.Subject{}, err
 		}
@@ -51,7 +51,7 @@ func TestAccelLoadFaults(t *testing.T) {
 	open := func() driver.Device { return faultyDevice(t) }
 	failing.Sweep{Open: open, Ends: true, Start: func(dev driver.Device) (failing.Subject, error) {
 		return failing.Subject{Run: func() error {
-			e, err := accel.New(m, dev, accel.Options{MaxSequences: 1, KVPages: 3, Chunk: 16})
+			e, err := accel.New(t.Context(), m, dev, accel.Options{MaxSequences: 1, KVPages: 3, Chunk: 16})
 			if err != nil {
 				return err
 			}
@@ -71,10 +71,10 @@ func TestAccelRequestFaults(t *testing.T) {
 		request  func(model.Session) error
 	}{
 		{"prompt and steps", accel.Options{Eager: true}, nil, promptAndSteps},
-		{"prompt by steps", accel.Options{Eager: true, Prefill: accel.Stepwise}, nil, promptAndSteps},
+		{"prompt by steps", accel.Options{Eager: true, Prefill: accel.PrefillExact}, nil, promptAndSteps},
 		{"snapshot and restore", accel.Options{Eager: true}, nil, snapshotAndRestore},
-		{"graphs", accel.Options{Prefill: accel.Stepwise}, captureCalls, promptAndSteps},
-		{"lookahead", accel.Options{Prefill: accel.Stepwise}, captureCalls, greedySteps},
+		{"graphs", accel.Options{Prefill: accel.PrefillExact}, captureCalls, promptAndSteps},
+		{"lookahead", accel.Options{Prefill: accel.PrefillExact}, captureCalls, greedySteps},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			beside(t)
@@ -155,7 +155,7 @@ func TestAccelSpillFaults(t *testing.T) {
 	tokens := spread(m.Config.Vocab, 65)
 	dev := faultyDevice(t)
 	defer checkClosed(t, dev)
-	e, err := accel.New(m, dev, o)
+	e, err := accel.New(t.Context(), m, dev, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func spillAndRestore(e *accel.Engine, tokens []int, want string) error {
 		return err
 	}
 	first.Close()
-	spills := e.Stats().Spills
+	spills := e.Stats().SwapOuts
 	if _, err := s.Forward(ctx, tokens, model.WantNothing); err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func spillAndRestore(e *accel.Engine, tokens []int, want string) error {
 		return err
 	}
 	out, err := s.Forward(ctx, tokens[64:], model.WantLast)
-	if err == nil && (stream(out.Logits) != want || e.Stats().Spills == spills) {
+	if err == nil && (stream(out.Logits) != want || e.Stats().SwapOuts == spills) {
 		return errors.New("the snapshot is not what it was, or did not go to host memory")
 	}
 	return err

@@ -200,7 +200,7 @@ func TestAccelGoroutines(t *testing.T) {
 	group.Wait()
 	s := r.e.Stats()
 	t.Logf("%+v", s)
-	if s.LargestStep < 2 || s.Spills == 0 {
+	if s.LargestBatch < 2 || s.SwapOuts == 0 {
 		t.Errorf("no two sequences ever stepped together, or no snapshot made room: %+v", s)
 	}
 	runtime.KeepAlive(spilled)

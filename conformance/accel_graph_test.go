@@ -104,7 +104,7 @@ func TestAccelCaptureFails(t *testing.T) {
 	heavy(t)
 	m := minimalModel(t)
 	prompt := spread(m.Config.Vocab, 5)
-	healthy := accelEngine(t, m, smallDevice, accel.Options{Prefill: accel.Stepwise})
+	healthy := accelEngine(t, m, smallDevice, accel.Options{Prefill: accel.PrefillExact})
 	wantTokens, wantLogits := greedyAndLogits(t, healthy, prompt)
 	want := healthy.Stats()
 	if want.Captures < 2 || want.CaptureFailures != 0 || want.CaptureError != nil || want.EagerPasses != 0 {
@@ -114,7 +114,7 @@ func TestAccelCaptureFails(t *testing.T) {
 		for _, always := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v, always %v", call, always), func(t *testing.T) {
 				dev := failing.New(accelDevice(t, smallDevice))
-				e, err := accel.New(m, dev, accel.Options{Prefill: accel.Stepwise})
+				e, err := accel.New(t.Context(), m, dev, accel.Options{Prefill: accel.PrefillExact})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -149,12 +149,12 @@ func TestAccelStepCalls(t *testing.T) {
 		want []failing.Call
 	}{
 		{"ahead", accel.Options{}, []failing.Call{failing.StreamRecord, failing.GraphLaunch, failing.EventSynchronize}},
-		{"asked for", accel.Options{NoLookahead: true}, []failing.Call{failing.StreamWriteAsync, failing.GraphLaunch, failing.StreamSynchronize}},
+		{"asked for", accel.Options{SyncScheduling: true}, []failing.Call{failing.StreamWriteAsync, failing.GraphLaunch, failing.StreamSynchronize}},
 		{"eager", accel.Options{Eager: true}, []failing.Call{failing.StreamWriteAsync, failing.StreamLaunch, failing.StreamSynchronize}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dev := failing.New(accelDevice(t, smallDevice))
-			e, err := accel.New(m, dev, c.o)
+			e, err := accel.New(t.Context(), m, dev, c.o)
 			if err != nil {
 				t.Fatal(err)
 			}

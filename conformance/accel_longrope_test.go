@@ -47,7 +47,7 @@ func TestAccelLongRope(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := accelEngine(t, m, smallDevice, accel.Options{Prefill: accel.Stepwise, KV: model.KVF32})
+	e := accelEngine(t, m, smallDevice, accel.Options{Prefill: accel.PrefillExact, KV: model.KVF32})
 	tokens := spread(m.Config.Vocab, 12)
 	var kinds sync.WaitGroup
 	for _, capacity := range []int{16, 17} {

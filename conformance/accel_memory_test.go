@@ -3,6 +3,7 @@ package conformance
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,9 +16,9 @@ import (
 // TestAccelPlan wants what an engine takes to be what its plan says, by region and page.
 func TestAccelPlan(t *testing.T) {
 	m := tinyModel(t, "qwen3moe")
-	for _, o := range []accel.Options{{}, {Prefill: accel.Stepwise, KV: model.KVF32}, {KVPages: 3, MaxSequences: 2, Chunk: 8}} {
+	for _, o := range []accel.Options{{}, {Prefill: accel.PrefillExact, KV: model.KVF32}, {KVPages: 3, MaxSequences: 2, Chunk: 8}} {
 		dev := accelDevice(t, smallDevice)
-		e, err := accel.New(m, dev, o)
+		e, err := accel.New(t.Context(), m, dev, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,15 +41,20 @@ func TestAccelPlan(t *testing.T) {
 // nothing to be taken.
 func TestAccelTooLarge(t *testing.T) {
 	m := tinyModel(t, "llama")
-	e, err := accel.New(m, accelDevice(t, smallDevice), accel.Options{KVPages: 1 << 30})
-	var refused *accel.MemoryError
-	if !errors.As(err, &refused) || !errors.Is(err, driver.ErrOutOfMemory) || e != nil {
+	dev, o := accelDevice(t, smallDevice), accel.Options{KVPages: 1 << 30}
+	e, err := accel.New(t.Context(), m, dev, o)
+	if !errors.Is(err, driver.ErrOutOfMemory) || e != nil {
 		t.Fatalf("the error is %v", err)
 	}
-	if p := refused.Plan; p.Need() <= p.Free || p.Bytes[accel.KVCache] != p.PageBytes<<30 || p.Bytes[accel.Weights] == 0 {
+	free, _, memoryErr := dev.Memory()
+	p, again := accel.PlanFor(m, dev.Properties(), free, o)
+	if memoryErr != nil || again == nil || again.Error() != err.Error() {
+		t.Errorf("PlanFor: the error is %v, New: %v", again, err)
+	}
+	if p.Need() <= p.Free || p.KVCache != p.PageBytes<<30 || p.Weights == 0 {
 		t.Errorf("the numbers are %+v", p)
 	}
-	for _, part := range []string{"weights", "KV cache", fmt.Sprint(refused.Plan.Need()), fmt.Sprint(refused.Plan.Free)} {
+	for _, part := range []string{"weights", "KV cache", fmt.Sprint(p.Need()), fmt.Sprint(p.Free)} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("the error does not name %s: %v", part, err)
 		}
@@ -100,32 +106,32 @@ func TestAccelSteps(t *testing.T) {
 	var seen []accel.Timing
 	o := accel.Options{Timer: func(p accel.Timing) { seen = append(seen, p) }}
 	dev := accelDevice(t, smallDevice)
-	e, err := accel.New(m, dev, o)
+	e, err := accel.New(t.Context(), m, dev, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.Close()
 	fresh(t, e, spread(m.Config.Vocab, 5), []int{1})
-	if len(seen) != 2 || !seen[0].Prompt || seen[0].Rows != 5 || seen[1].Prompt || seen[1].Rows != 1 {
+	if len(seen) != 2 || !seen[0].Prompt || seen[0].Slots != 5 || seen[1].Prompt || seen[1].Slots != 1 {
 		t.Fatalf("%d passes were timed, want a prompt of 5 and a step", len(seen))
 	}
 	for _, c := range []struct {
 		timing accel.Timing
 		rows   int
 	}{{seen[0], 5}, {seen[1], 1}} {
-		planned, err := accel.StepsOf(m, dev.Properties(), o, c.rows, 6, c.timing.Prompt)
+		planned, err := accel.LaunchesFor(m, dev.Properties(), o, c.rows, 6, c.timing.Prompt)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if accel.Table(planned) != accel.Table(c.timing.Steps) {
-			t.Errorf("planned:\n%stimed:\n%s", accel.Table(planned), accel.Table(c.timing.Steps))
+		if !slices.Equal(planned, c.timing.Launches) {
+			t.Errorf("planned:\n%v\ntimed:\n%v", planned, c.timing.Launches)
 		}
 		var sum time.Duration
-		for _, d := range c.timing.Took {
+		for _, d := range c.timing.Durations {
 			sum += d
 		}
-		if sum <= 0 || len(c.timing.Took) != len(planned) {
-			t.Errorf("%d steps took %v", len(c.timing.Took), sum)
+		if sum <= 0 || len(c.timing.Durations) != len(planned) {
+			t.Errorf("%d steps took %v", len(c.timing.Durations), sum)
 		}
 	}
 }

@@ -68,7 +68,7 @@ func TestAccelNeighbors(t *testing.T) {
 		wg.Wait()
 	}
 	checkAlike(t, list)
-	if s := e.Stats(); s.Steps == s.Rows && !testing.Short() {
+	if s := e.Stats(); s.Steps == s.StepTokens && !testing.Short() {
 		t.Errorf("sequences that wait together did not step together: %+v", s)
 	}
 }
@@ -102,8 +102,8 @@ func checkManyRows(t *testing.T, m *model.Model, kernel string) {
 			begun <- struct{}{}
 			<-busy
 		}
-		for _, s := range took.Steps {
-			if took.Rows >= sessions && strings.HasPrefix(s.Kernel, kernel) {
+		for _, s := range took.Launches {
+			if took.Slots >= sessions && strings.HasPrefix(s.Kernel, kernel) {
 				seen.Store(true)
 			}
 		}
@@ -125,7 +125,7 @@ func checkManyRows(t *testing.T, m *model.Model, kernel string) {
 	close(busy)
 	wg.Wait()
 	checkAlike(t, list)
-	if s := e.Stats(); s.LargestStep != sessions || !seen.Load() {
-		t.Errorf("the largest step has %d rows; with a kernel %s: %v", s.LargestStep, kernel, seen.Load())
+	if s := e.Stats(); s.LargestBatch != sessions || !seen.Load() {
+		t.Errorf("the largest step has %d rows; with a kernel %s: %v", s.LargestBatch, kernel, seen.Load())
 	}
 }

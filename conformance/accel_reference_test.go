@@ -67,7 +67,7 @@ func TestAccelOperations(t *testing.T) {
 		t.Run(fmt.Sprintf("%s/%v/%d positions", strings.TrimSuffix(c.file, ".gguf"), c.kv, c.tokens), func(t *testing.T) {
 			m := goldenModel(t, c.file)
 			tokens := spread(m.Config.Vocab, c.tokens)
-			got := accelTrace(t, m, smallDevice, accel.Options{KV: c.kv, Prefill: accel.Stepwise}, tokens, len(tokens)-2, 1)
+			got := accelTrace(t, m, smallDevice, accel.Options{KV: c.kv, Prefill: accel.PrefillExact}, tokens, len(tokens)-2, 1)
 			n := layerdiff.Numerics{KV: c.kv.Format(quant.F16), Float: bound32}
 			within(t, refTrace(t, m, ref.Numerics{KV: c.kv}, tokens, nil), got, n, nil)
 			n.Followed = true

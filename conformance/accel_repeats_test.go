@@ -103,7 +103,7 @@ func TestAccelRepeats(t *testing.T) {
 		}
 	}
 	t.Logf("%d times %s; %+v", count, want, graphs.e.Stats())
-	if s := graphs.e.Stats(); s.LargestStep < 2 || s.GraphLaunches != s.Steps || eager.e.Stats().GraphLaunches != 0 {
+	if s := graphs.e.Stats(); s.LargestBatch < 2 || s.GraphLaunches != s.Steps || eager.e.Stats().GraphLaunches != 0 {
 		t.Errorf("no two sequences stepped together, or not all steps were graphs: %+v", s)
 	}
 	other := *graphs

@@ -186,8 +186,8 @@ func TestAccelRoom(t *testing.T) {
 			if fits != (err == nil) || !fits && (!errors.As(err, &full) || *full != c.want) {
 				t.Errorf("%s: the error is %v, want %+v", c.reason, err, c.want)
 			}
-			if s := r.e.Stats(); s.Spills != c.spills || s.PagesInUse > c.pages {
-				t.Errorf("%s: %d snapshots made room, want %d", c.reason, s.Spills, c.spills)
+			if s := r.e.Stats(); s.SwapOuts != c.spills || s.PagesInUse > c.pages {
+				t.Errorf("%s: %d snapshots made room, want %d", c.reason, s.SwapOuts, c.spills)
 			}
 			r.check(want)
 		})
@@ -210,7 +210,7 @@ func TestAccelDroppedSnapshot(t *testing.T) {
 	if err := r.begin(5); err != nil {
 		t.Errorf("the cache is as good as empty: %v", err)
 	}
-	if n := r.e.Stats().Spills; n != 0 {
+	if n := r.e.Stats().SwapOuts; n != 0 {
 		t.Errorf("%d snapshots that nobody has went to host memory", n)
 	}
 }
@@ -324,8 +324,8 @@ func TestAccelSpilledPages(t *testing.T) {
 	third := openSession(t, r.e)
 	stepwise(t, third, r.all[:5], nil)
 	r.inUse("full again", 3)
-	if s := r.e.Stats(); s.Spills != 1 {
-		t.Errorf("%d snapshots made room, want 1", s.Spills)
+	if s := r.e.Stats(); s.SwapOuts != 1 {
+		t.Errorf("%d snapshots made room, want 1", s.SwapOuts)
 	}
 	if err := third.Restore(r.snap, 70); err == nil {
 		t.Error("two pages were restored where there are none")
@@ -343,7 +343,7 @@ func TestAccelSpilledPages(t *testing.T) {
 // page of its own: its other pages make room.
 func TestAccelRestoreInTheWay(t *testing.T) {
 	m := minimalModel(t)
-	e := accelEngine(t, m, smallDevice, accel.Options{KVPages: 1, Prefill: accel.Stepwise})
+	e := accelEngine(t, m, smallDevice, accel.Options{KVPages: 1, Prefill: accel.PrefillExact})
 	tokens := spread(m.Config.Vocab, 64)
 	session := func() model.Session {
 		s, err := e.NewSession(0)
@@ -385,7 +385,7 @@ func TestAccelRestoreInTheWay(t *testing.T) {
 func TestAccelTapPanics(t *testing.T) {
 	m := minimalModel(t)
 	panics := true
-	e := accelEngine(t, m, smallDevice, accel.Options{KVPages: 2, Prefill: accel.Stepwise, Tap: func(int, string, int, int, []float32) {
+	e := accelEngine(t, m, smallDevice, accel.Options{KVPages: 2, Prefill: accel.PrefillExact, Tap: func(int, string, int, int, []float32) {
 		if panics {
 			panic("from a tap")
 		}

@@ -71,7 +71,7 @@ func checkClosed(t testing.TB, c io.Closer) {
 // accelEngine is the accelerator on a device of its own.
 func accelEngine(t testing.TB, m *model.Model, device emu.Options, o accel.Options) *accel.Engine {
 	t.Helper()
-	e, err := accel.New(m, accelDevice(t, device), o)
+	e, err := accel.New(t.Context(), m, accelDevice(t, device), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,7 +76,7 @@ func TestAccelWide(t *testing.T) {
 			m := wideModel(t, c.recipe, c.ffn, c.v)
 			tokens := spread(m.Config.Vocab, 18)
 			device := emu.Options{SMs: 4, IgnoreRaces: true, ComputeCapability: c.capability}
-			got := accelTrace(t, m, device, accel.Options{KV: model.KVF32, Prefill: accel.Stepwise, KVPages: 4}, tokens, 17)
+			got := accelTrace(t, m, device, accel.Options{KV: model.KVF32, Prefill: accel.PrefillExact, KVPages: 4}, tokens, 17)
 			within(t, refTrace(t, m, ref.Numerics{}, tokens, nil), got, layerdiff.Numerics{Float: bound32}, nil)
 		})
 	}

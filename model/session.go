@@ -39,7 +39,7 @@ type Output struct {
 //
 // Forward(a, b, c, …) fills the cache and gives logits bit for bit as calls with
 // parts of at least two tokens each would. An engine whose steps are prefills too
-// (ref; accel.Stepwise) gives the same bits for any parts; else a single token behind
+// (ref; accel.PrefillExact) gives the same bits for any parts; else a single token behind
 // others is a step, which may round differently than a prompt. Neighbors never
 // matter. An error leaves the length as it was, and the session usable.
 type Session interface {

@@ -41,7 +41,7 @@ func onGPU(m *model.Model) (model.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	engine, err := accel.New(m, gpu, accel.Options{})
+	engine, err := accel.New(context.Background(), m, gpu, accel.Options{})
 	if err != nil {
 		return nil, errors.Join(err, gpu.Close())
 	}

@@ -170,8 +170,8 @@ func countsOf(eng *accel.Engine) func() modelbench.Counts {
 	return func() modelbench.Counts {
 		s := eng.Stats()
 		return modelbench.Counts{
-			Steps: s.Steps, Rows: s.Rows, Chunks: s.Chunks,
-			LookaheadSteps: s.LookaheadSteps, LookaheadWasted: s.LookaheadWasted, Captures: s.Captures,
+			Steps: s.Steps, Rows: s.StepTokens, Chunks: s.Chunks,
+			LookaheadSteps: s.AsyncSteps, LookaheadWasted: s.AsyncDiscarded, Captures: s.Captures,
 		}
 	}
 }
@@ -189,7 +189,7 @@ func (s *benchSubject) onDevice(e *env, c *benchModelCmd, m *benchModel) error {
 		}
 		s.count(e)
 	}
-	o := accel.Options{KV: c.KV, MaxSequences: benchSequences, NoLookahead: c.NoLookahead}
+	o := accel.Options{KV: c.KV, MaxSequences: benchSequences, SyncScheduling: c.NoLookahead}
 	free, _, err := s.device.Memory()
 	if err != nil {
 		return err
@@ -199,12 +199,12 @@ func (s *benchSubject) onDevice(e *env, c *benchModelCmd, m *benchModel) error {
 		return err
 	}
 	o.KVPages = max(1, min(plan.Pages, s.options.Pages(m.Config.Context, kvPage)))
-	bar, shown := e.progressBytes("upload", plan.Bytes[accel.Weights]), int64(0)
+	bar, shown := e.progressBytes("upload", plan.Weights), int64(0)
 	o.Progress = func(done, _ int64) {
 		bar.add(int(done - shown))
 		shown = done
 	}
-	eng, err := accel.New(m.Model, s.device, o)
+	eng, err := accel.New(e.ctx, m.Model, s.device, o)
 	bar.end()
 	if err != nil {
 		return err

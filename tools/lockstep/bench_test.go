@@ -166,7 +166,7 @@ func TestBenchLookahead(t *testing.T) {
 		if err := c.measure(e, m, s); err != nil {
 			t.Fatal(err)
 		}
-		ahead := s.engine.(*accel.Engine).Stats().LookaheadSteps
+		ahead := s.engine.(*accel.Engine).Stats().AsyncSteps
 		if (ahead == 0) != tt.without || s.report.Engine != tt.engine {
 			t.Errorf("without %v: %d steps computed ahead, engine %q", tt.without, ahead, s.report.Engine)
 		}

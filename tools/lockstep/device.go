@@ -182,7 +182,7 @@ func (d deviceFlag) onDevice(e *env, dev driver.Device, m *model.Model, want dem
 		bar.add(int(done - shown))
 		shown = done
 	}
-	eng, err := accel.New(m, dev, o)
+	eng, err := accel.New(e.ctx, m, dev, o)
 	if bar != nil {
 		bar.end()
 	}

@@ -71,7 +71,7 @@ func TestDeviceAuto(t *testing.T) {
 		{"no driver", "a machine that never had a GPU: nothing to tell", smallGPU, driver.ErrNoDriver, false, false, nil},
 		{"no device", "a driver without a GPU is worth a word", smallGPU, fmt.Errorf("device 0 of 0: %w", driver.ErrNoDevice), false, false, []string{"device: cpu", "device 0 of 0"}},
 		{"room", "the model fits", smallGPU, nil, false, true, []string{"device: gpu", "emulated sm_90", "free"}},
-		{"no room", "the model does not", tiny, nil, false, false, []string{"device: cpu", "out of device memory", "1048576 are free"}},
+		{"no room", "the model does not", tiny, nil, false, false, []string{"device: cpu", "out of device memory", "of 1048576 free"}},
 		{"old", "the kernels need other instructions", smallGPU, nil, true, false, []string{"device: cpu", "compute capability 7.5", "need 8.0"}},
 	}
 	cpu := succeed(t, "", "generate", "--device", "cpu", "--temperature", "0", "--max-tokens", "2", "Well, Prince,")

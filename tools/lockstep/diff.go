@@ -13,7 +13,7 @@ type diffCmd struct {
 	modelFlag
 	Device    string         `enum:"gpu,emu" default:"gpu" help:"What is compared with the reference: gpu, an NVIDIA GPU; emu, an emulated GPU (${default})." placeholder:"gpu|emu"`
 	KV        model.KVFormat `name:"kv" default:"f16" help:"Format of the keys and values in the cache (${default})." placeholder:"f16|bf16|f32"`
-	Prefill   string         `enum:"stepwise,fast" default:"stepwise" help:"Which kernels: stepwise, those of decoding; fast, those of prompts, which round to 16 bits (${default})." placeholder:"stepwise|fast"`
+	Prefill   string         `enum:"exact,f16" default:"exact" help:"Kernels that compute the tokens: exact, those of decode steps; f16, those of prompts, which multiply in 16 bits (${default})." placeholder:"exact|f16"`
 	Prompt    *string        `xor:"tokens" help:"Text to compute." placeholder:"TEXT"`
 	Tokens    []int          `xor:"tokens" help:"Token ids to compute, separated by commas." placeholder:"1,2,3"`
 	Reference path           `help:"GGUF file that the reference computes instead of the model, such as what it was converted from." placeholder:"F"`
@@ -76,7 +76,7 @@ func (c *diffCmd) judge(e *env, r *layerdiff.Report, m *model.Model) error {
 		return nil
 	}
 	if m.Config.Experts > 0 && c.numerics(m).Rounds() {
-		e.note("where a router's scores are nearly equal, rounding to 16 bits chooses another expert: --prefill stepwise --kv f32 tells that from a fault")
+		e.note("where a router's scores are nearly equal, rounding to 16 bits chooses another expert: --prefill exact --kv f32 tells that from a fault")
 	}
 	return fmt.Errorf("%s: out of bounds: %w", c.name(), err)
 }

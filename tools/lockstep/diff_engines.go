@@ -36,7 +36,7 @@ func (c *diffCmd) compare(e *env, m, of *model.Model, dev driver.Device, tokens 
 // in bf16 if the weights are, else in f16.
 func (c *diffCmd) numerics(m *model.Model) layerdiff.Numerics {
 	n := layerdiff.Numerics{KV: c.KV.Format(quant.F16)}
-	if c.Prefill == "fast" {
+	if c.Prefill == "f16" {
 		n.Input = quant.F16
 		if m.Weights.Layers[0].Q.W.Format == quant.BF16 {
 			n.Input = quant.BF16
@@ -88,11 +88,11 @@ func (c *diffCmd) onDevice(e *env, m *model.Model, dev driver.Device, tokens []i
 	}
 	t = layerdiff.NewTrace()
 	o := deviceFlag{KV: c.KV}.options(demand{positions: len(tokens)})
-	o.Tap, o.Prefill = t.AddFloats, accel.Stepwise
-	if c.Prefill == "fast" {
-		o.Prefill = accel.Fast
+	o.Tap, o.Prefill = t.AddFloats, accel.PrefillExact
+	if c.Prefill == "f16" {
+		o.Prefill = accel.PrefillF16
 	}
-	eng, err := accel.New(m, dev, o)
+	eng, err := accel.New(e.ctx, m, dev, o)
 	if err != nil {
 		return nil, err
 	}

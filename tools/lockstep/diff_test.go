@@ -18,7 +18,7 @@ import (
 func TestDiff(t *testing.T) {
 	dir := t.TempDir()
 	for _, args := range []string{
-		"--kv f32", "--kv f16", "--kv bf16", "--prefill fast", "--prefill fast --kv bf16", "--tokens 7", "--tokens 7 --prefill fast",
+		"--kv f32", "--kv f16", "--kv bf16", "--prefill f16", "--prefill f16 --kv bf16", "--tokens 7", "--tokens 7 --prefill f16",
 	} {
 		t.Run(args, func(t *testing.T) {
 			if !strings.Contains(args, "--tokens") {
@@ -93,7 +93,7 @@ func TestDiffNamesWeights(t *testing.T) {
 		{"blk.0.attn_v.weight", 3, "--kv f32", "layer 0, value, position 0, element 3: "},
 		{"blk.1.attn_k.weight", 6, "--kv bf16", "layer 1, key, position 0, element 6: "},
 		{"blk.1.ffn_down.weight", 9, "--kv f16", "layer 1, layer, position 0, element 9: "},
-		{"blk.1.attn_v.weight", 5, "--prefill fast", "layer 1, value, position 0, element 5: "},
+		{"blk.1.attn_v.weight", 5, "--prefill f16", "layer 1, value, position 0, element 5: "},
 		{"output.weight", 33, "--kv f32", "logits, position 0, element 33: "},
 	}
 	for _, tt := range tests {
@@ -117,7 +117,7 @@ func TestDiffReferenceFormat(t *testing.T) {
 	const brain = "../../golden/quant/bf16.gguf"
 	floats := filepath.Join(t.TempDir(), "f32.gguf")
 	succeed(t, "", "quantize", "--in", brain, "--out", floats, "--type", "f32")
-	r := succeed(t, "", "diff", "--device", "emu", "--tokens", "5,42,60,9,3", "--prefill", "fast", "--model", floats, "--reference", brain)
+	r := succeed(t, "", "diff", "--device", "emu", "--tokens", "5,42,60,9,3", "--prefill", "f16", "--model", floats, "--reference", brain)
 	if !strings.Contains(r.out, "stay within their bounds") {
 		t.Errorf("output %q", r.out)
 	}
@@ -138,7 +138,7 @@ func (d miscompiled) Load(ptx []byte) (driver.Module, error) {
 // A kernel whose sine is wrong turns queries wrongly, but not at position 0, where the
 // angle is 0.
 func TestDiffNamesKernel(t *testing.T) {
-	for _, prefill := range []string{"stepwise", "fast"} {
+	for _, prefill := range []string{"exact", "f16"} {
 		gpu(t, smallGPU, nil)
 		open, changed := openGPU, 0
 		openGPU = func() (driver.Device, error) {
@@ -196,7 +196,7 @@ func TestDiffRefuses(t *testing.T) {
 		{"no GPU", "never replaced by another device", "--tokens 1", exitError, []string{"--device gpu", "no GPU driver"}},
 		{"the CPU", "it is what is compared with", "--device cpu --tokens 1", exitUsage, []string{"--device", "gpu"}},
 		{"unknown cache", "the choices are named", "--kv f64 --tokens 1", exitUsage, []string{"--kv", "f16, bf16 or f32"}},
-		{"unknown prefill", "the choices are named", "--prefill slow --tokens 1", exitUsage, []string{"--prefill", "stepwise"}},
+		{"unknown prefill", "the choices are named", "--prefill slow --tokens 1", exitUsage, []string{"--prefill", "exact"}},
 		{"text and tokens", "which?", "--prompt a --tokens 1", exitUsage, []string{"--prompt", "--tokens"}},
 		{"no tokens", "nothing to compute", "--tokens=", exitUsage, []string{"--tokens"}},
 		{"beyond the vocabulary", "the id is named", "--device emu --tokens 1,160", exitError, []string{"--tokens", "160", "index 1"}},

@@ -125,7 +125,7 @@ func (c *planCmd) onDevice(e *env, m *model.Model, dev driver.Device) error {
 	o := c.options(demand{positions: c.Positions})
 	o.MaxSequences, o.KVPages, o.Chunk = c.Sequences, o.KVPages*c.Sequences, c.Chunk
 	p, refused := accel.PlanFor(m, props, free, o)
-	if refused != nil && !errors.As(refused, new(*accel.MemoryError)) {
+	if refused != nil && !errors.Is(refused, driver.ErrOutOfMemory) {
 		return refused
 	}
 	if err := e.stdout("%s, compute capability %d.%d, %d SMs\n%v", props.Name, props.ComputeCapability/10, props.ComputeCapability%10, props.SMs, p); err != nil {
@@ -142,7 +142,7 @@ func (c *planCmd) onDevice(e *env, m *model.Model, dev driver.Device) error {
 
 // steps lists the launches of a pass.
 func (c *planCmd) steps(e *env, m *model.Model, props driver.Properties, o accel.Options, rows int, prompt bool, title string) error {
-	steps, err := accel.StepsOf(m, props, o, rows, c.Positions, prompt)
+	steps, err := accel.LaunchesFor(m, props, o, rows, c.Positions, prompt)
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (c *planCmd) steps(e *env, m *model.Model, props driver.Properties, o accel
 // layerRun is neighboring layers with the same launches.
 type layerRun struct {
 	first, last int // -1 outside the layers
-	steps       []accel.Step
+	steps       []accel.Launch
 }
 
 func (r layerRun) String() string {
@@ -176,8 +176,8 @@ func (r layerRun) String() string {
 }
 
 // runsOf puts layers together that have the same launches.
-func runsOf(steps []accel.Step) (runs []layerRun) {
-	same := func(a, b accel.Step) bool { a.Layer = b.Layer; return a == b }
+func runsOf(steps []accel.Launch) (runs []layerRun) {
+	same := func(a, b accel.Launch) bool { a.Layer = b.Layer; return a == b }
 	for len(steps) > 0 {
 		layer, n := steps[0].Layer, 1
 		for n < len(steps) && steps[n].Layer == layer {

@@ -81,8 +81,8 @@ func TestPlanAuto(t *testing.T) {
 
 // Layers are put together only where they are the same and neighbors.
 func TestLayerRuns(t *testing.T) {
-	step := func(layer int, op string) accel.Step { return accel.Step{Layer: layer, Op: op} }
-	steps := []accel.Step{
+	step := func(layer int, op string) accel.Launch { return accel.Launch{Layer: layer, Op: op} }
+	steps := []accel.Launch{
 		step(-1, "embed"),
 		step(0, "a"), step(0, "b"), step(1, "a"), step(1, "b"),
 		step(2, "a"), step(2, "c"),

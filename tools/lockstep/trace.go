@@ -52,15 +52,15 @@ func (k *kernelTimes) add(pass accel.Timing) {
 		k.ops = map[string]*opTime{}
 	}
 	k.passes++
-	for i, s := range pass.Steps {
+	for i, s := range pass.Launches {
 		o := k.ops[s.Op]
 		if o == nil {
 			o = &opTime{op: s.Op}
 			k.ops[s.Op] = o
 		}
 		o.launches++
-		o.took += pass.Took[i]
-		k.total += pass.Took[i]
+		o.took += pass.Durations[i]
+		k.total += pass.Durations[i]
 		if !slices.Contains(o.kernels, s.Kernel) {
 			o.kernels = append(o.kernels, s.Kernel)
 		}

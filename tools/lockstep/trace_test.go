@@ -75,8 +75,8 @@ const pause = 2 * time.Millisecond
 func (s slowSession) Forward(context.Context, []int, model.Want) (model.Output, error) {
 	time.Sleep(pause)
 	s.timer(accel.Timing{
-		Steps: []accel.Step{{Op: "short", Kernel: "b"}, {Op: "long", Kernel: "a"}, {Op: "short", Kernel: "a"}},
-		Took:  []time.Duration{time.Microsecond, 6 * time.Microsecond, time.Microsecond},
+		Launches:  []accel.Launch{{Op: "short", Kernel: "b"}, {Op: "long", Kernel: "a"}, {Op: "short", Kernel: "a"}},
+		Durations: []time.Duration{time.Microsecond, 6 * time.Microsecond, time.Microsecond},
 	})
 	return model.Output{}, nil
 }

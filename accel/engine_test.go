@@ -1,0 +1,94 @@
+package accel_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/accel"
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/driver/emu"
+	failing "github.com/lockstep-go/lockstep/internal/faulty"
+	"github.com/lockstep-go/lockstep/internal/tiny"
+	"github.com/lockstep-go/lockstep/model"
+)
+
+// ledgerDevice is an emulated device that lists what is open.
+func ledgerDevice(t *testing.T) *failing.Device {
+	t.Helper()
+	dev, err := emu.Open(emu.Options{SMs: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	return failing.New(dev)
+}
+
+func tinyModel(t testing.TB) *model.Model {
+	t.Helper()
+	m, err := model.Load(tiny.New("llama", 1).File())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// oldDevice reports another compute capability.
+type oldDevice struct {
+	driver.Device
+	capability int
+}
+
+func (d oldDevice) Properties() driver.Properties {
+	p := d.Device.Properties()
+	p.ComputeCapability = d.capability
+	return p
+}
+
+func TestNewComputeCapability(t *testing.T) {
+	m, dev := tinyModel(t), ledgerDevice(t)
+	_, err := accel.New(t.Context(), m, oldDevice{dev, 75}, accel.Options{})
+	if !errors.Is(err, accel.ErrComputeCapability) || !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), "7.5") || !strings.Contains(err.Error(), "8.0") {
+		t.Errorf("sm_75: error %v", err)
+	}
+	if _, err := accel.PlanFor(m, oldDevice{dev, 75}.Properties(), 1<<30, accel.Options{}); !errors.Is(err, accel.ErrComputeCapability) {
+		t.Errorf("PlanFor: error %v", err)
+	}
+	if peak := dev.Peak(); peak.Device+peak.Pinned > 0 {
+		t.Errorf("%d bytes were allocated", peak.Device+peak.Pinned)
+	}
+	if _, err := accel.PlanFor(m, oldDevice{dev, 80}.Properties(), 1<<30, accel.Options{}); err != nil {
+		t.Errorf("sm_80: error %v", err)
+	}
+}
+
+// TestNewCanceled cancels New before the upload and in the middle of it.
+func TestNewCanceled(t *testing.T) {
+	m := tinyModel(t)
+	for name, after := range map[string]int64{"before": 0, "in the middle": 2000} {
+		t.Run(name, func(t *testing.T) {
+			dev := ledgerDevice(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			if after == 0 {
+				cancel()
+			}
+			uploaded := int64(0)
+			e, err := accel.New(ctx, m, dev, accel.Options{Progress: func(done, total int64) {
+				uploaded = done
+				if done >= after {
+					cancel()
+				}
+			}})
+			if !errors.Is(err, context.Canceled) || e != nil {
+				t.Errorf("error %v", err)
+			}
+			if after > 0 && uploaded < after {
+				t.Errorf("canceled after %d bytes, want at least %d", uploaded, after)
+			}
+			if left := dev.Open(); len(left) > 0 {
+				t.Errorf("still open: %v", left)
+			}
+		})
+	}
+}
