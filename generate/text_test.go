@@ -203,8 +203,8 @@ func TestUnknownVocabulary(t *testing.T) {
 		name, reason, key, value string
 		sentinel                 error
 	}{
-		{"unknown pre-tokenizer", "no such split", "tokenizer.ggml.pre", "tekken", tokenizer.ErrUnknownPre},
-		{"unknown model", "no such algorithm", "tokenizer.ggml.model", "t5", tokenizer.ErrUnknownModel},
+		{"unknown pre-tokenizer", "no such split", "tokenizer.ggml.pre", "tekken", tokenizer.ErrUnsupported},
+		{"unknown model", "no such algorithm", "tokenizer.ggml.model", "t5", tokenizer.ErrUnsupported},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			spec := tiny.New("llama", 1)

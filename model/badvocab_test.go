@@ -17,27 +17,28 @@ var badVocabularies = []struct {
 	name, reason string
 	change       change
 	sentinel     error
+	text         string // part of the message
 }{
-	{"unknown pre-tokenizer and a bad merge", "a contradiction whatever the split", both(set("tokenizer.ggml.pre", "tekken"), set("tokenizer.ggml.merges", []string{"ab"})), tokenizer.ErrMerge},
-	{"unknown model and fewer types", "a contradiction whatever the algorithm", both(set("tokenizer.ggml.model", "t5"), set(typesKey, []int32{1, 1})), tokenizer.ErrLengths},
-	{"unknown model and BOS beyond", "a contradiction whatever the algorithm", both(set("tokenizer.ggml.model", "t5"), set("tokenizer.ggml.bos_token_id", uint32(tiny.Vocab))), tokenizer.ErrTokenID},
-	{"too many tokens", "memory for each", both(del(".vocab_size"), both(reshape(embedding, 32, maxTokens+1), set(tokensKey, make([]string, maxTokens+1)))), ErrBadKey},
-	{"too many merges", "memory for each", set("tokenizer.ggml.merges", make([]string, maxMerges+1)), ErrBadKey},
-	{"no merges", "every text would be spelled byte by byte", del("tokenizer.ggml.merges"), ErrMissingKey},
-	{"no tokens", "an empty list", set(tokensKey, []string{}), tokenizer.ErrEmptyVocab},
-	{"fewer types", "one a token", set(typesKey, []int32{1, 1}), tokenizer.ErrLengths},
-	{"more scores", "one a token", set("tokenizer.ggml.scores", make([]float32, tiny.Vocab+1)), tokenizer.ErrLengths},
-	{"unknown type", "no such type", set(typesKey, make([]int32, tiny.Vocab)), tokenizer.ErrTokenType},
-	{"type beyond 32 bits", "must not wrap", set(typesKey, slices.Repeat([]int64{1 << 32}, tiny.Vocab)), ErrBadKey},
-	{"negative type", "no such type", set(typesKey, slices.Repeat([]int32{-1}, tiny.Vocab)), ErrBadKey},
-	{"BOS beyond", "an id", set("tokenizer.ggml.bos_token_id", uint32(tiny.Vocab)), tokenizer.ErrTokenID},
-	{"EOS beyond", "an id", set("tokenizer.ggml.eos_token_id", uint32(1e6)), tokenizer.ErrTokenID},
-	{"UNK beyond 31 bits", "an id", set("tokenizer.ggml.unknown_token_id", uint32(math.MaxUint32)), ErrBadKey},
-	{"negative PAD", "an id", set("tokenizer.ggml.padding_token_id", int32(-1)), ErrBadKey},
-	{"merge of unknown tokens", "nothing to merge", set("tokenizer.ggml.merges", []string{"qq zz"}), tokenizer.ErrMerge},
-	{"merge of one", "no pair", set("tokenizer.ggml.merges", []string{"ab"}), tokenizer.ErrMerge},
-	{"embedding larger", "tokens without a text", both(del(".vocab_size"), reshape(embedding, 32, tiny.Vocab+1)), ErrTensorShape},
-	{"embedding smaller", "tokens without a row", both(del(".vocab_size"), reshape(embedding, 32, tiny.Vocab-1)), ErrTensorShape},
+	{"unknown pre-tokenizer and a bad merge", "a contradiction whatever the split", both(set("tokenizer.ggml.pre", "tekken"), set("tokenizer.ggml.merges", []string{"ab"})), tokenizer.ErrVocab, "bad merge"},
+	{"unknown model and fewer types", "a contradiction whatever the algorithm", both(set("tokenizer.ggml.model", "t5"), set(typesKey, []int32{1, 1})), tokenizer.ErrVocab, "differ in number"},
+	{"unknown model and BOS beyond", "a contradiction whatever the algorithm", both(set("tokenizer.ggml.model", "t5"), set("tokenizer.ggml.bos_token_id", uint32(tiny.Vocab))), tokenizer.ErrVocab, "out of range"},
+	{"too many tokens", "memory for each", both(del(".vocab_size"), both(reshape(embedding, 32, maxTokens+1), set(tokensKey, make([]string, maxTokens+1)))), ErrBadKey, ""},
+	{"too many merges", "memory for each", set("tokenizer.ggml.merges", make([]string, maxMerges+1)), ErrBadKey, ""},
+	{"no merges", "every text would be spelled byte by byte", del("tokenizer.ggml.merges"), ErrMissingKey, ""},
+	{"no tokens", "an empty list", set(tokensKey, []string{}), tokenizer.ErrVocab, "no tokens"},
+	{"fewer types", "one a token", set(typesKey, []int32{1, 1}), tokenizer.ErrVocab, "differ in number"},
+	{"more scores", "one a token", set("tokenizer.ggml.scores", make([]float32, tiny.Vocab+1)), tokenizer.ErrVocab, "differ in number"},
+	{"unknown type", "no such type", set(typesKey, make([]int32, tiny.Vocab)), tokenizer.ErrVocab, "unknown token type"},
+	{"type beyond 32 bits", "must not wrap", set(typesKey, slices.Repeat([]int64{1 << 32}, tiny.Vocab)), ErrBadKey, ""},
+	{"negative type", "no such type", set(typesKey, slices.Repeat([]int32{-1}, tiny.Vocab)), ErrBadKey, ""},
+	{"BOS beyond", "an id", set("tokenizer.ggml.bos_token_id", uint32(tiny.Vocab)), tokenizer.ErrVocab, "out of range"},
+	{"EOS beyond", "an id", set("tokenizer.ggml.eos_token_id", uint32(1e6)), tokenizer.ErrVocab, "out of range"},
+	{"UNK beyond 31 bits", "an id", set("tokenizer.ggml.unknown_token_id", uint32(math.MaxUint32)), ErrBadKey, ""},
+	{"negative PAD", "an id", set("tokenizer.ggml.padding_token_id", int32(-1)), ErrBadKey, ""},
+	{"merge of unknown tokens", "nothing to merge", set("tokenizer.ggml.merges", []string{"qq zz"}), tokenizer.ErrVocab, "bad merge"},
+	{"merge of one", "no pair", set("tokenizer.ggml.merges", []string{"ab"}), tokenizer.ErrVocab, "bad merge"},
+	{"embedding larger", "tokens without a text", both(del(".vocab_size"), reshape(embedding, 32, tiny.Vocab+1)), ErrTensorShape, ""},
+	{"embedding smaller", "tokens without a row", both(del(".vocab_size"), reshape(embedding, 32, tiny.Vocab-1)), ErrTensorShape, ""},
 }
 
 func TestBadVocabularies(t *testing.T) {
@@ -46,7 +47,7 @@ func TestBadVocabularies(t *testing.T) {
 			spec := tiny.New("qwen2", 1) // tied: the embedding alone gives the rows
 			spec.AddVocab(true)
 			tt.change(spec)
-			refused(t, spec, tt.reason, tt.sentinel, "")
+			refused(t, spec, tt.reason, tt.sentinel, tt.text)
 		})
 	}
 }
@@ -92,5 +93,5 @@ func TestBadByteToken(t *testing.T) {
 	tokens, _ := sentencePiece(spec)
 	tokens[5] = "<0xZZ>"
 	spec.Set(tokensKey, tokens)
-	refused(t, spec, "no byte", tokenizer.ErrByteToken, "")
+	refused(t, spec, "no byte", tokenizer.ErrVocab, "bad byte token")
 }

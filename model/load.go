@@ -79,7 +79,7 @@ func load(f *gguf.File) (*Model, error) {
 	}
 	m := &Model{File: f}
 	m.Tokenizer, err = loadTokenizer(f, c.Vocab)
-	if errors.Is(err, tokenizer.ErrUnknownPre) || errors.Is(err, tokenizer.ErrUnknownModel) {
+	if errors.Is(err, tokenizer.ErrUnsupported) {
 		m.noTokenizer, err = fmt.Errorf("%w: %w", ErrNoTokenizer, err), nil
 	}
 	if err != nil {

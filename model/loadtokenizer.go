@@ -69,7 +69,7 @@ func checkLengths(k *keys, model string, rows int) error {
 	case model == "gpt2" && !k.has("merges"): // it would spell every text byte by byte
 		return fmt.Errorf("key %q: %w", k.name("merges"), ErrMissingKey)
 	case tokens == 0:
-		return fmt.Errorf("key %q: %w", k.name("tokens"), tokenizer.ErrEmptyVocab)
+		return fmt.Errorf("key %q: %w: no tokens", k.name("tokens"), tokenizer.ErrVocab)
 	case tokens > maxTokens:
 		k.bad("tokens", "%d tokens, at most %d are possible", tokens, maxTokens)
 	case merges > maxMerges:
@@ -77,7 +77,7 @@ func checkLengths(k *keys, model string, rows int) error {
 	case rows > 0 && tokens != rows:
 		return fmt.Errorf("tensor %q: %w: %d rows and the vocabulary has %d tokens", embeddingName, ErrTensorShape, rows, tokens)
 	case scores > 0 && scores != tokens || types > 0 && types != tokens:
-		return fmt.Errorf("key %q: %w: %d tokens, %d scores, %d types", k.name("tokens"), tokenizer.ErrLengths, tokens, scores, types)
+		return fmt.Errorf("key %q: %w: tokens, scores and types differ in number: %d, %d, %d", k.name("tokens"), tokenizer.ErrVocab, tokens, scores, types)
 	}
 	return k.err
 }
@@ -97,18 +97,18 @@ func float32s(v gguf.Value) ([]float32, error) {
 
 // tokenTypes reads an array of integers of any type. It does without Value.Ints,
 // which makes eight bytes of each.
-func tokenTypes(v gguf.Value) ([]tokenizer.TokenType, error) {
+func tokenTypes(v gguf.Value) ([]int32, error) {
 	all := reflect.ValueOf(v.Any())
 	if all.Kind() != reflect.Slice {
 		return nil, fmt.Errorf("no array of integers")
 	}
-	out := make([]tokenizer.TokenType, all.Len())
+	out := make([]int32, all.Len())
 	for i := range out {
 		switch x := all.Index(i); {
 		case x.CanInt() && x.Int() >= 0 && x.Int() <= math.MaxInt32:
-			out[i] = tokenizer.TokenType(x.Int())
+			out[i] = int32(x.Int())
 		case x.CanUint() && x.Uint() <= math.MaxInt32:
-			out[i] = tokenizer.TokenType(x.Uint())
+			out[i] = int32(x.Uint())
 		default:
 			return nil, fmt.Errorf("%v at index %d", x, i)
 		}

@@ -50,25 +50,31 @@ type pair struct {
 	value any
 }
 
-// vocabulary is one of the model's size that spells every text byte by byte: the
-// special tokens where the real model has them, a token for each byte in the
-// first places that are left, and fillers.
+// Values of tokenizer.ggml.token_type in the GGUF specification.
+const (
+	typeNormal  = 1
+	typeControl = 3
+	typeUnused  = 5
+)
+
+// vocabulary has the size and the special token ids of the real model. The first 256
+// other ids are byte tokens, so that it encodes any text; the rest are unused tokens.
 func vocabulary(s Preset) []pair {
 	tokens := make([]string, s.Vocab)
 	types := make([]int32, s.Vocab)
-	tokens[s.EOS], types[s.EOS] = "<|end|>", int32(tokenizer.Control)
+	tokens[s.EOS], types[s.EOS] = "<|end|>", typeControl
 	if s.BOS != s.EOS {
-		tokens[s.BOS], types[s.BOS] = "<|begin|>", int32(tokenizer.Control)
+		tokens[s.BOS], types[s.BOS] = "<|begin|>", typeControl
 	}
 	b := 0
 	for id := range tokens {
 		switch {
 		case tokens[id] != "":
 		case b < 256:
-			tokens[id], types[id] = tokenizer.ByteToken(byte(b)), int32(tokenizer.Normal)
+			tokens[id], types[id] = tokenizer.ByteToken(byte(b)), typeNormal
 			b++
 		default:
-			tokens[id], types[id] = fmt.Sprintf("<|unused_%d|>", id), int32(tokenizer.Unused)
+			tokens[id], types[id] = fmt.Sprintf("<|unused_%d|>", id), typeUnused
 		}
 	}
 	return []pair{

@@ -146,8 +146,9 @@ func TestPresetsLoad(t *testing.T) {
 			if got := m.Tokenizer.Decode(m.Tokenizer.Encode(text, false)); got != text {
 				t.Errorf("text %q became %q", text, got)
 			}
-			if eos, ok := m.Tokenizer.EOS(); !ok || !m.Tokenizer.Stops(eos) {
-				t.Errorf("end token %d, %v does not stop", eos, ok)
+			eos, _ := m.File.Value("tokenizer.ggml.eos_token_id")
+			if id, err := eos.Uint(); err != nil || !m.Tokenizer.Stops(int(id)) {
+				t.Errorf("end token %v does not stop", eos)
 			}
 		})
 	}

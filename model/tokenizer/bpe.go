@@ -5,20 +5,20 @@ import (
 	"strings"
 )
 
-// bpe encodes by byte-level byte-pair encoding (Radford et al., "Language
-// Models are Unsupervised Multitask Learners", 2019): a text is cut into
-// pieces, each byte of a piece becomes a token, and neighboring tokens are
-// joined by the merges, the best ranked pair first and the leftmost of equals.
+// bpe implements byte-level byte-pair encoding (Radford et al., "Language Models are
+// Unsupervised Multitask Learners", 2019). The pre-tokenizer splits the text into words.
+// Each byte of a word becomes a token. Merges join neighboring tokens, the lowest rank
+// first, and of equal ranks the leftmost.
 type bpe struct {
-	scanners []scanner
-	bytes    [256]int32        // the token of each byte; UNK where there is none
-	merges   map[uint64]joined // by left id <<32 | right id
-	ids      *index
-	whole    bool // a piece that is a token as it stands becomes it without merges
+	splitters    []splitter
+	bytes        [256]int32       // token of each byte, or UNK
+	merges       map[uint64]merge // key: left id <<32 | right id
+	ids          *index
+	ignoreMerges bool // a word that is a token becomes that token, whatever the merges
 }
 
-// joined is what a pair of tokens becomes, and the place of the merge in the file.
-type joined struct{ result, rank int32 }
+// merge is the token that a pair becomes, and the rank of the merge in the file.
+type merge struct{ result, rank int32 }
 
 func newBPE(v *Vocab, ids *index) (*bpe, error) {
 	b := &bpe{ids: ids}
@@ -28,16 +28,16 @@ func newBPE(v *Vocab, ids *index) (*bpe, error) {
 	if err := b.addMerges(v); err != nil {
 		return nil, err
 	}
-	// Last: a caller may put up with a pre-tokenizer that is merely unknown.
+	// This check is last, because a caller may accept an unknown pre-tokenizer.
 	name := v.Pre
 	if alias, ok := preAliases[name]; ok {
 		name = alias
 	}
-	scanners, ok := preTokenizers[name]
+	splitters, ok := preTokenizers[name]
 	if !ok {
-		return nil, fmt.Errorf("%w %.80q; known are %s", ErrUnknownPre, v.Pre, knownPre())
+		return nil, fmt.Errorf("%w %.80q: want one of %s", errUnknownPre, v.Pre, knownPreTokenizers())
 	}
-	b.scanners, b.whole = scanners, wholeWords[name]
+	b.splitters, b.ignoreMerges = splitters, ignoresMerges[name]
 	return b, nil
 }
 
@@ -46,7 +46,7 @@ func (b *bpe) addBytes(v *Vocab) error {
 		id, ok := b.ids.get(string(r))
 		if !ok {
 			if v.UNK < 0 {
-				return fmt.Errorf("%w: 0x%02X (%q), and there is no unknown token", ErrMissingByte, i, r)
+				return fmt.Errorf("%w: 0x%02X (%q), and there is no unknown token", errMissingByte, i, r)
 			}
 			id = int32(v.UNK)
 		}
@@ -55,66 +55,64 @@ func (b *bpe) addBytes(v *Vocab) error {
 	return nil
 }
 
-// addMerges builds the table of merges. Of a merge that is listed twice the
-// first counts.
+// addMerges builds the table of merges. The first of two equal merges counts.
 func (b *bpe) addMerges(v *Vocab) error {
-	b.merges = make(map[uint64]joined, len(v.Merges))
+	b.merges = make(map[uint64]merge, len(v.Merges))
 	var text []byte
-	for rank, merge := range v.Merges {
-		left, right, ok := strings.Cut(merge, " ")
+	for rank, line := range v.Merges {
+		left, right, ok := strings.Cut(line, " ")
 		if !ok || left == "" || right == "" || strings.Contains(right, " ") {
-			return fmt.Errorf("%w %d %.80q: not two parts", ErrMerge, rank, merge)
+			return fmt.Errorf("%w %d %.80q: not two parts", errMerge, rank, line)
 		}
 		l, ok := b.ids.get(left)
 		if !ok {
-			return fmt.Errorf("%w %d %.80q: %.80q is not in the vocabulary", ErrMerge, rank, merge, left)
+			return fmt.Errorf("%w %d %.80q: %.80q is not in the vocabulary", errMerge, rank, line, left)
 		}
 		r, ok := b.ids.get(right)
 		if !ok {
-			return fmt.Errorf("%w %d %.80q: %.80q is not in the vocabulary", ErrMerge, rank, merge, right)
+			return fmt.Errorf("%w %d %.80q: %.80q is not in the vocabulary", errMerge, rank, line, right)
 		}
 		text = append(append(text[:0], left...), right...)
 		result, ok := b.ids.get(string(text))
 		if !ok {
-			return fmt.Errorf("%w %d %.80q: its result is not in the vocabulary", ErrMerge, rank, merge)
+			return fmt.Errorf("%w %d %.80q: its result is not in the vocabulary", errMerge, rank, line)
 		}
 		key := uint64(l)<<32 | uint64(r)
 		if _, ok := b.merges[key]; !ok {
-			b.merges[key] = joined{result: result, rank: int32(rank)}
+			b.merges[key] = merge{result: result, rank: int32(rank)}
 		}
 	}
 	return nil
 }
 
-// pair looks a merge up.
+// pair looks up the merge of two neighbors.
 func (b *bpe) pair(left, right symbol) (result int32, rank float64, ok bool) {
-	j, ok := b.merges[uint64(left.id)<<32|uint64(right.id)]
-	return j.result, float64(j.rank), ok
+	p, ok := b.merges[uint64(left.id)<<32|uint64(right.id)]
+	return p.result, float64(p.rank), ok
 }
 
 func (b *bpe) encode(dst []int, text string) []int {
 	m := merger{pair: b.pair}
-	seen := memo{}
-	var spelled []byte
-	cut(b.scanners, text, func(piece string) {
-		dst = seen.encode(dst, piece, func(dst []int, piece string) []int {
-			if b.whole {
-				spelled = appendByteRunes(spelled[:0], piece)
-				if id, ok := b.ids.get(string(spelled)); ok {
+	cache := wordCache{}
+	var runes []byte
+	split(b.splitters, text, func(word string) {
+		dst = cache.encode(dst, word, func(dst []int, word string) []int {
+			if b.ignoreMerges {
+				runes = appendByteRunes(runes[:0], word)
+				if id, ok := b.ids.get(string(runes)); ok {
 					return append(dst, int(id))
 				}
 			}
-			return b.piece(&m, dst, piece)
+			return b.encodeWord(&m, dst, word)
 		})
 	})
 	return dst
 }
 
-// piece encodes one piece.
-func (b *bpe) piece(m *merger, dst []int, piece string) []int {
+func (b *bpe) encodeWord(m *merger, dst []int, word string) []int {
 	m.reset()
-	for i := range len(piece) {
-		m.add(b.bytes[piece[i]], 1)
+	for i := range len(word) {
+		m.add(b.bytes[word[i]], 1)
 	}
 	m.run()
 	for _, s := range m.symbols {

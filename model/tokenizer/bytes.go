@@ -2,10 +2,9 @@ package tokenizer
 
 import "unicode/utf8"
 
-// byteRunes is GPT-2's alphabet: the character that stands for each byte in the
-// token texts of a byte-level vocabulary. Bytes that print in Latin-1 stand for
-// themselves; the other 68 take the code points from U+0100 up, in byte order
-// (bytes_to_unicode in OpenAI's gpt-2 encoder.py).
+// byteRunes maps each byte to its character in the token texts of a byte-level
+// vocabulary. Printable Latin-1 bytes map to themselves; the other 68 map to U+0100 and
+// up, in byte order (bytes_to_unicode in OpenAI's gpt-2 encoder.py).
 var byteRunes = func() (runes [256]rune) {
 	next := rune(256)
 	for b := range runes {
@@ -20,7 +19,7 @@ var byteRunes = func() (runes [256]rune) {
 	return runes
 }()
 
-// runeBytes inverts byteRunes; -1 where no byte is meant.
+// runeBytes is the inverse of byteRunes, -1 for other characters.
 var runeBytes = func() (bytes [256 + 68]int16) {
 	for i := range bytes {
 		bytes[i] = -1
@@ -31,10 +30,10 @@ var runeBytes = func() (bytes [256 + 68]int16) {
 	return bytes
 }()
 
-// ByteToken is how a byte-level vocabulary spells the byte b.
+// ByteToken returns the text of the token of byte b in a byte-level vocabulary.
 func ByteToken(b byte) string { return string(byteRunes[b]) }
 
-// appendByteRunes appends how a byte-level vocabulary spells the bytes of s.
+// appendByteRunes appends the byteRunes of the bytes of s.
 func appendByteRunes(dst []byte, s string) []byte {
 	for i := range len(s) {
 		dst = utf8.AppendRune(dst, byteRunes[s[i]])
@@ -42,9 +41,8 @@ func appendByteRunes(dst []byte, s string) []byte {
 	return dst
 }
 
-// appendByteLevel appends the bytes that the byte-level text s stands for.
-// Characters outside the alphabet, which files have only in added tokens, stand
-// for themselves.
+// appendByteLevel appends the bytes of s, the text of a byte-level token. Characters
+// outside byteRunes occur only in added tokens and stay as they are.
 func appendByteLevel(dst []byte, s string) []byte {
 	for i, r := range s {
 		switch {
@@ -60,7 +58,7 @@ func appendByteLevel(dst []byte, s string) []byte {
 	return dst
 }
 
-// parseByteToken reads the byte out of "<0xNN>".
+// parseByteToken parses "<0xNN>".
 func parseByteToken(s string) (b byte, ok bool) {
 	if len(s) != 6 || s[:3] != "<0x" || s[5] != '>' {
 		return 0, false

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -11,8 +12,8 @@ import (
 // Message is one turn of a conversation.
 type Message struct{ Role, Content string }
 
-// chat is a chat template, parsed when it is first used: a file whose template
-// is bad can still be run without it.
+// chat is a chat template. It is parsed on first use, so that a model with a bad
+// template still runs without it.
 type chat struct {
 	source string
 	once   sync.Once
@@ -20,43 +21,41 @@ type chat struct {
 	err    error
 }
 
-// Chat renders the conversation with the chat template of the file, as of now.
-// addGenerationPrompt ends it with the beginning of the assistant's turn. The
-// result usually contains special tokens: encode it by Prompt(text, true).
-// Beware that text of special tokens inside the messages becomes tokens too.
-func (t *Tokenizer) Chat(msgs []Message, addGenerationPrompt bool) (string, error) {
-	return t.ChatAt(time.Now(), msgs, addGenerationPrompt)
-}
-
-// ChatAt is Chat at a given time, which some templates write into the prompt.
+// Chat renders a conversation with the chat template of the file. If generate is true,
+// the text ends with the beginning of the assistant's turn. Some templates write the
+// date of now into the prompt.
 //
-// Templates come from files that nobody has vetted, and are rendered with
-// bounded nesting, steps, memory and output and without access to anything but
-// messages, add_generation_prompt, bos_token, eos_token, and tools and documents
-// that are none. Errors: ErrNoChatTemplate, ErrTemplateSyntax, ErrTemplate,
-// ErrTemplateLimit, ErrTemplateRaised.
-func (t *Tokenizer) ChatAt(now time.Time, msgs []Message, addGenerationPrompt bool) (string, error) {
+// Encode the result with Prompt(text, true), because templates write special tokens.
+// The text of special tokens inside messages becomes tokens too.
+//
+// Templates are not trusted. They see only messages, add_generation_prompt, bos_token,
+// eos_token, and tools and documents as none; nesting, steps, memory and output are
+// bounded. Errors wrap ErrNoChatTemplate, ErrTemplate or ErrTemplateRaised.
+func (t *Tokenizer) Chat(now time.Time, messages []Message, generate bool) (string, error) {
 	if t.chat.source == "" {
 		return "", fmt.Errorf("tokenizer: %w", ErrNoChatTemplate)
 	}
 	t.chat.once.Do(func() { t.chat.parsed, t.chat.err = jinja.Parse(t.chat.source) })
 	if t.chat.err != nil {
-		return "", fmt.Errorf("tokenizer: chat template: %w", t.chat.err)
+		return "", fmt.Errorf("tokenizer: %w: %w", ErrTemplate, t.chat.err)
 	}
-	messages := make([]any, len(msgs))
-	for i, m := range msgs {
-		messages[i] = jinja.NewDict("role", m.Role, "content", m.Content)
+	dicts := make([]any, len(messages))
+	for i, m := range messages {
+		dicts[i] = jinja.NewDict("role", m.Role, "content", m.Content)
 	}
 	text, err := t.chat.parsed.Render(jinja.NewDict(
-		"messages", messages,
-		"add_generation_prompt", addGenerationPrompt,
-		"bos_token", t.Token(t.vocab.BOS),
-		"eos_token", t.Token(t.vocab.EOS),
+		"messages", dicts,
+		"add_generation_prompt", generate,
+		"bos_token", t.text(t.vocab.BOS),
+		"eos_token", t.text(t.vocab.EOS),
 		"tools", nil,
 		"documents", nil,
 	), now)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrTemplateRaised):
 		return "", fmt.Errorf("tokenizer: chat template: %w", err)
+	case err != nil:
+		return "", fmt.Errorf("tokenizer: %w: %w", ErrTemplate, err)
 	}
 	return text, nil
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/lockstep-go/lockstep/model/tokenizer/internal/jinja"
 )
 
 // morning is the time that templates are told.
@@ -69,7 +71,7 @@ func TestChat(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := withTemplate(t, string(source), c.bos, c.eos).ChatAt(morning, c.msgs, c.generate)
+			got, err := withTemplate(t, string(source), c.bos, c.eos).Chat(morning, c.msgs, c.generate)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -98,15 +100,15 @@ func TestChatRefuses(t *testing.T) {
 		{"system", "Gemma takes no system message", read("gemma"), brief, ErrTemplateRaised, "System role not supported"},
 		{"order", "Gemma wants turns", read("gemma"), append(question, question...), ErrTemplateRaised, "alternate"},
 		{"role", "Mistral knows three roles", read("mistral"), append(question, Message{"tool", "x"}), ErrTemplateRaised, "Only the roles"},
-		{"no messages", "many templates look at the first", read("gemma"), nil, ErrTemplate, "undefined"},
-		{"syntax", "found when it is first used, not by New", "{% if %}", question, ErrTemplateSyntax, ""},
-		{"endless", "bounded", "{% for a in range(10 ** 15) %}{% endfor %}", question, ErrTemplateLimit, "line 1"},
-		{"output", "bounded", "{% for a in range(1000000) %}{{ messages[0].content * 1000 }}{% endfor %}", question, ErrTemplateLimit, "line 1"},
+		{"no messages", "many templates look at the first", read("gemma"), nil, jinja.ErrEval, "undefined"},
+		{"syntax", "found when it is first used, not by New", "{% if %}", question, jinja.ErrSyntax, ""},
+		{"endless", "bounded", "{% for a in range(10 ** 15) %}{% endfor %}", question, jinja.ErrLimit, "line 1"},
+		{"output", "bounded", "{% for a in range(1000000) %}{{ messages[0].content * 1000 }}{% endfor %}", question, jinja.ErrLimit, "line 1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tok := withTemplate(t, c.source, "<s>", "</s>")
 			for range 2 { // the second time from the parsed template
-				got, err := tok.ChatAt(morning, c.msgs, true)
+				got, err := tok.Chat(morning, c.msgs, true)
 				if !errors.Is(err, c.want) || got != "" {
 					t.Fatalf("%s: %q, %v; want %v", c.reason, got, err, c.want)
 				}
@@ -129,7 +131,7 @@ func TestChatBudget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := withTemplate(t, string(source), "<s>", "</s>").ChatAt(morning, msgs, true)
+	got, err := withTemplate(t, string(source), "<s>", "</s>").Chat(morning, msgs, true)
 	if err != nil || len(got) < 1000*4000*5 {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
@@ -140,10 +142,10 @@ func TestChatBudget(t *testing.T) {
 func TestChatEncodes(t *testing.T) {
 	v := byteVocab()
 	v.AddBOS = true
-	v.add("<turn>", Control)
+	v.add("<turn>", typeControl)
 	v.ChatTemplate = "{{ bos_token }}{% for m in messages %}<turn>{{ m.content }}{% endfor %}"
 	tok := mustNew(t, v)
-	text, err := tok.Chat([]Message{{"user", "a"}, {"user", "b"}}, true)
+	text, err := tok.Chat(morning, []Message{{"user", "a"}, {"user", "b"}}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,9 +166,9 @@ func FuzzChat(f *testing.F) {
 	f.Add("{{ messages[0].content * 10 ** 9 }}", "user", "x", false)
 	f.Fuzz(func(t *testing.T, source, role, content string, generate bool) {
 		tok := withTemplate(t, source, "<s>", "</s>")
-		text, err := tok.ChatAt(morning, []Message{{role, content}}, generate)
+		text, err := tok.Chat(morning, []Message{{role, content}}, generate)
 		known := false
-		for _, want := range []error{ErrNoChatTemplate, ErrTemplateSyntax, ErrTemplate, ErrTemplateLimit, ErrTemplateRaised} {
+		for _, want := range []error{ErrNoChatTemplate, jinja.ErrSyntax, jinja.ErrEval, jinja.ErrLimit, ErrTemplateRaised} {
 			known = known || errors.Is(err, want)
 		}
 		if err != nil && (!known || text != "") {

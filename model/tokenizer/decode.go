@@ -6,10 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// Decode turns ids into text. Control tokens and ids outside the vocabulary
-// give nothing. Bytes that are not UTF-8 become U+FFFD, one for each maximal
-// part of a character (the Unicode standard's recommended practice, section
-// 3.9). The space that Encode put before the text is taken away again.
+// Decode converts ids to text. Control tokens and ids outside the vocabulary have no
+// text. Each invalid UTF-8 sequence becomes U+FFFD, one per maximal subpart (Unicode
+// standard, section 3.9). Decode removes the space that Encode adds before the text.
 func (t *Tokenizer) Decode(ids []int) string {
 	var text strings.Builder
 	d := t.NewDecoder()
@@ -20,48 +19,47 @@ func (t *Tokenizer) Decode(ids []int) string {
 	return text.String()
 }
 
-// A Decoder decodes one token at a time. What it gives is always whole UTF-8:
-// the bytes of a character that is not complete wait for the next token.
-// It is used by one goroutine at a time.
+// Decoder decodes one token at a time. It returns valid UTF-8 only: it keeps the bytes
+// of an incomplete character until the next token. A Decoder is not safe for concurrent
+// use.
 type Decoder struct {
 	tokenizer *Tokenizer
-	pending   []byte // the beginning of a character
-	start     bool   // the next text begins the whole, where a space was added
+	pending   []byte // an incomplete character
+	trimSpace bool   // the next text begins with the space that Encode added
 }
 
-// NewDecoder makes a decoder of the ids that follow context. Without context
-// the ids begin a text, and the concatenation of all that the decoder gives is
-// Decode's result. After context, such as the prompt of a generation, the space
-// before the first word is kept.
+// NewDecoder returns a decoder of the ids that follow context. Without context the
+// concatenated results equal those of Decode. After context, such as a prompt, the
+// decoder keeps the space before the first word.
 func (t *Tokenizer) NewDecoder(context ...int) *Decoder {
-	d := &Decoder{tokenizer: t, start: t.spm != nil && t.spm.prefix}
+	d := &Decoder{tokenizer: t, trimSpace: t.spm != nil && t.spm.prefix}
 	for _, id := range context {
 		d.Next(id)
 	}
 	return d
 }
 
-// Next gives the text that token id completes, "" when it completes none.
-// Bytes that can no longer become a character become U+FFFD at once.
+// Next returns the text that token id completes, or "". Bytes that cannot become a
+// character any more become U+FFFD at once.
 func (d *Decoder) Next(id int) string {
-	piece := d.tokenizer.pieces.of(id)
-	if d.start && len(piece) > 0 {
-		piece = bytes.TrimPrefix(piece, []byte(" "))
-		d.start = false
+	b := d.tokenizer.bytes.of(id)
+	if d.trimSpace && len(b) > 0 {
+		b = bytes.TrimPrefix(b, []byte(" "))
+		d.trimSpace = false
 	}
-	d.pending = append(d.pending, piece...)
+	d.pending = append(d.pending, b...)
 	return d.take(false)
 }
 
-// Flush gives what still waits, as U+FFFD, and leaves the decoder empty.
+// Flush returns the pending bytes as U+FFFD and resets the decoder.
 func (d *Decoder) Flush() string { return d.take(true) }
 
-// take removes the whole characters from pending, and at the end all of it.
+// take removes all complete characters from pending; at the end of the text, all bytes.
 func (d *Decoder) take(end bool) string {
 	var out []byte
 	rest := d.pending
 	for len(rest) > 0 && (end || utf8.FullRune(rest)) {
-		n := character(rest)
+		n := characterLen(rest)
 		if r, _ := utf8.DecodeRune(rest[:n]); r == utf8.RuneError {
 			out = utf8.AppendRune(out, utf8.RuneError)
 		} else {
@@ -73,9 +71,9 @@ func (d *Decoder) take(end bool) string {
 	return string(out)
 }
 
-// character gives the length of the character that b begins with, or of the
-// longest beginning of b that could have become one.
-func character(b []byte) int {
+// characterLen returns the length of the first character of b, or of the longest prefix
+// of b that begins some character.
+func characterLen(b []byte) int {
 	if r, n := utf8.DecodeRune(b); r != utf8.RuneError || n == 3 {
 		return n
 	}
@@ -84,4 +82,60 @@ func character(b []byte) int {
 		n++
 	}
 	return n
+}
+
+// tokenBytes holds the bytes of all tokens in one slice: token i ends at ends[i].
+type tokenBytes struct {
+	all  []byte
+	ends []int
+}
+
+func newTokenBytes(v *Vocab) tokenBytes {
+	size := 0
+	for id, text := range v.Tokens {
+		if v.hasBytes(id) {
+			size += len(text) // an upper bound
+		}
+	}
+	p := tokenBytes{make([]byte, 0, size), make([]int, len(v.Tokens))}
+	for id, text := range v.Tokens {
+		if v.hasBytes(id) {
+			p.all = appendTokenBytes(p.all, v, id, text)
+		}
+		p.ends[id] = len(p.all)
+	}
+	return p
+}
+
+func appendTokenBytes(dst []byte, v *Vocab, id int, text string) []byte {
+	switch kind := v.kind(id); {
+	case kind == typeUserDefined:
+		return append(dst, text...)
+	case v.Model == "gpt2":
+		return appendByteLevel(dst, text)
+	case kind == typeByte:
+		b, _ := parseByteToken(text) // newSPM has checked it
+		return append(dst, b)
+	}
+	for {
+		before, after, found := strings.Cut(text, spaceMark)
+		dst = append(dst, before...)
+		if !found {
+			return dst
+		}
+		dst, text = append(dst, ' '), after
+	}
+}
+
+// of returns a read-only view of the bytes of a token, or nil for an id outside the
+// vocabulary.
+func (p *tokenBytes) of(id int) []byte {
+	if id < 0 || id >= len(p.ends) {
+		return nil
+	}
+	from := 0
+	if id > 0 {
+		from = p.ends[id-1]
+	}
+	return p.all[from:p.ends[id]:p.ends[id]]
 }

@@ -46,7 +46,7 @@ func TestDecoder(t *testing.T) {
 
 func TestDecodeSpaces(t *testing.T) {
 	v := scoreVocab(spaceMark+"a", spaceMark+"b", spaceMark, "a")
-	v.add("<code>", UserDefined)
+	v.add("<code>", typeUserDefined)
 	v.Scores = append(v.Scores, 0)
 	tok := mustNew(t, v)
 	id := func(text string) int { return slices.Index(v.Tokens, text) }
@@ -124,7 +124,7 @@ func FuzzDecoder(f *testing.F) {
 			var bytes, any []int
 			for i, b := range data {
 				bytes = append(bytes, v.zero+int(b))
-				any = append(any, (int(b)+i/7*64)%(v.tok.Len()+2)-1)
+				any = append(any, (int(b)+i/7*64)%(len(v.tok.vocab.Tokens)+2)-1)
 			}
 			checkDecoder(t, v.tok, bytes)
 			checkDecoder(t, v.tok, any)

@@ -54,11 +54,11 @@ func TestSpecialTokens(t *testing.T) {
 	bpe.Tokens[slices.Index(bpe.Tokens, "<s>")] = "merged" // the merge's result; <s> is the control token
 	bpe.Merges = bpe.Merges[:1]
 	long := byteVocab()
-	long.add("<s><s>", Control)
-	long.add("b<s", UserDefined)
+	long.add("<s><s>", typeControl)
+	long.add("b<s", typeUserDefined)
 	phi := scoreVocab("a", "b", spaceMark, "\n", spaceMark+"a", spaceMark+"b")
 	for _, special := range []string{"<|assistant|>", "<|end|>", "<|placeholder1|>", "<|endoftext|>"} {
-		phi.add(special, Control)
+		phi.add(special, typeControl)
 		phi.Scores = append(phi.Scores, 0)
 	}
 	space := spaceMark
@@ -126,10 +126,10 @@ func TestPrompt(t *testing.T) {
 
 func TestTokens(t *testing.T) {
 	v := byteVocab("a b")
-	v.EOT = v.add("<turn>", Control)
-	v.add("<|im_end|>", Control)
-	v.add("<|eot_id|>", Normal)
-	v.add("<unused>", Unused)
+	v.EOT = v.add("<turn>", typeControl)
+	v.add("<|im_end|>", typeControl)
+	v.add("<|eot_id|>", typeNormal)
+	v.add("<unused>", typeUnused)
 	tok := mustNew(t, v)
 	for _, c := range []struct {
 		name, reason, text, bytes string
@@ -155,13 +155,10 @@ func TestTokens(t *testing.T) {
 			}
 		})
 	}
-	for _, id := range []int{-1, tok.Len(), math.MaxInt} {
-		if tok.Token(id) != "" || len(tok.Bytes(id)) != 0 || tok.Stops(id) || tok.Decode([]int{id}) != "" {
+	for _, id := range []int{-1, len(tok.vocab.Tokens), math.MaxInt} {
+		if tok.text(id) != "" || len(tok.Bytes(id)) != 0 || tok.Stops(id) || tok.Decode([]int{id}) != "" {
 			t.Errorf("id %d is outside the vocabulary and stands for something", id)
 		}
-	}
-	if id, ok := tok.EOS(); !ok || tok.Token(id) != "</s>" {
-		t.Errorf("EOS gives %d, %v", id, ok)
 	}
 	v.BOS = -1
 	if id, ok := mustNew(t, v).BOS(); ok {
@@ -183,7 +180,7 @@ func TestConcurrent(t *testing.T) {
 				if !slices.Equal(tok.Encode(text, true), want) || tok.Decode(want) != strings.ReplaceAll(text, "<s>", "") {
 					t.Error("the result depends on who else asks")
 				}
-				if got, err := tok.Chat([]Message{{"user", "x"}}, true); err != nil || got != "x" {
+				if got, err := tok.Chat(morning, []Message{{"user", "x"}}, true); err != nil || got != "x" {
 					t.Errorf("Chat gives %q, %v", got, err)
 				}
 			}

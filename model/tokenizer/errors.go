@@ -2,39 +2,40 @@ package tokenizer
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/lockstep-go/lockstep/model/tokenizer/internal/jinja"
 )
 
-// Reasons for which New refuses a vocabulary; for errors.Is.
+// Errors for errors.Is.
 var (
-	ErrEmptyVocab     = errors.New("the vocabulary has no tokens")
-	ErrUnknownModel   = errors.New("unknown tokenizer model")
-	ErrUnknownPre     = errors.New("unknown pre-tokenizer")
-	ErrLengths        = errors.New("tokens, scores and types differ in number")
-	ErrTokenType      = errors.New("unknown token type")
-	ErrTokenID        = errors.New("token id beyond the vocabulary")
-	ErrMissingToken   = errors.New("a token that the vocabulary asks for is missing")
-	ErrDuplicateToken = errors.New("two tokens have the same text")
-	ErrByteToken      = errors.New("bad byte token")
-	ErrMissingByte    = errors.New("a byte has no token")
-	ErrScore          = errors.New("score is not a number")
-	ErrMerge          = errors.New("bad merge")
+	// ErrVocab reports an inconsistent vocabulary.
+	ErrVocab = errors.New("malformed vocabulary")
+	// ErrUnsupported reports a valid vocabulary of an unknown algorithm or
+	// pre-tokenizer.
+	ErrUnsupported = errors.New("unsupported tokenizer")
+	// ErrNoChatTemplate reports a file without a chat template.
+	ErrNoChatTemplate = errors.New("the vocabulary has no chat template")
+	// ErrTemplate reports a chat template that does not parse, that fails, or that
+	// exceeds the limits on nesting, steps, memory and output.
+	ErrTemplate = errors.New("chat template")
+	// ErrTemplateRaised reports that the template refused the messages by
+	// raise_exception. The message of the error comes from the template.
+	ErrTemplateRaised = jinja.ErrRaised
 )
 
-// Reasons for which Chat fails; for errors.Is.
+// The reasons for which New refuses a vocabulary.
 var (
-	// ErrNoChatTemplate means that the file carries no chat template.
-	ErrNoChatTemplate = errors.New("the vocabulary has no chat template")
-	// ErrTemplateSyntax means that the template is not the Jinja that this
-	// package understands.
-	ErrTemplateSyntax = jinja.ErrSyntax
-	// ErrTemplate means that the template computes something impossible.
-	ErrTemplate = jinja.ErrEval
-	// ErrTemplateLimit means that the template needs more nesting, steps,
-	// memory or output than a chat template may have.
-	ErrTemplateLimit = jinja.ErrLimit
-	// ErrTemplateRaised means that the template itself refused the messages by
-	// raise_exception; the error's text is the template's.
-	ErrTemplateRaised = jinja.ErrRaised
+	errEmptyVocab     = fmt.Errorf("%w: no tokens", ErrVocab)
+	errLengths        = fmt.Errorf("%w: tokens, scores and types differ in number", ErrVocab)
+	errTokenType      = fmt.Errorf("%w: unknown token type", ErrVocab)
+	errTokenID        = fmt.Errorf("%w: token id out of range", ErrVocab)
+	errMissingToken   = fmt.Errorf("%w: missing special token", ErrVocab)
+	errDuplicateToken = fmt.Errorf("%w: two tokens have the same text", ErrVocab)
+	errByteToken      = fmt.Errorf("%w: bad byte token", ErrVocab)
+	errMissingByte    = fmt.Errorf("%w: a byte has no token", ErrVocab)
+	errScore          = fmt.Errorf("%w: score is NaN", ErrVocab)
+	errMerge          = fmt.Errorf("%w: bad merge", ErrVocab)
+	errUnknownModel   = fmt.Errorf("%w: unknown algorithm", ErrUnsupported)
+	errUnknownPre     = fmt.Errorf("%w: unknown pre-tokenizer", ErrUnsupported)
 )

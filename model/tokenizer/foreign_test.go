@@ -20,10 +20,10 @@ type foreign struct {
 		IDs    map[string][][]int `json:"ids"` // by pre-tokenizer
 	} `json:"byte_level"`
 	SentencePiece struct {
-		Tokens []string              `json:"tokens"`
-		Scores []float32             `json:"scores"`
-		Types  []tokenizer.TokenType `json:"types"`
-		IDs    [][]int               `json:"ids"`
+		Tokens []string  `json:"tokens"`
+		Scores []float32 `json:"scores"`
+		Types  []int32   `json:"types"`
+		IDs    [][]int   `json:"ids"`
 	} `json:"sentence_piece"`
 }
 

@@ -5,16 +5,16 @@ import (
 	"hash/maphash"
 )
 
-// index finds tokens by their texts. It is a hash table of ids alone: the texts
-// are the vocabulary's, so that it takes a fifth of a map's memory.
+// index maps token texts to ids. It is a hash table that stores only ids, and so takes a
+// fraction of the memory of a Go map.
 type index struct {
-	texts []string // of the whole vocabulary
+	texts []string // [vocab], shared with Vocab.Tokens
 	seed  maphash.Seed
-	slots []int32 // id+1, or 0; a power of two of them, at most 3/4 taken
+	slots []int32 // id+1, or 0 if empty; the length is a power of two, at most 3/4 are used
 }
 
-// newIndex indexes the tokens that merging works on. Two such tokens of one text
-// are refused: an encoder could never make one of them.
+// newIndex indexes the tokens that merging can produce. It refuses two tokens of equal
+// text, because the encoder could never produce one of them.
 func newIndex(v *Vocab) (*index, error) {
 	n := 0
 	for id := range v.Tokens {
@@ -33,20 +33,20 @@ func newIndex(v *Vocab) (*index, error) {
 		}
 		slot := x.slot(text)
 		if first := x.slots[slot] - 1; first >= 0 {
-			return nil, fmt.Errorf("%w: %d and %d are %.80q", ErrDuplicateToken, first, id, text)
+			return nil, fmt.Errorf("%w: %d and %d are %.80q", errDuplicateToken, first, id, text)
 		}
 		x.slots[slot] = int32(id) + 1
 	}
 	return x, nil
 }
 
-// get is the token of a text.
+// get returns the token with that text.
 func (x *index) get(text string) (id int32, ok bool) {
 	id = x.slots[x.slot(text)] - 1
 	return id, id >= 0
 }
 
-// slot is where the token of a text is, or where it would have to be.
+// slot returns the slot of the token with that text, or the empty slot for it.
 func (x *index) slot(text string) uint64 {
 	last := uint64(len(x.slots) - 1)
 	at := maphash.String(x.seed, text) & last

@@ -1,23 +1,22 @@
 package tokenizer
 
-// A symbol is a stretch of a word under merging: a node of a doubly linked
-// list kept in a slice, so that a neighbor is found and a merge done in
-// constant time.
+// symbol is a part of a word during merging: a node of a doubly linked list in a slice,
+// so that a merge takes constant time.
 type symbol struct {
-	id         int32 // token, -1: none
-	prev, next int32 // neighbors, -1: none
-	from, to   int32 // the bytes it covers; empty once it is merged into its left neighbor
+	id         int32 // token, or -1
+	prev, next int32 // indices of the neighbors, or -1
+	from, to   int32 // byte range in the word; empty after merging into the left neighbor
 }
 
-// A candidate is a pair of neighbors that could be merged.
+// candidate is a pair of neighbors that can be merged.
 type candidate struct {
 	left   int32   // index of the left symbol
-	size   int32   // bytes that the pair covers: a smaller pair is outdated
+	size   int32   // bytes of the pair; if the symbols have other sizes now, the candidate is stale
 	result int32   // token that the pair becomes
-	rank   float64 // the lower the earlier
+	rank   float64 // lower ranks merge first
 }
 
-// before orders candidates: by rank, then from left to right.
+// before orders candidates by rank, then from left to right.
 func (c candidate) before(d candidate) bool {
 	if c.rank != d.rank {
 		return c.rank < d.rank
@@ -25,22 +24,22 @@ func (c candidate) before(d candidate) bool {
 	return c.left < d.left
 }
 
-// merger joins neighboring symbols, the best pair first, until no pair can be
-// joined. Its buffers are reused from word to word.
+// merger merges neighboring symbols, the lowest rank first, until no pair can be merged.
+// It reuses its buffers for each word.
 //
-// n symbols make at most n-1 merges and 3n candidates, each pushed and popped
-// once, so a word costs O(n log n) whatever it is.
+// n symbols make at most n-1 merges and 3n candidates. Each candidate is pushed and
+// popped once, so a word takes O(n log n) time.
 type merger struct {
 	symbols []symbol
 	heap    []candidate
 
-	// pair looks up what two neighboring symbols become.
+	// pair returns the token that two neighbors become.
 	pair func(left, right symbol) (result int32, rank float64, ok bool)
 
-	merges, pushes int // done since the merger was made
+	merges, pushes int // counts since creation, for tests
 }
 
-// reset empties the merger for a new word.
+// reset starts a new word.
 func (m *merger) reset() {
 	m.symbols = m.symbols[:0]
 	m.heap = m.heap[:0]
@@ -58,7 +57,7 @@ func (m *merger) add(id int32, n int) {
 	m.symbols = append(m.symbols, s)
 }
 
-// run merges until nothing is left to merge.
+// run merges until no pair can be merged.
 func (m *merger) run() {
 	for i := range len(m.symbols) - 1 {
 		m.propose(int32(i))
@@ -67,7 +66,7 @@ func (m *merger) run() {
 		c := m.pop()
 		left := &m.symbols[c.left]
 		if left.from == left.to || left.next < 0 || m.symbols[left.next].to-left.from != c.size {
-			continue // one of the two has been merged since
+			continue // stale: one of the two has been merged
 		}
 		right := &m.symbols[left.next]
 		left.id, left.to, left.next = c.result, right.to, right.next
@@ -83,7 +82,7 @@ func (m *merger) run() {
 	}
 }
 
-// propose pushes symbol i and its right neighbor if they can be merged.
+// propose pushes symbol i with its right neighbor if they can be merged.
 func (m *merger) propose(i int32) {
 	left := m.symbols[i]
 	if left.next < 0 {
@@ -95,8 +94,7 @@ func (m *merger) propose(i int32) {
 	}
 }
 
-// push and pop keep heap a binary heap, written out because container/heap
-// boxes every element.
+// push and pop maintain a binary heap. container/heap would allocate each element.
 func (m *merger) push(c candidate) {
 	m.pushes++
 	m.heap = append(m.heap, c)
@@ -139,22 +137,20 @@ func (m *merger) pop() candidate {
 	return top
 }
 
-// A memo remembers what short pieces became: natural text repeats its words.
-// Each call of Encode has its own.
-type memo map[string][]int
+// wordCache caches the ids of short words during one call of Encode.
+type wordCache map[string][]int
 
-// The most pieces that a memo remembers, and the most bytes of one.
-const memoPieces, memoBytes = 1 << 14, 32
+const maxCachedWords, maxCachedBytes = 1 << 14, 32
 
-// encode appends the ids of piece, which encode finds out the first time.
-func (m memo) encode(dst []int, piece string, encode func(dst []int, piece string) []int) []int {
-	if ids, ok := m[piece]; ok {
+// encode appends the ids of word. It calls encode if the cache lacks the word.
+func (c wordCache) encode(dst []int, word string, encode func(dst []int, word string) []int) []int {
+	if ids, ok := c[word]; ok {
 		return append(dst, ids...)
 	}
 	from := len(dst)
-	dst = encode(dst, piece)
-	if len(piece) <= memoBytes && len(m) < memoPieces {
-		m[piece] = append([]int(nil), dst[from:]...)
+	dst = encode(dst, word)
+	if len(word) <= maxCachedBytes && len(c) < maxCachedWords {
+		c[word] = append([]int(nil), dst[from:]...)
 	}
 	return dst
 }

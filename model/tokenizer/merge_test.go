@@ -36,12 +36,12 @@ func slowMerge(m *merger) []int32 {
 func TestMergerMatchesDefinition(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 2000 {
-		table := map[[2]int32]joined{}
+		table := map[[2]int32]merge{}
 		next := int32(3)
 		for range 12 {
 			key := [2]int32{rng.Int32N(next), rng.Int32N(next)}
 			if _, ok := table[key]; !ok {
-				table[key] = joined{result: next, rank: rng.Int32N(6)}
+				table[key] = merge{result: next, rank: rng.Int32N(6)}
 				next++
 			}
 		}
@@ -111,7 +111,7 @@ func TestMergingWork(t *testing.T) {
 					t.Fatalf("%d pieces: not one word", n)
 				}
 				m.pair = c.bpe.pair
-				c.bpe.piece(&m, nil, c.text)
+				c.bpe.encodeWord(&m, nil, c.text)
 			} else {
 				c.spm.merge(&m, nil, c.text)
 			}

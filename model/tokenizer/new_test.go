@@ -26,43 +26,43 @@ func TestNewRefuses(t *testing.T) {
 		want         error
 		says         string
 	}{
-		{"no tokens", "nothing can be encoded", Vocab{Model: "gpt2"}, ErrEmptyVocab, ""},
-		{"unknown model", "the known ones are listed", bpe(func(v *Vocab) { v.Model = "bert" }), ErrUnknownModel, "gpt2, llama"},
-		{"unknown pre-tokenizer", "the known ones are listed, aliases too", bpe(func(v *Vocab) { v.Pre = "tekken" }), ErrUnknownPre, "deepseek-r1-qwen, default, gpt-2"},
-		{"a type too few", "types go by index", bpe(func(v *Vocab) { v.Types = v.Types[1:] }), ErrLengths, ""},
-		{"a type too many", "types go by index", bpe(func(v *Vocab) { v.Types = append(v.Types, Normal) }), ErrLengths, ""},
-		{"a score too few", "scores go by index", spm(func(v *Vocab) { v.Scores = v.Scores[1:] }), ErrLengths, ""},
-		{"no scores", "merging by scores needs them", spm(func(v *Vocab) { v.Scores = nil }), ErrLengths, "needs scores"},
-		{"type 0", "GGUF's undefined type", bpe(func(v *Vocab) { v.Types[0] = 0 }), ErrTokenType, "type 0"},
-		{"type 7", "there are six types", bpe(func(v *Vocab) { v.Types[0] = 7 }), ErrTokenType, "type 7"},
-		{"BOS beyond the vocabulary", "ids are indices", bpe(func(v *Vocab) { v.BOS = len(v.Tokens) }), ErrTokenID, "BOS"},
-		{"EOS beyond the vocabulary", "ids are indices", bpe(func(v *Vocab) { v.EOS = math.MaxInt }), ErrTokenID, "EOS"},
-		{"EOT beyond the vocabulary", "ids are indices", bpe(func(v *Vocab) { v.EOT = len(v.Tokens) }), ErrTokenID, "EOT"},
-		{"EOM beyond the vocabulary", "ids are indices", bpe(func(v *Vocab) { v.EOM = len(v.Tokens) }), ErrTokenID, "EOM"},
-		{"UNK beyond the vocabulary", "ids are indices", bpe(func(v *Vocab) { v.UNK = len(v.Tokens) }), ErrTokenID, "UNK"},
-		{"PAD below none", "only -1 is none", bpe(func(v *Vocab) { v.PAD = -2 }), ErrTokenID, "PAD"},
-		{"BOS to be added but none", "Prompt could not begin", bpe(func(v *Vocab) { v.BOS, v.AddBOS = -1, true }), ErrMissingToken, "BOS"},
-		{"EOS to be added but none", "Prompt could not end", bpe(func(v *Vocab) { v.EOS, v.AddEOS = -1, true }), ErrMissingToken, "EOS"},
-		{"two tokens of one text", "one of them could never be made", bpe(func(v *Vocab) { v.Tokens[5] = v.Tokens[6] }), ErrDuplicateToken, "5 and 6"},
-		{"a byte without a token", "text with it could not be encoded", bpe(func(v *Vocab) { v.Tokens[0x41] = "long" }), ErrMissingByte, "0x41"},
-		{"merge of one part", "a merge joins two", bpe(func(v *Vocab) { v.Merges[1] = "abc" }), ErrMerge, "two parts"},
-		{"merge of three parts", "a merge joins two", bpe(func(v *Vocab) { v.Merges[1] = "a b c" }), ErrMerge, "two parts"},
-		{"merge with an empty part", "a merge joins two", bpe(func(v *Vocab) { v.Merges[1] = " ab" }), ErrMerge, "two parts"},
-		{"merge of nothing", "a merge joins two", bpe(func(v *Vocab) { v.Merges[1] = "" }), ErrMerge, "two parts"},
-		{"merge of an unknown left", "it could never apply", bpe(func(v *Vocab) { v.Merges[1] = "zz c" }), ErrMerge, `"zz" is not`},
-		{"merge of an unknown right", "it could never apply", bpe(func(v *Vocab) { v.Merges[1] = "a zz" }), ErrMerge, `"zz" is not`},
-		{"merge into nothing known", "its result would have no id", bpe(func(v *Vocab) { v.Merges[1] = "b a" }), ErrMerge, "result"},
+		{"no tokens", "nothing can be encoded", Vocab{Model: "gpt2"}, errEmptyVocab, ""},
+		{"unknown model", "the known ones are listed", bpe(func(v *Vocab) { v.Model = "bert" }), errUnknownModel, "gpt2 or llama"},
+		{"unknown pre-tokenizer", "the known ones are listed, aliases too", bpe(func(v *Vocab) { v.Pre = "tekken" }), errUnknownPre, "deepseek-r1-qwen, default, gpt-2"},
+		{"a type too few", "types go by index", bpe(func(v *Vocab) { v.Types = v.Types[1:] }), errLengths, ""},
+		{"a type too many", "types go by index", bpe(func(v *Vocab) { v.Types = append(v.Types, typeNormal) }), errLengths, ""},
+		{"a score too few", "scores go by index", spm(func(v *Vocab) { v.Scores = v.Scores[1:] }), errLengths, ""},
+		{"no scores", "merging by scores needs them", spm(func(v *Vocab) { v.Scores = nil }), errLengths, "needs scores"},
+		{"type 0", "GGUF's undefined type", bpe(func(v *Vocab) { v.Types[0] = 0 }), errTokenType, "type 0"},
+		{"type 7", "there are six types", bpe(func(v *Vocab) { v.Types[0] = 7 }), errTokenType, "type 7"},
+		{"BOS beyond the vocabulary", "ids are indices", bpe(func(v *Vocab) { v.BOS = len(v.Tokens) }), errTokenID, "BOS"},
+		{"EOS beyond the vocabulary", "ids are indices", bpe(func(v *Vocab) { v.EOS = math.MaxInt }), errTokenID, "EOS"},
+		{"EOT beyond the vocabulary", "ids are indices", bpe(func(v *Vocab) { v.EOT = len(v.Tokens) }), errTokenID, "EOT"},
+		{"EOM beyond the vocabulary", "ids are indices", bpe(func(v *Vocab) { v.EOM = len(v.Tokens) }), errTokenID, "EOM"},
+		{"UNK beyond the vocabulary", "ids are indices", bpe(func(v *Vocab) { v.UNK = len(v.Tokens) }), errTokenID, "UNK"},
+		{"PAD below none", "only -1 is none", bpe(func(v *Vocab) { v.PAD = -2 }), errTokenID, "PAD"},
+		{"BOS to be added but none", "Prompt could not begin", bpe(func(v *Vocab) { v.BOS, v.AddBOS = -1, true }), errMissingToken, "BOS"},
+		{"EOS to be added but none", "Prompt could not end", bpe(func(v *Vocab) { v.EOS, v.AddEOS = -1, true }), errMissingToken, "EOS"},
+		{"two tokens of one text", "one of them could never be made", bpe(func(v *Vocab) { v.Tokens[5] = v.Tokens[6] }), errDuplicateToken, "5 and 6"},
+		{"a byte without a token", "text with it could not be encoded", bpe(func(v *Vocab) { v.Tokens[0x41] = "long" }), errMissingByte, "0x41"},
+		{"merge of one part", "a merge joins two", bpe(func(v *Vocab) { v.Merges[1] = "abc" }), errMerge, "two parts"},
+		{"merge of three parts", "a merge joins two", bpe(func(v *Vocab) { v.Merges[1] = "a b c" }), errMerge, "two parts"},
+		{"merge with an empty part", "a merge joins two", bpe(func(v *Vocab) { v.Merges[1] = " ab" }), errMerge, "two parts"},
+		{"merge of nothing", "a merge joins two", bpe(func(v *Vocab) { v.Merges[1] = "" }), errMerge, "two parts"},
+		{"merge of an unknown left", "it could never apply", bpe(func(v *Vocab) { v.Merges[1] = "zz c" }), errMerge, `"zz" is not`},
+		{"merge of an unknown right", "it could never apply", bpe(func(v *Vocab) { v.Merges[1] = "a zz" }), errMerge, `"zz" is not`},
+		{"merge into nothing known", "its result would have no id", bpe(func(v *Vocab) { v.Merges[1] = "b a" }), errMerge, "result"},
 		{"merge into a control token", "text must not become one", bpe(func(v *Vocab) {
-			v.Types[slices.Index(v.Tokens, "abc")] = Control
-		}), ErrMerge, "result"},
-		{"score NaN", "it has no place in an order", spm(func(v *Vocab) { v.Scores[3] = float32(math.NaN()) }), ErrScore, "token 3"},
-		{"byte token misspelled", "its byte is unknown", spm(func(v *Vocab) { v.Tokens[3] = "<0x0>" }), ErrByteToken, "<0xNN>"},
-		{"byte token without hex", "its byte is unknown", spm(func(v *Vocab) { v.Tokens[3] = "<0xGG>" }), ErrByteToken, "<0xNN>"},
-		{"byte token twice", "one of them could never be made", spm(func(v *Vocab) { v.Tokens[3] = "<0x01>" }), ErrByteToken, "0x01"},
-		{"byte token missing", "some characters could not be encoded", spm(func(v *Vocab) { v.Tokens[3], v.Types[3] = "x", Normal }), ErrMissingByte, "0x00"},
+			v.Types[slices.Index(v.Tokens, "abc")] = typeControl
+		}), errMerge, "result"},
+		{"score NaN", "it has no place in an order", spm(func(v *Vocab) { v.Scores[3] = float32(math.NaN()) }), errScore, "token 3"},
+		{"byte token misspelled", "its byte is unknown", spm(func(v *Vocab) { v.Tokens[3] = "<0x0>" }), errByteToken, "<0xNN>"},
+		{"byte token without hex", "its byte is unknown", spm(func(v *Vocab) { v.Tokens[3] = "<0xGG>" }), errByteToken, "<0xNN>"},
+		{"byte token twice", "one of them could never be made", spm(func(v *Vocab) { v.Tokens[3] = "<0x01>" }), errByteToken, "0x01"},
+		{"byte token missing", "some characters could not be encoded", spm(func(v *Vocab) { v.Tokens[3], v.Types[3] = "x", typeNormal }), errMissingByte, "0x00"},
 		{"no byte tokens and no unknown", "most characters could not be encoded", spm(func(v *Vocab) {
 			*v = Vocab{Model: "llama", Tokens: []string{"a"}, Scores: []float32{0}, BOS: -1, EOS: -1, EOT: -1, EOM: -1, UNK: -1, PAD: -1}
-		}), ErrMissingByte, "0x00"},
+		}), errMissingByte, "0x00"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tok, err := New(c.vocab)
@@ -97,7 +97,7 @@ func TestNewAccepts(t *testing.T) {
 		{"a missing byte and an unknown token", "the unknown token stands in", func() Vocab {
 			v := byteVocab()
 			v.Tokens['b'] = "long"
-			v.UNK = v.add("<unk>", Unknown)
+			v.UNK = v.add("<unk>", typeUnknown)
 			return v
 		}, "abc", []string{"a", "<unk>", "c"}},
 		{"a merge listed twice", "the first counts", func() Vocab {
@@ -105,19 +105,19 @@ func TestNewAccepts(t *testing.T) {
 		}, "abc", []string{"ab", "c"}},
 		{"control tokens of one text", "reserved tokens are never made from text", func() Vocab {
 			v := byteVocab()
-			v.add("<s>", Control)
+			v.add("<s>", typeControl)
 			return v
 		}, "a", []string{"a"}},
 		{"empty token", "padding of the embedding", func() Vocab {
 			v := byteVocab()
-			v.add("", Normal)
-			v.add("", Normal)
+			v.add("", typeNormal)
+			v.add("", typeNormal)
 			return v
 		}, "a", []string{"a"}},
 		{"SentencePiece without byte tokens", "unknown characters become the unknown token", func() Vocab {
 			return Vocab{
 				Model: "llama", Tokens: []string{"<unk>", "a"}, Scores: []float32{0, 0},
-				Types: []TokenType{Unknown, Normal}, BOS: -1, EOS: -1, EOT: -1, EOM: -1, PAD: -1,
+				Types: []int32{typeUnknown, typeNormal}, BOS: -1, EOS: -1, EOT: -1, EOM: -1, PAD: -1,
 			}
 		}, "a\u00e9a", []string{"a", "<unk>", "a"}},
 	} {
@@ -135,7 +135,7 @@ func byteVocabWith(merges []string, results ...string) Vocab {
 	v := byteVocab()
 	v.Merges = merges
 	for _, r := range results {
-		v.add(r, Normal)
+		v.add(r, typeNormal)
 	}
 	return v
 }

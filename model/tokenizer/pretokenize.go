@@ -5,16 +5,15 @@ import (
 	"unicode/utf8"
 )
 
-// A scanner gives the length of the first piece of a text that is not empty:
-// what one match of a pre-tokenizer's regular expression would take, or the
-// stretch before that match when the expression can skip text.
-type scanner func(text string) int
+// splitter returns the length of the first word of a text that is not empty: the first
+// match of a regular expression, or the text before that match if the expression skips
+// text.
+type splitter func(text string) int
 
-// preTokenizers lists, under each name that files use, the scanners that cut
-// text into the pieces that BPE then works on, one by one. Each scanner cuts
-// the pieces of the one before it and sees nothing beyond its piece. The
-// expressions are those of llama.cpp, which follow each model's tokenizer.json.
-var preTokenizers = map[string][]scanner{
+// preTokenizers maps the values of tokenizer.ggml.pre to splitters. Each splitter splits
+// the words of the previous one. The expressions are those of llama.cpp, which follow
+// the tokenizer.json of each model.
+var preTokenizers = map[string][]splitter{
 	"gpt-2":     {gpt2Words.scan},
 	"starcoder": {isolate(unicode.N, 1), gpt2Words.scan},
 	"llama-bpe": {llama3Words.scan},
@@ -22,7 +21,7 @@ var preTokenizers = map[string][]scanner{
 	"default":   {punctuationRuns, gpt2Words.scan, isolate(unicode.N, 0), threeDigits},
 }
 
-// preAliases maps further names to those of preTokenizers.
+// preAliases maps other names to those of preTokenizers.
 var preAliases = map[string]string{
 	"":                 "default",
 	"phi-2":            "gpt-2",
@@ -32,24 +31,23 @@ var preAliases = map[string]string{
 	"smollm":           "starcoder",
 }
 
-// wholeWords names the pre-tokenizers whose vocabularies take a piece that is a
-// token as that token, whatever the merges say (ignore_merges in tokenizer.json).
-var wholeWords = map[string]bool{"llama-bpe": true}
+// ignoresMerges lists the pre-tokenizers with ignore_merges in tokenizer.json: a word
+// that is a token becomes that token, whatever the merges.
+var ignoresMerges = map[string]bool{"llama-bpe": true}
 
-// words is the rule set of one expression of the GPT-2 family:
+// words holds the options of one regular expression of the GPT-2 family:
 //
 //	gpt2Words:   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 //	llama3Words: (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
 //	             ' '?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
 //	qwen2Words:  as llama3Words with \p{N} for \p{N}{1,3}
 //
-// At every position the alternatives are tried in this order. The contractions
-// fold ASCII case only.
+// The first alternative that matches wins. Contractions fold ASCII case only.
 type words struct {
-	fold   bool // contractions in any case
-	prefix bool // a word takes any one character before it but \r, \n and digits; else one space
-	lines  bool // punctuation takes the line ends after it, and white space ends with the last line end
-	digits int  // most digits a piece, without a space before them; 0: any number, one space before them
+	fold   bool // contractions match in any case
+	prefix bool // letters may follow any one character except \r, \n and digits; otherwise only a space
+	lines  bool // punctuation includes the line ends after it; white space ends at its last line end
+	digits int  // maximum digits per word, without a leading space; 0: any number, after an optional space
 }
 
 var (
@@ -58,7 +56,7 @@ var (
 	qwen2Words  = words{fold: true, prefix: true, lines: true, digits: 1}
 )
 
-// scan gives the length of the match at the start of text.
+// scan returns the length of the match at the start of text.
 func (w words) scan(text string) int {
 	if n := w.contraction(text); n > 0 {
 		return n
@@ -113,7 +111,7 @@ func (w words) contraction(text string) int {
 	return 0
 }
 
-// lineEnds extends a match of n bytes by [\r\n]* where the rules say so.
+// lineEnds extends a match of n bytes by [\r\n]* if w.lines is set.
 func (w words) lineEnds(text string, n int) int {
 	for w.lines && n < len(text) && (text[n] == '\r' || text[n] == '\n') {
 		n++
@@ -121,9 +119,9 @@ func (w words) lineEnds(text string, n int) int {
 	return n
 }
 
-// whiteSpace matches \s*[\r\n]+|\s+(?!\S)|\s+ at a text that begins with white
-// space: up to the last line end, or all at the end of the text, or all but the
-// last character, which then may go with a word.
+// whiteSpace matches \s*[\r\n]+|\s+(?!\S)|\s+ at leading white space: up to the last
+// line end if w.lines is set, else everything at the end of the text, else all but the
+// last character.
 func (w words) whiteSpace(text string) int {
 	end, last, afterLine := 0, 0, 0
 	for end < len(text) {
@@ -146,17 +144,17 @@ func (w words) whiteSpace(text string) int {
 	return last
 }
 
-// isolate matches runs of at most limit characters of a class, or of any
-// number when limit is 0, and the stretches between them: \p{N} or \p{N}+.
-func isolate(class *unicode.RangeTable, limit int) scanner {
+// isolate splits off runs of at most limit characters of a class, or of any number if
+// limit is 0: \p{N} or \p{N}+.
+func isolate(class *unicode.RangeTable, limit int) splitter {
 	return func(text string) int {
-		return stretch(text, limit, func(r rune) bool { return unicode.Is(class, r) })
+		return runOf(text, limit, func(r rune) bool { return unicode.Is(class, r) })
 	}
 }
 
-// punctuationRuns matches [\p{P}\$\+<=>\^~\|]+ and the stretches between.
+// punctuationRuns splits off [\p{P}\$\+<=>\^~\|]+.
 func punctuationRuns(text string) int {
-	return stretch(text, 0, func(r rune) bool {
+	return runOf(text, 0, func(r rune) bool {
 		switch r {
 		case '$', '+', '<', '=', '>', '^', '~', '|':
 			return true
@@ -165,9 +163,9 @@ func punctuationRuns(text string) int {
 	})
 }
 
-// stretch gives the length of the longest beginning of text whose characters
-// all are in the set, at most limit of them, or all are not.
-func stretch(text string, limit int, in func(rune) bool) int {
+// runOf returns the length of the longest prefix of text with only characters in the
+// set, at most limit of them, or only characters outside the set.
+func runOf(text string, limit int, in func(rune) bool) int {
 	var want bool
 	count := 0
 	for i, r := range text {
@@ -181,7 +179,7 @@ func stretch(text string, limit int, in func(rune) bool) int {
 	return len(text)
 }
 
-// threeDigits matches [0-9][0-9][0-9] and the stretches between.
+// threeDigits splits off [0-9][0-9][0-9].
 func threeDigits(text string) int {
 	digits := 0
 	for i := range len(text) {
@@ -199,7 +197,7 @@ func threeDigits(text string) int {
 	return len(text)
 }
 
-// class divides the characters for the expressions of words.
+// class is the character class that the expressions of words distinguish.
 type class uint8
 
 const (
@@ -210,7 +208,7 @@ const (
 	nothing              // the end of the text
 )
 
-// classAt gives the class and the length of the first character of text.
+// classAt returns the class and the length of the first character of text.
 func classAt(text string) (class, int) {
 	if text == "" {
 		return nothing, 0
@@ -241,8 +239,8 @@ var asciiClass = func() (table [utf8.RuneSelf]class) {
 	return table
 }()
 
-// run gives the end of the characters of class c from position at on, at most
-// limit of them unless limit is 0.
+// run returns the end of the run of class c at text[at:], of at most limit characters
+// unless limit is 0.
 func run(text string, at int, c class, limit int) int {
 	for n := 0; at < len(text) && (limit == 0 || n < limit); n++ {
 		got, size := classAt(text[at:])
@@ -254,16 +252,15 @@ func run(text string, at int, c class, limit int) int {
 	return at
 }
 
-// cut calls yield for each piece that the scanners, the one after the other,
-// cut text into.
-func cut(scanners []scanner, text string, yield func(piece string)) {
-	if len(scanners) == 0 {
+// split calls yield for each word of text after all splitters.
+func split(splitters []splitter, text string, yield func(word string)) {
+	if len(splitters) == 0 {
 		yield(text)
 		return
 	}
 	for len(text) > 0 {
-		n := scanners[0](text)
-		cut(scanners[1:], text[:n], yield)
+		n := splitters[0](text)
+		split(splitters[1:], text[:n], yield)
 		text = text[n:]
 	}
 }

@@ -97,7 +97,7 @@ func TestSplits(t *testing.T) {
 }
 
 func pieces(pre, text string) (out []string) {
-	cut(preTokenizers[pre], text, func(piece string) { out = append(out, piece) })
+	split(preTokenizers[pre], text, func(word string) { out = append(out, word) })
 	return out
 }
 
@@ -129,9 +129,9 @@ func oracle(expr *regexp.Regexp, text string) (out []string) {
 	return out
 }
 
-// TestScannersMatchExpressions compares the scanners with the expressions that
+// TestSplittersMatchExpressions compares the splitters with the expressions that
 // they implement on random texts.
-func TestScannersMatchExpressions(t *testing.T) {
+func TestSplittersMatchExpressions(t *testing.T) {
 	for pre, expr := range map[string]string{
 		"gpt-2":     gpt2Regex,
 		"llama-bpe": gpt4Head + `\pN{1,3}` + gpt4Tail,

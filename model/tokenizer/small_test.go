@@ -10,16 +10,16 @@ import (
 func byteVocab(merges ...string) Vocab {
 	v := Vocab{Model: "gpt2", Pre: "gpt-2", Merges: merges, EOT: -1, EOM: -1, UNK: -1, PAD: -1}
 	for _, r := range byteRunes {
-		v.add(string(r), Normal)
+		v.add(string(r), typeNormal)
 	}
 	for _, m := range merges {
 		var left, right string
 		fmt.Sscanf(m, "%s %s", &left, &right)
-		v.add(left+right, Normal)
+		v.add(left+right, typeNormal)
 	}
-	v.BOS = v.add("<s>", Control)
-	v.EOS = v.add("</s>", Control)
-	v.add("<code>", UserDefined)
+	v.BOS = v.add("<s>", typeControl)
+	v.EOS = v.add("</s>", typeControl)
+	v.add("<code>", typeUserDefined)
 	return v
 }
 
@@ -27,22 +27,22 @@ func byteVocab(merges ...string) Vocab {
 // the 256 byte tokens, and the texts with the scores -1, -2, …
 func scoreVocab(texts ...string) Vocab {
 	v := Vocab{Model: "llama", AddSpacePrefix: true, EOT: -1, EOM: -1, PAD: -1}
-	v.UNK = v.add("<unk>", Unknown)
-	v.BOS = v.add("<s>", Control)
-	v.EOS = v.add("</s>", Control)
+	v.UNK = v.add("<unk>", typeUnknown)
+	v.BOS = v.add("<s>", typeControl)
+	v.EOS = v.add("</s>", typeControl)
 	for b := range 256 {
-		v.add(fmt.Sprintf("<0x%02X>", b), Byte)
+		v.add(fmt.Sprintf("<0x%02X>", b), typeByte)
 	}
 	v.Scores = make([]float32, len(v.Tokens))
 	for i, text := range texts {
-		v.add(text, Normal)
+		v.add(text, typeNormal)
 		v.Scores = append(v.Scores, float32(-1-i))
 	}
 	return v
 }
 
 // add appends a token and gives its id.
-func (v *Vocab) add(text string, kind TokenType) int {
+func (v *Vocab) add(text string, kind int32) int {
 	v.Tokens = append(v.Tokens, text)
 	v.Types = append(v.Types, kind)
 	return len(v.Tokens) - 1
@@ -61,7 +61,7 @@ func mustNew(t testing.TB, v Vocab) *Tokenizer {
 func (t *Tokenizer) texts(ids []int) []string {
 	out := []string{}
 	for _, id := range ids {
-		out = append(out, t.Token(id))
+		out = append(out, t.text(id))
 	}
 	return out
 }

@@ -7,35 +7,33 @@ import (
 	"strings"
 )
 
-// specials finds the tokens that are cut out of a text before anything else:
-// control, unknown and user-defined ones.
+// specials matches control, unknown and user-defined tokens in a text.
 type specials struct {
-	texts  []string  // of the whole vocabulary
-	tokens []special // in the order of their texts, each text once
-	first  [256]starts
+	texts  []string    // [vocab], shared with Vocab.Tokens
+	tokens []special   // sorted by text, each text once
+	first  [256]bucket // by the first byte of the text
 }
 
-// starts is where the special tokens are that begin with a byte.
-type starts struct {
+// bucket is the range tokens[from:to] whose texts begin with one byte.
+type bucket struct {
 	from, to int
-	always   bool // one of them is looked for always
+	always   bool // some token of the range has always set
 }
 
-// special is one such token.
 type special struct {
 	id     int32
-	always bool // also when special tokens are not to be parsed
-	rstrip bool // swallows the white space after it
+	always bool // user-defined: matched even if the caller does not parse special tokens
+	rstrip bool // the match includes the white space after the token
 }
 
-// fragment is a part of a text: a token that was cut out, or what lies between.
+// fragment is a special token of a text, or the text between two of them.
 type fragment struct {
-	token int    // -1: text
-	text  string // of a fragment that is no token
+	token int // -1 for text
+	text  string
 }
 
-// newSpecials collects the special tokens of a vocabulary. Of several with one
-// text it is the one with the lowest id.
+// newSpecials collects the special tokens of a vocabulary. Of tokens with equal text it
+// keeps the lowest id.
 func newSpecials(v *Vocab) *specials {
 	s := &specials{texts: v.Tokens}
 	n := 0
@@ -49,7 +47,7 @@ func newSpecials(v *Vocab) *specials {
 	for id, text := range v.Tokens {
 		if v.special(id) {
 			s.tokens = append(s.tokens, special{
-				id: int32(id), always: v.kind(id) == UserDefined, rstrip: rstrip(text),
+				id: int32(id), always: v.kind(id) == typeUserDefined, rstrip: rstrip(text),
 			})
 		}
 	}
@@ -68,24 +66,15 @@ func newSpecials(v *Vocab) *specials {
 	return s
 }
 
-// special reports whether a token is cut out of texts.
-func (v *Vocab) special(id int) bool {
-	switch v.kind(id) {
-	case Control, Unknown, UserDefined:
-		return v.Tokens[id] != ""
-	}
-	return false
-}
-
 func (s *specials) text(t special) string { return s.texts[t.id] }
 
-// phi3Strips reports which special tokens swallow the white space after them.
-// Files do not say so; Phi-3's tokenizer.json does, for all but three of its
-// special tokens, and its vocabulary is known by its placeholder tokens.
+// phi3Strips returns a function that reports whether a special token has rstrip. GGUF
+// files lack that property. Phi-3's tokenizer.json sets it for all but three special
+// tokens; its vocabulary is recognized by three of its tokens.
 func phi3Strips(v *Vocab) func(text string) bool {
 	known := 0
 	for id, text := range v.Tokens {
-		if v.kind(id) == Control && (text == "<|assistant|>" || text == "<|end|>" || text == "<|placeholder1|>") {
+		if v.kind(id) == typeControl && (text == "<|assistant|>" || text == "<|end|>" || text == "<|placeholder1|>") {
 			known++
 		}
 	}
@@ -94,17 +83,16 @@ func phi3Strips(v *Vocab) func(text string) bool {
 	}
 }
 
-// match is an occurrence of a special token at text[from:to]; to includes the
-// white space that it swallows.
+// match is a special token at text[from:to], with the white space that rstrip includes.
 type match struct {
 	token    special
 	from, to int
 }
 
-// split cuts the special tokens out of text. The tokens are looked for one
-// after the other, each in what the ones before left over, so an early short
-// token never hides a longer one that begins later: the longest first, of equal
-// ones the one with the lower id. llama.cpp looks for them in this order too.
+// split divides text at the special tokens. If parse is false, it matches user-defined
+// tokens only. It matches the longest token first in the whole text, of equal lengths
+// the lowest id, so that a short token never hides a longer one that begins later.
+// llama.cpp uses the same order.
 func (s *specials) split(text string, parse bool) []fragment {
 	found := s.find(text, parse)
 	slices.SortFunc(found, func(a, b match) int {
@@ -128,7 +116,7 @@ func (s *specials) split(text string, parse bool) []fragment {
 	return s.fragments(text, taken.matches)
 }
 
-// find lists every occurrence of every special token.
+// find returns all matches of all special tokens, which may overlap.
 func (s *specials) find(text string, parse bool) (found []match) {
 	for from := range len(text) {
 		if f := s.first[text[from]]; f.always || f.to > 0 && parse {
@@ -138,13 +126,13 @@ func (s *specials) find(text string, parse bool) (found []match) {
 	return found
 }
 
-// at appends the special tokens that begin at text[from]. Those whose texts agree
-// with the text so far lie side by side; each further byte narrows them down, and
-// the one that ends there is the first of them.
+// at appends the special tokens that begin at text[from]. Tokens with a common prefix
+// are neighbors in s.tokens: each further byte narrows the range by binary search, and
+// a token equal to the prefix is the first of the range.
 func (s *specials) at(found []match, text string, from int, parse bool) []match {
 	f := s.first[text[from]]
 	some := s.tokens[f.from:f.to]
-	for n := 1; ; n++ { // some begin with text[from:from+n]
+	for n := 1; ; n++ { // all of some begin with text[from:from+n]
 		if t := some[0]; len(s.text(t)) == n {
 			if parse || t.always {
 				found = append(found, match{token: t, from: from})
@@ -181,7 +169,7 @@ func (s *specials) fragments(text string, matches []match) []fragment {
 	return out
 }
 
-// spans remembers which bytes of a text are taken.
+// spans marks the bytes of a text that matches cover.
 type spans struct {
 	bits    []uint64
 	matches []match

@@ -23,20 +23,20 @@ func TestFindMatchesDefinition(t *testing.T) {
 	for range 500 {
 		v := Vocab{Model: "llama"}
 		for range rng.IntN(12) {
-			v.add(word(5), []TokenType{Normal, Control, UserDefined, Unknown}[rng.IntN(4)])
+			v.add(word(5), []int32{typeNormal, typeControl, typeUserDefined, typeUnknown}[rng.IntN(4)])
 		}
-		v.add("ab", Control)
+		v.add("ab", typeControl)
 		text, parse := word(20), rng.IntN(2) == 0
 		type place struct{ from, id int }
 		var want, got []place
 		for from := range text {
 			seen := map[string]bool{}
 			for id, token := range v.Tokens {
-				if v.kind(id) == Normal || seen[token] || !strings.HasPrefix(text[from:], token) {
+				if v.kind(id) == typeNormal || seen[token] || !strings.HasPrefix(text[from:], token) {
 					continue
 				}
 				seen[token] = true // the lowest id of a text stands for it
-				if parse || v.kind(id) == UserDefined {
+				if parse || v.kind(id) == typeUserDefined {
 					want = append(want, place{from, id})
 				}
 			}

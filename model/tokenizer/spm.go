@@ -7,30 +7,30 @@ import (
 	"unicode/utf8"
 )
 
-// spaceMark (U+2581) stands for a space in SentencePiece vocabularies.
+// spaceMark replaces a space in SentencePiece vocabularies.
 const spaceMark = "\u2581"
 
-// spm encodes as SentencePiece's BPE models do (github.com/google/sentencepiece,
-// bpe_model.cc): a text's characters are joined as long as two neighbors
-// together are a token, the token of the highest score first and the leftmost
-// of equals; a character without a token of its own becomes its bytes' tokens.
+// spm implements the BPE models of SentencePiece (github.com/google/sentencepiece,
+// bpe_model.cc). It starts from characters and merges two neighbors if they form a
+// token, the highest score first, and of equal scores the leftmost. A character without
+// a token becomes the tokens of its bytes.
 type spm struct {
 	ids      *index
 	scores   []float32
 	longest  int        // bytes of the longest token
-	words    bool       // no token has a space after another character
-	fallback [256]int32 // the token of each byte, -1: none
-	unknown  int32      // what a character without tokens becomes
-	prefix   bool
+	words    bool       // no token spans two words
+	fallback [256]int32 // token of each byte, or -1
+	unknown  int32      // replaces a character if there are no byte tokens
+	prefix   bool       // add a space before the text
 }
 
 func newSPM(v *Vocab, ids *index) (*spm, error) {
 	if len(v.Scores) == 0 {
-		return nil, fmt.Errorf("%w: a %q vocabulary needs scores", ErrLengths, v.Model)
+		return nil, fmt.Errorf("%w: a %q vocabulary needs scores", errLengths, v.Model)
 	}
 	for id, s := range v.Scores {
 		if math.IsNaN(float64(s)) {
-			return nil, fmt.Errorf("%w: token %d %.80q", ErrScore, id, v.Tokens[id])
+			return nil, fmt.Errorf("%w: token %d %.80q", errScore, id, v.Tokens[id])
 		}
 	}
 	s := &spm{ids: ids, scores: v.Scores, unknown: int32(v.UNK), prefix: v.AddSpacePrefix}
@@ -45,23 +45,23 @@ func newSPM(v *Vocab, ids *index) (*spm, error) {
 	return s, s.addBytes(v)
 }
 
-// addBytes finds the byte tokens: all 256 exactly once, or none and an unknown
-// token.
+// addBytes finds the byte tokens. A vocabulary must have all 256 of them, or none and an
+// unknown token.
 func (s *spm) addBytes(v *Vocab) error {
 	count := 0
 	for i := range s.fallback {
 		s.fallback[i] = -1
 	}
 	for id, text := range v.Tokens {
-		if v.kind(id) != Byte {
+		if v.kind(id) != typeByte {
 			continue
 		}
 		b, ok := parseByteToken(text)
 		if !ok {
-			return fmt.Errorf("%w: token %d %.80q is not <0xNN>", ErrByteToken, id, text)
+			return fmt.Errorf("%w: token %d %.80q is not <0xNN>", errByteToken, id, text)
 		}
 		if s.fallback[b] >= 0 {
-			return fmt.Errorf("%w: tokens %d and %d both are 0x%02X", ErrByteToken, s.fallback[b], id, b)
+			return fmt.Errorf("%w: tokens %d and %d both are 0x%02X", errByteToken, s.fallback[b], id, b)
 		}
 		s.fallback[b] = int32(id)
 		count++
@@ -71,14 +71,14 @@ func (s *spm) addBytes(v *Vocab) error {
 	}
 	for b, id := range s.fallback {
 		if id < 0 {
-			return fmt.Errorf("%w: 0x%02X", ErrMissingByte, b)
+			return fmt.Errorf("%w: 0x%02X", errMissingByte, b)
 		}
 	}
 	return nil
 }
 
-// encode appends the tokens of text. first says that it begins the whole text
-// or follows a special token, where the space prefix goes.
+// encode appends the tokens of text. first means that text begins the input or follows
+// a special token; only then it gets the space prefix.
 func (s *spm) encode(dst []int, text string, first bool) []int {
 	if s.prefix && first {
 		text = " " + text
@@ -88,12 +88,11 @@ func (s *spm) encode(dst []int, text string, first bool) []int {
 	if !s.words {
 		return s.merge(&m, dst, text)
 	}
-	// No token reaches over the end of a word, so that words can be taken one
-	// by one with the same result.
-	seen := memo{}
+	// No token spans two words, so encoding word by word gives the same result.
+	cache := wordCache{}
 	for len(text) > 0 {
 		n := wordEnd(text)
-		dst = seen.encode(dst, text[:n], func(dst []int, word string) []int {
+		dst = cache.encode(dst, text[:n], func(dst []int, word string) []int {
 			return s.merge(&m, dst, word)
 		})
 		text = text[n:]
@@ -101,8 +100,7 @@ func (s *spm) encode(dst []int, text string, first bool) []int {
 	return dst
 }
 
-// wordEnd gives the length of the spaces at the beginning of text and of what
-// follows them up to the next space.
+// wordEnd returns the length of the leading spaces of text and the word after them.
 func wordEnd(text string) int {
 	n := 0
 	for strings.HasPrefix(text[n:], spaceMark) {
@@ -148,7 +146,7 @@ func (s *spm) merge(m *merger, dst []int, text string) []int {
 	return dst
 }
 
-// bytes appends what stands for a character that has no token.
+// bytes appends the tokens of the bytes of a character that has no token.
 func (s *spm) bytes(dst []int, char string) []int {
 	if s.fallback[0] < 0 {
 		return append(dst, int(s.unknown))

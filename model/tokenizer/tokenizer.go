@@ -1,10 +1,9 @@
-// Package tokenizer turns text into token ids and back, and conversations into
-// prompts, by the vocabulary of a model file.
+// Package tokenizer converts text to token ids and back, and conversations to prompts,
+// by the vocabulary of a model file.
 //
-// Two families are understood: byte-level BPE ("gpt2" in GGUF files) and
-// SentencePiece-style BPE ("llama"). Special tokens are cut out of a text first:
-// user-defined ones always, control and unknown ones only when asked for, so
-// that a user's text cannot steer the model by accident.
+// It supports byte-level BPE ("gpt2" in GGUF files) and SentencePiece BPE ("llama").
+// Special tokens are matched before BPE runs: user-defined ones always, control and
+// unknown ones only on request, so that a user's text cannot inject control tokens.
 package tokenizer
 
 import (
@@ -15,21 +14,19 @@ import (
 	"strings"
 )
 
-// Tokenizer encodes and decodes by one vocabulary.
-// It is safe for concurrent use.
+// Tokenizer encodes and decodes with one vocabulary. It is safe for concurrent use.
 type Tokenizer struct {
 	vocab    Vocab
 	specials *specials
-	pieces   spellings
-	stops    []bool // by token
-	bpe      *bpe   // one of the two is set
-	spm      *spm
+	bytes    tokenBytes
+	stops    []bool // [vocab]
+	bpe      *bpe   // nil for a SentencePiece vocabulary
+	spm      *spm   // nil for a byte-level vocabulary
 	chat     chat
 }
 
-// New checks a vocabulary and makes a tokenizer of it. The slices of v are kept
-// and must not be changed. A vocabulary that contradicts itself is refused with
-// one of this package's errors.
+// New checks a vocabulary and returns its tokenizer. It keeps the slices of v, which
+// must not change. Errors wrap ErrVocab or ErrUnsupported.
 func New(v Vocab) (*Tokenizer, error) {
 	t, err := build(v)
 	if err != nil {
@@ -56,23 +53,20 @@ func build(v Vocab) (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.pieces, t.stops, t.specials = newSpellings(&v), v.stops(), newSpecials(&v)
+	t.bytes, t.stops, t.specials = newTokenBytes(&v), v.stops(), newSpecials(&v)
 	t.chat.source = v.ChatTemplate
 	return t, nil
 }
 
-// Len is the number of tokens.
-func (t *Tokenizer) Len() int { return len(t.vocab.Tokens) }
-
-// Encode turns text into ids, without BOS or EOS. special says whether the text
-// of control tokens becomes those tokens; otherwise it is text like any other.
-// Bytes that are not UTF-8 are kept when the vocabulary has tokens for bytes.
+// Encode converts text to ids, without BOS or EOS. If special is true, the text of
+// control tokens becomes those tokens; otherwise it is ordinary text. Bytes that are not
+// UTF-8 are kept if the vocabulary has byte tokens.
 func (t *Tokenizer) Encode(text string, special bool) []int {
 	return t.encode(nil, text, special)
 }
 
-// Prompt is Encode with the BOS and EOS tokens that the vocabulary asks for.
-// A text that brings its own BOS, as chat templates do, gets no second one.
+// Prompt is Encode with the BOS and EOS tokens that the vocabulary asks for. If the text
+// itself begins with BOS, as the output of a chat template does, Prompt adds no second one.
 func (t *Tokenizer) Prompt(text string, special bool) []int {
 	bos, eos := t.vocab.BOS, t.vocab.EOS
 	var ids []int
@@ -105,31 +99,27 @@ func (t *Tokenizer) encode(dst []int, text string, special bool) []int {
 	return dst
 }
 
-// Token is the text of a token as the vocabulary writes it, "" for an id
-// outside the vocabulary.
-func (t *Tokenizer) Token(id int) string {
+// text returns the text of a token in the vocabulary, or "" for an id outside it.
+func (t *Tokenizer) text(id int) string {
 	if id < 0 || id >= len(t.vocab.Tokens) {
 		return ""
 	}
 	return t.vocab.Tokens[id]
 }
 
-// Bytes are the bytes that a token stands for: none for control, unknown and
-// unused tokens and for ids outside the vocabulary.
-func (t *Tokenizer) Bytes(id int) []byte { return bytes.Clone(t.pieces.of(id)) }
+// Bytes returns a copy of the bytes that a token decodes to. Control, unknown and unused
+// tokens and ids outside the vocabulary have none.
+func (t *Tokenizer) Bytes(id int) []byte { return bytes.Clone(t.bytes.of(id)) }
 
-// Stops reports whether a token ends generation: EOS, EOT, EOM, and the tokens
-// that are known to end a turn or a text whatever the file says.
+// Stops reports whether a token ends generation: EOS, EOT, EOM, or a well-known
+// end-of-turn token such as <|im_end|>.
 func (t *Tokenizer) Stops(id int) bool { return id >= 0 && id < len(t.stops) && t.stops[id] }
 
-// BOS is the token that begins a text.
+// BOS returns the id of the beginning-of-text token, and whether there is one.
 func (t *Tokenizer) BOS() (id int, ok bool) { return t.vocab.BOS, t.vocab.BOS >= 0 }
 
-// EOS is the token that ends a text.
-func (t *Tokenizer) EOS() (id int, ok bool) { return t.vocab.EOS, t.vocab.EOS >= 0 }
-
-// knownPre lists the names of the pre-tokenizers.
-func knownPre() string {
+// knownPreTokenizers lists the names for an error message.
+func knownPreTokenizers() string {
 	names := slices.Collect(maps.Keys(preTokenizers))
 	for name := range preAliases {
 		if name != "" {

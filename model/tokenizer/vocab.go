@@ -1,55 +1,139 @@
 package tokenizer
 
-// TokenType says what a token is for, with the numbers that GGUF files carry
-// in tokenizer.ggml.token_type.
-type TokenType int32
+import "fmt"
 
-// The token types.
+// Token types: the values of tokenizer.ggml.token_type in the GGUF specification.
 const (
-	Normal      TokenType = 1 // text
-	Unknown     TokenType = 2 // stands for what cannot be encoded
-	Control     TokenType = 3 // steers the model, stands for no text
-	UserDefined TokenType = 4 // text that is always one token
-	Unused      TokenType = 5
-	Byte        TokenType = 6 // one byte, written <0xNN>
+	typeNormal      = 1
+	typeUnknown     = 2 // replaces text that has no tokens
+	typeControl     = 3 // has no text, for example BOS
+	typeUserDefined = 4 // text that is always one token
+	typeUnused      = 5
+	typeByte        = 6 // one byte, written <0xNN>
 )
 
-// Vocab is a vocabulary as a model file states it. New checks it.
+// Vocab is the vocabulary of a model file. New checks it.
 type Vocab struct {
-	// Model is the algorithm: "gpt2" for byte-level BPE by merges, "llama" for
-	// SentencePiece-style BPE by scores.
+	// Model is the algorithm: "gpt2" for byte-level BPE by merges, or "llama" for
+	// SentencePiece BPE by scores.
 	Model string
-	// Pre names the pre-tokenizer of a "gpt2" vocabulary; "" means "default".
+	// Pre is the name of the pre-tokenizer of a "gpt2" vocabulary; "" means "default".
 	Pre string
 
-	Tokens []string    // token texts; a token's id is its index
-	Scores []float32   // "llama": merge priorities, one a token; else empty or one a token
-	Types  []TokenType // one a token, or empty when every token is Normal
-	Merges []string    // "gpt2": "left right", best first
+	Tokens []string  // [vocab]: the text of each token; its id is the index
+	Scores []float32 // [vocab]: merge priorities of a "llama" vocabulary, higher first; may be empty for "gpt2"
+	Types  []int32   // [vocab]: tokenizer.ggml.token_type; empty if all tokens are normal
+	Merges []string  // merges of a "gpt2" vocabulary as "left right", highest priority first
 
-	BOS, EOS, EOT, EOM, UNK, PAD int // ids; -1: none
+	BOS, EOS, EOT, EOM, UNK, PAD int // ids, -1 if absent
 
 	AddBOS         bool   // Prompt begins with BOS
 	AddEOS         bool   // Prompt ends with EOS
-	AddSpacePrefix bool   // "llama": text gets a leading space
-	ChatTemplate   string // Jinja source; "" when there is none
+	AddSpacePrefix bool   // text of a "llama" vocabulary gets a leading space
+	ChatTemplate   string // Jinja source; "" if absent
 }
 
-// kind is the type of token id, Normal when the vocabulary states no types.
-func (v *Vocab) kind(id int) TokenType {
+// endOfTurn lists control tokens that end generation even if the file does not name
+// them as EOS, EOT or EOM.
+var endOfTurn = map[string]bool{
+	"<|endoftext|>": true, "<|end_of_text|>": true, "</s>": true, "<EOT>": true,
+	"<|eot_id|>": true, "<|eom_id|>": true, // Llama 3
+	"<|im_end|>":    true, // ChatML
+	"<|end|>":       true, // Phi
+	"<end_of_turn>": true, // Gemma
+}
+
+// check refuses inconsistencies that do not depend on the algorithm.
+func (v *Vocab) check() error {
+	n := len(v.Tokens)
+	if n == 0 {
+		return errEmptyVocab
+	}
+	if len(v.Scores) != 0 && len(v.Scores) != n || len(v.Types) != 0 && len(v.Types) != n {
+		return fmt.Errorf("%w: %d tokens, %d scores, %d types", errLengths, n, len(v.Scores), len(v.Types))
+	}
+	for id, kind := range v.Types {
+		if kind < typeNormal || kind > typeByte {
+			return fmt.Errorf("%w: token %d %.80q has type %d", errTokenType, id, v.Tokens[id], kind)
+		}
+	}
+	if err := v.checkIDs(); err != nil {
+		return err
+	}
+	// This check is last, because a caller may accept an unknown algorithm.
+	if v.Model != "gpt2" && v.Model != "llama" {
+		return fmt.Errorf("%w %.80q: want gpt2 or llama", errUnknownModel, v.Model)
+	}
+	return nil
+}
+
+func (v *Vocab) checkIDs() error {
+	for _, special := range []struct {
+		name   string
+		id     int
+		needed bool
+	}{
+		{"BOS", v.BOS, v.AddBOS}, {"EOS", v.EOS, v.AddEOS},
+		{"EOT", v.EOT, false}, {"EOM", v.EOM, false}, {"UNK", v.UNK, false}, {"PAD", v.PAD, false},
+	} {
+		if special.id < -1 || special.id >= len(v.Tokens) {
+			return fmt.Errorf("%w: %s is %d of %d", errTokenID, special.name, special.id, len(v.Tokens))
+		}
+		if special.needed && special.id < 0 {
+			return fmt.Errorf("%w: %s", errMissingToken, special.name)
+		}
+	}
+	return nil
+}
+
+// kind returns the type of token id.
+func (v *Vocab) kind(id int) int32 {
 	if len(v.Types) == 0 {
-		return Normal
+		return typeNormal
 	}
 	return v.Types[id]
 }
 
-// matchable reports whether plain text may turn into token id through merging.
-// Control and unknown tokens are never text, and byte tokens only stand in for
-// characters that have no token of their own.
+// matchable reports whether merging plain text may produce token id. Control and
+// unknown tokens are not text, and byte tokens only replace characters without a token.
 func (v *Vocab) matchable(id int) bool {
 	switch v.kind(id) {
-	case Control, Unknown, Byte:
+	case typeControl, typeUnknown, typeByte:
 		return false
 	}
 	return v.Tokens[id] != ""
+}
+
+// special reports whether token id is matched in a text before BPE runs.
+func (v *Vocab) special(id int) bool {
+	switch v.kind(id) {
+	case typeControl, typeUnknown, typeUserDefined:
+		return v.Tokens[id] != ""
+	}
+	return false
+}
+
+// hasBytes reports whether token id decodes to bytes.
+func (v *Vocab) hasBytes(id int) bool {
+	switch v.kind(id) {
+	case typeControl, typeUnknown, typeUnused:
+		return false
+	}
+	return true
+}
+
+// stops returns, for each token, whether it ends generation.
+func (v *Vocab) stops() []bool {
+	stops := make([]bool, len(v.Tokens))
+	for _, id := range []int{v.EOS, v.EOT, v.EOM} {
+		if id >= 0 {
+			stops[id] = true
+		}
+	}
+	for id, text := range v.Tokens {
+		if v.kind(id) == typeControl && endOfTurn[text] {
+			stops[id] = true
+		}
+	}
+	return stops
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/lockstep-go/lockstep/generate"
@@ -55,7 +56,7 @@ func (c *generateCmd) Run(e *env) error {
 	shown := prompt
 	if c.Chat {
 		shown = "" // the template is for the model, not for the reader
-		prompt, err = tok.Chat([]tokenizer.Message{{Role: "user", Content: prompt}}, true)
+		prompt, err = tok.Chat(time.Now(), []tokenizer.Message{{Role: "user", Content: prompt}}, true)
 		if err != nil {
 			return fmt.Errorf("--chat: %s: %w", c.name(), err)
 		}
