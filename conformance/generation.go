@@ -36,7 +36,7 @@ func firstFromPrefill(r *rig) {
 
 func everyTokenOnce(r *rig) {
 	prompt := r.tokens(7, 31)
-	for _, p := range []generate.Params{{MaxTokens: 6}, {MaxTokens: 6, Temperature: 1}, {MaxTokens: 6, HostArgmax: true}} {
+	for _, p := range []generate.Params{{MaxTokens: 6}, {MaxTokens: 6, Temperature: 1}, {MaxTokens: 6, LogitBias: hostSampling}} {
 		got := r.generate(prompt, p)
 		var computed []int
 		for _, c := range r.e.reset() {
@@ -49,12 +49,15 @@ func everyTokenOnce(r *rig) {
 	}
 }
 
+// hostSampling asks the engine for logits without changing any, so that a greedy choice
+// is made on the host.
+var hostSampling = map[int]float32{0: 0}
+
 // paths are ways to make the same greedy choice.
 var paths = map[string]generate.Params{
 	"engine":  {},
-	"host":    {HostArgmax: true},
+	"host":    {LogitBias: hostSampling},
 	"top-k 1": {TopK: 1, Temperature: 3},
-	"bias":    {LogitBias: map[int]float32{0: 0}},
 }
 
 func greedyPathsAgree(r *rig) {

@@ -21,7 +21,7 @@ const manyBytes = 1 << 30
 func (r *rig) logitsOf(g *generate.Generator, prompt []int) (generated, [][]float32) {
 	r.Helper()
 	r.e.reset()
-	got := collect(g.Tokens(r.Context(), prompt, generate.Params{MaxTokens: 4, HostArgmax: true, IgnoreEOS: true}))
+	got := collect(g.Tokens(r.Context(), prompt, generate.Params{MaxTokens: 4, LogitBias: hostSampling, IgnoreEOS: true}))
 	if got.Err != nil {
 		r.Fatalf("generating: %v", got.Err)
 	}

@@ -106,7 +106,6 @@ func TestWantedOutput(t *testing.T) {
 	}{
 		{"greedy", "four bytes come back", Params{}, model.WantGreedy},
 		{"top-k 1", "greedy too", Params{Temperature: 1, TopK: 1}, model.WantGreedy},
-		{"host argmax", "all logits on request", Params{HostArgmax: true}, model.WantLast},
 		{"drawn", "needs all logits", Params{Temperature: 1}, model.WantLast},
 		{"biased", "the engine knows no bias", Params{LogitBias: map[int]float32{1: 1}}, model.WantLast},
 		{"penalized", "the engine knows no penalty", Params{RepeatPenalty: 2}, model.WantLast},
@@ -131,9 +130,8 @@ func TestGreedyPathsAgree(t *testing.T) {
 	e := newFake(t)
 	want := collect(Tokens(t.Context(), e, []int{1, 2}, Params{MaxTokens: 30}))
 	for name, p := range map[string]Params{
-		"top-k 1":     {TopK: 1, Temperature: 2},
-		"host argmax": {HostArgmax: true},
-		"no bias":     {LogitBias: map[int]float32{3: 0}},
+		"top-k 1": {TopK: 1, Temperature: 2},
+		"no bias": {LogitBias: map[int]float32{3: 0}},
 	} {
 		p.MaxTokens = 30
 		if diff := cmp.Diff(want.IDs, collect(Tokens(t.Context(), e, []int{1, 2}, p)).IDs); diff != "" {

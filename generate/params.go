@@ -45,6 +45,7 @@ type Params struct {
 	RepeatLast int
 
 	// LogitBias is added to the logits of token ids first of all; -Inf bans a token.
+	// With any bias, even of 0, a greedy choice is made on the host.
 	LogitBias map[int]float32
 
 	// Seed starts the random draws. The same seed and parameters give the same text
@@ -60,10 +61,6 @@ type Params struct {
 	// ParseSpecial encodes special tokens in the prompt's text as such, which a
 	// rendered chat template needs. Leave it false for untrusted text.
 	ParseSpecial bool
-
-	// HostArgmax makes a greedy choice on the host, from all the logits. The tokens
-	// are the same.
-	HostArgmax bool
 
 	// Stats, if not nil, is filled while generating. It belongs to one generation at
 	// a time.
@@ -84,7 +81,7 @@ func (p *Params) repeats() bool { return p.RepeatPenalty != 0 && p.RepeatPenalty
 
 // want is the output that the sampler needs from an engine.
 func (p *Params) want() model.Want {
-	if p.greedy() && !p.adjusts() && !p.HostArgmax {
+	if p.greedy() && !p.adjusts() {
 		return model.WantGreedy
 	}
 	return model.WantLast

@@ -43,9 +43,6 @@ func (s *sampler) next(out model.Output, history []int) (int, error) {
 
 // choose is next with logits at hand; -1 when there is nothing to choose.
 func (s *sampler) choose(logits []float32, history []int) int {
-	if s.p.greedy() && !s.p.adjusts() {
-		return model.Argmax(logits)
-	}
 	r := s.candidates(logits, history)
 	if len(r) == 0 {
 		return -1

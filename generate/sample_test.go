@@ -100,7 +100,7 @@ func TestSamplerNoChoice(t *testing.T) {
 		logits       []float32
 	}{
 		{"greedy NaN", "the engine found nothing", Params{}, []float32{nan, nan}},
-		{"host NaN", "nothing here either", Params{HostArgmax: true}, []float32{nan, nan}},
+		{"host NaN", "nothing here either", Params{LogitBias: map[int]float32{0: 0}}, []float32{nan, nan}},
 		{"drawn NaN", "no candidates", Params{Temperature: 1}, []float32{nan, nan}},
 		{"drawn -Inf", "no candidates", Params{Temperature: 1, TopK: 2, TopP: 0.5, MinP: 0.1}, []float32{negInf, negInf}},
 		{"all banned", "bias can leave nothing", Params{LogitBias: map[int]float32{0: negInf, 1: negInf}}, []float32{1, 2}},
@@ -219,7 +219,7 @@ func BenchmarkSampler(b *testing.B) {
 		logits[i] = 20*random.Float32() - 10
 	}
 	for name, p := range map[string]Params{
-		"greedy":    {HostArgmax: true},
+		"biased":    {LogitBias: map[int]float32{0: 0}},
 		"top-k":     {Temperature: 0.8, TopK: 40, TopP: 0.95},
 		"plain":     {Temperature: 0.8},
 		"penalties": {RepeatPenalty: 1.1, RepeatLast: 64},

@@ -14,10 +14,10 @@ import (
 
 func TestStopTokens(t *testing.T) {
 	paths := map[string]Params{
-		"greedy":      {},
-		"host argmax": {HostArgmax: true},
-		"drawn":       {Temperature: 0.5, TopK: 40},
-		"penalized":   {FrequencyPenalty: 0.001},
+		"greedy":    {},
+		"biased":    {LogitBias: map[int]float32{0: 0}},
+		"drawn":     {Temperature: 0.5, TopK: 40},
+		"penalized": {FrequencyPenalty: 0.001},
 	}
 	tests := []struct {
 		name, reason string
@@ -39,7 +39,7 @@ func TestStopTokens(t *testing.T) {
 			t.Run(tt.name+"/"+path, func(t *testing.T) {
 				e := newFake(t).speak(2, tt.says)
 				p, stats := tt.p, Stats{}
-				p.HostArgmax, p.Temperature, p.TopK, p.FrequencyPenalty = how.HostArgmax, how.Temperature, how.TopK, how.FrequencyPenalty
+				p.LogitBias, p.Temperature, p.TopK, p.FrequencyPenalty = how.LogitBias, how.Temperature, how.TopK, how.FrequencyPenalty
 				p.Stats = &stats
 				got := collect(Tokens(t.Context(), e, []int{1, 2}, p))
 				if got.Err != nil || got.Text != tt.want || stats.Finish != tt.finish {
