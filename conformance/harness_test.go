@@ -123,40 +123,40 @@ var gateFaults = []struct {
 			return float32(float64(y) + harness.Spacing(quant.F32, w.P))
 		}
 		return y
-	}, "bias gate"},
+	}, "bias check"},
 	{"biased toward zero by a quarter", func(i int, y float32, w harness.Ref) float32 {
 		if i%4 == 0 {
 			return float32(float64(y) - math.Copysign(harness.Spacing(quant.F32, w.P), w.Y))
 		}
 		return y
-	}, "bias gate"},
+	}, "bias check"},
 	{"one element of 512 off by the hundredth part of its terms", func(i int, y float32, w harness.Ref) float32 {
 		if i == 100 {
 			return y + float32(w.P)/100
 		}
 		return y
-	}, "hard gate: 1 beyond"},
+	}, "worst-case check: 1 failed"},
 	{"one element beyond the sharp gate only", func(i int, y float32, w harness.Ref) float32 {
 		if i == 100 {
 			return float32(w.Y + 9*harness.UnitRoundoff*math.Sqrt(redTerms)*w.P)
 		}
 		return y
-	}, "sharp gate: 1 beyond"},
+	}, "probabilistic check: 1 failed"},
 	{"a row whose every error is large, but none beyond the sharp gate", func(i int, y float32, w harness.Ref) float32 {
 		if i/64 == 3 {
 			return float32(w.Y + float64(1-2*(i%2))*4*harness.UnitRoundoff*math.Sqrt(redTerms)*w.P)
 		}
 		return y
-	}, "row gate: 1 beyond"},
+	}, "row-rms check: 1 failed"},
 	{"NaN", func(i int, y float32, _ harness.Ref) float32 {
 		if i == 511 {
 			return float32(math.NaN())
 		}
 		return y
-	}, "class gate: 1 beyond"},
+	}, "class check: 1 failed"},
 	{"sums of 16-bit halves", func(_ int, y float32, _ harness.Ref) float32 {
 		return quant.F16ToF32(quant.F32ToF16(y))
-	}, "hard gate"},
+	}, "worst-case check"},
 }
 
 func TestCloseSeesFaults(t *testing.T) {
@@ -201,33 +201,33 @@ var comparisons = []struct {
 	}, ""},
 	{"3 ulp of 2", func(r *harness.Fixture) {
 		r.ULP("y", quant.F32, []float32{1, nextUp(nextUp(nextUp(3)))}, []float64{1, 3}, 2)
-	}, "ulp gate: 1 beyond"},
+	}, "ulp check: 1 failed"},
 	{"subnormal, 3 ulp of 2", func(r *harness.Fixture) {
 		r.ULP("y", quant.F32, []float32{1, 0x1p-149 * 8}, []float64{1, 0x1p-149 * 5}, 2)
-	}, "ulp gate: 1 beyond"},
+	}, "ulp check: 1 failed"},
 	{"half, the last place", func(r *harness.Fixture) { r.ULP("y", quant.F16, []float32{1, 1 + 0x1p-10}, []float64{1, 1}, 1) }, ""},
-	{"half, two places", func(r *harness.Fixture) { r.ULP("y", quant.F16, []float32{1, 1 + 0x1p-9}, []float64{1, 1}, 1) }, "ulp gate"},
+	{"half, two places", func(r *harness.Fixture) { r.ULP("y", quant.F16, []float32{1, 1 + 0x1p-9}, []float64{1, 1}, 1) }, "ulp check"},
 	{"half, overflow is an infinity", func(r *harness.Fixture) {
 		r.ULP("y", quant.F16, []float32{1, float32(inf)}, []float64{1, 70000}, 1)
 	}, ""},
 	{"float32, no overflow there", func(r *harness.Fixture) {
 		r.ULP("y", quant.F32, []float32{1, float32(inf)}, []float64{1, 70000}, 1)
-	}, "class gate"},
+	}, "class check"},
 	{"NaN for a number", func(r *harness.Fixture) {
 		r.Within("y", []float32{1, float32(nan)}, []float64{1, 1}, []float64{inf, inf})
-	}, "class gate"},
-	{"a NaN bound lets nothing through", func(r *harness.Fixture) { r.Within("y", []float32{1, 2}, []float64{1, 1}, []float64{0, nan}) }, "bound gate"},
+	}, "class check"},
+	{"a NaN bound lets nothing through", func(r *harness.Fixture) { r.Within("y", []float32{1, 2}, []float64{1, 1}, []float64{0, nan}) }, "derived check"},
 	{"the wrong infinity", func(r *harness.Fixture) {
 		r.Within("y", []float32{1, float32(-inf)}, []float64{1, inf}, []float64{1, 1})
-	}, "class gate"},
+	}, "class check"},
 	{"no worse", func(r *harness.Fixture) {
 		r.NoWorse("y", []float32{1, 1.2}, []float64{1, 1}, []float32{1, 1.1}, 2)
 	}, ""},
 	{"worse", func(r *harness.Fixture) {
 		r.NoWorse("y", []float32{1, 1.3}, []float64{1, 1}, []float32{1, 1.1}, 2)
-	}, "bound gate"},
+	}, "derived check"},
 	{"a softmax of 1", func(r *harness.Fixture) { r.SumsToOne("y", []float32{0.25, 0.75}, 2) }, ""},
-	{"a softmax of less", func(r *harness.Fixture) { r.SumsToOne("y", []float32{0.25, 0.7499}, 2) }, "bound gate"},
+	{"a softmax of less", func(r *harness.Fixture) { r.SumsToOne("y", []float32{0.25, 0.7499}, 2) }, "derived check"},
 	{"equal words", func(r *harness.Fixture) { harness.Exact(r, "y", []uint32{1, 2}, []uint32{1, 2}) }, ""},
 	{"another word", func(r *harness.Fixture) { harness.Exact(r, "y", []uint32{1, 2}, []uint32{1, 3}) }, "1 of 2 differ"},
 	{"minus zero is not zero", func(r *harness.Fixture) {
@@ -236,7 +236,7 @@ var comparisons = []struct {
 	{"NaN is NaN", func(r *harness.Fixture) {
 		harness.Exact(r, "y", []float32{0, float32(nan)}, []float32{0, float32(nan)})
 	}, ""},
-	{"a number short", func(r *harness.Fixture) { harness.Exact(r, "y", []uint32{1}, []uint32{1, 2}) }, "1 numbers to compare with 2"},
+	{"a number short", func(r *harness.Fixture) { harness.Exact(r, "y", []uint32{1}, []uint32{1, 2}) }, "1 numbers, want 2"},
 	{"nothing to compare", func(r *harness.Fixture) { harness.Exact(r, "y", []uint32{}, []uint32{}) }, "0 numbers"},
 	{"no comparison", func(r *harness.Fixture) {}, "nothing was compared"},
 }
@@ -277,13 +277,13 @@ var redKernels = []struct {
 	want string // part of the complaint; "": none
 }{
 	{"right", double, ""},
-	{"one wrong value", after(func(m fakeMemory, _, y uint64) { m.setF32(y+40, 1+m.f32(y+40)) }), "hard gate: 1 beyond"},
+	{"one wrong value", after(func(m fakeMemory, _, y uint64) { m.setF32(y+40, 1+m.f32(y+40)) }), "worst-case check: 1 failed"},
 	{"one value off by 3 ulp", after(func(m fakeMemory, _, y uint64) {
 		m.setF32(y+40, nextUp(nextUp(nextUp(m.f32(y+40)))))
-	}), "hard gate: 1 beyond"},
-	{"a NaN", after(func(m fakeMemory, _, y uint64) { m.setF32(y+40, float32(math.NaN())) }), "class gate: 1 beyond"},
-	{"an infinity of the wrong sign", after(func(m fakeMemory, _, y uint64) { m.setF32(y, -m.f32(y)) }), "class gate: 1 beyond"},
-	{"a number for a NaN", after(func(m fakeMemory, _, y uint64) { m.setF32(y+4, 0) }), "class gate: 1 beyond"},
+	}), "worst-case check: 1 failed"},
+	{"a NaN", after(func(m fakeMemory, _, y uint64) { m.setF32(y+40, float32(math.NaN())) }), "class check: 1 failed"},
+	{"an infinity of the wrong sign", after(func(m fakeMemory, _, y uint64) { m.setF32(y, -m.f32(y)) }), "class check: 1 failed"},
+	{"a number for a NaN", after(func(m fakeMemory, _, y uint64) { m.setF32(y+4, 0) }), "class check: 1 failed"},
 	{"a value before the output", after(func(m fakeMemory, _, y uint64) { m.setF32(y-8, 1) }), "wrote 8 bytes before y"},
 	{"a value after the output", after(func(m fakeMemory, _, y uint64) { m.setF32(y+4*redCount+8, 1) }), "wrote beyond y, 0 bytes after its end"},
 	{"a value before the input", after(func(m fakeMemory, x, _ uint64) { m.setF32(x-4, 1) }), "wrote 4 bytes before x"},
@@ -296,7 +296,7 @@ var redKernels = []struct {
 	}, "were not written, the first at 1020"},
 	{"padding read", after(func(m fakeMemory, x, y uint64) {
 		m[y] = m[x+4*redCount]
-	}), "depend on what was never set"},
+	}), "depend on uninitialized memory"},
 	{"another result each time", func() doubling {
 		calls := 0
 		return after(func(m fakeMemory, _, y uint64) {
@@ -304,8 +304,8 @@ var redKernels = []struct {
 				m.setF32(y+12, nextUp(m.f32(y+12)))
 			}
 		})
-	}(), "is not the same when launched again"},
-	{"a neighbor's memory written", after(func(m fakeMemory, _, y uint64) { m.setF32(y+4*redCount+4, 1) }), "which is not the kernel's"},
+	}(), "differs when the launch is repeated"},
+	{"a neighbor's memory written", after(func(m fakeMemory, _, y uint64) { m.setF32(y+4*redCount+4, 1) }), "outside the kernel's output"},
 }
 
 // checkDoubling is the case: x has an infinity, a NaN, and padding after its end; y

@@ -256,7 +256,7 @@ func TestKernelReport(t *testing.T) {
 	if rep.Rows[0].Status() != "ok" || rep.Rows[1].Status() != "unmeasured" {
 		t.Errorf("%q and %q, want ok and unmeasured", rep.Rows[0].Status(), rep.Rows[1].Status())
 	}
-	if got := fmt.Sprint(rep.Rows[0]); got != "{op F32 2 0 0 6 map[hard:0.5 ulp:2] 1 0}" {
+	if got := fmt.Sprint(rep.Rows[0]); got != "{op F32 2 0 0 6 map[ulp:2 worst-case:0.5] 1 0}" {
 		t.Errorf("the row is %s", got)
 	}
 	if rep.Cases != 3 || rep.Skips != 1 || rep.Compared != 6 {
@@ -267,7 +267,7 @@ func TestKernelReport(t *testing.T) {
 	if bad.Rows[0].Status() != "FAILED" || bad.Failed != 1 || bad.Failures[0] != "op/bad" {
 		t.Errorf("a failed case is reported as %+v", bad)
 	}
-	if b, err := json.Marshal(bad); err != nil || !strings.Contains(string(b), `"worst":{"hard":"+Inf","ulp":"NaN"}`) {
+	if b, err := json.Marshal(bad); err != nil || !strings.Contains(string(b), `"worst":{"ulp":"NaN","worst-case":"+Inf"}`) {
 		t.Errorf("a failed case in JSON: %s, %v", b, err)
 	}
 }

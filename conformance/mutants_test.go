@@ -45,7 +45,7 @@ func TestNeedlessBarrier(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f, line := flowOfText(c.text, "HERE")
-			if got := f.Needless(line); got != c.want {
+			if got := f.BarrierNeedless(line); got != c.want {
 				t.Errorf("needless: %v, want %v", got, c.want)
 			}
 		})
@@ -89,17 +89,17 @@ func TestValuesThatAreKnown(t *testing.T) {
 		"%p5": false, // a length that is any
 		"%p0": false,
 	} {
-		if got := f.Holds(p); got != want {
+		if got := f.AlwaysTrue(p); got != want {
 			t.Errorf("%s holds: %v, want %v", p, got, want)
 		}
 	}
 	for reg, want := range map[string]uint64{"%r6": 63, "%r14": 0, "%r15": 1, "%r0": 1<<32 - 1} {
-		if got := f.Most(reg); got != want {
+		if got := f.UpperBound(reg); got != want {
 			t.Errorf("%s is at most %d, want %d", reg, got, want)
 		}
 	}
 	for p, want := range map[string]bool{"%p6": true, "%p7": false} {
-		if s, _ := f.Definition(p); f.ImpliesQuads(s) != want {
+		if s, _ := f.Definition(p); f.IsVec4Bound(s) != want {
 			t.Errorf("%s is 4i < n: %v, want %v", p, !want, want)
 		}
 	}
@@ -108,11 +108,11 @@ func TestValuesThatAreKnown(t *testing.T) {
 func TestDecides(t *testing.T) {
 	const text = "\tadd.u32 %r1, %r0, 1; // HERE\n\tsetp.lt.u32 %p0, %r1, %r2;\n\t@%p0 bra $L0;\n\tselp.b32 %r4, %r2, %r3, %p0;\n$L0:\n"
 	f, line := flowOfText(text, "HERE")
-	if got := f.Decides(line); !slices.Equal(got, []int{2, 3}) {
+	if got := f.Controls(line); !slices.Equal(got, []int{2, 3}) {
 		t.Errorf("decides the lines %v, want 2 and 3", got)
 	}
 	f, line = flowOfText(text+"\tst.global.u32 [%d0], %r1;", "HERE")
-	if got := f.Decides(line); got != nil {
+	if got := f.Controls(line); got != nil {
 		t.Errorf("decides the lines %v, but is stored, too", got)
 	}
 }

@@ -9,31 +9,31 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// poisons fill what nothing has written, repeated. Each is a NaN as float64,
-// float32, float16 and bfloat16, in both halves, and as an index far outside of
-// anything. Two, so that a result that depends on one shows.
+// fillPatterns are the words that fill uninitialized memory. Each is a NaN as float64,
+// float32, float16 and bfloat16, and far out of range as an index. There are two, so that a
+// result that depends on uninitialized memory differs between them.
 var fillPatterns = [2]uint32{0x7FFE7FFE, 0xFFFDFFFD}
 
-// Mem is a buffer on the device. The rig holds it once for each of the suite's worlds,
-// which differ in the poison of what was never set; a launch is run in each.
+// Buffer is a buffer on the device. The fixture keeps one image per fill pattern, and each
+// launch runs once per image.
 type Buffer struct {
 	r      *Fixture
 	name   string
 	memory driver.Buffer
 	guard  int
-	input  bool     // no kernel may change it
-	images [][]byte // with the guards
+	input  bool     // kernels must not change it
+	images [][]byte // per fill pattern, with the guards
 }
 
-// Input is a buffer that kernels only read, full of poison: Set what they may use.
-// That it stays as it is is checked after each launch.
+// Input allocates a buffer that kernels must not change, which each launch checks. The
+// buffer is uninitialized: set what kernels may read.
 func (r *Fixture) Input(name string, bytes int) *Buffer {
 	r.Helper()
 	return r.alloc(name, bytes, true)
 }
 
-// Output is a buffer that kernels may write, full of poison. What a comparison
-// reads of it must have been written, and be the same whatever the poison was.
+// Output allocates an uninitialized buffer that kernels may write. Bytes that a comparison
+// reads must have been written, and must not depend on the fill pattern.
 func (r *Fixture) Output(name string, bytes int) *Buffer {
 	r.Helper()
 	return r.alloc(name, bytes, false)
@@ -55,20 +55,20 @@ func (r *Fixture) alloc(name string, bytes int, input bool) *Buffer {
 	return m
 }
 
-func fill(b []byte, world int) {
+func fill(b []byte, pattern int) {
 	var p [4]byte
-	binary.LittleEndian.PutUint32(p[:], fillPatterns[world])
+	binary.LittleEndian.PutUint32(p[:], fillPatterns[pattern])
 	for n := copy(b, p[:]); n < len(b); n *= 2 {
 		copy(b[n:], b[:n])
 	}
 }
 
-// F32s is an input of these numbers.
+// F32s allocates an input that holds data.
 func (r *Fixture) F32s(name string, data []float32) *Buffer {
 	return r.Input(name, 4*len(data)).SetF32s(0, data)
 }
 
-// F64s is an input of these numbers.
+// F64s allocates an input that holds data.
 func (r *Fixture) F64s(name string, data []float64) *Buffer {
 	b := make([]byte, 0, 8*len(data))
 	for _, x := range data {
@@ -77,23 +77,23 @@ func (r *Fixture) F64s(name string, data []float64) *Buffer {
 	return r.Bytes(name, b)
 }
 
-// U32s is an input of these numbers.
+// U32s allocates an input that holds data.
 func (r *Fixture) U32s(name string, data []uint32) *Buffer {
 	return r.Input(name, 4*len(data)).SetU32s(0, data)
 }
 
-// Bytes is an input of these bytes.
+// Bytes allocates an input that holds data.
 func (r *Fixture) Bytes(name string, data []byte) *Buffer {
 	return r.Input(name, len(data)).Set(0, data)
 }
 
-// Floats is an input of these numbers, rounded to F32, F16 or BF16.
+// Floats allocates an input that holds data, rounded to format f: F32, F16 or BF16.
 func (r *Fixture) Floats(name string, f quant.Format, data []float32) *Buffer {
 	return r.Input(name, f.BlockBytes()*len(data)).SetFloats(0, f, data)
 }
 
-// Rows is an input of rows of width numbers, each of which begins stride numbers
-// after the one before. What lies between them is poison.
+// Rows allocates an input of rows of width float32, whose starts are stride elements apart.
+// The gaps are uninitialized.
 func (r *Fixture) Rows(name string, data []float32, width, stride int) *Buffer {
 	rows := len(data) / width
 	m := r.Input(name, 4*rows*stride)
@@ -103,7 +103,7 @@ func (r *Fixture) Rows(name string, data []float32, width, stride int) *Buffer {
 	return m
 }
 
-// Set puts data at a byte offset, in place of the poison or of what a kernel wrote.
+// Set copies data to a byte offset.
 func (m *Buffer) Set(offset int, data []byte) *Buffer {
 	for w := range m.images {
 		copy(m.image(w)[offset:offset+len(data)], data)
@@ -111,12 +111,12 @@ func (m *Buffer) Set(offset int, data []byte) *Buffer {
 	return m
 }
 
-// SetF32s puts numbers at a byte offset.
+// SetF32s copies data to a byte offset.
 func (m *Buffer) SetF32s(offset int, data []float32) *Buffer {
 	return m.SetFloats(offset, quant.F32, data)
 }
 
-// SetFloats puts numbers at a byte offset, rounded to F32, F16 or BF16.
+// SetFloats copies data to a byte offset, rounded to format f: F32, F16 or BF16.
 func (m *Buffer) SetFloats(offset int, f quant.Format, data []float32) *Buffer {
 	b := make([]byte, f.BlockBytes()*len(data))
 	if err := f.Encode(b, data); err != nil {
@@ -125,7 +125,7 @@ func (m *Buffer) SetFloats(offset int, f quant.Format, data []float32) *Buffer {
 	return m.Set(offset, b)
 }
 
-// SetU32s puts numbers at a byte offset.
+// SetU32s copies data to a byte offset.
 func (m *Buffer) SetU32s(offset int, data []uint32) *Buffer {
 	b := make([]byte, 0, 4*len(data))
 	for _, x := range data {
@@ -134,7 +134,7 @@ func (m *Buffer) SetU32s(offset int, data []uint32) *Buffer {
 	return m.Set(offset, b)
 }
 
-// Poison makes a range unset again: a page that was freed.
+// Poison makes a range uninitialized again.
 func (m *Buffer) Poison(offset, bytes int) *Buffer {
 	for w := range m.images {
 		fill(m.image(w)[offset:offset+bytes], w)
@@ -142,26 +142,26 @@ func (m *Buffer) Poison(offset, bytes int) *Buffer {
 	return m
 }
 
-// inner is a world's image without the guards.
-func (m *Buffer) image(world int) []byte {
-	b := m.images[world]
+// image returns the bytes for a fill pattern, without the guards.
+func (m *Buffer) image(pattern int) []byte {
+	b := m.images[pattern]
 	return b[m.guard : len(b)-m.guard]
 }
 
-// Addr is where the buffer begins on the device; a multiple of 256.
+// Addr returns the device address, a multiple of 256.
 func (m *Buffer) Addr() ptxgen.Address { return ptxgen.Address(m.memory.Address()) + uint64(m.guard) }
 
-// At is the address so many bytes further on.
+// At returns the device address of a byte offset.
 func (m *Buffer) At(bytes int) ptxgen.Address { return m.Addr() + uint64(bytes) }
 
-// Len is the size in bytes.
+// Len returns the size in bytes.
 func (m *Buffer) Len() int { return len(m.images[0]) - 2*m.guard }
 
-// Bytes are what the buffer holds. Bytes that are not the same in both worlds were
-// not written, or depend on what was not: a failure.
+// Bytes returns the contents. It reports a failure if some bytes were not written or depend
+// on uninitialized memory.
 func (m *Buffer) Bytes() []byte { return m.Range(0, m.Len()) }
 
-// Range is Bytes of a part.
+// Range returns a part of Bytes.
 func (m *Buffer) Range(offset, bytes int) []byte {
 	m.r.Helper()
 	last := len(m.images) - 1
@@ -175,7 +175,7 @@ func (m *Buffer) Range(offset, bytes int) []byte {
 		}
 	}
 	if differ > 0 {
-		what := "depend on what was never set"
+		what := "depend on uninitialized memory"
 		if isFill(a, first&^3, 0) && isFill(b, first&^3, last) {
 			what = "were not written"
 		}
@@ -184,14 +184,14 @@ func (m *Buffer) Range(offset, bytes int) []byte {
 	return a
 }
 
-func isFill(b []byte, at, world int) bool {
-	return at+4 <= len(b) && binary.LittleEndian.Uint32(b[at:]) == fillPatterns[world]
+func isFill(b []byte, at, pattern int) bool {
+	return at+4 <= len(b) && binary.LittleEndian.Uint32(b[at:]) == fillPatterns[pattern]
 }
 
-// F32s are the numbers that the buffer holds.
+// F32s returns the contents as float32.
 func (m *Buffer) F32s() []float32 { return m.Floats(quant.F32) }
 
-// Floats are the numbers that it holds in F32, F16 or BF16.
+// Floats returns the contents as numbers of format f: F32, F16 or BF16.
 func (m *Buffer) Floats(f quant.Format) []float32 {
 	m.r.Helper()
 	b := m.Bytes()
@@ -200,7 +200,7 @@ func (m *Buffer) Floats(f quant.Format) []float32 {
 	return out
 }
 
-// U32s are the numbers that it holds.
+// U32s returns the contents as uint32.
 func (m *Buffer) U32s() []uint32 {
 	m.r.Helper()
 	b := m.Bytes()
@@ -211,20 +211,21 @@ func (m *Buffer) U32s() []uint32 {
 	return out
 }
 
-// Untouched demands that no kernel wrote a range that was never set.
+// Untouched reports a failure if a kernel wrote to an uninitialized range.
 func (m *Buffer) Untouched(offset, bytes int) {
 	m.r.Helper()
 	for w := range m.images {
 		want := make([]byte, bytes)
 		fill(want, w)
 		if i := FirstDifferentByte(m.image(w)[offset:offset+bytes], want); i >= 0 {
-			m.r.Errorf("%s: byte %d was written, which is not the kernel's", m.name, offset+i)
+			m.r.Errorf("%s: byte %d was written outside the kernel's output", m.name, offset+i)
 			return
 		}
 	}
 }
 
-// firstByte is where two slices of one length part; -1: nowhere.
+// FirstDifferentByte returns the first index at which two slices of equal length differ, or
+// -1.
 func FirstDifferentByte(a, b []byte) int {
 	for i := range a {
 		if a[i] != b[i] {

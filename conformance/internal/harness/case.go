@@ -1,23 +1,22 @@
 package harness
 
-// kernelT is what a case needs of a *testing.T.
+// T is the part of *testing.T that a case uses.
 type T interface {
 	Helper()
 	Errorf(format string, args ...any)
 	Fatalf(format string, args ...any) // must not return
 }
 
-// KernelCase is one case of the kernel suite: a kernel of ptxgen on inputs of one
-// shape and distribution, held to a reference in float64. A case that compares
-// nothing is a failure.
+// Case runs a kernel on inputs of one shape and distribution and compares it with a float64
+// reference. A case that compares nothing is a failure.
 type Case struct {
-	Operation string // what it computes: "gemv", "attention decode"
-	Format    string // what of: a quant.Format's name, usually
+	Operation string // what is computed: "gemv", "attention decode"
+	Format    string // of the weights or of the result: usually the name of a quant.Format
 	Name      string // unique within the operation
-	Reason    string // why it is asked for, or which bug it finds
-	Long      bool   // too large for the emulator in a default run
+	Reason    string // what the case covers
+	Long      bool   // too slow for a default run on the emulator
 	Run       func(r *Fixture)
 }
 
-// ID names the case in manifests and on command lines.
+// ID returns the name for manifests and command lines.
 func (c Case) ID() string { return c.Operation + "/" + c.Name }

@@ -4,190 +4,24 @@ import (
 	"fmt"
 	"math"
 
+	"gonum.org/v1/gonum/stat"
+
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// biasLimit is the largest |mean|·√n/σ of signed errors. By chance alone about one
-// comparison in 16,000 is beyond it.
-const biasLimit = 4
-
-// biasLeast is how many errors there must be for their mean to say anything.
-const biasLeast = 64
-
-// gating is one comparison: it complains once of each gate, with the first element
-// and the number of them.
-type comparison struct {
-	r      *Fixture
-	what   string
-	counts map[string]int
-	first  map[string]string
-}
-
-func (r *Fixture) compare(what string) *comparison {
-	return &comparison{r: r, what: what, counts: map[string]int{}, first: map[string]string{}}
-}
-
-func (g *comparison) fail(gate, format string, args ...any) {
-	if g.counts[gate]++; g.counts[gate] == 1 {
-		g.first[gate] = fmt.Sprintf(format, args...)
-	}
-}
-
-// done reports what was found.
-func (g *comparison) done() {
-	g.r.Helper()
-	for _, gate := range append(Bounds(), "class", "bias") {
-		if n := g.counts[gate]; n > 0 {
-			g.r.Errorf("%s: %s gate: %d beyond it, the first: %s", g.what, gate, n, g.first[gate])
-		}
-	}
-}
-
-// check holds one error to its bound; an error that is NaN is beyond any.
-func (g *comparison) check(gate string, i int, got float32, want, e, bound float64) {
-	ratio := math.Abs(e) / bound
-	if e == 0 {
-		ratio = 0
-	}
-	g.r.worst(gate, ratio)
-	if !(math.Abs(e) <= bound) {
-		g.fail(gate, "[%d] is %v, want %v: error %.3g, at most %.3g", i, got, want, e, bound)
-	}
-}
-
-// finite demands NaN where the reference is NaN and the same infinity where it is
-// beyond float32, and reports whether both are numbers.
-func (g *comparison) finite(i int, got float32, want float64) bool {
-	return g.finiteIn(quant.F32, i, got, want)
-}
-
-// finiteIn is finite for a result that is stored in a format: what the format
-// rounds to an infinity must be one.
-func (g *comparison) finiteIn(f quant.Format, i int, got float32, want float64) bool {
-	w := RoundTo(f, want)
-	gotFinite, wantFinite := !math.IsInf(float64(got), 0) && got == got, !math.IsInf(w, 0) && w == w
-	switch {
-	case gotFinite && wantFinite:
-		return true
-	case got != got && w != w, !gotFinite && float64(got) == w:
-		return false
-	}
-	g.fail("class", "[%d] is %v, want %v", i, got, want)
-	return false
-}
-
-// row holds the root mean square error of a row to the mean square of what the
-// sharp gate allows. Errors are random: of n of them the mean square strays by 2/√n
-// at most, and it is the sharp gate's quarter that is typical.
-func (g *comparison) row(t Tolerance, row int, got []float32, want []Ref) {
-	var e2, s2, y2 float64
-	for i, w := range want {
-		e := float64(got[i]) - w.Y
-		e2 += float64(e * e)
-		s2 += float64(w.P * w.P)
-		y2 += float64(w.Y * w.Y)
-	}
-	if math.IsInf(e2, 0) || e2 != e2 || math.IsInf(y2, 0) || y2 != y2 { // complained of, or not a number by right
-		return
-	}
-	factor := 2 + 4/math.Sqrt(float64(len(want)))
-	bound := factor*t.U*math.Sqrt(float64(t.L)*s2) + max(t.UOut*math.Sqrt(y2), halfSmallest*math.Sqrt(float64(len(want))))
-	g.check(rowRMS, row, got[0], want[0].Y, math.Sqrt(e2), bound)
-}
-
-// bias judges the mean of signed errors, each relative to its bound, as it is and
-// toward zero. Where most expected values are equal the errors are, too, and their
-// mean says nothing.
-func (g *comparison) bias(errors []float64, want []Ref) {
-	distinct := map[float64]bool{}
-	for _, w := range want {
-		distinct[w.Y] = true
-	}
-	if len(errors) < biasLeast || 2*len(distinct) < len(want) {
-		return
-	}
-	var toward []float64
-	if len(errors) == len(want) {
-		for i, e := range errors {
-			toward = append(toward, math.Copysign(1, want[i].Y)*e)
-		}
-	}
-	for _, list := range [][]float64{errors, toward} {
-		z := biasOf(list)
-		g.r.result.Bias = max(g.r.result.Bias, z)
-		if !(z <= biasLimit) {
-			g.fail("bias", "the mean of %d errors is %.1fσ/√n from 0, at most %d", len(list), z, biasLimit)
-		}
-	}
-}
-
-// significance is |mean|·√n/σ; 0 where all are 0.
-func biasOf(list []float64) float64 {
-	var sum, sum2 float64
-	for _, e := range list {
-		sum += e
-		sum2 += float64(e * e)
-	}
-	if sum == 0 {
-		return 0
-	}
-	n := float64(len(list))
-	mean := sum / n
-	variance := max(0, sum2/n-float64(mean*mean))
-	return math.Abs(mean) * math.Sqrt(n/variance)
-}
-
-// rounded is y in format F32, F16 or BF16.
-func RoundTo(f quant.Format, y float64) float64 {
-	var b [4]byte
-	var out [1]float64
-	x := []float32{float32(y)}
-	cell := b[:f.BlockBytes()]
-	if err := f.Encode(cell, x); err != nil {
-		panic(err)
-	}
-	quant.Decode(f, out[:], cell)
-	return out[0]
-}
-
-// ulp is the distance between neighbors of a format around y.
-func Spacing(f quant.Format, y float64) float64 {
-	var fraction, least int // bits of the fraction, exponent of the smallest normal number
-	switch f {
-	case quant.F32:
-		fraction, least = 23, -126
-	case quant.F16:
-		fraction, least = 10, -14
-	case quant.BF16:
-		fraction, least = 7, -126
-	default:
-		panic(fmt.Sprintf("conformance: %v has no last place", f))
-	}
-	_, e := math.Frexp(y)
-	return math.Ldexp(1, max(e-1, least)-fraction)
-}
-
-// unit is u, half the distance from 1 to the next float32.
+// UnitRoundoff is half the distance from 1 to the next float32.
 const UnitRoundoff = 0x1p-24
 
-// halfLeast is half the smallest float32: what storing a subnormal number may lose.
+// halfSmallest is half of the smallest subnormal float32: the largest error of rounding to
+// a subnormal number.
 const halfSmallest = 0x1p-150
 
-// Ref is what an element should be, in float64, with the sizes that bound the error
-// of computing it as a sum Σ aᵢ·bᵢ.
-type Ref struct {
-	Y float64
-	S float64 // Σ|aᵢ·bᵢ|
-	P float64 // the larger of ‖a∘b‖₂ and the largest |partial sum|
-}
-
-// Tolerance says how a kernel computes its sums.
+// Tolerance describes the rounding errors of a sum.
 type Tolerance struct {
-	L    int     // longest serial accumulation, plus the depth of the tree that adds the parts
-	U    float64 // the relative error of one addition; 0: that of float32
-	UOut float64 // the relative error of storing the result; 0: that of float32
-	// Correlated says that the errors of different elements are not independent, so
-	// that their mean says nothing of a bias.
+	L    int     // length of the longest chain of additions, plus the depth of the tree that adds the partial sums
+	U    float64 // relative error of one addition; 0: UnitRoundoff
+	UOut float64 // relative error of storing the result; 0: UnitRoundoff
+	// Correlated disables the bias check: errors of different elements are not independent.
 	Correlated bool
 }
 
@@ -199,37 +33,37 @@ func (t Tolerance) filled() Tolerance {
 		t.UOut = UnitRoundoff
 	}
 	if t.L < 1 {
-		panic(fmt.Sprintf("conformance: a tolerance of L = %d", t.L))
+		panic(fmt.Sprintf("harness: tolerance: L is %d, not positive", t.L))
 	}
 	return t
 }
 
-// bounds are the hard and the sharp bound of an element, and what they allow for
-// storing it alone.
-func (t Tolerance) bounds(w Ref) (hard, sharp float64) {
+// bounds returns the worst-case and the probabilistic bound of an element's error. Both
+// include the rounding of the stored result.
+func (t Tolerance) bounds(w Ref) (worst, likely float64) {
 	l := float64(t.L)
 	out := max(t.UOut*math.Abs(w.Y), halfSmallest)
 	return l*t.U/(1-l*t.U)*w.S + out, 8*t.U*math.Sqrt(l)*w.P + out
 }
 
-// The gates, as the summary names them.
+// The checks, as the report names them.
 const (
-	WorstCase     = "hard"  // |e| ≤ γ_L·S + u_out·|y|
-	probabilistic = "sharp" // |e| ≤ 8·u·√L·P + u_out·|y|
-	rowRMS        = "row"   // the same over a row, by its root mean square
+	WorstCase     = "worst-case"    // |e| ≤ γ_L·S + u_out·|y|
+	probabilistic = "probabilistic" // |e| ≤ 8·u·√L·P + u_out·|y|
+	rowRMS        = "row-rms"       // the probabilistic bound for the root mean square error of a row
 	ULPs          = "ulp"
-	derived       = "bound" // an operation's own
+	derived       = "derived" // a bound of the operation's own
 	exactBits     = "exact"
 )
 
-// Gates lists the gates in the order of the summary's columns.
-func Bounds() []string {
+// Checks lists the checks in the order of the report's columns.
+func Checks() []string {
 	return []string{WorstCase, probabilistic, rowRMS, ULPs, derived, exactBits}
 }
 
-// Close holds sums to their reference, in rows of width: the hard bound and the
-// sharp gate for every element, the relative error of every row, and no bias. NaN
-// and infinities must be in the same places, with the same sign.
+// Close compares sums in rows of width with their reference: every element with the
+// worst-case and the probabilistic bound, every row with the bound of its root mean square
+// error, and all signed errors with the bias limit. NaN and infinities must match.
 func (r *Fixture) Close(what string, got []float32, want []Ref, width int, t Tolerance) {
 	r.Helper()
 	t = t.filled()
@@ -239,15 +73,15 @@ func (r *Fixture) Close(what string, got []float32, want []Ref, width int, t Tol
 	g := r.compare(what)
 	errors := make([]float64, 0, len(got))
 	for i, w := range want {
-		hard, sharp := t.bounds(w)
+		worst, likely := t.bounds(w)
 		if !g.finite(i, got[i], w.Y) {
 			continue
 		}
 		e := float64(got[i]) - w.Y
-		g.check(WorstCase, i, got[i], w.Y, e, hard)
-		g.check(probabilistic, i, got[i], w.Y, e, sharp)
-		if sharp > 0 {
-			errors = append(errors, e/sharp)
+		g.hold(WorstCase, i, got[i], w.Y, e, worst)
+		g.hold(probabilistic, i, got[i], w.Y, e, likely)
+		if likely > 0 {
+			errors = append(errors, e/likely)
 		}
 	}
 	for row := 0; row*width < len(got); row++ {
@@ -259,8 +93,8 @@ func (r *Fixture) Close(what string, got []float32, want []Ref, width int, t Tol
 	g.done()
 }
 
-// ULP holds numbers to their reference: at most so many units in the last place of
-// the reference, rounded to format F32, F16 or BF16.
+// ULP compares numbers with want rounded to format f (F32, F16 or BF16). The error may be
+// at most most units in the last place of f.
 func (r *Fixture) ULP(what string, f quant.Format, got []float32, want []float64, most float64) {
 	r.Helper()
 	if !r.sized(what, len(got), len(want), 1) {
@@ -269,13 +103,13 @@ func (r *Fixture) ULP(what string, f quant.Format, got []float32, want []float64
 	g := r.compare(what)
 	for i, y := range want {
 		if g.finiteIn(f, i, got[i], y) {
-			g.check(ULPs, i, got[i], y, float64(got[i])-y, most*Spacing(f, y))
+			g.hold(ULPs, i, got[i], y, float64(got[i])-y, most*Spacing(f, y))
 		}
 	}
 	g.done()
 }
 
-// Within holds each number to a bound of its own.
+// Within compares each number with its own error bound.
 func (r *Fixture) Within(what string, got []float32, want, bound []float64) {
 	r.Helper()
 	if !r.sized(what, len(got), len(want), 1) || !r.sized(what, len(got), len(bound), 1) {
@@ -284,37 +118,38 @@ func (r *Fixture) Within(what string, got []float32, want, bound []float64) {
 	g := r.compare(what)
 	for i, y := range want {
 		if g.finite(i, got[i], y) {
-			g.check(derived, i, got[i], y, float64(got[i])-y, bound[i])
+			g.hold(derived, i, got[i], y, float64(got[i])-y, bound[i])
 		}
 	}
 	g.done()
 }
 
-// NoWorse holds numbers, in rows of width, to twice the error of an honest
-// computation in the same precision: the largest of a row and the root mean square.
-func (r *Fixture) NoWorse(what string, got []float32, want []float64, honest []float32, width int) {
+// NoWorse compares rows of width numbers with a baseline computed in the same precision.
+// The largest and the root mean square error of a row may be at most twice those of the
+// baseline.
+func (r *Fixture) NoWorse(what string, got []float32, want []float64, baseline []float32, width int) {
 	r.Helper()
-	if !r.sized(what, len(got), len(want), width) || !r.sized(what, len(got), len(honest), width) {
+	if !r.sized(what, len(got), len(want), width) || !r.sized(what, len(got), len(baseline), width) {
 		return
 	}
 	g := r.compare(what)
 	for row := 0; row < len(got); row += width {
-		var mine, theirs, mineMax, theirsMax float64
+		var gotSum, baseSum, gotMax, baseMax float64
 		for i := row; i < row+width; i++ {
 			if !g.finite(i, got[i], want[i]) {
 				continue
 			}
-			e, h := math.Abs(float64(got[i])-want[i]), math.Abs(float64(honest[i])-want[i])
-			mine, theirs = mine+float64(e*e), theirs+float64(h*h)
-			mineMax, theirsMax = max(mineMax, e), max(theirsMax, h)
+			e, h := math.Abs(float64(got[i])-want[i]), math.Abs(float64(baseline[i])-want[i])
+			gotSum, baseSum = gotSum+float64(e*e), baseSum+float64(h*h)
+			gotMax, baseMax = max(gotMax, e), max(baseMax, h)
 		}
-		g.check(derived, row, got[row], want[row], mineMax, 2*theirsMax)
-		g.check(derived, row, got[row], want[row], math.Sqrt(mine), 2*math.Sqrt(theirs))
+		g.hold(derived, row, got[row], want[row], gotMax, 2*baseMax)
+		g.hold(derived, row, got[row], want[row], math.Sqrt(gotSum), 2*math.Sqrt(baseSum))
 	}
 	g.done()
 }
 
-// SumsToOne holds each row of a softmax to a sum of 1 within 10⁻⁶.
+// SumsToOne compares the sum of each row of a softmax with 1, within 1e-6.
 func (r *Fixture) SumsToOne(what string, got []float32, width int) {
 	r.Helper()
 	if !r.sized(what, len(got), len(got), width) {
@@ -326,13 +161,13 @@ func (r *Fixture) SumsToOne(what string, got []float32, width int) {
 		for _, x := range got[row : row+width] {
 			sum += float64(x)
 		}
-		g.check(derived, row, float32(sum), 1, sum-1, 1e-6)
+		g.hold(derived, row, float32(sum), 1, sum-1, 1e-6)
 	}
 	g.done()
 }
 
-// Exact demands that two lists are equal, floats bit for bit, except that any NaN
-// equals any other.
+// Exact demands that two slices are equal. Floats are equal if their bits are equal or if
+// both are NaN.
 func Exact[E comparable](r *Fixture, what string, got, want []E) {
 	r.Helper()
 	if !r.sized(what, len(got), len(want), 1) {
@@ -364,20 +199,175 @@ func sameBits(a, b any) bool {
 	return a == b
 }
 
-// sized demands that lists have one length, a multiple of width and not 0.
+// sized demands that two slices have the same length, a positive multiple of width.
 func (r *Fixture) sized(what string, got, want, width int) bool {
 	r.Helper()
 	if got == 0 || got != want || width < 1 || got%width != 0 {
-		r.Errorf("%s: %d numbers to compare with %d, in rows of %d", what, got, want, width)
+		r.Errorf("%s: %d numbers, want %d, in rows of %d", what, got, want, width)
 		return false
 	}
 	r.result.Compared += got
 	return true
 }
 
-// worst keeps the largest error ÷ bound of a gate.
-func (r *Fixture) worst(gate string, ratio float64) {
-	if old, ok := r.result.Worst[gate]; !ok || !(ratio <= old) {
-		r.result.Worst[gate] = ratio
+// worst records an error divided by its bound if it is the largest of its check.
+func (r *Fixture) worst(check string, ratio float64) {
+	if old, ok := r.result.Worst[check]; !ok || !(ratio <= old) {
+		r.result.Worst[check] = ratio
 	}
+}
+
+// biasLimit is the largest |mean|·√n/σ of signed errors. A standard normal variable exceeds
+// it about once in 16,000 times.
+const biasLimit = 4
+
+// biasLeast is the smallest number of errors on which the bias check is meaningful.
+const biasLeast = 64
+
+// comparison collects the failures of one comparison. It reports each check once, with the
+// number of failed elements and the first of them.
+type comparison struct {
+	r      *Fixture
+	what   string
+	counts map[string]int
+	first  map[string]string
+}
+
+func (r *Fixture) compare(what string) *comparison {
+	return &comparison{r: r, what: what, counts: map[string]int{}, first: map[string]string{}}
+}
+
+func (g *comparison) fail(check, format string, args ...any) {
+	if g.counts[check]++; g.counts[check] == 1 {
+		g.first[check] = fmt.Sprintf(format, args...)
+	}
+}
+
+// done reports the failures.
+func (g *comparison) done() {
+	g.r.Helper()
+	for _, check := range append(Checks(), "class", "bias") {
+		if n := g.counts[check]; n > 0 {
+			g.r.Errorf("%s: %s check: %d failed, the first: %s", g.what, check, n, g.first[check])
+		}
+	}
+}
+
+// hold compares an error with its bound. An error or a bound that is NaN fails.
+func (g *comparison) hold(check string, i int, got float32, want, e, bound float64) {
+	ratio := math.Abs(e) / bound
+	if e == 0 {
+		ratio = 0
+	}
+	g.r.worst(check, ratio)
+	if !(math.Abs(e) <= bound) {
+		g.fail(check, "[%d] is %v, want %v: error %.3g, at most %.3g", i, got, want, e, bound)
+	}
+}
+
+// finite is finiteIn for results in float32.
+func (g *comparison) finite(i int, got float32, want float64) bool {
+	return g.finiteIn(quant.F32, i, got, want)
+}
+
+// finiteIn reports whether result and reference are both finite. Otherwise it demands that
+// both are NaN or, once the reference is rounded to format f, the same infinity.
+func (g *comparison) finiteIn(f quant.Format, i int, got float32, want float64) bool {
+	w := RoundTo(f, want)
+	gotFinite, wantFinite := !math.IsInf(float64(got), 0) && got == got, !math.IsInf(w, 0) && w == w
+	switch {
+	case gotFinite && wantFinite:
+		return true
+	case got != got && w != w, !gotFinite && float64(got) == w:
+		return false
+	}
+	g.fail("class", "[%d] is %v, want %v", i, got, want)
+	return false
+}
+
+// row compares the root mean square error of a row with that of the probabilistic bound.
+// The typical error is a quarter of the bound, and a mean square over n elements deviates
+// by at most 2/√n.
+func (g *comparison) row(t Tolerance, row int, got []float32, want []Ref) {
+	var e2, s2, y2 float64
+	for i, w := range want {
+		e := float64(got[i]) - w.Y
+		e2 += float64(e * e)
+		s2 += float64(w.P * w.P)
+		y2 += float64(w.Y * w.Y)
+	}
+	if math.IsInf(e2, 0) || e2 != e2 || math.IsInf(y2, 0) || y2 != y2 { // reported before, or NaN in the reference too
+		return
+	}
+	factor := 2 + 4/math.Sqrt(float64(len(want)))
+	bound := factor*t.U*math.Sqrt(float64(t.L)*s2) + max(t.UOut*math.Sqrt(y2), halfSmallest*math.Sqrt(float64(len(want))))
+	g.hold(rowRMS, row, got[0], want[0].Y, math.Sqrt(e2), bound)
+}
+
+// bias checks the mean of signed errors, each divided by its bound, once as it is and once
+// with the sign of the expected value. It skips inputs whose expected values are mostly
+// equal, since their errors are equal too.
+func (g *comparison) bias(errors []float64, want []Ref) {
+	distinct := map[float64]bool{}
+	for _, w := range want {
+		distinct[w.Y] = true
+	}
+	if len(errors) < biasLeast || 2*len(distinct) < len(want) {
+		return
+	}
+	var toward []float64
+	if len(errors) == len(want) {
+		for i, e := range errors {
+			toward = append(toward, math.Copysign(1, want[i].Y)*e)
+		}
+	}
+	for _, list := range [][]float64{errors, toward} {
+		z := biasOf(list)
+		g.r.result.Bias = max(g.r.result.Bias, z)
+		if !(z <= biasLimit) {
+			g.fail("bias", "the mean of %d errors is %.1fσ/√n from 0, at most %d", len(list), z, biasLimit)
+		}
+	}
+}
+
+// biasOf returns |mean|·√n/σ, or 0 if the list is empty or its mean is 0.
+func biasOf(list []float64) float64 {
+	if len(list) == 0 {
+		return 0
+	}
+	mean, deviation := stat.PopMeanStdDev(list, nil)
+	if mean == 0 {
+		return 0
+	}
+	return math.Abs(mean) * math.Sqrt(float64(len(list))) / deviation
+}
+
+// RoundTo returns y rounded to format f: F32, F16 or BF16.
+func RoundTo(f quant.Format, y float64) float64 {
+	var b [4]byte
+	var out [1]float64
+	x := []float32{float32(y)}
+	cell := b[:f.BlockBytes()]
+	if err := f.Encode(cell, x); err != nil {
+		panic(err)
+	}
+	quant.Decode(f, out[:], cell)
+	return out[0]
+}
+
+// Spacing returns the distance between neighboring numbers of format f around y.
+func Spacing(f quant.Format, y float64) float64 {
+	var fraction, least int // fraction bits; exponent of the smallest normal number
+	switch f {
+	case quant.F32:
+		fraction, least = 23, -126
+	case quant.F16:
+		fraction, least = 10, -14
+	case quant.BF16:
+		fraction, least = 7, -126
+	default:
+		panic(fmt.Sprintf("harness: spacing: %v is no float format", f))
+	}
+	_, e := math.Frexp(y)
+	return math.Ldexp(1, max(e-1, least)-fraction)
 }

@@ -14,9 +14,70 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// Launch runs a launch in each world, and again as often as the suite repeats. It
-// demands that guards and inputs stay as they are and that a repetition gives the
-// same bits. The arguments are what a Spec's Launch returns.
+// Fixture runs one case on one device. It allocates buffers, launches kernels and compares
+// results. Its T counts failures.
+type Fixture struct {
+	T
+	suite   *Suite
+	rand    *rand.Rand
+	buffers []*Buffer
+	result  Result
+}
+
+// Errorf reports a failure and continues.
+func (r *Fixture) Errorf(format string, args ...any) {
+	r.T.Helper()
+	r.result.Failures++
+	r.T.Errorf(format, args...)
+}
+
+// Fatalf reports a failure and ends the case.
+func (r *Fixture) Fatalf(format string, args ...any) {
+	r.T.Helper()
+	r.Errorf(format, args...)
+	runtime.Goexit()
+}
+
+// Skip ends the case as skipped. testdata/skips.json must list the case.
+func (r *Fixture) Skip(format string, args ...any) {
+	r.result.Skipped = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+// Properties returns the properties of the device.
+func (r *Fixture) Properties() driver.Properties { return r.suite.device.Properties() }
+
+// Rand returns the random generator of the case.
+func (r *Fixture) Rand() *rand.Rand { return r.rand }
+
+func (r *Fixture) close() {
+	if r.suite.device.Err() != nil {
+		return // a lost device has no buffers, and its error was reported
+	}
+	for _, m := range r.buffers {
+		if err := m.memory.Close(); err != nil {
+			r.Errorf("freeing %s: %v", m.name, err)
+		}
+	}
+}
+
+// Kernel builds a kernel, once per suite.
+func (r *Fixture) Kernel(s ptxgen.Spec) *ptx.Kernel {
+	r.Helper()
+	if k := r.suite.Kernels[s.Name()]; k != nil {
+		return k
+	}
+	k, err := s.Build()
+	if err != nil {
+		r.Fatalf("%s: %v", s.Name(), err)
+	}
+	r.suite.Kernels[s.Name()] = k
+	return k
+}
+
+// Launch runs a launch once per fill pattern and then Repeats more times. It demands that
+// guards and inputs are unchanged and that a repetition gives the same bits. The arguments
+// are the results of a Spec's Launch method.
 func (r *Fixture) Launch(l ptx.Launch, err error) {
 	r.Helper()
 	if err != nil {
@@ -46,27 +107,26 @@ func (r *Fixture) Launch(l ptx.Launch, err error) {
 		w := n % r.suite.Patterns
 		for i, again := range r.run(w, launch, before) {
 			if at := FirstDifferentByte(r.buffers[i].images[w], again); at >= 0 {
-				r.Fatalf("%s: %s: byte %d is not the same when launched again", l.Kernel.Name, r.buffers[i].name, at-r.buffers[i].guard)
+				r.Fatalf("%s: %s: byte %d differs when the launch is repeated", l.Kernel.Name, r.buffers[i].name, at-r.buffers[i].guard)
 			}
 		}
 	}
 }
 
-// bitsSeed makes results' bits comparable within a process.
+// hashSeed makes the hashes of results comparable within a process.
 var hashSeed = maphash.MakeSeed()
 
-// runIn runs a launch on what the buffers held before it, in one world, and returns
-// what they hold after it.
-func (r *Fixture) run(world int, launch driver.Launch, before [][][]byte) [][]byte {
+// run runs a launch on the images for one fill pattern and returns the images after it.
+func (r *Fixture) run(pattern int, launch driver.Launch, before [][][]byte) [][]byte {
 	r.Helper()
 	name := launch.Function.Name()
 	for i, m := range r.buffers {
-		if err := r.suite.Stream.Write(m.memory.Address(), before[i][world]); err != nil {
+		if err := r.suite.Stream.Write(m.memory.Address(), before[i][pattern]); err != nil {
 			r.Fatalf("%s: writing %s: %v", name, m.name, err)
 		}
 	}
 	if r.suite.BeforeLaunch != nil {
-		r.suite.BeforeLaunch(r.suite.device, world)
+		r.suite.BeforeLaunch(r.suite.device, pattern)
 	}
 	if err := r.suite.Stream.Launch(launch); err != nil {
 		r.Fatalf("%s: %v", name, err)
@@ -76,20 +136,20 @@ func (r *Fixture) run(world int, launch driver.Launch, before [][][]byte) [][]by
 	}
 	after := make([][]byte, len(r.buffers))
 	for i, m := range r.buffers {
-		image := make([]byte, len(before[i][world]))
+		image := make([]byte, len(before[i][pattern]))
 		if err := r.suite.Stream.Read(image, m.memory.Address()); err != nil {
 			r.Fatalf("%s: reading %s: %v", name, m.name, err)
 		}
-		m.inspect(name, before[i][world], image)
+		m.inspect(name, before[i][pattern], image)
 		if m.input {
-			image = before[i][world]
+			image = before[i][pattern]
 		}
 		after[i] = image
 	}
 	return after
 }
 
-// inspect holds a buffer after a launch to what it was before.
+// inspect compares a buffer after a launch with what it held before.
 func (m *Buffer) inspect(kernel string, before, after []byte) {
 	m.r.Helper()
 	end := len(after) - m.guard
@@ -103,65 +163,4 @@ func (m *Buffer) inspect(kernel string, before, after []byte) {
 	case m.input:
 		m.r.Errorf("%s: changed its input %s at byte %d", kernel, m.name, FirstDifferentByte(before, after)-m.guard)
 	}
-}
-
-// KernelRig is one case on one device: buffers, launches and comparisons. Its T
-// counts failures.
-type Fixture struct {
-	T
-	suite   *Suite
-	rand    *rand.Rand
-	buffers []*Buffer
-	result  Result
-}
-
-// Errorf reports a failure and goes on.
-func (r *Fixture) Errorf(format string, args ...any) {
-	r.T.Helper()
-	r.result.Failures++
-	r.T.Errorf(format, args...)
-}
-
-// Fatalf reports a failure and ends the case.
-func (r *Fixture) Fatalf(format string, args ...any) {
-	r.T.Helper()
-	r.Errorf(format, args...)
-	runtime.Goexit()
-}
-
-// Skip ends the case as not run. The suite's manifest must name it.
-func (r *Fixture) Skip(format string, args ...any) {
-	r.result.Skipped = fmt.Sprintf(format, args...)
-	runtime.Goexit()
-}
-
-// Properties are the device's.
-func (r *Fixture) Properties() driver.Properties { return r.suite.device.Properties() }
-
-// Rand is the case's random generator.
-func (r *Fixture) Rand() *rand.Rand { return r.rand }
-
-func (r *Fixture) close() {
-	if r.suite.device.Err() != nil {
-		return // which was reported, and took the buffers with it
-	}
-	for _, m := range r.buffers {
-		if err := m.memory.Close(); err != nil {
-			r.Errorf("freeing %s: %v", m.name, err)
-		}
-	}
-}
-
-// Kernel builds a kernel, once in a suite.
-func (r *Fixture) Kernel(s ptxgen.Spec) *ptx.Kernel {
-	r.Helper()
-	if k := r.suite.Kernels[s.Name()]; k != nil {
-		return k
-	}
-	k, err := s.Build()
-	if err != nil {
-		r.Fatalf("%s: %v", s.Name(), err)
-	}
-	r.suite.Kernels[s.Name()] = k
-	return k
 }

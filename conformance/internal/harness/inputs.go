@@ -7,17 +7,17 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Distribution is a kind of random numbers.
+// Distribution names a distribution of random numbers.
 type Distribution uint8
 
 const (
 	Gaussian     Distribution = iota
 	Outliers                  // one in a hundred is 30 times larger
-	Canceling                 // neighbors nearly cancel: large terms, a small sum
-	SameSign                  // all positive: the partial sums grow
+	Canceling                 // neighbors nearly cancel, so sums are much smaller than their terms
+	SameSign                  // all positive, so partial sums grow
 	Subnormal                 // below the smallest normal number of the format
 	NearOverflow              // sums of products come near the largest float32
-	Constant                  // one value
+	Constant                  // all equal
 	distributions
 )
 
@@ -34,7 +34,7 @@ func Distributions() []Distribution {
 	return all
 }
 
-// Vector is n random numbers.
+// Vector returns n random numbers.
 func (r *Fixture) Vector(d Distribution, n int) []float32 {
 	x := make([]float32, n)
 	common := float32(0.1 + r.rand.Float64())
@@ -53,7 +53,7 @@ func (r *Fixture) Vector(d Distribution, n int) []float32 {
 			v = math.Abs(v)
 		case Subnormal:
 			v *= 0x1p-129
-		case NearOverflow: // times a weight near 1, summed over thousands
+		case NearOverflow: // for a sum of thousands of products with weights near 1
 			v *= 0x1p112
 		case Constant:
 			v = float64(common)
@@ -63,15 +63,15 @@ func (r *Fixture) Vector(d Distribution, n int) []float32 {
 	return x
 }
 
-// layout says where a block format keeps what makes its weights large or small.
+// blockLayout describes the parts of a quantized block that set the size of its weights.
 type blockLayout struct {
-	scales []int  // offsets of the float16 that scale the block
-	quants [2]int // the bytes that hold numbers, from and to
-	repeat byte   // such a byte times 0 to most makes all weights of the byte equal
+	scales []int  // byte offsets of the float16 scales
+	quants [2]int // first and last byte of the quants; the last is exclusive
+	repeat byte   // a quant byte of n times repeat, for n < most, makes its weights equal
 	most   int
 }
 
-// layouts follows the formats' definitions in package quant.
+// blockLayouts follows the block definitions of package quant.
 var blockLayouts = map[quant.Format]blockLayout{
 	quant.Q4_0:   {[]int{0}, [2]int{2, 18}, 0x11, 16},
 	quant.Q4_1:   {[]int{0, 2}, [2]int{4, 20}, 0x11, 16},
@@ -87,10 +87,10 @@ var blockLayouts = map[quant.Format]blockLayout{
 	quant.IQ4_XS: {[]int{0}, [2]int{8, 136}, 0x11, 16},
 }
 
-// Weights is a random matrix of rows × k weights in a format, row by row as GGUF
-// stores it. Blocks are random bytes, so that every sub-block has a scale of its
-// own, with float16 scales that make a weight about 1; some are negative. For
-// Canceling and Constant the numbers within a block are equal.
+// Weights returns a random matrix of rows × k weights in format f, in the layout of a GGUF
+// file. Blocks hold random bytes, so that every sub-block has its own scale. The float16
+// scales make weights about 1 and are sometimes negative. For Canceling and Constant, all
+// quants of a block are equal.
 func (r *Fixture) Weights(f quant.Format, d Distribution, rows, k int) []byte {
 	r.Helper()
 	bytes, err := f.RowBytes(k)
@@ -101,7 +101,7 @@ func (r *Fixture) Weights(f quant.Format, d Distribution, rows, k int) []byte {
 	l, block := blockLayouts[f]
 	if !block {
 		if d == NearOverflow || d == Subnormal && f == quant.F16 {
-			d = Gaussian // the vector is what is large, and a half has no room for more
+			d = Gaussian // the vector is large instead, since float16 has no larger or smaller range
 		}
 		if err := f.Encode(out, r.Vector(d, rows*k)); err != nil {
 			r.Fatalf("weights: %v", err)
@@ -154,7 +154,6 @@ func (r *Fixture) block(f quant.Format, l blockLayout, d Distribution, b []byte)
 
 func putHalf(b []byte, x float64) { binary.LittleEndian.PutUint16(b, quant.F32ToF16(float32(x))) }
 
-// rootMeanSquare is the typical size of a block's weights.
 func rootMeanSquare(f quant.Format, b []byte) float64 {
 	w := make([]float64, f.BlockLen())
 	quant.Decode(f, w, b)

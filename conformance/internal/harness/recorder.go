@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// recorder is a T that keeps what it is told.
+// Recorder is a T that collects failure messages. Goroutines may share it.
 type Recorder struct {
 	mu       sync.Mutex
 	Messages []string

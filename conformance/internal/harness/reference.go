@@ -6,11 +6,16 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// DotRef is Σ w[i]·x[i] in float64.
-func Dot(w, x []float32) Ref { return sum(w, x, 0) }
+// Ref is the exact value of an element Σ aᵢ·bᵢ, and the magnitudes that bound the error of
+// computing it.
+type Ref struct {
+	Y float64
+	S float64 // Σ|aᵢ·bᵢ|
+	P float64 // the larger of ‖a∘b‖₂ and the largest |partial sum|
+}
 
-// RefSum is bias + Σ w[i]·x[i] in float64.
-func sum(w, x []float32, bias float64) Ref {
+// Dot returns Σ w[i]·x[i].
+func Dot(w, x []float32) Ref {
 	var r Ref
 	var squares float64
 	for i := range w {
@@ -20,10 +25,11 @@ func sum(w, x []float32, bias float64) Ref {
 		r.P = max(r.P, math.Abs(r.Y))
 		squares += float64(p * p)
 	}
-	return Ref{r.Y, r.S, max(r.P, math.Sqrt(squares))}.Plus(bias)
+	r.P = max(r.P, math.Sqrt(squares))
+	return r
 }
 
-// Plus is the sum with one more term.
+// Plus returns the sum with one more term.
 func (r Ref) Plus(x float64) Ref {
 	r.Y += x
 	r.S += math.Abs(x)
@@ -31,23 +37,8 @@ func (r Ref) Plus(x float64) Ref {
 	return r
 }
 
-// Refs turns plain numbers, whose errors come from storing them alone, into Refs.
-func plainRefs(y []float64) []Ref {
-	list := make([]Ref, len(y))
-	for i, v := range y {
-		list[i] = Ref{v, math.Abs(v), math.Abs(v)}
-	}
-	return list
-}
-
-// MatVecRef is the product of a matrix of rows × k weights in a format with a
-// vector: [rows].
-func MatVec(f quant.Format, w []byte, rows, k int, x []float32) []Ref {
-	return MatMul(f, w, rows, k, x)
-}
-
-// MatMulRef is the product of a matrix of rows × k weights in a format with each of
-// the vectors in x, [n, k]: [n, rows].
+// MatMul multiplies each vector of x, [n, k], with a matrix w of rows × k weights in format
+// f: [n, rows].
 func MatMul(f quant.Format, w []byte, rows, k int, x []float32) []Ref {
 	n := len(x) / k
 	out := make([]Ref, n*rows)

@@ -15,7 +15,7 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen"
 )
 
-// KernelReport is what a run of the suite found.
+// Report summarizes a run of the suite.
 type Report struct {
 	Device   string  `json:"device"`
 	Seed     uint64  `json:"seed"`
@@ -23,18 +23,18 @@ type Report struct {
 	Cases    int     `json:"cases"`
 	Failed   int     `json:"failed"`
 	Skips    int     `json:"skips"`
-	Compared int     `json:"compared"` // numbers
-	Launched int     `json:"launched"` // different kernels
+	Compared int     `json:"compared"` // elements
+	Launched int     `json:"launched"` // distinct kernels
 	Seconds  float64 `json:"seconds"`
 	Rows     []Row   `json:"rows"`
-	// Unmeasured names kernels that an engine may ask for and that no case launched.
+	// Unmeasured lists the kernels that an engine may ask for and that no case launched.
 	Unmeasured []string `json:"unmeasured"`
-	// Failures and Skipped are cases, by ID.
+	// Failures and Skipped list cases by ID.
 	Failures []string          `json:"failures"`
 	Skipped  map[string]string `json:"skipped"`
 }
 
-// ReportRow sums up the cases of one operation and format.
+// Row summarizes the cases of one operation and format.
 type Row struct {
 	Operation string           `json:"operation"`
 	Format    string           `json:"format"`
@@ -42,16 +42,14 @@ type Row struct {
 	Failed    int              `json:"failed"`
 	Skips     int              `json:"skips"`
 	Compared  int              `json:"compared"`
-	Worst     map[string]Ratio `json:"worst"` // by gate: the largest error ÷ bound
+	Worst     map[string]Ratio `json:"worst"` // per check, the largest error divided by its bound
 	Bias      Ratio            `json:"bias"`  // the largest |mean|·√n/σ
 	Seconds   float64          `json:"seconds"`
 }
 
-// Ratio is an error ÷ its bound. JSON has no number for those of a failure that are
-// infinite or NaN; they are strings there.
+// Ratio is an error divided by its bound. In JSON, NaN and infinities are strings.
 type Ratio float64
 
-// MarshalJSON implements json.Marshaler.
 func (r Ratio) MarshalJSON() ([]byte, error) {
 	if x := float64(r); math.IsInf(x, 0) || math.IsNaN(x) {
 		return json.Marshal(strconv.FormatFloat(x, 'g', -1, 64))
@@ -59,7 +57,7 @@ func (r Ratio) MarshalJSON() ([]byte, error) {
 	return json.Marshal(float64(r))
 }
 
-// status says how the row came out: what was never compared has not passed.
+// Status returns "FAILED", "unmeasured" if nothing was compared, or "ok".
 func (r Row) Status() string {
 	switch {
 	case r.Failed > 0:
@@ -70,11 +68,11 @@ func (r Row) Status() string {
 	return "ok"
 }
 
-// NewKernelReport sums up results. The kernels in reachable that none of them
-// launched are unmeasured.
+// NewReport summarizes results. Unmeasured lists the kernels of reachable that no result
+// launched.
 func NewReport(s *Suite, long bool, results []Result, reachable []ptxgen.Spec) Report {
 	rep := Report{Device: s.Device().Properties().Name, Seed: s.Seed, Long: long, Cases: len(results), Skipped: map[string]string{}}
-	rep.Rows, rep.Unmeasured, rep.Failures = []Row{}, []string{}, []string{} // not null in JSON
+	rep.Rows, rep.Unmeasured, rep.Failures = []Row{}, []string{}, []string{} // [] in JSON, not null
 	rows := map[[2]string]*Row{}
 	for _, r := range results {
 		key := [2]string{r.Case.Operation, r.Case.Format}
@@ -118,9 +116,9 @@ func (row *Row) add(r Result) {
 	if r.Skipped != "" {
 		row.Skips++
 	}
-	for gate, ratio := range r.Worst {
-		if old, ok := row.Worst[gate]; !ok || !(Ratio(ratio) <= old) {
-			row.Worst[gate] = Ratio(ratio)
+	for check, ratio := range r.Worst {
+		if old, ok := row.Worst[check]; !ok || !(Ratio(ratio) <= old) {
+			row.Worst[check] = Ratio(ratio)
 		}
 	}
 }
@@ -129,13 +127,13 @@ func (row *Row) add(r Result) {
 func (rep Report) Write(w io.Writer) error {
 	fmt.Fprintf(w, "kernels on %s, seed %d: %d cases of %d kernels, %d failed, %d skipped; %d numbers compared in %.0f s\n",
 		rep.Device, rep.Seed, rep.Cases, rep.Launched, rep.Failed, rep.Skips, rep.Compared, rep.Seconds)
-	fmt.Fprintf(w, "of each gate the largest error / bound, 1 being the limit; bias in standard errors, at most %d\n", biasLimit)
+	fmt.Fprintf(w, "largest error / bound per check, limit 1; bias in standard errors, limit %d\n", biasLimit)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "operation\tformat\tcases\tfailed\tskips\tcompared\t%s\tbias\tseconds\t\n", strings.Join(Bounds(), "\t"))
+	fmt.Fprintf(t, "operation\tformat\tcases\tfailed\tskips\tcompared\t%s\tbias\tseconds\t\n", strings.Join(Checks(), "\t"))
 	for _, r := range rep.Rows {
 		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t", r.Operation, r.Format, r.Cases, r.Failed, r.Skips, r.Compared)
-		for _, gate := range Bounds() {
-			if ratio, ok := r.Worst[gate]; ok {
+		for _, check := range Checks() {
+			if ratio, ok := r.Worst[check]; ok {
 				fmt.Fprintf(t, "%.3g\t", ratio)
 			} else {
 				fmt.Fprint(t, "-\t")

@@ -1,3 +1,5 @@
+// Package harness runs kernels on inputs of known distributions and compares the results
+// with float64 references, within bounds that follow from the order of additions.
 package harness
 
 import (
@@ -14,56 +16,51 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// production is what kernels are printed for where the emulator stands in for a GPU.
-var EmulatorTarget = func() ptx.Target {
-	dev, err := emu.Open(emu.Options{})
-	if err != nil {
-		panic(err)
-	}
-	defer dev.Close()
-	return modules.Target(dev.Properties())
-}()
-
-// KernelSuite runs kernel cases on one device. It is for one goroutine.
+// Suite runs cases on one device. Only one goroutine may use it.
 type Suite struct {
 	Seed uint64
-	// Guard is how many bytes, a multiple of 256, lie on both sides of each buffer
-	// and must keep their poison. A device that traps accesses outside of a buffer
-	// needs none.
+	// Guard is the number of bytes, a multiple of 256, before and after each buffer that
+	// must keep their fill pattern. Use 0 for a device that traps out-of-bounds accesses.
 	Guard int
-	// Repeats is how often a launch is run again on what it was given, beyond once
-	// for each poison; the bits must be equal.
+	// Repeats is how often Launch repeats each launch on the same inputs to compare the
+	// bits.
 	Repeats int
 
-	// worlds is in how many worlds, one for each poison, launches run. In a single one,
-	// what nothing has written shows by being poison alone.
-	Patterns     int
-	BeforeLaunch func(d driver.Device, world int) // unless nil, prepares the device for launches in a world
-	open         func() (driver.Device, error)
-	device       driver.Device
-	Stream       driver.Stream
-	Kernels      map[string]*ptx.Kernel // built
-	loaded       map[*ptx.Kernel]driver.Function
-	Rewrite      func(name string, text []byte) []byte // changes a kernel's text before it is loaded
-	Serial       bool                                  // kernels never overlap: what rewrite adds does not wait
+	// Patterns is the number of fill patterns, 1 or 2. With 1, unwritten memory shows only
+	// by its fill pattern.
+	Patterns int
+	// BeforeLaunch, if set, prepares the device for launches with a fill pattern.
+	BeforeLaunch func(d driver.Device, pattern int)
+	// Rewrite, if set, changes a kernel's text before it is loaded.
+	Rewrite func(name string, text []byte) []byte
+	// Serial launches each kernel after the previous one has ended. Rewrite needs it if it
+	// adds memory accesses before the kernel waits for its predecessor.
+	Serial bool
+
+	Kernels map[string]*ptx.Kernel // built kernels by name
+	Stream  driver.Stream          // of the open device
+
+	open   func() (driver.Device, error)
+	device driver.Device
+	loaded map[*ptx.Kernel]driver.Function
 }
 
-// NewKernelSuite opens a device, and again whenever a kernel's fault took it.
+// NewSuite opens a device. Run opens another one after a kernel's fault lost it.
 func NewSuite(open func() (driver.Device, error), seed uint64) (*Suite, error) {
 	s := &Suite{Seed: seed, Guard: 256, Patterns: len(fillPatterns), open: open, Kernels: map[string]*ptx.Kernel{}}
 	return s, s.reopen()
 }
 
-// Device is the one in use.
+// Device returns the open device.
 func (s *Suite) Device() driver.Device { return s.device }
 
-// reopen gets a device that works.
+// reopen replaces a lost device.
 func (s *Suite) reopen() error {
 	if s.device != nil {
 		if s.device.Err() == nil {
 			return nil
 		}
-		s.device.Close() // its fault was reported when it happened
+		s.device.Close() // its fault was reported
 	}
 	s.loaded = map[*ptx.Kernel]driver.Function{}
 	var err error
@@ -74,24 +71,24 @@ func (s *Suite) reopen() error {
 	return err
 }
 
-// Close gives back the device and all that was made of it.
+// Close closes the device.
 func (s *Suite) Close() error { return s.device.Close() }
 
-// KernelResult is what came of one case.
+// Result is the outcome of one case.
 type Result struct {
 	Case     Case
-	Skipped  string             // why; "" if it ran
-	Failures int                //
-	Compared int                // numbers
-	Worst    map[string]float64 // by gate: the largest error ÷ bound
-	Bias     float64            // the largest |mean|·√n/σ; 0 where it is not judged
-	Kernels  map[string]bool    // which were launched
+	Skipped  string // the reason, or ""
+	Failures int
+	Compared int                // elements
+	Worst    map[string]float64 // per check, the largest error divided by its bound
+	Bias     float64            // the largest |mean|·√n/σ, or 0 if no bias check ran
+	Kernels  map[string]bool    // names of the launched kernels
 	Seconds  float64
-	Hash     uint64 // a hash of all that the kernels wrote
+	Hash     uint64 // of all bytes that kernels wrote
 }
 
-// Run runs one case on inputs that depend on the seed and the case's ID only, and
-// tells t what is wrong. It returns when the case has ended, by Fatalf too.
+// Run runs one case and reports failures to t. The inputs depend on the seed and the case's
+// ID alone. Run returns when the case has ended, also by Fatalf or Skip.
 func (s *Suite) Run(t T, c Case) Result {
 	t.Helper()
 	if err := s.reopen(); err != nil {
@@ -105,7 +102,7 @@ func (s *Suite) Run(t T, c Case) Result {
 	}
 	begin := time.Now()
 	var done sync.WaitGroup
-	done.Go(func() { // Fatalf and Skip end the goroutine
+	done.Go(func() { // Fatalf and Skip end this goroutine
 		defer r.close()
 		c.Run(r)
 	})
@@ -117,7 +114,7 @@ func (s *Suite) Run(t T, c Case) Result {
 	return r.result
 }
 
-// function loads a kernel, once a device.
+// Function loads a kernel, once per device.
 func (s *Suite) Function(k *ptx.Kernel) (driver.Function, error) {
 	if f, ok := s.loaded[k]; ok {
 		return f, nil
@@ -141,7 +138,7 @@ func (s *Suite) Function(k *ptx.Kernel) (driver.Function, error) {
 	return f, nil
 }
 
-// launched are the names of the kernels that cases launched.
+// launchedKernels returns the names of all kernels that cases launched.
 func launchedKernels(results []Result) map[string]bool {
 	all := map[string]bool{}
 	for _, r := range results {
@@ -149,3 +146,14 @@ func launchedKernels(results []Result) map[string]bool {
 	}
 	return all
 }
+
+// EmulatorTarget is the PTX target of the emulator, which has the properties of the
+// supported GPUs.
+var EmulatorTarget = func() ptx.Target {
+	dev, err := emu.Open(emu.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer dev.Close()
+	return modules.Target(dev.Properties())
+}()

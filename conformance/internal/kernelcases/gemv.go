@@ -155,7 +155,7 @@ func checkGemv(r *harness.Fixture, c gemvCase) {
 	in, out := r.F32s("x", x), r.Output("y", 4*c.rows)
 	c.launch(r, c.spec, c.args(in, w, out))
 	// The rows share the sums of x, and with them their rounding.
-	r.Close("y", out.F32s(), harness.MatVec(c.spec.Format, file, c.rows, c.k, x), c.rows, harness.Tolerance{L: c.spec.Depth(c.k), Correlated: true})
+	r.Close("y", out.F32s(), harness.MatMul(c.spec.Format, file, c.rows, c.k, x), c.rows, harness.Tolerance{L: c.spec.Depth(c.k), Correlated: true})
 }
 
 // checkGemvColumns compares the first, the last and a middle column with launches of
@@ -579,7 +579,7 @@ func checkGemvNorms(r *harness.Fixture, c gemvCase) {
 		}
 		r.Launch(norm.Launch(r.Kernel(norm), b))
 		c.launch(r, c.spec, a)
-		want := harness.MatVec(c.spec.Format, file, c.rows, c.k, normal.F32s())
+		want := harness.MatMul(c.spec.Format, file, c.rows, c.k, normal.F32s())
 		r.Close(n.name, y.F32s(), want, c.rows, harness.Tolerance{L: c.spec.Depth(c.k) + 4, Correlated: true})
 	}
 }
@@ -710,7 +710,7 @@ func checkGemvTwice(r *harness.Fixture, c gemvCase) {
 	a := c.launch(r, c.spec, c.args(r.F32s("x", x), w, first))
 	a.Y = second.Addr()
 	c.launch(r, c.spec, a)
-	r.Close("y", first.F32s(), harness.MatVec(c.spec.Format, file, c.rows, c.k, x), c.rows, harness.Tolerance{L: c.spec.Depth(c.k), Correlated: true})
+	r.Close("y", first.F32s(), harness.MatMul(c.spec.Format, file, c.rows, c.k, x), c.rows, harness.Tolerance{L: c.spec.Depth(c.k), Correlated: true})
 	harness.Exact(r, "again", second.F32s(), first.F32s())
 }
 
@@ -732,7 +732,7 @@ func checkGemvBlocks(r *harness.Fixture, c gemvCase) {
 		}
 		out := r.Output("y", 4*c.rows)
 		c.launch(r, c.spec, c.args(r.F32s("x", x), w, out))
-		r.Close(fmt.Sprintf("2^%d", exponent), out.F32s(), harness.MatVec(c.spec.Format, file, c.rows, c.k, x), c.rows, harness.Tolerance{L: c.spec.Depth(c.k), Correlated: true})
+		r.Close(fmt.Sprintf("2^%d", exponent), out.F32s(), harness.MatMul(c.spec.Format, file, c.rows, c.k, x), c.rows, harness.Tolerance{L: c.spec.Depth(c.k), Correlated: true})
 	}
 }
 
@@ -986,7 +986,7 @@ func checkExtremes(r *harness.Fixture, f quant.Format, together bool) {
 	xs, ws := r.F32s("x", x), r.Bytes("w", packedBytes(f, file, c.rows, c.k))
 	vector, w := xs.Addr(), ws.Addr()
 	c.launch(r, spec, c.args(xs, ws, y))
-	r.Close("y", y.F32s(), harness.MatVec(f, file, c.rows, c.k, x), c.rows, harness.Tolerance{L: spec.Depth(c.k), Correlated: true})
+	r.Close("y", y.F32s(), harness.MatMul(f, file, c.rows, c.k, x), c.rows, harness.Tolerance{L: spec.Depth(c.k), Correlated: true})
 	if !together {
 		return
 	}

@@ -18,18 +18,18 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// coverage is which cases run which instructions of some kernels, found by kernels
-// that mark in memory which of their blocks they run.
+// coverage records which cases run which basic blocks. Instrumented kernels set a mark in
+// memory at each block that they enter.
 type coverage struct {
-	block map[string][]int   // by kernel: the block of each line, -1 of what is no instruction
-	first map[string]int     // by kernel: where its marks begin
+	block map[string][]int   // per kernel, the block of each line; -1 for a line without an instruction
+	first map[string]int     // per kernel, its first mark
 	seed  uint64             // of the cases' inputs
-	marks int                // of all kernels
-	cases [][]harness.Result // by mark: the cases that set it, the cheapest first
-	cost  map[string]float64 // by case: the instructions that it runs
+	marks int                // number of marks of all kernels
+	cases [][]harness.Result // per mark, the cases that set it, cheapest first
+	cost  map[string]float64 // per case ID, the warp instructions that it runs
 }
 
-// blocksOf numbers the stretches of instructions that none jumps into or out of.
+// blocksOf numbers the basic blocks of a text.
 func blocksOf(lines []string) (block []int, n int) {
 	block = make([]int, len(lines))
 	begins := true
@@ -49,7 +49,8 @@ func blocksOf(lines []string) (block []int, n int) {
 	return block, n
 }
 
-// marked is a kernel's text that sets the u32 at address + 4·block of each block it runs.
+// marked returns the text with an instruction at each block that sets the u32 at address +
+// 4·block.
 func marked(lines []string, block []int, address uint64) []byte {
 	var b strings.Builder
 	last := -1
@@ -69,7 +70,7 @@ func marked(lines []string, block []int, address uint64) []byte {
 	return []byte(b.String())
 }
 
-// cover runs cases on marked kernels.
+// cover runs the cases on instrumented kernels.
 func cover(kernels map[string]*ptx.Kernel, which []*ptx.Kernel, cases []harness.Result, seed uint64) (*coverage, error) {
 	c := &coverage{seed: seed, block: map[string][]int{}, first: map[string]int{}, cost: map[string]float64{}}
 	for _, k := range which {
@@ -85,7 +86,7 @@ func cover(kernels map[string]*ptx.Kernel, which []*ptx.Kernel, cases []harness.
 	for w := range errs {
 		wg.Go(func() {
 			errs[w] = c.run(kernels, next)
-			for range next { // after an error
+			for range next { // drain after an error
 			}
 		})
 	}
@@ -102,7 +103,7 @@ func cover(kernels map[string]*ptx.Kernel, which []*ptx.Kernel, cases []harness.
 	return c, errors.Join(errs...)
 }
 
-// covering guards what several runs add to.
+// covering guards the maps and slices of a coverage.
 var covering sync.Mutex
 
 // run is one worker of cover.
@@ -147,7 +148,7 @@ func (c *coverage) run(kernels map[string]*ptx.Kernel, cases <-chan harness.Resu
 	return nil
 }
 
-// add takes in what one case has marked and what its kernels did.
+// add records the marks of one case and the cost of its kernels.
 func (c *coverage) add(r harness.Result, image []byte, did emu.Counters) {
 	covering.Lock()
 	defer covering.Unlock()
@@ -161,7 +162,7 @@ func (c *coverage) add(r harness.Result, image []byte, did emu.Counters) {
 	}
 }
 
-// reaching are the cases that run a line of a kernel, the cheapest first.
+// reaching returns the cases that run a line of a kernel, cheapest first.
 func (c *coverage) reaching(kernel string, line int) []harness.Result {
 	block := c.block[kernel]
 	if block == nil || block[line] < 0 {

@@ -11,23 +11,200 @@ import (
 	"github.com/lockstep-go/lockstep/conformance/internal/ptxtext"
 )
 
-// needlessBarrier looks at the accesses that only this barrier orders.
+// rule is a proof that a mutant computes the same as the kernel. holds receives only
+// mutants that no case killed.
+type rule struct {
+	name   string
+	reason string
+	holds  func(q survivor) bool
+}
+
+// survivor is a mutant that no case killed.
+type survivor struct {
+	m *Runner
+	Mutant
+	Fate
+	was, is ptxtext.Statement // the instruction before and after the change
+}
+
+var rules = []rule{
+	{"bounds", "arithmetic on floats whose other bits are within the bounds, or that a later rounding removes", withinBounds},
+	{"threshold", "both approximations are accurate where one hands over to the other", isThreshold},
+	{"general", "a check for arguments that this kernel never gets; another kernel has the same check", isGeneral},
+	{"power of two", "a scale by a power of two that cancels exactly", isScale},
+	{"sign", "the absolute value of a sum of squares", func(q survivor) bool { return q.was.Is("abs") && !q.m.infects(q.Mutant) }},
+	{"nothing", "a multiple of 0, or a bit that is always 0", isNothing},
+	{"shifted out", "the lowest bit of a value that is only shifted right", isShiftedOut},
+	{"finite", "a finite number instead of -Inf, whose weight is 0", isFinite},
+	{"unused", "an unguarded result that is read only under the same guard", isUnused},
+	{"ones", "a product of matrices whose elements are all 1", isOnes},
+	{"xor", "the order of values that are combined by xor", isXor},
+	{"one warp", "the warp index in a CTA of one warp", isOneWarp},
+	{"never", "a guard that is constant for this kernel's inputs; the same mutant of another kernel is killed", isNever},
+	{"vec4", "4i < n for each i < ceil(n/4)", isImplied},
+	{"one lane", "a warp reduction of which only one lane's result is used", isOneLane},
+	{"edge", "a bound that is checked again: values on the edge take the other path and no bit changes", onEdge},
+	{"truth", "a number that is only compared with 0", isTruth},
+	{"start", "the initial value of a maximum or minimum, beyond all inputs", isStart},
+	{"once", "a loop whose second iteration the launch bounds exclude", isOnce},
+	{"choice", "a branch between two paths with equal results", isChoice},
+	{"fill", "padding behind a row or a list: even NaN there changes nothing", isFill},
+	{"saturation", "a clamp beyond the point at which the function is constant in float32", isClamp},
+	{"barrier", "a barrier that orders no two conflicting accesses between the barriers around it", needlessBarrier},
+	{"last iteration", "a barrier that only another loop iteration would need; the launch bounds exclude it", needlessOnce},
+	{"either", "several threads store the same value to the same address", isEither},
+	{"power", "a comparison with a power of two whose outcome is the same for all of them", isPowerCount},
+	{"sign of a shift", "an arithmetic shift by 32 instead of 31", isSign},
+	{"positive", "a check of an argument that the launch code requires to be positive", isPositive},
+	{"pair", "the order of the two parts of a compensated sum", isPair},
+	{"handover", "a bound at which one path hands over to another that is valid everywhere", isHandover},
+	{"butterfly", "shuffle masks that still combine every lane once, in another order", isButterfly},
+	{"pointer", "a comparison of a pointer with 1 instead of 0", isPointerTest},
+	{"masked", "attention that starts at an earlier block, which the window masks", isMasked},
+	{"slice", "a loop that starts earlier, at elements that it skips", isSlice},
+	{"early end", "an idle thread that does not return early; the emulator traps any illegal access", func(q survivor) bool {
+		return q.Mutator == "return left out"
+	}},
+}
+
+// ruleOf returns the name of the rule that proves a mutant equivalent, or "".
+func (m *Runner) ruleOf(v Verdict) string {
+	if v.Fate == unreached && m.unreachable(v.Mutant) {
+		return unreachableRule.name
+	}
+	if v.Fate != withinTolerance && v.Fate != Unchanged {
+		return ""
+	}
+	q := survivor{m: m, Mutant: v.Mutant, Fate: v.Fate}
+	q.was, _ = ptxtext.Parse(q.Old)
+	q.is, _ = ptxtext.Parse(q.New)
+	for _, r := range rules {
+		if r.holds(q) {
+			return r.name
+		}
+	}
+	return ""
+}
+
+// idle reports whether a branch or selection may take one of its ways always, without a
+// fate worse than most.
+func (m *Runner) idle(kernel string, line int, most Fate) bool {
+	old := linesOf(m.kernels[kernel])[line]
+	s, _ := ptxtext.Parse(old)
+	always := s
+	always.Guard = ""
+	ways := []string{always.String(), ""}
+	if s.Is("selp") {
+		move := "mov" + strings.TrimPrefix(s.Op, "selp")
+		ways = []string{ptxtext.Statement{Guard: s.Guard, Op: move, Args: []string{s.Args[0], s.Args[1]}}.String(), ptxtext.Statement{Guard: s.Guard, Op: move, Args: []string{s.Args[0], s.Args[2]}}.String()}
+	}
+	for _, next := range ways {
+		x := Mutant{Kernel: kernel, line: line, Old: old, New: next}
+		if got := m.probe(x); got == Unchanged || got == unreached || got == most {
+			return true
+		}
+	}
+	return false
+}
+
+// infects reports whether the changed instruction gives another result in some case, even
+// if that result does not reach an output.
+func (m *Runner) infects(x Mutant) bool {
+	was, _ := ptxtext.Parse(x.Old)
+	is, _ := ptxtext.Parse(x.New)
+	to := was.Written()
+	if to == "" || is.Written() != to || was.Guard != "" || len(to) < 2 {
+		return true // cannot be observed
+	}
+	different, ok := map[byte]string{
+		'p': "\txor.pred %other, %%pp, %s;\n",
+		'r': "\tsetp.ne.u32 %other, %%rr, %s;\n",
+		'd': "\tsetp.ne.u64 %other, %%dd, %s;\n",
+		'g': "\tmov.b64 %dd, %gg;\n\tmov.b64 %de, %s;\n\tsetp.ne.u64 %other, %dd, %de;\n",
+		'f': "\tmov.b32 %rr, %ff;\n\tmov.b32 %rs, %s;\n\tsetp.ne.u32 %other, %rr, %rs;\n",
+	}[to[1]]
+	if !ok {
+		return true
+	}
+	spare := "%" + strings.Repeat(to[1:2], 2)
+	y := x
+	y.New = is.WithArg(0, spare).String() + "\n" + x.Old + "\n" + strings.NewReplacer("%%", "%", "%s", to).Replace(different) + "\t@%other trap;"
+	y.declare = "\t.reg .pred %other, %pp;\n\t.reg .b32 %rr, %rs;\n\t.reg .b64 %dd, %de;\n\t.reg .f32 %ff;\n\t.reg .f64 %gg;\n"
+	return m.probe(y) == Killed
+}
+
+// probe returns the fate of a mutant that a rule constructs.
+func (m *Runner) probe(x Mutant) Fate {
+	key := fmt.Sprint(x.Kernel, x.line, x.New)
+	if f, ok := m.probed.Load(key); ok {
+		return f.(Fate)
+	}
+	cases := m.coverage.reaching(x.Kernel, x.line)
+	if len(cases) == 0 {
+		return unreached
+	}
+	f := m.run(x, cases).Fate
+	m.probed.Store(key, f)
+	return f
+}
+
+// unreachableRule covers code that no case runs, if no input can reach it.
+var unreachableRule = rule{
+	"unreachable", "a tail path that aligned addresses and whole rows never take", nil,
+}
+
+// unreachable reports whether a predicate that always holds closes each path from covered
+// code to the mutant.
+func (m *Runner) unreachable(x Mutant) bool {
+	f := m.flow(x.Kernel)
+	before := f.Previous()
+	seen, todo, ways := map[int]bool{x.line: true}, []int{x.line}, 0
+	for len(todo) > 0 {
+		i := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		for _, n := range before[i] {
+			switch {
+			case seen[n]:
+			case len(m.coverage.reaching(x.Kernel, n)) == 0:
+				seen[n] = true
+				todo = append(todo, n)
+			default:
+				ways++
+				p, turned := strings.CutPrefix(strings.TrimSpace(f.At[n].Guard), "@!")
+				if !turned || !f.AlwaysTrue(p) || f.Next[n][0] != i {
+					return false
+				}
+			}
+		}
+	}
+	return ways > 0
+}
+
+// flow returns the control-flow graph of a kernel.
+func (m *Runner) flow(kernel string) ptxtext.Flow {
+	if f, ok := m.flows.Load(kernel); ok {
+		return f.(ptxtext.Flow)
+	}
+	f := ptxtext.FlowOf(linesOf(m.kernels[kernel]))
+	m.flows.Store(kernel, f)
+	return f
+}
+
 func needlessBarrier(q survivor) bool {
-	return q.Mutator == LeaveOutSync && q.was.Is("bar") && q.m.flow(q.Kernel).Needless(q.line)
+	return q.Mutator == LeaveOutSync && q.was.Is("bar") && q.m.flow(q.Kernel).BarrierNeedless(q.line)
 }
 
 func withinBounds(q survivor) bool {
 	return (floatArithmetic.MatchString(q.was.Op) || q.was.Is("cvt.rni")) && (q.Fate == withinTolerance || q.was.Op[:3] != "mov" && q.m.infects(q.Mutant))
 }
 
-// isThreshold: the comparison of a number with one that is not special, at equality.
+// isThreshold: a float comparison with an ordinary constant differs at equality only.
 func isThreshold(q survivor) bool {
 	return q.was.Is("setp") && strings.HasSuffix(q.was.Op, ".f32") && q.Mutator == "comparison" &&
 		strings.HasPrefix(q.was.Args[2], "0f") && !slices.Contains([]string{"0f00000000", "0f7F800000", "0fFF800000"}, q.was.Args[2])
 }
 
-// isGeneral: the guard might as well never hold, or always, but another kernel has
-// the same one.
+// isGeneral: the check may always or never hold, and another kernel contains it.
 func isGeneral(q survivor) bool {
 	if !q.was.Is("setp") || !strings.HasSuffix(q.was.Op, ".f32") || !strings.HasPrefix(q.was.Args[2], "0f") {
 		return false
@@ -67,31 +244,31 @@ func isNothing(q survivor) bool {
 	f := q.m.flow(q.Kernel)
 	if q.was.Is("and", "lop3") && q.Mutator == "constant" {
 		i := slices.IndexFunc(q.was.Args, func(arg string) bool { return arg[0] != '%' })
-		return i > 0 && i <= 3 && slices.ContainsFunc(q.was.Args[1:], func(arg string) bool { return arg[0] == '%' && f.Zeros(arg) > 0 })
+		return i > 0 && i <= 3 && slices.ContainsFunc(q.was.Args[1:], func(arg string) bool { return arg[0] == '%' && f.TrailingZeros(arg) > 0 })
 	}
 	if q.was.Is("add.u32") && q.is.Is("sub.u32") {
-		return f.Most(q.was.Args[2]) == 0
+		return f.UpperBound(q.was.Args[2]) == 0
 	}
 	if !q.was.Is("shl", "shr") {
 		return false
 	}
-	if q.was.Is("shr.u32") && q.is.Is("shr.u32") && f.Most(q.was.Args[1]) < 32 {
-		return q.was.Args[2] == "5" // a warp's number in a CTA of one
+	if q.was.Is("shr.u32") && q.is.Is("shr.u32") && f.UpperBound(q.was.Args[1]) < 32 {
+		return q.was.Args[2] == "5" // the warp index in a CTA of one warp
 	}
 	s, ok := f.Definition(q.was.Args[1])
 	return ok && s.Is("mul") && slices.Contains(s.Args[1:], "0")
 }
 
-// isImplied: a comparison of 4i with n, or what is used for such ones only.
+// isImplied: a comparison of 4i with n, or a value that only such comparisons read.
 func isImplied(q survivor) bool {
 	f := q.m.flow(q.Kernel)
 	if q.was.Is("setp") {
-		return f.ImpliesQuads(q.was)
+		return f.IsVec4Bound(q.was)
 	}
 	uses := 0
 	for _, s := range f.At {
 		if q.was.Written() != "" && slices.Contains(s.Reads(), q.was.Written()) {
-			if uses++; !f.ImpliesQuads(s) {
+			if uses++; !f.IsVec4Bound(s) {
 				return false
 			}
 		}
@@ -105,9 +282,9 @@ func isOneLane(q survivor) bool {
 
 var floatArithmetic = regexp.MustCompile(`^(add|sub|mul|fma|div|neg|abs|mov|ex2|sqrt|rcp|setp\..*)\.(.*\.)?f(32|64)$`)
 
-// onEdge: only what is equal to the bound, or next to it, takes another way.
+// onEdge: only values at the bound or next to it take the other path.
 func onEdge(q survivor) bool {
-	if q.Mutator == "constant" && q.was.Is("add.u32") && len(q.m.flow(q.Kernel).Decides(q.line)) > 0 {
+	if q.Mutator == "constant" && q.was.Is("add.u32") && len(q.m.flow(q.Kernel).Controls(q.line)) > 0 {
 		return q.m.infects(q.Mutant)
 	}
 	if !q.was.Is("setp") || q.Mutator == "comparison" && slices.Contains([]string{"eq", "ne", "neu", "nan"}, strings.Split(q.was.Op, ".")[1]) {
@@ -116,7 +293,7 @@ func onEdge(q survivor) bool {
 	return (q.Mutator == "comparison" || q.Mutator == "constant") && q.m.infects(q.Mutant)
 }
 
-// readBy reports whether all that read a changed constant's register pass a test.
+// readBy reports whether all readers of a changed constant pass test.
 func (q survivor) readBy(test func(s ptxtext.Statement) bool) bool {
 	if !q.was.Is("mov.b32", "selp.b32") || q.Mutator != "constant" {
 		return false
@@ -125,7 +302,7 @@ func (q survivor) readBy(test func(s ptxtext.Statement) bool) bool {
 	return len(list) > 0 && !slices.ContainsFunc(list, func(s ptxtext.Statement) bool { return !test(s) })
 }
 
-// isOnce: what a loop's step changes is read in another round only, and there is none.
+// isOnce: only a second loop iteration would read the changed counter, and there is none.
 func isOnce(q survivor) bool {
 	f := q.m.flow(q.Kernel)
 	if !q.was.Is("add.u32") || q.line+2 >= len(f.At) || q.was.Args[0] != q.was.Args[1] {
@@ -138,7 +315,7 @@ func isOnce(q survivor) bool {
 	return q.m.probe(Mutant{Kernel: q.Kernel, line: q.line + 2, Old: linesOf(q.m.kernels[q.Kernel])[q.line+2]}) == Unchanged
 }
 
-// isShiftedOut: a bit that a shift takes away.
+// isShiftedOut: all readers shift the changed bit out.
 func isShiftedOut(q survivor) bool {
 	return q.readBy(func(s ptxtext.Statement) bool {
 		return s.Is("shr.u32") && s.Args[2] != "0" && ptxtext.IsNumber(s.Args[2])
@@ -155,8 +332,7 @@ func isStart(q survivor) bool {
 	})
 }
 
-// isChoice: the changed result is used for nothing but branches, and each of these may
-// as well go one of its ways always.
+// isChoice: only branches depend on the changed result, and each may always take one way.
 func isChoice(q survivor) bool {
 	f := q.m.flow(q.Kernel)
 	var branches []int
@@ -164,7 +340,7 @@ func isChoice(q survivor) bool {
 	case q.was.Is("bra"):
 		branches = []int{q.line}
 	case q.was.Written() != "":
-		branches = f.Decides(q.line)
+		branches = f.Controls(q.line)
 	}
 	for _, line := range branches {
 		if !q.m.idle(q.Kernel, line, q.Fate) {
@@ -174,7 +350,7 @@ func isChoice(q survivor) bool {
 	return len(branches) > 0
 }
 
-// isFill: NaN in place of a constant changes nothing either.
+// isFill: NaN or 2^100 instead of the constant changes no bit either.
 func isFill(q survivor) bool {
 	if !q.was.Is("mov.f32", "selp.f32") || q.Fate != Unchanged || q.Mutator != "float constant" {
 		return false
@@ -194,7 +370,7 @@ func isFill(q survivor) bool {
 	return false
 }
 
-// isFinite: a number in place of -Inf, so that Inf - Inf is not taken.
+// isFinite: 0 replaces -Inf, which avoids Inf - Inf; any finite number would do.
 func isFinite(q survivor) bool {
 	if !q.was.Is("selp.f32") || q.Fate != Unchanged || !slices.Contains(q.was.Args[1:3], "0f00000000") {
 		return false
@@ -203,7 +379,7 @@ func isFinite(q survivor) bool {
 	return ok && s.Is("setp") && s.Args[2] == "0fFF800000"
 }
 
-// isUnused: without its guard an instruction computes what is used under the guard only.
+// isUnused: the unguarded instruction's result is read only under the same guard.
 func isUnused(q survivor) bool {
 	if q.Mutator != "guard" || q.is.Guard != "" || q.was.Is("bra", "ret", "st", "ld", "red", "atom", "bar", "cp") {
 		return false
@@ -215,12 +391,12 @@ func isUnused(q survivor) bool {
 	})
 }
 
-// isOnes: a product of matrices of ones.
+// isOnes: a matrix product whose operand registers are all the same.
 func isOnes(q survivor) bool {
 	return q.was.Is("mma") && len(slices.Compact(ptxtext.Registers.FindAllString(q.was.Args[1]+q.was.Args[2], -1))) == 1
 }
 
-// isXor: two numbers of which the order does not matter, as they are only added up so.
+// isXor: only xor reads the exchanged values.
 func isXor(q survivor) bool {
 	if q.Mutator != "order of a vector" || !q.was.Is("ld") {
 		return false
@@ -236,21 +412,21 @@ func isXor(q survivor) bool {
 	return true
 }
 
-// isOneWarp: of a kernel of one warp, the number of a thread's.
+// isOneWarp: tid.x is read only to compute the warp index, in a kernel of one warp.
 func isOneWarp(q survivor) bool {
 	f := q.m.flow(q.Kernel)
 	return f.Threads == 32 && q.was.Is("mov") && q.was.Args[1] == "%tid.x" &&
 		!slices.ContainsFunc(f.Readers(q.was.Args[0]), func(s ptxtext.Statement) bool { return !s.Is("shr.u32") || s.Args[2] != "5" })
 }
 
-// isNever: the guard always holds here, or never, but another kernel has the same
-// instruction and there it is missed.
+// isNever: the guard is constant for this kernel's inputs, and a case of another kernel
+// kills the same mutant.
 func isNever(q survivor) bool {
 	if q.was.Guard == "" || q.was.Is("bra", "ret") {
 		return false
 	}
 	stop := q.Mutant
-	for _, s := range []ptxtext.Statement{q.was, turned(q.was)} {
+	for _, s := range []ptxtext.Statement{q.was, negated(q.was)} {
 		stop.New = ptxtext.Statement{Guard: s.Guard, Op: "trap"}.String()
 		if q.m.probe(stop) == Unchanged {
 			return q.m.killedElsewhere(q.Mutant)
@@ -259,8 +435,8 @@ func isNever(q survivor) bool {
 	return false
 }
 
-// turned has the other sense of the guard.
-func turned(s ptxtext.Statement) ptxtext.Statement {
+// negated returns the instruction with its guard negated.
+func negated(s ptxtext.Statement) ptxtext.Statement {
 	if rest, ok := strings.CutPrefix(s.Guard, "@!"); ok {
 		s.Guard = "@" + rest
 	} else {
@@ -269,7 +445,7 @@ func turned(s ptxtext.Statement) ptxtext.Statement {
 	return s
 }
 
-// killedElsewhere tries the same change in other kernels with the same instruction.
+// killedElsewhere reports whether a case kills the same change in another kernel.
 func (m *Runner) killedElsewhere(x Mutant) bool {
 	plain := func(line string) string { return numbersForm.ReplaceAllString(line, "$1") }
 	for _, k := range m.Changed {
@@ -293,7 +469,7 @@ func isPointerTest(q survivor) bool {
 	return q.Mutator == "constant" && (q.was.Is("setp.ne.u64", "setp.eq.u64")) && q.was.Args[2] == "0"
 }
 
-// isButterfly: the masks of a butterfly need not be powers of two, but independent.
+// isButterfly: the mask keeps its highest bit, so the masks stay linearly independent.
 func isButterfly(q survivor) bool {
 	if !q.was.Is("shfl.sync.bfly") || q.Mutator != "constant" {
 		return false
@@ -303,19 +479,19 @@ func isButterfly(q survivor) bool {
 	return bits.Len64(a) == bits.Len64(b) && bits.OnesCount64(a) == 1
 }
 
-// isEither: who stores does not matter, since those that the guard keeps from it would
-// store the same to the same place; but somebody must.
+// isEither: threads that the guard excludes would store the same value to the same address.
+// If no thread stores, a case fails.
 func isEither(q survivor) bool {
 	if q.Mutator != "guard" || !q.was.Is("st") || q.Fate != Unchanged {
 		return false
 	}
 	others, nobody := q.Mutant, q.Mutant
-	others.New, nobody.New = turned(q.was).String(), ""
+	others.New, nobody.New = negated(q.was).String(), ""
 	return q.m.probe(others) == Unchanged && q.m.probe(nobody) != Unchanged
 }
 
-// isPowerCount: a number is compared with a power of two, and for each that it may be the
-// comparison is as it was; or a guard is left out that holds for all of them.
+// isPowerCount: a comparison of a constant with a power of two has the same outcome for
+// each power that occurs, or the guard that was removed holds for each of them.
 func isPowerCount(q survivor) bool {
 	if q.Mutator == "guard" && q.is.Guard == "" && strings.HasPrefix(q.was.Guard, "@%") {
 		p, _ := q.m.flow(q.Kernel).Definition(strings.TrimSpace(q.was.Guard[1:]))
@@ -332,7 +508,7 @@ func isPowerCount(q survivor) bool {
 		return false
 	case n.Is("shl.b32") && n.Args[1] == "1":
 		most = 31
-	case n.Is("mov") && n.Args[1] == "%nctaid.z": // slices of a row, of which there are at most 16
+	case n.Is("mov") && n.Args[1] == "%nctaid.z": // at most 16 slices per row
 		most = 4
 	default:
 		return false
@@ -347,7 +523,7 @@ func isPowerCount(q survivor) bool {
 	return true
 }
 
-// compared is the outcome of a comparison of a constant with n.
+// compared returns the outcome of a comparison of a constant with n.
 func compared(s ptxtext.Statement, n uint64) (outcome, ok bool) {
 	c, err := strconv.ParseUint(s.Args[1], 10, 64)
 	switch {
@@ -361,8 +537,8 @@ func compared(s ptxtext.Statement, n uint64) (outcome, ok bool) {
 	return false, false
 }
 
-// isPositive: whether an argument is at least 1, which the launcher sees to, or no more
-// than that it is not negative.
+// isPositive: 0 < n becomes 0 <= n for a parameter that the launch code requires to be
+// positive.
 func isPositive(q survivor) bool {
 	if !q.was.Is("setp.lt.u32") || q.was.Args[1] != "0" || !q.is.Is("setp.le.u32") || q.Fate != Unchanged {
 		return false
@@ -371,7 +547,8 @@ func isPositive(q survivor) bool {
 	return ok && n.Is("ld.param") && !q.m.infects(q.Mutant)
 }
 
-// isPair: the two halves of a compensated sum, which are only added up.
+// isPair: both registers are the sums of an error-free addition, whose parts are only
+// added.
 func isPair(q survivor) bool {
 	if q.Mutator != "order of a vector" || !q.was.Is("st.shared.v2.f32") || q.Fate != withinTolerance {
 		return false
@@ -385,14 +562,14 @@ func isPair(q survivor) bool {
 	return true
 }
 
-// isHandover: where one way hands over to another that holds everywhere, at a bound that
-// is a little off.
+// isHandover: each branch that depends on the comparison may always take one way, within
+// tolerance.
 func isHandover(q survivor) bool {
 	if !q.was.Is("setp") || !strings.HasSuffix(q.was.Op, ".f32") || q.Mutator != "float constant" {
 		return false
 	}
 	f := q.m.flow(q.Kernel)
-	branches := f.Decides(q.line)
+	branches := f.Controls(q.line)
 	for _, line := range branches {
 		if !q.m.idle(q.Kernel, line, withinTolerance) {
 			return false
@@ -401,7 +578,8 @@ func isHandover(q survivor) bool {
 	return len(branches) > 0
 }
 
-// needlessOnce: a barrier that only a further round of a loop needs, where there is none.
+// needlessOnce: only another loop iteration would need the barrier, and the loop's back
+// edge is never taken.
 func needlessOnce(q survivor) bool {
 	if q.Mutator != LeaveOutSync || !q.was.Is("bar") || q.Fate != Unchanged {
 		return false
@@ -419,16 +597,16 @@ func needlessOnce(q survivor) bool {
 		}
 	}
 	f.Next = steps
-	return cut && f.Needless(q.line)
+	return cut && f.BarrierNeedless(q.line)
 }
 
-// isSign: an arithmetic shift by 32 leaves the sign, as one by 31 does.
+// isSign: an arithmetic shift by 32 gives the sign, as a shift by 31 does.
 func isSign(q survivor) bool {
 	return q.was.Is("shr.s32") && q.is.Is("shr.s32") && q.was.Args[2] == "31" && q.is.Args[2] == "32"
 }
 
-// isMasked: the first block's number is a quotient by a power of two, here by a larger one.
-// That it shows nowhere counts only where the window does hide whole blocks.
+// isMasked: the first block index is a quotient; a larger divisor starts at an earlier
+// block. Starting at block 0 must change the index and no output bit.
 func isMasked(q survivor) bool {
 	if !strings.HasPrefix(q.Kernel, "flash_attention") || !q.was.Is("shr.u32") || !q.is.Is("shr.u32") || !ptxtext.IsNumber(q.was.Args[2]) {
 		return false
@@ -438,190 +616,12 @@ func isMasked(q survivor) bool {
 	return q.Fate == Unchanged && q.m.infects(first) && q.m.probe(first) == Unchanged
 }
 
-// isSlice: a loop over the blocks of a vector begins with the first of all, or with the
-// slice's, which is as many warps further on: a warp comes to the same ones, of which it copies
-// those of the slice. What is not in the slice is in another CTA's, whose result would show it.
+// isSlice: the loop starts at block 0 instead of at the slice's first block. It skips the
+// blocks of other slices.
 func isSlice(q survivor) bool {
 	if q.Kernel != "gemv_digits" && q.Kernel != "gemv_digits_wide" || !q.was.Is("selp.b32") || !q.is.Is("selp.b32") {
 		return false
 	}
 	swapped := q.was.Args[1] == q.is.Args[2] && q.was.Args[2] == q.is.Args[1]
 	return swapped && q.was.Args[1] == "0" && q.Fate == Unchanged && q.m.infects(q.Mutant)
-}
-
-// rule says why mutants of a class mean the same, though no case tells them from the
-// kernel as it is.
-type rule struct {
-	name   string
-	reason string
-	holds  func(q survivor) bool
-}
-
-// question is a mutant that lives.
-type survivor struct {
-	m *Runner
-	Mutant
-	Fate
-	was, is ptxtext.Statement // the instruction
-}
-
-var rules = []rule{
-	{"bounds", "floating-point arithmetic that gives other bits within the bounds, which say what is right, or that a later rounding takes away", withinBounds},
-	{"threshold", "where one approximation hands over to another both hold", isThreshold},
-	{"general", "a function guards against arguments that this kernel does not have and another one has", isGeneral},
-	{"power of two", "a scale that is a power of two cancels without a rounding", isScale},
-	{"sign", "a sum of squares is its own magnitude", func(q survivor) bool { return q.was.Is("abs") && !q.m.infects(q.Mutant) }},
-	{"nothing", "a multiple of 0, or a bit that is 0", isNothing},
-	{"shifted out", "the lowest bit of what is only shifted right", isShiftedOut},
-	{"finite", "any finite number in place of -Inf, whose weight is 0", isFinite},
-	{"unused", "without its guard, what is computed is used under the guard only", isUnused},
-	{"ones", "all elements of a product of ones are equal", isOnes},
-	{"xor", "the order of what is put together by xor", isXor},
-	{"one warp", "the number of a thread's warp where there is one", isOneWarp},
-	{"never", "a guard that all rows of this format's blocks pass; another kernel needs it, and the change is killed there", isNever},
-	{"quads", "4i < n for each i < ceil(n/4)", isImplied},
-	{"one lane", "of a reduction that one lane takes further, only its tree matters", isOneLane},
-	{"edge", "a bound that is checked again: what lies on it did go the other way, and no bit changed", onEdge},
-	{"truth", "a number that is only compared with 0", isTruth},
-	{"start", "the start of a maximum or a minimum, beyond all that comes", isStart},
-	{"once", "a loop of which no second round is taken, which the launcher's bounds rule out", isOnce},
-	{"choice", "two ways to the same: to take the general one always changes no bit, and where the other is wrong it traps", isChoice},
-	{"fill", "what stands beyond the end of a row or a list: not even NaN in its place is seen", isFill},
-	{"saturation", "a clamp beyond the point where what follows is constant in float32", isClamp},
-	{"barrier", "a barrier that no two accesses need: none before it, back to the last one, conflicts with one after it, up to the next", needlessBarrier},
-	{"last round", "a barrier that only a further round of a loop needs, of which the launcher's bounds allow none", needlessOnce},
-	{"either", "several threads would store the same to the same place: it does not matter which of them do", isEither},
-	{"power", "a number that is compared with a power of two: for none of these it goes the other way", isPowerCount},
-	{"sign of a shift", "an arithmetic shift by 32 leaves the sign, as one by 31 does", isSign},
-	{"positive", "an argument that the launcher holds to at least 1", isPositive},
-	{"pair", "the two halves of a compensated sum, which are only added up", isPair},
-	{"handover", "where one way hands over to another, and that one holds everywhere", isHandover},
-	{"butterfly", "each lane still gets every lane's part once, in another order", isButterfly},
-	{"pointer", "no pointer is 1", isPointerTest},
-	{"masked", "attention that begins with a sooner block of keys: to begin with the very first, where the window hides blocks, changes no bit", isMasked},
-	{"slice", "a loop that begins sooner, with what is another CTA's and left out", isSlice},
-	{"early end", "a thread without work that goes on does none, under an emulator that traps all that is not allowed", func(q survivor) bool {
-		return q.Mutator == "return left out"
-	}},
-}
-
-// ruleOf names the rule by which a mutant is equivalent; "" if none.
-func (m *Runner) ruleOf(v Verdict) string {
-	if v.Fate == unreached && m.unreachable(v.Mutant) {
-		return unreachableRule.name
-	}
-	if v.Fate != withinTolerance && v.Fate != Unchanged {
-		return ""
-	}
-	q := survivor{m: m, Mutant: v.Mutant, Fate: v.Fate}
-	q.was, _ = ptxtext.Parse(q.Old)
-	q.is, _ = ptxtext.Parse(q.New)
-	for _, r := range rules {
-		if r.holds(q) {
-			return r.name
-		}
-	}
-	return ""
-}
-
-// idle reports whether a branch may always be taken, or never, as far as the cases see.
-func (m *Runner) idle(kernel string, line int, most Fate) bool {
-	old := linesOf(m.kernels[kernel])[line]
-	s, _ := ptxtext.Parse(old)
-	always := s
-	always.Guard = ""
-	ways := []string{always.String(), ""}
-	if s.Is("selp") {
-		move := "mov" + strings.TrimPrefix(s.Op, "selp")
-		ways = []string{ptxtext.Statement{Guard: s.Guard, Op: move, Args: []string{s.Args[0], s.Args[1]}}.String(), ptxtext.Statement{Guard: s.Guard, Op: move, Args: []string{s.Args[0], s.Args[2]}}.String()}
-	}
-	for _, next := range ways {
-		x := Mutant{Kernel: kernel, line: line, Old: old, New: next}
-		if got := m.probe(x); got == Unchanged || got == unreached || got == most {
-			return true
-		}
-	}
-	return false
-}
-
-// infects reports whether the changed instruction gives another result in some case.
-func (m *Runner) infects(x Mutant) bool {
-	was, _ := ptxtext.Parse(x.Old)
-	is, _ := ptxtext.Parse(x.New)
-	to := was.Written()
-	if to == "" || is.Written() != to || was.Guard != "" || len(to) < 2 {
-		return true // not known
-	}
-	different, ok := map[byte]string{
-		'p': "\txor.pred %other, %%pp, %s;\n",
-		'r': "\tsetp.ne.u32 %other, %%rr, %s;\n",
-		'd': "\tsetp.ne.u64 %other, %%dd, %s;\n",
-		'g': "\tmov.b64 %dd, %gg;\n\tmov.b64 %de, %s;\n\tsetp.ne.u64 %other, %dd, %de;\n",
-		'f': "\tmov.b32 %rr, %ff;\n\tmov.b32 %rs, %s;\n\tsetp.ne.u32 %other, %rr, %rs;\n",
-	}[to[1]]
-	if !ok {
-		return true
-	}
-	spare := "%" + strings.Repeat(to[1:2], 2)
-	y := x
-	y.New = is.WithArg(0, spare).String() + "\n" + x.Old + "\n" + strings.NewReplacer("%%", "%", "%s", to).Replace(different) + "\t@%other trap;"
-	y.declare = "\t.reg .pred %other, %pp;\n\t.reg .b32 %rr, %rs;\n\t.reg .b64 %dd, %de;\n\t.reg .f32 %ff;\n\t.reg .f64 %gg;\n"
-	return m.probe(y) == Killed
-}
-
-// probe is the fate of a mutant that a rule asks for.
-func (m *Runner) probe(x Mutant) Fate {
-	key := fmt.Sprint(x.Kernel, x.line, x.New)
-	if f, ok := m.probed.Load(key); ok {
-		return f.(Fate)
-	}
-	cases := m.coverage.reaching(x.Kernel, x.line)
-	if len(cases) == 0 {
-		return unreached
-	}
-	f := m.run(x, cases).Fate
-	m.probed.Store(key, f)
-	return f
-}
-
-// unreachableRule is about code that no case runs: it must be shown that none can.
-var unreachableRule = rule{
-	"unreachable", "the tail of rows that are whole units, at addresses that are aligned", nil,
-}
-
-// unreachable reports whether every way from what cases run to a line is closed by a
-// predicate that holds.
-func (m *Runner) unreachable(x Mutant) bool {
-	f := m.flow(x.Kernel)
-	before := f.Previous()
-	seen, todo, ways := map[int]bool{x.line: true}, []int{x.line}, 0
-	for len(todo) > 0 {
-		i := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		for _, n := range before[i] {
-			switch {
-			case seen[n]:
-			case len(m.coverage.reaching(x.Kernel, n)) == 0:
-				seen[n] = true
-				todo = append(todo, n)
-			default:
-				ways++
-				p, turned := strings.CutPrefix(strings.TrimSpace(f.At[n].Guard), "@!")
-				if !turned || !f.Holds(p) || f.Next[n][0] != i {
-					return false
-				}
-			}
-		}
-	}
-	return ways > 0
-}
-
-// flow reads a kernel, once.
-func (m *Runner) flow(kernel string) ptxtext.Flow {
-	if f, ok := m.flows.Load(kernel); ok {
-		return f.(ptxtext.Flow)
-	}
-	f := ptxtext.FlowOf(linesOf(m.kernels[kernel]))
-	m.flows.Store(kernel, f)
-	return f
 }

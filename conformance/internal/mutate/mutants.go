@@ -14,13 +14,13 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// mutant is a kernel's text with one instruction changed.
+// Mutant is a kernel with one changed instruction.
 type Mutant struct {
 	Kernel   string
 	Mutator  string
-	line     int // from 0
+	line     int // index
 	Old, New string
-	declare  string // registers that new needs
+	declare  string // declarations of registers that New needs
 }
 
 func (m Mutant) String() string {
@@ -31,7 +31,7 @@ func (m Mutant) String() string {
 	return fmt.Sprintf("%s: line %d: %s\n\t- %s\n\t+ %s", m.Kernel, m.line+1, m.Mutator, strings.TrimSpace(m.Old), what)
 }
 
-// apply changes the text of the mutant's kernel.
+// Apply changes text if name is the mutant's kernel.
 func (m Mutant) Apply(name string, text []byte) []byte {
 	if name != m.Kernel {
 		return text
@@ -42,8 +42,7 @@ func (m Mutant) Apply(name string, text []byte) []byte {
 	return bytes.Replace(text, []byte("\n{\n"), []byte("\n{\n"+m.declare), 1)
 }
 
-// mutantsOf lists every mutant of a kernel, but for those of instructions whose
-// results nothing reads before they are written again: they mean the same.
+// MutantsOf lists the mutants of a kernel, except of instructions whose results are dead.
 func MutantsOf(k *ptx.Kernel) []Mutant {
 	var all []Mutant
 	lines := linesOf(k)
@@ -68,34 +67,33 @@ func MutantsOf(k *ptx.Kernel) []Mutant {
 	return all
 }
 
-// kernelLines keeps what linesOf has made.
+// kernelLines caches linesOf.
 var kernelLines sync.Map
 
-// linesOf are the lines of a kernel's text.
+// linesOf returns the lines of a kernel's text for the emulator.
 func linesOf(k *ptx.Kernel) []string {
 	if lines, ok := kernelLines.Load(k); ok {
 		return lines.([]string)
 	}
 	text, err := k.Text(harness.EmulatorTarget.For(k))
 	if err != nil {
-		panic(err) // it was loaded before
+		panic(err) // the kernel was loaded before
 	}
 	lines := strings.Split(string(text), "\n")
 	kernelLines.Store(k, lines)
 	return lines
 }
 
-// place is a change of what a generator emits. Where the generator emits the same
-// code several times, unrolled or in several kernels, that is several mutants, of
-// which the suite must kill one.
+// Place is a change to code of a generator. A generator may emit that code several times,
+// unrolled or in several kernels. A case must kill one of these mutants.
 type Place struct {
 	mutator string
 	key     string
 	Mutants []Mutant
 }
 
-// around is the line and the two on both sides, without the numbers of registers and
-// labels.
+// around returns the line and its neighbors, two on each side, without register and label
+// numbers.
 func around(lines []string, i int) string {
 	window := strings.Join(lines[max(0, i-2):min(len(lines), i+3)], "\n")
 	return numbersForm.ReplaceAllString(window, "$1")
@@ -103,8 +101,8 @@ func around(lines []string, i int) string {
 
 var numbersForm = regexp.MustCompile(`(%[a-z]|\$L)\d+`)
 
-// placesOf puts mutants of the same code together. What a missing barrier does depends
-// on the code before and after, so that each of these stands alone.
+// placesOf groups mutants of the same code. A removed barrier is a place of its own,
+// because its effect depends on more code than its neighbors.
 func placesOf(all []Mutant, lines func(kernel string) []string) []Place {
 	index := map[string]int{}
 	var list []Place
@@ -124,8 +122,8 @@ func placesOf(all []Mutant, lines func(kernel string) []string) []Place {
 	return list
 }
 
-// sample picks n places: of each mutator in turn, and of each of its families in turn.
-// It shuffles their mutants, too.
+// Sample selects n places at random, round-robin over the mutators and over the kernel
+// families of each mutator. It also shuffles the mutants of each place.
 func Sample(all []Place, family func(kernel string) string, n int, seed uint64) []Place {
 	random := rand.New(rand.NewPCG(seed, 5))
 	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -137,7 +135,7 @@ func Sample(all []Place, family func(kernel string) string, n int, seed uint64) 
 	return all[:min(n, len(all))]
 }
 
-// inTurn sorts a list so that each key has its turn, in the order that there was.
+// inTurn reorders a list round-robin over its keys and keeps the order within a key.
 func inTurn(all []Place, key func(Place) string) {
 	type ranked struct {
 		Place

@@ -9,12 +9,7 @@ import (
 	"github.com/lockstep-go/lockstep/conformance/internal/ptxtext"
 )
 
-// Mutators change one instruction of a PTX text, in ways that a kernel's author
-// might get it wrong. They do not make changes that mean the same, such as swapping
-// the operands of an addition.
-
-// mutator makes the variants of an instruction, none if it does not apply. A zero
-// statement is the instruction left out.
+// mutator makes the variants of an instruction. The zero Statement removes the instruction.
 type mutator struct {
 	name string
 	make func(s ptxtext.Statement) []ptxtext.Statement
@@ -29,7 +24,7 @@ var mutators = []mutator{
 	{"order of a vector", otherOrder},
 	{"operands", otherOperands},
 	{LeaveOutSync, func(s ptxtext.Statement) []ptxtext.Statement {
-		if s.Is("fence.mbarrier_init") { // orders for the copy engine, which the emulator does not model
+		if s.Is("fence.mbarrier_init") { // it orders memory for the copy engine, which the emulator does not model
 			return nil
 		}
 		return leftOut(s, "bar", "cp.async.wait_group", "cp.async.commit_group", "fence", "mbarrier", "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group")
@@ -38,7 +33,7 @@ var mutators = []mutator{
 		return leftOut(s, "st", "red", "cp.async.cg", "cp.async.ca")
 	}},
 	{"return left out", func(s ptxtext.Statement) []ptxtext.Statement {
-		if s.Guard == "" { // the last one: the end of the text is a return, too
+		if s.Guard == "" { // the end of the text returns too
 			return nil
 		}
 		return leftOut(s, "ret")
@@ -47,9 +42,10 @@ var mutators = []mutator{
 	{"special register", otherSpecial},
 }
 
+// LeaveOutSync names the mutator that removes barriers, fences and waits.
 const LeaveOutSync = "synchronization left out"
 
-// opSwaps replaces parts of an operation's name.
+// opSwaps replaces parts of an opcode.
 var opSwaps = [][2]string{
 	{"add.", "sub."}, {"sub.", "add."}, {"mul.rn.", "add.rn."}, {"min.", "max."}, {"max.", "min."}, {"and.b", "or.b"}, {"or.b", "and.b"},
 	{"xor.b", "and.b"}, {"shl.b32", "shr.u32"}, {"shr.u32", "shl.b32"}, {"shr.s32", "shr.u32"}, {".bfly.", ".down."}, {".any.", ".all."},
@@ -59,7 +55,7 @@ var opSwaps = [][2]string{
 }
 
 func otherOperation(s ptxtext.Statement) []ptxtext.Statement {
-	if s.Is("st", "red", "atom") { // whose types are sizes
+	if s.Is("st", "red", "atom") { // their types are only sizes
 		return nil
 	}
 	var all []ptxtext.Statement
@@ -89,8 +85,8 @@ func otherComparison(s ptxtext.Statement) []ptxtext.Statement {
 	return []ptxtext.Statement{s.WithOp(strings.Join([]string{parts[0], nearComparisons[parts[1]], parts[2]}, "."))}
 }
 
-// otherConstant moves each integer constant to one that is wrong: masks lose their
-// lowest bit, the lengths of fields shrink, all else is one more.
+// otherConstant changes each integer constant: masks lose their lowest bit, field lengths
+// shrink by one, and other constants grow by one.
 func otherConstant(s ptxtext.Statement) []ptxtext.Statement {
 	var all []ptxtext.Statement
 	for i, arg := range s.Args {
@@ -106,10 +102,10 @@ func otherConstant(s ptxtext.Statement) []ptxtext.Statement {
 		case s.Is("lop3") && i < 4 && !lop3Reads(s.Args[4], i-1):
 			continue
 		case s.Is("selp") && n%16 == 0 && i == 2 && s.Args[1] == "16":
-			n += 4 // how much of a chunk is copied: less than a number of it would be too small to see
+			n += 4 // the byte count of a copy: 4 bytes, since the error of a smaller change may be within bounds
 		case n == 1<<32-1:
 			n-- // no 32-bit register holds more
-		case s.Is("cp", "vote", "redux") || s.Is("shfl") && i > 2: // sizes, masks of lanes
+		case s.Is("cp", "vote", "redux") || s.Is("shfl") && i > 2: // sizes and lane masks
 			continue
 		default:
 			n++
@@ -119,7 +115,7 @@ func otherConstant(s ptxtext.Statement) []ptxtext.Statement {
 	return all
 }
 
-// lop3Reads reports whether a truth table depends on an operand, from 0.
+// lop3Reads reports whether a truth table depends on an operand, counted from 0.
 func lop3Reads(table string, operand int) bool {
 	n, _ := strconv.ParseUint(table, 10, 8)
 	shift := 4 >> operand // the operand's weight in an index of the table
@@ -131,7 +127,7 @@ func lop3Reads(table string, operand int) bool {
 	return false
 }
 
-// otherFloat doubles a float constant, or makes a 1 of a 0.
+// otherFloat doubles each float constant, and replaces 0 by 1.
 func otherFloat(s ptxtext.Statement) []ptxtext.Statement {
 	var all []ptxtext.Statement
 	for i, arg := range s.Args {
@@ -154,7 +150,7 @@ func otherFloat(s ptxtext.Statement) []ptxtext.Statement {
 
 var addressForm = regexp.MustCompile(`^\[(%[rd]\d+)([+-]\d+)?\]$`)
 
-// accessBytes is how far an access is moved: the size of what it moves.
+// accessBytes returns how many bytes an access moves.
 func accessBytes(op string) int64 {
 	size := int64(4)
 	for suffix, n := range map[string]int64{"8": 1, "16": 2, "64": 8} {
@@ -173,7 +169,7 @@ func accessBytes(op string) int64 {
 	return size
 }
 
-// otherOffset moves an address on by one element.
+// otherOffset moves each address on by one element.
 func otherOffset(s ptxtext.Statement) []ptxtext.Statement {
 	var all []ptxtext.Statement
 	for i, arg := range s.Args {
@@ -185,7 +181,7 @@ func otherOffset(s ptxtext.Statement) []ptxtext.Statement {
 	return all
 }
 
-// otherOrder exchanges the first two of a vector's registers.
+// otherOrder exchanges the first two registers of a vector.
 func otherOrder(s ptxtext.Statement) []ptxtext.Statement {
 	var all []ptxtext.Statement
 	for i, arg := range s.Args {
@@ -207,7 +203,7 @@ func otherOrder(s ptxtext.Statement) []ptxtext.Statement {
 func otherOperands(s ptxtext.Statement) []ptxtext.Statement {
 	i, j := 0, 0
 	switch {
-	case s.Is("shl.b64", "shr.u64"): // whose shift is a 32-bit number
+	case s.Is("shl.b64", "shr.u64"): // their shift has another type
 	case s.Is("sub", "div", "rem", "shl", "shr", "selp", "prmt", "cvt.rn.f16x2", "cvt.rn.bf16x2") && len(s.Args) > 2:
 		i, j = 1, 2
 	case s.Is("fma", "mad.lo"):
@@ -226,7 +222,7 @@ func leftOut(s ptxtext.Statement, names ...string) []ptxtext.Statement {
 	return []ptxtext.Statement{{}}
 }
 
-// otherGuard turns a predicate round, and leaves it out.
+// otherGuard negates the guard, and removes it.
 func otherGuard(s ptxtext.Statement) []ptxtext.Statement {
 	turned := s
 	switch {
@@ -237,7 +233,7 @@ func otherGuard(s ptxtext.Statement) []ptxtext.Statement {
 	default:
 		turned.Guard = "@!" + s.Guard[1:]
 	}
-	if s.Is("bra") { // an unconditional branch backwards is a loop without an end, one onwards dead code
+	if s.Is("bra") { // without a guard, a backward branch loops forever and a forward branch skips code
 		return []ptxtext.Statement{turned}
 	}
 	without := s

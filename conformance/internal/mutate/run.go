@@ -1,3 +1,5 @@
+// Package mutate changes kernels one instruction at a time and checks that the kernel
+// cases detect each change, unless a rule proves that it changes nothing.
 package mutate
 
 import (
@@ -11,29 +13,28 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// mutationOptions says how mutants are run.
+// Options configures a Runner.
 type Options struct {
 	Seed   uint64  // of the cases' inputs
-	Long   bool    // mutate more kernels
-	Budget float64 // instructions that the cases of one mutant may take, beyond the first
+	Long   bool    // change more kernels
+	Budget float64 // instructions that the cases of one mutant may run, not counting the first case
 	// Open opens an emulator on which a launch traps after maxInstructions.
 	Open func(maxInstructions int64) (driver.Device, error)
 }
 
-// mutation tries mutants on the cases that run the changed instruction.
+// Runner runs mutants on the cases that reach the changed instruction.
 type Runner struct {
 	kernels  map[string]*ptx.Kernel
-	cases    map[string][]harness.Result // by kernel
-	Changed  []*ptx.Kernel               // the kernels that are changed
-	Family   map[string]string           // by kernel: its operation
+	cases    map[string][]harness.Result // per kernel
+	Changed  []*ptx.Kernel               // the kernels to mutate
+	Family   map[string]string           // per kernel, its operation
 	coverage *coverage
 	options  Options
-	probed   sync.Map // fates, by what a rule asked for
-	flows    sync.Map // flow, by kernel
+	probed   sync.Map // Fate, by mutant
+	flows    sync.Map // ptxtext.Flow, by kernel
 }
 
-// newMutation takes the kernels and the cases from a run of the suite. Cases that
-// failed in it tell nothing of mutants.
+// New selects kernels and cases from the results of a suite. It ignores failed cases.
 func New(kernels map[string]*ptx.Kernel, results []harness.Result, o Options) (*Runner, error) {
 	m := &Runner{kernels: kernels, cases: map[string][]harness.Result{}, Family: map[string]string{}, options: o}
 	for _, r := range results {
@@ -59,10 +60,9 @@ func New(kernels map[string]*ptx.Kernel, results []harness.Result, o Options) (*
 	return m, err
 }
 
-// representatives are the kernels that are changed. Those of one operation share their
-// generator and differ in the format or a size, so of each operation it is the one that
-// most cases launch, with -long in each format that has many cases of it, two of each; and
-// of each format, for its decoder, the one with the shortest text.
+// representatives selects the kernels to mutate. Kernels of one operation share a
+// generator. So it takes, per operation, the kernel with the most cases, and per format,
+// for its decoder, the kernel with the shortest text. Long adds those of mostLaunched.
 func (m *Runner) representatives() []*ptx.Kernel {
 	chosen := map[string]*ptx.Kernel{}
 	for _, name := range slices.Sorted(maps.Keys(m.cases)) {
@@ -95,8 +95,9 @@ func (m *Runner) representatives() []*ptx.Kernel {
 	return list
 }
 
-// mostLaunched are, of each operation and each format that has at least two thirds as many
-// cases of it as any has, the kernels that most cases launch.
+// mostLaunched returns up to each kernels per operation and format, those with the most
+// cases. It skips formats with less than two thirds of the cases of the operation's most
+// tested format.
 func (m *Runner) mostLaunched(each int) (list []string) {
 	type class struct{ operation, format string }
 	names, counts, most := map[class][]string{}, map[class]int{}, map[string]int{}
@@ -116,7 +117,7 @@ func (m *Runner) mostLaunched(each int) (list []string) {
 	return list
 }
 
-// mostOf is the operation that most cases are of.
+// mostOf returns the most frequent operation.
 func mostOf(cases []harness.Result) string {
 	counts, most := map[string]int{}, ""
 	for _, r := range cases {
@@ -128,7 +129,7 @@ func mostOf(cases []harness.Result) string {
 	return most
 }
 
-// all lists every place of the kernels that are changed.
+// All lists the places of all kernels to mutate.
 func (m *Runner) All() []Place {
 	var list []Mutant
 	for _, k := range m.Changed {
@@ -137,31 +138,31 @@ func (m *Runner) All() []Place {
 	return placesOf(list, func(kernel string) []string { return linesOf(m.kernels[kernel]) })
 }
 
-// fate is what became of a mutant.
+// Fate is the outcome of a mutant.
 type Fate string
 
 const (
 	Killed          Fate = "killed"
-	Rejected        Fate = "rejected"         // no module loads with it: no case had to see it
-	withinTolerance Fate = "within tolerance" // other bits, but no gate minds
-	Unchanged       Fate = "no difference"    // run, and every bit the same
+	Rejected        Fate = "rejected"         // the module does not load
+	withinTolerance Fate = "within tolerance" // other bits, but no check fails
+	Unchanged       Fate = "no difference"    // every bit is the same
 	unreached       Fate = "not reached"      // no case runs the instruction
 )
 
-// verdict is a place's fate, the mutant that decided it and, of a killed one, the
-// first complaint.
+// Verdict is the outcome of a place: that of its mutant, with the first failure message if
+// it was killed.
 type Verdict struct {
 	Fate
 	Mutant    Mutant
 	Complaint string
-	Rule      string // by which it is equivalent
+	Rule      string // the rule that proves the mutant equivalent
 }
 
-// mostMutants bounds how many mutants of a place are tried.
+// mostMutants limits how many mutants of a place are tried.
 const mostMutants = 4
 
-// try finds out a place's fate: that of the first mutant that is killed, else of the
-// one that came furthest.
+// Try returns the verdict on a place: a killed mutant if there is one, else the mutant with
+// the largest effect.
 func (m *Runner) Try(p Place) Verdict {
 	best := Verdict{Fate: unreached, Mutant: p.Mutants[0]}
 	tried := 0
@@ -184,8 +185,8 @@ func (m *Runner) Try(p Place) Verdict {
 	return best
 }
 
-// diverse puts the first case of each reason before the others, which differ in format or
-// shape alone.
+// diverse moves the first case of each reason to the front. The other cases differ only in
+// format or shape.
 func diverse(cases []harness.Result) []harness.Result {
 	seen := map[string]bool{}
 	var first, others []harness.Result
@@ -200,8 +201,7 @@ func diverse(cases []harness.Result) []harness.Result {
 	return append(first, others...)
 }
 
-// affordable are the first of the cases, as many as the budget allows, and the
-// instructions that one of them takes at most.
+// affordable returns the first cases that fit the budget, and the largest cost among them.
 func (m *Runner) affordable(cases []harness.Result) (list []harness.Result, most float64) {
 	spent := 0.0
 	for i, r := range cases {
@@ -214,15 +214,15 @@ func (m *Runner) affordable(cases []harness.Result) (list []harness.Result, most
 	return list, most
 }
 
-// run tries one mutant on cases, until one sees it or the budget is spent.
+// run runs one mutant on cases until one kills it or the budget is spent.
 func (m *Runner) run(x Mutant, cases []harness.Result) Verdict {
 	cases, most := m.affordable(diverse(cases))
 	s, err := harness.NewSuite(func() (driver.Device, error) { return m.options.Open(int64(4*most) + 1<<16) }, m.options.Seed)
 	if err != nil {
-		panic(err) // it has opened before
+		panic(err) // an emulator opened before
 	}
 	defer s.Close()
-	s.Guard, s.Patterns = 0, 1 // the emulator traps, and what lives in one world may well die in two
+	s.Guard, s.Patterns = 0, 1 // the emulator traps; two patterns could kill mutants that one pattern does not
 	s.Rewrite = x.Apply
 	s.Kernels = maps.Clone(m.kernels)
 	if _, err := s.Function(m.kernels[x.Kernel]); err != nil {
@@ -242,7 +242,7 @@ func (m *Runner) run(x Mutant, cases []harness.Result) Verdict {
 	return v
 }
 
-// verdicts tries all places.
+// Verdicts tries all places in parallel.
 func (m *Runner) Verdicts(list []Place) []Verdict {
 	out := make([]Verdict, len(list))
 	next := make(chan int)

@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 )
 
-// tally counts mutants by what became of them.
+// Tally counts mutants by outcome.
 type Tally struct{ Tried, Killed, Excluded, Rejected int }
 
 func (c *Tally) add(v Verdict) {
@@ -23,13 +23,13 @@ func (c *Tally) add(v Verdict) {
 	}
 }
 
-// lives is how many no case kills and no rule excludes.
+// Lives returns the number of mutants that no case killed and no rule proved equivalent.
 func (c Tally) Lives() int { return c.Tried - c.Killed - c.Excluded - c.Rejected }
 
-// part is the score.
+// Part returns the share of killed mutants, not counting equivalent and rejected ones.
 func (c Tally) Part() float64 { return float64(c.Killed) / float64(c.Killed+c.Lives()) }
 
-// mutationScore is tallies of verdicts.
+// Score is the tallies of a run.
 type Score struct {
 	Total     Tally
 	Operators map[string]*Tally
@@ -37,6 +37,7 @@ type Score struct {
 	rules     map[string]int
 }
 
+// NewScore counts verdicts.
 func NewScore(m *Runner, verdicts []Verdict) Score {
 	s := Score{Operators: map[string]*Tally{}, Families: map[string]*Tally{}, rules: map[string]int{}}
 	for _, v := range verdicts {
@@ -54,7 +55,8 @@ func NewScore(m *Runner, verdicts []Verdict) Score {
 	return s
 }
 
-// write prints the score by operator and by family, and what the rules exclude.
+// Write prints the tallies by mutator and by kernel family, and the number of mutants per
+// equivalence rule.
 func (s Score) Write(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, part := range []struct {

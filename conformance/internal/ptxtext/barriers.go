@@ -1,6 +1,6 @@
 package ptxtext
 
-// The kinds of accesses to memory that others may see, as bits.
+// The kinds of memory accesses that other threads can observe, as bits.
 const (
 	sharedRead = 1 << iota
 	sharedWrite
@@ -8,8 +8,8 @@ const (
 	globalWrite
 )
 
-// accessOf are the kinds of accesses of an instruction. What is read as constant
-// nobody writes; what an asynchronous copy writes is there once it was waited for.
+// accessOf returns the kinds of accesses of an instruction. Constant reads count as none.
+// An asynchronous copy writes shared memory where the kernel waits for it.
 func accessOf(s Statement) int {
 	switch {
 	case s.Is("cp.async.wait_group", "st.shared"):
@@ -30,7 +30,7 @@ func accessOf(s Statement) int {
 	return 0
 }
 
-// previous are the lines that may come before each line.
+// Previous returns, for each line, the lines that may run just before it.
 func (f Flow) Previous() [][]int {
 	out := make([][]int, len(f.At)+1)
 	for i, list := range f.Next {
@@ -41,14 +41,14 @@ func (f Flow) Previous() [][]int {
 	return out
 }
 
-// accesses are the kinds of accesses that may follow a barrier along steps, up to what
-// stops them.
-func (f Flow) accesses(barrier int, steps [][]int, stops ...string) int {
+// accesses returns the kinds of accesses that are reachable from a barrier along edges,
+// without passing an unguarded instruction of stops.
+func (f Flow) accesses(barrier int, edges [][]int, stops ...string) int {
 	kinds, seen, todo := 0, map[int]bool{}, []int{barrier}
 	for len(todo) > 0 {
 		i := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		for _, n := range steps[i] {
+		for _, n := range edges[i] {
 			if n >= len(f.At) || seen[n] {
 				continue
 			}
@@ -63,10 +63,9 @@ func (f Flow) accesses(barrier int, steps [][]int, stops ...string) int {
 	return kinds
 }
 
-// sinceShuffle are the kinds of accesses in the text between the shuffle or the product of
-// matrices before a line and the line. What a lane gives to these it has read before, and
-// all lanes have.
-func (f Flow) sinceShuffle(line int) int {
+// accessesSinceShuffle returns the kinds of accesses between a line and the shuffle or mma
+// before it. Those instructions synchronize the warp, so earlier reads are complete.
+func (f Flow) accessesSinceShuffle(line int) int {
 	kinds := 0
 	for i := line; i >= 0 && !f.At[i].Is("shfl.sync", "mma.sync"); i-- {
 		kinds |= accessOf(f.At[i])
@@ -74,16 +73,16 @@ func (f Flow) sinceShuffle(line int) int {
 	return kinds
 }
 
-// needless reports whether no access before a barrier, back to the one before it,
-// conflicts with one after it, up to the next.
-func (f Flow) Needless(line int) bool {
+// BarrierNeedless reports whether a barrier orders no conflicting accesses: none between
+// the previous barrier and it conflicts with one between it and the next barrier.
+func (f Flow) BarrierNeedless(line int) bool {
 	stops := []string{"bar.sync"}
 	if f.At[line].Is("bar.warp") {
 		stops = append(stops, "bar.warp")
 	}
 	before, after := f.accesses(line, f.Previous(), stops...), f.accesses(line, f.Next, stops...)
 	if f.At[line].Is("bar.warp") {
-		before &= f.sinceShuffle(line)
+		before &= f.accessesSinceShuffle(line)
 	}
 	conflict := func(read, write int) bool {
 		return before&write != 0 && after&(read|write) != 0 || after&write != 0 && before&(read|write) != 0

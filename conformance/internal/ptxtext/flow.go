@@ -9,18 +9,18 @@ import (
 	"strings"
 )
 
-// flow is a kernel's text as a graph of instructions.
+// Flow is the control-flow graph of a kernel's text.
 type Flow struct {
-	At   []Statement // by line; a zero one where there is no instruction
-	Next [][]int     // lines that may follow, len(lines) for the end
+	At   []Statement // per line; the zero Statement for a line without an instruction
+	Next [][]int     // per line, the lines that may run next; len(At) is the end
 
-	aligned map[string]int // of pointer parameters, as a power of two
-	Threads int            // that a CTA has at most
+	aligned map[string]int // log2 of the alignment of each pointer parameter
+	Threads int            // per CTA, from .maxntid; 0 if unknown
 }
 
 var parameterForm = regexp.MustCompile(`^\t\.param \.u64 \.ptr \.global \.align (\d+) (\w+),?$`)
 
-// flowOf reads a text.
+// FlowOf parses the lines of a kernel.
 func FlowOf(lines []string) Flow {
 	f := Flow{At: make([]Statement, len(lines)), Next: make([][]int, len(lines)), aligned: map[string]int{}}
 	labels := map[string]int{}
@@ -37,7 +37,7 @@ func FlowOf(lines []string) Flow {
 	}
 	for i, s := range f.At {
 		switch {
-		case s.Is("bra") && f.entersLoop(i): // never past it
+		case s.Is("bra") && f.entersLoop(i): // the loop runs at least once
 		case s.Is("bra"):
 			f.Next[i] = append(f.Next[i], labels[s.Args[0]])
 		case s.Is("ret"):
@@ -50,8 +50,8 @@ func FlowOf(lines []string) Flow {
 	return f
 }
 
-// entersLoop reports whether a branch is the first test of a loop of at least one
-// round: of a number that was just set, and not to 0.
+// entersLoop reports whether a branch is the first test of a loop counter that was just set
+// to a constant other than 0.
 func (f Flow) entersLoop(i int) bool {
 	if i < 2 || !strings.HasPrefix(f.At[i].Guard, "@!") || !f.At[i-1].Is("setp.ne.u32") || f.At[i-1].Args[2] != "0" {
 		return false
@@ -64,7 +64,8 @@ func (f Flow) entersLoop(i int) bool {
 	return false
 }
 
-// live finds, for each line, the registers whose values may still be read after it.
+// Live returns, for each line, the registers that may be read after it before they are
+// written again.
 func (f Flow) Live() []map[string]bool {
 	before := make([]map[string]bool, len(f.At)+1)
 	after := make([]map[string]bool, len(f.At))
@@ -96,8 +97,8 @@ func (f Flow) Live() []map[string]bool {
 	return after
 }
 
-// dead reports, for each line, whether it writes registers of which none is read
-// before it is written again, but by what is dead itself.
+// Dead reports, for each line, whether no live instruction reads the registers that it
+// writes.
 func (f Flow) Dead() []bool {
 	out := make([]bool, len(f.At))
 	f.At = slices.Clone(f.At)
@@ -114,7 +115,7 @@ func (f Flow) Dead() []bool {
 	return out
 }
 
-// definition is the only instruction that writes a register; false if there are more.
+// Definition returns the instruction that writes a register, if there is exactly one.
 func (f Flow) Definition(reg string) (Statement, bool) {
 	found, n := Statement{}, 0
 	for _, s := range f.At {
@@ -126,8 +127,8 @@ func (f Flow) Definition(reg string) (Statement, bool) {
 	return found, n == 1
 }
 
-// zeros is how many of a value's lowest bits are 0 for sure.
-func (f Flow) Zeros(arg string) int {
+// TrailingZeros returns how many of the lowest bits of an operand are known to be 0.
+func (f Flow) TrailingZeros(arg string) int {
 	if n, err := strconv.ParseUint(arg, 10, 64); err == nil {
 		return bits.TrailingZeros64(n)
 	}
@@ -137,15 +138,15 @@ func (f Flow) Zeros(arg string) int {
 	}
 	switch {
 	case s.Is("mov", "cvt"):
-		return f.Zeros(s.Args[1])
+		return f.TrailingZeros(s.Args[1])
 	case s.Is("add", "sub", "min", "max"):
-		return min(f.Zeros(s.Args[1]), f.Zeros(s.Args[2]))
+		return min(f.TrailingZeros(s.Args[1]), f.TrailingZeros(s.Args[2]))
 	case s.Is("mul"):
-		return f.Zeros(s.Args[1]) + f.Zeros(s.Args[2])
+		return f.TrailingZeros(s.Args[1]) + f.TrailingZeros(s.Args[2])
 	case s.Is("shl"):
 		n, err := strconv.Atoi(s.Args[2])
 		if err == nil {
-			return n + f.Zeros(s.Args[1])
+			return n + f.TrailingZeros(s.Args[1])
 		}
 	case s.Is("ld.param"):
 		return f.aligned[strings.Trim(s.Args[1], "[]")]
@@ -153,8 +154,9 @@ func (f Flow) Zeros(arg string) int {
 	return 0
 }
 
-// most is the largest that a value can be, by what threads there are.
-func (f Flow) Most(arg string) uint64 {
+// UpperBound returns the largest value that a 32-bit operand can have, as far as thread
+// indices and constants show it.
+func (f Flow) UpperBound(arg string) uint64 {
 	const any = 1<<32 - 1
 	if n, err := strconv.ParseUint(arg, 10, 64); err == nil {
 		return n
@@ -174,17 +176,17 @@ func (f Flow) Most(arg string) uint64 {
 	case s.Is("mov") && s.Args[1] == "%tid.x" && f.Threads > 0:
 		return uint64(f.Threads - 1)
 	case s.Is("shr.u32"):
-		return f.Most(s.Args[1]) >> shift()
+		return f.UpperBound(s.Args[1]) >> shift()
 	case s.Is("shl.b32"):
-		return min(any, f.Most(s.Args[1])<<shift())
+		return min(any, f.UpperBound(s.Args[1])<<shift())
 	case s.Is("and.b32"):
-		return min(f.Most(s.Args[1]), f.Most(s.Args[2]))
+		return min(f.UpperBound(s.Args[1]), f.UpperBound(s.Args[2]))
 	}
 	return any
 }
 
-// quarters reports whether a value is 4i for an i that is compared with ceil(n/4).
-func (f Flow) quarters(arg, n string) bool {
+// isVec4Index reports whether an operand is 4i for an i that is compared with ceil(n/4).
+func (f Flow) isVec4Index(arg, n string) bool {
 	s, ok := f.Definition(arg)
 	if !ok || !s.Is("shl.b32") || s.Args[2] != "2" {
 		return false
@@ -203,45 +205,46 @@ func (f Flow) quarters(arg, n string) bool {
 	})
 }
 
-// impliesQuads reports whether a comparison is 4i < n, for such an i.
-func (f Flow) ImpliesQuads(s Statement) bool {
-	return s.Is("setp.lt.u32") && f.quarters(s.Args[1], s.Args[2])
+// IsVec4Bound reports whether a comparison is 4i < n for an i that is compared with
+// ceil(n/4).
+func (f Flow) IsVec4Bound(s Statement) bool {
+	return s.Is("setp.lt.u32") && f.isVec4Index(s.Args[1], s.Args[2])
 }
 
-// holds reports whether a predicate is true for sure: an address is aligned, or a row
-// of whole quads has four elements left.
-func (f Flow) Holds(p string) bool {
+// AlwaysTrue reports whether a predicate is known to hold: a test of an aligned address, or
+// of four remaining elements in a row of whole vec4.
+func (f Flow) AlwaysTrue(p string) bool {
 	s, ok := f.Definition(p)
 	switch {
 	case !ok:
 		return false
 	case s.Is("and.pred"):
-		return f.Holds(s.Args[1]) && f.Holds(s.Args[2])
+		return f.AlwaysTrue(s.Args[1]) && f.AlwaysTrue(s.Args[2])
 	case s.Is("setp.eq.u32") && s.Args[2] == "0":
 		mask, _ := f.Definition(s.Args[1])
 		if !mask.Is("and") {
 			return false
 		}
 		n, err := strconv.ParseUint(mask.Args[2], 10, 32)
-		return err == nil && bits.Len64(n) <= f.Zeros(mask.Args[1])
+		return err == nil && bits.Len64(n) <= f.TrailingZeros(mask.Args[1])
 	case s.Is("setp.ge.u32") && s.Args[2] == "4":
 		rest, _ := f.Definition(s.Args[1])
-		if !rest.Is("sub.u32") || f.Zeros(rest.Args[1]) < 2 {
+		if !rest.Is("sub.u32") || f.TrailingZeros(rest.Args[1]) < 2 {
 			return false
 		}
 		least, _ := f.Definition(rest.Args[2])
 		n := rest.Args[1]
-		return least.Is("min.u32") && (least.Args[1] == n && f.quarters(least.Args[2], n) || least.Args[2] == n && f.quarters(least.Args[1], n))
+		return least.Is("min.u32") && (least.Args[1] == n && f.isVec4Index(least.Args[2], n) || least.Args[2] == n && f.isVec4Index(least.Args[1], n))
 	}
 	return false
 }
 
-// isNumber tells a constant from a register.
+// IsNumber reports whether an operand is a constant and not a register.
 func IsNumber(arg string) bool { return arg[0] != '%' }
 
-// decides finds what a line's result is used for, through arithmetic of integers and
-// predicates: the branches and selections that it decides, nil if it does more.
-func (f Flow) Decides(line int) []int {
+// Controls returns the branches and selections that depend on the result of a line through
+// integer and predicate arithmetic, or nil if the result has another use.
+func (f Flow) Controls(line int) []int {
 	var branches []int
 	regs := map[string]bool{}
 	var follow func(reg string) bool
@@ -275,7 +278,7 @@ func (f Flow) Decides(line int) []int {
 	return slices.Compact(branches)
 }
 
-// readers are the instructions that read what a line writes, and what it is moved to.
+// Readers returns the instructions that read a register or a copy of it.
 func (f Flow) Readers(reg string) []Statement {
 	var list []Statement
 	seen := map[string]bool{reg: true}

@@ -1,3 +1,4 @@
+// Package ptxtext parses the PTX text of kernels and analyzes its control and data flow.
 package ptxtext
 
 import (
@@ -6,7 +7,7 @@ import (
 	"strings"
 )
 
-// statement is one instruction of a text, taken apart.
+// Statement is one instruction of a PTX text.
 type Statement struct {
 	Guard string // "@%p1 " or ""
 	Op    string
@@ -15,7 +16,7 @@ type Statement struct {
 
 var statementForm = regexp.MustCompile(`^\t(@!?%p\d+ )?([a-z][a-zA-Z0-9_.:]*)( .*)?;$`)
 
-// parseStatement reads a line; false if it is no instruction.
+// Parse parses a line. It returns false if the line is no instruction.
 func Parse(line string) (Statement, bool) {
 	m := statementForm.FindStringSubmatch(line)
 	if m == nil {
@@ -43,7 +44,7 @@ func Parse(line string) (Statement, bool) {
 	return s, true
 }
 
-// String is the line again; of the zero value an empty one.
+// String returns the line, or "" for the zero Statement.
 func (s Statement) String() string {
 	if s.Op == "" {
 		return ""
@@ -63,12 +64,12 @@ func (s Statement) WithArg(i int, arg string) Statement {
 
 func (s Statement) WithOp(op string) Statement { s.Op = op; return s }
 
-// is reports whether the instruction begins with one of these names.
+// Is reports whether the opcode, or its beginning up to a dot, is one of names.
 func (s Statement) Is(names ...string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return s.Op == n || strings.HasPrefix(s.Op, n+".") })
 }
 
-// written is the part that the instruction writes, "" if it writes no register.
+// Written returns the operand that the instruction writes, or "" if it writes no register.
 func (s Statement) Written() string {
 	if len(s.Args) == 0 || s.Is("st", "red", "bar", "bra", "ret", "cp", "fence", "mbarrier", "griddepcontrol", "wgmma.wait_group") {
 		return ""
@@ -76,16 +77,17 @@ func (s Statement) Written() string {
 	return s.Args[0]
 }
 
-// reads are the registers that an instruction reads.
+// Reads returns the registers that the instruction reads.
 func (s Statement) Reads() []string {
 	list := s.Args
-	if s.Written() != "" && !s.Is("wgmma.mma_async") { // which may add to what it writes
+	if s.Written() != "" && !s.Is("wgmma.mma_async") { // wgmma accumulates into the registers that it writes
 		list = s.Args[1:]
 	}
 	return Registers.FindAllString(s.Guard+" "+strings.Join(list, " "), -1)
 }
 
-// writes are the registers that it writes.
+// Writes returns the registers that the instruction writes.
 func (s Statement) Writes() []string { return Registers.FindAllString(s.Written(), -1) }
 
+// Registers matches the registers of an operand.
 var Registers = regexp.MustCompile(`%(?:p|h|r|f|d|g)\d+`)
