@@ -1,7 +1,6 @@
-// Package modelbench measures an engine on one model: tokens a second of decoding at
-// several depths, of prompts, and of sequences that decode together. Each figure stands
-// beside the limit of the device that a perfect engine would run into, measured in the
-// same run.
+// Package modelbench measures the speed of an engine on one model, in tokens/s: decoding
+// after contexts of several lengths, prefill of prompts, and decoding of batches. It
+// compares each result with the roofline limit of the device, measured in the same run.
 package modelbench
 
 import (
@@ -17,59 +16,56 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// Options say what is measured. A field that is 0 or nil takes what its comment says.
+// Options configures Run. Zero values are replaced as the comments say.
 type Options struct {
-	Depths  []int // positions in the cache before decoding; nil: none is measured
-	Prompts []int // tokens of prompts; nil: none
-	Batches []int // sequences that decode together; nil: none
+	Depths  []int // decode one sequence after so many cached positions
+	Prompts []int // prefill prompts of so many tokens
+	Batches []int // decode so many sequences together
 
-	Repeats int // most of one figure; 0: 5
-	Steps   int // that are timed together; 0: as many as Budget allows, up to 128
-	// Budget is about how long the repeats of one figure take; 0: 4 s. One repeat is
-	// always made. What needs ten budgets to get ready is skipped.
+	Repeats int // maximum per case; 0: 5
+	Steps   int // decoding steps per repeat; 0: as many as Budget allows, up to 128
+	// Budget is the approximate time of all repeats of a case; 0: 4 s. Each case has at
+	// least one repeat. A case whose preparation needs ten budgets is skipped.
 	Budget time.Duration
 
-	Sequences int  // that the engine steps together; 0: any number
-	Room      Room // for keys and values
+	Sequences int   // largest batch of the engine; 0: unlimited
+	Cache     Cache // size of the engine's KV cache
 
-	Limits *kernelbench.Limits // of the device; nil: unknown, and no figure has a share
-	// Meter counts energy; nil: it is unknown. Figures whose repeats take less time than
-	// energy takes are repeated without being timed until it is known, within Budget.
+	Limits *kernelbench.Limits // of the device; nil: results have no share of a limit
+	// Meter measures energy; nil: unknown. If the timed repeats are too short for its
+	// resolution, Run adds untimed ones within Budget.
 	Meter Meter
 
-	// Counts gives the engine's counters, and Condition what the device tells of itself now, or
-	// nil. They are asked between repeats; nil: what they would tell is unknown.
-	Counts    func() Counts
-	Condition func() *Condition
+	Counts    func() Counts     // the engine's counters, read around each repeat; may be nil
+	Condition func() *Condition // the device's clocks, read after each repeat; may be nil
 
-	Show func(Result) // if set, sees each result as it comes
+	Show func(Result) // receives each result at once; may be nil
 
-	// Warm, if set, makes the engine ready for steps of so many sequences each, which hold
-	// up to so many positions.
+	// Warm, if not nil, prepares the engine for decoding steps of the given numbers of
+	// sequences, with up to positions positions each.
 	Warm func(ctx context.Context, positions int, sequences ...int) error
 
 	now func() time.Time
 }
 
-// Room is what an engine's cache holds: a sequence takes whole pages. No pages: it is
-// not known to be bounded.
-type Room struct{ Pages, PagePositions int }
+// Cache is the size of a paged KV cache. If Pages is 0, the size is unlimited.
+type Cache struct{ Pages, PagePositions int }
 
-// Kind is what a case measures.
+// Kind is the kind of work that a case measures.
 type Kind string
 
 const (
-	Decode  Kind = "decode"  // one sequence, a token a step, each the greedy choice of the step before
-	Prefill Kind = "prefill" // a whole prompt of random tokens, and its greedy continuation
-	Batch   Kind = "batch"   // Decode for several sequences at the same time
+	Decode  Kind = "decode"  // greedy decoding of one sequence
+	Prefill Kind = "prefill" // a prompt of random tokens, up to its first greedy token
+	Batch   Kind = "batch"   // greedy decoding of several sequences together
 )
 
-// Case is one thing to measure.
+// Case is one measurement.
 type Case struct {
 	Kind      Kind `json:"kind"`
-	Depth     int  `json:"depth"`     // Decode: positions of random tokens before the first step. At depth 0 there is one: a first token is a prompt
+	Depth     int  `json:"depth"`     // Decode: cached positions before the first step; at least 1 is used
 	Prompt    int  `json:"prompt"`    // Prefill: tokens
-	Sequences int  `json:"sequences"` // 1 but for Batch
+	Sequences int  `json:"sequences"` // Batch: sequences; else 1
 }
 
 func (c Case) String() string {
@@ -82,13 +78,13 @@ func (c Case) String() string {
 	return fmt.Sprintf("decode at %d", c.Depth)
 }
 
-// tokens is how many a pass over the model computes.
+// tokens returns the tokens per forward pass.
 func (c Case) tokens() int { return max(c.Prompt, c.Sequences) }
 
-// heads is after how many of them logits are computed.
-func (c Case) heads() int { return c.Sequences }
+// logits returns the tokens per forward pass whose logits are computed.
+func (c Case) logits() int { return c.Sequences }
 
-// fill is how many positions are in the cache before anything is timed.
+// fill returns the cached positions before the first timed step.
 func (c Case) fill() int {
 	if c.Kind == Prefill {
 		return 0
@@ -96,33 +92,31 @@ func (c Case) fill() int {
 	return max(1, c.Depth)
 }
 
-// Result is a case's measurement. One that was skipped or failed has 0 for what was not
-// measured.
+// Result is the measurement of a case. If the case was skipped or failed, what was not
+// measured is 0.
 type Result struct {
 	Case
 	Rate    float64 `json:"tokens_per_second"` // of all sequences together, median of the repeats
 	Least   float64 `json:"least_tokens_per_second"`
 	Most    float64 `json:"most_tokens_per_second"`
 	Repeats int     `json:"repeats"`
-	Passes  int     `json:"passes"` // of each repeat: steps, or 1 for a prompt
-	// Bytes and FLOP are what a pass cannot do without, see Work.
-	Bytes float64 `json:"pass_bytes"`
-	FLOP  float64 `json:"pass_flop"`
-	// Limit is what a perfect pass would wait for, "read" or "matrix"; Share is the time of
-	// such a pass over the time of this one.
-	Limit string  `json:"limit,omitempty"`
-	Share float64 `json:"share_of_limit,omitempty"`
-	// Joules is the energy for each token; nil: it is unknown.
-	Joules        *float64 `json:"joules_per_token,omitempty"`
-	EnergySeconds float64  `json:"energy_seconds,omitempty"` // over which it was counted
-	EnergyUnknown string   `json:"energy_unknown,omitempty"` // why, if there is a Meter
-	Skipped       string   `json:"skipped,omitempty"`        // why
+	Passes  int     `json:"passes"`     // forward passes per repeat: steps, or 1 for a prompt
+	Bytes   float64 `json:"pass_bytes"` // per pass, see Work
+	FLOP    float64 `json:"pass_flop"`  // per pass, see Work
+	// Limit is the roofline limit of a pass, "read" or "matrix"; Share is the time that the
+	// limit allows divided by the measured time.
+	Limit         string   `json:"limit,omitempty"`
+	Share         float64  `json:"share_of_limit,omitempty"`
+	Joules        *float64 `json:"joules_per_token,omitempty"` // nil: unknown
+	EnergySeconds float64  `json:"energy_seconds,omitempty"`   // duration of the energy measurement
+	EnergyUnknown string   `json:"energy_unknown,omitempty"`   // why Joules is nil, if there is a Meter
+	Skipped       string   `json:"skipped,omitempty"`          // why
 	Err           string   `json:"error,omitempty"`
-	Each          []Repeat `json:"by_repeat,omitempty"` // in the order in which they were run
+	Each          []Repeat `json:"by_repeat,omitempty"` // in the order of measurement
 }
 
-// cases lists what is asked for, what takes less time before what takes more. Prompts
-// come first: they tell how long it takes to fill a cache.
+// cases returns the cases in the order of measurement. Prefill comes first, as its rate
+// tells how long it takes to fill a cache.
 func (o *Options) cases() []Case {
 	var list []Case
 	for _, g := range []struct {
@@ -141,8 +135,8 @@ func (o *Options) cases() []Case {
 	return list
 }
 
-// Pages is how many pages of so many positions the cases use at once, at most. What does
-// not fit into the context is not counted.
+// Pages returns the largest number of cache pages, of positions positions each, that a
+// case needs. It ignores cases that exceed the context.
 func (o Options) Pages(context, positions int) (most int) {
 	o = o.withDefaults()
 	for _, c := range o.cases() {
@@ -153,7 +147,7 @@ func (o Options) Pages(context, positions int) (most int) {
 	return most
 }
 
-// need is the fewest positions of a sequence that a case can be measured with.
+// need returns the positions per sequence that a case needs at least.
 func (o *Options) need(c Case) int {
 	if c.Kind == Prefill {
 		return c.Prompt
@@ -161,7 +155,7 @@ func (o *Options) need(c Case) int {
 	return c.fill() + c.untimed() + 1
 }
 
-// capacity is the most positions of a sequence that a case uses.
+// capacity returns the positions per sequence that a case uses at most.
 func (o *Options) capacity(c Case, context int) int {
 	if c.Kind == Prefill {
 		return c.Prompt
@@ -188,7 +182,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// check is a programmer's or a caller's mistake in the options.
+// check returns an error for the first option that is out of range.
 func (o *Options) check() error {
 	for _, f := range []struct {
 		name  string
@@ -207,8 +201,8 @@ func (o *Options) check() error {
 	return nil
 }
 
-// Run measures every case. One that fails is a result with its error; Run ends with an
-// error when the context does or the device is lost, and returns what it has.
+// Run measures every case. A case that fails has its error in its result. If ctx is
+// canceled or the device is lost, Run returns an error with the results so far.
 func Run(ctx context.Context, eng model.Engine, o Options) ([]Result, error) {
 	o = o.withDefaults()
 	if err := o.check(); err != nil {

@@ -158,7 +158,7 @@ func TestSkips(t *testing.T) {
 		{"depth", "needs 103 positions; the context has 100", Options{Depths: []int{100}}},
 		{"prompt", "needs 101 positions; the context has 100", Options{Prompts: []int{101}}},
 		{"sequences", "the engine steps 8 sequences together", Options{Batches: []int{9}, Sequences: 8}},
-		{"cache", "needs room for 48 positions; the KV cache has 32", Options{Batches: []int{3}, Steps: 8, Room: Room{2, 16}}},
+		{"cache", "needs room for 48 positions; the KV cache has 32", Options{Batches: []int{3}, Steps: 8, Cache: Cache{2, 16}}},
 	} {
 		e := newFake(t, "llama", 100)
 		if got := measured(t, e, c.o)[0]; got.Skipped != c.want || got.Rate != 0 || len(e.opened) != 0 {
@@ -189,7 +189,7 @@ func TestPages(t *testing.T) {
 		}
 		e := newFake(t, "llama", c.context)
 		fits := o
-		fits.Room = Room{got, c.positions}
+		fits.Cache = Cache{got, c.positions}
 		for _, r := range measured(t, e, fits) {
 			if strings.Contains(r.Skipped, "KV cache") {
 				t.Errorf("%v: %s", r.Case, r.Skipped)

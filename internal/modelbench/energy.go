@@ -5,20 +5,19 @@ import (
 	"time"
 )
 
-// Meter counts the energy that a device has taken since some moment. The count moves
-// now and then.
+// Meter is an energy counter of a device.
 type Meter interface {
-	Joules() (float64, error)
-	Tick() time.Duration // the longest between two moves of the count
-	Source() string      // what counts, for people
+	Joules() (float64, error) // energy since an arbitrary time
+	Tick() time.Duration      // longest time between two updates of the counter
+	Source() string           // description for reports
 }
 
-// Energy says of a report where its figures of energy are from.
+// Energy describes the energy measurements of a report.
 type Energy struct {
 	Source  string  `json:"source,omitempty"`
-	Tick    float64 `json:"tick_seconds,omitempty"`  // between two moves of the count
-	Least   float64 `json:"least_seconds,omitempty"` // over which a figure is counted
-	Unknown string  `json:"unknown,omitempty"`       // why there are none
+	Tick    float64 `json:"tick_seconds,omitempty"`  // between two updates of the counter
+	Least   float64 `json:"least_seconds,omitempty"` // shortest duration of a measurement
+	Unknown string  `json:"unknown,omitempty"`       // why there is no measurement
 }
 
 // EnergyBy describes a meter.
@@ -26,37 +25,37 @@ func EnergyBy(m Meter) *Energy {
 	return &Energy{Source: m.Source(), Tick: m.Tick().Seconds(), Least: leastOf(m).Seconds()}
 }
 
-// A count is up to a tick old when it is read. Between two readings, with the device as
-// busy before as between them, that is at most the energy of a tick more or less: a tenth
-// of it after ten. However often a count moves, the sensors behind it look at the power
-// every 20 to 100 ms only; over the least time they have looked a few times.
+// The counter is up to one tick old when it is read. If the device is equally busy before
+// and between two readings, the error is at most the energy of one tick: 10% after ten
+// ticks. The power sensors sample every 20 to 100 ms; leastTime covers several samples.
 const (
 	leastTicks = 10
 	leastTime  = 500 * time.Millisecond
 )
 
-// leastOf is the shortest time that energy is stated of.
+// leastOf returns the shortest duration of a measurement with m.
 func leastOf(m Meter) time.Duration { return max(leastTicks*m.Tick(), leastTime) }
 
-// spending is the energy of repeats while they run.
-type spending struct {
+// energyRun is a running energy measurement.
+type energyRun struct {
 	b      *bench
 	begin  time.Time
 	before float64 // joules
-	err    error   // why energy is unknown
+	err    error   // why the energy is unknown
 }
 
-// spent is the energy of repeats, or why it is unknown. Without a meter it is neither.
-type spent struct {
+// energyUse is the energy of repeats. It is zero without a meter.
+type energyUse struct {
 	joules  float64
 	seconds float64
-	runs    int // repeats, timed or not
-	unknown string
+	runs    int    // repeats, timed and untimed
+	unknown string // why the energy is unknown
 }
 
-// spend begins to count: behind a repeat that warmed up, so that the device is busy.
-func (b *bench) spend() spending {
-	s := spending{b: b}
+// startEnergy starts a measurement. Call it after the warm-up repeat, while the device is
+// busy.
+func (b *bench) startEnergy() energyRun {
+	s := energyRun{b: b}
 	if b.o.Meter != nil {
 		s.before, s.err = b.o.Meter.Joules()
 	}
@@ -64,8 +63,8 @@ func (b *bench) spend() spending {
 	return s
 }
 
-// wants reports whether more repeats would make energy known, and may take place.
-func (s *spending) wants(now time.Time) bool {
+// needsMore reports whether the measurement is too short and the budget allows more.
+func (s *energyRun) needsMore(now time.Time) bool {
 	if s.b.o.Meter == nil || s.err != nil {
 		return false
 	}
@@ -73,11 +72,11 @@ func (s *spending) wants(now time.Time) bool {
 	return gone < least && least <= s.b.o.Budget
 }
 
-// end is the energy of so many repeats.
-func (s *spending) end(runs int) spent {
+// stop returns the energy of runs repeats.
+func (s *energyRun) stop(runs int) energyUse {
 	m := s.b.o.Meter
 	if m == nil {
-		return spent{}
+		return energyUse{}
 	}
 	gone := s.b.o.now().Sub(s.begin)
 	after, err := s.before, s.err
@@ -86,17 +85,17 @@ func (s *spending) end(runs int) spent {
 	}
 	switch {
 	case err != nil:
-		return spent{unknown: err.Error()}
+		return energyUse{unknown: err.Error()}
 	case gone < leastOf(m):
-		return spent{unknown: fmt.Sprintf("it takes %v of repeats; the budget is %v", leastOf(m), s.b.o.Budget)}
+		return energyUse{unknown: fmt.Sprintf("it takes %v of repeats; the budget is %v", leastOf(m), s.b.o.Budget)}
 	case after <= s.before:
-		return spent{unknown: fmt.Sprintf("the count went from %g J to %g J", s.before, after)}
+		return energyUse{unknown: fmt.Sprintf("the counter went from %g J to %g J", s.before, after)}
 	}
-	return spent{joules: after - s.before, seconds: gone.Seconds(), runs: runs}
+	return energyUse{joules: after - s.before, seconds: gone.Seconds(), runs: runs}
 }
 
-// energy takes over what repeats of so many tokens each have spent.
-func (r *Result) energy(e spent, tokens float64) {
+// setEnergy records the energy of repeats of tokens tokens each.
+func (r *Result) setEnergy(e energyUse, tokens float64) {
 	r.EnergyUnknown = e.unknown
 	if e.runs == 0 {
 		return

@@ -17,13 +17,13 @@ type bench struct {
 	o      *Options
 	work   Work
 	random *rand.Rand
-	rate   float64 // tokens of a prompt a second, so far as is known; 0: it is not
+	rate   float64 // prefill rate in tokens/s of the last such case; 0: unknown
 }
 
-// measure measures a case, unless it cannot be.
+// measure measures or skips a case.
 func (b *bench) measure(ctx context.Context, c Case) (Result, error) {
-	res := Result{Case: c, Bytes: b.work.Bytes(c.tokens()), FLOP: b.work.FLOP(c.tokens(), c.heads())}
-	if res.Skipped = b.obstacle(c); res.Skipped != "" {
+	res := Result{Case: c, Bytes: b.work.Bytes(c.tokens()), FLOP: b.work.FLOP(c.tokens(), c.logits())}
+	if res.Skipped = b.skipReason(c); res.Skipped != "" {
 		return res, nil
 	}
 	if err := b.warm(ctx, c); err != nil {
@@ -37,12 +37,12 @@ func (b *bench) measure(ctx context.Context, c Case) (Result, error) {
 	if res.Passes, err = b.passes(ctx, g); err != nil {
 		return res, err
 	}
-	each, spent, err := b.repeat(ctx, g, res.Passes)
+	each, energy, err := b.repeat(ctx, g, res.Passes)
 	if err != nil {
 		return res, err
 	}
 	res.setRepeats(each)
-	res.energy(spent, float64(c.tokens()*(res.Passes+c.untimed())))
+	res.setEnergy(energy, float64(c.tokens()*(res.Passes+c.untimed())))
 	if c.Kind == Prefill {
 		b.rate = res.Rate
 	}
@@ -50,23 +50,23 @@ func (b *bench) measure(ctx context.Context, c Case) (Result, error) {
 	return res, nil
 }
 
-// warm makes the engine ready for a case's steps: not all sequences always come together.
+// warm prepares the engine for the steps of a case, which may run in smaller batches too.
 func (b *bench) warm(ctx context.Context, c Case) error {
 	if b.o.Warm == nil || c.Kind == Prefill {
 		return nil
 	}
-	rows := []int{c.Sequences}
+	batches := []int{c.Sequences}
 	for n := 1; n < c.Sequences; n *= 2 {
-		rows = append(rows, n)
+		batches = append(batches, n)
 	}
-	return b.o.Warm(ctx, b.o.capacity(c, b.eng.Model().Config.Context), rows...)
+	return b.o.Warm(ctx, b.o.capacity(c, b.eng.Model().Config.Context), batches...)
 }
 
-// patience is how many budgets may go by before anything is timed.
-const patience = 10
+// maxPreparation is how long the preparation of a case may take, in budgets.
+const maxPreparation = 10
 
-// obstacle is why a case cannot be measured here.
-func (b *bench) obstacle(c Case) string {
+// skipReason returns why a case cannot be measured, or "".
+func (b *bench) skipReason(c Case) string {
 	limit := b.eng.Model().Config.Context
 	if need := b.o.need(c); need > limit {
 		return fmt.Sprintf("needs %d positions; the context has %d", need, limit)
@@ -74,7 +74,7 @@ func (b *bench) obstacle(c Case) string {
 	if most := b.o.Sequences; most > 0 && c.Sequences > most {
 		return fmt.Sprintf("the engine steps %d sequences together", most)
 	}
-	if r := b.o.Room; r.Pages > 0 {
+	if r := b.o.Cache; r.Pages > 0 {
 		each := (b.o.capacity(c, limit) + r.PagePositions - 1) / r.PagePositions
 		if need := c.Sequences * each; need > r.Pages {
 			return fmt.Sprintf("needs room for %d positions; the KV cache has %d", need*r.PagePositions, r.Pages*r.PagePositions)
@@ -82,14 +82,14 @@ func (b *bench) obstacle(c Case) string {
 	}
 	if b.rate > 0 {
 		before := float64(max(c.fill(), c.Prompt)*c.Sequences) / b.rate
-		if before > patience*b.o.Budget.Seconds() {
+		if before > maxPreparation*b.o.Budget.Seconds() {
 			return fmt.Sprintf("the first pass would take about %.0f s", before)
 		}
 	}
 	return ""
 }
 
-// passes chooses how many passes are timed together.
+// passes returns how many forward passes one repeat has.
 func (b *bench) passes(ctx context.Context, g *group) (int, error) {
 	if g.Kind == Prefill {
 		return 1, nil
@@ -99,7 +99,7 @@ func (b *bench) passes(ctx context.Context, g *group) (int, error) {
 		return min(b.o.Steps, room), nil
 	}
 	var each time.Duration
-	for range 3 { // the first make kernels, and graphs for as many rows as have come together
+	for range 3 { // the first ones load kernels and capture graphs
 		took, err := b.once(ctx, g, 1)
 		if err != nil {
 			return 0, err
@@ -110,17 +110,17 @@ func (b *bench) passes(ctx context.Context, g *group) (int, error) {
 	return int(min(max(1, share/each), time.Duration(room))), nil
 }
 
-// repeat runs passes several times, always from the same state, after once for warming
-// up. It gives the timed ones, and the energy of these and more.
-func (b *bench) repeat(ctx context.Context, g *group, passes int) (each []Repeat, e spent, err error) {
+// repeat runs the passes several times from the same state, after a warm-up. It returns
+// the timed repeats, and the energy of timed and untimed ones.
+func (b *bench) repeat(ctx context.Context, g *group, passes int) (each []Repeat, e energyUse, err error) {
 	if _, err := b.once(ctx, g, passes); err != nil {
-		return nil, spent{}, err
+		return nil, energyUse{}, err
 	}
-	s := b.spend()
+	s := b.startEnergy()
 	for range b.o.Repeats {
 		took, err := b.once(ctx, g, passes)
 		if err != nil {
-			return nil, spent{}, err
+			return nil, energyUse{}, err
 		}
 		each = append(each, took)
 		if b.o.now().Sub(s.begin) >= b.o.Budget {
@@ -128,17 +128,17 @@ func (b *bench) repeat(ctx context.Context, g *group, passes int) (each []Repeat
 		}
 	}
 	runs := len(each)
-	for ; s.wants(b.o.now()); runs++ {
+	for ; s.needsMore(b.o.now()); runs++ {
 		if _, err := b.once(ctx, g, passes); err != nil {
-			return nil, spent{}, err
+			return nil, energyUse{}, err
 		}
 	}
-	return each, s.end(runs), nil
+	return each, s.stop(runs), nil
 }
 
-// untimed is how many passes come before those that are timed, two steps of decoding: the
-// first may be computed as a prompt, or wait for a step that an engine has begun in vain
-// behind the last of the passes before; in the second all sequences come together.
+// untimed returns the passes before the timed ones of a repeat. Decoding has two: the first
+// may run as a prefill or wait for a discarded step, the second brings all sequences
+// together.
 func (c Case) untimed() int {
 	if c.Kind == Prefill {
 		return 0
@@ -146,12 +146,12 @@ func (c Case) untimed() int {
 	return 2
 }
 
-// once makes passes from where the cache is filled, and times those behind the untimed.
+// once rewinds to the filled cache, runs the untimed passes, and times passes more.
 func (b *bench) once(ctx context.Context, g *group, passes int) (r Repeat, err error) {
 	if err := g.rewind(); err != nil {
 		return r, err
 	}
-	for range g.untimed() { // each for all: who is ahead of others does not wait at the end
+	for range g.untimed() { // one at a time, so that no sequence gets ahead of the others
 		if err := g.run(ctx, 1); err != nil {
 			return r, err
 		}
@@ -162,7 +162,7 @@ func (b *bench) once(ctx context.Context, g *group, passes int) (r Repeat, err e
 		return r, err
 	}
 	r.Seconds = max(b.o.now().Sub(start), 1).Seconds()
-	// At once: a device that has nothing to do changes its clocks.
+	// Read the clocks at once: an idle device lowers them.
 	if b.o.Condition != nil {
 		r.Condition = b.o.Condition()
 	}
@@ -177,11 +177,11 @@ func (b *bench) once(ctx context.Context, g *group, passes int) (r Repeat, err e
 type group struct {
 	Case
 	sessions []model.Session
-	first    [][]int // what each is fed first after it was filled: a token, or the prompt
-	next     [][]int // what each is fed next
+	first    [][]int // first input of each session after rewind: a token, or the prompt
+	next     [][]int // next input of each session
 }
 
-// open makes the sequences and fills them with random tokens.
+// open opens the sessions of a case and fills them with random tokens.
 func (b *bench) open(ctx context.Context, c Case) (*group, error) {
 	g := &group{Case: c}
 	capacity := b.o.capacity(c, b.eng.Model().Config.Context)
@@ -201,7 +201,7 @@ func (b *bench) open(ctx context.Context, c Case) (*group, error) {
 	return g, nil
 }
 
-// tokens are random ones.
+// tokens returns n random tokens.
 func (b *bench) tokens(n int) []int {
 	list := make([]int, n)
 	for i := range list {
@@ -216,7 +216,7 @@ func (g *group) close() {
 	}
 }
 
-// rewind forgets what came after the filling.
+// rewind truncates each session to its filled positions.
 func (g *group) rewind() error {
 	g.next = slices.Clone(g.first)
 	for _, s := range g.sessions {
@@ -227,8 +227,7 @@ func (g *group) rewind() error {
 	return nil
 }
 
-// run makes n passes of every sequence at the same time, each fed with the greedy
-// choice of the one before. The first error ends all.
+// run decodes n passes of all sessions concurrently. The first error cancels the others.
 func (g *group) run(ctx context.Context, n int) error {
 	if len(g.sessions) == 1 {
 		return g.steps(ctx, 0, n)
@@ -247,7 +246,7 @@ func (g *group) run(ctx context.Context, n int) error {
 	return context.Cause(ctx)
 }
 
-// steps makes n passes of sequence i.
+// steps runs n passes of session i; each feeds its greedy token to the next.
 func (g *group) steps(ctx context.Context, i, n int) error {
 	for range n {
 		out, err := g.sessions[i].Forward(ctx, g.next[i], model.WantGreedy)

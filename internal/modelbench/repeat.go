@@ -6,30 +6,26 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// Repeat is one timed run of a figure's passes, with what tells why it may differ from
-// the others.
+// Repeat is one timed run of the passes of a case, with the conditions of that run.
 type Repeat struct {
-	Rate    float64 `json:"tokens_per_second"` // of all sequences together
-	Seconds float64 `json:"seconds"`
-	// Counts is what the engine counted from the beginning of these seconds to their end;
-	// nil: it counts nothing.
-	Counts *Counts `json:"engine,omitempty"`
-	// Condition is that of the device at their end; nil: it tells nothing.
-	Condition *Condition `json:"device,omitempty"`
+	Rate      float64    `json:"tokens_per_second"` // of all sequences together
+	Seconds   float64    `json:"seconds"`
+	Counts    *Counts    `json:"engine,omitempty"` // during the run; nil: unknown
+	Condition *Condition `json:"device,omitempty"` // at its end; nil: unknown
 }
 
-// Counts are an engine's counters. Where all sequences of a batch go through every step
-// together, there are as many steps as passes, of as many rows as sequences.
+// Counts holds counters of an engine. If all sequences of a batch share every step, Steps
+// equals the number of passes.
 type Counts struct {
-	Steps  int `json:"steps"`  // with the kernels of decoding
-	Rows   int `json:"rows"`   // that they computed
-	Chunks int `json:"chunks"` // of prompts
-	// LookaheadSteps are those of the steps that were computed before they were asked for,
-	// and LookaheadWasted those beyond the steps that nobody asked for in the end. The latter
-	// count when that is known: the step behind a run's last is thrown away by the next run.
+	Steps  int `json:"steps"`  // decoding steps
+	Rows   int `json:"rows"`   // tokens of those steps
+	Chunks int `json:"chunks"` // prompt chunks
+	// LookaheadSteps counts the steps that were queued before they were requested, and
+	// LookaheadWasted the queued steps that were discarded. The step after the last one of
+	// a run is discarded by the next run and counts there.
 	LookaheadSteps  int `json:"lookahead_steps"`
 	LookaheadWasted int `json:"lookahead_wasted"`
-	Captures        int `json:"captures"` // graphs that were made
+	Captures        int `json:"captures"` // captured graphs
 }
 
 func (c Counts) since(before Counts) Counts {
@@ -39,14 +35,13 @@ func (c Counts) since(before Counts) Counts {
 	}
 }
 
-// Condition is what a device tells of itself at a moment. 0 and nil are what it does not
-// tell.
+// Condition is the state of a device at one time. Unknown values are 0 or nil.
 type Condition struct {
 	SMClock     float64  `json:"sm_hertz,omitempty"`
 	MemoryClock float64  `json:"memory_hertz,omitempty"`
-	Watts       float64  `json:"watts,omitempty"` // as the device averages
+	Watts       float64  `json:"watts,omitempty"` // averaged by the device
 	Celsius     float64  `json:"celsius,omitempty"`
-	Slowed      []string `json:"slowed_by,omitempty"` // what holds the clocks down
+	Slowed      []string `json:"slowed_by,omitempty"` // reasons for reduced clocks
 }
 
 // setRepeats computes the rate of each repeat, and their median, least and most. The median
@@ -63,7 +58,7 @@ func (r *Result) setRepeats(list []Repeat) {
 	r.Rate, r.Least, r.Most = stat.Quantile(0.5, stat.Empirical, rates, nil), rates[0], rates[len(rates)-1]
 }
 
-// counts is what the engine has counted so far; nil if it counts nothing.
+// counts returns the current counters, or nil.
 func (b *bench) counts() *Counts {
 	if b.o.Counts == nil {
 		return nil

@@ -5,39 +5,36 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// Model says what was computed.
+// Model describes the measured model.
 type Model struct {
 	Name    string  `json:"name"`
 	Arch    string  `json:"arch"`
 	Quant   string  `json:"quant"` // the recipe or the format of the weights
 	Layers  int     `json:"layers"`
 	Context int     `json:"context"`
-	Bytes   float64 `json:"token_bytes"` // Work.Bytes of one token
-	FLOP    float64 `json:"token_flop"`  // Work.FLOP of one token without logits
+	Bytes   float64 `json:"token_bytes"` // Work.Bytes(1)
+	FLOP    float64 `json:"token_flop"`  // Work.FLOP(1, 0)
 }
 
-// Report is a whole run. Its JSON is stable: fields keep their names, units and meaning,
-// in SI units without prefixes, and Version counts the changes that break that. A result
-// is found by "kind", "depth", "prompt" and "sequences". Those that were skipped or
-// failed say why in "skipped" and "error", and have 0 for what was not measured. What
-// "by_repeat" lacks of engine and device is not known of them. Limits
-// are absent, and shares with them, where they mean nothing: without a GPU.
+// Report is a whole run. Its JSON is stable: fields keep their names, meaning and SI units,
+// and Version counts incompatible changes. "kind", "depth", "prompt" and "sequences"
+// identify a result. Without a GPU there are no limits and shares.
 type Report struct {
 	Version int                 `json:"version"`
 	Date    string              `json:"date"` // ISO 8601
 	Model   Model               `json:"model"`
 	Device  kernelbench.Device  `json:"device"`
 	Engine  string              `json:"engine"`
-	KV      string              `json:"kv"` // what keys and values are rounded to
+	KV      string              `json:"kv"` // format of the KV cache
 	Limits  *kernelbench.Limits `json:"limits,omitempty"`
-	Energy  *Energy             `json:"energy,omitempty"` // absent as Limits
+	Energy  *Energy             `json:"energy,omitempty"` // nil: no GPU
 	Results []Result            `json:"results"`
 }
 
-// Version is that of Report.
+// Version is the version of the JSON of Report.
 const Version = 1
 
-// Describe says what a model is.
+// Describe returns the description of m.
 func Describe(m *model.Model, name, quant string) Model {
 	w := WorkOf(m)
 	c := &m.Config

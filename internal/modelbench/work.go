@@ -7,23 +7,20 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// Work is what computing with a model cannot do without: reading each weight that
-// takes part once in a pass, and two floating-point operations (a product and a sum) a
-// parameter of its matrices for each token. The embedding and learned positions are
-// looked up, a row a token, and do not count, unless the embedding is the output's
-// matrix as well. Keys, values and attention itself do not count either: what a share
-// falls with the depth is their cost.
+// Work is the least work of a forward pass: one read of every weight that takes part, and
+// two FLOP per matrix parameter and token. It leaves out embedding lookups, the KV cache
+// and attention, so the share of the limit falls as the context grows.
 type Work struct {
-	bytes  float64 // of all weights but experts
-	params float64 // of the layers' matrices, without experts
-	output float64 // parameters of the output's matrix
+	bytes  float64 // of all weights except experts
+	params float64 // of the matrices of all layers, except experts
+	output float64 // parameters of the output matrix
 
 	experts, used int
-	expertBytes   float64 // of one expert in each layer
-	expertParams  float64
+	expertBytes   float64 // of one expert per layer
+	expertParams  float64 // of one expert per layer
 }
 
-// WorkOf counts a model.
+// WorkOf returns the work of m.
 func WorkOf(m *model.Model) Work {
 	w := Work{experts: m.Config.Experts, used: m.Config.ExpertsUsed}
 	all := &m.Weights
@@ -64,9 +61,8 @@ func (w *Work) floats(x []float32) { w.bytes += float64(4 * len(x)) }
 
 func size(m model.Matrix) float64 { return float64(m.Rows) * float64(m.Cols) }
 
-// Bytes is how many a pass over so many tokens reads. Of the experts it is those that
-// the tokens choose: how many different ones is known for one token, and for more the
-// number expected if each chooses evenly.
+// Bytes returns the bytes of weights that a pass over tokens tokens reads. The number of
+// different experts is its expectation if all experts are equally likely.
 func (w Work) Bytes(tokens int) float64 {
 	return w.bytes + w.expertBytes*w.distinct(tokens)
 }
@@ -79,13 +75,13 @@ func (w Work) distinct(tokens int) float64 {
 	return n * (1 - math.Pow(1-float64(w.used)/n, float64(tokens)))
 }
 
-// FLOP is how many operations a pass over so many tokens takes, with logits after heads
-// of them.
-func (w Work) FLOP(tokens, heads int) float64 {
-	return 2 * (float64(tokens)*(w.params+float64(w.used)*w.expertParams) + float64(heads)*w.output)
+// FLOP returns the floating-point operations of a pass over tokens tokens that computes
+// logits for the last logits of them.
+func (w Work) FLOP(tokens, logits int) float64 {
+	return 2 * (float64(tokens)*(w.params+float64(w.used)*w.expertParams) + float64(logits)*w.output)
 }
 
-// judge compares a result with what the limits allow.
+// judge sets the limit and the share of r.
 func (r *Result) judge(lim *kernelbench.Limits) {
 	if lim == nil || lim.Read() <= 0 || lim.Matrix <= 0 {
 		return

@@ -211,7 +211,7 @@ func (s *benchSubject) onDevice(e *env, c *benchModelCmd, m *benchModel) error {
 	}
 	s.engine = eng
 	s.options.Sequences, s.options.Warm, s.options.Counts = benchSequences, eng.Warm, countsOf(eng)
-	s.options.Room = modelbench.Room{Pages: o.KVPages, PagePositions: kvPage}
+	s.options.Cache = modelbench.Cache{Pages: o.KVPages, PagePositions: kvPage}
 	s.report.Engine, s.report.KV, s.report.Device = "accel", c.KV.Format(quant.F16).String(), kernelbench.DeviceOf(s.device)
 	if c.NoLookahead {
 		s.report.Engine += " without lookahead"
