@@ -15,7 +15,7 @@ import (
 func (e *Engine) activate(x []float64) {
 	f := silu
 	if e.model.Config.Activation == model.GELU {
-		f = e.gelu
+		f = gelu
 	}
 	for i, v := range x {
 		x[i] = f(v)
@@ -27,16 +27,6 @@ func silu(x float64) float64 { return x / (1 + portable.Exp(-x)) }
 func gelu(x float64) float64 {
 	cube := float64(0.044715 * x * x * x)
 	return float64(0.5*x) * (1 + portable.Tanh(math.Sqrt(2/math.Pi)*(x+cube)))
-}
-
-// roundedGELU is GELU as Numerics.GELU asks for it.
-func roundedGELU(r Rounding) func(float64) float64 {
-	return func(x float64) float64 {
-		if math.Abs(x) < 10 {
-			return r.round(gelu(r.round(x)))
-		}
-		return gelu(x)
-	}
 }
 
 // softcap squashes s into (−cap, cap): cap·tanh(s/cap). A cap of 0 means none.

@@ -15,7 +15,6 @@ type Engine struct {
 	numerics Numerics
 	workers  int
 	tap      Tap
-	gelu     func(float64) float64
 }
 
 var _ model.Engine = (*Engine)(nil)
@@ -53,7 +52,7 @@ func NewWith(m *model.Model, o Options) (*Engine, error) {
 	if o.Workers == 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}
-	return &Engine{m, o.Numerics, o.Workers, o.Tap, roundedGELU(o.Numerics.GELU)}, nil
+	return &Engine{m, o.Numerics, o.Workers, o.Tap}, nil
 }
 
 // Model is the model that the engine computes.

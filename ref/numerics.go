@@ -31,9 +31,6 @@ type Numerics struct {
 	// that divides it. There m is the largest score up to the end of the key's block, of
 	// so many positions counted from 0.
 	FlashBlock int
-	// GELU rounds the argument and the result of GELU for |x| < 10, as engines do that
-	// look it up in a table of halves.
-	GELU Rounding
 }
 
 // Rounding is a precision that float64 values are rounded to, to nearest even: to
@@ -54,11 +51,11 @@ func (n Numerics) check() error {
 		return fmt.Errorf("ref: Numerics.KV is %v; it can be f32, f16 or bf16", n.KV)
 	}
 	for _, r := range []struct {
-		field     string
-		value, to Rounding
-	}{{"Input", n.Input, To16}, {"Weights", n.Weights, To16}, {"GELU", n.GELU, ToBF16}} {
-		if r.value < Exact || r.value > r.to {
-			return fmt.Errorf("ref: Numerics.%s is %d; it can be %d to %d", r.field, r.value, Exact, r.to)
+		field string
+		value Rounding
+	}{{"Input", n.Input}, {"Weights", n.Weights}} {
+		if r.value < Exact || r.value > To16 {
+			return fmt.Errorf("ref: Numerics.%s is %d; it can be %d to %d", r.field, r.value, Exact, To16)
 		}
 	}
 	if n.FlashBlock < 0 {

@@ -193,7 +193,6 @@ func TestOptionsAreChecked(t *testing.T) {
 		"KV":      {Numerics: ref.Numerics{KV: 9}},
 		"Input":   {Numerics: ref.Numerics{Input: 99}},
 		"Weights": {Numerics: ref.Numerics{Weights: -1}},
-		"GELU":    {Numerics: ref.Numerics{GELU: ref.To16}},
 		"Flash":   {Numerics: ref.Numerics{FlashBlock: -1}},
 		"Workers": {Workers: -1},
 	} {

@@ -22,8 +22,6 @@ type deviceFlag struct {
 type demand struct {
 	name      string             // what messages call the model
 	positions int                // of its one sequence
-	numerics  ref.Numerics       // of the reference; the cache's format is the flag's
-	cpuOnly   string             // the flag, with its value, that only the reference heeds; "": none
 	timer     func(accel.Timing) // of a GPU's kernels; nil: none, and graphs are used
 }
 
@@ -79,8 +77,6 @@ func (d deviceFlag) engine(e *env, m *model.Model, want demand) (*computer, erro
 		return d.onCPU(m, want)
 	case d.Device == "auto":
 		return d.auto(e, m, want)
-	case want.cpuOnly != "":
-		return nil, usagef("%s: only --device cpu computes so, not --device %s", want.cpuOnly, d.Device)
 	}
 	dev, err := openDevice(d.Device)
 	if err != nil {
@@ -94,8 +90,7 @@ func (d deviceFlag) engine(e *env, m *model.Model, want demand) (*computer, erro
 }
 
 func (d deviceFlag) onCPU(m *model.Model, want demand) (*computer, error) {
-	want.numerics.KV = d.KV
-	eng, err := ref.NewWith(m, ref.Options{Numerics: want.numerics})
+	eng, err := ref.NewWith(m, ref.Options{Numerics: ref.Numerics{KV: d.KV}})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", want.name, err)
 	}
@@ -107,10 +102,6 @@ func (d deviceFlag) onCPU(m *model.Model, want demand) (*computer, error) {
 // only. A GPU that should be
 // able to and fails is an error: to be slow without a word would hide it.
 func (d deviceFlag) auto(e *env, m *model.Model, want demand) (*computer, error) {
-	if want.cpuOnly != "" {
-		e.note("device: cpu, which alone computes %s", want.cpuOnly)
-		return d.onCPU(m, want)
-	}
 	dev, err := openGPU()
 	if err != nil {
 		if e.verbose || !errors.Is(err, driver.ErrNoDriver) {

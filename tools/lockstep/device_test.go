@@ -239,12 +239,3 @@ func TestDevicePerplexity(t *testing.T) {
 		t.Errorf("perplexity %g on the device, %g on the CPU", dev, cpu)
 	}
 }
-
-// What only the reference computes makes auto take it.
-func TestDeviceAutoReferenceOnly(t *testing.T) {
-	gpu(t, smallGPU, nil)
-	r := succeed(t, "", "logits", "--model", silentModel, "--tokens", "1", "--gelu", "f16", "--out", filepath.Join(t.TempDir(), "out.npy"))
-	if r.err != "device: cpu, which alone computes --gelu f16\n" {
-		t.Errorf("standard error %q", r.err)
-	}
-}

@@ -7,18 +7,14 @@ import (
 	"github.com/lockstep-go/lockstep/internal/atomicfile"
 	"github.com/lockstep-go/lockstep/internal/npy"
 	"github.com/lockstep-go/lockstep/model"
-	"github.com/lockstep-go/lockstep/ref"
 )
 
 type logitsCmd struct {
 	modelFlag
 	deviceFlag
-	Tokens []int  `required:"" help:"Token ids, separated by commas." placeholder:"1,2,3"`
-	GELU   string `name:"gelu" enum:"exact,f16" default:"exact" help:"How GELU is computed: exact, or f16 as engines do that look it up in a table of halves, such as llama.cpp on the CPU. Only --device cpu computes so." placeholder:"exact|f16"`
-	Out    path   `required:"" help:"File to write: float32 [positions, vocabulary]." placeholder:"F.npy"`
+	Tokens []int `required:"" help:"Token ids, separated by commas." placeholder:"1,2,3"`
+	Out    path  `required:"" help:"File to write: float32 [positions, vocabulary]." placeholder:"F.npy"`
 }
-
-var geluRounding = map[string]ref.Rounding{"exact": ref.Exact, "f16": ref.ToF16}
 
 // logitsAtOnce is how many positions are computed between two looks at the
 // progress.
@@ -43,11 +39,7 @@ func (c *logitsCmd) Run(e *env) error {
 	if n, limit := len(c.Tokens), m.Config.Context; n > limit {
 		return fmt.Errorf("--tokens: %w", &model.ContextError{Need: n, Limit: limit})
 	}
-	want := demand{name: c.name(), positions: len(c.Tokens), numerics: ref.Numerics{GELU: geluRounding[c.GELU]}}
-	if want.numerics.GELU != ref.Exact {
-		want.cpuOnly = "--gelu " + c.GELU
-	}
-	eng, err := c.engine(e, m, want)
+	eng, err := c.engine(e, m, demand{name: c.name(), positions: len(c.Tokens)})
 	if err != nil {
 		return err
 	}

@@ -69,23 +69,3 @@ func TestLogitsRefuses(t *testing.T) {
 	}
 	refused(t, lockstep(t, "", "logits", "--model", silentModel, "--tokens", "1", "--out", silentModel), exitError, "--out", "is the input")
 }
-
-// With GELU by halves, as the oracle's engine has it, its logits are nearer than with
-// the exact function.
-func TestLogitsGELU(t *testing.T) {
-	dir := filepath.Join("..", "..", "golden", "arch")
-	_, want := readNPY(t, filepath.Join(dir, "gpt2.npy"))
-	off := map[string]float64{}
-	for _, gelu := range []string{"exact", "f16"} {
-		out := filepath.Join(t.TempDir(), "out.npy")
-		succeed(t, "", "logits", "--model", filepath.Join(dir, "gpt2.gguf"), "--tokens", "5,8,11,14,17,20,23,26,29,32,35,38,41,44,47,50,53,56,59", "--gelu", gelu, "--out", out)
-		_, got := readNPY(t, out)
-		for i := range want {
-			d := float64(got[i]) - float64(want[i])
-			off[gelu] += d * d
-		}
-	}
-	if !(off["f16"] < off["exact"]/100) {
-		t.Errorf("squared distance %g by halves, %g exactly", off["f16"], off["exact"])
-	}
-}

@@ -124,14 +124,11 @@ func TestUsage(t *testing.T) {
 		{"unknown device", "the choices are named", "generate --device tpu x", "auto"},
 		{"unknown cache format", "the choices are named", "perplexity --text main.go --kv q8", "--kv: \"q8\", want f16, bf16 or f32"},
 		{"empty cache format", "a variable that is not set", "generate --kv= x", "--kv"},
-		{"rounding on a GPU", "only the reference has it", "logits --tokens 1 --out x.npy --gelu f16 --device gpu", "--gelu f16: only --device cpu computes so, not --device gpu"},
-		{"rounding on an emulated GPU", "only the reference has it", "logits --tokens 1 --out x.npy --gelu f16 --device emu", "not --device emu"},
 		{"plan for no sequence", "below one", "plan --sequences 0", "--sequences: 0, want 1 to 64"},
 		{"plan for too many sequences", "no pass has so many rows", "plan --sequences 65", "--sequences: 65, want 1 to 64"},
 		{"plan for a negative context", "below zero", "plan --positions=-1", "--positions: -1"},
 		{"plan for a negative chunk", "below zero", "plan --chunk=-1", "--chunk: -1"},
 		{"launches of the CPU", "there are none", "plan --device cpu --steps", "--device cpu"},
-		{"unknown rounding", "the choices are named", "logits --tokens 1 --out x.npy --gelu f8", "exact"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
