@@ -84,9 +84,11 @@ const halfShared = 45
 
 // open takes the memory and fills it. After an error Close gives back what was taken.
 func (e *Engine) open(ctx context.Context) (err error) {
-	if err := e.model.File.Check(); err != nil {
+	release, err := e.model.Acquire()
+	if err != nil {
 		return fmt.Errorf("accel: %w", err)
 	}
+	defer release()
 	if e.stream, err = e.dev.NewStream(); err != nil {
 		return fmt.Errorf("accel: %w", err)
 	}

@@ -92,3 +92,22 @@ func TestNewCanceled(t *testing.T) {
 		})
 	}
 }
+
+// TestModelInUse closes a model while New reads its weights and after it has.
+func TestModelInUse(t *testing.T) {
+	m, dev := tinyModel(t), ledgerDevice(t)
+	tried := false
+	e, err := accel.New(t.Context(), m, dev, accel.Options{Progress: func(int64, int64) {
+		tried = true
+		if err := m.Close(); !errors.Is(err, model.ErrInUse) {
+			t.Errorf("closing a model during New: %v, want ErrInUse", err)
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if err := m.Close(); err != nil || !tried {
+		t.Errorf("closing a model after New: %v", err)
+	}
+}

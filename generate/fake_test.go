@@ -53,9 +53,8 @@ func newFake(t testing.TB) *fakeEngine {
 
 // without takes the vocabulary away.
 func (e *fakeEngine) without() *fakeEngine {
-	m := *e.model
-	m.Tokenizer = nil
-	e.model = &m
+	m := e.model
+	e.model = &model.Model{Config: m.Config, Weights: m.Weights, File: m.File}
 	return e
 }
 

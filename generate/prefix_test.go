@@ -182,9 +182,7 @@ func TestPrefixBytes(t *testing.T) {
 // must not be mixed.
 func TestPrefixLongContext(t *testing.T) {
 	e := newFake(t)
-	m := *e.model
-	m.Config.LongContext = 10
-	e.model = &m
+	e.model.Config.LongContext = 10
 	g, err := New(e, Options{PrefixBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)

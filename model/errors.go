@@ -29,6 +29,7 @@ var (
 	ErrBadParams    = errors.New("bad parameter")
 	ErrNoChoice     = errors.New("no token can be chosen: every logit is NaN or -Inf")
 	ErrClosed       = errors.New("closed")
+	ErrInUse        = errors.New("in use")
 )
 
 // ContextError says that a sequence needs more positions than there are.

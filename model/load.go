@@ -3,6 +3,7 @@ package model
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/lockstep-go/lockstep/model/gguf"
 	"github.com/lockstep-go/lockstep/model/tokenizer"
@@ -95,9 +96,34 @@ func load(f *gguf.File) (*Model, error) {
 	return m, nil
 }
 
-// Close unmaps the file. The weights and every engine on them are unusable
-// afterwards.
-func (m *Model) Close() error { return m.File.Close() }
+// Close unmaps the file. While an engine reads the weights it returns ErrInUse and
+// changes nothing. Closing again does nothing.
+func (m *Model) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.users > 0 {
+		return fmt.Errorf("model: close: %w: %d sessions or engines read its weights", ErrInUse, m.users)
+	}
+	return m.File.Close()
+}
+
+// Acquire keeps Close from unmapping the weights until release is called; calling
+// release again does nothing. An engine acquires the model while it may read Weights.
+// Acquire fails with gguf.ErrClosed after Close and with gguf.ErrTruncated if the file
+// became shorter.
+func (m *Model) Acquire() (release func(), err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.File.Check(); err != nil {
+		return nil, err
+	}
+	m.users++
+	return sync.OnceFunc(func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.users--
+	}), nil
+}
 
 // NeedTokenizer is the model's tokenizer, or an error that wraps ErrNoTokenizer
 // and says why there is none.

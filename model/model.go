@@ -4,6 +4,8 @@
 package model
 
 import (
+	"sync"
+
 	"github.com/lockstep-go/lockstep/model/gguf"
 	"github.com/lockstep-go/lockstep/model/tokenizer"
 	"github.com/lockstep-go/lockstep/quant"
@@ -18,6 +20,9 @@ type Model struct {
 	File      *gguf.File
 
 	noTokenizer error // why Tokenizer is nil although the file has a vocabulary
+
+	mu    sync.Mutex
+	users int // acquisitions that are not released
 }
 
 // RopeFactors is what divides the rotation frequencies, [rope dim/2] or nil for

@@ -37,8 +37,8 @@ type Tap func(layer int, op string, position, width int, values []float64)
 // New returns an engine for m with default Options.
 func New(m *model.Model) (*Engine, error) { return NewWith(m, Options{}) }
 
-// NewWith returns an engine for m. The model must stay open for as long as the
-// engine is used.
+// NewWith returns an engine for m. Each session reads the model's weights until it is
+// closed; until then m.Close returns model.ErrInUse.
 func NewWith(m *model.Model, o Options) (*Engine, error) {
 	if m == nil {
 		return nil, errors.New("ref: no model")
@@ -73,5 +73,9 @@ func (e *Engine) NewSession(capacity int) (model.Session, error) {
 	case capacity == 0:
 		capacity = limit
 	}
-	return &Session{engine: e, capacity: capacity, cache: cache{make([]cacheLayer, e.model.Config.Layers)}}, nil
+	release, err := e.model.Acquire()
+	if err != nil {
+		return nil, fmt.Errorf("ref: session: %w", err)
+	}
+	return &Session{engine: e, capacity: capacity, release: release, cache: cache{make([]cacheLayer, e.model.Config.Layers)}}, nil
 }

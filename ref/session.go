@@ -17,6 +17,7 @@ type Session struct {
 	capacity int
 	length   int
 	cache    cache
+	release  func() // of the model
 	closed   bool
 }
 
@@ -144,5 +145,6 @@ func (s *Session) Restore(from model.Snapshot, n int) error {
 // Close gives the cache back.
 func (s *Session) Close() error {
 	s.closed, s.cache, s.length = true, cache{}, 0
+	s.release()
 	return nil
 }

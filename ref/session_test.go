@@ -168,15 +168,15 @@ func TestErrorsLeaveTheSessionUsable(t *testing.T) {
 	}
 }
 
-// A model that was closed under a session is an error, not the end of the process.
-func TestForwardAfterModelClose(t *testing.T) {
+// A file that was closed under a session is an error, not the end of the process.
+func TestForwardAfterFileClose(t *testing.T) {
 	m, err := model.Open(filepath.Join("..", "golden", "arch", "llama-gqa.gguf"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := session(t, engine(t, m, ref.Options{}))
 	forward(t, s, []int{1, 2}, model.WantNothing)
-	if err := m.Close(); err != nil {
+	if err := m.File.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Forward(t.Context(), []int{3}, model.WantLast); !errors.Is(err, gguf.ErrClosed) {
@@ -184,6 +184,33 @@ func TestForwardAfterModelClose(t *testing.T) {
 	}
 	if s.Len() != 2 {
 		t.Errorf("%d positions, want 2", s.Len())
+	}
+}
+
+// TestModelInUse closes a model under its sessions, which must stay usable.
+func TestModelInUse(t *testing.T) {
+	m, err := model.Open(filepath.Join("..", "golden", "arch", "llama-gqa.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := engine(t, m, ref.Options{})
+	a, b := session(t, e), session(t, e)
+	for _, s := range []model.Session{a, b} {
+		if err := m.Close(); !errors.Is(err, model.ErrInUse) {
+			t.Fatalf("closing a model with an open session: %v, want ErrInUse", err)
+		}
+		forward(t, s, []int{1, 2}, model.WantLast)
+		for range 2 {
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := m.Close(); err != nil {
+		t.Errorf("closing a model after its sessions: %v", err)
+	}
+	if _, err := e.NewSession(0); !errors.Is(err, gguf.ErrClosed) {
+		t.Errorf("a session of a closed model: %v, want gguf.ErrClosed", err)
 	}
 }
 

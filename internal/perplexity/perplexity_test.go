@@ -169,8 +169,7 @@ func TestMeasureRefuses(t *testing.T) {
 	m := tinyModel(t)
 	uniform := make([]float32, m.Config.Vocab)
 	broken := errors.New("broken")
-	silent := *m
-	silent.Tokenizer = nil
+	silent := model.Model{Config: m.Config, Weights: m.Weights, File: m.File}
 	tests := []struct {
 		name, reason string
 		eng          *fake
