@@ -16,9 +16,78 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// The expectations are code, too: here are results worked out by hand, of what is
-// easily got wrong.
-func TestExpectations(t *testing.T) {
+func newFormDevice(t *testing.T, name string, open func() (driver.Device, error)) *isa.Device {
+	t.Helper()
+	d, err := isa.OpenDevice(name, open)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+// formDevices opens the emulator, the emulator with perturbed approximations and, with
+// -gpu, the GPU.
+func formDevices(t *testing.T) []*isa.Device {
+	t.Helper()
+	emulator := func(o emu.Options) func() (driver.Device, error) {
+		return func() (driver.Device, error) { return emu.Open(o) }
+	}
+	all := []*isa.Device{
+		newFormDevice(t, isa.Emulator, emulator(emu.Options{Async: emu.Late, Schedule: emu.Adversarial(*kernelSeed)})),
+		newFormDevice(t, isa.Perturbed, emulator(emu.Options{Approx: emu.Perturbed(*kernelSeed)})),
+	}
+	if *onGPU {
+		all = append(all, newFormDevice(t, isa.GPU, func() (driver.Device, error) { return cuda.Open(0) }))
+	}
+	return all
+}
+
+// TestInstructions runs each form of instruction of the kernels and of the emulator's tests
+// in a small kernel. It compares the emulator and, with -gpu, the GPU with an
+// implementation in Go, bit for bit. Approximate instructions and float matrix products
+// have bounds instead. A form without an implementation fails.
+func TestInstructions(t *testing.T) {
+	heavy(t)
+	bench := isa.Bench{Devices: formDevices(t), Seed: *kernelSeed, Combinations: 4096}
+	if *longCases || *onGPU {
+		bench.Combinations = 10240
+	}
+	forms := isa.AllForms(t)
+	var results []isa.Result
+	excluded := 0
+	for _, f := range forms.Sorted() {
+		if isa.Excluded[f.Op] != "" {
+			excluded++
+			continue
+		}
+		t.Run(f.String(), func(t *testing.T) {
+			r, err := bench.Try(f, forms[f])
+			if err != nil {
+				t.Errorf("used by %s: %v", forms[f].Where, err)
+			}
+			if err == nil && r.Compared == 0 {
+				t.Error("nothing was compared")
+			}
+			results = append(results, r)
+		})
+	}
+	isa.PrintTable(results)
+	for op, reason := range isa.Excluded {
+		fmt.Printf("excluded: %s: %s\n", op, reason)
+		if !isa.UsesOp(forms, op) {
+			t.Errorf("%s is excluded but no form has it", op)
+		}
+	}
+	for _, d := range bench.Devices {
+		fmt.Printf("on: %s, %s\n", d.Name, d.Properties.Name)
+	}
+	fmt.Printf("%d forms: %d tested, %d excluded\n\n", len(forms), len(results), excluded)
+}
+
+// TestLaneExpectations compares the Go implementations of instructions with results that
+// were computed by hand.
+func TestLaneExpectations(t *testing.T) {
 	bits := func(x float32) uint64 { return uint64(math.Float32bits(x)) }
 	nan, inf := uint64(0x7fc00000), bits(float32(math.Inf(1)))
 	for _, c := range []struct {
@@ -28,51 +97,51 @@ func TestExpectations(t *testing.T) {
 		why  string
 	}{
 		{isa.Form{Op: "div.s32"}, []uint64{0xfffffff9, 2}, 0xfffffffd, "-7 / 2 is -3"},
-		{isa.Form{Op: "rem.s32"}, []uint64{0xfffffff9, 2}, 0xffffffff, "and leaves -1"},
-		{isa.Form{Op: "mul.hi.s32"}, []uint64{0xffffffff, 1}, 0xffffffff, "the sign goes on"},
-		{isa.Form{Op: "mul.hi.u32"}, []uint64{0xffffffff, 1}, 0, "no sign"},
+		{isa.Form{Op: "rem.s32"}, []uint64{0xfffffff9, 2}, 0xffffffff, "-7 rem 2 is -1"},
+		{isa.Form{Op: "mul.hi.s32"}, []uint64{0xffffffff, 1}, 0xffffffff, "sign-extended"},
+		{isa.Form{Op: "mul.hi.u32"}, []uint64{0xffffffff, 1}, 0, "zero-extended"},
 		{isa.Form{Op: "mad.wide.s32"}, []uint64{0xffffffff, 3, 1}, math.MaxUint64 - 1, "1 - 3 in 64 bits"},
-		{isa.Form{Op: "shr.s32"}, []uint64{0x80000000, 99}, 0xffffffff, "shifts are clamped, the sign stays"},
+		{isa.Form{Op: "shr.s32"}, []uint64{0x80000000, 99}, 0xffffffff, "shifts are clamped and keep the sign"},
 		{isa.Form{Op: "shl.b32"}, []uint64{1, 32}, 0, "shifts are clamped"},
 		{isa.Form{Op: "shf.l.wrap.b32"}, []uint64{0x80000000, 1, 33}, 3, "shifts wrap"},
-		{isa.Form{Op: "clz.b32"}, []uint64{0}, 32, "no bit at all"},
+		{isa.Form{Op: "clz.b32"}, []uint64{0}, 32, "no bit is set"},
 		{isa.Form{Op: "brev.b32"}, []uint64{1}, 0x80000000, "the lowest bit becomes the highest"},
 		{isa.Form{Op: "bfe.s32"}, []uint64{0x0000f000, 12, 4}, 0xffffffff, "the field's highest bit is its sign"},
-		{isa.Form{Op: "bfe.s32"}, []uint64{0x80000000, 31, 9}, 0xffffffff, "past the end it is the operand's"},
+		{isa.Form{Op: "bfe.s32"}, []uint64{0x80000000, 31, 9}, 0xffffffff, "beyond the operand, its highest bit is the sign"},
 		{isa.Form{Op: "bfe.u32"}, []uint64{0xabcd1234, 8, 8}, 0x12, "eight bits from bit 8"},
 		{isa.Form{Op: "bfi.b32"}, []uint64{0xff, 0, 28, 8}, 0xf0000000, "cut off at the end"},
 		{isa.Form{Op: "lop3.b32", Args: "128"}, []uint64{0xf0, 0xcc, 0xaa}, 0x80, "a & b & c"},
 		{isa.Form{Op: "lop3.b32", Args: "64"}, []uint64{0xf0, 0xcc, 0xaa}, 0x40, "a & b & ^c"},
 		{isa.Form{Op: "lop3.b32", Args: "234"}, []uint64{0xf0, 0xcc, 0xaa}, 0xea, "a & b | c: the table itself"},
-		{isa.Form{Op: "prmt.b32"}, []uint64{0x33221100, 0x77665544, 0x0123}, 0x00112233, "bytes turned round"},
+		{isa.Form{Op: "prmt.b32"}, []uint64{0x33221100, 0x77665544, 0x0123}, 0x00112233, "bytes reversed"},
 		{isa.Form{Op: "prmt.b32"}, []uint64{0x33221100, 0x77665544, 0x7531}, 0x77553311, "odd bytes"},
-		{isa.Form{Op: "prmt.b32"}, []uint64{0x00008000, 0, 0x0999}, 0x00ffffff, "bit 3 repeats the sign"},
+		{isa.Form{Op: "prmt.b32"}, []uint64{0x00008000, 0, 0x0999}, 0x00ffffff, "bit 3 replicates the sign"},
 		{isa.Form{Op: "prmt.b32.f4e"}, []uint64{0x33221100, 0x77665544, 5}, 0x44332211, "forward from byte 1: two bits count"},
 		{isa.Form{Op: "prmt.b32.b4e"}, []uint64{0x33221100, 0x77665544, 1}, 0x66770011, "backward from byte 1"},
 		{isa.Form{Op: "dp4a.s32.u32"}, []uint64{0xff01ff01, 0x02020280, 7}, 133, "128 - 2 + 2 - 2 + 7"},
-		{isa.Form{Op: "setp.ne.f32"}, []uint64{nan, nan}, 0, "NaN is not even unequal"},
-		{isa.Form{Op: "setp.neu.f32"}, []uint64{nan, nan}, 1, "but unordered"},
+		{isa.Form{Op: "setp.ne.f32"}, []uint64{nan, nan}, 0, "ne is false for NaN"},
+		{isa.Form{Op: "setp.neu.f32"}, []uint64{nan, nan}, 1, "neu is true for NaN"},
 		{isa.Form{Op: "setp.lt.s32"}, []uint64{0xffffffff, 0}, 1, "signed"},
 		{isa.Form{Op: "setp.lo.u32"}, []uint64{0xffffffff, 0}, 0, "unsigned"},
 		{isa.Form{Op: "cvt.rni.s32.f32"}, []uint64{bits(2.5)}, 2, "to even"},
 		{isa.Form{Op: "cvt.rzi.u32.f32"}, []uint64{bits(-1)}, 0, "clamped"},
 		{isa.Form{Op: "cvt.rzi.s32.f32"}, []uint64{bits(1e10)}, math.MaxInt32, "clamped"},
-		{isa.Form{Op: "cvt.rzi.s32.f32"}, []uint64{nan}, 0, "of a float32"},
-		{isa.Form{Op: "cvt.rzi.s32.f64"}, []uint64{math.Float64bits(math.NaN())}, 1 << 31, "of a float64"},
+		{isa.Form{Op: "cvt.rzi.s32.f32"}, []uint64{nan}, 0, "NaN of float32"},
+		{isa.Form{Op: "cvt.rzi.s32.f64"}, []uint64{math.Float64bits(math.NaN())}, 1 << 31, "NaN of float64"},
 		{isa.Form{Op: "cvt.s32.s8"}, []uint64{0x1ff}, 0xffffffff, "only 8 bits count"},
-		{isa.Form{Op: "cvt.rn.f16.f32"}, []uint64{bits(65519.996)}, 0x7bff, "below the middle"},
-		{isa.Form{Op: "cvt.rn.f16.f32"}, []uint64{bits(65520)}, 0x7c00, "the middle goes to infinity"},
-		{isa.Form{Op: "cvt.rn.f16.f32"}, []uint64{bits(0x1p-25)}, 0, "the middle goes to 0"},
-		{isa.Form{Op: "cvt.rn.f16.f32"}, []uint64{bits(-0x1.8p-25)}, 0x8001, "above it to the least"},
-		{isa.Form{Op: "cvt.rn.bf16x2.f32"}, []uint64{bits(1), bits(2)}, 0x3f804000, "the first goes high"},
-		{isa.Form{Op: "add.rn.f16x2"}, []uint64{0x7bff3c00, 0x4c001400}, 0x7c003c01, "65504 + 16 and 1 + 2^-10, by halves"},
+		{isa.Form{Op: "cvt.rn.f16.f32"}, []uint64{bits(65519.996)}, 0x7bff, "below the tie"},
+		{isa.Form{Op: "cvt.rn.f16.f32"}, []uint64{bits(65520)}, 0x7c00, "a tie rounds to infinity"},
+		{isa.Form{Op: "cvt.rn.f16.f32"}, []uint64{bits(0x1p-25)}, 0, "a tie rounds to 0"},
+		{isa.Form{Op: "cvt.rn.f16.f32"}, []uint64{bits(-0x1.8p-25)}, 0x8001, "above the tie"},
+		{isa.Form{Op: "cvt.rn.bf16x2.f32"}, []uint64{bits(1), bits(2)}, 0x3f804000, "the first operand is the high half"},
+		{isa.Form{Op: "add.rn.f16x2"}, []uint64{0x7bff3c00, 0x4c001400}, 0x7c003c01, "65504 + 16 and 1 + 2^-10"},
 		{isa.Form{Op: "fma.rn.bf16x2"}, []uint64{0x3f804000, 0x40003f80, 0x3f800000}, 0x40404000, "1·2 + 1 and 2·1 + 0"},
-		{isa.Form{Op: "fma.rn.f32"}, []uint64{0xbfc00000, 0x3f800001, 0x00800000}, 0xbfc00001, "what is far below the middle decides"},
+		{isa.Form{Op: "fma.rn.f32"}, []uint64{0xbfc00000, 0x3f800001, 0x00800000}, 0xbfc00001, "a term far below a tie decides"},
 		{isa.Form{Op: "mul.rn.f32"}, []uint64{inf, 0}, nan, "infinity times 0"},
-		{isa.Form{Op: "mul.rn.f32"}, []uint64{0x80000000, bits(3)}, 0x80000000, "0 has a sign"},
+		{isa.Form{Op: "mul.rn.f32"}, []uint64{0x80000000, bits(3)}, 0x80000000, "zero keeps its sign"},
 		{isa.Form{Op: "add.rn.f32"}, []uint64{0x80000000, 0}, 0, "-0 + 0 is 0"},
 		{isa.Form{Op: "min.f32"}, []uint64{0, 0x80000000}, 0x80000000, "-0 is less"},
-		{isa.Form{Op: "max.f32"}, []uint64{nan, bits(1)}, bits(1), "NaN loses"},
+		{isa.Form{Op: "max.f32"}, []uint64{nan, bits(1)}, bits(1), "a number wins over NaN"},
 		{isa.Form{Op: "copysign.f32"}, []uint64{bits(-3), bits(2)}, bits(-2), "the sign of the first"},
 	} {
 		f, ok := isa.LaneFormOf(c.form)
@@ -85,10 +154,9 @@ func TestExpectations(t *testing.T) {
 	}
 }
 
-// A table that passes everything proves nothing. For every form one result, or one
-// expectation, is inverted, and the table must notice; of those with a bound or
-// another condition every second word, so that something goes beyond it.
-func TestInstructionsTurnRed(t *testing.T) {
+// TestInstructionFaults inverts one result, or one expected result, of each form and
+// demands a failure. If results have a bound, it inverts every second word.
+func TestInstructionFaults(t *testing.T) {
 	heavy(t)
 	devices := formDevices(t)[:1]
 	forms := isa.AllForms(t)
@@ -103,7 +171,7 @@ func TestInstructionsTurnRed(t *testing.T) {
 			devices[0].Corrupt = invertOdd
 		}
 		if _, err := bench.Try(f, forms[f]); err == nil {
-			t.Errorf("%v: a wrong result was not noticed", f)
+			t.Errorf("%v: a wrong result was not detected", f)
 		}
 		devices[0].Corrupt = nil
 		if bounded {
@@ -111,7 +179,7 @@ func TestInstructionsTurnRed(t *testing.T) {
 		}
 		bench.Plant = func(want []uint64) { want[len(want)-1] ^= 1<<(8*isa.ResultBytes(f)) - 1 }
 		if _, err := bench.Try(f, forms[f]); err == nil {
-			t.Errorf("%v: a wrong expectation was not noticed", f)
+			t.Errorf("%v: a wrong expectation was not detected", f)
 		}
 	}
 }
@@ -129,8 +197,8 @@ func invertOdd(out []byte) {
 	}
 }
 
-// What has no expectation fails: unknown instructions and known ones with a modifier
-// that changes what they do.
+// TestUnknownInstructionsFail demands an error for instructions without an implementation,
+// and for known instructions with an unknown modifier.
 func TestUnknownInstructionsFail(t *testing.T) {
 	bench := isa.Bench{Devices: formDevices(t)[:1], Seed: *kernelSeed, Combinations: 512}
 	for _, f := range []isa.Form{
@@ -141,23 +209,23 @@ func TestUnknownInstructionsFail(t *testing.T) {
 		{Op: "setp.lt.u32", Args: "pair"}, {Op: "selp.b32", Args: "negated"}, {Op: "mov.u32", Args: "r,%clock"}, {Op: "bra.u"},
 	} {
 		if _, err := bench.Try(f, isa.Use{}); !errors.Is(err, isa.ErrNoExpectation) {
-			t.Errorf("%v: %v; want that it is unmeasured", f, err)
+			t.Errorf("%v: error %v, want ErrNoExpectation", f, err)
 		}
 	}
 	three := isa.Use{Tuples: map[string]bool{"%,%,%": true}}
 	if _, err := bench.Try(isa.Form{Op: "min.f32"}, three); !errors.Is(err, isa.ErrNoExpectation) {
-		t.Errorf("min.f32 of three operands: %v; want that it is unmeasured", err)
+		t.Errorf("min.f32 of three operands: error %v, want ErrNoExpectation", err)
 	}
 }
 
-// A device below what a form needs leaves the form out, and says why.
-func TestFormsLeftOut(t *testing.T) {
+// TestUnsupportedForms demands that a device skips forms that it lacks, with the reason.
+func TestUnsupportedForms(t *testing.T) {
 	devices := formDevices(t)[:1]
 	devices[0].Properties.ComputeCapability = 80
 	bench := isa.Bench{Devices: devices, Seed: *kernelSeed, Combinations: 512}
 	for _, c := range []struct {
 		form isa.Form
-		out  bool
+		skip bool
 	}{
 		{isa.Form{Op: "griddepcontrol.wait"}, true},
 		{isa.Form{Op: "mbarrier.arrive.expect_tx.shared.b64", Args: "3 operands,_"}, true},
@@ -165,88 +233,18 @@ func TestFormsLeftOut(t *testing.T) {
 		{isa.Form{Op: "bar.sync", Args: "0"}, false},
 	} {
 		r, err := bench.Try(c.form, isa.Use{})
-		if err != nil || (r.LeftOut != "") != c.out || (r.Compared == 0) != c.out {
-			t.Errorf("%v on sm_80: left out because %q, %d compared, %v", c.form, r.LeftOut, r.Compared, err)
+		if err != nil || (r.Skipped != "") != c.skip || (r.Compared == 0) != c.skip {
+			t.Errorf("%v on sm_80: skipped because %q, %d compared, error %v", c.form, r.Skipped, r.Compared, err)
 		}
 	}
 }
 
-func newFormDevice(t *testing.T, name string, open func() (driver.Device, error)) *isa.Device {
-	t.Helper()
-	d := &isa.Device{Name: name, Open: open}
-	if err := d.Reopen(); err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	t.Cleanup(func() { d.Device.Close() })
-	return d
-}
-
-// formDevices are the emulator, as it is and with its approximations moved within
-// their bounds, and with -gpu the GPU.
-func formDevices(t *testing.T) []*isa.Device {
-	t.Helper()
-	emulator := func(o emu.Options) func() (driver.Device, error) {
-		return func() (driver.Device, error) { return emu.Open(o) }
-	}
-	all := []*isa.Device{
-		newFormDevice(t, isa.Emulator, emulator(emu.Options{Async: emu.Late, Schedule: emu.Adversarial(*kernelSeed)})),
-		newFormDevice(t, isa.Perturbed, emulator(emu.Options{Approx: emu.Perturbed(*kernelSeed)})),
-	}
-	if *onGPU {
-		all = append(all, newFormDevice(t, isa.GPU, func() (driver.Device, error) { return cuda.Open(0) }))
-	}
-	return all
-}
-
-// TestInstructions runs every form of instruction that the kernels and the
-// emulator's tests are written with in a small kernel of its own, and compares the
-// emulator with an expectation in Go; with -gpu the GPU with both, bit for bit, but
-// for approximate instructions and matrix products, which have bounds. A form
-// without an expectation fails.
-func TestInstructions(t *testing.T) {
-	heavy(t)
-	bench := isa.Bench{Devices: formDevices(t), Seed: *kernelSeed, Combinations: 4096}
-	if *longCases || *onGPU {
-		bench.Combinations = 10240
-	}
-	forms := isa.AllForms(t)
-	var results []isa.Result
-	left := 0
-	for _, f := range forms.Sorted() {
-		if isa.Excluded[f.Op] != "" {
-			left++ // with the reason that is printed below
-			continue
-		}
-		t.Run(f.String(), func(t *testing.T) {
-			r, err := bench.Try(f, forms[f])
-			if err != nil {
-				t.Errorf("as in %s: %v", forms[f].Where, err)
-			}
-			if err == nil && r.Compared == 0 {
-				t.Error("nothing was compared")
-			}
-			results = append(results, r)
-		})
-	}
-	isa.PrintTable(results)
-	for op, reason := range isa.Excluded {
-		fmt.Printf("left out: %s %s\n", op, reason)
-		if !isa.UsesOp(forms, op) {
-			t.Errorf("%s is left out but nothing has it", op)
-		}
-	}
-	for _, d := range bench.Devices {
-		fmt.Printf("on: %s, %s\n", d.Name, d.Properties.Name)
-	}
-	fmt.Printf("%d forms: %d tried, %d left out\n\n", len(forms), len(results), left)
-}
-
-// builtProducts is the kernel of wgmmaBody as the builder makes it.
-func builtProducts(multiply func(b *ptx.Builder, d []ptx.S32, a [4]ptx.U32, desc ptx.U64, add bool)) (*ptx.Kernel, error) {
+// wgmmaKernel builds the test kernel of the wgmma forms with package ptx.
+func wgmmaKernel(multiply func(b *ptx.Builder, d []ptx.S32, a [4]ptx.U32, desc ptx.U64, add bool)) (*ptx.Kernel, error) {
 	b := ptx.New("form")
 	arrays := map[string]ptx.Global{}
 	for _, name := range isa.Parameters {
-		if name == "p3" || name == "p4" { // numbers: handForm.inputs are three
+		if name == "p3" || name == "p4" { // not arrays
 			b.ParamU64(name)
 			continue
 		}
@@ -265,22 +263,22 @@ func builtProducts(multiply func(b *ptx.Builder, d []ptx.S32, a [4]ptx.U32, desc
 		sums[1] = append(sums[1], ptx.Undefined[ptx.S32](b))
 	}
 	b.WGMMAFence()
-	for k, c := range isa.WgmmaCores {
+	for k, c := range isa.WGMMACores {
 		multiply(b, sums[k], a, tile.MatrixDescriptor(c.Leading, c.Stride), k == 0)
 		b.WGMMACommit()
 	}
 	for k := range sums {
 		b.WGMMAWait(1 - k)
 		for r, x := range sums[k] {
-			arrays["out"].At(i, isa.WgmmaSize).Plus(4 * (ptx.WGMMASums*k + r)).StoreU32(x.U32())
+			arrays["out"].At(i, isa.WGMMASize).Plus(4 * (ptx.WGMMASums*k + r)).StoreU32(x.U32())
 		}
 	}
 	return b.Finish(ptx.MaxThreads(isa.Threads))
 }
 
-// TestBuiltProducts: the products of a kernel that the builder makes are those of the instruction
-// written by hand, on the emulator and with -gpu on the GPU.
-func TestBuiltProducts(t *testing.T) {
+// TestBuilderWGMMA compares the products of a kernel of package ptx with the expectation for
+// the instruction, on the emulator and, with -gpu, on the GPU.
+func TestBuilderWGMMA(t *testing.T) {
 	for _, c := range []struct {
 		op       string
 		multiply func(b *ptx.Builder, d []ptx.S32, a [4]ptx.U32, desc ptx.U64, add bool)
@@ -288,7 +286,7 @@ func TestBuiltProducts(t *testing.T) {
 		{"wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8", (*ptx.Builder).WGMMAS8},
 		{"wgmma.mma_async.sync.aligned.m64n64k32.s32.u8.s8", (*ptx.Builder).WGMMAU8},
 	} {
-		k, err := builtProducts(c.multiply)
+		k, err := wgmmaKernel(c.multiply)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -299,13 +297,13 @@ func TestBuiltProducts(t *testing.T) {
 		f := isa.Form{Op: c.op}
 		h, ok := isa.TestKernelFor(f)
 		if !ok || !bytes.Contains(text, []byte(c.op)) {
-			t.Fatalf("%s: no expectation, or the text does not have it:\n%s", c.op, text)
+			t.Fatalf("%s: no test kernel, or not in the text:\n%s", c.op, text)
 		}
 		in := h.Inputs(f, *kernelSeed)
 		want := h.Expected(f, in)
 		for _, d := range formDevices(t) {
 			if lack := d.Lacks(f.Target()); lack != "" {
-				t.Logf("left out: %s", lack)
+				t.Logf("skipped: %s", lack)
 				continue
 			}
 			got, err := d.Run(string(text), in, isa.CTAs, len(want))
@@ -319,11 +317,10 @@ func TestBuiltProducts(t *testing.T) {
 	}
 }
 
-// TestProductMutants: whatever is changed in a kernel with products, synchronization left out
-// above all, the emulator traps or gives other sums.
-func TestProductMutants(t *testing.T) {
+// TestWGMMAMutants demands that each mutant of a kernel with wgmma traps or gives other sums.
+func TestWGMMAMutants(t *testing.T) {
 	notShort(t)
-	k, err := builtProducts((*ptx.Builder).WGMMAS8)
+	k, err := wgmmaKernel((*ptx.Builder).WGMMAS8)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -340,10 +337,10 @@ func TestProductMutants(t *testing.T) {
 	for _, m := range mutate.MutantsOf(k) {
 		tried[m.Mutator]++
 		if got, err := d.Run(string(m.Apply(k.Name, text)), in, isa.CTAs, len(want)); err == nil && bytes.Equal(got, want) {
-			t.Errorf("not seen: %v", m)
+			t.Errorf("not detected: %v", m)
 		}
 	}
 	if tried[mutate.LeaveOutSync] != 7 { // two fences, a barrier, two groups
-		t.Errorf("%d mutants without a synchronization, want 7: %v", tried[mutate.LeaveOutSync], tried)
+		t.Errorf("%d mutants that leave out a synchronization, want 7: %v", tried[mutate.LeaveOutSync], tried)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// copyGroups is how many groups of copies the form's kernel has in flight.
+// copyGroups returns how many copy groups the form's kernel has in flight.
 func copyGroups(f Form) int {
 	if n := f.list(); f.isOp("cp.async.wait_group") && len(n) == 1 {
 		groups, _ := strconv.Atoi(n[0])
@@ -15,7 +15,7 @@ func copyGroups(f Form) int {
 	return 2
 }
 
-// copySize is how many bytes a copy of the form moves.
+// copySize returns how many bytes one copy moves.
 func copySize(f Form) int {
 	if n := f.count("size "); n > 0 {
 		return n
@@ -23,9 +23,9 @@ func copySize(f Form) int {
 	return 16
 }
 
-// copyBody copies 16 bytes a thread and group to shared memory, waits until the
-// first group has landed, then for all, and stores the neighbor's; groups that
-// there are not give zeros. With a fourth operand it is how many bytes are copied.
+// copyBody copies 16 bytes per thread and group to shared memory. It waits for the first
+// group, then for all, and stores the neighbor's bytes. Groups beyond copyGroups give
+// zeros. A fourth operand is the number of bytes to copy; the rest is zero.
 func copyBody(f Form) string {
 	groups := copyGroups(f)
 	op, part := "cp.async.cg.shared.global", ""
@@ -79,8 +79,8 @@ func copyWant(f Form, in [][]byte, i int) []byte {
 	return out
 }
 
-// bulkBody brings a CTA's 2 KiB to shared memory by the copy engine and waits at an
-// mbarrier, which is told of the bytes by the arrival or before it.
+// bulkBody copies 2 KiB per CTA with the copy engine and waits at an mbarrier. The byte
+// count is announced by the arrival or by expect_tx before it.
 func bulkBody(f Form) string {
 	arrive, state := "mbarrier.arrive.expect_tx.shared.b64", "%d20"
 	if f.isOp("mbarrier.arrive.") {
@@ -105,9 +105,10 @@ func bulkBody(f Form) string {
 		"\tmad.lo.u32 %r22, %i0, 16, %r20;\n\tld.shared.v4.b32 {%r1, %r2, %r3, %r4}, [%r22];\n" + storeBits("st.v4.b32", "{%r1, %r2, %r3, %r4}")
 }
 
-// arriveBody passes each thread's word to its neighbor, by way of an mbarrier at
-// which all threads arrive and wait; then its memory serves as a barrier again. The
-// phase that is going on has parity 0: a wait for parity 1 ends at once.
+// arriveBody passes each thread's word to its neighbor through shared memory and an
+// mbarrier, at which all threads arrive and wait. Then it initializes the mbarrier again
+// and passes the word back. The current phase has parity 0, so a wait for parity 1 ends at
+// once.
 func arriveBody(f Form) string {
 	arrive, state, count, total := "mbarrier.arrive.shared.b64", "_", "", Threads
 	if f.isOp("mbarrier.arrive.") {
@@ -136,7 +137,7 @@ func arriveBody(f Form) string {
 	return b.String() + storeBits("st.v2.b32", "{%r1, %r0}")
 }
 
-// arriveWant is the neighbor's word, and from there the thread's own.
+// arriveWant returns the neighbor's word and the thread's own.
 func arriveWant(f Form, in [][]byte, i int) []byte {
-	return append(append([]byte(nil), neighbors(f, in, i)...), own(f, in, i)...)
+	return append(append([]byte(nil), neighborWord(f, in, i)...), ownWord(f, in, i)...)
 }

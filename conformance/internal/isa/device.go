@@ -1,3 +1,5 @@
+// Package isa tests single PTX instructions: each form of instruction that kernels use runs
+// in a small kernel of its own, and its results are compared with an implementation in Go.
 package isa
 
 import (
@@ -9,38 +11,48 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// The devices' names in complaints and in the table.
+// The names of the devices in messages and in the table.
 const (
 	Emulator  = "emulator"
 	Perturbed = "emulator with perturbed approximations"
 	GPU       = "GPU"
 )
 
-// formDevice runs the small kernels of forms on one device.
+// Device runs test kernels on one device.
 type Device struct {
 	Name       string
-	Open       func() (driver.Device, error)
-	Device     driver.Device
-	stream     driver.Stream
 	Properties driver.Properties
-	// corrupt changes what came back; the comparison must notice.
+	// Corrupt, if set, changes the output. The comparison must detect it.
 	Corrupt func(out []byte)
+
+	open   func() (driver.Device, error)
+	device driver.Device
+	stream driver.Stream
 }
 
-// reopen begins with a new device: a kernel that trapped has lost the one before.
-func (d *Device) Reopen() (err error) {
-	if d.Device != nil {
-		d.Device.Close()
+// OpenDevice opens a device, and again after a kernel's fault lost it.
+func OpenDevice(name string, open func() (driver.Device, error)) (*Device, error) {
+	d := &Device{Name: name, open: open}
+	return d, d.reopen()
+}
+
+// Close closes the device.
+func (d *Device) Close() error { return d.device.Close() }
+
+// reopen replaces the device, which a trapping kernel has lost.
+func (d *Device) reopen() (err error) {
+	if d.device != nil {
+		d.device.Close()
 	}
-	if d.Device, err = d.Open(); err != nil {
+	if d.device, err = d.open(); err != nil {
 		return err
 	}
-	d.Properties = d.Device.Properties()
-	d.stream, err = d.Device.NewStream()
+	d.Properties = d.device.Properties()
+	d.stream, err = d.device.NewStream()
 	return err
 }
 
-// lacks says what the device lacks to run a kernel for a target; "" nothing.
+// Lacks returns what the device lacks to run a kernel for target, or "".
 func (d *Device) Lacks(target ptx.Target) string {
 	p := d.Properties
 	if p.ComputeCapability < target.SM || target.Arch && p.ComputeCapability > target.SM || p.PTXVersion < target.Version {
@@ -49,12 +61,12 @@ func (d *Device) Lacks(target ptx.Target) string {
 	return ""
 }
 
-// run runs a form's kernel on arrays p0, p1, ... and returns out. What is not given
-// of the parameters is a constant.
+// Run runs a kernel on input arrays in for the parameters p0, p1, ... and returns out bytes
+// of output. The other parameters are paramValue.
 func (d *Device) Run(text string, in [][]byte, ctas, out int) ([]byte, error) {
 	got, err := d.launch(text, in, ctas, out)
 	if errors.Is(err, driver.ErrDeviceLost) {
-		err = errors.Join(err, d.Reopen())
+		err = errors.Join(err, d.reopen())
 	}
 	if err == nil && d.Corrupt != nil {
 		d.Corrupt(got)
@@ -63,7 +75,7 @@ func (d *Device) Run(text string, in [][]byte, ctas, out int) ([]byte, error) {
 }
 
 func (d *Device) launch(text string, in [][]byte, ctas, out int) ([]byte, error) {
-	m, err := d.Device.Load([]byte(text))
+	m, err := d.device.Load([]byte(text))
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +93,7 @@ func (d *Device) launch(text string, in [][]byte, ctas, out int) ([]byte, error)
 			params = binary.LittleEndian.AppendUint64(params, paramValue)
 			continue
 		}
-		b, err := d.Device.Alloc(int64(len(data)))
+		b, err := d.device.Alloc(int64(len(data)))
 		if err != nil {
 			return nil, err
 		}

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// wantOf computes an exact instruction in Go, from the definitions of the PTX ISA
-// and with nothing of the emulator, for thread i of these operands; nil where there
-// is no such expectation. An opcode with a modifier that is not known has none.
+// expectation returns a Go implementation of an exact instruction, for thread i of operands
+// x, or nil if there is none. It follows the PTX ISA and shares no code with the emulator.
+// An unknown modifier has no implementation.
 func expectation(f LaneForm) func(x [][]uint64, i int) uint64 {
 	switch {
 	case f.isOp("shfl"):
@@ -30,7 +30,7 @@ func expectation(f LaneForm) func(x [][]uint64, i int) uint64 {
 	}
 }
 
-// laneWant is wantOf for what depends on the lane's own operands.
+// LaneExpectation is expectation for instructions that read only the lane's own operands.
 func LaneExpectation(f LaneForm) func(x []uint64) uint64 {
 	switch {
 	case f.isOp("lop3.b32"):
@@ -63,7 +63,7 @@ var predicateWants = map[string]func(x []uint64) uint64{
 	"not.pred": func(x []uint64) uint64 { return x[0] ^ 1 },
 }
 
-// lop3Want looks every bit of the operands up in the form's table.
+// lop3Want looks each bit up in the truth table.
 func lop3Want(f LaneForm) func([]uint64) uint64 {
 	table, err := strconv.ParseUint(f.tail, 10, 8)
 	if err != nil {
@@ -79,16 +79,15 @@ func lop3Want(f LaneForm) func([]uint64) uint64 {
 	}
 }
 
-// prmtModes are the selectors that the modes of prmt make of their operand's lowest
-// two bits.
+// prmtModes maps each mode of prmt to the selectors for the lowest two bits of its operand.
 var prmtModes = map[string][4]uint64{
 	"f4e": {0x3210, 0x4321, 0x5432, 0x6543}, "b4e": {0x5670, 0x6701, 0x7012, 0x0123},
 	"rc8": {0x0000, 0x1111, 0x2222, 0x3333}, "ecl": {0x3210, 0x3211, 0x3222, 0x3333},
 	"ecr": {0x0000, 0x1110, 0x2210, 0x3210}, "rc16": {0x1010, 0x3232, 0x1010, 0x3232},
 }
 
-// prmtWant picks four of the bytes of b:a; without a mode, bit 3 of a nibble of the
-// selector asks for the byte's sign.
+// prmtWant picks four of the bytes of b:a. Without a mode, bit 3 of a selector nibble
+// replicates the byte's sign.
 func prmtWant(f LaneForm) func([]uint64) uint64 {
 	mode, isMode := strings.CutPrefix(f.Op, "prmt.b32.")
 	selectors, ok := prmtModes[mode]
@@ -113,18 +112,18 @@ func prmtWant(f LaneForm) func([]uint64) uint64 {
 	}
 }
 
-// setpWant orders by the type: unsigned, signed or float.
+// setpWant compares as the type demands: unsigned, signed or float.
 func setpWant(f LaneForm) func([]uint64) uint64 {
 	parts := strings.Split(f.Op, ".")
 	typ := f.in[0]
-	holds := orders[parts[1]]
+	holds := comparisons[parts[1]]
 	t, isInt := intTypeOf(typ)
 	format, isFloat := floatFormats[typ]
 	if len(parts) != 3 || holds == nil || !isInt && !isFloat {
 		return nil
 	}
 	return func(x []uint64) uint64 {
-		var a, b float64 // as the operands are ordered
+		var a, b float64 // ordered like the operands
 		switch {
 		case isFloat:
 			a, b = format.value(x[0]), format.value(x[1])
@@ -137,9 +136,9 @@ func setpWant(f LaneForm) func([]uint64) uint64 {
 	}
 }
 
-// orders are those of setp. A name with a u at its end holds for NaN, too; lo,
-// ls, hi and hs are unsigned.
-var orders = map[string]func(a, b float64, nan bool) bool{
+// comparisons of setp. Names that end in u also hold for NaN; lo, ls, hi and hs are
+// unsigned.
+var comparisons = map[string]func(a, b float64, nan bool) bool{
 	"eq":  func(a, b float64, _ bool) bool { return a == b },
 	"ne":  func(a, b float64, nan bool) bool { return a != b && !nan },
 	"lt":  func(a, b float64, _ bool) bool { return a < b },
@@ -160,8 +159,8 @@ var orders = map[string]func(a, b float64, nan bool) bool{
 	"nan": func(_, _ float64, nan bool) bool { return nan },
 }
 
-// shuffleWant is what a lane gets of its warp, as the PTX ISA's pseudocode has it;
-// of a pair, in the high word, whether the lane asked for was in reach.
+// shuffleWant follows the pseudocode of the PTX ISA. If the result is a pair, the high word
+// says whether the source lane was in range.
 func shuffleWant(f LaneForm) func([][]uint64, int) uint64 {
 	mode := strings.TrimSuffix(strings.TrimPrefix(f.Op, "shfl.sync."), ".b32")
 	if modes := []string{"up", "down", "bfly", "idx"}; !slices.Contains(modes, mode) {
@@ -186,7 +185,7 @@ func shuffleWant(f LaneForm) func([][]uint64, int) uint64 {
 	}
 }
 
-// warpWant combines what the lanes of the thread's mask have.
+// warpWant combines the values of the lanes in the thread's mask.
 func warpWant(f LaneForm) func([][]uint64, int) uint64 {
 	parts := strings.Split(f.Op, ".")
 	t, isInt := intTypeOf(parts[len(parts)-1])
@@ -219,12 +218,12 @@ func warpWant(f LaneForm) func([][]uint64, int) uint64 {
 	}
 }
 
-// reductions are the operations of vote and redux on two lanes.
+// reductions combine two lanes, for vote and redux.
 var reductions = map[string]func(t intType, a, b uint64) uint64{
 	"ballot": func(_ intType, a, _ uint64) uint64 { return a },
 	"any":    func(_ intType, a, b uint64) uint64 { return a | b },
 	"all":    func(_ intType, a, b uint64) uint64 { return a & b },
-	"add":    func(t intType, a, b uint64) uint64 { return t.cut(a + b) },
+	"add":    func(t intType, a, b uint64) uint64 { return t.truncate(a + b) },
 	"min":    func(t intType, a, b uint64) uint64 { return pick(t.less(a, b), a, b) },
 	"max":    func(t intType, a, b uint64) uint64 { return pick(t.less(a, b), b, a) },
 	"and":    func(_ intType, a, b uint64) uint64 { return a & b },

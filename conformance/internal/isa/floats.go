@@ -7,19 +7,18 @@ import (
 	"strings"
 )
 
-// approximation is an instruction that is right within a documented bound.
+// approximation is an instruction whose documented error is bounded.
 type approximation struct {
 	of       func(x float64) float64
-	relative float64 // bound of the error, of the result
-	absolute float64 // and on top of it
-	// subnormal operands may be taken for 0.
+	relative float64 // error bound relative to the result
+	absolute float64 // added to the relative bound
+	// subnormal says that subnormal operands may count as 0.
 	subnormal bool
 }
 
-// approximations are as the PTX ISA documents them; one of n ulp is n·2⁻²³ of the
-// result at most. Beyond the bound float32 itself ends: results below its normal
-// numbers may be off by a step of the subnormal ones, or by 2⁻¹²⁶ where the unit
-// flushes.
+// approximations holds the bounds of the PTX ISA. An error of n ulp is at most n·2⁻²³ of
+// the result. Results below the normal numbers may be off by one subnormal spacing, or by
+// 2⁻¹²⁶ if the instruction flushes them.
 var approximations = map[string]approximation{
 	"ex2.approx.f32":     {math.Exp2, 2 * 0x1p-23, 0x1p-149, false},
 	"ex2.approx.ftz.f32": {math.Exp2, 2 * 0x1p-23, 0x1p-126, true},
@@ -30,14 +29,14 @@ var approximations = map[string]approximation{
 	"tanh.approx.f32":    {math.Tanh, 0x1p-11, 0x1p-126, false},
 }
 
-// check holds results to the bound and gives the largest error ÷ bound. Infinities,
-// NaN and the sign of infinity must be as they are in the limit.
+// check compares results with the bound and returns the largest error divided by it. NaN
+// and infinities must match the limit of the function.
 func (a approximation) check(f Form, x, got []uint64) (worst float64, err error) {
 	f32 := floatFormats["f32"]
 	for i := range x {
 		in, y := f32.value(x[i]), f32.value(got[i])
 		want := a.of(in)
-		near := f32.value(f32.near(want))
+		near := f32.value(f32.nearest(want))
 		if want != want && y != y || math.IsInf(near, 0) && y == near {
 			continue
 		}
@@ -60,7 +59,7 @@ func (a approximation) check(f Form, x, got []uint64) (worst float64, err error)
 	return worst, nil
 }
 
-// convertWant is the expectation of cvt, by its types and its rounding.
+// convertWant implements cvt by its types and rounding.
 func convertWant(f LaneForm) func(x []uint64) uint64 {
 	parts := strings.Split(f.Op, ".")[1:]
 	rounding := ""
@@ -75,29 +74,30 @@ func convertWant(f LaneForm) func(x []uint64) uint64 {
 	fromFloat, isFloat := floatFormats[from]
 	toInt, intoInt := intTypeOf(to)
 	fromInt, isInt := intTypeOf(from)
-	whole := wholes[rounding]
+	whole := integerRoundings[rounding]
 	switch {
 	case isInt && intoInt && rounding == "":
 		register := intType{8 * typeBytes[to], false}
-		return func(x []uint64) uint64 { return register.cut(toInt.extend(fromInt.extend(x[0]))) }
+		return func(x []uint64) uint64 { return register.truncate(toInt.extend(fromInt.extend(x[0]))) }
 	case isInt && intoFloat && rounding == "rn":
 		return func(x []uint64) uint64 { return toFloat.fromInt(fromInt.big(x[0])) }
 	case isFloat && intoInt && whole != nil:
 		return func(x []uint64) uint64 { return toInt.fromFloat(whole(fromFloat.value(x[0])), fromFloat) }
 	case isFloat && to == from && whole != nil:
-		return func(x []uint64) uint64 { return toFloat.near(whole(fromFloat.value(x[0]))) }
-	case isFloat && strings.HasSuffix(to, "x2") && rounding == "rn": // the first goes to the high half
+		return func(x []uint64) uint64 { return toFloat.nearest(whole(fromFloat.value(x[0]))) }
+	case isFloat && strings.HasSuffix(to, "x2") && rounding == "rn": // the first operand is the high half
 		return func(x []uint64) uint64 {
-			return toFloat.near(fromFloat.value(x[0]))<<16 | toFloat.near(fromFloat.value(x[1]))
+			return toFloat.nearest(fromFloat.value(x[0]))<<16 | toFloat.nearest(fromFloat.value(x[1]))
 		}
 	case isFloat && intoFloat && (rounding == "rn") == (toFloat.bits < fromFloat.bits) && toFloat.bits != fromFloat.bits:
-		return func(x []uint64) uint64 { return toFloat.near(fromFloat.value(x[0])) }
+		return func(x []uint64) uint64 { return toFloat.nearest(fromFloat.value(x[0])) }
 	}
 	return nil
 }
 
-// wholes are the roundings to whole numbers: to nearest even, toward zero, down, up.
-var wholes = map[string]func(float64) float64{
+// integerRoundings maps the modifiers for rounding to an integer: to nearest even, toward
+// zero, down, up.
+var integerRoundings = map[string]func(float64) float64{
 	"rni": math.RoundToEven, "rzi": math.Trunc, "rmi": math.Floor, "rpi": math.Ceil,
 }
 
@@ -108,8 +108,8 @@ func (t floatFormat) fromInt(x *big.Int) uint64 {
 	return t.round(new(big.Float).SetInt(x))
 }
 
-// fromFloat clamps a whole number to the type. A NaN gives 0, but from a float64 or
-// to 64 bits the number with only the highest bit.
+// fromFloat clamps an integer to the type. NaN gives 0, except from float64 or to 64 bits:
+// then it gives the highest bit alone.
 func (t intType) fromFloat(x float64, from floatFormat) uint64 {
 	one := big.NewInt(1)
 	least, most := new(big.Int), new(big.Int).Lsh(one, uint(t.bits))
@@ -124,9 +124,9 @@ func (t intType) fromFloat(x float64, from floatFormat) uint64 {
 	case x != x:
 		return 1 << (t.bits - 1)
 	case math.IsInf(x, 1):
-		return t.of(most)
+		return t.wrap(most)
 	case math.IsInf(x, -1):
-		return t.of(least)
+		return t.wrap(least)
 	}
 	whole, _ := big.NewFloat(x).Int(nil)
 	switch {
@@ -135,28 +135,28 @@ func (t intType) fromFloat(x float64, from floatFormat) uint64 {
 	case whole.Cmp(least) < 0:
 		whole = least
 	}
-	return t.of(whole)
+	return t.wrap(whole)
 }
 
-// floatFormat is a binary floating-point format of IEEE 754: one sign bit, the
-// exponent, and so many bits of fraction.
+// floatFormat is a binary format of IEEE 754 with one sign bit. It has bits bits in total,
+// of which fraction are fraction bits.
 type floatFormat struct{ bits, fraction int }
 
 var floatFormats = map[string]floatFormat{
 	"f16": {16, 10}, "bf16": {16, 7}, "f32": {32, 23}, "f64": {64, 52},
 }
 
-// least is the exponent of the smallest normal number.
-func (t floatFormat) least() int { return 2 - 1<<(t.bits-t.fraction-2) }
+// minExponent returns the exponent of the smallest normal number.
+func (t floatFormat) minExponent() int { return 2 - 1<<(t.bits-t.fraction-2) }
 
-// inf is positive infinity; what has greater bits, without the sign, is a NaN.
+// inf returns positive infinity. Larger magnitudes are NaN.
 func (t floatFormat) inf() uint64 { return (1<<(t.bits-1-t.fraction) - 1) << t.fraction }
 
 func (t floatFormat) sign() uint64 { return 1 << (t.bits - 1) }
 
 func (t floatFormat) isNaN(x uint64) bool { return x&^t.sign() > t.inf() }
 
-// value is the number that bits stand for.
+// value returns the number that x encodes.
 func (t floatFormat) value(x uint64) float64 {
 	magnitude := x &^ t.sign()
 	fraction, exponent := magnitude&(1<<t.fraction-1), int(magnitude>>t.fraction)
@@ -167,9 +167,9 @@ func (t floatFormat) value(x uint64) float64 {
 	case magnitude == t.inf():
 		v = math.Inf(1)
 	case exponent == 0:
-		v = math.Ldexp(float64(fraction), t.least()-t.fraction)
+		v = math.Ldexp(float64(fraction), t.minExponent()-t.fraction)
 	default:
-		v = math.Ldexp(float64(fraction|1<<t.fraction), exponent-1+t.least()-t.fraction)
+		v = math.Ldexp(float64(fraction|1<<t.fraction), exponent-1+t.minExponent()-t.fraction)
 	}
 	if x&t.sign() != 0 {
 		return -v
@@ -179,9 +179,9 @@ func (t floatFormat) value(x uint64) float64 {
 
 var half = big.NewFloat(0.5)
 
-// round is a number other than 0 in this format, to nearest with ties to even.
+// round encodes a nonzero number, to nearest with ties to even.
 func (t floatFormat) round(x *big.Float) uint64 {
-	exponent := max(x.MantExp(nil)-1, t.least())
+	exponent := max(x.MantExp(nil)-1, t.minExponent())
 	scaled := new(big.Float).SetMantExp(x, t.fraction-exponent)
 	scaled.Abs(scaled)
 	whole, _ := scaled.Int(nil)
@@ -190,16 +190,16 @@ func (t floatFormat) round(x *big.Float) uint64 {
 	if rest > 0 || rest == 0 && n%2 == 1 {
 		n++
 	}
-	// A carry out of the fraction makes the next exponent, or infinity, by itself.
-	bits := min(uint64(exponent-t.least())<<t.fraction+n, t.inf())
+	// A carry out of the fraction increments the exponent, up to infinity.
+	bits := min(uint64(exponent-t.minExponent())<<t.fraction+n, t.inf())
 	if x.Signbit() {
 		bits |= t.sign()
 	}
 	return bits
 }
 
-// near is a float64 in this format, rounded.
-func (t floatFormat) near(x float64) uint64 {
+// nearest encodes a float64, to nearest with ties to even.
+func (t floatFormat) nearest(x float64) uint64 {
 	var bits uint64
 	switch {
 	case x != x:
@@ -215,20 +215,20 @@ func (t floatFormat) near(x float64) uint64 {
 	return bits
 }
 
-// exactly holds sums of products of float32, whose bits span no more than this.
-const exactly = 768
+// exactBits is a precision that holds sums of products of float32 exactly.
+const exactBits = 768
 
-// fused is a·b + c, rounded once.
+// fused encodes a·b + c, rounded once.
 func (t floatFormat) fused(a, b, c float64) uint64 {
 	y := math.FMA(a, b, c)
 	if t.bits == 64 || y != y || math.IsInf(y, 0) || y == 0 {
-		return t.near(y)
+		return t.nearest(y)
 	}
-	sum := new(big.Float).SetPrec(exactly).Mul(big.NewFloat(a), big.NewFloat(b))
+	sum := new(big.Float).SetPrec(exactBits).Mul(big.NewFloat(a), big.NewFloat(b))
 	return t.round(sum.Add(sum, big.NewFloat(c)))
 }
 
-// floatWants are expectations by opcode without the type.
+// floatWants maps opcodes without their type to implementations.
 var floatWants = map[string]func(t floatFormat, x []uint64) uint64{
 	"add.rn":  func(t floatFormat, x []uint64) uint64 { return t.fused(t.value(x[0]), 1, t.value(x[1])) },
 	"sub.rn":  func(t floatFormat, x []uint64) uint64 { return t.fused(t.value(x[0]), 1, -t.value(x[1])) },
@@ -236,29 +236,30 @@ var floatWants = map[string]func(t floatFormat, x []uint64) uint64{
 	"fma.rn":  func(t floatFormat, x []uint64) uint64 { return t.fused(t.value(x[0]), t.value(x[1]), t.value(x[2])) },
 	"div.rn":  func(t floatFormat, x []uint64) uint64 { return t.quotient(t.value(x[0]), t.value(x[1])) },
 	"rcp.rn":  func(t floatFormat, x []uint64) uint64 { return t.quotient(1, t.value(x[0])) },
-	"sqrt.rn": func(t floatFormat, x []uint64) uint64 { return t.near(math.Sqrt(t.value(x[0]))) },
+	"sqrt.rn": func(t floatFormat, x []uint64) uint64 { return t.nearest(math.Sqrt(t.value(x[0]))) },
 	"min":     func(t floatFormat, x []uint64) uint64 { return t.lesser(x[0], x[1]) },
 	"max":     func(t floatFormat, x []uint64) uint64 { return t.lesser(x[0]^t.sign(), x[1]^t.sign()) ^ t.sign() },
 	"abs":     func(t floatFormat, x []uint64) uint64 { return x[0] &^ t.sign() },
 	"neg":     func(t floatFormat, x []uint64) uint64 { return x[0] ^ t.sign() },
-	// The second operand with the sign of the first.
+	// the second operand with the sign of the first
 	"copysign": func(t floatFormat, x []uint64) uint64 { return x[0]&t.sign() | x[1]&^t.sign() },
 }
 
-// product is a·b. What is added to it is a zero that keeps the product's sign.
+// product encodes a·b. It adds a zero with the product's sign, which keeps the sign of a
+// zero result.
 func (t floatFormat) product(a, b float64) uint64 {
 	return t.fused(a, b, math.Copysign(0, math.Copysign(1, a)*math.Copysign(1, b)))
 }
 
-// quotient is a/b. The machine's own division is that of IEEE 754, too.
+// quotient encodes a/b. Go's division rounds as IEEE 754 demands.
 func (t floatFormat) quotient(a, b float64) uint64 {
 	if t.bits == 32 {
 		return uint64(math.Float32bits(float32(a) / float32(b)))
 	}
-	return t.near(a / b)
+	return t.nearest(a / b)
 }
 
-// lesser is the smaller of two numbers; NaN loses to a number, -0 is below +0.
+// lesser returns the smaller number. A number wins over NaN, and -0 is less than +0.
 func (t floatFormat) lesser(a, b uint64) uint64 {
 	x, y := t.value(a), t.value(b)
 	switch {
@@ -274,7 +275,7 @@ func (t floatFormat) lesser(a, b uint64) uint64 {
 	return b
 }
 
-// floatWant is the expectation of arithmetic on a type, or on pairs of it.
+// floatWant implements arithmetic on a float type or on pairs of it.
 func floatWant(f LaneForm) func(x []uint64) uint64 {
 	typ := f.in[0]
 	half, isPair := strings.CutSuffix(typ, "x2")
@@ -295,7 +296,7 @@ func floatWant(f LaneForm) func(x []uint64) uint64 {
 	}
 }
 
-// sameResult compares bits; of floats any NaN equals any other.
+// SameResult compares bits. Any two NaNs are equal.
 func SameResult(typ string, a, b uint64) bool {
 	if half, ok := strings.CutSuffix(typ, "x2"); ok {
 		return SameResult(half, a&0xffff, b&0xffff) && SameResult(half, a>>16, b>>16)

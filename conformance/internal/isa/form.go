@@ -12,26 +12,26 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// form is one way in which an instruction is written: the opcode with those of its
-// operands that change what it does. Numbers that are only data (an addend, a
-// selector, an offset) are not part of it.
+// Form is one way to write an instruction: its opcode and those operands that change its
+// meaning. Constants that are only data, such as an addend or an offset, are not part of
+// it.
 type Form struct {
 	Op   string
-	Args string // constants that are part of the meaning, and the shape of operands
+	Args string // constants that belong to the meaning, and the shapes of operands, separated by commas
 }
 
 func (f Form) String() string { return strings.TrimSpace(f.Op + " " + f.Args) }
 
-// list is args, one by one.
+// list splits Args.
 func (f Form) list() []string { return strings.Fields(strings.ReplaceAll(f.Args, ",", " ")) }
 
-// plainRegister matches registers, but not special ones.
+// plainRegister matches registers except special registers.
 var plainRegister = regexp.MustCompile(`^%[a-z]+\d+$`)
 
-// isLiteral tells a number from a register or a name.
+// isLiteral reports whether an operand is a number.
 func isLiteral(arg string) bool { return arg != "" && strings.ContainsAny(arg[:1], "-0123456789") }
 
-// word32 is a number, however written, as an unsigned one of 32 bits.
+// word32 formats a number as an unsigned 32-bit integer.
 func word32(number string) string {
 	n, err := strconv.ParseInt(number, 0, 64)
 	if err != nil {
@@ -40,13 +40,13 @@ func word32(number string) string {
 	return strconv.FormatUint(uint64(uint32(n)), 10)
 }
 
-// formOf reads the form of an instruction.
+// formOf returns the form of an instruction.
 func formOf(s ptxtext.Statement) Form {
 	var parts []string
 	switch {
 	case s.Is("lop3"): // the truth table
 		parts = append(parts, word32(s.Args[len(s.Args)-1]))
-	case s.Is("bar", "barrier", "cp.async.wait_group", "wgmma.wait_group"): // a barrier's number and threads, groups
+	case s.Is("bar", "barrier", "cp.async.wait_group", "wgmma.wait_group"): // barrier and thread count, or group count
 		for _, arg := range s.Args {
 			parts = append(parts, shape(arg, word32(arg)))
 		}
@@ -61,14 +61,14 @@ func formOf(s ptxtext.Statement) Form {
 	case s.Is("ld", "st", "atom", "red") && !s.Is("ld.param"):
 		parts = append(parts, accessShape(s)...)
 	case !s.Is("mma", "ldmatrix", "wgmma"):
-		parts = append(parts, oddities(s)...)
+		parts = append(parts, operandModifiers(s)...)
 	}
 	return Form{s.Op, strings.Join(parts, ",")}
 }
 
-// oddities are operands that most instructions are written without: a pair of
-// results, a negated predicate, a vector.
-func oddities(s ptxtext.Statement) (parts []string) {
+// operandModifiers lists unusual operands: a pair of results, a negated predicate, a
+// vector.
+func operandModifiers(s ptxtext.Statement) (parts []string) {
 	for i, arg := range s.Args {
 		switch {
 		case i == 0 && strings.Contains(arg, "|"):
@@ -82,8 +82,8 @@ func oddities(s ptxtext.Statement) (parts []string) {
 	return parts
 }
 
-// shape is the kind of an operand: a number as asked for, "r", "{}", "_", a special
-// register's name, or "symbol".
+// shape returns the kind of an operand: "r", "{}", "_", the name of a special register,
+// "symbol", or number for a literal.
 func shape(arg, number string) string {
 	switch {
 	case isLiteral(arg):
@@ -98,8 +98,8 @@ func shape(arg, number string) string {
 	return "symbol"
 }
 
-// accessShape tells of an access whether it names the variable that it goes to, and
-// which of the values stored are numbers: "number 01" is {register, number}.
+// accessShape describes a memory access: whether its address is a variable's name, and
+// which stored values are literals. "number 01" means {register, literal}.
 func accessShape(s ptxtext.Statement) (parts []string) {
 	address := 0
 	if s.Is("ld", "atom") {
@@ -120,13 +120,13 @@ func accessShape(s ptxtext.Statement) (parts []string) {
 	return parts
 }
 
-// use is where a form was found, and with which operands.
+// Use records where a form occurs and with which operands.
 type Use struct {
 	Where  string
-	Tuples map[string]bool // the operands behind the first, numbers as written, others as %
+	Tuples map[string]bool // the operands after the first; literals as written, others as %
 }
 
-// uses collects forms.
+// Uses maps forms to their uses.
 type Uses map[Form]Use
 
 func (u Uses) add(s ptxtext.Statement, where string) {
@@ -150,7 +150,7 @@ func tupleOf(s ptxtext.Statement) string {
 	return strings.Join(list, ",")
 }
 
-// merge adds what another has, which goes first where both have a form.
+// merge adds the uses of other. If both have a form, Where is that of other.
 func (u Uses) merge(other Uses) {
 	for f, theirs := range other {
 		all := maps.Clone(theirs.Tuples)
@@ -159,7 +159,7 @@ func (u Uses) merge(other Uses) {
 	}
 }
 
-// sorted are the forms in the order of their names.
+// Sorted returns the forms sorted by name.
 func (u Uses) Sorted() []Form {
 	var all []Form
 	for f := range u {
@@ -169,7 +169,7 @@ func (u Uses) Sorted() []Form {
 	return all
 }
 
-// count is the number in an argument such as "4 operands" or "size 16"; 0 without.
+// count returns the number in an argument such as "4 operands" or "size 16", or 0.
 func (f Form) count(word string) int {
 	for part := range strings.SplitSeq(f.Args, ",") {
 		if strings.Contains(part, word) {
@@ -180,17 +180,17 @@ func (f Form) count(word string) int {
 	return 0
 }
 
-// formNeeds are the instructions that need more than sm_80, by the beginning of the
-// form; PTX ISA, "Target ISA Notes".
+// requirements maps the beginnings of forms that need more than sm_80 to the compute
+// capability, from "Target ISA Notes" in the PTX ISA.
 var requirements = map[string]int{
 	"griddepcontrol.": 90, "fence.proxy.async": 90, "fence.mbarrier_init.": 90, "cp.async.bulk.": 90, "mbarrier.try_wait.": 90,
 	"mbarrier.arrive.shared.b64 3 operands": 90, "mbarrier.arrive.expect_tx.": 90, "mbarrier.expect_tx.": 90, "cvt.f32.bf16": 90,
 	"add.rn.bf16x2": 90, "sub.rn.bf16x2": 90, "mul.rn.bf16x2": 90, "add.rn.bf16": 90, "sub.rn.bf16": 90, "mul.rn.bf16": 90,
 }
 
-// needs is the target that a form's kernel is written for.
+// Target returns the target for which the form's test kernel is written.
 func (f Form) Target() ptx.Target {
-	if strings.HasPrefix(f.Op, "wgmma.") { // PTX 8.4 for factors of two types
+	if strings.HasPrefix(f.Op, "wgmma.") { // operands of different types need PTX 8.4
 		return ptx.Target{SM: 90, Arch: true, Version: 84}
 	}
 	for prefix, sm := range requirements {
@@ -201,7 +201,7 @@ func (f Form) Target() ptx.Target {
 	return targetFor(80)
 }
 
-// formTarget is what a kernel for sm_80, sm_90... is written for.
+// targetFor returns the target for a compute capability.
 func targetFor(sm int) ptx.Target {
 	if sm > 80 {
 		return ptx.Target{SM: sm, Version: 80}
@@ -209,7 +209,7 @@ func targetFor(sm int) ptx.Target {
 	return ptx.Target{SM: sm, Version: 74}
 }
 
-// untried are the forms that no kernel of this table runs, with the reason.
+// Excluded maps opcodes that no test kernel runs to the reason.
 var Excluded = map[string]string{
-	"trap": "ends the launch with an error by design; the emulator's own tests show it",
+	"trap": "ends the launch with an error by design; the emulator's ownWord tests show it",
 }

@@ -8,24 +8,24 @@ import (
 	"strings"
 )
 
-// intType is an integer type; bits (b32) are unsigned.
+// intType is an integer type; b32 counts as unsigned.
 type intType struct {
 	bits   int
 	signed bool
 }
 
-// intTypeOf reads a type; false if it is no integer.
+// intTypeOf parses a type name. It returns false if the type is no integer.
 func intTypeOf(typ string) (intType, bool) {
 	n, err := strconv.Atoi(typ[1:])
 	return intType{n, typ[0] == 's'}, err == nil && strings.Contains("bus", typ[:1])
 }
 
-// cut takes a number modulo 2^bits.
-func (t intType) cut(x uint64) uint64 { return x & (math.MaxUint64 >> (64 - t.bits)) }
+// truncate returns x modulo 2^bits.
+func (t intType) truncate(x uint64) uint64 { return x & (math.MaxUint64 >> (64 - t.bits)) }
 
-// extend is the number in the type's lowest bits, in 64 bits.
+// extend sign- or zero-extends the low bits of x to 64 bits.
 func (t intType) extend(x uint64) uint64 {
-	if x = t.cut(x); t.signed && x>>(t.bits-1) == 1 {
+	if x = t.truncate(x); t.signed && x>>(t.bits-1) == 1 {
 		x |= math.MaxUint64 << (t.bits - 1)
 	}
 	return x
@@ -35,13 +35,13 @@ func (t intType) big(x uint64) *big.Int {
 	if t.signed {
 		return big.NewInt(int64(t.extend(x)))
 	}
-	return new(big.Int).SetUint64(t.cut(x))
+	return new(big.Int).SetUint64(t.truncate(x))
 }
 
 func (t intType) less(a, b uint64) bool { return t.big(a).Cmp(t.big(b)) < 0 }
 
-// of is a whole number modulo 2^bits.
-func (t intType) of(x *big.Int) uint64 {
+// wrap returns an integer modulo 2^bits.
+func (t intType) wrap(x *big.Int) uint64 {
 	return new(big.Int).And(x, new(big.Int).SetUint64(math.MaxUint64>>(64-t.bits))).Uint64()
 }
 
@@ -49,36 +49,36 @@ func (t intType) product(a, b uint64) *big.Int { return new(big.Int).Mul(t.big(a
 
 func (t intType) wide() intType { return intType{2 * t.bits, t.signed} }
 
-// intWants are expectations by opcode without the type.
+// intWants maps opcodes without their type to implementations.
 var intWants = map[string]func(t intType, x []uint64) uint64{
-	"add":    func(t intType, x []uint64) uint64 { return t.cut(x[0] + x[1]) },
-	"sub":    func(t intType, x []uint64) uint64 { return t.cut(x[0] - x[1]) },
-	"mul.lo": func(t intType, x []uint64) uint64 { return t.of(t.product(x[0], x[1])) },
+	"add":    func(t intType, x []uint64) uint64 { return t.truncate(x[0] + x[1]) },
+	"sub":    func(t intType, x []uint64) uint64 { return t.truncate(x[0] - x[1]) },
+	"mul.lo": func(t intType, x []uint64) uint64 { return t.wrap(t.product(x[0], x[1])) },
 	"mul.hi": func(t intType, x []uint64) uint64 {
 		p := t.product(x[0], x[1])
-		return t.of(p.Rsh(p, uint(t.bits)))
+		return t.wrap(p.Rsh(p, uint(t.bits)))
 	},
-	"mul.wide": func(t intType, x []uint64) uint64 { return t.wide().of(t.product(x[0], x[1])) },
-	"mad.lo":   func(t intType, x []uint64) uint64 { return t.cut(t.of(t.product(x[0], x[1])) + x[2]) },
+	"mul.wide": func(t intType, x []uint64) uint64 { return t.wide().wrap(t.product(x[0], x[1])) },
+	"mad.lo":   func(t intType, x []uint64) uint64 { return t.truncate(t.wrap(t.product(x[0], x[1])) + x[2]) },
 	"mad.wide": func(t intType, x []uint64) uint64 {
-		return t.wide().cut(t.wide().of(t.product(x[0], x[1])) + x[2])
+		return t.wide().truncate(t.wide().wrap(t.product(x[0], x[1])) + x[2])
 	},
-	"div": func(t intType, x []uint64) uint64 { return t.of(new(big.Int).Quo(t.big(x[0]), t.big(x[1]))) },
-	"rem": func(t intType, x []uint64) uint64 { return t.of(new(big.Int).Rem(t.big(x[0]), t.big(x[1]))) },
+	"div": func(t intType, x []uint64) uint64 { return t.wrap(new(big.Int).Quo(t.big(x[0]), t.big(x[1]))) },
+	"rem": func(t intType, x []uint64) uint64 { return t.wrap(new(big.Int).Rem(t.big(x[0]), t.big(x[1]))) },
 	"min": func(t intType, x []uint64) uint64 { return pick(t.less(x[0], x[1]), x[0], x[1]) },
 	"max": func(t intType, x []uint64) uint64 { return pick(t.less(x[0], x[1]), x[1], x[0]) },
-	"neg": func(t intType, x []uint64) uint64 { return t.cut(-x[0]) },
-	"abs": func(t intType, x []uint64) uint64 { return t.of(new(big.Int).Abs(t.big(x[0]))) },
+	"neg": func(t intType, x []uint64) uint64 { return t.truncate(-x[0]) },
+	"abs": func(t intType, x []uint64) uint64 { return t.wrap(new(big.Int).Abs(t.big(x[0]))) },
 
 	"and": func(_ intType, x []uint64) uint64 { return x[0] & x[1] },
 	"or":  func(_ intType, x []uint64) uint64 { return x[0] | x[1] },
 	"xor": func(_ intType, x []uint64) uint64 { return x[0] ^ x[1] },
-	"not": func(t intType, x []uint64) uint64 { return t.cut(^x[0]) },
+	"not": func(t intType, x []uint64) uint64 { return t.truncate(^x[0]) },
 	"shl": func(t intType, x []uint64) uint64 {
-		return t.of(new(big.Int).Lsh(t.big(x[0]), uint(min(x[1], 64))))
+		return t.wrap(new(big.Int).Lsh(t.big(x[0]), uint(min(x[1], 64))))
 	},
 	"shr": func(t intType, x []uint64) uint64 {
-		return t.of(new(big.Int).Rsh(t.big(x[0]), uint(min(x[1], 64))))
+		return t.wrap(new(big.Int).Rsh(t.big(x[0]), uint(min(x[1], 64))))
 	},
 	"popc": func(_ intType, x []uint64) uint64 { return uint64(bits.OnesCount64(x[0])) },
 	"clz":  func(t intType, x []uint64) uint64 { return uint64(t.bits - bits.Len64(x[0])) },
@@ -86,9 +86,9 @@ var intWants = map[string]func(t intType, x []uint64) uint64{
 	"bfe":  fieldOf,
 	"bfi":  withField,
 
-	// The upper half of b:a shifted left, the lower half shifted right.
+	// the high half of b:a shifted left, or the low half shifted right
 	"shf.l.wrap": func(_ intType, x []uint64) uint64 { return (x[1]<<32 | x[0]) << (x[2] % 32) >> 32 },
-	"shf.r.wrap": func(t intType, x []uint64) uint64 { return t.cut((x[1]<<32 | x[0]) >> (x[2] % 32)) },
+	"shf.r.wrap": func(t intType, x []uint64) uint64 { return t.truncate((x[1]<<32 | x[0]) >> (x[2] % 32)) },
 }
 
 func pick(first bool, a, b uint64) uint64 {
@@ -98,8 +98,8 @@ func pick(first bool, a, b uint64) uint64 {
 	return b
 }
 
-// fieldOf is bfe, bit by bit: beyond the operand or the field's length the field is
-// filled with its sign.
+// fieldOf implements bfe bit by bit. Bits beyond the operand or the field repeat the
+// field's sign.
 func fieldOf(t intType, x []uint64) uint64 {
 	pos, n := int(x[1]&255), int(x[2]&255)
 	var sign, field uint64
@@ -116,7 +116,7 @@ func fieldOf(t intType, x []uint64) uint64 {
 	return field
 }
 
-// withField is bfi, bit by bit.
+// withField implements bfi bit by bit.
 func withField(t intType, x []uint64) uint64 {
 	pos, n := int(x[2]&255), int(x[3]&255)
 	out := x[1]
@@ -126,7 +126,7 @@ func withField(t intType, x []uint64) uint64 {
 	return out
 }
 
-// intWant is the expectation of arithmetic on integers.
+// intWant implements integer arithmetic.
 func intWant(f LaneForm) func(x []uint64) uint64 {
 	typ := f.in[0]
 	want := intWants[strings.TrimSuffix(f.Op, "."+typ)]
@@ -137,7 +137,7 @@ func intWant(f LaneForm) func(x []uint64) uint64 {
 	return func(x []uint64) uint64 { return want(t, x) }
 }
 
-// dp4aWant adds four products of bytes, each factor signed or not.
+// dp4aWant adds four products of bytes. Each operand is signed or unsigned.
 func dp4aWant(f LaneForm) func(x []uint64) uint64 {
 	types := typesIn(f.Op)
 	a, b := intType{8, types[0] == "s32"}, intType{8, types[1] == "s32"}

@@ -11,15 +11,15 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// formOut is where a kernel finds the address of its output.
+// outRegister holds the address of the output.
 const outRegister = "%d5"
 
-// address computes where thread i's element of a size begins, into reg.
+// address computes the address of thread i's element of size bytes in reg.
 func address(reg, base string, size int) string {
 	return fmt.Sprintf("\tmad.wide.u32 %s, %%i2, %d, %s;\n", reg, size, base)
 }
 
-// element gives the type and the vector length of an access.
+// element returns the type and the vector length of an access.
 func element(op string) (typ string, n int) {
 	parts := strings.Split(op, ".")
 	n = 1
@@ -43,13 +43,14 @@ func elementBytes(typ string) int {
 	return bits / 8
 }
 
-// accessSize is what an access moves, in bytes a thread.
+// accessSize returns how many bytes an access moves per thread.
 func accessSize(f Form) int {
 	typ, n := element(f.Op)
 	return n * elementBytes(typ)
 }
 
-// storedSize is what is left of it in registers: bytes and halves as integers fill 32 bits.
+// storedSize returns how many bytes the registers of an access have. Integers of 8 and 16
+// bits take 32 bits.
 func storedSize(f Form) int {
 	typ, n := element(f.Op)
 	if narrow(typ) {
@@ -62,7 +63,7 @@ func narrow(typ string) bool {
 	return elementBytes(typ) == 1 || typ == "u16" || typ == "s16"
 }
 
-// extended are loaded elements as their registers hold them.
+// extended returns loaded elements as their registers hold them.
 func extended(f Form, b []byte) []byte {
 	typ, _ := element(f.Op)
 	b = b[:accessSize(f)]
@@ -77,7 +78,7 @@ func extended(f Form, b []byte) []byte {
 	return pack("b32", list)
 }
 
-// registersOf are the registers that an access loads or stores.
+// registersOf returns the registers that an access loads or stores.
 func registersOf(op string) []string {
 	typ, n := element(op)
 	prefix := map[int]string{1: "%r", 2: "%r", 4: "%r", 8: "%d1"}[elementBytes(typ)]
@@ -91,7 +92,7 @@ func registersOf(op string) []string {
 	return regs
 }
 
-// braced writes one operand, or a vector of several.
+// braced formats one operand or a vector.
 func braced(list []string) string {
 	if len(list) == 1 {
 		return list[0]
@@ -101,21 +102,21 @@ func braced(list []string) string {
 
 func target(op string) string { return braced(registersOf(op)) }
 
-// numbersOf says which of the values that an access stores are numbers.
+// numbersOf returns a '1' for each stored value that is a literal, else a '0'.
 func numbersOf(f Form) (kinds string) {
 	_, kinds, _ = strings.Cut(f.Args, "number ")
 	return kinds
 }
 
-// formNumber is the number that a form writes as its value k, of a type.
+// numberAt returns the literal that a form stores as value k.
 func numberAt(typ string, k int) uint64 {
 	if format, ok := floatFormats[typ]; ok {
-		return format.near(1.5 + float64(k))
+		return format.nearest(1.5 + float64(k))
 	}
 	return uint64(0x5a + k)
 }
 
-// source names what an access stores: registers, and numbers where the form has them.
+// source formats the operand of a store: registers, and literals where the form has them.
 func source(f Form) string {
 	typ, _ := element(f.Op)
 	list := registersOf(f.Op)
@@ -127,7 +128,7 @@ func source(f Form) string {
 	return braced(list)
 }
 
-// stored is what an access leaves in memory when its registers hold these bytes.
+// stored returns what a store leaves in memory if its registers hold b.
 func stored(f Form, b []byte) []byte {
 	typ, _ := element(f.Op)
 	size := elementBytes(typ)
@@ -140,7 +141,7 @@ func stored(f Form, b []byte) []byte {
 	return out
 }
 
-// plain is an access of the same size in a space with nothing special.
+// plain returns an access of the same size without modifiers.
 func plain(access, space, op string) string {
 	typ, n := element(op)
 	if access == "st" && typ[0] == 's' {
@@ -149,7 +150,7 @@ func plain(access, space, op string) string {
 	return access + "." + space + "." + vectorOf(n) + typ
 }
 
-// storeBits stores what an access left in registers to the thread's place in out.
+// storeBits stores the registers of an access in the thread's output.
 func storeBits(op, regs string) string {
 	typ, n := element(op)
 	size := n * elementBytes(typ)
@@ -159,7 +160,8 @@ func storeBits(op, regs string) string {
 	return address("%d9", outRegister, size) + "\tst.global." + vectorOf(n) + "b" + typ[1:] + " [%d9], " + regs + ";\n"
 }
 
-// policy is what makes a cache hint and the operand that it adds, or nothing.
+// policy returns the instruction that creates a cache policy and the operand for it, or
+// nothing.
 func policy(f Form) (before, operand string) {
 	if !strings.Contains(f.Op, "L2::cache_hint") {
 		return "", ""
@@ -167,9 +169,9 @@ func policy(f Form) (before, operand string) {
 	return "\tcreatepolicy.fractional.L2::evict_last.b64 %d20;\n", ", %d20"
 }
 
-// sharedBody passes each thread's element to its neighbor through shared memory,
-// the stores or the loads being what is tried. Where the form names the variable,
-// the first thread stores so, or all load the first element.
+// sharedBody passes each thread's element to its neighbor through shared memory. The form
+// is the store or the load. If the form names the variable, the first thread stores by
+// name, or all threads load the first element.
 func sharedBody(f Form) string {
 	load, store := f.Op, f.Op
 	if strings.HasPrefix(f.Op, "ld") {
@@ -200,7 +202,7 @@ func sharedWant(f Form, in [][]byte, i int) []byte {
 	return extended(f, stored(f, in[0][from*accessSize(f):]))
 }
 
-// barrierThreads is how many threads of a CTA take part in a barrier's form.
+// barrierThreads returns how many threads of a CTA the barrier synchronizes.
 func barrierThreads(f Form) int {
 	if n := f.list(); !f.isOp("bar.warp") && len(n) == 2 {
 		if threads, err := strconv.Atoi(n[1]); err == nil {
@@ -211,9 +213,9 @@ func barrierThreads(f Form) int {
 	return Threads
 }
 
-// barrierBody passes a word to the neighbor, around the barrier; threads that it
-// does not count keep theirs. In registers the barrier is number 5, and the mask of
-// a warp's barrier half a warp.
+// barrierBody passes a word to the neighbor across the barrier. Threads outside of the
+// barrier keep theirs. In registers the barrier has number 5, and a warp barrier's mask is
+// half a warp.
 func barrierBody(f Form) string {
 	operands := f.list()
 	setup := fmt.Sprintf("\tmov.u32 %%r10, 5;\n\tmov.u32 %%r11, %d;\n", barrierThreads(f))
@@ -233,13 +235,13 @@ func barrierBody(f Form) string {
 
 func barrierWant(f Form, in [][]byte, i int) []byte {
 	if i%Threads >= barrierThreads(f) {
-		return own(f, in, i)
+		return ownWord(f, in, i)
 	}
-	return neighbors(f, in, i)
+	return neighborWord(f, in, i)
 }
 
-// fenceBody has every CTA leave its words in p2 and count itself in p1; the last one
-// passes all of them on. Without the fences the emulator finds a race.
+// fenceBody has each CTA store its words in p2 and increment p1. The last CTA copies all
+// words to the output. Without the fences, the emulator reports a race.
 func fenceBody(f Form) string {
 	fence := "\t" + f.Op + ";\n"
 	var b strings.Builder
@@ -254,8 +256,8 @@ func fenceBody(f Form) string {
 	return b.String()
 }
 
-// branchBody adds the numbers up to the thread's own in a loop of that length, and
-// one more in the first threads, after which the others have ended.
+// branchBody sums the integers up to the thread's index in a loop. The threads up to 40 add
+// one more; the others exit before.
 func branchBody(f Form) string {
 	jump, end := "bra", "ret"
 	if f.isOp("bra") {
@@ -277,9 +279,8 @@ func branchWant(_ Form, _ [][]byte, i int) []byte {
 	return pack("u32", []uint64{uint64(sum)})
 }
 
-// halvesBody takes a word apart and puts it together again turned round, or the
-// other way round.
-func halvesBody(f Form) string {
+// movPackBody splits a word into halves and stores them swapped, or packs swapped halves.
+func movPackBody(f Form) string {
 	half, whole, parts := 16, "%r1", []string{"%h1", "%h2"}
 	if strings.Contains(f.Op, "64") {
 		half, whole, parts = 32, "%d11", []string{"%r1", "%r2"}
@@ -293,15 +294,15 @@ func halvesBody(f Form) string {
 		storeBits(f.Op, whole)
 }
 
-func halvesWant(f Form, in [][]byte, i int) []byte {
+func movPackWant(f Form, in [][]byte, i int) []byte {
 	n := accessSize(f)
 	b := in[0][n*i:][:n]
 	return append(append([]byte(nil), b[n/2:]...), b[:n/2]...)
 }
 
-// atomicBody puts p0's first word or pair in memory, combines the second and p1's
-// with it, and stores the result and, 8 bytes further on, what an atom returns (a
-// red: 0). Where the form names the variable, only the first thread's does.
+// atomicBody stores p0's first word in memory and combines it with p0's second word and
+// p1's word. It outputs memory and, 8 bytes after it, the result of atom, or 0 for red. If
+// the form names the variable, only the first thread's access does.
 func atomicBody(f Form) string {
 	typ, _ := element(f.Op)
 	bits := 8 * elementBytes(typ)
@@ -330,9 +331,9 @@ func atomicBody(f Form) string {
 		fmt.Sprintf("\tld.%s.b%d %s5, %s;\n\tst.global.b%d [%%d8], %s5;\n\tst.global.b%d [%%d8+8], %s3;\n", space, bits, r, at, bits, r, bits, r)
 }
 
-// atomics are what is in memory after an operation on old.
+// atomics maps operations to the new value of memory.
 var atomics = map[string]func(t intType, old, b, c uint64) uint64{
-	"add":  func(t intType, old, b, _ uint64) uint64 { return t.cut(old + b) },
+	"add":  func(t intType, old, b, _ uint64) uint64 { return t.truncate(old + b) },
 	"min":  func(t intType, old, b, _ uint64) uint64 { return pick(t.less(old, b), old, b) },
 	"max":  func(t intType, old, b, _ uint64) uint64 { return pick(t.less(old, b), b, old) },
 	"and":  func(_ intType, old, b, _ uint64) uint64 { return old & b },
@@ -344,7 +345,7 @@ var atomics = map[string]func(t intType, old, b, c uint64) uint64{
 	"dec":  func(_ intType, old, b, _ uint64) uint64 { return pick(old == 0 || old > b, b, old-1) },
 }
 
-// atomicWant is nil for an operation that is not known, and so never right.
+// atomicWant returns nil, which no output equals, for an unknown operation.
 func atomicWant(f Form, in [][]byte, i int) []byte {
 	parts := strings.Split(f.Op, ".")
 	t, isInt := intTypeOf(parts[len(parts)-1])
@@ -367,15 +368,14 @@ func atomicWant(f Form, in [][]byte, i int) []byte {
 	return pack("b64", []uint64{after, old})
 }
 
-// handForm is a small kernel around instructions that are no function of a lane's
-// operands: memory, barriers, copies, matrices.
+// TestKernel is a small kernel for instructions that are no function of a lane's operands:
+// memory accesses, barriers, copies, matrix products.
 type TestKernel struct {
-	pattern *regexp.Regexp // of a form's String
-	sm      int            // what the kernel needs beyond the form
+	pattern *regexp.Regexp // matches Form.String
+	sm      int            // compute capability that the rest of the kernel needs
 	body    func(f Form) string
-	outSize func(f Form) int // bytes a thread
-	// want computes the output of thread i, from its index and the inputs; nil where
-	// check compares instead.
+	outSize func(f Form) int // per thread
+	// want returns the output of thread i. If it is nil, check compares the output.
 	want  func(f Form, in [][]byte, i int) []byte
 	check func(f Form, in [][]byte, got []byte) (worst float64, err error)
 	fill  func(f Form, r *rand.Rand, in [][]byte) // changes the inputs
@@ -383,24 +383,24 @@ type TestKernel struct {
 
 const (
 	CTAs       = 2
-	arrayBytes = 16 << 10 // of each array of a handForm
+	arrayBytes = 16 << 10 // per input array
 	paramValue = 0x3fc00000_40490fdb
 )
 
 func sized(n int) func(Form) int { return func(Form) int { return n } }
 
-// own is the word that a thread has in p0.
-func own(_ Form, in [][]byte, i int) []byte { return in[0][4*i:][:4] }
+// ownWord returns the thread's word of p0.
+func ownWord(_ Form, in [][]byte, i int) []byte { return in[0][4*i:][:4] }
 
-// neighbors is the word of the thread beside.
-func neighbors(_ Form, in [][]byte, i int) []byte { return in[0][4*(i^1):][:4] }
+// neighborWord returns the neighboring thread's word of p0.
+func neighborWord(_ Form, in [][]byte, i int) []byte { return in[0][4*(i^1):][:4] }
 
-// loadWord brings a thread's word of p0 to %r1.
+// loadWord loads the thread's word of p0 into %r1.
 func loadWord() string { return address("%d9", "%d0", 4) + "\tld.global.b32 %r1, [%d9];\n" }
 
 const memoryOrder = `((volatile|(relaxed|acquire|release)\.(cta|gpu|sys))\.)?`
 
-// handForms come in order; the first that covers a form is its own.
+// testKernels lists all test kernels. A form belongs to the first that matches.
 var testKernels = []TestKernel{
 	{pattern: regexp.MustCompile(`^ld\.param\.`), outSize: storedSize, body: func(f Form) string {
 		return "\t" + f.Op + " " + target(f.Op) + ", [p3];\n" + storeBits(f.Op, target(f.Op))
@@ -427,16 +427,16 @@ var testKernels = []TestKernel{
 			try = "\t" + f.Op + " %d20" + fraction + ";\n\tld.global.L2::cache_hint.b32 %r1, [%d9], %d20;\n"
 		}
 		return address("%d9", "%d0", 4) + try + storeBits("st.b32", "%r1")
-	}, want: own},
+	}, want: ownWord},
 
 	{pattern: regexp.MustCompile(`^(bar\.(sync|warp\.sync)|barrier\.sync(\.aligned)?) `), outSize: sized(4), body: barrierBody, want: barrierWant},
 
-	{pattern: regexp.MustCompile(`^(membar\.(gl|sys)|fence\.(acq_rel|sc)\.(gpu|sys))$`), outSize: sized(4), body: fenceBody, want: own,
+	{pattern: regexp.MustCompile(`^(membar\.(gl|sys)|fence\.(acq_rel|sc)\.(gpu|sys))$`), outSize: sized(4), body: fenceBody, want: ownWord,
 		fill: func(_ Form, _ *rand.Rand, in [][]byte) { clear(in[1]) }},
 
-	// A fence within a CTA, and a wait for a kernel that is not there, must change no value.
+	// A fence within a CTA, and a wait without a preceding kernel, change no value.
 	{pattern: regexp.MustCompile(`^(membar\.cta|fence\.(acq_rel|sc)\.cta|griddepcontrol\.(wait|launch_dependents)|fence\.proxy\.async[^ ]*)$`), outSize: sized(4),
-		body: func(f Form) string { return loadWord() + "\t" + f.Op + ";\n" + storeBits("st.b32", "%r1") }, want: own},
+		body: func(f Form) string { return loadWord() + "\t" + f.Op + ";\n" + storeBits("st.b32", "%r1") }, want: ownWord},
 
 	{pattern: regexp.MustCompile(`^(bra|ret|exit)(\.uni)?$`), outSize: sized(4), body: branchBody, want: branchWant},
 
@@ -445,7 +445,7 @@ var testKernels = []TestKernel{
 	}, check: ownBitCheck},
 
 	{pattern: regexp.MustCompile(`^(atom|red)\.`), outSize: sized(16), body: atomicBody, want: atomicWant, fill: func(_ Form, _ *rand.Rand, in [][]byte) {
-		for at := 0; at < len(in[0]); at += 48 { // where the operation finds what it compares with
+		for at := 0; at < len(in[0]); at += 48 { // makes some compare-and-swap operations succeed
 			copy(in[0][at+8:at+16], in[0][at:at+8])
 		}
 	}},
@@ -454,8 +454,8 @@ var testKernels = []TestKernel{
 	{pattern: regexp.MustCompile(`^mov\.[bu]32 r,%`), outSize: sized(4), body: specialBody, want: specialWant},
 	{pattern: regexp.MustCompile(`^mov\.[bu]32 r,symbol`), outSize: sized(4), body: func(f Form) string {
 		return strings.Replace(sharedBody(Form{Op: "ld.shared.u32"}), "mov.u32 %r20, sm", f.Op+" %r20, sm", 1)
-	}, want: neighbors},
-	{pattern: regexp.MustCompile(`^mov\.b(32|64) (r,{}|{},r)`), outSize: accessSize, body: halvesBody, want: halvesWant},
+	}, want: neighborWord},
+	{pattern: regexp.MustCompile(`^mov\.b(32|64) (r,{}|{},r)`), outSize: accessSize, body: movPackBody, want: movPackWant},
 
 	{pattern: regexp.MustCompile(`^cp\.async\.(c[ag]\.|commit_group|wait_group|wait_all)`), outSize: sized(64), body: copyBody, want: copyWant},
 	{pattern: regexp.MustCompile(`^(cp\.async\.bulk\.shared::cluster\.global\.mbarrier|mbarrier\.(arrive\.)?expect_tx|fence\.mbarrier_init)`), sm: 90,
@@ -466,11 +466,11 @@ var testKernels = []TestKernel{
 		body: ldmatrixBody, want: ldmatrixWant},
 	{pattern: regexp.MustCompile(`^mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.(f16\.f16|bf16\.bf16)\.f32$`), outSize: sized(16), body: mmaBody, check: mmaCheck, fill: mmaFill},
 	{pattern: regexp.MustCompile(`^mma\.sync\.aligned\.m16n8k(16|32)\.row\.col\.s32\.[su]8\.[su]8\.s32$`), outSize: sized(16), body: mmaBody, want: integerMMAWant},
-	{pattern: regexp.MustCompile(`^wgmma\.(fence|commit_group|wait_group|mma_async\.sync\.aligned\.m64n64k32\.s32\.[su]8\.s8)`), outSize: sized(WgmmaSize),
+	{pattern: regexp.MustCompile(`^wgmma\.(fence|commit_group|wait_group|mma_async\.sync\.aligned\.m64n64k32\.s32\.[su]8\.s8)`), outSize: sized(WGMMASize),
 		body: wgmmaBody, want: wgmmaWant},
 }
 
-// handFormOf finds the kernel that shows a form.
+// TestKernelFor returns the test kernel of a form.
 func TestKernelFor(f Form) (TestKernel, bool) {
 	for _, h := range testKernels {
 		if h.pattern.MatchString(f.String()) {
@@ -491,7 +491,7 @@ func (h TestKernel) text(f Form) string {
 	return header(h.needs(f)) + h.body(f) + "\tret;\n}\n"
 }
 
-// inputs are p0 to p2: words at random and directed ones.
+// Inputs returns the arrays p0 to p2: random words and edge cases.
 func (h TestKernel) Inputs(f Form, seed uint64) [][]byte {
 	random := rand.New(rand.NewPCG(seed, 4))
 	in := make([][]byte, 3)
@@ -511,7 +511,7 @@ func (h TestKernel) Inputs(f Form, seed uint64) [][]byte {
 	return in
 }
 
-// ownBitCheck demands that each thread is among those that its mask names.
+// ownBitCheck demands that each thread is in its own mask.
 func ownBitCheck(_ Form, _ [][]byte, got []byte) (float64, error) {
 	for i, mask := range unpack(4, got) {
 		if mask>>(i%32)&1 == 0 {
@@ -525,8 +525,8 @@ func specialBody(f Form) string {
 	return "\t" + f.Op + " %r1, " + f.list()[1] + ";\n" + storeBits("st.b32", "%r1")
 }
 
-// warpCheck demands a number that a warp's threads share and no other warp of the
-// CTA has: PTX promises no more of it.
+// warpCheck demands that a number is the same within each warp and differs between the
+// warps of a CTA. PTX guarantees no more.
 func warpCheck(_ Form, _ [][]byte, got []byte) (float64, error) {
 	numbers := unpack(4, got)
 	for i := range numbers {
@@ -539,7 +539,7 @@ func warpCheck(_ Form, _ [][]byte, got []byte) (float64, error) {
 	return 0, nil
 }
 
-// specialWant is a special register of thread i; nil for one that is not known.
+// specialWant returns a special register of thread i, or nil if it is unknown.
 func specialWant(f Form, _ [][]byte, i int) []byte {
 	lane := i % 32
 	coordinate := map[string]int{

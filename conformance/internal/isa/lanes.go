@@ -7,18 +7,18 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// laneForm is an instruction that computes one result from operands in each lane;
-// warp instructions give each lane a result, too.
+// LaneForm is an instruction that computes one result per lane. Its operands may be
+// registers or literals.
 type LaneForm struct {
 	Form
-	Out  string   // type
-	in   []string // types of the operands, which may be registers or numbers
-	tail string   // a constant that follows them
+	Out  string   // type of the result
+	in   []string // types of the operands
+	tail string   // literal after the operands
 }
 
-// signatures say, for the beginning of an opcode (the longest wins), the types of
-// the result and of the operands: T the last type of the opcode, S the type before
-// it, W twice as wide as T, or a type. "#" is a constant that the form names.
+// signatures maps the beginnings of opcodes to the types of result and operands; the
+// longest match counts. T is the last type in the opcode, S the type before it, W is twice
+// as wide as T, and # is a literal that the form contains.
 var signatures = map[string]string{
 	"add": "T T T", "sub": "T T T", "mul": "T T T", "div": "T T T", "rem": "T T T", "min": "T T T", "max": "T T T",
 	"and": "T T T", "or": "T T T", "xor": "T T T", "fma": "T T T T", "mad": "T T T T", "mul.wide": "W T T", "mad.wide": "W T T W",
@@ -30,9 +30,9 @@ var signatures = map[string]string{
 	"shfl.sync": "T T lane clamp mask", "vote.sync.ballot": "b32 pred mask", "vote.sync": "pred pred mask", "redux.sync": "T T mask",
 }
 
-// typeBytes is what a type takes in memory. A predicate and an integer of 8 bits are
-// kept as words; a lane, a clamp and a mask are operands of warp instructions, and a
-// field is the position or the length of one, whose lowest 8 bits count.
+// typeBytes maps types to their size in memory. Predicates and 8-bit integers are stored as
+// words. lane, clamp and mask are operands of warp instructions; field is the position or
+// length of a bit field, of which the low 8 bits count.
 var typeBytes = map[string]int{
 	"pred": 4, "u8": 4, "s8": 4, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2,
 	"b32": 4, "u32": 4, "s32": 4, "f32": 4, "f16x2": 4, "bf16x2": 4, "lane": 4, "clamp": 4, "mask": 4, "field": 4,
@@ -41,7 +41,7 @@ var typeBytes = map[string]int{
 
 var twice = map[string]string{"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 
-// typesIn lists the types that an opcode names.
+// typesIn lists the types in an opcode.
 func typesIn(op string) []string {
 	var list []string
 	for part := range strings.SplitSeq(op, ".") {
@@ -52,7 +52,7 @@ func typesIn(op string) []string {
 	return list
 }
 
-// laneFormOf finds the signature of a form; false if it is no such instruction.
+// LaneFormOf returns the LaneForm of a form, or false if the instruction has no signature.
 func LaneFormOf(f Form) (LaneForm, bool) {
 	signature := ""
 	for p := f.Op; p != "" && signature == ""; p = p[:len(p)-1] {
@@ -83,8 +83,8 @@ func LaneFormOf(f Form) (LaneForm, bool) {
 	return out, true
 }
 
-// isPlain reports whether a lane form's operands are as its signature says, or
-// otherwise in a way that text knows.
+// isPlain reports whether the operands are as the signature says, or modified in a way that
+// text supports.
 func (f Form) isPlain() bool {
 	switch {
 	case f.isOp("mov."):
@@ -95,7 +95,7 @@ func (f Form) isPlain() bool {
 	return f.Args == "" || f.Args == "pair" && f.isOp("shfl.") || f.Args == "negated" && f.isOp("vote.")
 }
 
-// takes reports whether these operands are as many as the form has.
+// takes reports whether a tuple has the right number of operands.
 func (f LaneForm) takes(tuple string) bool {
 	n := len(f.in)
 	if f.tail != "" {
@@ -104,7 +104,7 @@ func (f LaneForm) takes(tuple string) bool {
 	return strings.Count(tuple, ",")+1 == n
 }
 
-// isOp reports whether the opcode begins with one of these.
+// isOp reports whether the opcode begins with one of prefixes.
 func (f Form) isOp(prefixes ...string) bool {
 	for _, p := range prefixes {
 		if strings.HasPrefix(f.Op, p) {
@@ -114,7 +114,7 @@ func (f Form) isOp(prefixes ...string) bool {
 	return false
 }
 
-// bitsOf names the register type for a type: bits of its size, or a predicate.
+// bitsOf returns the register type for a type.
 func bitsOf(typ string) string {
 	if typ == "pred" {
 		return "pred"
@@ -124,11 +124,11 @@ func bitsOf(typ string) string {
 
 const Threads = 128
 
-// The arrays that a form's kernel gets, of whatever each holds.
+// Parameters lists the parameters of test kernels, all of 64 bits.
 var Parameters = []string{"p0", "p1", "p2", "p3", "p4", "out"}
 
-// formHeader begins a kernel: the arrays' addresses in %d0 to %d5, the thread's
-// index in the grid in %i2, and registers to use.
+// header begins a test kernel: parameters in %d0 to %d5, the thread's index in %i0, the
+// CTA's in %i1, the global index in %i2, and declared registers.
 func header(target ptx.Target) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".version %d.%d\n.target %v\n.address_size 64\n\n.visible .entry form(\n", target.Version/10, target.Version%10, target)
@@ -146,13 +146,13 @@ func header(target ptx.Target) string {
 	return b.String()
 }
 
-// variant is a way to write the operands of a form: "" is a register, else a number.
+// variant lists the operands of a form: a literal, or "" for a register.
 type variant []string
 
 var registerPrefix = map[string]string{"pred": "%p", "b16": "%h", "b32": "%r", "b64": "%d1"}
 
-// text is a kernel of n threads that loads the operands and runs every variant of
-// the instruction once a thread; variant v of thread i stores result n*v + i.
+// text returns a kernel for n threads in total. Each thread loads the operands and runs the
+// instruction once per variant. Variant v of thread i stores result n*v + i.
 func (f LaneForm) text(variants []variant, n int) string {
 	var b strings.Builder
 	b.WriteString(header(f.Target()))
@@ -190,7 +190,7 @@ func (f LaneForm) text(variants []variant, n int) string {
 	return b.String()
 }
 
-// outBytes is what a result takes; a pair has a word for its predicate.
+// outBytes returns the size of a result. A pair has a second word for its predicate.
 func (f LaneForm) outBytes() int {
 	if f.Args == "pair" {
 		return 8

@@ -7,13 +7,14 @@ import (
 	"strings"
 )
 
-// matrices is how many an ldmatrix loads.
+// matrices returns how many 8×8 matrices an ldmatrix loads.
 func matrices(f Form) int {
 	_, rest, _ := strings.Cut(f.Op, ".x")
 	return int(rest[0] - '0')
 }
 
-// ldmatrixBody gives each warp 512 bytes, four matrices, of which lane l names row l.
+// ldmatrixBody gives each warp 512 bytes of shared memory: four matrices, whose row l is
+// addressed by lane l.
 func ldmatrixBody(f Form) string {
 	n := matrices(f)
 	regs := []string{"%r1", "%r2", "%r3", "%r4"}[:n]
@@ -44,8 +45,8 @@ func ldmatrixWant(f Form, in [][]byte, i int) []byte {
 	return out
 }
 
-// mmaBody multiplies one pair of fragments a warp: a from p0, b from p1, c from p2. Of
-// bytes, 16 columns of a take half the registers.
+// mmaBody multiplies one pair of fragments per warp: a from p0, b from p1, c from p2. A
+// matrix of 16 columns of bytes takes half the registers.
 func mmaBody(f Form) string {
 	acc, typ, factors := "{%f1, %f2, %f3, %f4}", "f32", "{%r1, %r2, %r3, %r4}, {%r5, %r6}"
 	if strings.HasSuffix(f.Op, ".s32") {
@@ -61,7 +62,7 @@ func mmaBody(f Form) string {
 		address("%d9", outRegister, 16) + "\tst.global.v4." + typ + " [%d9], " + acc + ";\n"
 }
 
-// byteColumns is how many columns a matrix of bytes has.
+// byteColumns returns the number of columns of a byte matrix a.
 func byteColumns(f Form) int {
 	if strings.Contains(f.Op, "m16n8k16") {
 		return 16
@@ -69,18 +70,18 @@ func byteColumns(f Form) int {
 	return 32
 }
 
-// mmaFactor is the type of the factors.
+// mmaFactor returns the type of the factors.
 func mmaFactor(f Form) string {
 	parts := strings.Split(f.Op, ".")
 	return parts[len(parts)-2]
 }
 
-// exactWarp tells the warps whose factors are small whole numbers: their sums are
-// exact in every order and every width of the sum.
+// exactWarp reports whether a warp's factors are small integers, whose sums are exact in
+// each order.
 func exactWarp(warp int) bool { return warp%2 == 0 }
 
-// mmaFill puts numbers in the inputs: whole ones, or of many sizes and in the last
-// warp with zeros, subnormal numbers, infinities and NaN.
+// mmaFill fills the inputs with small integers, or with numbers of many magnitudes. The
+// last warp also gets zeros, subnormals, infinities and NaN.
 func mmaFill(f Form, r *rand.Rand, in [][]byte) {
 	for k, typ := range []string{mmaFactor(f), mmaFactor(f), "f32"} {
 		format := floatFormats[typ]
@@ -88,13 +89,13 @@ func mmaFill(f Form, r *rand.Rand, in [][]byte) {
 		lanes := []int{16, 8, 16}[k]
 		for at := 0; at < arrayBytes; at += size {
 			warp := at / (32 * lanes)
-			bits := format.near(math.Ldexp(r.NormFloat64(), r.IntN(8)-4))
+			bits := format.nearest(math.Ldexp(r.NormFloat64(), r.IntN(8)-4))
 			switch {
 			case exactWarp(warp):
-				bits = format.near(float64(r.IntN(33) - 16))
+				bits = format.nearest(float64(r.IntN(33) - 16))
 			case warp == CTAs*Threads/32-1 && r.IntN(8) == 0:
 				bits = pool(typ)[r.IntN(len(pool(typ)))]
-				if v := math.Abs(format.value(bits)); v > 0x1p60 && !math.IsInf(v, 0) { // a sum must not overflow
+				if v := math.Abs(format.value(bits)); v > 0x1p60 && !math.IsInf(v, 0) { // sums must not overflow
 					bits = 0
 				}
 			}
@@ -103,12 +104,12 @@ func mmaFill(f Form, r *rand.Rand, in [][]byte) {
 	}
 }
 
-// mmaBound is the largest error of a sum of 16 products and an accumulator on a
-// tensor core, of the sum of their magnitudes: 17 terms aligned to the largest and
-// cut off after 24 bits, in up to two steps.
+// mmaBound is the largest error of a sum of 16 products and an accumulator, relative to the
+// sum of magnitudes: 17 terms are aligned to the largest and truncated to 24 bits, in up to
+// two steps.
 const mmaBound = 2 * 17 * 0x1p-24
 
-// mmaCheck compares with sums in float64 and gives the largest error ÷ bound.
+// mmaCheck compares with float64 sums and returns the largest error divided by the bound.
 func mmaCheck(f Form, in [][]byte, got []byte) (worst float64, err error) {
 	format, f32 := floatFormats[mmaFactor(f)], floatFormats["f32"]
 	factor := func(p []byte, at int) float64 { return format.value(unpack(2, p[at:at+2])[0]) }
@@ -120,7 +121,7 @@ func mmaCheck(f Form, in [][]byte, got []byte) (worst float64, err error) {
 			sum := word(in[2], 16*i+4*r)
 			size := math.Abs(sum)
 			for k := range 16 {
-				// element (row, k) of a, (k, column) of b: which lane's register has it
+				// lane and register of element (row, k) of a and (k, column) of b
 				al, ar := row%8*4+k%8/2, row/8+k/8*2
 				bl, br := column*4+k%8/2, k/8
 				p := float64(factor(in[0], 16*(warp+al)+4*ar+2*(k%2)) * factor(in[1], 8*(warp+bl)+4*br+2*(k%2)))
@@ -141,7 +142,7 @@ func mmaCheck(f Form, in [][]byte, got []byte) (worst float64, err error) {
 	return worst, nil
 }
 
-// mmaRatio is error ÷ bound, and whether it may be.
+// mmaRatio returns the error divided by the bound, and whether it is allowed.
 func mmaRatio(d, want, bound float64) (ratio float64, ok bool) {
 	switch {
 	case d == want || d != d && want != want:
@@ -153,7 +154,7 @@ func mmaRatio(d, want, bound float64) (ratio float64, ok bool) {
 	return ratio, ratio <= 1
 }
 
-// integerMMAWant sums products of bytes, modulo 2^32.
+// integerMMAWant sums products of bytes modulo 2^32.
 func integerMMAWant(f Form, in [][]byte, i int) []byte {
 	parts := strings.Split(f.Op, ".")
 	a, b := intType{8, parts[7] == "s8"}, intType{8, parts[8] == "s8"}
@@ -172,19 +173,20 @@ func integerMMAWant(f Form, in [][]byte, i int) []byte {
 	return out
 }
 
-// The instructions of a warpgroup are tried together: two products, of which the second
-// adds, in both orders of the core matrices that B is made of.
+// All wgmma instructions share one test kernel. It computes two products, the first of
+// which accumulates, with both orders of the core matrices of B.
 
-// wgmmaSums is how many elements of D a thread holds.
+// wgmmaSums is the number of accumulator registers per thread and product.
 const wgmmaSums = 32
 
-// cores are the distances in bytes between the core matrices of B next to each other in K and
-// in N.
+// cores holds the byte distances between core matrices of B that are adjacent in K
+// (leading) and in N (stride).
 type cores struct{ Leading, Stride int }
 
-var WgmmaCores = [2]cores{{128, 256}, {1024, 128}}
+// WGMMACores holds one layout of core matrices per product of the test kernel.
+var WGMMACores = [2]cores{{128, 256}, {1024, 128}}
 
-// wgmmaRegisters names an accumulator's.
+// wgmmaRegisters names the registers of an accumulator.
 func wgmmaRegisters(prefix string) (list []string) {
 	for i := range wgmmaSums {
 		list = append(list, fmt.Sprintf("%%%s%d", prefix, i))
@@ -192,7 +194,7 @@ func wgmmaRegisters(prefix string) (list []string) {
 	return list
 }
 
-// wgmmaProduct is the instruction that a form's kernel multiplies with.
+// wgmmaProduct returns the product instruction of the form's kernel.
 func wgmmaProduct(f Form) string {
 	if strings.Contains(f.Op, ".mma_async.") {
 		return f.Op
@@ -200,7 +202,7 @@ func wgmmaProduct(f Form) string {
 	return "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8"
 }
 
-// wgmmaWait is how many groups the form's kernel lets be under way at first.
+// wgmmaWait returns how many groups may stay in flight at the first wait.
 func wgmmaWait(f Form) string {
 	if strings.Contains(f.Op, ".wait_group.") {
 		return f.Args
@@ -208,8 +210,8 @@ func wgmmaWait(f Form) string {
 	return "0"
 }
 
-// wgmmaBody multiplies a from p0 by b from p1, 2 KiB a CTA: once in accumulators that keep what
-// they had from p2, then in others that do not.
+// wgmmaBody multiplies a from p0 by b from p1, 2 KiB per CTA: first into accumulators
+// loaded from p2, then into fresh ones.
 func wgmmaBody(f Form) string {
 	var b strings.Builder
 	b.WriteString("\t.shared .align 128 .b8 sm[2048];\n\t.reg .b32 %c<32>;\n\t.reg .b32 %e<32>;\n\tmov.u32 %r20, sm;\n\tmad.lo.u32 %r21, %i0, 16, %r20;\n" +
@@ -220,7 +222,7 @@ func wgmmaBody(f Form) string {
 		fmt.Fprintf(&b, "\tld.global.b32 %%c%d, [%%d9+%d];\n\tmov.b32 %%e%d, %%c%d;\n", i, 4*(i%(wgmmaSums/2)), i, i)
 	}
 	b.WriteString("\tshr.u32 %r22, %r20, 4;\n\tcvt.u64.u32 %d10, %r22;\n\tsetp.eq.u32 %p1, 0, 0;\n\tsetp.ne.u32 %p2, 0, 0;\n")
-	for i, c := range WgmmaCores {
+	for i, c := range WGMMACores {
 		fmt.Fprintf(&b, "\tor.b64 %%d%d, %%d10, %d;\n", 11+i, c.Leading>>4<<16|c.Stride>>4<<32)
 	}
 	b.WriteString("\twgmma.fence.sync.aligned;\n")
@@ -229,22 +231,22 @@ func wgmmaBody(f Form) string {
 			wgmmaProduct(f), strings.Join(wgmmaRegisters(prefix), ", "), 11+i, 1+i)
 	}
 	fmt.Fprintf(&b, "\twgmma.wait_group.sync.aligned %s;\n\twgmma.wait_group.sync.aligned 0;\n", wgmmaWait(f))
-	b.WriteString(address("%d9", outRegister, WgmmaSize))
+	b.WriteString(address("%d9", outRegister, WGMMASize))
 	for i, r := range append(wgmmaRegisters("c"), wgmmaRegisters("e")...) {
 		fmt.Fprintf(&b, "\tst.global.b32 [%%d9+%d], %s;\n", 4*i, r)
 	}
 	return b.String()
 }
 
-// wgmmaSize is how many bytes a thread writes.
-const WgmmaSize = 2 * 4 * wgmmaSums
+// WGMMASize is the number of output bytes per thread.
+const WGMMASize = 2 * 4 * wgmmaSums
 
-// wgmmaWant sums products of bytes, modulo 2^32.
+// wgmmaWant sums products of bytes modulo 2^32.
 func wgmmaWant(f Form, in [][]byte, i int) []byte {
 	a := intType{8, !strings.Contains(f.Op, ".u8.")}
 	cta, warp, g, t := i/Threads, i/32*32, i%32/4, i%4
 	var out []byte
-	for product, c := range WgmmaCores {
+	for product, c := range WGMMACores {
 		for r := range wgmmaSums {
 			row, column := g+r%4/2*8, r/4*8+2*t+r%2
 			sum := uint64(0)

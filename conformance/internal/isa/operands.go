@@ -11,10 +11,9 @@ import (
 	"strings"
 )
 
-// directed are bits that each type must be tried on: zeros, the ends of the range
-// and of the subnormal numbers, infinities, quiet and signalling NaN, and what
-// conversions round.
-var directed = map[string][]uint64{
+// edgeCases lists values that each type is tested with: zeros, the ends of the ranges of
+// normal and subnormal numbers, infinities, quiet and signaling NaN, and ties.
+var edgeCases = map[string][]uint64{
 	"pred":  {0, 1},
 	"u32":   {0, 1, 2, 3, 7, 16, 31, 32, 33, 63, 0x7f, 0x80, 0xff, 0x100, 0x7fff, 0x8000, 0xffff, 0x10000, 1 << 24, 1<<24 + 1, 1<<31 - 1, 1 << 31, 1<<31 + 1, 0x80808080, 0x7f7f7f7f, 0xffffffff},
 	"u64":   {0, 1, 31, 32, 63, 64, 65, 1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 32, 1<<53 + 1, 1<<63 - 1, 1 << 63, math.MaxUint64},
@@ -48,32 +47,32 @@ func f64Bits() []uint64 {
 	return append(all, math.Float64bits(math.NaN()))
 }
 
-// pool are the directed bits of a type.
+// pool returns the edge cases of a type.
 func pool(typ string) []uint64 {
-	if list := directed[typ]; list != nil {
+	if list := edgeCases[typ]; list != nil {
 		return list
 	}
 	if half, ok := strings.CutSuffix(typ, "x2"); ok {
 		var all []uint64
-		for i, x := range directed[half] {
-			all = append(all, x|directed[half][(i+5)%len(directed[half])]<<16)
+		for i, x := range edgeCases[half] {
+			all = append(all, x|edgeCases[half][(i+5)%len(edgeCases[half])]<<16)
 		}
 		return all
 	}
-	return directed[fmt.Sprintf("u%d", 8*typeBytes[typ])]
+	return edgeCases[fmt.Sprintf("u%d", 8*typeBytes[typ])]
 }
 
-// randomBits is a random value of a type; a float is a number of moderate size
-// rather than random bits, half of the time.
+// randomBits returns a random value of a type. Half of the floats are numbers of moderate
+// size instead of random bits.
 func randomBits(r *rand.Rand, typ string) uint64 {
 	format, isFloat := floatFormats[strings.TrimSuffix(typ, "x2")]
 	moderate := r.IntN(2) == 0
-	number := func() uint64 { return format.near(math.Ldexp(r.NormFloat64(), r.IntN(12)-6)) }
+	number := func() uint64 { return format.nearest(math.Ldexp(r.NormFloat64(), r.IntN(12)-6)) }
 	switch {
 	case typ == "pred":
 		return r.Uint64() & 1
 	case typ == "clamp":
-		return directed[typ][r.IntN(len(directed[typ]))]
+		return edgeCases[typ][r.IntN(len(edgeCases[typ]))]
 	case isFloat && moderate && strings.HasSuffix(typ, "x2"):
 		return number() | number()<<16
 	case isFloat && moderate:
@@ -82,9 +81,9 @@ func randomBits(r *rand.Rand, typ string) uint64 {
 	return r.Uint64() >> (64 - 8*typeBytes[typ])
 }
 
-// operandsOf are the values that a form is tried on, by operand: every combination
-// of directed ones or, if there are more, so many at random, then random ones, more
-// of them for a single operand. There is a multiple of a CTA's.
+// operandsOf returns the values of each operand: every combination of edge cases, or most
+// random ones of them, followed by random values. The number of combinations is a multiple
+// of Threads.
 func operandsOf(f LaneForm, most int, seed uint64) [][]uint64 {
 	random := rand.New(rand.NewPCG(seed, 3))
 	out := make([][]uint64, len(f.in))
@@ -113,7 +112,7 @@ func operandsOf(f LaneForm, most int, seed uint64) [][]uint64 {
 	return out
 }
 
-// allowed is a value for operand j with which the result is defined.
+// allowed replaces a value of operand j for which the result is undefined.
 func (f LaneForm) allowed(j int, v uint64) uint64 {
 	if f.isOp("div.u", "div.s", "rem.") && j == 1 && v == 0 {
 		return 1
@@ -121,8 +120,8 @@ func (f LaneForm) allowed(j int, v uint64) uint64 {
 	return v
 }
 
-// maskAt is the mask of thread i: of one warp in four its half, of one its quarter;
-// all lanes where another lane's value may be asked for.
+// maskAt returns the lane mask of thread i: a full warp, half a warp in one warp of four,
+// and a quarter in another. Instructions that read other lanes get full masks.
 func maskAt(f LaneForm, i int) uint64 {
 	lane, warp := i%32, i/32
 	switch {
@@ -134,15 +133,15 @@ func maskAt(f LaneForm, i int) uint64 {
 	return 0x11111111 << (lane % 4)
 }
 
-// Bounds on how many variants with numbers are tried for each set of operands that
-// are written as numbers: as they were found, and from the directed values.
+// Limits on the variants with literals, per set of literal operands: literals found in
+// kernels, and edge cases.
 const (
-	mostFound    = 10
-	mostDirected = 8
+	maxFound     = 10
+	maxEdgeCases = 8
 )
 
-// variantsOf are the ways of writing the operands: all in registers, and numbers
-// where the form was found with numbers, with those and others.
+// variantsOf returns the variants to test: all operands in registers, and literals where
+// the form was found with literals.
 func variantsOf(f LaneForm, tuples map[string]bool, seed uint64) []variant {
 	random := rand.New(rand.NewPCG(seed, 5))
 	first := make(variant, len(f.in))
@@ -163,22 +162,22 @@ func variantsOf(f LaneForm, tuples map[string]bool, seed uint64) []variant {
 		}
 		list := found[places]
 		random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-		all = append(all, list[:min(len(list), mostFound)]...)
-		for range mostDirected {
+		all = append(all, list[:min(len(list), maxFound)]...)
+		for range maxEdgeCases {
 			all = append(all, f.withNumbers(list[0], random))
 		}
 	}
 	return all
 }
 
-// variant reads a tuple, and says for each operand whether it is a number.
+// variant parses a tuple. places has a '1' for each literal operand.
 func (f LaneForm) variant(tuple string) (v variant, places string) {
 	v = make(variant, len(f.in))
 	for i, arg := range strings.Split(tuple, ",")[:len(f.in)] {
 		switch {
 		case arg == "%":
 			places += "0"
-		case f.in[i] == "mask": // a number there names every lane
+		case f.in[i] == "mask": // a literal mask is replaced by all lanes
 			places, v[i] = places+"0", "-1"
 		default:
 			places, v[i] = places+"1", literal(f.in[i], f.allowed(i, bitsOfLiteral(f.in[i], arg)))
@@ -187,7 +186,7 @@ func (f LaneForm) variant(tuple string) (v variant, places string) {
 	return v, places
 }
 
-// withNumbers puts directed values where v has numbers.
+// withNumbers replaces the literals of v by edge cases.
 func (f LaneForm) withNumbers(v variant, random *rand.Rand) variant {
 	out := slices.Clone(v)
 	for i, typ := range f.in {
@@ -198,10 +197,9 @@ func (f LaneForm) withNumbers(v variant, random *rand.Rand) variant {
 	return f.withinOperand(out)
 }
 
-// withinOperand keeps a field whose position and length are both numbers within the
-// operand. Beyond, NVIDIA's assembler folds the constants otherwise than the
-// instruction computes from registers: bfe.s32 of position 33 and length 255 gives -1
-// whatever the sign.
+// withinOperand keeps a literal bit field within the operand. Beyond it, ptxas folds
+// constants differently from the instruction: bfe.s32 at position 33 with length 255 gives
+// -1 for each sign.
 func (f LaneForm) withinOperand(v variant) variant {
 	n := len(f.in)
 	if n < 2 || f.in[n-2] != "field" || v[n-2] == "" || v[n-1] == "" {
@@ -213,7 +211,7 @@ func (f LaneForm) withinOperand(v variant) variant {
 	return v
 }
 
-// literal writes a value of a type in PTX.
+// literal formats a value as a PTX literal.
 func literal(typ string, v uint64) string {
 	switch typ {
 	case "f32":
@@ -224,13 +222,13 @@ func literal(typ string, v uint64) string {
 		return strconv.Itoa(int(int32(v)))
 	case "s64":
 		return strconv.Itoa(int(v))
-	case "field": // an assembler takes no greater number
+	case "field": // ptxas rejects larger literals
 		v &= 255
 	}
 	return strconv.FormatUint(v, 10)
 }
 
-// bitsOfLiteral reads a number of PTX as bits of a type.
+// bitsOfLiteral parses a PTX literal.
 func bitsOfLiteral(typ, text string) uint64 {
 	digits, base := text, 0
 	if strings.HasPrefix(text, "0f") || strings.HasPrefix(text, "0d") {
@@ -247,7 +245,7 @@ func bitsOfLiteral(typ, text string) uint64 {
 	return v & (math.MaxUint64 >> (64 - 8*typeBytes[typ]))
 }
 
-// packed are values as memory holds them.
+// pack encodes values as memory holds them.
 func pack(typ string, values []uint64) []byte {
 	var b []byte
 	for _, v := range values {
@@ -257,7 +255,7 @@ func pack(typ string, values []uint64) []byte {
 	return b
 }
 
-// unpacked are the values of so many bytes each that memory holds.
+// unpack decodes values of size bytes each.
 func unpack(size int, b []byte) []uint64 {
 	var all []uint64
 	for ; len(b) >= size; b = b[size:] {

@@ -12,7 +12,7 @@ import (
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
 )
 
-// resultBytes is what is compared at once: a lane's result, or a byte.
+// ResultBytes returns the size of what is compared at once: a lane's result, or a byte.
 func ResultBytes(f Form) int {
 	if lane, ok := LaneFormOf(f); ok {
 		return lane.outBytes()
@@ -20,7 +20,7 @@ func ResultBytes(f Form) int {
 	return 1
 }
 
-// isBounded tells whether a form's results are held to a bound.
+// IsBounded reports whether results may deviate within a bound.
 func IsBounded(f Form) bool {
 	if _, ok := approximations[f.Op]; ok {
 		return true
@@ -38,7 +38,7 @@ func UsesOp(forms Uses, op string) bool {
 	return false
 }
 
-// printForms prints the table of instructions, and how many were tried by what.
+// PrintTable prints one line per form and the number of forms per method.
 func PrintTable(results []Result) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "\ninstruction\tcompared\twith\tworst error/bound\n")
@@ -50,8 +50,8 @@ func PrintTable(results []Result) {
 		}
 		fmt.Fprintf(w, "%v\t%d\t%s\t%s\n", r.form, r.Compared, r.method, worst)
 		byKind[r.method]++
-		if r.LeftOut != "" {
-			byKind["left out where "+r.LeftOut]++
+		if r.Skipped != "" {
+			byKind["skipped: "+r.Skipped]++
 		}
 	}
 	w.Flush()
@@ -61,28 +61,28 @@ func PrintTable(results []Result) {
 	}
 }
 
-// formResult is a row of the table of instructions.
+// Result is a row of the instruction table.
 type Result struct {
 	form     Form
-	method   string  // what it was compared with
-	Compared int     // results, on all devices
-	worst    float64 // error ÷ bound, of approximate ones: on the GPU if there is one
-	LeftOut  string  // what the device lacks that it was left out on
+	method   string  // what the form was compared with
+	Compared int     // number of results, on all devices
+	worst    float64 // largest error divided by its bound; the GPU's if there is one
+	Skipped  string  // what a device lacks that skipped the form
 }
 
-// errUnmeasured is of a form that nothing tries.
-var ErrNoExpectation = errors.New("unmeasured: no expectation and no kernel")
+// ErrNoExpectation means that nothing tests a form.
+var ErrNoExpectation = errors.New("unmeasured: no expectation and no test kernel")
 
-// formBench is where forms are tried.
+// Bench tests forms on devices.
 type Bench struct {
 	Devices      []*Device
 	Seed         uint64
-	Combinations int // of directed values, at most
-	// plant changes an expected result; the comparison must notice.
+	Combinations int // at most, of edge cases
+	// Plant, if set, changes an expected result. The comparison must detect it.
 	Plant func(want []uint64)
 }
 
-// try runs a form on every device and compares.
+// Try runs a form on each device and compares the results.
 func (b Bench) Try(f Form, u Use) (Result, error) {
 	if lane, ok := LaneFormOf(f); ok {
 		return b.tryLanes(lane, u)
@@ -93,13 +93,13 @@ func (b Bench) Try(f Form, u Use) (Result, error) {
 	return Result{form: f, method: "nothing"}, fmt.Errorf("%w tries %v", ErrNoExpectation, f)
 }
 
-// laneTrial is a lane form with what it is tried on.
+// laneTrial is a LaneForm with the operands that it is tested on.
 type laneTrial struct {
 	LaneForm
 	operands [][]uint64
 	variants []variant
-	want     []uint64 // variant by variant; nil where the form is an approximation
-	emulated []uint64 // the first device's results
+	want     []uint64 // by variant; nil for an approximation
+	emulated []uint64 // results of the first device
 }
 
 func (b Bench) tryLanes(f LaneForm, u Use) (Result, error) {
@@ -116,14 +116,14 @@ func (b Bench) tryLanes(f LaneForm, u Use) (Result, error) {
 		if expect == nil {
 			return r, fmt.Errorf("%w for %v", ErrNoExpectation, f)
 		}
-		r.method, try.want = "Go, exactly", wants(f, expect, try.operands, try.variants)
+		r.method, try.want = "Go, exact", expectedResults(f, expect, try.operands, try.variants)
 	}
 	if b.Plant != nil {
 		b.Plant(try.want)
 	}
 	for _, d := range b.Devices {
 		if lack := d.Lacks(f.Target()); lack != "" {
-			r.LeftOut = lack
+			r.Skipped = lack
 			continue
 		}
 		worst, err := try.on(d)
@@ -137,7 +137,7 @@ func (b Bench) tryLanes(f LaneForm, u Use) (Result, error) {
 	return r, nil
 }
 
-// on tries the form on a device.
+// on runs the form on a device.
 func (try *laneTrial) on(d *Device) (worst float64, err error) {
 	n, size := len(try.operands[0]), try.outBytes()
 	raw, err := d.Run(try.text(try.variants, n), try.inputs(), n/Threads, n*len(try.variants)*size)
@@ -151,7 +151,7 @@ func (try *laneTrial) on(d *Device) (worst float64, err error) {
 	return try.compare(got, d.Name == GPU)
 }
 
-// inputs are the operands as memory holds them.
+// inputs returns the operands as memory holds them.
 func (try laneTrial) inputs() [][]byte {
 	var in [][]byte
 	for i, values := range try.operands {
@@ -160,8 +160,9 @@ func (try laneTrial) inputs() [][]byte {
 	return in
 }
 
-// compare holds results to the expectation or to the bound, of which it gives the
-// used part; a GPU's also to the emulator's, bit for bit.
+// compare compares results with the expectation or with the bound, and returns the largest
+// error divided by the bound. It compares the bits of a GPU's results also with the
+// emulator's.
 func (try laneTrial) compare(got []uint64, gpu bool) (worst float64, err error) {
 	if try.want == nil {
 		return approximations[try.Op].check(try.Form, withVariants(try.operands, try.variants, 0), got)
@@ -179,17 +180,17 @@ func (try laneTrial) compare(got []uint64, gpu bool) (worst float64, err error) 
 	return 0, nil
 }
 
-// freeNaN tells whether PTX leaves the bits of a NaN open. Those of float32 and
-// halves are fixed, but where a sign is changed or a NaN comes from a float64.
+// freeNaN reports whether PTX leaves the bits of a NaN result open. They are fixed for
+// float32 and 16-bit results, except for sign changes and conversions from float64.
 func (f LaneForm) freeNaN() bool {
 	return f.Out == "f64" || f.isOp("neg.f", "abs.f", "cvt.rn.f32.f64")
 }
 
-// wants are the expected results, variant by variant.
-func wants(f LaneForm, expect func(x [][]uint64, i int) uint64, operands [][]uint64, variants []variant) []uint64 {
+// expectedResults returns the results of all variants.
+func expectedResults(f LaneForm, expect func(x [][]uint64, i int) uint64, operands [][]uint64, variants []variant) []uint64 {
 	var all []uint64
 	for _, v := range variants {
-		x := numbered(f, operands, v)
+		x := withLiterals(f, operands, v)
 		for i := range operands[0] {
 			all = append(all, expect(x, i))
 		}
@@ -197,8 +198,8 @@ func wants(f LaneForm, expect func(x [][]uint64, i int) uint64, operands [][]uin
 	return all
 }
 
-// numbered are the operands with the numbers of a variant in their places.
-func numbered(f LaneForm, operands [][]uint64, v variant) [][]uint64 {
+// withLiterals returns the operands with the literals of a variant.
+func withLiterals(f LaneForm, operands [][]uint64, v variant) [][]uint64 {
 	x := make([][]uint64, len(operands))
 	for j, values := range operands {
 		x[j] = values
@@ -213,7 +214,7 @@ func numbered(f LaneForm, operands [][]uint64, v variant) [][]uint64 {
 	return x
 }
 
-// withVariants is an operand as each variant has it, one after the other.
+// withVariants returns operand j of all variants.
 func withVariants(operands [][]uint64, variants []variant, j int) []uint64 {
 	var all []uint64
 	for _, v := range variants {
@@ -250,11 +251,10 @@ func hexes(operands [][]uint64, i int) string {
 	return s[:len(s)-1]
 }
 
-// tryHand runs the kernel that is written for a form. Its inputs are words both
-// random and directed, or numbers.
+// tryKernel runs the test kernel of a form.
 func (b Bench) tryKernel(f Form, h TestKernel) (Result, error) {
 	const n = CTAs * Threads
-	r := Result{form: f, method: "a kernel by hand"}
+	r := Result{form: f, method: "test kernel"}
 	in := h.Inputs(f, b.Seed)
 	text, out := h.text(f), h.outSize(f)
 	want := h.Expected(f, in)
@@ -268,7 +268,7 @@ func (b Bench) tryKernel(f Form, h TestKernel) (Result, error) {
 	}
 	for _, d := range b.Devices {
 		if lack := d.Lacks(h.needs(f)); lack != "" {
-			r.LeftOut = lack
+			r.Skipped = lack
 			continue
 		}
 		got, err := d.Run(text, in, CTAs, n*out)
@@ -278,7 +278,7 @@ func (b Bench) tryKernel(f Form, h TestKernel) (Result, error) {
 		r.Compared += n
 		if h.check != nil {
 			worst, err := h.check(f, in, got)
-			r.worst, r.method = worst, "a kernel by hand, to a bound or a rule"
+			r.worst, r.method = worst, "test kernel, within a bound"
 			if err != nil {
 				return r, fmt.Errorf("%s: %w", d.Name, err)
 			}
@@ -292,7 +292,7 @@ func (b Bench) tryKernel(f Form, h TestKernel) (Result, error) {
 	return r, nil
 }
 
-// expected are the outputs of all threads; nil where check compares instead.
+// Expected returns the outputs of all threads, or nil if check compares instead.
 func (h TestKernel) Expected(f Form, in [][]byte) []byte {
 	if h.want == nil {
 		return nil

@@ -17,8 +17,8 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen"
 )
 
-// furtherForms are tried though no kernel may have them today: what the builder can
-// emit beyond, and neighbors of what is used.
+// extraForms lists forms that are tested even if no kernel contains them: forms that the
+// builder can emit, and variations of used forms.
 const extraForms = `
 	add.s64 %d1, %d2, %d3; sub.s64 %d1, %d2, %d3; mul.lo.s64 %d1, %d2, %d3; mul.hi.u64 %d1, %d2, %d3; mad.lo.s32 %r1, %r2, %r3, %r4;
 	mad.lo.u64 %d1, %d2, %d3, %d4; mad.wide.s32 %d1, %r2, %r3, %d4; div.s64 %d1, %d2, %d3; div.u64 %d1, %d2, %d3; rem.s64 %d1, %d2, %d3;
@@ -63,8 +63,8 @@ func extraUses(t harness.T) Uses {
 	return all
 }
 
-// allForms are the forms of the kernels that an engine may ask for, those that the
-// emulator's own tests are written with, and a few more.
+// AllForms returns the forms of all kernels that an engine may ask for, of the emulator's
+// own tests, and extraForms.
 func AllForms(t harness.T) Uses {
 	t.Helper()
 	kernels, err := kernelUses()
@@ -77,7 +77,7 @@ func AllForms(t harness.T) Uses {
 	return all
 }
 
-// kernelUses are the forms of all kernels that an engine may ask for.
+// kernelUses returns the forms of all kernels that an engine may ask for.
 var kernelUses = sync.OnceValues(func() (Uses, error) {
 	specs := ptxgen.Reachable()
 	var next, all sync.Mutex
@@ -130,21 +130,22 @@ func (u Uses) addKernel(spec ptxgen.Spec) error {
 	return nil
 }
 
-// emulatorTests are the sources of the emulator's own tests.
+// emulatorTests matches the sources of the emulator's tests, relative to the package under
+// test.
 const emulatorTests = "../driver/emu/*_test.go"
 
-// refusing are the functions of the emulator's tests whose instructions are there to
-// be refused, or whose texts are arbitrary.
-var refusing = map[string]bool{"TestRejected": true, "TestWarpgroupRejected": true, "FuzzLoad": true}
+// invalidTexts lists functions of the emulator's tests with instructions that must be
+// rejected, or with arbitrary texts.
+var invalidTexts = map[string]bool{"TestRejected": true, "TestWarpgroupRejected": true, "FuzzLoad": true}
 
-// hole stands in a text for what is not a constant string.
-const hole = "\x00"
+// placeholder replaces an expression that is no constant string.
+const placeholder = "\x00"
 
-// composed are opcodes that the emulator's tests put together.
-var composed = map[string][]string{
-	"setp." + hole + ".s32":  {"eq", "ne", "lt", "le", "gt", "ge"},
-	"setp." + hole + ".f32":  {"eq", "ne", "lt", "le", "gt", "ge"},
-	"setp." + hole + "u.f32": {"eq", "ne", "lt", "le", "gt", "ge"},
+// formattedOpcodes lists the opcodes that the emulator's tests assemble from strings.
+var formattedOpcodes = map[string][]string{
+	"setp." + placeholder + ".s32":  {"eq", "ne", "lt", "le", "gt", "ge"},
+	"setp." + placeholder + ".f32":  {"eq", "ne", "lt", "le", "gt", "ge"},
+	"setp." + placeholder + "u.f32": {"eq", "ne", "lt", "le", "gt", "ge"},
 }
 
 var (
@@ -153,7 +154,7 @@ var (
 	testGuard  = regexp.MustCompile(`^@!?%\w+ `)
 )
 
-// emulatorUses are the forms in the texts of the emulator's tests.
+// emulatorUses returns the forms in the texts of the emulator's tests.
 func emulatorUses(t harness.T) Uses {
 	t.Helper()
 	files, err := filepath.Glob(emulatorTests)
@@ -167,20 +168,20 @@ func emulatorUses(t harness.T) Uses {
 			t.Fatalf("%v", err)
 		}
 		for _, d := range file.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok && refusing[f.Name.Name] {
+			if f, ok := d.(*ast.FuncDecl); ok && invalidTexts[f.Name.Name] {
 				skipped++
 				continue
 			}
 			ast.Inspect(d, func(n ast.Node) bool { return inspectText(t, all, filepath.Base(name), n) })
 		}
 	}
-	if skipped != len(refusing) {
-		t.Errorf("%d of %d functions that are left out exist", skipped, len(refusing))
+	if skipped != len(invalidTexts) {
+		t.Errorf("%d of %d functions in invalidTexts exist", skipped, len(invalidTexts))
 	}
 	return all
 }
 
-// inspectText adds the instructions of a string, or of a sum of strings.
+// inspectText adds the instructions of a string or of a sum of strings.
 func inspectText(t harness.T, all Uses, where string, n ast.Node) bool {
 	switch e := n.(type) {
 	case *ast.BinaryExpr:
@@ -195,7 +196,7 @@ func inspectText(t harness.T, all Uses, where string, n ast.Node) bool {
 	return true
 }
 
-// folded is the value of an expression of strings.
+// folded evaluates an expression of strings.
 func folded(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BinaryExpr:
@@ -205,17 +206,17 @@ func folded(e ast.Expr) string {
 			return s
 		}
 	}
-	return hole
+	return placeholder
 }
 
-// addText adds the instructions of a text, which end with a semicolon.
+// addText adds the instructions of a text. Each ends with a semicolon.
 func addText(t harness.T, all Uses, where, text string) {
 	text = strings.ReplaceAll(text, "%%", "%")
 	for line := range strings.SplitSeq(text, "\n") {
 		line, _, _ = strings.Cut(line, "//")
 		pieces := strings.Split(line, ";")
 		for _, p := range pieces[:len(pieces)-1] {
-			p = strings.TrimLeft(p, hole+" \t") // what comes before ends with its own semicolon
+			p = strings.TrimLeft(p, placeholder+" \t") // the placeholder's text ends with its own semicolon
 			p = strings.TrimSpace(p[len(testLabel.FindString(p)):])
 			m := testOpcode.FindStringSubmatch(p)
 			if m == nil {
@@ -226,17 +227,17 @@ func addText(t harness.T, all Uses, where, text string) {
 			}
 			p = testGuard.ReplaceAllString(p, "")
 			instances := []string{p}
-			if strings.Contains(m[2], hole) {
+			if strings.Contains(m[2], placeholder) {
 				instances = nil
-				for _, part := range composed[m[2]] {
-					instances = append(instances, strings.Replace(p, hole, part, 1))
+				for _, part := range formattedOpcodes[m[2]] {
+					instances = append(instances, strings.Replace(p, placeholder, part, 1))
 				}
 			}
 			if len(instances) == 0 {
-				t.Errorf("%s: it is not known what %q may be", where, m[2])
+				t.Errorf("%s: no instances of %q are known", where, m[2])
 			}
 			for _, in := range instances {
-				s, ok := ptxtext.Parse("\t" + strings.ReplaceAll(in, hole, "0") + ";")
+				s, ok := ptxtext.Parse("\t" + strings.ReplaceAll(in, placeholder, "0") + ";")
 				if !ok {
 					t.Errorf("%s: %q is no instruction", where, in)
 					continue
