@@ -1,0 +1,235 @@
+package kernelcases
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/lockstep-go/lockstep/conformance/internal/harness"
+	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// attentionRef is what attention should give, in float64, of inputs rounded as the
+// kernels round them; a bound of each element's error; and what an honest
+// computation in the kernels' precision gives.
+type attentionRef struct {
+	want, bound []float64
+	honest      []float32
+}
+
+// attentionUnits are the relative errors of a kernel's parts.
+type attentionUnits struct {
+	sum     float64 // of one addition
+	weight  float64 // of a weight where it is multiplied with V; 0: as in the sum of weights
+	tiny    float64 // the absolute error of a weight there
+	depth   func(length int) (score, output int)
+	queries func([]float32) []float32 // as the kernel rounds them
+	keys    func([]float32) []float32
+	block   int // keys after which the maximum is updated; 0: all at once
+}
+
+// exact leaves numbers as they are.
+func exact(x []float32) []float32 { return x }
+
+// reference computes every query of a sequence: [queries][heads × headDim].
+func (c attentionCase) reference(d attentionData, sequence int, u attentionUnits) attentionRef {
+	var ref attentionRef
+	n, heads := c.lengths[sequence], c.heads()
+	keys, values := u.keys(d.k[sequence]), u.keys(d.v[sequence])
+	for i := range c.queries[sequence] {
+		position := n - c.queries[sequence] + i
+		from := 0
+		if c.window > 0 {
+			from = max(0, position-c.window+1)
+		}
+		for h := range heads {
+			q := u.queries(d.q[sequence][(i*heads+h)*c.headDim:][:c.headDim])
+			rows := func(x []float32) []float32 {
+				return x[(h/c.group*n+from)*c.headDim : (h/c.group*n+position+1)*c.headDim]
+			}
+			ref.query(c, q, rows(keys), rows(values), u)
+		}
+	}
+	return ref
+}
+
+// query appends one query's output. keys and values are the rows that it sees.
+func (ref *attentionRef) query(c attentionCase, q, keys, values []float32, u attentionUnits) {
+	n, dim := len(keys)/c.headDim, c.headDim
+	scoreDepth, outDepth := u.depth(n)
+	weights, errors := attentionWeights(c.scoring(), q, keys, u, scoreDepth)
+	sums := make([]valueSums, dim)
+	for j, w := range weights {
+		for e := range sums {
+			v := float64(values[j*dim+e])
+			s := &sums[e]
+			s.y += float64(w * v)
+			s.prefix = max(s.prefix, math.Abs(s.y))
+			s.absolute += w * math.Abs(v)
+			s.norm += square(w * v)
+			s.tiny += math.Abs(v)
+		}
+	}
+	for j, w := range weights {
+		for e := range sums {
+			sums[e].moved += square(w * errors[j] * (float64(values[j*dim+e]) - sums[e].y))
+		}
+	}
+	largest := slices.Max(weights) // its weight before the division is 1
+	first := len(ref.want)
+	for _, s := range sums {
+		norm := math.Sqrt(s.norm)
+		bound := 8*math.Sqrt(s.moved) + 8*u.sum*math.Sqrt(float64(outDepth))*max(norm, s.prefix) + 4*harness.UnitRoundoff*math.Abs(s.y)
+		bound += min(3*u.weight*norm, u.weight*s.absolute) + u.tiny*s.tiny*largest
+		ref.want, ref.bound = append(ref.want, s.y), append(ref.bound, bound)
+	}
+	sc := c.scoring()
+	ref.honest = append(ref.honest, honestWorst(ref.want[first:], func(random *rand.Rand) []float32 {
+		return honestAttention(q, keys, values, dim, sc.Scale, sc.Softcap, u, random)
+	})...)
+}
+
+// valueSums are one element's sums over the positions, w being their weights.
+type valueSums struct {
+	y        float64 // Σ w·v
+	prefix   float64 // the largest partial sum
+	absolute float64 // Σ |w·v|
+	norm     float64 // Σ (w·v)²
+	tiny     float64 // Σ |v|
+	moved    float64 // Σ (w·ε·(v − y))², ε being the relative errors of the weights
+}
+
+// attentionWeights are the weights of the positions, whose sum is 1, and their
+// relative errors: of the score, of the softcap and of the power.
+func attentionWeights(sc ptxgen.Scoring, q, keys []float32, u attentionUnits, depth int) (weights, errors []float64) {
+	dim, scale, cap := len(q), float64(sc.Scale), float64(sc.Softcap)
+	most, total := math.Inf(-1), 0.0
+	for at := 0; at < len(keys); at += dim {
+		dot := harness.Dot(q, keys[at:at+dim])
+		s := dot.Y * scale
+		e := u.sum*math.Sqrt(float64(depth))*dot.P*scale + harness.UnitRoundoff*math.Abs(s)
+		if cap > 0 {
+			s = cap * math.Tanh(s/cap)
+			e += harness.UnitRoundoff * math.Abs(s)
+		}
+		weights, errors, most = append(weights, s), append(errors, e), max(most, s)
+	}
+	for j, s := range weights {
+		weights[j] = math.Exp(s - most)
+		errors[j] += harness.UnitRoundoff * (4 + math.Abs(s-most))
+		total += weights[j]
+	}
+	for j := range weights {
+		weights[j] /= total
+	}
+	return weights, errors
+}
+
+func square(x float64) float64 { return x * x }
+
+// honestRuns is how many orders of addition are tried. The error of one is chance.
+const honestRuns = 8
+
+// honestWorst is of each element what is farthest from want among the computations.
+func honestWorst(want []float64, run func(*rand.Rand) []float32) []float32 {
+	random := newRand(1)
+	worst := run(random)
+	for range honestRuns - 1 {
+		for e, x := range run(random) {
+			if math.Abs(float64(x)-want[e]) > math.Abs(float64(worst[e])-want[e]) {
+				worst[e] = x
+			}
+		}
+	}
+	return worst
+}
+
+// honestAttention is one query in float32, as one would write it but in any order,
+// with powers as good as a device's, and weights rounded where the kernel rounds them.
+func honestAttention(q, keys, values []float32, dim int, scale, cap float32, u attentionUnits, random *rand.Rand) []float32 {
+	n, elements := len(keys)/dim, random.Perm(dim)
+	scores := make([]float32, n)
+	for j := range scores {
+		s := honestDot(q, keys[j*dim:(j+1)*dim], elements) * scale
+		if cap > 0 {
+			s = cap * float32(math.Tanh(float64(s/cap)))
+		}
+		scores[j] = s
+	}
+	out, sum, most := make([]float32, dim), float32(0), float32(math.Inf(-1))
+	block := u.block
+	if block == 0 {
+		block = n
+	}
+	for begin := 0; begin < n; begin += block {
+		part := scores[begin:min(begin+block, n)]
+		top := max(most, slices.Max(part))
+		shrink := float32(math.Exp(float64(most - top)))
+		most, sum = top, sum*shrink
+		for e := range out {
+			out[e] *= shrink
+		}
+		for _, j := range random.Perm(len(part)) {
+			w := float32(math.Exp(float64(part[j]-top)) * (1 + 0x1p-22*(2*random.Float64()-1)))
+			sum += w
+			if u.weight > 0 {
+				w = roundWeight(w, u)
+			}
+			for e, v := range values[(begin+j)*dim : (begin+j+1)*dim] {
+				out[e] += float32(w * v)
+			}
+		}
+	}
+	for e := range out {
+		out[e] /= sum
+	}
+	return out
+}
+
+// honestDot adds in four interleaved sums, in the order of the list.
+func honestDot(a, b []float32, order []int) float32 {
+	var s [4]float32
+	for i, e := range order {
+		s[i&3] += float32(a[e] * b[e])
+	}
+	return (s[0] + s[2]) + (s[1] + s[3])
+}
+
+func roundWeight(w float32, u attentionUnits) float32 {
+	if u.tiny == 0 {
+		return quant.BF16ToF32(quant.F32ToBF16(w))
+	}
+	return quant.F16ToF32(quant.F32ToF16(w))
+}
+
+// tensorQuery is a query as FlashAttention rounds it: to 16 bits, after a power of
+// two has brought its largest element to that exponent.
+func tensorQuery(exponent int, round func(float32) float32) func([]float32) []float32 {
+	return func(q []float32) []float32 {
+		most := 0.0
+		for _, x := range q {
+			most = max(most, math.Abs(float64(x)))
+		}
+		shift := 0
+		if most > 0 {
+			shift = exponent - math.Ilogb(most)
+		}
+		out := make([]float32, len(q))
+		for i, x := range q {
+			out[i] = float32(math.Ldexp(float64(round(float32(math.Ldexp(float64(x), shift)))), -shift))
+		}
+		return out
+	}
+}
+
+func roundF16(x float32) float32  { return quant.F16ToF32(quant.F32ToF16(x)) }
+func roundBF16(x float32) float32 { return quant.BF16ToF32(quant.F32ToBF16(x)) }
+
+func roundedF16(x []float32) []float32 {
+	out := make([]float32, len(x))
+	for i, v := range x {
+		out[i] = roundF16(v)
+	}
+	return out
+}
