@@ -1,7 +1,7 @@
 package accel
 
 import (
-	"github.com/lockstep-go/lockstep/internal/modules"
+	"github.com/lockstep-go/lockstep/internal/kernelcache"
 	"github.com/lockstep-go/lockstep/ptxgen"
 )
 
@@ -56,7 +56,7 @@ func (b *planner) batchWorkspace(p product) (workspace, digits int64, err error)
 }
 
 func (b *planner) batchFor(p product) (ptxgen.BatchKernel, error) {
-	return ptxgen.GemvBatchFor(p.w.format, p.rows, p.up != nil, p.w.k, modules.Most(b.props), b.props.SharedPerCTA)
+	return ptxgen.GemvBatchFor(p.w.format, p.rows, p.up != nil, p.w.k, kernelcache.MaxTarget(b.props), b.props.SharedPerCTA)
 }
 
 // digit makes the digits of a product's rows, unless they are there.

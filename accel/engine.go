@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/internal/modules"
+	"github.com/lockstep-go/lockstep/internal/kernelcache"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/ptxgen"
 )
@@ -22,7 +22,7 @@ type Engine struct {
 	streams []driver.Stream
 	memory  []driver.Buffer
 	pinned  []driver.Pinned
-	modules *modules.Set
+	kernels *kernelcache.Cache
 	graphs  []driver.Graph
 	events  []driver.Event // of timed passes
 
@@ -67,9 +67,9 @@ func New(ctx context.Context, m *model.Model, dev driver.Device, o Options) (*En
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{model: m, dev: dev, layout: l, modules: modules.New(dev), programs: map[pass]*program{}, schedule: newSchedule(), mu: newGate()}
+	e := &Engine{model: m, dev: dev, layout: l, kernels: kernelcache.New(dev), programs: map[pass]*program{}, schedule: newSchedule(), mu: newGate()}
 	if !l.weights.quantized() {
-		e.modules.PreferShared(halfShared)
+		e.kernels.PreferShared(halfShared)
 	}
 	if err := e.open(ctx); err != nil {
 		return nil, errors.Join(err, e.Close())
@@ -153,7 +153,7 @@ func (e *Engine) Close() error {
 	if e.ahead.before != nil {
 		errs = append(errs, e.ahead.before.Close())
 	}
-	errs = append(errs, closeAll(e.events), closeAll(e.graphs), e.modules.Close(), closeAll(e.memory), closeAll(e.pinned), closeAll(e.streams))
+	errs = append(errs, closeAll(e.events), closeAll(e.graphs), e.kernels.Close(), closeAll(e.memory), closeAll(e.pinned), closeAll(e.streams))
 	if lost {
 		return nil // the fault took all that there was to give back, and was reported
 	}

@@ -9,20 +9,20 @@ import (
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/emu"
-	failing "github.com/lockstep-go/lockstep/internal/faulty"
+	"github.com/lockstep-go/lockstep/internal/faultinject"
 	"github.com/lockstep-go/lockstep/internal/tiny"
 	"github.com/lockstep-go/lockstep/model"
 )
 
 // ledgerDevice is an emulated device that lists what is open.
-func ledgerDevice(t *testing.T) *failing.Device {
+func ledgerDevice(t *testing.T) *faultinject.Device {
 	t.Helper()
 	dev, err := emu.Open(emu.Options{SMs: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	return failing.New(dev)
+	return faultinject.New(dev)
 }
 
 func tinyModel(t testing.TB) *model.Model {
@@ -55,8 +55,10 @@ func TestNewComputeCapability(t *testing.T) {
 	if _, err := accel.PlanFor(m, oldDevice{dev, 75}.Properties(), 1<<30, accel.Options{}); !errors.Is(err, accel.ErrComputeCapability) {
 		t.Errorf("PlanFor: error %v", err)
 	}
-	if peak := dev.Peak(); peak.Device+peak.Pinned > 0 {
-		t.Errorf("%d bytes were allocated", peak.Device+peak.Pinned)
+	for _, c := range dev.Calls() {
+		if c == faultinject.DeviceAlloc || c == faultinject.DeviceAllocPinned {
+			t.Errorf("memory was allocated: %v", c)
+		}
 	}
 	if _, err := accel.PlanFor(m, oldDevice{dev, 80}.Properties(), 1<<30, accel.Options{}); err != nil {
 		t.Errorf("sm_80: error %v", err)
@@ -86,7 +88,7 @@ func TestNewCanceled(t *testing.T) {
 			if after > 0 && uploaded < after {
 				t.Errorf("canceled after %d bytes, want at least %d", uploaded, after)
 			}
-			if left := dev.Open(); len(left) > 0 {
+			if left := dev.OpenObjects(); len(left) > 0 {
 				t.Errorf("still open: %v", left)
 			}
 		})

@@ -141,7 +141,7 @@ func (e *Engine) launch(p *program) error {
 // head queues the logits of rows of a chunk, whose place in it is first. However many
 // there are, it is done as for a step. The lock is held.
 func (e *Engine) head(ctx context.Context, rows []row, first int) error {
-	b := e.planner(pass{rows: len(rows)}, e.modules)
+	b := e.planner(pass{rows: len(rows)}, e.kernels)
 	b.logitsOf(b.x+uint64(4*first*e.cfg.Hidden), len(rows), rowInputs{choices: b.buffers.promptTokens})
 	if b.err != nil {
 		return e.failed(b.err)

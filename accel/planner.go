@@ -5,7 +5,7 @@ import (
 	"iter"
 
 	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/internal/modules"
+	"github.com/lockstep-go/lockstep/internal/kernelcache"
 	"github.com/lockstep-go/lockstep/ptxgen"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
@@ -43,7 +43,7 @@ type planner struct {
 	*buffers
 	w       *weights
 	kv      *pool
-	modules *modules.Set // nil: steps are planned, but cannot be launched
+	kernels *kernelcache.Cache // nil: steps are planned, but cannot be launched
 
 	pass
 	in       rowInputs
@@ -76,8 +76,8 @@ func add[A any](b *planner, op string, s spec[A], args A) {
 		return
 	}
 	st := step{Launch: Launch{b.layer, op, k.Name, l.Grid, l.Block, l.Shared}}
-	if b.modules != nil {
-		if st.launch, err = b.modules.Launch(l); err != nil {
+	if b.kernels != nil {
+		if st.launch, err = b.kernels.Launch(l); err != nil {
 			b.fail(op, err)
 			return
 		}

@@ -7,13 +7,13 @@ import (
 	"math"
 
 	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/internal/modules"
+	"github.com/lockstep-go/lockstep/internal/kernelcache"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
 // compile makes the program of a pass.
 func (e *Engine) compile(p pass) (*program, error) {
-	b := e.planner(p, e.modules)
+	b := e.planner(p, e.kernels)
 	b.steps = make([]step, 0, e.longest)
 	steps, err := b.plan()
 	if err != nil {
@@ -25,9 +25,9 @@ func (e *Engine) compile(p pass) (*program, error) {
 	return made, nil
 }
 
-// planner plans a pass over this memory; without modules, for looking at.
-func (l *layout) planner(p pass, m *modules.Set) *planner {
-	b := &planner{shape: &l.shape, buffers: l.buffers, w: l.weights, kv: l.pool, modules: m, pass: p, layer: -1}
+// planner plans a pass over this memory; without kernels, for looking at.
+func (l *layout) planner(p pass, m *kernelcache.Cache) *planner {
+	b := &planner{shape: &l.shape, buffers: l.buffers, w: l.weights, kv: l.pool, kernels: m, pass: p, layer: -1}
 	if b.in = b.stepInputs(&l.shape); p.fast {
 		b.in = b.chunkInputs(&l.shape, p.rows)
 	}
@@ -52,7 +52,7 @@ func (e *Engine) keeps(p pass) bool { return !p.fast || p.rows == e.o.Chunk }
 // launchParts plans a pass that is not kept, and queues each part of it when it is planned: the
 // device works on the first while the host plans the others.
 func (e *Engine) launchParts(p pass) error {
-	b := e.planner(p, e.modules)
+	b := e.planner(p, e.kernels)
 	for range b.parts() {
 		e.launches = e.launches[:0]
 		for _, s := range b.steps {

@@ -9,14 +9,14 @@ import (
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/emu"
-	failing "github.com/lockstep-go/lockstep/internal/faulty"
+	"github.com/lockstep-go/lockstep/internal/faultinject"
 	"github.com/lockstep-go/lockstep/model"
 )
 
 // The calls of a capture, after whose failure an engine goes on without a graph: of those
 // that also run eagerly, where they are an error, the case without graphs tells.
-var captureCalls = []failing.Call{
-	failing.StreamCapture, failing.StreamEndCapture, failing.StreamInstantiate, failing.StreamWriteAsync, failing.StreamLaunch, failing.StreamReadAsync,
+var captureCalls = []faultinject.Call{
+	faultinject.StreamCapture, faultinject.StreamEndCapture, faultinject.StreamInstantiate, faultinject.StreamWriteAsync, faultinject.StreamLaunch, faultinject.StreamReadAsync,
 }
 
 // faultyDevice is what calls fail on: an emulated one, with -gpu too.
@@ -30,16 +30,16 @@ func faultyDevice(t *testing.T) driver.Device {
 }
 
 // faultyEngine sweeps over the calls of run by an engine of a model as small as it gets.
-func faultyEngine(t *testing.T, o accel.Options, run func(*accel.Engine) error) failing.Sweep {
+func faultyEngine(t *testing.T, o accel.Options, run func(*accel.Engine) error) faultinject.Sweep {
 	t.Helper()
 	m := minimalModel(t)
 	open := func() driver.Device { return faultyDevice(t) }
-	return failing.Sweep{Open: open, Ends: true, Start: func(dev driver.Device) (failing.Subject, error) {
+	return faultinject.Sweep{Open: open, FirstAndLast: true, Start: func(dev driver.Device) (faultinject.Scenario, error) {
 		e, err := accel.New(t.Context(), m, dev, o)
 		if err != nil {
-			return failing.Subject{}, err
+			return faultinject.Scenario{}, err
 		}
-		return failing.Subject{Run: func() error { return run(e) }, Close: e.Close}, nil
+		return faultinject.Scenario{Run: func() error { return run(e) }, Close: e.Close}, nil
 	}}
 }
 
@@ -49,8 +49,8 @@ func TestAccelLoadFaults(t *testing.T) {
 	heavy(t)
 	m := minimalModel(t)
 	open := func() driver.Device { return faultyDevice(t) }
-	failing.Sweep{Open: open, Ends: true, Start: func(dev driver.Device) (failing.Subject, error) {
-		return failing.Subject{Run: func() error {
+	faultinject.Sweep{Open: open, FirstAndLast: true, Start: func(dev driver.Device) (faultinject.Scenario, error) {
+		return faultinject.Scenario{Run: func() error {
 			e, err := accel.New(t.Context(), m, dev, accel.Options{MaxSequences: 1, KVPages: 3, Chunk: 16})
 			if err != nil {
 				return err
@@ -67,7 +67,7 @@ func TestAccelRequestFaults(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		o        accel.Options
-		survives []failing.Call
+		survives []faultinject.Call
 		request  func(model.Session) error
 	}{
 		{"prompt and steps", accel.Options{Eager: true}, nil, promptAndSteps},
@@ -81,9 +81,9 @@ func TestAccelRequestFaults(t *testing.T) {
 			c.o.MaxSequences, c.o.KVPages, c.o.Chunk = 1, 3, 16
 			sweep := faultyEngine(t, c.o, func(e *accel.Engine) error { return inSession(e, c.request) })
 			if !*longCases {
-				sweep.Plans = []failing.Plan{{}, {Kind: driver.ErrDeviceLost}} // without a call and all after it
+				sweep.Plans = []faultinject.Plan{{}, {Kind: driver.ErrDeviceLost}} // without a call and all after it
 			}
-			sweep.Survives = func(f failing.Call) bool { return slices.Contains(c.survives, f) }
+			sweep.Recovers = func(f faultinject.Call) bool { return slices.Contains(c.survives, f) }
 			sweep.Check(t)
 		})
 	}
@@ -162,9 +162,9 @@ func TestAccelSpillFaults(t *testing.T) {
 	defer checkClosed(t, e)
 	want := stream(fresh(t, e, tokens[:64], tokens[64:]))
 	sweep := faultyEngine(t, o, func(e *accel.Engine) error { return spillAndRestore(e, tokens, want) })
-	sweep.Plans = []failing.Plan{{}, {Kind: driver.ErrDeviceLost}}
-	sweep.Pick = func(_ int, c failing.Call) bool {
-		return c == failing.StreamReadAsync || c == failing.StreamWriteAsync || c == failing.StreamSynchronize
+	sweep.Plans = []faultinject.Plan{{}, {Kind: driver.ErrDeviceLost}}
+	sweep.Filter = func(_ int, c faultinject.Call) bool {
+		return c == faultinject.StreamReadAsync || c == faultinject.StreamWriteAsync || c == faultinject.StreamSynchronize
 	}
 	sweep.Check(t)
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/lockstep-go/lockstep/accel"
-	failing "github.com/lockstep-go/lockstep/internal/faulty"
+	"github.com/lockstep-go/lockstep/internal/faultinject"
 	"github.com/lockstep-go/lockstep/model"
 )
 
@@ -110,16 +110,16 @@ func TestAccelCaptureFails(t *testing.T) {
 	if want.Captures < 2 || want.CaptureFailures != 0 || want.CaptureError != nil || want.EagerPasses != 0 {
 		t.Fatalf("where nothing fails, not everything is a graph: %+v", want)
 	}
-	for _, call := range []failing.Call{failing.StreamCapture, failing.StreamEndCapture, failing.StreamInstantiate} {
+	for _, call := range []faultinject.Call{faultinject.StreamCapture, faultinject.StreamEndCapture, faultinject.StreamInstantiate} {
 		for _, always := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v, always %v", call, always), func(t *testing.T) {
-				dev := failing.New(accelDevice(t, smallDevice))
+				dev := faultinject.New(accelDevice(t, smallDevice))
 				e, err := accel.New(t.Context(), m, dev, accel.Options{Prefill: accel.PrefillExact})
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer checkClosed(t, e)
-				dev.Fail(failing.Plan{Call: call, N: 1, Onward: always})
+				dev.Fail(faultinject.Plan{Call: call, N: 1, Onward: always})
 				tokens, logits := greedyAndLogits(t, e, prompt)
 				if !slices.Equal(tokens, wantTokens) || logits != wantLogits {
 					t.Errorf("without a graph the tokens are %v and the logits %s; want %v and %s", tokens, logits, wantTokens, wantLogits)
@@ -146,14 +146,14 @@ func TestAccelStepCalls(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		o    accel.Options
-		want []failing.Call
+		want []faultinject.Call
 	}{
-		{"ahead", accel.Options{}, []failing.Call{failing.StreamRecord, failing.GraphLaunch, failing.EventSynchronize}},
-		{"asked for", accel.Options{SyncScheduling: true}, []failing.Call{failing.StreamWriteAsync, failing.GraphLaunch, failing.StreamSynchronize}},
-		{"eager", accel.Options{Eager: true}, []failing.Call{failing.StreamWriteAsync, failing.StreamLaunch, failing.StreamSynchronize}},
+		{"ahead", accel.Options{}, []faultinject.Call{faultinject.StreamRecord, faultinject.GraphLaunch, faultinject.EventSynchronize}},
+		{"asked for", accel.Options{SyncScheduling: true}, []faultinject.Call{faultinject.StreamWriteAsync, faultinject.GraphLaunch, faultinject.StreamSynchronize}},
+		{"eager", accel.Options{Eager: true}, []faultinject.Call{faultinject.StreamWriteAsync, faultinject.StreamLaunch, faultinject.StreamSynchronize}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dev := failing.New(accelDevice(t, smallDevice))
+			dev := faultinject.New(accelDevice(t, smallDevice))
 			e, err := accel.New(t.Context(), m, dev, c.o)
 			if err != nil {
 				t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"regexp"
 
 	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/internal/modules"
+	"github.com/lockstep-go/lockstep/internal/kernelcache"
 	"github.com/lockstep-go/lockstep/ptxgen"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
@@ -104,7 +104,7 @@ func choose(cases []Case, only *regexp.Regexp) []Case {
 }
 
 func run(ctx context.Context, dev driver.Device, cases []Case, e effort, show func(Result)) (Report, error) {
-	set := modules.New(dev)
+	set := kernelcache.New(dev)
 	defer set.Close()
 	rep := Report{Version: 1, Device: DeviceOf(dev)}
 	lib := newLibrary(set)

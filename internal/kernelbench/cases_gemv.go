@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/internal/modules"
+	"github.com/lockstep-go/lockstep/internal/kernelcache"
 	"github.com/lockstep-go/lockstep/ptxgen"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
@@ -124,7 +124,7 @@ func gemmCase(p driver.Properties, f quant.Format, m matrix, tokens int) Case {
 
 // batchCase is a product of several vectors, whose digits are there.
 func batchCase(p driver.Properties, f quant.Format, gated bool, m matrix, vectors int) Case {
-	s, err := ptxgen.GemvBatchFor(f, vectors, gated, m.k, modules.Most(p), p.SharedPerCTA)
+	s, err := ptxgen.GemvBatchFor(f, vectors, gated, m.k, kernelcache.MaxTarget(p), p.SharedPerCTA)
 	matrices := 1
 	if gated {
 		matrices = 2

@@ -10,7 +10,7 @@ import (
 
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/emu"
-	"github.com/lockstep-go/lockstep/internal/modules"
+	"github.com/lockstep-go/lockstep/internal/kernelcache"
 	"github.com/lockstep-go/lockstep/ptxgen"
 	"github.com/lockstep-go/lockstep/quant"
 )
@@ -84,7 +84,7 @@ func open(t *testing.T) (driver.Device, *library) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set := modules.New(dev)
+	set := kernelcache.New(dev)
 	t.Cleanup(func() {
 		set.Close()
 		dev.Close()

@@ -6,19 +6,19 @@ import (
 	"sync"
 
 	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/internal/modules"
+	"github.com/lockstep-go/lockstep/internal/kernelcache"
 	"github.com/lockstep-go/lockstep/ptxgen"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
 // library builds and loads each kernel once. It is safe for concurrent use.
 type library struct {
-	set   *modules.Set
+	set   *kernelcache.Cache
 	mu    sync.Mutex
 	built map[string]func() (*ptx.Kernel, error) // by the kernel's name
 }
 
-func newLibrary(set *modules.Set) *library {
+func newLibrary(set *kernelcache.Cache) *library {
 	return &library{set: set, built: map[string]func() (*ptx.Kernel, error){}}
 }
 

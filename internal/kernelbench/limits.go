@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/internal/modules"
+	"github.com/lockstep-go/lockstep/internal/kernelcache"
 	"github.com/lockstep-go/lockstep/ptxgen"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
@@ -13,7 +13,7 @@ import (
 // MeasureLimits measures what a device reaches. It takes up to half of the memory that
 // is free, for a moment.
 func MeasureLimits(dev driver.Device) (Limits, error) {
-	set := modules.New(dev)
+	set := kernelcache.New(dev)
 	defer set.Close()
 	return measureLimits(dev, newLibrary(set), full)
 }

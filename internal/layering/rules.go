@@ -52,13 +52,13 @@ var rules = []rule{
 	{"internal/apicount", nil},
 	{"internal/atomicfile", nil},
 	{"internal/chart", nil},
-	{"internal/faulty", []string{"driver"}},
-	{"internal/kernelbench", []string{"driver", "internal/modules", "internal/synth", "ptxgen/...", "quant", gonum}},
+	{"internal/faultinject", []string{"driver"}},
+	{"internal/kernelbench", []string{"driver", "internal/kernelcache", "internal/synth", "ptxgen/...", "quant", gonum}},
 	// layerdiff compares both engines, so it imports neither.
 	{"internal/layerdiff", []string{"internal/chart", "model", "quant", gonum}},
 	{"internal/layering", nil},
 	{"internal/modelbench", []string{"driver", "internal/chart", "internal/kernelbench", "model", gonum}},
-	{"internal/modules", []string{"driver", "ptxgen/ptx"}},
+	{"internal/kernelcache", []string{"driver", "ptxgen/ptx"}},
 	{"internal/npy", nil},
 	{"internal/perplexity", []string{"model"}},
 	{"internal/portable", nil},
@@ -70,13 +70,13 @@ var rules = []rule{
 }
 
 var accelImports = []string{
-	"accel/internal/...", "model", "model/gguf", "quant", "ptxgen/...", "driver", "internal/modules", "internal/portable", xsync,
+	"accel/internal/...", "model", "model/gguf", "quant", "ptxgen/...", "driver", "internal/kernelcache", "internal/portable", xsync,
 }
 
 var conformanceImports = []string{
 	"conformance/internal/...", "generate", "model", "model/gguf", "model/tokenizer", "quant", "ref", "ptxgen/...",
 	"driver", "driver/cuda", "driver/emu", "accel", "golden",
-	"internal/faulty", "internal/layerdiff", "internal/modules", "internal/npy", "internal/prefill", "internal/synth", "internal/tiny", goCmp, gonum,
+	"internal/faultinject", "internal/layerdiff", "internal/kernelcache", "internal/npy", "internal/prefill", "internal/synth", "internal/tiny", goCmp, gonum,
 }
 
 // forbidden lists imports that are an error even through other packages. from and to

@@ -11,7 +11,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/cuda"
 	"github.com/lockstep-go/lockstep/driver/emu"
-	"github.com/lockstep-go/lockstep/internal/faulty"
+	"github.com/lockstep-go/lockstep/internal/faultinject"
 )
 
 // Whether there is a GPU where tests run does not show in them.
@@ -151,13 +151,13 @@ func TestNoDriverIsOneLine(t *testing.T) {
 func TestDeviceAutoFails(t *testing.T) {
 	tests := []struct {
 		name, reason string
-		plan         faulty.Plan
+		plan         faultinject.Plan
 		status       int
 		says         string
 	}{
-		{"copy", "while the model is uploaded", faulty.Plan{Call: faulty.StreamWriteAsync, N: 1}, exitError, "--device auto: the model in this program: emulated sm_90"},
-		{"launch", "while the prompt is computed", faulty.Plan{Call: faulty.StreamLaunch, N: 1}, exitError, "faulty"},
-		{"memory", "less than was free a moment before", faulty.Plan{Call: faulty.DeviceAlloc, N: 3, Kind: driver.ErrOutOfMemory}, exitOK, "device: cpu, because of the GPU, emulated sm_90"},
+		{"copy", "while the model is uploaded", faultinject.Plan{Call: faultinject.StreamWriteAsync, N: 1}, exitError, "--device auto: the model in this program: emulated sm_90"},
+		{"launch", "while the prompt is computed", faultinject.Plan{Call: faultinject.StreamLaunch, N: 1}, exitError, "faultinject"},
+		{"memory", "less than was free a moment before", faultinject.Plan{Call: faultinject.DeviceAlloc, N: 3, Kind: driver.ErrOutOfMemory}, exitOK, "device: cpu, because of the GPU, emulated sm_90"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -168,7 +168,7 @@ func TestDeviceAutoFails(t *testing.T) {
 				if err != nil {
 					return nil, err
 				}
-				dev := faulty.New(inner)
+				dev := faultinject.New(inner)
 				dev.Fail(tt.plan)
 				return dev, nil
 			}

@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/internal/modules"
+	"github.com/lockstep-go/lockstep/internal/kernelcache"
 	"github.com/lockstep-go/lockstep/ptxgen"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
@@ -88,7 +88,7 @@ func (r *Fixture) Launch(l ptx.Launch, err error) {
 		r.Fatalf("%s: %v", l.Kernel.Name, err)
 	}
 	r.result.Kernels[l.Kernel.Name] = true
-	launch := modules.Launch(l, f, modules.Target(r.suite.device.Properties()))
+	launch := kernelcache.Launch(l, f, kernelcache.Target(r.suite.device.Properties()))
 	launch.Overlaps = launch.Overlaps && !r.suite.Serial
 	before := make([][][]byte, len(r.buffers))
 	for i, m := range r.buffers {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/emu"
-	"github.com/lockstep-go/lockstep/internal/modules"
+	"github.com/lockstep-go/lockstep/internal/kernelcache"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
@@ -119,7 +119,7 @@ func (s *Suite) Function(k *ptx.Kernel) (driver.Function, error) {
 	if f, ok := s.loaded[k]; ok {
 		return f, nil
 	}
-	text, err := k.Text(modules.Target(s.device.Properties()).For(k))
+	text, err := k.Text(kernelcache.Target(s.device.Properties()).For(k))
 	if err != nil {
 		return nil, err
 	}
@@ -155,5 +155,5 @@ var EmulatorTarget = func() ptx.Target {
 		panic(err)
 	}
 	defer dev.Close()
-	return modules.Target(dev.Properties())
+	return kernelcache.Target(dev.Properties())
 }()

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
-	"github.com/lockstep-go/lockstep/internal/modules"
+	"github.com/lockstep-go/lockstep/internal/kernelcache"
 	"github.com/lockstep-go/lockstep/ptxgen"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
@@ -782,7 +782,9 @@ func wideCasesOf(f quant.Format) []batchCase {
 }
 
 // takesWarpgroups reports whether the device knows products of warpgroups.
-func takesWarpgroups(r *harness.Fixture) bool { return modules.Most(r.Properties()).Warpgroups() }
+func takesWarpgroups(r *harness.Fixture) bool {
+	return kernelcache.MaxTarget(r.Properties()).Warpgroups()
+}
 
 // needs skips a case that the device has no instructions for.
 func (c batchCase) needs(r *harness.Fixture) {

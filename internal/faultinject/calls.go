@@ -1,4 +1,4 @@
-package faulty
+package faultinject
 
 import (
 	"fmt"
@@ -7,12 +7,12 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 )
 
-// Call is a method that can fail, of any of the driver's types.
+// Call is a method of the driver interface that returns an error.
 type Call uint8
 
-// The calls. Device.Err is none of them: it reports a failure and has none itself.
+// Device.Err is not a Call: it reports a failure and cannot fail itself.
 const (
-	Any Call = iota // in a Plan: whatever the call
+	Any Call = iota // in a Plan: every call
 	DeviceMemory
 	DeviceAlloc
 	DeviceAllocPinned
@@ -46,8 +46,8 @@ const (
 	EventClose
 )
 
-// result is a CUresult with the driver's name for it and what it means to callers, as
-// in the CUDA driver API's reference, "Data types used by CUDA driver".
+// result is a CUresult, its name and its sentinel. The numbers are from the CUDA driver API
+// reference, "Data types used by CUDA driver".
 type result struct {
 	code int
 	name string
@@ -67,14 +67,13 @@ var (
 	unknown        = result{999, "CUDA_ERROR_UNKNOWN", nil}
 )
 
-// byKind are the results that stand for a kind on a call that has no result of that
-// kind of its own.
+// byKind holds the result for each sentinel, for calls that usually fail with another one.
 var byKind = []result{invalidValue, outOfMemory, invalidPTX, launchFailed, notSupported}
 
-// calls say how each is named and refused where a plan leaves open how.
+// calls holds the name and the usual failure of each call.
 var calls = [...]struct {
-	name    string
-	refusal result
+	name  string
+	usual result
 }{
 	Any:               {"any call", unknown},
 	DeviceMemory:      {"Device.Memory", unknown},
@@ -108,7 +107,7 @@ var calls = [...]struct {
 	EventClose:        {"Event.Close", unknown},
 }
 
-// Calls lists every call but Any.
+// Calls returns every call except Any.
 func Calls() []Call {
 	list := make([]Call, 0, len(calls)-1)
 	for c := Any + 1; int(c) < len(calls); c++ {
@@ -117,16 +116,16 @@ func Calls() []Call {
 	return list
 }
 
-// String is the type and the method, such as "Device.Alloc".
+// String returns the type and the method, such as "Device.Alloc".
 func (c Call) String() string { return calls[c].name }
 
-// Closes says whether the call gives something back.
+// Closes reports whether the call is a Close.
 func (c Call) Closes() bool { return strings.HasSuffix(calls[c].name, ".Close") }
 
-// refusal is the error of a call of this number. A kind that is nil is what a driver
-// refuses such a call with most often.
-func (c Call) refusal(kind error, number int) *driver.Error {
-	r := calls[c].refusal
+// failure returns the error of the call with the given number. A nil kind selects the usual
+// failure of the call.
+func (c Call) failure(kind error, number int) *driver.Error {
+	r := calls[c].usual
 	if kind != nil && kind != r.kind {
 		r = result{kind: kind}
 		for _, known := range byKind {
@@ -135,6 +134,6 @@ func (c Call) refusal(kind error, number int) *driver.Error {
 			}
 		}
 	}
-	return &driver.Error{Op: "faulty." + c.String(), Code: r.code, Name: r.name, Kind: r.kind,
+	return &driver.Error{Op: "faultinject." + c.String(), Code: r.code, Name: r.name, Kind: r.kind,
 		Detail: fmt.Sprintf("planned for call %d", number)}
 }

@@ -1,4 +1,4 @@
-package faulty_test
+package faultinject_test
 
 import (
 	"bytes"
@@ -8,16 +8,16 @@ import (
 	"testing"
 
 	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/internal/faulty"
-	"github.com/lockstep-go/lockstep/internal/modules"
+	"github.com/lockstep-go/lockstep/internal/faultinject"
+	"github.com/lockstep-go/lockstep/internal/kernelcache"
 	"github.com/lockstep-go/lockstep/ptxgen"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// owner closes what it was given, last first.
-type owner []interface{ Close() error }
+// closers closes its elements, last first.
+type closers []interface{ Close() error }
 
-func (o *owner) Close() error {
+func (o *closers) Close() error {
 	var errs []error
 	for _, c := range slices.Backward(*o) {
 		errs = append(errs, c.Close())
@@ -26,18 +26,18 @@ func (o *owner) Close() error {
 	return errors.Join(errs...)
 }
 
-// bench is what kernels are measured with: memory, a stream, an event, a set of kernels.
-type bench struct {
-	owner
+// workload runs kernels with memory, a stream and an event.
+type workload struct {
+	closers
 	stream driver.Stream
 	x, y   driver.Buffer
 	end    driver.Event
-	set    *modules.Set
+	set    *kernelcache.Cache
 }
 
-func newBench(dev driver.Device) (*bench, error) {
-	b := &bench{set: modules.New(dev)}
-	b.owner = owner{b.set}
+func newWorkload(dev driver.Device) (*workload, error) {
+	b := &workload{set: kernelcache.New(dev)}
+	b.closers = closers{b.set}
 	err := b.fill(dev)
 	if err != nil {
 		err = errors.Join(err, b.Close())
@@ -45,26 +45,26 @@ func newBench(dev driver.Device) (*bench, error) {
 	return b, err
 }
 
-func (b *bench) fill(dev driver.Device) (err error) {
+func (b *workload) fill(dev driver.Device) (err error) {
 	if b.stream, err = dev.NewStream(); err != nil {
 		return err
 	}
-	b.owner = append(b.owner, b.stream)
+	b.closers = append(b.closers, b.stream)
 	for _, p := range []*driver.Buffer{&b.x, &b.y} {
-		if *p, err = dev.Alloc(worldBytes); err != nil {
+		if *p, err = dev.Alloc(rowBytes); err != nil {
 			return err
 		}
-		b.owner = append(b.owner, *p)
+		b.closers = append(b.closers, *p)
 	}
 	if b.end, err = dev.NewEvent(); err != nil {
 		return err
 	}
-	b.owner = append(b.owner, b.end)
+	b.closers = append(b.closers, b.end)
 	return b.stream.Write(b.x.Address(), floats(1, 2, 3, 4, 5, 6, 7, 8))
 }
 
-// double runs a kernel by way of run and looks at what it computed.
-func (b *bench) double(k *ptx.Kernel, run func(driver.Stream, driver.Launch) error) error {
+// double launches a kernel through run and checks its result.
+func (b *workload) double(k *ptx.Kernel, run func(driver.Stream, driver.Launch) error) error {
 	args := ptxgen.ElementwiseArgs{X: uint64(b.x.Address()), Y: uint64(b.y.Address()), Rows: 1, Width: width, Scale: 2}
 	pl, err := ptxgen.Elementwise{}.Launch(k, args)
 	if err != nil {
@@ -74,7 +74,7 @@ func (b *bench) double(k *ptx.Kernel, run func(driver.Stream, driver.Launch) err
 	if err != nil {
 		return err
 	}
-	if err := b.stream.Fill(b.y.Address(), 0, worldBytes); err != nil {
+	if err := b.stream.Fill(b.y.Address(), 0, rowBytes); err != nil {
 		return err
 	}
 	if err := run(b.stream, l); err != nil {
@@ -86,7 +86,7 @@ func (b *bench) double(k *ptx.Kernel, run func(driver.Stream, driver.Launch) err
 	if err := b.end.Synchronize(); err != nil {
 		return err
 	}
-	got := make([]byte, worldBytes)
+	got := make([]byte, rowBytes)
 	if err := b.stream.Read(got, b.y.Address()); err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (b *bench) double(k *ptx.Kernel, run func(driver.Stream, driver.Launch) err
 
 func eagerly(s driver.Stream, l driver.Launch) error { return s.Launch(l) }
 
-// asGraph captures the launch and runs that.
+// asGraph captures the launch and runs the graph.
 func asGraph(s driver.Stream, l driver.Launch) (err error) {
 	g, err := s.Capture(func() error { return s.Launch(l) })
 	if err != nil {
@@ -108,18 +108,18 @@ func asGraph(s driver.Stream, l driver.Launch) (err error) {
 	return g.Launch(s)
 }
 
-// asGraphIfPossible falls back to launching.
-func asGraphIfPossible(s driver.Stream, l driver.Launch) error {
+// asGraphOrEagerly launches the kernel directly if the graph fails.
+func asGraphOrEagerly(s driver.Stream, l driver.Launch) error {
 	if err := asGraph(s, l); err == nil || errors.Is(err, driver.ErrDeviceLost) {
 		return err
 	}
 	return s.Launch(l)
 }
 
-// graphCalls are those that asGraph makes.
-func graphCalls(c faulty.Call) bool {
+// graphCalls reports whether asGraph makes the call.
+func graphCalls(c faultinject.Call) bool {
 	switch c {
-	case faulty.StreamCapture, faulty.StreamEndCapture, faulty.StreamInstantiate, faulty.GraphLaunch, faulty.StreamLaunch:
+	case faultinject.StreamCapture, faultinject.StreamEndCapture, faultinject.StreamInstantiate, faultinject.GraphLaunch, faultinject.StreamLaunch:
 		return true
 	}
 	return false
@@ -129,46 +129,46 @@ func openDevice(t *testing.T) func() driver.Device {
 	return func() driver.Device { return openInner(t) }
 }
 
-// everyPlan are ways for a call to fail, alone or for good.
-var everyPlan = []faulty.Plan{
-	{}, {Onward: true}, {Kind: driver.ErrDeviceLost}, {Kind: driver.ErrOutOfMemory}, {Call: faulty.DeviceAlloc, Onward: true},
+var everyPlan = []faultinject.Plan{
+	{}, {Onward: true}, {Kind: driver.ErrDeviceLost}, {Kind: driver.ErrOutOfMemory}, {Call: faultinject.DeviceAlloc, Onward: true},
 }
 
-// Kernels as they are measured, with everything made and given back in each run.
-func TestEachCallOfABench(t *testing.T) {
+// TestSweepWorkloadPerRun makes and closes a workload in each run.
+func TestSweepWorkloadPerRun(t *testing.T) {
 	k := must(ptxgen.Elementwise{}.Build())(t)
 	for _, run := range []func(driver.Stream, driver.Launch) error{eagerly, asGraph} {
-		faulty.EachCall(t, openDevice(t), func(dev driver.Device) (err error) {
-			b, err := newBench(dev)
+		start := runner(func(dev driver.Device) (err error) {
+			b, err := newWorkload(dev)
 			if err != nil {
 				return err
 			}
 			defer func() { err = errors.Join(err, b.Close()) }()
 			return b.double(k, run)
-		}, everyPlan...)
+		})
+		faultinject.Sweep{Open: openDevice(t), Start: start, Plans: everyPlan}.Check(t)
 	}
 }
 
-// A bench that is kept serves the run after the failure, too: its set of kernels loads
-// what it could not load before.
-func TestSweepOfAKeptBench(t *testing.T) {
+// TestSweepKeptWorkload keeps one workload for all runs. The run after a failure loads the
+// kernels that the failed run could not load.
+func TestSweepKeptWorkload(t *testing.T) {
 	k := must(ptxgen.Elementwise{}.Build())(t)
 	for _, c := range []struct {
 		name     string
 		run      func(driver.Stream, driver.Launch) error
-		plans    []faulty.Plan
-		survives func(faulty.Call) bool
+		plans    []faultinject.Plan
+		recovers func(faultinject.Call) bool
 	}{
 		{"eagerly", eagerly, everyPlan[:4], nil},
 		{"as a graph", asGraph, everyPlan[:4], nil},
-		{"with a way out", asGraphIfPossible, []faulty.Plan{{}, {Kind: driver.ErrDeviceLost}}, graphCalls},
+		{"as a graph or eagerly", asGraphOrEagerly, []faultinject.Plan{{}, {Kind: driver.ErrDeviceLost}}, graphCalls},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			start := func(dev driver.Device) (faulty.Subject, error) {
-				b, err := newBench(dev)
-				return faulty.Subject{Run: func() error { return b.double(k, c.run) }, Close: b.Close}, err
+			start := func(dev driver.Device) (faultinject.Scenario, error) {
+				b, err := newWorkload(dev)
+				return faultinject.Scenario{Run: func() error { return b.double(k, c.run) }, Close: b.Close}, err
 			}
-			faulty.Sweep{Open: openDevice(t), Start: start, Plans: c.plans, Survives: c.survives, Steady: true}.Check(t)
+			faultinject.Sweep{Open: openDevice(t), Start: start, Plans: c.plans, Recovers: c.recovers, NoGrowth: true}.Check(t)
 		})
 	}
 }

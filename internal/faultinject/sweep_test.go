@@ -1,4 +1,4 @@
-package faulty_test
+package faultinject_test
 
 import (
 	"errors"
@@ -7,10 +7,10 @@ import (
 	"testing"
 
 	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/internal/faulty"
+	"github.com/lockstep-go/lockstep/internal/faultinject"
 )
 
-// recorder is a test whose failures are wanted.
+// recorder records the failures of a sweep.
 type recorder struct{ failures []string }
 
 func (r *recorder) Helper() {}
@@ -18,10 +18,10 @@ func (r *recorder) Errorf(format string, args ...any) {
 	r.failures = append(r.failures, fmt.Sprintf(format, args...))
 }
 
-// devices counts those that a sweep opens and closes.
+// devices counts the devices that a sweep opens and closes.
 type devices struct {
 	opened, closed int
-	stuck          func(n int) error // what closing the nth says; nil: nothing
+	stuck          func(n int) error // the error of the nth Close; nil: no error
 }
 
 type countedDevice struct {
@@ -42,8 +42,8 @@ func (d *countedDevice) Close() error {
 	return d.Device.Close()
 }
 
-// find runs a sweep, demands that it closed all devices and says what it found.
-func (d *devices) find(t testing.TB, s faulty.Sweep) string {
+// find runs a sweep, checks that it closed all devices and returns its failures.
+func (d *devices) find(t testing.TB, s faultinject.Sweep) string {
 	t.Helper()
 	var r recorder
 	s.Open = func() driver.Device { return d.open(t) }
@@ -54,20 +54,20 @@ func (d *devices) find(t testing.TB, s faulty.Sweep) string {
 	return strings.Join(r.failures, "\n")
 }
 
-// runner is a subject that is nothing but a run.
-func runner(run func(driver.Device) error) func(driver.Device) (faulty.Subject, error) {
-	return func(dev driver.Device) (faulty.Subject, error) {
-		return faulty.Subject{Run: func() error { return run(dev) }}, nil
+// runner returns the start of a scenario without a Close.
+func runner(run func(driver.Device) error) func(driver.Device) (faultinject.Scenario, error) {
+	return func(dev driver.Device) (faultinject.Scenario, error) {
+		return faultinject.Scenario{Run: func() error { return run(dev) }}, nil
 	}
 }
 
-// query makes a call that leaves nothing to close.
+// query makes a call that creates no object.
 func query(dev driver.Device) error {
 	_, _, err := dev.Memory()
 	return err
 }
 
-// alloc takes memory and gives it back.
+// alloc allocates memory and frees it.
 func alloc(dev driver.Device) error {
 	b, err := dev.Alloc(1)
 	if err != nil {
@@ -76,22 +76,22 @@ func alloc(dev driver.Device) error {
 	return b.Close()
 }
 
-// Sweeps see what is wrong with a run.
-func TestSweepFindsPlantedFaults(t *testing.T) {
+// TestSweepFindsBugs plants a bug in each run.
+func TestSweepFindsBugs(t *testing.T) {
 	var leaked, remembered error
 	turn := 0
 	for _, c := range []struct {
-		name, reason string
-		run          func(driver.Device) error
-		plans        []faulty.Plan
-		want         string // in one of the failures; "" when all is well
+		name  string
+		run   func(driver.Device) error
+		plans []faultinject.Plan
+		want  string // part of a failure; "": no failure
 	}{
-		{"in order", "the plainest run", alloc, nil, ""},
-		{"a leak", "of a run that succeeds", func(dev driver.Device) error {
+		{"no bug", alloc, nil, ""},
+		{"a leak in a run that succeeds", func(dev driver.Device) error {
 			_, err := dev.Alloc(1)
 			return err
 		}, nil, "without a failure: not closed: Device.Alloc, call 1, 1 bytes, at sweep_test.go:"},
-		{"a leak on failure", "the first is not closed when the second fails", func(dev driver.Device) error {
+		{"the first object is not closed if the second fails", func(dev driver.Device) error {
 			a, err := dev.Alloc(1)
 			if err != nil {
 				return err
@@ -101,7 +101,7 @@ func TestSweepFindsPlantedFaults(t *testing.T) {
 			}
 			return a.Close()
 		}, nil, "call 2 of 4, Device.Alloc, failing number 2 of any call: not closed: Device.Alloc, call 1"},
-		{"a leak on a failed Close", "the second Close is not made", func(dev driver.Device) error {
+		{"a Close is skipped after a failed Close", func(dev driver.Device) error {
 			a, err := dev.NewEvent()
 			if err != nil {
 				return err
@@ -116,18 +116,18 @@ func TestSweepFindsPlantedFaults(t *testing.T) {
 			}
 			return a.Close()
 		}, nil, "Stream.Close, failing number 3 of any call: not closed: Device.NewEvent"},
-		{"an error swallowed", "the run cannot have done its work", func(dev driver.Device) error {
+		{"an error is ignored", func(dev driver.Device) error {
 			query(dev)
 			return alloc(dev)
 		}, nil, "the run succeeded, though Device.Memory, call 1, failed"},
-		{"a Close's error swallowed", "all is given back", func(dev driver.Device) error {
+		{"the error of a Close is ignored", func(dev driver.Device) error {
 			b, err := dev.Alloc(1)
 			if err == nil {
 				b.Close()
 			}
 			return err
-		}, []faulty.Plan{{}, {Onward: true}}, ""},
-		{"loss swallowed", "the next run must say so", func(dev driver.Device) error {
+		}, []faultinject.Plan{{}, {Onward: true}}, ""},
+		{"a lost device is reported only once", func(dev driver.Device) error {
 			b, err := dev.Alloc(1)
 			if err == nil {
 				b.Close()
@@ -137,35 +137,35 @@ func TestSweepFindsPlantedFaults(t *testing.T) {
 				return err
 			}
 			return nil
-		}, []faulty.Plan{{Kind: driver.ErrDeviceLost}}, "and the run after it says: <nil>"},
-		{"the error's text alone", "callers cannot tell what it was", func(dev driver.Device) error {
+		}, []faultinject.Plan{{Kind: driver.ErrDeviceLost}}, "but the next run returned <nil>"},
+		{"the error is not wrapped", func(dev driver.Device) error {
 			if err := alloc(dev); err != nil {
 				return fmt.Errorf("no memory: %v", err)
 			}
 			return nil
-		}, nil, "the run's error does not wrap the one planned: no memory"},
-		{"another error", "the cause is lost", func(dev driver.Device) error {
+		}, nil, "the run's error does not wrap the injected one: no memory"},
+		{"another error is returned", func(dev driver.Device) error {
 			if alloc(dev) != nil {
 				return driver.ErrOutOfMemory
 			}
 			return nil
-		}, nil, "the run's error does not wrap the one planned"},
-		{"a failure remembered", "the device is well again", func(dev driver.Device) error {
+		}, nil, "the run's error does not wrap the injected one"},
+		{"a failure is remembered", func(dev driver.Device) error {
 			if remembered == nil {
 				remembered = alloc(dev)
 			}
 			return remembered
-		}, nil, "the run after it failed"},
-		{"a panic", "clean-up of what was never made", func(dev driver.Device) error {
+		}, nil, "the next run failed"},
+		{"a panic", func(dev driver.Device) error {
 			a, err := dev.Alloc(1)
 			return errors.Join(err, a.Close())
 		}, nil, "panic: runtime error: invalid memory address"},
-		{"failing by itself", "nothing is to be learned", func(dev driver.Device) error {
+		{"the run fails by itself", func(dev driver.Device) error {
 			return errors.Join(alloc(dev), errors.New("broken"))
 		}, nil, "without a failure: broken"},
-		{"no calls", "nothing is tried", func(driver.Device) error { return nil }, nil, "the run makes no call"},
-		{"no such call", "nothing is tried", alloc, []faulty.Plan{{Call: faulty.StreamCapture}}, "failing number 0 of Stream.Capture: the run makes no such call"},
-		{"a call less each time", "the plan is not met", func(dev driver.Device) error {
+		{"no calls", func(driver.Device) error { return nil }, nil, "the run makes no call"},
+		{"no call that the plan counts", alloc, []faultinject.Plan{{Call: faultinject.StreamCapture}}, "failing number 0 of Stream.Capture: no call of the run matches"},
+		{"a run that varies", func(dev driver.Device) error {
 			if turn++; turn == 1 {
 				return errors.Join(query(dev), alloc(dev))
 			}
@@ -173,9 +173,9 @@ func TestSweepFindsPlantedFaults(t *testing.T) {
 		}, nil, "call 3 of 3, Buffer.Close, failing number 3 of any call: the call was not made"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := new(devices).find(t, faulty.Sweep{Start: runner(c.run), Plans: c.plans})
+			got := new(devices).find(t, faultinject.Sweep{Start: runner(c.run), Plans: c.plans})
 			if (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
-				t.Errorf("%s: found %q, want %q", c.reason, got, c.want)
+				t.Errorf("found %q, want %q", got, c.want)
 			}
 		})
 	}

@@ -1,0 +1,132 @@
+// Package kernelcache loads kernels into a device, each one once, and converts their launches
+// to launches of the driver.
+package kernelcache
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+)
+
+// Cache holds the kernels that are loaded into one device. It is safe for concurrent use,
+// except for PreferShared and Close.
+type Cache struct {
+	device driver.Device
+	target ptx.Target
+	shared int // see PreferShared; 0: the device's default
+	mu     sync.Mutex
+	loaded map[string]entry // by kernel name
+}
+
+type entry struct {
+	kernel   *ptx.Kernel
+	overlaps bool
+	text     []byte
+	module   driver.Module
+	function driver.Function
+}
+
+// New returns an empty cache. The device must stay open until Close.
+func New(device driver.Device) *Cache {
+	return &Cache{device: device, target: Target(device.Properties()), loaded: map[string]entry{}}
+}
+
+// PreferShared passes a carve-out in percent to [driver.Function.PreferShared] of each kernel
+// that is loaded afterwards.
+func (c *Cache) PreferShared(percent int) { c.shared = percent }
+
+// Target returns the lowest target that a device needs for kernels in general: sm_90 if the
+// device supports programmatic dependent launch, else the zero Target. [ptx.Target.For] adds
+// what a kernel needs.
+func Target(p driver.Properties) ptx.Target {
+	const sm, version = 90, 78
+	if p.ComputeCapability >= sm && p.PTXVersion >= version {
+		return ptx.Target{SM: sm}
+	}
+	return ptx.Target{}
+}
+
+// MaxTarget returns the highest target that a device accepts, including the features of its
+// architecture alone.
+func MaxTarget(p driver.Properties) ptx.Target {
+	return ptx.Target{Version: p.PTXVersion, SM: p.ComputeCapability, Arch: true}
+}
+
+// Function returns the loaded function of a kernel. It is an error if a different kernel with
+// the same name is loaded.
+func (c *Cache) Function(k *ptx.Kernel) (driver.Function, error) {
+	e, err := c.load(k)
+	return e.function, err
+}
+
+func (c *Cache) load(k *ptx.Kernel) (entry, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old, ok := c.loaded[k.Name]
+	if ok && old.kernel == k {
+		return old, nil
+	}
+	target := c.target.For(k)
+	text, err := k.Text(target)
+	if err != nil {
+		return entry{}, err
+	}
+	if ok {
+		if !bytes.Equal(text, old.text) {
+			return entry{}, fmt.Errorf("kernelcache: two different kernels are named %s", k.Name)
+		}
+		return old, nil
+	}
+	m, err := c.device.Load(text)
+	if err != nil {
+		return entry{}, err
+	}
+	f, err := m.Function(k.Name)
+	if err != nil {
+		return entry{}, errors.Join(err, m.Close())
+	}
+	if c.shared > 0 {
+		f.PreferShared(c.shared)
+	}
+	e := entry{k, k.Overlaps(target), text, m, f}
+	c.loaded[k.Name] = e
+	return e, nil
+}
+
+// Launch converts a launch to a launch of the driver. It loads the kernel if necessary.
+func (c *Cache) Launch(l ptx.Launch) (driver.Launch, error) {
+	e, err := c.load(l.Kernel)
+	if err != nil {
+		return driver.Launch{}, err
+	}
+	return launch(l, e.function, e.overlaps), nil
+}
+
+// Launch converts a launch of a kernel that was loaded for target t.For(l.Kernel).
+func Launch(l ptx.Launch, f driver.Function, t ptx.Target) driver.Launch {
+	return launch(l, f, l.Kernel.Overlaps(t.For(l.Kernel)))
+}
+
+func launch(l ptx.Launch, f driver.Function, overlaps bool) driver.Launch {
+	return driver.Launch{
+		Function: f, Grid: dim3(l.Grid), Block: dim3(l.Block), Shared: l.Shared, Params: l.Params, Overlaps: overlaps,
+	}
+}
+
+func dim3(d [3]uint32) driver.Dim3 { return driver.Dim3{X: d[0], Y: d[1], Z: d[2]} }
+
+// Close unloads all kernels.
+func (c *Cache) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var errs []error
+	for _, e := range c.loaded {
+		errs = append(errs, e.module.Close())
+	}
+	clear(c.loaded)
+	return errors.Join(errs...)
+}
