@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lockstep-go/lockstep"
 	"github.com/lockstep-go/lockstep/internal/atomicfile"
 	"github.com/lockstep-go/lockstep/internal/modelbench"
 	"github.com/lockstep-go/lockstep/model"
@@ -19,8 +20,8 @@ type benchModelCmd struct {
 	Quant  string `help:"With --preset: block format of the weights: ${formats}." placeholder:"T"`
 	Layers int    `help:"With --preset: layers, in place of the model's own number." placeholder:"N"`
 
-	Device string         `enum:"gpu,emu,cpu" default:"gpu" help:"What computes: gpu, an NVIDIA GPU; cpu; emu, an emulated GPU, whose speed says nothing (${default})." placeholder:"gpu|emu|cpu"`
-	KV     model.KVFormat `name:"kv" help:"Format of the keys and values in the cache (default: f32 on the CPU, f16 on a GPU)." placeholder:"f16|bf16|f32"`
+	Device lockstep.Device `enum:"gpu,emu,cpu" default:"gpu" help:"What computes: gpu, an NVIDIA GPU; cpu; emu, an emulated GPU, whose speed says nothing (${default})." placeholder:"gpu|emu|cpu"`
+	KV     model.KVFormat  `name:"kv" help:"Format of the keys and values in the cache (default: f32 on the CPU, f16 on a GPU)." placeholder:"f16|bf16|f32"`
 
 	NoLookahead bool `help:"Have the engine queue each step when it is asked for. Otherwise a GPU begins steps that go on with the likeliest token as soon as those before are done."`
 
@@ -118,7 +119,7 @@ func (c *benchModelCmd) check() error {
 	switch {
 	case len(c.Depths)+len(c.Prompts)+len(c.Batches) == 0:
 		return usagef("--depths, --prompts, --batches: nothing is to be measured")
-	case c.NoLookahead && c.Device == "cpu":
+	case c.NoLookahead && c.Device == lockstep.CPU:
 		return usagef("--no-lookahead: there is none to leave out on --device cpu")
 	case c.Budget <= 0:
 		return usagef("--budget: %v, want more than 0", c.Budget)

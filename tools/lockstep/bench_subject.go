@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 
+	"github.com/lockstep-go/lockstep"
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/kernelbench"
@@ -121,11 +122,11 @@ func (c *benchModelCmd) subject() (*benchSubject, error) {
 		Depths: c.Depths, Prompts: c.Prompts, Batches: c.Batches,
 		Repeats: c.Repeats, Steps: c.Steps, Budget: c.Budget,
 	}}
-	if c.Device == "cpu" {
+	if c.Device == lockstep.CPU {
 		return s, nil
 	}
 	var err error
-	s.device, err = openDevice(c.Device)
+	s.device, err = openFlag(c.Device)
 	return s, err
 }
 
@@ -179,33 +180,26 @@ func countsOf(eng *accel.Engine) func() modelbench.Counts {
 // onDevice uploads the model. The cache gets what the figures need of the memory that is
 // left.
 func (s *benchSubject) onDevice(e *env, c *benchModelCmd, m *benchModel) error {
-	props := s.device.Properties()
-	if err := capable(props); err != nil {
-		return err
-	}
-	if c.Device == "gpu" {
-		if err := s.limits(e); err != nil {
-			return err
-		}
-		s.count(e)
-	}
 	o := accel.Options{KV: c.KV, MaxSequences: benchSequences, SyncScheduling: c.NoLookahead}
 	free, _, err := s.device.Memory()
 	if err != nil {
 		return err
 	}
-	plan, err := accel.PlanFor(m.Model, props, free, o)
+	plan, err := accel.PlanFor(m.Model, s.device.Properties(), free, o)
 	if err != nil {
 		return err
 	}
-	o.KVPages = max(1, min(plan.Pages, s.options.Pages(m.Config.Context, kvPage)))
-	bar, shown := e.progressBytes("upload", plan.Weights), int64(0)
-	o.Progress = func(done, _ int64) {
-		bar.add(int(done - shown))
-		shown = done
+	if c.Device == lockstep.GPU {
+		if err := s.limits(e); err != nil {
+			return err
+		}
+		s.count(e)
 	}
+	o.KVPages = max(1, min(plan.Pages, s.options.Pages(m.Config.Context, kvPage)))
+	progress, end := e.uploadProgress()
+	o.Progress = progress
 	eng, err := accel.New(e.ctx, m.Model, s.device, o)
-	bar.end()
+	end()
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func TestBenchUsage(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			refused(t, lockstep(t, "", append([]string{"bench"}, strings.Fields(tt.args)...)...), exitUsage, tt.want)
+			refused(t, runCommand(t, "", append([]string{"bench"}, strings.Fields(tt.args)...)...), exitUsage, tt.want)
 		})
 	}
 }
@@ -66,7 +66,7 @@ func TestBenchRefuses(t *testing.T) {
 		{"no GPU", []string{"--model", silentModel}, "--device gpu"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			refused(t, lockstep(t, "", append([]string{"bench"}, tt.args...)...), exitError, tt.want)
+			refused(t, runCommand(t, "", append([]string{"bench"}, tt.args...)...), exitError, tt.want)
 		})
 	}
 }
@@ -76,7 +76,7 @@ func TestBenchWeakGPU(t *testing.T) {
 	gpu(t, smallGPU, nil)
 	open := openGPU
 	openGPU = func() (driver.Device, error) { dev, err := open(); return weak{dev}, err }
-	refused(t, lockstep(t, "", "bench", "--model", silentModel), exitError, "--device gpu: "+silentModel, "compute capability 7.5")
+	refused(t, runCommand(t, "", "bench", "--model", silentModel), exitError, "--device gpu: "+silentModel, "compute capability", "7.5")
 }
 
 // benched runs bench and reads its JSON.

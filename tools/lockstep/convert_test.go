@@ -40,13 +40,13 @@ func TestQuantize(t *testing.T) {
 }
 
 func TestQuantizeRefuses(t *testing.T) {
-	refused(t, lockstep(t, "", "quantize", "--in", tinyModel, "--out", tinyModel, "--type", "q4_0"), exitError, "--out", "is the input")
+	refused(t, runCommand(t, "", "quantize", "--in", tinyModel, "--out", tinyModel, "--type", "q4_0"), exitError, "--out", "is the input")
 	link := filepath.Join(t.TempDir(), "link.gguf")
 	if err := os.Symlink(mustAbs(t, tinyModel), link); err == nil {
-		refused(t, lockstep(t, "", "quantize", "--in", tinyModel, "--out", link, "--type", "q4_0"), exitError, "--out", "is the input")
+		refused(t, runCommand(t, "", "quantize", "--in", tinyModel, "--out", link, "--type", "q4_0"), exitError, "--out", "is the input")
 	}
 	out := put(t, "out", "precious")
-	refused(t, lockstep(t, "", "quantize", "--in", odd(t), "--out", out, "--type", "q4_0"), exitError, "--in", "general.architecture")
+	refused(t, runCommand(t, "", "quantize", "--in", odd(t), "--out", out, "--type", "q4_0"), exitError, "--in", "general.architecture")
 	checkPrecious(t, out)
 }
 
@@ -69,7 +69,7 @@ func TestWritersInterrupted(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		out := put(t, "out", "precious")
-		r := lockstepCtx(ctx, "", append(strings.Fields(command), out)...)
+		r := runContext(ctx, "", append(strings.Fields(command), out)...)
 		if r.status != exitError || r.err != "lockstep: interrupted\n" {
 			t.Errorf("%s: status %d, %q", command, r.status, r.err)
 		}
@@ -117,16 +117,16 @@ func TestPerplexity(t *testing.T) {
 	if d["windows"] < 2 || d["bytes"] != 71 || !(d["perplexity"] > 1 && d["perplexity"] < 4096) || !(d["nats_stderr"] > 0) {
 		t.Errorf("%v", d)
 	}
-	refused(t, lockstep(t, "", "perplexity", "--text", filepath.Join(t.TempDir(), "none")), exitError, "--text", "none")
-	refused(t, lockstep(t, "", "perplexity", "--text", t.TempDir()), exitError, "--text", "directory")
+	refused(t, runCommand(t, "", "perplexity", "--text", filepath.Join(t.TempDir(), "none")), exitError, "--text", "none")
+	refused(t, runCommand(t, "", "perplexity", "--text", t.TempDir()), exitError, "--text", "directory")
 	empty := put(t, "empty", "")
-	refused(t, lockstep(t, "", "perplexity", "--text", empty), exitError, "--text", empty)
+	refused(t, runCommand(t, "", "perplexity", "--text", empty), exitError, "--text", empty)
 }
 
 func TestGolden(t *testing.T) {
-	refused(t, lockstep(t, "", "golden", "--dir", "none"), exitError, "--dir", "none")
+	refused(t, runCommand(t, "", "golden", "--dir", "none"), exitError, "--dir", "none")
 	dir := t.TempDir()
-	refused(t, lockstep(t, "", "golden", "--dir", dir), exitError, filepath.Join(dir, "model"))
+	refused(t, runCommand(t, "", "golden", "--dir", dir), exitError, filepath.Join(dir, "model"))
 	if testing.Short() {
 		t.Skip("the golden package computes its files itself")
 	}
@@ -141,7 +141,7 @@ func TestGolden(t *testing.T) {
 	if err := os.WriteFile(spoilt, []byte("x"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, lockstep(t, "", "golden", "--dir", dir), exitError, golden.Cases()[0].Name)
+	refused(t, runCommand(t, "", "golden", "--dir", dir), exitError, golden.Cases()[0].Name)
 	succeed(t, "", "golden", "--dir", dir, "--update")
 	succeed(t, "", "golden", "--dir", dir)
 }

@@ -4,127 +4,79 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/lockstep-go/lockstep"
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/cuda"
-	"github.com/lockstep-go/lockstep/driver/emu"
 	"github.com/lockstep-go/lockstep/model"
-	"github.com/lockstep-go/lockstep/ref"
 )
 
-// deviceFlag says what computes a model.
+// deviceFlag selects what computes a model.
 type deviceFlag struct {
-	Device string         `enum:"auto,cpu,gpu,emu" default:"auto" help:"What computes: cpu; gpu, an NVIDIA GPU; emu, an emulated GPU, which shows what the kernels do and is slow; auto: the GPU if there is one with room for the model, else the CPU (${default})." placeholder:"auto|cpu|gpu|emu"`
-	KV     model.KVFormat `name:"kv" help:"Format of the keys and values in the cache (default: f32 on the CPU, f16 on a GPU)." placeholder:"f16|bf16|f32"`
+	Device lockstep.Device `enum:"auto,cpu,gpu,emu" default:"auto" help:"cpu; gpu: an NVIDIA GPU; emu: an emulated GPU, slow; auto: the GPU if it can run the model, else the CPU (${default})." placeholder:"auto|cpu|gpu|emu"`
+	KV     model.KVFormat  `name:"kv" help:"Format of the KV cache (default: f32 on the CPU, f16 on a GPU)." placeholder:"f16|bf16|f32"`
 }
 
-// demand is what a command wants of an engine.
-type demand struct {
-	name      string             // what messages call the model
-	positions int                // of its one sequence
-	timer     func(accel.Timing) // of a GPU's kernels; nil: none, and graphs are used
-}
+// openGPU opens the first GPU. Tests replace it.
+var openGPU = func() (driver.Device, error) { return lockstep.OpenDevice(lockstep.GPU) }
 
-// computer is an engine with what it was made on.
-type computer struct {
-	model.Engine
-	device driver.Device // nil: the CPU
-}
-
-// Close closes the engine and the device.
-func (c *computer) Close() error {
-	err := c.Engine.Close()
-	if c.device != nil {
-		err = errors.Join(err, c.device.Close())
+func openDevice(d lockstep.Device) (driver.Device, error) {
+	if d == lockstep.GPU {
+		return openGPU()
 	}
-	return err
+	return lockstep.OpenDevice(d)
 }
 
-// onCPU says whether the reference computes.
-func (c *computer) onCPU() bool { return c.device == nil }
-
-// openGPU opens the first GPU. Tests put another device in its place.
-var openGPU = func() (driver.Device, error) {
-	dev, err := cuda.Open(0)
+// openFlag opens the device of a --device flag.
+func openFlag(d lockstep.Device) (driver.Device, error) {
+	dev, err := openDevice(d)
 	if err != nil {
-		return nil, err // not a *cuda.Device that is nil
+		return nil, fmt.Errorf("--device %s: %w", d, err)
 	}
 	return dev, nil
 }
 
-// emulated is the device of --device emu: few SMs, for which kernels split their work
-// less, and with room for a small model.
-var emulated = emu.Options{SMs: 4, Memory: 4 << 30, IgnoreRaces: true}
-
-// openDevice opens what --device gpu or emu names.
-func openDevice(name string) (dev driver.Device, err error) {
-	if name == "emu" {
-		dev, err = emu.Open(emulated)
-	} else {
-		dev, err = openGPU()
-	}
+// engine makes an engine for one sequence of up to positions positions. On a GPU, timer
+// receives the kernel times if it is not nil. The caller closes the result, and then m.
+func (d deviceFlag) engine(e *env, m *model.Model, name string, positions int, timer func(accel.Timing)) (*lockstep.Model, error) {
+	o := d.accelOptions(positions)
+	o.Timer = timer
+	progress, end := e.uploadProgress()
+	o.Progress = progress
+	c, err := lockstep.New(e.ctx, m, lockstep.Options{Device: d.Device, KV: d.KV, Accel: o, OpenDevice: openDevice})
+	end()
 	if err != nil {
-		return nil, fmt.Errorf("--device %s: %w", name, err)
+		return nil, fmt.Errorf("--device %s: %s: %w", d.Device, name, err)
 	}
-	return dev, nil
-}
-
-// engine makes the engine that the flags ask for. The caller closes it, and then the
-// model.
-func (d deviceFlag) engine(e *env, m *model.Model, want demand) (*computer, error) {
-	switch {
-	case d.Device == "cpu":
-		return d.onCPU(m, want)
-	case d.Device == "auto":
-		return d.auto(e, m, want)
-	}
-	dev, err := openDevice(d.Device)
-	if err != nil {
-		return nil, err
-	}
-	c, err := d.onDevice(e, dev, m, want)
-	if err != nil {
-		return nil, fmt.Errorf("--device %s: %s: %w", d.Device, want.name, err)
+	if d.Device == lockstep.Auto {
+		e.noteDevice(c)
 	}
 	return c, nil
 }
 
-func (d deviceFlag) onCPU(m *model.Model, want demand) (*computer, error) {
-	eng, err := ref.NewWith(m, ref.Options{Numerics: ref.Numerics{KV: d.KV}})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", want.name, err)
+// noteDevice tells which device auto selected. On a machine without a GPU driver it does so
+// only with --verbose.
+func (e *env) noteDevice(c *lockstep.Model) {
+	if eng, ok := c.Engine().(*accel.Engine); ok {
+		p := eng.Plan()
+		e.note("device: gpu, %s: %s of %s free memory", p.Device, size(p.Need()), size(p.Free))
+		return
 	}
-	return &computer{Engine: eng}, nil
+	if _, err := c.Device(); e.verbose || !errors.Is(err, driver.ErrNoDriver) {
+		e.note("device: cpu, GPU not used: %s", oneLine(err))
+		e.places(err)
+	}
 }
 
-// auto takes the GPU if there is one that can compute the model, and says so. Otherwise
-// it says why not, unless it is because nothing here ever had a GPU: then with --verbose
-// only. A GPU that should be
-// able to and fails is an error: to be slow without a word would hide it.
-func (d deviceFlag) auto(e *env, m *model.Model, want demand) (*computer, error) {
-	dev, err := openGPU()
-	if err != nil {
-		if e.verbose || !errors.Is(err, driver.ErrNoDriver) {
-			e.note("device: cpu, because of the GPU: %s", oneLine(err))
-			e.places(err)
-		}
-		return d.onCPU(m, want)
-	}
-	name := dev.Properties().Name
-	c, err := d.onDevice(e, dev, m, want)
-	switch {
-	case err == nil:
-		p := c.Engine.(*accel.Engine).Plan()
-		e.note("device: gpu, %s: %s of the %s that are free", name, size(p.Need()), size(p.Free))
-		return c, nil
-	case unable(err):
-		e.note("device: cpu, because of the GPU, %s: %s", name, oneLine(err))
-		return d.onCPU(m, want)
-	}
-	return nil, fmt.Errorf("--device auto: %s: %s: %w; --device cpu does without it", want.name, name, err)
+// accelOptions returns the options of an engine for one sequence on a GPU.
+func (d deviceFlag) accelOptions(positions int) accel.Options {
+	return accel.Options{KV: d.KV, MaxSequences: 1, KVPages: max(1, (positions+kvPage-1)/kvPage)}
 }
 
-// hint says how to see more of an error.
+// kvPage is the number of positions per page of a GPU's KV cache.
+const kvPage = 64
+
+// hint returns how to see more of an error, or "".
 func (e *env) hint(err error) string {
 	var missing *cuda.MissingError
 	if e.verbose || !errors.As(err, &missing) || len(missing.Tried) < 2 {
@@ -133,7 +85,7 @@ func (e *env) hint(err error) string {
 	return " (-v lists them)"
 }
 
-// places lists where a driver was looked for in vain, with --verbose.
+// places lists, with --verbose, where a missing driver library was searched.
 func (e *env) places(err error) {
 	var missing *cuda.MissingError
 	if !e.verbose || !errors.As(err, &missing) {
@@ -141,63 +93,5 @@ func (e *env) places(err error) {
 	}
 	for _, place := range missing.Tried {
 		e.note("  %s", oneLine(errors.New(place)))
-	}
-}
-
-// unable says whether an error means that a model is not for this device, rather than
-// that something broke.
-func unable(err error) bool {
-	return errors.Is(err, driver.ErrOutOfMemory) || errors.Is(err, driver.ErrUnsupported) || errors.Is(err, model.ErrUnsupported)
-}
-
-// leastCapability is the compute capability that the kernels are written for, times 10.
-const leastCapability = 80
-
-// onDevice uploads the model. The device is the engine's, or closed.
-func (d deviceFlag) onDevice(e *env, dev driver.Device, m *model.Model, want demand) (c *computer, err error) {
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, dev.Close())
-		}
-	}()
-	if err := capable(dev.Properties()); err != nil {
-		return nil, err
-	}
-	o := d.options(want)
-	var bar *progress
-	shown := int64(0)
-	o.Progress = func(done, total int64) {
-		if bar == nil {
-			bar = e.progressBytes("upload", total)
-		}
-		bar.add(int(done - shown))
-		shown = done
-	}
-	eng, err := accel.New(e.ctx, m, dev, o)
-	if bar != nil {
-		bar.end()
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &computer{eng, dev}, nil
-}
-
-func capable(p driver.Properties) error {
-	if p.ComputeCapability < leastCapability {
-		return fmt.Errorf("%w: compute capability %d.%d; the kernels need %d.%d", driver.ErrUnsupported,
-			p.ComputeCapability/10, p.ComputeCapability%10, leastCapability/10, leastCapability%10)
-	}
-	return nil
-}
-
-// kvPage is the positions of a page of a GPU's cache.
-const kvPage = 64
-
-// options are those of a GPU's engine that is to hold one sequence, and no more.
-func (d deviceFlag) options(want demand) accel.Options {
-	return accel.Options{
-		KV: d.KV, MaxSequences: 1, KVPages: max(1, (want.positions+kvPage-1)/kvPage),
-		Timer: want.timer,
 	}
 }

@@ -72,7 +72,7 @@ func TestDeviceAuto(t *testing.T) {
 		{"no device", "a driver without a GPU is worth a word", smallGPU, fmt.Errorf("device 0 of 0: %w", driver.ErrNoDevice), false, false, []string{"device: cpu", "device 0 of 0"}},
 		{"room", "the model fits", smallGPU, nil, false, true, []string{"device: gpu", "emulated sm_90", "free"}},
 		{"no room", "the model does not", tiny, nil, false, false, []string{"device: cpu", "out of device memory", "of 1048576 free"}},
-		{"old", "the kernels need other instructions", smallGPU, nil, true, false, []string{"device: cpu", "compute capability 7.5", "need 8.0"}},
+		{"old", "the kernels need other instructions", smallGPU, nil, true, false, []string{"device: cpu", "compute capability", "7.5"}},
 	}
 	cpu := succeed(t, "", "generate", "--device", "cpu", "--temperature", "0", "--max-tokens", "2", "Well, Prince,")
 	for _, tt := range tests {
@@ -111,13 +111,13 @@ func TestDeviceGPU(t *testing.T) {
 	for name, args := range commands {
 		t.Run(name, func(t *testing.T) {
 			args := append(args, "--device", "gpu")
-			refused(t, lockstep(t, "", args...), exitError, "--device gpu", "no GPU driver", "libcuda.so.1")
+			refused(t, runCommand(t, "", args...), exitError, "--device gpu", "no GPU driver", "libcuda.so.1")
 			gpu(t, smallGPU, fmt.Errorf("device 0 of 0: %w", driver.ErrNoDevice))
-			refused(t, lockstep(t, "", args...), exitError, "--device gpu", "no such device")
+			refused(t, runCommand(t, "", args...), exitError, "--device gpu", "no such device")
 		})
 	}
 	gpu(t, emu.Options{Memory: 1 << 20}, nil)
-	refused(t, lockstep(t, "", append(commands["generate"], "--device", "gpu")...), exitError, "--device gpu", "the model in this program", "out of device memory")
+	refused(t, runCommand(t, "", append(commands["generate"], "--device", "gpu")...), exitError, "--device gpu", "the model in this program", "out of device memory")
 }
 
 // One line says that there is no driver; where it was looked for is told on request.
@@ -126,7 +126,7 @@ func TestNoDriverIsOneLine(t *testing.T) {
 	places := []string{"", "  liba: gone", "  /b/lib; b: gone", "  libc: no driver at all", ""}
 	gpu(t, smallGPU, missing)
 	const short = "cuda: no GPU driver: tried 3 places, first liba: gone"
-	refused(t, lockstep(t, "", "plan", "--device", "gpu"), exitError, "--device gpu: "+short+" (-v lists them)\n")
+	refused(t, runCommand(t, "", "plan", "--device", "gpu"), exitError, "--device gpu: "+short+" (-v lists them)\n")
 	for _, tt := range []struct {
 		name, reason string
 		args         []string
@@ -134,14 +134,14 @@ func TestNoDriverIsOneLine(t *testing.T) {
 		want         string // of standard error, its beginning
 	}{
 		{"gpu", "the error, and the places", []string{"plan", "--device", "gpu", "-v"}, exitError, "lockstep: --device gpu: " + short},
-		{"auto", "why it is the CPU", []string{"-v", "logits", "--model", silentModel, "--tokens", "1", "--out", filepath.Join(t.TempDir(), "out.npy")}, exitOK, "device: cpu, because of the GPU: " + short},
+		{"auto", "why it is the CPU", []string{"-v", "logits", "--model", silentModel, "--tokens", "1", "--out", filepath.Join(t.TempDir(), "out.npy")}, exitOK, "device: cpu, GPU not used: " + short},
 	} {
-		if r := lockstep(t, "", tt.args...); r.status != tt.status || r.err != tt.want+strings.Join(places, "\n") {
+		if r := runCommand(t, "", tt.args...); r.status != tt.status || r.err != tt.want+strings.Join(places, "\n") {
 			t.Errorf("%s (%s): status %d, standard error %q", tt.name, tt.reason, r.status, r.err)
 		}
 	}
 	gpu(t, smallGPU, &cuda.MissingError{Kind: driver.ErrNoDriver})
-	if r := lockstep(t, "", "plan", "--device", "gpu"); strings.Contains(r.err, "-v") {
+	if r := runCommand(t, "", "plan", "--device", "gpu"); strings.Contains(r.err, "-v") {
 		t.Errorf("nothing more is to be told, but %q", r.err)
 	}
 }
@@ -157,7 +157,7 @@ func TestDeviceAutoFails(t *testing.T) {
 	}{
 		{"copy", "while the model is uploaded", faultinject.Plan{Call: faultinject.StreamWriteAsync, N: 1}, exitError, "--device auto: the model in this program: emulated sm_90"},
 		{"launch", "while the prompt is computed", faultinject.Plan{Call: faultinject.StreamLaunch, N: 1}, exitError, "faultinject"},
-		{"memory", "less than was free a moment before", faultinject.Plan{Call: faultinject.DeviceAlloc, N: 3, Kind: driver.ErrOutOfMemory}, exitOK, "device: cpu, because of the GPU, emulated sm_90"},
+		{"memory", "less than was free a moment before", faultinject.Plan{Call: faultinject.DeviceAlloc, N: 3, Kind: driver.ErrOutOfMemory}, exitOK, "device: cpu, GPU not used: emulated sm_90"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestDeviceAutoFails(t *testing.T) {
 				dev.Fail(tt.plan)
 				return dev, nil
 			}
-			r := lockstep(t, "", "generate", "--max-tokens", "1", "Well,")
+			r := runCommand(t, "", "generate", "--max-tokens", "1", "Well,")
 			if r.status != tt.status || !strings.Contains(r.err, tt.says) || (r.out == "") != (tt.status == exitError) {
 				t.Errorf("%s: status %d, output %q, standard error %q", tt.reason, r.status, r.out, r.err)
 			}

@@ -5,20 +5,21 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/lockstep-go/lockstep"
 	"github.com/lockstep-go/lockstep/internal/layerdiff"
 	"github.com/lockstep-go/lockstep/model"
 )
 
 type diffCmd struct {
 	modelFlag
-	Device    string         `enum:"gpu,emu" default:"gpu" help:"What is compared with the reference: gpu, an NVIDIA GPU; emu, an emulated GPU (${default})." placeholder:"gpu|emu"`
-	KV        model.KVFormat `name:"kv" default:"f16" help:"Format of the keys and values in the cache (${default})." placeholder:"f16|bf16|f32"`
-	Prefill   string         `enum:"exact,f16" default:"exact" help:"Kernels that compute the tokens: exact, those of decode steps; f16, those of prompts, which multiply in 16 bits (${default})." placeholder:"exact|f16"`
-	Prompt    *string        `xor:"tokens" help:"Text to compute." placeholder:"TEXT"`
-	Tokens    []int          `xor:"tokens" help:"Token ids to compute, separated by commas." placeholder:"1,2,3"`
-	Reference path           `help:"GGUF file that the reference computes instead of the model, such as what it was converted from." placeholder:"F"`
-	HTML      path           `name:"html" help:"Write a page with the error by layer as a drawing." placeholder:"F.html"`
-	JSON      path           `name:"json" help:"Write the figures as JSON." placeholder:"F.json"`
+	Device    lockstep.Device `enum:"gpu,emu" default:"gpu" help:"What is compared with the reference: gpu, an NVIDIA GPU; emu, an emulated GPU (${default})." placeholder:"gpu|emu"`
+	KV        model.KVFormat  `name:"kv" default:"f16" help:"Format of the keys and values in the cache (${default})." placeholder:"f16|bf16|f32"`
+	Prefill   string          `enum:"exact,f16" default:"exact" help:"Kernels that compute the tokens: exact, those of decode steps; f16, those of prompts, which multiply in 16 bits (${default})." placeholder:"exact|f16"`
+	Prompt    *string         `xor:"tokens" help:"Text to compute." placeholder:"TEXT"`
+	Tokens    []int           `xor:"tokens" help:"Token ids to compute, separated by commas." placeholder:"1,2,3"`
+	Reference path            `help:"GGUF file that the reference computes instead of the model, such as what it was converted from." placeholder:"F"`
+	HTML      path            `name:"html" help:"Write a page with the error by layer as a drawing." placeholder:"F.html"`
+	JSON      path            `name:"json" help:"Write the figures as JSON." placeholder:"F.json"`
 }
 
 func (c *diffCmd) Help() string {
@@ -52,7 +53,7 @@ func (c *diffCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	dev, err := openDevice(c.Device)
+	dev, err := openFlag(c.Device)
 	if err != nil {
 		return err
 	}

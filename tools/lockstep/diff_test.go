@@ -101,7 +101,7 @@ func TestDiffNamesWeights(t *testing.T) {
 			spoiled := withoutRow(t, silentModel, tt.tensor, tt.row)
 			figures := filepath.Join(t.TempDir(), "d.json")
 			args := append(strings.Fields("diff --device emu --tokens 5,42,80,9,3 "+tt.prefix), "--model", silentModel, "--reference", spoiled, "--json", figures)
-			r := lockstep(t, "", args...)
+			r := runCommand(t, "", args...)
 			if r.status != exitError || !strings.Contains(r.out, "\nfirst out of bounds: "+tt.want) || !strings.Contains(r.err, "out of bounds: "+tt.want) || strings.Count(r.err, "\n") != 1 {
 				t.Errorf("status %d, output %q, standard error %q, want %q", r.status, r.out, r.err, tt.want)
 			}
@@ -146,7 +146,7 @@ func TestDiffNamesKernel(t *testing.T) {
 			// -1/6, of the series of the sine, becomes -1/5.
 			return miscompiled{dev, "0dBFC5555555555555", "0dBFC999999999999A", &changed}, err
 		}
-		r := lockstep(t, "", "diff", "--model", silentModel, "--tokens", "5,42,80,9,3", "--prefill", prefill)
+		r := runCommand(t, "", "diff", "--model", silentModel, "--tokens", "5,42,80,9,3", "--prefill", prefill)
 		const want = "layer 0, query, position 1, element "
 		if changed == 0 || r.status != exitError || !strings.Contains(r.out, "first out of bounds: "+want) || !strings.Contains(r.err, "out of bounds: "+want) {
 			t.Errorf("%s: %d numbers changed; status %d, output %q, standard error %q", prefill, changed, r.status, r.out, r.err)
@@ -160,7 +160,7 @@ func TestDiffExperts(t *testing.T) {
 	const moe = "../../golden/arch/qwen3moe.gguf"
 	spoiled := withoutRow(t, moe, "blk.0.ffn_down_exps.weight", 5) // of the first expert
 	for kv, says := range map[string]bool{"f16": true, "f32": false} {
-		r := lockstep(t, "", "diff", "--device", "emu", "--model", moe, "--reference", spoiled, "--tokens", "5,42,80,9,3,17,60,31", "--kv", kv)
+		r := runCommand(t, "", "diff", "--device", "emu", "--model", moe, "--reference", spoiled, "--tokens", "5,42,80,9,3,17,60,31", "--kv", kv)
 		if r.status != exitError || !strings.Contains(r.err, "out of bounds: layer 0, layer, ") || strings.Contains(r.err, "router") != says {
 			t.Errorf("--kv %s: status %d, standard error %q", kv, r.status, r.err)
 		}
@@ -209,7 +209,7 @@ func TestDiffRefuses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			refused(t, lockstep(t, "", append([]string{"diff", "--model", silentModel}, strings.Fields(tt.args)...)...), tt.status, tt.want...)
+			refused(t, runCommand(t, "", append([]string{"diff", "--model", silentModel}, strings.Fields(tt.args)...)...), tt.status, tt.want...)
 		})
 	}
 }

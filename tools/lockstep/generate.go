@@ -8,6 +8,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/lockstep-go/lockstep"
+	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/generate"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/model/tokenizer"
@@ -66,26 +68,22 @@ func (c *generateCmd) Run(e *env) error {
 	if err := c.fit(&params, n, m.Config.Context); err != nil {
 		return err
 	}
-	want := demand{name: c.name(), positions: n + params.MaxTokens}
 	var t *trace
+	var timer func(accel.Timing)
 	if c.Trace {
-		t = &trace{emulated: c.Device == "emu"}
-		want.timer = t.kernels
+		t = &trace{emulated: c.Device == lockstep.Emulator}
+		timer = t.kernels
 	}
-	eng, err := c.engine(e, m, want)
+	computer, err := c.engine(e, m, c.name(), n+params.MaxTokens, timer)
 	if err != nil {
 		return err
 	}
-	defer eng.Close()
-	return stream(e, t.watch(e.showing(eng)), shown, prompt, params, t)
-}
-
-// showing lets the reference show how far it is with a prompt. A GPU takes prompts whole.
-func (e *env) showing(eng *computer) model.Engine {
-	if eng.onCPU() {
-		return e.inPieces(eng)
+	defer computer.Close()
+	eng := computer.Engine()
+	if device, _ := computer.Device(); device == lockstep.CPU {
+		eng = e.inPieces(eng) // shows the progress of a prompt, which a GPU computes as a whole
 	}
-	return eng
+	return stream(e, t.watch(eng), shown, prompt, params, t)
 }
 
 // fit refuses, before anything is printed, a prompt of n tokens that the context

@@ -65,9 +65,9 @@ func TestGenerateLength(t *testing.T) {
 	if r := succeed(t, long, "generate"); !strings.Contains(r.err, "generated: ") {
 		t.Errorf("a prompt that leaves less than the default length: %q", r.err)
 	}
-	refused(t, lockstep(t, long+long, "generate"), exitError, "context limit", "1024")
-	refused(t, lockstep(t, "", "generate", "--max-tokens", "1023", "Well,"), exitError, "--max-tokens", "context limit", "1024")
-	refused(t, lockstep(t, "", "generate", "--max-tokens", "9223372036854775807", "Well,"), exitError, "context limit", "1024")
+	refused(t, runCommand(t, long+long, "generate"), exitError, "context limit", "1024")
+	refused(t, runCommand(t, "", "generate", "--max-tokens", "1023", "Well,"), exitError, "--max-tokens", "context limit", "1024")
+	refused(t, runCommand(t, "", "generate", "--max-tokens", "9223372036854775807", "Well,"), exitError, "context limit", "1024")
 }
 
 func TestGenerateStops(t *testing.T) {
@@ -127,7 +127,7 @@ func withTemplate(t *testing.T, template string) string {
 }
 
 func TestGenerateChat(t *testing.T) {
-	refused(t, lockstep(t, "", "generate", "--chat", "hello"), exitError, "--chat", "no chat template")
+	refused(t, runCommand(t, "", "generate", "--chat", "hello"), exitError, "--chat", "no chat template")
 
 	path := withTemplate(t, `{{ bos_token }}{% for m in messages %}{{ m.role }}: "{{ m.content }}"{% endfor %}{% if add_generation_prompt %} said{% endif %}`)
 	greedy := []string{"generate", "--temperature", "0", "--max-tokens", "8"}
@@ -138,7 +138,7 @@ func TestGenerateChat(t *testing.T) {
 	}
 
 	bad := withTemplate(t, `{% for m in messages %}`)
-	refused(t, lockstep(t, "", "generate", "--chat", "--model", bad, "hello"), exitError, "--chat", bad)
+	refused(t, runCommand(t, "", "generate", "--chat", "--model", bad, "hello"), exitError, "--chat", bad)
 }
 
 // An interrupt ends the text where it is, with the line ended and status 1.

@@ -51,7 +51,7 @@ func TestBadModelFiles(t *testing.T) {
 						args[i] = out
 					}
 				}
-				refused(t, lockstep(t, "", args...), exitError, tt.path)
+				refused(t, runCommand(t, "", args...), exitError, tt.path)
 				checkPrecious(t, out)
 			})
 		}
@@ -73,7 +73,7 @@ func checkPrecious(t *testing.T, path string) {
 func TestModelsWithoutVocabulary(t *testing.T) {
 	for _, command := range []string{"generate --model F hello", "tokenize --model F hello", "perplexity --model F --text main.go"} {
 		args := strings.Fields(strings.Replace(command, "F", silentModel, 1))
-		refused(t, lockstep(t, "", args...), exitError, silentModel, "no vocabulary")
+		refused(t, runCommand(t, "", args...), exitError, silentModel, "no vocabulary")
 	}
 }
 
@@ -102,7 +102,7 @@ func TestBadOutputs(t *testing.T) {
 						args[i] = tt.path
 					}
 				}
-				refused(t, lockstep(t, "", args...), exitError, tt.path)
+				refused(t, runCommand(t, "", args...), exitError, tt.path)
 			})
 		}
 	}

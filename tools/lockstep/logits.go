@@ -16,8 +16,7 @@ type logitsCmd struct {
 	Out    path  `required:"" help:"File to write: float32 [positions, vocabulary]." placeholder:"F.npy"`
 }
 
-// logitsAtOnce is how many positions are computed between two looks at the
-// progress.
+// logitsAtOnce is the number of positions between two updates of the progress bar.
 const logitsAtOnce = 16
 
 func (c *logitsCmd) Run(e *env) error {
@@ -39,12 +38,12 @@ func (c *logitsCmd) Run(e *env) error {
 	if n, limit := len(c.Tokens), m.Config.Context; n > limit {
 		return fmt.Errorf("--tokens: %w", &model.ContextError{Need: n, Limit: limit})
 	}
-	eng, err := c.engine(e, m, demand{name: c.name(), positions: len(c.Tokens)})
+	computer, err := c.engine(e, m, c.name(), len(c.Tokens), nil)
 	if err != nil {
 		return err
 	}
-	defer eng.Close()
-	data, err := allLogits(e, eng, c.Tokens)
+	defer computer.Close()
+	data, err := allLogits(e, computer.Engine(), c.Tokens)
 	if err != nil {
 		return err
 	}
@@ -53,7 +52,7 @@ func (c *logitsCmd) Run(e *env) error {
 	})
 }
 
-// allLogits is the logits after each of the tokens.
+// allLogits returns the logits after each token, [len(tokens), vocabulary].
 func allLogits(e *env, eng model.Engine, tokens []int) ([]float32, error) {
 	s, err := eng.NewSession(len(tokens))
 	if err != nil {
@@ -66,7 +65,7 @@ func allLogits(e *env, eng model.Engine, tokens []int) ([]float32, error) {
 	for len(tokens) > 0 {
 		n := min(logitsAtOnce, len(tokens))
 		if n == len(tokens)-1 {
-			n++ // a token by itself would be a step, which a GPU may round otherwise
+			n++ // a single token would be a decoding step, which a GPU may round differently
 		}
 		out, err := s.Forward(e.ctx, tokens[:n], model.WantAll)
 		if err != nil {

@@ -63,9 +63,9 @@ func TestLogitsRefuses(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			out := put(t, "out", "precious")
-			refused(t, lockstep(t, "", "logits", "--model", silentModel, "--tokens="+tt.tokens, "--out", out), exitError, tt.want...)
+			refused(t, runCommand(t, "", "logits", "--model", silentModel, "--tokens="+tt.tokens, "--out", out), exitError, tt.want...)
 			checkPrecious(t, out)
 		})
 	}
-	refused(t, lockstep(t, "", "logits", "--model", silentModel, "--tokens", "1", "--out", silentModel), exitError, "--out", "is the input")
+	refused(t, runCommand(t, "", "logits", "--model", silentModel, "--tokens", "1", "--out", silentModel), exitError, "--out", "is the input")
 }

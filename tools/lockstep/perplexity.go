@@ -40,13 +40,13 @@ func (c *perplexityCmd) Run(e *env) error {
 	if tok := m.Tokenizer; tok != nil {
 		total = len(tok.Encode(string(text), false))
 	}
-	eng, err := c.engine(e, m, demand{name: c.name(), positions: window})
+	computer, err := c.engine(e, m, c.name(), window, nil)
 	if err != nil {
 		return err
 	}
-	defer eng.Close()
+	defer computer.Close()
 	p := e.progress("tokens", int64(total))
-	r, err := perplexity.Measure(e.ctx, eng, string(text), perplexity.Options{
+	r, err := perplexity.Measure(e.ctx, computer.Engine(), string(text), perplexity.Options{
 		Window:   window,
 		Progress: p.add,
 	})

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"text/tabwriter"
 
+	"github.com/lockstep-go/lockstep"
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/model"
@@ -42,12 +43,12 @@ func (c *planCmd) Run(e *env) error {
 		c.Positions = m.Config.Context
 	}
 	switch c.Device {
-	case "cpu":
+	case lockstep.CPU:
 		return c.onCPU(e, m)
-	case "auto":
+	case lockstep.Auto:
 		return c.auto(e, m)
 	}
-	dev, err := openDevice(c.Device)
+	dev, err := openFlag(c.Device)
 	if err != nil {
 		return err
 	}
@@ -67,7 +68,7 @@ func (c *planCmd) check() error {
 		return usagef("--positions: %d, want 0 or more", c.Positions)
 	case c.Chunk < 0:
 		return usagef("--chunk: %d, want 0 or more", c.Chunk)
-	case c.Steps && c.Device == "cpu":
+	case c.Steps && c.Device == lockstep.CPU:
 		return usagef("--steps: there are launches on a GPU only, not on --device cpu")
 	}
 	return nil
@@ -75,18 +76,18 @@ func (c *planCmd) check() error {
 
 // auto plans for what auto would choose, and says which that is.
 func (c *planCmd) auto(e *env, m *model.Model) error {
-	dev, err := openGPU()
+	dev, err := openDevice(lockstep.GPU)
 	if err == nil {
 		defer dev.Close()
-		if err = c.onDevice(e, m, dev); err == nil || !unable(err) {
-			return err
+		if err = c.onDevice(e, m, dev); err == nil {
+			return nil
 		}
 	}
-	why := "because of the GPU: " + oneLine(err)
+	why := oneLine(err)
 	if errors.Is(err, driver.ErrNoDriver) {
-		why = "since there is no GPU driver"
+		why = "no GPU driver" // without the list of libraries
 	}
-	if err := e.stdout("auto takes the CPU, %s\n\n", why); err != nil {
+	if err := e.stdout("auto selects the CPU: %s\n\n", why); err != nil {
 		return err
 	}
 	return c.onCPU(e, m)
@@ -115,14 +116,12 @@ func kvNumbers(c model.Config, positions int) int64 {
 // onDevice prints the plan, of a model that does not fit as well.
 func (c *planCmd) onDevice(e *env, m *model.Model, dev driver.Device) error {
 	props := dev.Properties()
-	if err := capable(props); err != nil {
-		return err
-	}
+
 	free, _, err := dev.Memory()
 	if err != nil {
 		return err
 	}
-	o := c.options(demand{positions: c.Positions})
+	o := c.accelOptions(c.Positions)
 	o.MaxSequences, o.KVPages, o.Chunk = c.Sequences, o.KVPages*c.Sequences, c.Chunk
 	p, refused := accel.PlanFor(m, props, free, o)
 	if refused != nil && !errors.Is(refused, driver.ErrOutOfMemory) {

@@ -33,7 +33,7 @@ func TestPlanOfDevice(t *testing.T) {
 // A plan that does not fit is shown, so that one sees what is too much.
 func TestPlanTooLarge(t *testing.T) {
 	gpu(t, emu.Options{Memory: 1 << 20}, nil)
-	r := lockstep(t, "", "plan", "--device", "gpu")
+	r := runCommand(t, "", "plan", "--device", "gpu")
 	if r.status != exitError || !strings.Contains(r.out, "weights") || !strings.Contains(r.err, "--device gpu: the model in this program") || !strings.Contains(r.err, "out of device memory") || strings.Count(r.err, "\n") != 1 {
 		t.Errorf("status %d, output %q, standard error %q", r.status, r.out, r.err)
 	}
@@ -50,7 +50,7 @@ func TestPlanOfCPU(t *testing.T) {
 	if cache == nil || !strings.Contains(r.out, cache[1]+"  2 × 1024 positions, F16") {
 		t.Errorf("two caches by halves are one in F32, %q:\n%s", cache, r.out)
 	}
-	refused(t, lockstep(t, "", "plan", "--positions", "1025"), exitError, "--positions", "1025", "1024")
+	refused(t, runCommand(t, "", "plan", "--positions", "1025"), exitError, "--positions", "1025", "1024")
 }
 
 // auto plans for what generate would take.
@@ -61,10 +61,10 @@ func TestPlanAuto(t *testing.T) {
 		err          error
 		says         []string
 	}{
-		{"no driver", "the tried names are of no use here", smallGPU, driver.ErrNoDriver, []string{"auto takes the CPU, since there is no GPU driver\n", "cpu\n"}},
-		{"no device", "what was missing is said", smallGPU, fmt.Errorf("device 0 of 0: %w", driver.ErrNoDevice), []string{"auto takes the CPU", "device 0 of 0", "cpu\n"}},
+		{"no driver", "the tried names are of no use here", smallGPU, driver.ErrNoDriver, []string{"auto selects the CPU: no GPU driver\n", "cpu\n"}},
+		{"no device", "what was missing is said", smallGPU, fmt.Errorf("device 0 of 0: %w", driver.ErrNoDevice), []string{"auto selects the CPU", "device 0 of 0", "cpu\n"}},
 		{"room", "the GPU's plan", smallGPU, nil, []string{"emulated sm_90", "activations"}},
-		{"no room", "both plans: what is too much, and what instead", emu.Options{Memory: 1 << 20}, nil, []string{"activations", "auto takes the CPU", "out of device memory", "cpu\n"}},
+		{"no room", "both plans: what is too much, and what instead", emu.Options{Memory: 1 << 20}, nil, []string{"activations", "auto selects the CPU", "out of device memory", "cpu\n"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

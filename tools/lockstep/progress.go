@@ -105,3 +105,22 @@ func (p *progress) end() {
 		p.bar = nil
 	}
 }
+
+// uploadProgress shows the upload of weights to a GPU. It returns an
+// accel.Options.Progress and a function that removes the bar.
+func (e *env) uploadProgress() (report func(done, total int64), end func()) {
+	var p *progress
+	shown := int64(0)
+	report = func(done, total int64) {
+		if p == nil {
+			p = e.progressBytes("upload", total)
+		}
+		p.add(int(done - shown))
+		shown = done
+	}
+	return report, func() {
+		if p != nil {
+			p.end()
+		}
+	}
+}

@@ -64,7 +64,7 @@ func TestPTXRefuses(t *testing.T) {
 		{"list for a target", "names have none", []string{"--list", "--target", "sm_80"}, exitUsage, []string{"--list"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			refused(t, lockstep(t, "", append([]string{"ptx"}, tt.args...)...), tt.status, tt.want...)
+			refused(t, runCommand(t, "", append([]string{"ptx"}, tt.args...)...), tt.status, tt.want...)
 		})
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {

@@ -19,19 +19,19 @@ const (
 	tinyModel   = "../../golden/model/lockstep-tiny.gguf"
 )
 
-// result is what a command left behind.
+// result is the outcome of a command.
 type result struct {
 	status   int
 	out, err string
 }
 
-// lockstep runs the command in this process.
-func lockstep(t *testing.T, stdin string, args ...string) result {
+// runCommand runs the command in this process.
+func runCommand(t *testing.T, stdin string, args ...string) result {
 	t.Helper()
-	return lockstepCtx(t.Context(), stdin, args...)
+	return runContext(t.Context(), stdin, args...)
 }
 
-func lockstepCtx(ctx context.Context, stdin string, args ...string) result {
+func runContext(ctx context.Context, stdin string, args ...string) result {
 	var out, errw bytes.Buffer
 	status := run(ctx, args, strings.NewReader(stdin), &out, &errw)
 	return result{status, out.String(), errw.String()}
@@ -40,7 +40,7 @@ func lockstepCtx(ctx context.Context, stdin string, args ...string) result {
 // succeed runs a command that must.
 func succeed(t *testing.T, stdin string, args ...string) result {
 	t.Helper()
-	r := lockstep(t, stdin, args...)
+	r := runCommand(t, stdin, args...)
 	if r.status != exitOK {
 		t.Fatalf("lockstep %q: status %d, standard error %q", args, r.status, r.err)
 	}
@@ -132,7 +132,7 @@ func TestUsage(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			refused(t, lockstep(t, "", strings.Fields(tt.args)...), exitUsage, tt.want)
+			refused(t, runCommand(t, "", strings.Fields(tt.args)...), exitUsage, tt.want)
 		})
 	}
 }
@@ -225,12 +225,12 @@ func TestTextWithoutEnd(t *testing.T) {
 
 // A name from outside cannot steer the terminal by an error message.
 func TestErrorsArePrintable(t *testing.T) {
-	r := lockstep(t, "", "inspect", "no\x1b[2Jsuch\nfile")
+	r := runCommand(t, "", "inspect", "no\x1b[2Jsuch\nfile")
 	refused(t, r, exitError, `no\x1b[2Jsuch`)
 }
 
 func TestPromptLongerThanTheContext(t *testing.T) {
-	r := lockstep(t, strings.Repeat("word ", 2000), "generate")
+	r := runCommand(t, strings.Repeat("word ", 2000), "generate")
 	refused(t, r, exitError, "prompt:", "1024")
 	if strings.Contains(r.err, "--max-tokens") {
 		t.Errorf("%q blames a flag that was not given", r.err)

@@ -57,7 +57,7 @@ func TestTokenizeRefuses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := lockstep(t, tt.stdin, "tokenize", "--jsonl")
+			r := runCommand(t, tt.stdin, "tokenize", "--jsonl")
 			if r.out != "[72,73]\n" {
 				t.Errorf("the line before is answered by %q", r.out)
 			}
