@@ -6,12 +6,10 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// A launch with one thing wrong must be complained of by the cases' own comparisons.
-
 var attentionFaults = []struct {
 	name  string
-	spoil func(*attentionLaunch)
-	clean bool // no fault at all
+	plant func(*attentionLaunch)
+	clean bool // no fault
 }{
 	{"nothing", func(*attentionLaunch) {}, true},
 	{"scale off by a thousandth", func(l *attentionLaunch) { l.Scale *= 1.001 }, false},
@@ -32,23 +30,24 @@ var attentionFaults = []struct {
 	{"the other sequence's pages", func(l *attentionLaunch) { l.Table += 4 * uint64(l.MaxPages) }, false},
 }
 
-// otherHead is the distance from one KV head to the next within a page.
+// otherHead returns the distance between two KV heads within a page.
 func otherHead(l *attentionLaunch) ptxgen.Address { return uint64(faultPage * l.rowBytes) }
 
 const faultPage = 32
 
-// plantedFault is a case whose launch has one thing wrong, unless it is clean.
+// PlantedFault is a case whose launch has one wrong argument, unless it is Clean. The case
+// must fail.
 type PlantedFault struct {
 	Name  string
 	Clean bool
 	Case  harness.Case
 }
 
-// attentionFaultCases plants each fault into a decode and into a prefill.
+// AttentionFaults plants each fault into a decode and into a prefill.
 func AttentionFaults() []PlantedFault {
 	base := attentionCase{
 		reason: "a planted fault", kv: quant.F16, headDim: 32, group: 2, page: faultPage, blockQ: 16, blockK: 16,
-		lengths: []int{70, 39}, window: 50, softcap: 3, scale: 2, spare: 1,
+		lengths: []int{70, 39}, window: 50, softcap: 3, scale: 2, extraPages: 1,
 	}
 	prefill := base
 	prefill.queries = []int{3, 17}
@@ -63,7 +62,7 @@ func AttentionFaults() []PlantedFault {
 	} {
 		for _, fault := range attentionFaults {
 			c := kind.c
-			c.name, c.spoil = fault.name, fault.spoil
+			c.name, c.plant = fault.name, fault.plant
 			all = append(all, PlantedFault{kind.name + "/" + fault.name, fault.clean, c.kernelCase("attention", kind.run)})
 		}
 	}

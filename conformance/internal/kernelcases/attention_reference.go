@@ -10,30 +10,30 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// attentionRef is what attention should give, in float64, of inputs rounded as the
-// kernels round them; a bound of each element's error; and what an honest
-// computation in the kernels' precision gives.
+// attentionRef is the float64 result of attention on inputs rounded as the kernels round
+// them, a bound of each element's error, and the result of a baseline in the kernels'
+// precision.
 type attentionRef struct {
 	want, bound []float64
-	honest      []float32
+	baseline    []float32
 }
 
-// attentionUnits are the relative errors of a kernel's parts.
-type attentionUnits struct {
-	sum     float64 // of one addition
-	weight  float64 // of a weight where it is multiplied with V; 0: as in the sum of weights
-	tiny    float64 // the absolute error of a weight there
+// attentionErrors models the rounding of a kernel.
+type attentionErrors struct {
+	sum     float64 // relative error of one addition
+	weight  float64 // relative error of a weight before it is multiplied with V; 0: none
+	tiny    float64 // absolute error of a weight there
 	depth   func(length int) (score, output int)
-	queries func([]float32) []float32 // as the kernel rounds them
+	queries func([]float32) []float32 // rounding of the kernel
 	keys    func([]float32) []float32
-	block   int // keys after which the maximum is updated; 0: all at once
+	block   int // keys between two updates of the maximum; 0: all at once
 }
 
-// exact leaves numbers as they are.
+// exact returns x unchanged.
 func exact(x []float32) []float32 { return x }
 
-// reference computes every query of a sequence: [queries][heads × headDim].
-func (c attentionCase) reference(d attentionData, sequence int, u attentionUnits) attentionRef {
+// reference computes all queries of a sequence: [queries][heads × headDim].
+func (c attentionCase) reference(d attentionData, sequence int, u attentionErrors) attentionRef {
 	var ref attentionRef
 	n, heads := c.lengths[sequence], c.heads()
 	keys, values := u.keys(d.k[sequence]), u.keys(d.v[sequence])
@@ -54,8 +54,8 @@ func (c attentionCase) reference(d attentionData, sequence int, u attentionUnits
 	return ref
 }
 
-// query appends one query's output. keys and values are the rows that it sees.
-func (ref *attentionRef) query(c attentionCase, q, keys, values []float32, u attentionUnits) {
+// query appends the output of one query. keys and values are the rows that it sees.
+func (ref *attentionRef) query(c attentionCase, q, keys, values []float32, u attentionErrors) {
 	n, dim := len(keys)/c.headDim, c.headDim
 	scoreDepth, outDepth := u.depth(n)
 	weights, errors := attentionWeights(c.scoring(), q, keys, u, scoreDepth)
@@ -85,24 +85,25 @@ func (ref *attentionRef) query(c attentionCase, q, keys, values []float32, u att
 		ref.want, ref.bound = append(ref.want, s.y), append(ref.bound, bound)
 	}
 	sc := c.scoring()
-	ref.honest = append(ref.honest, honestWorst(ref.want[first:], func(random *rand.Rand) []float32 {
-		return honestAttention(q, keys, values, dim, sc.Scale, sc.Softcap, u, random)
+	ref.baseline = append(ref.baseline, worstBaseline(ref.want[first:], func(random *rand.Rand) []float32 {
+		return baselineAttention(q, keys, values, dim, sc.Scale, sc.Softcap, u, random)
 	})...)
 }
 
-// valueSums are one element's sums over the positions, w being their weights.
+// valueSums holds the sums of one element over all positions. w is the weight of a
+// position.
 type valueSums struct {
 	y        float64 // Σ w·v
 	prefix   float64 // the largest partial sum
 	absolute float64 // Σ |w·v|
 	norm     float64 // Σ (w·v)²
 	tiny     float64 // Σ |v|
-	moved    float64 // Σ (w·ε·(v − y))², ε being the relative errors of the weights
+	moved    float64 // Σ (w·ε·(v − y))², where ε is the relative error of a weight
 }
 
-// attentionWeights are the weights of the positions, whose sum is 1, and their
-// relative errors: of the score, of the softcap and of the power.
-func attentionWeights(sc ptxgen.Scoring, q, keys []float32, u attentionUnits, depth int) (weights, errors []float64) {
+// attentionWeights returns the softmax weights of all positions, and their relative errors
+// from the score, the softcap and the exponential.
+func attentionWeights(sc ptxgen.Scoring, q, keys []float32, u attentionErrors, depth int) (weights, errors []float64) {
 	dim, scale, cap := len(q), float64(sc.Scale), float64(sc.Softcap)
 	most, total := math.Inf(-1), 0.0
 	for at := 0; at < len(keys); at += dim {
@@ -128,14 +129,14 @@ func attentionWeights(sc ptxgen.Scoring, q, keys []float32, u attentionUnits, de
 
 func square(x float64) float64 { return x * x }
 
-// honestRuns is how many orders of addition are tried. The error of one is chance.
-const honestRuns = 8
+// baselineRuns is the number of random orders of addition that the baseline tries.
+const baselineRuns = 8
 
-// honestWorst is of each element what is farthest from want among the computations.
-func honestWorst(want []float64, run func(*rand.Rand) []float32) []float32 {
+// worstBaseline returns, per element, the result that is farthest from want.
+func worstBaseline(want []float64, run func(*rand.Rand) []float32) []float32 {
 	random := newRand(1)
 	worst := run(random)
-	for range honestRuns - 1 {
+	for range baselineRuns - 1 {
 		for e, x := range run(random) {
 			if math.Abs(float64(x)-want[e]) > math.Abs(float64(worst[e])-want[e]) {
 				worst[e] = x
@@ -145,13 +146,13 @@ func honestWorst(want []float64, run func(*rand.Rand) []float32) []float32 {
 	return worst
 }
 
-// honestAttention is one query in float32, as one would write it but in any order,
-// with powers as good as a device's, and weights rounded where the kernel rounds them.
-func honestAttention(q, keys, values []float32, dim int, scale, cap float32, u attentionUnits, random *rand.Rand) []float32 {
+// baselineAttention computes one query in float32 in a random order. Its exponential is as
+// accurate as a device's, and it rounds weights as the kernel does.
+func baselineAttention(q, keys, values []float32, dim int, scale, cap float32, u attentionErrors, random *rand.Rand) []float32 {
 	n, elements := len(keys)/dim, random.Perm(dim)
 	scores := make([]float32, n)
 	for j := range scores {
-		s := honestDot(q, keys[j*dim:(j+1)*dim], elements) * scale
+		s := baselineDot(q, keys[j*dim:(j+1)*dim], elements) * scale
 		if cap > 0 {
 			s = cap * float32(math.Tanh(float64(s/cap)))
 		}
@@ -187,8 +188,8 @@ func honestAttention(q, keys, values []float32, dim int, scale, cap float32, u a
 	return out
 }
 
-// honestDot adds in four interleaved sums, in the order of the list.
-func honestDot(a, b []float32, order []int) float32 {
+// baselineDot adds in four interleaved sums, in the given order.
+func baselineDot(a, b []float32, order []int) float32 {
 	var s [4]float32
 	for i, e := range order {
 		s[i&3] += float32(a[e] * b[e])
@@ -196,15 +197,15 @@ func honestDot(a, b []float32, order []int) float32 {
 	return (s[0] + s[2]) + (s[1] + s[3])
 }
 
-func roundWeight(w float32, u attentionUnits) float32 {
+func roundWeight(w float32, u attentionErrors) float32 {
 	if u.tiny == 0 {
 		return quant.BF16ToF32(quant.F32ToBF16(w))
 	}
 	return quant.F16ToF32(quant.F32ToF16(w))
 }
 
-// tensorQuery is a query as FlashAttention rounds it: to 16 bits, after a power of
-// two has brought its largest element to that exponent.
+// tensorQuery rounds a query as FlashAttention does: to 16 bits, after scaling by the power
+// of two that gives its largest element the exponent.
 func tensorQuery(exponent int, round func(float32) float32) func([]float32) []float32 {
 	return func(q []float32) []float32 {
 		most := 0.0

@@ -9,8 +9,8 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Widths are the row lengths that every format is tried on, where its blocks allow:
-// one weight, around a warp, around a block of 256, and what models have.
+// Widths returns the row lengths to test for a format: one weight, around a warp, around a
+// block of 256, and of models.
 func Widths(f quant.Format) []int {
 	var list []int
 	for _, k := range []int{1, 31, 32, 33, 255, 256, 257, 2880, 4096, 11008, 14336, 28672} {
@@ -21,7 +21,7 @@ func Widths(f quant.Format) []int {
 	return list
 }
 
-// WidthReason says why a row length is tried.
+// WidthReason describes a row length.
 func WidthReason(k int) string {
 	switch {
 	case k == 1:
@@ -34,17 +34,17 @@ func WidthReason(k int) string {
 	return fmt.Sprintf("a row of %d, as models have", k)
 }
 
-// kernelFamilies lists the cases of each family of kernels.
+// kernelFamilies lists the cases of each kernel family.
 var kernelFamilies = []func() []harness.Case{
 	gemvCases, batchCases, productCases, smallCases, embedCases,
 	gemmCases,
-	attentionCases, mergeCases,
-	normCases, elementwiseCases, narrowCases, softmaxCases, ropeCases, argmaxCases, topKCases, routerCases, expertCases, composedCases,
+	attentionCases, combineCases,
+	normCases, elementwiseCases, castCases, softmaxCases, ropeCases, argmaxCases, topKCases, routerCases, expertCases, composedCases,
 	limitCases,
 }
 
-// Kernels lists every case of the kernel suite, in a fixed order. It panics if two
-// have one name, or if one is incomplete.
+// All lists all kernel cases in a fixed order. It panics if a case is incomplete or if two
+// have the same ID.
 func All() []harness.Case {
 	var all []harness.Case
 	for _, family := range kernelFamilies {
@@ -53,19 +53,18 @@ func All() []harness.Case {
 	seen := map[string]bool{}
 	for _, c := range all {
 		if c.Operation == "" || c.Name == "" || c.Reason == "" || c.Run == nil || seen[c.ID()] {
-			panic(fmt.Sprintf("conformance: kernel case %q (%s) is incomplete or there twice", c.ID(), c.Reason))
+			panic(fmt.Sprintf("kernelcases: case %q (%s) is incomplete or its ID is not unique", c.ID(), c.Reason))
 		}
 		seen[c.ID()] = true
 	}
 	return all
 }
 
-// SelectKernels keeps the cases whose ID matches pattern, "" all, without the long
-// ones unless asked for.
+// Select returns the cases whose ID matches pattern, without long cases unless long is set.
 func Select(all []harness.Case, pattern string, long bool) ([]harness.Case, error) {
 	match, err := regexp.Compile(pattern)
 	if err != nil {
-		return nil, fmt.Errorf("conformance: kernels %q: %w", pattern, err)
+		return nil, fmt.Errorf("kernelcases: pattern %q: %w", pattern, err)
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(c harness.Case) bool {
 		return c.Long && !long || !match.MatchString(c.ID())

@@ -9,12 +9,12 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-func narrowCases() []harness.Case {
+func castCases() []harness.Case {
 	var all []harness.Case
 	add := func(f quant.Format, name, reason string, long bool, width, stride int, inputs func(r *harness.Fixture) []float32) {
 		all = append(all, harness.Case{
-			Operation: "narrow", Format: f.String(), Name: f.String() + "/" + name, Reason: reason, Long: long,
-			Run: func(r *harness.Fixture) { checkNarrow(r, f, inputs(r), width, stride) },
+			Operation: "cast", Format: f.String(), Name: f.String() + "/" + name, Reason: reason, Long: long,
+			Run: func(r *harness.Fixture) { checkCast(r, f, inputs(r), width, stride) },
 		})
 	}
 	for _, f := range []quant.Format{quant.F16, quant.BF16} {
@@ -22,17 +22,17 @@ func narrowCases() []harness.Case {
 			add(f, fmt.Sprintf("width=%d", width), WidthReason(width), width > 9000, width, width, func(r *harness.Fixture) []float32 { return r.Vector(harness.Gaussian, 2*width) })
 		}
 		for _, d := range harness.Distributions() {
-			add(f, d.String(), "a row of such numbers", false, 96, 96, func(r *harness.Fixture) []float32 { return r.Vector(d, 3*96) })
+			add(f, d.String(), "the distribution of a row", false, 96, 96, func(r *harness.Fixture) []float32 { return r.Vector(d, 3*96) })
 		}
-		add(f, "stride", "rows inside a wider buffer", false, 70, 75, func(r *harness.Fixture) []float32 { return r.Vector(harness.Gaussian, 3*75) })
-		add(f, "last largest", "the last of several warps and rounds has the row's largest number, one above 2^127", false, 5001, 5001, func(r *harness.Fixture) []float32 {
+		add(f, "stride", "rows in a wider buffer", false, 70, 75, func(r *harness.Fixture) []float32 { return r.Vector(harness.Gaussian, 3*75) })
+		add(f, "last largest", "the largest number, above 2^127, is in the last warp and iteration", false, 5001, 5001, func(r *harness.Fixture) []float32 {
 			x := r.Vector(harness.Gaussian, 5001)
 			for i := range 5 {
 				x[4996+i] = 3e38 + float32(i)*1e36
 			}
 			return x
 		})
-		add(f, "extremes", "rows of zeros, of the largest and of the smallest numbers; infinities and NaN among others", false, 4, 4, func(*harness.Fixture) []float32 {
+		add(f, "extremes", "rows of zeros, of the largest and of the smallest numbers; rows with infinities and NaN", false, 4, 4, func(*harness.Fixture) []float32 {
 			inf, nan := float32(math.Inf(1)), float32(math.NaN())
 			return []float32{
 				0, 0, 0, 0, math.MaxFloat32, -1e38, 1, 1e-30, math.SmallestNonzeroFloat32, 0, -2 * math.SmallestNonzeroFloat32, 0,
@@ -43,7 +43,7 @@ func narrowCases() []harness.Case {
 	return all
 }
 
-func checkNarrow(r *harness.Fixture, f quant.Format, x []float32, width, stride int) {
+func checkCast(r *harness.Fixture, f quant.Format, x []float32, width, stride int) {
 	spec := ptxgen.Narrow{To: f}
 	rows, padded := len(x)/stride, spec.Padded(width)
 	in, out := r.F32s("x", x), r.Output("y", 2*rows*padded)
@@ -59,7 +59,7 @@ func checkNarrow(r *harness.Fixture, f quant.Format, x []float32, width, stride 
 		row := x[i*stride:][:width]
 		s := float32(1)
 		if f == quant.F16 {
-			s = narrowScale(row)
+			s = castScale(row)
 			scales = append(scales, s)
 		}
 		scaled := make([]float32, padded)
@@ -68,7 +68,7 @@ func checkNarrow(r *harness.Fixture, f quant.Format, x []float32, width, stride 
 		}
 		cells := make([]byte, 2*padded)
 		if err := f.Encode(cells, scaled); err != nil {
-			r.Fatalf("narrow: %v", err)
+			r.Fatalf("cast: %v", err)
 		}
 		want = append(want, decodeFloats(f, cells)...)
 	}
@@ -78,9 +78,9 @@ func checkNarrow(r *harness.Fixture, f quant.Format, x []float32, width, stride 
 	}
 }
 
-// narrowScale is the power of two that brings the largest finite number to 2¹⁴ or
-// above, as far as it and its inverse are normal numbers.
-func narrowScale(x []float32) float32 {
+// castScale returns the power of two that scales the largest finite number to at least 2¹⁴.
+// Both it and its inverse are normal numbers.
+func castScale(x []float32) float32 {
 	top := 0.0
 	for _, v := range x {
 		if size := math.Abs(float64(v)); size > top && size <= math.MaxFloat32 {

@@ -9,45 +9,45 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// mergeCase is AttentionCombine alone, on what AttentionDecode leaves of so many
-// pages: long sequences, whose pages would take long to compute.
-type mergeCase struct {
+// combineCase runs AttentionCombine alone on random results of AttentionDecode, so that
+// long sequences are cheap.
+type combineCase struct {
 	name, reason string
 	headDim      int
 	lengths      []int
 	window       int
 }
 
-const mergePage = 64
+const combinePage = 64
 
-func mergeCases() []harness.Case {
+func combineCases() []harness.Case {
 	var all []harness.Case
-	for _, c := range []mergeCase{
-		{"pages=1", "one page is what it is", 32, []int{64, 1}, 0},
-		{"pages=16", "as many pages as there are sums, and one less", 64, []int{16 * mergePage, 15*mergePage - 1}, 0},
-		{"pages=50", "rounds of four pages and what is left, of sums that have more and fewer", 128, []int{50*mergePage - 3, 49 * mergePage, 48*mergePage + 1}, 0},
-		{"pages=150", "every lane has several pages for the maximum", 64, []int{150 * mergePage, 97 * mergePage}, 0},
-		{"window", "pages before the window are not read", 96, []int{140 * mergePage, 70}, 70*mergePage + 7},
-		{"not active", "a sequence without positions is left alone", 256, []int{0, 20 * mergePage}, 0},
+	for _, c := range []combineCase{
+		{"pages=1", "a single page is copied", 32, []int{64, 1}, 0},
+		{"pages=16", "as many pages as partial sums, and one page less", 64, []int{16 * combinePage, 15*combinePage - 1}, 0},
+		{"pages=50", "groups of four pages and a remainder, unequal for the partial sums", 128, []int{50*combinePage - 3, 49 * combinePage, 48*combinePage + 1}, 0},
+		{"pages=150", "each lane reads several pages for the maximum", 64, []int{150 * combinePage, 97 * combinePage}, 0},
+		{"window", "pages before the window are not read", 96, []int{140 * combinePage, 70}, 70*combinePage + 7},
+		{"not active", "a sequence without positions is not written", 256, []int{0, 20 * combinePage}, 0},
 	} {
 		all = append(all, harness.Case{
 			Operation: "attention combine", Format: "F32", Name: c.name, Reason: c.reason,
-			Run: func(r *harness.Fixture) { checkMerge(r, c) },
+			Run: func(r *harness.Fixture) { checkAttentionCombine(r, c) },
 		})
 	}
 	return all
 }
 
-// pages are the visible ones of a sequence.
-func (c mergeCase) pages(sequence int) (from, to int) {
+// pages returns the visible pages of a sequence.
+func (c combineCase) pages(sequence int) (from, to int) {
 	length := c.lengths[sequence]
 	if c.window > 0 && length > c.window {
-		from = (length - c.window) / mergePage
+		from = (length - c.window) / combinePage
 	}
-	return from, (length + mergePage - 1) / mergePage
+	return from, (length + combinePage - 1) / combinePage
 }
 
-func checkMerge(r *harness.Fixture, c mergeCase) {
+func checkAttentionCombine(r *harness.Fixture, c combineCase) {
 	const heads = 2
 	maxPages, sequences := 0, len(c.lengths)
 	for s := range c.lengths {
@@ -67,13 +67,13 @@ func checkMerge(r *harness.Fixture, c mergeCase) {
 		for h := range heads {
 			row := s*heads + h
 			from, to := c.pages(s)
-			parts := make([]attentionPage, to-from)
+			parts := make([]splitResult, to-from)
 			for i := range parts {
-				parts[i] = attentionPage{most: 8 * r.Vector(harness.Gaussian, 1)[0], sum: 1 + float32(r.Rand().IntN(63)), o: r.Vector(harness.Gaussian, c.headDim)}
+				parts[i] = splitResult{most: 8 * r.Vector(harness.Gaussian, 1)[0], sum: 1 + float32(r.Rand().IntN(63)), o: r.Vector(harness.Gaussian, c.headDim)}
 				at := row*maxPages + from + i
 				scratch.SetF32s(8*at, []float32{parts[i].most, parts[i].sum}).SetF32s(sums+4*c.headDim*at, parts[i].o)
 			}
-			want[row], bound[row] = mergeRef(parts, c.headDim)
+			want[row], bound[row] = combineReference(parts, c.headDim)
 		}
 	}
 	r.Launch(spec.Launch(r.Kernel(spec), ptxgen.AttentionCombineArgs{
@@ -90,15 +90,17 @@ func checkMerge(r *harness.Fixture, c mergeCase) {
 	}
 }
 
-// attentionPage is what AttentionDecode leaves of a page of one head.
-type attentionPage struct {
+// splitResult is the result of AttentionDecode for one page and head: maximum, sum of
+// weights and unnormalized output.
+type splitResult struct {
 	most, sum float32
 	o         []float32
 }
 
-// mergeRef is the merged output, and a bound: each weight is off by two units for the
-// power and by one for each unit of its exponent, each sum by one an addition.
-func mergeRef(parts []attentionPage, headDim int) (want, bound []float64) {
+// combineReference returns the combined output and its error bound. Each weight errs by two
+// units for the exponential and by one per unit of its exponent, each sum by one per
+// addition.
+func combineReference(parts []splitResult, headDim int) (want, bound []float64) {
 	want, bound = make([]float64, headDim), make([]float64, headDim)
 	most, total, slack := math.Inf(-1), 0.0, 0.0
 	for _, p := range parts {

@@ -8,14 +8,14 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// composedCases hold kernels to each other, bit for bit: a fused one to those that it
-// stands for, and a row in a batch to the row alone.
+// composedCases compare kernels with each other bit for bit: a fused kernel with the
+// kernels that it replaces, and a row of a batch with the row alone.
 func composedCases() []harness.Case {
 	return []harness.Case{
-		{Operation: "rope and append", Format: "F16", Name: "fused/norm, rope, append", Reason: "one launch gives the bits of three", Run: checkFusedRope},
-		{Operation: "rmsnorm", Format: "F32", Name: "fused/residual", Reason: "one launch gives the bits of two", Run: checkFusedResidual},
-		{Operation: "rmsnorm", Format: "F32", Name: "alone", Reason: "a row does not depend on its neighbors", Run: checkNormAlone},
-		{Operation: "softmax", Format: "F32", Name: "alone", Reason: "a row does not depend on its neighbors", Run: checkSoftmaxAlone},
+		{Operation: "rope and append", Format: "F16", Name: "fused/norm, rope, append", Reason: "one launch gives the same bits as three", Run: checkFusedRope},
+		{Operation: "rmsnorm", Format: "F32", Name: "fused/residual", Reason: "one launch gives the same bits as two", Run: checkFusedResidual},
+		{Operation: "rmsnorm", Format: "F32", Name: "alone", Reason: "a row does not depend on other rows", Run: checkNormAlone},
+		{Operation: "softmax", Format: "F32", Name: "alone", Reason: "a row does not depend on other rows", Run: checkSoftmaxAlone},
 	}
 }
 
@@ -56,8 +56,8 @@ func checkFusedRope(r *harness.Fixture) {
 	}
 }
 
-// unfusedRope is the launches that one of RopeAppend with norms stands for: both
-// norms, RoPE on queries and on keys in place, an append.
+// unfusedRope launches the kernels that one RopeAppend with norms replaces: both norms,
+// RoPE of queries and of keys in place, and an append.
 func unfusedRope(r *harness.Fixture, a ptxgen.RopeAppendArgs, q, k *harness.Buffer) {
 	norm, rope := ptxgen.Norm{PerWarp: true}, ptxgen.RopeAppend{Cache: quant.F16}
 	for _, n := range []ptxgen.NormArgs{
@@ -109,7 +109,7 @@ func checkSoftmaxAlone(r *harness.Fixture) {
 	})
 }
 
-// checkAlone launches all rows together, then each by itself, and wants the same bits.
+// checkAlone launches all rows together and then each row alone, and demands the same bits.
 func checkAlone(r *harness.Fixture, rows, width int, launch func(y *harness.Buffer, first, n int)) {
 	together, alone := r.Output("together", 4*rows*width), r.Output("alone", 4*rows*width)
 	launch(together, 0, rows)

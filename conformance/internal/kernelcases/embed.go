@@ -8,12 +8,12 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// embedCase is a gather of rows of a packed matrix.
+// embedCase gathers rows of a packed matrix.
 type embedCase struct {
 	name, reason string
 	format       quant.Format
 	k            int
-	random       bool // blocks of random bytes: scales may be NaN or infinite
+	random       bool // blocks of random bytes, with NaN and infinite scales
 	scale        float32
 	residual     bool
 }
@@ -27,10 +27,10 @@ func embedCases() []harness.Case {
 			}
 		}
 		if f.BlockLen() == 1 {
-			rows = append(rows, embedCase{name: "k=90", reason: "two elements behind the last four", format: f, k: 90, scale: 1, residual: true})
+			rows = append(rows, embedCase{name: "k=90", reason: "two elements after whole vec4 accesses", format: f, k: 90, scale: 1, residual: true})
 		}
-		rows = append(rows, embedCase{name: "any bytes", reason: "scales of any kind, NaN and infinite ones too", format: f, k: 2048, random: true, scale: 1},
-			embedCase{name: "scaled", reason: "as Gemma's embedding is, with positions added as GPT-2's", format: f, k: 256, scale: 48, residual: true})
+		rows = append(rows, embedCase{name: "any bytes", reason: "arbitrary scales, also NaN and infinities", format: f, k: 2048, random: true, scale: 1},
+			embedCase{name: "scaled", reason: "scaled as in Gemma, plus positions as in GPT-2", format: f, k: 256, scale: 48, residual: true})
 	}
 	var all []harness.Case
 	for _, c := range rows {

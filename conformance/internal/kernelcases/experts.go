@@ -7,31 +7,31 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen"
 )
 
-// expertCase is tokens that have each chosen k of so many experts.
+// expertCase is the choice of k experts per token.
 type expertCase struct {
 	name, reason       string
 	tokens, k, experts int
-	width              int // of what an expert gives
+	width              int // of an expert's output
 	place, residual    bool
-	skew               bool // nobody chooses some experts
+	skew               bool // no token chooses some experts
 	long               bool
 }
 
 func expertCases() []harness.Case {
 	var all []harness.Case
 	for _, c := range []expertCase{
-		{name: "one token", reason: "decoding", tokens: 1, k: 2, experts: 8},
-		{name: "prompt", reason: "every warp has its run", tokens: 130, k: 8, experts: 40},
-		{name: "odd", reason: "a last run that is not full", tokens: 37, k: 3, experts: 5},
-		{name: "unused experts", reason: "experts that nobody chose have empty ranges, the first and the last too", tokens: 20, k: 2, experts: 9, skew: true},
-		{name: "long prompt", reason: "many rounds of a warp", tokens: 3000, k: 8, experts: 128, long: true},
+		{name: "one token", reason: "decode", tokens: 1, k: 2, experts: 8},
+		{name: "prompt", reason: "each warp has a range of tokens", tokens: 130, k: 8, experts: 40},
+		{name: "odd", reason: "the last range is partial", tokens: 37, k: 3, experts: 5},
+		{name: "unused experts", reason: "unchosen experts, such as the first and the last, have empty ranges", tokens: 20, k: 2, experts: 9, skew: true},
+		{name: "long prompt", reason: "many iterations per warp", tokens: 3000, k: 8, experts: 128, long: true},
 	} {
 		all = append(all, harness.Case{Operation: "group", Format: "U32", Name: c.name, Reason: c.reason, Long: c.long, Run: func(r *harness.Fixture) { checkGroup(r, c) }})
 	}
 	for _, c := range []expertCase{
-		{name: "decode", reason: "the choices of a token side by side", tokens: 2, k: 2, width: 100},
-		{name: "grouped", reason: "rows sorted by expert", tokens: 5, k: 8, width: 131, place: true},
-		{name: "residual", reason: "added last, in place", tokens: 3, k: 4, width: 1030, place: true, residual: true},
+		{name: "decode", reason: "the rows of a token are adjacent", tokens: 2, k: 2, width: 100},
+		{name: "grouped", reason: "rows are sorted by expert", tokens: 5, k: 8, width: 131, place: true},
+		{name: "residual", reason: "the residual is added last, in place", tokens: 3, k: 4, width: 1030, place: true, residual: true},
 	} {
 		all = append(all, harness.Case{Operation: "combine", Format: "F32", Name: c.name, Reason: c.reason, Run: func(r *harness.Fixture) { checkCombine(r, c) }})
 	}

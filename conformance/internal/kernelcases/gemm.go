@@ -316,7 +316,7 @@ func (in *gemmInputs) setX(x []float32) {
 	for i := range in.m {
 		row, scale := x[i*in.k:][:in.k], float32(1)
 		if in.spec.Input == quant.F16 {
-			scale = narrowScale(row)
+			scale = castScale(row)
 			in.scale = append(in.scale, scale)
 		}
 		for j, v := range row {

@@ -8,28 +8,28 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen"
 )
 
-// limitCases are of the kernels that measure a device: a measurement counts only if
-// all of the work was done.
+// limitCases test the kernels that measure a device. A measurement is valid only if the
+// kernel does all of its work.
 func limitCases() []harness.Case {
 	var all []harness.Case
 	for _, units := range []int{1, 255, 256*8 - 1, 256 * 8, 256*17 + 3} {
 		all = append(all, harness.Case{
 			Operation: "read", Format: "U32", Name: fmt.Sprintf("plain/units=%d", units),
-			Reason: "around a CTA's loads in flight, and what is left over",
+			Reason: "around a CTA's loads in flight, with a remainder",
 			Run:    func(r *harness.Fixture) { checkReadPlain(r, units) },
 		})
 	}
 	for _, chunks := range []int{1, 3, 4, 6, 13} {
 		all = append(all, harness.Case{
 			Operation: "read", Format: "U32", Name: fmt.Sprintf("bulk/chunks=%d", chunks),
-			Reason: "around where each of the ring's stages is the last, and more than once around",
+			Reason: "each stage of the ring is last once, and the ring wraps",
 			Run:    func(r *harness.Fixture) { checkReadBulk(r, chunks) },
 		})
 	}
 	for _, rounds := range []int{0, 1, 5} {
 		all = append(all, harness.Case{
 			Operation: "matrix rate", Format: "BF16", Name: fmt.Sprintf("rounds=%d", rounds),
-			Reason: "every product is counted",
+			Reason: "all products are computed",
 			Run:    func(r *harness.Fixture) { checkMatrixRate(r, rounds) },
 		})
 	}
@@ -80,8 +80,8 @@ func checkMatrixRate(r *harness.Fixture, rounds int) {
 	out := r.Output("out", 4*threads*args.CTAs)
 	args.Out = out.Addr()
 	r.Launch(spec.Launch(r.Kernel(spec), args))
-	// A warp's products of 16×8×16, each of which adds 1 to one of its sums, counted
-	// once by each of the lanes that share the sums of a chain.
+	// Each warp's products of 16×8×16 add 1 to each sum. Each lane of the warp stores the
+	// total of a chain.
 	want := make([]float32, threads*args.CTAs)
 	for i := range want {
 		want[i] = float32(spec.FLOP(args) / 2 / (16 * 8) / float64(args.CTAs*threads/32))

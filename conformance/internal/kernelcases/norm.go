@@ -10,25 +10,25 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// normCase is a normalization of tokens × heads rows of width numbers.
+// normCase normalizes tokens × heads rows of width numbers.
 type normCase struct {
 	name, reason  string
 	spec          ptxgen.Norm
 	dist          harness.Distribution
 	tokens, heads int
 	width         int
-	pad           int // elements between tokens beyond their heads
+	pad           int // elements between tokens, after the heads
 	offset        int // elements before the first row
 	bias, add     bool
 	inPlace       bool
-	shift         float32         // added to every number: a mean far from 0
+	shift         float32         // added to each number, for a mean far from 0
 	zero          bool            // all numbers are 0
-	plant         map[int]float32 // numbers put into the input
-	eps           float32         // 0 means 1e-5
+	plant         map[int]float32 // index to value in the input
+	eps           float32         // 0: 1e-5
 	long          bool
 }
 
-// normKinds are the kernels that differ in more than their output.
+// normKinds are RMSNorm and LayerNorm.
 var normKinds = []ptxgen.Norm{{}, {Layer: true}}
 
 func normCases() []harness.Case {
@@ -43,15 +43,15 @@ func normCases() []harness.Case {
 				tokens: 2, width: width, long: width > 4096,
 			})
 		}
-		rows = append(rows, normCase{name: "beyond registers", reason: "a row that a CTA's threads go round for", spec: kind, tokens: 1, width: 17003})
+		rows = append(rows, normCase{name: "beyond registers", reason: "a row longer than the registers of a CTA", spec: kind, tokens: 1, width: 17003})
 		for _, d := range harness.Distributions() {
-			rows = append(rows, normCase{name: "896/" + d.String(), reason: "a row of such numbers", spec: kind, dist: d, tokens: 2, width: 896})
+			rows = append(rows, normCase{name: "896/" + d.String(), reason: "the distribution of a row", spec: kind, dist: d, tokens: 2, width: 896})
 		}
 		for _, f := range []quant.Format{quant.F16, quant.BF16} {
 			spec := kind
 			spec.To = f
 			for _, width := range []int{37, 320} {
-				rows = append(rows, normCase{name: fmt.Sprintf("to %v, width=%d", f, width), reason: "rounded once more on storing, with and without a tail", spec: spec, tokens: 3, width: width})
+				rows = append(rows, normCase{name: fmt.Sprintf("to %v, width=%d", f, width), reason: "an output format of 16 bits, with and without a tail", spec: spec, tokens: 3, width: width})
 			}
 		}
 	}
@@ -69,21 +69,21 @@ func normCases() []harness.Case {
 	return all
 }
 
-// normTable is the cases of every output format, of both kinds.
+// normTable returns the cases of both kinds for an output format.
 func normTable(f quant.Format) []normCase {
 	rows := []normCase{
-		{name: "bias and residual", reason: "both are added after the weight, the residual last", bias: true, add: true, tokens: 3, width: 131},
-		{name: "in place", reason: "y may be x", inPlace: true, tokens: 3, width: 132},
-		{name: "stride", reason: "rows inside a wider buffer, at no multiple of 16 bytes", tokens: 3, width: 128, pad: 3, offset: 1},
-		{name: "squares overflow", reason: "numbers whose squares no float32 holds, though the result is near 1", plant: map[int]float32{0: 3e38, 7: -2e30, 40: 1e25}, tokens: 2, width: 64},
-		{name: "squares overflow, wide", reason: "several warps take a row at another scale", plant: map[int]float32{3: 3e38, 700: -2e30}, tokens: 2, width: 901},
-		{name: "squares nearly overflow", reason: "a sum of squares between 2^127 and 2^128 is taken as it is", plant: map[int]float32{1: 1.5e19}, tokens: 2, width: 70},
-		{name: "several a token", reason: "rows side by side, whose places are a token's and a head's", heads: 3, tokens: 2, width: 40, pad: 5},
-		{name: "constant, large", reason: "no variance, but numbers that must not be scaled up for it", shift: 1e25, tokens: 2, width: 70},
-		{name: "zeros", reason: "a row of zeros stays zero", zero: true, tokens: 2, width: 70},
-		{name: "tiny", reason: "eps decides, and squares underflow", dist: harness.Subnormal, tokens: 2, width: 64, eps: 1e-12},
-		{name: "infinity", reason: "an infinite number makes its own row 0 and NaN, no other", plant: map[int]float32{5: float32(math.Inf(1))}, tokens: 3, width: 64},
-		{name: "NaN", reason: "a NaN spoils its own row, no other", plant: map[int]float32{70: float32(math.NaN())}, tokens: 3, width: 64},
+		{name: "bias and residual", reason: "bias and residual are added after the weight, in this order", bias: true, add: true, tokens: 3, width: 131},
+		{name: "in place", reason: "the output overwrites the input", inPlace: true, tokens: 3, width: 132},
+		{name: "stride", reason: "rows in a wider buffer that are not aligned to 16 bytes", tokens: 3, width: 128, pad: 3, offset: 1},
+		{name: "squares overflow", reason: "squares overflow float32 while the result is near 1", plant: map[int]float32{0: 3e38, 7: -2e30, 40: 1e25}, tokens: 2, width: 64},
+		{name: "squares overflow, wide", reason: "squares overflow in a row of several warps", plant: map[int]float32{3: 3e38, 700: -2e30}, tokens: 2, width: 901},
+		{name: "squares nearly overflow", reason: "a sum of squares between 2^127 and 2^128 needs no scaling", plant: map[int]float32{1: 1.5e19}, tokens: 2, width: 70},
+		{name: "several heads per token", reason: "adjacent rows per token, indexed by token and head", heads: 3, tokens: 2, width: 40, pad: 5},
+		{name: "constant, large", reason: "large numbers without variance", shift: 1e25, tokens: 2, width: 70},
+		{name: "zeros", reason: "a row of zeros gives zeros", zero: true, tokens: 2, width: 70},
+		{name: "tiny", reason: "squares underflow, so eps dominates", dist: harness.Subnormal, tokens: 2, width: 64, eps: 1e-12},
+		{name: "infinity", reason: "an infinity gives 0 and NaN in its own row only", plant: map[int]float32{5: float32(math.Inf(1))}, tokens: 3, width: 64},
+		{name: "NaN", reason: "a NaN gives NaN in its own row only", plant: map[int]float32{70: float32(math.NaN())}, tokens: 3, width: 64},
 	}
 	rows = slices.DeleteFunc(rows, func(c normCase) bool { return c.inPlace && f != quant.F32 })
 	for i := range rows {
@@ -94,23 +94,23 @@ func normTable(f quant.Format) []normCase {
 		rows = append(rows, layer)
 	}
 	return append(rows, normCase{
-		name: f.String() + "/mean far from 0", reason: "the mean's rounding error is as large as the deviations' last places",
+		name: f.String() + "/mean far from 0", reason: "the rounding error of the mean is as large as the spacing of the deviations",
 		spec: ptxgen.Norm{Layer: true, To: f}, shift: 1000, tokens: 2, width: 768,
 	})
 }
 
-// normHeads is the cases of rows that are a warp's.
+// normHeads returns the cases with one warp per row.
 func normHeads() []normCase {
 	var rows []normCase
 	for _, dim := range []int{32, 64, 80, 96, 128, 256} {
 		rows = append(rows, normCase{
-			name: fmt.Sprintf("heads/dim=%d", dim), reason: "QK norm: every head of a fused buffer, a warp each, the last CTA not full",
+			name: fmt.Sprintf("heads/dim=%d", dim), reason: "QK norm: one warp per head of a fused buffer; the last CTA is partial",
 			spec: ptxgen.Norm{PerWarp: true}, tokens: 3, heads: 5, width: dim, pad: 2 * dim, offset: dim, inPlace: true, eps: 1e-6,
 		})
 	}
 	for _, c := range normTable(quant.F32) {
 		if !c.spec.Layer {
-			c.name, c.spec.PerWarp = "a warp a row/"+c.name, true
+			c.name, c.spec.PerWarp = "one warp per row/"+c.name, true
 			rows = append(rows, c)
 		}
 	}
@@ -122,9 +122,9 @@ type normRun struct {
 	normCase
 	stride       int // elements between tokens
 	x, w         []float32
-	biases, adds []float32 // nil where the case has none
+	biases, adds []float32 // nil if the case has none
 	out          *harness.Buffer
-	at           int // bytes before the first row of the output
+	at           int // byte offset of the first row in the output
 }
 
 func (c normCase) input(r *harness.Fixture, n int) []float32 {
@@ -177,8 +177,8 @@ func checkNorm(r *harness.Fixture, c normCase) {
 	}
 }
 
-// checkRow holds the row that begins at element i to the reference: 8 units of the
-// last place of float32, of the largest term where a sum may cancel; 1 of a half.
+// checkRow compares the row at element i with the reference: within 8 ulp of float32, of
+// the largest term if terms may cancel, or within 1 ulp of a 16-bit format.
 func (t *normRun) checkRow(r *harness.Fixture, what string, i int) {
 	f, size := t.spec.To, t.spec.To.BlockBytes()
 	got := decodeFloats(f, t.out.Range(t.at+size*i, size*t.width))
@@ -206,8 +206,8 @@ func (t *normRun) checkRow(r *harness.Fixture, what string, i int) {
 	}
 }
 
-// normRef normalizes a row in float64. The mean is taken off before it is rounded:
-// n·x − Σx is exact but for the last step.
+// normRef normalizes a row in float64. It computes n·x − Σx, which is exact up to the last
+// operation, to subtract the mean before rounding.
 func normRef(x, w []float32, layer bool, eps float64) []float64 {
 	n, d := float64(len(x)), make([]float64, len(x))
 	var high, low float64
@@ -232,7 +232,7 @@ func normRef(x, w []float32, layer bool, eps float64) []float64 {
 	return d
 }
 
-// decodeFloats reads numbers of the format F32, F16 or BF16.
+// decodeFloats decodes numbers of format F32, F16 or BF16.
 func decodeFloats(f quant.Format, b []byte) []float32 {
 	out := make([]float32, len(b)/f.BlockBytes())
 	quant.Decode(f, out, b)

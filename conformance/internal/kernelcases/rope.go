@@ -9,28 +9,28 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// ropeCase is a launch of RopeAppend on tokens of a fused QKV buffer.
+// ropeCase launches RopeAppend on the tokens of a fused QKV buffer.
 type ropeCase struct {
 	name, reason   string
 	cache          quant.Format
 	heads, kvHeads int
-	dim, value     int // value 0 means dim
+	dim, value     int // value 0: dim
 	rot            int
 	neox           bool
-	theta          float64 // 0 means 10000
+	theta          float64 // 0: 10000
 	factor         float32
 	norm           bool
 	positions      []int
-	sequences      []int // nil: all of sequence 0
-	alone          bool  // the launch is given no sequences
-	inactive       int   // a sequence without positions; 0: none
+	sequences      []int // per token; nil: all of sequence 0
+	alone          bool  // launch without a list of sequences
+	inactive       int   // a sequence of length 0; 0: none
 	dist           harness.Distribution
-	page           int  // positions; 0 means ropePage
-	special        bool // every third number is one of specialHalves
+	page           int  // positions per page; 0: ropePage
+	special        bool // every third number is one of specialFloats
 }
 
-// specialHalves are numbers that a conversion to halves or bfloat16 must not get wrong.
-var specialHalves = []float32{
+// specialFloats are edge cases of the conversion to float16 and bfloat16.
+var specialFloats = []float32{
 	float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), float32(math.Copysign(0, -1)), 0,
 	65504, 65519.996, 65520, -65520, 85807, 1 + 0x1p-11, 1 + 0x3p-11, 0x1p-24, 0x1p-25, 0x3p-25, -0x1p-26,
 	1 + 0x1p-8, 1 + 0x3p-8, math.MaxFloat32, 0x1p-133, 0x1p-134, 0x3p-134, math.SmallestNonzeroFloat32,
@@ -41,7 +41,7 @@ func ropeCases() []harness.Case {
 	for _, dim := range []int{32, 64, 80, 96, 128, 256} {
 		for _, neox := range []bool{false, true} {
 			rows = append(rows, ropeCase{
-				name: fmt.Sprintf("dim=%d/neox=%v", dim, neox), reason: "every head, not only the first, at positions other than 0",
+				name: fmt.Sprintf("dim=%d/neox=%v", dim, neox), reason: "all heads at positions other than 0",
 				heads: 6, kvHeads: 2, dim: dim, rot: dim, neox: neox, positions: []int{5, 6},
 			})
 		}
@@ -63,36 +63,36 @@ func ropeCases() []harness.Case {
 func ropeTable() []ropeCase {
 	far := []int{0, 1, 2, 1000, 4095, 4096, 131071, 1<<20 - 1, 1 << 20}
 	rows := []ropeCase{
-		{name: "far/norm", reason: "the angle is reduced exactly up to position 2^20", heads: 2, dim: 64, rot: 64, positions: far},
-		{name: "far/neox", reason: "the angle is reduced exactly up to position 2^20", heads: 2, dim: 64, rot: 64, neox: true, positions: far, theta: 1e6},
-		{name: "many tokens", reason: "more tokens than are spread over several CTAs each", heads: 9, dim: 32, rot: 32, positions: upTo(70)},
-		{name: "partial/norm", reason: "what lies beyond the rotated part stays", heads: 3, dim: 80, rot: 32, positions: []int{3, 77}},
-		{name: "partial/neox", reason: "Phi-2 rotates 32 of 80: halves of the rotated part, not of the head", heads: 3, dim: 80, rot: 32, neox: true, positions: []int{3, 77}},
-		{name: "alone", reason: "without sequences all tokens are of the first", heads: 2, kvHeads: 1, dim: 32, rot: 32, alone: true, positions: []int{3, 70}},
-		{name: "page of 16", reason: "pages of another size", kvHeads: 2, dim: 32, page: 16, positions: append(upTo(18), 31, 32)},
-		{name: "factor", reason: "LongRoPE multiplies sine and cosine", heads: 3, dim: 96, rot: 96, neox: true, factor: 1.1902381, positions: []int{3, 77}},
-		{name: "outliers", reason: "the error is bounded by the pair's own length", heads: 3, dim: 64, rot: 64, positions: []int{3, 77}, dist: harness.Outliers},
+		{name: "far/norm", reason: "exact angle reduction up to position 2^20", heads: 2, dim: 64, rot: 64, positions: far},
+		{name: "far/neox", reason: "exact angle reduction up to position 2^20", heads: 2, dim: 64, rot: 64, neox: true, positions: far, theta: 1e6},
+		{name: "many tokens", reason: "more tokens than are split over several CTAs each", heads: 9, dim: 32, rot: 32, positions: upTo(70)},
+		{name: "partial/norm", reason: "elements beyond the rotated part are unchanged", heads: 3, dim: 80, rot: 32, positions: []int{3, 77}},
+		{name: "partial/neox", reason: "Phi-2 rotates 32 of 80 elements: pairs are halves of the rotated part", heads: 3, dim: 80, rot: 32, neox: true, positions: []int{3, 77}},
+		{name: "alone", reason: "without a list, all tokens belong to sequence 0", heads: 2, kvHeads: 1, dim: 32, rot: 32, alone: true, positions: []int{3, 70}},
+		{name: "page of 16", reason: "another page size", kvHeads: 2, dim: 32, page: 16, positions: append(upTo(18), 31, 32)},
+		{name: "factor", reason: "LongRoPE scales sine and cosine", heads: 3, dim: 96, rot: 96, neox: true, factor: 1.1902381, positions: []int{3, 77}},
+		{name: "outliers", reason: "the error is bounded by the length of the pair", heads: 3, dim: 64, rot: 64, positions: []int{3, 77}, dist: harness.Outliers},
 	}
 	for _, f := range []quant.Format{quant.F32, quant.F16, quant.BF16} {
 		rows = append(rows,
-			ropeCase{name: f.String() + "/qk norm", reason: "a head is normalized before it is rotated", heads: 10, kvHeads: 3, dim: 128, rot: 128, neox: true, norm: true, theta: 1e6, cache: f, positions: []int{9, 10}},
-			ropeCase{name: f.String() + "/value dim", reason: "values of another size than keys", heads: 2, kvHeads: 2, dim: 64, value: 48, rot: 64, cache: f, positions: []int{3}},
-			ropeCase{name: f.String() + "/batch", reason: "one token each of several sequences, of which one is not active: nothing of it is touched",
+			ropeCase{name: f.String() + "/qk norm", reason: "the norm precedes the rotation", heads: 10, kvHeads: 3, dim: 128, rot: 128, neox: true, norm: true, theta: 1e6, cache: f, positions: []int{9, 10}},
+			ropeCase{name: f.String() + "/value dim", reason: "values and keys of different size", heads: 2, kvHeads: 2, dim: 64, value: 48, rot: 64, cache: f, positions: []int{3}},
+			ropeCase{name: f.String() + "/batch", reason: "one token per sequence; an inactive sequence is unchanged",
 				heads: 4, kvHeads: 2, dim: 64, rot: 64, neox: true, cache: f, positions: []int{200, 3, 64, 63}, sequences: []int{0, 1, 2, 3}, inactive: 1},
-			ropeCase{name: f.String() + "/append", reason: "every head and position to its place: the last and first of a page, and whole pages between",
+			ropeCase{name: f.String() + "/append", reason: "all heads and positions, at page borders and over whole pages",
 				cache: f, kvHeads: 3, dim: 128, positions: append(upTo(66), 127, 128, 191)},
-			ropeCase{name: f.String() + "/rounding", reason: "to nearest even, to infinity beyond the largest, subnormals kept",
+			ropeCase{name: f.String() + "/rounding", reason: "rounding to nearest even, overflow to infinity, subnormals",
 				cache: f, kvHeads: 2, dim: 64, positions: []int{1, 2}, dist: harness.NearOverflow},
-			ropeCase{name: f.String() + "/special", reason: "ties go to even, NaN and infinities stay, zeros keep their sign",
+			ropeCase{name: f.String() + "/special", reason: "ties to even, NaN, infinities and signed zeros",
 				cache: f, kvHeads: 2, dim: 64, positions: []int{1, 2}, special: true},
 			ropeCase{name: f.String() + "/subnormal", reason: "the smallest numbers of the format", cache: f, kvHeads: 2, dim: 64, positions: []int{1, 2}, dist: harness.Subnormal},
-			ropeCase{name: f.String() + "/rotated", reason: "keys are rotated on their way, values are not", cache: f, heads: 4, kvHeads: 2, dim: 64, rot: 64, positions: []int{63, 64}},
+			ropeCase{name: f.String() + "/rotated", reason: "keys are rotated, values are not", cache: f, heads: 4, kvHeads: 2, dim: 64, rot: 64, positions: []int{63, 64}},
 		)
 	}
 	return rows
 }
 
-// upTo is the numbers below n.
+// upTo returns the integers below n.
 func upTo(n int) []int {
 	all := make([]int, n)
 	for i := range all {
@@ -106,7 +106,7 @@ type ropeRun struct {
 	ropeCase
 	r          *harness.Fixture
 	qkv        []float32
-	row        int // of qkv
+	row        int // elements per token of qkv
 	freq       []float64
 	qw, kw     []float32
 	pages      int
@@ -131,7 +131,7 @@ func checkRope(r *harness.Fixture, c ropeCase) {
 	t := &ropeRun{ropeCase: c, r: r, row: c.heads*c.dim + c.kvHeads*(c.dim+c.value) + 3}
 	t.qkv = r.Vector(c.dist, len(c.positions)*t.row)
 	for i := 0; c.special && i < len(t.qkv); i += 3 {
-		t.qkv[i] = specialHalves[i/3%len(specialHalves)]
+		t.qkv[i] = specialFloats[i/3%len(specialFloats)]
 	}
 	t.buffer = r.Output("qkv", 4*len(t.qkv)).SetF32s(0, t.qkv)
 	t.freq = ropeFrequencies(c)
@@ -181,7 +181,7 @@ func (t *ropeRun) launch() {
 		t.pages = 4*t.maxPages + 1
 		t.table = make([]uint32, 4*t.maxPages)
 		for i, p := range r.Rand().Perm(len(t.table)) {
-			t.table[i] = uint32(p + 1) // page 0 belongs to nobody
+			t.table[i] = uint32(p + 1) // page 0 stays unused
 		}
 		size := c.cache.BlockBytes()
 		t.kOut, t.vOut = r.Output("k cache", size*t.pages*c.kvHeads*t.page*c.dim), r.Output("v cache", size*t.pages*c.kvHeads*t.page*c.value)
@@ -192,8 +192,8 @@ func (t *ropeRun) launch() {
 	r.Launch(spec.Launch(r.Kernel(spec), a))
 }
 
-// checkQueries holds the queries of a token to the reference, and what lies behind
-// them in the buffer to what it was.
+// checkQueries compares the queries of a token with the reference, and the rest of its row
+// with the input.
 func (t *ropeRun) checkQueries(i, position int, active bool) {
 	from := i * t.row
 	for h := range t.heads {
@@ -211,8 +211,8 @@ func (t *ropeRun) checkQueries(i, position int, active bool) {
 	harness.Exact(t.r, fmt.Sprintf("token %d beyond its queries", i), decodeFloats(quant.F32, t.buffer.Range(4*rest, 4*(from+t.row-rest))), t.qkv[rest:from+t.row])
 }
 
-// checkCache holds what a token appended to the reference: exactly where nothing is
-// computed, else within a rounding to the cache's format of the bound.
+// checkCache compares the appended key and value with the reference: exactly if the kernel
+// only converts, else within the bound plus one rounding to the cache's format.
 func (t *ropeRun) checkCache(i, position int) {
 	size := t.cache.BlockBytes()
 	page := int(t.table[t.sequences[i]*t.maxPages+position/t.page])
@@ -238,7 +238,7 @@ func (t *ropeRun) checkCache(i, position int) {
 	}
 }
 
-// checkRest demands that pages which no token is in stay as they were.
+// checkRest demands that unused pages are unchanged.
 func (t *ropeRun) checkRest() {
 	if t.kvHeads == 0 {
 		return
@@ -258,7 +258,7 @@ func (t *ropeRun) checkRest() {
 	}
 }
 
-// ropeFrequencies is theta^(−2j/rot), in radians a position.
+// ropeFrequencies returns theta^(−2j/rot), in radians per position.
 func ropeFrequencies(c ropeCase) []float64 {
 	theta := c.theta
 	if theta == 0 {
@@ -271,8 +271,8 @@ func ropeFrequencies(c ropeCase) []float64 {
 	return freq
 }
 
-// rotated is a head vector after norm and rotation, and the bound 4u·‖(a, b)‖ of each
-// of a pair, with 8u more for the norm.
+// rotated returns a head after norm and rotation, and the bound 4u·‖(a, b)‖ for both
+// elements of a pair, plus 8u for the norm.
 func (t *ropeRun) rotated(x, w []float32, position int) (y, bound []float64) {
 	y, bound = make([]float64, len(x)), make([]float64, len(x))
 	units := 4.0
@@ -304,7 +304,7 @@ func (t *ropeRun) rotated(x, w []float32, position int) (y, bound []float64) {
 	return y, bound
 }
 
-// roundTo is x after a conversion to the format and back.
+// roundAll converts x to format f and back.
 func roundAll(f quant.Format, x []float32) []float32 {
 	cells := make([]byte, len(x)*f.BlockBytes())
 	if err := f.Encode(cells, x); err != nil {

@@ -8,34 +8,34 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen"
 )
 
-// routerCase is the choice of k of so many experts for each token.
+// routerCase chooses k experts for each token.
 type routerCase struct {
 	name, reason       string
 	tokens, experts, k int
 	spread             float32
-	levels             int // logits take so many values; 0: Gaussian
+	distinct           int // number of distinct logits; 0: Gaussian logits
 	raw                bool
 	plant              map[int]float32
 }
 
 func routerCases() []harness.Case {
 	rows := []routerCase{
-		{name: "mixtral", reason: "two of eight, normalized", tokens: 5, experts: 8, k: 2},
-		{name: "qwen3moe", reason: "eight of 128, normalized", tokens: 3, experts: 128, k: 8},
-		{name: "raw", reason: "weights as they are, which do not add up to 1", tokens: 3, experts: 60, k: 4, raw: true},
-		{name: "largest", reason: "as many experts and choices as there may be", tokens: 2, experts: 512, k: 32, spread: 5},
-		{name: "half", reason: "as many experts as go without the second half of a lane's places", tokens: 2, experts: 256, k: 32, spread: 5},
-		{name: "just many", reason: "one lane has one expert in the second half of its places", tokens: 2, experts: 257, k: 10, plant: map[int]float32{256: 50}},
-		{name: "far ties", reason: "equals in both halves of a lane's places", tokens: 2, experts: 500, k: 32, levels: 9},
-		{name: "all", reason: "every expert is chosen", tokens: 2, experts: 5, k: 5},
+		{name: "mixtral", reason: "two of eight experts, normalized", tokens: 5, experts: 8, k: 2},
+		{name: "qwen3moe", reason: "eight of 128 experts, normalized", tokens: 3, experts: 128, k: 8},
+		{name: "raw", reason: "weights that are not normalized", tokens: 3, experts: 60, k: 4, raw: true},
+		{name: "largest", reason: "the most experts and choices", tokens: 2, experts: 512, k: 32, spread: 5},
+		{name: "256 experts", reason: "the most experts that fill one half of each lane's slots", tokens: 2, experts: 256, k: 32, spread: 5},
+		{name: "257 experts", reason: "one expert in the second half of the slots", tokens: 2, experts: 257, k: 10, plant: map[int]float32{256: 50}},
+		{name: "far ties", reason: "ties in both halves of a lane's slots", tokens: 2, experts: 500, k: 32, distinct: 9},
+		{name: "all", reason: "all experts are chosen", tokens: 2, experts: 5, k: 5},
 		{name: "one", reason: "one expert", tokens: 1, experts: 1, k: 1},
-		{name: "ties", reason: "the lowest index first among equals", tokens: 4, experts: 100, k: 16, levels: 3},
-		{name: "far apart", reason: "probabilities of 0 are chosen too, and nothing overflows", tokens: 2, experts: 16, k: 8, spread: 100},
-		{name: "infinite", reason: "-Inf comes last", tokens: 1, experts: 4, k: 3, plant: map[int]float32{0: float32(math.Inf(-1)), 2: float32(math.Inf(-1))}},
+		{name: "ties", reason: "ties are ordered by index", tokens: 4, experts: 100, k: 16, distinct: 3},
+		{name: "far apart", reason: "probabilities of 0 are chosen, without overflow", tokens: 2, experts: 16, k: 8, spread: 100},
+		{name: "infinite", reason: "-Inf is chosen last", tokens: 1, experts: 4, k: 3, plant: map[int]float32{0: float32(math.Inf(-1)), 2: float32(math.Inf(-1))}},
 	}
 	for experts := 20; experts <= 512; experts += 32 {
 		rows = append(rows, routerCase{
-			name: fmt.Sprintf("raw, experts=%d", experts), reason: "a place of a lane that not all lanes fill has no part in the sum",
+			name: fmt.Sprintf("raw, experts=%d", experts), reason: "slots that only some lanes fill do not count in the sum",
 			tokens: 2, experts: experts, k: 9, raw: true,
 		})
 	}
@@ -44,7 +44,7 @@ func routerCases() []harness.Case {
 		all = append(all, harness.Case{Operation: "router", Format: "F32", Name: c.name, Reason: c.reason, Run: func(r *harness.Fixture) { checkRouter(r, c) }})
 	}
 	return append(all, harness.Case{
-		Operation: "router", Format: "F32", Name: "NaN", Reason: "a token with a NaN has NaN weights but indices of experts, its neighbor is well", Run: checkRouterNaN,
+		Operation: "router", Format: "F32", Name: "NaN", Reason: "a token with NaN has NaN weights and valid indices; other tokens are unaffected", Run: checkRouterNaN,
 	})
 }
 
@@ -61,8 +61,8 @@ func checkRouter(r *harness.Fixture, c routerCase) {
 	x := r.Vector(harness.Gaussian, c.tokens*c.experts)
 	for i := range x {
 		switch {
-		case c.levels > 0:
-			x[i] = float32(r.Rand().IntN(c.levels))
+		case c.distinct > 0:
+			x[i] = float32(r.Rand().IntN(c.distinct))
 		case c.spread != 0:
 			x[i] *= c.spread
 		}
@@ -94,7 +94,7 @@ func checkRouter(r *harness.Fixture, c routerCase) {
 	}
 }
 
-// routerOrder is the k largest logits, -Inf last, the lowest index first among equals.
+// routerOrder returns the k largest logits: -Inf last, equal logits by index.
 func routerOrder(row []float32, k int) []uint32 {
 	_, order := topKRef(row, k)
 	next := uint32(0)
@@ -118,7 +118,7 @@ func checkRouterNaN(r *harness.Fixture) {
 	weights, chosen := c.run(r, x)
 	order := routerOrder(append(append([]float32{}, x[:3]...), x[4:30]...), 29)
 	for i, e := range order {
-		if e >= 3 { // the NaN was taken out of the row
+		if e >= 3 { // the NaN was removed from the row
 			order[i]++
 		}
 	}

@@ -9,12 +9,12 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// softmaxCase is a softmax over rows of width numbers.
+// softmaxCase computes the softmax of rows of width numbers.
 type softmaxCase struct {
 	name, reason string
 	rows, width  int
 	stride       int
-	spread       float64 // multiplies Gaussian numbers; 0 means 1
+	spread       float64 // multiplies Gaussian numbers; 0: 1
 	scale, cap   float32
 	plant        map[int]float32
 	inPlace      bool
@@ -24,20 +24,20 @@ type softmaxCase struct {
 func softmaxCases() []harness.Case {
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
 	rows := []softmaxCase{
-		{name: "spread", reason: "powers down to 0, each within its own bound", rows: 2, width: 500, spread: 40},
-		{name: "scale", reason: "attention's scale", rows: 2, width: 130, spread: 20, scale: 0.08838835},
-		{name: "cap", reason: "attention's softcap comes before the maximum", rows: 2, width: 130, spread: 100, scale: 0.5, cap: 50},
-		{name: "cap, small", reason: "scores far below the softcap keep their last places", rows: 2, width: 130, spread: 0.4, cap: 1},
-		{name: "cap, bend", reason: "scores around the softcap, where tanh changes its way", rows: 2, width: 530, spread: 1.2, cap: 1},
-		{name: "in place, stride", reason: "rows inside a wider buffer at no multiple of 16 bytes", rows: 3, width: 66, stride: 71, inPlace: true},
-		{name: "masked", reason: "-Inf has probability 0", rows: 2, width: 40, plant: map[int]float32{0: -inf, 39: -inf, 40: -inf}},
-		{name: "special", reason: "a row of nothing but -Inf, with NaN or with Inf is NaN; its neighbor is not", rows: 4, width: 2,
+		{name: "spread", reason: "probabilities down to 0, each within its own bound", rows: 2, width: 500, spread: 40},
+		{name: "scale", reason: "the scale of attention", rows: 2, width: 130, spread: 20, scale: 0.08838835},
+		{name: "cap", reason: "the softcap is applied before the maximum", rows: 2, width: 130, spread: 100, scale: 0.5, cap: 50},
+		{name: "cap, small", reason: "scores far below the softcap keep their precision", rows: 2, width: 130, spread: 0.4, cap: 1},
+		{name: "cap, bend", reason: "scores around the softcap, where tanh changes its method", rows: 2, width: 530, spread: 1.2, cap: 1},
+		{name: "in place, stride", reason: "rows in a wider buffer, in place and unaligned", rows: 3, width: 66, stride: 71, inPlace: true},
+		{name: "masked", reason: "-Inf gets probability 0", rows: 2, width: 40, plant: map[int]float32{0: -inf, 39: -inf, 40: -inf}},
+		{name: "special", reason: "rows of -Inf only, with NaN or with Inf give NaN; other rows do not", rows: 4, width: 2,
 			plant: map[int]float32{0: -inf, 1: -inf, 2: nan, 5: inf}},
-		{name: "largest last", reason: "the maximum is the row's, not that of a thread's first round", rows: 1, width: 8300, plant: map[int]float32{8299: 300}},
-		{name: "large", reason: "the maximum comes off before the power is taken", rows: 1, width: 33, spread: 1e4},
+		{name: "largest last", reason: "the maximum is in a later iteration of a thread", rows: 1, width: 8300, plant: map[int]float32{8299: 300}},
+		{name: "large", reason: "the maximum is subtracted before the exponential", rows: 1, width: 33, spread: 1e4},
 	}
 	for _, width := range []int{1, 3, 31, 33, 127, 129, 1025, 4099, 8300, 32768} {
-		rows = append(rows, softmaxCase{name: fmt.Sprintf("width=%d", width), reason: "around a warp, a tail, and rows longer than a CTA's first round", rows: 2, width: width, spread: 5, long: width > 8300})
+		rows = append(rows, softmaxCase{name: fmt.Sprintf("width=%d", width), reason: "around a warp, with a tail, and rows of several iterations", rows: 2, width: width, spread: 5, long: width > 8300})
 	}
 	var all []harness.Case
 	for _, c := range rows {
@@ -77,14 +77,14 @@ func checkSoftmax(r *harness.Fixture, c softmaxCase) {
 	}
 }
 
-// softmaxRef is softmax(cap(scale·x)) and the bound of each probability,
-// (2|z − max| + 16)·u of it, and 16 units of z and max where a softcap rounds them.
+// softmaxRef returns softmax(cap(scale·x)) and the error bound of each probability: (2|z −
+// max| + 16)·u relative, plus 16 units of z and max if there is a softcap.
 func softmaxRef(x []float32, scale, cap float64) (y, bound []float64) {
 	if scale == 0 {
 		scale = 1
 	}
 	y, bound = make([]float64, len(x)), make([]float64, len(x))
-	const subnormal = 4 * 0x1p-149 // the power's 2 units, there as large as the smallest number, and two roundings
+	const subnormal = 4 * 0x1p-149 // subnormal results: 2 units of the exponential and two roundings
 	top, sum := math.Inf(-1), 0.0
 	for i, v := range x {
 		y[i] = float64(float64(v) * scale)

@@ -11,58 +11,58 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen"
 )
 
-// choiceCase is rows of logits to choose from.
-type choiceCase struct {
+// logitsCase is rows of logits to choose tokens from.
+type logitsCase struct {
 	name, reason string
 	rows, vocab  int
-	stride       int             // 0 means vocab
-	levels       int             // logits take so many values; 0: Gaussian
-	plant        map[int]float32 // logits put in
-	fill         *float32        // what all others are
-	ks           []int           // of top-k
-	tiny         bool            // logits differ by less than the last place of 1
-	below        bool            // all logits are negative
-	everywhere   bool            // the largest of a row is at one of placesOfSlices
+	stride       int             // 0: vocab
+	distinct     int             // number of distinct logits; 0: Gaussian logits
+	plant        map[int]float32 // index to value
+	fill         *float32        // value of all other logits
+	ks           []int           // values of k for top-k
+	tiny         bool            // logits differ by less than the spacing around 1
+	negative     bool            // all logits are negative
+	boundaries   bool            // the largest logit of row i is at boundaryIndices[i]
 	long         bool
 }
 
-// placesOfSlices are the first and last elements of what a thread, a round and a
-// slice of the kernels take.
-var placesOfSlices = []int{0, 3, 4, 15, 16, 1023, 1024, 1027, 1028, 2047, 2048, 3071, 3072, 4095, 4096, 4099, 4999}
+// boundaryIndices are the first and last indices that a thread, an iteration or a slice of
+// the kernels reads.
+var boundaryIndices = []int{0, 3, 4, 15, 16, 1023, 1024, 1027, 1028, 2047, 2048, 3071, 3072, 4095, 4096, 4099, 4999}
 
-func choiceTable() []choiceCase {
+func logitsTable() []logitsCase {
 	inf, nan, zero, lowest := float32(math.Inf(1)), float32(math.NaN()), float32(0), float32(-3e38)
 	minus, minusZero := -inf, float32(math.Copysign(0, -1))
-	rows := []choiceCase{
-		{name: "ties", reason: "the lowest index wins, within a thread, a warp, a CTA and between slices", rows: 3, vocab: 5000, levels: 3, ks: []int{1, 40, 256}},
-		{name: "all equal", reason: "the lowest indices in order", rows: 1, vocab: 9000, fill: &zero, ks: []int{40}},
-		{name: "zeros", reason: "-0 and 0 are equal", rows: 1, vocab: 300, fill: &minusZero, plant: map[int]float32{77: 0, 5: -1}, ks: []int{3}},
-		{name: "NaN", reason: "NaN is never chosen, of either sign, at either end", rows: 2, vocab: 300,
+	rows := []logitsCase{
+		{name: "ties", reason: "the lowest index wins ties within a thread, a warp, a CTA and between slices", rows: 3, vocab: 5000, distinct: 3, ks: []int{1, 40, 256}},
+		{name: "all equal", reason: "ties are returned in index order", rows: 1, vocab: 9000, fill: &zero, ks: []int{40}},
+		{name: "zeros", reason: "-0 and 0 are a tie", rows: 1, vocab: 300, fill: &minusZero, plant: map[int]float32{77: 0, 5: -1}, ks: []int{3}},
+		{name: "NaN", reason: "NaN of either sign is never chosen", rows: 2, vocab: 300,
 			plant: map[int]float32{0: nan, 299: float32(math.Copysign(float64(nan), -1)), 300: nan, 5: nan}, ks: []int{40}},
-		{name: "infinite", reason: "Inf wins, the first of two; -Inf is not chosen", rows: 2, vocab: 300,
+		{name: "infinite", reason: "the first Inf wins; -Inf is not chosen", rows: 2, vocab: 300,
 			plant: map[int]float32{200: inf, 7: -inf, 250: inf, 301: -inf}, ks: []int{9}},
-		{name: "nothing", reason: "rows without a number above -Inf have no choice", rows: 3, vocab: 70, fill: &minus, plant: map[int]float32{1: nan, 75: -3}, ks: []int{5}},
-		{name: "negative", reason: "the order of negative numbers is not that of their bits", rows: 1, vocab: 200, fill: &minus,
+		{name: "nothing", reason: "rows without a number above -Inf give no token", rows: 3, vocab: 70, fill: &minus, plant: map[int]float32{1: nan, 75: -3}, ks: []int{5}},
+		{name: "negative", reason: "negative numbers are not ordered like their bits", rows: 1, vocab: 200, fill: &minus,
 			plant: map[int]float32{3: -5, 190: -1e-42, 191: -math.MaxFloat32, 100: -2}, ks: []int{4, 6}},
-		{name: "lowest", reason: "numbers below -2^127 are more than -Inf", rows: 1, vocab: 90, fill: &lowest, ks: []int{64}},
-		{name: "below", reason: "negative numbers at every place of a thread are chosen, in their order", rows: 2, vocab: 90, below: true, ks: []int{64}},
-		{name: "tiny", reason: "numbers far smaller than 1 keep their order, within a slice and between slices", rows: 4, vocab: 9000, tiny: true, ks: []int{20}},
-		{name: "everywhere", reason: "no element at a border is left out", rows: len(placesOfSlices), vocab: 5000, everywhere: true, ks: []int{2}},
-		{name: "stride", reason: "rows inside a wider buffer", rows: 3, vocab: 50, stride: 53, ks: []int{7}},
-		{name: "largest numbers", reason: "the last index wins if it is the largest", rows: 1, vocab: 4099, plant: map[int]float32{4098: math.MaxFloat32}, ks: []int{2}},
+		{name: "lowest", reason: "numbers below -2^127 are larger than -Inf", rows: 1, vocab: 90, fill: &lowest, ks: []int{64}},
+		{name: "all negative", reason: "negative numbers in each slot of a thread", rows: 2, vocab: 90, negative: true, ks: []int{64}},
+		{name: "tiny", reason: "tiny numbers are ordered, within a slice and between slices", rows: 4, vocab: 9000, tiny: true, ks: []int{20}},
+		{name: "everywhere", reason: "the maximum at each boundary of threads and slices", rows: len(boundaryIndices), vocab: 5000, boundaries: true, ks: []int{2}},
+		{name: "stride", reason: "rows in a wider buffer", rows: 3, vocab: 50, stride: 53, ks: []int{7}},
+		{name: "largest numbers", reason: "the maximum at the last index", rows: 1, vocab: 4099, plant: map[int]float32{4098: math.MaxFloat32}, ks: []int{2}},
 	}
 	for _, n := range []int{1, 2, 31, 33, 2047, 2049, 4097} {
-		rows = append(rows, choiceCase{name: fmt.Sprintf("vocab=%d", n), reason: "around a warp and a slice", rows: 2, vocab: n, ks: []int{1, 17}})
+		rows = append(rows, logitsCase{name: fmt.Sprintf("vocab=%d", n), reason: "vocabularies around a warp and a slice", rows: 2, vocab: n, ks: []int{1, 17}})
 	}
 	return append(rows,
-		choiceCase{name: "vocab=32000", reason: "a whole vocabulary, several slices", rows: 1, vocab: 32000, ks: []int{40}},
-		choiceCase{name: "vocab=128256", reason: "a whole vocabulary", rows: 2, vocab: 128256, ks: []int{40, 256}, long: true},
-		choiceCase{name: "vocab=262147", reason: "more than 256 CTAs of 1024 cover", rows: 1, vocab: 262147, plant: map[int]float32{262146: 50, 262145: 49}, ks: []int{40}, long: true},
-		choiceCase{name: "beyond 262144", reason: "the largest lies behind what 256 CTAs of 1024 cover", rows: 1, vocab: 270000, fill: &zero, plant: map[int]float32{269999: 1, 263000: 1}},
+		logitsCase{name: "vocab=32000", reason: "a vocabulary of several slices", rows: 1, vocab: 32000, ks: []int{40}},
+		logitsCase{name: "vocab=128256", reason: "the vocabulary of a large model", rows: 2, vocab: 128256, ks: []int{40, 256}, long: true},
+		logitsCase{name: "vocab=262147", reason: "more logits than 256 CTAs of 1024 threads", rows: 1, vocab: 262147, plant: map[int]float32{262146: 50, 262145: 49}, ks: []int{40}, long: true},
+		logitsCase{name: "beyond 262144", reason: "the maximum beyond 256 CTAs of 1024 threads", rows: 1, vocab: 270000, fill: &zero, plant: map[int]float32{269999: 1, 263000: 1}},
 	)
 }
 
-func (c choiceCase) logits(r *harness.Fixture) [][]float32 {
+func (c logitsCase) logits(r *harness.Fixture) [][]float32 {
 	rows := make([][]float32, c.rows)
 	for i := range rows {
 		rows[i] = r.Vector(harness.Gaussian, c.vocab)
@@ -70,16 +70,16 @@ func (c choiceCase) logits(r *harness.Fixture) [][]float32 {
 			switch {
 			case c.fill != nil:
 				rows[i][j] = *c.fill
-			case c.levels > 0:
-				rows[i][j] = float32(r.Rand().IntN(c.levels))
+			case c.distinct > 0:
+				rows[i][j] = float32(r.Rand().IntN(c.distinct))
 			case c.tiny:
 				rows[i][j] *= 0x1p-60
-			case c.below:
+			case c.negative:
 				rows[i][j] -= 10
 			}
 		}
-		if c.everywhere {
-			rows[i][placesOfSlices[i]] = 10
+		if c.boundaries {
+			rows[i][boundaryIndices[i]] = 10
 		}
 	}
 	for at, v := range c.plant {
@@ -88,26 +88,26 @@ func (c choiceCase) logits(r *harness.Fixture) [][]float32 {
 	return rows
 }
 
-// buffer holds rows of logits, with poison between them where there is a stride.
-func (c choiceCase) buffer(r *harness.Fixture, rows [][]float32) (*harness.Buffer, int) {
+// buffer stores rows of logits, with uninitialized gaps if there is a stride.
+func (c logitsCase) buffer(r *harness.Fixture, rows [][]float32) (*harness.Buffer, int) {
 	stride := max(c.stride, c.vocab)
 	return r.Rows("logits", slices.Concat(rows...), c.vocab, stride), stride
 }
 
 func argmaxCases() []harness.Case {
 	var all []harness.Case
-	for _, c := range choiceTable() {
+	for _, c := range logitsTable() {
 		all = append(all, harness.Case{Operation: "argmax", Format: "F32", Name: c.name, Reason: c.reason, Long: c.long, Run: func(r *harness.Fixture) { checkArgmax(r, c) }})
 	}
 	return append(all, harness.Case{
-		Operation: "argmax", Format: "F32", Name: "many slices", Reason: "the second step goes round more than once for more than 256 slices",
+		Operation: "argmax", Format: "F32", Name: "many slices", Reason: "more than 256 slices take several iterations of the second kernel",
 		Run: checkArgmaxMerge,
 	})
 }
 
-// checkArgmaxMerge gives the second step alone what the first would of 700 slices: the
-// best is among those of its first, its second and its last round, once before and
-// once behind its equal.
+// checkArgmaxMerge runs the second kernel alone on the results of 700 slices. The best
+// result is among those of each thread's first, second and last iteration, before or after
+// an equal one.
 func checkArgmaxMerge(r *harness.Fixture) {
 	const slices, rows = 700, 6
 	spec := ptxgen.Argmax{Merge: true}
@@ -130,7 +130,7 @@ func checkArgmaxMerge(r *harness.Fixture) {
 	harness.Exact(r, "token", token.U32s(), want)
 }
 
-func checkArgmax(r *harness.Fixture, c choiceCase) {
+func checkArgmax(r *harness.Fixture, c logitsCase) {
 	rows := c.logits(r)
 	in, stride := c.buffer(r, rows)
 	slice, merge := ptxgen.Argmax{}, ptxgen.Argmax{Merge: true}
@@ -150,7 +150,7 @@ func checkArgmax(r *harness.Fixture, c choiceCase) {
 		if best := model.Argmax(row); best >= 0 {
 			chosen, next = uint32(best), uint32(best)
 		}
-		want[2*i+int(wantPosition[i]%2)] = chosen // the position to come is the length of this step
+		want[2*i+int(wantPosition[i]%2)] = chosen // the next position is the length after this step
 		wantNext = append(wantNext, next)
 	}
 	harness.Exact(r, "token", token.U32s(), want)
@@ -159,17 +159,17 @@ func checkArgmax(r *harness.Fixture, c choiceCase) {
 	harness.Exact(r, "length", length.U32s(), wantLength)
 }
 
-// untouched is what outputs hold that may not be written.
+// untouched fills outputs that must not change.
 const untouched = 12345
 
-// tokens is room for two tokens a row.
+// tokens returns an output of two tokens per row.
 func tokens(r *harness.Fixture, rows int) *harness.Buffer {
 	return r.Output("token", 8*rows).SetU32s(0, slices.Repeat([]uint32{untouched}, 2*rows))
 }
 
-// sequences are what the rows are of, of different lengths and every third of none; and
-// how they go on.
-func (c choiceCase) sequences(r *harness.Fixture) (position, length *harness.Buffer, wantPosition, wantLength []uint32) {
+// sequences returns positions and lengths of the rows, every third of length 0, and their
+// values after the step.
+func (c logitsCase) sequences(r *harness.Fixture) (position, length *harness.Buffer, wantPosition, wantLength []uint32) {
 	var positions, lengths []uint32
 	for i := range uint32(c.rows) {
 		n := (i + 1) % 3 * (70 + i)
@@ -184,7 +184,7 @@ func (c choiceCase) sequences(r *harness.Fixture) (position, length *harness.Buf
 
 func topKCases() []harness.Case {
 	var all []harness.Case
-	for _, c := range choiceTable() {
+	for _, c := range logitsTable() {
 		for _, k := range c.ks {
 			all = append(all, harness.Case{
 				Operation: "top-k", Format: "F32", Name: fmt.Sprintf("%s/k=%d", c.name, k), Reason: c.reason, Long: c.long,
@@ -195,7 +195,7 @@ func topKCases() []harness.Case {
 	return all
 }
 
-func checkTopK(r *harness.Fixture, c choiceCase, k int) {
+func checkTopK(r *harness.Fixture, c logitsCase, k int) {
 	rows := c.logits(r)
 	in, stride := c.buffer(r, rows)
 	values, indices := in.Addr(), ptxgen.Address(0)
@@ -224,7 +224,7 @@ func checkTopK(r *harness.Fixture, c choiceCase, k int) {
 	harness.Exact(r, "indices", outIndices.U32s(), wantIndices)
 }
 
-// topKRef is the first k of the order: larger values first, then lower indices.
+// topKRef returns the first k logits by value, then by index.
 func topKRef(row []float32, k int) (values []float32, indices []uint32) {
 	var order []uint32
 	for i, x := range row {
