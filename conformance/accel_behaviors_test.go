@@ -27,25 +27,25 @@ func withText(t testing.TB, spec *tiny.Model) *model.Model {
 }
 
 // accelWays are how prompts are computed, and what behaviors that excludes.
-var accelWays = []struct {
+var prefillModes = []struct {
 	name   string
 	o      accel.Options
 	except []string   // because single tokens behind others are steps, which round otherwise
 	few    []Behavior // by default these only
 }{
-	{"stepwise", accel.Options{Prefill: accel.PrefillExact, KVPages: manyPages}, nil, slices.Concat(sessionBehaviors, failureBehaviors, generationBehaviors)},
+	{"stepwise", accel.Options{Prefill: accel.PrefillExact, KVPages: enoughPages}, nil, slices.Concat(sessionBehaviors, failureBehaviors, generationBehaviors)},
 	{
-		"fast", accel.Options{KVPages: manyPages, Chunk: 16},
+		"fast", accel.Options{KVPages: enoughPages, Chunk: 16},
 		[]string{"prefill equals steps", "prefill onto a cache", "wants agree", "sessions at once"},
 		slices.Concat(prefixBehaviors, textBehaviors, parallelBehaviors),
 	},
 }
 
 // manyPages are enough for the 500 sequences of a behavior.
-const manyPages = 600
+const enoughPages = 600
 
 // slow are behaviors that compute for minutes on an emulated device.
-var slow = []string{"batch equals alone", "500 calls", "truncate", "canceled anywhere inside", "greedy paths agree", "stop string across tokens",
+var slowBehaviors = []string{"batch equals alone", "500 calls", "truncate", "canceled anywhere inside", "greedy paths agree", "stop string across tokens",
 	"whole characters", "seeds", "prefill onto a cache", "broken loop", "canceled at every token", "after an error", "every token once", "stop token later",
 	"sessions are independent", "until the context is full"}
 
@@ -53,13 +53,13 @@ var slow = []string{"batch equals alone", "500 calls", "truncate", "canceled any
 // architecture of one layer, what concerns sessions in one way of prefill and the rest in
 // the other.
 func TestAccelBehaviors(t *testing.T) {
-	heavy(t)
+	slowParallel(t)
 	archs := []string{"llama"}
 	if *longCases {
-		archs = whole
+		archs = fullArchitectures
 	}
 	for _, arch := range archs {
-		for _, way := range accelWays {
+		for _, way := range prefillModes {
 			spec := tiny.New(arch, 1)
 			if !*longCases {
 				spec.OneLayer()
@@ -70,7 +70,7 @@ func TestAccelBehaviors(t *testing.T) {
 				list = Behaviors()
 			}
 			for _, b := range list {
-				if slices.Contains(way.except, b.Name) || !*longCases && slices.Contains(slow, b.Name) {
+				if slices.Contains(way.except, b.Name) || !*longCases && slices.Contains(slowBehaviors, b.Name) {
 					continue
 				}
 				t.Run(arch+"/"+way.name+"/"+b.Name, func(t *testing.T) { b.Check(t, e) })

@@ -25,13 +25,13 @@ var oneStream = []streamCase{
 	{"two calls", "the prompt onto a cache that is not empty", accel.Options{}, func(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
 		s := openSession(t, e)
 		defer s.Close()
-		stepwise(t, s, prompt[:9], nil)
-		return stepwise(t, s, prompt[9:], tokens)
+		promptThenSteps(t, s, prompt[:9], nil)
+		return promptThenSteps(t, s, prompt[9:], tokens)
 	}},
 	{"restored", "a prefix from host memory, as after a hit of the prefix cache", accel.Options{}, func(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
 		first, s := openSession(t, e), openSession(t, e)
 		defer s.Close()
-		stepwise(t, first, prompt, tokens[:3])
+		promptThenSteps(t, first, prompt, tokens[:3])
 		snap, err := first.Snapshot(len(prompt))
 		if err != nil {
 			t.Fatal(err)
@@ -41,17 +41,17 @@ var oneStream = []streamCase{
 		if err := s.Restore(snap, len(prompt)-2); err != nil {
 			t.Fatal(err)
 		}
-		return stepwise(t, s, prompt[len(prompt)-2:], tokens)
+		return promptThenSteps(t, s, prompt[len(prompt)-2:], tokens)
 	}},
 	{"truncated", "pages and positions that held something else", accel.Options{}, func(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
 		s := openSession(t, e)
 		defer s.Close()
-		stepwise(t, s, prompt, nil)
-		stepwise(t, s, prompt, tokens[:2])
+		promptThenSteps(t, s, prompt, nil)
+		promptThenSteps(t, s, prompt, tokens[:2])
 		if err := s.Truncate(len(prompt)); err != nil {
 			t.Fatal(err)
 		}
-		return steps(t, s, tokens)
+		return stepLogits(t, s, tokens)
 	}},
 	{"among 16", "one step for sequences of many lengths, some of which come and go", accel.Options{}, among(16)},
 	{"among 16, 4 a step", "more sequences than rows", accel.Options{MaxSequences: 4, KVPages: 64}, among(16)},
@@ -79,7 +79,7 @@ func openSession(t testing.TB, e *accel.Engine) model.Session {
 
 func alone(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
 	t.Helper()
-	return fresh(t, e, prompt, tokens)
+	return freshLogits(t, e, prompt, tokens)
 }
 
 // among has n-1 neighbors, of which each has another prompt, begins when it likes and
@@ -89,9 +89,9 @@ func among(n int) func(t testing.TB, e *accel.Engine, prompt, tokens []int) []fl
 		t.Helper()
 		var wg sync.WaitGroup
 		for i := range n - 1 {
-			wg.Go(func() { fresh(t, e, prompt[i%len(prompt)/2:], tokens[:1+i%len(tokens)]) })
+			wg.Go(func() { freshLogits(t, e, prompt[i%len(prompt)/2:], tokens[:1+i%len(tokens)]) })
 		}
-		wg.Go(func() { got = fresh(t, e, prompt, tokens) })
+		wg.Go(func() { got = freshLogits(t, e, prompt, tokens) })
 		wg.Wait()
 		return got
 	}
@@ -100,7 +100,7 @@ func among(n int) func(t testing.TB, e *accel.Engine, prompt, tokens []int) []fl
 // TestAccelDeterminism computes one stream of logits in many ways, which must give the
 // same bits; and another stream, which must not.
 func TestAccelDeterminism(t *testing.T) {
-	heavy(t)
+	slowParallel(t)
 	models := map[string]*model.Model{"tiny llama": tinyModel(t, "llama")}
 	if *longCases {
 		models["q4_k"] = goldenModel(t, "quant/q4_k.gguf")
@@ -108,13 +108,13 @@ func TestAccelDeterminism(t *testing.T) {
 		models["gemma3"] = tinyModel(t, "gemma3")
 	}
 	for name, m := range models {
-		all := spread(m.Config.Vocab, 26)
+		all := testTokens(m.Config.Vocab, 26)
 		prompt, tokens := all[:20], all[20:]
 		var want string
 		for _, c := range oneStream {
 			t.Run(name+"/"+c.name, func(t *testing.T) {
 				e := accelEngine(t, m, smallDevice, c.o)
-				got := stream(c.run(t, e, prompt, tokens))
+				got := hashLogits(c.run(t, e, prompt, tokens))
 				if want == "" {
 					want = got
 					t.Logf("SHA-256 of the logits: %s", want)
@@ -126,7 +126,7 @@ func TestAccelDeterminism(t *testing.T) {
 		}
 		other := slices.Clone(prompt)
 		other[len(other)-1]++ // the first ones are behind a sliding window
-		if got := stream(alone(t, accelEngine(t, m, smallDevice, accel.Options{}), other, tokens)); got == want {
+		if got := hashLogits(alone(t, accelEngine(t, m, smallDevice, accel.Options{}), other, tokens)); got == want {
 			t.Errorf("%s: another prompt gives the same stream", name)
 		}
 	}
@@ -137,13 +137,13 @@ func TestAccelDeterminism(t *testing.T) {
 // worst order: kernels follow one another as they must, and nothing reads what is on its
 // way. The logits are those of a kind device, whatever it rounds.
 func TestAccelAdversarialDevice(t *testing.T) {
-	heavy(t)
+	slowParallel(t)
 	m := tinyModel(t, "qwen3moe")
-	all := spread(m.Config.Vocab, 9)
+	all := testTokens(m.Config.Vocab, 9)
 	hostile := emu.Options{SMs: 4, Schedule: emu.Adversarial(*kernelSeed), Async: emu.Late, LateStreams: true}
 	for _, o := range []accel.Options{{}, {Prefill: accel.PrefillExact, Eager: true}} {
-		want := stream(alone(t, accelEngine(t, m, smallDevice, o), all[:6], all[6:]))
-		if got := stream(alone(t, accelEngine(t, m, hostile, o), all[:6], all[6:])); got != want {
+		want := hashLogits(alone(t, accelEngine(t, m, smallDevice, o), all[:6], all[6:]))
+		if got := hashLogits(alone(t, accelEngine(t, m, hostile, o), all[:6], all[6:])); got != want {
 			t.Errorf("%+v: the order of warps shows in the logits", o)
 		}
 	}

@@ -20,7 +20,7 @@ import (
 // predictions to those of the reference that rounds nothing: their divergence, and each
 // choice wherever its margin is wider than what rounding does to the logits.
 func TestAccelEmbedded(t *testing.T) {
-	heavy(t)
+	slowParallel(t)
 	m, err := golden.Model()
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +33,7 @@ func TestAccelEmbedded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tokens := generatedBy(t, oracle, tokenizer.Prompt("Well, Prince,", false), 8)
+	tokens := greedyContinuation(t, oracle, tokenizer.Prompt("Well, Prince,", false), 8)
 	exact := refTrace(t, m, ref.Numerics{}, tokens, nil)
 	for _, c := range []struct {
 		mode accel.PrefillMode
@@ -60,7 +60,7 @@ func TestAccelEmbedded(t *testing.T) {
 }
 
 // generatedBy is a prompt and n tokens behind it, chosen greedily.
-func generatedBy(t *testing.T, e model.Engine, prompt []int, n int) []int {
+func greedyContinuation(t *testing.T, e model.Engine, prompt []int, n int) []int {
 	t.Helper()
 	g := collect(generate.Tokens(t.Context(), e, prompt, generate.Params{MaxTokens: n, IgnoreEOS: true}))
 	if g.Err != nil {
@@ -72,7 +72,7 @@ func generatedBy(t *testing.T, e model.Engine, prompt []int, n int) []int {
 // TestAccelPerplexity measures the embedded model on text that it never saw, on both
 // engines.
 func TestAccelPerplexity(t *testing.T) {
-	heavy(t)
+	slowParallel(t)
 	m, err := golden.Model()
 	if err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ var captureCalls = []faultinject.Call{
 // faultyDevice is what calls fail on: an emulated one, with -gpu too.
 func faultyDevice(t *testing.T) driver.Device {
 	t.Helper()
-	dev, err := emu.Open(emu.Options{SMs: 1, IgnoreRaces: true, Cache: &programs})
+	dev, err := emu.Open(emu.Options{SMs: 1, IgnoreRaces: true, Cache: &emulatorCache})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func faultyEngine(t *testing.T, o accel.Options, run func(*accel.Engine) error) 
 // TestAccelLoadFaults fails each call of an engine's beginning and end: a typed error, and
 // nothing is left.
 func TestAccelLoadFaults(t *testing.T) {
-	heavy(t)
+	slowParallel(t)
 	m := minimalModel(t)
 	open := func() driver.Device { return faultyDevice(t) }
 	faultinject.Sweep{Open: open, FirstAndLast: true, Start: func(dev driver.Device) (faultinject.Scenario, error) {
@@ -63,7 +63,7 @@ func TestAccelLoadFaults(t *testing.T) {
 // TestAccelRequestFaults fails each call of a request: it fails, and the next one works or
 // says that the device is lost. A capture that fails costs the graph alone.
 func TestAccelRequestFaults(t *testing.T) {
-	notShort(t)
+	skipIfShort(t)
 	for _, c := range []struct {
 		name     string
 		o        accel.Options
@@ -77,7 +77,7 @@ func TestAccelRequestFaults(t *testing.T) {
 		{"lookahead", accel.Options{Prefill: accel.PrefillExact}, captureCalls, greedySteps},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			beside(t)
+			parallelUnlessGPU(t)
 			c.o.MaxSequences, c.o.KVPages, c.o.Chunk = 1, 3, 16
 			sweep := faultyEngine(t, c.o, func(e *accel.Engine) error { return inSession(e, c.request) })
 			if !*longCases {
@@ -149,10 +149,10 @@ func snapshotAndRestore(s model.Session) error {
 
 // TestAccelSpillFaults fails each call of a snapshot's way to host memory and back: the
 // request fails, and the next one works or says that the device is lost.
-func TestAccelSpillFaults(t *testing.T) {
-	heavy(t)
+func TestAccelSwapOutFaults(t *testing.T) {
+	slowParallel(t)
 	m, o := minimalModel(t), accel.Options{Eager: true, MaxSequences: 1, KVPages: 2}
-	tokens := spread(m.Config.Vocab, 65)
+	tokens := testTokens(m.Config.Vocab, 65)
 	dev := faultyDevice(t)
 	defer checkClosed(t, dev)
 	e, err := accel.New(t.Context(), m, dev, o)
@@ -160,8 +160,8 @@ func TestAccelSpillFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer checkClosed(t, e)
-	want := stream(fresh(t, e, tokens[:64], tokens[64:]))
-	sweep := faultyEngine(t, o, func(e *accel.Engine) error { return spillAndRestore(e, tokens, want) })
+	want := hashLogits(freshLogits(t, e, tokens[:64], tokens[64:]))
+	sweep := faultyEngine(t, o, func(e *accel.Engine) error { return swapOutAndRestore(e, tokens, want) })
 	sweep.Plans = []faultinject.Plan{{}, {Kind: driver.ErrDeviceLost}}
 	sweep.Filter = func(_ int, c faultinject.Call) bool {
 		return c == faultinject.StreamReadAsync || c == faultinject.StreamWriteAsync || c == faultinject.StreamSynchronize
@@ -171,7 +171,7 @@ func TestAccelSpillFaults(t *testing.T) {
 
 // spillAndRestore lets a snapshot of a page make room for a sequence of two, and wants it
 // to be as good as before.
-func spillAndRestore(e *accel.Engine, tokens []int, want string) error {
+func swapOutAndRestore(e *accel.Engine, tokens []int, want string) error {
 	ctx := context.Background()
 	first, errFirst := e.NewSession(0)
 	s, err := e.NewSession(0)
@@ -196,7 +196,7 @@ func spillAndRestore(e *accel.Engine, tokens []int, want string) error {
 		return err
 	}
 	out, err := s.Forward(ctx, tokens[64:], model.WantLast)
-	if err == nil && (stream(out.Logits) != want || e.Stats().SwapOuts == spills) {
+	if err == nil && (hashLogits(out.Logits) != want || e.Stats().SwapOuts == spills) {
 		return errors.New("the snapshot is not what it was, or did not go to host memory")
 	}
 	return err

@@ -15,7 +15,7 @@ import (
 )
 
 // stream is what steps gave: the SHA-256 of the bits of all logits, in order.
-func stream(logits []float32) string {
+func hashLogits(logits []float32) string {
 	h := sha256.New()
 	for _, v := range logits {
 		h.Write(binary.LittleEndian.AppendUint32(nil, math.Float32bits(v)))
@@ -25,16 +25,16 @@ func stream(logits []float32) string {
 
 // stepwise gives a session a prompt and then one token after the other, and returns the
 // logits of the latter.
-func stepwise(t testing.TB, s model.Session, prompt, tokens []int) []float32 {
+func promptThenSteps(t testing.TB, s model.Session, prompt, tokens []int) []float32 {
 	t.Helper()
 	if _, err := s.Forward(t.Context(), prompt, model.WantNothing); err != nil {
 		t.Fatal(err)
 	}
-	return steps(t, s, tokens)
+	return stepLogits(t, s, tokens)
 }
 
 // steps gives a session one token after the other, and returns their logits.
-func steps(t testing.TB, s model.Session, tokens []int) (all []float32) {
+func stepLogits(t testing.TB, s model.Session, tokens []int) (all []float32) {
 	t.Helper()
 	for _, token := range tokens {
 		out, err := s.Forward(t.Context(), []int{token}, model.WantLast)
@@ -47,41 +47,41 @@ func steps(t testing.TB, s model.Session, tokens []int) (all []float32) {
 }
 
 // fresh is stepwise with a session of its own.
-func fresh(t testing.TB, e model.Engine, prompt, tokens []int) []float32 {
+func freshLogits(t testing.TB, e model.Engine, prompt, tokens []int) []float32 {
 	t.Helper()
 	s, err := e.NewSession(0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	return stepwise(t, s, prompt, tokens)
+	return promptThenSteps(t, s, prompt, tokens)
 }
 
 // TestAccelGraphs holds steps that are graphs to steps that are not, over more positions
 // than a page has and again behind a longer prompt; and to other tokens, which must give
 // another stream.
 func TestAccelGraphs(t *testing.T) {
-	heavy(t)
+	slowParallel(t)
 	m := minimalModel(t)
-	prompt, tokens := 52, spread(m.Config.Vocab, 66)
+	prompt, tokens := 52, testTokens(m.Config.Vocab, 66)
 	if *longCases {
 		prompt = 3
 	}
 	eager := accelEngine(t, m, smallDevice, accel.Options{Eager: true})
 	graphs := accelEngine(t, m, smallDevice, accel.Options{})
-	want := stream(fresh(t, eager, tokens[:prompt], tokens[prompt:]))
-	if got := stream(fresh(t, graphs, tokens[:prompt], tokens[prompt:])); got != want {
+	want := hashLogits(freshLogits(t, eager, tokens[:prompt], tokens[prompt:]))
+	if got := hashLogits(freshLogits(t, graphs, tokens[:prompt], tokens[prompt:])); got != want {
 		t.Errorf("by graphs %s, eagerly %s", got, want)
 	}
-	long := spread(m.Config.Vocab, 80)
-	if a, b := stream(fresh(t, eager, long, tokens[:6])), stream(fresh(t, graphs, long, tokens[:6])); a != b {
+	long := testTokens(m.Config.Vocab, 80)
+	if a, b := hashLogits(freshLogits(t, eager, long, tokens[:6])), hashLogits(freshLogits(t, graphs, long, tokens[:6])); a != b {
 		t.Errorf("behind a longer prompt: by graphs %s, eagerly %s", b, a)
 	}
-	if got := stream(fresh(t, graphs, tokens[:prompt], tokens[prompt:])); got != want {
+	if got := hashLogits(freshLogits(t, graphs, tokens[:prompt], tokens[prompt:])); got != want {
 		t.Errorf("again: by graphs %s, eagerly %s", got, want)
 	}
 	other := append([]int{tokens[0] + 1}, tokens[1:prompt]...)
-	if got := stream(fresh(t, graphs, other, tokens[prompt:])); got == want {
+	if got := hashLogits(freshLogits(t, graphs, other, tokens[prompt:])); got == want {
 		t.Error("another first token gives the same stream")
 	}
 	s, none := graphs.Stats(), eager.Stats()
@@ -94,16 +94,16 @@ func TestAccelGraphs(t *testing.T) {
 // few steps.
 func greedyAndLogits(t *testing.T, e *accel.Engine, prompt []int) ([]int, string) {
 	t.Helper()
-	return generatedBy(t, e, prompt, 6), stream(fresh(t, e, prompt, prompt[:2]))
+	return greedyContinuation(t, e, prompt, 6), hashLogits(freshLogits(t, e, prompt, prompt[:2]))
 }
 
 // TestAccelCaptureFails fails what only a capture calls, the first time or always. The
 // passes without a graph run kernel by kernel with the same results, and the engine says
 // how many there are and why.
 func TestAccelCaptureFails(t *testing.T) {
-	heavy(t)
+	slowParallel(t)
 	m := minimalModel(t)
-	prompt := spread(m.Config.Vocab, 5)
+	prompt := testTokens(m.Config.Vocab, 5)
 	healthy := accelEngine(t, m, smallDevice, accel.Options{Prefill: accel.PrefillExact})
 	wantTokens, wantLogits := greedyAndLogits(t, healthy, prompt)
 	want := healthy.Stats()

@@ -29,14 +29,14 @@ func longRopeModel(t testing.TB) *model.Model {
 }
 
 // behindPrompt is what steps behind a prompt give in a session of some capacity.
-func behindPrompt(t testing.TB, e model.Engine, capacity int, prompt, tokens []int) []float32 {
+func logitsAfterPrompt(t testing.TB, e model.Engine, capacity int, prompt, tokens []int) []float32 {
 	t.Helper()
 	s, err := e.NewSession(capacity)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	return stepwise(t, s, prompt, tokens)
+	return promptThenSteps(t, s, prompt, tokens)
 }
 
 // TestAccelLongRope lets sequences that rotate by other factors wait together, and holds
@@ -48,14 +48,14 @@ func TestAccelLongRope(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := accelEngine(t, m, smallDevice, accel.Options{Prefill: accel.PrefillExact, KV: model.KVF32})
-	tokens := spread(m.Config.Vocab, 12)
+	tokens := testTokens(m.Config.Vocab, 12)
 	var kinds sync.WaitGroup
 	for _, capacity := range []int{16, 17} {
 		kinds.Go(func() {
 			want, got := layerdiff.NewTrace(), layerdiff.NewTrace()
-			want.AddFloats(-1, "logits", 7, m.Config.Vocab, behindPrompt(t, oracle, capacity, tokens[:7], tokens[7:]))
-			got.AddFloats(-1, "logits", 7, m.Config.Vocab, behindPrompt(t, e, capacity, tokens[:7], tokens[7:]))
-			within(t, want, got, layerdiff.Numerics{Float: bound32}, nil)
+			want.AddFloats(-1, "logits", 7, m.Config.Vocab, logitsAfterPrompt(t, oracle, capacity, tokens[:7], tokens[7:]))
+			got.AddFloats(-1, "logits", 7, m.Config.Vocab, logitsAfterPrompt(t, e, capacity, tokens[:7], tokens[7:]))
+			checkTrace(t, want, got, layerdiff.Numerics{Float: float32Bound}, nil)
 		})
 	}
 	kinds.Wait()
@@ -72,7 +72,7 @@ func TestAccelLongRopeRestore(t *testing.T) {
 	defer short.Close()
 	long := openSession(t, e)
 	defer long.Close()
-	stepwise(t, long, []int{1, 2, 3, 4, 5}, nil)
+	promptThenSteps(t, long, []int{1, 2, 3, 4, 5}, nil)
 	snap, err := long.Snapshot(5)
 	if err != nil {
 		t.Fatal(err)

@@ -66,8 +66,8 @@ func TestAccelTooLarge(t *testing.T) {
 func TestAccelKVFull(t *testing.T) {
 	m := tinyModel(t, "llama")
 	e := accelEngine(t, m, smallDevice, accel.Options{KVPages: 3})
-	tokens := spread(m.Config.Vocab, 70)
-	want := fresh(t, e, tokens[:64], tokens[64:66])
+	tokens := testTokens(m.Config.Vocab, 70)
+	want := freshLogits(t, e, tokens[:64], tokens[64:66])
 	var s [3]model.Session
 	for i := range s {
 		var err error
@@ -76,8 +76,8 @@ func TestAccelKVFull(t *testing.T) {
 		}
 		defer s[i].Close()
 	}
-	stepwise(t, s[0], tokens[:64], nil)
-	stepwise(t, s[1], tokens[:65], nil)
+	promptThenSteps(t, s[0], tokens[:64], nil)
+	promptThenSteps(t, s[1], tokens[:65], nil)
 	for _, input := range [][]int{tokens[64:65], tokens[64:67]} {
 		_, err := s[0].Forward(t.Context(), input, model.WantLast)
 		var full *accel.KVFullError
@@ -91,7 +91,7 @@ func TestAccelKVFull(t *testing.T) {
 	if err := s[1].Truncate(64); err != nil {
 		t.Fatal(err)
 	}
-	if got := stepwise(t, s[0], tokens[64:65], tokens[65:66]); stream(got) != stream(want[m.Config.Vocab:]) {
+	if got := promptThenSteps(t, s[0], tokens[64:65], tokens[65:66]); hashLogits(got) != hashLogits(want[m.Config.Vocab:]) {
 		t.Error("going on after the error gives other bits")
 	}
 	if used := e.Stats().PagesInUse; used != 3 {
@@ -111,7 +111,7 @@ func TestAccelSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	fresh(t, e, spread(m.Config.Vocab, 5), []int{1})
+	freshLogits(t, e, testTokens(m.Config.Vocab, 5), []int{1})
 	if len(seen) != 2 || !seen[0].Prompt || seen[0].Slots != 5 || seen[1].Prompt || seen[1].Slots != 1 {
 		t.Fatalf("%d passes were timed, want a prompt of 5 and a step", len(seen))
 	}

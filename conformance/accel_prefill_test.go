@@ -18,7 +18,7 @@ import (
 // operation by operation, and as a whole: what is left there are numbers that float32
 // made be rounded to the other side, and then others behind them.
 func TestAccelPrefill(t *testing.T) {
-	heavy(t)
+	slowParallel(t)
 	files := modelFiles("arch")
 	for _, f := range []string{"bf16", "f16", "q4_k", "q8_0"} {
 		files = append(files, "quant/"+f+".gguf")
@@ -30,22 +30,22 @@ func TestAccelPrefill(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(file, ".gguf"), func(t *testing.T) {
 			m := goldenModel(t, file)
-			n := layerdiff.Numerics{KV: quant.F16, Input: quant.F16, Float: bound32}
+			n := layerdiff.Numerics{KV: quant.F16, Input: quant.F16, Float: float32Bound}
 			if m.Weights.Layers[0].Q.W.Format == quant.BF16 {
 				n.Input = quant.BF16
 			}
-			tokens, rounding := spread(m.Config.Vocab, positions), prefill.Numerics(model.KVF16, m.Config.HeadDim)
+			tokens, rounding := testTokens(m.Config.Vocab, positions), prefill.Numerics(model.KVF16, m.Config.HeadDim)
 			got := accelTrace(t, m, smallDevice, accel.Options{}, tokens)
 			whole := refTrace(t, m, rounding, tokens, nil)
 			effects, err := layerdiff.Effects(refTrace(t, m, ref.Numerics{}, tokens, nil), whole)
 			if err != nil {
 				t.Fatal(err)
 			}
-			within(t, whole, got, n, effects)
+			checkTrace(t, whole, got, n, effects)
 			n.Followed = true
 			followed := refTrace(t, m, rounding, tokens, got)
-			within(t, followed, got, n, nil)
-			if err := mostlyWithin(followed, got); err != nil {
+			checkTrace(t, followed, got, n, nil)
+			if err := mostlyWithinFloat32(followed, got); err != nil {
 				t.Error(err)
 			}
 		})
@@ -56,8 +56,8 @@ func TestAccelPrefill(t *testing.T) {
 // float32 explains. A row with a number that is rounded to the other side is rarer: an
 // input within 2^-23 of the border between two halves, which are 2^-11 apart, is one of
 // about 4,096.
-func mostlyWithin(want, got *layerdiff.Trace) error {
-	r, err := layerdiff.Compare(want, got, layerdiff.Numerics{Float: bound32}, nil)
+func mostlyWithinFloat32(want, got *layerdiff.Trace) error {
+	r, err := layerdiff.Compare(want, got, layerdiff.Numerics{Float: float32Bound}, nil)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func mostlyWithin(want, got *layerdiff.Trace) error {
 // the accelerator, which must show in the operation that does.
 func TestAccelPrefillSeesRoundings(t *testing.T) {
 	m := goldenModel(t, "arch/llama-gqa.gguf")
-	tokens := spread(m.Config.Vocab, 40)
+	tokens := testTokens(m.Config.Vocab, 40)
 	got := accelTrace(t, m, smallDevice, accel.Options{}, tokens)
 	for _, c := range []struct {
 		name  string
@@ -90,7 +90,7 @@ func TestAccelPrefillSeesRoundings(t *testing.T) {
 	} {
 		n := prefill.Numerics(model.KVF16, m.Config.HeadDim)
 		c.spoil(&n)
-		err := mostlyWithin(refTrace(t, m, n, tokens, got), got)
+		err := mostlyWithinFloat32(refTrace(t, m, n, tokens, got), got)
 		if (err == nil) != (c.shows == "") || err != nil && !strings.HasPrefix(err.Error(), c.shows) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.shows)
 		}
@@ -100,7 +100,7 @@ func TestAccelPrefillSeesRoundings(t *testing.T) {
 // TestAccelChunks cuts one prompt in many ways, which may not show in a bit of any
 // position's logits.
 func TestAccelChunks(t *testing.T) {
-	heavy(t)
+	slowParallel(t)
 	files := []string{"arch/qwen3moe.gguf"}
 	if *longCases {
 		files = slices.Concat(modelFiles("arch"), modelFiles("quant"))
@@ -108,7 +108,7 @@ func TestAccelChunks(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(file, ".gguf"), func(t *testing.T) {
 			m := goldenModel(t, file)
-			tokens := spread(m.Config.Vocab, 70) // more than a page
+			tokens := testTokens(m.Config.Vocab, 70) // more than a page
 			var want []float32
 			for _, c := range []struct {
 				chunk int

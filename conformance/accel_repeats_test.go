@@ -11,15 +11,15 @@ import (
 
 // repeats is a request that is made again and again: a prompt, greedy steps, enough of them
 // for the device to look ahead, and one whose logits are wanted.
-type repeats struct {
+type repeatedRequest struct {
 	testing.TB
-	e        *accel.Engine
-	prompt   []int
-	computed model.Snapshot // the prompt, but for two tokens
+	e      *accel.Engine
+	prompt []int
+	prefix model.Snapshot // the prompt, but for two tokens
 }
 
 // stream is what the request gives: the tokens, and the SHA-256 of the logits.
-func (r *repeats) stream(s model.Session, prompt []int) string {
+func (r *repeatedRequest) stream(s model.Session, prompt []int) string {
 	r.Helper()
 	var tokens []int
 	input := prompt
@@ -31,20 +31,20 @@ func (r *repeats) stream(s model.Session, prompt []int) string {
 		}
 		input = []int{out.Greedy}
 		if tokens = append(tokens, out.Greedy); want == model.WantLast {
-			return fmt.Sprint(tokens, " ", stream(out.Logits))
+			return fmt.Sprint(tokens, " ", hashLogits(out.Logits))
 		}
 	}
 	return ""
 }
 
-func (r *repeats) alone() string {
+func (r *repeatedRequest) alone() string {
 	s := openSession(r, r.e)
 	defer s.Close()
 	return r.stream(s, r.prompt)
 }
 
 // beside is alone, while others compute other prompts.
-func (r *repeats) beside() (got string) {
+func (r *repeatedRequest) amongOthers() (got string) {
 	var group sync.WaitGroup
 	group.Go(func() { got = r.alone() })
 	for i := range 2 {
@@ -56,10 +56,10 @@ func (r *repeats) beside() (got string) {
 	return got
 }
 
-func (r *repeats) restored() string {
+func (r *repeatedRequest) restored() string {
 	s := openSession(r, r.e)
 	defer s.Close()
-	if err := s.Restore(r.computed, r.computed.Len()); err != nil {
+	if err := s.Restore(r.prefix, r.prefix.Len()); err != nil {
 		r.Error(err)
 		return ""
 	}
@@ -70,26 +70,26 @@ func (r *repeats) restored() string {
 // or -gpu: alone, among others or behind a restored prefix, and from time to time of an
 // engine without graphs. All must give one stream, and another prompt another.
 func TestAccelRepeats(t *testing.T) {
-	heavy(t)
+	slowParallel(t)
 	count := 40
 	if *longCases || *onGPU {
 		count = 1000
 	}
 	m := minimalModel(t)
-	tokens := spread(m.Config.Vocab, 6)
-	graphs := &repeats{TB: t, e: accelEngine(t, m, smallDevice, accel.Options{KVPages: 8}), prompt: tokens}
-	eager := &repeats{TB: t, e: accelEngine(t, m, smallDevice, accel.Options{KVPages: 8, Eager: true}), prompt: tokens}
+	tokens := testTokens(m.Config.Vocab, 6)
+	graphs := &repeatedRequest{TB: t, e: accelEngine(t, m, smallDevice, accel.Options{KVPages: 8}), prompt: tokens}
+	eager := &repeatedRequest{TB: t, e: accelEngine(t, m, smallDevice, accel.Options{KVPages: 8, Eager: true}), prompt: tokens}
 	s := openSession(t, graphs.e)
 	defer s.Close()
-	stepwise(t, s, tokens[:4], nil)
+	promptThenSteps(t, s, tokens[:4], nil)
 	var err error
-	if graphs.computed, err = s.Snapshot(4); err != nil {
+	if graphs.prefix, err = s.Snapshot(4); err != nil {
 		t.Fatal(err)
 	}
 	ways := []struct {
 		name string
 		run  func() string
-	}{{"alone", graphs.alone}, {"beside others", graphs.beside}, {"behind a restored prefix", graphs.restored}}
+	}{{"alone", graphs.alone}, {"beside others", graphs.amongOthers}, {"behind a restored prefix", graphs.restored}}
 	want := graphs.alone()
 	for i := range count - 1 {
 		way := ways[i%len(ways)]

@@ -12,22 +12,22 @@ import (
 )
 
 // roomRig is a cache of a few pages, and what fills it.
-type roomRig struct {
+type evictionFixture struct {
 	testing.TB
-	e      *accel.Engine
-	tokens []int
-	opened []model.Session
-	kept   []model.Snapshot
+	e         *accel.Engine
+	tokens    []int
+	opened    []model.Session
+	snapshots []model.Snapshot
 }
 
-func (r *roomRig) open() model.Session {
+func (r *evictionFixture) open() model.Session {
 	r.Helper()
 	s := openSession(r, r.e)
 	r.opened = append(r.opened, s)
 	return s
 }
 
-func (r *roomRig) closeAll() {
+func (r *evictionFixture) closeAll() {
 	for _, s := range r.opened {
 		s.Close()
 	}
@@ -35,15 +35,15 @@ func (r *roomRig) closeAll() {
 
 // check restores the snapshots, wherever they are, and wants a step behind them to give
 // what it gives behind positions that were computed.
-func (r *roomRig) check(want string) {
+func (r *evictionFixture) check(want string) {
 	r.Helper()
 	r.closeAll()
-	for i, snap := range r.kept {
+	for i, snap := range r.snapshots {
 		s := r.open()
 		if err := s.Restore(snap, 63); err != nil {
 			r.Fatalf("snapshot %d: %v", i, err)
 		}
-		if got := stream(steps(r, s, r.tokens[63:64])); got != want {
+		if got := hashLogits(stepLogits(r, s, r.tokens[63:64])); got != want {
 			r.Errorf("snapshot %d does not hold what it held", i)
 		}
 		s.Close()
@@ -51,26 +51,26 @@ func (r *roomRig) check(want string) {
 }
 
 // live is a sequence of n positions that stays.
-func (r *roomRig) live(n int) model.Session {
+func (r *evictionFixture) live(n int) model.Session {
 	r.Helper()
 	s := r.open()
-	stepwise(r, s, r.tokens[:n], nil)
+	promptThenSteps(r, s, r.tokens[:n], nil)
 	return s
 }
 
 // snapshot is of n positions of a sequence.
-func (r *roomRig) snapshot(s model.Session, n int) model.Snapshot {
+func (r *evictionFixture) snapshot(s model.Session, n int) model.Snapshot {
 	r.Helper()
 	snap, err := s.Snapshot(n)
 	if err != nil {
 		r.Fatal(err)
 	}
-	r.kept = append(r.kept, snap)
+	r.snapshots = append(r.snapshots, snap)
 	return snap
 }
 
 // left is a snapshot of a page, whose sequence has gone.
-func (r *roomRig) left() {
+func (r *evictionFixture) leaveSnapshot() {
 	r.Helper()
 	s := r.live(64)
 	r.snapshot(s, 64)
@@ -78,91 +78,91 @@ func (r *roomRig) left() {
 }
 
 // prompt asks for n positions more.
-func (r *roomRig) prompt(s model.Session, n int) error {
+func (r *evictionFixture) prompt(s model.Session, n int) error {
 	_, err := s.Forward(r.Context(), r.tokens[s.Len():][:n], model.WantNothing)
 	return err
 }
 
 // begin asks for a new sequence of n positions.
-func (r *roomRig) begin(n int) error { return r.prompt(r.open(), n) }
+func (r *evictionFixture) begin(n int) error { return r.prompt(r.open(), n) }
 
-func (r *roomRig) restore(snap model.Snapshot, n int) error { return r.open().Restore(snap, n) }
+func (r *evictionFixture) restore(snap model.Snapshot, n int) error { return r.open().Restore(snap, n) }
 
 // truncated is a sequence of a page that goes back into it.
-func (r *roomRig) truncated(s model.Session) model.Session {
+func (r *evictionFixture) truncated(s model.Session) model.Session {
 	if err := s.Truncate(40); err != nil {
 		r.Fatal(err)
 	}
 	return s
 }
 
-var roomCases = []struct {
+var evictionCases = []struct {
 	name, reason string
 	pages        int
-	request      func(r *roomRig) error
+	request      func(r *evictionFixture) error
 	want         accel.KVFullError // none: it fits
 	spills       int
 }{
-	{"enough", "the one page that is wanted is a snapshot's", 2, func(r *roomRig) error {
+	{"enough", "the one page that is wanted is a snapshot's", 2, func(r *evictionFixture) error {
 		r.live(5)
-		r.left()
+		r.leaveSnapshot()
 		return r.begin(5)
 	}, accel.KVFullError{}, 1},
-	{"one of two", "no more snapshots make room than have to", 3, func(r *roomRig) error {
+	{"one of two", "no more snapshots make room than have to", 3, func(r *evictionFixture) error {
 		r.live(5)
-		r.left()
-		r.left()
+		r.leaveSnapshot()
+		r.leaveSnapshot()
 		return r.begin(5)
 	}, accel.KVFullError{}, 1},
-	{"too few", "two pages are wanted, and all snapshots have one", 3, func(r *roomRig) error {
+	{"too few", "two pages are wanted, and all snapshots have one", 3, func(r *evictionFixture) error {
 		r.live(5)
 		r.live(5)
-		r.left()
+		r.leaveSnapshot()
 		return r.begin(65)
 	}, accel.KVFullError{Need: 2, Free: 1, Pages: 3}, 0},
-	{"in use", "a page that a sequence has too is not free without the snapshot", 2, func(r *roomRig) error {
+	{"in use", "a page that a sequence has too is not free without the snapshot", 2, func(r *evictionFixture) error {
 		r.live(5)
 		r.snapshot(r.live(64), 64)
 		return r.begin(5)
 	}, accel.KVFullError{Need: 1, Free: 0, Pages: 2}, 0},
-	{"two of one page", "neither of two snapshots has it alone, but they have it together", 1, func(r *roomRig) error {
+	{"two of one page", "neither of two snapshots has it alone, but they have it together", 1, func(r *evictionFixture) error {
 		s := r.live(64)
 		r.snapshot(s, 64)
 		r.snapshot(s, 64)
 		s.Close()
 		return r.begin(5)
 	}, accel.KVFullError{}, 2},
-	{"passed over", "the oldest has nothing to give, the next has", 3, func(r *roomRig) error {
+	{"passed over", "the oldest has nothing to give, the next has", 3, func(r *evictionFixture) error {
 		r.snapshot(r.live(64), 64)
 		r.live(5)
-		r.left()
+		r.leaveSnapshot()
 		return r.begin(5)
 	}, accel.KVFullError{}, 1},
-	{"restored", "the whole page is shared, and what is behind it finds no room", 2, func(r *roomRig) error {
+	{"restored", "the whole page is shared, and what is behind it finds no room", 2, func(r *evictionFixture) error {
 		s := r.live(70)
 		snap := r.snapshot(s, 70)
 		s.Close()
 		r.live(5)
 		return r.restore(snap, 70)
 	}, accel.KVFullError{Need: 1, Free: 0, Pages: 2}, 0},
-	{"written", "a page is shared by a snapshot alone, which gives it up where there is none for a copy", 1, func(r *roomRig) error {
+	{"written", "a page is shared by a snapshot alone, which gives it up where there is none for a copy", 1, func(r *evictionFixture) error {
 		s := r.live(64)
 		r.snapshot(s, 64)
 		return r.prompt(r.truncated(s), 3)
 	}, accel.KVFullError{}, 1},
-	{"written, shared", "two sequences share a page, and there is none for a copy", 1, func(r *roomRig) error {
+	{"written, shared", "two sequences share a page, and there is none for a copy", 1, func(r *evictionFixture) error {
 		s := r.live(64)
 		if err := r.restore(r.snapshot(s, 64), 64); err != nil {
 			r.Fatal(err)
 		}
 		return r.prompt(r.truncated(s), 3)
 	}, accel.KVFullError{Need: 1, Free: 0, Pages: 1}, 0},
-	{"written and more", "room for what is appended, but not for a copy as well", 2, func(r *roomRig) error {
+	{"written and more", "room for what is appended, but not for a copy as well", 2, func(r *evictionFixture) error {
 		s := r.live(64)
 		r.snapshot(s, 64)
 		return r.prompt(r.truncated(s), 30)
 	}, accel.KVFullError{}, 1},
-	{"written and too much", "room for neither", 2, func(r *roomRig) error {
+	{"written and too much", "room for neither", 2, func(r *evictionFixture) error {
 		s := r.live(64)
 		r.snapshot(s, 64)
 		r.live(5)
@@ -172,14 +172,14 @@ var roomCases = []struct {
 
 // TestAccelRoom wants snapshots to go to host memory where that makes the room that is
 // wanted, and to stay where it would not.
-func TestAccelRoom(t *testing.T) {
-	heavy(t)
+func TestAccelEviction(t *testing.T) {
+	slowParallel(t)
 	m := minimalModel(t)
-	tokens := spread(m.Config.Vocab, 80)
-	want := stream(fresh(t, accelEngine(t, m, smallDevice, accel.Options{}), tokens[:63], tokens[63:64]))
-	for _, c := range roomCases {
+	tokens := testTokens(m.Config.Vocab, 80)
+	want := hashLogits(freshLogits(t, accelEngine(t, m, smallDevice, accel.Options{}), tokens[:63], tokens[63:64]))
+	for _, c := range evictionCases {
 		t.Run(c.name, func(t *testing.T) {
-			r := &roomRig{TB: t, e: accelEngine(t, m, smallDevice, accel.Options{KVPages: c.pages}), tokens: tokens}
+			r := &evictionFixture{TB: t, e: accelEngine(t, m, smallDevice, accel.Options{KVPages: c.pages}), tokens: tokens}
 			err := c.request(r)
 			var full *accel.KVFullError
 			fits := c.want == accel.KVFullError{}
@@ -199,10 +199,10 @@ func TestAccelRoom(t *testing.T) {
 func TestAccelDroppedSnapshot(t *testing.T) {
 	holdCleanups(t)
 	m := minimalModel(t)
-	r := &roomRig{TB: t, e: accelEngine(t, m, smallDevice, accel.Options{KVPages: 1}), tokens: spread(m.Config.Vocab, 64)}
+	r := &evictionFixture{TB: t, e: accelEngine(t, m, smallDevice, accel.Options{KVPages: 1}), tokens: testTokens(m.Config.Vocab, 64)}
 	defer r.closeAll()
-	r.left()
-	r.kept = nil
+	r.leaveSnapshot()
+	r.snapshots = nil
 	runtime.GC()
 	if used := r.e.Stats().PagesInUse; used != 1 {
 		t.Errorf("%d pages are in use before anybody wants one", used)
@@ -236,7 +236,7 @@ func holdCleanups(t testing.TB) {
 
 // snapshotRig is a sequence of more than a page, a snapshot of it, and what steps behind
 // each of its prefixes give.
-type snapshotRig struct {
+type snapshotFixture struct {
 	testing.TB
 	e      *accel.Engine
 	all    []int
@@ -245,12 +245,12 @@ type snapshotRig struct {
 	length int
 }
 
-func newSnapshotRig(t testing.TB, o accel.Options) *snapshotRig {
+func newSnapshotFixture(t testing.TB, o accel.Options) *snapshotFixture {
 	t.Helper()
 	m := minimalModel(t)
-	r := &snapshotRig{TB: t, e: accelEngine(t, m, smallDevice, o), all: spread(m.Config.Vocab, 80), length: 70}
+	r := &snapshotFixture{TB: t, e: accelEngine(t, m, smallDevice, o), all: testTokens(m.Config.Vocab, 80), length: 70}
 	r.s = openSession(t, r.e)
-	stepwise(t, r.s, r.all[:r.length], nil)
+	promptThenSteps(t, r.s, r.all[:r.length], nil)
 	var err error
 	if r.snap, err = r.s.Snapshot(r.length); err != nil {
 		t.Fatal(err)
@@ -259,18 +259,18 @@ func newSnapshotRig(t testing.TB, o accel.Options) *snapshotRig {
 }
 
 // behind is what the next tokens give behind the first n.
-func (r *snapshotRig) behind(s model.Session, n int) string {
+func (r *snapshotFixture) behind(s model.Session, n int) string {
 	r.Helper()
-	return stream(steps(r, s, r.all[n:n+3]))
+	return hashLogits(stepLogits(r, s, r.all[n:n+3]))
 }
 
 // check restores prefixes of the snapshot, at every kind of border, and wants what was
 // never restored.
-func (r *snapshotRig) check(when string) {
+func (r *snapshotFixture) check(when string) {
 	r.Helper()
 	for _, n := range []int{70, 66, 64, 63, 9} {
 		s, fresh := openSession(r, r.e), openSession(r, r.e)
-		stepwise(r, fresh, r.all[:n], nil)
+		promptThenSteps(r, fresh, r.all[:n], nil)
 		want := r.behind(fresh, n)
 		fresh.Close()
 		if err := s.Restore(r.snap, n); err != nil {
@@ -283,7 +283,7 @@ func (r *snapshotRig) check(when string) {
 	}
 }
 
-func (r *snapshotRig) inUse(when string, want int) {
+func (r *snapshotFixture) inUse(when string, want int) {
 	r.Helper()
 	if got := r.e.Stats().PagesInUse; got != want {
 		r.Errorf("%s: %d pages are in use, want %d", when, got, want)
@@ -293,14 +293,14 @@ func (r *snapshotRig) inUse(when string, want int) {
 // TestAccelSharedPages lets a snapshot keep the whole pages of a sequence that goes on,
 // goes back into them or is closed.
 func TestAccelSharedPages(t *testing.T) {
-	beside(t)
-	r := newSnapshotRig(t, accel.Options{})
+	parallelUnlessGPU(t)
+	r := newSnapshotFixture(t, accel.Options{})
 	r.inUse("one whole page shared", 2)
 	r.check("shared")
 	if err := r.s.Truncate(40); err != nil {
 		t.Fatal(err)
 	}
-	stepwise(t, r.s, r.all[50:70], nil) // writes where the snapshot's page was
+	promptThenSteps(t, r.s, r.all[50:70], nil) // writes where the snapshot's page was
 	r.inUse("the sequence's page is its own", 2)
 	r.check("behind a copy")
 	r.s.Close()
@@ -314,15 +314,15 @@ func TestAccelSharedPages(t *testing.T) {
 
 // TestAccelSpilledPages wants a snapshot to make room for sequences by going to host
 // memory, from where it is as good.
-func TestAccelSpilledPages(t *testing.T) {
-	r := newSnapshotRig(t, accel.Options{KVPages: 3})
+func TestAccelSwappedPages(t *testing.T) {
+	r := newSnapshotFixture(t, accel.Options{KVPages: 3})
 	r.s.Close()
 	r.inUse("the snapshot's page", 1)
 	other := openSession(t, r.e)
-	stepwise(t, other, r.all[:65], nil)
+	promptThenSteps(t, other, r.all[:65], nil)
 	r.inUse("full", 3)
 	third := openSession(t, r.e)
-	stepwise(t, third, r.all[:5], nil)
+	promptThenSteps(t, third, r.all[:5], nil)
 	r.inUse("full again", 3)
 	if s := r.e.Stats(); s.SwapOuts != 1 {
 		t.Errorf("%d snapshots made room, want 1", s.SwapOuts)
@@ -341,10 +341,10 @@ func TestAccelSpilledPages(t *testing.T) {
 
 // TestAccelRestoreInTheWay: a snapshot that fills the cache is restored in part, which takes a
 // page of its own: its other pages make room.
-func TestAccelRestoreInTheWay(t *testing.T) {
+func TestAccelRestoreFromFullCache(t *testing.T) {
 	m := minimalModel(t)
 	e := accelEngine(t, m, smallDevice, accel.Options{KVPages: 1, Prefill: accel.PrefillExact})
-	tokens := spread(m.Config.Vocab, 64)
+	tokens := testTokens(m.Config.Vocab, 64)
 	session := func() model.Session {
 		s, err := e.NewSession(0)
 		if err != nil {

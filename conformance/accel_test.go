@@ -17,24 +17,10 @@ import (
 
 // smallDevice is one whose few SMs make grids small and so emulation quick. Races are
 // looked for by the kernels' own cases, and by one case here.
-var smallDevice = emu.Options{SMs: 4, IgnoreRaces: true, Cache: &programs}
+var smallDevice = emu.Options{SMs: 4, IgnoreRaces: true, Cache: &emulatorCache}
 
 // programs are of all devices here: most load the same kernels.
-var programs emu.Cache
-
-// heavy is of tests that compute for seconds on an emulated device: left out of -short,
-// and beside each other, but on a GPU, of which there is one.
-func heavy(t *testing.T) {
-	t.Helper()
-	notShort(t)
-	beside(t)
-}
-
-func beside(t *testing.T) {
-	if !*onGPU {
-		t.Parallel()
-	}
-}
+var emulatorCache emu.Cache
 
 // accelDevice is an emulated device or, with -gpu, the first CUDA device. When the test
 // ends, nothing that was made of it may be left.
@@ -115,7 +101,7 @@ func teacherForced(t testing.TB, e model.Engine, tokens []int, parts ...int) []f
 }
 
 // spread is n tokens of a vocabulary, no two neighbors alike.
-func spread(vocab, n int) []int {
+func testTokens(vocab, n int) []int {
 	tokens := make([]int, n)
 	for i := range tokens {
 		tokens[i] = (5 + 37*i + i*i%11) % vocab

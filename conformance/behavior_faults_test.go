@@ -41,19 +41,19 @@ type openSnapshot struct{ model.Snapshot }
 func (openSnapshot) Close() error { return nil }
 
 // faults are the planted ones; plant fills in the hooks.
-var faults = []struct {
+var engineFaults = []struct {
 	name  string
-	plant func(e *faulty)
+	plant func(e *plantedEngine)
 }{
-	{"greedy token one beside the argmax", func(e *faulty) {
-		e.forward = func(s *faultySession, ctx ctxt, tokens []int, want model.Want) (output, error) {
+	{"greedy token one beside the argmax", func(e *plantedEngine) {
+		e.forward = func(s *plantedSession, ctx ctxt, tokens []int, want model.Want) (output, error) {
 			out, err := s.Session.Forward(ctx, tokens, want)
 			out.Greedy = (out.Greedy + 1) % e.Model().Config.Vocab
 			return out, err
 		}
 	}},
-	{"prefill and steps differ in the last bit", func(e *faulty) {
-		e.forward = func(s *faultySession, ctx ctxt, tokens []int, want model.Want) (output, error) {
+	{"prefill and steps differ in the last bit", func(e *plantedEngine) {
+		e.forward = func(s *plantedSession, ctx ctxt, tokens []int, want model.Want) (output, error) {
 			out, err := s.Session.Forward(ctx, tokens, want)
 			if len(tokens) > 1 {
 				return nudge(out, err)
@@ -61,9 +61,9 @@ var faults = []struct {
 			return out, err
 		}
 	}},
-	{"a neighbor changes the last bit", func(e *faulty) {
+	{"a neighbor changes the last bit", func(e *plantedEngine) {
 		var running atomic.Int32
-		e.forward = func(s *faultySession, ctx ctxt, tokens []int, want model.Want) (output, error) {
+		e.forward = func(s *plantedSession, ctx ctxt, tokens []int, want model.Want) (output, error) {
 			n := running.Add(1)
 			defer running.Add(-1)
 			for range 100 {
@@ -76,16 +76,16 @@ var faults = []struct {
 			return out, err
 		}
 	}},
-	{"a prompt onto a cache begins at 0", func(e *faulty) {
-		e.forward = func(s *faultySession, ctx ctxt, tokens []int, want model.Want) (output, error) {
+	{"a prompt onto a cache begins at 0", func(e *plantedEngine) {
+		e.forward = func(s *plantedSession, ctx ctxt, tokens []int, want model.Want) (output, error) {
 			if len(tokens) > 1 && len(tokens) <= s.Cap() {
 				s.Session.Truncate(0)
 			}
 			return s.Session.Forward(ctx, tokens, want)
 		}
 	}},
-	{"only the last token is seen", func(e *faulty) {
-		e.forward = func(s *faultySession, ctx ctxt, tokens []int, want model.Want) (output, error) {
+	{"only the last token is seen", func(e *plantedEngine) {
+		e.forward = func(s *plantedSession, ctx ctxt, tokens []int, want model.Want) (output, error) {
 			if want == model.WantLast && len(tokens) > 1 && slices.Min(tokens) >= 0 {
 				same := slices.Repeat(tokens[len(tokens)-1:], len(tokens))
 				return s.Session.Forward(ctx, same, want)
@@ -93,8 +93,8 @@ var faults = []struct {
 			return s.Session.Forward(ctx, tokens, want)
 		}
 	}},
-	{"rows in the wrong order", func(e *faulty) {
-		e.forward = func(s *faultySession, ctx ctxt, tokens []int, want model.Want) (output, error) {
+	{"rows in the wrong order", func(e *plantedEngine) {
+		e.forward = func(s *plantedSession, ctx ctxt, tokens []int, want model.Want) (output, error) {
 			out, err := s.Session.Forward(ctx, tokens, want)
 			if want == model.WantAll && err == nil {
 				rows := slices.Collect(slices.Chunk(slices.Clone(out.Logits), e.Model().Config.Vocab))
@@ -104,16 +104,16 @@ var faults = []struct {
 			return out, err
 		}
 	}},
-	{"no tokens are no error", func(e *faulty) {
-		e.forward = func(s *faultySession, ctx ctxt, tokens []int, want model.Want) (output, error) {
+	{"no tokens are no error", func(e *plantedEngine) {
+		e.forward = func(s *plantedSession, ctx ctxt, tokens []int, want model.Want) (output, error) {
 			if len(tokens) == 0 {
 				return output{}, nil
 			}
 			return s.Session.Forward(ctx, tokens, want)
 		}
 	}},
-	{"what comes before a bad token stays", func(e *faulty) {
-		e.forward = func(s *faultySession, ctx ctxt, tokens []int, want model.Want) (output, error) {
+	{"what comes before a bad token stays", func(e *plantedEngine) {
+		e.forward = func(s *plantedSession, ctx ctxt, tokens []int, want model.Want) (output, error) {
 			out, err := s.Session.Forward(ctx, tokens, want)
 			var bad *model.TokenError
 			if errors.As(err, &bad) && bad.Index > 0 {
@@ -122,8 +122,8 @@ var faults = []struct {
 			return out, err
 		}
 	}},
-	{"bad tokens are wrapped around", func(e *faulty) {
-		e.forward = func(s *faultySession, ctx ctxt, tokens []int, want model.Want) (output, error) {
+	{"bad tokens are wrapped around", func(e *plantedEngine) {
+		e.forward = func(s *plantedSession, ctx ctxt, tokens []int, want model.Want) (output, error) {
 			ids := slices.Clone(tokens)
 			for i, n := range ids {
 				v := e.Model().Config.Vocab
@@ -132,21 +132,21 @@ var faults = []struct {
 			return s.Session.Forward(ctx, ids, want)
 		}
 	}},
-	{"what does not fit is cut off", func(e *faulty) {
-		e.forward = func(s *faultySession, ctx ctxt, tokens []int, want model.Want) (output, error) {
+	{"what does not fit is cut off", func(e *plantedEngine) {
+		e.forward = func(s *plantedSession, ctx ctxt, tokens []int, want model.Want) (output, error) {
 			if n := s.Cap() - s.Len(); n > 0 && n < len(tokens) {
 				tokens = tokens[:n]
 			}
 			return s.Session.Forward(ctx, tokens, want)
 		}
 	}},
-	{"the context is not looked at", func(e *faulty) {
-		e.forward = func(s *faultySession, _ ctxt, tokens []int, want model.Want) (output, error) {
+	{"the context is not looked at", func(e *plantedEngine) {
+		e.forward = func(s *plantedSession, _ ctxt, tokens []int, want model.Want) (output, error) {
 			return s.Session.Forward(context.Background(), tokens, want)
 		}
 	}},
-	{"a canceled pass counts", func(e *faulty) {
-		e.forward = func(s *faultySession, ctx ctxt, tokens []int, want model.Want) (output, error) {
+	{"a canceled pass counts", func(e *plantedEngine) {
+		e.forward = func(s *plantedSession, ctx ctxt, tokens []int, want model.Want) (output, error) {
 			out, err := s.Session.Forward(ctx, tokens, want)
 			if errors.Is(err, context.Canceled) {
 				s.Session.Forward(context.Background(), tokens[:1], model.WantNothing)
@@ -154,7 +154,7 @@ var faults = []struct {
 			return out, err
 		}
 	}},
-	{"all sessions share a cache", func(e *faulty) {
+	{"all sessions share a cache", func(e *plantedEngine) {
 		var shared session
 		e.open = func(capacity int) (session, error) {
 			if shared == nil || shared.Cap() != capacity || shared.Truncate(0) != nil {
@@ -165,12 +165,12 @@ var faults = []struct {
 			return shared, nil
 		}
 	}},
-	{"the capacity is clamped to the context", func(e *faulty) {
+	{"the capacity is clamped to the context", func(e *plantedEngine) {
 		e.open = func(capacity int) (session, error) {
 			return e.Engine.NewSession(min(capacity, e.Model().Config.Context))
 		}
 	}},
-	{"the whole context is one position short", func(e *faulty) {
+	{"the whole context is one position short", func(e *plantedEngine) {
 		e.open = func(capacity int) (session, error) {
 			if capacity == 0 {
 				capacity = e.Model().Config.Context - 1
@@ -178,16 +178,16 @@ var faults = []struct {
 			return e.Engine.NewSession(capacity)
 		}
 	}},
-	{"truncate does nothing", func(e *faulty) {
+	{"truncate does nothing", func(e *plantedEngine) {
 		e.truncate = func(session, int) error { return nil }
 	}},
-	{"truncate is clamped", func(e *faulty) {
+	{"truncate is clamped", func(e *plantedEngine) {
 		e.truncate = func(s session, n int) error { return s.Truncate(min(max(n, 0), s.Len())) }
 	}},
-	{"a snapshot is one position short", func(e *faulty) {
+	{"a snapshot is one position short", func(e *plantedEngine) {
 		e.snapshot = func(s session, n int) (model.Snapshot, error) { return s.Snapshot(max(n-1, 0)) }
 	}},
-	{"a snapshot shares the session's memory", func(e *faulty) {
+	{"a snapshot shares the session's memory", func(e *plantedEngine) {
 		e.snapshot = func(s session, n int) (model.Snapshot, error) {
 			snap, err := s.Snapshot(n)
 			return liveSnapshot{snap, s}, err
@@ -204,7 +204,7 @@ var faults = []struct {
 			return s.Restore(now, n)
 		}
 	}},
-	{"a closed snapshot is restored", func(e *faulty) {
+	{"a closed snapshot is restored", func(e *plantedEngine) {
 		e.snapshot = func(s session, n int) (model.Snapshot, error) {
 			snap, err := s.Snapshot(n)
 			return openSnapshot{snap}, err
@@ -216,10 +216,10 @@ var faults = []struct {
 			return s.Restore(from, n)
 		}
 	}},
-	{"restore restores all", func(e *faulty) {
+	{"restore restores all", func(e *plantedEngine) {
 		e.restore = func(s session, from model.Snapshot, n int) error { return s.Restore(from, from.Len()) }
 	}},
-	{"restore keeps what was there", func(e *faulty) {
+	{"restore keeps what was there", func(e *plantedEngine) {
 		e.restore = func(s session, from model.Snapshot, n int) error {
 			if s.Len() > 0 {
 				return nil
@@ -227,10 +227,10 @@ var faults = []struct {
 			return s.Restore(from, n)
 		}
 	}},
-	{"a closed session goes on", func(e *faulty) {
+	{"a closed session goes on", func(e *plantedEngine) {
 		e.close = func(session) error { return nil }
 	}},
-	{"closing fails", func(e *faulty) {
+	{"closing fails", func(e *plantedEngine) {
 		e.close = func(session) error { return errors.New("busy") }
 	}},
 }
@@ -239,23 +239,23 @@ var faults = []struct {
 // an engine that is right otherwise, and must turn the suite red.
 
 // faulty is an engine with a fault. A nil hook is the engine's own behavior.
-type faulty struct {
+type plantedEngine struct {
 	model.Engine
 	open     func(capacity int) (model.Session, error)
-	forward  func(s *faultySession, ctx context.Context, tokens []int, want model.Want) (model.Output, error)
+	forward  func(s *plantedSession, ctx context.Context, tokens []int, want model.Want) (model.Output, error)
 	truncate func(s model.Session, n int) error
 	snapshot func(s model.Session, n int) (model.Snapshot, error)
 	restore  func(s model.Session, from model.Snapshot, n int) error
 	close    func(s model.Session) error
 }
 
-type faultySession struct {
+type plantedSession struct {
 	model.Session
-	e   *faulty
+	e   *plantedEngine
 	buf []float32
 }
 
-func (e *faulty) NewSession(capacity int) (model.Session, error) {
+func (e *plantedEngine) NewSession(capacity int) (model.Session, error) {
 	open := e.Engine.NewSession
 	if e.open != nil {
 		open = e.open
@@ -264,38 +264,38 @@ func (e *faulty) NewSession(capacity int) (model.Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &faultySession{Session: s, e: e}, nil
+	return &plantedSession{Session: s, e: e}, nil
 }
 
-func (s *faultySession) Forward(ctx context.Context, tokens []int, want model.Want) (model.Output, error) {
+func (s *plantedSession) Forward(ctx context.Context, tokens []int, want model.Want) (model.Output, error) {
 	if s.e.forward != nil {
 		return s.e.forward(s, ctx, tokens, want)
 	}
 	return s.Session.Forward(ctx, tokens, want)
 }
 
-func (s *faultySession) Truncate(n int) error {
+func (s *plantedSession) Truncate(n int) error {
 	if s.e.truncate != nil {
 		return s.e.truncate(s.Session, n)
 	}
 	return s.Session.Truncate(n)
 }
 
-func (s *faultySession) Snapshot(n int) (model.Snapshot, error) {
+func (s *plantedSession) Snapshot(n int) (model.Snapshot, error) {
 	if s.e.snapshot != nil {
 		return s.e.snapshot(s.Session, n)
 	}
 	return s.Session.Snapshot(n)
 }
 
-func (s *faultySession) Restore(from model.Snapshot, n int) error {
+func (s *plantedSession) Restore(from model.Snapshot, n int) error {
 	if s.e.restore != nil {
 		return s.e.restore(s.Session, from, n)
 	}
 	return s.Session.Restore(from, n)
 }
 
-func (s *faultySession) Close() error {
+func (s *plantedSession) Close() error {
 	if s.e.close != nil {
 		return s.e.close(s.Session)
 	}
@@ -303,7 +303,7 @@ func (s *faultySession) Close() error {
 }
 
 // complaints are what a behavior has against an engine.
-func complaints(b Behavior, e engine) []string {
+func failuresOf(b Behavior, e engine) []string {
 	r := &harness.Recorder{}
 	var wg sync.WaitGroup
 	wg.Go(func() { b.Check(r, e) })
@@ -313,12 +313,12 @@ func complaints(b Behavior, e engine) []string {
 
 func TestPlantedFaults(t *testing.T) {
 	e := refEngine(t, "llama")
-	for _, fault := range faults {
+	for _, fault := range engineFaults {
 		t.Run(fault.name, func(t *testing.T) {
-			bad := &faulty{Engine: e}
+			bad := &plantedEngine{Engine: e}
 			fault.plant(bad)
 			for _, b := range Behaviors() {
-				if found := complaints(b, bad); len(found) > 0 {
+				if found := failuresOf(b, bad); len(found) > 0 {
 					t.Logf("%s: %s", b.Name, found[0])
 					return
 				}
@@ -331,8 +331,8 @@ func TestPlantedFaults(t *testing.T) {
 // Outputs are valid until the next call only: an engine that uses one buffer for
 // all is right.
 func TestReusedBuffer(t *testing.T) {
-	good := &faulty{Engine: refEngine(t, "llama")}
-	good.forward = func(s *faultySession, ctx ctxt, tokens []int, want model.Want) (output, error) {
+	good := &plantedEngine{Engine: refEngine(t, "llama")}
+	good.forward = func(s *plantedSession, ctx ctxt, tokens []int, want model.Want) (output, error) {
 		for i := range s.buf {
 			s.buf[i] = float32(math.NaN())
 		}

@@ -1,6 +1,6 @@
-// Package conformance tests engines. Behaviors lists what every model.Engine must do;
-// the tests of the package compare the accelerator with the reference, kernel by kernel
-// and operation by operation, on the emulator or on a GPU.
+// Package conformance tests engines. Behaviors lists what every model.Engine must do. The
+// tests of the package compare the accelerator with the reference, kernel by kernel and
+// operation by operation, on the emulator or on a GPU.
 package conformance
 
 import (
@@ -29,7 +29,7 @@ type T interface {
 type Behavior struct {
 	Name   string // unique
 	Reason string // why it is asked for, or which bug it finds
-	run    func(r *rig)
+	run    func(r *fixture)
 }
 
 // Behaviors are those that need nothing but an engine. The model must have a
@@ -49,31 +49,31 @@ func (b Behavior) Check(t T, e model.Engine) {
 	if m.Tokenizer == nil || m.Config.Context < MinContext {
 		t.Fatalf("the model needs a vocabulary and %d positions", MinContext)
 	}
-	r := &rig{T: t, e: &spy{Engine: e}, vocab: m.Config.Vocab}
+	r := &fixture{T: t, engine: &spy{Engine: e}, vocab: m.Config.Vocab}
 	b.run(r)
 	for _, s := range r.sessions {
 		if err := s.Close(); err != nil {
 			t.Errorf("closing a session: %v", err)
 		}
 	}
-	if n := r.e.openSessions(); n != 0 {
+	if n := r.engine.openSessions(); n != 0 {
 		t.Errorf("%d sessions were left open", n)
 	}
 }
 
 // rig is an engine under test with what checks have in common. Its helpers fail
 // the test on errors that the check does not expect.
-type rig struct {
+type fixture struct {
 	T
-	e        *spy
+	engine   *spy
 	vocab    int
 	sessions []model.Session
 }
 
 // session opens a session that is closed when the check ends.
-func (r *rig) session(capacity int) model.Session {
+func (r *fixture) session(capacity int) model.Session {
 	r.Helper()
-	s, err := r.e.NewSession(capacity)
+	s, err := r.engine.NewSession(capacity)
 	if err != nil {
 		r.Fatalf("a session of %d positions: %v", capacity, err)
 	}
@@ -82,9 +82,9 @@ func (r *rig) session(capacity int) model.Session {
 }
 
 // tokens are n token ids that stop nothing, the same for the same seed.
-func (r *rig) tokens(n int, seed uint64) []int {
+func (r *fixture) tokens(n int, seed uint64) []int {
 	random := rand.New(rand.NewPCG(seed, 1))
-	tok := r.e.Model().Tokenizer
+	tok := r.engine.Model().Tokenizer
 	ids := make([]int, 0, n)
 	for len(ids) < n {
 		if id := random.IntN(r.vocab); !tok.Stops(id) {
@@ -95,7 +95,7 @@ func (r *rig) tokens(n int, seed uint64) []int {
 }
 
 // forward computes, and returns an output that outlives the next call.
-func (r *rig) forward(s model.Session, tokens []int, want model.Want) model.Output {
+func (r *fixture) forward(s model.Session, tokens []int, want model.Want) model.Output {
 	r.Helper()
 	out, err := s.Forward(r.Context(), tokens, want)
 	if err != nil {
@@ -109,13 +109,13 @@ func (r *rig) forward(s model.Session, tokens []int, want model.Want) model.Outp
 }
 
 // fresh is the logits of the last of these tokens, computed in a session of its own.
-func (r *rig) fresh(tokens []int) []float32 {
+func (r *fixture) fresh(tokens []int) []float32 {
 	r.Helper()
 	return r.forward(r.session(MinContext), tokens, model.WantLast).Logits
 }
 
 // same demands that logits are equal bit for bit.
-func (r *rig) same(what string, want, got []float32) {
+func (r *fixture) sameBits(what string, want, got []float32) {
 	r.Helper()
 	if i := firstDifference(want, got); i >= 0 {
 		r.Errorf("%s: %d and %d logits, which part at %d", what, len(want), len(got), i)
@@ -136,7 +136,7 @@ func firstDifference(a, b []float32) int {
 }
 
 // equal demands that two values are equal.
-func (r *rig) equal(what string, want, got any) {
+func (r *fixture) equal(what string, want, got any) {
 	r.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
 		r.Errorf("%s (-want +got):\n%s", what, diff)
@@ -144,7 +144,7 @@ func (r *rig) equal(what string, want, got any) {
 }
 
 // length demands that a session holds n positions.
-func (r *rig) length(what string, s model.Session, n int) {
+func (r *fixture) length(what string, s model.Session, n int) {
 	r.Helper()
 	if s.Len() != n {
 		r.Errorf("%s: the session holds %d positions, want %d", what, s.Len(), n)
@@ -153,11 +153,11 @@ func (r *rig) length(what string, s model.Session, n int) {
 
 // usable demands that a session that holds these tokens goes on as if nothing had
 // happened.
-func (r *rig) usable(what string, s model.Session, tokens []int) {
+func (r *fixture) continues(what string, s model.Session, tokens []int) {
 	r.Helper()
 	r.length(what, s, len(tokens))
 	next := r.tokens(2, 77)
-	r.same(what+", going on", r.fresh(slices.Concat(tokens, next)), r.forward(s, next, model.WantLast).Logits)
+	r.sameBits(what+", going on", r.fresh(slices.Concat(tokens, next)), r.forward(s, next, model.WantLast).Logits)
 }
 
 // generated is what a generation gave.
@@ -184,19 +184,19 @@ func collect(seq func(func(generate.Token, error) bool)) generated {
 
 // generate continues tokens, without a prefix cache and past stop tokens, so that
 // a model of any weights writes something.
-func (r *rig) generate(prompt []int, p generate.Params) generated {
+func (r *fixture) generate(prompt []int, p generate.Params) generated {
 	r.Helper()
 	p.IgnoreEOS = true
-	g := collect(generate.Tokens(r.Context(), r.e, prompt, p))
+	g := collect(generate.Tokens(r.Context(), r.engine, prompt, p))
 	if g.Err != nil {
 		r.Fatalf("generating: %v", g.Err)
 	}
 	return g
 }
 
-func (r *rig) generator(o generate.Options) *generate.Generator {
+func (r *fixture) generator(o generate.Options) *generate.Generator {
 	r.Helper()
-	g, err := generate.New(r.e, o)
+	g, err := generate.New(r.engine, o)
 	if err != nil {
 		r.Fatalf("generator: %v", err)
 	}

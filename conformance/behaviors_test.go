@@ -28,12 +28,12 @@ func refEngine(t testing.TB, arch string) model.Engine {
 // whole lists the architectures on which every behavior is checked: what is above
 // the session does not depend on the architecture. They differ in positions,
 // windows and BOS.
-var whole = []string{"llama", "gemma2", "gpt2"}
+var fullArchitectures = []string{"llama", "gemma2", "gpt2"}
 
 func TestReference(t *testing.T) {
 	for _, arch := range model.Architectures() {
 		behaviors := slices.Concat(sessionBehaviors, failureBehaviors)
-		if slices.Contains(whole, arch) {
+		if slices.Contains(fullArchitectures, arch) {
 			behaviors = Behaviors()
 		}
 		e := refEngine(t, arch)
@@ -43,7 +43,7 @@ func TestReference(t *testing.T) {
 	}
 }
 
-func TestNamesAndReasons(t *testing.T) {
+func TestBehaviorNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, b := range Behaviors() {
 		if b.Name == "" || b.Reason == "" || b.run == nil || seen[b.Name] {

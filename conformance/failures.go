@@ -23,7 +23,7 @@ var failureBehaviors = []Behavior{
 }
 
 // started is a session that holds some tokens.
-func (r *rig) started(capacity int) (model.Session, []int) {
+func (r *fixture) startedSession(capacity int) (model.Session, []int) {
 	r.Helper()
 	s, tokens := r.session(capacity), r.tokens(6, 20)
 	r.forward(s, tokens, model.WantNothing)
@@ -31,23 +31,23 @@ func (r *rig) started(capacity int) (model.Session, []int) {
 }
 
 // fails demands that Forward fails with a sentinel and leaves the session usable.
-func (r *rig) fails(ctx context.Context, input []int, sentinel error) error {
+func (r *fixture) fails(ctx context.Context, input []int, sentinel error) error {
 	r.Helper()
-	s, tokens := r.started(MinContext)
+	s, tokens := r.startedSession(MinContext)
 	_, err := s.Forward(ctx, input, model.WantLast)
 	if !errors.Is(err, sentinel) {
 		r.Errorf("error %v, want %v", err, sentinel)
 	}
-	r.usable("after the error", s, tokens)
+	r.continues("after the error", s, tokens)
 	return err
 }
 
-func noTokens(r *rig) {
+func noTokens(r *fixture) {
 	r.fails(r.Context(), nil, model.ErrEmptyPrompt)
 	r.fails(r.Context(), []int{}, model.ErrEmptyPrompt)
 }
 
-func badTokens(r *rig) {
+func badTokens(r *fixture) {
 	for _, id := range []int{-1, r.vocab, math.MaxInt} {
 		err := r.fails(r.Context(), []int{0, 1, id, 0}, model.ErrBadToken)
 		var bad *model.TokenError
@@ -57,14 +57,14 @@ func badTokens(r *rig) {
 	}
 }
 
-func cacheOverflow(r *rig) {
-	s, tokens := r.started(10)
+func cacheOverflow(r *fixture) {
+	s, tokens := r.startedSession(10)
 	_, err := s.Forward(r.Context(), r.tokens(5, 21), model.WantLast)
 	var limit *model.ContextError
 	if !errors.As(err, &limit) || *limit != (model.ContextError{Need: 11, Limit: 10}) {
 		r.Errorf("5 tokens after 6 in 10: error %v, want both 11 and 10 in it", err)
 	}
-	r.usable("after an overflow", s, tokens)
+	r.continues("after an overflow", s, tokens)
 	r.forward(s, r.tokens(2, 22), model.WantNothing)
 	if _, err := s.Forward(r.Context(), []int{1}, model.WantGreedy); !errors.Is(err, model.ErrContextLimit) {
 		r.Errorf("a token more than the capacity gave %v", err)
@@ -72,26 +72,26 @@ func cacheOverflow(r *rig) {
 	r.length("full", s, 10)
 }
 
-func capacityBeyondContext(r *rig) {
-	limit := r.e.Model().Config.Context
-	_, err := r.e.NewSession(limit + 1)
+func capacityBeyondContext(r *fixture) {
+	limit := r.engine.Model().Config.Context
+	_, err := r.engine.NewSession(limit + 1)
 	var beyond *model.ContextError
 	if !errors.As(err, &beyond) || *beyond != (model.ContextError{Need: limit + 1, Limit: limit}) {
 		r.Errorf("one position more than the context: error %v, want both numbers in it", err)
 	}
-	if _, err := r.e.NewSession(-1); err == nil {
+	if _, err := r.engine.NewSession(-1); err == nil {
 		r.Errorf("a session of -1 positions was opened")
 	}
 }
 
-func truncateOutOfRange(r *rig) {
-	s, tokens := r.started(MinContext)
+func truncateOutOfRange(r *fixture) {
+	s, tokens := r.startedSession(MinContext)
 	for _, n := range []int{-1, len(tokens) + 1} {
 		if err := s.Truncate(n); err == nil {
 			r.Errorf("%d positions were truncated to %d", len(tokens), n)
 		}
 	}
-	r.usable("after wrong truncations", s, tokens)
+	r.continues("after wrong truncations", s, tokens)
 }
 
 // otherSnapshot is of no engine.
@@ -101,8 +101,8 @@ func (otherSnapshot) Len() int     { return 3 }
 func (otherSnapshot) Bytes() int64 { return 3 }
 func (otherSnapshot) Close() error { return nil }
 
-func restoreMisfit(r *rig) {
-	s, tokens := r.started(MinContext)
+func restoreMisfit(r *fixture) {
+	s, tokens := r.startedSession(MinContext)
 	for _, n := range []int{-1, len(tokens) + 1} {
 		if _, err := s.Snapshot(n); err == nil {
 			r.Errorf("a snapshot of %d of %d positions was taken", n, len(tokens))
@@ -120,7 +120,7 @@ func restoreMisfit(r *rig) {
 	if err := s.Restore(otherSnapshot{}, 3); err == nil {
 		r.Errorf("a snapshot of another engine was restored")
 	}
-	r.usable("after wrong restores", s, tokens)
+	r.continues("after wrong restores", s, tokens)
 	small := r.session(4)
 	if err := small.Restore(snap, 5); !errors.Is(err, model.ErrContextLimit) {
 		r.Errorf("5 positions restored into 4: error %v", err)
@@ -133,19 +133,19 @@ func restoreMisfit(r *rig) {
 	if err := other.Restore(snap, 5); !errors.Is(err, model.ErrClosed) {
 		r.Errorf("restoring from a closed snapshot: error %v", err)
 	}
-	r.usable("after a restore from a closed snapshot", other, nil)
+	r.continues("after a restore from a closed snapshot", other, nil)
 }
 
-func canceledBefore(r *rig) {
+func canceledBefore(r *fixture) {
 	ctx, cancel := context.WithCancel(r.Context())
 	cancel()
 	r.fails(ctx, r.tokens(5, 23), context.Canceled)
 }
 
-func canceledInside(r *rig) {
+func canceledInside(r *fixture) {
 	input := r.tokens(40, 24)
 	for n := 0; ; n++ {
-		s, tokens := r.started(MinContext)
+		s, tokens := r.startedSession(MinContext)
 		ctx, cancel := newCountdown(r.Context(), n)
 		_, err := s.Forward(ctx, input, model.WantLast)
 		cancel()
@@ -158,15 +158,15 @@ func canceledInside(r *rig) {
 		if !errors.Is(err, context.Canceled) {
 			r.Fatalf("canceled at look %d: %v", n, err)
 		}
-		r.usable("after a canceled pass", s, tokens)
+		r.continues("after a canceled pass", s, tokens)
 		if n > 8 { // later looks, in larger steps
 			n += n / 4
 		}
 	}
 }
 
-func closedSession(r *rig) {
-	s, _ := r.started(MinContext)
+func closedSession(r *fixture) {
+	s, _ := r.startedSession(MinContext)
 	if err := s.Close(); err != nil {
 		r.Fatalf("close: %v", err)
 	}

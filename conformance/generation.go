@@ -24,22 +24,22 @@ var generationBehaviors = []Behavior{
 	{"after an error", "the next request works", afterAnError},
 }
 
-func firstFromPrefill(r *rig) {
+func firstFromPrefill(r *fixture) {
 	prompt := r.tokens(7, 30)
 	got := r.generate(prompt, generate.Params{MaxTokens: 1})
-	calls := r.e.reset()
+	calls := r.engine.reset()
 	if len(calls) != 1 || calls[0].At != 0 || len(calls[0].Tokens) != 7 || calls[0].Want != model.WantGreedy {
 		r.Fatalf("one token took %d passes, not one over the prompt", len(calls))
 	}
 	r.equal("the token", []int{calls[0].Output.Greedy}, got.IDs)
 }
 
-func everyTokenOnce(r *rig) {
+func everyTokenOnce(r *fixture) {
 	prompt := r.tokens(7, 31)
 	for _, p := range []generate.Params{{MaxTokens: 6}, {MaxTokens: 6, Temperature: 1}, {MaxTokens: 6, LogitBias: hostSampling}} {
 		got := r.generate(prompt, p)
 		var computed []int
-		for _, c := range r.e.reset() {
+		for _, c := range r.engine.reset() {
 			if c.At != len(computed) {
 				r.Errorf("a pass at position %d after %d tokens", c.At, len(computed))
 			}
@@ -54,37 +54,37 @@ func everyTokenOnce(r *rig) {
 var hostSampling = map[int]float32{0: 0}
 
 // paths are ways to make the same greedy choice.
-var paths = map[string]generate.Params{
+var greedyPaths = map[string]generate.Params{
 	"engine":  {},
 	"host":    {LogitBias: hostSampling},
 	"top-k 1": {TopK: 1, Temperature: 3},
 }
 
-func greedyPathsAgree(r *rig) {
+func greedyPathsAgree(r *fixture) {
 	prompt := r.tokens(5, 32)
 	want := r.generate(prompt, generate.Params{MaxTokens: 20})
-	for name, p := range paths {
+	for name, p := range greedyPaths {
 		p.MaxTokens = 20
 		r.equal(name, want, r.generate(prompt, p))
 	}
 }
 
-func noTokensWanted(r *rig) {
+func noTokensWanted(r *fixture) {
 	got := r.generate(r.tokens(5, 33), generate.Params{})
 	r.equal("tokens", 0, len(got.IDs))
-	r.equal("passes", 0, len(r.e.reset()))
+	r.equal("passes", 0, len(r.engine.reset()))
 }
 
-func stopTokenFirst(r *rig) {
+func stopTokenFirst(r *fixture) {
 	prompt := r.tokens(5, 34)
 	first := r.generate(prompt, generate.Params{MaxTokens: 1}).IDs
-	for name, p := range paths {
+	for name, p := range greedyPaths {
 		p.MaxTokens, p.StopTokens = 9, first
 		r.equal(name, 0, len(r.generate(prompt, p).IDs))
 	}
 }
 
-func stopTokenLater(r *rig) {
+func stopTokenLater(r *fixture) {
 	prompt := r.tokens(5, 35)
 	free := r.generate(prompt, generate.Params{MaxTokens: 12}).IDs
 	stop := free[len(free)-1]
@@ -92,7 +92,7 @@ func stopTokenLater(r *rig) {
 	for free[n] != stop {
 		n++
 	}
-	for name, p := range paths {
+	for name, p := range greedyPaths {
 		var stats generate.Stats
 		p.MaxTokens, p.StopTokens, p.Stats = 12, []int{stop}, &stats
 		r.equal(name, append([]int(nil), free[:n]...), r.generate(prompt, p).IDs)
@@ -100,13 +100,13 @@ func stopTokenLater(r *rig) {
 	}
 }
 
-func brokenLoop(r *rig) {
+func brokenLoop(r *fixture) {
 	prompt := r.tokens(5, 36)
 	want := r.generate(prompt, generate.Params{MaxTokens: 6}).IDs
 	for n := 1; n < 6; n++ {
-		r.e.reset()
+		r.engine.reset()
 		var got []int
-		for t, err := range generate.Tokens(r.Context(), r.e, prompt, generate.Params{MaxTokens: 6, IgnoreEOS: true}) {
+		for t, err := range generate.Tokens(r.Context(), r.engine, prompt, generate.Params{MaxTokens: 6, IgnoreEOS: true}) {
 			if err != nil {
 				r.Fatalf("token %d: %v", len(got), err)
 			}
@@ -115,25 +115,25 @@ func brokenLoop(r *rig) {
 			}
 		}
 		r.equal("tokens", want[:n], got)
-		r.equal("passes", n, len(r.e.reset()))
+		r.equal("passes", n, len(r.engine.reset()))
 	}
 }
 
-func canceledAtEveryToken(r *rig) {
+func canceledAtEveryToken(r *fixture) {
 	prompt := r.tokens(5, 37)
 	want := r.generate(prompt, generate.Params{MaxTokens: 6}).IDs
 	for n := range 6 {
 		ctx, cancel := context.WithCancel(r.Context())
-		r.e.reset()
+		r.engine.reset()
 		passes := 0
-		r.e.pass = func() { // cancels as pass n begins
+		r.engine.pass = func() { // cancels as pass n begins
 			if passes == n {
 				cancel()
 			}
 			passes++
 		}
-		got := collect(generate.Tokens(ctx, r.e, prompt, generate.Params{MaxTokens: 6, IgnoreEOS: true}))
-		r.e.pass = nil
+		got := collect(generate.Tokens(ctx, r.engine, prompt, generate.Params{MaxTokens: 6, IgnoreEOS: true}))
+		r.engine.pass = nil
 		cancel()
 		if !errors.Is(got.Err, context.Canceled) {
 			r.Errorf("canceled in pass %d: error %v", n, got.Err)
@@ -142,24 +142,24 @@ func canceledAtEveryToken(r *rig) {
 	}
 }
 
-func contextLimit(r *rig) {
-	limit := r.e.Model().Config.Context
+func contextLimit(r *fixture) {
+	limit := r.engine.Model().Config.Context
 	for _, tt := range []struct{ prompt, max, need int }{
 		{limit + 1, 1, limit + 2}, {limit + 1, 0, limit + 1}, {4, limit - 3, limit + 1},
 	} {
-		r.e.reset()
-		got := collect(generate.Tokens(r.Context(), r.e, make([]int, tt.prompt), generate.Params{MaxTokens: tt.max}))
+		r.engine.reset()
+		got := collect(generate.Tokens(r.Context(), r.engine, make([]int, tt.prompt), generate.Params{MaxTokens: tt.max}))
 		var beyond *model.ContextError
 		if !errors.As(got.Err, &beyond) || *beyond != (model.ContextError{Need: tt.need, Limit: limit}) {
 			r.Errorf("%d + %d positions: error %v, want both %d and %d in it", tt.prompt, tt.max, got.Err, tt.need, limit)
 		}
-		if r.e.opened != 0 || len(got.IDs) != 0 {
+		if r.engine.opened != 0 || len(got.IDs) != 0 {
 			r.Errorf("%d + %d positions: work was done", tt.prompt, tt.max)
 		}
 	}
 }
 
-func untilFull(r *rig) {
+func untilFull(r *fixture) {
 	g := r.generator(generate.Options{Capacity: 20})
 	got := collect(g.Tokens(r.Context(), r.tokens(15, 38), generate.Params{MaxTokens: -1, IgnoreEOS: true}))
 	if got.Err != nil || len(got.IDs) != 5 {
@@ -167,7 +167,7 @@ func untilFull(r *rig) {
 	}
 }
 
-func seeds(r *rig) {
+func seeds(r *fixture) {
 	prompt := r.tokens(5, 39)
 	p := generate.Params{MaxTokens: 20, Temperature: 100, Seed: 1}
 	first := r.generate(prompt, p)
@@ -187,11 +187,11 @@ func firstDifferentID(a, b []int) int {
 	return -1
 }
 
-func afterAnError(r *rig) {
+func afterAnError(r *fixture) {
 	prompt := r.tokens(5, 40)
 	want := r.generate(prompt, generate.Params{MaxTokens: 4})
-	for _, bad := range [][]int{{}, {r.vocab}, make([]int, r.e.Model().Config.Context+1)} {
-		if got := collect(generate.Tokens(r.Context(), r.e, bad, generate.Params{MaxTokens: 4})); got.Err == nil {
+	for _, bad := range [][]int{{}, {r.vocab}, make([]int, r.engine.Model().Config.Context+1)} {
+		if got := collect(generate.Tokens(r.Context(), r.engine, bad, generate.Params{MaxTokens: 4})); got.Err == nil {
 			r.Errorf("a prompt of %d tokens was accepted", len(bad))
 		}
 		r.equal("the next request", want, r.generate(prompt, generate.Params{MaxTokens: 4}))

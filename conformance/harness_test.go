@@ -90,7 +90,7 @@ func (m fakeMemory) setF32(at uint64, x float32) {
 }
 
 // redTerms is how many products the sums below have.
-const redTerms = 16
+const termCount = 16
 
 // sums is a matrix product's results, from x and w of so many terms each, changed.
 type sums struct {
@@ -99,7 +99,7 @@ type sums struct {
 }
 
 // honestSums are serial float32 sums of n products, for 512 elements.
-func honestSums(r *harness.Fixture, n int) sums {
+func serialSums(r *harness.Fixture, n int) sums {
 	var s sums
 	for range 512 {
 		w, x := r.Vector(harness.Gaussian, n), r.Vector(harness.Gaussian, n)
@@ -112,7 +112,7 @@ func honestSums(r *harness.Fixture, n int) sums {
 	return s
 }
 
-var gateFaults = []struct {
+var sumFaults = []struct {
 	name   string
 	change func(i int, y float32, w harness.Ref) float32
 	want   string // part of the complaint; "": none
@@ -138,13 +138,13 @@ var gateFaults = []struct {
 	}, "worst-case check: 1 failed"},
 	{"one element beyond the sharp gate only", func(i int, y float32, w harness.Ref) float32 {
 		if i == 100 {
-			return float32(w.Y + 9*harness.UnitRoundoff*math.Sqrt(redTerms)*w.P)
+			return float32(w.Y + 9*harness.UnitRoundoff*math.Sqrt(termCount)*w.P)
 		}
 		return y
 	}, "probabilistic check: 1 failed"},
 	{"a row whose every error is large, but none beyond the sharp gate", func(i int, y float32, w harness.Ref) float32 {
 		if i/64 == 3 {
-			return float32(w.Y + float64(1-2*(i%2))*4*harness.UnitRoundoff*math.Sqrt(redTerms)*w.P)
+			return float32(w.Y + float64(1-2*(i%2))*4*harness.UnitRoundoff*math.Sqrt(termCount)*w.P)
 		}
 		return y
 	}, "row-rms check: 1 failed"},
@@ -160,14 +160,14 @@ var gateFaults = []struct {
 }
 
 func TestCloseSeesFaults(t *testing.T) {
-	for _, fault := range gateFaults {
+	for _, fault := range sumFaults {
 		t.Run(fault.name, func(t *testing.T) {
-			got := gateComplaints(t, func(r *harness.Fixture) {
-				s := honestSums(r, redTerms)
+			got := comparisonFailures(t, func(r *harness.Fixture) {
+				s := serialSums(r, termCount)
 				for i, y := range s.got {
 					s.got[i] = fault.change(i, y, s.want[i])
 				}
-				r.Close("y", s.got, s.want, 64, harness.Tolerance{L: redTerms})
+				r.Close("y", s.got, s.want, 64, harness.Tolerance{L: termCount})
 			})
 			expect(t, got, fault.want)
 		})
@@ -183,9 +183,9 @@ func expect(t *testing.T, complaints []string, want string) {
 	}
 }
 
-func gateComplaints(t *testing.T, run func(r *harness.Fixture)) []string {
+func comparisonFailures(t *testing.T, run func(r *harness.Fixture)) []string {
 	t.Helper()
-	return redComplaints(t, nil, harness.Case{Operation: "gates", Name: "gates", Reason: "planted results", Run: run})
+	return runOnFake(t, nil, harness.Case{Operation: "gates", Name: "gates", Reason: "planted results", Run: run})
 }
 
 var inf, nan = math.Inf(1), math.NaN()
@@ -243,26 +243,26 @@ var comparisons = []struct {
 
 func TestComparisons(t *testing.T) {
 	for _, c := range comparisons {
-		t.Run(c.name, func(t *testing.T) { expect(t, gateComplaints(t, c.run), c.want) })
+		t.Run(c.name, func(t *testing.T) { expect(t, comparisonFailures(t, c.run), c.want) })
 	}
 }
 
 // The rig's own proof: a kernel that doubles 256 numbers, right but for one fault,
 // must be complained of in the words that name the fault.
 
-const redCount = 256
+const elementCount = 256
 
 // doubling is the kernel's work on x and y at these addresses.
-type doubling func(m fakeMemory, x, y uint64)
+type kernelFunc func(m fakeMemory, x, y uint64)
 
 func double(m fakeMemory, x, y uint64) {
-	for i := range uint64(redCount) {
+	for i := range uint64(elementCount) {
 		m.setF32(y+4*i, 2*m.f32(x+4*i))
 	}
 }
 
 // after is double, and then something else.
-func after(fault doubling) doubling {
+func then(fault kernelFunc) kernelFunc {
 	return func(m fakeMemory, x, y uint64) {
 		double(m, x, y)
 		fault(m, x, y)
@@ -271,51 +271,51 @@ func after(fault doubling) doubling {
 
 func nextUp(x float32) float32 { return math.Nextafter32(x, float32(math.Inf(1))) }
 
-var redKernels = []struct {
+var faultyKernels = []struct {
 	name string
-	run  doubling
+	run  kernelFunc
 	want string // part of the complaint; "": none
 }{
 	{"right", double, ""},
-	{"one wrong value", after(func(m fakeMemory, _, y uint64) { m.setF32(y+40, 1+m.f32(y+40)) }), "worst-case check: 1 failed"},
-	{"one value off by 3 ulp", after(func(m fakeMemory, _, y uint64) {
+	{"one wrong value", then(func(m fakeMemory, _, y uint64) { m.setF32(y+40, 1+m.f32(y+40)) }), "worst-case check: 1 failed"},
+	{"one value off by 3 ulp", then(func(m fakeMemory, _, y uint64) {
 		m.setF32(y+40, nextUp(nextUp(nextUp(m.f32(y+40)))))
 	}), "worst-case check: 1 failed"},
-	{"a NaN", after(func(m fakeMemory, _, y uint64) { m.setF32(y+40, float32(math.NaN())) }), "class check: 1 failed"},
-	{"an infinity of the wrong sign", after(func(m fakeMemory, _, y uint64) { m.setF32(y, -m.f32(y)) }), "class check: 1 failed"},
-	{"a number for a NaN", after(func(m fakeMemory, _, y uint64) { m.setF32(y+4, 0) }), "class check: 1 failed"},
-	{"a value before the output", after(func(m fakeMemory, _, y uint64) { m.setF32(y-8, 1) }), "wrote 8 bytes before y"},
-	{"a value after the output", after(func(m fakeMemory, _, y uint64) { m.setF32(y+4*redCount+8, 1) }), "wrote beyond y, 0 bytes after its end"},
-	{"a value before the input", after(func(m fakeMemory, x, _ uint64) { m.setF32(x-4, 1) }), "wrote 4 bytes before x"},
-	{"an input changed", after(func(m fakeMemory, x, _ uint64) { m.setF32(x+8, 1) }), "changed its input x at byte"},
-	{"the padding of an input changed", after(func(m fakeMemory, x, _ uint64) { m.setF32(x+4*redCount, 1) }), "changed its input x at byte"},
+	{"a NaN", then(func(m fakeMemory, _, y uint64) { m.setF32(y+40, float32(math.NaN())) }), "class check: 1 failed"},
+	{"an infinity of the wrong sign", then(func(m fakeMemory, _, y uint64) { m.setF32(y, -m.f32(y)) }), "class check: 1 failed"},
+	{"a number for a NaN", then(func(m fakeMemory, _, y uint64) { m.setF32(y+4, 0) }), "class check: 1 failed"},
+	{"a value before the output", then(func(m fakeMemory, _, y uint64) { m.setF32(y-8, 1) }), "wrote 8 bytes before y"},
+	{"a value after the output", then(func(m fakeMemory, _, y uint64) { m.setF32(y+4*elementCount+8, 1) }), "wrote beyond y, 0 bytes after its end"},
+	{"a value before the input", then(func(m fakeMemory, x, _ uint64) { m.setF32(x-4, 1) }), "wrote 4 bytes before x"},
+	{"an input changed", then(func(m fakeMemory, x, _ uint64) { m.setF32(x+8, 1) }), "changed its input x at byte"},
+	{"the padding of an input changed", then(func(m fakeMemory, x, _ uint64) { m.setF32(x+4*elementCount, 1) }), "changed its input x at byte"},
 	{"the last output not written", func(m fakeMemory, x, y uint64) {
-		last := m.f32(y + 4*redCount - 4)
+		last := m.f32(y + 4*elementCount - 4)
 		double(m, x, y)
-		m.setF32(y+4*redCount-4, last)
+		m.setF32(y+4*elementCount-4, last)
 	}, "were not written, the first at 1020"},
-	{"padding read", after(func(m fakeMemory, x, y uint64) {
-		m[y] = m[x+4*redCount]
+	{"padding read", then(func(m fakeMemory, x, y uint64) {
+		m[y] = m[x+4*elementCount]
 	}), "depend on uninitialized memory"},
-	{"another result each time", func() doubling {
+	{"another result each time", func() kernelFunc {
 		calls := 0
-		return after(func(m fakeMemory, _, y uint64) {
+		return then(func(m fakeMemory, _, y uint64) {
 			if calls++; calls > 2 {
 				m.setF32(y+12, nextUp(m.f32(y+12)))
 			}
 		})
 	}(), "differs when the launch is repeated"},
-	{"a neighbor's memory written", after(func(m fakeMemory, _, y uint64) { m.setF32(y+4*redCount+4, 1) }), "outside the kernel's output"},
+	{"a neighbor's memory written", then(func(m fakeMemory, _, y uint64) { m.setF32(y+4*elementCount+4, 1) }), "outside the kernel's output"},
 }
 
 // checkDoubling is the case: x has an infinity, a NaN, and padding after its end; y
 // has room that is not the kernel's.
 func checkDoubling(r *harness.Fixture) {
-	x := r.Vector(harness.Gaussian, redCount)
+	x := r.Vector(harness.Gaussian, elementCount)
 	x[0], x[1] = float32(math.Inf(1)), float32(math.NaN())
-	in := r.Input("x", 4*redCount+4).SetF32s(0, x)
+	in := r.Input("x", 4*elementCount+4).SetF32s(0, x)
 	const spare = 8
-	out := r.Output("y", 4*redCount+spare)
+	out := r.Output("y", 4*elementCount+spare)
 	b := ptx.New("double")
 	b.Global("x", 4)
 	b.Global("y", 4)
@@ -324,18 +324,18 @@ func checkDoubling(r *harness.Fixture) {
 		r.Fatalf("%v", err)
 	}
 	r.Launch(k.Launch([3]uint32{1, 1, 1}, 1, 0, ptx.Addr(in.Addr()), ptx.Addr(out.Addr())))
-	want := make([]harness.Ref, redCount)
+	want := make([]harness.Ref, elementCount)
 	for i := range want {
 		want[i] = harness.Dot(x[i:i+1], []float32{2})
 	}
-	got := make([]float32, redCount)
-	quant.Decode(quant.F32, got, out.Range(0, 4*redCount))
+	got := make([]float32, elementCount)
+	quant.Decode(quant.F32, got, out.Range(0, 4*elementCount))
 	r.Close("y", got, want, 16, harness.Tolerance{L: 1})
-	out.Untouched(4*redCount, spare)
+	out.Untouched(4*elementCount, spare)
 }
 
 // redComplaints runs a case on a fake device and returns what the rig said.
-func redComplaints(t *testing.T, run doubling, c harness.Case) []string {
+func runOnFake(t *testing.T, run kernelFunc, c harness.Case) []string {
 	t.Helper()
 	s, err := harness.NewSuite(func() (driver.Device, error) {
 		return newFakeDevice(func(m fakeMemory, params []byte) {
@@ -354,11 +354,11 @@ func redComplaints(t *testing.T, run doubling, c harness.Case) []string {
 	return rec.Messages
 }
 
-func TestRigSeesFaults(t *testing.T) {
-	for _, red := range redKernels {
+func TestHarnessSeesFaults(t *testing.T) {
+	for _, red := range faultyKernels {
 		t.Run(red.name, func(t *testing.T) {
 			c := harness.Case{Operation: "red", Name: red.name, Reason: "a planted fault", Run: checkDoubling}
-			got := redComplaints(t, red.run, c)
+			got := runOnFake(t, red.run, c)
 			expect(t, got, red.want)
 		})
 	}

@@ -48,7 +48,7 @@ func formDevices(t *testing.T) []*isa.Device {
 // implementation in Go, bit for bit. Approximate instructions and float matrix products
 // have bounds instead. A form without an implementation fails.
 func TestInstructions(t *testing.T) {
-	heavy(t)
+	slowParallel(t)
 	bench := isa.Bench{Devices: formDevices(t), Seed: *kernelSeed, Combinations: 4096}
 	if *longCases || *onGPU {
 		bench.Combinations = 10240
@@ -157,7 +157,7 @@ func TestLaneExpectations(t *testing.T) {
 // TestInstructionFaults inverts one result, or one expected result, of each form and
 // demands a failure. If results have a bound, it inverts every second word.
 func TestInstructionFaults(t *testing.T) {
-	heavy(t)
+	slowParallel(t)
 	devices := formDevices(t)[:1]
 	forms := isa.AllForms(t)
 	for _, f := range forms.Sorted() {
@@ -319,7 +319,7 @@ func TestBuilderWGMMA(t *testing.T) {
 
 // TestWGMMAMutants demands that each mutant of a kernel with wgmma traps or gives other sums.
 func TestWGMMAMutants(t *testing.T) {
-	notShort(t)
+	skipIfShort(t)
 	k, err := wgmmaKernel((*ptx.Builder).WGMMAS8)
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 )
 
 func TestAttentionFaults(t *testing.T) {
-	notShort(t)
+	skipIfShort(t)
 	s := kernelSuite(t)
 	for _, fault := range kernelcases.AttentionFaults() {
 		t.Run(fault.Name, func(t *testing.T) {
@@ -27,8 +27,8 @@ func TestAttentionFaults(t *testing.T) {
 
 // TestVectorsTraffic holds a product of more vectors than its kernel has columns to what
 // the products of each read, norms included: a CTA reads the vectors that it takes alone.
-func TestVectorsTraffic(t *testing.T) {
-	notShort(t)
+func TestGemvTraffic(t *testing.T) {
+	skipIfShort(t)
 	const vectors = 5
 	read := func(columns, times int) uint64 {
 		device, err := emu.Open(emu.Options{})

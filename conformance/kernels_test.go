@@ -3,7 +3,6 @@ package conformance
 import (
 	"embed"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"maps"
 	"math"
@@ -17,78 +16,8 @@ import (
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
 	"github.com/lockstep-go/lockstep/conformance/internal/kernelcases"
 	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/driver/cuda"
-	"github.com/lockstep-go/lockstep/driver/emu"
 	"github.com/lockstep-go/lockstep/ptxgen"
 )
-
-// The kernel suite's flags, as in
-//
-//	go test ./conformance -run TestKernels -kernels 'gemv/' -seed 7 -long -gpu
-//
-// (-json FILE is go test's own flag: give it after -args.)
-var (
-	onGPU      = flag.Bool("gpu", false, "run the kernel suite on the first CUDA device, not on the emulator; without one it fails")
-	longCases  = flag.Bool("long", false, "run the kernel suite's long cases, too")
-	kernelSeed = flag.Uint64("seed", 1, "the seed of the kernel suite's inputs")
-	jsonFile   = flag.String("json", "", "write the kernel suite's summary to this file")
-	kernelIDs  = flag.String("kernels", "", "run the kernel cases whose operation/name matches this regular expression")
-)
-
-// openDevice opens what the flags ask for.
-func openDevice() (driver.Device, error) {
-	if *onGPU {
-		return cuda.Open(0)
-	}
-	return emu.Open(emulation())
-}
-
-// emulation uses every freedom that PTX leaves a device against the kernel: warps in
-// any order, asynchronous copies at the last moment, and approximations anywhere
-// within their bounds.
-func emulation() emu.Options {
-	return emu.Options{
-		Schedule: emu.Adversarial(*kernelSeed), Async: emu.Late, Approx: emu.Perturbed(*kernelSeed), LateStreams: true,
-	}
-}
-
-// enterWorld lets the emulator be hostile in the first world alone: that the second one,
-// where warps run in order and races are not looked for, has the same bits says more than
-// another random order, in half the time.
-func enterWorld(d driver.Device, world int) {
-	o := emulation()
-	if world > 0 {
-		o.Schedule, o.IgnoreRaces = emu.InOrder, true
-	}
-	d.(*emu.Device).SetSchedule(o.Schedule, o.IgnoreRaces)
-}
-
-func kernelSuite(t *testing.T) *harness.Suite {
-	t.Helper()
-	s, err := harness.NewSuite(openDevice, *kernelSeed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if *onGPU {
-		s.Repeats = 2
-	} else {
-		s.Guard, s.BeforeLaunch = 0, enterWorld // the emulator traps
-	}
-	return s
-}
-
-// notShort skips what takes minutes where tests are to be short, as under the race
-// detector, which slows the emulator down tenfold.
-func notShort(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left out of -short: the emulator takes its time")
-	}
-}
 
 // runKernels gives the cases to suites, on a GPU to one, else to one a CPU: many a case
 // has a single CTA, which keeps one CPU busy. The suite that it returns knows all kernels.
@@ -118,7 +47,7 @@ func runKernels(t *testing.T, cases []harness.Case, run func(*harness.Suite, har
 }
 
 func TestKernels(t *testing.T) {
-	notShort(t)
+	skipIfShort(t)
 	cases, err := kernelcases.Select(kernelcases.All(), *kernelIDs, *longCases)
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +65,7 @@ func TestKernels(t *testing.T) {
 		return r
 	})
 	if !*longCases {
-		measured.results, measured.kernels = results, suite.Kernels
+		defaultRun.results, defaultRun.kernels = results, suite.Kernels
 	}
 	var reachable []ptxgen.Spec
 	if *kernelIDs == "" {

@@ -19,7 +19,7 @@ import (
 )
 
 // flowOfText reads a text and finds the line with a comment.
-func flowOfText(text, mark string) (f ptxtext.Flow, line int) {
+func flowAt(text, mark string) (f ptxtext.Flow, line int) {
 	lines := strings.Split(text, "\n")
 	line = slices.IndexFunc(lines, func(s string) bool { return strings.Contains(s, mark) })
 	lines[line] = strings.TrimSuffix(lines[line], " // "+mark)
@@ -44,7 +44,7 @@ func TestNeedlessBarrier(t *testing.T) {
 		{"of a CTA, behind one of a warp", "\tst.shared.u32 [%r0], %r1;\n\tbar.warp.sync 4294967295;\n\tbar.sync 0; // HERE\n\tld.shared.u32 %r2, [%r0];", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f, line := flowOfText(c.text, "HERE")
+			f, line := flowAt(c.text, "HERE")
 			if got := f.BarrierNeedless(line); got != c.want {
 				t.Errorf("needless: %v, want %v", got, c.want)
 			}
@@ -52,7 +52,7 @@ func TestNeedlessBarrier(t *testing.T) {
 	}
 }
 
-const unitsText = `	.param .u64 .ptr .global .align 16 y,
+const knownValuesText = `	.param .u64 .ptr .global .align 16 y,
 .maxntid 64, 1, 1
 {
 	ld.param.u64 %d0, [y];
@@ -81,8 +81,8 @@ const unitsText = `	.param .u64 .ptr .global .align 16 y,
 	setp.lt.u32 %p6, %r7, %r3;
 	setp.lt.u32 %p7, %r7, %r0;`
 
-func TestValuesThatAreKnown(t *testing.T) {
-	f, _ := flowOfText(unitsText, "maxntid")
+func TestKnownValues(t *testing.T) {
+	f, _ := flowAt(knownValuesText, "maxntid")
 	for p, want := range map[string]bool{
 		"%p1": true, "%p2": true, "%p3": true, // whole quads at a multiple of 16
 		"%p4": false, // of 32
@@ -105,13 +105,13 @@ func TestValuesThatAreKnown(t *testing.T) {
 	}
 }
 
-func TestDecides(t *testing.T) {
+func TestControls(t *testing.T) {
 	const text = "\tadd.u32 %r1, %r0, 1; // HERE\n\tsetp.lt.u32 %p0, %r1, %r2;\n\t@%p0 bra $L0;\n\tselp.b32 %r4, %r2, %r3, %p0;\n$L0:\n"
-	f, line := flowOfText(text, "HERE")
+	f, line := flowAt(text, "HERE")
 	if got := f.Controls(line); !slices.Equal(got, []int{2, 3}) {
 		t.Errorf("decides the lines %v, want 2 and 3", got)
 	}
-	f, line = flowOfText(text+"\tst.global.u32 [%d0], %r1;", "HERE")
+	f, line = flowAt(text+"\tst.global.u32 [%d0], %r1;", "HERE")
 	if got := f.Controls(line); got != nil {
 		t.Errorf("decides the lines %v, but is stored, too", got)
 	}
@@ -149,12 +149,12 @@ var mutantCount = flag.Int("mutants", 0, "how many mutants of the kernels to try
 
 // leastKilled is the part of the mutants that must be killed, of those that load and
 // that no rule shows to mean the same.
-const leastKilled = 1
+const minKilled = 1
 
 // TestMutants changes the kernels one instruction at a time. Each mutant is to trap or
 // to fail a case of the suite.
 func TestMutants(t *testing.T) {
-	notShort(t)
+	skipIfShort(t)
 	if *onGPU {
 		t.Skip("mutants run on the emulator only: a wrong address may take the GPU")
 	}
@@ -165,8 +165,8 @@ func TestMutants(t *testing.T) {
 	default:
 		n = cmp.Or(n, 120)
 	}
-	measure(t)
-	m, err := mutate.New(measured.kernels, measured.results, mutate.Options{Seed: *kernelSeed, Long: *longCases, Budget: budget, Open: openMutant})
+	runDefaultCases(t)
+	m, err := mutate.New(defaultRun.kernels, defaultRun.results, mutate.Options{Seed: *kernelSeed, Long: *longCases, Budget: budget, Open: openMutant})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,8 +189,8 @@ func TestMutants(t *testing.T) {
 			fmt.Printf("lives (%s): %v\n", v.Fate, v.Mutant)
 		}
 	}
-	if part := s.Total.Part(); !(part >= leastKilled) {
-		t.Errorf("%.3f of the mutants killed, want %d; replay with -seed %d -mutants %d", part, leastKilled, *kernelSeed, n)
+	if part := s.Total.Part(); !(part >= minKilled) {
+		t.Errorf("%.3f of the mutants killed, want %d; replay with -seed %d -mutants %d", part, minKilled, *kernelSeed, n)
 	}
 }
 
@@ -208,15 +208,15 @@ func firstLine(s string) string {
 }
 
 // measured are TestKernels' results and kernels, so that the cases need not run again.
-var measured struct {
+var defaultRun struct {
 	results []harness.Result
 	kernels map[string]*ptx.Kernel
 }
 
 // measure runs the default cases, unless TestKernels has.
-func measure(t *testing.T) {
+func runDefaultCases(t *testing.T) {
 	t.Helper()
-	if measured.results != nil {
+	if defaultRun.results != nil {
 		return
 	}
 	cases, err := kernelcases.Select(kernelcases.All(), *kernelIDs, false)
@@ -224,12 +224,12 @@ func measure(t *testing.T) {
 		t.Fatal(err)
 	}
 	results, suite := runKernels(t, cases, func(s *harness.Suite, c harness.Case) harness.Result { return s.Run(&harness.Recorder{}, c) })
-	measured.results, measured.kernels = results, suite.Kernels
+	defaultRun.results, defaultRun.kernels = results, suite.Kernels
 }
 
 // The mutation's own proof: every mutant of a small kernel dies, one that means the
 // same and one that does not load are told from it.
-func TestMutationOfScale(t *testing.T) {
+func TestMutationOfSmallKernel(t *testing.T) {
 	s, err := harness.NewSuite(func() (driver.Device, error) { return openMutant(1 << 20) }, *kernelSeed)
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ var parallelBehaviors = []Behavior{
 	{"500 calls", "any goroutine may call, any number of times", manyCalls},
 }
 
-func sessionsAtOnce(r *rig) {
+func sessionsAtOnce(r *fixture) {
 	const n = 8
 	var want, got [n][]float32
 	prompt := func(i int) []int { return r.tokens(6+3*i, uint64(70+i)) }
@@ -49,11 +49,11 @@ func sessionsAtOnce(r *rig) {
 			r.Errorf("session %d: %v", i, errs[i])
 			continue
 		}
-		r.same(fmt.Sprintf("session %d", i), want[i], got[i])
+		r.sameBits(fmt.Sprintf("session %d", i), want[i], got[i])
 	}
 }
 
-func batchEqualsAlone(r *rig) {
+func batchEqualsAlone(r *fixture) {
 	var prompts [][]int
 	for i := range 7 {
 		prompts = append(prompts, r.tokens(1+5*i, uint64(80+i)))
@@ -71,13 +71,13 @@ func batchEqualsAlone(r *rig) {
 	}
 }
 
-func batchOfNone(r *rig) {
+func batchOfNone(r *fixture) {
 	if got := r.generator(generate.Options{}).BatchText(r.Context(), nil, generate.Params{MaxTokens: 1}); got == nil || len(got) != 0 {
 		r.Errorf("no prompts gave %v", got)
 	}
 }
 
-func emptyPromptInBatch(r *rig) {
+func emptyPromptInBatch(r *fixture) {
 	prompts := [][]int{r.tokens(3, 90), {}, r.tokens(5, 91)}
 	p := generate.Params{MaxTokens: 3, IgnoreEOS: true}
 	for i, got := range r.generator(generate.Options{}).BatchTokens(r.Context(), prompts, p) {
@@ -91,7 +91,7 @@ func emptyPromptInBatch(r *rig) {
 	}
 }
 
-func manyCalls(r *rig) {
+func manyCalls(r *fixture) {
 	const calls, kinds = 500, 10
 	prompt := func(k int) []int { return r.tokens(1+k%4, uint64(k%3)) }
 	params := func(k int) generate.Params {

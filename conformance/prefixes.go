@@ -18,15 +18,15 @@ const manyBytes = 1 << 30
 
 // logitsOf generates with g and returns the logits of every pass but the first, the
 // prefill, whose extent a prefix cache may change.
-func (r *rig) logitsOf(g *generate.Generator, prompt []int) (generated, [][]float32) {
+func (r *fixture) logitsOf(g *generate.Generator, prompt []int) (generated, [][]float32) {
 	r.Helper()
-	r.e.reset()
+	r.engine.reset()
 	got := collect(g.Tokens(r.Context(), prompt, generate.Params{MaxTokens: 4, LogitBias: hostSampling, IgnoreEOS: true}))
 	if got.Err != nil {
 		r.Fatalf("generating: %v", got.Err)
 	}
 	var logits [][]float32
-	for _, c := range r.e.reset() {
+	for _, c := range r.engine.reset() {
 		if c.At >= len(prompt) {
 			logits = append(logits, c.Output.Logits)
 		}
@@ -34,7 +34,7 @@ func (r *rig) logitsOf(g *generate.Generator, prompt []int) (generated, [][]floa
 	return got, logits
 }
 
-func hitEqualsMiss(r *rig) {
+func hitEqualsMiss(r *fixture) {
 	a := r.tokens(24, 60)
 	tail := r.tokens(9, 61)
 	g, alone := r.generator(generate.Options{PrefixBytes: manyBytes}), r.generator(generate.Options{})
@@ -47,7 +47,7 @@ func hitEqualsMiss(r *rig) {
 		r.equal("tokens", want, got)
 		r.equal("steps", len(wantLogits), len(gotLogits))
 		for i := range min(len(wantLogits), len(gotLogits)) {
-			r.same("a step after a reused prefix", wantLogits[i], gotLogits[i])
+			r.sameBits("a step after a reused prefix", wantLogits[i], gotLogits[i])
 		}
 	}
 	// The first prompt has nothing to reuse, and that of one token nothing but itself.
@@ -56,24 +56,24 @@ func hitEqualsMiss(r *rig) {
 	}
 }
 
-func exactPrompt(r *rig) {
+func exactPrompt(r *fixture) {
 	prompt := r.tokens(12, 62)
 	g := r.generator(generate.Options{PrefixBytes: manyBytes})
 	defer g.Close()
 	var stats generate.Stats
 	p := generate.Params{MaxTokens: 3, IgnoreEOS: true, Stats: &stats}
 	first := collect(g.Tokens(r.Context(), prompt, p))
-	r.e.reset()
+	r.engine.reset()
 	r.equal("tokens", first, collect(g.Tokens(r.Context(), prompt, p)))
 	r.equal("tokens reused", len(prompt), stats.ReusedTokens)
-	for _, c := range r.e.reset() {
+	for _, c := range r.engine.reset() {
 		if c.At < len(prompt) {
 			r.Errorf("position %d of the prompt was computed again", c.At)
 		}
 	}
 }
 
-func onlyPromptsKept(r *rig) {
+func onlyPromptsKept(r *fixture) {
 	prompt := r.tokens(8, 63)
 	g := r.generator(generate.Options{PrefixBytes: manyBytes})
 	defer g.Close()
@@ -84,7 +84,7 @@ func onlyPromptsKept(r *rig) {
 	r.equal("tokens reused", len(prompt), stats.ReusedTokens)
 }
 
-func boundedCache(r *rig) {
+func boundedCache(r *fixture) {
 	// What one prompt takes is the engine's affair: measure it.
 	probe := r.generator(generate.Options{PrefixBytes: manyBytes})
 	defer probe.Close()

@@ -20,24 +20,24 @@ var sessionBehaviors = []Behavior{
 	{"sessions are independent", "two sessions in turns against each alone", independentSessions},
 }
 
-func repeatable(r *rig) {
+func repeatable(r *fixture) {
 	tokens := r.tokens(11, 1)
-	r.same("a second session", r.fresh(tokens), r.fresh(tokens))
+	r.sameBits("a second session", r.fresh(tokens), r.fresh(tokens))
 }
 
-func prefillEqualsSteps(r *rig) {
+func prefillEqualsSteps(r *fixture) {
 	tokens := r.tokens(40, 2)
 	all := r.forward(r.session(MinContext), tokens, model.WantAll)
 	s := r.session(MinContext)
 	for i, id := range tokens {
 		step := r.forward(s, []int{id}, model.WantLast)
-		r.same("position", all.Logits[i*r.vocab:(i+1)*r.vocab], step.Logits)
+		r.sameBits("position", all.Logits[i*r.vocab:(i+1)*r.vocab], step.Logits)
 		r.length("after a step", s, i+1)
 	}
-	r.same("the last position alone", all.Logits[(len(tokens)-1)*r.vocab:], r.fresh(tokens))
+	r.sameBits("the last position alone", all.Logits[(len(tokens)-1)*r.vocab:], r.fresh(tokens))
 }
 
-func prefillOntoCache(r *rig) {
+func prefillOntoCache(r *fixture) {
 	tokens := r.tokens(40, 3)
 	want := r.fresh(tokens)
 	for _, cuts := range [][]int{{1}, {39}, {32}, {33}, {7, 8}, {16, 31}} {
@@ -47,11 +47,11 @@ func prefillOntoCache(r *rig) {
 			r.forward(s, tokens[from:to], model.WantNothing)
 			from = to
 		}
-		r.same("the last part", want, r.forward(s, tokens[from:], model.WantLast).Logits)
+		r.sameBits("the last part", want, r.forward(s, tokens[from:], model.WantLast).Logits)
 	}
 }
 
-func wantsAgree(r *rig) {
+func wantsAgree(r *fixture) {
 	tokens := r.tokens(9, 4)
 	last := r.forward(r.session(MinContext), tokens, model.WantLast)
 	all := r.forward(r.session(MinContext), tokens, model.WantAll)
@@ -60,10 +60,10 @@ func wantsAgree(r *rig) {
 	r.equal("the greedy token of each want", []int{best, best, best}, []int{last.Greedy, all.Greedy, greedy.Greedy})
 	s := r.session(MinContext)
 	r.forward(s, tokens[:8], model.WantNothing)
-	r.same("after filling the cache", last.Logits, r.forward(s, tokens[8:], model.WantLast).Logits)
+	r.sameBits("after filling the cache", last.Logits, r.forward(s, tokens[8:], model.WantLast).Logits)
 }
 
-func historyMatters(r *rig) {
+func historyMatters(r *fixture) {
 	a := r.tokens(4, 5)
 	b := slices.Clone(a)
 	b[0] = (a[0] + 1) % r.vocab
@@ -80,7 +80,7 @@ func historyMatters(r *rig) {
 	}
 }
 
-func truncates(r *rig) {
+func truncates(r *fixture) {
 	tokens, other := r.tokens(30, 6), r.tokens(5, 7)
 	for _, n := range []int{0, 1, 15, 29, 30} {
 		s := r.session(MinContext)
@@ -90,11 +90,11 @@ func truncates(r *rig) {
 		}
 		r.length("truncated", s, n)
 		want := r.fresh(slices.Concat(tokens[:n], other))
-		r.same("after truncating", want, r.forward(s, other, model.WantLast).Logits)
+		r.sameBits("after truncating", want, r.forward(s, other, model.WantLast).Logits)
 	}
 }
 
-func snapshots(r *rig) {
+func snapshots(r *fixture) {
 	tokens, other := r.tokens(20, 8), r.tokens(3, 9)
 	s := r.session(MinContext)
 	r.forward(s, tokens, model.WantNothing)
@@ -105,7 +105,7 @@ func snapshots(r *rig) {
 	if snap.Len() != 12 || snap.Bytes() <= 0 {
 		r.Errorf("a snapshot of 12 positions has %d in %d bytes", snap.Len(), snap.Bytes())
 	}
-	r.usable("after a snapshot", s, tokens)
+	r.continues("after a snapshot", s, tokens)
 	if err := s.Truncate(0); err != nil {
 		r.Fatalf("truncate: %v", err)
 	}
@@ -116,27 +116,27 @@ func snapshots(r *rig) {
 		if err := restored.Restore(snap, n); err != nil {
 			r.Fatalf("restore %d: %v", n, err)
 		}
-		r.usable("restored", restored, tokens[:n])
+		r.continues("restored", restored, tokens[:n])
 	}
 }
 
-func fillsToCapacity(r *rig) {
+func fillsToCapacity(r *fixture) {
 	tokens := r.tokens(10, 10)
 	s := r.session(10)
 	if s.Cap() != 10 {
 		r.Errorf("a session of 10 positions has %d", s.Cap())
 	}
-	r.same("the whole capacity", r.fresh(tokens), r.forward(s, tokens, model.WantLast).Logits)
+	r.sameBits("the whole capacity", r.fresh(tokens), r.forward(s, tokens, model.WantLast).Logits)
 	r.length("filled", s, 10)
 }
 
-func wholeContext(r *rig) {
-	if got, want := r.session(0).Cap(), r.e.Model().Config.Context; got != want {
+func wholeContext(r *fixture) {
+	if got, want := r.session(0).Cap(), r.engine.Model().Config.Context; got != want {
 		r.Errorf("a session of 0 has %d positions, want the context's %d", got, want)
 	}
 }
 
-func independentSessions(r *rig) {
+func independentSessions(r *fixture) {
 	a, b := r.tokens(12, 11), r.tokens(12, 12)
 	sa, sb := r.session(MinContext), r.session(MinContext)
 	var lastA, lastB []float32
@@ -144,6 +144,6 @@ func independentSessions(r *rig) {
 		lastA = r.forward(sa, a[i:i+3], model.WantLast).Logits
 		lastB = r.forward(sb, b[i:i+3], model.WantLast).Logits
 	}
-	r.same("the first in turns", r.fresh(a), lastA)
-	r.same("the second in turns", r.fresh(b), lastB)
+	r.sameBits("the first in turns", r.fresh(a), lastA)
+	r.sameBits("the second in turns", r.fresh(b), lastB)
 }

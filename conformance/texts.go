@@ -17,14 +17,14 @@ var textBehaviors = []Behavior{
 	{"empty text", "a prompt where there is a BOS token, else an error", emptyText},
 }
 
-func wholeCharacters(r *rig) {
-	tok := r.e.Model().Tokenizer
+func wholeCharacters(r *fixture) {
+	tok := r.engine.Model().Tokenizer
 	for seed := range uint64(4) {
 		p := generate.Params{MaxTokens: 24, Temperature: 2, Seed: seed, IgnoreEOS: true}
 		prompt := r.tokens(3, 50)
 		var ids []int
 		var text strings.Builder
-		for t, err := range generate.Tokens(r.Context(), r.e, prompt, p) {
+		for t, err := range generate.Tokens(r.Context(), r.engine, prompt, p) {
 			if err != nil {
 				r.Fatalf("generating: %v", err)
 			}
@@ -44,7 +44,7 @@ func wholeCharacters(r *rig) {
 	}
 }
 
-func stopStrings(r *rig) {
+func stopStrings(r *fixture) {
 	prompt := r.tokens(5, 51)
 	free := r.generate(prompt, generate.Params{MaxTokens: 24, Temperature: 2})
 	runes := []rune(free.Text)
@@ -62,21 +62,21 @@ func stopStrings(r *rig) {
 	}
 }
 
-func textPrompt(r *rig) {
-	tok := r.e.Model().Tokenizer
+func textPrompt(r *fixture) {
+	tok := r.engine.Model().Tokenizer
 	const text = "the other text"
 	p := generate.Params{MaxTokens: 5, IgnoreEOS: true}
-	got := collect(generate.Text(r.Context(), r.e, text, p))
+	got := collect(generate.Text(r.Context(), r.engine, text, p))
 	if got.Err != nil {
 		r.Fatalf("%q: %v", text, got.Err)
 	}
 	r.equal("tokens", r.generate(tok.Prompt(text, false), p), got)
 }
 
-func emptyText(r *rig) {
-	got := collect(generate.Text(r.Context(), r.e, "", generate.Params{MaxTokens: 1, IgnoreEOS: true}))
-	if len(r.e.Model().Tokenizer.Prompt("", false)) == 0 {
-		if !errors.Is(got.Err, model.ErrEmptyPrompt) || len(r.e.reset()) != 0 {
+func emptyText(r *fixture) {
+	got := collect(generate.Text(r.Context(), r.engine, "", generate.Params{MaxTokens: 1, IgnoreEOS: true}))
+	if len(r.engine.Model().Tokenizer.Prompt("", false)) == 0 {
+		if !errors.Is(got.Err, model.ErrEmptyPrompt) || len(r.engine.reset()) != 0 {
 			r.Errorf("an empty text gave %v", got.Err)
 		}
 		return

@@ -33,14 +33,14 @@ func minimalModel(t testing.TB) *model.Model {
 }
 
 // crowd is an engine that many goroutines call at once.
-type crowd struct {
+type clientGroup struct {
 	e      *accel.Engine
 	tokens []int
 	shared model.Snapshot // of 70 positions, of which all who restore it share the page
 }
 
 // caller is one of them, and what it has been given. After an error it does no more.
-type caller struct {
+type client struct {
 	ctx    context.Context
 	s      model.Session
 	tokens []int
@@ -48,7 +48,7 @@ type caller struct {
 	err    error
 }
 
-func (c *caller) forward(tokens []int, want model.Want) {
+func (c *client) forward(tokens []int, want model.Want) {
 	if c.err != nil {
 		return
 	}
@@ -58,53 +58,53 @@ func (c *caller) forward(tokens []int, want model.Want) {
 }
 
 // greedy goes on with the token that was chosen last.
-func (c *caller) greedy() {
+func (c *client) greedy() {
 	if c.err == nil {
 		c.forward(c.tokens[len(c.tokens)-1:], model.WantGreedy)
 	}
 }
 
-func (c *caller) restore(from model.Snapshot, n int) {
+func (c *client) restore(from model.Snapshot, n int) {
 	if c.err == nil {
 		c.err = c.s.Restore(from, n)
 	}
 }
 
-func (c *caller) snapshot(n int) (snap model.Snapshot) {
+func (c *client) snapshot(n int) (snap model.Snapshot) {
 	if c.err == nil {
 		snap, c.err = c.s.Snapshot(n)
 	}
 	return snap
 }
 
-func (c *caller) truncate(n int) {
+func (c *client) truncate(n int) {
 	if c.err == nil {
 		c.err = c.s.Truncate(n)
 	}
 }
 
 // crowdVariants is how often each kind of request comes with other numbers.
-const crowdVariants = 3
+const requestVariants = 3
 
 // crowdKinds are what callers do; v is the variant.
-var crowdKinds = []struct {
+var clientRequests = []struct {
 	name string
-	do   func(r *crowd, c *caller, v int)
+	do   func(r *clientGroup, c *client, v int)
 }{
-	{"prompt and step", func(r *crowd, c *caller, v int) {
+	{"prompt and step", func(r *clientGroup, c *client, v int) {
 		c.forward(r.tokens[v:][:2+v], model.WantGreedy)
 		c.forward(r.tokens[v:][:1], model.WantLast)
 	}},
-	{"restored", func(r *crowd, c *caller, v int) {
+	{"restored", func(r *clientGroup, c *client, v int) {
 		c.restore(r.shared, 64+v)
 		c.forward(r.tokens[v:][:1], model.WantLast)
 	}},
-	{"greedy", func(r *crowd, c *caller, v int) {
+	{"greedy", func(r *clientGroup, c *client, v int) {
 		c.restore(r.shared, 66)
 		c.forward(r.tokens[v:][:1], model.WantLast)
 		c.greedy()
 	}},
-	{"snapshot of its own", func(r *crowd, c *caller, v int) {
+	{"snapshot of its own", func(r *clientGroup, c *client, v int) {
 		c.restore(r.shared, 70)
 		snap := c.snapshot(66)
 		c.truncate(30 + v)
@@ -115,26 +115,26 @@ var crowdKinds = []struct {
 }
 
 // ask makes request i in a session of its own: again and again while the cache is full.
-func (r *crowd) ask(ctx context.Context, i int) (string, error) {
+func (r *clientGroup) ask(ctx context.Context, i int) (string, error) {
 	for {
 		s, err := r.e.NewSession(0)
 		if err != nil {
 			return "", err
 		}
-		c := &caller{ctx: ctx, s: s}
-		crowdKinds[i%len(crowdKinds)].do(r, c, i/len(crowdKinds)%crowdVariants)
+		c := &client{ctx: ctx, s: s}
+		clientRequests[i%len(clientRequests)].do(r, c, i/len(clientRequests)%requestVariants)
 		if err := s.Close(); err != nil {
 			return "", err
 		}
 		if !errors.Is(c.err, accel.ErrKVFull) {
-			return fmt.Sprint(c.tokens, stream(c.logits)), c.err
+			return fmt.Sprint(c.tokens, hashLogits(c.logits)), c.err
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 }
 
 // snapshotOf computes a prompt and keeps it.
-func (r *crowd) snapshotOf(t testing.TB, s model.Session, n int) model.Snapshot {
+func (r *clientGroup) snapshotOf(t testing.TB, s model.Session, n int) model.Snapshot {
 	t.Helper()
 	if _, err := s.Forward(t.Context(), r.tokens[:n], model.WantNothing); err != nil {
 		t.Fatal(err)
@@ -153,16 +153,16 @@ func (r *crowd) snapshotOf(t testing.TB, s model.Session, n int) model.Snapshot 
 func TestAccelGoroutines(t *testing.T) {
 	const callers, pages = 256, 48
 	m := minimalModel(t)
-	r := &crowd{
+	r := &clientGroup{
 		e:      accelEngine(t, m, smallDevice, accel.Options{MaxSequences: 16, KVPages: pages, Chunk: 96}),
-		tokens: spread(m.Config.Vocab, 80),
+		tokens: testTokens(m.Config.Vocab, 80),
 	}
 	first, other := openSession(t, r.e), openSession(t, r.e)
 	r.shared = r.snapshotOf(t, first, 70)
 	spilled := r.snapshotOf(t, other, 64)
 	other.Close()
 	var alone []string
-	for i := range len(crowdKinds) * crowdVariants {
+	for i := range len(clientRequests) * requestVariants {
 		got, err := r.ask(t.Context(), i)
 		if err != nil {
 			t.Fatal(err)
@@ -192,7 +192,7 @@ func TestAccelGoroutines(t *testing.T) {
 			case err != nil:
 				t.Errorf("caller %d: %v", i, err)
 			case got != alone[i%len(alone)]:
-				t.Errorf("caller %d, %s: got %s, alone %s", i, crowdKinds[i%len(crowdKinds)].name, got, alone[i%len(alone)])
+				t.Errorf("caller %d, %s: got %s, alone %s", i, clientRequests[i%len(clientRequests)].name, got, alone[i%len(alone)])
 			}
 		})
 	}

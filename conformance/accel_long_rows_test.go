@@ -17,7 +17,7 @@ import (
 // wideModel is one layer of real width but few rows: of a length at which parts of a row have
 // several blocks, and where there is little shared memory a vector does not fit, and is cut
 // into slices that meet in the workspace. V may have a format of its own; F32 stands for the recipe's.
-func wideModel(t testing.TB, recipe string, ffn int, v quant.Format) *model.Model {
+func longRowModel(t testing.TB, recipe string, ffn int, v quant.Format) *model.Model {
 	t.Helper()
 	p, err := synth.Find("llama-3.2-1b")
 	if err != nil {
@@ -60,8 +60,8 @@ func reformat(t testing.TB, plan *synth.Plan, name string, f quant.Format) {
 
 // TestAccelWide holds long rows to the reference, on devices with much and with little
 // shared memory.
-func TestAccelWide(t *testing.T) {
-	heavy(t)
+func TestAccelLongRows(t *testing.T) {
+	slowParallel(t)
 	for _, c := range []struct {
 		name, recipe string
 		ffn          int
@@ -73,11 +73,11 @@ func TestAccelWide(t *testing.T) {
 		{"q8_0, little shared memory", "q8_0", 8192, quant.F32, 86},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := wideModel(t, c.recipe, c.ffn, c.v)
-			tokens := spread(m.Config.Vocab, 18)
+			m := longRowModel(t, c.recipe, c.ffn, c.v)
+			tokens := testTokens(m.Config.Vocab, 18)
 			device := emu.Options{SMs: 4, IgnoreRaces: true, ComputeCapability: c.capability}
 			got := accelTrace(t, m, device, accel.Options{KV: model.KVF32, Prefill: accel.PrefillExact, KVPages: 4}, tokens, 17)
-			within(t, refTrace(t, m, ref.Numerics{}, tokens, nil), got, layerdiff.Numerics{Float: bound32}, nil)
+			checkTrace(t, refTrace(t, m, ref.Numerics{}, tokens, nil), got, layerdiff.Numerics{Float: float32Bound}, nil)
 		})
 	}
 }

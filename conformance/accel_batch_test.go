@@ -26,8 +26,8 @@ func newNeighbors(t testing.TB, e *accel.Engine, tokens []int, steps []int) []*n
 	for i, n := range steps {
 		v := &neighbor{s: openSession(t, e)}
 		t.Cleanup(func() { v.s.Close() })
-		prompt := spread(e.Model().Config.Vocab, 3+i%5*7+i)
-		v.want = stepwise(t, v.s, prompt, tokens[:n])
+		prompt := testTokens(e.Model().Config.Vocab, 3+i%5*7+i)
+		v.want = promptThenSteps(t, v.s, prompt, tokens[:n])
 		if err := v.s.Truncate(len(prompt)); err != nil {
 			t.Fatal(err)
 		}
@@ -36,10 +36,10 @@ func newNeighbors(t testing.TB, e *accel.Engine, tokens []int, steps []int) []*n
 	return list
 }
 
-func checkAlike(t testing.TB, list []*neighbor) {
+func checkSameAsAlone(t testing.TB, list []*neighbor) {
 	t.Helper()
 	for i, v := range list {
-		if stream(v.got) != stream(v.want) {
+		if hashLogits(v.got) != hashLogits(v.want) {
 			t.Errorf("sequence %d parts from what it gives alone in logit %d", i, firstDifference(v.want, v.got))
 		}
 	}
@@ -48,26 +48,26 @@ func checkAlike(t testing.TB, list []*neighbor) {
 // TestAccelNeighbors lets sequences step together, of which 4, 1, 3 and again 4 go on
 // at a time, and wants the bits that each has alone.
 func TestAccelNeighbors(t *testing.T) {
-	beside(t)
+	parallelUnlessGPU(t)
 	arch, each := "qwen3moe", 5
 	if testing.Short() {
 		arch, each = "llama", 1
 	}
 	m := tinyModel(t, arch)
 	e := accelEngine(t, m, smallDevice, accel.Options{MaxSequences: 4})
-	tokens := spread(m.Config.Vocab, 4*each)
+	tokens := testTokens(m.Config.Vocab, 4*each)
 	list := newNeighbors(t, e, tokens, []int{4 * each, 3 * each, 3 * each, 2 * each})
 	for _, active := range []int{4, 1, 3, 4} {
 		var wg sync.WaitGroup
 		for _, v := range list[:active] {
 			wg.Go(func() {
 				done := len(v.got) / m.Config.Vocab
-				v.got = append(v.got, steps(t, v.s, tokens[done:done+each])...)
+				v.got = append(v.got, stepLogits(t, v.s, tokens[done:done+each])...)
 			})
 		}
 		wg.Wait()
 	}
-	checkAlike(t, list)
+	checkSameAsAlone(t, list)
 	if s := e.Stats(); s.Steps == s.StepTokens && !testing.Short() {
 		t.Errorf("sequences that wait together did not step together: %+v", s)
 	}
@@ -76,24 +76,24 @@ func TestAccelNeighbors(t *testing.T) {
 // TestAccelManyRows lets 20 sequences wait while the device is busy, so that they step
 // together: more rows than a product takes columns, and enough for products of warpgroups.
 // Each must get what it gets alone.
-func TestAccelManyRows(t *testing.T) {
-	beside(t)
+func TestAccelLargeBatch(t *testing.T) {
+	parallelUnlessGPU(t)
 	for _, c := range []struct {
 		name, kernel string
 		model        func(t *testing.T) *model.Model
 	}{
 		{"experts", "gemv_", func(t *testing.T) *model.Model { return tinyModel(t, "qwen3moe") }},
 		{"warpgroups", "gemv_wide_gated_q4_k", func(t *testing.T) *model.Model {
-			notShort(t)
+			skipIfShort(t)
 			return goldenModel(t, "quant/q4_k.gguf")
 		}},
 	} {
-		t.Run(c.name, func(t *testing.T) { checkManyRows(t, c.model(t), c.kernel) })
+		t.Run(c.name, func(t *testing.T) { checkLargeBatch(t, c.model(t), c.kernel) })
 	}
 }
 
 // checkManyRows wants some kernel whose name begins as given in the step of all.
-func checkManyRows(t *testing.T, m *model.Model, kernel string) {
+func checkLargeBatch(t *testing.T, m *model.Model, kernel string) {
 	const sessions = 20
 	busy, begun := make(chan struct{}), make(chan struct{}, 1)
 	var hold, seen atomic.Bool
@@ -112,7 +112,7 @@ func checkManyRows(t *testing.T, m *model.Model, kernel string) {
 	tokens := []int{29}
 	list := newNeighbors(t, e, tokens, counts)
 	var wg sync.WaitGroup
-	step := func(v *neighbor) { wg.Go(func() { v.got = steps(t, v.s, tokens) }) }
+	step := func(v *neighbor) { wg.Go(func() { v.got = stepLogits(t, v.s, tokens) }) }
 	hold.Store(true)
 	step(list[sessions])
 	<-begun
@@ -124,7 +124,7 @@ func checkManyRows(t *testing.T, m *model.Model, kernel string) {
 	}
 	close(busy)
 	wg.Wait()
-	checkAlike(t, list)
+	checkSameAsAlone(t, list)
 	if s := e.Stats(); s.LargestBatch != sessions || !seen.Load() {
 		t.Errorf("the largest step has %d rows; with a kernel %s: %v", s.LargestBatch, kernel, seen.Load())
 	}
