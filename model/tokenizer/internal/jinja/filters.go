@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// filters are the filters by name; some are methods of strings by other means.
+// filters maps names to filters. Some call methods of strings.
 var filters map[string]func(in *interp, v any, a args) any
 
-func init() { // not a literal: map applies filters by name
+func init() { // a literal would be an initialization cycle, because map looks up filters
 	filters = map[string]func(in *interp, v any, a args) any{
 		"length": length, "count": length,
 		"default": fallback, "d": fallback,
@@ -79,7 +79,7 @@ func fallback(in *interp, v any, a args) any {
 	return p[0]
 }
 
-// end gives the first or the last item.
+// end returns the first or the last item.
 func (in *interp) end(v any, first bool) any {
 	items := in.iterate(v)
 	switch {
@@ -175,7 +175,7 @@ func abs(in *interp, v any, _ args) any {
 	return math.Abs(f)
 }
 
-// indent indents all lines but the first, and blank ones only when told to.
+// indent indents all lines but the first and blank ones, unless asked to.
 func indent(in *interp, v any, a args) any {
 	p := in.take("indent", a, "width", "first", "blank")
 	margin, ok := p[0].(string)
@@ -197,7 +197,7 @@ func indent(in *interp, v any, a args) any {
 	return b.String()
 }
 
-// mapFilter is map('filter', …) and map(attribute='name').
+// mapFilter implements map('filter', …) and map(attribute='name').
 func mapFilter(in *interp, v any, a args) any {
 	items := in.anyItems(v)
 	if name, ok := a.kw["attribute"].(string); ok && len(a.pos) == 0 {
@@ -225,8 +225,8 @@ func mapFilter(in *interp, v any, a args) any {
 	return out
 }
 
-// choose keeps the items, or those with an attribute, that pass a test, or that
-// are true when no test is named.
+// choose returns the items for which the result of a test equals keep. The test applies
+// to the item or to an attribute of it; without a test it is the truth of the value.
 func (in *interp) choose(what string, v any, a args, byAttribute, keep bool) any {
 	items := in.anyItems(v)
 	values := items
@@ -251,7 +251,7 @@ func (in *interp) choose(what string, v any, a args, byAttribute, keep bool) any
 	return out
 }
 
-// anyItems is iterate for the filters that take none as an empty list.
+// anyItems is iterate, but none and other false values have no items.
 func (in *interp) anyItems(v any) []any {
 	if !truth(v) {
 		return nil

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// functions are the functions that a template can call by name.
+// functions maps names to the global functions.
 var functions map[string]function
 
-func init() { // not a literal: the functions reach the map again through eval
+func init() { // a literal would be an initialization cycle, because expressions look up functions
 	functions = map[string]function{
 		"range":           rangeFunction,
 		"namespace":       func(in *interp, a args) any { return &namespace{*in.newDict("namespace", a)} },
@@ -22,8 +22,8 @@ func init() { // not a literal: the functions reach the map again through eval
 	}
 }
 
-// take gives the arguments of a call in the order of names, undefined where
-// they are missing.
+// take returns the arguments of a call in the order of names. A missing argument is
+// undefined.
 func (in *interp) take(what string, a args, names ...string) []any {
 	if len(a.pos) > len(names) {
 		in.fail("%s takes %d arguments, not %d", what, len(names), len(a.pos))
@@ -40,12 +40,12 @@ func (in *interp) take(what string, a args, names ...string) []any {
 		}
 	}
 	if used < len(a.kw) {
-		in.fail("%s has an argument that it does not know", what)
+		in.fail("%s has an unknown argument", what)
 	}
 	return out
 }
 
-// text wants a string, and gives otherwise where the argument is missing or none.
+// text returns a string argument, or otherwise if it is missing or none.
 func (in *interp) text(what string, v any, otherwise string) string {
 	switch v := v.(type) {
 	case string:
@@ -57,7 +57,7 @@ func (in *interp) text(what string, v any, otherwise string) string {
 	return ""
 }
 
-// integer wants an integer in the same way.
+// integer returns an integer argument, or otherwise if it is missing or none.
 func (in *interp) integer(what string, v any, otherwise int) int {
 	switch v := v.(type) {
 	case int:
@@ -83,7 +83,7 @@ func rangeFunction(in *interp, a args) any {
 		in.list(1)
 		out = append(out, i)
 		if next := i + step; (next > i) != (step > 0) {
-			break // past the end of the integers
+			break // overflow
 		}
 	}
 	return out
@@ -114,7 +114,7 @@ func raise(in *interp, a args) any {
 	panic(abort{fmt.Errorf("%w: %s", ErrRaised, shorten(in.str(p[0])))})
 }
 
-// directives of strftime_now, with Go's layouts.
+// directives maps directives of strftime to Go's layouts.
 var directives = map[byte]string{
 	'd': "02", 'e': "_2", 'm': "01", 'y': "06", 'Y': "2006", 'b': "Jan", 'B': "January", 'a': "Mon", 'A': "Monday",
 	'H': "15", 'I': "03", 'M': "04", 'S': "05", 'p': "PM", 'Z': "MST", 'z': "-0700",

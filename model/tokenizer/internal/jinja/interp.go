@@ -4,23 +4,20 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/nikolalohinski/gonja/v2/builtins/control_structures"
-	"github.com/nikolalohinski/gonja/v2/nodes"
 )
 
-// interp is one rendering: its budgets, its output and where it is.
+// interp is the state of one rendering.
 type interp struct {
 	now     time.Time
 	globals *Dict
 	out     *strings.Builder
 
-	steps, bytes, output int // what may still be spent
+	steps, bytes, output int // budgets left
 	depth                int
-	line                 int // of the statement that runs
+	line                 int // of the current statement
 }
 
-// scope holds the variables of a block that has its own.
+// scope holds the variables of a block.
 type scope struct {
 	vars   map[string]any
 	parent *scope
@@ -51,7 +48,7 @@ func (in *interp) exceed(what string) {
 	panic(abort{fmt.Errorf("%w: line %d: too %s", ErrLimit, in.line, what)})
 }
 
-// enter pays for one step and goes one level deeper; leave comes back up.
+// enter takes one step from the budget and goes one level deeper, until leave.
 func (in *interp) enter() {
 	in.work(1)
 	if in.depth++; in.depth > maxDepth {
@@ -61,7 +58,7 @@ func (in *interp) enter() {
 
 func (in *interp) leave() { in.depth-- }
 
-// work pays for n steps.
+// work takes n steps from the budget.
 func (in *interp) work(n int) {
 	if n < 0 || n > in.steps {
 		in.exceed("many steps")
@@ -69,7 +66,7 @@ func (in *interp) work(n int) {
 	in.steps -= n
 }
 
-// pay pays for n bytes before they are made.
+// pay takes n bytes from the budget. Call it before allocating them.
 func (in *interp) pay(n int) {
 	if n < 0 || n > in.bytes {
 		in.exceed("much memory")
@@ -77,10 +74,10 @@ func (in *interp) pay(n int) {
 	in.bytes -= n
 }
 
-// scan pays for looking through n bytes, which costs as much as making them.
+// scan takes n bytes from the budget for reading them.
 func (in *interp) scan(n int) { in.pay(n) }
 
-// list pays for a list of n values.
+// list takes a list of n values from the budget.
 func (in *interp) list(n int) {
 	if n > maxSteps {
 		in.exceed("long a list")
@@ -89,7 +86,7 @@ func (in *interp) list(n int) {
 	in.pay(16 * n)
 }
 
-// write appends to the output of the block that runs.
+// write appends to the output of the current block.
 func (in *interp) write(s string) {
 	if len(s) > in.output {
 		in.exceed("much output")
@@ -98,7 +95,7 @@ func (in *interp) write(s string) {
 	in.out.WriteString(s)
 }
 
-// capture gives what run writes.
+// capture returns the output of run.
 func (in *interp) capture(run func()) string {
 	outer := in.out
 	in.out = &strings.Builder{}
@@ -117,108 +114,111 @@ const (
 	flowContinue
 )
 
-// nodes runs the nodes of a block.
-func (in *interp) nodes(list []nodes.Node, s *scope) flow {
+// run runs the statements of a block.
+func (in *interp) run(block []stmt, s *scope) flow {
 	in.enter()
 	defer in.leave()
-	for _, n := range list {
+	for _, run := range block {
 		in.work(1)
-		switch n := n.(type) {
-		case nil, *nodes.Comment:
-		case *nodes.Data:
-			in.write(n.Data.Val)
-		case *nodes.Output:
-			in.line = n.Start.Line
-			in.write(in.str(in.eval(n.Expression, s)))
-		case *nodes.ControlStructureBlock:
-			in.line = n.Location.Line
-			if f := in.statement(n.ControlStructure, s); f != flowNext {
-				return f
-			}
-		default:
-			in.fail("unexpected %T", n)
+		if f := run(in, s); f != flowNext {
+			return f
 		}
 	}
 	return flowNext
 }
 
-func (in *interp) statement(n nodes.ControlStructure, s *scope) flow {
-	switch n := n.(type) {
-	case *controlStructures.IfControlStructure:
-		return in.branch(n, s)
-	case *controlStructures.ForControlStructure:
-		in.loop(n, s)
-	case *controlStructures.MacroControlStructure:
-		s.set(n.Macro.Name, &macro{node: n.Macro, scope: s})
-	case *controlStructures.BreakControlStructure:
-		return flowBreak
-	case *controlStructures.ContinueControlStructure:
-		return flowContinue
-	case *set:
-		in.assign(n, s)
-	case *generation:
-		return in.nodes(n.body.Nodes, &scope{parent: s})
-	default:
-		in.fail("unexpected %T", n)
-	}
-	return flowNext
+// eval evaluates an expression as one step, one level deeper.
+func (in *interp) eval(e expr, s *scope) any {
+	in.enter()
+	defer in.leave()
+	return e(in, s)
 }
 
-func (in *interp) branch(n *controlStructures.IfControlStructure, s *scope) flow {
-	for i, condition := range n.Conditions {
-		if truth(in.eval(condition, s)) {
-			return in.nodes(n.Wrappers[i].Nodes, s)
-		}
+// name looks up a variable, a value given to Render, or a function.
+func (in *interp) name(name string, s *scope) any {
+	if v, ok := s.get(name); ok {
+		return v
 	}
-	if len(n.Wrappers) > len(n.Conditions) {
-		return in.nodes(n.Wrappers[len(n.Conditions)].Nodes, s)
+	if v, ok := in.globals.values[name]; ok {
+		return v
 	}
-	return flowNext
+	if f, ok := functions[name]; ok {
+		return f
+	}
+	return undefined{name}
 }
 
-func (in *interp) assign(n *set, s *scope) {
-	var v any
-	if n.body != nil {
-		v = in.capture(func() { in.nodes(n.body.Nodes, &scope{parent: s}) })
-	} else {
-		v = in.eval(n.value, s)
+// call calls a function or a macro.
+func (in *interp) call(fn any, a args) any {
+	switch fn := fn.(type) {
+	case function:
+		return fn(in, a)
+	case *macro:
+		return in.expand(fn, a)
 	}
-	switch target := n.target.(type) {
-	case *nodes.Name:
-		s.set(target.Name.Val, v)
-	case *nodes.GetAttribute:
-		ns, ok := in.eval(target.Node, s).(*namespace)
-		if !ok || target.Attribute == "" {
-			in.fail("only attributes of a namespace can be set")
-		}
+	in.fail("%s is not callable", typeName(fn))
+	return nil
+}
+
+// expand runs a macro with its arguments in the scope of its definition.
+func (in *interp) expand(m *macro, a args) any {
+	in.enter()
+	defer in.leave()
+	if len(a.pos) > len(m.params) {
+		in.fail("macro %s takes %d arguments, not %d", m.name, len(m.params), len(a.pos))
+	}
+	inner := &scope{parent: m.scope}
+	known := map[string]bool{}
+	for i, param := range m.params {
+		known[param.name] = true
 		in.pay(64)
-		ns.set(target.Attribute, v)
+		var v any = undefined{param.name}
+		if named, ok := a.kw[param.name]; ok {
+			v = named
+		} else if i < len(a.pos) {
+			v = a.pos[i]
+		} else if param.fallback != nil {
+			v = in.eval(param.fallback, inner)
+		}
+		inner.set(param.name, v)
 	}
+	for name := range a.kw {
+		if !known[name] {
+			in.fail("macro %s takes no argument %s", m.name, name)
+		}
+	}
+	return in.capture(func() { in.run(m.body, inner) })
 }
 
-// loop runs a for statement. Its items are filtered first, so that loop.last
-// and loop.length know them.
-func (in *interp) loop(n *controlStructures.ForControlStructure, s *scope) {
-	if n.Recursive {
+// forLoop is {% for names in items if filter %}body{% else %}otherwise{% endfor %}.
+type forLoop struct {
+	names           []string
+	items, filter   expr // filter may be nil
+	recursive       bool
+	body, otherwise []stmt
+}
+
+// run filters the items before the first iteration, so that loop.last and loop.length
+// count only the items that pass.
+func (f *forLoop) run(in *interp, s *scope) {
+	if f.recursive {
 		in.fail("recursive loops are not supported")
 	}
-	items := in.iterate(in.eval(n.ObjectEvaluator, s))
-	if n.IfCondition != nil {
+	items := in.iterate(in.eval(f.items, s))
+	if f.filter != nil {
 		in.list(len(items))
-		var kept []any
+		var passed []any
 		for _, item := range items {
 			inner := &scope{parent: s}
-			in.bindItem(n, item, inner)
-			if truth(in.eval(n.IfCondition, inner)) {
-				kept = append(kept, item)
+			f.bind(in, item, inner)
+			if truth(in.eval(f.filter, inner)) {
+				passed = append(passed, item)
 			}
 		}
-		items = kept
+		items = passed
 	}
 	if len(items) == 0 {
-		if n.EmptyWrapper != nil {
-			in.nodes(n.EmptyWrapper.Nodes, &scope{parent: s})
-		}
+		in.run(f.otherwise, &scope{parent: s})
 		return
 	}
 	depth := 1
@@ -229,30 +229,32 @@ func (in *interp) loop(n *controlStructures.ForControlStructure, s *scope) {
 	for i, item := range items {
 		in.work(1)
 		inner := &scope{parent: s}
-		in.bindItem(n, item, inner)
+		f.bind(in, item, inner)
 		inner.set("loop", &loop{items: items, index: i, depth: depth})
-		if in.nodes(n.BodyWrapper.Nodes, inner) == flowBreak {
+		if in.run(f.body, inner) == flowBreak {
 			return
 		}
 	}
 }
 
-func (in *interp) bindItem(n *controlStructures.ForControlStructure, item any, s *scope) {
-	in.pay(128)
-	if n.Value == "" {
-		s.set(n.Key, item)
+// bind sets the names to an item, or to its parts if there are several names.
+func (f *forLoop) bind(in *interp, item any, s *scope) {
+	in.pay(128 * len(f.names))
+	if len(f.names) == 1 {
+		s.set(f.names[0], item)
 		return
 	}
-	pair, ok := item.([]any)
-	if !ok || len(pair) != 2 {
-		in.fail("%s is not a pair of %s and %s", typeName(item), n.Key, n.Value)
+	parts, ok := item.([]any)
+	if !ok || len(parts) != len(f.names) {
+		in.fail("%s cannot be unpacked into %s", typeName(item), strings.Join(f.names, ", "))
 	}
-	s.set(n.Key, pair[0])
-	s.set(n.Value, pair[1])
+	for i, name := range f.names {
+		s.set(name, parts[i])
+	}
 }
 
-// iterate gives the items of a value: a list's, a dictionary's keys, a string's
-// characters.
+// iterate returns the items of a list, the keys of a dictionary, or the characters of a
+// string.
 func (in *interp) iterate(v any) []any {
 	switch v := v.(type) {
 	case []any:

@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// toJSON writes a value as Python's json.dumps(v, ensure_ascii=False) does:
-// spaces after commas and colons, or lines and an indent when one is given.
+// toJSON formats a value as Python's json.dumps(v, ensure_ascii=False, indent=…) does.
 func toJSON(in *interp, v any, a args) any {
 	p := in.take("tojson", a, "indent", "ensure_ascii")
 	w := jsonWriter{in: in, indent: -1}
@@ -21,7 +20,7 @@ func toJSON(in *interp, v any, a args) any {
 type jsonWriter struct {
 	in     *interp
 	out    strings.Builder
-	indent int // -1: all on one line
+	indent int // spaces per level, or -1 for one line
 }
 
 func (w *jsonWriter) put(s string) { w.in.put(&w.out, s) }
@@ -77,7 +76,7 @@ func (w *jsonWriter) newline(level int) {
 }
 
 func (w *jsonWriter) text(s string) {
-	w.in.pay(6 * len(s)) // if every character needs \\u00XX
+	w.in.pay(6 * len(s)) // a control character becomes \u00XX
 	var b strings.Builder
 	b.WriteByte('"')
 	for _, r := range s {

@@ -6,8 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// method gives method name of value v, bound to it, or nil. None of them
-// changes the value.
+// method returns the method of a value, or nil. No method changes its value.
 func method(v any, name string) function {
 	switch v := v.(type) {
 	case string:
@@ -63,7 +62,7 @@ func (d *Dict) method(name string) function {
 	return nil
 }
 
-// items lists a dictionary's keys and values in pairs.
+// items returns the pairs of keys and values of a dictionary.
 func (in *interp) items(d *Dict) any {
 	in.list(3 * len(d.keys))
 	out := make([]any, len(d.keys))
@@ -73,8 +72,8 @@ func (in *interp) items(d *Dict) any {
 	return out
 }
 
-// stringMethods are Python's. What a method returns is paid for by it, its
-// string has been paid for once.
+// stringMethods maps names to Python's methods of str. The caller takes reading the
+// string from the budget, the method takes its result.
 var stringMethods = map[string]func(in *interp, s string, a args) any{
 	"strip":  func(in *interp, s string, a args) any { return in.strip(s, a, true, true) },
 	"lstrip": func(in *interp, s string, a args) any { return in.strip(s, a, true, false) },
@@ -125,7 +124,7 @@ var stringMethods = map[string]func(in *interp, s string, a args) any{
 	},
 }
 
-// strip takes white space, or the characters given, off the ends.
+// strip removes white space, or the characters of the argument, from the ends.
 func (in *interp) strip(s string, a args, left, right bool) string {
 	chars := in.text("strip", in.take("strip", a, "chars")[0], "")
 	drop := unicode.IsSpace
@@ -142,7 +141,7 @@ func (in *interp) strip(s string, a args, left, right bool) string {
 	return s
 }
 
-// affix is startswith and endswith, by one string or any of a list.
+// affix implements startswith and endswith, with a string or a list of strings.
 func (in *interp) affix(what, s string, a args, has func(s, affix string) bool) bool {
 	v := in.take(what, a, "affix")[0]
 	list, ok := v.([]any)
@@ -163,7 +162,7 @@ func (in *interp) affix(what, s string, a args, has func(s, affix string) bool) 
 	return false
 }
 
-// split cuts at a separator, or at white space, at most so many times.
+// split implements split and rsplit with the arguments sep and maxsplit.
 func (in *interp) split(s string, a args, fromRight bool) any {
 	p := in.take("split", a, "sep", "maxsplit")
 	sep, most := in.text("split", p[0], ""), in.integer("split", p[1], -1)

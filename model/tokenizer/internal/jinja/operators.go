@@ -3,48 +3,44 @@ package jinja
 import (
 	"math"
 	"strings"
-
-	"github.com/nikolalohinski/gonja/v2/nodes"
-	"github.com/nikolalohinski/gonja/v2/tokens"
 )
 
-// binary evaluates an operator with two operands; "and" and "or" look at the
-// second only when they must, and give one of the operands.
-func (in *interp) binary(n *nodes.BinaryExpression, s *scope) any {
-	a := in.eval(n.Left, s)
-	switch op := n.Operator.Token.Type; op {
-	case tokens.And:
-		if !truth(a) {
-			return a
-		}
-		return in.eval(n.Right, s)
-	case tokens.Or:
-		if truth(a) {
-			return a
-		}
-		return in.eval(n.Right, s)
-	case tokens.Equals:
-		return in.equal(a, in.eval(n.Right, s))
-	case tokens.Ne:
-		return !in.equal(a, in.eval(n.Right, s))
-	case tokens.Tilde:
-		x, y := in.str(a), in.str(in.eval(n.Right, s))
+// binary evaluates a logical or arithmetic operator. "and" and "or" return one of their
+// operands, and evaluate the second only if it decides.
+func (in *interp) binary(op string, left, right expr, s *scope) any {
+	a := in.eval(left, s)
+	if op == "and" && !truth(a) || op == "or" && truth(a) {
+		return a
+	}
+	b := in.eval(right, s)
+	switch op {
+	case "and", "or":
+		return b
+	case "~":
+		x, y := in.str(a), in.str(b)
 		in.pay(len(x) + len(y))
 		return x + y
-	case tokens.LowerThan, tokens.LowerThanOrEqual, tokens.GreaterThan, tokens.GreaterThanOrEqual:
-		return in.compare(op, n.Operator.Token.Val, a, in.eval(n.Right, s))
-	default:
-		return in.arithmetic(op, n.Operator.Token.Val, a, in.eval(n.Right, s))
 	}
+	return in.arithmetic(op, a, b)
 }
 
-// compare orders numbers and strings.
-func (in *interp) compare(op tokens.Type, sign string, a, b any) bool {
+// compare evaluates a comparison or membership operator.
+func (in *interp) compare(op string, a, b any) bool {
+	switch op {
+	case "==":
+		return in.equal(a, b)
+	case "!=":
+		return !in.equal(a, b)
+	case "in":
+		return in.contains(b, a)
+	case "not in":
+		return !in.contains(b, a)
+	}
 	var less, equal bool
 	if x, i, isInt, ok := number(a); ok {
 		y, j, isInt2, ok := number(b)
 		if !ok {
-			in.operands(sign, a, b)
+			in.operands(op, a, b)
 		}
 		less, equal = x < y, x == y
 		if isInt && isInt2 {
@@ -54,48 +50,49 @@ func (in *interp) compare(op tokens.Type, sign string, a, b any) bool {
 		x, ok := a.(string)
 		y, ok2 := b.(string)
 		if !ok || !ok2 {
-			in.operands(sign, a, b)
+			in.operands(op, a, b)
 		}
 		in.scan(min(len(x), len(y)))
 		less, equal = x < y, x == y
 	}
 	switch op {
-	case tokens.LowerThan:
+	case "<":
 		return less
-	case tokens.LowerThanOrEqual:
+	case "<=":
 		return less || equal
-	case tokens.GreaterThan:
+	case ">":
 		return !less && !equal
 	}
 	return !less
 }
 
-func (in *interp) operands(sign string, a, b any) {
+// operands fails because the operator does not take these operands.
+func (in *interp) operands(op string, a, b any) {
 	for _, v := range []any{a, b} {
 		if u, ok := v.(undefined); ok {
 			in.fail("%s is undefined", u.name)
 		}
 	}
-	in.fail("%s and %s have no %s", typeName(a), typeName(b), sign)
+	in.fail("%s and %s have no %s", typeName(a), typeName(b), op)
 }
 
-// arithmetic evaluates + - * / // % **.
-func (in *interp) arithmetic(op tokens.Type, sign string, a, b any) any {
+// arithmetic evaluates + - * / // % and **.
+func (in *interp) arithmetic(op string, a, b any) any {
 	x, i, isInt, ok := number(a)
 	y, j, isInt2, ok2 := number(b)
 	switch {
-	case ok && ok2 && isInt && isInt2 && op != tokens.Division:
+	case ok && ok2 && isInt && isInt2 && op != "/":
 		return in.integers(op, i, j)
 	case ok && ok2:
 		return in.floats(op, x, y)
-	case op == tokens.Addition:
+	case op == "+":
 		return in.concatenate(a, b)
-	case op == tokens.Multiply && isInt2:
+	case op == "*" && isInt2:
 		return in.repeat(a, j)
-	case op == tokens.Multiply && isInt:
+	case op == "*" && isInt:
 		return in.repeat(b, i)
 	}
-	in.operands(sign, a, b)
+	in.operands(op, a, b)
 	return nil
 }
 
@@ -127,7 +124,7 @@ func (in *interp) repeat(v any, n int) any {
 		in.operands("*", v, n)
 	}
 	if length == 0 {
-		return v // as often as it likes
+		return v
 	}
 	n = max(n, 0)
 	if n > math.MaxInt32/length {
@@ -145,8 +142,8 @@ func (in *interp) repeat(v any, n int) any {
 	return out
 }
 
-// integers computes with integers and fails where they would overflow.
-func (in *interp) integers(op tokens.Type, a, b int) any {
+// integers computes with integers and fails on overflow.
+func (in *interp) integers(op string, a, b int) any {
 	exact := func(f float64, i int) any {
 		if math.Abs(f) > 1<<62 {
 			in.fail("integer overflow")
@@ -155,13 +152,13 @@ func (in *interp) integers(op tokens.Type, a, b int) any {
 	}
 	x, y := float64(a), float64(b)
 	switch op {
-	case tokens.Addition:
+	case "+":
 		return exact(x+y, a+b)
-	case tokens.Subtraction:
+	case "-":
 		return exact(x-y, a-b)
-	case tokens.Multiply:
+	case "*":
 		return exact(x*y, a*b)
-	case tokens.Power:
+	case "**":
 		if b < 0 {
 			return math.Pow(x, y)
 		}
@@ -174,13 +171,13 @@ func (in *interp) integers(op tokens.Type, a, b int) any {
 	if remainder != 0 && (remainder < 0) != (b < 0) {
 		quotient, remainder = quotient-1, remainder+b
 	}
-	if op == tokens.Modulo {
+	if op == "%" {
 		return remainder
 	}
 	return quotient
 }
 
-// power is a to the b by squaring; it may wrap around.
+// power returns a to the power of b, which may wrap around.
 func power(a, b int) int {
 	p := 1
 	for ; b > 0; b >>= 1 {
@@ -192,39 +189,40 @@ func power(a, b int) int {
 	return p
 }
 
-func (in *interp) floats(op tokens.Type, x, y float64) any {
+func (in *interp) floats(op string, x, y float64) any {
 	switch op {
-	case tokens.Addition:
+	case "+":
 		return x + y
-	case tokens.Subtraction:
+	case "-":
 		return x - y
-	case tokens.Multiply:
+	case "*":
 		return x * y
-	case tokens.Power:
+	case "**":
 		return math.Pow(x, y)
 	}
 	if y == 0 {
 		in.fail("division by zero")
 	}
 	switch op {
-	case tokens.FloorDivision:
+	case "//":
 		return math.Floor(x / y)
-	case tokens.Modulo:
+	case "%":
 		return x - float64(y*math.Floor(x/y))
 	}
 	return x / y
 }
 
-func (in *interp) unary(negative bool, v any) any {
+// signed is +v or -v.
+func (in *interp) signed(sign string, v any) any {
 	f, i, isInt, ok := number(v)
 	switch {
 	case !ok:
 		in.operands("sign", v, v)
-	case isInt && negative:
+	case isInt && sign == "-":
 		return -i
 	case isInt:
 		return i
-	case negative:
+	case sign == "-":
 		return -f
 	}
 	return f

@@ -1,34 +1,26 @@
-// Package jinja renders the chat templates that model files carry: Jinja
-// source that nobody has vetted.
+// Package jinja renders the chat templates of model files. Templates are untrusted
+// programs in Jinja2.
 //
-// The grammar is gonja's parser; what it is given and what is done with its
-// tree is written here, because gonja's own lexer and evaluator can neither be
-// bounded nor take the templates of today's models: a repeated string, a list
-// that doubles, a macro that calls itself would use up memory or the stack,
-// which no recover can undo, and expressions over several lines or with an
-// inner "a if b else c" do not parse.
+// A lexer (lexer.go) and a recursive-descent parser (parser.go) follow Jinja2's grammar
+// and compile a template to closures. The interpreter (interp.go) bounds what these
+// closures do:
 //
-// So that a template cannot harm the process:
+//   - A source has at most maxSource bytes, a name maxName bytes. Blocks and expressions
+//     nest at most maxNesting deep, which bounds the recursion of the parser.
+//   - A rendering takes at most maxSteps steps and nests at most maxDepth deep, macro
+//     calls included.
+//   - Every string, list and dictionary is taken from a memory budget before it is
+//     allocated. The budget grows with the size of the messages, and so does the budget
+//     of the output.
+//   - No statement, function or method reads files, loads other templates, or changes a
+//     value other than a namespace. A cycle of namespaces exceeds maxDepth.
 //
-//   - its source has at most maxSource bytes and names of maxName, and brackets, blocks and
-//     conditional expressions nest at most maxNesting deep, which bounds the
-//     parser's recursion;
-//   - rendering visits at most maxSteps nodes, items and characters' worth of
-//     work, at most maxDepth deep, macro calls included;
-//   - every string, list and dictionary is paid for before it is made, from a
-//     budget that grows only with the messages given, and so is the output;
-//   - there are no statements, functions or methods that read files, import
-//     templates or change a value that has been made (but for namespaces), so
-//     that values have no cycles to follow; those that namespaces could make
-//     run into maxDepth.
+// The limits count work, not time: equal templates and messages give equal results.
 //
-// The limits count work, not time: the same template and messages always give
-// the same result.
-//
-// The environment is that of Hugging Face's transformers: trim_blocks and
-// lstrip_blocks are on, undefined values print as nothing and fail when they
-// are computed with, tojson writes like Python's json.dumps, and
-// raise_exception, strftime_now, break, continue and {% generation %} exist.
+// The environment is that of Hugging Face's transformers: trim_blocks and lstrip_blocks
+// are on, undefined values print as nothing and fail in operations, tojson formats like
+// Python's json.dumps, and raise_exception, strftime_now, break, continue and
+// {% generation %} exist.
 package jinja
 
 import (
@@ -36,11 +28,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/nikolalohinski/gonja/v2/config"
-	"github.com/nikolalohinski/gonja/v2/nodes"
-	"github.com/nikolalohinski/gonja/v2/parser"
-	"github.com/nikolalohinski/gonja/v2/tokens"
 )
 
 // Errors for errors.Is.
@@ -51,8 +38,8 @@ var (
 	ErrRaised = errors.New("the template refuses the messages")
 )
 
-// What a template may have and use. The largest that models come with are some
-// 30 KB long, nest 20 deep and take 10,000 steps for a long conversation.
+// Limits of a template. The largest templates of published models have some 30 KB, nest
+// 20 deep and take 10,000 steps for a long conversation.
 const (
 	maxSource  = 128 << 10
 	maxName    = 256
@@ -60,37 +47,31 @@ const (
 	maxSteps   = 1 << 20
 	maxDepth   = 400
 
-	// Bytes made while rendering and bytes of output: so many, and so many
-	// times the size of the values given.
+	// The budgets of memory and of output are max + factor × size of the variables.
 	maxBytes, maxBytesFactor   = 32 << 20, 32
 	maxOutput, maxOutputFactor = 4 << 20, 4
 )
 
 // Template is a parsed template. It is read-only and safe for concurrent use.
-type Template struct{ root *nodes.Template }
+type Template struct{ body []stmt }
 
-// Parse reads a template. Errors wrap ErrSyntax or ErrLimit.
+// Parse compiles a template. Errors wrap ErrSyntax or ErrLimit.
 func Parse(source string) (t *Template, err error) {
 	if len(source) > maxSource {
 		return nil, fmt.Errorf("%w: %d bytes of source, at most %d", ErrLimit, len(source), maxSource)
 	}
 	defer func() {
-		// The parser runs into nil here and there on malformed input.
 		if r := recover(); r != nil {
 			t, err = nil, recovered(r, ErrSyntax)
 		}
 	}()
-	stream := tokens.NewStream(lex(source))
-	root, err := parser.NewParser("", stream, config.New(), nil, statements).Parse()
-	if err != nil {
-		return nil, fmt.Errorf("%w: %s", ErrSyntax, shorten(err.Error()))
-	}
-	return &Template{root: root}, nil
+	p := parser{tokens: lex(source)}
+	body, _ := p.body()
+	return &Template{body}, nil
 }
 
-// Render evaluates the template. Values may be nil, bool, int, float64, string,
-// []any and *Dict; now is the clock of strftime_now. Errors wrap ErrEval,
-// ErrLimit or ErrRaised.
+// Render runs the template. Variables are nil, bool, int, float64, string, []any or
+// *Dict. now is the time for strftime_now. Errors wrap ErrEval, ErrLimit or ErrRaised.
 func (t *Template) Render(vars *Dict, now time.Time) (text string, err error) {
 	given := size(vars)
 	in := &interp{
@@ -105,15 +86,15 @@ func (t *Template) Render(vars *Dict, now time.Time) (text string, err error) {
 		}
 	}()
 	in.out = &strings.Builder{}
-	in.nodes(t.root.Nodes, &scope{})
+	in.run(t.body, &scope{})
 	return in.out.String(), nil
 }
 
 // abort carries an error up to Parse or Render.
 type abort struct{ err error }
 
-// recovered makes an error of a panic: an abort's own, and kind for any other,
-// because a bad template must not take the process down.
+// recovered converts a panic to an error: the error of an abort, and kind for any other
+// panic, because a bad template must not crash the process.
 func recovered(r any, kind error) error {
 	if a, ok := r.(abort); ok {
 		return a.err
@@ -121,7 +102,7 @@ func recovered(r any, kind error) error {
 	return fmt.Errorf("%w: %s", kind, shorten(fmt.Sprint(r)))
 }
 
-// shorten keeps messages that quote a template readable.
+// shorten limits the length of a message that quotes a template.
 func shorten(s string) string {
 	const most = 300
 	if len(s) > most {
@@ -130,7 +111,7 @@ func shorten(s string) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-// size is the number of bytes of the values given to a template.
+// size returns the approximate number of bytes of a value.
 func size(v any) int {
 	switch v := v.(type) {
 	case string:

@@ -5,20 +5,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/nikolalohinski/gonja/v2/nodes"
 )
 
-// Values are Go's nil, bool, int, float64, string and []any, and the types of
-// this file. They are never changed once made, but for a namespace's attributes.
+// A value is a nil, bool, int, float64, string or []any, or a type of this file. Values
+// are immutable, except for the attributes of a namespace.
 
-// Dict is a dictionary of string keys that keeps their order.
+// Dict is a dictionary with string keys in insertion order.
 type Dict struct {
 	keys   []string
 	values map[string]any
 }
 
-// NewDict makes a dictionary of keys and values in turn.
+// NewDict returns a dictionary of alternating keys and values.
 func NewDict(pairs ...any) *Dict {
 	d := &Dict{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -37,19 +35,26 @@ func (d *Dict) set(key string, v any) {
 	d.values[key] = v
 }
 
-// namespace is what namespace() makes: the one value that set can change.
+// namespace is the result of namespace(): the only value that set can change.
 type namespace struct{ Dict }
 
-// undefined is a value that does not exist; name is how the template spelled it.
+// undefined is a missing value; name is its name in the template.
 type undefined struct{ name string }
 
-// function is a function or a method bound to its value.
+// function is a function, or a method with its receiver.
 type function func(in *interp, a args) any
 
-// macro is a macro with the scope in which it was defined.
+// macro is a macro and the scope of its definition.
 type macro struct {
-	node  *nodes.Macro
-	scope *scope
+	name   string
+	params []parameter
+	body   []stmt
+	scope  *scope
+}
+
+type parameter struct {
+	name     string
+	fallback expr // nil without a default
 }
 
 // args are the arguments of a call.
@@ -58,14 +63,14 @@ type args struct {
 	kw  map[string]any
 }
 
-// loop is the variable of that name inside a for statement.
+// loop is the variable loop inside a for statement.
 type loop struct {
 	items []any
 	index int // from 0
 	depth int // from 1
 }
 
-// typeName names a value's type as Python does.
+// typeName returns the name of the type in Python.
 func typeName(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -90,7 +95,7 @@ func typeName(v any) string {
 	return "function"
 }
 
-// truth is Python's: empty and zero are false.
+// truth converts to a bool as Python does: empty and zero are false.
 func truth(v any) bool {
 	switch v := v.(type) {
 	case nil, undefined:
@@ -111,7 +116,7 @@ func truth(v any) bool {
 	return true
 }
 
-// number gives the numeric value of v; a bool counts as 0 or 1.
+// number returns v as a float and, if it is an integer or a bool, as an integer.
 func number(v any) (f float64, i int, isInt, ok bool) {
 	switch v := v.(type) {
 	case bool:
@@ -127,7 +132,7 @@ func number(v any) (f float64, i int, isInt, ok bool) {
 	return 0, 0, false, false
 }
 
-// equal is ==. It pays for every value that it looks at.
+// equal is the operator ==.
 func (in *interp) equal(a, b any) bool {
 	in.enter()
 	defer in.leave()
@@ -170,7 +175,7 @@ func (in *interp) equalDicts(a, b *Dict) bool {
 	return len(a.keys) == len(b.keys)
 }
 
-// str is what {{ v }} prints.
+// str formats v as {{ v }} does.
 func (in *interp) str(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -183,7 +188,7 @@ func (in *interp) str(v any) string {
 	return b.String()
 }
 
-// repr writes v as Python's repr does, paying for every byte.
+// repr formats v as Python's repr does.
 func (in *interp) repr(b *strings.Builder, v any) {
 	in.enter()
 	defer in.leave()
@@ -221,13 +226,13 @@ func (in *interp) repr(b *strings.Builder, v any) {
 	}
 }
 
-// put appends s to b and pays for it.
+// put appends s to b and takes its bytes from the budget.
 func (in *interp) put(b *strings.Builder, s string) {
 	in.pay(len(s))
 	b.WriteString(s)
 }
 
-// quote writes a string as Python's repr does.
+// quote formats a string as Python's repr does.
 func (in *interp) quote(s string) string {
 	in.pay(2 * len(s))
 	q := `'`
@@ -237,7 +242,7 @@ func (in *interp) quote(s string) string {
 	return q + strings.NewReplacer(`\`, `\\`, q, `\`+q, "\n", `\n`, "\r", `\r`, "\t", `\t`).Replace(s) + q
 }
 
-// formatFloat writes a float as Python does: always with a point or an exponent.
+// formatFloat formats a float as Python does: always with a point or an exponent.
 func formatFloat(f float64) string {
 	switch {
 	case math.IsNaN(f):

@@ -1,8 +1,8 @@
 package jinja
 
-import "github.com/nikolalohinski/gonja/v2/nodes"
+import "math"
 
-// attribute is v.name: an item, or a property of loop.
+// attribute is v.name: an item of a dictionary, or a property of loop.
 func (in *interp) attribute(v any, name string) any {
 	var found any
 	ok := false
@@ -22,14 +22,14 @@ func (in *interp) attribute(v any, name string) any {
 	return found
 }
 
-// lookup finds a key in a dictionary and pays for hashing it.
+// lookup returns the value of a key in a dictionary.
 func (in *interp) lookup(d *Dict, key string) (any, bool) {
 	in.scan(len(key))
 	v, ok := d.values[key]
 	return v, ok
 }
 
-// property gives loop.index and the like.
+// property returns loop.index and the like.
 func (l *loop) property(name string) (any, bool) {
 	n := len(l.items)
 	switch name {
@@ -99,29 +99,19 @@ func (in *interp) runes(s string) []rune {
 	return []rune(s)
 }
 
-// slice is v[start:end:step].
-func (in *interp) slice(n *nodes.GetSlice, s *scope) any {
-	v := in.eval(n.Node, s)
-	b := bounds{step: 1}
-	b.start, b.hasStart = in.bound(n.Start, s)
-	b.end, b.hasEnd = in.bound(n.End, s)
-	if step, ok := in.bound(n.Step, s); ok {
-		b.step = step
-	}
-	if b.step == 0 {
-		in.fail("a slice's step is zero")
-	}
+// slice is v[start:end:step]. parts holds the three expressions, nil where missing.
+func (in *interp) slice(v any, parts [3]expr, s *scope) any {
 	switch v := v.(type) {
 	case []any:
 		out := []any{}
-		for _, i := range in.places(b, len(v)) {
+		for _, i := range in.indices(parts, len(v), s) {
 			out = append(out, v[i])
 		}
 		return out
 	case string:
 		runes := in.runes(v)
 		var out []rune
-		for _, i := range in.places(b, len(runes)) {
+		for _, i := range in.indices(parts, len(runes), s) {
 			out = append(out, runes[i])
 		}
 		return string(out)
@@ -131,48 +121,46 @@ func (in *interp) slice(n *nodes.GetSlice, s *scope) any {
 	return undefined{"slice"}
 }
 
-// bounds are a slice's as the template states them.
-type bounds struct {
-	start, end, step int
-	hasStart, hasEnd bool
-}
-
-// bound evaluates one bound, of which none is the same as nothing.
-func (in *interp) bound(n nodes.Node, s *scope) (i int, ok bool) {
-	if n == nil {
-		return 0, false
-	}
-	switch v := in.eval(n, s).(type) {
-	case nil:
-		return 0, false
-	case int:
-		return v, true
-	}
-	in.fail("a slice's bound is not an integer")
-	return 0, false
-}
-
-// places lists what a slice takes of n items, by Python's rules.
-func (in *interp) places(b bounds, n int) (list []int) {
-	low, high := 0, n
-	if b.step < 0 {
-		low, high = -1, n-1
-	}
-	clamp := func(i int, given bool, otherwise int) int {
-		if !given {
+// indices returns the indices that a slice selects of n items, by Python's rules.
+func (in *interp) indices(parts [3]expr, n int, s *scope) (list []int) {
+	integer := func(e expr, otherwise int) int {
+		if e == nil {
 			return otherwise
 		}
-		if i < 0 {
+		switch i := in.eval(e, s).(type) {
+		case nil:
+			return otherwise
+		case int:
+			return i
+		}
+		in.fail("a slice's bound is not an integer")
+		return 0
+	}
+	step := max(-n-1, min(integer(parts[2], 1), n+1)) // cannot overflow, selects the same items
+	if step == 0 {
+		in.fail("a slice's step is zero")
+	}
+	low, high := 0, n // limits of start and end
+	if step < 0 {
+		low, high = -1, n-1
+	}
+	bound := func(e expr, otherwise int) int {
+		const missing = math.MinInt
+		i := integer(e, missing)
+		switch {
+		case i == missing:
+			return otherwise
+		case i < 0:
 			i += n
 		}
 		return max(low, min(i, high))
 	}
-	start, end := clamp(b.start, b.hasStart, low), clamp(b.end, b.hasEnd, high)
-	if b.step < 0 {
-		start, end = clamp(b.start, b.hasStart, high), clamp(b.end, b.hasEnd, low)
+	first, last := low, high
+	if step < 0 {
+		first, last = high, low
 	}
-	step := max(-n-1, min(b.step, n+1)) // the same places, without overflow
-	for i := start; step > 0 && i < end || step < 0 && i > end; i += step {
+	end := bound(parts[1], last)
+	for i := bound(parts[0], first); step > 0 && i < end || step < 0 && i > end; i += step {
 		list = append(list, i)
 	}
 	in.list(len(list))

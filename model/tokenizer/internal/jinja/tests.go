@@ -1,6 +1,6 @@
 package jinja
 
-// test is "v is name(arguments)", and "v in argument".
+// test evaluates "v is name(arguments)".
 func (in *interp) test(name string, v any, a args) bool {
 	in.work(1)
 	if check, ok := typeTests[name]; ok {
@@ -19,8 +19,7 @@ func (in *interp) test(name string, v any, a args) bool {
 	return check(in, v, a.pos[0])
 }
 
-// typeTests are the tests that look at the value alone. The parser hands some
-// of them an argument that is none of theirs.
+// typeTests maps names to the tests without an argument.
 var typeTests = map[string]func(v any) bool{
 	"defined":   func(v any) bool { _, ok := v.(undefined); return !ok },
 	"undefined": func(v any) bool { _, ok := v.(undefined); return ok },
@@ -55,7 +54,7 @@ func isIterable(v any) bool {
 	return false
 }
 
-// argumentTests are the tests that compare the value with an argument.
+// argumentTests maps names to the tests with one argument.
 var argumentTests = map[string]func(in *interp, v, arg any) bool{
 	"in":      func(in *interp, v, arg any) bool { return in.contains(arg, v) },
 	"eq":      func(in *interp, v, arg any) bool { return in.equal(v, arg) },

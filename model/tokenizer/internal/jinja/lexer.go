@@ -1,0 +1,342 @@
+package jinja
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+type tokenKind int
+
+const (
+	tokenEOF    tokenKind = iota
+	tokenText             // template text outside tags, after whitespace control
+	tokenName             // a name or keyword
+	tokenString           // a string literal, unescaped
+	tokenInt
+	tokenFloat
+	tokenSymbol // an operator, a bracket, or one of {{ }} {% %}
+)
+
+type token struct {
+	kind tokenKind
+	text string
+	line int
+}
+
+// lexer splits a template into tokens. It applies the whitespace control of Jinja with
+// trim_blocks and lstrip_blocks.
+type lexer struct {
+	src    string
+	at     int
+	tokens []token
+
+	line    int // line number of src[counted]
+	counted int
+}
+
+// lex returns the tokens of a template; the last one is tokenEOF.
+func lex(source string) []token {
+	source = strings.ReplaceAll(source, "\r\n", "\n")
+	source = strings.ReplaceAll(source, "\r", "\n")
+	l := &lexer{src: strings.TrimSuffix(source, "\n"), line: 1}
+	lineStart := true
+	for l.at < len(l.src) {
+		if !l.text(lineStart) {
+			break
+		}
+		lineStart = l.tag()
+	}
+	l.emit(tokenEOF, "")
+	return l.tokens
+}
+
+// text emits the text before the next tag and moves to the tag. It returns false at the
+// end of the template. lineStart means that the text starts at the start of a line.
+func (l *lexer) text(lineStart bool) bool {
+	open := l.at
+	for {
+		i := strings.IndexByte(l.src[open:], '{')
+		if i < 0 || open+i+1 >= len(l.src) {
+			l.emitText(l.src[l.at:])
+			return false
+		}
+		open += i
+		if c := l.src[open+1]; c == '{' || c == '%' || c == '#' {
+			break
+		}
+		open++
+	}
+	sign := byte(0)
+	if open+2 < len(l.src) {
+		sign = l.src[open+2]
+	}
+	l.emitText(trimBefore(l.src[l.at:open], sign, l.src[open+1] != '{', lineStart))
+	l.at = open
+	return true
+}
+
+func (l *lexer) emitText(text string) {
+	if text != "" {
+		l.emit(tokenText, text)
+	}
+}
+
+// trimBefore removes the white space that a tag strips from the end of the text before
+// it: all of it if the tag begins with "-", else the indentation of a block or comment
+// that begins its line, unless the tag begins with "+".
+func trimBefore(text string, sign byte, block, lineStart bool) string {
+	if sign == '-' {
+		return strings.TrimRightFunc(text, unicode.IsSpace)
+	}
+	begin := strings.LastIndexByte(text, '\n') + 1
+	if block && sign != '+' && (begin > 0 || lineStart) && strings.TrimSpace(text[begin:]) == "" {
+		return text[:begin]
+	}
+	return text
+}
+
+// trimAfter skips the white space that a tag strips from the text after it: all of it
+// if the tag ends with "-", else one line end after a block or comment. It returns
+// whether the text continues at the start of a line.
+func (l *lexer) trimAfter(sign byte, block bool) (lineStart bool) {
+	rest := l.src[l.at:]
+	switch {
+	case sign == '-':
+		trimmed := strings.TrimLeftFunc(rest, unicode.IsSpace)
+		n := len(rest) - len(trimmed)
+		l.at += n
+		return n > 0 && rest[n-1] == '\n'
+	case block && sign != '+' && strings.HasPrefix(rest, "\n"):
+		l.at++
+		return true
+	}
+	return false
+}
+
+// tag emits the tokens of the tag at l.at. It returns whether the text after the tag
+// starts at the start of a line.
+func (l *lexer) tag() (lineStart bool) {
+	opening := l.src[l.at : l.at+2]
+	if opening == "{#" {
+		return l.comment()
+	}
+	block, closing := opening == "{%", "}}"
+	if block {
+		closing = "%}"
+	}
+	l.emit(tokenSymbol, opening)
+	l.at += len(opening)
+	if l.at < len(l.src) && (l.src[l.at] == '-' || block && l.src[l.at] == '+') {
+		l.at++
+	}
+	first := len(l.tokens)
+	sign := l.expression(closing)
+	if inner := l.tokens[first:]; block && len(inner) == 1 && inner[0].text == "raw" {
+		l.tokens = l.tokens[:first-1]
+		return l.raw(l.trimAfter(sign, true))
+	}
+	l.emit(tokenSymbol, closing)
+	return l.trimAfter(sign, block)
+}
+
+func (l *lexer) comment() (lineStart bool) {
+	l.at += 2
+	n := strings.Index(l.src[l.at:], "#}")
+	if n < 0 {
+		l.fail(ErrSyntax, "unclosed comment")
+	}
+	sign := byte(0)
+	if n > 0 {
+		sign = l.src[l.at+n-1]
+	}
+	l.at += n + 2
+	return l.trimAfter(sign, true)
+}
+
+var endRaw = regexp.MustCompile(`\{%([-+]?)\s*endraw\s*([-+]?)%\}`)
+
+// raw emits the text up to {% endraw %} and skips that tag.
+func (l *lexer) raw(lineStart bool) bool {
+	m := endRaw.FindStringSubmatchIndex(l.src[l.at:])
+	if m == nil {
+		l.fail(ErrSyntax, "unclosed raw")
+	}
+	sign := func(from, to int) byte {
+		if from == to {
+			return 0
+		}
+		return l.src[l.at+from]
+	}
+	before, after := sign(m[2], m[3]), sign(m[4], m[5])
+	l.emitText(trimBefore(l.src[l.at:l.at+m[0]], before, true, lineStart))
+	l.at += m[1]
+	return l.trimAfter(after, true)
+}
+
+// emit appends a token that begins at l.at.
+func (l *lexer) emit(kind tokenKind, text string) {
+	l.line += strings.Count(l.src[l.counted:l.at], "\n")
+	l.counted = l.at
+	l.tokens = append(l.tokens, token{kind, text, l.line})
+}
+
+func (l *lexer) fail(kind error, format string, args ...any) {
+	line := 1 + strings.Count(l.src[:l.at], "\n")
+	panic(abort{fmt.Errorf("%w: line %d: %s", kind, line, shorten(fmt.Sprintf(format, args...)))})
+}
+
+// expression emits the tokens up to closing and skips it. It returns the sign before
+// closing, or 0.
+func (l *lexer) expression(closing string) (sign byte) {
+	brackets := 0
+	for {
+		for l.at < len(l.src) && strings.IndexByte(" \t\n\f\v", l.src[l.at]) >= 0 {
+			l.at++
+		}
+		rest := l.src[l.at:]
+		if rest == "" {
+			l.fail(ErrSyntax, "unclosed tag")
+		}
+		if brackets == 0 {
+			if strings.HasPrefix(rest, closing) {
+				l.at += len(closing)
+				return 0
+			}
+			if (rest[0] == '-' || rest[0] == '+') && strings.HasPrefix(rest[1:], closing) {
+				l.at += 1 + len(closing)
+				return rest[0]
+			}
+		}
+		switch c, _ := utf8.DecodeRuneInString(rest); {
+		case c == '"' || c == '\'':
+			l.str(byte(c))
+		case c >= '0' && c <= '9':
+			l.number()
+		case c == '_' || unicode.IsLetter(c):
+			l.name()
+		default:
+			switch l.symbol() {
+			case "(", "[", "{":
+				brackets++
+			case ")", "]", "}":
+				brackets = max(0, brackets-1)
+			}
+		}
+	}
+}
+
+func (l *lexer) symbol() string {
+	rest := l.src[l.at:]
+	n := 0
+	for _, long := range []string{"**", "//", "==", "!=", "<=", ">="} {
+		if strings.HasPrefix(rest, long) {
+			n = 2
+		}
+	}
+	if n == 0 && strings.IndexByte("+-*/%~<>=|.,:()[]{}", rest[0]) >= 0 {
+		n = 1
+	}
+	if n == 0 {
+		r, _ := utf8.DecodeRuneInString(rest)
+		l.fail(ErrSyntax, "unexpected %q", r)
+	}
+	l.emit(tokenSymbol, rest[:n])
+	l.at += n
+	return rest[:n]
+}
+
+func (l *lexer) name() {
+	end := len(l.src)
+	for i, r := range l.src[l.at:] {
+		if r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r) {
+			end = l.at + i
+			break
+		}
+	}
+	if n := end - l.at; n > maxName {
+		l.fail(ErrLimit, "a name has %d bytes, at most %d", n, maxName)
+	}
+	l.emit(tokenName, l.src[l.at:end])
+	l.at = end
+}
+
+// number reads 12, 1_000, 1.5 and 1e9.
+func (l *lexer) number() {
+	rest := l.src[l.at:]
+	n := skipDigits(rest, 0)
+	kind := tokenInt
+	if n < len(rest) && rest[n] == '.' {
+		if m := skipDigits(rest, n+1); m > n+1 {
+			n, kind = m, tokenFloat
+		}
+	}
+	if n < len(rest) && (rest[n] == 'e' || rest[n] == 'E') {
+		m := n + 1
+		if m < len(rest) && (rest[m] == '+' || rest[m] == '-') {
+			m++
+		}
+		if e := skipDigits(rest, m); e > m {
+			n, kind = e, tokenFloat
+		}
+	}
+	l.emit(kind, strings.ReplaceAll(rest[:n], "_", ""))
+	l.at += n
+}
+
+func skipDigits(s string, i int) int {
+	for i < len(s) && (s[i] >= '0' && s[i] <= '9' || s[i] == '_') {
+		i++
+	}
+	return i
+}
+
+// str reads a string with Python's escapes.
+func (l *lexer) str(quote byte) {
+	var b strings.Builder
+	i := l.at + 1
+	for ; ; i++ {
+		if i >= len(l.src) {
+			l.fail(ErrSyntax, "unclosed string")
+		}
+		if l.src[i] == quote {
+			break
+		}
+		if l.src[i] != '\\' {
+			b.WriteByte(l.src[i])
+			continue
+		}
+		i += unescape(&b, l.src[i:]) - 1
+	}
+	l.emit(tokenString, b.String())
+	l.at = i + 1
+}
+
+// unescape writes the character of the escape sequence at the start of s and returns
+// the length of the sequence. It keeps an unknown sequence, as Python does.
+func unescape(b *strings.Builder, s string) int {
+	if len(s) < 2 {
+		b.WriteByte('\\')
+		return 1
+	}
+	if i := strings.IndexByte(`ntrbfav0\'"`, s[1]); i >= 0 {
+		b.WriteByte("\n\t\r\b\f\a\v\x00\\'\""[i])
+		return 2
+	}
+	for kind, n := range map[byte]int{'x': 2, 'u': 4, 'U': 8} {
+		if s[1] == kind && len(s) >= 2+n {
+			if r, err := strconv.ParseUint(s[2:2+n], 16, 32); err == nil && r <= unicode.MaxRune {
+				b.WriteRune(rune(r))
+				return 2 + n
+			}
+		}
+	}
+	if s[1] != '\n' {
+		b.WriteByte('\\')
+		return 1
+	}
+	return 2
+}
