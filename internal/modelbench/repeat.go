@@ -17,21 +17,21 @@ type Repeat struct {
 // Counts holds counters of an engine. If all sequences of a batch share every step, Steps
 // equals the number of passes.
 type Counts struct {
-	Steps  int `json:"steps"`  // decoding steps
-	Rows   int `json:"rows"`   // tokens of those steps
-	Chunks int `json:"chunks"` // prompt chunks
-	// LookaheadSteps counts the steps that were queued before they were requested, and
-	// LookaheadWasted the queued steps that were discarded. The step after the last one of
+	Steps      int `json:"steps"`       // decoding steps
+	StepTokens int `json:"step_tokens"` // tokens of those steps
+	Chunks     int `json:"chunks"`      // prompt chunks
+	// AsyncSteps counts the steps that were queued before they were requested, and
+	// AsyncDiscarded the queued steps that were discarded. The step after the last one of
 	// a run is discarded by the next run and counts there.
-	LookaheadSteps  int `json:"lookahead_steps"`
-	LookaheadWasted int `json:"lookahead_wasted"`
-	Captures        int `json:"captures"` // captured graphs
+	AsyncSteps     int `json:"async_steps"`
+	AsyncDiscarded int `json:"async_discarded"`
+	Captures       int `json:"captures"` // captured graphs
 }
 
 func (c Counts) since(before Counts) Counts {
 	return Counts{
-		c.Steps - before.Steps, c.Rows - before.Rows, c.Chunks - before.Chunks,
-		c.LookaheadSteps - before.LookaheadSteps, c.LookaheadWasted - before.LookaheadWasted, c.Captures - before.Captures,
+		c.Steps - before.Steps, c.StepTokens - before.StepTokens, c.Chunks - before.Chunks,
+		c.AsyncSteps - before.AsyncSteps, c.AsyncDiscarded - before.AsyncDiscarded, c.Captures - before.Captures,
 	}
 }
 

@@ -32,7 +32,7 @@ type Report struct {
 }
 
 // Version is the version of the JSON of Report.
-const Version = 1
+const Version = 2
 
 // Describe returns the description of m.
 func Describe(m *model.Model, name, quant string) Model {

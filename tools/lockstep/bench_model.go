@@ -1,126 +1,92 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
 	"slices"
 	"time"
 
 	"github.com/lockstep-go/lockstep"
+	"github.com/lockstep-go/lockstep/accel"
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/driver/cuda"
 	"github.com/lockstep-go/lockstep/internal/atomicfile"
+	"github.com/lockstep-go/lockstep/internal/kernelbench"
 	"github.com/lockstep-go/lockstep/internal/modelbench"
+	"github.com/lockstep-go/lockstep/internal/requant"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/quant"
+	"github.com/lockstep-go/lockstep/ref"
 )
 
 type benchModelCmd struct {
 	modelFlag
-	Preset string `help:"In place of --model: this shape, with random weights in a temporary file: ${presets}." placeholder:"P"`
+	Preset string `help:"Instead of --model: a model of this shape with random weights, in a temporary file: ${presets}." placeholder:"P"`
 	Quant  string `help:"With --preset: block format of the weights: ${formats}." placeholder:"T"`
-	Layers int    `help:"With --preset: layers, in place of the model's own number." placeholder:"N"`
+	Layers int    `help:"With --preset: number of layers, instead of the model's own." placeholder:"N"`
 
-	Device lockstep.Device `enum:"gpu,emu,cpu" default:"gpu" help:"What computes: gpu, an NVIDIA GPU; cpu; emu, an emulated GPU, whose speed says nothing (${default})." placeholder:"gpu|emu|cpu"`
-	KV     model.KVFormat  `name:"kv" help:"Format of the keys and values in the cache (default: f32 on the CPU, f16 on a GPU)." placeholder:"f16|bf16|f32"`
+	Device lockstep.Device `enum:"gpu,emu,cpu" default:"gpu" help:"gpu: an NVIDIA GPU; cpu; emu: an emulated GPU, whose speed says nothing (${default})." placeholder:"gpu|emu|cpu"`
+	KV     model.KVFormat  `name:"kv" help:"Format of the KV cache (default: f32 on the CPU, f16 on a GPU)." placeholder:"f16|bf16|f32"`
 
-	NoLookahead bool `help:"Have the engine queue each step when it is asked for. Otherwise a GPU begins steps that go on with the likeliest token as soon as those before are done."`
+	SyncScheduling bool `help:"Queue each decoding step only when it is requested. By default the GPU runs greedy steps ahead."`
 
-	Depths  []int         `default:"0,2048,8192" help:"Decode one sequence behind so many positions (${default})." placeholder:"N,…"`
-	Prompts []int         `default:"512,2048,8192" help:"Compute prompts of so many tokens (${default})." placeholder:"N,…"`
-	Batches []int         `default:"1,4,16,64" help:"Decode so many sequences at the same time (${default})." placeholder:"N,…"`
-	Repeats int           `default:"5" help:"Most repeats of a figure (${default})." placeholder:"N"`
-	Steps   int           `default:"0" help:"Steps of a repeat; 0: as many as --budget allows, up to 128 (${default})." placeholder:"N"`
-	Budget  time.Duration `default:"4s" help:"About how long the repeats of one figure take; what needs ten times as long to get ready is skipped (${default})." placeholder:"T"`
+	Depths  []int         `default:"0,2048,8192" help:"Decode one sequence after N cached positions (${default})." placeholder:"N,…"`
+	Prompts []int         `default:"512,2048,8192" help:"Prefill prompts of N tokens (${default})." placeholder:"N,…"`
+	Batches []int         `default:"1,4,16,64" help:"Decode N sequences together (${default})." placeholder:"N,…"`
+	Repeats int           `default:"5" help:"Maximum number of repeats (${default})." placeholder:"N"`
+	Steps   int           `default:"0" help:"Decoding steps per repeat; 0: as many as --budget allows, up to 128 (${default})." placeholder:"N"`
+	Budget  time.Duration `default:"4s" help:"Approximate time of all repeats of one case; a case whose preparation takes ten times as long is skipped (${default})." placeholder:"T"`
 
-	JSON path `name:"json" help:"Write the figures to this file, too." placeholder:"F"`
-	Plot path `help:"Draw a roofline and the shares of the limits into this file." placeholder:"F.svg"`
+	JSON path `name:"json" help:"Also write the results as JSON." placeholder:"F"`
+	Plot path `help:"Draw a roofline and the shares of the limits as SVG." placeholder:"F.svg"`
 }
 
 func (c *benchModelCmd) Help() string {
-	return "A figure is the median over repeats, after one that does not count. On a GPU it stands beside the share of what the device " +
-		"reached in the same run that a perfect engine would be bound by: for decoding the read bandwidth, over the bytes of the weights that a " +
-		"step reads; for prompts the rate of the matrix units by bf16 mma.sync, over two operations a weight and token. Keys, values and attention are not " +
-		"in either count. Empty lists leave figures out: --batches=."
+	return "Each speed is the median over the repeats after a warm-up. On a GPU it is compared with a limit measured in the same run: " +
+		"the read bandwidth divided by the bytes of weights per step, or the bf16 mma.sync rate divided by two FLOP per weight and token, " +
+		"whichever is lower. The limits leave out attention and the KV cache. An empty list measures nothing: --batches=."
 }
 
 func (c *benchModelCmd) Run(e *env) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	s, err := c.subject() // first, for a preset takes a while
-	if err != nil {
-		return err
+	var dev driver.Device
+	if c.Device != lockstep.CPU { // before the model: making a preset takes a while
+		var err error
+		if dev, err = openFlag(c.Device); err != nil {
+			return err
+		}
+		defer dev.Close()
 	}
-	defer s.close()
 	m, err := c.load(e)
 	if err != nil {
 		return err
 	}
 	defer m.close()
-	if err := s.prepare(e, c, m); err != nil {
-		return err
+	b, err := c.newBench(e, dev, m)
+	if err != nil {
+		return fmt.Errorf("--device %s: %s: %w", c.Device, m.name, err)
 	}
-	defer s.engine.Close()
-	return c.measure(e, m, s)
+	defer b.close()
+	return c.measure(e, m, b)
 }
 
-// measure measures, and shows what was measured even if not all was.
-func (c *benchModelCmd) measure(e *env, m *benchModel, s *benchSubject) error {
-	o := s.options
-	o.Show = func(r modelbench.Result) { e.note("%s", noteOf(r)) }
-	rep := s.report
-	rep.Version, rep.Date = modelbench.Version, time.Now().UTC().Format(time.RFC3339)
-	rep.Model = modelbench.Describe(m.Model, m.title, m.quant)
-	var err error
-	rep.Results, err = modelbench.Run(e.ctx, s.engine, o)
-	if s.after != nil {
-		s.after()
-	}
-	if len(rep.Results) == 0 {
-		return err
-	}
-	return errors.Join(err, e.showModelBench(rep), c.write(rep), failures(rep.Results))
-}
-
-func (c *benchModelCmd) write(rep modelbench.Report) error {
-	if c.JSON != "" {
-		text, err := json.MarshalIndent(rep, "", "  ")
-		if err == nil {
-			err = writeFile(string(c.JSON), append(text, '\n'))
-		}
-		if err != nil {
-			return fmt.Errorf("--json: %w", err)
-		}
-	}
-	if c.Plot != "" {
-		err := atomicfile.Write(string(c.Plot), func(w io.Writer) error { return rep.Plot(w) })
-		if err != nil {
-			return fmt.Errorf("--plot: %w", err)
-		}
-	}
-	return nil
-}
-
-// failures is an error if a figure could not be measured.
-func failures(list []modelbench.Result) error {
-	i := slices.IndexFunc(list, func(r modelbench.Result) bool { return r.Err != "" })
-	if i < 0 {
-		return nil
-	}
-	return fmt.Errorf("%v: %s", list[i].Case, list[i].Err)
-}
-
-// check looks at the flags before anything takes time: first at what is to be measured,
-// then at how, then at where it is to go.
+// check validates the flags before anything takes time.
 func (c *benchModelCmd) check() error {
 	if err := c.checkModel(); err != nil {
 		return err
 	}
 	switch {
 	case len(c.Depths)+len(c.Prompts)+len(c.Batches) == 0:
-		return usagef("--depths, --prompts, --batches: nothing is to be measured")
-	case c.NoLookahead && c.Device == lockstep.CPU:
-		return usagef("--no-lookahead: there is none to leave out on --device cpu")
+		return usagef("--depths, --prompts, --batches: nothing to measure")
+	case c.SyncScheduling && c.Device == lockstep.CPU:
+		return usagef("--sync-scheduling: has no meaning on --device cpu")
 	case c.Budget <= 0:
 		return usagef("--budget: %v, want more than 0", c.Budget)
 	case c.JSON != "" && c.JSON == c.Plot:
@@ -151,19 +117,273 @@ func (c *benchModelCmd) check() error {
 	return nil
 }
 
-// checkModel looks at what is said of the model: the name of a preset before what goes
-// with it.
+// checkModel validates the flags that describe the model.
 func (c *benchModelCmd) checkModel() error {
 	switch {
 	case c.Preset != "" && c.Model != "":
-		return usagef("--preset: there is a --model already")
+		return usagef("--preset: excludes --model")
 	case c.Preset == "" && c.Quant != "":
-		return usagef("--quant: is for --preset; a file has its own")
+		return usagef("--quant: needs --preset")
 	case c.Preset == "" && c.Layers != 0:
-		return usagef("--layers: is for --preset; a file has its own")
+		return usagef("--layers: needs --preset")
 	case c.Preset == "":
 		return nil
 	}
 	_, err := c.synth().plan()
 	return err
+}
+
+// benchModel is the model to measure.
+type benchModel struct {
+	*model.Model
+	name    string // for messages
+	title   string // for the report
+	quant   string
+	tempDir string // of the file of a preset; "": none
+}
+
+func (m *benchModel) close() {
+	m.Model.Close()
+	if m.tempDir != "" {
+		os.RemoveAll(m.tempDir)
+	}
+}
+
+// load opens the model of --model or makes that of --preset.
+func (c *benchModelCmd) load(e *env) (*benchModel, error) {
+	if c.Preset != "" {
+		return c.makePreset(e)
+	}
+	m, err := c.open()
+	if err != nil {
+		return nil, err
+	}
+	title := m.Config.Name
+	if title == "" {
+		title = filepath.Base(c.name())
+	}
+	return &benchModel{Model: m, name: c.name(), title: title, quant: quantOf(m)}, nil
+}
+
+// synth returns the command that makes the model of --preset.
+func (c *benchModelCmd) synth() *synthCmd {
+	return &synthCmd{Preset: c.Preset, Quant: c.Quant, Layers: c.Layers, Seed: 1}
+}
+
+func (c *benchModelCmd) makePreset(e *env) (_ *benchModel, err error) {
+	dir, err := os.MkdirTemp("", "lockstep-bench-")
+	if err != nil {
+		return nil, fmt.Errorf("--preset: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			os.RemoveAll(dir)
+		}
+	}()
+	s := c.synth()
+	s.Out = path(filepath.Join(dir, "model.gguf"))
+	toStderr := *e
+	toStderr.out = e.errw
+	if err := s.Run(&toStderr); err != nil {
+		return nil, err
+	}
+	m, err := model.Open(string(s.Out))
+	if err != nil {
+		return nil, err
+	}
+	return &benchModel{Model: m, name: "--preset " + c.Preset, title: m.Config.Name, quant: c.Quant, tempDir: dir}, nil
+}
+
+// quantOf returns the recipe that the file names, or else the format of its first matrix.
+func quantOf(m *model.Model) string {
+	v, _ := m.File.Value("general.file_type")
+	if t, err := v.Uint(); err == nil {
+		for _, name := range requant.Names() {
+			if r, err := requant.ParseRecipe(name); err == nil && uint64(r.FileType()) == t {
+				return name
+			}
+		}
+	}
+	return m.Weights.Layers[0].Q.W.Format.String()
+}
+
+// bench is an engine to measure, with the options and the header of the report.
+type bench struct {
+	engine  model.Engine
+	meter   meter // nil: energy is unknown
+	options modelbench.Options
+	report  modelbench.Report
+}
+
+func (b *bench) close() {
+	b.engine.Close()
+	if b.meter != nil {
+		b.meter.Close()
+	}
+}
+
+// newBench makes the engine on dev, or on the CPU if dev is nil.
+func (c *benchModelCmd) newBench(e *env, dev driver.Device, m *benchModel) (*bench, error) {
+	o := modelbench.Options{
+		Depths: c.Depths, Prompts: c.Prompts, Batches: c.Batches,
+		Repeats: c.Repeats, Steps: c.Steps, Budget: c.Budget,
+	}
+	r := modelbench.Report{
+		Version: modelbench.Version, Date: time.Now().UTC().Format(time.RFC3339), Model: modelbench.Describe(m.Model, m.title, m.quant),
+	}
+	if dev == nil {
+		return c.onCPU(m, o, r)
+	}
+	return c.onDevice(e, dev, m, o, r)
+}
+
+func (c *benchModelCmd) onCPU(m *benchModel, o modelbench.Options, r modelbench.Report) (*bench, error) {
+	engine, err := ref.NewWith(m.Model, ref.Options{Numerics: ref.Numerics{KV: c.KV}})
+	if err != nil {
+		return nil, err
+	}
+	r.Engine, r.KV = "ref", c.KV.Format(quant.F32).String()
+	r.Device.Name = fmt.Sprintf("CPU, %s, %d threads", runtime.GOARCH, runtime.GOMAXPROCS(0))
+	return &bench{engine: engine, options: o, report: r}, nil
+}
+
+// benchSequences is the largest batch of the measured engine.
+const benchSequences = 64
+
+// onDevice measures the limits of a GPU and then uploads the model. The KV cache gets as
+// many pages as the cases need and the memory allows.
+func (c *benchModelCmd) onDevice(e *env, dev driver.Device, m *benchModel, o modelbench.Options, r modelbench.Report) (_ *bench, err error) {
+	ao := accel.Options{KV: c.KV, MaxSequences: benchSequences, SyncScheduling: c.SyncScheduling}
+	free, _, err := dev.Memory()
+	if err != nil {
+		return nil, err
+	}
+	plan, err := accel.PlanFor(m.Model, dev.Properties(), free, ao)
+	if err != nil {
+		return nil, err
+	}
+	ao.KVPages = max(1, min(plan.Pages, o.Pages(m.Config.Context, kvPage)))
+	r.Engine, r.KV, r.Device = "accel", c.KV.Format(quant.F16).String(), kernelbench.DeviceOf(dev)
+	if c.SyncScheduling {
+		r.Engine += " with synchronous scheduling"
+	}
+	var energy meter
+	if c.Device == lockstep.GPU {
+		e.note("measuring the limits of %s", dev.Properties().Name)
+		limits, err := kernelbench.MeasureLimits(dev)
+		if err != nil {
+			return nil, fmt.Errorf("limits: %w", err)
+		}
+		o.Limits, r.Limits = &limits, &limits
+		energy, r.Energy = e.startMeter(dev)
+	}
+	progress, end := e.uploadProgress()
+	ao.Progress = progress
+	engine, err := accel.New(e.ctx, m.Model, dev, ao)
+	end()
+	if err != nil {
+		if energy != nil {
+			energy.Close()
+		}
+		return nil, err
+	}
+	useMeter(&o, energy)
+	o.Sequences, o.Warm, o.Counts = benchSequences, engine.Warm, func() modelbench.Counts { return countsOf(engine) }
+	o.Cache = modelbench.Cache{Pages: ao.KVPages, PagePositions: kvPage}
+	return &bench{engine, energy, o, r}, nil
+}
+
+func countsOf(engine *accel.Engine) modelbench.Counts {
+	s := engine.Stats()
+	return modelbench.Counts{
+		Steps: s.Steps, StepTokens: s.StepTokens, Chunks: s.Chunks,
+		AsyncSteps: s.AsyncSteps, AsyncDiscarded: s.AsyncDiscarded, Captures: s.Captures,
+	}
+}
+
+// meter is the energy counter of a GPU.
+type meter interface {
+	modelbench.Meter
+	Condition() cuda.Condition
+	Close() error
+}
+
+// openMeter opens the energy counter of a GPU. Tests replace it.
+var openMeter = func(dev driver.Device) (meter, error) {
+	gpu, ok := dev.(*cuda.Device)
+	if !ok {
+		return nil, fmt.Errorf("%w: %s does not count energy", driver.ErrUnsupported, dev.Properties().Name)
+	}
+	m, err := gpu.Meter()
+	if err != nil {
+		return nil, err // and not a nil *cuda.Meter in a non-nil interface
+	}
+	return m, nil
+}
+
+// startMeter opens the energy counter. If there is none, it says why, once; everything
+// else is measured nevertheless.
+func (e *env) startMeter(dev driver.Device) (meter, *modelbench.Energy) {
+	m, err := openMeter(dev)
+	if err != nil {
+		e.note("energy is unknown: %s%s", oneLine(err), e.hint(err))
+		e.places(err)
+		return nil, &modelbench.Energy{Unknown: err.Error()}
+	}
+	return m, modelbench.EnergyBy(m)
+}
+
+// useMeter sets the options that a meter provides; m may be nil.
+func useMeter(o *modelbench.Options, m meter) {
+	if m != nil {
+		o.Meter, o.Condition = m, func() *modelbench.Condition { return conditionOf(m) }
+	}
+}
+
+// conditionOf returns the clocks and sensors of a GPU, or nil if it reports none.
+func conditionOf(m meter) *modelbench.Condition {
+	c := modelbench.Condition(m.Condition())
+	if reflect.ValueOf(c).IsZero() {
+		return nil
+	}
+	return &c
+}
+
+// measure runs the cases. It prints the results even if not all cases ran.
+func (c *benchModelCmd) measure(e *env, m *benchModel, b *bench) error {
+	o, rep := b.options, b.report
+	o.Show = func(r modelbench.Result) { e.note("%s", resultLine(r)) }
+	var err error
+	rep.Results, err = modelbench.Run(e.ctx, b.engine, o)
+	if eng, ok := b.engine.(*accel.Engine); ok {
+		if s := eng.Stats(); s.CaptureFailures > 0 {
+			e.note("%d passes ran without graphs: %s", s.CaptureFailures, oneLine(errors.Join(s.CaptureError)))
+		}
+	}
+	if len(rep.Results) == 0 {
+		return err
+	}
+	return errors.Join(err, e.printModelBench(rep), c.write(rep), firstFailure(rep.Results))
+}
+
+func (c *benchModelCmd) write(rep modelbench.Report) error {
+	if err := writeJSON("--json", c.JSON, rep); err != nil {
+		return err
+	}
+	if c.Plot == "" {
+		return nil
+	}
+	if err := atomicfile.Write(string(c.Plot), func(w io.Writer) error { return rep.Plot(w) }); err != nil {
+		return fmt.Errorf("--plot: %w", err)
+	}
+	return nil
+}
+
+// firstFailure returns the error of the first case that failed.
+func firstFailure(list []modelbench.Result) error {
+	i := slices.IndexFunc(list, func(r modelbench.Result) bool { return r.Err != "" })
+	if i < 0 {
+		return nil
+	}
+	return fmt.Errorf("%v: %s", list[i].Case, list[i].Err)
 }

@@ -7,41 +7,47 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/lockstep-go/lockstep"
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/driver/cuda"
+	"github.com/lockstep-go/lockstep/driver/emu"
 	"github.com/lockstep-go/lockstep/internal/kernelbench"
 	"github.com/lockstep-go/lockstep/internal/modelbench"
+	"github.com/lockstep-go/lockstep/model"
 )
 
 func TestBenchUsage(t *testing.T) {
 	tests := []struct{ name, reason, args, want string }{
-		{"two models", "which one?", "--model a --preset gpt2 --quant q8_0", "--preset: there is a --model"},
+		{"two models", "ambiguous", "--model a --preset gpt2 --quant q8_0", "--preset: excludes --model"},
 		{"unknown preset", "the choices are named", "--preset gpt9 --quant q8_0", "llama-3.2-1b"},
-		{"unknown preset alone", "a format for it would be of no use", "--preset gpt9", "--preset: "},
+		{"unknown preset alone", "reported before the missing format", "--preset gpt9", "--preset: "},
 		{"no format", "a preset has none; the choices are named", "--preset gpt2", "--quant: --preset needs a block format: f32, f16"},
 		{"unknown format", "the choices are named", "--preset gpt2 --quant q9", "q4_k_m"},
 		{"too many layers", "nothing could run the model", "--preset gpt2 --quant q8_0 --layers 513", "--layers: 513, want 1 to 512"},
 		{"negative layers", "below zero", "--preset gpt2 --quant q8_0 --layers -1", "--layers: -1, want 1 to 512"},
 		{"no layers of a preset", "it has some", "--preset gpt2 --quant q8_0 --layers 0 --batches -1", "--batches: -1"},
-		{"format of a file", "it has its own", "--model a --quant q8_0", "--quant: is for --preset"},
-		{"layers of a file", "it has its own", "--model a --layers 2", "--layers: is for --preset"},
-		{"nothing", "all lists are empty", "--depths= --prompts= --batches=", "nothing is to be measured"},
+		{"format of a file", "it has its own", "--model a --quant q8_0", "--quant: needs --preset"},
+		{"layers of a file", "it has its own", "--model a --layers 2", "--layers: needs --preset"},
+		{"nothing to measure", "all lists are empty", "--depths= --prompts= --batches=", "nothing to measure"},
 		{"negative depth", "below zero", "--depths=0,-1", "--depths: -1, want 0 or more"},
 		{"negative depth apart", "a number, no flag", "--depths -1,0", "--depths: -1, want 0 or more"},
 		{"empty prompt", "nothing to compute", "--prompts 0", "--prompts: 0, want 1 or more"},
 		{"no sequences", "nothing to compute", "--batches 4,0", "--batches: 0, want 1 or more"},
 		{"no repeats", "nothing to report", "--repeats 0", "--repeats: 0, want 1 or more"},
 		{"negative steps", "below zero", "--steps=-1", "--steps: -1, want 0 or more"},
-		{"no time", "nothing can be done in it", "--budget 0s", "--budget: 0s, want more"},
-		{"negative time", "it has gone", "--budget -1s", "--budget: -1s, want more"},
-		{"time without unit", "no duration", "--budget 4", "--budget: \"4\", want a time with its unit"},
-		{"negative device of kernels", "ordinals count from 0", "kernels --device -1", "--device: -1, want 0 or more"},
+		{"no time", "too short", "--budget 0s", "--budget: 0s, want more"},
+		{"negative time", "below zero", "--budget -1s", "--budget: -1s, want more"},
+		{"time without unit", "the unit is missing", "--budget 4", "--budget: \"4\", want a time with its unit"},
+		{"negative device of kernels", "numbers start at 0", "kernels --device -1", "--device: -1, want 0 or more"},
 		{"unknown device", "the choices are named", "--device tpu", "--device"},
-		{"no choice of device", "a measurement is of what it says", "--device auto", "--device"},
-		{"lookahead of the CPU", "it has none", "--device cpu --no-lookahead", "--no-lookahead: there is none"},
+		{"no choice of device", "a measurement names its device", "--device auto", "--device"},
+		{"scheduling of the CPU", "it is always synchronous", "--device cpu --sync-scheduling", "--sync-scheduling: has no meaning"},
 		{"unknown cache", "the choices are named", "--kv q8_0", "--kv"},
 		{"one file for both", "the second would replace the first", "--json x --plot x", "--plot: x is the file of --json"},
 	}
@@ -71,7 +77,7 @@ func TestBenchRefuses(t *testing.T) {
 	}
 }
 
-// A GPU that cannot run the kernels is refused before anything is measured on it.
+// TestBenchWeakGPU checks that a GPU that cannot run the kernels is refused at once.
 func TestBenchWeakGPU(t *testing.T) {
 	gpu(t, smallGPU, nil)
 	open := openGPU
@@ -79,8 +85,8 @@ func TestBenchWeakGPU(t *testing.T) {
 	refused(t, runCommand(t, "", "bench", "--model", silentModel), exitError, "--device gpu: "+silentModel, "compute capability", "7.5")
 }
 
-// benched runs bench and reads its JSON.
-func benched(t *testing.T, args ...string) (result, modelbench.Report) {
+// runBench runs the bench command and parses its JSON.
+func runBench(t *testing.T, args ...string) (result, modelbench.Report) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "bench.json")
 	r := succeed(t, "", append(append([]string{"bench"}, args...), "--json", file)...)
@@ -104,7 +110,7 @@ func TestBenchModel(t *testing.T) {
 				t.Skip("emulates a model")
 			}
 			plot := filepath.Join(t.TempDir(), "bench.svg")
-			r, rep := benched(t, "--model", silentModel, "--device", device, "--kv", "bf16", "--plot", plot,
+			r, rep := runBench(t, "--model", silentModel, "--device", device, "--kv", "bf16", "--plot", plot,
 				"--depths", "0,5,1000", "--prompts", "7", "--batches", "2,65", "--steps", "2", "--repeats", "1")
 			var names, skipped []string
 			for _, res := range rep.Results {
@@ -126,54 +132,54 @@ func TestBenchModel(t *testing.T) {
 			if strings.Join(skipped, "|") != strings.Join(wantSkipped, "|") {
 				t.Errorf("skipped %q, want %q", skipped, wantSkipped)
 			}
-			if rep.Version != 1 || rep.Engine != engine || rep.KV != "BF16" || rep.Limits != nil || rep.Device.Name == "" || rep.Date == "" || rep.Model.Quant != "F32" {
+			if rep.Version != modelbench.Version || rep.Engine != engine || rep.KV != "BF16" || rep.Limits != nil || rep.Device.Name == "" || rep.Date == "" || rep.Model.Quant != "F32" {
 				t.Errorf("%+v", rep)
 			}
 			for _, w := range []string{"decode at 5", "skipped: " + wantSkipped[0], "tokens/s", rep.Device.Name} {
 				if !strings.Contains(r.out, w) {
-					t.Errorf("standard output does not say %q:\n%s", w, r.out)
+					t.Errorf("standard output has no %q:\n%s", w, r.out)
 				}
 			}
 			if svg, err := os.ReadFile(plot); err != nil || !bytes.Contains(svg, []byte("decode at 5")) {
-				t.Errorf("the drawing: %v\n%s", err, svg)
+				t.Errorf("the chart: %v\n%s", err, svg)
 			}
 		})
 	}
 }
 
-// What is computed ahead can be left out, and the report says that it was.
-func TestBenchLookahead(t *testing.T) {
+func TestBenchScheduling(t *testing.T) {
 	for _, tt := range []struct {
-		without bool
-		engine  string
-	}{{false, "accel"}, {true, "accel without lookahead"}} {
-		c := &benchModelCmd{modelFlag: modelFlag{silentModel}, Device: "emu", NoLookahead: tt.without, Depths: []int{0}, Repeats: 1, Steps: 4, Budget: 1}
+		sync   bool
+		engine string
+	}{{false, "accel"}, {true, "accel with synchronous scheduling"}} {
+		c := &benchModelCmd{modelFlag: modelFlag{silentModel}, Device: lockstep.Emulator, SyncScheduling: tt.sync, Depths: []int{0}, Repeats: 1, Steps: 4, Budget: 1}
 		e := &env{ctx: t.Context(), out: io.Discard, errw: io.Discard}
-		s, err := c.subject()
+		dev, err := openDevice(c.Device)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer s.close()
+		defer dev.Close()
 		m, err := c.load(e)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer m.close()
-		if err := s.prepare(e, c, m); err != nil {
+		b, err := c.newBench(e, dev, m)
+		if err != nil {
 			t.Fatal(err)
 		}
-		defer s.engine.Close()
-		if err := c.measure(e, m, s); err != nil {
+		defer b.close()
+		if err := c.measure(e, m, b); err != nil {
 			t.Fatal(err)
 		}
-		ahead := s.engine.(*accel.Engine).Stats().AsyncSteps
-		if (ahead == 0) != tt.without || s.report.Engine != tt.engine {
-			t.Errorf("without %v: %d steps computed ahead, engine %q", tt.without, ahead, s.report.Engine)
+		async := b.engine.(*accel.Engine).Stats().AsyncSteps
+		if (async == 0) != tt.sync || b.report.Engine != tt.engine {
+			t.Errorf("synchronous %v: %d asynchronous steps, engine %q", tt.sync, async, b.report.Engine)
 		}
 	}
 }
 
-// A preset's file is made in the directory for temporary files, and does not stay there.
+// TestBenchPreset checks that the temporary file of a preset is removed.
 func TestBenchPreset(t *testing.T) {
 	if testing.Short() {
 		t.Skip("makes a model of 40 MB")
@@ -183,7 +189,7 @@ func TestBenchPreset(t *testing.T) {
 		t.Setenv(name, dir)
 	}
 	args := []string{"--preset", "gpt2", "--quant", "q4_k_m", "--layers", "1", "--device", "cpu", "--depths=0", "--prompts=", "--batches=", "--repeats", "1", "--steps", "1"}
-	r, rep := benched(t, args...)
+	r, rep := runBench(t, args...)
 	if !strings.Contains(r.err, dir) {
 		t.Errorf("%q does not name the file", r.err)
 	}
@@ -212,32 +218,200 @@ func TestBenchTable(t *testing.T) {
 	}
 	show := func() string {
 		var out bytes.Buffer
-		if err := (&env{out: &out}).showModelBench(rep); err != nil {
+		if err := (&env{out: &out}).printModelBench(rep); err != nil {
 			t.Fatal(err)
 		}
 		return out.String()
 	}
-	want := `M, llama of 32 layers, q4_k_m; a token takes 4.62 GB of weights and 13.96 GFLOP; engine accel, keys and values F16
+	want := `M, llama, 32 layers, q4_k_m; per token 4.62 GB of weights and 13.96 GFLOP; engine accel, KV cache F16
 GPU, driver 13.0, 132 SMs; read 4.50 TB/s, mma.sync bf16 620 TFLOP/s
 
-                  tokens/s  least   most  repeats  of limit                 J/token
-     decode at 0       512    500    520  5 × 128       53%        reading    0.123
-  decode at 8192                                                                     skipped: no room
-         batch 4                                                                     failed: broken
-     prefill 512     12346   9.00  20000    3 × 1       30%  bf16 mma.sync         
+                  tokens/s  least   most  repeats  of limit                  J/token
+     decode at 0       512    500    520  5 × 128       53%  read bandwidth    0.123
+  decode at 8192                                                                      skipped: no room
+         batch 4                                                                      failed: broken
+     prefill 512     12346   9.00  20000    3 × 1       30%   bf16 mma.sync         
 `
 	if got := show(); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 	rep.Limits, rep.Results = nil, rep.Results[3:]
 	if got := show(); strings.Contains(got, "limit") || strings.Contains(got, "%") || strings.Contains(got, "J/token") {
-		t.Errorf("columns of what is not known:\n%s", got)
+		t.Errorf("columns of unknown values:\n%s", got)
 	}
-	if err := failures(rep.Results); err != nil {
-		t.Errorf("no figure failed, but %v", err)
+	if err := firstFailure(rep.Results); err != nil {
+		t.Errorf("nothing failed, but %v", err)
 	}
 	rep.Results[0].Err = "broken"
-	if err := failures(rep.Results); err == nil || errors.Unwrap(err) != nil || err.Error() != "prefill 512: broken" {
+	if err := firstFailure(rep.Results); err == nil || errors.Unwrap(err) != nil || err.Error() != "prefill 512: broken" {
 		t.Errorf("%v", err)
+	}
+}
+
+// checkRepeats checks the repeats of a case: they have the counters of an engine that
+// counts, and no device condition.
+func checkRepeats(t *testing.T, r modelbench.Result, counts bool) {
+	t.Helper()
+	if len(r.Each) != r.Repeats {
+		t.Errorf("%v: %d repeats, %d in the report", r.Case, r.Repeats, len(r.Each))
+	}
+	for _, one := range r.Each {
+		if one.Condition != nil || (one.Counts != nil) != counts {
+			t.Errorf("%v: %+v", r.Case, one)
+			continue
+		}
+		tokens, chunks := r.Sequences*r.Passes, 0
+		if r.Kind == modelbench.Prefill {
+			tokens, chunks = 0, 1
+		}
+		if c := one.Counts; counts && (c.StepTokens != tokens || c.Chunks != chunks || c.Steps*r.Sequences < tokens || c.AsyncSteps > c.Steps) {
+			t.Errorf("%v of %d passes: %+v", r.Case, r.Passes, *c)
+		}
+	}
+}
+
+func TestBenchPrintsRepeats(t *testing.T) {
+	counted := func(steps int) modelbench.Repeat {
+		return modelbench.Repeat{Counts: &modelbench.Counts{Steps: steps}}
+	}
+	at := func(hertz float64, slowed ...string) modelbench.Repeat {
+		return modelbench.Repeat{Condition: &modelbench.Condition{SMClock: hertz, Slowed: slowed}}
+	}
+	of := func(c modelbench.Case, each ...modelbench.Repeat) modelbench.Result {
+		return modelbench.Result{Case: c, Passes: 8, Repeats: len(each), Each: each}
+	}
+	batch := modelbench.Case{Kind: modelbench.Batch, Sequences: 64}
+	prompt := modelbench.Case{Kind: modelbench.Prefill, Prompt: 5, Sequences: 1}
+	for _, c := range []struct {
+		name, reason string
+		results      []modelbench.Result
+		want         string
+	}{
+		{"nothing known", "a CPU", []modelbench.Result{of(batch, modelbench.Repeat{})}, ""},
+		{"whole batch", "one step per pass", []modelbench.Result{of(batch, counted(8), counted(8))}, ""},
+		{"skipped", "it has no repeats", []modelbench.Result{of(batch)}, ""},
+		{"split batch", "the most steps of a repeat", []modelbench.Result{of(batch, counted(8), counted(10), counted(9))},
+			"\nbatch 64: the batch was split in 2 of 3 repeats: up to 10 steps instead of 8\n"},
+		{"exact prefill", "a prompt may take several steps", []modelbench.Result{of(prompt, counted(9))}, ""},
+		{"clocks", "the range of all repeats", []modelbench.Result{of(prompt, at(1.98e9)), of(batch, at(1.755e9), at(1.9e9))},
+			"\nSM clock: 1.75 to 1.98 GHz\n"},
+		{"no clock", "reasons without a clock are left out", []modelbench.Result{of(batch, at(0, "power limit"))}, ""},
+		{"reduced clock", "each reason once, with counts", []modelbench.Result{of(batch, at(1.5e9, "temperature", "power limit"), at(1.6e9, "power limit"), at(1.98e9), modelbench.Repeat{})},
+			"\nSM clock: 1.50 to 1.98 GHz; reduced after 2 of 3 repeats: power limit, temperature\n"},
+	} {
+		var out bytes.Buffer
+		if err := (&env{out: &out}).printNotes(c.results); err != nil {
+			t.Fatal(err)
+		}
+		if out.String() != c.want {
+			t.Errorf("%s (%s): %q, want %q", c.name, c.reason, out.String(), c.want)
+		}
+	}
+}
+
+func TestConditionOf(t *testing.T) {
+	condition := cuda.Condition{SMClock: 1.98e9, MemoryClock: 3.2e9, Watts: 640, Celsius: 61, Slowed: []string{"power limit"}}
+	want := &modelbench.Condition{SMClock: 1.98e9, MemoryClock: 3.2e9, Watts: 640, Celsius: 61, Slowed: []string{"power limit"}}
+	if got := conditionOf(&stillMeter{condition: condition}); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got := conditionOf(&stillMeter{}); got != nil {
+		t.Errorf("no sensors: %+v", got)
+	}
+}
+
+// stillMeter is a meter whose counter never moves.
+type stillMeter struct {
+	closed    int
+	condition cuda.Condition
+}
+
+func (*stillMeter) Joules() (float64, error)    { return 1, nil }
+func (*stillMeter) Tick() time.Duration         { return 20 * time.Millisecond }
+func (*stillMeter) Source() string              { return "a fake" }
+func (m *stillMeter) Condition() cuda.Condition { return m.condition }
+func (m *stillMeter) Close() error              { m.closed++; return nil }
+
+// closedEngine is an engine that can only be closed.
+type closedEngine struct{ model.Engine }
+
+func (closedEngine) Close() error { return nil }
+
+// TestBenchStartMeter checks that a missing energy counter is noted and is no error.
+func TestBenchStartMeter(t *testing.T) {
+	open := openMeter
+	t.Cleanup(func() { openMeter = open })
+	dev, err := emu.Open(smallGPU)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fake := &stillMeter{}
+	for _, c := range []struct {
+		name, reason string
+		open         func(driver.Device) (meter, error)
+		meter        meter
+		note         string
+		energy       modelbench.Energy
+	}{
+		{"no library", "energy is optional", func(driver.Device) (meter, error) { return nil, errors.New("no NVML: gone") }, nil,
+			"energy is unknown: no NVML: gone\n", modelbench.Energy{Unknown: "no NVML: gone"}},
+		{"another device", "an emulator has no counter", open, nil,
+			"energy is unknown: unsupported by device: emulated sm_90 does not count energy\n", modelbench.Energy{Unknown: "unsupported by device: emulated sm_90 does not count energy"}},
+		{"a counter", "its source is in the report", func(driver.Device) (meter, error) { return fake, nil }, fake,
+			"", modelbench.Energy{Source: "a fake", Tick: 0.02, Least: 0.5}},
+	} {
+		var errw bytes.Buffer
+		openMeter = c.open
+		m, energy := (&env{errw: &errw}).startMeter(dev)
+		var o modelbench.Options
+		useMeter(&o, m)
+		if m != c.meter || (o.Meter != nil) != (c.meter != nil) || (o.Condition != nil) != (c.meter != nil) || errw.String() != c.note || *energy != c.energy {
+			t.Errorf("%s (%s): meter %v, note %q, report %+v", c.name, c.reason, m, errw.String(), energy)
+		}
+		if m != nil {
+			(&bench{engine: closedEngine{}, meter: m}).close()
+		}
+	}
+	if fake.closed != 1 {
+		t.Errorf("the meter was closed %d times", fake.closed)
+	}
+}
+
+func TestBenchPrintsEnergy(t *testing.T) {
+	joules := 0.123
+	at := func(depth int, j *float64, unknown string) modelbench.Result {
+		return modelbench.Result{Case: modelbench.Case{Kind: modelbench.Decode, Depth: depth, Sequences: 1}, Rate: 500, Joules: j, EnergyUnknown: unknown}
+	}
+	for _, c := range []struct {
+		name, reason string
+		energy       *modelbench.Energy
+		results      []modelbench.Result
+		column       bool
+		want         string // the lines after the table
+	}{
+		{"none", "a CPU", nil, []modelbench.Result{at(0, nil, "")}, false, ""},
+		{"unknown", "noted when the run began", &modelbench.Energy{Unknown: "no NVML"}, []modelbench.Result{at(0, nil, "")}, false, ""},
+		{"known", "the source is named", &modelbench.Energy{Source: "NVML", Least: 0.5}, []modelbench.Result{at(0, &joules, "")}, true,
+			"\nenergy: NVML, over 0.5 s or more\n"},
+		{"of some", "each reason once", &modelbench.Energy{Source: "NVML", Least: 1},
+			[]modelbench.Result{at(0, nil, "too short"), at(5, &joules, ""), at(6, nil, "cut"), at(7, nil, "too short")}, true,
+			"\nenergy: NVML, over 1 s or more\nenergy of decode at 0, decode at 7 is unknown: too short\nenergy of decode at 6 is unknown: cut\n"},
+	} {
+		var out bytes.Buffer
+		if err := (&env{out: &out}).printModelBench(modelbench.Report{Energy: c.energy, Results: c.results}); err != nil {
+			t.Fatal(err)
+		}
+		_, table, _ := strings.Cut(out.String(), "\n\n")
+		_, below, _ := strings.Cut(table, "\n\n")
+		if below = "\n" + below; below == "\n" {
+			below = ""
+		}
+		if below != c.want || strings.Contains(table, "J/token") != c.column {
+			t.Errorf("%s (%s): below the table %q, want %q\n%s", c.name, c.reason, below, c.want, table)
+		}
+	}
+	r := at(0, &joules, "")
+	if got := resultLine(r); got != "decode at 0: 500 tokens/s, 0.123 J/token" {
+		t.Errorf("in one line %q", got)
 	}
 }

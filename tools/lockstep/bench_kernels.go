@@ -11,20 +11,20 @@ import (
 )
 
 type benchCmd struct {
-	Model   benchModelCmd   `cmd:"" default:"withargs" help:"Measure an engine on one model: decoding, prompts and sequences together. The default: bench --model F."`
-	Kernels benchKernelsCmd `cmd:"" help:"Measure each kernel on a GPU, beside the limits measured in the same run."`
+	Model   benchModelCmd   `cmd:"" default:"withargs" help:"Measure an engine on one model: decoding, prefill and batches (default)."`
+	Kernels benchKernelsCmd `cmd:"" help:"Measure each kernel on a GPU, and the limits of the GPU."`
 }
 
 type benchKernelsCmd struct {
-	Only   string `help:"Measure only what matches this regular expression: the kernel's name, a space, the shape." placeholder:"REGEX"`
-	Device int    `help:"The GPU's number." default:"0"`
-	JSON   path   `name:"json" help:"Write the figures to this file, too." placeholder:"FILE"`
+	Only   string `help:"Measure only kernels whose \"NAME SHAPE\" matches this regular expression." placeholder:"REGEX"`
+	Device int    `help:"Number of the GPU (${default})." default:"0"`
+	JSON   path   `name:"json" help:"Also write the results as JSON." placeholder:"FILE"`
 }
 
 func (c *benchKernelsCmd) Help() string {
-	return "Each figure is the median over repeated graphs of launches that read different copies of their data; the share is " +
-		"of the read bandwidth (the best of plain and bulk loads) or of the rate of the matrix units by mma.sync, whichever " +
-		"would take a perfect kernel longer."
+	return "Each time is the median over repeated graphs of launches that read different copies of their data. The limit is the " +
+		"read bandwidth (the best of plain and bulk loads) or the mma.sync rate, whichever allows the lower speed; " +
+		"both are measured in the same run."
 }
 
 func (c *benchKernelsCmd) Run(e *env) error {
@@ -46,23 +46,31 @@ func (c *benchKernelsCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	if err := e.showBench(rep); err != nil {
+	if err := e.printKernels(rep); err != nil {
 		return err
 	}
-	if c.JSON != "" {
-		text, err := json.MarshalIndent(rep, "", "  ")
-		if err != nil {
-			return err
-		}
-		return writeFile(string(c.JSON), append(text, '\n'))
+	return writeJSON("--json", c.JSON, rep)
+}
+
+// writeJSON writes v to the file of a flag, if the flag is set.
+func writeJSON(flag string, file path, v any) error {
+	if file == "" {
+		return nil
+	}
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err == nil {
+		err = writeFile(string(file), append(text, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", flag, err)
 	}
 	return nil
 }
 
-func (e *env) showBench(rep kernelbench.Report) error {
+func (e *env) printKernels(rep kernelbench.Report) error {
 	l := rep.Limits
 	d := rep.Device
-	err := e.stdout("%s, driver %d.%d, %d SMs\nread %.2f TB/s plain, %.2f bulk; copy %.2f TB/s read and written; mma.sync bf16 %.0f TFLOP/s; launch in a graph %.2f µs\n\n",
+	err := e.stdout("%s, driver %d.%d, %d SMs\nread %.2f TB/s plain, %.2f TB/s bulk; copy %.2f TB/s read and written; mma.sync bf16 %.0f TFLOP/s; launch in a graph %.2f µs\n\n",
 		d.Name, d.DriverVersion/1000, d.DriverVersion%1000/10, d.SMs, l.ReadPlain/1e12, l.ReadBulk/1e12, l.Copy/1e12, l.Matrix/1e12, l.Launch*1e6)
 	if err != nil {
 		return err
