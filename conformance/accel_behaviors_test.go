@@ -33,10 +33,10 @@ var prefillModes = []struct {
 	except []string   // because single tokens behind others are steps, which round otherwise
 	few    []Behavior // by default these only
 }{
-	{"stepwise", accel.Options{Prefill: accel.PrefillExact, KVPages: enoughPages}, nil, slices.Concat(sessionBehaviors, failureBehaviors, generationBehaviors)},
+	{"stepwise", accel.Options{Prefill: accel.PrefillExact, KVPages: enoughPages}, nil, slices.Concat(sessionBehaviors, errorBehaviors, generationBehaviors)},
 	{
 		"fast", accel.Options{KVPages: enoughPages, Chunk: 16},
-		[]string{"prefill equals steps", "prefill onto a cache", "wants agree", "sessions at once"},
+		[]string{"prefill equals decode", "prefill in parts", "outputs agree", "concurrent sessions"},
 		slices.Concat(prefixBehaviors, textBehaviors, parallelBehaviors),
 	},
 }
@@ -45,9 +45,9 @@ var prefillModes = []struct {
 const enoughPages = 600
 
 // slow are behaviors that compute for minutes on an emulated device.
-var slowBehaviors = []string{"batch equals alone", "500 calls", "truncate", "canceled anywhere inside", "greedy paths agree", "stop string across tokens",
-	"whole characters", "seeds", "prefill onto a cache", "broken loop", "canceled at every token", "after an error", "every token once", "stop token later",
-	"sessions are independent", "until the context is full"}
+var slowBehaviors = []string{"batch equals alone", "500 concurrent calls", "truncate", "canceled during Forward", "greedy paths agree", "stop string across tokens",
+	"whole characters", "seeds", "prefill in parts", "loop left early", "canceled at each token", "request after an error", "each token computed once", "stop token later",
+	"interleaved sessions", "generation fills the context"}
 
 // TestAccelBehaviors holds the accelerator to what every engine must do: by default one
 // architecture of one layer, what concerns sessions in one way of prefill and the rest in

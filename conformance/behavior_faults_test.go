@@ -29,23 +29,22 @@ type (
 	session = model.Session
 )
 
-// liveSnapshot is no copy.
+// liveSnapshot reads the session instead of a copy.
 type liveSnapshot struct {
 	model.Snapshot
 	of session
 }
 
-// openSnapshot cannot be closed.
 type openSnapshot struct{ model.Snapshot }
 
 func (openSnapshot) Close() error { return nil }
 
-// faults are the planted ones; plant fills in the hooks.
+// engineFaults are planted faults. plant sets hooks of the engine.
 var engineFaults = []struct {
 	name  string
 	plant func(e *plantedEngine)
 }{
-	{"greedy token one beside the argmax", func(e *plantedEngine) {
+	{"greedy token next to the argmax", func(e *plantedEngine) {
 		e.forward = func(s *plantedSession, ctx ctxt, tokens []int, want model.Want) (output, error) {
 			out, err := s.Session.Forward(ctx, tokens, want)
 			out.Greedy = (out.Greedy + 1) % e.Model().Config.Vocab
@@ -76,7 +75,7 @@ var engineFaults = []struct {
 			return out, err
 		}
 	}},
-	{"a prompt onto a cache begins at 0", func(e *plantedEngine) {
+	{"a prompt after cached positions starts at 0", func(e *plantedEngine) {
 		e.forward = func(s *plantedSession, ctx ctxt, tokens []int, want model.Want) (output, error) {
 			if len(tokens) > 1 && len(tokens) <= s.Cap() {
 				s.Session.Truncate(0)
@@ -84,7 +83,7 @@ var engineFaults = []struct {
 			return s.Session.Forward(ctx, tokens, want)
 		}
 	}},
-	{"only the last token is seen", func(e *plantedEngine) {
+	{"only the last token counts", func(e *plantedEngine) {
 		e.forward = func(s *plantedSession, ctx ctxt, tokens []int, want model.Want) (output, error) {
 			if want == model.WantLast && len(tokens) > 1 && slices.Min(tokens) >= 0 {
 				same := slices.Repeat(tokens[len(tokens)-1:], len(tokens))
@@ -93,7 +92,7 @@ var engineFaults = []struct {
 			return s.Session.Forward(ctx, tokens, want)
 		}
 	}},
-	{"rows in the wrong order", func(e *plantedEngine) {
+	{"logits in reverse order", func(e *plantedEngine) {
 		e.forward = func(s *plantedSession, ctx ctxt, tokens []int, want model.Want) (output, error) {
 			out, err := s.Session.Forward(ctx, tokens, want)
 			if want == model.WantAll && err == nil {
@@ -104,7 +103,7 @@ var engineFaults = []struct {
 			return out, err
 		}
 	}},
-	{"no tokens are no error", func(e *plantedEngine) {
+	{"empty input is no error", func(e *plantedEngine) {
 		e.forward = func(s *plantedSession, ctx ctxt, tokens []int, want model.Want) (output, error) {
 			if len(tokens) == 0 {
 				return output{}, nil
@@ -112,7 +111,7 @@ var engineFaults = []struct {
 			return s.Session.Forward(ctx, tokens, want)
 		}
 	}},
-	{"what comes before a bad token stays", func(e *plantedEngine) {
+	{"tokens before a bad token stay", func(e *plantedEngine) {
 		e.forward = func(s *plantedSession, ctx ctxt, tokens []int, want model.Want) (output, error) {
 			out, err := s.Session.Forward(ctx, tokens, want)
 			var bad *model.TokenError
@@ -122,7 +121,7 @@ var engineFaults = []struct {
 			return out, err
 		}
 	}},
-	{"bad tokens are wrapped around", func(e *plantedEngine) {
+	{"bad tokens wrap around", func(e *plantedEngine) {
 		e.forward = func(s *plantedSession, ctx ctxt, tokens []int, want model.Want) (output, error) {
 			ids := slices.Clone(tokens)
 			for i, n := range ids {
@@ -132,7 +131,7 @@ var engineFaults = []struct {
 			return s.Session.Forward(ctx, ids, want)
 		}
 	}},
-	{"what does not fit is cut off", func(e *plantedEngine) {
+	{"excess tokens are dropped", func(e *plantedEngine) {
 		e.forward = func(s *plantedSession, ctx ctxt, tokens []int, want model.Want) (output, error) {
 			if n := s.Cap() - s.Len(); n > 0 && n < len(tokens) {
 				tokens = tokens[:n]
@@ -140,7 +139,7 @@ var engineFaults = []struct {
 			return s.Session.Forward(ctx, tokens, want)
 		}
 	}},
-	{"the context is not looked at", func(e *plantedEngine) {
+	{"the context is ignored", func(e *plantedEngine) {
 		e.forward = func(s *plantedSession, _ ctxt, tokens []int, want model.Want) (output, error) {
 			return s.Session.Forward(context.Background(), tokens, want)
 		}
@@ -198,7 +197,7 @@ var engineFaults = []struct {
 				return s.Restore(from, n)
 			}
 			now, err := live.of.Snapshot(n)
-			if err != nil { // closed: what is left is the copy
+			if err != nil { // closed: use the copy
 				now = live.Snapshot
 			}
 			return s.Restore(now, n)
@@ -216,10 +215,10 @@ var engineFaults = []struct {
 			return s.Restore(from, n)
 		}
 	}},
-	{"restore restores all", func(e *plantedEngine) {
+	{"restore ignores its length", func(e *plantedEngine) {
 		e.restore = func(s session, from model.Snapshot, n int) error { return s.Restore(from, from.Len()) }
 	}},
-	{"restore keeps what was there", func(e *plantedEngine) {
+	{"restore keeps existing positions", func(e *plantedEngine) {
 		e.restore = func(s session, from model.Snapshot, n int) error {
 			if s.Len() > 0 {
 				return nil
@@ -227,7 +226,7 @@ var engineFaults = []struct {
 			return s.Restore(from, n)
 		}
 	}},
-	{"a closed session goes on", func(e *plantedEngine) {
+	{"a closed session works", func(e *plantedEngine) {
 		e.close = func(session) error { return nil }
 	}},
 	{"closing fails", func(e *plantedEngine) {
@@ -235,10 +234,7 @@ var engineFaults = []struct {
 	}},
 }
 
-// A suite that passes everything proves nothing. Each fault below is planted into
-// an engine that is right otherwise, and must turn the suite red.
-
-// faulty is an engine with a fault. A nil hook is the engine's own behavior.
+// plantedEngine is an engine with a fault. A hook that is nil is the engine's own method.
 type plantedEngine struct {
 	model.Engine
 	open     func(capacity int) (model.Session, error)
@@ -302,7 +298,7 @@ func (s *plantedSession) Close() error {
 	return s.Session.Close()
 }
 
-// complaints are what a behavior has against an engine.
+// failuresOf returns the failure messages of a behavior.
 func failuresOf(b Behavior, e engine) []string {
 	r := &harness.Recorder{}
 	var wg sync.WaitGroup
@@ -323,13 +319,13 @@ func TestPlantedFaults(t *testing.T) {
 					return
 				}
 			}
-			t.Error("no behavior noticed")
+			t.Error("no behavior failed")
 		})
 	}
 }
 
-// Outputs are valid until the next call only: an engine that uses one buffer for
-// all is right.
+// TestReusedBuffer demands that an engine may return its logits in one buffer, valid until
+// the next call.
 func TestReusedBuffer(t *testing.T) {
 	good := &plantedEngine{Engine: refEngine(t, "llama")}
 	good.forward = func(s *plantedSession, ctx ctxt, tokens []int, want model.Want) (output, error) {

@@ -17,7 +17,7 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// T is what a check needs of a *testing.T.
+// T is the part of *testing.T that Check uses.
 type T interface {
 	Helper()
 	Errorf(format string, args ...any)
@@ -25,29 +25,28 @@ type T interface {
 	Context() context.Context
 }
 
-// Behavior is something that an engine must do, whatever model it computes.
+// Behavior is a requirement on each engine, independent of its model.
 type Behavior struct {
 	Name   string // unique
-	Reason string // why it is asked for, or which bug it finds
+	Reason string // what the behavior covers
 	run    func(r *fixture)
 }
 
-// Behaviors are those that need nothing but an engine. The model must have a
-// vocabulary and a context of at least MinContext positions.
+// Behaviors lists all behaviors. The model must have a vocabulary and a context of at least
+// 64 positions.
 func Behaviors() []Behavior {
-	return slices.Concat(sessionBehaviors, failureBehaviors, generationBehaviors, textBehaviors, prefixBehaviors, parallelBehaviors)
+	return slices.Concat(sessionBehaviors, errorBehaviors, generationBehaviors, textBehaviors, prefixBehaviors, parallelBehaviors)
 }
 
-// MinContext is the shortest context on which Behaviors can be checked.
-const MinContext = 64
+// minContext is the shortest context for which Behaviors can be checked.
+const minContext = 64
 
-// Check holds an engine to the behavior. Sessions that are still open at the end
-// are a failure, too.
+// Check reports a failure to t if the engine lacks the behavior or if a session stays open.
 func (b Behavior) Check(t T, e model.Engine) {
 	t.Helper()
 	m := e.Model()
-	if m.Tokenizer == nil || m.Config.Context < MinContext {
-		t.Fatalf("the model needs a vocabulary and %d positions", MinContext)
+	if m.Tokenizer == nil || m.Config.Context < minContext {
+		t.Fatalf("the model needs a vocabulary and %d positions", minContext)
 	}
 	r := &fixture{T: t, engine: &spy{Engine: e}, vocab: m.Config.Vocab}
 	b.run(r)
@@ -61,8 +60,7 @@ func (b Behavior) Check(t T, e model.Engine) {
 	}
 }
 
-// rig is an engine under test with what checks have in common. Its helpers fail
-// the test on errors that the check does not expect.
+// fixture is an engine under test. Its helpers fail the test on unexpected errors.
 type fixture struct {
 	T
 	engine   *spy
@@ -70,7 +68,7 @@ type fixture struct {
 	sessions []model.Session
 }
 
-// session opens a session that is closed when the check ends.
+// session opens a session that Check closes.
 func (r *fixture) session(capacity int) model.Session {
 	r.Helper()
 	s, err := r.engine.NewSession(capacity)
@@ -81,7 +79,7 @@ func (r *fixture) session(capacity int) model.Session {
 	return s
 }
 
-// tokens are n token ids that stop nothing, the same for the same seed.
+// tokens returns n token IDs that stop no generation. They depend on seed alone.
 func (r *fixture) tokens(n int, seed uint64) []int {
 	random := rand.New(rand.NewPCG(seed, 1))
 	tok := r.engine.Model().Tokenizer
@@ -94,7 +92,7 @@ func (r *fixture) tokens(n int, seed uint64) []int {
 	return ids
 }
 
-// forward computes, and returns an output that outlives the next call.
+// forward computes tokens and returns a copy of the output.
 func (r *fixture) forward(s model.Session, tokens []int, want model.Want) model.Output {
 	r.Helper()
 	out, err := s.Forward(r.Context(), tokens, want)
@@ -103,26 +101,27 @@ func (r *fixture) forward(s model.Session, tokens []int, want model.Want) model.
 	}
 	out.Logits = slices.Clone(out.Logits)
 	if n := len(out.Logits); want == model.WantLast && n != r.vocab || want == model.WantAll && n != len(tokens)*r.vocab {
-		r.Fatalf("%d logits for %d tokens and want %d", n, len(tokens), want)
+		r.Fatalf("%d logits for %d tokens and output kind %d", n, len(tokens), want)
 	}
 	return out
 }
 
-// fresh is the logits of the last of these tokens, computed in a session of its own.
+// fresh returns the logits of the last token, computed in a new session.
 func (r *fixture) fresh(tokens []int) []float32 {
 	r.Helper()
-	return r.forward(r.session(MinContext), tokens, model.WantLast).Logits
+	return r.forward(r.session(minContext), tokens, model.WantLast).Logits
 }
 
-// same demands that logits are equal bit for bit.
+// sameBits demands that logits are equal bit for bit.
 func (r *fixture) sameBits(what string, want, got []float32) {
 	r.Helper()
 	if i := firstDifference(want, got); i >= 0 {
-		r.Errorf("%s: %d and %d logits, which part at %d", what, len(want), len(got), i)
+		r.Errorf("%s: want %d logits, got %d, first difference at %d", what, len(want), len(got), i)
 	}
 }
 
-// firstDifference is where two lists of bits part; -1: nowhere.
+// firstDifference returns the first index at which two lists differ in bits or length, or
+// -1.
 func firstDifference(a, b []float32) int {
 	for i := range min(len(a), len(b)) {
 		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
@@ -151,8 +150,7 @@ func (r *fixture) length(what string, s model.Session, n int) {
 	}
 }
 
-// usable demands that a session that holds these tokens goes on as if nothing had
-// happened.
+// continues demands that a session holds tokens and continues like a new session.
 func (r *fixture) continues(what string, s model.Session, tokens []int) {
 	r.Helper()
 	r.length(what, s, len(tokens))
@@ -160,9 +158,9 @@ func (r *fixture) continues(what string, s model.Session, tokens []int) {
 	r.sameBits(what+", going on", r.fresh(slices.Concat(tokens, next)), r.forward(s, next, model.WantLast).Logits)
 }
 
-// generated is what a generation gave.
+// generated is the result of a generation.
 type generated struct {
-	IDs  []int // without generate.NoToken
+	IDs  []int // without model.NoToken
 	Text string
 	Err  error
 }
@@ -182,8 +180,8 @@ func collect(seq func(func(generate.Token, error) bool)) generated {
 	return g
 }
 
-// generate continues tokens, without a prefix cache and past stop tokens, so that
-// a model of any weights writes something.
+// generate continues a prompt without a prefix cache. It ignores stop tokens, so that
+// random models write something.
 func (r *fixture) generate(prompt []int, p generate.Params) generated {
 	r.Helper()
 	p.IgnoreEOS = true
@@ -203,7 +201,7 @@ func (r *fixture) generator(o generate.Options) *generate.Generator {
 	return g
 }
 
-// countdown is a context that is canceled when it has been asked n times.
+// countdown is a context that is canceled at its nth query.
 type countdown struct {
 	context.Context
 	cancel context.CancelFunc
@@ -233,8 +231,7 @@ func (c *countdown) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// spy is an engine that records what it is asked for. Like any engine it may be
-// called from any goroutine.
+// spy is an engine that records its calls. Any goroutine may use it.
 type spy struct {
 	model.Engine
 
@@ -242,16 +239,16 @@ type spy struct {
 	opened int
 	open   int
 	calls  []call
-	// pass, when set, runs before each Forward.
+	// pass, if set, runs before each Forward.
 	pass func()
 }
 
-// call is a Forward that succeeded.
+// call is a successful Forward.
 type call struct {
 	At     int // positions before
 	Tokens []int
 	Want   model.Want
-	Output model.Output // logits copied
+	Output model.Output // with copied logits
 }
 
 func (e *spy) NewSession(capacity int) (model.Session, error) {
@@ -272,7 +269,7 @@ func (e *spy) openSessions() int {
 	return e.open
 }
 
-// reset forgets the calls, and returns them.
+// reset clears the calls and returns them.
 func (e *spy) reset() []call {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/lockstep-go/lockstep/ref"
 )
 
-// refEngine is the reference on a tiny model of an architecture.
+// refEngine returns the reference with a tiny model.
 func refEngine(t testing.TB, arch string) model.Engine {
 	t.Helper()
 	spec := tiny.New(arch, 1)
@@ -25,14 +25,13 @@ func refEngine(t testing.TB, arch string) model.Engine {
 	return e
 }
 
-// whole lists the architectures on which every behavior is checked: what is above
-// the session does not depend on the architecture. They differ in positions,
-// windows and BOS.
+// fullArchitectures are tested with all behaviors. They differ in position encoding,
+// windows and BOS. Code above the session does not depend on the architecture.
 var fullArchitectures = []string{"llama", "gemma2", "gpt2"}
 
 func TestReference(t *testing.T) {
 	for _, arch := range model.Architectures() {
-		behaviors := slices.Concat(sessionBehaviors, failureBehaviors)
+		behaviors := slices.Concat(sessionBehaviors, errorBehaviors)
 		if slices.Contains(fullArchitectures, arch) {
 			behaviors = Behaviors()
 		}

@@ -8,20 +8,20 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// generationBehaviors are about the generation loop on the engine.
+// generationBehaviors cover the generation loop.
 var generationBehaviors = []Behavior{
-	{"first token from prefill", "one token costs one pass over the prompt, and no step", firstFromPrefill},
-	{"every token once", "the last prompt token is not computed twice, nor the last generated one at all", everyTokenOnce},
-	{"greedy paths agree", "in the engine, on the host, by top-k 1, by a neutral bias", greedyPathsAgree},
-	{"no tokens wanted", "MaxTokens 0 computes nothing", noTokensWanted},
-	{"stop token first", "an empty generation on every path", stopTokenFirst},
-	{"stop token later", "ends without being shown, the same on every path", stopTokenLater},
-	{"broken loop", "stops at once, and what was generated stands", brokenLoop},
-	{"canceled at every token", "stops at once with the context's error", canceledAtEveryToken},
-	{"context limit", "refused before any work with both numbers", contextLimit},
-	{"until the context is full", "exactly as many tokens as fit", untilFull},
-	{"seeds", "the same seed gives the same text, another seed another", seeds},
-	{"after an error", "the next request works", afterAnError},
+	{"first token from prefill", "one token costs one pass over the prompt and no decode step", firstFromPrefill},
+	{"each token computed once", "the last prompt token is computed once, the last generated token not at all", everyTokenOnce},
+	{"greedy paths agree", "the same tokens by the engine's argmax, the host's, top-k 1 and a bias of 0", greedyPathsAgree},
+	{"MaxTokens 0", "MaxTokens 0 computes nothing", noTokensWanted},
+	{"stop token as first token", "an empty result on each path", stopTokenFirst},
+	{"stop token later", "the stop token ends the text and is not part of it, on each path", stopTokenLater},
+	{"loop left early", "computation stops and the tokens so far are valid", brokenLoop},
+	{"canceled at each token", "computation stops with the context's error", canceledAtEveryToken},
+	{"context limit", "an error with both numbers before any computation", contextLimit},
+	{"generation fills the context", "exactly as many tokens as fit", untilFull},
+	{"seeds", "equal seeds give equal texts, other seeds other texts", seeds},
+	{"request after an error", "an error does not affect the next request", afterAnError},
 }
 
 func firstFromPrefill(r *fixture) {
@@ -29,7 +29,7 @@ func firstFromPrefill(r *fixture) {
 	got := r.generate(prompt, generate.Params{MaxTokens: 1})
 	calls := r.engine.reset()
 	if len(calls) != 1 || calls[0].At != 0 || len(calls[0].Tokens) != 7 || calls[0].Want != model.WantGreedy {
-		r.Fatalf("one token took %d passes, not one over the prompt", len(calls))
+		r.Fatalf("one token took %d passes, want one over the prompt", len(calls))
 	}
 	r.equal("the token", []int{calls[0].Output.Greedy}, got.IDs)
 }
@@ -53,7 +53,7 @@ func everyTokenOnce(r *fixture) {
 // is made on the host.
 var hostSampling = map[int]float32{0: 0}
 
-// paths are ways to make the same greedy choice.
+// greedyPaths are ways to make the same greedy choice.
 var greedyPaths = map[string]generate.Params{
 	"engine":  {},
 	"host":    {LogitBias: hostSampling},
@@ -126,7 +126,7 @@ func canceledAtEveryToken(r *fixture) {
 		ctx, cancel := context.WithCancel(r.Context())
 		r.engine.reset()
 		passes := 0
-		r.engine.pass = func() { // cancels as pass n begins
+		r.engine.pass = func() { // cancels at the start of pass n
 			if passes == n {
 				cancel()
 			}
@@ -151,10 +151,10 @@ func contextLimit(r *fixture) {
 		got := collect(generate.Tokens(r.Context(), r.engine, make([]int, tt.prompt), generate.Params{MaxTokens: tt.max}))
 		var beyond *model.ContextError
 		if !errors.As(got.Err, &beyond) || *beyond != (model.ContextError{Need: tt.need, Limit: limit}) {
-			r.Errorf("%d + %d positions: error %v, want both %d and %d in it", tt.prompt, tt.max, got.Err, tt.need, limit)
+			r.Errorf("%d + %d positions: error %v, want a ContextError with %d and %d", tt.prompt, tt.max, got.Err, tt.need, limit)
 		}
 		if r.engine.opened != 0 || len(got.IDs) != 0 {
-			r.Errorf("%d + %d positions: work was done", tt.prompt, tt.max)
+			r.Errorf("%d + %d positions: something was computed", tt.prompt, tt.max)
 		}
 	}
 }
@@ -163,7 +163,7 @@ func untilFull(r *fixture) {
 	g := r.generator(generate.Options{Capacity: 20})
 	got := collect(g.Tokens(r.Context(), r.tokens(15, 38), generate.Params{MaxTokens: -1, IgnoreEOS: true}))
 	if got.Err != nil || len(got.IDs) != 5 {
-		r.Errorf("15 of 20 positions taken: %d tokens more, error %v", len(got.IDs), got.Err)
+		r.Errorf("15 of 20 positions used: generated %d tokens, error %v", len(got.IDs), got.Err)
 	}
 }
 

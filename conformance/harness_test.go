@@ -7,16 +7,19 @@ import (
 	"strings"
 	"testing"
 
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// fakeDevice runs kernels that are Go functions, right or wrong on purpose, so that
-// the rig can be tried on faults that no device would trap.
+// fakeDevice runs kernels that are Go functions, so that tests can plant faults that a
+// device would trap.
 type fakeDevice struct {
-	driver.Device // nil: what is not used panics
+	driver.Device // nil: unused methods panic
 	memory        []byte
 	free          int // address
 	run           func(m fakeMemory, params []byte)
@@ -89,23 +92,23 @@ func (m fakeMemory) setF32(at uint64, x float32) {
 	binary.LittleEndian.PutUint32(m[at:], math.Float32bits(x))
 }
 
-// redTerms is how many products the sums below have.
+// termCount is the number of products per sum.
 const termCount = 16
 
-// sums is a matrix product's results, from x and w of so many terms each, changed.
+// sums holds results and their references.
 type sums struct {
 	got  []float32
 	want []harness.Ref
 }
 
-// honestSums are serial float32 sums of n products, for 512 elements.
+// serialSums adds n products in float32, for 512 elements.
 func serialSums(r *harness.Fixture, n int) sums {
 	var s sums
 	for range 512 {
 		w, x := r.Vector(harness.Gaussian, n), r.Vector(harness.Gaussian, n)
 		var y float32
 		for i := range w {
-			y = float32(math.FMA(float64(w[i]), float64(x[i]), float64(y))) // near enough to a fused one
+			y = float32(math.FMA(float64(w[i]), float64(x[i]), float64(y))) // nearly a fused multiply-add
 		}
 		s.got, s.want = append(s.got, y), append(s.want, harness.Dot(w, x))
 	}
@@ -115,34 +118,34 @@ func serialSums(r *harness.Fixture, n int) sums {
 var sumFaults = []struct {
 	name   string
 	change func(i int, y float32, w harness.Ref) float32
-	want   string // part of the complaint; "": none
+	want   string // part of the failure message; "": no failure
 }{
-	{"honest", func(_ int, y float32, _ harness.Ref) float32 { return y }, ""},
-	{"biased up by a quarter of an ulp: one in four by a whole one", func(i int, y float32, w harness.Ref) float32 {
+	{"correct", func(_ int, y float32, _ harness.Ref) float32 { return y }, ""},
+	{"biased upward: one result in four is 1 ulp larger", func(i int, y float32, w harness.Ref) float32 {
 		if i%4 == 0 {
 			return float32(float64(y) + harness.Spacing(quant.F32, w.P))
 		}
 		return y
 	}, "bias check"},
-	{"biased toward zero by a quarter", func(i int, y float32, w harness.Ref) float32 {
+	{"biased toward zero: one result in four is 1 ulp smaller", func(i int, y float32, w harness.Ref) float32 {
 		if i%4 == 0 {
 			return float32(float64(y) - math.Copysign(harness.Spacing(quant.F32, w.P), w.Y))
 		}
 		return y
 	}, "bias check"},
-	{"one element of 512 off by the hundredth part of its terms", func(i int, y float32, w harness.Ref) float32 {
+	{"one element of 512 is off by a hundredth of its terms", func(i int, y float32, w harness.Ref) float32 {
 		if i == 100 {
 			return y + float32(w.P)/100
 		}
 		return y
 	}, "worst-case check: 1 failed"},
-	{"one element beyond the sharp gate only", func(i int, y float32, w harness.Ref) float32 {
+	{"one element exceeds only the probabilistic bound", func(i int, y float32, w harness.Ref) float32 {
 		if i == 100 {
 			return float32(w.Y + 9*harness.UnitRoundoff*math.Sqrt(termCount)*w.P)
 		}
 		return y
 	}, "probabilistic check: 1 failed"},
-	{"a row whose every error is large, but none beyond the sharp gate", func(i int, y float32, w harness.Ref) float32 {
+	{"a row whose errors are all large, but within the probabilistic bound", func(i int, y float32, w harness.Ref) float32 {
 		if i/64 == 3 {
 			return float32(w.Y + float64(1-2*(i%2))*4*harness.UnitRoundoff*math.Sqrt(termCount)*w.P)
 		}
@@ -154,7 +157,7 @@ var sumFaults = []struct {
 		}
 		return y
 	}, "class check: 1 failed"},
-	{"sums of 16-bit halves", func(_ int, y float32, _ harness.Ref) float32 {
+	{"sums rounded to float16", func(_ int, y float32, _ harness.Ref) float32 {
 		return quant.F16ToF32(quant.F32ToF16(y))
 	}, "worst-case check"},
 }
@@ -174,12 +177,12 @@ func TestCloseSeesFaults(t *testing.T) {
 	}
 }
 
-// expect demands a complaint that contains want, or none where it is "".
-func expect(t *testing.T, complaints []string, want string) {
+// expect demands a message that contains want, or no message if want is "".
+func expect(t *testing.T, messages []string, want string) {
 	t.Helper()
-	all := strings.Join(complaints, "\n")
+	all := strings.Join(messages, "\n")
 	if want == "" && all != "" || !strings.Contains(all, want) {
-		t.Errorf("complaints:\n%s\nwant one with %q", all, want)
+		t.Errorf("failure messages:\n%s\nwant one with %q", all, want)
 	}
 }
 
@@ -190,7 +193,7 @@ func comparisonFailures(t *testing.T, run func(r *harness.Fixture)) []string {
 
 var inf, nan = math.Inf(1), math.NaN()
 
-// Each comparison, on two numbers of which the second is the interesting one.
+// comparisons try each comparison on two numbers. The second one may be wrong.
 var comparisons = []struct {
 	name string
 	run  func(r *harness.Fixture)
@@ -205,39 +208,39 @@ var comparisons = []struct {
 	{"subnormal, 3 ulp of 2", func(r *harness.Fixture) {
 		r.ULP("y", quant.F32, []float32{1, 0x1p-149 * 8}, []float64{1, 0x1p-149 * 5}, 2)
 	}, "ulp check: 1 failed"},
-	{"half, the last place", func(r *harness.Fixture) { r.ULP("y", quant.F16, []float32{1, 1 + 0x1p-10}, []float64{1, 1}, 1) }, ""},
-	{"half, two places", func(r *harness.Fixture) { r.ULP("y", quant.F16, []float32{1, 1 + 0x1p-9}, []float64{1, 1}, 1) }, "ulp check"},
-	{"half, overflow is an infinity", func(r *harness.Fixture) {
+	{"float16, 1 ulp", func(r *harness.Fixture) { r.ULP("y", quant.F16, []float32{1, 1 + 0x1p-10}, []float64{1, 1}, 1) }, ""},
+	{"float16, 2 ulp", func(r *harness.Fixture) { r.ULP("y", quant.F16, []float32{1, 1 + 0x1p-9}, []float64{1, 1}, 1) }, "ulp check"},
+	{"float16 overflows to infinity", func(r *harness.Fixture) {
 		r.ULP("y", quant.F16, []float32{1, float32(inf)}, []float64{1, 70000}, 1)
 	}, ""},
-	{"float32, no overflow there", func(r *harness.Fixture) {
+	{"float32 does not overflow there", func(r *harness.Fixture) {
 		r.ULP("y", quant.F32, []float32{1, float32(inf)}, []float64{1, 70000}, 1)
 	}, "class check"},
 	{"NaN for a number", func(r *harness.Fixture) {
 		r.Within("y", []float32{1, float32(nan)}, []float64{1, 1}, []float64{inf, inf})
 	}, "class check"},
-	{"a NaN bound lets nothing through", func(r *harness.Fixture) { r.Within("y", []float32{1, 2}, []float64{1, 1}, []float64{0, nan}) }, "derived check"},
+	{"no error is within a NaN bound", func(r *harness.Fixture) { r.Within("y", []float32{1, 2}, []float64{1, 1}, []float64{0, nan}) }, "derived check"},
 	{"the wrong infinity", func(r *harness.Fixture) {
 		r.Within("y", []float32{1, float32(-inf)}, []float64{1, inf}, []float64{1, 1})
 	}, "class check"},
-	{"no worse", func(r *harness.Fixture) {
+	{"within twice the baseline's error", func(r *harness.Fixture) {
 		r.NoWorse("y", []float32{1, 1.2}, []float64{1, 1}, []float32{1, 1.1}, 2)
 	}, ""},
-	{"worse", func(r *harness.Fixture) {
+	{"beyond twice the baseline's error", func(r *harness.Fixture) {
 		r.NoWorse("y", []float32{1, 1.3}, []float64{1, 1}, []float32{1, 1.1}, 2)
 	}, "derived check"},
-	{"a softmax of 1", func(r *harness.Fixture) { r.SumsToOne("y", []float32{0.25, 0.75}, 2) }, ""},
-	{"a softmax of less", func(r *harness.Fixture) { r.SumsToOne("y", []float32{0.25, 0.7499}, 2) }, "derived check"},
+	{"a softmax sum of 1", func(r *harness.Fixture) { r.SumsToOne("y", []float32{0.25, 0.75}, 2) }, ""},
+	{"a softmax sum below 1", func(r *harness.Fixture) { r.SumsToOne("y", []float32{0.25, 0.7499}, 2) }, "derived check"},
 	{"equal words", func(r *harness.Fixture) { harness.Exact(r, "y", []uint32{1, 2}, []uint32{1, 2}) }, ""},
-	{"another word", func(r *harness.Fixture) { harness.Exact(r, "y", []uint32{1, 2}, []uint32{1, 3}) }, "1 of 2 differ"},
-	{"minus zero is not zero", func(r *harness.Fixture) {
+	{"different words", func(r *harness.Fixture) { harness.Exact(r, "y", []uint32{1, 2}, []uint32{1, 3}) }, "1 of 2 differ"},
+	{"-0 is not 0", func(r *harness.Fixture) {
 		harness.Exact(r, "y", []float32{0, float32(math.Copysign(0, -1))}, []float32{0, 0})
 	}, "1 of 2 differ"},
-	{"NaN is NaN", func(r *harness.Fixture) {
+	{"NaN equals NaN", func(r *harness.Fixture) {
 		harness.Exact(r, "y", []float32{0, float32(nan)}, []float32{0, float32(nan)})
 	}, ""},
-	{"a number short", func(r *harness.Fixture) { harness.Exact(r, "y", []uint32{1}, []uint32{1, 2}) }, "1 numbers, want 2"},
-	{"nothing to compare", func(r *harness.Fixture) { harness.Exact(r, "y", []uint32{}, []uint32{}) }, "0 numbers"},
+	{"a number is missing", func(r *harness.Fixture) { harness.Exact(r, "y", []uint32{1}, []uint32{1, 2}) }, "1 numbers, want 2"},
+	{"empty slices", func(r *harness.Fixture) { harness.Exact(r, "y", []uint32{}, []uint32{}) }, "0 numbers"},
 	{"no comparison", func(r *harness.Fixture) {}, "nothing was compared"},
 }
 
@@ -247,12 +250,9 @@ func TestComparisons(t *testing.T) {
 	}
 }
 
-// The rig's own proof: a kernel that doubles 256 numbers, right but for one fault,
-// must be complained of in the words that name the fault.
-
 const elementCount = 256
 
-// doubling is the kernel's work on x and y at these addresses.
+// kernelFunc reads x and writes y, at these addresses.
 type kernelFunc func(m fakeMemory, x, y uint64)
 
 func double(m fakeMemory, x, y uint64) {
@@ -261,7 +261,7 @@ func double(m fakeMemory, x, y uint64) {
 	}
 }
 
-// after is double, and then something else.
+// then runs double and then fault.
 func then(fault kernelFunc) kernelFunc {
 	return func(m fakeMemory, x, y uint64) {
 		double(m, x, y)
@@ -274,30 +274,30 @@ func nextUp(x float32) float32 { return math.Nextafter32(x, float32(math.Inf(1))
 var faultyKernels = []struct {
 	name string
 	run  kernelFunc
-	want string // part of the complaint; "": none
+	want string // part of the failure message; "": no failure
 }{
-	{"right", double, ""},
+	{"correct", double, ""},
 	{"one wrong value", then(func(m fakeMemory, _, y uint64) { m.setF32(y+40, 1+m.f32(y+40)) }), "worst-case check: 1 failed"},
 	{"one value off by 3 ulp", then(func(m fakeMemory, _, y uint64) {
 		m.setF32(y+40, nextUp(nextUp(nextUp(m.f32(y+40)))))
 	}), "worst-case check: 1 failed"},
 	{"a NaN", then(func(m fakeMemory, _, y uint64) { m.setF32(y+40, float32(math.NaN())) }), "class check: 1 failed"},
 	{"an infinity of the wrong sign", then(func(m fakeMemory, _, y uint64) { m.setF32(y, -m.f32(y)) }), "class check: 1 failed"},
-	{"a number for a NaN", then(func(m fakeMemory, _, y uint64) { m.setF32(y+4, 0) }), "class check: 1 failed"},
+	{"a number instead of NaN", then(func(m fakeMemory, _, y uint64) { m.setF32(y+4, 0) }), "class check: 1 failed"},
 	{"a value before the output", then(func(m fakeMemory, _, y uint64) { m.setF32(y-8, 1) }), "wrote 8 bytes before y"},
 	{"a value after the output", then(func(m fakeMemory, _, y uint64) { m.setF32(y+4*elementCount+8, 1) }), "wrote beyond y, 0 bytes after its end"},
 	{"a value before the input", then(func(m fakeMemory, x, _ uint64) { m.setF32(x-4, 1) }), "wrote 4 bytes before x"},
-	{"an input changed", then(func(m fakeMemory, x, _ uint64) { m.setF32(x+8, 1) }), "changed its input x at byte"},
-	{"the padding of an input changed", then(func(m fakeMemory, x, _ uint64) { m.setF32(x+4*elementCount, 1) }), "changed its input x at byte"},
-	{"the last output not written", func(m fakeMemory, x, y uint64) {
+	{"an input is changed", then(func(m fakeMemory, x, _ uint64) { m.setF32(x+8, 1) }), "changed its input x at byte"},
+	{"the padding of an input is changed", then(func(m fakeMemory, x, _ uint64) { m.setF32(x+4*elementCount, 1) }), "changed its input x at byte"},
+	{"the last output is not written", func(m fakeMemory, x, y uint64) {
 		last := m.f32(y + 4*elementCount - 4)
 		double(m, x, y)
 		m.setF32(y+4*elementCount-4, last)
 	}, "were not written, the first at 1020"},
-	{"padding read", then(func(m fakeMemory, x, y uint64) {
+	{"padding is read", then(func(m fakeMemory, x, y uint64) {
 		m[y] = m[x+4*elementCount]
 	}), "depend on uninitialized memory"},
-	{"another result each time", func() kernelFunc {
+	{"results vary", func() kernelFunc {
 		calls := 0
 		return then(func(m fakeMemory, _, y uint64) {
 			if calls++; calls > 2 {
@@ -305,11 +305,11 @@ var faultyKernels = []struct {
 			}
 		})
 	}(), "differs when the launch is repeated"},
-	{"a neighbor's memory written", then(func(m fakeMemory, _, y uint64) { m.setF32(y+4*elementCount+4, 1) }), "outside the kernel's output"},
+	{"memory outside the output is written", then(func(m fakeMemory, _, y uint64) { m.setF32(y+4*elementCount+4, 1) }), "outside the kernel's output"},
 }
 
-// checkDoubling is the case: x has an infinity, a NaN, and padding after its end; y
-// has room that is not the kernel's.
+// checkDoubling is the case for faultyKernels. x holds an infinity, a NaN and padding; y
+// has padding that the kernel must not write.
 func checkDoubling(r *harness.Fixture) {
 	x := r.Vector(harness.Gaussian, elementCount)
 	x[0], x[1] = float32(math.Inf(1)), float32(math.NaN())
@@ -334,7 +334,7 @@ func checkDoubling(r *harness.Fixture) {
 	out.Untouched(4*elementCount, spare)
 }
 
-// redComplaints runs a case on a fake device and returns what the rig said.
+// runOnFake runs a case on a fake device and returns the failure messages.
 func runOnFake(t *testing.T, run kernelFunc, c harness.Case) []string {
 	t.Helper()
 	s, err := harness.NewSuite(func() (driver.Device, error) {
@@ -355,16 +355,14 @@ func runOnFake(t *testing.T, run kernelFunc, c harness.Case) []string {
 }
 
 func TestHarnessSeesFaults(t *testing.T) {
-	for _, red := range faultyKernels {
-		t.Run(red.name, func(t *testing.T) {
-			c := harness.Case{Operation: "red", Name: red.name, Reason: "a planted fault", Run: checkDoubling}
-			got := runOnFake(t, red.run, c)
-			expect(t, got, red.want)
+	for _, f := range faultyKernels {
+		t.Run(f.name, func(t *testing.T) {
+			c := harness.Case{Operation: "faults", Name: f.name, Reason: "a planted fault", Run: checkDoubling}
+			got := runOnFake(t, f.run, c)
+			expect(t, got, f.want)
 		})
 	}
 }
-
-// The rig end to end, on a kernel small enough to be seen right: y[i] = c·x[i].
 
 type scale struct{}
 
@@ -411,5 +409,34 @@ func TestScale(t *testing.T) {
 	s := kernelSuite(t)
 	for _, c := range scaleCases() {
 		t.Run(c.Name, func(t *testing.T) { s.Run(t, c) })
+	}
+}
+
+// TestReferenceMatchesBLAS compares harness.MatMul with an independent float64 product.
+// Both add k terms, in different orders, so they differ by at most 2·γ_k of the sum of
+// magnitudes.
+func TestReferenceMatchesBLAS(t *testing.T) {
+	const rows, vectors = 7, 3
+	for _, f := range quant.Formats() {
+		for _, d := range harness.Distributions() {
+			comparisonFailures(t, func(r *harness.Fixture) {
+				k := 4 * max(f.BlockLen(), 33)
+				file, x := r.Weights(f, d, rows, k), r.Vector(d, vectors*k)
+				want := blas64.General{Rows: vectors, Cols: rows, Stride: rows, Data: make([]float64, vectors*rows)}
+				w, wide := make([]float64, rows*k), make([]float64, len(x))
+				quant.Decode(f, w, file)
+				for i, v := range x {
+					wide[i] = float64(v)
+				}
+				blas64.Gemm(blas.NoTrans, blas.Trans, 1, blas64.General{Rows: vectors, Cols: k, Stride: k, Data: wide},
+					blas64.General{Rows: rows, Cols: k, Stride: k, Data: w}, 0, want)
+				gamma := float64(k) * 0x1p-53 / (1 - float64(k)*0x1p-53)
+				for i, got := range harness.MatMul(f, file, rows, k, x) {
+					if !(math.Abs(got.Y-want.Data[i]) <= 2*gamma*got.S) {
+						t.Errorf("%v, %v: element %d is %v, BLAS computes %v", f, d, i, got.Y, want.Data[i])
+					}
+				}
+			})
+		}
 	}
 }

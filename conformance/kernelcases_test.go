@@ -19,14 +19,14 @@ func TestAttentionFaults(t *testing.T) {
 			rec := &harness.Recorder{}
 			s.Run(rec, fault.Case)
 			if (len(rec.Messages) == 0) != fault.Clean {
-				t.Errorf("%d complaints: %q", len(rec.Messages), rec.Messages)
+				t.Errorf("%d failures: %q", len(rec.Messages), rec.Messages)
 			}
 		})
 	}
 }
 
-// TestVectorsTraffic holds a product of more vectors than its kernel has columns to what
-// the products of each read, norms included: a CTA reads the vectors that it takes alone.
+// TestGemvTraffic demands that a product of more vectors than its kernel has columns reads
+// as many bytes as separate products. So each CTA reads only its own vectors.
 func TestGemvTraffic(t *testing.T) {
 	skipIfShort(t)
 	const vectors = 5
@@ -45,6 +45,6 @@ func TestGemvTraffic(t *testing.T) {
 		return device.Counters()[(ptxgen.Gemv{Format: quant.F16}).Name()].LoadBytes
 	}
 	if together, apart := read(vectors, 1), read(1, 2*vectors-1); together != apart {
-		t.Errorf("%d vectors together read %d bytes, one by one %d", vectors, together, apart)
+		t.Errorf("%d vectors in one launch read %d bytes, separately %d", vectors, together, apart)
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen"
 )
 
-// runKernels gives the cases to suites, on a GPU to one, else to one a CPU: many a case
-// has a single CTA, which keeps one CPU busy. The suite that it returns knows all kernels.
+// runKernels runs the cases on one suite per CPU, or on one if there is a GPU, since many
+// cases have a single CTA. The returned suite holds the kernels of all suites.
 func runKernels(t *testing.T, cases []harness.Case, run func(*harness.Suite, harness.Case) harness.Result) ([]harness.Result, *harness.Suite) {
 	t.Helper()
 	suites := make([]*harness.Suite, runtime.GOMAXPROCS(0))
@@ -73,13 +73,13 @@ func TestKernels(t *testing.T) {
 	}
 	rep := harness.NewReport(suite, *longCases, results, reachable)
 	if len(rep.Unmeasured) > 0 {
-		t.Errorf("no case launched %d of the kernels that an engine may ask for", len(rep.Unmeasured))
+		t.Errorf("no case launched %d of the kernels that engines may ask for", len(rep.Unmeasured))
 	}
 	checkSkips(t, cases, rep.Skipped)
 	publish(t, rep)
 }
 
-// publish prints the summary, and writes it where -json says.
+// publish prints the report and writes it to the file of -json.
 func publish(t *testing.T, rep harness.Report) {
 	t.Helper()
 	if err := rep.Write(os.Stdout); err != nil {
@@ -100,8 +100,8 @@ func publish(t *testing.T, rep harness.Report) {
 //go:embed testdata
 var testdata embed.FS
 
-// checkSkips holds the skipped cases to the manifest: what is skipped must be there,
-// and what is there must have been skipped.
+// checkSkips compares the skipped cases with testdata/skips.json. Each skipped case must be
+// listed, and each listed case must have been skipped.
 func checkSkips(t T, cases []harness.Case, skipped map[string]string) {
 	t.Helper()
 	kind := "emulator"
@@ -123,7 +123,7 @@ func compareSkips(t T, manifest map[string]string, cases []harness.Case, skipped
 	t.Helper()
 	for id, why := range skipped {
 		if _, ok := manifest[id]; !ok {
-			t.Errorf("%s was skipped (%s), which testdata/skips.json does not allow", id, why)
+			t.Errorf("%s was skipped (%s) but is not in testdata/skips.json", id, why)
 		}
 	}
 	known := map[string]bool{}
@@ -136,13 +136,13 @@ func compareSkips(t T, manifest map[string]string, cases []harness.Case, skipped
 	}
 	for id := range manifest {
 		if _, ok := skipped[id]; !known[id] || ran[id] && !ok {
-			t.Errorf("testdata/skips.json lets %s be skipped, which is no case or runs", id)
+			t.Errorf("testdata/skips.json lists %s, which is no case or was not skipped", id)
 		}
 	}
 }
 
 func TestKernelNames(t *testing.T) {
-	for _, c := range kernelcases.All() { // which panics on what is incomplete or there twice
+	for _, c := range kernelcases.All() { // panics if a case is incomplete
 		if c.Format == "" {
 			t.Errorf("%s has no format", c.ID())
 		}
@@ -158,9 +158,9 @@ func TestSkipManifest(t *testing.T) {
 		want     string
 	}{
 		{"nothing skipped", nil, nil, ""},
-		{"skipped without leave", nil, map[string]string{"a/1": "why"}, "a/1 was skipped"},
-		{"no such case", map[string]string{"a/3": "why"}, nil, "lets a/3 be skipped"},
-		{"not skipped any more", map[string]string{"a/2": "why"}, nil, "lets a/2 be skipped"},
+		{"skipped but not listed", nil, map[string]string{"a/1": "why"}, "a/1 was skipped"},
+		{"no such case", map[string]string{"a/3": "why"}, nil, "lists a/3"},
+		{"listed but not skipped", map[string]string{"a/2": "why"}, nil, "lists a/2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := &harness.Recorder{}
@@ -186,7 +186,7 @@ func TestKernelReport(t *testing.T) {
 		t.Errorf("%q and %q, want ok and unmeasured", rep.Rows[0].Status(), rep.Rows[1].Status())
 	}
 	if got := fmt.Sprint(rep.Rows[0]); got != "{op F32 2 0 0 6 map[ulp:2 worst-case:0.5] 1 0}" {
-		t.Errorf("the row is %s", got)
+		t.Errorf("row: %s", got)
 	}
 	if rep.Cases != 3 || rep.Skips != 1 || rep.Compared != 6 {
 		t.Errorf("%d cases, %d skipped and %d numbers compared, want 3, 1 and 6", rep.Cases, rep.Skips, rep.Compared)
@@ -194,7 +194,7 @@ func TestKernelReport(t *testing.T) {
 	worst := map[string]float64{harness.WorstCase: math.Inf(1), harness.ULPs: math.NaN()}
 	bad := harness.NewReport(s, false, []harness.Result{{Case: of("bad"), Compared: 3, Failures: 2, Worst: worst}}, nil)
 	if bad.Rows[0].Status() != "FAILED" || bad.Failed != 1 || bad.Failures[0] != "op/bad" {
-		t.Errorf("a failed case is reported as %+v", bad)
+		t.Errorf("report of a failed case: %+v", bad)
 	}
 	if b, err := json.Marshal(bad); err != nil || !strings.Contains(string(b), `"worst":{"ulp":"NaN","worst-case":"+Inf"}`) {
 		t.Errorf("a failed case in JSON: %s, %v", b, err)

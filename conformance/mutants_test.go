@@ -18,7 +18,7 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// flowOfText reads a text and finds the line with a comment.
+// flowAt parses a text and finds the line with a mark.
 func flowAt(text, mark string) (f ptxtext.Flow, line int) {
 	lines := strings.Split(text, "\n")
 	line = slices.IndexFunc(lines, func(s string) bool { return strings.Contains(s, mark) })
@@ -26,22 +26,20 @@ func flowAt(text, mark string) (f ptxtext.Flow, line int) {
 	return ptxtext.FlowOf(lines), line
 }
 
-// What shows a mutant to mean the same must not show it of one that does not.
-
 func TestNeedlessBarrier(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
 		want       bool
 	}{
-		{"between a store and a load", "\tst.shared.u32 [%r0], %r1;\n\tbar.sync 0; // HERE\n\tld.shared.u32 %r2, [%r0];", false},
-		{"between a load and a store", "\tld.shared.u32 %r2, [%r0];\n\tbar.sync 0; // HERE\n\tst.shared.u32 [%r0], %r1;", false},
+		{"between store and load", "\tst.shared.u32 [%r0], %r1;\n\tbar.sync 0; // HERE\n\tld.shared.u32 %r2, [%r0];", false},
+		{"between load and store", "\tld.shared.u32 %r2, [%r0];\n\tbar.sync 0; // HERE\n\tst.shared.u32 [%r0], %r1;", false},
 		{"between loads", "\tld.shared.u32 %r2, [%r0];\n\tbar.sync 0; // HERE\n\tld.shared.u32 %r3, [%r0];", true},
 		{"between shared and global memory", "\tld.global.u32 %r2, [%d0];\n\tbar.sync 0; // HERE\n\tst.shared.u32 [%r0], %r2;", true},
-		{"behind another one", "\tst.shared.u32 [%r0], %r1;\n\tbar.sync 0;\n\tbar.sync 0; // HERE\n\tld.shared.u32 %r2, [%r0];", true},
-		{"a store in the round before", "$L0:\n\tbar.sync 0; // HERE\n\tld.shared.u32 %r2, [%r0];\n\tst.shared.u32 [%r1], %r2;\n\t@%p0 bra $L0;", false},
-		{"a copy that was waited for", "\tcp.async.wait_group 0;\n\tbar.sync 0; // HERE\n\tld.shared.u32 %r2, [%r0];", false},
-		{"of a warp, behind one of a CTA", "\tst.shared.u32 [%r0], %r1;\n\tbar.sync 0;\n\tbar.warp.sync 4294967295; // HERE\n\tld.shared.u32 %r2, [%r0];", true},
-		{"of a CTA, behind one of a warp", "\tst.shared.u32 [%r0], %r1;\n\tbar.warp.sync 4294967295;\n\tbar.sync 0; // HERE\n\tld.shared.u32 %r2, [%r0];", false},
+		{"after another barrier", "\tst.shared.u32 [%r0], %r1;\n\tbar.sync 0;\n\tbar.sync 0; // HERE\n\tld.shared.u32 %r2, [%r0];", true},
+		{"a store in the previous iteration", "$L0:\n\tbar.sync 0; // HERE\n\tld.shared.u32 %r2, [%r0];\n\tst.shared.u32 [%r1], %r2;\n\t@%p0 bra $L0;", false},
+		{"after a completed copy", "\tcp.async.wait_group 0;\n\tbar.sync 0; // HERE\n\tld.shared.u32 %r2, [%r0];", false},
+		{"a warp barrier after a CTA barrier", "\tst.shared.u32 [%r0], %r1;\n\tbar.sync 0;\n\tbar.warp.sync 4294967295; // HERE\n\tld.shared.u32 %r2, [%r0];", true},
+		{"a CTA barrier after a warp barrier", "\tst.shared.u32 [%r0], %r1;\n\tbar.warp.sync 4294967295;\n\tbar.sync 0; // HERE\n\tld.shared.u32 %r2, [%r0];", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f, line := flowAt(c.text, "HERE")
@@ -84,13 +82,13 @@ const knownValuesText = `	.param .u64 .ptr .global .align 16 y,
 func TestKnownValues(t *testing.T) {
 	f, _ := flowAt(knownValuesText, "maxntid")
 	for p, want := range map[string]bool{
-		"%p1": true, "%p2": true, "%p3": true, // whole quads at a multiple of 16
-		"%p4": false, // of 32
-		"%p5": false, // a length that is any
+		"%p1": true, "%p2": true, "%p3": true, // whole vec4 at a multiple of 16
+		"%p4": false, // alignment to 32 is unknown
+		"%p5": false, // the length is unknown
 		"%p0": false,
 	} {
 		if got := f.AlwaysTrue(p); got != want {
-			t.Errorf("%s holds: %v, want %v", p, got, want)
+			t.Errorf("%s is always true: %v, want %v", p, got, want)
 		}
 	}
 	for reg, want := range map[string]uint64{"%r6": 63, "%r14": 0, "%r15": 1, "%r0": 1<<32 - 1} {
@@ -109,11 +107,11 @@ func TestControls(t *testing.T) {
 	const text = "\tadd.u32 %r1, %r0, 1; // HERE\n\tsetp.lt.u32 %p0, %r1, %r2;\n\t@%p0 bra $L0;\n\tselp.b32 %r4, %r2, %r3, %p0;\n$L0:\n"
 	f, line := flowAt(text, "HERE")
 	if got := f.Controls(line); !slices.Equal(got, []int{2, 3}) {
-		t.Errorf("decides the lines %v, want 2 and 3", got)
+		t.Errorf("controls lines %v, want 2 and 3", got)
 	}
 	f, line = flowAt(text+"\tst.global.u32 [%d0], %r1;", "HERE")
 	if got := f.Controls(line); got != nil {
-		t.Errorf("decides the lines %v, but is stored, too", got)
+		t.Errorf("controls lines %v, want none since the result is stored", got)
 	}
 }
 
@@ -147,12 +145,11 @@ $L1:
 
 var mutantCount = flag.Int("mutants", 0, "how many mutants of the kernels to try; 0 is 120, and 2400 with -long")
 
-// leastKilled is the part of the mutants that must be killed, of those that load and
-// that no rule shows to mean the same.
+// minKilled is the share of mutants to kill, not counting rejected and equivalent ones.
 const minKilled = 1
 
-// TestMutants changes the kernels one instruction at a time. Each mutant is to trap or
-// to fail a case of the suite.
+// TestMutants changes kernels one instruction at a time and demands that each mutant traps
+// or fails a case.
 func TestMutants(t *testing.T) {
 	skipIfShort(t)
 	if *onGPU {
@@ -190,12 +187,11 @@ func TestMutants(t *testing.T) {
 		}
 	}
 	if part := s.Total.Part(); !(part >= minKilled) {
-		t.Errorf("%.3f of the mutants killed, want %d; replay with -seed %d -mutants %d", part, minKilled, *kernelSeed, n)
+		t.Errorf("%.3f of the mutants were killed, want %d; replay with -seed %d -mutants %d", part, minKilled, *kernelSeed, n)
 	}
 }
 
-// openMutant opens the emulator that the suite runs on. A launch traps after
-// maxInstructions.
+// openMutant opens the suite's emulator with a limit of instructions per launch.
 func openMutant(maxInstructions int64) (driver.Device, error) {
 	o := emulation()
 	o.Workers, o.MaxInstructions = 1, maxInstructions
@@ -207,13 +203,13 @@ func firstLine(s string) string {
 	return line
 }
 
-// measured are TestKernels' results and kernels, so that the cases need not run again.
+// defaultRun holds the results and kernels of TestKernels, so that the cases run once.
 var defaultRun struct {
 	results []harness.Result
 	kernels map[string]*ptx.Kernel
 }
 
-// measure runs the default cases, unless TestKernels has.
+// runDefaultCases runs the default cases unless TestKernels did.
 func runDefaultCases(t *testing.T) {
 	t.Helper()
 	if defaultRun.results != nil {
@@ -227,8 +223,8 @@ func runDefaultCases(t *testing.T) {
 	defaultRun.results, defaultRun.kernels = results, suite.Kernels
 }
 
-// The mutation's own proof: every mutant of a small kernel dies, one that means the
-// same and one that does not load are told from it.
+// TestMutationOfSmallKernel demands that all mutants of a small kernel are killed. A change
+// without effect must be unchanged and an invalid text rejected.
 func TestMutationOfSmallKernel(t *testing.T) {
 	s, err := harness.NewSuite(func() (driver.Device, error) { return openMutant(1 << 20) }, *kernelSeed)
 	if err != nil {
@@ -250,7 +246,7 @@ func TestMutationOfSmallKernel(t *testing.T) {
 	}
 	for _, v := range m.Verdicts(list) {
 		if v.Fate != mutate.Killed {
-			t.Errorf("survived (%s): %v", v.Fate, v.Mutant)
+			t.Errorf("not killed (%s): %v", v.Fate, v.Mutant)
 		}
 	}
 	for change, want := range map[string]mutate.Fate{" // the same": mutate.Unchanged, " no": mutate.Rejected} {
@@ -270,6 +266,6 @@ func TestMutationScore(t *testing.T) {
 		{Fate: mutate.Rejected, Mutant: x}, {Fate: mutate.Killed, Mutant: x},
 	})
 	if s.Total != (mutate.Tally{Tried: 6, Killed: 3, Excluded: 1, Rejected: 1}) || s.Total.Lives() != 1 || s.Total.Part() != 0.75 || *s.Families["f"] != s.Total || *s.Operators["constant"] != s.Total {
-		t.Errorf("the score is %+v", s)
+		t.Errorf("score: %+v", s)
 	}
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// parallelBehaviors are about several sequences at once.
+// parallelBehaviors cover several sequences at once.
 var parallelBehaviors = []Behavior{
-	{"sessions at once", "results do not depend on neighbors, bit for bit", sessionsAtOnce},
-	{"batch equals alone", "prompts of different lengths, each with its own cache and its own stop", batchEqualsAlone},
-	{"batch of none", "an empty list gives an empty list", batchOfNone},
-	{"empty prompt in a batch", "a typed error for that one only", emptyPromptInBatch},
-	{"500 calls", "any goroutine may call, any number of times", manyCalls},
+	{"concurrent sessions", "results do not depend on other sessions, bit for bit", sessionsAtOnce},
+	{"batch equals alone", "prompts of different lengths with their own stops", batchEqualsAlone},
+	{"empty batch", "an empty list gives an empty list", batchOfNone},
+	{"empty prompt in a batch", "a typed error for that prompt only", emptyPromptInBatch},
+	{"500 concurrent calls", "any goroutine may call the engine", manyCalls},
 }
 
 func sessionsAtOnce(r *fixture) {
@@ -31,7 +31,7 @@ func sessionsAtOnce(r *fixture) {
 	var errs [n]error
 	var wg sync.WaitGroup
 	for i := range n {
-		s := r.session(MinContext)
+		s := r.session(minContext)
 		wg.Go(func() {
 			for _, part := range slices.Collect(slices.Chunk(prompt(i), 1+i)) {
 				out, err := s.Forward(r.Context(), part, model.WantLast)
@@ -103,7 +103,7 @@ func manyCalls(r *fixture) {
 	}
 	g := r.generator(generate.Options{PrefixBytes: manyBytes})
 	defer g.Close()
-	var wrong sync.Map // call: what is wrong with it
+	var wrong sync.Map // call: difference
 	var wg sync.WaitGroup
 	for i := range calls {
 		wg.Go(func() {
@@ -116,6 +116,6 @@ func manyCalls(r *fixture) {
 	wg.Wait()
 	wrong.Range(func(i, diff any) bool {
 		r.Errorf("call %v (-alone +together):\n%v", i, diff)
-		return false // one is enough
+		return false // one difference is enough
 	})
 }

@@ -6,18 +6,17 @@ import (
 	"github.com/lockstep-go/lockstep/generate"
 )
 
-// prefixBehaviors are about reusing what was computed for an earlier prompt.
+// prefixBehaviors cover the prefix cache.
 var prefixBehaviors = []Behavior{
-	{"prefix hit equals miss", "bit for bit, whatever part of a prompt is reused", hitEqualsMiss},
-	{"exact prompt", "a prompt that was computed before needs no prefill", exactPrompt},
-	{"only prompts are kept", "generated positions are not another prompt's", onlyPromptsKept},
-	{"prefix cache is bounded", "the least recently used goes first", boundedCache},
+	{"prefix hit equals miss", "the same bits for any reused part of a prompt", hitEqualsMiss},
+	{"repeated prompt", "a cached prompt needs no prefill", exactPrompt},
+	{"only prompts are cached", "generated positions are not cached", onlyPromptsKept},
+	{"prefix cache is bounded", "the least recently used prompt is evicted", boundedCache},
 }
 
 const manyBytes = 1 << 30
 
-// logitsOf generates with g and returns the logits of every pass but the first, the
-// prefill, whose extent a prefix cache may change.
+// logitsOf generates with g and returns the logits of all passes after the prompt.
 func (r *fixture) logitsOf(g *generate.Generator, prompt []int) (generated, [][]float32) {
 	r.Helper()
 	r.engine.reset()
@@ -50,9 +49,9 @@ func hitEqualsMiss(r *fixture) {
 			r.sameBits("a step after a reused prefix", wantLogits[i], gotLogits[i])
 		}
 	}
-	// The first prompt has nothing to reuse, and that of one token nothing but itself.
+	// The first prompt has nothing to reuse, and the prompt of one token only itself.
 	if s := g.PrefixStats(); s.Hits != 6 || s.Misses != 2 || s.FullHits != 2 {
-		r.Errorf("not everything was reused that could be: %+v", s)
+		r.Errorf("prefix statistics: %+v, want 6 hits, 2 misses, 2 full hits", s)
 	}
 }
 
@@ -68,7 +67,7 @@ func exactPrompt(r *fixture) {
 	r.equal("tokens reused", len(prompt), stats.ReusedTokens)
 	for _, c := range r.engine.reset() {
 		if c.At < len(prompt) {
-			r.Errorf("position %d of the prompt was computed again", c.At)
+			r.Errorf("position %d of a cached prompt was computed", c.At)
 		}
 	}
 }
@@ -85,7 +84,7 @@ func onlyPromptsKept(r *fixture) {
 }
 
 func boundedCache(r *fixture) {
-	// What one prompt takes is the engine's affair: measure it.
+	// Measure the size of a cached prompt, which depends on the engine.
 	probe := r.generator(generate.Options{PrefixBytes: manyBytes})
 	defer probe.Close()
 	ask := func(g *generate.Generator, first int) int {
@@ -98,13 +97,13 @@ func boundedCache(r *fixture) {
 		return stats.ReusedTokens
 	}
 	ask(probe, 1)
-	limit := probe.PrefixStats().Bytes*5/2 + 1 // two prompts and a half
+	limit := probe.PrefixStats().Bytes*5/2 + 1 // two and a half prompts
 	g := r.generator(generate.Options{PrefixBytes: limit})
 	defer g.Close()
 	ask(g, 1)
 	ask(g, 2)
 	r.equal("the first again", 8, ask(g, 1))
-	ask(g, 3) // in place of 2
+	ask(g, 3) // evicts 2
 	r.equal("the one used since", 8, ask(g, 1))
 	r.equal("the one not used", 0, ask(g, 2))
 	s := g.PrefixStats()

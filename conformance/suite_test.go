@@ -10,8 +10,8 @@ import (
 	"github.com/lockstep-go/lockstep/driver/emu"
 )
 
-// heavy is of tests that compute for seconds on an emulated device: left out of -short,
-// and beside each other, but on a GPU, of which there is one.
+// slowParallel skips a test that takes seconds if -short is set, and runs it in parallel
+// with others, except on a GPU.
 func slowParallel(t *testing.T) {
 	t.Helper()
 	skipIfShort(t)
@@ -24,20 +24,20 @@ func parallelUnlessGPU(t *testing.T) {
 	}
 }
 
-// The kernel suite's flags, as in
+// The flags of the suite, as in
 //
 //	go test ./conformance -run TestKernels -kernels 'gemv/' -seed 7 -long -gpu
 //
-// (-json FILE is go test's own flag: give it after -args.)
+// go test has a -json flag of its own: pass -json FILE after -args.
 var (
-	onGPU      = flag.Bool("gpu", false, "run the kernel suite on the first CUDA device, not on the emulator; without one it fails")
-	longCases  = flag.Bool("long", false, "run the kernel suite's long cases, too")
-	kernelSeed = flag.Uint64("seed", 1, "the seed of the kernel suite's inputs")
-	jsonFile   = flag.String("json", "", "write the kernel suite's summary to this file")
+	onGPU      = flag.Bool("gpu", false, "run on the first CUDA device instead of the emulator")
+	longCases  = flag.Bool("long", false, "also run long cases")
+	kernelSeed = flag.Uint64("seed", 1, "seed of the inputs of kernel cases")
+	jsonFile   = flag.String("json", "", "write the kernel report to this file")
 	kernelIDs  = flag.String("kernels", "", "run the kernel cases whose operation/name matches this regular expression")
 )
 
-// openDevice opens what the flags ask for.
+// openDevice opens the GPU or the emulator, as -gpu says.
 func openDevice() (driver.Device, error) {
 	if *onGPU {
 		return cuda.Open(0)
@@ -45,21 +45,20 @@ func openDevice() (driver.Device, error) {
 	return emu.Open(emulation())
 }
 
-// emulation uses every freedom that PTX leaves a device against the kernel: warps in
-// any order, asynchronous copies at the last moment, and approximations anywhere
-// within their bounds.
+// emulation uses the freedom that PTX gives a device: warps in any order, asynchronous
+// copies as late as possible, and approximate instructions anywhere within their bounds.
 func emulation() emu.Options {
 	return emu.Options{
 		Schedule: emu.Adversarial(*kernelSeed), Async: emu.Late, Approx: emu.Perturbed(*kernelSeed), LateStreams: true,
 	}
 }
 
-// enterWorld lets the emulator be hostile in the first world alone: that the second one,
-// where warps run in order and races are not looked for, has the same bits says more than
-// another random order, in half the time.
-func setEmulation(d driver.Device, world int) {
+// setEmulation runs the first fill pattern on an adversarial emulator and the other in
+// order, without race detection. Equal bits from both say more than two random orders, in
+// half the time.
+func setEmulation(d driver.Device, pattern int) {
 	o := emulation()
-	if world > 0 {
+	if pattern > 0 {
 		o.Schedule, o.IgnoreRaces = emu.InOrder, true
 	}
 	d.(*emu.Device).SetSchedule(o.Schedule, o.IgnoreRaces)
@@ -84,10 +83,9 @@ func kernelSuite(t *testing.T) *harness.Suite {
 	return s
 }
 
-// notShort skips what takes minutes where tests are to be short, as under the race
-// detector, which slows the emulator down tenfold.
+// skipIfShort skips a test that takes minutes on the emulator under the race detector.
 func skipIfShort(t *testing.T) {
 	if testing.Short() {
-		t.Skip("left out of -short: the emulator takes its time")
+		t.Skip("too slow on the emulator for -short")
 	}
 }

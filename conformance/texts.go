@@ -9,12 +9,12 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// textBehaviors are about text in and out.
+// textBehaviors cover text input and output.
 var textBehaviors = []Behavior{
-	{"whole characters", "no half of a character is ever shown, and all text comes", wholeCharacters},
-	{"stop string across tokens", "found wherever tokens begin and end, and never shown", stopStrings},
-	{"text prompt", "the same as its tokens", textPrompt},
-	{"empty text", "a prompt where there is a BOS token, else an error", emptyText},
+	{"whole characters", "each token's text is valid UTF-8 and no text is lost", wholeCharacters},
+	{"stop string across tokens", "found at any offset in tokens, and not part of the text", stopStrings},
+	{"text prompt", "a text gives the results of its tokens", textPrompt},
+	{"empty text prompt", "BOS alone is a prompt; without BOS an error", emptyText},
 }
 
 func wholeCharacters(r *fixture) {
@@ -77,7 +77,7 @@ func emptyText(r *fixture) {
 	got := collect(generate.Text(r.Context(), r.engine, "", generate.Params{MaxTokens: 1, IgnoreEOS: true}))
 	if len(r.engine.Model().Tokenizer.Prompt("", false)) == 0 {
 		if !errors.Is(got.Err, model.ErrEmptyPrompt) || len(r.engine.reset()) != 0 {
-			r.Errorf("an empty text gave %v", got.Err)
+			r.Errorf("an empty text: error %v", got.Err)
 		}
 		return
 	}

@@ -8,21 +8,21 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// failureBehaviors are about a session that is asked for what it cannot do: a
-// typed error, the length as it was, and the next request works.
-var failureBehaviors = []Behavior{
-	{"no tokens", "an empty prompt is an error, not a no-op", noTokens},
-	{"token outside the vocabulary", "an embedding row that does not exist, refused with its place", badTokens},
-	{"cache overflow", "refused with both numbers, not written past the end", cacheOverflow},
-	{"capacity beyond the context", "refused with both numbers", capacityBeyondContext},
-	{"truncate out of range", "refused, not clamped", truncateOutOfRange},
-	{"restore what does not fit", "too many positions, too small a session, another engine's snapshot", restoreMisfit},
-	{"canceled before", "nothing is computed for a caller who has gone", canceledBefore},
-	{"canceled anywhere inside", "a half-written cache must not count", canceledInside},
-	{"closed session", "a cache that was given back is not used", closedSession},
+// errorBehaviors cover invalid requests to a session. Each gives a typed error, leaves
+// the length unchanged, and the next request works.
+var errorBehaviors = []Behavior{
+	{"empty input", "an empty prompt is an error", noTokens},
+	{"token outside the vocabulary", "an error with the token and its index", badTokens},
+	{"cache overflow", "an error with needed and available positions, and no write past the end", cacheOverflow},
+	{"capacity beyond the context", "an error with both numbers", capacityBeyondContext},
+	{"truncate out of range", "an error, not clamping", truncateOutOfRange},
+	{"invalid restore", "too many positions, too small a session, a closed or foreign snapshot", restoreMisfit},
+	{"canceled before Forward", "nothing is computed", canceledBefore},
+	{"canceled during Forward", "a partly written cache does not count", canceledInside},
+	{"closed session", "the released cache is not used", closedSession},
 }
 
-// started is a session that holds some tokens.
+// startedSession returns a session that holds some tokens.
 func (r *fixture) startedSession(capacity int) (model.Session, []int) {
 	r.Helper()
 	s, tokens := r.session(capacity), r.tokens(6, 20)
@@ -30,10 +30,10 @@ func (r *fixture) startedSession(capacity int) (model.Session, []int) {
 	return s, tokens
 }
 
-// fails demands that Forward fails with a sentinel and leaves the session usable.
+// fails demands that Forward fails with a sentinel and that the session can continue.
 func (r *fixture) fails(ctx context.Context, input []int, sentinel error) error {
 	r.Helper()
-	s, tokens := r.startedSession(MinContext)
+	s, tokens := r.startedSession(minContext)
 	_, err := s.Forward(ctx, input, model.WantLast)
 	if !errors.Is(err, sentinel) {
 		r.Errorf("error %v, want %v", err, sentinel)
@@ -52,7 +52,7 @@ func badTokens(r *fixture) {
 		err := r.fails(r.Context(), []int{0, 1, id, 0}, model.ErrBadToken)
 		var bad *model.TokenError
 		if !errors.As(err, &bad) || *bad != (model.TokenError{Index: 2, ID: id, Vocab: r.vocab}) {
-			r.Errorf("token %d: the error %v does not say which, where and of how many", id, err)
+			r.Errorf("token %d: error %v, want a TokenError with index, ID and vocabulary", id, err)
 		}
 	}
 }
@@ -62,12 +62,12 @@ func cacheOverflow(r *fixture) {
 	_, err := s.Forward(r.Context(), r.tokens(5, 21), model.WantLast)
 	var limit *model.ContextError
 	if !errors.As(err, &limit) || *limit != (model.ContextError{Need: 11, Limit: 10}) {
-		r.Errorf("5 tokens after 6 in 10: error %v, want both 11 and 10 in it", err)
+		r.Errorf("5 tokens after 6 in 10: error %v, want a ContextError with 11 and 10", err)
 	}
 	r.continues("after an overflow", s, tokens)
 	r.forward(s, r.tokens(2, 22), model.WantNothing)
 	if _, err := s.Forward(r.Context(), []int{1}, model.WantGreedy); !errors.Is(err, model.ErrContextLimit) {
-		r.Errorf("a token more than the capacity gave %v", err)
+		r.Errorf("one token beyond the capacity: error %v", err)
 	}
 	r.length("full", s, 10)
 }
@@ -77,24 +77,24 @@ func capacityBeyondContext(r *fixture) {
 	_, err := r.engine.NewSession(limit + 1)
 	var beyond *model.ContextError
 	if !errors.As(err, &beyond) || *beyond != (model.ContextError{Need: limit + 1, Limit: limit}) {
-		r.Errorf("one position more than the context: error %v, want both numbers in it", err)
+		r.Errorf("one position more than the context: error %v, want a ContextError with both numbers", err)
 	}
 	if _, err := r.engine.NewSession(-1); err == nil {
-		r.Errorf("a session of -1 positions was opened")
+		r.Errorf("a session of -1 positions opened")
 	}
 }
 
 func truncateOutOfRange(r *fixture) {
-	s, tokens := r.startedSession(MinContext)
+	s, tokens := r.startedSession(minContext)
 	for _, n := range []int{-1, len(tokens) + 1} {
 		if err := s.Truncate(n); err == nil {
-			r.Errorf("%d positions were truncated to %d", len(tokens), n)
+			r.Errorf("truncating %d positions to %d gave no error", len(tokens), n)
 		}
 	}
 	r.continues("after wrong truncations", s, tokens)
 }
 
-// otherSnapshot is of no engine.
+// otherSnapshot is a snapshot of another engine.
 type otherSnapshot struct{}
 
 func (otherSnapshot) Len() int     { return 3 }
@@ -102,10 +102,10 @@ func (otherSnapshot) Bytes() int64 { return 3 }
 func (otherSnapshot) Close() error { return nil }
 
 func restoreMisfit(r *fixture) {
-	s, tokens := r.startedSession(MinContext)
+	s, tokens := r.startedSession(minContext)
 	for _, n := range []int{-1, len(tokens) + 1} {
 		if _, err := s.Snapshot(n); err == nil {
-			r.Errorf("a snapshot of %d of %d positions was taken", n, len(tokens))
+			r.Errorf("a snapshot of %d of %d positions gave no error", n, len(tokens))
 		}
 	}
 	snap, err := s.Snapshot(5)
@@ -114,22 +114,22 @@ func restoreMisfit(r *fixture) {
 	}
 	for _, n := range []int{-1, 6} {
 		if err := s.Restore(snap, n); err == nil {
-			r.Errorf("%d positions of a snapshot of 5 were restored", n)
+			r.Errorf("restoring %d positions of a snapshot of 5 gave no error", n)
 		}
 	}
 	if err := s.Restore(otherSnapshot{}, 3); err == nil {
-		r.Errorf("a snapshot of another engine was restored")
+		r.Errorf("restoring a snapshot of another engine gave no error")
 	}
 	r.continues("after wrong restores", s, tokens)
 	small := r.session(4)
 	if err := small.Restore(snap, 5); !errors.Is(err, model.ErrContextLimit) {
-		r.Errorf("5 positions restored into 4: error %v", err)
+		r.Errorf("restoring 5 positions into 4: error %v", err)
 	}
 	r.length("after a restore that does not fit", small, 0)
 	if err := errors.Join(snap.Close(), snap.Close()); err != nil {
 		r.Errorf("closing a snapshot twice: %v", err)
 	}
-	other := r.session(MinContext)
+	other := r.session(minContext)
 	if err := other.Restore(snap, 5); !errors.Is(err, model.ErrClosed) {
 		r.Errorf("restoring from a closed snapshot: error %v", err)
 	}
@@ -145,33 +145,33 @@ func canceledBefore(r *fixture) {
 func canceledInside(r *fixture) {
 	input := r.tokens(40, 24)
 	for n := 0; ; n++ {
-		s, tokens := r.startedSession(MinContext)
+		s, tokens := r.startedSession(minContext)
 		ctx, cancel := newCountdown(r.Context(), n)
 		_, err := s.Forward(ctx, input, model.WantLast)
 		cancel()
 		if err == nil {
 			if n == 0 {
-				r.Errorf("the engine never looks at its context")
+				r.Errorf("the engine never checks its context")
 			}
-			return // computed before the context was asked that often
+			return // finished before the context was canceled
 		}
 		if !errors.Is(err, context.Canceled) {
-			r.Fatalf("canceled at look %d: %v", n, err)
+			r.Fatalf("canceled at query %d: %v", n, err)
 		}
 		r.continues("after a canceled pass", s, tokens)
-		if n > 8 { // later looks, in larger steps
+		if n > 8 { // later queries, in larger steps
 			n += n / 4
 		}
 	}
 }
 
 func closedSession(r *fixture) {
-	s, _ := r.startedSession(MinContext)
+	s, _ := r.startedSession(minContext)
 	if err := s.Close(); err != nil {
 		r.Fatalf("close: %v", err)
 	}
 	if _, err := s.Forward(r.Context(), []int{1}, model.WantGreedy); !errors.Is(err, model.ErrClosed) {
-		r.Errorf("a closed session gave %v", err)
+		r.Errorf("a closed session: error %v", err)
 	}
 	if err := s.Close(); err != nil {
 		r.Errorf("closing twice: %v", err)
