@@ -6,28 +6,28 @@ import (
 	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
 )
 
-// A red returns nothing, so that it cannot acquire.
+// The memory orders of atom and red. red returns nothing, so that it cannot acquire.
 const (
-	atomHead = "atom.relaxed|acquire|release|acq_rel?." + scopes + "?.global|shared."
-	redHead  = "red.relaxed|release?." + scopes + "?.global|shared."
+	atomPrefix = "atom.relaxed|acquire|release|acq_rel?." + scopes + "?.global|shared."
+	redPrefix  = "red.relaxed|release?." + scopes + "?.global|shared."
 )
 
-// atomicKinds are the operations and their types; floats are left out, as their
-// sums depend on the order.
+// atomicKinds are the operations and their types. Floats are refused because their sums depend on the order.
 var atomicKinds = []string{
 	"add.u32|s32|u64", "inc|dec.u32", "min|max.u32|s32|u64|s64", "and|or|xor|exch|cas.b32|b64",
 }
 
+// Atomic operations on memory.
 var atomicForms = func() (forms []form) {
 	for _, k := range atomicKinds {
 		forms = append(forms,
-			form{pattern: atomHead + k, since: gate{31, 20}, build: buildAtomic},
-			form{pattern: redHead + k, since: gate{31, 20}, build: buildAtomic})
+			form{pattern: atomPrefix + k, needs: requirement{31, 20}, build: buildAtomic},
+			form{pattern: redPrefix + k, needs: requirement{31, 20}, build: buildAtomic})
 	}
 	return forms
 }()
 
-// update is what an atomic operation puts in the place of old.
+// update computes the new value from the old one and the operands b and c.
 type update func(old, b, c uint64) uint64
 
 func updateOf(name string, t syntax.Type) update {
@@ -60,8 +60,8 @@ func updateOf(name string, t syntax.Type) update {
 	return func(old, b, _ uint64) uint64 { return f(old, b) }
 }
 
-// buildAtomic decodes atom d, [a], b[, c] and red [a], b.
-func buildAtomic(d *decoder, in *syntax.Instruction, q quals) (op, error) {
+// buildAtomic decodes atom d, [a], b[, c] and red [a], b. Register d is -1 for red.
+func buildAtomic(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
 	t, name := q.typ(), q[len(q)-2]
 	o := op{kind: opRun, d: -1, shared: q.has("shared"), order: orderOf(q), size: int32(t.Bytes())}
 	o.order.strong = true
@@ -69,7 +69,7 @@ func buildAtomic(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 		if q[2] == "" {
 			return o, fmt.Errorf("a memory order without a scope")
 		}
-		if err := d.needs(q[0]+"."+q[1], gate{60, 70}); err != nil {
+		if err := d.require(q[0]+"."+q[1], requirement{60, 70}); err != nil {
 			return o, err
 		}
 	}
@@ -77,7 +77,7 @@ func buildAtomic(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 		return o, fmt.Errorf("red does not return the old value")
 	}
 	f, keep := updateOf(name, t), ones(t.Bits)
-	o.run = func(w *warp, o *op, m uint32) step { return w.atomic(o, m, f, keep) }
+	o.run = func(w *warp, o *op, m uint32) result { return w.atomic(o, m, f, keep) }
 
 	sources := []*int32{&o.b}
 	if name == "cas" {
@@ -86,13 +86,13 @@ func buildAtomic(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	operands := in.Operands
 	if q[0] == "atom" && len(operands) > 0 {
 		var err error
-		if o.d, err = d.dest(operands[0], t); err != nil {
+		if o.d, err = d.destination(operands[0], t); err != nil {
 			return o, err
 		}
 		operands = operands[1:]
 	}
 	if len(operands) != 1+len(sources) {
-		return o, count(in, len(in.Operands)-len(operands)+1+len(sources))
+		return o, wantOperands(in, len(in.Operands)-len(operands)+1+len(sources))
 	}
 	var err error
 	if o.a, o.imm, err = d.address(operands[0], o.shared); err != nil {
@@ -106,18 +106,18 @@ func buildAtomic(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	return o, nil
 }
 
-// atomic updates memory lane by lane, in no order that a kernel may rely on.
-func (w *warp) atomic(o *op, m uint32, f update, keep uint64) step {
+// atomic updates memory lane by lane.
+func (w *warp) atomic(o *op, m uint32, f update, keep uint64) result {
 	if !w.reads(o, m, o.a, o.b, o.c) {
-		return stepFault
+		return resultTrap
 	}
-	defer w.release()
+	defer w.unlockPage()
 	w.cta.polls++
 	n := int(o.size)
 	for l := range lanesOf(m) {
 		s, at := w.locate(o, o.shared, l, w.regs[o.a][l]+uint64(o.imm), n, n)
 		if s == nil || !w.checkDefined(o, s, at, n, l) || !w.note(o, s, at, n, l, accessAtomic) {
-			return stepFault
+			return resultTrap
 		}
 		old := s.load(at, o.size)
 		s.store(at, o.size, f(old, w.regs[o.b][l], w.regs[o.c][l])&keep)
@@ -125,5 +125,5 @@ func (w *warp) atomic(o *op, m uint32, f update, keep uint64) step {
 			w.set(o.d, l, old)
 		}
 	}
-	return stepNext
+	return resultNext
 }

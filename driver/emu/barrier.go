@@ -2,25 +2,44 @@ package emu
 
 import (
 	"math/bits"
-	"strconv"
+
+	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
 )
 
-// barrier is one of the 16 of a CTA.
-type barrier struct {
-	arrived  int // threads
-	expected int // threads; fixed by the first to arrive
-	implicit bool
-	op       *op // of the first to arrive
+// Barriers among the warps of a CTA.
+var barrierForms = []form{
+	{pattern: "bar.sync", build: buildBarrier},
+	{pattern: "barrier.sync.aligned?", needs: requirement{60, 30}, build: buildBarrier},
 }
 
-func itoa[T int | int32](n T) string { return strconv.Itoa(int(n)) }
+// barrier is one of the 16 barriers of a CTA.
+type barrier struct {
+	arrived    int  // threads
+	expected   int  // threads, set by the first to arrive
+	allThreads bool // the barrier waits for all threads of the CTA
+	op         *op  // of the first to arrive
+}
 
-// runBarrier lets lanes arrive at a barrier and wait there.
-func runBarrier(w *warp, o *op, m uint32) step {
-	if !w.reads(o, m, o.a) || o.b >= 0 && !w.reads(o, m, o.b) {
-		return stepFault
+// buildBarrier decodes id[, threads]. Register b is -1 if the number of threads is absent.
+func buildBarrier(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
+	o := op{kind: opRun, run: runBarrier, aligned: q[0] == "bar" || q.has("aligned"), b: -1}
+	if len(in.Operands) < 1 || len(in.Operands) > 2 {
+		return o, wantOperands(in, 2)
 	}
-	first := bits.TrailingZeros32(m)
+	var err error
+	if o.a, err = d.source(in.Operands[0], typeU32); err != nil || len(in.Operands) == 1 {
+		return o, err
+	}
+	o.b, err = d.source(in.Operands[1], typeU32)
+	return o, err
+}
+
+// runBarrier makes lanes arrive at a barrier and wait there.
+func runBarrier(w *warp, o *op, m uint32) result {
+	if !w.reads(o, m, o.a) || o.b >= 0 && !w.reads(o, m, o.b) {
+		return resultTrap
+	}
+	first := lowestLane(m)
 	id := w.regs[o.a][first]
 	for l := range lanesOf(m) {
 		if w.regs[o.a][l] != id || o.b >= 0 && w.regs[o.b][l] != w.regs[o.b][first] {
@@ -29,36 +48,36 @@ func runBarrier(w *warp, o *op, m uint32) step {
 	}
 	lanes := m
 	if o.aligned {
-		var st step
-		if lanes, st = w.assemble(o, m, m, w.started); lanes == 0 {
-			return st
+		var res result
+		if lanes, res = w.converge(o, m, m, w.exists); lanes == 0 {
+			return res
 		}
 	}
 	count := -1
 	if o.b >= 0 {
 		count = int(w.regs[o.b][first])
 	}
-	w.move(w.group&^m, w.pc+1)
+	w.setPC(w.group&^m, w.pc+1)
 	for l := range lanesOf(lanes) {
 		w.pcs[l] = w.pc + 1
 	}
 	return w.cta.arrive(w, o, lanes, int(id), count)
 }
 
-// arrive counts lanes at a barrier, which opens when all have come. A count below
-// zero means all threads of the CTA.
-func (c *cta) arrive(w *warp, o *op, lanes uint32, id, count int) step {
-	first := bits.TrailingZeros32(lanes)
+// arrive counts lanes at a barrier, and opens it when the last one has come. count is the number of
+// threads that the barrier waits for, or -1 for all threads of the CTA.
+func (c *cta) arrive(w *warp, o *op, lanes uint32, id, count int) result {
+	first := lowestLane(lanes)
 	if id < 0 || id >= len(c.barriers) {
-		return w.trap(TrapBarrier, o, first, "barrier %d: there are %d", id, len(c.barriers))
+		return w.trap(TrapBarrier, o, first, "barrier %d, a CTA has %d", id, len(c.barriers))
 	}
 	b := &c.barriers[id]
 	expected := count
 	if count < 0 {
 		expected = len(c.warps) * warpSize
 		for _, other := range c.warps {
-			if gone := other.started &^ other.live; gone != 0 {
-				return w.trap(TrapBarrier, o, first, "barrier %d is for all threads, and lanes %08x of warp %d have exited", id, gone, other.index)
+			if gone := other.exists &^ other.live; gone != 0 {
+				return w.trap(TrapBarrier, o, first, "barrier %d waits for all threads, and lanes %08x of warp %d have exited", id, gone, other.index)
 			}
 		}
 	} else if count == 0 || count%warpSize != 0 || count > len(c.warps)*warpSize {
@@ -66,31 +85,31 @@ func (c *cta) arrive(w *warp, o *op, lanes uint32, id, count int) step {
 			id, count, warpSize, len(c.warps)*warpSize)
 	}
 	if b.arrived == 0 {
-		*b = barrier{expected: expected, implicit: count < 0, op: o}
+		*b = barrier{expected: expected, allThreads: count < 0, op: o}
 	} else if b.expected != expected {
-		return w.trap(TrapBarrier, o, first, "barrier %d with a count of %d, others came with %d at line %d", id, expected, b.expected, b.op.line)
+		return w.trap(TrapBarrier, o, first, "barrier %d with a count of %d, the first warp used %d at line %d", id, expected, b.expected, b.op.line)
 	}
 	b.arrived += bits.OnesCount32(lanes)
 	if lanes&1 != 0 {
-		b.arrived += warpSize - bits.OnesCount32(w.started) // threads that a last warp lacks count as there
+		b.arrived += warpSize - bits.OnesCount32(w.exists) // the threads that a partial warp lacks count as arrived
 	}
 	w.waiting |= lanes
 	for l := range lanesOf(lanes) {
 		w.waits[l] = wait{op: o, barrier: int8(id)}
 	}
 	if b.arrived > b.expected {
-		return w.trap(TrapBarrier, o, first, "%d threads at barrier %d, which is for %d", b.arrived, id, b.expected)
+		return w.trap(TrapBarrier, o, first, "%d threads at barrier %d, which waits for %d", b.arrived, id, b.expected)
 	}
 	if b.arrived == b.expected {
 		c.open(int8(id))
 	}
-	return stepRegroup
+	return resultRegroup
 }
 
-// open lets everyone at a barrier go on.
+// open releases all lanes that wait at a barrier.
 func (c *cta) open(id int8) {
 	c.barriers[id].arrived = 0
-	var came []*warp
+	var released []*warp
 	for _, w := range c.warps {
 		before := w.waiting
 		for l := range lanesOf(before) {
@@ -99,17 +118,17 @@ func (c *cta) open(id int8) {
 			}
 		}
 		if w.waiting != before {
-			came = append(came, w)
+			released = append(released, w)
 		}
 	}
-	c.syncWarps(came)
+	c.syncWarps(released)
 }
 
-// exited notes that lanes have ended: nobody may be waiting for them.
-func (c *cta) exited(w *warp, o *op, m uint32) {
-	for id := range c.barriers {
-		if b := &c.barriers[id]; b.arrived > 0 && b.implicit {
-			w.trap(TrapBarrier, o, bits.TrailingZeros32(m), "it exits while barrier %d at line %d, for all threads, waits for it", id, b.op.line)
+// checkBarriersAtExit traps if a barrier waits for lanes that exit.
+func (w *warp) checkBarriersAtExit(o *op, m uint32) {
+	for id := range w.cta.barriers {
+		if b := &w.cta.barriers[id]; b.arrived > 0 && b.allThreads {
+			w.trap(TrapBarrier, o, lowestLane(m), "it exits while barrier %d at line %d waits for all threads", id, b.op.line)
 			return
 		}
 	}

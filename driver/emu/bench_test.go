@@ -29,7 +29,7 @@ LOOP:
 				k := trapCase{args: []any{1}, decls: ".shared .align 8 .b8 buf[128];", body: body}
 				total := uint64(0)
 				for b.Loop() {
-					_, d, err := bench{opts: Options{Workers: 1, IgnoreRaces: !races}, ptx: k.faulty(), args: []any{32, same(128, 1)}}.runOn(b)
+					_, d, err := bench{opts: Options{Workers: 1, IgnoreRaces: !races}, ptx: k.faulty(), args: []any{32, same(128, 1)}}.runOnDevice(b)
 					if err != nil {
 						b.Fatal(err)
 					}

@@ -12,7 +12,7 @@ import (
 // does not take it refuses, though another has loaded it.
 func TestCache(t *testing.T) {
 	cache := new(Cache)
-	a, b := newRig(t, Options{Cache: cache}), newRig(t, Options{Cache: cache})
+	a, b := newFixture(t, Options{Cache: cache}), newFixture(t, Options{Cache: cache})
 	if a.f.(*function).prog != b.f.(*function).prog {
 		t.Error("the second device parsed the text again")
 	}
@@ -35,7 +35,7 @@ func TestCache(t *testing.T) {
 }
 
 // A text that is refused is refused again.
-func TestCacheOfRefused(t *testing.T) {
+func TestCacheKeepsNoErrors(t *testing.T) {
 	d, err := Open(Options{Cache: new(Cache)})
 	if err != nil {
 		t.Fatal(err)

@@ -6,30 +6,31 @@ import (
 	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
 )
 
-// The comparisons as setp spells them: signed integers take the ordered names
-// alone, floats those for unordered operands too.
+// Comparison operators of setp. Signed integers have the first set, unsigned integers also the
+// second, and floats the first and the third, which are true for NaN except num.
 const (
-	ordered   = "eq|ne|lt|le|gt|ge"
-	lowHigh   = "lo|ls|hi|hs"
-	unordered = "equ|neu|ltu|leu|gtu|geu|num|nan"
+	ordered = "eq|ne|lt|le|gt|ge"
+	lowHigh = "lo|ls|hi|hs"
+	forNaN  = "equ|neu|ltu|leu|gtu|geu|num|nan"
 )
 
+// Comparisons and selections.
 var compareForms = []form{
 	{pattern: "setp." + ordered + "|" + lowHigh + ".u32|u64", build: buildCompare},
 	{pattern: "setp." + ordered + ".s32|s64", build: buildCompare},
 	{pattern: "setp.eq|ne.b32|b64", build: buildCompare},
-	{pattern: "setp." + ordered + "|" + unordered + ".f32|f64", build: buildCompare},
+	{pattern: "setp." + ordered + "|" + forNaN + ".f32|f64", build: buildCompare},
 	{pattern: "selp.b16|" + words32 + "|" + words64, build: buildSelect},
 }
 
-// comparison compares two registers in every lane.
+// comparison compares two registers in all lanes.
 type comparison func(a, b *vec) uint32
 
-func buildCompare(d *decoder, in *syntax.Instruction, q quals) (op, error) {
-	return d.plain(&form{args: "pred T T", cmp: compare(q[1], q.typ())}, in, q)
+func buildCompare(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
+	return d.fromArgs(&form{args: "pred T T", cmp: compare(q[1], q.typ())}, in, q)
 }
 
-// compare builds a comparison from three: equal, less and not a number.
+// compare builds a comparison from equal, less and, for floats, nan.
 func compare(name string, t syntax.Type) comparison {
 	equal, less, nan := equalInt, lessUnsigned, comparison(nil)
 	switch t {
@@ -63,7 +64,7 @@ func compare(name string, t syntax.Type) comparison {
 	case "num":
 		return func(a, b *vec) uint32 { return ^nan(a, b) }
 	}
-	// The rest are the ordered ones with a u behind: true for a NaN too.
+	// The other names are ordered ones with the suffix u, which are also true for NaN.
 	ordered := compare(name[:len(name)-1], t)
 	return func(a, b *vec) uint32 { return ordered(a, b) | nan(a, b) }
 }
@@ -159,8 +160,8 @@ func nanDouble(a, b *vec) (m uint32) {
 }
 
 // buildSelect decodes d, a, b, predicate.
-func buildSelect(d *decoder, in *syntax.Instruction, q quals) (op, error) {
-	o, err := d.plain(&form{args: "T T T pred"}, in, q)
+func buildSelect(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
+	o, err := d.fromArgs(&form{args: "T T T pred"}, in, q)
 	o.kind = opSel
 	return o, err
 }

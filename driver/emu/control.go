@@ -1,24 +1,21 @@
 package emu
 
-import (
-	"math/bits"
+import "github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
 
-	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
-)
-
+// Branches, exits, traps and fences.
 var controlForms = []form{
 	{pattern: "bra.uni?", build: buildBranch},
 	{pattern: "ret|exit.uni?", build: buildExit},
 	{pattern: "trap", build: buildTrap},
-	{pattern: "bar.sync", build: buildBarrier},
-	{pattern: "barrier.sync.aligned?", since: gate{60, 30}, build: buildBarrier},
 	{pattern: "membar.cta|gl|sys", build: buildFence},
-	{pattern: "fence.acq_rel|sc." + scopes, since: gate{60, 70}, build: buildFence},
-	{pattern: "griddepcontrol.wait|launch_dependents", since: gate{78, 90}, build: buildDependency},
+	{pattern: "fence.acq_rel|sc." + scopes, needs: requirement{60, 70}, build: buildFence},
+	{pattern: "fence.mbarrier_init.release.cluster", needs: requirement{80, 90}, build: buildFence},
+	{pattern: "fence.proxy.async.global|shared::cta|shared::cluster?", needs: requirement{80, 90}, build: buildProxyFence},
+	{pattern: "griddepcontrol.wait|launch_dependents", needs: requirement{78, 90}, build: buildGridDependency},
 }
 
-func buildBranch(d *decoder, in *syntax.Instruction, q quals) (op, error) {
-	if err := count(in, 1); err != nil {
+func buildBranch(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
+	if err := wantOperands(in, 1); err != nil {
 		return op{}, err
 	}
 	o := op{kind: opBranch, uniform: q[1] == "uni"}
@@ -27,37 +24,34 @@ func buildBranch(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	return o, err
 }
 
-func buildExit(_ *decoder, in *syntax.Instruction, _ quals) (op, error) {
-	return op{kind: opExit}, count(in, 0)
+func buildExit(_ *decoder, in *syntax.Instruction, _ qualifiers) (op, error) {
+	return op{kind: opExit}, wantOperands(in, 0)
 }
 
-func buildTrap(_ *decoder, in *syntax.Instruction, _ quals) (op, error) {
-	return op{kind: opRun, run: func(w *warp, o *op, m uint32) step {
-		return w.trap(TrapExplicit, o, bits.TrailingZeros32(m), "the kernel asked for it")
-	}}, count(in, 0)
+func buildTrap(_ *decoder, in *syntax.Instruction, _ qualifiers) (op, error) {
+	return op{kind: opRun, run: func(w *warp, o *op, m uint32) result {
+		return w.trap(TrapExplicit, o, lowestLane(m), "the kernel executed a trap instruction")
+	}}, wantOperands(in, 0)
 }
 
-// buildBarrier decodes id[, threads].
-func buildBarrier(d *decoder, in *syntax.Instruction, q quals) (op, error) {
-	o := op{kind: opRun, run: runBarrier, aligned: q[0] == "bar" || q.has("aligned"), b: -1}
-	if len(in.Operands) < 1 || len(in.Operands) > 2 {
-		return o, count(in, 2)
-	}
-	var err error
-	if o.a, err = d.source(in.Operands[0], typeU32); err != nil || len(in.Operands) == 1 {
-		return o, err
-	}
-	o.b, err = d.source(in.Operands[1], typeU32)
-	return o, err
+// buildFence decodes a fence. Memory is sequentially consistent here, so that a fence only matters
+// for the detection of races.
+func buildFence(_ *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
+	return op{kind: opRun, order: order{cta: q.has("cta")}, run: func(w *warp, o *op, m uint32) result {
+		w.fence(o, m)
+		return resultNext
+	}}, wantOperands(in, 0)
 }
 
-// buildFence decodes a fence: without effect on memory, which is sequentially
-// consistent here, but it orders accesses for the detection of races.
-func buildFence(_ *decoder, in *syntax.Instruction, q quals) (op, error) {
-	return op{kind: opRun, order: order{cta: q.has("cta")}, run: runFence}, count(in, 0)
-}
-
-func runFence(w *warp, o *op, m uint32) step {
-	w.fence(o, m)
-	return stepNext
+// buildProxyFence decodes fence.proxy.async, which makes earlier writes of a thread to shared
+// memory visible to wgmma. It is a fence, too.
+func buildProxyFence(_ *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
+	shared := !q.has("global")
+	return op{kind: opRun, run: func(w *warp, o *op, m uint32) result {
+		if shared && w.cta.grid.races {
+			w.clock.proxyFences = append(w.clock.proxyFences, proxyFence{w.clock.now, m})
+		}
+		w.fence(o, m)
+		return resultNext
+	}}, wantOperands(in, 0)
 }

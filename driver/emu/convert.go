@@ -9,31 +9,26 @@ import (
 
 const integers = "u8|s8|u16|s16|u32|s32|u64|s64"
 
+// Conversions between types.
 var convertForms = []form{
 	{pattern: "cvt." + integers + "." + integers, build: buildConvertInt},
 	{pattern: "cvt.rn.f32|f64.u32|s32|u64|s64", build: buildConvertToFloat},
 	{pattern: "cvt.rzi|rni|rmi|rpi.u32|s32|u64|s64.f32|f64", build: buildConvertToInt},
 	{pattern: "cvt.rzi|rni|rmi|rpi.f32.f32", args: "f32 f32", build: buildRound},
-	{pattern: "cvt.f64.f32", args: "f64 f32",
-		vec: lanes1(func(a uint64) uint64 { return bits64(float64(float32Of(a))) })},
-	{pattern: "cvt.rn.f32.f64", args: "f32 f64",
-		vec: lanes1(func(a uint64) uint64 { return canonicalFloat(float32(math.Float64frombits(a))) })},
+	{pattern: "cvt.f64.f32", args: "f64 f32", vec: lanes1(func(a uint64) uint64 { return bits64(float64(float32Of(a))) })},
+	{pattern: "cvt.rn.f32.f64", args: "f32 f64", vec: lanes1(func(a uint64) uint64 { return canonicalFloat(float32(math.Float64frombits(a))) })},
 
-	{pattern: "cvt.f32.f16", args: "f32 b16",
-		vec: lanes1(func(a uint64) uint64 { return bits32(alu.F16ToF32(uint16(a))) })},
-	{pattern: "cvt.f32.bf16", since: gate{71, 90}, args: "f32 b16",
+	{pattern: "cvt.f32.f16", args: "f32 b16", vec: lanes1(func(a uint64) uint64 { return bits32(alu.F16ToF32(uint16(a))) })},
+	{pattern: "cvt.f32.bf16", needs: requirement{71, 90}, args: "f32 b16",
 		vec: lanes1(func(a uint64) uint64 { return bits32(alu.BF16ToF32(uint16(a))) })},
-	{pattern: "cvt.rn.f16.f32", args: "b16 f32",
-		vec: lanes1(func(a uint64) uint64 { return uint64(alu.F32ToF16(float32Of(a))) })},
-	{pattern: "cvt.rn.bf16.f32", since: gate{70, 80}, args: "b16 f32",
+	{pattern: "cvt.rn.f16.f32", args: "b16 f32", vec: lanes1(func(a uint64) uint64 { return uint64(alu.F32ToF16(float32Of(a))) })},
+	{pattern: "cvt.rn.bf16.f32", needs: requirement{70, 80}, args: "b16 f32",
 		vec: lanes1(func(a uint64) uint64 { return uint64(alu.F32ToBF16(float32Of(a))) })},
-	{pattern: "cvt.rn.f16x2.f32", since: gate{70, 80}, args: "b32 f32 f32",
-		vec: packHalves(alu.F32ToF16)},
-	{pattern: "cvt.rn.bf16x2.f32", since: gate{70, 80}, args: "b32 f32 f32",
-		vec: packHalves(alu.F32ToBF16)},
+	{pattern: "cvt.rn.f16x2.f32", needs: requirement{70, 80}, args: "b32 f32 f32", vec: packHalves(alu.F32ToF16)},
+	{pattern: "cvt.rn.bf16x2.f32", needs: requirement{70, 80}, args: "b32 f32 f32", vec: packHalves(alu.F32ToBF16)},
 }
 
-// canonicalFloat is a float32 as a register holds it, any NaN as PTX gives it.
+// canonicalFloat returns the bits of f, or of the canonical NaN.
 func canonicalFloat(f float32) uint64 {
 	if f != f {
 		return 0x7fffffff
@@ -41,14 +36,14 @@ func canonicalFloat(f float32) uint64 {
 	return bits32(f)
 }
 
-// packHalves converts two floats; the first goes to the high half.
+// packHalves converts two floats. The first operand goes to the high half.
 func packHalves(f func(float32) uint16) func(d, a, b, c *vec) {
 	return lanes2(func(a, b uint64) uint64 {
 		return uint64(f(float32Of(a)))<<16 | uint64(f(float32Of(b)))
 	})
 }
 
-// extend reads the lowest bits of a register as an integer of type t, extended to 64 bits.
+// extend reads a register as an integer of type t and extends it to 64 bits.
 func extend(t syntax.Type, v uint64) uint64 {
 	shift := 64 - t.Bits
 	if t.Kind == syntax.Signed {
@@ -57,13 +52,13 @@ func extend(t syntax.Type, v uint64) uint64 {
 	return v << shift >> shift
 }
 
-// converted decodes d, a where both registers may be larger than their types, and
-// gives the type of the register d.
-func (d *decoder) converted(in *syntax.Instruction, to, from syntax.Type) (o op, reg syntax.Type, err error) {
-	if err = count(in, 2); err != nil {
+// conversion decodes d, a, where the registers may be larger than the types. reg is the type of
+// register d.
+func (d *decoder) conversion(in *syntax.Instruction, to, from syntax.Type) (o op, reg syntax.Type, err error) {
+	if err = wantOperands(in, 2); err != nil {
 		return
 	}
-	if o.a, err = d.wide(in.Operands[1], from); err != nil {
+	if o.a, err = d.sourceWithin(in.Operands[1], from); err != nil {
 		return
 	}
 	if o.d, err = d.typed(in.Operands[0], to, to.FitsWithin); err != nil {
@@ -73,19 +68,19 @@ func (d *decoder) converted(in *syntax.Instruction, to, from syntax.Type) (o op,
 	return
 }
 
-func buildConvertInt(d *decoder, in *syntax.Instruction, q quals) (op, error) {
+func buildConvertInt(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
 	to, _ := syntax.ParseType(q[1])
 	from, _ := syntax.ParseType(q[2])
-	o, reg, err := d.converted(in, to, from)
+	o, reg, err := d.conversion(in, to, from)
 	keep := ones(max(reg.Bits, 1))
 	o.vec = lanes1(func(a uint64) uint64 { return extend(to, extend(from, a)) & keep })
 	return o, err
 }
 
-func buildConvertToFloat(d *decoder, in *syntax.Instruction, q quals) (op, error) {
+func buildConvertToFloat(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
 	to, _ := syntax.ParseType(q[2])
 	from, _ := syntax.ParseType(q[3])
-	o, _, err := d.converted(in, to, from)
+	o, _, err := d.conversion(in, to, from)
 	signed := from.Kind == syntax.Signed
 	o.vec = lanes1(func(a uint64) uint64 {
 		v := extend(from, a)
@@ -102,18 +97,18 @@ func buildConvertToFloat(d *decoder, in *syntax.Instruction, q quals) (op, error
 	return o, err
 }
 
-// roundings are the ways to an integral number.
+// roundings round to an integral number.
 var roundings = map[string]func(float64) float64{
 	"rzi": math.Trunc, "rni": math.RoundToEven, "rmi": math.Floor, "rpi": math.Ceil,
 }
 
-// buildConvertToInt clamps what is out of range, as PTX does. A NaN becomes 0, or
-// the highest bit alone where the source is an f64 or the result has 64 bits.
-func buildConvertToInt(d *decoder, in *syntax.Instruction, q quals) (op, error) {
+// buildConvertToInt decodes a conversion that clamps values out of range. NaN becomes 0, or the highest bit
+// alone if the source is an f64 or the result has 64 bits.
+func buildConvertToInt(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
 	round := roundings[q[1]]
 	to, _ := syntax.ParseType(q[2])
 	from, _ := syntax.ParseType(q[3])
-	o, reg, err := d.converted(in, to, from)
+	o, reg, err := d.conversion(in, to, from)
 	keep := ones(max(reg.Bits, 1))
 	low, high := 0.0, math.Ldexp(1, to.Bits)
 	least, most := uint64(0), ones(to.Bits)
@@ -146,10 +141,10 @@ func buildConvertToInt(d *decoder, in *syntax.Instruction, q quals) (op, error) 
 	return o, err
 }
 
-func buildRound(d *decoder, in *syntax.Instruction, q quals) (op, error) {
+func buildRound(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
 	round := roundings[q[1]]
 	f := form{args: "f32 f32", vec: lanes1(func(a uint64) uint64 {
 		return canonicalFloat(float32(round(float64(float32Of(a)))))
 	})}
-	return d.plain(&f, in, q)
+	return d.fromArgs(&f, in, q)
 }

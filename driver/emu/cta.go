@@ -7,35 +7,35 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 )
 
-// cta is a block of threads that runs on one worker.
+// cta is a cooperative thread array (a thread block) that runs on one worker.
 type cta struct {
-	grid     *grid
-	worker   *worker
-	number   int // in the grid
-	id       driver.Dim3
-	warps    []*warp
-	shared   *segment
-	barriers [16]barrier
-	groups   []warpgroup // whole ones
-	inUse    inUse
-	arrivals map[int]*mbarrier // by offset in shared memory
-	random   *rand.Rand        // of an adversarial schedule, else nil
-	rounds   int               // of turns, see despair
-	hopeless int               // windows in a row in which nothing but mbarriers was looked at
-	polls    int               // strong loads and atomics: a sign that it waits for another CTA
+	grid       *grid
+	worker     *worker
+	number     int // in the grid
+	id         driver.Dim3
+	warps      []*warp
+	shared     *segment
+	barriers   [16]barrier
+	mbarriers  map[int]*mbarrier // by offset in shared memory
+	warpgroups []warpgroup
+	wgmmaReads wgmmaReads
+	random     *rand.Rand // of an adversarial schedule, else nil
+	passes     int        // over the warps
+	idleChecks int        // consecutive checks for a livelock that found one
+	polls      int        // strong loads and atomics, which may wait for another CTA
 }
 
-// newCTA makes the registers and the shared memory of a CTA; start gives it its place.
+// newCTA allocates the registers and the shared memory of a CTA. start assigns it a number.
 func newCTA(g *grid, wk *worker) *cta {
-	n := threads(g.block)
-	c := &cta{grid: g, worker: wk, arrivals: map[int]*mbarrier{}, groups: make([]warpgroup, n/(warpSize*groupWarps))}
+	n := volume(g.block)
+	c := &cta{grid: g, worker: wk, mbarriers: map[int]*mbarrier{}, warpgroups: make([]warpgroup, n/(warpSize*warpgroupWarps))}
 	c.shared = newSegment("shared memory", sharedBase, g.sharedBytes)
 	for i := range (n + warpSize - 1) / warpSize {
-		w := &warp{cta: c, index: i, started: uint32(ones(min(warpSize, n-i*warpSize)))}
+		w := &warp{cta: c, index: i, exists: uint32(ones(min(warpSize, n-i*warpSize)))}
 		w.regs = newRegisters(g.prog.regs)
-		w.def = make([]uint32, g.prog.regs)
+		w.written = make([]uint32, g.prog.regs)
 		w.preds = make([]uint32, g.prog.preds)
-		w.pdef = make([]uint32, g.prog.preds)
+		w.predsWritten = make([]uint32, g.prog.preds)
 		w.fill(0, 0)
 		for _, k := range g.prog.consts {
 			w.fill(k.reg, k.value)
@@ -43,14 +43,14 @@ func newCTA(g *grid, wk *worker) *cta {
 		for _, a := range g.prog.arguments {
 			w.fill(a.reg, g.argument(a))
 		}
-		w.specials()
+		w.fillSpecials()
 		c.warps = append(c.warps, w)
 	}
 	return c
 }
 
-// registerFiles keeps the registers' memory, most of what a CTA takes, from one
-// launch to the next. What is left in it cannot be seen: def says what was written.
+// registerFiles recycles the registers of warps, most of the memory of a CTA, across launches.
+// Old values are invisible because warp.written starts empty.
 var registerFiles sync.Pool
 
 func newRegisters(n int) []vec {
@@ -60,23 +60,16 @@ func newRegisters(n int) []vec {
 	return make([]vec, n)
 }
 
-// free lets other CTAs have the registers.
+// free recycles the registers.
 func (c *cta) free() {
 	for _, w := range c.warps {
-		regs := w.regs // a pointer into w would keep all of it
+		regs := w.regs // a pointer to the field would keep the warp alive
 		registerFiles.Put(&regs)
 	}
 }
 
-// fill sets a register in all lanes.
-func (w *warp) fill(reg int32, v uint64) {
-	for l := range w.regs[reg] {
-		w.regs[reg][l] = v
-	}
-}
-
-// specials sets the special registers that do not depend on the CTA.
-func (w *warp) specials() {
+// fillSpecials sets the special registers that are the same for every CTA.
+func (w *warp) fillSpecials() {
 	g := w.cta.grid
 	fill := func(s special, f func(lane int) uint32) {
 		if r := g.prog.specials[s]; r >= 0 {
@@ -104,19 +97,25 @@ func (w *warp) specials() {
 	fill(lanemaskGe, func(l int) uint32 { return ^uint32(1<<l - 1) })
 }
 
-// start makes it the CTA of that number, with fresh registers and shared memory.
+// thread is %tid of a lane.
+func (w *warp) thread(lane int) driver.Dim3 {
+	n, b := uint32(w.index*warpSize+lane), w.cta.grid.block
+	return driver.Dim3{X: n % b.X, Y: n / b.X % b.Y, Z: n / b.X / b.Y}
+}
+
+// start resets c to be the CTA of a number in the grid.
 func (c *cta) start(number int) {
 	g := c.grid
 	n := uint32(number)
 	c.number = number
 	c.id = driver.Dim3{X: n % g.dim.X, Y: n / g.dim.X % g.dim.Y, Z: n / g.dim.X / g.dim.Y}
-	c.shared.forget()
+	c.shared.undefineAll()
 	c.shared.history.epoch++
 	c.barriers = [16]barrier{}
-	c.rounds, c.hopeless = 0, 0
-	clear(c.arrivals)
-	clear(c.groups)
-	c.inUse.start(g.prog, len(c.shared.data))
+	c.passes, c.idleChecks = 0, 0
+	clear(c.mbarriers)
+	clear(c.warpgroups)
+	c.wgmmaReads.start(g.prog, len(c.shared.data))
 	if g.schedule.Adversarial {
 		c.random = rand.New(rand.NewPCG(g.schedule.Seed, uint64(number)))
 	}
@@ -125,44 +124,15 @@ func (c *cta) start(number int) {
 	}
 }
 
-func (w *warp) start() {
-	g := w.cta.grid
-	clear(w.def)
-	clear(w.pdef)
-	w.def[0], w.pdef[0], w.preds[0] = allLanes, allLanes, allLanes
-	for _, k := range g.prog.consts {
-		w.def[k.reg] = allLanes
-	}
-	for _, a := range g.prog.arguments {
-		w.def[a.reg] = allLanes
-	}
-	for _, r := range g.prog.specials {
-		if r >= 0 {
-			w.def[r] = allLanes
-		}
-	}
-	for i, v := range [...]uint32{w.cta.id.X, w.cta.id.Y, w.cta.id.Z} {
-		if r := g.prog.specials[ctaidX+special(i)]; r >= 0 {
-			w.fill(r, uint64(v))
-		}
-	}
-	w.gid = uint32(w.cta.number*len(w.cta.warps) + w.index)
-	w.clock.start(len(w.cta.warps))
-	w.async = asyncCopies{}
-	w.flight.start(g.prog)
-	w.ran, w.vain, w.waited = false, vain{}, !g.overlaps
-	w.live, w.waiting, w.pcs, w.ahead, w.fault = w.started, 0, [warpSize]int32{}, 0, nil
-}
-
-// turn is how many instructions a warp runs before the next one has its turn, short
-// how many at most in an adversarial schedule.
+// A turn is the number of instructions that a warp executes before the next warp runs. An
+// adversarial schedule draws it from 1 to maxRandomTurn.
 const (
-	turn  = 1 << 12
-	short = 64
+	fixedTurn     = 1 << 12
+	maxRandomTurn = 64
 )
 
-// run executes up to so many instructions and returns how many it did. It is done
-// when all its warps have ended, or one has trapped.
+// run executes at least budget instructions, in passes over the warps that give each one a turn,
+// and returns their number. It is done when all warps have ended, or at a trap.
 func (c *cta) run(budget int) (ran int, done bool, fault *Trap) {
 	order := make([]int, len(c.warps))
 	for i := range order {
@@ -178,12 +148,12 @@ func (c *cta) run(budget int) (ran int, done bool, fault *Trap) {
 			if w.live == 0 {
 				continue
 			}
-			slice := turn
+			turn := fixedTurn
 			if c.random != nil {
-				slice = 1 + c.random.IntN(short)
+				turn = 1 + c.random.IntN(maxRandomTurn)
 			}
 			live = true
-			n := w.run(slice)
+			n := w.run(turn)
 			ran += n
 			w.ran = w.ran || n > 0
 			if w.fault != nil {
@@ -196,7 +166,7 @@ func (c *cta) run(budget int) (ran int, done bool, fault *Trap) {
 		case ran == before:
 			return ran, true, c.deadlock()
 		}
-		if fault = c.despair(); fault != nil {
+		if fault = c.livelock(); fault != nil {
 			return ran, true, fault
 		}
 	}

@@ -2,13 +2,48 @@ package emu
 
 import (
 	"fmt"
-	"math/bits"
 	"strings"
 )
 
-// deadlock traps: no warp can go on.
+// A kernel that cannot end is found in four ways: lanes wait for lanes of their warp that never
+// come (checkConvergence), no warp can run (deadlock), warps spin on mbarriers on which nothing
+// arrives (livelock), or the launch exceeds Options.MaxInstructions (runaway).
+
+// checkConvergence traps if lanes wait for others of their warp that cannot come, because these
+// have exited or wait at another instruction.
+func (w *warp) checkConvergence() {
+	for l := range lanesOf(w.live & w.waiting) {
+		at := w.waits[l]
+		if at.barrier >= 0 {
+			continue
+		}
+		missing, mayCome := at.named, false
+		for k := range lanesOf(at.named & w.live & w.waiting) {
+			other := w.waits[k]
+			if other.barrier >= 0 {
+				mayCome = true
+			} else if converges(other.op, at.op) && other.named == at.named {
+				missing &^= 1 << k
+			}
+		}
+		if mayCome {
+			continue
+		}
+		detail := ""
+		k := lowestLane(missing)
+		if w.live>>k&1 == 0 {
+			detail = "has exited"
+		} else {
+			detail = fmt.Sprintf("waits at line %d", w.waits[k].op.line)
+		}
+		w.trap(absentLanes(at.op), at.op, l, "it waits for lanes %08x, but lanes %08x never come: lane %d %s", at.named, missing, k, detail)
+		return
+	}
+}
+
+// deadlock traps because no warp can run.
 func (c *cta) deadlock() *Trap {
-	var b strings.Builder
+	var waits []string
 	var first *warp
 	for _, w := range c.warps {
 		if w.live == 0 {
@@ -17,64 +52,76 @@ func (c *cta) deadlock() *Trap {
 		if first == nil {
 			first = w
 		}
-		l := bits.TrailingZeros32(w.live)
-		at := w.waits[l]
-		fmt.Fprintf(&b, "warp %d at line %d", w.index, at.op.line)
+		at := w.waits[lowestLane(w.live)]
+		text := fmt.Sprintf("warp %d at line %d", w.index, at.op.line)
 		if at.barrier >= 0 {
 			bar := &c.barriers[at.barrier]
-			fmt.Fprintf(&b, ": barrier %d has %d of %d threads", at.barrier, bar.arrived, bar.expected)
+			text += fmt.Sprintf(": barrier %d has %d of %d threads", at.barrier, bar.arrived, bar.expected)
 		}
-		b.WriteString("; ")
+		waits = append(waits, text)
 	}
-	l := bits.TrailingZeros32(first.live)
-	first.trap(TrapDeadlock, first.waits[l].op, l, "%s", strings.TrimSuffix(b.String(), "; "))
+	l := lowestLane(first.live)
+	first.trap(TrapDeadlock, first.waits[l].op, l, "%s", strings.Join(waits, "; "))
 	return first.fault
 }
 
-// vain is the first look of a warp at an mbarrier that had not come so far; no op if
-// there was none.
-type vain struct {
+// failedWait is the first wait of a warp for an mbarrier whose phase had not completed. op is nil
+// if there was none.
+type failedWait struct {
 	op      *op
 	lane    int
 	barrier *mbarrier
 }
 
-// A CTA is watched for hope turns of each warp, or as many instructions of an
-// adversarial schedule, before looking at mbarriers in vain counts as a deadlock.
-const hope = 32
+// livelockChecks is how many consecutive checks must find that all warps only poll mbarriers
+// before this counts as a deadlock. There is one check per pass, or in an adversarial schedule
+// one per as many passes as give each warp the instructions of a full turn.
+const livelockChecks = 32
 
-// despair traps if all warps that run have done nothing for a while that could let
-// an mbarrier go on: each has looked at one in vain, and none has arrived.
-func (c *cta) despair() *Trap {
+// livelock traps if for some time each warp that ran has waited for an mbarrier in vain, and no
+// mbarrier has changed.
+func (c *cta) livelock() *Trap {
 	window := 1
 	if c.random != nil {
-		window = turn / short
+		window = fixedTurn / maxRandomTurn
 	}
 	if c.polls > 0 {
-		c.hopeless = 0 // another CTA may help
+		c.idleChecks = 0 // another CTA may change what this one waits for
 	}
-	if c.rounds++; c.rounds%window != 0 {
+	if c.passes++; c.passes%window != 0 {
 		return nil
 	}
 	var waiter *warp
 	idle := true
 	for _, w := range c.warps {
-		if w.ran && w.vain.op == nil {
+		if w.ran && w.failedWait.op == nil {
 			idle = false
 		} else if w.ran && waiter == nil {
 			waiter = w
 		}
 	}
-	if c.hopeless++; !idle || waiter == nil {
-		c.hopeless = 0
+	if c.idleChecks++; !idle || waiter == nil {
+		c.idleChecks = 0
 	}
-	if c.hopeless > hope {
-		v := waiter.vain
-		waiter.trap(TrapDeadlock, v.op, v.lane, "the mbarrier waits for %d arrivals and %d bytes in vain", v.barrier.pending, v.barrier.tx)
+	if c.idleChecks > livelockChecks {
+		f := waiter.failedWait
+		waiter.trap(TrapDeadlock, f.op, f.lane, "the mbarrier waits for %d arrivals and %d bytes that never come", f.barrier.pending, f.barrier.txBytes)
 		return waiter.fault
 	}
 	for _, w := range c.warps {
-		w.ran, w.vain = false, vain{}
+		w.ran, w.failedWait = false, failedWait{}
+	}
+	return nil
+}
+
+// runaway traps because the launch has executed too many instructions.
+func (c *cta) runaway() *Trap {
+	for _, w := range c.warps {
+		if w.live != 0 {
+			mask, _ := w.lowest(w.live, 0)
+			w.trap(TrapRunaway, &c.grid.prog.ops[w.pc], lowestLane(mask), "the launch has executed Options.MaxInstructions instructions")
+			return w.fault
+		}
 	}
 	return nil
 }

@@ -1,9 +1,13 @@
-// Package emu is a device without a GPU: it parses PTX text and runs it warp by
-// warp, as a sanitiser. A kernel that reads what nobody wrote, leaves its buffers,
-// races, or uses a barrier wrongly traps, and the trap names kernel, line and lane.
+// Package emu implements driver.Device without a GPU. It interprets PTX text warp by warp and checks
+// it like a sanitizer: uninitialized registers and memory, accesses out of bounds, data races,
+// misused barriers and asynchronous operations, deadlocks and livelocks. A kernel that does such a
+// thing fails with a [Trap], which names the kernel, the line of the text, the CTA and the thread.
 //
-// It proves what a kernel means. It does not say whether the real compiler takes
-// the text, how fast the kernel is, or what a tensor core rounds.
+// The emulator does not tell whether ptxas accepts the text or how fast the kernel is. What it
+// computes is exact where the PTX ISA defines the result. Sums of tensor cores follow published
+// models of the hardware.
+//
+// A Device and everything made from it may be used by several goroutines. Calls run one at a time.
 package emu
 
 import (
@@ -14,30 +18,36 @@ import (
 	"github.com/lockstep-go/lockstep/driver/emu/internal/alu"
 )
 
-// Device is an emulated device. It implements driver.Device.
+// Device is an emulated GPU.
 type Device struct {
-	mu       sync.Mutex // held by every call, and while kernels run
+	mu       sync.Mutex // held by every call, also while kernels run
 	opts     Options
 	props    driver.Properties
 	limits   smLimits
 	memory   memory
 	counters Counters
-	fault    error // the trap that took the device
+	fault    error // the trap or error that lost the device
 	closed   bool
 	live     Live
 	streams  map[*stream]bool
 	launches uint64
-	chain    uint32 // see settled
-	ticks    int64  // stands in for time: instructions executed
+	chain    uint32 // see dependentlaunch.go
+	ticks    int64  // instructions executed
 }
 
-// Live counts the objects that have been made and not closed.
+// Live counts objects that are open.
 type Live struct{ Buffers, Pinned, Modules, Streams, Events, Graphs int }
+
+const (
+	maxThreadsPerCTA = 1024
+	maxCTAsPerSM     = 32
+)
 
 // smLimits bounds the CTAs that are resident on one SM.
 type smLimits struct{ threads, shared int }
 
-// Open makes a device. ErrUnsupported for a compute capability that it does not know.
+// Open returns a device. It fails with driver.ErrUnsupported if opts has a negative number or an unknown
+// compute capability.
 func Open(opts Options) (*Device, error) {
 	opts = opts.withDefaults()
 	shared, ok := sharedPerSM[opts.ComputeCapability]
@@ -65,22 +75,58 @@ func Open(opts Options) (*Device, error) {
 
 var _ driver.Device = (*Device)(nil)
 
-// SetSchedule changes Options.Schedule and Options.IgnoreRaces for what runs from now on.
+// object is the lifetime of something that a device made.
+type object struct {
+	d      *Device
+	closed bool
+	count  *int // field of Device.live
+}
+
+func (d *Device) object(count *int) object {
+	*count++
+	return object{d: d, count: count}
+}
+
+// close marks the object as closed, and reports whether it was open. The lock is held.
+func (o *object) close() bool {
+	if o.closed {
+		return false
+	}
+	o.closed = true
+	if !o.d.closed {
+		*o.count--
+	}
+	return true
+}
+
+// usable returns an error if the object or the device is closed, or the device lost. The lock is
+// held.
+func (o *object) usable(op string) error {
+	if err := o.d.usable(op); err != nil {
+		return err
+	}
+	if o.closed {
+		return invalid(op, "the object is closed")
+	}
+	return nil
+}
+
+// SetSchedule changes Options.Schedule and Options.IgnoreRaces for kernels that run from now on.
 func (d *Device) SetSchedule(s Schedule, ignoreRaces bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.opts.Schedule, d.opts.IgnoreRaces = s, ignoreRaces
 }
 
-// Properties describe the device that is emulated.
+// Properties describes the emulated device.
 func (d *Device) Properties() driver.Properties { return d.props }
 
-// invalid is a wrong use of the device.
+// invalid returns a driver.ErrInvalid.
 func invalid(op, format string, args ...any) error {
 	return &driver.Error{Op: "emu." + op, Kind: driver.ErrInvalid, Detail: fmt.Sprintf(format, args...)}
 }
 
-// usable is nil, or why the device takes no more calls. The lock is held.
+// usable returns an error if the device is closed or lost. The lock is held.
 func (d *Device) usable(op string) error {
 	if d.closed {
 		return invalid(op, "the device is closed")
@@ -88,28 +134,28 @@ func (d *Device) usable(op string) error {
 	return d.fault
 }
 
-// Live says how many objects there are.
+// Live counts the objects that have not been closed.
 func (d *Device) Live() Live {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.live
 }
 
-// Memory says how many bytes are free and how many there are.
+// Memory returns free and total bytes of device memory.
 func (d *Device) Memory() (free, total int64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.memory.limit - d.memory.used, d.memory.limit, d.usable("Memory")
 }
 
-// Err is nil, or the trap that took the device.
+// Err returns the trap that lost the device, or nil.
 func (d *Device) Err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.fault
 }
 
-// drain runs what all streams have queued.
+// drain runs the tasks of all streams.
 func (d *Device) drain() error {
 	for s := range d.streams {
 		if err := s.runUntil(s.queued); err != nil {
@@ -119,7 +165,7 @@ func (d *Device) drain() error {
 	return nil
 }
 
-// Close frees everything. Work still queued is dropped.
+// Close frees everything and drops queued tasks.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -131,7 +177,7 @@ func (d *Device) Close() error {
 	return nil
 }
 
-// launch runs a kernel to its end. The lock is held.
+// launch runs a kernel. The lock is held.
 func (d *Device) launch(l *driver.Launch) error {
 	f := l.Function.(*function)
 	p := f.prog
@@ -141,21 +187,21 @@ func (d *Device) launch(l *driver.Launch) error {
 	}
 	g := &grid{
 		prog: p, dim: l.Grid, block: l.Block, params: l.Params, sharedBytes: p.dynamic + int(l.Shared),
-		memory: &d.memory, schedule: d.opts.Schedule, late: d.opts.Async == Late,
+		memory: &d.memory, schedule: d.opts.Schedule, lateCopies: d.opts.Async == Late,
 		approx: alu.Approx{Seed: d.opts.Approx.Seed, Perturb: d.opts.Approx.Perturb},
-		tensor: alu.Hopper, races: !d.opts.IgnoreRaces, epoch: d.launches,
+		tensor: alu.Hopper, races: !d.opts.IgnoreRaces, launch: d.launches,
 		overlaps: l.Overlaps, chain: d.chain,
 	}
 	if d.opts.ComputeCapability < 90 {
 		g.tensor = alu.Ampere
 	}
-	g.resident = max(1, d.opts.SMs*d.occupancy(p, threads(l.Block), l.Shared))
-	g.left.Store(d.opts.MaxInstructions)
+	g.resident = d.residentCTAs(p, l)
+	g.remaining.Store(d.opts.MaxInstructions)
 	trap, loadBytes := g.checkPointers(), uint64(0)
 	if trap == nil {
 		loadBytes, trap = g.run(d.opts.Workers)
 	}
-	executed := d.opts.MaxInstructions - g.left.Load()
+	executed := d.opts.MaxInstructions - g.remaining.Load()
 	d.ticks += executed
 	c := d.counters[p.name]
 	c.Launches++
@@ -169,15 +215,9 @@ func (d *Device) launch(l *driver.Launch) error {
 	return nil
 }
 
-// occupancy is how many CTAs an SM holds by threads and shared memory.
-func (d *Device) occupancy(p *program, n int, dynamic uint32) int {
-	warps := (n + warpSize - 1) / warpSize
-	if n <= 0 || n > p.maxThreads() {
-		return 0
-	}
-	shared := p.dynamic + int(dynamic) + sharedBase
-	if shared > d.limits.shared {
-		return 0
-	}
-	return min(32, d.limits.threads/(warps*warpSize), d.limits.shared/shared)
+// residentCTAs is how many CTAs of a launch fit on the device.
+func (d *Device) residentCTAs(p *program, l *driver.Launch) int {
+	warps := (volume(l.Block) + warpSize - 1) / warpSize
+	shared := p.dynamic + int(l.Shared) + sharedBase
+	return d.opts.SMs * min(maxCTAsPerSM, d.limits.threads/(warps*warpSize), d.limits.shared/shared)
 }

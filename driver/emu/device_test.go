@@ -29,8 +29,8 @@ const addOne = header + `
 }
 `
 
-// rig is a device with addOne loaded and a buffer of 32 zeros.
-type rig struct {
+// fixture is a device with addOne loaded and a buffer of 32 zeros.
+type fixture struct {
 	*Device
 	s   driver.Stream
 	m   driver.Module
@@ -38,13 +38,13 @@ type rig struct {
 	buf driver.Buffer
 }
 
-func newRig(t *testing.T, opts Options) *rig {
+func newFixture(t *testing.T, opts Options) *fixture {
 	t.Helper()
 	d, err := Open(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{Device: d}
+	r := &fixture{Device: d}
 	var errs [4]error
 	r.s, errs[0] = d.NewStream()
 	r.m, errs[1] = d.Load([]byte(addOne))
@@ -62,13 +62,13 @@ func newRig(t *testing.T, opts Options) *rig {
 }
 
 // add is a launch of addOne.
-func (r *rig) add(n uint32) driver.Launch {
+func (r *fixture) add(n uint32) driver.Launch {
 	p := binary.LittleEndian.AppendUint64(nil, uint64(r.buf.Address()))
 	one := driver.Dim3{X: 1, Y: 1, Z: 1}
 	return driver.Launch{Function: r.f, Grid: one, Block: driver.Dim3{X: 32, Y: 1, Z: 1}, Params: binary.LittleEndian.AppendUint32(p, n)}
 }
 
-func (r *rig) wantWords(t *testing.T, want uint32) {
+func (r *fixture) wantWords(t *testing.T, want uint32) {
 	t.Helper()
 	if got := words(t, r.s, r.buf); !slices.Equal(got, same(32, want)) {
 		t.Errorf("got %v, want all %d", got, want)
@@ -76,13 +76,13 @@ func (r *rig) wantWords(t *testing.T, want uint32) {
 }
 
 func TestLaunchRefused(t *testing.T) {
-	r := newRig(t, Options{})
+	r := newFixture(t, Options{})
 	for _, c := range []struct {
 		name   string
 		change func(*driver.Launch)
 		want   string
 	}{
-		{"too few parameters", func(l *driver.Launch) { l.Params = l.Params[:8] }, "8 bytes of parameters, it takes 12"},
+		{"too few parameters", func(l *driver.Launch) { l.Params = l.Params[:8] }, "8 bytes of parameters, the entry takes 12"},
 		{"too many parameters", func(l *driver.Launch) { l.Params = append(l.Params, 0) }, "13 bytes of parameters"},
 		{"block above .maxntid", func(l *driver.Launch) { l.Block.X = 64 }, "64 threads, .maxntid allows 32"},
 		{"empty grid", func(l *driver.Launch) { l.Grid.Y = 0 }, "extent of zero"},
@@ -117,20 +117,20 @@ func TestLaunchRefused(t *testing.T) {
 func TestBadPointers(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		change func(r *rig, l *driver.Launch)
+		change func(r *fixture, l *driver.Launch)
 		kind   TrapKind
 		line   int
 	}{
-		{"argument between buffers", func(r *rig, l *driver.Launch) {
+		{"argument between buffers", func(r *fixture, l *driver.Launch) {
 			binary.LittleEndian.PutUint64(l.Params, uint64(r.buf.Address())+1<<19)
 		}, TrapArgument, 0},
-		{"argument that is not aligned as it is declared", func(r *rig, l *driver.Launch) {
+		{"argument that is not aligned as it is declared", func(r *fixture, l *driver.Launch) {
 			binary.LittleEndian.PutUint64(l.Params, uint64(r.buf.Address())+2)
 		}, TrapArgument, 0},
-		{"argument that was freed", func(r *rig, l *driver.Launch) { r.buf.Close() }, TrapArgument, 0},
-		{"null that is used", func(r *rig, l *driver.Launch) { clear(l.Params[:8]) }, TrapBounds, lineOf(t, addOne, "ld.global")},
+		{"argument that was freed", func(r *fixture, l *driver.Launch) { r.buf.Close() }, TrapArgument, 0},
+		{"null that is used", func(r *fixture, l *driver.Launch) { clear(l.Params[:8]) }, TrapBounds, lineOf(t, addOne, "ld.global")},
 	} {
-		r := newRig(t, Options{})
+		r := newFixture(t, Options{})
 		l := r.add(1)
 		c.change(r, &l)
 		wantTrap(t, r.s.Launch(l), c.kind, c.line, 0)
@@ -147,7 +147,7 @@ func TestUseAfterFree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newRig(t, Options{})
+	r := newFixture(t, Options{})
 	r.Device, r.m = d, m
 	if r.s, err = d.NewStream(); err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func TestBeyondFreed(t *testing.T) {
 }
 
 func TestLifetimes(t *testing.T) {
-	r := newRig(t, Options{Memory: 1024})
+	r := newFixture(t, Options{Memory: 1024})
 	if _, err := r.Alloc(1024); !errors.Is(err, driver.ErrOutOfMemory) {
 		t.Errorf("more than there is: %v", err)
 	}
@@ -220,31 +220,21 @@ func TestLifetimes(t *testing.T) {
 	}
 }
 
-func TestOccupancy(t *testing.T) {
-	r := newRig(t, Options{})
-	if got := r.occupancy(r.f.(*function).prog, 64, 0); got != 0 {
-		t.Errorf("more threads than .maxntid: %d", got)
-	}
-	m, err := r.Load([]byte(strings.Replace(addOne, ".maxntid 32, 1, 1", "", 1)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r.f, err = m.Function("k"); err != nil {
-		t.Fatal(err)
-	}
+func TestResidentCTAs(t *testing.T) {
+	r := newFixture(t, Options{SMs: 3})
 	for _, c := range []struct {
-		threads int
-		shared  uint32
-		want    int
-	}{{32, 0, 32}, {256, 0, 8}, {1024, 0, 2}, {128, 100 << 10, 2}, {128, 228 << 10, 0}, {2048, 0, 0}} {
-		if got := r.occupancy(r.f.(*function).prog, c.threads, c.shared); got != c.want {
-			t.Errorf("%d threads, %d bytes: %d, want %d", c.threads, c.shared, got, c.want)
+		threads, shared uint32
+		perSM           int
+	}{{32, 0, 32}, {256, 0, 8}, {1024, 0, 2}, {128, 100 << 10, 2}, {128, 228 << 10, 0}} {
+		l := driver.Launch{Block: driver.Dim3{X: c.threads, Y: 1, Z: 1}, Shared: c.shared}
+		if got := r.residentCTAs(r.f.(*function).prog, &l); got != 3*c.perSM {
+			t.Errorf("%d threads, %d bytes: %d, want %d", c.threads, c.shared, got, 3*c.perSM)
 		}
 	}
 }
 
 func TestDeviceCalls(t *testing.T) {
-	r := newRig(t, Options{LateStreams: true})
+	r := newFixture(t, Options{LateStreams: true})
 	if p := r.Properties(); p.ComputeCapability != 90 || p.PTXVersion != 84 || p.SharedPerCTA != 227<<10 {
 		t.Errorf("properties %+v", p)
 	}
@@ -254,7 +244,7 @@ func TestDeviceCalls(t *testing.T) {
 	if n := r.Counters()["k"].Launches; n != 1 {
 		t.Errorf("%d launches after Synchronize", n)
 	}
-	if _, err := r.m.Function("nobody"); !errors.Is(err, driver.ErrInvalid) {
+	if _, err := r.m.Function("missing"); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("unknown entry: %v", err)
 	}
 	for _, o := range []Options{{ComputeCapability: 42}, {Memory: -1}, {SMs: -1}} {

@@ -6,16 +6,16 @@ import (
 	"github.com/lockstep-go/lockstep/driver/emu/internal/alu"
 )
 
-// add, sub and mul without .rn are not here: the compiler may contract them into
-// fma, so that their result is not defined by the text.
+// Arithmetic in f32. add, sub and mul without .rn are refused: ptxas may contract them into fma, so
+// that the text does not define their result.
 var floatForms = []form{
 	{pattern: "add.rn.f32", args: "T T T", vec: addFloat},
 	{pattern: "sub.rn.f32", args: "T T T", vec: floats2(alu.Sub32)},
 	{pattern: "mul.rn.f32", args: "T T T", vec: mulFloat},
-	{pattern: "fma.rn.f32", since: gate{20, 20}, args: "T T T T", vec: fmaFloat},
-	{pattern: "div.rn.f32", since: gate{14, 20}, args: "T T T", vec: floats2(alu.DivRN)},
-	{pattern: "rcp.rn.f32", since: gate{14, 20}, args: "T T", vec: floats1(alu.RcpRN)},
-	{pattern: "sqrt.rn.f32", since: gate{14, 20}, args: "T T", vec: floats1(alu.SqrtRN)},
+	{pattern: "fma.rn.f32", needs: requirement{20, 20}, args: "T T T T", vec: fmaFloat},
+	{pattern: "div.rn.f32", needs: requirement{14, 20}, args: "T T T", vec: floats2(alu.DivRN)},
+	{pattern: "rcp.rn.f32", needs: requirement{14, 20}, args: "T T", vec: floats1(alu.RcpRN)},
+	{pattern: "sqrt.rn.f32", needs: requirement{14, 20}, args: "T T", vec: floats1(alu.SqrtRN)},
 
 	{pattern: "rcp.approx.f32", args: "T T", run: approximate(alu.Approx.Rcp)},
 	{pattern: "sqrt.approx.f32", args: "T T", run: approximate(alu.Approx.Sqrt)},
@@ -23,14 +23,14 @@ var floatForms = []form{
 	{pattern: "ex2.approx.f32", args: "T T", run: approximate(alu.Approx.Ex2)},
 	{pattern: "ex2.approx.ftz.f32", args: "T T", run: approximate(alu.Approx.Ex2FTZ)},
 	{pattern: "lg2.approx.f32", args: "T T", run: approximate(alu.Approx.Lg2)},
-	{pattern: "tanh.approx.f32", since: gate{70, 75}, args: "T T", run: approximate(alu.Approx.Tanh)},
+	{pattern: "tanh.approx.f32", needs: requirement{70, 75}, args: "T T", run: approximate(alu.Approx.Tanh)},
 
 	{pattern: "min.f32", args: "T T T", vec: floats2(minFloat)},
 	{pattern: "max.f32", args: "T T T", vec: floats2(maxFloat)},
 	{pattern: "abs.f32", args: "T T", vec: lanes1(func(a uint64) uint64 { return a & 0x7fffffff })},
 	{pattern: "neg.f32", args: "T T", vec: lanes1(func(a uint64) uint64 { return a ^ 0x80000000 })},
 	// copysign.f32 d, a, b is b with the sign of a.
-	{pattern: "copysign.f32", since: gate{20, 20}, args: "T T T",
+	{pattern: "copysign.f32", needs: requirement{20, 20}, args: "T T T",
 		vec: lanes2(func(a, b uint64) uint64 { return a&0x80000000 | b&0x7fffffff })},
 }
 
@@ -56,14 +56,13 @@ func mulFloat(d, a, b, _ *vec) {
 	}
 }
 
-// fmaFloat is fma.rn.f32. The product is exact in float64, and rounding the sum to
-// float64 first is harmless unless that loses something and lands on the middle
-// between two float32, or where those are spaced otherwise: below 2⁻¹²⁶ (but a sum of
-// zero is exact) and at infinity and NaN.
+// fmaFloat is fma.rn.f32. The product is exact in float64. Rounding the sum to float64 and then to
+// float32 is right unless the first rounding is inexact and lands on the midpoint of two float32,
+// or the result is subnormal, infinite or NaN. Those cases go to alu.FMA32.
 func fmaFloat(d, a, b, c *vec) {
 	const (
-		low    = 1<<29 - 1 // the bits that a float32 lacks
-		middle = 1 << 28
+		low    = 1<<29 - 1  // the significand bits that a float32 lacks
+		middle = 1 << 28    // of low, at a midpoint
 		least  = 1023 - 126 // biased exponents of normal float32
 		most   = 1023 + 127
 	)
@@ -73,7 +72,7 @@ func fmaFloat(d, a, b, c *vec) {
 		s := product + addend
 		v := math.Float64bits(s)
 		if e := v >> 52 & 0x7ff; e-least <= most-least || s == 0 {
-			part := s - product // what the sum lost is (product-(s-part)) + (addend-part)
+			part := s - product // the rounding error of s is (product-(s-part)) + (addend-part)
 			if v&low != middle || product-(s-part) == part-addend {
 				d[l] = bits32(float32(s))
 				continue
@@ -83,13 +82,13 @@ func fmaFloat(d, a, b, c *vec) {
 	}
 }
 
-// minFloat is min.f32; −0 is less than +0.
+// minFloat is min.f32. −0 is less than +0.
 func minFloat(a, b float32) float32 { return preferNumber(a, b, min(a, b)) }
 
-// maxFloat is max.f32, as minFloat.
+// maxFloat is max.f32. +0 is greater than −0.
 func maxFloat(a, b float32) float32 { return preferNumber(a, b, max(a, b)) }
 
-// preferNumber lets a NaN give way to the other operand; of two numbers it is chosen.
+// preferNumber returns chosen, or if one operand is NaN the other one.
 func preferNumber(a, b, chosen float32) float32 {
 	switch {
 	case a != a && b != b:
@@ -102,50 +101,46 @@ func preferNumber(a, b, chosen float32) float32 {
 	return chosen
 }
 
-// approximate runs an operation whose result PTX only bounds, in the device's mode.
-func approximate(f func(alu.Approx, float32) float32) func(*warp, *op, uint32) step {
-	return func(w *warp, o *op, m uint32) step {
+// approximate makes an instruction of an operation for which PTX bounds only the error.
+func approximate(f func(alu.Approx, float32) float32) func(*warp, *op, uint32) result {
+	return func(w *warp, o *op, m uint32) result {
 		if !w.reads(o, m, o.a) {
-			return stepFault
+			return resultTrap
 		}
 		a := &w.regs[o.a]
 		for l := range lanesOf(m) {
 			w.set(o.d, l, bits32(f(w.cta.grid.approx, float32Of(a[l]))))
 		}
-		return stepNext
+		return resultNext
 	}
 }
 
+// Arithmetic in f64.
 var doubleForms = []form{
-	{pattern: "add.rn.f64", args: "T T T",
-		vec: doubles(func(a, b, _ float64) float64 { return a + b })},
-	{pattern: "sub.rn.f64", args: "T T T",
-		vec: doubles(func(a, b, _ float64) float64 { return a - b })},
-	{pattern: "mul.rn.f64", args: "T T T",
-		vec: doubles(func(a, b, _ float64) float64 { return float64(a * b) })},
+	{pattern: "add.rn.f64", args: "T T T", vec: doubles(func(a, b, _ float64) float64 { return a + b })},
+	{pattern: "sub.rn.f64", args: "T T T", vec: doubles(func(a, b, _ float64) float64 { return a - b })},
+	{pattern: "mul.rn.f64", args: "T T T", vec: doubles(func(a, b, _ float64) float64 { return float64(a * b) })},
 	{pattern: "fma.rn.f64", args: "T T T T", vec: doubles(math.FMA)},
-	{pattern: "div.rn.f64", args: "T T T",
-		vec: doubles(func(a, b, _ float64) float64 { return a / b })},
-	{pattern: "rcp.rn.f64", args: "T T",
-		vec: doubles(func(a, _, _ float64) float64 { return 1 / a })},
-	{pattern: "sqrt.rn.f64", args: "T T",
-		vec: doubles(func(a, _, _ float64) float64 { return math.Sqrt(a) })},
+	{pattern: "div.rn.f64", args: "T T T", vec: doubles(func(a, b, _ float64) float64 { return a / b })},
+	{pattern: "rcp.rn.f64", args: "T T", vec: doubles(func(a, _, _ float64) float64 { return 1 / a })},
+	{pattern: "sqrt.rn.f64", args: "T T", vec: doubles(func(a, _, _ float64) float64 { return math.Sqrt(a) })},
 	{pattern: "abs.f64", args: "T T", vec: lanes1(func(a uint64) uint64 { return a &^ (1 << 63) })},
 	{pattern: "neg.f64", args: "T T", vec: lanes1(func(a uint64) uint64 { return a ^ 1<<63 })},
 }
 
+// Packed arithmetic in f16 and bf16.
 var halfForms = []form{
-	{pattern: "add.rn.f16x2", since: gate{42, 53}, args: "b32 reg:b32 reg:b32", vec: halves2(alu.AddF16)},
-	{pattern: "sub.rn.f16x2", since: gate{42, 53}, args: "b32 reg:b32 reg:b32", vec: halves2(alu.SubF16)},
-	{pattern: "mul.rn.f16x2", since: gate{42, 53}, args: "b32 reg:b32 reg:b32", vec: halves2(alu.MulF16)},
-	{pattern: "fma.rn.f16x2", since: gate{42, 53}, args: "b32 reg:b32 reg:b32 reg:b32", vec: halves3(alu.FMAF16)},
-	{pattern: "fma.rn.bf16x2", since: gate{70, 80}, args: "b32 reg:b32 reg:b32 reg:b32", vec: halves3(alu.FMABF16)},
+	{pattern: "add.rn.f16x2", needs: requirement{42, 53}, args: "b32 reg:b32 reg:b32", vec: half2(alu.AddF16)},
+	{pattern: "sub.rn.f16x2", needs: requirement{42, 53}, args: "b32 reg:b32 reg:b32", vec: half2(alu.SubF16)},
+	{pattern: "mul.rn.f16x2", needs: requirement{42, 53}, args: "b32 reg:b32 reg:b32", vec: half2(alu.MulF16)},
+	{pattern: "fma.rn.f16x2", needs: requirement{42, 53}, args: "b32 reg:b32 reg:b32 reg:b32", vec: half3(alu.FMAF16)},
+	{pattern: "fma.rn.bf16x2", needs: requirement{70, 80}, args: "b32 reg:b32 reg:b32 reg:b32", vec: half3(alu.FMABF16)},
 }
 
-func halves2(f func(a, b uint16) uint16) func(d, a, b, c *vec) {
-	return halves3(func(a, b, _ uint16) uint16 { return f(a, b) })
+func half2(f func(a, b uint16) uint16) func(d, a, b, c *vec) {
+	return half3(func(a, b, _ uint16) uint16 { return f(a, b) })
 }
 
-func halves3(f func(a, b, c uint16) uint16) func(d, a, b, c *vec) {
+func half3(f func(a, b, c uint16) uint16) func(d, a, b, c *vec) {
 	return words3(func(a, b, c uint32) uint32 { return alu.F16x2(f, a, b, c) })
 }

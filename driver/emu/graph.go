@@ -2,19 +2,19 @@ package emu
 
 import "github.com/lockstep-go/lockstep/driver"
 
-// capture collects the work that a stream is given while it is captured.
+// capture collects the tasks that a stream receives during Capture.
 type capture struct {
 	tasks  []task
-	failed error
+	failed error // of a call that cannot be captured
 }
 
-// graph is captured work.
+// graph is a captured list of tasks.
 type graph struct {
 	object
 	tasks []task
 }
 
-// Capture runs record and collects the work that it queues.
+// Capture runs record and returns the tasks that it queues.
 func (s *stream) Capture(record func() error) (driver.Graph, error) {
 	c, err := s.beginCapture()
 	if err != nil {
@@ -26,7 +26,7 @@ func (s *stream) Capture(record func() error) (driver.Graph, error) {
 		s.d.mu.Unlock()
 	}
 	err = func() error {
-		defer finish() // after a panic in record, too
+		defer finish() // also after a panic in record
 		return record()
 	}()
 	if err == nil {
@@ -55,7 +55,7 @@ func (s *stream) beginCapture() (*capture, error) {
 	return s.capture, nil
 }
 
-// refuse fails the capture: the call is not one that can be captured.
+// refuse fails the capture because of a call that cannot be captured.
 func (c *capture) refuse(op string) error {
 	c.failed = invalid(op, "%s cannot be captured", op)
 	return c.failed
@@ -70,7 +70,7 @@ func (c *capture) put(op string, t task) error {
 	return nil
 }
 
-// Launch queues the work once.
+// Launch queues the tasks.
 func (g *graph) Launch(on driver.Stream) error {
 	g.d.mu.Lock()
 	defer g.d.mu.Unlock()
@@ -79,7 +79,7 @@ func (g *graph) Launch(on driver.Stream) error {
 	}
 	s, ok := on.(*stream)
 	if !ok || s.d != g.d {
-		return invalid("Graph.Launch", "the stream is not of this device")
+		return invalid("Graph.Launch", "the stream is of another device")
 	}
 	if err := s.usable("Graph.Launch"); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (g *graph) Launch(on driver.Stream) error {
 		if err := t.usable(); err != nil {
 			return err
 		}
-		t.begins = i == 0
+		t.beginsGraph = i == 0
 		if err := s.put("Graph.Launch", t); err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func (g *graph) Launch(on driver.Stream) error {
 	return nil
 }
 
-// usable checks that what a captured task uses has not been closed since.
+// usable checks that nothing that a captured task uses was closed since.
 func (t *task) usable() error {
 	if t.kind == taskLaunch {
 		return t.launch.Function.(*function).module.usable("Graph.Launch")

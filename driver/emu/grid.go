@@ -17,50 +17,40 @@ type grid struct {
 	dim, block  driver.Dim3
 	params      []byte
 	sharedBytes int
-	resident    int // CTAs that may run at a time
+	resident    int // how many CTAs may run at the same time
 	memory      *memory
 	schedule    Schedule
-	late        bool // asynchronous copies arrive late
+	lateCopies  bool
 	approx      alu.Approx
 	tensor      alu.Accumulate
-	parallel    bool   // several workers
-	races       bool   // look for races
-	epoch       uint64 // of the history of global memory: the launch
-	overlaps    bool   // it may have begun before those of its chain ended
-	chain       uint32
-	early       early
+	parallel    bool   // several workers run CTAs
+	races       bool   // detect races
+	launch      uint64 // number of the launch, the epoch of the access history of global memory
+	overlaps    bool   // launched with driver.Launch.Overlaps
+	chain       uint32 // see dependentlaunch.go
+	missingWait missingWait
 
-	next  atomic.Int64 // the CTA to start next
-	left  atomic.Int64 // instructions until it is a runaway
-	fault struct {
+	next      atomic.Int64 // the CTA to start next
+	remaining atomic.Int64 // instructions until the launch is a runaway
+	fault     struct {
 		sync.Mutex
-		at   int // the lowest CTA that trapped
-		trap *Trap
+		number int // of the lowest CTA that trapped
+		trap   *Trap
 	}
 }
 
-// worker runs CTAs, one after the other.
-type worker struct {
-	grid      *grid
-	loadBytes uint64
-	spare     []*cta
-}
-
-// quantum is how many instructions a CTA runs before others may have a turn.
-const quantum = 1 << 16
-
-// argument gives a parameter as a register holds it.
+// argument returns bytes of the parameter block as a register holds them.
 func (g *grid) argument(a argument) uint64 {
 	var b [8]byte
 	copy(b[:], g.params[a.offset:a.offset+a.bytes])
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// run executes the grid with workers goroutines. It returns the number of bytes that
-// global loads asked for, and the trap of the lowest CTA, if any.
+// run executes the grid on a number of workers. It returns how many bytes were loaded from
+// global memory, and the trap of the lowest CTA that trapped.
 func (g *grid) run(workers int) (loadBytes uint64, trap *Trap) {
-	n := threads(g.dim)
-	g.fault.at = math.MaxInt
+	n := volume(g.dim)
+	g.fault.number = math.MaxInt
 	workers = min(workers, n)
 	g.parallel = workers > 1
 	all := make([]*worker, workers)
@@ -78,34 +68,49 @@ func (g *grid) run(workers int) (loadBytes uint64, trap *Trap) {
 		}
 	}
 	if g.fault.trap == nil {
-		return loadBytes, g.early.fault()
+		return loadBytes, g.missingWait.fault()
 	}
 	return loadBytes, g.fault.trap
 }
 
-// failed is the lowest CTA that has trapped, or a number above all.
-func (g *grid) failed() int {
+// lowestFault is the number of the lowest CTA that has trapped, or math.MaxInt.
+func (g *grid) lowestFault() int {
 	g.fault.Lock()
 	defer g.fault.Unlock()
-	return g.fault.at
+	return g.fault.number
 }
 
-// fail records a trap. Of several the one of the lowest CTA stands, so that the
-// outcome does not depend on the workers.
-func (g *grid) fail(at int, t *Trap) {
+// fail records the trap of a CTA. The trap of the lowest CTA wins, so that the outcome does not
+// depend on the workers.
+func (g *grid) fail(number int, t *Trap) {
 	g.fault.Lock()
 	defer g.fault.Unlock()
-	if at < g.fault.at {
-		g.fault.at, g.fault.trap = at, t
+	if number < g.fault.number {
+		g.fault.number, g.fault.trap = number, t
 	}
 }
 
-// mingled is how many CTAs of an adversarial schedule take turns on a worker though
-// none waits for another: enough to part their accesses, few enough to be cheap.
-const mingled = 4
+// worker runs CTAs in one goroutine.
+type worker struct {
+	grid      *grid
+	loadBytes uint64 // from global memory
+	spare     []*cta // ended, to be reused
+}
 
-// run takes CTAs until there are no more. A CTA runs to its end, unless it seems
-// to wait for another one: then further ones start beside it, up to so many.
+// ctaTurn is how many instructions a CTA executes before another one of the worker may run.
+// An adversarial schedule draws the number from 1 to maxRandomCTATurn.
+const (
+	ctaTurn          = 1 << 16
+	maxRandomCTATurn = 512
+)
+
+// interleaved is how many CTAs a worker interleaves in an adversarial schedule even if none of
+// them waits for another: enough to separate their accesses, and few enough to be cheap.
+const interleaved = 4
+
+// run executes CTAs until the grid has no more. Normally a CTA runs to its end before the next
+// one starts. While it polls memory, as if it waited for another CTA, further ones start beside
+// it, up to resident ones.
 func (wk *worker) run(n, resident int) {
 	var active []*cta
 	g := wk.grid
@@ -119,11 +124,11 @@ func (wk *worker) run(n, resident int) {
 		active = active[:0:0]
 		room := 0
 		for _, c := range running {
-			if c.number > g.failed() {
+			if c.number > g.lowestFault() {
 				continue
 			}
 			c.polls = 0
-			done, trap := wk.slice(c)
+			done, trap := wk.turn(c)
 			switch {
 			case trap != nil:
 				g.fail(c.number, trap)
@@ -134,7 +139,7 @@ func (wk *worker) run(n, resident int) {
 				if c.polls > 0 {
 					room = resident
 				} else if c.random != nil {
-					room = max(room, min(mingled, resident))
+					room = max(room, min(interleaved, resident))
 				}
 			}
 		}
@@ -144,37 +149,23 @@ func (wk *worker) run(n, resident int) {
 	}
 }
 
-// slice lets a CTA run for its quantum.
-func (wk *worker) slice(c *cta) (done bool, trap *Trap) {
-	n := quantum
+// turn executes a CTA for one turn.
+func (wk *worker) turn(c *cta) (done bool, trap *Trap) {
+	n := ctaTurn
 	if c.random != nil {
-		n = 1 + c.random.IntN(512)
+		n = 1 + c.random.IntN(maxRandomCTATurn)
 	}
 	ran, done, trap := c.run(n)
-	if left := wk.grid.left.Add(-int64(ran)); left < 0 && trap == nil && !done {
+	if left := wk.grid.remaining.Add(-int64(ran)); left < 0 && trap == nil && !done {
 		return true, c.runaway()
 	}
 	return done, trap
 }
 
-// runaway traps: the launch has executed more instructions than it may.
-func (c *cta) runaway() *Trap {
-	for _, w := range c.warps {
-		if w.live != 0 {
-			mask, _ := w.lowest(w.live, 0)
-			for l := range lanesOf(mask) {
-				w.trap(TrapRunaway, &c.grid.prog.ops[w.pc], l, "the launch has executed all the instructions that it may")
-				return w.fault
-			}
-		}
-	}
-	return nil
-}
-
-// admit starts the grid's next CTA.
+// admit starts the next CTA of the grid, if there is one.
 func (wk *worker) admit(active []*cta, n int) []*cta {
 	number := wk.grid.next.Add(1) - 1
-	if number >= int64(n) || int(number) > wk.grid.failed() {
+	if number >= int64(n) || int(number) > wk.grid.lowestFault() {
 		return active
 	}
 	var c *cta
@@ -193,7 +184,7 @@ func (p *program) check(l *driver.Launch, props *driver.Properties) error {
 		return invalid("Launch", "kernel %s: %s", p.name, fmt.Sprintf(format, args...))
 	}
 	if want := p.entry.ParamBytes(); len(l.Params) != want {
-		return refuse("%d bytes of parameters, it takes %d", len(l.Params), want)
+		return refuse("%d bytes of parameters, the entry takes %d", len(l.Params), want)
 	}
 	g, b := l.Grid, l.Block
 	if g.X == 0 || g.Y == 0 || g.Z == 0 || b.X == 0 || b.Y == 0 || b.Z == 0 {
@@ -202,14 +193,14 @@ func (p *program) check(l *driver.Launch, props *driver.Properties) error {
 	if g.X > math.MaxInt32 || g.Y > 65535 || g.Z > 65535 {
 		return refuse("grid %v is larger than %d×65535×65535", g, math.MaxInt32)
 	}
-	if b.X > 1024 || b.Y > 1024 || b.Z > 64 || threads(b) > maxThreadsPerCTA {
+	if b.X > 1024 || b.Y > 1024 || b.Z > 64 || volume(b) > maxThreadsPerCTA {
 		return refuse("block %v is larger than 1024×1024×64 or %d threads", b, maxThreadsPerCTA)
 	}
-	if m := p.entry.MaxNTID; m[0] != 0 && threads(b) > int(m[0]*m[1]*m[2]) {
-		return refuse("%d threads, .maxntid allows %d", threads(b), m[0]*m[1]*m[2])
+	if m := p.entry.MaxNTID; m[0] != 0 && volume(b) > int(m[0]*m[1]*m[2]) {
+		return refuse("%d threads, .maxntid allows %d", volume(b), m[0]*m[1]*m[2])
 	}
 	if r := p.entry.ReqNTID; r[0] != 0 && (b != driver.Dim3{X: r[0], Y: r[1], Z: r[2]}) {
-		return refuse("block %v, .reqntid wants %v", b, r)
+		return refuse("block %v, .reqntid requires %v", b, r)
 	}
 	if total := p.dynamic + int(l.Shared); total > props.SharedPerCTA {
 		return refuse("%d bytes of shared memory (%d static), a CTA may have %d", total, p.dynamic, props.SharedPerCTA)
@@ -217,9 +208,8 @@ func (p *program) check(l *driver.Launch, props *driver.Properties) error {
 	return nil
 }
 
-// checkPointers traps if a parameter declared as a pointer points to no live buffer,
-// or is not aligned as declared. Null is allowed: it stands for an absent operand,
-// and its use traps.
+// checkPointers traps if a parameter declared .ptr is outside every live buffer, or not aligned as
+// declared. Null is allowed for an absent operand; an access to it traps.
 func (g *grid) checkPointers() *Trap {
 	for _, q := range g.prog.entry.Params {
 		addr := uint64(0)

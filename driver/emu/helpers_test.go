@@ -30,11 +30,11 @@ type bench struct {
 // run gives the words of all buffers after the kernel, and its error.
 func (b bench) run(t testing.TB) ([][]uint32, error) {
 	t.Helper()
-	out, _, err := b.runOn(t)
+	out, _, err := b.runOnDevice(t)
 	return out, err
 }
 
-func (b bench) runOn(t testing.TB) ([][]uint32, *Device, error) {
+func (b bench) runOnDevice(t testing.TB) ([][]uint32, *Device, error) {
 	t.Helper()
 	d, err := Open(b.opts)
 	if err != nil {

@@ -2,9 +2,8 @@ package emu
 
 import "math"
 
-// The constructors below make a form's vec of what happens in one lane. The
-// commonest instructions spell their loop out instead: a call a lane costs more
-// than the work.
+// The functions below make form.vec from the computation of one lane. The most frequent instructions
+// have their own loop instead, because a call per lane costs more than the work.
 
 func lanes1(f func(a uint64) uint64) func(d, a, b, c *vec) {
 	return func(d, a, _, _ *vec) {
@@ -73,10 +72,10 @@ func doubles(f func(a, b, c float64) float64) func(d, a, b, c *vec) {
 // float32Of reads a register as a float32.
 func float32Of(v uint64) float32 { return math.Float32frombits(uint32(v)) }
 
-// bits32 is a float32 as a register holds it.
+// bits32 returns the bits of a float32 as a register value.
 func bits32(f float32) uint64 { return uint64(math.Float32bits(f)) }
 
-// bits64 is a float64 as a register holds it, any NaN as the one that PTX arithmetic gives.
+// bits64 returns the bits of a float64, or of the canonical NaN.
 func bits64(f float64) uint64 {
 	if f != f {
 		return 0x7fffffffffffffff

@@ -4,37 +4,36 @@ import "github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
 
 const ctaShared = "shared|shared::cta"
 
+// Barrier objects in shared memory.
 var mbarrierForms = []form{
-	{pattern: "mbarrier.init." + ctaShared + ".b64", since: gate{70, 80}, build: buildMbarrier(runInit, 1)},
-	{pattern: "mbarrier.inval." + ctaShared + ".b64", since: gate{70, 80}, build: buildMbarrier(runInvalidate, 0)},
-	{pattern: "mbarrier.arrive.release?.cta?." + ctaShared + ".b64", since: gate{70, 80}, build: buildArrive},
-	{pattern: "mbarrier.arrive.expect_tx.release?.cta?." + ctaShared + ".b64", since: gate{80, 90}, build: buildArrive},
-	{pattern: "mbarrier.expect_tx.relaxed.cta." + ctaShared + ".b64", since: gate{80, 90},
-		build: buildMbarrier(runExpect, 1)},
-	{pattern: "mbarrier.test_wait.parity." + ctaShared + ".b64", since: gate{71, 80}, build: buildTryWait},
-	{pattern: "mbarrier.try_wait.parity." + ctaShared + ".b64", since: gate{78, 90}, build: buildTryWait},
-	{pattern: "fence.mbarrier_init.release.cluster", since: gate{80, 90}, build: buildFence},
-	{pattern: "fence.proxy.async.global|shared::cta|shared::cluster?", since: gate{80, 90}, build: buildProxyFence},
+	{pattern: "mbarrier.init." + ctaShared + ".b64", needs: requirement{70, 80}, build: buildMbarrier(runInit, 1)},
+	{pattern: "mbarrier.inval." + ctaShared + ".b64", needs: requirement{70, 80}, build: buildMbarrier(runInvalidate, 0)},
+	{pattern: "mbarrier.arrive.release?.cta?." + ctaShared + ".b64", needs: requirement{70, 80}, build: buildArrive},
+	{pattern: "mbarrier.arrive.expect_tx.release?.cta?." + ctaShared + ".b64", needs: requirement{80, 90}, build: buildArrive},
+	{pattern: "mbarrier.expect_tx.relaxed.cta." + ctaShared + ".b64", needs: requirement{80, 90}, build: buildMbarrier(runExpect, 1)},
+	{pattern: "mbarrier.test_wait.parity." + ctaShared + ".b64", needs: requirement{71, 80}, build: buildWaitParity},
+	{pattern: "mbarrier.try_wait.parity." + ctaShared + ".b64", needs: requirement{78, 90}, build: buildWaitParity},
 }
 
-// mbarrier is a barrier object in shared memory. A phase ends when nobody is
-// pending and no bytes are expected any more.
+// mbarrier is a barrier object in shared memory. Its phase completes when there are no pending
+// arrivals and no pending bytes.
 type mbarrier struct {
-	count, pending int
-	tx             int
-	phase          uint64
-	gathered       *knowledge // of those who arrived in this phase
-	known          *knowledge // of all phases that have ended
-	late           []bulkCopy // not arrived yet
+	count     int // arrivals per phase
+	pending   int // arrivals of this phase that have not come
+	txBytes   int // bytes of this phase that have not come (tx-count)
+	phase     uint64
+	arrived   *vectorClock // of the arrivals of this phase
+	completed *vectorClock // of all completed phases
+	late      []bulkCopy   // copies in flight that complete on this barrier
 }
 
-// most is how many arrivals or bytes an mbarrier can wait for.
-const most = 1<<20 - 1
+// maxMbarrier is the limit of the PTX ISA for the arrivals and bytes of an mbarrier.
+const maxMbarrier = 1<<20 - 1
 
-// buildMbarrier decodes [barrier] and so many numbers.
-func buildMbarrier(run func(*warp, *op, uint32) step, numbers int) func(*decoder, *syntax.Instruction, quals) (op, error) {
-	return func(d *decoder, in *syntax.Instruction, _ quals) (op, error) {
-		if err := count(in, 1+numbers); err != nil {
+// buildMbarrier decodes [barrier] and, if numbers is 1, a number.
+func buildMbarrier(run func(*warp, *op, uint32) result, numbers int) func(*decoder, *syntax.Instruction, qualifiers) (op, error) {
+	return func(d *decoder, in *syntax.Instruction, _ qualifiers) (op, error) {
+		if err := wantOperands(in, 1+numbers); err != nil {
 			return op{}, err
 		}
 		o := op{kind: opRun, run: run}
@@ -46,45 +45,48 @@ func buildMbarrier(run func(*warp, *op, uint32) step, numbers int) func(*decoder
 	}
 }
 
-// buildArrive decodes state, [barrier][, count or bytes]; the state may be _.
-func buildArrive(d *decoder, in *syntax.Instruction, q quals) (op, error) {
-	o := op{kind: opRun, run: runArrive, d: -1, b: -1, signed: q.has("expect_tx"), order: order{strong: true}}
-	want := 2
-	if o.signed || len(in.Operands) == 3 {
-		want = 3
+// buildArrive decodes state, [barrier][, number]. The state may be _. The number counts bytes for
+// expect_tx and else arrivals. Registers d and b are -1 if absent.
+func buildArrive(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
+	expectTx := q.has("expect_tx")
+	o := op{kind: opRun, d: -1, b: -1, order: order{strong: true}}
+	o.run = func(w *warp, o *op, m uint32) result { return w.arriveMbarrier(o, m, expectTx) }
+	operands := 2
+	if expectTx || len(in.Operands) == 3 {
+		operands = 3
 	}
-	if err := count(in, want); err != nil {
+	if err := wantOperands(in, operands); err != nil {
 		return o, err
 	}
 	var err error
 	if in.Operands[0].Name == "_" {
-		err = d.needs("no state", gate{71, 80})
+		err = d.require("no state", requirement{71, 80})
 	} else {
-		o.d, err = d.dest(in.Operands[0], typeB64)
+		o.d, err = d.destination(in.Operands[0], typeB64)
 	}
-	if want == 3 && !o.signed && err == nil {
-		err = d.needs("a count", gate{78, 90})
+	if operands == 3 && !expectTx && err == nil {
+		err = d.require("a count", requirement{78, 90})
 	}
 	if err != nil {
 		return o, err
 	}
-	if o.a, o.imm, err = d.address(in.Operands[1], true); err != nil || want == 2 {
+	if o.a, o.imm, err = d.address(in.Operands[1], true); err != nil || operands == 2 {
 		return o, err
 	}
 	o.b, err = d.source(in.Operands[2], typeU32)
 	return o, err
 }
 
-// buildTryWait decodes p, [barrier], parity[, time].
-func buildTryWait(d *decoder, in *syntax.Instruction, q quals) (op, error) {
-	o := op{kind: opRun, run: runTryWait, order: order{strong: true}}
+// buildWaitParity decodes p, [barrier], parity[, time limit].
+func buildWaitParity(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
+	o := op{kind: opRun, run: runWaitParity, order: order{strong: true}}
 	if len(in.Operands) != 4 || q[1] != "try_wait" {
-		if err := count(in, 3); err != nil {
+		if err := wantOperands(in, 3); err != nil {
 			return o, err
 		}
 	}
 	var err error
-	if o.d, err = d.dest(in.Operands[0], typePred); err != nil {
+	if o.d, err = d.destination(in.Operands[0], typePred); err != nil {
 		return o, err
 	}
 	if o.a, o.imm, err = d.address(in.Operands[1], true); err != nil {
@@ -94,13 +96,14 @@ func buildTryWait(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	return o, err
 }
 
-// object finds the eight bytes of an mbarrier, and what was initialized there.
-func (w *warp) object(o *op, lane int, addr uint64) (at int, b *mbarrier) {
+// mbarrierAt finds the mbarrier at an address, and its offset in shared memory. It traps and
+// returns nil if none was initialized there.
+func (w *warp) mbarrierAt(o *op, lane int, addr uint64) (at int, b *mbarrier) {
 	s, at := w.locate(o, true, lane, addr, 8, 8)
 	if s == nil {
 		return at, nil
 	}
-	if b = w.cta.arrivals[at]; b == nil {
+	if b = w.cta.mbarriers[at]; b == nil {
 		w.trap(TrapBarrier, o, lane, "no mbarrier has been initialized at %#x", addr)
 		return at, nil
 	}
@@ -110,86 +113,83 @@ func (w *warp) object(o *op, lane int, addr uint64) (at int, b *mbarrier) {
 	return at, b
 }
 
-func runInit(w *warp, o *op, m uint32) step {
+func runInit(w *warp, o *op, m uint32) result {
 	if !w.reads(o, m, o.a, o.b) {
-		return stepFault
+		return resultTrap
 	}
 	for l := range lanesOf(m) {
 		n := int(w.regs[o.b][l])
 		s, at := w.locate(o, true, l, w.regs[o.a][l]+uint64(o.imm), 8, 8)
 		if s == nil || !w.note(o, s, at, 8, l, accessWrite) {
-			return stepFault
+			return resultTrap
 		}
-		if n < 1 || n > most {
-			return w.trap(TrapBarrier, o, l, "an mbarrier for %d arrivals, it may have 1 to %d", n, most)
+		if n < 1 || n > maxMbarrier {
+			return w.trap(TrapBarrier, o, l, "an mbarrier for %d arrivals, the limits are 1 and %d", n, maxMbarrier)
 		}
-		if w.cta.arrivals[at] != nil {
-			return w.trap(TrapBarrier, o, l, "the mbarrier has been initialized and not invalidated")
+		if w.cta.mbarriers[at] != nil {
+			return w.trap(TrapBarrier, o, l, "the mbarrier was initialized before and not invalidated")
 		}
-		w.cta.hopeless = 0
-		w.cta.arrivals[at] = &mbarrier{count: n, pending: n}
+		w.cta.idleChecks = 0
+		w.cta.mbarriers[at] = &mbarrier{count: n, pending: n}
 		s.mark(at, 8, false) // the object is opaque
 	}
 	w.clock.now++
-	return stepNext
+	return resultNext
 }
 
-func runInvalidate(w *warp, o *op, m uint32) step {
+func runInvalidate(w *warp, o *op, m uint32) result {
 	if !w.reads(o, m, o.a) {
-		return stepFault
+		return resultTrap
 	}
 	for l := range lanesOf(m) {
-		at, b := w.object(o, l, w.regs[o.a][l]+uint64(o.imm))
+		at, b := w.mbarrierAt(o, l, w.regs[o.a][l]+uint64(o.imm))
 		if b == nil {
-			return stepFault
+			return resultTrap
 		}
 		if !w.note(o, w.cta.shared, at, 8, l, accessWrite) {
-			return stepFault
+			return resultTrap
 		}
-		delete(w.cta.arrivals, at)
+		delete(w.cta.mbarriers, at)
 	}
 	w.clock.now++
-	return stepNext
+	return resultNext
 }
 
-func runExpect(w *warp, o *op, m uint32) step {
+func runExpect(w *warp, o *op, m uint32) result {
 	if !w.reads(o, m, o.a, o.b) {
-		return stepFault
+		return resultTrap
 	}
 	for l := range lanesOf(m) {
-		_, b := w.object(o, l, w.regs[o.a][l]+uint64(o.imm))
-		if b == nil {
-			return stepFault
-		}
-		if !w.expect(o, b, l) {
-			return stepFault
+		_, b := w.mbarrierAt(o, l, w.regs[o.a][l]+uint64(o.imm))
+		if b == nil || !w.expectTx(o, b, l) {
+			return resultTrap
 		}
 	}
-	return stepNext
+	return resultNext
 }
 
-// expect lets an mbarrier wait for as many bytes more as a lane says.
-func (w *warp) expect(o *op, b *mbarrier, lane int) bool {
-	if b.tx += int(w.regs[o.b][lane]); b.tx > most {
-		w.trap(TrapBarrier, o, lane, "the mbarrier expects %d bytes, it can count %d", b.tx, most)
+// expectTx makes an mbarrier expect as many more bytes as a lane has in register b.
+func (w *warp) expectTx(o *op, b *mbarrier, lane int) bool {
+	if b.txBytes += int(w.regs[o.b][lane]); b.txBytes > maxMbarrier {
+		w.trap(TrapBarrier, o, lane, "the mbarrier expects %d bytes, the limit is %d", b.txBytes, maxMbarrier)
 		return false
 	}
 	return true
 }
 
-func runArrive(w *warp, o *op, m uint32) step {
+func (w *warp) arriveMbarrier(o *op, m uint32, expectTx bool) result {
 	if !w.reads(o, m, o.a) || o.b >= 0 && !w.reads(o, m, o.b) {
-		return stepFault
+		return resultTrap
 	}
 	for l := range lanesOf(m) {
-		_, b := w.object(o, l, w.regs[o.a][l]+uint64(o.imm))
+		_, b := w.mbarrierAt(o, l, w.regs[o.a][l]+uint64(o.imm))
 		if b == nil {
-			return stepFault
+			return resultTrap
 		}
 		n := 1
-		if o.signed {
-			if !w.expect(o, b, l) {
-				return stepFault
+		if expectTx {
+			if !w.expectTx(o, b, l) {
+				return resultTrap
 			}
 		} else if o.b >= 0 {
 			n = int(w.regs[o.b][l])
@@ -201,50 +201,51 @@ func runArrive(w *warp, o *op, m uint32) step {
 			return w.trap(TrapBarrier, o, l, "%d arrivals at an mbarrier that waits for %d", n, b.pending)
 		}
 		if w.cta.grid.races {
-			b.gathered = join(b.gathered, w.known(l))
+			b.arrived = join(b.arrived, w.laneClock(l))
 		}
 		b.pending -= n
-		w.cta.hopeless = 0
+		w.cta.idleChecks = 0
 		b.advance()
 	}
 	w.clock.now++
-	return stepNext
+	return resultNext
 }
 
-// advance ends the phase if all have arrived.
+// advance starts the next phase if this one is complete.
 func (b *mbarrier) advance() {
-	if b.pending == 0 && b.tx == 0 {
+	if b.pending == 0 && b.txBytes == 0 {
 		b.phase++
 		b.pending = b.count
-		b.known, b.gathered = join(b.known, b.gathered), nil
+		b.completed, b.arrived = join(b.completed, b.arrived), nil
 	}
 }
 
-func runTryWait(w *warp, o *op, m uint32) step {
+// runWaitParity is test_wait and try_wait, which never blocks here. A copy in flight completes
+// only after a wait has failed, so that a kernel that ignores the result of the wait fails.
+func runWaitParity(w *warp, o *op, m uint32) result {
 	if !w.reads(o, m, o.a, o.b) {
-		return stepFault
+		return resultTrap
 	}
 	for l := range lanesOf(m) {
-		_, b := w.object(o, l, w.regs[o.a][l]+uint64(o.imm))
+		_, b := w.mbarrierAt(o, l, w.regs[o.a][l]+uint64(o.imm))
 		if b == nil {
-			return stepFault
+			return resultTrap
 		}
 		if b.phase&1 != w.regs[o.b][l]&1 {
 			w.setPred(o.d, 1<<l, allLanes)
-			v := &w.clock.lanes[l]
-			v.far = join(v.far, b.known)
+			lane := &w.clock.lanes[l]
+			lane.acquired = join(lane.acquired, b.completed)
 			continue
 		}
 		w.setPred(o.d, 1<<l, 0)
-		if w.vain.op == nil {
-			w.vain = vain{o, l, b}
+		if w.failedWait.op == nil {
+			w.failedWait = failedWait{o, l, b}
 		}
-		// Late data arrive once somebody has looked for them in vain.
 		late := b.late
 		b.late = nil
 		for _, cp := range late {
-			w.cta.complete(b, cp)
+			w.cta.completeBulk(b, cp)
 		}
 	}
-	return stepNext
+	return resultNext
 }

@@ -56,7 +56,7 @@ func TestMbarrierTraps(t *testing.T) {
 }
 
 // Waiting for a slow warp is not a deadlock, however many lanes wait.
-func TestPatience(t *testing.T) {
+func TestSlowWarpIsNoDeadlock(t *testing.T) {
 	body := `
 	mov.u32 %r0, 0; mov.u32 %r2, bar; setp.eq.u32 %p1, %r1, 0;
 	@%p1 mbarrier.init.shared.b64 [%r2], 1;

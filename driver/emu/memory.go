@@ -1,27 +1,158 @@
 package emu
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"sort"
+	"sync"
+	"sync/atomic"
 )
 
-// memory is what kernels can address: a device's global memory and pinned memory of the
-// host. Buffers lie far apart, so that running over the end of one never meets another.
+// segment is a range of memory: a buffer, pinned memory, or the shared memory of a CTA. It tracks
+// which of its bytes are defined, that is, written. Writes of the host to pinned memory do not
+// define bytes.
+type segment struct {
+	name           string
+	base           uint64 // address
+	data           []byte
+	definedBits    []byte // one bit per byte of data
+	undefinedBytes atomic.Int64
+	freedBytes     int // size of a freed segment, else 0
+	pinned         bool
+	locks          *[stripes]sync.Mutex // of global memory: see lockPage
+	history        history
+	written        []atomic.Uint32 // of global memory: see dependentlaunch.go
+}
+
+const (
+	stripes   = 16 // locks per segment; pages take turns
+	lockShift = 12 // log2 of the bytes that one lock covers at a stretch
+)
+
+// poison fills undefined memory. As a float it is a NaN.
+const poison = 0xff
+
+func newSegment(name string, base uint64, bytes int) *segment {
+	s := &segment{name: name, base: base, data: make([]byte, bytes), definedBits: make([]byte, (bytes+7)/8)}
+	s.history.pages = make([]*page, (bytes+pageBytes-1)/pageBytes)
+	s.undefineAll()
+	return s
+}
+
+// undefineAll makes all bytes undefined.
+func (s *segment) undefineAll() {
+	for i := range s.data {
+		s.data[i] = poison
+	}
+	clear(s.definedBits)
+	s.undefinedBytes.Store(int64(len(s.data)))
+}
+
+// load reads size bytes as a little-endian number.
+func (s *segment) load(at int, size int32) uint64 {
+	switch size {
+	case 1:
+		return uint64(s.data[at])
+	case 2:
+		return uint64(binary.LittleEndian.Uint16(s.data[at:]))
+	case 4:
+		return uint64(binary.LittleEndian.Uint32(s.data[at:]))
+	}
+	return binary.LittleEndian.Uint64(s.data[at:])
+}
+
+// store writes the lowest size bytes of v.
+func (s *segment) store(at int, size int32, v uint64) {
+	switch size {
+	case 1:
+		s.data[at] = byte(v)
+	case 2:
+		binary.LittleEndian.PutUint16(s.data[at:], uint16(v))
+	case 4:
+		binary.LittleEndian.PutUint32(s.data[at:], uint32(v))
+	default:
+		binary.LittleEndian.PutUint64(s.data[at:], v)
+	}
+}
+
+// defined reports whether n bytes are defined.
+func (s *segment) defined(at, n int) bool {
+	return s.undefinedBytes.Load() == 0 || s.firstUndefined(at, n) < 0
+}
+
+// firstUndefined is the offset of the first undefined byte of n bytes, or -1.
+func (s *segment) firstUndefined(at, n int) int {
+	for i := at; i < at+n; {
+		if i&7 == 0 && i+8 <= at+n && s.definedBits[i>>3] == 0xff {
+			i += 8
+			continue
+		}
+		if s.definedBits[i>>3]>>(i&7)&1 == 0 {
+			return i
+		}
+		i++
+	}
+	return -1
+}
+
+// define makes n bytes defined.
+func (s *segment) define(at, n int) {
+	if s.undefinedBytes.Load() != 0 {
+		s.mark(at, n, true)
+	}
+}
+
+// mark makes n bytes defined or undefined.
+func (s *segment) mark(at, n int, defined bool) {
+	changed := 0
+	for i := at; i < at+n; {
+		k := min(8-i&7, at+n-i)
+		m := byte(1<<k-1) << (i & 7)
+		old := s.definedBits[i>>3]
+		if defined {
+			s.definedBits[i>>3] = old | m
+		} else {
+			s.definedBits[i>>3] = old &^ m
+		}
+		changed += bits.OnesCount8(old ^ s.definedBits[i>>3])
+		i += k
+	}
+	if defined {
+		changed = -changed
+	}
+	s.undefinedBytes.Add(int64(changed))
+}
+
+// copyFrom copies n bytes, and for each byte whether it is defined.
+func (s *segment) copyFrom(at int, from *segment, fromAt, n int) {
+	copy(s.data[at:at+n], from.data[fromAt:fromAt+n])
+	if from.defined(fromAt, n) {
+		s.define(at, n)
+		return
+	}
+	for i := range n {
+		s.mark(at+i, 1, from.definedBits[(fromAt+i)>>3]>>((fromAt+i)&7)&1 != 0)
+	}
+}
+
+// memory is the global address space: the memory of the device, and pinned memory of the host. Gaps
+// between segments keep an access beyond the end of one from hitting the next.
 type memory struct {
-	segments []*segment // by address; freed ones stay, without bytes, to tell of their use
-	next     uint64
-	used     int64
-	limit    int64
-	count    int // buffers and pinned memory so far
+	segments []*segment // by address; a freed segment stays without its bytes, to name it in a trap
+	next     uint64     // address
+	used     int64      // bytes of the device
+	limit    int64      // bytes of the device
+	count    int        // segments so far
 }
 
 const (
 	firstAddress = 0x7f00_0000_0000
-	granule      = 256     // alignment of a buffer
-	guardGap     = 1 << 20 // addresses between two buffers
+	bufferAlign  = 256
+	guardGap     = 1 << 20 // bytes between two segments
 )
 
-// alloc takes a buffer, or gives nil if there is not so much left.
+// alloc allocates device memory. It returns nil if that exceeds the limit.
 func (m *memory) alloc(bytes int64) *segment {
 	if bytes > m.limit-m.used {
 		return nil
@@ -30,59 +161,112 @@ func (m *memory) alloc(bytes int64) *segment {
 	return m.place("buffer", bytes)
 }
 
-// pin takes memory of the host, of which the device has as much as there was.
+// pin allocates pinned memory, which does not count against the limit.
 func (m *memory) pin(bytes int64) *segment {
 	s := m.place("pinned memory", bytes)
-	s.host = true
+	s.pinned = true
 	return s
 }
 
-// place finds addresses for memory of a kind.
 func (m *memory) place(kind string, bytes int64) *segment {
 	if m.next == 0 {
 		m.next = firstAddress
 	}
 	m.count++
 	s := newSegment(fmt.Sprintf("%s %d of %d bytes", kind, m.count, bytes), m.next, int(bytes))
-	s.locks, s.written = newLocks(), newWritten(bytes)
-	m.next += (uint64(bytes)+granule-1)&^(granule-1) + guardGap
+	s.locks, s.written = new([stripes]sync.Mutex), newWritten(bytes)
+	m.next += (uint64(bytes)+bufferAlign-1)&^(bufferAlign-1) + guardGap
 	m.segments = append(m.segments, s)
 	return s
 }
 
-// free gives the bytes of a segment back. Its addresses are never used again.
+// free frees the bytes of a segment. Its addresses are never used again.
 func (m *memory) free(s *segment) {
-	if !s.host {
+	if !s.pinned {
 		m.used -= int64(len(s.data))
 	}
-	s.freed = len(s.data)
-	s.def, s.written = nil, nil
-	s.data = nil
-	s.history.pages, s.history.sync.at = nil, nil
+	s.freedBytes = len(s.data)
+	s.data, s.definedBits, s.written = nil, nil, nil
+	s.history.pages, s.history.releases.at = nil, nil
 	s.name += ", freed"
 }
 
-// below finds the buffer with the highest address at or below addr, nil if there is none.
-func (m *memory) below(addr uint64) *segment {
+// find returns the live segment that has n bytes at addr, and the offset. An error names the
+// nearest segment and comes with the kind of the trap.
+func (m *memory) find(addr uint64, n int64) (*segment, int, TrapKind, error) {
 	i := sort.Search(len(m.segments), func(i int) bool { return m.segments[i].base > addr })
 	if i == 0 {
-		return nil
-	}
-	return m.segments[i-1]
-}
-
-// find finds the live buffer that has n bytes at addr. The error names the nearest buffer.
-func (m *memory) find(addr uint64, n int64) (*segment, int, TrapKind, error) {
-	s := m.below(addr)
-	if s == nil {
 		return nil, 0, TrapBounds, fmt.Errorf("%d bytes at %#x: below all buffers", n, addr)
 	}
+	s := m.segments[i-1]
 	off := addr - s.base
-	if off < uint64(s.freed) {
+	if off < uint64(s.freedBytes) {
 		return nil, 0, TrapFreed, fmt.Errorf("%d bytes at %#x: offset %d of %s", n, addr, off, s.name)
 	}
 	if size := uint64(len(s.data)); off > size || uint64(n) > size-off {
 		return nil, 0, TrapBounds, fmt.Errorf("%d bytes at %#x: offset %d of %s", n, addr, off, s.name)
 	}
 	return s, int(off), "", nil
+}
+
+// locate finds n bytes at addr for an access of a lane. It traps and returns nil if they are not
+// there, or not aligned. It locks global memory.
+func (w *warp) locate(o *op, shared bool, lane int, addr uint64, n, align int) (*segment, int) {
+	if addr&uint64(align-1) != 0 {
+		w.trap(TrapAlignment, o, lane, "%d bytes at %#x", n, addr)
+		return nil, 0
+	}
+	if shared {
+		s := w.cta.shared
+		if off := addr - s.base; off <= uint64(len(s.data)) && uint64(n) <= uint64(len(s.data))-off {
+			return s, int(off)
+		}
+		w.trap(TrapBounds, o, lane, "%d bytes at %#x of shared memory, which has %d bytes at %#x", n, addr, len(s.data), s.base)
+		return nil, 0
+	}
+	if s := w.lastBuffer; s != nil {
+		if off := addr - s.base; off <= uint64(len(s.data)) && uint64(n) <= uint64(len(s.data))-off {
+			w.lockPage(s, int(off))
+			return s, int(off)
+		}
+	}
+	s, off, kind, err := w.cta.grid.memory.find(addr, int64(n))
+	if err != nil {
+		w.trap(kind, o, lane, "%v", err)
+		return nil, 0
+	}
+	w.lastBuffer = s
+	w.lockPage(s, off)
+	return s, off
+}
+
+// lockPage takes the lock of an offset in global memory, if several workers run, and releases the
+// one that the warp holds. unlockPage must follow at the end of the instruction.
+func (w *warp) lockPage(s *segment, at int) {
+	if !w.cta.grid.parallel {
+		return
+	}
+	lock := &s.locks[at>>lockShift%stripes]
+	if lock == w.lockedPage {
+		return
+	}
+	w.unlockPage()
+	lock.Lock()
+	w.lockedPage = lock
+}
+
+func (w *warp) unlockPage() {
+	if w.lockedPage != nil {
+		w.lockedPage.Unlock()
+		w.lockedPage = nil
+	}
+}
+
+// checkDefined traps if a lane reads undefined bytes.
+func (w *warp) checkDefined(o *op, s *segment, at, n, lane int) bool {
+	if s.defined(at, n) {
+		return true
+	}
+	w.trap(TrapMemory, o, lane, "byte %d of %s is read before it is written", s.firstUndefined(at, n), s.name)
+	return false
 }

@@ -213,7 +213,7 @@ func TestAdversarialOrderShowsMissingBarrier(t *testing.T) {
 		if _, err := (bench{opts: opts, ptx: k.faulty(), block: 128, args: []any{128}}).run(t); err != nil {
 			shown++
 		}
-		if _, err := (bench{opts: opts, ptx: k.whole(), block: 128, args: []any{128}}).run(t); err != nil {
+		if _, err := (bench{opts: opts, ptx: k.corrected(), block: 128, args: []any{128}}).run(t); err != nil {
 			t.Errorf("seed %d, with the barrier: %v", seed, err)
 		}
 	}
@@ -240,7 +240,7 @@ LOOP:
 	want, shown := same(32, 99*100/2), 0
 	for seed := range uint64(10) {
 		opts := Options{Schedule: Adversarial(seed), IgnoreRaces: true}
-		for text, fixed := range map[string]bool{k.faulty(): false, k.whole(): true} {
+		for text, fixed := range map[string]bool{k.faulty(): false, k.corrected(): true} {
 			out, err := bench{opts: opts, ptx: text, args: []any{32}}.run(t)
 			if err != nil {
 				t.Fatal(err)

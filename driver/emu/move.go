@@ -6,6 +6,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
 )
 
+// Moves and loads of parameters.
 var moveForms = []form{
 	{pattern: "mov.b16|" + words32 + "|" + words64, build: buildMove},
 	{pattern: "mov.pred", build: buildMovePredicate},
@@ -14,11 +15,11 @@ var moveForms = []form{
 
 func copyLanes(d, a, _, _ *vec) { *d = *a }
 
-// buildMove decodes a move of a register, a number, a special register, the
-// address of a shared variable, or the halves of a register.
-func buildMove(d *decoder, in *syntax.Instruction, q quals) (op, error) {
+// buildMove decodes a move of a register, an immediate, a special register, the address of a shared variable,
+// or the two halves of a register.
+func buildMove(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
 	t := q.typ()
-	if err := count(in, 2); err != nil {
+	if err := wantOperands(in, 2); err != nil {
 		return op{}, err
 	}
 	to, from := in.Operands[0], in.Operands[1]
@@ -27,7 +28,7 @@ func buildMove(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	}
 	o := op{kind: opVec, vec: copyLanes}
 	var err error
-	if o.d, err = d.dest(to, t); err != nil {
+	if o.d, err = d.destination(to, t); err != nil {
 		return o, err
 	}
 	if from.Kind != syntax.Name {
@@ -41,7 +42,7 @@ func buildMove(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 		o.a = d.special(s)
 		return o, nil
 	}
-	if at, ok := d.vars[from.Name]; ok {
+	if at, ok := d.shared[from.Name]; ok {
 		if t.Bits < 32 || t.Kind == syntax.Float {
 			return o, fmt.Errorf("an address does not fit %v", t)
 		}
@@ -52,10 +53,10 @@ func buildMove(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	return o, err
 }
 
-// special is the register that holds a special register's value.
+// special returns the register that holds the value of a special register.
 func (d *decoder) special(s special) int32 {
 	if d.prog.specials[s] < 0 {
-		d.prog.specials[s] = d.fresh()
+		d.prog.specials[s] = d.newRegister()
 	}
 	return d.prog.specials[s]
 }
@@ -99,26 +100,26 @@ func (d *decoder) halves(to, from syntax.Operand, t syntax.Type) (op, error) {
 	return o, err
 }
 
-func runSplit(w *warp, o *op, m uint32) step {
+func runSplit(w *warp, o *op, m uint32) result {
 	if !w.reads(o, m, o.a) {
-		return stepFault
+		return resultTrap
 	}
 	for l := range lanesOf(m) {
 		v := w.regs[o.a][l]
 		w.set(o.list[0], l, v&ones(int(o.size)))
 		w.set(o.list[1], l, v>>o.size)
 	}
-	return stepNext
+	return resultNext
 }
 
-// buildMovePredicate decodes d, a where a is a predicate or a number.
-func buildMovePredicate(d *decoder, in *syntax.Instruction, q quals) (op, error) {
-	if err := count(in, 2); err != nil {
+// buildMovePredicate decodes d, a, where a is a predicate or an immediate.
+func buildMovePredicate(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
+	if err := wantOperands(in, 2); err != nil {
 		return op{}, err
 	}
 	o := op{kind: opRun}
 	var err error
-	if o.d, err = d.dest(in.Operands[0], typePred); err != nil {
+	if o.d, err = d.destination(in.Operands[0], typePred); err != nil {
 		return o, err
 	}
 	from := in.Operands[1]
@@ -127,27 +128,27 @@ func buildMovePredicate(d *decoder, in *syntax.Instruction, q quals) (op, error)
 		if from.Value != 0 {
 			value = allLanes
 		}
-		o.run = func(w *warp, o *op, m uint32) step {
+		o.run = func(w *warp, o *op, m uint32) result {
 			w.setPred(o.d, m, value)
-			return stepNext
+			return resultNext
 		}
 		return o, nil
 	}
-	o.run = func(w *warp, o *op, m uint32) step {
+	o.run = func(w *warp, o *op, m uint32) result {
 		if !w.readsPred(o, m, o.a) {
-			return stepFault
+			return resultTrap
 		}
 		w.setPred(o.d, m, w.preds[o.a])
-		return stepNext
+		return resultNext
 	}
 	o.a, err = d.source(from, typePred)
 	return o, err
 }
 
-// buildParam decodes a load from the parameters: they are registers here.
-func buildParam(d *decoder, in *syntax.Instruction, q quals) (op, error) {
+// buildParam decodes a load of a parameter, which is a move from an argument register.
+func buildParam(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
 	t := q.typ()
-	if err := count(in, 2); err != nil {
+	if err := wantOperands(in, 2); err != nil {
 		return op{}, err
 	}
 	o := op{kind: opVec}
@@ -179,14 +180,14 @@ func buildParam(d *decoder, in *syntax.Instruction, q quals) (op, error) {
 	return o, fmt.Errorf("no parameter %s", from.Name)
 }
 
-// argument is the register that holds so many bytes of the parameters.
+// argument returns the register that holds bytes of the parameter block.
 func (d *decoder) argument(offset, bytes int) int32 {
 	for _, a := range d.prog.arguments {
 		if a.offset == offset && a.bytes == bytes {
 			return a.reg
 		}
 	}
-	r := d.fresh()
+	r := d.newRegister()
 	d.prog.arguments = append(d.prog.arguments, argument{r, offset, bytes})
 	return r
 }

@@ -2,79 +2,80 @@ package emu
 
 import "runtime"
 
-// Options say what device is emulated and how it treats the freedom that PTX
-// leaves it. The zero value is an sm_90 device with every freedom used kindly.
+// Options select the emulated device, and how it uses the freedom that PTX gives an implementation.
+// The zero value is a device of sm_90 with deterministic order, immediate copies and correctly
+// rounded results.
 type Options struct {
 	ComputeCapability int   // major×10 + minor: 80, 86, 89 or 90; 0 is 90
 	SMs               int   // 0 is 132
 	Memory            int64 // bytes; 0 is 1 GiB
-	Workers           int   // CTAs that run at the same time; 0 is one a CPU. Only what atomics tell of their order depends on it
-	MaxInstructions   int64 // warp instructions that a launch may execute; 0 is 2³²
+	// Workers is how many CTAs run at the same time; 0 is GOMAXPROCS. Results depend on it only
+	// if a kernel depends on the order of its atomics.
+	Workers         int
+	MaxInstructions int64 // warp instructions per launch; 0 is 2³²
 
 	Schedule    Schedule
 	Async       Async
 	Approx      Approximation
-	LateStreams bool // work runs only when something waits for it, so that a missing wait shows
-	IgnoreRaces bool // do not look for races: faster, and blind to a missing barrier
+	LateStreams bool // queued work runs only when a call waits for it, so that a missing wait shows
+	IgnoreRaces bool // skip the detection of races, which is about half of the time
 
-	Cache *Cache // of programs, for many devices that load the same texts; nil: none
+	Cache *Cache // shares decoded modules between devices; nil decodes each time
 }
 
-// Schedule is the order in which warps, and lanes that have parted, run.
+// Schedule is the order in which warps and diverged lanes run.
 type Schedule struct {
 	Adversarial bool
 	Seed        uint64
 }
 
-// InOrder runs the first warp as far as it gets, then the next; of lanes that have
-// parted those that are behind.
+// InOrder runs warps in order, each as far as it can go, and of diverged lanes those with the lowest
+// program counter first.
 var InOrder = Schedule{}
 
-// Adversarial picks warps and lanes at random, a few instructions at a time.
+// Adversarial picks warps and lanes at random, for a few instructions at a time.
 func Adversarial(seed uint64) Schedule { return Schedule{true, seed} }
 
-// Async is when the data of asynchronous copies arrive.
+// Async is the time at which asynchronous copies complete.
 type Async uint8
 
 // The modes of asynchronous copies.
 const (
-	// Eager copies arrive at once.
+	// Eager copies complete when they are issued.
 	Eager Async = iota
-	// Late copies leave their destination undefined until something waits for them.
+	// Late copies leave their destination undefined until the kernel waits for them.
 	Late
 )
 
-// Approximation is what approximate instructions return: rounded correctly, or
-// anything within the bound that the PTX ISA documents.
+// Approximation is what approximate instructions return: the correctly rounded result, or if Perturb
+// is set another one within the error bound of the PTX ISA, chosen by Seed.
 type Approximation struct {
 	Perturb bool
 	Seed    uint64
 }
 
-// Perturbed moves the results of approximate instructions within their bounds.
+// Perturbed is an Approximation that perturbs results.
 func Perturbed(seed uint64) Approximation { return Approximation{true, seed} }
 
-// withDefaults fills in what is zero.
 func (o Options) withDefaults() Options {
-	pick := func(v *int64, preset int64) {
-		if *v == 0 {
-			*v = preset
-		}
-	}
-	pick(&o.Memory, 1<<30)
-	pick(&o.MaxInstructions, 1<<32)
 	if o.ComputeCapability == 0 {
 		o.ComputeCapability = 90
 	}
 	if o.SMs == 0 {
 		o.SMs = 132
 	}
+	if o.Memory == 0 {
+		o.Memory = 1 << 30
+	}
 	if o.Workers == 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	if o.MaxInstructions == 0 {
+		o.MaxInstructions = 1 << 32
 	}
 	return o
 }
 
-// sharedPerSM are the bytes of shared memory of an SM, by compute capability; a CTA
-// may have all but the kilobyte that the system takes. From the CUDA programming guide.
+// sharedPerSM is the shared memory of an SM in bytes, by compute capability, from the CUDA
+// programming guide. A CTA may have all of it but the kilobyte of the system.
 var sharedPerSM = map[int]int{80: 164 << 10, 86: 100 << 10, 89: 100 << 10, 90: 228 << 10}

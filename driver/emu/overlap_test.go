@@ -36,7 +36,7 @@ func copyWord(readEarly, writeEarly bool) string {
 }
 
 // function is the kernel k of a text.
-func (r *rig) function(t *testing.T, text string) driver.Function {
+func (r *fixture) function(t *testing.T, text string) driver.Function {
 	t.Helper()
 	m, err := r.Load([]byte(text))
 	if err != nil {
@@ -50,7 +50,7 @@ func (r *rig) function(t *testing.T, text string) driver.Function {
 }
 
 // graphOf makes launching a graph of what record queues.
-func (r *rig) graphOf(t *testing.T, record func() error) (launch func() error) {
+func (r *fixture) graphOf(t *testing.T, record func() error) (launch func() error) {
 	t.Helper()
 	g, err := r.s.Capture(record)
 	if err != nil {
@@ -82,7 +82,7 @@ func TestOverlap(t *testing.T) {
 		{name: "writes before", writeEarly: true, fromHost: true, want: "written before griddepcontrol.wait"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, Options{})
+			r := newFixture(t, Options{})
 			buffer := func() driver.Address {
 				b, err := r.Alloc(4)
 				if err != nil {
@@ -135,7 +135,7 @@ func TestOverlap(t *testing.T) {
 
 // A kernel that overlaps and ends without waiting is trapped where its first warp ends;
 // that any warp waits is enough.
-func TestOverlapEnds(t *testing.T) {
+func TestOverlapWithoutWait(t *testing.T) {
 	for _, c := range []struct {
 		name, guard string // before the wait
 		plain       bool   // not launched to overlap
@@ -160,7 +160,7 @@ func TestOverlapEnds(t *testing.T) {
 }`
 		for _, o := range []Options{{Workers: 1}, {Workers: 4, Schedule: Adversarial(1)}} {
 			t.Run(fmt.Sprintf("%s, %d workers", c.name, o.Workers), func(t *testing.T) {
-				r := newRig(t, o)
+				r := newFixture(t, o)
 				grid, block := driver.Dim3{X: 7, Y: 1, Z: 1}, driver.Dim3{X: 64, Y: 1, Z: 1}
 				err := errors.Join(r.s.Launch(driver.Launch{Function: r.function(t, text), Grid: grid, Block: block, Overlaps: !c.plain}), r.s.Synchronize())
 				var trap *Trap

@@ -32,7 +32,7 @@ func TestRejected(t *testing.T) {
 		{"guard that is no predicate", body("@%r1 mov.u32 %r0, 1;"), "where a predicate is expected"},
 		{"missing operand", body("add.u32 %r0, %r1;"), "2 operands where add.u32 takes 3"},
 		{"missing semicolon", body("add.u32 %r0, %r1, %r1"), `"," is expected`},
-		{"unknown label", body("bra NOWHERE;"), "is no label"},
+		{"unknown label", body("bra NOWHERE;"), "is not a label"},
 		{"label twice", body("A: A:"), "declared twice"},
 		{"shared name in a global access", perThread(header, ".shared .b8 buf[4];", "mov.u32 %r0, 0; ld.global.u32 %r0, [buf];"), "shared memory"},
 		{"! within a vector", body("st.global.v2.u32 [%rd1], {!%r0, %r1};"), "! before an operand"},
@@ -42,7 +42,7 @@ func TestRejected(t *testing.T) {
 		{"vector too long", body("ld.global.v4.u64 {%rd2,%rd3,%rd4,%rd5}, [%rd1];"), "more than 16 bytes"},
 		{"no such parameter", body("ld.param.u32 %r0, [in];"), "no parameter in"},
 		{"past a parameter", body("ld.param.u64 %rd2, [out+8];"), "parameter out of 8 bytes"},
-		{"copy of a size that does not exist", body("cp.async.cg.shared.global [%r1], [%rd1], 8;"), "does not copy so many bytes"},
+		{"copy of a size that does not exist", body("cp.async.cg.shared.global [%r1], [%rd1], 8;"), "does not copy that number of bytes"},
 		{"atomic sum of floats", body("atom.global.add.f32 %f1, [%rd1], %f2;"), "unknown instruction"},
 		{"both bounds on the block", strings.Replace(body(""), ")\n{", ") .maxntid 32,1,1 .reqntid 32,1,1\n{", 1), "exclude"},
 	} {
@@ -57,7 +57,7 @@ func TestRejected(t *testing.T) {
 
 // Instructions are refused below the .version and the .target that they need, and
 // taken from there on.
-func TestGates(t *testing.T) {
+func TestRequirements(t *testing.T) {
 	for _, c := range []struct{ op, version, target, below, belowTarget string }{
 		{"redux.sync.add.u32 %r0, %r1, -1;", "7.0", "80", "6.5", "75"},
 		{"cp.async.commit_group;", "7.0", "80", "6.5", "75"},

@@ -19,8 +19,8 @@ var copying = strings.Replace(perThread(header, "", `
 	setp.ne.u64 %p0, %rd2, 0;
 	@%p0 ld.global.u32 %r0, [%rd3]; // read`), "align 16 out)", "align 16 out, .param .u64 in)", 1)
 
-// pinnedRig is a device with pinned memory and the kernel above.
-type pinnedRig struct {
+// pinnedFixture is a device with pinned memory and the kernel above.
+type pinnedFixture struct {
 	testing.TB
 	*Device
 	s   driver.Stream
@@ -28,7 +28,7 @@ type pinnedRig struct {
 	pin driver.Pinned // of 32 words
 }
 
-func newPinnedRig(t testing.TB, o Options) *pinnedRig {
+func newPinnedFixture(t testing.TB, o Options) *pinnedFixture {
 	t.Helper()
 	d, err := Open(o)
 	if err != nil {
@@ -45,10 +45,10 @@ func newPinnedRig(t testing.TB, o Options) *pinnedRig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &pinnedRig{t, d, s, f, pin}
+	return &pinnedFixture{t, d, s, f, pin}
 }
 
-func (r *pinnedRig) launch(out, in driver.Address) error {
+func (r *pinnedFixture) launch(out, in driver.Address) error {
 	params := binary.LittleEndian.AppendUint64(nil, uint64(out))
 	params = binary.LittleEndian.AppendUint64(params, uint64(in))
 	one := driver.Dim3{X: 1, Y: 1, Z: 1}
@@ -56,9 +56,9 @@ func (r *pinnedRig) launch(out, in driver.Address) error {
 }
 
 // word is a word of the pinned memory, as the host sees it.
-func (r *pinnedRig) word(i int) uint32 { return binary.LittleEndian.Uint32(r.pin.Bytes()[4*i:]) }
+func (r *pinnedFixture) word(i int) uint32 { return binary.LittleEndian.Uint32(r.pin.Bytes()[4*i:]) }
 
-func (r *pinnedRig) ok(err error) {
+func (r *pinnedFixture) ok(err error) {
 	r.Helper()
 	if err != nil {
 		r.Fatal(err)
@@ -69,7 +69,7 @@ func (r *pinnedRig) ok(err error) {
 // comes later in the stream.
 func TestPinnedWrites(t *testing.T) {
 	for _, late := range []bool{false, true} {
-		r := newPinnedRig(t, Options{LateStreams: late})
+		r := newPinnedFixture(t, Options{LateStreams: late})
 		free, _, err := r.Memory()
 		r.ok(err)
 		if free != 1<<30 {
@@ -87,7 +87,7 @@ func TestPinnedWrites(t *testing.T) {
 // TestPinnedEarly: with late streams, whoever looks before he has waited sees what was there, even if
 // he has waited for something before it.
 func TestPinnedEarly(t *testing.T) {
-	r := newPinnedRig(t, Options{LateStreams: true})
+	r := newPinnedFixture(t, Options{LateStreams: true})
 	between, err := r.NewEvent()
 	r.ok(err)
 	const undefined = 0xffffffff
@@ -112,28 +112,28 @@ func TestPinnedTraps(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		kind TrapKind
-		do   func(r *pinnedRig, other driver.Address) error
+		do   func(r *pinnedFixture, other driver.Address) error
 	}{
-		{"past the end", TrapBounds, func(r *pinnedRig, _ driver.Address) error { return r.launch(r.pin.Address()+16, 0) }},
-		{"freed before the launch", TrapArgument, func(r *pinnedRig, _ driver.Address) error {
+		{"past the end", TrapBounds, func(r *pinnedFixture, _ driver.Address) error { return r.launch(r.pin.Address()+16, 0) }},
+		{"freed before the launch", TrapArgument, func(r *pinnedFixture, _ driver.Address) error {
 			r.ok(r.pin.Close())
 			return r.launch(r.pin.Address(), 0)
 		}},
-		{"freed before the kernel runs", TrapArgument, func(r *pinnedRig, _ driver.Address) error {
+		{"freed before the kernel runs", TrapArgument, func(r *pinnedFixture, _ driver.Address) error {
 			r.ok(r.launch(r.pin.Address(), 0))
 			return r.pin.Close()
 		}},
-		{"freed, by an address that is no parameter's", TrapFreed, func(r *pinnedRig, other driver.Address) error {
+		{"freed, by an address that is no parameter's", TrapFreed, func(r *pinnedFixture, other driver.Address) error {
 			r.ok(r.pin.Close())
 			return r.launch(other, r.pin.Address())
 		}},
-		{"written by the host alone", TrapMemory, func(r *pinnedRig, other driver.Address) error {
+		{"written by the host alone", TrapMemory, func(r *pinnedFixture, other driver.Address) error {
 			clear(r.pin.Bytes())
 			return r.launch(other, r.pin.Address())
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newPinnedRig(t, Options{LateStreams: true})
+			r := newPinnedFixture(t, Options{LateStreams: true})
 			buf, err := r.Alloc(128)
 			r.ok(err)
 			r.ok(c.do(r, buf.Address()))
@@ -150,11 +150,11 @@ func TestPinnedTraps(t *testing.T) {
 
 // A copy whose pinned memory is freed before the stream has come so far takes the device.
 func TestPinnedFreedUnderCopy(t *testing.T) {
-	for name, queue := range map[string]func(r *pinnedRig, at driver.Address) error{
-		"read":  func(r *pinnedRig, at driver.Address) error { return r.s.ReadAsync(r.pin, 0, at, 128) },
-		"write": func(r *pinnedRig, at driver.Address) error { return r.s.WriteAsync(at, r.pin, 0, 128) },
+	for name, queue := range map[string]func(r *pinnedFixture, at driver.Address) error{
+		"read":  func(r *pinnedFixture, at driver.Address) error { return r.s.ReadAsync(r.pin, 0, at, 128) },
+		"write": func(r *pinnedFixture, at driver.Address) error { return r.s.WriteAsync(at, r.pin, 0, 128) },
 	} {
-		r := newPinnedRig(t, Options{LateStreams: true})
+		r := newPinnedFixture(t, Options{LateStreams: true})
 		buf, err := r.Alloc(128)
 		r.ok(errors.Join(err, queue(r, buf.Address()), r.pin.Close()))
 		if err := r.s.Synchronize(); !errors.Is(err, driver.ErrDeviceLost) || !strings.Contains(err.Error(), "pinned memory 1 of 128 bytes, freed") {

@@ -1,57 +1,56 @@
 package emu
 
 import (
-	"github.com/lockstep-go/lockstep/driver"
+	"strings"
 
+	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
 )
 
-// warpSize is the number of lanes in a warp.
-const warpSize = 32
+const (
+	warpSize = 32
+	allLanes = 1<<warpSize - 1 // the mask of a full warp
+)
 
-// allLanes is the mask of a full warp.
-const allLanes = 1<<warpSize - 1
-
-// vec is a register of a warp: one value a lane, zero-extended to 64 bits.
+// vec is a register of a warp: one value per lane, zero-extended to 64 bits.
 type vec [warpSize]uint64
 
-// opKind says how the interpreter's loop runs an op.
+// opKind tells how the interpreter executes an op.
 type opKind uint8
 
 const (
 	opVec    opKind = iota // d = vec(a, b, c)
 	opCmp                  // predicate d = cmp(a, b)
 	opSel                  // d = predicate c ? a : b
-	opBranch               // to target
-	opExit
-	opRun // run
+	opBranch               // jump to target
+	opExit                 // end the lanes
+	opRun                  // call run
 )
 
-// op is a decoded instruction. Registers are indices into a warp's register
-// files; constants, parameters and special registers are registers too.
+// op is a decoded instruction. Registers are indices into the register files of a warp.
+// Constants, parameters and special registers are registers, too.
 type op struct {
 	vec func(d, a, b, c *vec)
 	cmp func(a, b *vec) uint32
-	run func(w *warp, o *op, m uint32) step
+	run func(w *warp, o *op, m uint32) result
 
 	kind     opKind
-	negated  bool // the guard
-	signed   bool
-	shared   bool // an access to shared memory, else to global memory
-	constant bool // a load that takes its memory for constant
-	uniform  bool // a branch that all lanes must take alike
-	aligned  bool // a barrier that all lanes of a warp must reach together
+	negated  bool // the guard is @!p
+	signed   bool // a load sign-extends the value
+	shared   bool // the access is to shared memory, not to global memory
+	constant bool // a load requires that the memory is constant during the kernel: ld.global.nc
+	uniform  bool // all lanes must take the branch or none: bra.uni
+	aligned  bool // all lanes of the warp must execute the op together
 	syncOnly bool // bar.warp.sync
 	order    order
-	mode     uint8 // of a family of instructions that share run
 
 	guard      int32 // predicate; 0 is always true
 	d, a, b, c int32
-	target     int32
+	target     int32 // index of the op that a branch jumps to
 	size       int32 // bytes of an element in memory
 	line       int32
-	imm        int64   // offset of an address
-	keep       uint64  // bits that the destination has
+	imm        int64   // offset of the address in a
+	keep       uint64  // mask of the bits of the destination register
 	list       []int32 // registers of a vector operand
 	more       []int32 // registers of further operands
 }
@@ -62,32 +61,35 @@ type constant struct {
 	value uint64
 }
 
-// argument is a register that holds a parameter.
+// argument is a register that holds bytes of the parameter block.
 type argument struct {
 	reg    int32
 	offset int
 	bytes  int
 }
 
-// program is a decoded kernel.
+// program is a decoded kernel. Launches share it and do not change it.
 type program struct {
 	name      string
 	entry     *syntax.Entry
-	lines     []string
+	lines     []string // of the text
 	ops       []op
-	regs      int // registers that hold values; 0 is a constant zero
-	names     map[int32]string
-	preds     int // predicates; 0 is always true
+	regs      int              // number of registers; register 0 is constant zero
+	preds     int              // number of predicates; predicate 0 is always true
+	names     map[int32]string // of registers, and of predicates by their negated index
 	consts    []constant
 	arguments []argument
-	specials  [numSpecials]int32 // registers, -1 where unused
+	specials  [numSpecials]int32 // registers that hold special registers, -1 if unused
 	static    int                // bytes of static shared memory
-	dynamic   int                // where dynamic shared memory begins
+	dynamic   int                // offset of dynamic shared memory
 	target    int                // .target, major×10 + minor
-	products  bool               // it has wgmma.mma_async
+	wgmma     bool               // the program has wgmma.mma_async
 }
 
-// special is a special register.
+// text is a line of the PTX text, counted from 1.
+func (p *program) text(line int) string { return strings.TrimSpace(p.lines[line-1]) }
+
+// special numbers the special registers.
 type special int
 
 const (
@@ -113,7 +115,6 @@ const (
 	numSpecials
 )
 
-// specialNames are the special registers that can be read.
 var specialNames = map[string]special{
 	"%tid.x": tidX, "%tid.y": tidY, "%tid.z": tidZ,
 	"%ntid.x": ntidX, "%ntid.y": ntidY, "%ntid.z": ntidZ,
@@ -124,15 +125,5 @@ var specialNames = map[string]special{
 	"%lanemask_ge": lanemaskGe, "%lanemask_gt": lanemaskGt,
 }
 
-// threads is the number of threads that a Dim3 counts.
-func threads(d driver.Dim3) int { return int(d.X) * int(d.Y) * int(d.Z) }
-
-// maxThreads is the largest number of threads per CTA that the entry and the device allow.
-func (p *program) maxThreads() int {
-	if n := p.entry.MaxThreads(); n != 0 {
-		return n
-	}
-	return maxThreadsPerCTA
-}
-
-const maxThreadsPerCTA = 1024
+// volume is the number of threads or CTAs in an extent.
+func volume(d driver.Dim3) int { return int(d.X) * int(d.Y) * int(d.Z) }

@@ -1,47 +1,46 @@
 package emu
 
-// Races are found with vector clocks, a clock a warp, in the manner of FastTrack
-// (Flanagan, Freund 2009): each word of memory remembers who wrote it last and who
-// has read it since, and an access that does not come after them races.
+// Races are found with vector clocks as in FastTrack (Flanagan, Freund 2009). Each word of memory
+// has a shadow cell with its last write and the reads since. An access races with an access in the
+// cell if one of the two writes and the earlier one does not happen before the later one.
 
 // accessKind is how an access takes part in races.
 type accessKind uint8
 
 const (
-	accessRead     accessKind = iota
-	accessConstant            // a read that takes the memory for constant: ld.global.nc
-	accessWrite               // also at the issue and the arrival of an asynchronous copy
-	accessAtomic              // reads and writes, strongly
-	accessEngine              // a write of the copy engine, which products see as it is
+	accessRead      accessKind = iota
+	accessConstant             // a read that requires constant memory: ld.global.nc
+	accessWrite                // also at the issue and the completion of an asynchronous copy
+	accessAtomic               // a strong read and write
+	accessBulkWrite            // a write by a bulk copy, which wgmma sees without a proxy fence
 )
 
-// stamp is who accessed a word and when: the warp's clock, whether the access was
-// strong, whether several lanes did, and the thread.
+// stamp packs the thread of an access, the time of its warp, and flags. 0 means no access.
 type stamp uint64
 
 const (
-	stampStrong  stamp = 1 << 32
-	stampSeveral stamp = 1 << 33
-	clockShift         = 34
+	stampStrong  stamp = 1 << 32 // the access is strong: volatile, relaxed or more
+	stampSeveral stamp = 1 << 33 // several lanes of the warp accessed; the thread is one of them
+	timeShift          = 34
 )
 
 func (s stamp) thread() uint32 { return uint32(s) }
 func (s stamp) warp() uint32   { return uint32(s) / warpSize }
-func (s stamp) clock() uint32  { return uint32(s >> clockShift) }
+func (s stamp) time() uint32   { return uint32(s >> timeShift) }
 
-// access is a stamp and the line of the instruction.
+// access is a stamp with the line of the instruction.
 type access struct {
-	stamp
-	line int32
+	stamp stamp
+	line  int32
 }
 
-// cell is the history of a word, or of a byte where bytes are accessed. It has no
-// pointers, so that the garbage collector passes by.
+// cell is the shadow of a word, or of a byte on a fine page. It has no pointers, so that the
+// garbage collector need not scan it.
 type cell struct {
-	write, read         stamp // the last ones, 0 if none; a write forgets the reads
+	write, read         stamp // the last ones; a write clears the read
 	writeLine, readLine int32
-	more                int32 // where in the page's list further reads are, 0 if nowhere
-	engine              bool  // the write was the copy engine's
+	moreReads           int32 // index of a list in page.moreReads, 0 if none
+	bulk                bool  // a bulk copy wrote
 }
 
 const (
@@ -49,24 +48,23 @@ const (
 	wordBytes = 4
 )
 
-// page is the history of a piece of memory. It is worth nothing in another epoch.
+// page is the shadow of pageBytes bytes. It is empty in any other epoch.
 type page struct {
-	epoch uint64
-	fine  bool // a cell a byte, else a word
-	cells []cell
-	more  [][]access // reads that a cell has no room for; the first list is nobody's
+	epoch     uint64
+	fine      bool // one cell per byte, else per word
+	cells     []cell
+	moreReads [][]access // concurrent reads beyond the one in a cell; list 0 is unused
 }
 
-// history is the shadow of a segment. Workers change its pages under the locks of
-// the segment, of which each serves some pages only; so the list of pages is there
-// from the start.
+// history is the shadow of a segment. pages has its full length from the start, because workers
+// change its elements under different locks.
 type history struct {
-	epoch uint64 // of shared memory: the CTA
-	pages []*page
-	sync  locations
+	epoch    uint64 // of shared memory: changes with the CTA
+	pages    []*page
+	releases releases
 }
 
-// page finds the page of an offset, empty if its epoch is over.
+// page returns the page of an offset, cleared if its epoch is over.
 func (h *history) page(at int, epoch uint64) *page {
 	p := h.pages[at/pageBytes]
 	if p == nil {
@@ -76,21 +74,21 @@ func (h *history) page(at int, epoch uint64) *page {
 	if p.epoch != epoch {
 		p.epoch = epoch
 		clear(p.cells)
-		p.more = p.more[:0]
+		p.moreReads = p.moreReads[:0]
 	}
 	return p
 }
 
-// list gives a cell a list for further reads, an old one's memory if there is any.
-func (p *page) list(c *cell) {
-	n := max(len(p.more), 1)
-	if n < cap(p.more) {
-		p.more = p.more[:n+1]
-		p.more[n] = p.more[n][:0]
+// addList gives a cell an empty list of reads, and reuses the memory of an old list.
+func (p *page) addList(c *cell) {
+	n := max(len(p.moreReads), 1)
+	if n < cap(p.moreReads) {
+		p.moreReads = p.moreReads[:n+1]
+		p.moreReads[n] = p.moreReads[n][:0]
 	} else {
-		p.more = append(p.more, make([][]access, n+1-len(p.more))...)
+		p.moreReads = append(p.moreReads, make([][]access, n+1-len(p.moreReads))...)
 	}
-	c.more = int32(n)
+	c.moreReads = int32(n)
 }
 
 // refine gives every byte its own cell.
@@ -103,35 +101,35 @@ func (p *page) refine() {
 	for i := range cells {
 		c := &cells[i]
 		*c = p.cells[i/wordBytes]
-		if old := c.more; old != 0 && i%wordBytes != 0 {
-			p.list(c)
-			p.more[c.more] = append(p.more[c.more], p.more[old]...)
+		if old := c.moreReads; old != 0 && i%wordBytes != 0 {
+			p.addList(c)
+			p.moreReads[c.moreReads] = append(p.moreReads[c.moreReads], p.moreReads[old]...)
 		}
 	}
 	p.cells = cells
 }
 
-// note records an access of n bytes by a lane. It traps and returns false if it
-// races with an earlier one.
+// note records an access of a lane to n bytes. It traps and returns false if the access races.
 func (w *warp) note(o *op, s *segment, at, n, lane int, kind accessKind) bool {
-	if s.locks != nil && !w.settled(o, s, at, n, lane, kind) {
+	if s.locks != nil && !w.checkOverlap(o, s, at, n, lane, kind) {
 		return false
 	}
 	return !w.cta.grid.races || w.record(o, s, at, n, lane, kind)
 }
 
-// epoch is what the history of a segment counts for now.
+// epoch is the epoch in which accesses to a segment are compared now.
 func (w *warp) epoch(s *segment) uint64 {
 	if s == w.cta.shared {
 		return s.history.epoch
 	}
-	return w.cta.grid.epoch
+	return w.cta.grid.launch
 }
 
-// page is the history at an offset, locked, for an access of n bytes.
+// page returns the page of an offset for an access of n bytes, and locks it if it is shared with
+// other workers.
 func (w *warp) page(s *segment, at, n int) *page {
 	if s.locks != nil {
-		w.hold(s, at)
+		w.lockPage(s, at)
 	}
 	p := s.history.page(at, w.epoch(s))
 	if n < wordBytes {
@@ -141,10 +139,10 @@ func (w *warp) page(s *segment, at, n int) *page {
 }
 
 func (w *warp) record(o *op, s *segment, at, n, lane int, kind accessKind) bool {
-	if kind >= accessWrite && s == w.cta.shared && !w.spares(o, at, n, lane) {
+	if kind >= accessWrite && s == w.cta.shared && !w.checkWGMMAReads(o, at, n, lane) {
 		return false
 	}
-	now := access{stamp(w.clock.now)<<clockShift | stamp(w.gid*warpSize+uint32(lane)), o.line}
+	now := access{stamp(w.clock.now)<<timeShift | stamp(w.gridIndex*warpSize+uint32(lane)), o.line}
 	if o.order.strong {
 		now.stamp |= stampStrong
 	}
@@ -167,10 +165,10 @@ func (w *warp) record(o *op, s *segment, at, n, lane int, kind accessKind) bool 
 			other = p.noteRead(c, w, lane, now)
 		default:
 			other = p.noteWrite(c, w, lane, now)
-			c.engine = kind == accessEngine
+			c.bulk = kind == accessBulkWrite
 		}
 		if other.stamp != 0 {
-			w.race(o, s, at, lane, other)
+			w.trapRace(o, s, at, lane, other)
 			return false
 		}
 	}
@@ -180,7 +178,7 @@ func (w *warp) record(o *op, s *segment, at, n, lane int, kind accessKind) bool 
 	return true
 }
 
-// noteRead records a read and returns a write that it races with.
+// noteRead records a read and returns the write that it races with.
 func (p *page) noteRead(c *cell, w *warp, lane int, now access) (other access) {
 	if c.write != 0 && w.races(lane, c.write, now.stamp) {
 		return access{c.write, c.writeLine}
@@ -189,24 +187,24 @@ func (p *page) noteRead(c *cell, w *warp, lane int, now access) (other access) {
 	case old == now.stamp:
 	case old == 0 || w.supersedes(lane, old, now.stamp):
 		c.read, c.readLine = now.stamp, now.line
-	case old.warp() == now.warp() && (old^now.stamp)&stampStrong == 0:
+	case old.warp() == now.stamp.warp() && (old^now.stamp)&stampStrong == 0:
 		c.read, c.readLine = max(old, now.stamp)|stampSeveral, now.line
 	default:
-		p.share(c, w, lane, now)
+		p.noteConcurrentRead(c, w, lane, now)
 	}
 	return access{}
 }
 
-// share records a read beside others, in the place of one by the same warp or of one
-// that it supersedes, if there is any.
-func (p *page) share(c *cell, w *warp, lane int, now access) {
-	if c.more == 0 {
-		p.list(c)
+// noteConcurrentRead records a read in the list of a cell. It replaces a read of the same warp, or
+// one that it supersedes.
+func (p *page) noteConcurrentRead(c *cell, w *warp, lane int, now access) {
+	if c.moreReads == 0 {
+		p.addList(c)
 	}
-	list := p.more[c.more]
+	list := p.moreReads[c.moreReads]
 	for i := range list {
 		r := &list[i]
-		if r.warp() == now.warp() && (r.stamp^now.stamp)&stampStrong == 0 {
+		if r.stamp.warp() == now.stamp.warp() && (r.stamp^now.stamp)&stampStrong == 0 {
 			if !w.supersedes(lane, r.stamp, now.stamp) {
 				now.stamp |= stampSeveral
 			}
@@ -220,52 +218,50 @@ func (p *page) share(c *cell, w *warp, lane int, now access) {
 			return
 		}
 	}
-	p.more[c.more] = append(list, now)
+	p.moreReads[c.moreReads] = append(list, now)
 }
 
-// noteWrite records a write and returns an access that it races with.
+// noteWrite records a write and returns the access that it races with.
 func (p *page) noteWrite(c *cell, w *warp, lane int, now access) (other access) {
 	if c.write != 0 && w.races(lane, c.write, now.stamp) {
-		// Lanes may write one value to one place by one instruction.
-		if !w.same || c.write.warp() != now.warp() || c.write.clock() != now.clock() {
+		// Lanes may write the same value to one address by one instruction.
+		if !w.sameValue || c.write.warp() != now.stamp.warp() || c.write.time() != now.stamp.time() {
 			return access{c.write, c.writeLine}
 		}
 	}
 	if c.read != 0 && w.races(lane, c.read, now.stamp) {
 		return access{c.read, c.readLine}
 	}
-	if c.more != 0 {
-		for _, r := range p.more[c.more] {
+	if c.moreReads != 0 {
+		for _, r := range p.moreReads[c.moreReads] {
 			if w.races(lane, r.stamp, now.stamp) {
 				return r
 			}
 		}
-		p.more[c.more] = p.more[c.more][:0]
+		p.moreReads[c.moreReads] = p.moreReads[c.moreReads][:0]
 	}
-	*c = cell{write: now.stamp, writeLine: now.line, more: c.more}
+	*c = cell{write: now.stamp, writeLine: now.line, moreReads: c.moreReads}
 	return access{}
 }
 
-// supersedes tells whether what races with an earlier read also races with a read
-// now. A strong one does not supersede a weak one, which races with strong writes too.
+// supersedes reports whether every later write that races with an earlier read also races with a
+// read now. A strong read does not supersede a weak one, which races with strong writes, too.
 func (w *warp) supersedes(lane int, old, now stamp) bool {
 	return old&stampStrong >= now&stampStrong &&
-		(old.thread() == now.thread() && old&stampSeveral == 0 || w.after(lane, old))
+		(old.thread() == now.thread() && old&stampSeveral == 0 || w.ordered(lane, old))
 }
 
-// races tells whether an earlier access, of which one writes, is not ordered before now.
+// races reports whether an earlier access is not ordered before an access of a lane now, where one
+// of them writes and not both are strong.
 func (w *warp) races(lane int, old, now stamp) bool {
 	if old.thread() == now.thread() && old&stampSeveral == 0 || old&now&stampStrong != 0 {
 		return false
 	}
-	return !w.after(lane, old)
+	return !w.ordered(lane, old)
 }
 
-// race traps.
-func (w *warp) race(o *op, s *segment, at, lane int, other access) {
-	g := w.cta.grid
-	warp := other.warp()
-	cta := int(warp) / len(w.cta.warps)
+func (w *warp) trapRace(o *op, s *segment, at, lane int, other access) {
+	warp, warps := int(other.stamp.warp()), len(w.cta.warps)
 	w.trap(TrapRace, o, lane, "byte %d of %s: not ordered after line %d (%s) of CTA %d warp %d lane %d", at, s.name,
-		other.line, g.prog.text(int(other.line)), cta, int(warp)%len(w.cta.warps), other.thread()%warpSize)
+		other.line, w.cta.grid.prog.text(int(other.line)), warp/warps, warp%warps, other.stamp.thread()%warpSize)
 }

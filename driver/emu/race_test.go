@@ -101,10 +101,10 @@ func TestAsyncTraps(t *testing.T) {
 // another: each page has its history. (The race detector sees it at once, this test
 // by chance.)
 func TestHistoryOfParallelCTAs(t *testing.T) {
-	const ctas, stride = 256, 1 << pageShift
+	const ctas, stride = 256, 1 << lockShift
 	body := "mov.u32 %r0, %ctaid.x; mul.wide.u32 %rd2, %r0, 4096; add.u64 %rd1, %rd1, %rd2;"
 	for range 8 {
-		_, d, err := bench{opts: Options{Workers: 4}, ptx: perThread(header, "", body), grid: ctas, args: []any{ctas * stride / 4}}.runOn(t)
+		_, d, err := bench{opts: Options{Workers: 4}, ptx: perThread(header, "", body), grid: ctas, args: []any{ctas * stride / 4}}.runOnDevice(t)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,16 +2,17 @@ package emu
 
 import (
 	"slices"
+	"time"
 
 	"github.com/lockstep-go/lockstep/driver"
 )
 
-// taskKind is what a stream can be asked to do.
+// taskKind is an operation of a stream.
 type taskKind uint8
 
 const (
 	taskLaunch taskKind = iota
-	taskWrite           // from src's bytes
+	taskWrite           // from host
 	taskWriteAsync
 	taskReadAsync
 	taskCopy
@@ -19,30 +20,30 @@ const (
 	taskRecord
 )
 
-// task is one piece of a stream's work, or a node of a graph.
+// task is an operation in a stream, or a node of a graph.
 type task struct {
-	kind   taskKind
-	launch driver.Launch
-	dst    driver.Address
-	src    driver.Address
-	host   []byte
-	pinned *pinned
-	offset int
-	bytes  int64
-	value  byte
-	event  *event
-	begins bool // a graph, which waits for all before it
+	kind        taskKind
+	launch      driver.Launch
+	dst         driver.Address
+	src         driver.Address
+	host        []byte
+	pinned      *pinned
+	offset      int // in pinned
+	bytes       int64
+	value       byte // of a fill
+	event       *event
+	beginsGraph bool // the first node of a graph
 }
 
 type stream struct {
 	object
-	tasks   []task   // not yet run
-	queued  int      // tasks so far
-	done    int      // of them have run
-	capture *capture // nil unless a capture is in progress
+	tasks   []task   // not run yet
+	queued  int      // number of tasks queued so far
+	done    int      // number of tasks that have run
+	capture *capture // records instead of queueing; nil if not capturing
 }
 
-// NewStream makes a stream.
+// NewStream returns a stream.
 func (d *Device) NewStream() (driver.Stream, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -54,7 +55,7 @@ func (d *Device) NewStream() (driver.Stream, error) {
 	return s, nil
 }
 
-// put queues a task, or captures it. Late streams run it when something waits for it.
+// put captures a task, or queues it and, unless streams are late, runs it.
 func (s *stream) put(op string, t task) error {
 	if s.capture != nil {
 		return s.capture.put(op, t)
@@ -67,9 +68,9 @@ func (s *stream) put(op string, t task) error {
 	return s.runUntil(s.queued)
 }
 
-// runUntil runs the stream's work up to a task's number.
-func (s *stream) runUntil(at int) error {
-	for s.done < at && len(s.tasks) > 0 {
+// runUntil runs the first n tasks of the stream.
+func (s *stream) runUntil(n int) error {
+	for s.done < n && len(s.tasks) > 0 {
 		t := s.tasks[0]
 		s.tasks = s.tasks[1:]
 		s.done++
@@ -80,19 +81,19 @@ func (s *stream) runUntil(at int) error {
 	return s.d.fault
 }
 
-// perform does a task. A fault in asynchronous work takes the device.
+// perform runs a task. A fault in it loses the device.
 func (d *Device) perform(s *stream, t *task) error {
 	if d.fault != nil {
 		return d.fault
 	}
-	if t.begins {
+	if t.beginsGraph {
 		d.chain++
 	}
 	switch t.kind {
 	case taskLaunch:
 		return d.launch(&t.launch)
 	case taskRecord:
-		if t.event.stream == s && t.event.at == s.done {
+		if t.event.stream == s && t.event.number == s.done {
 			t.event.done, t.event.ticks = true, d.ticks
 		}
 	default:
@@ -104,9 +105,9 @@ func (d *Device) perform(s *stream, t *task) error {
 	return nil
 }
 
-// transfer moves bytes. Its addresses were live when it was queued.
+// transfer runs a task that moves bytes. Its memory was live when it was queued, and may not be now.
 func (d *Device) transfer(t *task) error {
-	d.chain++ // the next kernel waits for it
+	d.chain++ // the next kernel begins after it
 	at := t.dst
 	if t.kind == taskReadAsync {
 		at = t.src
@@ -143,7 +144,7 @@ func (d *Device) transfer(t *task) error {
 	return nil
 }
 
-// begin takes the device's lock and checks that the stream can be used; end lets go.
+// begin locks the device, and checks that the stream is usable. end must follow, also after an error.
 func (s *stream) begin(op string) error {
 	s.d.mu.Lock()
 	return s.usable(op)
@@ -151,7 +152,7 @@ func (s *stream) begin(op string) error {
 
 func (s *stream) end() { s.d.mu.Unlock() }
 
-// Launch checks kernels against their entries and queues them.
+// Launch checks launches and queues them.
 func (s *stream) Launch(launches ...driver.Launch) error {
 	defer s.end()
 	if err := s.begin("Launch"); err != nil {
@@ -160,7 +161,7 @@ func (s *stream) Launch(launches ...driver.Launch) error {
 	for _, l := range launches {
 		f, ok := l.Function.(*function)
 		if !ok || f.module.d != s.d {
-			return invalid("Launch", "the function is not of this device")
+			return invalid("Launch", "the function is of another device")
 		}
 		if err := f.module.usable("Launch"); err != nil {
 			return err
@@ -176,7 +177,7 @@ func (s *stream) Launch(launches ...driver.Launch) error {
 	return nil
 }
 
-// queue checks the device ranges of a transfer and queues it.
+// queue checks the ranges of a transfer in device memory, and queues it.
 func (s *stream) queue(op string, t task, ranges ...driver.Address) error {
 	if t.bytes < 0 {
 		return invalid(op, "%d bytes", t.bytes)
@@ -192,7 +193,7 @@ func (s *stream) queue(op string, t task, ranges ...driver.Address) error {
 	return s.put(op, t)
 }
 
-// Write copies src to the device.
+// Write queues a copy of a snapshot of src.
 func (s *stream) Write(dst driver.Address, src []byte) error {
 	defer s.end()
 	if err := s.begin("Write"); err != nil {
@@ -201,7 +202,7 @@ func (s *stream) Write(dst driver.Address, src []byte) error {
 	return s.queue("Write", task{kind: taskWrite, dst: dst, host: slices.Clone(src), bytes: int64(len(src))}, dst)
 }
 
-// Read runs the stream's work and copies from the device.
+// Read runs the tasks of the stream and copies from the device.
 func (s *stream) Read(dst []byte, src driver.Address) error {
 	defer s.end()
 	if err := s.begin("Read"); err != nil {
@@ -224,17 +225,17 @@ func (s *stream) Read(dst []byte, src driver.Address) error {
 	return nil
 }
 
-// host checks a range of pinned memory.
-func (s *stream) host(op string, p driver.Pinned, offset, bytes int) (*pinned, error) {
+// pinned checks a range of pinned memory.
+func (s *stream) pinned(op string, p driver.Pinned, offset, bytes int) (*pinned, error) {
 	mem, ok := p.(*pinned)
 	if !ok || mem.d != s.d {
-		return nil, invalid(op, "the pinned memory is not of this device")
+		return nil, invalid(op, "the pinned memory is of another device")
 	}
 	if err := mem.usable(op); err != nil {
 		return nil, err
 	}
 	if offset < 0 || bytes < 0 || offset > len(mem.bytes) || bytes > len(mem.bytes)-offset {
-		return nil, invalid(op, "bytes %d to %d of %d pinned ones", offset, offset+bytes, len(mem.bytes))
+		return nil, invalid(op, "bytes %d to %d of %d pinned bytes", offset, offset+bytes, len(mem.bytes))
 	}
 	return mem, nil
 }
@@ -245,20 +246,20 @@ func (s *stream) WriteAsync(dst driver.Address, src driver.Pinned, offset, bytes
 	if err := s.begin("WriteAsync"); err != nil {
 		return err
 	}
-	mem, err := s.host("WriteAsync", src, offset, bytes)
+	mem, err := s.pinned("WriteAsync", src, offset, bytes)
 	if err != nil {
 		return err
 	}
 	return s.queue("WriteAsync", task{kind: taskWriteAsync, dst: dst, pinned: mem, offset: offset, bytes: int64(bytes)}, dst)
 }
 
-// ReadAsync queues a copy to pinned memory, which holds poison until it has run.
+// ReadAsync queues a copy to pinned memory, and fills the destination with poison until it has run.
 func (s *stream) ReadAsync(dst driver.Pinned, offset int, src driver.Address, bytes int) error {
 	defer s.end()
 	if err := s.begin("ReadAsync"); err != nil {
 		return err
 	}
-	mem, err := s.host("ReadAsync", dst, offset, bytes)
+	mem, err := s.pinned("ReadAsync", dst, offset, bytes)
 	if err != nil {
 		return err
 	}
@@ -282,11 +283,114 @@ func (s *stream) Copy(dst, src driver.Address, bytes int64) error {
 	return s.queue("Copy", task{kind: taskCopy, dst: dst, src: src, bytes: bytes}, dst, src)
 }
 
-// Fill queues setting bytes.
+// Fill queues a fill with a byte.
 func (s *stream) Fill(dst driver.Address, value byte, bytes int64) error {
 	defer s.end()
 	if err := s.begin("Fill"); err != nil {
 		return err
 	}
 	return s.queue("Fill", task{kind: taskFill, dst: dst, value: value, bytes: bytes}, dst)
+}
+
+// event checks an event.
+func (s *stream) event(op string, ev driver.Event) (*event, error) {
+	e, ok := ev.(*event)
+	if !ok || e.d != s.d {
+		return nil, invalid(op, "the event is of another device")
+	}
+	return e, e.usable(op)
+}
+
+// Record queues an event.
+func (s *stream) Record(ev driver.Event) error {
+	defer s.end()
+	if err := s.begin("Record"); err != nil {
+		return err
+	}
+	e, err := s.event("Record", ev)
+	if err != nil {
+		return err
+	}
+	if s.capture != nil {
+		return s.capture.refuse("Record")
+	}
+	e.stream, e.number, e.done = s, s.queued+1, false
+	return s.put("Record", task{kind: taskRecord, event: e})
+}
+
+// Synchronize runs the tasks of the stream.
+func (s *stream) Synchronize() error {
+	defer s.end()
+	if err := s.begin("Synchronize"); err != nil {
+		return err
+	}
+	if s.capture != nil {
+		return s.capture.refuse("Synchronize")
+	}
+	return s.runUntil(s.queued)
+}
+
+// Close runs the tasks of the stream and closes it.
+func (s *stream) Close() error {
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	if s.closed || s.d.closed {
+		s.closed = true
+		return nil
+	}
+	var err error
+	if s.d.fault == nil {
+		err = s.runUntil(s.queued)
+	}
+	delete(s.d.streams, s)
+	s.close()
+	return err
+}
+
+type event struct {
+	object
+	stream *stream // in which it was recorded last; nil if never
+	number int     // of the task that recorded it
+	ticks  int64   // Device.ticks when it happened
+	done   bool    // it has happened
+}
+
+// NewEvent returns an event.
+func (d *Device) NewEvent() (driver.Event, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.usable("NewEvent"); err != nil {
+		return nil, err
+	}
+	return &event{object: d.object(&d.live.Events)}, nil
+}
+
+func (e *event) Synchronize() error {
+	e.d.mu.Lock()
+	defer e.d.mu.Unlock()
+	if err := e.usable("Event.Synchronize"); err != nil || e.stream == nil {
+		return err
+	}
+	return e.stream.runUntil(e.number)
+}
+
+// Since counts executed warp instructions as nanoseconds.
+func (e *event) Since(earlier driver.Event) (time.Duration, error) {
+	e.d.mu.Lock()
+	defer e.d.mu.Unlock()
+	from, ok := earlier.(*event)
+	if err := e.usable("Event.Since"); err != nil {
+		return 0, err
+	}
+	if !ok || !e.done || !from.done {
+		return 0, invalid("Event.Since", "the event has not happened")
+	}
+	return time.Duration(e.ticks - from.ticks), nil
+}
+
+func (e *event) Close() error {
+	e.d.mu.Lock()
+	defer e.d.mu.Unlock()
+	e.close()
+	return nil
 }

@@ -12,7 +12,7 @@ import (
 
 func TestGraphs(t *testing.T) {
 	for _, late := range []bool{false, true} {
-		r := newRig(t, Options{LateStreams: late})
+		r := newFixture(t, Options{LateStreams: late})
 		pin, err := r.AllocPinned(128)
 		if err != nil {
 			t.Fatal(err)
@@ -43,7 +43,7 @@ func TestGraphs(t *testing.T) {
 }
 
 func TestCaptureRefuses(t *testing.T) {
-	r := newRig(t, Options{})
+	r := newFixture(t, Options{})
 	ev, err := r.NewEvent()
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestCaptureRefuses(t *testing.T) {
 // With late streams a missing wait shows: the other stream's work has not run.
 func TestLateStreams(t *testing.T) {
 	for _, wait := range []bool{false, true} {
-		r := newRig(t, Options{LateStreams: true})
+		r := newFixture(t, Options{LateStreams: true})
 		ev, err := r.NewEvent()
 		if err != nil {
 			t.Fatal(err)

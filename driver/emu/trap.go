@@ -7,7 +7,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 )
 
-// TrapKind is what a kernel did wrong.
+// TrapKind classifies what a kernel did wrong.
 type TrapKind string
 
 // The kinds of traps.
@@ -19,24 +19,24 @@ const (
 	TrapMemory        TrapKind = "uninitialized memory"
 	TrapRace          TrapKind = "race"
 	TrapBarrier       TrapKind = "barrier misused"
-	TrapDivergence    TrapKind = "divergence"  // lanes part where the instruction wants them together
-	TrapLane          TrapKind = "absent lane" // a collective instruction without the lanes it names
-	TrapDeadlock      TrapKind = "deadlock"    //
-	TrapRunaway       TrapKind = "runaway"     // Options.MaxInstructions
+	TrapDivergence    TrapKind = "divergence"  // some lanes of the warp do not come to an instruction that all must execute
+	TrapLane          TrapKind = "absent lane" // a lane named by a member mask does not come
+	TrapDeadlock      TrapKind = "deadlock"
+	TrapRunaway       TrapKind = "runaway" // more instructions than Options.MaxInstructions
 	TrapDivision      TrapKind = "division by zero"
-	TrapExplicit      TrapKind = "trap"         // the instruction of that name
-	TrapArgument      TrapKind = "bad argument" // a pointer parameter that points nowhere
+	TrapExplicit      TrapKind = "trap"         // the trap instruction
+	TrapArgument      TrapKind = "bad argument" // a pointer parameter is outside every buffer
 	TrapAsync         TrapKind = "asynchronous copy misused"
-	TrapProduct       TrapKind = "asynchronous product misused"
+	TrapWGMMA         TrapKind = "wgmma misused"
 	TrapInvalidBranch TrapKind = "divergent bra.uni"
 )
 
-// Trap is a fault in a kernel. Like a fault on a GPU it takes the device: every
-// later call fails with it. It is an ErrDeviceLost.
+// Trap is a fault in a kernel. As on a GPU, the device is lost: every later call on it returns the
+// same error. errors.Is finds driver.ErrDeviceLost.
 type Trap struct {
 	Kind   TrapKind
 	Kernel string
-	Line   int         // of the PTX text, from 1; 0 if it is about the launch
+	Line   int         // of the PTX text, from 1; 0 if the launch itself is at fault
 	Text   string      // that line
 	CTA    driver.Dim3 // %ctaid
 	Thread driver.Dim3 // %tid
@@ -45,7 +45,7 @@ type Trap struct {
 	Detail string
 }
 
-// Error names the fault, where it happened and what was wrong.
+// Error returns the kind, the place and the detail in one line.
 func (t *Trap) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "emu: %s: kernel %s", t.Kind, t.Kernel)
@@ -56,16 +56,15 @@ func (t *Trap) Error() string {
 	return b.String() + ": " + t.Detail
 }
 
-// Unwrap makes a trap an ErrDeviceLost.
+// Unwrap returns driver.ErrDeviceLost.
 func (t *Trap) Unwrap() error { return driver.ErrDeviceLost }
 
-// trap records a fault of a lane at an op.
-func (w *warp) trap(kind TrapKind, o *op, lane int, format string, args ...any) step {
-	if w.fault != nil {
-		return stepFault
+// trap records the first fault of a warp, and returns resultTrap.
+func (w *warp) trap(kind TrapKind, o *op, lane int, format string, args ...any) result {
+	if w.fault == nil {
+		w.fault = w.newTrap(kind, o, lane, format, args...)
 	}
-	w.fault = w.newTrap(kind, o, lane, format, args...)
-	return stepFault
+	return resultTrap
 }
 
 func (w *warp) newTrap(kind TrapKind, o *op, lane int, format string, args ...any) *Trap {
@@ -74,13 +73,4 @@ func (w *warp) newTrap(kind TrapKind, o *op, lane int, format string, args ...an
 		Kind: kind, Kernel: p.name, Line: int(o.line), Text: p.text(int(o.line)),
 		CTA: w.cta.id, Thread: w.thread(lane), Warp: w.index, Lane: lane, Detail: fmt.Sprintf(format, args...),
 	}
-}
-
-// text is a line of the PTX, from 1.
-func (p *program) text(line int) string { return strings.TrimSpace(p.lines[line-1]) }
-
-// thread is %tid of a lane.
-func (w *warp) thread(lane int) driver.Dim3 {
-	n, b := uint32(w.index*warpSize+lane), w.cta.grid.block
-	return driver.Dim3{X: n % b.X, Y: n / b.X % b.Y, Z: n / b.X / b.Y}
 }

@@ -28,7 +28,7 @@ type trapCase struct {
 // faulty and whole are the kernel with the bug and without it.
 func (c trapCase) faulty() string { return c.kernel(c.body) }
 
-func (c trapCase) whole() string {
+func (c trapCase) corrected() string {
 	lines := strings.Split(c.body, "\n")
 	for i, line := range lines {
 		if strings.Contains(line, "// BUG") {
@@ -59,7 +59,7 @@ func runTraps(t *testing.T, cases []trapCase) {
 			if where == "" {
 				where = "// BUG"
 			}
-			_, d, err := b.runOn(t)
+			_, d, err := b.runOnDevice(t)
 			wantTrap(t, err, c.kind, lineOf(t, b.ptx, where), c.lane)
 			if !errors.Is(d.Err(), driver.ErrDeviceLost) {
 				t.Errorf("the fault is not sticky: %v", d.Err())
@@ -67,7 +67,7 @@ func runTraps(t *testing.T, cases []trapCase) {
 			if _, err := d.Alloc(1); !errors.Is(err, driver.ErrDeviceLost) {
 				t.Errorf("the device still works after a fault: %v", err)
 			}
-			b.ptx = c.whole()
+			b.ptx = c.corrected()
 			if _, err := b.run(t); err != nil {
 				t.Errorf("without the bug: %v", err)
 			}

@@ -7,50 +7,81 @@ import (
 	"sync"
 )
 
-// step is what follows an op.
-type step uint8
+// result tells the interpreter what follows an op.
+type result uint8
 
 const (
-	stepNext    step = iota
-	stepRegroup      // the op has set the lanes' program counters, or let lanes wait
-	stepFault        // warp.fault says why
+	resultNext    result = iota // go on with the next op
+	resultRegroup               // the op has set program counters or made lanes wait: choose lanes again
+	resultTrap                  // warp.fault holds the trap
 )
 
-// warp is 32 threads of a CTA. Each lane has its own program counter; those that
-// have the same one run together.
+// warp is 32 threads of a CTA. Each lane has its own program counter. Lanes with equal program
+// counters execute together; such a set of lanes is a group.
 type warp struct {
-	cta   *cta
-	index int // in the CTA
+	cta       *cta
+	index     int    // in the CTA
+	gridIndex uint32 // in the grid
 
-	regs  []vec
-	def   []uint32 // lanes that have written the register
-	preds []uint32
-	pdef  []uint32
+	regs         []vec
+	written      []uint32 // per register: lanes that have written it
+	preds        []uint32
+	predsWritten []uint32
 
 	pcs     [warpSize]int32
-	started uint32 // lanes that exist
+	exists  uint32 // lanes that the CTA has; the last warp may be partial
 	live    uint32 // lanes that have not exited
-	waiting uint32 // lanes that wait at a collective instruction or a barrier
+	waiting uint32 // lanes that wait for a barrier or for other lanes
 	waits   [warpSize]wait
-	group   uint32 // lanes that run together now
+	group   uint32 // lanes that execute now
 	pc      int32  // of the group
-	ahead   int32  // lanes before this program counter let others go first, once
+	skipTo  int32  // the next pick ignores lanes below this program counter
 
-	scratch vec
-	fault   *Trap
-	near    *segment    // buffer of the last access
-	held    *sync.Mutex // see hold
-	gid     uint32      // number in the grid
-	same    bool        // the store in progress writes what is there already
-	clock   clocks
-	async   asyncCopies
-	flight  flight
-	waited  bool // for the kernels before
-	ran     bool // and vain: since despair looked
-	vain    vain
+	fault      *Trap
+	scratch    vec
+	lastBuffer *segment    // of the last access to global memory
+	lockedPage *sync.Mutex // see lockPage
+	sameValue  bool        // the store in progress writes the value that is there already
+
+	clock         warpClock
+	copies        asyncCopies
+	wgmma         wgmmaState
+	waitedForGrid bool // executed griddepcontrol.wait, or need not
+	ran           bool // since the last check for a livelock
+	failedWait    failedWait
 }
 
-// lanesOf goes through the lanes of a mask.
+// start makes all existing lanes begin at the first op with undefined registers.
+func (w *warp) start() {
+	g := w.cta.grid
+	clear(w.written)
+	clear(w.predsWritten)
+	w.written[0], w.predsWritten[0], w.preds[0] = allLanes, allLanes, allLanes
+	for _, k := range g.prog.consts {
+		w.written[k.reg] = allLanes
+	}
+	for _, a := range g.prog.arguments {
+		w.written[a.reg] = allLanes
+	}
+	for _, r := range g.prog.specials {
+		if r >= 0 {
+			w.written[r] = allLanes
+		}
+	}
+	for i, v := range [...]uint32{w.cta.id.X, w.cta.id.Y, w.cta.id.Z} {
+		if r := g.prog.specials[ctaidX+special(i)]; r >= 0 {
+			w.fill(r, uint64(v))
+		}
+	}
+	w.gridIndex = uint32(w.cta.number*len(w.cta.warps) + w.index)
+	w.clock.start(len(w.cta.warps))
+	w.copies = asyncCopies{}
+	w.wgmma.start(g.prog)
+	w.ran, w.failedWait, w.waitedForGrid = false, failedWait{}, !g.overlaps
+	w.live, w.waiting, w.pcs, w.skipTo, w.fault = w.exists, 0, [warpSize]int32{}, 0, nil
+}
+
+// lanesOf yields the lanes of a mask in rising order.
 func lanesOf(m uint32) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for ; m != 0; m &= m - 1 {
@@ -61,23 +92,33 @@ func lanesOf(m uint32) iter.Seq[int] {
 	}
 }
 
+// lowestLane is the lowest lane of a mask that is not empty.
+func lowestLane(m uint32) int { return bits.TrailingZeros32(m) }
+
 // set writes a register in one lane.
 func (w *warp) set(reg int32, lane int, v uint64) {
 	w.regs[reg][lane] = v
-	w.def[reg] |= 1 << lane
+	w.written[reg] |= 1 << lane
 }
 
-// setPred writes a predicate in the lanes of a mask.
+// fill sets a register in all lanes, without marking it as written.
+func (w *warp) fill(reg int32, v uint64) {
+	for l := range w.regs[reg] {
+		w.regs[reg][l] = v
+	}
+}
+
+// setPred writes the bits v of a predicate in the lanes of a mask.
 func (w *warp) setPred(p int32, m, v uint32) {
 	w.preds[p] = w.preds[p]&^m | v&m
-	w.pdef[p] |= m
+	w.predsWritten[p] |= m
 }
 
-// reads checks that registers have been written by all lanes of a mask.
+// reads checks that all lanes of a mask have written the registers.
 func (w *warp) reads(o *op, m uint32, regs ...int32) bool {
 	for _, r := range regs {
-		if missing := m &^ w.def[r]; missing != 0 {
-			w.trap(TrapRegister, o, bits.TrailingZeros32(missing), "%s is read before it is written", w.cta.grid.prog.names[r])
+		if missing := m &^ w.written[r]; missing != 0 {
+			w.trap(TrapRegister, o, lowestLane(missing), "%s is read before it is written", w.cta.grid.prog.names[r])
 			return false
 		}
 	}
@@ -86,33 +127,107 @@ func (w *warp) reads(o *op, m uint32, regs ...int32) bool {
 
 // readsPred is reads for a predicate.
 func (w *warp) readsPred(o *op, m uint32, p int32) bool {
-	missing := m &^ w.pdef[p]
+	missing := m &^ w.predsWritten[p]
 	if missing != 0 {
-		w.trap(TrapRegister, o, bits.TrailingZeros32(missing), "%s is read before it is written", w.cta.grid.prog.names[-p])
+		w.trap(TrapRegister, o, lowestLane(missing), "%s is read before it is written", w.cta.grid.prog.names[-p])
 	}
 	return missing == 0
 }
 
-// run executes up to so many instructions and returns how many it did: fewer when
-// no lane can go on, or at a fault.
+// run executes at most budget instructions and returns their number. It stops early if no lane
+// can go on, or at a trap.
 func (w *warp) run(budget int) int {
 	left := budget
 	for left > 0 && w.fault == nil {
-		mask, limit, slice := w.pick(left)
+		mask, limit, turn := w.pick(left)
 		if mask == 0 {
-			w.stuck()
+			w.checkConvergence()
 			break
 		}
-		unused := w.runGroup(mask, limit, slice)
-		if left -= slice - unused; unused == 0 && limit < math.MaxInt32 {
-			w.ahead = limit
+		unused := w.runGroup(mask, limit, turn)
+		if left -= turn - unused; unused == 0 && limit < math.MaxInt32 {
+			w.skipTo = limit
 		}
 	}
 	return budget - left
 }
 
-// runGroup executes up to so many instructions of lanes that run together, and
-// returns what is left of them.
+// maxSpin is how many instructions a group may execute while other lanes of the warp wait at a
+// higher program counter. The others may have to end a loop in which the group spins.
+const maxSpin = 1 << 12
+
+// pick chooses the lanes that execute next. In order, these are the lanes with the lowest
+// program counter, until they reach limit, where other lanes wait to join them.
+func (w *warp) pick(budget int) (mask uint32, limit int32, turn int) {
+	ready := w.live &^ w.waiting
+	if ready == 0 {
+		return 0, 0, 0
+	}
+	if w.cta.random != nil {
+		return w.pickRandom(ready, budget)
+	}
+	mask, limit = w.lowest(ready, w.skipTo)
+	if mask == 0 {
+		mask, limit = w.lowest(ready, 0)
+	}
+	w.skipTo = 0
+	if limit < math.MaxInt32 {
+		budget = min(budget, maxSpin)
+	}
+	return mask, limit, budget
+}
+
+// lowest finds the lanes whose program counter is the lowest one from least on, and sets w.pc to
+// it. limit is the next higher program counter.
+func (w *warp) lowest(ready uint32, least int32) (mask uint32, limit int32) {
+	low := int32(math.MaxInt32)
+	limit = math.MaxInt32
+	for l := range lanesOf(ready) {
+		switch pc := w.pcs[l]; {
+		case pc < least:
+		case pc < low:
+			mask, low, limit = 1<<l, pc, low
+		case pc == low:
+			mask |= 1 << l
+		default:
+			limit = min(limit, pc)
+		}
+	}
+	w.pc = low
+	return mask, limit
+}
+
+// splitOdds makes an adversarial schedule split a group in one of so many picks. This is often
+// enough to show within a loop or two, and seldom because the parts run one after the other.
+const splitOdds = 16
+
+// pickRandom chooses some of the lanes that share a program counter, for a few instructions.
+func (w *warp) pickRandom(ready uint32, budget int) (mask uint32, limit int32, turn int) {
+	r := w.cta.random
+	pick := r.IntN(bits.OnesCount32(ready))
+	for l := range lanesOf(ready) {
+		if pick == 0 {
+			w.pc = w.pcs[l]
+			mask = 1 << l
+			break
+		}
+		pick--
+	}
+	for l := range lanesOf(ready) {
+		if w.pcs[l] == w.pc {
+			mask |= 1 << l
+		}
+	}
+	if r.IntN(splitOdds) == 0 {
+		if some := mask & r.Uint32(); some != 0 {
+			mask = some
+		}
+	}
+	return mask, math.MaxInt32, min(budget, 1+r.IntN(32))
+}
+
+// runGroup executes the ops of a group from w.pc on, until the budget is spent, the group
+// reaches limit, or lanes must be chosen again. It returns the rest of the budget.
 func (w *warp) runGroup(mask uint32, limit int32, budget int) int {
 	ops := w.cta.grid.prog.ops
 	pc := w.pc
@@ -122,7 +237,7 @@ func (w *warp) runGroup(mask uint32, limit int32, budget int) int {
 		budget--
 		m := mask
 		if o.guard != 0 {
-			if w.pdef[o.guard]&mask != mask && !w.readsPred(o, mask, o.guard) {
+			if w.predsWritten[o.guard]&mask != mask && !w.readsPred(o, mask, o.guard) {
 				return budget
 			}
 			if o.negated {
@@ -139,11 +254,11 @@ func (w *warp) runGroup(mask uint32, limit int32, budget int) int {
 			case m == mask:
 				next = o.target
 			case o.uniform:
-				w.trap(TrapInvalidBranch, o, bits.TrailingZeros32(mask&^m), "lanes %08x branch and %08x do not", m, mask&^m)
+				w.trap(TrapInvalidBranch, o, lowestLane(mask&^m), "lanes %08x branch and %08x do not", m, mask&^m)
 				return budget
 			default:
-				w.move(m, o.target)
-				w.move(mask&^m, next)
+				w.setPC(m, o.target)
+				w.setPC(mask&^m, next)
 				return budget
 			}
 		case o.kind == opExit:
@@ -157,8 +272,7 @@ func (w *warp) runGroup(mask uint32, limit int32, budget int) int {
 			w.group = mask
 		default:
 			w.pc = pc
-			switch w.execute(o, m) {
-			case stepRegroup, stepFault:
+			if w.execute(o, m) != resultNext {
 				return budget
 			}
 		}
@@ -167,28 +281,28 @@ func (w *warp) runGroup(mask uint32, limit int32, budget int) int {
 			break
 		}
 	}
-	w.move(mask, pc)
+	w.setPC(mask, pc)
 	return budget
 }
 
-// execute runs an op that does not branch in the lanes of a mask.
-func (w *warp) execute(o *op, m uint32) step {
+// execute executes an op that is neither a branch nor an exit in the lanes of a mask.
+func (w *warp) execute(o *op, m uint32) result {
 	switch o.kind {
 	case opRun:
 		return o.run(w, o, m)
 	case opCmp:
-		if w.def[o.a]&w.def[o.b]&m != m {
+		if w.written[o.a]&w.written[o.b]&m != m {
 			w.reads(o, m, o.a, o.b)
-			return stepFault
+			return resultTrap
 		}
 		w.setPred(o.d, m, o.cmp(&w.regs[o.a], &w.regs[o.b]))
-		return stepNext
+		return resultNext
 	case opSel:
-		if w.def[o.a]&w.def[o.b]&m != m || w.pdef[o.c]&m != m {
+		if w.written[o.a]&w.written[o.b]&m != m || w.predsWritten[o.c]&m != m {
 			if w.readsPred(o, m, o.c) {
 				w.reads(o, m, o.a, o.b)
 			}
-			return stepFault
+			return resultTrap
 		}
 		p, a, b := w.preds[o.c], &w.regs[o.a], &w.regs[o.b]
 		for l := range w.scratch {
@@ -198,14 +312,14 @@ func (w *warp) execute(o *op, m uint32) step {
 			}
 		}
 	default:
-		if w.def[o.a]&w.def[o.b]&w.def[o.c]&m != m {
+		if w.written[o.a]&w.written[o.b]&w.written[o.c]&m != m {
 			w.reads(o, m, o.a, o.b, o.c)
-			return stepFault
+			return resultTrap
 		}
 		if m == allLanes {
 			o.vec(&w.regs[o.d], &w.regs[o.a], &w.regs[o.b], &w.regs[o.c])
-			w.def[o.d] = allLanes
-			return stepNext
+			w.written[o.d] = allLanes
+			return resultNext
 		}
 		o.vec(&w.scratch, &w.regs[o.a], &w.regs[o.b], &w.regs[o.c])
 	}
@@ -213,24 +327,25 @@ func (w *warp) execute(o *op, m uint32) step {
 	for l := range lanesOf(m) {
 		d[l] = w.scratch[l]
 	}
-	w.def[o.d] |= m
-	return stepNext
+	w.written[o.d] |= m
+	return resultNext
 }
 
-// move sets the program counter of lanes.
-func (w *warp) move(m uint32, pc int32) {
+// setPC sets the program counter of the lanes of a mask.
+func (w *warp) setPC(m uint32, pc int32) {
 	for l := range lanesOf(m) {
 		w.pcs[l] = pc
 	}
 }
 
-// exit ends lanes.
+// exit ends lanes. At the end of the warp it checks that no asynchronous work is left behind.
 func (w *warp) exit(o *op, m uint32) {
 	w.live &^= m
-	w.cta.exited(w, o, m)
+	w.checkBarriersAtExit(o, m)
 	if w.live == 0 {
-		w.ended(o, bits.TrailingZeros32(m))
-		w.landed(o, bits.TrailingZeros32(m))
-		w.cta.unfinished(w, o, m)
+		w.noteMissingWait(o, lowestLane(m))
+		w.checkWGMMAAtExit(o, lowestLane(m))
+		w.checkCopiesAtExit(o)
+		w.cta.checkBulkCopiesAtExit(w, o, lowestLane(m))
 	}
 }

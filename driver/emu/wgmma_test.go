@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// warpgroups is the header for the matrix instruction of warpgroups.
-const warpgroups = ".version 8.4\n.target sm_90a\n.address_size 64\n"
+// sm90a is the header for the matrix instruction of sm90a.
+const sm90a = ".version 8.4\n.target sm_90a\n.address_size 64\n"
 
 // accumulator and factors are the registers of D and A.
 const (
@@ -17,9 +17,9 @@ const (
 	factors = "{%a0, %a1, %a2, %a3}"
 )
 
-// productBody multiplies twice in the same accumulator, with B in two layouts, between which nothing
+// wgmmaBody multiplies twice in the same accumulator, with B in two layouts, between which nothing
 // waits: 16 bytes of A a thread, then B of all, then the place for D.
-const productBody = `
+const wgmmaBody = `
 .visible .entry k(.param .u64 in, .param .u64 out)
 {
 	.reg .b32 %r<8>; .reg .b64 %rd<8>; .reg .pred %p<4>; .reg .b32 %c<32>; .reg .b32 %a<4>;
@@ -46,15 +46,15 @@ const productBody = `
 	mad.wide.u32 %rd6, %r1, 128, %rd1;
 `
 
-// The product of two matrices of bytes by two warpgroups, element by element.
-func TestWarpgroupProduct(t *testing.T) {
+// The product of two matrices of bytes by two sm90a, element by element.
+func TestWGMMA(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	in := make([]uint32, 256*4+512)
 	for i := range in {
 		in[i] = random.Uint32()
 	}
 	at := func(i int) byte { return byte(in[i/4] >> (i % 4 * 8)) }
-	signed := productBody
+	signed := wgmmaBody
 	for i := range 32 {
 		signed += fmt.Sprintf("\tst.global.u32 [%%rd6+%d], %%c%d;\n", 4*i, i)
 	}
@@ -69,7 +69,7 @@ func TestWarpgroupProduct(t *testing.T) {
 		{"unsigned", unsigned, func(b byte) int32 { return int32(b) }, Options{}},
 		{"in any order", signed, func(b byte) int32 { return int32(int8(b)) }, Options{Async: Late, Schedule: Adversarial(3)}},
 	} {
-		out, err := bench{opts: c.opts, ptx: warpgroups + c.text, block: 256, args: []any{in, 256 * 32}}.run(t)
+		out, err := bench{opts: c.opts, ptx: sm90a + c.text, block: 256, args: []any{in, 256 * 32}}.run(t)
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
@@ -92,31 +92,31 @@ func TestWarpgroupProduct(t *testing.T) {
 	}
 }
 
-// Instructions of warpgroups are for one architecture and need what they are made of.
-func TestWarpgroupRejected(t *testing.T) {
+// Instructions of sm90a are for one architecture and need what they are made of.
+func TestWGMMARejected(t *testing.T) {
 	good := "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 " + accumulator + ", " + factors + ", %rd1, %p1;"
-	plain := strings.Replace(warpgroups, "sm_90a", "sm_90", 1)
+	plain := strings.Replace(sm90a, "sm_90a", "sm_90", 1)
 	for _, c := range []struct{ name, head, text, want string }{
-		{"as it should be", warpgroups, good, ""},
+		{"as it should be", sm90a, good, ""},
 		{"another target", plain, "wgmma.fence.sync.aligned;", "needs .target sm_90a"},
 		{"a product for another target", plain, good, "needs .target sm_90a"},
-		{"two types too early", strings.Replace(warpgroups, "8.4", "8.3", 1), strings.Replace(good, "s8.s8", "u8.s8", 1), "needs .version 8.4"},
-		{"few sums", warpgroups, strings.Replace(good, "%c0, ", "", 1), "want a vector of 32"},
-		{"a sum twice", warpgroups, strings.Replace(good, "%c0, ", "%c1, ", 1), "d has %c1 twice"},
-		{"few factors", warpgroups, strings.Replace(good, "%a0, ", "", 1), "want a vector of 4"},
-		{"a narrow descriptor", warpgroups, strings.Replace(good, "%rd1", "%r1", 1), "the descriptor"},
-		{"no predicate", warpgroups, strings.Replace(good, "%p1", "%r1", 1), "where a predicate is expected"},
-		{"no number of groups", warpgroups, "wgmma.wait_group.sync.aligned %r1;", "is not a number"},
+		{"two types too early", strings.Replace(sm90a, "8.4", "8.3", 1), strings.Replace(good, "s8.s8", "u8.s8", 1), "needs .version 8.4"},
+		{"few sums", sm90a, strings.Replace(good, "%c0, ", "", 1), "want a vector of 32"},
+		{"a sum twice", sm90a, strings.Replace(good, "%c0, ", "%c1, ", 1), "d has %c1 twice"},
+		{"few factors", sm90a, strings.Replace(good, "%a0, ", "", 1), "want a vector of 4"},
+		{"a narrow descriptor", sm90a, strings.Replace(good, "%rd1", "%r1", 1), "the descriptor"},
+		{"no predicate", sm90a, strings.Replace(good, "%p1", "%r1", 1), "where a predicate is expected"},
+		{"no number of groups", sm90a, "wgmma.wait_group.sync.aligned %r1;", "is not a number"},
 	} {
 		d, err := Open(Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = d.Load([]byte(perThread(c.head, productDecls, "mov.u32 %r0, 0;\n"+c.text)))
+		_, err = d.Load([]byte(perThread(c.head, wgmmaDecls, "mov.u32 %r0, 0;\n"+c.text)))
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: error %v, want %q", c.name, err, c.want)
 		}
 	}
 }
 
-const productDecls = "\t.reg .b32 %c<32>; .reg .b32 %a<4>; .shared .align 128 .b8 b[2048];"
+const wgmmaDecls = "\t.reg .b32 %c<32>; .reg .b32 %a<4>; .shared .align 128 .b8 b[2048];"

@@ -136,7 +136,7 @@ const emulatorTests = "../driver/emu/*_test.go"
 
 // invalidTexts lists functions of the emulator's tests with instructions that must be
 // rejected, or with arbitrary texts.
-var invalidTexts = map[string]bool{"TestRejected": true, "TestWarpgroupRejected": true, "FuzzLoad": true}
+var invalidTexts = map[string]bool{"TestRejected": true, "TestWGMMARejected": true, "FuzzLoad": true}
 
 // placeholder replaces an expression that is no constant string.
 const placeholder = "\x00"

@@ -67,16 +67,6 @@ func (e *Entry) ParamBytes() int {
 	return last.Offset + last.Bytes
 }
 
-// MaxThreads is the largest number of threads per CTA that the entry declares, or 0.
-func (e *Entry) MaxThreads() int {
-	for _, n := range [][3]uint32{e.MaxNTID, e.ReqNTID} {
-		if n[0] != 0 {
-			return int(n[0] * n[1] * n[2])
-		}
-	}
-	return 0
-}
-
 // Register looks up the type of a declared register.
 func (e *Entry) Register(name string) (Type, bool) {
 	if t, ok := e.registers[name]; ok {
