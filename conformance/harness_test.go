@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
 	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/internal/float16"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
@@ -158,7 +159,7 @@ var sumFaults = []struct {
 		return y
 	}, "class check: 1 failed"},
 	{"sums rounded to float16", func(_ int, y float32, _ harness.Ref) float32 {
-		return quant.F16ToF32(quant.F32ToF16(y))
+		return float16.RoundF16(y)
 	}, "worst-case check"},
 }
 

@@ -1,6 +1,7 @@
 package ptxgen
 
 import (
+	"github.com/lockstep-go/lockstep/internal/float16"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
@@ -35,7 +36,7 @@ func (g *gemm) round(low, high ptx.F32) ptx.U32 {
 func (u unit) halves() func(j int) [2]ptx.U32 {
 	const upper = 0x64 // of the half 1024
 	d := u.last()[0].LowF16().Twice()
-	zero := ptx.Var(u.b.U32(uint32(quant.F32ToF16(float32(-1024-u.d.center))) * 0x00010001)).AsF16x2()
+	zero := ptx.Var(u.b.U32(uint32(float16.ToF16(float32(-1024-u.d.center))) * 0x00010001)).AsF16x2()
 	bytes := u.bytes()
 	return func(j int) (words [2]ptx.U32) {
 		w, clean := bytes(j)

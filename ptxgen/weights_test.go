@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/lockstep-go/lockstep/internal/float16"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -45,7 +46,7 @@ func (r readRow) piece(plane, u int) []byte {
 
 // half reads a float16 at a byte of a piece.
 func half(piece []byte, at int) float32 {
-	return quant.F16ToF32(binary.LittleEndian.Uint16(piece[at:]))
+	return float16.FromF16(binary.LittleEndian.Uint16(piece[at:]))
 }
 
 // code is the 4-bit quant of weight i, as codes puts it.
@@ -111,7 +112,7 @@ func (r readRow) weight(f quant.Format, i int) float32 {
 	case quant.F16:
 		return half(r.piece(i%32/8, u), 2*(i%8))
 	case quant.BF16:
-		return quant.BF16ToF32(binary.LittleEndian.Uint16(r.piece(i%32/8, u)[2*(i%8):]))
+		return float16.FromBF16(binary.LittleEndian.Uint16(r.piece(i%32/8, u)[2*(i%8):]))
 	case quant.Q4_0:
 		return half(r.piece(1, u), 2*eight) * float32(int8(r.code(i)<<4)>>4)
 	case quant.Q4_1:

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/lockstep-go/lockstep/internal/float16"
 )
 
 func eachFormat(t *testing.T, fn func(t *testing.T, f Format)) {
@@ -60,7 +62,7 @@ func TestDecodeExtremeScales(t *testing.T) {
 					for block := src; len(block) > 0; block = block[f.BlockBytes():] {
 						binary.LittleEndian.PutUint16(block[at[which]:], tt.half)
 						if other := at[len(at)-1-which]; other != at[which] {
-							binary.LittleEndian.PutUint16(block[other:], F32ToF16(float32(r.NormFloat64())))
+							binary.LittleEndian.PutUint16(block[other:], float16.ToF16(float32(r.NormFloat64())))
 						}
 					}
 					checkSpec(t, f, src)
@@ -93,7 +95,7 @@ func finiteBlocks(r *rand.Rand, f Format, n int) []byte {
 	src := randomBlocks(r, f, n)
 	for block := src; len(block) > 0; block = block[f.BlockBytes():] {
 		for _, at := range scales[f] {
-			binary.LittleEndian.PutUint16(block[at:], F32ToF16(float32(1+r.Float64())))
+			binary.LittleEndian.PutUint16(block[at:], float16.ToF16(float32(1+r.Float64())))
 		}
 		if f.BlockLen() == 1 {
 			block[f.BlockBytes()-1] &= 0xbf // no exponent of all ones

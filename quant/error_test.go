@@ -3,6 +3,8 @@ package quant
 import (
 	"math"
 	"testing"
+
+	"github.com/lockstep-go/lockstep/internal/float16"
 )
 
 // roundTrips states how close the encoders come, as Encode's comment does.
@@ -77,7 +79,7 @@ func snap(v, step float32, lo, hi float64) float32 {
 // naiveQ4_0 puts the largest weight at −8 steps.
 func naiveQ4_0(x []float32) (y []float32) {
 	for ; len(x) > 0; x = x[32:] {
-		d := F16ToF32(F32ToF16(peak(x[:32]) / -8))
+		d := float16.FromF16(float16.ToF16(peak(x[:32]) / -8))
 		for _, v := range x[:32] {
 			y = append(y, snap(v, d, -8, 7))
 		}
@@ -88,7 +90,7 @@ func naiveQ4_0(x []float32) (y []float32) {
 // naiveQ6_K does so in each sub-block, and rounds the scales.
 func naiveQ6_K(x []float32) (y []float32) {
 	for ; len(x) > 0; x = x[256:] {
-		unit := F16ToF32(F32ToF16(peak(x[:256]) / -32 / -128))
+		unit := float16.FromF16(float16.ToF16(peak(x[:256]) / -32 / -128))
 		for s := range 16 {
 			sub := x[16*s : 16*s+16]
 			d := snap(peak(sub)/-32, unit, -128, 127)
@@ -111,7 +113,7 @@ func naiveQ4_K(x []float32) (y []float32) {
 		for j, v := range x[:256] {
 			step[j/32] = max(step[j/32], (v+low[j/32])/15)
 		}
-		d, dmin := F16ToF32(F32ToF16(peak(step[:])/63)), F16ToF32(F32ToF16(peak(low[:])/63))
+		d, dmin := float16.FromF16(float16.ToF16(peak(step[:])/63)), float16.FromF16(float16.ToF16(peak(low[:])/63))
 		for j, v := range x[:256] {
 			m := snap(low[j/32], dmin, 0, 63)
 			y = append(y, snap(v+m, snap(step[j/32], d, 0, 63), 0, 15)-m)

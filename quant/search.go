@@ -3,6 +3,8 @@ package quant
 import (
 	"encoding/binary"
 	"math"
+
+	"github.com/lockstep-go/lockstep/internal/float16"
 )
 
 // The encoders compute in float64, where squares of the smallest weights do not
@@ -39,7 +41,7 @@ func inverse(v float64) float64 {
 // fit the scale that the decoder will see. No scale becomes infinite, and none
 // but 0 becomes 0: a scale that is too coarse loses less than none.
 func putScale(dst []byte, v float64) float64 {
-	h := F32ToF16(float32(clamp(v, -halfMax, halfMax)))
+	h := float16.ToF16(float32(clamp(v, -halfMax, halfMax)))
 	if h&0x7fff == 0 {
 		switch {
 		case v > 0:
@@ -51,7 +53,7 @@ func putScale(dst []byte, v float64) float64 {
 		}
 	}
 	binary.LittleEndian.PutUint16(dst, h)
-	return float64(F16ToF32(h))
+	return float64(float16.FromF16(h))
 }
 
 // widen copies the first len(dst) weights.

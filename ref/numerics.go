@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/lockstep-go/lockstep/internal/float16"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/quant"
 )
@@ -94,9 +95,9 @@ func (r Rounding) round(x float64) float64 {
 	case ToF32:
 		return float64(float32(x))
 	case ToF16:
-		return float64(quant.F16ToF32(quant.F32ToF16(float32(x))))
+		return float64(float16.RoundF16(float32(x)))
 	case ToBF16:
-		return float64(quant.BF16ToF32(quant.F32ToBF16(float32(x))))
+		return float64(float16.RoundBF16(float32(x)))
 	default:
 		return x
 	}

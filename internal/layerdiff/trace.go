@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/lockstep-go/lockstep/internal/float16"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -101,9 +102,9 @@ func stored(f quant.Format, x float64) float64 {
 	case quant.F32:
 		return float64(y)
 	case quant.F16:
-		return float64(quant.F16ToF32(quant.F32ToF16(y)))
+		return float64(float16.RoundF16(y))
 	case quant.BF16:
-		return float64(quant.BF16ToF32(quant.F32ToBF16(y)))
+		return float64(float16.RoundBF16(y))
 	default:
 		panic("layerdiff: no KV cache stores " + f.String())
 	}

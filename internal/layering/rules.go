@@ -30,10 +30,10 @@ var rules = []rule{
 	{"model/tokenizer", []string{"model/tokenizer/internal/..."}},
 	{"model/tokenizer/internal/...", nil},
 	{"generate", []string{"model", "model/tokenizer", "internal/portable", xsync}},
-	{"quant", nil},
+	{"quant", []string{"internal/float16", "internal/portable"}},
 	// ref reads mapped weights, so it needs gguf.Guard against a file that shrinks.
-	{"ref", []string{"model", "model/gguf", "quant", "internal/portable", xsync}},
-	{"ptxgen/...", []string{"ptxgen/...", "quant"}},
+	{"ref", []string{"model", "model/gguf", "quant", "internal/float16", "internal/portable", xsync}},
+	{"ptxgen/...", []string{"internal/float16", "ptxgen/...", "quant"}},
 	{"ptxgen/ptx", nil},
 	{"driver", nil},
 	{"driver/cuda", []string{"driver", purego}},
@@ -52,9 +52,10 @@ var rules = []rule{
 	{"internal/atomicfile", nil},
 	{"internal/chart", nil},
 	{"internal/faultinject", []string{"driver"}},
+	{"internal/float16", nil},
 	{"internal/kernelbench", []string{"driver", "internal/kernelcache", "internal/synth", "ptxgen/...", "quant", gonum}},
 	// layerdiff compares both engines, so it imports neither.
-	{"internal/layerdiff", []string{"internal/chart", "model", "quant", gonum}},
+	{"internal/layerdiff", []string{"internal/chart", "internal/float16", "model", "quant", gonum}},
 	{"internal/layering", nil},
 	{"internal/modelbench", []string{"driver", "internal/chart", "internal/kernelbench", "model", gonum}},
 	{"internal/kernelcache", []string{"driver", "ptxgen/ptx"}},
@@ -64,7 +65,7 @@ var rules = []rule{
 	{"internal/prefill", []string{"model", "ref"}},
 	{"internal/ptxas", []string{"internal/atomicfile"}},
 	{"internal/requant", []string{"model/gguf", "quant"}},
-	{"internal/synth", []string{"internal/portable", "internal/requant", "model/gguf", "model/tokenizer", "quant"}},
+	{"internal/synth", []string{"internal/float16", "internal/portable", "internal/requant", "model/gguf", "model/tokenizer", "quant"}},
 	{"internal/tiny", []string{"model/gguf", "model/tokenizer", "quant"}},
 }
 
@@ -75,7 +76,7 @@ var accelImports = []string{
 var conformanceImports = []string{
 	"conformance/internal/...", "generate", "model", "model/gguf", "model/tokenizer", "quant", "ref", "ptxgen/...",
 	"driver", "driver/cuda", "driver/emu", "accel", "golden",
-	"internal/faultinject", "internal/layerdiff", "internal/kernelcache", "internal/npy", "internal/prefill", "internal/synth", "internal/tiny", goCmp, gonum,
+	"internal/faultinject", "internal/float16", "internal/layerdiff", "internal/kernelcache", "internal/npy", "internal/prefill", "internal/synth", "internal/tiny", goCmp, gonum,
 }
 
 // forbidden lists imports that are an error even through other packages. from and to

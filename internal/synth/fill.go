@@ -6,6 +6,7 @@ import (
 	"math"
 	"sync"
 
+	"github.com/lockstep-go/lockstep/internal/float16"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -134,8 +135,8 @@ func blockFiller(f quant.Format, r *random, d float64) *filler {
 		if at.flip && i%2 == 1 {
 			scale = -scale
 		}
-		fill.scale[i] = quant.F32ToF16(float32(scale))
-		fill.least[i] = quant.F32ToF16(float32(at.center * scale))
+		fill.scale[i] = float16.ToF16(float32(scale))
+		fill.least[i] = float16.ToF16(float32(at.center * scale))
 	}
 	return fill
 }

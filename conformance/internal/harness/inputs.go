@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 
+	"github.com/lockstep-go/lockstep/internal/float16"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -152,7 +153,7 @@ func (r *Fixture) block(f quant.Format, l blockLayout, d Distribution, b []byte)
 	}
 }
 
-func putHalf(b []byte, x float64) { binary.LittleEndian.PutUint16(b, quant.F32ToF16(float32(x))) }
+func putHalf(b []byte, x float64) { binary.LittleEndian.PutUint16(b, float16.ToF16(float32(x))) }
 
 func rootMeanSquare(f quant.Format, b []byte) float64 {
 	w := make([]float64, f.BlockLen())

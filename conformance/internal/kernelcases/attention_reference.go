@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
+	"github.com/lockstep-go/lockstep/internal/float16"
 	"github.com/lockstep-go/lockstep/ptxgen"
-	"github.com/lockstep-go/lockstep/quant"
 )
 
 // attentionRef is the float64 result of attention on inputs rounded as the kernels round
@@ -199,9 +199,9 @@ func baselineDot(a, b []float32, order []int) float32 {
 
 func roundWeight(w float32, u attentionErrors) float32 {
 	if u.tiny == 0 {
-		return quant.BF16ToF32(quant.F32ToBF16(w))
+		return float16.RoundBF16(w)
 	}
-	return quant.F16ToF32(quant.F32ToF16(w))
+	return float16.RoundF16(w)
 }
 
 // tensorQuery rounds a query as FlashAttention does: to 16 bits, after scaling by the power
@@ -224,8 +224,8 @@ func tensorQuery(exponent int, round func(float32) float32) func([]float32) []fl
 	}
 }
 
-func roundF16(x float32) float32  { return quant.F16ToF32(quant.F32ToF16(x)) }
-func roundBF16(x float32) float32 { return quant.BF16ToF32(quant.F32ToBF16(x)) }
+func roundF16(x float32) float32  { return float16.RoundF16(x) }
+func roundBF16(x float32) float32 { return float16.RoundBF16(x) }
 
 func roundedF16(x []float32) []float32 {
 	out := make([]float32, len(x))

@@ -1,13 +1,13 @@
-package quant
+package float16
 
 import (
 	"math"
 	"testing"
 )
 
-func TestF16ToF32(t *testing.T) {
+func TestFromF16(t *testing.T) {
 	for h := range 1 << 16 {
-		got, want := F16ToF32(uint16(h)), halfSpec(h)
+		got, want := FromF16(uint16(h)), halfSpec(h)
 		if !same(got, want) {
 			t.Fatalf("%#04x is %v, want %v", h, got, want)
 		}
@@ -17,7 +17,7 @@ func TestF16ToF32(t *testing.T) {
 	}
 }
 
-func TestBF16ToF32(t *testing.T) {
+func TestFromBF16(t *testing.T) {
 	for b := range 1 << 16 {
 		sign, exponent, fraction := 1-2*(b>>15), b>>7&255, b&127
 		want := math.Ldexp(float64(128+fraction), exponent-134)
@@ -29,34 +29,33 @@ func TestBF16ToF32(t *testing.T) {
 		case exponent == 0:
 			want = math.Ldexp(float64(fraction), -133)
 		}
-		if got := BF16ToF32(uint16(b)); !same(got, float32(math.Copysign(want, float64(sign)))) {
+		if got := FromBF16(uint16(b)); !same(got, float32(math.Copysign(want, float64(sign)))) {
 			t.Fatalf("%#04x is %v, want %v·%v", b, got, sign, want)
 		}
 	}
 }
 
-// narrowings is what both 16-bit formats must do.
-var narrowings = []struct {
+var formats = []struct {
 	name     string
-	narrow   func(float32) uint16
-	widen    func(uint16) float32
-	infinity int // its bits; larger ones are NaN
-	quiet    uint16
+	to       func(float32) uint16
+	from     func(uint16) float32
+	infinity int    // larger bits are NaN
+	quiet    uint16 // the bit of a quiet NaN
 }{
-	{"F16", F32ToF16, F16ToF32, 0x7c00, 0x200},
-	{"BF16", F32ToBF16, BF16ToF32, 0x7f80, 0x40},
+	{"F16", ToF16, FromF16, 0x7c00, 0x200},
+	{"BF16", ToBF16, FromBF16, 0x7f80, 0x40},
 }
 
-// What 16 bits can hold comes back as it was; a signalling NaN becomes quiet.
-func TestNarrowExact(t *testing.T) {
-	for _, tt := range narrowings {
+// Every 16-bit value converts to float32 and back; a signaling NaN becomes quiet.
+func TestRoundExact(t *testing.T) {
+	for _, tt := range formats {
 		t.Run(tt.name, func(t *testing.T) {
 			for h := range 1 << 16 {
 				want := uint16(h)
 				if h&0x7fff > tt.infinity {
 					want |= tt.quiet
 				}
-				if got := tt.narrow(tt.widen(uint16(h))); got != want {
+				if got := tt.to(tt.from(uint16(h))); got != want {
 					t.Fatalf("%#04x becomes %#04x, want %#04x", h, got, want)
 				}
 			}
@@ -64,17 +63,16 @@ func TestNarrowExact(t *testing.T) {
 	}
 }
 
-// Between any two neighbors everything goes to the nearer one, and the middle to
-// the one whose last bit is 0. The step beyond the largest is the one that would
-// lead to the next power of two.
-func TestNarrowRounds(t *testing.T) {
-	for _, tt := range narrowings {
+// Values between two neighbors round to the nearer one, and the middle rounds to even.
+// The neighbor above the largest finite value is the next power of two.
+func TestRoundRounds(t *testing.T) {
+	for _, tt := range formats {
 		t.Run(tt.name, func(t *testing.T) {
 			for h := range tt.infinity {
-				lo := float64(tt.widen(uint16(h)))
-				hi := float64(tt.widen(uint16(h + 1)))
+				lo := float64(tt.from(uint16(h)))
+				hi := float64(tt.from(uint16(h + 1)))
 				if h+1 == tt.infinity {
-					hi = 2*lo - float64(tt.widen(uint16(h-1)))
+					hi = 2*lo - float64(tt.from(uint16(h-1)))
 				}
 				middle := float32((lo + hi) / 2)
 				if float64(middle) != (lo+hi)/2 {
@@ -84,7 +82,7 @@ func TestNarrowRounds(t *testing.T) {
 				for _, sign := range []uint16{0, 0x8000} {
 					for x, want := range map[float32]int{below: h, middle: h + h&1, above: h + 1} {
 						x = float32(math.Copysign(float64(x), 0.5-float64(sign)))
-						if got := tt.narrow(x); got != uint16(want)|sign {
+						if got := tt.to(x); got != uint16(want)|sign {
 							t.Fatalf("%v becomes %#04x, want %#04x", x, got, uint16(want)|sign)
 						}
 					}
@@ -94,7 +92,7 @@ func TestNarrowRounds(t *testing.T) {
 	}
 }
 
-func TestNarrowSpecial(t *testing.T) {
+func TestRoundSpecial(t *testing.T) {
 	tests := []struct {
 		name, reason string
 		bits         uint32
@@ -116,9 +114,29 @@ func TestNarrowSpecial(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			x := math.Float32frombits(tt.bits)
-			if h, b := F32ToF16(x), F32ToBF16(x); h != tt.f16 || b != tt.bf16 {
+			if h, b := ToF16(x), ToBF16(x); h != tt.f16 || b != tt.bf16 {
 				t.Errorf("%s: %#04x and %#04x, want %#04x and %#04x", tt.reason, h, b, tt.f16, tt.bf16)
 			}
 		})
 	}
+}
+
+// halfSpec is the definition of binary16.
+func halfSpec(bits int) float32 {
+	sign, exponent, fraction := 1-2*(bits>>15), bits>>10&31, bits&1023
+	want := math.Ldexp(float64(1024+fraction), exponent-25)
+	switch {
+	case exponent == 31 && fraction != 0:
+		want = math.NaN()
+	case exponent == 31:
+		want = math.Inf(1)
+	case exponent == 0:
+		want = math.Ldexp(float64(fraction), -24)
+	}
+	return float32(math.Copysign(want, float64(sign)))
+}
+
+// same reports equal bits, or two NaNs.
+func same(a, b float32) bool {
+	return math.Float32bits(a) == math.Float32bits(b) || a != a && b != b
 }
