@@ -12,65 +12,65 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// lookaheadCase is something that sequences do. What they see must not depend on steps
-// being computed ahead.
+// asyncCase is a series of calls. Their results must not depend on whether the engine
+// queues steps ahead.
 type asyncCase struct {
 	name, reason string
 	o            accel.Options
-	used, wasted int // steps computed ahead
+	used, wasted int // steps queued ahead
 	run          func(r *asyncFixture)
 }
 
 var asyncCases = []asyncCase{
-	{"goes on", "from its second step on, a greedy sequence finds each computed", accel.Options{}, 4, 0, func(r *asyncFixture) {
+	{"goes on", "each step from the second on was queued ahead", accel.Options{}, 4, 0, func(r *asyncFixture) {
 		r.open(0, 5).greedy(6)
 	}},
-	{"switched off", "nothing is computed ahead", accel.Options{SyncScheduling: true}, 0, 0, func(r *asyncFixture) {
+	{"switched off", "SyncScheduling queues nothing ahead", accel.Options{SyncScheduling: true}, 0, 0, func(r *asyncFixture) {
 		r.open(0, 5).greedy(4)
 	}},
-	{"eager", "without graphs nothing is", accel.Options{Eager: true}, 0, 0, func(r *asyncFixture) {
+	{"eager", "eager mode queues nothing ahead", accel.Options{Eager: true}, 0, 0, func(r *asyncFixture) {
 		r.open(0, 5).greedy(4)
 	}},
-	{"once", "a step or two are none to go on from", accel.Options{}, 0, 0, func(r *asyncFixture) {
+	{"once", "one or two steps queue nothing ahead", accel.Options{}, 0, 0, func(r *asyncFixture) {
 		q := r.open(0, 5)
 		q.greedy(1)
 		q.next = q.other()
 		q.greedy(1)
 	}},
-	{"another token", "as after a stop, or of one who samples outside", accel.Options{}, 1, 1, func(r *asyncFixture) {
+	{"another token", "the caller chooses another token", accel.Options{}, 1, 1, func(r *asyncFixture) {
 		q := r.open(0, 5)
 		q.greedy(3)
 		q.next = q.other()
 		q.greedy(1)
 		q.logits(1)
 	}},
-	{"logits", "a switch from the largest logit to sampling, and back", accel.Options{}, 3, 2, func(r *asyncFixture) {
+	{"logits", "greedy steps, steps with logits, and greedy steps", accel.Options{}, 3, 2, func(r *asyncFixture) {
 		q := r.open(0, 5)
 		q.greedy(3)
 		q.logits(2)
 		q.greedy(4)
 		q.logits(1)
 	}},
-	{"nothing wanted", "the token that was expected, but not for its successor", accel.Options{}, 1, 1, func(r *asyncFixture) {
+	{"nothing wanted", "the expected token without output", accel.Options{}, 1, 1, func(r *asyncFixture) {
 		q := r.open(0, 5)
 		q.greedy(3)
 		r.note(q.s.Forward(r.Context(), []int{q.next}, model.WantNothing))
 		q.logits(1)
 	}},
-	{"truncated", "going on at an earlier position, over keys and values that are there already", accel.Options{}, 2, 1, func(r *asyncFixture) {
+	{"truncated", "continuing at an earlier position", accel.Options{}, 2, 1, func(r *asyncFixture) {
 		q := r.open(0, 5)
 		q.greedy(4)
 		r.note(model.Output{}, q.s.Truncate(6))
 		q.greedy(1)
 		q.logits(2)
 	}},
-	{"truncated to nothing less", "which changes nothing", accel.Options{}, 3, 0, func(r *asyncFixture) {
+	{"truncated to nothing less", "truncating to the current length changes nothing", accel.Options{}, 3, 0, func(r *asyncFixture) {
 		q := r.open(0, 5)
 		q.greedy(4)
 		r.note(model.Output{}, q.s.Truncate(q.s.Len()))
 		q.greedy(1)
 	}},
-	{"restored", "the token and the position that were expected, of another cache", accel.Options{}, 1, 1, func(r *asyncFixture) {
+	{"restored", "the expected token and position in another cache", accel.Options{}, 1, 1, func(r *asyncFixture) {
 		q, p := r.open(0, 5), r.open(0, 8)
 		q.greedy(3)
 		snap, err := p.s.Snapshot(8)
@@ -81,7 +81,7 @@ var asyncCases = []asyncCase{
 		q.greedy(1)
 		q.logits(1)
 	}},
-	{"a prompt instead", "the keys and values of the step that was expected are a prompt's now", accel.Options{}, 1, 1, func(r *asyncFixture) {
+	{"a prompt instead", "a prompt overwrites the step's keys and values", accel.Options{}, 1, 1, func(r *asyncFixture) {
 		q := r.open(0, 5)
 		q.greedy(3)
 		r.note(q.s.Forward(r.Context(), []int{q.next, 3, 4}, model.WantLast))
@@ -89,7 +89,7 @@ var asyncCases = []asyncCase{
 		q.greedy(1)
 		q.logits(1)
 	}},
-	{"snapshot", "taken while the next step is computed, of what was there before", accel.Options{}, 3, 1, func(r *asyncFixture) {
+	{"snapshot", "a snapshot taken while the next step is pending", accel.Options{}, 3, 1, func(r *asyncFixture) {
 		q, p := r.open(0, 62), r.open(0, 3)
 		q.greedy(2)
 		q.greedy(4)
@@ -102,23 +102,23 @@ var asyncCases = []asyncCase{
 		q.greedy(1)
 		q.logits(1)
 	}},
-	{"cache is full", "the step that finds no page fails as without", accel.Options{KVPages: 1}, 2, 0, func(r *asyncFixture) {
+	{"cache is full", "a step without a free page fails as usual", accel.Options{KVPages: 1}, 2, 0, func(r *asyncFixture) {
 		q := r.open(0, 60)
 		q.greedy(5)
 		q.s.Truncate(62)
 		q.logits(1)
 	}},
-	{"session is full", "the step behind its last position fails as without", accel.Options{}, 2, 0, func(r *asyncFixture) {
+	{"session is full", "a step beyond the capacity fails as usual", accel.Options{}, 2, 0, func(r *asyncFixture) {
 		r.open(9, 5).greedy(5)
 	}},
-	{"closed", "its page is another's while the step is computed that writes it", accel.Options{KVPages: 1}, 2, 1, func(r *asyncFixture) {
+	{"closed", "the page is reused while a pending step writes to it", accel.Options{KVPages: 1}, 2, 1, func(r *asyncFixture) {
 		q := r.open(0, 5)
 		q.greedy(4)
 		r.note(model.Output{}, q.s.Close())
 		r.note(model.Output{Greedy: r.e.Stats().PagesInUse}, nil)
 		r.open(0, 12).logits(2)
 	}},
-	{"another prompt", "which does not touch what was computed ahead", accel.Options{Chunk: 4}, 4, 1, func(r *asyncFixture) {
+	{"another prompt", "a prompt leaves the queued step valid", accel.Options{Chunk: 4}, 4, 1, func(r *asyncFixture) {
 		q := r.open(0, 5)
 		q.greedy(3)
 		p := r.open(0, 11)
@@ -127,28 +127,28 @@ var asyncCases = []asyncCase{
 		q.greedy(2)
 		p.greedy(1)
 	}},
-	{"a prompt by steps", "which takes the place of what was computed ahead", accel.Options{Prefill: accel.PrefillExact}, 1, 1, func(r *asyncFixture) {
+	{"a prompt by steps", "prompt steps discard the queued step", accel.Options{Prefill: accel.PrefillExact}, 1, 1, func(r *asyncFixture) {
 		q := r.open(0, 5)
 		q.greedy(3)
 		r.open(0, 6).logits(1)
 		q.greedy(1)
 		q.logits(1)
 	}},
-	{"the last token again", "a session whose keys and values go further than its length", accel.Options{}, 2, 1, func(r *asyncFixture) {
+	{"the last token again", "keys and values beyond the session's length", accel.Options{}, 2, 1, func(r *asyncFixture) {
 		q := r.open(0, 5)
 		q.greedy(4)
 		r.note(model.Output{}, q.s.Truncate(q.s.Len()-1))
 		q.next = q.tokens[len(q.tokens)-2]
 		q.greedy(2)
 	}},
-	{"both ropes", "a step of the other kind takes the place of what was computed ahead", accel.Options{}, 2, 2, func(r *asyncFixture) {
+	{"both ropes", "steps with other rotation factors discard the queued step", accel.Options{}, 2, 2, func(r *asyncFixture) {
 		q, p := r.open(16, 5), r.open(17, 6)
 		q.greedy(3)
 		p.greedy(3)
 		q.greedy(1)
 		p.logits(1)
 	}},
-	{"engine closed", "while a step is computed ahead", accel.Options{}, 1, 0, func(r *asyncFixture) {
+	{"engine closed", "the engine is closed while a step is pending", accel.Options{}, 1, 0, func(r *asyncFixture) {
 		q := r.open(0, 5)
 		q.greedy(3)
 		r.note(model.Output{}, r.e.Close())
@@ -156,7 +156,7 @@ var asyncCases = []asyncCase{
 	}},
 }
 
-// lapsing is a context that has ended when it is asked once too often.
+// expiringContext is canceled after left queries of Err.
 type expiringContext struct {
 	context.Context
 	left int
@@ -169,11 +169,11 @@ func (c *expiringContext) Err() error {
 	return nil
 }
 
-// used notes how many pages are.
+// notePagesInUse records the number of pages in use.
 func (r *asyncFixture) notePagesInUse() { r.note(model.Output{Greedy: r.e.Stats().PagesInUse}, nil) }
 
-// brink is a sequence whose next step needs a page, and is computed ahead if there is one
-// that is free.
+// atPageBoundary returns a sequence whose next step needs a page. The engine queues that
+// step ahead if a page is free.
 func (r *asyncFixture) atPageBoundary() *greedySequence {
 	r.Helper()
 	r.note(model.Output{}, r.e.Warm(r.Context(), 65, 1))
@@ -183,39 +183,39 @@ func (r *asyncFixture) atPageBoundary() *greedySequence {
 	return q
 }
 
-// lookaheadPageCases are those of a step computed ahead that begins a page.
+// asyncPageCases queue a step ahead that needs a page.
 var asyncPageCases = []asyncCase{
-	{"page", "the step that begins a page is computed ahead, too", accel.Options{}, 4, 0, func(r *asyncFixture) {
+	{"page", "a step on a new page is queued ahead", accel.Options{}, 4, 0, func(r *asyncFixture) {
 		r.atPageBoundary().greedy(3)
 		r.notePagesInUse()
 	}},
-	{"longer graph", "there is none yet that goes over the new page", accel.Options{}, 3, 0, func(r *asyncFixture) {
+	{"longer graph", "no captured graph covers the new page", accel.Options{}, 3, 0, func(r *asyncFixture) {
 		r.open(0, 61).greedy(6)
 		r.notePagesInUse()
 	}},
-	{"the last page", "which is free until it is asked for", accel.Options{KVPages: 2}, 4, 0, func(r *asyncFixture) {
+	{"the last page", "a reserved page counts as free until its step is used", accel.Options{KVPages: 2}, 4, 0, func(r *asyncFixture) {
 		q := r.atPageBoundary()
 		q.greedy(3)
 		r.open(0, 1)
 		r.note(model.Output{}, q.s.Close())
 		r.open(0, 1)
 	}},
-	{"page of another", "who asks first gets the last page, as without", accel.Options{KVPages: 2}, 1, 1, func(r *asyncFixture) {
+	{"page of another", "another sequence takes the reserved page", accel.Options{KVPages: 2}, 1, 1, func(r *asyncFixture) {
 		q := r.atPageBoundary()
-		r.note(openEmpty(r).Forward(r.Context(), testTokens(r.vocab, 65), model.WantGreedy)) // which needs two
+		r.note(openEmpty(r).Forward(r.Context(), testTokens(r.vocab, 65), model.WantGreedy)) // needs two pages
 		p := r.open(0, 3)
 		q.greedy(1)
 		p.logits(1)
 		r.note(model.Output{}, p.s.Close())
 		q.logits(2)
 	}},
-	{"page given back", "another has written it in the meantime", accel.Options{KVPages: 2}, 1, 1, func(r *asyncFixture) {
+	{"page given back", "another sequence wrote to the reserved page", accel.Options{KVPages: 2}, 1, 1, func(r *asyncFixture) {
 		q := r.atPageBoundary()
 		r.note(model.Output{}, r.open(0, 9).s.Close())
 		q.greedy(1)
 		q.logits(1)
 	}},
-	{"page given up", "its own sequence had it, and gave it back", accel.Options{KVPages: 2}, 1, 1, func(r *asyncFixture) {
+	{"page given up", "its own sequence took the page and released it", accel.Options{KVPages: 2}, 1, 1, func(r *asyncFixture) {
 		q := r.atPageBoundary()
 		r.note(q.s.Forward(&expiringContext{r.Context(), 1}, []int{q.next}, model.WantGreedy))
 		r.notePagesInUse()
@@ -223,38 +223,38 @@ var asyncPageCases = []asyncCase{
 		q.greedy(1)
 		q.logits(1)
 	}},
-	{"closed at a page", "the page is free again, as is what the sequence had", accel.Options{KVPages: 2}, 1, 1, func(r *asyncFixture) {
+	{"closed at a page", "closing frees the reserved page", accel.Options{KVPages: 2}, 1, 1, func(r *asyncFixture) {
 		r.note(model.Output{}, r.atPageBoundary().s.Close())
 		r.notePagesInUse()
 		r.open(0, 65).logits(1)
 	}},
-	{"truncated at a page", "and there again", accel.Options{KVPages: 2}, 4, 1, func(r *asyncFixture) {
+	{"truncated at a page", "the sequence reaches the page again", accel.Options{KVPages: 2}, 4, 1, func(r *asyncFixture) {
 		q := r.atPageBoundary()
 		r.note(model.Output{}, q.s.Truncate(62))
 		q.greedy(5)
 		r.notePagesInUse()
 	}},
-	{"page of before", "not the promised one, but one that the row had when it was longer", accel.Options{KVPages: 3}, 2, 2, func(r *asyncFixture) {
+	{"page of before", "the page that the sequence had before it was truncated", accel.Options{KVPages: 3}, 2, 2, func(r *asyncFixture) {
 		q := r.atPageBoundary()
 		q.greedy(1)
 		q.logits(1)
 		r.note(model.Output{}, q.s.Truncate(62))
-		first := r.open(0, 3) // has the page now
+		first := r.open(0, 3) // gets the page
 		q.greedy(2)
-		p := r.open(0, 5) // has the one that was promised
+		p := r.open(0, 5) // gets the reserved page
 		r.note(model.Output{}, first.s.Close())
 		q.greedy(1)
 		q.logits(1)
 		p.logits(1)
 	}},
-	{"page of a prompt", "the page is written by a prompt, which is taken back", accel.Options{KVPages: 2}, 1, 1, func(r *asyncFixture) {
+	{"page of a prompt", "a prompt writes to the page and is truncated", accel.Options{KVPages: 2}, 1, 1, func(r *asyncFixture) {
 		q := r.atPageBoundary()
 		r.note(q.s.Forward(r.Context(), []int{q.next, 3, 4}, model.WantLast))
 		r.note(model.Output{}, q.s.Truncate(64))
 		q.greedy(1)
 		q.logits(1)
 	}},
-	{"page of a snapshot", "which shares what lies before the page", accel.Options{}, 3, 1, func(r *asyncFixture) {
+	{"page of a snapshot", "a snapshot shares the pages before the reserved one", accel.Options{}, 3, 1, func(r *asyncFixture) {
 		q, p := r.atPageBoundary(), openEmpty(r)
 		snap, err := q.s.Snapshot(64)
 		if err == nil {
@@ -265,7 +265,7 @@ var asyncPageCases = []asyncCase{
 		r.note(p.Forward(r.Context(), []int{q.tokens[3]}, model.WantLast))
 		r.notePagesInUse()
 	}},
-	{"a prompt given up", "between its chunks, over the keys and values of the step", accel.Options{Chunk: 4}, 1, 1, func(r *asyncFixture) {
+	{"a prompt given up", "a prompt is canceled after a chunk that overwrites the step", accel.Options{Chunk: 4}, 1, 1, func(r *asyncFixture) {
 		q := r.open(0, 5)
 		q.greedy(3)
 		r.note(q.s.Forward(&expiringContext{r.Context(), 2}, testTokens(r.vocab, 8), model.WantGreedy))
@@ -274,7 +274,7 @@ var asyncPageCases = []asyncCase{
 	}},
 }
 
-// openEmpty is a session that holds nothing.
+// openEmpty opens an empty session.
 func openEmpty(r *asyncFixture) model.Session {
 	r.Helper()
 	s, err := r.e.NewSession(0)
@@ -285,7 +285,6 @@ func openEmpty(r *asyncFixture) model.Session {
 	return s
 }
 
-// TestAccelLookaheadPages tries the cases of pages.
 func TestAccelAsyncPages(t *testing.T) {
 	slowParallel(t)
 	m := minimalModel(t)
@@ -294,11 +293,11 @@ func TestAccelAsyncPages(t *testing.T) {
 	}
 }
 
-// lateDevice runs what is queued only when somebody waits for it: what was queued ahead is
-// still to come while its sequence is closed, truncated or copied.
+// lateDevice runs queued work only when the host waits for it, so steps queued ahead are
+// pending while their sequence is closed, truncated or copied.
 var lateDevice = emu.Options{SMs: 4, IgnoreRaces: true, LateStreams: true, Cache: &emulatorCache}
 
-// lookaheadRig is an engine, and what was seen of it.
+// asyncFixture is an engine with a record of its results.
 type asyncFixture struct {
 	testing.TB
 	e     *accel.Engine
@@ -306,20 +305,20 @@ type asyncFixture struct {
 	seen  []string
 }
 
-// see notes what a call gave.
+// note records the result of a call.
 func (r *asyncFixture) note(out model.Output, err error) {
 	r.seen = append(r.seen, fmt.Sprintf("%d %s %v", out.Greedy, hashLogits(out.Logits), err))
 }
 
-// greedyRow is a sequence that goes on with the largest logit.
+// greedySequence continues with the largest logit.
 type greedySequence struct {
 	r      *asyncFixture
 	s      model.Session
 	next   int
-	tokens []int // that were chosen
+	tokens []int // chosen tokens
 }
 
-// open is a sequence that holds a prompt.
+// open opens a session and computes a prompt of some length.
 func (r *asyncFixture) open(capacity, prompt int) *greedySequence {
 	r.Helper()
 	s, err := r.e.NewSession(capacity)
@@ -353,10 +352,10 @@ func (q *greedySequence) logits(n int) {
 	}
 }
 
-// other is a token that was not chosen.
+// other returns a token that was not chosen.
 func (q *greedySequence) other() int { return (q.next + 1) % q.r.vocab }
 
-// seenOf is what a case sees, and what the engine counted.
+// record runs the case and returns its results and the engine's counters.
 func (c asyncCase) record(t *testing.T, m *model.Model, device emu.Options, o accel.Options) ([]string, accel.Stats) {
 	t.Helper()
 	r := &asyncFixture{TB: t, e: accelEngine(t, m, device, o), vocab: m.Config.Vocab}
@@ -364,7 +363,7 @@ func (c asyncCase) record(t *testing.T, m *model.Model, device emu.Options, o ac
 	return r.seen, r.e.Stats()
 }
 
-// check holds an engine that computes steps ahead to one that does not.
+// check compares the results with those of an engine that queues no step ahead.
 func (c asyncCase) check(t *testing.T, m *model.Model, device emu.Options) {
 	t.Helper()
 	plain := c.o
@@ -372,18 +371,18 @@ func (c asyncCase) check(t *testing.T, m *model.Model, device emu.Options) {
 	want, without := c.record(t, m, smallDevice, plain)
 	got, s := c.record(t, m, device, c.o)
 	if !slices.Equal(got, want) {
-		t.Errorf("%s: seen\n%q\nwithout lookahead\n%q", c.reason, got, want)
+		t.Errorf("%s: results\n%q\nwithout steps queued ahead\n%q", c.reason, got, want)
 	}
 	if s.AsyncSteps != c.used || s.AsyncDiscarded != c.wasted || without.AsyncSteps != 0 {
-		t.Errorf("%s: %d steps computed ahead were used and %d wasted, want %d and %d", c.reason, s.AsyncSteps, s.AsyncDiscarded, c.used, c.wasted)
+		t.Errorf("%s: %d steps queued ahead were used and %d discarded, want %d and %d", c.reason, s.AsyncSteps, s.AsyncDiscarded, c.used, c.wasted)
 	}
 	if s.Steps != without.Steps || s.StepTokens != without.StepTokens {
-		t.Errorf("%d steps of %d rows, without lookahead %d of %d", s.Steps, s.StepTokens, without.Steps, without.StepTokens)
+		t.Errorf("%d steps of %d rows, without steps queued ahead %d of %d", s.Steps, s.StepTokens, without.Steps, without.StepTokens)
 	}
 }
 
-// TestAccelLookahead tries each case on a device that is late with what was queued, and the
-// first on one that has the tokens of a step and of the next before the host waits for any.
+// TestAccelAsync runs each case on a device that runs queued work late, and the first case
+// also on one that runs it at once.
 func TestAccelAsync(t *testing.T) {
 	slowParallel(t)
 	m := longRopeModel(t)
@@ -393,7 +392,7 @@ func TestAccelAsync(t *testing.T) {
 	t.Run("early", func(t *testing.T) { asyncCases[0].check(t, m, smallDevice) })
 }
 
-// TestAccelLookaheadSees wants a case to differ whose session goes on otherwise.
+// TestAccelAsyncSeesFaults demands that another token changes the record.
 func TestAccelAsyncSeesFaults(t *testing.T) {
 	slowParallel(t)
 	m := minimalModel(t)
@@ -406,12 +405,12 @@ func TestAccelAsyncSeesFaults(t *testing.T) {
 	seen, _ := a.record(t, m, smallDevice, accel.Options{})
 	other, _ := b.record(t, m, smallDevice, accel.Options{})
 	if seen[0] != other[0] || seen[1] == other[1] {
-		t.Errorf("another token shows in what is seen or not: %q and %q", seen, other)
+		t.Errorf("records of two different tokens: %q and %q", seen, other)
 	}
 }
 
-// TestAccelLookaheadTogether lets sequences go on together, some of which stop early, and wants
-// what each gives alone.
+// TestAccelAsyncBatch runs sequences together, some of which stop early, and demands the
+// tokens that each chooses alone.
 func TestAccelAsyncBatch(t *testing.T) {
 	parallelUnlessGPU(t)
 	most, m := 12, minimalModel(t)
@@ -421,7 +420,7 @@ func TestAccelAsyncBatch(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		sequences int
-		prompt    int // at least
+		prompt    int // minimum length
 		o         accel.Options
 		device    emu.Options
 	}{
@@ -445,19 +444,19 @@ func TestAccelAsyncBatch(t *testing.T) {
 				want := slices.Clone(plain.alone(c.prompt+i%3, n))
 				together.Go(func() {
 					if got := ahead.alone(c.prompt+i%3, n); !slices.Equal(got, want) {
-						t.Errorf("sequence %d of %d steps chose %v, alone %v", i, n, got, want)
+						t.Errorf("sequence %d of %d steps chose %v, want %v", i, n, got, want)
 					}
 				})
 			}
 			together.Wait()
 			if s := ahead.e.Stats(); s.AsyncSteps == 0 || s.PagesInUse != 0 {
-				t.Errorf("nothing was computed ahead, or pages are still held: %+v", s)
+				t.Errorf("no step was queued ahead, or pages are still in use: %+v", s)
 			}
 		})
 	}
 }
 
-// alone is what a greedy sequence of so many steps chooses. It notes nothing.
+// alone returns the tokens that a greedy sequence chooses, without recording them.
 func (r *asyncFixture) alone(prompt, steps int) []int {
 	q := (&asyncFixture{TB: r.TB, e: r.e, vocab: r.vocab}).open(0, prompt)
 	q.greedy(steps)

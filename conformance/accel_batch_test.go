@@ -12,14 +12,14 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// neighbor is a sequence that steps beside others, and what it has given.
+// neighbor is a sequence of a batch with its logits.
 type neighbor struct {
 	s         model.Session
-	want, got []float32 // alone, among others
+	want, got []float32 // alone; in the batch
 }
 
-// newNeighbors are sequences of prompts of different lengths, each of which has given
-// what it gives alone for the first tokens and then gone back to its prompt.
+// newNeighbors opens sequences with prompts of different lengths. Each computes its logits
+// alone and is then truncated to its prompt.
 func newNeighbors(t testing.TB, e *accel.Engine, tokens []int, steps []int) []*neighbor {
 	t.Helper()
 	var list []*neighbor
@@ -40,13 +40,13 @@ func checkSameAsAlone(t testing.TB, list []*neighbor) {
 	t.Helper()
 	for i, v := range list {
 		if hashLogits(v.got) != hashLogits(v.want) {
-			t.Errorf("sequence %d parts from what it gives alone in logit %d", i, firstDifference(v.want, v.got))
+			t.Errorf("sequence %d differs from its result alone in logit %d", i, firstDifference(v.want, v.got))
 		}
 	}
 }
 
-// TestAccelNeighbors lets sequences step together, of which 4, 1, 3 and again 4 go on
-// at a time, and wants the bits that each has alone.
+// TestAccelNeighbors steps 4, 1, 3 and 4 sequences at a time and demands the bits that each
+// computes alone.
 func TestAccelNeighbors(t *testing.T) {
 	parallelUnlessGPU(t)
 	arch, each := "qwen3moe", 5
@@ -69,13 +69,13 @@ func TestAccelNeighbors(t *testing.T) {
 	}
 	checkSameAsAlone(t, list)
 	if s := e.Stats(); s.Steps == s.StepTokens && !testing.Short() {
-		t.Errorf("sequences that wait together did not step together: %+v", s)
+		t.Errorf("waiting sequences did not share a step: %+v", s)
 	}
 }
 
-// TestAccelManyRows lets 20 sequences wait while the device is busy, so that they step
-// together: more rows than a product takes columns, and enough for products of warpgroups.
-// Each must get what it gets alone.
+// TestAccelLargeBatch queues 20 sequences while the device is busy, so that they run in one
+// step: more tokens than a GEMV kernel takes, and enough for wgmma kernels. Each must
+// compute the same bits as alone.
 func TestAccelLargeBatch(t *testing.T) {
 	parallelUnlessGPU(t)
 	for _, c := range []struct {
@@ -92,7 +92,8 @@ func TestAccelLargeBatch(t *testing.T) {
 	}
 }
 
-// checkManyRows wants some kernel whose name begins as given in the step of all.
+// checkLargeBatch demands that the step of all sequences launches a kernel with this name
+// prefix.
 func checkLargeBatch(t *testing.T, m *model.Model, kernel string) {
 	const sessions = 20
 	busy, begun := make(chan struct{}), make(chan struct{}, 1)
@@ -126,6 +127,6 @@ func checkLargeBatch(t *testing.T, m *model.Model, kernel string) {
 	wg.Wait()
 	checkSameAsAlone(t, list)
 	if s := e.Stats(); s.LargestBatch != sessions || !seen.Load() {
-		t.Errorf("the largest step has %d rows; with a kernel %s: %v", s.LargestBatch, kernel, seen.Load())
+		t.Errorf("the largest step has %d sequences; launched %s: %v", s.LargestBatch, kernel, seen.Load())
 	}
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// tinyModel is a random model of an architecture, with a vocabulary.
+// tinyModel returns a random model of an architecture with a vocabulary.
 func tinyModel(t testing.TB, arch string) *model.Model {
 	t.Helper()
 	return withText(t, tiny.New(arch, 1))
 }
 
-// withText loads a model that has a vocabulary of bytes.
+// withText adds a vocabulary of bytes and loads the model.
 func withText(t testing.TB, spec *tiny.Model) *model.Model {
 	t.Helper()
 	spec.AddVocab(spec.Arch != "gpt2")
@@ -26,12 +26,12 @@ func withText(t testing.TB, spec *tiny.Model) *model.Model {
 	return m
 }
 
-// accelWays are how prompts are computed, and what behaviors that excludes.
+// prefillModes are the prefill modes to test.
 var prefillModes = []struct {
 	name   string
 	o      accel.Options
-	except []string   // because single tokens behind others are steps, which round otherwise
-	few    []Behavior // by default these only
+	except []string   // behaviors that compare prefill with decode, which rounds differently
+	few    []Behavior // the behaviors of a default run
 }{
 	{"stepwise", accel.Options{Prefill: accel.PrefillExact, KVPages: enoughPages}, nil, slices.Concat(sessionBehaviors, errorBehaviors, generationBehaviors)},
 	{
@@ -41,17 +41,17 @@ var prefillModes = []struct {
 	},
 }
 
-// manyPages are enough for the 500 sequences of a behavior.
+// enoughPages hold the 500 sequences of a behavior.
 const enoughPages = 600
 
-// slow are behaviors that compute for minutes on an emulated device.
+// slowBehaviors take minutes on the emulator.
 var slowBehaviors = []string{"batch equals alone", "500 concurrent calls", "truncate", "canceled during Forward", "greedy paths agree", "stop string across tokens",
 	"whole characters", "seeds", "prefill in parts", "loop left early", "canceled at each token", "request after an error", "each token computed once", "stop token later",
 	"interleaved sessions", "generation fills the context"}
 
-// TestAccelBehaviors holds the accelerator to what every engine must do: by default one
-// architecture of one layer, what concerns sessions in one way of prefill and the rest in
-// the other.
+// TestAccelBehaviors checks the behaviors of the accelerator. A default run uses one
+// architecture of one layer; it checks sessions and generation with one prefill mode and
+// the rest with the other.
 func TestAccelBehaviors(t *testing.T) {
 	slowParallel(t)
 	archs := []string{"llama"}
@@ -76,7 +76,7 @@ func TestAccelBehaviors(t *testing.T) {
 				t.Run(arch+"/"+way.name+"/"+b.Name, func(t *testing.T) { b.Check(t, e) })
 			}
 			if used := e.Stats().PagesInUse; used != 0 {
-				t.Errorf("%s, %s: %d pages were not given back", arch, way.name, used)
+				t.Errorf("%s, %s: %d pages were not released", arch, way.name, used)
 			}
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// minimalModel is a llama of one layer and few tokens: what a pass over it takes, on an
-// emulated device and under the race detector, is near what any pass takes.
+// minimalModel returns a llama of one layer and 16 tokens, the cheapest model for tests of
+// scheduling and memory.
 func minimalModel(t testing.TB) *model.Model {
 	t.Helper()
 	const vocab = 16
@@ -32,14 +32,14 @@ func minimalModel(t testing.TB) *model.Model {
 	return m
 }
 
-// crowd is an engine that many goroutines call at once.
+// clientGroup is an engine that many goroutines call.
 type clientGroup struct {
 	e      *accel.Engine
 	tokens []int
-	shared model.Snapshot // of 70 positions, of which all who restore it share the page
+	shared model.Snapshot // of 70 positions; all clients that restore it share its whole page
 }
 
-// caller is one of them, and what it has been given. After an error it does no more.
+// client makes one request and stops at the first error.
 type client struct {
 	ctx    context.Context
 	s      model.Session
@@ -57,7 +57,7 @@ func (c *client) forward(tokens []int, want model.Want) {
 	c.tokens, c.logits = append(c.tokens, out.Greedy), append(c.logits, out.Logits...)
 }
 
-// greedy goes on with the token that was chosen last.
+// greedy continues with the last chosen token.
 func (c *client) greedy() {
 	if c.err == nil {
 		c.forward(c.tokens[len(c.tokens)-1:], model.WantGreedy)
@@ -83,10 +83,10 @@ func (c *client) truncate(n int) {
 	}
 }
 
-// crowdVariants is how often each kind of request comes with other numbers.
+// requestVariants is the number of variants of each request.
 const requestVariants = 3
 
-// crowdKinds are what callers do; v is the variant.
+// clientRequests are the kinds of requests; v is the variant.
 var clientRequests = []struct {
 	name string
 	do   func(r *clientGroup, c *client, v int)
@@ -108,13 +108,13 @@ var clientRequests = []struct {
 		c.restore(r.shared, 70)
 		snap := c.snapshot(66)
 		c.truncate(30 + v)
-		c.forward(r.tokens[:1], model.WantLast) // into a page that others share
+		c.forward(r.tokens[:1], model.WantLast) // writes to a shared page
 		c.restore(snap, 65-v)
 		c.forward(r.tokens[:1], model.WantLast)
 	}},
 }
 
-// ask makes request i in a session of its own: again and again while the cache is full.
+// ask makes request i in a new session. It retries while the cache is full.
 func (r *clientGroup) ask(ctx context.Context, i int) (string, error) {
 	for {
 		s, err := r.e.NewSession(0)
@@ -133,7 +133,7 @@ func (r *clientGroup) ask(ctx context.Context, i int) (string, error) {
 	}
 }
 
-// snapshotOf computes a prompt and keeps it.
+// snapshotOf computes a prompt and returns a snapshot of it.
 func (r *clientGroup) snapshotOf(t testing.TB, s model.Session, n int) model.Snapshot {
 	t.Helper()
 	if _, err := s.Forward(t.Context(), r.tokens[:n], model.WantNothing); err != nil {
@@ -146,10 +146,10 @@ func (r *clientGroup) snapshotOf(t testing.TB, s model.Session, n int) model.Sna
 	return snap
 }
 
-// TestAccelGoroutines: as many goroutines as a server may have call one engine at once,
-// each with a sequence of its own, and get the bits that each gets alone. They join steps
-// and leave them, share pages, copy them and give them up; some give up midway. The cache
-// has room for a few at a time, and snapshots that make room.
+// TestAccelGoroutines calls one engine from many goroutines, each with its own sequence,
+// and demands the bits that each computes alone. Sequences share pages, copy and release
+// them, and some are canceled. The cache holds a few sequences at a time, and evicts a
+// snapshot.
 func TestAccelGoroutines(t *testing.T) {
 	const callers, pages = 256, 48
 	m := minimalModel(t)
@@ -171,7 +171,7 @@ func TestAccelGoroutines(t *testing.T) {
 	}
 	for i, a := range alone {
 		if strings.Count(strings.Join(alone, "\n"), a) != 1 {
-			t.Errorf("request %d is not the only one that gives %s", i, a)
+			t.Errorf("two requests give the result of request %d: %s", i, a)
 		}
 	}
 	begin := make(chan struct{})
@@ -190,9 +190,9 @@ func TestAccelGoroutines(t *testing.T) {
 			switch {
 			case gaveUp && errors.Is(err, context.Canceled):
 			case err != nil:
-				t.Errorf("caller %d: %v", i, err)
+				t.Errorf("client %d: %v", i, err)
 			case got != alone[i%len(alone)]:
-				t.Errorf("caller %d, %s: got %s, alone %s", i, clientRequests[i%len(clientRequests)].name, got, alone[i%len(alone)])
+				t.Errorf("client %d, %s: got %s, want %s", i, clientRequests[i%len(clientRequests)].name, got, alone[i%len(alone)])
 			}
 		})
 	}
@@ -201,14 +201,14 @@ func TestAccelGoroutines(t *testing.T) {
 	s := r.e.Stats()
 	t.Logf("%+v", s)
 	if s.LargestBatch < 2 || s.SwapOuts == 0 {
-		t.Errorf("no two sequences ever stepped together, or no snapshot made room: %+v", s)
+		t.Errorf("no step had two sequences, or no snapshot was evicted: %+v", s)
 	}
 	runtime.KeepAlive(spilled)
 	first.Close()
 	r.shared = nil
 	for i := 0; r.e.Stats().PagesInUse > 0; i++ {
 		if i == 100 {
-			t.Fatalf("%d pages are still held", r.e.Stats().PagesInUse)
+			t.Fatalf("%d pages are still in use", r.e.Stats().PagesInUse)
 		}
 		runtime.GC()
 		time.Sleep(time.Millisecond)

@@ -10,8 +10,8 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// streamCase is a way to compute the logits of steps behind a prompt, which must be the
-// same in every way.
+// streamCase is a way to compute the logits of some steps after a prompt. All ways must
+// give the same bits.
 type streamCase struct {
 	name, reason string
 	o            accel.Options
@@ -19,16 +19,16 @@ type streamCase struct {
 }
 
 var oneStream = []streamCase{
-	{"alone", "what all others are held to", accel.Options{}, alone},
-	{"eager", "kernel by kernel, not as a graph", accel.Options{Eager: true}, alone},
-	{"small chunks", "the prompt in many parts", accel.Options{Chunk: 3}, alone},
-	{"two calls", "the prompt onto a cache that is not empty", accel.Options{}, func(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
+	{"alone", "the expected bits", accel.Options{}, alone},
+	{"eager", "launches without graphs", accel.Options{Eager: true}, alone},
+	{"small chunks", "a prompt in many chunks", accel.Options{Chunk: 3}, alone},
+	{"two calls", "a prompt in two calls", accel.Options{}, func(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
 		s := openSession(t, e)
 		defer s.Close()
 		promptThenSteps(t, s, prompt[:9], nil)
 		return promptThenSteps(t, s, prompt[9:], tokens)
 	}},
-	{"restored", "a prefix from host memory, as after a hit of the prefix cache", accel.Options{}, func(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
+	{"restored", "a restored prefix, as after a prefix cache hit", accel.Options{}, func(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
 		first, s := openSession(t, e), openSession(t, e)
 		defer s.Close()
 		promptThenSteps(t, first, prompt, tokens[:3])
@@ -37,13 +37,13 @@ var oneStream = []streamCase{
 			t.Fatal(err)
 		}
 		first.Close()
-		alone(t, e, tokens, prompt) // the pages are another's for a while
+		alone(t, e, tokens, prompt) // reuses the pages
 		if err := s.Restore(snap, len(prompt)-2); err != nil {
 			t.Fatal(err)
 		}
 		return promptThenSteps(t, s, prompt[len(prompt)-2:], tokens)
 	}},
-	{"truncated", "pages and positions that held something else", accel.Options{}, func(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
+	{"truncated", "pages and positions that held other values", accel.Options{}, func(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
 		s := openSession(t, e)
 		defer s.Close()
 		promptThenSteps(t, s, prompt, nil)
@@ -53,16 +53,16 @@ var oneStream = []streamCase{
 		}
 		return stepLogits(t, s, tokens)
 	}},
-	{"among 16", "one step for sequences of many lengths, some of which come and go", accel.Options{}, among(16)},
-	{"among 16, 4 a step", "more sequences than rows", accel.Options{MaxSequences: 4, KVPages: 64}, among(16)},
-	{"warmed", "a graph that was captured before there was anything to compute", accel.Options{}, func(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
+	{"among 16", "a step with sequences that join and leave", accel.Options{}, among(16)},
+	{"among 16, 4 a step", "more sequences than batch slots", accel.Options{MaxSequences: 4, KVPages: 64}, among(16)},
+	{"warmed", "a graph that Warm captured", accel.Options{}, func(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
 		if err := e.Warm(t.Context(), len(prompt)+len(tokens), 1); err != nil {
 			t.Fatal(err)
 		}
 		before := e.Stats().Captures
 		got := alone(t, e, prompt, tokens)
 		if after := e.Stats().Captures; before == 0 || after != before {
-			t.Errorf("%d graphs were captured ahead, and %d later", before, after-before)
+			t.Errorf("Warm captured %d graphs, and the steps %d more", before, after-before)
 		}
 		return got
 	}},
@@ -82,8 +82,7 @@ func alone(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
 	return freshLogits(t, e, prompt, tokens)
 }
 
-// among has n-1 neighbors, of which each has another prompt, begins when it likes and
-// ends after another number of steps.
+// among runs n-1 neighbors with other prompts and numbers of steps.
 func among(n int) func(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
 	return func(t testing.TB, e *accel.Engine, prompt, tokens []int) (got []float32) {
 		t.Helper()
@@ -97,8 +96,8 @@ func among(n int) func(t testing.TB, e *accel.Engine, prompt, tokens []int) []fl
 	}
 }
 
-// TestAccelDeterminism computes one stream of logits in many ways, which must give the
-// same bits; and another stream, which must not.
+// TestAccelDeterminism computes the same logits in many ways and demands the same bits.
+// Another prompt must give other bits.
 func TestAccelDeterminism(t *testing.T) {
 	slowParallel(t)
 	models := map[string]*model.Model{"tiny llama": tinyModel(t, "llama")}
@@ -120,22 +119,21 @@ func TestAccelDeterminism(t *testing.T) {
 					t.Logf("SHA-256 of the logits: %s", want)
 				}
 				if got != want {
-					t.Errorf("%s: the stream of logits is %s, want %s", c.reason, got, want)
+					t.Errorf("%s: the hash of the logits is %s, want %s", c.reason, got, want)
 				}
 			})
 		}
 		other := slices.Clone(prompt)
-		other[len(other)-1]++ // the first ones are behind a sliding window
+		other[len(other)-1]++ // earlier tokens may be outside of the sliding window
 		if got := hashLogits(alone(t, accelEngine(t, m, smallDevice, accel.Options{}), other, tokens)); got == want {
-			t.Errorf("%s: another prompt gives the same stream", name)
+			t.Errorf("%s: another prompt gives the same logits", name)
 		}
 	}
 }
 
-// TestAccelAdversarialDevice runs a prompt and steps on a device that looks for races,
-// lets work begin only when something waits for it, and warps and copies come in the
-// worst order: kernels follow one another as they must, and nothing reads what is on its
-// way. The logits are those of a kind device, whatever it rounds.
+// TestAccelAdversarialDevice runs a prompt and steps on an emulator that detects races,
+// starts queued work late and orders warps and copies adversarially. It demands the bits of
+// an emulator with the default order.
 func TestAccelAdversarialDevice(t *testing.T) {
 	slowParallel(t)
 	m := tinyModel(t, "qwen3moe")
@@ -144,7 +142,7 @@ func TestAccelAdversarialDevice(t *testing.T) {
 	for _, o := range []accel.Options{{}, {Prefill: accel.PrefillExact, Eager: true}} {
 		want := hashLogits(alone(t, accelEngine(t, m, smallDevice, o), all[:6], all[6:]))
 		if got := hashLogits(alone(t, accelEngine(t, m, hostile, o), all[:6], all[6:])); got != want {
-			t.Errorf("%+v: the order of warps shows in the logits", o)
+			t.Errorf("%+v: the logits depend on the order of warps", o)
 		}
 	}
 }

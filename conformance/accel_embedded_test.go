@@ -16,9 +16,9 @@ import (
 	"github.com/lockstep-go/lockstep/ref"
 )
 
-// TestAccelEmbedded lets the embedded model continue a text greedily, and holds the
-// predictions to those of the reference that rounds nothing: their divergence, and each
-// choice wherever its margin is wider than what rounding does to the logits.
+// TestAccelEmbedded continues a text with the embedded model. It compares the predictions
+// with those of the exact reference: their divergence, and each greedy choice whose margin
+// exceeds the effect of rounding.
 func TestAccelEmbedded(t *testing.T) {
 	slowParallel(t)
 	m, err := golden.Model()
@@ -59,7 +59,7 @@ func TestAccelEmbedded(t *testing.T) {
 	}
 }
 
-// generatedBy is a prompt and n tokens behind it, chosen greedily.
+// greedyContinuation returns a prompt followed by n greedy tokens.
 func greedyContinuation(t *testing.T, e model.Engine, prompt []int, n int) []int {
 	t.Helper()
 	g := collect(generate.Tokens(t.Context(), e, prompt, generate.Params{MaxTokens: n, IgnoreEOS: true}))
@@ -69,8 +69,8 @@ func greedyContinuation(t *testing.T, e model.Engine, prompt []int, n int) []int
 	return append(append([]int(nil), prompt...), g.IDs...)
 }
 
-// TestAccelPerplexity measures the embedded model on text that it never saw, on both
-// engines.
+// TestAccelPerplexity compares the perplexity of the embedded model on held-out text
+// between the engines.
 func TestAccelPerplexity(t *testing.T) {
 	slowParallel(t)
 	m, err := golden.Model()

@@ -13,13 +13,14 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// The calls of a capture, after whose failure an engine goes on without a graph: of those
-// that also run eagerly, where they are an error, the case without graphs tells.
+// captureCalls are the calls of a graph capture. If one fails, the engine continues without
+// a graph. Some of them also run in eager mode, where they are errors; another case covers
+// these.
 var captureCalls = []faultinject.Call{
 	faultinject.StreamCapture, faultinject.StreamEndCapture, faultinject.StreamInstantiate, faultinject.StreamWriteAsync, faultinject.StreamLaunch, faultinject.StreamReadAsync,
 }
 
-// faultyDevice is what calls fail on: an emulated one, with -gpu too.
+// faultyDevice opens an emulated device, also with -gpu.
 func faultyDevice(t *testing.T) driver.Device {
 	t.Helper()
 	dev, err := emu.Open(emu.Options{SMs: 1, IgnoreRaces: true, Cache: &emulatorCache})
@@ -29,7 +30,8 @@ func faultyDevice(t *testing.T) driver.Device {
 	return dev
 }
 
-// faultyEngine sweeps over the calls of run by an engine of a model as small as it gets.
+// faultyEngine returns a sweep over the device calls of run, with an engine of a minimal
+// model.
 func faultyEngine(t *testing.T, o accel.Options, run func(*accel.Engine) error) faultinject.Sweep {
 	t.Helper()
 	m := minimalModel(t)
@@ -43,8 +45,8 @@ func faultyEngine(t *testing.T, o accel.Options, run func(*accel.Engine) error) 
 	}}
 }
 
-// TestAccelLoadFaults fails each call of an engine's beginning and end: a typed error, and
-// nothing is left.
+// TestAccelLoadFaults fails each device call of opening and closing an engine. It demands a
+// typed error and that nothing leaks.
 func TestAccelLoadFaults(t *testing.T) {
 	slowParallel(t)
 	m := minimalModel(t)
@@ -60,8 +62,8 @@ func TestAccelLoadFaults(t *testing.T) {
 	}}.Check(t)
 }
 
-// TestAccelRequestFaults fails each call of a request: it fails, and the next one works or
-// says that the device is lost. A capture that fails costs the graph alone.
+// TestAccelRequestFaults fails each device call of a request. The request must fail, and
+// the next one must work or report a lost device. A failed graph capture fails no request.
 func TestAccelRequestFaults(t *testing.T) {
 	skipIfShort(t)
 	for _, c := range []struct {
@@ -81,7 +83,7 @@ func TestAccelRequestFaults(t *testing.T) {
 			c.o.MaxSequences, c.o.KVPages, c.o.Chunk = 1, 3, 16
 			sweep := faultyEngine(t, c.o, func(e *accel.Engine) error { return inSession(e, c.request) })
 			if !*longCases {
-				sweep.Plans = []faultinject.Plan{{}, {Kind: driver.ErrDeviceLost}} // without a call and all after it
+				sweep.Plans = []faultinject.Plan{{}, {Kind: driver.ErrDeviceLost}} // this call alone, or this call and all later ones
 			}
 			sweep.Recovers = func(f faultinject.Call) bool { return slices.Contains(c.survives, f) }
 			sweep.Check(t)
@@ -89,7 +91,7 @@ func TestAccelRequestFaults(t *testing.T) {
 	}
 }
 
-// inSession makes a request in a session of its own.
+// inSession makes a request in a new session.
 func inSession(e *accel.Engine, request func(model.Session) error) error {
 	s, err := e.NewSession(64)
 	if err != nil {
@@ -107,7 +109,7 @@ func promptAndSteps(s model.Session) error {
 		before := s.Len()
 		if _, err := s.Forward(context.Background(), f.tokens, f.want); err != nil {
 			if s.Len() != before {
-				panic("an error changed the length of the session")
+				panic("conformance: an error changed the length of the session")
 			}
 			return err
 		}
@@ -115,7 +117,7 @@ func promptAndSteps(s model.Session) error {
 	return nil
 }
 
-// greedySteps finds two steps computed ahead, and then does not want the third.
+// greedySteps uses two steps that the engine queued ahead and discards a third.
 func greedySteps(s model.Session) error {
 	next := 6
 	for range 4 {
@@ -123,7 +125,7 @@ func greedySteps(s model.Session) error {
 		out, err := s.Forward(context.Background(), []int{next}, model.WantGreedy)
 		if err != nil {
 			if s.Len() != before {
-				panic("an error changed the length of the session")
+				panic("conformance: an error changed the length of the session")
 			}
 			return err
 		}
@@ -147,8 +149,8 @@ func snapshotAndRestore(s model.Session) error {
 	return err
 }
 
-// TestAccelSpillFaults fails each call of a snapshot's way to host memory and back: the
-// request fails, and the next one works or says that the device is lost.
+// TestAccelSwapOutFaults fails each device call of swapping a snapshot out to host memory
+// and back. The request must fail, and the next one must work or report a lost device.
 func TestAccelSwapOutFaults(t *testing.T) {
 	slowParallel(t)
 	m, o := minimalModel(t), accel.Options{Eager: true, MaxSequences: 1, KVPages: 2}
@@ -169,8 +171,8 @@ func TestAccelSwapOutFaults(t *testing.T) {
 	sweep.Check(t)
 }
 
-// spillAndRestore lets a snapshot of a page make room for a sequence of two, and wants it
-// to be as good as before.
+// swapOutAndRestore lets a sequence of two pages evict a snapshot of one page, and demands
+// that the snapshot restores the same state.
 func swapOutAndRestore(e *accel.Engine, tokens []int, want string) error {
 	ctx := context.Background()
 	first, errFirst := e.NewSession(0)
@@ -197,7 +199,7 @@ func swapOutAndRestore(e *accel.Engine, tokens []int, want string) error {
 	}
 	out, err := s.Forward(ctx, tokens[64:], model.WantLast)
 	if err == nil && (hashLogits(out.Logits) != want || e.Stats().SwapOuts == spills) {
-		return errors.New("the snapshot is not what it was, or did not go to host memory")
+		return errors.New("the restored state differs, or the snapshot was not swapped out")
 	}
 	return err
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// stream is what steps gave: the SHA-256 of the bits of all logits, in order.
+// hashLogits returns the SHA-256 of the bits of logits.
 func hashLogits(logits []float32) string {
 	h := sha256.New()
 	for _, v := range logits {
@@ -23,8 +23,8 @@ func hashLogits(logits []float32) string {
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// stepwise gives a session a prompt and then one token after the other, and returns the
-// logits of the latter.
+// promptThenSteps computes a prompt and then tokens one by one. It returns the logits of
+// the tokens.
 func promptThenSteps(t testing.TB, s model.Session, prompt, tokens []int) []float32 {
 	t.Helper()
 	if _, err := s.Forward(t.Context(), prompt, model.WantNothing); err != nil {
@@ -33,7 +33,7 @@ func promptThenSteps(t testing.TB, s model.Session, prompt, tokens []int) []floa
 	return stepLogits(t, s, tokens)
 }
 
-// steps gives a session one token after the other, and returns their logits.
+// stepLogits computes tokens one by one and returns their logits.
 func stepLogits(t testing.TB, s model.Session, tokens []int) (all []float32) {
 	t.Helper()
 	for _, token := range tokens {
@@ -46,7 +46,7 @@ func stepLogits(t testing.TB, s model.Session, tokens []int) (all []float32) {
 	return all
 }
 
-// fresh is stepwise with a session of its own.
+// freshLogits is promptThenSteps in a new session.
 func freshLogits(t testing.TB, e model.Engine, prompt, tokens []int) []float32 {
 	t.Helper()
 	s, err := e.NewSession(0)
@@ -57,9 +57,8 @@ func freshLogits(t testing.TB, e model.Engine, prompt, tokens []int) []float32 {
 	return promptThenSteps(t, s, prompt, tokens)
 }
 
-// TestAccelGraphs holds steps that are graphs to steps that are not, over more positions
-// than a page has and again behind a longer prompt; and to other tokens, which must give
-// another stream.
+// TestAccelGraphs compares graphs with eager launches, over a page boundary and again after
+// a longer prompt. Other tokens must give other bits.
 func TestAccelGraphs(t *testing.T) {
 	slowParallel(t)
 	m := minimalModel(t)
@@ -71,35 +70,35 @@ func TestAccelGraphs(t *testing.T) {
 	graphs := accelEngine(t, m, smallDevice, accel.Options{})
 	want := hashLogits(freshLogits(t, eager, tokens[:prompt], tokens[prompt:]))
 	if got := hashLogits(freshLogits(t, graphs, tokens[:prompt], tokens[prompt:])); got != want {
-		t.Errorf("by graphs %s, eagerly %s", got, want)
+		t.Errorf("graphs: %s, eager: %s", got, want)
 	}
 	long := testTokens(m.Config.Vocab, 80)
 	if a, b := hashLogits(freshLogits(t, eager, long, tokens[:6])), hashLogits(freshLogits(t, graphs, long, tokens[:6])); a != b {
-		t.Errorf("behind a longer prompt: by graphs %s, eagerly %s", b, a)
+		t.Errorf("after a longer prompt: graphs: %s, eager: %s", b, a)
 	}
 	if got := hashLogits(freshLogits(t, graphs, tokens[:prompt], tokens[prompt:])); got != want {
-		t.Errorf("again: by graphs %s, eagerly %s", got, want)
+		t.Errorf("again: graphs: %s, eager: %s", got, want)
 	}
 	other := append([]int{tokens[0] + 1}, tokens[1:prompt]...)
 	if got := hashLogits(freshLogits(t, graphs, other, tokens[prompt:])); got == want {
-		t.Error("another first token gives the same stream")
+		t.Error("another first token gives the same logits")
 	}
 	s, none := graphs.Stats(), eager.Stats()
 	if s.CaptureFailures != 0 || s.Captures != 2 || s.GraphLaunches != s.Steps || none.Captures != 0 || none.GraphLaunches != 0 {
-		t.Errorf("one graph for one page and one for two: %+v; and none: %+v", s, none)
+		t.Errorf("want one graph for one page and one for two, got %+v; eager: %+v", s, none)
 	}
 }
 
-// greedyAndLogits is what a prompt gives: the tokens chosen behind it, and the logits of a
+// greedyAndLogits returns the greedy tokens after a prompt and a hash of the logits of a
 // few steps.
 func greedyAndLogits(t *testing.T, e *accel.Engine, prompt []int) ([]int, string) {
 	t.Helper()
 	return greedyContinuation(t, e, prompt, 6), hashLogits(freshLogits(t, e, prompt, prompt[:2]))
 }
 
-// TestAccelCaptureFails fails what only a capture calls, the first time or always. The
-// passes without a graph run kernel by kernel with the same results, and the engine says
-// how many there are and why.
+// TestAccelCaptureFails fails the calls that only a capture makes, once or always. Steps
+// without a graph must run eagerly with the same results, and Stats must report them with
+// the error.
 func TestAccelCaptureFails(t *testing.T) {
 	slowParallel(t)
 	m := minimalModel(t)
@@ -108,7 +107,7 @@ func TestAccelCaptureFails(t *testing.T) {
 	wantTokens, wantLogits := greedyAndLogits(t, healthy, prompt)
 	want := healthy.Stats()
 	if want.Captures < 2 || want.CaptureFailures != 0 || want.CaptureError != nil || want.EagerPasses != 0 {
-		t.Fatalf("where nothing fails, not everything is a graph: %+v", want)
+		t.Fatalf("without failures, some step is no graph: %+v", want)
 	}
 	for _, call := range []faultinject.Call{faultinject.StreamCapture, faultinject.StreamEndCapture, faultinject.StreamInstantiate} {
 		for _, always := range []bool{false, true} {
@@ -122,25 +121,25 @@ func TestAccelCaptureFails(t *testing.T) {
 				dev.Fail(faultinject.Plan{Call: call, N: 1, Onward: always})
 				tokens, logits := greedyAndLogits(t, e, prompt)
 				if !slices.Equal(tokens, wantTokens) || logits != wantLogits {
-					t.Errorf("without a graph the tokens are %v and the logits %s; want %v and %s", tokens, logits, wantTokens, wantLogits)
+					t.Errorf("without a graph: tokens %v, logits %s; want %v and %s", tokens, logits, wantTokens, wantLogits)
 				}
 				failed, s := dev.Injected(), e.Stats()
 				if len(failed) == 0 || !always && len(failed) != 1 || !errors.Is(s.CaptureError, failed[len(failed)-1].Err) {
-					t.Fatalf("failed were %v, the engine says %v", failed, s.CaptureError)
+					t.Fatalf("failed calls %v, but Stats has %v", failed, s.CaptureError)
 				}
 				if s.CaptureFailures != len(failed) || s.Captures != want.Captures-len(failed) || always != (s.Captures == 0) {
-					t.Errorf("%d captures failed of %d: %+v", len(failed), want.Captures, s)
+					t.Errorf("%d captures failed of %d: Stats %+v", len(failed), want.Captures, s)
 				}
 				if s.EagerPasses == 0 || s.EagerPasses+s.GraphLaunches != s.Steps || always != (s.GraphLaunches == 0) {
-					t.Errorf("not each step was either a graph or eager: %+v", s)
+					t.Errorf("graph and eager steps do not add up: %+v", s)
 				}
 			})
 		}
 	}
 }
 
-// TestAccelStepCalls lists what a greedy step asks of the device between two others: a graph
-// leaves its tokens where the host finds them, and nothing is copied.
+// TestAccelStepCalls lists the device calls of a greedy step between two others. A graph
+// writes its tokens to host memory, so no copy is needed.
 func TestAccelStepCalls(t *testing.T) {
 	m := minimalModel(t)
 	for _, c := range []struct {
@@ -166,14 +165,14 @@ func TestAccelStepCalls(t *testing.T) {
 			defer s.Close()
 			var before int
 			out := model.Output{Greedy: 3}
-			for range 4 { // after one that captures, and one from which on steps are foreseen
+			for range 4 { // the first step captures a graph; later ones are queued ahead
 				before = len(dev.Calls())
 				if out, err = s.Forward(t.Context(), []int{out.Greedy}, model.WantGreedy); err != nil {
 					t.Fatal(err)
 				}
 			}
 			if got := dev.Calls()[before:]; !slices.Equal(got, c.want) {
-				t.Errorf("a step calls %v, want %v", got, c.want)
+				t.Errorf("a step makes the calls %v, want %v", got, c.want)
 			}
 		})
 	}

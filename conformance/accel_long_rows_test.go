@@ -14,9 +14,9 @@ import (
 	"github.com/lockstep-go/lockstep/ref"
 )
 
-// wideModel is one layer of real width but few rows: of a length at which parts of a row have
-// several blocks, and where there is little shared memory a vector does not fit, and is cut
-// into slices that meet in the workspace. V may have a format of its own; F32 stands for the recipe's.
+// longRowModel returns a model of one layer with long rows, so that warps process several
+// blocks per row and, on devices with little shared memory, vectors are split. V has format
+// v, or that of the recipe if v is F32.
 func longRowModel(t testing.TB, recipe string, ffn int, v quant.Format) *model.Model {
 	t.Helper()
 	p, err := synth.Find("llama-3.2-1b")
@@ -46,7 +46,7 @@ func longRowModel(t testing.TB, recipe string, ffn int, v quant.Format) *model.M
 	return m
 }
 
-// reformat puts a tensor of a plan into another format.
+// reformat changes the format of a tensor in a plan.
 func reformat(t testing.TB, plan *synth.Plan, name string, f quant.Format) {
 	t.Helper()
 	i := slices.IndexFunc(plan.Tensors, func(w synth.Tensor) bool { return w.Name == name })
@@ -58,14 +58,14 @@ func reformat(t testing.TB, plan *synth.Plan, name string, f quant.Format) {
 	w.Format, w.Bytes = f, int64(row)*int64(w.Dims[1])
 }
 
-// TestAccelWide holds long rows to the reference, on devices with much and with little
-// shared memory.
+// TestAccelLongRows compares models with long rows with the reference, on devices with much
+// and with little shared memory.
 func TestAccelLongRows(t *testing.T) {
 	slowParallel(t)
 	for _, c := range []struct {
 		name, recipe string
 		ffn          int
-		v            quant.Format // see wideModel
+		v            quant.Format // see longRowModel
 		capability   int
 	}{
 		{"q4_k_m", "q4_k_m", 14336, quant.F32, 90},

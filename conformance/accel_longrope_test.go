@@ -12,7 +12,7 @@ import (
 	"github.com/lockstep-go/lockstep/ref"
 )
 
-// longRopeModel is a Phi-3 with other rotation factors in sessions of more than 16
+// longRopeModel returns a Phi-3 with other rotation factors in sessions of more than 16
 // positions.
 func longRopeModel(t testing.TB) *model.Model {
 	t.Helper()
@@ -28,7 +28,8 @@ func longRopeModel(t testing.TB) *model.Model {
 	return m
 }
 
-// behindPrompt is what steps behind a prompt give in a session of some capacity.
+// logitsAfterPrompt returns the logits of tokens after a prompt, in a session of some
+// capacity.
 func logitsAfterPrompt(t testing.TB, e model.Engine, capacity int, prompt, tokens []int) []float32 {
 	t.Helper()
 	s, err := e.NewSession(capacity)
@@ -39,8 +40,8 @@ func logitsAfterPrompt(t testing.TB, e model.Engine, capacity int, prompt, token
 	return promptThenSteps(t, s, prompt, tokens)
 }
 
-// TestAccelLongRope lets sequences that rotate by other factors wait together, and holds
-// both kinds to the reference.
+// TestAccelLongRope runs sequences with short and long factors at once and compares both
+// with the reference.
 func TestAccelLongRope(t *testing.T) {
 	m := longRopeModel(t)
 	oracle, err := ref.New(m)
@@ -61,8 +62,8 @@ func TestAccelLongRope(t *testing.T) {
 	kinds.Wait()
 }
 
-// TestAccelLongRopeRestore wants a cache of one kind to be refused by a session of the
-// other.
+// TestAccelLongRopeRestore demands that a session with short factors refuses a snapshot
+// with long factors.
 func TestAccelLongRopeRestore(t *testing.T) {
 	e := accelEngine(t, longRopeModel(t), smallDevice, accel.Options{})
 	short, err := e.NewSession(16)
@@ -78,6 +79,6 @@ func TestAccelLongRopeRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := short.Restore(snap, 3); err == nil || !strings.Contains(err.Error(), "long contexts") {
-		t.Errorf("a cache of the other kind was restored: %v", err)
+		t.Errorf("restoring a snapshot with other factors: error %v", err)
 	}
 }

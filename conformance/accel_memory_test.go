@@ -13,7 +13,7 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// TestAccelPlan wants what an engine takes to be what its plan says, by region and page.
+// TestAccelPlan compares the memory of an engine with its plan.
 func TestAccelPlan(t *testing.T) {
 	m := tinyModel(t, "qwen3moe")
 	for _, o := range []accel.Options{{}, {Prefill: accel.PrefillExact, KV: model.KVF32}, {KVPages: 3, MaxSequences: 2, Chunk: 8}} {
@@ -26,19 +26,19 @@ func TestAccelPlan(t *testing.T) {
 		p := e.Plan()
 		again, err := accel.PlanFor(m, dev.Properties(), p.Free, o)
 		if err != nil || again != p {
-			t.Errorf("%+v: planned without the device: %+v, error %v", p, again, err)
+			t.Errorf("%+v: PlanFor returns %+v, error %v", p, again, err)
 		}
 		if o.KVPages > 0 && p.Pages != o.KVPages || o.KVPages == 0 && p.Positions() < 16*m.Config.Context {
-			t.Errorf("%+v: pages for %d positions", o, p.Positions())
+			t.Errorf("%+v: the cache has %d positions", o, p.Positions())
 		}
 		if s := p.String(); !strings.Contains(s, "KV cache") || !strings.Contains(s, p.KV.String()) {
-			t.Errorf("the plan does not say what the cache is:\n%s", s)
+			t.Errorf("the plan does not name the cache:\n%s", s)
 		}
 	}
 }
 
-// TestAccelTooLarge wants a model that does not fit to be refused with the numbers, and
-// nothing to be taken.
+// TestAccelTooLarge demands an error with the sizes for a model that does not fit, and that
+// nothing is allocated.
 func TestAccelTooLarge(t *testing.T) {
 	m := tinyModel(t, "llama")
 	dev, o := accelDevice(t, smallDevice), accel.Options{KVPages: 1 << 30}
@@ -52,17 +52,17 @@ func TestAccelTooLarge(t *testing.T) {
 		t.Errorf("PlanFor: the error is %v, New: %v", again, err)
 	}
 	if p.Need() <= p.Free || p.KVCache != p.PageBytes<<30 || p.Weights == 0 {
-		t.Errorf("the numbers are %+v", p)
+		t.Errorf("plan: %+v", p)
 	}
 	for _, part := range []string{"weights", "KV cache", fmt.Sprint(p.Need()), fmt.Sprint(p.Free)} {
 		if !strings.Contains(err.Error(), part) {
-			t.Errorf("the error does not name %s: %v", part, err)
+			t.Errorf("the error does not contain %s: %v", part, err)
 		}
 	}
 }
 
-// TestAccelKVFull lets sequences fill a cache of three pages: the one that finds none is
-// told so, keeps what it has, and goes on when another has gone.
+// TestAccelKVFull fills a cache of three pages. The sequence that finds no page gets an
+// error, keeps its state, and continues after another one is truncated.
 func TestAccelKVFull(t *testing.T) {
 	m := tinyModel(t, "llama")
 	e := accelEngine(t, m, smallDevice, accel.Options{KVPages: 3})
@@ -82,25 +82,25 @@ func TestAccelKVFull(t *testing.T) {
 		_, err := s[0].Forward(t.Context(), input, model.WantLast)
 		var full *accel.KVFullError
 		if !errors.As(err, &full) || !errors.Is(err, accel.ErrKVFull) || *full != (accel.KVFullError{Need: 1, Free: 0, Pages: 3}) {
-			t.Errorf("%d tokens more: the error is %v", len(input), err)
+			t.Errorf("%d more tokens: error %v", len(input), err)
 		}
 	}
 	if _, err := s[2].Forward(t.Context(), tokens[:3], model.WantLast); !errors.Is(err, accel.ErrKVFull) || s[2].Len() != 0 {
-		t.Errorf("a new sequence: the error is %v", err)
+		t.Errorf("a new sequence: error %v", err)
 	}
 	if err := s[1].Truncate(64); err != nil {
 		t.Fatal(err)
 	}
 	if got := promptThenSteps(t, s[0], tokens[64:65], tokens[65:66]); hashLogits(got) != hashLogits(want[m.Config.Vocab:]) {
-		t.Error("going on after the error gives other bits")
+		t.Error("continuing after the error gives other bits")
 	}
 	if used := e.Stats().PagesInUse; used != 3 {
 		t.Errorf("%d pages are in use, want 3", used)
 	}
 }
 
-// TestAccelSteps wants the steps that are planned without a device to be those that are
-// timed on one.
+// TestAccelSteps compares the launches that are planned without a device with the timed
+// ones.
 func TestAccelSteps(t *testing.T) {
 	m := tinyModel(t, "gemma3")
 	var seen []accel.Timing
@@ -113,7 +113,7 @@ func TestAccelSteps(t *testing.T) {
 	defer e.Close()
 	freshLogits(t, e, testTokens(m.Config.Vocab, 5), []int{1})
 	if len(seen) != 2 || !seen[0].Prompt || seen[0].Slots != 5 || seen[1].Prompt || seen[1].Slots != 1 {
-		t.Fatalf("%d passes were timed, want a prompt of 5 and a step", len(seen))
+		t.Fatalf("%d passes were timed, want a prompt of 5 tokens and a step", len(seen))
 	}
 	for _, c := range []struct {
 		timing accel.Timing

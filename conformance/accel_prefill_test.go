@@ -14,9 +14,9 @@ import (
 	"github.com/lockstep-go/lockstep/ref"
 )
 
-// TestAccelPrefill holds prefill on tensor cores to a reference that rounds as it does,
-// operation by operation, and as a whole: what is left there are numbers that float32
-// made be rounded to the other side, and then others behind them.
+// TestAccelPrefill compares prefill on tensor cores with a reference that rounds the same
+// values: operation by operation on the accelerator's own inputs, and as a whole. As a
+// whole, values that float32 errors push across a rounding boundary add to the bound.
 func TestAccelPrefill(t *testing.T) {
 	slowParallel(t)
 	files := modelFiles("arch")
@@ -52,10 +52,9 @@ func TestAccelPrefill(t *testing.T) {
 	}
 }
 
-// mostlyWithin says of which operation more than half of the rows are off by more than
-// float32 explains. A row with a number that is rounded to the other side is rarer: an
-// input within 2^-23 of the border between two halves, which are 2^-11 apart, is one of
-// about 4,096.
+// mostlyWithinFloat32 returns an error if more than half of the rows of an operation exceed
+// the float32 bound. Rounding to the other side explains fewer rows: an input lies within
+// 2^-23 of the boundary between two float16 values, 2^-11 apart, once in about 4096.
 func mostlyWithinFloat32(want, got *layerdiff.Trace) error {
 	r, err := layerdiff.Compare(want, got, layerdiff.Numerics{Float: float32Bound}, nil)
 	if err != nil {
@@ -63,14 +62,14 @@ func mostlyWithinFloat32(want, got *layerdiff.Trace) error {
 	}
 	for _, res := range r.Ops {
 		if 2*res.Exceeded > res.Positions {
-			return fmt.Errorf("%v: %d of %d positions are off by more than float32 explains", res.Op, res.Exceeded, res.Positions)
+			return fmt.Errorf("%v: %d of %d positions exceed the float32 bound", res.Op, res.Exceeded, res.Positions)
 		}
 	}
 	return nil
 }
 
-// TestAccelPrefillSeesRoundings compares with a reference that rounds something else than
-// the accelerator, which must show in the operation that does.
+// TestAccelPrefillSeesRoundings compares with a reference that rounds other values, and
+// demands a failure in the operation that differs.
 func TestAccelPrefillSeesRoundings(t *testing.T) {
 	m := goldenModel(t, "arch/llama-gqa.gguf")
 	tokens := testTokens(m.Config.Vocab, 40)
@@ -97,8 +96,7 @@ func TestAccelPrefillSeesRoundings(t *testing.T) {
 	}
 }
 
-// TestAccelChunks cuts one prompt in many ways, which may not show in a bit of any
-// position's logits.
+// TestAccelChunks cuts one prompt in many ways and demands the same bits for each position.
 func TestAccelChunks(t *testing.T) {
 	slowParallel(t)
 	files := []string{"arch/qwen3moe.gguf"}
@@ -115,7 +113,7 @@ func TestAccelChunks(t *testing.T) {
 				parts []int
 			}{{0, nil}, {1, nil}, {7, nil}, {64, nil}, {0, []int{2, 3, 63}}, {5, []int{68}}, {17, []int{1, 64}}} {
 				if (c.chunk == 1 || c.chunk == 5) && !*longCases {
-					continue // many passes
+					continue // too many passes
 				}
 				e := accelEngine(t, m, smallDevice, accel.Options{Chunk: c.chunk})
 				got := teacherForced(t, e, tokens, c.parts...)
@@ -126,11 +124,11 @@ func TestAccelChunks(t *testing.T) {
 					t.Errorf("chunks of %d, parts %v: position %d differs", c.chunk, c.parts, at/m.Config.Vocab)
 				}
 			}
-			// A single token behind others is a step: that it shows is what makes the
-			// comparison above one that can fail.
+			// A single token after others is a decode step, which rounds differently. So
+			// the comparison above can fail.
 			e := accelEngine(t, m, smallDevice, accel.Options{})
 			if at := firstDifference(want, teacherForced(t, e, tokens, 69)); at < 69*m.Config.Vocab {
-				t.Errorf("a step at position 69 shows first in logit %d", at)
+				t.Errorf("a decode step at position 69 first differs in logit %d", at)
 			}
 		})
 	}

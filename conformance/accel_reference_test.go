@@ -15,20 +15,20 @@ import (
 	"github.com/lockstep-go/lockstep/ref"
 )
 
-// tracked is a model whose every operation is compared with the reference's.
+// tracedModel is a model whose operations are all compared with the reference.
 type tracedModel struct {
-	file   string // below the golden directory
+	file   string // in the golden directory
 	kv     model.KVFormat
 	tokens int
 	long   bool
 }
 
-// bound32 is what a model of a few layers may be off in float32: cases.md allows the
-// logits 1e-5. Rounding errors of some 2e-8 a step grow with the roots of the layers and
-// of the sums, so that a smaller bound holds for models this small.
+// float32Bound bounds the relative error of operations in models of a few layers. Rounding
+// errors of about 2e-8 per operation grow with the square roots of the number of layers and
+// of the length of sums.
 const float32Bound = 2e-6
 
-// modelFiles are the golden models in a folder.
+// modelFiles returns the golden models in a folder.
 func modelFiles(folder string) []string {
 	var files []string
 	for _, c := range golden.Cases() {
@@ -55,9 +55,9 @@ func tracedModels() []tracedModel {
 	return all
 }
 
-// TestAccelOperations holds every operation of every layer to the reference, positions by
-// the dozen and one by one: to what the reference computes by itself and, where the cache
-// rounds, to what it computes of the operations before as the accelerator gave them.
+// TestAccelOperations compares each operation of each layer with the reference, in prompts
+// and in single steps: once with the reference's own inputs and once with the
+// accelerator's.
 func TestAccelOperations(t *testing.T) {
 	slowParallel(t)
 	for _, c := range tracedModels() {
@@ -76,8 +76,8 @@ func TestAccelOperations(t *testing.T) {
 	}
 }
 
-// within demands that every operation stays within its bound at every position, and that
-// the predictions are alike.
+// checkTrace demands that each operation is within its bound at each position and that the
+// predictions agree.
 func checkTrace(t *testing.T, want, got *layerdiff.Trace, n layerdiff.Numerics, effects map[layerdiff.Op]float64) {
 	t.Helper()
 	r, err := layerdiff.Compare(want, got, n, effects)

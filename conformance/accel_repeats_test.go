@@ -9,16 +9,16 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// repeats is a request that is made again and again: a prompt, greedy steps, enough of them
-// for the device to look ahead, and one whose logits are wanted.
+// repeatedRequest is a request to repeat: a prompt, greedy steps, of which the engine
+// queues some ahead, and a step that returns logits.
 type repeatedRequest struct {
 	testing.TB
 	e      *accel.Engine
 	prompt []int
-	prefix model.Snapshot // the prompt, but for two tokens
+	prefix model.Snapshot // the prompt without its last two tokens
 }
 
-// stream is what the request gives: the tokens, and the SHA-256 of the logits.
+// stream returns the tokens and the hash of the logits.
 func (r *repeatedRequest) stream(s model.Session, prompt []int) string {
 	r.Helper()
 	var tokens []int
@@ -43,7 +43,7 @@ func (r *repeatedRequest) alone() string {
 	return r.stream(s, r.prompt)
 }
 
-// beside is alone, while others compute other prompts.
+// amongOthers is alone while other sessions compute other prompts.
 func (r *repeatedRequest) amongOthers() (got string) {
 	var group sync.WaitGroup
 	group.Go(func() { got = r.alone() })
@@ -66,9 +66,9 @@ func (r *repeatedRequest) restored() string {
 	return r.stream(s, r.prompt[s.Len():])
 }
 
-// TestAccelRepeats makes one request of one engine again and again, 1000 times with -long
-// or -gpu: alone, among others or behind a restored prefix, and from time to time of an
-// engine without graphs. All must give one stream, and another prompt another.
+// TestAccelRepeats repeats a request 40 times, or 1000 times with -long or -gpu: alone,
+// among others, after a restored prefix, and sometimes in eager mode. All results must be
+// equal, and another prompt must differ.
 func TestAccelRepeats(t *testing.T) {
 	slowParallel(t)
 	count := 40
@@ -89,7 +89,7 @@ func TestAccelRepeats(t *testing.T) {
 	ways := []struct {
 		name string
 		run  func() string
-	}{{"alone", graphs.alone}, {"beside others", graphs.amongOthers}, {"behind a restored prefix", graphs.restored}}
+	}{{"alone", graphs.alone}, {"among others", graphs.amongOthers}, {"after a restored prefix", graphs.restored}}
 	want := graphs.alone()
 	for i := range count - 1 {
 		way := ways[i%len(ways)]
@@ -98,17 +98,17 @@ func TestAccelRepeats(t *testing.T) {
 		}
 		if i%10 == 0 {
 			if got := eager.alone(); got != want {
-				t.Fatalf("repeat %d, without graphs: %s, want %s", i, got, want)
+				t.Fatalf("repeat %d, eager: %s, want %s", i, got, want)
 			}
 		}
 	}
 	t.Logf("%d times %s; %+v", count, want, graphs.e.Stats())
 	if s := graphs.e.Stats(); s.LargestBatch < 2 || s.GraphLaunches != s.Steps || eager.e.Stats().GraphLaunches != 0 {
-		t.Errorf("no two sequences stepped together, or not all steps were graphs: %+v", s)
+		t.Errorf("no step had two sequences, or some step was no graph: %+v", s)
 	}
 	other := *graphs
 	other.prompt = append([]int{tokens[0] + 1}, tokens[1:]...)
 	if got := other.alone(); got == want {
-		t.Error("another first token gives the same stream")
+		t.Error("another first token gives the same logits")
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// roomRig is a cache of a few pages, and what fills it.
+// evictionFixture is an engine with a cache of a few pages, and its sessions and snapshots.
 type evictionFixture struct {
 	testing.TB
 	e         *accel.Engine
@@ -33,8 +33,7 @@ func (r *evictionFixture) closeAll() {
 	}
 }
 
-// check restores the snapshots, wherever they are, and wants a step behind them to give
-// what it gives behind positions that were computed.
+// check restores all snapshots, wherever they are, and compares the next step with want.
 func (r *evictionFixture) check(want string) {
 	r.Helper()
 	r.closeAll()
@@ -44,13 +43,13 @@ func (r *evictionFixture) check(want string) {
 			r.Fatalf("snapshot %d: %v", i, err)
 		}
 		if got := hashLogits(stepLogits(r, s, r.tokens[63:64])); got != want {
-			r.Errorf("snapshot %d does not hold what it held", i)
+			r.Errorf("snapshot %d restores other values", i)
 		}
 		s.Close()
 	}
 }
 
-// live is a sequence of n positions that stays.
+// live opens a sequence of n positions.
 func (r *evictionFixture) live(n int) model.Session {
 	r.Helper()
 	s := r.open()
@@ -58,7 +57,7 @@ func (r *evictionFixture) live(n int) model.Session {
 	return s
 }
 
-// snapshot is of n positions of a sequence.
+// snapshot takes a snapshot of n positions of a sequence.
 func (r *evictionFixture) snapshot(s model.Session, n int) model.Snapshot {
 	r.Helper()
 	snap, err := s.Snapshot(n)
@@ -69,7 +68,7 @@ func (r *evictionFixture) snapshot(s model.Session, n int) model.Snapshot {
 	return snap
 }
 
-// left is a snapshot of a page, whose sequence has gone.
+// leaveSnapshot takes a snapshot of a page and closes its sequence.
 func (r *evictionFixture) leaveSnapshot() {
 	r.Helper()
 	s := r.live(64)
@@ -77,18 +76,18 @@ func (r *evictionFixture) leaveSnapshot() {
 	s.Close()
 }
 
-// prompt asks for n positions more.
+// prompt computes n more positions.
 func (r *evictionFixture) prompt(s model.Session, n int) error {
 	_, err := s.Forward(r.Context(), r.tokens[s.Len():][:n], model.WantNothing)
 	return err
 }
 
-// begin asks for a new sequence of n positions.
+// begin computes n positions of a new sequence.
 func (r *evictionFixture) begin(n int) error { return r.prompt(r.open(), n) }
 
 func (r *evictionFixture) restore(snap model.Snapshot, n int) error { return r.open().Restore(snap, n) }
 
-// truncated is a sequence of a page that goes back into it.
+// truncated truncates a sequence into its first page.
 func (r *evictionFixture) truncated(s model.Session) model.Session {
 	if err := s.Truncate(40); err != nil {
 		r.Fatal(err)
@@ -100,69 +99,69 @@ var evictionCases = []struct {
 	name, reason string
 	pages        int
 	request      func(r *evictionFixture) error
-	want         accel.KVFullError // none: it fits
+	want         accel.KVFullError // the zero value: the request succeeds
 	spills       int
 }{
-	{"enough", "the one page that is wanted is a snapshot's", 2, func(r *evictionFixture) error {
+	{"enough", "a snapshot has the only page", 2, func(r *evictionFixture) error {
 		r.live(5)
 		r.leaveSnapshot()
 		return r.begin(5)
 	}, accel.KVFullError{}, 1},
-	{"one of two", "no more snapshots make room than have to", 3, func(r *evictionFixture) error {
+	{"one of two", "only as many snapshots are evicted as needed", 3, func(r *evictionFixture) error {
 		r.live(5)
 		r.leaveSnapshot()
 		r.leaveSnapshot()
 		return r.begin(5)
 	}, accel.KVFullError{}, 1},
-	{"too few", "two pages are wanted, and all snapshots have one", 3, func(r *evictionFixture) error {
+	{"too few", "two pages are needed, and all snapshots together have one", 3, func(r *evictionFixture) error {
 		r.live(5)
 		r.live(5)
 		r.leaveSnapshot()
 		return r.begin(65)
 	}, accel.KVFullError{Need: 2, Free: 1, Pages: 3}, 0},
-	{"in use", "a page that a sequence has too is not free without the snapshot", 2, func(r *evictionFixture) error {
+	{"in use", "evicting a snapshot does not free a page that a sequence shares", 2, func(r *evictionFixture) error {
 		r.live(5)
 		r.snapshot(r.live(64), 64)
 		return r.begin(5)
 	}, accel.KVFullError{Need: 1, Free: 0, Pages: 2}, 0},
-	{"two of one page", "neither of two snapshots has it alone, but they have it together", 1, func(r *evictionFixture) error {
+	{"two of one page", "two snapshots share a page; both are evicted", 1, func(r *evictionFixture) error {
 		s := r.live(64)
 		r.snapshot(s, 64)
 		r.snapshot(s, 64)
 		s.Close()
 		return r.begin(5)
 	}, accel.KVFullError{}, 2},
-	{"passed over", "the oldest has nothing to give, the next has", 3, func(r *evictionFixture) error {
+	{"passed over", "the oldest snapshot has no page of its own, the next one has", 3, func(r *evictionFixture) error {
 		r.snapshot(r.live(64), 64)
 		r.live(5)
 		r.leaveSnapshot()
 		return r.begin(5)
 	}, accel.KVFullError{}, 1},
-	{"restored", "the whole page is shared, and what is behind it finds no room", 2, func(r *evictionFixture) error {
+	{"restored", "the whole page is shared, and the partial page finds no page", 2, func(r *evictionFixture) error {
 		s := r.live(70)
 		snap := r.snapshot(s, 70)
 		s.Close()
 		r.live(5)
 		return r.restore(snap, 70)
 	}, accel.KVFullError{Need: 1, Free: 0, Pages: 2}, 0},
-	{"written", "a page is shared by a snapshot alone, which gives it up where there is none for a copy", 1, func(r *evictionFixture) error {
+	{"written", "only a snapshot shares the page; it is evicted instead of copied", 1, func(r *evictionFixture) error {
 		s := r.live(64)
 		r.snapshot(s, 64)
 		return r.prompt(r.truncated(s), 3)
 	}, accel.KVFullError{}, 1},
-	{"written, shared", "two sequences share a page, and there is none for a copy", 1, func(r *evictionFixture) error {
+	{"written, shared", "two sequences share a page, and no page is free for a copy", 1, func(r *evictionFixture) error {
 		s := r.live(64)
 		if err := r.restore(r.snapshot(s, 64), 64); err != nil {
 			r.Fatal(err)
 		}
 		return r.prompt(r.truncated(s), 3)
 	}, accel.KVFullError{Need: 1, Free: 0, Pages: 1}, 0},
-	{"written and more", "room for what is appended, but not for a copy as well", 2, func(r *evictionFixture) error {
+	{"written and more", "a page for the new tokens, but none for a copy", 2, func(r *evictionFixture) error {
 		s := r.live(64)
 		r.snapshot(s, 64)
 		return r.prompt(r.truncated(s), 30)
 	}, accel.KVFullError{}, 1},
-	{"written and too much", "room for neither", 2, func(r *evictionFixture) error {
+	{"written and too much", "no page for new tokens or a copy", 2, func(r *evictionFixture) error {
 		s := r.live(64)
 		r.snapshot(s, 64)
 		r.live(5)
@@ -170,8 +169,8 @@ var evictionCases = []struct {
 	}, accel.KVFullError{Need: 2, Free: 0, Pages: 2}, 0},
 }
 
-// TestAccelRoom wants snapshots to go to host memory where that makes the room that is
-// wanted, and to stay where it would not.
+// TestAccelEviction demands that snapshots are swapped out to host memory if that makes
+// enough room, and stay otherwise.
 func TestAccelEviction(t *testing.T) {
 	slowParallel(t)
 	m := minimalModel(t)
@@ -184,10 +183,10 @@ func TestAccelEviction(t *testing.T) {
 			var full *accel.KVFullError
 			fits := c.want == accel.KVFullError{}
 			if fits != (err == nil) || !fits && (!errors.As(err, &full) || *full != c.want) {
-				t.Errorf("%s: the error is %v, want %+v", c.reason, err, c.want)
+				t.Errorf("%s: error %v, want %+v", c.reason, err, c.want)
 			}
 			if s := r.e.Stats(); s.SwapOuts != c.spills || s.PagesInUse > c.pages {
-				t.Errorf("%s: %d snapshots made room, want %d", c.reason, s.SwapOuts, c.spills)
+				t.Errorf("%s: %d snapshots were evicted, want %d", c.reason, s.SwapOuts, c.spills)
 			}
 			r.check(want)
 		})
@@ -234,8 +233,7 @@ func holdCleanups(t testing.TB) {
 	}
 }
 
-// snapshotRig is a sequence of more than a page, a snapshot of it, and what steps behind
-// each of its prefixes give.
+// snapshotFixture is a sequence of more than a page and a snapshot of it.
 type snapshotFixture struct {
 	testing.TB
 	e      *accel.Engine
@@ -258,14 +256,14 @@ func newSnapshotFixture(t testing.TB, o accel.Options) *snapshotFixture {
 	return r
 }
 
-// behind is what the next tokens give behind the first n.
+// behind returns the hash of the logits of the three tokens after the first n.
 func (r *snapshotFixture) behind(s model.Session, n int) string {
 	r.Helper()
 	return hashLogits(stepLogits(r, s, r.all[n:n+3]))
 }
 
-// check restores prefixes of the snapshot, at every kind of border, and wants what was
-// never restored.
+// check restores prefixes of the snapshot, at page boundaries and elsewhere, and compares
+// the next steps with those of a new sequence.
 func (r *snapshotFixture) check(when string) {
 	r.Helper()
 	for _, n := range []int{70, 66, 64, 63, 9} {
@@ -277,7 +275,7 @@ func (r *snapshotFixture) check(when string) {
 			r.Fatalf("%s: restoring %d: %v", when, n, err)
 		}
 		if got := r.behind(s, n); got != want || s.Len() != n+3 {
-			r.Errorf("%s: behind %d restored positions: %s, want %s", when, n, got, want)
+			r.Errorf("%s: after %d restored positions: %s, want %s", when, n, got, want)
 		}
 		s.Close()
 	}
@@ -290,8 +288,8 @@ func (r *snapshotFixture) inUse(when string, want int) {
 	}
 }
 
-// TestAccelSharedPages lets a snapshot keep the whole pages of a sequence that goes on,
-// goes back into them or is closed.
+// TestAccelSharedPages demands that a snapshot keeps the whole pages of a sequence that
+// continues, is truncated or is closed.
 func TestAccelSharedPages(t *testing.T) {
 	parallelUnlessGPU(t)
 	r := newSnapshotFixture(t, accel.Options{})
@@ -312,8 +310,8 @@ func TestAccelSharedPages(t *testing.T) {
 	r.inUse("no snapshot", 0)
 }
 
-// TestAccelSpilledPages wants a snapshot to make room for sequences by going to host
-// memory, from where it is as good.
+// TestAccelSwappedPages demands that a sequence evicts a snapshot to host memory, and that
+// the snapshot can then be restored.
 func TestAccelSwappedPages(t *testing.T) {
 	r := newSnapshotFixture(t, accel.Options{KVPages: 3})
 	r.s.Close()
@@ -325,13 +323,13 @@ func TestAccelSwappedPages(t *testing.T) {
 	promptThenSteps(t, third, r.all[:5], nil)
 	r.inUse("full again", 3)
 	if s := r.e.Stats(); s.SwapOuts != 1 {
-		t.Errorf("%d snapshots made room, want 1", s.SwapOuts)
+		t.Errorf("%d snapshots were evicted, want 1", s.SwapOuts)
 	}
 	if err := third.Restore(r.snap, 70); err == nil {
-		t.Error("two pages were restored where there are none")
+		t.Error("restoring two pages without free pages gave no error")
 	}
 	if got := third.Len(); got != 5 {
-		t.Errorf("after a restore that failed the session holds %d positions", got)
+		t.Errorf("after a failed restore the session has %d positions, want 5", got)
 	}
 	other.Close()
 	third.Close()
@@ -339,8 +337,8 @@ func TestAccelSwappedPages(t *testing.T) {
 	runtime.KeepAlive(r.snap)
 }
 
-// TestAccelRestoreInTheWay: a snapshot that fills the cache is restored in part, which takes a
-// page of its own: its other pages make room.
+// TestAccelRestoreFromFullCache restores a part of a snapshot that fills the cache. The
+// partial page needs a copy, so the snapshot's other pages must make room.
 func TestAccelRestoreFromFullCache(t *testing.T) {
 	m := minimalModel(t)
 	e := accelEngine(t, m, smallDevice, accel.Options{KVPages: 1, Prefill: accel.PrefillExact})
@@ -377,11 +375,11 @@ func TestAccelRestoreFromFullCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	if i := firstDifference(want, forward(second, tokens[40:41], model.WantLast)); i >= 0 {
-		t.Errorf("logit %d is not what it was", i)
+		t.Errorf("logit %d differs", i)
 	}
 }
 
-// TestAccelTapPanics: a tap that panics in a step leaves an engine that can be used and closed.
+// TestAccelTapPanics demands that an engine is usable and closes after a panic in a tap.
 func TestAccelTapPanics(t *testing.T) {
 	m := minimalModel(t)
 	panics := true
@@ -398,7 +396,7 @@ func TestAccelTapPanics(t *testing.T) {
 	func() {
 		defer func() {
 			if recover() == nil {
-				t.Error("the panic did not arrive")
+				t.Error("the panic was lost")
 			}
 		}()
 		s.Forward(t.Context(), []int{3}, model.WantGreedy)
