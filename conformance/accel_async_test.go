@@ -22,16 +22,16 @@ type asyncCase struct {
 }
 
 var asyncCases = []asyncCase{
-	{"goes on", "each step from the second on was queued ahead", accel.Options{}, 4, 0, func(r *asyncFixture) {
+	{"continues", "each step from the second on was queued ahead", accel.Options{}, 4, 0, func(r *asyncFixture) {
 		r.open(0, 5).greedy(6)
 	}},
-	{"switched off", "SyncScheduling queues nothing ahead", accel.Options{SyncScheduling: true}, 0, 0, func(r *asyncFixture) {
+	{"synchronous", "SyncScheduling queues nothing ahead", accel.Options{SyncScheduling: true}, 0, 0, func(r *asyncFixture) {
 		r.open(0, 5).greedy(4)
 	}},
 	{"eager", "eager mode queues nothing ahead", accel.Options{Eager: true}, 0, 0, func(r *asyncFixture) {
 		r.open(0, 5).greedy(4)
 	}},
-	{"once", "one or two steps queue nothing ahead", accel.Options{}, 0, 0, func(r *asyncFixture) {
+	{"few steps", "one or two steps queue nothing ahead", accel.Options{}, 0, 0, func(r *asyncFixture) {
 		q := r.open(0, 5)
 		q.greedy(1)
 		q.next = q.other()
@@ -51,7 +51,7 @@ var asyncCases = []asyncCase{
 		q.greedy(4)
 		q.logits(1)
 	}},
-	{"nothing wanted", "the expected token without output", accel.Options{}, 1, 1, func(r *asyncFixture) {
+	{"no output", "the expected token without output", accel.Options{}, 1, 1, func(r *asyncFixture) {
 		q := r.open(0, 5)
 		q.greedy(3)
 		r.note(q.s.Forward(r.Context(), []int{q.next}, model.WantNothing))
@@ -64,7 +64,7 @@ var asyncCases = []asyncCase{
 		q.greedy(1)
 		q.logits(2)
 	}},
-	{"truncated to nothing less", "truncating to the current length changes nothing", accel.Options{}, 3, 0, func(r *asyncFixture) {
+	{"truncated to the same length", "truncating to the current length changes nothing", accel.Options{}, 3, 0, func(r *asyncFixture) {
 		q := r.open(0, 5)
 		q.greedy(4)
 		r.note(model.Output{}, q.s.Truncate(q.s.Len()))
@@ -81,7 +81,7 @@ var asyncCases = []asyncCase{
 		q.greedy(1)
 		q.logits(1)
 	}},
-	{"a prompt instead", "a prompt overwrites the step's keys and values", accel.Options{}, 1, 1, func(r *asyncFixture) {
+	{"prompt instead", "a prompt overwrites the step's keys and values", accel.Options{}, 1, 1, func(r *asyncFixture) {
 		q := r.open(0, 5)
 		q.greedy(3)
 		r.note(q.s.Forward(r.Context(), []int{q.next, 3, 4}, model.WantLast))
@@ -102,13 +102,13 @@ var asyncCases = []asyncCase{
 		q.greedy(1)
 		q.logits(1)
 	}},
-	{"cache is full", "a step without a free page fails as usual", accel.Options{KVPages: 1}, 2, 0, func(r *asyncFixture) {
+	{"full cache", "a step without a free page fails as usual", accel.Options{KVPages: 1}, 2, 0, func(r *asyncFixture) {
 		q := r.open(0, 60)
 		q.greedy(5)
 		q.s.Truncate(62)
 		q.logits(1)
 	}},
-	{"session is full", "a step beyond the capacity fails as usual", accel.Options{}, 2, 0, func(r *asyncFixture) {
+	{"full session", "a step beyond the capacity fails as usual", accel.Options{}, 2, 0, func(r *asyncFixture) {
 		r.open(9, 5).greedy(5)
 	}},
 	{"closed", "the page is reused while a pending step writes to it", accel.Options{KVPages: 1}, 2, 1, func(r *asyncFixture) {
@@ -127,21 +127,21 @@ var asyncCases = []asyncCase{
 		q.greedy(2)
 		p.greedy(1)
 	}},
-	{"a prompt by steps", "prompt steps discard the queued step", accel.Options{Prefill: accel.PrefillExact}, 1, 1, func(r *asyncFixture) {
+	{"prompt by steps", "prompt steps discard the queued step", accel.Options{Prefill: accel.PrefillExact}, 1, 1, func(r *asyncFixture) {
 		q := r.open(0, 5)
 		q.greedy(3)
 		r.open(0, 6).logits(1)
 		q.greedy(1)
 		q.logits(1)
 	}},
-	{"the last token again", "keys and values beyond the session's length", accel.Options{}, 2, 1, func(r *asyncFixture) {
+	{"last token again", "keys and values beyond the session's length", accel.Options{}, 2, 1, func(r *asyncFixture) {
 		q := r.open(0, 5)
 		q.greedy(4)
 		r.note(model.Output{}, q.s.Truncate(q.s.Len()-1))
 		q.next = q.tokens[len(q.tokens)-2]
 		q.greedy(2)
 	}},
-	{"both ropes", "steps with other rotation factors discard the queued step", accel.Options{}, 2, 2, func(r *asyncFixture) {
+	{"both RoPE factors", "steps with other rotation factors discard the queued step", accel.Options{}, 2, 2, func(r *asyncFixture) {
 		q, p := r.open(16, 5), r.open(17, 6)
 		q.greedy(3)
 		p.greedy(3)
@@ -200,7 +200,7 @@ var asyncPageCases = []asyncCase{
 		r.note(model.Output{}, q.s.Close())
 		r.open(0, 1)
 	}},
-	{"page of another", "another sequence takes the reserved page", accel.Options{KVPages: 2}, 1, 1, func(r *asyncFixture) {
+	{"page taken by another sequence", "another sequence takes the reserved page", accel.Options{KVPages: 2}, 1, 1, func(r *asyncFixture) {
 		q := r.atPageBoundary()
 		r.note(openEmpty(r).Forward(r.Context(), testTokens(r.vocab, 65), model.WantGreedy)) // needs two pages
 		p := r.open(0, 3)
@@ -209,13 +209,13 @@ var asyncPageCases = []asyncCase{
 		r.note(model.Output{}, p.s.Close())
 		q.logits(2)
 	}},
-	{"page given back", "another sequence wrote to the reserved page", accel.Options{KVPages: 2}, 1, 1, func(r *asyncFixture) {
+	{"reserved page reused", "another sequence wrote to the reserved page", accel.Options{KVPages: 2}, 1, 1, func(r *asyncFixture) {
 		q := r.atPageBoundary()
 		r.note(model.Output{}, r.open(0, 9).s.Close())
 		q.greedy(1)
 		q.logits(1)
 	}},
-	{"page given up", "its own sequence took the page and released it", accel.Options{KVPages: 2}, 1, 1, func(r *asyncFixture) {
+	{"reserved page released", "its own sequence took the page and released it", accel.Options{KVPages: 2}, 1, 1, func(r *asyncFixture) {
 		q := r.atPageBoundary()
 		r.note(q.s.Forward(&expiringContext{r.Context(), 1}, []int{q.next}, model.WantGreedy))
 		r.notePagesInUse()
@@ -223,18 +223,18 @@ var asyncPageCases = []asyncCase{
 		q.greedy(1)
 		q.logits(1)
 	}},
-	{"closed at a page", "closing frees the reserved page", accel.Options{KVPages: 2}, 1, 1, func(r *asyncFixture) {
+	{"closed at a page boundary", "closing frees the reserved page", accel.Options{KVPages: 2}, 1, 1, func(r *asyncFixture) {
 		r.note(model.Output{}, r.atPageBoundary().s.Close())
 		r.notePagesInUse()
 		r.open(0, 65).logits(1)
 	}},
-	{"truncated at a page", "the sequence reaches the page again", accel.Options{KVPages: 2}, 4, 1, func(r *asyncFixture) {
+	{"truncated at a page boundary", "the sequence reaches the page again", accel.Options{KVPages: 2}, 4, 1, func(r *asyncFixture) {
 		q := r.atPageBoundary()
 		r.note(model.Output{}, q.s.Truncate(62))
 		q.greedy(5)
 		r.notePagesInUse()
 	}},
-	{"page of before", "the page that the sequence had before it was truncated", accel.Options{KVPages: 3}, 2, 2, func(r *asyncFixture) {
+	{"earlier page", "the page that the sequence had before it was truncated", accel.Options{KVPages: 3}, 2, 2, func(r *asyncFixture) {
 		q := r.atPageBoundary()
 		q.greedy(1)
 		q.logits(1)
@@ -247,14 +247,14 @@ var asyncPageCases = []asyncCase{
 		q.logits(1)
 		p.logits(1)
 	}},
-	{"page of a prompt", "a prompt writes to the page and is truncated", accel.Options{KVPages: 2}, 1, 1, func(r *asyncFixture) {
+	{"page written by a prompt", "a prompt writes to the page and is truncated", accel.Options{KVPages: 2}, 1, 1, func(r *asyncFixture) {
 		q := r.atPageBoundary()
 		r.note(q.s.Forward(r.Context(), []int{q.next, 3, 4}, model.WantLast))
 		r.note(model.Output{}, q.s.Truncate(64))
 		q.greedy(1)
 		q.logits(1)
 	}},
-	{"page of a snapshot", "a snapshot shares the pages before the reserved one", accel.Options{}, 3, 1, func(r *asyncFixture) {
+	{"snapshot before the page", "a snapshot shares the pages before the reserved one", accel.Options{}, 3, 1, func(r *asyncFixture) {
 		q, p := r.atPageBoundary(), openEmpty(r)
 		snap, err := q.s.Snapshot(64)
 		if err == nil {
@@ -265,7 +265,7 @@ var asyncPageCases = []asyncCase{
 		r.note(p.Forward(r.Context(), []int{q.tokens[3]}, model.WantLast))
 		r.notePagesInUse()
 	}},
-	{"a prompt given up", "a prompt is canceled after a chunk that overwrites the step", accel.Options{Chunk: 4}, 1, 1, func(r *asyncFixture) {
+	{"canceled prompt", "a prompt is canceled after a chunk that overwrites the step", accel.Options{Chunk: 4}, 1, 1, func(r *asyncFixture) {
 		q := r.open(0, 5)
 		q.greedy(3)
 		r.note(q.s.Forward(&expiringContext{r.Context(), 2}, testTokens(r.vocab, 8), model.WantGreedy))
@@ -425,7 +425,7 @@ func TestAccelAsyncBatch(t *testing.T) {
 		device    emu.Options
 	}{
 		{"few", 3, 3, accel.Options{KVPages: 8}, lateDevice},
-		{"more than rows", 5, 3, accel.Options{KVPages: 8, MaxSequences: 2}, lateDevice},
+		{"more than batch slots", 5, 3, accel.Options{KVPages: 8, MaxSequences: 2}, lateDevice},
 		{"many", 16, 3, accel.Options{KVPages: 20}, smallDevice},
 		{"pages", 2, 59, accel.Options{KVPages: 4}, lateDevice},
 	} {

@@ -76,7 +76,7 @@ func TestAccelRequestFaults(t *testing.T) {
 		{"prompt by steps", accel.Options{Eager: true, Prefill: accel.PrefillExact}, nil, promptAndSteps},
 		{"snapshot and restore", accel.Options{Eager: true}, nil, snapshotAndRestore},
 		{"graphs", accel.Options{Prefill: accel.PrefillExact}, captureCalls, promptAndSteps},
-		{"lookahead", accel.Options{Prefill: accel.PrefillExact}, captureCalls, greedySteps},
+		{"steps queued ahead", accel.Options{Prefill: accel.PrefillExact}, captureCalls, greedySteps},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			parallelUnlessGPU(t)
@@ -190,7 +190,7 @@ func swapOutAndRestore(e *accel.Engine, tokens []int, want string) error {
 		return err
 	}
 	first.Close()
-	spills := e.Stats().SwapOuts
+	swapOuts := e.Stats().SwapOuts
 	if _, err := s.Forward(ctx, tokens, model.WantNothing); err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func swapOutAndRestore(e *accel.Engine, tokens []int, want string) error {
 		return err
 	}
 	out, err := s.Forward(ctx, tokens[64:], model.WantLast)
-	if err == nil && (hashLogits(out.Logits) != want || e.Stats().SwapOuts == spills) {
+	if err == nil && (hashLogits(out.Logits) != want || e.Stats().SwapOuts == swapOuts) {
 		return errors.New("the restored state differs, or the snapshot was not swapped out")
 	}
 	return err

@@ -69,7 +69,7 @@ func TestAccelLongRows(t *testing.T) {
 		capability   int
 	}{
 		{"q4_k_m", "q4_k_m", 14336, quant.F32, 90},
-		{"q4_k and q8_0, whose digits lie in other orders", "q4_k", 512, quant.Q8_0, 90},
+		{"q4_k and q8_0, with different activation layouts", "q4_k", 512, quant.Q8_0, 90},
 		{"q8_0, little shared memory", "q8_0", 8192, quant.F32, 86},
 	} {
 		t.Run(c.name, func(t *testing.T) {

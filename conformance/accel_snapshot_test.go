@@ -100,7 +100,7 @@ var evictionCases = []struct {
 	pages        int
 	request      func(r *evictionFixture) error
 	want         accel.KVFullError // the zero value: the request succeeds
-	spills       int
+	evictions    int
 }{
 	{"enough", "a snapshot has the only page", 2, func(r *evictionFixture) error {
 		r.live(5)
@@ -185,8 +185,8 @@ func TestAccelEviction(t *testing.T) {
 			if fits != (err == nil) || !fits && (!errors.As(err, &full) || *full != c.want) {
 				t.Errorf("%s: error %v, want %+v", c.reason, err, c.want)
 			}
-			if s := r.e.Stats(); s.SwapOuts != c.spills || s.PagesInUse > c.pages {
-				t.Errorf("%s: %d snapshots were evicted, want %d", c.reason, s.SwapOuts, c.spills)
+			if s := r.e.Stats(); s.SwapOuts != c.evictions || s.PagesInUse > c.pages {
+				t.Errorf("%s: %d snapshots were evicted, want %d", c.reason, s.SwapOuts, c.evictions)
 			}
 			r.check(want)
 		})
@@ -256,8 +256,8 @@ func newSnapshotFixture(t testing.TB, o accel.Options) *snapshotFixture {
 	return r
 }
 
-// behind returns the hash of the logits of the three tokens after the first n.
-func (r *snapshotFixture) behind(s model.Session, n int) string {
+// next returns the hash of the logits of the three tokens after the first n.
+func (r *snapshotFixture) next(s model.Session, n int) string {
 	r.Helper()
 	return hashLogits(stepLogits(r, s, r.all[n:n+3]))
 }
@@ -269,12 +269,12 @@ func (r *snapshotFixture) check(when string) {
 	for _, n := range []int{70, 66, 64, 63, 9} {
 		s, fresh := openSession(r, r.e), openSession(r, r.e)
 		promptThenSteps(r, fresh, r.all[:n], nil)
-		want := r.behind(fresh, n)
+		want := r.next(fresh, n)
 		fresh.Close()
 		if err := s.Restore(r.snap, n); err != nil {
 			r.Fatalf("%s: restoring %d: %v", when, n, err)
 		}
-		if got := r.behind(s, n); got != want || s.Len() != n+3 {
+		if got := r.next(s, n); got != want || s.Len() != n+3 {
 			r.Errorf("%s: after %d restored positions: %s, want %s", when, n, got, want)
 		}
 		s.Close()
@@ -300,7 +300,7 @@ func TestAccelSharedPages(t *testing.T) {
 	}
 	promptThenSteps(t, r.s, r.all[50:70], nil) // writes where the snapshot's page was
 	r.inUse("the sequence's page is its own", 2)
-	r.check("behind a copy")
+	r.check("after a copy")
 	r.s.Close()
 	r.inUse("the snapshot's page", 1)
 	r.check("alone")

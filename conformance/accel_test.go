@@ -15,15 +15,15 @@ import (
 	"github.com/lockstep-go/lockstep/ref"
 )
 
-// smallDevice is one whose few SMs make grids small and so emulation quick. Races are
-// looked for by the kernels' own cases, and by one case here.
+// smallDevice has few SMs, so that grids are small and emulation is fast. The kernel cases
+// detect races.
 var smallDevice = emu.Options{SMs: 4, IgnoreRaces: true, Cache: &emulatorCache}
 
-// programs are of all devices here: most load the same kernels.
+// emulatorCache caches decoded kernels for all emulated devices.
 var emulatorCache emu.Cache
 
-// accelDevice is an emulated device or, with -gpu, the first CUDA device. When the test
-// ends, nothing that was made of it may be left.
+// accelDevice opens an emulated device or, with -gpu, the first CUDA device. At the end of
+// the test, all of its resources must be closed.
 func accelDevice(t testing.TB, o emu.Options) driver.Device {
 	t.Helper()
 	if *onGPU {
@@ -54,7 +54,7 @@ func checkClosed(t testing.TB, c io.Closer) {
 	}
 }
 
-// accelEngine is the accelerator on a device of its own.
+// accelEngine opens the accelerator on its own device.
 func accelEngine(t testing.TB, m *model.Model, device emu.Options, o accel.Options) *accel.Engine {
 	t.Helper()
 	e, err := accel.New(t.Context(), m, accelDevice(t, device), o)
@@ -65,7 +65,7 @@ func accelEngine(t testing.TB, m *model.Model, device emu.Options, o accel.Optio
 	return e
 }
 
-// goldenModel is a model of the golden directory.
+// goldenModel opens a model of the golden directory.
 func goldenModel(t testing.TB, file string) *model.Model {
 	t.Helper()
 	m, err := model.Open("../golden/" + file)
@@ -76,8 +76,8 @@ func goldenModel(t testing.TB, file string) *model.Model {
 	return m
 }
 
-// teacherForced gives a session some tokens, in parts of the given sizes and the rest in
-// one, and returns the logits of all.
+// teacherForced computes tokens in parts of the given sizes, and the rest in one part. It
+// returns the logits of all positions.
 func teacherForced(t testing.TB, e model.Engine, tokens []int, parts ...int) []float32 {
 	t.Helper()
 	s, err := e.NewSession(0)
@@ -100,7 +100,7 @@ func teacherForced(t testing.TB, e model.Engine, tokens []int, parts ...int) []f
 	return all
 }
 
-// spread is n tokens of a vocabulary, no two neighbors alike.
+// testTokens returns n tokens of a vocabulary. Neighbors differ.
 func testTokens(vocab, n int) []int {
 	tokens := make([]int, n)
 	for i := range tokens {
@@ -109,8 +109,9 @@ func testTokens(vocab, n int) []int {
 	return tokens
 }
 
-// refTrace is what the reference shows of some tokens; with another trace, what it
-// computes of that one's operations. Keys and values are as the cache holds them.
+// refTrace returns the reference's trace of some tokens. With follow, the reference
+// computes each operation on the inputs in that trace. Keys and values are rounded as in
+// the cache.
 func refTrace(t testing.TB, m *model.Model, n ref.Numerics, tokens []int, follow *layerdiff.Trace) *layerdiff.Trace {
 	t.Helper()
 	trace := layerdiff.NewTrace()
@@ -127,7 +128,7 @@ func refTrace(t testing.TB, m *model.Model, n ref.Numerics, tokens []int, follow
 	return trace
 }
 
-// accelTrace is what the accelerator shows of some tokens, given in parts.
+// accelTrace returns the accelerator's trace of some tokens, computed in parts.
 func accelTrace(t testing.TB, m *model.Model, device emu.Options, o accel.Options, tokens []int, parts ...int) *layerdiff.Trace {
 	t.Helper()
 	trace := layerdiff.NewTrace()

@@ -189,7 +189,7 @@ func expect(t *testing.T, messages []string, want string) {
 
 func comparisonFailures(t *testing.T, run func(r *harness.Fixture)) []string {
 	t.Helper()
-	return runOnFake(t, nil, harness.Case{Operation: "gates", Name: "gates", Reason: "planted results", Run: run})
+	return runOnFake(t, nil, harness.Case{Operation: "comparisons", Name: "comparisons", Reason: "planted results", Run: run})
 }
 
 var inf, nan = math.Inf(1), math.NaN()

@@ -94,8 +94,8 @@ func (r *Fixture) Close(what string, got []float32, want []Ref, width int, t Tol
 }
 
 // ULP compares numbers with want rounded to format f (F32, F16 or BF16). The error may be
-// at most most units in the last place of f.
-func (r *Fixture) ULP(what string, f quant.Format, got []float32, want []float64, most float64) {
+// at most limit units in the last place of f.
+func (r *Fixture) ULP(what string, f quant.Format, got []float32, want []float64, limit float64) {
 	r.Helper()
 	if !r.sized(what, len(got), len(want), 1) {
 		return
@@ -103,7 +103,7 @@ func (r *Fixture) ULP(what string, f quant.Format, got []float32, want []float64
 	g := r.compare(what)
 	for i, y := range want {
 		if g.finiteIn(f, i, got[i], y) {
-			g.hold(ULPs, i, got[i], y, float64(got[i])-y, most*Spacing(f, y))
+			g.hold(ULPs, i, got[i], y, float64(got[i])-y, limit*Spacing(f, y))
 		}
 	}
 	g.done()

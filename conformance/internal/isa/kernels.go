@@ -53,13 +53,14 @@ func accessSize(f Form) int {
 // bits take 32 bits.
 func storedSize(f Form) int {
 	typ, n := element(f.Op)
-	if narrow(typ) {
+	if inWord(typ) {
 		return n * 4
 	}
 	return n * elementBytes(typ)
 }
 
-func narrow(typ string) bool {
+// inWord reports whether a type of 8 or 16 bits is loaded into a 32-bit register.
+func inWord(typ string) bool {
 	return elementBytes(typ) == 1 || typ == "u16" || typ == "s16"
 }
 
@@ -67,7 +68,7 @@ func narrow(typ string) bool {
 func extended(f Form, b []byte) []byte {
 	typ, _ := element(f.Op)
 	b = b[:accessSize(f)]
-	if !narrow(typ) {
+	if !inWord(typ) {
 		return b
 	}
 	t, _ := intTypeOf(typ)
@@ -154,7 +155,7 @@ func plain(access, space, op string) string {
 func storeBits(op, regs string) string {
 	typ, n := element(op)
 	size := n * elementBytes(typ)
-	if narrow(typ) {
+	if inWord(typ) {
 		typ, size = "b32", n*4
 	}
 	return address("%d9", outRegister, size) + "\tst.global." + vectorOf(n) + "b" + typ[1:] + " [%d9], " + regs + ";\n"

@@ -48,7 +48,7 @@ var rules = []rule{
 	{"start", "the initial value of a maximum or minimum, beyond all inputs", isStart},
 	{"once", "a loop whose second iteration the launch bounds exclude", isOnce},
 	{"choice", "a branch between two paths with equal results", isChoice},
-	{"fill", "padding behind a row or a list: even NaN there changes nothing", isFill},
+	{"fill", "padding after a row or a list: even NaN there changes nothing", isFill},
 	{"saturation", "a clamp beyond the point at which the function is constant in float32", isClamp},
 	{"barrier", "a barrier that orders no two conflicting accesses between the barriers around it", needlessBarrier},
 	{"last iteration", "a barrier that only another loop iteration would need; the launch bounds exclude it", needlessOnce},
@@ -485,9 +485,9 @@ func isEither(q survivor) bool {
 	if q.Mutator != "guard" || !q.was.Is("st") || q.Fate != Unchanged {
 		return false
 	}
-	others, nobody := q.Mutant, q.Mutant
-	others.New, nobody.New = negated(q.was).String(), ""
-	return q.m.probe(others) == Unchanged && q.m.probe(nobody) != Unchanged
+	others, none := q.Mutant, q.Mutant
+	others.New, none.New = negated(q.was).String(), ""
+	return q.m.probe(others) == Unchanged && q.m.probe(none) != Unchanged
 }
 
 // isPowerCount: a comparison of a constant with a power of two has the same outcome for
