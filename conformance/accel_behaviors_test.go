@@ -6,25 +6,7 @@ import (
 
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/internal/tiny"
-	"github.com/lockstep-go/lockstep/model"
 )
-
-// tinyModel returns a random model of an architecture with a vocabulary.
-func tinyModel(t testing.TB, arch string) *model.Model {
-	t.Helper()
-	return withText(t, tiny.New(arch, 1))
-}
-
-// withText adds a vocabulary of bytes and loads the model.
-func withText(t testing.TB, spec *tiny.Model) *model.Model {
-	t.Helper()
-	spec.AddVocab(spec.Arch != "gpt2")
-	m, err := model.Load(spec.File())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
 
 // prefillModes are the prefill modes to test.
 var prefillModes = []struct {

@@ -11,26 +11,8 @@ import (
 	"time"
 
 	"github.com/lockstep-go/lockstep/accel"
-	"github.com/lockstep-go/lockstep/internal/tiny"
 	"github.com/lockstep-go/lockstep/model"
 )
-
-// minimalModel returns a llama of one layer and 16 tokens, the cheapest model for tests of
-// scheduling and memory.
-func minimalModel(t testing.TB) *model.Model {
-	t.Helper()
-	const vocab = 16
-	spec := tiny.New("llama", 1)
-	spec.Set(".vocab_size", uint32(vocab))
-	spec.Reshape("token_embd.weight", tiny.Hidden, vocab)
-	spec.Reshape("output.weight", tiny.Hidden, vocab)
-	spec.OneLayer()
-	m, err := model.Load(spec.File())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
 
 // clientGroup is an engine that many goroutines call.
 type clientGroup struct {

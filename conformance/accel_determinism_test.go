@@ -68,15 +68,6 @@ var oneStream = []streamCase{
 	}},
 }
 
-func openSession(t testing.TB, e *accel.Engine) model.Session {
-	t.Helper()
-	s, err := e.NewSession(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 func alone(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
 	t.Helper()
 	return freshLogits(t, e, prompt, tokens)

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/lockstep-go/lockstep/accel"
-	"github.com/lockstep-go/lockstep/generate"
 	"github.com/lockstep-go/lockstep/golden"
 	"github.com/lockstep-go/lockstep/internal/layerdiff"
 	"github.com/lockstep-go/lockstep/internal/perplexity"
@@ -57,16 +56,6 @@ func TestAccelEmbedded(t *testing.T) {
 		}
 		t.Logf("prefill mode %d: %+v", c.mode, *r.Logits)
 	}
-}
-
-// greedyContinuation returns a prompt followed by n greedy tokens.
-func greedyContinuation(t *testing.T, e model.Engine, prompt []int, n int) []int {
-	t.Helper()
-	g := collect(generate.Tokens(t.Context(), e, prompt, generate.Params{MaxTokens: n, IgnoreEOS: true}))
-	if g.Err != nil {
-		t.Fatal(g.Err)
-	}
-	return append(append([]int(nil), prompt...), g.IDs...)
 }
 
 // TestAccelPerplexity compares the perplexity of the embedded model on held-out text

@@ -1,11 +1,8 @@
 package conformance
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"testing"
 
@@ -13,49 +10,6 @@ import (
 	"github.com/lockstep-go/lockstep/internal/faultinject"
 	"github.com/lockstep-go/lockstep/model"
 )
-
-// hashLogits returns the SHA-256 of the bits of logits.
-func hashLogits(logits []float32) string {
-	h := sha256.New()
-	for _, v := range logits {
-		h.Write(binary.LittleEndian.AppendUint32(nil, math.Float32bits(v)))
-	}
-	return fmt.Sprintf("%x", h.Sum(nil))
-}
-
-// promptThenSteps computes a prompt and then tokens one by one. It returns the logits of
-// the tokens.
-func promptThenSteps(t testing.TB, s model.Session, prompt, tokens []int) []float32 {
-	t.Helper()
-	if _, err := s.Forward(t.Context(), prompt, model.WantNothing); err != nil {
-		t.Fatal(err)
-	}
-	return stepLogits(t, s, tokens)
-}
-
-// stepLogits computes tokens one by one and returns their logits.
-func stepLogits(t testing.TB, s model.Session, tokens []int) (all []float32) {
-	t.Helper()
-	for _, token := range tokens {
-		out, err := s.Forward(t.Context(), []int{token}, model.WantLast)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, out.Logits...)
-	}
-	return all
-}
-
-// freshLogits is promptThenSteps in a new session.
-func freshLogits(t testing.TB, e model.Engine, prompt, tokens []int) []float32 {
-	t.Helper()
-	s, err := e.NewSession(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	return promptThenSteps(t, s, prompt, tokens)
-}
 
 // TestAccelGraphs compares graphs with eager launches, over a page boundary and again after
 // a longer prompt. Other tokens must give other bits.

@@ -2,13 +2,10 @@ package conformance
 
 import (
 	"fmt"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/lockstep-go/lockstep/accel"
-	"github.com/lockstep-go/lockstep/golden"
 	"github.com/lockstep-go/lockstep/internal/layerdiff"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/quant"
@@ -21,22 +18,6 @@ type tracedModel struct {
 	kv     model.KVFormat
 	tokens int
 	long   bool
-}
-
-// float32Bound bounds the relative error of operations in models of a few layers. Rounding
-// errors of about 2e-8 per operation grow with the square roots of the number of layers and
-// of the length of sums.
-const float32Bound = 2e-6
-
-// modelFiles returns the golden models in a folder.
-func modelFiles(folder string) []string {
-	var files []string
-	for _, c := range golden.Cases() {
-		if filepath.Dir(c.Model) == folder && !slices.Contains(files, c.Model) {
-			files = append(files, c.Model)
-		}
-	}
-	return files
 }
 
 func tracedModels() []tracedModel {
@@ -74,19 +55,4 @@ func TestAccelOperations(t *testing.T) {
 			checkTrace(t, refTrace(t, m, ref.Numerics{KV: c.kv}, tokens, got), got, n, nil)
 		})
 	}
-}
-
-// checkTrace demands that each operation is within its bound at each position and that the
-// predictions agree.
-func checkTrace(t *testing.T, want, got *layerdiff.Trace, n layerdiff.Numerics, effects map[layerdiff.Op]float64) {
-	t.Helper()
-	r, err := layerdiff.Compare(want, got, n, effects)
-	if err == nil {
-		err = r.Err()
-	}
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	t.Logf("followed %v: %s", n.Followed, r.Verdict())
 }

@@ -2,18 +2,154 @@ package conformance
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
 	"io"
+	"math"
+	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/cuda"
 	"github.com/lockstep-go/lockstep/driver/emu"
+	"github.com/lockstep-go/lockstep/generate"
+	"github.com/lockstep-go/lockstep/golden"
 	"github.com/lockstep-go/lockstep/internal/layerdiff"
+	"github.com/lockstep-go/lockstep/internal/tiny"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/quant"
 	"github.com/lockstep-go/lockstep/ref"
 )
+
+// tinyModel returns a random model of an architecture with a vocabulary.
+func tinyModel(t testing.TB, arch string) *model.Model {
+	t.Helper()
+	return withText(t, tiny.New(arch, 1))
+}
+
+// withText adds a vocabulary of bytes and loads the model.
+func withText(t testing.TB, spec *tiny.Model) *model.Model {
+	t.Helper()
+	spec.AddVocab(spec.Arch != "gpt2")
+	m, err := model.Load(spec.File())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// minimalModel returns a llama of one layer and 16 tokens, the cheapest model for tests of
+// scheduling and memory.
+func minimalModel(t testing.TB) *model.Model {
+	t.Helper()
+	const vocab = 16
+	spec := tiny.New("llama", 1)
+	spec.Set(".vocab_size", uint32(vocab))
+	spec.Reshape("token_embd.weight", tiny.Hidden, vocab)
+	spec.Reshape("output.weight", tiny.Hidden, vocab)
+	spec.OneLayer()
+	m, err := model.Load(spec.File())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func openSession(t testing.TB, e *accel.Engine) model.Session {
+	t.Helper()
+	s, err := e.NewSession(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// greedyContinuation returns a prompt followed by n greedy tokens.
+func greedyContinuation(t *testing.T, e model.Engine, prompt []int, n int) []int {
+	t.Helper()
+	g := collect(generate.Tokens(t.Context(), e, prompt, generate.Params{MaxTokens: n, IgnoreEOS: true}))
+	if g.Err != nil {
+		t.Fatal(g.Err)
+	}
+	return append(append([]int(nil), prompt...), g.IDs...)
+}
+
+// hashLogits returns the SHA-256 of the bits of logits.
+func hashLogits(logits []float32) string {
+	h := sha256.New()
+	for _, v := range logits {
+		h.Write(binary.LittleEndian.AppendUint32(nil, math.Float32bits(v)))
+	}
+	return fmt.Sprintf("%x", h.Sum(nil))
+}
+
+// promptThenSteps computes a prompt and then tokens one by one. It returns the logits of
+// the tokens.
+func promptThenSteps(t testing.TB, s model.Session, prompt, tokens []int) []float32 {
+	t.Helper()
+	if _, err := s.Forward(t.Context(), prompt, model.WantNothing); err != nil {
+		t.Fatal(err)
+	}
+	return stepLogits(t, s, tokens)
+}
+
+// stepLogits computes tokens one by one and returns their logits.
+func stepLogits(t testing.TB, s model.Session, tokens []int) (all []float32) {
+	t.Helper()
+	for _, token := range tokens {
+		out, err := s.Forward(t.Context(), []int{token}, model.WantLast)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, out.Logits...)
+	}
+	return all
+}
+
+// freshLogits is promptThenSteps in a new session.
+func freshLogits(t testing.TB, e model.Engine, prompt, tokens []int) []float32 {
+	t.Helper()
+	s, err := e.NewSession(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	return promptThenSteps(t, s, prompt, tokens)
+}
+
+// float32Bound bounds the relative error of operations in models of a few layers. Rounding
+// errors of about 2e-8 per operation grow with the square roots of the number of layers and
+// of the length of sums.
+const float32Bound = 2e-6
+
+// modelFiles returns the golden models in a folder.
+func modelFiles(folder string) []string {
+	var files []string
+	for _, c := range golden.Cases() {
+		if filepath.Dir(c.Model) == folder && !slices.Contains(files, c.Model) {
+			files = append(files, c.Model)
+		}
+	}
+	return files
+}
+
+// checkTrace demands that each operation is within its bound at each position and that the
+// predictions agree.
+func checkTrace(t *testing.T, want, got *layerdiff.Trace, n layerdiff.Numerics, effects map[layerdiff.Op]float64) {
+	t.Helper()
+	r, err := layerdiff.Compare(want, got, n, effects)
+	if err == nil {
+		err = r.Err()
+	}
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	t.Logf("followed %v: %s", n.Followed, r.Verdict())
+}
 
 // smallDevice has few SMs, so that grids are small and emulation is fast. The kernel cases
 // detect races.
