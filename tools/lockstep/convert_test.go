@@ -59,7 +59,7 @@ func mustAbs(t *testing.T, path string) string {
 	return abs
 }
 
-// An interrupt leaves the output that was there, and nothing else.
+// An interrupt leaves the previous output file and no other.
 func TestWritersInterrupted(t *testing.T) {
 	for _, command := range []string{
 		"quantize --in " + tinyModel + " --type q4_0 --out",
@@ -130,7 +130,7 @@ func TestGolden(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the golden package computes its files itself")
 	}
-	want := "golden files are as they should be\n"
+	want := "golden files are unchanged\n"
 	if r := succeed(t, "", "golden", "--dir", "../../golden"); !strings.HasSuffix(r.out, want) {
 		t.Errorf("output %q", r.out)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/lockstep-go/lockstep/internal/faultinject"
 )
 
-// Whether there is a GPU where tests run does not show in them.
+// TestMain hides the GPU of the machine from the tests.
 func TestMain(m *testing.M) {
 	openGPU = withoutDriver
 	os.Exit(m.Run())
@@ -24,7 +24,7 @@ func withoutDriver() (driver.Device, error) {
 	return nil, fmt.Errorf("%w; tried libcuda.so.1", driver.ErrNoDriver)
 }
 
-// gpu puts an emulated device in the place of the GPU, or an error.
+// gpu replaces the GPU by an emulated device, or by an error.
 func gpu(t *testing.T, o emu.Options, err error) {
 	t.Helper()
 	openGPU = func() (driver.Device, error) {
@@ -45,7 +45,7 @@ func gpu(t *testing.T, o emu.Options, err error) {
 	t.Cleanup(func() { openGPU = withoutDriver })
 }
 
-// weak is a GPU without the instructions of the kernels.
+// weak is a GPU with a compute capability that is too low.
 type weak struct{ driver.Device }
 
 func (w weak) Properties() driver.Properties {
@@ -56,7 +56,6 @@ func (w weak) Properties() driver.Properties {
 
 var smallGPU = emu.Options{SMs: 4, IgnoreRaces: true}
 
-// What auto takes, and what it says of it.
 func TestDeviceAuto(t *testing.T) {
 	tiny := smallGPU
 	tiny.Memory = 1 << 20
@@ -65,14 +64,14 @@ func TestDeviceAuto(t *testing.T) {
 		device       emu.Options
 		err          error
 		weak         bool
-		gpu          bool // is taken
+		gpu          bool // is selected
 		says         []string
 	}{
-		{"no driver", "a machine that never had a GPU: nothing to tell", smallGPU, driver.ErrNoDriver, false, false, nil},
-		{"no device", "a driver without a GPU is worth a word", smallGPU, fmt.Errorf("device 0 of 0: %w", driver.ErrNoDevice), false, false, []string{"device: cpu", "device 0 of 0"}},
+		{"no driver", "a machine without a GPU: no message", smallGPU, driver.ErrNoDriver, false, false, nil},
+		{"no device", "a driver without a GPU: a message", smallGPU, fmt.Errorf("device 0 of 0: %w", driver.ErrNoDevice), false, false, []string{"device: cpu", "device 0 of 0"}},
 		{"room", "the model fits", smallGPU, nil, false, true, []string{"device: gpu", "emulated sm_90", "free"}},
 		{"no room", "the model does not", tiny, nil, false, false, []string{"device: cpu", "out of device memory", "of 1048576 free"}},
-		{"old", "the kernels need other instructions", smallGPU, nil, true, false, []string{"device: cpu", "compute capability", "7.5"}},
+		{"old", "the kernels need newer instructions", smallGPU, nil, true, false, []string{"device: cpu", "compute capability", "7.5"}},
 	}
 	cpu := succeed(t, "", "generate", "--device", "cpu", "--temperature", "0", "--max-tokens", "2", "Well, Prince,")
 	for _, tt := range tests {
@@ -86,11 +85,11 @@ func TestDeviceAuto(t *testing.T) {
 				t.Errorf("%s: %q, on the CPU %q", tt.reason, r.out, cpu.out)
 			}
 			if taken := strings.Contains(r.err, "kernels of the prompt"); taken != tt.gpu {
-				t.Errorf("%s: the GPU is taken: %v, want %v; standard error %q", tt.reason, taken, tt.gpu, r.err)
+				t.Errorf("%s: the GPU is selected: %v, want %v; standard error %q", tt.reason, taken, tt.gpu, r.err)
 			}
 			for _, s := range tt.says {
 				if !strings.Contains(r.err, s) {
-					t.Errorf("%s: standard error %q does not say %q", tt.reason, r.err, s)
+					t.Errorf("%s: standard error %q has no %q", tt.reason, r.err, s)
 				}
 			}
 			if said := strings.HasPrefix(r.err, "device: "); said != (len(tt.says) > 0) {
@@ -100,7 +99,7 @@ func TestDeviceAuto(t *testing.T) {
 	}
 }
 
-// A GPU that was asked for by name is taken or missed, never replaced.
+// --device gpu never falls back to the CPU.
 func TestDeviceGPU(t *testing.T) {
 	commands := map[string][]string{
 		"generate":   {"generate", "Well,"},
@@ -117,10 +116,10 @@ func TestDeviceGPU(t *testing.T) {
 		})
 	}
 	gpu(t, emu.Options{Memory: 1 << 20}, nil)
-	refused(t, runCommand(t, "", append(commands["generate"], "--device", "gpu")...), exitError, "--device gpu", "the model in this program", "out of device memory")
+	refused(t, runCommand(t, "", append(commands["generate"], "--device", "gpu")...), exitError, "--device gpu", "the embedded model", "out of device memory")
 }
 
-// One line says that there is no driver; where it was looked for is told on request.
+// A missing driver is reported in one line; --verbose lists where it was searched.
 func TestNoDriverIsOneLine(t *testing.T) {
 	missing := &cuda.MissingError{Kind: driver.ErrNoDriver, Tried: []string{"liba: gone", "/b/lib\nb: gone", "libc: no driver at all"}}
 	places := []string{"", "  liba: gone", "  /b/lib; b: gone", "  libc: no driver at all", ""}
@@ -142,12 +141,12 @@ func TestNoDriverIsOneLine(t *testing.T) {
 	}
 	gpu(t, smallGPU, &cuda.MissingError{Kind: driver.ErrNoDriver})
 	if r := runCommand(t, "", "plan", "--device", "gpu"); strings.Contains(r.err, "-v") {
-		t.Errorf("nothing more is to be told, but %q", r.err)
+		t.Errorf("there is no list to point to, but %q", r.err)
 	}
 }
 
-// A device that breaks is an error, even where auto chose it; one whose memory somebody
-// else took meanwhile is not for this model.
+// auto reports an error of a GPU that it selected, but falls back to the CPU if the memory
+// does not suffice.
 func TestDeviceAutoFails(t *testing.T) {
 	tests := []struct {
 		name, reason string
@@ -155,7 +154,7 @@ func TestDeviceAutoFails(t *testing.T) {
 		status       int
 		says         string
 	}{
-		{"copy", "while the model is uploaded", faultinject.Plan{Call: faultinject.StreamWriteAsync, N: 1}, exitError, "--device auto: the model in this program: emulated sm_90"},
+		{"copy", "while the model is uploaded", faultinject.Plan{Call: faultinject.StreamWriteAsync, N: 1}, exitError, "--device auto: the embedded model: emulated sm_90"},
 		{"launch", "while the prompt is computed", faultinject.Plan{Call: faultinject.StreamLaunch, N: 1}, exitError, "faultinject"},
 		{"memory", "less than was free a moment before", faultinject.Plan{Call: faultinject.DeviceAlloc, N: 3, Kind: driver.ErrOutOfMemory}, exitOK, "device: cpu, GPU not used: emulated sm_90"},
 	}
@@ -180,9 +179,8 @@ func TestDeviceAutoFails(t *testing.T) {
 	}
 }
 
-// The logits of a device are those of the reference but for rounding, which the format of
-// the cache decides about; each format gives other bits, but that the kernels of a prompt
-// round f32 to f16 before they multiply.
+// The logits of a device equal those of the reference up to rounding. Each cache format
+// gives other bits, except that the f16 prefill rounds f32 to f16.
 func TestDeviceLogits(t *testing.T) {
 	logits := func(args ...string) []float32 {
 		out := filepath.Join(t.TempDir(), "out.npy")
@@ -225,7 +223,7 @@ func relative(want, got []float32) float64 {
 	return math.Sqrt(off / all)
 }
 
-// On the CPU the format of the cache shows in a perplexity, and a device agrees with it.
+// The perplexities of the CPU and a device agree.
 func TestDevicePerplexity(t *testing.T) {
 	text := put(t, "text", "Well, Prince, so Genoa and Lucca are now just family estates of the Buonapartes.")
 	var cpu, dev float64

@@ -2,35 +2,40 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 
 	"github.com/lockstep-go/lockstep"
+	"github.com/lockstep-go/lockstep/accel"
+	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/layerdiff"
+	"github.com/lockstep-go/lockstep/internal/prefill"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/quant"
+	"github.com/lockstep-go/lockstep/ref"
 )
 
 type diffCmd struct {
 	modelFlag
-	Device    lockstep.Device `enum:"gpu,emu" default:"gpu" help:"What is compared with the reference: gpu, an NVIDIA GPU; emu, an emulated GPU (${default})." placeholder:"gpu|emu"`
-	KV        model.KVFormat  `name:"kv" default:"f16" help:"Format of the keys and values in the cache (${default})." placeholder:"f16|bf16|f32"`
-	Prefill   string          `enum:"exact,f16" default:"exact" help:"Kernels that compute the tokens: exact, those of decode steps; f16, those of prompts, which multiply in 16 bits (${default})." placeholder:"exact|f16"`
+	Device    lockstep.Device `enum:"gpu,emu" default:"gpu" help:"Device to compare with the reference: gpu, an NVIDIA GPU; emu, an emulated GPU (${default})." placeholder:"gpu|emu"`
+	KV        model.KVFormat  `name:"kv" default:"f16" help:"Format of the KV cache (${default})." placeholder:"f16|bf16|f32"`
+	Prefill   string          `enum:"exact,f16" default:"exact" help:"Kernels to use: exact, the decoding kernels; f16, the prefill kernels, which round to 16 bits (${default})." placeholder:"exact|f16"`
 	Prompt    *string         `xor:"tokens" help:"Text to compute." placeholder:"TEXT"`
 	Tokens    []int           `xor:"tokens" help:"Token ids to compute, separated by commas." placeholder:"1,2,3"`
-	Reference path            `help:"GGUF file that the reference computes instead of the model, such as what it was converted from." placeholder:"F"`
-	HTML      path            `name:"html" help:"Write a page with the error by layer as a drawing." placeholder:"F.html"`
-	JSON      path            `name:"json" help:"Write the figures as JSON." placeholder:"F.json"`
+	Reference path            `help:"GGUF file for the reference, such as the unquantized original (default: the model)." placeholder:"F"`
+	HTML      path            `name:"html" help:"Also write an HTML page with a chart of the error by layer." placeholder:"F.html"`
+	JSON      path            `name:"json" help:"Also write the results as JSON." placeholder:"F.json"`
 }
 
 func (c *diffCmd) Help() string {
-	return "Both compute the same tokens, without --prompt and --tokens some 64 that are spread over the vocabulary. Compared is " +
-		"what every operation of every layer gives at every position, and the logits. The first operation, layer, position and " +
-		"element that leaves its bound is named, and the status is 1. The reference rounds to 16 bits what the device does, and " +
-		"computes once more without, as the bound of an operation behind such roundings is what they do to it. That takes time " +
-		"on large models."
+	return "Both compute the same tokens; the default is 64 tokens spread over the vocabulary. At every position, diff compares the " +
+		"result of each operation of each layer, and the logits. If an element is out of bounds, diff names the first one and exits " +
+		"with status 1. The reference rounds to 16 bits where the device does. It also computes once without rounding: " +
+		"the effect of rounding on an operation is that operation's bound. The reference takes long on large models."
 }
 
-// diffTokens is how many tokens are compared when none are named.
+// diffTokens is the default number of tokens.
 const diffTokens = 64
 
 func (c *diffCmd) Run(e *env) error {
@@ -67,24 +72,24 @@ func (c *diffCmd) Run(e *env) error {
 	if err := c.show(e, report, s); err != nil {
 		return err
 	}
-	return c.judge(e, report, m)
+	return c.verdict(e, report, m)
 }
 
-// judge is the error that something left its bound.
-func (c *diffCmd) judge(e *env, r *layerdiff.Report, m *model.Model) error {
+// verdict returns an error if something is out of bounds.
+func (c *diffCmd) verdict(e *env, r *layerdiff.Report, m *model.Model) error {
 	err := r.Err()
 	if err == nil {
 		return nil
 	}
 	if m.Config.Experts > 0 && c.numerics(m).Rounds() {
-		e.note("where a router's scores are nearly equal, rounding to 16 bits chooses another expert: --prefill exact --kv f32 tells that from a fault")
+		e.note("rounding to 16 bits can select other experts where router scores are nearly equal; --prefill exact --kv f32 excludes that")
 	}
 	return fmt.Errorf("%s: out of bounds: %w", c.name(), err)
 }
 
 func (c *diffCmd) check() error {
 	if c.Tokens != nil && len(c.Tokens) == 0 {
-		return usagef("--tokens: want one token id or more")
+		return usagef("--tokens: want at least one token id")
 	}
 	for _, f := range []struct {
 		flag string
@@ -100,7 +105,7 @@ func (c *diffCmd) check() error {
 	return nil
 }
 
-// reference opens the model of --reference, which must have the shape of the other.
+// reference opens the model of --reference, which must have the shape of m.
 func (c *diffCmd) reference(m *model.Model) (*model.Model, error) {
 	of, err := model.Open(string(c.Reference))
 	if err != nil {
@@ -112,7 +117,7 @@ func (c *diffCmd) reference(m *model.Model) (*model.Model, error) {
 	return of, nil
 }
 
-// tokens are those that the flags name, checked.
+// tokens returns the tokens of the flags, or the default ones.
 func (c *diffCmd) tokens(m *model.Model) ([]int, error) {
 	flag, tokens := "--tokens", c.Tokens
 	switch {
@@ -137,8 +142,8 @@ func (c *diffCmd) tokens(m *model.Model) ([]int, error) {
 	return tokens, nil
 }
 
-// spreadTokens are n tokens all over a vocabulary: by the golden ratio, which leaves no
-// large gap and repeats none soon.
+// spreadTokens returns n tokens spread over the vocabulary. Multiples of the golden ratio
+// leave no large gaps and few repetitions.
 func spreadTokens(n, vocab int) []int {
 	tokens := make([]int, n)
 	for i := range tokens {
@@ -147,24 +152,24 @@ func spreadTokens(n, vocab int) []int {
 	return tokens
 }
 
-// sameShape says in what two models cannot be compared layer by layer.
+// sameShape returns an error if two models cannot be compared layer by layer.
 func sameShape(a, b model.Config) error {
 	for _, f := range []struct {
 		what string
 		a, b int
 	}{
 		{"layers", a.Layers, b.Layers}, {"hidden elements", a.Hidden, b.Hidden}, {"heads", a.Heads, b.Heads},
-		{"key-value heads", a.KVHeads, b.KVHeads}, {"elements of a head", a.HeadDim, b.HeadDim},
+		{"key-value heads", a.KVHeads, b.KVHeads}, {"elements per head", a.HeadDim, b.HeadDim},
 		{"tokens in the vocabulary", a.Vocab, b.Vocab}, {"positions of context", a.Context, b.Context},
 	} {
 		if f.a != f.b {
-			return fmt.Errorf("%d %s, not %d as in the model", f.b, f.what, f.a)
+			return fmt.Errorf("has %d %s, the model %d", f.b, f.what, f.a)
 		}
 	}
 	return nil
 }
 
-// show prints a report and writes the files.
+// show prints the report and writes the files.
 func (c *diffCmd) show(e *env, r *layerdiff.Report, s layerdiff.Subject) error {
 	if err := e.stdout("%s on %s: %d tokens, cache %s, prefill %s\n", s.Model, s.Device, s.Tokens, s.KV, s.Prefill); err != nil {
 		return err
@@ -189,4 +194,94 @@ func (c *diffCmd) show(e *env, r *layerdiff.Report, s layerdiff.Subject) error {
 		return err
 	}
 	return writeFile(string(c.JSON), text)
+}
+
+// compare runs both engines.
+func (c *diffCmd) compare(e *env, m, of *model.Model, dev driver.Device, tokens []int) (*layerdiff.Report, error) {
+	got, err := c.onDevice(e, m, dev, tokens)
+	if err != nil {
+		return nil, fmt.Errorf("--device %s: %s: %w", c.Device, c.name(), err)
+	}
+	n := c.numerics(m)
+	want, effects, err := c.onCPU(e, of, n, tokens)
+	if err != nil {
+		return nil, fmt.Errorf("%s: the reference: %w", cmp.Or(string(c.Reference), c.name()), err)
+	}
+	report, err := layerdiff.Compare(want, got, n, effects)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.name(), err)
+	}
+	return report, nil
+}
+
+// numerics returns the formats that the device rounds to. The f16 prefill rounds inputs and
+// weights to bf16 if the weights are bf16, else to f16.
+func (c *diffCmd) numerics(m *model.Model) layerdiff.Numerics {
+	n := layerdiff.Numerics{KV: c.KV.Format(quant.F16)}
+	if c.Prefill == "f16" {
+		n.Input = quant.F16
+		if m.Weights.Layers[0].Q.W.Format == quant.BF16 {
+			n.Input = quant.BF16
+		}
+	}
+	return n
+}
+
+// onCPU traces the reference with the roundings of n, and measures their effects.
+func (c *diffCmd) onCPU(e *env, m *model.Model, n layerdiff.Numerics, tokens []int) (*layerdiff.Trace, map[layerdiff.Op]float64, error) {
+	numerics := ref.Numerics{KV: c.KV}
+	if n.Input != quant.F32 {
+		numerics = prefill.Numerics(c.KV, m.Config.HeadDim)
+		if c.Reference != "" { // its weights may have another format than the device's
+			numerics.Input = map[quant.Format]ref.Rounding{quant.F16: ref.ToF16, quant.BF16: ref.ToBF16}[n.Input]
+			numerics.Weights = numerics.Input
+		}
+	}
+	want, err := refTrace(e, m, numerics, tokens)
+	if err != nil {
+		return nil, nil, err
+	}
+	want.Store(n.KV, "key", "value") // the device's tap shows them as stored
+	if !n.Rounds() {
+		return want, nil, nil
+	}
+	exact, err := refTrace(e, m, ref.Numerics{}, tokens)
+	if err != nil {
+		return nil, nil, err
+	}
+	effects, err := layerdiff.Effects(exact, want)
+	return want, effects, err
+}
+
+func refTrace(e *env, m *model.Model, n ref.Numerics, tokens []int) (*layerdiff.Trace, error) {
+	t := layerdiff.NewTrace()
+	eng, err := ref.NewWith(m, ref.Options{Numerics: n, Tap: t.Add})
+	if err != nil {
+		return nil, err
+	}
+	_, err = allLogits(e, eng, tokens)
+	return t, err
+}
+
+// onDevice traces the accelerator.
+func (c *diffCmd) onDevice(e *env, m *model.Model, dev driver.Device, tokens []int) (t *layerdiff.Trace, err error) {
+	t = layerdiff.NewTrace()
+	o := deviceFlag{KV: c.KV}.accelOptions(len(tokens))
+	o.Tap, o.Prefill = t.AddFloats, accel.PrefillExact
+	if c.Prefill == "f16" {
+		o.Prefill = accel.PrefillF16
+	}
+	eng, err := accel.New(e.ctx, m, dev, o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, eng.Close()) }()
+	s, err := eng.NewSession(len(tokens))
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	// One call: a single token in a call of its own would be a decoding step.
+	_, err = s.Forward(e.ctx, tokens, model.WantAll)
+	return t, err
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/lockstep-go/lockstep/model/gguf"
 )
 
-// An emulated GPU stays within its bounds in every way of computing, and the files say
-// what the output does.
+// An emulated GPU stays within its bounds for each cache format and prefill mode. The files
+// agree with the output.
 func TestDiff(t *testing.T) {
 	dir := t.TempDir()
 	for _, args := range []string{
@@ -52,7 +52,6 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// Without tokens there are some, and a text goes through the vocabulary.
 func TestDiffTokens(t *testing.T) {
 	if r := succeed(t, "", "diff", "--device", "emu", "--model", silentModel, "--kv", "f32"); !strings.Contains(r.out, "at all 64 positions") {
 		t.Errorf("output %q", r.out)
@@ -62,7 +61,7 @@ func TestDiffTokens(t *testing.T) {
 	}
 }
 
-// withoutRow is a copy of a model in which a row of a matrix is 0.
+// withoutRow returns the path of a copy of a model in which a row of a matrix is 0.
 func withoutRow(t *testing.T, file, tensor string, row int) string {
 	t.Helper()
 	data := []byte(read(t, file))
@@ -82,12 +81,12 @@ func withoutRow(t *testing.T, file, tensor string, row int) string {
 	return put(t, "spoiled.gguf", string(data))
 }
 
-// A matrix without one of its rows is named by what it computes: the row is the element.
+// diff finds a matrix with a missing row by its result: the row is the element.
 func TestDiffNamesWeights(t *testing.T) {
 	tests := []struct {
 		tensor string
 		row    int
-		prefix string // of the numerics
+		flags  string
 		want   string
 	}{
 		{"blk.0.attn_v.weight", 3, "--kv f32", "layer 0, value, position 0, element 3: "},
@@ -100,7 +99,7 @@ func TestDiffNamesWeights(t *testing.T) {
 		t.Run(tt.tensor, func(t *testing.T) {
 			spoiled := withoutRow(t, silentModel, tt.tensor, tt.row)
 			figures := filepath.Join(t.TempDir(), "d.json")
-			args := append(strings.Fields("diff --device emu --tokens 5,42,80,9,3 "+tt.prefix), "--model", silentModel, "--reference", spoiled, "--json", figures)
+			args := append(strings.Fields("diff --device emu --tokens 5,42,80,9,3 "+tt.flags), "--model", silentModel, "--reference", spoiled, "--json", figures)
 			r := runCommand(t, "", args...)
 			if r.status != exitError || !strings.Contains(r.out, "\nfirst out of bounds: "+tt.want) || !strings.Contains(r.err, "out of bounds: "+tt.want) || strings.Count(r.err, "\n") != 1 {
 				t.Errorf("status %d, output %q, standard error %q, want %q", r.status, r.out, r.err, tt.want)
@@ -112,7 +111,7 @@ func TestDiffNamesWeights(t *testing.T) {
 	}
 }
 
-// A reference of another format rounds to what the device does with the model's.
+// A reference in another format rounds as the device does for the model's format.
 func TestDiffReferenceFormat(t *testing.T) {
 	const brain = "../../golden/quant/bf16.gguf"
 	floats := filepath.Join(t.TempDir(), "f32.gguf")
@@ -123,7 +122,7 @@ func TestDiffReferenceFormat(t *testing.T) {
 	}
 }
 
-// miscompiled is a device that compiles a kernel with another number in it.
+// miscompiled is a device that replaces a constant in each kernel that it loads.
 type miscompiled struct {
 	driver.Device
 	number, other string
@@ -135,7 +134,7 @@ func (d miscompiled) Load(ptx []byte) (driver.Module, error) {
 	return d.Device.Load(bytes.ReplaceAll(ptx, []byte(d.number), []byte(d.other)))
 }
 
-// A kernel whose sine is wrong turns queries wrongly, but not at position 0, where the
+// diff finds a kernel with a wrong sine by its queries, except at position 0, where the
 // angle is 0.
 func TestDiffNamesKernel(t *testing.T) {
 	for _, prefill := range []string{"exact", "f16"} {
@@ -143,7 +142,7 @@ func TestDiffNamesKernel(t *testing.T) {
 		open, changed := openGPU, 0
 		openGPU = func() (driver.Device, error) {
 			dev, err := open()
-			// -1/6, of the series of the sine, becomes -1/5.
+			// The coefficient -1/6 of the sine becomes -1/5.
 			return miscompiled{dev, "0dBFC5555555555555", "0dBFC999999999999A", &changed}, err
 		}
 		r := runCommand(t, "", "diff", "--model", silentModel, "--tokens", "5,42,80,9,3", "--prefill", prefill)
@@ -154,27 +153,25 @@ func TestDiffNamesKernel(t *testing.T) {
 	}
 }
 
-// In a mixture of experts rounding may choose another expert: that is said beside what
-// left its bound, where anything is rounded.
+// For a mixture of experts, diff adds a note that rounding can select other experts.
 func TestDiffExperts(t *testing.T) {
 	const moe = "../../golden/arch/qwen3moe.gguf"
 	spoiled := withoutRow(t, moe, "blk.0.ffn_down_exps.weight", 5) // of the first expert
-	for kv, says := range map[string]bool{"f16": true, "f32": false} {
+	for kv, noted := range map[string]bool{"f16": true, "f32": false} {
 		r := runCommand(t, "", "diff", "--device", "emu", "--model", moe, "--reference", spoiled, "--tokens", "5,42,80,9,3,17,60,31", "--kv", kv)
-		if r.status != exitError || !strings.Contains(r.err, "out of bounds: layer 0, layer, ") || strings.Contains(r.err, "router") != says {
+		if r.status != exitError || !strings.Contains(r.err, "out of bounds: layer 0, layer, ") || strings.Contains(r.err, "router") != noted {
 			t.Errorf("--kv %s: status %d, standard error %q", kv, r.status, r.err)
 		}
 	}
 }
 
-// Tokens that nobody named are all over the vocabulary.
 func TestSpreadTokens(t *testing.T) {
 	for _, vocab := range []int{1, 2, 3, 64, 160, 151936} {
 		seen := map[int]bool{}
 		last := -1
 		for _, id := range spreadTokens(diffTokens, vocab) {
 			if id < 0 || id >= vocab || id == last && vocab > 1 {
-				t.Fatalf("token %d behind %d in a vocabulary of %d", id, last, vocab)
+				t.Fatalf("token %d after %d in a vocabulary of %d", id, last, vocab)
 			}
 			seen[id], last = true, id
 		}
@@ -193,19 +190,19 @@ func TestDiffRefuses(t *testing.T) {
 		status       int
 		want         []string
 	}{
-		{"no GPU", "never replaced by another device", "--tokens 1", exitError, []string{"--device gpu", "no GPU driver"}},
-		{"the CPU", "it is what is compared with", "--device cpu --tokens 1", exitUsage, []string{"--device", "gpu"}},
+		{"no GPU", "no fallback", "--tokens 1", exitError, []string{"--device gpu", "no GPU driver"}},
+		{"the CPU", "it computes the reference", "--device cpu --tokens 1", exitUsage, []string{"--device", "gpu"}},
 		{"unknown cache", "the choices are named", "--kv f64 --tokens 1", exitUsage, []string{"--kv", "f16, bf16 or f32"}},
 		{"unknown prefill", "the choices are named", "--prefill slow --tokens 1", exitUsage, []string{"--prefill", "exact"}},
-		{"text and tokens", "which?", "--prompt a --tokens 1", exitUsage, []string{"--prompt", "--tokens"}},
+		{"text and tokens", "ambiguous", "--prompt a --tokens 1", exitUsage, []string{"--prompt", "--tokens"}},
 		{"no tokens", "nothing to compute", "--tokens=", exitUsage, []string{"--tokens"}},
 		{"beyond the vocabulary", "the id is named", "--device emu --tokens 1,160", exitError, []string{"--tokens", "160", "index 1"}},
 		{"beyond the context", "both numbers are named", "--device emu --tokens " + many, exitError, []string{"--tokens", "513", "512"}},
 		{"no vocabulary", "a text needs one", "--prompt a", exitError, []string{"--prompt", silentModel}},
-		{"another shape", "no layer has its like", "--device emu --tokens 1 --reference " + other, exitError, []string{"--reference", other, "not"}},
+		{"another shape", "the layers differ", "--device emu --tokens 1 --reference " + other, exitError, []string{"--reference", other, "the model"}},
 		{"no such reference", "it is named", "--tokens 1 --reference none.gguf", exitError, []string{"--reference", "none.gguf"}},
 		{"page over the model", "an input would be lost", "--tokens 1 --html " + silentModel, exitError, []string{"--html", "is the input"}},
-		{"figures over the reference", "an input would be lost", fmt.Sprintf("--tokens 1 --reference %s --json %[1]s", other), exitError, []string{"--json", "is the input"}},
+		{"JSON over the reference", "an input would be lost", fmt.Sprintf("--tokens 1 --reference %s --json %[1]s", other), exitError, []string{"--json", "is the input"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -18,23 +18,23 @@ import (
 type generateCmd struct {
 	modelFlag
 	deviceFlag
-	MaxTokens     *int     `help:"Most tokens to generate (default: 128, or as many as the context holds)." placeholder:"N"`
-	Temperature   float64  `default:"0.7" help:"Spread of the choice; 0 always takes the likeliest token (${default})." placeholder:"T"`
-	TopK          int      `default:"40" help:"Choose among the K likeliest tokens; 0: all (${default})." placeholder:"K"`
-	TopP          float64  `default:"0.95" help:"Choose among the likeliest tokens that together reach probability P; 0: all (${default})." placeholder:"P"`
-	MinP          float64  `default:"0.05" help:"Leave out tokens less than P times as likely as the likeliest; 0: none (${default})." placeholder:"P"`
-	RepeatPenalty float64  `default:"1.1" help:"Divide the logits of the last 64 tokens by R; 1: no penalty (${default})." placeholder:"R"`
-	Seed          uint64   `default:"1" help:"Start of the random choices: the same command prints the same text, with --device cpu on every machine (${default})." placeholder:"S"`
-	Stop          []string `sep:"none" help:"End the text before S; may be repeated." placeholder:"S"`
-	Chat          bool     `help:"Put the prompt into the model's chat template as the user's message; special tokens in it are taken for what they are."`
-	Trace         bool     `help:"Say at the end, on standard error, where the time went: to the first token, for each step, and on a GPU in each operation."`
-	Prompt        *string  `arg:"" optional:"" help:"Text to continue; without it or with -, standard input."`
+	MaxTokens     *int     `help:"Maximum number of tokens to generate (default: 128, or what fits into the context)." placeholder:"N"`
+	Temperature   float64  `default:"0.7" help:"Sampling temperature; 0: always the most likely token (${default})." placeholder:"T"`
+	TopK          int      `default:"40" help:"Sample from the K most likely tokens; 0: all (${default})." placeholder:"K"`
+	TopP          float64  `default:"0.95" help:"Sample from the most likely tokens whose probabilities add up to P; 0: all (${default})." placeholder:"P"`
+	MinP          float64  `default:"0.05" help:"Exclude tokens less than P times as likely as the most likely one; 0: none (${default})." placeholder:"P"`
+	RepeatPenalty float64  `default:"1.1" help:"Penalty for the last 64 tokens: divide their positive logits by R, multiply negative ones; 1: none (${default})." placeholder:"R"`
+	Seed          uint64   `default:"1" help:"Seed of the sampler. The same command prints the same text; with --device cpu, on every machine (${default})." placeholder:"S"`
+	Stop          []string `sep:"none" help:"Stop before the text S; may be repeated." placeholder:"S"`
+	Chat          bool     `help:"Render the prompt as the user's message with the model's chat template. Special tokens in the prompt count as such."`
+	Trace         bool     `help:"Print timings to standard error: time to the first token, each step, and on a GPU each kernel."`
+	Prompt        *string  `arg:"" optional:"" help:"Text to continue (default or -: standard input)."`
 }
 
-// repeatLast is how far back the repetition penalty looks.
+// repeatLast is the number of tokens that the repetition penalty covers.
 const repeatLast = 64
 
-// defaultMaxTokens is the length of a text that nobody asked a length for.
+// defaultMaxTokens is the default of --max-tokens.
 const defaultMaxTokens = 128
 
 func (c *generateCmd) Run(e *env) error {
@@ -57,7 +57,7 @@ func (c *generateCmd) Run(e *env) error {
 	}
 	shown := prompt
 	if c.Chat {
-		shown = "" // the template is for the model, not for the reader
+		shown = "" // do not print the rendered template
 		prompt, err = tok.Chat(time.Now(), []tokenizer.Message{{Role: "user", Content: prompt}}, true)
 		if err != nil {
 			return fmt.Errorf("--chat: %s: %w", c.name(), err)
@@ -81,26 +81,25 @@ func (c *generateCmd) Run(e *env) error {
 	defer computer.Close()
 	eng := computer.Engine()
 	if device, _ := computer.Device(); device == lockstep.CPU {
-		eng = e.inPieces(eng) // shows the progress of a prompt, which a GPU computes as a whole
+		eng = e.withProgress(eng)
 	}
 	return stream(e, t.watch(eng), shown, prompt, params, t)
 }
 
-// fit refuses, before anything is printed, a prompt of n tokens that the context
-// cannot hold with what is to follow, and chooses a length that it can when none was
-// asked for.
+// fit sets the default of MaxTokens, and returns an error if the prompt of n tokens and
+// MaxTokens more exceed the context of limit tokens.
 func (c *generateCmd) fit(p *generate.Params, n, limit int) error {
-	blame := "--max-tokens"
+	flag := "--max-tokens"
 	if c.MaxTokens == nil {
-		blame, p.MaxTokens = "prompt", max(1, min(defaultMaxTokens, limit-n))
+		flag, p.MaxTokens = "prompt", max(1, min(defaultMaxTokens, limit-n))
 	}
 	if p.MaxTokens > limit-n {
-		return fmt.Errorf("%s: %s: %w", blame, c.name(), &model.ContextError{Need: n + min(p.MaxTokens, math.MaxInt-n), Limit: limit})
+		return fmt.Errorf("%s: %s: %w", flag, c.name(), &model.ContextError{Need: n + min(p.MaxTokens, math.MaxInt-n), Limit: limit})
 	}
 	return nil
 }
 
-// params checks the flags.
+// params returns the sampling parameters of the flags.
 func (c *generateCmd) params() (generate.Params, error) {
 	p := generate.Params{
 		Temperature: c.Temperature, TopK: c.TopK, TopP: c.TopP, MinP: c.MinP,
@@ -135,10 +134,9 @@ func (c *generateCmd) params() (generate.Params, error) {
 	return p, nil
 }
 
-// stream prints what was shown to the model and what it generates, as it does,
-// and at the end its speed. Nothing is printed while the prompt is computed: its
-// progress bar would write over the line. What was printed before an error stands,
-// on a line of its own.
+// stream prints shown and the generated text as it comes, and then the speed. It prints
+// shown together with the first token, because the progress bar of the prompt would
+// overwrite the line. After an error it ends the line.
 func stream(e *env, eng model.Engine, shown, prompt string, p generate.Params, t *trace) error {
 	var stats generate.Stats
 	p.Stats = &stats
@@ -161,7 +159,7 @@ func stream(e *env, eng model.Engine, shown, prompt string, p generate.Params, t
 	return nil
 }
 
-// lineWriter knows whether the line that it prints has ended.
+// lineWriter prints text and tracks whether the last line is complete.
 type lineWriter struct {
 	env  *env
 	open bool
@@ -177,7 +175,7 @@ func (l *lineWriter) print(text string) error {
 	return l.err
 }
 
-// end ends the last line.
+// end completes the last line.
 func (l *lineWriter) end() error {
 	if !l.open || l.err != nil {
 		return nil

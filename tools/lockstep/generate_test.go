@@ -12,14 +12,14 @@ import (
 	"github.com/lockstep-go/lockstep/model/gguf"
 )
 
-// The same command prints the same text; another seed, another one.
+// The same command prints the same text; another seed gives another text.
 func TestGenerateIsRepeatable(t *testing.T) {
 	first := succeed(t, "", "generate", "--max-tokens", "30", "Well, Prince,")
 	if !strings.HasPrefix(first.out, "Well, Prince,") || !strings.HasSuffix(first.out, "\n") {
 		t.Errorf("output %q", first.out)
 	}
 	if !strings.Contains(first.err, "prompt: 5 tokens") || !strings.Contains(first.err, "generated: ") || strings.Count(first.err, "tokens/s") != 2 {
-		t.Errorf("standard error %q does not give the speeds", first.err)
+		t.Errorf("standard error %q has no speeds", first.err)
 	}
 	if again := succeed(t, "", "generate", "--max-tokens", "30", "Well, Prince,", "--seed", "1"); again.out != first.out {
 		t.Errorf("output %q, then %q", first.out, again.out)
@@ -40,10 +40,10 @@ func TestGeneratePrompt(t *testing.T) {
 		stdin        string
 		args         []string
 	}{
-		{"standard input", "there is no argument", "The prince\n", nil},
-		{"dash", "standard input by name", "The prince", []string{"-"}},
-		{"Windows line", "its ending is not part of the prompt", "The prince\r\n", []string{"-"}},
-		{"after --", "an argument that might be a flag", "", []string{"--", "The prince"}},
+		{"standard input", "without an argument", "The prince\n", nil},
+		{"dash", "- is standard input", "The prince", []string{"-"}},
+		{"Windows line", "the line ending is not part of the prompt", "The prince\r\n", []string{"-"}},
+		{"after --", "an argument after flags", "", []string{"--", "The prince"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestGeneratePrompt(t *testing.T) {
 		})
 	}
 	if r := succeed(t, "", append(greedy, "")...); strings.TrimSpace(r.out) == "" {
-		t.Errorf("an empty prompt begins a text after BOS, and got %q", r.out)
+		t.Errorf("an empty prompt is BOS alone; got %q", r.out)
 	}
 }
 
@@ -63,7 +63,7 @@ func TestGenerateLength(t *testing.T) {
 	}
 	long := strings.Repeat("war and peace ", 300)
 	if r := succeed(t, long, "generate"); !strings.Contains(r.err, "generated: ") {
-		t.Errorf("a prompt that leaves less than the default length: %q", r.err)
+		t.Errorf("near the end of the context: %q", r.err)
 	}
 	refused(t, runCommand(t, long+long, "generate"), exitError, "context limit", "1024")
 	refused(t, runCommand(t, "", "generate", "--max-tokens", "1023", "Well,"), exitError, "--max-tokens", "context limit", "1024")
@@ -81,11 +81,11 @@ func TestGenerateStops(t *testing.T) {
 		t.Errorf("stopped before %q: %q, want %q", stop, r.out, want)
 	}
 	if comma := succeed(t, "", append(args, "--stop", "x,y z")...); comma.out != whole {
-		t.Errorf("a stop string with a comma was taken apart: %q", comma.out)
+		t.Errorf("a stop string with a comma was split: %q", comma.out)
 	}
 }
 
-// tinyKeys begins a file with the metadata of the small model, f.
+// tinyKeys returns a writer with the metadata of the embedded model, and that model's file.
 func tinyKeys(t *testing.T) (w *gguf.Writer, f *gguf.File) {
 	t.Helper()
 	f, err := golden.File()
@@ -111,7 +111,7 @@ func writeGGUF(t *testing.T, w *gguf.Writer) string {
 	return path
 }
 
-// withTemplate is the small model with a chat template.
+// withTemplate returns the path of the embedded model with a chat template.
 func withTemplate(t *testing.T, template string) string {
 	t.Helper()
 	w, f := tinyKeys(t)
@@ -134,14 +134,14 @@ func TestGenerateChat(t *testing.T) {
 	chat := succeed(t, "", append(greedy, "--chat", "--model", path, "hello")...)
 	plain := succeed(t, "", append(greedy, `user: "hello" said`)...)
 	if want := strings.TrimPrefix(plain.out, `user: "hello" said`); chat.out != want {
-		t.Errorf("the reply is %q, want %q: the template's text is the prompt, and is not shown", chat.out, want)
+		t.Errorf("the answer is %q, want %q without the rendered template", chat.out, want)
 	}
 
 	bad := withTemplate(t, `{% for m in messages %}`)
 	refused(t, runCommand(t, "", "generate", "--chat", "--model", bad, "hello"), exitError, "--chat", bad)
 }
 
-// An interrupt ends the text where it is, with the line ended and status 1.
+// After an interrupt, the line is complete and the status is 1.
 func TestGenerateInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -163,7 +163,7 @@ func TestGenerateInterrupted(t *testing.T) {
 	}
 	whole := succeed(t, "", "generate", "--max-tokens", "500", "Well, Prince,")
 	if !strings.HasPrefix(whole.out, strings.TrimSuffix(text, "\n")) {
-		t.Errorf("what was printed, %q, is not how the text begins", text)
+		t.Errorf("the output %q is not a prefix of the text", text)
 	}
 }
 

@@ -10,13 +10,13 @@ import (
 )
 
 type goldenCmd struct {
-	Update bool   `help:"Write the files instead of comparing them."`
-	Dir    string `default:"golden" help:"The golden directory of a checkout (${default})." placeholder:"D"`
+	Update bool   `help:"Write the golden files instead of comparing them."`
+	Dir    string `default:"golden" help:"Golden directory of a checkout (${default})." placeholder:"D"`
 }
 
 func (c *goldenCmd) Run(e *env) error {
 	if info, err := os.Stat(c.Dir); err != nil || !info.IsDir() {
-		return fmt.Errorf("--dir: %s is no directory: run this in a checkout, or name the golden directory of one", c.Dir)
+		return fmt.Errorf("--dir: %s: not a directory; run this in a checkout or name its golden directory", c.Dir)
 	}
 	cases := golden.Cases()
 	p := e.progress("golden", int64(len(cases)))
@@ -25,7 +25,7 @@ func (c *goldenCmd) Run(e *env) error {
 		New:  func(m *model.Model) (model.Engine, error) { return ref.New(m) },
 		Done: func(golden.Case) { p.add(1) },
 	}
-	do, did := store.Verify, "as they should be"
+	do, did := store.Verify, "unchanged"
 	if c.Update {
 		do, did = store.Update, "written"
 	}

@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// Every command that reads a model, with the bad file in place of F. What they
-// would write is named O.
-var readers = []string{
+// commandsWithModel has every command that reads a model. F is the model, O the output.
+var commandsWithModel = []string{
 	"generate --model F hello",
 	"logits --model F --tokens 1,2 --out O",
 	"tokenize --model F hello",
@@ -20,8 +19,8 @@ var readers = []string{
 	"plan --model F",
 }
 
-// A bad model file is refused by every command, in one line that names it, and
-// an output that was there before stays.
+// Every command refuses a bad model file in one line that names it, and keeps an existing
+// output file.
 func TestBadModelFiles(t *testing.T) {
 	tiny, err := os.ReadFile(tinyModel)
 	if err != nil {
@@ -31,14 +30,14 @@ func TestBadModelFiles(t *testing.T) {
 		name, reason string
 		path         string
 	}{
-		{"missing", "a typing error", filepath.Join(t.TempDir(), "none.gguf")},
-		{"directory", "a level too high", t.TempDir()},
-		{"empty", "a download that never began", put(t, "empty.gguf", "")},
-		{"text", "another kind of file", put(t, "text.gguf", "hello\n")},
-		{"cut short", "a download that broke off", put(t, "cut.gguf", string(tiny[:len(tiny)/2]))},
+		{"missing", "a typo", filepath.Join(t.TempDir(), "none.gguf")},
+		{"directory", "not a file", t.TempDir()},
+		{"empty", "an empty download", put(t, "empty.gguf", "")},
+		{"text", "not GGUF", put(t, "text.gguf", "hello\n")},
+		{"cut short", "an incomplete download", put(t, "cut.gguf", string(tiny[:len(tiny)/2]))},
 	}
 	for _, tt := range tests {
-		for _, command := range readers {
+		for _, command := range commandsWithModel {
 			name, _, _ := strings.Cut(command, " ")
 			t.Run(tt.name+"/"+name, func(t *testing.T) {
 				out := put(t, "out", "precious")
@@ -58,12 +57,11 @@ func TestBadModelFiles(t *testing.T) {
 	}
 }
 
-// checkPrecious checks that a file holds what put put there, and that nothing
-// lies beside it.
+// checkPrecious checks that a file of put is unchanged and alone in its directory.
 func checkPrecious(t *testing.T, path string) {
 	t.Helper()
 	if b, err := os.ReadFile(path); err != nil || string(b) != "precious" {
-		t.Errorf("the output that was there is lost: %q, %v", b, err)
+		t.Errorf("the previous output is lost: %q, %v", b, err)
 	}
 	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
 		t.Errorf("left behind: %v, %v", entries, err)
@@ -77,7 +75,7 @@ func TestModelsWithoutVocabulary(t *testing.T) {
 	}
 }
 
-// Commands that write, with a place that cannot be written to in place of O.
+// O is a path that cannot be written.
 func TestBadOutputs(t *testing.T) {
 	commands := []string{
 		"logits --tokens 1,2 --out O",
@@ -86,11 +84,11 @@ func TestBadOutputs(t *testing.T) {
 	}
 	type bad struct{ name, reason, path string }
 	tests := []bad{
-		{"no such directory", "it is not made", filepath.Join(t.TempDir(), "none", "out")},
-		{"a directory", "it is not replaced", t.TempDir()},
+		{"no such directory", "not created", filepath.Join(t.TempDir(), "none", "out")},
+		{"a directory", "not replaced", t.TempDir()},
 	}
 	if runtime.GOOS != "windows" {
-		tests = append(tests, bad{"a device", "it is not replaced by a file", os.DevNull})
+		tests = append(tests, bad{"a device", "not replaced", os.DevNull})
 	}
 	for _, tt := range tests {
 		for _, command := range commands {

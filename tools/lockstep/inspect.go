@@ -3,10 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"strconv"
-	"strings"
 	"text/tabwriter"
-	"unicode/utf8"
 
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/model/gguf"
@@ -14,10 +11,10 @@ import (
 
 type inspectCmd struct {
 	File path `arg:"" help:"GGUF file."`
-	JSON bool `name:"json" help:"Print JSON; long arrays are left out."`
+	JSON bool `name:"json" help:"Print JSON, without long arrays."`
 }
 
-// inspection is what is said about a file.
+// inspection describes a GGUF file.
 type inspection struct {
 	File     string       `json:"file"`
 	Version  uint32       `json:"version"`
@@ -26,31 +23,30 @@ type inspection struct {
 	Tensors  []tensorInfo `json:"tensors"`
 	Weights  int64        `json:"parameters"`
 	Memory   memory       `json:"memory"`
-	// Refused says why the file cannot be run: "" when it can.
-	Refused string `json:"cannot_run,omitempty"`
+	Refused  string       `json:"cannot_run,omitempty"` // why no engine can run it; "": it can
 }
 
 type keyInfo struct {
 	Key    string `json:"key"`
 	Type   string `json:"type"`
 	Length int    `json:"length,omitempty"` // of an array
-	Value  any    `json:"value,omitempty"`  // nil: an array too long to print
+	Value  any    `json:"value,omitempty"`  // nil: a long array
 
-	text string // for people
+	text string // for the table
 }
 
 type tensorInfo struct {
 	Name   string `json:"name"`
 	Format string `json:"format"`
-	Dims   []int  `json:"dims"` // the row length first
+	Dims   []int  `json:"dims"` // the length of a row first
 	Offset int64  `json:"offset"`
 	Bytes  int64  `json:"bytes"`
 }
 
-// memory is what running the model takes, besides work space.
+// memory estimates the memory of a running model, in bytes, without workspace.
 type memory struct {
 	Weights int64 `json:"weights"`
-	Context int   `json:"context,omitempty"` // positions of a full cache; 0: unknown
+	Context int   `json:"context,omitempty"` // positions of the KV cache; 0: unknown
 	KVF16   int64 `json:"kv_cache_f16,omitempty"`
 	KVF32   int64 `json:"kv_cache_f32,omitempty"`
 }
@@ -91,27 +87,27 @@ func inspect(path string, f *gguf.File) inspection {
 	}
 	c := m.Config
 	info.Memory.Context = c.Context
-	numbers := int64(c.Layers) * int64(c.KVHeads) * int64(c.HeadDim+c.ValueDim) * int64(c.Context)
-	info.Memory.KVF16, info.Memory.KVF32 = 2*numbers, 4*numbers
+	values := kvValues(c, c.Context)
+	info.Memory.KVF16, info.Memory.KVF32 = 2*values, 4*values
 	return info
 }
 
-// longestArray is the most elements of an array that are printed as JSON.
-const longestArray = 256
+// maxJSONArray is the length of the longest array in the JSON output.
+const maxJSONArray = 256
 
 func describeKey(key string, v gguf.Value) keyInfo {
 	k := keyInfo{Key: key, Type: v.TypeName(), text: v.String()}
 	if v.IsArray() {
 		k.Length = v.Len()
 	}
-	if v.Len() <= longestArray {
+	if v.Len() <= maxJSONArray {
 		k.Value = jsonValue(v)
 	}
 	return k
 }
 
-// jsonValue is a value that encoding/json writes as one expects: bytes as numbers,
-// and numbers that JSON does not have as text.
+// jsonValue returns a value for encoding/json: byte arrays become numbers, NaN and
+// infinities become text.
 func jsonValue(v gguf.Value) any {
 	if ints, err := v.Ints(); err == nil {
 		return ints
@@ -136,7 +132,7 @@ func orText(x float64) any {
 	return x
 }
 
-// print writes the inspection for people.
+// print writes the inspection as a table.
 func (i *inspection) print(e *env) error {
 	w := tabwriter.NewWriter(e, 0, 0, 2, ' ', 0)
 	line := func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
@@ -149,7 +145,7 @@ func (i *inspection) print(e *env) error {
 		line("\nTensors")
 	}
 	for _, t := range i.Tensors {
-		line("  %s\t%s\t%s\t%s", printable(t.Name), t.Format, product(t.Dims), size(t.Bytes))
+		line("  %s\t%s\t%s\t%s", printable(t.Name), t.Format, dimsText(t.Dims), size(t.Bytes))
 	}
 	line("\nMemory")
 	line("  weights\t%s\t%d parameters", size(i.Memory.Weights), i.Weights)
@@ -160,22 +156,4 @@ func (i *inspection) print(e *env) error {
 		line("\nThis file cannot be run: %s", printable(i.Refused))
 	}
 	return w.Flush()
-}
-
-// printable is a text as it is when every character of it can be seen, and quoted
-// when not: a name from a file could otherwise end its line or steer the terminal.
-func printable(s string) string {
-	hidden := func(r rune) bool { return !strconv.IsPrint(r) }
-	if utf8.ValidString(s) && strings.IndexFunc(s, hidden) < 0 {
-		return s
-	}
-	return strconv.Quote(s)
-}
-
-func product(dims []int) string {
-	parts := make([]string, len(dims))
-	for i, d := range dims {
-		parts[i] = fmt.Sprint(d)
-	}
-	return strings.Join(parts, " × ")
 }

@@ -20,7 +20,7 @@ func TestInspect(t *testing.T) {
 		"token_embd.weight", "Q8_0", "256 × 4096", "KV cache of 1024 positions", "3.15 MB in F16", "6.29 MB in F32",
 	} {
 		if !strings.Contains(r.out, want) {
-			t.Errorf("the output does not say %q:\n%s", want, r.out)
+			t.Errorf("the output has no %q:\n%s", want, r.out)
 		}
 	}
 	if strings.Contains(r.out, "cannot be run") || r.err != "" {
@@ -28,7 +28,7 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// decoded is what a program reads from inspect --json.
+// decoded is the JSON of inspect.
 type decoded struct {
 	File     string
 	Version  int
@@ -79,7 +79,7 @@ func TestInspectJSON(t *testing.T) {
 	}
 }
 
-// odd writes a file with values that JSON or a table could stumble over.
+// odd writes a file with values that are difficult in JSON or in a table.
 func odd(t *testing.T) string {
 	t.Helper()
 	w := gguf.NewWriter()
@@ -123,7 +123,7 @@ func TestInspectOddValues(t *testing.T) {
 	}
 }
 
-// A file from anywhere must neither break the table nor steer the terminal.
+// Text of a file can neither break the table nor control the terminal.
 func TestInspectHostileNames(t *testing.T) {
 	w := gguf.NewWriter()
 	for key, value := range map[string]any{
@@ -140,11 +140,11 @@ func TestInspectHostileNames(t *testing.T) {
 	r := succeed(t, "", "inspect", writeGGUF(t, w))
 	for _, want := range []string{`"a\x1b[31mred\nkey"`, `"text\x1b[2J\n"`, `"el\x1b[2J\nem"`, `"ten\x1b[2J\nsor"`} {
 		if strings.Count(r.out, want) != 1 {
-			t.Errorf("the output does not say %s once", want)
+			t.Errorf("the output has not exactly one %s", want)
 		}
 	}
 	if hidden := func(c rune) bool { return c != '\n' && !strconv.IsPrint(c) }; strings.IndexFunc(r.out, hidden) >= 0 {
-		t.Errorf("characters that cannot be seen: %q", r.out)
+		t.Errorf("characters that are not printable: %q", r.out)
 	}
 	if got, want := strings.Count(r.out, "\n"), 14; got != want {
 		t.Errorf("%d lines, want %d:\n%s", got, want, r.out)

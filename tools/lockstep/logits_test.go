@@ -26,8 +26,7 @@ func readNPY(t *testing.T, path string) ([]int, []float32) {
 	return shape, data
 }
 
-// The logits of another engine, for the tokens 5, 8, … 59; more than are computed
-// at once.
+// The logits equal those of another engine, for the tokens 5, 8, … 59.
 func TestLogits(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out.npy")
 	r := succeed(t, "", "logits", "--model", silentModel, "--tokens", "5,8,11,14,17,20,23,26,29,32,35,38,41,44,47,50,53,56,59", "--out", out)
@@ -56,7 +55,7 @@ func TestLogitsRefuses(t *testing.T) {
 		tokens       string
 		want         []string
 	}{
-		{"beyond the vocabulary", "the id and its place are named", "1,160", []string{"--tokens", "160", "index 1"}},
+		{"beyond the vocabulary", "the id and its index are named", "1,160", []string{"--tokens", "160", "index 1"}},
 		{"negative", "no such id", "1,-1", []string{"--tokens", "-1", "index 1"}},
 		{"beyond the context", "both numbers are named", strings.Repeat("1,", 512) + "1", []string{"--tokens", "513", "512"}},
 	}

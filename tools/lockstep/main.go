@@ -1,5 +1,5 @@
-// Command lockstep runs transformer language models from GGUF files, and makes,
-// converts, measures and inspects such files.
+// Command lockstep runs language models from GGUF files, and makes, converts, measures and
+// inspects such files.
 package main
 
 import (
@@ -10,8 +10,7 @@ import (
 )
 
 func main() {
-	// A reader of standard output that has gone is an error of the write, not
-	// the end of the process.
+	// Without SIGPIPE, a write to a closed pipe returns an error.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop) // a second interrupt ends the process at once

@@ -10,15 +10,15 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// modelFlag is the --model flag of several commands.
+// modelFlag is the --model flag.
 type modelFlag struct {
-	Model path `help:"GGUF file of the model; without it, the small one in this program." placeholder:"F"`
+	Model path `help:"GGUF file of the model (default: a small embedded model)." placeholder:"F"`
 }
 
-// name is what messages call the model.
+// name returns the model's name for messages.
 func (m modelFlag) name() string {
 	if m.Model == "" {
-		return "the model in this program"
+		return "the embedded model"
 	}
 	return string(m.Model)
 }
@@ -38,9 +38,8 @@ func kindOf(mode os.FileMode) string {
 	return "is not a regular file"
 }
 
-// checkOutput refuses an output path whose replacement would lose something
-// other than an earlier output: a directory, a device, or one of the inputs. One whose
-// directory is not there is refused before time is spent on what it was to hold.
+// checkOutput returns an error if an output path cannot be replaced: its directory is
+// missing, it is not a regular file, or it is one of the inputs.
 func checkOutput(flag, path string, inputs ...string) error {
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) {

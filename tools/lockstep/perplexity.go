@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 
 	"github.com/lockstep-go/lockstep/internal/perplexity"
@@ -14,13 +13,13 @@ type perplexityCmd struct {
 	modelFlag
 	deviceFlag
 	Text    path `required:"" help:"Text file to predict." placeholder:"T"`
-	Context int  `default:"512" help:"Positions that the model sees at once, if it has as many (${default})." placeholder:"N"`
+	Context int  `default:"512" help:"Window length in tokens, at most the context of the model (${default})." placeholder:"N"`
 	JSON    bool `name:"json" help:"Print JSON."`
 }
 
 func (c *perplexityCmd) Help() string {
-	return "The text is cut into windows of --context positions that do not overlap. " +
-		"Each begins with the BOS token, if the vocabulary has one, and every token is predicted from those before it in its window."
+	return "The text is cut into windows of --context tokens without overlap. Each begins with the BOS token, if the vocabulary has one. " +
+		"Every token is predicted from the tokens before it in its window."
 }
 
 func (c *perplexityCmd) Run(e *env) error {
@@ -88,12 +87,4 @@ func (c *perplexityCmd) print(e *env, r perplexity.Result) error {
 		return err
 	}
 	return e.stdout("%s\n", text)
-}
-
-// finite is a number as JSON can hold it: null for NaN and the infinities.
-func finite(x float64) any {
-	if math.IsNaN(x) || math.IsInf(x, 0) {
-		return nil
-	}
-	return x
 }

@@ -16,15 +16,14 @@ import (
 type planCmd struct {
 	modelFlag
 	deviceFlag
-	Sequences int  `default:"1" help:"Sequences that decode together, up to 64 (${default})." placeholder:"N"`
-	Positions int  `default:"0" help:"Positions of each sequence; 0: the model's context (${default})." placeholder:"N"`
-	Chunk     int  `default:"0" help:"Positions of a prompt that are computed together; 0: 2048, or the context if that is less (${default})." placeholder:"N"`
-	Steps     bool `help:"List the launches of a decoding step, and of a chunk of a prompt."`
+	Sequences int  `default:"1" help:"Sequences that decode together, at most 64 (${default})." placeholder:"N"`
+	Positions int  `default:"0" help:"Positions per sequence; 0: the context of the model (${default})." placeholder:"N"`
+	Chunk     int  `default:"0" help:"Prompt tokens per forward pass; 0: 2048 or the context, whichever is less (${default})." placeholder:"N"`
+	Launches  bool `help:"List the kernel launches of a decoding step and of a prompt chunk."`
 }
 
 func (c *planCmd) Help() string {
-	return "Says what running the model would take, without taking any of it. For a GPU it opens the device, to ask what it is " +
-		"and how much of its memory is free."
+	return "Allocates nothing. For a GPU it opens the device to read its properties and its free memory."
 }
 
 func (c *planCmd) Run(e *env) error {
@@ -68,13 +67,13 @@ func (c *planCmd) check() error {
 		return usagef("--positions: %d, want 0 or more", c.Positions)
 	case c.Chunk < 0:
 		return usagef("--chunk: %d, want 0 or more", c.Chunk)
-	case c.Steps && c.Device == lockstep.CPU:
-		return usagef("--steps: there are launches on a GPU only, not on --device cpu")
+	case c.Launches && c.Device == lockstep.CPU:
+		return usagef("--launches: --device cpu has none")
 	}
 	return nil
 }
 
-// auto plans for what auto would choose, and says which that is.
+// auto plans for the device that auto selects.
 func (c *planCmd) auto(e *env, m *model.Model) error {
 	dev, err := openDevice(lockstep.GPU)
 	if err == nil {
@@ -93,27 +92,27 @@ func (c *planCmd) auto(e *env, m *model.Model) error {
 	return c.onCPU(e, m)
 }
 
-// onCPU prints what inspect estimates: the weights stay in the file, which is mapped.
+// onCPU prints the estimate of inspect.
 func (c *planCmd) onCPU(e *env, m *model.Model) error {
 	format := c.KV.Format(quant.F32)
-	cache := kvNumbers(m.Config, c.Positions) * int64(c.Sequences) * int64(format.BlockBytes())
+	cache := kvValues(m.Config, c.Positions) * int64(c.Sequences) * int64(format.BlockBytes())
 	weights := inspect(c.name(), m.File).Memory.Weights
 	w := tabwriter.NewWriter(e, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "weights\t%s\t  mapped from the file\n", size(weights))
 	fmt.Fprintf(w, "KV cache\t%s\t  %d × %d positions, %v\n", size(cache), c.Sequences, c.Positions, format)
-	fmt.Fprintf(w, "together\t%s\t  beside work space\n", size(weights+cache))
+	fmt.Fprintf(w, "total\t%s\t  without workspace\n", size(weights+cache))
 	if err := e.stdout("cpu\n"); err != nil {
 		return err
 	}
 	return w.Flush()
 }
 
-// kvNumbers is how many numbers the keys and values of so many positions are.
-func kvNumbers(c model.Config, positions int) int64 {
+// kvValues returns the number of values in a KV cache of the given positions.
+func kvValues(c model.Config, positions int) int64 {
 	return int64(c.Layers) * int64(c.KVHeads) * int64(c.HeadDim+c.ValueDim) * int64(positions)
 }
 
-// onDevice prints the plan, of a model that does not fit as well.
+// onDevice prints the plan, even if the model does not fit.
 func (c *planCmd) onDevice(e *env, m *model.Model, dev driver.Device) error {
 	props := dev.Properties()
 
@@ -123,24 +122,24 @@ func (c *planCmd) onDevice(e *env, m *model.Model, dev driver.Device) error {
 	}
 	o := c.accelOptions(c.Positions)
 	o.MaxSequences, o.KVPages, o.Chunk = c.Sequences, o.KVPages*c.Sequences, c.Chunk
-	p, refused := accel.PlanFor(m, props, free, o)
-	if refused != nil && !errors.Is(refused, driver.ErrOutOfMemory) {
-		return refused
+	p, tooLarge := accel.PlanFor(m, props, free, o)
+	if tooLarge != nil && !errors.Is(tooLarge, driver.ErrOutOfMemory) {
+		return tooLarge
 	}
 	if err := e.stdout("%s, compute capability %d.%d, %d SMs\n%v", props.Name, props.ComputeCapability/10, props.ComputeCapability%10, props.SMs, p); err != nil {
 		return err
 	}
-	if refused != nil || !c.Steps {
-		return refused
+	if tooLarge != nil || !c.Launches {
+		return tooLarge
 	}
-	if err := c.steps(e, m, props, o, c.Sequences, false, "decoding step"); err != nil {
+	if err := c.printLaunches(e, m, props, o, c.Sequences, false, "decoding step"); err != nil {
 		return err
 	}
-	return c.steps(e, m, props, o, min(p.Chunk, c.Positions), true, "chunk of a prompt")
+	return c.printLaunches(e, m, props, o, min(p.Chunk, c.Positions), true, "chunk of a prompt")
 }
 
-// steps lists the launches of a pass.
-func (c *planCmd) steps(e *env, m *model.Model, props driver.Properties, o accel.Options, rows int, prompt bool, title string) error {
+// printLaunches lists the launches of a forward pass.
+func (c *planCmd) printLaunches(e *env, m *model.Model, props driver.Properties, o accel.Options, rows int, prompt bool, title string) error {
 	steps, err := accel.LaunchesFor(m, props, o, rows, c.Positions, prompt)
 	if err != nil {
 		return err

@@ -11,9 +11,8 @@ import (
 	"github.com/lockstep-go/lockstep/driver/emu"
 )
 
-// What is planned for a device is what its engine takes.
 func TestPlanOfDevice(t *testing.T) {
-	r := succeed(t, "", "plan", "--device", "emu", "--kv", "bf16", "--sequences", "3", "--positions", "100", "--steps")
+	r := succeed(t, "", "plan", "--device", "emu", "--kv", "bf16", "--sequences", "3", "--positions", "100", "--launches")
 	for _, want := range []string{
 		"emulated sm_90, compute capability 9.0, 4 SMs",
 		"6 pages of 64 positions, BF16", // two a sequence
@@ -22,19 +21,19 @@ func TestPlanOfDevice(t *testing.T) {
 		"0 to 5  attention",
 	} {
 		if !strings.Contains(r.out, want) {
-			t.Errorf("the plan does not say %q:\n%s", want, r.out)
+			t.Errorf("the plan has no %q:\n%s", want, r.out)
 		}
 	}
 	if again := succeed(t, "", "plan", "--device", "emu"); strings.Contains(again.out, "launches") || !strings.Contains(again.out, "16 pages of 64 positions, F16") {
-		t.Errorf("without anything asked for:\n%s", again.out)
+		t.Errorf("without flags:\n%s", again.out)
 	}
 }
 
-// A plan that does not fit is shown, so that one sees what is too much.
+// A plan that does not fit is printed too.
 func TestPlanTooLarge(t *testing.T) {
 	gpu(t, emu.Options{Memory: 1 << 20}, nil)
 	r := runCommand(t, "", "plan", "--device", "gpu")
-	if r.status != exitError || !strings.Contains(r.out, "weights") || !strings.Contains(r.err, "--device gpu: the model in this program") || !strings.Contains(r.err, "out of device memory") || strings.Count(r.err, "\n") != 1 {
+	if r.status != exitError || !strings.Contains(r.out, "weights") || !strings.Contains(r.err, "--device gpu: the embedded model") || !strings.Contains(r.err, "out of device memory") || strings.Count(r.err, "\n") != 1 {
 		t.Errorf("status %d, output %q, standard error %q", r.status, r.out, r.err)
 	}
 }
@@ -48,12 +47,12 @@ func TestPlanOfCPU(t *testing.T) {
 	}
 	cache := regexp.MustCompile(`KV cache\D*1024 positions\s+\S+ \S+ in F16\s+(\S+ \S+) in F32`).FindStringSubmatch(whole)
 	if cache == nil || !strings.Contains(r.out, cache[1]+"  2 × 1024 positions, F16") {
-		t.Errorf("two caches by halves are one in F32, %q:\n%s", cache, r.out)
+		t.Errorf("two F16 caches are as large as one F32 cache, %q:\n%s", cache, r.out)
 	}
 	refused(t, runCommand(t, "", "plan", "--positions", "1025"), exitError, "--positions", "1025", "1024")
 }
 
-// auto plans for what generate would take.
+// auto plans for the device that generate selects.
 func TestPlanAuto(t *testing.T) {
 	tests := []struct {
 		name, reason string
@@ -61,10 +60,10 @@ func TestPlanAuto(t *testing.T) {
 		err          error
 		says         []string
 	}{
-		{"no driver", "the tried names are of no use here", smallGPU, driver.ErrNoDriver, []string{"auto selects the CPU: no GPU driver\n", "cpu\n"}},
-		{"no device", "what was missing is said", smallGPU, fmt.Errorf("device 0 of 0: %w", driver.ErrNoDevice), []string{"auto selects the CPU", "device 0 of 0", "cpu\n"}},
+		{"no driver", "without the searched names", smallGPU, driver.ErrNoDriver, []string{"auto selects the CPU: no GPU driver\n", "cpu\n"}},
+		{"no device", "with the reason", smallGPU, fmt.Errorf("device 0 of 0: %w", driver.ErrNoDevice), []string{"auto selects the CPU", "device 0 of 0", "cpu\n"}},
 		{"room", "the GPU's plan", smallGPU, nil, []string{"emulated sm_90", "activations"}},
-		{"no room", "both plans: what is too much, and what instead", emu.Options{Memory: 1 << 20}, nil, []string{"activations", "auto selects the CPU", "out of device memory", "cpu\n"}},
+		{"no room", "both plans", emu.Options{Memory: 1 << 20}, nil, []string{"activations", "auto selects the CPU", "out of device memory", "cpu\n"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -79,7 +78,7 @@ func TestPlanAuto(t *testing.T) {
 	}
 }
 
-// Layers are put together only where they are the same and neighbors.
+// Only equal neighbors are merged.
 func TestLayerRuns(t *testing.T) {
 	step := func(layer int, op string) accel.Launch { return accel.Launch{Layer: layer, Op: op} }
 	steps := []accel.Launch{

@@ -10,38 +10,36 @@ import (
 	"golang.org/x/term"
 )
 
-// A bar comes when a task has lasted for a while, whether or not it has got anywhere by
-// then, and changes no more often than one sees.
 const (
-	quiet    = time.Second
-	throttle = 100 * time.Millisecond
+	showAfter = time.Second            // shorter tasks show no bar
+	throttle  = 100 * time.Millisecond // shortest time between two updates
 )
 
-// progress shows how far a long task is, on a terminal only.
+// progress is the progress bar of a task. It is shown on a terminal only.
 type progress struct {
 	what  string
 	total int64
-	bytes bool // the count is one of bytes
+	bytes bool // the unit is bytes
 
 	mu    sync.Mutex
 	done  int64
-	bar   *progressbar.ProgressBar // nil: nothing is shown
+	bar   *progressbar.ProgressBar // nil: not shown
 	timer *time.Timer
 }
 
-// progress begins a task of a number of steps.
+// progress starts a task of total items.
 func (e *env) progress(what string, total int64) *progress {
 	return e.begin(&progress{what: what, total: total})
 }
 
-// progressBytes begins a task of a number of bytes.
+// progressBytes starts a task of total bytes.
 func (e *env) progressBytes(what string, total int64) *progress {
 	return e.begin(&progress{what: what, total: total, bytes: true})
 }
 
 func (e *env) begin(p *progress) *progress {
 	if isTerminal(e.errw) {
-		p.show(e.errw, quiet)
+		p.show(e.errw, showAfter)
 	}
 	return p
 }
@@ -51,10 +49,10 @@ func isTerminal(w any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// show has the bar drawn, once the task has lasted for a while.
+// show draws the bar after the given time.
 func (p *progress) show(w io.Writer, while time.Duration) {
 	p.bar = progressbar.NewOptions64(p.total,
-		progressbar.OptionSetWriter(late{w, time.Now().Add(while)}),
+		progressbar.OptionSetWriter(delayedWriter{w, time.Now().Add(while)}),
 		progressbar.OptionSetDescription(p.what),
 		progressbar.OptionShowBytes(p.bytes),
 		progressbar.OptionShowCount(),
@@ -72,20 +70,20 @@ func (p *progress) show(w io.Writer, while time.Duration) {
 	})
 }
 
-// late takes no notice of what is written before a time.
-type late struct {
+// delayedWriter discards what is written before a time.
+type delayedWriter struct {
 	io.Writer
 	from time.Time
 }
 
-func (l late) Write(b []byte) (int, error) {
+func (l delayedWriter) Write(b []byte) (int, error) {
 	if time.Now().Before(l.from) {
 		return len(b), nil
 	}
 	return l.Writer.Write(b)
 }
 
-// add counts n more steps.
+// add counts n more items or bytes.
 func (p *progress) add(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,7 +93,7 @@ func (p *progress) add(n int) {
 	}
 }
 
-// end takes the bar off the terminal.
+// end removes the bar.
 func (p *progress) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,17 +16,17 @@ func TestProgress(t *testing.T) {
 		each         time.Duration
 		shown        string // "": nothing
 	}{
-		{"long, on a terminal", "somebody waits and looks", true, 10, quiet, "counting  90%"},
-		{"slow, on a terminal", "no step is done yet, and still something is", true, 1, 5 * quiet, "counting   0%"},
-		{"short, on a terminal", "it is over before one looks", true, 10, quiet / 20, ""},
-		{"long, into a file", "nobody looks", false, 10, quiet, ""},
+		{"long, on a terminal", "a terminal shows it", true, 10, showAfter, "counting  90%"},
+		{"slow, on a terminal", "shown before the first step ends", true, 1, 5 * showAfter, "counting   0%"},
+		{"short, on a terminal", "it ends before the delay", true, 10, showAfter / 20, ""},
+		{"long, into a file", "only terminals show it", false, 10, showAfter, ""},
 	}
 	for _, tt := range tests {
 		synctest.Test(t, func(t *testing.T) {
 			var screen bytes.Buffer
 			p := (&env{errw: &screen}).progress("counting", int64(tt.steps))
 			if tt.terminal {
-				p.show(&screen, quiet)
+				p.show(&screen, showAfter)
 			}
 			for range tt.steps {
 				time.Sleep(tt.each)
@@ -35,7 +35,7 @@ func TestProgress(t *testing.T) {
 			}
 			p.end()
 			p.add(0)
-			time.Sleep(2 * quiet)
+			time.Sleep(2 * showAfter)
 			said := screen.String()
 			if tt.shown == "" && said != "" || !strings.Contains(said, tt.shown) {
 				t.Errorf("%s: %s: shown %q, want %q", tt.name, tt.reason, said, tt.shown)
@@ -44,7 +44,7 @@ func TestProgress(t *testing.T) {
 				t.Errorf("%s: %q stays on the terminal", tt.name, left)
 			}
 			if p.done != int64(tt.steps) {
-				t.Errorf("%s: %d steps counted", tt.name, p.done)
+				t.Errorf("%s: %d items counted", tt.name, p.done)
 			}
 		})
 	}

@@ -15,16 +15,16 @@ import (
 )
 
 type ptxCmd struct {
-	List   bool   `xor:"what" required:"" help:"Name every kernel."`
-	Kernel string `xor:"what" required:"" help:"Print one kernel: of those listed, or with another head dim behind _d." placeholder:"NAME"`
-	All    bool   `xor:"what" required:"" help:"Write every kernel to a file of its own."`
-	Target string `help:"What to print it for, such as sm_80 or sm_90a; by default the least that the kernel needs." placeholder:"sm_NN"`
-	Out    path   `help:"The file for one kernel, by default standard output; the folder for all." placeholder:"PATH"`
+	List   bool   `xor:"what" required:"" help:"List the names of all kernels."`
+	Kernel string `xor:"what" required:"" help:"Print one kernel, see --list; attention kernels also with another head dimension after _d." placeholder:"NAME"`
+	All    bool   `xor:"what" required:"" help:"Write each kernel to a file."`
+	Target string `help:"PTX target, such as sm_80 or sm_90a (default: the lowest that the kernel supports)." placeholder:"sm_NN"`
+	Out    path   `help:"Output file of --kernel (default: standard output), or output directory of --all." placeholder:"PATH"`
 }
 
 func (c *ptxCmd) Help() string {
-	return "The text is what the driver receives. With --all, kernels that the target is too old for are left out. Attention is listed for the " +
-		"head dims of common models; --kernel makes it for any multiple of 8 up to 256, as engines do: flash_attention_f16_d24."
+	return "Prints the PTX text that the driver receives. --all skips kernels that the target does not support. --list shows attention kernels for " +
+		"the head dimensions of common models; --kernel takes any multiple of 8 up to 256, such as flash_attention_f16_d24."
 }
 
 func (c *ptxCmd) Run(e *env) error {
@@ -43,7 +43,7 @@ func (c *ptxCmd) Run(e *env) error {
 		return c.list(e)
 	case c.All:
 		if c.Out == "" {
-			return usagef("--all: needs --out with a folder to write to")
+			return usagef("--all: needs --out with a directory")
 		}
 		return c.writeAll(e, target)
 	}
@@ -56,7 +56,7 @@ func (c *ptxCmd) list(e *env) error {
 			return err
 		}
 	}
-	e.note("attention for other head dims, multiples of 8 up to 256: --kernel with another number behind _d")
+	e.note("attention kernels exist for all head dimensions that are multiples of 8 up to 256: replace the number after _d")
 	return nil
 }
 
@@ -81,8 +81,8 @@ func (c *ptxCmd) writeOne(e *env, target ptx.Target) error {
 
 var headDimSuffix = regexp.MustCompile(`_d([1-9]\d{0,8})$`)
 
-// kernelNamed is a kernel that is listed, or one of attention for a head dim that is not;
-// nil if there is none of the name.
+// kernelNamed returns the kernel with a name, or nil. Attention kernels may have a head
+// dimension that is not listed.
 func kernelNamed(name string) ptxgen.Spec {
 	for _, s := range ptxgen.Reachable() {
 		if s.Name() == name {
@@ -102,7 +102,8 @@ func kernelNamed(name string) ptxgen.Spec {
 	return nil
 }
 
-// withHeadDim is an attention kernel for another head dim; nil for other kernels.
+// withHeadDim returns an attention kernel with another head dimension, or nil for other
+// kernels.
 func withHeadDim(s ptxgen.Spec, dim int) ptxgen.Spec {
 	switch s := s.(type) {
 	case ptxgen.AttentionCombine:
@@ -118,11 +119,11 @@ func withHeadDim(s ptxgen.Spec, dim int) ptxgen.Spec {
 	return nil
 }
 
-// kernels are those to write. Tests take a few.
+// kernels returns the kernels that --all writes. Tests replace it.
 var kernels = ptxgen.Reachable
 
-// writeAll writes what the target is new enough for. If that is nothing the target is
-// a mistake, and nothing is made.
+// writeAll writes the kernels that the target supports. If it supports none, writeAll
+// returns an error and creates no directory.
 func (c *ptxCmd) writeAll(e *env, target ptx.Target) error {
 	dir := string(c.Out)
 	written := 0

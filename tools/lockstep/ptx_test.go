@@ -22,7 +22,7 @@ func TestPTXList(t *testing.T) {
 	}
 }
 
-// Attention is made for every head dim that an engine may ask for, under its own name.
+// --kernel prints attention kernels for every head dimension that an engine may use.
 func TestPTXHeadDims(t *testing.T) {
 	for _, family := range []string{"attention_combine", "attention_decode_f16", "flash_attention_bf16"} {
 		for _, dim := range []int{8, 16, 24, 32, 112, 248} {
@@ -34,7 +34,7 @@ func TestPTXHeadDims(t *testing.T) {
 	}
 }
 
-// fewKernels are quick to make; one is for new targets only.
+// fewKernels replaces the kernels of --all by three small ones, of which one needs sm_90.
 func fewKernels(t *testing.T) []ptxgen.Spec {
 	few := []ptxgen.Spec{ptxgen.ReadPlain{}, kernelNamed("read_bulk"), kernelNamed("rmsnorm")}
 	kernels = func() []ptxgen.Spec { return few }
@@ -51,16 +51,16 @@ func TestPTXRefuses(t *testing.T) {
 		status       int
 		want         []string
 	}{
-		{"unknown", "none of ours", []string{"--kernel", "frobnicate"}, exitUsage, []string{`--kernel: there is no kernel "frobnicate"`, "--list"}},
-		{"no head dim of it", "norms have none", []string{"--kernel", "rmsnorm_d64"}, exitUsage, []string{"--kernel", "rmsnorm_d64"}},
-		{"written otherwise", "a name is one kernel's", []string{"--kernel", "attention_combine_d064"}, exitUsage, []string{"--kernel", "d064"}},
+		{"unknown", "there is none", []string{"--kernel", "frobnicate"}, exitUsage, []string{`--kernel: there is no kernel "frobnicate"`, "--list"}},
+		{"kernel without a head dimension", "the suffix has no meaning", []string{"--kernel", "rmsnorm_d64"}, exitUsage, []string{"--kernel", "rmsnorm_d64"}},
+		{"leading zero", "a kernel has one name", []string{"--kernel", "attention_combine_d064"}, exitUsage, []string{"--kernel", "d064"}},
 		{"odd head dim", "no kernel takes it", []string{"--kernel", "attention_decode_f16_d12"}, exitError, []string{"--kernel", "12 is no multiple of 8"}},
 		{"large head dim", "no kernel takes it", []string{"--kernel", "flash_attention_f16_d264"}, exitError, []string{"--kernel", "264 is no multiple of 8 up to 256"}},
-		{"huge head dim", "nor is it tried", []string{"--kernel", "flash_attention_f16_d999999999"}, exitError, []string{"--kernel", "up to 256"}},
+		{"huge head dim", "too large to try", []string{"--kernel", "flash_attention_f16_d999999999"}, exitError, []string{"--kernel", "up to 256"}},
 		{"old target", "it lacks instructions", []string{"--kernel", "rmsnorm", "--target", "sm_70"}, exitError, []string{"--target", "sm_80", "sm_70"}},
-		{"no target", "none has the name", []string{"--kernel", "rmsnorm", "--target", "90"}, exitUsage, []string{"--target", "sm_90a"}},
-		{"all for an old target", "an empty folder is no success", []string{"--all", "--out", dir, "--target", "sm_70"}, exitError, []string{"--target: no kernel runs on sm_70", "sm_80"}},
-		{"all to nowhere", "a folder is needed", []string{"--all"}, exitUsage, []string{"--all", "--out"}},
+		{"no target", "not a target name", []string{"--kernel", "rmsnorm", "--target", "90"}, exitUsage, []string{"--target", "sm_90a"}},
+		{"all for an old target", "an empty directory is no success", []string{"--all", "--out", dir, "--target", "sm_70"}, exitError, []string{"--target: no kernel runs on sm_70", "sm_80"}},
+		{"all to nowhere", "a directory is needed", []string{"--all"}, exitUsage, []string{"--all", "--out"}},
 		{"list for a target", "names have none", []string{"--list", "--target", "sm_80"}, exitUsage, []string{"--list"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestPTXRefuses(t *testing.T) {
 	}
 }
 
-// What a target is too old for is named, and the rest written.
+// --all names the kernels that it skips.
 func TestPTXAll(t *testing.T) {
 	few, dir := fewKernels(t), t.TempDir()
 	for target, left := range map[string]int{"sm_80": 1, "sm_90": 0} {

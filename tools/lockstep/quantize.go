@@ -16,7 +16,7 @@ type quantizeCmd struct {
 }
 
 func (c *quantizeCmd) Help() string {
-	return "Vectors, and matrices whose rows do not fill whole blocks, stay as they are. All metadata is kept."
+	return "Vectors, and matrices whose rows are not a multiple of the block length, keep their format. All metadata is kept."
 }
 
 func (c *quantizeCmd) Run(e *env) error {
@@ -44,13 +44,13 @@ func (c *quantizeCmd) Run(e *env) error {
 		return fmt.Errorf("--out: %w", err)
 	}
 	for _, line := range summary(kept) {
-		e.note("kept as they were: %s", line)
+		e.note("not converted: %s", line)
 	}
-	return e.stdout("%s: %s, %d of %d tensors in %s; it was %s\n",
+	return e.stdout("%s: %s, %d of %d tensors in %s; the input has %s\n",
 		c.Out, size(w.Size()), len(f.Tensors())-len(kept), len(f.Tensors()), r, size(f.Size()))
 }
 
-// summary counts the tensors that were left alone, by reason.
+// summary counts the tensors that were not converted, by reason.
 func summary(kept []requant.Kept) []string {
 	count := map[string]int{}
 	var reasons []string

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"syscall"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
@@ -27,39 +25,39 @@ const (
 
 type cli struct {
 	Version kong.VersionFlag `help:"Print the version and exit."`
-	Verbose bool             `short:"v" help:"Say why a GPU is not there: each place where its driver was looked for."`
+	Verbose bool             `short:"v" help:"Tell why no GPU was found: list where the driver library was searched."`
 
 	Generate   generateCmd   `cmd:"" help:"Continue a text."`
-	Logits     logitsCmd     `cmd:"" help:"Write the logits after each of some tokens to a .npy file."`
-	Tokenize   tokenizeCmd   `cmd:"" help:"Turn text into token ids."`
-	Inspect    inspectCmd    `cmd:"" help:"Show what is in a GGUF file."`
-	Quantize   quantizeCmd   `cmd:"" help:"Convert a model to another block format."`
+	Logits     logitsCmd     `cmd:"" help:"Write the logits after each token to a .npy file."`
+	Tokenize   tokenizeCmd   `cmd:"" help:"Encode text as token ids."`
+	Inspect    inspectCmd    `cmd:"" help:"Show the metadata and tensors of a GGUF file."`
+	Quantize   quantizeCmd   `cmd:"" help:"Convert a model to another quantization format."`
 	Perplexity perplexityCmd `cmd:"" help:"Measure how well a model predicts a text."`
-	Plan       planCmd       `cmd:"" help:"Show what running a model would take of a device, and which kernels."`
-	Synth      synthCmd      `cmd:"" help:"Make a model of a real shape with random weights."`
+	Plan       planCmd       `cmd:"" help:"Show the memory that a model needs, and its kernels."`
+	Synth      synthCmd      `cmd:"" help:"Make a model with the shape of a real one and random weights."`
 	PTX        ptxCmd        `cmd:"" name:"ptx" help:"Show the kernels as PTX."`
-	Bench      benchCmd      `cmd:"" help:"Measure on this machine."`
-	Diff       diffCmd       `cmd:"" help:"Compare a GPU with the reference, operation by operation."`
-	Golden     goldenCmd     `cmd:"" help:"Compute the golden logits again and compare them."`
+	Bench      benchCmd      `cmd:"" help:"Measure models or kernels."`
+	Diff       diffCmd       `cmd:"" help:"Compare a GPU with the CPU reference, operation by operation."`
+	Golden     goldenCmd     `cmd:"" help:"Compare the golden logits with the reference."`
 }
 
-// usageError is a mistake in the command line.
+// usageError is an error in the command line.
 type usageError struct{ error }
 
 func (u usageError) Unwrap() error { return u.error }
 
-// usagef makes a usageError that begins with the flag's or argument's name.
+// usagef returns a usageError. The text begins with the name of the flag or argument.
 func usagef(format string, args ...any) error {
 	return usageError{fmt.Errorf(format, args...)}
 }
 
-// outputError is an error of standard output.
+// outputError is an error of a write to standard output.
 type outputError struct{ err error }
 
 func (o *outputError) Error() string { return "standard output: " + o.err.Error() }
 func (o *outputError) Unwrap() error { return o.err }
 
-// env is what a command works with.
+// env is the environment of a command.
 type env struct {
 	ctx  context.Context
 	in   io.Reader
@@ -83,12 +81,12 @@ func (e *env) stdout(format string, args ...any) error {
 	return err
 }
 
-// note writes a line for people to standard error, where a failure to write
-// cannot be told to anybody.
+// note writes a line to standard error. It ignores write errors, as there is no place left
+// to report them.
 func (e *env) note(format string, args ...any) { fmt.Fprintf(e.errw, format+"\n", args...) }
 
-// textOf is a text argument or, without it or for "-", standard input. The newline
-// that ends a line typed or echoed is not part of the text.
+// textOf returns a text argument or, if it is nil or "-", standard input without its last
+// newline.
 func textOf(e *env, arg *string) (string, error) {
 	if arg != nil && *arg != "-" {
 		return *arg, nil
@@ -100,10 +98,10 @@ func textOf(e *env, arg *string) (string, error) {
 	return strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r"), nil
 }
 
-// maxText is the longest text that a command reads at once, in bytes.
+// maxText is the length of the longest text that a command reads, in bytes.
 const maxText = 256 << 20
 
-// readText reads all of a text, which may have no end.
+// readText reads a text of at most maxText bytes.
 func readText(r io.Reader) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxText+1))
 	if err == nil && len(text) > maxText {
@@ -112,8 +110,8 @@ func readText(r io.Reader) ([]byte, error) {
 	return text, err
 }
 
-// interruptible ends a Read when ctx does: a terminal that nobody types at would
-// hold it for ever.
+// interruptible is a reader whose Read returns when ctx is done. A read from a terminal
+// would block until someone types.
 type interruptible struct {
 	ctx context.Context
 	r   io.Reader
@@ -125,7 +123,7 @@ func (i interruptible) Read(p []byte) (int, error) {
 		err  error
 	}
 	done := make(chan result, 1)
-	buf := make([]byte, len(p)) // p is the caller's again as soon as Read returns
+	buf := make([]byte, len(p)) // the goroutine may outlive this call and must not write to p
 	go func() {
 		n, err := i.r.Read(buf)
 		done <- result{buf[:n], err}
@@ -138,8 +136,8 @@ func (i interruptible) Read(p []byte) (int, error) {
 	}
 }
 
-// path is a file's name on the command line; an empty one is a mistake, such as a
-// variable that is not set.
+// path is a file name on the command line. It must not be empty, as it is if a shell
+// variable is not set.
 type path string
 
 func (p *path) UnmarshalText(text []byte) error {
@@ -150,7 +148,7 @@ func (p *path) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// checkArgs refuses what the parser of the command line would change silently.
+// checkArgs refuses arguments that kong would change silently.
 func checkArgs(args []string) error {
 	for i, a := range args {
 		if !utf8.ValidString(a) {
@@ -160,10 +158,10 @@ func checkArgs(args []string) error {
 	return nil
 }
 
-// helpShown is what kong's exit after printing help or version panics with.
+// helpShown is the panic value that ends kong.Parse after it printed help or version.
 type helpShown struct{}
 
-// run is the whole command: it returns the exit status.
+// run runs the command and returns the exit status.
 func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) (status int) {
 	e := &env{ctx: ctx, in: interruptible{ctx, in}, out: out, errw: errw}
 	defer func() {
@@ -178,7 +176,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) 
 	var c cli
 	parser := kong.Must(&c, append(values(),
 		kong.Name("lockstep"),
-		kong.Description("Runs transformer language models from GGUF files, on any machine."),
+		kong.Description("Runs language models from GGUF files."),
 		kong.Vars{
 			"version":   version(),
 			"presets":   strings.Join(synth.Presets(), ", "),
@@ -208,7 +206,7 @@ func (e *env) report(err error) int {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &output) && errors.Is(err, syscall.EPIPE):
-		return exitOK // the reader has seen enough
+		return exitOK // the reader closed the pipe, as head does
 	case errors.As(err, &usage):
 		e.note("lockstep: %s (see lockstep --help)", oneLine(err))
 		return exitUsage
@@ -221,16 +219,7 @@ func (e *env) report(err error) int {
 	return exitError
 }
 
-func oneLine(err error) string {
-	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })
-	line := strings.Join(lines, "; ")
-	if strings.IndexFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
-		return line
-	}
-	return strings.Trim(strconv.Quote(line), `"`) // what a file is called must not steer the terminal
-}
-
-// version is the module's version, or the commit that the binary was built from.
+// version returns the module version or the commit of the build.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Models without a vocabulary, and one that is whole.
+// Test models.
 const (
 	silentModel = "../../golden/arch/llama-gqa.gguf"
 	tinyModel   = "../../golden/model/lockstep-tiny.gguf"
@@ -37,7 +37,7 @@ func runContext(ctx context.Context, stdin string, args ...string) result {
 	return result{status, out.String(), errw.String()}
 }
 
-// succeed runs a command that must.
+// succeed runs a command and requires status 0.
 func succeed(t *testing.T, stdin string, args ...string) result {
 	t.Helper()
 	r := runCommand(t, stdin, args...)
@@ -47,8 +47,8 @@ func succeed(t *testing.T, stdin string, args ...string) result {
 	return r
 }
 
-// refused checks the form of every refusal: the status, nothing on standard
-// output, one line that begins with the program's name and says each of want.
+// refused checks that a command failed with a status and without output, and that its one
+// line of standard error begins with the command's name and contains each of want.
 func refused(t *testing.T, r result, status int, want ...string) {
 	t.Helper()
 	if r.status != status || r.out != "" {
@@ -59,7 +59,7 @@ func refused(t *testing.T, r result, status int, want ...string) {
 	}
 	for _, w := range want {
 		if !strings.Contains(r.err, w) {
-			t.Errorf("standard error %q does not say %q", r.err, w)
+			t.Errorf("standard error %q has no %q", r.err, w)
 		}
 	}
 }
@@ -81,11 +81,11 @@ func TestUsage(t *testing.T) {
 		want         string
 	}{
 		{"nothing", "a command is needed", "", "generate"},
-		{"unknown command", "none of ours", "frobnicate", "frobnicate"},
-		{"unknown flag", "none of ours", "generate --nope", "--nope"},
+		{"unknown command", "there is none", "frobnicate", "frobnicate"},
+		{"unknown flag", "there is none", "generate --nope", "--nope"},
 		{"flag without a value", "the line ends", "generate --model", "--model: the value is missing"},
-		{"flag before a flag", "which of them is meant?", "generate --model --kv f16", "--model: the value is missing before --kv"},
-		{"flag before a short flag", "it may be meant", "generate --stop -x a", "--stop: the value is missing before -x, unless that is meant: --stop=-x"},
+		{"flag before a flag", "the value may be missing", "generate --model --kv f16", "--model: the value is missing before --kv"},
+		{"flag before a short flag", "it may be the value", "generate --stop -x a", "--stop: the value is missing before -x; if that is the value, write --stop=-x"},
 		{"two prompts", "quotes were forgotten", "generate a b", "unexpected argument b"},
 		{"negative length", "there is no such length", "generate --max-tokens -5 x", "--max-tokens: -5, want 0 or more"},
 		{"negative length after =", "the other spelling", "generate --max-tokens=-5 x", "--max-tokens: -5"},
@@ -94,28 +94,28 @@ func TestUsage(t *testing.T) {
 		{"negative temperature", "below zero", "generate --temperature=-1 x", "--temperature: -1"},
 		{"negative temperature apart", "a number, no flag", "generate --temperature -.5 x", "--temperature: -0.5, want 0"},
 		{"temperature in words", "no number", "generate --temperature warm x", "--temperature: \"warm\", want a number"},
-		{"temperature NaN", "comparisons with it are all false", "generate --temperature=nan x", "--temperature: NaN"},
-		{"infinite temperature", "all tokens alike is not meant", "generate --temperature=inf x", "--temperature: +Inf"},
+		{"temperature NaN", "NaN compares as false", "generate --temperature=nan x", "--temperature: NaN"},
+		{"infinite temperature", "not a temperature", "generate --temperature=inf x", "--temperature: +Inf"},
 		{"probability 2", "above one", "generate --top-p 2 x", "--top-p: 2, want 0 to 1"},
-		{"probability NaN", "comparisons with it are all false", "generate --min-p nan x", "--min-p: NaN"},
+		{"probability NaN", "NaN compares as false", "generate --min-p nan x", "--min-p: NaN"},
 		{"negative top-k", "below zero", "generate --top-k=-1 x", "--top-k: -1"},
 		{"penalty 0", "would divide by zero", "generate --repeat-penalty 0 x", "--repeat-penalty: 0"},
 		{"negative seed", "seeds count from zero", "generate --seed -1 x", "--seed: \"-1\", want a whole number of 0 or more"},
 		{"empty stop", "it would end every text", "generate --stop= x", "--stop"},
 		{"no tokens", "the flag is needed", "logits --out x.npy", "--tokens"},
 		{"empty tokens", "nothing to compute", "logits --tokens= --out x.npy", "--tokens"},
-		{"tokens not numbers", "x is none", "logits --tokens 1,x --out x.npy", "--tokens"},
+		{"tokens not numbers", "x is not a number", "logits --tokens 1,x --out x.npy", "--tokens"},
 		{"no output", "the flag is needed", "logits --tokens 1", "--out"},
-		{"text and lines", "which one?", "tokenize --jsonl hello", "--jsonl"},
+		{"text and lines", "ambiguous", "tokenize --jsonl hello", "--jsonl"},
 		{"no file", "the argument is needed", "inspect", "<file>"},
 		{"unknown type", "the choices are named", "quantize --in a --out b --type q9", "q4_k_m"},
 		{"type without encoder", "the choices are named", "quantize --in a --out b --type iq4_xs", "choose one of f32, f16"},
 		{"unknown preset", "the choices are named", "synth --preset llama-9 --quant q8_0 --out x", "llama-3.2-1b, llama-3.1-8b"},
 		{"unknown quantization", "the choices are named", "synth --preset gpt2 --quant q9 --out x", "q4_k_m"},
 		{"negative layers", "below zero", "synth --preset gpt2 --quant q8_0 --out x --layers=-1", "--layers: -1"},
-		{"too many layers", "nothing could run the file", "synth --preset gpt2 --quant q8_0 --out x --layers 513", "--layers: 513, want 1 to 512"},
+		{"too many layers", "above the limit", "synth --preset gpt2 --quant q8_0 --out x --layers 513", "--layers: 513, want 1 to 512"},
 		{"window of one", "no room for a prediction", "perplexity --text x --context 1", "--context: 1"},
-		{"argument of golden", "it has none", "golden now", "now"},
+		{"argument of golden", "it takes none", "golden now", "now"},
 		{"no UTF-8", "the parser would change it", "generate --stop \xff x", "argument 3"},
 		{"empty model", "a variable that is not set", "generate --model= x", "--model"},
 		{"empty output", "a variable that is not set", "logits --tokens 1 --out=", "--out"},
@@ -125,10 +125,10 @@ func TestUsage(t *testing.T) {
 		{"unknown cache format", "the choices are named", "perplexity --text main.go --kv q8", "--kv: \"q8\", want f16, bf16 or f32"},
 		{"empty cache format", "a variable that is not set", "generate --kv= x", "--kv"},
 		{"plan for no sequence", "below one", "plan --sequences 0", "--sequences: 0, want 1 to 64"},
-		{"plan for too many sequences", "no pass has so many rows", "plan --sequences 65", "--sequences: 65, want 1 to 64"},
+		{"plan for too many sequences", "above the limit", "plan --sequences 65", "--sequences: 65, want 1 to 64"},
 		{"plan for a negative context", "below zero", "plan --positions=-1", "--positions: -1"},
 		{"plan for a negative chunk", "below zero", "plan --chunk=-1", "--chunk: -1"},
-		{"launches of the CPU", "there are none", "plan --device cpu --steps", "--device cpu"},
+		{"launches of the CPU", "there are none", "plan --device cpu --launches", "--device cpu"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -153,13 +153,13 @@ func TestHelpAndVersion(t *testing.T) {
 	}
 }
 
-// writerFunc is a standard output of a test's own.
+// writerFunc is a function as standard output.
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// A reader of standard output that has gone ends the command quietly; any other
-// error of standard output is an error.
+// TestStandardOutputFails: a closed pipe ends the command without an error; other errors of
+// standard output are reported.
 func TestStandardOutputFails(t *testing.T) {
 	commands := [][]string{
 		{"generate", "--max-tokens", "20", "Well,"},
@@ -199,7 +199,7 @@ func TestStandardInputFails(t *testing.T) {
 
 var _ io.Reader = brokenReader{}
 
-// An interrupt ends a command that waits for somebody to type.
+// An interrupt ends a command that waits for standard input.
 func TestInterruptWhileReading(t *testing.T) {
 	for _, args := range [][]string{{"generate"}, {"tokenize"}, {"tokenize", "--jsonl"}} {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -223,7 +223,7 @@ func TestTextWithoutEnd(t *testing.T) {
 	}
 }
 
-// A name from outside cannot steer the terminal by an error message.
+// A file name in an error message cannot control the terminal.
 func TestErrorsArePrintable(t *testing.T) {
 	r := runCommand(t, "", "inspect", "no\x1b[2Jsuch\nfile")
 	refused(t, r, exitError, `no\x1b[2Jsuch`)

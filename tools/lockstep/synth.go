@@ -9,18 +9,18 @@ import (
 )
 
 type synthCmd struct {
-	Preset string `required:"" help:"Shape: ${presets}." placeholder:"P"`
+	Preset string `required:"" help:"Shape of the model: ${presets}." placeholder:"P"`
 	Quant  string `required:"" help:"Block format of the weights: ${formats}." placeholder:"T"`
 	Out    path   `required:"" help:"GGUF file to write." placeholder:"F"`
-	Layers int    `help:"Layers, in place of the model's own number." placeholder:"N"`
-	Seed   uint64 `default:"1" help:"Start of the random numbers (${default})." placeholder:"S"`
+	Layers int    `help:"Number of layers, instead of the model's own." placeholder:"N"`
+	Seed   uint64 `default:"1" help:"Seed of the random weights (${default})." placeholder:"S"`
 }
 
 func (c *synthCmd) Help() string {
-	return "The file has the tensors and the metadata of the model named, random weights, and a vocabulary that spells text byte by byte."
+	return "The file has the tensor shapes and metadata of the named model, random weights, and a byte-level vocabulary."
 }
 
-// plan checks what is asked for, and plans it.
+// plan validates the flags and returns the layout of the file.
 func (c *synthCmd) plan() (plan synth.Plan, err error) {
 	preset, err := synth.Find(c.Preset)
 	if err != nil {
@@ -59,6 +59,6 @@ func (c *synthCmd) Run(e *env) error {
 		return err
 	}
 	took := time.Since(begin).Seconds()
-	return e.stdout("%s: %s in %.1f s (%.2f GB/s); %d bytes of weights a token\n",
+	return e.stdout("%s: %s in %.1f s (%.2f GB/s); %d bytes of weights per token\n",
 		c.Out, size(w.Size()), took, float64(w.Size())/took/1e9, plan.BytesPerToken())
 }

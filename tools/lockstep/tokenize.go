@@ -16,13 +16,13 @@ import (
 
 type tokenizeCmd struct {
 	modelFlag
-	Special bool    `help:"Parse special tokens in the text."`
-	JSONL   bool    `name:"jsonl" help:"Standard input is a JSON string a line; the output is a JSON array of ids for each."`
-	Text    *string `arg:"" optional:"" help:"Text to encode; without it or with -, all of standard input."`
+	Special bool    `help:"Encode special tokens in the text as such."`
+	JSONL   bool    `name:"jsonl" help:"Read one JSON string per line of standard input; print one JSON array of ids per line."`
+	Text    *string `arg:"" optional:"" help:"Text to encode (default or -: standard input)."`
 }
 
 func (c *tokenizeCmd) Help() string {
-	return "No BOS token is added. The file needs a vocabulary, and need not be a whole model."
+	return "Adds no BOS token. The file needs only a vocabulary."
 }
 
 func (c *tokenizeCmd) Run(e *env) error {
@@ -44,7 +44,7 @@ func (c *tokenizeCmd) Run(e *env) error {
 	return e.stdout("%s\n", idsJSON(tok.Encode(text, c.Special)))
 }
 
-// tokenizer loads the vocabulary alone.
+// tokenizer loads the vocabulary of the file.
 func (c *tokenizeCmd) tokenizer() (*tokenizer.Tokenizer, func(), error) {
 	open := golden.File
 	if c.Model != "" {
@@ -65,8 +65,8 @@ func (c *tokenizeCmd) tokenizer() (*tokenizer.Tokenizer, func(), error) {
 	return tok, func() { f.Close() }, nil
 }
 
-// lines answers every line at once, so that a program at the other end can wait
-// for the answer.
+// lines prints the answer to each line before it reads the next, so that a program can
+// wait for it.
 func (c *tokenizeCmd) lines(e *env, tok *tokenizer.Tokenizer) error {
 	in := bufio.NewReader(e.in)
 	for n := 1; ; n++ {
@@ -101,14 +101,14 @@ func jsonString(line []byte) (string, error) {
 	return text, nil
 }
 
-// idsJSON is a JSON array, also of no ids.
+// idsJSON returns a JSON array; never null.
 func idsJSON(ids []int) []byte {
 	if ids == nil {
 		ids = []int{}
 	}
 	text, err := json.Marshal(ids)
 	if err != nil {
-		panic(err) // whole numbers always have a JSON form
+		panic(err) // cannot happen: integers have a JSON form
 	}
 	return text
 }

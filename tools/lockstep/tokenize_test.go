@@ -24,7 +24,7 @@ func TestTokenize(t *testing.T) {
 		{"lines", "one array for each", "\"hi\"\n\"\"\n\"h\\u0069\"\n", "--jsonl", "[72,73]\n[]\n[72,73]\n"},
 		{"no last newline", "the last line counts", "\"hi\"\n\"hi\"", "--jsonl", "[72,73]\n[72,73]\n"},
 		{"no lines", "nothing in, nothing out", "", "--jsonl", ""},
-		{"special", "unless asked for", `"<|endoftext|>"`, "--jsonl --special", "[0]\n"},
+		{"special", "with --special", `"<|endoftext|>"`, "--jsonl --special", "[0]\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -36,7 +36,7 @@ func TestTokenize(t *testing.T) {
 	}
 }
 
-// A text cannot steer the model: what looks like a special token is spelled out.
+// Without --special, the text of a special token is encoded as plain text.
 func TestTokenizeSpecialAsText(t *testing.T) {
 	var ids []int
 	r := succeed(t, "", "tokenize", "<|endoftext|>")
@@ -51,7 +51,7 @@ func TestTokenizeRefuses(t *testing.T) {
 	}{
 		{"no string", "a number", "\"hi\"\n17\n"},
 		{"null", "which decoders turn into an empty string", "\"hi\"\nnull\n"},
-		{"open string", "its end is missing", "\"hi\"\n\"hi\n"},
+		{"open string", "the closing quote is missing", "\"hi\"\n\"hi\n"},
 		{"two strings", "on one line", "\"hi\"\n\"a\" \"b\"\n"},
 		{"empty line", "no string at all", "\"hi\"\n\n\"hi\"\n"},
 	}
@@ -67,7 +67,7 @@ func TestTokenizeRefuses(t *testing.T) {
 	}
 }
 
-// A line is answered before the next one is there.
+// Each line is answered before the next one arrives.
 func TestTokenizeAnswersAtOnce(t *testing.T) {
 	in, ask := io.Pipe()
 	answers, out := io.Pipe()
@@ -94,7 +94,7 @@ func TestTokenizeAnswersAtOnce(t *testing.T) {
 	}
 }
 
-// A vocabulary without weights is enough.
+// A file with a vocabulary and no weights is enough.
 func TestTokenizeVocabularyFile(t *testing.T) {
 	w, _ := tinyKeys(t)
 	const text = "Well, Prince, naïve\n\tcafé 🙂"
@@ -104,7 +104,7 @@ func TestTokenizeVocabularyFile(t *testing.T) {
 	}
 }
 
-// Vocabularies of published models, whose files hold nothing else.
+// The vocabularies of published models.
 func TestTokenizeVocabularyFiles(t *testing.T) {
 	paths, _ := filepath.Glob("../../../shared/vocab/*.gguf")
 	if len(paths) == 0 {

@@ -15,15 +15,15 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// trace is where the time of a generation goes. A trace that is nil does nothing.
+// trace records the timings of a generation. A nil trace records nothing.
 type trace struct {
-	emulated bool            // then a device's time is the instructions that its warps executed
-	forwards []time.Duration // the prompt, then each step
+	emulated bool            // kernel times are instruction counts
+	forwards []time.Duration // of the prompt, then of each step
 	prompt   kernelTimes
 	decode   kernelTimes
 }
 
-// kernelTimes adds up what the kernels of passes took, by operation.
+// kernelTimes sums kernel times by operation.
 type kernelTimes struct {
 	passes int
 	total  time.Duration
@@ -34,15 +34,15 @@ type opTime struct {
 	op       string
 	launches int
 	took     time.Duration
-	kernels  []string // one for each format of the weights, say
+	kernels  []string // such as one per weight format
 }
 
-// kernels is an accel.Options.Timer. A generation has one sequence, so that calls do not
-// overlap.
+// kernels is an accel.Options.Timer. Calls do not overlap, as a generation has one
+// sequence.
 func (t *trace) kernels(pass accel.Timing) {
 	times := &t.decode
 	if len(t.forwards) == 0 {
-		times = &t.prompt // whichever kernels compute it
+		times = &t.prompt
 	}
 	times.add(pass)
 }
@@ -67,7 +67,7 @@ func (k *kernelTimes) add(pass accel.Timing) {
 	}
 }
 
-// watch times each Forward of an engine's sessions.
+// watch wraps an engine to time each Forward of its sessions.
 func (t *trace) watch(eng model.Engine) model.Engine {
 	if t == nil {
 		return eng
@@ -109,12 +109,12 @@ func (t *trace) print(e *env, s generate.Stats) {
 	t.printSteps(e.errw, s)
 	all := func(forwards ...time.Duration) string {
 		if t.emulated {
-			return "a nanosecond for each instruction of a warp"
+			return "1 ns per warp instruction"
 		}
 		return "of " + ms(sum(forwards)) + " ms"
 	}
 	t.prompt.print(e.errw, "kernels of the prompt", all(t.forwards[0]))
-	t.decode.print(e.errw, "kernels of the steps, launched one by one and not as a graph", all(t.forwards[1:]...))
+	t.decode.print(e.errw, "kernels of the steps, launched without a graph", all(t.forwards[1:]...))
 }
 
 func (t *trace) printPhases(out io.Writer, s generate.Stats) {
@@ -124,15 +124,15 @@ func (t *trace) printPhases(out io.Writer, s generate.Stats) {
 	line("prepare", s.Prepare, "")
 	line("prefill", s.Prefill, fmt.Sprintf("  %d tokens, %.1f tokens/s", s.PromptTokens-s.ReusedTokens, s.PrefillRate()))
 	if s.Store > 0 {
-		line("store", s.Store, "  the prompt in the prefix cache")
+		line("store", s.Store, "  into the prefix cache")
 	}
-	line("choose", max(0, s.FirstToken-s.Prepare-s.Prefill-s.Store), "")
-	line("together", s.FirstToken, "")
+	line("sample", max(0, s.FirstToken-s.Prepare-s.Prefill-s.Store), "")
+	line("total", s.FirstToken, "")
 	w.Flush()
 }
 
-// stepsALine is how many steps' times stand in one line.
-const stepsALine = 10
+// stepsPerLine is the number of step times per line.
+const stepsPerLine = 10
 
 func (t *trace) printSteps(out io.Writer, s generate.Stats) {
 	steps := t.forwards[1:]
@@ -140,12 +140,12 @@ func (t *trace) printSteps(out io.Writer, s generate.Stats) {
 		return
 	}
 	order := slices.Sorted(slices.Values(steps))
-	fmt.Fprintf(out, "\n%d steps: median %s ms, least %s, most %s; choosing tokens %s ms in all\n",
-		len(steps), ms(order[len(order)/2]), ms(order[0]), ms(order[len(order)-1]), ms(max(0, s.Decode-sum(steps))))
+	fmt.Fprintf(out, "\n%d steps: median %s ms, least %s, most %s; sampling %s ms in total\n",
+		len(steps), ms(order[(len(order)-1)/2]), ms(order[0]), ms(order[len(order)-1]), ms(max(0, s.Decode-sum(steps))))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	for first := 0; first < len(steps); first += stepsALine {
+	for first := 0; first < len(steps); first += stepsPerLine {
 		fmt.Fprintf(w, "%d\t", first+1)
-		for _, d := range steps[first:min(first+stepsALine, len(steps))] {
+		for _, d := range steps[first:min(first+stepsPerLine, len(steps))] {
 			fmt.Fprintf(w, "%s\t", ms(d))
 		}
 		fmt.Fprintln(w)
@@ -153,7 +153,7 @@ func (t *trace) printSteps(out io.Writer, s generate.Stats) {
 	w.Flush()
 }
 
-// print writes what the operations took, the longest first.
+// print writes the operations, the longest first.
 func (k *kernelTimes) print(out io.Writer, what, of string) {
 	if k.passes == 0 {
 		return
@@ -167,7 +167,7 @@ func (k *kernelTimes) print(out io.Writer, what, of string) {
 		return cmp.Or(cmp.Compare(b.took, a.took), cmp.Compare(a.op, b.op))
 	})
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "operation\tlaunches\tms\tof it\tµs a launch\tkernel")
+	fmt.Fprintln(w, "operation\tlaunches\tms\tshare\tµs/launch\tkernel")
 	for _, o := range list {
 		slices.Sort(o.kernels)
 		fmt.Fprintf(w, "%s\t%d\t%s\t%.1f%%\t%.1f\t%s\n", o.op, o.launches, ms(o.took),
@@ -183,5 +183,5 @@ func sum(list []time.Duration) (all time.Duration) {
 	return all
 }
 
-// ms is a time in milliseconds.
+// ms formats a time in milliseconds.
 func ms(d time.Duration) string { return fmt.Sprintf("%.2f", float64(d)/float64(time.Millisecond)) }

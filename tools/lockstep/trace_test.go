@@ -13,7 +13,6 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// A trace leaves the text as it is, and says where the time went.
 func TestGenerateTrace(t *testing.T) {
 	args := []string{"generate", "--temperature", "0", "--max-tokens", "13", "Well, Prince,"}
 	plain := succeed(t, "", args...)
@@ -21,7 +20,7 @@ func TestGenerateTrace(t *testing.T) {
 	if traced.out != plain.out || strings.Contains(plain.err, "first token") {
 		t.Errorf("%q with a trace, %q without, whose standard error is %q", traced.out, plain.out, plain.err)
 	}
-	for _, want := range []string{"first token", "prefill", "5 tokens", "together", "12 steps: median", "\n  11  "} {
+	for _, want := range []string{"first token", "prefill", "5 tokens", "total", "12 steps: median", "\n  11  "} {
 		if !strings.Contains(traced.err, want) {
 			t.Errorf("the trace does not say %q:\n%s", want, traced.err)
 		}
@@ -37,7 +36,7 @@ func TestGenerateTrace(t *testing.T) {
 	}
 }
 
-// On a device the operations of the prompt and of the steps stand apart.
+// On a device the trace has one table for the prompt and one for the steps.
 func TestGenerateTraceOfDevice(t *testing.T) {
 	r := succeed(t, "", "generate", "--device", "emu", "--trace", "--temperature", "0", "--max-tokens", "3", "Well, Prince,")
 	_, kernels, _ := strings.Cut(r.err, "kernels of the prompt")
@@ -47,7 +46,7 @@ func TestGenerateTraceOfDevice(t *testing.T) {
 	}
 	for _, c := range []struct{ table, want, reason string }{
 		{prompt, `attention +6 .*flash_attention`, "six layers, one pass"},
-		{steps, `: 2 passes, [\d.]+ ms, a nanosecond for each instruction`, "two steps behind the first token, on an emulator's clock"},
+		{steps, `: 2 passes, [\d.]+ ms, 1 ns per warp instruction`, "two steps after the first token, on an emulator's clock"},
 		{steps, `attention +24 .*attention_combine_d32, attention_decode`, "six layers, two passes, two kernels"},
 		{steps, `argmax +4 .*argmax_merge, argmax_slice`, "two kernels"},
 	} {
@@ -57,7 +56,7 @@ func TestGenerateTraceOfDevice(t *testing.T) {
 	}
 }
 
-// slow is an engine each of whose passes takes a while and tells a timer of it.
+// slow is an engine whose passes take a known time, which it reports to a timer.
 type slow struct {
 	model.Engine
 	timer func(accel.Timing)
@@ -81,7 +80,6 @@ func (s slowSession) Forward(context.Context, []int, model.Want) (model.Output, 
 	return model.Output{}, nil
 }
 
-// The sums are right: of times that are known.
 func TestTraceSums(t *testing.T) {
 	tr := new(trace)
 	s, err := tr.watch(slow{timer: tr.kernels}).NewSession(0)
@@ -102,8 +100,8 @@ func TestTraceSums(t *testing.T) {
 		FirstToken: 4321 * time.Millisecond, Decode: sum(tr.forwards[1:]) + 7*time.Millisecond,
 	})
 	for _, want := range []string{
-		`prepare +1\.00\n`, `prefill +20\.00 +1 tokens, 50\.0 tokens/s\n`, `store +300\.00 `, `choose +4000\.00\n`, `together +4321\.00\n`,
-		`3 steps: .* choosing tokens 7\.00 ms in all`,
+		`prepare +1\.00\n`, `prefill +20\.00 +1 tokens, 50\.0 tokens/s\n`, `store +300\.00 `, `sample +4000\.00\n`, `total +4321\.00\n`,
+		`3 steps: .* sampling 7\.00 ms in total`,
 		`the prompt: 1 passes, 0\.01 ms, of [\d.]+ ms\n`,
 		`3 passes, 0\.02 ms, of [\d.]+ ms\noperation .*\nlong +3 +0\.02 +75\.0% +6\.0 +a\nshort +6 +0\.01 +25\.0% +1\.0 +a, b\n$`,
 	} {

@@ -13,27 +13,26 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// values read the values of flags and arguments. They take a negative number for one and
-// not for a flag, so that the command that it is meant for says what it wants, and what
-// is none they refuse in plain words.
+// values returns the parsers of flag values. Unlike kong's own, they accept negative
+// numbers as values, and their errors name the wanted type.
 func values() []kong.Option {
 	options := []kong.Option{
-		kong.KindMapper(reflect.Int, reads("a whole number", func(text string, into reflect.Value) error {
+		kong.KindMapper(reflect.Int, parser("a whole number", func(text string, into reflect.Value) error {
 			n, err := strconv.ParseInt(text, 0, into.Type().Bits())
 			into.SetInt(n)
 			return err
 		})),
-		kong.KindMapper(reflect.Uint64, reads("a whole number of 0 or more", func(text string, into reflect.Value) error {
+		kong.KindMapper(reflect.Uint64, parser("a whole number of 0 or more", func(text string, into reflect.Value) error {
 			n, err := strconv.ParseUint(text, 0, into.Type().Bits())
 			into.SetUint(n)
 			return err
 		})),
-		kong.KindMapper(reflect.Float64, reads("a number", func(text string, into reflect.Value) error {
+		kong.KindMapper(reflect.Float64, parser("a number", func(text string, into reflect.Value) error {
 			x, err := strconv.ParseFloat(text, into.Type().Bits())
 			into.SetFloat(x)
 			return err
 		})),
-		kong.TypeMapper(reflect.TypeFor[time.Duration](), reads("a time with its unit, such as 4s or 700ms", func(text string, into reflect.Value) error {
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), parser("a duration such as 4s or 700ms", func(text string, into reflect.Value) error {
 			d, err := time.ParseDuration(text)
 			into.SetInt(int64(d))
 			return err
@@ -51,8 +50,8 @@ func values() []kong.Option {
 	return options
 }
 
-// reads is a mapper of what a parser takes. want is what that is.
-func reads(want string, parse func(text string, into reflect.Value) error) kong.MapperFunc {
+// parser returns a mapper for a parse function. want names the type in errors.
+func parser(want string, parse func(text string, into reflect.Value) error) kong.MapperFunc {
 	return mapper(func(text string, into reflect.Value) error {
 		err := parse(text, into)
 		switch {
@@ -65,10 +64,10 @@ func reads(want string, parse func(text string, into reflect.Value) error) kong.
 	})
 }
 
-// negative is what begins like a flag and is a number.
+// negative matches a number that looks like a flag.
 var negative = regexp.MustCompile(`^-(\.?\d|(?i)inf)`)
 
-// mapper gives a parser the next argument.
+// mapper returns a kong mapper that parses the next argument.
 func mapper(parse func(text string, into reflect.Value) error) kong.MapperFunc {
 	return func(ctx *kong.DecodeContext, into reflect.Value) error {
 		t := ctx.Scan.Pop()
@@ -79,7 +78,7 @@ func mapper(parse func(text string, into reflect.Value) error) kong.MapperFunc {
 		case !ok:
 			return fmt.Errorf("%v, want text", t)
 		case !t.IsValue() && !negative.MatchString(text):
-			return fmt.Errorf("the value is missing before %s, unless that is meant: %s=%s", text, ctx.Value.ShortSummary(), text)
+			return fmt.Errorf("the value is missing before %s; if that is the value, write %s=%s", text, ctx.Value.ShortSummary(), text)
 		}
 		return parse(text, into)
 	}

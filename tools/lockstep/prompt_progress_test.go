@@ -16,9 +16,9 @@ import (
 	"github.com/lockstep-go/lockstep/ref"
 )
 
-// inPieces is the small model's engine with its progress shown on screen, and
-// another without.
-func inPieces(t *testing.T, screen *bytes.Buffer) (split pieces, plain model.Engine) {
+// chunked returns the engine of a small model with progress shown on screen, and one
+// without.
+func chunked(t *testing.T, screen *bytes.Buffer) (split chunkedEngine, plain model.Engine) {
 	t.Helper()
 	m, err := golden.Model()
 	if err != nil {
@@ -28,15 +28,15 @@ func inPieces(t *testing.T, screen *bytes.Buffer) (split pieces, plain model.Eng
 		t.Fatal(err)
 	}
 	e := &env{errw: screen}
-	return pieces{plain, func(total int) *progress {
+	return chunkedEngine{plain, func(total int) *progress {
 		p := e.progress("prompt", int64(total))
 		p.show(screen, 0)
 		return p
 	}}, plain
 }
 
-// Seen from outside, an engine that computes in pieces is an engine like any other.
-func TestPiecesConform(t *testing.T) {
+// A chunked engine behaves like any other.
+func TestChunkedEngineConforms(t *testing.T) {
 	spec := tiny.New("llama", 1)
 	spec.AddVocab(true)
 	m, err := model.Load(spec.File())
@@ -47,14 +47,14 @@ func TestPiecesConform(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := pieces{eng, func(total int) *progress { return (&env{}).progress("prompt", int64(total)) }}
+	e := chunkedEngine{eng, func(total int) *progress { return (&env{}).progress("prompt", int64(total)) }}
 	for _, b := range conformance.Behaviors() {
 		t.Run(b.Name, func(t *testing.T) { b.Check(t, e) })
 	}
 }
 
-func TestPieces(t *testing.T) {
-	tokens := make([]int, 3*pieceLen+5)
+func TestChunkedEngine(t *testing.T) {
+	tokens := make([]int, 3*chunkLen+5)
 	for i := range tokens {
 		tokens[i] = 5 + 7*i
 	}
@@ -64,16 +64,16 @@ func TestPieces(t *testing.T) {
 		want         model.Want
 		shown        bool
 	}{
-		{"long", "three pieces and a rest", len(tokens), model.WantLast, true},
-		{"whole pieces", "the last one is full", 2 * pieceLen, model.WantLast, true},
-		{"greedy", "what is wanted belongs to the last piece", pieceLen + 1, model.WantGreedy, true},
-		{"short", "one piece is not split", pieceLen, model.WantLast, false},
+		{"long", "three chunks and a rest", len(tokens), model.WantLast, true},
+		{"whole chunks", "the last one is full", 2 * chunkLen, model.WantLast, true},
+		{"greedy", "the output is that of the last chunk", chunkLen + 1, model.WantGreedy, true},
+		{"short", "one chunk is not split", chunkLen, model.WantLast, false},
 		{"all", "logits of every position need one call", len(tokens), model.WantAll, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var screen bytes.Buffer
-			split, plain := inPieces(t, &screen)
+			split, plain := chunked(t, &screen)
 			got, want := forward(t, split, tokens[:tt.n], tt.want), forward(t, plain, tokens[:tt.n], tt.want)
 			same := func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }
 			if got.Greedy != want.Greedy || !slices.EqualFunc(got.Logits, want.Logits, same) {
@@ -105,10 +105,10 @@ func forward(t *testing.T, e model.Engine, tokens []int, want model.Want) model.
 	return out
 }
 
-// An interrupt between two pieces leaves the session as it was.
-func TestPiecesInterrupted(t *testing.T) {
+// An interrupt between two chunks leaves the session unchanged.
+func TestChunkedInterrupted(t *testing.T) {
 	var screen bytes.Buffer
-	e, _ := inPieces(t, &screen)
+	e, _ := chunked(t, &screen)
 	ctx, cancel := context.WithCancel(t.Context())
 	e.begin = func(total int) *progress {
 		p := (&env{errw: &screen}).progress("prompt", int64(total))
@@ -123,7 +123,7 @@ func TestPiecesInterrupted(t *testing.T) {
 	if _, err := s.Forward(ctx, make([]int, 3), model.WantNothing); err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.Forward(ctx, make([]int, 3*pieceLen), model.WantLast)
+	_, err = s.Forward(ctx, make([]int, 3*chunkLen), model.WantLast)
 	if !errors.Is(err, context.Canceled) || s.Len() != 3 {
 		t.Errorf("error %v, %d positions, want 3", err, s.Len())
 	}
