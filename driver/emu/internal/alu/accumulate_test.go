@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// dot gives D[0][0] of an MMA whose first row and column have the given elements, in
-// bf16, which holds every power of two used here, and zeros elsewhere.
+// dot returns D[0][0] of an MMA whose first row of A and column of B have the given elements in
+// bf16, and zeros elsewhere. bf16 holds every power of two used here.
 func dot(m Accumulate, a, b map[int]float32, c float32) float32 {
 	at := func(v map[int]float32, k int, first bool) uint16 {
 		if !first {
@@ -23,7 +23,7 @@ func dot(m Accumulate, a, b map[int]float32, c float32) float32 {
 	return w.multiply(m)[0][0]
 }
 
-// each has v at every k.
+// each maps every k to v.
 func each(v float32) map[int]float32 {
 	all := map[int]float32{}
 	for k := range 16 {
@@ -32,7 +32,7 @@ func each(v float32) map[int]float32 {
 	return all
 }
 
-// What tells one way of accumulating from another.
+// The cases separate the ways to accumulate from each other.
 func TestAccumulateTruncatesWhereTheHardwareDoes(t *testing.T) {
 	type vec = map[int]float32
 	negZero := float32(math.Copysign(0, -1))
@@ -109,7 +109,7 @@ func TestAccumulateSpecials(t *testing.T) {
 	}
 }
 
-// A special value spoils its own row or column, and no other.
+// A special value changes the results of its own row or column only.
 func TestSpecialValuesStayInTheirRowAndColumn(t *testing.T) {
 	for _, m := range accumulations {
 		for _, bf16 := range []bool{false, true} {
@@ -149,7 +149,7 @@ func TestAccumulateRefusesWhatItCannotDo(t *testing.T) {
 	}
 }
 
-// Terms that cancel, and terms that only break a tie of the terms above them.
+// Some terms cancel, and some only break a tie of larger terms.
 func TestSumOddAgainstBig(t *testing.T) {
 	rng := rand.New(rand.NewPCG(35, 36))
 	for range cases(100_000) {

@@ -2,19 +2,18 @@ package alu
 
 import "math"
 
-// Approx has the operations for which PTX promises only a bound on the error. The
-// zero value rounds correctly. With Perturb the result is another number within
-// the bound, chosen by a hash of Seed, the operation and the operand, so that a
-// test which leans on exact results fails, and fails again the same way. Values
-// that the PTX ISA's tables fix (zeros, infinities, NaN) are never moved.
+// Approx has the operations for which the PTX ISA bounds the error only. The zero value rounds
+// correctly. If Perturb is set, the result is another number within the bound, which depends on Seed,
+// the operation and the operand. Code that relies on exact results then fails, reproducibly. Results
+// that the PTX ISA fixes (zeros, infinities, NaN) are never perturbed.
 //
-// Subnormal operands and results are kept, as without .ftz, but by Ex2FTZ.
+// All operations but Ex2FTZ keep subnormal operands and results, as instructions without .ftz do.
 type Approx struct {
 	Seed    uint64
 	Perturb bool
 }
 
-// operation separates the hashes of one operand under different operations.
+// operation makes the perturbations of different operations independent.
 type operation uint64
 
 const (
@@ -26,7 +25,7 @@ const (
 	opSqrt
 )
 
-// Bounds on the relative error, from the PTX ISA. Those of ex2 and rcp are in ulp.
+// Bounds of the relative error from the PTX ISA. Those of ex2 and rcp are in ulp.
 const (
 	lg2Bound   = 0x1p-22        // absolute for operands in [0.5, 2]
 	rsqrtBound = 1.27765353e-07 // 2^-22.9, rounded down
@@ -41,15 +40,15 @@ func (p Approx) Ex2(x float32) float32 {
 		return nan32
 	case x >= 128:
 		return float32(math.Inf(1))
-	case x <= -150: // at most half of the smallest subnormal number, which rounds to even
+	case x <= -150: // at most half of the smallest subnormal number, rounded to even
 		return 0
 	}
 	y := exp2(float64(x))
 	if p.Perturb {
-		// Next to zero the bound is wider than the value; no power is negative.
+		// Near zero the bound exceeds the value, and no power is negative.
 		return max(p.perturb(opEx2, x, y, 2*ulp(y)), 0)
 	}
-	return settle(x, y, exp2Pair)
+	return roundCorrectly(x, y, exp2Pair)
 }
 
 // Ex2FTZ is ex2.approx.ftz.f32: Ex2 with subnormal operands and results flushed to 0.
@@ -65,8 +64,7 @@ func (p Approx) Ex2FTZ(x float32) float32 {
 	return y
 }
 
-// Lg2 is lg2.approx.f32: log₂ x within 2⁻²², absolute for x in [0.5, 2] and
-// relative elsewhere.
+// Lg2 is lg2.approx.f32: log₂ x with an error of 2⁻²², absolute for x in [0.5, 2] and else relative.
 func (p Approx) Lg2(x float32) float32 {
 	switch {
 	case x == 0:
@@ -84,7 +82,7 @@ func (p Approx) Lg2(x float32) float32 {
 		}
 		return p.perturb(opLg2, x, y, bound)
 	}
-	return settle(x, y, log2Pair)
+	return roundCorrectly(x, y, log2Pair)
 }
 
 // Rcp is rcp.approx.f32: 1/x within 1 ulp.
@@ -96,7 +94,7 @@ func (p Approx) Rcp(x float32) float32 {
 	return RcpRN(x)
 }
 
-// Rsqrt is rsqrt.approx.f32: 1/√x within 2^-22.9, relative. Rsqrt(-0) is -Inf.
+// Rsqrt is rsqrt.approx.f32: 1/√x with a relative error of 2^-22.9. Rsqrt(-0) is -Inf.
 func (p Approx) Rsqrt(x float32) float32 {
 	y := 1 / math.Sqrt(float64(x))
 	switch {
@@ -107,11 +105,11 @@ func (p Approx) Rsqrt(x float32) float32 {
 	case p.Perturb:
 		return p.perturb(opRsqrt, x, y, float64(rsqrtBound*y))
 	}
-	return settle(x, y, rsqrtPair)
+	return roundCorrectly(x, y, rsqrtPair)
 }
 
-// Tanh is tanh.approx.f32: tanh x within 2⁻¹¹, relative. Nothing says that the
-// approximation stays below 1, and perturbed it does not.
+// Tanh is tanh.approx.f32: tanh x with a relative error of 2⁻¹¹. A perturbed result may exceed 1,
+// because the PTX ISA does not exclude that.
 func (p Approx) Tanh(x float32) float32 {
 	switch {
 	case x != x:
@@ -125,10 +123,10 @@ func (p Approx) Tanh(x float32) float32 {
 	if p.Perturb {
 		return p.perturb(opTanh, x, y, float64(tanhBound*math.Abs(y)))
 	}
-	return settle(x, y, tanhPair)
+	return roundCorrectly(x, y, tanhPair)
 }
 
-// Sqrt is sqrt.approx.f32: √x within 2⁻²³, relative. Sqrt(-0) is -0.
+// Sqrt is sqrt.approx.f32: √x with a relative error of 2⁻²³. Sqrt(-0) is -0.
 func (p Approx) Sqrt(x float32) float32 {
 	if p.Perturb && x > 0 && x <= math.MaxFloat32 {
 		y := math.Sqrt(float64(x))
@@ -137,13 +135,13 @@ func (p Approx) Sqrt(x float32) float32 {
 	return SqrtRN(x)
 }
 
-// elementaryError bounds the relative error of exp2, log2, tanh and 1/√x in
-// float64, and is subtracted from the bounds of perturbed results.
+// elementaryError bounds the relative error of exp2, log2, tanh and 1/√x in float64. It is subtracted
+// from the bounds of perturbed results.
 const elementaryError = 0x1p-49
 
-// settle rounds y, an approximation of f(x), correctly. If the error of y leaves
-// the f32 in doubt it asks pair, which has f(x) to twice the precision.
-func settle(x float32, y float64, pair func(float64) double) float32 {
+// roundCorrectly rounds f(x) to f32, given an approximation y. If the error of y leaves the result in
+// doubt, it evaluates pair, which is f in twice the precision.
+func roundCorrectly(x float32, y float64, pair func(float64) double) float32 {
 	margin := float64(elementaryError * y)
 	below, above := float32(y-margin), float32(y+margin)
 	if below == above {
@@ -153,14 +151,14 @@ func settle(x float32, y float64, pair func(float64) double) float32 {
 	return float32(addOdd(exact.hi, exact.lo))
 }
 
-// perturb is some f32 within bound of y; y is op's result at x, not yet rounded.
+// perturb returns an f32 within bound of y, the result of op at x before rounding.
 func (p Approx) perturb(op operation, x float32, y, bound float64) float32 {
 	bound -= float64(elementaryError * math.Abs(y))
 	within := func(r float32) bool { return math.Abs(float64(r)-y) <= bound }
 
 	bits := hash(p.Seed ^ hash(uint64(op)<<32|uint64(math.Float32bits(x))))
-	place := float64(int64(bits)) * 0x1p-63 // [-1, 1)
-	r := float32(y + float64(place*bound))
+	offset := float64(int64(bits)) * 0x1p-63 // in [-1, 1)
+	r := float32(y + float64(offset*bound))
 	if !within(r) {
 		r = math.Nextafter32(r, float32(y))
 	}
@@ -170,7 +168,7 @@ func (p Approx) perturb(op operation, x float32, y, bound float64) float32 {
 	return r
 }
 
-// hash is the finaliser of SplitMix64 (Steele, Lea, Flood 2014).
+// hash is the output function of SplitMix64 (Steele, Lea, Flood 2014).
 func hash(x uint64) uint64 {
 	x += 0x9E3779B97F4A7C15
 	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
@@ -178,7 +176,7 @@ func hash(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// ulp is the last place of an f32 with the magnitude of y, y not zero.
+// ulp is the unit in the last place of an f32 of the magnitude of y, which is not zero.
 func ulp(y float64) float64 {
 	return math.Ldexp(1, max(math.Ilogb(y), -126)-23)
 }

@@ -6,12 +6,12 @@ import (
 	"testing"
 )
 
-// approxOps has what the tests need to know about an operation of Approx.
+// approxOps describes the operations of Approx.
 var approxOps = []struct {
 	name  string
 	f     func(Approx, float32) float32
-	float func(float64) float64              // f in float64, from the standard library
-	bound func(x float32, y float64) float64 // permitted distance from y = f(x), from the PTX ISA
+	float func(float64) float64              // in float64, from the standard library
+	bound func(x float32, y float64) float64 // error bound at y = f(x), from the PTX ISA
 	draw  func(rng *rand.Rand) float32       // operands with an inexact, finite and nonzero result
 }{
 	{
@@ -68,13 +68,13 @@ func lg2Permitted(x float32, y float64) float64 {
 
 func abs(f float32) float32 { return float32(math.Abs(float64(f))) }
 
-// place is the last place of an f32 of y's magnitude.
+// place is the ulp of an f32 of the magnitude of y.
 func place(y float64) float64 {
 	_, e := math.Frexp(y)
 	return math.Ldexp(1, max(e-24, -149))
 }
 
-// The float64 functions of the standard library err by at most some 2⁻⁵⁰.
+// slack bounds the errors of the float64 functions of the standard library, which are about 2⁻⁵⁰.
 const slack = 0x1p-49
 
 func TestApproxDefaultRoundsCorrectly(t *testing.T) {
@@ -86,7 +86,7 @@ func TestApproxDefaultRoundsCorrectly(t *testing.T) {
 				y := op.float(float64(x))
 				got := op.f(Approx{Seed: 1}, x)
 				if math.Abs(float64(got)-y) > place(y)/2+slack*math.Abs(y) {
-					t.Fatalf("f(%x) = %x is more than half a place from %x", x, got, y)
+					t.Fatalf("f(%x) = %x is more than half an ulp from %x", x, got, y)
 				}
 			}
 		})
@@ -147,7 +147,7 @@ func TestPerturbationDependsOnSeedAndOperandOnly(t *testing.T) {
 	}
 }
 
-// The PTX ISA's tables of special values, which no mode may change.
+// The special values are those of the PTX ISA. Perturbation must not change them.
 func TestApproxSpecials(t *testing.T) {
 	const tiny = math.SmallestNonzeroFloat32
 	negZero := float32(math.Copysign(0, -1))

@@ -1,18 +1,17 @@
 package alu
 
-// Lop3 is lop3.b32: in every bit position the three bits of a, b and c, read as a
-// number with a first, choose a bit of the table. The table of an expression is
-// its value at a = 0xF0, b = 0xCC, c = 0xAA.
+// Lop3 is lop3.b32. In every bit position the bits of a, b and c form a number, a being the highest
+// bit, that selects a bit of the table. The table of an expression is its value at a = 0xF0, b = 0xCC,
+// c = 0xAA.
 func Lop3(a, b, c uint32, table uint8) uint32 {
 	t := uint32(table)
-	// column is the function of c in two neighboring bits of the table.
+	// column evaluates the function of c that is in the lowest two bits of a table.
 	column := func(t uint32) uint32 { return -(t&1)&^c | -(t>>1&1)&c }
 	return ^a&(^b&column(t)|b&column(t>>2)) | a&(^b&column(t>>4)|b&column(t>>6))
 }
 
-// Prmt is prmt.b32 without a mode. Byte i of the result is chosen by nibble i of
-// sel: its low three bits number a byte of a (0–3) or of b (4–7), and bit 3 asks
-// for the sign of that byte in all eight bits.
+// Prmt is prmt.b32 without a mode. Nibble i of sel selects byte i of the result: its low three bits
+// number a byte of a (0–3) or b (4–7), and its highest bit replicates the sign of that byte.
 func Prmt(a, b, sel uint32) uint32 {
 	bytes := uint64(b)<<32 | uint64(a)
 	var out uint32
@@ -27,9 +26,9 @@ func Prmt(a, b, sel uint32) uint32 {
 	return out
 }
 
-// BFE is bfe.u32, or bfe.s32 if signed: len bits of a from pos up. Bits beyond the
-// field are zero, or if signed a copy of the field's highest bit (of bit 31 where
-// the field reaches past it). Only the low eight bits of pos and len count.
+// BFE is bfe.u32, or bfe.s32 if signed: len bits of a from bit pos up. Bits beyond the field are zero,
+// or if signed copies of its highest bit, which is bit 31 if the field reaches past it. Only the low
+// eight bits of pos and len count.
 func BFE(a, pos, len uint32, signed bool) uint32 {
 	pos, len = pos&0xFF, len&0xFF
 	if len == 0 {
@@ -45,20 +44,18 @@ func BFE(a, pos, len uint32, signed bool) uint32 {
 	return uint32(int32(a<<up) >> (up + pos))
 }
 
-// BFI is bfi.b32: b with the low len bits of a in place of its bits from pos up.
-// What would reach past bit 31 is dropped. Only the low eight bits of pos and len
-// count.
+// BFI is bfi.b32: b with len bits from bit pos up replaced by the low bits of a. Bits past bit 31 are
+// dropped. Only the low eight bits of pos and len count.
 func BFI(a, b, pos, len uint32) uint32 {
 	pos, len = pos&0xFF, len&0xFF
 	field := mask(len) << pos
 	return b&^field | a<<pos&field
 }
 
-// mask has the low n bits set, all for n ≥ 32.
+// mask has the low n bits set.
 func mask(n uint32) uint32 { return 1<<n - 1 }
 
-// DP4A is dp4a: c + Σ aᵢ·bᵢ over the four bytes of a and b, each signed or not. The
-// sum wraps.
+// DP4A is dp4a: c + Σ aᵢ·bᵢ over the four bytes of a and b. The sum wraps.
 func DP4A(a, b, c uint32, aSigned, bSigned bool) uint32 {
 	for i := 0; i < 32; i += 8 {
 		c += byteOf(a>>i, aSigned) * byteOf(b>>i, bSigned)
@@ -66,7 +63,7 @@ func DP4A(a, b, c uint32, aSigned, bSigned bool) uint32 {
 	return c
 }
 
-// byteOf is the low byte of v, extended by its sign if it has one.
+// byteOf extends the low byte of v.
 func byteOf(v uint32, signed bool) uint32 {
 	if signed {
 		return uint32(int8(v))

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Operands with fields, signs and runs at every kind of place.
+// words returns operands with runs of bits in various positions.
 func words() []uint32 {
 	rng := rand.New(rand.NewPCG(11, 12))
 	w := []uint32{0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x80FF7F01, 0x0F1E2D3C}
@@ -68,8 +68,8 @@ func TestPrmtEverySelector(t *testing.T) {
 	}
 }
 
-// fieldEdges are positions and lengths inside, at and beyond the word, and with bits
-// above the eight that count.
+// fieldEdges are positions and lengths inside, at and beyond the word, some with bits above the
+// eight that count.
 func fieldEdges() []uint32 {
 	e := []uint32{63, 64, 65, 127, 128, 224, 254, 255, 256, 257, 256 + 31, 0xFFFFFF00, 0xFFFFFF08}
 	for i := range uint32(36) {
@@ -78,7 +78,7 @@ func fieldEdges() []uint32 {
 	return e
 }
 
-// The loops below are the definitions in the PTX ISA, bit by bit.
+// The loops below follow the definitions in the PTX ISA bit by bit.
 
 func TestBFEAgainstDefinition(t *testing.T) {
 	for _, a := range words() {

@@ -1,14 +1,12 @@
-// Package alu is the arithmetic of PTX instructions on plain values: what one lane
-// computes from its registers, and what one warp computes from its fragments.
+// Package alu is the arithmetic of PTX instructions on plain values: what one lane computes from its
+// registers, and what a warp computes from matrix fragments.
 //
-// Nothing here knows registers, predicates, memory or time. The same call gives
-// the same bits on every machine: products are rounded explicitly, so that no
-// compiler may fuse them, and every NaN that an operation makes is the canonical
-// one, 0x7FFFFFFF in f32 and 0x7FFF in f16 and bf16.
+// The semantics are those of NVIDIA's PTX ISA. If it defines the result, as for fma.rn, cvt.rn,
+// div.rn and integers, so does this package. If it bounds the error, [Approx] returns the correctly
+// rounded result or another one within the bound. If it defines neither the order nor the width of a
+// sum, as for mma, [Accumulate] follows published measurements of the hardware.
 //
-// The semantics are those of NVIDIA's PTX ISA. Where it gives an exact result
-// (fma.rn, cvt.rn, div.rn, the integer operations) so does this package. Where it
-// gives an error bound, [Approx] gives the correctly rounded result, or any other
-// within the bound. Where it gives nothing (the order and the width of the sum in
-// mma), [Accumulate] has what is published about the hardware, and the exact sum.
+// Results have the same bits on every machine: explicit conversions keep the compiler from fusing a
+// product and a sum. Each NaN that an operation returns is the canonical one, 0x7FFFFFFF in f32 and
+// 0x7FFF in f16 and bf16.
 package alu

@@ -2,12 +2,12 @@ package alu
 
 import "math"
 
-// The functions exp2, log2 and tanh are quick and within elementaryError; those
-// named Pair are slow and good to 2⁻⁹⁰, to decide what the quick ones cannot. That is
-// enough: of 2³² results some should come as close as 2⁻⁵⁷ to a midpoint of two f32,
-// relative, and none much closer.
+// exp2, log2 and tanh are fast, with a relative error below elementaryError. The functions named Pair
+// are slow, with an error below 2⁻⁹⁰, and decide roundings that the fast ones leave open. That is
+// enough: among 2³² results, the closest to a midpoint of two f32 is expected at a distance of about
+// 2⁻⁵⁷.
 
-// Constants in two parts of 53 bits; the difference is taken before it is rounded.
+// Constants as sums of two float64.
 const (
 	ln2Hi   = 0x1.62e42fefa39efp-1
 	ln2Lo   = math.Ln2 - ln2Hi
@@ -21,7 +21,7 @@ var (
 	log2ePair = double{log2eHi, log2eLo}
 )
 
-// exp2Steps is the number of parts into which exp2Table cuts an octave.
+// exp2Steps is the number of entries of exp2Table per octave.
 const exp2Steps = 64
 
 // exp2Table has 2^(i/exp2Steps).
@@ -34,8 +34,8 @@ var exp2Table = func() (t [exp2Steps]float64) {
 
 // exp2 is 2^x for |x| < 1000.
 func exp2(x float64) float64 {
-	// 2^x = 2^octave · 2^(step/64) · e^t with |t| ≤ ln2/128: e^t − 1 by Taylor's series
-	// to t⁵; the next term is below 2⁻⁵⁴.
+	// 2^x = 2^octave · 2^(i/64) · e^t with |t| ≤ ln2/128. The Taylor series of e^t − 1 ends at t⁵.
+	// The next term is below 2⁻⁵⁴.
 	k := math.Floor(float64(x*exp2Steps) + 0.5)
 	t := float64((x - float64(k/exp2Steps)) * ln2Hi)
 	s := float64(t*(1.0/120)) + 1.0/24
@@ -48,13 +48,13 @@ func exp2(x float64) float64 {
 	return float64((base + float64(base*s)) * octave)
 }
 
-// exp2Pair is 2^x for |x| < 500, x of at most 50 bits.
+// exp2Pair is 2^x for |x| < 500. x has at most 50 significant bits.
 func exp2Pair(x float64) double {
 	k := math.Floor(x + 0.5)
 	return one.add(expm1Pair(ln2Pair.mul(double{x - k, 0}))).scale(int(k))
 }
 
-// expm1Pair is e^t − 1 for |t| ≤ 0.36, by Taylor's series to t²⁶.
+// expm1Pair is e^t − 1 for |t| ≤ 0.36, by the Taylor series up to t²⁶.
 func expm1Pair(t double) double {
 	var s double
 	for n := 26; n >= 2; n-- {
@@ -63,8 +63,8 @@ func expm1Pair(t double) double {
 	return s.add(one).mul(t)
 }
 
-// artanhTerms is how many terms of the series of artanh f the quick log2 takes, for
-// |f| < 0.172: the first one left out is below 2⁻⁵⁸ of the first.
+// artanhTerms is the number of terms of the series of artanh f in log2, for |f| < 0.172. The first term
+// left out is below 2⁻⁵⁸ of the first one.
 const artanhTerms = 11
 
 // log2 is log₂ x for positive and finite x.
@@ -87,10 +87,10 @@ var oddInverse = func() (t [artanhTerms]float64) {
 	return t
 }()
 
-// log2Pair is log₂ x for positive and finite x, by the series of artanh to f⁴¹.
+// log2Pair is log₂ x for positive and finite x, by the series of artanh up to f⁴¹.
 func log2Pair(x float64) double {
 	m, k := mantissa(x)
-	f := double{m - 1, 0}.div(normal(m, 1))
+	f := double{m - 1, 0}.div(newDouble(m, 1))
 	f2 := f.mul(f)
 	var s double
 	for n := 41; n >= 3; n -= 2 {
@@ -100,7 +100,7 @@ func log2Pair(x float64) double {
 	return double{k, 0}.add(ln.mul(log2ePair))
 }
 
-// mantissa is m in [√½, √2) and k with x = m·2^k.
+// mantissa returns m in [√½, √2) and k with x = m·2^k.
 func mantissa(x float64) (m, k float64) {
 	m, e := math.Frexp(x)
 	if m < math.Sqrt2/2 {
@@ -109,11 +109,9 @@ func mantissa(x float64) (m, k float64) {
 	return m, float64(e)
 }
 
-// From tanhOne on, the hyperbolic tangent is closer to 1 than any f32 could tell: operands
-// beyond are taken as tanhOne, so that nothing overflows.
+// tanhOne replaces larger operands of tanh to avoid overflow. From here on tanh rounds to 1 in f32.
 const tanhOne = 20
 
-// tanh is tanh x.
 func tanh(x float64) float64 {
 	a := math.Abs(x)
 	if a < 0.35 {
@@ -123,7 +121,7 @@ func tanh(x float64) float64 {
 	return math.Copysign(1-2/(e+1), x)
 }
 
-// tanhSmall is tanh x for |x| < 0.36, as (e^2x − 1)/(e^2x + 1), by Taylor's series.
+// tanhSmall is tanh x for |x| < 0.36, as (e^2x − 1)/(e^2x + 1) with the Taylor series of e^2x − 1.
 func tanhSmall(x float64) float64 {
 	t := 2 * x
 	s := 0.0
@@ -142,7 +140,7 @@ var inverse = func() (t [19]float64) {
 	return t
 }()
 
-// tanhPair is tanh x, by the same formulas as tanh.
+// tanhPair is tanh x.
 func tanhPair(x float64) double {
 	a := min(math.Abs(x), tanhOne)
 	t := double{2 * a, 0}
@@ -158,10 +156,10 @@ func tanhPair(x float64) double {
 	return r
 }
 
-// rsqrtPair is 1/√x for positive x, by one step of Newton's iteration.
+// rsqrtPair is 1/√x for positive x, by one Newton iteration.
 func rsqrtPair(x float64) double {
 	y := 1 / math.Sqrt(x)
 	square, lost := twoProduct(y, y)
 	rest := one.add(double{square, lost}.mul(double{-x, 0}))
-	return normal(y, float64(float64(y*0.5)*rest.hi))
+	return newDouble(y, float64(float64(y*0.5)*rest.hi))
 }

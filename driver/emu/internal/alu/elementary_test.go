@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-const oracleBits = 700 // tanh of 2⁻¹⁴⁹ loses 150 of them, and e^x is taken to x²
+const oracleBits = 700 // tanh of 2⁻¹⁴⁹ loses 150 of them
 
 func newBig(f float64) *big.Float { return new(big.Float).SetPrec(oracleBits).SetFloat64(f) }
 
-// bigExp is e^x: Taylor's series for x/2^k, squared k times.
+// bigExp is e^x: the Taylor series at x/2^k, squared k times.
 func bigExp(x *big.Float) *big.Float {
 	const halvings = 40
 	r := newBig(0).SetMantExp(x, -halvings)
@@ -27,7 +27,7 @@ func bigExp(x *big.Float) *big.Float {
 	return sum
 }
 
-// bigLog is ln x, by Halley's iteration on e^y = x from a float64.
+// bigLog is ln x, by Halley's iteration for e^y = x.
 func bigLog(x *big.Float) *big.Float {
 	f, _ := x.Float64()
 	y := newBig(math.Log(f))
@@ -42,14 +42,13 @@ func bigLog(x *big.Float) *big.Float {
 
 var bigLn2 = bigLog(newBig(2))
 
-// elementaryFunctions has the quick and the slow form of each function and its
-// definition in many bits.
+// elementaryFunctions lists the fast and the slow form of each function, and its definition.
 var elementaryFunctions = []struct {
-	name  string
-	quick func(float64) float64
-	pair  func(float64) double
-	big   func(x *big.Float) *big.Float
-	draw  func(rng *rand.Rand) float32
+	name string
+	fast func(float64) float64
+	pair func(float64) double
+	big  func(x *big.Float) *big.Float
+	draw func(rng *rand.Rand) float32
 }{
 	{
 		"exp2", exp2, exp2Pair,
@@ -102,23 +101,22 @@ func relative(got, want *big.Float) float64 {
 	return math.Abs(f)
 }
 
-// settle relies on both errors: on the quick one to know when to ask, and on the
-// slow one to be told the truth.
+// roundCorrectly relies on the error bounds of both forms.
 func TestElementaryFunctionsAgainstBig(t *testing.T) {
 	for _, fn := range elementaryFunctions {
 		t.Run(fn.name, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(19, 20))
-			var worstQuick, worstPair float64
+			var worstFast, worstPair float64
 			for range cases(400) {
 				x := fn.draw(rng)
 				want := fn.big(newBig(float64(x)))
 				pair := fn.pair(float64(x))
-				worstQuick = max(worstQuick, relative(newBig(fn.quick(float64(x))), want))
+				worstFast = max(worstFast, relative(newBig(fn.fast(float64(x))), want))
 				worstPair = max(worstPair, relative(newBig(0).Add(newBig(pair.hi), newBig(pair.lo)), want))
 			}
-			t.Logf("relative error: quick 2^%.1f, slow 2^%.1f", math.Log2(worstQuick), math.Log2(worstPair))
-			if worstQuick > elementaryError/2 {
-				t.Errorf("quick: relative error 2^%.1f, more than half of what settle allows", math.Log2(worstQuick))
+			t.Logf("relative error: fast 2^%.1f, slow 2^%.1f", math.Log2(worstFast), math.Log2(worstPair))
+			if worstFast > elementaryError/2 {
+				t.Errorf("fast: relative error 2^%.1f, more than half of what settle allows", math.Log2(worstFast))
 			}
 			if worstPair > 0x1p-90 {
 				t.Errorf("slow: relative error 2^%.1f, want 2^-90", math.Log2(worstPair))
@@ -127,39 +125,39 @@ func TestElementaryFunctionsAgainstBig(t *testing.T) {
 	}
 }
 
-// With many more operands the slow form is the measure of the quick one.
-func TestQuickAgainstSlow(t *testing.T) {
+// The slow form is the reference here, which allows more operands.
+func TestFastAgainstSlow(t *testing.T) {
 	for _, fn := range elementaryFunctions {
 		t.Run(fn.name, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(21, 22))
 			for range cases(40_000) {
 				x := fn.draw(rng)
-				quick, slow := fn.quick(float64(x)), fn.pair(float64(x))
-				if math.Abs(quick-slow.hi) > elementaryError/2*math.Abs(slow.hi) {
-					t.Fatalf("at %x: %x, want %x", x, quick, slow.hi)
+				fast, slow := fn.fast(float64(x)), fn.pair(float64(x))
+				if math.Abs(fast-slow.hi) > elementaryError/2*math.Abs(slow.hi) {
+					t.Fatalf("at %x: %x, want %x", x, fast, slow.hi)
 				}
 			}
 		})
 	}
 }
 
-// settle must ask the slow form when the quick one cannot decide, and believe it.
-func TestSettleAsksInDoubt(t *testing.T) {
+// If the fast form leaves the rounding open, roundCorrectly must use the slow form.
+func TestRoundCorrectlyInDoubt(t *testing.T) {
 	midpoint := 1 + 0x1p-24
 	for _, c := range []struct {
-		name  string
-		quick float64
-		pair  double
-		want  float32
+		name string
+		fast float64
+		pair double
+		want float32
 	}{
 		{"just above a midpoint", midpoint, double{midpoint, 0x1p-80}, 1 + 0x1p-23},
 		{"just below it", midpoint, double{midpoint, -0x1p-80}, 1},
 		{"on it, to even", midpoint, double{midpoint, 0}, 1},
-		{"quick is on the wrong side by its error", midpoint + 0x1p-51, double{midpoint, -0x1p-80}, 1},
+		{"fast is on the wrong side by its error", midpoint + 0x1p-51, double{midpoint, -0x1p-80}, 1},
 		{"no doubt, so the slow form is not asked", 1.25, double{3, 0}, 1.25},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := settle(0, c.quick, func(float64) double { return c.pair }); got != c.want {
+			if got := roundCorrectly(0, c.fast, func(float64) double { return c.pair }); got != c.want {
 				t.Errorf("got %x, want %x", got, c.want)
 			}
 		})
@@ -170,7 +168,7 @@ func TestDoubleAgainstBig(t *testing.T) {
 	rng := rand.New(rand.NewPCG(23, 24))
 	draw := func() double {
 		hi := rng.NormFloat64()
-		return normal(hi, hi*rng.NormFloat64()*0x1p-54)
+		return newDouble(hi, hi*rng.NormFloat64()*0x1p-54)
 	}
 	exact := func(d double) *big.Float { return newBig(0).Add(newBig(d.hi), newBig(d.lo)) }
 	for range cases(20_000) {

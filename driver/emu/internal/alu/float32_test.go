@@ -6,12 +6,11 @@ import (
 	"testing"
 )
 
-// fmaOperands are kinds of operands that reach every part of FMA32.
+// fmaOperands draw operands that reach every part of FMA32.
 var fmaOperands = []struct {
 	name string
 	draw func(rng *rand.Rand) (a, b, c float32)
-	// doubleRounds says that a float64 fma rounded again must fail here: these cases
-	// can tell the two apart.
+	// doubleRounds requires that a float64 fma rounded to f32 fails for some of these operands.
 	doubleRounds bool
 }{
 	{"any bits", func(rng *rand.Rand) (a, b, c float32) {
@@ -31,8 +30,7 @@ var fmaOperands = []struct {
 		c = -float32(a * b)
 		return a, b, math.Float32frombits(math.Float32bits(c) + rng.Uint32N(3) - 1)
 	}, false},
-	// c has an odd number of half places beyond 24 bits in common with the product,
-	// and the rest of the product lies far below: almost a tie.
+	// Almost ties: the product is near a midpoint of two neighbors of c.
 	{"almost ties", func(rng *rand.Rand) (a, b, c float32) {
 		a = math.Float32frombits(0x3F800000 | 1<<rng.Uint32N(12))
 		b = math.Float32frombits(0x33800000 | 1<<rng.Uint32N(12)) // 2⁻²⁴·(1 + tiny)
@@ -42,8 +40,7 @@ var fmaOperands = []struct {
 		}
 		return a, b, c
 	}, false},
-	// The product is half a place of c and the square of its tiny part, below what a
-	// float64 sum keeps.
+	// The product is half an ulp of c minus a square that a float64 sum loses.
 	{"beyond float64", func(rng *rand.Rand) (a, b, c float32) {
 		tiny := float32(math.Ldexp(1, -int(10+rng.Uint32N(13))))
 		a, b = 1+tiny, 1-tiny
@@ -129,8 +126,7 @@ func TestFloat32Specials(t *testing.T) {
 	}
 }
 
-// A quotient or root is right if the exact value lies between the midpoints to its
-// neighbors, which exact products decide.
+// math/big divides and takes roots in more bits, and rounds once to f32.
 func TestDivisionAndRootAgainstBig(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range cases(100_000) {

@@ -2,24 +2,24 @@ package alu
 
 import "math"
 
-// nan16 is the NaN that f16 and bf16 instructions return.
+// nan16 is the canonical NaN of f16 and bf16.
 const nan16 = 0x7FFF
 
-// narrow is a 16-bit floating-point format.
-type narrow struct {
+// format16 is a 16-bit floating-point format.
+type format16 struct {
 	fraction int     // bits of the fraction
 	minExp   int     // exponent of the smallest normal number
-	inf      uint16  // +Inf; larger magnitudes are NaN
-	rebias   float64 // 2 to the bias of float64 less the format's own
+	inf      uint16  // code of +Inf; larger magnitudes are NaN
+	rebias   float64 // 2 to the power of float64's exponent bias minus that of the format
 }
 
 var (
-	binary16 = narrow{fraction: 10, minExp: -14, inf: 0x7C00, rebias: 0x1p1008}
-	bfloat16 = narrow{fraction: 7, minExp: -126, inf: 0x7F80, rebias: 0x1p896}
+	binary16 = format16{fraction: 10, minExp: -14, inf: 0x7C00, rebias: 0x1p1008}
+	bfloat16 = format16{fraction: 7, minExp: -126, inf: 0x7F80, rebias: 0x1p896}
 )
 
-// round is f rounded to nearest, ties to even; beyond the largest number it is infinity.
-func (n narrow) round(f float64) uint16 {
+// round rounds f to nearest, ties to even. Beyond the largest number it returns infinity.
+func (n format16) round(f float64) uint16 {
 	const fraction64 = 52
 	bits := math.Float64bits(f)
 	sign := uint16(bits>>48) & 0x8000
@@ -34,19 +34,19 @@ func (n narrow) round(f float64) uint16 {
 	}
 	significand := bits&(1<<fraction64-1) | 1<<fraction64
 	drop := fraction64 - n.fraction
-	biased := exp - n.minExp // without the one that the leading bit of the significand adds
+	biased := exp - n.minExp // minus the 1 that the leading bit of the significand adds below
 	if biased < 0 {
 		drop, biased = drop-biased, 0
 	}
 	kept := significand >> drop
 	rest, half := significand&(1<<drop-1), uint64(1)<<(drop-1)
 	if rest > half || rest == half && kept&1 != 0 {
-		kept++ // a carry out of the fraction goes into the exponent, as it should
+		kept++ // a carry out of the fraction increments the exponent
 	}
 	return sign | uint16(min(uint64(biased)<<n.fraction+kept, uint64(n.inf)))
 }
 
-// F16ToF32 is cvt.f32.f16, which is exact.
+// F16ToF32 is cvt.f32.f16. It is exact.
 func F16ToF32(h uint16) float32 {
 	magnitude := uint32(h & 0x7FFF)
 	if magnitude > uint32(binary16.inf) {
@@ -56,14 +56,13 @@ func F16ToF32(h uint16) float32 {
 	if magnitude == uint32(binary16.inf) {
 		return math.Float32frombits(sign | 0x7F800000)
 	}
-	// Shifted into place the exponent is too small by the difference of the biases,
-	// for subnormal numbers too.
+	// Shifted into place, the exponent is too small by the difference of the biases. Multiplying
+	// corrects it, also for subnormal numbers.
 	f := math.Float32frombits(magnitude<<13) * 0x1p112
 	return math.Float32frombits(math.Float32bits(f) | sign)
 }
 
-// BF16ToF32 is cvt.f32.bf16, which is exact. It only moves bits: a NaN keeps its
-// sign and payload.
+// BF16ToF32 is cvt.f32.bf16. It moves bits, so that a NaN keeps its sign and payload.
 func BF16ToF32(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
 
 // F32ToF16 is cvt.rn.f16.f32.
@@ -72,21 +71,19 @@ func F32ToF16(f float32) uint16 { return binary16.round(float64(f)) }
 // F32ToBF16 is cvt.rn.bf16.f32.
 func F32ToBF16(f float32) uint16 { return bfloat16.round(float64(f)) }
 
-// FMAF16 is fma.rn.f16: a·b + c rounded once.
+// FMAF16 is fma.rn.f16.
 func FMAF16(a, b, c uint16) uint16 {
 	product := float64(float64(F16ToF32(a)) * float64(F16ToF32(b)))
 	return binary16.round(addOdd(product, float64(F16ToF32(c))))
 }
 
-// FMABF16 is fma.rn.bf16: a·b + c rounded once.
+// FMABF16 is fma.rn.bf16.
 func FMABF16(a, b, c uint16) uint16 {
 	product := float64(float64(BF16ToF32(a)) * float64(BF16ToF32(b)))
 	return bfloat16.round(addOdd(product, float64(BF16ToF32(c))))
 }
 
-// The sum and the product of two f16 are exact in float64, so these round once.
-
-// AddF16 is add.rn.f16.
+// AddF16 is add.rn.f16. The sum, as the product, of two f16 is exact in float64 and rounded once.
 func AddF16(a, b uint16) uint16 {
 	return binary16.round(float64(F16ToF32(a)) + float64(F16ToF32(b)))
 }

@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// narrowFormats has the two formats with their conversions and their fma.
-var narrowFormats = []struct {
+// formats16 lists the formats with their conversions and fma.
+var formats16 = []struct {
 	name  string
-	n     narrow
+	n     format16
 	widen func(uint16) float32
 	round func(float32) uint16
 	fma   func(a, b, c uint16) uint16
@@ -20,7 +20,7 @@ var narrowFormats = []struct {
 }
 
 func TestWidenEveryCode(t *testing.T) {
-	for _, f := range narrowFormats {
+	for _, f := range formats16 {
 		t.Run(f.name, func(t *testing.T) {
 			for code := range 1 << 16 {
 				h := uint16(code)
@@ -49,9 +49,10 @@ func TestWidenEveryCode(t *testing.T) {
 	}
 }
 
-// Every midpoint of two neighbors and the f32 on both sides of it, and random bits.
+// TestRoundF32 rounds every midpoint of two neighbors, the f32 on both sides of it, and random
+// bits.
 func TestRoundF32(t *testing.T) {
-	for _, f := range narrowFormats {
+	for _, f := range formats16 {
 		t.Run(f.name, func(t *testing.T) {
 			check := func(x float32) {
 				t.Helper()
@@ -92,8 +93,8 @@ func compareFloat(a, b float64) int {
 	return 0
 }
 
-// specials16 are codes at the edges of a format.
-func specials16(n narrow) []uint16 {
+// specials16 returns codes at the edges of a format.
+func specials16(n format16) []uint16 {
 	one := uint16(-n.minExp+1) << n.fraction
 	s := []uint16{0, 1, 2, 1<<n.fraction - 1, 1 << n.fraction, 1<<n.fraction + 1, one - 1, one, one + 1, n.inf - 1, n.inf, n.inf + 1, 0x7FFF}
 	for _, h := range s {
@@ -102,23 +103,22 @@ func specials16(n narrow) []uint16 {
 	return s
 }
 
-// narrowOps are the operations with their exact meaning; those of two operands
-// ignore the third.
-type narrowOp struct {
+// op16 is an operation with its exact definition. Operations of two operands ignore the third.
+type op16 struct {
 	name  string
-	n     narrow
+	n     format16
 	widen func(uint16) float32
 	f     func(a, b, c uint16) uint16
 	exact func(a, b, c float64) *big.Float
 	plain func(a, b, c float64) float64 // for infinities and NaN
 }
 
-func narrowOps() []narrowOp {
+func ops16() []op16 {
 	two := func(f func(a, b uint16) uint16) func(a, b, c uint16) uint16 {
 		return func(a, b, _ uint16) uint16 { return f(a, b) }
 	}
 	fma := func(a, b, c float64) float64 { return float64(a*b) + c }
-	return []narrowOp{
+	return []op16{
 		{"fma f16", binary16, F16ToF32, FMAF16, bigFMA, fma},
 		{"fma bf16", bfloat16, BF16ToF32, FMABF16, bigFMA, fma},
 		{"add f16", binary16, F16ToF32, two(AddF16),
@@ -130,7 +130,7 @@ func narrowOps() []narrowOp {
 	}
 }
 
-func (op narrowOp) check(t *testing.T, a, b, c uint16) {
+func (op op16) check(t *testing.T, a, b, c uint16) {
 	t.Helper()
 	x, y, z := float64(op.widen(a)), float64(op.widen(b)), float64(op.widen(c))
 	var want uint16
@@ -149,8 +149,8 @@ func (op narrowOp) check(t *testing.T, a, b, c uint16) {
 	}
 }
 
-func TestNarrowArithmeticAgainstBig(t *testing.T) {
-	for _, op := range narrowOps() {
+func TestArithmetic16AgainstBig(t *testing.T) {
+	for _, op := range ops16() {
 		t.Run(op.name, func(t *testing.T) {
 			s := specials16(op.n)
 			for _, a := range s {

@@ -9,7 +9,7 @@ import (
 
 var inf32 = float32(math.Inf(1))
 
-// same is equality of bits, so that NaN equals itself and -0 is not +0.
+// same compares bits: NaN equals itself, and -0 differs from +0.
 func same(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }
 
 func finite(fs ...float32) bool {
@@ -21,13 +21,12 @@ func finite(fs ...float32) bool {
 	return true
 }
 
-// sumBits holds the exact sum of any two products of f32 or bf16, or of a product and
-// an f32: 2⁻²⁹⁸ to 2²⁵⁷.
+// sumBits is enough for the exact sum of any two products of f32: 2⁻²⁹⁸ to 2²⁵⁷.
 const sumBits = 600
 
 func bigOf(f float64) *big.Float { return new(big.Float).SetPrec(sumBits).SetFloat64(f) }
 
-// bigFMA is a·b + c, exactly.
+// bigFMA is the exact a·b + c.
 func bigFMA(a, b, c float64) *big.Float {
 	p := new(big.Float).SetPrec(sumBits).Mul(bigOf(a), bigOf(b))
 	return p.Add(p, bigOf(c))
@@ -39,7 +38,7 @@ func anyFloat32(rng *rand.Rand, lo, hi uint32) float32 {
 	return math.Float32frombits(bits&0x807FFFFF | (lo+rng.Uint32N(hi-lo+1))<<23)
 }
 
-// cases is how many random cases a test runs: n, or fewer under -short.
+// cases is the number of random cases of a test: n, or fewer with -short.
 func cases(n int) int {
 	if testing.Short() {
 		return n / 20
@@ -47,11 +46,10 @@ func cases(n int) int {
 	return n
 }
 
-// nearest is the number of format n nearest to a value, ties to the even code, by
-// definition: compare says whether the magnitude of the value is below, at or above a
-// magnitude.
-func nearest(n narrow, negative bool, compare func(float64) int) uint16 {
-	lo, hi := 0, int(n.inf) // value(lo) ≤ x < value(hi), where infinity counts as the next power of two
+// nearest returns the code of format n nearest to a value, ties to even. compare compares the
+// magnitude of the value with its argument.
+func nearest(n format16, negative bool, compare func(float64) int) uint16 {
+	lo, hi := 0, int(n.inf) // value(lo) ≤ x < value(hi); infinity counts as the next power of two
 	if compare(value(n, n.inf)) >= 0 {
 		lo = hi
 	}
@@ -76,8 +74,8 @@ func nearest(n narrow, negative bool, compare func(float64) int) uint16 {
 	return code
 }
 
-// value is the magnitude of a code by the definition of the format.
-func value(n narrow, code uint16) float64 {
+// value is the magnitude of a code, by the definition of the format.
+func value(n format16, code uint16) float64 {
 	exp := int(code&0x7FFF) >> n.fraction
 	fraction := float64(int(code) & (1<<n.fraction - 1))
 	if exp == 0 {
@@ -87,7 +85,7 @@ func value(n narrow, code uint16) float64 {
 }
 
 // nearestBig is nearest for an exact value.
-func nearestBig(n narrow, x *big.Float) uint16 {
+func nearestBig(n format16, x *big.Float) uint16 {
 	magnitude := new(big.Float).Abs(x)
 	return nearest(n, x.Signbit(), func(f float64) int { return magnitude.Cmp(bigOf(f)) })
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// warp has the fragments of one m16n8k16 and the matrices that they hold.
+// warp holds the fragments of one m16n8k16, and the matrices that they represent.
 type warp struct {
 	a    [32][4]uint32
 	b    [32][2]uint32
@@ -19,7 +19,7 @@ type warp struct {
 	matC [16][8]float32
 }
 
-// Where the PTX ISA puts element i of a lane's fragment.
+// placeA is the place of element i in A, from the PTX ISA. placeB and placeC follow.
 func placeA(lane, i int) (row, col int) {
 	row, col = lane>>2, lane&3*2+i&1
 	if i == 2 || i == 3 || i == 6 || i == 7 {
@@ -47,8 +47,7 @@ func placeC(lane, i int) (row, col int) {
 	return row, col
 }
 
-// newWarp fills the fragments with matrices given by their elements; a and b give
-// codes of f16 or bf16.
+// newWarp fills the fragments from functions of the elements. a and b return codes of f16 or bf16.
 func newWarp(bf16 bool, a, b func(row, col int) uint16, c func(row, col int) float32) *warp {
 	widen := F16ToF32
 	if bf16 {
@@ -77,7 +76,7 @@ func newWarp(bf16 bool, a, b func(row, col int) uint16, c func(row, col int) flo
 	return w
 }
 
-// normalWarp has matrices of normally distributed numbers.
+// normalWarp draws normally distributed elements.
 func normalWarp(rng *rand.Rand, bf16 bool) *warp {
 	code := func(_, _ int) uint16 {
 		if bf16 {
@@ -88,7 +87,7 @@ func normalWarp(rng *rand.Rand, bf16 bool) *warp {
 	return newWarp(bf16, code, code, func(_, _ int) float32 { return float32(4 * rng.NormFloat64()) })
 }
 
-// wildWarp has matrices of any finite codes: every exponent, subnormal numbers, zeros.
+// wildWarp draws any finite codes: every exponent, subnormal numbers and zeros.
 func wildWarp(rng *rand.Rand, bf16 bool) *warp {
 	n := binary16
 	if bf16 {
@@ -104,8 +103,7 @@ func wildWarp(rng *rand.Rand, bf16 bool) *warp {
 	return newWarp(bf16, code, code, func(_, _ int) float32 { return anyFloat32(rng, 0, 254) })
 }
 
-// multiply runs the instruction and returns D as a matrix. dst is c, as it mostly is
-// in kernels.
+// multiply runs the instruction and returns D as a matrix. dst is c, as in most kernels.
 func (w *warp) multiply(m Accumulate) (d [16][8]float32) {
 	c := w.c
 	m.MMA16816(&c, &w.a, &w.b, &c, w.bf16)
@@ -127,11 +125,11 @@ func TestMMASmallIntegersAreExactInEveryMode(t *testing.T) {
 	for _, m := range accumulations {
 		for _, bf16 := range []bool{false, true} {
 			rng := rand.New(rand.NewPCG(25, 26))
-			narrowed := F32ToF16
+			toCode := F32ToF16
 			if bf16 {
-				narrowed = F32ToBF16
+				toCode = F32ToBF16
 			}
-			code := func(_, _ int) uint16 { return narrowed(float32(rng.IntN(33) - 16)) }
+			code := func(_, _ int) uint16 { return toCode(float32(rng.IntN(33) - 16)) }
 			w := newWarp(bf16, code, code, func(_, _ int) float32 { return float32(rng.IntN(2001) - 1000) })
 			d := w.multiply(m.Accumulate)
 			for row := range d {
@@ -149,8 +147,8 @@ func TestMMASmallIntegersAreExactInEveryMode(t *testing.T) {
 	}
 }
 
-// bigExponent is the exponent of x in a format whose smallest normal exponent is
-// given, and very small for zero.
+// bigExponent is the exponent of x in a format with the given smallest normal exponent. It is very
+// small for zero.
 func bigExponent(x float64, smallest int) int {
 	if x == 0 {
 		return -1 << 20
@@ -159,8 +157,8 @@ func bigExponent(x float64, smallest int) int {
 	return max(e-1, smallest)
 }
 
-// define is Accumulate by its definition, in rational arithmetic.
-func (m Accumulate) define(a, b [16]float64, c float32, n narrow) float32 {
+// define is the definition of Accumulate in rational arithmetic.
+func (m Accumulate) define(a, b [16]float64, c float32, n format16) float32 {
 	group := m.Group
 	if m == Exact {
 		group = 16
@@ -220,10 +218,9 @@ func TestMMAAgainstDefinition(t *testing.T) {
 	}
 }
 
-// The tensor core's sum differs from the exact one by what truncation takes from 17
-// terms, each less than 2^-FractionBits of the largest exponent, and by rounding the
-// result. In last places of an f32 of the largest term, for Hopper: below 17/4, and
-// 1 of the result's.
+// Truncation changes each of 17 terms by less than 2^-FractionBits of the largest exponent, and
+// rounding changes the result. For Hopper these are 17/4 ulp of the largest term, and 1 ulp of the
+// result.
 func TestMMADistanceFromExact(t *testing.T) {
 	rng := rand.New(rand.NewPCG(29, 30))
 	var worst, worstBeforeRounding float64

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// The bits of many results, made with one compiler for one processor. Where the
-// compiler fuses, or a library function has another implementation, another
-// fingerprint comes out. That would be on arm64 or with GOAMD64=v3.
+// The results must have the same bits on every machine. A fingerprint differs if the compiler fuses
+// operations, as it may on arm64 or with GOAMD64=v3, or if a library function has another
+// implementation.
 func TestSameBitsEverywhere(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -41,7 +41,7 @@ func TestSameBitsEverywhere(t *testing.T) {
 	}
 }
 
-// mixApprox folds one result of every approximate operation into a word.
+// mixApprox combines a result of every approximate operation into a word.
 func mixApprox(p Approx, rng *rand.Rand) uint32 {
 	var mix uint32
 	for _, f := range []func(Approx, float32) float32{Approx.Ex2, Approx.Lg2, Approx.Rcp, Approx.Rsqrt, Approx.Tanh, Approx.Sqrt} {
@@ -50,7 +50,7 @@ func mixApprox(p Approx, rng *rand.Rand) uint32 {
 	return mix
 }
 
-// mixMMA folds the 128 results of one mma into a word.
+// mixMMA combines the results of one mma into a word.
 func mixMMA(m Accumulate, rng *rand.Rand) uint32 {
 	d := wildWarp(rng, rng.Uint32()&1 != 0).multiply(m)
 	var mix uint32

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Element i of a lane in m16n8k32, from the PTX ISA.
+// placeA8 is the place of element i of a lane in A of m16n8k32, from the PTX ISA. placeB8 is that
+// in B.
 func placeA8(lane, i int) (row, col int) {
 	row, col = lane>>2, lane&3*4+i&3
 	if !(i < 4 || i >= 8 && i < 12) {
@@ -77,70 +78,43 @@ func TestMMA16832S8AgainstDefinition(t *testing.T) {
 	}
 }
 
-func TestLdMatrixAgainstDefinition(t *testing.T) {
-	for _, n := range []int{1, 2, 4} {
-		for _, trans := range []bool{false, true} {
-			// Element [row][col] of matrix i is 256·i + 16·row + col.
-			next := 0
-			out := LdMatrix(func(lane int) (row [16]byte) {
-				if lane != next {
-					t.Fatalf("x%d asked for lane %d, want %d", n, lane, next)
+func TestWGMMAS8AgainstDefinition(t *testing.T) {
+	rng := rand.New(rand.NewPCG(39, 40))
+	for _, unsigned := range []bool{false, true} {
+		var matA [16][32]int32
+		var a [32][4]uint32
+		var b [64][32]byte
+		var d, want [32][32]int32
+		for lane := range 32 {
+			for i := range 16 {
+				v := byte(rng.Uint32())
+				row, col := placeA8(lane, i)
+				if matA[row][col] = int32(int8(v)); unsigned {
+					matA[row][col] = int32(v)
 				}
-				next++
-				for col := range 8 {
-					row[2*col] = byte(16*(lane%8) + col)
-					row[2*col+1] = byte(lane / 8)
-				}
-				return row
-			}, n, trans)
-			if next != 8*n {
-				t.Errorf("x%d asked for %d rows, want %d", n, next, 8*n)
+				a[lane][i/4] |= uint32(v) << (8 * (i % 4))
 			}
-			for lane := range 32 {
-				for i := range 4 {
-					var want uint32
-					if i < n {
-						low, high := 16*(lane/4)+lane%4*2, 16*(lane/4)+lane%4*2+1
-						if trans {
-							low, high = 16*(lane%4*2)+lane/4, 16*(lane%4*2+1)+lane/4
-						}
-						want = uint32(256*i+low) | uint32(256*i+high)<<16
-					}
-					if out[lane][i] != want {
-						t.Fatalf("x%d, trans %v: lane %d register %d = %#08x, want %#08x", n, trans, lane, i, out[lane][i], want)
-					}
-				}
+			for i := range want[lane] {
+				want[lane][i] = int32(rng.Uint32())
 			}
 		}
-	}
-}
-
-// Kernels load A with x4 from four quarters of a row-major tile, and B with x2 and
-// trans from a row-major tile: what comes out must be what mma takes.
-func TestLdMatrixFeedsMMA(t *testing.T) {
-	w := normalWarp(rand.New(rand.NewPCG(39, 40)), false)
-	put := func(row *[16]byte, k int, v float64) {
-		h := F32ToF16(float32(v))
-		row[2*k], row[2*k+1] = byte(h), byte(h>>8)
-	}
-	a := LdMatrix(func(lane int) (row [16]byte) {
-		for k := range 8 {
-			put(&row, k, w.matA[lane%16][lane/16*8+k])
+		for n := range b {
+			for k := range b[n] {
+				b[n][k] = byte(rng.Uint32())
+			}
 		}
-		return row
-	}, 4, false)
-	b := LdMatrix(func(lane int) (row [16]byte) {
-		for k := range 8 {
-			put(&row, k, w.matB[lane][k])
+		d = want
+		WGMMAS8(&d, &a, &b, unsigned)
+		for lane := range want {
+			for i := range want[lane] {
+				row, column := lane>>2+i%4/2*8, i/4*8+lane%4*2+i%2
+				for k, x := range matA[row] {
+					want[lane][i] += x * int32(int8(b[column][k]))
+				}
+			}
 		}
-		return row
-	}, 2, true)
-	if a != w.a {
-		t.Error("A by ldmatrix.x4 differs from its fragments")
-	}
-	for lane := range b {
-		if [2]uint32(b[lane][:2]) != w.b[lane] {
-			t.Fatalf("B by ldmatrix.x2.trans differs in lane %d", lane)
+		if d != want {
+			t.Errorf("unsigned %v: a sum differs", unsigned)
 		}
 	}
 }
