@@ -1,20 +1,19 @@
-// Package accel is the engine whose weights, cache and activations stay on a device.
+// Package accel is the engine that keeps weights, KV cache and activations on an NVIDIA GPU.
 //
-// A pass over the model is a plan: steps as data, each a kernel with its arguments (see
-// planner). The same plan is run eagerly, with a tap or a timer after each step, captured
-// into a graph and replayed, or listed without a device (LaunchesFor). A pass has rows, and
-// each row is a position of a sequence: n sequences that decode together are n rows, and
-// so are 16 positions of one prompt. Kernels compute rows independently of each other, so
-// a row has the same bits in any company. See [Options] for how prompts are computed.
+// A forward pass is planned as a list of commands, each a kernel launch with its arguments.
+// The same plan is captured into a graph and replayed, launched kernel by kernel, run with a
+// tap or a timer after each kernel, or listed without a device (LaunchesFor). A pass computes
+// a batch of tokens: one token of each of several sequences in a decode step, or a chunk of
+// one prompt. Kernels compute tokens independently of each other, so a token has the same
+// bits in any batch. Options describes how prompts are computed.
 //
-// What a pass is about lies in device memory: tokens, positions, lengths and pages. So
-// launches, and graphs of them, stay good for the life of the engine; there is one for
-// each power of two of rows and of pages.
+// The inputs of a pass lie in device memory: tokens, positions, lengths and page tables. So
+// a graph stays valid for the life of the engine. There is one per power of two of batch
+// slots and of pages.
 //
-// All memory is listed in an inventory before any is taken; the plan is its sum (PlanFor).
-// The cache is pages of 64 positions that sequences take as they grow (pool), and that
-// snapshots share with them.
+// All device memory is listed before any is allocated; PlanFor returns the sums. The KV cache
+// is paged: sequences allocate pages as they grow, and share pages with snapshots.
 //
-// Sequences that wait for a step at the same time step together (schedule); prompts take
-// turns with them, a chunk at a time.
+// Sequences that ask for a step at the same time share it. Prompts alternate with steps,
+// chunk by chunk.
 package accel

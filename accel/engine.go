@@ -4,46 +4,55 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 
+	"github.com/lockstep-go/lockstep/accel/internal/kv"
+	"github.com/lockstep-go/lockstep/accel/internal/plan"
+	"github.com/lockstep-go/lockstep/accel/internal/upload"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/kernelcache"
 	"github.com/lockstep-go/lockstep/model"
-	"github.com/lockstep-go/lockstep/ptxgen"
 )
 
-// Engine computes one model on a device. It implements model.Engine; any goroutine may
-// call it, and sessions may run at once.
+// Engine computes one model on a device. It implements model.Engine. It is safe for
+// concurrent use, and its sessions may run at once.
 type Engine struct {
-	model *model.Model
-	dev   driver.Device
-	*layout
+	model   *model.Model
+	dev     driver.Device
+	options Options
+	layout  *plan.Layout
+	plan    Plan
 
-	// What was opened, to be closed in reverse.
-	streams []driver.Stream
-	memory  []driver.Buffer
-	pinned  []driver.Pinned
+	open    resources
+	stream  driver.Stream
 	kernels *kernelcache.Cache
-	graphs  []driver.Graph
-	events  []driver.Event // of timed passes
+	staging driver.Pinned // logits and tapped values on their way to the host
+	inputs  *stepInputs
 
-	stream   driver.Stream
-	host     driver.Pinned // for logits and pages
-	rowsHost driver.Pinned // what a step is told of its rows, and the tokens that were chosen
-	rows     []row         // of the step that is computed
+	schedule *schedule
 
-	schedule  *schedule
-	mu        gate // held while the device works on a pass
-	programs  map[pass]*program
-	longest   int             // the most steps that a program had
-	launches  []driver.Launch // of a part of a pass
-	tables    tables
-	ahead     lookahead
-	snapshots []*kept // the oldest first
-	stats     Stats
-	closed    bool
+	// mu is held while the device computes. It guards the fields below.
+	mu     mutex
+	cache  *kv.Cache // except its Pool
+	passes map[plan.Shape]*pass
+	async  asyncStep
+	timing []driver.Event // of timed passes, reused
+	stats  Stats
+	closed bool
+
+	// Reused between calls, so that a step allocates nothing.
+	batch    []slot
+	launches []driver.Launch
 }
 
 var _ model.Engine = (*Engine)(nil)
+
+// sharedMemoryPercent is the preferred share of shared memory in an SM's L1 cache if the
+// model has no quantized weights: these are read through L1, while quantized weights are
+// staged in shared memory. All kernels of a step prefer the same, because an SM is idle
+// while it changes the carve-out.
+const sharedMemoryPercent = 45
 
 // New uploads a model to a device and returns an engine for it. The engine closes neither
 // of them, and does not read the model's file after New. If ctx ends during the upload, New
@@ -52,7 +61,7 @@ var _ model.Engine = (*Engine)(nil)
 // New fails before it allocates anything with ErrComputeCapability if the GPU is too old,
 // with model.ErrUnsupported if there are no kernels for the model, and with
 // driver.ErrOutOfMemory if the engine does not fit; see PlanFor.
-func New(ctx context.Context, m *model.Model, dev driver.Device, o Options) (*Engine, error) {
+func New(ctx context.Context, m *model.Model, dev driver.Device, o Options) (_ *Engine, err error) {
 	if dev == nil {
 		return nil, errors.New("accel: no device")
 	}
@@ -60,84 +69,97 @@ func New(ctx context.Context, m *model.Model, dev driver.Device, o Options) (*En
 	if err != nil {
 		return nil, fmt.Errorf("accel: %w", err)
 	}
-	l, err := newLayout(m, dev.Properties(), free, o)
-	if err == nil {
-		err = l.fits()
+	props := dev.Properties()
+	o, layout, err := newLayout(m, props, free, o)
+	if err != nil {
+		return nil, err
+	}
+	summary := newPlan(layout, props, free, o)
+	if err := summary.fits(); err != nil {
+		return nil, err
+	}
+	release, err := m.Acquire()
+	if err != nil {
+		return nil, fmt.Errorf("accel: %w", err)
+	}
+	defer release()
+
+	open := resources{dev: dev}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("accel: %w", err), open.close())
+		}
+	}()
+	stream, err := dev.NewStream()
+	if err != nil {
+		return nil, err
+	}
+	open.stream = stream
+	open.add(stream)
+	staging, err := open.pinned(layout.StagingBytes())
+	if err != nil {
+		return nil, err
+	}
+	inputs, err := open.pinned(stepInputBytes(layout))
+	if err != nil {
+		return nil, err
+	}
+	var stepEnd driver.Event // stays nil if no step runs ahead
+	if o.async() {
+		if stepEnd, err = dev.NewEvent(); err != nil {
+			return nil, err
+		}
+		open.add(stepEnd)
+	}
+	buffers, err := layout.Memory.Allocate(dev)
+	for _, b := range buffers {
+		open.add(b)
 	}
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{model: m, dev: dev, layout: l, kernels: kernelcache.New(dev), programs: map[pass]*program{}, schedule: newSchedule(), mu: newGate()}
-	if !l.weights.quantized() {
-		e.kernels.PreferShared(halfShared)
+	kernels := kernelcache.New(dev)
+	open.add(kernels)
+	if !layout.QuantizedWeights() {
+		kernels.PreferShared(sharedMemoryPercent)
 	}
-	if err := e.open(ctx); err != nil {
-		return nil, errors.Join(err, e.Close())
+	if err := uploadModel(ctx, m, dev, stream, layout, o.Progress); err != nil {
+		return nil, err
 	}
-	return e, nil
+	return &Engine{
+		model: m, dev: dev, options: o, layout: layout, plan: summary,
+		open: open, stream: stream, kernels: kernels, staging: staging, inputs: newStepInputs(layout, inputs),
+		schedule: newSchedule(), mu: newMutex(),
+		cache:  kv.New(layout.Geometry, layout.KV, layout.Pages, stream, staging),
+		passes: map[plan.Shape]*pass{},
+		async:  asyncStep{stepEnd: stepEnd},
+	}, nil
 }
 
-// halfShared is what kernels want as shared memory, in percent, where weights are numbers,
-// which are read through the cache; quantized ones come through a ring in shared memory. All
-// kernels of a step want the same, since an SM that divides its memory anew is idle first.
-const halfShared = 45
-
-// open takes the memory and fills it. After an error Close gives back what was taken.
-func (e *Engine) open(ctx context.Context) (err error) {
-	release, err := e.model.Acquire()
+// uploadModel fills the device memory.
+func uploadModel(ctx context.Context, m *model.Model, dev driver.Device, stream driver.Stream, l *plan.Layout, progress func(done, total int64)) error {
+	u, err := upload.New(ctx, dev, stream, upload.Options{StagingBytes: l.UploadBytes(), Total: l.Memory.UploadBytes(), Progress: progress})
 	if err != nil {
-		return fmt.Errorf("accel: %w", err)
-	}
-	defer release()
-	if e.stream, err = e.dev.NewStream(); err != nil {
-		return fmt.Errorf("accel: %w", err)
-	}
-	e.streams = append(e.streams, e.stream)
-	for _, p := range []struct {
-		to    *driver.Pinned
-		bytes int
-	}{{&e.host, e.hostBytes()}, {&e.rowsHost, e.rowsBytes()}} {
-		if *p.to, err = e.dev.AllocPinned(p.bytes); err != nil {
-			return fmt.Errorf("accel: %d bytes of pinned memory: %w", p.bytes, err)
-		}
-		e.pinned = append(e.pinned, *p.to)
-	}
-	e.placeTokens(ptxgen.Address(e.rowsHost.Address()))
-	if e.o.looksAhead() {
-		if e.ahead.before, err = e.dev.NewEvent(); err != nil {
-			return fmt.Errorf("accel: %w", err)
-		}
-	}
-	if e.memory, err = e.inventory.allocate(e.dev); err != nil {
 		return err
 	}
-	e.tables = newTables(&e.shape)
-	return e.upload(ctx)
-}
-
-func (e *Engine) upload(ctx context.Context) error {
-	u, err := newUploader(ctx, e.dev, e.stream, e.stagingBytes(), e.toUpload(), e.o.Progress)
-	if err != nil {
-		return fmt.Errorf("accel: %w", err)
-	}
-	err = e.inventory.upload(u)
-	if err == nil { // a file cut short inside its last page reads as zeros, without a fault
-		err = e.model.File.Check()
+	err = l.Memory.Upload(u)
+	if err == nil { // a file that was truncated inside its last page reads as zeros, without a fault
+		err = m.File.Check()
 	}
 	if err != nil {
-		_ = e.stream.Synchronize() // copies may still be at work with the memory that close gives back
+		_ = stream.Synchronize() // copies may be in flight from the memory that Close releases
 	}
-	return errors.Join(err, u.close())
+	return errors.Join(err, u.Close())
 }
 
-// Model is the model that the engine computes.
+// Model returns the engine's model.
 func (e *Engine) Model() *model.Model { return e.model }
 
-// Plan is how much device memory the engine has taken, and for what.
+// Plan returns the engine's device memory.
 func (e *Engine) Plan() Plan { return e.plan }
 
-// Close gives back all that the engine took, but neither the device nor the model.
-// Sessions can only be closed after it.
+// Close releases what the engine allocated, but neither the device nor the model. Its
+// sessions and snapshots can only be closed after it.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -145,23 +167,11 @@ func (e *Engine) Close() error {
 		return nil
 	}
 	e.closed = true
-	lost := e.dev.Err() != nil
-	var errs []error
-	if e.stream != nil && !lost {
-		errs = append(errs, e.stream.Synchronize())
-	}
-	if e.ahead.before != nil {
-		errs = append(errs, e.ahead.before.Close())
-	}
-	errs = append(errs, closeAll(e.events), closeAll(e.graphs), e.kernels.Close(), closeAll(e.memory), closeAll(e.pinned), closeAll(e.streams))
-	if lost {
-		return nil // the fault took all that there was to give back, and was reported
-	}
-	return errors.Join(errs...)
+	return e.open.close()
 }
 
-// NewSession returns an empty session of at most capacity positions, 0 for the model's
-// context. Pages of the cache are taken as the sequence grows.
+// NewSession returns an empty session of at most capacity positions; 0 means the model's
+// context. The session allocates pages of the KV cache as it grows.
 func (e *Engine) NewSession(capacity int) (model.Session, error) {
 	limit := e.model.Config.Context
 	switch {
@@ -172,18 +182,79 @@ func (e *Engine) NewSession(capacity int) (model.Session, error) {
 	case capacity == 0:
 		capacity = limit
 	}
-	s := &session{engine: e, capacity: capacity, long: e.model.Config.LongRope(capacity), place: noPlace}
-	s.request.done = make(chan struct{}, 1)
-	return s, nil
+	return &session{
+		engine: e, capacity: capacity, longRope: e.model.Config.LongRope(capacity),
+		request: request{done: make(chan struct{}, 1)}, slot: noSlot,
+	}, nil
 }
 
-// usable says why the engine computes no more. The lock is held.
+// usable returns an error if the engine is closed or its device lost. The mutex is held.
 func (e *Engine) usable() error {
 	if e.closed {
-		return fmt.Errorf("accel: the engine is closed: %w", model.ErrClosed)
+		return fmt.Errorf("accel: engine: %w", model.ErrClosed)
 	}
 	if err := e.dev.Err(); err != nil {
 		return fmt.Errorf("accel: %w", err)
 	}
 	return nil
+}
+
+// begin locks the mutex and checks that the engine is usable. The caller unlocks it, even
+// after an error.
+func (e *Engine) begin(ctx context.Context) error {
+	e.mu.Lock()
+	if err := e.usable(); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// failed handles an error of the device: it waits for the stream, because queued work may
+// still use memory that the next pass writes, and drops the step that runs ahead. It
+// returns the error that the caller returns. The mutex is held.
+func (e *Engine) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	_ = e.stream.Synchronize()
+	e.discardAhead()
+	if lost := e.dev.Err(); lost != nil {
+		err = lost
+	}
+	return fmt.Errorf("accel: %w", err)
+}
+
+// resources are what an engine opened on its device, in that order.
+type resources struct {
+	dev    driver.Device
+	stream driver.Stream // nil until it is opened
+	list   []io.Closer
+}
+
+func (r *resources) add(c io.Closer) { r.list = append(r.list, c) }
+
+func (r *resources) pinned(bytes int) (driver.Pinned, error) {
+	p, err := r.dev.AllocPinned(bytes)
+	if err != nil {
+		return nil, fmt.Errorf("%d bytes of pinned memory: %w", bytes, err)
+	}
+	r.add(p)
+	return p, nil
+}
+
+// close waits for the stream and closes everything, the last opened first. It returns no
+// error if the device is lost, because that error was returned before.
+func (r *resources) close() error {
+	lost := r.dev.Err() != nil
+	var errs []error
+	if r.stream != nil && !lost {
+		errs = append(errs, r.stream.Synchronize())
+	}
+	for _, c := range slices.Backward(r.list) {
+		errs = append(errs, c.Close())
+	}
+	if lost {
+		return nil
+	}
+	return errors.Join(errs...)
 }

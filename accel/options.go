@@ -5,75 +5,79 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/lockstep-go/lockstep/accel/internal/plan"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/quant"
 )
 
-// PrefillMode is how a prompt is computed.
+// PrefillMode selects the kernels that compute prompts.
 type PrefillMode int
 
 const (
-	// PrefillF16 multiplies on tensor cores, with activations and weights rounded to 16 bits, and
-	// attends by tiles. How a prompt is cut into chunks does not show in the bits, but
-	// single steps give others: a sequence's first Forward, and any of several tokens,
-	// is a prefill; any other Forward of one token is a step.
+	// PrefillF16 uses tensor cores, with activations and weights rounded to 16 bits, and
+	// tiled attention. The bits of a result do not depend on how a prompt is cut into
+	// chunks, but differ from those of single steps. A sequence's first Forward, and any of
+	// several tokens, is a prefill; any other Forward of one token is a decode step.
 	PrefillF16 PrefillMode = iota
-	// PrefillExact computes 16 positions at a time with the kernels of decoding: bit for bit
-	// what single steps give.
+	// PrefillExact uses the decode kernels, 16 tokens at a time. It gives the bits of single
+	// steps.
 	PrefillExact
 )
 
-// Options are the engine's settings; the zero value is good for most uses.
+// Options configure an engine. The zero value suits most uses.
 type Options struct {
-	KV             model.KVFormat // 0: f16
+	KV             model.KVFormat // format of the KV cache; 0: f16
 	Prefill        PrefillMode
-	MaxSequences   int  // sequences that step together, up to 64; 0: 16
-	KVPages        int  // pages of 64 positions that all sequences share; 0: what memory leaves, no more than MaxSequences contexts
-	Chunk          int  // positions of a prompt that are computed together; 0: 2048, or the context if that is less. PrefillExact: 16
-	Eager          bool // no graphs
-	SyncScheduling bool // a step of sequences that go on with the largest logit is queued when it is asked for, and not already with the step before
-	// Timer, if set, is told what each kernel of a pass took. There are no graphs then. As
-	// Tap and Progress, it must not call the engine.
+	MaxSequences   int  // most sequences in one step, up to 64; 0: 16
+	KVPages        int  // pages of 64 positions that all sequences share; 0: as many as fit, at most MaxSequences contexts
+	Chunk          int  // most tokens of a prompt in one forward pass; 0: 2048, or the context if it is shorter. PrefillExact: 16
+	Eager          bool // launch kernels one by one instead of as graphs
+	SyncScheduling bool // queue a step only when it is asked for, never ahead with the greedy tokens of the previous step
+
+	// Timer, if set, is called with the kernel times of each forward pass. It turns graphs
+	// off. Timer, Progress and Tap must not call the engine.
 	Timer func(Timing)
-	// Progress, if set, is told during New how many bytes of the weights are uploaded.
+	// Progress, if set, is called during New with the uploaded and all bytes.
 	Progress func(done, total int64)
-	// Tap, if set, is shown the result of operations. There are no graphs then, and
-	// sequences do not step together.
+	// Tap, if set, is called with the results of operations. It turns graphs off, and
+	// sequences do not share steps.
 	Tap Tap
 }
 
-// Tap is shown values [positions, width] after operation op of a layer (-1 outside the
-// layers), the first row at the given position: the operations of ref.Tap, except that
-// keys and values are shown as the cache holds them. It must not keep or change them.
+// Tap receives values [tokens, width] of operation op in a layer, or in layer -1 outside the
+// layers. The first token is at the given position. The operations are those of ref.Tap, but
+// keys and values are as the cache holds them. Tap must not keep or change values.
 type Tap func(layer int, op string, position, width int, values []float32)
 
-const (
-	page         = 64 // positions of a page of the cache
-	mostRows     = 64 // of a pass that decodes
-	stepwiseRows = 16 // positions of a prompt that take a pass with the kernels of decoding
-)
+// maxSlots is the most batch slots of a decode step.
+const maxSlots = 64
 
+// ErrComputeCapability means that a GPU is older than the kernels' instructions. It is a
+// driver.ErrUnsupported.
+var ErrComputeCapability = fmt.Errorf("%w: compute capability too low", driver.ErrUnsupported)
+
+// minCapability is the oldest architecture that the kernels run on: 8.0.
+const minCapability = 80
+
+// withDefaults checks the options and fills in the defaults.
 func (o Options) withDefaults(cfg *model.Config) (Options, error) {
 	if !o.KV.Valid() {
 		return o, fmt.Errorf("accel: Options.KV is %v; it can be f16, bf16 or f32", o.KV)
 	}
 	o.KV = cmp.Or(o.KV, model.KVF16)
-	if o.MaxSequences == 0 {
-		o.MaxSequences = 16
-	}
-	if o.Chunk == 0 {
-		o.Chunk = 2048
-	}
-	o.Chunk = min(o.Chunk, cfg.Context)
+	o.MaxSequences = cmp.Or(o.MaxSequences, 16)
+	o.Chunk = min(cmp.Or(o.Chunk, 2048), cfg.Context)
 	if o.Prefill == PrefillExact {
-		o.Chunk = stepwiseRows
+		o.Chunk = plan.PrefillExactTokens
 	}
 	for _, f := range []struct {
 		name             string
 		value, low, high int
 	}{
 		{"Prefill", int(o.Prefill), int(PrefillF16), int(PrefillExact)},
-		{"MaxSequences", o.MaxSequences, 1, mostRows},
+		{"MaxSequences", o.MaxSequences, 1, maxSlots},
 		{"KVPages", o.KVPages, 0, 1 << 30},
 		{"Chunk", o.Chunk, 1, 1 << 20},
 	} {
@@ -84,12 +88,8 @@ func (o Options) withDefaults(cfg *model.Config) (Options, error) {
 	return o, nil
 }
 
-// ErrComputeCapability means that a GPU is older than the kernels' instructions. It is a
-// driver.ErrUnsupported.
-var ErrComputeCapability = fmt.Errorf("%w: compute capability too low", driver.ErrUnsupported)
-
-// minCapability is the oldest architecture that the kernels run on: 8.0.
-const minCapability = 80
+// graphs reports whether decode steps run as graphs.
+func (o *Options) graphs() bool { return !o.Eager && o.Tap == nil && o.Timer == nil }
 
 // supported returns an error if no kernels compute the model on the device.
 func supported(m *model.Model, props driver.Properties) error {
@@ -102,27 +102,40 @@ func supported(m *model.Model, props driver.Properties) error {
 	c := &m.Config
 	switch {
 	case c.ValueDim != c.HeadDim:
-		return fmt.Errorf("accel: %w: values of %d elements a head with keys of %d", model.ErrUnsupported, c.ValueDim, c.HeadDim)
+		return fmt.Errorf("accel: %w: head dim %d of values differs from head dim %d of keys", model.ErrUnsupported, c.ValueDim, c.HeadDim)
 	case c.HeadDim%8 != 0 || c.HeadDim > 256:
-		return fmt.Errorf("accel: %w: a head of %d elements; kernels take multiples of 8 up to 256", model.ErrUnsupported, c.HeadDim)
+		return fmt.Errorf("accel: %w: head dim %d; kernels take multiples of 8 up to 256", model.ErrUnsupported, c.HeadDim)
 	}
-	for i := range m.Weights.Layers {
-		if l := &m.Weights.Layers[i]; len(l.Experts) > 0 && l.FFNPostNorm.Weight != nil {
+	check := func(layer int, f quant.Format) error {
+		if ptxgen.Supports(f) {
+			return nil
+		}
+		where := "embedding or output"
+		if layer >= 0 {
+			where = fmt.Sprintf("layer %d", layer)
+		}
+		return fmt.Errorf("accel: %w: weights in %v: %s: no kernels for the format", model.ErrUnsupported, f, where)
+	}
+	w := &m.Weights
+	for _, x := range []model.Matrix{w.Embedding, w.Position, w.Output.W} {
+		if err := check(-1, x.Format); err != nil && !x.Empty() {
+			return err
+		}
+	}
+	for i := range w.Layers {
+		l := &w.Layers[i]
+		if len(l.Experts) > 0 && l.FFNPostNorm.Weight != nil {
 			return fmt.Errorf("accel: %w: layer %d has a norm behind its experts", model.ErrUnsupported, i)
+		}
+		list := []model.Matrix{l.Q.W, l.K.W, l.V.W, l.O.W, l.Gate.W, l.Up.W, l.Down.W, l.Router}
+		for _, e := range l.Experts {
+			list = append(list, e.Gate, e.Up, e.Down)
+		}
+		for _, x := range list {
+			if err := check(i, x.Format); err != nil && !x.Empty() {
+				return err
+			}
 		}
 	}
 	return nil
 }
-
-// rowsOf is the size of the pass, a power of two, that has room for so many rows.
-func rowsOf(n int) int { return ceilPow2(n) }
-
-func ceilPow2(n int) int {
-	p := 1
-	for p < n {
-		p *= 2
-	}
-	return p
-}
-
-func ceilDiv(a, b int) int { return (a + b - 1) / b }

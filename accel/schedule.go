@@ -10,17 +10,17 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// gate is a mutex for which one can wait beside other things.
-type gate chan struct{}
+// mutex is a mutex for which one can wait beside other things.
+type mutex chan struct{}
 
-func newGate() gate    { return make(gate, 1) }
-func (g gate) Lock()   { g <- struct{}{} }
-func (g gate) Unlock() { <-g }
+func newMutex() mutex   { return make(mutex, 1) }
+func (g mutex) Lock()   { g <- struct{}{} }
+func (g mutex) Unlock() { <-g }
 
 // request is a position of a sequence that waits for a step.
 type request struct {
 	ctx  context.Context
-	row  row
+	slot slot
 	want model.Want
 	out  model.Output
 	err  error
@@ -44,12 +44,12 @@ type schedule struct {
 	arrived chan struct{} // has room for one: somebody came since it was looked at
 
 	// With the device's lock held.
-	expected int           // those who may wait for the next step
-	last     int           // those who had an answer from the last one
-	late     int           // those who waited then, and did not have one
-	took     time.Duration // the last step, of which it is known when the device began and ended it
-	batch    []*request    // those of the step that is computed
-	timer    *time.Timer   // of gather
+	expected   int           // those who may wait for the next step
+	last       int           // those who had an answer from the last one
+	stragglers int           // those who waited then, and did not have one
+	took       time.Duration // the last step, of which it is known when the device began and ended it
+	batch      []*request    // those of the step that is computed
+	timer      *time.Timer   // of gather
 }
 
 func newSchedule() *schedule { return &schedule{arrived: make(chan struct{}, 1)} }
@@ -80,7 +80,7 @@ func (q *schedule) take(n int) []*request {
 		switch {
 		case r.ctx.Err() != nil:
 			r.finish(r.ctx.Err())
-		case len(batch) < n && (len(batch) == 0 || r.row.session.long == batch[0].row.session.long):
+		case len(batch) < n && (len(batch) == 0 || r.slot.session.longRope == batch[0].slot.session.longRope):
 			batch = append(batch, r)
 		default:
 			rest = append(rest, r)
@@ -110,13 +110,13 @@ func (q *schedule) withdraw(r *request) bool {
 }
 
 // stepOne computes one position of a sequence, together with others that wait.
-func (e *Engine) stepOne(ctx context.Context, r row, want model.Want) (model.Output, error) {
-	req := &r.session.request
+func (e *Engine) stepOne(ctx context.Context, b slot, want model.Want) (model.Output, error) {
+	req := &b.session.request
 	select {
 	case <-req.done: // of a step in which a tap or a timer panicked
 	default:
 	}
-	req.ctx, req.row, req.want, req.out = ctx, r, want, model.Output{}
+	req.ctx, req.slot, req.want, req.out = ctx, b, want, model.Output{}
 	defer func() { req.ctx = nil }()
 	e.schedule.add(req)
 	for {
@@ -156,17 +156,17 @@ var errPanicked = errors.New("accel: a tap or a timer panicked in a step of seve
 // turn computes a step for some of those who wait. The lock is held.
 func (e *Engine) turn() {
 	q := e.schedule
-	most := e.o.MaxSequences
-	if e.o.Tap != nil {
+	most := e.options.MaxSequences
+	if e.options.Tap != nil {
 		most = 1
 	} else {
-		q.gather(most, e.patience())
+		q.gather(most, e.maxQueueDelay())
 	}
 	batch := q.take(most)
 	if len(batch) == 0 {
 		return
 	}
-	batch, known := e.foreseen(batch)
+	batch, known := e.predicted(batch)
 	err := errPanicked
 	defer func() {
 		q.expect(len(batch))
@@ -181,20 +181,20 @@ func (e *Engine) turn() {
 	}
 }
 
-// foreseen brings requests into the order that their sequences had in the last step, so
+// predicted brings requests into the order that their sequences had in the last step, so
 // that what the device knows of its rows stays. If the device computes some of them already,
 // the step is theirs alone, and the others wait for the next one: they would have to wait
 // for the device anyway.
-func (e *Engine) foreseen(batch []*request) (step []*request, known bool) {
+func (e *Engine) predicted(batch []*request) (step []*request, known bool) {
 	place := func(r *request) int {
-		if e.ahead.running && !e.ahead.foresees(r) {
-			return noPlace + r.row.session.place
+		if e.async.running && !e.async.predicts(r) {
+			return noSlot + r.slot.session.slot
 		}
-		return r.row.session.place
+		return r.slot.session.slot
 	}
 	slices.SortStableFunc(batch, func(a, b *request) int { return place(a) - place(b) })
 	n := 0
-	for e.ahead.running && n < len(batch) && e.ahead.foresees(batch[n]) {
+	for e.async.running && n < len(batch) && e.async.predicts(batch[n]) {
 		n++
 	}
 	if n == 0 {
@@ -207,54 +207,54 @@ func (e *Engine) foreseen(batch []*request) (step []*request, known bool) {
 // stepBatch computes the rows of requests, unless the device knows them already, and reads what
 // each wants. Where they may go on as they came, the next step is queued with this one.
 func (e *Engine) stepBatch(batch []*request, known bool) error {
-	rows, head, greedy, goOn := e.rows[:0], false, true, len(batch) == len(e.ahead.next)
+	rows, logits, greedy, goOn := e.batch[:0], false, true, len(batch) == len(e.async.next)
 	for _, r := range batch {
-		rows = append(rows, r.row)
-		head = head || r.want != model.WantNothing
+		rows = append(rows, r.slot)
+		logits = logits || r.want != model.WantNothing
 		greedy = greedy && r.want == model.WantGreedy
-		goOn = goOn && e.ahead.foresees(r)
+		goOn = goOn && e.async.predicts(r)
 	}
-	e.rows = rows
+	e.batch = rows
 	// The contexts of those who wait differ; what has begun is finished.
 	over := false
 	if known {
-		over = time.Since(e.ahead.since) >= e.schedule.took
-		e.wanted(len(rows))
-	} else if err := e.step(context.Background(), rows, head); err != nil {
+		over = time.Since(e.async.start) >= e.schedule.took
+		e.acceptAhead(len(rows))
+	} else if err := e.step(context.Background(), rows, logits); err != nil {
 		return err
 	}
-	begin := e.ahead.since
-	if err := e.await(batch, rows, goOn && e.mayLookAhead(rows)); err != nil {
+	begin := e.async.start
+	if err := e.await(batch, rows, goOn && e.canRunAhead(rows)); err != nil {
 		return e.failed(err)
 	}
 	if !over { // else nobody saw it end: it may have been asked for a minute later
 		e.schedule.took = time.Since(begin)
 	}
-	if head {
+	if logits {
 		e.answer(batch, known)
 	}
 	if !greedy {
-		e.ahead.next = e.ahead.next[:0]
+		e.async.next = e.async.next[:0]
 	}
 	return nil
 }
 
 // await reads the logits that requests want, and waits for the step: with the next one
 // behind it, or not.
-func (e *Engine) await(batch []*request, rows []row, lookAhead bool) error {
-	if lookAhead {
-		if err := e.lookAhead(rows); err != nil {
+func (e *Engine) await(batch []*request, rows []slot, ahead bool) error {
+	if ahead {
+		if err := e.runAhead(rows); err != nil {
 			return err
 		}
-		err := e.ahead.before.Synchronize()
-		e.ahead.since = time.Now()
+		err := e.async.stepEnd.Synchronize()
+		e.async.start = time.Now()
 		return err
 	}
 	var into [][]float32
 	var from []int // the rows whose logits are wanted
 	for i, r := range batch {
 		if r.want == model.WantLast || r.want == model.WantAll {
-			r.out.Logits = r.row.session.room(1)[0]
+			r.out.Logits = r.slot.session.appendLogits(1)[0]
 			into, from = append(into, r.out.Logits), append(from, i)
 		}
 	}
@@ -263,17 +263,64 @@ func (e *Engine) await(batch []*request, rows []row, lookAhead bool) error {
 
 // answer gives each request the token that was chosen for it, and notes what that lets expect.
 func (e *Engine) answer(batch []*request, known bool) {
-	next := e.ahead.next[:0]
+	next := e.async.next[:0]
 	for i, r := range batch {
-		s, at := r.row.session, i
+		s, at := r.slot.session, i
 		if known {
-			at = s.place
+			at = s.slot
 		}
 		if r.want != model.WantNothing {
-			r.out.Greedy = e.chosen(e.stepToken(at, r.row.position))
+			r.out.Greedy = e.inputs.stepToken(at, r.slot.position)
 		}
-		next = append(next, row{s, r.out.Greedy, r.row.position + 1})
-		s.place = i
+		next = append(next, slot{s, r.out.Greedy, r.slot.position + 1})
+		s.slot = i
 	}
-	e.ahead.next = next
+	e.async.next = next
+}
+
+// gather waits for those who were in the step before, beside those who waited then, as they
+// come back within moments if they go on: for n of them at most, and no longer than it is
+// given. If it counted the former alone, a sequence that came late once would stay apart.
+func (q *schedule) gather(n int, most time.Duration) {
+	n = min(n, q.expected)
+	if q.length() >= n {
+		return
+	}
+	if q.timer == nil {
+		q.timer = time.NewTimer(0)
+	}
+	q.timer.Reset(most)
+	defer q.timer.Stop()
+	for q.length() < n {
+		select {
+		case <-q.arrived:
+		case <-q.timer.C:
+			return
+		}
+	}
+}
+
+// expect notes, after a step, who may wait for the next one. If all of its batch had come too
+// late for the step before, those of that step may be waiting for them: a caller that lets
+// its sequences go on when all have an answer. It looks no further back: who has not come for
+// two steps may have ended.
+func (q *schedule) expect(batch int) {
+	waiting := q.length()
+	q.expected = batch + waiting
+	if batch <= q.stragglers {
+		q.expected = max(q.expected, q.last+q.stragglers)
+	}
+	q.last, q.stragglers = batch, waiting
+}
+
+// maxQueueDelay is how long a step waits for sequences to come: a small part of what a step
+// takes, after the end of one that is computed ahead, as nobody has an answer before.
+func (e *Engine) maxQueueDelay() time.Duration {
+	const part, most = 8, time.Millisecond
+	took := e.schedule.took
+	wait := min(took/part, most)
+	if e.async.running {
+		wait += max(0, took-time.Since(e.async.start))
+	}
+	return wait
 }

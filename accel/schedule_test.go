@@ -12,7 +12,7 @@ import (
 
 // waitingFor is a request of a session that rotates by long factors, or not.
 func waitingFor(ctx context.Context, long bool) *request {
-	return &request{ctx: ctx, row: row{session: &session{long: long}}, done: make(chan struct{}, 1)}
+	return &request{ctx: ctx, slot: slot{session: &session{longRope: long}}, done: make(chan struct{}, 1)}
 }
 
 func TestTake(t *testing.T) {
@@ -101,14 +101,14 @@ func TestExpect(t *testing.T) {
 // A request that a leader takes and puts back, and whose context ends in between, is done when
 // the device is free, whoever else may be there.
 func TestPutBackInVain(t *testing.T) {
-	e := &Engine{layout: &layout{}, mu: newGate(), schedule: newSchedule()}
+	e := &Engine{mu: newMutex(), schedule: newSchedule()}
 	s := &session{engine: e}
 	s.request.done = make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	e.mu.Lock()
 	done := make(chan error)
 	go func() {
-		_, err := e.stepOne(ctx, row{session: s}, model.WantGreedy)
+		_, err := e.stepOne(ctx, slot{session: s}, model.WantGreedy)
 		done <- err
 	}()
 	for e.schedule.length() == 0 {

@@ -2,41 +2,61 @@ package accel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/lockstep-go/lockstep/accel/internal/kv"
+	"github.com/lockstep-go/lockstep/accel/internal/plan"
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// session is one sequence. It implements model.Session.
+// ErrKVFull is the sentinel of KVFullError.
+var ErrKVFull = errors.New("KV cache is full")
+
+// KVFullError means that the sequences together need more pages than the KV cache has. The
+// session is unchanged, and can go on when another is closed or truncated.
+type KVFullError struct {
+	Need  int // pages that were asked for
+	Free  int // pages that were free, or that swapping out snapshots could free
+	Pages int // pages of the cache
+}
+
+func (e *KVFullError) Error() string {
+	return fmt.Sprintf("%v: need %d pages of %d positions, %d of %d available", ErrKVFull, e.Need, kv.PageTokens, e.Free, e.Pages)
+}
+
+// Unwrap returns ErrKVFull.
+func (e *KVFullError) Unwrap() error { return ErrKVFull }
+
+// session is one sequence.
 type session struct {
 	engine   *Engine
 	capacity int
-	long     bool     // rotates by the factors for long contexts
-	length   int      // positions that count
-	pages    []uint32 // of the cache
+	longRope bool     // uses the RoPE factors for long contexts
+	length   int      // positions
+	table    kv.Table // pages of the cache
 	logits   []float32
 	closed   bool
 
-	request request // the step that it waits for
-	place   int     // its row of the last step; noPlace once its cache changed otherwise
-	ahead   bool    // its last page is one that it was promised, and got with this call
+	request   request // the decode step that it waits for
+	slot      int     // its slot in the last step; noSlot once its cache changed otherwise
+	committed bool    // whether this call added a page that was reserved for the step that runs ahead
 }
 
-// noPlace is behind all places.
-const noPlace = mostRows
+// noSlot sorts behind all slots.
+const noSlot = maxSlots
 
 var _ model.Session = (*session)(nil)
 
-// Len is the number of positions in the cache.
+// Len implements model.Session.
 func (s *session) Len() int { return s.length }
 
-// Cap is the most positions that the session takes.
+// Cap implements model.Session.
 func (s *session) Cap() int { return s.capacity }
 
-// Forward appends tokens and computes what is wanted; see model.Session and
-// Options.Prefill. Beyond the errors of model.Session there are *KVFullError and those of
-// the device; after driver.ErrDeviceLost every call fails with it.
+// Forward implements model.Session; see Options.Prefill. Beyond its errors it returns
+// *KVFullError and errors of the device. After driver.ErrDeviceLost every call fails.
 func (s *session) Forward(ctx context.Context, tokens []int, want model.Want) (model.Output, error) {
 	if err := s.check(tokens); err != nil {
 		return model.Output{}, err
@@ -44,36 +64,16 @@ func (s *session) Forward(ctx context.Context, tokens []int, want model.Want) (m
 	if err := ctx.Err(); err != nil {
 		return model.Output{}, err
 	}
-	out, err := model.Output{}, s.reserve(s.length+len(tokens))
+	out, err := model.Output{}, s.extend(s.length+len(tokens))
 	if err == nil {
 		out, err = s.compute(ctx, tokens, want)
 	}
 	if err != nil {
-		s.pages = s.engine.pool.shrink(s.pages, s.length)
+		s.engine.cache.Pool.Shrink(&s.table, s.length)
 		return model.Output{}, err
 	}
 	s.length += len(tokens)
 	return out, nil
-}
-
-// reserve gets pages for n positions, of which those that will be written are the
-// session's alone.
-func (s *session) reserve(n int) error {
-	e, last := s.engine, s.length/page
-	s.ahead = e.pool.redeem(s, n)
-	pages, full := e.pool.grow(s.pages, n)
-	s.pages = pages
-	shared := s.length%page != 0 && e.pool.shared(pages[last])
-	if full == nil && !shared {
-		return nil
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	err := e.usable()
-	if err == nil {
-		s.pages, err = e.extend(s.pages, n, last)
-	}
-	return err
 }
 
 func (s *session) check(tokens []int) error {
@@ -89,39 +89,69 @@ func (s *session) check(tokens []int) error {
 	return nil
 }
 
-// compute runs the tokens through the model, and leaves the length as it is.
-func (s *session) compute(ctx context.Context, tokens []int, want model.Want) (model.Output, error) {
-	e := s.engine
-	s.logits = slices.Grow(s.logits[:0], logitRows(want, len(tokens))*e.cfg.Vocab) // not with the device held: it may be large
-	fast := e.o.Prefill == PrefillF16 && (s.length == 0 || len(tokens) > 1)
-	if len(tokens) == 1 && !fast {
-		return e.stepOne(ctx, row{s, tokens[0], s.length}, want)
+// extend gets pages for n positions. The pages that will be written become the session's
+// alone. It locks the engine's mutex only if snapshots must be swapped out or a page copied.
+func (s *session) extend(n int) error {
+	e, pool := s.engine, s.engine.cache.Pool
+	s.committed = pool.Commit(&s.table, n)
+	full := pool.Grow(&s.table, n)
+	sharesLast := s.length%kv.PageTokens != 0 && pool.Shared(s.table.Pages[s.length/kv.PageTokens])
+	if full == nil && !sharesLast {
+		return nil
 	}
-	return s.prefill(ctx, tokens, want, fast)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.usable(); err != nil {
+		return err
+	}
+	return e.cacheFailed(e.cache.Extend(&s.table, n, s.length))
 }
 
-// prefill computes tokens in chunks.
-func (s *session) prefill(ctx context.Context, tokens []int, want model.Want, fast bool) (out model.Output, err error) {
+// cacheFailed handles an error of the cache: a full cache is a *KVFullError, anything else
+// an error of the device. The mutex is held.
+func (e *Engine) cacheFailed(err error) error {
+	var full *kv.FullError
+	switch {
+	case errors.As(err, &full):
+		return fmt.Errorf("accel: %w", &KVFullError{Need: full.Need, Free: full.Free, Pages: full.Pages})
+	case errors.Is(err, model.ErrClosed):
+		return fmt.Errorf("accel: %w", err)
+	}
+	return e.failed(err)
+}
+
+// compute runs the tokens through the model. It does not change the length.
+func (s *session) compute(ctx context.Context, tokens []int, want model.Want) (model.Output, error) {
 	e := s.engine
-	s.place = noPlace // it may be given up with a part of its keys and values written
-	rows := make([]row, len(tokens))
-	for i, t := range tokens {
-		rows[i] = row{s, t, s.length + i}
+	s.logits = slices.Grow(s.logits[:0], logitRows(want, len(tokens))*e.model.Config.Vocab) // before the mutex is held: it may be large
+	prefill := e.options.Prefill == PrefillF16 && (s.length == 0 || len(tokens) > 1)
+	if len(tokens) == 1 && !prefill {
+		return e.stepOne(ctx, slot{s, tokens[0], s.length}, want)
 	}
 	part := e.stepPart
-	if fast {
+	if prefill {
 		part = e.chunkPart
 	}
-	for len(rows) > 0 {
-		n := min(len(rows), e.o.Chunk)
-		wanted := want
-		if n < len(rows) && want != model.WantAll {
-			wanted = model.WantNothing
+	return s.prompt(ctx, tokens, want, part)
+}
+
+// prompt computes tokens chunk by chunk.
+func (s *session) prompt(ctx context.Context, tokens []int, want model.Want, part func(context.Context, []slot, model.Want, *model.Output) error) (out model.Output, err error) {
+	s.slot = noSlot // an error can leave a part of its keys and values written
+	batch := make([]slot, len(tokens))
+	for i, t := range tokens {
+		batch[i] = slot{s, t, s.length + i}
+	}
+	for len(batch) > 0 {
+		n := min(len(batch), s.engine.options.Chunk)
+		partWant := want
+		if n < len(batch) && want != model.WantAll {
+			partWant = model.WantNothing
 		}
-		if err := part(ctx, rows[:n], wanted, &out); err != nil {
+		if err := part(ctx, batch[:n], partWant, &out); err != nil {
 			return model.Output{}, err
 		}
-		rows = rows[n:]
+		batch = batch[n:]
 	}
 	if want != model.WantNothing && want != model.WantGreedy {
 		out.Logits = s.logits
@@ -129,77 +159,69 @@ func (s *session) prefill(ctx context.Context, tokens []int, want model.Want, fa
 	return out, nil
 }
 
-// begin takes the device for a part of a sequence; other sequences go on between parts.
-// The caller unlocks, even after an error.
-func (e *Engine) begin(ctx context.Context) error {
-	e.mu.Lock()
-	if err := e.usable(); err != nil {
-		return err
-	}
-	return ctx.Err()
-}
-
-// stepPart computes rows of one sequence with the kernels of decoding.
-func (e *Engine) stepPart(ctx context.Context, rows []row, want model.Want, out *model.Output) error {
+// stepPart computes tokens of one sequence with the decode kernels.
+func (e *Engine) stepPart(ctx context.Context, batch []slot, want model.Want, out *model.Output) error {
 	defer e.mu.Unlock()
 	if err := e.begin(ctx); err != nil {
 		return err
 	}
-	if err := e.step(ctx, rows, want != model.WantNothing); err != nil {
+	if err := e.step(ctx, batch, want != model.WantNothing); err != nil {
 		return err
 	}
 	if want == model.WantNothing {
 		return e.failed(e.stream.Synchronize())
 	}
-	return rows[0].session.take(len(rows), e.stepToken(len(rows)-1, rows[len(rows)-1].position), want, out)
+	last := len(batch) - 1
+	if err := batch[0].session.readResults(len(batch), want); err != nil {
+		return err
+	}
+	out.Greedy = e.inputs.stepToken(last, batch[last].position)
+	return nil
 }
 
-// chunkPart computes rows of one sequence with the kernels of prefill.
-func (e *Engine) chunkPart(ctx context.Context, rows []row, want model.Want, out *model.Output) error {
+// chunkPart computes tokens of one sequence with the prefill kernels.
+func (e *Engine) chunkPart(ctx context.Context, batch []slot, want model.Want, out *model.Output) error {
 	defer e.mu.Unlock()
 	if err := e.begin(ctx); err != nil {
 		return err
 	}
-	if err := e.chunk(ctx, rows); err != nil {
+	if err := e.chunk(ctx, batch); err != nil {
 		return err
 	}
-	from := len(rows) - 1
+	from := len(batch) - 1
 	switch want {
 	case model.WantNothing:
 		return e.failed(e.stream.Synchronize())
 	case model.WantAll:
 		from = 0
 	}
-	for from < len(rows) {
-		n := min(headColumns, len(rows)-from)
-		if err := e.head(ctx, rows[from:from+n], from); err != nil {
+	for from < len(batch) {
+		n := min(plan.PromptLogitRows, len(batch)-from)
+		if err := e.promptLogits(ctx, batch[from:from+n], from); err != nil {
 			return err
 		}
-		if err := rows[0].session.take(n, e.promptToken(n-1), want, out); err != nil {
+		if err := batch[0].session.readResults(n, want); err != nil {
 			return err
 		}
+		out.Greedy = e.inputs.promptToken(n - 1)
 		from += n
 	}
 	return nil
 }
 
-// take waits for n rows whose logits were queued, and reads what is wanted of them; the token
-// of the last will be at the given place.
-func (s *session) take(n, token int, want model.Want, out *model.Output) error {
-	var from []int
+// readResults waits for n rows of logits that were queued, and appends those that are wanted
+// to the session's logits.
+func (s *session) readResults(n int, want model.Want) error {
+	var rows []int
 	for i := range n {
 		if want == model.WantAll || want == model.WantLast && i == n-1 {
-			from = append(from, i)
+			rows = append(rows, i)
 		}
 	}
-	if err := s.engine.readLogits(s.room(len(from)), from); err != nil {
-		return s.engine.failed(err)
-	}
-	out.Greedy = s.engine.chosen(token)
-	return nil
+	return s.engine.failed(s.engine.readLogits(s.appendLogits(len(rows)), rows))
 }
 
-// logitRows is how many rows of logits are wanted of n positions.
+// logitRows returns how many rows of logits are wanted of n tokens.
 func logitRows(want model.Want, n int) int {
 	switch want {
 	case model.WantAll:
@@ -210,9 +232,9 @@ func logitRows(want model.Want, n int) int {
 	return 0
 }
 
-// room adds n rows to the logits, of those for which compute made room.
-func (s *session) room(n int) (rows [][]float32) {
-	have, vocab := len(s.logits), s.engine.cfg.Vocab
+// appendLogits appends n rows to the session's logits, which have the capacity for them.
+func (s *session) appendLogits(n int) (rows [][]float32) {
+	have, vocab := len(s.logits), s.engine.model.Config.Vocab
 	s.logits = s.logits[:have+n*vocab]
 	for i := range n {
 		rows = append(rows, s.logits[have+i*vocab:][:vocab])
@@ -220,7 +242,7 @@ func (s *session) room(n int) (rows [][]float32) {
 	return rows
 }
 
-// Truncate forgets positions n and later, and gives back their pages.
+// Truncate implements model.Session. It releases the pages beyond n positions.
 func (s *session) Truncate(n int) error {
 	if s.closed {
 		return fmt.Errorf("accel: %w", model.ErrClosed)
@@ -229,14 +251,15 @@ func (s *session) Truncate(n int) error {
 		return fmt.Errorf("accel: truncate to %d: the session holds %d positions", n, s.length)
 	}
 	if n < s.length {
-		s.length, s.pages, s.place = n, s.engine.pool.shrink(s.pages, n), noPlace
+		s.engine.cache.Pool.Shrink(&s.table, n)
+		s.length, s.slot = n, noSlot
 	}
 	return nil
 }
 
-// Close gives the cache back.
+// Close implements model.Session. It releases all pages.
 func (s *session) Close() error {
 	s.closed, s.length, s.logits = true, 0, nil
-	s.pages = s.engine.pool.shrink(s.pages, 0)
+	s.engine.cache.Pool.Shrink(&s.table, 0)
 	return nil
 }

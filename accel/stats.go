@@ -18,19 +18,21 @@ type Stats struct {
 	CaptureError    error // the last failure
 
 	SwapOuts   int // snapshots whose pages moved to host memory
-	PagesInUse int // pages of the KV cache held by sessions and snapshots
+	Snapshots  int // snapshots that are not closed
+	PagesInUse int // pages of the KV cache that sessions and snapshots hold
 	Pages      int // pages of the KV cache
 }
 
-// Stats gives a copy of what has been counted.
+// Stats returns a copy of the counters. It waits while the device computes.
 func (e *Engine) Stats() Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.stats
-	s.Pages, s.PagesInUse = e.pool.pages, e.pool.inUse()
+	s.SwapOuts, s.Snapshots = e.cache.SwapOuts(), e.cache.OpenSnapshots()
+	s.Pages, s.PagesInUse = e.cache.Pool.Pages(), e.cache.Pool.InUse()
 	return s
 }
 
-// Waiting is how many sequences wait for a step at this moment. It does not wait for the
-// device, unlike everything else.
+// Waiting returns the number of sequences that wait for a decode step. It never waits for
+// the device.
 func (e *Engine) Waiting() int { return e.schedule.length() }

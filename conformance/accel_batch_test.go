@@ -104,7 +104,7 @@ func checkLargeBatch(t *testing.T, m *model.Model, kernel string) {
 			<-busy
 		}
 		for _, s := range took.Launches {
-			if took.Slots >= sessions && strings.HasPrefix(s.Kernel, kernel) {
+			if took.Tokens >= sessions && strings.HasPrefix(s.Kernel, kernel) {
 				seen.Store(true)
 			}
 		}

@@ -112,7 +112,7 @@ func TestAccelSteps(t *testing.T) {
 	}
 	defer e.Close()
 	freshLogits(t, e, testTokens(m.Config.Vocab, 5), []int{1})
-	if len(seen) != 2 || !seen[0].Prompt || seen[0].Slots != 5 || seen[1].Prompt || seen[1].Slots != 1 {
+	if len(seen) != 2 || !seen[0].Prompt || seen[0].Tokens != 5 || seen[1].Prompt || seen[1].Tokens != 1 {
 		t.Fatalf("%d passes were timed, want a prompt of 5 tokens and a step", len(seen))
 	}
 	for _, c := range []struct {

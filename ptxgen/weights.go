@@ -13,6 +13,12 @@ const UnitLen = 32
 // rowAlign is what the start of every packed tile is a multiple of, in bytes.
 const rowAlign = 16
 
+// Supports reports whether there are kernels for weights in a format.
+func Supports(f quant.Format) bool {
+	_, ok := layouts[f]
+	return ok
+}
+
 // Packing describes a matrix of K weights a row as the kernels read it. In a file
 // the blocks are 18, 34 or 210 bytes long, which no wide load can read in place, and
 // a row's weights lie together, where a warp wants those of several rows.

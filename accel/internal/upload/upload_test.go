@@ -1,4 +1,4 @@
-package accel
+package upload
 
 import (
 	"bytes"
@@ -39,7 +39,7 @@ func TestPack(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			list, file := parts(c.format, 64, c.rows...)
-			p, rows := ptxgen.Packing{Format: c.format, K: 64}, rowsIn(list)
+			p, rows := ptxgen.Packing{Format: c.format, K: 64}, Rows(list)
 			want := make([]byte, p.Bytes(rows))
 			p.Pack(want, file, rows)
 			var got []byte

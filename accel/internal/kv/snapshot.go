@@ -1,0 +1,132 @@
+package kv
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/lockstep-go/lockstep/model"
+)
+
+// Snapshot is a copy of the first positions of a sequence. It shares whole pages with the
+// sequence and holds the positions behind them in host memory. Swapping it out moves the
+// whole pages to host memory too.
+type Snapshot struct {
+	length  int
+	whole   int      // pages that are full
+	pages   []uint32 // the whole pages; nil when they are swapped out
+	swapped []byte   // contents of the whole pages when they are swapped out
+	tail    []byte   // contents behind the whole pages
+	closed  bool
+}
+
+// Len returns the number of positions.
+func (s *Snapshot) Len() int { return s.length }
+
+// Snapshot returns a snapshot of the first n positions of a table. The caller releases it.
+func (c *Cache) Snapshot(t *Table, n int) (*Snapshot, error) {
+	s := &Snapshot{length: n, whole: n / PageTokens, tail: make([]byte, c.Bytes(n%PageTokens))}
+	if err := c.save(c.blocks(t.Pages, s.whole, n, n), s.tail); err != nil {
+		return nil, err
+	}
+	c.open++
+	if s.whole > 0 {
+		s.pages = slices.Clone(t.Pages[:s.whole])
+		c.Pool.share(s.pages)
+		c.snapshots = append(c.snapshots, s)
+	}
+	return s, nil
+}
+
+// Bytes returns the memory of n positions in all layers.
+func (c *Cache) Bytes(n int) int64 { return c.geometry.PageBytes() / PageTokens * int64(n) }
+
+// Release gives up the memory of a snapshot. Releasing it again does nothing.
+func (c *Cache) Release(s *Snapshot) {
+	if s.closed {
+		return
+	}
+	s.closed = true
+	c.open--
+	c.dropPages(s)
+	s.swapped, s.tail = nil, nil
+}
+
+// dropPages gives up the references to the pages of a snapshot.
+func (c *Cache) dropPages(s *Snapshot) {
+	if i := slices.Index(c.snapshots, s); i >= 0 {
+		c.snapshots = slices.Delete(c.snapshots, i, i+1)
+		c.Pool.release(s.pages)
+		s.pages = nil
+	}
+}
+
+// swapOut moves the pages of a snapshot to host memory.
+func (c *Cache) swapOut(s *Snapshot) error {
+	positions := s.whole * PageTokens
+	swapped := make([]byte, c.Bytes(positions))
+	if err := c.save(c.blocks(s.pages, 0, positions, positions), swapped); err != nil {
+		return err
+	}
+	c.dropPages(s)
+	s.swapped = swapped
+	c.swapOuts++
+	return nil
+}
+
+// Restore returns a table of the first n positions of a snapshot. It shares the snapshot's
+// whole pages that are on the device and copies the rest. Pages are made free as by Extend.
+// A released snapshot is model.ErrClosed.
+func (c *Cache) Restore(s *Snapshot, n int) (Table, error) {
+	if s.closed {
+		return Table{}, fmt.Errorf("snapshot: %w", model.ErrClosed)
+	}
+	t, err := c.restore(s, n)
+	var full *FullError
+	if !errors.As(err, &full) || s.pages == nil {
+		return t, err
+	}
+	// The snapshot's own pages are in the way. Swapping it out helps if all snapshots
+	// together hold enough.
+	if free, _ := c.Pool.swappable(c.snapshots); pagesOf(n) > free {
+		return Table{}, err
+	}
+	if err := c.swapOut(s); err != nil {
+		return Table{}, err
+	}
+	return c.restore(s, n)
+}
+
+// restore is Restore without swapping out the snapshot itself.
+func (c *Cache) restore(s *Snapshot, n int) (t Table, err error) {
+	if s.pages != nil {
+		t.Pages = slices.Clone(s.pages[:min(n/PageTokens, s.whole)])
+		c.Pool.share(t.Pages)
+	}
+	if err = c.claim(&t, n, s); err == nil {
+		err = c.fill(t.Pages, s, n)
+	}
+	if err != nil {
+		c.Pool.Shrink(&t, 0)
+	}
+	return t, err
+}
+
+// fill copies what the pages of a restored table do not share with the snapshot.
+func (c *Cache) fill(pages []uint32, s *Snapshot, n int) error {
+	wholePositions := s.whole * PageTokens
+	switch shared := n / PageTokens; {
+	case s.swapped != nil:
+		if err := c.load(c.blocks(pages, 0, min(n, wholePositions), wholePositions), s.swapped); err != nil {
+			return err
+		}
+	case shared < s.whole && n%PageTokens > 0: // a part of a whole page
+		if err := c.copyPage(pages[shared], s.pages[shared]); err != nil {
+			return err
+		}
+	}
+	if n <= wholePositions {
+		return c.stream.Synchronize()
+	}
+	return c.load(c.blocks(pages, s.whole, n, s.length), s.tail)
+}

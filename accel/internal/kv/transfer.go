@@ -1,0 +1,130 @@
+package kv
+
+import (
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/ptxgen"
+)
+
+// block is the part of one layer's keys or values in one page, and its place in host
+// memory.
+type block struct {
+	device driver.Address
+	copied int // positions to copy
+	held   int // positions that the host memory holds
+	host   int // offset of the block in host memory
+}
+
+// blocks lists the blocks of a table from page first on. Host memory holds their positions
+// up to length, of which those up to n are copied. Its order is layer, keys before values,
+// page, kv head.
+func (c *Cache) blocks(pages []uint32, first, n, length int) []block {
+	var list []block
+	positionBytes := c.geometry.BlockBytes() / PageTokens
+	offset := 0
+	for _, l := range c.layers {
+		for _, base := range []ptxgen.Address{l.K, l.V} {
+			for i := first; i*PageTokens < length; i++ {
+				b := block{copied: min(n-i*PageTokens, PageTokens), held: min(length-i*PageTokens, PageTokens), host: offset}
+				if b.copied > 0 {
+					b.device = c.address(base, pages[i])
+					list = append(list, b)
+				}
+				offset += b.held * positionBytes
+			}
+		}
+	}
+	return list
+}
+
+// address returns the address of a page in a layer's keys or values.
+func (c *Cache) address(base ptxgen.Address, page uint32) driver.Address {
+	return driver.Address(base + ptxgen.Address(int(page)*c.geometry.BlockBytes()))
+}
+
+// eachHead calls do with each kv head's part of a block in the page and in host memory.
+func (c *Cache) eachHead(b block, page, host []byte, do func(page, host []byte)) {
+	headBytes := c.geometry.HeadBytes()
+	for h := range c.geometry.KVHeads {
+		do(page[h*PageTokens*headBytes:][:b.copied*headBytes], host[b.host+h*b.held*headBytes:][:b.copied*headBytes])
+	}
+}
+
+// batches calls do with as many blocks at a time as the staging buffer holds.
+func (c *Cache) batches(list []block, do func(list []block) error) error {
+	most := len(c.staging.Bytes()) / c.geometry.BlockBytes()
+	for len(list) > 0 {
+		n := min(len(list), most)
+		if err := do(list[:n]); err != nil {
+			return err
+		}
+		list = list[n:]
+	}
+	return nil
+}
+
+// staged returns the place of block i of a batch in the staging buffer.
+func (c *Cache) staged(i int) []byte {
+	size := c.geometry.BlockBytes()
+	return c.staging.Bytes()[i*size:][:size]
+}
+
+// save copies blocks to host memory.
+func (c *Cache) save(list []block, host []byte) error {
+	size := c.geometry.BlockBytes()
+	return c.batches(list, func(list []block) error {
+		for i, b := range list {
+			if err := c.stream.ReadAsync(c.staging, i*size, b.device, size); err != nil {
+				return err
+			}
+		}
+		if err := c.stream.Synchronize(); err != nil {
+			return err
+		}
+		for i, b := range list {
+			c.eachHead(b, c.staged(i), host, func(page, host []byte) { copy(host, page) })
+		}
+		return nil
+	})
+}
+
+// load copies blocks from host memory. Positions of a page beyond the copied ones become
+// undefined.
+func (c *Cache) load(list []block, host []byte) error {
+	size := c.geometry.BlockBytes()
+	return c.batches(list, func(list []block) error {
+		for i, b := range list {
+			c.eachHead(b, c.staged(i), host, func(page, host []byte) { copy(page, host) })
+			if err := c.stream.WriteAsync(b.device, c.staging, i*size, size); err != nil {
+				return err
+			}
+		}
+		return c.stream.Synchronize()
+	})
+}
+
+// copyPage queues copying a page within the device, in all layers.
+func (c *Cache) copyPage(to, from uint32) error {
+	for _, l := range c.layers {
+		for _, base := range []ptxgen.Address{l.K, l.V} {
+			if err := c.stream.Copy(c.address(base, to), c.address(base, from), int64(c.geometry.BlockBytes())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Read returns the keys or values of one position, [kv heads, head dim] in the cache's
+// format. base is Layer.K or Layer.V.
+func (c *Cache) Read(base ptxgen.Address, t *Table, position int) ([]byte, error) {
+	headBytes := c.geometry.HeadBytes()
+	data := make([]byte, c.geometry.KVHeads*headBytes)
+	page := c.address(base, t.Pages[position/PageTokens])
+	for h := range c.geometry.KVHeads {
+		at := page + driver.Address((h*PageTokens+position%PageTokens)*headBytes)
+		if err := c.stream.Read(data[h*headBytes:][:headBytes], at); err != nil {
+			return nil, err
+		}
+	}
+	return data, nil
+}

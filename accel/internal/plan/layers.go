@@ -1,0 +1,172 @@
+package plan
+
+import (
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/ptxgen"
+)
+
+// embed looks up the embedding of each token and, if positions are learned, adds that of its
+// position.
+func (p *planner) embed() {
+	w, c, tokens := p.layout.weights, p.model, p.shape.Tokens
+	args := ptxgen.EmbedArgs{W: w.embedding.at, Tokens: p.in.tokens, Out: p.buf.x, Count: tokens, K: w.embedding.k, Scale: c.EmbedScale}
+	if e := &w.position; !e.empty() {
+		add(p, "positions", ptxgen.Embed{Format: e.format}, ptxgen.EmbedArgs{W: e.at, Tokens: p.in.positions, Out: p.buf.x, Count: tokens, K: e.k})
+		args.Residual = p.buf.x
+	}
+	add(p, "embed", ptxgen.Embed{Format: w.embedding.format}, args)
+	p.show(View{Op: "embed", At: p.buf.x, Width: c.Hidden})
+}
+
+// transformerBlock computes a layer.
+func (p *planner) transformerBlock(l *layer) {
+	p.projectQKV(l)
+	if p.model.ParallelFFN { // it reads x before attention is added
+		p.ffnIn(l, l.attnNorm)
+	}
+	p.attend(l)
+	p.addTo("O", product{w: &l.o, x: p.buf.attention, y: p.buf.x, residual: true}, l.attnPost)
+	if !p.model.ParallelFFN {
+		p.ffnIn(l, l.ffnNorm)
+	}
+	p.ffnOut(l)
+	p.show(View{Op: "layer", At: p.buf.x, Width: p.model.Hidden})
+}
+
+// projectQKV computes queries, keys and values into rows that hold all three.
+func (p *planner) projectQKV(l *layer) {
+	for i := range l.qkv {
+		s := &l.qkv[i]
+		p.product("QKV", product{w: &s.w, x: p.buf.x, norm: l.attnNorm, y: p.buf.qkv + ptxgen.Address(4*s.column), yStride: p.layout.widths.qkv})
+	}
+}
+
+// attend rotates queries and keys, appends keys and values to the cache and attends.
+func (p *planner) attend(l *layer) {
+	c, stride := p.model, p.layout.widths.qkv
+	cache := p.layout.KV[p.layer]
+	headBytes := ptxgen.Address(4 * c.HeadDim)
+	k := p.buf.qkv + ptxgen.Address(c.Heads)*headBytes
+	rope := ptxgen.RopeAppendArgs{
+		Q: p.buf.qkv, K: k, V: k + ptxgen.Address(c.KVHeads)*headBytes, QStride: stride, KStride: stride, VStride: stride,
+		QNorm: l.qNorm.weight, KNorm: l.kNorm.weight, Eps: c.NormEps,
+		Positions: p.in.positions, Sequences: p.in.sequences, Lengths: p.in.lengths, Table: p.in.tables,
+		KCache: cache.K, VCache: cache.V, Tokens: p.shape.Tokens, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, MaxPages: p.layout.MaxPages,
+	}
+	if l.rope != nil {
+		rope.Freq, rope.Rot, rope.NeoX, rope.Factor = l.rope.address(p.shape.LongRope), c.RopeDim, c.Rope == model.RopeNeoX, float32(c.RopeAttnFactor)
+	}
+	add(p, "rotate and append", ptxgen.RopeAppend{Cache: p.layout.config.KV}, rope)
+	p.show(View{Op: "query", At: p.buf.qkv, Width: c.Heads * c.HeadDim, Stride: stride})
+	p.show(View{Op: "key", Cache: cache.K})
+	p.show(View{Op: "value", Cache: cache.V})
+	paged := ptxgen.PagedKV{K: cache.K, V: cache.V, Table: p.in.tables, Lengths: p.in.lengths, KVHeads: c.KVHeads, MaxPages: p.layout.MaxPages}
+	scoring := ptxgen.Scoring{Scale: float32(c.AttnScale), Softcap: float32(c.AttnSoftcap), Window: l.window}
+	if p.shape.Prefill {
+		p.attendPrefill(paged, scoring)
+	} else {
+		p.attendDecode(paged, scoring)
+	}
+	p.show(View{Op: "attention", At: p.buf.attention, Width: c.Heads * c.HeadDim})
+}
+
+// attendPrefill is the attention of a chunk of one sequence.
+func (p *planner) attendPrefill(paged ptxgen.PagedKV, s ptxgen.Scoring) {
+	c := p.model
+	add(p, "attention", ptxgen.FlashAttention{KV: p.layout.config.KV, HeadDim: c.HeadDim}, ptxgen.FlashAttentionArgs{
+		Q: p.buf.qkv, Out: p.buf.attention, Starts: p.in.starts, PagedKV: paged, Scoring: s,
+		Sequences: 1, Heads: c.Heads, QStride: p.layout.widths.qkv, OutStride: c.Heads * c.HeadDim, MaxQueries: p.shape.Tokens,
+	})
+}
+
+// attentionDecode is the attention kernel of decode steps.
+func (l *Layout) attentionDecode() ptxgen.AttentionDecode {
+	return ptxgen.AttentionDecode{KV: l.config.KV, HeadDim: l.model.HeadDim}
+}
+
+// attendDecode is the attention of a decode step, where each slot has its own length.
+func (p *planner) attendDecode(paged ptxgen.PagedKV, s ptxgen.Scoring) {
+	c, props, slots := p.model, &p.layout.props, p.shape.Tokens
+	add(p, "attention", p.layout.attentionDecode(), ptxgen.AttentionDecodeArgs{
+		Q: p.buf.qkv, Scratch: p.buf.partial, PagedKV: paged, Scoring: s, Sequences: slots, Heads: c.Heads, QStride: p.layout.widths.qkv, Pages: p.shape.Pages,
+		SMs: props.SMs, Shared: props.SharedPerCTA, Fresh: slots,
+	})
+	add(p, "attention", ptxgen.AttentionCombine{HeadDim: c.HeadDim}, ptxgen.AttentionCombineArgs{
+		Scratch: p.buf.partial, Lengths: paged.Lengths, Out: p.buf.attention, Sequences: slots, Heads: c.Heads,
+		OutStride: c.Heads * c.HeadDim, MaxPages: p.layout.MaxPages, Window: s.Window,
+	})
+}
+
+// ffnIn computes the first matrices of the feed-forward network and its activation. If the
+// layer has experts, a router chooses them first.
+func (p *planner) ffnIn(l *layer, n norm) {
+	act := ptxgen.SiLU
+	if p.model.Activation == model.GELU {
+		act = ptxgen.GELU
+	}
+	q := product{w: &l.up, x: p.buf.x, norm: n, y: p.buf.gate, act: act, sharedX: true}
+	if !l.gate.empty() {
+		q.w, q.up = &l.gate, &l.up
+	}
+	if l.up.experts > 0 {
+		p.route(l, n)
+	}
+	p.product("feed-forward", q)
+}
+
+// route chooses the experts of each token.
+func (p *planner) route(l *layer, n norm) {
+	used, tokens := p.model.ExpertsUsed, p.shape.Tokens
+	p.product("router", product{w: &l.router, x: p.buf.x, norm: n, y: p.buf.routerLogits})
+	add(p, "router", ptxgen.Router{}, ptxgen.RouterArgs{
+		Logits: p.buf.routerLogits, Weights: p.buf.expertWeights, Chosen: p.buf.experts, Tokens: tokens, Experts: l.up.experts, K: used, Normalize: true,
+	})
+	if p.shape.Prefill {
+		add(p, "group", ptxgen.Group{}, ptxgen.GroupArgs{
+			Chosen: p.buf.experts, Offsets: p.buf.expertOffsets, Order: p.buf.expertRows, Tokens: tokens, K: used, Experts: l.up.experts,
+		})
+	}
+}
+
+// ffnOut computes the last matrix of the feed-forward network and adds the result to x.
+func (p *planner) ffnOut(l *layer) {
+	down := product{w: &l.down, x: p.buf.gate, y: p.buf.x, residual: true}
+	if l.down.experts == 0 {
+		p.addTo("down", down, l.ffnPost)
+		return
+	}
+	down.y, down.residual, down.rows = p.buf.out, false, p.shape.Tokens*p.model.ExpertsUsed
+	p.product("down", down)
+	add(p, "combine", ptxgen.Combine{}, ptxgen.CombineArgs{
+		Weights: p.buf.expertWeights, Out: p.buf.out, Residual: p.buf.x, Y: p.buf.x, Tokens: p.shape.Tokens, K: p.model.ExpertsUsed, Width: p.model.Hidden,
+	})
+}
+
+// addTo adds a product to q.y, through a norm if the model has one there.
+func (p *planner) addTo(op string, q product, post norm) {
+	defer func() { p.cast, p.digits = castKey{}, digitsKey{} }() // they may have been made of y
+	if post.kind == ptxgen.NoNorm {
+		p.product(op, q)
+		return
+	}
+	y := q.y
+	q.y, q.residual = p.buf.out, false
+	p.product(op, q)
+	add(p, op+" norm", ptxgen.Norm{Layer: post.kind == ptxgen.LayerNorm}, ptxgen.NormArgs{
+		X: p.buf.out, Weight: post.weight, Bias: post.bias, Residual: y, Y: y, Tokens: p.shape.Tokens, Width: p.model.Hidden, Eps: p.model.NormEps,
+	})
+}
+
+// logits computes the logits and greedy tokens of the rows of x. In a decode step the next
+// step can go on with these tokens.
+func (p *planner) logits(x ptxgen.Address) {
+	c, w, rows := p.model, p.layout.weights, p.shape.Tokens
+	p.gemv("logits", product{w: w.output, x: x, norm: w.norm, y: p.buf.Logits, softcap: float32(c.OutputSoftcap), rows: rows})
+	p.show(View{Op: "logits", At: p.buf.Logits, Width: c.Vocab})
+	args := ptxgen.ArgmaxArgs{
+		Logits: p.buf.Logits, Best: p.buf.argmax, Token: p.in.chosen, Rows: rows, Vocab: c.Vocab,
+		Next: p.in.tokens, Positions: p.in.positions, Lengths: p.in.lengths,
+	}
+	add(p, "argmax", ptxgen.Argmax{}, args)
+	add(p, "argmax", ptxgen.Argmax{Merge: true}, args)
+}

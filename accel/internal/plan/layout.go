@@ -1,0 +1,190 @@
+// Package plan turns a model into device memory (Layout) and a forward pass over a batch
+// into kernel launches (Layout.Segments). Commands are data: they can be launched, captured,
+// timed, tapped, or listed without a device.
+package plan
+
+import (
+	"github.com/lockstep-go/lockstep/accel/internal/kv"
+	"github.com/lockstep-go/lockstep/accel/internal/memory"
+	"github.com/lockstep-go/lockstep/accel/internal/upload"
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// Config holds what sizes depend on beside the model and the device.
+type Config struct {
+	Sequences    int          // most sequences in a decode step
+	Chunk        int          // most tokens in a prompt chunk
+	KVPages      int          // pages of the KV cache; 0: what the budget leaves, at most one context per sequence
+	KV           quant.Format // of keys and values
+	PrefillExact bool         // prompts run with the decode kernels
+	Budget       int64        // bytes of device memory, for KVPages
+}
+
+// PrefillExactTokens is how many tokens of a prompt the decode kernels compute together.
+const PrefillExactTokens = 16
+
+// PromptLogitRows is how many tokens of a prompt get their logits together.
+const PromptLogitRows = 16
+
+// Layout is the device memory of an engine: sizes at first, addresses once Memory is
+// allocated.
+type Layout struct {
+	Memory   memory.List
+	Buffers  Buffers
+	KV       []kv.Layer
+	Geometry kv.Geometry
+	Pages    int // of the KV cache
+
+	MaxTokens int // most tokens of a forward pass
+	Slots     int // batch slots of a decode step, a power of two
+	LogitRows int // most tokens whose logits are computed together
+	MaxPages  int // most pages of a sequence
+
+	model   *model.Config
+	props   driver.Properties
+	config  Config
+	weights *weights
+	widths  widths
+}
+
+// widths are elements per token of intermediate results.
+type widths struct {
+	qkv int // queries, keys and values
+	ffn int // hidden layer of the feed-forward network, of all experts that a token uses
+	out int // result of the feed-forward network, per expert
+}
+
+// NewLayout plans the memory of an engine.
+func NewLayout(m *model.Model, props driver.Properties, config Config) (*Layout, error) {
+	c := &m.Config
+	l := &Layout{
+		KV:       make([]kv.Layer, c.Layers),
+		Geometry: kv.Geometry{Layers: c.Layers, KVHeads: c.KVHeads, HeadDim: c.HeadDim, Format: config.KV},
+		Slots:    CeilPow2(config.Sequences),
+		MaxPages: ceilDiv(c.Context, kv.PageTokens),
+		model:    c,
+		props:    props,
+		config:   config,
+	}
+	if config.PrefillExact {
+		l.Slots = max(l.Slots, PrefillExactTokens)
+		l.MaxTokens, l.LogitRows = l.Slots, l.Slots
+	} else {
+		l.MaxTokens, l.LogitRows = max(l.Slots, config.Chunk), max(l.Slots, PromptLogitRows)
+	}
+	if config.KVPages > 0 {
+		l.MaxPages = min(l.MaxPages, config.KVPages)
+	}
+	l.weights = newWeights(m, &l.Memory)
+	l.widths = widths{qkv: (c.Heads + 2*c.KVHeads) * c.HeadDim, out: c.Hidden}
+	for i := range l.weights.layers {
+		w := &l.weights.layers[i]
+		l.widths.ffn = max(l.widths.ffn, w.up.rows*l.expertsPerToken(w))
+		l.widths.out = max(l.widths.out, c.Hidden*l.expertsPerToken(w))
+	}
+	workspace, digits, err := l.workspace()
+	if err != nil {
+		return nil, err
+	}
+	l.addBuffers(workspace, digits)
+	l.addKV()
+	return l, nil
+}
+
+// addKV decides how many pages the KV cache has and lists them.
+func (l *Layout) addKV() {
+	if l.Pages = l.config.KVPages; l.Pages == 0 {
+		left := l.config.Budget
+		for _, n := range l.Memory.Bytes() {
+			left -= n
+		}
+		left -= 2 * memory.PageAlign * int64(l.model.Layers) // each layer's keys and values are rounded up
+		most := int64(l.config.Sequences) * int64(l.MaxPages)
+		l.Pages = int(max(1, min(left/l.Geometry.PageBytes(), most)))
+	}
+	bytes := int64(l.Pages) * int64(l.Geometry.BlockBytes())
+	for i := range l.KV {
+		l.Memory.Add(memory.KVCache, layerName(i)+"keys", bytes, &l.KV[i].K)
+		l.Memory.Add(memory.KVCache, layerName(i)+"values", bytes, &l.KV[i].V)
+	}
+}
+
+// expertsPerToken returns how many feed-forward networks of a layer a token goes through.
+func (l *Layout) expertsPerToken(w *layer) int {
+	if w.up.experts > 0 {
+		return l.model.ExpertsUsed
+	}
+	return 1
+}
+
+// workspace returns the bytes of workspace that the largest product of any forward pass
+// needs, and of the quantized activations.
+func (l *Layout) workspace() (largest, digits int64, err error) {
+	p := l.planner(Shape{}, nil)
+	ask := func(q product) {
+		if err != nil || q.w.empty() {
+			return
+		}
+		var n, d int64
+		n, d, err = p.gemvWorkspace(q)
+		largest, digits = max(largest, n), max(digits, d)
+	}
+	for tokens := 1; tokens <= l.LogitRows; tokens *= 2 {
+		p.shape.Tokens = tokens
+		for i := range l.weights.layers {
+			y := &l.weights.layers[i]
+			for _, w := range y.matrices() {
+				ask(product{w: w})
+			}
+			if !y.gate.empty() && y.gate.format == y.up.format {
+				ask(product{w: &y.gate, up: &y.up})
+			}
+		}
+		ask(product{w: l.weights.output})
+	}
+	return largest, digits, err
+}
+
+// PagesFor returns the number of pages that the attention of a decode step covers if its
+// longest sequence has so many positions. It is a power of two or MaxPages, so that few
+// graphs serve all lengths.
+func (l *Layout) PagesFor(positions int) int {
+	return min(CeilPow2(ceilDiv(positions, kv.PageTokens)), l.MaxPages)
+}
+
+// QuantizedWeights reports whether any matrix that every token is multiplied with has
+// blocks of weights.
+func (l *Layout) QuantizedWeights() bool { return l.weights.quantized() }
+
+// StagingBytes returns the size of the pinned buffer that an engine reads logits, and copies
+// pages, through: some rows of logits and at least one block of the KV cache.
+func (l *Layout) StagingBytes() int {
+	const most = 32 << 20
+	row := 4 * l.model.Vocab
+	return max(row, l.Geometry.BlockBytes(), min(row*l.LogitRows, most))
+}
+
+// UploadBytes returns the size of a staging buffer of the upload: large enough for fast
+// copies and at least one tile of a matrix, but not more than there is to upload.
+func (l *Layout) UploadBytes() int {
+	const enough = 8 << 20
+	tile := 0
+	for _, m := range l.weights.matrices() {
+		tile = max(tile, ptxgen.Packing{Format: m.format, K: m.k}.Bytes(upload.TileRows))
+	}
+	return max(int(min(enough, l.Memory.UploadBytes())), tile)
+}
+
+// CeilPow2 returns the smallest power of two that is at least n.
+func CeilPow2(n int) int {
+	p := 1
+	for p < n {
+		p *= 2
+	}
+	return p
+}
+
+func ceilDiv(a, b int) int { return (a + b - 1) / b }

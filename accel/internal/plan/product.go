@@ -1,0 +1,282 @@
+package plan
+
+import (
+	"github.com/lockstep-go/lockstep/internal/kernelcache"
+	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// product is a matrix product with what may be fused into it:
+//
+//	y = act(softcap(W·norm(x) + bias)) ⊙ (Up·norm(x)) + y
+//
+// for each row of x. Fields that are zero leave their part out.
+type product struct {
+	w, up    *matrix        // up may be nil
+	x        ptxgen.Address // f32 [rows, w.k]
+	y        ptxgen.Address // f32, rows yStride apart
+	yStride  int            // elements; 0: w.rows
+	norm     norm
+	act      ptxgen.Activation
+	softcap  float32
+	residual bool
+	rows     int  // of x; 0: the tokens of the forward pass
+	sharedX  bool // of experts: all experts of a token have the same row of x
+}
+
+// product adds a product: with the prefill kernels in a prompt chunk, else with the decode
+// kernels, which read the weights once for all rows.
+func (p *planner) product(op string, q product) {
+	if q.rows == 0 {
+		q.rows = p.shape.Tokens
+	}
+	if q.up != nil && (p.shape.Prefill || q.up.format != q.w.format || q.up.bias != 0) {
+		p.gatedApart(op, q)
+		return
+	}
+	if p.shape.Prefill {
+		p.gemm(op, q)
+	} else {
+		p.gemv(op, q)
+	}
+}
+
+// gatedApart computes a gated product as two products and a multiplication.
+func (p *planner) gatedApart(op string, q product) {
+	gate, up := q, q
+	gate.up, up.up = nil, nil
+	up.w, up.y, up.act = q.up, p.buf.up, ptxgen.Identity
+	p.product(op+" gate", gate)
+	p.product(op+" up", up)
+	add(p, op+" gate·up", ptxgen.Elementwise{}, ptxgen.ElementwiseArgs{X: q.y, Up: p.buf.up, Y: q.y, Rows: p.rowsOfY(q), Width: q.w.rows})
+}
+
+// rowsOfY returns the rows of y.
+func (p *planner) rowsOfY(q product) int {
+	if q.w.experts > 0 {
+		return p.shape.Tokens * p.model.ExpertsUsed
+	}
+	return q.rows
+}
+
+// rowsPerX returns how many rows of an expert's y have the same row of x.
+func (p *planner) rowsPerX(q product) int {
+	if q.sharedX {
+		return p.model.ExpertsUsed
+	}
+	return 1
+}
+
+func (p *planner) gemv(op string, q product) {
+	if q.batched() {
+		p.gemvBatch(op, q)
+		return
+	}
+	s, err := p.gemvFor(q)
+	if err != nil {
+		p.fail(op, err)
+		return
+	}
+	a := p.gemvArgs(q)
+	if q.w.experts > 0 {
+		a.Experts, a.Slots, a.SlotsPerX, a.ExpertBytes = p.buf.experts, p.rowsOfY(q), p.rowsPerX(q), q.w.expertBytes
+		add(p, op, s, a)
+		return
+	}
+	for left := q.rows; left > 0; left -= s.Columns {
+		a.Columns = min(left, s.Columns)
+		add(p, op, s, a)
+		a.X += ptxgen.Address(4 * s.Columns * a.K)
+		a.Y += ptxgen.Address(4 * s.Columns * a.YStride)
+		if a.Residual != 0 {
+			a.Residual = a.Y
+		}
+	}
+}
+
+// gemvColumns is the most rows of x that one launch of Gemv takes with float weights.
+const gemvColumns = 16
+
+func (p *planner) gemvFor(q product) (ptxgen.Gemv, error) {
+	columns := min(q.rows, gemvColumns)
+	if q.w.experts > 0 {
+		columns = 1
+	}
+	return ptxgen.GemvFor(q.w.format, columns, q.up != nil, q.w.k, p.layout.props.SharedPerCTA)
+}
+
+func (p *planner) gemvArgs(q product) ptxgen.GemvArgs {
+	a := ptxgen.GemvArgs{
+		X: q.x, W: q.w.at, Y: q.y, Rows: q.w.rows, K: q.w.k, Columns: 1, YStride: q.yStride,
+		Norm: q.norm.kind, NormWeight: q.norm.weight, NormBias: q.norm.bias, Eps: p.model.NormEps,
+		Bias: q.w.bias, Softcap: q.softcap, Activation: q.act,
+		Workspace: p.buf.workspace, SMs: p.layout.props.SMs, Shared: p.layout.props.SharedPerCTA,
+	}
+	if a.YStride == 0 {
+		a.YStride = a.Rows
+	}
+	if q.up != nil {
+		a.Up = q.up.at
+	}
+	if q.residual {
+		a.Residual = q.y
+	}
+	return a
+}
+
+// gemvWorkspace returns the bytes of workspace that a product of the pass's tokens needs,
+// and the bytes of its quantized activations.
+func (p *planner) gemvWorkspace(q product) (workspace, digits int64, err error) {
+	if q.rows = p.shape.Tokens; q.batched() {
+		return p.batchWorkspace(q)
+	}
+	s, err := p.gemvFor(q)
+	if err != nil {
+		return 0, 0, err
+	}
+	k, err := kernel(s)
+	if err != nil {
+		return 0, 0, err
+	}
+	a := p.gemvArgs(q)
+	if a.Columns = min(q.rows, s.Columns); q.w.experts > 0 {
+		a.Slots = p.layout.Slots * p.model.ExpertsUsed // one launch computes all of them
+	}
+	n, err := s.Workspace(k, a)
+	return int64(n), 0, err
+}
+
+// batched reports whether a product is of several rows with quantized weights. It then takes
+// quantized activations, made once for all matrices with the same x.
+func (q product) batched() bool {
+	return q.rows > 1 && q.w.experts == 0 && q.w.format.BlockLen() > 1
+}
+
+// gemvBatch adds a product of several rows. Each row has the bits that it has alone.
+func (p *planner) gemvBatch(op string, q product) {
+	s, err := p.batchFor(q)
+	if err != nil {
+		p.fail(op, err)
+		return
+	}
+	p.quantizeActivations(op, q, s.Digits())
+	add(p, op, s, p.batchArgs(q))
+}
+
+func (p *planner) batchFor(q product) (ptxgen.BatchKernel, error) {
+	return ptxgen.GemvBatchFor(q.w.format, q.rows, q.up != nil, q.w.k, kernelcache.MaxTarget(p.layout.props), p.layout.props.SharedPerCTA)
+}
+
+func (p *planner) batchArgs(q product) ptxgen.GemvBatchArgs {
+	one := p.gemvArgs(q)
+	return ptxgen.GemvBatchArgs{
+		Digits: p.buf.digits, W: one.W, Up: one.Up, Y: one.Y, Rows: one.Rows, K: one.K, Columns: q.rows, YStride: one.YStride,
+		Bias: one.Bias, Softcap: one.Softcap, Activation: one.Activation, Residual: one.Residual,
+		Workspace: one.Workspace, SMs: one.SMs, Shared: one.Shared,
+	}
+}
+
+func (p *planner) batchWorkspace(q product) (workspace, digits int64, err error) {
+	s, err := p.batchFor(q)
+	if err != nil {
+		return 0, 0, err
+	}
+	k, err := kernel(s)
+	if err != nil {
+		return 0, 0, err
+	}
+	n, err := s.Workspace(k, p.batchArgs(q))
+	return int64(n), s.Digits().Bytes(q.w.k, q.rows), err
+}
+
+// digitsKey says what the quantized activations were made of.
+type digitsKey struct {
+	x     ptxgen.Address
+	norm  norm
+	layer int
+	rows  int
+	width int
+	spec  ptxgen.Digits
+}
+
+// quantizeActivations quantizes the rows of x, unless the buffer holds them already.
+func (p *planner) quantizeActivations(op string, q product, s ptxgen.Digits) {
+	want := digitsKey{x: q.x, norm: q.norm, layer: p.layer, rows: q.rows, width: q.w.k, spec: s}
+	if want == p.digits {
+		return
+	}
+	p.digits = want
+	add(p, op+" digits", s, ptxgen.DigitsArgs{
+		X: q.x, Out: p.buf.digits, K: q.w.k, Vectors: q.rows,
+		Norm: q.norm.kind, NormWeight: q.norm.weight, NormBias: q.norm.bias, Eps: p.model.NormEps,
+	})
+}
+
+func (p *planner) gemm(op string, q product) {
+	input, rows := castFormat(q.w.format), q.rows
+	scale := p.castActivations(op, q, input)
+	a := ptxgen.GEMMArgs{
+		X: p.buf.cast, Scale: scale, W: q.w.at, Y: q.y, M: rows, N: q.w.rows, K: q.w.k, YStride: q.yStride,
+		Bias: q.w.bias, Activation: q.act,
+	}
+	if q.residual {
+		a.Residual = q.y
+	}
+	n := q.w.rows
+	if q.w.experts > 0 {
+		// A token takes an expert once, so no expert has more rows than there are tokens.
+		a.M, a.Experts, a.ExpertBytes, a.Offsets, a.Order, a.RowsPerX = p.shape.Tokens, q.w.experts, q.w.expertBytes, p.buf.expertOffsets, p.buf.expertRows, p.rowsPerX(q)
+		rows, n = ceilDiv(p.rowsOfY(q), q.w.experts), n*q.w.experts
+	}
+	// A power of two, so that prompts of all lengths share few kernels.
+	s := ptxgen.GEMMFor(q.w.format, input, CeilPow2(rows), n, p.layout.props.SMs, p.layout.props.SharedPerCTA)
+	add(p, op, s, a)
+}
+
+// castFormat returns the format that activations are rounded to for weights of a format.
+func castFormat(f quant.Format) quant.Format {
+	if f == quant.BF16 {
+		return quant.BF16
+	}
+	return quant.F16
+}
+
+// castKey says what the activations in 16 bits were made of.
+type castKey struct {
+	x     ptxgen.Address
+	norm  norm
+	to    quant.Format
+	layer int
+	scale ptxgen.Address
+}
+
+// castActivations rounds the rows of x to 16 bits, unless the buffer holds them already. It
+// returns the address of their scales, or 0.
+func (p *planner) castActivations(op string, q product, to quant.Format) (scale ptxgen.Address) {
+	n := ptxgen.Narrow{To: to}
+	normed := q.norm.kind != ptxgen.NoNorm
+	// Norm can round, but neither pad nor scale. Normalized values need no scale: they are
+	// small enough for f16.
+	direct := normed && n.Padded(q.w.k) == q.w.k
+	want := castKey{x: q.x, norm: q.norm, to: to, layer: p.layer}
+	if !direct && to == quant.F16 {
+		want.scale = p.buf.scale
+	}
+	if want == p.cast {
+		return want.scale
+	}
+	p.cast = want
+	x := q.x
+	if normed {
+		spec := ptxgen.Norm{Layer: q.norm.kind == ptxgen.LayerNorm}
+		a := ptxgen.NormArgs{X: x, Weight: q.norm.weight, Bias: q.norm.bias, Y: p.buf.out, Tokens: q.rows, Width: q.w.k, Eps: p.model.NormEps}
+		if x = p.buf.out; direct {
+			spec.To, a.Y = to, p.buf.cast
+		}
+		add(p, op+" norm", spec, a)
+	}
+	if !direct {
+		add(p, op+" rounding", n, ptxgen.NarrowArgs{X: x, Y: p.buf.cast, Scale: p.buf.scale, Rows: q.rows, Width: q.w.k})
+	}
+	return want.scale
+}

@@ -1,0 +1,228 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/lockstep-go/lockstep/accel/internal/memory"
+	"github.com/lockstep-go/lockstep/accel/internal/upload"
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// matrix is a packed weight matrix [rows, k] in device memory, or one per expert.
+type matrix struct {
+	format      quant.Format
+	rows, k     int
+	at          ptxgen.Address
+	bias        ptxgen.Address // f32 [rows], or 0
+	experts     int            // 0: a single matrix
+	expertBytes int            // from one expert's matrix to the next
+}
+
+func (m *matrix) empty() bool { return m.rows == 0 }
+
+// norm is a normalization's gain and bias in device memory; kind is NoNorm if the model has
+// none.
+type norm struct {
+	kind         ptxgen.NormKind
+	weight, bias ptxgen.Address
+}
+
+// weights are the weights of a model in device memory. The memory list points into it.
+type weights struct {
+	embedding, position matrix
+	layers              []layer
+	norm                norm
+	output              *matrix // &embedding if they are tied
+}
+
+// layer is a transformer block.
+type layer struct {
+	attnNorm, attnPost, ffnNorm, ffnPost norm
+	qNorm, kNorm                         norm
+	qkv                                  []qkvSegment
+	o, gate, up, down, router            matrix
+	rope                                 *ropeTable
+	window                               int
+}
+
+// qkvSegment is one fused matrix of neighbors among Q, K and V that have the same format.
+// Its results begin at a column of the row that holds all three.
+type qkvSegment struct {
+	w      matrix
+	column int
+}
+
+// matrices returns the matrices of a layer. Some may be empty.
+func (l *layer) matrices() []*matrix {
+	list := []*matrix{&l.o, &l.gate, &l.up, &l.down, &l.router}
+	for i := range l.qkv {
+		list = append(list, &l.qkv[i].w)
+	}
+	return list
+}
+
+// matrices returns all matrices that are not empty.
+func (w *weights) matrices() []*matrix {
+	list := []*matrix{&w.embedding, &w.position, w.output}
+	for i := range w.layers {
+		list = append(list, w.layers[i].matrices()...)
+	}
+	return slices.DeleteFunc(list, (*matrix).empty)
+}
+
+// quantized reports whether any matrix that every token is multiplied with has blocks.
+func (w *weights) quantized() bool {
+	blocks := func(m *matrix) bool { return !m.empty() && m.format.BlockLen() > 1 }
+	return blocks(w.output) || slices.ContainsFunc(w.layers, func(l layer) bool { return slices.ContainsFunc(l.matrices(), blocks) })
+}
+
+// newWeights lists the memory of a model's weights.
+func newWeights(m *model.Model, list *memory.List) *weights {
+	in := &m.Weights
+	w := &weights{layers: make([]layer, len(in.Layers))}
+	b := weightBuilder{list, &m.Config}
+	b.matrix(&w.embedding, "embedding", in.Embedding)
+	if !in.Position.Empty() {
+		b.matrix(&w.position, "positions", in.Position)
+	}
+	rope := ropeTables{m, list, map[ropeBase]*ropeTable{}}
+	for i := range in.Layers {
+		w.layers[i].rope = rope.layer(i)
+		w.layers[i].window = m.Config.LayerWindow(i)
+		b.layer(&w.layers[i], &in.Layers[i], layerName(i))
+	}
+	b.norm(&w.norm, "output norm", in.OutputNorm)
+	if sameMatrix(in.Output.W, in.Embedding) {
+		w.output = &w.embedding
+	} else {
+		w.output = new(matrix)
+		b.matrix(w.output, "output", in.Output.W)
+	}
+	b.floats(&w.output.bias, "output bias", in.Output.Bias)
+	return w
+}
+
+// layerName begins the names of a layer's allocations.
+func layerName(i int) string { return fmt.Sprintf("layer %d, ", i) }
+
+// sameMatrix reports whether two matrices are the same bytes, as tied embeddings are.
+func sameMatrix(a, b model.Matrix) bool {
+	return a.Format == b.Format && a.Rows == b.Rows && a.Cols == b.Cols && &a.Data[0] == &b.Data[0]
+}
+
+// weightBuilder adds weights to a memory list.
+type weightBuilder struct {
+	memory *memory.List
+	cfg    *model.Config
+}
+
+func (b weightBuilder) layer(to *layer, in *model.Layer, name string) {
+	for _, n := range []struct {
+		to   *norm
+		name string
+		in   model.Norm
+	}{
+		{&to.attnNorm, "attention norm", in.AttnNorm},
+		{&to.attnPost, "attention post-norm", in.AttnPostNorm},
+		{&to.ffnNorm, "feed-forward norm", in.FFNNorm},
+		{&to.ffnPost, "feed-forward post-norm", in.FFNPostNorm},
+		{&to.qNorm, "Q norm", in.QNorm},
+		{&to.kNorm, "K norm", in.KNorm},
+	} {
+		b.norm(n.to, name+n.name, n.in)
+	}
+	b.qkv(to, []model.Linear{in.Q, in.K, in.V}, name)
+	b.linear(&to.o, name+"O", in.O)
+	if len(in.Experts) > 0 {
+		b.matrix(&to.router, name+"router", in.Router)
+		b.experts(&to.gate, name+"expert gates", in.Experts, func(e model.Expert) model.Matrix { return e.Gate })
+		b.experts(&to.up, name+"expert ups", in.Experts, func(e model.Expert) model.Matrix { return e.Up })
+		b.experts(&to.down, name+"expert downs", in.Experts, func(e model.Expert) model.Matrix { return e.Down })
+		return
+	}
+	if b.cfg.Gated {
+		b.linear(&to.gate, name+"gate", in.Gate)
+	}
+	b.linear(&to.up, name+"up", in.Up)
+	b.linear(&to.down, name+"down", in.Down)
+}
+
+// qkv joins neighbors of one format, so that one launch computes them.
+func (b weightBuilder) qkv(to *layer, parts []model.Linear, name string) {
+	var groups [][]model.Linear
+	for i, p := range parts {
+		if n := len(groups); i > 0 && p.W.Format == parts[i-1].W.Format {
+			groups[n-1] = append(groups[n-1], p)
+		} else {
+			groups = append(groups, []model.Linear{p})
+		}
+	}
+	to.qkv = make([]qkvSegment, len(groups))
+	column := 0
+	for i, g := range groups {
+		to.qkv[i].column = column
+		b.linear(&to.qkv[i].w, fmt.Sprintf("%sQKV segment %d", name, i), g...)
+		column += to.qkv[i].w.rows
+	}
+}
+
+// linear adds several matrices of one format as one, with their biases.
+func (b weightBuilder) linear(to *matrix, name string, parts ...model.Linear) {
+	var list []model.Matrix
+	var bias []float32
+	biased := false
+	for _, p := range parts {
+		list = append(list, p.W)
+		partBias := p.Bias
+		if partBias == nil {
+			partBias = make([]float32, p.W.Rows)
+		} else {
+			biased = true
+		}
+		bias = append(bias, partBias...)
+	}
+	b.matrix(to, name, list...)
+	if biased {
+		b.floats(&to.bias, name+" bias", bias)
+	}
+}
+
+func (b weightBuilder) matrix(to *matrix, name string, parts ...model.Matrix) {
+	*to = matrix{format: parts[0].Format, rows: upload.Rows(parts), k: parts[0].Cols}
+	bytes := ptxgen.Packing{Format: to.format, K: to.k}.Bytes(to.rows)
+	b.memory.AddFilled(memory.Weights, name, int64(bytes), &to.at, func(u *upload.Uploader, at driver.Address) error { return u.Matrix(at, parts) })
+}
+
+// experts adds one matrix per expert.
+func (b weightBuilder) experts(to *matrix, name string, experts []model.Expert, of func(model.Expert) model.Matrix) {
+	first := of(experts[0])
+	*to = matrix{format: first.Format, rows: first.Rows, k: first.Cols, experts: len(experts)}
+	to.expertBytes = ptxgen.Packing{Format: to.format, K: to.k}.Bytes(to.rows)
+	b.memory.AddFilled(memory.Weights, name, int64(len(experts)*to.expertBytes), &to.at, func(u *upload.Uploader, at driver.Address) error {
+		for i, e := range experts {
+			if err := u.Matrix(at+driver.Address(i*to.expertBytes), []model.Matrix{of(e)}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (b weightBuilder) norm(to *norm, name string, in model.Norm) {
+	if in.Weight == nil {
+		return
+	}
+	if to.kind = ptxgen.RMSNorm; b.cfg.LayerNorm {
+		to.kind = ptxgen.LayerNorm
+	}
+	b.floats(&to.weight, name, in.Weight)
+	b.floats(&to.bias, name+" bias", in.Bias)
+}
+
+func (b weightBuilder) floats(to *ptxgen.Address, name string, x []float32) {
+	b.memory.AddFilled(memory.Weights, name, int64(4*len(x)), to, func(u *upload.Uploader, at driver.Address) error { return upload.Values(u, at, x) })
+}

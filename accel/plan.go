@@ -1,0 +1,109 @@
+package accel
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/lockstep-go/lockstep/accel/internal/kv"
+	"github.com/lockstep-go/lockstep/accel/internal/memory"
+	"github.com/lockstep-go/lockstep/accel/internal/plan"
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// Plan is the device memory of an engine, in bytes unless noted.
+type Plan struct {
+	Device      string
+	Weights     int64 // packed matrices, norms and biases
+	KVCache     int64 // keys and values
+	Activations int64 // of the batch, and the logits
+	Workspace   int64 // scratch memory of kernels
+	Tables      int64 // RoPE frequencies, page tables and the inputs of a step
+	Pages       int   // pages of the KV cache
+	PageBytes   int64 // of one page, in all layers
+	KV          quant.Format
+	Sequences   int   // most sequences in one step
+	Chunk       int   // most tokens of a prompt in one forward pass
+	Free        int64 // free memory of the device
+	Reserve     int64 // part of Free that is left to the driver, for kernels and graphs
+}
+
+// reserveShare is the part of free memory that is left to the driver: one in so many bytes.
+const reserveShare = 32
+
+// PlanFor returns the memory of an engine of m on a device with the given properties and
+// free bytes, without using the device. If the engine does not fit, PlanFor returns the
+// plan and an error that wraps driver.ErrOutOfMemory. A GPU that is too old is
+// ErrComputeCapability, and a model without kernels model.ErrUnsupported.
+func PlanFor(m *model.Model, props driver.Properties, free int64, o Options) (Plan, error) {
+	o, l, err := newLayout(m, props, free, o)
+	if err != nil {
+		return Plan{}, err
+	}
+	p := newPlan(l, props, free, o)
+	return p, p.fits()
+}
+
+// newLayout checks the options and plans the memory.
+func newLayout(m *model.Model, props driver.Properties, free int64, o Options) (Options, *plan.Layout, error) {
+	if err := supported(m, props); err != nil {
+		return o, nil, err
+	}
+	o, err := o.withDefaults(&m.Config)
+	if err != nil {
+		return o, nil, err
+	}
+	l, err := plan.NewLayout(m, props, plan.Config{
+		Sequences: o.MaxSequences, Chunk: o.Chunk, KVPages: o.KVPages, KV: o.KV.Format(quant.F16),
+		PrefillExact: o.Prefill == PrefillExact, Budget: free - free/reserveShare,
+	})
+	if err != nil {
+		return o, nil, fmt.Errorf("accel: %w", err)
+	}
+	return o, l, nil
+}
+
+func newPlan(l *plan.Layout, props driver.Properties, free int64, o Options) Plan {
+	bytes := l.Memory.Bytes()
+	return Plan{
+		Device:  props.Name,
+		Weights: bytes[memory.Weights], KVCache: bytes[memory.KVCache], Activations: bytes[memory.Activations],
+		Workspace: bytes[memory.Workspace], Tables: bytes[memory.Tables],
+		Pages: l.Pages, PageBytes: l.Geometry.PageBytes(), KV: l.Geometry.Format,
+		Sequences: o.MaxSequences, Chunk: o.Chunk, Free: free, Reserve: free / reserveShare,
+	}
+}
+
+// Positions returns the number of positions that the KV cache holds.
+func (p Plan) Positions() int { return p.Pages * kv.PageTokens }
+
+// Need returns the device memory of the engine.
+func (p Plan) Need() int64 { return p.Weights + p.KVCache + p.Activations + p.Workspace + p.Tables }
+
+func (p Plan) fits() error {
+	if p.Need() <= p.Free-p.Reserve {
+		return nil
+	}
+	return fmt.Errorf("accel: %w: need %d bytes (weights %d, KV cache %d, activations %d, workspace %d, tables %d) of %d free, %d of them reserved",
+		driver.ErrOutOfMemory, p.Need(), p.Weights, p.KVCache, p.Activations, p.Workspace, p.Tables, p.Free, p.Reserve)
+}
+
+// String returns a table of the memory by use.
+func (p Plan) String() string {
+	var out strings.Builder
+	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	row := func(name string, n int64, note string) {
+		fmt.Fprintf(w, "%s\t%.1f MiB\t  %s\n", name, float64(n)/(1<<20), note)
+	}
+	row("weights", p.Weights, "")
+	row("KV cache", p.KVCache, fmt.Sprintf("%d pages of %d positions, %v", p.Pages, kv.PageTokens, p.KV))
+	row("activations", p.Activations, "")
+	row("workspace", p.Workspace, "")
+	row("tables", p.Tables, "")
+	row("total", p.Need(), "")
+	row("free", p.Free, fmt.Sprintf("%.1f MiB of it stay free", float64(p.Reserve)/(1<<20)))
+	w.Flush()
+	return out.String()
+}

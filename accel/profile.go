@@ -1,0 +1,107 @@
+package accel
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/lockstep-go/lockstep/accel/internal/plan"
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/model"
+)
+
+// Launch describes one kernel launch of a forward pass.
+type Launch struct {
+	Layer  int       // -1 outside the layers
+	Op     string    // the operation, such as attention
+	Kernel string    // the kernel's entry name
+	Grid   [3]uint32 // CTAs
+	Block  [3]uint32 // threads
+	Shared uint32    // bytes of dynamic shared memory
+}
+
+func launchOf(c plan.Command) Launch {
+	return Launch{Layer: c.Layer, Op: c.Op, Kernel: c.Kernel, Grid: c.Grid, Block: c.Block, Shared: c.Shared}
+}
+
+// Timing holds the kernel times of one forward pass.
+type Timing struct {
+	Tokens    int             // batch slots; a power of two unless Prompt is set
+	Prompt    bool            // whether the prefill kernels ran
+	Launches  []Launch        // in stream order
+	Durations []time.Duration // per launch: from the end of the previous launch to its own
+}
+
+// timed runs a pass with an event after each launch and calls Options.Timer.
+func (e *Engine) timed(p *pass) error {
+	launches := p.list.Launches()
+	for len(e.timing) < len(launches)+1 {
+		v, err := e.dev.NewEvent()
+		if err != nil {
+			return err
+		}
+		e.open.add(v)
+		e.timing = append(e.timing, v)
+	}
+	if err := e.stream.Record(e.timing[0]); err != nil {
+		return err
+	}
+	for i, l := range launches {
+		if err := e.stream.Launch(l); err != nil {
+			return err
+		}
+		if err := e.stream.Record(e.timing[i+1]); err != nil {
+			return err
+		}
+	}
+	if err := e.stream.Synchronize(); err != nil {
+		return err
+	}
+	t := Timing{Tokens: p.shape.Tokens, Prompt: p.shape.Prefill}
+	for i, c := range p.commands {
+		took, err := e.timing[i+1].Since(e.timing[i])
+		if err != nil {
+			return err
+		}
+		t.Launches = append(t.Launches, launchOf(c))
+		t.Durations = append(t.Durations, took)
+	}
+	e.options.Timer(t)
+	return nil
+}
+
+// LaunchesFor returns the launches of a forward pass as an engine would make them on a device
+// with the given properties, without the device. The pass is a chunk of a prompt, or a decode
+// step of sequences of so many positions.
+func LaunchesFor(m *model.Model, props driver.Properties, o Options, tokens, positions int, prompt bool) ([]Launch, error) {
+	o, l, err := newLayout(m, props, props.Memory, o)
+	if err != nil {
+		return nil, err
+	}
+	if prompt && o.Prefill == PrefillExact {
+		prompt, tokens = false, min(tokens, l.Slots)
+	}
+	s, most := plan.Shape{Tokens: plan.CeilPow2(tokens), Logits: true, Pages: l.PagesFor(positions)}, l.Slots
+	if prompt {
+		s, most = plan.Shape{Tokens: tokens, Prefill: true}, l.MaxTokens
+	}
+	if err := checkTokens(tokens, most); err != nil {
+		return nil, err
+	}
+	setTokenAddresses(l, l.Memory.Placeholders())
+	commands, err := l.Commands(s, nil)
+	if err != nil {
+		return nil, fmt.Errorf("accel: %w", err)
+	}
+	launches := make([]Launch, len(commands))
+	for i, c := range commands {
+		launches[i] = launchOf(c)
+	}
+	return launches, nil
+}
+
+func checkTokens(n, most int) error {
+	if n < 1 || n > most {
+		return fmt.Errorf("accel: forward pass of %d tokens; it can have 1 to %d", n, most)
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+package accel
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lockstep-go/lockstep/accel/internal/plan"
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// tapped runs a pass command by command and calls Options.Tap with the results.
+func (e *Engine) tapped(ctx context.Context, p *pass, batch []slot) error {
+	for _, c := range p.commands {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := e.stream.Launch(c.Launch); err != nil {
+			return fmt.Errorf("layer %d, %s: %w", c.Layer, c.Op, err)
+		}
+		for _, v := range c.Views {
+			if err := e.tap(c.Layer, v, batch); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// tap reads a view of all tokens and calls Options.Tap.
+func (e *Engine) tap(layer int, v plan.View, batch []slot) error {
+	var values []float32
+	width := v.Width
+	for i, b := range batch {
+		var x []float32
+		var err error
+		if v.Cache != 0 {
+			x, err = e.readCache(v.Cache, b)
+			width = len(x)
+		} else {
+			x, err = e.readFloats(v.At+ptxgen.Address(4*i*v.Stride), v.Width)
+		}
+		if err != nil {
+			return err
+		}
+		values = append(values, x...)
+	}
+	e.options.Tap(layer, v.Op, batch[0].position, width, values)
+	return nil
+}
+
+// readCache returns the keys or values of a token in a layer, [kv heads, head dim].
+func (e *Engine) readCache(base ptxgen.Address, b slot) ([]float32, error) {
+	data, err := e.cache.Read(base, &b.session.table, b.position)
+	if err != nil {
+		return nil, err
+	}
+	x := make([]float32, e.model.Config.KVHeads*e.model.Config.HeadDim)
+	quant.Decode(e.layout.Geometry.Format, x, data)
+	return x, nil
+}
+
+// readFloats reads device memory, as much at a time as the staging buffer holds.
+func (e *Engine) readFloats(at ptxgen.Address, n int) ([]float32, error) {
+	x := make([]float32, n)
+	for rest := x; len(rest) > 0; {
+		n := min(len(rest), len(e.staging.Bytes())/4)
+		if err := e.stream.ReadAsync(e.staging, 0, driver.Address(at), 4*n); err != nil {
+			return nil, err
+		}
+		if err := e.stream.Synchronize(); err != nil {
+			return nil, err
+		}
+		decodeFloats(rest[:n], e.staging.Bytes())
+		rest, at = rest[n:], at+ptxgen.Address(4*n)
+	}
+	return x, nil
+}
