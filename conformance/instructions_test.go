@@ -257,8 +257,8 @@ func wgmmaKernel(multiply func(b *ptx.Builder, d []ptx.S32, a [4]ptx.U32, desc p
 	b.Barrier()
 	a := arrays["p0"].At(i, 16).LoadU32x4()
 	var sums [2][]ptx.S32
-	for r := range ptx.WGMMASums {
-		x := arrays["p2"].At(i, 2*ptx.WGMMASums).Plus(4 * (r % (ptx.WGMMASums / 2))).LoadS32()
+	for r := range ptx.WGMMAAccumulators {
+		x := arrays["p2"].At(i, 2*ptx.WGMMAAccumulators).Plus(4 * (r % (ptx.WGMMAAccumulators / 2))).LoadU32().S32()
 		sums[0] = append(sums[0], ptx.Var(x))
 		sums[1] = append(sums[1], ptx.Undefined[ptx.S32](b))
 	}
@@ -270,7 +270,7 @@ func wgmmaKernel(multiply func(b *ptx.Builder, d []ptx.S32, a [4]ptx.U32, desc p
 	for k := range sums {
 		b.WGMMAWait(1 - k)
 		for r, x := range sums[k] {
-			arrays["out"].At(i, isa.WGMMASize).Plus(4 * (ptx.WGMMASums*k + r)).StoreU32(x.U32())
+			arrays["out"].At(i, isa.WGMMASize).Plus(4 * (ptx.WGMMAAccumulators*k + r)).StoreU32(x.U32())
 		}
 	}
 	return b.Finish(ptx.MaxThreads(isa.Threads))

@@ -130,7 +130,7 @@ func splitF32(c float64) (high, low float32) {
 // what it compiles, and around calls the assembler has such products wait. A float64 has more
 // than twice the bits of a float32: to be rounded to it first changes nothing.
 func quotient(b *ptx.Builder, x, y ptx.F32) ptx.F32 {
-	if !b.Warpgroups() {
+	if !b.UsesWGMMA() {
 		return x.Div(y)
 	}
 	rough := y.RcpApprox()

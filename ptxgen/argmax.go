@@ -100,7 +100,7 @@ func (s Argmax) merge() (*ptx.Kernel, error) {
 	r := b.BlockX()
 	mine := best{ptx.Var(b.U32(0)), ptx.Var(b.U32(NoIndex))}
 	b.For(b.ThreadX(), slices, b.U32(argmaxThreads), func(i ptx.U32) {
-		pair := in.AtBytes(r.MulWide(slices).Add(i.Wide()).ShlN(3)).Aligned(8).LoadU32x2()
+		pair := in.AtBytes(r.MulWide(slices).Add(i.U64()).ShlN(3)).Aligned(8).LoadU32x2()
 		better := pair[0].Gt(mine.value) // slices come in the order of their indices
 		ptx.Set(mine.value, ptx.Select(better, pair[0], mine.value))
 		ptx.Set(mine.index, ptx.Select(better, pair[1], mine.index))

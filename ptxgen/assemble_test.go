@@ -43,7 +43,7 @@ func TestAssemble(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if target.SM < k.Least.SM || target.SM > k.Least.SM && k.Least.Arch {
+			if target.SM < k.MinTarget.SM || target.SM > k.MinTarget.SM && k.MinTarget.Arch {
 				continue
 			}
 			target = target.For(k)

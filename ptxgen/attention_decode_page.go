@@ -48,7 +48,7 @@ func (d *decoding) fetchKeys(page ptx.U32) {
 		bytes := d.visibleBytes(seen, row.AddN(r*d.keyStep()))
 		for j := range d.slices {
 			from := k.Plus(r*d.keyStep()*d.rowBytes() + 16*d.lanes*j)
-			b.CopyAsyncPart(d.keySlots.Plus((r*d.slices+j)*d.slotBytes()), from, bytes)
+			b.CopyAsyncZeroFill(d.keySlots.Plus((r*d.slices+j)*d.slotBytes()), from, bytes)
 		}
 	}
 	after := page.Add(d.step).Min(d.end.AddN(-1))
@@ -85,7 +85,7 @@ func (d *decoding) fetchValues(page ptx.U32) {
 	v := d.valueCache.At(d.row, d.page*d.rowBytes()).At(first, d.rowBytes()).At(chunk, 16)
 	seen := d.visible(page)
 	for r := range d.values {
-		b.CopyAsyncPart(d.valueSlots.Plus(r*d.slotBytes()), v.Plus(r*d.rowBytes()), d.visibleBytes(seen, first.AddN(r)))
+		b.CopyAsyncZeroFill(d.valueSlots.Plus(r*d.slotBytes()), v.Plus(r*d.rowBytes()), d.visibleBytes(seen, first.AddN(r)))
 	}
 }
 

@@ -146,7 +146,7 @@ func (f *flashing[T]) copyBlock(block, page ptx.U32) {
 			for r := 0; r < f.blockK; r += step {
 				bytes := ptx.Select(f.visible(first.Add(row).AddN(r)), b.U32(16), b.U32(0))
 				f.eachPart(column, func(j int) {
-					b.CopyAsyncPart(to.Plus([]int{f.keysAt(), f.valuesAt()}[i]+r*f.stride+16*j), from.Plus(r*f.rowBytes()+16*j), bytes)
+					b.CopyAsyncZeroFill(to.Plus([]int{f.keysAt(), f.valuesAt()}[i]+r*f.stride+16*j), from.Plus(r*f.rowBytes()+16*j), bytes)
 				})
 			}
 		}

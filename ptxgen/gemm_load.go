@@ -75,7 +75,7 @@ func (g *gemm) fetch() {
 	to := g.memory.AtBytes(g.write.Add(g.xTo)).Aligned(16)
 	for j, source := range g.sourceRows() {
 		from := g.xFrom.AtBytes(source.MulWide(g.padded.MulN(2))).Aligned(16)
-		b.CopyAsyncPart(to.Plus(j*g.rowsPerPass()*g.rowBytes()), from, inside)
+		b.CopyAsyncZeroFill(to.Plus(j*g.rowsPerPass()*g.rowBytes()), from, inside)
 	}
 	if g.direct() {
 		g.fetchWeights()
@@ -138,7 +138,7 @@ func (g *gemm) fetchWeights() {
 	for _, c := range g.copies {
 		inside := ptx.Select(g.wUnit.AddN(c.unit).Lt(g.units), b.U32(16), b.U32(0))
 		from := g.wFrom.AtBytes(c.row.MulWide(g.tileBytes)).Aligned(16).Plus(16 * c.unit)
-		b.CopyAsyncPart(g.memory.AtBytes(g.write.Add(c.to)).Aligned(16), from, inside)
+		b.CopyAsyncZeroFill(g.memory.AtBytes(g.write.Add(c.to)).Aligned(16), from, inside)
 	}
 	ptx.Set(g.wUnit, g.wUnit.AddN(g.BlockK/UnitLen))
 	ptx.SetGlobal(g.wFrom, g.wFrom.Plus(16*g.BlockK/UnitLen))

@@ -35,7 +35,7 @@ func (g *gemm) round(low, high ptx.F32) ptx.U32 {
 // the float32 weight rounds to, since that is the exact product: it has 19 bits at most.
 func (u unit) halves() func(j int) [2]ptx.U32 {
 	const upper = 0x64 // of the half 1024
-	d := u.last()[0].LowF16().Twice()
+	d := u.last()[0].LowF16().Dup()
 	zero := ptx.Var(u.b.U32(uint32(float16.ToF16(float32(-1024-u.d.center))) * 0x00010001)).AsF16x2()
 	bytes := u.bytes()
 	return func(j int) (words [2]ptx.U32) {

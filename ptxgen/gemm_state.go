@@ -72,7 +72,7 @@ func newGemm(b *ptx.Builder, s GEMM) *gemm {
 	start := b.BlockX().MulN(s.BlockM)
 	b.ReturnIf(start.Ge(count))
 	g.first, g.left = first.Add(start), count.Sub(start)
-	g.w = g.w.AtBytes(g.expert.Wide().Mul(expertBytes)).Aligned(rowAlign)
+	g.w = g.w.AtBytes(g.expert.U64().Mul(expertBytes)).Aligned(rowAlign)
 	g.column = b.BlockY().MulN(s.BlockN)
 	g.padded = g.units.MulN(UnitLen)
 	g.steps = g.padded.CeilDivN(s.BlockK)

@@ -107,7 +107,7 @@ func (o *gemmOutput) finish(unroll int, plain ptx.Pred, move func(at []gemmRow))
 		rows := make([]gemmRow, unroll)
 		for i := range rows {
 			result := results[i].LoadU32x2()
-			offset := result[0].MulWide(o.yStride).Add(o.column.Wide()).ShlN(2)
+			offset := result[0].MulWide(o.yStride).Add(o.column.U64()).ShlN(2)
 			rows[i] = gemmRow{
 				y: o.y.AtBytes(offset).Aligned(4), residual: o.residual.AtBytes(offset).Aligned(4),
 				there: result[0].Ne(b.U32(noRow)),

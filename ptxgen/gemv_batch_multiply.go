@@ -154,7 +154,7 @@ func (n *gemvBatch) fragment(k *integerBlock, unit, half int) (a [4]ptx.U32) {
 func (n *gemvBatch) product(a [4]ptx.U32, unit, half, group int) [4]ptx.S32 {
 	digits := n.digitsOf(unit, group)
 	if n.d.halves() {
-		return ptx.MMAS8Half([2]ptx.U32(a[:2]), digits[half])
+		return ptx.MMAS8K16([2]ptx.U32(a[:2]), digits[half])
 	}
 	return ptx.MMAS8(a, digits)
 }
@@ -166,7 +166,7 @@ func (n *gemvBatch) below(s superScales, group int) [4]ptx.S32 {
 		means = digitsOfMeans16
 	}
 	at := n.block.At(n.lane.ShrN(4), digitBlock).At(n.row.AndN(3), 16).At(n.quad, 4)
-	return ptx.MMAS8Half(s.subtract, at.Plus(2*group*digitBlock+means).LoadU32())
+	return ptx.MMAS8K16(s.subtract, at.Plus(2*group*digitBlock+means).LoadU32())
 }
 
 // unitTotals scales the sum of each unit.

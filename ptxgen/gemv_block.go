@@ -104,7 +104,7 @@ func (k *integerBlock) multiplySuper() {
 	total := k.superTotal(scales)
 	var below [4]ptx.S32
 	if k.d.offset() {
-		below = ptx.MMAS8Half(scales.subtract, k.means())
+		below = ptx.MMAS8K16(scales.subtract, k.means())
 	}
 	power, rows := k.power(), k.sums[:]
 	if k.joinsHalves {

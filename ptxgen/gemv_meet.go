@@ -46,7 +46,7 @@ func (n *gemvInteger) exchange(at ptx.Global, sums []ptx.F32) (others []ptx.F32,
 		b.When(found, func() { at.StoreU32(b.U32(0), ptx.Volatile) })
 		return []ptx.F32{other.Not().AsF32()}, found
 	}
-	other := at.ExchangeU64(mine.Wide().Or(sums[1].Bits().Not().Wide().ShlN(32)))
+	other := at.ExchangeU64(mine.U64().Or(sums[1].Bits().Not().U64().ShlN(32)))
 	found = other.Ne(b.U64(0))
 	b.When(found, func() { at.StoreU64(b.U64(0), ptx.Volatile) })
 	return []ptx.F32{other.Low().Not().AsF32(), other.ShrN(32).Low().Not().AsF32()}, found

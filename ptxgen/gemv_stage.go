@@ -41,7 +41,7 @@ func (n *gemvInteger) copyVector() {
 					from := x.at.Aligned(16).At(quad, 16)
 					for j := range n.d.units / 4 {
 						inside := ptx.Select(quad.AddN(32*j).Lt(x.quads()), b.U32(16), b.U32(0))
-						b.CopyAsyncPart(n.raw(block).Plus(512*j), from.Plus(512*j), inside)
+						b.CopyAsyncZeroFill(n.raw(block).Plus(512*j), from.Plus(512*j), inside)
 					}
 				})
 			}, ptx.NoUnroll)

@@ -69,7 +69,7 @@ func (g *gemv) chooseExpert(experts ptx.Global, share ptx.U32, stride ptx.U64) {
 	offset := ptx.Var(g.b.U64(0))
 	g.b.If(given(g.b, experts), func() {
 		g.b.WaitForPrior() // which may have chosen them
-		ptx.Set(offset, experts.At(g.slot, 4).LoadU32().Wide().Mul(stride))
+		ptx.Set(offset, experts.At(g.slot, 4).LoadU32().U64().Mul(stride))
 		ptx.Set(g.xRow, g.slot.Div(share))
 	})
 	for i, m := range g.matrices {
@@ -131,7 +131,7 @@ func (g *gemv) finished(row, column ptx.U32, sum ptx.F32, up ...ptx.F32) {
 	for _, up := range up {
 		ptx.Set(value, value.Mul(up))
 	}
-	offset := g.slot.Add(column).MulWide(g.yStride).Add(row.Wide()).Mul(b.U64(4))
+	offset := g.slot.Add(column).MulWide(g.yStride).Add(row.U64()).Mul(b.U64(4))
 	b.If(given(b, g.residual), func() {
 		ptx.Set(value, value.Add(g.residual.AtBytes(offset).Aligned(4).LoadF32()))
 	})

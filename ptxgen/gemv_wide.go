@@ -171,7 +171,7 @@ func (n *gemvWide) fetchWeights(stage ptx.U32) {
 		tile := n.nextGroup.Add(n.team).MulN(wideRows / tileRows).Add(n.warp.AndN(3)).Min(n.tiles.AddN(-1))
 		from := n.matrix().At(tile.Mul(n.span).Add(n.nextBlock), n.d.blockBytes())
 		there, bytes := ptx.MBarrierAt(n.arrived.At(stage, 8)), b.N(n.d.blockBytes())
-		there.ArriveExpect(bytes)
+		there.ArriveExpectTx(bytes)
 		b.BulkLoad(n.ring.At(stage, n.d.blockBytes()), from, bytes, there)
 	})
 	ptx.Set(n.nextBlock, n.nextBlock.AddN(1))
@@ -209,7 +209,7 @@ func (n *gemvWide) fetchDigits(block, phase ptx.U32) {
 	stage, parity := n.stage(phase)
 	ptx.MBarrierAt(n.empty.At(stage, 8)).Wait(parity.Xor(b.U32(1)))
 	there, bytes := ptx.MBarrierAt(n.full.At(stage, 8)), b.N(n.s.digitsBytes())
-	there.ArriveExpect(bytes)
+	there.ArriveExpectTx(bytes)
 	from := n.digits.At(block.Mul(n.room).Add(n.set.MulN(wideVectors)), digitBlock)
 	b.BulkLoad(n.blocks.At(stage, n.s.digitsBytes()), from.Plus(n.s.digitsAt()), bytes, there)
 }

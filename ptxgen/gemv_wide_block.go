@@ -66,7 +66,7 @@ func (n *gemvWide) pile(sums *laneSums, part ptx.U32) {
 func (n *gemvWide) multiply(weights, digits ptx.Shared, sums *laneSums) {
 	b, k := n.b, newIntegerBlock(n.gemvInteger, weights)
 	// Products of the upper and of the lower bytes of scaled weights.
-	upper, lower := make([]ptx.S32, ptx.WGMMASums), make([]ptx.S32, ptx.WGMMASums)
+	upper, lower := make([]ptx.S32, ptx.WGMMAAccumulators), make([]ptx.S32, ptx.WGMMAAccumulators)
 	for i := range upper {
 		upper[i], lower[i] = ptx.Undefined[ptx.S32](b), ptx.Undefined[ptx.S32](b)
 	}
@@ -155,7 +155,7 @@ func (n *gemvWide) addWide(k *integerBlock, digits ptx.Shared, sums *laneSums, t
 		if lower == 0 {
 			power = powers.Plus(4 * four * powerBytes).LoadF32()
 		}
-		below := ptx.MMAS8Half(s.subtract, means.Plus(4*four*meansBytes+2*16*lower).LoadU32())
+		below := ptx.MMAS8K16(s.subtract, means.Plus(4*four*meansBytes+2*16*lower).LoadU32())
 		for r := range 2 {
 			v := k.joined(total(4*g+2*r), total(4*g+2*r+1)).Mul(s.d[r])
 			v = k.joinedBelow(below[2*r], below[2*r+1]).FMA(s.factor[r], v)

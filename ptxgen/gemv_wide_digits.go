@@ -56,5 +56,5 @@ func (d *digits) blockAt(block, i ptx.U32) ptx.Global {
 		b.If(i.GeN(p.first), func() { ptx.Set(to, vector.MulN(p.size).Add(i.AddN(-p.first).MulN(16)).AddN(p.to)) })
 	}
 	set := d.out.At(block.Mul(d.room).Add(d.number.Sub(vector)), digitBlock)
-	return set.AtBytes(to.Wide()).Aligned(16)
+	return set.AtBytes(to.U64()).Aligned(16)
 }

@@ -119,7 +119,7 @@ func (s ReadBulk) Build() (*ptx.Kernel, error) {
 	fetch := func(stage, chunk ptx.U32) {
 		bar := ptx.MBarrierAt(bars.At(stage, 8))
 		b.If(chunk.Lt(chunks), func() {
-			bar.ArriveExpect(b.N(bulkChunk))
+			bar.ArriveExpectTx(b.N(bulkChunk))
 			b.BulkLoad(ring.At(stage, bulkChunk), in.At(chunk, bulkChunk), b.N(bulkChunk), bar)
 		})
 	}

@@ -68,7 +68,7 @@ func (s Norm) Build() (*ptx.Kernel, error) {
 	head := index.Sub(token.Mul(heads)).Mul(width)
 	at := func(format quant.Format, p ptx.Global, stride ptx.U32) row {
 		size := format.BlockBytes()
-		return rowAt(b, format, p.AtBytes(token.MulWide(stride).Add(head.Wide()).Mul(b.U64(uint64(size)))).Aligned(size), width)
+		return rowAt(b, format, p.AtBytes(token.MulWide(stride).Add(head.U64()).Mul(b.U64(uint64(size)))).Aligned(size), width)
 	}
 	b.Comment("the row, all of a thread's loads before the first is used")
 	in := t.keep(at(quant.F32, x, xStride), s.kept())

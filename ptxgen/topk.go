@@ -78,7 +78,7 @@ func (s TopK) Build() (*ptx.Kernel, error) {
 		})
 		index := mine[1]
 		if s.Merge { // equals come in the order of their indices from every slice
-			index = indices.AtBytes(r.MulWide(stride).Add(mine[1].Wide()).ShlN(2)).Aligned(4).LoadU32()
+			index = indices.AtBytes(r.MulWide(stride).Add(mine[1].U64()).ShlN(2)).Aligned(4).LoadU32()
 		}
 		put(rank, in.at.At(mine[1], 4).LoadF32(), index)
 	})

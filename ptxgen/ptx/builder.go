@@ -6,35 +6,33 @@ import (
 	"strings"
 )
 
-// Builder collects a kernel. The zero value is not usable; see New. A Builder is
-// for one goroutine.
+// Builder builds one kernel. Make it with New. A Builder must not be used concurrently.
 type Builder struct {
-	name       string
-	doc        []string
-	params     []Param
-	shared     []sharedVar
-	body       []node
-	block      *[]node // where emit appends
-	regs       [classes]int
-	vars       map[operand]bool // registers that may be set more than once
-	guard      *guard           // of the When around, nil outside
-	dynamic    bool             // has dynamic shared memory
-	warpgroups bool             // has products of warpgroups
-	err        error
+	name    string
+	doc     []string
+	params  []Param
+	shared  []sharedVar
+	body    []node
+	block   *[]node // emit appends to it
+	regs    [classes]int
+	vars    map[operand]bool // registers made by Var and Undefined
+	guard   *guard           // of the enclosing When or Unless
+	dynamic bool             // uses dynamic shared memory
+	wgmma   bool             // uses wgmma
+	err     error
 }
 
-// node is one of *inst, *branch, *loop, *remark.
+// node is an *inst, *branch, *loop or *remark.
 type node any
 
 type inst struct {
-	op     string
-	args   []arg
-	dsts   int // args[:dsts] are written
-	guard  *guard
-	effect bool // must stay where it is even if nothing reads its result
-	spare  bool // left out of texts for targets that do not have it
-	update bool // reads what it writes too
-	pc     uintptr
+	op       string
+	args     []arg
+	dsts     int // args[:dsts] are written
+	guard    *guard
+	optional bool    // omitted for targets that do not have it
+	readsDst bool    // reads args[:dsts], too
+	pc       uintptr // of the kernel's source line
 }
 
 type guard struct {
@@ -48,8 +46,8 @@ type branch struct {
 	pc        uintptr
 }
 
-// loop runs head, leaves if pred is given and false, runs body, and begins again;
-// with bottom, it is body, then again while pred holds.
+// loop is "head; if !pred leave; body" repeated. If bottom is set, it is "body" repeated while
+// pred holds.
 type loop struct {
 	head, body []node
 	pred       operand
@@ -65,8 +63,8 @@ type sharedVar struct {
 	bytes, align int
 }
 
-// New begins a kernel whose entry has the given name: a letter, then letters,
-// digits and underscores.
+// New returns a builder for a kernel with the given name: a letter, then letters, digits and
+// underscores.
 func New(name string) *Builder {
 	b := &Builder{name: name, vars: map[operand]bool{}}
 	b.block = &b.body
@@ -76,12 +74,12 @@ func New(name string) *Builder {
 	return b
 }
 
-// Doc adds lines of comment above the entry.
+// Doc adds comment lines above the entry.
 func (b *Builder) Doc(format string, args ...any) {
 	b.doc = append(b.doc, strings.Split(b.ascii(fmt.Sprintf(format, args...)), "\n")...)
 }
 
-// Comment adds a line of comment at this place of the text.
+// Comment adds a comment line at this point of the text.
 func (b *Builder) Comment(format string, args ...any) {
 	*b.block = append(*b.block, &remark{b.ascii(fmt.Sprintf(format, args...))})
 }
@@ -96,16 +94,16 @@ func (b *Builder) ascii(s string) string {
 	return s
 }
 
-// Err is the first failure so far.
+// Err returns the first failure so far.
 func (b *Builder) Err() error { return b.err }
 
-// Failf records that the kernel cannot be built, for example because a parameter
-// of its generator is out of range. The first failure stays.
+// Failf records a failure, for example a generator parameter out of range. Only the first
+// failure is kept.
 func (b *Builder) Failf(format string, args ...any) { b.fail(format, args...) }
 
 func (b *Builder) fail(format string, args ...any) {
 	if b.err == nil {
-		b.err = b.errorAt(author(), format, args...)
+		b.err = b.errorAt(callerPC(), format, args...)
 	}
 }
 
@@ -113,10 +111,10 @@ func (b *Builder) errorAt(pc uintptr, format string, args ...any) error {
 	return &Error{Kernel: b.name, Pos: position(pc), Detail: fmt.Sprintf(format, args...)}
 }
 
-// Error is a kernel that could not be built.
+// Error describes why a kernel could not be built.
 type Error struct {
 	Kernel string
-	Pos    string // file:line of the kernel's author
+	Pos    string // file:line outside this package
 	Detail string
 }
 
@@ -126,8 +124,8 @@ func (e *Error) Error() string {
 
 const thisPackage = "github.com/lockstep-go/lockstep/ptxgen/ptx."
 
-// author is the innermost program counter outside this package.
-func author() uintptr {
+// callerPC returns the innermost program counter outside this package.
+func callerPC() uintptr {
 	var pcs [16]uintptr
 	n := runtime.Callers(2, pcs[:])
 	for _, pc := range pcs[:n] {
@@ -142,7 +140,7 @@ func author() uintptr {
 	return 0
 }
 
-// position names a program counter: the file without its folders, and the line.
+// position formats a program counter as file:line, without folders.
 func position(pc uintptr) string {
 	frame, _ := runtime.CallersFrames([]uintptr{pc}).Next()
 	if frame.File == "" {
@@ -161,16 +159,11 @@ func isName(s string) bool {
 	return s != ""
 }
 
-// emit appends an instruction. The first dsts args are its results.
+// emit appends an instruction. Its first dsts args are results.
 func (b *Builder) emit(op string, dsts int, args ...arg) *inst {
-	in := &inst{op: op, args: args, dsts: dsts, guard: b.guard, pc: author()}
+	in := &inst{op: op, args: args, dsts: dsts, guard: b.guard, pc: callerPC()}
 	*b.block = append(*b.block, in)
 	return in
-}
-
-// effect appends an instruction without results, or whose place matters.
-func (b *Builder) effect(op string, dsts int, args ...arg) {
-	b.emit(op, dsts, args...).effect = true
 }
 
 func (b *Builder) newReg(c class) operand {

@@ -1,27 +1,26 @@
 package ptx
 
-// If runs then where p holds.
+// If emits a branch: threads with p execute then.
 func (b *Builder) If(p Pred, then func()) { b.IfElse(p, then, nil) }
 
-// IfElse runs then where p holds, otherwise alt.
+// IfElse emits a branch: threads with p execute then, the others alt.
 func (b *Builder) IfElse(p Pred, then, alt func()) {
-	n := &branch{pred: p.op, pc: author()}
+	n := &branch{pred: p.op, pc: callerPC()}
 	b.noGuard("a branch")
 	b.into(&n.then, then)
 	b.into(&n.alt, alt)
 	*b.block = append(*b.block, n)
 }
 
-// When predicates the instructions of body with p instead of branching around
-// them. The body must be straight-line code. A variable Set inside keeps its value
-// where p is false.
+// When predicates the instructions of body with p, without a branch. The body must be
+// straight-line code. A variable that it Sets keeps its value in threads without p.
 func (b *Builder) When(p Pred, body func()) { b.guarded(&guard{pred: p.op}, body) }
 
-// Unless is When with the predicate turned round.
+// Unless is When with the inverted predicate.
 func (b *Builder) Unless(p Pred, body func()) { b.guarded(&guard{pred: p.op, not: true}, body) }
 
 func (b *Builder) guarded(g *guard, body func()) {
-	b.noGuard("a predicated part")
+	b.noGuard("a predicated section")
 	b.guard = g
 	body()
 	b.guard = nil
@@ -29,11 +28,11 @@ func (b *Builder) guarded(g *guard, body func()) {
 
 func (b *Builder) noGuard(what string) {
 	if b.guard != nil {
-		b.fail("%s inside a predicated part", what)
+		b.fail("%s inside a predicated section", what)
 	}
 }
 
-// into collects what f emits in list.
+// into redirects to list what f emits.
 func (b *Builder) into(list *[]node, f func()) {
 	if f == nil {
 		return
@@ -44,17 +43,17 @@ func (b *Builder) into(list *[]node, f func()) {
 	b.block = outer
 }
 
-// LoopOption changes how a loop is compiled.
+// LoopOption is an option of For or While.
 type LoopOption func(*loop)
 
-// NoUnroll asks the assembler to leave the loop rolled.
+// NoUnroll emits .pragma "nounroll" for the loop.
 func NoUnroll(l *loop) { l.noUnroll = true }
 
-// For runs body with i = start, start+step, ... while i < end, all unsigned. The
-// end is read once, before the loop; i + step must not overflow.
+// For emits a loop over i = start, start+step, … while i < end, unsigned. end is read in each
+// iteration. i + step must not overflow.
 func (b *Builder) For(start, end, step U32, body func(i U32), options ...LoopOption) {
 	i := Var(start)
-	n := &loop{bottom: true, pc: author()}
+	n := &loop{bottom: true, pc: callerPC()}
 	for _, o := range options {
 		o(n)
 	}
@@ -73,9 +72,9 @@ func (b *Builder) For(start, end, step U32, body func(i U32), options ...LoopOpt
 	b.If(start.Lt(end), func() { *b.block = append(*b.block, n) })
 }
 
-// While computes cond and runs body as long as it holds.
+// While emits a loop that evaluates cond before each iteration of body.
 func (b *Builder) While(cond func() Pred, body func(), options ...LoopOption) {
-	n := &loop{pc: author()}
+	n := &loop{pc: callerPC()}
 	for _, o := range options {
 		o(n)
 	}
@@ -85,13 +84,10 @@ func (b *Builder) While(cond func() Pred, body func(), options ...LoopOption) {
 	*b.block = append(*b.block, n)
 }
 
-// ReturnIf ends the thread where p holds. Barriers and warp operations that follow
-// must not count on it.
+// ReturnIf emits a predicated ret. Threads that have returned do not take part in later barriers
+// and warp operations.
 func (b *Builder) ReturnIf(p Pred) {
 	b.noGuard("a return")
 	in := b.emit("ret", 0)
-	in.guard, in.effect = &guard{pred: p.op}, true
+	in.guard = &guard{pred: p.op}
 }
-
-// Return ends the thread.
-func (b *Builder) Return() { b.effect("ret", 0) }

@@ -1,16 +1,16 @@
 package ptx
 
-// KernelOption is a property of the whole kernel.
+// KernelOption is an option of Finish.
 type KernelOption func(*Kernel)
 
-// MaxThreads is the largest CTA that the kernel will be launched with. Required.
+// MaxThreads sets .maxntid: the maximum number of threads per CTA, 1 to 1024. It is required.
 func MaxThreads(n int) KernelOption { return func(k *Kernel) { k.MaxThreads = n } }
 
-// MinCTAs asks the assembler to keep registers few enough for n CTAs an SM.
+// MinCTAs sets .minnctapersm: the assembler limits registers so that n CTAs fit one SM.
 func MinCTAs(n int) KernelOption { return func(k *Kernel) { k.MinCTAs = n } }
 
-// Finish verifies the kernel. The error is the first failure, at the line of the
-// kernel's author that caused it.
+// Finish verifies the kernel and returns it. The error is the first failure, with the source
+// line that caused it.
 func (b *Builder) Finish(options ...KernelOption) (*Kernel, error) {
 	k := &Kernel{Name: b.name, Params: b.params, Dynamic: b.dynamic, source: b}
 	for _, o := range options {
@@ -19,7 +19,7 @@ func (b *Builder) Finish(options ...KernelOption) (*Kernel, error) {
 	if k.MaxThreads < 1 || k.MaxThreads > 1024 {
 		b.fail("a CTA of %d threads", k.MaxThreads)
 	}
-	dynamic := 1 // what lies behind all others, whenever it was declared, is aligned to
+	dynamic := 1 // alignment of the dynamic shared memory, which follows all other arrays
 	for _, s := range b.shared {
 		if s.name == dynamicName {
 			dynamic = s.align
@@ -34,7 +34,7 @@ func (b *Builder) Finish(options ...KernelOption) (*Kernel, error) {
 	if b.err != nil {
 		return nil, b.err
 	}
-	b.effect("ret", 0)
+	b.emit("ret", 0)
 	coalesce(b)
 	if err := verify(b, k); err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func (b *Builder) Finish(options ...KernelOption) (*Kernel, error) {
 
 func alignUp(n, align int) int { return (n + align - 1) / align * align }
 
-// each calls f for every instruction, innermost lists included.
+// each calls f for every instruction, including nested ones.
 func each(list []node, f func(*inst)) {
 	for _, n := range list {
 		switch n := n.(type) {
@@ -60,8 +60,7 @@ func each(list []node, f func(*inst)) {
 	}
 }
 
-// coalesce writes results straight to the variables they are moved to: of
-// "op t, ...; mov v, t" with no other use of t it makes "op v, ...".
+// coalesce replaces "op t, …; mov v, t" by "op v, …" if t has no other use.
 func coalesce(b *Builder) {
 	uses := map[operand]int{}
 	count := func(o operand) { uses[o]++ }
@@ -113,8 +112,8 @@ func isMove(n *inst) bool {
 		n.args[0].ops[0].class == n.args[1].ops[0].class
 }
 
-// retarget looks back for the instruction that made the moved register and lets it
-// write the variable, unless something between touches the variable.
+// retarget searches back for the instruction that writes the moved register and lets it write
+// the variable instead. It gives up if another instruction between uses the variable.
 func retarget(out []node, move *inst) bool {
 	variable, temp := move.args[0].ops[0], move.args[1].ops[0]
 	for i := len(out) - 1; i >= 0 && i >= len(out)-16; i-- {
@@ -135,7 +134,7 @@ func retarget(out []node, move *inst) bool {
 			in.replaceWrite(temp, variable)
 			return true
 		}
-		if in.inFlight() {
+		if in.asynchronous() {
 			return false
 		}
 		for _, o := range append(in.reads(), in.writes()...) {
@@ -154,11 +153,11 @@ func sameGuard(a, b *guard) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }
 
-// reads lists the registers that the instruction reads, its guard included.
+// reads returns the registers that the instruction reads, including its guard.
 func (in *inst) reads() []operand {
 	var list []operand
 	for i, a := range in.args {
-		if i < in.dsts && !in.update {
+		if i < in.dsts && !in.readsDst {
 			continue
 		}
 		for _, o := range a.ops {
@@ -173,7 +172,7 @@ func (in *inst) reads() []operand {
 	return list
 }
 
-// writes lists the registers that it writes.
+// writes returns the registers that the instruction writes.
 func (in *inst) writes() []operand {
 	var list []operand
 	for _, a := range in.args[:in.dsts] {

@@ -6,11 +6,11 @@ import (
 	"math"
 )
 
-// Param is a parameter of a kernel's entry.
+// Param is a parameter of a kernel.
 type Param struct {
 	Name  string
-	Type  string // "u64" for a pointer, "u32", "s32", "f32" or "u64"
-	Align int    // of what a pointer points to, in bytes; 0 if it is no pointer
+	Type  string // "u32", "f32" or "u64", which includes pointers
+	Align int    // alignment in bytes that a pointer must have; 0 if it is not a pointer
 }
 
 func (p Param) bytes() int {
@@ -39,34 +39,35 @@ func loadParam[T Value](b *Builder, name, typ string, align int) T {
 	return res
 }
 
-// Global declares a parameter that points to global memory aligned to align bytes.
+// Global declares a parameter that points to global memory, aligned to align bytes, and emits
+// ld.param.
 func (b *Builder) Global(name string, align int) Global {
 	if align <= 0 || align&(align-1) != 0 {
 		b.fail("parameter %q: alignment %d", name, align)
 		align = 1
 	}
 	p := loadParam[U64](b, name, "u64", align)
-	return Global{place{b: b, base: p.op, align: align}}
+	return Global{Pointer{b: b, base: p.op, align: align}}
 }
 
-// ParamU32 declares a parameter.
+// ParamU32 declares a .u32 parameter and emits ld.param.
 func (b *Builder) ParamU32(name string) U32 { return loadParam[U32](b, name, "u32", 0) }
 
-// ParamU64 declares a parameter that is a number, not a pointer.
+// ParamU64 declares a .u64 parameter that is not a pointer and emits ld.param.
 func (b *Builder) ParamU64(name string) U64 { return loadParam[U64](b, name, "u64", 0) }
 
-// ParamF32 declares a parameter.
+// ParamF32 declares a .f32 parameter and emits ld.param.
 func (b *Builder) ParamF32(name string) F32 { return loadParam[F32](b, name, "f32", 0) }
 
-// Kernel is a finished kernel: its text and what a launch needs to know.
+// Kernel is a verified kernel.
 type Kernel struct {
 	Name       string
 	Params     []Param
-	MaxThreads int    // of a CTA
-	MinCTAs    int    // that should fit an SM; 0 if it does not matter
-	Least      Target // what its instructions need
+	MaxThreads int    // per CTA
+	MinCTAs    int    // per SM, see the function MinCTAs; 0 if unset
+	MinTarget  Target // minimum that its instructions need
 	Static     int    // bytes of static shared memory
-	Dynamic    bool   // takes dynamic shared memory
+	Dynamic    bool   // uses dynamic shared memory
 	source     *Builder
 }
 

@@ -1,126 +1,28 @@
 package ptx
 
-import "math/bits"
+import (
+	"fmt"
+	"math/bits"
+)
 
-// place is an address with what is known of its alignment.
-type place struct {
+// Pointer is an address with a known alignment. Its methods are the loads and stores of Global
+// and Shared. A load or store fails the build if the alignment is less than its size.
+type Pointer struct {
 	b     *Builder
-	base  operand // a 64-bit register for global memory, a 32-bit one for shared
-	off   int64   // bytes from it
-	align int     // of base + off, in bytes, at least
+	base  operand // a 64-bit register for global memory, a 32-bit register for shared memory
+	off   int64   // constant offset from base, in bytes
+	align int     // base + off is a multiple of align
 }
 
-// Global points into global memory.
-type Global struct{ place }
+// Global points to global memory.
+type Global struct{ Pointer }
 
-// Shared points into the CTA's shared memory.
-type Shared struct{ place }
+// Shared points to the CTA's shared memory.
+type Shared struct{ Pointer }
 
-func commonAlign(align int, n int64) int {
-	if n == 0 {
-		return align
-	}
-	return min(align, 1<<min(bits.TrailingZeros64(uint64(n)), 30))
-}
-
-func (p place) plus(bytes int64) place {
-	p.align = commonAlign(p.align, bytes)
-	p.off += bytes
-	return p
-}
-
-// Plus is the address so many bytes further on.
-func (p Global) Plus(bytes int) Global { return Global{p.plus(int64(bytes))} }
-
-// Plus is the address so many bytes further on.
-func (p Shared) Plus(bytes int) Shared { return Shared{p.plus(int64(bytes))} }
-
-// At is the address of element i of an array of elements of stride bytes. The
-// product may exceed 32 bits.
-func (p Global) At(i U32, stride int) Global {
-	if i.op.kind == immediate {
-		return Global{p.plus(int64(i.op.n) * int64(stride))}
-	}
-	q := p.place
-	_, r := fresh[U64](p.b)
-	p.b.emit("mad.wide.u32", 1, one(r), one(i.op), number(int64(stride)), one(p.base))
-	q.base, q.align = r, commonAlign(p.align, int64(stride))
-	return Global{q}
-}
-
-// At is the address of element i of an array of elements of stride bytes.
-func (p Shared) At(i U32, stride int) Shared {
-	if i.op.kind == immediate {
-		return Shared{p.plus(int64(i.op.n) * int64(stride))}
-	}
-	q := p.place
-	_, r := fresh[U32](p.b)
-	p.b.emit("mad.lo.u32", 1, one(r), one(i.op), number(int64(stride)), one(p.base))
-	q.base, q.align = r, commonAlign(p.align, int64(stride))
-	return Shared{q}
-}
-
-// AtBytes is the address offset bytes further on. Nothing is known of its alignment;
-// see Aligned.
-func (p Global) AtBytes(offset U64) Global {
-	base := U64{value{p.b, p.base}}
-	q := p.place
-	q.base, q.align = base.Add(offset).op, 1
-	return Global{q}
-}
-
-// AtBytes is the address offset bytes further on. Nothing is known of its alignment;
-// see Aligned.
-func (p Shared) AtBytes(offset U32) Shared {
-	base := U32{value{p.b, p.base}}
-	q := p.place
-	q.base, q.align = base.Add(offset).op, 1
-	return Shared{q}
-}
-
-// Aligned asserts that the address is a multiple of n bytes.
-func (p Global) Aligned(n int) Global { p.align = max(p.align, n); return p }
-
-// Aligned asserts that the address is a multiple of n bytes.
-func (p Shared) Aligned(n int) Shared { p.align = max(p.align, n); return p }
-
-// Address is the address as a number.
-func (p Global) Address() U64 {
-	base := U64{value{p.b, p.base}}
-	if p.off == 0 {
-		return base
-	}
-	return base.Add(p.b.U64(uint64(p.off)))
-}
-
-// Address is the address as a number.
-func (p Shared) Address() U32 {
-	return U32{value{p.b, p.base}}.Add(p.b.U32(uint32(p.off)))
-}
-
-// VarGlobal makes a pointer that SetGlobal may move. It keeps p's alignment, which
-// later addresses must have too.
-func VarGlobal(p Global) Global {
-	q := p.place
-	q.base, q.off = Var(p.Address()).op, 0
-	return Global{q}
-}
-
-// SetGlobal moves a pointer made by VarGlobal.
-func SetGlobal(dst, src Global) {
-	if src.align < dst.align {
-		dst.b.fail("a pointer aligned to %d bytes is moved to one aligned to %d", dst.align, src.align)
-	}
-	Set(U64{value{dst.b, dst.base}}, src.Address())
-}
-
-// GlobalAt is the global memory at an address computed or loaded as a number.
-func GlobalAt(address U64, align int) Global {
-	return Global{place{b: address.b, base: address.op, align: align}}
-}
-
-// Shared declares an array of so many bytes in shared memory, aligned to align
-// bytes. All arrays together may take 48 KiB; beyond that use DynamicShared.
+// Shared declares an array of the given number of bytes in shared memory, aligned to align
+// bytes. The declared arrays of a kernel take at most 48 KiB together. Use DynamicShared for
+// more.
 func (b *Builder) Shared(name string, bytes, align int) Shared {
 	if !isName(name) || bytes <= 0 || align <= 0 || align&(align-1) != 0 {
 		b.fail("shared %q: %d bytes aligned to %d", name, bytes, align)
@@ -131,7 +33,7 @@ func (b *Builder) Shared(name string, bytes, align int) Shared {
 
 const dynamicName = "dynamic_shared"
 
-// DynamicShared is the shared memory whose size the launch chooses.
+// DynamicShared declares the dynamic shared memory. Its size is chosen per launch.
 func (b *Builder) DynamicShared(align int) Shared {
 	if b.dynamic {
 		b.fail("dynamic shared memory is declared twice")
@@ -144,5 +46,258 @@ func (b *Builder) DynamicShared(align int) Shared {
 func (b *Builder) symbolAt(name string, align int) Shared {
 	_, r := fresh[U32](b)
 	b.emit("mov.u32", 1, one(r), one(operand{kind: symbol, class: b32, name: name}))
-	return Shared{place{b: b, base: r, align: align}}
+	return Shared{Pointer{b: b, base: r, align: align}}
+}
+
+// commonAlign returns the alignment of an address after n bytes are added to it.
+func commonAlign(align int, n int64) int {
+	if n == 0 {
+		return align
+	}
+	return min(align, 1<<min(bits.TrailingZeros64(uint64(n)), 30))
+}
+
+func (p Pointer) plus(bytes int64) Pointer {
+	p.align = commonAlign(p.align, bytes)
+	p.off += bytes
+	return p
+}
+
+// Plus returns p + bytes. It emits nothing.
+func (p Global) Plus(bytes int) Global { return Global{p.plus(int64(bytes))} }
+
+// Plus returns p + bytes. It emits nothing.
+func (p Shared) Plus(bytes int) Shared { return Shared{p.plus(int64(bytes))} }
+
+// At emits mad.wide.u32: the address p + i*stride, where the product has 64 bits.
+func (p Global) At(i U32, stride int) Global {
+	if i.op.kind == immediate {
+		return Global{p.plus(int64(i.op.n) * int64(stride))}
+	}
+	q := p.Pointer
+	_, r := fresh[U64](p.b)
+	p.b.emit("mad.wide.u32", 1, one(r), one(i.op), number(int64(stride)), one(p.base))
+	q.base, q.align = r, commonAlign(p.align, int64(stride))
+	return Global{q}
+}
+
+// At emits mad.lo.u32: the address p + i*stride.
+func (p Shared) At(i U32, stride int) Shared {
+	if i.op.kind == immediate {
+		return Shared{p.plus(int64(i.op.n) * int64(stride))}
+	}
+	q := p.Pointer
+	_, r := fresh[U32](p.b)
+	p.b.emit("mad.lo.u32", 1, one(r), one(i.op), number(int64(stride)), one(p.base))
+	q.base, q.align = r, commonAlign(p.align, int64(stride))
+	return Shared{q}
+}
+
+// AtBytes emits add.u64: p + offset. The alignment becomes 1: see Aligned.
+func (p Global) AtBytes(offset U64) Global {
+	base := U64{value{p.b, p.base}}
+	q := p.Pointer
+	q.base, q.align = base.Add(offset).op, 1
+	return Global{q}
+}
+
+// AtBytes emits add.u32: p + offset. The alignment becomes 1: see Aligned.
+func (p Shared) AtBytes(offset U32) Shared {
+	base := U32{value{p.b, p.base}}
+	q := p.Pointer
+	q.base, q.align = base.Add(offset).op, 1
+	return Shared{q}
+}
+
+// Aligned asserts that the address is a multiple of n bytes. Nothing checks it.
+func (p Global) Aligned(n int) Global { p.align = max(p.align, n); return p }
+
+// Aligned asserts that the address is a multiple of n bytes. Nothing checks it.
+func (p Shared) Aligned(n int) Shared { p.align = max(p.align, n); return p }
+
+// Address returns the address as an integer.
+func (p Global) Address() U64 {
+	base := U64{value{p.b, p.base}}
+	if p.off == 0 {
+		return base
+	}
+	return base.Add(p.b.U64(uint64(p.off)))
+}
+
+// Address returns the address as an integer.
+func (p Shared) Address() U32 {
+	return U32{value{p.b, p.base}}.Add(p.b.U32(uint32(p.off)))
+}
+
+// VarGlobal makes a pointer variable with the initial value p. Every later value must have the
+// alignment of p.
+func VarGlobal(p Global) Global {
+	q := p.Pointer
+	q.base, q.off = Var(p.Address()).op, 0
+	return Global{q}
+}
+
+// SetGlobal assigns src to dst, a pointer made by VarGlobal.
+func SetGlobal(dst, src Global) {
+	if src.align < dst.align {
+		dst.b.fail("a pointer aligned to %d bytes is set to one aligned to %d", dst.align, src.align)
+	}
+	Set(U64{value{dst.b, dst.base}}, src.Address())
+}
+
+// GlobalAt makes a pointer from an address that was loaded or computed.
+func GlobalAt(address U64, align int) Global {
+	return Global{Pointer{b: address.b, base: address.op, align: align}}
+}
+
+// Cache selects how a load or store uses the caches. The default is the coherent ld or st.
+type Cache uint8
+
+const (
+	coherent Cache = iota
+	// ReadOnly emits ld.global.nc. Nothing may write the data while the kernel runs,
+	// including an earlier kernel that may still run.
+	ReadOnly
+	// Streamed emits ld.global.nc.L1::no_allocate.L2::256B, for read-only data that is read
+	// once. It leaves L1 unchanged and prefetches 256 bytes into L2.
+	Streamed
+	// Volatile emits ld.volatile or st.volatile, for data that other CTAs write or read while
+	// the kernel runs.
+	Volatile
+)
+
+var cacheInfix = map[Cache]string{ReadOnly: ".nc", Streamed: ".nc.L1::no_allocate.L2::256B"}
+
+// space returns the state space, which follows from the width of the base register.
+func (p Pointer) space() string {
+	if p.base.class == b64 {
+		return ".global"
+	}
+	return ".shared"
+}
+
+func (p Pointer) opcode(op string, cache []Cache) string {
+	if len(cache) == 0 || cache[0] == coherent {
+		return op + p.space()
+	}
+	if p.space() != ".global" && cache[0] != Volatile {
+		p.b.fail("%s: shared memory has no cache", op)
+	}
+	if cache[0] == Volatile {
+		return op + ".volatile" + p.space()
+	}
+	return op + p.space() + cacheInfix[cache[0]]
+}
+
+// width is the size of an access type in bytes.
+var width = map[string]int{"u8": 1, "u16": 2, "b16": 2, "u32": 4, "f32": 4, "u64": 8, "f64": 8}
+
+func (p Pointer) checkAlign(op, typ string, n int) {
+	if need := width[typ] * n; p.align < need {
+		p.b.fail("%s of %d bytes through a pointer known to be aligned to %d", op, need, p.align)
+	}
+}
+
+func load[T Value](p Pointer, typ string, cache []Cache) T {
+	p.checkAlign("load", typ, 1)
+	res, r := fresh[T](p.b)
+	p.b.emit(p.opcode("ld", cache)+"."+typ, 1, one(r), at(p.base, p.off))
+	return res
+}
+
+func loadVector[T Value](p Pointer, typ string, n int, cache []Cache) []T {
+	p.checkAlign("load", typ, n)
+	list, regs := make([]T, n), make([]operand, n)
+	for i := range list {
+		list[i], regs[i] = fresh[T](p.b)
+	}
+	p.b.emit(p.opcode("ld", cache)+vectorInfix[n]+"."+typ, 1, braces(regs...), at(p.base, p.off))
+	return list
+}
+
+var vectorInfix = map[int]string{2: ".v2", 4: ".v4"}
+
+func store[T Value](p Pointer, typ string, cache []Cache, list ...T) {
+	p.checkAlign("store", typ, len(list))
+	ops := make([]operand, len(list))
+	for i, x := range list {
+		ops[i] = x.get().op
+	}
+	if len(list) == 1 {
+		p.b.emit(p.opcode("st", cache)+"."+typ, 0, at(p.base, p.off), one(ops[0]))
+		return
+	}
+	p.b.emit(p.opcode("st", cache)+vectorInfix[len(list)]+"."+typ, 0, at(p.base, p.off), braces(ops...))
+}
+
+// LoadF32 emits ld.f32.
+func (p Pointer) LoadF32(c ...Cache) F32 { return load[F32](p, "f32", c) }
+
+// LoadF64 emits ld.f64.
+func (p Pointer) LoadF64(c ...Cache) F64 { return load[F64](p, "f64", c) }
+
+// LoadU16 emits ld.u16, zero-extended to 32 bits.
+func (p Pointer) LoadU16(c ...Cache) U32 { return load[U32](p, "u16", c) }
+
+// LoadU32 emits ld.u32.
+func (p Pointer) LoadU32(c ...Cache) U32 { return load[U32](p, "u32", c) }
+
+// LoadU64 emits ld.u64.
+func (p Pointer) LoadU64(c ...Cache) U64 { return load[U64](p, "u64", c) }
+
+// LoadU32x2 emits ld.v2.u32.
+func (p Pointer) LoadU32x2(c ...Cache) [2]U32 { return [2]U32(loadVector[U32](p, "u32", 2, c)) }
+
+// LoadU32x4 emits ld.v4.u32.
+func (p Pointer) LoadU32x4(c ...Cache) [4]U32 { return [4]U32(loadVector[U32](p, "u32", 4, c)) }
+
+// LoadF32x2 emits ld.v2.f32.
+func (p Pointer) LoadF32x2(c ...Cache) [2]F32 { return [2]F32(loadVector[F32](p, "f32", 2, c)) }
+
+// LoadF32x4 emits ld.v4.f32.
+func (p Pointer) LoadF32x4(c ...Cache) [4]F32 { return [4]F32(loadVector[F32](p, "f32", 4, c)) }
+
+// StoreF16 emits st.b16.
+func (p Pointer) StoreF16(x F16, c ...Cache) { store(p, "b16", c, x) }
+
+// StoreF32 emits st.f32.
+func (p Pointer) StoreF32(x F32, c ...Cache) { store(p, "f32", c, x) }
+
+// StoreU8 emits st.u8: the low 8 bits of x.
+func (p Pointer) StoreU8(x U32, c ...Cache) { store(p, "u8", c, x) }
+
+// StoreU16 emits st.u16: the low 16 bits of x.
+func (p Pointer) StoreU16(x U32, c ...Cache) { store(p, "u16", c, x) }
+
+// StoreU32 emits st.u32.
+func (p Pointer) StoreU32(x U32, c ...Cache) { store(p, "u32", c, x) }
+
+// StoreU64 emits st.u64.
+func (p Pointer) StoreU64(x U64, c ...Cache) { store(p, "u64", c, x) }
+
+// StoreU32x2 emits st.v2.u32.
+func (p Pointer) StoreU32x2(x [2]U32, c ...Cache) { store(p, "u32", c, x[:]...) }
+
+// StoreU32x4 emits st.v4.u32.
+func (p Pointer) StoreU32x4(x [4]U32, c ...Cache) { store(p, "u32", c, x[:]...) }
+
+// StoreF32x2 emits st.v2.f32.
+func (p Pointer) StoreF32x2(x [2]F32, c ...Cache) { store(p, "f32", c, x[:]...) }
+
+// StoreF32x4 emits st.v4.f32.
+func (p Pointer) StoreF32x4(x [4]F32, c ...Cache) { store(p, "f32", c, x[:]...) }
+
+// ExchangeU32 emits atom.relaxed.gpu.global.exch.b32: it stores x at p and returns the old
+// value. It does not order other accesses.
+func (p Global) ExchangeU32(x U32) U32 { return exchange(p, "u32", x) }
+
+// ExchangeU64 emits atom.relaxed.gpu.global.exch.b64: it stores x at p and returns the old
+// value. It does not order other accesses.
+func (p Global) ExchangeU64(x U64) U64 { return exchange(p, "u64", x) }
+
+func exchange[T Value](p Global, typ string, x T) T {
+	p.checkAlign("atomic", typ, 1)
+	res, r := fresh[T](p.b)
+	p.b.emit(fmt.Sprintf("atom.relaxed.gpu.global.exch.b%d", 8*width[typ]), 1, one(r), at(p.base, p.off), one(x.get().op))
+	return res
 }

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Text prints the kernel as a module of its own, the same bytes every time. The
-// target's Version, SM and Arch are raised to what the kernel needs; a target that
-// is too old, or another than an "a" kernel's own, is a TargetError.
+// Text prints the kernel as a PTX module. The result is deterministic. Zero fields of the target
+// are raised to what the kernel needs. If the target lacks a feature that the kernel needs, the
+// error is a *TargetError.
 func (k *Kernel) Text(t Target) ([]byte, error) {
-	t, err := k.reach(t)
+	t, err := k.resolve(t)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (p *printer) list(list []node) {
 }
 
 func (p *printer) inst(in *inst) {
-	if !in.spare || p.target.has(in.op) {
+	if !in.optional || p.target.has(in.op) {
 		p.line("\t%v;", in)
 	}
 }

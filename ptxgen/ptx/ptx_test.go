@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden texts")
 
-// everything is a kernel that uses each kind of statement once.
+// everything uses each kind of statement once.
 func everything(b *ptx.Builder) {
 	b.Doc("y[i] = sum over j < n of c*j, and then some")
 	y, n, c := b.Global("y", 16), b.ParamU32("n"), b.ParamF32("c")
@@ -42,7 +42,7 @@ func build(f func(*ptx.Builder)) (*ptx.Kernel, error) {
 	return b.Finish(ptx.MaxThreads(128))
 }
 
-// The text of a kernel that uses every kind of statement, to the byte.
+// TestText compares the text of a kernel with a golden file, byte by byte.
 func TestText(t *testing.T) {
 	k, err := build(everything)
 	if err != nil {
@@ -63,15 +63,15 @@ func TestText(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("the text differs from %s; if it is meant to, run with -update:\n%s", golden, got)
+		t.Errorf("the text differs from %s; to accept the change run with -update:\n%s", golden, got)
 	}
 	again, _ := build(everything)
 	if text, _ := again.Text(ptx.Target{}); !bytes.Equal(text, got) {
-		t.Error("built again, the text differs")
+		t.Error("a second build gives another text")
 	}
 }
 
-// Failures name the author's line, not this package's.
+// TestFailures checks each failure and that it names the caller's source line.
 func TestFailures(t *testing.T) {
 	other := ptx.New("other")
 	foreign := other.U32(7)
@@ -104,7 +104,7 @@ func TestFailures(t *testing.T) {
 		{"narrow vector access", "aligned to 4", func(b *ptx.Builder) { b.Global("y", 16).At(b.ThreadX(), 4).LoadF32x4() }},
 		{"misaligned offset", "aligned to 2", func(b *ptx.Builder) { b.Global("y", 16).Plus(2).LoadU32() }},
 		{"alignment lost", "aligned to 1", func(b *ptx.Builder) { b.Shared("s", 64, 16).AtBytes(b.ThreadX()).LoadU32() }},
-		{"branch under a predicate", "inside a predicated part", func(b *ptx.Builder) {
+		{"branch under a predicate", "inside a predicated section", func(b *ptx.Builder) {
 			p := b.ThreadX().EqN(0)
 			b.When(p, func() { b.If(p, func() {}) })
 		}},
@@ -112,33 +112,28 @@ func TestFailures(t *testing.T) {
 		{"parameter's name", "cannot name", func(b *ptx.Builder) { b.ParamU32("n!") }},
 		{"comment", "not ASCII", func(b *ptx.Builder) { b.Comment("Σ") }},
 		{"shared memory", "48 KiB", func(b *ptx.Builder) { b.Shared("s", 48<<10+1, 4) }},
-		{"barrier of odd threads", "33 threads", func(b *ptx.Builder) { b.BarrierN(1, 33) }},
 		{"cache of shared memory", "no cache", func(b *ptx.Builder) { b.Shared("s", 64, 16).LoadU32(ptx.Streamed) }},
 		{"accumulator", "not a variable", func(b *ptx.Builder) {
 			x, h := b.F32(0), b.U32(0).AsF16x2()
 			ptx.MMA([4]ptx.F32{x, x, x, x}, [4]ptx.F16x2{h, h, h, h}, [2]ptx.F16x2{h, h})
 		}},
-		{"constant halves", "takes registers alone", func(b *ptx.Builder) { b.U32(0x3C003C00).AsF16x2().Mul(b.ThreadX().AsF16x2()) }},
-		{"constant halves, second", "operand 3 is the constant 7", func(b *ptx.Builder) { b.ThreadX().AsF16x2().Sub(b.U32(7).AsF16x2()) }},
-		{"constant bfloat16", "takes registers alone", func(b *ptx.Builder) {
-			x := b.ThreadX().AsBF16x2()
-			x.FMA(x, b.U32(0x80008000).AsBF16x2())
-		}},
-		{"waiting on some paths", "on some paths only", func(b *ptx.Builder) { b.If(b.ThreadX().EqN(0), b.WaitForPrior) }},
-		{"a store before waiting", "st.global.u32", func(b *ptx.Builder) {
+		{"constant halves", "takes only registers", func(b *ptx.Builder) { b.U32(0x3C003C00).AsF16x2().Mul(b.ThreadX().AsF16x2()) }},
+		{"constant halves, second", "operand 3 is the constant 7", func(b *ptx.Builder) { b.ThreadX().AsF16x2().Add(b.U32(7).AsF16x2()) }},
+		{"wait on some paths", "on some paths only", func(b *ptx.Builder) { b.If(b.ThreadX().EqN(0), b.WaitForPrior) }},
+		{"a store before the wait", "st.global.u32", func(b *ptx.Builder) {
 			b.If(b.ThreadX().EqN(0), func() { b.Global("y", 4).StoreU32(b.U32(1)) })
 			b.WaitForPrior()
 		}},
-		{"an end before waiting", "ret before the kernel waits", func(b *ptx.Builder) {
+		{"a return before the wait", "ret before the kernel waits", func(b *ptx.Builder) {
 			b.ReturnIf(b.BlockX().EqN(0))
 			b.WaitForPrior()
 		}},
-		{"an exchange before waiting", "before the kernel waits", func(b *ptx.Builder) {
+		{"an exchange before the wait", "before the kernel waits", func(b *ptx.Builder) {
 			b.Global("y", 4).ExchangeU32(b.U32(1))
 			b.WaitForPrior()
 		}},
 		{"constant address", "is a constant", func(b *ptx.Builder) { ptx.GlobalAt(b.U64(64), 16).LoadU32() }},
-		{"the author's own", "no such format", func(b *ptx.Builder) { b.Failf("no such format") }},
+		{"Failf", "no such format", func(b *ptx.Builder) { b.Failf("no such format") }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := build(c.make)
@@ -146,18 +141,18 @@ func TestFailures(t *testing.T) {
 				t.Fatalf("error %v, want one with %q", err, c.want)
 			}
 			if !strings.Contains(err.Error(), "ptx_test.go:") {
-				t.Errorf("%v does not name the author's line", err)
+				t.Errorf("%v does not name the caller's line", err)
 			}
 		})
 	}
 }
 
-// The first failure is what Finish reports, however much follows.
+// TestFirstFailure checks that Finish returns the first of several failures.
 func TestFirstFailure(t *testing.T) {
 	_, err := build(func(b *ptx.Builder) {
 		b.Failf("first")
 		b.Failf("second")
-		b.BarrierN(99, 1)
+		b.ParamU32("n!")
 	})
 	if err == nil || !strings.Contains(err.Error(), "first") {
 		t.Errorf("error %v, want the first", err)
@@ -216,16 +211,16 @@ func TestTargets(t *testing.T) {
 		name   string
 		kernel *ptx.Kernel
 		target string
-		want   string // the beginning of the version and target, or an error
+		want   string // part of the text or of the error
 	}{
-		{"as little as it needs", base, "", ".version 7.4\n.target sm_80\n"},
+		{"zero target", base, "", ".version 7.4\n.target sm_80\n"},
 		{"newer than needed", base, "sm_89", ".version 7.8\n.target sm_89\n"},
 		{"older than needed", base, "sm_75", "needs sm_80 at least, not sm_75"},
-		{"instructions of Hopper", hopper, "", ".version 8.0\n.target sm_90\n"},
-		{"instructions of Hopper elsewhere", hopper, "sm_80", "needs sm_90 at least"},
-		{"Hopper's own", hopper, "sm_90a", ".version 8.0\n.target sm_90a\n"},
-		{"instructions of sm_90a alone", warpgroup, "", ".version 8.0\n.target sm_90a\n"},
-		{"instructions of sm_90a alone elsewhere", warpgroup, "sm_90", "needs sm_90a and runs on nothing else, not sm_90"},
+		{"sm_90 instructions, zero target", hopper, "", ".version 8.0\n.target sm_90\n"},
+		{"sm_90 instructions on sm_80", hopper, "sm_80", "needs sm_90 at least"},
+		{"sm_90 instructions on sm_90a", hopper, "sm_90a", ".version 8.0\n.target sm_90a\n"},
+		{"sm_90a instructions, zero target", warpgroup, "", ".version 8.0\n.target sm_90a\n"},
+		{"sm_90a instructions on sm_90", warpgroup, "sm_90", "needs sm_90a and runs on nothing else, not sm_90"},
 	} {
 		var target ptx.Target
 		if c.target != "" {
@@ -248,7 +243,8 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// Static shared memory ends where dynamic begins, whichever is declared first.
+// TestStaticShared checks that static shared memory is padded to the alignment of dynamic shared
+// memory, in either order of declaration.
 func TestStaticShared(t *testing.T) {
 	fixed := func(b *ptx.Builder) { b.Shared("a", 8, 8); b.Shared("b", 272, 16) }
 	for _, c := range []struct {

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// Target is what a text is for.
+// Target is the PTX version and the architecture that a text is printed for.
 type Target struct {
-	Version int  // of PTX: major×10 + minor
+	Version int  // of PTX: 10*major + minor
 	SM      int  // 80 for sm_80
-	Arch    bool // the architecture's own features: sm_90a
+	Arch    bool // with the architecture-specific features: sm_90a
 }
 
 func (t Target) String() string {
@@ -20,43 +20,35 @@ func (t Target) String() string {
 	return s
 }
 
-// For is what a kernel is printed for if a device of t runs the text itself: with the
-// architecture's own features where the kernel needs them.
+// For returns the target to print a kernel for if a device of t runs the text. It adds
+// architecture-specific features only if the kernel needs them.
 func (t Target) For(k *Kernel) Target {
-	t.Arch = t.Arch || k.Least.Arch && t.SM == k.Least.SM
+	t.Arch = t.Arch || k.MinTarget.Arch && t.SM == k.MinTarget.SM
 	return t
 }
 
-// form is what an instruction needs.
-type form struct {
+// requirement is the minimum PTX version and architecture of an instruction.
+type requirement struct {
 	version, sm int
 	arch        bool
 }
 
-// forms maps the beginning of an instruction to what it needs; the longest wins.
-var forms = map[string]form{
+// requirements maps prefixes of instructions to their requirements. The longest match applies.
+// The zero requirement is PTX 7.4 and sm_80.
+var requirements = map[string]requirement{
 	"mov.": {}, "ld.": {}, "st.": {}, "add.": {}, "sub.": {}, "mul.": {}, "mad.": {}, "fma.": {}, "div.": {}, "rem.": {},
 	"min.": {}, "max.": {}, "and.": {}, "or.": {}, "xor.": {}, "not.": {}, "neg.": {}, "abs.": {}, "shl.": {}, "shr.": {},
-	"bfe.": {}, "bfi.": {}, "lop3.": {}, "prmt.": {}, "popc.": {}, "clz.": {}, "dp4a.": {}, "cvt.": {}, "setp.": {},
-	"selp.": {}, "sqrt.": {}, "rcp.": {}, "rsqrt.": {}, "ex2.": {}, "lg2.": {}, "ret": {}, "bar.": {}, "fence.": {},
-	"shfl.": {}, "vote.": {}, "redux.": {}, "atom.": {}, "red.": {}, "cp.async.": {}, "ldmatrix.": {}, "mma.": {},
+	"bfe.": {}, "lop3.": {}, "prmt.": {}, "popc.": {}, "dp4a.": {}, "cvt.": {}, "setp.": {},
+	"selp.": {}, "sqrt.": {}, "rcp.": {}, "ex2.": {}, "ret": {}, "bar.": {}, "fence.": {},
+	"shfl.": {}, "vote.": {}, "redux.": {}, "atom.": {}, "cp.async.": {}, "ldmatrix.": {}, "mma.": {},
 	"mbarrier.": {version: 80, sm: 90}, "cp.async.bulk.": {version: 80, sm: 90}, "fence.mbarrier_init.": {version: 80, sm: 90},
 	"fence.proxy.": {version: 80, sm: 90}, "griddepcontrol.": {version: 78, sm: 90},
 	wgmma: {version: 80, sm: 90, arch: true}, wgmma + mixedProduct: {version: 84, sm: 90, arch: true},
 }
 
-func formOf(op string) (form, bool) {
-	for p := op; p != ""; p = p[:len(p)-1] {
-		if f, ok := forms[p]; ok {
-			return f, true
-		}
-	}
-	return form{}, false
-}
-
-// leastVersion is the PTX version that first knew a target, from the release notes
-// of the PTX ISA.
-func leastVersion(t Target) int {
+// minVersion returns the first PTX version that supports a target, from the release notes of the
+// PTX ISA.
+func minVersion(t Target) int {
 	if t.Arch {
 		return 80
 	}
@@ -68,22 +60,22 @@ func leastVersion(t Target) int {
 	return 63
 }
 
-// ParseTarget reads a target such as "sm_90" or "sm_90a".
+// ParseTarget parses a target such as "sm_90" or "sm_90a".
 func ParseTarget(s string) (Target, error) {
 	var t Target
 	digits, arch := strings.CutSuffix(s, "a")
 	if n, err := fmt.Sscanf(digits, "sm_%d", &t.SM); n != 1 || err != nil || t.SM < 50 || t.SM > 999 || fmt.Sprintf("sm_%d", t.SM) != digits {
-		return Target{}, fmt.Errorf("ptx: %q is no target, want one such as sm_80 or sm_90a", s)
+		return Target{}, fmt.Errorf("ptx: invalid target: %q: want one such as sm_80 or sm_90a", s)
 	}
 	t.Arch = arch
-	t.Version = leastVersion(t)
+	t.Version = minVersion(t)
 	return t, nil
 }
 
-// TargetError is a target that a kernel cannot be printed for.
+// TargetError means that a kernel cannot be printed for a target.
 type TargetError struct {
-	Kernel    string
-	Need, Ask Target
+	Kernel       string
+	Need, Wanted Target
 }
 
 func (e *TargetError) Error() string {
@@ -91,17 +83,17 @@ func (e *TargetError) Error() string {
 	if e.Need.Arch {
 		only = " and runs on nothing else"
 	}
-	return fmt.Sprintf("ptx: kernel %s needs %v%s, not %v", e.Kernel, e.Need, only, e.Ask)
+	return fmt.Sprintf("ptx: kernel %s needs %v%s, not %v", e.Kernel, e.Need, only, e.Wanted)
 }
 
-// reach raises what is asked for to what the kernel needs.
-func (k *Kernel) reach(ask Target) (Target, error) {
-	need := k.Least
-	if ask.SM != 0 && (ask.SM < need.SM || need.Arch && (ask.SM != need.SM || !ask.Arch)) {
-		return ask, &TargetError{k.Name, need, ask}
+// resolve raises a target to what the kernel needs.
+func (k *Kernel) resolve(want Target) (Target, error) {
+	need := k.MinTarget
+	if want.SM != 0 && (want.SM < need.SM || need.Arch && (want.SM != need.SM || !want.Arch)) {
+		return want, &TargetError{k.Name, need, want}
 	}
-	ask.SM = max(ask.SM, need.SM)
-	ask.Arch = ask.Arch || need.Arch
-	ask.Version = max(ask.Version, need.Version, leastVersion(ask))
-	return ask, nil
+	want.SM = max(want.SM, need.SM)
+	want.Arch = want.Arch || need.Arch
+	want.Version = max(want.Version, need.Version, minVersion(want))
+	return want, nil
 }

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// class is a kind of register.
+// class is a register class.
 type class uint8
 
 const (
@@ -18,7 +18,7 @@ const (
 	classes
 )
 
-// The register names and declarations of each class.
+// classNames holds the name prefix and the declared type of each class.
 var classNames = [classes]struct{ prefix, decl string }{
 	pred: {"%p", ".pred"}, b16: {"%h", ".b16"}, b32: {"%r", ".b32"}, f32: {"%f", ".f32"}, b64: {"%d", ".b64"}, f64: {"%g", ".f64"},
 }
@@ -28,15 +28,15 @@ type operandKind uint8
 const (
 	register operandKind = iota + 1
 	immediate
-	symbol // a shared variable
-	special
+	symbol  // a shared array or a parameter
+	special // a special register such as %tid.x
 )
 
-// operand is a register, a constant or a name. It is comparable.
+// operand is a register, a constant or a symbol. It is comparable.
 type operand struct {
 	kind  operandKind
 	class class
-	n     uint64 // register number, or the constant's bits
+	n     uint64 // number of a register, or bits of a constant
 	name  string // of a symbol or a special register
 }
 
@@ -58,7 +58,7 @@ func (o operand) String() string {
 	return o.name
 }
 
-// arg is what stands between two commas of an instruction.
+// arg is one argument of an instruction.
 type arg struct {
 	kind argKind
 	ops  []operand
@@ -70,7 +70,6 @@ type argKind uint8
 const (
 	single  argKind = iota
 	vector          // {a, b}
-	pair            // a|b
 	address         // [a+off]
 )
 
@@ -89,8 +88,6 @@ func (a arg) String() string {
 			s += ", " + o.String()
 		}
 		return s + "}"
-	case pair:
-		return a.ops[0].String() + "|" + a.ops[1].String()
 	case address:
 		if a.off != 0 {
 			return fmt.Sprintf("[%v+%d]", a.ops[0], a.off)
@@ -100,7 +97,7 @@ func (a arg) String() string {
 	return a.ops[0].String()
 }
 
-// value is what every typed value is made of.
+// value is the representation of every typed value.
 type value struct {
 	b  *Builder
 	op operand
@@ -110,84 +107,78 @@ func (v value) get() value { return v }
 
 type raw struct{ value }
 
-// The types of what a register holds.
+// A value is immutable unless Var or Undefined made it.
 type (
-	U32    raw // an unsigned 32-bit integer, or bits
+	U32    raw // an unsigned 32-bit integer, or 32 bits
 	S32    raw // a signed 32-bit integer
 	U64    raw // an unsigned 64-bit integer, or an address
 	F32    raw // a float32
 	F64    raw // a float64
-	F16    raw // one half
-	F16x2  raw // two halves, the first in the low bits
+	F16    raw // a float16
+	F16x2  raw // two float16, the first in the low bits
 	BF16x2 raw // two bfloat16, the first in the low bits
-	Pred   raw // a truth value
+	Pred   raw // a predicate
 )
 
-// Value is any typed value.
+// Value is the constraint of all typed values.
 type Value interface {
 	U32 | S32 | U64 | F32 | F64 | F16 | F16x2 | BF16x2 | Pred
 	get() value
 }
 
-// typeOf gives the class of T and the suffix of instructions on it.
-func typeOf[T Value]() (class, string) {
+// classOf returns the register class of T.
+func classOf[T Value]() class {
 	var zero T
 	switch any(zero).(type) {
-	case U32:
-		return b32, "u32"
-	case S32:
-		return b32, "s32"
 	case U64:
-		return b64, "u64"
+		return b64
 	case F32:
-		return f32, "f32"
+		return f32
 	case F64:
-		return f64, "f64"
+		return f64
 	case F16:
-		return b16, "b16"
+		return b16
 	case Pred:
-		return pred, "pred"
+		return pred
 	}
-	return b32, "b32"
+	return b32
 }
 
 func constant[T Value](b *Builder, bits uint64) T {
-	c, _ := typeOf[T]()
-	return T(raw{value{b, operand{kind: immediate, class: c, n: bits}}})
+	return T(raw{value{b, operand{kind: immediate, class: classOf[T](), n: bits}}})
 }
 
-// U32 is a constant.
+// U32 returns a constant.
 func (b *Builder) U32(n uint32) U32 { return constant[U32](b, uint64(n)) }
 
-// N is a constant that is not negative; it fails if n does not fit 32 bits.
+// N returns a 32-bit constant. It fails if n is negative or does not fit.
 func (b *Builder) N(n int) U32 {
 	if n < 0 || int64(n) > math.MaxUint32 {
-		b.fail("%d is no 32-bit constant", n)
+		b.fail("%d is not a 32-bit constant", n)
 	}
 	return b.U32(uint32(n))
 }
 
-// S32 is a constant.
+// S32 returns a constant.
 func (b *Builder) S32(n int32) S32 { return constant[S32](b, uint64(uint32(n))) }
 
-// U64 is a constant.
+// U64 returns a constant.
 func (b *Builder) U64(n uint64) U64 { return constant[U64](b, n) }
 
-// F32 is a constant.
+// F32 returns a constant.
 func (b *Builder) F32(x float32) F32 { return constant[F32](b, uint64(math.Float32bits(x))) }
 
-// F64 is a constant.
+// F64 returns a constant.
 func (b *Builder) F64(x float64) F64 { return constant[F64](b, math.Float64bits(x)) }
 
-// fresh makes a register for a result of type T.
+// fresh allocates a register for a result of type T.
 func fresh[T Value](b *Builder) (T, operand) {
-	c, _ := typeOf[T]()
-	r := b.newReg(c)
+	r := b.newReg(classOf[T]())
 	return T(raw{value{b, r}}), r
 }
 
-// apply emits op with one result of type T. It takes the builder of its operands
-// and fails if they are not all of one kernel.
+// apply emits op with one result of type T. It fails if the operands belong to different
+// kernels.
 func apply[T Value](op string, args ...value) T {
 	b := args[0].b
 	if b == nil {
@@ -205,7 +196,7 @@ func apply[T Value](op string, args ...value) T {
 	return res
 }
 
-// Var makes a register with the value of init that Set may change.
+// Var emits mov: it makes a variable with the initial value init. Set changes it.
 func Var[T Value](init T) T {
 	v := init.get()
 	res, r := fresh[T](v.b)
@@ -214,7 +205,7 @@ func Var[T Value](init T) T {
 	return res
 }
 
-// Undefined makes a variable without a value: every path must Set it before it is read.
+// Undefined makes a variable without a value. Every path must Set it before it is read.
 func Undefined[T Value](b *Builder) T {
 	res, r := fresh[T](b)
 	b.vars[r] = true
@@ -222,11 +213,10 @@ func Undefined[T Value](b *Builder) T {
 }
 
 func movOf[T Value]() string {
-	c, _ := typeOf[T]()
-	return "mov" + [classes]string{".pred", ".b16", ".b32", ".f32", ".b64", ".f64"}[c]
+	return "mov" + classNames[classOf[T]()].decl
 }
 
-// Set gives the variable dst, made by Var or Undefined, the value of src.
+// Set emits mov: it assigns src to dst, a variable made by Var or Undefined.
 func Set[T Value](dst, src T) {
 	d, s := dst.get(), src.get()
 	switch {
@@ -238,11 +228,11 @@ func Set[T Value](dst, src T) {
 	d.b.emit(movOf[T](), 1, one(d.op), one(s.op))
 }
 
-// Select is yes where p holds, else no.
+// Select emits selp: yes if p holds, else no. T must not be Pred.
 func Select[T Value](p Pred, yes, no T) T {
-	c, _ := typeOf[T]()
+	c := classOf[T]()
 	if c == pred {
 		p.b.fail("select: of predicates")
 	}
-	return apply[T]("selp"+[classes]string{"", ".b16", ".b32", ".f32", ".b64", ".f64"}[c], yes.get(), no.get(), p.value)
+	return apply[T]("selp"+classNames[c].decl, yes.get(), no.get(), p.value)
 }

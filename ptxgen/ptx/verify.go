@@ -1,31 +1,35 @@
 package ptx
 
-// verify checks what the Go types cannot: that every register is written on each
-// path before it is read, that a register that is no variable is written once,
-// that each instruction is known and its operands have its types. It sets what the
-// kernel needs at least.
+import (
+	"fmt"
+	"strings"
+)
+
+// verify checks what Go types cannot express: a register is written on every path before it is
+// read, only variables are written more than once, each instruction is known, and operands have
+// the types of the instruction. It sets k.MinTarget.
 func verify(b *Builder, k *Kernel) error {
 	v := &verifier{b: b, guarded: map[operand]guard{}}
 	v.list(b.body, registers{})
 	v.waits(b.body)
-	k.Least = Target{Version: 74, SM: 80}
+	k.MinTarget = Target{Version: 74, SM: 80}
 	each(b.body, func(in *inst) {
-		f, ok := formOf(in.op)
+		r, ok := longest(requirements, in.op)
 		if !ok {
-			v.fail(in.pc, "%s is no known instruction", in.op)
+			v.fail(in.pc, "%s is an unknown instruction", in.op)
 			return
 		}
 		if err := checkTypes(in); err != nil {
 			v.fail(in.pc, "%s: %v", in, err)
 		}
-		if in.spare {
+		if in.optional {
 			return
 		}
-		k.Least.Arch = k.Least.Arch || f.arch
-		k.Least.Version = max(k.Least.Version, f.version)
-		k.Least.SM = max(k.Least.SM, f.sm)
+		k.MinTarget.Arch = k.MinTarget.Arch || r.arch
+		k.MinTarget.Version = max(k.MinTarget.Version, r.version)
+		k.MinTarget.SM = max(k.MinTarget.SM, r.sm)
 	})
-	k.Least.Version = max(k.Least.Version, leastVersion(k.Least))
+	k.MinTarget.Version = max(k.MinTarget.Version, minVersion(k.MinTarget))
 	return v.err
 }
 
@@ -41,7 +45,7 @@ func (r registers) clone() registers {
 
 type verifier struct {
 	b       *Builder
-	guarded map[operand]guard // what wrote a register under a predicate
+	guarded map[operand]guard // the guard of the instruction that wrote a register
 	err     error
 }
 
@@ -51,7 +55,8 @@ func (v *verifier) fail(pc uintptr, format string, args ...any) {
 	}
 }
 
-// list walks straight-line code; defined holds what is written on every path so far.
+// list checks a list of nodes. defined holds the registers that are written on every path so
+// far.
 func (v *verifier) list(list []node, defined registers) {
 	for _, n := range list {
 		switch n := n.(type) {
@@ -95,7 +100,7 @@ func (v *verifier) inst(in *inst, defined registers) {
 		case o.kind != register:
 			v.fail(in.pc, "%s writes %v", in.op, o)
 		case defined[o] && !v.b.vars[o]:
-			v.fail(in.pc, "%s writes %v again, which is no variable", in.op, o)
+			v.fail(in.pc, "%s writes %v again, which is not a variable", in.op, o)
 		case in.guard == nil:
 			defined[o] = true
 		default:
@@ -108,4 +113,154 @@ func (v *verifier) use(pc uintptr, op string, o operand, defined registers) {
 	if o.kind == register && !defined[o] {
 		v.fail(pc, "%s reads %v, which is not written on every path to it", op, o)
 	}
+}
+
+// typeClass maps a PTX type to the register class that holds it.
+var typeClass = map[string]class{
+	"pred": pred, "b16": b16, "u16": b16, "f16": b16, "bf16": b16, "u8": b32, "s8": b32,
+	"b32": b32, "u32": b32, "s32": b32, "f16x2": b32, "bf16x2": b32, "f32": f32,
+	"b64": b64, "u64": b64, "s64": b64, "f64": f64,
+}
+
+// signatures gives the type of each argument of an instruction, by the longest matching prefix
+// of its name. A digit is the first or second type in the name, w is 64 bits, r is 32 bits, p is
+// a predicate, a is an address and * is not checked.
+var signatures = map[string]string{
+	"add.": "111", "sub.": "111", "mul.": "111", "div.": "111", "rem.": "111", "min.": "111", "max.": "111",
+	"and.": "111", "or.": "111", "xor.": "111", "fma.": "1111", "mad.": "1111", "mul.wide.": "w11", "mad.wide.": "w11w",
+	"not.": "11", "neg.": "11", "abs.": "11", "sqrt.": "11", "rcp.": "11", "ex2.": "11",
+	"popc.": "r1", "shl.": "11r", "shr.": "11r", "bfe.": "11rr", "lop3.": "1111r", "prmt.": "1111",
+	"dp4a.": "rrrr", "setp.": "p11", "selp.": "111p", "cvt.": "12", "cvt.rn.f16x2.": "122", "cvt.rn.bf16x2.": "122",
+	"ld.": "*a", "st.": "a*", "ld.param.": "1a", "shfl.": "11rrr", "vote.sync.ballot.": "rpr", "vote.": "ppr", "redux.": "11r",
+	"atom.": "1a1", "wgmma.mma_async.": "**wp",
+}
+
+// checkTypes compares the arguments of an instruction with its signature.
+func checkTypes(in *inst) error {
+	sig, ok := longest(signatures, in.op)
+	if !ok {
+		return nil
+	}
+	if len(sig) != len(in.args) {
+		return fmt.Errorf("%d operands, want %d", len(in.args), len(sig))
+	}
+	types := typesOf(in.op)
+	if strings.HasPrefix(in.op, "ld.") || strings.HasPrefix(in.op, "st.") {
+		return checkAccess(in, types)
+	}
+	for i, want := range sig {
+		if err := checkOperand(in.args[i], want, types); err != nil {
+			return fmt.Errorf("operand %d %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+// checkOperand compares an argument with one letter of a signature.
+func checkOperand(a arg, want rune, types []string) error {
+	var c class
+	switch want {
+	case '*':
+		return nil
+	case 'a':
+		return checkAddress(a)
+	case 'p':
+		c = pred
+	case 'r':
+		c = b32
+	case 'w':
+		c = b64
+	default:
+		if int(want-'1') >= len(types) {
+			return fmt.Errorf("has no type")
+		}
+		typ := types[want-'1']
+		c = typeClass[typ]
+		if halves[typ] && a.ops[0].kind == immediate {
+			return fmt.Errorf("is the constant %v, but .%s takes only registers: see Var", a, typ)
+		}
+	}
+	if a.kind != single || !holds(a.ops[0], c, types) {
+		return fmt.Errorf("is %v, not of class %s", a, classNames[c].decl)
+	}
+	return nil
+}
+
+// halves are the types whose operands must be registers.
+var halves = map[string]bool{"f16": true, "bf16": true, "f16x2": true, "bf16x2": true}
+
+// checkAddress requires an address in a register. A constant address would mean local memory.
+func checkAddress(a arg) error {
+	switch {
+	case a.kind != address:
+		return fmt.Errorf("is not an address")
+	case a.ops[0].kind == immediate:
+		return fmt.Errorf("is the address %v, which is a constant", a)
+	}
+	return nil
+}
+
+// holds reports whether an operand can be used for class c. Instructions of type .b32 also take
+// f32 registers.
+func holds(o operand, c class, types []string) bool {
+	if o.kind == symbol || o.kind == special || o.class == c {
+		return true
+	}
+	bits := len(types) > 0 && types[0] == "b32"
+	return bits && (o.class == f32 && c == b32 || o.class == b32 && c == f32) || o.kind == immediate && o.class == b32 && c == b64
+}
+
+// checkAccess compares the registers of a load or store with its access type.
+func checkAccess(in *inst, types []string) error {
+	if len(types) == 0 {
+		return fmt.Errorf("no type")
+	}
+	typ := types[len(types)-1]
+	for i, a := range in.args {
+		if a.kind == address {
+			if err := checkAddress(a); err != nil {
+				return fmt.Errorf("operand %d %w", i+1, err)
+			}
+			continue
+		}
+		n := 1
+		for _, v := range []int{2, 4} {
+			if strings.Contains(in.op, vectorInfix[v]+".") {
+				n = v
+			}
+		}
+		if len(a.ops) != n {
+			return fmt.Errorf("%d registers for a vector of %d", len(a.ops), n)
+		}
+		for _, o := range a.ops {
+			c := typeClass[typ]
+			narrow := width[typ] < 4 && o.class == b32 || typ == "b32" && o.class == f32
+			if o.class != c && !narrow {
+				return fmt.Errorf("%v cannot hold .%s", o, typ)
+			}
+		}
+	}
+	return nil
+}
+
+// typesOf returns the types in the name of an instruction.
+func typesOf(op string) []string {
+	var list []string
+	for part := range strings.SplitSeq(op, ".") {
+		if _, ok := typeClass[part]; ok {
+			list = append(list, part)
+		}
+	}
+	return list
+}
+
+// longest returns the entry of the table with the longest key that is a prefix of op.
+func longest[V any](table map[string]V, op string) (V, bool) {
+	for p := op; p != ""; p = p[:len(p)-1] {
+		if v, ok := table[p]; ok {
+			return v, true
+		}
+	}
+	var zero V
+	return zero, false
 }

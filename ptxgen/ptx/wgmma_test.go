@@ -8,20 +8,20 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// sums are the variables of a product's D, without a value.
-func sums(b *ptx.Builder) []ptx.S32 {
-	d := make([]ptx.S32, ptx.WGMMASums)
+// accumulators makes the variables of a product's D.
+func accumulators(b *ptx.Builder) []ptx.S32 {
+	d := make([]ptx.S32, ptx.WGMMAAccumulators)
 	for i := range d {
 		d[i] = ptx.Undefined[ptx.S32](b)
 	}
 	return d
 }
 
-// rows are the registers of a product's A, loaded from x.
-func rows(x ptx.Global) [4]ptx.U32 { return x.LoadU32x4() }
+// loadA loads the registers of a product's A.
+func loadA(x ptx.Global) [4]ptx.U32 { return x.LoadU32x4() }
 
-// chained adds the products of a row of tiles in two accumulators: while a group of products is
-// under way the next A is loaded, to be moved to its variables after the wait.
+// chained accumulates products in two D. It loads the next A while products are in flight and
+// moves it to its variables after the wait.
 func chained(b *ptx.Builder) {
 	x, y := b.Global("x", 16), b.Global("y", 16)
 	tile := b.Shared("tile", 2*2048, 128)
@@ -29,9 +29,9 @@ func chained(b *ptx.Builder) {
 	tile.At(b.ThreadX(), 16).StoreU32x4(x.LoadU32x4())
 	b.FenceProxyAsync()
 	b.Barrier()
-	first, second := sums(b), sums(b)
+	first, second := accumulators(b), accumulators(b)
 	var a [4]ptx.U32
-	for i, r := range rows(x) {
+	for i, r := range loadA(x) {
 		a[i] = ptx.Var(r)
 	}
 	b.WGMMAFence()
@@ -39,7 +39,7 @@ func chained(b *ptx.Builder) {
 	b.WGMMAU8(second, a, tile.Plus(2048).MatrixDescriptor(1024, 128), false)
 	b.WGMMACommit()
 	b.For(b.U32(1), b.U32(9), b.U32(1), func(i ptx.U32) {
-		next := rows(x.At(i, 2048))
+		next := loadA(x.At(i, 2048))
 		b.WGMMAWait(0)
 		for j := range a {
 			ptx.Set(a[j], next[j].Xor(b.U32(0x80808080)))
@@ -50,10 +50,10 @@ func chained(b *ptx.Builder) {
 		b.WGMMACommit()
 	}, ptx.NoUnroll)
 	b.WGMMAWait(0)
-	storeSums(b, y, first, second)
+	storeAccumulators(b, y, first, second)
 }
 
-func storeSums(b *ptx.Builder, y ptx.Global, all ...[]ptx.S32) {
+func storeAccumulators(b *ptx.Builder, y ptx.Global, all ...[]ptx.S32) {
 	y = y.At(b.ThreadX(), 128*len(all))
 	for k, d := range all {
 		for i, x := range d {
@@ -62,16 +62,16 @@ func storeSums(b *ptx.Builder, y ptx.Global, all ...[]ptx.S32) {
 	}
 }
 
-// pipelined adds products in one accumulator: the registers of one A are made while the product of the
-// other is under way.
+// pipelined accumulates products in one D with two A. It prepares one A while the product of the
+// other is in flight.
 func pipelined(b *ptx.Builder) {
 	x, y := b.Global("x", 16), b.Global("y", 16)
 	x = x.At(b.ThreadX(), 16)
 	desc := b.Shared("tile", 2048, 128).MatrixDescriptor(128, 256)
-	d := sums(b)
+	d := accumulators(b)
 	var a [2][4]ptx.U32
 	for k := range a {
-		for i, r := range rows(x.Plus(2048 * k)) {
+		for i, r := range loadA(x.Plus(2048 * k)) {
 			a[k][i] = ptx.Var(r)
 		}
 	}
@@ -81,7 +81,7 @@ func pipelined(b *ptx.Builder) {
 	b.For(b.U32(1), b.U32(17), b.U32(2), func(i ptx.U32) {
 		for k := range a {
 			set := a[1-k]
-			for j, r := range rows(x.At(i, 2048).Plus(2048 * k)) {
+			for j, r := range loadA(x.At(i, 2048).Plus(2048 * k)) {
 				ptx.Set(set[j], r.AndN(0x0f0f0f0f))
 			}
 			b.WGMMAFence()
@@ -91,19 +91,19 @@ func pipelined(b *ptx.Builder) {
 		}
 	}, ptx.NoUnroll)
 	b.WGMMAWait(0)
-	storeSums(b, y, d)
+	storeAccumulators(b, y, d)
 }
 
-// The assembler takes the instructions, puts no product after another for want of order, and
-// spills nothing.
+// TestWGMMAAssembles checks that ptxas accepts the kernels without a warning about serialized
+// products and without spills.
 func TestWGMMAAssembles(t *testing.T) {
 	for _, c := range []struct {
 		name, head string
 		make       func(*ptx.Builder)
-		registers  int // of D, at least
+		registers  int // minimum: those of D
 	}{
-		{"two accumulators, factors of two types", ".version 8.4\n.target sm_90a\n", chained, 2 * ptx.WGMMASums},
-		{"two groups under way", ".version 8.0\n.target sm_90a\n", pipelined, ptx.WGMMASums},
+		{"two D, signed and unsigned bytes", ".version 8.4\n.target sm_90a\n", chained, 2 * ptx.WGMMAAccumulators},
+		{"two groups in flight", ".version 8.0\n.target sm_90a\n", pipelined, ptx.WGMMAAccumulators},
 	} {
 		k, err := build(c.make)
 		if err != nil {
@@ -126,8 +126,7 @@ func TestWGMMAAssembles(t *testing.T) {
 	}
 }
 
-// TestTargetFor: the text that a device runs has the device's own features where the kernel needs
-// them, and only those.
+// TestTargetFor checks that For adds architecture-specific features only if the kernel needs them.
 func TestTargetFor(t *testing.T) {
 	own, err := build((*ptx.Builder).WGMMAFence)
 	if err != nil {
@@ -142,8 +141,8 @@ func TestTargetFor(t *testing.T) {
 		kernel       *ptx.Kernel
 		target, want ptx.Target
 	}{
-		{"its own", own, ptx.Target{SM: 90}, ptx.Target{SM: 90, Arch: true}},
-		{"another's", own, ptx.Target{SM: 100}, ptx.Target{SM: 100}},
+		{"needed", own, ptx.Target{SM: 90}, ptx.Target{SM: 90, Arch: true}},
+		{"another architecture", own, ptx.Target{SM: 100}, ptx.Target{SM: 100}},
 		{"not needed", plain, ptx.Target{SM: 90}, ptx.Target{SM: 90}},
 		{"asked for", plain, ptx.Target{SM: 90, Arch: true}, ptx.Target{SM: 90, Arch: true}},
 	} {
@@ -153,14 +152,14 @@ func TestTargetFor(t *testing.T) {
 	}
 }
 
-// A value computed before a wait and set after it must not be written sooner: the variable's
-// register is still in use.
+// TestWGMMAKeepsWrites checks that coalescing does not move a write across a wait, because the
+// register is still in use before it.
 func TestWGMMAKeepsWrites(t *testing.T) {
 	k, err := build(func(b *ptx.Builder) {
 		x := b.Global("x", 16)
-		d := sums(b)
+		d := accumulators(b)
 		var a [4]ptx.U32
-		for i, r := range rows(x) {
+		for i, r := range loadA(x) {
 			a[i] = ptx.Var(r)
 		}
 		b.WGMMAFence()
@@ -194,37 +193,37 @@ func TestWGMMAFailures(t *testing.T) {
 		name, want string
 		make       func(p parts)
 	}{
-		{"few sums", "31 registers of d", func(p parts) { p.b.WGMMAS8(p.d[1:], p.a, p.tile.MatrixDescriptor(128, 256), false) }},
-		{"a sum that is a value", "is not a variable of its own", func(p parts) {
+		{"too few accumulators", "31 registers of d", func(p parts) { p.b.WGMMAS8(p.d[1:], p.a, p.tile.MatrixDescriptor(128, 256), false) }},
+		{"an accumulator that is not a variable", "is not a distinct variable", func(p parts) {
 			p.d[3] = p.a[0].S32()
 			p.b.WGMMAS8(p.d, p.a, p.tile.MatrixDescriptor(128, 256), false)
 		}},
-		{"a sum twice", "is not a variable of its own", func(p parts) {
+		{"a repeated accumulator", "is not a distinct variable", func(p parts) {
 			p.d[3] = p.d[4]
 			p.b.WGMMAS8(p.d, p.a, p.tile.MatrixDescriptor(128, 256), false)
 		}},
-		{"a constant among the rows", "a takes registers", func(p parts) {
+		{"a constant in a", "a needs registers", func(p parts) {
 			p.a[2] = p.b.U32(7)
 			p.b.WGMMAU8(p.d, p.a, p.tile.MatrixDescriptor(128, 256), false)
 		}},
-		{"a sum among the rows", "a takes registers", func(p parts) {
+		{"an accumulator in a", "a needs registers", func(p parts) {
 			p.a[2] = p.d[0].U32()
 			p.b.WGMMAU8(p.d, p.a, p.tile.MatrixDescriptor(128, 256), false)
 		}},
 		{"a constant descriptor", "not a register", func(p parts) { p.b.WGMMAS8(p.d, p.a, p.b.U64(64), false) }},
-		{"added to nothing", "not written on every path", func(p parts) { p.b.WGMMAS8(p.d, p.a, p.tile.MatrixDescriptor(128, 256), true) }},
-		{"under a predicate", "inside a predicated part", func(p parts) { p.b.When(p.a[0].EqN(0), p.b.WGMMAFence) }},
+		{"accumulating without a value", "not written on every path", func(p parts) { p.b.WGMMAS8(p.d, p.a, p.tile.MatrixDescriptor(128, 256), true) }},
+		{"under a predicate", "inside a predicated section", func(p parts) { p.b.When(p.a[0].EqN(0), p.b.WGMMAFence) }},
 		{"too many groups", "all but 8 groups", func(p parts) { p.b.WGMMAWait(8) }},
-		{"a matrix out of line", "aligned to 8, want 16", func(p parts) { p.tile.Plus(8).MatrixDescriptor(128, 256) }},
-		{"an offset out of line", "an offset of 136 bytes", func(p parts) { p.tile.MatrixDescriptor(128, 136) }},
+		{"a misaligned matrix", "aligned to 8, want 16", func(p parts) { p.tile.Plus(8).MatrixDescriptor(128, 256) }},
+		{"a misaligned offset", "an offset of 136 bytes", func(p parts) { p.tile.MatrixDescriptor(128, 136) }},
 		{"an offset out of range", "an offset of 262144 bytes", func(p parts) { p.tile.MatrixDescriptor(1<<18, 128) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := build(func(b *ptx.Builder) {
-				c.make(parts{b, sums(b), rows(b.Global("x", 16)), b.Shared("tile", 2048, 16)})
+				c.make(parts{b, accumulators(b), loadA(b.Global("x", 16)), b.Shared("tile", 2048, 16)})
 			})
 			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "wgmma_test.go:") {
-				t.Errorf("error %v, want one with %q at the author's line", err, c.want)
+				t.Errorf("error %v, want one with %q and the caller's line", err, c.want)
 			}
 		})
 	}

@@ -783,7 +783,7 @@ func wideCasesOf(f quant.Format) []batchCase {
 
 // takesWarpgroups reports whether the device knows products of warpgroups.
 func takesWarpgroups(r *harness.Fixture) bool {
-	return kernelcache.MaxTarget(r.Properties()).Warpgroups()
+	return kernelcache.MaxTarget(r.Properties()).HasWGMMA()
 }
 
 // needs skips a case that the device has no instructions for.

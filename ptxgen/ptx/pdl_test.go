@@ -7,13 +7,13 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// TestOverlap: a kernel that waits for those before it says so on targets that know how,
-// and on the others neither waits nor may be launched to overlap.
-func TestOverlap(t *testing.T) {
+// TestPDL checks that griddepcontrol is printed for targets that have it, and that Overlaps
+// reports it.
+func TestPDL(t *testing.T) {
 	waits, err := build(func(b *ptx.Builder) {
 		b.LaunchDependents()
 		b.Shared("s", 4, 4).StoreU32(b.U32(1))
-		b.If(b.ThreadX().EqN(0), b.WaitForPrior) // sooner on one path
+		b.If(b.ThreadX().EqN(0), b.WaitForPrior) // earlier on one path
 		b.WaitForPrior()
 		b.Global("y", 4).StoreU32(b.U32(1))
 	})
@@ -30,11 +30,11 @@ func TestOverlap(t *testing.T) {
 		target ptx.Target
 		want   bool
 	}{
-		{"the least target", waits, ptx.Target{}, false},
-		{"before Hopper", waits, ptx.Target{SM: 89}, false},
-		{"Hopper", waits, ptx.Target{SM: 90}, true},
-		{"its own features", waits, ptx.Target{SM: 90, Arch: true}, true},
-		{"a kernel that does not wait", plain, ptx.Target{SM: 90}, false},
+		{"zero target", waits, ptx.Target{}, false},
+		{"sm_89", waits, ptx.Target{SM: 89}, false},
+		{"sm_90", waits, ptx.Target{SM: 90}, true},
+		{"sm_90a", waits, ptx.Target{SM: 90, Arch: true}, true},
+		{"a kernel without a wait", plain, ptx.Target{SM: 90}, false},
 	} {
 		text, err := c.kernel.Text(c.target)
 		if err != nil {

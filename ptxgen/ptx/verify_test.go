@@ -5,15 +5,14 @@ import (
 	"testing"
 )
 
-// The typed methods cannot make these, so the instructions are made by hand: each
-// must be refused, as the assembler would.
+// TestTypes checks instructions that the typed methods cannot build.
 func TestTypes(t *testing.T) {
 	reg := func(c class) arg { return one(operand{kind: register, class: c}) }
 	mem := at(operand{kind: register, class: b64}, 0)
 	for _, c := range []struct {
 		op   string
 		args []arg
-		want string // "" if it is right
+		want string // "" if valid
 	}{
 		{"add.rn.f32", []arg{reg(f32), reg(f32), reg(f32)}, ""},
 		{"add.rn.f32", []arg{reg(f32), reg(f32), reg(b32)}, "operand 3"},
@@ -39,7 +38,7 @@ func TestTypes(t *testing.T) {
 		{"ld.global.u8", []arg{reg(b32), mem}, ""},
 		{"ld.global.f32", []arg{reg(b32), mem}, "cannot hold .f32"},
 		{"ld.global.v4.f32", []arg{braces(operand{kind: register, class: f32}), mem}, "1 registers for a vector of 4"},
-		{"atom.acq_rel.gpu.global.add.u32", []arg{reg(b32), reg(b64), reg(b32)}, "no address"},
+		{"atom.acq_rel.gpu.global.add.u32", []arg{reg(b32), reg(b64), reg(b32)}, "not an address"},
 	} {
 		err := checkTypes(&inst{op: c.op, args: c.args, dsts: 1})
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
@@ -48,8 +47,8 @@ func TestTypes(t *testing.T) {
 	}
 }
 
-// A result moved to a variable is written there at once, but only where nothing in
-// between touches the variable and nothing else reads the result.
+// TestCoalesce checks that a result is written directly to the variable it is moved to, if nothing
+// between uses the variable and nothing else reads the result.
 func TestCoalesce(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -81,7 +80,7 @@ func TestCoalesce(t *testing.T) {
 			}
 		})
 		if moves != c.moves {
-			t.Errorf("%s: %d moves are left, want %d", c.name, moves, c.moves)
+			t.Errorf("%s: %d moves, want %d", c.name, moves, c.moves)
 		}
 	}
 }

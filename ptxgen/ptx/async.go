@@ -1,0 +1,78 @@
+package ptx
+
+// CopyAsync emits cp.async.cg: an asynchronous copy of 16 bytes from global to shared memory.
+// The copy is complete for this thread after CopyWait, and for other threads after a barrier.
+func (b *Builder) CopyAsync(dst Shared, src Global) {
+	checkCopy("copy", dst, src)
+	b.emit("cp.async.cg.shared.global", 0, at(dst.base, dst.off), at(src.base, src.off), number(16))
+}
+
+// CopyAsyncZeroFill emits cp.async.cg with a source size: it copies the first bytes, 0 to 16,
+// and fills the rest of the 16 bytes with zeros. With 0 it does not read src.
+func (b *Builder) CopyAsyncZeroFill(dst Shared, src Global, bytes U32) {
+	checkCopy("copy", dst, src)
+	b.emit("cp.async.cg.shared.global", 0, at(dst.base, dst.off), at(src.base, src.off), number(16), one(bytes.op))
+}
+
+// CopyCommit emits cp.async.commit_group: it closes a group of copies of this thread.
+func (b *Builder) CopyCommit() { b.emit("cp.async.commit_group", 0) }
+
+// CopyWait emits cp.async.wait_group: it waits until at most the last n groups of this thread
+// are incomplete.
+func (b *Builder) CopyWait(n int) { b.emit("cp.async.wait_group", 0, number(int64(n))) }
+
+func checkCopy(what string, dst Shared, src Global) {
+	dst.checkAlign(what, "u32", 4)
+	src.checkAlign(what, "u32", 4)
+}
+
+// MBarrier is an mbarrier object: eight bytes in shared memory that count arrivals of threads
+// and bytes of bulk copies. It needs sm_90.
+type MBarrier struct{ at Pointer }
+
+// sink discards a result.
+var sink = operand{kind: special, name: "_"}
+
+// NewMBarrier emits mbarrier.init: each phase of the barrier at p ends after the given number
+// of arrivals. One thread executes it, then FenceMBarrierInit, then all threads a Barrier.
+func (b *Builder) NewMBarrier(p Shared, arrivals int) MBarrier {
+	p.checkAlign("mbarrier", "u64", 1)
+	b.emit("mbarrier.init.shared.b64", 0, at(p.base, p.off), number(int64(arrivals)))
+	return MBarrier{p.Pointer}
+}
+
+// MBarrierAt returns the barrier that was initialized at p. It emits nothing.
+func MBarrierAt(p Shared) MBarrier { return MBarrier{p.Pointer} }
+
+// FenceMBarrierInit emits fence.mbarrier_init: it makes initialized barriers visible to bulk
+// copies.
+func (b *Builder) FenceMBarrierInit() { b.emit("fence.mbarrier_init.release.cluster", 0) }
+
+// Arrive emits mbarrier.arrive.
+func (m MBarrier) Arrive() {
+	m.at.b.emit("mbarrier.arrive.shared.b64", 1, one(sink), at(m.at.base, m.at.off))
+}
+
+// ArriveExpectTx emits mbarrier.arrive.expect_tx: it arrives, and the phase also waits for the
+// given number of bytes.
+func (m MBarrier) ArriveExpectTx(bytes U32) {
+	m.at.b.emit("mbarrier.arrive.expect_tx.shared.b64", 1, one(sink), at(m.at.base, m.at.off), one(bytes.op))
+}
+
+// Wait emits a loop around mbarrier.try_wait.parity: it waits until the phase with that parity,
+// 0 or 1, has ended. On a new barrier, parity 1 does not wait.
+func (m MBarrier) Wait(parity U32) {
+	m.at.b.While(func() Pred {
+		done, r := fresh[Pred](m.at.b)
+		m.at.b.emit("mbarrier.try_wait.parity.shared.b64", 1, one(r), at(m.at.base, m.at.off), one(parity.op))
+		return done.Not()
+	}, func() {})
+}
+
+// BulkLoad emits cp.async.bulk from global to shared memory. bytes is a multiple of 16. The
+// bytes count at the barrier when they have arrived.
+func (b *Builder) BulkLoad(dst Shared, src Global, bytes U32, m MBarrier) {
+	checkCopy("bulk copy", dst, src)
+	b.emit("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", 0,
+		at(dst.base, dst.off), at(src.base, src.off), one(bytes.op), at(m.at.base, m.at.off))
+}
