@@ -24,6 +24,56 @@ import (
 	"github.com/lockstep-go/lockstep/ref"
 )
 
+// smallDevice has few SMs, so that grids are small and emulation is fast. The kernel cases
+// detect races.
+var smallDevice = emu.Options{SMs: 4, IgnoreRaces: true, Cache: &emulatorCache}
+
+// emulatorCache caches decoded kernels for all emulated devices.
+var emulatorCache emu.Cache
+
+// accelDevice opens an emulated device or, with -gpu, the first CUDA device. At the end of
+// the test, all of its resources must be closed.
+func accelDevice(t testing.TB, o emu.Options) driver.Device {
+	t.Helper()
+	if *onGPU {
+		dev, err := cuda.Open(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { checkClosed(t, dev) })
+		return dev
+	}
+	dev, err := emu.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if live := dev.Live(); live != (emu.Live{}) {
+			t.Errorf("left open on the device: %+v", live)
+		}
+		checkClosed(t, dev)
+	})
+	return dev
+}
+
+func checkClosed(t testing.TB, c io.Closer) {
+	t.Helper()
+	if err := c.Close(); err != nil {
+		t.Errorf("closing: %v", err)
+	}
+}
+
+// accelEngine opens the accelerator on its own device.
+func accelEngine(t testing.TB, m *model.Model, device emu.Options, o accel.Options) *accel.Engine {
+	t.Helper()
+	e, err := accel.New(t.Context(), m, accelDevice(t, device), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { checkClosed(t, e) })
+	return e
+}
+
 // tinyModel returns a random model of an architecture with a vocabulary.
 func tinyModel(t testing.TB, arch string) *model.Model {
 	t.Helper()
@@ -149,56 +199,6 @@ func checkTrace(t *testing.T, want, got *layerdiff.Trace, n layerdiff.Numerics, 
 		return
 	}
 	t.Logf("followed %v: %s", n.Followed, r.Verdict())
-}
-
-// smallDevice has few SMs, so that grids are small and emulation is fast. The kernel cases
-// detect races.
-var smallDevice = emu.Options{SMs: 4, IgnoreRaces: true, Cache: &emulatorCache}
-
-// emulatorCache caches decoded kernels for all emulated devices.
-var emulatorCache emu.Cache
-
-// accelDevice opens an emulated device or, with -gpu, the first CUDA device. At the end of
-// the test, all of its resources must be closed.
-func accelDevice(t testing.TB, o emu.Options) driver.Device {
-	t.Helper()
-	if *onGPU {
-		dev, err := cuda.Open(0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { checkClosed(t, dev) })
-		return dev
-	}
-	dev, err := emu.Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if live := dev.Live(); live != (emu.Live{}) {
-			t.Errorf("left open on the device: %+v", live)
-		}
-		checkClosed(t, dev)
-	})
-	return dev
-}
-
-func checkClosed(t testing.TB, c io.Closer) {
-	t.Helper()
-	if err := c.Close(); err != nil {
-		t.Errorf("closing: %v", err)
-	}
-}
-
-// accelEngine opens the accelerator on its own device.
-func accelEngine(t testing.TB, m *model.Model, device emu.Options, o accel.Options) *accel.Engine {
-	t.Helper()
-	e, err := accel.New(t.Context(), m, accelDevice(t, device), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { checkClosed(t, e) })
-	return e
 }
 
 // goldenModel opens a model of the golden directory.
