@@ -48,7 +48,7 @@ func (b Behavior) Check(t T, e model.Engine) {
 	if m.Tokenizer == nil || m.Config.Context < minContext {
 		t.Fatalf("the model needs a vocabulary and %d positions", minContext)
 	}
-	r := &fixture{T: t, engine: &spy{Engine: e}, vocab: m.Config.Vocab}
+	r := &fixture{t: t, engine: &spy{Engine: e}, vocab: m.Config.Vocab}
 	b.run(r)
 	for _, s := range r.sessions {
 		if err := s.Close(); err != nil {
@@ -62,7 +62,7 @@ func (b Behavior) Check(t T, e model.Engine) {
 
 // fixture is an engine under test. Its helpers fail the test on unexpected errors.
 type fixture struct {
-	T
+	t        T
 	engine   *spy
 	vocab    int
 	sessions []model.Session
@@ -70,10 +70,10 @@ type fixture struct {
 
 // session opens a session that Check closes.
 func (r *fixture) session(capacity int) model.Session {
-	r.Helper()
+	r.t.Helper()
 	s, err := r.engine.NewSession(capacity)
 	if err != nil {
-		r.Fatalf("a session of %d positions: %v", capacity, err)
+		r.t.Fatalf("a session of %d positions: %v", capacity, err)
 	}
 	r.sessions = append(r.sessions, s)
 	return s
@@ -94,29 +94,29 @@ func (r *fixture) tokens(n int, seed uint64) []int {
 
 // forward computes tokens and returns a copy of the output.
 func (r *fixture) forward(s model.Session, tokens []int, want model.Want) model.Output {
-	r.Helper()
-	out, err := s.Forward(r.Context(), tokens, want)
+	r.t.Helper()
+	out, err := s.Forward(r.t.Context(), tokens, want)
 	if err != nil {
-		r.Fatalf("%d tokens at position %d: %v", len(tokens), s.Len(), err)
+		r.t.Fatalf("%d tokens at position %d: %v", len(tokens), s.Len(), err)
 	}
 	out.Logits = slices.Clone(out.Logits)
 	if n := len(out.Logits); want == model.WantLast && n != r.vocab || want == model.WantAll && n != len(tokens)*r.vocab {
-		r.Fatalf("%d logits for %d tokens and output kind %d", n, len(tokens), want)
+		r.t.Fatalf("%d logits for %d tokens and output kind %d", n, len(tokens), want)
 	}
 	return out
 }
 
 // fresh returns the logits of the last token, computed in a new session.
 func (r *fixture) fresh(tokens []int) []float32 {
-	r.Helper()
+	r.t.Helper()
 	return r.forward(r.session(minContext), tokens, model.WantLast).Logits
 }
 
 // sameBits demands that logits are equal bit for bit.
 func (r *fixture) sameBits(what string, want, got []float32) {
-	r.Helper()
+	r.t.Helper()
 	if i := firstDifference(want, got); i >= 0 {
-		r.Errorf("%s: want %d logits, got %d, first difference at %d", what, len(want), len(got), i)
+		r.t.Errorf("%s: want %d logits, got %d, first difference at %d", what, len(want), len(got), i)
 	}
 }
 
@@ -136,23 +136,23 @@ func firstDifference(a, b []float32) int {
 
 // equal demands that two values are equal.
 func (r *fixture) equal(what string, want, got any) {
-	r.Helper()
+	r.t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
-		r.Errorf("%s (-want +got):\n%s", what, diff)
+		r.t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }
 
 // length demands that a session holds n positions.
 func (r *fixture) length(what string, s model.Session, n int) {
-	r.Helper()
+	r.t.Helper()
 	if s.Len() != n {
-		r.Errorf("%s: the session holds %d positions, want %d", what, s.Len(), n)
+		r.t.Errorf("%s: the session holds %d positions, want %d", what, s.Len(), n)
 	}
 }
 
 // continues demands that a session holds tokens and continues like a new session.
 func (r *fixture) continues(what string, s model.Session, tokens []int) {
-	r.Helper()
+	r.t.Helper()
 	r.length(what, s, len(tokens))
 	next := r.tokens(2, 77)
 	r.sameBits(what+", going on", r.fresh(slices.Concat(tokens, next)), r.forward(s, next, model.WantLast).Logits)
@@ -183,20 +183,20 @@ func collect(seq func(func(generate.Token, error) bool)) generated {
 // generate continues a prompt without a prefix cache. It ignores stop tokens, so that
 // random models write something.
 func (r *fixture) generate(prompt []int, p generate.Params) generated {
-	r.Helper()
+	r.t.Helper()
 	p.IgnoreEOS = true
-	g := collect(generate.Tokens(r.Context(), r.engine, prompt, p))
+	g := collect(generate.Tokens(r.t.Context(), r.engine, prompt, p))
 	if g.Err != nil {
-		r.Fatalf("generating: %v", g.Err)
+		r.t.Fatalf("generating: %v", g.Err)
 	}
 	return g
 }
 
 func (r *fixture) generator(o generate.Options) *generate.Generator {
-	r.Helper()
+	r.t.Helper()
 	g, err := generate.New(r.engine, o)
 	if err != nil {
-		r.Fatalf("generator: %v", err)
+		r.t.Fatalf("generator: %v", err)
 	}
 	return g
 }

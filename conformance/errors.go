@@ -24,7 +24,7 @@ var errorBehaviors = []Behavior{
 
 // startedSession returns a session that holds some tokens.
 func (r *fixture) startedSession(capacity int) (model.Session, []int) {
-	r.Helper()
+	r.t.Helper()
 	s, tokens := r.session(capacity), r.tokens(6, 20)
 	r.forward(s, tokens, model.WantNothing)
 	return s, tokens
@@ -32,42 +32,42 @@ func (r *fixture) startedSession(capacity int) (model.Session, []int) {
 
 // fails demands that Forward fails with a sentinel and that the session can continue.
 func (r *fixture) fails(ctx context.Context, input []int, sentinel error) error {
-	r.Helper()
+	r.t.Helper()
 	s, tokens := r.startedSession(minContext)
 	_, err := s.Forward(ctx, input, model.WantLast)
 	if !errors.Is(err, sentinel) {
-		r.Errorf("error %v, want %v", err, sentinel)
+		r.t.Errorf("error %v, want %v", err, sentinel)
 	}
 	r.continues("after the error", s, tokens)
 	return err
 }
 
 func noTokens(r *fixture) {
-	r.fails(r.Context(), nil, model.ErrEmptyPrompt)
-	r.fails(r.Context(), []int{}, model.ErrEmptyPrompt)
+	r.fails(r.t.Context(), nil, model.ErrEmptyPrompt)
+	r.fails(r.t.Context(), []int{}, model.ErrEmptyPrompt)
 }
 
 func badTokens(r *fixture) {
 	for _, id := range []int{-1, r.vocab, math.MaxInt} {
-		err := r.fails(r.Context(), []int{0, 1, id, 0}, model.ErrBadToken)
+		err := r.fails(r.t.Context(), []int{0, 1, id, 0}, model.ErrBadToken)
 		var bad *model.TokenError
 		if !errors.As(err, &bad) || *bad != (model.TokenError{Index: 2, ID: id, Vocab: r.vocab}) {
-			r.Errorf("token %d: error %v, want a TokenError with index, ID and vocabulary", id, err)
+			r.t.Errorf("token %d: error %v, want a TokenError with index, ID and vocabulary", id, err)
 		}
 	}
 }
 
 func cacheOverflow(r *fixture) {
 	s, tokens := r.startedSession(10)
-	_, err := s.Forward(r.Context(), r.tokens(5, 21), model.WantLast)
+	_, err := s.Forward(r.t.Context(), r.tokens(5, 21), model.WantLast)
 	var limit *model.ContextError
 	if !errors.As(err, &limit) || *limit != (model.ContextError{Need: 11, Limit: 10}) {
-		r.Errorf("5 tokens after 6 in 10: error %v, want a ContextError with 11 and 10", err)
+		r.t.Errorf("5 tokens after 6 in 10: error %v, want a ContextError with 11 and 10", err)
 	}
 	r.continues("after an overflow", s, tokens)
 	r.forward(s, r.tokens(2, 22), model.WantNothing)
-	if _, err := s.Forward(r.Context(), []int{1}, model.WantGreedy); !errors.Is(err, model.ErrContextLimit) {
-		r.Errorf("one token beyond the capacity: error %v", err)
+	if _, err := s.Forward(r.t.Context(), []int{1}, model.WantGreedy); !errors.Is(err, model.ErrContextLimit) {
+		r.t.Errorf("one token beyond the capacity: error %v", err)
 	}
 	r.length("full", s, 10)
 }
@@ -77,10 +77,10 @@ func capacityBeyondContext(r *fixture) {
 	_, err := r.engine.NewSession(limit + 1)
 	var beyond *model.ContextError
 	if !errors.As(err, &beyond) || *beyond != (model.ContextError{Need: limit + 1, Limit: limit}) {
-		r.Errorf("one position more than the context: error %v, want a ContextError with both numbers", err)
+		r.t.Errorf("one position more than the context: error %v, want a ContextError with both numbers", err)
 	}
 	if _, err := r.engine.NewSession(-1); err == nil {
-		r.Errorf("a session of -1 positions opened")
+		r.t.Errorf("a session of -1 positions opened")
 	}
 }
 
@@ -88,7 +88,7 @@ func truncateOutOfRange(r *fixture) {
 	s, tokens := r.startedSession(minContext)
 	for _, n := range []int{-1, len(tokens) + 1} {
 		if err := s.Truncate(n); err == nil {
-			r.Errorf("truncating %d positions to %d gave no error", len(tokens), n)
+			r.t.Errorf("truncating %d positions to %d gave no error", len(tokens), n)
 		}
 	}
 	r.continues("after wrong truncations", s, tokens)
@@ -105,39 +105,39 @@ func restoreMisfit(r *fixture) {
 	s, tokens := r.startedSession(minContext)
 	for _, n := range []int{-1, len(tokens) + 1} {
 		if _, err := s.Snapshot(n); err == nil {
-			r.Errorf("a snapshot of %d of %d positions gave no error", n, len(tokens))
+			r.t.Errorf("a snapshot of %d of %d positions gave no error", n, len(tokens))
 		}
 	}
 	snap, err := s.Snapshot(5)
 	if err != nil {
-		r.Fatalf("snapshot: %v", err)
+		r.t.Fatalf("snapshot: %v", err)
 	}
 	for _, n := range []int{-1, 6} {
 		if err := s.Restore(snap, n); err == nil {
-			r.Errorf("restoring %d positions of a snapshot of 5 gave no error", n)
+			r.t.Errorf("restoring %d positions of a snapshot of 5 gave no error", n)
 		}
 	}
 	if err := s.Restore(otherSnapshot{}, 3); err == nil {
-		r.Errorf("restoring a snapshot of another engine gave no error")
+		r.t.Errorf("restoring a snapshot of another engine gave no error")
 	}
 	r.continues("after wrong restores", s, tokens)
 	small := r.session(4)
 	if err := small.Restore(snap, 5); !errors.Is(err, model.ErrContextLimit) {
-		r.Errorf("restoring 5 positions into 4: error %v", err)
+		r.t.Errorf("restoring 5 positions into 4: error %v", err)
 	}
 	r.length("after a restore that does not fit", small, 0)
 	if err := errors.Join(snap.Close(), snap.Close()); err != nil {
-		r.Errorf("closing a snapshot twice: %v", err)
+		r.t.Errorf("closing a snapshot twice: %v", err)
 	}
 	other := r.session(minContext)
 	if err := other.Restore(snap, 5); !errors.Is(err, model.ErrClosed) {
-		r.Errorf("restoring from a closed snapshot: error %v", err)
+		r.t.Errorf("restoring from a closed snapshot: error %v", err)
 	}
 	r.continues("after a restore from a closed snapshot", other, nil)
 }
 
 func canceledBefore(r *fixture) {
-	ctx, cancel := context.WithCancel(r.Context())
+	ctx, cancel := context.WithCancel(r.t.Context())
 	cancel()
 	r.fails(ctx, r.tokens(5, 23), context.Canceled)
 }
@@ -146,17 +146,17 @@ func canceledInside(r *fixture) {
 	input := r.tokens(40, 24)
 	for n := 0; ; n++ {
 		s, tokens := r.startedSession(minContext)
-		ctx, cancel := newCountdown(r.Context(), n)
+		ctx, cancel := newCountdown(r.t.Context(), n)
 		_, err := s.Forward(ctx, input, model.WantLast)
 		cancel()
 		if err == nil {
 			if n == 0 {
-				r.Errorf("the engine never checks its context")
+				r.t.Errorf("the engine never checks its context")
 			}
 			return // finished before the context was canceled
 		}
 		if !errors.Is(err, context.Canceled) {
-			r.Fatalf("canceled at query %d: %v", n, err)
+			r.t.Fatalf("canceled at query %d: %v", n, err)
 		}
 		r.continues("after a canceled pass", s, tokens)
 		if n > 8 { // later queries, in larger steps
@@ -168,12 +168,12 @@ func canceledInside(r *fixture) {
 func closedSession(r *fixture) {
 	s, _ := r.startedSession(minContext)
 	if err := s.Close(); err != nil {
-		r.Fatalf("close: %v", err)
+		r.t.Fatalf("close: %v", err)
 	}
-	if _, err := s.Forward(r.Context(), []int{1}, model.WantGreedy); !errors.Is(err, model.ErrClosed) {
-		r.Errorf("a closed session: error %v", err)
+	if _, err := s.Forward(r.t.Context(), []int{1}, model.WantGreedy); !errors.Is(err, model.ErrClosed) {
+		r.t.Errorf("a closed session: error %v", err)
 	}
 	if err := s.Close(); err != nil {
-		r.Errorf("closing twice: %v", err)
+		r.t.Errorf("closing twice: %v", err)
 	}
 }

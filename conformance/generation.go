@@ -29,7 +29,7 @@ func firstFromPrefill(r *fixture) {
 	got := r.generate(prompt, generate.Params{MaxTokens: 1})
 	calls := r.engine.reset()
 	if len(calls) != 1 || calls[0].At != 0 || len(calls[0].Tokens) != 7 || calls[0].Want != model.WantGreedy {
-		r.Fatalf("one token took %d passes, want one over the prompt", len(calls))
+		r.t.Fatalf("one token took %d passes, want one over the prompt", len(calls))
 	}
 	r.equal("the token", []int{calls[0].Output.Greedy}, got.IDs)
 }
@@ -41,7 +41,7 @@ func everyTokenOnce(r *fixture) {
 		var computed []int
 		for _, c := range r.engine.reset() {
 			if c.At != len(computed) {
-				r.Errorf("a pass at position %d after %d tokens", c.At, len(computed))
+				r.t.Errorf("a pass at position %d after %d tokens", c.At, len(computed))
 			}
 			computed = append(computed, c.Tokens...)
 		}
@@ -106,9 +106,9 @@ func brokenLoop(r *fixture) {
 	for n := 1; n < 6; n++ {
 		r.engine.reset()
 		var got []int
-		for t, err := range generate.Tokens(r.Context(), r.engine, prompt, generate.Params{MaxTokens: 6, IgnoreEOS: true}) {
+		for t, err := range generate.Tokens(r.t.Context(), r.engine, prompt, generate.Params{MaxTokens: 6, IgnoreEOS: true}) {
 			if err != nil {
-				r.Fatalf("token %d: %v", len(got), err)
+				r.t.Fatalf("token %d: %v", len(got), err)
 			}
 			if got = append(got, t.ID); len(got) == n {
 				break
@@ -123,7 +123,7 @@ func canceledAtEveryToken(r *fixture) {
 	prompt := r.tokens(5, 37)
 	want := r.generate(prompt, generate.Params{MaxTokens: 6}).IDs
 	for n := range 6 {
-		ctx, cancel := context.WithCancel(r.Context())
+		ctx, cancel := context.WithCancel(r.t.Context())
 		r.engine.reset()
 		passes := 0
 		r.engine.pass = func() { // cancels at the start of pass n
@@ -136,7 +136,7 @@ func canceledAtEveryToken(r *fixture) {
 		r.engine.pass = nil
 		cancel()
 		if !errors.Is(got.Err, context.Canceled) {
-			r.Errorf("canceled in pass %d: error %v", n, got.Err)
+			r.t.Errorf("canceled in pass %d: error %v", n, got.Err)
 		}
 		r.equal("tokens before", append([]int(nil), want[:n]...), got.IDs)
 	}
@@ -148,22 +148,22 @@ func contextLimit(r *fixture) {
 		{limit + 1, 1, limit + 2}, {limit + 1, 0, limit + 1}, {4, limit - 3, limit + 1},
 	} {
 		r.engine.reset()
-		got := collect(generate.Tokens(r.Context(), r.engine, make([]int, tt.prompt), generate.Params{MaxTokens: tt.max}))
+		got := collect(generate.Tokens(r.t.Context(), r.engine, make([]int, tt.prompt), generate.Params{MaxTokens: tt.max}))
 		var beyond *model.ContextError
 		if !errors.As(got.Err, &beyond) || *beyond != (model.ContextError{Need: tt.need, Limit: limit}) {
-			r.Errorf("%d + %d positions: error %v, want a ContextError with %d and %d", tt.prompt, tt.max, got.Err, tt.need, limit)
+			r.t.Errorf("%d + %d positions: error %v, want a ContextError with %d and %d", tt.prompt, tt.max, got.Err, tt.need, limit)
 		}
 		if r.engine.opened != 0 || len(got.IDs) != 0 {
-			r.Errorf("%d + %d positions: something was computed", tt.prompt, tt.max)
+			r.t.Errorf("%d + %d positions: something was computed", tt.prompt, tt.max)
 		}
 	}
 }
 
 func untilFull(r *fixture) {
 	g := r.generator(generate.Options{Capacity: 20})
-	got := collect(g.Tokens(r.Context(), r.tokens(15, 38), generate.Params{MaxTokens: -1, IgnoreEOS: true}))
+	got := collect(g.Tokens(r.t.Context(), r.tokens(15, 38), generate.Params{MaxTokens: -1, IgnoreEOS: true}))
 	if got.Err != nil || len(got.IDs) != 5 {
-		r.Errorf("15 of 20 positions used: generated %d tokens, error %v", len(got.IDs), got.Err)
+		r.t.Errorf("15 of 20 positions used: generated %d tokens, error %v", len(got.IDs), got.Err)
 	}
 }
 
@@ -174,7 +174,7 @@ func seeds(r *fixture) {
 	r.equal("the same seed", first, r.generate(prompt, p))
 	p.Seed = 2
 	if other := r.generate(prompt, p); firstDifferentID(first.IDs, other.IDs) < 0 {
-		r.Errorf("two seeds gave the same 20 tokens at temperature 100")
+		r.t.Errorf("two seeds gave the same 20 tokens at temperature 100")
 	}
 }
 
@@ -191,8 +191,8 @@ func afterAnError(r *fixture) {
 	prompt := r.tokens(5, 40)
 	want := r.generate(prompt, generate.Params{MaxTokens: 4})
 	for _, bad := range [][]int{{}, {r.vocab}, make([]int, r.engine.Model().Config.Context+1)} {
-		if got := collect(generate.Tokens(r.Context(), r.engine, bad, generate.Params{MaxTokens: 4})); got.Err == nil {
-			r.Errorf("a prompt of %d tokens was accepted", len(bad))
+		if got := collect(generate.Tokens(r.t.Context(), r.engine, bad, generate.Params{MaxTokens: 4})); got.Err == nil {
+			r.t.Errorf("a prompt of %d tokens was accepted", len(bad))
 		}
 		r.equal("the next request", want, r.generate(prompt, generate.Params{MaxTokens: 4}))
 	}

@@ -34,7 +34,7 @@ func sessionsAtOnce(r *fixture) {
 		s := r.session(minContext)
 		wg.Go(func() {
 			for _, part := range slices.Collect(slices.Chunk(prompt(i), 1+i)) {
-				out, err := s.Forward(r.Context(), part, model.WantLast)
+				out, err := s.Forward(r.t.Context(), part, model.WantLast)
 				if err != nil {
 					errs[i] = err
 					return
@@ -46,7 +46,7 @@ func sessionsAtOnce(r *fixture) {
 	wg.Wait()
 	for i := range n {
 		if errs[i] != nil {
-			r.Errorf("session %d: %v", i, errs[i])
+			r.t.Errorf("session %d: %v", i, errs[i])
 			continue
 		}
 		r.sameBits(fmt.Sprintf("session %d", i), want[i], got[i])
@@ -63,7 +63,7 @@ func batchEqualsAlone(r *fixture) {
 		{MaxTokens: 10, IgnoreEOS: true, Temperature: 1.5, Seed: 3, Stop: []string{"a", "e"}},
 	} {
 		for _, o := range []generate.Options{{Parallel: 1}, {Parallel: 4}, {Parallel: 7, PrefixBytes: manyBytes}} {
-			for i, got := range r.generator(o).BatchTokens(r.Context(), prompts, p) {
+			for i, got := range r.generator(o).BatchTokens(r.t.Context(), prompts, p) {
 				want := r.generate(prompts[i], p)
 				r.equal(fmt.Sprintf("prompt %d, %d at once", i, o.Parallel), want, generated{got.Tokens, got.Text, got.Err})
 			}
@@ -72,18 +72,18 @@ func batchEqualsAlone(r *fixture) {
 }
 
 func batchOfNone(r *fixture) {
-	if got := r.generator(generate.Options{}).BatchText(r.Context(), nil, generate.Params{MaxTokens: 1}); got == nil || len(got) != 0 {
-		r.Errorf("no prompts gave %v", got)
+	if got := r.generator(generate.Options{}).BatchText(r.t.Context(), nil, generate.Params{MaxTokens: 1}); got == nil || len(got) != 0 {
+		r.t.Errorf("no prompts gave %v", got)
 	}
 }
 
 func emptyPromptInBatch(r *fixture) {
 	prompts := [][]int{r.tokens(3, 90), {}, r.tokens(5, 91)}
 	p := generate.Params{MaxTokens: 3, IgnoreEOS: true}
-	for i, got := range r.generator(generate.Options{}).BatchTokens(r.Context(), prompts, p) {
+	for i, got := range r.generator(generate.Options{}).BatchTokens(r.t.Context(), prompts, p) {
 		if i == 1 {
 			if !errors.Is(got.Err, model.ErrEmptyPrompt) || len(got.Tokens) != 0 {
-				r.Errorf("the empty prompt: %v, error %v", got.Tokens, got.Err)
+				r.t.Errorf("the empty prompt: %v, error %v", got.Tokens, got.Err)
 			}
 			continue
 		}
@@ -108,14 +108,14 @@ func manyCalls(r *fixture) {
 	for i := range calls {
 		wg.Go(func() {
 			k := i % kinds
-			if diff := cmp.Diff(want[k], collect(g.Tokens(r.Context(), prompt(k), params(k)))); diff != "" {
+			if diff := cmp.Diff(want[k], collect(g.Tokens(r.t.Context(), prompt(k), params(k)))); diff != "" {
 				wrong.Store(i, diff)
 			}
 		})
 	}
 	wg.Wait()
 	wrong.Range(func(i, diff any) bool {
-		r.Errorf("call %v (-alone +together):\n%v", i, diff)
+		r.t.Errorf("call %v (-alone +together):\n%v", i, diff)
 		return false // one difference is enough
 	})
 }

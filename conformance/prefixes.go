@@ -18,11 +18,11 @@ const manyBytes = 1 << 30
 
 // logitsOf generates with g and returns the logits of all passes after the prompt.
 func (r *fixture) logitsOf(g *generate.Generator, prompt []int) (generated, [][]float32) {
-	r.Helper()
+	r.t.Helper()
 	r.engine.reset()
-	got := collect(g.Tokens(r.Context(), prompt, generate.Params{MaxTokens: 4, LogitBias: hostSampling, IgnoreEOS: true}))
+	got := collect(g.Tokens(r.t.Context(), prompt, generate.Params{MaxTokens: 4, LogitBias: hostSampling, IgnoreEOS: true}))
 	if got.Err != nil {
-		r.Fatalf("generating: %v", got.Err)
+		r.t.Fatalf("generating: %v", got.Err)
 	}
 	var logits [][]float32
 	for _, c := range r.engine.reset() {
@@ -51,7 +51,7 @@ func hitEqualsMiss(r *fixture) {
 	}
 	// The first prompt has nothing to reuse, and the prompt of one token only itself.
 	if s := g.PrefixStats(); s.Hits != 6 || s.Misses != 2 || s.FullHits != 2 {
-		r.Errorf("prefix statistics: %+v, want 6 hits, 2 misses, 2 full hits", s)
+		r.t.Errorf("prefix statistics: %+v, want 6 hits, 2 misses, 2 full hits", s)
 	}
 }
 
@@ -61,13 +61,13 @@ func exactPrompt(r *fixture) {
 	defer g.Close()
 	var stats generate.Stats
 	p := generate.Params{MaxTokens: 3, IgnoreEOS: true, Stats: &stats}
-	first := collect(g.Tokens(r.Context(), prompt, p))
+	first := collect(g.Tokens(r.t.Context(), prompt, p))
 	r.engine.reset()
-	r.equal("tokens", first, collect(g.Tokens(r.Context(), prompt, p)))
+	r.equal("tokens", first, collect(g.Tokens(r.t.Context(), prompt, p)))
 	r.equal("tokens reused", len(prompt), stats.ReusedTokens)
 	for _, c := range r.engine.reset() {
 		if c.At < len(prompt) {
-			r.Errorf("position %d of a cached prompt was computed", c.At)
+			r.t.Errorf("position %d of a cached prompt was computed", c.At)
 		}
 	}
 }
@@ -76,10 +76,10 @@ func onlyPromptsKept(r *fixture) {
 	prompt := r.tokens(8, 63)
 	g := r.generator(generate.Options{PrefixBytes: manyBytes})
 	defer g.Close()
-	first := collect(g.Tokens(r.Context(), prompt, generate.Params{MaxTokens: 5, IgnoreEOS: true}))
+	first := collect(g.Tokens(r.t.Context(), prompt, generate.Params{MaxTokens: 5, IgnoreEOS: true}))
 	var stats generate.Stats
 	longer := slices.Concat(prompt, first.IDs)
-	collect(g.Tokens(r.Context(), longer, generate.Params{MaxTokens: 1, Stats: &stats}))
+	collect(g.Tokens(r.t.Context(), longer, generate.Params{MaxTokens: 1, Stats: &stats}))
 	r.equal("tokens reused", len(prompt), stats.ReusedTokens)
 }
 
@@ -90,9 +90,9 @@ func boundedCache(r *fixture) {
 	ask := func(g *generate.Generator, first int) int {
 		var stats generate.Stats
 		prompt := slices.Concat([]int{first}, r.tokens(7, 64))
-		got := collect(g.Tokens(r.Context(), prompt, generate.Params{MaxTokens: 1, IgnoreEOS: true, Stats: &stats}))
+		got := collect(g.Tokens(r.t.Context(), prompt, generate.Params{MaxTokens: 1, IgnoreEOS: true, Stats: &stats}))
 		if got.Err != nil {
-			r.Fatalf("generating: %v", got.Err)
+			r.t.Fatalf("generating: %v", got.Err)
 		}
 		return stats.ReusedTokens
 	}
@@ -108,6 +108,6 @@ func boundedCache(r *fixture) {
 	r.equal("the one not used", 0, ask(g, 2))
 	s := g.PrefixStats()
 	if s.Bytes > limit || s.Entries != 2 || s.Evictions != 2 {
-		r.Errorf("a cache of %d bytes: %+v", limit, s)
+		r.t.Errorf("a cache of %d bytes: %+v", limit, s)
 	}
 }

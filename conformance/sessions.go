@@ -68,7 +68,7 @@ func historyMatters(r *fixture) {
 	b := slices.Clone(a)
 	b[0] = (a[0] + 1) % r.vocab
 	if firstDifference(r.fresh(a), r.fresh(b)) < 0 {
-		r.Errorf("the last logits do not depend on the first token")
+		r.t.Errorf("the last logits do not depend on the first token")
 	}
 	b = slices.Clone(a)
 	if b[0], b[1] = a[1], a[0]; b[0] == b[1] {
@@ -76,7 +76,7 @@ func historyMatters(r *fixture) {
 		a[1] = b[0]
 	}
 	if firstDifference(r.fresh(a), r.fresh(b)) < 0 {
-		r.Errorf("the last logits do not depend on the order of earlier tokens")
+		r.t.Errorf("the last logits do not depend on the order of earlier tokens")
 	}
 }
 
@@ -86,7 +86,7 @@ func truncates(r *fixture) {
 		s := r.session(minContext)
 		r.forward(s, tokens, model.WantNothing)
 		if err := s.Truncate(n); err != nil {
-			r.Fatalf("truncate to %d: %v", n, err)
+			r.t.Fatalf("truncate to %d: %v", n, err)
 		}
 		r.length("truncated", s, n)
 		want := r.fresh(slices.Concat(tokens[:n], other))
@@ -100,21 +100,21 @@ func snapshots(r *fixture) {
 	r.forward(s, tokens, model.WantNothing)
 	snap, err := s.Snapshot(12)
 	if err != nil {
-		r.Fatalf("snapshot: %v", err)
+		r.t.Fatalf("snapshot: %v", err)
 	}
 	if snap.Len() != 12 || snap.Bytes() <= 0 {
-		r.Errorf("a snapshot of 12 positions has %d positions and %d bytes", snap.Len(), snap.Bytes())
+		r.t.Errorf("a snapshot of 12 positions has %d positions and %d bytes", snap.Len(), snap.Bytes())
 	}
 	r.continues("after a snapshot", s, tokens)
 	if err := s.Truncate(0); err != nil {
-		r.Fatalf("truncate: %v", err)
+		r.t.Fatalf("truncate: %v", err)
 	}
 	r.forward(s, r.tokens(20, 99), model.WantNothing) // must not change the snapshot
 	for _, n := range []int{12, 5, 1, 0} {
 		restored := r.session(minContext - n)
 		r.forward(restored, other, model.WantNothing) // must be gone after Restore
 		if err := restored.Restore(snap, n); err != nil {
-			r.Fatalf("restore %d: %v", n, err)
+			r.t.Fatalf("restore %d: %v", n, err)
 		}
 		r.continues("restored", restored, tokens[:n])
 	}
@@ -124,7 +124,7 @@ func fillsToCapacity(r *fixture) {
 	tokens := r.tokens(10, 10)
 	s := r.session(10)
 	if s.Cap() != 10 {
-		r.Errorf("a session of 10 positions has capacity %d", s.Cap())
+		r.t.Errorf("a session of 10 positions has capacity %d", s.Cap())
 	}
 	r.sameBits("the whole capacity", r.fresh(tokens), r.forward(s, tokens, model.WantLast).Logits)
 	r.length("filled", s, 10)
@@ -132,7 +132,7 @@ func fillsToCapacity(r *fixture) {
 
 func wholeContext(r *fixture) {
 	if got, want := r.session(0).Cap(), r.engine.Model().Config.Context; got != want {
-		r.Errorf("a session of 0 positions has capacity %d, want the context's %d", got, want)
+		r.t.Errorf("a session of 0 positions has capacity %d, want the context's %d", got, want)
 	}
 }
 

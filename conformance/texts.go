@@ -24,12 +24,12 @@ func wholeCharacters(r *fixture) {
 		prompt := r.tokens(3, 50)
 		var ids []int
 		var text strings.Builder
-		for t, err := range generate.Tokens(r.Context(), r.engine, prompt, p) {
+		for t, err := range generate.Tokens(r.t.Context(), r.engine, prompt, p) {
 			if err != nil {
-				r.Fatalf("generating: %v", err)
+				r.t.Fatalf("generating: %v", err)
 			}
 			if !utf8.ValidString(t.Text) {
-				r.Errorf("token %d shows %q", t.ID, t.Text)
+				r.t.Errorf("token %d shows %q", t.ID, t.Text)
 			}
 			ids = append(ids, t.ID)
 			text.WriteString(t.Text)
@@ -49,7 +49,7 @@ func stopStrings(r *fixture) {
 	free := r.generate(prompt, generate.Params{MaxTokens: 24, Temperature: 2})
 	runes := []rune(free.Text)
 	if len(runes) < 8 {
-		r.Fatalf("the model wrote only %q", free.Text)
+		r.t.Fatalf("the model wrote only %q", free.Text)
 	}
 	for from := 0; from+4 <= len(runes); from += 3 {
 		stop := string(runes[from : from+4])
@@ -66,22 +66,22 @@ func textPrompt(r *fixture) {
 	tok := r.engine.Model().Tokenizer
 	const text = "the other text"
 	p := generate.Params{MaxTokens: 5, IgnoreEOS: true}
-	got := collect(generate.Text(r.Context(), r.engine, text, p))
+	got := collect(generate.Text(r.t.Context(), r.engine, text, p))
 	if got.Err != nil {
-		r.Fatalf("%q: %v", text, got.Err)
+		r.t.Fatalf("%q: %v", text, got.Err)
 	}
 	r.equal("tokens", r.generate(tok.Prompt(text, false), p), got)
 }
 
 func emptyText(r *fixture) {
-	got := collect(generate.Text(r.Context(), r.engine, "", generate.Params{MaxTokens: 1, IgnoreEOS: true}))
+	got := collect(generate.Text(r.t.Context(), r.engine, "", generate.Params{MaxTokens: 1, IgnoreEOS: true}))
 	if len(r.engine.Model().Tokenizer.Prompt("", false)) == 0 {
 		if !errors.Is(got.Err, model.ErrEmptyPrompt) || len(r.engine.reset()) != 0 {
-			r.Errorf("an empty text: error %v", got.Err)
+			r.t.Errorf("an empty text: error %v", got.Err)
 		}
 		return
 	}
 	if got.Err != nil || len(got.IDs) != 1 {
-		r.Errorf("BOS alone: %d tokens, error %v", len(got.IDs), got.Err)
+		r.t.Errorf("BOS alone: %d tokens, error %v", len(got.IDs), got.Err)
 	}
 }

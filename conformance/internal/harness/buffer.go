@@ -28,19 +28,19 @@ type Buffer struct {
 // Input allocates a buffer that kernels must not change, which each launch checks. The
 // buffer is uninitialized: set what kernels may read.
 func (r *Fixture) Input(name string, bytes int) *Buffer {
-	r.Helper()
+	r.T.Helper()
 	return r.alloc(name, bytes, true)
 }
 
 // Output allocates an uninitialized buffer that kernels may write. Bytes that a comparison
 // reads must have been written, and must not depend on the fill pattern.
 func (r *Fixture) Output(name string, bytes int) *Buffer {
-	r.Helper()
+	r.T.Helper()
 	return r.alloc(name, bytes, false)
 }
 
 func (r *Fixture) alloc(name string, bytes int, input bool) *Buffer {
-	r.Helper()
+	r.T.Helper()
 	guard := r.suite.Guard
 	b, err := r.suite.device.Alloc(int64(bytes + 2*guard))
 	if err != nil {
@@ -163,7 +163,7 @@ func (m *Buffer) Bytes() []byte { return m.Range(0, m.Len()) }
 
 // Range returns a part of Bytes.
 func (m *Buffer) Range(offset, bytes int) []byte {
-	m.r.Helper()
+	m.r.T.Helper()
 	last := len(m.images) - 1
 	a, b := m.image(0)[offset:offset+bytes], m.image(last)[offset:offset+bytes]
 	differ, first := 0, 0
@@ -193,7 +193,7 @@ func (m *Buffer) F32s() []float32 { return m.Floats(quant.F32) }
 
 // Floats returns the contents as numbers of format f: F32, F16 or BF16.
 func (m *Buffer) Floats(f quant.Format) []float32 {
-	m.r.Helper()
+	m.r.T.Helper()
 	b := m.Bytes()
 	out := make([]float32, len(b)/f.BlockBytes())
 	quant.Decode(f, out, b)
@@ -202,7 +202,7 @@ func (m *Buffer) Floats(f quant.Format) []float32 {
 
 // U32s returns the contents as uint32.
 func (m *Buffer) U32s() []uint32 {
-	m.r.Helper()
+	m.r.T.Helper()
 	b := m.Bytes()
 	out := make([]uint32, len(b)/4)
 	for i := range out {
@@ -213,7 +213,7 @@ func (m *Buffer) U32s() []uint32 {
 
 // Untouched reports a failure if a kernel wrote to an uninitialized range.
 func (m *Buffer) Untouched(offset, bytes int) {
-	m.r.Helper()
+	m.r.T.Helper()
 	for w := range m.images {
 		want := make([]byte, bytes)
 		fill(want, w)

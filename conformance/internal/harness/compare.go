@@ -65,7 +65,7 @@ func Checks() []string {
 // worst-case and the probabilistic bound, every row with the bound of its root mean square
 // error, and all signed errors with the bias limit. NaN and infinities must match.
 func (r *Fixture) Close(what string, got []float32, want []Ref, width int, t Tolerance) {
-	r.Helper()
+	r.T.Helper()
 	t = t.filled()
 	if !r.sized(what, len(got), len(want), width) {
 		return
@@ -96,7 +96,7 @@ func (r *Fixture) Close(what string, got []float32, want []Ref, width int, t Tol
 // ULP compares numbers with want rounded to format f (F32, F16 or BF16). The error may be
 // at most limit units in the last place of f.
 func (r *Fixture) ULP(what string, f quant.Format, got []float32, want []float64, limit float64) {
-	r.Helper()
+	r.T.Helper()
 	if !r.sized(what, len(got), len(want), 1) {
 		return
 	}
@@ -111,7 +111,7 @@ func (r *Fixture) ULP(what string, f quant.Format, got []float32, want []float64
 
 // Within compares each number with its own error bound.
 func (r *Fixture) Within(what string, got []float32, want, bound []float64) {
-	r.Helper()
+	r.T.Helper()
 	if !r.sized(what, len(got), len(want), 1) || !r.sized(what, len(got), len(bound), 1) {
 		return
 	}
@@ -128,7 +128,7 @@ func (r *Fixture) Within(what string, got []float32, want, bound []float64) {
 // The largest and the root mean square error of a row may be at most twice those of the
 // baseline.
 func (r *Fixture) NoWorse(what string, got []float32, want []float64, baseline []float32, width int) {
-	r.Helper()
+	r.T.Helper()
 	if !r.sized(what, len(got), len(want), width) || !r.sized(what, len(got), len(baseline), width) {
 		return
 	}
@@ -151,7 +151,7 @@ func (r *Fixture) NoWorse(what string, got []float32, want []float64, baseline [
 
 // SumsToOne compares the sum of each row of a softmax with 1, within 1e-6.
 func (r *Fixture) SumsToOne(what string, got []float32, width int) {
-	r.Helper()
+	r.T.Helper()
 	if !r.sized(what, len(got), len(got), width) {
 		return
 	}
@@ -169,7 +169,7 @@ func (r *Fixture) SumsToOne(what string, got []float32, width int) {
 // Exact demands that two slices are equal. Floats are equal if their bits are equal or if
 // both are NaN.
 func Exact[E comparable](r *Fixture, what string, got, want []E) {
-	r.Helper()
+	r.T.Helper()
 	if !r.sized(what, len(got), len(want), 1) {
 		return
 	}
@@ -201,7 +201,7 @@ func sameBits(a, b any) bool {
 
 // sized demands that two slices have the same length, a positive multiple of width.
 func (r *Fixture) sized(what string, got, want, width int) bool {
-	r.Helper()
+	r.T.Helper()
 	if got == 0 || got != want || width < 1 || got%width != 0 {
 		r.Errorf("%s: %d numbers, want %d, in rows of %d", what, got, want, width)
 		return false
@@ -245,7 +245,7 @@ func (g *comparison) fail(check, format string, args ...any) {
 
 // done reports the failures.
 func (g *comparison) done() {
-	g.r.Helper()
+	g.r.T.Helper()
 	for _, check := range append(Checks(), "class", "bias") {
 		if n := g.counts[check]; n > 0 {
 			g.r.Errorf("%s: %s check: %d failed, the first: %s", g.what, check, n, g.first[check])

@@ -15,9 +15,10 @@ import (
 )
 
 // Fixture runs one case on one device. It allocates buffers, launches kernels and compares
-// results. Its T counts failures.
+// results.
 type Fixture struct {
-	T
+	T T // use Errorf and Fatalf of the fixture, which count failures
+
 	suite   *Suite
 	rand    *rand.Rand
 	buffers []*Buffer
@@ -63,7 +64,7 @@ func (r *Fixture) close() {
 
 // Kernel builds a kernel, once per suite.
 func (r *Fixture) Kernel(s ptxgen.Spec) *ptx.Kernel {
-	r.Helper()
+	r.T.Helper()
 	if k := r.suite.Kernels[s.Name()]; k != nil {
 		return k
 	}
@@ -79,7 +80,7 @@ func (r *Fixture) Kernel(s ptxgen.Spec) *ptx.Kernel {
 // guards and inputs are unchanged and that a repetition gives the same bits. The arguments
 // are the results of a Spec's Launch method.
 func (r *Fixture) Launch(l ptx.Launch, err error) {
-	r.Helper()
+	r.T.Helper()
 	if err != nil {
 		r.Fatalf("launch: %v", err)
 	}
@@ -118,7 +119,7 @@ var hashSeed = maphash.MakeSeed()
 
 // run runs a launch on the images for one fill pattern and returns the images after it.
 func (r *Fixture) run(pattern int, launch driver.Launch, before [][][]byte) [][]byte {
-	r.Helper()
+	r.T.Helper()
 	name := launch.Function.Name()
 	for i, m := range r.buffers {
 		if err := r.suite.Stream.Write(m.memory.Address(), before[i][pattern]); err != nil {
@@ -151,7 +152,7 @@ func (r *Fixture) run(pattern int, launch driver.Launch, before [][][]byte) [][]
 
 // inspect compares a buffer after a launch with what it held before.
 func (m *Buffer) inspect(kernel string, before, after []byte) {
-	m.r.Helper()
+	m.r.T.Helper()
 	end := len(after) - m.guard
 	switch {
 	case bytes.Equal(before, after):

@@ -24,6 +24,7 @@ const (
 
 var distributionNames = [distributions]string{"gaussian", "outliers", "canceling", "same sign", "subnormal", "near overflow", "constant"}
 
+// String returns the name that case names contain.
 func (d Distribution) String() string { return distributionNames[d] }
 
 // Distributions lists all of them.
@@ -93,7 +94,7 @@ var blockLayouts = map[quant.Format]blockLayout{
 // scales make weights about 1 and are sometimes negative. For Canceling and Constant, all
 // quants of a block are equal.
 func (r *Fixture) Weights(f quant.Format, d Distribution, rows, k int) []byte {
-	r.Helper()
+	r.T.Helper()
 	bytes, err := f.RowBytes(k)
 	if err != nil {
 		r.Fatalf("weights: %v", err)

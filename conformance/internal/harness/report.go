@@ -50,6 +50,7 @@ type Row struct {
 // Ratio is an error divided by its bound. In JSON, NaN and infinities are strings.
 type Ratio float64
 
+// MarshalJSON implements json.Marshaler.
 func (r Ratio) MarshalJSON() ([]byte, error) {
 	if x := float64(r); math.IsInf(x, 0) || math.IsNaN(x) {
 		return json.Marshal(strconv.FormatFloat(x, 'g', -1, 64))

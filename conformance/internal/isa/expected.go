@@ -12,9 +12,9 @@ import (
 // An unknown modifier has no implementation.
 func expectation(f LaneForm) func(x [][]uint64, i int) uint64 {
 	switch {
-	case f.isOp("shfl"):
+	case f.form.isOp("shfl"):
 		return shuffleWant(f)
-	case f.isOp("vote.", "redux."):
+	case f.form.isOp("vote.", "redux."):
 		return warpWant(f)
 	}
 	lane := LaneExpectation(f)
@@ -33,22 +33,22 @@ func expectation(f LaneForm) func(x [][]uint64, i int) uint64 {
 // LaneExpectation is expectation for instructions that read only the lane's own operands.
 func LaneExpectation(f LaneForm) func(x []uint64) uint64 {
 	switch {
-	case f.isOp("lop3.b32"):
+	case f.form.isOp("lop3.b32"):
 		return lop3Want(f)
-	case f.isOp("prmt.b32"):
+	case f.form.isOp("prmt.b32"):
 		return prmtWant(f)
-	case f.isOp("setp."):
+	case f.form.isOp("setp."):
 		return setpWant(f)
-	case f.isOp("selp."):
+	case f.form.isOp("selp."):
 		return func(x []uint64) uint64 { return pick(x[2] != 0, x[0], x[1]) }
-	case f.isOp("mov."):
+	case f.form.isOp("mov."):
 		return func(x []uint64) uint64 { return x[0] }
-	case f.isOp("cvt."):
+	case f.form.isOp("cvt."):
 		return convertWant(f)
-	case f.isOp("dp4a."):
+	case f.form.isOp("dp4a."):
 		return dp4aWant(f)
-	case predicateWants[f.Op] != nil:
-		return predicateWants[f.Op]
+	case predicateWants[f.form.Op] != nil:
+		return predicateWants[f.form.Op]
 	}
 	if want := intWant(f); want != nil {
 		return want
@@ -89,7 +89,7 @@ var prmtModes = map[string][4]uint64{
 // prmtWant picks four of the bytes of b:a. Without a mode, bit 3 of a selector nibble
 // replicates the byte's sign.
 func prmtWant(f LaneForm) func([]uint64) uint64 {
-	mode, isMode := strings.CutPrefix(f.Op, "prmt.b32.")
+	mode, isMode := strings.CutPrefix(f.form.Op, "prmt.b32.")
 	selectors, ok := prmtModes[mode]
 	if isMode && !ok {
 		return nil
@@ -114,7 +114,7 @@ func prmtWant(f LaneForm) func([]uint64) uint64 {
 
 // setpWant compares as the type demands: unsigned, signed or float.
 func setpWant(f LaneForm) func([]uint64) uint64 {
-	parts := strings.Split(f.Op, ".")
+	parts := strings.Split(f.form.Op, ".")
 	typ := f.in[0]
 	holds := comparisons[parts[1]]
 	t, isInt := intTypeOf(typ)
@@ -162,7 +162,7 @@ var comparisons = map[string]func(a, b float64, nan bool) bool{
 // shuffleWant follows the pseudocode of the PTX ISA. If the result is a pair, the high word
 // says whether the source lane was in range.
 func shuffleWant(f LaneForm) func([][]uint64, int) uint64 {
-	mode := strings.TrimSuffix(strings.TrimPrefix(f.Op, "shfl.sync."), ".b32")
+	mode := strings.TrimSuffix(strings.TrimPrefix(f.form.Op, "shfl.sync."), ".b32")
 	if modes := []string{"up", "down", "bfly", "idx"}; !slices.Contains(modes, mode) {
 		return nil
 	}
@@ -178,7 +178,7 @@ func shuffleWant(f LaneForm) func([][]uint64, int) uint64 {
 			from = lane
 		}
 		got := x[0][i-lane+from]
-		if f.Args == "pair" {
+		if f.form.Args == "pair" {
 			got |= pick(inside, 1<<32, 0)
 		}
 		return got
@@ -187,7 +187,7 @@ func shuffleWant(f LaneForm) func([][]uint64, int) uint64 {
 
 // warpWant combines the values of the lanes in the thread's mask.
 func warpWant(f LaneForm) func([][]uint64, int) uint64 {
-	parts := strings.Split(f.Op, ".")
+	parts := strings.Split(f.form.Op, ".")
 	t, isInt := intTypeOf(parts[len(parts)-1])
 	combine := reductions[parts[2]]
 	if combine == nil || parts[0] == "redux" && !isInt {
@@ -199,7 +199,7 @@ func warpWant(f LaneForm) func([][]uint64, int) uint64 {
 		mask := x[1][i] & math.MaxUint32
 		for lane := range 32 {
 			v := x[0][i/32*32+lane]
-			if f.Args == "negated" {
+			if f.form.Args == "negated" {
 				v ^= 1
 			}
 			if mask>>lane&1 == 1 {

@@ -61,7 +61,7 @@ func (a approximation) check(f Form, x, got []uint64) (worst float64, err error)
 
 // convertWant implements cvt by its types and rounding.
 func convertWant(f LaneForm) func(x []uint64) uint64 {
-	parts := strings.Split(f.Op, ".")[1:]
+	parts := strings.Split(f.form.Op, ".")[1:]
 	rounding := ""
 	if len(parts) == 3 {
 		rounding, parts = parts[0], parts[1:]
@@ -280,7 +280,7 @@ func floatWant(f LaneForm) func(x []uint64) uint64 {
 	typ := f.in[0]
 	half, isPair := strings.CutSuffix(typ, "x2")
 	format, isFloat := floatFormats[half]
-	want := floatWants[strings.TrimSuffix(f.Op, "."+typ)]
+	want := floatWants[strings.TrimSuffix(f.form.Op, "."+typ)]
 	if want == nil || !isFloat {
 		return nil
 	}

@@ -20,6 +20,7 @@ type Form struct {
 	Args string // constants that belong to the meaning, and the shapes of operands, separated by commas
 }
 
+// String returns the opcode and Args.
 func (f Form) String() string { return strings.TrimSpace(f.Op + " " + f.Args) }
 
 // list splits Args.

@@ -129,7 +129,7 @@ func withField(t intType, x []uint64) uint64 {
 // intWant implements integer arithmetic.
 func intWant(f LaneForm) func(x []uint64) uint64 {
 	typ := f.in[0]
-	want := intWants[strings.TrimSuffix(f.Op, "."+typ)]
+	want := intWants[strings.TrimSuffix(f.form.Op, "."+typ)]
 	t, ok := intTypeOf(typ)
 	if want == nil || !ok {
 		return nil
@@ -139,7 +139,7 @@ func intWant(f LaneForm) func(x []uint64) uint64 {
 
 // dp4aWant adds four products of bytes. Each operand is signed or unsigned.
 func dp4aWant(f LaneForm) func(x []uint64) uint64 {
-	types := typesIn(f.Op)
+	types := typesIn(f.form.Op)
 	a, b := intType{8, types[0] == "s32"}, intType{8, types[1] == "s32"}
 	return func(x []uint64) uint64 {
 		sum := x[2]

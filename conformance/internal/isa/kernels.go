@@ -383,6 +383,7 @@ type TestKernel struct {
 }
 
 const (
+	// CTAs is the grid size of a test kernel.
 	CTAs       = 2
 	arrayBytes = 16 << 10 // per input array
 	paramValue = 0x3fc00000_40490fdb

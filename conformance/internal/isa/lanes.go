@@ -10,7 +10,7 @@ import (
 // LaneForm is an instruction that computes one result per lane. Its operands may be
 // registers or literals.
 type LaneForm struct {
-	Form
+	form Form
 	Out  string   // type of the result
 	in   []string // types of the operands
 	tail string   // literal after the operands
@@ -66,7 +66,7 @@ func LaneFormOf(f Form) (LaneForm, bool) {
 	}
 	last := types[len(types)-1]
 	resolve := map[string]string{"T": last, "S": types[max(0, len(types)-2)], "W": twice[last]}
-	out := LaneForm{Form: f}
+	out := LaneForm{form: f}
 	for i, word := range strings.Fields(signature) {
 		if resolved, ok := resolve[word]; ok {
 			word = resolved
@@ -122,6 +122,7 @@ func bitsOf(typ string) string {
 	return fmt.Sprintf("b%d", 8*typeBytes[typ])
 }
 
+// Threads is the number of threads per CTA of a test kernel.
 const Threads = 128
 
 // Parameters lists the parameters of test kernels, all of 64 bits.
@@ -155,7 +156,7 @@ var registerPrefix = map[string]string{"pred": "%p", "b16": "%h", "b32": "%r", "
 // instruction once per variant. Variant v of thread i stores result n*v + i.
 func (f LaneForm) text(variants []variant, n int) string {
 	var b strings.Builder
-	b.WriteString(header(f.Target()))
+	b.WriteString(header(f.form.Target()))
 	for i, typ := range f.in {
 		fmt.Fprintf(&b, "\tmad.wide.u32 %%d9, %%i2, %d, %%d%d;\n", typeBytes[typ], i)
 		if typ == "pred" {
@@ -167,7 +168,7 @@ func (f LaneForm) text(variants []variant, n int) string {
 	fmt.Fprintf(&b, "\tmad.wide.u32 %%d9, %%i2, %d, %%d%d;\n", f.outBytes(), len(Parameters)-1)
 	for v, numbers := range variants {
 		args := []string{registerPrefix[bitsOf(f.Out)] + "0"}
-		if f.Args == "pair" {
+		if f.form.Args == "pair" {
 			args[0] += "|%p0"
 		}
 		for i, typ := range f.in {
@@ -175,7 +176,7 @@ func (f LaneForm) text(variants []variant, n int) string {
 			if arg == "" {
 				arg = fmt.Sprintf("%s%d", registerPrefix[bitsOf(typ)], i+1)
 			}
-			if f.Args == "negated" && i == 0 {
+			if f.form.Args == "negated" && i == 0 {
 				arg = "!" + arg
 			}
 			args = append(args, arg)
@@ -183,7 +184,7 @@ func (f LaneForm) text(variants []variant, n int) string {
 		if f.tail != "" {
 			args = append(args, f.tail)
 		}
-		fmt.Fprintf(&b, "\t%s %s;\n", f.Op, strings.Join(args, ", "))
+		fmt.Fprintf(&b, "\t%s %s;\n", f.form.Op, strings.Join(args, ", "))
 		f.store(&b, v*n*f.outBytes())
 	}
 	b.WriteString("\tret;\n}\n")
@@ -192,7 +193,7 @@ func (f LaneForm) text(variants []variant, n int) string {
 
 // outBytes returns the size of a result. A pair has a second word for its predicate.
 func (f LaneForm) outBytes() int {
-	if f.Args == "pair" {
+	if f.form.Args == "pair" {
 		return 8
 	}
 	return typeBytes[f.Out]
@@ -200,7 +201,7 @@ func (f LaneForm) outBytes() int {
 
 func (f LaneForm) store(b *strings.Builder, at int) {
 	switch {
-	case f.Args == "pair":
+	case f.form.Args == "pair":
 		fmt.Fprintf(b, "\tselp.b32 %%r9, 1, 0, %%p0;\n\tst.global.v2.b32 [%%d9+%d], {%%r0, %%r9};\n", at)
 	case f.Out == "pred":
 		fmt.Fprintf(b, "\tselp.b32 %%r0, 1, 0, %%p0;\n\tst.global.b32 [%%d9+%d], %%r0;\n", at)

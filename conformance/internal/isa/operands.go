@@ -114,7 +114,7 @@ func operandsOf(f LaneForm, most int, seed uint64) [][]uint64 {
 
 // allowed replaces a value of operand j for which the result is undefined.
 func (f LaneForm) allowed(j int, v uint64) uint64 {
-	if f.isOp("div.u", "div.s", "rem.") && j == 1 && v == 0 {
+	if f.form.isOp("div.u", "div.s", "rem.") && j == 1 && v == 0 {
 		return 1
 	}
 	return v
@@ -125,7 +125,7 @@ func (f LaneForm) allowed(j int, v uint64) uint64 {
 func maskAt(f LaneForm, i int) uint64 {
 	lane, warp := i%32, i/32
 	switch {
-	case f.isOp("shfl") || warp%4 < 2:
+	case f.form.isOp("shfl") || warp%4 < 2:
 		return 0xffffffff
 	case warp%4 == 2:
 		return 0xffff << (lane / 16 * 16)

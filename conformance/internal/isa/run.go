@@ -29,6 +29,7 @@ func IsBounded(f Form) bool {
 	return ok && h.check != nil
 }
 
+// UsesOp reports whether a form has the opcode.
 func UsesOp(forms Uses, op string) bool {
 	for f := range forms {
 		if f.Op == op {
@@ -87,15 +88,15 @@ func (b Bench) Try(f Form, u Use) (Result, error) {
 	if lane, ok := LaneFormOf(f); ok {
 		return b.tryLanes(lane, u)
 	}
-	if hand, ok := TestKernelFor(f); ok {
-		return b.tryKernel(f, hand)
+	if kernel, ok := TestKernelFor(f); ok {
+		return b.tryKernel(f, kernel)
 	}
-	return Result{form: f, method: "nothing"}, fmt.Errorf("%w tries %v", ErrNoExpectation, f)
+	return Result{form: f, method: "nothing"}, fmt.Errorf("%w: %v", ErrNoExpectation, f)
 }
 
 // laneTrial is a LaneForm with the operands that it is tested on.
 type laneTrial struct {
-	LaneForm
+	lane     LaneForm
 	operands [][]uint64
 	variants []variant
 	want     []uint64 // by variant; nil for an approximation
@@ -105,16 +106,16 @@ type laneTrial struct {
 func (b Bench) tryLanes(f LaneForm, u Use) (Result, error) {
 	for tuple := range u.Tuples {
 		if !f.takes(tuple) {
-			return Result{form: f.Form}, fmt.Errorf("%w for %v with operands %s", ErrNoExpectation, f, tuple)
+			return Result{form: f.form}, fmt.Errorf("%w: %v with operands %s", ErrNoExpectation, f.form, tuple)
 		}
 	}
-	try := laneTrial{LaneForm: f, operands: operandsOf(f, b.Combinations, b.Seed), variants: variantsOf(f, u.Tuples, b.Seed)}
+	try := laneTrial{lane: f, operands: operandsOf(f, b.Combinations, b.Seed), variants: variantsOf(f, u.Tuples, b.Seed)}
 	n := len(try.operands[0])
-	r := Result{form: f.Form, method: "Go, within a bound"}
-	if approximations[f.Op].of == nil {
+	r := Result{form: f.form, method: "Go, within a bound"}
+	if approximations[f.form.Op].of == nil {
 		expect := expectation(f)
 		if expect == nil {
-			return r, fmt.Errorf("%w for %v", ErrNoExpectation, f)
+			return r, fmt.Errorf("%w: %v", ErrNoExpectation, f)
 		}
 		r.method, try.want = "Go, exact", expectedResults(f, expect, try.operands, try.variants)
 	}
@@ -122,7 +123,7 @@ func (b Bench) tryLanes(f LaneForm, u Use) (Result, error) {
 		b.Plant(try.want)
 	}
 	for _, d := range b.Devices {
-		if lack := d.Lacks(f.Target()); lack != "" {
+		if lack := d.Lacks(f.form.Target()); lack != "" {
 			r.Skipped = lack
 			continue
 		}
@@ -139,8 +140,8 @@ func (b Bench) tryLanes(f LaneForm, u Use) (Result, error) {
 
 // on runs the form on a device.
 func (try *laneTrial) on(d *Device) (worst float64, err error) {
-	n, size := len(try.operands[0]), try.outBytes()
-	raw, err := d.Run(try.text(try.variants, n), try.inputs(), n/Threads, n*len(try.variants)*size)
+	n, size := len(try.operands[0]), try.lane.outBytes()
+	raw, err := d.Run(try.lane.text(try.variants, n), try.inputs(), n/Threads, n*len(try.variants)*size)
 	if err != nil {
 		return 0, err
 	}
@@ -155,7 +156,7 @@ func (try *laneTrial) on(d *Device) (worst float64, err error) {
 func (try laneTrial) inputs() [][]byte {
 	var in [][]byte
 	for i, values := range try.operands {
-		in = append(in, pack(try.in[i], values))
+		in = append(in, pack(try.lane.in[i], values))
 	}
 	return in
 }
@@ -165,16 +166,16 @@ func (try laneTrial) inputs() [][]byte {
 // emulator's.
 func (try laneTrial) compare(got []uint64, gpu bool) (worst float64, err error) {
 	if try.want == nil {
-		return approximations[try.Op].check(try.Form, withVariants(try.operands, try.variants, 0), got)
+		return approximations[try.lane.form.Op].check(try.lane.form, withVariants(try.operands, try.variants, 0), got)
 	}
 	n := len(try.operands[0])
 	for i := range got {
-		want, same := try.want[i], SameResult(try.Out, got[i], try.want[i])
-		if gpu && same && !try.freeNaN() && try.emulated != nil {
+		want, same := try.want[i], SameResult(try.lane.Out, got[i], try.want[i])
+		if gpu && same && !try.lane.freeNaN() && try.emulated != nil {
 			want, same = try.emulated[i], got[i] == try.emulated[i]
 		}
 		if !same {
-			return 0, fmt.Errorf("%v %s of %s gives %#x, want %#x", try.Form, try.variants[i/n], hexes(try.operands, i%n), got[i], want)
+			return 0, fmt.Errorf("%v %s of %s gives %#x, want %#x", try.lane.form, try.variants[i/n], hexes(try.operands, i%n), got[i], want)
 		}
 	}
 	return 0, nil
@@ -183,7 +184,7 @@ func (try laneTrial) compare(got []uint64, gpu bool) (worst float64, err error) 
 // freeNaN reports whether PTX leaves the bits of a NaN result open. They are fixed for
 // float32 and 16-bit results, except for sign changes and conversions from float64.
 func (f LaneForm) freeNaN() bool {
-	return f.Out == "f64" || f.isOp("neg.f", "abs.f", "cvt.rn.f32.f64")
+	return f.Out == "f64" || f.form.isOp("neg.f", "abs.f", "cvt.rn.f32.f64")
 }
 
 // expectedResults returns the results of all variants.
@@ -259,7 +260,7 @@ func (b Bench) tryKernel(f Form, h TestKernel) (Result, error) {
 	text, out := h.text(f), h.outSize(f)
 	want := h.Expected(f, in)
 	if h.check == nil && len(want) != n*out {
-		return r, fmt.Errorf("%w for %v", ErrNoExpectation, f)
+		return r, fmt.Errorf("%w: %v", ErrNoExpectation, f)
 	}
 	if b.Plant != nil && want != nil {
 		words := unpack(1, want)

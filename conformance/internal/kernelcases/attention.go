@@ -39,8 +39,8 @@ type attentionCase struct {
 
 // attentionLaunch holds what a planted fault may change.
 type attentionLaunch struct {
-	ptxgen.PagedKV
-	ptxgen.Scoring
+	cache           ptxgen.PagedKV
+	scoring         ptxgen.Scoring
 	heads, rowBytes int
 	lengths         *harness.Buffer
 	cut             []uint32
@@ -156,8 +156,8 @@ func (c attentionCase) cacheOf(r *harness.Fixture, d attentionData) (ptxgen.Page
 
 // launch prepares the arguments of the kernels and plants the fault.
 func (c attentionCase) launch(r *harness.Fixture, d attentionData) attentionLaunch {
-	l := attentionLaunch{Scoring: c.scoring(), heads: c.heads(), rowBytes: c.headDim * c.kv.BlockBytes()}
-	l.PagedKV, l.lengths = c.cacheOf(r, d)
+	l := attentionLaunch{scoring: c.scoring(), heads: c.heads(), rowBytes: c.headDim * c.kv.BlockBytes()}
+	l.cache, l.lengths = c.cacheOf(r, d)
 	l.cut = []uint32{0}
 	for s := range c.lengths {
 		n := uint32(c.queries[s])
@@ -185,16 +185,16 @@ func (c attentionCase) decode(r *harness.Fixture, d attentionData) [][]float32 {
 		}
 	}
 	spec := ptxgen.AttentionDecode{KV: c.kv, HeadDim: c.headDim, Page: c.page}
-	scratch := r.Output("scratch", int(spec.ScratchBytes(sequences, l.heads, l.MaxPages)))
+	scratch := r.Output("scratch", int(spec.ScratchBytes(sequences, l.heads, l.cache.MaxPages)))
 	out := r.Output("out", 4*stride*sequences)
 	r.Launch(spec.Launch(r.Kernel(spec), ptxgen.AttentionDecodeArgs{
-		Q: q.Addr(), Scratch: scratch.Addr(), PagedKV: l.PagedKV, Scoring: l.Scoring,
-		Sequences: sequences, Heads: l.heads, QStride: stride, Pages: l.MaxPages - c.extraPages/2, SMs: c.sms, Fresh: c.fresh,
+		Q: q.Addr(), Scratch: scratch.Addr(), PagedKV: l.cache, Scoring: l.scoring,
+		Sequences: sequences, Heads: l.heads, QStride: stride, Pages: l.cache.MaxPages - c.extraPages/2, SMs: c.sms, Fresh: c.fresh,
 	}))
 	combine := ptxgen.AttentionCombine{HeadDim: c.headDim}
 	r.Launch(combine.Launch(r.Kernel(combine), ptxgen.AttentionCombineArgs{
-		Scratch: scratch.Addr(), Lengths: l.Lengths, Out: out.Addr(), Sequences: sequences, Heads: l.heads,
-		OutStride: stride, MaxPages: l.MaxPages, Page: c.page, Window: l.Window,
+		Scratch: scratch.Addr(), Lengths: l.cache.Lengths, Out: out.Addr(), Sequences: sequences, Heads: l.heads,
+		OutStride: stride, MaxPages: l.cache.MaxPages, Page: c.page, Window: l.scoring.Window,
 	}))
 	result := make([][]float32, sequences)
 	for s := range result {
@@ -229,7 +229,7 @@ func (c attentionCase) flash(r *harness.Fixture, d attentionData) [][]float32 {
 	}
 	spec := c.flashSpec()
 	r.Launch(spec.Launch(r.Kernel(spec), ptxgen.FlashAttentionArgs{
-		Q: q.Addr(), Out: out.Addr(), Starts: r.U32s("starts", l.cut).Addr(), PagedKV: l.PagedKV, Scoring: l.Scoring,
+		Q: q.Addr(), Out: out.Addr(), Starts: r.U32s("starts", l.cut).Addr(), PagedKV: l.cache, Scoring: l.scoring,
 		Sequences: len(c.lengths), Heads: l.heads, QStride: qStride, OutStride: outStride, MaxQueries: most,
 	}))
 	result := make([][]float32, len(c.lengths))
@@ -498,7 +498,7 @@ const baselineMinLength = 64
 
 // compare compares outputs with the reference.
 func (c attentionCase) compare(r *harness.Fixture, what string, d attentionData, got [][]float32, u attentionErrors) {
-	r.Helper()
+	r.T.Helper()
 	for s, n := range c.lengths {
 		if !c.active(s) {
 			continue
@@ -527,7 +527,7 @@ func checkFlash(r *harness.Fixture, c attentionCase) {
 
 // sameOutputs demands that the outputs of two runs are equal bit for bit.
 func sameOutputs(r *harness.Fixture, what string, got, want [][]float32) {
-	r.Helper()
+	r.T.Helper()
 	for s := range got {
 		if got[s] != nil && want[s] != nil {
 			harness.Exact(r, fmt.Sprintf("%s, sequence %d", what, s), got[s], want[s])

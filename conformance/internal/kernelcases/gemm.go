@@ -351,7 +351,7 @@ func (in *gemmInputs) sums() []harness.Ref {
 
 // run gives y without what lies between its rows.
 func (in *gemmInputs) run(r *harness.Fixture, spec ptxgen.GEMM) []float32 {
-	r.Helper()
+	r.T.Helper()
 	stride := in.n + in.gap
 	y := r.Output("y", 4*(in.m*stride-in.gap))
 	a := ptxgen.GEMMArgs{

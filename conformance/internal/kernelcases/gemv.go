@@ -85,7 +85,7 @@ func power(n int) int {
 
 // packed puts a random matrix into device memory, and gives it as a file has it, too.
 func packedWeights(r *harness.Fixture, name string, f quant.Format, rows, k int) (*harness.Buffer, []byte) {
-	r.Helper()
+	r.T.Helper()
 	w := r.Weights(f, harness.Gaussian, rows, k)
 	return r.Bytes(name, packedBytes(f, w, rows, k)), w
 }
@@ -124,14 +124,14 @@ func (c gemvCase) fit(s ptxgen.Gemv, k *ptx.Kernel, a ptxgen.GemvArgs) ptxgen.Ge
 // launch launches a kernel cut up as the case wants, and gives the arguments that it was
 // launched with.
 func (c gemvCase) launch(r *harness.Fixture, s ptxgen.Gemv, a ptxgen.GemvArgs) ptxgen.GemvArgs {
-	r.Helper()
+	r.T.Helper()
 	return launchGemv(r, s, c.fit(s, r.Kernel(s), a))
 }
 
 // launchGemv launches a kernel, with a workspace if there is none yet, which is to be left zero,
 // and gives the arguments that it was launched with.
 func launchGemv(r *harness.Fixture, s ptxgen.Gemv, a ptxgen.GemvArgs) ptxgen.GemvArgs {
-	r.Helper()
+	r.T.Helper()
 	k := r.Kernel(s)
 	bytes, err := s.Workspace(k, a)
 	if err != nil {
@@ -394,7 +394,7 @@ func (c batchCase) entriesOf(l ptx.Launch) int {
 // launch launches the product, with the least shared memory for as many entries as the
 // case wants, and a workspace that it must leave zero.
 func (c batchCase) launch(r *harness.Fixture, a ptxgen.GemvBatchArgs) {
-	r.Helper()
+	r.T.Helper()
 	s := c.kernel()
 	k := r.Kernel(s)
 	if c.entries > 0 {
@@ -492,7 +492,7 @@ func checkGemvGated(r *harness.Fixture, c gemvCase) {
 }
 
 func launchElementwise(r *harness.Fixture, a ptxgen.ElementwiseArgs) {
-	r.Helper()
+	r.T.Helper()
 	e := ptxgen.Elementwise{}
 	r.Launch(e.Launch(r.Kernel(e), a))
 }

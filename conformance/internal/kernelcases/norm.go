@@ -119,7 +119,7 @@ func normHeads() []normCase {
 
 // normRun is a case with its data.
 type normRun struct {
-	normCase
+	c            normCase
 	stride       int // elements between tokens
 	x, w         []float32
 	biases, adds []float32 // nil if the case has none
@@ -146,7 +146,7 @@ func checkNorm(r *harness.Fixture, c normCase) {
 	if c.eps == 0 {
 		c.eps = 1e-5
 	}
-	t := normRun{normCase: c, stride: c.heads*c.width + c.pad}
+	t := normRun{c: c, stride: c.heads*c.width + c.pad}
 	n := c.tokens * t.stride
 	t.x, t.w = c.input(r, n), r.Vector(harness.Gaussian, c.width)
 	in := r.Output("x", 4*(n+c.offset)).SetF32s(4*c.offset, t.x)
@@ -180,17 +180,17 @@ func checkNorm(r *harness.Fixture, c normCase) {
 // checkRow compares the row at element i with the reference: within 8 ulp of float32, of
 // the largest term if terms may cancel, or within 1 ulp of a 16-bit format.
 func (t *normRun) checkRow(r *harness.Fixture, what string, i int) {
-	f, size := t.spec.To, t.spec.To.BlockBytes()
-	got := decodeFloats(f, t.out.Range(t.at+size*i, size*t.width))
-	want := normRef(t.x[i:i+t.width], t.w, t.spec.Layer, float64(t.eps))
-	bound := make([]float64, t.width)
+	f, size := t.c.spec.To, t.c.spec.To.BlockBytes()
+	got := decodeFloats(f, t.out.Range(t.at+size*i, size*t.c.width))
+	want := normRef(t.x[i:i+t.c.width], t.w, t.c.spec.Layer, float64(t.c.eps))
+	bound := make([]float64, t.c.width)
 	for j := range want {
 		terms := math.Abs(want[j])
-		if t.bias {
+		if t.c.bias {
 			terms += math.Abs(float64(t.biases[j]))
 			want[j] += float64(t.biases[j])
 		}
-		if t.add {
+		if t.c.add {
 			terms += math.Abs(float64(t.adds[i+j]))
 			want[j] += float64(t.adds[i+j])
 		}
@@ -199,7 +199,7 @@ func (t *normRun) checkRow(r *harness.Fixture, what string, i int) {
 	switch {
 	case f != quant.F32:
 		r.ULP(what, f, got, want, 1)
-	case t.bias || t.add:
+	case t.c.bias || t.c.add:
 		r.Within(what, got, want, bound)
 	default:
 		r.ULP(what, quant.F32, got, want, 8)

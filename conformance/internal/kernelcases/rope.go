@@ -103,7 +103,7 @@ func upTo(n int) []int {
 
 // ropeRun is a case with its data.
 type ropeRun struct {
-	ropeCase
+	c          ropeCase
 	r          *harness.Fixture
 	qkv        []float32
 	row        int // elements per token of qkv
@@ -128,7 +128,7 @@ func checkRope(r *harness.Fixture, c ropeCase) {
 	if c.sequences == nil {
 		c.sequences = make([]int, len(c.positions))
 	}
-	t := &ropeRun{ropeCase: c, r: r, row: c.heads*c.dim + c.kvHeads*(c.dim+c.value) + 3}
+	t := &ropeRun{c: c, r: r, row: c.heads*c.dim + c.kvHeads*(c.dim+c.value) + 3}
 	t.qkv = r.Vector(c.dist, len(c.positions)*t.row)
 	for i := 0; c.special && i < len(t.qkv); i += 3 {
 		t.qkv[i] = specialFloats[i/3%len(specialFloats)]
@@ -148,13 +148,13 @@ func checkRope(r *harness.Fixture, c ropeCase) {
 }
 
 func (t *ropeRun) launch() {
-	r, c := t.r, t.ropeCase
+	r, c := t.r, t.c
 	lengths := []uint32{1, 1, 1, 1}
 	sequences := make([]uint32, len(c.positions))
 	positions := make([]uint32, len(c.positions))
 	for i, p := range c.positions {
 		positions[i], sequences[i] = uint32(p), uint32(c.sequences[i])
-		t.maxPages = max(t.maxPages, p/t.page+1)
+		t.maxPages = max(t.maxPages, p/t.c.page+1)
 	}
 	a := ptxgen.RopeAppendArgs{
 		QStride: t.row, KStride: t.row, VStride: t.row, Positions: r.U32s("positions", positions).Addr(),
@@ -184,7 +184,7 @@ func (t *ropeRun) launch() {
 			t.table[i] = uint32(p + 1) // page 0 stays unused
 		}
 		size := c.cache.BlockBytes()
-		t.kOut, t.vOut = r.Output("k cache", size*t.pages*c.kvHeads*t.page*c.dim), r.Output("v cache", size*t.pages*c.kvHeads*t.page*c.value)
+		t.kOut, t.vOut = r.Output("k cache", size*t.pages*c.kvHeads*t.c.page*c.dim), r.Output("v cache", size*t.pages*c.kvHeads*t.c.page*c.value)
 		a.K, a.V = t.buffer.At(4*c.heads*c.dim), t.buffer.At(4*(c.heads+c.kvHeads)*c.dim)
 		a.Table, a.KCache, a.VCache = r.U32s("table", t.table).Addr(), t.kOut.Addr(), t.vOut.Addr()
 	}
@@ -196,9 +196,9 @@ func (t *ropeRun) launch() {
 // with the input.
 func (t *ropeRun) checkQueries(i, position int, active bool) {
 	from := i * t.row
-	for h := range t.heads {
-		at := from + h*t.dim
-		x, got := t.qkv[at:at+t.dim], decodeFloats(quant.F32, t.buffer.Range(4*at, 4*t.dim))
+	for h := range t.c.heads {
+		at := from + h*t.c.dim
+		x, got := t.qkv[at:at+t.c.dim], decodeFloats(quant.F32, t.buffer.Range(4*at, 4*t.c.dim))
 		what := fmt.Sprintf("token %d query head %d", i, h)
 		if !active {
 			harness.Exact(t.r, what, got, x)
@@ -207,53 +207,53 @@ func (t *ropeRun) checkQueries(i, position int, active bool) {
 		want, bound := t.rotated(x, t.qw, position)
 		t.r.Within(what, got, want, bound)
 	}
-	rest := from + t.heads*t.dim
+	rest := from + t.c.heads*t.c.dim
 	harness.Exact(t.r, fmt.Sprintf("token %d beyond its queries", i), decodeFloats(quant.F32, t.buffer.Range(4*rest, 4*(from+t.row-rest))), t.qkv[rest:from+t.row])
 }
 
 // checkCache compares the appended key and value with the reference: exactly if the kernel
 // only converts, else within the bound plus one rounding to the cache's format.
 func (t *ropeRun) checkCache(i, position int) {
-	size := t.cache.BlockBytes()
-	page := int(t.table[t.sequences[i]*t.maxPages+position/t.page])
-	k := i*t.row + t.heads*t.dim
-	v := k + t.kvHeads*t.dim
-	for h := range t.kvHeads {
-		line := (page*t.kvHeads+h)*t.page + position%t.page
-		key, value := t.qkv[k+h*t.dim:][:t.dim], t.qkv[v+h*t.value:][:t.value]
-		got := decodeFloats(t.cache, t.kOut.Range(size*line*t.dim, size*t.dim))
+	size := t.c.cache.BlockBytes()
+	page := int(t.table[t.c.sequences[i]*t.maxPages+position/t.c.page])
+	k := i*t.row + t.c.heads*t.c.dim
+	v := k + t.c.kvHeads*t.c.dim
+	for h := range t.c.kvHeads {
+		line := (page*t.c.kvHeads+h)*t.c.page + position%t.c.page
+		key, value := t.qkv[k+h*t.c.dim:][:t.c.dim], t.qkv[v+h*t.c.value:][:t.c.value]
+		got := decodeFloats(t.c.cache, t.kOut.Range(size*line*t.c.dim, size*t.c.dim))
 		what := fmt.Sprintf("token %d head %d", i, h)
-		if t.rot == 0 && !t.norm {
-			harness.Exact(t.r, what+" key", got, roundAll(t.cache, key))
+		if t.c.rot == 0 && !t.c.norm {
+			harness.Exact(t.r, what+" key", got, roundAll(t.c.cache, key))
 		} else {
 			want, bound := t.rotated(key, t.kw, position)
 			for j := range bound {
-				if t.cache != quant.F32 {
-					bound[j] += harness.Spacing(t.cache, math.Abs(want[j])+bound[j]) / 2
+				if t.c.cache != quant.F32 {
+					bound[j] += harness.Spacing(t.c.cache, math.Abs(want[j])+bound[j]) / 2
 				}
 			}
 			t.r.Within(what+" key", got, want, bound)
 		}
-		harness.Exact(t.r, what+" value", decodeFloats(t.cache, t.vOut.Range(size*line*t.value, size*t.value)), roundAll(t.cache, value))
+		harness.Exact(t.r, what+" value", decodeFloats(t.c.cache, t.vOut.Range(size*line*t.c.value, size*t.c.value)), roundAll(t.c.cache, value))
 	}
 }
 
 // checkRest demands that unused pages are unchanged.
 func (t *ropeRun) checkRest() {
-	if t.kvHeads == 0 {
+	if t.c.kvHeads == 0 {
 		return
 	}
 	used := map[int]bool{}
-	for i, p := range t.positions {
-		if t.inactive == 0 || t.sequences[i] != t.inactive {
-			used[int(t.table[t.sequences[i]*t.maxPages+p/t.page])] = true
+	for i, p := range t.c.positions {
+		if t.c.inactive == 0 || t.c.sequences[i] != t.c.inactive {
+			used[int(t.table[t.c.sequences[i]*t.maxPages+p/t.c.page])] = true
 		}
 	}
-	bytes := t.cache.BlockBytes() * t.kvHeads * t.page
+	bytes := t.c.cache.BlockBytes() * t.c.kvHeads * t.c.page
 	for page := range t.pages {
 		if !used[page] {
-			t.kOut.Untouched(page*bytes*t.dim, bytes*t.dim)
-			t.vOut.Untouched(page*bytes*t.value, bytes*t.value)
+			t.kOut.Untouched(page*bytes*t.c.dim, bytes*t.c.dim)
+			t.vOut.Untouched(page*bytes*t.c.value, bytes*t.c.value)
 		}
 	}
 }
@@ -279,19 +279,19 @@ func (t *ropeRun) rotated(x, w []float32, position int) (y, bound []float64) {
 	for i, v := range x {
 		y[i] = float64(v)
 	}
-	if t.norm {
+	if t.c.norm {
 		y, units = normRef(x, w, false, float64(float32(1e-6))), 12
 		for i, v := range y {
 			bound[i] = 8 * 0x1p-24 * math.Abs(v)
 		}
 	}
 	factor := 1.0
-	if t.factor != 0 {
-		factor = float64(t.factor)
+	if t.c.factor != 0 {
+		factor = float64(t.c.factor)
 	}
 	for j, f := range t.freq {
 		a, b := 2*j, 2*j+1
-		if t.neox {
+		if t.c.neox {
 			a, b = j, j+len(t.freq)
 		}
 		sin, cos := math.Sincos(float64(position) * f)

@@ -21,9 +21,9 @@ type rule struct {
 
 // survivor is a mutant that no case killed.
 type survivor struct {
-	m *Runner
-	Mutant
-	Fate
+	m       *Runner
+	mutant  Mutant
+	fate    Fate
 	was, is ptxtext.Statement // the instruction before and after the change
 }
 
@@ -32,7 +32,7 @@ var rules = []rule{
 	{"threshold", "both approximations are accurate where one hands over to the other", isThreshold},
 	{"general", "a check for arguments that this kernel never gets; another kernel has the same check", isGeneral},
 	{"power of two", "a scale by a power of two that cancels exactly", isScale},
-	{"sign", "the absolute value of a sum of squares", func(q survivor) bool { return q.was.Is("abs") && !q.m.infects(q.Mutant) }},
+	{"sign", "the absolute value of a sum of squares", func(q survivor) bool { return q.was.Is("abs") && !q.m.infects(q.mutant) }},
 	{"nothing", "a multiple of 0, or a bit that is always 0", isNothing},
 	{"shifted out", "the lowest bit of a value that is only shifted right", isShiftedOut},
 	{"finite", "a finite number instead of -Inf, whose weight is 0", isFinite},
@@ -63,7 +63,7 @@ var rules = []rule{
 	{"masked", "attention that starts at an earlier block, which the window masks", isMasked},
 	{"slice", "a loop that starts earlier, at elements that it skips", isSlice},
 	{"early end", "an idle thread that does not return early; the emulator traps any illegal access", func(q survivor) bool {
-		return q.Mutator == "return left out"
+		return q.mutant.Mutator == "return left out"
 	}},
 }
 
@@ -75,9 +75,9 @@ func (m *Runner) ruleOf(v Verdict) string {
 	if v.Fate != withinTolerance && v.Fate != Unchanged {
 		return ""
 	}
-	q := survivor{m: m, Mutant: v.Mutant, Fate: v.Fate}
-	q.was, _ = ptxtext.Parse(q.Old)
-	q.is, _ = ptxtext.Parse(q.New)
+	q := survivor{m: m, mutant: v.Mutant, fate: v.Fate}
+	q.was, _ = ptxtext.Parse(q.mutant.Old)
+	q.is, _ = ptxtext.Parse(q.mutant.New)
 	for _, r := range rules {
 		if r.holds(q) {
 			return r.name
@@ -191,16 +191,16 @@ func (m *Runner) flow(kernel string) ptxtext.Flow {
 }
 
 func needlessBarrier(q survivor) bool {
-	return q.Mutator == LeaveOutSync && q.was.Is("bar") && q.m.flow(q.Kernel).BarrierNeedless(q.line)
+	return q.mutant.Mutator == LeaveOutSync && q.was.Is("bar") && q.m.flow(q.mutant.Kernel).BarrierNeedless(q.mutant.line)
 }
 
 func withinBounds(q survivor) bool {
-	return (floatArithmetic.MatchString(q.was.Op) || q.was.Is("cvt.rni")) && (q.Fate == withinTolerance || q.was.Op[:3] != "mov" && q.m.infects(q.Mutant))
+	return (floatArithmetic.MatchString(q.was.Op) || q.was.Is("cvt.rni")) && (q.fate == withinTolerance || q.was.Op[:3] != "mov" && q.m.infects(q.mutant))
 }
 
 // isThreshold: a float comparison with an ordinary constant differs at equality only.
 func isThreshold(q survivor) bool {
-	return q.was.Is("setp") && strings.HasSuffix(q.was.Op, ".f32") && q.Mutator == "comparison" &&
+	return q.was.Is("setp") && strings.HasSuffix(q.was.Op, ".f32") && q.mutant.Mutator == "comparison" &&
 		strings.HasPrefix(q.was.Args[2], "0f") && !slices.Contains([]string{"0f00000000", "0f7F800000", "0fFF800000"}, q.was.Args[2])
 }
 
@@ -210,14 +210,14 @@ func isGeneral(q survivor) bool {
 		return false
 	}
 	const nan = "0f7FC00000"
-	constant := q.Mutant
+	constant := q.mutant
 	for _, op := range []string{"setp.eq.f32", "setp.neu.f32"} {
 		constant.New = ptxtext.Statement{Op: op, Args: []string{q.was.Args[0], nan, nan}}.String()
 		if q.m.probe(constant) != Unchanged {
 			continue
 		}
 		for _, k := range q.m.Changed {
-			if k.Name != q.Kernel && slices.ContainsFunc(q.m.flow(k.Name).At, func(s ptxtext.Statement) bool {
+			if k.Name != q.mutant.Kernel && slices.ContainsFunc(q.m.flow(k.Name).At, func(s ptxtext.Statement) bool {
 				return s.Op == q.was.Op && s.Args[2] == q.was.Args[2]
 			}) {
 				return true
@@ -228,7 +228,7 @@ func isGeneral(q survivor) bool {
 }
 
 func isScale(q survivor) bool {
-	if !q.was.Is("selp.f32", "mov.f32") || q.Mutator != "float constant" || q.Fate != Unchanged {
+	if !q.was.Is("selp.f32", "mov.f32") || q.mutant.Mutator != "float constant" || q.fate != Unchanged {
 		return false
 	}
 	for i, arg := range q.was.Args {
@@ -241,8 +241,8 @@ func isScale(q survivor) bool {
 }
 
 func isNothing(q survivor) bool {
-	f := q.m.flow(q.Kernel)
-	if q.was.Is("and", "lop3") && q.Mutator == "constant" {
+	f := q.m.flow(q.mutant.Kernel)
+	if q.was.Is("and", "lop3") && q.mutant.Mutator == "constant" {
 		i := slices.IndexFunc(q.was.Args, func(arg string) bool { return arg[0] != '%' })
 		return i > 0 && i <= 3 && slices.ContainsFunc(q.was.Args[1:], func(arg string) bool { return arg[0] == '%' && f.TrailingZeros(arg) > 0 })
 	}
@@ -261,7 +261,7 @@ func isNothing(q survivor) bool {
 
 // isImplied: a comparison of 4i with n, or a value that only such comparisons read.
 func isImplied(q survivor) bool {
-	f := q.m.flow(q.Kernel)
+	f := q.m.flow(q.mutant.Kernel)
 	if q.was.Is("setp") {
 		return f.IsVec4Bound(q.was)
 	}
@@ -277,42 +277,42 @@ func isImplied(q survivor) bool {
 }
 
 func isOneLane(q survivor) bool {
-	return q.was.Is("shfl.sync.bfly") && q.is.Is("shfl.sync.down") && q.Fate == Unchanged && q.m.infects(q.Mutant)
+	return q.was.Is("shfl.sync.bfly") && q.is.Is("shfl.sync.down") && q.fate == Unchanged && q.m.infects(q.mutant)
 }
 
 var floatArithmetic = regexp.MustCompile(`^(add|sub|mul|fma|div|neg|abs|mov|ex2|sqrt|rcp|setp\..*)\.(.*\.)?f(32|64)$`)
 
 // onEdge: only values at the bound or next to it take the other path.
 func onEdge(q survivor) bool {
-	if q.Mutator == "constant" && q.was.Is("add.u32") && len(q.m.flow(q.Kernel).Controls(q.line)) > 0 {
-		return q.m.infects(q.Mutant)
+	if q.mutant.Mutator == "constant" && q.was.Is("add.u32") && len(q.m.flow(q.mutant.Kernel).Controls(q.mutant.line)) > 0 {
+		return q.m.infects(q.mutant)
 	}
-	if !q.was.Is("setp") || q.Mutator == "comparison" && slices.Contains([]string{"eq", "ne", "neu", "nan"}, strings.Split(q.was.Op, ".")[1]) {
+	if !q.was.Is("setp") || q.mutant.Mutator == "comparison" && slices.Contains([]string{"eq", "ne", "neu", "nan"}, strings.Split(q.was.Op, ".")[1]) {
 		return false
 	}
-	return (q.Mutator == "comparison" || q.Mutator == "constant") && q.m.infects(q.Mutant)
+	return (q.mutant.Mutator == "comparison" || q.mutant.Mutator == "constant") && q.m.infects(q.mutant)
 }
 
 // readBy reports whether all readers of a changed constant pass test.
 func (q survivor) readBy(test func(s ptxtext.Statement) bool) bool {
-	if !q.was.Is("mov.b32", "selp.b32") || q.Mutator != "constant" {
+	if !q.was.Is("mov.b32", "selp.b32") || q.mutant.Mutator != "constant" {
 		return false
 	}
-	list := q.m.flow(q.Kernel).Readers(q.was.Written())
+	list := q.m.flow(q.mutant.Kernel).Readers(q.was.Written())
 	return len(list) > 0 && !slices.ContainsFunc(list, func(s ptxtext.Statement) bool { return !test(s) })
 }
 
 // isOnce: only a second loop iteration would read the changed counter, and there is none.
 func isOnce(q survivor) bool {
-	f := q.m.flow(q.Kernel)
-	if !q.was.Is("add.u32") || q.line+2 >= len(f.At) || q.was.Args[0] != q.was.Args[1] {
+	f := q.m.flow(q.mutant.Kernel)
+	if !q.was.Is("add.u32") || q.mutant.line+2 >= len(f.At) || q.was.Args[0] != q.was.Args[1] {
 		return false
 	}
-	test, back := f.At[q.line+1], f.At[q.line+2]
-	if !test.Is("setp") || test.Args[1] != q.was.Args[0] || !back.Is("bra") || f.Next[q.line+2][0] > q.line {
+	test, back := f.At[q.mutant.line+1], f.At[q.mutant.line+2]
+	if !test.Is("setp") || test.Args[1] != q.was.Args[0] || !back.Is("bra") || f.Next[q.mutant.line+2][0] > q.mutant.line {
 		return false
 	}
-	return q.m.probe(Mutant{Kernel: q.Kernel, line: q.line + 2, Old: linesOf(q.m.kernels[q.Kernel])[q.line+2]}) == Unchanged
+	return q.m.probe(Mutant{Kernel: q.mutant.Kernel, line: q.mutant.line + 2, Old: linesOf(q.m.kernels[q.mutant.Kernel])[q.mutant.line+2]}) == Unchanged
 }
 
 // isShiftedOut: all readers shift the changed bit out.
@@ -334,16 +334,16 @@ func isStart(q survivor) bool {
 
 // isChoice: only branches depend on the changed result, and each may always take one way.
 func isChoice(q survivor) bool {
-	f := q.m.flow(q.Kernel)
+	f := q.m.flow(q.mutant.Kernel)
 	var branches []int
 	switch {
 	case q.was.Is("bra"):
-		branches = []int{q.line}
+		branches = []int{q.mutant.line}
 	case q.was.Written() != "":
-		branches = f.Controls(q.line)
+		branches = f.Controls(q.mutant.line)
 	}
 	for _, line := range branches {
-		if !q.m.idle(q.Kernel, line, q.Fate) {
+		if !q.m.idle(q.mutant.Kernel, line, q.fate) {
 			return false
 		}
 	}
@@ -352,7 +352,7 @@ func isChoice(q survivor) bool {
 
 // isFill: NaN or 2^100 instead of the constant changes no bit either.
 func isFill(q survivor) bool {
-	if !q.was.Is("mov.f32", "selp.f32") || q.Fate != Unchanged || q.Mutator != "float constant" {
+	if !q.was.Is("mov.f32", "selp.f32") || q.fate != Unchanged || q.mutant.Mutator != "float constant" {
 		return false
 	}
 	for i, arg := range q.was.Args {
@@ -360,7 +360,7 @@ func isFill(q survivor) bool {
 			continue
 		}
 		for _, other := range []string{"0f7FC00000", "0f71800000"} { // NaN, 2^100
-			x := q.Mutant
+			x := q.mutant
 			x.New = q.was.WithArg(i, other).String()
 			if q.m.probe(x) == Unchanged {
 				return true
@@ -372,19 +372,19 @@ func isFill(q survivor) bool {
 
 // isFinite: 0 replaces -Inf, which avoids Inf - Inf; any finite number would do.
 func isFinite(q survivor) bool {
-	if !q.was.Is("selp.f32") || q.Fate != Unchanged || !slices.Contains(q.was.Args[1:3], "0f00000000") {
+	if !q.was.Is("selp.f32") || q.fate != Unchanged || !slices.Contains(q.was.Args[1:3], "0f00000000") {
 		return false
 	}
-	s, ok := q.m.flow(q.Kernel).Definition(q.was.Args[3])
+	s, ok := q.m.flow(q.mutant.Kernel).Definition(q.was.Args[3])
 	return ok && s.Is("setp") && s.Args[2] == "0fFF800000"
 }
 
 // isUnused: the unguarded instruction's result is read only under the same guard.
 func isUnused(q survivor) bool {
-	if q.Mutator != "guard" || q.is.Guard != "" || q.was.Is("bra", "ret", "st", "ld", "red", "atom", "bar", "cp") {
+	if q.mutant.Mutator != "guard" || q.is.Guard != "" || q.was.Is("bra", "ret", "st", "ld", "red", "atom", "bar", "cp") {
 		return false
 	}
-	f := q.m.flow(q.Kernel)
+	f := q.m.flow(q.mutant.Kernel)
 	_, once := f.Definition(q.was.Written())
 	return once && !slices.ContainsFunc(f.At, func(s ptxtext.Statement) bool {
 		return slices.Contains(s.Reads(), q.was.Written()) && s.Guard != q.was.Guard
@@ -398,10 +398,10 @@ func isOnes(q survivor) bool {
 
 // isXor: only xor reads the exchanged values.
 func isXor(q survivor) bool {
-	if q.Mutator != "order of a vector" || !q.was.Is("ld") {
+	if q.mutant.Mutator != "order of a vector" || !q.was.Is("ld") {
 		return false
 	}
-	f := q.m.flow(q.Kernel)
+	f := q.m.flow(q.mutant.Kernel)
 	for _, reg := range q.was.Writes()[:2] {
 		for _, s := range f.Readers(reg) {
 			if !s.Is("xor") {
@@ -414,7 +414,7 @@ func isXor(q survivor) bool {
 
 // isOneWarp: tid.x is read only to compute the warp index, in a kernel of one warp.
 func isOneWarp(q survivor) bool {
-	f := q.m.flow(q.Kernel)
+	f := q.m.flow(q.mutant.Kernel)
 	return f.Threads == 32 && q.was.Is("mov") && q.was.Args[1] == "%tid.x" &&
 		!slices.ContainsFunc(f.Readers(q.was.Args[0]), func(s ptxtext.Statement) bool { return !s.Is("shr.u32") || s.Args[2] != "5" })
 }
@@ -425,11 +425,11 @@ func isNever(q survivor) bool {
 	if q.was.Guard == "" || q.was.Is("bra", "ret") {
 		return false
 	}
-	stop := q.Mutant
+	stop := q.mutant
 	for _, s := range []ptxtext.Statement{q.was, negated(q.was)} {
 		stop.New = ptxtext.Statement{Guard: s.Guard, Op: "trap"}.String()
 		if q.m.probe(stop) == Unchanged {
-			return q.m.killedElsewhere(q.Mutant)
+			return q.m.killedElsewhere(q.mutant)
 		}
 	}
 	return false
@@ -462,16 +462,16 @@ func (m *Runner) killedElsewhere(x Mutant) bool {
 }
 
 func isClamp(q survivor) bool {
-	return q.was.Is("min.f32", "max.f32") && q.Mutator == "float constant" && q.Fate == Unchanged
+	return q.was.Is("min.f32", "max.f32") && q.mutant.Mutator == "float constant" && q.fate == Unchanged
 }
 
 func isPointerTest(q survivor) bool {
-	return q.Mutator == "constant" && (q.was.Is("setp.ne.u64", "setp.eq.u64")) && q.was.Args[2] == "0"
+	return q.mutant.Mutator == "constant" && (q.was.Is("setp.ne.u64", "setp.eq.u64")) && q.was.Args[2] == "0"
 }
 
 // isButterfly: the mask keeps its highest bit, so the masks stay linearly independent.
 func isButterfly(q survivor) bool {
-	if !q.was.Is("shfl.sync.bfly") || q.Mutator != "constant" {
+	if !q.was.Is("shfl.sync.bfly") || q.mutant.Mutator != "constant" {
 		return false
 	}
 	a, _ := strconv.ParseUint(q.was.Args[2], 10, 32)
@@ -482,10 +482,10 @@ func isButterfly(q survivor) bool {
 // isEither: threads that the guard excludes would store the same value to the same address.
 // If no thread stores, a case fails.
 func isEither(q survivor) bool {
-	if q.Mutator != "guard" || !q.was.Is("st") || q.Fate != Unchanged {
+	if q.mutant.Mutator != "guard" || !q.was.Is("st") || q.fate != Unchanged {
 		return false
 	}
-	others, none := q.Mutant, q.Mutant
+	others, none := q.mutant, q.mutant
 	others.New, none.New = negated(q.was).String(), ""
 	return q.m.probe(others) == Unchanged && q.m.probe(none) != Unchanged
 }
@@ -493,15 +493,15 @@ func isEither(q survivor) bool {
 // isPowerCount: a comparison of a constant with a power of two has the same outcome for
 // each power that occurs, or the guard that was removed holds for each of them.
 func isPowerCount(q survivor) bool {
-	if q.Mutator == "guard" && q.is.Guard == "" && strings.HasPrefix(q.was.Guard, "@%") {
-		p, _ := q.m.flow(q.Kernel).Definition(strings.TrimSpace(q.was.Guard[1:]))
+	if q.mutant.Mutator == "guard" && q.is.Guard == "" && strings.HasPrefix(q.was.Guard, "@%") {
+		p, _ := q.m.flow(q.mutant.Kernel).Definition(strings.TrimSpace(q.was.Guard[1:]))
 		q.was, q.is = p, ptxtext.Statement{Op: "setp.le.u32", Args: p.Args}
-		return p.Is("setp.lt.u32") && p.Args[1] == "0" && isPowerCount(survivor{m: q.m, Mutant: Mutant{Kernel: q.Kernel}, was: q.was, is: q.is})
+		return p.Is("setp.lt.u32") && p.Args[1] == "0" && isPowerCount(survivor{m: q.m, mutant: Mutant{Kernel: q.mutant.Kernel}, was: q.was, is: q.is})
 	}
 	if !q.was.Is("setp") || !ptxtext.IsNumber(q.was.Args[1]) || ptxtext.IsNumber(q.was.Args[2]) {
 		return false
 	}
-	n, ok := q.m.flow(q.Kernel).Definition(q.was.Args[2])
+	n, ok := q.m.flow(q.mutant.Kernel).Definition(q.was.Args[2])
 	var most int
 	switch {
 	case !ok:
@@ -540,20 +540,20 @@ func compared(s ptxtext.Statement, n uint64) (outcome, ok bool) {
 // isPositive: 0 < n becomes 0 <= n for a parameter that the launch code requires to be
 // positive.
 func isPositive(q survivor) bool {
-	if !q.was.Is("setp.lt.u32") || q.was.Args[1] != "0" || !q.is.Is("setp.le.u32") || q.Fate != Unchanged {
+	if !q.was.Is("setp.lt.u32") || q.was.Args[1] != "0" || !q.is.Is("setp.le.u32") || q.fate != Unchanged {
 		return false
 	}
-	n, ok := q.m.flow(q.Kernel).Definition(q.was.Args[2])
-	return ok && n.Is("ld.param") && !q.m.infects(q.Mutant)
+	n, ok := q.m.flow(q.mutant.Kernel).Definition(q.was.Args[2])
+	return ok && n.Is("ld.param") && !q.m.infects(q.mutant)
 }
 
 // isPair: both registers are the sums of an error-free addition, whose parts are only
 // added.
 func isPair(q survivor) bool {
-	if q.Mutator != "order of a vector" || !q.was.Is("st.shared.v2.f32") || q.Fate != withinTolerance {
+	if q.mutant.Mutator != "order of a vector" || !q.was.Is("st.shared.v2.f32") || q.fate != withinTolerance {
 		return false
 	}
-	f := q.m.flow(q.Kernel)
+	f := q.m.flow(q.mutant.Kernel)
 	for _, reg := range ptxtext.Registers.FindAllString(q.was.Args[1], -1) {
 		if s, ok := f.Definition(reg); !ok || !s.Is("add.rn.f32") {
 			return false
@@ -565,13 +565,13 @@ func isPair(q survivor) bool {
 // isHandover: each branch that depends on the comparison may always take one way, within
 // tolerance.
 func isHandover(q survivor) bool {
-	if !q.was.Is("setp") || !strings.HasSuffix(q.was.Op, ".f32") || q.Mutator != "float constant" {
+	if !q.was.Is("setp") || !strings.HasSuffix(q.was.Op, ".f32") || q.mutant.Mutator != "float constant" {
 		return false
 	}
-	f := q.m.flow(q.Kernel)
-	branches := f.Controls(q.line)
+	f := q.m.flow(q.mutant.Kernel)
+	branches := f.Controls(q.mutant.line)
 	for _, line := range branches {
-		if !q.m.idle(q.Kernel, line, withinTolerance) {
+		if !q.m.idle(q.mutant.Kernel, line, withinTolerance) {
 			return false
 		}
 	}
@@ -581,23 +581,23 @@ func isHandover(q survivor) bool {
 // needlessOnce: only another loop iteration would need the barrier, and the loop's back
 // edge is never taken.
 func needlessOnce(q survivor) bool {
-	if q.Mutator != LeaveOutSync || !q.was.Is("bar") || q.Fate != Unchanged {
+	if q.mutant.Mutator != LeaveOutSync || !q.was.Is("bar") || q.fate != Unchanged {
 		return false
 	}
-	f := q.m.flow(q.Kernel)
+	f := q.m.flow(q.mutant.Kernel)
 	steps := make([][]int, len(f.Next))
 	copy(steps, f.Next)
 	cut := false
 	for i, s := range f.At {
-		if i <= q.line || !s.Is("bra") || f.Next[i][0] > q.line || s.Guard == "" {
+		if i <= q.mutant.line || !s.Is("bra") || f.Next[i][0] > q.mutant.line || s.Guard == "" {
 			continue
 		}
-		if q.m.probe(Mutant{Kernel: q.Kernel, line: i, Old: linesOf(q.m.kernels[q.Kernel])[i]}) == Unchanged {
+		if q.m.probe(Mutant{Kernel: q.mutant.Kernel, line: i, Old: linesOf(q.m.kernels[q.mutant.Kernel])[i]}) == Unchanged {
 			steps[i], cut = []int{i + 1}, true
 		}
 	}
 	f.Next = steps
-	return cut && f.BarrierNeedless(q.line)
+	return cut && f.BarrierNeedless(q.mutant.line)
 }
 
 // isSign: an arithmetic shift by 32 gives the sign, as a shift by 31 does.
@@ -608,20 +608,20 @@ func isSign(q survivor) bool {
 // isMasked: the first block index is a quotient; a larger divisor starts at an earlier
 // block. Starting at block 0 must change the index and no output bit.
 func isMasked(q survivor) bool {
-	if !strings.HasPrefix(q.Kernel, "flash_attention") || !q.was.Is("shr.u32") || !q.is.Is("shr.u32") || !ptxtext.IsNumber(q.was.Args[2]) {
+	if !strings.HasPrefix(q.mutant.Kernel, "flash_attention") || !q.was.Is("shr.u32") || !q.is.Is("shr.u32") || !ptxtext.IsNumber(q.was.Args[2]) {
 		return false
 	}
-	first := q.Mutant
+	first := q.mutant
 	first.New = q.was.WithArg(2, "31").String()
-	return q.Fate == Unchanged && q.m.infects(first) && q.m.probe(first) == Unchanged
+	return q.fate == Unchanged && q.m.infects(first) && q.m.probe(first) == Unchanged
 }
 
 // isSlice: the loop starts at block 0 instead of at the slice's first block. It skips the
 // blocks of other slices.
 func isSlice(q survivor) bool {
-	if q.Kernel != "gemv_digits" && q.Kernel != "gemv_digits_wide" || !q.was.Is("selp.b32") || !q.is.Is("selp.b32") {
+	if q.mutant.Kernel != "gemv_digits" && q.mutant.Kernel != "gemv_digits_wide" || !q.was.Is("selp.b32") || !q.is.Is("selp.b32") {
 		return false
 	}
 	swapped := q.was.Args[1] == q.is.Args[2] && q.was.Args[2] == q.is.Args[1]
-	return swapped && q.was.Args[1] == "0" && q.Fate == Unchanged && q.m.infects(q.Mutant)
+	return swapped && q.was.Args[1] == "0" && q.fate == Unchanged && q.m.infects(q.mutant)
 }

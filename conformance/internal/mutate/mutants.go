@@ -23,6 +23,7 @@ type Mutant struct {
 	declare  string // declarations of registers that New needs
 }
 
+// String returns the kernel, the line and its change.
 func (m Mutant) String() string {
 	what := strings.TrimSpace(m.New)
 	if what == "" {

@@ -152,7 +152,7 @@ const (
 // Verdict is the outcome of a place: that of its mutant, with the first failure message if
 // it was killed.
 type Verdict struct {
-	Fate
+	Fate      Fate
 	Mutant    Mutant
 	Complaint string
 	Rule      string // the rule that proves the mutant equivalent

@@ -56,12 +56,14 @@ func (s Statement) String() string {
 	return line + ";"
 }
 
+// WithArg returns a copy of s with another operand i.
 func (s Statement) WithArg(i int, arg string) Statement {
 	s.Args = slices.Clone(s.Args)
 	s.Args[i] = arg
 	return s
 }
 
+// WithOp returns a copy of s with another opcode.
 func (s Statement) WithOp(op string) Statement { s.Op = op; return s }
 
 // Is reports whether the opcode, or its beginning up to a dot, is one of names.
