@@ -180,7 +180,7 @@ func BenchmarkDecode(b *testing.B) {
 }
 
 // benchmarkDecode decodes one row that stays in the nearest cache.
-func benchmarkDecode[T Float](b *testing.B, f Format) {
+func benchmarkDecode[T float](b *testing.B, f Format) {
 	const n = 4096
 	r := random(7)
 	src := finiteBlocks(r, f, n/f.BlockLen())

@@ -1,37 +1,7 @@
 package quant
 
-// DotDecoded is Σ w[j]·x[j] in four interleaved sums, added pairwise at the end: one
-// sum alone would wait for each addition to finish before the next, and more do not
-// fit the registers beside their products. Every product is rounded before it is
-// added, so the result has the same bits on every machine.
-func DotDecoded(w, x []float64) float64 {
-	var s0, s1, s2, s3 float64
-	for len(w) >= 4 && len(x) >= 4 {
-		s0 += float64(w[0] * x[0])
-		s1 += float64(w[1] * x[1])
-		s2 += float64(w[2] * x[2])
-		s3 += float64(w[3] * x[3])
-		w, x = w[4:], x[4:]
-	}
-	for i, v := range w {
-		s0 += float64(v * x[i])
-	}
-	return (s0 + s2) + (s1 + s3)
-}
-
-// Dot is DotDecoded of the weights in src, len(x) of them, with x: the same bits. The
-// formats that models are mostly stored in are multiplied as they are unpacked, which
-// saves writing the weights down and reading them again; for the others scratch, at
-// least as long as x, takes the weights.
-func Dot(f Format, src []byte, x, scratch []float64) float64 {
-	f.checkLengths(len(x), len(src))
-	if dot := codecs[f].dot; dot != nil {
-		return dot(src, x)
-	}
-	w := scratch[:len(x)]
-	codecs[f].decode64(w, src)
-	return DotDecoded(w, x)
-}
+// The functions below unpack weights and multiply them in one loop. They add the products
+// in the order of portable.Dot, and so return the same bits.
 
 func dotQ8_0(src []byte, x []float64) float64 {
 	var s0, s1, s2, s3 float64

@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/lockstep-go/lockstep/internal/portable"
 )
 
 // The direct loops give the bits of decoding first, in every format, on blocks of
@@ -24,7 +26,7 @@ func TestDotIsDecodeThenMultiply(t *testing.T) {
 					x[i] = rng.NormFloat64()
 				}
 				Decode(f, w, src)
-				want, got := DotDecoded(w, x), Dot(f, src, x, make([]float64, n))
+				want, got := portable.Dot(w, x), Dot(f, src, x, make([]float64, n))
 				if math.Float64bits(got) != math.Float64bits(want) && !(math.IsNaN(got) && math.IsNaN(want)) {
 					t.Fatalf("%d weights: %v, want %v", n, got, want)
 				}
@@ -36,16 +38,6 @@ func TestDotIsDecodeThenMultiply(t *testing.T) {
 				t.Errorf("only %d of 400 sums were finite", finite)
 			}
 		})
-	}
-}
-
-func TestDotDecodedTail(t *testing.T) {
-	w := []float64{1, 2, 3, 4, 5, 6, 7}
-	x := []float64{1, 10, 100, 1e3, 1e4, 1e5, 1e6}
-	for n, want := range []float64{0, 1, 21, 321, 4321, 54321, 654321, 7654321} {
-		if got := DotDecoded(w[:n], x[:n]); got != want {
-			t.Errorf("%d weights: %v, want %v", n, got, want)
-		}
 	}
 }
 
@@ -67,7 +59,7 @@ func BenchmarkDot(b *testing.B) {
 			run  func()
 		}{
 			{"direct", func() { Dot(f, src, x, nil) }},
-			{"decode first", func() { Decode(f, scratch, src); DotDecoded(scratch, x) }},
+			{"decode first", func() { Decode(f, scratch, src); portable.Dot(scratch, x) }},
 		} {
 			b.Run(f.String()+"/"+way.name, func(b *testing.B) {
 				for b.Loop() {

@@ -30,7 +30,7 @@ func TestEncodeRefuses(t *testing.T) {
 	for _, f := range Formats() {
 		n, size := f.BlockLen(), f.BlockBytes()
 		if !f.CanEncode() {
-			if err := f.Encode(make([]byte, size), make([]float32, n)); !errors.Is(err, ErrNoEncoder) {
+			if err := f.Encode(make([]byte, size), make([]float32, n)); !errors.Is(err, ErrUnsupported) {
 				t.Errorf("%v: error %v", f, err)
 			}
 			continue
@@ -100,7 +100,7 @@ func TestEncodeEdges(t *testing.T) {
 			t.Run(f.String()+"/"+tt.name, func(t *testing.T) {
 				x := make([]float32, 512)
 				for j := range x {
-					x[j] = float32(tt.weight(j, float64(f.codec().largest)))
+					x[j] = float32(tt.weight(j, float64(f.layout().maxAbs)))
 				}
 				y := decoded[float32](f, encoded(t, f, x))
 				if got := relative(x, y); !(got <= tt.most) {

@@ -7,7 +7,8 @@ import (
 	"github.com/lockstep-go/lockstep/internal/float16"
 )
 
-// roundTrips states how close the encoders come, as Encode's comment does.
+// roundTrips lists the relative error of encoding and decoding Gaussian weights, and the same
+// with one in a hundred 30 times larger.
 var roundTrips = []struct {
 	format             Format
 	gaussian, outliers float64

@@ -39,7 +39,7 @@ func outliers(r *rand.Rand, n int) []float32 {
 	return x
 }
 
-func decoded[T Float](f Format, src []byte) []T {
+func decoded[T float](f Format, src []byte) []T {
 	dst := make([]T, len(src)/f.BlockBytes()*f.BlockLen())
 	Decode(f, dst, src)
 	return dst

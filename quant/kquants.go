@@ -1,14 +1,14 @@
 package quant
 
-// The K formats hold 256 weights, in sub-blocks of 16 or 32 whose own small
-// scales (and minimums) multiply the block's float16 d (and dmin). Each
-// decoder's comment gives the block's bytes in order, f16 being a float16.
+// K-quants: blocks of 256 weights in sub-blocks of 16 or 32. Each sub-block has an integer
+// scale, which multiplies d, and in some formats an integer minimum, which multiplies
+// dmin. The comment of each decoder gives the bytes of a block in order.
 
-// decodeQ2_K decodes {scales [16]byte, q [64]byte, d, dmin f16}: sub-block s of
-// 16 weights has a scale in the low nibble of scales[s] and a minimum in the
-// high one; weight = (d·scale)·q − dmin·min. Bits 2k and 2k+1 of q[32h+i] are
-// weight 128h + 32k + i.
-func decodeQ2_K[T Float](dst []T, src []byte) {
+// decodeQ2_K decodes {scales [16]byte, q [64]byte, d, dmin f16}: weight = (d·scale)·q −
+// dmin·min. Sub-block s has 16 weights, its scale in the low nibble of scales[s] and its
+// minimum in the high nibble. Bits 2k and 2k+1 of q[32h+i] are the quant of weight
+// 128h + 32k + i.
+func decodeQ2_K[T float](dst []T, src []byte) {
 	var q [256]byte
 	for ; len(src) >= 84; src, dst = src[84:], dst[256:] {
 		pairs(&q, (*[64]byte)(src[16:]))
@@ -19,7 +19,7 @@ func decodeQ2_K[T Float](dst []T, src []byte) {
 	}
 }
 
-// pairs unpacks 2-bit quants in the order that decodeQ2_K gives.
+// pairs unpacks the 2-bit quants of Q2_K and Q3_K.
 func pairs(q *[256]byte, packed *[64]byte) {
 	for h := range 2 {
 		q, packed := (*[128]byte)(q[128*h:]), (*[32]byte)(packed[32*h:])
@@ -33,12 +33,12 @@ func pairs(q *[256]byte, packed *[64]byte) {
 	}
 }
 
-// decodeQ3_K decodes {high [32]byte, low [64]byte, scales [12]byte, d f16}:
-// weight = (d·(scale − 32))·(q − 4). A quant's lower two bits lie as in Q2_K;
-// its third bit, for weight 32k + i, is bit k of high[i]. Sub-block s of 16
-// weights has a 6-bit scale: the low four bits are nibble s/8 of scales[s%8],
-// the upper two are bits 2(s/4) and 2(s/4)+1 of scales[8 + s%4].
-func decodeQ3_K[T Float](dst []T, src []byte) {
+// decodeQ3_K decodes {high [32]byte, low [64]byte, scales [12]byte, d f16}: weight =
+// (d·(scale − 32))·(q − 4). The lower two bits of q are packed as in Q2_K; the third bit
+// of weight 32k + i is bit k of high[i]. Sub-block s has 16 weights and a 6-bit scale:
+// the low four bits are nibble s/8 of scales[s%8], the upper two are bits 2(s/4) and
+// 2(s/4)+1 of scales[8 + s%4].
+func decodeQ3_K[T float](dst []T, src []byte) {
 	var q [256]byte
 	var ds [16]T
 	ints := int8s[T]()
@@ -57,10 +57,10 @@ func decodeQ3_K[T Float](dst []T, src []byte) {
 	}
 }
 
-// scaleMin unpacks sub-block s's 6-bit scale and minimum, as Q4_K and Q5_K pack
-// eight of each into 12 bytes: those of sub-blocks 0–3 are the low six bits of
-// bytes 0–3 and 4–7; those of 4–7 have their low four bits in the nibbles of
-// bytes 8–11 and their upper two in the top bits that the first left over.
+// scaleMin unpacks the 6-bit scale and minimum of sub-block s. Q4_K and Q5_K pack eight
+// of each into 12 bytes. Those of sub-blocks 0–3 are the low six bits of bytes 0–3 and
+// 4–7. Those of sub-blocks 4–7 have their low four bits in the nibbles of bytes 8–11 and
+// their upper two bits in the top bits of bytes 0–7.
 func scaleMin(packed *[12]byte, s int) (scale, min byte) {
 	if s < 4 {
 		return packed[s] & 63, packed[s+4] & 63
@@ -68,12 +68,10 @@ func scaleMin(packed *[12]byte, s int) (scale, min byte) {
 	return packed[s+4]&15 | packed[s-4]>>6<<4, packed[s+4]>>4 | packed[s]>>6<<4
 }
 
-// decodeQ4_K decodes {d, dmin f16, scales [12]byte, q [128]byte}: sub-block s of
-// 32 weights has a scale and a minimum (see scaleMin); weight = (d·scale)·q −
-// dmin·min. The low nibbles of q[32p:32p+32] are sub-block 2p, the high ones 2p+1.
-//
-// Quants are not unpacked to bytes first here: they lie in order already.
-func decodeQ4_K[T Float](dst []T, src []byte) {
+// decodeQ4_K decodes {d, dmin f16, scales [12]byte, q [128]byte}: weight = (d·scale)·q −
+// dmin·min. Sub-block s has 32 weights, and a scale and a minimum as scaleMin unpacks
+// them. The low nibbles of q[32p:32p+32] are sub-block 2p, the high nibbles 2p+1.
+func decodeQ4_K[T float](dst []T, src []byte) {
 	for ; len(src) >= 144; src, dst = src[144:], dst[256:] {
 		d, dmin, scales := f16At(src), f16At(src[2:]), (*[12]byte)(src[4:])
 		for p := range 4 {
@@ -97,10 +95,9 @@ func decodeQ4_K[T Float](dst []T, src []byte) {
 	}
 }
 
-// decodeQ5_K decodes {d, dmin f16, scales [12]byte, high [32]byte, low
-// [128]byte}: as Q4_K with a fifth bit, which for weight i of sub-block s is bit
-// s of high[i].
-func decodeQ5_K[T Float](dst []T, src []byte) {
+// decodeQ5_K decodes {d, dmin f16, scales [12]byte, high [32]byte, low [128]byte}: as
+// Q4_K with a fifth bit, which is bit s of high[i] for weight i of sub-block s.
+func decodeQ5_K[T float](dst []T, src []byte) {
 	var q [256]byte
 	for ; len(src) >= 176; src, dst = src[176:], dst[256:] {
 		high, low := (*[32]byte)(src[16:]), (*[128]byte)(src[48:])
@@ -117,11 +114,11 @@ func decodeQ5_K[T Float](dst []T, src []byte) {
 	}
 }
 
-// decodeQ6_K decodes {low [128]byte, high [64]byte, scales [16]int8, d f16}:
-// sub-block s of 16 weights has a signed scale; weight = (d·scale)·(q − 32). Of
-// weight 128h + 32k + i the low four bits are nibble k/2 of low[64h + 32(k%2) +
-// i], the upper two are bits 2k and 2k+1 of high[32h + i].
-func decodeQ6_K[T Float](dst []T, src []byte) {
+// decodeQ6_K decodes {low [128]byte, high [64]byte, scales [16]int8, d f16}: weight =
+// (d·scale)·(q − 32). Sub-block s has 16 weights. The quant of weight 128h + 32k + i has
+// its low four bits in nibble k/2 of low[64h + 32(k%2) + i], and its upper two bits in
+// bits 2k and 2k+1 of high[32h + i].
+func decodeQ6_K[T float](dst []T, src []byte) {
 	var q [256]byte
 	var ds [16]T
 	ints := int8s[T]()
@@ -135,7 +132,7 @@ func decodeQ6_K[T Float](dst []T, src []byte) {
 	}
 }
 
-// sixes unpacks 6-bit quants, less 32, in the order that decodeQ6_K gives.
+// sixes unpacks the 6-bit quants of Q6_K and subtracts 32.
 func sixes(q *[256]byte, packed *[192]byte) {
 	for h := range 2 {
 		q, low, high := (*[128]byte)(q[128*h:]), (*[64]byte)(packed[64*h:]), (*[32]byte)(packed[128+32*h:])

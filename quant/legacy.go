@@ -2,12 +2,12 @@ package quant
 
 import "encoding/binary"
 
-// The formats of 32 weights with a scale d of their own: each decoder's comment
-// gives the block's bytes in order, f16 being a float16.
+// Blocks of 32 weights with one scale d. The comment of each decoder gives the bytes of a
+// block in order.
 
-// decodeQ4_0 decodes {d f16, q [16]byte}: weight = d·(q − 8). The low nibbles
-// are weights 0–15, the high ones 16–31.
-func decodeQ4_0[T Float](dst []T, src []byte) {
+// decodeQ4_0 decodes {d f16, q [16]byte}: weight = d·(q − 8). The low nibbles are the
+// quants of weights 0–15, the high nibbles those of weights 16–31.
+func decodeQ4_0[T float](dst []T, src []byte) {
 	var q [32]byte
 	ints := int8s[T]()
 	for ; len(src) >= 18; src, dst = src[18:], dst[32:] {
@@ -19,8 +19,8 @@ func decodeQ4_0[T Float](dst []T, src []byte) {
 	}
 }
 
-// decodeQ4_1 decodes {d, m f16, q [16]byte}: weight = d·q + m, nibbles as in Q4_0.
-func decodeQ4_1[T Float](dst []T, src []byte) {
+// decodeQ4_1 decodes {d, m f16, q [16]byte}: weight = d·q + m. Nibbles are as in Q4_0.
+func decodeQ4_1[T float](dst []T, src []byte) {
 	var q [32]byte
 	for ; len(src) >= 20; src, dst = src[20:], dst[32:] {
 		nibbles(&q, (*[16]byte)(src[4:]))
@@ -28,16 +28,16 @@ func decodeQ4_1[T Float](dst []T, src []byte) {
 	}
 }
 
-// fifthBits adds the high bits of 5-bit quants, bit j for weight j.
+// fifthBits adds the fifth bits of 5-bit quants. Bit j belongs to weight j.
 func fifthBits(q *[32]byte, high uint32) {
 	for j := range q {
 		q[j] |= byte(high>>j) & 1 << 4
 	}
 }
 
-// decodeQ5_0 decodes {d f16, high uint32, low [16]byte}: weight = d·(q − 16),
-// where q has its lower four bits in the nibbles of low, ordered as in Q4_0.
-func decodeQ5_0[T Float](dst []T, src []byte) {
+// decodeQ5_0 decodes {d f16, high uint32, low [16]byte}: weight = d·(q − 16). The lower
+// four bits of q are the nibbles of low, as in Q4_0; bit j of high is the fifth bit.
+func decodeQ5_0[T float](dst []T, src []byte) {
 	var q [32]byte
 	ints := int8s[T]()
 	for ; len(src) >= 22; src, dst = src[22:], dst[32:] {
@@ -50,9 +50,9 @@ func decodeQ5_0[T Float](dst []T, src []byte) {
 	}
 }
 
-// decodeQ5_1 decodes {d, m f16, high uint32, low [16]byte}: weight = d·q + m,
-// quants as in Q5_0.
-func decodeQ5_1[T Float](dst []T, src []byte) {
+// decodeQ5_1 decodes {d, m f16, high uint32, low [16]byte}: weight = d·q + m. Quants are
+// as in Q5_0.
+func decodeQ5_1[T float](dst []T, src []byte) {
 	var q [32]byte
 	for ; len(src) >= 24; src, dst = src[24:], dst[32:] {
 		nibbles(&q, (*[16]byte)(src[8:]))
@@ -62,7 +62,7 @@ func decodeQ5_1[T Float](dst []T, src []byte) {
 }
 
 // decodeQ8_0 decodes {d f16, q [32]int8}: weight = d·q.
-func decodeQ8_0[T Float](dst []T, src []byte) {
+func decodeQ8_0[T float](dst []T, src []byte) {
 	ints := int8s[T]()
 	for ; len(src) >= 34; src, dst = src[34:], dst[32:] {
 		scale32((*[32]T)(dst), (*[32]byte)(src[2:]), T(f16At(src)), ints)

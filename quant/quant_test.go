@@ -38,15 +38,10 @@ func TestFormatTable(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			f := tt.format
 			all = append(all, f)
-			if int(f) != tt.id || !f.Valid() || f.String() != tt.name ||
+			if int(f) != tt.id || !f.valid() || f.String() != tt.name ||
 				f.BlockLen() != tt.weights || f.BlockBytes() != tt.size || f.CanEncode() != tt.encode {
 				t.Errorf("id %d, valid %v, %v, %d weights in %d bytes, encode %v",
-					f, f.Valid(), f, f.BlockLen(), f.BlockBytes(), f.CanEncode())
-			}
-			for _, name := range []string{tt.name, strings.ToLower(tt.name)} {
-				if got, err := Parse(name); got != f || err != nil {
-					t.Errorf("Parse(%q) = %v, %v", name, got, err)
-				}
+					f, f.valid(), f, f.BlockLen(), f.BlockBytes(), f.CanEncode())
 			}
 			if _, ok := specs[f]; !ok {
 				t.Error("no definition to test against")
@@ -60,8 +55,8 @@ func TestFormatTable(t *testing.T) {
 
 func TestInvalidFormat(t *testing.T) {
 	for _, f := range []Format{4, 5, 9, 15, 31, 1 << 31, math.MaxUint32} {
-		if f.Valid() || !strings.HasPrefix(f.String(), "format(") {
-			t.Errorf("%d: valid %v, %v", uint32(f), f.Valid(), f)
+		if f.valid() || !strings.HasPrefix(f.String(), "format(") {
+			t.Errorf("%d: valid %v, %v", uint32(f), f.valid(), f)
 		}
 		if _, err := f.RowBytes(256); !errors.Is(err, ErrUnsupported) {
 			t.Errorf("%v: RowBytes error %v", f, err)
@@ -71,20 +66,6 @@ func TestInvalidFormat(t *testing.T) {
 		mustPanic(t, func() { f.CanEncode() })
 		mustPanic(t, func() { Decode(f, []float32{}, nil) })
 		mustPanic(t, func() { _ = f.Encode(nil, nil) })
-	}
-}
-
-func TestParseUnknown(t *testing.T) {
-	for _, name := range []string{"", "Q4", "Q4_K_M", "Q4_K ", "format(2)", "Q1_0"} {
-		_, err := Parse(name)
-		if !errors.Is(err, ErrUnsupported) {
-			t.Fatalf("Parse(%q): error %v", name, err)
-		}
-		for _, f := range Formats() {
-			if !strings.Contains(err.Error(), f.String()) {
-				t.Errorf("%v does not name %v", err, f)
-			}
-		}
 	}
 }
 
@@ -99,12 +80,12 @@ func TestRowBytes(t *testing.T) {
 		{"one block", "the smallest row", Q4_K, 256, 144, nil},
 		{"many", "a row of a real model", Q8_0, 4096, 4352, nil},
 		{"single weights", "any length fills blocks of one", F16, 7, 14, nil},
-		{"partial", "one weight short", Q4_K, 255, 0, ErrPartialBlock},
-		{"part of a K block", "fills blocks of 32 but not of 256", Q6_K, 288, 0, ErrPartialBlock},
-		{"negative", "a whole number of blocks, but of no row", Q8_0, -32, 0, ErrPartialBlock},
+		{"partial", "one weight short", Q4_K, 255, 0, errPartialBlock},
+		{"part of a K block", "fills blocks of 32 but not of 256", Q6_K, 288, 0, errPartialBlock},
+		{"negative", "a whole number of blocks, but of no row", Q8_0, -32, 0, errPartialBlock},
 		{"largest", "the last size that fits", F32, math.MaxInt / 4, math.MaxInt / 4 * 4, nil},
-		{"overflow", "one weight more", F32, math.MaxInt/4 + 1, 0, ErrOverflow},
-		{"blocks overflow", "more bytes than weights", Q8_0, math.MaxInt &^ 31, 0, ErrOverflow},
+		{"overflow", "one weight more", F32, math.MaxInt/4 + 1, 0, errOverflow},
+		{"blocks overflow", "more bytes than weights", Q8_0, math.MaxInt &^ 31, 0, errOverflow},
 		{"fewer bytes than weights", "cannot overflow", Q4_K, math.MaxInt &^ 255, math.MaxInt >> 8 * 144, nil},
 	}
 	for _, tt := range tests {

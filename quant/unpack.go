@@ -2,20 +2,19 @@ package quant
 
 import "encoding/binary"
 
-// The decoders work in two steps. First the packed quants of a block become one
-// signed byte each, in the order of the weights, eight at a time within a 64-bit
-// word. Then the bytes are turned into numbers by a table, which is faster than
-// the machine's conversion, and scaled.
+// The decoders work in two steps. First they unpack the quants of a block to one signed
+// byte each, in the order of the weights, eight at a time in a 64-bit word. Then they
+// convert the bytes to floats by a table, which is faster than the conversion of the CPU,
+// and multiply by the scales.
 //
-// Which arithmetic is exact matters. A float16 has 11 significant bits; a small
-// scale or a quant has at most 7 (an int8 reaches −128, but that is a power of
-// two), and where both occur they have at most 13 together (Q6_K: 7 and 5, IQ4_XS:
-// 5 and 7, Q5_K: 6 and 5). So d·scale·quant fits the 24 bits of a float32, far
-// from the ends of its exponents, and is never rounded: the formats without a
-// minimum may be computed in T, in any order. Only adding or subtracting a minimum
-// rounds, and that is done in float32 as the formats define it.
+// Products are exact. A float16 has 11 significant bits, a sub-block scale or a quant at
+// most 7 (−128 is a power of two), and a scale and a quant together at most 13 (Q6_K: 7
+// and 5, IQ4_XS: 5 and 7, Q5_K: 6 and 5). So d·scale·quant fits the 24 bits of a float32,
+// far from overflow and underflow. Formats without a minimum may be computed in T and in
+// any order. Adding or subtracting a minimum rounds; it is done in float32, as the
+// formats define it.
 
-// Masks that keep some bits of each of the eight bytes of a word.
+// Masks of some bits of each byte in a word.
 const (
 	low1 = 0x0101010101010101
 	low2 = 0x0303030303030303
@@ -23,18 +22,18 @@ const (
 	top1 = 0x8080808080808080
 )
 
-// int8s32 and int8s64 map a byte to the value of the int8 that it stores.
+// int8s32 and int8s64 convert a byte, as an int8, to a float.
 var int8s32, int8s64 = int8Table[float32](), int8Table[float64]()
 
-func int8Table[T Float]() (t [256]T) {
+func int8Table[T float]() (t [256]T) {
 	for i := range t {
 		t[i] = T(int8(i))
 	}
 	return t
 }
 
-// int8s is the table for T.
-func int8s[T Float]() *[256]T {
+// int8s returns the table for T.
+func int8s[T float]() *[256]T {
 	if t, ok := any(&int8s64).(*[256]T); ok {
 		return t
 	}
@@ -44,11 +43,11 @@ func int8s[T Float]() *[256]T {
 func load8(b []byte) uint64     { return binary.LittleEndian.Uint64(b) }
 func store8(b []byte, w uint64) { binary.LittleEndian.PutUint64(b, w) }
 
-// minus subtracts c, at most 128, from each of eight bytes that are below 128.
-// The top bits, set for the subtraction, keep borrows from crossing bytes.
+// minus subtracts c ≤ 128 from each of the eight bytes of w, which are below 128. It sets
+// the top bits during the subtraction, so that no borrow crosses a byte.
 func minus(w uint64, c byte) uint64 { return ((w | top1) - low1*uint64(c)) ^ top1 }
 
-// nibbles unpacks 4-bit quants: the low halves of the bytes, then the high ones.
+// nibbles unpacks 4-bit quants: the low nibbles, then the high nibbles.
 func nibbles(q *[32]byte, packed *[16]byte) {
 	for j := 0; j < 16; j += 8 {
 		w := load8(packed[j:])
@@ -58,7 +57,7 @@ func nibbles(q *[32]byte, packed *[16]byte) {
 }
 
 // scale32 computes y[j] = d·q[j].
-func scale32[T Float](y *[32]T, q *[32]byte, d T, ints *[256]T) {
+func scale32[T float](y *[32]T, q *[32]byte, d T, ints *[256]T) {
 	for j := 0; j < 32; j += 8 {
 		y, q := (*[8]T)(y[j:]), (*[8]byte)(q[j:])
 		y[0] = d * ints[q[0]]
@@ -73,7 +72,7 @@ func scale32[T Float](y *[32]T, q *[32]byte, d T, ints *[256]T) {
 }
 
 // scale16x16 computes y[j] = d[j/16]·q[j].
-func scale16x16[T Float](y *[256]T, q *[256]byte, d *[16]T, ints *[256]T) {
+func scale16x16[T float](y *[256]T, q *[256]byte, d *[16]T, ints *[256]T) {
 	for j := 0; j < 256; j += 8 {
 		d, y, q := d[j/16], (*[8]T)(y[j:]), (*[8]byte)(q[j:])
 		y[0] = d * ints[q[0]]
@@ -87,9 +86,8 @@ func scale16x16[T Float](y *[256]T, q *[256]byte, d *[16]T, ints *[256]T) {
 	}
 }
 
-// affine computes y[j] = float32(d·q[j] − m) for the next len(q) weights, a
-// multiple of 4.
-func affine[T Float](y []T, q []byte, d, m float32) {
+// affine computes y[j] = float32(d·q[j] − m) for j < len(q), a multiple of 4.
+func affine[T float](y []T, q []byte, d, m float32) {
 	for ; len(q) >= 4; q, y = q[4:], y[4:] {
 		y, q := (*[4]T)(y), (*[4]byte)(q)
 		y[0] = T(float32(d*int8s32[q[0]]) - m)

@@ -1,6 +1,7 @@
 package ref
 
 import (
+	"github.com/lockstep-go/lockstep/internal/portable"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/quant"
 )
@@ -33,7 +34,7 @@ func (e *Engine) product(x tensor, l model.Linear, r Rounding) (tensor, error) {
 //
 // with x [positions, cols], W [rows, cols], y [positions, rows]: rows in parallel,
 // every weight dequantized once for all positions. The sum's order depends on cols
-// alone: segments in turn, within each the interleaved sums of quant.DotDecoded.
+// alone: segments in turn, within each the interleaved sums of portable.Dot.
 func (e *Engine) matMul(x tensor, w model.Matrix, round Rounding) (tensor, error) {
 	y := newTensor(x.rows, w.Rows)
 	err := e.parallel(w.Rows, func(lo, hi int) {
@@ -53,7 +54,7 @@ func (e *Engine) matMul(x tensor, w model.Matrix, round Rounding) (tensor, error
 					}
 				}
 				for p := range x.rows {
-					y.data[p*w.Rows+r] += quant.DotDecoded(part, x.row(p)[from:to])
+					y.data[p*w.Rows+r] += portable.Dot(part, x.row(p)[from:to])
 				}
 			}
 		}

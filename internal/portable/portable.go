@@ -129,3 +129,21 @@ func cosTaylor(r float64) float64 {
 	}
 	return 1 - s
 }
+
+// Dot is Σ w[i]·x[i] over the len(w) elements of w. It keeps four interleaved sums, so
+// that an addition does not wait for the previous one, and adds them as
+// (s0 + s2) + (s1 + s3).
+func Dot(w, x []float64) float64 {
+	var s0, s1, s2, s3 float64
+	for len(w) >= 4 && len(x) >= 4 {
+		s0 += float64(w[0] * x[0])
+		s1 += float64(w[1] * x[1])
+		s2 += float64(w[2] * x[2])
+		s3 += float64(w[3] * x[3])
+		w, x = w[4:], x[4:]
+	}
+	for i, v := range w {
+		s0 += float64(v * x[i])
+	}
+	return (s0 + s2) + (s1 + s3)
+}

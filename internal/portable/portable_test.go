@@ -95,3 +95,13 @@ func TestBitsAreFrozen(t *testing.T) {
 		t.Errorf("hash of 50,000 results %#x, want %#x", h, uint64(want))
 	}
 }
+
+func TestDotTail(t *testing.T) {
+	w := []float64{1, 2, 3, 4, 5, 6, 7}
+	x := []float64{1, 10, 100, 1e3, 1e4, 1e5, 1e6}
+	for n, want := range []float64{0, 1, 21, 321, 4321, 54321, 654321, 7654321} {
+		if got := portable.Dot(w[:n], x[:n]); got != want {
+			t.Errorf("%d weights: %v, want %v", n, got, want)
+		}
+	}
+}

@@ -22,11 +22,11 @@ type Kept struct {
 
 // Convert plans src in the formats of a recipe and returns a writer that does
 // the work when it is written, with all the metadata of src and the tensors in
-// their order. Errors: quant.ErrNoEncoder; a src that is no model; and, while
+// their order. Errors: quant.ErrUnsupported; a src that is no model; and, while
 // writing, ctx's. progress, when not nil, is told of every written byte count.
 func Convert(ctx context.Context, src *gguf.File, r Recipe, progress func(bytes int)) (*gguf.Writer, []Kept, error) {
 	if !r.CanEncode() {
-		return nil, nil, fmt.Errorf("%s: %w", r, quant.ErrNoEncoder)
+		return nil, nil, fmt.Errorf("%s: %w", r, quant.ErrUnsupported)
 	}
 	info, err := modelOf(src)
 	if err != nil {

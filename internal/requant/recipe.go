@@ -28,11 +28,12 @@ func ParseRecipe(name string) (Recipe, error) {
 	if strings.EqualFold(name, Q4KM) {
 		return Recipe{Q4KM, quant.Q4_K, true}, nil
 	}
-	f, err := quant.Parse(name)
-	if err != nil {
-		return Recipe{}, fmt.Errorf("%w, or the mix %s", err, Q4KM)
+	for _, f := range quant.Formats() {
+		if strings.EqualFold(name, f.String()) {
+			return Recipe{strings.ToLower(f.String()), f, false}, nil
+		}
 	}
-	return Recipe{strings.ToLower(f.String()), f, false}, nil
+	return Recipe{}, fmt.Errorf("requant: %w %q: want one of %s", quant.ErrUnsupported, name, strings.Join(Names(), ", "))
 }
 
 // String is the name that ParseRecipe understands.
@@ -40,13 +41,6 @@ func (r Recipe) String() string { return r.name }
 
 // CanEncode reports whether existing weights can be converted by this recipe.
 func (r Recipe) CanEncode() bool { return r.base.CanEncode() && (!r.mix || quant.Q6_K.CanEncode()) }
-
-// fileTypes are the values of general.file_type, from the GGUF specification.
-var fileTypes = map[quant.Format]uint32{
-	quant.F32: 0, quant.F16: 1, quant.Q4_0: 2, quant.Q4_1: 3, quant.Q8_0: 7, quant.Q5_0: 8, quant.Q5_1: 9,
-	quant.Q2_K: 10, quant.Q3_K: 12, quant.Q4_K: 14, quant.Q5_K: 16, quant.Q6_K: 18,
-	quant.IQ4_NL: 25, quant.IQ4_XS: 30, quant.BF16: 32,
-}
 
 // QuantizationVersion is the value of general.quantization_version for the
 // layouts of package quant.
@@ -57,7 +51,7 @@ func (r Recipe) FileType() uint32 {
 	if r.mix {
 		return 15 // MOSTLY_Q4_K_M
 	}
-	return fileTypes[r.base]
+	return r.base.FileType()
 }
 
 // Model is what a recipe must know of the whole model.

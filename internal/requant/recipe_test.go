@@ -29,9 +29,17 @@ func TestParseRecipe(t *testing.T) {
 	if err != nil || !r.mix || r.String() != Q4KM || r.FileType() != 15 {
 		t.Errorf("q4_k_m: %+v, %v", r, err)
 	}
-	_, err = ParseRecipe("q9_z")
-	if !errors.Is(err, quant.ErrUnsupported) || !strings.Contains(err.Error(), "q4_k_m") || !strings.Contains(err.Error(), "Q8_0") {
-		t.Errorf("unknown name: error %v does not list the choices", err)
+	for _, name := range []string{"", "Q4", "Q4_K ", "format(2)", "Q1_0", "q9_z"} {
+		_, err := ParseRecipe(name)
+		if !errors.Is(err, quant.ErrUnsupported) {
+			t.Errorf("%q: error %v", name, err)
+			continue
+		}
+		for _, known := range Names() {
+			if !strings.Contains(err.Error(), known) {
+				t.Errorf("%v does not name %v", err, known)
+			}
+		}
 	}
 }
 
@@ -115,9 +123,9 @@ func TestMoreBitsLayers(t *testing.T) {
 func TestFileTypesAreDistinct(t *testing.T) {
 	seen := []uint32{15}
 	for _, f := range quant.Formats() {
-		if slices.Contains(seen, fileTypes[f]) {
-			t.Errorf("%v: file type %d is another's", f, fileTypes[f])
+		if slices.Contains(seen, f.FileType()) {
+			t.Errorf("%v: file type %d is another's", f, f.FileType())
 		}
-		seen = append(seen, fileTypes[f])
+		seen = append(seen, f.FileType())
 	}
 }

@@ -30,8 +30,7 @@ var (
 )
 
 // The kinds of refusal. Every refusal of a file wraps exactly one of these or of the
-// exported errors. errVersion1 is also an errVersion, and errPartialBlock also a
-// quant.ErrPartialBlock.
+// exported errors, but errVersion1 is also an errVersion.
 var (
 	errMagic             = malformedKind("not a GGUF file")
 	errLimit             = malformedKind("too many keys or tensors")
@@ -43,7 +42,7 @@ var (
 	errUTF8              = malformedKind("invalid UTF-8")
 	errAlignment         = malformedKind("bad alignment")
 	errShape             = malformedKind("bad shape")
-	errPartialBlock      = fmt.Errorf("%w: %w", ErrMalformed, quant.ErrPartialBlock)
+	errPartialBlock      = malformedKind("row does not fill whole blocks")
 	errOverflow          = malformedKind("overflow")
 	errOverlap           = malformedKind("overlapping tensors")
 	errSize              = malformedKind("tensor size")

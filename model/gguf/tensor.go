@@ -192,7 +192,7 @@ var otherFormats = map[quant.Format]struct {
 }
 
 func checkFormat(f quant.Format) error {
-	if f.Valid() {
+	if _, err := f.RowBytes(0); err == nil {
 		return nil
 	}
 	switch o, known := otherFormats[f]; {

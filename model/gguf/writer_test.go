@@ -320,8 +320,8 @@ func TestWrappedErrors(t *testing.T) {
 		t.Errorf("%v is no quant.ErrUnsupported", err)
 	}
 	info.Format, info.Dims = quant.Q8_0, []int{31}
-	if err := NewWriter().Add(info); !errors.Is(err, quant.ErrPartialBlock) {
-		t.Errorf("%v is no quant.ErrPartialBlock", err)
+	if err := NewWriter().Add(info); !errors.Is(err, errPartialBlock) {
+		t.Errorf("%v is no errPartialBlock", err)
 	}
 	if _, err := Parse([]byte("GGUF\x01\x00\x00\x00")); !errors.Is(err, errVersion) || !errors.Is(err, errVersion1) {
 		t.Errorf("%v is no errVersion", err)

@@ -7,15 +7,14 @@ import (
 	"github.com/lockstep-go/lockstep/internal/float16"
 )
 
-// The numbers at the start of b.
+// f32At, f16At and bf16At read the number at the start of b.
 func f32At(b []byte) float32  { return math.Float32frombits(binary.LittleEndian.Uint32(b)) }
 func f16At(b []byte) float32  { return float16.FromF16(binary.LittleEndian.Uint16(b)) }
 func bf16At(b []byte) float32 { return float16.FromBF16(binary.LittleEndian.Uint16(b)) }
 
-// The decoders of single weights take four at a time, to share the loop and the checks of
-// bounds, and then what is left of the row.
+// The decoders below are unrolled by four, which saves bounds checks.
 
-func decodeF32[T Float](dst []T, src []byte) {
+func decodeF32[T float](dst []T, src []byte) {
 	for ; len(dst) >= 4 && len(src) >= 16; dst, src = dst[4:], src[16:] {
 		y, b := (*[4]T)(dst), (*[16]byte)(src)
 		y[0] = T(f32At(b[0:]))
@@ -28,7 +27,7 @@ func decodeF32[T Float](dst []T, src []byte) {
 	}
 }
 
-func decodeF16[T Float](dst []T, src []byte) {
+func decodeF16[T float](dst []T, src []byte) {
 	for ; len(dst) >= 4 && len(src) >= 8; dst, src = dst[4:], src[8:] {
 		y, b := (*[4]T)(dst), (*[8]byte)(src)
 		y[0] = T(f16At(b[0:]))
@@ -41,7 +40,7 @@ func decodeF16[T Float](dst []T, src []byte) {
 	}
 }
 
-func decodeBF16[T Float](dst []T, src []byte) {
+func decodeBF16[T float](dst []T, src []byte) {
 	for ; len(dst) >= 4 && len(src) >= 8; dst, src = dst[4:], src[8:] {
 		y, b := (*[4]T)(dst), (*[8]byte)(src)
 		y[0] = T(bf16At(b[0:]))
