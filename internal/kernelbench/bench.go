@@ -1,6 +1,5 @@
-// Package kernelbench measures kernels on a device, each beside the limit of the
-// device that it runs into: read bandwidth or the rate of the matrix units, both
-// measured in the same run.
+// Package kernelbench measures the time of kernels on a device and compares it with a
+// roofline limit: the read bandwidth or the tensor core rate, both measured in the same run.
 package kernelbench
 
 import (
@@ -14,24 +13,23 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// Case is a kernel at one shape.
+// Case is a kernel with one shape.
 type Case struct {
 	Spec  ptxgen.Spec
 	Shape string
-	// Bytes is the fewest that a launch must move through device memory: each
-	// input read once, each output written once. FLOP is what it must compute on
-	// the matrix units, 0 for kernels that do not use them. The one that takes a
-	// perfect kernel longer is the limit.
+	// Bytes is the least memory traffic of a launch: each input read once, each output
+	// written once. FLOP is its work on tensor cores; 0: none. The one that takes longer
+	// is the limit.
 	Bytes, FLOP float64
 	// Launch makes inputs and a launch on them. It is called again for launches on
 	// other memory, so that no cache serves them.
 	Launch func(r *Rig, k *ptx.Kernel) (ptx.Launch, error)
 }
 
-// name is what a choice of cases is matched with.
+// name returns "kernel shape", which the regular expression of Run matches.
 func (c Case) name() string { return c.Spec.Name() + " " + c.Shape }
 
-// Device says what was measured.
+// Device describes the measured device.
 type Device struct {
 	Name              string `json:"name"`
 	DriverVersion     int    `json:"driver_version"`     // 12040 is CUDA 12.4
@@ -41,43 +39,42 @@ type Device struct {
 	Memory            int64  `json:"memory_bytes"`
 }
 
-// DeviceOf describes a device.
+// DeviceOf returns the description of dev.
 func DeviceOf(dev driver.Device) Device {
 	p := dev.Properties()
 	return Device{p.Name, p.DriverVersion, p.ComputeCapability, p.SMs, p.L2, p.Memory}
 }
 
-// Limits are what the device reached in this run.
+// Limits are the measured limits of a device.
 type Limits struct {
 	ReadPlain float64 `json:"read_plain_bytes_per_second"` // 16-byte loads
-	ReadBulk  float64 `json:"read_bulk_bytes_per_second"`  // the copy engine; 0 where there is none
-	Copy      float64 `json:"copy_bytes_per_second"`       // bytes read and written
-	Matrix    float64 `json:"matrix_flop_per_second"`      // bf16 mma.sync in registers
-	Launch    float64 `json:"launch_seconds"`              // an empty kernel after another in a graph
+	ReadBulk  float64 `json:"read_bulk_bytes_per_second"`  // cp.async.bulk; 0 below sm_90
+	Copy      float64 `json:"copy_bytes_per_second"`       // bytes read plus bytes written
+	Matrix    float64 `json:"matrix_flop_per_second"`      // bf16 mma.sync on registers
+	Launch    float64 `json:"launch_seconds"`              // per nearly empty kernel in a graph
 }
 
-// Read is the best of the two ways to read.
+// Read returns the read bandwidth: the better one of both kinds of loads.
 func (l Limits) Read() float64 { return max(l.ReadPlain, l.ReadBulk) }
 
-// Result is a case's measurement.
+// Result is the measurement of a case.
 type Result struct {
 	Kernel  string  `json:"kernel"` // the entry's name
 	Shape   string  `json:"shape"`
-	Bytes   float64 `json:"bytes"`   // of a launch, see Case
-	FLOP    float64 `json:"flop"`    // of a launch, see Case
-	Seconds float64 `json:"seconds"` // a launch, median of the repeats
+	Bytes   float64 `json:"bytes"`   // per launch, see Case
+	FLOP    float64 `json:"flop"`    // per launch, see Case
+	Seconds float64 `json:"seconds"` // per launch, median of the repeats
 	Least   float64 `json:"least_seconds"`
 	Most    float64 `json:"most_seconds"`
-	Rate    float64 `json:"rate"`           // bytes or FLOP a second, whichever is the limit
+	Rate    float64 `json:"rate"`           // bytes/s or FLOP/s, whichever is the limit
 	Unit    string  `json:"unit"`           // "B/s" or "FLOP/s"
 	Share   float64 `json:"share_of_limit"` // of Limits.Read or Limits.Matrix
 	Err     string  `json:"error,omitempty"`
 }
 
-// Report is a whole run. Its JSON is stable: fields keep their names, units and
-// meaning, in SI units without prefixes, and Version counts the changes that break
-// that. Results have the order of Cases; those of a kernel at a shape are found by
-// "kernel" and "shape". A case that failed has "error", and 0 for what was not measured.
+// Report is a whole run. Its JSON is stable: fields keep their names, meaning and SI units,
+// and Version counts incompatible changes. "kernel" and "shape" identify a result. A case
+// that failed has "error", and 0 for what was not measured.
 type Report struct {
 	Version int      `json:"version"`
 	Device  Device   `json:"device"`
@@ -85,14 +82,14 @@ type Report struct {
 	Results []Result `json:"results"`
 }
 
-// Run measures the limits and then every case whose "kernel shape" matches only. A
-// case that fails is a result with its error; show, when not nil, sees each result
-// as it comes.
+// Run measures the limits and then every case whose "kernel shape" matches only; nil
+// matches all. A case that fails has its error in its result. show, if not nil, receives
+// each result at once.
 func Run(ctx context.Context, dev driver.Device, cases []Case, only *regexp.Regexp, show func(Result)) (Report, error) {
 	return run(ctx, dev, choose(cases, only), full, show)
 }
 
-// choose lists the cases that match; all without an expression.
+// choose returns the cases that match only.
 func choose(cases []Case, only *regexp.Regexp) []Case {
 	var list []Case
 	for _, c := range cases {
@@ -143,7 +140,7 @@ func measure(dev driver.Device, lib *library, c Case, lim Limits, e effort) Resu
 	return res
 }
 
-// judge compares the time with what the limits allow.
+// judge sets the rate and the share of the limit.
 func (r *Result) judge(lim Limits) {
 	work, limit := r.Bytes, lim.Read()
 	r.Unit = "B/s"

@@ -15,7 +15,7 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// brief is an effort for the emulator, whose clock counts instructions.
+// brief is the effort for the emulator, whose clock counts instructions.
 var brief = effort{readBytes: 1 << 18, matrixRounds: 2, graph: time.Microsecond, total: time.Microsecond}
 
 func TestRun(t *testing.T) {
@@ -83,7 +83,6 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// The limit is what takes a perfect kernel longer.
 func TestJudge(t *testing.T) {
 	lim := Limits{ReadPlain: 3e12, ReadBulk: 4e12, Matrix: 400e12}
 	for _, c := range []struct {
@@ -107,7 +106,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Working sets go round more memory than the L2 has.
+// The working sets exceed the L2 cache.
 func TestDistinct(t *testing.T) {
 	dev, lib := open(t) // which tells no L2, for which 1 MiB is taken
 	r, err := newRig(dev, lib)
@@ -125,7 +124,7 @@ func TestDistinct(t *testing.T) {
 	}
 }
 
-// The names of the JSON's fields, which others read.
+// The names of the JSON fields are stable.
 func TestJSON(t *testing.T) {
 	text, err := json.Marshal(Report{Results: []Result{{Err: "e"}}})
 	if err != nil {

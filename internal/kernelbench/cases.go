@@ -7,23 +7,23 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// sizes are the shapes at which kernels are measured.
+// sizes holds the shapes of all cases.
 type sizes struct {
 	formats []quant.Format // of weights
-	// Of GEMM, of expert matrices and of embeddings, a choice: what models are stored in.
+	// Common formats of prefill weights, expert weights and embeddings.
 	products, experts, embeddings []quant.Format
 
 	width, ffn, vocab int   // of a dense model
-	columns           []int // vectors of a product beside one
-	prompts           []int // tokens of a prefill
-	rows              int   // tokens of a prefill, for what is not a product
+	columns           []int // batch sizes of matrix products, besides 1
+	prompts           []int // prompt lengths of matrix products
+	rows              int   // prompt length of other kernels
 	batch             int   // sequences that decode together
 	mixtures          []mixture
 	decode            []decodeShape
 	flash             []flashShape
 }
 
-// measured are the sizes of an 8B model and of two mixtures.
+// measured holds the sizes of an 8B model and of two mixtures of experts.
 var measured = sizes{
 	formats:    quant.Formats(),
 	products:   []quant.Format{quant.F32, quant.F16, quant.BF16, quant.Q8_0, quant.Q4_0, quant.Q4_K, quant.Q5_K, quant.Q6_K, quant.IQ4_XS},
@@ -49,7 +49,7 @@ var measured = sizes{
 	},
 }
 
-// heads is the attention of a model.
+// heads describes the attention heads of a model.
 type heads struct{ q, kv, dim int }
 
 var (
@@ -57,7 +57,7 @@ var (
 	heads1B = heads{32, 8, 64}  // Llama-3.2-1B
 )
 
-// Cases lists what is measured on a device, in the order of the table.
+// Cases returns the cases for a device.
 func Cases(p driver.Properties) []Case { return measured.cases(p) }
 
 func (s sizes) cases(p driver.Properties) []Case {
@@ -73,7 +73,7 @@ func (s sizes) cases(p driver.Properties) []Case {
 
 func (m matrix) String() string { return fmt.Sprintf("%d×%d", m.rows, m.k) }
 
-// up and down are the matrices of the feed-forward network, head is that of the logits.
-func (s sizes) up() matrix   { return matrix{s.ffn, s.width} }
-func (s sizes) down() matrix { return matrix{s.width, s.ffn} }
-func (s sizes) head() matrix { return matrix{s.vocab, s.width} }
+// up and down are matrices of the feed-forward network, lmHead is the output matrix.
+func (s sizes) up() matrix     { return matrix{s.ffn, s.width} }
+func (s sizes) down() matrix   { return matrix{s.width, s.ffn} }
+func (s sizes) lmHead() matrix { return matrix{s.vocab, s.width} }

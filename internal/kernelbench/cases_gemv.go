@@ -18,7 +18,7 @@ func (s sizes) gemvCases(p driver.Properties) []Case {
 	for _, f := range s.formats {
 		all = append(all,
 			gemvCase(p, ptxgen.Gemv{Format: f}, s.up(), ptxgen.RMSNorm), gemvCase(p, ptxgen.Gemv{Format: f}, s.down(), ptxgen.NoNorm),
-			gemvCase(p, ptxgen.Gemv{Format: f}, s.head(), ptxgen.RMSNorm), gemvCase(p, ptxgen.Gemv{Format: f, Gated: true}, s.up(), ptxgen.RMSNorm))
+			gemvCase(p, ptxgen.Gemv{Format: f}, s.lmHead(), ptxgen.RMSNorm), gemvCase(p, ptxgen.Gemv{Format: f, Gated: true}, s.up(), ptxgen.RMSNorm))
 		for _, c := range s.columns {
 			switch {
 			case f.BlockLen() > 1:

@@ -118,7 +118,7 @@ func (s sizes) ropeCases() []Case {
 func (s sizes) embedCases() []Case {
 	var all []Case
 	for _, f := range s.embeddings {
-		spec, table := ptxgen.Embed{Format: f}, s.head()
+		spec, table := ptxgen.Embed{Format: f}, s.lmHead()
 		all = append(all, Case{
 			Spec: spec, Shape: fmt.Sprintf("%d of %v", s.rows, table),
 			Bytes: float64(packedBytes(f, matrix{s.rows, table.k})) + 4*float64(s.rows*table.k),

@@ -15,10 +15,10 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// h200 is what Cases asks of a device.
+// h200 has the device properties that Cases uses.
 var h200 = driver.Properties{ComputeCapability: 90, PTXVersion: 84, SMs: 132, SharedPerCTA: 227 << 10, L2: 50 << 20}
 
-// Every operation that an engine may ask for is measured, each case once.
+// There is a case for every kernel that an engine may use, and no case twice.
 func TestCases(t *testing.T) {
 	seen, operations, products := map[string]bool{}, map[reflect.Type]bool{}, map[ptxgen.Spec]bool{}
 	for _, c := range Cases(h200) {
@@ -60,7 +60,7 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// tiny are sizes for the emulator, with remainders where formats allow them.
+// tiny holds sizes for the emulator, not multiples of tiles where formats allow that.
 var tiny = sizes{
 	formats:    []quant.Format{quant.F32, quant.BF16, quant.Q4_0, quant.Q8_0, quant.Q3_K, quant.Q4_K, quant.Q6_K, quant.IQ4_XS},
 	products:   []quant.Format{quant.F16, quant.BF16, quant.Q4_K},
@@ -92,8 +92,7 @@ func open(t *testing.T) (driver.Device, *library) {
 	return dev, newLibrary(set)
 }
 
-// Every case, at tiny sizes, runs without a trap and writes a number to every place of
-// its results.
+// Every case runs at tiny sizes without a trap and writes every element of its results.
 func TestLaunches(t *testing.T) {
 	dev, lib := open(t)
 	cases := tiny.cases(dev.Properties())
@@ -142,8 +141,8 @@ func launchOnce(dev driver.Device, lib *library, c Case) error {
 	return r.err
 }
 
-// check holds the results to be there: none is as it was before, or infinite or NaN, or
-// all are the same.
+// check returns an error if a result is not written, infinite or NaN, or if all results
+// are equal.
 func (o output) check(before, after []byte) error {
 	if o.inPlace && slices.Equal(before, after) {
 		return fmt.Errorf("nothing was written")
@@ -169,7 +168,7 @@ func (o output) check(before, after []byte) error {
 	return nil
 }
 
-// The check of the results sees what it is there for.
+// TestCheckSeesFaults checks check itself.
 func TestCheckSeesFaults(t *testing.T) {
 	nan, one, two := math.Float32bits(float32(math.NaN())), math.Float32bits(1), math.Float32bits(2)
 	words := func(list ...uint32) []byte {

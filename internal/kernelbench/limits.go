@@ -131,7 +131,7 @@ func (r *Rig) launchTime(out uint64) (float64, error) {
 	for i := range list {
 		list[i] = l
 	}
-	times, err := r.timeGraph(list, repeatsMost)
+	times, err := r.timeGraph(list, maxRepeats)
 	if err != nil {
 		return 0, err
 	}

@@ -10,27 +10,24 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 )
 
-// effort is how long a measurement takes.
+// effort controls how long a measurement takes.
 type effort struct {
-	readBytes    int64 // that the bandwidth limits read: many times any L2
-	matrixRounds int   // of the loop that the matrix limit runs
-	// A graph of launches takes about graph or more, so that its own start hardly
-	// counts, and it is repeated for about total.
-	graph, total time.Duration
+	readBytes    int64         // read by the bandwidth kernels, many times the L2 cache
+	matrixRounds int           // iterations of the tensor core kernel
+	graph        time.Duration // shortest time of a graph, so that its start is negligible
+	total        time.Duration // approximate time of all repeats of a graph
 }
 
 var full = effort{readBytes: 4 << 30, matrixRounds: 20000, graph: time.Millisecond, total: 100 * time.Millisecond}
 
-// A graph has no more launches than graphMost, however short they are. It is timed
-// between repeatsLeast and repeatsMost times; the median is reported.
 const (
-	graphMost    = 512
-	repeatsLeast = 5
-	repeatsMost  = 15
-	warmUp       = 2 // more that are not counted
+	maxGraphLaunches = 512
+	minRepeats       = 5
+	maxRepeats       = 15
+	warmUp           = 2 // repeats that do not count
 )
 
-// timeCase gives the seconds a launch of the case took in each repeat, in order of size.
+// timeCase returns the sorted times of the repeats, in seconds per launch.
 func timeCase(dev driver.Device, lib *library, c Case, e effort) ([]float64, error) {
 	r, err := newRig(dev, lib)
 	if err != nil {
@@ -42,7 +39,7 @@ func timeCase(dev driver.Device, lib *library, c Case, e effort) ([]float64, err
 		return nil, err
 	}
 	pass := func() error { return r.stream.Launch(distinct...) }
-	if err := pass(); err != nil { // the first loads code and wakes clocks
+	if err := pass(); err != nil { // warms up: loads code and raises the clocks
 		return nil, err
 	}
 	once, err := r.time(pass)
@@ -50,12 +47,12 @@ func timeCase(dev driver.Device, lib *library, c Case, e effort) ([]float64, err
 		return nil, err
 	}
 	n := len(distinct)
-	passes := max(1, min(int(e.graph/max(once, 1))+1, graphMost/n))
+	passes := max(1, min(int(e.graph/max(once, 1))+1, maxGraphLaunches/n))
 	return r.timeGraph(slices.Repeat(distinct, passes), int(e.total/max(once*time.Duration(passes), 1)))
 }
 
-// timeGraph captures the launches, runs the graph about so many times, and gives the
-// seconds a launch took in each run, in order of size.
+// timeGraph captures the launches in a graph and runs it repeats times, within minRepeats
+// and maxRepeats. It returns the sorted times in seconds per launch.
 func (r *Rig) timeGraph(list []driver.Launch, repeats int) ([]float64, error) {
 	g, err := r.stream.Capture(func() error { return r.stream.Launch(list...) })
 	if err != nil {
@@ -63,13 +60,13 @@ func (r *Rig) timeGraph(list []driver.Launch, repeats int) ([]float64, error) {
 	}
 	defer g.Close()
 	var times []float64
-	for i := range warmUp + max(repeatsLeast, min(repeats, repeatsMost)) {
+	for i := range warmUp + max(minRepeats, min(repeats, maxRepeats)) {
 		d, err := r.time(func() error { return g.Launch(r.stream) })
 		if err != nil {
 			return nil, err
 		}
 		if d <= 0 {
-			return nil, fmt.Errorf("%d launches took %v by the device's clock", len(list), d)
+			return nil, fmt.Errorf("%d launches: the device measured %v", len(list), d)
 		}
 		if i >= warmUp {
 			times = append(times, d.Seconds()/float64(len(list)))
@@ -82,7 +79,7 @@ func (r *Rig) timeGraph(list []driver.Launch, repeats int) ([]float64, error) {
 // median returns the median of sorted values, the lower one of an even number.
 func median(sorted []float64) float64 { return stat.Quantile(0.5, stat.Empirical, sorted, nil) }
 
-// time measures what the stream does in work, by events.
+// time measures, by events, the stream's time for the operations that work queues.
 func (r *Rig) time(work func() error) (time.Duration, error) {
 	if err := r.stream.Record(r.begin); err != nil {
 		return 0, err

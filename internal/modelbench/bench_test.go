@@ -15,7 +15,7 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// measured runs and wants every session closed.
+// measured runs the cases and checks that every session is closed.
 func measured(t *testing.T, e *fakeEngine, o Options) []Result {
 	t.Helper()
 	o.now = e.now
@@ -29,8 +29,8 @@ func measured(t *testing.T, e *fakeEngine, o Options) []Result {
 	return list
 }
 
-// greedyChain says what is wrong with calls that should be passes from a filled cache, n
-// together, each fed by the one before.
+// greedyChain returns an error unless calls are repeats of n greedy steps, each repeat from
+// position fill and each step with the token of the one before.
 func greedyChain(calls []call, fill, n, vocab int) error {
 	for i, c := range calls {
 		if want := fill + i%n; c.at != want || len(c.tokens) != 1 || c.want != model.WantGreedy {
@@ -55,7 +55,7 @@ func TestDecodeIsFed(t *testing.T) {
 		if err := greedyChain(s.calls[1:], fill, 8, e.model.Config.Vocab); err != nil {
 			t.Errorf("depth %d: %v", depth, err)
 		}
-		if want := 1 + 8*(1+3); len(s.calls) != want { // one repeat warms up; each begins with two steps that are not timed
+		if want := 1 + 8*(1+3); len(s.calls) != want { // with a warm-up repeat and two untimed steps per repeat
 			t.Errorf("depth %d: %d calls, want %d", depth, len(s.calls), want)
 		}
 		if got.Repeats != 3 || got.Passes != 6 || got.Rate != 1000 || got.Least != 1000 || got.Most != 1000 {
@@ -64,7 +64,7 @@ func TestDecodeIsFed(t *testing.T) {
 	}
 }
 
-// The checker of what is fed has to see a token that is not the one chosen.
+// TestGreedyChainSees checks greedyChain itself.
 func TestGreedyChainSees(t *testing.T) {
 	good := []call{{5, []int{8}, model.WantGreedy}, {6, []int{9}, model.WantGreedy}, {5, []int{8}, model.WantGreedy}}
 	if err := greedyChain(good, 5, 2, 100); err != nil {
@@ -108,15 +108,14 @@ func TestBatchStepsTogether(t *testing.T) {
 			t.Errorf("sequence %d: %d calls, %v", i, len(s.calls), err)
 		}
 	}
-	if got.Rate != 1000 { // the clock goes on for each row: in all a token a millisecond
+	if got.Rate != 1000 { // the fake clock advances by 1 ms per token of any sequence
 		t.Errorf("%+v", got)
 	}
 }
 
-// Steps that take different times show in the median, the least and the most.
 func TestMedian(t *testing.T) {
 	e := newFake(t, "llama", 200)
-	// The filling; then warming up and four repeats, each after two steps that are not timed.
+	// The fill, then a warm-up and four repeats, each with two untimed steps.
 	slow := []time.Duration{0, 8, 8, 9, 8, 8, 1, 8, 8, 5, 8, 8, 2, 8, 8, 4}
 	e.fail = func(int, []int) error {
 		e.tick, slow = slow[0]*time.Millisecond, slow[1:]
@@ -135,13 +134,13 @@ func TestBudget(t *testing.T) {
 		context         int
 		passes, repeats int
 	}{
-		{"fills it", "three repeats of warming up and two have 150 ms", Options{Depths: []int{3}, Repeats: 2, Budget: 150 * time.Millisecond}, 500, 50, 2},
+		{"fills it", "a warm-up and two repeats share 150 ms", Options{Depths: []int{3}, Repeats: 2, Budget: 150 * time.Millisecond}, 500, 50, 2},
 		{"at most 128", "a second would allow 500", Options{Depths: []int{3}, Repeats: 1, Budget: time.Second}, 500, 128, 1},
-		{"context ends", "there is room for 7 steps behind two", Options{Depths: []int{31}, Repeats: 1}, 40, 7, 1},
-		{"room for one", "the last position", Options{Depths: []int{37}, Repeats: 2}, 40, 1, 2},
-		{"one at least", "a step is longer than the budget", Options{Depths: []int{3}, Repeats: 7, Budget: time.Microsecond}, 500, 1, 1},
+		{"context ends", "7 positions are left after two steps", Options{Depths: []int{31}, Repeats: 1}, 40, 7, 1},
+		{"one position", "the last one", Options{Depths: []int{37}, Repeats: 2}, 40, 1, 2},
+		{"at least one", "a step is longer than the budget", Options{Depths: []int{3}, Repeats: 7, Budget: time.Microsecond}, 500, 1, 1},
 		{"stops", "two repeats of 20 ms are more than 30", Options{Depths: []int{3}, Repeats: 7, Steps: 20, Budget: 30 * time.Millisecond}, 500, 20, 2},
-		{"steps end", "more were asked for than the context has", Options{Depths: []int{30}, Repeats: 1, Steps: 50}, 40, 8, 1},
+		{"steps end", "the context has fewer positions", Options{Depths: []int{30}, Repeats: 1, Steps: 50}, 40, 8, 1},
 	} {
 		e := newFake(t, "llama", c.context)
 		if got := measured(t, e, c.o)[0]; got.Passes != c.passes || got.Repeats != c.repeats || got.Skipped != "" || got.Err != "" {
@@ -167,18 +166,18 @@ func TestSkips(t *testing.T) {
 	}
 	e := newFake(t, "llama", 5000)
 	got := measured(t, e, Options{Prompts: []int{10, 200}, Depths: []int{50, 150}, Repeats: 1, Steps: 1, Budget: 10 * time.Millisecond})
-	for i, want := range []string{"", "take about 0 s", "", "take about 0 s"} { // 100 ms are ten budgets
+	for i, want := range []string{"", "take about 0 s", "", "take about 0 s"} { // more than ten budgets
 		if !strings.Contains(got[i].Skipped, want) || (want == "") != (got[i].Skipped == "") {
 			t.Errorf("%v: %q, want %q", got[i].Case, got[i].Skipped, want)
 		}
 	}
 }
 
-// What fits exactly is measured.
+// Cases that fit exactly are measured.
 func TestPages(t *testing.T) {
 	o := Options{Depths: []int{0, 40, 500}, Prompts: []int{70}, Batches: []int{2, 3}, Steps: 20}
 	for _, c := range []struct{ context, positions, want int }{
-		{100, 16, 6}, // 3 × 23 positions are two pages each
+		{100, 16, 6}, // 3 sequences of 23 positions: two pages each
 		{100, 64, 3},
 		{100, 1, 70},
 		{10, 16, 3},
@@ -239,8 +238,8 @@ func TestReportJSON(t *testing.T) {
 	}
 }
 
-// TestWarm: before steps are timed the engine is made ready for as many rows as may come
-// together; for prompts there is nothing to make.
+// TestWarm checks that the engine is warmed up for all batch sizes of a decoding case, and
+// not for prompts.
 func TestWarm(t *testing.T) {
 	e := newFake(t, "llama", 200)
 	var asked []string

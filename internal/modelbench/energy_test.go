@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// fakeMeter counts 3 J a millisecond of an engine's clock, in ticks.
+// fakeMeter counts 3 J per millisecond of an engine's clock, in ticks.
 type fakeMeter struct {
 	eng   *fakeEngine
 	tick  time.Duration
-	after int // readings that are right
+	after int // correct readings before then
 	then  func(joules float64) (float64, error)
 }
 
@@ -29,20 +29,20 @@ func (m *fakeMeter) Joules() (float64, error) {
 func (m *fakeMeter) Tick() time.Duration { return m.tick }
 func (m *fakeMeter) Source() string      { return "a fake" }
 
-// Of a count that moves rarely no figure is stated that could be off by more than a tenth.
+// The energy is within 10%, or unknown.
 func TestEnergy(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
 		o            Options
 		tick         time.Duration
-		seconds      float64 // over which it is counted; 0: energy is unknown
+		seconds      float64 // duration of the measurement; 0: energy is unknown
 	}{
-		{"fine count", "still the sensors want their time", Options{Batches: []int{2}, Steps: 5, Repeats: 2}, time.Millisecond, 0.5},
-		{"short prompt", "repeats go on behind the timed ones", Options{Prompts: []int{50}, Repeats: 2}, 100 * time.Millisecond, 1},
-		{"short steps", "steps do, too", Options{Depths: []int{3}, Steps: 7, Repeats: 1}, 33 * time.Millisecond, 0.5},
+		{"short ticks", "the sensors need leastTime", Options{Batches: []int{2}, Steps: 5, Repeats: 2}, time.Millisecond, 0.5},
+		{"short prompt", "untimed repeats follow", Options{Prompts: []int{50}, Repeats: 2}, 100 * time.Millisecond, 1},
+		{"short steps", "untimed repeats follow", Options{Depths: []int{3}, Steps: 7, Repeats: 1}, 33 * time.Millisecond, 0.5},
 		{"long steps", "the timed repeats are enough", Options{Depths: []int{3}, Steps: 100, Repeats: 20}, 50 * time.Millisecond, 2},
-		{"rare count", "ten ticks", Options{Prompts: []int{50}, Repeats: 5}, 350 * time.Millisecond, 3.5},
-		{"small budget", "ten ticks are more than was asked for", Options{Prompts: []int{50}, Repeats: 2, Budget: 900 * time.Millisecond}, 100 * time.Millisecond, 0},
+		{"long ticks", "ten ticks", Options{Prompts: []int{50}, Repeats: 5}, 350 * time.Millisecond, 3.5},
+		{"small budget", "ten ticks exceed it", Options{Prompts: []int{50}, Repeats: 2, Budget: 900 * time.Millisecond}, 100 * time.Millisecond, 0},
 		{"budget is over", "the timed repeats took ten ticks", Options{Prompts: []int{190}, Repeats: 6, Budget: 800 * time.Millisecond}, 80 * time.Millisecond, 0.95},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestEnergy(t *testing.T) {
 			c.o.Meter = &fakeMeter{eng: e, tick: c.tick}
 			got := measured(t, e, c.o)[0]
 			if got.Err != "" || got.Rate != 1000 || got.Repeats > c.o.Repeats {
-				t.Errorf("the figure itself: %+v", got)
+				t.Errorf("the rate: %+v", got)
 			}
 			if c.seconds == 0 {
 				if got.Joules != nil || got.EnergySeconds != 0 || !strings.Contains(got.EnergyUnknown, "takes 1s of repeats; the budget is 900ms") {
@@ -59,17 +59,17 @@ func TestEnergy(t *testing.T) {
 				return
 			}
 			if got.Joules == nil || math.Abs(*got.Joules-3) > 0.3 || got.EnergyUnknown != "" {
-				t.Fatalf("%s: %+v, want 3 J a token and no more than a tenth off", c.reason, got)
+				t.Fatalf("%s: %+v, want 3 J/token within 10%%", c.reason, got)
 			}
 			if got.EnergySeconds < c.seconds-1e-9 || got.EnergySeconds > 1.3*c.seconds {
-				t.Errorf("%s: counted over %g s, want %g or little more", c.reason, got.EnergySeconds, c.seconds)
+				t.Errorf("%s: measured for %g s, want %g or slightly more", c.reason, got.EnergySeconds, c.seconds)
 			}
 		})
 	}
 }
 
-// A count that fails or makes no sense leaves energy unknown, and the figure stands.
-func TestEnergyFails(t *testing.T) {
+// A counter that fails leaves the energy unknown; the rate is still measured.
+func TestEnergyErrors(t *testing.T) {
 	broken := errors.New("cable cut")
 	for _, c := range []struct {
 		name  string
@@ -79,8 +79,8 @@ func TestEnergyFails(t *testing.T) {
 	}{
 		{"at once", 0, func(float64) (float64, error) { return 0, broken }, "cable cut"},
 		{"later", 1, func(float64) (float64, error) { return 0, broken }, "cable cut"},
-		{"stands still", 0, func(float64) (float64, error) { return 7, nil }, "from 7 J to 7 J"},
-		{"goes back", 1, func(float64) (float64, error) { return 7, nil }, "J to 7 J"},
+		{"stuck", 0, func(float64) (float64, error) { return 7, nil }, "from 7 J to 7 J"},
+		{"decreases", 1, func(float64) (float64, error) { return 7, nil }, "J to 7 J"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := newFake(t, "llama", 200)

@@ -44,7 +44,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// One sequence that fails ends the others, and its error is the one told.
+// A failed sequence cancels the others, and its error is reported.
 func TestBatchFailure(t *testing.T) {
 	e := newFake(t, "llama", 200)
 	broken := errors.New("broken")

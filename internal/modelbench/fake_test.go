@@ -12,8 +12,8 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// fakeEngine computes nothing. Each Forward takes tick for each of its tokens, on a clock
-// that only it advances, and its greedy choice is one more than the last token.
+// fakeEngine computes nothing. Each Forward advances the fake clock by tick per token, and
+// its greedy token is the last token plus 1.
 type fakeEngine struct {
 	model *model.Model
 	tick  time.Duration
@@ -25,7 +25,7 @@ type fakeEngine struct {
 	open   int
 }
 
-// newFake is an engine on a tiny model of an architecture, with a context of its own.
+// newFake returns an engine for a tiny model with the given context.
 func newFake(t testing.TB, arch string, context int) *fakeEngine {
 	t.Helper()
 	m, err := model.Load(tiny.New(arch, 1).File())

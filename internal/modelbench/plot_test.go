@@ -11,7 +11,7 @@ import (
 	"github.com/lockstep-go/lockstep/internal/kernelbench"
 )
 
-// textsOf reads a drawing as XML, and gives what it says.
+// textsOf returns the texts of an SVG document.
 func textsOf(t *testing.T, svg []byte) string {
 	t.Helper()
 	var all strings.Builder
@@ -22,7 +22,7 @@ func textsOf(t *testing.T, svg []byte) string {
 			break
 		}
 		if err != nil {
-			t.Fatalf("the drawing is not XML: %v", err)
+			t.Fatalf("the chart is not XML: %v", err)
 		}
 		switch x := token.(type) {
 		case xml.StartElement:
@@ -45,7 +45,7 @@ func textsOf(t *testing.T, svg []byte) string {
 	return all.String()
 }
 
-// drawn is a run with one figure of each kind.
+// drawn returns a report with results of each kind.
 func drawn(limits *kernelbench.Limits) Report {
 	r := Report{Model: Model{Name: "A <model> & more", Quant: "q4_k_m"}, Limits: limits}
 	r.Device.Name = "Some GPU"
@@ -87,15 +87,15 @@ func TestPlot(t *testing.T) {
 		if err := c.r.Plot(&svg); err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
-		said := textsOf(t, svg.Bytes())
+		texts := textsOf(t, svg.Bytes())
 		for _, w := range c.want {
-			if !strings.Contains(said, w) {
-				t.Errorf("%s: %q is not in the drawing:\n%s", c.name, w, said)
+			if !strings.Contains(texts, w) {
+				t.Errorf("%s: %q is not in the chart:\n%s", c.name, w, texts)
 			}
 		}
 		for _, w := range c.absent {
-			if strings.Contains(said, w) {
-				t.Errorf("%s: %q is in the drawing", c.name, w)
+			if strings.Contains(texts, w) {
+				t.Errorf("%s: %q is in the chart", c.name, w)
 			}
 		}
 	}
@@ -105,7 +105,7 @@ type closedPipe struct{}
 
 func (closedPipe) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-func TestPlotTellsOfErrors(t *testing.T) {
+func TestPlotError(t *testing.T) {
 	if err := drawn(nil).Plot(closedPipe{}); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("error %v", err)
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// counts counts a step a call of Forward, and of the others multiples of it.
+// counts returns the number of Forward calls as Steps, and multiples of it.
 func (e *fakeEngine) counts() Counts {
 	n := 0
 	for _, s := range e.opened {
@@ -19,11 +19,10 @@ func (e *fakeEngine) counts() Counts {
 	return Counts{Steps: n, StepTokens: 2 * n, Chunks: 3 * n, AsyncSteps: 4 * n, AsyncDiscarded: 5 * n, Captures: 6 * n}
 }
 
-// Each repeat has its own time, what was counted in it alone, and the device's condition
-// at its end, in the order in which they were run.
+// Each repeat has its own time and counters, and the device's condition at its end.
 func TestRepeats(t *testing.T) {
 	e := newFake(t, "llama", 200)
-	// The filling; then warming up and three repeats, each two steps that are not timed and two that are.
+	// The fill, then a warm-up and three repeats, each with two untimed and two timed steps.
 	slow := []time.Duration{1, 1, 1, 1, 1, 9, 9, 5, 5, 9, 9, 1, 1, 9, 9, 2, 2}
 	e.fail = func(int, []int) error {
 		e.tick, slow = slow[0]*time.Millisecond, slow[1:]
@@ -38,7 +37,7 @@ func TestRepeats(t *testing.T) {
 	}})[0]
 	two := &Counts{Steps: 2, StepTokens: 4, Chunks: 6, AsyncSteps: 8, AsyncDiscarded: 10, Captures: 12}
 	want := []Repeat{
-		{200, 0.01, two, &Condition{SMClock: 2}}, // 1 is that of warming up
+		{200, 0.01, two, &Condition{SMClock: 2}}, // 1 was the warm-up
 		{1000, 0.002, two, nil},
 		{500, 0.004, two, &Condition{SMClock: 4}},
 	}
@@ -46,7 +45,7 @@ func TestRepeats(t *testing.T) {
 		t.Errorf("%+v, want %+v", got.Each, want)
 	}
 	if got.Rate != 500 || got.Least != 200 || got.Most != 1000 || got.Repeats != 3 {
-		t.Errorf("of them all: %+v", got)
+		t.Errorf("all repeats: %+v", got)
 	}
 }
 
@@ -57,10 +56,10 @@ func TestRepeatsJSON(t *testing.T) {
 		o            Options
 		want         string
 	}{
-		{"nothing told", "what is not known is absent", Options{}, `"by_repeat":[{"tokens_per_second":1000,"seconds":0.002}]`},
-		{"some told", "a device that tells its clock alone", Options{Condition: func() *Condition { return &Condition{SMClock: 1.98e9} }},
+		{"nothing", "unknown values are absent", Options{}, `"by_repeat":[{"tokens_per_second":1000,"seconds":0.002}]`},
+		{"some", "only the clock is known", Options{Condition: func() *Condition { return &Condition{SMClock: 1.98e9} }},
 			`"seconds":0.002,"device":{"sm_hertz":1980000000}}]`},
-		{"all told", "every field has its name", Options{
+		{"all", "every field has its name", Options{
 			Counts:    func() Counts { return Counts{} },
 			Condition: func() *Condition { return &Condition{1, 2, 3, 4, []string{"heat"}} },
 		}, `"engine":{"steps":0,"step_tokens":0,"chunks":0,"async_steps":0,"async_discarded":0,"captures":0},` +
@@ -77,8 +76,7 @@ func TestRepeatsJSON(t *testing.T) {
 	}
 }
 
-// Before the time begins each pass is one of all sequences: nobody goes on while another
-// has not come as far.
+// In the untimed passes, no sequence gets ahead of another.
 func TestUntimedTogether(t *testing.T) {
 	const sequences, fill = 4, 1
 	e := newFake(t, "llama", 200)
@@ -89,13 +87,13 @@ func TestUntimedTogether(t *testing.T) {
 		defer mu.Unlock()
 		at[length]++
 		if before := at[length-1]; length > fill && length <= fill+2 && before%sequences != 0 {
-			t.Errorf("one is at position %d, and %d of %d were at the one before", length, before%sequences, sequences)
+			t.Errorf("a sequence is at position %d, but only %d of %d finished the one before", length, before%sequences, sequences)
 		}
 		time.Sleep(time.Duration(rand.IntN(100)) * time.Microsecond)
 		return nil
 	}
 	measured(t, e, Options{Batches: []int{sequences}, Steps: 3, Repeats: 20})
 	if at[fill+1] != sequences*21 {
-		t.Errorf("%d second steps that are not timed, want %d", at[fill+1], sequences*21)
+		t.Errorf("%d second untimed steps, want %d", at[fill+1], sequences*21)
 	}
 }

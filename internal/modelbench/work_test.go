@@ -11,7 +11,7 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// matrixOf is one of a size whose rows take bytes.
+// matrixOf returns a matrix with rows of rowBytes bytes.
 func matrixOf(rows, cols, rowBytes int) model.Matrix {
 	return model.Matrix{Format: quant.Q8_0, Rows: rows, Cols: cols, Data: make([]byte, rows*rowBytes)}
 }
@@ -39,18 +39,18 @@ func TestWork(t *testing.T) {
 		oneExpert = 2*8*34 + 32*10
 	)
 	for _, c := range []struct {
-		name, reason  string
-		layers        []model.Layer
-		tied          bool
-		tokens, heads int
-		bytes, flop   float64
+		name, reason   string
+		layers         []model.Layer
+		tied           bool
+		tokens, logits int
+		bytes, flop    float64
 	}{
 		{"dense", "the embedding is looked up", []model.Layer{dense}, false, 1, 1, common + denseFFN + 36000, 2 * (params + 2*64*32 + 32000)},
 		{"tied", "the embedding is the output", []model.Layer{dense}, true, 1, 1, common + denseFFN + 34000, 2 * (params + 2*64*32 + 32000)},
 		{"batch", "weights are read once", []model.Layer{dense, dense}, false, 8, 8, 2*(common+denseFFN) + 36000, 2 * 8 * (2*(params+2*64*32) + 32000)},
-		{"prompt", "logits after the last only", []model.Layer{dense}, false, 100, 1, common + denseFFN + 36000, 2 * (100*(params+2*64*32) + 32000)},
+		{"prompt", "logits after the last token only", []model.Layer{dense}, false, 100, 1, common + denseFFN + 36000, 2 * (100*(params+2*64*32) + 32000)},
 		{"experts", "two of four", []model.Layer{mixture}, false, 1, 1, common + router + 2*oneExpert + 36000, 2 * (params + 4*32 + 2*3*8*32 + 32000)},
-		{"experts of two tokens", "three of four are expected", []model.Layer{mixture}, false, 2, 2, common + router + 3*oneExpert + 36000, 2 * 2 * (params + 4*32 + 2*3*8*32 + 32000)},
+		{"experts of two tokens", "three of four on average", []model.Layer{mixture}, false, 2, 2, common + router + 3*oneExpert + 36000, 2 * 2 * (params + 4*32 + 2*3*8*32 + 32000)},
 		{"experts of many", "all of them", []model.Layer{mixture}, false, 200, 1, common + router + 4*oneExpert + 36000, 2 * (200*(params+4*32+2*3*8*32) + 32000)},
 	} {
 		m := &model.Model{Weights: model.Weights{Embedding: embedding, Layers: c.layers, Output: model.Linear{W: output}}}
@@ -64,13 +64,13 @@ func TestWork(t *testing.T) {
 		if got := w.Bytes(c.tokens); math.Abs(got-c.bytes) > 1e-6 {
 			t.Errorf("%s: %v bytes, want %v: %s", c.name, got, c.bytes, c.reason)
 		}
-		if got := w.FLOP(c.tokens, c.heads); got != c.flop {
+		if got := w.FLOP(c.tokens, c.logits); got != c.flop {
 			t.Errorf("%s: %v FLOP, want %v: %s", c.name, got, c.flop, c.reason)
 		}
 	}
 }
 
-// The bytes of a token are those that synth counts from a model's plan, independently.
+// Bytes equals the count of package synth, which is independent.
 func TestWorkOfPreset(t *testing.T) {
 	preset, err := synth.Find("gpt2") // the smallest; its QKV is split into views
 	if err != nil {
@@ -96,7 +96,7 @@ func TestWorkOfPreset(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, want := WorkOf(m).Bytes(1), float64(plan.BytesPerToken()); got != want {
-			t.Errorf("tied %v: %v bytes a token, synth counts %v", tied, got, want)
+			t.Errorf("tied %v: %v bytes per token, synth counts %v", tied, got, want)
 		}
 	}
 }
