@@ -1,11 +1,14 @@
 package kernelcases
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
+	"github.com/lockstep-go/lockstep/internal/float16"
 	"github.com/lockstep-go/lockstep/internal/prefill"
 	"github.com/lockstep-go/lockstep/ptxgen"
 	"github.com/lockstep-go/lockstep/quant"
@@ -43,24 +46,14 @@ type attentionLaunch struct {
 	scoring         ptxgen.Scoring
 	heads, rowBytes int
 	lengths         *harness.Buffer
-	cut             []uint32
+	starts          []uint32 // first query per sequence, and the end
 }
 
 func (c attentionCase) filled() attentionCase {
-	for p, n := range map[*int]int{&c.kvHeads: 2, &c.group: 1, &c.page: 64} {
-		if *p == 0 {
-			*p = n
-		}
-	}
+	c.kvHeads, c.group, c.page = cmp.Or(c.kvHeads, 2), cmp.Or(c.group, 1), cmp.Or(c.page, 64)
+	c.scale, c.queryScale = cmp.Or(c.scale, 1), cmp.Or(c.queryScale, 1)
 	if c.queries == nil {
-		for range c.lengths {
-			c.queries = append(c.queries, 1)
-		}
-	}
-	for p, x := range map[*float64]float64{&c.scale: 1, &c.queryScale: 1} {
-		if *p == 0 {
-			*p = x
-		}
+		c.queries = slices.Repeat([]int{1}, len(c.lengths))
 	}
 	return c
 }
@@ -73,12 +66,7 @@ func (c attentionCase) scoring() ptxgen.Scoring {
 }
 
 func (c attentionCase) active(sequence int) bool {
-	for _, s := range c.activeOnly {
-		if s == sequence {
-			return true
-		}
-	}
-	return c.activeOnly == nil
+	return c.activeOnly == nil || slices.Contains(c.activeOnly, sequence)
 }
 
 // firstVisible returns the first position that the queries of a sequence see. Earlier pages
@@ -104,19 +92,10 @@ func (c attentionCase) data(r *harness.Fixture) attentionData {
 			q[i] *= float32(c.queryScale)
 		}
 		d.q = append(d.q, q)
-		d.k = append(d.k, c.rounded(r.Vector(c.dist, c.kvHeads*n*c.headDim)))
-		d.v = append(d.v, c.rounded(r.Vector(c.dist, c.kvHeads*n*c.headDim)))
+		d.k = append(d.k, roundAll(c.kv, r.Vector(c.dist, c.kvHeads*n*c.headDim)))
+		d.v = append(d.v, roundAll(c.kv, r.Vector(c.dist, c.kvHeads*n*c.headDim)))
 	}
 	return d
-}
-
-func (c attentionCase) rounded(x []float32) []float32 {
-	b := make([]byte, c.kv.BlockBytes()*len(x))
-	if err := c.kv.Encode(b, x); err != nil {
-		panic(err)
-	}
-	quant.Decode(c.kv, x, b)
-	return x
 }
 
 // cacheOf stores keys and values in pages in random order. Positions that no query sees
@@ -158,13 +137,13 @@ func (c attentionCase) cacheOf(r *harness.Fixture, d attentionData) (ptxgen.Page
 func (c attentionCase) launch(r *harness.Fixture, d attentionData) attentionLaunch {
 	l := attentionLaunch{scoring: c.scoring(), heads: c.heads(), rowBytes: c.headDim * c.kv.BlockBytes()}
 	l.cache, l.lengths = c.cacheOf(r, d)
-	l.cut = []uint32{0}
+	l.starts = []uint32{0}
 	for s := range c.lengths {
 		n := uint32(c.queries[s])
 		if !c.active(s) {
 			n = 0
 		}
-		l.cut = append(l.cut, l.cut[s]+n)
+		l.starts = append(l.starts, l.starts[s]+n)
 	}
 	if c.plant != nil {
 		c.plant(&l)
@@ -219,22 +198,22 @@ func (c attentionCase) flash(r *harness.Fixture, d attentionData) [][]float32 {
 	l := c.launch(r, d)
 	width := c.heads() * c.headDim
 	qStride, outStride := width+8, width+4
-	total, most := int(l.cut[len(l.cut)-1]), 1
+	total, most := int(l.starts[len(l.starts)-1]), 1
 	q, out := r.Input("q", 4*qStride*total), r.Output("out", 4*outStride*total)
 	for s, n := range c.queries {
-		for i := range int(l.cut[s+1] - l.cut[s]) {
-			q.SetF32s(4*qStride*(int(l.cut[s])+i), d.q[s][i*width:(i+1)*width])
+		for i := range int(l.starts[s+1] - l.starts[s]) {
+			q.SetF32s(4*qStride*(int(l.starts[s])+i), d.q[s][i*width:(i+1)*width])
 		}
 		most = max(most, n)
 	}
 	spec := c.flashSpec()
 	r.Launch(spec.Launch(r.Kernel(spec), ptxgen.FlashAttentionArgs{
-		Q: q.Addr(), Out: out.Addr(), Starts: r.U32s("starts", l.cut).Addr(), PagedKV: l.cache, Scoring: l.scoring,
+		Q: q.Addr(), Out: out.Addr(), Starts: r.U32s("starts", l.starts).Addr(), PagedKV: l.cache, Scoring: l.scoring,
 		Sequences: len(c.lengths), Heads: l.heads, QStride: qStride, OutStride: outStride, MaxQueries: most,
 	}))
 	result := make([][]float32, len(c.lengths))
 	for s := range result {
-		for i := l.cut[s]; i < l.cut[s+1]; i++ {
+		for i := l.starts[s]; i < l.starts[s+1]; i++ {
 			at := 4 * outStride * int(i)
 			result[s] = append(result[s], decodeFloats(quant.F32, out.Range(at, 4*width))...)
 			out.Untouched(at+4*width, 4*(outStride-width))
@@ -481,13 +460,13 @@ func (c attentionCase) flashErrors() attentionErrors {
 	spec := c.flashSpec()
 	u := attentionErrors{
 		sum: tensorCoreError, weight: 0x1p-11, tiny: 0x1p-25, depth: spec.Depth,
-		queries: tensorQuery(14, roundF16), keys: roundedF16, block: c.blockK,
+		queries: tensorQuery(14, float16.RoundF16), keys: func(x []float32) []float32 { return roundAll(quant.F16, x) }, block: c.blockK,
 	}
 	if u.block == 0 {
 		u.block = prefill.FlashBlock(c.headDim)
 	}
 	if c.kv == quant.BF16 {
-		u.weight, u.tiny, u.queries, u.keys = 0x1p-8, 0, tensorQuery(0, roundBF16), exact
+		u.weight, u.tiny, u.queries, u.keys = 0x1p-8, 0, tensorQuery(0, float16.RoundBF16), exact
 	}
 	return u
 }

@@ -223,14 +223,3 @@ func tensorQuery(exponent int, round func(float32) float32) func([]float32) []fl
 		return out
 	}
 }
-
-func roundF16(x float32) float32  { return float16.RoundF16(x) }
-func roundBF16(x float32) float32 { return float16.RoundBF16(x) }
-
-func roundedF16(x []float32) []float32 {
-	out := make([]float32, len(x))
-	for i, v := range x {
-		out[i] = roundF16(v)
-	}
-	return out
-}

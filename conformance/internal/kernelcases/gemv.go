@@ -195,15 +195,8 @@ func checkGemvColumns(r *harness.Fixture, c gemvCase) {
 			b.Residual = residual.At(4 * i * (c.rows + pad))
 		}
 		c.launch(r, one, b)
-		harness.Exact(r, fmt.Sprintf("column %d", i), floatsOf(y.Range(4*i*(c.rows+pad), 4*c.rows)), alone.F32s())
+		harness.Exact(r, fmt.Sprintf("column %d", i), decodeFloats(quant.F32, y.Range(4*i*(c.rows+pad), 4*c.rows)), alone.F32s())
 	}
-}
-
-// floatsOf reads little-endian float32.
-func floatsOf(b []byte) []float32 {
-	x := make([]float32, len(b)/4)
-	quant.Decode(quant.F32, x, b)
-	return x
 }
 
 // normedGemvCase launches an F16 product of RMS-normalized vectors several times. A test
@@ -349,7 +342,7 @@ func checkBatch(r *harness.Fixture, c batchCase) {
 			SMs: 2, // each CTA makes the digits of x
 		}
 		launchGemv(r, one, b)
-		harness.Exact(r, fmt.Sprintf("column %d", i), floatsOf(y.Range(4*i*(c.rows+pad), 4*c.rows)), alone.F32s())
+		harness.Exact(r, fmt.Sprintf("column %d", i), decodeFloats(quant.F32, y.Range(4*i*(c.rows+pad), 4*c.rows)), alone.F32s())
 	}
 }
 
