@@ -26,7 +26,7 @@ type Kept struct {
 // writing, ctx's. progress, when not nil, is told of every written byte count.
 func Convert(ctx context.Context, src *gguf.File, r Recipe, progress func(bytes int)) (*gguf.Writer, []Kept, error) {
 	if !r.CanEncode() {
-		return nil, nil, fmt.Errorf("%s: %w", r, quant.ErrUnsupported)
+		return nil, nil, fmt.Errorf("%w: %s cannot be encoded", quant.ErrUnsupported, r)
 	}
 	info, err := modelOf(src)
 	if err != nil {
