@@ -156,7 +156,7 @@ func newBackend(ctx context.Context, m *model.Model, o Options) (backend, error)
 }
 
 func onCPU(m *model.Model, o Options, noGPU error) (backend, error) {
-	engine, err := ref.NewWith(m, ref.Options{Numerics: ref.Numerics{KV: o.KV}})
+	engine, err := ref.New(m, ref.Options{Numerics: ref.Numerics{KV: o.KV}})
 	if err != nil {
 		return backend{}, err
 	}

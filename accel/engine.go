@@ -178,7 +178,7 @@ func (e *Engine) NewSession(capacity int) (model.Session, error) {
 	case capacity < 0:
 		return nil, fmt.Errorf("accel: session capacity is %d", capacity)
 	case capacity > limit:
-		return nil, fmt.Errorf("accel: session capacity: %w", &model.ContextError{Need: capacity, Limit: limit})
+		return nil, fmt.Errorf("accel: session capacity: %w", model.CheckCapacity(capacity, limit))
 	case capacity == 0:
 		capacity = limit
 	}

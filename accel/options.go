@@ -118,7 +118,7 @@ func supported(m *model.Model, props driver.Properties) error {
 	}
 	w := &m.Weights
 	for _, x := range []model.Matrix{w.Embedding, w.Position, w.Output.W} {
-		if err := check(-1, x.Format); err != nil && !x.Empty() {
+		if err := check(-1, x.Format); err != nil && x.Rows > 0 {
 			return err
 		}
 	}
@@ -132,7 +132,7 @@ func supported(m *model.Model, props driver.Properties) error {
 			list = append(list, e.Gate, e.Up, e.Down)
 		}
 		for _, x := range list {
-			if err := check(i, x.Format); err != nil && !x.Empty() {
+			if err := check(i, x.Format); err != nil && x.Rows > 0 {
 				return err
 			}
 		}

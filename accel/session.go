@@ -81,7 +81,7 @@ func (s *session) check(tokens []int) error {
 		return fmt.Errorf("accel: %w", model.ErrClosed)
 	}
 	if need := s.length + len(tokens); need > s.capacity {
-		return fmt.Errorf("accel: %w", &model.ContextError{Need: need, Limit: s.capacity})
+		return fmt.Errorf("accel: %w", model.CheckCapacity(need, s.capacity))
 	}
 	if err := model.CheckTokens(tokens, s.engine.model.Config.Vocab); err != nil {
 		return fmt.Errorf("accel: %w", err)

@@ -63,7 +63,7 @@ func (s *session) Restore(from model.Snapshot, n int) error {
 	case n < 0 || n > snap.Len():
 		return fmt.Errorf("accel: restore %d: the snapshot holds %d positions", n, snap.Len())
 	case n > s.capacity:
-		return fmt.Errorf("accel: restore: %w", &model.ContextError{Need: n, Limit: s.capacity})
+		return fmt.Errorf("accel: restore: %w", model.CheckCapacity(n, s.capacity))
 	}
 	e := s.engine
 	e.mu.Lock()

@@ -28,7 +28,7 @@ func TestAccelEmbedded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	oracle, err := ref.New(m)
+	oracle, err := ref.New(m, ref.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestAccelPerplexity(t *testing.T) {
 	if *longCases || *onGPU {
 		bytes = 4000
 	}
-	oracle, err := ref.New(m)
+	oracle, err := ref.New(m, ref.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func logitsAfterPrompt(t testing.TB, e model.Engine, capacity int, prompt, token
 // with the reference.
 func TestAccelLongRope(t *testing.T) {
 	m := longRopeModel(t)
-	oracle, err := ref.New(m)
+	oracle, err := ref.New(m, ref.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

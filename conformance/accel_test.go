@@ -255,7 +255,7 @@ func refTrace(t testing.TB, m *model.Model, n ref.Numerics, tokens []int, follow
 	if follow != nil {
 		o.Tap = trace.Follow(follow)
 	}
-	e, err := ref.NewWith(m, o)
+	e, err := ref.New(m, o)
 	if err != nil {
 		t.Fatal(err)
 	}

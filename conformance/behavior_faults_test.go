@@ -114,9 +114,10 @@ var engineFaults = []struct {
 	{"tokens before a bad token stay", func(e *plantedEngine) {
 		e.forward = func(s *plantedSession, ctx ctxt, tokens []int, want model.Want) (output, error) {
 			out, err := s.Session.Forward(ctx, tokens, want)
-			var bad *model.TokenError
-			if errors.As(err, &bad) && bad.Index > 0 {
-				s.Session.Forward(ctx, tokens[:bad.Index], model.WantNothing)
+			vocab := e.Model().Config.Vocab
+			bad := slices.IndexFunc(tokens, func(id int) bool { return id < 0 || id >= vocab })
+			if errors.Is(err, model.ErrBadToken) && bad > 0 {
+				s.Session.Forward(ctx, tokens[:bad], model.WantNothing)
 			}
 			return out, err
 		}

@@ -18,7 +18,7 @@ func refEngine(t testing.TB, arch string) model.Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := ref.New(m)
+	e, err := ref.New(m, ref.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

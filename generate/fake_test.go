@@ -84,7 +84,7 @@ func (e *fakeEngine) NewSession(capacity int) (model.Session, error) {
 		return nil, err
 	}
 	if limit := e.model.Config.Context; capacity > limit {
-		return nil, &model.ContextError{Need: capacity, Limit: limit}
+		return nil, model.CheckCapacity(capacity, limit)
 	} else if capacity == 0 {
 		capacity = limit
 	}
@@ -114,7 +114,7 @@ func (s *fakeSession) Forward(ctx context.Context, tokens []int, want model.Want
 		return model.Output{}, err
 	}
 	if n := len(s.history) + len(tokens); n > s.capacity {
-		return model.Output{}, &model.ContextError{Need: n, Limit: s.capacity}
+		return model.Output{}, model.CheckCapacity(n, s.capacity)
 	}
 	if err := s.eng.hook("forward", tokens); err != nil {
 		return model.Output{}, err

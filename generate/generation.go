@@ -72,7 +72,7 @@ func (r *generation) check() error {
 	}
 	if r.maxTokens > limit-n {
 		need := n + min(r.maxTokens, math.MaxInt-n)
-		return &model.ContextError{Need: need, Limit: limit}
+		return model.CheckCapacity(need, limit)
 	}
 	r.capacity = n + r.maxTokens
 	if r.g.options.Capacity > 0 {

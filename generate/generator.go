@@ -34,13 +34,13 @@ type Generator struct {
 }
 
 // New returns a generator. The engine remains the caller's. Errors: ErrBadParams for a
-// negative option, *model.ContextError for a capacity beyond the model's context.
+// negative option, model.ErrContextLimit for a capacity beyond the model's context.
 func New(engine model.Engine, o Options) (*Generator, error) {
 	switch limit := engine.Model().Config.Context; {
 	case o.Capacity < 0 || o.Parallel < 0 || o.PrefixBytes < 0:
 		return nil, fmt.Errorf("generate: %w: negative value in Options: %+v", ErrBadParams, o)
 	case o.Capacity > limit:
-		return nil, fmt.Errorf("generate: Options.Capacity: %w", &model.ContextError{Need: o.Capacity, Limit: limit})
+		return nil, fmt.Errorf("generate: Options.Capacity: %w", model.CheckCapacity(o.Capacity, limit))
 	}
 	return newGenerator(engine, o), nil
 }
@@ -78,8 +78,8 @@ func (g *Generator) PrefixStats() PrefixStats {
 //
 // Breaking out of the loop ends the generation. An error comes once, as the last
 // element, and its Token is to be ignored. These errors come before any computation:
-// model.ErrNoTokenizer, model.ErrEmptyPrompt, ErrBadParams, *model.TokenError and
-// *model.ContextError. Later ones are ErrNoChoice, ctx.Err() and those of the engine.
+// model.ErrNoTokenizer, model.ErrEmptyPrompt, ErrBadParams, model.ErrBadToken and
+// model.ErrContextLimit. Later ones are ErrNoChoice, ctx.Err() and those of the engine.
 // Ranging over the sequence again generates again.
 func (g *Generator) Text(ctx context.Context, prompt string, p Params) iter.Seq2[Token, error] {
 	tokenizer, err := g.engine.Model().NeedTokenizer()

@@ -110,7 +110,7 @@ func (p *Params) check(vocab int) error {
 	}
 	for id, b := range p.LogitBias {
 		if id < 0 || id >= vocab {
-			return fmt.Errorf("LogitBias: %w", &model.TokenError{Index: -1, ID: id, Vocab: vocab})
+			return fmt.Errorf("LogitBias: %w: %d, want 0 to %d", model.ErrBadToken, id, vocab-1)
 		}
 		if b != b || math.IsInf(float64(b), 1) {
 			return fmt.Errorf("%w: LogitBias: token %d: %v", ErrBadParams, id, b)

@@ -30,7 +30,7 @@ func TestParamsCheck(t *testing.T) {
 		{"NaN presence", "a number", Params{PresencePenalty: math.NaN()}, "PresencePenalty", ErrBadParams},
 		{"infinite frequency", "a finite number", Params{FrequencyPenalty: math.Inf(-1)}, "FrequencyPenalty", ErrBadParams},
 		{"negative window", "a count", Params{RepeatLast: -1}, "RepeatLast", ErrBadParams},
-		{"bias of no token", "an id", Params{LogitBias: map[int]float32{vocab: 1}}, "LogitBias: token 10 is outside", model.ErrBadToken},
+		{"bias of no token", "an id", Params{LogitBias: map[int]float32{vocab: 1}}, "LogitBias: token outside the vocabulary: 10", model.ErrBadToken},
 		{"bias of a negative id", "an id", Params{LogitBias: map[int]float32{-1: 1}}, "LogitBias", model.ErrBadToken},
 		{"NaN bias", "would hide a token", Params{LogitBias: map[int]float32{1: nan}}, "LogitBias", ErrBadParams},
 		{"+Inf bias", "would meet -Inf", Params{LogitBias: map[int]float32{1: inf}}, "LogitBias", ErrBadParams},

@@ -28,7 +28,7 @@ func (s *sampler) next(out model.Output, history []int) (int, error) {
 	id := out.Greedy
 	if s.p.want() == model.WantLast {
 		if len(out.Logits) != s.vocab {
-			return 0, fmt.Errorf("the engine gave %d logits for a vocabulary of %d", len(out.Logits), s.vocab)
+			return 0, fmt.Errorf("generate: the engine gave %d logits for a vocabulary of %d", len(out.Logits), s.vocab)
 		}
 		id = s.choose(out.Logits, history)
 	}
@@ -36,7 +36,7 @@ func (s *sampler) next(out model.Output, history []int) (int, error) {
 		return 0, ErrNoChoice
 	}
 	if id >= s.vocab {
-		return 0, fmt.Errorf("the engine's choice: %w", &model.TokenError{Index: -1, ID: id, Vocab: s.vocab})
+		return 0, fmt.Errorf("generate: the engine's choice: %w: %d, want 0 to %d", model.ErrBadToken, id, s.vocab-1)
 	}
 	return id, nil
 }

@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing them")
 
-func newRef(m *model.Model) (model.Engine, error) { return ref.New(m) }
+func newRef(m *model.Model) (model.Engine, error) { return ref.New(m, ref.Options{}) }
 
 func TestGolden(t *testing.T) {
 	store := golden.Store{Dir: ".", New: newRef}

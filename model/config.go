@@ -1,6 +1,6 @@
 package model
 
-// Activation is the feed-forward non-linearity.
+// Activation is the nonlinearity of the feed-forward networks.
 type Activation int
 
 const (
@@ -8,62 +8,54 @@ const (
 	GELU                   // the tanh approximation
 )
 
-// RopeStyle says which elements of a head are rotated together.
-type RopeStyle int
-
-const (
-	RopeNone RopeStyle = iota // learned positions
-	RopeNorm                  // neighbors (2i, 2i+1)
-	RopeNeoX                  // halves (i, i+dim/2)
-)
-
-// Config is a model's architecture as numbers: engines branch on these fields and
-// never on the architecture's name.
+// Config is a model's architecture as numbers. Engines use these fields and never the
+// architecture's name.
 type Config struct {
 	Arch string // general.architecture
 	Name string // general.name, may be empty
 
 	Layers   int
-	Hidden   int
-	Heads    int
+	Hidden   int // width of the residual stream
+	Heads    int // query heads
 	KVHeads  int
 	HeadDim  int // of queries and keys
-	ValueDim int // of values, per head
-	FFN      int // dense feed-forward width
+	ValueDim int // of values
+	FFN      int // width of the dense feed-forward networks
 	Vocab    int
-	Context  int // trained context length: the limit of a session
+	Context  int // trained context length: the largest capacity of a session
 
-	LayerNorm bool // LayerNorm with bias; else RMSNorm
-	NormEps   float32
+	LayerNorm bool    // LayerNorm with bias; else RMSNorm
+	NormEps   float32 // ε of every norm
 
-	Rope           RopeStyle
-	RopeDim        int     // rotated elements of a head, even, ≤ HeadDim
-	RopeTheta      float64 // base of the frequencies
-	RopeScale      float64 // positions are multiplied by it (linear scaling); 1: none
-	RopeAttnFactor float64 // multiplies sine and cosine (LongRoPE); 1: none
-	// LongContext is where LongRoPE changes over: a session with a larger capacity divides its
-	// frequencies by Weights.LongRopeFactors; 0: RopeFactors always.
+	RopeDim         int     // rotated elements per head, even, ≤ HeadDim; 0: no RoPE
+	RopeInterleaved bool    // pairs are (2i, 2i+1) (ggml: NORM); else (i, i+RopeDim/2) (ggml: NEOX)
+	RopeTheta       float64 // base of the frequencies
+	RopeScale       float64 // multiplies positions (linear scaling); 1: none
+	RopeAttnFactor  float64 // multiplies sine and cosine (LongRoPE); 1: none
+	// LongContext is the largest capacity of a session that uses Weights.RopeFactors;
+	// larger sessions use LongRopeFactors. 0: RopeFactors always.
 	LongContext int
-	// LocalRopeTheta is the base in sliding-window layers, unscaled (Gemma 3); 0: RopeTheta everywhere.
+	// LocalRopeTheta is the base, without scaling, in sliding-window layers (Gemma 3).
+	// 0: RopeTheta.
 	LocalRopeTheta float64
 
 	Window        int // sliding window in positions, the current one included; 0: none
-	WindowPattern int // of each n layers the last attends globally, the others by Window; 1: all by Window
+	WindowPattern int // every n-th layer attends globally, the others by Window; 1: all by Window
 
 	EmbedScale    float32 // multiplies the embedding; 1: none
 	AttnScale     float64 // multiplies q·k
-	AttnSoftcap   float64 // s → cap·tanh(s/cap); 0: none
-	OutputSoftcap float64
-	ParallelFFN   bool // attention and FFN read the same norm and are added together (Phi-2)
+	AttnSoftcap   float64 // limits scores: cap·tanh(s/cap); 0: none
+	OutputSoftcap float64 // limits logits likewise
+	ParallelFFN   bool    // attention and FFN read the same norm (Phi-2)
 	Activation    Activation
-	Gated         bool // down(act(gate·x) ⊙ (up·x)); else down(act(up·x))
+	Gated         bool // FFN is down(act(gate·x) ⊙ (up·x)); else down(act(up·x))
 
-	Experts     int // 0: dense
-	ExpertsUsed int
-	ExpertFFN   int
+	Experts     int // experts per layer; 0: dense
+	ExpertsUsed int // experts per token
+	ExpertFFN   int // width of an expert
 }
 
-// LayerWindow is the sliding window of layer l in positions, 0 for global attention.
+// LayerWindow returns the sliding window of layer l in positions, 0 for global attention.
 func (c Config) LayerWindow(l int) int {
 	if c.Window > 0 && (c.WindowPattern <= 1 || (l+1)%c.WindowPattern != 0) {
 		return c.Window
@@ -71,8 +63,7 @@ func (c Config) LayerWindow(l int) int {
 	return 0
 }
 
-// LayerRopeTheta is the base of layer l's rotation frequencies and the factor on
-// its positions.
+// LayerRopeTheta returns the RoPE base of layer l and the factor on its positions.
 func (c Config) LayerRopeTheta(l int) (theta, scale float64) {
 	if c.LocalRopeTheta > 0 && c.LayerWindow(l) > 0 {
 		return c.LocalRopeTheta, 1
@@ -80,8 +71,8 @@ func (c Config) LayerRopeTheta(l int) (theta, scale float64) {
 	return c.RopeTheta, c.RopeScale
 }
 
-// LongRope reports whether a session that holds capacity positions rotates by
-// LongRopeFactors. Sessions that differ in this compute different functions.
+// LongRope reports whether a session of capacity positions uses LongRopeFactors. Sessions
+// that differ in this compute different functions.
 func (c Config) LongRope(capacity int) bool {
 	return c.LongContext > 0 && capacity > c.LongContext
 }

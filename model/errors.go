@@ -3,75 +3,68 @@ package model
 import (
 	"errors"
 	"fmt"
-
-	"github.com/lockstep-go/lockstep/quant"
 )
 
 // Errors for errors.Is.
 var (
-	// From Load. Each message names the key or the tensor.
-
-	ErrUnsupportedArch   = errors.New("unsupported architecture")
-	ErrUnsupportedFormat = quant.ErrUnsupported             // from gguf too
-	ErrUnsupported       = errors.New("unsupported")        // a feature of the architecture that no engine computes
-	ErrMissingKey        = errors.New("missing key")        // metadata that the architecture needs
-	ErrBadKey            = errors.New("bad value")          // metadata of a wrong type or out of range
-	ErrMissingTensor     = errors.New("missing tensor")     // a weight that the architecture needs
-	ErrTensorShape       = errors.New("wrong tensor shape") // a weight that does not fit the metadata
-	ErrSurplusTensor     = errors.New("unexpected tensor")  // a weight that the architecture would not use
-
-	// From sessions and generation.
-
-	ErrNoTokenizer  = errors.New("the model file has no vocabulary that can be used")
-	ErrEmptyPrompt  = errors.New("empty prompt")
+	// ErrUnsupported means a model that no engine computes: an unknown architecture, or
+	// a feature of a known one. Unknown block formats are quant.ErrUnsupported.
+	ErrUnsupported = errors.New("unsupported")
+	// ErrInvalid means a file whose metadata or tensors are missing, malformed or
+	// contradictory.
+	ErrInvalid = errors.New("invalid model")
+	// ErrNoTokenizer means a model without a vocabulary that package tokenizer supports.
+	ErrNoTokenizer = errors.New("the model file has no vocabulary that can be used")
+	// ErrEmptyPrompt means a call without tokens.
+	ErrEmptyPrompt = errors.New("empty prompt")
+	// ErrContextLimit means more positions than a session or a model has.
 	ErrContextLimit = errors.New("context limit")
-	ErrBadToken     = errors.New("token outside the vocabulary")
-	ErrBadParams    = errors.New("bad parameter")
-	ErrNoChoice     = errors.New("no token can be chosen: every logit is NaN or -Inf")
-	ErrClosed       = errors.New("closed")
-	ErrInUse        = errors.New("in use")
+	// ErrBadToken means a token id outside the vocabulary.
+	ErrBadToken = errors.New("token outside the vocabulary")
+	// ErrClosed means a session, a snapshot or an engine that is closed.
+	ErrClosed = errors.New("closed")
+	// ErrInUse means a model that cannot be closed yet.
+	ErrInUse = errors.New("in use")
 )
 
-// ContextError says that a sequence needs more positions than there are.
-// errors.Is(err, ErrContextLimit) holds.
-type ContextError struct {
-	Need  int // positions that the request needs
-	Limit int // positions that there are
+// problem is an error with a text of its own that wraps a sentinel.
+type problem struct {
+	text     string
+	sentinel error
 }
 
-func (e *ContextError) Error() string {
-	return fmt.Sprintf("context limit: the request needs %d positions and there are %d", e.Need, e.Limit)
-}
+func (p *problem) Error() string { return p.text }
+func (p *problem) Unwrap() error { return p.sentinel }
 
-func (e *ContextError) Is(target error) bool { return target == ErrContextLimit }
+// The problems of files, each with the name of the key or tensor before it.
+var (
+	errUnsupportedArch error = &problem{"unsupported architecture", ErrUnsupported}
+	errMissingKey      error = &problem{"missing key", ErrInvalid}
+	errBadKey          error = &problem{"bad value", ErrInvalid}
+	errMissingTensor   error = &problem{"missing tensor", ErrInvalid}
+	errTensorShape     error = &problem{"wrong tensor shape", ErrInvalid}
+	errSurplusTensor   error = &problem{"unexpected tensor", ErrInvalid}
+)
 
-// TokenError says that a token id is outside the vocabulary.
-// errors.Is(err, ErrBadToken) holds.
-type TokenError struct {
-	Index int // place in the tokens given; -1: it has none
-	ID    int
-	Vocab int
-}
-
-func (e *TokenError) Error() string {
-	if e.Index < 0 {
-		return fmt.Sprintf("token %d is outside the vocabulary of %d", e.ID, e.Vocab)
-	}
-	return fmt.Sprintf("token %d at index %d is outside the vocabulary of %d", e.ID, e.Index, e.Vocab)
-}
-
-func (e *TokenError) Is(target error) bool { return target == ErrBadToken }
-
-// CheckTokens returns a *TokenError for the first id outside [0, vocab), and
-// ErrEmptyPrompt when there are no tokens.
+// CheckTokens returns ErrEmptyPrompt if there are no tokens, and an ErrBadToken with the
+// first id outside [0, vocab).
 func CheckTokens(tokens []int, vocab int) error {
 	if len(tokens) == 0 {
 		return ErrEmptyPrompt
 	}
 	for i, id := range tokens {
 		if id < 0 || id >= vocab {
-			return &TokenError{Index: i, ID: id, Vocab: vocab}
+			return &problem{fmt.Sprintf("token %d at index %d is outside the vocabulary of %d", id, i, vocab), ErrBadToken}
 		}
+	}
+	return nil
+}
+
+// CheckCapacity returns an ErrContextLimit with both numbers if a request needs more than
+// limit positions.
+func CheckCapacity(need, limit int) error {
+	if need > limit {
+		return &problem{fmt.Sprintf("context limit: the request needs %d positions and there are %d", need, limit), ErrContextLimit}
 	}
 	return nil
 }

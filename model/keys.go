@@ -7,15 +7,15 @@ import (
 	"github.com/lockstep-go/lockstep/model/gguf"
 )
 
-// keys reads the metadata of one architecture. It remembers the first error, so
-// that reading a configuration is a list of assignments.
+// keys reads metadata keys with a common prefix. It keeps the first error, so that
+// reading a configuration is a list of assignments.
 type keys struct {
-	f    *gguf.File
-	arch string // prefix of every key
-	err  error
+	f      *gguf.File
+	prefix string
+	err    error
 }
 
-func (k *keys) name(key string) string { return k.arch + "." + key }
+func (k *keys) name(key string) string { return k.prefix + "." + key }
 
 func (k *keys) fail(err error) {
 	if k.err == nil {
@@ -23,17 +23,20 @@ func (k *keys) fail(err error) {
 	}
 }
 
-// bad refuses a key's value; the sentinel is ErrBadKey.
+func (k *keys) missing(key string) {
+	k.fail(fmt.Errorf("key %q: %w", k.name(key), errMissingKey))
+}
+
 func (k *keys) bad(key, format string, args ...any) {
-	k.fail(fmt.Errorf("key %q: %w: %s", k.name(key), ErrBadKey, fmt.Sprintf(format, args...)))
+	k.fail(fmt.Errorf("key %q: %w: %s", k.name(key), errBadKey, fmt.Sprintf(format, args...)))
 }
 
 func (k *keys) unsupported(key, format string, args ...any) {
 	k.fail(fmt.Errorf("key %q: %w: %s", k.name(key), ErrUnsupported, fmt.Sprintf(format, args...)))
 }
 
-// read reads a key, whose full name it takes. Without the key, and after an error,
-// which is remembered, ok is false.
+// read converts the value of a key, given by its full name. It returns false if the key
+// is absent or get fails.
 func read[T any](k *keys, name string, get func(gguf.Value) (T, error)) (x T, ok bool) {
 	v, ok := k.f.Value(name)
 	if !ok {
@@ -41,7 +44,7 @@ func read[T any](k *keys, name string, get func(gguf.Value) (T, error)) (x T, ok
 	}
 	x, err := get(v)
 	if err != nil {
-		k.fail(fmt.Errorf("key %q: %w: %w", name, ErrBadKey, err))
+		k.fail(fmt.Errorf("key %q: %w: %w", name, errBadKey, err))
 	}
 	return x, err == nil
 }
@@ -51,17 +54,17 @@ func (k *keys) has(key string) bool {
 	return ok
 }
 
-// need reads a whole number that must be there, in [lo, hi].
+// need reads a required integer in [lo, hi].
 func (k *keys) need(key string, lo, hi int) int {
 	if !k.has(key) {
-		k.fail(fmt.Errorf("key %q: %w", k.name(key), ErrMissingKey))
+		k.missing(key)
 		return lo
 	}
 	return k.count(key, lo, lo, hi)
 }
 
-// count reads a whole number in [lo, hi], or def when the key is absent. It
-// returns a number in that range whatever the file holds.
+// count reads an integer in [lo, hi], or def if the key is absent. After an error it
+// returns lo, so that callers may divide by it.
 func (k *keys) count(key string, def, lo, hi int) int {
 	n, ok := read(k, k.name(key), gguf.Value.Uint)
 	switch {
@@ -76,14 +79,14 @@ func (k *keys) count(key string, def, lo, hi int) int {
 	return lo
 }
 
-// perLayer reads a whole number that some files give once for each layer. The
-// engines compute one shape for all layers, so the numbers must be equal.
+// perLayer is count for keys that may hold one integer per layer. All layers have one
+// shape, so these must be equal.
 func (k *keys) perLayer(key string, layers, def, lo, hi int) int {
 	v, ok := k.f.Value(k.name(key))
 	if !ok || !v.IsArray() {
 		return k.count(key, def, lo, hi)
 	}
-	if v.Len() != layers { // before memory is taken for them
+	if v.Len() != layers { // checked before memory is allocated for them
 		k.bad(key, "%d values for %d layers", v.Len(), layers)
 		return lo
 	}
@@ -104,14 +107,14 @@ func (k *keys) perLayer(key string, layers, def, lo, hi int) int {
 	return int(each[0])
 }
 
-// float reads a finite number, or def when the key is absent.
+// float reads a finite number, or def if the key is absent.
 func (k *keys) float(key string, def float64) float64 {
 	v, ok := read(k, k.name(key), gguf.Value.Float)
 	switch {
 	case !ok:
 		return def
 	case math.IsNaN(v) || math.IsInf(v, 0):
-		k.bad(key, "%v is no finite number", v)
+		k.bad(key, "%v is not finite", v)
 	default:
 		return v
 	}
@@ -127,7 +130,7 @@ func (k *keys) positive(key string, def float64) float64 {
 	return v
 }
 
-// notNegative reads a finite number, at least 0.
+// notNegative reads a finite number of at least 0.
 func (k *keys) notNegative(key string, def float64) float64 {
 	v := k.float(key, def)
 	if v < 0 {
@@ -136,8 +139,16 @@ func (k *keys) notNegative(key string, def float64) float64 {
 	return v
 }
 
-// text reads a string, or "" when the key is absent.
+// text reads a string, or "" if the key is absent.
 func (k *keys) text(key string) string {
 	s, _ := read(k, k.name(key), gguf.Value.Str)
 	return s
+}
+
+// flag reads a bool, or def if the key is absent.
+func (k *keys) flag(key string, def bool) bool {
+	if b, ok := read(k, k.name(key), gguf.Value.Bool); ok {
+		return b
+	}
+	return def
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/lockstep-go/lockstep/model/tokenizer"
 )
 
-// Open maps a GGUF file and loads the model in it. Close unmaps it.
+// Open maps a GGUF file and loads its model. Close unmaps it. Errors are those of
+// gguf.Open and Load.
 func Open(path string) (*Model, error) {
 	f, err := gguf.Open(path)
 	if err != nil {
@@ -17,7 +18,7 @@ func Open(path string) (*Model, error) {
 	}
 	m, fault, err := guardedLoad(f)
 	switch {
-	case fault != nil: // names the file
+	case fault != nil: // its text names the file
 		err = fault
 	case err != nil:
 		err = fmt.Errorf("model: %s: %w", path, err)
@@ -28,19 +29,16 @@ func Open(path string) (*Model, error) {
 	return nil, err
 }
 
-// Load checks that a GGUF file is a complete model of a known architecture and
-// describes it. Weight matrices stay where they are in the file; norms, biases
-// and rotation factors are decoded. The model refers to f, which must stay open
-// as long as the model is used; Close closes it.
+// Load checks that a GGUF file is a complete model of a supported architecture and
+// describes it. Weight matrices stay in the file; norms, biases and RoPE factors are
+// decoded. The model owns f from then on.
 //
-// A vocabulary of an algorithm that package tokenizer does not know leaves
-// Tokenizer nil: the model computes with token ids, and NeedTokenizer says why it
-// takes no text.
+// If the vocabulary uses an algorithm that package tokenizer does not support, the model
+// computes with token ids: Tokenizer is nil and NeedTokenizer returns the reason.
 //
-// The keys and tensors are those of the GGUF specification
-// (github.com/ggml-org/ggml, docs/gguf.md). Every error names the key or the
-// tensor and wraps one of this package's sentinels, or one of gguf's or
-// tokenizer's.
+// Keys and tensors are those of the GGUF specification (github.com/ggml-org/ggml,
+// docs/gguf.md). Each error names a key or a tensor and wraps ErrUnsupported,
+// ErrInvalid, or a sentinel of package gguf, quant or tokenizer.
 func Load(f *gguf.File) (*Model, error) {
 	m, fault, err := guardedLoad(f)
 	if fault != nil {
@@ -52,7 +50,7 @@ func Load(f *gguf.File) (*Model, error) {
 	return m, nil
 }
 
-// guardedLoad is load; fault is the error of a file that changed meanwhile.
+// guardedLoad is load; fault is the error of a mapped file that became shorter meanwhile.
 func guardedLoad(f *gguf.File) (m *Model, fault, err error) {
 	fault = gguf.Guard(func() { m, err = load(f) })
 	return m, fault, err
@@ -60,18 +58,18 @@ func guardedLoad(f *gguf.File) (m *Model, fault, err error) {
 
 func load(f *gguf.File) (*Model, error) {
 	k := &keys{f: f}
-	arch, ok := read(k, "general.architecture", gguf.Value.Str)
+	name, ok := read(k, archKey, gguf.Value.Str)
 	if k.err != nil {
 		return nil, k.err
 	}
 	if !ok {
-		return nil, fmt.Errorf("key %q: %w", "general.architecture", ErrMissingKey)
+		return nil, fmt.Errorf("key %q: %w", archKey, errMissingKey)
 	}
-	fam, err := familyOf(arch)
+	a, err := architectureOf(name)
 	if err != nil {
 		return nil, err
 	}
-	c, err := readConfig(f, arch, fam)
+	c, err := readConfig(f, name, a)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +84,7 @@ func load(f *gguf.File) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m.Weights, err = loadWeights(f, fam, &c); err != nil {
+	if m.Weights, err = loadWeights(f, a, &c); err != nil {
 		return nil, err
 	}
 	m.Config = c
@@ -107,10 +105,9 @@ func (m *Model) Close() error {
 	return m.File.Close()
 }
 
-// Acquire keeps Close from unmapping the weights until release is called; calling
-// release again does nothing. An engine acquires the model while it may read Weights.
-// Acquire fails with gguf.ErrClosed after Close and with gguf.ErrTruncated if the file
-// became shorter.
+// Acquire keeps Close from unmapping the weights until release is called. An engine
+// calls it while it may read Weights. Calling release again does nothing. Acquire returns
+// gguf.ErrClosed after Close, and gguf.ErrTruncated if the file became shorter.
 func (m *Model) Acquire() (release func(), err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -125,8 +122,8 @@ func (m *Model) Acquire() (release func(), err error) {
 	}), nil
 }
 
-// NeedTokenizer is the model's tokenizer, or an error that wraps ErrNoTokenizer
-// and says why there is none.
+// NeedTokenizer returns the model's tokenizer, or an error that wraps ErrNoTokenizer and
+// gives the reason.
 func (m *Model) NeedTokenizer() (*tokenizer.Tokenizer, error) {
 	switch {
 	case m.Tokenizer != nil:
@@ -139,13 +136,12 @@ func (m *Model) NeedTokenizer() (*tokenizer.Tokenizer, error) {
 
 const embeddingName = "token_embd.weight"
 
-// vocabSize settles the number of tokens, which the file may state up to three
-// times: as a key, as the embedding's rows and as a list of tokens, which
-// loadTokenizer compares.
+// vocabSize returns the number of rows of the embedding, which must equal the file's
+// vocab_size if it has one. loadTokenizer compares it with the list of tokens.
 func vocabSize(f *gguf.File, c Config) (int, error) {
 	t, ok := f.Tensor(embeddingName)
 	if !ok {
-		return 0, fmt.Errorf("tensor %q: %w", embeddingName, ErrMissingTensor)
+		return 0, fmt.Errorf("tensor %q: %w", embeddingName, errMissingTensor)
 	}
 	rows := 1
 	if len(t.Dims) > 1 {
@@ -153,9 +149,9 @@ func vocabSize(f *gguf.File, c Config) (int, error) {
 	}
 	switch {
 	case rows > maxVocab:
-		return 0, fmt.Errorf("tensor %q: %w: %d rows, at most %d tokens are possible", embeddingName, ErrTensorShape, rows, maxVocab)
+		return 0, fmt.Errorf("tensor %q: %w: %d rows, at most %d tokens are possible", embeddingName, errTensorShape, rows, maxVocab)
 	case c.Vocab != 0 && c.Vocab != rows:
-		return 0, fmt.Errorf("tensor %q: %w: %d rows and %s.vocab_size is %d", embeddingName, ErrTensorShape, rows, c.Arch, c.Vocab)
+		return 0, fmt.Errorf("tensor %q: %w: %d rows and %s.vocab_size is %d", embeddingName, errTensorShape, rows, c.Arch, c.Vocab)
 	}
 	return rows, nil
 }

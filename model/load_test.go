@@ -17,7 +17,7 @@ func base(arch string) Config {
 	return Config{
 		Arch: arch, Name: "tiny", Layers: tiny.Layers, Hidden: tiny.Hidden, Heads: tiny.Heads, KVHeads: 2,
 		HeadDim: tiny.HeadDim, ValueDim: tiny.HeadDim, FFN: tiny.FFN, Vocab: tiny.Vocab, Context: tiny.Context,
-		NormEps: 1e-5, Rope: RopeNeoX, RopeDim: tiny.HeadDim, RopeTheta: 1e4, RopeScale: 1, RopeAttnFactor: 1,
+		NormEps: 1e-5, RopeDim: tiny.HeadDim, RopeTheta: 1e4, RopeScale: 1, RopeAttnFactor: 1,
 		EmbedScale: 1, AttnScale: 1 / math.Sqrt(tiny.HeadDim), Gated: true,
 	}
 }
@@ -25,7 +25,7 @@ func base(arch string) Config {
 func TestLoadArchitectures(t *testing.T) {
 	sqrt32 := float32(math.Sqrt(tiny.Hidden))
 	tests := map[string]func(c *Config){
-		"llama": func(c *Config) { c.Rope, c.WindowPattern = RopeNorm, 1 },
+		"llama": func(c *Config) { c.RopeInterleaved, c.WindowPattern = true, 1 },
 		"qwen2": func(c *Config) {},
 		"qwen3": func(c *Config) {},
 		"qwen3moe": func(c *Config) {
@@ -33,7 +33,7 @@ func TestLoadArchitectures(t *testing.T) {
 		},
 		"gpt2": func(c *Config) {
 			c.KVHeads, c.LayerNorm, c.Activation, c.Gated = tiny.Heads, true, GELU, false
-			c.Rope, c.RopeDim, c.RopeTheta = RopeNone, 0, 0
+			c.RopeDim, c.RopeTheta = 0, 0
 		},
 		"phi2": func(c *Config) {
 			c.KVHeads, c.LayerNorm, c.Activation, c.Gated = tiny.Heads, true, GELU, false
@@ -126,7 +126,7 @@ func checkShapes(t *testing.T, m *Model) {
 		}
 		linear("up", l.Up, c.FFN, c.Hidden, all)
 		linear("down", l.Down, c.Hidden, c.FFN, all)
-		if l.Router.Empty() != true || l.Gate.W.Empty() == c.Gated {
+		if l.Router.Rows > 0 || (l.Gate.W.Rows > 0) != c.Gated {
 			t.Error("a router in a dense layer, or a gate where there should be none")
 		}
 	}

@@ -139,13 +139,13 @@ func TestLoadConfigVariants(t *testing.T) {
 }
 
 // The two sizes whose attention is scaled by another width than the head's.
-func TestWideAttention(t *testing.T) {
+func TestAttentionScaleByDepth(t *testing.T) {
 	for arch, depth := range map[string]int{"gemma2": 46, "gemma3": 62} {
 		spec := tiny.New(arch, 1)
 		spec.Set(".attention.key_length", uint32(16))
 		for _, layers := range []int{depth - 1, depth} {
 			spec.Set(".block_count", uint32(layers))
-			c, err := readConfig(spec.File(), arch, families[arch])
+			c, err := readConfig(spec.File(), arch, architectures[arch])
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -237,7 +237,7 @@ func TestRotationFactorsAreBounded(t *testing.T) {
 			m.Weights.RopeFactors = slices.Repeat([]float32{tt.short}, c.RopeDim/2)
 			m.Weights.LongRopeFactors = slices.Repeat([]float32{tt.long}, c.RopeDim/2)
 			err := checkAngles(m)
-			if (err == nil) != (tt.culprit == "") || err != nil && (!errors.Is(err, ErrBadKey) || !strings.Contains(err.Error(), tt.culprit)) {
+			if (err == nil) != (tt.culprit == "") || err != nil && (!errors.Is(err, errBadKey) || !strings.Contains(err.Error(), tt.culprit)) {
 				t.Errorf("%s: %v, want an error of %q", tt.reason, err, tt.culprit)
 			}
 		})
@@ -256,7 +256,7 @@ func TestUnsupportedFormatIsQuants(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Open(path)
-	if !errors.Is(err, ErrUnsupportedFormat) || !strings.Contains(err.Error(), "output_norm.weight") {
+	if !errors.Is(err, quant.ErrUnsupported) || !strings.Contains(err.Error(), "output_norm.weight") {
 		t.Errorf("an IQ2_XXS tensor gave %v", err)
 	}
 }

@@ -78,7 +78,7 @@ func TestOpenErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Open(path)
-	if !errors.Is(err, ErrUnsupportedArch) || !strings.HasPrefix(err.Error(), "model: "+path+": key \"general.architecture\": ") || !strings.Contains(err.Error(), "qwen3moe") {
+	if !errors.Is(err, errUnsupportedArch) || !strings.HasPrefix(err.Error(), "model: "+path+": key \"general.architecture\": ") || !strings.Contains(err.Error(), "qwen3moe") {
 		t.Errorf("another architecture gave %v", err)
 	}
 }

@@ -10,17 +10,17 @@ import (
 	"github.com/lockstep-go/lockstep/model/tokenizer"
 )
 
-// Limits on a vocabulary, above any published one: what is built of it takes
-// memory for each token and merge, however short their texts in the file.
+// Limits on a vocabulary, above any published one. A tokenizer takes memory for each token
+// and merge, however short their texts are in the file.
 const (
 	maxTokens = 1 << 20
 	maxMerges = 1 << 20
 )
 
-// LoadTokenizer builds the tokenizer that a file describes under tokenizer.*. It
-// returns nil and no error for a file without a vocabulary (tokenizer.ggml.model
-// absent or "no_vocab"). Contradictions in the vocabulary are errors of package
-// tokenizer, as are algorithms that it does not know.
+// LoadTokenizer builds the tokenizer that a file describes under tokenizer.*, without the
+// model. For a file without a vocabulary (tokenizer.ggml.model absent or "no_vocab") it
+// returns nil and no error. Contradictions and unknown algorithms are errors of package
+// tokenizer.
 func LoadTokenizer(f *gguf.File) (*tokenizer.Tokenizer, error) {
 	tok, err := loadTokenizer(f, 0)
 	if err != nil {
@@ -29,9 +29,9 @@ func LoadTokenizer(f *gguf.File) (*tokenizer.Tokenizer, error) {
 	return tok, nil
 }
 
-// loadTokenizer is LoadTokenizer for an embedding of some rows, 0: of any.
+// loadTokenizer is LoadTokenizer for an embedding with the given number of rows; 0: any.
 func loadTokenizer(f *gguf.File, rows int) (*tokenizer.Tokenizer, error) {
-	k := &keys{f: f, arch: "tokenizer.ggml"}
+	k := &keys{f: f, prefix: "tokenizer.ggml"}
 	v := tokenizer.Vocab{Model: k.text("model")}
 	if k.err != nil {
 		return nil, k.err
@@ -55,8 +55,8 @@ func loadTokenizer(f *gguf.File, rows int) (*tokenizer.Tokenizer, error) {
 	return tokenizer.New(v)
 }
 
-// checkLengths compares the lengths of the lists that a vocabulary of the model (the
-// algorithm) has before memory is taken for any.
+// checkLengths compares the lengths of the vocabulary's lists before memory is allocated
+// for them. model is the name of the algorithm.
 func checkLengths(k *keys, model string, rows int) error {
 	length := func(key string) int {
 		v, _ := k.f.Value(k.name(key))
@@ -65,9 +65,9 @@ func checkLengths(k *keys, model string, rows int) error {
 	tokens, scores, types, merges := length("tokens"), length("scores"), length("token_type"), length("merges")
 	switch {
 	case !k.has("tokens"):
-		return fmt.Errorf("key %q: %w", k.name("tokens"), ErrMissingKey)
+		return fmt.Errorf("key %q: %w", k.name("tokens"), errMissingKey)
 	case model == "gpt2" && !k.has("merges"): // it would spell every text byte by byte
-		return fmt.Errorf("key %q: %w", k.name("merges"), ErrMissingKey)
+		return fmt.Errorf("key %q: %w", k.name("merges"), errMissingKey)
 	case tokens == 0:
 		return fmt.Errorf("key %q: %w: no tokens", k.name("tokens"), tokenizer.ErrVocab)
 	case tokens > maxTokens:
@@ -75,14 +75,14 @@ func checkLengths(k *keys, model string, rows int) error {
 	case merges > maxMerges:
 		k.bad("merges", "%d merges, at most %d are possible", merges, maxMerges)
 	case rows > 0 && tokens != rows:
-		return fmt.Errorf("tensor %q: %w: %d rows and the vocabulary has %d tokens", embeddingName, ErrTensorShape, rows, tokens)
+		return fmt.Errorf("tensor %q: %w: %d rows and the vocabulary has %d tokens", embeddingName, errTensorShape, rows, tokens)
 	case scores > 0 && scores != tokens || types > 0 && types != tokens:
 		return fmt.Errorf("key %q: %w: tokens, scores and types differ in number: %d, %d, %d", k.name("tokens"), tokenizer.ErrVocab, tokens, scores, types)
 	}
 	return k.err
 }
 
-// float32s reads an array of floats as the scores of tokens.
+// float32s converts an array of floats.
 func float32s(v gguf.Value) ([]float32, error) {
 	if x, ok := v.Any().([]float32); ok {
 		return x, nil
@@ -95,12 +95,12 @@ func float32s(v gguf.Value) ([]float32, error) {
 	return out, err
 }
 
-// tokenTypes reads an array of integers of any type. It does without Value.Ints,
-// which makes eight bytes of each.
+// tokenTypes converts an array of integers of any type. Value.Ints would take twice the
+// memory.
 func tokenTypes(v gguf.Value) ([]int32, error) {
 	all := reflect.ValueOf(v.Any())
 	if all.Kind() != reflect.Slice {
-		return nil, fmt.Errorf("no array of integers")
+		return nil, fmt.Errorf("not an array of integers")
 	}
 	out := make([]int32, all.Len())
 	for i := range out {
@@ -116,12 +116,11 @@ func tokenTypes(v gguf.Value) ([]int32, error) {
 	return out, nil
 }
 
-// llama3 names the pre-tokenizers of vocabularies that begin a text with BOS
-// although their files need not say so.
+// llama3 lists the pre-tokenizers whose vocabularies put BOS before a text by default.
 var llama3 = []string{"llama3", "llama-v3", "llama-bpe"}
 
-// readSpecials reads the special tokens. What a SentencePiece vocabulary leaves
-// out has the ids of the original Llama vocabulary.
+// readSpecials reads the special tokens. The defaults for SentencePiece are the ids of
+// the original Llama vocabulary.
 func readSpecials(k *keys, v *tokenizer.Vocab) {
 	unk, bos, eos := -1, -1, -1
 	spm := v.Model == "llama"
@@ -139,14 +138,7 @@ func readSpecials(k *keys, v *tokenizer.Vocab) {
 	v.AddSpacePrefix = k.flag("add_space_prefix", spm)
 }
 
-// id reads a token id; whether the vocabulary has it is for the tokenizer to say.
+// id reads a token id. The tokenizer checks that the vocabulary has it.
 func (k *keys) id(key string, def int) int {
 	return k.count(key, def, 0, math.MaxInt32)
-}
-
-func (k *keys) flag(key string, def bool) bool {
-	if b, ok := read(k, k.name(key), gguf.Value.Bool); ok {
-		return b
-	}
-	return def
 }

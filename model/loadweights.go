@@ -11,24 +11,24 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// loader takes tensors out of a file, remembering the first error and which
-// tensors were taken.
+// loader takes tensors from a file. It keeps the first error and the names of the tensors
+// that it took.
 type loader struct {
 	f    *gguf.File
-	fam  family
+	a    architecture
 	c    *Config
 	used map[string]bool
 	err  error
 }
 
-// loadWeights finds every tensor of the architecture. A tensor that would be left
-// over is an error: a model with weights that nobody multiplies is not the model
-// in the file. It clears c.LongContext when the file has no factors for it.
-func loadWeights(f *gguf.File, fam family, c *Config) (Weights, error) {
-	l := &loader{f: f, fam: fam, c: c, used: map[string]bool{}}
+// loadWeights takes every tensor of the architecture. A tensor that remains is an error:
+// without it the model would not be the one in the file. If the file has no RoPE factors
+// for long contexts, it clears c.LongContext.
+func loadWeights(f *gguf.File, a architecture, c *Config) (Weights, error) {
+	l := &loader{f: f, a: a, c: c, used: map[string]bool{}}
 	var w Weights
 	w.Embedding = l.matrix(embeddingName, c.Vocab, c.Hidden)
-	if c.Rope == RopeNone {
+	if a.rope == ropeNone {
 		w.Position = l.matrix("position_embd.weight", c.Context, c.Hidden)
 	} else {
 		l.ropeFactors(&w)
@@ -41,13 +41,13 @@ func loadWeights(f *gguf.File, fam family, c *Config) (Weights, error) {
 	if l.has("output.weight") {
 		w.Output.W = l.matrix("output.weight", c.Vocab, c.Hidden)
 	}
-	w.Output.Bias = l.bias("output.bias", c.Vocab, fam.outputBias)
+	w.Output.Bias = l.bias("output.bias", c.Vocab, a.outputBias)
 	l.refuseSurplus()
 	return w, l.err
 }
 
-// ropeFactors reads the divisors of the rotation frequencies: one list (Llama 3),
-// or one for short and one for long contexts (LongRoPE, as in Phi-3).
+// ropeFactors takes the divisors of the RoPE frequencies: one list (Llama 3), or one for
+// short and one for long contexts (LongRoPE of Phi-3).
 func (l *loader) ropeFactors(w *Weights) {
 	const short, long, freqs = "rope_factors_short.weight", "rope_factors_long.weight", "rope_freqs.weight"
 	n := l.c.RopeDim / 2
@@ -65,32 +65,117 @@ func (l *loader) divisors(name string, n int) []float32 {
 	v := l.vector(name, n)
 	for i, x := range v {
 		if !(x > 0) || math.IsInf(float64(x), 1) {
-			l.fail(name, ErrBadKey, "factor %d is %v, want a finite number above 0", i, x)
+			l.fail(name, errBadKey, "factor %d is %v, want a finite number above 0", i, x)
 			break
 		}
 	}
 	return v
 }
 
-// refuseSurplus finds the tensors that nothing above has taken.
+// layer takes the tensors of one block, whose names begin with p.
+func (l *loader) layer(p string) Layer {
+	c := l.c
+	all := l.a.biases == biasAll
+	var y Layer
+	y.AttnNorm = l.norm(p+"attn_norm", c.Hidden)
+	y.Q, y.K, y.V = l.qkv(p)
+	if l.a.qkNorm {
+		y.QNorm.Weight = l.vector(p+"attn_q_norm.weight", c.HeadDim)
+		y.KNorm.Weight = l.vector(p+"attn_k_norm.weight", c.HeadDim)
+	}
+	y.O = l.linear(p+"attn_output", c.Hidden, c.Heads*c.ValueDim, all)
+	if l.a.postNorm {
+		y.AttnPostNorm = l.norm(p+"post_attention_norm", c.Hidden)
+		y.FFNPostNorm = l.norm(p+"post_ffw_norm", c.Hidden)
+	}
+	if !l.a.parallel {
+		y.FFNNorm = l.norm(p+"ffn_norm", c.Hidden)
+	}
+	if c.Experts > 0 {
+		y.Router = l.matrix(p+"ffn_gate_inp.weight", c.Experts, c.Hidden)
+		y.Experts = l.experts(p)
+		return y
+	}
+	y.Gate, y.Up = l.gateUp(p)
+	y.Down = l.linear(p+"ffn_down", c.Hidden, c.FFN, all)
+	return y
+}
+
+// qkv takes the three projections. A fused tensor holds Q's rows, then K's, then V's.
+func (l *loader) qkv(p string) (q, k, v Linear) {
+	c := l.c
+	need := l.a.biases != biasOptional
+	rows := [3]int{c.Heads * c.HeadDim, c.KVHeads * c.HeadDim, c.KVHeads * c.ValueDim}
+	if l.has(p + "attn_qkv.weight") {
+		all := l.linear(p+"attn_qkv", rows[0]+rows[1]+rows[2], c.Hidden, need)
+		return all.rows(0, rows[0]), all.rows(rows[0], rows[1]), all.rows(rows[0]+rows[1], rows[2])
+	}
+	q = l.linear(p+"attn_q", rows[0], c.Hidden, need)
+	k = l.linear(p+"attn_k", rows[1], c.Hidden, need)
+	v = l.linear(p+"attn_v", rows[2], c.Hidden, need)
+	return q, k, v
+}
+
+// gateUp takes the first projections of a feed-forward network. Without a gate, the
+// first is empty.
+func (l *loader) gateUp(p string) (gate, up Linear) {
+	c := l.c
+	all := l.a.biases == biasAll
+	if l.a.fusedGate {
+		both := l.linear(p+"ffn_up", 2*c.FFN, c.Hidden, all)
+		return both.rows(0, c.FFN), both.rows(c.FFN, c.FFN)
+	}
+	if c.Gated {
+		gate = l.linear(p+"ffn_gate", c.FFN, c.Hidden, all)
+	}
+	return gate, l.linear(p+"ffn_up", c.FFN, c.Hidden, all)
+}
+
+// experts takes the stacked networks of a mixture and splits them.
+func (l *loader) experts(p string) []Expert {
+	c := l.c
+	gate := l.stack(p+"ffn_gate_exps.weight", c.ExpertFFN, c.Hidden)
+	up := l.stack(p+"ffn_up_exps.weight", c.ExpertFFN, c.Hidden)
+	down := l.stack(p+"ffn_down_exps.weight", c.Hidden, c.ExpertFFN)
+	if l.err != nil {
+		return nil
+	}
+	experts := make([]Expert, c.Experts)
+	for e := range experts {
+		experts[e] = Expert{
+			Gate: gate.rows(e*c.ExpertFFN, c.ExpertFFN),
+			Up:   up.rows(e*c.ExpertFFN, c.ExpertFFN),
+			Down: down.rows(e*c.Hidden, c.Hidden),
+		}
+	}
+	return experts
+}
+
+// stack takes a tensor [experts, rows, cols] as one matrix [experts·rows, cols].
+func (l *loader) stack(name string, rows, cols int) Matrix {
+	t := l.tensor(name, cols, rows, l.c.Experts)
+	return Matrix{Name: name, Format: t.Format, Rows: rows * l.c.Experts, Cols: cols, Data: t.Data}
+}
+
+// refuseSurplus refuses tensors that were not taken.
 func (l *loader) refuseSurplus() {
 	for _, t := range l.f.Tensors() {
 		if l.used[t.Name] {
 			continue
 		}
 		if n, ok := blockOf(t.Name); ok && n >= l.c.Layers {
-			l.fail(t.Name, ErrSurplusTensor, "%s.block_count is %d", l.c.Arch, l.c.Layers)
+			l.fail(t.Name, errSurplusTensor, "%s.block_count is %d", l.c.Arch, l.c.Layers)
 			continue
 		}
-		l.fail(t.Name, ErrSurplusTensor, "%s does not use it", l.c.Arch)
+		l.fail(t.Name, errSurplusTensor, "%s does not use it", l.c.Arch)
 	}
 }
 
-// blockOf is the N of a tensor blk.N.….
+// blockOf returns the number N of a tensor named blk.N.….
 func blockOf(name string) (int, bool) {
 	rest, ok := strings.CutPrefix(name, "blk.")
-	digits, _, dot := strings.Cut(rest, ".")
-	n, err := strconv.Atoi(digits)
+	number, _, dot := strings.Cut(rest, ".")
+	n, err := strconv.Atoi(number)
 	return n, ok && dot && err == nil
 }
 
@@ -105,19 +190,19 @@ func (l *loader) fail(name string, sentinel error, format string, args ...any) {
 	}
 }
 
-// tensor takes a tensor of the given dimensions, row length first as GGUF has
-// them. Trailing dimensions of 1 do not count.
+// tensor takes a tensor of the given dimensions, in GGUF's order: row length first.
+// Trailing dimensions of 1 may be absent.
 func (l *loader) tensor(name string, dims ...int) gguf.Tensor {
 	t, ok := l.f.Tensor(name)
 	l.used[name] = true
 	if !ok {
 		if l.err == nil {
-			l.err = fmt.Errorf("tensor %q: %w", name, ErrMissingTensor)
+			l.err = fmt.Errorf("tensor %q: %w", name, errMissingTensor)
 		}
 		return gguf.Tensor{}
 	}
 	if !slices.Equal(trimOnes(t.Dims), trimOnes(dims)) {
-		l.fail(name, ErrTensorShape, "have %v, want %v", t.Dims, dims)
+		l.fail(name, errTensorShape, "have %v, want %v", t.Dims, dims)
 		return gguf.Tensor{}
 	}
 	return t
@@ -135,8 +220,8 @@ func (l *loader) matrix(name string, rows, cols int) Matrix {
 	return Matrix{Name: name, Format: t.Format, Rows: rows, Cols: cols, Data: t.Data}
 }
 
-// vector decodes a tensor of n numbers. These are small and used as they are, so
-// block formats are refused for them.
+// vector decodes a tensor of n numbers. It refuses block formats, which no converter
+// writes for vectors.
 func (l *loader) vector(name string, n int) []float32 {
 	t := l.tensor(name, n)
 	if t.Data == nil {
@@ -145,7 +230,7 @@ func (l *loader) vector(name string, n int) []float32 {
 	switch t.Format {
 	case quant.F32, quant.F16, quant.BF16:
 	default:
-		l.fail(name, ErrUnsupportedFormat, "%v for a vector, want F32, F16 or BF16", t.Format)
+		l.fail(name, quant.ErrUnsupported, "%v for a vector, want F32, F16 or BF16", t.Format)
 		return nil
 	}
 	v := make([]float32, n)
@@ -173,4 +258,23 @@ func (l *loader) linear(name string, rows, cols int, bias bool) Linear {
 		W:    l.matrix(name+".weight", rows, cols),
 		Bias: l.bias(name+".bias", rows, bias),
 	}
+}
+
+// rows returns a view of n rows, from row at.
+func (m Matrix) rows(at, n int) Matrix {
+	size := 0
+	if m.Rows > 0 {
+		size = len(m.Data) / m.Rows
+	}
+	m.Data, m.Rows = m.Data[at*size:(at+n)*size], n
+	return m
+}
+
+// rows returns a view of n outputs, from output at.
+func (y Linear) rows(at, n int) Linear {
+	y.W = y.W.rows(at, n)
+	if y.Bias != nil {
+		y.Bias = y.Bias[at : at+n]
+	}
+	return y
 }

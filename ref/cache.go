@@ -1,22 +1,21 @@
 package ref
 
 import (
+	"slices"
+
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// cache holds the keys (after RoPE) and values of every position so far.
-type cache struct {
-	layers []cacheLayer
-}
+// cache is the KV cache of a sequence, one element per layer.
+type cache []cacheLayer
 
-// cacheLayer is one layer's keys [length, kv heads·head dim] and values [length,
-// kv heads·value dim]. They are stored as float32, already rounded to the format
-// that Numerics names, and grow with the sequence.
+// cacheLayer holds one layer's keys (after RoPE) [length, kv heads·head dim] and values
+// [length, kv heads·value dim], rounded to Numerics.KV. It grows with the sequence.
 type cacheLayer struct {
 	k, v []float32
 }
 
-// append rounds and stores the rows of k and v behind the others.
+// append rounds and appends the keys and values of further positions.
 func (c *cacheLayer) append(k, v tensor, r Rounding) {
 	for _, x := range k.data {
 		c.k = append(c.k, float32(r.round(x)))
@@ -26,44 +25,44 @@ func (c *cacheLayer) append(k, v tensor, r Rounding) {
 	}
 }
 
-// prefix is the first n positions, in the same memory.
+// prefix returns the first n positions. They share memory with c.
 func (c cache) prefix(n int, cfg *model.Config) cache {
 	k, v := n*cfg.KVHeads*cfg.HeadDim, n*cfg.KVHeads*cfg.ValueDim
-	out := cache{make([]cacheLayer, len(c.layers))}
-	for i, l := range c.layers {
-		out.layers[i] = cacheLayer{l.k[:k], l.v[:v]}
+	out := make(cache, len(c))
+	for i, l := range c {
+		out[i] = cacheLayer{l.k[:k], l.v[:v]}
 	}
 	return out
 }
 
-// snapshot is a copy of a cache's first positions. Nothing writes to it.
+// clone returns a copy of the first n positions.
+func (c cache) clone(n int, cfg *model.Config) cache {
+	out := c.prefix(n, cfg)
+	for i, l := range out {
+		out[i] = cacheLayer{slices.Clone(l.k), slices.Clone(l.v)}
+	}
+	return out
+}
+
+// snapshot is a copy of a session's first positions. Nothing writes to it.
 type snapshot struct {
 	engine   *Engine
 	longRope bool // see model.Config.LongRope
-	cache    cache
 	length   int
+	cache    cache
 	closed   bool
 }
 
 func (s *snapshot) Len() int { return s.length }
 
 func (s *snapshot) Bytes() (n int64) {
-	for _, l := range s.cache.layers {
+	for _, l := range s.cache {
 		n += 4 * int64(len(l.k)+len(l.v))
 	}
 	return n
 }
 
 func (s *snapshot) Close() error {
-	s.cache, s.closed = cache{}, true
+	s.cache, s.closed = nil, true
 	return nil
-}
-
-// copyOf is the first n positions of c in memory of their own.
-func copyOf(c cache, n int, cfg *model.Config) cache {
-	out := c.prefix(n, cfg)
-	for i, l := range out.layers {
-		out.layers[i] = cacheLayer{append([]float32(nil), l.k...), append([]float32(nil), l.v...)}
-	}
-	return out
 }

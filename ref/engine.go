@@ -1,3 +1,12 @@
+// Package ref is the reference engine: it computes transformers on the CPU the way
+// their formulas read, and judges every faster engine.
+//
+// Activations and sums are float64; weights are dequantized exactly. Each operation has
+// one file, and its doc comment is the formula with shapes. Every sum has one order,
+// which depends on the model alone: not on how many positions are computed together, the
+// number of cores or the processor. So prefill and single steps give the same bits, and
+// so do two machines. Products are rounded before they are added, float64(a*b)+c,
+// because on some processors Go would fuse the two.
 package ref
 
 import (
@@ -8,8 +17,8 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// Engine computes one model on the CPU. It implements model.Engine; any goroutine
-// may call it, and sessions may run at once.
+// Engine computes one model on the CPU. It implements model.Engine. Any goroutine may
+// call it.
 type Engine struct {
 	model    *model.Model
 	numerics Numerics
@@ -19,27 +28,23 @@ type Engine struct {
 
 var _ model.Engine = (*Engine)(nil)
 
-// Options are the engine's settings; the zero value is the model as published, on
-// all cores.
+// Options configures an engine. The zero value computes the model as published, on all
+// cores.
 type Options struct {
 	Numerics Numerics
-	Workers  int // goroutines of one operation; 0: GOMAXPROCS
-	// Tap, if set, is shown the result of each operation.
-	Tap Tap
+	Workers  int // goroutines per operation; 0: GOMAXPROCS
+	Tap      Tap // called with the result of each operation; nil: none
 }
 
-// Tap is shown values [positions, width] after operation op of a layer (-1 outside
-// the layers), the first row at the given position. It must not keep them, and may
-// change them: the operations behind are computed of what it leaves, with keys and values
-// rounded for the cache. Sessions that run at once call it at once.
+// Tap receives the result of operation op: values [positions, width], beginning at the
+// given position, of a layer, or of layer -1 for the embedding and the logits. It must
+// not retain values. If it changes them, later operations use the changed values; keys
+// and values are then rounded for the cache. Concurrent sessions call it concurrently.
 type Tap func(layer int, op string, position, width int, values []float64)
 
-// New returns an engine for m with default Options.
-func New(m *model.Model) (*Engine, error) { return NewWith(m, Options{}) }
-
-// NewWith returns an engine for m. Each session reads the model's weights until it is
+// New returns an engine for m. Each session reads the model's weights until it is
 // closed; until then m.Close returns model.ErrInUse.
-func NewWith(m *model.Model, o Options) (*Engine, error) {
+func New(m *model.Model, o Options) (*Engine, error) {
 	if m == nil {
 		return nil, errors.New("ref: no model")
 	}
@@ -47,35 +52,41 @@ func NewWith(m *model.Model, o Options) (*Engine, error) {
 		return nil, err
 	}
 	if o.Workers < 0 {
-		return nil, fmt.Errorf("ref: Options.Workers is %d", o.Workers)
+		return nil, fmt.Errorf("ref: Options.Workers: %d, want at least 0", o.Workers)
 	}
 	if o.Workers == 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}
-	return &Engine{m, o.Numerics, o.Workers, o.Tap}, nil
+	return &Engine{model: m, numerics: o.Numerics, workers: o.Workers, tap: o.Tap}, nil
 }
 
-// Model is the model that the engine computes.
+// Model returns the model that the engine computes.
 func (e *Engine) Model() *model.Model { return e.model }
 
-// Close gives nothing back: the engine holds only the model, which is the caller's.
+// Close does nothing: the engine holds only the model, which belongs to the caller.
 func (e *Engine) Close() error { return nil }
 
-// NewSession returns an empty session of at most capacity positions, 0 for the
-// model's context. Memory is taken as the sequence grows.
+// NewSession returns an empty session of at most capacity positions; 0 means the model's
+// context. Its memory grows with the sequence.
 func (e *Engine) NewSession(capacity int) (model.Session, error) {
 	limit := e.model.Config.Context
-	switch {
-	case capacity < 0:
-		return nil, fmt.Errorf("ref: session capacity is %d", capacity)
-	case capacity > limit:
-		return nil, fmt.Errorf("ref: session capacity: %w", &model.ContextError{Need: capacity, Limit: limit})
-	case capacity == 0:
+	if capacity < 0 {
+		return nil, fmt.Errorf("ref: session: capacity: %d, want at least 0", capacity)
+	}
+	if err := model.CheckCapacity(capacity, limit); err != nil {
+		return nil, fmt.Errorf("ref: session: capacity: %w", err)
+	}
+	if capacity == 0 {
 		capacity = limit
 	}
 	release, err := e.model.Acquire()
 	if err != nil {
 		return nil, fmt.Errorf("ref: session: %w", err)
 	}
-	return &Session{engine: e, capacity: capacity, release: release, cache: cache{make([]cacheLayer, e.model.Config.Layers)}}, nil
+	return &session{
+		engine:   e,
+		capacity: capacity,
+		release:  release,
+		cache:    make(cache, e.model.Config.Layers),
+	}, nil
 }

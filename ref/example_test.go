@@ -15,7 +15,7 @@ func Example() {
 		panic(err)
 	}
 	defer m.Close()
-	eng, err := ref.New(m)
+	eng, err := ref.New(m, ref.Options{})
 	if err != nil {
 		panic(err)
 	}

@@ -2,12 +2,8 @@ package ref
 
 import "github.com/lockstep-go/lockstep/model"
 
-// feedForward is the dense network of a layer, or its mixture of experts.
-//
-//	gated    Down·(act(Gate·x) ⊙ (Up·x))
-//	plain    Down·act(Up·x)
-//
-// x [positions, hidden] → [positions, hidden].
+// feedForward computes a layer's dense network or its mixture of experts, x [positions,
+// hidden] → [positions, hidden].
 func (e *Engine) feedForward(x tensor, l *model.Layer) (tensor, error) {
 	if len(l.Experts) > 0 {
 		return e.mixture(x, l)
@@ -15,6 +11,10 @@ func (e *Engine) feedForward(x tensor, l *model.Layer) (tensor, error) {
 	return e.network(x, l.Gate, l.Up, l.Down)
 }
 
+// network computes one feed-forward network:
+//
+//	gated    Down·(act(Gate·x) ⊙ (Up·x))
+//	plain    Down·act(Up·x)
 func (e *Engine) network(x tensor, gate, up, down model.Linear) (tensor, error) {
 	cfg := &e.model.Config
 	u, err := e.linear(x, up)

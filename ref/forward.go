@@ -6,31 +6,35 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// forward computes the given tokens at positions length, length+1, …, appends their
-// keys and values to the cache and returns the logits wanted: [1, vocab] or
-// [tokens, vocab]. This is the whole transformer; each step below has a file.
+// forward is the whole transformer. It computes tokens at positions length, length+1, …,
+// appends their keys and values to the cache and returns the wanted logits, [1, vocab]
+// or [tokens, vocab]. Activations are tensors with one row per position.
 //
-// After an error the cache may hold positions beyond length, which Truncate drops.
-func (s *Session) forward(ctx context.Context, tokens []int, want model.Want) ([]float32, error) {
+// After an error the cache may hold positions beyond length, which truncate drops.
+func (s *session) forward(ctx context.Context, tokens []int, want model.Want) ([]float32, error) {
 	e, cfg, w := s.engine, &s.engine.model.Config, &s.engine.model.Weights
-	x, err := e.embed(tokens, s.length)
+
+	x, err := e.embed(tokens, s.length) // the residual stream [tokens, hidden]
 	if err != nil {
 		return nil, err
 	}
-	e.show(-1, "embed", s.length, x)
+	e.tapped(-1, "embed", s.length, x)
 	rotations := s.rotations(len(tokens))
+
 	for l := range w.Layers {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		layer := &w.Layers[l]
+
 		h := norm(x, layer.AttnNorm, cfg)
 		a, err := s.attentionBlock(l, h, rotations[l])
 		if err != nil {
 			return nil, err
 		}
 		x.add(a)
-		if !cfg.ParallelFFN { // else the network reads the same norm as attention
+
+		if !cfg.ParallelFFN { // a parallel FFN reads the same h as attention
 			h = norm(x, layer.FFNNorm, cfg)
 		}
 		f, err := e.feedForward(h, layer)
@@ -38,8 +42,9 @@ func (s *Session) forward(ctx context.Context, tokens []int, want model.Want) ([
 			return nil, err
 		}
 		x.add(norm(f, layer.FFNPostNorm, cfg))
-		e.show(l, "layer", s.length, x)
+		e.tapped(l, "layer", s.length, x)
 	}
+
 	if err := ctx.Err(); err != nil { // a large vocabulary takes as long as some layers
 		return nil, err
 	}
@@ -51,11 +56,12 @@ func (s *Session) forward(ctx context.Context, tokens []int, want model.Want) ([
 	return logits, nil
 }
 
-// attentionBlock projects h to queries, keys and values, appends to the cache and
-// attends: O·attention(q, K, V), with the norms that the model has.
-func (s *Session) attentionBlock(l int, h tensor, r rotation) (tensor, error) {
+// attentionBlock computes postnorm(O·attention(q, K, V)) of h [tokens, hidden], after it
+// appended the keys and values of these tokens to the cache.
+func (s *session) attentionBlock(l int, h tensor, r rotation) (tensor, error) {
 	e, cfg := s.engine, &s.engine.model.Config
-	layer, c := &e.model.Weights.Layers[l], &s.cache.layers[l]
+	layer, c := &e.model.Weights.Layers[l], &s.cache[l]
+
 	var qkv [3]tensor
 	for i, w := range []model.Linear{layer.Q, layer.K, layer.V} {
 		var err error
@@ -64,19 +70,20 @@ func (s *Session) attentionBlock(l int, h tensor, r rotation) (tensor, error) {
 		}
 	}
 	q, k, v := norm(qkv[0], layer.QNorm, cfg), norm(qkv[1], layer.KNorm, cfg), qkv[2]
-	if cfg.Rope != model.RopeNone {
+	if cfg.RopeDim > 0 {
 		r.apply(q, cfg)
 		r.apply(k, cfg)
 	}
-	e.show(l, "query", s.length, q)
-	e.show(l, "key", s.length, k)
-	e.show(l, "value", s.length, v)
-	c.append(k, v, e.numerics.cached())
+	e.tapped(l, "query", s.length, q)
+	e.tapped(l, "key", s.length, k)
+	e.tapped(l, "value", s.length, v)
+	c.append(k, v, e.numerics.cache())
+
 	a, err := e.attention(q, *c, s.length, cfg.LayerWindow(l))
 	if err != nil {
 		return tensor{}, err
 	}
-	e.show(l, "attention", s.length, a)
+	e.tapped(l, "attention", s.length, a)
 	o, err := e.linear(a, layer.O)
 	if err != nil {
 		return tensor{}, err
@@ -84,8 +91,11 @@ func (s *Session) attentionBlock(l int, h tensor, r rotation) (tensor, error) {
 	return norm(o, layer.AttnPostNorm, cfg), nil
 }
 
-// embed is the row of the embedding for each token, scaled as the model says, plus
-// the row of its position where positions are learned: [tokens, hidden].
+// embed looks up the tokens at positions first, first+1, …:
+//
+//	x[i] = scale · Embedding[token i] + Position[first+i]    [tokens, hidden]
+//
+// Position is present only if the model learned its positions.
 func (e *Engine) embed(tokens []int, first int) (tensor, error) {
 	w, cfg := &e.model.Weights, &e.model.Config
 	x := newTensor(len(tokens), cfg.Hidden)
@@ -97,7 +107,7 @@ func (e *Engine) embed(tokens []int, first int) (tensor, error) {
 			for j := range row {
 				row[j] *= float64(cfg.EmbedScale)
 			}
-			if !w.Position.Empty() {
+			if w.Position.Rows > 0 {
 				decode(w.Position, first+i, 0, position)
 				for j, v := range position {
 					row[j] += v
@@ -108,8 +118,8 @@ func (e *Engine) embed(tokens []int, first int) (tensor, error) {
 	return x, err
 }
 
-// logits is softcap(Output·norm(x)) in float32, of the last position or of all; first
-// is the position of x's first row.
+// logits is softcap(Output·norm(x)) in float32, of the last position or of all of them.
+// first is the position of x's first row.
 func (e *Engine) logits(x tensor, first int, want model.Want) ([]float32, error) {
 	if want == model.WantNothing {
 		return nil, nil
@@ -127,16 +137,16 @@ func (e *Engine) logits(x tensor, first int, want model.Want) ([]float32, error)
 		y.data[i] = softcap(v, cfg.OutputSoftcap)
 		out[i] = float32(y.data[i])
 	}
-	e.show(-1, "logits", first, y)
+	e.tapped(-1, "logits", first, y)
 	return out, nil
 }
 
-// rotations is each layer's RoPE table for the next n positions; layers of the same
-// base share one.
-func (s *Session) rotations(n int) []rotation {
+// rotations returns each layer's RoPE table for the next n positions. Layers with the
+// same base share one table.
+func (s *session) rotations(n int) []rotation {
 	cfg, factors := &s.engine.model.Config, s.engine.model.RopeFactors(s.capacity)
 	out := make([]rotation, cfg.Layers)
-	if cfg.Rope == model.RopeNone {
+	if cfg.RopeDim == 0 {
 		return out
 	}
 	type base struct{ theta, scale float64 }
@@ -153,7 +163,7 @@ func (s *Session) rotations(n int) []rotation {
 	return out
 }
 
-func (e *Engine) show(layer int, op string, position int, t tensor) {
+func (e *Engine) tapped(layer int, op string, position int, t tensor) {
 	if e.tap != nil {
 		e.tap(layer, op, position, t.cols, t.data)
 	}

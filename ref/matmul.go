@@ -6,19 +6,19 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// segment is how many weights of a row are dequantized at a time: whole blocks of
-// every format, and small enough that weights and inputs stay in the first cache.
+// segment is the number of weights of a row that are dequantized at a time: whole blocks
+// of every format, few enough that weights and inputs stay in the L1 cache.
 const segment = 1024
 
-// linear is a layer's product, rounded as Numerics says.
+// linear is a product of a layer, with operands rounded as Numerics says.
 func (e *Engine) linear(x tensor, l model.Linear) (tensor, error) {
 	n, f := &e.numerics, l.W.Format
-	return e.product(n.Input.beside(f).rounded(x), l, n.Weights.beside(f))
+	return e.product(n.Input.with(f).roundRows(x), l, n.Weights.with(f))
 }
 
 // product is y = x·round(W)ᵀ + b.
 //
-//	x [positions, in], W [out, in], b [out] or none, y [positions, out]
+//	x [positions, in], W [out, in], b [out] or nil, y [positions, out]
 func (e *Engine) product(x tensor, l model.Linear, r Rounding) (tensor, error) {
 	y, err := e.matMul(x, l.W, r)
 	if err != nil {
@@ -32,9 +32,10 @@ func (e *Engine) product(x tensor, l model.Linear, r Rounding) (tensor, error) {
 //
 //	y[p,r] = Σ_s Σ_{j in segment s} round(W[r,j])·x[p,j]
 //
-// with x [positions, cols], W [rows, cols], y [positions, rows]: rows in parallel,
-// every weight dequantized once for all positions. The sum's order depends on cols
-// alone: segments in turn, within each the interleaved sums of portable.Dot.
+// with x [positions, cols], W [rows, cols] and y [positions, rows]. Rows of W run in
+// parallel; each weight is dequantized once for all positions. The order of additions
+// depends on cols alone: segments in turn, and within a segment the interleaved sums of
+// portable.Dot.
 func (e *Engine) matMul(x tensor, w model.Matrix, round Rounding) (tensor, error) {
 	y := newTensor(x.rows, w.Rows)
 	err := e.parallel(w.Rows, func(lo, hi int) {
@@ -62,12 +63,12 @@ func (e *Engine) matMul(x tensor, w model.Matrix, round Rounding) (tensor, error
 	return y, err
 }
 
-// decode dequantizes weights from… of row r of w into dst.
+// decode dequantizes len(dst) weights of row r of w, beginning at column from.
 func decode(w model.Matrix, r, from int, dst []float64) {
 	quant.Decode(w.Format, dst, blocks(w, r, from, from+len(dst)))
 }
 
-// blocks is the bytes of weights from…to-1 of row r, both on the border of a block.
+// blocks returns the bytes of columns [from, to) of row r, which are whole blocks.
 func blocks(w model.Matrix, r, from, to int) []byte {
 	n, size := w.Format.BlockLen(), w.Format.BlockBytes()
 	return w.Data[(r*w.Cols+from)/n*size : (r*w.Cols+to)/n*size]

@@ -6,15 +6,14 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// mixture is a feed-forward layer of experts, of which the router picks a few for
-// each position:
+// mixture computes a mixture of experts. For each position the router chooses experts:
 //
-//	p = softmax(Router·x)                       [experts]
-//	T = the ExpertsUsed largest of p, lowest index first among equals
+//	p = softmax(Router·x)                                       [experts]
+//	T = the ExpertsUsed largest of p, lowest index first on a tie
 //	y = Σ_{t∈T} p[t]/Σ_{T}p · expert_t(x)
 //
-// added in order of falling p. Each position runs by itself, so its sum does not
-// depend on its neighbors.
+// Terms are added in the order of falling p. Each position is computed alone, so its sum
+// does not depend on other positions.
 func (e *Engine) mixture(x tensor, l *model.Layer) (tensor, error) {
 	probs, err := e.linear(x, model.Linear{W: l.Router})
 	if err != nil {
@@ -41,8 +40,8 @@ func (e *Engine) mixture(x tensor, l *model.Layer) (tensor, error) {
 	return y, nil
 }
 
-// topExperts is the indices of the n largest probabilities in falling order, and
-// their sum.
+// topExperts returns the indices of the n largest probabilities in falling order, and
+// the sum of these probabilities.
 func topExperts(probs []float64, n int) (chosen []int, total float64) {
 	order := make([]int, len(probs))
 	for i := range order {

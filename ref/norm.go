@@ -6,9 +6,9 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// norm normalizes each run of len(n.Weight) elements of x (a whole position, or one
-// head of it for the QK norms) and returns a new tensor of x's shape; x itself when
-// the model has no such norm.
+// norm normalizes each run of len(n.Weight) elements of x: a whole position, or one head
+// of it for the QK norms. It returns a new tensor of x's shape, or x itself if the model
+// has no such norm.
 //
 //	RMSNorm    y = x / √(mean(x²) + ε) · w
 //	LayerNorm  y = (x − mean(x)) / √(var(x) + ε) · w + b

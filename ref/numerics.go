@@ -10,74 +10,75 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Numerics says where the computation deliberately rounds. An accelerator that
-// keeps its cache in f16 or feeds its tensor cores bf16 computes another function;
-// the reference computes the same one under the same Numerics, so that the
-// comparison stays tight. The zero value is the model as published: an F32 cache,
-// nothing else rounded.
+// Numerics says where the engine rounds on purpose. An accelerator that keeps its cache
+// in f16 or multiplies in bf16 computes another function than the published model. Under
+// the same Numerics the reference computes that function too, so that comparisons can be
+// tight. The zero value is the published model with an f32 cache.
 type Numerics struct {
 	// KV is the format of the keys and values in the cache; the zero value is f32.
 	KV model.KVFormat
-	// Input rounds the vectors that a layer's weight matrices, also a router's and the
-	// experts', are multiplied with. To ToF16 each is divided by a power of two first, and
-	// the product multiplied with it, so that its largest finite number lies between 2^14
-	// and 2^15: none overflows. The output's matrix is multiplied with what there is.
+	// Input rounds the activations that a layer's weight matrices multiply, those of
+	// routers and experts included. ToF16 scales each row by a power of two, so that its
+	// largest finite element lies in [2^14, 2^15) and none overflows. It does not apply
+	// to the output matrix (lm_head).
 	Input Rounding
-	// Weights rounds the weights of a layer's matrices, each after it is decoded. Those
-	// of the embedding and the output, biases and norms stay as they are.
+	// Weights rounds the weights of a layer's matrices after dequantization. It does not
+	// apply to the embedding, the output matrix, biases and norms.
 	Weights Rounding
-	// FlashBlock, if not 0, rounds what attention multiplies, to ToBF16 if KV is BF16,
-	// else to ToF16: each head's query, as Input is; keys and values, as the cache has
-	// them; and the numerators e^(s−m) of softmax in the sum of values, but not in the sum
-	// that divides it. There m is the largest score up to the end of the key's block, of
-	// so many positions counted from 0.
+	// FlashBlock, if not 0, rounds attention as FlashAttention with blocks of that many
+	// keys does, to bf16 if KV is bf16 and else to f16: queries like Input; keys and
+	// values; and the weights e^(s−m) that multiply the values, but not those that sum to
+	// the divisor, with m the largest score up to the end of the key's block. Blocks
+	// begin at position 0.
 	FlashBlock int
 }
 
-// Rounding is a precision that float64 values are rounded to, to nearest even: to
-// float32 first, from there to the halves, as a device that holds float32 would.
+// Rounding is a precision to which float64 values are rounded, to nearest even. The
+// 16-bit formats are rounded from float32, as on a device that computes in float32.
 type Rounding int
 
 const (
-	Exact Rounding = iota // float64 as it is
-	ToF32
-	ToF16
-	ToBF16
-	// To16 is ToBF16 for what is multiplied with weights in BF16 and for these, else ToF16.
-	To16
+	Exact  Rounding = iota // no rounding
+	ToF32                  // float32
+	ToF16                  // float16 (IEEE binary16)
+	ToBF16                 // bfloat16
+	To16                   // ToBF16 in products with BF16 weights, else ToF16
 )
 
 func (n Numerics) check() error {
 	if !n.KV.Valid() {
-		return fmt.Errorf("ref: Numerics.KV is %v; it can be f32, f16 or bf16", n.KV)
+		return fmt.Errorf("ref: Numerics.KV: %v, want f32, f16 or bf16", n.KV)
 	}
 	for _, r := range []struct {
 		field string
 		value Rounding
 	}{{"Input", n.Input}, {"Weights", n.Weights}} {
 		if r.value < Exact || r.value > To16 {
-			return fmt.Errorf("ref: Numerics.%s is %d; it can be %d to %d", r.field, r.value, Exact, To16)
+			return fmt.Errorf("ref: Numerics.%s: %d, want %d to %d", r.field, r.value, Exact, To16)
 		}
 	}
 	if n.FlashBlock < 0 {
-		return fmt.Errorf("ref: Numerics.FlashBlock is %d", n.FlashBlock)
+		return fmt.Errorf("ref: Numerics.FlashBlock: %d, want at least 0", n.FlashBlock)
 	}
 	return nil
 }
 
-// flash is what attention rounds to.
+// flash is the rounding of attention's operands.
 func (n *Numerics) flash() Rounding {
 	if n.FlashBlock == 0 {
 		return Exact
 	}
-	return To16.beside(n.KV.Format(quant.F32))
+	return To16.with(n.KV.Format(quant.F32))
 }
 
-// cached is what keys and values are rounded to.
-func (n *Numerics) cached() Rounding { return cmp.Or(n.flash(), kvRounding[n.KV.Format(quant.F32)]) }
+// cache is the rounding of the keys and values in the cache.
+func (n *Numerics) cache() Rounding {
+	formats := map[quant.Format]Rounding{quant.F32: ToF32, quant.F16: ToF16, quant.BF16: ToBF16}
+	return cmp.Or(n.flash(), formats[n.KV.Format(quant.F32)])
+}
 
-// beside is r for products with a format.
-func (r Rounding) beside(f quant.Format) Rounding {
+// with resolves To16 for products with weights of a format.
+func (r Rounding) with(f quant.Format) Rounding {
 	switch {
 	case r != To16:
 		return r
@@ -87,9 +88,7 @@ func (r Rounding) beside(f quant.Format) Rounding {
 	return ToF16
 }
 
-var kvRounding = map[quant.Format]Rounding{quant.F32: ToF32, quant.F16: ToF16, quant.BF16: ToBF16}
-
-// round gives x in the precision r.
+// round rounds one value.
 func (r Rounding) round(x float64) float64 {
 	switch r {
 	case ToF32:
@@ -103,9 +102,9 @@ func (r Rounding) round(x float64) float64 {
 	}
 }
 
-// rounded is x with rows in the precision r, scaled as Numerics.Input says: x itself
-// when nothing is rounded, else a copy.
-func (r Rounding) rounded(x tensor) tensor {
+// roundRows rounds a copy of x, each row scaled as Numerics.Input says. With Exact it
+// returns x itself.
+func (r Rounding) roundRows(x tensor) tensor {
 	if r == Exact {
 		return x
 	}
@@ -113,7 +112,7 @@ func (r Rounding) rounded(x tensor) tensor {
 	for p := range x.rows {
 		scale, dst := 1.0, y.row(p)
 		if r == ToF16 {
-			scale = halfScale(x.row(p))
+			scale = f16Scale(x.row(p))
 		}
 		for i, v := range x.row(p) {
 			dst[i] = r.round(v/scale) * scale
@@ -122,8 +121,8 @@ func (r Rounding) rounded(x tensor) tensor {
 	return y
 }
 
-// halfScale is the power of two that a row is divided by before it is rounded to halves.
-func halfScale(row []float64) float64 {
+// f16Scale returns the power of two that divides a row before it is rounded to f16.
+func f16Scale(row []float64) float64 {
 	top := 0.0
 	for _, v := range row {
 		if size := math.Abs(v); size <= math.MaxFloat32 {

@@ -19,7 +19,7 @@ func TestRoundedScalesRows(t *testing.T) {
 		for i, v := range row {
 			x.row(0)[i], x.row(1)[i] = v, v*size
 		}
-		y := ToF16.rounded(x)
+		y := ToF16.roundRows(x)
 		for i, v := range row {
 			got := y.row(1)[i]
 			if got != y.row(0)[i]*size {
@@ -43,7 +43,7 @@ func TestRoundedScalesRows(t *testing.T) {
 		{"bfloat16", ToBF16, []float64{1 + 0x1p-9, 0x1p-100}, []float64{1, 0x1p-100}},
 		{"exact", Exact, []float64{1 + 0x1p-50}, []float64{1 + 0x1p-50}},
 	} {
-		got := c.r.rounded(tensor{1, len(c.row), c.row}).data
+		got := c.r.roundRows(tensor{1, len(c.row), c.row}).data
 		if !slices.EqualFunc(got, c.want, func(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) }) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
@@ -56,8 +56,8 @@ func TestTo16(t *testing.T) {
 		if f == quant.BF16 {
 			want = ToBF16
 		}
-		if got := To16.beside(f); got != want || ToF32.beside(f) != ToF32 {
-			t.Errorf("beside %v: %d and %d", f, got, ToF32.beside(f))
+		if got := To16.with(f); got != want || ToF32.with(f) != ToF32 {
+			t.Errorf("beside %v: %d and %d", f, got, ToF32.with(f))
 		}
 	}
 }

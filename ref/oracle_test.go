@@ -47,7 +47,7 @@ func open(t testing.TB, path string) *model.Model {
 
 func engine(t testing.TB, m *model.Model, o ref.Options) *ref.Engine {
 	t.Helper()
-	e, err := ref.NewWith(m, o)
+	e, err := ref.New(m, o)
 	if err != nil {
 		t.Fatal(err)
 	}

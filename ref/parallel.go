@@ -6,10 +6,8 @@ import (
 	"github.com/lockstep-go/lockstep/model/gguf"
 )
 
-// parallel splits the items 0…n-1 into runs of about equal size, one a worker, and
-// calls fn(lo, hi) for each. Items must be independent of each other, so the split
-// never shows in the results. Each run is guarded: a model file that was truncated
-// while it is mapped becomes an error.
+// parallel splits n independent items among the workers and calls fn for each range
+// [lo, hi). If a mapped model file becomes shorter meanwhile, it returns gguf's error.
 func (e *Engine) parallel(n int, fn func(lo, hi int)) error {
 	workers := min(e.workers, n)
 	if workers <= 1 {

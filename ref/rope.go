@@ -5,8 +5,8 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// rotation holds the sines and cosines of one RoPE base for a run of positions,
-// each [positions, rope dim/2].
+// rotation holds the sines and cosines of one RoPE base for consecutive positions, each
+// [positions, rope dim/2].
 type rotation struct {
 	sin, cos tensor
 }
@@ -33,22 +33,21 @@ func newRotation(cfg *model.Config, factors []float32, theta, scale float64, fir
 	return r
 }
 
-// apply rotates the first rope dim elements of every head of x [positions,
-// heads·head dim] in place:
+// apply rotates the first rope dim elements of every head of x [positions, heads·head
+// dim] in place:
 //
 //	(a, b) ← (a·cos − b·sin, a·sin + b·cos)
 //
-// where a and b are neighbors (2i, 2i+1) in style NORM and halves (i, i+dim/2) in
-// style NeoX.
+// Pair i is elements (2i, 2i+1) if Config.RopeInterleaved, else (i, i+dim/2).
 func (r rotation) apply(x tensor, cfg *model.Config) {
 	for p := range x.rows {
 		sin, cos := r.sin.row(p), r.cos.row(p)
 		for head := 0; head < x.cols; head += cfg.HeadDim {
 			v := x.row(p)[head : head+cfg.HeadDim]
 			for i := range sin {
-				ia, ib := 2*i, 2*i+1
-				if cfg.Rope == model.RopeNeoX {
-					ia, ib = i, i+len(sin)
+				ia, ib := i, i+len(sin)
+				if cfg.RopeInterleaved {
+					ia, ib = 2*i, 2*i+1
 				}
 				a, b := v[ia], v[ib]
 				v[ia] = float64(a*cos[i]) - float64(b*sin[i])

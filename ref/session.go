@@ -7,51 +7,31 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// chunk is how many positions are computed together: enough to share the cost of
-// dequantizing, few enough that canceling is prompt and memory small.
+// chunk is the number of positions that are computed together. More share the cost of
+// dequantizing; fewer take less memory and notice a canceled context sooner.
 const chunk = 32
 
-// Session is one sequence. It implements model.Session.
-type Session struct {
+// session is one sequence. It implements model.Session, whose comments apply.
+type session struct {
 	engine   *Engine
-	capacity int
-	length   int
+	capacity int // positions
+	length   int // positions in the cache
 	cache    cache
-	release  func() // of the model
+	release  func() // releases the model
 	closed   bool
 }
 
-var _ model.Session = (*Session)(nil)
+func (s *session) Len() int { return s.length }
+func (s *session) Cap() int { return s.capacity }
 
-// Len is the number of positions in the cache.
-func (s *Session) Len() int { return s.length }
-
-// Cap is the most positions that the session takes.
-func (s *Session) Cap() int { return s.capacity }
-
-// Forward appends tokens and computes what is wanted; see model.Session.
-func (s *Session) Forward(ctx context.Context, tokens []int, want model.Want) (model.Output, error) {
+func (s *session) Forward(ctx context.Context, tokens []int, want model.Want) (model.Output, error) {
 	if err := s.check(tokens); err != nil {
 		return model.Output{}, err
 	}
-	// Weights behind a closed file cannot be touched, not even inside a guard.
-	if err := s.engine.model.File.Check(); err != nil {
-		return model.Output{}, err
-	}
 	before := s.length
-	var logits []float32
-	for from := 0; from < len(tokens); from += chunk {
-		to := min(from+chunk, len(tokens))
-		part, err := s.forward(ctx, tokens[from:to], chunkWant(want, to == len(tokens)))
-		if err != nil {
-			s.Truncate(before) // cannot fail: the positions were there before
-			return model.Output{}, err
-		}
-		logits = append(logits, part...)
-	}
-	// A file cut short inside its last page reads as zeros, without a fault.
-	if err := s.engine.model.File.Check(); err != nil {
-		s.Truncate(before)
+	logits, err := s.chunks(ctx, tokens, want)
+	if err != nil {
+		s.truncate(before)
 		return model.Output{}, err
 	}
 	if want == model.WantNothing {
@@ -65,7 +45,26 @@ func (s *Session) Forward(ctx context.Context, tokens []int, want model.Want) (m
 	return out, nil
 }
 
-// chunkWant is what a chunk must compute so that the whole gives want.
+// chunks runs forward on chunk after chunk and returns the wanted logits.
+func (s *session) chunks(ctx context.Context, tokens []int, want model.Want) ([]float32, error) {
+	file := s.engine.model.File
+	if err := file.Check(); err != nil { // not even gguf.Guard survives reads of a closed file
+		return nil, err
+	}
+	var logits []float32
+	for from := 0; from < len(tokens); from += chunk {
+		to := min(from+chunk, len(tokens))
+		part, err := s.forward(ctx, tokens[from:to], chunkWant(want, to == len(tokens)))
+		if err != nil {
+			return nil, err
+		}
+		logits = append(logits, part...)
+	}
+	// If the file became shorter within its last page, reads gave zeros without a fault.
+	return logits, file.Check()
+}
+
+// chunkWant is the output of one chunk that makes up the output want of all chunks.
 func chunkWant(want model.Want, last bool) model.Want {
 	switch {
 	case want == model.WantAll:
@@ -77,74 +76,84 @@ func chunkWant(want model.Want, last bool) model.Want {
 	}
 }
 
-func (s *Session) check(tokens []int) error {
-	if s.closed {
-		return fmt.Errorf("ref: session: %w", model.ErrClosed)
+func (s *session) check(tokens []int) error {
+	if err := s.open(); err != nil {
+		return err
 	}
-	if need := s.length + len(tokens); need > s.capacity {
-		return fmt.Errorf("ref: %w", &model.ContextError{Need: need, Limit: s.capacity})
+	if err := model.CheckCapacity(s.length+len(tokens), s.capacity); err != nil {
+		return fmt.Errorf("ref: forward: %w", err)
 	}
 	if err := model.CheckTokens(tokens, s.engine.model.Config.Vocab); err != nil {
-		return fmt.Errorf("ref: %w", err)
+		return fmt.Errorf("ref: forward: %w", err)
 	}
 	return nil
 }
 
-// Truncate forgets positions n and later.
-func (s *Session) Truncate(n int) error {
+func (s *session) open() error {
 	if s.closed {
 		return fmt.Errorf("ref: session: %w", model.ErrClosed)
+	}
+	return nil
+}
+
+func (s *session) Truncate(n int) error {
+	if err := s.open(); err != nil {
+		return err
 	}
 	if n < 0 || n > s.length {
 		return fmt.Errorf("ref: truncate to %d: the session holds %d positions", n, s.length)
 	}
-	s.cache = s.cache.prefix(n, &s.engine.model.Config)
-	s.length = n
+	s.truncate(n)
 	return nil
 }
 
-// Snapshot copies the first n positions.
-func (s *Session) Snapshot(n int) (model.Snapshot, error) {
-	if s.closed {
-		return nil, fmt.Errorf("ref: session: %w", model.ErrClosed)
+func (s *session) truncate(n int) {
+	s.cache = s.cache.prefix(n, &s.engine.model.Config)
+	s.length = n
+}
+
+func (s *session) Snapshot(n int) (model.Snapshot, error) {
+	if err := s.open(); err != nil {
+		return nil, err
 	}
 	if n < 0 || n > s.length {
 		return nil, fmt.Errorf("ref: snapshot of %d: the session holds %d positions", n, s.length)
 	}
 	return &snapshot{
-		engine: s.engine, longRope: s.longRope(), length: n,
-		cache: copyOf(s.cache, n, &s.engine.model.Config),
+		engine:   s.engine,
+		longRope: s.longRope(),
+		length:   n,
+		cache:    s.cache.clone(n, &s.engine.model.Config),
 	}, nil
 }
 
-func (s *Session) longRope() bool { return s.engine.model.Config.LongRope(s.capacity) }
+func (s *session) longRope() bool { return s.engine.model.Config.LongRope(s.capacity) }
 
-// Restore replaces the cache by the first n positions of a snapshot of a session of
-// the same engine.
-func (s *Session) Restore(from model.Snapshot, n int) error {
+func (s *session) Restore(from model.Snapshot, n int) error {
+	if err := s.open(); err != nil {
+		return err
+	}
 	snap, ok := from.(*snapshot)
 	switch {
-	case s.closed:
-		return fmt.Errorf("ref: session: %w", model.ErrClosed)
 	case !ok || snap.engine != s.engine:
 		return fmt.Errorf("ref: restore: the snapshot is of another engine")
 	case snap.closed:
 		return fmt.Errorf("ref: restore: snapshot: %w", model.ErrClosed)
 	case snap.longRope != s.longRope():
-		return fmt.Errorf("ref: restore: one of the two sessions rotates by the factors for long contexts, the other does not")
+		return fmt.Errorf("ref: restore: only one of the two sessions uses the RoPE factors for long contexts")
 	case n < 0 || n > snap.length:
 		return fmt.Errorf("ref: restore %d: the snapshot holds %d positions", n, snap.length)
-	case n > s.capacity:
-		return fmt.Errorf("ref: restore: %w", &model.ContextError{Need: n, Limit: s.capacity})
 	}
-	s.cache = copyOf(snap.cache, n, &s.engine.model.Config)
+	if err := model.CheckCapacity(n, s.capacity); err != nil {
+		return fmt.Errorf("ref: restore: %w", err)
+	}
+	s.cache = snap.cache.clone(n, &s.engine.model.Config)
 	s.length = n
 	return nil
 }
 
-// Close gives the cache back.
-func (s *Session) Close() error {
-	s.closed, s.cache, s.length = true, cache{}, 0
+func (s *session) Close() error {
+	s.closed, s.cache, s.length = true, nil, 0
 	s.release()
 	return nil
 }

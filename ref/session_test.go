@@ -223,7 +223,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"Flash":   {Numerics: ref.Numerics{FlashBlock: -1}},
 		"Workers": {Workers: -1},
 	} {
-		if _, err := ref.NewWith(m, o); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := ref.New(m, o); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: error %v, want one that names it", name, err)
 		}
 	}

@@ -1,6 +1,6 @@
 package ref
 
-// tensor is a batch of activations [rows, cols], row-major: one row a position.
+// tensor is a row-major matrix of activations [rows, cols], one row per position.
 type tensor struct {
 	rows, cols int
 	data       []float64
@@ -12,7 +12,7 @@ func newTensor(rows, cols int) tensor {
 
 func (t tensor) row(i int) []float64 { return t.data[i*t.cols : (i+1)*t.cols : (i+1)*t.cols] }
 
-// last is the last row, as a tensor of one row.
+// last returns the last row as a tensor of one row.
 func (t tensor) last() tensor { return tensor{1, t.cols, t.row(t.rows - 1)} }
 
 // add is the residual connection: t ← t + u.
@@ -22,7 +22,7 @@ func (t tensor) add(u tensor) {
 	}
 }
 
-// addBias adds b [cols], if there is one, to every row.
+// addBias adds b [cols] to every row; a nil b adds nothing.
 func (t tensor) addBias(b []float32) {
 	if b == nil {
 		return

@@ -47,7 +47,7 @@ func (e *fakeEngine) now() time.Time {
 
 func (e *fakeEngine) NewSession(capacity int) (model.Session, error) {
 	if capacity < 1 || capacity > e.model.Config.Context {
-		return nil, &model.ContextError{Need: capacity, Limit: e.model.Config.Context}
+		return nil, model.CheckCapacity(capacity, e.model.Config.Context)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -80,7 +80,7 @@ func (s *fakeSession) Forward(ctx context.Context, tokens []int, want model.Want
 		return model.Output{}, err
 	}
 	if need := s.length + len(tokens); need > s.capacity {
-		return model.Output{}, &model.ContextError{Need: need, Limit: s.capacity}
+		return model.Output{}, model.CheckCapacity(need, s.capacity)
 	}
 	if e.fail != nil {
 		if err := e.fail(s.length, tokens); err != nil {

@@ -58,7 +58,7 @@ const atOnce = 64
 // Measure predicts each token of a text from those before it in its window. Where
 // the vocabulary has a BOS token, every window begins with it; else a window's
 // first token is not predicted. Errors: model.ErrNoTokenizer, ErrTooShort, a
-// *model.ContextError for a window beyond the context, and those of the engine.
+// model.ErrContextLimit for a window beyond the context, and those of the engine.
 func Measure(ctx context.Context, eng model.Engine, text string, opts Options) (Result, error) {
 	m := eng.Model()
 	tok, err := m.NeedTokenizer()
@@ -69,8 +69,11 @@ func Measure(ctx context.Context, eng model.Engine, text string, opts Options) (
 	if window == 0 {
 		window = m.Config.Context
 	}
-	if window < 2 || window > m.Config.Context {
-		return Result{}, &model.ContextError{Need: max(window, 2), Limit: m.Config.Context}
+	if window < 2 {
+		return Result{}, fmt.Errorf("perplexity: window: %d, want at least 2 positions: %w", window, model.ErrContextLimit)
+	}
+	if err := model.CheckCapacity(window, m.Config.Context); err != nil {
+		return Result{}, fmt.Errorf("perplexity: window: %w", err)
 	}
 	s, err := eng.NewSession(window)
 	if err != nil {

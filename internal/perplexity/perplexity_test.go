@@ -51,7 +51,7 @@ func (s *fakeSession) Forward(_ context.Context, tokens []int, _ model.Want) (mo
 		return model.Output{}, s.f.fail
 	}
 	if s.length += len(tokens); s.length > s.capacity {
-		return model.Output{}, &model.ContextError{Need: s.length, Limit: s.capacity}
+		return model.Output{}, model.CheckCapacity(s.length, s.capacity)
 	}
 	last := &s.f.windows[len(s.f.windows)-1]
 	*last = append(*last, tokens...)
@@ -128,7 +128,7 @@ func TestStandardError(t *testing.T) {
 // one pass over its window.
 func TestAgainstTheDefinition(t *testing.T) {
 	m := tinyModel(t)
-	eng, err := ref.New(m)
+	eng, err := ref.New(m, ref.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

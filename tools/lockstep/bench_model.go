@@ -238,7 +238,7 @@ func (c *benchModelCmd) newBench(e *env, dev driver.Device, m *benchModel) (*ben
 }
 
 func (c *benchModelCmd) onCPU(m *benchModel, o modelbench.Options, r modelbench.Report) (*bench, error) {
-	engine, err := ref.NewWith(m.Model, ref.Options{Numerics: ref.Numerics{KV: c.KV}})
+	engine, err := ref.New(m.Model, ref.Options{Numerics: ref.Numerics{KV: c.KV}})
 	if err != nil {
 		return nil, err
 	}

@@ -137,7 +137,7 @@ func (c *diffCmd) tokens(m *model.Model) ([]int, error) {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
 	if limit := m.Config.Context; len(tokens) > limit {
-		return nil, fmt.Errorf("%s: %s: %w", flag, c.name(), &model.ContextError{Need: len(tokens), Limit: limit})
+		return nil, fmt.Errorf("%s: %s: %w", flag, c.name(), model.CheckCapacity(len(tokens), limit))
 	}
 	return tokens, nil
 }
@@ -255,7 +255,7 @@ func (c *diffCmd) onCPU(e *env, m *model.Model, n layerdiff.Numerics, tokens []i
 
 func refTrace(e *env, m *model.Model, n ref.Numerics, tokens []int) (*layerdiff.Trace, error) {
 	t := layerdiff.NewTrace()
-	eng, err := ref.NewWith(m, ref.Options{Numerics: n, Tap: t.Add})
+	eng, err := ref.New(m, ref.Options{Numerics: n, Tap: t.Add})
 	if err != nil {
 		return nil, err
 	}

@@ -94,7 +94,7 @@ func (c *generateCmd) fit(p *generate.Params, n, limit int) error {
 		flag, p.MaxTokens = "prompt", max(1, min(defaultMaxTokens, limit-n))
 	}
 	if p.MaxTokens > limit-n {
-		return fmt.Errorf("%s: %s: %w", flag, c.name(), &model.ContextError{Need: n + min(p.MaxTokens, math.MaxInt-n), Limit: limit})
+		return fmt.Errorf("%s: %s: %w", flag, c.name(), model.CheckCapacity(n+min(p.MaxTokens, math.MaxInt-n), limit))
 	}
 	return nil
 }

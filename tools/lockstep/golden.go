@@ -22,7 +22,7 @@ func (c *goldenCmd) Run(e *env) error {
 	p := e.progress("golden", int64(len(cases)))
 	store := golden.Store{
 		Dir:  c.Dir,
-		New:  func(m *model.Model) (model.Engine, error) { return ref.New(m) },
+		New:  func(m *model.Model) (model.Engine, error) { return ref.New(m, ref.Options{}) },
 		Done: func(golden.Case) { p.add(1) },
 	}
 	do, did := store.Verify, "unchanged"

@@ -36,7 +36,7 @@ func (c *logitsCmd) Run(e *env) error {
 		return fmt.Errorf("--tokens: %w", err)
 	}
 	if n, limit := len(c.Tokens), m.Config.Context; n > limit {
-		return fmt.Errorf("--tokens: %w", &model.ContextError{Need: n, Limit: limit})
+		return fmt.Errorf("--tokens: %w", model.CheckCapacity(n, limit))
 	}
 	computer, err := c.engine(e, m, c.name(), len(c.Tokens), nil)
 	if err != nil {

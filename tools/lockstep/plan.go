@@ -36,7 +36,7 @@ func (c *planCmd) Run(e *env) error {
 	}
 	defer m.Close()
 	if limit := m.Config.Context; c.Positions > limit {
-		return fmt.Errorf("--positions: %s: %w", c.name(), &model.ContextError{Need: c.Positions, Limit: limit})
+		return fmt.Errorf("--positions: %s: %w", c.name(), model.CheckCapacity(c.Positions, limit))
 	}
 	if c.Positions == 0 {
 		c.Positions = m.Config.Context

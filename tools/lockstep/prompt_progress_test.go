@@ -24,7 +24,7 @@ func chunked(t *testing.T, screen *bytes.Buffer) (split chunkedEngine, plain mod
 	if err != nil {
 		t.Fatal(err)
 	}
-	if plain, err = ref.New(m); err != nil {
+	if plain, err = ref.New(m, ref.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	e := &env{errw: screen}
@@ -43,7 +43,7 @@ func TestChunkedEngineConforms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eng, err := ref.New(m)
+	eng, err := ref.New(m, ref.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ func (p *planner) attend(l *layer) {
 		KCache: cache.K, VCache: cache.V, Tokens: p.shape.Tokens, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, MaxPages: p.layout.MaxPages,
 	}
 	if l.rope != nil {
-		rope.Freq, rope.Rot, rope.NeoX, rope.Factor = l.rope.address(p.shape.LongRope), c.RopeDim, c.Rope == model.RopeNeoX, float32(c.RopeAttnFactor)
+		rope.Freq, rope.Rot, rope.NeoX, rope.Factor = l.rope.address(p.shape.LongRope), c.RopeDim, !c.RopeInterleaved, float32(c.RopeAttnFactor)
 	}
 	add(p, "rotate and append", ptxgen.RopeAppend{Cache: p.layout.config.KV}, rope)
 	p.show(View{Op: "query", At: p.buf.qkv, Width: c.Heads * c.HeadDim, Stride: stride})

@@ -37,7 +37,7 @@ type ropeBase struct{ theta, scale float64 }
 // layer returns the table of a layer; nil if the model learned its positions.
 func (t *ropeTables) layer(l int) *ropeTable {
 	cfg := &t.model.Config
-	if cfg.Rope == model.RopeNone {
+	if cfg.RopeDim == 0 {
 		return nil
 	}
 	theta, scale := cfg.LayerRopeTheta(l)

@@ -86,7 +86,7 @@ func newWeights(m *model.Model, list *memory.List) *weights {
 	w := &weights{layers: make([]layer, len(in.Layers))}
 	b := weightBuilder{list, &m.Config}
 	b.matrix(&w.embedding, "embedding", in.Embedding)
-	if !in.Position.Empty() {
+	if in.Position.Rows > 0 {
 		b.matrix(&w.position, "positions", in.Position)
 	}
 	rope := ropeTables{m, list, map[ropeBase]*ropeTable{}}

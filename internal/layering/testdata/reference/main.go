@@ -17,7 +17,7 @@ func main() {
 		panic(err)
 	}
 	defer m.Close()
-	engine, err := ref.New(m)
+	engine, err := ref.New(m, ref.Options{})
 	if err != nil {
 		panic(err)
 	}
