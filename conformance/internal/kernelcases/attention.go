@@ -418,29 +418,32 @@ func attentionInvariants() []harness.Case {
 		}
 		return c
 	}
-	const share = "a page's result does not depend on the CTA that computes it"
-	const same = "a result does not depend on other sequences or on the place of pages"
-	neighbors := func(c attentionCase) harness.Case {
-		return c.kernelCase("attention decode", checkNeighbors(attentionCase.decode))
-	}
-	shares := func(c attentionCase) harness.Case { return c.kernelCase("attention decode", checkSplits(1, 3, 5)) }
-	tiles := func(c attentionCase) harness.Case {
-		return c.kernelCase("attention prefill", checkNeighbors(attentionCase.flash))
-	}
-	var all []harness.Case
-	const cut = "any chunks of a prompt give the same bits"
-	return append(all,
-		neighbors(with(decode, "neighbors", same, nil)),
-		neighbors(with(decode, "neighbors, window", same, func(c *attentionCase) { c.window = 70 })),
-		shares(with(decode, "any number of CTAs", share, func(c *attentionCase) { c.lengths = []int{1, 66, 130, 320, 64, 300} })),
-		shares(with(decode, "any number of CTAs, window", share, func(c *attentionCase) { c.lengths, c.window = []int{1, 66, 130, 320, 64, 300}, 200 })),
-		tiles(with(flash, "neighbors", same, nil)),
-		with(flash, "chunks", cut, nil).kernelCase("attention prefill", checkChunks(7)),
-		with(flash, "chunks, window and softcap", cut, func(c *attentionCase) { c.window, c.softcap, c.kv = 21, 20, quant.BF16 }).kernelCase("attention prefill", checkChunks(5)),
-		with(flash, "chunks, float32", cut, func(c *attentionCase) { c.kv = quant.F32 }).kernelCase("attention prefill", checkChunks(16)),
-		with(decode, "the same as prefill", "both kinds of kernels agree on one position", nil).kernelCase("attention decode", checkBoth),
-		with(decode, "the same as prefill, BF16", "both kinds of kernels agree on one position", func(c *attentionCase) { c.kv = quant.BF16 }).kernelCase("attention decode", checkBoth),
+	const (
+		neighbors = "a result does not depend on other sequences or on the place of pages"
+		ctas      = "a page's result does not depend on the CTA that computes it"
+		chunks    = "any chunks of a prompt give the same bits"
+		both      = "both kinds of kernels agree on one position"
 	)
+	decodeCase := func(run func(*harness.Fixture, attentionCase), name, reason string, change func(*attentionCase)) harness.Case {
+		return with(decode, name, reason, change).kernelCase("attention decode", run)
+	}
+	flashCase := func(run func(*harness.Fixture, attentionCase), name, reason string, change func(*attentionCase)) harness.Case {
+		return with(flash, name, reason, change).kernelCase("attention prefill", run)
+	}
+	return []harness.Case{
+		decodeCase(checkNeighbors(attentionCase.decode), "neighbors", neighbors, nil),
+		decodeCase(checkNeighbors(attentionCase.decode), "neighbors, window", neighbors, func(c *attentionCase) { c.window = 70 }),
+		decodeCase(checkSplits(1, 3, 5), "any number of CTAs", ctas, func(c *attentionCase) { c.lengths = []int{1, 66, 130, 320, 64, 300} }),
+		decodeCase(checkSplits(1, 3, 5), "any number of CTAs, window", ctas, func(c *attentionCase) {
+			c.lengths, c.window = []int{1, 66, 130, 320, 64, 300}, 200
+		}),
+		flashCase(checkNeighbors(attentionCase.flash), "neighbors", neighbors, nil),
+		flashCase(checkChunks(7), "chunks", chunks, nil),
+		flashCase(checkChunks(5), "chunks, window and softcap", chunks, func(c *attentionCase) { c.window, c.softcap, c.kv = 21, 20, quant.BF16 }),
+		flashCase(checkChunks(16), "chunks, float32", chunks, func(c *attentionCase) { c.kv = quant.F32 }),
+		decodeCase(checkBoth, "the same as prefill", both, nil),
+		decodeCase(checkBoth, "the same as prefill, BF16", both, func(c *attentionCase) { c.kv = quant.BF16 }),
+	}
 }
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }

@@ -54,7 +54,9 @@ func (c attentionCase) reference(d attentionData, sequence int, u attentionError
 	return ref
 }
 
-// query appends the output of one query. keys and values are the rows that it sees.
+// query appends the output of one query. keys and values are the rows that it sees. The
+// bound is 8 standard deviations of the errors of weights and additions, plus the errors
+// of rounding weights and the result.
 func (ref *attentionRef) query(c attentionCase, q, keys, values []float32, u attentionErrors) {
 	n, dim := len(keys)/c.headDim, c.headDim
 	scoreDepth, outDepth := u.depth(n)
