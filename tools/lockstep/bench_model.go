@@ -30,7 +30,7 @@ type benchModelCmd struct {
 	Quant  string `help:"With --preset: block format of the weights: ${formats}." placeholder:"T"`
 	Layers int    `help:"With --preset: number of layers, instead of the model's own." placeholder:"N"`
 
-	Device lockstep.Device `enum:"gpu,emu,cpu" default:"gpu" help:"gpu: an NVIDIA GPU; cpu; emu: an emulated GPU, whose speed says nothing (${default})." placeholder:"gpu|emu|cpu"`
+	Device lockstep.Device `enum:"gpu,emu,cpu" default:"gpu" help:"Device: gpu, an NVIDIA GPU; cpu; emu, an emulated GPU, whose speed means nothing (${default})." placeholder:"gpu|emu|cpu"`
 	KV     model.KVFormat  `name:"kv" help:"Format of the KV cache (default: f32 on the CPU, f16 on a GPU)." placeholder:"f16|bf16|f32"`
 
 	SyncScheduling bool `help:"Queue each decoding step only when it is requested. By default the GPU runs greedy steps ahead."`

@@ -74,13 +74,13 @@ func (c *generateCmd) Run(e *env) error {
 		t = &trace{emulated: c.Device == lockstep.Emulator}
 		timer = t.kernels
 	}
-	computer, err := c.engine(e, m, c.name(), n+params.MaxTokens, timer)
+	runner, err := c.engine(e, m, c.name(), n+params.MaxTokens, timer)
 	if err != nil {
 		return err
 	}
-	defer computer.Close()
-	eng := computer.Engine()
-	if device, _ := computer.Device(); device == lockstep.CPU {
+	defer runner.Close()
+	eng := runner.Engine()
+	if device, _ := runner.Device(); device == lockstep.CPU {
 		eng = e.withProgress(eng)
 	}
 	return stream(e, t.watch(eng), shown, prompt, params, t)

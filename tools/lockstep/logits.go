@@ -38,12 +38,12 @@ func (c *logitsCmd) Run(e *env) error {
 	if n, limit := len(c.Tokens), m.Config.Context; n > limit {
 		return fmt.Errorf("--tokens: %w", model.CheckCapacity(n, limit))
 	}
-	computer, err := c.engine(e, m, c.name(), len(c.Tokens), nil)
+	runner, err := c.engine(e, m, c.name(), len(c.Tokens), nil)
 	if err != nil {
 		return err
 	}
-	defer computer.Close()
-	data, err := allLogits(e, computer.Engine(), c.Tokens)
+	defer runner.Close()
+	data, err := allLogits(e, runner.Engine(), c.Tokens)
 	if err != nil {
 		return err
 	}

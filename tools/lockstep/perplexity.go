@@ -39,13 +39,13 @@ func (c *perplexityCmd) Run(e *env) error {
 	if tok := m.Tokenizer; tok != nil {
 		total = len(tok.Encode(string(text), false))
 	}
-	computer, err := c.engine(e, m, c.name(), window, nil)
+	runner, err := c.engine(e, m, c.name(), window, nil)
 	if err != nil {
 		return err
 	}
-	defer computer.Close()
+	defer runner.Close()
 	p := e.progress("tokens", int64(total))
-	r, err := perplexity.Measure(e.ctx, computer.Engine(), string(text), perplexity.Options{
+	r, err := perplexity.Measure(e.ctx, runner.Engine(), string(text), perplexity.Options{
 		Window:   window,
 		Progress: p.add,
 	})

@@ -132,38 +132,43 @@ func (c *planCmd) onDevice(e *env, m *model.Model, dev driver.Device) error {
 	if tooLarge != nil || !c.Launches {
 		return tooLarge
 	}
-	if err := c.printLaunches(e, m, props, o, c.Sequences, false, "decoding step"); err != nil {
-		return err
-	}
-	return c.printLaunches(e, m, props, o, min(p.Chunk, c.Positions), true, "chunk of a prompt")
-}
-
-// printLaunches lists the launches of a forward pass.
-func (c *planCmd) printLaunches(e *env, m *model.Model, props driver.Properties, o accel.Options, rows int, prompt bool, title string) error {
-	steps, err := accel.LaunchesFor(m, props, o, rows, c.Positions, prompt)
+	step, err := accel.LaunchesFor(m, props, o, c.Sequences, c.Positions, false)
 	if err != nil {
 		return err
 	}
-	if err := e.stdout("\n%s, rows: %d, launches: %d\n", title, rows, len(steps)); err != nil {
+	if err := e.printLaunches(fmt.Sprintf("decoding step of %d sequences", c.Sequences), step); err != nil {
+		return err
+	}
+	tokens := min(p.Chunk, c.Positions)
+	chunk, err := accel.LaunchesFor(m, props, o, tokens, c.Positions, true)
+	if err != nil {
+		return err
+	}
+	return e.printLaunches(fmt.Sprintf("prompt chunk of %d tokens", tokens), chunk)
+}
+
+// printLaunches prints the launches of a forward pass, with equal layers in one row.
+func (e *env) printLaunches(title string, list []accel.Launch) error {
+	if err := e.stdout("\n%s: %d launches\n", title, len(list)); err != nil {
 		return err
 	}
 	w := tabwriter.NewWriter(e, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "layers\toperation\tkernel\tCTAs\tthreads\tshared")
-	for _, r := range runsOf(steps) {
-		for _, s := range r.steps {
+	for _, r := range layerRanges(list) {
+		for _, s := range r.launches {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%d × %d × %d\t%d\t%d\n", r, s.Op, s.Kernel, s.Grid[0], s.Grid[1], s.Grid[2], s.Block[0], s.Shared)
 		}
 	}
 	return w.Flush()
 }
 
-// layerRun is neighboring layers with the same launches.
-type layerRun struct {
-	first, last int // -1 outside the layers
-	steps       []accel.Launch
+// layerRange is a range of layers with equal launches.
+type layerRange struct {
+	first, last int // -1: outside of the layers
+	launches    []accel.Launch
 }
 
-func (r layerRun) String() string {
+func (r layerRange) String() string {
 	switch {
 	case r.first < 0:
 		return "-"
@@ -173,20 +178,20 @@ func (r layerRun) String() string {
 	return fmt.Sprintf("%d to %d", r.first, r.last)
 }
 
-// runsOf puts layers together that have the same launches.
-func runsOf(steps []accel.Launch) (runs []layerRun) {
-	same := func(a, b accel.Launch) bool { a.Layer = b.Layer; return a == b }
-	for len(steps) > 0 {
-		layer, n := steps[0].Layer, 1
-		for n < len(steps) && steps[n].Layer == layer {
+// layerRanges merges neighboring layers whose launches differ only in the layer.
+func layerRanges(list []accel.Launch) (ranges []layerRange) {
+	equal := func(a, b accel.Launch) bool { a.Layer = b.Layer; return a == b }
+	for len(list) > 0 {
+		layer, n := list[0].Layer, 1
+		for n < len(list) && list[n].Layer == layer {
 			n++
 		}
-		if last := len(runs) - 1; layer >= 0 && last >= 0 && runs[last].last >= 0 && slices.EqualFunc(runs[last].steps, steps[:n], same) {
-			runs[last].last = layer
+		if last := len(ranges) - 1; layer >= 0 && last >= 0 && ranges[last].last >= 0 && slices.EqualFunc(ranges[last].launches, list[:n], equal) {
+			ranges[last].last = layer
 		} else {
-			runs = append(runs, layerRun{layer, layer, steps[:n]})
+			ranges = append(ranges, layerRange{layer, layer, list[:n]})
 		}
-		steps = steps[n:]
+		list = list[n:]
 	}
-	return runs
+	return ranges
 }

@@ -16,8 +16,8 @@ func TestPlanOfDevice(t *testing.T) {
 	for _, want := range []string{
 		"emulated sm_90, compute capability 9.0, 4 SMs",
 		"6 pages of 64 positions, BF16", // two a sequence
-		"decoding step, rows: 3, launches:",
-		"chunk of a prompt, rows: 100, launches:",
+		"decoding step of 3 sequences: ",
+		"prompt chunk of 100 tokens: ",
 		"0 to 5  attention",
 	} {
 		if !strings.Contains(r.out, want) {
@@ -79,18 +79,18 @@ func TestPlanAuto(t *testing.T) {
 }
 
 // Only equal neighbors are merged.
-func TestLayerRuns(t *testing.T) {
-	step := func(layer int, op string) accel.Launch { return accel.Launch{Layer: layer, Op: op} }
-	steps := []accel.Launch{
-		step(-1, "embed"),
-		step(0, "a"), step(0, "b"), step(1, "a"), step(1, "b"),
-		step(2, "a"), step(2, "c"),
-		step(3, "a"), step(3, "b"),
-		step(-1, "logits"), step(-1, "argmax"),
+func TestLayerRanges(t *testing.T) {
+	launch := func(layer int, op string) accel.Launch { return accel.Launch{Layer: layer, Op: op} }
+	list := []accel.Launch{
+		launch(-1, "embed"),
+		launch(0, "a"), launch(0, "b"), launch(1, "a"), launch(1, "b"),
+		launch(2, "a"), launch(2, "c"),
+		launch(3, "a"), launch(3, "b"),
+		launch(-1, "logits"), launch(-1, "argmax"),
 	}
 	var got []string
-	for _, r := range runsOf(steps) {
-		got = append(got, fmt.Sprintf("%v: %d", r, len(r.steps)))
+	for _, r := range layerRanges(list) {
+		got = append(got, fmt.Sprintf("%v: %d", r, len(r.launches)))
 	}
 	if want := "[-: 1 0 to 1: 2 2: 2 3: 2 -: 2]"; fmt.Sprint(got) != want {
 		t.Errorf("%v, want %s", got, want)
