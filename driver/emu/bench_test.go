@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// BenchmarkWarpInstructions reports warp instructions a second of loops with one
-// kind of work each.
+// BenchmarkWarpInstructions reports warp instructions per second of loops with one kind of
+// instruction.
 func BenchmarkWarpInstructions(b *testing.B) {
 	for _, c := range []struct{ name, body string }{
 		{"integer", "add.u32 %r3, %r3, %r1; xor.b32 %r4, %r3, %r1; mad.lo.u32 %r5, %r4, %r3, %r1; shr.u32 %r6, %r5, 3;"},
@@ -29,7 +29,7 @@ LOOP:
 				k := trapCase{args: []any{1}, decls: ".shared .align 8 .b8 buf[128];", body: body}
 				total := uint64(0)
 				for b.Loop() {
-					_, d, err := bench{opts: Options{Workers: 1, IgnoreRaces: !races}, ptx: k.faulty(), args: []any{32, same(128, 1)}}.runOnDevice(b)
+					_, d, err := kernelRun{opts: Options{Workers: 1, IgnoreRaces: !races}, ptx: k.faulty(), args: []any{32, same(128, 1)}}.runOnDevice(b)
 					if err != nil {
 						b.Fatal(err)
 					}

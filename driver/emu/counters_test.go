@@ -24,7 +24,7 @@ func TestLoadBytes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			k := trapCase{args: []any{1}, decls: shared, body: c.body}
-			_, d, err := bench{ptx: k.faulty(), args: []any{32, make([]uint32, 256)}}.runOnDevice(t)
+			_, d, err := kernelRun{ptx: k.faulty(), args: []any{32, make([]uint32, 256)}}.runOnDevice(t)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -50,7 +50,7 @@ LOOP:
 	@%p2 bra LOOP;
 	@%p1 add.u32 %r0, %r0, 1;`
 	for _, workers := range []int{1, 2} {
-		_, d, err := bench{opts: Options{Workers: workers}, ptx: perThread(header, "", body), block: 64, args: []any{64}}.runOnDevice(t)
+		_, d, err := kernelRun{opts: Options{Workers: workers}, ptx: perThread(header, "", body), block: 64, args: []any{64}}.runOnDevice(t)
 		if err != nil {
 			t.Fatal(err)
 		}

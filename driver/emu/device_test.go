@@ -29,7 +29,7 @@ const addOne = header + `
 }
 `
 
-// fixture is a device with addOne loaded and a buffer of 32 zeros.
+// fixture is a device with addOne loaded, and a buffer of 32 zeros.
 type fixture struct {
 	*Device
 	s   driver.Stream
@@ -61,7 +61,7 @@ func newFixture(t *testing.T, opts Options) *fixture {
 	return r
 }
 
-// add is a launch of addOne.
+// add launches addOne with n.
 func (r *fixture) add(n uint32) driver.Launch {
 	p := binary.LittleEndian.AppendUint64(nil, uint64(r.buf.Address()))
 	one := driver.Dim3{X: 1, Y: 1, Z: 1}
@@ -137,7 +137,7 @@ func TestBadPointers(t *testing.T) {
 	}
 }
 
-// A pointer that was not declared as one may go stale: its use is caught.
+// A freed buffer is also found if its address is not a parameter declared .ptr.
 func TestUseAfterFree(t *testing.T) {
 	d, err := Open(Options{})
 	if err != nil {
@@ -165,7 +165,7 @@ func TestUseAfterFree(t *testing.T) {
 	wantTrap(t, r.s.Launch(l), TrapFreed, lineOf(t, addOne, "ld.global"), 0)
 }
 
-// Beyond the end of a freed buffer there is nothing, and there never was.
+// An address behind a freed buffer is out of bounds.
 func TestBeyondFreed(t *testing.T) {
 	m := memory{limit: 1 << 20}
 	s := m.alloc(1000)

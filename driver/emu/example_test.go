@@ -9,7 +9,7 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// rowSums makes a kernel: y[r] = x[r][0] + ... + x[r][n-1], a warp a row.
+// rowSums is the kernel y[r] = x[r][0] + ... + x[r][n-1], with one warp per row.
 func rowSums() (*ptx.Kernel, error) {
 	b := ptx.New("row_sums")
 	x, y, n := b.Global("x", 4), b.Global("y", 4), b.ParamU32("n")
@@ -21,7 +21,7 @@ func rowSums() (*ptx.Kernel, error) {
 	return b.Finish(ptx.MaxThreads(32))
 }
 
-// Example runs a kernel, and then again on rows that are one number too long.
+// Example runs a kernel, and then runs it again with an n that exceeds the rows.
 func Example() {
 	k := must(rowSums())
 	dev := must(emu.Open(emu.Options{})) // or cuda.Open(0)

@@ -4,39 +4,40 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
 	"github.com/lockstep-go/lockstep/driver"
 )
 
-// header is the least that carries what the tests use below the Hopper instructions.
+// header is for kernels without Hopper instructions.
 const header = ".version 7.4\n.target sm_80\n.address_size 64\n"
 
-// hopper is the header for instructions that began with sm_90.
+// hopper is for kernels with Hopper instructions.
 const hopper = ".version 8.0\n.target sm_90\n.address_size 64\n"
 
-// bench runs one kernel of a PTX text on buffers of 32-bit words.
-type bench struct {
+// kernelRun is one launch of a kernel whose parameters are buffers of 32-bit words, or numbers.
+type kernelRun struct {
 	opts   Options
 	ptx    string
 	entry  string // "" is k
 	grid   int    // CTAs; 0 is 1
 	block  int    // threads; 0 is 32
 	shared uint32
-	args   []any // []uint32: a buffer with these words; int: an undefined buffer of so many words; uint32, uint64: themselves
+	args   []any // []uint32: a buffer with these words; int: an undefined buffer of that number of words; uint32, uint64: a number
 }
 
-// run gives the words of all buffers after the kernel, and its error.
-func (b bench) run(t testing.TB) ([][]uint32, error) {
+// run returns the words of all buffers after the kernel, or its error.
+func (r kernelRun) run(t testing.TB) ([][]uint32, error) {
 	t.Helper()
-	out, _, err := b.runOnDevice(t)
+	out, _, err := r.runOnDevice(t)
 	return out, err
 }
 
-func (b bench) runOnDevice(t testing.TB) ([][]uint32, *Device, error) {
+func (r kernelRun) runOnDevice(t testing.TB) ([][]uint32, *Device, error) {
 	t.Helper()
-	d, err := Open(b.opts)
+	d, err := Open(r.opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,11 +46,11 @@ func (b bench) runOnDevice(t testing.TB) ([][]uint32, *Device, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := d.Load([]byte(b.ptx))
+	m, err := d.Load([]byte(r.ptx))
 	if err != nil {
 		return nil, d, err
 	}
-	name := b.entry
+	name := r.entry
 	if name == "" {
 		name = "k"
 	}
@@ -57,13 +58,13 @@ func (b bench) runOnDevice(t testing.TB) ([][]uint32, *Device, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	params, buffers := b.params(t, d, s)
+	params, buffers := r.params(t, d, s)
 	l := driver.Launch{
-		Function: f, Grid: driver.Dim3{X: uint32(max(b.grid, 1)), Y: 1, Z: 1}, Block: driver.Dim3{X: 32, Y: 1, Z: 1},
-		Shared: b.shared, Params: params,
+		Function: f, Grid: driver.Dim3{X: uint32(max(r.grid, 1)), Y: 1, Z: 1}, Block: driver.Dim3{X: 32, Y: 1, Z: 1},
+		Shared: r.shared, Params: params,
 	}
-	if b.block != 0 {
-		l.Block.X = uint32(b.block)
+	if r.block != 0 {
+		l.Block.X = uint32(r.block)
 	}
 	if err := s.Launch(l); err != nil {
 		return nil, d, err
@@ -78,10 +79,10 @@ func (b bench) runOnDevice(t testing.TB) ([][]uint32, *Device, error) {
 	return out, d, nil
 }
 
-// params lays out the arguments, making the buffers among them.
-func (b bench) params(t testing.TB, d *Device, s driver.Stream) (params []byte, buffers []driver.Buffer) {
+// params encodes the arguments and makes the buffers among them.
+func (r kernelRun) params(t testing.TB, d *Device, s driver.Stream) (params []byte, buffers []driver.Buffer) {
 	t.Helper()
-	for _, a := range b.args {
+	for _, a := range r.args {
 		switch v := a.(type) {
 		case uint32:
 			params = binary.LittleEndian.AppendUint32(params, v)
@@ -99,7 +100,7 @@ func (b bench) params(t testing.TB, d *Device, s driver.Stream) (params []byte, 
 	return params, buffers
 }
 
-// buffer32 makes a buffer of words, or an undefined one of so many.
+// buffer32 makes a buffer from words, or an undefined buffer of a number of words.
 func buffer32(t testing.TB, d *Device, s driver.Stream, content any) driver.Buffer {
 	t.Helper()
 	n := 0
@@ -138,7 +139,7 @@ func words(t testing.TB, s driver.Stream, buf driver.Buffer) []uint32 {
 	return out
 }
 
-// lineOf is the line of a text that contains part, from 1.
+// lineOf returns the number of the line that contains part, from 1.
 func lineOf(t testing.TB, text, part string) int {
 	t.Helper()
 	for i, line := range strings.Split(text, "\n") {
@@ -150,7 +151,7 @@ func lineOf(t testing.TB, text, part string) int {
 	return 0
 }
 
-// wantTrap checks that err is a trap of a kind at a line and lane, and that it counts as a lost device.
+// wantTrap checks that err is a trap of a kind at a line and lane, and is driver.ErrDeviceLost.
 func wantTrap(t testing.TB, err error, kind TrapKind, line, lane int) *Trap {
 	t.Helper()
 	var trap *Trap
@@ -163,8 +164,8 @@ func wantTrap(t testing.TB, err error, kind TrapKind, line, lane int) *Trap {
 	return trap
 }
 
-// perThread is a kernel of one buffer, in which every thread computes %r0 from its
-// number %r1 and stores it there.
+// perThread is a kernel in which every thread computes %r0 from its number %r1 and stores it in the
+// buffer out.
 func perThread(head, decls, body string) string {
 	return head + fmt.Sprintf(`
 .extern .shared .align 16 .b8 dyn[];
@@ -188,7 +189,7 @@ func perThread(head, decls, body string) string {
 `, decls, body)
 }
 
-// same gives n equal words.
+// same returns n equal words.
 func same(n int, v uint32) []uint32 {
 	out := make([]uint32, n)
 	for i := range out {
@@ -197,7 +198,7 @@ func same(n int, v uint32) []uint32 {
 	return out
 }
 
-// replaceLine puts another line in the place of the one that contains mark.
+// replaceLine replaces the line that contains mark.
 func replaceLine(text, mark, with string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -206,4 +207,98 @@ func replaceLine(text, mark, with string) string {
 		}
 	}
 	return strings.Join(lines, "\n")
+}
+
+// scalarCase is a body for perThread and the expected %r0.
+type scalarCase struct {
+	name string
+	body string
+	want func(tid uint32) uint32
+}
+
+func runScalar(t *testing.T, head string, cases []scalarCase) {
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			out, err := kernelRun{ptx: perThread(head, "", c.body), args: []any{32}}.run(t)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, got := range out[0] {
+				if want := c.want(uint32(i)); got != want {
+					t.Fatalf("thread %d: got %#08x, want %#08x", i, got, want)
+				}
+			}
+		})
+	}
+}
+
+// f32 returns the bits of a float32.
+func f32(f float32) uint32 { return math.Float32bits(f) }
+
+func always(v uint32) func(uint32) uint32 { return func(uint32) uint32 { return v } }
+
+// trapCase is a kernel with a planted bug in the line marked BUG. In the corrected kernel the line
+// is replaced by fixed.
+type trapCase struct {
+	name  string
+	kind  TrapKind
+	lane  int
+	decls string
+	body  string
+	fixed string
+	block int
+	grid  int
+	opts  Options
+	args  []any // behind out, which has one word per thread
+	head  string
+	where string // part of the line that traps; "" is the line marked BUG
+}
+
+func (c trapCase) faulty() string { return c.kernel(c.body) }
+
+func (c trapCase) corrected() string {
+	lines := strings.Split(c.body, "\n")
+	for i, line := range lines {
+		if strings.Contains(line, "// BUG") {
+			lines[i] = c.fixed
+		}
+	}
+	return c.kernel(strings.Join(lines, "\n"))
+}
+
+func (c trapCase) kernel(body string) string {
+	head := c.head
+	if head == "" {
+		head = header
+	}
+	text := perThread(head, c.decls, body)
+	for range c.args {
+		text = strings.Replace(text, "align 16 out)", "align 16 out, .param .u64 .ptr .global .align 16 in)", 1)
+	}
+	return text
+}
+
+func runTraps(t *testing.T, cases []trapCase) {
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			n := max(c.block, 32) * max(c.grid, 1)
+			r := kernelRun{opts: c.opts, ptx: c.faulty(), block: c.block, grid: c.grid, args: append([]any{n}, c.args...)}
+			where := c.where
+			if where == "" {
+				where = "// BUG"
+			}
+			_, d, err := r.runOnDevice(t)
+			wantTrap(t, err, c.kind, lineOf(t, r.ptx, where), c.lane)
+			if !errors.Is(d.Err(), driver.ErrDeviceLost) {
+				t.Errorf("the fault is not sticky: %v", d.Err())
+			}
+			if _, err := d.Alloc(1); !errors.Is(err, driver.ErrDeviceLost) {
+				t.Errorf("the device still works after a fault: %v", err)
+			}
+			r.ptx = c.corrected()
+			if _, err := r.run(t); err != nil {
+				t.Errorf("without the bug: %v", err)
+			}
+		})
+	}
 }

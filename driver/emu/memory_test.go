@@ -1,7 +1,6 @@
 package emu
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -35,7 +34,7 @@ func TestLoadsAndStores(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			k := trapCase{args: []any{data}, decls: ".shared .align 8 .b8 buf[256];",
 				body: in + "mov.u32 %r10, buf; shl.b32 %r9, %r1, 3; add.u32 %r10, %r10, %r9;" + c.body}
-			out, err := bench{ptx: k.faulty(), shared: 128, args: []any{32, data}}.run(t)
+			out, err := kernelRun{ptx: k.faulty(), shared: 128, args: []any{32, data}}.run(t)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,7 +65,7 @@ func TestAtomics(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			k := trapCase{args: []any{1}, body: "ld.param.u64 %rd2, [in];\n" + c.op}
-			out, err := bench{ptx: k.faulty(), args: []any{32, []uint32{c.start, 0}}}.run(t)
+			out, err := kernelRun{ptx: k.faulty(), args: []any{32, []uint32{c.start, 0}}}.run(t)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,113 +79,7 @@ func TestAtomics(t *testing.T) {
 	}
 }
 
-func TestCollectives(t *testing.T) {
-	runScalar(t, header, []scalarCase{
-		{"butterfly", "shfl.sync.bfly.b32 %r0, %r1, 5, 31, -1;", func(i uint32) uint32 { return i ^ 5 }},
-		{"index", "shfl.sync.idx.b32 %r0, %r1, 9, 31, -1;", always(9)},
-		{"down keeps the lane's own value at the end", "shfl.sync.down.b32 %r0|%p1, %r1, 4, 31, -1; @!%p1 add.u32 %r0, %r0, 100;",
-			func(i uint32) uint32 {
-				if i < 28 {
-					return i + 4
-				}
-				return i + 100
-			}},
-		{"up", "shfl.sync.up.b32 %r0, %r1, 1, 0, -1;", func(i uint32) uint32 { return max(i, 1) - 1 }},
-		{"segments of eight", "shfl.sync.idx.b32 %r0, %r1, 2, 0x181f, -1;", func(i uint32) uint32 { return i&^7 + 2 }},
-		{"ballot", "setp.lt.u32 %p1, %r1, 5; vote.sync.ballot.b32 %r0, %p1, -1;", always(31)},
-		{"ballot of the opposite", "setp.lt.u32 %p1, %r1, 5; vote.sync.ballot.b32 %r0, !%p1, -1;", always(^uint32(31))},
-		{"any and all", "setp.lt.u32 %p1, %r1, 5; vote.sync.any.pred %p2, %p1, -1; vote.sync.all.pred %p3, %p1, -1; selp.u32 %r0, 1, 0, %p2; @%p3 add.u32 %r0, %r0, 2;", always(1)},
-		{"redux", "redux.sync.add.u32 %r2, %r1, -1; redux.sync.max.s32 %r3, %r1, -1; redux.sync.xor.b32 %r4, %r1, -1; add.u32 %r0, %r2, %r3; add.u32 %r0, %r0, %r4;", always(496 + 31)},
-		{"signed redux", "sub.s32 %r2, %r1, 9; redux.sync.min.s32 %r0, %r2, -1;", always(^uint32(8))},
-		{"divergent halves with masks of their own", `setp.lt.u32 %p1, %r1, 16; selp.u32 %r3, 0xffff, 0xffff0000, %p1;
-	redux.sync.add.u32 %r0, %r1, %r3;`, func(i uint32) uint32 {
-			if i < 16 {
-				return 120
-			}
-			return 376
-		}},
-		{"active lanes", "setp.lt.u32 %p1, %r1, 3; activemask.b32 %r0; @%p1 activemask.b32 %r0;", func(i uint32) uint32 {
-			if i < 3 {
-				return 7
-			}
-			return 0xffffffff
-		}},
-	})
-}
-
-// Lanes that part come together again, in any order of lanes.
-func TestReconvergence(t *testing.T) {
-	body := `
-	setp.lt.u32 %p1, %r1, 10;
-	mov.u32 %r0, 0;
-	mov.u32 %r3, 0;
-LOOP:
-	add.u32 %r3, %r3, 1;
-	setp.le.u32 %p2, %r3, %r1;
-	@%p2 bra LOOP;
-	@%p1 bra THEN;
-	add.u32 %r0, %r3, 100;
-	bra JOIN;
-THEN:
-	add.u32 %r0, %r3, 200;
-JOIN:
-	bar.warp.sync -1;
-	shfl.sync.bfly.b32 %r0, %r0, 31, 31, -1;`
-	want := func(i uint32) uint32 {
-		if i < 10 {
-			return i + 201
-		}
-		return i + 101
-	}
-	for seed := range uint64(20) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			out, err := bench{opts: Options{Schedule: Schedule{seed > 0, seed}}, ptx: perThread(header, "", body), args: []any{32}}.run(t)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i, got := range out[0] {
-				if got != want(uint32(i)^31) {
-					t.Fatalf("lane %d: got %d, want %d", i, got, want(uint32(i)^31))
-				}
-			}
-		})
-	}
-}
-
-// Warps that specialize by named barriers and CTAs that wait for one another give
-// the same words whatever the schedule and the number of workers.
-func TestSchedules(t *testing.T) {
-	body := lastBlock + `
-	membar.gl;
-	atom.global.add.u32 %r13, [%rd2], 1;
-WAIT:
-	ld.acquire.gpu.global.u32 %r14, [%rd2];
-	setp.lt.u32 %p2, %r14, %r11;
-	@%p2 bra WAIT;
-	ld.global.u32 %r14, [%rd2+16];
-	ld.global.u32 %r15, [%rd2+28];
-	add.u32 %r0, %r14, %r15;
-END:
-	bar.warp.sync -1;`
-	k := trapCase{args: []any{1}, body: body}
-	want := make([]uint32, 4*32)
-	for cta := range 4 {
-		want[32*cta] = 3
-	}
-	for _, s := range []Schedule{InOrder, Adversarial(1), Adversarial(2), Adversarial(3)} {
-		for _, workers := range []int{1, 2, 4} {
-			out, err := bench{opts: Options{Schedule: s, Workers: workers}, ptx: k.faulty(), grid: 4, args: []any{128, make([]uint32, 8)}}.run(t)
-			if err != nil {
-				t.Fatalf("%+v with %d workers: %v", s, workers, err)
-			}
-			if !slices.Equal(out[0], want) {
-				t.Errorf("%+v with %d workers: got %v", s, workers, out[0])
-			}
-		}
-	}
-}
-
-// Parameters lie one after the other, each at a multiple of its size.
+// Each parameter is aligned to its size.
 func TestParameters(t *testing.T) {
 	text := strings.Replace(perThread(header, "", `
 	ld.param.u8 %r2, [a]; ld.param.s16 %r3, [b]; ld.param.f32 %f1, [c]; ld.param.u64 %rd2, [d]; ld.param.u32 %r4, [e+4];
@@ -195,7 +88,7 @@ func TestParameters(t *testing.T) {
 		"out)", "out, .param .u8 a, .param .s16 b, .param .f32 c, .param .u64 d, .param .align 4 .b8 e[8])", 1)
 	const filler = 0xee // between a and b, and in the first half of e
 	tail := []any{32, uint32(7 | filler<<8 | 0xfffe<<16), uint32(1000), uint64(100000), uint32(0xeeeeeeee), uint32(5)}
-	out, err := bench{ptx: text, args: tail}.run(t)
+	out, err := kernelRun{ptx: text, args: tail}.run(t)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,55 +97,73 @@ func TestParameters(t *testing.T) {
 	}
 }
 
-// Without the detection of races, some order of the warps still shows a missing barrier.
-func TestAdversarialOrderShowsMissingBarrier(t *testing.T) {
-	k := trapCase{decls: ".shared .align 16 .b8 buf[512];", body: exchange + "// BUG\nld.shared.u32 %r0, [%r5];", fixed: "bar.sync 0;"}
-	shown := 0
-	for seed := range uint64(10) {
-		opts := Options{Schedule: Adversarial(seed), IgnoreRaces: true}
-		if _, err := (bench{opts: opts, ptx: k.faulty(), block: 128, args: []any{128}}).run(t); err != nil {
-			shown++
-		}
-		if _, err := (bench{opts: opts, ptx: k.corrected(), block: 128, args: []any{128}}).run(t); err != nil {
-			t.Errorf("seed %d, with the barrier: %v", seed, err)
-		}
-	}
-	if shown < 8 {
-		t.Errorf("only %d of 10 orders show it", shown)
-	}
-}
-
-// And some order of the lanes shows a missing bar.warp.sync.
-func TestAdversarialOrderShowsMissingWarpSync(t *testing.T) {
-	body := `
-	mov.u32 %r2, buf; shl.b32 %r3, %r1, 2; add.u32 %r3, %r2, %r3; xor.b32 %r4, %r1, 17; shl.b32 %r4, %r4, 2; add.u32 %r4, %r2, %r4;
-	mov.u32 %r0, 0; mov.u32 %r5, 0; st.shared.u32 [%r3], %r0; bar.warp.sync -1;
-LOOP:
-	st.shared.u32 [%r3], %r5;
-	// BUG
-	ld.shared.u32 %r6, [%r4];
-	add.u32 %r0, %r0, %r6;
-	bar.warp.sync -1;
-	add.u32 %r5, %r5, 1;
-	setp.lt.u32 %p1, %r5, 100;
-	@%p1 bra LOOP;`
-	k := trapCase{decls: ".shared .align 4 .b8 buf[128];", body: body, fixed: "bar.warp.sync -1;"}
-	want, shown := same(32, 99*100/2), 0
-	for seed := range uint64(10) {
-		opts := Options{Schedule: Adversarial(seed), IgnoreRaces: true}
-		for text, fixed := range map[string]bool{k.faulty(): false, k.corrected(): true} {
-			out, err := bench{opts: opts, ptx: text, args: []any{32}}.run(t)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if right := slices.Equal(out[0], want); fixed && !right {
-				t.Errorf("seed %d, with the bar.warp.sync: %v", seed, out[0])
-			} else if !right {
-				shown++
-			}
-		}
-	}
-	if shown < 9 {
-		t.Errorf("only %d of 10 orders show it", shown)
-	}
+func TestMemoryTraps(t *testing.T) {
+	const (
+		tile = ".shared .align 16 .b8 buf[512];"
+		rows = "mov.u32 %r2, buf; shl.b32 %r3, %r1, 4; add.u32 %r2, %r2, %r3; st.shared.v4.u32 [%r2], {%r1, %r1, %r1, %r1}; bar.warp.sync -1;\n"
+	)
+	runTraps(t, []trapCase{
+		{name: "load past the end", kind: TrapBounds, lane: 31, args: []any{same(32, 1)},
+			body:  "ld.param.u64 %rd2, [in]; mul.wide.u32 %rd3, %r1, 4; add.u64 %rd2, %rd2, %rd3;\nld.global.u32 %r0, [%rd2+4]; // BUG",
+			fixed: "ld.global.u32 %r0, [%rd2];"},
+		{name: "store below the start", kind: TrapBounds, lane: 0,
+			body: "mov.u32 %r0, 0;\nst.global.u32 [%rd1+-4], %r0; // BUG", fixed: ""},
+		{name: "null pointer", kind: TrapBounds, lane: 0,
+			body: "mov.u64 %rd2, 0; mov.u32 %r0, 0;\nld.global.u32 %r0, [%rd2]; // BUG", fixed: ""},
+		{name: "past the end of shared memory", kind: TrapBounds, lane: 16, decls: ".shared .align 4 .b8 buf[64];",
+			body: "mov.u32 %r2, buf; shl.b32 %r3, %r1, 2; add.u32 %r2, %r2, %r3; mov.u32 %r0, 0;\nst.shared.u32 [%r2], %r1; // BUG", fixed: ""},
+		{name: "misaligned", kind: TrapAlignment, lane: 0,
+			body: "mov.u32 %r0, 0;\nst.global.u32 [%rd1+2], %r0; // BUG", fixed: ""},
+		{name: "misaligned vector", kind: TrapAlignment, lane: 1, args: []any{same(64, 1)},
+			body:  "ld.param.u64 %rd2, [in]; mul.wide.u32 %rd3, %r1, 4; add.u64 %rd2, %rd2, %rd3;\nld.global.v2.u32 {%r0, %r2}, [%rd2]; // BUG",
+			fixed: "add.u64 %rd2, %rd2, %rd3; ld.global.v2.u32 {%r0, %r2}, [%rd2];"},
+		{name: "undefined buffer", kind: TrapMemory, lane: 0, args: []any{32},
+			body: "ld.param.u64 %rd2, [in]; mov.u32 %r0, 0;\nld.global.u32 %r0, [%rd2]; // BUG", fixed: ""},
+		{name: "undefined shared memory", kind: TrapMemory, lane: 0, decls: ".shared .align 4 .b8 buf[128];",
+			body: "mov.u32 %r0, 0;\nld.shared.u32 %r0, [buf]; // BUG", fixed: ""},
+		{name: "one undefined byte", kind: TrapMemory, lane: 0, decls: ".shared .align 4 .b8 buf[4];",
+			body:  "setp.eq.u32 %p1, %r1, 0; mov.u32 %r0, 0;\n@%p1 st.shared.u8 [buf+1], %r1; @%p1 st.shared.u16 [buf+2], %r1;\n\n@%p1 ld.shared.u32 %r0, [buf]; // BUG",
+			fixed: "@%p1 st.shared.u8 [buf], %r1; @%p1 ld.shared.u32 %r0, [buf];"},
+		{name: "undefined register", kind: TrapRegister, lane: 0, body: "add.u32 %r0, %r2, 1; // BUG", fixed: "mov.u32 %r0, 1;"},
+		{name: "register undefined in one lane", kind: TrapRegister, lane: 7,
+			body: "setp.ne.u32 %p1, %r1, 7;\n@%p1 mov.u32 %r2, 1;\nadd.u32 %r0, %r2, 1; // BUG", fixed: "mov.u32 %r0, 1;"},
+		{name: "undefined predicate", kind: TrapRegister, lane: 0, body: "mov.u32 %r0, 1;\n@%p2 mov.u32 %r0, 2; // BUG", fixed: ""},
+		{name: "misaligned in shared memory", kind: TrapAlignment, lane: 1, decls: ".shared .align 8 .b8 buf[128];",
+			body: "mov.u32 %r0, 0; mov.u32 %r2, buf; shl.b32 %r3, %r1, 1; add.u32 %r2, %r2, %r3;\nst.shared.u32 [%r2], %r1; // BUG", fixed: ""},
+		{name: "ldmatrix of a misaligned row", kind: TrapAlignment, lane: 3, decls: tile,
+			body:  rows + "setp.eq.u32 %p1, %r1, 3; @%p1 add.u32 %r2, %r2, 8;\nldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r0}, [%r2]; // BUG",
+			fixed: "@%p1 sub.u32 %r2, %r2, 8; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r0}, [%r2];"},
+		{name: "ldmatrix past the end", kind: TrapBounds, lane: 7, decls: tile,
+			body:  rows + "add.u32 %r2, %r2, 400;\nldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r0}, [%r2]; // BUG",
+			fixed: "sub.u32 %r2, %r2, 400; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r0}, [%r2];"},
+		{name: "ldmatrix of an undefined row", kind: TrapMemory, lane: 5, decls: tile,
+			body: strings.Replace(rows, "st.shared.v4", "setp.ne.u32 %p1, %r1, 5; @%p1 st.shared.v4", 1) +
+				"ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r0}, [%r2]; // BUG",
+			fixed: "@!%p1 st.shared.v4.u32 [%r2], {%r1, %r1, %r1, %r1}; bar.warp.sync -1; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r0}, [%r2];"},
+		{name: "atomic past the end", kind: TrapBounds, lane: 0, body: "mov.u32 %r0, 0;\natom.global.add.u32 %r2, [%rd1+128], 1; // BUG", fixed: ""},
+		{name: "atomic on undefined memory", kind: TrapMemory, lane: 0, decls: ".shared .align 4 .b8 buf[4];",
+			body:  "mov.u32 %r0, 0; setp.eq.u32 %p1, %r1, 0;\natom.shared.add.u32 %r2, [buf], 1; // BUG",
+			fixed: "@%p1 st.shared.u32 [buf], %r0; bar.warp.sync -1; atom.shared.add.u32 %r2, [buf], 1;"},
+		{name: "copy from past the end", kind: TrapBounds, lane: 0, args: []any{same(32, 1)}, decls: ".shared .align 16 .b8 buf[16];",
+			body:  "ld.param.u64 %rd2, [in]; mov.u32 %r0, 0; setp.eq.u32 %p1, %r1, 0;\n@%p1 cp.async.cg.shared.global [buf], [%rd2+128], 16; // BUG",
+			fixed: "@%p1 cp.async.cg.shared.global [buf], [%rd2+112], 16;"},
+		{name: "misaligned copy", kind: TrapAlignment, lane: 0, args: []any{same(32, 1)}, decls: ".shared .align 16 .b8 buf[32];",
+			body:  "ld.param.u64 %rd2, [in]; mov.u32 %r0, 0; setp.eq.u32 %p1, %r1, 0;\n@%p1 cp.async.cg.shared.global [buf+8], [%rd2], 16; // BUG",
+			fixed: "@%p1 cp.async.ca.shared.global [buf+8], [%rd2], 8;"},
+		{name: "copy of undefined memory", kind: TrapMemory, lane: 0, args: []any{32}, decls: ".shared .align 16 .b8 buf[16];",
+			body:  "ld.param.u64 %rd2, [in]; mov.u32 %r0, 0; setp.eq.u32 %p1, %r1, 0;\n@%p1 cp.async.cg.shared.global [buf], [%rd2], 16; // BUG",
+			fixed: "@%p1 cp.async.cg.shared.global [buf], [%rd2], 16, 0;"},
+		{name: "undefined cache policy of a load", kind: TrapRegister, lane: 0, args: []any{same(32, 1)},
+			body:  "ld.param.u64 %rd2, [in];\nld.global.L2::cache_hint.u32 %r0, [%rd2], %rd9; // BUG",
+			fixed: "createpolicy.fractional.L2::evict_first.b64 %rd9; ld.global.L2::cache_hint.u32 %r0, [%rd2], %rd9;"},
+		{name: "undefined cache policy of a store", kind: TrapRegister, lane: 0,
+			body: "mov.u32 %r0, 0;\nst.global.L2::cache_hint.u32 [%rd1], %r0, %rd9; // BUG", fixed: ""},
+		{name: "undefined cache policy of a copy", kind: TrapRegister, lane: 0, args: []any{same(32, 1)}, decls: ".shared .align 16 .b8 buf[16];",
+			body:  "ld.param.u64 %rd2, [in]; mov.u32 %r0, 0; setp.eq.u32 %p1, %r1, 0;\n@%p1 cp.async.cg.shared.global.L2::cache_hint [buf], [%rd2], 16, %rd9; // BUG",
+			fixed: "@%p1 cp.async.cg.shared.global.L2::cache_hint [buf], [%rd2], 16, 16, %rd1;"},
+		{name: "undefined value stored", kind: TrapRegister, lane: 0, body: "mov.u32 %r0, 1;\nst.global.u32 [%rd1], %r9; // BUG", fixed: ""},
+		{name: "division by zero", kind: TrapDivision, lane: 0, body: "div.u32 %r0, 7, %r1; // BUG",
+			fixed: "add.u32 %r2, %r1, 1; div.u32 %r0, 7, %r2;"},
+		{name: "explicit trap", kind: TrapExplicit, lane: 3, body: "mov.u32 %r0, 0; setp.eq.u32 %p1, %r1, 3;\n@%p1 trap; // BUG", fixed: ""},
+	})
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 )
 
-// copying is a kernel of 32 threads, each of which copies a word from in to out, or where
-// in is null stores its number. That in is a pointer shows only when it is used.
+// copying is a kernel of 32 threads. Each copies a word from in to out, or if in is null stores its
+// number. in is not declared .ptr.
 var copying = strings.Replace(perThread(header, "", `
 	ld.param.u64 %rd2, [in];
 	mul.wide.u32 %rd3, %r1, 4;
@@ -19,7 +19,7 @@ var copying = strings.Replace(perThread(header, "", `
 	setp.ne.u64 %p0, %rd2, 0;
 	@%p0 ld.global.u32 %r0, [%rd3]; // read`), "align 16 out)", "align 16 out, .param .u64 in)", 1)
 
-// pinnedFixture is a device with pinned memory and the kernel above.
+// pinnedFixture is a device with pinned memory and the kernel copying.
 type pinnedFixture struct {
 	testing.TB
 	*Device
@@ -55,7 +55,7 @@ func (r *pinnedFixture) launch(out, in driver.Address) error {
 	return r.s.Launch(driver.Launch{Function: r.f, Grid: one, Block: driver.Dim3{X: 32, Y: 1, Z: 1}, Params: params})
 }
 
-// word is a word of the pinned memory, as the host sees it.
+// word is a word of the pinned memory as the host sees it.
 func (r *pinnedFixture) word(i int) uint32 { return binary.LittleEndian.Uint32(r.pin.Bytes()[4*i:]) }
 
 func (r *pinnedFixture) ok(err error) {
@@ -65,8 +65,7 @@ func (r *pinnedFixture) ok(err error) {
 	}
 }
 
-// What kernels write to pinned memory is there after a wait, for the host and for what
-// comes later in the stream.
+// After a wait, the host and later kernels see what a kernel wrote to pinned memory.
 func TestPinnedWrites(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		r := newPinnedFixture(t, Options{LateStreams: late})
@@ -84,8 +83,8 @@ func TestPinnedWrites(t *testing.T) {
 	}
 }
 
-// TestPinnedEarly: with late streams, whoever looks before he has waited sees what was there, even if
-// he has waited for something before it.
+// With late streams, the host sees the old contents before it has waited, also after a wait for
+// earlier work.
 func TestPinnedEarly(t *testing.T) {
 	r := newPinnedFixture(t, Options{LateStreams: true})
 	between, err := r.NewEvent()
@@ -107,7 +106,7 @@ func TestPinnedEarly(t *testing.T) {
 	see("synchronized", 1, 17)
 }
 
-// TestPinnedTraps plants the faults that the address of pinned memory makes possible.
+// TestPinnedTraps plants bugs in the use of the address of pinned memory.
 func TestPinnedTraps(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -148,7 +147,7 @@ func TestPinnedTraps(t *testing.T) {
 	}
 }
 
-// A copy whose pinned memory is freed before the stream has come so far takes the device.
+// A copy whose pinned memory is closed before it runs loses the device.
 func TestPinnedFreedUnderCopy(t *testing.T) {
 	for name, queue := range map[string]func(r *pinnedFixture, at driver.Address) error{
 		"read":  func(r *pinnedFixture, at driver.Address) error { return r.s.ReadAsync(r.pin, 0, at, 128) },

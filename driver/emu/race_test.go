@@ -2,8 +2,8 @@ package emu
 
 import "testing"
 
-// exchange has every thread leave its number in shared memory and take that of
-// the thread at the other end of the CTA.
+// exchange makes every thread store its number in shared memory, and computes in %r5 the address of
+// the word of the thread at the other end of the CTA.
 const exchange = `
 	mov.u32 %r2, buf; shl.b32 %r3, %r1, 2; add.u32 %r4, %r2, %r3;
 	mov.u32 %r5, %ntid.x; sub.u32 %r5, %r5, 1; sub.u32 %r5, %r5, %r1; shl.b32 %r5, %r5, 2; add.u32 %r5, %r2, %r5;
@@ -44,7 +44,7 @@ func TestSharedRaces(t *testing.T) {
 	})
 }
 
-// lastBlock has each CTA leave a word and count itself; the last one adds the words up.
+// lastBlock makes each CTA store a word and count itself. The last CTA adds up the words.
 const lastBlock = `
 	ld.param.u64 %rd2, [in]; mov.u32 %r10, %ctaid.x; mov.u32 %r11, %nctaid.x; sub.u32 %r12, %r11, 1;
 	mul.wide.u32 %rd3, %r10, 4; add.u64 %rd3, %rd2, %rd3;
@@ -77,34 +77,13 @@ END:`
 	})
 }
 
-func TestAsyncTraps(t *testing.T) {
-	buf := ".shared .align 16 .b8 buf[512];"
-	late := Options{Async: Late}
-	start := "ld.param.u64 %rd2, [in]; mul.wide.u32 %rd3, %r1, 16; add.u64 %rd2, %rd2, %rd3; mov.u32 %r2, buf; shl.b32 %r3, %r1, 4; add.u32 %r4, %r2, %r3;\n" +
-		"cp.async.cg.shared.global [%r4], [%rd2], 16;\ncp.async.commit_group;\n"
-	runTraps(t, []trapCase{
-		{name: "no wait", kind: TrapMemory, lane: 0, decls: buf, opts: late, args: []any{same(128, 5)}, where: "// HERE",
-			body: start + "// BUG\nld.shared.u32 %r0, [%r4]; // HERE", fixed: "cp.async.wait_group 0;"},
-		{name: "one group too few", kind: TrapMemory, lane: 0, decls: buf, opts: late, args: []any{same(128, 5)}, where: "// HERE",
-			body: start + "cp.async.wait_group 1; // BUG\nld.shared.u32 %r0, [%r4]; // HERE", fixed: "cp.async.wait_all;"},
-		{name: "more bytes of source than of destination", kind: TrapAsync, lane: 0, decls: buf, args: []any{same(128, 5)},
-			body:  start + "mov.u32 %r0, 17;\ncp.async.cg.shared.global [%r4], [%rd2], 16, %r0; // BUG\ncp.async.wait_all;",
-			fixed: "cp.async.cg.shared.global [%r4], [%rd2], 16, 16;"},
-		{name: "no barrier after the wait", kind: TrapRace, lane: 0, decls: buf, opts: late, args: []any{same(128, 5)}, where: "// HERE",
-			body: start + "cp.async.wait_all;\n// BUG\nxor.b32 %r4, %r4, 16; ld.shared.u32 %r0, [%r4]; // HERE", fixed: "bar.sync 0;"},
-		{name: "barrier before the wait", kind: TrapRace, lane: 0, decls: buf, opts: late, args: []any{same(128, 5)}, where: "// HERE",
-			body: start + "bar.sync 0; cp.async.wait_all; // BUG\nxor.b32 %r4, %r4, 16; ld.shared.u32 %r0, [%r4]; // HERE", fixed: "cp.async.wait_all; bar.sync 0;"},
-	})
-}
-
-// Workers that touch a buffer for the first time at once lose no access of one
-// another: each page has its history. (The race detector sees it at once, this test
-// by chance.)
+// Workers that access a buffer for the first time at the same time lose no access. The Go race
+// detector finds a failure at once, this test by chance.
 func TestHistoryOfParallelCTAs(t *testing.T) {
 	const ctas, stride = 256, 1 << lockShift
 	body := "mov.u32 %r0, %ctaid.x; mul.wide.u32 %rd2, %r0, 4096; add.u64 %rd1, %rd1, %rd2;"
 	for range 8 {
-		_, d, err := bench{opts: Options{Workers: 4}, ptx: perThread(header, "", body), grid: ctas, args: []any{ctas * stride / 4}}.runOnDevice(t)
+		_, d, err := kernelRun{opts: Options{Workers: 4}, ptx: perThread(header, "", body), grid: ctas, args: []any{ctas * stride / 4}}.runOnDevice(t)
 		if err != nil {
 			t.Fatal(err)
 		}

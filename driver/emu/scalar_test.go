@@ -1,41 +1,11 @@
 package emu
 
 import (
-	"math"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/lockstep-go/lockstep/driver/emu/internal/alu"
 )
-
-// scalarCase is a kernel of one instruction or a few: every thread computes %r0
-// from its number %r1.
-type scalarCase struct {
-	name string
-	body string
-	want func(tid uint32) uint32
-}
-
-// f32 is the bits of a float32.
-func f32(f float32) uint32 { return math.Float32bits(f) }
-
-func runScalar(t *testing.T, head string, cases []scalarCase) {
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			out, err := bench{ptx: perThread(head, "", c.body), args: []any{32}}.run(t)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i, got := range out[0] {
-				if want := c.want(uint32(i)); got != want {
-					t.Fatalf("thread %d: got %#08x, want %#08x", i, got, want)
-				}
-			}
-		})
-	}
-}
-
-func always(v uint32) func(uint32) uint32 { return func(uint32) uint32 { return v } }
 
 func TestIntegers(t *testing.T) {
 	runScalar(t, header, []scalarCase{
@@ -146,6 +116,7 @@ func TestFloats(t *testing.T) {
 	runScalar(t, header, []scalarCase{
 		{"add", "cvt.rn.f32.u32 %f1, %r1; add.rn.f32 %f2, %f1, 0f3F000000; mov.b32 %r0, %f2;", func(i uint32) uint32 { return f32(float32(i) + 0.5) }},
 		{"fma rounds once", "mov.f32 %f1, 0f3F800001; fma.rn.f32 %f2, %f1, %f1, 0fBF800002; mov.b32 %r0, %f2;", always(f32(0x1p-46))},
+		{"subnormal products are kept", "mul.rn.f32 %f2, 0f0D800000, 0f27000000; mul.rn.f32 %f3, 0f00000001, 0f3F000000; add.rn.f32 %f2, %f2, %f3; mov.b32 %r0, %f2;", always(1)},
 		{"mul rounds", "mov.f32 %f1, 0f3F800001; mul.rn.f32 %f2, %f1, %f1; mov.b32 %r0, %f2;", always(0x3f800002)},
 		{"division", "cvt.rn.f32.u32 %f1, %r1; div.rn.f32 %f2, 0f3F800000, %f1; mov.b32 %r0, %f2;", func(i uint32) uint32 { return f32(1 / float32(i)) }},
 		{"square root of a negative number", "sqrt.rn.f32 %f2, 0fBF800000; mov.b32 %r0, %f2;", always(nan)},
@@ -195,8 +166,7 @@ func TestConversions(t *testing.T) {
 	})
 }
 
-// The short way to a fused sum agrees with the exact one, on the middle between two
-// float32 and at the ends of the range too.
+// fmaFloat agrees with alu.FMA32, also at midpoints of two float32 and at the ends of the range.
 func TestFusedSum(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	number := func() uint64 {
@@ -225,13 +195,12 @@ func TestFusedSum(t *testing.T) {
 	}
 }
 
-// A perturbed approximation is another number within the bound, and the same one
-// every time.
+// A perturbed approximation is another number within the bound, and reproducible.
 func TestPerturbed(t *testing.T) {
 	body := "cvt.rn.f32.u32 %f1, %r1; add.rn.f32 %f1, %f1, 0f3F000000; rcp.approx.f32 %f2, %f1; mov.b32 %r0, %f2;"
 	var runs [3][]uint32
 	for i, opts := range []Options{{}, {Approx: Perturbed(1)}, {Approx: Perturbed(1)}} {
-		out, err := bench{opts: opts, ptx: perThread(header, "", body), args: []any{32}}.run(t)
+		out, err := kernelRun{opts: opts, ptx: perThread(header, "", body), args: []any{32}}.run(t)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -67,7 +67,7 @@ func TestCaptureRefuses(t *testing.T) {
 	r.wantWords(t, 4)
 }
 
-// With late streams a missing wait shows: the other stream's work has not run.
+// With late streams a missing wait shows.
 func TestLateStreams(t *testing.T) {
 	for _, wait := range []bool{false, true} {
 		r := newFixture(t, Options{LateStreams: true})

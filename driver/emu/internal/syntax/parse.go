@@ -6,14 +6,17 @@ import (
 	"strings"
 )
 
-// parser reads a module by recursive descent over its tokens.
+// maxParamBytes is the limit of the PTX ISA for the parameters of an entry.
+const maxParamBytes = 4352
+
+// parser reads a module by recursive descent.
 type parser struct {
 	toks []token
 	pos  int
 	mod  *Module
 }
 
-// Parse reads PTX text. Its errors are *Error.
+// Parse parses PTX text. Errors are of type *Error.
 func Parse(source []byte) (*Module, error) {
 	text := string(source)
 	for i, c := range source {
@@ -47,7 +50,7 @@ func (p *parser) next() token {
 	return t
 }
 
-// accept takes the next token if it reads so.
+// accept consumes the next token if its text is as given, and reports whether it did.
 func (p *parser) accept(text string) bool {
 	if t := p.peek(); t.kind != tokEnd && t.kind != tokString && t.text == text {
 		p.pos++
@@ -71,7 +74,7 @@ func (p *parser) word(what string) (token, error) {
 	return t, nil
 }
 
-// integer reads a plain number within lo…hi.
+// integer reads an integer from lo to hi.
 func (p *parser) integer(what string, lo, hi int) (int, error) {
 	t := p.next()
 	n, err := strconv.ParseInt(t.text, 0, 64)
@@ -81,7 +84,7 @@ func (p *parser) integer(what string, lo, hi int) (int, error) {
 	return int(n), nil
 }
 
-// header reads .version, .target and .address_size, which come first and in this order.
+// header reads .version, .target and .address_size, in this order.
 func (p *parser) header() error {
 	if err := p.expect(".version"); err != nil {
 		return err
@@ -162,12 +165,12 @@ func (p *parser) variable() (Variable, error) {
 		}
 	}
 	if v.Extern != (v.Bytes == 0) {
-		return v, Errorf(name.line, "%s: a size goes with .shared, none with .extern .shared", v.Name)
+		return v, Errorf(name.line, "%s: .shared needs a size, .extern .shared must not have one", v.Name)
 	}
 	return v, p.expect(";")
 }
 
-// entry reads a kernel after its .entry.
+// entry reads a kernel after the .entry directive.
 func (p *parser) entry() error {
 	name, err := p.word("a name")
 	if err != nil {
@@ -179,7 +182,7 @@ func (p *parser) entry() error {
 	}
 	for _, other := range p.mod.Entries {
 		if other.Name == e.Name {
-			return Errorf(name.line, "entry %s is already on line %d", e.Name, other.Line)
+			return Errorf(name.line, "entry %s is declared twice, first on line %d", e.Name, other.Line)
 		}
 	}
 	p.mod.Entries = append(p.mod.Entries, e)
@@ -197,7 +200,7 @@ func (p *parser) entry() error {
 		}
 	}
 	for p.peek().text != "{" {
-		if err := p.performance(e); err != nil {
+		if err := p.performanceDirective(e); err != nil {
 			return err
 		}
 	}
@@ -240,7 +243,7 @@ func (p *parser) param(e *Entry) error {
 	}
 	q.Name = name.text
 	if p.accept("[") {
-		n, err := p.integer("a number of elements", 1, maxParams)
+		n, err := p.integer("a number of elements", 1, maxParamBytes)
 		if err != nil {
 			return err
 		}
@@ -252,10 +255,7 @@ func (p *parser) param(e *Entry) error {
 	return e.addParam(q, max(align, typ.Bytes()), name.line)
 }
 
-// maxParams is how many bytes of parameters an entry may have.
-const maxParams = 4352
-
-// alignment reads an optional .align n; 1 without it.
+// alignment reads an optional .align n. The default is 1.
 func (p *parser) alignment(most int) (int, error) {
 	t := p.peek()
 	if !p.accept(".align") {
@@ -268,7 +268,7 @@ func (p *parser) alignment(most int) (int, error) {
 	return n, err
 }
 
-// addParam gives a parameter its offset.
+// addParam adds a parameter at the next aligned offset.
 func (e *Entry) addParam(q Param, align, line int) error {
 	for _, other := range e.Params {
 		if other.Name == q.Name {
@@ -277,14 +277,14 @@ func (e *Entry) addParam(q Param, align, line int) error {
 	}
 	q.Offset = (e.ParamBytes() + align - 1) / align * align
 	e.Params = append(e.Params, q)
-	if e.ParamBytes() > maxParams {
-		return Errorf(line, "parameters of more than %d bytes", maxParams)
+	if e.ParamBytes() > maxParamBytes {
+		return Errorf(line, "parameters of more than %d bytes", maxParamBytes)
 	}
 	return nil
 }
 
-// performance reads a directive between the parameters and the body.
-func (p *parser) performance(e *Entry) error {
+// performanceDirective reads a directive between the parameters and the body.
+func (p *parser) performanceDirective(e *Entry) error {
 	t := p.next()
 	switch t.text {
 	case ".maxntid", ".reqntid":
@@ -323,13 +323,13 @@ func (p *parser) performance(e *Entry) error {
 	return nil
 }
 
-// statement reads one statement of a body: a declaration, a label or an instruction.
+// statement reads a declaration, a label or an instruction in a body.
 func (p *parser) statement(e *Entry) error {
 	switch t := p.peek(); {
 	case t.text == ".reg":
 		p.next()
 		return p.registers(e)
-	case t.text == ".shared": // .extern ones are of the module
+	case t.text == ".shared":
 		v, err := p.variable()
 		e.Shared = append(e.Shared, v)
 		return err
@@ -464,8 +464,8 @@ func (p *parser) operand() (Operand, error) {
 	}
 }
 
-// address reads the rest of [name], [name+n] or [n], where n may be negative. ptxas
-// refuses [name-n].
+// address reads the rest of [name], [name+n] or [n]. n may be negative, but [name-n] is refused, as
+// by ptxas.
 func (p *parser) address() (Operand, error) {
 	a := Operand{Kind: Address}
 	named := p.peek().kind == tokWord
@@ -512,7 +512,7 @@ func (p *parser) immediate() (Operand, error) {
 	}
 	v, err := strconv.ParseUint(strings.TrimSuffix(t.text, "U"), 0, 64)
 	if err != nil || minus && v > math.MaxInt64+1 {
-		return Operand{}, Errorf(t.line, "%q is not a number that the emulator reads", t.text)
+		return Operand{}, Errorf(t.line, "%q is not a number", t.text)
 	}
 	if minus {
 		v = -v

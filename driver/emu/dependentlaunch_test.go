@@ -10,8 +10,8 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 )
 
-// copyWord copies a word from in to out, reading and writing before or after it has
-// waited for the kernels before.
+// copyWord is a kernel that copies a word from in to out. It reads, or reads and writes, before
+// griddepcontrol.wait if told so.
 func copyWord(readEarly, writeEarly bool) string {
 	wait, read, write := "griddepcontrol.wait;", "ld.global.u32 %r1, [%rd1];", "st.global.u32 [%rd2], %r1;"
 	order := []string{wait, read, write}
@@ -35,7 +35,7 @@ func copyWord(readEarly, writeEarly bool) string {
 }`
 }
 
-// function is the kernel k of a text.
+// function loads a text and returns its kernel k.
 func (r *fixture) function(t *testing.T, text string) driver.Function {
 	t.Helper()
 	m, err := r.Load([]byte(text))
@@ -49,7 +49,7 @@ func (r *fixture) function(t *testing.T, text string) driver.Function {
 	return f
 }
 
-// graphOf makes launching a graph of what record queues.
+// graphOf captures what record queues, and returns the launch of the graph.
 func (r *fixture) graphOf(t *testing.T, record func() error) (launch func() error) {
 	t.Helper()
 	g, err := r.s.Capture(record)
@@ -59,8 +59,8 @@ func (r *fixture) graphOf(t *testing.T, record func() error) (launch func() erro
 	return func() error { return g.Launch(r.s) }
 }
 
-// Kernels that may begin early are trapped where that shows.
-func TestOverlap(t *testing.T) {
+// A kernel that may overlap traps if the overlap could show.
+func TestDependentLaunch(t *testing.T) {
 	for _, c := range []struct {
 		name                  string
 		readEarly, writeEarly bool
@@ -133,9 +133,9 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// A kernel that overlaps and ends without waiting is trapped where its first warp ends;
-// that any warp waits is enough.
-func TestOverlapWithoutWait(t *testing.T) {
+// If no warp of an overlapping kernel waits, the trap is where its first warp ends. One warp that
+// waits is enough.
+func TestDependentLaunchWithoutWait(t *testing.T) {
 	for _, c := range []struct {
 		name, guard string // before the wait
 		plain       bool   // not launched to overlap

@@ -8,7 +8,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 )
 
-// What is refused, with part of the message.
+// TestRejected checks part of the message of each refusal.
 func TestRejected(t *testing.T) {
 	body := func(s string) string { return perThread(header, "", "mov.u32 %r0, 0;\n"+s) }
 	for _, c := range []struct{ name, text, want string }{
@@ -47,7 +47,7 @@ func TestRejected(t *testing.T) {
 		{"both bounds on the block", strings.Replace(body(""), ")\n{", ") .maxntid 32,1,1 .reqntid 32,1,1\n{", 1), "exclude"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := bench{ptx: c.text}.run(t)
+			_, err := kernelRun{ptx: c.text}.run(t)
 			if !errors.Is(err, driver.ErrPTXRejected) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("want a rejection with %q, got %v", c.want, err)
 			}
@@ -55,8 +55,8 @@ func TestRejected(t *testing.T) {
 	}
 }
 
-// Instructions are refused below the .version and the .target that they need, and
-// taken from there on.
+// Instructions are refused below the .version and .target that they need, and accepted from there
+// on.
 func TestRequirements(t *testing.T) {
 	for _, c := range []struct{ op, version, target, below, belowTarget string }{
 		{"redux.sync.add.u32 %r0, %r1, -1;", "7.0", "80", "6.5", "75"},
@@ -92,6 +92,45 @@ func TestRequirements(t *testing.T) {
 	}
 	if _, err := d.Load([]byte(hopper)); !errors.Is(err, driver.ErrPTXRejected) {
 		t.Errorf("sm_90 on a device of sm_80: %v", err)
+	}
+}
+
+// Devices that share a cache run the same program in their own memory. Each device still refuses
+// what it does not support.
+func TestCache(t *testing.T) {
+	cache := new(Cache)
+	a, b := newFixture(t, Options{Cache: cache}), newFixture(t, Options{Cache: cache})
+	if a.f.(*function).prog != b.f.(*function).prog {
+		t.Error("the second device parsed the text again")
+	}
+	if err := errors.Join(a.s.Launch(a.add(3)), a.s.Synchronize()); err != nil {
+		t.Fatal(err)
+	}
+	a.wantWords(t, 3)
+	b.wantWords(t, 0)
+	onlyHopper := []byte(hopper + strings.TrimPrefix(addOne, header))
+	old, err := Open(Options{Cache: cache, ComputeCapability: 80})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Load(onlyHopper); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := old.Load(onlyHopper); !errors.Is(err, driver.ErrPTXRejected) {
+		t.Errorf("a text for sm_90 on sm_80: %v", err)
+	}
+}
+
+// The cache does not turn a refused text into an accepted one.
+func TestCacheKeepsNoErrors(t *testing.T) {
+	d, err := Open(Options{Cache: new(Cache)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := d.Load([]byte(addOne + "x")); !errors.Is(err, driver.ErrPTXRejected) {
+			t.Errorf("no PTX: %v", err)
+		}
 	}
 }
 
