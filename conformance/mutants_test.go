@@ -153,14 +153,11 @@ const minKilled = 1
 func TestMutants(t *testing.T) {
 	skipIfShort(t)
 	if *onGPU {
-		t.Skip("mutants run on the emulator only: a wrong address may take the GPU")
+		t.Skip("mutants run on the emulator only: a wrong address may lose the GPU")
 	}
-	n, budget := *mutantCount, 2e6
-	switch {
-	case *longCases:
-		n, budget = cmp.Or(n, 2400), 1e7
-	default:
-		n = cmp.Or(n, 120)
+	n, budget := cmp.Or(*mutantCount, 120), 2e6
+	if *longCases {
+		n, budget = cmp.Or(*mutantCount, 2400), 1e7
 	}
 	runDefaultCases(t)
 	m, err := mutate.New(defaultRun.kernels, defaultRun.results, mutate.Options{Seed: *kernelSeed, Long: *longCases, Budget: budget, Open: openMutant})
@@ -179,14 +176,14 @@ func TestMutants(t *testing.T) {
 	for _, v := range verdicts {
 		switch {
 		case v.Fate == mutate.Killed:
-			t.Logf("%v\n\tkilled: %s", v.Mutant, firstLine(v.Complaint))
+			t.Logf("%v\n\tkilled: %s", v.Mutant, firstLine(v.Failure))
 		case v.Rule != "":
-			t.Logf("%v\n\texcluded: %s", v.Mutant, v.Rule)
+			t.Logf("%v\n\tequivalent: %s", v.Mutant, v.Rule)
 		case v.Fate != mutate.Rejected:
-			fmt.Printf("lives (%s): %v\n", v.Fate, v.Mutant)
+			fmt.Printf("survived (%s): %v\n", v.Fate, v.Mutant)
 		}
 	}
-	if part := s.Total.Part(); !(part >= minKilled) {
+	if part := s.Total.KillRate(); !(part >= minKilled) {
 		t.Errorf("%.3f of the mutants were killed, want %d; replay with -seed %d -mutants %d", part, minKilled, *kernelSeed, n)
 	}
 }
@@ -265,7 +262,7 @@ func TestMutationScore(t *testing.T) {
 		{Fate: mutate.Killed, Mutant: x}, {Fate: mutate.Killed, Mutant: x}, {Fate: mutate.Unchanged, Mutant: x}, {Fate: mutate.Unchanged, Mutant: x, Rule: "edge"},
 		{Fate: mutate.Rejected, Mutant: x}, {Fate: mutate.Killed, Mutant: x},
 	})
-	if s.Total != (mutate.Tally{Tried: 6, Killed: 3, Excluded: 1, Rejected: 1}) || s.Total.Lives() != 1 || s.Total.Part() != 0.75 || *s.Families["f"] != s.Total || *s.Operators["constant"] != s.Total {
+	if s.Total != (mutate.Tally{Tried: 6, Killed: 3, Equivalent: 1, Rejected: 1}) || s.Total.Survived() != 1 || s.Total.KillRate() != 0.75 || *s.Families["f"] != s.Total || *s.Mutators["constant"] != s.Total {
 		t.Errorf("score: %+v", s)
 	}
 }

@@ -10,20 +10,6 @@ import (
 	"github.com/lockstep-go/lockstep/driver/emu"
 )
 
-// slowParallel skips a test that takes seconds if -short is set, and runs it in parallel
-// with others, except on a GPU.
-func slowParallel(t *testing.T) {
-	t.Helper()
-	skipIfShort(t)
-	parallelUnlessGPU(t)
-}
-
-func parallelUnlessGPU(t *testing.T) {
-	if !*onGPU {
-		t.Parallel()
-	}
-}
-
 // The flags of the suite, as in
 //
 //	go test ./conformance -run TestKernels -kernels 'gemv/' -seed 7 -long -gpu
@@ -87,5 +73,19 @@ func kernelSuite(t *testing.T) *harness.Suite {
 func skipIfShort(t *testing.T) {
 	if testing.Short() {
 		t.Skip("too slow on the emulator for -short")
+	}
+}
+
+// slowParallel skips a test that takes seconds if -short is set, and runs it in parallel
+// with others, except on a GPU.
+func slowParallel(t *testing.T) {
+	t.Helper()
+	skipIfShort(t)
+	parallelUnlessGPU(t)
+}
+
+func parallelUnlessGPU(t *testing.T) {
+	if !*onGPU {
+		t.Parallel()
 	}
 }

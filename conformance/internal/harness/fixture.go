@@ -95,19 +95,19 @@ func (r *Fixture) Launch(l ptx.Launch, err error) {
 	for i, m := range r.buffers {
 		before[i] = slices.Clone(m.images)
 	}
-	for w := range r.suite.Patterns {
-		after := r.run(w, launch, before)
+	for pattern := range r.suite.Patterns {
+		after := r.run(pattern, launch, before)
 		for i, m := range r.buffers {
-			m.images[w] = after[i]
-			if !m.input && w == 0 {
+			m.images[pattern] = after[i]
+			if !m.input && pattern == 0 {
 				r.result.Hash = r.result.Hash*0x100000001b3 ^ maphash.Bytes(hashSeed, after[i])
 			}
 		}
 	}
 	for n := range r.suite.Repeats {
-		w := n % r.suite.Patterns
-		for i, again := range r.run(w, launch, before) {
-			if at := FirstDifferentByte(r.buffers[i].images[w], again); at >= 0 {
+		pattern := n % r.suite.Patterns
+		for i, again := range r.run(pattern, launch, before) {
+			if at := FirstDifferentByte(r.buffers[i].images[pattern], again); at >= 0 {
 				r.Fatalf("%s: %s: byte %d differs when the launch is repeated", l.Kernel.Name, r.buffers[i].name, at-r.buffers[i].guard)
 			}
 		}

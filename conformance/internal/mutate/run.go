@@ -152,10 +152,10 @@ const (
 // Verdict is the outcome of a place: that of its mutant, with the first failure message if
 // it was killed.
 type Verdict struct {
-	Fate      Fate
-	Mutant    Mutant
-	Complaint string
-	Rule      string // the rule that proves the mutant equivalent
+	Fate    Fate
+	Mutant  Mutant
+	Failure string
+	Rule    string // the rule that proves the mutant equivalent
 }
 
 // mostMutants limits how many mutants of a place are tried.
@@ -226,14 +226,14 @@ func (m *Runner) run(x Mutant, cases []harness.Result) Verdict {
 	s.Rewrite = x.Apply
 	s.Kernels = maps.Clone(m.kernels)
 	if _, err := s.Function(m.kernels[x.Kernel]); err != nil {
-		return Verdict{Fate: Rejected, Mutant: x, Complaint: err.Error()}
+		return Verdict{Fate: Rejected, Mutant: x, Failure: err.Error()}
 	}
 	v := Verdict{Fate: Unchanged, Mutant: x}
 	for _, right := range cases {
 		rec := &harness.Recorder{}
 		got := s.Run(rec, right.Case)
 		if len(rec.Messages) > 0 {
-			return Verdict{Fate: Killed, Mutant: x, Complaint: right.Case.ID() + ": " + rec.Messages[0]}
+			return Verdict{Fate: Killed, Mutant: x, Failure: right.Case.ID() + ": " + rec.Messages[0]}
 		}
 		if got.Hash != right.Hash {
 			v.Fate = withinTolerance

@@ -9,7 +9,7 @@ import (
 )
 
 // Tally counts mutants by outcome.
-type Tally struct{ Tried, Killed, Excluded, Rejected int }
+type Tally struct{ Tried, Killed, Equivalent, Rejected int }
 
 func (c *Tally) add(v Verdict) {
 	c.Tried++
@@ -19,30 +19,30 @@ func (c *Tally) add(v Verdict) {
 	case v.Fate == Rejected:
 		c.Rejected++
 	case v.Rule != "":
-		c.Excluded++
+		c.Equivalent++
 	}
 }
 
-// Lives returns the number of mutants that no case killed and no rule proved equivalent.
-func (c Tally) Lives() int { return c.Tried - c.Killed - c.Excluded - c.Rejected }
+// Survived returns the number of mutants that no case killed and no rule proved equivalent.
+func (c Tally) Survived() int { return c.Tried - c.Killed - c.Equivalent - c.Rejected }
 
-// Part returns the share of killed mutants, not counting equivalent and rejected ones.
-func (c Tally) Part() float64 { return float64(c.Killed) / float64(c.Killed+c.Lives()) }
+// KillRate returns the share of killed mutants, not counting equivalent and rejected ones.
+func (c Tally) KillRate() float64 { return float64(c.Killed) / float64(c.Killed+c.Survived()) }
 
 // Score is the tallies of a run.
 type Score struct {
-	Total     Tally
-	Operators map[string]*Tally
-	Families  map[string]*Tally
-	rules     map[string]int
+	Total    Tally
+	Mutators map[string]*Tally
+	Families map[string]*Tally
+	rules    map[string]int
 }
 
 // NewScore counts verdicts.
 func NewScore(m *Runner, verdicts []Verdict) Score {
-	s := Score{Operators: map[string]*Tally{}, Families: map[string]*Tally{}, rules: map[string]int{}}
+	s := Score{Mutators: map[string]*Tally{}, Families: map[string]*Tally{}, rules: map[string]int{}}
 	for _, v := range verdicts {
 		s.Total.add(v)
-		for key, to := range map[string]map[string]*Tally{v.Mutant.Mutator: s.Operators, m.Family[v.Mutant.Kernel]: s.Families} {
+		for key, to := range map[string]map[string]*Tally{v.Mutant.Mutator: s.Mutators, m.Family[v.Mutant.Kernel]: s.Families} {
 			if to[key] == nil {
 				to[key] = &Tally{}
 			}
@@ -62,15 +62,15 @@ func (s Score) Write(w io.Writer) error {
 	for _, part := range []struct {
 		name string
 		rows map[string]*Tally
-	}{{"operator", s.Operators}, {"family", s.Families}, {"", map[string]*Tally{"all": &s.Total}}} {
+	}{{"mutator", s.Mutators}, {"family", s.Families}, {"", map[string]*Tally{"all": &s.Total}}} {
 		if part.name != "" {
-			fmt.Fprintf(t, "%s\ttried\tkilled\texcluded\trejected\tlive\tscore\n", part.name)
+			fmt.Fprintf(t, "%s\ttried\tkilled\tequivalent\trejected\tsurvived\tscore\n", part.name)
 		}
 		for _, name := range slices.Sorted(maps.Keys(part.rows)) {
 			c := part.rows[name]
-			fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t", name, c.Tried, c.Killed, c.Excluded, c.Rejected, c.Lives())
-			if c.Killed+c.Lives() > 0 {
-				fmt.Fprintf(t, "%.1f%%", 100*c.Part())
+			fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t", name, c.Tried, c.Killed, c.Equivalent, c.Rejected, c.Survived())
+			if c.Killed+c.Survived() > 0 {
+				fmt.Fprintf(t, "%.1f%%", 100*c.KillRate())
 			}
 			fmt.Fprintln(t)
 		}
@@ -78,7 +78,7 @@ func (s Score) Write(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintln(w, "excluded as equivalent, by rule:")
+	fmt.Fprintln(w, "equivalent, by rule:")
 	for _, r := range append([]rule{unreachableRule}, rules...) {
 		if n := s.rules[r.name]; n > 0 {
 			fmt.Fprintf(t, "  %s\t%d\t%s\n", r.name, n, r.reason)
