@@ -3,6 +3,7 @@ package accel_test
 import (
 	"context"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/lockstep-go/lockstep/internal/faultinject"
 	"github.com/lockstep-go/lockstep/internal/tiny"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/quant"
 )
 
 // ledgerDevice is an emulated device that lists what is open.
@@ -111,5 +113,55 @@ func TestModelInUse(t *testing.T) {
 	defer e.Close()
 	if err := m.Close(); err != nil || !tried {
 		t.Errorf("closing a model after New: %v", err)
+	}
+}
+
+// TestUnsupportedFormat plans models with weights in each format, and in one that does not
+// exist: a format without kernels is an error, never a panic.
+func TestUnsupportedFormat(t *testing.T) {
+	dev, m := ledgerDevice(t), deepModel(t)
+	w := &m.Weights
+	for _, f := range append(quant.Formats(), quant.Format(99)) {
+		for name, matrix := range map[string]*model.Matrix{
+			"embedding": &w.Embedding, "output": &w.Output.W, "Q": &w.Layers[1].Q.W, "down": &w.Layers[0].Down.W,
+		} {
+			was := matrix.Format
+			matrix.Format = f
+			_, err := accel.PlanFor(m, dev.Properties(), 1<<40, accel.Options{})
+			if err != nil && !errors.Is(err, model.ErrUnsupported) {
+				t.Errorf("%s in %v: error %v", name, f, err)
+			}
+			if f == 99 && err == nil {
+				t.Errorf("%s in %v: no error", name, f)
+			}
+			matrix.Format = was
+		}
+	}
+}
+
+// TestCloseOrder closes sessions and snapshots after their engine.
+func TestCloseOrder(t *testing.T) {
+	e := idleEngine(t, accel.Options{})
+	s, err := e.NewSession(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Forward(t.Context(), make([]int, 64), model.WantNothing); err != nil {
+		t.Fatal(err)
+	}
+	snap, err := s.Snapshot(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []io.Closer{e, snap, snap, s, s, e} {
+		if err := c.Close(); err != nil {
+			t.Errorf("Close %d: %v", i, err)
+		}
+	}
+	if s := e.Stats(); s.Snapshots != 0 || s.PagesInUse != 0 {
+		t.Errorf("%d snapshots are open, %d pages in use", s.Snapshots, s.PagesInUse)
+	}
+	if _, err := s.Snapshot(0); !errors.Is(err, model.ErrClosed) {
+		t.Errorf("a snapshot of a closed session: error %v", err)
 	}
 }
