@@ -10,21 +10,21 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// mutex is a mutex for which one can wait beside other things.
+// mutex is a mutex that can be locked in a select.
 type mutex chan struct{}
 
 func newMutex() mutex   { return make(mutex, 1) }
-func (g mutex) Lock()   { g <- struct{}{} }
-func (g mutex) Unlock() { <-g }
+func (m mutex) Lock()   { m <- struct{}{} }
+func (m mutex) Unlock() { <-m }
 
-// request is a position of a sequence that waits for a step.
+// request is a token of a sequence that waits for a decode step.
 type request struct {
 	ctx  context.Context
 	slot slot
 	want model.Want
 	out  model.Output
 	err  error
-	done chan struct{} // has something when out and err are there
+	done chan struct{} // receives a value when out and err are set
 }
 
 func (r *request) finish(err error) {
@@ -34,22 +34,23 @@ func (r *request) finish(err error) {
 
 func (r *request) finished() bool { return len(r.done) > 0 }
 
-// schedule joins the steps of sequences that wait at the same time: who gets the device
-// first computes for all of them, so that one read of the weights serves all. There is
-// no goroutine of its own. Prompts take the device chunk by chunk, so that steps go on
-// between chunks. With whom a sequence steps never shows in its results.
+// schedule joins the requests of sequences that wait at the same time into one decode step,
+// so that one read of the weights serves all. It has no goroutine: the caller that locks the
+// engine first, the leader, computes the step for all of them. Prompts hold the engine one
+// chunk at a time, so steps run between chunks. The results of a sequence never depend on
+// the other sequences of its steps.
 type schedule struct {
 	mu      sync.Mutex
 	waiting []*request
-	arrived chan struct{} // has room for one: somebody came since it was looked at
+	arrived chan struct{} // of capacity 1: a request was added since the last receive
 
-	// With the device's lock held.
-	expected   int           // those who may wait for the next step
-	last       int           // those who had an answer from the last one
-	stragglers int           // those who waited then, and did not have one
-	took       time.Duration // the last step, of which it is known when the device began and ended it
-	batch      []*request    // those of the step that is computed
-	timer      *time.Timer   // of gather
+	// Guarded by the engine's mutex.
+	expected   int           // requests that may arrive for the next step
+	last       int           // requests that the last step answered
+	stragglers int           // requests that were queued then and not answered
+	took       time.Duration // of the last step whose begin and end are known
+	batch      []*request    // of the current step
+	timer      *time.Timer   // of the batching window
 }
 
 func newSchedule() *schedule { return &schedule{arrived: make(chan struct{}, 1)} }
@@ -70,8 +71,8 @@ func (q *schedule) length() int {
 	return len(q.waiting)
 }
 
-// take removes up to n requests that can share a step with the first, in the order in
-// which they came. Those whose context has ended are done.
+// take removes up to n requests that can share a step with the first, in order of arrival.
+// It finishes requests whose context has ended.
 func (q *schedule) take(n int) []*request {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -91,14 +92,14 @@ func (q *schedule) take(n int) []*request {
 	return batch
 }
 
-// putBack lets requests wait for the next step.
+// putBack queues requests again, before all others.
 func (q *schedule) putBack(list []*request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiting = slices.Insert(q.waiting, 0, list...)
 }
 
-// withdraw takes back a request, unless a step has it already.
+// withdraw removes a request from the queue. It reports whether the request was there.
 func (q *schedule) withdraw(r *request) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -109,11 +110,11 @@ func (q *schedule) withdraw(r *request) bool {
 	return i >= 0
 }
 
-// stepOne computes one position of a sequence, together with others that wait.
+// stepOne computes one token of a sequence, together with other requests.
 func (e *Engine) stepOne(ctx context.Context, b slot, want model.Want) (model.Output, error) {
 	req := &b.session.request
 	select {
-	case <-req.done: // of a step in which a tap or a timer panicked
+	case <-req.done: // left by a step in which a tap or a timer panicked
 	default:
 	}
 	req.ctx, req.slot, req.want, req.out = ctx, b, want, model.Output{}
@@ -127,8 +128,8 @@ func (e *Engine) stepOne(ctx context.Context, b slot, want model.Want) (model.Ou
 			if e.schedule.withdraw(req) {
 				return model.Output{}, ctx.Err()
 			}
-			// What has begun is finished: its pages are in use until then. But who leads may have
-			// taken the request only to put it back.
+			// A step that has begun is finished, because it uses the sequence's pages. But the
+			// leader may have taken the request only to put it back.
 			select {
 			case <-req.done:
 				return req.out, req.err
@@ -141,32 +142,32 @@ func (e *Engine) stepOne(ctx context.Context, b slot, want model.Want) (model.Ou
 	}
 }
 
-// lead computes a step, unless somebody has done so for the request. The lock is held, and
-// given up even if a tap or a timer panics.
+// lead computes a step unless the request is finished. It unlocks the mutex, even if a tap
+// or a timer panics.
 func (e *Engine) lead(req *request) {
 	defer e.mu.Unlock()
 	if !req.finished() {
-		e.turn()
+		e.nextStep()
 	}
 }
 
-// errPanicked is what those who shared a step with one that panicked are told.
+// errPanicked is the error of requests in a step whose tap or timer panicked.
 var errPanicked = errors.New("accel: a tap or a timer panicked in a step of several sequences")
 
-// turn computes a step for some of those who wait. The lock is held.
-func (e *Engine) turn() {
+// nextStep computes a step for some of the queued requests. The mutex is held.
+func (e *Engine) nextStep() {
 	q := e.schedule
 	most := e.options.MaxSequences
 	if e.options.Tap != nil {
 		most = 1
 	} else {
-		q.gather(most, e.maxQueueDelay())
+		q.waitForBatch(most, e.maxQueueDelay())
 	}
 	batch := q.take(most)
 	if len(batch) == 0 {
 		return
 	}
-	batch, known := e.predicted(batch)
+	batch, ahead := e.predicted(batch)
 	err := errPanicked
 	defer func() {
 		q.expect(len(batch))
@@ -175,24 +176,22 @@ func (e *Engine) turn() {
 		}
 	}()
 	if err = e.usable(); err == nil {
-		// Until it returns err is what a panic leaves.
-		err = errPanicked
-		err = e.stepBatch(batch, known)
+		err = errPanicked // remains if stepBatch panics
+		err = e.stepBatch(batch, ahead)
 	}
 }
 
-// predicted brings requests into the order that their sequences had in the last step, so
-// that what the device knows of its rows stays. If the device computes some of them already,
-// the step is theirs alone, and the others wait for the next one: they would have to wait
-// for the device anyway.
-func (e *Engine) predicted(batch []*request) (step []*request, known bool) {
-	place := func(r *request) int {
+// predicted sorts requests by the slots of their sequences in the last step, so that page
+// tables on the device stay valid. If the step that runs ahead has some of the requests, it
+// serves only these, and the others are queued again: they would wait for the device anyway.
+func (e *Engine) predicted(batch []*request) (step []*request, ahead bool) {
+	order := func(r *request) int {
 		if e.async.running && !e.async.predicts(r) {
 			return noSlot + r.slot.session.slot
 		}
 		return r.slot.session.slot
 	}
-	slices.SortStableFunc(batch, func(a, b *request) int { return place(a) - place(b) })
+	slices.SortStableFunc(batch, func(a, b *request) int { return order(a) - order(b) })
 	n := 0
 	for e.async.running && n < len(batch) && e.async.predicts(batch[n]) {
 		n++
@@ -204,34 +203,33 @@ func (e *Engine) predicted(batch []*request) (step []*request, known bool) {
 	return batch[:n], true
 }
 
-// stepBatch computes the rows of requests, unless the device knows them already, and reads what
-// each wants. Where they may go on as they came, the next step is queued with this one.
-func (e *Engine) stepBatch(batch []*request, known bool) error {
-	rows, logits, greedy, goOn := e.batch[:0], false, true, len(batch) == len(e.async.next)
+// stepBatch computes a batch of requests, unless the step that runs ahead has them, and reads
+// the results. If all can continue with their greedy tokens, it queues the next step too.
+func (e *Engine) stepBatch(batch []*request, ahead bool) error {
+	slots, logits, greedy, continues := e.batch[:0], false, true, len(batch) == len(e.async.next)
 	for _, r := range batch {
-		rows = append(rows, r.slot)
+		slots = append(slots, r.slot)
 		logits = logits || r.want != model.WantNothing
 		greedy = greedy && r.want == model.WantGreedy
-		goOn = goOn && e.async.predicts(r)
+		continues = continues && e.async.predicts(r)
 	}
-	e.batch = rows
-	// The contexts of those who wait differ; what has begun is finished.
-	over := false
-	if known {
-		over = time.Since(e.async.start) >= e.schedule.took
-		e.acceptAhead(len(rows))
-	} else if err := e.step(context.Background(), rows, logits); err != nil {
+	e.batch = slots
+	ended := false // whether the step that ran ahead has ended already
+	if ahead {
+		ended = time.Since(e.async.start) >= e.schedule.took
+		e.acceptAhead(len(slots))
+	} else if err := e.step(context.Background(), slots, logits); err != nil {
 		return err
 	}
 	begin := e.async.start
-	if err := e.await(batch, rows, goOn && e.canRunAhead(rows)); err != nil {
+	if err := e.await(batch, slots, continues && e.canRunAhead(slots)); err != nil {
 		return e.failed(err)
 	}
-	if !over { // else nobody saw it end: it may have been asked for a minute later
+	if !ended { // else its end was not observed
 		e.schedule.took = time.Since(begin)
 	}
 	if logits {
-		e.answer(batch, known)
+		e.answer(batch, ahead)
 	}
 	if !greedy {
 		e.async.next = e.async.next[:0]
@@ -239,11 +237,11 @@ func (e *Engine) stepBatch(batch []*request, known bool) error {
 	return nil
 }
 
-// await reads the logits that requests want, and waits for the step: with the next one
-// behind it, or not.
-func (e *Engine) await(batch []*request, rows []slot, ahead bool) error {
-	if ahead {
-		if err := e.runAhead(rows); err != nil {
+// await waits for the step: if queueNext is set, it queues the next step first, else it reads
+// the logits that the requests want.
+func (e *Engine) await(batch []*request, slots []slot, queueNext bool) error {
+	if queueNext {
+		if err := e.runAhead(slots); err != nil {
 			return err
 		}
 		err := e.async.stepEnd.Synchronize()
@@ -251,7 +249,7 @@ func (e *Engine) await(batch []*request, rows []slot, ahead bool) error {
 		return err
 	}
 	var into [][]float32
-	var from []int // the rows whose logits are wanted
+	var from []int // rows of logits
 	for i, r := range batch {
 		if r.want == model.WantLast || r.want == model.WantAll {
 			r.out.Logits = r.slot.session.appendLogits(1)[0]
@@ -261,12 +259,12 @@ func (e *Engine) await(batch []*request, rows []slot, ahead bool) error {
 	return e.readLogits(into, from)
 }
 
-// answer gives each request the token that was chosen for it, and notes what that lets expect.
-func (e *Engine) answer(batch []*request, known bool) {
+// answer returns each request its token, and predicts the next step from them.
+func (e *Engine) answer(batch []*request, ahead bool) {
 	next := e.async.next[:0]
 	for i, r := range batch {
 		s, at := r.slot.session, i
-		if known {
+		if ahead {
 			at = s.slot
 		}
 		if r.want != model.WantNothing {
@@ -278,10 +276,11 @@ func (e *Engine) answer(batch []*request, known bool) {
 	e.async.next = next
 }
 
-// gather waits for those who were in the step before, beside those who waited then, as they
-// come back within moments if they go on: for n of them at most, and no longer than it is
-// given. If it counted the former alone, a sequence that came late once would stay apart.
-func (q *schedule) gather(n int, most time.Duration) {
+// waitForBatch delays a step by at most window, until n requests are queued or as many as are
+// expected: sequences of the previous step, which return at once if they continue, and its
+// stragglers. Without the stragglers, a sequence that was late once would never join the
+// others again.
+func (q *schedule) waitForBatch(n int, window time.Duration) {
 	n = min(n, q.expected)
 	if q.length() >= n {
 		return
@@ -289,7 +288,7 @@ func (q *schedule) gather(n int, most time.Duration) {
 	if q.timer == nil {
 		q.timer = time.NewTimer(0)
 	}
-	q.timer.Reset(most)
+	q.timer.Reset(window)
 	defer q.timer.Stop()
 	for q.length() < n {
 		select {
@@ -300,10 +299,10 @@ func (q *schedule) gather(n int, most time.Duration) {
 	}
 }
 
-// expect notes, after a step, who may wait for the next one. If all of its batch had come too
-// late for the step before, those of that step may be waiting for them: a caller that lets
-// its sequences go on when all have an answer. It looks no further back: who has not come for
-// two steps may have ended.
+// expect updates, after a step, how many requests may arrive for the next one. If the whole
+// batch were stragglers of the previous step, the sequences of that step may be waiting for
+// them: a caller may continue all of them together. It looks back no further, because a
+// sequence that skipped two steps may have ended.
 func (q *schedule) expect(batch int) {
 	waiting := q.length()
 	q.expected = batch + waiting
@@ -313,8 +312,8 @@ func (q *schedule) expect(batch int) {
 	q.last, q.stragglers = batch, waiting
 }
 
-// maxQueueDelay is how long a step waits for sequences to come: a small part of what a step
-// takes, after the end of one that is computed ahead, as nobody has an answer before.
+// maxQueueDelay returns the batching window: a small part of the duration of a step. If a step
+// runs ahead, the window begins at its end, because no sequence has a token before.
 func (e *Engine) maxQueueDelay() time.Duration {
 	const part, most = 8, time.Millisecond
 	took := e.schedule.took

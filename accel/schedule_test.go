@@ -10,7 +10,7 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// waitingFor is a request of a session that rotates by long factors, or not.
+// waitingFor returns a request of a session with or without long RoPE factors.
 func waitingFor(ctx context.Context, long bool) *request {
 	return &request{ctx: ctx, slot: slot{session: &session{longRope: long}}, done: make(chan struct{}, 1)}
 }
@@ -33,11 +33,11 @@ func TestTake(t *testing.T) {
 			places = append(places, slices.Index(all, r))
 		}
 		if !slices.Equal(places, want) {
-			t.Errorf("step %d is of the requests %v, want %v", i, places, want)
+			t.Errorf("step %d has the requests %v, want %v", i, places, want)
 		}
 	}
 	if !all[2].finished() || !errors.Is(all[2].err, context.Canceled) || all[0].finished() {
-		t.Error("only a request whose context has ended is done without a step")
+		t.Error("only a request whose context has ended may finish without a step")
 	}
 }
 
@@ -47,45 +47,45 @@ func TestWithdraw(t *testing.T) {
 	q.add(a)
 	q.add(b)
 	if !q.withdraw(b) || q.withdraw(b) || q.length() != 1 {
-		t.Error("a request is taken back once")
+		t.Error("a request can be withdrawn once")
 	}
 	if q.take(4); q.withdraw(a) {
-		t.Error("a request that a step has was taken back")
+		t.Error("a request was withdrawn from a step")
 	}
 }
 
-func TestGather(t *testing.T) {
+func TestBatchingWindow(t *testing.T) {
 	q := newSchedule()
 	q.expected = 2
 	q.add(waitingFor(t.Context(), false))
 	begin := time.Now()
-	q.gather(4, time.Millisecond)
+	q.waitForBatch(4, time.Millisecond)
 	if waited := time.Since(begin); waited < time.Millisecond {
-		t.Errorf("waited only %v for the other", waited)
+		t.Errorf("waited only %v for the second request", waited)
 	}
 	q.add(waitingFor(t.Context(), false))
-	q.gather(4, time.Hour) // all are there
+	q.waitForBatch(4, time.Hour) // all have arrived
 	q.expected = 3
-	q.gather(2, time.Hour) // no more can step together
+	q.waitForBatch(2, time.Hour) // the batch is full
 	if q.length() != 2 {
 		t.Error("requests were lost")
 	}
 }
 
-// TestExpect: a step is expected to be of those who had an answer, those who wait, and those who
-// may wait for the latter; of nobody who has not come for two steps.
+// TestExpect: expected are the answered and the queued requests, and those that may wait for the
+// latter, but no sequence that skipped two steps.
 func TestExpect(t *testing.T) {
 	type step struct{ batch, waiting, expected int }
 	for _, c := range []struct {
 		name, reason string
 		steps        []step
 	}{
-		{"alone", "it waits for nobody", []step{{1, 0, 1}, {1, 0, 1}}},
-		{"one was late", "both step together", []step{{1, 1, 2}, {2, 0, 2}}},
-		{"a barrier", "the 3 do not go on before the one has an answer", []step{{3, 1, 4}, {1, 0, 4}, {4, 0, 4}}},
-		{"others ended", "they are waited for once more", []step{{64, 0, 64}, {1, 0, 1}, {1, 0, 1}}},
+		{"alone", "it waits for no other", []step{{1, 0, 1}, {1, 0, 1}}},
+		{"one straggler", "both share the next step", []step{{1, 1, 2}, {2, 0, 2}}},
+		{"a barrier", "the 3 continue only with the one", []step{{3, 1, 4}, {1, 0, 4}, {4, 0, 4}}},
+		{"others ended", "the step waits for them once more", []step{{64, 0, 64}, {1, 0, 1}, {1, 0, 1}}},
 		{"ended at a barrier", "and twice", []step{{3, 1, 4}, {1, 0, 4}, {1, 0, 1}}},
-		{"two kinds", "those that rotate otherwise always step in turn, also when others have ended",
+		{"two kinds", "sessions with and without long RoPE factors alternate, also after others have ended",
 			[]step{{3, 1, 4}, {1, 3, 4}, {3, 1, 4}, {1, 1, 4}, {1, 1, 2}, {1, 1, 2}}},
 	} {
 		q := newSchedule()
@@ -98,9 +98,9 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-// A request that a leader takes and puts back, and whose context ends in between, is done when
-// the device is free, whoever else may be there.
-func TestPutBackInVain(t *testing.T) {
+// TestCanceledWhileTaken: a request that a leader takes and puts back, and whose context ends in
+// between, finishes once the engine is free, even if no other request comes.
+func TestCanceledWhileTaken(t *testing.T) {
 	e := &Engine{mu: newMutex(), schedule: newSchedule()}
 	s := &session{engine: e}
 	s.request.done = make(chan struct{}, 1)
@@ -125,6 +125,6 @@ func TestPutBackInVain(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	case <-time.After(10 * time.Second):
-		t.Fatal("waits for somebody to lead")
+		t.Fatal("the request waits for a leader")
 	}
 }
