@@ -3,9 +3,9 @@ package accel
 import (
 	"time"
 
-	"github.com/lockstep-go/lockstep/accel/internal/kv"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/ptxgen/attention"
 )
 
 // asyncStep is the step that the device computes before it is asked for: the sequences of
@@ -33,7 +33,7 @@ func (a *asyncStep) predicts(r *request) bool {
 	if r.want != model.WantGreedy || s.slot >= len(a.next) || a.next[s.slot] != r.slot {
 		return false
 	}
-	return !a.running || r.slot.position%kv.PageTokens != 0 || s.committed
+	return !a.running || r.slot.position%attention.PageTokens != 0 || s.committed
 }
 
 // async reports whether steps can run ahead: they need graphs.
@@ -81,7 +81,7 @@ func (e *Engine) runAhead(batch []slot) error {
 		if !b.needsPage() {
 			continue
 		}
-		if err := e.inputs.sendReserved(e.stream, i, (b.position+1)/kv.PageTokens); err != nil {
+		if err := e.inputs.sendReserved(e.stream, i, (b.position+1)/attention.PageTokens); err != nil {
 			return err
 		}
 	}
@@ -108,7 +108,7 @@ func (e *Engine) discardAhead() {
 }
 
 // needsPage reports whether the position after a slot's is the first of a page.
-func (b slot) needsPage() bool { return (b.position+1)%kv.PageTokens == 0 }
+func (b slot) needsPage() bool { return (b.position+1)%attention.PageTokens == 0 }
 
 // reservePages reserves and stages a page for each sequence that needs one for its next
 // position. If there are too few, it reserves none. The mutex is held.

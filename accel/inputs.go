@@ -5,7 +5,7 @@ import (
 
 	"github.com/lockstep-go/lockstep/accel/internal/plan"
 	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
 // stepInputs holds the inputs and results of decode steps in pinned memory, as u32:
@@ -35,13 +35,13 @@ func promptTokenOffset(l *plan.Layout) int { return stepTokenOffset(l) + 4*2*l.L
 // newStepInputs uses pinned memory of stepInputBytes and tells the layout where kernels
 // write tokens.
 func newStepInputs(l *plan.Layout, pinned driver.Pinned) *stepInputs {
-	setTokenAddresses(l, ptxgen.Address(pinned.Address()))
+	setTokenAddresses(l, ptx.Address(pinned.Address()))
 	return &stepInputs{memory: pinned, layout: l, tables: make([][]uint32, l.Slots)}
 }
 
-func setTokenAddresses(l *plan.Layout, at ptxgen.Address) {
-	l.Buffers.StepTokens = at + ptxgen.Address(stepTokenOffset(l))
-	l.Buffers.PromptTokens = at + ptxgen.Address(promptTokenOffset(l))
+func setTokenAddresses(l *plan.Layout, at ptx.Address) {
+	l.Buffers.StepTokens = at + ptx.Address(stepTokenOffset(l))
+	l.Buffers.PromptTokens = at + ptx.Address(promptTokenOffset(l))
 }
 
 // stepToken returns the token that a decode step chose for a slot at a position, once the
@@ -105,7 +105,7 @@ func (in *stepInputs) writeTable(s driver.Stream, slot int, pages []uint32) erro
 
 // tableEntry returns the address of entry i of a slot's page table.
 func (in *stepInputs) tableEntry(slot, i int) driver.Address {
-	return driver.Address(in.layout.Buffers.StepTables + ptxgen.Address(4*(slot*in.layout.MaxPages+i)))
+	return driver.Address(in.layout.Buffers.StepTables + ptx.Address(4*(slot*in.layout.MaxPages+i)))
 }
 
 // stageReserved writes the page that is reserved for a slot's next position to the pinned

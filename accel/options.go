@@ -8,7 +8,7 @@ import (
 	"github.com/lockstep-go/lockstep/accel/internal/plan"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/model"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/matmul"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -107,7 +107,7 @@ func supported(m *model.Model, props driver.Properties) error {
 		return fmt.Errorf("accel: %w: head dim %d; kernels take multiples of 8 up to 256", model.ErrUnsupported, c.HeadDim)
 	}
 	check := func(layer int, f quant.Format) error {
-		if ptxgen.Supports(f) {
+		if matmul.Supports(f) {
 			return nil
 		}
 		where := "embedding or output"

@@ -5,11 +5,11 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/lockstep-go/lockstep/accel/internal/kv"
 	"github.com/lockstep-go/lockstep/accel/internal/memory"
 	"github.com/lockstep-go/lockstep/accel/internal/plan"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/ptxgen/attention"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -77,7 +77,7 @@ func newPlan(l *plan.Layout, props driver.Properties, free int64, o Options) Pla
 }
 
 // Positions returns the number of positions that the KV cache holds.
-func (p Plan) Positions() int { return p.Pages * kv.PageTokens }
+func (p Plan) Positions() int { return p.Pages * attention.PageTokens }
 
 // Need returns the device memory of the engine.
 func (p Plan) Need() int64 { return p.Weights + p.KVCache + p.Activations + p.Workspace + p.Tables }
@@ -98,7 +98,7 @@ func (p Plan) String() string {
 		fmt.Fprintf(w, "%s\t%.1f MiB\t  %s\n", name, float64(n)/(1<<20), note)
 	}
 	row("weights", p.Weights, "")
-	row("KV cache", p.KVCache, fmt.Sprintf("%d pages of %d positions, %v", p.Pages, kv.PageTokens, p.KV))
+	row("KV cache", p.KVCache, fmt.Sprintf("%d pages of %d positions, %v", p.Pages, attention.PageTokens, p.KV))
 	row("activations", p.Activations, "")
 	row("workspace", p.Workspace, "")
 	row("tables", p.Tables, "")

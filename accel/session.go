@@ -9,6 +9,7 @@ import (
 	"github.com/lockstep-go/lockstep/accel/internal/kv"
 	"github.com/lockstep-go/lockstep/accel/internal/plan"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/ptxgen/attention"
 )
 
 // ErrKVFull is the sentinel of KVFullError.
@@ -23,7 +24,7 @@ type KVFullError struct {
 }
 
 func (e *KVFullError) Error() string {
-	return fmt.Sprintf("%v: need %d pages of %d positions, %d of %d available", ErrKVFull, e.Need, kv.PageTokens, e.Free, e.Pages)
+	return fmt.Sprintf("%v: need %d pages of %d positions, %d of %d available", ErrKVFull, e.Need, attention.PageTokens, e.Free, e.Pages)
 }
 
 // Unwrap returns ErrKVFull.
@@ -95,7 +96,7 @@ func (s *session) extend(n int) error {
 	e, pool := s.engine, s.engine.cache.Pool
 	s.committed = pool.Commit(&s.table, n)
 	full := pool.Grow(&s.table, n)
-	sharesLast := s.length%kv.PageTokens != 0 && pool.Shared(s.table.Pages[s.length/kv.PageTokens])
+	sharesLast := s.length%attention.PageTokens != 0 && pool.Shared(s.table.Pages[s.length/attention.PageTokens])
 	if full == nil && !sharesLast {
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/lockstep-go/lockstep/accel/internal/graph"
 	"github.com/lockstep-go/lockstep/accel/internal/plan"
 	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
 // slot is one token of a batch.
@@ -208,7 +208,7 @@ func (e *Engine) readLogits(into [][]float32, rows []int) error {
 	for {
 		n := min(len(rows), most)
 		for i, row := range rows[:n] {
-			if err := e.stream.ReadAsync(e.staging, i*size, driver.Address(e.layout.Buffers.Logits+ptxgen.Address(row*size)), size); err != nil {
+			if err := e.stream.ReadAsync(e.staging, i*size, driver.Address(e.layout.Buffers.Logits+ptx.Address(row*size)), size); err != nil {
 				return err
 			}
 		}

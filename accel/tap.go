@@ -6,7 +6,7 @@ import (
 
 	"github.com/lockstep-go/lockstep/accel/internal/plan"
 	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -39,7 +39,7 @@ func (e *Engine) tap(layer int, v plan.View, batch []slot) error {
 			x, err = e.readCache(v.Cache, b)
 			width = len(x)
 		} else {
-			x, err = e.readFloats(v.At+ptxgen.Address(4*i*v.Stride), v.Width)
+			x, err = e.readFloats(v.At+ptx.Address(4*i*v.Stride), v.Width)
 		}
 		if err != nil {
 			return err
@@ -51,7 +51,7 @@ func (e *Engine) tap(layer int, v plan.View, batch []slot) error {
 }
 
 // readCache returns the keys or values of a token in a layer, [kv heads, head dim].
-func (e *Engine) readCache(base ptxgen.Address, b slot) ([]float32, error) {
+func (e *Engine) readCache(base ptx.Address, b slot) ([]float32, error) {
 	data, err := e.cache.Read(base, &b.session.table, b.position)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (e *Engine) readCache(base ptxgen.Address, b slot) ([]float32, error) {
 }
 
 // readFloats reads device memory, as much at a time as the staging buffer holds.
-func (e *Engine) readFloats(at ptxgen.Address, n int) ([]float32, error) {
+func (e *Engine) readFloats(at ptx.Address, n int) ([]float32, error) {
 	x := make([]float32, n)
 	for rest := x; len(rest) > 0; {
 		n := min(len(rest), len(e.staging.Bytes())/4)
@@ -73,7 +73,7 @@ func (e *Engine) readFloats(at ptxgen.Address, n int) ([]float32, error) {
 			return nil, err
 		}
 		decodeFloats(rest[:n], e.staging.Bytes())
-		rest, at = rest[n:], at+ptxgen.Address(4*n)
+		rest, at = rest[n:], at+ptx.Address(4*n)
 	}
 	return x, nil
 }

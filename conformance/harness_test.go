@@ -318,13 +318,13 @@ func checkDoubling(r *harness.Fixture) {
 	const spare = 8
 	out := r.Output("y", 4*elementCount+spare)
 	b := ptx.New("double")
-	b.Global("x", 4)
-	b.Global("y", 4)
+	type params struct{ X, Y ptx.Global }
+	ptx.Declare(b, &params{})
 	k, err := b.Finish(ptx.MaxThreads(1))
 	if err != nil {
 		r.Fatalf("%v", err)
 	}
-	r.Launch(k.Launch([3]uint32{1, 1, 1}, 1, 0, ptx.Addr(in.Addr()), ptx.Addr(out.Addr())))
+	r.Launch(k.Launch([3]uint32{1, 1, 1}, 1, 0, &params{X: ptx.Addr(in.Addr()), Y: ptx.Addr(out.Addr())}))
 	want := make([]harness.Ref, elementCount)
 	for i := range want {
 		want[i] = harness.Dot(x[i:i+1], []float32{2})
@@ -369,14 +369,21 @@ type scale struct{}
 
 func (scale) Name() string { return "scale" }
 
+type scaleParams struct {
+	X, Y ptx.Global
+	N    ptx.U32
+	C    ptx.F32
+}
+
 const scaleThreads = 128
 
 func (s scale) Build() (*ptx.Kernel, error) {
 	b := ptx.New(s.Name())
-	x, y, n, c := b.Global("x", 4), b.Global("y", 4), b.ParamU32("n"), b.ParamF32("c")
+	var p scaleParams
+	ptx.Declare(b, &p)
 	i := b.BlockX().MulN(scaleThreads).Add(b.ThreadX())
-	b.ReturnIf(i.Ge(n))
-	y.At(i, 4).StoreF32(x.At(i, 4).LoadF32().Mul(c))
+	b.ReturnIf(i.Ge(p.N))
+	p.Y.At(i, 4).StoreF32(p.X.At(i, 4).LoadF32().Mul(p.C))
 	return b.Finish(ptx.MaxThreads(scaleThreads))
 }
 
@@ -385,7 +392,7 @@ func checkScale(r *harness.Fixture, d harness.Distribution, n int) {
 	in, out := r.F32s("x", x), r.Output("y", 4*n)
 	k := r.Kernel(scale{})
 	r.Launch(k.Launch([3]uint32{uint32((n + scaleThreads - 1) / scaleThreads), 1, 1}, scaleThreads, 0,
-		ptx.Addr(in.Addr()), ptx.Addr(out.Addr()), ptx.Uint(n), ptx.Float(c)))
+		&scaleParams{X: ptx.Addr(in.Addr()), Y: ptx.Addr(out.Addr()), N: ptx.Uint(n), C: ptx.Float(c)}))
 	want := make([]harness.Ref, n)
 	for i := range want {
 		want[i] = harness.Dot(x[i:i+1], []float32{c})

@@ -7,7 +7,7 @@ import (
 	"github.com/lockstep-go/lockstep/conformance/internal/kernelcases"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/emu"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/matmul"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -42,7 +42,7 @@ func TestGemvTraffic(t *testing.T) {
 		defer s.Close()
 		s.Guard = 0 // the emulator traps
 		s.Run(t, kernelcases.NormedGemv(columns, times))
-		return device.Counters()[(ptxgen.Gemv{Format: quant.F16}).Name()].LoadBytes
+		return device.Counters()[(matmul.Gemv{Format: quant.F16}).Name()].LoadBytes
 	}
 	if together, apart := read(vectors, 1), read(1, 2*vectors-1); together != apart {
 		t.Errorf("%d vectors in one launch read %d bytes, separately %d", vectors, together, apart)

@@ -17,6 +17,7 @@ import (
 	"github.com/lockstep-go/lockstep/conformance/internal/kernelcases"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 )
 
 // runKernels runs the cases on one suite per CPU, or on one if there is a GPU, since many
@@ -67,7 +68,7 @@ func TestKernels(t *testing.T) {
 	if !*longCases {
 		defaultRun.results, defaultRun.kernels = results, suite.Kernels
 	}
-	var reachable []ptxgen.Spec
+	var reachable []kernel.Spec
 	if *kernelIDs == "" {
 		reachable = ptxgen.Reachable()
 	}

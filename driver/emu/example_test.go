@@ -9,15 +9,21 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
+type rowSumsParams struct {
+	X, Y ptx.Global
+	N    ptx.U32
+}
+
 // rowSums is the kernel y[r] = x[r][0] + ... + x[r][n-1], with one warp per row.
 func rowSums() (*ptx.Kernel, error) {
 	b := ptx.New("row_sums")
-	x, y, n := b.Global("x", 4), b.Global("y", 4), b.ParamU32("n")
-	row := x.AtBytes(b.BlockX().MulWide(n).ShlN(2)).Aligned(4)
+	var p rowSumsParams
+	ptx.Declare(b, &p)
+	row := p.X.AtBytes(b.BlockX().MulWide(p.N).ShlN(2)).Aligned(4)
 	sum := ptx.Var(b.F32(0))
-	b.For(b.Lane(), n, b.U32(32), func(i ptx.U32) { ptx.Set(sum, sum.Add(row.At(i, 4).LoadF32())) })
+	b.For(b.Lane(), p.N, b.U32(32), func(i ptx.U32) { ptx.Set(sum, sum.Add(row.At(i, 4).LoadF32())) })
 	total := ptx.WarpSum(sum)
-	b.If(b.Lane().EqN(0), func() { y.At(b.BlockX(), 4).StoreF32(total) })
+	b.If(b.Lane().EqN(0), func() { p.Y.At(b.BlockX(), 4).StoreF32(total) })
 	return b.Finish(ptx.MaxThreads(32))
 }
 
@@ -31,7 +37,9 @@ func Example() {
 	check(s.Write(x.Address(), must(binary.Append(nil, binary.LittleEndian, []float32{1, 2, 3, 4, 5, 6}))))
 
 	for _, n := range []int{3, 4} {
-		l := must(k.Launch([3]uint32{2, 1, 1}, 32, 0, ptx.Addr(x.Address()), ptx.Addr(y.Address()), ptx.Uint(n)))
+		l := must(k.Launch([3]uint32{2, 1, 1}, 32, 0, &rowSumsParams{
+			X: ptx.Addr(x.Address()), Y: ptx.Addr(y.Address()), N: ptx.Uint(n),
+		}))
 		err := s.Launch(driver.Launch{Function: f, Grid: dim3(l.Grid), Block: dim3(l.Block), Params: l.Params})
 		sums, bytes := make([]float32, 2), make([]byte, 2*4)
 		if err == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/emu"
 	"github.com/lockstep-go/lockstep/internal/faultinject"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
@@ -54,7 +54,7 @@ func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	w := &fixture{t: t, inner: openInner(t)}
 	w.dev = faultinject.New(w.inner)
-	w.kernel = must(ptxgen.Elementwise{}.Build())(t)
+	w.kernel = must(elementwise.Fused().Build())(t)
 	w.text = must(w.kernel.Text(ptx.Target{}))(t)
 	w.stream = must(w.dev.NewStream())(t)
 	w.x, w.y = must(w.dev.Alloc(rowBytes))(t), must(w.dev.Alloc(rowBytes))(t)
@@ -83,7 +83,7 @@ func (w *fixture) launch() driver.Launch {
 }
 
 func doubling(k *ptx.Kernel, f driver.Function, x, y driver.Address) (driver.Launch, error) {
-	l, err := ptxgen.Elementwise{}.Launch(k, ptxgen.ElementwiseArgs{X: uint64(x), Y: uint64(y), Rows: 1, Width: width, Scale: 2})
+	l, err := elementwise.Fused().Launch(k, elementwise.FusedArgs{X: uint64(x), Y: uint64(y), Rows: 1, Width: width, Scale: 2})
 	return driver.Launch{Function: f, Grid: dim3(l.Grid), Block: dim3(l.Block), Shared: l.Shared, Params: l.Params}, err
 }
 

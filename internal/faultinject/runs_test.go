@@ -10,7 +10,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/faultinject"
 	"github.com/lockstep-go/lockstep/internal/kernelcache"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
@@ -65,8 +65,8 @@ func (b *workload) fill(dev driver.Device) (err error) {
 
 // double launches a kernel through run and checks its result.
 func (b *workload) double(k *ptx.Kernel, run func(driver.Stream, driver.Launch) error) error {
-	args := ptxgen.ElementwiseArgs{X: uint64(b.x.Address()), Y: uint64(b.y.Address()), Rows: 1, Width: width, Scale: 2}
-	pl, err := ptxgen.Elementwise{}.Launch(k, args)
+	args := elementwise.FusedArgs{X: uint64(b.x.Address()), Y: uint64(b.y.Address()), Rows: 1, Width: width, Scale: 2}
+	pl, err := elementwise.Fused().Launch(k, args)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ var everyPlan = []faultinject.Plan{
 
 // TestSweepWorkloadPerRun makes and closes a workload in each run.
 func TestSweepWorkloadPerRun(t *testing.T) {
-	k := must(ptxgen.Elementwise{}.Build())(t)
+	k := must(elementwise.Fused().Build())(t)
 	for _, run := range []func(driver.Stream, driver.Launch) error{eagerly, asGraph} {
 		start := runner(func(dev driver.Device) (err error) {
 			b, err := newWorkload(dev)
@@ -152,7 +152,7 @@ func TestSweepWorkloadPerRun(t *testing.T) {
 // TestSweepKeptWorkload keeps one workload for all runs. The run after a failure loads the
 // kernels that the failed run could not load.
 func TestSweepKeptWorkload(t *testing.T) {
-	k := must(ptxgen.Elementwise{}.Build())(t)
+	k := must(elementwise.Fused().Build())(t)
 	for _, c := range []struct {
 		name     string
 		run      func(driver.Stream, driver.Launch) error

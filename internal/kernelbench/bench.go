@@ -9,13 +9,13 @@ import (
 
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/kernelcache"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
 // Case is a kernel with one shape.
 type Case struct {
-	Spec  ptxgen.Spec
+	Spec  kernel.Spec
 	Shape string
 	// Bytes is the least memory traffic of a launch: each input read once, each output
 	// written once. FLOP is its work on tensor cores; 0: none. The one that takes longer

@@ -11,7 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
+	"github.com/lockstep-go/lockstep/ptxgen/moe"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
@@ -77,7 +78,7 @@ func TestChoose(t *testing.T) {
 		t.Errorf("%d cases of a router of 128, want two", len(got))
 	}
 	for _, c := range got {
-		if _, ok := c.Spec.(ptxgen.Router); !ok {
+		if _, ok := c.Spec.(kernel.Typed[moe.RouteArgs]); !ok {
 			t.Errorf("%s matched", c.name())
 		}
 	}

@@ -4,25 +4,24 @@ import (
 	"fmt"
 	"math/bits"
 
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/attention"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-const kvPage = 64
-
 // pagesOf is how many pages so many positions take, and how many an engine's graph for
 // them goes over, a power of two.
 func pagesOf(length int) (pages, most int) {
-	pages = (length + kvPage - 1) / kvPage
+	pages = (length + attention.PageTokens - 1) / attention.PageTokens
 	return pages, 1 << bits.Len(uint(pages-1))
 }
 
 // cache makes a paged cache of one layer, full of random numbers, for sequences of one
 // length whose pages lie anywhere.
-func (r *Rig) cache(h heads, sequences, length int, f quant.Format) ptxgen.PagedKV {
+func (r *Rig) cache(h heads, sequences, length int, f quant.Format) attention.PagedKV {
 	pages, most := pagesOf(length)
-	values := sequences * pages * kvPage * h.kv * h.dim
+	values := sequences * pages * attention.PageTokens * h.kv * h.dim
 	table, lengths := make([]uint32, sequences*most), make([]uint32, sequences)
 	for i, page := range r.rng.Perm(sequences * pages) {
 		table[i/pages*most+i%pages] = uint32(page)
@@ -30,14 +29,14 @@ func (r *Rig) cache(h heads, sequences, length int, f quant.Format) ptxgen.Paged
 	for i := range lengths {
 		lengths[i] = uint32(length)
 	}
-	return ptxgen.PagedKV{
+	return attention.PagedKV{
 		K: r.Normal(f, values), V: r.Normal(f, values), Table: r.U32s(table...), Lengths: r.U32s(lengths...),
 		KVHeads: h.kv, MaxPages: most,
 	}
 }
 
 // scoring is that of a model without softcap or window.
-func (h heads) scoring() ptxgen.Scoring { return ptxgen.Scoring{Scale: 1 / float32(h.dim)} }
+func (h heads) scoring() attention.Scoring { return attention.Scoring{Scale: 1 / float32(h.dim)} }
 
 // decodeShape is one query for each of so many sequences of a length.
 type decodeShape struct {
@@ -58,7 +57,7 @@ func (s sizes) decodeCases() []Case {
 }
 
 func (d decodeShape) attentionCase() Case {
-	s := ptxgen.AttentionDecode{KV: d.cache, HeadDim: d.dim}
+	s := attention.Decode(attention.Shape{KV: d.cache, HeadDim: d.dim})
 	return Case{
 		Spec: s, Shape: d.String(),
 		Bytes:  float64(2*d.cache.BlockBytes())*float64(d.sequences*d.length)*float64(d.kv*d.dim) + 8*float64(d.sequences*d.q*d.dim),
@@ -66,32 +65,32 @@ func (d decodeShape) attentionCase() Case {
 	}
 }
 
-func (d decodeShape) attention(r *Rig, s ptxgen.AttentionDecode, k *ptx.Kernel) (ptx.Launch, error) {
+func (d decodeShape) attention(r *Rig, s kernel.Typed[attention.DecodeArgs], k *ptx.Kernel) (ptx.Launch, error) {
 	kv, width := r.cache(d.heads, d.sequences, d.length, d.cache), d.q*d.dim
-	return s.Launch(k, ptxgen.AttentionDecodeArgs{
-		Q: r.Normal(quant.F32, d.sequences*width), Scratch: r.Out(quant.F32, int(s.ScratchBytes(d.sequences, d.q, kv.MaxPages)/4)),
-		PagedKV: kv, Scoring: d.scoring(), Sequences: d.sequences, Heads: d.q, QStride: width,
+	return s.Launch(k, attention.DecodeArgs{
+		Q: r.Normal(quant.F32, d.sequences*width), Scratch: r.Out(quant.F32, int(attention.ScratchBytes(d.dim, d.sequences, d.q, kv.MaxPages)/4)),
+		KV: kv, Scoring: d.scoring(), Sequences: d.sequences, Heads: d.q, QStride: width,
 		SMs: r.dev.Properties().SMs,
 	})
 }
 
 // combineCase merges what the attention left, its result for each page.
 func (d decodeShape) combineCase() Case {
-	s, before := ptxgen.AttentionCombine{HeadDim: d.dim}, ptxgen.AttentionDecode{KV: d.cache, HeadDim: d.dim}
+	s, before := attention.Combine(d.dim), attention.Decode(attention.Shape{KV: d.cache, HeadDim: d.dim})
 	pages, most := pagesOf(d.length)
 	width := d.q * d.dim
 	return Case{
-		Spec: s, Shape: d.String() + " " + d.cache.String(), Bytes: float64(before.ScratchBytes(d.sequences, d.q, pages)) + 4*float64(d.sequences*width),
+		Spec: s, Shape: d.String() + " " + d.cache.String(), Bytes: float64(attention.ScratchBytes(d.dim, d.sequences, d.q, pages)) + 4*float64(d.sequences*width),
 		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
-			scratch := r.Zeros(before.ScratchBytes(d.sequences, d.q, most))
+			scratch := r.Zeros(attention.ScratchBytes(d.dim, d.sequences, d.q, most))
 			kv := r.cache(d.heads, d.sequences, d.length, d.cache)
 			r.Run(before, func(k *ptx.Kernel) (ptx.Launch, error) {
-				return before.Launch(k, ptxgen.AttentionDecodeArgs{
-					Q: r.Normal(quant.F32, d.sequences*width), Scratch: scratch, PagedKV: kv, Scoring: d.scoring(),
+				return before.Launch(k, attention.DecodeArgs{
+					Q: r.Normal(quant.F32, d.sequences*width), Scratch: scratch, KV: kv, Scoring: d.scoring(),
 					Sequences: d.sequences, Heads: d.q, QStride: width, SMs: r.dev.Properties().SMs,
 				})
 			})
-			return s.Launch(k, ptxgen.AttentionCombineArgs{
+			return s.Launch(k, attention.CombineArgs{
 				Scratch: scratch, Lengths: kv.Lengths, Out: r.Out(quant.F32, d.sequences*width),
 				Sequences: d.sequences, Heads: d.q, OutStride: width, MaxPages: most,
 			})
@@ -123,7 +122,7 @@ func (f flashShape) pairs() float64 {
 func (s sizes) flashCases() []Case {
 	var all []Case
 	for _, f := range s.flash {
-		spec := ptxgen.FlashAttention{KV: f.cache, HeadDim: f.dim}
+		spec := attention.Prefill(attention.Shape{KV: f.cache, HeadDim: f.dim})
 		tokens, width := f.sequences*f.queries, f.q*f.dim
 		all = append(all, Case{
 			Spec: spec, Shape: f.String(), FLOP: 4 * float64(width) * f.pairs(),
@@ -133,9 +132,9 @@ func (s sizes) flashCases() []Case {
 				for i := range starts {
 					starts[i] = uint32(i * f.queries)
 				}
-				return spec.Launch(k, ptxgen.FlashAttentionArgs{
+				return spec.Launch(k, attention.PrefillArgs{
 					Q: r.Normal(quant.F32, tokens*width), Out: r.Out(quant.F32, tokens*width), Starts: r.U32s(starts...),
-					PagedKV: r.cache(f.heads, f.sequences, f.length, f.cache), Scoring: f.scoring(),
+					KV: r.cache(f.heads, f.sequences, f.length, f.cache), Scoring: f.scoring(),
 					Sequences: f.sequences, Heads: f.q, QStride: width, OutStride: width, MaxQueries: f.queries,
 				})
 			},

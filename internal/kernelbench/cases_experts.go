@@ -5,7 +5,9 @@ import (
 	"slices"
 
 	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
+	"github.com/lockstep-go/lockstep/ptxgen/matmul"
+	"github.com/lockstep-go/lockstep/ptxgen/moe"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
@@ -37,7 +39,7 @@ func (s sizes) expertCases(p driver.Properties) []Case {
 // gemvCase is the first two matrices of the experts of one token. Its launches go
 // round the experts.
 func (m mixture) gemvCase(p driver.Properties, f quant.Format) Case {
-	s := ptxgen.Gemv{Format: f, Gated: true}
+	s := matmul.Gemv{Format: f, Gated: true}
 	each := packedBytes(f, m.up)
 	return Case{
 		Spec: s, Shape: m.String(), Bytes: float64(2*int64(m.used)*each) + float64(4*(m.up.k+m.used*m.up.rows)),
@@ -47,11 +49,11 @@ func (m mixture) gemvCase(p driver.Properties, f quant.Format) Case {
 			for i := range chosen {
 				chosen[i] = uint32((r.turn*m.used + i) % m.experts)
 			}
-			return s.Launch(k, ptxgen.GemvArgs{
+			return s.Launch(k, matmul.GemvArgs{
 				X: r.Normal(quant.F32, m.up.k), Y: r.Out(quant.F32, m.used*m.up.rows), Rows: m.up.rows, K: m.up.k,
 				W:          r.Once("gate", func() uint64 { return r.Packed(f, all) }),
 				Up:         r.Once("up", func() uint64 { return r.Packed(f, all) }),
-				Activation: ptxgen.SiLU, Experts: r.U32s(chosen...), Slots: m.used, SlotsPerX: m.used, ExpertBytes: int(each),
+				Activation: elementwise.SiLU, Experts: r.U32s(chosen...), Slots: m.used, SlotsPerX: m.used, ExpertBytes: int(each),
 				SMs: p.SMs, Shared: p.SharedPerCTA,
 			})
 		},
@@ -81,8 +83,8 @@ func (m mixture) choices(r *Rig, tokens int) (chosen, offsets, order []uint32) {
 // engine, the launch does not know how many those are.
 func (m mixture) gemmCase(p driver.Properties, f quant.Format, tokens int) Case {
 	entries := tokens * m.used
-	s := ptxgen.GEMMFor(f, inputOf(f), (entries+m.experts-1)/m.experts, m.up.rows*m.experts, p.SMs, p.SharedPerCTA)
-	padded := ptxgen.Narrow{}.Padded(m.up.k)
+	s := matmul.GEMMFor(f, inputOf(f), (entries+m.experts-1)/m.experts, m.up.rows*m.experts, p.SMs, p.SharedPerCTA)
+	padded := elementwise.PaddedWidth(m.up.k)
 	all := m.matrices()
 	return Case{
 		Spec: s, Shape: fmt.Sprintf("%d tokens × %v", tokens, m),
@@ -90,7 +92,7 @@ func (m mixture) gemmCase(p driver.Properties, f quant.Format, tokens int) Case 
 		FLOP:  2 * float64(entries) * float64(m.up.rows) * float64(m.up.k),
 		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
 			_, offsets, order := m.choices(r, tokens)
-			return s.Launch(k, ptxgen.GEMMArgs{
+			return s.Launch(k, matmul.GEMMArgs{
 				X: r.Normal(s.Input, tokens*padded), W: r.Packed(f, all), Y: r.Out(quant.F32, entries*m.up.rows),
 				M: tokens, N: m.up.rows, K: m.up.k, Offsets: r.U32s(offsets...), Order: r.U32s(order...),
 				Experts: m.experts, RowsPerX: m.used, ExpertBytes: int(packedBytes(f, m.up)),
@@ -100,11 +102,11 @@ func (m mixture) gemmCase(p driver.Properties, f quant.Format, tokens int) Case 
 }
 
 func (m mixture) routerCase(tokens int) Case {
-	s := ptxgen.Router{}
+	s := moe.Route()
 	return Case{
 		Spec: s, Shape: fmt.Sprintf("%d tokens, %d of %d", tokens, m.used, m.experts), Bytes: float64(4*m.experts+8*m.used) * float64(tokens),
 		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
-			return s.Launch(k, ptxgen.RouterArgs{
+			return s.Launch(k, moe.RouteArgs{
 				Logits: r.Normal(quant.F32, tokens*m.experts), Weights: r.Out(quant.F32, tokens*m.used), Chosen: r.OutU32s(tokens * m.used),
 				Tokens: tokens, Experts: m.experts, K: m.used, Normalize: true,
 			})
@@ -113,13 +115,13 @@ func (m mixture) routerCase(tokens int) Case {
 }
 
 func (m mixture) groupCase(tokens int) Case {
-	s := ptxgen.Group{}
+	s := moe.Group()
 	n := tokens * m.used
 	return Case{
 		Spec: s, Shape: fmt.Sprintf("%d tokens, %d of %d", tokens, m.used, m.experts), Bytes: float64(12*n + 4*m.experts + 4),
 		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
 			chosen, _, _ := m.choices(r, tokens)
-			return s.Launch(k, ptxgen.GroupArgs{
+			return s.Launch(k, moe.GroupArgs{
 				Chosen: r.U32s(chosen...), Offsets: r.OutU32s(m.experts + 1), Order: r.OutU32s(n), Place: r.OutU32s(n),
 				Tokens: tokens, K: m.used, Experts: m.experts,
 			})
@@ -130,7 +132,7 @@ func (m mixture) groupCase(tokens int) Case {
 // combineCase adds up what the experts gave, in the order of the choices or, of a
 // prompt, sorted by expert.
 func (m mixture) combineCase(tokens int) Case {
-	s := ptxgen.Combine{}
+	s := moe.Combine()
 	n, width := tokens*m.used, m.up.k
 	return Case{
 		Spec: s, Shape: fmt.Sprintf("%d tokens × %d × %d", tokens, m.used, width), Bytes: 8*float64(n) + 4*float64(n*width) + 8*float64(tokens*width),
@@ -140,7 +142,7 @@ func (m mixture) combineCase(tokens int) Case {
 			for at, i := range order {
 				place[i] = uint32(at)
 			}
-			return s.Launch(k, ptxgen.CombineArgs{
+			return s.Launch(k, moe.CombineArgs{
 				Weights: r.Normal(quant.F32, n), Out: r.Normal(quant.F32, n*width), Place: r.U32s(place...),
 				Residual: r.Normal(quant.F32, tokens*width), Y: r.Out(quant.F32, tokens*width), Tokens: tokens, K: m.used, Width: width,
 			})

@@ -5,7 +5,9 @@ import (
 
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/kernelcache"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
+	"github.com/lockstep-go/lockstep/ptxgen/matmul"
+	"github.com/lockstep-go/lockstep/ptxgen/norm"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
@@ -17,8 +19,8 @@ func (s sizes) gemvCases(p driver.Properties) []Case {
 	var all []Case
 	for _, f := range s.formats {
 		all = append(all,
-			gemvCase(p, ptxgen.Gemv{Format: f}, s.up(), ptxgen.RMSNorm), gemvCase(p, ptxgen.Gemv{Format: f}, s.down(), ptxgen.NoNorm),
-			gemvCase(p, ptxgen.Gemv{Format: f}, s.lmHead(), ptxgen.RMSNorm), gemvCase(p, ptxgen.Gemv{Format: f, Gated: true}, s.up(), ptxgen.RMSNorm))
+			gemvCase(p, matmul.Gemv{Format: f}, s.up(), norm.RMS), gemvCase(p, matmul.Gemv{Format: f}, s.down(), norm.None),
+			gemvCase(p, matmul.Gemv{Format: f}, s.lmHead(), norm.RMS), gemvCase(p, matmul.Gemv{Format: f, Gated: true}, s.up(), norm.RMS))
 		for _, c := range s.columns {
 			switch {
 			case f.BlockLen() > 1:
@@ -34,7 +36,7 @@ func (s sizes) gemvCases(p driver.Properties) []Case {
 		}
 	}
 	for _, f := range s.experts {
-		all = append(all, gemvCase(p, ptxgen.Gemv{Format: f}, matrix{s.width, s.width}, ptxgen.NoNorm))
+		all = append(all, gemvCase(p, matmul.Gemv{Format: f}, matrix{s.width, s.width}, norm.None))
 	}
 	return all
 }
@@ -42,8 +44,8 @@ func (s sizes) gemvCases(p driver.Properties) []Case {
 // columnsCase is several vectors of weights that are numbers, by the kernel that an engine
 // takes for them.
 func columnsCase(p driver.Properties, f quant.Format, m matrix, vectors int) Case {
-	s, err := ptxgen.GemvFor(f, vectors, false, m.k, p.SharedPerCTA)
-	c := vectorsCase(p, s, m, vectors, ptxgen.RMSNorm)
+	s, err := matmul.GemvFor(f, vectors, false, m.k, p.SharedPerCTA)
+	c := vectorsCase(p, s, m, vectors, norm.RMS)
 	c.Shape = fmt.Sprintf("%d × %v", vectors, m)
 	if err != nil {
 		c.Launch = func(*Rig, *ptx.Kernel) (ptx.Launch, error) { return ptx.Launch{}, err }
@@ -51,11 +53,11 @@ func columnsCase(p driver.Properties, f quant.Format, m matrix, vectors int) Cas
 	return c
 }
 
-func gemvCase(p driver.Properties, s ptxgen.Gemv, m matrix, norm ptxgen.NormKind) Case {
-	return vectorsCase(p, s, m, 1, norm)
+func gemvCase(p driver.Properties, s matmul.Gemv, m matrix, kind norm.Kind) Case {
+	return vectorsCase(p, s, m, 1, kind)
 }
 
-func vectorsCase(p driver.Properties, s ptxgen.Gemv, m matrix, columns int, norm ptxgen.NormKind) Case {
+func vectorsCase(p driver.Properties, s matmul.Gemv, m matrix, columns int, kind norm.Kind) Case {
 	matrices := 1
 	if s.Gated {
 		matrices = 2
@@ -63,15 +65,15 @@ func vectorsCase(p driver.Properties, s ptxgen.Gemv, m matrix, columns int, norm
 	return Case{
 		Spec: s, Shape: m.String(), Bytes: float64(int64(matrices)*packedBytes(s.Format, m)) + float64(4*columns*(m.rows+m.k)),
 		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
-			a := ptxgen.GemvArgs{
+			a := matmul.GemvArgs{
 				X: r.Normal(quant.F32, columns*m.k), W: r.Packed(s.Format, m), Y: r.Out(quant.F32, columns*m.rows),
-				Rows: m.rows, K: m.k, Columns: columns, Norm: norm, Eps: 1e-5, SMs: p.SMs, Shared: p.SharedPerCTA,
+				Rows: m.rows, K: m.k, Columns: columns, Norm: kind, Eps: 1e-5, SMs: p.SMs, Shared: p.SharedPerCTA,
 			}
-			if norm != ptxgen.NoNorm {
+			if kind != norm.None {
 				a.NormWeight = r.Normal(quant.F32, m.k)
 			}
 			if s.Gated {
-				a.Up, a.Activation = r.Packed(s.Format, m), ptxgen.SiLU
+				a.Up, a.Activation = r.Packed(s.Format, m), elementwise.SiLU
 			}
 			bytes, err := s.Workspace(k, a)
 			if err != nil {
@@ -107,14 +109,14 @@ func inputOf(f quant.Format) quant.Format {
 }
 
 func gemmCase(p driver.Properties, f quant.Format, m matrix, tokens int) Case {
-	s := ptxgen.GEMMFor(f, inputOf(f), tokens, m.rows, p.SMs, p.SharedPerCTA)
-	padded := ptxgen.Narrow{}.Padded(m.k)
+	s := matmul.GEMMFor(f, inputOf(f), tokens, m.rows, p.SMs, p.SharedPerCTA)
+	padded := elementwise.PaddedWidth(m.k)
 	return Case{
 		Spec: s, Shape: fmt.Sprintf("%d tokens × %v", tokens, m),
 		Bytes: float64(packedBytes(f, m)) + 2*float64(tokens*padded) + 4*float64(tokens*m.rows),
 		FLOP:  2 * float64(tokens) * float64(m.rows) * float64(m.k),
 		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
-			return s.Launch(k, ptxgen.GEMMArgs{
+			return s.Launch(k, matmul.GEMMArgs{
 				X: r.Normal(s.Input, tokens*padded), W: r.Packed(f, m), Y: r.Out(quant.F32, tokens*m.rows),
 				M: tokens, N: m.rows, K: m.k,
 			})
@@ -124,7 +126,7 @@ func gemmCase(p driver.Properties, f quant.Format, m matrix, tokens int) Case {
 
 // batchCase is a product of several vectors, whose digits are there.
 func batchCase(p driver.Properties, f quant.Format, gated bool, m matrix, vectors int) Case {
-	s, err := ptxgen.GemvBatchFor(f, vectors, gated, m.k, kernelcache.MaxTarget(p), p.SharedPerCTA)
+	s, err := matmul.GemvBatchFor(f, vectors, gated, m.k, kernelcache.MaxTarget(p), p.SharedPerCTA)
 	matrices := 1
 	if gated {
 		matrices = 2
@@ -139,14 +141,14 @@ func batchCase(p driver.Properties, f quant.Format, gated bool, m matrix, vector
 			before := s.Digits()
 			digits := r.Zeros(before.Bytes(m.k, vectors))
 			r.Run(before, func(k *ptx.Kernel) (ptx.Launch, error) {
-				return before.Launch(k, ptxgen.DigitsArgs{X: r.Normal(quant.F32, vectors*m.k), Out: digits, K: m.k, Vectors: vectors})
+				return before.Launch(k, matmul.DigitsArgs{X: r.Normal(quant.F32, vectors*m.k), Out: digits, K: m.k, Vectors: vectors})
 			})
-			a := ptxgen.GemvBatchArgs{
+			a := matmul.GemvBatchArgs{
 				Digits: digits, W: r.Packed(f, m), Y: r.Out(quant.F32, vectors*m.rows),
 				Rows: m.rows, K: m.k, Columns: vectors, SMs: p.SMs, Shared: p.SharedPerCTA,
 			}
 			if gated {
-				a.Up, a.Activation = r.Packed(f, m), ptxgen.SiLU
+				a.Up, a.Activation = r.Packed(f, m), elementwise.SiLU
 			}
 			bytes, err := s.Workspace(k, a)
 			if err != nil {
@@ -162,13 +164,13 @@ func batchCase(p driver.Properties, f quant.Format, gated bool, m matrix, vector
 
 // digitsCase is the digits of some vectors, normalized.
 func digitsCase(width, vectors int) Case {
-	var s ptxgen.Digits
+	var s matmul.Digits
 	return Case{
 		Spec: s, Shape: fmt.Sprintf("%d × %d", vectors, width), Bytes: float64(s.Bytes(width, vectors)) + float64(4*vectors*width),
 		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
-			return s.Launch(k, ptxgen.DigitsArgs{
+			return s.Launch(k, matmul.DigitsArgs{
 				X: r.Normal(quant.F32, vectors*width), Out: r.OutU32s(int(s.Bytes(width, vectors) / 4)), K: width, Vectors: vectors,
-				Norm: ptxgen.RMSNorm, NormWeight: r.Normal(quant.F32, width), Eps: 1e-5,
+				Norm: norm.RMS, NormWeight: r.Normal(quant.F32, width), Eps: 1e-5,
 			})
 		},
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/peak"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
@@ -16,20 +16,20 @@ func (s sizes) readCases(p driver.Properties) []Case {
 	for _, f := range []quant.Format{quant.Q2_K, quant.Q4_K, quant.Q8_0} {
 		bytes := packedBytes(f, s.up()) &^ 15
 		shape := fmt.Sprintf("as much as %v %v", f, s.up())
-		plain := ptxgen.ReadPlain{}
+		plain := peak.Read()
 		all = append(all, Case{Spec: plain, Shape: shape, Bytes: float64(bytes), Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
 			ctas := 4 * max(p.SMs, 1)
-			return plain.Launch(k, ptxgen.ReadPlainArgs{In: r.Zeros(bytes), Out: r.OutU32s(256 * ctas), Bytes: bytes, CTAs: ctas})
+			return plain.Launch(k, peak.ReadArgs{In: r.Zeros(bytes), Out: r.OutU32s(256 * ctas), Bytes: bytes, CTAs: ctas})
 		}})
 		if p.ComputeCapability < 90 {
 			continue
 		}
-		bulk := ptxgen.ReadBulk{}
-		chunks := max(1, int(bytes)/bulk.ChunkBytes())
-		whole := int64(chunks * bulk.ChunkBytes())
+		bulk := peak.BulkRead()
+		chunks := max(1, int(bytes)/peak.BulkChunkBytes)
+		whole := int64(chunks * peak.BulkChunkBytes)
 		all = append(all, Case{Spec: bulk, Shape: shape, Bytes: float64(whole), Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
 			ctas := max(p.SMs, 1)
-			return bulk.Launch(k, ptxgen.ReadBulkArgs{In: r.Zeros(whole), Out: r.OutU32s(ctas), Chunks: chunks, CTAs: ctas})
+			return bulk.Launch(k, peak.BulkReadArgs{In: r.Zeros(whole), Out: r.OutU32s(ctas), Chunks: chunks, CTAs: ctas})
 		}})
 	}
 	return all

@@ -3,14 +3,19 @@ package kernelbench
 import (
 	"fmt"
 
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/attention"
+	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
+	"github.com/lockstep-go/lockstep/ptxgen/matmul"
+	"github.com/lockstep-go/lockstep/ptxgen/norm"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/ptxgen/rope"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
 // rowCase is a kernel over rows of float32, which hardly computes: perElement is the
 // bytes that it reads and writes for each.
-func rowCase(s ptxgen.Spec, what string, rows, width, perElement int, launch func(r *Rig, k *ptx.Kernel) (ptx.Launch, error)) Case {
+func rowCase(s kernel.Spec, what string, rows, width, perElement int, launch func(r *Rig, k *ptx.Kernel) (ptx.Launch, error)) Case {
 	shape := fmt.Sprintf("%d×%d", rows, width)
 	if what != "" {
 		shape += " " + what
@@ -22,20 +27,23 @@ func rowCase(s ptxgen.Spec, what string, rows, width, perElement int, launch fun
 // which have a row for each head.
 func (s sizes) normCases() []Case {
 	var all []Case
-	for _, spec := range []ptxgen.Norm{{}, {To: quant.F16}, {To: quant.BF16}, {Layer: true}, {Layer: true, To: quant.F16}, {Layer: true, To: quant.BF16}} {
-		all = append(all, normCase(spec, s.rows, s.width, 1))
+	for _, kind := range []norm.Kind{norm.RMS, norm.Layer} {
+		for _, f := range []quant.Format{quant.F32, quant.F16, quant.BF16} {
+			all = append(all, normCase(kind, f, s.rows, s.width, 1))
+		}
 	}
 	heads, dim := s.flash[0].q, s.flash[0].dim
-	return append(all, normCase(ptxgen.Norm{}, s.batch, s.width, 1), normCase(ptxgen.Norm{PerWarp: true}, s.rows, dim, heads))
+	return append(all, normCase(norm.RMS, quant.F32, s.batch, s.width, 1), normCase(norm.RMS, quant.F32, s.rows, dim, heads))
 }
 
-func normCase(s ptxgen.Norm, tokens, width, heads int) Case {
-	return rowCase(s, "", tokens*heads, width, 4+s.To.BlockBytes(), func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
-		a := ptxgen.NormArgs{
-			X: r.Normal(quant.F32, tokens*heads*width), Weight: r.Normal(quant.F32, width), Y: r.Out(s.To, tokens*heads*width),
+func normCase(kind norm.Kind, to quant.Format, tokens, width, heads int) Case {
+	s := norm.Rows(kind, to)
+	return rowCase(s, "", tokens*heads, width, 4+to.BlockBytes(), func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+		a := norm.RowsArgs{
+			X: r.Normal(quant.F32, tokens*heads*width), Weight: r.Normal(quant.F32, width), Y: r.Out(to, tokens*heads*width),
 			Tokens: tokens, Heads: heads, Width: width, Eps: 1e-5,
 		}
-		if s.Layer {
+		if kind == norm.Layer {
 			a.Bias = r.Normal(quant.F32, width)
 		}
 		return s.Launch(k, a)
@@ -44,34 +52,34 @@ func normCase(s ptxgen.Norm, tokens, width, heads int) Case {
 
 // rowCases are what lies between the products of a prompt.
 func (s sizes) rowCases() []Case {
-	el := ptxgen.Elementwise{}
-	element := func(what string, rows, width, perElement int, args func(r *Rig, a *ptxgen.ElementwiseArgs)) Case {
+	el := elementwise.Fused()
+	element := func(what string, rows, width, perElement int, args func(r *Rig, a *elementwise.FusedArgs)) Case {
 		return rowCase(el, what, rows, width, perElement, func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
 			n := rows * width
-			a := ptxgen.ElementwiseArgs{X: r.Normal(quant.F32, n), Y: r.Out(quant.F32, n), Rows: rows, Width: width}
+			a := elementwise.FusedArgs{X: r.Normal(quant.F32, n), Y: r.Out(quant.F32, n), Rows: rows, Width: width}
 			args(r, &a)
 			return el.Launch(k, a)
 		})
 	}
-	gated := func(act ptxgen.Activation) func(r *Rig, a *ptxgen.ElementwiseArgs) {
-		return func(r *Rig, a *ptxgen.ElementwiseArgs) {
+	gated := func(act elementwise.Activation) func(r *Rig, a *elementwise.FusedArgs) {
+		return func(r *Rig, a *elementwise.FusedArgs) {
 			a.Activation, a.Up = act, r.Normal(quant.F32, a.Rows*a.Width)
 		}
 	}
 	all := []Case{
-		element("SiLU·up", s.rows, s.ffn, 12, gated(ptxgen.SiLU)), element("GELU·up", s.rows, s.ffn, 12, gated(ptxgen.GELU)),
-		element("SiLU·up", s.batch, s.ffn, 12, gated(ptxgen.SiLU)),
-		element("bias", s.rows, s.width, 8, func(r *Rig, a *ptxgen.ElementwiseArgs) { a.Bias = r.Normal(quant.F32, a.Width) }),
-		element("+ residual", s.rows, s.width, 12, func(r *Rig, a *ptxgen.ElementwiseArgs) {
+		element("SiLU·up", s.rows, s.ffn, 12, gated(elementwise.SiLU)), element("GELU·up", s.rows, s.ffn, 12, gated(elementwise.GELU)),
+		element("SiLU·up", s.batch, s.ffn, 12, gated(elementwise.SiLU)),
+		element("bias", s.rows, s.width, 8, func(r *Rig, a *elementwise.FusedArgs) { a.Bias = r.Normal(quant.F32, a.Width) }),
+		element("+ residual", s.rows, s.width, 12, func(r *Rig, a *elementwise.FusedArgs) {
 			a.Residual = r.Normal(quant.F32, a.Rows*a.Width)
 		}),
 	}
 	for _, f := range []quant.Format{quant.F16, quant.BF16} {
 		for _, width := range []int{s.width, s.ffn} {
-			n := ptxgen.Narrow{To: f}
+			n := elementwise.Cast(f)
 			all = append(all, rowCase(n, "", s.rows, width, 6, func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
-				return n.Launch(k, ptxgen.NarrowArgs{
-					X: r.Normal(quant.F32, s.rows*width), Y: r.Out(f, s.rows*n.Padded(width)), Scale: r.Zeros(int64(4 * s.rows)),
+				return n.Launch(k, elementwise.CastArgs{
+					X: r.Normal(quant.F32, s.rows*width), Y: r.Out(f, s.rows*elementwise.PaddedWidth(width)), Scale: r.Zeros(int64(4 * s.rows)),
 					Rows: s.rows, Width: width,
 				})
 			}))
@@ -89,7 +97,7 @@ func (s sizes) ropeCases() []Case {
 		sequences, before, each int
 		cache                   quant.Format
 	}{{1, 0, s.rows, quant.F16}, {1, 0, s.rows, quant.BF16}, {1, 0, s.rows, quant.F32}, {s.batch, s.rows, 1, quant.F16}} {
-		spec, tokens := ptxgen.RopeAppend{Cache: c.cache}, c.sequences*c.each
+		spec, tokens := rope.Append(c.cache, attention.PageTokens), c.sequences*c.each
 		all = append(all, Case{
 			Spec: spec, Shape: fmt.Sprintf("%d seq × %d after %d", c.sequences, c.each, c.before),
 			Bytes: float64(tokens*h.dim) * float64(8*h.q+2*h.kv*(4+c.cache.BlockBytes())),
@@ -102,7 +110,7 @@ func (s sizes) ropeCases() []Case {
 					sequences[i], positions[i] = uint32(i/c.each), uint32(c.before+i%c.each)
 				}
 				kv := r.cache(h, c.sequences, c.before+c.each, c.cache)
-				return spec.Launch(k, ptxgen.RopeAppendArgs{
+				return spec.Launch(k, rope.AppendArgs{
 					Q: r.InPlace(quant.F32, tokens*h.q*h.dim), K: r.Normal(quant.F32, tokens*h.kv*h.dim), V: r.Normal(quant.F32, tokens*h.kv*h.dim),
 					Freq: r.F64s(freq...), Positions: r.U32s(positions...), Sequences: r.U32s(sequences...), Lengths: kv.Lengths,
 					Table: kv.Table, KCache: kv.K, VCache: kv.V, Tokens: tokens, Heads: h.q, KVHeads: h.kv, HeadDim: h.dim, Rot: h.dim,
@@ -118,7 +126,7 @@ func (s sizes) ropeCases() []Case {
 func (s sizes) embedCases() []Case {
 	var all []Case
 	for _, f := range s.embeddings {
-		spec, table := ptxgen.Embed{Format: f}, s.lmHead()
+		spec, table := matmul.Embed{Format: f}, s.lmHead()
 		all = append(all, Case{
 			Spec: spec, Shape: fmt.Sprintf("%d of %v", s.rows, table),
 			Bytes: float64(packedBytes(f, matrix{s.rows, table.k})) + 4*float64(s.rows*table.k),
@@ -127,7 +135,7 @@ func (s sizes) embedCases() []Case {
 				for i := range tokens {
 					tokens[i] = r.rng.Uint32N(uint32(table.rows))
 				}
-				return spec.Launch(k, ptxgen.EmbedArgs{
+				return spec.Launch(k, matmul.EmbedArgs{
 					W: r.Once("table", func() uint64 { return r.Packed(f, table) }), Tokens: r.U32s(tokens...),
 					Out: r.Out(quant.F32, s.rows*table.k), Count: s.rows, K: table.k, Scale: 1,
 				})

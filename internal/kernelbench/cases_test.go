@@ -12,6 +12,10 @@ import (
 	"github.com/lockstep-go/lockstep/driver/emu"
 	"github.com/lockstep-go/lockstep/internal/kernelcache"
 	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
+	"github.com/lockstep-go/lockstep/ptxgen/matmul"
+	"github.com/lockstep-go/lockstep/ptxgen/peak"
+	"github.com/lockstep-go/lockstep/ptxgen/sample"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -20,7 +24,7 @@ var h200 = driver.Properties{ComputeCapability: 90, PTXVersion: 84, SMs: 132, Sh
 
 // There is a case for every kernel that an engine may use, and no case twice.
 func TestCases(t *testing.T) {
-	seen, operations, products := map[string]bool{}, map[reflect.Type]bool{}, map[ptxgen.Spec]bool{}
+	seen, operations, products := map[string]bool{}, map[reflect.Type]bool{}, map[kernel.Spec]bool{}
 	for _, c := range Cases(h200) {
 		if seen[c.name()] {
 			t.Errorf("%s is there twice", c.name())
@@ -31,13 +35,13 @@ func TestCases(t *testing.T) {
 		seen[c.name()] = true
 		operations[reflect.TypeOf(c.Spec)] = true
 		switch c.Spec.(type) {
-		case ptxgen.Gemv, ptxgen.GemvBatch:
+		case matmul.Gemv, matmul.GemvBatch:
 			products[c.Spec] = true
 		}
 	}
 	for _, s := range ptxgen.Reachable() {
 		switch s.(type) {
-		case ptxgen.ReadPlain, ptxgen.ReadBulk, ptxgen.MatrixRate: // the limits
+		case kernel.Typed[peak.ReadArgs], kernel.Typed[peak.BulkReadArgs], kernel.Typed[peak.MMAArgs]: // the limits
 			continue
 		}
 		if typ := reflect.TypeOf(s); !operations[typ] {
@@ -46,11 +50,11 @@ func TestCases(t *testing.T) {
 		}
 	}
 	for _, f := range quant.Formats() {
-		want := []ptxgen.Spec{ptxgen.Gemv{Format: f}, ptxgen.Gemv{Format: f, Gated: true}}
+		want := []kernel.Spec{matmul.Gemv{Format: f}, matmul.Gemv{Format: f, Gated: true}}
 		if f.BlockLen() > 1 {
-			want = append(want, ptxgen.GemvBatch{Format: f, Columns: 4}, ptxgen.GemvBatch{Format: f, Columns: 8, Gated: true})
+			want = append(want, matmul.GemvBatch{Format: f, Columns: 4}, matmul.GemvBatch{Format: f, Columns: 8, Gated: true})
 		} else {
-			want = append(want, ptxgen.Gemv{Format: f, Columns: 2}, ptxgen.Gemv{Format: f, Columns: 8})
+			want = append(want, matmul.Gemv{Format: f, Columns: 2}, matmul.Gemv{Format: f, Columns: 8})
 		}
 		for _, s := range want {
 			if !products[s] {
@@ -149,7 +153,7 @@ func (o output) check(before, after []byte) error {
 	}
 	if o.integers {
 		for i := 0; i < len(after); i += 4 {
-			if binary.LittleEndian.Uint32(after[i:]) == ptxgen.NoIndex {
+			if binary.LittleEndian.Uint32(after[i:]) == sample.NoIndex {
 				return fmt.Errorf("result %d of %d was not written", i/4, len(after)/4)
 			}
 		}
@@ -192,7 +196,7 @@ func TestCheckSeesFaults(t *testing.T) {
 		{"half not written", output{format: quant.F16}, []byte{0, 60, 0xFF, 0xFF}, true},
 		{"bfloat16 not written", output{format: quant.BF16}, []byte{0, 60, 0xFF, 0xFF}, true},
 		{"indices", output{integers: true}, words(7, 7), false},
-		{"index not written", output{integers: true}, words(7, ptxgen.NoIndex), true},
+		{"index not written", output{integers: true}, words(7, sample.NoIndex), true},
 		{"in place", output{inPlace: true}, words(one, two), false},
 		{"in place, as it was", output{inPlace: true}, words(two, one), true},
 	} {

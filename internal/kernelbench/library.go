@@ -7,7 +7,7 @@ import (
 
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/kernelcache"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
@@ -23,7 +23,7 @@ func newLibrary(set *kernelcache.Cache) *library {
 }
 
 // kernel is the kernel, loaded.
-func (l *library) kernel(s ptxgen.Spec) (*ptx.Kernel, error) {
+func (l *library) kernel(s kernel.Spec) (*ptx.Kernel, error) {
 	l.mu.Lock()
 	build, ok := l.built[s.Name()]
 	if !ok {
@@ -52,7 +52,7 @@ func (l *library) launch(x ptx.Launch, err error) (driver.Launch, error) {
 // compiling takes longer than measuring. What fails, fails again when it is used. It
 // stops with the context's error.
 func (l *library) load(ctx context.Context, cases []Case) error {
-	next := make(chan ptxgen.Spec)
+	next := make(chan kernel.Spec)
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {

@@ -6,7 +6,8 @@ import (
 
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/kernelcache"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
+	"github.com/lockstep-go/lockstep/ptxgen/peak"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
@@ -30,9 +31,9 @@ func measureLimits(dev driver.Device, lib *library, e effort) (Limits, error) {
 	p := dev.Properties()
 	sms := max(p.SMs, 1)
 	for _, perSM := range []int{2, 4, 8} {
-		s := ptxgen.ReadPlain{}
+		s := peak.Read()
 		l, err := r.launchOf(s, func(k *ptx.Kernel) (ptx.Launch, error) {
-			return s.Launch(k, ptxgen.ReadPlainArgs{In: in, Out: out, Bytes: bytes, CTAs: perSM * sms})
+			return s.Launch(k, peak.ReadArgs{In: in, Out: out, Bytes: bytes, CTAs: perSM * sms})
 		})
 		rate, err := r.rate(l, float64(bytes), err)
 		if err != nil {
@@ -41,12 +42,12 @@ func measureLimits(dev driver.Device, lib *library, e effort) (Limits, error) {
 		lim.ReadPlain = max(lim.ReadPlain, rate)
 	}
 	if p.ComputeCapability >= 90 {
-		s := ptxgen.ReadBulk{}
-		chunks := int(bytes) / s.ChunkBytes()
+		s := peak.BulkRead()
+		chunks := int(bytes) / peak.BulkChunkBytes
 		l, err := r.launchOf(s, func(k *ptx.Kernel) (ptx.Launch, error) {
-			return s.Launch(k, ptxgen.ReadBulkArgs{In: in, Out: out, Chunks: chunks, CTAs: sms})
+			return s.Launch(k, peak.BulkReadArgs{In: in, Out: out, Chunks: chunks, CTAs: sms})
 		})
-		if lim.ReadBulk, err = r.rate(l, float64(chunks*s.ChunkBytes()), err); err != nil {
+		if lim.ReadBulk, err = r.rate(l, float64(chunks*peak.BulkChunkBytes), err); err != nil {
 			return lim, fmt.Errorf("read bandwidth of bulk copies: %w", err)
 		}
 	}
@@ -68,14 +69,14 @@ func (r *Rig) half() int64 {
 }
 
 func (r *Rig) matrixRate(sms, rounds int, out uint64) (float64, error) {
-	s := ptxgen.MatrixRate{}
-	args := ptxgen.MatrixRateArgs{Out: out, Rounds: rounds, CTAs: 2 * sms}
+	s := peak.MMA()
+	args := peak.MMAArgs{Out: out, Rounds: rounds, CTAs: 2 * sms}
 	l, err := r.launchOf(s, func(k *ptx.Kernel) (ptx.Launch, error) { return s.Launch(k, args) })
-	return r.rate(l, s.FLOP(args), err)
+	return r.rate(l, args.FLOP(), err)
 }
 
 // launchOf makes the launch of a kernel.
-func (r *Rig) launchOf(s ptxgen.Spec, launch func(*ptx.Kernel) (ptx.Launch, error)) (driver.Launch, error) {
+func (r *Rig) launchOf(s kernel.Spec, launch func(*ptx.Kernel) (ptx.Launch, error)) (driver.Launch, error) {
 	k, err := r.lib.kernel(s)
 	if err != nil {
 		return driver.Launch{}, err
@@ -120,9 +121,9 @@ func (r *Rig) copyRate(from uint64, bytes int64) (float64, error) {
 // launchTime is what one launch after another takes in a graph when there is
 // next to nothing to do.
 func (r *Rig) launchTime(out uint64) (float64, error) {
-	s := ptxgen.MatrixRate{}
+	s := peak.MMA()
 	l, err := r.launchOf(s, func(k *ptx.Kernel) (ptx.Launch, error) {
-		return s.Launch(k, ptxgen.MatrixRateArgs{Out: out, Rounds: 0, CTAs: 1})
+		return s.Launch(k, peak.MMAArgs{Out: out, Rounds: 0, CTAs: 1})
 	})
 	if err != nil {
 		return 0, err

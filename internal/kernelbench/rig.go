@@ -8,7 +8,8 @@ import (
 
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/synth"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
+	"github.com/lockstep-go/lockstep/ptxgen/matmul"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
@@ -102,7 +103,7 @@ func (r *Rig) distinct(bytes int64) int {
 }
 
 // Run runs a kernel before the measurement, for what it leaves to the one measured.
-func (r *Rig) Run(s ptxgen.Spec, launch func(k *ptx.Kernel) (ptx.Launch, error)) {
+func (r *Rig) Run(s kernel.Spec, launch func(k *ptx.Kernel) (ptx.Launch, error)) {
 	l, err := r.launchOf(s, launch)
 	if r.keep(err); r.err == nil {
 		r.keep(r.stream.Launch(l))
@@ -200,7 +201,7 @@ type matrix struct{ rows, k int }
 
 // Packed takes memory for a random matrix as kernels read it: some rows, repeated.
 func (r *Rig) Packed(f quant.Format, m matrix) uint64 {
-	p := ptxgen.Packing{Format: f, K: m.k}
+	p := matmul.Packing{Format: f, K: m.k}
 	key := struct {
 		f quant.Format
 		m matrix
@@ -222,7 +223,7 @@ func (r *Rig) Packed(f quant.Format, m matrix) uint64 {
 
 // packedBytes is the size of a matrix as kernels read it.
 func packedBytes(f quant.Format, m matrix) int64 {
-	return int64(ptxgen.Packing{Format: f, K: m.k}.Bytes(m.rows))
+	return int64(matmul.Packing{Format: f, K: m.k}.Bytes(m.rows))
 }
 
 // U32s takes memory for numbers.

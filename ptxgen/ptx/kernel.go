@@ -1,10 +1,6 @@
 package ptx
 
-import (
-	"encoding/binary"
-	"fmt"
-	"math"
-)
+import "encoding/binary"
 
 // Param is a parameter of a kernel.
 type Param struct {
@@ -69,63 +65,6 @@ type Kernel struct {
 	Static     int    // bytes of static shared memory
 	Dynamic    bool   // uses dynamic shared memory
 	source     *Builder
-}
-
-// Arg is a parameter's value. See Addr, Uint, Int and Float.
-type Arg struct {
-	typ  string
-	bits uint64
-}
-
-// Addr is a device address, for a pointer; 0 where the kernel says that one may be left out.
-func Addr[A ~uint64](a A) Arg { return Arg{"u64", uint64(a)} }
-
-// Uint is a 32-bit number. It panics if n does not fit.
-func Uint[N ~int | ~uint32](n N) Arg {
-	if int64(n) < 0 || int64(n) > math.MaxUint32 {
-		panic(fmt.Sprintf("ptx: %d is no uint32", int64(n)))
-	}
-	return Arg{"u32", uint64(n)}
-}
-
-// Float is a float32.
-func Float(x float32) Arg { return Arg{"f32", uint64(math.Float32bits(x))} }
-
-// Launch is a launch of a kernel with its arguments, packed as drivers take them.
-type Launch struct {
-	Kernel *Kernel
-	Grid   [3]uint32
-	Block  [3]uint32
-	Shared uint32 // bytes of dynamic shared memory
-	Params []byte
-}
-
-// Launch checks the arguments against the entry's parameters, in number, type and
-// alignment, and the shape against the kernel's limits.
-func (k *Kernel) Launch(grid [3]uint32, threads int, shared int, args ...Arg) (Launch, error) {
-	l := Launch{Kernel: k, Grid: grid, Block: [3]uint32{uint32(threads), 1, 1}, Shared: uint32(shared)}
-	switch {
-	case grid[0] == 0 || grid[1] == 0 || grid[2] == 0 || grid[1] > 65535 || grid[2] > 65535 || grid[0] > math.MaxInt32:
-		return l, fmt.Errorf("ptx: kernel %s: a grid of %v CTAs", k.Name, grid)
-	case threads <= 0 || threads > k.MaxThreads:
-		return l, fmt.Errorf("ptx: kernel %s: a CTA of %d threads, at most %d", k.Name, threads, k.MaxThreads)
-	case shared < 0 || shared > 0 && !k.Dynamic:
-		return l, fmt.Errorf("ptx: kernel %s: %d bytes of dynamic shared memory, which it does not use", k.Name, shared)
-	case len(args) != len(k.Params):
-		return l, fmt.Errorf("ptx: kernel %s: %d arguments for %d parameters", k.Name, len(args), len(k.Params))
-	}
-	l.Params = make([]byte, 0, 8*len(args))
-	for i, p := range k.Params {
-		a := args[i]
-		if a.typ != p.Type {
-			return l, fmt.Errorf("ptx: kernel %s: parameter %s is %s, not %s", k.Name, p.Name, p.Type, a.typ)
-		}
-		if p.Align > 0 && a.bits%uint64(p.Align) != 0 {
-			return l, fmt.Errorf("ptx: kernel %s: parameter %s: address %#x is not a multiple of %d", k.Name, p.Name, a.bits, p.Align)
-		}
-		l.Params = pack(l.Params, a.bits, p.bytes())
-	}
-	return l, nil
 }
 
 // pack appends a number of size bytes at the next multiple of its size.

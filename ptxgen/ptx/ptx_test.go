@@ -165,30 +165,56 @@ func TestLaunch(t *testing.T) {
 		t.Fatal(err)
 	}
 	grid := [3]uint32{1, 1, 1}
-	good := []ptx.Arg{ptx.Addr(uint64(256)), ptx.Uint(3), ptx.Float(0.5)}
-	l, err := k.Launch(grid, 128, 0, good...)
+	type params struct {
+		Y ptx.Global
+		N ptx.U32
+		C ptx.F32
+	}
+	good := params{Y: ptx.Addr(uint64(256)), N: ptx.Uint(3), C: ptx.Float(0.5)}
+	l, err := k.Launch(grid, 128, 0, &good)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := "\x00\x01\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x3f"; string(l.Params) != want {
 		t.Errorf("packed %q, want %q", l.Params, want)
 	}
+	unset := good
+	unset.N = ptx.U32{}
+	misaligned := good
+	misaligned.Y = ptx.Addr(uint64(260))
 	for _, c := range []struct {
 		name, want string
 		grid       [3]uint32
 		threads    int
 		shared     int
-		args       []ptx.Arg
+		params     any
 	}{
-		{"too few", "2 arguments for 3", grid, 128, 0, good[:2]},
-		{"type", "parameter n is u32, not f32", grid, 128, 0, []ptx.Arg{good[0], ptx.Float(3), good[2]}},
-		{"alignment", "address 0x104 is not a multiple of 16", grid, 128, 0, []ptx.Arg{ptx.Addr(uint64(260)), good[1], good[2]}},
-		{"threads", "129 threads, at most 128", grid, 129, 0, good},
-		{"no CTA", "a grid of", [3]uint32{1, 0, 1}, 128, 0, good},
-		{"tall grid", "a grid of", [3]uint32{1, 65536, 1}, 128, 0, good},
-		{"shared", "dynamic shared memory, which it does not use", grid, 128, 16, good},
+		{"too few", "parameter c: it is missing", grid, 128, 0, &struct {
+			Y ptx.Global
+			N ptx.U32
+		}{good.Y, good.N}},
+		{"too many", "it has no parameter d", grid, 128, 0, &struct {
+			Y    ptx.Global
+			N    ptx.U32
+			C, D ptx.F32
+		}{good.Y, good.N, good.C, good.C}},
+		{"order", "parameter y is u64, not n of type u32", grid, 128, 0, &struct {
+			N ptx.U32
+			Y ptx.Global
+			C ptx.F32
+		}{good.N, good.Y, good.C}},
+		{"type", "parameter n is u32, not n of type f32", grid, 128, 0, &struct {
+			Y    ptx.Global
+			N, C ptx.F32
+		}{good.Y, good.C, good.C}},
+		{"unset", "parameter n: it is not set", grid, 128, 0, &unset},
+		{"alignment", "address 0x104 is not a multiple of 16", grid, 128, 0, &misaligned},
+		{"threads", "129 threads, at most 128", grid, 129, 0, &good},
+		{"no CTA", "a grid of", [3]uint32{1, 0, 1}, 128, 0, &good},
+		{"tall grid", "a grid of", [3]uint32{1, 65536, 1}, 128, 0, &good},
+		{"shared", "dynamic shared memory, which it does not use", grid, 128, 16, &good},
 	} {
-		if _, err := k.Launch(c.grid, c.threads, c.shared, c.args...); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := k.Launch(c.grid, c.threads, c.shared, c.params); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want one with %q", c.name, err, c.want)
 		}
 	}

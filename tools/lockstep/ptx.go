@@ -11,6 +11,8 @@ import (
 
 	"github.com/lockstep-go/lockstep/internal/atomicfile"
 	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/attention"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
@@ -83,7 +85,7 @@ var headDimSuffix = regexp.MustCompile(`_d([1-9]\d{0,8})$`)
 
 // kernelNamed returns the kernel with a name, or nil. Attention kernels may have a head
 // dimension that is not listed.
-func kernelNamed(name string) ptxgen.Spec {
+func kernelNamed(name string) kernel.Spec {
 	for _, s := range ptxgen.Reachable() {
 		if s.Name() == name {
 			return s
@@ -94,27 +96,10 @@ func kernelNamed(name string) ptxgen.Spec {
 		return nil
 	}
 	n, _ := strconv.Atoi(dim[1])
-	for _, s := range ptxgen.Reachable() {
-		if s = withHeadDim(s, n); s != nil && s.Name() == name {
+	for _, s := range attention.Specs(n) {
+		if s.Name() == name {
 			return s
 		}
-	}
-	return nil
-}
-
-// withHeadDim returns an attention kernel with another head dimension, or nil for other
-// kernels.
-func withHeadDim(s ptxgen.Spec, dim int) ptxgen.Spec {
-	switch s := s.(type) {
-	case ptxgen.AttentionCombine:
-		s.HeadDim = dim
-		return s
-	case ptxgen.AttentionDecode:
-		s.HeadDim = dim
-		return s
-	case ptxgen.FlashAttention:
-		s.HeadDim = dim
-		return s
 	}
 	return nil
 }
@@ -158,7 +143,7 @@ func (c *ptxCmd) writeAll(e *env, target ptx.Target) error {
 	return nil
 }
 
-func textFor(s ptxgen.Spec, target ptx.Target) ([]byte, error) {
+func textFor(s kernel.Spec, target ptx.Target) ([]byte, error) {
 	k, err := s.Build()
 	if err != nil {
 		return nil, err

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
+	"github.com/lockstep-go/lockstep/ptxgen/peak"
 )
 
 func TestPTXList(t *testing.T) {
@@ -35,9 +37,9 @@ func TestPTXHeadDims(t *testing.T) {
 }
 
 // fewKernels replaces the kernels of --all by three small ones, of which one needs sm_90.
-func fewKernels(t *testing.T) []ptxgen.Spec {
-	few := []ptxgen.Spec{ptxgen.ReadPlain{}, kernelNamed("read_bulk"), kernelNamed("rmsnorm")}
-	kernels = func() []ptxgen.Spec { return few }
+func fewKernels(t *testing.T) []kernel.Spec {
+	few := []kernel.Spec{peak.Read(), kernelNamed("read_bulk"), kernelNamed("rmsnorm")}
+	kernels = func() []kernel.Spec { return few }
 	t.Cleanup(func() { kernels = ptxgen.Reachable })
 	return few
 }

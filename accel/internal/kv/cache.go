@@ -1,4 +1,4 @@
-// Package kv is the paged KV cache of an engine. Sequences hold pages of PageTokens
+// Package kv is the paged KV cache of an engine. Sequences hold pages of attention.PageTokens
 // positions by tables; snapshots share pages with them, and swap them out to host memory
 // when the cache is full.
 package kv
@@ -7,16 +7,14 @@ import (
 	"slices"
 
 	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/attention"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// PageTokens is the number of positions of a page.
-const PageTokens = 64
-
-// Layer is the device memory of one layer's keys and values: [pages, kv heads, PageTokens,
-// head dim] each.
-type Layer struct{ K, V ptxgen.Address }
+// Layer is the device memory of one layer's keys and values: [pages, kv heads,
+// attention.PageTokens, head dim] each.
+type Layer struct{ K, V ptx.Address }
 
 // Geometry is the shape of a page.
 type Geometry struct {
@@ -28,7 +26,7 @@ type Geometry struct {
 func (g Geometry) HeadBytes() int { return g.HeadDim * g.Format.BlockBytes() }
 
 // BlockBytes returns the bytes of a page of one layer's keys. Its values have as many.
-func (g Geometry) BlockBytes() int { return PageTokens * g.KVHeads * g.HeadBytes() }
+func (g Geometry) BlockBytes() int { return attention.PageTokens * g.KVHeads * g.HeadBytes() }
 
 // PageBytes returns the bytes of a page in all layers.
 func (g Geometry) PageBytes() int64 { return 2 * int64(g.Layers) * int64(g.BlockBytes()) }
@@ -63,7 +61,7 @@ func (c *Cache) SwapOuts() int { return c.swapOuts }
 // out, the oldest first, if too few pages are free; none is if that would not suffice. The
 // error is then a *FullError, and the table is unchanged.
 func (c *Cache) Extend(t *Table, n, first int) error {
-	i, have := first/PageTokens, len(t.Pages)
+	i, have := first/attention.PageTokens, len(t.Pages)
 	if i >= have || !c.Pool.Shared(t.Pages[i]) {
 		return c.claim(t, n, nil)
 	}
@@ -84,18 +82,18 @@ func (c *Cache) Extend(t *Table, n, first int) error {
 		}
 		return c.claim(t, n, nil)
 	}
-	if err := c.claim(t, max(n, have*PageTokens)+PageTokens, nil); err != nil {
+	if err := c.claim(t, max(n, have*attention.PageTokens)+attention.PageTokens, nil); err != nil {
 		return err
 	}
 	last := len(t.Pages) - 1
 	if c.Pool.Shared(t.Pages[i]) { // claim may have swapped out the snapshots that shared it
 		if err := c.copyPage(t.Pages[last], t.Pages[i]); err != nil {
-			c.Pool.Shrink(t, have*PageTokens)
+			c.Pool.Shrink(t, have*attention.PageTokens)
 			return err
 		}
 		t.Pages[i], t.Pages[last] = t.Pages[last], t.Pages[i]
 	}
-	c.Pool.Shrink(t, last*PageTokens)
+	c.Pool.Shrink(t, last*attention.PageTokens)
 	return nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/lockstep-go/lockstep/ptxgen/attention"
 )
 
 // FullError means that sequences together need more pages than the cache has. The table
@@ -15,10 +17,10 @@ type FullError struct {
 }
 
 func (e *FullError) Error() string {
-	return fmt.Sprintf("KV cache is full: need %d pages of %d positions, %d of %d available", e.Need, PageTokens, e.Free, e.Pages)
+	return fmt.Sprintf("KV cache is full: need %d pages of %d positions, %d of %d available", e.Need, attention.PageTokens, e.Free, e.Pages)
 }
 
-// Table lists the pages of a sequence: position i is in Pages[i/PageTokens]. The zero value
+// Table lists the pages of a sequence: position i is in Pages[i/attention.PageTokens]. The zero value
 // is an empty table. A Table is for one goroutine.
 type Table struct{ Pages []uint32 }
 
@@ -209,4 +211,4 @@ func (p *Pool) swappable(list []*Snapshot) (free int, first *Snapshot) {
 }
 
 // pagesOf returns the pages that n positions take.
-func pagesOf(n int) int { return (n + PageTokens - 1) / PageTokens }
+func pagesOf(n int) int { return (n + attention.PageTokens - 1) / attention.PageTokens }

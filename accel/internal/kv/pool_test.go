@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"testing"
+
+	"github.com/lockstep-go/lockstep/ptxgen/attention"
 )
 
 // testPool is a pool with assertions.
@@ -46,13 +48,13 @@ func (p testPool) commit(t *Table, n int, want bool) {
 func TestPool(t *testing.T) {
 	p := newTestPool(t, 4)
 	var a, b, c Table
-	p.grow(&a, 2*PageTokens)
-	p.grow(&a, PageTokens) // has more already
+	p.grow(&a, 2*attention.PageTokens)
+	p.grow(&a, attention.PageTokens) // has more already
 	p.grow(&b, 1)
 	if !slices.Equal(a.Pages, []uint32{0, 1}) || !slices.Equal(b.Pages, []uint32{2}) {
 		t.Errorf("tables %v and %v", a.Pages, b.Pages)
 	}
-	err := p.pool.Grow(&b, 3*PageTokens)
+	err := p.pool.Grow(&b, 3*attention.PageTokens)
 	var e *FullError
 	if !errors.As(err, &e) || *e != (FullError{Need: 2, Free: 1, Pages: 4}) || !slices.Equal(b.Pages, []uint32{2}) {
 		t.Errorf("growing by two pages with one free: table %v, error %v", b.Pages, err)
@@ -69,7 +71,7 @@ func TestPool(t *testing.T) {
 	if p.pool.Shared(shared.Pages[0]) || len(a.Pages) != 0 {
 		t.Error("want one reference to the page")
 	}
-	if p.grow(&c, 2*PageTokens); slices.Contains(c.Pages, shared.Pages[0]) {
+	if p.grow(&c, 2*attention.PageTokens); slices.Contains(c.Pages, shared.Pages[0]) {
 		t.Errorf("a page in use was allocated: %v", c.Pages)
 	}
 	p.pool.Shrink(&shared, 0)
@@ -80,25 +82,25 @@ func TestPool(t *testing.T) {
 func TestReservations(t *testing.T) {
 	p := newTestPool(t, 4)
 	var a, b, c, d Table
-	p.grow(&b, PageTokens)
+	p.grow(&b, attention.PageTokens)
 	p.reserve(&a, 1)
 	p.reserve(&b, 2)
 	p.inUse("two reserved", 1)
-	p.commit(&b, 3*PageTokens, false) // needs more than one page
-	p.commit(&b, PageTokens, false)   // needs none
-	p.commit(&b, PageTokens+1, true)
+	p.commit(&b, 3*attention.PageTokens, false) // needs more than one page
+	p.commit(&b, attention.PageTokens, false)   // needs none
+	p.commit(&b, attention.PageTokens+1, true)
 	if !slices.Equal(b.Pages, []uint32{0, 2}) {
 		t.Errorf("the table is %v", b.Pages)
 	}
 	p.commit(&d, 1, false) // reserved none
-	p.commit(&b, 2*PageTokens+1, false)
+	p.commit(&b, 2*attention.PageTokens+1, false)
 	p.inUse("one committed", 2)
 
 	var e *FullError
-	if err := p.pool.Grow(&d, 3*PageTokens); !errors.As(err, &e) || *e != (FullError{Need: 3, Free: 2, Pages: 4}) {
+	if err := p.pool.Grow(&d, 3*attention.PageTokens); !errors.As(err, &e) || *e != (FullError{Need: 3, Free: 2, Pages: 4}) {
 		t.Errorf("growing by three pages with two free: %v", err)
 	}
-	if p.grow(&c, 2*PageTokens); !slices.Equal(c.Pages, []uint32{3, 1}) {
+	if p.grow(&c, 2*attention.PageTokens); !slices.Equal(c.Pages, []uint32{3, 1}) {
 		t.Errorf("the last free pages are %v", c.Pages)
 	}
 	p.commit(&a, 1, false)
@@ -119,7 +121,7 @@ func TestCancelReservations(t *testing.T) {
 	}
 	p.commit(&tables[0], 1, false)
 	var all Table
-	if p.grow(&all, 3*PageTokens); !slices.Equal(all.Pages, []uint32{0, 1, 2}) {
+	if p.grow(&all, 3*attention.PageTokens); !slices.Equal(all.Pages, []uint32{0, 1, 2}) {
 		t.Errorf("the pages are %v", all.Pages)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/ptxgen/attention"
 )
 
 // Snapshot is a copy of the first positions of a sequence. It shares whole pages with the
@@ -25,7 +26,7 @@ func (s *Snapshot) Len() int { return s.length }
 
 // Snapshot returns a snapshot of the first n positions of a table. The caller releases it.
 func (c *Cache) Snapshot(t *Table, n int) (*Snapshot, error) {
-	s := &Snapshot{length: n, whole: n / PageTokens, tail: make([]byte, c.Bytes(n%PageTokens))}
+	s := &Snapshot{length: n, whole: n / attention.PageTokens, tail: make([]byte, c.Bytes(n%attention.PageTokens))}
 	if err := c.save(c.blocks(t.Pages, s.whole, n, n), s.tail); err != nil {
 		return nil, err
 	}
@@ -39,7 +40,7 @@ func (c *Cache) Snapshot(t *Table, n int) (*Snapshot, error) {
 }
 
 // Bytes returns the memory of n positions in all layers.
-func (c *Cache) Bytes(n int) int64 { return c.geometry.PageBytes() / PageTokens * int64(n) }
+func (c *Cache) Bytes(n int) int64 { return c.geometry.PageBytes() / attention.PageTokens * int64(n) }
 
 // Release gives up the memory of a snapshot. Releasing it again does nothing.
 func (c *Cache) Release(s *Snapshot) {
@@ -63,7 +64,7 @@ func (c *Cache) dropPages(s *Snapshot) {
 
 // swapOut moves the pages of a snapshot to host memory.
 func (c *Cache) swapOut(s *Snapshot) error {
-	positions := s.whole * PageTokens
+	positions := s.whole * attention.PageTokens
 	swapped := make([]byte, c.Bytes(positions))
 	if err := c.save(c.blocks(s.pages, 0, positions, positions), swapped); err != nil {
 		return err
@@ -100,7 +101,7 @@ func (c *Cache) Restore(s *Snapshot, n int) (Table, error) {
 // restore is Restore without swapping out the snapshot itself.
 func (c *Cache) restore(s *Snapshot, n int) (t Table, err error) {
 	if s.pages != nil {
-		t.Pages = slices.Clone(s.pages[:min(n/PageTokens, s.whole)])
+		t.Pages = slices.Clone(s.pages[:min(n/attention.PageTokens, s.whole)])
 		c.Pool.share(t.Pages)
 	}
 	if err = c.claim(&t, n, s); err == nil {
@@ -114,13 +115,13 @@ func (c *Cache) restore(s *Snapshot, n int) (t Table, err error) {
 
 // fill copies what the pages of a restored table do not share with the snapshot.
 func (c *Cache) fill(pages []uint32, s *Snapshot, n int) error {
-	wholePositions := s.whole * PageTokens
-	switch shared := n / PageTokens; {
+	wholePositions := s.whole * attention.PageTokens
+	switch shared := n / attention.PageTokens; {
 	case s.swapped != nil:
 		if err := c.load(c.blocks(pages, 0, min(n, wholePositions), wholePositions), s.swapped); err != nil {
 			return err
 		}
-	case shared < s.whole && n%PageTokens > 0: // a part of a whole page
+	case shared < s.whole && n%attention.PageTokens > 0: // a part of a whole page
 		if err := c.copyPage(pages[shared], s.pages[shared]); err != nil {
 			return err
 		}

@@ -2,7 +2,8 @@ package kv
 
 import (
 	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/attention"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
 // block is the part of one layer's keys or values in one page, and its place in host
@@ -19,12 +20,12 @@ type block struct {
 // page, kv head.
 func (c *Cache) blocks(pages []uint32, first, n, length int) []block {
 	var list []block
-	positionBytes := c.geometry.BlockBytes() / PageTokens
+	positionBytes := c.geometry.BlockBytes() / attention.PageTokens
 	offset := 0
 	for _, l := range c.layers {
-		for _, base := range []ptxgen.Address{l.K, l.V} {
-			for i := first; i*PageTokens < length; i++ {
-				b := block{copied: min(n-i*PageTokens, PageTokens), held: min(length-i*PageTokens, PageTokens), host: offset}
+		for _, base := range []ptx.Address{l.K, l.V} {
+			for i := first; i*attention.PageTokens < length; i++ {
+				b := block{copied: min(n-i*attention.PageTokens, attention.PageTokens), held: min(length-i*attention.PageTokens, attention.PageTokens), host: offset}
 				if b.copied > 0 {
 					b.device = c.address(base, pages[i])
 					list = append(list, b)
@@ -37,15 +38,15 @@ func (c *Cache) blocks(pages []uint32, first, n, length int) []block {
 }
 
 // address returns the address of a page in a layer's keys or values.
-func (c *Cache) address(base ptxgen.Address, page uint32) driver.Address {
-	return driver.Address(base + ptxgen.Address(int(page)*c.geometry.BlockBytes()))
+func (c *Cache) address(base ptx.Address, page uint32) driver.Address {
+	return driver.Address(base + ptx.Address(int(page)*c.geometry.BlockBytes()))
 }
 
 // eachHead calls do with each kv head's part of a block in the page and in host memory.
 func (c *Cache) eachHead(b block, page, host []byte, do func(page, host []byte)) {
 	headBytes := c.geometry.HeadBytes()
 	for h := range c.geometry.KVHeads {
-		do(page[h*PageTokens*headBytes:][:b.copied*headBytes], host[b.host+h*b.held*headBytes:][:b.copied*headBytes])
+		do(page[h*attention.PageTokens*headBytes:][:b.copied*headBytes], host[b.host+h*b.held*headBytes:][:b.copied*headBytes])
 	}
 }
 
@@ -105,7 +106,7 @@ func (c *Cache) load(list []block, host []byte) error {
 // copyPage queues copying a page within the device, in all layers.
 func (c *Cache) copyPage(to, from uint32) error {
 	for _, l := range c.layers {
-		for _, base := range []ptxgen.Address{l.K, l.V} {
+		for _, base := range []ptx.Address{l.K, l.V} {
 			if err := c.stream.Copy(c.address(base, to), c.address(base, from), int64(c.geometry.BlockBytes())); err != nil {
 				return err
 			}
@@ -116,12 +117,12 @@ func (c *Cache) copyPage(to, from uint32) error {
 
 // Read returns the keys or values of one position, [kv heads, head dim] in the cache's
 // format. base is Layer.K or Layer.V.
-func (c *Cache) Read(base ptxgen.Address, t *Table, position int) ([]byte, error) {
+func (c *Cache) Read(base ptx.Address, t *Table, position int) ([]byte, error) {
 	headBytes := c.geometry.HeadBytes()
 	data := make([]byte, c.geometry.KVHeads*headBytes)
-	page := c.address(base, t.Pages[position/PageTokens])
+	page := c.address(base, t.Pages[position/attention.PageTokens])
 	for h := range c.geometry.KVHeads {
-		at := page + driver.Address((h*PageTokens+position%PageTokens)*headBytes)
+		at := page + driver.Address((h*attention.PageTokens+position%attention.PageTokens)*headBytes)
 		if err := c.stream.Read(data[h*headBytes:][:headBytes], at); err != nil {
 			return nil, err
 		}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/lockstep-go/lockstep/accel/internal/upload"
 	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
 // Use is what device memory is for.
@@ -33,8 +33,8 @@ type allocation struct {
 	use     Use
 	name    string
 	bytes   int64
-	address *ptxgen.Address // set by Allocate
-	fill    Filler          // nil: zeros
+	address *ptx.Address // set by Allocate
+	fill    Filler       // nil: zeros
 }
 
 // Filler uploads the initial contents of an allocation.
@@ -42,12 +42,12 @@ type Filler func(u *upload.Uploader, at driver.Address) error
 
 // Add adds an allocation that is zero at first. Allocate stores its address in at. If bytes
 // is 0, nothing is allocated and the address stays 0.
-func (l *List) Add(use Use, name string, bytes int64, at *ptxgen.Address) {
+func (l *List) Add(use Use, name string, bytes int64, at *ptx.Address) {
 	l.AddFilled(use, name, bytes, at, nil)
 }
 
 // AddFilled is Add with initial contents.
-func (l *List) AddFilled(use Use, name string, bytes int64, at *ptxgen.Address, fill Filler) {
+func (l *List) AddFilled(use Use, name string, bytes int64, at *ptx.Address, fill Filler) {
 	if bytes > 0 {
 		l.allocations = append(l.allocations, allocation{use, name, bytes, at, fill})
 	}
@@ -94,7 +94,7 @@ func (l *List) Allocate(dev driver.Device) (buffers []driver.Buffer, err error) 
 			return buffers, fmt.Errorf("%d bytes of %v for %s: %w", a.bytes, a.use, a.name, err)
 		}
 		buffers = append(buffers, b)
-		*a.address = ptxgen.Address(b.Address())
+		*a.address = ptx.Address(b.Address())
 	}
 	return buffers, nil
 }
@@ -118,11 +118,11 @@ func (l *List) Upload(u *upload.Uploader) error {
 
 // Placeholders stores distinct addresses without allocating, for plans that never run. It
 // returns the first address behind them.
-func (l *List) Placeholders() ptxgen.Address {
-	at := ptxgen.Address(smallAlign)
+func (l *List) Placeholders() ptx.Address {
+	at := ptx.Address(smallAlign)
 	for _, a := range l.allocations {
 		*a.address = at
-		at += ptxgen.Address(a.size())
+		at += ptx.Address(a.size())
 	}
 	return at
 }

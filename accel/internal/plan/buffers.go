@@ -4,41 +4,44 @@ import (
 	"github.com/lockstep-go/lockstep/accel/internal/memory"
 	"github.com/lockstep-go/lockstep/accel/internal/upload"
 	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/attention"
+	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/ptxgen/sample"
 )
 
 // Buffers are the device addresses of activations and of the inputs of a forward pass.
 // T is Layout.MaxTokens, R is Layout.LogitRows, S is Layout.Slots, P is Layout.MaxPages.
 type Buffers struct {
-	x         ptxgen.Address // f32 [T, hidden]: the residual stream
-	qkv       ptxgen.Address // f32 [T, widths.qkv]
-	attention ptxgen.Address // f32 [T, heads·head dim]
-	gate, up  ptxgen.Address // f32 [T, widths.ffn] each
-	out       ptxgen.Address // f32 [T, widths.out]: to be normalized or combined before it is added to x
-	cast      ptxgen.Address // f16 or bf16 [T, …]: operand of tensor cores
-	scale     ptxgen.Address // f32, one per row of cast
+	x         ptx.Address // f32 [T, hidden]: the residual stream
+	qkv       ptx.Address // f32 [T, widths.qkv]
+	attention ptx.Address // f32 [T, heads·head dim]
+	gate, up  ptx.Address // f32 [T, widths.ffn] each
+	out       ptx.Address // f32 [T, widths.out]: to be normalized or combined before it is added to x
+	cast      ptx.Address // f16 or bf16 [T, …]: operand of tensor cores
+	scale     ptx.Address // f32, one per row of cast
 
-	routerLogits  ptxgen.Address // f32 [T, experts]
-	expertWeights ptxgen.Address // f32 [T, experts used]
-	experts       ptxgen.Address // u32 [T, experts used]
-	expertOffsets ptxgen.Address // u32 [experts+1]: where the rows of an expert begin in expertRows
-	expertRows    ptxgen.Address // u32: rows grouped by expert
+	routerLogits  ptx.Address // f32 [T, experts]
+	expertWeights ptx.Address // f32 [T, experts used]
+	experts       ptx.Address // u32 [T, experts used]
+	expertOffsets ptx.Address // u32 [experts+1]: where the rows of an expert begin in expertRows
+	expertRows    ptx.Address // u32: rows grouped by expert
 
-	Logits ptxgen.Address // f32 [R, vocab]
-	argmax ptxgen.Address // scratch memory of Argmax
+	Logits ptx.Address // f32 [R, vocab]
+	argmax ptx.Address // scratch memory of Argmax
 
-	partial   ptxgen.Address // scratch memory of AttentionDecode
-	workspace ptxgen.Address // scratch memory of Gemv and GemvWide
-	digits    ptxgen.Address // quantized activations
+	partial   ptx.Address // scratch memory of AttentionDecode
+	workspace ptx.Address // scratch memory of Gemv and GemvWide
+	digits    ptx.Address // quantized activations
 
-	sequences  ptxgen.Address // u32 [S]: 0, 1, …
-	StepTables ptxgen.Address // u32 [S, P]: page tables
-	StepInput  ptxgen.Address // u32 [3, S]: tokens, positions, lengths
-	Chunk      ptxgen.Address // u32: see ChunkInput
+	sequences  ptx.Address // u32 [S]: 0, 1, …
+	StepTables ptx.Address // u32 [S, P]: page tables
+	StepInput  ptx.Address // u32 [3, S]: tokens, positions, lengths
+	Chunk      ptx.Address // u32: see ChunkInput
 
 	// StepTokens and PromptTokens are u32 [R, 2] in pinned memory, where Argmax writes the
 	// tokens of decode steps and of prompts. The engine sets them once it has that memory.
-	StepTokens, PromptTokens ptxgen.Address
+	StepTokens, PromptTokens ptx.Address
 }
 
 // addBuffers lists the buffers.
@@ -46,7 +49,7 @@ func (l *Layout) addBuffers(workspace, digits int64) {
 	b, c := &l.Buffers, l.model
 	tokens, logitRows := int64(l.MaxTokens), int64(l.LogitRows)
 	for _, r := range []struct {
-		to    *ptxgen.Address
+		to    *ptx.Address
 		name  string
 		rows  int64
 		width int // elements of 4 bytes
@@ -61,11 +64,11 @@ func (l *Layout) addBuffers(workspace, digits int64) {
 		{&b.expertWeights, "expert weights", tokens, c.ExpertsUsed},
 		{&b.experts, "experts", tokens, c.ExpertsUsed},
 		{&b.Logits, "logits", logitRows, c.Vocab},
-		{&b.argmax, "argmax", logitRows, 2 * ptxgen.Argmax{}.Slices(c.Vocab)},
+		{&b.argmax, "argmax", logitRows, 2 * sample.Slices(c.Vocab)},
 	} {
 		l.Memory.Add(memory.Activations, r.name, r.rows*int64(4*r.width), r.to)
 	}
-	l.Memory.Add(memory.Workspace, "attention", l.attentionDecode().ScratchBytes(l.Slots, c.Heads, l.MaxPages), &b.partial)
+	l.Memory.Add(memory.Workspace, "attention", attention.ScratchBytes(c.HeadDim, l.Slots, c.Heads, l.MaxPages), &b.partial)
 	l.Memory.Add(memory.Workspace, "products", workspace, &b.workspace)
 	l.Memory.Add(memory.Workspace, "quantized activations", digits, &b.digits)
 	l.Memory.AddFilled(memory.Tables, "sequences", int64(4*l.Slots), &b.sequences, func(u *upload.Uploader, at driver.Address) error {
@@ -84,11 +87,11 @@ func (l *Layout) addBuffers(workspace, digits int64) {
 
 // addPrefillBuffers lists what only the prefill kernels use.
 func (l *Layout) addPrefillBuffers() {
-	b, c, n := &l.Buffers, l.model, ptxgen.Narrow{}
-	width, experts := max(n.Padded(c.Hidden), n.Padded(c.Heads*c.HeadDim), n.Padded(l.widths.ffn)), 1
+	b, c := &l.Buffers, l.model
+	width, experts := max(elementwise.PaddedWidth(c.Hidden), elementwise.PaddedWidth(c.Heads*c.HeadDim), elementwise.PaddedWidth(l.widths.ffn)), 1
 	if c.Experts > 0 {
 		experts = c.ExpertsUsed
-		width = max(width, experts*n.Padded(l.widths.ffn/experts))
+		width = max(width, experts*elementwise.PaddedWidth(l.widths.ffn/experts))
 		l.Memory.Add(memory.Activations, "expert offsets", int64(4*(c.Experts+1)), &b.expertOffsets)
 		l.Memory.Add(memory.Activations, "expert rows", int64(4*l.MaxTokens*experts), &b.expertRows)
 	}
@@ -99,15 +102,15 @@ func (l *Layout) addPrefillBuffers() {
 
 // inputs are the device addresses of what a forward pass computes.
 type inputs struct {
-	tokens, positions, lengths, tables, sequences, starts ptxgen.Address
+	tokens, positions, lengths, tables, sequences, starts ptx.Address
 
-	chosen ptxgen.Address // where Argmax writes its tokens
+	chosen ptx.Address // where Argmax writes its tokens
 }
 
 // stepInputs are the inputs of a decode step. Each slot has its own length and page table.
 func (l *Layout) stepInputs() inputs {
 	b := &l.Buffers
-	array := func(i int) ptxgen.Address { return b.StepInput + ptxgen.Address(4*i*l.Slots) }
+	array := func(i int) ptx.Address { return b.StepInput + ptx.Address(4*i*l.Slots) }
 	return inputs{tokens: array(0), positions: array(1), lengths: array(2), tables: b.StepTables, sequences: b.sequences, chosen: b.StepTokens}
 }
 
@@ -132,7 +135,7 @@ func (l *Layout) ChunkInput(pages []uint32, tokens []int, first int) []uint32 {
 
 // chunkInputs are the inputs of a chunk.
 func (l *Layout) chunkInputs(tokens int) inputs {
-	at := func(i int) ptxgen.Address { return l.Buffers.Chunk + ptxgen.Address(4*i) }
+	at := func(i int) ptx.Address { return l.Buffers.Chunk + ptx.Address(4*i) }
 	list := l.MaxPages + chunkHeader
 	return inputs{tables: at(0), lengths: at(l.MaxPages), starts: at(l.MaxPages + 1), tokens: at(list), positions: at(list + tokens)}
 }

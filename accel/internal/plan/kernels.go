@@ -3,21 +3,20 @@ package plan
 import (
 	"sync"
 
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// kernelsByName and kernelsBySpec cache kernels for all engines of the process. A kernel
-// depends on its spec alone, and different specs may have the same name. The lookup by spec
-// avoids formatting the name for each of the hundreds of launches of a plan.
-var kernelsByName, kernelsBySpec sync.Map // string, ptxgen.Spec: func() (*ptx.Kernel, error)
+// kernels caches kernels by name for all engines of the process: func() (*ptx.Kernel, error).
+// A kernel depends on its spec alone.
+var kernels sync.Map
 
-// kernel builds a kernel once.
-func kernel(s ptxgen.Spec) (*ptx.Kernel, error) {
-	build, ok := kernelsBySpec.Load(s)
+// kernelOf builds a kernel once.
+func kernelOf(s kernel.Spec) (*ptx.Kernel, error) {
+	name := s.Name()
+	build, ok := kernels.Load(name)
 	if !ok {
-		build, _ = kernelsByName.LoadOrStore(s.Name(), sync.OnceValues(s.Build))
-		kernelsBySpec.Store(s, build)
+		build, _ = kernels.LoadOrStore(name, sync.OnceValues(s.Build))
 	}
 	return build.(func() (*ptx.Kernel, error))()
 }

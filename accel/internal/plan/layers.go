@@ -2,19 +2,27 @@ package plan
 
 import (
 	"github.com/lockstep-go/lockstep/model"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/attention"
+	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
+	"github.com/lockstep-go/lockstep/ptxgen/matmul"
+	"github.com/lockstep-go/lockstep/ptxgen/moe"
+	"github.com/lockstep-go/lockstep/ptxgen/norm"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/ptxgen/rope"
+	"github.com/lockstep-go/lockstep/ptxgen/sample"
+	"github.com/lockstep-go/lockstep/quant"
 )
 
 // embed looks up the embedding of each token and, if positions are learned, adds that of its
 // position.
 func (p *planner) embed() {
 	w, c, tokens := p.layout.weights, p.model, p.shape.Tokens
-	args := ptxgen.EmbedArgs{W: w.embedding.at, Tokens: p.in.tokens, Out: p.buf.x, Count: tokens, K: w.embedding.k, Scale: c.EmbedScale}
+	args := matmul.EmbedArgs{W: w.embedding.at, Tokens: p.in.tokens, Out: p.buf.x, Count: tokens, K: w.embedding.k, Scale: c.EmbedScale}
 	if e := &w.position; !e.empty() {
-		add(p, "positions", ptxgen.Embed{Format: e.format}, ptxgen.EmbedArgs{W: e.at, Tokens: p.in.positions, Out: p.buf.x, Count: tokens, K: e.k})
+		add(p, "positions", matmul.Embed{Format: e.format}, matmul.EmbedArgs{W: e.at, Tokens: p.in.positions, Out: p.buf.x, Count: tokens, K: e.k})
 		args.Residual = p.buf.x
 	}
-	add(p, "embed", ptxgen.Embed{Format: w.embedding.format}, args)
+	add(p, "embed", matmul.Embed{Format: w.embedding.format}, args)
 	p.show(View{Op: "embed", At: p.buf.x, Width: c.Hidden})
 }
 
@@ -37,7 +45,7 @@ func (p *planner) transformerBlock(l *layer) {
 func (p *planner) projectQKV(l *layer) {
 	for i := range l.qkv {
 		s := &l.qkv[i]
-		p.product("QKV", product{w: &s.w, x: p.buf.x, norm: l.attnNorm, y: p.buf.qkv + ptxgen.Address(4*s.column), yStride: p.layout.widths.qkv})
+		p.product("QKV", product{w: &s.w, x: p.buf.x, norm: l.attnNorm, y: p.buf.qkv + ptx.Address(4*s.column), yStride: p.layout.widths.qkv})
 	}
 }
 
@@ -45,23 +53,23 @@ func (p *planner) projectQKV(l *layer) {
 func (p *planner) attend(l *layer) {
 	c, stride := p.model, p.layout.widths.qkv
 	cache := p.layout.KV[p.layer]
-	headBytes := ptxgen.Address(4 * c.HeadDim)
-	k := p.buf.qkv + ptxgen.Address(c.Heads)*headBytes
-	rope := ptxgen.RopeAppendArgs{
-		Q: p.buf.qkv, K: k, V: k + ptxgen.Address(c.KVHeads)*headBytes, QStride: stride, KStride: stride, VStride: stride,
+	headBytes := ptx.Address(4 * c.HeadDim)
+	k := p.buf.qkv + ptx.Address(c.Heads)*headBytes
+	args := rope.AppendArgs{
+		Q: p.buf.qkv, K: k, V: k + ptx.Address(c.KVHeads)*headBytes, QStride: stride, KStride: stride, VStride: stride,
 		QNorm: l.qNorm.weight, KNorm: l.kNorm.weight, Eps: c.NormEps,
 		Positions: p.in.positions, Sequences: p.in.sequences, Lengths: p.in.lengths, Table: p.in.tables,
 		KCache: cache.K, VCache: cache.V, Tokens: p.shape.Tokens, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, MaxPages: p.layout.MaxPages,
 	}
 	if l.rope != nil {
-		rope.Freq, rope.Rot, rope.NeoX, rope.Factor = l.rope.address(p.shape.LongRope), c.RopeDim, !c.RopeInterleaved, float32(c.RopeAttnFactor)
+		args.Freq, args.Rot, args.NeoX, args.Factor = l.rope.address(p.shape.LongRope), c.RopeDim, !c.RopeInterleaved, float32(c.RopeAttnFactor)
 	}
-	add(p, "rotate and append", ptxgen.RopeAppend{Cache: p.layout.config.KV}, rope)
+	add(p, "rotate and append", rope.Append(p.layout.config.KV, attention.PageTokens), args)
 	p.show(View{Op: "query", At: p.buf.qkv, Width: c.Heads * c.HeadDim, Stride: stride})
 	p.show(View{Op: "key", Cache: cache.K})
 	p.show(View{Op: "value", Cache: cache.V})
-	paged := ptxgen.PagedKV{K: cache.K, V: cache.V, Table: p.in.tables, Lengths: p.in.lengths, KVHeads: c.KVHeads, MaxPages: p.layout.MaxPages}
-	scoring := ptxgen.Scoring{Scale: float32(c.AttnScale), Softcap: float32(c.AttnSoftcap), Window: l.window}
+	paged := attention.PagedKV{K: cache.K, V: cache.V, Table: p.in.tables, Lengths: p.in.lengths, KVHeads: c.KVHeads, MaxPages: p.layout.MaxPages}
+	scoring := attention.Scoring{Scale: float32(c.AttnScale), Softcap: float32(c.AttnSoftcap), Window: l.window}
 	if p.shape.Prefill {
 		p.attendPrefill(paged, scoring)
 	} else {
@@ -71,27 +79,22 @@ func (p *planner) attend(l *layer) {
 }
 
 // attendPrefill is the attention of a chunk of one sequence.
-func (p *planner) attendPrefill(paged ptxgen.PagedKV, s ptxgen.Scoring) {
+func (p *planner) attendPrefill(paged attention.PagedKV, s attention.Scoring) {
 	c := p.model
-	add(p, "attention", ptxgen.FlashAttention{KV: p.layout.config.KV, HeadDim: c.HeadDim}, ptxgen.FlashAttentionArgs{
-		Q: p.buf.qkv, Out: p.buf.attention, Starts: p.in.starts, PagedKV: paged, Scoring: s,
+	add(p, "attention", attention.Prefill(attention.Shape{KV: p.layout.config.KV, HeadDim: c.HeadDim}), attention.PrefillArgs{
+		Q: p.buf.qkv, Out: p.buf.attention, Starts: p.in.starts, KV: paged, Scoring: s,
 		Sequences: 1, Heads: c.Heads, QStride: p.layout.widths.qkv, OutStride: c.Heads * c.HeadDim, MaxQueries: p.shape.Tokens,
 	})
 }
 
-// attentionDecode is the attention kernel of decode steps.
-func (l *Layout) attentionDecode() ptxgen.AttentionDecode {
-	return ptxgen.AttentionDecode{KV: l.config.KV, HeadDim: l.model.HeadDim}
-}
-
 // attendDecode is the attention of a decode step, where each slot has its own length.
-func (p *planner) attendDecode(paged ptxgen.PagedKV, s ptxgen.Scoring) {
+func (p *planner) attendDecode(paged attention.PagedKV, s attention.Scoring) {
 	c, props, slots := p.model, &p.layout.props, p.shape.Tokens
-	add(p, "attention", p.layout.attentionDecode(), ptxgen.AttentionDecodeArgs{
-		Q: p.buf.qkv, Scratch: p.buf.partial, PagedKV: paged, Scoring: s, Sequences: slots, Heads: c.Heads, QStride: p.layout.widths.qkv, Pages: p.shape.Pages,
+	add(p, "attention", attention.Decode(attention.Shape{KV: p.layout.config.KV, HeadDim: c.HeadDim}), attention.DecodeArgs{
+		Q: p.buf.qkv, Scratch: p.buf.partial, KV: paged, Scoring: s, Sequences: slots, Heads: c.Heads, QStride: p.layout.widths.qkv, Pages: p.shape.Pages,
 		SMs: props.SMs, Shared: props.SharedPerCTA, Fresh: slots,
 	})
-	add(p, "attention", ptxgen.AttentionCombine{HeadDim: c.HeadDim}, ptxgen.AttentionCombineArgs{
+	add(p, "attention", attention.Combine(c.HeadDim), attention.CombineArgs{
 		Scratch: p.buf.partial, Lengths: paged.Lengths, Out: p.buf.attention, Sequences: slots, Heads: c.Heads,
 		OutStride: c.Heads * c.HeadDim, MaxPages: p.layout.MaxPages, Window: s.Window,
 	})
@@ -99,10 +102,10 @@ func (p *planner) attendDecode(paged ptxgen.PagedKV, s ptxgen.Scoring) {
 
 // ffnIn computes the first matrices of the feed-forward network and its activation. If the
 // layer has experts, a router chooses them first.
-func (p *planner) ffnIn(l *layer, n norm) {
-	act := ptxgen.SiLU
+func (p *planner) ffnIn(l *layer, n normWeights) {
+	act := elementwise.SiLU
 	if p.model.Activation == model.GELU {
-		act = ptxgen.GELU
+		act = elementwise.GELU
 	}
 	q := product{w: &l.up, x: p.buf.x, norm: n, y: p.buf.gate, act: act, sharedX: true}
 	if !l.gate.empty() {
@@ -115,14 +118,14 @@ func (p *planner) ffnIn(l *layer, n norm) {
 }
 
 // route chooses the experts of each token.
-func (p *planner) route(l *layer, n norm) {
+func (p *planner) route(l *layer, n normWeights) {
 	used, tokens := p.model.ExpertsUsed, p.shape.Tokens
 	p.product("router", product{w: &l.router, x: p.buf.x, norm: n, y: p.buf.routerLogits})
-	add(p, "router", ptxgen.Router{}, ptxgen.RouterArgs{
+	add(p, "router", moe.Route(), moe.RouteArgs{
 		Logits: p.buf.routerLogits, Weights: p.buf.expertWeights, Chosen: p.buf.experts, Tokens: tokens, Experts: l.up.experts, K: used, Normalize: true,
 	})
 	if p.shape.Prefill {
-		add(p, "group", ptxgen.Group{}, ptxgen.GroupArgs{
+		add(p, "group", moe.Group(), moe.GroupArgs{
 			Chosen: p.buf.experts, Offsets: p.buf.expertOffsets, Order: p.buf.expertRows, Tokens: tokens, K: used, Experts: l.up.experts,
 		})
 	}
@@ -137,36 +140,35 @@ func (p *planner) ffnOut(l *layer) {
 	}
 	down.y, down.residual, down.rows = p.buf.out, false, p.shape.Tokens*p.model.ExpertsUsed
 	p.product("down", down)
-	add(p, "combine", ptxgen.Combine{}, ptxgen.CombineArgs{
+	add(p, "combine", moe.Combine(), moe.CombineArgs{
 		Weights: p.buf.expertWeights, Out: p.buf.out, Residual: p.buf.x, Y: p.buf.x, Tokens: p.shape.Tokens, K: p.model.ExpertsUsed, Width: p.model.Hidden,
 	})
 }
 
 // addTo adds a product to q.y, through a norm if the model has one there.
-func (p *planner) addTo(op string, q product, post norm) {
+func (p *planner) addTo(op string, q product, post normWeights) {
 	defer func() { p.cast, p.digits = castKey{}, digitsKey{} }() // they may have been made of y
-	if post.kind == ptxgen.NoNorm {
+	if post.kind == norm.None {
 		p.product(op, q)
 		return
 	}
 	y := q.y
 	q.y, q.residual = p.buf.out, false
 	p.product(op, q)
-	add(p, op+" norm", ptxgen.Norm{Layer: post.kind == ptxgen.LayerNorm}, ptxgen.NormArgs{
+	add(p, op+" norm", norm.Rows(post.kind, quant.F32), norm.RowsArgs{
 		X: p.buf.out, Weight: post.weight, Bias: post.bias, Residual: y, Y: y, Tokens: p.shape.Tokens, Width: p.model.Hidden, Eps: p.model.NormEps,
 	})
 }
 
 // logits computes the logits and greedy tokens of the rows of x. In a decode step the next
 // step can go on with these tokens.
-func (p *planner) logits(x ptxgen.Address) {
+func (p *planner) logits(x ptx.Address) {
 	c, w, rows := p.model, p.layout.weights, p.shape.Tokens
 	p.gemv("logits", product{w: w.output, x: x, norm: w.norm, y: p.buf.Logits, softcap: float32(c.OutputSoftcap), rows: rows})
 	p.show(View{Op: "logits", At: p.buf.Logits, Width: c.Vocab})
-	args := ptxgen.ArgmaxArgs{
-		Logits: p.buf.Logits, Best: p.buf.argmax, Token: p.in.chosen, Rows: rows, Vocab: c.Vocab,
+	add(p, "argmax", sample.Argmax(), sample.ArgmaxArgs{Logits: p.buf.Logits, Best: p.buf.argmax, Rows: rows, Vocab: c.Vocab})
+	add(p, "argmax", sample.ArgmaxMerge(), sample.ArgmaxMergeArgs{
+		Best: p.buf.argmax, Token: p.in.chosen, Rows: rows, Vocab: c.Vocab,
 		Next: p.in.tokens, Positions: p.in.positions, Lengths: p.in.lengths,
-	}
-	add(p, "argmax", ptxgen.Argmax{}, args)
-	add(p, "argmax", ptxgen.Argmax{Merge: true}, args)
+	})
 }

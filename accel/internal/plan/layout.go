@@ -9,7 +9,8 @@ import (
 	"github.com/lockstep-go/lockstep/accel/internal/upload"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/model"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/attention"
+	"github.com/lockstep-go/lockstep/ptxgen/matmul"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -64,7 +65,7 @@ func NewLayout(m *model.Model, props driver.Properties, config Config) (*Layout,
 		KV:       make([]kv.Layer, c.Layers),
 		Geometry: kv.Geometry{Layers: c.Layers, KVHeads: c.KVHeads, HeadDim: c.HeadDim, Format: config.KV},
 		Slots:    CeilPow2(config.Sequences),
-		MaxPages: ceilDiv(c.Context, kv.PageTokens),
+		MaxPages: ceilDiv(c.Context, attention.PageTokens),
 		model:    c,
 		props:    props,
 		config:   config,
@@ -152,7 +153,7 @@ func (l *Layout) workspace() (largest, digits int64, err error) {
 // longest sequence has so many positions. It is a power of two or MaxPages, so that few
 // graphs serve all lengths.
 func (l *Layout) PagesFor(positions int) int {
-	return min(CeilPow2(ceilDiv(positions, kv.PageTokens)), l.MaxPages)
+	return min(CeilPow2(ceilDiv(positions, attention.PageTokens)), l.MaxPages)
 }
 
 // QuantizedWeights reports whether any matrix that every token is multiplied with has
@@ -173,7 +174,7 @@ func (l *Layout) UploadBytes() int {
 	const enough = 8 << 20
 	tile := 0
 	for _, m := range l.weights.matrices() {
-		tile = max(tile, ptxgen.Packing{Format: m.format, K: m.k}.Bytes(upload.TileRows))
+		tile = max(tile, matmul.Packing{Format: m.format, K: m.k}.Bytes(upload.TileRows))
 	}
 	return max(int(min(enough, l.Memory.UploadBytes())), tile)
 }

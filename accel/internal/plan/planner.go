@@ -7,7 +7,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/kernelcache"
 	"github.com/lockstep-go/lockstep/model"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
@@ -36,9 +36,9 @@ type Command struct {
 // or the keys or values that a layer's cache holds.
 type View struct {
 	Op            string
-	At            ptxgen.Address
+	At            ptx.Address
 	Width, Stride int
-	Cache         ptxgen.Address // instead of At: kv.Layer.K or V
+	Cache         ptx.Address // instead of At: kv.Layer.K or V
 }
 
 // planner makes the commands of one forward pass. After the first error it does nothing.
@@ -112,13 +112,13 @@ func (l *Layout) Commands(s Shape, m *kernelcache.Cache) (list []Command, err er
 func (l *Layout) PromptLogits(first, tokens int, m *kernelcache.Cache) ([]Command, error) {
 	p := l.planner(Shape{Tokens: tokens}, m)
 	p.in = inputs{chosen: p.buf.PromptTokens}
-	p.logits(p.buf.x + ptxgen.Address(4*first*l.model.Hidden))
+	p.logits(p.buf.x + ptx.Address(4*first*l.model.Hidden))
 	return p.commands, p.err
 }
 
 // spec is a kernel that is launched with arguments A.
 type spec[A any] interface {
-	ptxgen.Spec
+	kernel.Spec
 	Launch(k *ptx.Kernel, args A) (ptx.Launch, error)
 }
 
@@ -127,7 +127,7 @@ func add[A any](p *planner, op string, s spec[A], args A) {
 	if p.err != nil {
 		return
 	}
-	k, err := kernel(s)
+	k, err := kernelOf(s)
 	if err != nil {
 		p.fail(op, err)
 		return

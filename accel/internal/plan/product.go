@@ -2,7 +2,10 @@ package plan
 
 import (
 	"github.com/lockstep-go/lockstep/internal/kernelcache"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
+	"github.com/lockstep-go/lockstep/ptxgen/matmul"
+	"github.com/lockstep-go/lockstep/ptxgen/norm"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -12,12 +15,12 @@ import (
 //
 // for each row of x. Fields that are zero leave their part out.
 type product struct {
-	w, up    *matrix        // up may be nil
-	x        ptxgen.Address // f32 [rows, w.k]
-	y        ptxgen.Address // f32, rows yStride apart
-	yStride  int            // elements; 0: w.rows
-	norm     norm
-	act      ptxgen.Activation
+	w, up    *matrix     // up may be nil
+	x        ptx.Address // f32 [rows, w.k]
+	y        ptx.Address // f32, rows yStride apart
+	yStride  int         // elements; 0: w.rows
+	norm     normWeights
+	act      elementwise.Activation
 	softcap  float32
 	residual bool
 	rows     int  // of x; 0: the tokens of the forward pass
@@ -45,10 +48,10 @@ func (p *planner) product(op string, q product) {
 func (p *planner) gatedApart(op string, q product) {
 	gate, up := q, q
 	gate.up, up.up = nil, nil
-	up.w, up.y, up.act = q.up, p.buf.up, ptxgen.Identity
+	up.w, up.y, up.act = q.up, p.buf.up, elementwise.Identity
 	p.product(op+" gate", gate)
 	p.product(op+" up", up)
-	add(p, op+" gate·up", ptxgen.Elementwise{}, ptxgen.ElementwiseArgs{X: q.y, Up: p.buf.up, Y: q.y, Rows: p.rowsOfY(q), Width: q.w.rows})
+	add(p, op+" gate·up", elementwise.Fused(), elementwise.FusedArgs{X: q.y, Up: p.buf.up, Y: q.y, Rows: p.rowsOfY(q), Width: q.w.rows})
 }
 
 // rowsOfY returns the rows of y.
@@ -86,8 +89,8 @@ func (p *planner) gemv(op string, q product) {
 	for left := q.rows; left > 0; left -= s.Columns {
 		a.Columns = min(left, s.Columns)
 		add(p, op, s, a)
-		a.X += ptxgen.Address(4 * s.Columns * a.K)
-		a.Y += ptxgen.Address(4 * s.Columns * a.YStride)
+		a.X += ptx.Address(4 * s.Columns * a.K)
+		a.Y += ptx.Address(4 * s.Columns * a.YStride)
 		if a.Residual != 0 {
 			a.Residual = a.Y
 		}
@@ -97,16 +100,16 @@ func (p *planner) gemv(op string, q product) {
 // gemvColumns is the most rows of x that one launch of Gemv takes with float weights.
 const gemvColumns = 16
 
-func (p *planner) gemvFor(q product) (ptxgen.Gemv, error) {
+func (p *planner) gemvFor(q product) (matmul.Gemv, error) {
 	columns := min(q.rows, gemvColumns)
 	if q.w.experts > 0 {
 		columns = 1
 	}
-	return ptxgen.GemvFor(q.w.format, columns, q.up != nil, q.w.k, p.layout.props.SharedPerCTA)
+	return matmul.GemvFor(q.w.format, columns, q.up != nil, q.w.k, p.layout.props.SharedPerCTA)
 }
 
-func (p *planner) gemvArgs(q product) ptxgen.GemvArgs {
-	a := ptxgen.GemvArgs{
+func (p *planner) gemvArgs(q product) matmul.GemvArgs {
+	a := matmul.GemvArgs{
 		X: q.x, W: q.w.at, Y: q.y, Rows: q.w.rows, K: q.w.k, Columns: 1, YStride: q.yStride,
 		Norm: q.norm.kind, NormWeight: q.norm.weight, NormBias: q.norm.bias, Eps: p.model.NormEps,
 		Bias: q.w.bias, Softcap: q.softcap, Activation: q.act,
@@ -134,7 +137,7 @@ func (p *planner) gemvWorkspace(q product) (workspace, digits int64, err error) 
 	if err != nil {
 		return 0, 0, err
 	}
-	k, err := kernel(s)
+	k, err := kernelOf(s)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -163,13 +166,13 @@ func (p *planner) gemvBatch(op string, q product) {
 	add(p, op, s, p.batchArgs(q))
 }
 
-func (p *planner) batchFor(q product) (ptxgen.BatchKernel, error) {
-	return ptxgen.GemvBatchFor(q.w.format, q.rows, q.up != nil, q.w.k, kernelcache.MaxTarget(p.layout.props), p.layout.props.SharedPerCTA)
+func (p *planner) batchFor(q product) (matmul.BatchKernel, error) {
+	return matmul.GemvBatchFor(q.w.format, q.rows, q.up != nil, q.w.k, kernelcache.MaxTarget(p.layout.props), p.layout.props.SharedPerCTA)
 }
 
-func (p *planner) batchArgs(q product) ptxgen.GemvBatchArgs {
+func (p *planner) batchArgs(q product) matmul.GemvBatchArgs {
 	one := p.gemvArgs(q)
-	return ptxgen.GemvBatchArgs{
+	return matmul.GemvBatchArgs{
 		Digits: p.buf.digits, W: one.W, Up: one.Up, Y: one.Y, Rows: one.Rows, K: one.K, Columns: q.rows, YStride: one.YStride,
 		Bias: one.Bias, Softcap: one.Softcap, Activation: one.Activation, Residual: one.Residual,
 		Workspace: one.Workspace, SMs: one.SMs, Shared: one.Shared,
@@ -181,7 +184,7 @@ func (p *planner) batchWorkspace(q product) (workspace, digits int64, err error)
 	if err != nil {
 		return 0, 0, err
 	}
-	k, err := kernel(s)
+	k, err := kernelOf(s)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -191,22 +194,22 @@ func (p *planner) batchWorkspace(q product) (workspace, digits int64, err error)
 
 // digitsKey says what the quantized activations were made of.
 type digitsKey struct {
-	x     ptxgen.Address
-	norm  norm
+	x     ptx.Address
+	norm  normWeights
 	layer int
 	rows  int
 	width int
-	spec  ptxgen.Digits
+	spec  matmul.Digits
 }
 
 // quantizeActivations quantizes the rows of x, unless the buffer holds them already.
-func (p *planner) quantizeActivations(op string, q product, s ptxgen.Digits) {
+func (p *planner) quantizeActivations(op string, q product, s matmul.Digits) {
 	want := digitsKey{x: q.x, norm: q.norm, layer: p.layer, rows: q.rows, width: q.w.k, spec: s}
 	if want == p.digits {
 		return
 	}
 	p.digits = want
-	add(p, op+" digits", s, ptxgen.DigitsArgs{
+	add(p, op+" digits", s, matmul.DigitsArgs{
 		X: q.x, Out: p.buf.digits, K: q.w.k, Vectors: q.rows,
 		Norm: q.norm.kind, NormWeight: q.norm.weight, NormBias: q.norm.bias, Eps: p.model.NormEps,
 	})
@@ -215,7 +218,7 @@ func (p *planner) quantizeActivations(op string, q product, s ptxgen.Digits) {
 func (p *planner) gemm(op string, q product) {
 	input, rows := castFormat(q.w.format), q.rows
 	scale := p.castActivations(op, q, input)
-	a := ptxgen.GEMMArgs{
+	a := matmul.GEMMArgs{
 		X: p.buf.cast, Scale: scale, W: q.w.at, Y: q.y, M: rows, N: q.w.rows, K: q.w.k, YStride: q.yStride,
 		Bias: q.w.bias, Activation: q.act,
 	}
@@ -229,7 +232,7 @@ func (p *planner) gemm(op string, q product) {
 		rows, n = ceilDiv(p.rowsOfY(q), q.w.experts), n*q.w.experts
 	}
 	// A power of two, so that prompts of all lengths share few kernels.
-	s := ptxgen.GEMMFor(q.w.format, input, CeilPow2(rows), n, p.layout.props.SMs, p.layout.props.SharedPerCTA)
+	s := matmul.GEMMFor(q.w.format, input, CeilPow2(rows), n, p.layout.props.SMs, p.layout.props.SharedPerCTA)
 	add(p, op, s, a)
 }
 
@@ -243,21 +246,20 @@ func castFormat(f quant.Format) quant.Format {
 
 // castKey says what the activations in 16 bits were made of.
 type castKey struct {
-	x     ptxgen.Address
-	norm  norm
+	x     ptx.Address
+	norm  normWeights
 	to    quant.Format
 	layer int
-	scale ptxgen.Address
+	scale ptx.Address
 }
 
 // castActivations rounds the rows of x to 16 bits, unless the buffer holds them already. It
 // returns the address of their scales, or 0.
-func (p *planner) castActivations(op string, q product, to quant.Format) (scale ptxgen.Address) {
-	n := ptxgen.Narrow{To: to}
-	normed := q.norm.kind != ptxgen.NoNorm
+func (p *planner) castActivations(op string, q product, to quant.Format) (scale ptx.Address) {
+	normed := q.norm.kind != norm.None
 	// Norm can round, but neither pad nor scale. Normalized values need no scale: they are
 	// small enough for f16.
-	direct := normed && n.Padded(q.w.k) == q.w.k
+	direct := normed && elementwise.PaddedWidth(q.w.k) == q.w.k
 	want := castKey{x: q.x, norm: q.norm, to: to, layer: p.layer}
 	if !direct && to == quant.F16 {
 		want.scale = p.buf.scale
@@ -268,15 +270,15 @@ func (p *planner) castActivations(op string, q product, to quant.Format) (scale 
 	p.cast = want
 	x := q.x
 	if normed {
-		spec := ptxgen.Norm{Layer: q.norm.kind == ptxgen.LayerNorm}
-		a := ptxgen.NormArgs{X: x, Weight: q.norm.weight, Bias: q.norm.bias, Y: p.buf.out, Tokens: q.rows, Width: q.w.k, Eps: p.model.NormEps}
+		format := quant.F32
+		a := norm.RowsArgs{X: x, Weight: q.norm.weight, Bias: q.norm.bias, Y: p.buf.out, Tokens: q.rows, Width: q.w.k, Eps: p.model.NormEps}
 		if x = p.buf.out; direct {
-			spec.To, a.Y = to, p.buf.cast
+			format, a.Y = to, p.buf.cast
 		}
-		add(p, op+" norm", spec, a)
+		add(p, op+" norm", norm.Rows(q.norm.kind, format), a)
 	}
 	if !direct {
-		add(p, op+" rounding", n, ptxgen.NarrowArgs{X: x, Y: p.buf.cast, Scale: p.buf.scale, Rows: q.rows, Width: q.w.k})
+		add(p, op+" rounding", elementwise.Cast(to), elementwise.CastArgs{X: x, Y: p.buf.cast, Scale: p.buf.scale, Rows: q.rows, Width: q.w.k})
 	}
 	return want.scale
 }

@@ -6,15 +6,15 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/portable"
 	"github.com/lockstep-go/lockstep/model"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
 // ropeTable holds RoPE frequencies, f64 [rope dim/2] in radians per position: for ordinary
 // sessions, and for sessions that use the factors for long contexts.
-type ropeTable struct{ ordinary, long ptxgen.Address }
+type ropeTable struct{ ordinary, long ptx.Address }
 
 // address returns the table of a session; 0 if the model has no RoPE.
-func (r *ropeTable) address(long bool) ptxgen.Address {
+func (r *ropeTable) address(long bool) ptx.Address {
 	switch {
 	case r == nil:
 		return 0
@@ -58,7 +58,7 @@ func (t *ropeTables) layer(l int) *ropeTable {
 //	freq[i] = scale · theta^(−2i/dim) / factor[i]
 //
 // in float64, with the same bits on every machine.
-func (t *ropeTables) add(to *ptxgen.Address, theta, scale float64, factors []float32) {
+func (t *ropeTables) add(to *ptx.Address, theta, scale float64, factors []float32) {
 	dim := t.model.Config.RopeDim
 	freq := make([]float64, dim/2)
 	for i := range freq {

@@ -8,7 +8,9 @@ import (
 	"github.com/lockstep-go/lockstep/accel/internal/upload"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/model"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/matmul"
+	"github.com/lockstep-go/lockstep/ptxgen/norm"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -16,33 +18,33 @@ import (
 type matrix struct {
 	format      quant.Format
 	rows, k     int
-	at          ptxgen.Address
-	bias        ptxgen.Address // f32 [rows], or 0
-	experts     int            // 0: a single matrix
-	expertBytes int            // from one expert's matrix to the next
+	at          ptx.Address
+	bias        ptx.Address // f32 [rows], or 0
+	experts     int         // 0: a single matrix
+	expertBytes int         // from one expert's matrix to the next
 }
 
 func (m *matrix) empty() bool { return m.rows == 0 }
 
 // norm is a normalization's gain and bias in device memory; kind is NoNorm if the model has
 // none.
-type norm struct {
-	kind         ptxgen.NormKind
-	weight, bias ptxgen.Address
+type normWeights struct {
+	kind         norm.Kind
+	weight, bias ptx.Address
 }
 
 // weights are the weights of a model in device memory. The memory list points into it.
 type weights struct {
 	embedding, position matrix
 	layers              []layer
-	norm                norm
+	norm                normWeights
 	output              *matrix // &embedding if they are tied
 }
 
 // layer is a transformer block.
 type layer struct {
-	attnNorm, attnPost, ffnNorm, ffnPost norm
-	qNorm, kNorm                         norm
+	attnNorm, attnPost, ffnNorm, ffnPost normWeights
+	qNorm, kNorm                         normWeights
 	qkv                                  []qkvSegment
 	o, gate, up, down, router            matrix
 	rope                                 *ropeTable
@@ -122,7 +124,7 @@ type weightBuilder struct {
 
 func (b weightBuilder) layer(to *layer, in *model.Layer, name string) {
 	for _, n := range []struct {
-		to   *norm
+		to   *normWeights
 		name string
 		in   model.Norm
 	}{
@@ -193,7 +195,7 @@ func (b weightBuilder) linear(to *matrix, name string, parts ...model.Linear) {
 
 func (b weightBuilder) matrix(to *matrix, name string, parts ...model.Matrix) {
 	*to = matrix{format: parts[0].Format, rows: upload.Rows(parts), k: parts[0].Cols}
-	bytes := ptxgen.Packing{Format: to.format, K: to.k}.Bytes(to.rows)
+	bytes := matmul.Packing{Format: to.format, K: to.k}.Bytes(to.rows)
 	b.memory.AddFilled(memory.Weights, name, int64(bytes), &to.at, func(u *upload.Uploader, at driver.Address) error { return u.Matrix(at, parts) })
 }
 
@@ -201,7 +203,7 @@ func (b weightBuilder) matrix(to *matrix, name string, parts ...model.Matrix) {
 func (b weightBuilder) experts(to *matrix, name string, experts []model.Expert, of func(model.Expert) model.Matrix) {
 	first := of(experts[0])
 	*to = matrix{format: first.Format, rows: first.Rows, k: first.Cols, experts: len(experts)}
-	to.expertBytes = ptxgen.Packing{Format: to.format, K: to.k}.Bytes(to.rows)
+	to.expertBytes = matmul.Packing{Format: to.format, K: to.k}.Bytes(to.rows)
 	b.memory.AddFilled(memory.Weights, name, int64(len(experts)*to.expertBytes), &to.at, func(u *upload.Uploader, at driver.Address) error {
 		for i, e := range experts {
 			if err := u.Matrix(at+driver.Address(i*to.expertBytes), []model.Matrix{of(e)}); err != nil {
@@ -212,17 +214,17 @@ func (b weightBuilder) experts(to *matrix, name string, experts []model.Expert, 
 	})
 }
 
-func (b weightBuilder) norm(to *norm, name string, in model.Norm) {
+func (b weightBuilder) norm(to *normWeights, name string, in model.Norm) {
 	if in.Weight == nil {
 		return
 	}
-	if to.kind = ptxgen.RMSNorm; b.cfg.LayerNorm {
-		to.kind = ptxgen.LayerNorm
+	if to.kind = norm.RMS; b.cfg.LayerNorm {
+		to.kind = norm.Layer
 	}
 	b.floats(&to.weight, name, in.Weight)
 	b.floats(&to.bias, name+" bias", in.Bias)
 }
 
-func (b weightBuilder) floats(to *ptxgen.Address, name string, x []float32) {
+func (b weightBuilder) floats(to *ptx.Address, name string, x []float32) {
 	b.memory.AddFilled(memory.Weights, name, int64(4*len(x)), to, func(u *upload.Uploader, at driver.Address) error { return upload.Values(u, at, x) })
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/model/gguf"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/matmul"
 )
 
 // TileRows is the number of matrix rows that are packed together. A range of rows that
@@ -111,7 +111,7 @@ func (u *Uploader) Wait() error { return u.stream.Synchronize() }
 // Matrix packs the rows of several matrices of one format and width, one below the other,
 // and copies them.
 func (u *Uploader) Matrix(to driver.Address, parts []model.Matrix) error {
-	p := ptxgen.Packing{Format: parts[0].Format, K: parts[0].Cols}
+	p := matmul.Packing{Format: parts[0].Format, K: parts[0].Cols}
 	rows := Rows(parts)
 	step := len(u.staging[0].memory.Bytes()) / p.Bytes(TileRows) * TileRows
 	for from := 0; from < rows; from += step {
@@ -134,7 +134,7 @@ func Rows(parts []model.Matrix) (n int) {
 
 // pack packs n rows from row first on all cores. Reading the mapped file is guarded,
 // because another process can truncate it.
-func pack(p ptxgen.Packing, dst []byte, parts []model.Matrix, first, n int) error {
+func pack(p matmul.Packing, dst []byte, parts []model.Matrix, first, n int) error {
 	tiles := (n + TileRows - 1) / TileRows
 	workers := min(runtime.GOMAXPROCS(0), tiles)
 	errs := make([]error, workers)

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/lockstep-go/lockstep/model"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/matmul"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -39,7 +39,7 @@ func TestPack(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			list, file := parts(c.format, 64, c.rows...)
-			p, rows := ptxgen.Packing{Format: c.format, K: 64}, Rows(list)
+			p, rows := matmul.Packing{Format: c.format, K: 64}, Rows(list)
 			want := make([]byte, p.Bytes(rows))
 			p.Pack(want, file, rows)
 			var got []byte

@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -149,10 +149,10 @@ func (m *Buffer) image(pattern int) []byte {
 }
 
 // Addr returns the device address, a multiple of 256.
-func (m *Buffer) Addr() ptxgen.Address { return ptxgen.Address(m.memory.Address()) + uint64(m.guard) }
+func (m *Buffer) Addr() ptx.Address { return ptx.Address(m.memory.Address()) + uint64(m.guard) }
 
 // At returns the device address of a byte offset.
-func (m *Buffer) At(bytes int) ptxgen.Address { return m.Addr() + uint64(bytes) }
+func (m *Buffer) At(bytes int) ptx.Address { return m.Addr() + uint64(bytes) }
 
 // Len returns the size in bytes.
 func (m *Buffer) Len() int { return len(m.images[0]) - 2*m.guard }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/kernelcache"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
@@ -63,7 +63,7 @@ func (r *Fixture) close() {
 }
 
 // Kernel builds a kernel, once per suite.
-func (r *Fixture) Kernel(s ptxgen.Spec) *ptx.Kernel {
+func (r *Fixture) Kernel(s kernel.Spec) *ptx.Kernel {
 	r.T.Helper()
 	if k := r.suite.Kernels[s.Name()]; k != nil {
 		return k

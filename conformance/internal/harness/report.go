@@ -12,7 +12,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 )
 
 // Report summarizes a run of the suite.
@@ -71,7 +71,7 @@ func (r Row) Status() string {
 
 // NewReport summarizes results. Unmeasured lists the kernels of reachable that no result
 // launched.
-func NewReport(s *Suite, long bool, results []Result, reachable []ptxgen.Spec) Report {
+func NewReport(s *Suite, long bool, results []Result, reachable []kernel.Spec) Report {
 	rep := Report{Device: s.Device().Properties().Name, Seed: s.Seed, Long: long, Cases: len(results), Skipped: map[string]string{}}
 	rep.Rows, rep.Unmeasured, rep.Failures = []Row{}, []string{}, []string{} // [] in JSON, not null
 	rows := map[[2]string]*Row{}

@@ -15,6 +15,7 @@ import (
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
 	"github.com/lockstep-go/lockstep/conformance/internal/ptxtext"
 	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 )
 
 // extraForms lists forms that are tested even if no kernel contains them: forms that the
@@ -111,7 +112,7 @@ var kernelUses = sync.OnceValues(func() (Uses, error) {
 	return total, failed
 })
 
-func (u Uses) addKernel(spec ptxgen.Spec) error {
+func (u Uses) addKernel(spec kernel.Spec) error {
 	k, err := spec.Build()
 	if err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
 	"github.com/lockstep-go/lockstep/internal/float16"
 	"github.com/lockstep-go/lockstep/internal/prefill"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/attention"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -42,15 +42,15 @@ type attentionCase struct {
 
 // attentionLaunch holds what a planted fault may change.
 type attentionLaunch struct {
-	cache           ptxgen.PagedKV
-	scoring         ptxgen.Scoring
+	cache           attention.PagedKV
+	scoring         attention.Scoring
 	heads, rowBytes int
 	lengths         *harness.Buffer
 	starts          []uint32 // first query per sequence, and the end
 }
 
 func (c attentionCase) filled() attentionCase {
-	c.kvHeads, c.group, c.page = cmp.Or(c.kvHeads, 2), cmp.Or(c.group, 1), cmp.Or(c.page, 64)
+	c.kvHeads, c.group, c.page = cmp.Or(c.kvHeads, 2), cmp.Or(c.group, 1), cmp.Or(c.page, attention.PageTokens)
 	c.scale, c.queryScale = cmp.Or(c.scale, 1), cmp.Or(c.queryScale, 1)
 	if c.queries == nil {
 		c.queries = slices.Repeat([]int{1}, len(c.lengths))
@@ -60,9 +60,9 @@ func (c attentionCase) filled() attentionCase {
 
 func (c attentionCase) heads() int { return c.kvHeads * c.group }
 
-func (c attentionCase) scoring() ptxgen.Scoring {
+func (c attentionCase) scoring() attention.Scoring {
 	scale := float32(c.scale / c.queryScale / math.Sqrt(float64(c.headDim)))
-	return ptxgen.Scoring{Scale: scale, Softcap: c.softcap, Window: c.window}
+	return attention.Scoring{Scale: scale, Softcap: c.softcap, Window: c.window}
 }
 
 func (c attentionCase) active(sequence int) bool {
@@ -100,7 +100,7 @@ func (c attentionCase) data(r *harness.Fixture) attentionData {
 
 // cacheOf stores keys and values in pages in random order. Positions that no query sees
 // stay uninitialized.
-func (c attentionCase) cacheOf(r *harness.Fixture, d attentionData) (ptxgen.PagedKV, *harness.Buffer) {
+func (c attentionCase) cacheOf(r *harness.Fixture, d attentionData) (attention.PagedKV, *harness.Buffer) {
 	maxPages := c.extraPages
 	for _, n := range c.lengths {
 		maxPages = max(maxPages, (n+c.page-1)/c.page+c.extraPages)
@@ -128,7 +128,7 @@ func (c attentionCase) cacheOf(r *harness.Fixture, d attentionData) (ptxgen.Page
 		}
 	}
 	l := r.U32s("lengths", lengths)
-	return ptxgen.PagedKV{
+	return attention.PagedKV{
 		K: k.Addr(), V: v.Addr(), Table: table.Addr(), Lengths: l.Addr(), KVHeads: c.kvHeads, MaxPages: maxPages,
 	}, l
 }
@@ -163,15 +163,15 @@ func (c attentionCase) decode(r *harness.Fixture, d attentionData) [][]float32 {
 			q.SetF32s(4*stride*s, d.q[s][:width])
 		}
 	}
-	spec := ptxgen.AttentionDecode{KV: c.kv, HeadDim: c.headDim, Page: c.page}
-	scratch := r.Output("scratch", int(spec.ScratchBytes(sequences, l.heads, l.cache.MaxPages)))
+	spec := attention.Decode(c.shape())
+	scratch := r.Output("scratch", int(attention.ScratchBytes(c.headDim, sequences, l.heads, l.cache.MaxPages)))
 	out := r.Output("out", 4*stride*sequences)
-	r.Launch(spec.Launch(r.Kernel(spec), ptxgen.AttentionDecodeArgs{
-		Q: q.Addr(), Scratch: scratch.Addr(), PagedKV: l.cache, Scoring: l.scoring,
+	r.Launch(spec.Launch(r.Kernel(spec), attention.DecodeArgs{
+		Q: q.Addr(), Scratch: scratch.Addr(), KV: l.cache, Scoring: l.scoring,
 		Sequences: sequences, Heads: l.heads, QStride: stride, Pages: l.cache.MaxPages - c.extraPages/2, SMs: c.sms, Fresh: c.fresh,
 	}))
-	combine := ptxgen.AttentionCombine{HeadDim: c.headDim}
-	r.Launch(combine.Launch(r.Kernel(combine), ptxgen.AttentionCombineArgs{
+	combine := attention.Combine(c.headDim)
+	r.Launch(combine.Launch(r.Kernel(combine), attention.CombineArgs{
 		Scratch: scratch.Addr(), Lengths: l.cache.Lengths, Out: out.Addr(), Sequences: sequences, Heads: l.heads,
 		OutStride: stride, MaxPages: l.cache.MaxPages, Page: c.page, Window: l.scoring.Window,
 	}))
@@ -188,8 +188,8 @@ func (c attentionCase) decode(r *harness.Fixture, d attentionData) [][]float32 {
 	return result
 }
 
-func (c attentionCase) flashSpec() ptxgen.FlashAttention {
-	return ptxgen.FlashAttention{KV: c.kv, HeadDim: c.headDim, Page: c.page, BlockQ: c.blockQ, BlockK: c.blockK}
+func (c attentionCase) shape() attention.Shape {
+	return attention.Shape{KV: c.kv, HeadDim: c.headDim, Page: c.page, BlockQ: c.blockQ, BlockK: c.blockK}
 }
 
 // flash runs FlashAttention and returns the outputs per sequence, [queries][heads ×
@@ -206,9 +206,9 @@ func (c attentionCase) flash(r *harness.Fixture, d attentionData) [][]float32 {
 		}
 		most = max(most, n)
 	}
-	spec := c.flashSpec()
-	r.Launch(spec.Launch(r.Kernel(spec), ptxgen.FlashAttentionArgs{
-		Q: q.Addr(), Out: out.Addr(), Starts: r.U32s("starts", l.starts).Addr(), PagedKV: l.cache, Scoring: l.scoring,
+	spec := attention.Prefill(c.shape())
+	r.Launch(spec.Launch(r.Kernel(spec), attention.PrefillArgs{
+		Q: q.Addr(), Out: out.Addr(), Starts: r.U32s("starts", l.starts).Addr(), KV: l.cache, Scoring: l.scoring,
 		Sequences: len(c.lengths), Heads: l.heads, QStride: qStride, OutStride: outStride, MaxQueries: most,
 	}))
 	result := make([][]float32, len(c.lengths))
@@ -450,8 +450,8 @@ func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
 
 // decodeErrors returns the error model of the decode kernels: float32 throughout.
 func (c attentionCase) decodeErrors() attentionErrors {
-	spec := ptxgen.AttentionDecode{KV: c.kv, HeadDim: c.headDim, Page: c.page}
-	return attentionErrors{sum: harness.UnitRoundoff, depth: spec.Depth, queries: exact, keys: exact}
+	depth := func(length int) (score, output int) { return attention.DecodeDepth(c.shape(), length) }
+	return attentionErrors{sum: harness.UnitRoundoff, depth: depth, queries: exact, keys: exact}
 }
 
 // tensorCoreError is the relative error of one accumulation on a tensor core, which
@@ -460,9 +460,9 @@ const tensorCoreError = 0x1p-23
 
 // flashErrors returns the error model of FlashAttention.
 func (c attentionCase) flashErrors() attentionErrors {
-	spec := c.flashSpec()
+	depth := func(length int) (score, output int) { return attention.PrefillDepth(c.shape(), length) }
 	u := attentionErrors{
-		sum: tensorCoreError, weight: 0x1p-11, tiny: 0x1p-25, depth: spec.Depth,
+		sum: tensorCoreError, weight: 0x1p-11, tiny: 0x1p-25, depth: depth,
 		queries: tensorQuery(14, float16.RoundF16), keys: func(x []float32) []float32 { return roundAll(quant.F16, x) }, block: c.blockK,
 	}
 	if u.block == 0 {

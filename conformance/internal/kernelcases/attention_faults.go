@@ -2,7 +2,7 @@ package kernelcases
 
 import (
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -31,7 +31,7 @@ var attentionFaults = []struct {
 }
 
 // otherHead returns the distance between two KV heads within a page.
-func otherHead(l *attentionLaunch) ptxgen.Address { return uint64(faultPage * l.rowBytes) }
+func otherHead(l *attentionLaunch) ptx.Address { return uint64(faultPage * l.rowBytes) }
 
 const faultPage = 32
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
 	"github.com/lockstep-go/lockstep/internal/float16"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/attention"
 )
 
 // attentionRef is the float64 result of attention on inputs rounded as the kernels round
@@ -105,7 +105,7 @@ type valueSums struct {
 
 // attentionWeights returns the softmax weights of all positions, and their relative errors
 // from the score, the softcap and the exponential.
-func attentionWeights(sc ptxgen.Scoring, q, keys []float32, u attentionErrors, depth int) (weights, errors []float64) {
+func attentionWeights(sc attention.Scoring, q, keys []float32, u attentionErrors, depth int) (weights, errors []float64) {
 	dim, scale, cap := len(q), float64(sc.Scale), float64(sc.Softcap)
 	most, total := math.Inf(-1), 0.0
 	for at := 0; at < len(keys); at += dim {

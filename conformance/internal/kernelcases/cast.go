@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -44,10 +44,10 @@ func castCases() []harness.Case {
 }
 
 func checkCast(r *harness.Fixture, f quant.Format, x []float32, width, stride int) {
-	spec := ptxgen.Narrow{To: f}
-	rows, padded := len(x)/stride, spec.Padded(width)
+	spec := elementwise.Cast(f)
+	rows, padded := len(x)/stride, elementwise.PaddedWidth(width)
 	in, out := r.F32s("x", x), r.Output("y", 2*rows*padded)
-	a := ptxgen.NarrowArgs{X: in.Addr(), Y: out.Addr(), Rows: rows, Width: width, Stride: stride}
+	a := elementwise.CastArgs{X: in.Addr(), Y: out.Addr(), Rows: rows, Width: width, Stride: stride}
 	var scale *harness.Buffer
 	if f == quant.F16 {
 		scale = r.Output("scale", 4*rows)

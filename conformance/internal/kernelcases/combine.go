@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/attention"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -18,17 +18,15 @@ type combineCase struct {
 	window       int
 }
 
-const combinePage = 64
-
 func combineCases() []harness.Case {
 	var all []harness.Case
 	for _, c := range []combineCase{
 		{"pages=1", "a single page is copied", 32, []int{64, 1}, 0},
-		{"pages=16", "as many pages as partial sums, and one page less", 64, []int{16 * combinePage, 15*combinePage - 1}, 0},
-		{"pages=50", "groups of four pages and a remainder, unequal for the partial sums", 128, []int{50*combinePage - 3, 49 * combinePage, 48*combinePage + 1}, 0},
-		{"pages=150", "each lane reads several pages for the maximum", 64, []int{150 * combinePage, 97 * combinePage}, 0},
-		{"window", "pages before the window are not read", 96, []int{140 * combinePage, 70}, 70*combinePage + 7},
-		{"not active", "a sequence without positions is not written", 256, []int{0, 20 * combinePage}, 0},
+		{"pages=16", "as many pages as partial sums, and one page less", 64, []int{16 * attention.PageTokens, 15*attention.PageTokens - 1}, 0},
+		{"pages=50", "groups of four pages and a remainder, unequal for the partial sums", 128, []int{50*attention.PageTokens - 3, 49 * attention.PageTokens, 48*attention.PageTokens + 1}, 0},
+		{"pages=150", "each lane reads several pages for the maximum", 64, []int{150 * attention.PageTokens, 97 * attention.PageTokens}, 0},
+		{"window", "pages before the window are not read", 96, []int{140 * attention.PageTokens, 70}, 70*attention.PageTokens + 7},
+		{"not active", "a sequence without positions is not written", 256, []int{0, 20 * attention.PageTokens}, 0},
 	} {
 		all = append(all, harness.Case{
 			Operation: "attention combine", Format: "F32", Name: c.name, Reason: c.reason,
@@ -42,9 +40,9 @@ func combineCases() []harness.Case {
 func (c combineCase) pages(sequence int) (from, to int) {
 	length := c.lengths[sequence]
 	if c.window > 0 && length > c.window {
-		from = (length - c.window) / combinePage
+		from = (length - c.window) / attention.PageTokens
 	}
-	return from, (length + combinePage - 1) / combinePage
+	return from, (length + attention.PageTokens - 1) / attention.PageTokens
 }
 
 func checkAttentionCombine(r *harness.Fixture, c combineCase) {
@@ -54,9 +52,8 @@ func checkAttentionCombine(r *harness.Fixture, c combineCase) {
 		_, to := c.pages(s)
 		maxPages = max(maxPages, to+1)
 	}
-	spec := ptxgen.AttentionCombine{HeadDim: c.headDim}
-	decode := ptxgen.AttentionDecode{KV: quant.F32, HeadDim: c.headDim}
-	scratch := r.Input("scratch", int(decode.ScratchBytes(sequences, heads, maxPages)))
+	spec := attention.Combine(c.headDim)
+	scratch := r.Input("scratch", int(attention.ScratchBytes(c.headDim, sequences, heads, maxPages)))
 	sums := (8*sequences*heads*maxPages + 15) / 16 * 16
 	stride := heads*c.headDim + 4
 	out := r.Output("out", 4*sequences*stride)
@@ -76,7 +73,7 @@ func checkAttentionCombine(r *harness.Fixture, c combineCase) {
 			want[row], bound[row] = combineReference(parts, c.headDim)
 		}
 	}
-	r.Launch(spec.Launch(r.Kernel(spec), ptxgen.AttentionCombineArgs{
+	r.Launch(spec.Launch(r.Kernel(spec), attention.CombineArgs{
 		Scratch: scratch.Addr(), Lengths: r.U32s("lengths", lengths).Addr(), Out: out.Addr(),
 		Sequences: sequences, Heads: heads, OutStride: stride, MaxPages: maxPages, Window: c.window,
 	}))

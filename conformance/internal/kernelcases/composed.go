@@ -4,7 +4,10 @@ import (
 	"fmt"
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/attention"
+	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
+	"github.com/lockstep-go/lockstep/ptxgen/norm"
+	"github.com/lockstep-go/lockstep/ptxgen/rope"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -15,7 +18,6 @@ func composedCases() []harness.Case {
 		{Operation: "rope and append", Format: "F16", Name: "fused/norm, rope, append", Reason: "one launch gives the same bits as three", Run: checkFusedRope},
 		{Operation: "rmsnorm", Format: "F32", Name: "fused/residual", Reason: "one launch gives the same bits as two", Run: checkFusedResidual},
 		{Operation: "rmsnorm", Format: "F32", Name: "alone", Reason: "a row does not depend on other rows", Run: checkNormAlone},
-		{Operation: "softmax", Format: "F32", Name: "alone", Reason: "a row does not depend on other rows", Run: checkSoftmaxAlone},
 	}
 }
 
@@ -30,23 +32,23 @@ func checkFusedRope(r *harness.Fixture) {
 	for i, fused := range []bool{true, false} {
 		name := func(s string) string { return fmt.Sprintf("%s %d", s, i) }
 		buffer := r.Output(name("qkv"), 4*len(qkv)).SetF32s(0, qkv)
-		kCache, vCache := r.Output(name("k cache"), 2*2*kvHeads*ropePage*dim), r.Output(name("v cache"), 2*2*kvHeads*ropePage*dim)
-		a := ptxgen.RopeAppendArgs{
+		kCache, vCache := r.Output(name("k cache"), 2*2*kvHeads*attention.PageTokens*dim), r.Output(name("v cache"), 2*2*kvHeads*attention.PageTokens*dim)
+		a := rope.AppendArgs{
 			Q: buffer.Addr(), K: buffer.At(4 * heads * dim), V: buffer.At(4 * (heads + kvHeads) * dim),
 			QStride: row, KStride: row, VStride: row, Freq: freq.Addr(), Positions: positions.Addr(), Table: table.Addr(),
 			KCache: kCache.Addr(), VCache: vCache.Addr(), Tokens: tokens, Heads: heads, KVHeads: kvHeads, HeadDim: dim,
 			Rot: dim, NeoX: true, MaxPages: 2, Eps: 1e-6,
 		}
-		rope := ptxgen.RopeAppend{Cache: quant.F16}
+		fusedRope := rope.Append(quant.F16, attention.PageTokens)
 		if fused {
 			a.QNorm, a.KNorm = q.Addr(), k.Addr()
-			r.Launch(rope.Launch(r.Kernel(rope), a))
+			r.Launch(fusedRope.Launch(r.Kernel(fusedRope), a))
 		} else {
 			unfusedRope(r, a, q, k)
 		}
 		queries := buffer.Range(0, 4*heads*dim)
 		for h := range kvHeads {
-			from, bytes := 2*(h*ropePage+70%ropePage)*dim, 2*tokens*dim // in page 0
+			from, bytes := 2*(h*attention.PageTokens+70%attention.PageTokens)*dim, 2*tokens*dim // in page 0
 			results[i] = append(results[i], kCache.Range(from, bytes), vCache.Range(from, bytes))
 		}
 		results[i] = append(results[i], queries)
@@ -56,22 +58,22 @@ func checkFusedRope(r *harness.Fixture) {
 	}
 }
 
-// unfusedRope launches the kernels that one RopeAppend with norms replaces: both norms,
+// unfusedRope launches the kernels that one rope.Append with norms replaces: both norms,
 // RoPE of queries and of keys in place, and an append.
-func unfusedRope(r *harness.Fixture, a ptxgen.RopeAppendArgs, q, k *harness.Buffer) {
-	norm, rope := ptxgen.Norm{PerWarp: true}, ptxgen.RopeAppend{Cache: quant.F16}
-	for _, n := range []ptxgen.NormArgs{
+func unfusedRope(r *harness.Fixture, a rope.AppendArgs, q, k *harness.Buffer) {
+	rmsNorm, appendRope := norm.Rows(norm.RMS, quant.F32), rope.Append(quant.F16, attention.PageTokens)
+	for _, n := range []norm.RowsArgs{
 		{X: a.Q, Weight: q.Addr(), Heads: a.Heads, XStride: a.QStride}, {X: a.K, Weight: k.Addr(), Heads: a.KVHeads, XStride: a.KStride},
 	} {
 		n.Y, n.YStride, n.Tokens, n.Width, n.Eps = n.X, n.XStride, a.Tokens, a.HeadDim, a.Eps
-		r.Launch(norm.Launch(r.Kernel(norm), n))
+		r.Launch(rmsNorm.Launch(r.Kernel(rmsNorm), n))
 	}
 	onlyQ, onlyK, add := a, a, a
 	onlyQ.KVHeads = 0
 	onlyK.Q, onlyK.Heads, onlyK.KVHeads = a.K, a.KVHeads, 0
 	add.Heads, add.Rot = 0, 0
-	for _, l := range []ptxgen.RopeAppendArgs{onlyQ, onlyK, add} {
-		r.Launch(rope.Launch(r.Kernel(rope), l))
+	for _, l := range []rope.AppendArgs{onlyQ, onlyK, add} {
+		r.Launch(appendRope.Launch(r.Kernel(appendRope), l))
 	}
 }
 
@@ -80,12 +82,12 @@ func checkFusedResidual(r *harness.Fixture) {
 	x, w := r.F32s("x", r.Vector(harness.Gaussian, tokens*width)), r.F32s("weight", r.Vector(harness.Gaussian, width))
 	residual := r.F32s("residual", r.Vector(harness.Gaussian, tokens*width))
 	fused, y := r.Output("fused", 4*tokens*width), r.Output("y", 4*tokens*width)
-	norm, add := ptxgen.Norm{}, ptxgen.Elementwise{}
-	a := ptxgen.NormArgs{X: x.Addr(), Weight: w.Addr(), Y: y.Addr(), Tokens: tokens, Width: width, Eps: 1e-5}
-	r.Launch(norm.Launch(r.Kernel(norm), a))
-	r.Launch(add.Launch(r.Kernel(add), ptxgen.ElementwiseArgs{X: y.Addr(), Residual: residual.Addr(), Y: y.Addr(), Rows: tokens, Width: width}))
+	rmsNorm, add := norm.Rows(norm.RMS, quant.F32), elementwise.Fused()
+	a := norm.RowsArgs{X: x.Addr(), Weight: w.Addr(), Y: y.Addr(), Tokens: tokens, Width: width, Eps: 1e-5}
+	r.Launch(rmsNorm.Launch(r.Kernel(rmsNorm), a))
+	r.Launch(add.Launch(r.Kernel(add), elementwise.FusedArgs{X: y.Addr(), Residual: residual.Addr(), Y: y.Addr(), Rows: tokens, Width: width}))
 	a.Residual, a.Y = residual.Addr(), fused.Addr()
-	r.Launch(norm.Launch(r.Kernel(norm), a))
+	r.Launch(rmsNorm.Launch(r.Kernel(rmsNorm), a))
 	harness.Exact(r, "y", fused.F32s(), y.F32s())
 }
 
@@ -93,19 +95,10 @@ func checkNormAlone(r *harness.Fixture) {
 	const tokens, width = 5, 260
 	x, w := r.F32s("x", r.Vector(harness.Outliers, tokens*width)), r.F32s("weight", r.Vector(harness.Gaussian, width))
 	checkAlone(r, tokens, width, func(y *harness.Buffer, first, n int) {
-		spec := ptxgen.Norm{}
-		r.Launch(spec.Launch(r.Kernel(spec), ptxgen.NormArgs{
+		spec := norm.Rows(norm.RMS, quant.F32)
+		r.Launch(spec.Launch(r.Kernel(spec), norm.RowsArgs{
 			X: x.At(4 * first * width), Weight: w.Addr(), Y: y.At(4 * first * width), Tokens: n, Width: width, Eps: 1e-5,
 		}))
-	})
-}
-
-func checkSoftmaxAlone(r *harness.Fixture) {
-	const rows, width = 5, 260
-	x := r.F32s("x", r.Vector(harness.Outliers, rows*width))
-	checkAlone(r, rows, width, func(y *harness.Buffer, first, n int) {
-		spec := ptxgen.Softmax{}
-		r.Launch(spec.Launch(r.Kernel(spec), ptxgen.SoftmaxArgs{X: x.At(4 * first * width), Y: y.At(4 * first * width), Rows: n, Width: width}))
 	})
 }
 

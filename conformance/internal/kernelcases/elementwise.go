@@ -5,21 +5,21 @@ import (
 	"math"
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
 // activationRefs are the activations in a form without cancellation in 1 + tanh.
-var activationRefs = map[ptxgen.Activation]func(x float64) float64{
-	ptxgen.Identity: func(x float64) float64 { return x },
-	ptxgen.SiLU:     func(x float64) float64 { return overOnePlusExp(x, -x) },
-	ptxgen.GELU: func(x float64) float64 {
+var activationRefs = map[elementwise.Activation]func(x float64) float64{
+	elementwise.Identity: func(x float64) float64 { return x },
+	elementwise.SiLU:     func(x float64) float64 { return overOnePlusExp(x, -x) },
+	elementwise.GELU: func(x float64) float64 {
 		cube := float64(0.044715 * x * x * x)
 		return overOnePlusExp(x, -2*math.Sqrt(2/math.Pi)*(x+cube))
 	},
 }
 
-var activationNames = map[ptxgen.Activation]string{ptxgen.SiLU: "silu", ptxgen.GELU: "gelu"}
+var activationNames = map[elementwise.Activation]string{elementwise.SiLU: "silu", elementwise.GELU: "gelu"}
 
 // overOnePlusExp returns x / (1 + e^t).
 func overOnePlusExp(x, t float64) float64 {
@@ -36,7 +36,7 @@ type elementCase struct {
 	bias, up, add bool
 	oneBuffer     bool // gate and up share a row, and the result overwrites gate
 	scale, cap    float32
-	act           ptxgen.Activation
+	act           elementwise.Activation
 }
 
 func elementwiseCases() []harness.Case {
@@ -45,13 +45,13 @@ func elementwiseCases() []harness.Case {
 		{name: "bias", reason: "all rows share the bias", rows: 3, width: 103, bias: true},
 		{name: "multiply", reason: "a plain product", rows: 2, width: 65, up: true},
 		{name: "scale", reason: "the embedding's scale", rows: 2, width: 65, scale: 45.254834},
-		{name: "bias, gelu", reason: "the bias is added before the activation", rows: 2, width: 130, bias: true, act: ptxgen.GELU},
-		{name: "silu, gated, one buffer", reason: "gate and up in one row", rows: 3, width: 132, up: true, oneBuffer: true, act: ptxgen.SiLU},
-		{name: "gelu, gated, odd width", reason: "rows that are not aligned to 16 bytes", rows: 3, width: 131, up: true, oneBuffer: true, act: ptxgen.GELU},
+		{name: "bias, gelu", reason: "the bias is added before the activation", rows: 2, width: 130, bias: true, act: elementwise.GELU},
+		{name: "silu, gated, one buffer", reason: "gate and up in one row", rows: 3, width: 132, up: true, oneBuffer: true, act: elementwise.SiLU},
+		{name: "gelu, gated, odd width", reason: "rows that are not aligned to 16 bytes", rows: 3, width: 131, up: true, oneBuffer: true, act: elementwise.GELU},
 		{name: "softcap", reason: "the logits' softcap", rows: 2, width: 300, scale: 1, cap: 30},
 		{name: "softcap, below 1", reason: "a softcap below 1", rows: 2, width: 70, scale: 1, cap: 0.25},
 		{name: "softcap, small", reason: "arguments far below the cap keep their precision", rows: 1, width: 300, scale: 1e-3, cap: 30},
-		{name: "all", reason: "all operations in their order", rows: 2, width: 77, bias: true, up: true, add: true, scale: 0.5, cap: 3, act: ptxgen.GELU},
+		{name: "all", reason: "all operations in their order", rows: 2, width: 77, bias: true, up: true, add: true, scale: 0.5, cap: 3, act: elementwise.GELU},
 	}
 	for _, n := range []int{1, 2, 3, 4, 31, 33, 1023, 1024, 1025} {
 		rows = append(rows, elementCase{name: fmt.Sprintf("n=%d", n), reason: "a tail after whole vec4 accesses, and around a CTA", rows: 1, width: n, add: true})
@@ -60,7 +60,7 @@ func elementwiseCases() []harness.Case {
 	for _, c := range rows {
 		all = append(all, harness.Case{Operation: "elementwise", Format: "F32", Name: c.name, Reason: c.reason, Run: func(r *harness.Fixture) { checkElementwise(r, c) }})
 	}
-	for _, act := range []ptxgen.Activation{ptxgen.SiLU, ptxgen.GELU} {
+	for _, act := range []elementwise.Activation{elementwise.SiLU, elementwise.GELU} {
 		all = append(all, activationCase(act, "all magnitudes", "8 ulp for all magnitudes, without intermediate overflow", allMagnitudes))
 		all = append(all, activationCase(act, "near the bend", "8 ulp where the exponential matters; NaN at −Inf, as Inf/Inf gives", func(r *harness.Fixture) []float32 {
 			x := []float32{0, float32(math.Copysign(0, -1)), float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), math.MaxFloat32, -math.MaxFloat32}
@@ -84,13 +84,13 @@ func allMagnitudes(r *harness.Fixture) []float32 {
 	return x
 }
 
-func activationCase(act ptxgen.Activation, name, reason string, inputs func(*harness.Fixture) []float32) harness.Case {
+func activationCase(act elementwise.Activation, name, reason string, inputs func(*harness.Fixture) []float32) harness.Case {
 	return harness.Case{
 		Operation: activationNames[act], Format: "F32", Name: name, Reason: reason,
 		Run: func(r *harness.Fixture) {
-			x, spec := inputs(r), ptxgen.Elementwise{}
+			x, spec := inputs(r), elementwise.Fused()
 			in, out := r.F32s("x", x), r.Output("y", 4*len(x))
-			r.Launch(spec.Launch(r.Kernel(spec), ptxgen.ElementwiseArgs{X: in.Addr(), Y: out.Addr(), Rows: 1, Width: len(x), Activation: act}))
+			r.Launch(spec.Launch(r.Kernel(spec), elementwise.FusedArgs{X: in.Addr(), Y: out.Addr(), Rows: 1, Width: len(x), Activation: act}))
 			want := make([]float64, len(x))
 			for i, v := range x {
 				want[i] = activationRefs[act](float64(v))
@@ -103,7 +103,7 @@ func activationCase(act ptxgen.Activation, name, reason string, inputs func(*har
 func checkElementwise(r *harness.Fixture, c elementCase) {
 	n := c.rows * c.width
 	x, bias, up, add := r.Vector(harness.Gaussian, n), r.Vector(harness.Gaussian, c.width), r.Vector(harness.Gaussian, n), r.Vector(harness.Gaussian, n)
-	a := ptxgen.ElementwiseArgs{Rows: c.rows, Width: c.width, Scale: c.scale, Cap: c.cap, Activation: c.act}
+	a := elementwise.FusedArgs{Rows: c.rows, Width: c.width, Scale: c.scale, Cap: c.cap, Activation: c.act}
 	out, stride := r.Output("y", 4*n), c.width
 	a.X, a.Y = r.F32s("x", x).Addr(), out.Addr()
 	if c.up {
@@ -122,7 +122,7 @@ func checkElementwise(r *harness.Fixture, c elementCase) {
 		out.SetF32s(0, add)
 		a.Residual = out.Addr()
 	}
-	spec := ptxgen.Elementwise{}
+	spec := elementwise.Fused()
 	r.Launch(spec.Launch(r.Kernel(spec), a))
 	for i := range c.rows {
 		from := i * c.width
@@ -167,7 +167,7 @@ func (c elementCase) element(x, bias, up, add float32) (y, bound float64) {
 		step(float64(c.cap)*math.Tanh(y/float64(c.cap)), 1)
 		bound += 16 * u * math.Abs(y)
 	}
-	if c.act != ptxgen.Identity {
+	if c.act != elementwise.Identity {
 		step(activationRefs[c.act](y), 1.2) // the largest slope is GELU's, 1.13
 		bound += 16 * u * math.Abs(y)
 	}

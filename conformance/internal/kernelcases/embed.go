@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/matmul"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -56,7 +56,7 @@ func checkEmbed(r *harness.Fixture, c embedCase) {
 
 	residual := r.Vector(harness.Gaussian, len(tokens)*c.k)
 	out := r.Output("out", 4*len(residual))
-	a := ptxgen.EmbedArgs{
+	a := matmul.EmbedArgs{
 		W: r.Bytes("w", packedBytes(c.format, file, rows, c.k)).Addr(), Tokens: r.U32s("tokens", tokens).Addr(), Out: out.Addr(),
 		Count: len(tokens), K: c.k, Scale: c.scale,
 	}
@@ -75,7 +75,7 @@ func checkEmbed(r *harness.Fixture, c embedCase) {
 			want = append(want, w)
 		}
 	}
-	e := ptxgen.Embed{Format: c.format}
+	e := matmul.Embed{Format: c.format}
 	r.Launch(e.Launch(r.Kernel(e), a))
 	harness.Exact(r, "out", out.F32s(), want)
 	if !c.residual && c.scale == 1 {

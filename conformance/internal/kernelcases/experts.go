@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/moe"
 )
 
 // expertCase is the choice of k experts per token.
@@ -51,8 +51,8 @@ func checkGroup(r *harness.Fixture, c expertCase) {
 	}
 	n := len(chosen)
 	offsets, order, place := r.Output("offsets", 4*(c.experts+1)), r.Output("order", 4*n), r.Output("place", 4*n)
-	spec := ptxgen.Group{}
-	r.Launch(spec.Launch(r.Kernel(spec), ptxgen.GroupArgs{
+	spec := moe.Group()
+	r.Launch(spec.Launch(r.Kernel(spec), moe.GroupArgs{
 		Chosen: r.U32s("chosen", chosen).Addr(), Offsets: offsets.Addr(), Order: order.Addr(), Place: place.Addr(),
 		Tokens: c.tokens, K: c.k, Experts: c.experts,
 	}))
@@ -76,7 +76,7 @@ func checkCombine(r *harness.Fixture, c expertCase) {
 	n := c.tokens * c.k
 	w, out, residual := r.Vector(harness.Gaussian, n), r.Vector(harness.Gaussian, n*c.width), r.Vector(harness.Gaussian, c.tokens*c.width)
 	y := r.Output("y", 4*len(residual))
-	a := ptxgen.CombineArgs{
+	a := moe.CombineArgs{
 		Weights: r.F32s("weights", w).Addr(), Out: r.F32s("out", out).Addr(), Y: y.Addr(),
 		Tokens: c.tokens, K: c.k, Width: c.width,
 	}
@@ -92,7 +92,7 @@ func checkCombine(r *harness.Fixture, c expertCase) {
 	if c.residual {
 		a.Residual = y.SetF32s(0, residual).Addr()
 	}
-	spec := ptxgen.Combine{}
+	spec := moe.Combine()
 	r.Launch(spec.Launch(r.Kernel(spec), a))
 	var want []harness.Ref
 	for t := range c.tokens {

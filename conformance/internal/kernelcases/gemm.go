@@ -6,26 +6,28 @@ import (
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
 	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
+	"github.com/lockstep-go/lockstep/ptxgen/matmul"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
 // gemmCase is one product.
 type gemmCase struct {
 	name, reason string
-	spec         ptxgen.GEMM
+	spec         matmul.GEMM
 	m, n, k      int
 	dist         harness.Distribution
 	long         bool
 
 	bias, residual bool
-	act            ptxgen.Activation
+	act            elementwise.Activation
 	gap            int // elements between the rows of y
 	check          func(r *harness.Fixture, c gemmCase)
 }
 
 // gemmShape is the reachable shape for m rows on a device that has room for any.
-func gemmShape(f, input quant.Format, m int) ptxgen.GEMM {
-	return ptxgen.GEMMFor(f, input, m, 4096, 132, 1<<18)
+func gemmShape(f, input quant.Format, m int) matmul.GEMM {
+	return matmul.GEMMFor(f, input, m, 4096, 132, 1<<18)
 }
 
 func gemmCases() []harness.Case {
@@ -53,7 +55,7 @@ func gemmCases() []harness.Case {
 func gemmReachable() []gemmCase {
 	var all []gemmCase
 	for _, s := range ptxgen.Reachable() {
-		spec, ok := s.(ptxgen.GEMM)
+		spec, ok := s.(matmul.GEMM)
 		if !ok {
 			continue
 		}
@@ -120,12 +122,12 @@ func gemmTiles() []gemmCase {
 	var all []gemmCase
 	for _, s := range []struct {
 		reason string
-		ptxgen.GEMM
+		matmul.GEMM
 	}{
-		{"one warp, chunks of half a line", ptxgen.GEMM{BlockM: 16, BlockN: 32, BlockK: 32, Stages: 2, WarpsM: 1, WarpsN: 1}},
-		{"a deep ring", ptxgen.GEMM{BlockM: 16, BlockN: 64, BlockK: 32, Stages: 5, WarpsM: 1, WarpsN: 2}},
-		{"two units a thread", ptxgen.GEMM{BlockM: 32, BlockN: 64, BlockK: 64, Stages: 2, WarpsM: 1, WarpsN: 2}},
-		{"rows that are no pair of passes, pairs of units one after the other", ptxgen.GEMM{BlockM: 64, BlockN: 32, BlockK: 128, Stages: 3, WarpsM: 4, WarpsN: 1}},
+		{"one warp, chunks of half a line", matmul.GEMM{BlockM: 16, BlockN: 32, BlockK: 32, Stages: 2, WarpsM: 1, WarpsN: 1}},
+		{"a deep ring", matmul.GEMM{BlockM: 16, BlockN: 64, BlockK: 32, Stages: 5, WarpsM: 1, WarpsN: 2}},
+		{"two units a thread", matmul.GEMM{BlockM: 32, BlockN: 64, BlockK: 64, Stages: 2, WarpsM: 1, WarpsN: 2}},
+		{"rows that are no pair of passes, pairs of units one after the other", matmul.GEMM{BlockM: 64, BlockN: 32, BlockK: 128, Stages: 3, WarpsM: 4, WarpsN: 1}},
 	} {
 		for _, f := range []quant.Format{quant.Q4_K, quant.Q5_0, quant.F16, quant.BF16} {
 			spec := s.GEMM
@@ -150,9 +152,9 @@ func gemmEpilogues() []gemmCase {
 	table := []gemmCase{
 		{name: "bias", reason: "added to every row", m: 5, n: 40, bias: true},
 		{name: "residual", reason: "in place", m: 35, n: 64, residual: true},
-		{name: "all, odd", reason: "rows of y that begin at no multiple of 16 bytes", m: 33, n: 67, bias: true, residual: true, act: ptxgen.GELU},
-		{name: "all, stride", reason: "rows of y inside a wider buffer", m: 6, n: 36, gap: 8, bias: true, residual: true, act: ptxgen.SiLU},
-		{name: "silu", reason: "an activation without a bias", m: 2, n: 32, act: ptxgen.SiLU},
+		{name: "all, odd", reason: "rows of y that begin at no multiple of 16 bytes", m: 33, n: 67, bias: true, residual: true, act: elementwise.GELU},
+		{name: "all, stride", reason: "rows of y inside a wider buffer", m: 6, n: 36, gap: 8, bias: true, residual: true, act: elementwise.SiLU},
+		{name: "silu", reason: "an activation without a bias", m: 2, n: 32, act: elementwise.SiLU},
 	}
 	var all []gemmCase
 	for _, f := range []quant.Format{quant.Q8_0, quant.F16} { // decoded and as they are
@@ -199,7 +201,7 @@ func checkGEMM(r *harness.Fixture, c gemmCase) {
 	got := in.run(r, c.spec)
 	want := in.sums()
 	t := c.tolerance(r)
-	if c.act == ptxgen.Identity && c.dist != harness.SameSign && c.dist != harness.Constant {
+	if c.act == elementwise.Identity && c.dist != harness.SameSign && c.dist != harness.Constant {
 		for i := range want {
 			want[i] = want[i].Plus(float64(in.bias[i%c.n])).Plus(float64(in.residual[i]))
 		}
@@ -261,7 +263,7 @@ func checkGEMMExperts(r *harness.Fixture, f quant.Format, counts []int, share in
 	}
 	bias := r.Vector(harness.Gaussian, len(counts)*n)
 	y := r.Output("y", 4*rows*n)
-	r.Launch(spec.Launch(r.Kernel(spec), ptxgen.GEMMArgs{
+	r.Launch(spec.Launch(r.Kernel(spec), matmul.GEMMArgs{
 		X: r.Floats("x", spec.Input, tokens.cells).Addr(), Scale: r.F32s("scale", tokens.scale).Addr(),
 		W: r.Bytes("w", packed).Addr(), Y: y.Addr(), Bias: r.F32s("bias", bias).Addr(),
 		M: rows, N: n, K: k, Experts: len(counts), ExpertBytes: len(experts[0].packed), RowsPerX: share,
@@ -311,7 +313,7 @@ func newGEMMInputs(r *harness.Fixture, c gemmCase) *gemmInputs {
 
 // setX rounds rows to Input, over a power of two if it is F16, and pads them.
 func (in *gemmInputs) setX(x []float32) {
-	padded := (in.k + ptxgen.UnitLen - 1) / ptxgen.UnitLen * ptxgen.UnitLen
+	padded := (in.k + matmul.UnitLen - 1) / matmul.UnitLen * matmul.UnitLen
 	in.cells, in.x = make([]float32, in.m*padded), make([]float32, in.m*in.k)
 	for i := range in.m {
 		row, scale := x[i*in.k:][:in.k], float32(1)
@@ -328,7 +330,7 @@ func (in *gemmInputs) setX(x []float32) {
 }
 
 func (in *gemmInputs) setWeights(src []byte) {
-	p := ptxgen.Packing{Format: in.spec.Format, K: in.k}
+	p := matmul.Packing{Format: in.spec.Format, K: in.k}
 	in.packed = make([]byte, p.Bytes(in.n))
 	p.Pack(in.packed, src, in.n)
 	in.w = make([]float32, in.n*in.k)
@@ -350,11 +352,11 @@ func (in *gemmInputs) sums() []harness.Ref {
 }
 
 // run gives y without what lies between its rows.
-func (in *gemmInputs) run(r *harness.Fixture, spec ptxgen.GEMM) []float32 {
+func (in *gemmInputs) run(r *harness.Fixture, spec matmul.GEMM) []float32 {
 	r.T.Helper()
 	stride := in.n + in.gap
 	y := r.Output("y", 4*(in.m*stride-in.gap))
-	a := ptxgen.GEMMArgs{
+	a := matmul.GEMMArgs{
 		X: r.Floats("x", spec.Input, in.cells).Addr(), W: r.Bytes("w", in.packed).Addr(), Y: y.Addr(),
 		M: in.m, N: in.n, K: in.k, YStride: stride, Activation: in.act,
 	}

@@ -9,7 +9,9 @@ import (
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
 	"github.com/lockstep-go/lockstep/internal/kernelcache"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
+	"github.com/lockstep-go/lockstep/ptxgen/matmul"
+	"github.com/lockstep-go/lockstep/ptxgen/norm"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
@@ -17,13 +19,13 @@ import (
 // gemvCase is a product of a matrix with one or more vectors.
 type gemvCase struct {
 	name, reason string
-	spec         ptxgen.Gemv
+	spec         matmul.Gemv
 	dist         harness.Distribution // of the vectors
 	rows, k      int
 	columns      int // 0 means 1
 	slices       int // shared memory is the least for at most so many slices of a row; 0: there is enough for one
 	ctas         int // at most so many SMs
-	norm         ptxgen.NormKind
+	norm         norm.Kind
 	long         bool
 }
 
@@ -43,7 +45,7 @@ func gemvCases() []harness.Case {
 		})
 	}
 	for _, f := range quant.Formats() {
-		spec := ptxgen.Gemv{Format: f}
+		spec := matmul.Gemv{Format: f}
 		for _, k := range Widths(f) {
 			add("gemv", gemvCase{
 				name: fmt.Sprintf("k=%d", k), reason: WidthReason(k), spec: spec, rows: 5, k: k, long: k > 4096,
@@ -68,7 +70,7 @@ func addGemvColumns(add addGemv, f quant.Format) {
 			add("gemv columns", gemvCase{
 				name:   fmt.Sprintf("columns=%d, gated=%v", c, gated),
 				reason: "each column has the bits of a product with it alone; a kernel's last column may be unused",
-				spec:   ptxgen.Gemv{Format: f, Columns: power(c), Gated: gated}, rows: 5, k: 1056, columns: c,
+				spec:   matmul.Gemv{Format: f, Columns: power(c), Gated: gated}, rows: 5, k: 1056, columns: c,
 			}, checkGemvColumns)
 		}
 	}
@@ -91,21 +93,21 @@ func packedWeights(r *harness.Fixture, name string, f quant.Format, rows, k int)
 }
 
 func packedBytes(f quant.Format, file []byte, rows, k int) []byte {
-	p := ptxgen.Packing{Format: f, K: k}
+	p := matmul.Packing{Format: f, K: k}
 	dst := make([]byte, p.Bytes(rows))
 	p.Pack(dst, file, rows)
 	return dst
 }
 
 // args are the arguments that every case has.
-func (c gemvCase) args(x, w, y *harness.Buffer) ptxgen.GemvArgs {
-	return ptxgen.GemvArgs{
+func (c gemvCase) args(x, w, y *harness.Buffer) matmul.GemvArgs {
+	return matmul.GemvArgs{
 		X: x.Addr(), W: w.Addr(), Y: y.Addr(), Rows: c.rows, K: c.k, Columns: c.columns, SMs: c.ctas, Shared: gemvShared,
 	}
 }
 
 // fit gives a launch as little shared memory as its slices allow.
-func (c gemvCase) fit(s ptxgen.Gemv, k *ptx.Kernel, a ptxgen.GemvArgs) ptxgen.GemvArgs {
+func (c gemvCase) fit(s matmul.Gemv, k *ptx.Kernel, a matmul.GemvArgs) matmul.GemvArgs {
 	if c.slices == 0 {
 		return a
 	}
@@ -123,14 +125,14 @@ func (c gemvCase) fit(s ptxgen.Gemv, k *ptx.Kernel, a ptxgen.GemvArgs) ptxgen.Ge
 
 // launch launches a kernel cut up as the case wants, and gives the arguments that it was
 // launched with.
-func (c gemvCase) launch(r *harness.Fixture, s ptxgen.Gemv, a ptxgen.GemvArgs) ptxgen.GemvArgs {
+func (c gemvCase) launch(r *harness.Fixture, s matmul.Gemv, a matmul.GemvArgs) matmul.GemvArgs {
 	r.T.Helper()
 	return launchGemv(r, s, c.fit(s, r.Kernel(s), a))
 }
 
 // launchGemv launches a kernel, with a workspace if there is none yet, which is to be left zero,
 // and gives the arguments that it was launched with.
-func launchGemv(r *harness.Fixture, s ptxgen.Gemv, a ptxgen.GemvArgs) ptxgen.GemvArgs {
+func launchGemv(r *harness.Fixture, s matmul.Gemv, a matmul.GemvArgs) matmul.GemvArgs {
 	r.T.Helper()
 	k := r.Kernel(s)
 	bytes, err := s.Workspace(k, a)
@@ -172,7 +174,7 @@ func checkGemvColumns(r *harness.Fixture, c gemvCase) {
 	y := r.Output("y", 4*c.columns*(c.rows+pad))
 	a := c.args(x, w, y)
 	a.XStride, a.YStride, a.Norm, a.Eps = c.k+pad, c.rows+pad, c.norm, 1e-5
-	if c.norm != ptxgen.NoNorm {
+	if c.norm != norm.None {
 		a.NormWeight = r.F32s("norm weight", r.Vector(harness.Gaussian, c.k)).Addr()
 	}
 	one := c.spec
@@ -180,7 +182,7 @@ func checkGemvColumns(r *harness.Fixture, c gemvCase) {
 	residual := r.Rows("residual", r.Vector(harness.Gaussian, c.columns*c.rows), c.rows, c.rows+pad)
 	if c.spec.Gated {
 		up, _ := packedWeights(r, "up", c.spec.Format, c.rows, c.k)
-		a.Up, a.Activation, a.Residual = up.Addr(), ptxgen.SiLU, residual.Addr()
+		a.Up, a.Activation, a.Residual = up.Addr(), elementwise.SiLU, residual.Addr()
 	}
 	c.launch(r, c.spec, a)
 	for i := range c.columns {
@@ -203,11 +205,11 @@ func checkGemvColumns(r *harness.Fixture, c gemvCase) {
 // counts the bytes that it reads.
 func NormedGemv(columns, launches int) harness.Case {
 	return harness.Case{Operation: "traffic", Name: "gemv", Reason: "the bytes read are counted", Run: func(r *harness.Fixture) {
-		c := gemvCase{spec: ptxgen.Gemv{Format: quant.F16}, rows: 3, k: 1024, columns: columns}
+		c := gemvCase{spec: matmul.Gemv{Format: quant.F16}, rows: 3, k: 1024, columns: columns}
 		w, _ := packedWeights(r, "w", c.spec.Format, c.rows, c.k)
 		y := r.Output("y", 4*columns*c.rows)
 		a := c.args(r.F32s("x", r.Vector(harness.Gaussian, columns*c.k)), w, y)
-		a.Norm, a.Eps = ptxgen.RMSNorm, 1e-5
+		a.Norm, a.Eps = norm.RMS, 1e-5
 		c.launch(r, c.spec, a)
 		first := y.F32s()
 		for range launches {
@@ -220,12 +222,12 @@ func NormedGemv(columns, launches int) harness.Case {
 // batchCase is a product of a matrix with several vectors, whose digits come first.
 type batchCase struct {
 	name, reason string
-	spec         ptxgen.GemvBatch
+	spec         matmul.GemvBatch
 	rows, k      int
 	columns      int
 	entries      int // shared memory is for so many tiles of a round; 0: all there is
 	ctas         int // at most so many SMs
-	norm         ptxgen.NormKind
+	norm         norm.Kind
 	biased       bool // the norm has a bias
 	wide         bool // by GemvWide, of the same format and matrices
 	long         bool
@@ -253,16 +255,16 @@ func batchCases() []harness.Case {
 }
 
 func batchCasesOf(f quant.Format) []batchCase {
-	four, eight := ptxgen.GemvBatch{Format: f, Columns: 4}, ptxgen.GemvBatch{Format: f, Columns: 8}
+	four, eight := matmul.GemvBatch{Format: f, Columns: 4}, matmul.GemvBatch{Format: f, Columns: 8}
 	most := eight
 	if f != quant.Q2_K && f != quant.Q3_K {
 		most.Columns = 16
 	}
-	gated := func(s ptxgen.GemvBatch) ptxgen.GemvBatch { s.Gated = true; return s }
+	gated := func(s matmul.GemvBatch) matmul.GemvBatch { s.Gated = true; return s }
 	list := []batchCase{
-		{name: "all", reason: "a set of vectors", spec: most, rows: 37, k: fewBlocks(f, 5), columns: 16, norm: ptxgen.RMSNorm},
+		{name: "all", reason: "a set of vectors", spec: most, rows: 37, k: fewBlocks(f, 5), columns: 16, norm: norm.RMS},
 		{name: "few", reason: "vectors that are not there", spec: eight, rows: 21, k: fewBlocks(f, 3), columns: 5},
-		{name: "gated", reason: "two matrices take turns", spec: gated(four), rows: 37, k: fewBlocks(f, 2), columns: 4, norm: ptxgen.RMSNorm},
+		{name: "gated", reason: "two matrices take turns", spec: gated(four), rows: 37, k: fewBlocks(f, 2), columns: 4, norm: norm.RMS},
 		{name: "many blocks", reason: "as many parts as there may be, of one block or two", spec: four, rows: 21, k: fewBlocks(f, 18), columns: 3},
 		{name: "two teams", reason: "of eight warps, whose parts lie beside each other", spec: four, rows: 37, k: fewBlocks(f, 9), columns: 2},
 		{name: "rounds", reason: "more tiles than a round has, the last of which is smaller", spec: four, rows: 150, k: fewBlocks(f, 9), columns: 4, entries: 3, ctas: 1},
@@ -273,16 +275,16 @@ func batchCasesOf(f quant.Format) []batchCase {
 		return list
 	}
 	return append(list,
-		batchCase{name: "one", reason: "a set for one", spec: four, rows: 1, k: fewBlocks(f, 1), columns: 1, norm: ptxgen.RMSNorm},
+		batchCase{name: "one", reason: "a set for one", spec: four, rows: 1, k: fewBlocks(f, 1), columns: 1, norm: norm.RMS},
 		batchCase{name: "sets", reason: "CTAs of several sets, of which the last is not full", spec: four, rows: 40, k: fewBlocks(f, 3), columns: 18, ctas: 3},
 		batchCase{name: "long rows", reason: "parts of several blocks", spec: eight, rows: 21, k: fewBlocks(f, 35), columns: 7},
 		batchCase{name: "sixteen parts", reason: "two for each warp, of a block each", spec: most, rows: 16, k: fewBlocks(f, 17), columns: 16},
 		batchCase{name: "long rows, rounds", reason: "sums wait for the next block, round after round", spec: gated(most), rows: 81, k: fewBlocks(f, 33), columns: 3, entries: 4, ctas: 1},
 		batchCase{name: "short rows", reason: "teams of warps, some beyond the last tile", spec: eight, rows: 150, k: fewBlocks(f, 1), columns: 8, entries: 2, ctas: 1},
-		batchCase{name: "RMSNorm of a long vector", reason: "digits of several CTAs, each with all squares", spec: four, rows: 5, k: fewBlocks(f, 37), columns: 5, norm: ptxgen.RMSNorm},
-		batchCase{name: "RMSNorm of two slices", reason: "the second needs the squares of the first", spec: four, rows: 1, k: fewBlocks(f, 17), columns: 2, norm: ptxgen.RMSNorm},
-		batchCase{name: "LayerNorm", reason: "digits after the moments", spec: four, rows: 5, k: fewBlocks(f, 3), columns: 5, norm: ptxgen.LayerNorm, biased: true},
-		batchCase{name: "a norm with a bias", reason: "digits after the moments", spec: four, rows: 5, k: fewBlocks(f, 18), columns: 4, norm: ptxgen.RMSNorm, biased: true},
+		batchCase{name: "RMSNorm of a long vector", reason: "digits of several CTAs, each with all squares", spec: four, rows: 5, k: fewBlocks(f, 37), columns: 5, norm: norm.RMS},
+		batchCase{name: "RMSNorm of two slices", reason: "the second needs the squares of the first", spec: four, rows: 1, k: fewBlocks(f, 17), columns: 2, norm: norm.RMS},
+		batchCase{name: "LayerNorm", reason: "digits after the moments", spec: four, rows: 5, k: fewBlocks(f, 3), columns: 5, norm: norm.Layer, biased: true},
+		batchCase{name: "a norm with a bias", reason: "digits after the moments", spec: four, rows: 5, k: fewBlocks(f, 18), columns: 4, norm: norm.RMS, biased: true},
 	)
 }
 
@@ -307,8 +309,8 @@ func checkBatch(r *harness.Fixture, c batchCase) {
 	bias := r.F32s("bias", r.Vector(harness.Gaussian, c.rows))
 	before := c.kernel().Digits()
 	digits := r.Output("digits", int(before.Bytes(c.k, c.columns)))
-	d := ptxgen.DigitsArgs{X: x.At(skew), Out: digits.Addr(), K: c.k, Vectors: c.columns, XStride: c.k + pad, Norm: c.norm, Eps: 1e-5}
-	if c.norm != ptxgen.NoNorm {
+	d := matmul.DigitsArgs{X: x.At(skew), Out: digits.Addr(), K: c.k, Vectors: c.columns, XStride: c.k + pad, Norm: c.norm, Eps: 1e-5}
+	if c.norm != norm.None {
 		d.NormWeight = r.F32s("norm weight", r.Vector(harness.Gaussian, c.k)).Addr()
 	}
 	if c.biased {
@@ -320,22 +322,22 @@ func checkBatch(r *harness.Fixture, c batchCase) {
 	} else {
 		checkNoDigits(r, digits, c)
 	}
-	a := ptxgen.GemvBatchArgs{
+	a := matmul.GemvBatchArgs{
 		Digits: d.Out, W: w.Addr(), Y: y.Addr(), Rows: c.rows, K: c.k, Columns: c.columns, YStride: c.rows + pad,
-		Bias: bias.Addr(), Residual: residual.Addr(), Activation: ptxgen.SiLU, SMs: c.ctas, Shared: gemvShared,
+		Bias: bias.Addr(), Residual: residual.Addr(), Activation: elementwise.SiLU, SMs: c.ctas, Shared: gemvShared,
 	}
 	if c.spec.Gated {
 		up, _ := packedWeights(r, "up", c.spec.Format, c.rows, c.k)
 		a.Up = up.Addr()
 	}
 	c.launch(r, a)
-	one := ptxgen.Gemv{Format: c.spec.Format, Gated: c.spec.Gated}
+	one := matmul.Gemv{Format: c.spec.Format, Gated: c.spec.Gated}
 	for i := range c.columns {
 		y.Untouched(4*(i*(c.rows+pad)+c.rows), 4*pad)
 	}
 	for _, i := range slices.Compact([]int{0, c.columns / 4, c.columns / 2, c.columns - 1}) {
 		alone := r.Output("alone", 4*c.rows)
-		b := ptxgen.GemvArgs{
+		b := matmul.GemvArgs{
 			X: x.At(skew + 4*i*(c.k+pad)), W: a.W, Up: a.Up, Y: alone.Addr(), Rows: c.rows, K: c.k,
 			Norm: c.norm, NormWeight: d.NormWeight, NormBias: d.NormBias, Eps: d.Eps,
 			Bias: a.Bias, Residual: residual.At(4 * i * (c.rows + pad)), Activation: a.Activation, Shared: gemvShared,
@@ -350,7 +352,7 @@ func checkBatch(r *harness.Fixture, c batchCase) {
 // be zeros.
 func checkNoDigits(r *harness.Fixture, digits *harness.Buffer, c batchCase) {
 	const most = 16
-	block := int(ptxgen.Digits{}.Bytes(1, most))/most - 4 // without what products are multiplied by
+	block := int(matmul.Digits{}.Bytes(1, most))/most - 4 // without what products are multiplied by
 	room := (c.columns + most - 1) / most * most
 	if room == c.columns {
 		return
@@ -367,9 +369,9 @@ func checkNoDigits(r *harness.Fixture, digits *harness.Buffer, c batchCase) {
 }
 
 // kernel is what multiplies.
-func (c batchCase) kernel() ptxgen.BatchKernel {
+func (c batchCase) kernel() matmul.BatchKernel {
 	if c.wide {
-		return ptxgen.GemvWide{Format: c.spec.Format, Gated: c.spec.Gated}
+		return matmul.GemvWide{Format: c.spec.Format, Gated: c.spec.Gated}
 	}
 	return c.spec
 }
@@ -386,7 +388,7 @@ func (c batchCase) entriesOf(l ptx.Launch) int {
 
 // launch launches the product, with the least shared memory for as many entries as the
 // case wants, and a workspace that it must leave zero.
-func (c batchCase) launch(r *harness.Fixture, a ptxgen.GemvBatchArgs) {
+func (c batchCase) launch(r *harness.Fixture, a matmul.GemvBatchArgs) {
 	r.T.Helper()
 	s := c.kernel()
 	k := r.Kernel(s)
@@ -420,7 +422,7 @@ func (c batchCase) launch(r *harness.Fixture, a ptxgen.GemvBatchArgs) {
 func addGemvFused(add addGemv, f quant.Format) {
 	add("gemv fused", gemvCase{
 		name: "norms", reason: "a norm while the vector is staged is that of a kernel of its own",
-		spec: ptxgen.Gemv{Format: f}, dist: harness.Outliers, rows: 21, k: fewBlocks(f, 3),
+		spec: matmul.Gemv{Format: f}, dist: harness.Outliers, rows: 21, k: fewBlocks(f, 3),
 	}, checkGemvNorms)
 	if !slices.Contains(gemvKinds, f) {
 		return
@@ -433,17 +435,17 @@ func addGemvFused(add addGemv, f quant.Format) {
 		{gemvCase{name: "gated, slices", reason: "the epilogue is that of the slice that comes last", rows: 21, k: fewBlocks(f, 17), slices: 16}, checkGemvGated},
 		{gemvCase{name: "gated, many CTAs", reason: "each of which may come last for some rows", rows: 300, k: fewBlocks(f, 5), slices: 2, ctas: 4}, checkGemvGated},
 		{gemvCase{name: "gated, rounds", reason: "the results of two matrices take turns", rows: 151, k: 8 * gemvBlock(f), ctas: 1}, checkGemvGated},
-		{gemvCase{name: "gated, RMSNorm", reason: "before two matrices", rows: 5, k: fewBlocks(f, 9), norm: ptxgen.RMSNorm}, checkGemvGated},
-		{gemvCase{name: "gated, LayerNorm", reason: "before two matrices", rows: 5, k: fewBlocks(f, 3), norm: ptxgen.LayerNorm}, checkGemvGated},
+		{gemvCase{name: "gated, RMSNorm", reason: "before two matrices", rows: 5, k: fewBlocks(f, 9), norm: norm.RMS}, checkGemvGated},
+		{gemvCase{name: "gated, LayerNorm", reason: "before two matrices", rows: 5, k: fewBlocks(f, 3), norm: norm.Layer}, checkGemvGated},
 		{gemvCase{name: "epilogue", reason: "bias, cap, activation and residual at a row's end are those of a kernel of their own", rows: 21, k: fewBlocks(f, 1)}, checkGemvEpilogue},
 		{gemvCase{name: "epilogue, slices", reason: "the slice that comes last has it, too", rows: 21, k: fewBlocks(f, 2), slices: 16}, checkGemvEpilogue},
 		{gemvCase{name: "norms, slices", reason: "of which each takes the norm of the whole vector", rows: 5, k: fewBlocks(f, 3), slices: 16}, checkGemvNorms},
 		{gemvCase{name: "norms, a long row", reason: "of which a thread has many elements", rows: 1, k: 8704}, checkGemvNorms},
-		{gemvCase{name: "RMSNorm, a long row", reason: "the same, cheap enough for mutants", rows: 1, k: 8704, norm: ptxgen.RMSNorm}, checkGemvNorms},
+		{gemvCase{name: "RMSNorm, a long row", reason: "the same, cheap enough for mutants", rows: 1, k: 8704, norm: norm.RMS}, checkGemvNorms},
 		{gemvCase{name: "norms, squares overflow", reason: "a norm that is taken at another scale", dist: harness.NearOverflow, rows: 5, k: fewBlocks(f, 3)}, checkGemvNorms},
 		{gemvCase{name: "norms, squares vanish", reason: "a norm that is taken at another scale", dist: harness.Subnormal, rows: 5, k: fewBlocks(f, 3)}, checkGemvNorms},
 		{gemvCase{name: "experts", reason: "an expert's product is that of its matrix alone", rows: 37, k: fewBlocks(f, 2)}, checkGemvExperts},
-		{gemvCase{name: "experts, gated, slices", reason: "each slot has its own part of the workspace", spec: ptxgen.Gemv{Gated: true}, rows: 17, k: fewBlocks(f, 2), slices: 16}, checkGemvExperts},
+		{gemvCase{name: "experts, gated, slices", reason: "each slot has its own part of the workspace", spec: matmul.Gemv{Gated: true}, rows: 17, k: fewBlocks(f, 2), slices: 16}, checkGemvExperts},
 	} {
 		c.spec.Format = f
 		if f.BlockLen() == 1 {
@@ -460,7 +462,7 @@ func checkGemvGated(r *harness.Fixture, c gemvCase) {
 	gate, _ := packedWeights(r, "gate", c.spec.Format, c.rows, c.k)
 	up, _ := packedWeights(r, "up", c.spec.Format, c.rows, c.k)
 	residual := r.F32s("residual", r.Vector(harness.Gaussian, c.rows))
-	normed := func(a ptxgen.GemvArgs) ptxgen.GemvArgs {
+	normed := func(a matmul.GemvArgs) matmul.GemvArgs {
 		a.Norm, a.Eps = c.norm, 1e-5
 		return a
 	}
@@ -472,21 +474,21 @@ func checkGemvGated(r *harness.Fixture, c gemvCase) {
 	g, u := product("g", gate), product("u", up)
 	both := c.spec
 	both.Gated = true
-	for _, act := range []ptxgen.Activation{ptxgen.SiLU, ptxgen.GELU} {
+	for _, act := range []elementwise.Activation{elementwise.SiLU, elementwise.GELU} {
 		fused, apart := r.Output("fused", 4*c.rows), r.Output("apart", 4*c.rows)
 		a := normed(c.args(x, gate, fused))
 		a.Up, a.Activation, a.Residual = up.Addr(), act, residual.Addr()
 		c.launch(r, both, a)
-		launchElementwise(r, ptxgen.ElementwiseArgs{
+		launchElementwise(r, elementwise.FusedArgs{
 			X: g.Addr(), Up: u.Addr(), Residual: residual.Addr(), Y: apart.Addr(), Rows: 1, Width: c.rows, Activation: act,
 		})
 		harness.Exact(r, fmt.Sprintf("activation %d", act), fused.F32s(), apart.F32s())
 	}
 }
 
-func launchElementwise(r *harness.Fixture, a ptxgen.ElementwiseArgs) {
+func launchElementwise(r *harness.Fixture, a elementwise.FusedArgs) {
 	r.T.Helper()
-	e := ptxgen.Elementwise{}
+	e := elementwise.Fused()
 	r.Launch(e.Launch(r.Kernel(e), a))
 }
 
@@ -503,17 +505,17 @@ func checkGemvEpilogue(r *harness.Fixture, c gemvCase) {
 		name           string
 		bias, residual bool
 		cap            float32
-		act            ptxgen.Activation
+		act            elementwise.Activation
 	}{
 		{name: "bias", bias: true},
 		{name: "residual", residual: true},
 		{name: "cap", cap: 30},
-		{name: "SiLU", act: ptxgen.SiLU},
-		{name: "all", bias: true, residual: true, cap: 20, act: ptxgen.GELU},
+		{name: "SiLU", act: elementwise.SiLU},
+		{name: "all", bias: true, residual: true, cap: 20, act: elementwise.GELU},
 	} {
 		fused, apart := r.Output("fused", 4*c.rows), r.Output("apart", 4*c.rows)
 		a := c.args(x, w, fused)
-		b := ptxgen.ElementwiseArgs{X: plain.Addr(), Y: apart.Addr(), Rows: 1, Width: c.rows}
+		b := elementwise.FusedArgs{X: plain.Addr(), Y: apart.Addr(), Rows: 1, Width: c.rows}
 		a.Softcap, b.Cap, a.Activation, b.Activation = e.cap, e.cap, e.act, e.act
 		if e.bias {
 			a.Bias, b.Bias = bias.Addr(), bias.Addr()
@@ -544,33 +546,33 @@ func checkGemvNorms(r *harness.Fixture, c gemvCase) {
 	w, file := packedWeights(r, "w", c.spec.Format, c.rows, c.k)
 	for _, n := range []struct {
 		name         string
-		kind         ptxgen.NormKind
+		kind         norm.Kind
 		weight, bias bool
 		offset       int // of x, in bytes
 	}{
-		{"RMSNorm", ptxgen.RMSNorm, true, false, 0},
-		{"RMSNorm, x not aligned", ptxgen.RMSNorm, true, false, 4},
-		{"RMSNorm without a weight", ptxgen.RMSNorm, false, false, 0},
-		{"RMSNorm with a bias", ptxgen.RMSNorm, true, true, 0},
-		{"LayerNorm", ptxgen.LayerNorm, true, true, 0},
-		{"LayerNorm without a weight", ptxgen.LayerNorm, false, false, 4},
+		{"RMSNorm", norm.RMS, true, false, 0},
+		{"RMSNorm, x not aligned", norm.RMS, true, false, 4},
+		{"RMSNorm without a weight", norm.RMS, false, false, 0},
+		{"RMSNorm with a bias", norm.RMS, true, true, 0},
+		{"LayerNorm", norm.Layer, true, true, 0},
+		{"LayerNorm without a weight", norm.Layer, false, false, 4},
 	} {
-		if c.norm != ptxgen.NoNorm && (n.kind != c.norm || !n.weight || n.bias || n.offset > 0) {
+		if c.norm != norm.None && (n.kind != c.norm || !n.weight || n.bias || n.offset > 0) {
 			continue
 		}
 		in.Poison(0, in.Len()).SetF32s(n.offset, x)
-		norm := ptxgen.Norm{Layer: n.kind == ptxgen.LayerNorm}
+		spec := norm.Rows(n.kind, quant.F32)
 		normal, y := r.Output("normal", 4*c.k), r.Output("y", 4*c.rows)
 		a := c.args(in, w, y)
 		a.X, a.Norm, a.Eps = in.At(n.offset), n.kind, 1e-5
-		b := ptxgen.NormArgs{X: a.X, Y: normal.Addr(), Tokens: 1, Width: c.k, Eps: a.Eps}
+		b := norm.RowsArgs{X: a.X, Y: normal.Addr(), Tokens: 1, Width: c.k, Eps: a.Eps}
 		if b.Weight = ones.Addr(); n.weight {
 			a.NormWeight, b.Weight = weight.Addr(), weight.Addr()
 		}
 		if n.bias {
 			a.NormBias, b.Bias = bias.Addr(), bias.Addr()
 		}
-		r.Launch(norm.Launch(r.Kernel(norm), b))
+		r.Launch(spec.Launch(r.Kernel(spec), b))
 		c.launch(r, c.spec, a)
 		want := harness.MatMul(c.spec.Format, file, c.rows, c.k, normal.F32s())
 		r.Close(n.name, y.F32s(), want, c.rows, harness.Tolerance{L: c.spec.Depth(c.k) + 4, Correlated: true})
@@ -584,7 +586,7 @@ func checkGemvExperts(r *harness.Fixture, c gemvCase) {
 	chosen := []uint32{4, 0, 2, 4}
 	tokens := len(chosen) / perX
 	x := r.F32s("x", r.Vector(harness.Gaussian, tokens*c.k))
-	size := (ptxgen.Packing{Format: c.spec.Format, K: c.k}).Bytes(c.rows)
+	size := (matmul.Packing{Format: c.spec.Format, K: c.k}).Bytes(c.rows)
 	matrices := func(name string) *harness.Buffer {
 		var all []byte
 		for range experts {
@@ -666,7 +668,7 @@ func addGemvParts(add addGemv, f quant.Format) {
 		}
 		add("gemv", c, checkGemvTwice)
 	}
-	spec := ptxgen.Gemv{Format: f}
+	spec := matmul.Gemv{Format: f}
 	add("gemv", gemvCase{name: "block by block", reason: "each block has its own power of two, up to the largest and down to the least", spec: spec, rows: 5, k: fewBlocks(f, 3)}, checkGemvBlocks)
 	add("gemv", gemvCase{name: "no number", reason: "one NaN or infinite element and no row is a number", spec: spec, rows: 21, k: fewBlocks(f, 3)}, checkGemvNaN)
 	if slices.Contains(gemvKinds, f) {
@@ -676,17 +678,17 @@ func addGemvParts(add addGemv, f quant.Format) {
 
 // addGemvColumnParts adds cases of how several vectors are cut up.
 func addGemvColumnParts(add addGemv, f quant.Format) {
-	one, two := ptxgen.Gemv{Format: f, Columns: 4}, ptxgen.Gemv{Format: f, Columns: 4, Gated: true}
+	one, two := matmul.Gemv{Format: f, Columns: 4}, matmul.Gemv{Format: f, Columns: 4, Gated: true}
 	list := []gemvCase{
 		{name: "slices", reason: "how much is staged at a time has no part in the bits", spec: one, k: fewBlocks(f, 17), columns: 4, slices: 16},
 		{name: "slices, gated", reason: "two matrices wait for what is staged", spec: two, k: fewBlocks(f, 5), columns: 3, slices: 2, ctas: 4},
 		{name: "rounds", reason: "tile after tile for several vectors", spec: one, k: fewBlocks(f, 9), columns: 3, ctas: 1},
 		{name: "rounds, gated", reason: "the results of two matrices take turns", spec: two, k: fewBlocks(f, 17), columns: 4, ctas: 1},
-		{name: "RMSNorm", reason: "each vector has its own moments", spec: one, k: fewBlocks(f, 3), columns: 4, norm: ptxgen.RMSNorm},
-		{name: "RMSNorm, slices", reason: "of a norm that needs all of the vector", spec: two, k: fewBlocks(f, 3), columns: 3, slices: 2, norm: ptxgen.RMSNorm},
-		{name: "LayerNorm", reason: "each vector is staged after its own moments", spec: one, k: fewBlocks(f, 3), columns: 3, norm: ptxgen.LayerNorm},
-		{name: "LayerNorm, gated", reason: "before two matrices, too", spec: two, k: fewBlocks(f, 5), columns: 4, norm: ptxgen.LayerNorm},
-		{name: "more than the kernel has", reason: "other CTAs take them", spec: one, k: fewBlocks(f, 2), columns: 9, norm: ptxgen.RMSNorm},
+		{name: "RMSNorm", reason: "each vector has its own moments", spec: one, k: fewBlocks(f, 3), columns: 4, norm: norm.RMS},
+		{name: "RMSNorm, slices", reason: "of a norm that needs all of the vector", spec: two, k: fewBlocks(f, 3), columns: 3, slices: 2, norm: norm.RMS},
+		{name: "LayerNorm", reason: "each vector is staged after its own moments", spec: one, k: fewBlocks(f, 3), columns: 3, norm: norm.Layer},
+		{name: "LayerNorm, gated", reason: "before two matrices, too", spec: two, k: fewBlocks(f, 5), columns: 4, norm: norm.Layer},
+		{name: "more than the kernel has", reason: "other CTAs take them", spec: one, k: fewBlocks(f, 2), columns: 9, norm: norm.RMS},
 	}
 	for _, c := range list {
 		c.rows = 21 // some tiles
@@ -757,9 +759,9 @@ func wideCasesOf(f quant.Format) []batchCase {
 	if !slices.Contains(wideFormats, f) {
 		return nil
 	}
-	one, two := ptxgen.GemvBatch{Format: f}, ptxgen.GemvBatch{Format: f, Gated: true}
+	one, two := matmul.GemvBatch{Format: f}, matmul.GemvBatch{Format: f, Gated: true}
 	list := []batchCase{
-		{name: "tiles", reason: "a tile, and one whose last warps have no rows", spec: one, rows: 85, k: fewBlocks(f, 5), columns: 16, norm: ptxgen.RMSNorm},
+		{name: "tiles", reason: "a tile, and one whose last warps have no rows", spec: one, rows: 85, k: fewBlocks(f, 5), columns: 16, norm: norm.RMS},
 		{name: "sets", reason: "CTAs of several sets, of which the last is not full", spec: one, rows: 300, k: fewBlocks(f, 3), columns: 18, ctas: 3},
 		{name: "gated", reason: "a warpgroup for each matrix, and a round of one pair", spec: two, rows: 150, k: fewBlocks(f, 4), columns: 15, ctas: 1},
 		{name: "slices", reason: "four CTAs of several parts meet, for each tile and set", spec: one, rows: 70, k: fewBlocks(f, 19), columns: 18, ctas: 8},
@@ -787,10 +789,10 @@ func (c batchCase) needs(r *harness.Fixture) {
 }
 
 // checkWideDigits compares digits with those that other kernels of several vectors take,
-// which lie elsewhere: see ptxgen.Digits.
-func checkWideDigits(r *harness.Fixture, wide *harness.Buffer, a ptxgen.DigitsArgs) {
+// which lie elsewhere: see matmul.Digits.
+func checkWideDigits(r *harness.Fixture, wide *harness.Buffer, a matmul.DigitsArgs) {
 	const vectors, block = 16, 1232 // of a set; bytes of a vector's block
-	narrow := ptxgen.Digits{}
+	narrow := matmul.Digits{}
 	digits := r.Output("other digits", int(narrow.Bytes(a.K, a.Vectors)))
 	a.Out = digits.Addr()
 	r.Launch(narrow.Launch(r.Kernel(narrow), a))
@@ -856,12 +858,12 @@ func productCases() []harness.Case {
 		{"more vectors than a CTA has warps", 16, 16},
 		{"other CTAs take what the kernel has no columns for", 1, 16},
 	} {
-		for _, norm := range []ptxgen.NormKind{ptxgen.RMSNorm, ptxgen.LayerNorm} {
-			c := gemvCase{spec: ptxgen.Gemv{Format: quant.F16, Columns: t.kernel}, rows: 5, k: 1024, columns: t.columns}
+		for _, kind := range []norm.Kind{norm.RMS, norm.Layer} {
+			c := gemvCase{spec: matmul.Gemv{Format: quant.F16, Columns: t.kernel}, rows: 5, k: 1024, columns: t.columns}
 			all = append(all, harness.Case{
 				Operation: "gemv columns", Format: c.spec.Format.String(),
-				Name:   fmt.Sprintf("%v/%d normed by %d in a kernel of %d", c.spec.Format, t.columns, norm, t.kernel),
-				Reason: t.reason, Run: func(r *harness.Fixture) { checkNormedColumns(r, c, norm) },
+				Name:   fmt.Sprintf("%v/%d normed by %d in a kernel of %d", c.spec.Format, t.columns, kind, t.kernel),
+				Reason: t.reason, Run: func(r *harness.Fixture) { checkNormedColumns(r, c, kind) },
 			})
 		}
 	}
@@ -870,7 +872,7 @@ func productCases() []harness.Case {
 
 // checkNormedColumns compares every column with a launch of its own. The vectors are of
 // unlike sizes; one's squares overflow, so that it is staged in another way.
-func checkNormedColumns(r *harness.Fixture, c gemvCase, norm ptxgen.NormKind) {
+func checkNormedColumns(r *harness.Fixture, c gemvCase, kind norm.Kind) {
 	data := r.Vector(harness.Gaussian, c.columns*c.k)
 	for i := range data {
 		switch column := i / c.k; column {
@@ -884,7 +886,7 @@ func checkNormedColumns(r *harness.Fixture, c gemvCase, norm ptxgen.NormKind) {
 	w, _ := packedWeights(r, "w", c.spec.Format, c.rows, c.k)
 	y := r.Output("y", 4*c.columns*c.rows)
 	a := c.args(x, w, y)
-	a.Norm, a.NormWeight, a.Eps = norm, weight.Addr(), 1
+	a.Norm, a.NormWeight, a.Eps = kind, weight.Addr(), 1
 	c.launch(r, c.spec, a)
 	one := c.spec
 	one.Columns = 1
@@ -894,14 +896,14 @@ func checkNormedColumns(r *harness.Fixture, c gemvCase, norm ptxgen.NormKind) {
 		b.X, b.Y, b.Columns = x.At(4*i*c.k), alone.At(4*i*c.rows), 1
 		c.launch(r, one, b)
 	}
-	harness.Exact(r, fmt.Sprintf("norm %d", norm), y.F32s(), alone.F32s())
+	harness.Exact(r, fmt.Sprintf("norm %d", kind), y.F32s(), alone.F32s())
 }
 
 // checkMinusZero cuts a row whose every product is a negative number too small for a
 // float32 in different ways.
 func checkMinusZero(r *harness.Fixture) {
 	const blocks = 16 // as many parts
-	spec := ptxgen.Gemv{Format: quant.Q8_0}
+	spec := matmul.Gemv{Format: quant.Q8_0}
 	c := gemvCase{spec: spec, rows: 1, k: blocks * 256, columns: 1}
 	var file []byte
 	for range c.k / 32 {
@@ -922,10 +924,10 @@ func checkMinusZero(r *harness.Fixture) {
 // checkOneWorkspace launches products of few and many rows, cut into slices, with one
 // workspace and with one each.
 func checkOneWorkspace(r *harness.Fixture) {
-	spec := ptxgen.Gemv{Format: quant.Q4_0}
+	spec := matmul.Gemv{Format: quant.Q4_0}
 	k := r.Kernel(spec)
 	var own []int
-	var args []ptxgen.GemvArgs
+	var args []matmul.GemvArgs
 	var together, alone []*harness.Buffer
 	for _, rows := range []int{33, 1700, 17} {
 		c := gemvCase{spec: spec, rows: rows, k: 512, slices: 2}
@@ -962,7 +964,7 @@ var blockScales = map[quant.Format][2]int{
 // value by numbers whose digits to the base of 256 are the least: -63 and three times
 // -128. Together says whether the kernel of several vectors does so, too.
 func checkExtremes(r *harness.Fixture, f quant.Format, together bool) {
-	spec := ptxgen.Gemv{Format: f}
+	spec := matmul.Gemv{Format: f}
 	c := gemvCase{spec: spec, k: 512, columns: 1}
 	var file []byte
 	for _, fill := range []byte{0x00, 0x7F, 0x80, 0x88, 0xF0, 0x0F, 0xFF} {
@@ -986,14 +988,14 @@ func checkExtremes(r *harness.Fixture, f quant.Format, together bool) {
 		return
 	}
 	for _, wide := range []bool{false, true} {
-		batch := batchCase{spec: ptxgen.GemvBatch{Format: f, Columns: 4}, wide: wide, rows: c.rows, k: c.k}
+		batch := batchCase{spec: matmul.GemvBatch{Format: f, Columns: 4}, wide: wide, rows: c.rows, k: c.k}
 		if wide && (len(wideCasesOf(f)) == 0 || !takesWarpgroups(r)) {
 			continue
 		}
 		before := batch.kernel().Digits()
 		digits, several := r.Output("digits", int(before.Bytes(c.k, 1))), r.Output("y of several", 4*c.rows)
-		r.Launch(before.Launch(r.Kernel(before), ptxgen.DigitsArgs{X: vector, Out: digits.Addr(), K: c.k, Vectors: 1}))
-		batch.launch(r, ptxgen.GemvBatchArgs{Digits: digits.Addr(), W: w, Y: several.Addr(), Rows: c.rows, K: c.k, Columns: 1, Shared: gemvShared})
+		r.Launch(before.Launch(r.Kernel(before), matmul.DigitsArgs{X: vector, Out: digits.Addr(), K: c.k, Vectors: 1}))
+		batch.launch(r, matmul.GemvBatchArgs{Digits: digits.Addr(), W: w, Y: several.Addr(), Rows: c.rows, K: c.k, Columns: 1, Shared: gemvShared})
 		harness.Exact(r, fmt.Sprintf("y of several, wide %v", wide), several.F32s(), y.F32s())
 	}
 }
@@ -1028,22 +1030,22 @@ func checkGemvSmall(r *harness.Fixture, f quant.Format, gated bool) {
 	x, weight := r.F32s("x", r.Vector(harness.Gaussian, k)), r.F32s("weight", r.Vector(harness.Gaussian, k))
 	w, _ := packedWeights(r, "w", f, c.rows, k)
 	up, _ := packedWeights(r, "up", f, c.rows, k)
-	for _, norm := range []ptxgen.NormKind{ptxgen.NoNorm, ptxgen.RMSNorm, ptxgen.LayerNorm} {
+	for _, kind := range []norm.Kind{norm.None, norm.RMS, norm.Layer} {
 		var results [2][]float32
 		for i, shared := range []int{gemvShared, smallShared} {
-			s := ptxgen.Gemv{Format: f, Columns: 1, Gated: gated, Small: i == 1}
-			y := r.Output(fmt.Sprintf("y%d of norm %d", i, norm), 4*c.rows)
+			s := matmul.Gemv{Format: f, Columns: 1, Gated: gated, Small: i == 1}
+			y := r.Output(fmt.Sprintf("y%d of norm %d", i, kind), 4*c.rows)
 			a := c.args(x, w, y)
-			a.Norm, a.Eps, a.Shared = norm, 1e-5, shared
-			if norm != ptxgen.NoNorm {
+			a.Norm, a.Eps, a.Shared = kind, 1e-5, shared
+			if kind != norm.None {
 				a.NormWeight = weight.Addr()
 			}
 			if gated {
-				a.Up, a.Activation = up.Addr(), ptxgen.SiLU
+				a.Up, a.Activation = up.Addr(), elementwise.SiLU
 			}
 			launchGemv(r, s, a)
 			results[i] = y.F32s()
 		}
-		harness.Exact(r, fmt.Sprintf("norm %d", norm), results[1], results[0])
+		harness.Exact(r, fmt.Sprintf("norm %d", kind), results[1], results[0])
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/peak"
 )
 
 // limitCases test the kernels that measure a device. A measurement is valid only if the
@@ -39,9 +39,9 @@ func limitCases() []harness.Case {
 func checkReadPlain(r *harness.Fixture, units int) {
 	const ctas = 2
 	data := randomBytes(r, 16*units)
-	spec := ptxgen.ReadPlain{}
+	spec := peak.Read()
 	in, out := r.Bytes("in", data), r.Output("out", 4*256*ctas)
-	r.Launch(spec.Launch(r.Kernel(spec), ptxgen.ReadPlainArgs{In: in.Addr(), Out: out.Addr(), Bytes: int64(len(data)), CTAs: ctas}))
+	r.Launch(spec.Launch(r.Kernel(spec), peak.ReadArgs{In: in.Addr(), Out: out.Addr(), Bytes: int64(len(data)), CTAs: ctas}))
 	want := make([]uint32, 256*ctas)
 	for i := range 4 * units {
 		want[i/4%len(want)] ^= binary.LittleEndian.Uint32(data[4*i:])
@@ -51,16 +51,16 @@ func checkReadPlain(r *harness.Fixture, units int) {
 
 func checkReadBulk(r *harness.Fixture, chunks int) {
 	const ctas = 2
-	spec := ptxgen.ReadBulk{}
+	spec := peak.BulkRead()
 	if r.Properties().ComputeCapability < 90 {
 		r.Skip("the copy engine begins with sm_90")
 	}
-	data := randomBytes(r, spec.ChunkBytes()*chunks)
+	data := randomBytes(r, peak.BulkChunkBytes*chunks)
 	in, out := r.Bytes("in", data), r.Output("out", 4*ctas)
-	r.Launch(spec.Launch(r.Kernel(spec), ptxgen.ReadBulkArgs{In: in.Addr(), Out: out.Addr(), Chunks: chunks, CTAs: ctas}))
+	r.Launch(spec.Launch(r.Kernel(spec), peak.BulkReadArgs{In: in.Addr(), Out: out.Addr(), Chunks: chunks, CTAs: ctas}))
 	want := make([]uint32, ctas)
 	for i := range chunks {
-		want[i%ctas] ^= binary.LittleEndian.Uint32(data[i*spec.ChunkBytes():])
+		want[i%ctas] ^= binary.LittleEndian.Uint32(data[i*peak.BulkChunkBytes:])
 	}
 	harness.Exact(r, "out", out.U32s(), want)
 }
@@ -74,9 +74,9 @@ func randomBytes(r *harness.Fixture, n int) []byte {
 }
 
 func checkMatrixRate(r *harness.Fixture, rounds int) {
-	spec := ptxgen.MatrixRate{}
+	spec := peak.MMA()
 	const threads = 256
-	args := ptxgen.MatrixRateArgs{Rounds: rounds, CTAs: 2}
+	args := peak.MMAArgs{Rounds: rounds, CTAs: 2}
 	out := r.Output("out", 4*threads*args.CTAs)
 	args.Out = out.Addr()
 	r.Launch(spec.Launch(r.Kernel(spec), args))
@@ -84,7 +84,7 @@ func checkMatrixRate(r *harness.Fixture, rounds int) {
 	// total of a chain.
 	want := make([]float32, threads*args.CTAs)
 	for i := range want {
-		want[i] = float32(spec.FLOP(args) / 2 / (16 * 8) / float64(args.CTAs*threads/32))
+		want[i] = float32(args.FLOP() / 2 / (16 * 8) / float64(args.CTAs*threads/32))
 	}
 	harness.Exact(r, "out", out.F32s(), want)
 }

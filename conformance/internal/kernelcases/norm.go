@@ -6,14 +6,15 @@ import (
 	"slices"
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/norm"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
 // normCase normalizes tokens × heads rows of width numbers.
 type normCase struct {
 	name, reason  string
-	spec          ptxgen.Norm
+	kind          norm.Kind
+	to            quant.Format // of the output
 	dist          harness.Distribution
 	tokens, heads int
 	width         int
@@ -29,7 +30,7 @@ type normCase struct {
 }
 
 // normKinds are RMSNorm and LayerNorm.
-var normKinds = []ptxgen.Norm{{}, {Layer: true}}
+var normKinds = []norm.Kind{norm.RMS, norm.Layer}
 
 func normCases() []harness.Case {
 	rows := normHeads()
@@ -39,30 +40,28 @@ func normCases() []harness.Case {
 	for _, kind := range normKinds {
 		for _, width := range []int{1, 31, 33, 64, 255, 257, 2880, 4096, 11008, 16384, 28672} {
 			rows = append(rows, normCase{
-				name: fmt.Sprintf("width=%d", width), reason: WidthReason(width), spec: kind,
+				name: fmt.Sprintf("width=%d", width), reason: WidthReason(width), kind: kind,
 				tokens: 2, width: width, long: width > 4096,
 			})
 		}
-		rows = append(rows, normCase{name: "beyond registers", reason: "a row longer than the registers of a CTA", spec: kind, tokens: 1, width: 17003})
+		rows = append(rows, normCase{name: "beyond registers", reason: "a row longer than the registers of a CTA", kind: kind, tokens: 1, width: 17003})
 		for _, d := range harness.Distributions() {
-			rows = append(rows, normCase{name: "896/" + d.String(), reason: "the distribution of a row", spec: kind, dist: d, tokens: 2, width: 896})
+			rows = append(rows, normCase{name: "896/" + d.String(), reason: "the distribution of a row", kind: kind, dist: d, tokens: 2, width: 896})
 		}
 		for _, f := range []quant.Format{quant.F16, quant.BF16} {
-			spec := kind
-			spec.To = f
 			for _, width := range []int{37, 320} {
-				rows = append(rows, normCase{name: fmt.Sprintf("to %v, width=%d", f, width), reason: "an output format of 16 bits, with and without a tail", spec: spec, tokens: 3, width: width})
+				rows = append(rows, normCase{name: fmt.Sprintf("to %v, width=%d", f, width), reason: "an output format of 16 bits, with and without a tail", kind: kind, to: f, tokens: 3, width: width})
 			}
 		}
 	}
 	var all []harness.Case
 	for _, c := range rows {
 		operation := "rmsnorm"
-		if c.spec.Layer {
+		if c.kind == norm.Layer {
 			operation = "layernorm"
 		}
 		all = append(all, harness.Case{
-			Operation: operation, Format: c.spec.To.String(), Name: c.name, Reason: c.reason, Long: c.long,
+			Operation: operation, Format: c.to.String(), Name: c.name, Reason: c.reason, Long: c.long,
 			Run: func(r *harness.Fixture) { checkNorm(r, c) },
 		})
 	}
@@ -88,31 +87,25 @@ func normTable(f quant.Format) []normCase {
 	rows = slices.DeleteFunc(rows, func(c normCase) bool { return c.inPlace && f != quant.F32 })
 	for i := range rows {
 		rows[i].name = f.String() + "/" + rows[i].name
-		rows[i].spec.To = f
+		rows[i].kind, rows[i].to = norm.RMS, f
 		layer := rows[i]
-		layer.spec.Layer = true
+		layer.kind = norm.Layer
 		rows = append(rows, layer)
 	}
 	return append(rows, normCase{
 		name: f.String() + "/mean far from 0", reason: "the rounding error of the mean is as large as the spacing of the deviations",
-		spec: ptxgen.Norm{Layer: true, To: f}, shift: 1000, tokens: 2, width: 768,
+		kind: norm.Layer, to: f, shift: 1000, tokens: 2, width: 768,
 	})
 }
 
-// normHeads returns the cases with one warp per row.
+// normHeads returns the cases of the rows of a QK norm, several per token.
 func normHeads() []normCase {
 	var rows []normCase
 	for _, dim := range []int{32, 64, 80, 96, 128, 256} {
 		rows = append(rows, normCase{
-			name: fmt.Sprintf("heads/dim=%d", dim), reason: "QK norm: one warp per head of a fused buffer; the last CTA is partial",
-			spec: ptxgen.Norm{PerWarp: true}, tokens: 3, heads: 5, width: dim, pad: 2 * dim, offset: dim, inPlace: true, eps: 1e-6,
+			name: fmt.Sprintf("heads/dim=%d", dim), reason: "QK norm: the heads of a fused buffer",
+			kind: norm.RMS, tokens: 3, heads: 5, width: dim, pad: 2 * dim, offset: dim, inPlace: true, eps: 1e-6,
 		})
-	}
-	for _, c := range normTable(quant.F32) {
-		if !c.spec.Layer {
-			c.name, c.spec.PerWarp = "one warp per row/"+c.name, true
-			rows = append(rows, c)
-		}
 	}
 	return rows
 }
@@ -152,9 +145,9 @@ func checkNorm(r *harness.Fixture, c normCase) {
 	in := r.Output("x", 4*(n+c.offset)).SetF32s(4*c.offset, t.x)
 	t.out, t.at = in, 4*c.offset
 	if !c.inPlace {
-		t.out, t.at = r.Output("y", c.spec.To.BlockBytes()*n), 0
+		t.out, t.at = r.Output("y", c.to.BlockBytes()*n), 0
 	}
-	a := ptxgen.NormArgs{
+	a := norm.RowsArgs{
 		X: in.At(4 * c.offset), Weight: r.F32s("weight", t.w).Addr(), Y: t.out.At(t.at),
 		Tokens: c.tokens, Heads: c.heads, Width: c.width, XStride: t.stride, YStride: t.stride, Eps: c.eps,
 	}
@@ -166,12 +159,13 @@ func checkNorm(r *harness.Fixture, c normCase) {
 		t.adds = r.Vector(harness.Gaussian, n)
 		a.Residual = r.F32s("residual", t.adds).Addr()
 	}
-	r.Launch(c.spec.Launch(r.Kernel(c.spec), a))
+	spec := norm.Rows(c.kind, c.to)
+	r.Launch(spec.Launch(r.Kernel(spec), a))
 	for token := range c.tokens {
 		for head := range c.heads {
 			t.checkRow(r, fmt.Sprintf("token %d head %d", token, head), token*t.stride+head*c.width)
 		}
-		if size := c.spec.To.BlockBytes(); !c.inPlace && c.pad > 0 {
+		if size := c.to.BlockBytes(); !c.inPlace && c.pad > 0 {
 			t.out.Untouched(t.at+size*(token*t.stride+c.heads*c.width), size*c.pad)
 		}
 	}
@@ -180,9 +174,9 @@ func checkNorm(r *harness.Fixture, c normCase) {
 // checkRow compares the row at element i with the reference: within 8 ulp of float32, of
 // the largest term if terms may cancel, or within 1 ulp of a 16-bit format.
 func (t *normRun) checkRow(r *harness.Fixture, what string, i int) {
-	f, size := t.c.spec.To, t.c.spec.To.BlockBytes()
+	f, size := t.c.to, t.c.to.BlockBytes()
 	got := decodeFloats(f, t.out.Range(t.at+size*i, size*t.c.width))
-	want := normRef(t.x[i:i+t.c.width], t.w, t.c.spec.Layer, float64(t.c.eps))
+	want := normRef(t.x[i:i+t.c.width], t.w, t.c.kind == norm.Layer, float64(t.c.eps))
 	bound := make([]float64, t.c.width)
 	for j := range want {
 		terms := math.Abs(want[j])

@@ -5,7 +5,8 @@ import (
 	"math"
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/attention"
+	"github.com/lockstep-go/lockstep/ptxgen/rope"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -25,7 +26,7 @@ type ropeCase struct {
 	alone          bool  // launch without a list of sequences
 	inactive       int   // a sequence of length 0; 0: none
 	dist           harness.Distribution
-	page           int  // positions per page; 0: ropePage
+	page           int  // positions per page; 0: attention.PageTokens
 	special        bool // every third number is one of specialFloats
 }
 
@@ -116,14 +117,12 @@ type ropeRun struct {
 	kOut, vOut *harness.Buffer
 }
 
-const ropePage = 64
-
 func checkRope(r *harness.Fixture, c ropeCase) {
 	if c.value == 0 {
 		c.value = c.dim
 	}
 	if c.page == 0 {
-		c.page = ropePage
+		c.page = attention.PageTokens
 	}
 	if c.sequences == nil {
 		c.sequences = make([]int, len(c.positions))
@@ -156,7 +155,7 @@ func (t *ropeRun) launch() {
 		positions[i], sequences[i] = uint32(p), uint32(c.sequences[i])
 		t.maxPages = max(t.maxPages, p/t.c.page+1)
 	}
-	a := ptxgen.RopeAppendArgs{
+	a := rope.AppendArgs{
 		QStride: t.row, KStride: t.row, VStride: t.row, Positions: r.U32s("positions", positions).Addr(),
 		Tokens: len(c.positions), Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.dim, ValueDim: c.value,
 		Rot: c.rot, NeoX: c.neox, MaxPages: t.maxPages, Factor: c.factor, Eps: 1e-6,
@@ -188,7 +187,7 @@ func (t *ropeRun) launch() {
 		a.K, a.V = t.buffer.At(4*c.heads*c.dim), t.buffer.At(4*(c.heads+c.kvHeads)*c.dim)
 		a.Table, a.KCache, a.VCache = r.U32s("table", t.table).Addr(), t.kOut.Addr(), t.vOut.Addr()
 	}
-	spec := ptxgen.RopeAppend{Cache: c.cache, Page: c.page}
+	spec := rope.Append(c.cache, c.page)
 	r.Launch(spec.Launch(r.Kernel(spec), a))
 }
 

@@ -1,11 +1,13 @@
 package kernelcases
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
-	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/moe"
 )
 
 // routerCase chooses k experts for each token.
@@ -50,8 +52,8 @@ func routerCases() []harness.Case {
 
 func (c routerCase) run(r *harness.Fixture, x []float32) (weights []float32, chosen []uint32) {
 	w, e := r.Output("weights", 4*c.tokens*c.k), r.Output("experts", 4*c.tokens*c.k)
-	spec := ptxgen.Router{}
-	r.Launch(spec.Launch(r.Kernel(spec), ptxgen.RouterArgs{
+	spec := moe.Route()
+	r.Launch(spec.Launch(r.Kernel(spec), moe.RouteArgs{
 		Logits: r.F32s("logits", x).Addr(), Weights: w.Addr(), Chosen: e.Addr(), Tokens: c.tokens, Experts: c.experts, K: c.k, Normalize: !c.raw,
 	}))
 	return w.F32s(), e.U32s()
@@ -73,7 +75,7 @@ func checkRouter(r *harness.Fixture, c routerCase) {
 	weights, chosen := c.run(r, x)
 	for t := range c.tokens {
 		row, at := x[t*c.experts:][:c.experts], t*c.k
-		p, bound := softmaxRef(row, 1, 0)
+		p, bound := softmaxRef(row)
 		order := routerOrder(row, c.k)
 		var total, slack float64
 		for _, e := range order {
@@ -94,21 +96,39 @@ func checkRouter(r *harness.Fixture, c routerCase) {
 	}
 }
 
-// routerOrder returns the k largest logits: -Inf last, equal logits by index.
+// routerOrder returns the indices of the k largest logits: -Inf last, equal logits by index.
 func routerOrder(row []float32, k int) []uint32 {
-	_, order := topKRef(row, k)
-	next := uint32(0)
-	for i, e := range order {
-		if e != ptxgen.NoIndex {
-			continue
-		}
-		for !math.IsInf(float64(row[next]), -1) {
-			next++
-		}
-		order[i] = next
-		next++
+	order := make([]uint32, len(row))
+	for i := range order {
+		order[i] = uint32(i)
 	}
-	return order
+	slices.SortStableFunc(order, func(a, b uint32) int { return cmp.Compare(row[b], row[a]) })
+	return order[:k]
+}
+
+// softmaxRef returns softmax(x) and the error bound of each probability: (2|x − max| + 16)·u
+// relative.
+func softmaxRef(x []float32) (y, bound []float64) {
+	y, bound = make([]float64, len(x)), make([]float64, len(x))
+	const subnormal = 4 * 0x1p-149 // subnormal results: 2 units of the exponential and two roundings
+	top, sum := math.Inf(-1), 0.0
+	for _, v := range x {
+		top = math.Max(top, float64(v))
+	}
+	for i, v := range x {
+		d := float64(v) - top
+		bound[i] = 2*math.Abs(d) + 16
+		y[i] = math.Exp(d)
+		sum += y[i]
+	}
+	for i := range y {
+		y[i] /= sum
+		bound[i] = float64(bound[i]*0x1p-24*y[i]) + subnormal
+		if math.IsNaN(bound[i]) { // 0 times an infinite distance
+			bound[i] = 0
+		}
+	}
+	return y, bound
 }
 
 func checkRouterNaN(r *harness.Fixture) {

@@ -1,0 +1,180 @@
+package kernelcases
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/lockstep-go/lockstep/conformance/internal/harness"
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/ptxgen/sample"
+)
+
+// logitsCase is rows of logits to choose tokens from.
+type logitsCase struct {
+	name, reason string
+	rows, vocab  int
+	stride       int             // 0: vocab
+	distinct     int             // number of distinct logits; 0: Gaussian logits
+	plant        map[int]float32 // index to value
+	fill         *float32        // value of all other logits
+	tiny         bool            // logits differ by less than the spacing around 1
+	negative     bool            // all logits are negative
+	boundaries   bool            // the largest logit of row i is at boundaryIndices[i]
+	long         bool
+}
+
+// boundaryIndices are the first and last indices that a thread, an iteration or a slice of
+// the kernels reads.
+var boundaryIndices = []int{0, 3, 4, 15, 16, 1023, 1024, 1027, 1028, 2047, 2048, 3071, 3072, 4095, 4096, 4099, 4999}
+
+func logitsTable() []logitsCase {
+	inf, nan, zero, lowest := float32(math.Inf(1)), float32(math.NaN()), float32(0), float32(-3e38)
+	minus, minusZero := -inf, float32(math.Copysign(0, -1))
+	rows := []logitsCase{
+		{name: "ties", reason: "the lowest index wins ties within a thread, a warp, a CTA and between slices", rows: 3, vocab: 5000, distinct: 3},
+		{name: "all equal", reason: "ties are returned in index order", rows: 1, vocab: 9000, fill: &zero},
+		{name: "zeros", reason: "-0 and 0 are a tie", rows: 1, vocab: 300, fill: &minusZero, plant: map[int]float32{77: 0, 5: -1}},
+		{name: "NaN", reason: "NaN of either sign is never chosen", rows: 2, vocab: 300,
+			plant: map[int]float32{0: nan, 299: float32(math.Copysign(float64(nan), -1)), 300: nan, 5: nan}},
+		{name: "infinite", reason: "the first Inf wins; -Inf is not chosen", rows: 2, vocab: 300,
+			plant: map[int]float32{200: inf, 7: -inf, 250: inf, 301: -inf}},
+		{name: "nothing", reason: "rows without a number above -Inf give no token", rows: 3, vocab: 70, fill: &minus, plant: map[int]float32{1: nan, 75: -3}},
+		{name: "negative", reason: "negative numbers are not ordered like their bits", rows: 1, vocab: 200, fill: &minus,
+			plant: map[int]float32{3: -5, 190: -1e-42, 191: -math.MaxFloat32, 100: -2}},
+		{name: "lowest", reason: "numbers below -2^127 are larger than -Inf", rows: 1, vocab: 90, fill: &lowest},
+		{name: "all negative", reason: "negative numbers in each slot of a thread", rows: 2, vocab: 90, negative: true},
+		{name: "tiny", reason: "tiny numbers are ordered, within a slice and between slices", rows: 4, vocab: 9000, tiny: true},
+		{name: "everywhere", reason: "the maximum at each boundary of threads and slices", rows: len(boundaryIndices), vocab: 5000, boundaries: true},
+		{name: "stride", reason: "rows in a wider buffer", rows: 3, vocab: 50, stride: 53},
+		{name: "largest numbers", reason: "the maximum at the last index", rows: 1, vocab: 4099, plant: map[int]float32{4098: math.MaxFloat32}},
+	}
+	for _, n := range []int{1, 2, 31, 33, 2047, 2049, 4097} {
+		rows = append(rows, logitsCase{name: fmt.Sprintf("vocab=%d", n), reason: "vocabularies around a warp and a slice", rows: 2, vocab: n})
+	}
+	return append(rows,
+		logitsCase{name: "vocab=32000", reason: "a vocabulary of several slices", rows: 1, vocab: 32000},
+		logitsCase{name: "vocab=128256", reason: "the vocabulary of a large model", rows: 2, vocab: 128256, long: true},
+		logitsCase{name: "vocab=262147", reason: "more logits than 256 CTAs of 1024 threads", rows: 1, vocab: 262147, plant: map[int]float32{262146: 50, 262145: 49}, long: true},
+		logitsCase{name: "beyond 262144", reason: "the maximum beyond 256 CTAs of 1024 threads", rows: 1, vocab: 270000, fill: &zero, plant: map[int]float32{269999: 1, 263000: 1}},
+	)
+}
+
+func (c logitsCase) logits(r *harness.Fixture) [][]float32 {
+	rows := make([][]float32, c.rows)
+	for i := range rows {
+		rows[i] = r.Vector(harness.Gaussian, c.vocab)
+		for j := range rows[i] {
+			switch {
+			case c.fill != nil:
+				rows[i][j] = *c.fill
+			case c.distinct > 0:
+				rows[i][j] = float32(r.Rand().IntN(c.distinct))
+			case c.tiny:
+				rows[i][j] *= 0x1p-60
+			case c.negative:
+				rows[i][j] -= 10
+			}
+		}
+		if c.boundaries {
+			rows[i][boundaryIndices[i]] = 10
+		}
+	}
+	for at, v := range c.plant {
+		rows[at/c.vocab][at%c.vocab] = v
+	}
+	return rows
+}
+
+// buffer stores rows of logits, with uninitialized gaps if there is a stride.
+func (c logitsCase) buffer(r *harness.Fixture, rows [][]float32) (*harness.Buffer, int) {
+	stride := max(c.stride, c.vocab)
+	return r.Rows("logits", slices.Concat(rows...), c.vocab, stride), stride
+}
+
+func argmaxCases() []harness.Case {
+	var all []harness.Case
+	for _, c := range logitsTable() {
+		all = append(all, harness.Case{Operation: "argmax", Format: "F32", Name: c.name, Reason: c.reason, Long: c.long, Run: func(r *harness.Fixture) { checkArgmax(r, c) }})
+	}
+	return append(all, harness.Case{
+		Operation: "argmax", Format: "F32", Name: "many slices", Reason: "more than 256 slices take several iterations of the second kernel",
+		Run: checkArgmaxMerge,
+	})
+}
+
+// checkArgmaxMerge runs the second kernel alone on the results of 700 slices. The best
+// result is among those of each thread's first, second and last iteration, before or after
+// an equal one.
+func checkArgmaxMerge(r *harness.Fixture) {
+	const slices, rows = 700, 6
+	spec := sample.ArgmaxMerge()
+	var best, want []uint32
+	for row := range rows {
+		places := []int{5, 300, 699, 256, 5, 513}
+		for i := range slices {
+			value := 1<<31 + uint32(r.Rand().IntN(1000))
+			if i == places[row] || row > 3 && i == places[row]+256*(5-row)+1 {
+				value = 1<<31 + 2000
+			}
+			best = append(best, value, uint32(2048*i+r.Rand().IntN(2048)))
+		}
+		want = append(want, best[2*(slices*row+places[row])+1], untouched)
+	}
+	token := tokens(r, rows)
+	r.Launch(spec.Launch(r.Kernel(spec), sample.ArgmaxMergeArgs{
+		Best: r.U32s("best", best).Addr(), Token: token.Addr(), Rows: rows, Vocab: 2048 * slices,
+	}))
+	harness.Exact(r, "token", token.U32s(), want)
+}
+
+func checkArgmax(r *harness.Fixture, c logitsCase) {
+	rows := c.logits(r)
+	in, stride := c.buffer(r, rows)
+	slice, merge := sample.Argmax(), sample.ArgmaxMerge()
+	next := r.Output("next", 4*c.rows).SetU32s(0, slices.Repeat([]uint32{untouched}, c.rows))
+	token := tokens(r, c.rows)
+	position, length, wantPosition, wantLength := c.sequences(r)
+	best := r.Output("best", 8*c.rows*sample.Slices(c.vocab)).Addr()
+	r.Launch(slice.Launch(r.Kernel(slice), sample.ArgmaxArgs{Logits: in.Addr(), Best: best, Rows: c.rows, Vocab: c.vocab, Stride: stride}))
+	r.Launch(merge.Launch(r.Kernel(merge), sample.ArgmaxMergeArgs{
+		Best: best, Token: token.Addr(), Next: next.Addr(), Rows: c.rows, Vocab: c.vocab, Positions: position.Addr(), Lengths: length.Addr(),
+	}))
+	want := slices.Repeat([]uint32{untouched}, 2*c.rows)
+	var wantNext []uint32
+	for i, row := range rows {
+		chosen, next := uint32(sample.NoIndex), uint32(untouched)
+		if best := model.Argmax(row); best >= 0 {
+			chosen, next = uint32(best), uint32(best)
+		}
+		want[2*i+int(wantPosition[i]%2)] = chosen // the next position is the length after this step
+		wantNext = append(wantNext, next)
+	}
+	harness.Exact(r, "token", token.U32s(), want)
+	harness.Exact(r, "next", next.U32s(), wantNext)
+	harness.Exact(r, "position", position.U32s(), wantPosition)
+	harness.Exact(r, "length", length.U32s(), wantLength)
+}
+
+// untouched fills outputs that must not change.
+const untouched = 12345
+
+// tokens returns an output of two tokens per row.
+func tokens(r *harness.Fixture, rows int) *harness.Buffer {
+	return r.Output("token", 8*rows).SetU32s(0, slices.Repeat([]uint32{untouched}, 2*rows))
+}
+
+// sequences returns positions and lengths of the rows, every third of length 0, and their
+// values after the step.
+func (c logitsCase) sequences(r *harness.Fixture) (position, length *harness.Buffer, wantPosition, wantLength []uint32) {
+	var positions, lengths []uint32
+	for i := range uint32(c.rows) {
+		n := (i + 1) % 3 * (70 + i)
+		before := n - min(n, 1)
+		positions, lengths = append(positions, before), append(lengths, n)
+		wantPosition, wantLength = append(wantPosition, n), append(wantLength, n+min(n, 1))
+	}
+	position = r.Output("position", 4*c.rows).SetU32s(0, positions)
+	length = r.Output("length", 4*c.rows).SetU32s(0, lengths)
+	return position, length, wantPosition, wantLength
+}

@@ -1,0 +1,149 @@
+// Package attention holds the kernels of causal attention over a paged KV cache.
+//
+// Decode computes one query per sequence in float32, split by pages; Combine merges the
+// splits. Prefill computes many queries per sequence on tensor cores (FlashAttention).
+package attention
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// PageTokens is the number of positions in a page of the KV cache of an engine.
+const PageTokens = 64
+
+// PagedKV holds the keys and values of one layer. K and V are each
+//
+//	[pages][KVHeads][page][head dim]
+//
+// in the format of the kernel. Position p of sequence s is in page Table[s][p/page]. A
+// sequence of length 0 is an inactive slot: nothing is read or written for it. Decode and
+// Combine read Table and Lengths before they wait for prior kernels
+// (ptx.Builder.WaitForPrior), so none of these may write them.
+type PagedKV struct {
+	K, V     ptx.Address
+	Table    ptx.Address // u32 [sequences][MaxPages], page numbers
+	Lengths  ptx.Address // u32 [sequences], positions in the cache, including those of the queries
+	KVHeads  int
+	MaxPages int // pages per sequence in Table
+}
+
+// Scoring says how scores follow from queries and keys:
+//
+//	s = Scale · q·K[j], then Softcap·tanh(s/Softcap) unless Softcap is 0
+//
+// A query at position p sees the positions j ≤ p; with a Window, only j > p − Window.
+type Scoring struct {
+	Scale   float32 // positive
+	Softcap float32 // 0: none
+	Window  int     // in positions, including the query's own; 0: none
+}
+
+// Shape selects a kernel of Decode or Prefill.
+type Shape struct {
+	KV      quant.Format // F32, F16 or BF16
+	HeadDim int          // a multiple of 8 up to 256
+	Page    int          // positions per page, a power of two from 16 to 1024; 0: PageTokens
+	BlockQ  int          // of Prefill: queries per CTA, a power of two from 16 to 128; 0: 128, or 64 for a head dim above 128
+	BlockK  int          // of Prefill: keys per iteration, from 16, divides Page; 0: 64, or 32 for a head dim above 128
+}
+
+// kvShape is the part of a Shape that tells how the cache is laid out.
+type kvShape struct {
+	format  quant.Format
+	headDim int
+	page    int // positions
+}
+
+func (s kvShape) check() error {
+	switch {
+	case s.format != quant.F32 && s.format != quant.F16 && s.format != quant.BF16:
+		return fmt.Errorf("KV: %v: want F32, F16 or BF16", s.format)
+	case s.headDim < 8 || s.headDim > 256 || s.headDim%8 != 0:
+		return fmt.Errorf("HeadDim: %d is no multiple of 8 up to 256", s.headDim)
+	case s.page < 16 || s.page > 1024 || s.page&(s.page-1) != 0:
+		return fmt.Errorf("Page: %d is no power of two from 16 to 1024", s.page)
+	}
+	return nil
+}
+
+// pack is the number of elements in 16 bytes, chunks the number of 16-byte chunks in a row.
+func (s kvShape) pack() int     { return 16 / s.format.BlockBytes() }
+func (s kvShape) chunks() int   { return s.headDim / s.pack() }
+func (s kvShape) rowBytes() int { return s.headDim * s.format.BlockBytes() }
+
+// unpackKV converts 16 bytes of the cache to float32, exactly.
+func unpackKV(f quant.Format, v [4]ptx.U32) []ptx.F32 {
+	var list []ptx.F32
+	for _, w := range v {
+		switch f {
+		case quant.F32:
+			list = append(list, w.AsF32())
+		case quant.F16:
+			lo, hi := w.AsF16x2().F32()
+			list = append(list, lo, hi)
+		default:
+			lo, hi := w.AsBF16x2().F32()
+			list = append(list, lo, hi)
+		}
+	}
+	return list
+}
+
+// windowStart returns the first position that a query at position length-1 sees.
+func windowStart(b *ptx.Builder, length, window ptx.U32) ptx.U32 {
+	cut := window.Ne(b.U32(0)).And(length.Gt(window))
+	return ptx.Select(cut, length.Sub(window), b.U32(0))
+}
+
+// finiteMax returns x, or 0 if x is -Inf, the maximum of scores that are all masked. So the
+// difference of a masked score from it is -Inf, not NaN, and its weight is 0.
+func finiteMax(b *ptx.Builder, x ptx.F32) ptx.F32 {
+	return ptx.Select(x.Eq(minusInf(b)), b.F32(0), x)
+}
+
+func minusInf(b *ptx.Builder) ptx.F32 { return b.F32(float32(math.Inf(-1))) }
+
+func (kv PagedKV) checks(sequences, heads, page int) []host.Check {
+	return []host.Check{
+		host.Bound("Sequences", sequences, 1, 65535), host.Bound("Heads", heads, 1, 65535), host.Bound("KVHeads", kv.KVHeads, 1, heads),
+		checkPages(sequences, kv.MaxPages, page),
+		host.Refuse(heads%max(kv.KVHeads, 1) != 0, "KVHeads", "%d do not divide %d heads", kv.KVHeads, heads),
+		host.Given("K", kv.K), host.Given("V", kv.V), host.Given("Table", kv.Table), host.Given("Lengths", kv.Lengths),
+	}
+}
+
+func (s Scoring) checks() []host.Check {
+	return []host.Check{
+		host.Refuse(s.Scale == 0, "Scale", "0 is not positive"), host.Number("Scale", s.Scale), host.Number("Softcap", s.Softcap),
+		host.Bound("Window", s.Window, 0, host.MaxSize),
+	}
+}
+
+// checkPages checks that positions of a sequence, and entries of Table, fit 32 bits.
+func checkPages(sequences, maxPages, page int) host.Check {
+	return host.Bound("MaxPages", maxPages, 1, host.MaxSize/max(page, sequences, 1))
+}
+
+// checkStride checks the distance between float32 rows: vector accesses need a multiple of 4.
+func checkStride(name string, stride, width, most int) []host.Check {
+	return []host.Check{
+		host.Refuse(stride%4 != 0, name, "%d is no multiple of 4", stride),
+		host.Bound(name, stride, width, most),
+	}
+}
+
+// Specs returns the kernels of a head dim for every format of the cache.
+func Specs(headDim int) []kernel.Spec {
+	list := []kernel.Spec{Combine(headDim)}
+	for _, f := range []quant.Format{quant.F32, quant.F16, quant.BF16} {
+		s := Shape{KV: f, HeadDim: headDim}
+		list = append(list, Decode(s), Prefill(s))
+	}
+	return list
+}

@@ -1,0 +1,182 @@
+package attention
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/bits"
+
+	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+)
+
+const (
+	combineSums  = 16 // partial sums, each over every 16th page
+	combineVec4s = 8  // of a head that a CTA has, at most
+)
+
+// Combine merges what Decode left for each page. For each head of each sequence it computes
+//
+//	M   = max_i m[i]
+//	out = Σ_i exp(m[i] − M)·o[i] / Σ_i exp(m[i] − M)·l[i]
+//
+// over the visible pages i. Order of additions: page i is added to partial sum i mod 16, in
+// rising order; then the 16 sums are added in order. If the length is 0, it writes nothing.
+// headDim is a multiple of 8 up to 256. Several CTAs share the elements of a head, so that
+// many threads read the pages of a long sequence.
+func Combine(headDim int) kernel.Typed[CombineArgs] {
+	s := combineShape{headDim: headDim, vec4s: headDim / 4}
+	for s.vec4s%2 == 0 && s.vec4s > combineVec4s {
+		s.vec4s /= 2
+	}
+	s.threads = min(512, host.CeilDiv(combineSums*s.vec4s, 32)*32)
+	return kernel.New(fmt.Sprintf("attention_combine_d%d", headDim), s.build, s.launch)
+}
+
+// combineShape says how CTAs and threads share a head.
+type combineShape struct {
+	headDim int
+	vec4s   int // of a head that a CTA has
+	threads int // per CTA
+}
+
+type combineParams struct {
+	Sums             ptx.Global `align:"16"` // (m, l) of each page
+	Parts            ptx.Global `align:"16"` // o of each page
+	Lengths          ptx.Global
+	Out              ptx.Global `align:"16"`
+	OutStride        ptx.U32
+	MaxPages         ptx.U32
+	PageLog2, Window ptx.U32
+}
+
+func (s combineShape) build(b *ptx.Builder) (*ptx.Kernel, error) {
+	if s.headDim < 8 || s.headDim > 256 || s.headDim%8 != 0 {
+		b.Failf("HeadDim: %d is no multiple of 8 up to 256", s.headDim)
+		return b.Finish()
+	}
+	b.Doc("out = sum exp(m[i]-M) * o[i] / sum exp(m[i]-M) * l[i], M = max m[i], over the visible\n"+
+		"pages i of head ctaid.x of sequence ctaid.y, of %d elements from %d*ctaid.z on; head dim %d", 4*s.vec4s, 4*s.vec4s, s.headDim)
+	var p combineParams
+	ptx.Declare(b, &p)
+	head, sequence := b.BlockX(), b.BlockY()
+	b.LaunchDependents()
+	length := p.Lengths.At(sequence, 4).LoadU32(ptx.Volatile) // no kernel writes it; Volatile keeps it before the wait
+	b.WaitForPrior()
+	b.ReturnIf(length.EqN(0))
+	row := sequence.Mul(b.GridX()).Add(head).Mul(p.MaxPages)
+	c := combineGenerator{
+		combineShape: s, b: b,
+		sums: p.Sums.At(row, 8), parts: p.Parts.At(row, 4*s.headDim).At(b.BlockZ(), 16*s.vec4s),
+		first: windowStart(b, length, p.Window).Shr(p.PageLog2), end: length.AddN(-1).Shr(p.PageLog2).AddN(1),
+		merged: b.Shared("merged", combineSums*16*s.vec4s, 16), total: b.Shared("total", 4*combineSums, 16),
+	}
+	c.addPages()
+	b.Barrier()
+	c.merge(p.Out.At(sequence.Mul(p.OutStride), 4).Aligned(16).At(head, 4*s.headDim).At(b.BlockZ(), 16*s.vec4s))
+	return b.Finish(ptx.MaxThreads(s.threads))
+}
+
+// combineGenerator is the state of the kernel while it is generated.
+type combineGenerator struct {
+	combineShape
+	b             *ptx.Builder
+	sums, parts   ptx.Global // of page 0: (m, l), and o
+	first, end    ptx.U32    // the visible pages
+	merged, total ptx.Shared // [combineSums][vec4s] of o, [combineSums] of l
+}
+
+// addPages leaves the partial sums in shared memory.
+func (c *combineGenerator) addPages() {
+	b := c.b
+	b.Comment("M: every warp for itself")
+	m := ptx.Var(minusInf(b))
+	b.For(c.first.Add(b.Lane()), c.end, b.U32(32), func(i ptx.U32) {
+		ptx.Set(m, m.Max(c.sums.At(i, 8).LoadF32()))
+	})
+	top := ptx.WarpMax(m)
+	b.Comment("partial sum i mod %d of page i, from the first visible page on", combineSums)
+	b.For(b.ThreadX(), b.N(combineSums*c.vec4s), b.N(c.threads), func(item ptx.U32) {
+		which, vec := item.DivN(c.vec4s), item.RemN(c.vec4s)
+		var sum [5]ptx.F32 // of o, and of l
+		for j := range sum {
+			sum[j] = ptx.Var(b.F32(0))
+		}
+		page := ptx.Var(c.first.Add(which.Sub(c.first).AndN(combineSums - 1)))
+		const inFlight = 4 // pages
+		b.While(func() ptx.Pred { return page.AddN((inFlight - 1) * combineSums).Lt(c.end) },
+			func() { c.add(inFlight, page, vec, top, sum) }, ptx.NoUnroll)
+		b.While(func() ptx.Pred { return page.Lt(c.end) },
+			func() { c.add(1, page, vec, top, sum) }, ptx.NoUnroll)
+		c.merged.At(item, 16).StoreF32x4([4]ptx.F32(sum[:]))
+		b.When(vec.EqN(0), func() { c.total.At(which, 4).StoreF32(sum[4]) })
+	})
+}
+
+// add adds n pages from page on, combineSums apart, and advances page beyond them.
+func (c *combineGenerator) add(n int, page, vec ptx.U32, top ptx.F32, sum [5]ptx.F32) {
+	ml, o := make([][2]ptx.F32, n), make([][4]ptx.F32, n)
+	for j := range n {
+		at := page.AddN(j * combineSums)
+		ml[j], o[j] = c.sums.At(at, 8).LoadF32x2(), c.parts.At(at, 4*c.headDim).At(vec, 16).LoadF32x4()
+	}
+	for j := range n {
+		w := ml[j][0].Sub(top).MulN(math.Log2E).Ex2Approx()
+		for e, x := range o[j] {
+			ptx.Set(sum[e], w.FMA(x, sum[e]))
+		}
+		ptx.Set(sum[4], w.FMA(ml[j][1], sum[4]))
+	}
+	ptx.Set(page, page.AddN(n*combineSums))
+}
+
+// merge adds the partial sums and stores the quotient.
+func (c *combineGenerator) merge(out ptx.Global) {
+	b := c.b
+	b.Comment("the %d sums in order, and the quotient", combineSums)
+	b.For(b.ThreadX(), b.N(c.vec4s), b.N(c.threads), func(vec ptx.U32) {
+		sum, total := c.merged.At(vec, 16).LoadF32x4(), c.total.LoadF32()
+		for i := 1; i < combineSums; i++ {
+			x := c.merged.Plus(16*c.vec4s*i).At(vec, 16).LoadF32x4()
+			for j := range sum {
+				sum[j] = sum[j].Add(x[j])
+			}
+			total = total.Add(c.total.Plus(4 * i).LoadF32())
+		}
+		for j := range sum {
+			sum[j] = sum[j].Div(total)
+		}
+		out.At(vec, 16).StoreF32x4(sum)
+	})
+}
+
+// CombineArgs are the arguments of a launch of Combine.
+type CombineArgs struct {
+	Scratch          ptx.Address // as Decode wrote it
+	Lengths          ptx.Address // u32 [Sequences]
+	Out              ptx.Address // f32 [Sequences] rows of [Heads][head dim], OutStride apart
+	Sequences, Heads int
+	OutStride        int // in elements, a multiple of 4
+	MaxPages, Page   int // as in Decode's launch; Page 0: PageTokens
+	Window           int // as in Decode's launch
+}
+
+func (s combineShape) launch(k *ptx.Kernel, a CombineArgs) (ptx.Launch, error) {
+	page := cmp.Or(a.Page, PageTokens)
+	checks := []host.Check{
+		host.Bound("Sequences", a.Sequences, 1, 65535), host.Bound("Heads", a.Heads, 1, host.MaxSize),
+		host.Bound("Page", page, 1, host.MaxSize), host.Refuse(page&(page-1) != 0, "Page", "%d is no power of two", page),
+		host.Bound("Window", a.Window, 0, host.MaxSize), checkPages(a.Sequences, a.MaxPages, page),
+		host.Given("Scratch", a.Scratch), host.Given("Lengths", a.Lengths), host.Given("Out", a.Out),
+	}
+	checks = append(checks, checkStride("OutStride", a.OutStride, a.Heads*s.headDim, host.MaxSize/max(a.Sequences, 1))...)
+	if err := host.Valid(k, checks...); err != nil {
+		return ptx.Launch{}, err
+	}
+	return k.Launch([3]uint32{uint32(a.Heads), uint32(a.Sequences), uint32(s.headDim / 4 / s.vec4s)}, s.threads, 0, &combineParams{
+		Sums: ptx.Addr(a.Scratch), Parts: ptx.Addr(a.Scratch + uint64(scratchSums(a.Sequences, a.Heads, a.MaxPages))),
+		Lengths: ptx.Addr(a.Lengths), Out: ptx.Addr(a.Out), OutStride: ptx.Uint(a.OutStride), MaxPages: ptx.Uint(a.MaxPages),
+		PageLog2: ptx.Uint(bits.TrailingZeros(uint(page))), Window: ptx.Uint(a.Window),
+	})
+}

@@ -1,0 +1,587 @@
+package attention
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+
+	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
+	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+)
+
+// Decode computes attention of one query per sequence over its cache, split by pages. For
+// every page i that the query sees, and every query head g that reads KV head h of sequence
+// s, it computes, over the visible positions j of the page,
+//
+//	m = max_j s[g][j]      with s as Scoring says
+//	l = Σ_j exp(s[g][j] − m)
+//	o = Σ_j exp(s[g][j] − m) · V[j]
+//
+// into scratch memory, which Combine merges to the output. The query of sequence s is at
+// position Lengths[s] − 1. CTA (c, h, s) takes every gridDim.x-th visible page from the c-th
+// on. All query heads of a KV head share one read of K and V. Everything is float32.
+//
+// Order of additions: a score is a tree over the lanes that share a row of K, of serial sums;
+// l is a butterfly over the lanes of serial sums; o is the sum of the thread groups in order,
+// each over consecutive positions. The order depends on the position alone, not on the batch,
+// the page table or the number of query heads.
+func Decode(s Shape) kernel.Typed[DecodeArgs] {
+	k := kvShape{s.KV, s.HeadDim, cmp.Or(s.Page, PageTokens)}
+	name := fmt.Sprintf("attention_decode_%s_d%d", host.FormatName(k.format), k.headDim)
+	if k.page != PageTokens {
+		name += fmt.Sprintf("_p%d", k.page)
+	}
+	return kernel.New(name,
+		func(b *ptx.Builder) (*ptx.Kernel, error) { return buildDecode(b, k) },
+		newDecodeShape(k).launch)
+}
+
+// How the threads of a CTA share the page of one KV head.
+type decodeShape struct {
+	kvShape
+	threads int
+	// Products: lanes, a power of two, share a row of K, of which each has slices
+	// times 16 bytes; a thread has keys rows.
+	lanes, slices, keys int
+	// Values: thread t has 16 bytes of each of values consecutive rows; there are
+	// groups of threads that cover whole rows.
+	values, groups int
+	scores         int  // of a head in shared memory, the page and what is read beyond it
+	heads          int  // whose values are added at a time
+	oneBuffer      bool // for K and V in turn
+}
+
+const (
+	decodeBytes  = 128      // of K, and as many of V, of a page that a thread copies about
+	decodeLanes  = 8        // at most share a row of K
+	decodeHeads  = 8        // at most have their values added at a time
+	decodeMerged = 16 << 10 // bytes of their sums, if they are several
+	decodeBuffer = 64 << 10 // bytes of K and V that an SM with little memory has room for
+)
+
+func newDecodeShape(k kvShape) decodeShape {
+	if k.check() != nil {
+		return decodeShape{kvShape: k}
+	}
+	d := decodeShape{kvShape: k, threads: max(32, host.CeilDiv(k.page*k.rowBytes()/decodeBytes, 32)*32), lanes: 1}
+	for d.lanes < decodeLanes && d.chunks()%(2*d.lanes) == 0 {
+		d.lanes *= 2
+	}
+	d.slices = d.chunks() / d.lanes
+	d.keys = host.CeilDiv(d.page, d.threads/d.lanes)
+	d.groups = d.threads / d.chunks()
+	d.values = host.CeilDiv(d.page, d.groups)
+	d.scores = host.CeilDiv(max(d.page, host.CeilDiv(d.threads, d.chunks())*d.values), 4) * 4
+	d.heads = max(1, min(decodeHeads, decodeMerged/d.mergedBytes()))
+	d.oneBuffer = (d.keys*d.slices+d.values)*d.slotBytes() > decodeBuffer
+	return d
+}
+
+// mergedBytes is what the sums of a head take until they are merged, slotBytes what 16
+// bytes for each thread do, bufferBytes what the copies of K and V do.
+func (d decodeShape) mergedBytes() int { return 4 * d.groups * d.headDim }
+func (d decodeShape) slotBytes() int   { return 16 * d.threads }
+func (d decodeShape) bufferBytes() int {
+	if d.oneBuffer {
+		return max(d.keys*d.slices, d.values) * d.slotBytes()
+	}
+	return (d.keys*d.slices + d.values) * d.slotBytes()
+}
+
+// resident is how many CTAs an SM runs at a time, each thread with 128 registers.
+func (d decodeShape) resident() int { return max(1, 512/d.threads) }
+
+type decodeParams struct {
+	Q, K, V        ptx.Global `align:"16"`
+	Table, Lengths ptx.Global
+	Sums           ptx.Global `align:"16"` // [sequences][heads][MaxPages]: (m, l)
+	Parts          ptx.Global `align:"16"` // [sequences][heads][MaxPages]: o
+	QStride        ptx.U32
+	Group          ptx.U32 // query heads per KV head
+	MaxPages       ptx.U32
+	Window         ptx.U32
+	Fresh          ptx.U32
+	Scale, Softcap ptx.F32
+}
+
+// decodeGenerator is the state of the kernel while it is generated.
+type decodeGenerator struct {
+	decodeShape
+	b *ptx.Builder
+	p decodeParams
+
+	kvHead, kvHeads, sequence ptx.U32
+	head                      ptx.U32    // first query head of the group, counted over all sequences
+	table                     ptx.Global // of the sequence
+	first, length             ptx.U32    // visible positions
+	begin, end, step          ptx.U32    // pages of the CTA
+	entry                     ptx.U32    // page number of the page whose keys are copied next
+	row                       ptx.U32    // index of the KV head in the page whose keys were copied last
+	keySlots, valueSlots      ptx.Shared // the thread's, slotBytes apart
+	queries, weights, merged  ptx.Shared
+}
+
+func buildDecode(b *ptx.Builder, k kvShape) (*ptx.Kernel, error) {
+	d := decodeGenerator{decodeShape: newDecodeShape(k), b: b}
+	if err := k.check(); err != nil {
+		b.Failf("%v", err)
+	} else if d.threads > 512 {
+		b.Failf("Page: %d bytes of keys are more than 512 threads read", d.page*d.rowBytes())
+	}
+	if b.Err() != nil {
+		return b.Finish()
+	}
+	b.Doc("For each query head of KV head ctaid.y of sequence ctaid.z, over the visible\n"+
+		"positions j of its pages, every nctaid.x-th: m = max s[j], l = sum exp(s[j]-m),\n"+
+		"o = sum exp(s[j]-m) * V[j], where s[j] = softcap(scale * q.K[j]), head dim %d.", d.headDim)
+	ptx.Declare(b, &d.p)
+	d.open()
+	d.share()
+	d.start()
+	b.Barrier()
+	b.For(d.begin, d.end, d.step, d.attend, ptx.NoUnroll)
+	return b.Finish(ptx.MaxThreads(d.threads), ptx.MinCTAs(d.resident()))
+}
+
+// start stages the queries and has the first page under way, before the kernel waits for
+// those before it if none of them writes there. A CTA without a page ends.
+func (d *decodeGenerator) start() {
+	b := d.b
+	early := d.p.Fresh.Ne(b.U32(0)).And(d.begin.AddN(1).MulN(d.page).Add(d.p.Fresh).Le(d.length))
+	b.If(early, d.fetchFirst)
+	b.WaitForPrior()
+	b.ReturnIf(d.begin.Ge(d.end))
+	d.stageQueries()
+	b.IfElse(early, func() { b.CopyWait(0) }, func() {
+		d.fetchFirst()
+		b.CopyWait(d.underWay() + 1)
+	})
+}
+
+func (d *decodeGenerator) fetchFirst() {
+	d.fetchKeys(d.begin)
+	d.b.CopyCommit()
+	if !d.oneBuffer {
+		d.fetchValues(d.begin)
+		d.b.CopyCommit()
+	}
+}
+
+// underWay is how many groups of copies there are behind the one that is waited for.
+func (d *decodeGenerator) underWay() int {
+	if d.oneBuffer {
+		return 0
+	}
+	return 1
+}
+
+// attend is what a CTA does for a page. As soon as a thread has its part of the keys, or
+// of the values, in registers, the memory is for what comes next.
+func (d *decodeGenerator) attend(page ptx.U32) {
+	b, next := d.b, page.Add(d.step)
+	more := next.Lt(d.end)
+	nextKeys := func() { b.If(more, func() { d.fetchKeys(next) }) }
+	afterKeys, afterValues := nextKeys, func() { b.If(more, func() { d.fetchValues(next) }) }
+	if d.oneBuffer {
+		afterKeys, afterValues = func() { d.fetchValues(page) }, nextKeys
+	}
+	b.CopyWait(d.underWay())
+	keys := d.unpackKeys()
+	afterKeys()
+	b.CopyCommit() // an empty group, too, counts
+	d.scoreKeys(page, keys)
+	b.Barrier()
+	d.softmax(page)
+	b.Barrier()
+	b.CopyWait(d.underWay())
+	values := d.unpackValues()
+	afterValues()
+	b.CopyCommit()
+	d.addValues(page, values)
+}
+
+// open finds the CTA's pages, by what no kernel writes.
+func (d *decodeGenerator) open() {
+	b := d.b
+	b.LaunchDependents()
+	d.kvHead, d.sequence, d.kvHeads, d.step = b.BlockY(), b.BlockZ(), b.GridY(), b.GridX()
+	d.head = d.sequence.Mul(d.kvHeads).Add(d.kvHead).Mul(d.p.Group)
+	d.table = d.p.Table.At(d.sequence.Mul(d.p.MaxPages), 4)
+	d.length = d.p.Lengths.At(d.sequence, 4).LoadU32()
+	// Volatile, so that it does not move behind a branch, to wait for the length.
+	d.entry = ptx.Var(d.table.At(b.BlockX(), 4).LoadU32(ptx.Volatile))
+	d.row = ptx.Var(b.U32(0))
+	d.first = windowStart(b, d.length, d.p.Window)
+	before := d.first.DivN(d.page)
+	d.begin, d.end = before.Add(b.BlockX()), d.length.CeilDivN(d.page)
+	again := before.Ne(b.U32(0)).And(d.begin.Lt(d.end))
+	b.If(again, func() { ptx.Set(d.entry, d.table.At(d.begin, 4).LoadU32()) })
+}
+
+// share lays the shared memory out.
+func (d *decodeGenerator) share() {
+	all := d.b.DynamicShared(16)
+	d.keySlots = all.At(d.b.ThreadX(), 16)
+	d.valueSlots = d.keySlots
+	if !d.oneBuffer {
+		d.valueSlots = d.keySlots.Plus(d.keys * d.slices * d.slotBytes())
+	}
+	d.queries = all.Plus(d.bufferBytes())
+	d.weights = d.queries.At(d.p.Group, 4*d.headDim)
+	d.merged = d.weights.At(d.p.Group, 4*d.scores)
+}
+
+// DecodeDepth returns how many additions follow one another, serially and in trees, in a
+// score and in an output over length positions, including those of Combine.
+func DecodeDepth(s Shape, length int) (score, output int) {
+	d := newDecodeShape(kvShape{s.KV, s.HeadDim, cmp.Or(s.Page, PageTokens)})
+	pages := host.CeilDiv(length, d.page)
+	score = d.slices*d.pack() + bits.Len(uint(d.lanes))
+	return score, d.values + d.groups + host.CeilDiv(pages, combineSums) + combineSums
+}
+
+// DecodeArgs are a launch's arguments.
+type DecodeArgs struct {
+	Q                ptx.Address // f32 [Sequences] rows of [Heads][HeadDim], QStride apart
+	Scratch          ptx.Address // ScratchBytes, 16-byte aligned; Combine reads it
+	KV               PagedKV
+	Scoring          Scoring
+	Sequences, Heads int
+	QStride          int // in elements, a multiple of 4
+	Pages            int // that the longest sequence has, or more up to MaxPages; 0: MaxPages
+	SMs              int // of the device: about as many CTAs as run at a time; 0: one a page
+	Shared           int // bytes of shared memory that a CTA may have; 0: any number
+	// Fresh is how many of a sequence's last positions kernels may be writing that have
+	// not ended when this one begins; pages without any are read at once. 0: no matter how many.
+	Fresh int
+}
+
+// ScratchBytes returns the size of the scratch memory through which Decode passes its
+// results to Combine.
+func ScratchBytes(headDim, sequences, heads, maxPages int) int64 {
+	return scratchSums(sequences, heads, maxPages) + 4*int64(headDim)*int64(sequences)*int64(heads)*int64(maxPages)
+}
+
+// scratchSums is the size of the part that holds (m, l) of each page of each head
+// of each sequence; the part with o follows.
+func scratchSums(sequences, heads, maxPages int) int64 {
+	return (8*int64(sequences)*int64(heads)*int64(maxPages) + 15) / 16 * 16
+}
+
+// decodePages is how many pages a CTA takes at most, lest a launch wait for the CTAs of
+// one sequence that is much longer than the others.
+const decodePages = 8
+
+// ctas is how many CTAs share the pages of a KV head of a sequence.
+func (d decodeShape) ctas(a DecodeArgs, pages int) int {
+	if a.Scoring.Window > 0 {
+		pages = min(pages, host.CeilDiv(a.Scoring.Window-1, d.page)+1)
+	}
+	if a.SMs == 0 {
+		return pages
+	}
+	share := a.SMs * d.resident() / (a.KV.KVHeads * a.Sequences)
+	return min(pages, max(share, host.CeilDiv(pages, decodePages)))
+}
+
+func (d decodeShape) launch(k *ptx.Kernel, a DecodeArgs) (ptx.Launch, error) {
+	pages := cmp.Or(a.Pages, a.KV.MaxPages)
+	longest := host.MaxSize / max(a.Sequences, 1) // stride, for rows to be counted in 32 bits
+	checks := slices.Concat(a.KV.checks(a.Sequences, a.Heads, d.page), a.Scoring.checks(), checkStride("QStride", a.QStride, a.Heads*d.headDim, longest))
+	checks = append(checks, host.Bound("Pages", pages, 1, a.KV.MaxPages), host.Bound("SMs", a.SMs, 0, host.MaxSize),
+		host.Bound("Fresh", a.Fresh, 0, 65535), host.Given("Q", a.Q), host.Given("Scratch", a.Scratch))
+	if err := host.Valid(k, checks...); err != nil {
+		return ptx.Launch{}, err
+	}
+	group := a.Heads / a.KV.KVHeads
+	shared := d.bufferBytes() + 4*group*(d.headDim+d.scores) + min(group, d.heads)*d.mergedBytes()
+	if err := host.Valid(k, host.Refuse(a.Shared > 0 && shared > a.Shared, "Shared", "%d bytes, but %d query heads per KV head take %d", a.Shared, group, shared)); err != nil {
+		return ptx.Launch{}, err
+	}
+	return k.Launch([3]uint32{uint32(d.ctas(a, pages)), uint32(a.KV.KVHeads), uint32(a.Sequences)}, d.threads, shared, &decodeParams{
+		Q: ptx.Addr(a.Q), K: ptx.Addr(a.KV.K), V: ptx.Addr(a.KV.V), Table: ptx.Addr(a.KV.Table), Lengths: ptx.Addr(a.KV.Lengths),
+		Sums: ptx.Addr(a.Scratch), Parts: ptx.Addr(a.Scratch + uint64(scratchSums(a.Sequences, a.Heads, a.KV.MaxPages))),
+		QStride: ptx.Uint(a.QStride), Group: ptx.Uint(group), MaxPages: ptx.Uint(a.KV.MaxPages), Window: ptx.Uint(a.Scoring.Window), Fresh: ptx.Uint(a.Fresh),
+		Scale: ptx.Float(a.Scoring.Scale), Softcap: ptx.Float(a.Scoring.Softcap),
+	})
+}
+
+// The parts of Decode.
+
+// span is the visible positions of a page, counted in it: from ≤ position < to.
+type span struct{ from, to ptx.U32 }
+
+func (d *decodeGenerator) visible(page ptx.U32) span {
+	base := page.MulN(d.page)
+	return span{d.first.Max(base).Sub(base), d.length.Sub(base).Min(d.b.N(d.page))}
+}
+
+func (s span) holds(position ptx.U32) ptx.Pred {
+	return position.Ge(s.from).And(position.Lt(s.to))
+}
+
+// visibleBytes is how many of the 16 bytes at a position are to be copied.
+func (d *decodeGenerator) visibleBytes(s span, position ptx.U32) ptx.U32 {
+	return ptx.Select(s.holds(position), d.b.U32(16), d.b.U32(0))
+}
+
+// keyLane is the lane among those that share a row of K, and the first such row.
+func (d *decodeGenerator) keyLane() (lane, row ptx.U32) {
+	t := d.b.ThreadX()
+	return t.RemN(d.lanes), t.DivN(d.lanes)
+}
+
+// keyStep is how many rows of K the CTA takes at a time.
+func (d *decodeGenerator) keyStep() int { return d.threads / d.lanes }
+
+// fetchKeys copies slices times 16 bytes, lanes apart, of each of the thread's rows, 0
+// where a position is not visible. It looks up where the CTA's page after this one lies,
+// which is known by the time it is needed.
+func (d *decodeGenerator) fetchKeys(page ptx.U32) {
+	b := d.b
+	b.Comment("K: %d lanes a row, %d rows a thread", d.lanes, d.keys)
+	ptx.Set(d.row, d.entry.Mul(d.kvHeads).Add(d.kvHead))
+	lane, row := d.keyLane()
+	k := d.p.K.At(d.row, d.page*d.rowBytes()).At(row, d.rowBytes()).At(lane, 16)
+	seen := d.visible(page)
+	for r := range d.keys {
+		bytes := d.visibleBytes(seen, row.AddN(r*d.keyStep()))
+		for j := range d.slices {
+			from := k.Plus(r*d.keyStep()*d.rowBytes() + 16*d.lanes*j)
+			b.CopyAsyncZeroFill(d.keySlots.Plus((r*d.slices+j)*d.slotBytes()), from, bytes)
+		}
+	}
+	after := page.Add(d.step).Min(d.end.AddN(-1))
+	ptx.Set(d.entry, d.table.At(after, 4).LoadU32())
+}
+
+// unpackKeys gives the elements of the thread's rows of K.
+func (d *decodeGenerator) unpackKeys() [][][]ptx.F32 {
+	keys := make([][][]ptx.F32, d.keys)
+	for r := range keys {
+		for j := range d.slices {
+			bits := d.keySlots.Plus((r*d.slices + j) * d.slotBytes()).LoadU32x4()
+			keys[r] = append(keys[r], unpackKV(d.format, bits))
+		}
+	}
+	return keys
+}
+
+// valueLane is which 16 bytes of its rows of V the thread has, and which group of
+// threads it is in. Threads of a last, incomplete group load what nobody uses.
+func (d *decodeGenerator) valueLane() (chunk, group ptx.U32) {
+	t := d.b.ThreadX()
+	return t.RemN(d.chunks()), t.DivN(d.chunks())
+}
+
+// fetchValues copies 16 bytes of each of the thread's rows of the page whose keys were
+// copied last. What is not visible becomes 0: its weight is 0, but there might be an
+// infinity.
+func (d *decodeGenerator) fetchValues(page ptx.U32) {
+	b := d.b
+	b.Comment("V: %d threads a row, %d rows a thread", d.chunks(), d.values)
+	chunk, group := d.valueLane()
+	first := group.MulN(d.values)
+	v := d.p.V.At(d.row, d.page*d.rowBytes()).At(first, d.rowBytes()).At(chunk, 16)
+	seen := d.visible(page)
+	for r := range d.values {
+		b.CopyAsyncZeroFill(d.valueSlots.Plus(r*d.slotBytes()), v.Plus(r*d.rowBytes()), d.visibleBytes(seen, first.AddN(r)))
+	}
+}
+
+// unpackValues gives the elements of the thread's rows of V.
+func (d *decodeGenerator) unpackValues() [][]ptx.F32 {
+	values := make([][]ptx.F32, d.values)
+	for r := range values {
+		values[r] = unpackKV(d.format, d.valueSlots.Plus(r*d.slotBytes()).LoadU32x4())
+	}
+	return values
+}
+
+// Rows of float32 that threads access by the elements of 16 bytes of the cache are
+// stored in planes: all first fours of those elements, then all second fours, so that
+// neighboring threads are 16 bytes apart.
+
+// inPlanes is where four elements from 4·quad on lie, in bytes.
+func (d *decodeGenerator) inPlanes(quad ptx.U32) ptx.U32 {
+	if d.pack() == 4 {
+		return quad.MulN(16)
+	}
+	return quad.AndN(1).MulN(16 * d.chunks()).Add(quad.ShrN(1).MulN(16))
+}
+
+// stageQueries copies the group's queries to shared memory, in planes: before the keys
+// and values, behind which they would have to wait.
+func (d *decodeGenerator) stageQueries() {
+	b := d.b
+	b.Comment("the queries of the group")
+	quads := d.headDim / 4
+	source := d.p.Q.At(d.sequence.Mul(d.p.QStride), 4).Aligned(16).At(d.kvHead.Mul(d.p.Group), 4*d.headDim)
+	b.For(b.ThreadX(), d.p.Group.MulN(quads), b.N(d.threads), func(i ptx.U32) {
+		head, quad := i.DivN(quads), i.RemN(quads)
+		to := d.queries.At(head, 4*d.headDim).AtBytes(d.inPlanes(quad)).Aligned(16)
+		b.CopyAsync(to, source.At(i, 16))
+	}, ptx.NoUnroll)
+	b.CopyCommit()
+}
+
+// scoreKeys leaves the scores of each head in shared memory, -Inf where a position
+// is not visible.
+func (d *decodeGenerator) scoreKeys(page ptx.U32, keys [][][]ptx.F32) {
+	b := d.b
+	b.Comment("scores: serial sums over a lane's part of the row, then a tree over the lanes")
+	lane, row := d.keyLane()
+	tree := device.NewLaneSum(b, lane, d.lanes, d.keys)
+	capped, seen := d.p.Softcap.Ne(b.F32(0)), d.visible(page)
+	b.For(b.U32(0), d.p.Group, b.U32(1), func(head ptx.U32) {
+		query := d.queries.At(head, 4*d.headDim).At(lane, 16)
+		scores := tree.Add(d.products(query, keys))
+		line := d.weights.At(head, 4*d.scores)
+		for i, x := range scores {
+			position := row.Add(tree.First.AddN(i).MulN(d.keyStep()))
+			score := ptx.Var(x.Mul(d.p.Scale))
+			b.If(capped, func() { ptx.Set(score, device.Softcap(b, score, d.p.Softcap)) })
+			write := position.LtN(d.page)
+			if tree.Shared {
+				write = write.And(tree.Unique)
+			}
+			score = ptx.Select(seen.holds(position), score, minusInf(b))
+			b.When(write, func() { line.At(position, 4).StoreF32(score) })
+		}
+	})
+}
+
+// products are the lane's parts of q·K for each of its rows.
+func (d *decodeGenerator) products(query ptx.Shared, keys [][][]ptx.F32) []ptx.F32 {
+	sums := make([]ptx.F32, len(keys))
+	for j := range d.slices {
+		for plane := range d.pack() / 4 {
+			q := query.Plus(16 * (plane*d.chunks() + j*d.lanes)).LoadF32x4()
+			for r := range keys {
+				for i := range q {
+					x := keys[r][j][4*plane+i]
+					if j+plane+i == 0 {
+						sums[r] = x.Mul(q[i])
+					} else {
+						sums[r] = x.FMA(q[i], sums[r])
+					}
+				}
+			}
+		}
+	}
+	return sums
+}
+
+// softmax turns the scores into weights, a warp a head, and stores m and l.
+func (d *decodeGenerator) softmax(page ptx.U32) {
+	b := d.b
+	b.Comment("weights exp(s - m), a warp a head; a lane has every 32nd position")
+	lane, warp := b.Lane(), b.Warp()
+	b.For(warp, d.p.Group, b.N(d.threads/32), func(head ptx.U32) {
+		line := d.weights.At(head, 4*d.scores)
+		var list []ptx.F32
+		most := minusInf(b)
+		for i := 0; i < d.page; i += 32 {
+			x := line.At(lane.AddN(i).Min(b.N(d.page-1)), 4).LoadF32()
+			if i+32 > d.page {
+				x = ptx.Select(lane.LtN(d.page-i), x, minusInf(b))
+			}
+			list = append(list, x)
+			most = x.Max(most)
+		}
+		most = ptx.WarpMax(most)
+		around := finiteMax(b, most)
+		b.WarpSync()
+		sum := b.F32(0)
+		for i := 0; i < d.scores; i += 32 {
+			w := b.F32(0)
+			if i < d.page {
+				w = list[i/32].Sub(around).MulN(math.Log2E).Ex2Approx()
+				sum = w.Add(sum)
+			}
+			at := lane.AddN(i)
+			b.When(at.LtN(d.scores), func() { line.At(at, 4).StoreF32(w) })
+		}
+		sum = ptx.WarpSum(sum)
+		place := d.p.Sums.At(d.head.Add(head).Mul(d.p.MaxPages).Add(page), 8)
+		b.When(lane.EqN(0), func() { place.StoreF32x2([2]ptx.F32{most, sum}) })
+	})
+}
+
+// addValues adds the weighted values: each thread over its consecutive positions,
+// then the groups of threads in order.
+func (d *decodeGenerator) addValues(page ptx.U32, values [][]ptx.F32) {
+	b := d.b
+	b.Comment("values: serial sums over a thread's positions, of %d heads at a time", d.heads)
+	b.For(b.U32(0), d.p.Group, b.N(d.heads), func(first ptx.U32) {
+		b.If(first.Ne(b.U32(0)), b.Barrier) // the sums of the heads before are merged
+		heads := d.p.Group.Sub(first).Min(b.N(d.heads))
+		d.weigh(first, heads, values)
+		b.Barrier()
+		d.storeParts(page, first, heads)
+	}, ptx.NoUnroll)
+}
+
+// weigh leaves the thread's sums of heads first, first+1, ... in shared memory.
+func (d *decodeGenerator) weigh(first, heads ptx.U32, values [][]ptx.F32) {
+	b := d.b
+	chunk, group := d.valueLane()
+	whole := group.LtN(d.groups)
+	b.For(b.U32(0), heads, b.U32(1), func(i ptx.U32) {
+		sums := d.weighted(d.weights.At(first.Add(i), 4*d.scores).At(group, 4*d.values), values)
+		to := d.merged.At(i, d.mergedBytes()).At(group, 4*d.headDim).At(chunk, 16)
+		b.When(whole, func() {
+			for p := range d.pack() / 4 {
+				to.Plus(16 * p * d.chunks()).StoreF32x4([4]ptx.F32(sums[4*p:]))
+			}
+		})
+	})
+}
+
+// weighted is Σ w[r]·V[r] over the thread's rows, for its elements.
+func (d *decodeGenerator) weighted(weights ptx.Shared, values [][]ptx.F32) []ptx.F32 {
+	sums := make([]ptx.F32, d.pack())
+	var four [4]ptx.F32
+	for r := range values {
+		w := four[r%4]
+		switch {
+		case d.values%4 != 0:
+			w = weights.Plus(4 * r).LoadF32()
+		case r%4 == 0:
+			four = weights.Plus(4 * r).LoadF32x4()
+			w = four[0]
+		}
+		for i, x := range values[r] {
+			if r == 0 {
+				sums[i] = w.Mul(x)
+			} else {
+				sums[i] = w.FMA(x, sums[i])
+			}
+		}
+	}
+	return sums
+}
+
+// storeParts adds the groups' sums and stores o of heads first, first+1, ...
+func (d *decodeGenerator) storeParts(page, first, heads ptx.U32) {
+	b := d.b
+	b.Comment("o: the sums of %d groups of threads, in order", d.groups)
+	quads := d.headDim / 4
+	b.For(b.ThreadX(), heads.MulN(quads), b.N(d.threads), func(i ptx.U32) {
+		head, quad := i.DivN(quads), i.RemN(quads)
+		from := d.merged.At(head, d.mergedBytes()).AtBytes(d.inPlanes(quad)).Aligned(16)
+		sum := from.LoadF32x4()
+		for g := 1; g < d.groups; g++ {
+			x := from.Plus(4 * d.headDim * g).LoadF32x4()
+			for j := range sum {
+				sum[j] = sum[j].Add(x[j])
+			}
+		}
+		row := d.head.Add(first).Add(head).Mul(d.p.MaxPages).Add(page)
+		d.p.Parts.At(row, 4*d.headDim).At(quad, 16).StoreF32x4(sum)
+	})
+}

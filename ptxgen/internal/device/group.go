@@ -1,0 +1,96 @@
+package device
+
+import (
+	"math"
+
+	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+)
+
+// Group is a cooperative group of threads that share a row: a warp or a CTA.
+type Group struct {
+	b     *ptx.Builder
+	slots ptx.Shared // 8 bytes per warp; unused if the group is a warp
+	cta   bool
+	first int // only the first threads of the CTA take part; 0: all
+}
+
+// Warp returns the group of the threads of a warp.
+func Warp(b *ptx.Builder) Group { return Group{b: b} }
+
+// CTA returns the group of the threads of a CTA. All of them must call each Sum and Max.
+func CTA(b *ptx.Builder) Group {
+	return Group{b: b, slots: b.Shared("team_slots", 8*32, 8), cta: true}
+}
+
+// FirstThreads returns the group of the first n threads of a CTA. Its sums have the same
+// bits as those of a CTA of n threads. The other threads must call each Sum and Max, too;
+// what they add is 0 as long as their rank is beyond the row.
+func FirstThreads(b *ptx.Builder, n int) Group {
+	g := CTA(b)
+	g.first = n
+	return g
+}
+
+// Rank returns the index of the thread in the group. For threads of the CTA that are not in
+// the group it is larger than any index into a row.
+func (g Group) Rank() ptx.U32 {
+	if !g.cta {
+		return g.b.Lane()
+	}
+	x := g.b.ThreadX()
+	if g.first > 0 {
+		x = ptx.Select(x.LtN(g.first), x, x.AddN(1<<28))
+	}
+	return x
+}
+
+// Size returns the number of threads in the group.
+func (g Group) Size() ptx.U32 {
+	switch {
+	case !g.cta:
+		return g.b.U32(32)
+	case g.first > 0:
+		return g.b.N(g.first)
+	}
+	return g.b.ThreadsX()
+}
+
+// Sum returns the sum over the threads, with the same bits in each of them. Order of
+// additions: the lanes of each warp by a butterfly, then the warps by another butterfly.
+func (g Group) Sum(x Sum2) Sum2 {
+	x = x.OverWarp()
+	if !g.cta {
+		return x
+	}
+	parts := g.exchange([2]ptx.F32{x.high, x.low}, 0)
+	return Sum2{parts[0], parts[1]}.OverWarp()
+}
+
+// Max returns the maximum over the threads, ignoring NaN.
+func (g Group) Max(x ptx.F32) ptx.F32 {
+	x = ptx.WarpMax(x)
+	if !g.cta {
+		return x
+	}
+	return ptx.WarpMax(g.exchange([2]ptx.F32{x, x}, float32(math.Inf(-1)))[0])
+}
+
+// exchange returns to lane w of each warp the x of warp w, and fill to the remaining lanes.
+func (g Group) exchange(x [2]ptx.F32, fill float32) [2]ptx.F32 {
+	b, lane := g.b, g.b.Lane()
+	b.Barrier() // all warps have read the slots of an earlier exchange
+	b.If(lane.EqN(0), func() { g.slots.At(b.Warp(), 8).StoreF32x2(x) })
+	b.Barrier()
+	y := [2]ptx.F32{ptx.Var(b.F32(fill)), ptx.Var(b.F32(fill))}
+	b.If(lane.Lt(b.ThreadsX().ShrN(5)), func() {
+		for i, v := range g.slots.At(lane, 8).LoadF32x2() {
+			ptx.Set(y[i], v)
+		}
+	})
+	return y
+}
+
+// RowThreads returns the size of a CTA for a row of width elements: one Vec4 per thread, up
+// to 1024 threads. The order of a row's sums depends on it, so it depends on width alone.
+func RowThreads(width int) int { return min(max(host.CeilDiv(width, 128)*32, 32), 1024) }

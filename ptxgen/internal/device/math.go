@@ -1,0 +1,128 @@
+package device
+
+import (
+	"math"
+
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+)
+
+// The functions below are rearranged so that nothing cancels and no intermediate result
+// overflows before the result does. Their error bounds hold for every x, given that the
+// error of ex2.approx is at most 2 ulp.
+
+// SiLU returns x / (1 + e^-x) within 8 ulp. At -Inf it is NaN, as Inf/Inf is.
+func SiLU(b *ptx.Builder, x ptx.F32) ptx.F32 {
+	minus := x.Neg().Min(b.F32(140)).Max(b.F32(-140))
+	return overOnePlus(b, x, timesLog2e(b, minus))
+}
+
+// GELU returns the tanh approximation of GELU, x/2 * (1 + tanh(z)), within 8 ulp. It computes
+// the equal x / (1 + e^-2z), which does not cancel for negative x. The exponent reaches 150,
+// so it is computed in twice the precision:
+//
+//	2z/ln 2 = x * (A + B*x^2),  A = 2*sqrt(2/pi)/ln 2,  B = 0.044715*A
+//
+// At -Inf it is NaN, as Inf*0 is.
+func GELU(b *ptx.Builder, x ptx.F32) ptx.F32 {
+	const a = 2.302208198144324889
+	aHigh, aLow := splitF32(a)
+	bHigh, bLow := splitF32(0.044715 * a)
+	v := x.Min(b.F32(16)).Max(b.F32(-16))
+
+	square := v.Mul(v)
+	squareLow := v.FMA(v, square.Neg())
+	m := square.MulN(bHigh)
+	mLow := square.FMA(b.F32(bHigh), m.Neg()).Add(squareLow.FMA(b.F32(bHigh), square.MulN(bLow)))
+
+	// A + m and its rounding error (Knuth's TwoSum).
+	p := m.AddN(aHigh)
+	part := p.AddN(-aHigh)
+	lost := b.F32(aHigh).Sub(p.Sub(part)).Add(m.Sub(part))
+	pLow := lost.Add(mLow.AddN(aLow))
+
+	t := v.Mul(p)
+	tLow := v.FMA(pLow, v.FMA(p, t.Neg()))
+	return overOnePlus(b, x, exponent{t.Neg(), tLow.Neg()})
+}
+
+// Tanh returns tanh(z) within 4 ulp. Below 9/16 it is an odd polynomial, a Chebyshev
+// interpolation of (tanh z - z)/z^3 in z^2; above, 1 - 2/(1 + e^2|z|).
+func Tanh(b *ptx.Builder, z ptx.F32) ptx.F32 {
+	const border = 0.5625
+	w := z.Mul(z)
+	small := b.F32(-0.006525572169)
+	for _, c := range []float32{0.0212633534472, -0.0539017531646, 0.133330738135, -0.333333316953} {
+		small = small.FMA(w, b.F32(c))
+	}
+	small = small.FMA(w.Mul(z), z)
+
+	size := z.Abs()
+	e := size.Min(b.F32(44)).MulN(2 * math.Log2E).Ex2Approx()
+	large := e.AddN(1).RcpApprox().FMA(b.F32(-2), b.F32(1))
+	y := ptx.Select(size.Ge(b.F32(border)), large, small) // NaN takes the polynomial
+	return y.Bits().Or(z.Bits().AndN(1 << 31)).AsF32()
+}
+
+// Softcap returns cap * tanh(s/cap), which is within (-cap, cap). cap must not be 0.
+func Softcap(b *ptx.Builder, s, cap ptx.F32) ptx.F32 { return Tanh(b, quotient(b, s, cap)).Mul(cap) }
+
+// Exp returns e^x with a relative error of at most 10 * 2^-24 where the result is normal.
+func Exp(b *ptx.Builder, x ptx.F32) ptx.F32 {
+	// Beyond ±120 the result is 0 or Inf in any case, and of an infinite x the split product
+	// would be Inf - Inf. NaN fails both comparisons and stays NaN.
+	x = ptx.Select(x.Lt(b.F32(-120)), b.F32(-120), x)
+	x = ptx.Select(x.Gt(b.F32(120)), b.F32(120), x)
+	t := timesLog2e(b, x)
+	return t.scale(b, t.high.Ex2Approx())
+}
+
+// exponent is an exponent of 2, high + low, where low is less than an ulp of high.
+type exponent struct{ high, low ptx.F32 }
+
+// timesLog2e returns x*log2(e), so that e^x = 2^(high+low). Rounded to one float32 it would
+// cost the result a relative error of |x| * 2^-24.
+func timesLog2e(b *ptx.Builder, x ptx.F32) exponent {
+	high, low := splitF32(math.Log2E)
+	t := x.MulN(high)
+	return exponent{t, x.FMA(b.F32(low), x.FMA(b.F32(high), t.Neg()))}
+}
+
+// scale returns e * 2^low, for e = 2^high.
+func (t exponent) scale(b *ptx.Builder, e ptx.F32) ptx.F32 {
+	return e.Mul(t.low.FMA(b.F32(math.Ln2), b.F32(1)))
+}
+
+// overOnePlus returns x / (1 + 2^t). The power may overflow where the quotient does not, so
+// both sides are divided by 2^64 if t is large.
+func overOnePlus(b *ptx.Builder, x ptx.F32, t exponent) ptx.F32 {
+	far := t.high.Gt(b.F32(64))
+	one := ptx.Select(far, b.F32(0x1p-64), b.F32(1))
+	e := t.scale(b, ptx.Select(far, t.high.AddN(-64), t.high).Ex2Approx())
+	return quotient(b, x.Mul(one), one.Add(e))
+}
+
+// splitF32 returns c rounded to a float32, and the rest as another.
+func splitF32(c float64) (high, low float32) {
+	high = float32(c)
+	return high, float32(c - float64(high))
+}
+
+// quotient returns x/y, correctly rounded. In kernels with wgmma, |y| must be at least
+// 2^-126: div.rn may compile to a function call, and around calls ptxas serializes wgmma. So
+// these kernels divide in float64, which has more than twice the bits of a float32, so that
+// rounding twice gives the same result.
+func quotient(b *ptx.Builder, x, y ptx.F32) ptx.F32 {
+	if !b.UsesWGMMA() {
+		return x.Div(y)
+	}
+	estimate := y.RcpApprox()
+	x64, minus, inverse := x.F64(), y.Neg().F64(), estimate.F64()
+	for range 2 {
+		inverse = inverse.FMA(minus.FMA(inverse, b.F64(1)), inverse)
+	}
+	q := x64.Mul(inverse)
+	exact := minus.FMA(q, x64).FMA(inverse, q).F32()
+	// If x is 0 or an operand is infinite, the estimate is exact and keeps the sign.
+	usual := exact.Eq(exact).And(x.Ne(b.F32(0)))
+	return ptx.Select(usual, exact, x.Mul(estimate))
+}

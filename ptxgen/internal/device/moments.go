@@ -1,0 +1,115 @@
+package device
+
+import (
+	"math"
+
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+)
+
+// CachedRow is a row of which each thread of a group holds its first Vec4s in registers.
+type CachedRow struct {
+	Row
+	g      Group
+	cached []Vec4
+}
+
+// Cache loads the first n Vec4s of each thread: thread t has Vec4s t, t+Size, t+2*Size, ….
+func (g Group) Cache(r Row, n int) CachedRow {
+	c := CachedRow{Row: r, g: g}
+	for j := range n {
+		c.cached = append(c.cached, r.Load(c.index(j), 0))
+	}
+	return c
+}
+
+// index returns the position in the row of the thread's Vec4 j.
+func (c CachedRow) index(j int) ptx.U32 {
+	if j == 0 {
+		return c.g.Rank()
+	}
+	return c.g.Rank().Add(c.g.Size().MulN(j))
+}
+
+// Each calls do for the Vec4s of the thread, in order. It loads those beyond the cached ones.
+func (c CachedRow) Each(do func(i ptx.U32, v Vec4)) {
+	b := c.g.b
+	for j, v := range c.cached {
+		i := c.index(j)
+		b.If(i.Lt(c.Vec4s()), func() { do(i, v) })
+	}
+	b.For(c.index(len(c.cached)), c.Vec4s(), c.g.Size(), func(i ptx.U32) { do(i, c.Load(i, 0)) }, ptx.NoUnroll)
+}
+
+// Moments hold the statistics that normalize a row: a normalized element is
+//
+//	((x*Scale - Mean) - Rest) * Inverse
+//
+// Mean + Rest is the mean of x*Scale in twice the precision. RMSNorm has neither.
+type Moments struct {
+	Scale, Inverse ptx.F32
+	Mean, Rest     ptx.F32
+	Centered       bool // LayerNorm: subtract the mean
+}
+
+// deviation returns x*Scale less the mean.
+func (m Moments) deviation(x ptx.F32) ptx.F32 {
+	x = x.Mul(m.Scale)
+	if m.Centered {
+		x = x.Sub(m.Mean).Sub(m.Rest)
+	}
+	return x
+}
+
+// Normalize returns the normalized x.
+func (m Moments) Normalize(x ptx.F32) ptx.F32 { return m.deviation(x).Mul(m.Inverse) }
+
+// Moments computes the statistics of a row, centered for LayerNorm, without for RMSNorm. If
+// the squares overflow, or are so small that they lose bits, it computes them again at
+// another Scale, a power of two.
+func (c CachedRow) Moments(centered bool, eps ptx.F32) Moments {
+	const (
+		down, up  = 0x1p-80, 0x1p60
+		least     = 0x1p-80 // a smaller sum of squares has lost bits
+		leastMean = 0x1p-40 // a larger mean might overflow if scaled up
+	)
+	b := c.g.b
+	m := Moments{Scale: ptx.Var(b.F32(1)), Inverse: ptx.Var(b.F32(0)), Centered: centered}
+	m.Mean, m.Rest = ptx.Var(b.F32(0)), ptx.Var(b.F32(0))
+	n, again := c.Width.F32(), ptx.Var(b.U32(1))
+	b.Comment("first pass: moments; again at another scale if the squares overflow or vanish")
+	b.While(func() ptx.Pred { return again.Ne(b.U32(0)) }, func() {
+		if centered {
+			ptx.Set(m.Mean, b.F32(0))
+			ptx.Set(m.Rest, b.F32(0))
+			sum := m.sum(c, Sum2.Add)
+			mean := sum.high.Div(n)
+			ptx.Set(m.Rest, mean.Neg().FMA(n, sum.high).Add(sum.low).Div(n)) // the remainder is exact
+			ptx.Set(m.Mean, mean)
+		}
+		square := m.sum(c, Sum2.AddSquare).Value(b)
+		floor := eps.Mul(m.Scale).Mul(m.Scale)
+		ptx.Set(m.Inverse, square.Div(n).Add(floor).Sqrt().Rcp())
+		tooLarge := square.Lt(b.F32(float32(math.Inf(1)))).Not() // or NaN
+		tooSmall := square.Lt(b.F32(least)).And(m.Mean.Abs().Lt(b.F32(leastMean)))
+		first := m.Scale.Eq(b.F32(1))
+		ptx.Set(again, ptx.Select(first.And(tooLarge.Or(tooSmall)), b.U32(1), b.U32(0)))
+		ptx.Set(m.Scale, ptx.Select(again.Ne(b.U32(0)), ptx.Select(tooLarge, b.F32(down), b.F32(up)), m.Scale))
+	}, ptx.NoUnroll)
+	return m
+}
+
+// sum adds up the deviations of the row from the mean so far, by add.
+func (m Moments) sum(c CachedRow, add func(sum Sum2, v ptx.F32)) Sum2 {
+	b := c.g.b
+	sum := NewSum2(b)
+	c.Each(func(i ptx.U32, v Vec4) {
+		for j := range v {
+			d := m.deviation(v[j])
+			if m.Centered { // the elements that fill the last Vec4 must not count
+				d = ptx.Select(i.MulN(4).AddN(j).Lt(c.Width), d, b.F32(0))
+			}
+			add(sum, d)
+		}
+	})
+	return c.g.Sum(sum)
+}

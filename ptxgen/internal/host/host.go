@@ -1,0 +1,72 @@
+// Package host holds what the host side of the kernels shares: checks of launch arguments,
+// sizes and names.
+package host
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// MaxSize is the largest number of rows, columns or elements between rows: kernels count
+// them in 32 bits.
+const MaxSize = math.MaxInt32
+
+// Check is the result of a check of one field of launch arguments.
+type Check struct{ Field, Problem string }
+
+// Valid returns an error for the first check that found a problem.
+func Valid(k *ptx.Kernel, checks ...Check) error {
+	for _, c := range checks {
+		if c.Problem != "" {
+			return Errorf(k, c.Field, "%s", c.Problem)
+		}
+	}
+	return nil
+}
+
+// Errorf returns an error about a field of launch arguments.
+func Errorf(k *ptx.Kernel, field, format string, args ...any) error {
+	return fmt.Errorf("ptxgen: launch %s: %s: %s", k.Name, field, fmt.Sprintf(format, args...))
+}
+
+// Bound checks that least <= value <= most.
+func Bound(field string, value, least, most int) Check {
+	if value < least || value > most {
+		return Check{field, fmt.Sprintf("%d is not within %d and %d", value, least, most)}
+	}
+	return Check{}
+}
+
+// Given checks that an address is not 0.
+func Given(field string, address ptx.Address) Check {
+	if address == 0 {
+		return Check{field, "no address"}
+	}
+	return Check{}
+}
+
+// Number checks that x is finite and not negative.
+func Number(field string, x float32) Check {
+	if !(x >= 0) || math.IsInf(float64(x), 0) {
+		return Check{field, fmt.Sprintf("%v is not finite or is negative", x)}
+	}
+	return Check{}
+}
+
+// Refuse returns the problem if refused is true.
+func Refuse(refused bool, field, format string, args ...any) Check {
+	if refused {
+		return Check{field, fmt.Sprintf(format, args...)}
+	}
+	return Check{}
+}
+
+// CeilDiv returns a / b, rounded up.
+func CeilDiv(a, b int) int { return (a + b - 1) / b }
+
+// FormatName returns a format as kernel names spell it, such as q4_k.
+func FormatName(f quant.Format) string { return strings.ToLower(f.String()) }

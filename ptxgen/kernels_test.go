@@ -1,0 +1,186 @@
+package ptxgen_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lockstep-go/lockstep/internal/ptxas"
+	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// targets are assembled one by one: what an assembler makes of a kernel differs.
+var targets = []string{"sm_80", "sm_86", "sm_89", "sm_90"}
+
+// resources is what a kernel takes of an SM: registers a thread, and bytes of
+// static shared memory a CTA.
+type resources struct {
+	Registers, Shared int
+}
+
+const resourceFile = "testdata/resources.json"
+
+// Every reachable kernel assembles for every target that it is meant for, spills nothing,
+// and takes the registers that the golden table says.
+func TestAssemble(t *testing.T) {
+	as := ptxas.Need(t)
+	var jobs []ptxas.Job
+	var names []string
+	for _, s := range ptxgen.Reachable() {
+		k := build(t, s)
+		for _, name := range targets {
+			target, err := ptx.ParseTarget(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if target.SM < k.MinTarget.SM || target.SM > k.MinTarget.SM && k.MinTarget.Arch {
+				continue
+			}
+			target = target.For(k)
+			name = target.String()
+			text, err := k.Text(target)
+			if err != nil {
+				t.Fatal(err)
+			}
+			jobs = append(jobs, ptxas.Job{Text: text, Target: name})
+			names = append(names, s.Name())
+			if target.Arch {
+				// Around calls, which a division is there, products of warpgroups wait for each other.
+				jobs = append(jobs, ptxas.Job{Text: text, Target: name, Linked: true})
+				names = append(names, s.Name())
+			}
+		}
+	}
+	got := map[string]map[string]resources{}
+	for i, o := range as.AssembleAll(jobs) {
+		name, target := names[i], jobs[i].Target
+		if o.Err != nil {
+			t.Errorf("%s for %s: %v", name, target, o.Err)
+			continue
+		}
+		r, ok := o.Reports[name]
+		if !ok {
+			t.Errorf("%s for %s: the text holds no such entry but %v", name, target, slices.Collect(maps.Keys(o.Reports)))
+			continue
+		}
+		if r.SpillStores+r.SpillLoads+r.Stack > 0 || len(r.Warnings) > 0 {
+			t.Errorf("%s for %s: %d and %d bytes of spills, %d of stack, warnings %q", name, target, r.SpillStores, r.SpillLoads, r.Stack, r.Warnings)
+		}
+		if jobs[i].Linked {
+			continue // the linker has yet to align dynamic shared memory
+		}
+		if got[name] == nil {
+			got[name] = map[string]resources{}
+		}
+		got[name][target] = resources{r.Registers, r.Shared}
+	}
+	compareResources(t, got)
+	t.Logf("%d kernels, %d texts assembled", len(got), len(jobs))
+}
+
+func compareResources(t *testing.T, got map[string]map[string]resources) {
+	t.Helper()
+	if *update {
+		text, err := json.MarshalIndent(got, "", " ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(resourceFile, append(text, '\n'), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(resourceFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want map[string]map[string]resources
+	if err := json.Unmarshal(text, &want); err != nil {
+		t.Fatalf("%s: %v", resourceFile, err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s does not hold this; if it is meant to change, run with -update (-was +is):\n%s", resourceFile, diff)
+	}
+}
+
+func build(t *testing.T, s kernel.Spec) *ptx.Kernel {
+	t.Helper()
+	k, err := s.Build()
+	if err != nil {
+		t.Fatalf("%s: %v", s.Name(), err)
+	}
+	return k
+}
+
+// Every kernel's text is ASCII, names its entry as the Spec does, and is the same
+// when it is built again.
+func TestTexts(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range ptxgen.Reachable() {
+		k := build(t, s)
+		text, err := k.Text(ptx.Target{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := build(t, s).Text(ptx.Target{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case seen[s.Name()]:
+			t.Errorf("%s is there twice", s.Name())
+		case k.Name != s.Name() || !bytes.Contains(text, []byte(".visible .entry "+s.Name()+"(\n")):
+			t.Errorf("%s: the entry is named %s", s.Name(), k.Name)
+		case !bytes.Equal(text, again):
+			t.Errorf("%s: built again, the text differs", s.Name())
+		case bytes.ContainsFunc(text, func(c rune) bool { return c > '~' || c < ' ' && c != '\n' && c != '\t' }):
+			t.Errorf("%s: the text is not ASCII", s.Name())
+		}
+		seen[s.Name()] = true
+	}
+}
+
+// golden names the kernels whose texts are kept, so that a change of the generator
+// is seen as a change of what it generates.
+var golden = []string{"read_plain", "matrix_rate", "argmax_slice", "rmsnorm", "embed_q4_k", "gemv_q8_0_c1"}
+
+func TestGolden(t *testing.T) {
+	byName := map[string]kernel.Spec{}
+	for _, s := range ptxgen.Reachable() {
+		byName[s.Name()] = s
+	}
+	for _, name := range golden {
+		s, ok := byName[name]
+		if !ok {
+			t.Errorf("there is no kernel %s", name)
+			continue
+		}
+		got, err := build(t, s).Text(ptx.Target{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join("..", "golden", "ptx", name+".ptx")
+		if *update {
+			if err := os.WriteFile(file, got, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), string(got)); diff != "" {
+			t.Errorf("%s differs; if it is meant to, run with -update (-was +is):\n%s", file, diff)
+		}
+	}
+}

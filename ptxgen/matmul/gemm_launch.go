@@ -1,0 +1,99 @@
+package matmul
+
+import (
+	"cmp"
+	"math"
+
+	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
+	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// GEMMArgs are a launch's arguments.
+//
+// With Offsets, W holds one matrix for each expert, ExpertBytes apart, and expert e takes
+// entries Offsets[e] to Offsets[e+1] of Order: entry i is row Order[i]/RowsPerX of X and
+// makes row Order[i] of Y. No expert may have more than M entries. Bias has a row for
+// each expert.
+type GEMMArgs struct {
+	X     ptx.Address // Input [rows, Padded(K)], as Narrow makes it
+	Scale ptx.Address // f32, a power of two for each row of X; or 0, for 1
+	W     ptx.Address // packed [N, K]
+	Y     ptx.Address // f32 [rows, N], rows YStride apart
+
+	M, N, K int
+	YStride int // elements; 0 means N
+
+	Bias       ptx.Address            // f32 [N], or 0: added before the activation
+	Activation elementwise.Activation //
+	Residual   ptx.Address            // f32, laid out as Y, which it may be; or 0
+
+	Offsets     ptx.Address // u32 [Experts+1], or 0
+	Order       ptx.Address // u32, or 0 without Offsets
+	Experts     int         // 0 means 1
+	RowsPerX    int         // entries that share a row of X; 0 means 1
+	ExpertBytes int
+}
+
+// maxTiles is how many CTAs a grid has along y and z.
+const maxTiles = 65535
+
+// Launch makes a launch.
+func (s GEMM) Launch(k *ptx.Kernel, a GEMMArgs) (ptx.Launch, error) {
+	a.YStride, a.Experts, a.RowsPerX = cmp.Or(a.YStride, a.N), cmp.Or(a.Experts, 1), cmp.Or(a.RowsPerX, 1)
+	if err := s.checkArgs(k, a); err != nil {
+		return ptx.Launch{}, err
+	}
+	p := Packing{s.Format, a.K}
+	grid := [3]uint32{uint32(host.CeilDiv(a.M, s.BlockM)), uint32(host.CeilDiv(a.N, s.BlockN)), uint32(a.Experts)}
+	return k.Launch(grid, s.threads(), s.dynamic(), &gemmParams{
+		X: ptx.Addr(a.X), Scale: ptx.Addr(a.Scale), W: ptx.Addr(a.W), Y: ptx.Addr(a.Y), Bias: ptx.Addr(a.Bias), Residual: ptx.Addr(a.Residual),
+		M: ptx.Uint(a.M), N: ptx.Uint(a.N), Units: ptx.Uint(p.Units()), TileBytes: ptx.Uint(p.tileBytes()),
+		YStride: ptx.Uint(a.YStride), Activation: ptx.Uint(uint32(a.Activation)),
+		Offsets: ptx.Addr(a.Offsets), Order: ptx.Addr(a.Order), RowsPerX: ptx.Uint(a.RowsPerX), ExpertBytes: ptx.Uint64(uint64(a.ExpertBytes)),
+	})
+}
+
+func (s GEMM) checkArgs(k *ptx.Kernel, a GEMMArgs) error {
+	if err := host.Valid(k, checkK(s.Format, a.K), host.Bound("M", a.M, 1, host.MaxSize-s.BlockM),
+		host.Bound("N", a.N, 1, s.BlockN*maxTiles), host.Bound("YStride", a.YStride, a.N, host.MaxSize),
+		host.Bound("Activation", int(a.Activation), 0, int(elementwise.GELU)), host.Bound("Experts", a.Experts, 1, maxTiles),
+		host.Bound("RowsPerX", a.RowsPerX, 1, host.MaxSize), host.Bound("ExpertBytes", a.ExpertBytes, 0, math.MaxInt)); err != nil {
+		return err
+	}
+	if err := host.Valid(k, host.Given("X", a.X), host.Given("W", a.W), host.Given("Y", a.Y)); err != nil {
+		return err
+	}
+	switch {
+	case a.Experts > 1 && a.Offsets == 0:
+		return host.Errorf(k, "Offsets", "no address, for %d experts", a.Experts)
+	case a.Offsets != 0 && a.Order == 0:
+		return host.Errorf(k, "Order", "no address, though there are Offsets")
+	case a.ExpertBytes%rowAlign != 0:
+		return host.Errorf(k, "ExpertBytes", "%d is no multiple of %d", a.ExpertBytes, rowAlign)
+	}
+	return nil
+}
+
+// GEMMFor chooses the kernel for a product of m rows with n columns on a device of so
+// many SMs, whose CTAs may have so many bytes of shared memory. The choice has no part
+// in the results' bits.
+//
+// It compares times by a rough model: an SM works through its CTAs' tiles at a rate that
+// grows with the size of the tile, since a larger one reads less for each product.
+func GEMMFor(format, input quant.Format, m, n, sms, shared int) GEMM {
+	best, least := gemmShapes[len(gemmShapes)-1], math.Inf(1)
+	for _, s := range gemmShapes {
+		if s.as(format, input).Shared() > shared {
+			continue
+		}
+		tiles := host.CeilDiv(m, s.BlockM) * host.CeilDiv(n, s.BlockN)
+		area := float64(s.BlockM * s.BlockN)
+		read := float64(s.BlockM+s.BlockN) * 64 // as much time as so many products
+		if time := float64(host.CeilDiv(tiles, max(sms, 1))) * (area + read); time < least {
+			best, least = s, time
+		}
+	}
+	return best.as(format, input)
+}

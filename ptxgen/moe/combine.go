@@ -1,0 +1,86 @@
+package moe
+
+import (
+	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
+	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+const combineThreads = 256 // per CTA; each has one Vec4
+
+// Combine adds the weighted results of each token's experts, in the order of choice:
+//
+//	y[t,i] = w[t,0]*out[r(t,0),i] + w[t,1]*out[r(t,1),i] + … + residual[t,i]
+//
+// where r(t,s) = place[t*K+s], or t*K+s without Place. The sum is a chain of K fused
+// multiply-adds from 0; then the residual is added.
+func Combine() kernel.Typed[CombineArgs] { return kernel.New("combine", buildCombine, launchCombine) }
+
+type combineParams struct {
+	Weights, Out, Place, Residual, Y ptx.Global
+	Width, K                         ptx.U32
+	Parts                            ptx.U32 // CTAs per token
+}
+
+func buildCombine(b *ptx.Builder) (*ptx.Kernel, error) {
+	device.Overlap(b)
+	b.Doc("y[t,i] = sum over s of w[t,s] * out[place[t*k+s],i], then residual[t,i]")
+	var p combineParams
+	ptx.Declare(b, &p)
+	token := b.BlockX().Div(p.Parts)
+	i := b.BlockX().Sub(token.Mul(p.Parts)).MulN(combineThreads).Add(b.ThreadX())
+	at := func(x ptx.Global, r ptx.U32) device.Row {
+		return device.RowAt(b, quant.F32, x.AtBytes(r.MulWide(p.Width).ShlN(2)).Aligned(4), p.Width)
+	}
+	dst := at(p.Y, token)
+	b.ReturnIf(i.Ge(dst.Vec4s()))
+	var sum device.Vec4
+	for j := range sum {
+		sum[j] = ptx.Var(b.F32(0))
+	}
+	b.For(b.U32(0), p.K, b.U32(1), func(s ptx.U32) {
+		choice := token.Mul(p.K).Add(s)
+		r := ptx.Var(choice)
+		b.If(device.NonNil(b, p.Place), func() { ptx.Set(r, p.Place.At(choice, 4).LoadU32()) })
+		w := p.Weights.At(choice, 4).LoadF32()
+		for j, v := range at(p.Out, r).Load(i, 0) {
+			ptx.Set(sum[j], w.FMA(v, sum[j]))
+		}
+	}, ptx.NoUnroll)
+	b.If(device.NonNil(b, p.Residual), func() {
+		for j, v := range at(p.Residual, token).Load(i, 0) {
+			ptx.Set(sum[j], sum[j].Add(v))
+		}
+	})
+	dst.Store(i, sum)
+	return b.Finish(ptx.MaxThreads(combineThreads))
+}
+
+// CombineArgs are the arguments of a launch of Combine.
+type CombineArgs struct {
+	Weights  ptx.Address // f32 [Tokens, K], as Route wrote them
+	Out      ptx.Address // f32 [Tokens*K, Width], the experts' results
+	Place    ptx.Address // u32 [Tokens, K], the row of Out of each choice; 0: in order
+	Residual ptx.Address // f32 [Tokens, Width]; 0: none
+	Y        ptx.Address // f32 [Tokens, Width]; may be Residual
+	Tokens   int
+	K        int // experts per token
+	Width    int
+}
+
+func launchCombine(k *ptx.Kernel, a CombineArgs) (ptx.Launch, error) {
+	if err := host.Valid(k, host.Bound("Width", a.Width, 1, host.MaxSize), host.Bound("K", a.K, 1, maxUsed)); err != nil {
+		return ptx.Launch{}, err
+	}
+	parts := host.CeilDiv(a.Width, 4*combineThreads)
+	if err := host.Valid(k, host.Bound("Tokens", a.Tokens, 1, host.MaxSize/max(parts, maxUsed)),
+		host.Given("Weights", a.Weights), host.Given("Out", a.Out), host.Given("Y", a.Y)); err != nil {
+		return ptx.Launch{}, err
+	}
+	return k.Launch([3]uint32{uint32(a.Tokens * parts), 1, 1}, combineThreads, 0, &combineParams{
+		Weights: ptx.Addr(a.Weights), Out: ptx.Addr(a.Out), Place: ptx.Addr(a.Place), Residual: ptx.Addr(a.Residual), Y: ptx.Addr(a.Y),
+		Width: ptx.Uint(a.Width), K: ptx.Uint(a.K), Parts: ptx.Uint(parts),
+	})
+}

@@ -1,0 +1,123 @@
+package moe
+
+import (
+	"math"
+
+	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
+	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+)
+
+const groupWarps = 16 // per CTA
+
+// Group sorts the choices of Route by expert, stably, so that one matrix product takes all
+// tokens of an expert. Choice i = t*K + s is the s-th expert of token t:
+//
+//	offsets[e] = number of choices of experts below e
+//	order      = the choices of expert 0 in rising order, then those of expert 1, …
+//	place[i]   = position of choice i in order
+//
+// One CTA writes the choices of one expert; each of its warps counts a run of all choices.
+// Everything is integers without atomics, so the result does not depend on scheduling.
+func Group() kernel.Typed[GroupArgs] { return kernel.New("group", buildGroup, launchGroup) }
+
+type groupParams struct {
+	Chosen, Offsets, Order, Place ptx.Global
+	N                             ptx.U32 // choices
+	Run                           ptx.U32 // choices per warp
+	Experts                       ptx.U32
+}
+
+func buildGroup(b *ptx.Builder) (*ptx.Kernel, error) {
+	device.Overlap(b)
+	b.Doc("order = the choices sorted by expert, stably; offsets[e] = where those of expert e begin")
+	var p groupParams
+	ptx.Declare(b, &p)
+	expert, lane := b.BlockX(), b.Lane()
+	from := b.Warp().Mul(p.Run).Min(p.N)
+	to := from.Add(p.Run).Min(p.N)
+	each := func(body func(i, e ptx.U32)) {
+		b.For(from, to, b.U32(32), func(base ptx.U32) {
+			i, e := base.Add(lane), ptx.Var(b.U32(math.MaxUint32))
+			b.If(i.Lt(to), func() { ptx.Set(e, p.Chosen.At(i, 4).LoadU32()) })
+			body(i, e)
+		})
+	}
+	below, equal := ptx.Var(b.U32(0)), ptx.Var(b.U32(0))
+	each(func(_, e ptx.U32) {
+		ptx.Set(below, below.Add(ptx.Select(e.Lt(expert), b.U32(1), b.U32(0))))
+		ptx.Set(equal, equal.Add(ptx.Select(e.Eq(expert), b.U32(1), b.U32(0))))
+	})
+	start, first, end := groupStarts(b, below, equal)
+	b.If(b.ThreadX().EqN(0), func() {
+		p.Offsets.At(expert, 4).StoreU32(start)
+		b.If(expert.AddN(1).Eq(p.Experts), func() { p.Offsets.At(p.Experts, 4).StoreU32(end) })
+	})
+	next := ptx.Var(first)
+	lower := b.U32(1).Shl(lane).AddN(-1)
+	each(func(i, e ptx.U32) {
+		mine := e.Eq(expert)
+		lanes := mine.Ballot()
+		b.If(mine, func() {
+			at := next.Add(lanes.And(lower).Popc())
+			p.Order.At(at, 4).StoreU32(i)
+			b.If(device.NonNil(b, p.Place), func() { p.Place.At(i, 4).StoreU32(at) })
+		})
+		ptx.Set(next, next.Add(lanes.Popc()))
+	})
+	return b.Finish(ptx.MaxThreads(32 * groupWarps))
+}
+
+// groupStarts adds the counts of all threads. It returns where in order the choices of the
+// expert start, where those of this warp's run start, and where those of the expert end.
+func groupStarts(b *ptx.Builder, below, equal ptx.U32) (start, first, end ptx.U32) {
+	slots, lane := b.Shared("counts", 8*32, 8), b.Lane()
+	sums := [2]ptx.U32{below.WarpReduce("add"), equal.WarpReduce("add")}
+	b.If(lane.EqN(0), func() { slots.At(b.Warp(), 8).StoreU32x2(sums) })
+	b.Barrier()
+	parts := [2]ptx.U32{ptx.Var(b.U32(0)), ptx.Var(b.U32(0))}
+	b.If(lane.LtN(groupWarps), func() {
+		for i, v := range slots.At(lane, 8).LoadU32x2() {
+			ptx.Set(parts[i], v)
+		}
+	})
+	start = parts[0].WarpReduce("add")
+	upTo := prefixSum(b, parts[1])
+	first = start.Add(ptx.ShuffleIdx(upTo.Sub(parts[1]), b.Warp()))
+	return start, first, start.Add(ptx.ShuffleIdx(upTo, b.U32(31)))
+}
+
+// prefixSum returns the inclusive prefix sum of x over the lanes.
+func prefixSum(b *ptx.Builder, x ptx.U32) ptx.U32 {
+	for n := 1; n < 32; n *= 2 {
+		up := ptx.ShuffleUp(x, n)
+		x = x.Add(ptx.Select(b.Lane().GeN(n), up, b.U32(0)))
+	}
+	return x
+}
+
+// GroupArgs are the arguments of a launch of Group.
+type GroupArgs struct {
+	Chosen  ptx.Address // u32 [Tokens, K], each below Experts
+	Offsets ptx.Address // u32 [Experts+1], written
+	Order   ptx.Address // u32 [Tokens*K], written
+	Place   ptx.Address // u32 [Tokens, K], written; 0: none
+	Tokens  int
+	K       int // experts per token
+	Experts int
+}
+
+func launchGroup(k *ptx.Kernel, a GroupArgs) (ptx.Launch, error) {
+	if err := host.Valid(k, host.Bound("K", a.K, 1, maxUsed), host.Bound("Tokens", a.Tokens, 1, host.MaxSize/maxUsed),
+		host.Bound("Experts", a.Experts, 1, host.MaxSize-1),
+		host.Given("Chosen", a.Chosen), host.Given("Offsets", a.Offsets), host.Given("Order", a.Order)); err != nil {
+		return ptx.Launch{}, err
+	}
+	n := a.Tokens * a.K
+	run := host.CeilDiv(n, 32*groupWarps) * 32
+	return k.Launch([3]uint32{uint32(a.Experts), 1, 1}, 32*groupWarps, 0, &groupParams{
+		Chosen: ptx.Addr(a.Chosen), Offsets: ptx.Addr(a.Offsets), Order: ptx.Addr(a.Order), Place: ptx.Addr(a.Place),
+		N: ptx.Uint(n), Run: ptx.Uint(run), Experts: ptx.Uint(a.Experts),
+	})
+}

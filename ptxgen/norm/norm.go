@@ -1,0 +1,125 @@
+// Package norm holds the kernel of RMSNorm and LayerNorm.
+package norm
+
+import (
+	"cmp"
+
+	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
+	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// Kind is a normalization of a row.
+type Kind uint32
+
+// The normalizations, before weight and bias.
+const (
+	None  Kind = iota // x
+	RMS               // x / sqrt(mean(x^2) + eps)
+	Layer             // (x - mean(x)) / sqrt(var(x) + eps)
+)
+
+// cachedVec4s is how many Vec4s of a row each thread holds in registers. Compensated sums
+// and their tree over the threads take many instructions, so fewer threads with more
+// elements each are faster.
+const cachedVec4s = 4
+
+// Rows normalizes rows of Width elements, one CTA per row:
+//
+//	y = norm(x) * weight + bias + residual
+//
+// kind is RMS or Layer; to is the format of y: F32, F16 or BF16.
+//
+// Sums are compensated, with about twice the precision of a float32. Their order depends on
+// Width alone: each thread adds its elements, then the threads' sums are added by a
+// butterfly. If the squares of a row overflow or vanish in float32, the row is computed at
+// another scale, a power of two. The same operation of package ref is norm.
+func Rows(kind Kind, to quant.Format) kernel.Typed[RowsArgs] {
+	name := "rmsnorm"
+	if kind == Layer {
+		name = "layernorm"
+	}
+	if to != quant.F32 {
+		name += "_" + host.FormatName(to)
+	}
+	return kernel.New(name, func(b *ptx.Builder) (*ptx.Kernel, error) { return build(b, kind, to) }, launch)
+}
+
+type params struct {
+	X, Weight, Bias, Residual, Y ptx.Global
+	Heads, Width                 ptx.U32
+	XStride, YStride             ptx.U32
+	Eps                          ptx.F32
+}
+
+func build(b *ptx.Builder, kind Kind, to quant.Format) (*ptx.Kernel, error) {
+	device.Overlap(b)
+	b.Doc("y = (x - mean) / sqrt(mean((x - mean)^2) + eps) * weight + bias + residual; RMSNorm: mean = 0")
+	p := params{Y: ptx.AlignedTo(device.FloatBytes(b, to))}
+	ptx.Declare(b, &p)
+
+	cta := device.CTA(b)
+	token := b.BlockX().Div(p.Heads)
+	head := b.BlockX().Sub(token.Mul(p.Heads)).Mul(p.Width)
+	at := func(format quant.Format, x ptx.Global, stride ptx.U32) device.Row {
+		size := format.BlockBytes()
+		return device.RowAt(b, format, x.AtBytes(token.MulWide(stride).Add(head.U64()).Mul(b.U64(uint64(size)))).Aligned(size), p.Width)
+	}
+	b.Comment("the row, all of a thread's loads before the first is used")
+	in := cta.Cache(at(quant.F32, p.X, p.XStride), cachedVec4s)
+	m := in.Moments(kind == Layer, p.Eps)
+	b.Comment("second pass: normalize")
+	out, weight := at(to, p.Y, p.YStride), device.RowAt(b, quant.F32, p.Weight, p.Width)
+	bias, residual := device.RowAt(b, quant.F32, p.Bias, p.Width), at(quant.F32, p.Residual, p.YStride)
+	hasBias, hasResidual := device.NonNil(b, p.Bias), device.NonNil(b, p.Residual)
+	in.Each(func(i ptx.U32, v device.Vec4) {
+		gain := weight.Load(i, 0)
+		for j := range v {
+			v[j] = ptx.Var(m.Normalize(v[j]).Mul(gain[j]))
+		}
+		addRow := func(r device.Row) {
+			for j, c := range r.Load(i, 0) {
+				ptx.Set(v[j], v[j].Add(c))
+			}
+		}
+		b.If(hasBias, func() { addRow(bias) })
+		b.If(hasResidual, func() { addRow(residual) })
+		out.Store(i, v)
+	})
+	return b.Finish(ptx.MaxThreads(1024))
+}
+
+// RowsArgs are the arguments of a launch of Rows. Each token has Heads rows side by side:
+// row h of token t begins at element t*stride + h*Width.
+type RowsArgs struct {
+	X        ptx.Address // f32
+	Weight   ptx.Address // f32 [Width]
+	Bias     ptx.Address // f32 [Width]; 0: none
+	Residual ptx.Address // f32, with the stride of Y; 0: none
+	Y        ptx.Address // may be X
+	Tokens   int
+	Heads    int // 0: 1
+	Width    int
+	XStride  int // elements from token to token; 0: Heads*Width
+	YStride  int // elements from token to token; 0: Heads*Width
+	Eps      float32
+}
+
+func launch(k *ptx.Kernel, a RowsArgs) (ptx.Launch, error) {
+	a.Heads = cmp.Or(a.Heads, 1)
+	row := a.Heads * a.Width
+	a.XStride, a.YStride = cmp.Or(a.XStride, row), cmp.Or(a.YStride, row)
+	if err := host.Valid(k, host.Bound("Heads", a.Heads, 1, host.MaxSize), host.Bound("Tokens", a.Tokens, 1, host.MaxSize/max(a.Heads, 1)),
+		host.Bound("Width", a.Width, 1, host.MaxSize), host.Bound("XStride", a.XStride, row, host.MaxSize), host.Bound("YStride", a.YStride, row, host.MaxSize),
+		host.Number("Eps", a.Eps), host.Given("X", a.X), host.Given("Weight", a.Weight), host.Given("Y", a.Y)); err != nil {
+		return ptx.Launch{}, err
+	}
+	threads := device.RowThreads(host.CeilDiv(a.Width, cachedVec4s))
+	return k.Launch([3]uint32{uint32(a.Tokens * a.Heads), 1, 1}, threads, 0, &params{
+		X: ptx.Addr(a.X), Weight: ptx.Addr(a.Weight), Bias: ptx.Addr(a.Bias), Residual: ptx.Addr(a.Residual), Y: ptx.Addr(a.Y),
+		Heads: ptx.Uint(a.Heads), Width: ptx.Uint(a.Width),
+		XStride: ptx.Uint(a.XStride), YStride: ptx.Uint(a.YStride), Eps: ptx.Float(a.Eps),
+	})
+}

@@ -1,0 +1,213 @@
+package ptx
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// A kernel declares its parameters once, as a struct whose exported fields have the types
+// Global, U32, U64 and F32. The entry's parameters have the order of the fields and their
+// names in snake case: XStride becomes x_stride. The generator binds the fields to device
+// values, a launch sets them to host values:
+//
+//	type params struct {
+//		X, Y  ptx.Global `align:"16"`
+//		Width ptx.U32
+//		Scale ptx.F32
+//	}
+//
+//	var p params
+//	ptx.Declare(b, &p) // p.X, p.Width, … are values of the kernel
+//
+//	k.Launch(grid, 256, 0, &params{
+//		X: ptx.Addr(x), Y: ptx.Addr(y), Width: ptx.Uint(n), Scale: ptx.Float(2),
+//	})
+//
+// A Global is aligned to 4 bytes unless its tag says otherwise. A kernel may declare several
+// structs, one after the other; a launch passes them in the same order.
+
+// Address is an address in device memory. 0 is the address of an optional argument that is
+// left out.
+type Address = uint64
+
+// Addr returns the host value of a pointer parameter.
+func Addr[A ~uint64](a A) Global { return Global{Pointer{base: hostValue(b64, uint64(a))}} }
+
+// Uint returns the host value of a U32 parameter. It panics if n does not fit.
+func Uint[N ~int | ~uint32](n N) U32 {
+	if int64(n) < 0 || int64(n) > math.MaxUint32 {
+		panic(fmt.Sprintf("ptx: %d does not fit 32 bits", int64(n)))
+	}
+	return U32(raw{value{op: hostValue(b32, uint64(n))}})
+}
+
+// Uint64 returns the host value of a U64 parameter.
+func Uint64(n uint64) U64 { return U64(raw{value{op: hostValue(b64, n)}}) }
+
+// Float returns the host value of an F32 parameter.
+func Float(x float32) F32 { return F32(raw{value{op: hostValue(f32, uint64(math.Float32bits(x)))}}) }
+
+func hostValue(c class, bits uint64) operand { return operand{kind: immediate, class: c, n: bits} }
+
+// AlignedTo returns a Global that tells Declare the alignment of a parameter, in bytes, if
+// it depends on the kernel and no tag can tell.
+func AlignedTo(align int) Global { return Global{Pointer{align: align}} }
+
+// Declare declares the parameters of the struct that params points to, and sets its fields
+// to the values that the kernel loads.
+func Declare(b *Builder, params any) {
+	v, fields := fieldsOf(params)
+	for _, f := range fields {
+		switch p := v.Field(f.index).Addr().Interface().(type) {
+		case *Global:
+			align := f.align
+			if p.align != 0 {
+				align = p.align
+			}
+			*p = b.Global(f.name, align)
+		case *U32:
+			*p = b.ParamU32(f.name)
+		case *U64:
+			*p = b.ParamU64(f.name)
+		case *F32:
+			*p = b.ParamF32(f.name)
+		}
+	}
+}
+
+// Launch is a launch of a kernel with its arguments, packed as drivers take them.
+type Launch struct {
+	Kernel *Kernel
+	Grid   [3]uint32
+	Block  [3]uint32
+	Shared uint32 // bytes of dynamic shared memory
+	Params []byte
+}
+
+// Launch makes a launch of threads per CTA and shared bytes of dynamic shared memory. params
+// point to structs like those that declared the kernel's parameters, with host values in all
+// fields. Launch checks their names, types and alignment, and the shape against the kernel's
+// limits.
+func (k *Kernel) Launch(grid [3]uint32, threads, shared int, params ...any) (Launch, error) {
+	l := Launch{Kernel: k, Grid: grid, Block: [3]uint32{uint32(threads), 1, 1}, Shared: uint32(shared)}
+	err := k.checkShape(grid, threads, shared)
+	if err == nil {
+		l.Params, err = k.pack(params)
+	}
+	if err != nil {
+		return l, fmt.Errorf("ptx: launch %s: %w", k.Name, err)
+	}
+	return l, nil
+}
+
+func (k *Kernel) checkShape(grid [3]uint32, threads, shared int) error {
+	switch {
+	case grid[0] == 0 || grid[1] == 0 || grid[2] == 0 || grid[1] > 65535 || grid[2] > 65535 || grid[0] > math.MaxInt32:
+		return fmt.Errorf("a grid of %v CTAs", grid)
+	case threads <= 0 || threads > k.MaxThreads:
+		return fmt.Errorf("a CTA of %d threads, at most %d", threads, k.MaxThreads)
+	case shared < 0 || shared > 0 && !k.Dynamic:
+		return fmt.Errorf("%d bytes of dynamic shared memory, which it does not use", shared)
+	}
+	return nil
+}
+
+// pack packs the host values of structs of parameters, each at a multiple of its size.
+func (k *Kernel) pack(structs []any) ([]byte, error) {
+	buf, i := make([]byte, 0, 8*len(k.Params)), 0
+	for _, params := range structs {
+		v, fields := fieldsOf(params)
+		for _, f := range fields {
+			if i == len(k.Params) {
+				return nil, fmt.Errorf("it has no parameter %s", f.name)
+			}
+			op, typ := hostField(v.Field(f.index))
+			p := k.Params[i]
+			switch {
+			case p.Name != f.name || p.Type != typ:
+				return nil, fmt.Errorf("parameter %s is %s, not %s of type %s", p.Name, p.Type, f.name, typ)
+			case op.kind != immediate:
+				return nil, fmt.Errorf("parameter %s: it is not set", f.name)
+			case p.Align > 0 && op.n%uint64(p.Align) != 0:
+				return nil, fmt.Errorf("parameter %s: address %#x is not a multiple of %d", f.name, op.n, p.Align)
+			}
+			buf = pack(buf, op.n, p.bytes())
+			i++
+		}
+	}
+	if i < len(k.Params) {
+		return nil, fmt.Errorf("parameter %s: it is missing", k.Params[i].Name)
+	}
+	return buf, nil
+}
+
+// hostField returns the value of a field and the type of its parameter.
+func hostField(field reflect.Value) (operand, string) {
+	switch p := field.Addr().Interface().(type) {
+	case *Global:
+		return p.base, "u64"
+	case *U64:
+		return p.op, "u64"
+	case *U32:
+		return p.op, "u32"
+	case *F32:
+		return p.op, "f32"
+	}
+	panic("ptx: a field that cannot be a parameter")
+}
+
+// paramField is a field of a struct of parameters.
+type paramField struct {
+	index int
+	name  string // of the parameter
+	align int
+}
+
+// paramFields holds the fields of each struct of parameters, by its reflect.Type.
+var paramFields sync.Map
+
+// fieldsOf returns the struct that params points to, and its fields. It panics if a field
+// cannot be a parameter.
+func fieldsOf(params any) (reflect.Value, []paramField) {
+	v := reflect.ValueOf(params).Elem()
+	t := v.Type()
+	if list, ok := paramFields.Load(t); ok {
+		return v, list.([]paramField)
+	}
+	list := make([]paramField, t.NumField())
+	for i := range list {
+		f := t.Field(i)
+		switch reflect.New(f.Type).Interface().(type) {
+		case *Global, *U32, *U64, *F32:
+		default:
+			panic(fmt.Sprintf("ptx: %v: field %s of type %v cannot be a parameter", t, f.Name, f.Type))
+		}
+		list[i] = paramField{index: i, name: snakeCase(f.Name), align: 4}
+		if tag, ok := f.Tag.Lookup("align"); ok {
+			align, err := strconv.Atoi(tag)
+			if err != nil {
+				panic(fmt.Sprintf("ptx: %v: field %s: align %q", t, f.Name, tag))
+			}
+			list[i].align = align
+		}
+	}
+	paramFields.Store(t, list)
+	return v, list
+}
+
+// snakeCase returns a Go name in snake case: KVHeads becomes kv_heads.
+func snakeCase(name string) string {
+	var s strings.Builder
+	upper := func(i int) bool { return name[i] >= 'A' && name[i] <= 'Z' }
+	for i := range len(name) {
+		if i > 0 && upper(i) && (!upper(i-1) || i+1 < len(name) && !upper(i+1)) {
+			s.WriteByte('_')
+		}
+		s.WriteByte(name[i])
+	}
+	return strings.ToLower(s.String())
+}

@@ -1,0 +1,39 @@
+// Package ptxgen lists the kernels of a transformer. The packages below it generate them as
+// PTX, one package per family; nothing here touches a device.
+//
+// A kernel is a kernel.Spec: a name, a generator, and a Launch that takes named arguments.
+//
+// Results never depend on scheduling: there are no floating-point atomics, and the order of
+// additions follows from the shape of one row, never from the batch.
+package ptxgen
+
+import (
+	"github.com/lockstep-go/lockstep/ptxgen/attention"
+	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
+	"github.com/lockstep-go/lockstep/ptxgen/matmul"
+	"github.com/lockstep-go/lockstep/ptxgen/moe"
+	"github.com/lockstep-go/lockstep/ptxgen/norm"
+	"github.com/lockstep-go/lockstep/ptxgen/peak"
+	"github.com/lockstep-go/lockstep/ptxgen/rope"
+	"github.com/lockstep-go/lockstep/ptxgen/sample"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// headDims are those of the architectures that the engine runs: 64 and 128 of GPT-2, Llama,
+// Qwen, Mistral and Gemma 2; 80 of Phi-2; 96 of Phi-3; 256 of Gemma.
+var headDims = []int{64, 80, 96, 128, 256}
+
+// Reachable returns every kernel that an engine or a benchmark may ask for, in a fixed order.
+func Reachable() []kernel.Spec {
+	list := []kernel.Spec{peak.Read(), peak.BulkRead(), peak.MMA()}
+	list = append(list, matmul.Specs()...)
+	for _, d := range headDims {
+		list = append(list, attention.Specs(d)...)
+	}
+	for _, f := range []quant.Format{quant.F32, quant.F16, quant.BF16} {
+		list = append(list, norm.Rows(norm.RMS, f), norm.Rows(norm.Layer, f), rope.Append(f, attention.PageTokens))
+	}
+	return append(list, elementwise.Fused(), elementwise.Cast(quant.F16), elementwise.Cast(quant.BF16),
+		sample.Argmax(), sample.ArgmaxMerge(), moe.Route(), moe.Group(), moe.Combine())
+}
