@@ -135,7 +135,7 @@ func (c *generateCmd) params() (generate.Params, error) {
 }
 
 // stream prints shown and the generated text as it comes, and then the speed. It prints
-// shown together with the first token, because the progress bar of the prompt would
+// shown together with the first token, because the progress line of the prompt would
 // overwrite the line. After an error it ends the line.
 func stream(e *env, eng model.Engine, shown, prompt string, p generate.Params, t *trace) error {
 	var stats generate.Stats

@@ -16,7 +16,7 @@ type logitsCmd struct {
 	Out    path  `required:"" help:"File to write: float32 [positions, vocabulary]." placeholder:"F.npy"`
 }
 
-// logitsAtOnce is the number of positions between two updates of the progress bar.
+// logitsAtOnce is the number of positions between two updates of the progress line.
 const logitsAtOnce = 16
 
 func (c *logitsCmd) Run(e *env) error {

@@ -1,30 +1,33 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"sync"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 )
 
 const (
-	showAfter = time.Second            // shorter tasks show no bar
+	showAfter = time.Second            // shorter tasks show no progress
 	throttle  = 100 * time.Millisecond // shortest time between two updates
 )
 
-// progress is the progress bar of a task. It is shown on a terminal only.
+// progress shows the progress of a task in one line of a terminal.
 type progress struct {
 	what  string
 	total int64
 	bytes bool // the unit is bytes
 
-	mu    sync.Mutex
-	done  int64
-	bar   *progressbar.ProgressBar // nil: not shown
-	timer *time.Timer
+	mu           sync.Mutex
+	done         int64
+	out          io.Writer // nil: not shown
+	start, drawn time.Time
+	showAt       time.Time
+	timer        *time.Timer
+	width        int // of the drawn line
 }
 
 // progress starts a task of total items.
@@ -49,38 +52,11 @@ func isTerminal(w any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// show draws the bar after the given time.
-func (p *progress) show(w io.Writer, while time.Duration) {
-	p.bar = progressbar.NewOptions64(p.total,
-		progressbar.OptionSetWriter(delayedWriter{w, time.Now().Add(while)}),
-		progressbar.OptionSetDescription(p.what),
-		progressbar.OptionShowBytes(p.bytes),
-		progressbar.OptionShowCount(),
-		progressbar.OptionThrottle(throttle),
-		progressbar.OptionClearOnFinish(),
-		progressbar.OptionSetPredictTime(true),
-	)
-	p.bar.StartWithoutRender() // its clock
-	p.timer = time.AfterFunc(while+throttle, func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.bar != nil {
-			p.bar.RenderBlank()
-		}
-	})
-}
-
-// delayedWriter discards what is written before a time.
-type delayedWriter struct {
-	io.Writer
-	from time.Time
-}
-
-func (l delayedWriter) Write(b []byte) (int, error) {
-	if time.Now().Before(l.from) {
-		return len(b), nil
-	}
-	return l.Writer.Write(b)
+// show draws the progress on w after the given time, and then at each update.
+func (p *progress) show(w io.Writer, after time.Duration) {
+	p.out, p.start = w, time.Now()
+	p.showAt = p.start.Add(after)
+	p.timer = time.AfterFunc(after, func() { p.add(0) })
 }
 
 // add counts n more items or bytes.
@@ -88,24 +64,41 @@ func (p *progress) add(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.done += int64(n)
-	if p.bar != nil {
-		p.bar.Add(n)
+	if now := time.Now(); p.out != nil && !now.Before(p.showAt) && now.Sub(p.drawn) >= throttle {
+		p.drawn = now
+		p.draw(now.Sub(p.start))
 	}
 }
 
-// end removes the bar.
+func (p *progress) draw(elapsed time.Duration) {
+	line := fmt.Sprintf("%s %3d%%, %d of %d", p.what, 100*p.done/max(p.total, 1), p.done, p.total)
+	if p.bytes {
+		line = fmt.Sprintf("%s %3d%%, %s of %s", p.what, 100*p.done/max(p.total, 1), size(p.done), size(p.total))
+	}
+	if p.done > 0 {
+		left := time.Duration(float64(elapsed) * float64(p.total-p.done) / float64(p.done))
+		line += fmt.Sprintf(", %v left", left.Round(time.Second))
+	}
+	fmt.Fprintf(p.out, "\r%-*s", p.width, line)
+	p.width = len(line)
+}
+
+// end removes the line.
 func (p *progress) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.bar != nil {
-		p.timer.Stop()
-		p.bar.Clear()
-		p.bar = nil
+	if p.out == nil {
+		return
 	}
+	p.timer.Stop()
+	if p.width > 0 {
+		fmt.Fprintf(p.out, "\r%*s\r", p.width, "")
+	}
+	p.out = nil
 }
 
 // uploadProgress shows the upload of weights to a GPU. It returns an
-// accel.Options.Progress and a function that removes the bar.
+// accel.Options.Progress and a function that removes the line.
 func (e *env) uploadProgress() (report func(done, total int64), end func()) {
 	var p *progress
 	shown := int64(0)

@@ -7,7 +7,7 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// chunkLen is the number of prompt tokens between two updates of the progress bar.
+// chunkLen is the number of prompt tokens between two updates of the progress line.
 const chunkLen = 32
 
 // chunkedEngine computes a prompt in chunks, with the same bits, and shows its progress.
