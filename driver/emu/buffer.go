@@ -7,8 +7,8 @@ import (
 )
 
 type buffer struct {
-	object
-	seg *segment
+	object object
+	seg    *segment
 }
 
 // Alloc allocates undefined device memory.
@@ -26,29 +26,30 @@ func (d *Device) Alloc(bytes int64) (driver.Buffer, error) {
 		return nil, &driver.Error{Op: "emu.Alloc", Kind: driver.ErrOutOfMemory,
 			Detail: fmt.Sprintf("%d bytes, %d of %d are free", bytes, d.memory.limit-d.memory.used, d.memory.limit)}
 	}
-	return &buffer{d.object(&d.live.Buffers), s}, nil
+	return &buffer{d.newObject(&d.live.Buffers), s}, nil
 }
 
 func (b *buffer) Address() driver.Address { return driver.Address(b.seg.base) }
 
 // Close waits for the work of the device, as freeing memory on a GPU does.
 func (b *buffer) Close() error {
-	b.d.mu.Lock()
-	defer b.d.mu.Unlock()
+	d := b.object.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	var err error
-	if !b.closed && b.d.usable("Close") == nil {
-		err = b.d.drain()
+	if b.object.usable("Close") == nil {
+		err = d.drain()
 	}
-	if b.close() && !b.d.closed {
-		b.d.memory.free(b.seg)
+	if b.object.close() {
+		d.memory.free(b.seg)
 	}
 	return err
 }
 
 type pinned struct {
-	object
-	seg   *segment
-	bytes []byte // of the segment, also after Close
+	object object
+	seg    *segment
+	bytes  []byte // of the segment, also after Close
 }
 
 // AllocPinned allocates undefined host memory that kernels can address.
@@ -62,18 +63,19 @@ func (d *Device) AllocPinned(bytes int) (driver.Pinned, error) {
 		return nil, invalid("AllocPinned", "%d bytes", bytes)
 	}
 	s := d.memory.pin(int64(bytes))
-	return &pinned{d.object(&d.live.Pinned), s, s.data}, nil
+	return &pinned{d.newObject(&d.live.Pinned), s, s.data}, nil
 }
 
 func (p *pinned) Bytes() []byte           { return p.bytes }
 func (p *pinned) Address() driver.Address { return driver.Address(p.seg.base) }
 
-// Close does not wait: later work that uses the memory fails.
+// Close does not wait. Queued work that uses the memory fails.
 func (p *pinned) Close() error {
-	p.d.mu.Lock()
-	defer p.d.mu.Unlock()
-	if p.close() && !p.d.closed {
-		p.d.memory.free(p.seg)
+	d := p.object.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p.object.close() {
+		d.memory.free(p.seg)
 	}
 	return nil
 }

@@ -75,42 +75,6 @@ func Open(opts Options) (*Device, error) {
 
 var _ driver.Device = (*Device)(nil)
 
-// object is the lifetime of something that a device made.
-type object struct {
-	d      *Device
-	closed bool
-	count  *int // field of Device.live
-}
-
-func (d *Device) object(count *int) object {
-	*count++
-	return object{d: d, count: count}
-}
-
-// close marks the object as closed, and reports whether it was open. The lock is held.
-func (o *object) close() bool {
-	if o.closed {
-		return false
-	}
-	o.closed = true
-	if !o.d.closed {
-		*o.count--
-	}
-	return true
-}
-
-// usable returns an error if the object or the device is closed, or the device lost. The lock is
-// held.
-func (o *object) usable(op string) error {
-	if err := o.d.usable(op); err != nil {
-		return err
-	}
-	if o.closed {
-		return invalid(op, "the object is closed")
-	}
-	return nil
-}
-
 // SetSchedule changes Options.Schedule and Options.IgnoreRaces for kernels that run from now on.
 func (d *Device) SetSchedule(s Schedule, ignoreRaces bool) {
 	d.mu.Lock()

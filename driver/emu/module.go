@@ -36,7 +36,7 @@ func (c *Cache) put(text []byte, p compiled) {
 }
 
 type module struct {
-	object
+	object    object
 	functions map[string]*function
 }
 
@@ -56,7 +56,7 @@ func (d *Device) Load(text []byte) (driver.Module, error) {
 	if err != nil {
 		return nil, &driver.Error{Op: "emu.Load", Kind: driver.ErrPTXRejected, Detail: err.Error()}
 	}
-	m := &module{object: d.object(&d.live.Modules), functions: map[string]*function{}}
+	m := &module{object: d.newObject(&d.live.Modules), functions: map[string]*function{}}
 	for _, p := range programs {
 		m.functions[p.name] = &function{m, p}
 	}
@@ -114,9 +114,9 @@ func (d *Device) checkTarget(mod *syntax.Module) error {
 }
 
 func (m *module) Function(name string) (driver.Function, error) {
-	m.d.mu.Lock()
-	defer m.d.mu.Unlock()
-	if err := m.usable("Function"); err != nil {
+	m.object.dev.mu.Lock()
+	defer m.object.dev.mu.Unlock()
+	if err := m.object.usable("Function"); err != nil {
 		return nil, err
 	}
 	f, ok := m.functions[name]
@@ -126,12 +126,7 @@ func (m *module) Function(name string) (driver.Function, error) {
 	return f, nil
 }
 
-func (m *module) Close() error {
-	m.d.mu.Lock()
-	defer m.d.mu.Unlock()
-	m.close()
-	return nil
-}
+func (m *module) Close() error { return m.object.closeLocked() }
 
 func (f *function) Name() string { return f.prog.name }
 

@@ -36,7 +36,7 @@ type task struct {
 }
 
 type stream struct {
-	object
+	object  object
 	tasks   []task   // not run yet
 	queued  int      // number of tasks queued so far
 	done    int      // number of tasks that have run
@@ -50,7 +50,7 @@ func (d *Device) NewStream() (driver.Stream, error) {
 	if err := d.usable("NewStream"); err != nil {
 		return nil, err
 	}
-	s := &stream{object: d.object(&d.live.Streams)}
+	s := &stream{object: d.newObject(&d.live.Streams)}
 	d.streams[s] = true
 	return s, nil
 }
@@ -62,7 +62,7 @@ func (s *stream) put(op string, t task) error {
 	}
 	s.tasks = append(s.tasks, t)
 	s.queued++
-	if s.d.opts.LateStreams {
+	if s.object.dev.opts.LateStreams {
 		return nil
 	}
 	return s.runUntil(s.queued)
@@ -74,11 +74,11 @@ func (s *stream) runUntil(n int) error {
 		t := s.tasks[0]
 		s.tasks = s.tasks[1:]
 		s.done++
-		if err := s.d.perform(s, &t); err != nil {
+		if err := s.object.dev.perform(s, &t); err != nil {
 			return err
 		}
 	}
-	return s.d.fault
+	return s.object.dev.fault
 }
 
 // perform runs a task. A fault in it loses the device.
@@ -112,7 +112,7 @@ func (d *Device) transfer(t *task) error {
 	if t.kind == taskReadAsync {
 		at = t.src
 	}
-	if t.pinned != nil && t.pinned.closed {
+	if t.pinned != nil && t.pinned.object.closed {
 		return &driver.Error{Op: "emu.Stream", Kind: driver.ErrDeviceLost, Detail: "a copy from or to " + t.pinned.seg.name}
 	}
 	seg, off, _, err := d.memory.find(uint64(at), t.bytes)
@@ -144,139 +144,107 @@ func (d *Device) transfer(t *task) error {
 	return nil
 }
 
-// begin locks the device, and checks that the stream is usable. end must follow, also after an error.
-func (s *stream) begin(op string) error {
-	s.d.mu.Lock()
-	return s.usable(op)
+// doUncaptured is do for a call that cannot be captured.
+func (s *stream) doUncaptured(op string, f func() error) error {
+	return s.object.do(op, func() error {
+		if s.capture != nil {
+			return s.capture.refuse(op)
+		}
+		return f()
+	})
 }
 
-func (s *stream) end() { s.d.mu.Unlock() }
-
-// Launch checks launches and queues them.
+// Launch checks kernels and queues them.
 func (s *stream) Launch(launches ...driver.Launch) error {
-	defer s.end()
-	if err := s.begin("Launch"); err != nil {
-		return err
-	}
-	for _, l := range launches {
-		f, ok := l.Function.(*function)
-		if !ok || f.module.d != s.d {
-			return invalid("Launch", "the function is of another device")
+	return s.object.do("Launch", func() error {
+		for _, l := range launches {
+			f, ok := l.Function.(*function)
+			if !ok || f.module.object.dev != s.object.dev {
+				return invalid("Launch", "the function is of another device")
+			}
+			if err := f.module.object.usable("Launch"); err != nil {
+				return err
+			}
+			if err := f.prog.check(&l, &s.object.dev.props); err != nil {
+				return err
+			}
+			l.Params = slices.Clone(l.Params)
+			if err := s.put("Launch", task{kind: taskLaunch, launch: l}); err != nil {
+				return err
+			}
 		}
-		if err := f.module.usable("Launch"); err != nil {
-			return err
-		}
-		if err := f.prog.check(&l, &s.d.props); err != nil {
-			return err
-		}
-		l.Params = slices.Clone(l.Params)
-		if err := s.put("Launch", task{kind: taskLaunch, launch: l}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// queue checks the ranges of a transfer in device memory, and queues it.
-func (s *stream) queue(op string, t task, ranges ...driver.Address) error {
-	if t.bytes < 0 {
-		return invalid(op, "%d bytes", t.bytes)
-	}
-	if t.bytes == 0 {
 		return nil
-	}
-	for _, at := range ranges {
-		if _, _, _, err := s.d.memory.find(uint64(at), t.bytes); err != nil {
-			return invalid(op, "%v", err)
+	})
+}
+
+// queue queues a transfer after checking its ranges in device memory.
+func (s *stream) queue(op string, t task, ranges ...driver.Address) error {
+	return s.object.do(op, func() error {
+		if t.bytes < 0 {
+			return invalid(op, "%d bytes", t.bytes)
 		}
-	}
-	return s.put(op, t)
+		if t.pinned != nil {
+			if err := s.checkPinned(op, &t); err != nil {
+				return err
+			}
+		}
+		if t.bytes == 0 {
+			return nil
+		}
+		for _, at := range ranges {
+			if _, _, _, err := s.object.dev.memory.find(uint64(at), t.bytes); err != nil {
+				return invalid(op, "%v", err)
+			}
+		}
+		if t.kind == taskReadAsync && s.capture == nil {
+			for i := range t.bytes {
+				t.pinned.bytes[int64(t.offset)+i] = poison // until the task has run
+			}
+		}
+		return s.put(op, t)
+	})
 }
 
-// Write queues a copy of a snapshot of src.
-func (s *stream) Write(dst driver.Address, src []byte) error {
-	defer s.end()
-	if err := s.begin("Write"); err != nil {
+// checkPinned checks the range of a transfer in pinned memory.
+func (s *stream) checkPinned(op string, t *task) error {
+	mem := t.pinned
+	if mem.object.dev != s.object.dev {
+		return invalid(op, "the pinned memory is of another device")
+	}
+	if err := mem.object.usable(op); err != nil {
 		return err
 	}
-	return s.queue("Write", task{kind: taskWrite, dst: dst, host: slices.Clone(src), bytes: int64(len(src))}, dst)
-}
-
-// Read runs the tasks of the stream and copies from the device.
-func (s *stream) Read(dst []byte, src driver.Address) error {
-	defer s.end()
-	if err := s.begin("Read"); err != nil {
-		return err
+	if n := int64(len(mem.bytes)); t.offset < 0 || int64(t.offset) > n || t.bytes > n-int64(t.offset) {
+		return invalid(op, "bytes %d to %d of %d pinned bytes", t.offset, int64(t.offset)+t.bytes, n)
 	}
-	if s.capture != nil {
-		return s.capture.refuse("Read")
-	}
-	if len(dst) == 0 {
-		return s.runUntil(s.queued)
-	}
-	seg, off, _, err := s.d.memory.find(uint64(src), int64(len(dst)))
-	if err != nil {
-		return invalid("Read", "%v", err)
-	}
-	if err := s.runUntil(s.queued); err != nil {
-		return err
-	}
-	copy(dst, seg.data[off:])
 	return nil
 }
 
-// pinned checks a range of pinned memory.
-func (s *stream) pinned(op string, p driver.Pinned, offset, bytes int) (*pinned, error) {
-	mem, ok := p.(*pinned)
-	if !ok || mem.d != s.d {
-		return nil, invalid(op, "the pinned memory is of another device")
-	}
-	if err := mem.usable(op); err != nil {
-		return nil, err
-	}
-	if offset < 0 || bytes < 0 || offset > len(mem.bytes) || bytes > len(mem.bytes)-offset {
-		return nil, invalid(op, "bytes %d to %d of %d pinned bytes", offset, offset+bytes, len(mem.bytes))
-	}
-	return mem, nil
+// Write queues a copy to the device.
+func (s *stream) Write(dst driver.Address, src []byte) error {
+	return s.queue("Write", task{kind: taskWrite, dst: dst, host: slices.Clone(src), bytes: int64(len(src))}, dst)
 }
 
 // WriteAsync queues a copy from pinned memory.
 func (s *stream) WriteAsync(dst driver.Address, src driver.Pinned, offset, bytes int) error {
-	defer s.end()
-	if err := s.begin("WriteAsync"); err != nil {
-		return err
-	}
-	mem, err := s.pinned("WriteAsync", src, offset, bytes)
-	if err != nil {
-		return err
+	mem, ok := src.(*pinned)
+	if !ok {
+		return invalid("WriteAsync", "the pinned memory is of another device")
 	}
 	return s.queue("WriteAsync", task{kind: taskWriteAsync, dst: dst, pinned: mem, offset: offset, bytes: int64(bytes)}, dst)
 }
 
-// ReadAsync queues a copy to pinned memory, and fills the destination with poison until it has run.
+// ReadAsync queues a copy to pinned memory.
 func (s *stream) ReadAsync(dst driver.Pinned, offset int, src driver.Address, bytes int) error {
-	defer s.end()
-	if err := s.begin("ReadAsync"); err != nil {
-		return err
-	}
-	mem, err := s.pinned("ReadAsync", dst, offset, bytes)
-	if err != nil {
-		return err
-	}
-	if s.capture == nil {
-		for i := range bytes {
-			mem.bytes[offset+i] = poison
-		}
+	mem, ok := dst.(*pinned)
+	if !ok {
+		return invalid("ReadAsync", "the pinned memory is of another device")
 	}
 	return s.queue("ReadAsync", task{kind: taskReadAsync, src: src, pinned: mem, offset: offset, bytes: int64(bytes)}, src)
 }
 
 // Copy queues a copy within the device.
 func (s *stream) Copy(dst, src driver.Address, bytes int64) error {
-	defer s.end()
-	if err := s.begin("Copy"); err != nil {
-		return err
-	}
 	if dst < src+driver.Address(bytes) && src < dst+driver.Address(bytes) {
 		return invalid("Copy", "the ranges overlap")
 	}
@@ -285,70 +253,64 @@ func (s *stream) Copy(dst, src driver.Address, bytes int64) error {
 
 // Fill queues a fill with a byte.
 func (s *stream) Fill(dst driver.Address, value byte, bytes int64) error {
-	defer s.end()
-	if err := s.begin("Fill"); err != nil {
-		return err
-	}
 	return s.queue("Fill", task{kind: taskFill, dst: dst, value: value, bytes: bytes}, dst)
 }
 
-// event checks an event.
-func (s *stream) event(op string, ev driver.Event) (*event, error) {
-	e, ok := ev.(*event)
-	if !ok || e.d != s.d {
-		return nil, invalid(op, "the event is of another device")
-	}
-	return e, e.usable(op)
+// Read runs the tasks of the stream, and copies from the device.
+func (s *stream) Read(dst []byte, src driver.Address) error {
+	return s.doUncaptured("Read", func() error {
+		if len(dst) == 0 {
+			return s.runUntil(s.queued)
+		}
+		seg, off, _, err := s.object.dev.memory.find(uint64(src), int64(len(dst)))
+		if err != nil {
+			return invalid("Read", "%v", err)
+		}
+		if err := s.runUntil(s.queued); err != nil {
+			return err
+		}
+		copy(dst, seg.data[off:])
+		return nil
+	})
 }
 
 // Record queues an event.
 func (s *stream) Record(ev driver.Event) error {
-	defer s.end()
-	if err := s.begin("Record"); err != nil {
-		return err
-	}
-	e, err := s.event("Record", ev)
-	if err != nil {
-		return err
-	}
-	if s.capture != nil {
-		return s.capture.refuse("Record")
-	}
-	e.stream, e.number, e.done = s, s.queued+1, false
-	return s.put("Record", task{kind: taskRecord, event: e})
+	return s.doUncaptured("Record", func() error {
+		e, ok := ev.(*event)
+		if !ok || e.object.dev != s.object.dev {
+			return invalid("Record", "the event is of another device")
+		}
+		if err := e.object.usable("Record"); err != nil {
+			return err
+		}
+		e.stream, e.number, e.done = s, s.queued+1, false
+		return s.put("Record", task{kind: taskRecord, event: e})
+	})
 }
 
 // Synchronize runs the tasks of the stream.
 func (s *stream) Synchronize() error {
-	defer s.end()
-	if err := s.begin("Synchronize"); err != nil {
-		return err
-	}
-	if s.capture != nil {
-		return s.capture.refuse("Synchronize")
-	}
-	return s.runUntil(s.queued)
+	return s.doUncaptured("Synchronize", func() error { return s.runUntil(s.queued) })
 }
 
 // Close runs the tasks of the stream and closes it.
 func (s *stream) Close() error {
-	s.d.mu.Lock()
-	defer s.d.mu.Unlock()
-	if s.closed || s.d.closed {
-		s.closed = true
-		return nil
-	}
+	d := s.object.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	var err error
-	if s.d.fault == nil {
+	if s.object.usable("Close") == nil {
 		err = s.runUntil(s.queued)
 	}
-	delete(s.d.streams, s)
-	s.close()
+	if s.object.close() {
+		delete(d.streams, s)
+	}
 	return err
 }
 
 type event struct {
-	object
+	object object
 	stream *stream // in which it was recorded last; nil if never
 	number int     // of the task that recorded it
 	ticks  int64   // Device.ticks when it happened
@@ -362,35 +324,29 @@ func (d *Device) NewEvent() (driver.Event, error) {
 	if err := d.usable("NewEvent"); err != nil {
 		return nil, err
 	}
-	return &event{object: d.object(&d.live.Events)}, nil
+	return &event{object: d.newObject(&d.live.Events)}, nil
 }
 
 func (e *event) Synchronize() error {
-	e.d.mu.Lock()
-	defer e.d.mu.Unlock()
-	if err := e.usable("Event.Synchronize"); err != nil || e.stream == nil {
-		return err
-	}
-	return e.stream.runUntil(e.number)
+	return e.object.do("Event.Synchronize", func() error {
+		if e.stream == nil {
+			return nil
+		}
+		return e.stream.runUntil(e.number)
+	})
 }
 
 // Since counts executed warp instructions as nanoseconds.
-func (e *event) Since(earlier driver.Event) (time.Duration, error) {
-	e.d.mu.Lock()
-	defer e.d.mu.Unlock()
-	from, ok := earlier.(*event)
-	if err := e.usable("Event.Since"); err != nil {
-		return 0, err
-	}
-	if !ok || !e.done || !from.done {
-		return 0, invalid("Event.Since", "the event has not happened")
-	}
-	return time.Duration(e.ticks - from.ticks), nil
+func (e *event) Since(earlier driver.Event) (elapsed time.Duration, err error) {
+	err = e.object.do("Event.Since", func() error {
+		from, ok := earlier.(*event)
+		if !ok || !e.done || !from.done {
+			return invalid("Event.Since", "the event has not happened")
+		}
+		elapsed = time.Duration(e.ticks - from.ticks)
+		return nil
+	})
+	return elapsed, err
 }
 
-func (e *event) Close() error {
-	e.d.mu.Lock()
-	defer e.d.mu.Unlock()
-	e.close()
-	return nil
-}
+func (e *event) Close() error { return e.object.closeLocked() }

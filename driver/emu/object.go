@@ -1,0 +1,55 @@
+package emu
+
+// object is what buffers, modules, streams, events and graphs have in common: the device that made
+// them and whether they are open.
+type object struct {
+	dev    *Device
+	closed bool
+	count  *int // field of Device.live
+}
+
+func (d *Device) newObject(count *int) object {
+	*count++
+	return object{dev: d, count: count}
+}
+
+// do runs f with the device locked, unless the object or the device is closed, or the device lost.
+func (o *object) do(op string, f func() error) error {
+	o.dev.mu.Lock()
+	defer o.dev.mu.Unlock()
+	if err := o.usable(op); err != nil {
+		return err
+	}
+	return f()
+}
+
+// usable returns an error if the object or the device is closed, or the device lost. The lock is
+// held.
+func (o *object) usable(op string) error {
+	if err := o.dev.usable(op); err != nil {
+		return err
+	}
+	if o.closed {
+		return invalid(op, "the object is closed")
+	}
+	return nil
+}
+
+// close closes the object, and reports whether it was open and the device is. The lock is held.
+func (o *object) close() bool {
+	if o.closed || o.dev.closed {
+		o.closed = true
+		return false
+	}
+	o.closed = true
+	*o.count--
+	return true
+}
+
+// closeLocked is close for an object that needs nothing else to be closed.
+func (o *object) closeLocked() error {
+	o.dev.mu.Lock()
+	defer o.dev.mu.Unlock()
+	o.close()
+	return nil
+}
