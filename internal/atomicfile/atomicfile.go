@@ -1,4 +1,4 @@
-// Package atomicfile writes files that are there whole or not at all.
+// Package atomicfile writes files atomically.
 package atomicfile
 
 import (
@@ -10,39 +10,39 @@ import (
 	"path/filepath"
 )
 
-// Write lets write fill a temporary file beside path and renames it to path when
-// all of it is on the disk. On an error nothing is left behind, and a file that
-// was at path before stays as it was. The permissions are those of that file, or
-// else what the process gives to a new one. A symbolic link stays, and what it points
-// to is written. The error names path.
+// Write calls write with a temporary file in the directory of path, syncs the file and
+// renames it to path. On an error it removes the temporary file, and an existing file at
+// path stays unchanged. The new file has the permissions of the existing one, or the
+// default ones. If path is a symbolic link, Write replaces its target. Errors of package
+// os name path.
 func Write(path string, write func(io.Writer) error) error {
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSymlink != 0 {
 		target, err := filepath.EvalSymlinks(path)
 		if err != nil {
-			return rename(err, path)
+			return withPath(err, path)
 		}
 		path = target
 	}
 	tmp, err := create(path)
 	if err != nil {
-		return rename(err, path)
+		return withPath(err, path)
 	}
 	done := false
-	defer func() { // also when write panics
+	defer func() { // also if write panics
 		if !done {
 			tmp.Close()
 			os.Remove(tmp.Name())
 		}
 	}()
 	if err := finish(tmp, path, write); err != nil {
-		return rename(err, path)
+		return withPath(err, path)
 	}
 	done = true
 	return nil
 }
 
-// create makes a temporary file beside path, with the permissions that path is to
-// have. os.CreateTemp would ignore the process's umask.
+// create creates a temporary file with the permissions for path. os.CreateTemp ignores
+// the umask.
 func create(path string) (*os.File, error) {
 	old, err := os.Stat(path)
 	keep := err == nil && old.Mode().IsRegular()
@@ -59,7 +59,7 @@ func create(path string) (*os.File, error) {
 		if err != nil || !keep {
 			return tmp, err
 		}
-		if err := tmp.Chmod(perm); err != nil { // what the umask took from it
+		if err := tmp.Chmod(perm); err != nil { // restores bits that the umask cleared
 			return nil, errors.Join(err, tmp.Close(), os.Remove(name))
 		}
 		return tmp, nil
@@ -79,8 +79,8 @@ func finish(tmp *os.File, path string, write func(io.Writer) error) error {
 	return os.Rename(tmp.Name(), path)
 }
 
-// rename puts path in place of the temporary name, which tells a reader nothing.
-func rename(err error, path string) error {
+// withPath replaces the temporary name in an error of package os by path.
+func withPath(err error, path string) error {
 	var p *os.PathError
 	var l *os.LinkError
 	switch {

@@ -1,4 +1,4 @@
-// Package perplexity measures how well a model predicts a text.
+// Package perplexity measures the perplexity of a model on a text.
 package perplexity
 
 import (
@@ -10,29 +10,29 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// ErrTooShort means a text in which there is nothing to predict.
+// ErrTooShort reports a text without a token to predict.
 var ErrTooShort = errors.New("the text has no token to predict")
 
-// Result is a measurement over Tokens predictions. The logarithms are natural.
+// Result is a measurement. Logarithms are natural.
 type Result struct {
-	Tokens   int     // predicted
-	Bytes    int     // of text that these tokens stand for
-	Windows  int     // into which the text was cut
-	NLL      float64 // sum of −log p
-	sumOfSqr float64 // of −log p
+	Tokens   int     // predicted tokens
+	Bytes    int     // bytes of text of these tokens
+	Windows  int     // windows of the text
+	NLL      float64 // negative log-likelihood: Σ −log p
+	sumOfSqr float64 // Σ (log p)²
 }
 
-// Nats is the mean of −log p over the tokens.
+// Nats returns the mean of −log p per token.
 func (r Result) Nats() float64 { return r.NLL / float64(r.Tokens) }
 
-// Perplexity is exp(Nats).
+// Perplexity returns exp(Nats).
 func (r Result) Perplexity() float64 { return math.Exp(r.Nats()) }
 
-// BitsPerByte makes models of different vocabularies comparable. It is infinite
-// when the tokens stand for no text.
+// BitsPerByte returns the mean of −log₂ p per byte of text, which is comparable between
+// vocabularies. It is infinite if the tokens have no text.
 func (r Result) BitsPerByte() float64 { return r.NLL / math.Ln2 / float64(r.Bytes) }
 
-// StdErr is the standard error of Nats, taking the tokens as independent.
+// StdErr returns the standard error of Nats, as if tokens were independent.
 func (r Result) StdErr() float64 {
 	n := float64(r.Tokens)
 	if n < 2 {
@@ -43,22 +43,22 @@ func (r Result) StdErr() float64 {
 	return math.Sqrt(variance / n)
 }
 
-// Options says how to measure.
+// Options configures Measure.
 type Options struct {
-	// Window is how many positions the model sees at once: the text is cut into
-	// windows that do not overlap, and each begins anew. 0: the model's context.
+	// Window is the number of positions per window; 0 means the context of the model.
+	// Windows do not overlap, and the KV cache is empty at the start of each.
 	Window int
-	// Progress, when not nil, is told of every count of tokens done.
+	// Progress, if not nil, is called with the number of tokens done since the last call.
 	Progress func(tokens int)
 }
 
-// atOnce bounds the logits in memory: positions computed by one call.
-const atOnce = 64
+// batch is the number of positions per Forward, which bounds the memory for logits.
+const batch = 64
 
-// Measure predicts each token of a text from those before it in its window. Where
-// the vocabulary has a BOS token, every window begins with it; else a window's
-// first token is not predicted. Errors: model.ErrNoTokenizer, ErrTooShort, a
-// model.ErrContextLimit for a window beyond the context, and those of the engine.
+// Measure predicts each token of a text from the previous tokens of its window. If the
+// vocabulary has a BOS token, every window begins with it; otherwise the first token of a
+// window is not predicted. Errors wrap model.ErrNoTokenizer, ErrTooShort,
+// model.ErrContextLimit if the window exceeds the context, or those of the engine.
 func Measure(ctx context.Context, eng model.Engine, text string, opts Options) (Result, error) {
 	m := eng.Model()
 	tok, err := m.NeedTokenizer()
@@ -99,23 +99,23 @@ func Measure(ctx context.Context, eng model.Engine, text string, opts Options) (
 	return r, nil
 }
 
-// meter adds up windows.
+// meter accumulates results over the windows.
 type meter struct {
 	session  model.Session
 	model    *model.Model
-	lead     int // tokens at a window's beginning that are not the text's
+	lead     int // tokens before the text of a window: 1 with BOS, else 0
 	progress func(int)
 }
 
-// window predicts seq[1], seq[2], … .
+// window predicts seq[1:].
 func (m *meter) window(ctx context.Context, r *Result, seq []int) error {
 	if err := m.session.Truncate(0); err != nil {
 		return err
 	}
 	r.Windows++
 	vocab := m.model.Config.Vocab
-	for at := 0; at < len(seq); at += atOnce {
-		part := seq[at:min(at+atOnce, len(seq))]
+	for at := 0; at < len(seq); at += batch {
+		part := seq[at:min(at+batch, len(seq))]
 		out, err := m.session.Forward(ctx, part, model.WantAll)
 		if err != nil {
 			return fmt.Errorf("at token %d of window %d: %w", at, r.Windows, err)
@@ -132,7 +132,7 @@ func (m *meter) window(ctx context.Context, r *Result, seq []int) error {
 	return nil
 }
 
-// predict counts one token.
+// predict adds one prediction to r. logits is [vocab].
 func (m *meter) predict(r *Result, logits []float32, next int) {
 	nll := logSumExp(logits) - float64(logits[next])
 	r.Tokens++
@@ -141,7 +141,7 @@ func (m *meter) predict(r *Result, logits []float32, next int) {
 	r.sumOfSqr += float64(nll * nll)
 }
 
-// logSumExp is log Σ exp(x), with the largest taken out so that nothing overflows.
+// logSumExp returns log Σ exp(x). It subtracts the maximum, so that nothing overflows.
 func logSumExp(x []float32) float64 {
 	top := float32(math.Inf(-1))
 	for _, v := range x {

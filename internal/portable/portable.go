@@ -1,11 +1,9 @@
-// Package portable has the elementary functions of the transformer in float64,
-// with the same bits on every machine.
+// Package portable implements elementary functions in float64 that return the same bits
+// on every machine, which golden logits need.
 //
-// The standard library's Exp is assembly on some architectures (and takes another
-// path on processors with FMA), and its portable code may be fused on arm64, so
-// its last bit depends on where it runs. Golden logits must not. Here every
-// product is rounded explicitly, which forbids fusing, and only IEEE operations
-// are used. Errors stay within 2 ulp (Tanh: 6) on the domains stated.
+// math.Exp is assembly on some architectures, and Go may fuse x*y + z on others, so its
+// last bit depends on the machine. Here every product is rounded by a conversion, which
+// forbids fusing, and only IEEE operations are used. Errors are at most 2 ulp (Tanh: 6).
 package portable
 
 import "math"
@@ -13,12 +11,12 @@ import "math"
 const (
 	ln2Hi   = 6.93147180369123816490e-01 // ln 2 with 33 significant bits
 	ln2Lo   = 1.90821492927058770002e-10 // ln 2 - ln2Hi
-	expMax  = 709.782712893384           // above: +Inf
-	expMin  = -745.1332191019412         // below: 0
+	expMax  = 709.782712893384           // e^x overflows above
+	expMin  = -745.1332191019412         // e^x underflows below
 	halfLn2 = math.Ln2 / 2
 )
 
-// Exp is e^x.
+// Exp returns e^x.
 func Exp(x float64) float64 {
 	switch {
 	case math.IsNaN(x):
@@ -34,7 +32,7 @@ func Exp(x float64) float64 {
 	return math.Ldexp(1+expm1(r), int(k))
 }
 
-// expm1 is e^r − 1 for |r| ≤ ln2/2, by Taylor's series to r¹⁴.
+// expm1 returns e^r − 1 for |r| ≤ ln2/2, by the Taylor series up to r¹⁴.
 func expm1(r float64) float64 {
 	s := 0.0
 	for n := 14; n >= 2; n-- {
@@ -43,7 +41,7 @@ func expm1(r float64) float64 {
 	return float64((s + 1) * r)
 }
 
-// Log is the natural logarithm of x > 0, x finite.
+// Log returns the natural logarithm of a finite x > 0.
 func Log(x float64) float64 {
 	m, e := math.Frexp(x)
 	if m < math.Sqrt2/2 {
@@ -60,17 +58,17 @@ func Log(x float64) float64 {
 	return float64(k*ln2Hi) + (float64(2*f) + (float64(2*f*s) + float64(k*ln2Lo)))
 }
 
-// Pow is base^y for base > 0.
+// Pow returns base^y for base > 0.
 func Pow(base, y float64) float64 { return Exp(float64(y * Log(base))) }
 
-// Tanh is the hyperbolic tangent.
+// Tanh returns the hyperbolic tangent of x.
 func Tanh(x float64) float64 {
 	a := math.Abs(x)
 	var t float64
 	switch {
-	case a > 22: // 1 to the last bit; NaN goes on below
+	case a > 22: // rounds to 1; NaN takes the default case
 		t = 1
-	case 2*a <= halfLn2: // no cancellation near 0
+	case 2*a <= halfLn2: // avoids cancellation near 0
 		e := expm1(2 * a)
 		t = e / (e + 2)
 	default:
@@ -79,7 +77,7 @@ func Tanh(x float64) float64 {
 	return math.Copysign(t, x)
 }
 
-// π/2 in three parts of 33 bits and a tail, so that k·part is exact for k < 2²⁰.
+// π/2 in three parts of 33 bits and a tail: k·part is exact for k < 2²⁰ (Cody–Waite).
 const (
 	pio2a = 1.57079632673412561417e+00
 	pio2b = 6.07710050630396597660e-11
@@ -90,7 +88,7 @@ const (
 // MaxAngle is the largest |x| for SinCos, in radians.
 const MaxAngle = (1 << 20) * math.Pi / 2
 
-// SinCos is the sine and cosine of x radians, for |x| ≤ MaxAngle.
+// SinCos returns the sine and cosine of x radians, for |x| ≤ MaxAngle.
 func SinCos(x float64) (sin, cos float64) {
 	k := math.Floor(float64(x*(2/math.Pi)) + 0.5)
 	r := x - float64(k*pio2a)
@@ -110,7 +108,7 @@ func SinCos(x float64) (sin, cos float64) {
 	}
 }
 
-// sinTaylor is sin r for |r| ≤ π/4, to r¹⁹.
+// sinTaylor returns sin r for |r| ≤ π/4, by the Taylor series up to r¹⁹.
 func sinTaylor(r float64) float64 {
 	r2 := float64(r * r)
 	s := 0.0
@@ -120,7 +118,7 @@ func sinTaylor(r float64) float64 {
 	return r - float64(r*s)
 }
 
-// cosTaylor is cos r for |r| ≤ π/4, to r²⁰.
+// cosTaylor returns cos r for |r| ≤ π/4, by the Taylor series up to r²⁰.
 func cosTaylor(r float64) float64 {
 	r2 := float64(r * r)
 	s := 0.0
@@ -130,7 +128,7 @@ func cosTaylor(r float64) float64 {
 	return 1 - s
 }
 
-// Dot is Σ w[i]·x[i] over the len(w) elements of w. It keeps four interleaved sums, so
+// Dot returns Σ w[i]·x[i] over the len(w) elements of w. It keeps four interleaved sums, so
 // that an addition does not wait for the previous one, and adds them as
 // (s0 + s2) + (s1 + s3).
 func Dot(w, x []float64) float64 {

@@ -10,20 +10,20 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// pieceWeights is about how many weights are converted at a time.
-const pieceWeights = 1 << 18
+// chunkWeights is the approximate number of weights per chunk.
+const chunkWeights = 1 << 18
 
-// Kept is a tensor that a recipe leaves as it is.
+// Kept is a tensor that a recipe does not convert.
 type Kept struct {
 	Name   string
 	Format quant.Format
 	Reason string
 }
 
-// Convert plans src in the formats of a recipe and returns a writer that does
-// the work when it is written, with all the metadata of src and the tensors in
-// their order. Errors: quant.ErrUnsupported; a src that is no model; and, while
-// writing, ctx's. progress, when not nil, is told of every written byte count.
+// Convert returns a writer of src in the formats of a recipe, with the metadata of src
+// and its tensors in the same order. The writer converts when it writes, and stops if ctx
+// is done. progress, if not nil, is called with the size of each chunk written, in bytes.
+// The error wraps quant.ErrUnsupported if the recipe cannot be encoded.
 func Convert(ctx context.Context, src *gguf.File, r Recipe, progress func(bytes int)) (*gguf.Writer, []Kept, error) {
 	if !r.CanEncode() {
 		return nil, nil, fmt.Errorf("%w: %s cannot be encoded", quant.ErrUnsupported, r)
@@ -57,7 +57,7 @@ func Convert(ctx context.Context, src *gguf.File, r Recipe, progress func(bytes 
 	return w, kept, nil
 }
 
-// Mark sets the keys that say how a file is quantized.
+// Mark sets the keys general.quantization_version and general.file_type.
 func (r Recipe) Mark(w *gguf.Writer) error {
 	if err := w.Set("general.quantization_version", QuantizationVersion); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (r Recipe) Mark(w *gguf.Writer) error {
 	return w.Set("general.file_type", r.FileType())
 }
 
-// modelOf reads the properties of the model that Choose needs.
+// modelOf reads what Recipe.Choose needs.
 func modelOf(f *gguf.File) (Model, error) {
 	arch, err := lookup(f, "general.architecture", gguf.Value.Str)
 	if err != nil {
@@ -94,15 +94,14 @@ func lookup[T any](f *gguf.File, key string, get func(gguf.Value) (T, error)) (T
 	return x, nil
 }
 
-// scratch holds the float32 rows between decoding and encoding.
+// scratch pools the float32 weights between decoding and encoding.
 var scratch = sync.Pool{New: func() any { return new([]float32) }}
 
-// convert writes t in format to, piece by piece. The writer that calls it puts t's name
-// before its errors.
+// convert writes t in format to, chunk by chunk.
 func convert(ctx context.Context, dst io.Writer, t gguf.Tensor, to quant.Format, progress func(int)) error {
 	cols := t.Dims[0]
 	rows := t.Elements() / cols
-	rowsAtOnce := max(1, pieceWeights/cols)
+	chunkRows := max(1, chunkWeights/cols)
 	from, err := t.Format.RowBytes(cols)
 	if err != nil {
 		return err
@@ -111,8 +110,8 @@ func convert(ctx context.Context, dst io.Writer, t gguf.Tensor, to quant.Format,
 	if err != nil {
 		return err
 	}
-	piece := func(i int, buf []byte) ([]byte, error) {
-		lo, hi := i*rowsAtOnce, min((i+1)*rowsAtOnce, rows)
+	chunk := func(i int, buf []byte) ([]byte, error) {
+		lo, hi := i*chunkRows, min((i+1)*chunkRows, rows)
 		src := t.Data[lo*from : hi*from]
 		if to == t.Format {
 			err := gguf.Guard(func() { buf = append(buf, src...) })
@@ -121,10 +120,10 @@ func convert(ctx context.Context, dst io.Writer, t gguf.Tensor, to quant.Format,
 		buf = resize(buf, (hi-lo)*width)
 		return buf, recode(buf, to, src, t.Format, (hi-lo)*cols)
 	}
-	return Ordered(ctx, dst, (rows+rowsAtOnce-1)/rowsAtOnce, piece, progress)
+	return Ordered(ctx, dst, (rows+chunkRows-1)/chunkRows, chunk, progress)
 }
 
-// recode turns n weights from one format to another.
+// recode converts n weights.
 func recode(dst []byte, to quant.Format, src []byte, from quant.Format, n int) error {
 	tmp := scratch.Get().(*[]float32)
 	defer scratch.Put(tmp)

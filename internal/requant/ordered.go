@@ -7,32 +7,32 @@ import (
 	"sync"
 )
 
-// piece is what a fill made.
-type piece struct {
+// chunk is the result of one call of fill.
+type chunk struct {
 	data []byte
 	err  error
 }
 
-// Ordered makes n pieces on all cores and writes them to w in order. fill makes
-// piece i, in buf's memory when that suffices, and is called from several
-// goroutines at once. progress, when not nil, is told the length of each piece
-// written. The first error ends it; when Ordered returns, no fill runs.
+// Ordered computes n chunks on all cores and writes them to w in order. fill returns
+// chunk i; it may append to buf, and runs in several goroutines at once. progress, if not
+// nil, is called with the length of each chunk written. Ordered stops at the first error,
+// and returns after all calls of fill have returned.
 func Ordered(ctx context.Context, w io.Writer, n int, fill func(i int, buf []byte) ([]byte, error), progress func(bytes int)) error {
 	ctx, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait() // after stop
 	defer stop()
 
-	// One buffer more than there are cores, so that none waits for the writing.
+	// One more buffer than cores, so that no core waits for the writer.
 	ahead := runtime.GOMAXPROCS(0) + 1
 	free := make(chan []byte, ahead)
 	for range ahead {
 		free <- nil
 	}
-	line := make(chan chan piece, ahead) // pieces under way, in order
-	running.Go(func() { start(ctx, &running, n, fill, free, line) })
+	queue := make(chan chan chunk, ahead) // chunks in flight, in order
+	running.Go(func() { start(ctx, &running, n, fill, free, queue) })
 
-	for slot := range line {
+	for slot := range queue {
 		p := <-slot
 		if p.err != nil {
 			return p.err
@@ -48,10 +48,10 @@ func Ordered(ctx context.Context, w io.Writer, n int, fill func(i int, buf []byt
 	return ctx.Err()
 }
 
-// start puts a slot into line for each piece and has it filled, as fast as there
-// are free buffers.
-func start(ctx context.Context, running *sync.WaitGroup, n int, fill func(int, []byte) ([]byte, error), free <-chan []byte, line chan<- chan piece) {
-	defer close(line)
+// start sends a slot for each chunk to queue and fills it in a goroutine, as buffers
+// become free.
+func start(ctx context.Context, running *sync.WaitGroup, n int, fill func(int, []byte) ([]byte, error), free <-chan []byte, queue chan<- chan chunk) {
+	defer close(queue)
 	for i := range n {
 		var buf []byte
 		select {
@@ -59,11 +59,11 @@ func start(ctx context.Context, running *sync.WaitGroup, n int, fill func(int, [
 		case <-ctx.Done():
 			return
 		}
-		slot := make(chan piece, 1)
+		slot := make(chan chunk, 1)
 		running.Go(func() {
 			data, err := fill(i, buf[:0])
-			slot <- piece{data, err}
+			slot <- chunk{data, err}
 		})
-		line <- slot // has room: there are no more pieces than buffers
+		queue <- slot // does not block: there are as many slots as buffers
 	}
 }

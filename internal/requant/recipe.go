@@ -1,6 +1,5 @@
-// Package requant decides which block format each tensor of a model file gets,
-// and rewrites files so: the mixes that quantizing tools share, and the parallel
-// writing of blocks in order.
+// Package requant converts model files to other block formats. A recipe chooses the
+// format of each tensor, such as llama.cpp's mix Q4_K_M.
 package requant
 
 import (
@@ -12,18 +11,18 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Q4KM names the mix of Q4_K and Q6_K that most published 4-bit models use.
+// Q4KM is llama.cpp's mix of Q4_K and Q6_K.
 const Q4KM = "q4_k_m"
 
-// Recipe says which format each tensor of a model is stored in.
+// Recipe chooses the format of each tensor of a model.
 type Recipe struct {
 	name string
 	base quant.Format
-	mix  bool // some tensors get Q6_K
+	mix  bool // some tensors are Q6_K instead of base
 }
 
-// ParseRecipe understands a format's name (every tensor in it) and "q4_k_m", in
-// either case. Unknown names wrap quant.ErrUnsupported and list the choices.
+// ParseRecipe parses the name of a format, which then applies to every tensor, or
+// "q4_k_m". Case does not matter. The error wraps quant.ErrUnsupported and lists the names.
 func ParseRecipe(name string) (Recipe, error) {
 	if strings.EqualFold(name, Q4KM) {
 		return Recipe{Q4KM, quant.Q4_K, true}, nil
@@ -36,17 +35,17 @@ func ParseRecipe(name string) (Recipe, error) {
 	return Recipe{}, fmt.Errorf("requant: %w %q: want one of %s", quant.ErrUnsupported, name, strings.Join(Names(), ", "))
 }
 
-// String is the name that ParseRecipe understands.
+// String returns the name, which ParseRecipe accepts.
 func (r Recipe) String() string { return r.name }
 
-// CanEncode reports whether existing weights can be converted by this recipe.
+// CanEncode reports whether Convert can apply this recipe.
 func (r Recipe) CanEncode() bool { return r.base.CanEncode() && (!r.mix || quant.Q6_K.CanEncode()) }
 
-// QuantizationVersion is the value of general.quantization_version for the
-// layouts of package quant.
+// QuantizationVersion is the value of general.quantization_version for the layouts of
+// package quant.
 const QuantizationVersion uint32 = 2
 
-// FileType is the value of general.file_type for the recipe.
+// FileType returns the value of general.file_type.
 func (r Recipe) FileType() uint32 {
 	if r.mix {
 		return 15 // MOSTLY_Q4_K_M
@@ -54,16 +53,15 @@ func (r Recipe) FileType() uint32 {
 	return r.base.FileType()
 }
 
-// Model is what a recipe must know of the whole model.
+// Model holds the properties of a model that a recipe depends on.
 type Model struct {
 	Layers int
-	Tied   bool // the embedding serves as the output matrix too
+	Tied   bool // the output matrix is the embedding
 }
 
-// Choose gives the format of the tensor with the given name and dimensions
-// (dims[0] is the row length). A non-empty reason means that the recipe does not
-// apply: the tensor keeps what it has. Where only the row length is in the way, f is
-// the format that the tensor would have had.
+// Choose returns the format of a tensor; dims[0] is the row length. If reason is not
+// empty, the recipe does not apply and the tensor keeps its format. If the reason is the
+// row length, f is the format that does not fit.
 func (r Recipe) Choose(name string, dims []int, m Model) (f quant.Format, reason string) {
 	switch {
 	case len(dims) < 2:
@@ -85,9 +83,9 @@ func (r Recipe) Choose(name string, dims []int, m Model) (f quant.Format, reason
 	return f, ""
 }
 
-// Substitute is the format of 32 weights a block that takes the place of f where rows
-// do not fill its blocks of 256, as llama.cpp chooses it: the next with as many bits.
-// It is 0, F32, for formats that need none.
+// Substitute returns the format that llama.cpp uses instead of f if rows do not fill its
+// blocks of 256: one with blocks of 32 and at least as many bits. It returns F32 for other
+// formats.
 func Substitute(f quant.Format) quant.Format { return substitutes[f] }
 
 var substitutes = map[quant.Format]quant.Format{
@@ -95,9 +93,9 @@ var substitutes = map[quant.Format]quant.Format{
 	quant.Q4_K: quant.Q5_0, quant.Q5_K: quant.Q5_1, quant.Q6_K: quant.Q8_0,
 }
 
-// wantsMoreBits picks the tensors that q4_k_m stores in Q6_K, as llama.cpp's
-// mix of that name does: the output matrix, and in the first and last eighth of
-// the layers and every third between, the value and down projections.
+// wantsMoreBits reports whether q4_k_m stores a tensor in Q6_K, by llama.cpp's rule: the
+// output matrix, and the value and down projections of the first and last eighth of the
+// layers and of every third layer between.
 func wantsMoreBits(name string, m Model) bool {
 	if name == "output.weight" || name == "token_embd.weight" && m.Tied {
 		return true
@@ -110,7 +108,7 @@ func wantsMoreBits(name string, m Model) bool {
 	return layer < eighth || layer >= 7*m.Layers/8 || (layer-eighth)%3 == 2
 }
 
-// splitLayer takes "blk.3.attn_v.weight" apart.
+// splitLayer splits "blk.3.attn_v.weight" into 3 and "attn_v.weight".
 func splitLayer(name string) (layer int, part string, ok bool) {
 	rest, found := strings.CutPrefix(name, "blk.")
 	if !found {
@@ -124,7 +122,7 @@ func splitLayer(name string) (layer int, part string, ok bool) {
 	return layer, part, err == nil && layer >= 0
 }
 
-// Names lists what ParseRecipe understands, in the order of the formats.
+// Names returns the names that ParseRecipe accepts, in the order of the formats.
 func Names() []string {
 	var names []string
 	for _, f := range quant.Formats() {
@@ -133,8 +131,7 @@ func Names() []string {
 	return append(names, Q4KM)
 }
 
-// Encodable lists the names of recipes into which existing weights can be
-// converted.
+// Encodable returns the names of the recipes that Convert can apply.
 func Encodable() []string {
 	return slices.DeleteFunc(Names(), func(name string) bool {
 		r, err := ParseRecipe(name)

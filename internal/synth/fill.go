@@ -3,6 +3,7 @@ package synth
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/fnv"
 	"math"
 	"sync"
 
@@ -10,31 +11,26 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// filler makes the blocks of one tensor at memory speed: random bits everywhere,
-// then the few fields of each block that give the numbers their size.
+// filler generates the blocks of one tensor at memory speed: it fills blocks with random
+// bits and overwrites the scale and minimum of each block.
 type filler struct {
 	format quant.Format
-	// For halves and F32, the bits of the weights, of which each is drawn.
+	// values holds the bits from which the weights of F32, F16 and BF16 are drawn.
 	values *[valueCount]uint32
-	// For blocks, choices of the block's scale and of its minimum, as halves.
-	scale, least [256]uint16
+	// scale and min hold the float16 scales and minimums from which blocks draw theirs.
+	scale, min [256]uint16
 }
 
-// layout says where a block format keeps its super-scale, and how the random
-// bits around it are to be read.
-type layout struct {
-	d   int // offset of the scale, a half
-	min int // offset of the minimum, a half; -1: none
-	// center is the minimum over the scale that makes the mean 0.
-	center float64
-	// flip lets half of the scales be negative: the codes' mean is not 0, and
-	// over several blocks it then is.
-	flip bool
-	// tidy makes the block's remaining random bits valid and even in size.
-	tidy func(block []byte)
+// blockFields describes the fields of a block format that a filler must set.
+type blockFields struct {
+	d      int                // offset of the float16 scale
+	min    int                // offset of the float16 minimum, or -1
+	center float64            // minimum/scale for which the mean of the weights is 0
+	flip   bool               // negate every second scale, because the mean of the quants is not 0
+	tidy   func(block []byte) // makes the random bits of the block valid and its scales similar
 }
 
-var layouts = map[quant.Format]layout{
+var fields = map[quant.Format]blockFields{
 	quant.Q4_0:   {d: 0, min: -1, flip: true},
 	quant.Q4_1:   {d: 0, min: 2, center: -7.5},
 	quant.Q5_0:   {d: 0, min: -1, flip: true},
@@ -49,41 +45,40 @@ var layouts = map[quant.Format]layout{
 	quant.IQ4_XS: {d: 0, min: -1},
 }
 
-// words of one byte repeated.
+// Masks of bits of each byte in a word.
 const (
 	bit7 = 0x8080808080808080
 	bit6 = 0x4040404040404040
 	low7 = bit7 - 0x0101010101010101
 )
 
-// tidyQ8 turns −128, which no encoder writes, into −127.
+// tidyQ8 replaces −128, which encoders do not write, by −127.
 func tidyQ8(block []byte) {
 	for q := block[2:]; len(q) > 0; q = q[8:] {
 		w := binary.LittleEndian.Uint64(q)
-		rest := w ^ bit7                                 // 0 where the byte is −128
-		is := ^((rest&low7 + low7) | rest | low7) & bit7 // 0x80 there, exactly
+		rest := w ^ bit7                                 // byte 0 for −128
+		is := ^((rest&low7 + low7) | rest | low7) & bit7 // byte 0x80 for −128, else 0
 		binary.LittleEndian.PutUint64(q, w|is>>7)
 	}
 }
 
-// tidyQ2 keeps the 4-bit scales and minima of the 16 sub-blocks at 8 or above.
+// tidyQ2 makes the 4-bit scales and minimums of the 16 sub-blocks at least 8.
 func tidyQ2(block []byte) {
 	for i := range 16 {
 		block[i] |= 0x88
 	}
 }
 
-// tidyQ4 keeps the 6-bit scales and minima of the 8 sub-blocks at 32 or above:
-// bit 5 of the first four of each lies in bit 5 of its byte, that of the others
-// in bit 7 of the same bytes.
+// tidyQ4 makes the 6-bit scales and minimums of the 8 sub-blocks at least 32. Bit 5 of
+// the first four of each is bit 5 of its byte; that of the others is bit 7.
 func tidyQ4(block []byte) {
 	for i := 4; i < 12; i++ {
 		block[i] |= 0xa0
 	}
 }
 
-// tidyQ6 keeps the signed 8-bit scales of the 16 sub-blocks at 64 or more, of
-// either sign: bit 6 differs from bit 7.
+// tidyQ6 makes the magnitude of the signed 8-bit scales of the 16 sub-blocks at least 64:
+// bit 6 differs from bit 7.
 func tidyQ6(block []byte) {
 	for q := block[192:208]; len(q) > 0; q = q[8:] {
 		w := binary.LittleEndian.Uint64(q)
@@ -91,21 +86,21 @@ func tidyQ6(block []byte) {
 	}
 }
 
-// newFiller prepares a tensor's numbers: mean 0 and the given deviation, but for
-// F32, F16 and BF16 any mean.
+// newFiller returns a filler of weights with standard deviation std. The mean applies to
+// F32, F16 and BF16; it is 0 for block formats.
 func newFiller(f quant.Format, seed uint64, tensor string, mean, std float64) (*filler, error) {
 	r := stream(seed, tensor, -1)
 	if f.BlockLen() == 1 {
 		return valueFiller(f, &r, mean, std)
 	}
-	if _, ok := layouts[f]; !ok {
-		return nil, fmt.Errorf("synth: %w: no random blocks of %v", quant.ErrUnsupported, f)
+	if _, ok := fields[f]; !ok {
+		return nil, fmt.Errorf("synth: %w: no generator of random blocks of %v", quant.ErrUnsupported, f)
 	}
-	return blockFiller(f, &r, std/unit(f)), nil
+	return blockFiller(f, &r, std/unitDeviation(f)), nil
 }
 
-// valueCount is how many different numbers an F32, F16 or BF16 tensor has: each
-// is drawn by 12 random bits.
+// valueCount is the number of distinct values in an F32, F16 or BF16 tensor. 12 random
+// bits select a weight.
 const valueCount = 1 << 12
 
 func valueFiller(f quant.Format, r *random, mean, std float64) (*filler, error) {
@@ -126,9 +121,9 @@ func valueFiller(f quant.Format, r *random, mean, std float64) (*filler, error) 
 	return &filler{format: f, values: values}, nil
 }
 
-// blockFiller spreads the scales of blocks evenly over d·[¾, 1¼).
+// blockFiller draws the scales of blocks uniformly from d·[¾, 1¼).
 func blockFiller(f quant.Format, r *random, d float64) *filler {
-	at := layouts[f]
+	at := fields[f]
 	fill := &filler{format: f}
 	for i := range fill.scale {
 		scale := d * (0.75 + float64(float64(r.next()>>32)/(1<<33)))
@@ -136,34 +131,33 @@ func blockFiller(f quant.Format, r *random, d float64) *filler {
 			scale = -scale
 		}
 		fill.scale[i] = float16.ToF16(float32(scale))
-		fill.least[i] = float16.ToF16(float32(at.center * scale))
+		fill.min[i] = float16.ToF16(float32(at.center * scale))
 	}
 	return fill
 }
 
-// fill overwrites buf, whole blocks, with random weights.
+// fill overwrites buf, which is whole blocks, with random weights.
 func (f *filler) fill(buf []byte, r *random) {
 	if f.values != nil {
 		f.draw(buf, r)
 		return
 	}
 	r.fill(buf)
-	at, size := layouts[f.format], f.format.BlockBytes()
+	at, size := fields[f.format], f.format.BlockBytes()
 	for ; len(buf) > 0; buf = buf[size:] {
 		block := buf[:size]
 		if at.tidy != nil {
 			at.tidy(block)
 		}
-		pick := block[at.d] // still random
+		pick := block[at.d] // a random byte
 		binary.LittleEndian.PutUint16(block[at.d:], f.scale[pick])
 		if at.min >= 0 {
-			binary.LittleEndian.PutUint16(block[at.min:], f.least[pick])
+			binary.LittleEndian.PutUint16(block[at.min:], f.min[pick])
 		}
 	}
 }
 
-// draw picks each number of buf from the filler's values, four by each random
-// word.
+// draw fills buf with values, four per random word.
 func (f *filler) draw(buf []byte, r *random) {
 	size := f.format.BlockBytes()
 	var four [16]byte
@@ -181,18 +175,18 @@ func (f *filler) draw(buf []byte, r *random) {
 	}
 }
 
-// unit is the deviation of random blocks whose scale is about 1, measured.
-func unit(f quant.Format) float64 {
-	v, ok := units.Load(f)
+// unitDeviation returns the measured standard deviation of random blocks with scale 1.
+func unitDeviation(f quant.Format) float64 {
+	v, ok := deviations.Load(f)
 	if !ok {
-		v, _ = units.LoadOrStore(f, measureUnit(f))
+		v, _ = deviations.LoadOrStore(f, measureDeviation(f))
 	}
 	return v.(float64)
 }
 
-var units sync.Map // quant.Format: float64
+var deviations sync.Map // quant.Format: float64
 
-func measureUnit(f quant.Format) float64 {
+func measureDeviation(f quant.Format) float64 {
 	const n = 1 << 16
 	r := stream(1, f.String(), 0)
 	buf := make([]byte, n/f.BlockLen()*f.BlockBytes())
@@ -204,4 +198,68 @@ func measureUnit(f quant.Format) float64 {
 		sum += float64(w * w)
 	}
 	return math.Sqrt(sum / n)
+}
+
+// Blocks returns n random weights as blocks of a format. n must fill whole blocks. The
+// weights have mean 0 and standard deviation std. Equal names and seeds give equal bytes.
+// The error wraps quant.ErrUnsupported if there is no generator for the format.
+func Blocks(f quant.Format, n int, std float64, seed uint64, name string) ([]byte, error) {
+	bytes, err := f.RowBytes(n)
+	if err != nil {
+		return nil, err
+	}
+	fill, err := newFiller(f, seed, name, 0, std)
+	if err != nil {
+		return nil, err
+	}
+	buf := make([]byte, bytes)
+	r := stream(seed, name, 0)
+	fill.fill(buf, &r)
+	return buf, nil
+}
+
+// random is the SplitMix64 generator (Steele, Lea and Flood, "Fast splittable pseudorandom
+// number generators", 2014). Each chunk of a tensor has a stream of its own, so that any
+// core can generate it.
+type random uint64
+
+const gamma = 0x9e3779b97f4a7c15
+
+// stream returns the generator of one chunk of one tensor.
+func stream(seed uint64, tensor string, chunk int) random {
+	h := fnv.New64a()
+	h.Write([]byte(tensor))
+	base := random(seed)
+	base = random(base.next() ^ h.Sum64())
+	base = random(base.next() + uint64(chunk)*0xd1342543de82ef95) // odd, so that chunks start far apart
+	return random(base.next())
+}
+
+func (r *random) next() uint64 {
+	*r += gamma
+	z := uint64(*r)
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// fill overwrites b with random bytes.
+func (r *random) fill(b []byte) {
+	for len(b) >= 8 {
+		binary.LittleEndian.PutUint64(b, r.next())
+		b = b[8:]
+	}
+	for w := r.next(); len(b) > 0; b, w = b[1:], w>>8 {
+		b[0] = byte(w)
+	}
+}
+
+// normal returns an approximately normal number with mean 0 and variance 1: the sum of
+// four uniform 16-bit integers. Integer sums are equal on every machine.
+func (r *random) normal() float64 {
+	w := r.next()
+	sum := int64(w&0xffff) + int64(w>>16&0xffff) + int64(w>>32&0xffff) + int64(w>>48)
+	const mean = 4 * 0xffff / 2
+	const std = 37837.22 // √(4·(2³²−1)/12)
+	return float64(sum-mean) / std
 }

@@ -7,8 +7,7 @@ import (
 	"github.com/lockstep-go/lockstep/model/tokenizer"
 )
 
-// metadata sets the keys of the GGUF specification that the real model's file
-// has.
+// metadata sets the keys that the file of the real model has.
 func (p Plan) metadata(w *gguf.Writer) error {
 	s := p.Preset
 	a := s.Arch + "."

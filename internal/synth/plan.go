@@ -9,14 +9,14 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Plan is a model file to be made: its tensors, in file order.
+// Plan lists the tensors of a model file, in file order.
 type Plan struct {
 	Preset  Preset // Layers may be fewer than the published model's
 	Recipe  requant.Recipe
 	Tensors []Tensor
 }
 
-// Tensor is one tensor to be made.
+// Tensor is a tensor of a plan.
 type Tensor struct {
 	Name   string
 	Format quant.Format
@@ -24,15 +24,15 @@ type Tensor struct {
 	Bytes  int64
 
 	mean, std float64
-	exact     []float32 // these numbers, not random ones
+	exact     []float32 // values that replace random ones
 }
 
-// MaxLayers is the most layers that package model reads.
+// MaxLayers is the limit of package model.
 const MaxLayers = 512
 
-// NewPlan lists the tensors of a preset. layers, when not 0, replaces the
-// preset's number, and may be MaxLayers at most. A matrix whose rows do not fill the
-// recipe's blocks takes requant.Substitute; vectors, biases and learned positions are
+// NewPlan lists the tensors of a preset. If layers is not 0, it replaces the number of
+// layers; it may be at most MaxLayers. A matrix whose rows do not fill the blocks of the
+// recipe has the format of requant.Substitute. Vectors, biases and learned positions are
 // F32.
 func NewPlan(p Preset, r requant.Recipe, layers int) (Plan, error) {
 	if layers < 0 || layers > MaxLayers {
@@ -67,7 +67,7 @@ func NewPlan(p Preset, r requant.Recipe, layers int) (Plan, error) {
 	return plan, b.err
 }
 
-// Bytes is the size of all tensors, without the alignment between them.
+// Bytes returns the size of all tensors, without padding.
 func (p Plan) Bytes() int64 {
 	var n int64
 	for _, t := range p.Tensors {
@@ -76,8 +76,8 @@ func (p Plan) Bytes() int64 {
 	return n
 }
 
-// BytesPerToken is what must be read of the weights to compute one token: all
-// but the lookup tables, of which one row is read.
+// BytesPerToken returns the bytes of weights that an engine reads per token: all but the
+// lookup tables.
 func (p Plan) BytesPerToken() int64 {
 	n := p.Bytes()
 	for _, t := range p.Tensors {
@@ -92,7 +92,7 @@ func (p Plan) BytesPerToken() int64 {
 type builder struct {
 	plan   *Plan
 	prefix string
-	deep   float64 // scales what each layer adds to the residual stream
+	deep   float64 // gain of the matrices that write to the residual stream
 	err    error
 }
 
@@ -121,7 +121,7 @@ func (b *builder) add(t Tensor) {
 
 func isMatrix(t Tensor) bool { return len(t.Dims) == 2 && t.Name != "position_embd.weight" }
 
-// matrix keeps the variance of what it multiplies, times gain².
+// matrix adds a matrix that multiplies the variance of its input by gain².
 func (b *builder) matrix(name string, cols, rows int, gain float64) {
 	b.add(Tensor{Name: name + ".weight", Dims: []int{cols, rows}, std: gain / math.Sqrt(float64(cols))})
 }
@@ -130,7 +130,7 @@ func (b *builder) bias(name string, n int) {
 	b.add(Tensor{Name: name + ".bias", Dims: []int{n}, std: 0.05})
 }
 
-// linear is a matrix with the bias that LayerNorm models have.
+// linear adds a matrix, and a bias if the model has LayerNorm.
 func (b *builder) linear(name string, cols, rows int, gain float64) {
 	b.matrix(name, cols, rows, gain)
 	if b.plan.Preset.LayerNorm {
@@ -187,9 +187,8 @@ func (b *builder) feedForward() {
 	}
 }
 
-// factors are the divisors of the rotation's dim/2 frequencies: 1 for waves that
-// fit the original context often, the full factor for those that hardly do, and
-// a smooth passage between. From Llama 3.1's published rope scaling.
+// factors returns the divisors of the dim/2 RoPE frequencies by Llama 3.1's rope scaling:
+// 1 for short wavelengths, the full factor for long ones, interpolated between.
 func (s llama3Scale) factors(dim int, theta float64) []float32 {
 	out := make([]float32, dim/2)
 	for i := range out {

@@ -1,7 +1,5 @@
-// Package synth makes model files of real shapes with random weights, for tests
-// and measurements that need a model's size but not its sense: the tensors,
-// metadata and statistics of a published model, and a vocabulary that can spell
-// any text byte by byte.
+// Package synth generates model files with the shapes of published models and random
+// weights, for tests and benchmarks. The vocabulary encodes any text byte by byte.
 package synth
 
 import (
@@ -10,11 +8,11 @@ import (
 	"strings"
 )
 
-// ErrPreset means a name that is no preset.
+// ErrPreset reports an unknown name.
 var ErrPreset = errors.New("unknown preset")
 
-// Preset is the shape of a published model. Sizes are from each model's
-// config.json; the tensors are those that its usual GGUF conversion has.
+// Preset is the shape of a published model. Sizes come from its config.json. The tensors
+// are those of its usual GGUF file.
 type Preset struct {
 	Name  string
 	Title string // general.name
@@ -23,7 +21,7 @@ type Preset struct {
 	Layers, Hidden, FFN     int
 	Heads, KVHeads, HeadDim int
 	Vocab, Context          int
-	Tied                    bool // no output matrix of its own
+	Tied                    bool // the output matrix is the embedding
 
 	NormEps   float32
 	LayerNorm bool // LayerNorm with biases, and biases on every matrix
@@ -35,8 +33,8 @@ type Preset struct {
 	FusedQKV  bool
 	QKNorm    bool
 	PostNorms bool // norms after attention and FFN too (Gemma)
-	Ungated   bool // one matrix into the FFN, not two
-	Parallel  bool // the FFN shares the attention's norm (Phi-2)
+	Ungated   bool // the FFN has no gate matrix
+	Parallel  bool // FFN and attention share a norm and run in parallel (Phi-2)
 	OutBias   bool
 	Window    int
 
@@ -46,7 +44,7 @@ type Preset struct {
 	AddBOS bool
 }
 
-// llama3Scale stretches the rotation's long waves, as Llama 3.1 and 3.2 do.
+// llama3Scale holds the parameters of Llama 3.1's rope scaling.
 type llama3Scale struct {
 	factor, low, high, original float64
 }
@@ -103,7 +101,7 @@ var presets = []Preset{
 	},
 }
 
-// Presets lists the names.
+// Presets returns the names of all presets.
 func Presets() []string {
 	names := make([]string, len(presets))
 	for i, p := range presets {
@@ -112,8 +110,7 @@ func Presets() []string {
 	return names
 }
 
-// Find returns the preset of a name. The error wraps ErrPreset and lists the
-// choices.
+// Find returns the preset with that name. The error wraps ErrPreset and lists the names.
 func Find(name string) (Preset, error) {
 	for _, p := range presets {
 		if p.Name == name {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"hash/fnv"
 	"io"
 	"math"
 	"runtime"
@@ -13,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/lockstep-go/lockstep/internal/requant"
+	"github.com/lockstep-go/lockstep/internal/tiny"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/model/gguf"
 	"github.com/lockstep-go/lockstep/quant"
@@ -173,7 +176,7 @@ func TestSeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := small(presets[0])
-	p.Vocab = 20000 // more than one piece
+	p.Vocab = 20000 // more than one chunk
 	p.BOS, p.EOS = 1, 2
 	made, err := NewPlan(p, r, 1)
 	if err != nil {
@@ -283,5 +286,103 @@ func TestRopeFactors(t *testing.T) {
 	// Wave 32 is 4445 long: 1.84 turns in 8192 positions, between 1 and 4.
 	if want := 1 / ((1-0.2811)/8 + 0.2811); math.Abs(float64(f[32])-want) > 0.01 {
 		t.Errorf("factor 32 is %v, want %v", f[32], want)
+	}
+}
+
+// Gigabytes of layers are refused before they are made, exactly where package
+// model would refuse the file.
+func TestMaxLayers(t *testing.T) {
+	r, err := requant.ParseRecipe("q8_0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{MaxLayers, MaxLayers + 1} {
+		spec := tiny.New("llama", 1)
+		spec.Set(".block_count", uint32(n))
+		_, err := model.Load(spec.File()) // it has fewer layers, an error in any case
+		refused := strings.Contains(fmt.Sprint(err), "block_count")
+		if want := n > MaxLayers; refused != want {
+			t.Errorf("%d layers: package model's error is %v", n, err)
+		}
+		if _, err := NewPlan(small(presets[0]), r, n); (err != nil) != refused {
+			t.Errorf("%d layers: error %v, and package model refuses: %v", n, err, refused)
+		}
+	}
+}
+
+// Bits that must not depend on the processor: this sum is the same everywhere.
+func TestRopeFactorBits(t *testing.T) {
+	h := fnv.New64a()
+	for _, f := range (llama3Scale{8, 1, 4, 8192}).factors(128, 500000) {
+		fmt.Fprintf(h, "%08x", math.Float32bits(f))
+	}
+	if got, want := h.Sum64(), uint64(0x8717e022b7ae0add); got != want {
+		t.Errorf("sum %#x, want %#x", got, want)
+	}
+}
+
+// Gemma 3's rows of 1152 fill no blocks of 256.
+func TestSubstitutes(t *testing.T) {
+	preset, err := Find("gemma3-1b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	recipe, err := requant.ParseRecipe("q4_k_m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := NewPlan(preset, recipe, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]quant.Format{
+		"token_embd.weight":     quant.Q8_0, // in place of Q6_K: it is the output matrix, too
+		"blk.3.attn_q.weight":   quant.Q5_0, // in place of Q4_K
+		"blk.0.attn_v.weight":   quant.Q8_0, // in place of Q6_K
+		"blk.3.ffn_down.weight": quant.Q4_K, // rows of 6912
+	}
+	for _, tensor := range plan.Tensors {
+		if f, ok := want[tensor.Name]; ok && tensor.Format != f {
+			t.Errorf("%s is %v, want %v", tensor.Name, tensor.Format, f)
+		}
+		delete(want, tensor.Name)
+	}
+	if len(want) > 0 {
+		t.Errorf("not in the plan: %v", want)
+	}
+}
+
+func BenchmarkFill(b *testing.B) {
+	for _, f := range []quant.Format{quant.Q4_K, quant.Q6_K, quant.Q8_0, quant.BF16, quant.F32} {
+		b.Run(f.String(), func(b *testing.B) {
+			fill, err := newFiller(f, 1, "w", 0, 0.02)
+			if err != nil {
+				b.Fatal(err)
+			}
+			buf := make([]byte, chunkBytes/f.BlockBytes()*f.BlockBytes())
+			b.SetBytes(int64(len(buf)))
+			r := stream(1, "w", 0)
+			for b.Loop() {
+				fill.fill(buf, &r)
+			}
+		})
+	}
+}
+
+// BenchmarkWriter makes a whole model without a disk in the way.
+func BenchmarkWriter(b *testing.B) {
+	for _, recipe := range []string{"q4_k_m", "bf16"} {
+		b.Run(recipe, func(b *testing.B) {
+			w, err := plan(b, "llama-3.2-1b", recipe, 0).Writer(context.Background(), 1, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(w.Size())
+			for b.Loop() {
+				if _, err := w.WriteTo(io.Discard); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

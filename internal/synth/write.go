@@ -12,13 +12,13 @@ import (
 	"github.com/lockstep-go/lockstep/model/gguf"
 )
 
-// pieceBytes is about how much is made at a time. The pieces, not the cores,
-// decide the random numbers, so it is part of what a seed means.
-const pieceBytes = 1 << 20
+// chunkBytes is the approximate size of a chunk. Random numbers depend on the chunk, so
+// another size would give other weights for the same seed.
+const chunkBytes = 1 << 20
 
-// Writer returns a writer of the planned file. The weights are made while it is
-// written, on all cores; the same plan and seed give the same bytes. progress,
-// when not nil, is told of every written byte count.
+// Writer returns a writer of the planned file. It generates the weights while it writes,
+// on all cores. Equal plans and seeds give equal bytes. progress, if not nil, is called
+// with the size of each chunk written, in bytes.
 func (p Plan) Writer(ctx context.Context, seed uint64, progress func(bytes int)) (*gguf.Writer, error) {
 	w := gguf.NewWriter()
 	if err := p.metadata(w); err != nil {
@@ -42,9 +42,9 @@ func (t Tensor) write(ctx context.Context, dst io.Writer, seed uint64, progress 
 		return err
 	}
 	block := int64(t.Format.BlockBytes())
-	piece := pieceBytes / block * block
-	return requant.Ordered(ctx, dst, int((t.Bytes+piece-1)/piece), func(i int, buf []byte) ([]byte, error) {
-		n := int(min(piece, t.Bytes-int64(i)*piece))
+	chunk := chunkBytes / block * block
+	return requant.Ordered(ctx, dst, int((t.Bytes+chunk-1)/chunk), func(i int, buf []byte) ([]byte, error) {
+		n := int(min(chunk, t.Bytes-int64(i)*chunk))
 		if cap(buf) < n {
 			buf = make([]byte, n)
 		}
@@ -67,8 +67,7 @@ func (t Tensor) writeExact(dst io.Writer, progress func(int)) error {
 	return err
 }
 
-// File is the file of a model of this shape, converted by a recipe, in memory: for shapes that
-// are small.
+// File returns a model of this shape in memory, with the formats of a recipe.
 func (p Preset) File(ctx context.Context, recipe string, seed uint64) (*gguf.File, error) {
 	r, err := requant.ParseRecipe(recipe)
 	if err != nil {
@@ -81,7 +80,7 @@ func (p Preset) File(ctx context.Context, recipe string, seed uint64) (*gguf.Fil
 	return plan.File(ctx, seed)
 }
 
-// File is the model's file in memory, for models that are small.
+// File returns the planned model in memory.
 func (p Plan) File(ctx context.Context, seed uint64) (*gguf.File, error) {
 	w, err := p.Writer(ctx, seed, nil)
 	if err != nil {

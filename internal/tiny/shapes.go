@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// Vocab is the number of tokens of a model made here.
+// Vocab is the number of tokens of every model.
 const Vocab = bytesInVocab + len(merges) + 2
 
-// shape says which keys and tensors an architecture's files have.
+// shape describes the keys and tensors of an architecture.
 type shape struct {
 	kvHeads    int
 	layerNorm  bool
@@ -20,7 +20,7 @@ type shape struct {
 	qkNorm     bool
 	postNorm   bool
 	gate       bool // ffn_gate
-	wideUp     bool // ffn_up holds gate and up
+	fusedUp    bool // ffn_up holds gate and up
 	noFFNNorm  bool
 	mixture    bool
 	output     bool
@@ -38,7 +38,7 @@ var shapes = map[string]shape{
 		kvHeads: Heads, layerNorm: true, rope: true, fusedQKV: true, allBias: true, noFFNNorm: true,
 		output: true, outputBias: true, extra: map[string]any{".rope.dimension_count": uint32(HeadDim / 2)},
 	},
-	"phi3": {kvHeads: 2, rope: true, fusedQKV: true, wideUp: true, output: true},
+	"phi3": {kvHeads: 2, rope: true, fusedQKV: true, fusedUp: true, output: true},
 	"gemma2": {
 		kvHeads: 2, rope: true, gate: true, postNorm: true,
 		extra: map[string]any{".attention.sliding_window": uint32(5)},
@@ -49,8 +49,7 @@ var shapes = map[string]shape{
 	},
 }
 
-// describe sets the keys.
-func (s shape) describe(m *Model) {
+func (s shape) setKeys(m *Model) {
 	for _, k := range []struct {
 		key   string
 		value uint32
@@ -80,8 +79,8 @@ func (s shape) describe(m *Model) {
 	}
 }
 
-// fill adds the tensors.
-func (s shape) fill(m *Model) {
+// addTensors adds the tensors.
+func (s shape) addTensors(m *Model) {
 	m.Add("token_embd.weight", Hidden, Vocab)
 	if !s.rope {
 		m.Add("position_embd.weight", Hidden, Context)
@@ -132,7 +131,7 @@ func (s shape) ffn(m *Model, p string) {
 		return
 	}
 	up := FFN
-	if s.wideUp {
+	if s.fusedUp {
 		up *= 2
 	}
 	if s.gate {

@@ -1,5 +1,5 @@
-// Package tiny makes complete GGUF models of a few thousand random weights, one
-// of each architecture, and lets a test spoil them. It is for tests only.
+// Package tiny generates GGUF models of each architecture with a few thousand random
+// weights. Tests can modify them before writing.
 package tiny
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Sizes of every model made here.
+// The sizes of all models.
 const (
 	Layers  = 2
 	Hidden  = 32
@@ -43,8 +43,8 @@ type tensor struct {
 	dims   []int
 }
 
-// New returns a model of an architecture without a vocabulary. The same seed
-// gives the same weights on every machine. It panics on an unknown architecture.
+// New returns a model without a vocabulary. Equal seeds give equal weights on every
+// machine. New panics on an unknown architecture.
 func New(arch string, seed uint64) *Model {
 	s, ok := shapes[arch]
 	if !ok {
@@ -54,13 +54,13 @@ func New(arch string, seed uint64) *Model {
 	m.Set("general.architecture", arch)
 	m.Set("general.name", "tiny")
 	m.Set("tokenizer.ggml.model", "no_vocab")
-	s.describe(m)
-	s.fill(m)
+	s.setKeys(m)
+	s.addTensors(m)
 	return m
 }
 
-// Set gives a key a value, as gguf.Writer.Set takes it. A key that begins with a
-// dot belongs to the architecture.
+// Set sets a key to a value, as gguf.Writer.Set does. A key that begins with a dot is
+// prefixed with the architecture.
 func (m *Model) Set(key string, value any) {
 	key = m.full(key)
 	if _, ok := m.values[key]; !ok {
@@ -69,7 +69,7 @@ func (m *Model) Set(key string, value any) {
 	m.values[key] = value
 }
 
-// Delete takes a key out.
+// Delete removes a key.
 func (m *Model) Delete(key string) {
 	key = m.full(key)
 	delete(m.values, key)
@@ -83,18 +83,18 @@ func (m *Model) full(key string) string {
 	return key
 }
 
-// Add appends a tensor of random float32 weights; dims as in gguf.Tensor.
+// Add appends a tensor of random F32 weights. dims is in the order of gguf.Tensor.Dims.
 func (m *Model) Add(name string, dims ...int) {
 	m.tensors = append(m.tensors, tensor{name: name, format: quant.F32, dims: dims})
 }
 
-// Drop takes a tensor out. It panics when there is none of that name.
+// Drop removes a tensor. It panics if the model lacks the tensor.
 func (m *Model) Drop(name string) {
 	i := m.find(name)
 	m.tensors = slices.Delete(m.tensors, i, i+1)
 }
 
-// OneLayer leaves out all layers but the first.
+// OneLayer removes all layers but the first.
 func (m *Model) OneLayer() {
 	m.Set(".block_count", uint32(1))
 	m.tensors = slices.DeleteFunc(m.tensors, func(t tensor) bool {
@@ -102,10 +102,10 @@ func (m *Model) OneLayer() {
 	})
 }
 
-// Reshape gives a tensor other dimensions.
+// Reshape changes the dimensions of a tensor.
 func (m *Model) Reshape(name string, dims ...int) { m.tensors[m.find(name)].dims = dims }
 
-// Reformat stores a tensor in another format, all its bytes 0 unless it is F32.
+// Reformat changes the format of a tensor. Unless it is F32, all its bytes become 0.
 func (m *Model) Reformat(name string, f quant.Format) { m.tensors[m.find(name)].format = f }
 
 func (m *Model) find(name string) int {
@@ -116,7 +116,7 @@ func (m *Model) find(name string) int {
 	return i
 }
 
-// Bytes is the file. It panics when the file cannot be written as GGUF at all.
+// Bytes returns the file. It panics if the model cannot be written as GGUF.
 func (m *Model) Bytes() []byte {
 	w := gguf.NewWriter()
 	for _, k := range m.keys {
@@ -134,7 +134,7 @@ func (m *Model) Bytes() []byte {
 	return buf.Bytes()
 }
 
-// File is the file, parsed.
+// File returns the parsed file.
 func (m *Model) File() *gguf.File {
 	f, err := gguf.Parse(m.Bytes())
 	must(err)
@@ -147,7 +147,7 @@ func must(err error) {
 	}
 }
 
-// data is a tensor's weights, of a size that keeps activations near 1.
+// data returns the bytes of a tensor. Random weights are scaled to keep activations near 1.
 func (t tensor) data(random *rand.PCG) []byte {
 	n := 1
 	for _, d := range t.dims {

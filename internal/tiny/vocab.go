@@ -8,7 +8,7 @@ import (
 
 const bytesInVocab = 256
 
-// merges of the vocabulary, each making a token after the bytes.
+// merges lists the merges of the vocabulary. Each produces a token.
 var merges = [...][2]string{{"t", "h"}, {"th", "e"}, {"Ġ", "the"}, {"i", "n"}, {"e", "r"}, {"a", "n"}}
 
 // Begin and End are the ids of the vocabulary's BOS and EOS tokens.
@@ -17,9 +17,9 @@ const (
 	End   = Vocab - 1
 )
 
-// AddVocab gives a model a vocabulary of byte-level BPE: token b is the byte b for
-// the 256 bytes, then come the merges, a BOS token that prompts begin with when
-// addBOS is set, and an EOS token.
+// AddVocab adds a byte-level BPE vocabulary: tokens 0 to 255 are the bytes, then follow
+// the results of the merges, a BOS and an EOS token. addBOS is the value of the key
+// tokenizer.ggml.add_bos_token.
 func (m *Model) AddVocab(addBOS bool) {
 	var tokens []string
 	for b := range bytesInVocab {
