@@ -26,7 +26,7 @@ func Example() {
 	// Output: I have been told that I was in the army. I was in the army
 }
 
-// The default device is the GPU if it can run the model. This example tells why it cannot.
+// By default Open selects the GPU if it can run the model. Device returns why it cannot.
 func ExampleModel_Device() {
 	m, err := lockstep.Open(context.Background(), "model.gguf", lockstep.Options{})
 	if err != nil {

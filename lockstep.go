@@ -108,8 +108,8 @@ func Open(ctx context.Context, path string, o Options) (*Model, error) {
 //
 // With Auto, New takes the CPU if it cannot open a GPU, or if the GPU cannot run the model:
 // its memory is too small, its compute capability too low, or a format has no kernels.
-// Device tells which. Other errors of the GPU are returned, so that a defect does not pass
-// as low speed.
+// Device returns the reason. New returns other errors of the GPU, so that a fallback never
+// hides a defect.
 func New(ctx context.Context, m *model.Model, o Options) (*Model, error) {
 	return newModel(ctx, m, nil, o)
 }

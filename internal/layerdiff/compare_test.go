@@ -254,9 +254,9 @@ func TestEffects(t *testing.T) {
 
 func TestCompareRefuses(t *testing.T) {
 	tests := []struct {
-		name  string
-		spoil func(*Trace)
-		says  string
+		name    string
+		spoil   func(*Trace)
+		wantErr string
 	}{
 		{"missing operation", func(g *Trace) { delete(g.rows, Op{1, "key"}) }, "layer 1, key"},
 		{"additional operation", func(g *Trace) { g.Add(1, "norm", 0, 1, []float64{1}) }, "layer 1, norm"},
@@ -272,8 +272,8 @@ func TestCompareRefuses(t *testing.T) {
 		got := made(0)
 		tt.spoil(got)
 		_, err := Compare(made(0), got, inFloats, nil)
-		if err == nil || !strings.HasPrefix(err.Error(), tt.says) {
-			t.Errorf("%s: %v, want prefix %q", tt.name, err, tt.says)
+		if err == nil || !strings.HasPrefix(err.Error(), tt.wantErr) {
+			t.Errorf("%s: %v, want prefix %q", tt.name, err, tt.wantErr)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func TestLogits(t *testing.T) {
 		want, got         []float64
 		decided, disagree int
 		max               float64
-		says              string // of the logits; "" if they pass
+		wantErr           string // of the logits; "" if they pass
 	}{
 		{"equal", "nothing differs", []float64{1, 2, 4}, []float64{1, 2, 4}, 2, 0, 0, ""},
 		{"another top token", "the margin decides", []float64{1, 2, 4}, []float64{1, 5, 4}, 2, 1, -1, "first at position 1"},
@@ -55,15 +55,15 @@ func TestLogits(t *testing.T) {
 			if tt.max >= 0 && !(math.Abs(l.MaxKL-tt.max) < 1e-12) && !(math.IsInf(tt.max, 1) && math.IsInf(l.MaxKL, 1)) || math.IsNaN(tt.max) != math.IsNaN(l.MaxKL) {
 				t.Errorf("%s: divergence %g, want %g", tt.reason, l.MaxKL, tt.max)
 			}
-			if err := l.Err(); (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says) {
-				t.Errorf("%s: %v, want %q", tt.reason, err, tt.says)
+			if err := l.Err(); (err == nil) != (tt.wantErr == "") || err != nil && !strings.Contains(err.Error(), tt.wantErr) {
+				t.Errorf("%s: %v, want %q", tt.reason, err, tt.wantErr)
 			}
 		})
 	}
 }
 
 // subject has characters that a page must escape.
-var subject = Subject{Model: "<b>&.gguf", Device: `emu "sm_90"`, KV: "f16", Prefill: "fast", Tokens: testPositions}
+var subject = Subject{Model: "<b>&.gguf", Device: `emu "sm_90"`, KV: "f16", Prefill: "f16", Tokens: testPositions}
 
 // reports returns one report within bounds and two out of bounds.
 func reports(t *testing.T) map[string]*Report {

@@ -65,12 +65,12 @@ func TestDeviceAuto(t *testing.T) {
 		err          error
 		weak         bool
 		gpu          bool // is selected
-		says         []string
+		want         []string
 	}{
 		{"no driver", "a machine without a GPU: no message", smallGPU, driver.ErrNoDriver, false, false, nil},
 		{"no device", "a driver without a GPU: a message", smallGPU, fmt.Errorf("device 0 of 0: %w", driver.ErrNoDevice), false, false, []string{"device: cpu", "device 0 of 0"}},
-		{"room", "the model fits", smallGPU, nil, false, true, []string{"device: gpu", "emulated sm_90", "free"}},
-		{"no room", "the model does not", tiny, nil, false, false, []string{"device: cpu", "out of device memory", "of 1048576 free"}},
+		{"fits", "the model fits", smallGPU, nil, false, true, []string{"device: gpu", "emulated sm_90", "free"}},
+		{"too large", "the model does not", tiny, nil, false, false, []string{"device: cpu", "out of device memory", "of 1048576 free"}},
 		{"old", "the kernels need newer instructions", smallGPU, nil, true, false, []string{"device: cpu", "compute capability", "7.5"}},
 	}
 	cpu := succeed(t, "", "generate", "--device", "cpu", "--temperature", "0", "--max-tokens", "2", "Well, Prince,")
@@ -87,13 +87,13 @@ func TestDeviceAuto(t *testing.T) {
 			if taken := strings.Contains(r.err, "kernels of the prompt"); taken != tt.gpu {
 				t.Errorf("%s: the GPU is selected: %v, want %v; standard error %q", tt.reason, taken, tt.gpu, r.err)
 			}
-			for _, s := range tt.says {
+			for _, s := range tt.want {
 				if !strings.Contains(r.err, s) {
 					t.Errorf("%s: standard error %q has no %q", tt.reason, r.err, s)
 				}
 			}
-			if said := strings.HasPrefix(r.err, "device: "); said != (len(tt.says) > 0) {
-				t.Errorf("%s: standard error begins with the device: %v: %q", tt.reason, said, r.err)
+			if noted := strings.HasPrefix(r.err, "device: "); noted != (len(tt.want) > 0) {
+				t.Errorf("%s: standard error begins with the device: %v: %q", tt.reason, noted, r.err)
 			}
 		})
 	}
@@ -152,7 +152,7 @@ func TestDeviceAutoFails(t *testing.T) {
 		name, reason string
 		plan         faultinject.Plan
 		status       int
-		says         string
+		want         string
 	}{
 		{"copy", "while the model is uploaded", faultinject.Plan{Call: faultinject.StreamWriteAsync, N: 1}, exitError, "--device auto: the embedded model: emulated sm_90"},
 		{"launch", "while the prompt is computed", faultinject.Plan{Call: faultinject.StreamLaunch, N: 1}, exitError, "faultinject"},
@@ -172,7 +172,7 @@ func TestDeviceAutoFails(t *testing.T) {
 				return dev, nil
 			}
 			r := runCommand(t, "", "generate", "--max-tokens", "1", "Well,")
-			if r.status != tt.status || !strings.Contains(r.err, tt.says) || (r.out == "") != (tt.status == exitError) {
+			if r.status != tt.status || !strings.Contains(r.err, tt.want) || (r.out == "") != (tt.status == exitError) {
 				t.Errorf("%s: status %d, output %q, standard error %q", tt.reason, r.status, r.out, r.err)
 			}
 		})

@@ -43,7 +43,7 @@ func TestPlanOfCPU(t *testing.T) {
 	whole := succeed(t, "", "inspect", tinyModel).out
 	weights := regexp.MustCompile(`weights\s+(\S+ \S+)`)
 	if got, want := weights.FindStringSubmatch(r.out), weights.FindStringSubmatch(whole); got == nil || got[1] != want[1] {
-		t.Errorf("weights %q, inspect says %q", got, want)
+		t.Errorf("weights %q, inspect want %q", got, want)
 	}
 	cache := regexp.MustCompile(`KV cache\D*1024 positions\s+\S+ \S+ in F16\s+(\S+ \S+) in F32`).FindStringSubmatch(whole)
 	if cache == nil || !strings.Contains(r.out, cache[1]+"  2 × 1024 positions, F16") {
@@ -58,18 +58,18 @@ func TestPlanAuto(t *testing.T) {
 		name, reason string
 		device       emu.Options
 		err          error
-		says         []string
+		want         []string
 	}{
 		{"no driver", "without the searched names", smallGPU, driver.ErrNoDriver, []string{"auto selects the CPU: no GPU driver\n", "cpu\n"}},
 		{"no device", "with the reason", smallGPU, fmt.Errorf("device 0 of 0: %w", driver.ErrNoDevice), []string{"auto selects the CPU", "device 0 of 0", "cpu\n"}},
-		{"room", "the GPU's plan", smallGPU, nil, []string{"emulated sm_90", "activations"}},
-		{"no room", "both plans", emu.Options{Memory: 1 << 20}, nil, []string{"activations", "auto selects the CPU", "out of device memory", "cpu\n"}},
+		{"fits", "the GPU's plan", smallGPU, nil, []string{"emulated sm_90", "activations"}},
+		{"too large", "both plans", emu.Options{Memory: 1 << 20}, nil, []string{"activations", "auto selects the CPU", "out of device memory", "cpu\n"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			gpu(t, tt.device, tt.err)
 			r := succeed(t, "", "plan")
-			for _, s := range tt.says {
+			for _, s := range tt.want {
 				if !strings.Contains(r.out, s) {
 					t.Errorf("%s: %q is missing:\n%s", tt.reason, s, r.out)
 				}
