@@ -133,7 +133,7 @@ func TestLoadConfigVariants(t *testing.T) {
 			if diff := cmp.Diff(want, m.Config); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tt.reason, diff)
 			}
-			checkShapes(t, m)
+			checkShapes(t, m, expectations[m.Config.Arch])
 		})
 	}
 }
@@ -231,7 +231,7 @@ func TestRotationFactorsAreBounded(t *testing.T) {
 		{"short as small", "its positions are fewer", 4e-5, 1, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := base("phi3")
+			c := baseConfig("phi3")
 			c.Context, c.LongContext = 97, 17
 			m := &Model{Config: c}
 			m.Weights.RopeFactors = slices.Repeat([]float32{tt.short}, c.RopeDim/2)

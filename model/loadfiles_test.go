@@ -30,7 +30,7 @@ func TestLoadOracle(t *testing.T) {
 			if m.Tokenizer != nil {
 				t.Error("a vocabulary out of nowhere")
 			}
-			checkShapes(t, m)
+			checkShapes(t, m, expectations[m.Config.Arch])
 			if err := m.Close(); err != nil {
 				t.Error(err)
 			}

@@ -123,19 +123,19 @@ func TestLogitsAgreeWithAnotherEngine(t *testing.T) {
 	}
 }
 
-// Against transformers in float64 (tools/oracle) nothing needs allowance: what is left
-// is the cache in F32 and the rounding of the oracle's own logits to float32.
+// TestLogitsAgreeWithTransformersInFloat64 compares with tools/oracle. The remaining
+// difference is the f32 cache and the rounding of the oracle's logits to float32.
 func TestLogitsAgreeWithTransformersInFloat64(t *testing.T) {
-	const bound = 2e-7
-	files, err := filepath.Glob(filepath.Join("..", "golden", "arch", "*.gguf"))
+	const bound, suffix = 2e-7, ".f64.npy"
+	files, err := filepath.Glob(filepath.Join("..", "golden", "arch", "*"+suffix))
 	if err != nil || len(files) < 10 {
 		t.Fatalf("%d architectures (%v), want at least 10", len(files), err)
 	}
 	for _, file := range files {
-		name := strings.TrimSuffix(file, ".gguf")
+		name := strings.TrimSuffix(file, suffix)
 		t.Run(filepath.Base(name), func(t *testing.T) {
-			_, want := readNPY(t, name+".f64.npy")
-			m := open(t, file)
+			_, want := readNPY(t, file)
+			m := open(t, name+".gguf")
 			got := forward(t, session(t, engine(t, m, ref.Options{})), oracleTokens(), model.WantAll)
 			t.Logf("relative L2 %.2e", relativeL2(got, want))
 			for p, d := range byPosition(got, want, m.Config.Vocab) {

@@ -1,0 +1,141 @@
+package model
+
+import (
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lockstep-go/lockstep/internal/tiny"
+)
+
+// expectation is what loading a tiny model of an architecture must give.
+type expectation struct {
+	config     func(c *Config) // changes Llama-like defaults; nil: nothing
+	qkvBias    bool
+	allBias    bool // of every projection
+	outputBias bool
+	qkNorm     bool
+	postNorm   bool
+}
+
+// sqrtHidden is the embedding scale of the tiny models that have one.
+var sqrtHidden = float32(math.Sqrt(tiny.Hidden))
+
+var expectations = map[string]expectation{
+	"llama":    {config: func(c *Config) { c.RopeInterleaved, c.WindowPattern = true, 1 }},
+	"qwen2":    {qkvBias: true},
+	"qwen3":    {qkNorm: true},
+	"qwen3moe": {qkNorm: true, config: func(c *Config) { c.Experts, c.ExpertsUsed, c.ExpertFFN = tiny.Experts, tiny.Used, tiny.FFN }},
+	"gpt2": {allBias: true, config: func(c *Config) {
+		c.KVHeads, c.LayerNorm, c.Activation, c.Gated = tiny.Heads, true, GELU, false
+		c.RopeDim, c.RopeTheta = 0, 0
+	}},
+	"phi2": {allBias: true, outputBias: true, config: func(c *Config) {
+		c.KVHeads, c.LayerNorm, c.Activation, c.Gated = tiny.Heads, true, GELU, false
+		c.RopeDim, c.ParallelFFN = tiny.HeadDim/2, true
+	}},
+	"phi3": {},
+	"gemma2": {postNorm: true, config: func(c *Config) {
+		c.Activation, c.EmbedScale, c.Window, c.WindowPattern = GELU, sqrtHidden, 5, 2
+		c.AttnSoftcap, c.OutputSoftcap = 50, 30
+	}},
+	"gemma3": {qkNorm: true, postNorm: true, config: func(c *Config) {
+		c.Activation, c.EmbedScale, c.Window, c.WindowPattern = GELU, sqrtHidden, 5, 6
+		c.KVHeads, c.RopeTheta, c.LocalRopeTheta = 1, 1e6, 1e4
+	}},
+}
+
+// baseConfig is the configuration of a tiny model before its expectation applies.
+func baseConfig(arch string) Config {
+	return Config{
+		Arch: arch, Name: "tiny", Layers: tiny.Layers, Hidden: tiny.Hidden, Heads: tiny.Heads, KVHeads: 2,
+		HeadDim: tiny.HeadDim, ValueDim: tiny.HeadDim, FFN: tiny.FFN, Vocab: tiny.Vocab, Context: tiny.Context,
+		NormEps: 1e-5, RopeDim: tiny.HeadDim, RopeTheta: 1e4, RopeScale: 1, RopeAttnFactor: 1,
+		EmbedScale: 1, AttnScale: 1 / math.Sqrt(tiny.HeadDim), Gated: true,
+	}
+}
+
+func TestArchitectures(t *testing.T) {
+	for _, arch := range Architectures() {
+		t.Run(arch, func(t *testing.T) {
+			e, ok := expectations[arch]
+			if !ok {
+				t.Fatal("no expectation for this architecture")
+			}
+			want := baseConfig(arch)
+			if e.config != nil {
+				e.config(&want)
+			}
+			m, err := Load(tiny.New(arch, 1).File())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, m.Config); diff != "" {
+				t.Errorf("config (-want +got):\n%s", diff)
+			}
+			checkShapes(t, m, e)
+		})
+	}
+}
+
+// checkShapes checks the shape and presence of every weight.
+func checkShapes(t *testing.T, m *Model, e expectation) {
+	t.Helper()
+	c, w := m.Config, m.Weights
+	matrix := func(what string, x Matrix, rows, cols int) {
+		t.Helper()
+		size, err := x.Format.RowBytes(cols)
+		if err != nil || x.Rows != rows || x.Cols != cols || len(x.Data) != rows*size {
+			t.Errorf("%s is %d × %d in %d bytes, want %d × %d", what, x.Rows, x.Cols, len(x.Data), rows, cols)
+		}
+	}
+	linear := func(what string, x Linear, rows, cols int, bias bool) {
+		t.Helper()
+		matrix(what, x.W, rows, cols)
+		if bias && len(x.Bias) != rows || !bias && x.Bias != nil {
+			t.Errorf("%s has a bias of %d, want one: %v", what, len(x.Bias), bias)
+		}
+	}
+	norm := func(what string, x Norm, n int, present, bias bool) {
+		t.Helper()
+		if present && len(x.Weight) != n || !present && x.Weight != nil || bias && len(x.Bias) != n || !bias && x.Bias != nil {
+			t.Errorf("%s has a weight of %d and a bias of %d", what, len(x.Weight), len(x.Bias))
+		}
+	}
+	matrix("embedding", w.Embedding, c.Vocab, c.Hidden)
+	linear("output", w.Output, c.Vocab, c.Hidden, e.outputBias)
+	norm("output norm", w.OutputNorm, c.Hidden, true, c.LayerNorm)
+	if len(w.Layers) != c.Layers {
+		t.Fatalf("%d layers, want %d", len(w.Layers), c.Layers)
+	}
+	for _, l := range w.Layers {
+		linear("Q", l.Q, c.Heads*c.HeadDim, c.Hidden, e.allBias || e.qkvBias)
+		linear("K", l.K, c.KVHeads*c.HeadDim, c.Hidden, e.allBias || e.qkvBias)
+		linear("V", l.V, c.KVHeads*c.ValueDim, c.Hidden, e.allBias || e.qkvBias)
+		linear("O", l.O, c.Hidden, c.Heads*c.ValueDim, e.allBias)
+		norm("attention norm", l.AttnNorm, c.Hidden, true, c.LayerNorm)
+		norm("Q norm", l.QNorm, c.HeadDim, e.qkNorm, false)
+		norm("K norm", l.KNorm, c.HeadDim, e.qkNorm, false)
+		norm("post-attention norm", l.AttnPostNorm, c.Hidden, e.postNorm, false)
+		norm("FFN norm", l.FFNNorm, c.Hidden, !c.ParallelFFN, c.LayerNorm && !c.ParallelFFN)
+		norm("post-FFN norm", l.FFNPostNorm, c.Hidden, e.postNorm, false)
+		if c.Experts > 0 {
+			matrix("router", l.Router, c.Experts, c.Hidden)
+			for _, x := range l.Experts {
+				matrix("expert gate", x.Gate, c.ExpertFFN, c.Hidden)
+				matrix("expert up", x.Up, c.ExpertFFN, c.Hidden)
+				matrix("expert down", x.Down, c.Hidden, c.ExpertFFN)
+			}
+			continue
+		}
+		if c.Gated {
+			linear("gate", l.Gate, c.FFN, c.Hidden, e.allBias)
+		}
+		linear("up", l.Up, c.FFN, c.Hidden, e.allBias)
+		linear("down", l.Down, c.Hidden, c.FFN, e.allBias)
+		if l.Router.Rows > 0 || (l.Gate.W.Rows > 0) != c.Gated {
+			t.Error("a router in a dense layer, or a gate where there should be none")
+		}
+	}
+}
