@@ -31,8 +31,8 @@ type asyncCopy struct {
 // which the last is not committed yet.
 type asyncCopies [warpSize][][]asyncCopy
 
-// buildAsyncCopy decodes [to], [from], bytes[, source bytes][, cache policy]. Registers d and a hold
-// the addresses, b the source bytes or is -1, and c the policy.
+// buildAsyncCopy decodes [to], [from], bytes[, source bytes][, cache policy]. Registers d and a
+// hold the addresses, b the source bytes or is -1, and c the policy.
 func buildAsyncCopy(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
 	o := op{kind: opRun, b: -1}
 	plain := 3
@@ -196,8 +196,8 @@ type bulkCopy struct {
 	clock     *vectorClock // of the thread that issued it
 }
 
-// buildBulkCopy decodes [to], [from], bytes, [mbarrier][, cache policy]. Registers d, a and c hold the
-// addresses, b the number of bytes, and more[0] the policy.
+// buildBulkCopy decodes [to], [from], bytes, [mbarrier][, cache policy]. Registers d, a and c hold
+// the addresses, b the number of bytes, and more[0] the policy.
 func buildBulkCopy(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
 	o := op{kind: opRun}
 	policy, err := d.cachePolicy(in, q, 4)

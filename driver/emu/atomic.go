@@ -12,7 +12,8 @@ const (
 	redPrefix  = "red.relaxed|release?." + scopes + "?.global|shared."
 )
 
-// atomicKinds are the operations and their types. Floats are refused because their sums depend on the order.
+// atomicKinds are the operations and their types. Floats are refused because their sums depend on
+// the order.
 var atomicKinds = []string{
 	"add.u32|s32|u64", "inc|dec.u32", "min|max.u32|s32|u64|s64", "and|or|xor|exch|cas.b32|b64",
 }

@@ -78,8 +78,8 @@ type failedWait struct {
 // one per as many passes as give each warp the instructions of a full turn.
 const livelockChecks = 32
 
-// livelock traps if for some time each warp that ran has waited for an mbarrier in vain, and no
-// mbarrier has changed.
+// livelock traps if livelockChecks consecutive checks found that every warp that ran only polled
+// mbarriers without success, and that no mbarrier changed.
 func (c *cta) livelock() *Trap {
 	window := 1
 	if c.random != nil {

@@ -149,7 +149,6 @@ func (d *decoder) fromArgs(f *form, in *syntax.Instruction, q qualifiers) (op, e
 		var err error
 		if i == 0 {
 			*registers[i], err = d.destination(in.Operands[i], t)
-			o.keep = ones(t.Bits)
 		} else {
 			*registers[i], err = d.source(in.Operands[i], t)
 		}

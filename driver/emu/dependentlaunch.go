@@ -62,7 +62,8 @@ func buildGridDependency(_ *decoder, in *syntax.Instruction, q qualifiers) (op, 
 	}}, wantOperands(in, 0)
 }
 
-// missingWait holds the trap of an overlapping grid in which no warp waits: that of the lowest warp.
+// missingWait holds the trap of an overlapping grid in which no warp waits: that of the lowest
+// warp.
 type missingWait struct {
 	sync.Mutex
 	waited atomic.Bool // a warp has executed griddepcontrol.wait

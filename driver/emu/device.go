@@ -1,7 +1,8 @@
-// Package emu implements driver.Device without a GPU. It interprets PTX text warp by warp and checks
-// it like a sanitizer: uninitialized registers and memory, accesses out of bounds, data races,
-// misused barriers and asynchronous operations, deadlocks and livelocks. A kernel that does such a
-// thing fails with a [Trap], which names the kernel, the line of the text, the CTA and the thread.
+// Package emu implements driver.Device without a GPU. It interprets PTX text warp by warp and
+// checks it like a sanitizer: uninitialized registers and memory, accesses out of bounds, data
+// races, misused barriers and asynchronous operations, deadlocks and livelocks. A kernel that does
+// such a thing fails with a [Trap], which names the kernel, the line of the text, the CTA and the
+// thread.
 //
 // The emulator does not tell whether ptxas accepts the text or how fast the kernel is. What it
 // computes is exact where the PTX ISA defines the result. Sums of tensor cores follow published
@@ -46,8 +47,8 @@ const (
 // smLimits bounds the CTAs that are resident on one SM.
 type smLimits struct{ threads, shared int }
 
-// Open returns a device. It fails with driver.ErrUnsupported if opts has a negative number or an unknown
-// compute capability.
+// Open returns a device. It fails with driver.ErrUnsupported if opts has a negative number or an
+// unknown compute capability.
 func Open(opts Options) (*Device, error) {
 	opts = opts.withDefaults()
 	shared, ok := sharedPerSM[opts.ComputeCapability]

@@ -10,12 +10,12 @@ import (
 // that the text does not define their result.
 var floatForms = []form{
 	{pattern: "add.rn.f32", args: "T T T", vec: addFloat},
-	{pattern: "sub.rn.f32", args: "T T T", vec: floats2(alu.Sub32)},
+	{pattern: "sub.rn.f32", args: "T T T", vec: binaryF32(alu.Sub32)},
 	{pattern: "mul.rn.f32", args: "T T T", vec: mulFloat},
 	{pattern: "fma.rn.f32", needs: requirement{20, 20}, args: "T T T T", vec: fmaFloat},
-	{pattern: "div.rn.f32", needs: requirement{14, 20}, args: "T T T", vec: floats2(alu.DivRN)},
-	{pattern: "rcp.rn.f32", needs: requirement{14, 20}, args: "T T", vec: floats1(alu.RcpRN)},
-	{pattern: "sqrt.rn.f32", needs: requirement{14, 20}, args: "T T", vec: floats1(alu.SqrtRN)},
+	{pattern: "div.rn.f32", needs: requirement{14, 20}, args: "T T T", vec: binaryF32(alu.DivRN)},
+	{pattern: "rcp.rn.f32", needs: requirement{14, 20}, args: "T T", vec: unaryF32(alu.RcpRN)},
+	{pattern: "sqrt.rn.f32", needs: requirement{14, 20}, args: "T T", vec: unaryF32(alu.SqrtRN)},
 
 	{pattern: "rcp.approx.f32", args: "T T", run: approximate(alu.Approx.Rcp)},
 	{pattern: "sqrt.approx.f32", args: "T T", run: approximate(alu.Approx.Sqrt)},
@@ -25,13 +25,13 @@ var floatForms = []form{
 	{pattern: "lg2.approx.f32", args: "T T", run: approximate(alu.Approx.Lg2)},
 	{pattern: "tanh.approx.f32", needs: requirement{70, 75}, args: "T T", run: approximate(alu.Approx.Tanh)},
 
-	{pattern: "min.f32", args: "T T T", vec: floats2(minFloat)},
-	{pattern: "max.f32", args: "T T T", vec: floats2(maxFloat)},
-	{pattern: "abs.f32", args: "T T", vec: lanes1(func(a uint64) uint64 { return a & 0x7fffffff })},
-	{pattern: "neg.f32", args: "T T", vec: lanes1(func(a uint64) uint64 { return a ^ 0x80000000 })},
+	{pattern: "min.f32", args: "T T T", vec: binaryF32(minFloat)},
+	{pattern: "max.f32", args: "T T T", vec: binaryF32(maxFloat)},
+	{pattern: "abs.f32", args: "T T", vec: unary64(func(a uint64) uint64 { return a & 0x7fffffff })},
+	{pattern: "neg.f32", args: "T T", vec: unary64(func(a uint64) uint64 { return a ^ 0x80000000 })},
 	// copysign.f32 d, a, b is b with the sign of a.
 	{pattern: "copysign.f32", needs: requirement{20, 20}, args: "T T T",
-		vec: lanes2(func(a, b uint64) uint64 { return a&0x80000000 | b&0x7fffffff })},
+		vec: binary64(func(a, b uint64) uint64 { return a&0x80000000 | b&0x7fffffff })},
 }
 
 func addFloat(d, a, b, _ *vec) {
@@ -117,15 +117,15 @@ func approximate(f func(alu.Approx, float32) float32) func(*warp, *op, uint32) r
 
 // Arithmetic in f64.
 var doubleForms = []form{
-	{pattern: "add.rn.f64", args: "T T T", vec: doubles(func(a, b, _ float64) float64 { return a + b })},
-	{pattern: "sub.rn.f64", args: "T T T", vec: doubles(func(a, b, _ float64) float64 { return a - b })},
-	{pattern: "mul.rn.f64", args: "T T T", vec: doubles(func(a, b, _ float64) float64 { return float64(a * b) })},
-	{pattern: "fma.rn.f64", args: "T T T T", vec: doubles(math.FMA)},
-	{pattern: "div.rn.f64", args: "T T T", vec: doubles(func(a, b, _ float64) float64 { return a / b })},
-	{pattern: "rcp.rn.f64", args: "T T", vec: doubles(func(a, _, _ float64) float64 { return 1 / a })},
-	{pattern: "sqrt.rn.f64", args: "T T", vec: doubles(func(a, _, _ float64) float64 { return math.Sqrt(a) })},
-	{pattern: "abs.f64", args: "T T", vec: lanes1(func(a uint64) uint64 { return a &^ (1 << 63) })},
-	{pattern: "neg.f64", args: "T T", vec: lanes1(func(a uint64) uint64 { return a ^ 1<<63 })},
+	{pattern: "add.rn.f64", args: "T T T", vec: ternaryF64(func(a, b, _ float64) float64 { return a + b })},
+	{pattern: "sub.rn.f64", args: "T T T", vec: ternaryF64(func(a, b, _ float64) float64 { return a - b })},
+	{pattern: "mul.rn.f64", args: "T T T", vec: ternaryF64(func(a, b, _ float64) float64 { return float64(a * b) })},
+	{pattern: "fma.rn.f64", args: "T T T T", vec: ternaryF64(math.FMA)},
+	{pattern: "div.rn.f64", args: "T T T", vec: ternaryF64(func(a, b, _ float64) float64 { return a / b })},
+	{pattern: "rcp.rn.f64", args: "T T", vec: ternaryF64(func(a, _, _ float64) float64 { return 1 / a })},
+	{pattern: "sqrt.rn.f64", args: "T T", vec: ternaryF64(func(a, _, _ float64) float64 { return math.Sqrt(a) })},
+	{pattern: "abs.f64", args: "T T", vec: unary64(func(a uint64) uint64 { return a &^ (1 << 63) })},
+	{pattern: "neg.f64", args: "T T", vec: unary64(func(a uint64) uint64 { return a ^ 1<<63 })},
 }
 
 // Packed arithmetic in f16 and bf16.
@@ -142,5 +142,5 @@ func half2(f func(a, b uint16) uint16) func(d, a, b, c *vec) {
 }
 
 func half3(f func(a, b, c uint16) uint16) func(d, a, b, c *vec) {
-	return words3(func(a, b, c uint32) uint32 { return alu.F16x2(f, a, b, c) })
+	return ternary32(func(a, b, c uint32) uint32 { return alu.F16x2(f, a, b, c) })
 }

@@ -2,10 +2,10 @@ package emu
 
 import "math"
 
-// The functions below make form.vec from the computation of one lane. The most frequent instructions
-// have their own loop instead, because a call per lane costs more than the work.
+// The functions below make form.vec from the computation of one lane. The most frequent
+// instructions have their own loop instead, because a call per lane costs more than the work.
 
-func lanes1(f func(a uint64) uint64) func(d, a, b, c *vec) {
+func unary64(f func(a uint64) uint64) func(d, a, b, c *vec) {
 	return func(d, a, _, _ *vec) {
 		for l := range d {
 			d[l] = f(a[l])
@@ -13,7 +13,7 @@ func lanes1(f func(a uint64) uint64) func(d, a, b, c *vec) {
 	}
 }
 
-func lanes2(f func(a, b uint64) uint64) func(d, a, b, c *vec) {
+func binary64(f func(a, b uint64) uint64) func(d, a, b, c *vec) {
 	return func(d, a, b, _ *vec) {
 		for l := range d {
 			d[l] = f(a[l], b[l])
@@ -21,7 +21,7 @@ func lanes2(f func(a, b uint64) uint64) func(d, a, b, c *vec) {
 	}
 }
 
-func words1(f func(a uint32) uint32) func(d, a, b, c *vec) {
+func unary32(f func(a uint32) uint32) func(d, a, b, c *vec) {
 	return func(d, a, _, _ *vec) {
 		for l := range d {
 			d[l] = uint64(f(uint32(a[l])))
@@ -29,7 +29,7 @@ func words1(f func(a uint32) uint32) func(d, a, b, c *vec) {
 	}
 }
 
-func words2(f func(a, b uint32) uint32) func(d, a, b, c *vec) {
+func binary32(f func(a, b uint32) uint32) func(d, a, b, c *vec) {
 	return func(d, a, b, _ *vec) {
 		for l := range d {
 			d[l] = uint64(f(uint32(a[l]), uint32(b[l])))
@@ -37,7 +37,7 @@ func words2(f func(a, b uint32) uint32) func(d, a, b, c *vec) {
 	}
 }
 
-func words3(f func(a, b, c uint32) uint32) func(d, a, b, c *vec) {
+func ternary32(f func(a, b, c uint32) uint32) func(d, a, b, c *vec) {
 	return func(d, a, b, c *vec) {
 		for l := range d {
 			d[l] = uint64(f(uint32(a[l]), uint32(b[l]), uint32(c[l])))
@@ -45,7 +45,7 @@ func words3(f func(a, b, c uint32) uint32) func(d, a, b, c *vec) {
 	}
 }
 
-func floats1(f func(a float32) float32) func(d, a, b, c *vec) {
+func unaryF32(f func(a float32) float32) func(d, a, b, c *vec) {
 	return func(d, a, _, _ *vec) {
 		for l := range d {
 			d[l] = bits32(f(float32Of(a[l])))
@@ -53,7 +53,7 @@ func floats1(f func(a float32) float32) func(d, a, b, c *vec) {
 	}
 }
 
-func floats2(f func(a, b float32) float32) func(d, a, b, c *vec) {
+func binaryF32(f func(a, b float32) float32) func(d, a, b, c *vec) {
 	return func(d, a, b, _ *vec) {
 		for l := range d {
 			d[l] = bits32(f(float32Of(a[l]), float32Of(b[l])))
@@ -61,10 +61,10 @@ func floats2(f func(a, b float32) float32) func(d, a, b, c *vec) {
 	}
 }
 
-func doubles(f func(a, b, c float64) float64) func(d, a, b, c *vec) {
+func ternaryF64(f func(a, b, c float64) float64) func(d, a, b, c *vec) {
 	return func(d, a, b, c *vec) {
 		for l := range d {
-			d[l] = bits64(f(math.Float64frombits(a[l]), math.Float64frombits(b[l]), math.Float64frombits(c[l])))
+			d[l] = canonical64(f(math.Float64frombits(a[l]), math.Float64frombits(b[l]), math.Float64frombits(c[l])))
 		}
 	}
 }
@@ -75,8 +75,8 @@ func float32Of(v uint64) float32 { return math.Float32frombits(uint32(v)) }
 // bits32 returns the bits of a float32 as a register value.
 func bits32(f float32) uint64 { return uint64(math.Float32bits(f)) }
 
-// bits64 returns the bits of a float64, or of the canonical NaN.
-func bits64(f float64) uint64 {
+// canonical64 returns the bits of a float64, or of the canonical NaN.
+func canonical64(f float64) uint64 {
 	if f != f {
 		return 0x7fffffffffffffff
 	}

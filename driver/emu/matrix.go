@@ -80,7 +80,8 @@ func (w *warp) ldMatrix(o *op, m uint32, trans bool) result {
 	return res
 }
 
-// buildMMA decodes {d…}, {a…}, {b…}, {c…}. The op has the registers of d in list, and those of a, b and c in more.
+// buildMMA decodes {d…}, {a…}, {b…}, {c…}. The op has the registers of d in list, and those of a, b
+// and c in more.
 func buildMMA(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
 	if err := wantOperands(in, 4); err != nil {
 		return op{}, err

@@ -15,8 +15,8 @@ var moveForms = []form{
 
 func copyLanes(d, a, _, _ *vec) { *d = *a }
 
-// buildMove decodes a move of a register, an immediate, a special register, the address of a shared variable,
-// or the two halves of a register.
+// buildMove decodes a move of a register, an immediate, a special register, the address of a shared
+// variable, or the two halves of a register.
 func buildMove(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
 	t := q.typ()
 	if err := wantOperands(in, 2); err != nil {
@@ -24,7 +24,7 @@ func buildMove(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
 	}
 	to, from := in.Operands[0], in.Operands[1]
 	if to.Kind == syntax.Vector || from.Kind == syntax.Vector {
-		return d.halves(to, from, t)
+		return d.pack(to, from, t)
 	}
 	o := op{kind: opVec, vec: copyLanes}
 	var err error
@@ -61,53 +61,55 @@ func (d *decoder) special(s special) int32 {
 	return d.prog.specials[s]
 }
 
-// halves decodes mov d, {low, high} and mov {low, high}, a.
-func (d *decoder) halves(to, from syntax.Operand, t syntax.Type) (op, error) {
-	half := syntax.Type{Kind: syntax.Bits, Bits: t.Bits / 2}
+// pack decodes mov d, {low, high} and mov {low, high}, a.
+func (d *decoder) pack(to, from syntax.Operand, t syntax.Type) (op, error) {
+	elem := syntax.Type{Kind: syntax.Bits, Bits: t.Bits / 2}
 	o := op{kind: opVec}
 	if t.Kind != syntax.Bits || t.Bits < 32 {
-		return o, fmt.Errorf("only .b32 and .b64 have halves")
+		return o, fmt.Errorf("only .b32 and .b64 are packed from two registers")
 	}
-	whole, parts := to, from
+	whole, vector := to, from
 	if to.Kind == syntax.Vector {
-		whole, parts = from, to
+		whole, vector = from, to
 	}
-	if len(parts.Elems) != 2 || whole.Kind != syntax.Name {
-		return o, fmt.Errorf("want one register and two halves")
+	if len(vector.Elems) != 2 || whole.Kind != syntax.Name {
+		return o, fmt.Errorf("want a register and a vector of 2 registers")
 	}
-	low, err := d.source(parts.Elems[0], half)
+	low, err := d.source(vector.Elems[0], elem)
 	if err != nil {
 		return o, err
 	}
-	high, err := d.source(parts.Elems[1], half)
+	high, err := d.source(vector.Elems[1], elem)
 	if err != nil {
 		return o, err
 	}
 	reg, err := d.source(whole, t)
 	if to.Kind == syntax.Vector {
-		if parts.Elems[0].Kind != syntax.Name || parts.Elems[1].Kind != syntax.Name {
+		if vector.Elems[0].Kind != syntax.Name || vector.Elems[1].Kind != syntax.Name {
 			return o, fmt.Errorf("destination is not a register")
 		}
-		o.kind, o.run, o.a, o.size, o.list = opRun, runSplit, reg, int32(half.Bits), []int32{low, high}
+		o.kind, o.a = opRun, reg
+		o.run = func(w *warp, o *op, m uint32) result { return w.unpack(o, m, low, high, elem.Bits) }
 		return o, err
 	}
 	o.d, o.a, o.b = reg, low, high
 	o.vec = func(d, a, b, _ *vec) {
 		for l := range d {
-			d[l] = a[l] | b[l]<<half.Bits
+			d[l] = a[l] | b[l]<<elem.Bits
 		}
 	}
 	return o, err
 }
 
-func runSplit(w *warp, o *op, m uint32) result {
+// unpack splits a register into two of a number of bits.
+func (w *warp) unpack(o *op, m uint32, low, high int32, bits int) result {
 	if !w.reads(o, m, o.a) {
 		return resultTrap
 	}
 	for l := range lanesOf(m) {
 		v := w.regs[o.a][l]
-		w.set(o.list[0], l, v&ones(int(o.size)))
-		w.set(o.list[1], l, v>>o.size)
+		w.set(low, l, v&ones(bits))
+		w.set(high, l, v>>bits)
 	}
 	return resultNext
 }
@@ -173,7 +175,7 @@ func buildParam(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
 		o.vec = copyLanes
 		if reg.Bits > t.Bits && t.Kind == syntax.Signed {
 			keep := ones(reg.Bits)
-			o.vec = lanes1(func(a uint64) uint64 { return extend(t, a) & keep })
+			o.vec = unary64(func(a uint64) uint64 { return extend(t, a) & keep })
 		}
 		return o, nil
 	}

@@ -29,8 +29,8 @@ type Schedule struct {
 	Seed        uint64
 }
 
-// InOrder runs warps in order, each as far as it can go, and of diverged lanes those with the lowest
-// program counter first.
+// InOrder runs warps in order, each as far as it can go, and of diverged lanes those with the
+// lowest program counter first.
 var InOrder = Schedule{}
 
 // Adversarial picks warps and lanes at random, for a few instructions at a time.
@@ -47,8 +47,8 @@ const (
 	Late
 )
 
-// Approximation is what approximate instructions return: the correctly rounded result, or if Perturb
-// is set another one within the error bound of the PTX ISA, chosen by Seed.
+// Approximation is what approximate instructions return: the correctly rounded result, or if
+// Perturb is set another one within the error bound of the PTX ISA, chosen by Seed.
 type Approximation struct {
 	Perturb bool
 	Seed    uint64

@@ -50,7 +50,7 @@ type op struct {
 	size       int32 // bytes of an element in memory
 	line       int32
 	imm        int64   // offset of the address in a
-	keep       uint64  // mask of the bits of the destination register
+	keep       uint64  // mask of the destination register of a sign-extending load
 	list       []int32 // registers of a vector operand
 	more       []int32 // registers of further operands
 }

@@ -105,7 +105,8 @@ func (d *Device) perform(s *stream, t *task) error {
 	return nil
 }
 
-// transfer runs a task that moves bytes. Its memory was live when it was queued, and may not be now.
+// transfer runs a task that moves bytes. Its memory was live when it was queued, and may not be
+// now.
 func (d *Device) transfer(t *task) error {
 	d.chain++ // the next kernel begins after it
 	at := t.dst

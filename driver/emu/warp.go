@@ -35,7 +35,7 @@ type warp struct {
 	waits   [warpSize]wait
 	group   uint32 // lanes that execute now
 	pc      int32  // of the group
-	skipTo  int32  // the next pick ignores lanes below this program counter
+	skipTo  int32  // the next pick prefers lanes at this program counter and above
 
 	fault      *Trap
 	scratch    vec
@@ -197,8 +197,8 @@ func (w *warp) lowest(ready uint32, least int32) (mask uint32, limit int32) {
 	return mask, limit
 }
 
-// splitOdds makes an adversarial schedule split a group in one of so many picks. This is often
-// enough to show within a loop or two, and seldom because the parts run one after the other.
+// In an adversarial schedule, one pick in splitOdds splits a group. That is often enough to show
+// within a loop or two. More would be slow, because the parts run one after the other.
 const splitOdds = 16
 
 // pickRandom chooses some of the lanes that share a program counter, for a few instructions.

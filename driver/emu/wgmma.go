@@ -13,8 +13,8 @@ import (
 // The asynchronous matrix instruction of a warpgroup.
 //
 // On a GPU, wgmma.mma_async executes from its issue to the wait for its group. Here each of the
-// four warps computes its own 16 rows of the result at issue. That is the same unless somebody
-// looks or interferes in between, and this is trapped:
+// four warps computes its own 16 rows of the result at issue. The results are the same if the
+// kernel follows these rules, and a violation traps:
 //
 //   - Between issue and wait, no other instruction may access the registers of D and A, and no
 //     thread may write B in shared memory.

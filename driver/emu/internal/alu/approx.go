@@ -3,9 +3,9 @@ package alu
 import "math"
 
 // Approx has the operations for which the PTX ISA bounds the error only. The zero value rounds
-// correctly. If Perturb is set, the result is another number within the bound, which depends on Seed,
-// the operation and the operand. Code that relies on exact results then fails, reproducibly. Results
-// that the PTX ISA fixes (zeros, infinities, NaN) are never perturbed.
+// correctly. If Perturb is set, the result is another number within the bound, which depends on
+// Seed, the operation and the operand. Code that relies on exact results then fails, reproducibly.
+// Results that the PTX ISA fixes (zeros, infinities, NaN) are never perturbed.
 //
 // All operations but Ex2FTZ keep subnormal operands and results, as instructions without .ftz do.
 type Approx struct {
@@ -64,7 +64,8 @@ func (p Approx) Ex2FTZ(x float32) float32 {
 	return y
 }
 
-// Lg2 is lg2.approx.f32: log₂ x with an error of 2⁻²², absolute for x in [0.5, 2] and else relative.
+// Lg2 is lg2.approx.f32: log₂ x with an error of 2⁻²², absolute for x in [0.5, 2] and else
+// relative.
 func (p Approx) Lg2(x float32) float32 {
 	switch {
 	case x == 0:
@@ -135,12 +136,12 @@ func (p Approx) Sqrt(x float32) float32 {
 	return SqrtRN(x)
 }
 
-// elementaryError bounds the relative error of exp2, log2, tanh and 1/√x in float64. It is subtracted
-// from the bounds of perturbed results.
+// elementaryError bounds the relative error of exp2, log2, tanh and 1/√x in float64. It is
+// subtracted from the bounds of perturbed results.
 const elementaryError = 0x1p-49
 
-// roundCorrectly rounds f(x) to f32, given an approximation y. If the error of y leaves the result in
-// doubt, it evaluates pair, which is f in twice the precision.
+// roundCorrectly rounds f(x) to f32, given an approximation y. If the error of y leaves the result
+// in doubt, it evaluates pair, which is f in twice the precision.
 func roundCorrectly(x float32, y float64, pair func(float64) double) float32 {
 	margin := float64(elementaryError * y)
 	below, above := float32(y-margin), float32(y+margin)

@@ -1,8 +1,8 @@
 package alu
 
 // Lop3 is lop3.b32. In every bit position the bits of a, b and c form a number, a being the highest
-// bit, that selects a bit of the table. The table of an expression is its value at a = 0xF0, b = 0xCC,
-// c = 0xAA.
+// bit, that selects a bit of the table. The table of an expression is its value at a = 0xF0, b =
+// 0xCC, c = 0xAA.
 func Lop3(a, b, c uint32, table uint8) uint32 {
 	t := uint32(table)
 	// column evaluates the function of c that is in the lowest two bits of a table.
@@ -26,9 +26,9 @@ func Prmt(a, b, sel uint32) uint32 {
 	return out
 }
 
-// BFE is bfe.u32, or bfe.s32 if signed: len bits of a from bit pos up. Bits beyond the field are zero,
-// or if signed copies of its highest bit, which is bit 31 if the field reaches past it. Only the low
-// eight bits of pos and len count.
+// BFE is bfe.u32, or bfe.s32 if signed: len bits of a from bit pos up. Bits beyond the field are
+// zero, or if signed copies of its highest bit, which is bit 31 if the field reaches past it. Only
+// the low eight bits of pos and len count.
 func BFE(a, pos, len uint32, signed bool) uint32 {
 	pos, len = pos&0xFF, len&0xFF
 	if len == 0 {
@@ -44,8 +44,8 @@ func BFE(a, pos, len uint32, signed bool) uint32 {
 	return uint32(int32(a<<up) >> (up + pos))
 }
 
-// BFI is bfi.b32: b with len bits from bit pos up replaced by the low bits of a. Bits past bit 31 are
-// dropped. Only the low eight bits of pos and len count.
+// BFI is bfi.b32: b with len bits from bit pos up replaced by the low bits of a. Bits past bit 31
+// are dropped. Only the low eight bits of pos and len count.
 func BFI(a, b, pos, len uint32) uint32 {
 	pos, len = pos&0xFF, len&0xFF
 	field := mask(len) << pos

@@ -37,8 +37,8 @@ func newDouble(hi, lo float64) double {
 	return double{sum, rest}
 }
 
-// twoProduct returns a·b rounded, and the rounding error exactly (Dekker), without math.FMA, so that
-// no fused operation is needed anywhere in this package.
+// twoProduct returns a·b rounded, and the rounding error exactly (Dekker), without math.FMA, so
+// that no fused operation is needed anywhere in this package.
 func twoProduct(a, b float64) (product, rest float64) {
 	product = float64(a * b)
 	aHi, aLo := split(a)

@@ -2,10 +2,10 @@ package alu
 
 import "math"
 
-// exp2, log2 and tanh are fast, with a relative error below elementaryError. The functions named Pair
-// are slow, with an error below 2⁻⁹⁰, and decide roundings that the fast ones leave open. That is
-// enough: among 2³² results, the closest to a midpoint of two f32 is expected at a distance of about
-// 2⁻⁵⁷.
+// exp2, log2 and tanh are fast, with a relative error below elementaryError. The functions named
+// Pair are slow, with an error below 2⁻⁹⁰, and decide roundings that the fast ones leave open. That
+// is enough: among 2³² results, the closest to a midpoint of two f32 is expected at a distance of
+// about 2⁻⁵⁷.
 
 // Constants as sums of two float64.
 const (
@@ -63,8 +63,8 @@ func expm1Pair(t double) double {
 	return s.add(one).mul(t)
 }
 
-// artanhTerms is the number of terms of the series of artanh f in log2, for |f| < 0.172. The first term
-// left out is below 2⁻⁵⁸ of the first one.
+// artanhTerms is the number of terms of the series of artanh f in log2, for |f| < 0.172. The first
+// term left out is below 2⁻⁵⁸ of the first one.
 const artanhTerms = 11
 
 // log2 is log₂ x for positive and finite x.

@@ -34,8 +34,8 @@ func RcpRN(x float32) float32 { return canonical(1 / x) }
 // SqrtRN is sqrt.rn.f32. Rounding twice is exact here because 53 ≥ 2·24 + 2 (Figueroa 1995).
 func SqrtRN(x float32) float32 { return canonical(float32(math.Sqrt(float64(x)))) }
 
-// addOdd is a + b rounded to odd: truncated, with the last bit set if the sum is inexact. Infinities
-// and NaN are those of a + b.
+// addOdd is a + b rounded to odd: truncated, with the last bit set if the sum is inexact.
+// Infinities and NaN are those of a + b.
 func addOdd(a, b float64) float64 {
 	sum, rest := twoSum(a, b)
 	if sum-sum != 0 {

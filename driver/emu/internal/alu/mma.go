@@ -6,17 +6,17 @@ import "math"
 //
 // A tensor core does not round after every addition (Fasi, Higham, Mikaitis, Pranesh 2021; Khattak,
 // Mikaitis 2025). It takes a group of exact products and the accumulator, and aligns them to the
-// largest exponent. It truncates each to FractionBits bits behind the binary point of that exponent,
-// adds these exactly, and rounds the sum toward zero to f32. The exponent of a product is the sum of
-// the exponents of its factors, also if the product of the significands reaches 2. The sum of a group
-// is the accumulator of the next group.
+// largest exponent. It truncates each to FractionBits bits behind the binary point of that
+// exponent, adds these exactly, and rounds the sum toward zero to f32. The exponent of a product is
+// the sum of the exponents of its factors, also if the product of the significands reaches 2. The
+// sum of a group is the accumulator of the next group.
 //
-// For Hopper, the sum of 16 products and an accumulator differs before rounding by less than 17/4 ulp
-// of the largest term from the exact one.
+// For Hopper, the sum of 16 products and an accumulator differs before rounding by less than 17/4
+// ulp of the largest term from the exact one.
 //
-// The publications leave some cases open. Here a product or an accumulator of zero does not take part
-// in the alignment. As on an H200, a sum of zero is +0, a sum of 2¹²⁸ or more is infinite, and a sum
-// between the largest f32 and 2¹²⁸ rounds to the largest f32.
+// The publications leave some cases open. Here a product or an accumulator of zero does not take
+// part in the alignment. As on an H200, a sum of zero is +0, a sum of 2¹²⁸ or more is infinite, and
+// a sum between the largest f32 and 2¹²⁸ rounds to the largest f32.
 //
 // The zero value adds exactly and rounds once to nearest, unlike any hardware.
 type Accumulate struct {
@@ -32,8 +32,8 @@ var (
 )
 
 // MMA16816 is mma.sync.aligned.m16n8k16.row.col.f32 for one warp: D = A·B + C, with A [16, 16] and
-// B [16, 8] in f16 or bf16, and C and D [16, 8] in f32. The arguments have the registers of each lane.
-// dst may be c. With g = lane/4 and t = lane%4, element i of a lane is
+// B [16, 8] in f16 or bf16, and C and D [16, 8] in f32. The arguments have the registers of each
+// lane. dst may be c. With g = lane/4 and t = lane%4, element i of a lane is
 //
 //	A  row g (+8 for i in 2, 3, 6, 7)  column 2t + i%2 (+8 for i ≥ 4)
 //	B  row 2t + i%2 (+8 for i ≥ 2)     column g
@@ -82,8 +82,9 @@ type mmaVector struct {
 	exp   [4]uint64 // four exponents of 16 bits per word, so that maxExps compares four at once
 }
 
-// An exponent is stored with expBias added, and that of zero as 0. So the sum of two is positive, and
-// below every other sum if one of the factors is zero. The highest bit of each field stays free.
+// An exponent is stored with expBias added, and that of zero as 0. So the sum of two is positive,
+// and below every other sum if one of the factors is zero. The highest bit of each field stays
+// free.
 const (
 	perWord  = 4
 	expBias  = 1 << 12
@@ -145,8 +146,8 @@ func (n *format16) replaceSpecial(v *float64, magnitude uint32) {
 	}
 }
 
-// storedExp is the biased exponent of a finite number. Subnormal numbers have the smallest exponent of
-// normal ones.
+// storedExp is the biased exponent of a finite number. Subnormal numbers have the smallest exponent
+// of normal ones.
 func (n *format16) storedExp(magnitude uint32) uint64 {
 	if magnitude == 0 {
 		return 0
@@ -258,8 +259,8 @@ func exactDot(a, b *mmaVector, addend float32) float32 {
 	return float32(sumOdd(terms[:]))
 }
 
-// sumOdd is the sum of finite terms, rounded to odd. It overwrites terms with an expansion: numbers of
-// rising magnitude that do not overlap and have the same sum (Shewchuk 1997, GROW-EXPANSION).
+// sumOdd is the sum of finite terms, rounded to odd. It overwrites terms with an expansion: numbers
+// of rising magnitude that do not overlap and have the same sum (Shewchuk 1997, GROW-EXPANSION).
 func sumOdd(terms []float64) float64 {
 	parts := terms[:0]
 	for _, x := range terms {

@@ -1,10 +1,10 @@
 package alu
 
-// MMA16832S8 is mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 for one warp, or with unsigned that of
-// .u8.s8: D = A·B + C, with A [16, 32] and B [32, 8] of bytes, and C and D [16, 8]. Sums wrap.
+// MMA16832S8 is mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 for one warp, or with unsigned that
+// of .u8.s8: D = A·B + C, with A [16, 32] and B [32, 8] of bytes, and C and D [16, 8]. Sums wrap.
 //
-// The arguments have the registers of each lane. dst may be c. With g = lane/4 and t = lane%4, element
-// i of a lane is
+// The arguments have the registers of each lane. dst may be c. With g = lane/4 and t = lane%4,
+// element i of a lane is
 //
 //	A  row g (+8 for i in 4–7, 12–15)  column 4t + i%4 (+16 for i ≥ 8)
 //	B  row 4t + i%4 (+16 for i ≥ 4)    column g
