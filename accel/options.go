@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/lockstep-go/lockstep/accel/internal/plan"
 	"github.com/lockstep-go/lockstep/driver"
@@ -107,7 +108,7 @@ func supported(m *model.Model, props driver.Properties) error {
 		return fmt.Errorf("accel: %w: head dim %d; kernels take multiples of 8 up to 256", model.ErrUnsupported, c.HeadDim)
 	}
 	check := func(layer int, f quant.Format) error {
-		if matmul.Supports(f) {
+		if slices.Contains(matmul.Formats(), f) {
 			return nil
 		}
 		where := "embedding or output"

@@ -13,6 +13,7 @@ import (
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/float16"
+	"github.com/lockstep-go/lockstep/ptxgen/matmul"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
@@ -425,7 +426,7 @@ func TestScale(t *testing.T) {
 // magnitudes.
 func TestReferenceMatchesBLAS(t *testing.T) {
 	const rows, vectors = 7, 3
-	for _, f := range quant.Formats() {
+	for _, f := range matmul.Formats() {
 		for _, d := range harness.Distributions() {
 			comparisonFailures(t, func(r *harness.Fixture) {
 				k := 4 * max(f.BlockLen(), 33)

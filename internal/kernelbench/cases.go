@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/ptxgen/matmul"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -25,7 +26,7 @@ type sizes struct {
 
 // measured holds the sizes of an 8B model and of two mixtures of experts.
 var measured = sizes{
-	formats:    quant.Formats(),
+	formats:    matmul.Formats(),
 	products:   []quant.Format{quant.F32, quant.F16, quant.BF16, quant.Q8_0, quant.Q4_0, quant.Q4_K, quant.Q5_K, quant.Q6_K, quant.IQ4_XS},
 	experts:    []quant.Format{quant.F16, quant.Q8_0, quant.Q4_K, quant.Q6_K},
 	embeddings: []quant.Format{quant.F16, quant.BF16, quant.Q8_0, quant.Q4_K, quant.Q6_K},

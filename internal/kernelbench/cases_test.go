@@ -49,7 +49,7 @@ func TestCases(t *testing.T) {
 			operations[typ] = true
 		}
 	}
-	for _, f := range quant.Formats() {
+	for _, f := range matmul.Formats() {
 		want := []kernel.Spec{matmul.Gemv{Format: f}, matmul.Gemv{Format: f, Gated: true}}
 		if f.BlockLen() > 1 {
 			want = append(want, matmul.GemvBatch{Format: f, Columns: 4}, matmul.GemvBatch{Format: f, Columns: 8, Gated: true})

@@ -21,7 +21,7 @@ const embedThreads = 128
 
 func embedSpecs() []kernel.Spec {
 	var all []kernel.Spec
-	for _, f := range quant.Formats() {
+	for _, f := range Formats() {
 		all = append(all, Embed{f})
 	}
 	return all

@@ -61,7 +61,7 @@ func (s GEMM) as(format, input quant.Format) GEMM {
 func gemmSpecs() []kernel.Spec {
 	var all []kernel.Spec
 	for _, shape := range gemmShapes {
-		for _, f := range quant.Formats() {
+		for _, f := range Formats() {
 			all = append(all, shape.as(f, quant.F16))
 		}
 		for _, f := range []quant.Format{quant.F32, quant.F16, quant.BF16} {

@@ -135,7 +135,7 @@ func TestGEMMReachable(t *testing.T) {
 		names[s.Name()] = true
 	}
 	inputs := map[quant.Format][]quant.Format{quant.F32: {quant.F16, quant.BF16}, quant.F16: {quant.F16, quant.BF16}, quant.BF16: {quant.F16, quant.BF16}}
-	for _, f := range quant.Formats() {
+	for _, f := range matmul.Formats() {
 		if inputs[f] == nil {
 			inputs[f] = []quant.Format{quant.F16}
 		}

@@ -37,7 +37,7 @@ var gemvColumns = []int{1, 2, 4, 8, 16}
 
 func gemvSpecs() []kernel.Spec {
 	var all []kernel.Spec
-	for _, f := range quant.Formats() {
+	for _, f := range Formats() {
 		if decoderOf(f).quantized() {
 			for _, small := range []bool{false, true} {
 				all = append(all, Gemv{Format: f, Columns: 1, Small: small}, Gemv{Format: f, Columns: 1, Gated: true, Small: small})

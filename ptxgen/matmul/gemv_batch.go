@@ -36,7 +36,7 @@ func gemvBatchColumns(f quant.Format) []int {
 
 func gemvBatchSpecs() []kernel.Spec {
 	all := []kernel.Spec{Digits{}}
-	for _, f := range quant.Formats() {
+	for _, f := range Formats() {
 		for _, c := range gemvBatchColumns(f) {
 			if decoderOf(f).quantized() {
 				all = append(all, GemvBatch{Format: f, Columns: c}, GemvBatch{Format: f, Columns: c, Gated: true})

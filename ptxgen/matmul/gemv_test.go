@@ -152,7 +152,7 @@ func TestGemvForSmall(t *testing.T) {
 // TestGemvForEveryDevice: from an RTX 3090 to an H200 there is a kernel for every product
 // of a model.
 func TestGemvForEveryDevice(t *testing.T) {
-	for _, f := range quant.Formats() {
+	for _, f := range matmul.Formats() {
 		for _, k := range []int{256, 2048, 4096, 14336, 28672} {
 			for _, columns := range []int{1, 4, 16} {
 				for _, shared := range []int{99 << 10, 163 << 10, 227 << 10} {

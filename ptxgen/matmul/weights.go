@@ -2,6 +2,8 @@ package matmul
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
 	"github.com/lockstep-go/lockstep/quant"
@@ -14,11 +16,8 @@ const UnitLen = 32
 // rowAlign is what the start of every packed tile is a multiple of, in bytes.
 const rowAlign = 16
 
-// Supports reports whether there are kernels for weights in a format.
-func Supports(f quant.Format) bool {
-	_, ok := layouts[f]
-	return ok
-}
+// Formats returns the formats of weights that the kernels read, in order of their ids.
+func Formats() []quant.Format { return slices.Sorted(maps.Keys(layouts)) }
 
 // Packing describes a matrix of K weights a row as the kernels read it. In a file
 // the blocks are 18, 34 or 210 bytes long, which no wide load can read in place, and

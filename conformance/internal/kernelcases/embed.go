@@ -20,7 +20,7 @@ type embedCase struct {
 
 func embedCases() []harness.Case {
 	var rows []embedCase
-	for _, f := range quant.Formats() {
+	for _, f := range matmul.Formats() {
 		for _, k := range Widths(f) {
 			if k <= 4096 {
 				rows = append(rows, embedCase{name: fmt.Sprintf("k=%d", k), reason: WidthReason(k), format: f, k: k, scale: 1})

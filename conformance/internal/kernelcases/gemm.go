@@ -79,7 +79,7 @@ func gemmReachable() []gemmCase {
 // gemmWidths is every format with every row length, a few rows and columns.
 func gemmWidths() []gemmCase {
 	var all []gemmCase
-	for _, f := range quant.Formats() {
+	for _, f := range matmul.Formats() {
 		for _, k := range Widths(f) {
 			all = append(all, gemmCase{
 				name: fmt.Sprintf("k=%d", k), reason: WidthReason(k), spec: gemmShape(f, quant.F16, 1),

@@ -44,7 +44,7 @@ func gemvCases() []harness.Case {
 			Reason: c.reason, Long: c.long, Run: func(r *harness.Fixture) { run(r, c) },
 		})
 	}
-	for _, f := range quant.Formats() {
+	for _, f := range matmul.Formats() {
 		spec := matmul.Gemv{Format: f}
 		for _, k := range Widths(f) {
 			add("gemv", gemvCase{
@@ -236,7 +236,7 @@ type batchCase struct {
 // batchCases are for all quantized formats.
 func batchCases() []harness.Case {
 	var all []harness.Case
-	for _, f := range quant.Formats() {
+	for _, f := range matmul.Formats() {
 		if f.BlockLen() == 1 {
 			continue
 		}
@@ -1008,7 +1008,7 @@ var subScales = map[quant.Format][2]int{quant.Q6_K: {192, 208}}
 // by bit.
 func smallCases() []harness.Case {
 	var all []harness.Case
-	for _, f := range quant.Formats() {
+	for _, f := range matmul.Formats() {
 		if f.BlockLen() == 1 {
 			continue
 		}
