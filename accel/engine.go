@@ -24,7 +24,7 @@ type Engine struct {
 	layout  *plan.Layout
 	plan    Plan
 
-	open    resources
+	opened  resources
 	stream  driver.Stream
 	kernels *kernelcache.Cache
 	staging driver.Pinned // logits and tapped values on their way to the host
@@ -84,23 +84,23 @@ func New(ctx context.Context, m *model.Model, dev driver.Device, o Options) (_ *
 	}
 	defer release()
 
-	open := resources{dev: dev}
+	opened := resources{dev: dev}
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("accel: %w", err), open.close())
+			err = errors.Join(fmt.Errorf("accel: %w", err), opened.close())
 		}
 	}()
 	stream, err := dev.NewStream()
 	if err != nil {
 		return nil, err
 	}
-	open.stream = stream
-	open.add(stream)
-	staging, err := open.pinned(layout.StagingBytes())
+	opened.stream = stream
+	opened.add(stream)
+	staging, err := opened.pinned(layout.StagingBytes())
 	if err != nil {
 		return nil, err
 	}
-	inputs, err := open.pinned(stepInputBytes(layout))
+	inputs, err := opened.pinned(stepInputBytes(layout))
 	if err != nil {
 		return nil, err
 	}
@@ -109,17 +109,17 @@ func New(ctx context.Context, m *model.Model, dev driver.Device, o Options) (_ *
 		if stepEnd, err = dev.NewEvent(); err != nil {
 			return nil, err
 		}
-		open.add(stepEnd)
+		opened.add(stepEnd)
 	}
 	buffers, err := layout.Memory.Allocate(dev)
 	for _, b := range buffers {
-		open.add(b)
+		opened.add(b)
 	}
 	if err != nil {
 		return nil, err
 	}
 	kernels := kernelcache.New(dev)
-	open.add(kernels)
+	opened.add(kernels)
 	if !layout.QuantizedWeights() {
 		kernels.PreferShared(sharedMemoryPercent)
 	}
@@ -128,7 +128,7 @@ func New(ctx context.Context, m *model.Model, dev driver.Device, o Options) (_ *
 	}
 	return &Engine{
 		model: m, dev: dev, options: o, layout: layout, plan: summary,
-		open: open, stream: stream, kernels: kernels, staging: staging, inputs: newStepInputs(layout, inputs),
+		opened: opened, stream: stream, kernels: kernels, staging: staging, inputs: newStepInputs(layout, inputs),
 		schedule: newSchedule(), mu: newMutex(),
 		cache:  kv.New(layout.Geometry, layout.KV, layout.Pages, stream, staging),
 		passes: map[plan.Shape]*pass{},
@@ -167,7 +167,7 @@ func (e *Engine) Close() error {
 		return nil
 	}
 	e.closed = true
-	return e.open.close()
+	return e.opened.close()
 }
 
 // NewSession returns an empty session of at most capacity positions; 0 means the model's

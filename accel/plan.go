@@ -15,16 +15,15 @@ import (
 
 // Plan is the device memory of an engine, in bytes unless noted.
 type Plan struct {
-	Device      string
-	Weights     int64 // packed matrices, norms and biases
-	KVCache     int64 // keys and values
-	Activations int64 // of the batch, and the logits
-	Workspace   int64 // scratch memory of kernels
-	Tables      int64 // RoPE frequencies, page tables and the inputs of a step
-	Pages       int   // pages of the KV cache
-	PageBytes   int64 // of one page, in all layers
+	Device      string // its name
+	Weights     int64  // packed matrices, norms and biases
+	KVCache     int64  // keys and values
+	Activations int64  // of the batch, and the logits
+	Workspace   int64  // scratch memory of kernels
+	Tables      int64  // RoPE frequencies, page tables and the inputs of a step
+	Pages       int    // pages of the KV cache
+	PageBytes   int64  // of one page, in all layers
 	KV          quant.Format
-	Sequences   int   // most sequences in one step
 	Chunk       int   // most tokens of a prompt in one forward pass
 	Free        int64 // free memory of the device
 	Reserve     int64 // part of Free that is left to the driver, for kernels and graphs
@@ -72,7 +71,7 @@ func newPlan(l *plan.Layout, props driver.Properties, free int64, o Options) Pla
 		Weights: bytes[memory.Weights], KVCache: bytes[memory.KVCache], Activations: bytes[memory.Activations],
 		Workspace: bytes[memory.Workspace], Tables: bytes[memory.Tables],
 		Pages: l.Pages, PageBytes: l.Geometry.PageBytes(), KV: l.Geometry.Format,
-		Sequences: o.MaxSequences, Chunk: o.Chunk, Free: free, Reserve: free / reserveShare,
+		Chunk: o.Chunk, Free: free, Reserve: free / reserveShare,
 	}
 }
 

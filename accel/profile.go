@@ -39,7 +39,7 @@ func (e *Engine) timed(p *pass) error {
 		if err != nil {
 			return err
 		}
-		e.open.add(v)
+		e.opened.add(v)
 		e.timing = append(e.timing, v)
 	}
 	if err := e.stream.Record(e.timing[0]); err != nil {

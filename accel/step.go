@@ -121,7 +121,7 @@ func (e *Engine) capture(p *pass) error {
 		e.stats.CaptureError = err
 	}
 	if p.list.Captured() {
-		e.open.add(p.list)
+		e.opened.add(p.list)
 		e.stats.Captures++
 	}
 	return nil

@@ -25,11 +25,11 @@ type Geometry struct {
 // HeadBytes returns the bytes of one head's key at one position. A value has as many.
 func (g Geometry) HeadBytes() int { return g.HeadDim * g.Format.BlockBytes() }
 
-// BlockBytes returns the bytes of a page of one layer's keys. Its values have as many.
-func (g Geometry) BlockBytes() int { return attention.PageTokens * g.KVHeads * g.HeadBytes() }
+// LayerPageBytes returns the bytes of a page of one layer's keys. Its values have as many.
+func (g Geometry) LayerPageBytes() int { return attention.PageTokens * g.KVHeads * g.HeadBytes() }
 
 // PageBytes returns the bytes of a page in all layers.
-func (g Geometry) PageBytes() int64 { return 2 * int64(g.Layers) * int64(g.BlockBytes()) }
+func (g Geometry) PageBytes() int64 { return 2 * int64(g.Layers) * int64(g.LayerPageBytes()) }
 
 // Cache is the pages of an engine. Pool is safe for concurrent use. All other methods need
 // the engine's mutex: they use the stream and the staging buffer.
@@ -38,7 +38,7 @@ type Cache struct {
 	geometry Geometry
 	layers   []Layer
 	stream   driver.Stream
-	staging  driver.Pinned // holds at least one block
+	staging  driver.Pinned // holds at least one page of one layer
 
 	snapshots []*Snapshot // that hold pages on the device, the oldest first
 	open      int         // snapshots that are not closed

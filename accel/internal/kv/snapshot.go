@@ -27,7 +27,7 @@ func (s *Snapshot) Len() int { return s.length }
 // Snapshot returns a snapshot of the first n positions of a table. The caller releases it.
 func (c *Cache) Snapshot(t *Table, n int) (*Snapshot, error) {
 	s := &Snapshot{length: n, whole: n / attention.PageTokens, tail: make([]byte, c.Bytes(n%attention.PageTokens))}
-	if err := c.save(c.blocks(t.Pages, s.whole, n, n), s.tail); err != nil {
+	if err := c.save(c.layerPages(t.Pages, s.whole, n, n), s.tail); err != nil {
 		return nil, err
 	}
 	c.open++
@@ -66,7 +66,7 @@ func (c *Cache) dropPages(s *Snapshot) {
 func (c *Cache) swapOut(s *Snapshot) error {
 	positions := s.whole * attention.PageTokens
 	swapped := make([]byte, c.Bytes(positions))
-	if err := c.save(c.blocks(s.pages, 0, positions, positions), swapped); err != nil {
+	if err := c.save(c.layerPages(s.pages, 0, positions, positions), swapped); err != nil {
 		return err
 	}
 	c.dropPages(s)
@@ -118,7 +118,7 @@ func (c *Cache) fill(pages []uint32, s *Snapshot, n int) error {
 	wholePositions := s.whole * attention.PageTokens
 	switch shared := n / attention.PageTokens; {
 	case s.swapped != nil:
-		if err := c.load(c.blocks(pages, 0, min(n, wholePositions), wholePositions), s.swapped); err != nil {
+		if err := c.load(c.layerPages(pages, 0, min(n, wholePositions), wholePositions), s.swapped); err != nil {
 			return err
 		}
 	case shared < s.whole && n%attention.PageTokens > 0: // a part of a whole page
@@ -129,5 +129,5 @@ func (c *Cache) fill(pages []uint32, s *Snapshot, n int) error {
 	if n <= wholePositions {
 		return c.stream.Synchronize()
 	}
-	return c.load(c.blocks(pages, s.whole, n, s.length), s.tail)
+	return c.load(c.layerPages(pages, s.whole, n, s.length), s.tail)
 }

@@ -6,31 +6,30 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// block is the part of one layer's keys or values in one page, and its place in host
-// memory.
-type block struct {
+// layerPage is a page of one layer's keys or values, and its place in host memory.
+type layerPage struct {
 	device driver.Address
 	copied int // positions to copy
 	held   int // positions that the host memory holds
-	host   int // offset of the block in host memory
+	host   int // its offset in host memory
 }
 
-// blocks lists the blocks of a table from page first on. Host memory holds their positions
-// up to length, of which those up to n are copied. Its order is layer, keys before values,
-// page, kv head.
-func (c *Cache) blocks(pages []uint32, first, n, length int) []block {
-	var list []block
-	positionBytes := c.geometry.BlockBytes() / attention.PageTokens
+// layerPages lists the pages of a table from page first on, in all layers. Host memory holds
+// their positions up to length, and those up to n are copied. Its order is layer, keys before
+// values, page, kv head.
+func (c *Cache) layerPages(pages []uint32, first, n, length int) []layerPage {
+	var list []layerPage
+	positionBytes := c.geometry.LayerPageBytes() / attention.PageTokens
 	offset := 0
 	for _, l := range c.layers {
 		for _, base := range []ptx.Address{l.K, l.V} {
 			for i := first; i*attention.PageTokens < length; i++ {
-				b := block{copied: min(n-i*attention.PageTokens, attention.PageTokens), held: min(length-i*attention.PageTokens, attention.PageTokens), host: offset}
-				if b.copied > 0 {
-					b.device = c.address(base, pages[i])
-					list = append(list, b)
+				p := layerPage{copied: min(n-i*attention.PageTokens, attention.PageTokens), held: min(length-i*attention.PageTokens, attention.PageTokens), host: offset}
+				if p.copied > 0 {
+					p.device = c.address(base, pages[i])
+					list = append(list, p)
 				}
-				offset += b.held * positionBytes
+				offset += p.held * positionBytes
 			}
 		}
 	}
@@ -39,20 +38,20 @@ func (c *Cache) blocks(pages []uint32, first, n, length int) []block {
 
 // address returns the address of a page in a layer's keys or values.
 func (c *Cache) address(base ptx.Address, page uint32) driver.Address {
-	return driver.Address(base + ptx.Address(int(page)*c.geometry.BlockBytes()))
+	return driver.Address(base + ptx.Address(int(page)*c.geometry.LayerPageBytes()))
 }
 
-// eachHead calls do with each kv head's part of a block in the page and in host memory.
-func (c *Cache) eachHead(b block, page, host []byte, do func(page, host []byte)) {
+// eachHead calls do with each kv head's part of a page, on the device side and in host memory.
+func (c *Cache) eachHead(p layerPage, page, host []byte, do func(page, host []byte)) {
 	headBytes := c.geometry.HeadBytes()
 	for h := range c.geometry.KVHeads {
-		do(page[h*attention.PageTokens*headBytes:][:b.copied*headBytes], host[b.host+h*b.held*headBytes:][:b.copied*headBytes])
+		do(page[h*attention.PageTokens*headBytes:][:p.copied*headBytes], host[p.host+h*p.held*headBytes:][:p.copied*headBytes])
 	}
 }
 
-// batches calls do with as many blocks at a time as the staging buffer holds.
-func (c *Cache) batches(list []block, do func(list []block) error) error {
-	most := len(c.staging.Bytes()) / c.geometry.BlockBytes()
+// batches calls do with as many pages at a time as the staging buffer holds.
+func (c *Cache) batches(list []layerPage, do func(list []layerPage) error) error {
+	most := len(c.staging.Bytes()) / c.geometry.LayerPageBytes()
 	for len(list) > 0 {
 		n := min(len(list), most)
 		if err := do(list[:n]); err != nil {
@@ -63,39 +62,39 @@ func (c *Cache) batches(list []block, do func(list []block) error) error {
 	return nil
 }
 
-// staged returns the place of block i of a batch in the staging buffer.
+// staged returns the place of page i of a batch in the staging buffer.
 func (c *Cache) staged(i int) []byte {
-	size := c.geometry.BlockBytes()
+	size := c.geometry.LayerPageBytes()
 	return c.staging.Bytes()[i*size:][:size]
 }
 
-// save copies blocks to host memory.
-func (c *Cache) save(list []block, host []byte) error {
-	size := c.geometry.BlockBytes()
-	return c.batches(list, func(list []block) error {
-		for i, b := range list {
-			if err := c.stream.ReadAsync(c.staging, i*size, b.device, size); err != nil {
+// save copies pages to host memory.
+func (c *Cache) save(list []layerPage, host []byte) error {
+	size := c.geometry.LayerPageBytes()
+	return c.batches(list, func(list []layerPage) error {
+		for i, p := range list {
+			if err := c.stream.ReadAsync(c.staging, i*size, p.device, size); err != nil {
 				return err
 			}
 		}
 		if err := c.stream.Synchronize(); err != nil {
 			return err
 		}
-		for i, b := range list {
-			c.eachHead(b, c.staged(i), host, func(page, host []byte) { copy(host, page) })
+		for i, p := range list {
+			c.eachHead(p, c.staged(i), host, func(page, host []byte) { copy(host, page) })
 		}
 		return nil
 	})
 }
 
-// load copies blocks from host memory. Positions of a page beyond the copied ones become
+// load copies pages from host memory. Positions of a page beyond the copied ones become
 // undefined.
-func (c *Cache) load(list []block, host []byte) error {
-	size := c.geometry.BlockBytes()
-	return c.batches(list, func(list []block) error {
-		for i, b := range list {
-			c.eachHead(b, c.staged(i), host, func(page, host []byte) { copy(page, host) })
-			if err := c.stream.WriteAsync(b.device, c.staging, i*size, size); err != nil {
+func (c *Cache) load(list []layerPage, host []byte) error {
+	size := c.geometry.LayerPageBytes()
+	return c.batches(list, func(list []layerPage) error {
+		for i, p := range list {
+			c.eachHead(p, c.staged(i), host, func(page, host []byte) { copy(page, host) })
+			if err := c.stream.WriteAsync(p.device, c.staging, i*size, size); err != nil {
 				return err
 			}
 		}
@@ -107,7 +106,7 @@ func (c *Cache) load(list []block, host []byte) error {
 func (c *Cache) copyPage(to, from uint32) error {
 	for _, l := range c.layers {
 		for _, base := range []ptx.Address{l.K, l.V} {
-			if err := c.stream.Copy(c.address(base, to), c.address(base, from), int64(c.geometry.BlockBytes())); err != nil {
+			if err := c.stream.Copy(c.address(base, to), c.address(base, from), int64(c.geometry.LayerPageBytes())); err != nil {
 				return err
 			}
 		}

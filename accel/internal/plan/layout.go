@@ -106,7 +106,7 @@ func (l *Layout) addKV() {
 		most := int64(l.config.Sequences) * int64(l.MaxPages)
 		l.Pages = int(max(1, min(left/l.Geometry.PageBytes(), most)))
 	}
-	bytes := int64(l.Pages) * int64(l.Geometry.BlockBytes())
+	bytes := int64(l.Pages) * int64(l.Geometry.LayerPageBytes())
 	for i := range l.KV {
 		l.Memory.Add(memory.KVCache, layerName(i)+"keys", bytes, &l.KV[i].K)
 		l.Memory.Add(memory.KVCache, layerName(i)+"values", bytes, &l.KV[i].V)
@@ -161,11 +161,11 @@ func (l *Layout) PagesFor(positions int) int {
 func (l *Layout) QuantizedWeights() bool { return l.weights.quantized() }
 
 // StagingBytes returns the size of the pinned buffer that an engine reads logits, and copies
-// pages, through: some rows of logits and at least one block of the KV cache.
+// pages, through: some rows of logits and at least one page of one layer.
 func (l *Layout) StagingBytes() int {
 	const most = 32 << 20
 	row := 4 * l.model.Vocab
-	return max(row, l.Geometry.BlockBytes(), min(row*l.LogitRows, most))
+	return max(row, l.Geometry.LayerPageBytes(), min(row*l.LogitRows, most))
 }
 
 // UploadBytes returns the size of a staging buffer of the upload: large enough for fast
