@@ -23,7 +23,7 @@ type Case struct {
 	Bytes, FLOP float64
 	// Launch makes inputs and a launch on them. It is called again for launches on
 	// other memory, so that no cache serves them.
-	Launch func(r *Rig, k *ptx.Kernel) (ptx.Launch, error)
+	Launch func(r *Runner, k *ptx.Kernel) (ptx.Launch, error)
 }
 
 // name returns "kernel shape", which the regular expression of Run matches.

@@ -24,10 +24,10 @@ func TestRun(t *testing.T) {
 	router := tiny.mixtures[0].routerCase(3)
 	broken := router
 	broken.Shape = "broken"
-	broken.Launch = func(*Rig, *ptx.Kernel) (ptx.Launch, error) { return ptx.Launch{}, errors.New("no such shape") }
+	broken.Launch = func(*Runner, *ptx.Kernel) (ptx.Launch, error) { return ptx.Launch{}, errors.New("no such shape") }
 	hungry := router
 	hungry.Shape = "hungry"
-	hungry.Launch = func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+	hungry.Launch = func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
 		r.Zeros(1 << 62)
 		return router.Launch(r, k)
 	}
@@ -110,7 +110,7 @@ func TestJudge(t *testing.T) {
 // The working sets exceed the L2 cache.
 func TestDistinct(t *testing.T) {
 	dev, lib := open(t) // which tells no L2, for which 1 MiB is taken
-	r, err := newRig(dev, lib)
+	r, err := newRunner(dev, lib)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,16 +10,16 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// pagesOf is how many pages so many positions take, and how many an engine's graph for
-// them goes over, a power of two.
+// pagesOf returns the number of pages of a sequence, and the page count of an engine's graph
+// for it: the next power of two.
 func pagesOf(length int) (pages, most int) {
 	pages = (length + attention.PageTokens - 1) / attention.PageTokens
 	return pages, 1 << bits.Len(uint(pages-1))
 }
 
-// cache makes a paged cache of one layer, full of random numbers, for sequences of one
-// length whose pages lie anywhere.
-func (r *Rig) cache(h heads, sequences, length int, f quant.Format) attention.PagedKV {
+// cache returns a paged KV cache of one layer with random values, for sequences of equal
+// length with pages in random order.
+func (r *Runner) cache(h heads, sequences, length int, f quant.Format) attention.PagedKV {
 	pages, most := pagesOf(length)
 	values := sequences * pages * attention.PageTokens * h.kv * h.dim
 	table, lengths := make([]uint32, sequences*most), make([]uint32, sequences)
@@ -35,10 +35,10 @@ func (r *Rig) cache(h heads, sequences, length int, f quant.Format) attention.Pa
 	}
 }
 
-// scoring is that of a model without softcap or window.
+// scoring returns the scoring of a model without softcap and window.
 func (h heads) scoring() attention.Scoring { return attention.Scoring{Scale: 1 / float32(h.dim)} }
 
-// decodeShape is one query for each of so many sequences of a length.
+// decodeShape is one query per sequence, over length positions.
 type decodeShape struct {
 	heads
 	sequences, length int
@@ -47,7 +47,7 @@ type decodeShape struct {
 
 func (d decodeShape) String() string { return fmt.Sprintf("%d seq × %d", d.sequences, d.length) }
 
-// decodeCases are attention, and what combines its pages.
+// decodeCases are attention over pages, and the merge of the pages' results.
 func (s sizes) decodeCases() []Case {
 	var all []Case
 	for _, d := range s.decode {
@@ -61,11 +61,11 @@ func (d decodeShape) attentionCase() Case {
 	return Case{
 		Spec: s, Shape: d.String(),
 		Bytes:  float64(2*d.cache.BlockBytes())*float64(d.sequences*d.length)*float64(d.kv*d.dim) + 8*float64(d.sequences*d.q*d.dim),
-		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) { return d.attention(r, s, k) },
+		Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) { return d.attention(r, s, k) },
 	}
 }
 
-func (d decodeShape) attention(r *Rig, s kernel.Typed[attention.DecodeArgs], k *ptx.Kernel) (ptx.Launch, error) {
+func (d decodeShape) attention(r *Runner, s kernel.Typed[attention.DecodeArgs], k *ptx.Kernel) (ptx.Launch, error) {
 	kv, width := r.cache(d.heads, d.sequences, d.length, d.cache), d.q*d.dim
 	return s.Launch(k, attention.DecodeArgs{
 		Q: r.Normal(quant.F32, d.sequences*width), Scratch: r.Out(quant.F32, int(attention.ScratchBytes(d.dim, d.sequences, d.q, kv.MaxPages)/4)),
@@ -74,14 +74,14 @@ func (d decodeShape) attention(r *Rig, s kernel.Typed[attention.DecodeArgs], k *
 	})
 }
 
-// combineCase merges what the attention left, its result for each page.
+// combineCase merges the results of attention, one per page.
 func (d decodeShape) combineCase() Case {
 	s, before := attention.Combine(d.dim), attention.Decode(attention.Shape{KV: d.cache, HeadDim: d.dim})
 	pages, most := pagesOf(d.length)
 	width := d.q * d.dim
 	return Case{
 		Spec: s, Shape: d.String() + " " + d.cache.String(), Bytes: float64(attention.ScratchBytes(d.dim, d.sequences, d.q, pages)) + 4*float64(d.sequences*width),
-		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+		Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
 			scratch := r.Zeros(attention.ScratchBytes(d.dim, d.sequences, d.q, most))
 			kv := r.cache(d.heads, d.sequences, d.length, d.cache)
 			r.Run(before, func(k *ptx.Kernel) (ptx.Launch, error) {
@@ -98,8 +98,7 @@ func (d decodeShape) combineCase() Case {
 	}
 }
 
-// flashShape is so many new queries for each of so many sequences of a length, which
-// includes them.
+// flashShape is queries new positions per sequence, with length positions in total.
 type flashShape struct {
 	heads
 	sequences, queries, length int
@@ -113,7 +112,7 @@ func (f flashShape) String() string {
 	return fmt.Sprintf("%d seq × last %d of %d", f.sequences, f.queries, f.length)
 }
 
-// pairs is how often a query sees a position.
+// pairs returns the number of query-key pairs under the causal mask.
 func (f flashShape) pairs() float64 {
 	before := float64(f.length - f.queries)
 	return float64(f.sequences) * float64(f.queries) * (before + float64(f.queries+1)/2)
@@ -127,7 +126,7 @@ func (s sizes) flashCases() []Case {
 		all = append(all, Case{
 			Spec: spec, Shape: f.String(), FLOP: 4 * float64(width) * f.pairs(),
 			Bytes: float64(2*f.cache.BlockBytes()*f.sequences*f.length*f.kv*f.dim) + 8*float64(tokens*width),
-			Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+			Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
 				starts := make([]uint32, f.sequences+1)
 				for i := range starts {
 					starts[i] = uint32(i * f.queries)

@@ -12,16 +12,16 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// mixture is the experts of a model, of which a token uses some.
+// mixture is a mixture of experts; a token uses some of them.
 type mixture struct {
 	model         string
 	experts, used int
-	up            matrix // of an expert
+	up            matrix // of one expert
 }
 
 func (m mixture) String() string { return fmt.Sprintf("%d of %d × %v", m.used, m.experts, m.up) }
 
-// expertCases are what a mixture of experts does, for one token and for a prompt.
+// expertCases are the kernels of a mixture of experts, for one token and for a prompt.
 func (s sizes) expertCases(p driver.Properties) []Case {
 	var all []Case
 	tokens := s.prompts[min(1, len(s.prompts)-1)]
@@ -36,14 +36,14 @@ func (s sizes) expertCases(p driver.Properties) []Case {
 	return all
 }
 
-// gemvCase is the first two matrices of the experts of one token. Its launches go
-// round the experts.
+// gemvCase is the gate and up matrices of the experts of one token. Each launch uses other
+// experts.
 func (m mixture) gemvCase(p driver.Properties, f quant.Format) Case {
 	s := matmul.Gemv{Format: f, Gated: true}
 	each := packedBytes(f, m.up)
 	return Case{
 		Spec: s, Shape: m.String(), Bytes: float64(2*int64(m.used)*each) + float64(4*(m.up.k+m.used*m.up.rows)),
-		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+		Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
 			all := m.matrices()
 			chosen := make([]uint32, m.used)
 			for i := range chosen {
@@ -60,11 +60,11 @@ func (m mixture) gemvCase(p driver.Properties, f quant.Format) Case {
 	}
 }
 
-// matrices are the experts' matrices as one, each padded to whole tiles.
+// matrices returns the shape of all experts' matrices as one, each padded to whole tiles.
 func (m mixture) matrices() matrix { return matrix{m.experts * ((m.up.rows + 15) / 16 * 16), m.up.k} }
 
-// choices are experts for each of so many tokens, and those choices sorted.
-func (m mixture) choices(r *Rig, tokens int) (chosen, offsets, order []uint32) {
+// choices returns random experts for each token, and the choices sorted by expert.
+func (m mixture) choices(r *Runner, tokens int) (chosen, offsets, order []uint32) {
 	byExpert := make([][]uint32, m.experts)
 	for range tokens {
 		for _, e := range r.rng.Perm(m.experts)[:m.used] {
@@ -79,8 +79,8 @@ func (m mixture) choices(r *Rig, tokens int) (chosen, offsets, order []uint32) {
 	return chosen, append(offsets, uint32(len(order))), order
 }
 
-// gemmCase is one matrix of all experts over a prompt, each with its tokens. As in an
-// engine, the launch does not know how many those are.
+// gemmCase is one matrix of each expert over its tokens of a prompt. As in an engine, the
+// host does not know the number of tokens per expert.
 func (m mixture) gemmCase(p driver.Properties, f quant.Format, tokens int) Case {
 	entries := tokens * m.used
 	s := matmul.GEMMFor(f, inputOf(f), (entries+m.experts-1)/m.experts, m.up.rows*m.experts, p.SMs, p.SharedPerCTA)
@@ -90,7 +90,7 @@ func (m mixture) gemmCase(p driver.Properties, f quant.Format, tokens int) Case 
 		Spec: s, Shape: fmt.Sprintf("%d tokens × %v", tokens, m),
 		Bytes: float64(packedBytes(f, all)) + 2*float64(tokens*padded) + 4*float64(entries*m.up.rows),
 		FLOP:  2 * float64(entries) * float64(m.up.rows) * float64(m.up.k),
-		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+		Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
 			_, offsets, order := m.choices(r, tokens)
 			return s.Launch(k, matmul.GEMMArgs{
 				X: r.Normal(s.Input, tokens*padded), W: r.Packed(f, all), Y: r.Out(quant.F32, entries*m.up.rows),
@@ -105,7 +105,7 @@ func (m mixture) routerCase(tokens int) Case {
 	s := moe.Route()
 	return Case{
 		Spec: s, Shape: fmt.Sprintf("%d tokens, %d of %d", tokens, m.used, m.experts), Bytes: float64(4*m.experts+8*m.used) * float64(tokens),
-		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+		Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
 			return s.Launch(k, moe.RouteArgs{
 				Logits: r.Normal(quant.F32, tokens*m.experts), Weights: r.Out(quant.F32, tokens*m.used), Chosen: r.OutU32s(tokens * m.used),
 				Tokens: tokens, Experts: m.experts, K: m.used, Normalize: true,
@@ -119,7 +119,7 @@ func (m mixture) groupCase(tokens int) Case {
 	n := tokens * m.used
 	return Case{
 		Spec: s, Shape: fmt.Sprintf("%d tokens, %d of %d", tokens, m.used, m.experts), Bytes: float64(12*n + 4*m.experts + 4),
-		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+		Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
 			chosen, _, _ := m.choices(r, tokens)
 			return s.Launch(k, moe.GroupArgs{
 				Chosen: r.U32s(chosen...), Offsets: r.OutU32s(m.experts + 1), Order: r.OutU32s(n), Place: r.OutU32s(n),
@@ -129,14 +129,13 @@ func (m mixture) groupCase(tokens int) Case {
 	}
 }
 
-// combineCase adds up what the experts gave, in the order of the choices or, of a
-// prompt, sorted by expert.
+// combineCase sums the experts' outputs.
 func (m mixture) combineCase(tokens int) Case {
 	s := moe.Combine()
 	n, width := tokens*m.used, m.up.k
 	return Case{
 		Spec: s, Shape: fmt.Sprintf("%d tokens × %d × %d", tokens, m.used, width), Bytes: 8*float64(n) + 4*float64(n*width) + 8*float64(tokens*width),
-		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+		Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
 			_, _, order := m.choices(r, tokens)
 			place := slices.Clone(order)
 			for at, i := range order {

@@ -48,7 +48,7 @@ func columnsCase(p driver.Properties, f quant.Format, m matrix, vectors int) Cas
 	c := vectorsCase(p, s, m, vectors, norm.RMS)
 	c.Shape = fmt.Sprintf("%d × %v", vectors, m)
 	if err != nil {
-		c.Launch = func(*Rig, *ptx.Kernel) (ptx.Launch, error) { return ptx.Launch{}, err }
+		c.Launch = func(*Runner, *ptx.Kernel) (ptx.Launch, error) { return ptx.Launch{}, err }
 	}
 	return c
 }
@@ -64,7 +64,7 @@ func vectorsCase(p driver.Properties, s matmul.Gemv, m matrix, columns int, kind
 	}
 	return Case{
 		Spec: s, Shape: m.String(), Bytes: float64(int64(matrices)*packedBytes(s.Format, m)) + float64(4*columns*(m.rows+m.k)),
-		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+		Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
 			a := matmul.GemvArgs{
 				X: r.Normal(quant.F32, columns*m.k), W: r.Packed(s.Format, m), Y: r.Out(quant.F32, columns*m.rows),
 				Rows: m.rows, K: m.k, Columns: columns, Norm: kind, Eps: 1e-5, SMs: p.SMs, Shared: p.SharedPerCTA,
@@ -115,7 +115,7 @@ func gemmCase(p driver.Properties, f quant.Format, m matrix, tokens int) Case {
 		Spec: s, Shape: fmt.Sprintf("%d tokens × %v", tokens, m),
 		Bytes: float64(packedBytes(f, m)) + 2*float64(tokens*padded) + 4*float64(tokens*m.rows),
 		FLOP:  2 * float64(tokens) * float64(m.rows) * float64(m.k),
-		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+		Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
 			return s.Launch(k, matmul.GEMMArgs{
 				X: r.Normal(s.Input, tokens*padded), W: r.Packed(f, m), Y: r.Out(quant.F32, tokens*m.rows),
 				M: tokens, N: m.rows, K: m.k,
@@ -134,7 +134,7 @@ func batchCase(p driver.Properties, f quant.Format, gated bool, m matrix, vector
 	return Case{
 		Spec: s, Shape: fmt.Sprintf("%d × %v", vectors, m), FLOP: 2 * float64(matrices*vectors) * float64(m.rows) * float64(m.k),
 		Bytes: float64(int64(matrices)*packedBytes(f, m)) + float64(4*vectors*(m.rows+m.k)),
-		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+		Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
 			if err != nil {
 				return ptx.Launch{}, err
 			}
@@ -167,7 +167,7 @@ func digitsCase(width, vectors int) Case {
 	var s matmul.Digits
 	return Case{
 		Spec: s, Shape: fmt.Sprintf("%d × %d", vectors, width), Bytes: float64(s.Bytes(width, vectors)) + float64(4*vectors*width),
-		Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+		Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
 			return s.Launch(k, matmul.DigitsArgs{
 				X: r.Normal(quant.F32, vectors*width), Out: r.OutU32s(int(s.Bytes(width, vectors) / 4)), K: width, Vectors: vectors,
 				Norm: norm.RMS, NormWeight: r.Normal(quant.F32, width), Eps: 1e-5,

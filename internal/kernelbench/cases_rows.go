@@ -13,9 +13,9 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// rowCase is a kernel over rows of float32, which hardly computes: perElement is the
-// bytes that it reads and writes for each.
-func rowCase(s kernel.Spec, what string, rows, width, perElement int, launch func(r *Rig, k *ptx.Kernel) (ptx.Launch, error)) Case {
+// rowCase is a memory-bound kernel over float32 [rows, width] that reads and writes
+// perElement bytes per element.
+func rowCase(s kernel.Spec, what string, rows, width, perElement int, launch func(r *Runner, k *ptx.Kernel) (ptx.Launch, error)) Case {
 	shape := fmt.Sprintf("%d×%d", rows, width)
 	if what != "" {
 		shape += " " + what
@@ -23,8 +23,8 @@ func rowCase(s kernel.Spec, what string, rows, width, perElement int, launch fun
 	return Case{Spec: s, Shape: shape, Bytes: float64(perElement) * float64(rows) * float64(width), Launch: launch}
 }
 
-// normCases are the norms of a prompt and of a step, and those of queries and keys,
-// which have a row for each head.
+// normCases are the norms of a prompt, of a decoding step, and of queries and keys, which
+// have one row per head.
 func (s sizes) normCases() []Case {
 	var all []Case
 	for _, kind := range []norm.Kind{norm.RMS, norm.Layer} {
@@ -38,7 +38,7 @@ func (s sizes) normCases() []Case {
 
 func normCase(kind norm.Kind, to quant.Format, tokens, width, heads int) Case {
 	s := norm.Rows(kind, to)
-	return rowCase(s, "", tokens*heads, width, 4+to.BlockBytes(), func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+	return rowCase(s, "", tokens*heads, width, 4+to.BlockBytes(), func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
 		a := norm.RowsArgs{
 			X: r.Normal(quant.F32, tokens*heads*width), Weight: r.Normal(quant.F32, width), Y: r.Out(to, tokens*heads*width),
 			Tokens: tokens, Heads: heads, Width: width, Eps: 1e-5,
@@ -50,34 +50,34 @@ func normCase(kind norm.Kind, to quant.Format, tokens, width, heads int) Case {
 	})
 }
 
-// rowCases are what lies between the products of a prompt.
+// rowCases are the elementwise kernels of a prompt.
 func (s sizes) rowCases() []Case {
 	el := elementwise.Fused()
-	element := func(what string, rows, width, perElement int, args func(r *Rig, a *elementwise.FusedArgs)) Case {
-		return rowCase(el, what, rows, width, perElement, func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+	element := func(what string, rows, width, perElement int, args func(r *Runner, a *elementwise.FusedArgs)) Case {
+		return rowCase(el, what, rows, width, perElement, func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
 			n := rows * width
 			a := elementwise.FusedArgs{X: r.Normal(quant.F32, n), Y: r.Out(quant.F32, n), Rows: rows, Width: width}
 			args(r, &a)
 			return el.Launch(k, a)
 		})
 	}
-	gated := func(act elementwise.Activation) func(r *Rig, a *elementwise.FusedArgs) {
-		return func(r *Rig, a *elementwise.FusedArgs) {
+	gated := func(act elementwise.Activation) func(r *Runner, a *elementwise.FusedArgs) {
+		return func(r *Runner, a *elementwise.FusedArgs) {
 			a.Activation, a.Up = act, r.Normal(quant.F32, a.Rows*a.Width)
 		}
 	}
 	all := []Case{
 		element("SiLU·up", s.rows, s.ffn, 12, gated(elementwise.SiLU)), element("GELU·up", s.rows, s.ffn, 12, gated(elementwise.GELU)),
 		element("SiLU·up", s.batch, s.ffn, 12, gated(elementwise.SiLU)),
-		element("bias", s.rows, s.width, 8, func(r *Rig, a *elementwise.FusedArgs) { a.Bias = r.Normal(quant.F32, a.Width) }),
-		element("+ residual", s.rows, s.width, 12, func(r *Rig, a *elementwise.FusedArgs) {
+		element("bias", s.rows, s.width, 8, func(r *Runner, a *elementwise.FusedArgs) { a.Bias = r.Normal(quant.F32, a.Width) }),
+		element("+ residual", s.rows, s.width, 12, func(r *Runner, a *elementwise.FusedArgs) {
 			a.Residual = r.Normal(quant.F32, a.Rows*a.Width)
 		}),
 	}
 	for _, f := range []quant.Format{quant.F16, quant.BF16} {
 		for _, width := range []int{s.width, s.ffn} {
 			n := elementwise.Cast(f)
-			all = append(all, rowCase(n, "", s.rows, width, 6, func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+			all = append(all, rowCase(n, "", s.rows, width, 6, func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
 				return n.Launch(k, elementwise.CastArgs{
 					X: r.Normal(quant.F32, s.rows*width), Y: r.Out(f, s.rows*elementwise.PaddedWidth(width)), Scale: r.Zeros(int64(4 * s.rows)),
 					Rows: s.rows, Width: width,
@@ -88,8 +88,8 @@ func (s sizes) rowCases() []Case {
 	return all
 }
 
-// ropeCases rotate queries and keys and append keys and values to a cache: those of a
-// prompt to an empty one, and those of a step.
+// ropeCases rotate queries and keys and append keys and values to a KV cache, for a prompt
+// and for a decoding step.
 func (s sizes) ropeCases() []Case {
 	var all []Case
 	h := s.flash[0].heads
@@ -101,7 +101,7 @@ func (s sizes) ropeCases() []Case {
 		all = append(all, Case{
 			Spec: spec, Shape: fmt.Sprintf("%d seq × %d after %d", c.sequences, c.each, c.before),
 			Bytes: float64(tokens*h.dim) * float64(8*h.q+2*h.kv*(4+c.cache.BlockBytes())),
-			Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+			Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
 				freq, positions, sequences := make([]float64, h.dim/2), make([]uint32, tokens), make([]uint32, tokens)
 				for i := range freq {
 					freq[i] = 1 / float64(1+i)
@@ -122,7 +122,7 @@ func (s sizes) ropeCases() []Case {
 	return all
 }
 
-// embedCases look up the tokens of a prompt, anywhere in the vocabulary.
+// embedCases look up random tokens.
 func (s sizes) embedCases() []Case {
 	var all []Case
 	for _, f := range s.embeddings {
@@ -130,7 +130,7 @@ func (s sizes) embedCases() []Case {
 		all = append(all, Case{
 			Spec: spec, Shape: fmt.Sprintf("%d of %v", s.rows, table),
 			Bytes: float64(packedBytes(f, matrix{s.rows, table.k})) + 4*float64(s.rows*table.k),
-			Launch: func(r *Rig, k *ptx.Kernel) (ptx.Launch, error) {
+			Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
 				tokens := make([]uint32, s.rows)
 				for i := range tokens {
 					tokens[i] = r.rng.Uint32N(uint32(table.rows))

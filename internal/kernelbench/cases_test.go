@@ -115,7 +115,7 @@ func TestLaunches(t *testing.T) {
 }
 
 func launchOnce(dev driver.Device, lib *library, c Case) error {
-	r, err := newRig(dev, lib)
+	r, err := newRunner(dev, lib)
 	if err != nil {
 		return err
 	}

@@ -11,18 +11,18 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// library builds and loads each kernel once. It is safe for concurrent use.
+// library builds and loads each kernel once, on first use. It is safe for concurrent use.
 type library struct {
 	set   *kernelcache.Cache
 	mu    sync.Mutex
-	built map[string]func() (*ptx.Kernel, error) // by the kernel's name
+	built map[string]func() (*ptx.Kernel, error) // by kernel name
 }
 
 func newLibrary(set *kernelcache.Cache) *library {
 	return &library{set: set, built: map[string]func() (*ptx.Kernel, error){}}
 }
 
-// kernel is the kernel, loaded.
+// kernel returns a kernel that is loaded.
 func (l *library) kernel(s kernel.Spec) (*ptx.Kernel, error) {
 	l.mu.Lock()
 	build, ok := l.built[s.Name()]
@@ -40,7 +40,7 @@ func (l *library) kernel(s kernel.Spec) (*ptx.Kernel, error) {
 	return build()
 }
 
-// launch is the driver's launch of a kernel of the library.
+// launch converts a launch for the driver.
 func (l *library) launch(x ptx.Launch, err error) (driver.Launch, error) {
 	if err != nil {
 		return driver.Launch{}, err
@@ -48,9 +48,9 @@ func (l *library) launch(x ptx.Launch, err error) (driver.Launch, error) {
 	return l.set.Launch(x)
 }
 
-// load loads the kernels of the cases, as many at a time as there are processors:
-// compiling takes longer than measuring. What fails, fails again when it is used. It
-// stops with the context's error.
+// load loads the kernels of all cases in parallel, as compiling takes longer than measuring.
+// It ignores errors: a kernel that fails here fails again on use. It returns the error of
+// ctx.
 func (l *library) load(ctx context.Context, cases []Case) error {
 	next := make(chan kernel.Spec)
 	var workers sync.WaitGroup

@@ -11,8 +11,8 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// MeasureLimits measures what a device reaches. It takes up to half of the memory that
-// is free, for a moment.
+// MeasureLimits measures the limits of a device. It temporarily allocates up to half of the
+// free memory.
 func MeasureLimits(dev driver.Device) (Limits, error) {
 	set := kernelcache.New(dev)
 	defer set.Close()
@@ -21,12 +21,12 @@ func MeasureLimits(dev driver.Device) (Limits, error) {
 
 func measureLimits(dev driver.Device, lib *library, e effort) (Limits, error) {
 	var lim Limits
-	r, err := newRig(dev, lib)
+	r, err := newRunner(dev, lib)
 	if err != nil {
 		return lim, err
 	}
 	defer r.close()
-	bytes := min(e.readBytes, r.half())
+	bytes := min(e.readBytes, r.halfOfMemory())
 	in, out := r.Zeros(bytes), r.Zeros(1<<22)
 	p := dev.Properties()
 	sms := max(p.SMs, 1)
@@ -61,22 +61,22 @@ func measureLimits(dev driver.Device, lib *library, e effort) (Limits, error) {
 	return lim, err
 }
 
-// half is half of the memory that is free.
-func (r *Rig) half() int64 {
+// halfOfMemory returns half of the free memory, in bytes.
+func (r *Runner) halfOfMemory() int64 {
 	free, _, err := r.dev.Memory()
 	r.keep(err)
 	return free / 2 &^ (1<<20 - 1)
 }
 
-func (r *Rig) matrixRate(sms, rounds int, out uint64) (float64, error) {
+func (r *Runner) matrixRate(sms, rounds int, out uint64) (float64, error) {
 	s := peak.MMA()
 	args := peak.MMAArgs{Out: out, Rounds: rounds, CTAs: 2 * sms}
 	l, err := r.launchOf(s, func(k *ptx.Kernel) (ptx.Launch, error) { return s.Launch(k, args) })
 	return r.rate(l, args.FLOP(), err)
 }
 
-// launchOf makes the launch of a kernel.
-func (r *Rig) launchOf(s kernel.Spec, launch func(*ptx.Kernel) (ptx.Launch, error)) (driver.Launch, error) {
+// launchOf builds and loads a kernel and returns its launch.
+func (r *Runner) launchOf(s kernel.Spec, launch func(*ptx.Kernel) (ptx.Launch, error)) (driver.Launch, error) {
 	k, err := r.lib.kernel(s)
 	if err != nil {
 		return driver.Launch{}, err
@@ -84,15 +84,15 @@ func (r *Rig) launchOf(s kernel.Spec, launch func(*ptx.Kernel) (ptx.Launch, erro
 	return r.lib.launch(launch(k))
 }
 
-// rate times single launches and gives work over the median time.
-func (r *Rig) rate(l driver.Launch, work float64, err error) (float64, error) {
+// rate returns work divided by the median time of single launches.
+func (r *Runner) rate(l driver.Launch, work float64, err error) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
 	return r.rateOf(work, func() error { return r.stream.Launch(l) })
 }
 
-func (r *Rig) rateOf(work float64, f func() error) (float64, error) {
+func (r *Runner) rateOf(work float64, f func() error) (float64, error) {
 	var times []float64
 	for i := range 10 {
 		d, err := r.time(f)
@@ -111,16 +111,15 @@ func (r *Rig) rateOf(work float64, f func() error) (float64, error) {
 	return work / seconds, r.err
 }
 
-func (r *Rig) copyRate(from uint64, bytes int64) (float64, error) {
+func (r *Runner) copyRate(from uint64, bytes int64) (float64, error) {
 	to := from + uint64(bytes)
 	return r.rateOf(2*float64(bytes), func() error {
 		return r.stream.Copy(driver.Address(to), driver.Address(from), bytes)
 	})
 }
 
-// launchTime is what one launch after another takes in a graph when there is
-// next to nothing to do.
-func (r *Rig) launchTime(out uint64) (float64, error) {
+// launchTime returns the time per launch of a nearly empty kernel in a graph, in seconds.
+func (r *Runner) launchTime(out uint64) (float64, error) {
 	s := peak.MMA()
 	l, err := r.launchOf(s, func(k *ptx.Kernel) (ptx.Launch, error) {
 		return s.Launch(k, peak.MMAArgs{Out: out, Rounds: 0, CTAs: 1})

@@ -29,7 +29,7 @@ const (
 
 // timeCase returns the sorted times of the repeats, in seconds per launch.
 func timeCase(dev driver.Device, lib *library, c Case, e effort) ([]float64, error) {
-	r, err := newRig(dev, lib)
+	r, err := newRunner(dev, lib)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func timeCase(dev driver.Device, lib *library, c Case, e effort) ([]float64, err
 
 // timeGraph captures the launches in a graph and runs it repeats times, within minRepeats
 // and maxRepeats. It returns the sorted times in seconds per launch.
-func (r *Rig) timeGraph(list []driver.Launch, repeats int) ([]float64, error) {
+func (r *Runner) timeGraph(list []driver.Launch, repeats int) ([]float64, error) {
 	g, err := r.stream.Capture(func() error { return r.stream.Launch(list...) })
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (r *Rig) timeGraph(list []driver.Launch, repeats int) ([]float64, error) {
 func median(sorted []float64) float64 { return stat.Quantile(0.5, stat.Empirical, sorted, nil) }
 
 // time measures, by events, the stream's time for the operations that work queues.
-func (r *Rig) time(work func() error) (time.Duration, error) {
+func (r *Runner) time(work func() error) (time.Duration, error) {
 	if err := r.stream.Record(r.begin); err != nil {
 		return 0, err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/lockstep-go/lockstep/internal/modelbench"
 	"github.com/lockstep-go/lockstep/internal/requant"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/ptxgen/attention"
 	"github.com/lockstep-go/lockstep/quant"
 	"github.com/lockstep-go/lockstep/ref"
 )
@@ -262,7 +263,7 @@ func (c *benchModelCmd) onDevice(e *env, dev driver.Device, m *benchModel, o mod
 	if err != nil {
 		return nil, err
 	}
-	ao.KVPages = max(1, min(plan.Pages, o.Pages(m.Config.Context, kvPage)))
+	ao.KVPages = max(1, min(plan.Pages, o.Pages(m.Config.Context, attention.PageTokens)))
 	r.Engine, r.KV, r.Device = "accel", c.KV.Format(quant.F16).String(), kernelbench.DeviceOf(dev)
 	if c.SyncScheduling {
 		r.Engine += " with synchronous scheduling"
@@ -289,7 +290,7 @@ func (c *benchModelCmd) onDevice(e *env, dev driver.Device, m *benchModel, o mod
 	}
 	useMeter(&o, energy)
 	o.Sequences, o.Warm, o.Counts = benchSequences, engine.Warm, func() modelbench.Counts { return countsOf(engine) }
-	o.Cache = modelbench.Cache{Pages: ao.KVPages, PagePositions: kvPage}
+	o.Cache = modelbench.Cache{Pages: ao.KVPages, PagePositions: attention.PageTokens}
 	return &bench{engine, energy, o, r}, nil
 }
 

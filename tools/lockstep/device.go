@@ -9,6 +9,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/cuda"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/ptxgen/attention"
 )
 
 // deviceFlag selects what computes a model.
@@ -70,11 +71,8 @@ func (e *env) noteDevice(c *lockstep.Model) {
 
 // accelOptions returns the options of an engine for one sequence on a GPU.
 func (d deviceFlag) accelOptions(positions int) accel.Options {
-	return accel.Options{KV: d.KV, MaxSequences: 1, KVPages: max(1, (positions+kvPage-1)/kvPage)}
+	return accel.Options{KV: d.KV, MaxSequences: 1, KVPages: max(1, (positions+attention.PageTokens-1)/attention.PageTokens)}
 }
-
-// kvPage is the number of positions per page of a GPU's KV cache.
-const kvPage = 64
 
 // hint returns how to see more of an error, or "".
 func (e *env) hint(err error) string {

@@ -14,8 +14,9 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Rig makes the buffers of one case. Its first failure stays and ends the case.
-type Rig struct {
+// Runner allocates the buffers of one case and launches its kernels. Its methods keep the
+// first error, which ends the case.
+type Runner struct {
 	dev        driver.Device
 	lib        *library
 	stream     driver.Stream
@@ -25,21 +26,21 @@ type Rig struct {
 	patterns   map[any][]byte
 	common     map[string]uint64
 	rng        *rand.Rand
-	turn       int // how many launches of the case there are
+	turn       int // index of the launch being made
 	err        error
 }
 
-// output is memory that a kernel writes.
+// output is a buffer that a kernel writes.
 type output struct {
 	address  uint64
 	bytes    int64
 	format   quant.Format // F32, F16 or BF16
-	integers bool         // u32 instead
-	inPlace  bool         // it is an input, too
+	integers bool         // u32 instead of format
+	inPlace  bool         // also an input
 }
 
-func newRig(dev driver.Device, lib *library) (*Rig, error) {
-	r := &Rig{dev: dev, lib: lib, rng: rand.New(rand.NewPCG(1, 2)), patterns: map[any][]byte{}, common: map[string]uint64{}}
+func newRunner(dev driver.Device, lib *library) (*Runner, error) {
+	r := &Runner{dev: dev, lib: lib, rng: rand.New(rand.NewPCG(1, 2)), patterns: map[any][]byte{}, common: map[string]uint64{}}
 	var errs [3]error
 	r.stream, errs[0] = dev.NewStream()
 	r.begin, errs[1] = dev.NewEvent()
@@ -51,7 +52,7 @@ func newRig(dev driver.Device, lib *library) (*Rig, error) {
 	return r, nil
 }
 
-func (r *Rig) close() {
+func (r *Runner) close() {
 	for _, b := range r.buffers {
 		b.Close()
 	}
@@ -66,14 +67,14 @@ func (r *Rig) close() {
 	}
 }
 
-func (r *Rig) keep(err error) {
+func (r *Runner) keep(err error) {
 	if r.err == nil {
 		r.err = err
 	}
 }
 
-// launches makes n launches of a case, each on other memory.
-func (r *Rig) launches(c Case, n int) ([]driver.Launch, error) {
+// launches returns n launches of a case, each with its own buffers.
+func (r *Runner) launches(c Case, n int) ([]driver.Launch, error) {
 	k, err := r.lib.kernel(c.Spec)
 	if err != nil {
 		return nil, err
@@ -81,7 +82,7 @@ func (r *Rig) launches(c Case, n int) ([]driver.Launch, error) {
 	var list []driver.Launch
 	for r.turn = range n {
 		l, err := r.lib.launch(c.Launch(r, k))
-		if r.err != nil { // the cause of an address that is missing
+		if r.err != nil { // the cause of a zero address
 			err = r.err
 		}
 		if err != nil {
@@ -92,9 +93,9 @@ func (r *Rig) launches(c Case, n int) ([]driver.Launch, error) {
 	return list, nil
 }
 
-// distinct is how many working sets of so many bytes no cache holds: four times the
-// L2 together, but no more than 64. One alone must be far larger.
-func (r *Rig) distinct(bytes int64) int {
+// distinct returns how many working sets of the given size do not fit into the L2 cache:
+// four times its size in total, at most 64. A set of 16 times its size is enough alone.
+func (r *Runner) distinct(bytes int64) int {
 	l2 := int64(max(r.dev.Properties().L2, 1<<20))
 	if bytes >= 16*l2 {
 		return 1
@@ -102,23 +103,23 @@ func (r *Rig) distinct(bytes int64) int {
 	return int(min(max((4*l2+bytes-1)/bytes, 2), 64))
 }
 
-// Run runs a kernel before the measurement, for what it leaves to the one measured.
-func (r *Rig) Run(s kernel.Spec, launch func(k *ptx.Kernel) (ptx.Launch, error)) {
+// Run launches a kernel whose results the measured kernel reads.
+func (r *Runner) Run(s kernel.Spec, launch func(k *ptx.Kernel) (ptx.Launch, error)) {
 	l, err := r.launchOf(s, launch)
 	if r.keep(err); r.err == nil {
 		r.keep(r.stream.Launch(l))
 	}
 }
 
-// Once makes something that all launches of the case share.
-func (r *Rig) Once(name string, make func() uint64) uint64 {
+// Once returns a buffer that all launches of the case share.
+func (r *Runner) Once(name string, make func() uint64) uint64 {
 	if _, ok := r.common[name]; !ok {
 		r.common[name] = make()
 	}
 	return r.common[name]
 }
 
-func (r *Rig) alloc(bytes int64) uint64 {
+func (r *Runner) alloc(bytes int64) uint64 {
 	if r.err != nil {
 		return 0
 	}
@@ -131,8 +132,8 @@ func (r *Rig) alloc(bytes int64) uint64 {
 	return uint64(b.Address())
 }
 
-// Zeros takes memory, all of whose bytes are 0.
-func (r *Rig) Zeros(bytes int64) uint64 {
+// Zeros allocates zeroed memory.
+func (r *Runner) Zeros(bytes int64) uint64 {
 	a := r.alloc(bytes)
 	if r.err == nil {
 		r.keep(r.stream.Fill(driver.Address(a), 0, bytes))
@@ -140,22 +141,22 @@ func (r *Rig) Zeros(bytes int64) uint64 {
 	return a
 }
 
-// Out takes memory for n results in F32, F16 or BF16.
-func (r *Rig) Out(f quant.Format, n int) uint64 {
+// Out allocates memory for n results in F32, F16 or BF16.
+func (r *Runner) Out(f quant.Format, n int) uint64 {
 	o := output{address: r.Zeros(int64(n * f.BlockBytes())), bytes: int64(n * f.BlockBytes()), format: f}
 	r.outputs = append(r.outputs, o)
 	return o.address
 }
 
-// OutU32s takes memory for n results that are integers.
-func (r *Rig) OutU32s(n int) uint64 {
+// OutU32s allocates memory for n results of type u32.
+func (r *Runner) OutU32s(n int) uint64 {
 	o := output{address: r.Zeros(int64(4 * n)), bytes: int64(4 * n), integers: true}
 	r.outputs = append(r.outputs, o)
 	return o.address
 }
 
-// repeat takes memory and fills it with repetitions of data, made on the device.
-func (r *Rig) repeat(data []byte, bytes int64) uint64 {
+// repeat allocates memory and fills it with copies of data, by copies on the device.
+func (r *Runner) repeat(data []byte, bytes int64) uint64 {
 	a := r.alloc(bytes)
 	n := min(int64(len(data)), bytes)
 	if r.err == nil {
@@ -169,11 +170,12 @@ func (r *Rig) repeat(data []byte, bytes int64) uint64 {
 	return a
 }
 
-// patternLen is how many random numbers are made; more are repetitions of them.
+// patternLen is the number of different random values in a buffer.
 const patternLen = 1 << 16
 
-// Normal takes memory for n random numbers in F32, F16 or BF16, normal with deviation 1.
-func (r *Rig) Normal(f quant.Format, n int) uint64 {
+// Normal allocates n random values in F32, F16 or BF16, from the standard normal
+// distribution.
+func (r *Runner) Normal(f quant.Format, n int) uint64 {
 	data, ok := r.patterns[f]
 	if !ok {
 		x := make([]float32, min(n, patternLen))
@@ -189,18 +191,18 @@ func (r *Rig) Normal(f quant.Format, n int) uint64 {
 	return r.repeat(data, int64(n*f.BlockBytes()))
 }
 
-// InPlace is Normal for what the kernel overwrites.
-func (r *Rig) InPlace(f quant.Format, n int) uint64 {
+// InPlace is Normal for an input that the kernel overwrites.
+func (r *Runner) InPlace(f quant.Format, n int) uint64 {
 	o := output{address: r.Normal(f, n), bytes: int64(n * f.BlockBytes()), format: f, inPlace: true}
 	r.outputs = append(r.outputs, o)
 	return o.address
 }
 
-// matrix is a shape of a model's weights.
+// matrix is the shape of a weight matrix: [rows, k].
 type matrix struct{ rows, k int }
 
-// Packed takes memory for a random matrix as kernels read it: some rows, repeated.
-func (r *Rig) Packed(f quant.Format, m matrix) uint64 {
+// Packed allocates a random matrix in the layout of the kernels. Its rows repeat.
+func (r *Runner) Packed(f quant.Format, m matrix) uint64 {
 	p := matmul.Packing{Format: f, K: m.k}
 	key := struct {
 		f quant.Format
@@ -221,13 +223,13 @@ func (r *Rig) Packed(f quant.Format, m matrix) uint64 {
 	return r.repeat(data, packedBytes(f, m))
 }
 
-// packedBytes is the size of a matrix as kernels read it.
+// packedBytes returns the size of a matrix in the layout of the kernels.
 func packedBytes(f quant.Format, m matrix) int64 {
 	return int64(matmul.Packing{Format: f, K: m.k}.Bytes(m.rows))
 }
 
-// U32s takes memory for numbers.
-func (r *Rig) U32s(list ...uint32) uint64 {
+// U32s allocates a list of u32.
+func (r *Runner) U32s(list ...uint32) uint64 {
 	b := make([]byte, 0, 4*len(list))
 	for _, x := range list {
 		b = binary.LittleEndian.AppendUint32(b, x)
@@ -235,8 +237,8 @@ func (r *Rig) U32s(list ...uint32) uint64 {
 	return r.repeat(b, int64(len(b)))
 }
 
-// F64s takes memory for numbers.
-func (r *Rig) F64s(list ...float64) uint64 {
+// F64s allocates a list of f64.
+func (r *Runner) F64s(list ...float64) uint64 {
 	b := make([]byte, 0, 8*len(list))
 	for _, x := range list {
 		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(x))
