@@ -3,7 +3,6 @@ package conformance
 import (
 	"embed"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"math"
 	"os"
@@ -12,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
 	"github.com/lockstep-go/lockstep/conformance/internal/kernelcases"
@@ -183,14 +184,19 @@ func TestKernelReport(t *testing.T) {
 		{Case: of("better"), Compared: 3, Worst: map[string]float64{harness.WorstCase: 0.25, harness.ULPs: 2}},
 		{Case: harness.Case{Operation: "other", Name: "skipped"}, Skipped: "why"},
 	}, nil)
+	want := harness.Report{
+		Device: "fake", Seed: 1, Cases: 3, Skips: 1, Compared: 6, Unmeasured: []string{}, Failures: []string{},
+		Rows: []harness.Row{
+			{Operation: "op", Format: "F32", Cases: 2, Compared: 6, Worst: map[string]harness.Ratio{harness.WorstCase: 0.5, harness.ULPs: 2}, Bias: 1},
+			{Operation: "other", Cases: 1, Skips: 1, Worst: map[string]harness.Ratio{}},
+		},
+		Skipped: map[string]string{"other/skipped": "why"},
+	}
+	if diff := cmp.Diff(want, rep); diff != "" {
+		t.Errorf("report (-want +got):\n%s", diff)
+	}
 	if rep.Rows[0].Status() != "ok" || rep.Rows[1].Status() != "unmeasured" {
 		t.Errorf("%q and %q, want ok and unmeasured", rep.Rows[0].Status(), rep.Rows[1].Status())
-	}
-	if got := fmt.Sprint(rep.Rows[0]); got != "{op F32 2 0 0 6 map[ulp:2 worst-case:0.5] 1 0}" {
-		t.Errorf("row: %s", got)
-	}
-	if rep.Cases != 3 || rep.Skips != 1 || rep.Compared != 6 {
-		t.Errorf("%d cases, %d skipped and %d numbers compared, want 3, 1 and 6", rep.Cases, rep.Skips, rep.Compared)
 	}
 	worst := map[string]float64{harness.WorstCase: math.Inf(1), harness.ULPs: math.NaN()}
 	bad := harness.NewReport(s, false, []harness.Result{{Case: of("bad"), Compared: 3, Failures: 2, Worst: worst}}, nil)

@@ -192,11 +192,13 @@ func isFill(b []byte, at, pattern int) bool {
 func (m *Buffer) F32s() []float32 { return m.Floats(quant.F32) }
 
 // Floats returns the contents as numbers of format f: F32, F16 or BF16.
-func (m *Buffer) Floats(f quant.Format) []float32 {
+func (m *Buffer) Floats(f quant.Format) []float32 { return m.FloatsAt(f, 0, m.Len()/f.BlockBytes()) }
+
+// FloatsAt returns n numbers of format f at a byte offset.
+func (m *Buffer) FloatsAt(f quant.Format, offset, n int) []float32 {
 	m.r.T.Helper()
-	b := m.Bytes()
-	out := make([]float32, len(b)/f.BlockBytes())
-	quant.Decode(f, out, b)
+	out := make([]float32, n)
+	quant.Decode(f, out, m.Range(offset, n*f.BlockBytes()))
 	return out
 }
 

@@ -183,7 +183,7 @@ func (c attentionCase) decode(r *harness.Fixture, d attentionData) [][]float32 {
 			continue
 		}
 		out.Untouched(at+4*width, 4*(stride-width))
-		result[s] = decodeFloats(quant.F32, out.Range(at, 4*width))
+		result[s] = out.FloatsAt(quant.F32, at, width)
 	}
 	return result
 }
@@ -215,7 +215,7 @@ func (c attentionCase) flash(r *harness.Fixture, d attentionData) [][]float32 {
 	for s := range result {
 		for i := l.starts[s]; i < l.starts[s+1]; i++ {
 			at := 4 * outStride * int(i)
-			result[s] = append(result[s], decodeFloats(quant.F32, out.Range(at, 4*width))...)
+			result[s] = append(result[s], out.FloatsAt(quant.F32, at, width)...)
 			out.Untouched(at+4*width, 4*(outStride-width))
 		}
 	}

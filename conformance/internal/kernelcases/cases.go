@@ -1,3 +1,5 @@
+// Package kernelcases lists the cases of all kernel families: inputs, launches and
+// references.
 package kernelcases
 
 import (

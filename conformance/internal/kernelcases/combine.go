@@ -83,7 +83,7 @@ func checkAttentionCombine(r *harness.Fixture, c combineCase) {
 			out.Untouched(at, 4*c.headDim)
 			continue
 		}
-		r.Within(fmt.Sprintf("row %d", row), decodeFloats(quant.F32, out.Range(at, 4*c.headDim)), want[row], bound[row])
+		r.Within(fmt.Sprintf("row %d", row), out.FloatsAt(quant.F32, at, c.headDim), want[row], bound[row])
 	}
 }
 

@@ -126,14 +126,14 @@ func checkElementwise(r *harness.Fixture, c elementCase) {
 	r.Launch(spec.Launch(r.Kernel(spec), a))
 	for i := range c.rows {
 		from := i * c.width
-		got := decodeFloats(quant.F32, out.Range(4*i*stride, 4*c.width))
+		got := out.FloatsAt(quant.F32, 4*i*stride, c.width)
 		want, bound := make([]float64, c.width), make([]float64, c.width)
 		for j := range want {
 			want[j], bound[j] = c.element(x[from+j], bias[j], up[from+j], add[from+j])
 		}
 		r.Within(fmt.Sprintf("row %d", i), got, want, bound)
 		if c.oneBuffer {
-			harness.Exact(r, "up", decodeFloats(quant.F32, out.Range(4*(i*stride+c.width), 4*c.width)), up[from:][:c.width])
+			harness.Exact(r, "up", out.FloatsAt(quant.F32, 4*(i*stride+c.width), c.width), up[from:][:c.width])
 		}
 	}
 }

@@ -197,7 +197,7 @@ func checkGemvColumns(r *harness.Fixture, c gemvCase) {
 			b.Residual = residual.At(4 * i * (c.rows + pad))
 		}
 		c.launch(r, one, b)
-		harness.Exact(r, fmt.Sprintf("column %d", i), decodeFloats(quant.F32, y.Range(4*i*(c.rows+pad), 4*c.rows)), alone.F32s())
+		harness.Exact(r, fmt.Sprintf("column %d", i), y.FloatsAt(quant.F32, 4*i*(c.rows+pad), c.rows), alone.F32s())
 	}
 }
 
@@ -344,7 +344,7 @@ func checkBatch(r *harness.Fixture, c batchCase) {
 			SMs: 2, // each CTA makes the digits of x
 		}
 		launchGemv(r, one, b)
-		harness.Exact(r, fmt.Sprintf("column %d", i), decodeFloats(quant.F32, y.Range(4*i*(c.rows+pad), 4*c.rows)), alone.F32s())
+		harness.Exact(r, fmt.Sprintf("column %d", i), y.FloatsAt(quant.F32, 4*i*(c.rows+pad), c.rows), alone.F32s())
 	}
 }
 

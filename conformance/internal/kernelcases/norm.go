@@ -174,8 +174,8 @@ func checkNorm(r *harness.Fixture, c normCase) {
 // checkRow compares the row at element i with the reference: within 8 ulp of float32, of
 // the largest term if terms may cancel, or within 1 ulp of a 16-bit format.
 func (t *normRun) checkRow(r *harness.Fixture, what string, i int) {
-	f, size := t.c.to, t.c.to.BlockBytes()
-	got := decodeFloats(f, t.out.Range(t.at+size*i, size*t.c.width))
+	f := t.c.to
+	got := t.out.FloatsAt(f, t.at+f.BlockBytes()*i, t.c.width)
 	want := normRef(t.x[i:i+t.c.width], t.w, t.c.kind == norm.Layer, float64(t.c.eps))
 	bound := make([]float64, t.c.width)
 	for j := range want {
@@ -224,11 +224,4 @@ func normRef(x, w []float32, layer bool, eps float64) []float64 {
 		d[i] = float64(d[i]*scale) * float64(w[i])
 	}
 	return d
-}
-
-// decodeFloats decodes numbers of format F32, F16 or BF16.
-func decodeFloats(f quant.Format, b []byte) []float32 {
-	out := make([]float32, len(b)/f.BlockBytes())
-	quant.Decode(f, out, b)
-	return out
 }

@@ -197,7 +197,7 @@ func (t *ropeRun) checkQueries(i, position int, active bool) {
 	from := i * t.row
 	for h := range t.c.heads {
 		at := from + h*t.c.dim
-		x, got := t.qkv[at:at+t.c.dim], decodeFloats(quant.F32, t.buffer.Range(4*at, 4*t.c.dim))
+		x, got := t.qkv[at:at+t.c.dim], t.buffer.FloatsAt(quant.F32, 4*at, t.c.dim)
 		what := fmt.Sprintf("token %d query head %d", i, h)
 		if !active {
 			harness.Exact(t.r, what, got, x)
@@ -207,7 +207,7 @@ func (t *ropeRun) checkQueries(i, position int, active bool) {
 		t.r.Within(what, got, want, bound)
 	}
 	rest := from + t.c.heads*t.c.dim
-	harness.Exact(t.r, fmt.Sprintf("token %d beyond its queries", i), decodeFloats(quant.F32, t.buffer.Range(4*rest, 4*(from+t.row-rest))), t.qkv[rest:from+t.row])
+	harness.Exact(t.r, fmt.Sprintf("token %d beyond its queries", i), t.buffer.FloatsAt(quant.F32, 4*rest, from+t.row-rest), t.qkv[rest:from+t.row])
 }
 
 // checkCache compares the appended key and value with the reference: exactly if the kernel
@@ -220,7 +220,7 @@ func (t *ropeRun) checkCache(i, position int) {
 	for h := range t.c.kvHeads {
 		line := (page*t.c.kvHeads+h)*t.c.page + position%t.c.page
 		key, value := t.qkv[k+h*t.c.dim:][:t.c.dim], t.qkv[v+h*t.c.value:][:t.c.value]
-		got := decodeFloats(t.c.cache, t.kOut.Range(size*line*t.c.dim, size*t.c.dim))
+		got := t.kOut.FloatsAt(t.c.cache, size*line*t.c.dim, t.c.dim)
 		what := fmt.Sprintf("token %d head %d", i, h)
 		if t.c.rot == 0 && !t.c.norm {
 			harness.Exact(t.r, what+" key", got, roundAll(t.c.cache, key))
@@ -233,7 +233,7 @@ func (t *ropeRun) checkCache(i, position int) {
 			}
 			t.r.Within(what+" key", got, want, bound)
 		}
-		harness.Exact(t.r, what+" value", decodeFloats(t.c.cache, t.vOut.Range(size*line*t.c.value, size*t.c.value)), roundAll(t.c.cache, value))
+		harness.Exact(t.r, what+" value", t.vOut.FloatsAt(t.c.cache, size*line*t.c.value, t.c.value), roundAll(t.c.cache, value))
 	}
 }
 
@@ -303,11 +303,12 @@ func (t *ropeRun) rotated(x, w []float32, position int) (y, bound []float64) {
 	return y, bound
 }
 
-// roundAll converts x to format f and back.
+// roundAll rounds numbers to format f: F32, F16 or BF16.
 func roundAll(f quant.Format, x []float32) []float32 {
-	cells := make([]byte, len(x)*f.BlockBytes())
+	cells, out := make([]byte, len(x)*f.BlockBytes()), make([]float32, len(x))
 	if err := f.Encode(cells, x); err != nil {
 		panic(err)
 	}
-	return decodeFloats(f, cells)
+	quant.Decode(f, out, cells)
+	return out
 }
