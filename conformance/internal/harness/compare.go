@@ -149,23 +149,6 @@ func (r *Fixture) NoWorse(what string, got []float32, want []float64, baseline [
 	g.done()
 }
 
-// SumsToOne compares the sum of each row of a softmax with 1, within 1e-6.
-func (r *Fixture) SumsToOne(what string, got []float32, width int) {
-	r.T.Helper()
-	if !r.sized(what, len(got), len(got), width) {
-		return
-	}
-	g := r.compare(what)
-	for row := 0; row < len(got); row += width {
-		sum := 0.0
-		for _, x := range got[row : row+width] {
-			sum += float64(x)
-		}
-		g.hold(derived, row, float32(sum), 1, sum-1, 1e-6)
-	}
-	g.done()
-}
-
 // Exact demands that two slices are equal. Floats are equal if their bits are equal or if
 // both are NaN.
 func Exact[E comparable](r *Fixture, what string, got, want []E) {
