@@ -5,14 +5,14 @@ import "strings"
 // Case is one golden file: the logits of a model after some tokens.
 type Case struct {
 	Name   string // the file is logits/NAME.npy
-	Reason string
+	Reason string // what the case tests
 	Model  string // a GGUF file below the golden directory
-	Prompt string // encoded by the model's own vocabulary; or
+	Prompt string // encoded by the model's vocabulary if Tokens is nil
 	Tokens []int
-	Last   int // how many positions are kept, from the last; 0: all
+	Last   int // number of last positions in the file; 0: all
 }
 
-// file is the case's logits, below the golden directory.
+// file is the path of the case's logits below the golden directory.
 func (c Case) file() string { return logitsDir + "/" + c.Name + ".npy" }
 
 // tinyModel is the embedded model's file.
@@ -21,23 +21,23 @@ const tinyModel = "model/lockstep-tiny.gguf"
 var textCases = []Case{
 	{Name: "tiny-prince", Reason: "the README's prompt", Prompt: "Well, Prince,"},
 	{Name: "tiny-empty", Reason: "the BOS token alone", Prompt: ""},
-	{Name: "tiny-unicode", Reason: "characters that the vocabulary must spell byte by byte", Prompt: "Счастье — это naïve café 🙂"},
+	{Name: "tiny-unicode", Reason: "characters that the vocabulary encodes byte by byte", Prompt: "Счастье — это naïve café 🙂"},
 	{Name: "tiny-long", Reason: "a prompt of more than a hundred tokens: positions far from 0", Last: 4, Prompt: "It was in July, 1805, and the speaker was the " +
 		"well-known Anna Pávlovna Schérer, maid of honor and favorite of the Empress Márya Fëdorovna. With these words she greeted Prince Vasíli " +
 		"Kurágin, a man of high rank and importance, who was the first to arrive at her reception. Anna Pávlovna had had a cough for some days. " +
 		"She was, as she said, suffering from la grippe; grippe being then a new word in St. Petersburg, used only by the elite."},
 }
 
-// The oracle's tokens: 5, 8, 11, … 59.
+// oracleTokens are the tokens of the other engines' logits: 5, 8, 11, … 59.
 var oracleTokens = steps(5, 3, 19)
 
-// Architectures and formats of which there is a tiny model.
+// archs and formats name the tiny models in arch/ and quant/.
 var (
 	archs   = strings.Fields("gemma2 gemma3 gpt2 llama-gqa llama3-ropefreqs phi2 phi3 qwen2 qwen3 qwen3moe")
 	formats = strings.Fields("bf16 f16 iq4_nl iq4_xs q2_k q3_k q4_0 q4_1 q4_k q5_0 q5_1 q5_k q6_k q8_0")
 )
 
-// Cases lists every golden file.
+// Cases returns the cases of all golden files.
 func Cases() []Case {
 	var all []Case
 	for _, c := range textCases {
@@ -61,8 +61,8 @@ func Cases() []Case {
 	return all
 }
 
-// steps is n tokens from first in equal steps, below 64, which every tiny model
-// has.
+// steps returns n tokens from first in equal steps modulo 64. Every tiny model has at
+// least 64 tokens.
 func steps(first, step, n int) []int {
 	tokens := make([]int, n)
 	for i := range tokens {

@@ -1,6 +1,9 @@
 package golden
 
-// Whole is the store with its cases as all that its directory is to hold.
+// ErrDiffers is wrapped by the errors of Verify about files that differ.
+var ErrDiffers = errDiffers
+
+// Whole returns the store with Cases as all cases of its directory.
 func (s Store) Whole() Store {
 	s.whole = true
 	return s

@@ -1,7 +1,6 @@
-// Package golden is what this module carries to be checked by: a small trained
-// model that lives in the binary, tiny models of every architecture and block
-// format with the logits of an engine that is not ours, and our own logits of all
-// of them, to the bit.
+// Package golden holds the data that tests compare with: a small trained model, embedded
+// in the program; tiny models of every architecture and block format with the logits of
+// other engines; and the reference's own logits of all of them, to the bit.
 package golden
 
 import (
@@ -14,14 +13,10 @@ import (
 //go:embed model/lockstep-tiny.gguf
 var tiny []byte
 
-// File parses the embedded model's file. Its data is shared and must not be
-// written to.
-func File() (*gguf.File, error) { return gguf.Parse(tiny) }
-
-// Model loads the embedded model: about five million parameters in the llama
-// architecture, trained on War and Peace.
+// Model loads the embedded model: five million parameters in the llama architecture,
+// trained on War and Peace. Its data is shared and must not be written to.
 func Model() (*model.Model, error) {
-	f, err := File()
+	f, err := gguf.Parse(tiny)
 	if err != nil {
 		return nil, err
 	}

@@ -68,7 +68,7 @@ func TestCasesAreDistinct(t *testing.T) {
 	}
 }
 
-// miniature is a store of its own with one model and two cases, up to date.
+// miniature returns an up-to-date store with one model and two cases.
 func miniature(t *testing.T) golden.Store {
 	t.Helper()
 	dir := t.TempDir()
@@ -147,9 +147,9 @@ func TestVerifyFindsWhatDiffers(t *testing.T) {
 		}), "[2 160]"},
 		{"cut short", "half a file", edit("logits/all.npy", func(b []byte) []byte { return b[:300] }), "truncated"},
 		{"gone", "a file that is not there", func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, "logits/last.npy")) }, "last.npy"},
-		{"a stray", "a case was removed, its file was not", func(t *testing.T, dir string) {
+		{"a stray file", "a case was removed, its file was not", func(t *testing.T, dir string) {
 			os.WriteFile(filepath.Join(dir, "logits/old.npy"), nil, 0o644)
-		}, "logits/old.npy: belongs to no case"},
+		}, "logits/old.npy: no case has this file"},
 		{"the manifest", "a hash was edited", edit("manifest.json", flip(200)), "manifest.json"},
 		{"no manifest", "it was never written", func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, "manifest.json")) }, "manifest.json"},
 		{"the model's name", "a byte of metadata, no logit changes", edit("m.gguf", func(b []byte) []byte {
@@ -174,8 +174,8 @@ func TestVerifyFindsWhatDiffers(t *testing.T) {
 	}
 }
 
-// Some of the cases can be verified and updated without a word about the others.
-func TestPartOfTheCases(t *testing.T) {
+// TestSomeCases verifies and updates some cases and ignores the others.
+func TestSomeCases(t *testing.T) {
 	whole := miniature(t)
 	part := golden.Store{Dir: whole.Dir, New: newRef, Cases: whole.Cases[:1]}
 	spoil := func(name string) {

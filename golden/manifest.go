@@ -18,7 +18,7 @@ const provenance = "Logits of this module's reference engine (package ref), floa
 	"made by `go test ./golden -update`, the same bytes on every machine. " +
 	"The models below arch/ and quant/ come from another engine: see README.md."
 
-// manifest is manifest.json.
+// manifest is the content of manifest.json.
 type manifest struct {
 	Provenance string            `json:"provenance"`
 	Models     map[string]string `json:"models"` // file: SHA-256
@@ -35,10 +35,10 @@ type entry struct {
 	SHA256 string `json:"sha256"`
 }
 
-// manifestWith is manifest.json with what was computed: all of it or, for a part
-// of the cases, with the others as they are in the directory.
+// manifestWith returns manifest.json after the computed cases. If other cases exist, it
+// keeps their entries from the directory.
 func (s Store) manifestWith(computed manifest) ([]byte, error) {
-	if !s.part() {
+	if !s.partial() {
 		return marshal(computed)
 	}
 	text, err := os.ReadFile(filepath.Join(s.Dir, manifestName))
@@ -55,7 +55,7 @@ func (s Store) manifestWith(computed manifest) ([]byte, error) {
 	return marshal(doc.with(computed))
 }
 
-// with replaces and adds the entries of part, in the order of Cases.
+// with replaces and adds the entries of part, and sorts in the order of Cases.
 func (m manifest) with(part manifest) manifest {
 	models := map[string]string{}
 	maps.Copy(models, m.Models)
@@ -70,7 +70,7 @@ func (m manifest) with(part manifest) manifest {
 	}
 	place, all := map[string]int{}, Cases()
 	for i, c := range all {
-		place[c.file()] = i - len(all) // others are at 0: last, as they come
+		place[c.file()] = i - len(all) // unknown files are at 0, which is last
 	}
 	slices.SortStableFunc(files, func(a, b entry) int { return place[a.File] - place[b.File] })
 	return manifest{part.Provenance, models, files}
@@ -86,13 +86,12 @@ func (s Store) verifyManifest(computed manifest) error {
 		return err
 	}
 	if !bytes.Equal(have, want) {
-		return errors.New(manifestName + ": is not what the cases and models give")
+		return errors.New(manifestName + ": differs from the cases and models")
 	}
 	return nil
 }
 
-// marshal writes the manifest for people and version control: one line a token
-// list.
+// marshal formats the manifest with one line per case.
 func marshal(doc manifest) ([]byte, error) {
 	var out bytes.Buffer
 	line := func(format string, args ...any) { fmt.Fprintf(&out, format, args...) }

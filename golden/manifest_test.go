@@ -7,14 +7,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A case that is updated alone comes to the place that it has among all.
+// A case that is updated alone keeps its place among all cases.
 func TestManifestKeepsTheOrderOfCases(t *testing.T) {
 	var all []entry
 	for _, c := range Cases() {
 		all = append(all, entry{File: c.file()})
 	}
 	changed := entry{File: all[2].File, SHA256: "new"}
-	own := entry{File: "logits/of nobody's list.npy"}
+	own := entry{File: "logits/of no case.npy"}
 	old := manifest{Models: map[string]string{"a": "1", "b": "2"}, Files: slices.Delete(slices.Clone(all), 5, 6)}
 	got := old.with(manifest{provenance, map[string]string{"b": "3"}, []entry{own, all[5], changed}})
 

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,32 +20,32 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// ErrDiffers means golden files that are not what is computed now.
-var ErrDiffers = errors.New("golden files differ")
+// errDiffers means golden files that differ from what is computed now.
+var errDiffers = errors.New("golden files differ")
 
-// Store is a directory of golden files and the means to make them. The engine is
-// given, not chosen here, so that any engine can be held to them.
+// Store computes golden files and compares them with a directory.
 type Store struct {
-	Dir   string // this package's directory in a checkout
-	Cases []Case // nil: all; else only these are computed, and nothing is said of the others
-	New   func(*model.Model) (model.Engine, error)
-	Done  func(Case) // when not nil, is called after each case
+	Dir   string                                   // the directory golden of a checkout
+	Cases []Case                                   // nil: all; else the other cases are ignored
+	New   func(*model.Model) (model.Engine, error) // makes the engine that computes
+	Done  func(Case)                               // called after each case; may be nil
 
-	whole bool // Cases are all that the directory is to hold
+	whole bool // Cases are all cases of the directory
 }
 
-func (s Store) part() bool { return s.Cases != nil && !s.whole }
+// partial reports whether the directory has other cases too.
+func (s Store) partial() bool { return s.Cases != nil && !s.whole }
 
 const logitsDir = "logits"
 
-// computed is what the golden directory should hold of the cases.
+// computed is what the directory should contain of the cases.
 type computed struct {
 	manifest manifest
 	logits   map[string][]byte // file below Dir: content
 }
 
-// Update computes the cases and writes their files and the manifest. When they
-// are all cases, logits of cases that are no more are removed.
+// Update computes the cases and writes their files and the manifest. If these are all
+// cases, it removes the files of cases that no longer exist.
 func (s Store) Update(ctx context.Context) error {
 	want, err := s.compute(ctx)
 	if err != nil {
@@ -72,8 +73,8 @@ func (s Store) Update(ctx context.Context) error {
 	return err
 }
 
-// Verify computes the cases and compares them with the files to the bit. The error
-// wraps ErrDiffers and says what differs and by how much.
+// Verify computes the cases and compares them with the files, bit for bit. The error
+// lists each file that differs, and by how much.
 func (s Store) Verify(ctx context.Context) error {
 	want, err := s.compute(ctx)
 	if err != nil {
@@ -96,10 +97,10 @@ func (s Store) Verify(ctx context.Context) error {
 		found = append(found, err)
 	}
 	for _, file := range strays {
-		found = append(found, fmt.Errorf("%s: belongs to no case", file))
+		found = append(found, fmt.Errorf("%s: no case has this file", file))
 	}
 	if len(found) > 0 {
-		return fmt.Errorf("%w: %w", ErrDiffers, errors.Join(found...))
+		return fmt.Errorf("%w: %w", errDiffers, errors.Join(found...))
 	}
 	return nil
 }
@@ -111,10 +112,10 @@ func (s Store) write(file string, content []byte) error {
 	})
 }
 
-// strays lists logits that no case has.
+// strays lists the files of no case.
 func (s Store) strays(want computed) ([]string, error) {
-	if s.part() {
-		return nil, nil // they may be of the other cases
+	if s.partial() {
+		return nil, nil
 	}
 	entries, err := os.ReadDir(filepath.Join(s.Dir, logitsDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -130,7 +131,7 @@ func (s Store) strays(want computed) ([]string, error) {
 	return strays, nil
 }
 
-// compute runs all cases, each model loaded once.
+// compute runs the cases. It loads each model once.
 func (s Store) compute(ctx context.Context) (computed, error) {
 	cases := s.Cases
 	if cases == nil {
@@ -158,7 +159,7 @@ func (s Store) compute(ctx context.Context) (computed, error) {
 	return out, nil
 }
 
-// computeModel runs the cases of one model and puts their files into logits.
+// computeModel runs the cases of one model and adds their files to logits.
 func (s Store) computeModel(ctx context.Context, file string, cases []Case, logits map[string][]byte) ([]entry, error) {
 	m, err := model.Open(filepath.Join(s.Dir, file))
 	if err != nil {
@@ -204,13 +205,13 @@ func computeCase(ctx context.Context, eng model.Engine, c Case) (entry, []byte, 
 	if err != nil {
 		return entry{}, nil, err
 	}
-	rows, vocab := len(tokens), m.Config.Vocab
+	positions, vocab := len(tokens), m.Config.Vocab
 	if c.Last > 0 {
-		rows = min(rows, c.Last)
+		positions = min(positions, c.Last)
 	}
-	shape := []int{rows, vocab}
+	shape := []int{positions, vocab}
 	var content bytes.Buffer
-	if err := npy.Write(&content, shape, out.Logits[(len(tokens)-rows)*vocab:]); err != nil {
+	if err := npy.Write(&content, shape, out.Logits[(len(tokens)-positions)*vocab:]); err != nil {
 		return entry{}, nil, err
 	}
 	return entry{
@@ -227,4 +228,35 @@ func hash(b []byte) string {
 func hashFile(path string) (string, error) {
 	b, err := os.ReadFile(path)
 	return hash(b), err
+}
+
+// describe tells how one .npy file differs from another.
+func describe(have, want []byte) string {
+	haveShape, a, err := npy.Read(bytes.NewReader(have))
+	if err != nil {
+		return err.Error()
+	}
+	wantShape, b, err := npy.Read(bytes.NewReader(want))
+	if err != nil {
+		return err.Error()
+	}
+	if !slices.Equal(haveShape, wantShape) {
+		return fmt.Sprintf("shape %v, computed %v", haveShape, wantShape)
+	}
+	differ, largest, finite := 0, 0.0, true
+	for i := range a {
+		if math.Float32bits(a[i]) == math.Float32bits(b[i]) {
+			continue
+		}
+		differ++
+		d := math.Abs(float64(a[i]) - float64(b[i]))
+		if !(d <= math.MaxFloat64) {
+			finite = false
+		}
+		largest = max(largest, d)
+	}
+	if !finite {
+		return fmt.Sprintf("%d of %d numbers differ, some of them are not finite", differ, len(a))
+	}
+	return fmt.Sprintf("%d of %d numbers differ, by at most %.3g", differ, len(a), largest)
 }

@@ -88,10 +88,11 @@ func TestGenerateStops(t *testing.T) {
 // tinyKeys returns a writer with the metadata of the embedded model, and that model's file.
 func tinyKeys(t *testing.T) (w *gguf.Writer, f *gguf.File) {
 	t.Helper()
-	f, err := golden.File()
+	m, err := golden.Model()
 	if err != nil {
 		t.Fatal(err)
 	}
+	f = m.File
 	w = gguf.NewWriter()
 	for _, key := range f.Keys() {
 		v, _ := f.Value(key)

@@ -46,7 +46,13 @@ func (c *tokenizeCmd) Run(e *env) error {
 
 // tokenizer loads the vocabulary of the file.
 func (c *tokenizeCmd) tokenizer() (*tokenizer.Tokenizer, func(), error) {
-	open := golden.File
+	open := func() (*gguf.File, error) {
+		m, err := golden.Model()
+		if err != nil {
+			return nil, err
+		}
+		return m.File, nil
+	}
 	if c.Model != "" {
 		open = func() (*gguf.File, error) { return gguf.Open(string(c.Model)) }
 	}
