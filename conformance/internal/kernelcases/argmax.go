@@ -33,19 +33,19 @@ func logitsTable() []logitsCase {
 	minus, minusZero := -inf, float32(math.Copysign(0, -1))
 	rows := []logitsCase{
 		{name: "ties", reason: "the lowest index wins ties within a thread, a warp, a CTA and between slices", rows: 3, vocab: 5000, distinct: 3},
-		{name: "all equal", reason: "ties are returned in index order", rows: 1, vocab: 9000, fill: &zero},
+		{name: "all equal", reason: "the lowest index wins if all logits are equal", rows: 1, vocab: 9000, fill: &zero},
 		{name: "zeros", reason: "-0 and 0 are a tie", rows: 1, vocab: 300, fill: &minusZero, plant: map[int]float32{77: 0, 5: -1}},
 		{name: "NaN", reason: "NaN of either sign is never chosen", rows: 2, vocab: 300,
 			plant: map[int]float32{0: nan, 299: float32(math.Copysign(float64(nan), -1)), 300: nan, 5: nan}},
 		{name: "infinite", reason: "the first Inf wins; -Inf is not chosen", rows: 2, vocab: 300,
 			plant: map[int]float32{200: inf, 7: -inf, 250: inf, 301: -inf}},
-		{name: "nothing", reason: "rows without a number above -Inf give no token", rows: 3, vocab: 70, fill: &minus, plant: map[int]float32{1: nan, 75: -3}},
+		{name: "no choice", reason: "rows without a number above -Inf give no token", rows: 3, vocab: 70, fill: &minus, plant: map[int]float32{1: nan, 75: -3}},
 		{name: "negative", reason: "negative numbers are not ordered like their bits", rows: 1, vocab: 200, fill: &minus,
 			plant: map[int]float32{3: -5, 190: -1e-42, 191: -math.MaxFloat32, 100: -2}},
 		{name: "lowest", reason: "numbers below -2^127 are larger than -Inf", rows: 1, vocab: 90, fill: &lowest},
 		{name: "all negative", reason: "negative numbers in each slot of a thread", rows: 2, vocab: 90, negative: true},
 		{name: "tiny", reason: "tiny numbers are ordered, within a slice and between slices", rows: 4, vocab: 9000, tiny: true},
-		{name: "everywhere", reason: "the maximum at each boundary of threads and slices", rows: len(boundaryIndices), vocab: 5000, boundaries: true},
+		{name: "boundaries", reason: "the maximum at each boundary of threads and slices", rows: len(boundaryIndices), vocab: 5000, boundaries: true},
 		{name: "stride", reason: "rows in a wider buffer", rows: 3, vocab: 50, stride: 53},
 		{name: "largest numbers", reason: "the maximum at the last index", rows: 1, vocab: 4099, plant: map[int]float32{4098: math.MaxFloat32}},
 	}

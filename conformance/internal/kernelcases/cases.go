@@ -42,7 +42,7 @@ var kernelFamilies = []func() []harness.Case{
 	gemmCases,
 	attentionCases, combineCases,
 	normCases, elementwiseCases, castCases, ropeCases, argmaxCases, routerCases, expertCases, composedCases,
-	limitCases,
+	peakCases,
 }
 
 // All lists all kernel cases in a fixed order. It panics if a case is incomplete or if two

@@ -151,7 +151,7 @@ func sideBySide(r *harness.Fixture, gate, up []float32, width int) *harness.Buff
 // arithmetic operation and 8 units per function, propagated through the following
 // operations.
 func (c elementCase) element(x, bias, up, add float32) (y, bound float64) {
-	const u = 0x1p-24
+	const u = harness.UnitRoundoff
 	step := func(next, factor float64) {
 		y = next
 		bound = float64(bound*math.Abs(factor)) + float64(u*math.Abs(y))

@@ -188,7 +188,7 @@ func (t *normRun) checkRow(r *harness.Fixture, what string, i int) {
 			terms += math.Abs(float64(t.adds[i+j]))
 			want[j] += float64(t.adds[i+j])
 		}
-		bound[j] = float64(8*0x1p-24*terms) + 0x1p-149
+		bound[j] = float64(8*harness.UnitRoundoff*terms) + 0x1p-149
 	}
 	switch {
 	case f != quant.F32:

@@ -281,7 +281,7 @@ func (t *ropeRun) rotated(x, w []float32, position int) (y, bound []float64) {
 	if t.c.norm {
 		y, units = normRef(x, w, false, float64(float32(1e-6))), 12
 		for i, v := range y {
-			bound[i] = 8 * 0x1p-24 * math.Abs(v)
+			bound[i] = 8 * harness.UnitRoundoff * math.Abs(v)
 		}
 	}
 	factor := 1.0
@@ -297,7 +297,7 @@ func (t *ropeRun) rotated(x, w []float32, position int) (y, bound []float64) {
 		u, v := y[a], y[b]
 		y[a] = float64(factor*u*cos) - float64(factor*v*sin)
 		y[b] = float64(factor*u*sin) + float64(factor*v*cos)
-		bound[a] = float64(units * 0x1p-24 * factor * math.Hypot(u, v))
+		bound[a] = float64(units * harness.UnitRoundoff * factor * math.Hypot(u, v))
 		bound[b] = bound[a]
 	}
 	return y, bound

@@ -89,7 +89,7 @@ func checkRouter(r *harness.Fixture, c routerCase) {
 				continue
 			}
 			want = append(want, p[e]/total)
-			within = append(within, bound[e]/total+p[e]/total*(slack/total+8*0x1p-24))
+			within = append(within, bound[e]/total+p[e]/total*(slack/total+8*harness.UnitRoundoff))
 		}
 		harness.Exact(r, fmt.Sprintf("experts of token %d", t), chosen[at:at+c.k], order)
 		r.Within(fmt.Sprintf("weights of token %d", t), weights[at:at+c.k], want, within)
@@ -123,7 +123,7 @@ func softmaxRef(x []float32) (y, bound []float64) {
 	}
 	for i := range y {
 		y[i] /= sum
-		bound[i] = float64(bound[i]*0x1p-24*y[i]) + subnormal
+		bound[i] = float64(bound[i]*harness.UnitRoundoff*y[i]) + subnormal
 		if math.IsNaN(bound[i]) { // 0 times an infinite distance
 			bound[i] = 0
 		}

@@ -8,15 +8,15 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/peak"
 )
 
-// limitCases test the kernels that measure a device. A measurement is valid only if the
+// peakCases test the kernels that measure a device. A measurement is valid only if the
 // kernel does all of its work.
-func limitCases() []harness.Case {
+func peakCases() []harness.Case {
 	var all []harness.Case
-	for _, units := range []int{1, 255, 256*8 - 1, 256 * 8, 256*17 + 3} {
+	for _, vectors := range []int{1, 255, 256*8 - 1, 256 * 8, 256*17 + 3} {
 		all = append(all, harness.Case{
-			Operation: "read", Format: "U32", Name: fmt.Sprintf("plain/units=%d", units),
+			Operation: "read", Format: "U32", Name: fmt.Sprintf("plain/vec4=%d", vectors),
 			Reason: "around a CTA's loads in flight, with a remainder",
-			Run:    func(r *harness.Fixture) { checkReadPlain(r, units) },
+			Run:    func(r *harness.Fixture) { checkReadPlain(r, vectors) },
 		})
 	}
 	for _, chunks := range []int{1, 3, 4, 6, 13} {
@@ -26,24 +26,24 @@ func limitCases() []harness.Case {
 			Run:    func(r *harness.Fixture) { checkReadBulk(r, chunks) },
 		})
 	}
-	for _, rounds := range []int{0, 1, 5} {
+	for _, iterations := range []int{0, 1, 5} {
 		all = append(all, harness.Case{
-			Operation: "matrix rate", Format: "BF16", Name: fmt.Sprintf("rounds=%d", rounds),
+			Operation: "matrix rate", Format: "BF16", Name: fmt.Sprintf("iterations=%d", iterations),
 			Reason: "all products are computed",
-			Run:    func(r *harness.Fixture) { checkMatrixRate(r, rounds) },
+			Run:    func(r *harness.Fixture) { checkMatrixRate(r, iterations) },
 		})
 	}
 	return all
 }
 
-func checkReadPlain(r *harness.Fixture, units int) {
+func checkReadPlain(r *harness.Fixture, vectors int) {
 	const ctas = 2
-	data := randomBytes(r, 16*units)
+	data := randomBytes(r, 16*vectors)
 	spec := peak.Read()
 	in, out := r.Bytes("in", data), r.Output("out", 4*256*ctas)
 	r.Launch(spec.Launch(r.Kernel(spec), peak.ReadArgs{In: in.Addr(), Out: out.Addr(), Bytes: int64(len(data)), CTAs: ctas}))
 	want := make([]uint32, 256*ctas)
-	for i := range 4 * units {
+	for i := range 4 * vectors {
 		want[i/4%len(want)] ^= binary.LittleEndian.Uint32(data[4*i:])
 	}
 	harness.Exact(r, "out", out.U32s(), want)
@@ -73,10 +73,10 @@ func randomBytes(r *harness.Fixture, n int) []byte {
 	return data
 }
 
-func checkMatrixRate(r *harness.Fixture, rounds int) {
+func checkMatrixRate(r *harness.Fixture, iterations int) {
 	spec := peak.MMA()
 	const threads = 256
-	args := peak.MMAArgs{Rounds: rounds, CTAs: 2}
+	args := peak.MMAArgs{Rounds: iterations, CTAs: 2}
 	out := r.Output("out", 4*threads*args.CTAs)
 	args.Out = out.Addr()
 	r.Launch(spec.Launch(r.Kernel(spec), args))
