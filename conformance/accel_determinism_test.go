@@ -54,7 +54,7 @@ var oneStream = []streamCase{
 		return stepLogits(t, s, tokens)
 	}},
 	{"among 16", "a step with sequences that join and leave", accel.Options{}, among(16)},
-	{"among 16, 4 a step", "more sequences than batch slots", accel.Options{MaxSequences: 4, KVPages: 64}, among(16)},
+	{"among 16, 4 per step", "more sequences than batch slots", accel.Options{MaxSequences: 4, KVPages: 64}, among(16)},
 	{"warmed", "a graph that Warm captured", accel.Options{}, func(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
 		if err := e.Warm(t.Context(), len(prompt)+len(tokens), 1); err != nil {
 			t.Fatal(err)
