@@ -75,7 +75,7 @@ func TestInstructions(t *testing.T) {
 	isa.PrintTable(results)
 	for op, reason := range isa.Excluded {
 		fmt.Printf("excluded: %s: %s\n", op, reason)
-		if !isa.UsesOp(forms, op) {
+		if !forms.HasOp(op) {
 			t.Errorf("%s is excluded but no form has it", op)
 		}
 	}

@@ -170,6 +170,16 @@ func (u Uses) Sorted() []Form {
 	return all
 }
 
+// HasOp reports whether a form has the opcode.
+func (u Uses) HasOp(op string) bool {
+	for f := range u {
+		if f.Op == op {
+			return true
+		}
+	}
+	return false
+}
+
 // count returns the number in an argument such as "4 operands" or "size 16", or 0.
 func (f Form) count(word string) int {
 	for part := range strings.SplitSeq(f.Args, ",") {

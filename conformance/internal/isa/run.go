@@ -1,6 +1,7 @@
 package isa
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,56 +12,6 @@ import (
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
 )
-
-// ResultBytes returns the size of what is compared at once: a lane's result, or a byte.
-func ResultBytes(f Form) int {
-	if lane, ok := LaneFormOf(f); ok {
-		return lane.outBytes()
-	}
-	return 1
-}
-
-// IsBounded reports whether results may deviate within a bound.
-func IsBounded(f Form) bool {
-	if _, ok := approximations[f.Op]; ok {
-		return true
-	}
-	h, ok := TestKernelFor(f)
-	return ok && h.check != nil
-}
-
-// UsesOp reports whether a form has the opcode.
-func UsesOp(forms Uses, op string) bool {
-	for f := range forms {
-		if f.Op == op {
-			return true
-		}
-	}
-	return false
-}
-
-// PrintTable prints one line per form and the number of forms per method.
-func PrintTable(results []Result) {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "\ninstruction\tcompared\twith\tworst error/bound\n")
-	byKind := map[string]int{}
-	for _, r := range results {
-		worst := ""
-		if strings.Contains(r.method, "bound") {
-			worst = fmt.Sprintf("%.3g", r.worst)
-		}
-		fmt.Fprintf(w, "%v\t%d\t%s\t%s\n", r.form, r.Compared, r.method, worst)
-		byKind[r.method]++
-		if r.Skipped != "" {
-			byKind["skipped: "+r.Skipped]++
-		}
-	}
-	w.Flush()
-	fmt.Println()
-	for _, kind := range slices.Sorted(maps.Keys(byKind)) {
-		fmt.Printf("%d forms: %s\n", byKind[kind], kind)
-	}
-}
 
 // Result is a row of the instruction table.
 type Result struct {
@@ -166,7 +117,11 @@ func (try laneTrial) inputs() [][]byte {
 // emulator's.
 func (try laneTrial) compare(got []uint64, gpu bool) (worst float64, err error) {
 	if try.want == nil {
-		return approximations[try.lane.form.Op].check(try.lane.form, withVariants(try.operands, try.variants, 0), got)
+		var x []uint64
+		for _, v := range try.variants {
+			x = append(x, withLiterals(try.lane, try.operands, v)[0]...)
+		}
+		return approximations[try.lane.form.Op].check(try.lane.form, x, got)
 	}
 	n := len(try.operands[0])
 	for i := range got {
@@ -215,41 +170,22 @@ func withLiterals(f LaneForm, operands [][]uint64, v variant) [][]uint64 {
 	return x
 }
 
-// withVariants returns operand j of all variants.
-func withVariants(operands [][]uint64, variants []variant, j int) []uint64 {
-	var all []uint64
-	for _, v := range variants {
-		x := operands[j]
-		if v[j] != "" {
-			number := bitsOfLiteral("b32", v[j])
-			x = make([]uint64, len(x))
-			for i := range x {
-				x[i] = number
-			}
-		}
-		all = append(all, x...)
-	}
-	return all
-}
-
+// String lists the operands: literals, or r for a register.
 func (v variant) String() string {
-	s := ""
-	for _, number := range v {
-		if number != "" {
-			s += number + " "
-		} else {
-			s += "r "
-		}
+	words := make([]string, len(v))
+	for i, literal := range v {
+		words[i] = cmp.Or(literal, "r")
 	}
-	return "(" + s[:max(0, len(s)-1)] + ")"
+	return "(" + strings.Join(words, " ") + ")"
 }
 
+// hexes formats the operands of thread i.
 func hexes(operands [][]uint64, i int) string {
-	s := ""
-	for _, list := range operands {
-		s += fmt.Sprintf("%#x ", list[i])
+	words := make([]string, len(operands))
+	for j, list := range operands {
+		words[j] = fmt.Sprintf("%#x", list[i])
 	}
-	return s[:len(s)-1]
+	return strings.Join(words, " ")
 }
 
 // tryKernel runs the test kernel of a form.
@@ -311,4 +247,44 @@ func packBytes(bytes []uint64) []byte {
 		b = append(b, byte(v))
 	}
 	return b
+}
+
+// ResultBytes returns the size of what is compared at once: a lane's result, or a byte.
+func ResultBytes(f Form) int {
+	if lane, ok := LaneFormOf(f); ok {
+		return lane.outBytes()
+	}
+	return 1
+}
+
+// IsBounded reports whether results may deviate within a bound.
+func IsBounded(f Form) bool {
+	if _, ok := approximations[f.Op]; ok {
+		return true
+	}
+	h, ok := TestKernelFor(f)
+	return ok && h.check != nil
+}
+
+// PrintTable prints one line per form and the number of forms per method.
+func PrintTable(results []Result) {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "\ninstruction\tcompared\twith\tworst error/bound\n")
+	byKind := map[string]int{}
+	for _, r := range results {
+		worst := ""
+		if strings.Contains(r.method, "bound") {
+			worst = fmt.Sprintf("%.3g", r.worst)
+		}
+		fmt.Fprintf(w, "%v\t%d\t%s\t%s\n", r.form, r.Compared, r.method, worst)
+		byKind[r.method]++
+		if r.Skipped != "" {
+			byKind["skipped: "+r.Skipped]++
+		}
+	}
+	w.Flush()
+	fmt.Println()
+	for _, kind := range slices.Sorted(maps.Keys(byKind)) {
+		fmt.Printf("%d forms: %s\n", byKind[kind], kind)
+	}
 }
