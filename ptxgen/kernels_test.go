@@ -113,11 +113,18 @@ func compareResources(t *testing.T, got map[string]map[string]resources) {
 	}
 }
 
+// built caches the kernels that build built, by name.
+var built = map[string]*ptx.Kernel{}
+
 func build(t *testing.T, s kernel.Spec) *ptx.Kernel {
 	t.Helper()
-	k, err := s.Build()
-	if err != nil {
-		t.Fatalf("%s: %v", s.Name(), err)
+	k, ok := built[s.Name()]
+	if !ok {
+		var err error
+		if k, err = s.Build(); err != nil {
+			t.Fatalf("%s: %v", s.Name(), err)
+		}
+		built[s.Name()] = k
 	}
 	return k
 }
@@ -132,7 +139,11 @@ func TestTexts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := build(t, s).Text(ptx.Target{})
+		second, err := s.Build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := second.Text(ptx.Target{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,7 +27,7 @@ type fusedParams struct {
 	Parts                      ptx.U32 // CTAs per row
 	XStride, UpStride, YStride ptx.U32
 	Scale, Cap                 ptx.F32
-	Act                        ptx.U32
+	Activation                 ptx.U32
 }
 
 func buildFused(b *ptx.Builder) (*ptx.Kernel, error) {
@@ -61,7 +61,7 @@ func buildFused(b *ptx.Builder) (*ptx.Kernel, error) {
 		}
 	})
 	for j := range v {
-		v[j] = Activate(b, p.Act, v[j])
+		v[j] = device.Activate(b, p.Activation, v[j])
 	}
 	combine(p.Up, p.UpStride, ptx.F32.Mul)
 	combine(p.Residual, p.YStride, ptx.F32.Add)
@@ -111,6 +111,6 @@ func launchFused(k *ptx.Kernel, a FusedArgs) (ptx.Launch, error) {
 		X: ptx.Addr(a.X), Bias: ptx.Addr(a.Bias), Up: ptx.Addr(a.Up), Residual: ptx.Addr(a.Residual), Y: ptx.Addr(a.Y),
 		Width: ptx.Uint(a.Width), Parts: ptx.Uint(parts),
 		XStride: ptx.Uint(a.XStride), UpStride: ptx.Uint(a.UpStride), YStride: ptx.Uint(a.YStride),
-		Scale: ptx.Float(a.Scale), Cap: ptx.Float(a.Cap), Act: ptx.Uint(uint32(a.Activation)),
+		Scale: ptx.Float(a.Scale), Cap: ptx.Float(a.Cap), Activation: ptx.Uint(uint32(a.Activation)),
 	})
 }

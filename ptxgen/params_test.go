@@ -1,0 +1,209 @@
+package ptxgen_test
+
+import (
+	"encoding/binary"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/attention"
+	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
+	"github.com/lockstep-go/lockstep/ptxgen/matmul"
+	"github.com/lockstep-go/lockstep/ptxgen/moe"
+	"github.com/lockstep-go/lockstep/ptxgen/norm"
+	"github.com/lockstep-go/lockstep/ptxgen/peak"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/ptxgen/rope"
+	"github.com/lockstep-go/lockstep/ptxgen/sample"
+)
+
+// derived are the parameters whose values a launch computes from several arguments.
+var derived = []string{
+	"parts", "units", "tile_bytes", "span", "chunk", "split_log2", "parts_log2", "share", "sets", "round", // cut up the work
+	"sums", "group", "scale_log2e", "page_log2", // attention
+	"half", "step", "gap", // RoPE
+	"n", "run", // moe.Group
+	"slices", // argmax
+}
+
+// A launch passes each argument in the parameter of its name: for every kernel, with
+// arguments that all differ, each packed parameter has the value of the field of its name.
+func TestParams(t *testing.T) {
+	for _, s := range ptxgen.Reachable() {
+		t.Run(s.Name(), func(t *testing.T) {
+			k := build(t, s)
+			l, fields := launchDistinct(t, s, k)
+			for name, v := range packed(l) {
+				if slices.Contains(derived, name) && !(name == "n" && fields["n"] != 0) {
+					continue
+				}
+				want, ok := fields[name]
+				if !ok {
+					t.Errorf("parameter %s: no argument has this name", name)
+				} else if v != want {
+					t.Errorf("parameter %s is %#x, want %#x", name, v, want)
+				}
+			}
+		})
+	}
+}
+
+// launchDistinct launches a kernel with arguments that all differ. It returns the launch and
+// the bits of the arguments by the names that parameters have.
+func launchDistinct(t *testing.T, s kernel.Spec, k *ptx.Kernel) (ptx.Launch, map[string]uint64) {
+	paged := attention.PagedKV{KVHeads: 2, MaxPages: 9}
+	scoring := attention.Scoring{Scale: 0.25, Softcap: 30, Window: 77}
+	gated := strings.Contains(s.Name(), "gated")
+	switch s := s.(type) {
+	case kernel.Typed[peak.ReadArgs]:
+		return launch(t, s, k, peak.ReadArgs{Bytes: 160, CTAs: 2}, "Units")
+	case kernel.Typed[peak.BulkReadArgs]:
+		return launch(t, s, k, peak.BulkReadArgs{Chunks: 3, CTAs: 2})
+	case kernel.Typed[peak.MMAArgs]:
+		return launch(t, s, k, peak.MMAArgs{Rounds: 3, CTAs: 2})
+	case kernel.Typed[norm.RowsArgs]:
+		return launch(t, s, k, norm.RowsArgs{Tokens: 3, Heads: 5, Width: 64, XStride: 400, YStride: 444, Eps: 1e-5})
+	case kernel.Typed[elementwise.FusedArgs]:
+		return launch(t, s, k, elementwise.FusedArgs{
+			Rows: 3, Width: 100, XStride: 104, UpStride: 108, YStride: 112, Scale: 2, Cap: 30, Activation: elementwise.GELU,
+		})
+	case kernel.Typed[elementwise.CastArgs]:
+		return launch(t, s, k, elementwise.CastArgs{Rows: 2, Width: 33, Stride: 40})
+	case kernel.Typed[rope.AppendArgs]:
+		return launch(t, s, k, rope.AppendArgs{
+			QStride: 512, KStride: 516, VStride: 520, Tokens: 7, Heads: 4, KVHeads: 2, HeadDim: 64, ValueDim: 48, Rot: 32, NeoX: true,
+			MaxPages: 9, Factor: 1.5, Eps: 1e-6,
+		})
+	case kernel.Typed[sample.ArgmaxArgs]:
+		return launch(t, s, k, sample.ArgmaxArgs{Rows: 2, Vocab: 5000, Stride: 5004})
+	case kernel.Typed[sample.ArgmaxMergeArgs]:
+		return launch(t, s, k, sample.ArgmaxMergeArgs{Rows: 2, Vocab: 5000})
+	case kernel.Typed[moe.RouteArgs]:
+		return launch(t, s, k, moe.RouteArgs{Tokens: 5, Experts: 60, K: 4, Normalize: true})
+	case kernel.Typed[moe.GroupArgs]:
+		return launch(t, s, k, moe.GroupArgs{Tokens: 3, K: 2, Experts: 8})
+	case kernel.Typed[moe.CombineArgs]:
+		return launch(t, s, k, moe.CombineArgs{Tokens: 3, K: 2, Width: 1025})
+	case kernel.Typed[attention.DecodeArgs]:
+		return launch(t, s, k, attention.DecodeArgs{
+			KV: paged, Scoring: scoring, Sequences: 3, Heads: 8, QStride: 4096, Pages: 7, SMs: 132, Fresh: 5,
+		})
+	case kernel.Typed[attention.CombineArgs]:
+		return launch(t, s, k, attention.CombineArgs{Sequences: 3, Heads: 8, OutStride: 4096, MaxPages: 9, Page: 64, Window: 77})
+	case kernel.Typed[attention.PrefillArgs]:
+		return launch(t, s, k, attention.PrefillArgs{
+			KV: paged, Scoring: scoring, Sequences: 3, Heads: 8, QStride: 4096, OutStride: 4100, MaxQueries: 300,
+		})
+	case kernel.Typed[matmul.EmbedArgs]:
+		return launch(t, s, k, matmul.EmbedArgs{Count: 3, K: 512, Scale: 2})
+	case matmul.Digits:
+		return launch(t, s, k, matmul.DigitsArgs{K: 512, Vectors: 3, XStride: 520, Norm: norm.Layer, Eps: 1e-5})
+	case matmul.GEMM:
+		return launch(t, s, k, matmul.GEMMArgs{
+			M: 70, N: 130, K: 512, YStride: 136, Activation: elementwise.GELU, Experts: 4, RowsPerX: 2, ExpertBytes: 1 << 20,
+		})
+	case matmul.Gemv:
+		a := matmul.GemvArgs{
+			Rows: 37, K: 512, Columns: 1, XStride: 520, YStride: 40, Norm: norm.Layer, Eps: 1e-5, Softcap: 30, Activation: elementwise.GELU,
+			Slots: 5, SlotsPerX: 2, ExpertBytes: 1 << 20, SMs: 132, Shared: 227 << 10,
+		}
+		if gated {
+			return launch(t, s, k, a)
+		}
+		return launch(t, s, k, a, "Up")
+	case matmul.BatchKernel:
+		a := matmul.GemvBatchArgs{
+			Rows: 37, K: 512, Columns: 3, YStride: 40, Softcap: 30, Activation: elementwise.GELU, SMs: 132, Shared: 227 << 10,
+		}
+		if gated {
+			return launch(t, s, k, a)
+		}
+		return launch(t, s, k, a, "Up")
+	}
+	t.Fatalf("no arguments for %T", s)
+	return ptx.Launch{}, nil
+}
+
+// launch launches k with the arguments a, and with a different address in each address field
+// but those named without.
+func launch[A any](t *testing.T, s interface {
+	Launch(*ptx.Kernel, A) (ptx.Launch, error)
+}, k *ptx.Kernel, a A, without ...string) (ptx.Launch, map[string]uint64) {
+	t.Helper()
+	fields, seen := map[string]uint64{}, map[uint64]string{}
+	var walk func(v reflect.Value)
+	walk = func(v reflect.Value) {
+		for i := range v.NumField() {
+			f, name := v.Field(i), v.Type().Field(i).Name
+			var bits uint64
+			switch f.Kind() {
+			case reflect.Struct:
+				walk(f)
+				continue
+			case reflect.Uint64:
+				if !slices.Contains(without, name) {
+					f.SetUint(uint64(1+len(fields)) << 24)
+				}
+				bits = f.Uint()
+			case reflect.Uint32:
+				bits = f.Uint()
+			case reflect.Int, reflect.Int64:
+				bits = uint64(f.Int())
+			case reflect.Float32:
+				bits = uint64(math.Float32bits(float32(f.Float())))
+			case reflect.Bool:
+				fields[snakeCase(name)] = 1
+				continue
+			}
+			if other, ok := seen[bits]; ok && f.Kind() != reflect.Uint32 {
+				t.Fatalf("the arguments %s and %s are equal", name, other)
+			}
+			if f.Kind() != reflect.Uint32 { // an enumeration has few values
+				seen[bits] = name
+			}
+			fields[snakeCase(name)] = bits
+		}
+	}
+	walk(reflect.ValueOf(&a).Elem())
+	l, err := s.Launch(k, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if scratch, ok := fields["scratch"]; ok && packed(l)["sums"] != scratch {
+		t.Errorf("parameter sums is %#x, want %#x", packed(l)["sums"], scratch)
+	}
+	return l, fields
+}
+
+// packed returns the values of a launch's parameters by name.
+func packed(l ptx.Launch) map[string]uint64 {
+	values, at := map[string]uint64{}, 0
+	for _, p := range l.Kernel.Params {
+		if p.Type == "u64" {
+			at = (at + 7) / 8 * 8
+			values[p.Name] = binary.LittleEndian.Uint64(l.Params[at:])
+			at += 8
+			continue
+		}
+		values[p.Name] = uint64(binary.LittleEndian.Uint32(l.Params[at:]))
+		at += 4
+	}
+	return values
+}
+
+// snakeCase returns the name of the parameter for an argument.
+func snakeCase(name string) string {
+	var s []byte
+	for i := range len(name) {
+		upper := func(i int) bool { return i < len(name) && name[i] >= 'A' && name[i] <= 'Z' }
+		if i > 0 && upper(i) && (!upper(i-1) || i+1 < len(name) && !upper(i+1)) {
+			s = append(s, '_')
+		}
+		s = append(s, name[i])
+	}
+	return strings.ToLower(string(s))
+}
