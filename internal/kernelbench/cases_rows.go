@@ -126,7 +126,7 @@ func (s sizes) ropeCases() []Case {
 func (s sizes) embedCases() []Case {
 	var all []Case
 	for _, f := range s.embeddings {
-		spec, table := matmul.Embed{Format: f}, s.lmHead()
+		spec, table := matmul.Embed(f), s.lmHead()
 		all = append(all, Case{
 			Spec: spec, Shape: fmt.Sprintf("%d of %v", s.rows, table),
 			Bytes: float64(packedBytes(f, matrix{s.rows, table.k})) + 4*float64(s.rows*table.k),

@@ -16,7 +16,7 @@ var fieldShift = [4]int{0, 8, 16, 0}
 func (u unit) weights() []ptx.F32 {
 	var w []ptx.F32
 	quad := u.quads()
-	for j := range UnitLen / 4 {
+	for j := range unitLen / 4 {
 		four := quad(j)
 		w = append(w, four[:]...)
 	}
@@ -37,7 +37,7 @@ func (u unit) quads() func(j int) [4]ptx.F32 {
 	}
 	bytes := u.bytes()
 	return func(j int) (w [4]ptx.F32) {
-		part := j * 4 * len(s.scale) / UnitLen
+		part := j * 4 * len(s.scale) / unitLen
 		word, clean := bytes(j)
 		for b, shift := range fieldShift {
 			// quant - center, times 2^(shift-49): exact, and so is its product with the

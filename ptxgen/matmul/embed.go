@@ -8,39 +8,32 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Embed takes rows of a packed matrix as float32, each weight with the bits that
-// quant.Decode gives:
+const embedThreads = 128 // per CTA; each decodes 32 weights
+
+// Embed decodes rows of a packed matrix, the embeddings of tokens:
 //
 //	out[i][k] = W[tokens[i]][k]*scale + residual[i][k]
 //
-// Without tokens, i is the row. A scale of 1 changes no bit; else there is one
-// rounding, and one more where there is a residual. A thread takes a unit.
-type Embed struct{ Format quant.Format }
-
-const embedThreads = 128
-
-func embedSpecs() []kernel.Spec {
-	var all []kernel.Spec
-	for _, f := range Formats() {
-		all = append(all, Embed{f})
-	}
-	return all
+// Without Tokens, row i is decoded. Weights have the bits that quant.Decode gives; product
+// and sum are rounded separately.
+func Embed(format quant.Format) kernel.Typed[EmbedArgs] {
+	return kernel.New("embed_"+host.FormatName(format),
+		func(b *ptx.Builder) (*ptx.Kernel, error) { return buildEmbed(b, format) },
+		func(k *ptx.Kernel, a EmbedArgs) (ptx.Launch, error) { return launchEmbed(k, a, format) })
 }
-
-// Name implements Spec.
-func (s Embed) Name() string { return "embed_" + host.FormatName(s.Format) }
 
 type embedParams struct {
 	W                     ptx.Global `align:"16"`
 	Tokens, Residual, Out ptx.Global
-	K, Units, TileBytes   ptx.U32
+	K                     ptx.U32
+	Units                 ptx.U32 // groups of 32 weights per row
+	TileBytes             ptx.U32
 	Scale                 ptx.F32
 }
 
-// Build implements Spec.
-func (s Embed) Build() (*ptx.Kernel, error) {
-	b := begin(s.Name())
-	b.Doc("out[i][k] = W[tokens[i]][k]*scale + residual[i][k], W packed, of %v", s.Format)
+func buildEmbed(b *ptx.Builder, format quant.Format) (*ptx.Kernel, error) {
+	device.Overlap(b)
+	b.Doc("out[i][k] = W[tokens[i]][k]*scale + residual[i][k], W packed, of %v", format)
 	var p embedParams
 	ptx.Declare(b, &p)
 	i, index := b.BlockX(), b.BlockY().MulN(embedThreads).Add(b.ThreadX())
@@ -48,21 +41,21 @@ func (s Embed) Build() (*ptx.Kernel, error) {
 
 	token := ptx.Var(i)
 	b.If(device.NonNil(b, p.Tokens), func() { ptx.Set(token, p.Tokens.At(i, 4).LoadU32()) })
-	weights := decoderOf(s.Format).rowOf(p.W, token, p.TileBytes, p.Units).load(b, index).weights()
+	weights := decoderOf(format).rowOf(p.W, token, p.TileBytes, p.Units).load(b, index).weights()
 
 	start := i.MulWide(p.K).Mul(b.U64(4))
 	to := device.RowAt(b, quant.F32, p.Out.AtBytes(start).Aligned(4), p.K)
-	add := device.RowAt(b, quant.F32, p.Residual.AtBytes(start).Aligned(4), p.K)
+	residual := device.RowAt(b, quant.F32, p.Residual.AtBytes(start).Aligned(4), p.K)
 	hasResidual := device.NonNil(b, p.Residual)
-	for j := range UnitLen / 4 {
-		at := index.MulN(UnitLen / 4).AddN(j)
+	for j := range unitLen / 4 {
+		at := index.MulN(unitLen / 4).AddN(j)
 		b.If(at.Lt(to.Vec4s()), func() {
 			var v device.Vec4
 			for n := range v {
 				v[n] = ptx.Var(weights[4*j+n].Mul(p.Scale))
 			}
 			b.If(hasResidual, func() {
-				for n, r := range add.Load(at, 0) {
+				for n, r := range residual.Load(at, 0) {
 					ptx.Set(v[n], v[n].Add(r))
 				}
 			})
@@ -72,29 +65,27 @@ func (s Embed) Build() (*ptx.Kernel, error) {
 	return b.Finish(ptx.MaxThreads(embedThreads))
 }
 
-// EmbedArgs are a launch's arguments.
+// EmbedArgs are the arguments of a launch of Embed.
 type EmbedArgs struct {
 	W        ptx.Address // packed rows of K weights
-	Tokens   ptx.Address // u32 [Count], each the number of a row; or 0: rows 0 to Count-1
-	Residual ptx.Address // f32 [Count, K], or 0: added last
+	Tokens   ptx.Address // u32 [Count], row numbers; 0: rows 0 to Count-1
+	Residual ptx.Address // f32 [Count, K]; 0: none
 	Out      ptx.Address // f32 [Count, K]; may be Residual
 	Count, K int
-	Scale    float32 // 0 means 1
+	Scale    float32 // 0: 1
 }
 
-// Launch makes a launch.
-func (s Embed) Launch(k *ptx.Kernel, a EmbedArgs) (ptx.Launch, error) {
+func launchEmbed(k *ptx.Kernel, a EmbedArgs, format quant.Format) (ptx.Launch, error) {
 	if a.Scale == 0 {
 		a.Scale = 1
 	}
-	if err := host.Valid(k, checkK(s.Format, a.K), host.Bound("Count", a.Count, 1, host.MaxSize),
-		host.Given("W", a.W), host.Given("Out", a.Out)); err != nil {
+	if err := host.Valid(k, checkK(format, a.K), host.Bound("Count", a.Count, 1, host.MaxSize), host.Given("W", a.W), host.Given("Out", a.Out)); err != nil {
 		return ptx.Launch{}, err
 	}
-	p := Packing{s.Format, a.K}
-	grid := [3]uint32{uint32(a.Count), uint32(host.CeilDiv(p.Units(), embedThreads)), 1}
+	p := Packing{format, a.K}
+	grid := [3]uint32{uint32(a.Count), uint32(host.CeilDiv(p.units(), embedThreads)), 1}
 	return k.Launch(grid, embedThreads, 0, &embedParams{
 		W: ptx.Addr(a.W), Tokens: ptx.Addr(a.Tokens), Residual: ptx.Addr(a.Residual), Out: ptx.Addr(a.Out),
-		K: ptx.Uint(a.K), Units: ptx.Uint(p.Units()), TileBytes: ptx.Uint(p.tileBytes()), Scale: ptx.Float(a.Scale),
+		K: ptx.Uint(a.K), Units: ptx.Uint(p.units()), TileBytes: ptx.Uint(p.tileBytes()), Scale: ptx.Float(a.Scale),
 	})
 }

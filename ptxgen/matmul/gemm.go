@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
@@ -25,7 +24,7 @@ import (
 // Order of additions: one chain of mma.sync m16n8k16 for each element, k ascending, 16
 // products at a time, into a float32. No tile size, neighbor or number of rows has a
 // part in it, so a row has the same bits whichever shape computes it. The tensor core
-// aligns the terms of a step to the largest and truncates (see Depth).
+// aligns the terms of a step to the largest and truncates.
 //
 // A CTA computes BlockM x BlockN of y, BlockK of k at a time: x streams into a ring of
 // Stages tiles in shared memory; weights that need no conversion stream with it, the
@@ -77,9 +76,6 @@ func (s GEMM) Name() string {
 		s.Format, s.Input, s.BlockM, s.BlockN, s.BlockK, s.Stages, s.WarpsM, s.WarpsN, cmp.Or(s.Ahead, 1)))
 }
 
-// Depth is the number of accumulations of a sum over k, each of 16 products.
-func (GEMM) Depth(k int) int { return host.CeilDiv(k, 16) }
-
 // The sizes that follow from the parameters. Both tiles hold 16-bit numbers.
 
 func (s GEMM) threads() int  { return 32 * s.WarpsM * s.WarpsN }
@@ -115,8 +111,8 @@ func (s GEMM) dynamic() int {
 	return max(ring, s.WarpsM*s.WarpsN*s.warpM()*s.slabStride()*4)
 }
 
-// Shared is how many bytes of shared memory a CTA takes.
-func (s GEMM) Shared() int { return s.dynamic() + (sourceBytes+resultBytes)*s.BlockM }
+// shared is how many bytes of shared memory a CTA takes.
+func (s GEMM) shared() int { return s.dynamic() + (sourceBytes+resultBytes)*s.BlockM }
 
 // check holds the parameters to what the generator can do.
 func (s GEMM) check() error {
@@ -131,14 +127,14 @@ func (s GEMM) check() error {
 		{!packed, "Format is one that Packing knows"},
 		{s.Input != quant.F16 && s.Input != quant.BF16, "Input is F16 or BF16"},
 		{!powersOfTwo(s.BlockM, s.BlockN, s.BlockK, s.WarpsM, s.WarpsN), "blocks and warps are powers of two"},
-		{s.BlockK < UnitLen, "BlockK holds a unit"},
+		{s.BlockK < unitLen, "BlockK holds a unit"},
 		{s.Stages < 2, "Stages is 2 or more"},
 		{s.Ahead < 0 || s.Ahead > 2, "Ahead is 1 or 2"},
 		{s.WarpsM*s.WarpsN > 32, "a CTA has 32 warps at most"},
 		{s.BlockM < 16*s.WarpsM || s.BlockN < 16*s.WarpsN, "a warp has 16 rows and columns at least"},
 		{s.BlockN > 128*s.WarpsN, "a warp has 128 columns at most"},
 		{s.threads() < s.BlockK, "all threads together copy 8 rows at least"},
-		{s.threads() > s.BlockM*s.chunks() || s.threads() > s.BlockN*s.BlockK/UnitLen, "each thread copies a chunk and decodes a unit at least"},
+		{s.threads() > s.BlockM*s.chunks() || s.threads() > s.BlockN*s.BlockK/unitLen, "each thread copies a chunk and decodes a unit at least"},
 	} {
 		if c.broken {
 			return fmt.Errorf("ptxgen: %s: not so: %s", s.Name(), c.rule)

@@ -17,14 +17,14 @@ type heldUnit struct {
 }
 
 const (
-	piecesPerUnit = UnitLen / 8                   // chunks that a unit is stored in
+	piecesPerUnit = unitLen / 8                   // chunks that a unit is stored in
 	partsPerPiece = 3                             // two quads, and storing them
 	partsPerUnit  = piecesPerUnit * partsPerPiece // that decoding is cut into
 )
 
 func (g *gemm) prepareUnits() {
 	b := g.b
-	for j := range g.BlockN * g.BlockK / UnitLen / g.threads() {
+	for j := range g.BlockN * g.BlockK / unitLen / g.threads() {
 		at := g.place(g.thread.AddN(j*g.threads()), 1)
 		h := &heldUnit{g: g, row: g.decoding.rowOf(g.w, g.weightRow(at.row), g.tileBytes, g.units)}
 		h.at = ptx.Var(at.unit)
@@ -42,7 +42,7 @@ func (g *gemm) prepareUnits() {
 
 // load begins to load the unit that comes so many steps after the one at h.at.
 func (h *heldUnit) load(u unit, steps int) {
-	index := h.at.AddN(steps * h.g.BlockK / UnitLen).Min(h.g.units.AddN(-1))
+	index := h.at.AddN(steps * h.g.BlockK / unitLen).Min(h.g.units.AddN(-1))
 	ptx.Set(u.index, index)
 	u.set(h.row.load(h.g.b, u.index))
 }
@@ -57,7 +57,7 @@ func (h *heldUnit) begin() {
 
 // following goes on to the next step's unit.
 func (h *heldUnit) following() {
-	ptx.Set(h.at, h.at.AddN(h.g.BlockK/UnitLen))
+	ptx.Set(h.at, h.at.AddN(h.g.BlockK/unitLen))
 	if h.next == nil {
 		h.load(h.unit, 0)
 		return

@@ -49,7 +49,7 @@ func (s GEMM) Launch(k *ptx.Kernel, a GEMMArgs) (ptx.Launch, error) {
 	grid := [3]uint32{uint32(host.CeilDiv(a.M, s.BlockM)), uint32(host.CeilDiv(a.N, s.BlockN)), uint32(a.Experts)}
 	return k.Launch(grid, s.threads(), s.dynamic(), &gemmParams{
 		X: ptx.Addr(a.X), Scale: ptx.Addr(a.Scale), W: ptx.Addr(a.W), Y: ptx.Addr(a.Y), Bias: ptx.Addr(a.Bias), Residual: ptx.Addr(a.Residual),
-		M: ptx.Uint(a.M), N: ptx.Uint(a.N), Units: ptx.Uint(p.Units()), TileBytes: ptx.Uint(p.tileBytes()),
+		M: ptx.Uint(a.M), N: ptx.Uint(a.N), Units: ptx.Uint(p.units()), TileBytes: ptx.Uint(p.tileBytes()),
 		YStride: ptx.Uint(a.YStride), Activation: ptx.Uint(uint32(a.Activation)),
 		Offsets: ptx.Addr(a.Offsets), Order: ptx.Addr(a.Order), RowsPerX: ptx.Uint(a.RowsPerX), ExpertBytes: ptx.Uint64(uint64(a.ExpertBytes)),
 	})
@@ -85,7 +85,7 @@ func (s GEMM) checkArgs(k *ptx.Kernel, a GEMMArgs) error {
 func GEMMFor(format, input quant.Format, m, n, sms, shared int) GEMM {
 	best, least := gemmShapes[len(gemmShapes)-1], math.Inf(1)
 	for _, s := range gemmShapes {
-		if s.as(format, input).Shared() > shared {
+		if s.as(format, input).shared() > shared {
 			continue
 		}
 		tiles := host.CeilDiv(m, s.BlockM) * host.CeilDiv(n, s.BlockN)

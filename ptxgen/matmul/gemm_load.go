@@ -36,7 +36,7 @@ type gemmPlace struct {
 }
 
 func (g *gemm) place(id ptx.U32, pieces int) gemmPlace {
-	pair := min(2, g.BlockK/UnitLen)
+	pair := min(2, g.BlockK/unitLen)
 	rest := id.DivN(pair).RemN(pieces)
 	row := id.DivN(pair * pieces)
 	return gemmPlace{
@@ -119,11 +119,11 @@ type chunkCopy struct {
 
 // prepareCopies: a unit's 32 numbers are four pieces in four planes.
 func (g *gemm) prepareCopies() {
-	const pieces = UnitLen / 8
+	const pieces = unitLen / 8
 	at := g.place(g.thread, pieces)
 	for j := range g.BlockN * g.chunks() / g.threads() {
 		// Passes over the tile move on by whole rows, then by pairs of units.
-		rows := j * g.threads() / (pieces * min(2, g.BlockK/UnitLen))
+		rows := j * g.threads() / (pieces * min(2, g.BlockK/unitLen))
 		unit := rows / g.BlockN * 2
 		row := at.row.AddN(rows % g.BlockN)
 		chunk := at.unit.AddN(unit).MulN(pieces).Add(at.rest)
@@ -140,6 +140,6 @@ func (g *gemm) fetchWeights() {
 		from := g.wFrom.AtBytes(c.row.MulWide(g.tileBytes)).Aligned(16).Plus(16 * c.unit)
 		b.CopyAsyncZeroFill(g.memory.AtBytes(g.write.Add(c.to)).Aligned(16), from, inside)
 	}
-	ptx.Set(g.wUnit, g.wUnit.AddN(g.BlockK/UnitLen))
-	ptx.SetGlobal(g.wFrom, g.wFrom.Plus(16*g.BlockK/UnitLen))
+	ptx.Set(g.wUnit, g.wUnit.AddN(g.BlockK/unitLen))
+	ptx.SetGlobal(g.wFrom, g.wFrom.Plus(16*g.BlockK/unitLen))
 }

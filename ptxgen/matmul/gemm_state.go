@@ -93,7 +93,7 @@ func newGemm(b *ptx.Builder, s GEMM) *gemm {
 	g.first, g.left = first.Add(start), count.Sub(start)
 	g.w = g.w.AtBytes(g.expert.U64().Mul(expertBytes)).Aligned(rowAlign)
 	g.column = b.BlockY().MulN(s.BlockN)
-	g.padded = g.units.MulN(UnitLen)
+	g.padded = g.units.MulN(unitLen)
 	g.steps = g.padded.CeilDivN(s.BlockK)
 	g.thread = b.ThreadX()
 	return g

@@ -79,7 +79,7 @@ func (o *gemmOutput) activate() {
 	o.eachRows(1, func(sums, results []ptx.Shared) {
 		v, scale := device.Vec4(sums[0].LoadF32x4()), results[0].Plus(4).LoadF32()
 		for i := range v {
-			v[i] = elementwise.Activate(b, o.activation, v[i].FMA(scale, o.bias[i]))
+			v[i] = device.Activate(b, o.activation, v[i].FMA(scale, o.bias[i]))
 		}
 		sums[0].StoreF32x4(v)
 	})

@@ -34,8 +34,8 @@ func TestGEMMLaunches(t *testing.T) {
 				t.Errorf("a grid of %v CTAs of %v, want %v of 64", l.Grid, l.Block, c.grid)
 			}
 			// The ring of x and two tiles of weights, and the tables of the tile's rows.
-			if want := 3*64*64*2 + 2*32*64*2; int(l.Shared) != want || goodShape.Shared() != want+12*64 {
-				t.Errorf("%d bytes of shared memory, and %d in all, want %d and %d", l.Shared, goodShape.Shared(), want, want+12*64)
+			if want := 3*64*64*2 + 2*32*64*2; int(l.Shared) != want || l.Kernel.Static != 12*64 {
+				t.Errorf("%d bytes of dynamic and %d of static shared memory, want %d and %d", l.Shared, l.Kernel.Static, want, 12*64)
 			}
 		})
 	}
@@ -122,8 +122,15 @@ func TestGEMMFor(t *testing.T) {
 		t.Errorf("%s for a device of which the SMs are not known", s.Name())
 	}
 	for _, f := range []quant.Format{quant.F16, quant.Q6_K} {
-		if s := matmul.GEMMFor(f, quant.F16, 4096, 4096, 100, ada); s.Shared() > ada {
-			t.Errorf("%s takes %d bytes of shared memory of %d", s.Name(), s.Shared(), ada)
+		s := matmul.GEMMFor(f, quant.F16, 4096, 4096, 100, ada)
+		a := goodGEMM
+		a.M, a.N, a.K, a.YStride = 4096, 4096, 4096, 0
+		l, err := launcher(s, a, nil)(t)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes := int(l.Shared) + l.Kernel.Static; bytes > ada {
+			t.Errorf("%s takes %d bytes of shared memory of %d", s.Name(), bytes, ada)
 		}
 	}
 }

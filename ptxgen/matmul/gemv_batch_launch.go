@@ -52,7 +52,7 @@ type BatchKernel interface {
 // which takes the least memory: it has fewer warps than a smaller one, and fewer sums than a
 // larger one. The choice has no part in the results' bits.
 func GemvBatchFor(format quant.Format, columns int, gated bool, k int, most ptx.Target, shared int) (BatchKernel, error) {
-	if wide := (GemvWide{format, gated}); most.HasWGMMA() && columns > wideVectors && wide.fits(k, shared) {
+	if wide := (wideKernel{format, gated}); most.HasWGMMA() && columns > wideVectors && wide.fits(k, shared) {
 		return wide, nil
 	}
 	return gemvBatchFor(format, columns, gated, k, shared)

@@ -48,8 +48,8 @@ func TestDigitsRefuses(t *testing.T) {
 // TestGemvBatchRefuses holds a launch's error to name the argument that is wrong, of either
 // kernel for several vectors.
 func TestGemvBatchRefuses(t *testing.T) {
-	both := []matmul.BatchKernel{matmul.GemvBatch{Format: quant.Q4_K, Columns: 4}, matmul.GemvWide{Format: quant.Q4_K}}
-	gated := []matmul.BatchKernel{matmul.GemvBatch{Format: quant.Q4_K, Columns: 4, Gated: true}, matmul.GemvWide{Format: quant.Q4_K, Gated: true}}
+	both := []matmul.BatchKernel{matmul.GemvBatch{Format: quant.Q4_K, Columns: 4}, matmul.GemvWide(quant.Q4_K, false)}
+	gated := []matmul.BatchKernel{matmul.GemvBatch{Format: quant.Q4_K, Columns: 4, Gated: true}, matmul.GemvWide(quant.Q4_K, true)}
 	good := matmul.GemvBatchArgs{Digits: 16, W: 16, Y: 16, Workspace: 16, Rows: 5, K: 512, Columns: 3, SMs: 2, Shared: 227 << 10}
 	for _, spec := range both {
 		if _, err := spec.Launch(build(t, spec), good); err != nil {
@@ -105,7 +105,7 @@ func TestGemvBuildRefuses(t *testing.T) {
 		{"a set of two", "2 columns", matmul.GemvBatch{Format: quant.Q4_K, Columns: 2}},
 		{"a set between kernels", "12 columns", matmul.GemvBatch{Format: quant.Q4_K, Columns: 12}},
 		{"digits by numbers", "F16", matmul.GemvBatch{Format: quant.F16, Columns: 4}},
-		{"warpgroups with scales a unit", "Q8_0", matmul.GemvWide{Format: quant.Q8_0}},
+		{"warpgroups with scales a unit", "Q8_0", matmul.GemvWide(quant.Q8_0, false)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if _, err := c.spec.Build(); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -19,7 +19,7 @@ import (
 // the others' places are zero. The sums of other formats are float32: {two upper digits,
 // two lower}[unit].
 
-func (s Gemv) digitBytes() int { return decoderOf(s.Format).units * UnitLen * 4 }
+func (s Gemv) digitBytes() int { return decoderOf(s.Format).units * unitLen * 4 }
 
 func (s Gemv) sumBytes() int {
 	if !decoderOf(s.Format).offset() {

@@ -30,7 +30,7 @@ type gemvFloat struct {
 const (
 	floatThreads = 256 // of a CTA
 	floatWarps   = floatThreads / 32
-	groupLen     = 32 * UnitLen
+	groupLen     = 32 * unitLen
 	groupQuads   = groupLen / 4
 	stagedGroup  = 4 * groupLen // of a staged group of one vector: quad j of the unit of lane l at (32j + l) quads
 )
@@ -65,7 +65,7 @@ func splitOf(groups int) int {
 func (s Gemv) floatDepth(k int) int {
 	groups := host.CeilDiv(k, groupLen)
 	split := splitOf(groups)
-	return UnitLen/2 + 5 + host.CeilDiv(groups, split) + 5 + split
+	return unitLen/2 + 5 + host.CeilDiv(groups, split) + 5 + split
 }
 
 func (g *gemv) buildFloat() (*ptx.Kernel, error) {

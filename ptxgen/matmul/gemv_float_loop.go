@@ -24,7 +24,7 @@ func (g *gemvFloat) accumulate(first ptx.U32) {
 	inside := g.step.MulN(32).Add(g.lane).Lt(g.span)
 	g.advance()
 
-	const count = UnitLen / 4
+	const count = unitLen / 4
 	atOnce := 1
 	if columns == 1 {
 		atOnce = count
@@ -56,7 +56,7 @@ func (g *gemvFloat) accumulate(first ptx.U32) {
 
 // multiply adds quad j of a unit to the sum of its half.
 func multiply(halves *[2]ptx.F32, j int, w, x device.Vec4) {
-	const quads = UnitLen / 8 // of a half
+	const quads = unitLen / 8 // of a half
 	sum := &halves[j/quads]
 	for i := range w {
 		if j%quads == 0 && i == 0 {

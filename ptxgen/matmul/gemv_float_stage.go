@@ -61,7 +61,7 @@ type stagedPart struct {
 // loadPart loads the lane's part of 8 units.
 func (g *gemvFloat) loadPart(x device.Row, first, octet, quads ptx.U32, norm bool) stagedPart {
 	p := stagedPart{unit: octet.MulN(8).Add(g.lane.AndN(7)), part: g.lane.ShrN(3)}
-	p.quad = first.MulN(groupQuads).Add(p.unit.MulN(UnitLen / 4)).Add(p.part.MulN(2))
+	p.quad = first.MulN(groupQuads).Add(p.unit.MulN(unitLen / 4)).Add(p.part.MulN(2))
 	for i := range p.v {
 		p.v[i] = g.loadQuad(x, p.quad.AddN(i), quads, 0)
 		if norm {

@@ -86,7 +86,7 @@ func (s Gemv) warps() int {
 func (d *decoder) super() bool { return d.sub > 0 }
 
 // halves reports whether scales are for 16 weights.
-func (d *decoder) halves() bool { return d.sub == UnitLen/2 }
+func (d *decoder) halves() bool { return d.sub == unitLen/2 }
 
 // offset reports whether something is subtracted from quants, a center or a minimum.
 func (d *decoder) offset() bool { return !d.signed }

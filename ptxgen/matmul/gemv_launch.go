@@ -134,7 +134,7 @@ func (s Gemv) Launch(k *ptx.Kernel, a GemvArgs) (ptx.Launch, error) {
 	}
 	grid := plan.ctas(a)
 	p := Packing{s.Format, a.K}
-	span := p.Units()
+	span := p.units()
 	if s.integer() {
 		span = p.blocks()
 	}

@@ -121,7 +121,7 @@ func (n *gemvInteger) inSlice(block ptx.U32) ptx.Pred {
 
 // firstQuad is the lane's first quad of a block in the row, the next being 32 further on.
 func (n *gemvInteger) firstQuad(block ptx.U32) ptx.U32 {
-	return block.MulN(n.d.units * UnitLen / 4).Add(n.lane)
+	return block.MulN(n.d.units * unitLen / 4).Add(n.lane)
 }
 
 // filled is a quad of variables.

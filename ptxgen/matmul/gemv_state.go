@@ -1,7 +1,6 @@
 package matmul
 
 import (
-	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
 	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
@@ -162,7 +161,7 @@ func (g *gemv) finished(row, column ptx.U32, sum ptx.F32, up ...ptx.F32) {
 	value := ptx.Var(sum)
 	b.If(device.NonNil(b, g.bias), func() { ptx.Set(value, value.Add(g.bias.At(row, 4).LoadF32(ptx.ReadOnly))) })
 	b.If(g.cap.Gt(b.F32(0)), func() { ptx.Set(value, device.Softcap(b, value, g.cap)) })
-	ptx.Set(value, elementwise.Activate(b, g.activation, value))
+	ptx.Set(value, device.Activate(b, g.activation, value))
 	for _, up := range up {
 		ptx.Set(value, value.Mul(up))
 	}

@@ -224,7 +224,7 @@ func TestGemvWorkspaceRefuses(t *testing.T) {
 
 // TestEmbedScale: a scale that is left out changes nothing.
 func TestEmbedScale(t *testing.T) {
-	spec, a := matmul.Embed{Format: quant.Q8_0}, matmul.EmbedArgs{W: 16, Out: 16, Count: 1, K: 64}
+	spec, a := matmul.Embed(quant.Q8_0), matmul.EmbedArgs{W: 16, Out: 16, Count: 1, K: 64}
 	k := build(t, spec)
 	without, err := spec.Launch(k, a)
 	if err != nil {
@@ -237,7 +237,7 @@ func TestEmbedScale(t *testing.T) {
 }
 
 func TestEmbedRefuses(t *testing.T) {
-	spec := matmul.Embed{Format: quant.Q8_0}
+	spec := matmul.Embed(quant.Q8_0)
 	k := build(t, spec)
 	good := matmul.EmbedArgs{W: 16, Out: 16, Count: 1, K: 64, Scale: 1}
 	for field, change := range map[string]func(a *matmul.EmbedArgs){

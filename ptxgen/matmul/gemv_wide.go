@@ -23,7 +23,10 @@ import (
 // A CTA's warpgroups have a tile each, or those of two matrices a pair of them, and go
 // through its slice of the row together. Their parts are added up in the order of the
 // tree as they come: sums that wait for a neighbor do so in shared memory, a level each.
-type GemvWide struct {
+func GemvWide(format quant.Format, gated bool) BatchKernel { return wideKernel{format, gated} }
+
+// wideKernel is a kernel of GemvWide.
+type wideKernel struct {
 	Format quant.Format
 	Gated  bool // two matrices
 }
@@ -43,13 +46,13 @@ var wideFormats = []quant.Format{quant.Q4_K, quant.Q5_K, quant.Q6_K}
 func gemvWideSpecs() []kernel.Spec {
 	all := []kernel.Spec{Digits{Wide: true}}
 	for _, f := range wideFormats {
-		all = append(all, GemvWide{Format: f}, GemvWide{Format: f, Gated: true})
+		all = append(all, wideKernel{Format: f}, wideKernel{Format: f, Gated: true})
 	}
 	return all
 }
 
 // Name implements Spec.
-func (s GemvWide) Name() string {
+func (s wideKernel) Name() string {
 	kind := "gemv_wide"
 	if s.Gated {
 		kind = "gemv_wide_gated"
@@ -58,17 +61,17 @@ func (s GemvWide) Name() string {
 }
 
 // batch is the product with so many vectors by warps.
-func (s GemvWide) batch() GemvBatch {
+func (s wideKernel) batch() GemvBatch {
 	return GemvBatch{Format: s.Format, Columns: wideVectors, Gated: s.Gated}
 }
 
 // teams is how many tiles a CTA has at a time.
-func (s GemvWide) teams() int { return wideWarpgroups / s.batch().matrices() }
+func (s wideKernel) teams() int { return wideWarpgroups / s.batch().matrices() }
 
 // gemvWide is a GemvWide being built.
 type gemvWide struct {
 	*gemvBatch
-	s GemvWide
+	s wideKernel
 
 	set      ptx.U32  // of vectors
 	final    ptx.U32  // where the CTA's tiles end
@@ -85,7 +88,7 @@ type gemvWide struct {
 }
 
 // Build implements Spec.
-func (s GemvWide) Build() (*ptx.Kernel, error) {
+func (s wideKernel) Build() (*ptx.Kernel, error) {
 	b := ptx.New(s.Name())
 	if !slices.Contains(wideFormats, s.Format) {
 		b.Failf("%v: want one of %v", s.Format, wideFormats)
@@ -117,7 +120,7 @@ type wideParams struct {
 	Workspace ptx.Global `align:"16"`
 }
 
-func newGemvWide(b *ptx.Builder, s GemvWide) *gemvWide {
+func newGemvWide(b *ptx.Builder, s wideKernel) *gemvWide {
 	batch, share, sets := declareBatch(b, s.batch())
 	n := &gemvWide{gemvBatch: batch, s: s}
 	var p wideParams

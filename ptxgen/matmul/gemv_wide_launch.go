@@ -11,7 +11,7 @@ import (
 )
 
 // digitsAt is where in a set begins what the format takes of it.
-func (s GemvWide) digitsAt() int {
+func (s wideKernel) digitsAt() int {
 	if decoderOf(s.Format).halves() {
 		return wideDigits
 	}
@@ -19,7 +19,7 @@ func (s GemvWide) digitsAt() int {
 }
 
 // digitsBytes is how much that is.
-func (s GemvWide) digitsBytes() int {
+func (s wideKernel) digitsBytes() int {
 	if decoderOf(s.Format).halves() {
 		return wideSums - wideDigits
 	}
@@ -27,7 +27,7 @@ func (s GemvWide) digitsBytes() int {
 }
 
 // meansAt is where the means are in that.
-func (s GemvWide) meansAt() int {
+func (s wideKernel) meansAt() int {
 	if decoderOf(s.Format).halves() {
 		return wideMeans16 - wideDigits
 	}
@@ -46,7 +46,7 @@ type widePlan struct {
 }
 
 // planned cuts a launch up: a row into slices as long as there are SMs for them.
-func (s GemvWide) planned(k *ptx.Kernel, a GemvBatchArgs) (p widePlan, err error) {
+func (s wideKernel) planned(k *ptx.Kernel, a GemvBatchArgs) (p widePlan, err error) {
 	if err := s.batch().checkSizes(k, a); err != nil {
 		return p, err
 	}
@@ -74,7 +74,7 @@ func (s GemvWide) planned(k *ptx.Kernel, a GemvBatchArgs) (p widePlan, err error
 }
 
 // fits reports whether there is such a kernel, and room for its longest slices.
-func (s GemvWide) fits(k, shared int) bool {
+func (s wideKernel) fits(k, shared int) bool {
 	if !slices.Contains(wideFormats, s.Format) || wholeBlocks(s.Format, k) != nil {
 		return false
 	}
@@ -82,26 +82,26 @@ func (s GemvWide) fits(k, shared int) bool {
 }
 
 // sharedBytes is the shared memory for slices of so many parts.
-func (s GemvWide) sharedBytes(parts int) int {
+func (s wideKernel) sharedBytes(parts int) int {
 	levels := max(1, bits.TrailingZeros(uint(parts)))
 	return wideStages*s.digitsBytes() + wideWarps*s.ringBytes() + levels*wideLevel
 }
 
 // ringBytes is the size of a warp's ring.
-func (s GemvWide) ringBytes() int { return wideRing * decoderOf(s.Format).blockBytes() }
+func (s wideKernel) ringBytes() int { return wideRing * decoderOf(s.Format).blockBytes() }
 
 // Digits implements BatchKernel.
-func (s GemvWide) Digits() Digits { return Digits{Wide: true} }
+func (s wideKernel) Digits() Digits { return Digits{Wide: true} }
 
 // Workspace implements BatchKernel.
-func (s GemvWide) Workspace(k *ptx.Kernel, a GemvBatchArgs) (int, error) {
+func (s wideKernel) Workspace(k *ptx.Kernel, a GemvBatchArgs) (int, error) {
 	a.YStride = cmp.Or(a.YStride, a.Rows)
 	p, err := s.planned(k, a)
 	return p.workspace, err
 }
 
 // Launch implements BatchKernel.
-func (s GemvWide) Launch(k *ptx.Kernel, a GemvBatchArgs) (ptx.Launch, error) {
+func (s wideKernel) Launch(k *ptx.Kernel, a GemvBatchArgs) (ptx.Launch, error) {
 	a.YStride = cmp.Or(a.YStride, a.Rows)
 	p, err := s.planned(k, a)
 	if err == nil {

@@ -23,7 +23,7 @@ func TestGemvWideSlices(t *testing.T) {
 		{"a set alone", true, 14336, 4096, 16, 132, 1, 112},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			spec := matmul.GemvWide{Format: quant.Q6_K, Gated: c.gated}
+			spec := matmul.GemvWide(quant.Q6_K, c.gated)
 			a := matmul.GemvBatchArgs{Digits: 16, W: 16, Y: 16, Workspace: 16, Rows: c.rows, K: c.k, Columns: c.columns, SMs: c.sms, Shared: 227 << 10}
 			if c.gated {
 				a.Up = 16
@@ -69,7 +69,7 @@ func TestGemvBatchForWarpgroups(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, wide := s.(matmul.GemvWide); wide != c.wide || s.Digits().Wide != c.wide {
+			if wide := s.Name() == matmul.GemvWide(c.format, true).Name(); wide != c.wide || s.Digits().Wide != c.wide {
 				t.Errorf("%s, of %s, want wide %v", s.Name(), s.Digits().Name(), c.wide)
 			}
 		})

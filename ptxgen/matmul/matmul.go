@@ -32,3 +32,11 @@ func checkK(format quant.Format, weights int) host.Check {
 func Specs() []kernel.Spec {
 	return slices.Concat(gemvSpecs(), gemvBatchSpecs(), gemvWideSpecs(), embedSpecs(), gemmSpecs())
 }
+
+func embedSpecs() []kernel.Spec {
+	var list []kernel.Spec
+	for _, f := range Formats() {
+		list = append(list, Embed(f))
+	}
+	return list
+}

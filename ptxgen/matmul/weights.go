@@ -9,9 +9,9 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// UnitLen is how many consecutive weights of a row make a unit, what a scale is for
+// unitLen is how many consecutive weights of a row make a unit, what a scale is for
 // in most formats.
-const UnitLen = 32
+const unitLen = 32
 
 // rowAlign is what the start of every packed tile is a multiple of, in bytes.
 const rowAlign = 16
@@ -133,13 +133,13 @@ func (p Packing) layout() layout {
 	return l
 }
 
-// Units is the number of units of a row.
-func (p Packing) Units() int { return host.CeilDiv(p.K, UnitLen) }
+// units is the number of units of a row.
+func (p Packing) units() int { return host.CeilDiv(p.K, unitLen) }
 
 // blocks is the number of blocks of a row.
 func (p Packing) blocks() int {
 	if l := p.layout(); l.units > 0 {
-		return host.CeilDiv(p.Units(), l.units)
+		return host.CeilDiv(p.units(), l.units)
 	}
 	return 1
 }
@@ -147,7 +147,7 @@ func (p Packing) blocks() int {
 // tileBytes is the size of a tile.
 func (p Packing) tileBytes() int {
 	if l := p.layout(); l.units == 0 {
-		return l.start(len(l.planes), p.Units())
+		return l.start(len(l.planes), p.units())
 	}
 	return p.blocks() * p.layout().blockBytes()
 }
@@ -172,16 +172,16 @@ func (p Packing) Pack(dst, src []byte, rows int) {
 
 func (p Packing) packRow(l layout, tile []byte, row int, src []byte) {
 	// A block of single weights is taken to be a unit.
-	fileLen := max(p.Format.BlockLen(), UnitLen)
+	fileLen := max(p.Format.BlockLen(), unitLen)
 	fileBytes := p.Format.BlockBytes() * (fileLen / p.Format.BlockLen())
 	to := pieces{layout: l, tile: tile, row: row, units: l.units}
 	if l.units == 0 {
-		to.units = p.Units()
+		to.units = p.units()
 	}
 	for len(src) > 0 {
 		n := min(fileBytes, len(src))
 		l.pack(to, src[:n])
-		src, to.first = src[n:], to.first+fileLen/UnitLen
+		src, to.first = src[n:], to.first+fileLen/unitLen
 	}
 }
 

@@ -21,7 +21,7 @@ type readRow struct {
 func newReadRow(p Packing, packed []byte, row int) readRow {
 	r := readRow{layout: p.layout(), units: p.layout().units}
 	if r.units == 0 {
-		r.tile, r.units = packed[row*p.tileBytes():], p.Units()
+		r.tile, r.units = packed[row*p.tileBytes():], p.units()
 	} else {
 		r.tile, r.row = packed[row/16*p.tileBytes():], row%16
 	}
@@ -104,7 +104,7 @@ func affine(scale float32, q int, low float32) float32 { return float32(scale*fl
 
 // weight reads weight i back from the planes, as the format defines it.
 func (r readRow) weight(f quant.Format, i int) float32 {
-	u := i / UnitLen
+	u := i / unitLen
 	four, eight := u%4, u%8
 	signed := func(plane int) float32 { return float32(int8(r.piece(plane, u)[i%256/16])) }
 	switch f {
@@ -151,7 +151,7 @@ func (r readRow) weight(f quant.Format, i int) float32 {
 func TestPackKeepsWeights(t *testing.T) {
 	for f := range layouts {
 		t.Run(f.String(), func(t *testing.T) {
-			k := 3 * max(f.BlockLen(), UnitLen)
+			k := 3 * max(f.BlockLen(), unitLen)
 			if f.BlockLen() == 1 {
 				k -= 5 // a row that does not fill its last unit
 			}

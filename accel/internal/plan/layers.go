@@ -19,10 +19,10 @@ func (p *planner) embed() {
 	w, c, tokens := p.layout.weights, p.model, p.shape.Tokens
 	args := matmul.EmbedArgs{W: w.embedding.at, Tokens: p.in.tokens, Out: p.buf.x, Count: tokens, K: w.embedding.k, Scale: c.EmbedScale}
 	if e := &w.position; !e.empty() {
-		add(p, "positions", matmul.Embed{Format: e.format}, matmul.EmbedArgs{W: e.at, Tokens: p.in.positions, Out: p.buf.x, Count: tokens, K: e.k})
+		add(p, "positions", matmul.Embed(e.format), matmul.EmbedArgs{W: e.at, Tokens: p.in.positions, Out: p.buf.x, Count: tokens, K: e.k})
 		args.Residual = p.buf.x
 	}
-	add(p, "embed", matmul.Embed{Format: w.embedding.format}, args)
+	add(p, "embed", matmul.Embed(w.embedding.format), args)
 	p.show(View{Op: "embed", At: p.buf.x, Width: c.Hidden})
 }
 

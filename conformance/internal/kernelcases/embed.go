@@ -75,7 +75,7 @@ func checkEmbed(r *harness.Fixture, c embedCase) {
 			want = append(want, w)
 		}
 	}
-	e := matmul.Embed{Format: c.format}
+	e := matmul.Embed(c.format)
 	r.Launch(e.Launch(r.Kernel(e), a))
 	harness.Exact(r, "out", out.F32s(), want)
 	if !c.residual && c.scale == 1 {

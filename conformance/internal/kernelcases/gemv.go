@@ -371,7 +371,7 @@ func checkNoDigits(r *harness.Fixture, digits *harness.Buffer, c batchCase) {
 // kernel is what multiplies.
 func (c batchCase) kernel() matmul.BatchKernel {
 	if c.wide {
-		return matmul.GemvWide{Format: c.spec.Format, Gated: c.spec.Gated}
+		return matmul.GemvWide(c.spec.Format, c.spec.Gated)
 	}
 	return c.spec
 }

@@ -10,20 +10,36 @@ import (
 // overflows before the result does. Their error bounds hold for every x, given that the
 // error of ex2.approx is at most 2 ulp.
 
-// SiLU returns x / (1 + e^-x) within 8 ulp. At -Inf it is NaN, as Inf/Inf is.
-func SiLU(b *ptx.Builder, x ptx.F32) ptx.F32 {
+// Activations that Activate knows, by the numbers of the constants of package elementwise.
+const (
+	Identity = iota
+	SiLU
+	GELU
+)
+
+// Activate returns the activation act, one of the constants above, of x. act must be the same
+// in all lanes of a warp. The error is at most 8 ulp.
+func Activate(b *ptx.Builder, act ptx.U32, x ptx.F32) ptx.F32 {
+	y := ptx.Var(x)
+	b.If(act.EqN(SiLU), func() { ptx.Set(y, silu(b, x)) })
+	b.If(act.EqN(GELU), func() { ptx.Set(y, gelu(b, x)) })
+	return y
+}
+
+// silu returns x / (1 + e^-x) within 8 ulp. At -Inf it is NaN, as Inf/Inf is.
+func silu(b *ptx.Builder, x ptx.F32) ptx.F32 {
 	minus := x.Neg().Min(b.F32(140)).Max(b.F32(-140))
 	return overOnePlus(b, x, timesLog2e(b, minus))
 }
 
-// GELU returns the tanh approximation of GELU, x/2 * (1 + tanh(z)), within 8 ulp. It computes
+// gelu returns the tanh approximation of GELU, x/2 * (1 + tanh(z)), within 8 ulp. It computes
 // the equal x / (1 + e^-2z), which does not cancel for negative x. The exponent reaches 150,
 // so it is computed in twice the precision:
 //
 //	2z/ln 2 = x * (A + B*x^2),  A = 2*sqrt(2/pi)/ln 2,  B = 0.044715*A
 //
 // At -Inf it is NaN, as Inf*0 is.
-func GELU(b *ptx.Builder, x ptx.F32) ptx.F32 {
+func gelu(b *ptx.Builder, x ptx.F32) ptx.F32 {
 	const a = 2.302208198144324889
 	aHigh, aLow := splitF32(a)
 	bHigh, bLow := splitF32(0.044715 * a)
