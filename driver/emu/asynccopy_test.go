@@ -64,7 +64,7 @@ func TestBulkCopy(t *testing.T) {
 	for i := range in {
 		in[i] = uint32(i * i)
 	}
-	k := trapCase{head: hopper, decls: decls, args: []any{1}, body: bulkBody}
+	k := trapCase{header: sm90, decls: decls, args: []any{1}, body: bulkBody}
 	for _, mode := range []Async{Eager, Late} {
 		for seed := range uint64(4) {
 			out, err := kernelRun{opts: Options{Async: mode, Schedule: Schedule{seed > 0, seed}}, ptx: k.faulty(), block: 64, args: []any{64, in}}.run(t)
@@ -81,16 +81,16 @@ func TestBulkCopy(t *testing.T) {
 	replace := func(mark, with string) string { return replaceLine(bulkBody, mark, with) }
 	runTraps(t, []trapCase{
 		{name: "no wait", kind: TrapRace, lane: 1, where: "// READ", body: replaceLine(replace("// LOOP", ""), "// POLL", "// BUG"),
-			fixed: "mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 0; @!%p2 bra WAIT;", head: hopper, decls: decls, block: 32, args: []any{in}},
+			fixed: "mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 0; @!%p2 bra WAIT;", header: sm90, decls: decls, block: 32, args: []any{in}},
 		{name: "no wait and late data", kind: TrapMemory, lane: 0, where: "// READ", body: replace("// LOOP", "// BUG"), fixed: "@!%p2 bra WAIT;",
-			opts: Options{Async: Late, IgnoreRaces: true}, head: hopper, decls: decls, block: 64, args: []any{in}},
+			opts: Options{Async: Late, IgnoreRaces: true}, header: sm90, decls: decls, block: 64, args: []any{in}},
 		{name: "end before the data have come", kind: TrapAsync, lane: 0, where: "ret;", opts: Options{Async: Late},
 			body:  replaceLine(replaceLine(replace("// LOOP", ""), "// POLL", "// BUG"), "ld.shared", "mov.u32 %r0, 0;"),
-			fixed: "mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 0; @!%p2 bra WAIT;", head: hopper, decls: decls, block: 64, args: []any{in}},
+			fixed: "mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 0; @!%p2 bra WAIT;", header: sm90, decls: decls, block: 64, args: []any{in}},
 		{name: "use before initialization", kind: TrapBarrier, lane: 0, where: "// POLL", body: replace("@%p1 mbarrier.init", "// BUG"),
-			fixed: "@%p1 mbarrier.init.shared.b64 [%r2], 1; bar.sync 0;", head: hopper, decls: decls, block: 64, args: []any{in},
+			fixed: "@%p1 mbarrier.init.shared.b64 [%r2], 1; bar.sync 0;", header: sm90, decls: decls, block: 64, args: []any{in},
 			opts: Options{Schedule: InOrder}},
 		{name: "initialization races with use", kind: TrapRace, lane: 1, where: "// POLL", body: replace("// INIT", "// BUG"), fixed: "bar.sync 0;",
-			head: hopper, decls: decls, block: 32, args: []any{in}},
+			header: sm90, decls: decls, block: 32, args: []any{in}},
 	})
 }

@@ -57,7 +57,7 @@ func runBarrier(w *warp, o *op, m uint32) result {
 	if o.b >= 0 {
 		count = int(w.regs[o.b][first])
 	}
-	w.setPC(w.group&^m, w.pc+1)
+	w.setPC(w.active&^m, w.pc+1)
 	for l := range lanesOf(lanes) {
 		w.pcs[l] = w.pc + 1
 	}
@@ -103,7 +103,7 @@ func (c *cta) arrive(w *warp, o *op, lanes uint32, id, count int) result {
 	if b.arrived == b.expected {
 		c.open(int8(id))
 	}
-	return resultRegroup
+	return resultReselect
 }
 
 // open releases all lanes that wait at a barrier.

@@ -20,14 +20,15 @@ type wait struct {
 	barrier int8   // the barrier that must open, or -1
 }
 
-// converge collects the lanes that must execute an op together. Of the lanes m that execute it
-// now, lanes s name the lanes named. converge returns named if all of them have come, and else 0
-// after making s wait. The result is resultNext only if the group continues unchanged.
+// converge collects the lanes that must execute an op together. m are the active lanes that execute
+// it, and s are those of m whose member mask is named. If all lanes of named have come, converge
+// returns named. Otherwise it makes s wait and returns 0. The result is resultNext only if the
+// active lanes stay as they are.
 func (w *warp) converge(o *op, m, s, named uint32) (uint32, result) {
-	if s == w.group && s == named {
+	if s == w.active && s == named {
 		return s, resultNext
 	}
-	w.setPC(w.group&^m, w.pc+1) // excluded by the guard
+	w.setPC(w.active&^m, w.pc+1) // excluded by the guard
 	w.setPC(m, w.pc)
 	if absent := named &^ w.live; absent != 0 {
 		return 0, w.trap(absentLanes(o), o, lowestLane(s), "lanes %08x are named, and of these lanes %08x have exited or do not exist",
@@ -44,13 +45,13 @@ func (w *warp) converge(o *op, m, s, named uint32) (uint32, result) {
 		for l := range lanesOf(s) {
 			w.waits[l] = wait{op: o, named: named, barrier: -1}
 		}
-		return 0, resultRegroup
+		return 0, resultReselect
 	}
 	w.waiting &^= present
 	for l := range lanesOf(present) {
 		w.pcs[l]++
 	}
-	return present, resultRegroup
+	return present, resultReselect
 }
 
 // converges reports whether lanes at two ops can come together: at the same op, or at any two

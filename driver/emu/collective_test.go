@@ -6,7 +6,7 @@ import (
 )
 
 func TestCollectives(t *testing.T) {
-	runScalar(t, header, []scalarCase{
+	runScalar(t, sm80, []scalarCase{
 		{"butterfly", "shfl.sync.bfly.b32 %r0, %r1, 5, 31, -1;", func(i uint32) uint32 { return i ^ 5 }},
 		{"index", "shfl.sync.idx.b32 %r0, %r1, 9, 31, -1;", always(9)},
 		{"down keeps the lane's own value at the end", "shfl.sync.down.b32 %r0|%p1, %r1, 4, 31, -1; @!%p1 add.u32 %r0, %r0, 100;",
@@ -65,7 +65,7 @@ JOIN:
 	}
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			out, err := kernelRun{opts: Options{Schedule: Schedule{seed > 0, seed}}, ptx: perThread(header, "", body), args: []any{32}}.run(t)
+			out, err := kernelRun{opts: Options{Schedule: Schedule{seed > 0, seed}}, ptx: perThread(sm80, "", body), args: []any{32}}.run(t)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,7 +8,7 @@ type Counters map[string]Work
 // Work sums over all launches of one kernel.
 type Work struct {
 	Launches         uint64
-	WarpInstructions uint64 // executed instructions, counted once per warp or part of a warp that executes it together
+	WarpInstructions uint64 // executed instructions; diverged lanes of a warp count separately
 	LoadBytes        uint64 // bytes that loads and copies read from global memory, without atomics
 }
 

@@ -50,7 +50,7 @@ LOOP:
 	@%p2 bra LOOP;
 	@%p1 add.u32 %r0, %r0, 1;`
 	for _, workers := range []int{1, 2} {
-		_, d, err := kernelRun{opts: Options{Workers: workers}, ptx: perThread(header, "", body), block: 64, args: []any{64}}.runOnDevice(t)
+		_, d, err := kernelRun{opts: Options{Workers: workers}, ptx: perThread(sm80, "", body), block: 64, args: []any{64}}.runOnDevice(t)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,7 +20,7 @@ SLOW:
 WAIT:
 	mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 0;
 	@!%p2 bra WAIT;`
-	k := trapCase{head: hopper, decls: ".shared .align 8 .b8 bar[8];", body: body}
+	k := trapCase{header: sm90, decls: ".shared .align 8 .b8 bar[8];", body: body}
 	if _, err := (kernelRun{opts: Options{IgnoreRaces: true}, ptx: k.faulty(), block: 256, args: []any{256}}).run(t); err != nil {
 		t.Error(err)
 	}
@@ -36,7 +36,7 @@ func TestDeadlockInAnyOrder(t *testing.T) {
 WAIT:
 	mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 0;
 	@!%p2 bra WAIT;`
-	k := trapCase{head: hopper, decls: ".shared .align 8 .b8 bar[8];", body: body}
+	k := trapCase{header: sm90, decls: ".shared .align 8 .b8 bar[8];", body: body}
 	for seed := range uint64(4) {
 		opts := Options{Schedule: Schedule{seed > 0, seed}, MaxInstructions: 1 << 22}
 		_, err := kernelRun{opts: opts, ptx: k.faulty(), block: 96, args: []any{96}}.run(t)

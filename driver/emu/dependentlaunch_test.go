@@ -147,7 +147,7 @@ func TestDependentLaunchWithoutWait(t *testing.T) {
 		{name: "none comes to the wait", guard: "@%p0 ", traps: true},
 		{name: "not launched to overlap", guard: "//", plain: true},
 	} {
-		text := hopper + `.visible .entry k()
+		text := sm90 + `.visible .entry k()
 .maxntid 64, 1, 1
 {
 	.reg .pred %p<3>; .reg .b32 %r<3>;

@@ -11,7 +11,7 @@ import (
 )
 
 // addOne is a kernel that adds n to each of 32 words.
-const addOne = header + `
+const addOne = sm80 + `
 .visible .entry k(.param .u64 .ptr .global .align 4 p, .param .u32 n)
 	.maxntid 32, 1, 1
 {

@@ -112,18 +112,18 @@ const interleaved = 4
 // one starts. While it polls memory, as if it waited for another CTA, further ones start beside
 // it, up to resident ones.
 func (wk *worker) run(n, resident int) {
-	var active []*cta
+	var running []*cta
 	g := wk.grid
 	for {
-		if len(active) == 0 {
-			if active = wk.admit(active, n); len(active) == 0 {
+		if len(running) == 0 {
+			if running = wk.admit(running, n); len(running) == 0 {
 				return
 			}
 		}
-		running := active
-		active = active[:0:0]
-		room := 0
-		for _, c := range running {
+		previous := running
+		running = running[:0:0]
+		limit := 0
+		for _, c := range previous {
 			if c.number > g.lowestFault() {
 				continue
 			}
@@ -135,16 +135,16 @@ func (wk *worker) run(n, resident int) {
 			case done:
 				wk.spare = append(wk.spare, c)
 			default:
-				active = append(active, c)
+				running = append(running, c)
 				if c.polls > 0 {
-					room = resident
+					limit = resident
 				} else if c.random != nil {
-					room = max(room, min(interleaved, resident))
+					limit = max(limit, min(interleaved, resident))
 				}
 			}
 		}
-		if len(active) < room {
-			active = wk.admit(active, n)
+		if len(running) < limit {
+			running = wk.admit(running, n)
 		}
 	}
 }
@@ -163,10 +163,10 @@ func (wk *worker) turn(c *cta) (done bool, trap *Trap) {
 }
 
 // admit starts the next CTA of the grid, if there is one.
-func (wk *worker) admit(active []*cta, n int) []*cta {
+func (wk *worker) admit(running []*cta, n int) []*cta {
 	number := wk.grid.next.Add(1) - 1
 	if number >= int64(n) || int(number) > wk.grid.lowestFault() {
-		return active
+		return running
 	}
 	var c *cta
 	if k := len(wk.spare); k > 0 {
@@ -175,7 +175,7 @@ func (wk *worker) admit(active []*cta, n int) []*cta {
 		c = newCTA(wk.grid, wk)
 	}
 	c.start(int(number))
-	return append(active, c)
+	return append(running, c)
 }
 
 // check refuses a launch that does not fit the kernel or the device.

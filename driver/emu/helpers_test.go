@@ -11,11 +11,11 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 )
 
-// header is for kernels without Hopper instructions.
-const header = ".version 7.4\n.target sm_80\n.address_size 64\n"
+// sm80 is for kernels without Hopper instructions.
+const sm80 = ".version 7.4\n.target sm_80\n.address_size 64\n"
 
-// hopper is for kernels with Hopper instructions.
-const hopper = ".version 8.0\n.target sm_90\n.address_size 64\n"
+// sm90 is for kernels with Hopper instructions.
+const sm90 = ".version 8.0\n.target sm_90\n.address_size 64\n"
 
 // kernelRun is one launch of a kernel whose parameters are buffers of 32-bit words, or numbers.
 type kernelRun struct {
@@ -166,8 +166,8 @@ func wantTrap(t testing.TB, err error, kind TrapKind, line, lane int) *Trap {
 
 // perThread is a kernel in which every thread computes %r0 from its number %r1 and stores it in the
 // buffer out.
-func perThread(head, decls, body string) string {
-	return head + fmt.Sprintf(`
+func perThread(header, decls, body string) string {
+	return header + fmt.Sprintf(`
 .extern .shared .align 16 .b8 dyn[];
 .visible .entry k(.param .u64 .ptr .global .align 16 out)
 {
@@ -216,10 +216,10 @@ type scalarCase struct {
 	want func(tid uint32) uint32
 }
 
-func runScalar(t *testing.T, head string, cases []scalarCase) {
+func runScalar(t *testing.T, header string, cases []scalarCase) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			out, err := kernelRun{ptx: perThread(head, "", c.body), args: []any{32}}.run(t)
+			out, err := kernelRun{ptx: perThread(header, "", c.body), args: []any{32}}.run(t)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -240,18 +240,18 @@ func always(v uint32) func(uint32) uint32 { return func(uint32) uint32 { return 
 // trapCase is a kernel with a planted bug in the line marked BUG. In the corrected kernel the line
 // is replaced by fixed.
 type trapCase struct {
-	name  string
-	kind  TrapKind
-	lane  int
-	decls string
-	body  string
-	fixed string
-	block int
-	grid  int
-	opts  Options
-	args  []any // behind out, which has one word per thread
-	head  string
-	where string // part of the line that traps; "" is the line marked BUG
+	name   string
+	kind   TrapKind
+	lane   int
+	decls  string
+	body   string
+	fixed  string
+	block  int
+	grid   int
+	opts   Options
+	args   []any // behind out, which has one word per thread
+	header string
+	where  string // part of the line that traps; "" is the line marked BUG
 }
 
 func (c trapCase) faulty() string { return c.kernel(c.body) }
@@ -267,11 +267,11 @@ func (c trapCase) corrected() string {
 }
 
 func (c trapCase) kernel(body string) string {
-	head := c.head
-	if head == "" {
-		head = header
+	header := c.header
+	if header == "" {
+		header = sm80
 	}
-	text := perThread(head, c.decls, body)
+	text := perThread(header, c.decls, body)
 	for range c.args {
 		text = strings.Replace(text, "align 16 out)", "align 16 out, .param .u64 .ptr .global .align 16 in)", 1)
 	}

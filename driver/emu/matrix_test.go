@@ -79,7 +79,7 @@ func TestIntegerMatrixProduct(t *testing.T) {
 	mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%r5, %r6, %r7, %r8}, {%r2, %r2}, {%r3}, {%r4, %r4, %r4, %r4};
 	add.u32 %r0, %r5, %r8;`
 	// Each row of A is 1+2−1+1 = 3, or with unsigned bytes 1+2+255+1 = 259, four or eight times.
-	runScalar(t, header, []scalarCase{
+	runScalar(t, sm80, []scalarCase{
 		{"s8", body, func(i uint32) uint32 { return 2 * (24 + i) }},
 		{"u8", strings.Replace(body, "s32.s8", "s32.u8", 1), func(i uint32) uint32 { return 2 * (8*259 + i) }},
 		{"s8, 16 columns", short, func(i uint32) uint32 { return 2 * (12 + i) }},

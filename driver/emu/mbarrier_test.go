@@ -28,7 +28,7 @@ func TestMbarrierPhases(t *testing.T) {
 	bar.warp.sync -1;
 	mbarrier.test_wait.parity.shared.b64 %p2, [%r2], 0;
 	@%p2 add.u32 %r0, %r0, 8;`
-	k := trapCase{head: hopper, decls: ".shared .align 8 .b8 bar[8];", body: body}
+	k := trapCase{header: sm90, decls: ".shared .align 8 .b8 bar[8];", body: body}
 	out, err := kernelRun{ptx: k.faulty(), args: []any{32}}.run(t)
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestMbarrierTraps(t *testing.T) {
 			fixed: "sub.u64 %rd2, %rd2, 128; " + bulk("32")},
 	}
 	for i := range cases {
-		cases[i].head, cases[i].decls, cases[i].args = hopper, decls, []any{same(32, 1)}
+		cases[i].header, cases[i].decls, cases[i].args = sm90, decls, []any{same(32, 1)}
 		if cases[i].kind == TrapMemory {
 			cases[i].args = []any{64}
 			cases[i].body = strings.Replace(cases[i].body, "bar.sync 0;", "@%p1 st.global.v4.u32 [%rd2], {%r0, %r0, %r0, %r0};\n"+

@@ -81,7 +81,7 @@ func TestAtomics(t *testing.T) {
 
 // Each parameter is aligned to its size.
 func TestParameters(t *testing.T) {
-	text := strings.Replace(perThread(header, "", `
+	text := strings.Replace(perThread(sm80, "", `
 	ld.param.u8 %r2, [a]; ld.param.s16 %r3, [b]; ld.param.f32 %f1, [c]; ld.param.u64 %rd2, [d]; ld.param.u32 %r4, [e+4];
 	cvt.u32.u64 %r5, %rd2; mov.b32 %r6, %f1;
 	add.u32 %r0, %r2, %r3; add.u32 %r0, %r0, %r6; add.u32 %r0, %r0, %r5; add.u32 %r0, %r0, %r4;`),

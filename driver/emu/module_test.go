@@ -10,15 +10,15 @@ import (
 
 // TestRejected checks part of the message of each refusal.
 func TestRejected(t *testing.T) {
-	body := func(s string) string { return perThread(header, "", "mov.u32 %r0, 0;\n"+s) }
+	body := func(s string) string { return perThread(sm80, "", "mov.u32 %r0, 0;\n"+s) }
 	for _, c := range []struct{ name, text, want string }{
 		{"no version", ".target sm_80\n", `".version" is expected`},
-		{"not ASCII", header + "// é", "ASCII"},
-		{"NUL", header + "\x00", "ASCII"},
-		{"version too new", strings.Replace(header, "7.4", "8.6", 1), "newer"},
-		{"version too old for the target", strings.Replace(header, "sm_80", "sm_90", 1), ".target sm_90 needs .version 7.8"},
-		{"unknown target", strings.Replace(header, "sm_80", "sm_81", 1), "unknown .target"},
-		{"32-bit addresses", strings.Replace(header, "64", "32", 1), `"64" is expected`},
+		{"not ASCII", sm80 + "// é", "ASCII"},
+		{"NUL", sm80 + "\x00", "ASCII"},
+		{"version too new", strings.Replace(sm80, "7.4", "8.6", 1), "newer"},
+		{"version too old for the target", strings.Replace(sm80, "sm_80", "sm_90", 1), ".target sm_90 needs .version 7.8"},
+		{"unknown target", strings.Replace(sm80, "sm_80", "sm_81", 1), "unknown .target"},
+		{"32-bit addresses", strings.Replace(sm80, "64", "32", 1), `"64" is expected`},
 		{"unknown instruction", body("frob.u32 %r0, %r1;"), "unknown instruction frob.u32: frob.u32 %r0, %r1;"},
 		{"contraction", body("add.f32 %f1, %f1, %f1;"), "unknown instruction add.f32"},
 		{"flushed denormals", body("rcp.approx.ftz.f32 %f1, %f1;"), "unknown instruction"},
@@ -34,9 +34,9 @@ func TestRejected(t *testing.T) {
 		{"missing semicolon", body("add.u32 %r0, %r1, %r1"), `"," is expected`},
 		{"unknown label", body("bra NOWHERE;"), "is not a label"},
 		{"label twice", body("A: A:"), "declared twice"},
-		{"shared name in a global access", perThread(header, ".shared .b8 buf[4];", "mov.u32 %r0, 0; ld.global.u32 %r0, [buf];"), "shared memory"},
+		{"shared name in a global access", perThread(sm80, ".shared .b8 buf[4];", "mov.u32 %r0, 0; ld.global.u32 %r0, [buf];"), "shared memory"},
 		{"! within a vector", body("st.global.v2.u32 [%rd1], {!%r0, %r1};"), "! before an operand"},
-		{"more static shared memory than ptxas gives", perThread(header, ".shared .b8 big[49153];", "mov.u32 %r0, 0;"), "at most 49152"},
+		{"more static shared memory than ptxas gives", perThread(sm80, ".shared .b8 big[49153];", "mov.u32 %r0, 0;"), "at most 49152"},
 		{"offset after a minus", body("ld.global.u32 %r0, [%rd1-4];"), `"]" is expected`},
 		{"address of 32 bits", body("ld.global.u32 %r0, [%r1];"), "cannot hold the address"},
 		{"vector too long", body("ld.global.v4.u64 {%rd2,%rd3,%rd4,%rd5}, [%rd1];"), "more than 16 bytes"},
@@ -71,16 +71,16 @@ func TestRequirements(t *testing.T) {
 		{"griddepcontrol.wait;", "7.8", "90", "7.8", "80"},
 		{"fence.proxy.async;", "8.0", "90", "7.8", "90"},
 	} {
-		head := func(v, sm string) string { return ".version " + v + "\n.target sm_" + sm + "\n.address_size 64\n" }
+		header := func(v, sm string) string { return ".version " + v + "\n.target sm_" + sm + "\n.address_size 64\n" }
 		d, err := Open(Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := perThread(head(c.version, c.target), "", "mov.u32 %r0, 0;\n"+c.op)
+		text := perThread(header(c.version, c.target), "", "mov.u32 %r0, 0;\n"+c.op)
 		if _, err := d.Load([]byte(text)); err != nil {
 			t.Errorf("%s with %s and sm_%s: %v", c.op, c.version, c.target, err)
 		}
-		text = perThread(head(c.below, c.belowTarget), "", "mov.u32 %r0, 0;\n"+c.op)
+		text = perThread(header(c.below, c.belowTarget), "", "mov.u32 %r0, 0;\n"+c.op)
 		_, err = d.Load([]byte(text))
 		if !errors.Is(err, driver.ErrPTXRejected) || !strings.Contains(err.Error(), "needs .version") {
 			t.Errorf("%s with %s and sm_%s: want a rejection, got %v", c.op, c.below, c.belowTarget, err)
@@ -90,7 +90,7 @@ func TestRequirements(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Load([]byte(hopper)); !errors.Is(err, driver.ErrPTXRejected) {
+	if _, err := d.Load([]byte(sm90)); !errors.Is(err, driver.ErrPTXRejected) {
 		t.Errorf("sm_90 on a device of sm_80: %v", err)
 	}
 }
@@ -108,7 +108,7 @@ func TestCache(t *testing.T) {
 	}
 	a.wantWords(t, 3)
 	b.wantWords(t, 0)
-	onlyHopper := []byte(hopper + strings.TrimPrefix(addOne, header))
+	onlyHopper := []byte(sm90 + strings.TrimPrefix(addOne, sm80))
 	old, err := Open(Options{Cache: cache, ComputeCapability: 80})
 	if err != nil {
 		t.Fatal(err)
@@ -136,8 +136,8 @@ func TestCacheKeepsNoErrors(t *testing.T) {
 
 // FuzzLoad checks that no text makes the parser or the decoder panic.
 func FuzzLoad(f *testing.F) {
-	f.Add(perThread(header, ".shared .align 4 .b8 buf[64];", "mov.b32 {%h1, %h2}, %r1; @!%p1 bra A; A: ld.shared.u32 %r0, [buf+4];"))
-	f.Add(hopper + bulkBody)
+	f.Add(perThread(sm80, ".shared .align 4 .b8 buf[64];", "mov.b32 {%h1, %h2}, %r1; @!%p1 bra A; A: ld.shared.u32 %r0, [buf+4];"))
+	f.Add(sm90 + bulkBody)
 	f.Add(".version 7.4\n.target sm_80\n.address_size 64\n/* c */ .visible .entry k(.param .u32 n) .maxntid 32 { ret; }")
 	f.Fuzz(func(t *testing.T, text string) {
 		d, err := Open(Options{})

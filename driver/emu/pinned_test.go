@@ -11,7 +11,7 @@ import (
 
 // copying is a kernel of 32 threads. Each copies a word from in to out, or if in is null stores its
 // number. in is not declared .ptr.
-var copying = strings.Replace(perThread(header, "", `
+var copying = strings.Replace(perThread(sm80, "", `
 	ld.param.u64 %rd2, [in];
 	mul.wide.u32 %rd3, %r1, 4;
 	add.u64 %rd3, %rd2, %rd3;

@@ -83,7 +83,7 @@ func TestHistoryOfParallelCTAs(t *testing.T) {
 	const ctas, stride = 256, 1 << lockShift
 	body := "mov.u32 %r0, %ctaid.x; mul.wide.u32 %rd2, %r0, 4096; add.u64 %rd1, %rd1, %rd2;"
 	for range 8 {
-		_, d, err := kernelRun{opts: Options{Workers: 4}, ptx: perThread(header, "", body), grid: ctas, args: []any{ctas * stride / 4}}.runOnDevice(t)
+		_, d, err := kernelRun{opts: Options{Workers: 4}, ptx: perThread(sm80, "", body), grid: ctas, args: []any{ctas * stride / 4}}.runOnDevice(t)
 		if err != nil {
 			t.Fatal(err)
 		}

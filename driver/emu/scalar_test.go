@@ -8,7 +8,7 @@ import (
 )
 
 func TestIntegers(t *testing.T) {
-	runScalar(t, header, []scalarCase{
+	runScalar(t, sm80, []scalarCase{
 		{"add wraps", "add.u32 %r0, %r1, 0xffffffff;", func(i uint32) uint32 { return i - 1 }},
 		{"sub", "sub.s32 %r0, 5, %r1;", func(i uint32) uint32 { return 5 - i }},
 		{"mul low", "mul.lo.s32 %r0, %r1, -3;", func(i uint32) uint32 { return -(3 * i) }},
@@ -47,7 +47,7 @@ func TestIntegers(t *testing.T) {
 }
 
 func TestBits(t *testing.T) {
-	runScalar(t, header, []scalarCase{
+	runScalar(t, sm80, []scalarCase{
 		{"logic", "and.b32 %r2, %r1, 12; or.b32 %r2, %r2, 1; xor.b32 %r2, %r2, 0xf0; not.b32 %r0, %r2;",
 			func(i uint32) uint32 { return ^(i&12 | 1) ^ 0xf0 }},
 		{"left shift past the width is 0", "shl.b32 %r0, 1, %r1; shl.b32 %r2, 1, 32; or.b32 %r0, %r0, %r2;",
@@ -108,12 +108,12 @@ func TestComparisons(t *testing.T) {
 		scalarCase{"selects of all sizes", "setp.eq.u32 %p1, %r1, 3; mov.u64 %rd2, 7; selp.b64 %rd3, %rd2, %rd1, %p1; cvt.u32.u64 %r2, %rd3; cvt.u32.u64 %r3, %rd1; setp.eq.u32 %p2, %r2, %r3; selp.u32 %r0, 0, 1, %p2;",
 			func(i uint32) uint32 { return b(i == 3) }},
 		scalarCase{"num", "mov.f64 %fd1, 0d7FF8000000000000; setp.num.f64 %p1, %fd1, %fd1; selp.u32 %r0, 1, 0, %p1;", always(0)})
-	runScalar(t, header, cases)
+	runScalar(t, sm80, cases)
 }
 
 func TestFloats(t *testing.T) {
 	const nan = 0x7fffffff
-	runScalar(t, header, []scalarCase{
+	runScalar(t, sm80, []scalarCase{
 		{"add", "cvt.rn.f32.u32 %f1, %r1; add.rn.f32 %f2, %f1, 0f3F000000; mov.b32 %r0, %f2;", func(i uint32) uint32 { return f32(float32(i) + 0.5) }},
 		{"fma rounds once", "mov.f32 %f1, 0f3F800001; fma.rn.f32 %f2, %f1, %f1, 0fBF800002; mov.b32 %r0, %f2;", always(f32(0x1p-46))},
 		{"subnormal products are kept", "mul.rn.f32 %f2, 0f0D800000, 0f27000000; mul.rn.f32 %f3, 0f00000001, 0f3F000000; add.rn.f32 %f2, %f2, %f3; mov.b32 %r0, %f2;", always(1)},
@@ -140,7 +140,7 @@ func TestFloats(t *testing.T) {
 }
 
 func TestConversions(t *testing.T) {
-	runScalar(t, header, []scalarCase{
+	runScalar(t, sm80, []scalarCase{
 		{"signed bytes", "mov.u32 %r2, 0x1ff; cvt.s32.s8 %r0, %r2;", always(0xffffffff)},
 		{"unsigned bytes", "mov.u32 %r2, 0x1ff; cvt.u32.u8 %r0, %r2;", always(0xff)},
 		{"sign to 64 bits", "neg.s32 %r2, %r1; cvt.s64.s32 %rd2, %r2; shr.u64 %rd2, %rd2, 32; cvt.u32.u64 %r0, %rd2;",
@@ -200,7 +200,7 @@ func TestPerturbed(t *testing.T) {
 	body := "cvt.rn.f32.u32 %f1, %r1; add.rn.f32 %f1, %f1, 0f3F000000; rcp.approx.f32 %f2, %f1; mov.b32 %r0, %f2;"
 	var runs [3][]uint32
 	for i, opts := range []Options{{}, {Approx: Perturbed(1)}, {Approx: Perturbed(1)}} {
-		out, err := kernelRun{opts: opts, ptx: perThread(header, "", body), args: []any{32}}.run(t)
+		out, err := kernelRun{opts: opts, ptx: perThread(sm80, "", body), args: []any{32}}.run(t)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,13 +11,13 @@ import (
 type result uint8
 
 const (
-	resultNext    result = iota // go on with the next op
-	resultRegroup               // the op has set program counters or made lanes wait: choose lanes again
-	resultTrap                  // warp.fault holds the trap
+	resultNext     result = iota // go on with the next op
+	resultReselect               // the op has set program counters or made lanes wait: pick lanes again
+	resultTrap                   // warp.fault holds the trap
 )
 
 // warp is 32 threads of a CTA. Each lane has its own program counter. Lanes with equal program
-// counters execute together; such a set of lanes is a group.
+// counters can execute together; those that do are the active lanes.
 type warp struct {
 	cta       *cta
 	index     int    // in the CTA
@@ -33,8 +33,8 @@ type warp struct {
 	live    uint32 // lanes that have not exited
 	waiting uint32 // lanes that wait for a barrier or for other lanes
 	waits   [warpSize]wait
-	group   uint32 // lanes that execute now
-	pc      int32  // of the group
+	active  uint32 // lanes that execute together now
+	pc      int32  // of the active lanes
 	skipTo  int32  // the next pick prefers lanes at this program counter and above
 
 	fault      *Trap
@@ -144,7 +144,7 @@ func (w *warp) run(budget int) int {
 			w.checkConvergence()
 			break
 		}
-		unused := w.runGroup(mask, limit, turn)
+		unused := w.runActive(mask, limit, turn)
 		if left -= turn - unused; unused == 0 && limit < math.MaxInt32 {
 			w.skipTo = limit
 		}
@@ -152,8 +152,9 @@ func (w *warp) run(budget int) int {
 	return budget - left
 }
 
-// maxSpin is how many instructions a group may execute while other lanes of the warp wait at a
-// higher program counter. The others may have to end a loop in which the group spins.
+// maxSpin is how many instructions the active lanes may execute while other lanes of the warp wait
+// at a higher program counter. The other lanes may have to end a loop in which the active ones
+// spin.
 const maxSpin = 1 << 12
 
 // pick chooses the lanes that execute next. In order, these are the lanes with the lowest
@@ -197,8 +198,9 @@ func (w *warp) lowest(ready uint32, least int32) (mask uint32, limit int32) {
 	return mask, limit
 }
 
-// In an adversarial schedule, one pick in splitOdds splits a group. That is often enough to show
-// within a loop or two. More would be slow, because the parts run one after the other.
+// In an adversarial schedule, one pick in splitOdds splits lanes that could execute together. That
+// is often enough to show within a loop or two. More would be slow, because the parts run one after
+// the other.
 const splitOdds = 16
 
 // pickRandom chooses some of the lanes that share a program counter, for a few instructions.
@@ -226,12 +228,12 @@ func (w *warp) pickRandom(ready uint32, budget int) (mask uint32, limit int32, t
 	return mask, math.MaxInt32, min(budget, 1+r.IntN(32))
 }
 
-// runGroup executes the ops of a group from w.pc on, until the budget is spent, the group
-// reaches limit, or lanes must be chosen again. It returns the rest of the budget.
-func (w *warp) runGroup(mask uint32, limit int32, budget int) int {
+// runActive executes ops in the lanes of a mask from w.pc on, until the budget is spent, the lanes
+// reach limit, or lanes must be picked again. It returns the rest of the budget.
+func (w *warp) runActive(mask uint32, limit int32, budget int) int {
 	ops := w.cta.grid.prog.ops
 	pc := w.pc
-	w.group = mask
+	w.active = mask
 	for budget > 0 {
 		o := &ops[pc]
 		budget--
@@ -269,7 +271,7 @@ func (w *warp) runGroup(mask uint32, limit int32, budget int) int {
 			if mask &^= m; mask == 0 {
 				return budget
 			}
-			w.group = mask
+			w.active = mask
 		default:
 			w.pc = pc
 			if w.execute(o, m) != resultNext {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// sm90a is the header of kernels with wgmma.
+// sm90a is the sm80 of kernels with wgmma.
 const sm90a = ".version 8.4\n.target sm_90a\n.address_size 64\n"
 
 // regsD and regsA are the operands D and A.
@@ -99,7 +99,7 @@ func TestWGMMA(t *testing.T) {
 func TestWGMMARejected(t *testing.T) {
 	good := "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 " + regsD + ", " + regsA + ", %rd1, %p1;"
 	plain := strings.Replace(sm90a, "sm_90a", "sm_90", 1)
-	for _, c := range []struct{ name, head, text, want string }{
+	for _, c := range []struct{ name, header, text, want string }{
 		{"as it should be", sm90a, good, ""},
 		{"another target", plain, "wgmma.fence.sync.aligned;", "needs .target sm_90a"},
 		{"mma_async for another target", plain, good, "needs .target sm_90a"},
@@ -115,7 +115,7 @@ func TestWGMMARejected(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = d.Load([]byte(perThread(c.head, wgmmaDecls, "mov.u32 %r0, 0;\n"+c.text)))
+		_, err = d.Load([]byte(perThread(c.header, wgmmaDecls, "mov.u32 %r0, 0;\n"+c.text)))
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: error %v, want %q", c.name, err, c.want)
 		}
@@ -148,7 +148,7 @@ func here(statement string) string { return strings.TrimSuffix(statement, "\n") 
 func runWGMMATraps(t *testing.T, cases []trapCase) {
 	for i := range cases {
 		c := &cases[i]
-		c.head, c.decls = sm90a, wgmmaDecls
+		c.header, c.decls = sm90a, wgmmaDecls
 		if c.block == 0 {
 			c.block = 128
 		}
@@ -287,7 +287,7 @@ WAIT:
 	bar.sync 0;
 ` + wgFence + wgMMA + wgEpilogue
 	for _, mode := range []Async{Eager, Late} {
-		c := trapCase{head: sm90a, decls: wgmmaDecls + ".shared .align 8 .b8 bar[8];", args: []any{1}}
+		c := trapCase{header: sm90a, decls: wgmmaDecls + ".shared .align 8 .b8 bar[8];", args: []any{1}}
 		b := kernelRun{opts: Options{Async: mode}, block: 128, args: []any{128, same(512, 0x01010101)}}
 		c.body = strings.Replace(body, "OVER", "", 1)
 		b.ptx = c.faulty()

@@ -16,12 +16,12 @@ var approxOps = []struct {
 }{
 	{
 		"ex2", Approx.Ex2, math.Exp2,
-		func(_ float32, y float64) float64 { return 2 * place(y) },
+		func(_ float32, y float64) float64 { return 2 * ulp32(y) },
 		func(rng *rand.Rand) float32 { return float32(rng.Float64()*277 - 149) },
 	},
 	{
 		"ex2 near zero", Approx.Ex2, math.Exp2,
-		func(_ float32, y float64) float64 { return 2 * place(y) },
+		func(_ float32, y float64) float64 { return 2 * ulp32(y) },
 		func(rng *rand.Rand) float32 { return anyFloat32(rng, 80, 127) },
 	},
 	{
@@ -34,7 +34,7 @@ var approxOps = []struct {
 	},
 	{
 		"rcp", Approx.Rcp, func(x float64) float64 { return 1 / x },
-		func(_ float32, y float64) float64 { return place(y) },
+		func(_ float32, y float64) float64 { return ulp32(y) },
 		func(rng *rand.Rand) float32 { return anyFloat32(rng, 1, 254) },
 	},
 	{
@@ -68,8 +68,8 @@ func lg2Permitted(x float32, y float64) float64 {
 
 func abs(f float32) float32 { return float32(math.Abs(float64(f))) }
 
-// place is the ulp of an f32 of the magnitude of y.
-func place(y float64) float64 {
+// ulp32 is the ulp of an f32 of the magnitude of y.
+func ulp32(y float64) float64 {
 	_, e := math.Frexp(y)
 	return math.Ldexp(1, max(e-24, -149))
 }
@@ -85,7 +85,7 @@ func TestApproxDefaultRoundsCorrectly(t *testing.T) {
 				x := op.draw(rng)
 				y := op.float(float64(x))
 				got := op.f(Approx{Seed: 1}, x)
-				if math.Abs(float64(got)-y) > place(y)/2+slack*math.Abs(y) {
+				if math.Abs(float64(got)-y) > ulp32(y)/2+slack*math.Abs(y) {
 					t.Fatalf("f(%x) = %x is more than half an ulp from %x", x, got, y)
 				}
 			}

@@ -154,7 +154,7 @@ func TestRoundCorrectlyInDoubt(t *testing.T) {
 		{"just below it", midpoint, double{midpoint, -0x1p-80}, 1},
 		{"on it, to even", midpoint, double{midpoint, 0}, 1},
 		{"fast is on the wrong side by its error", midpoint + 0x1p-51, double{midpoint, -0x1p-80}, 1},
-		{"no doubt, so the slow form is not asked", 1.25, double{3, 0}, 1.25},
+		{"no doubt, so the slow form is not used", 1.25, double{3, 0}, 1.25},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := roundCorrectly(0, c.fast, func(float64) double { return c.pair }); got != c.want {

@@ -235,7 +235,7 @@ func TestMMADistanceFromExact(t *testing.T) {
 				}
 				ulp := math.Ldexp(1, largest-23)
 				diff := math.Abs(float64(hopper[row][col]) - float64(exact[row][col]))
-				rounding := 1.5 * max(place(float64(exact[row][col])), place(float64(hopper[row][col])))
+				rounding := 1.5 * max(ulp32(float64(exact[row][col])), ulp32(float64(hopper[row][col])))
 				if diff > 17.0/4*ulp+rounding {
 					t.Fatalf("D[%d][%d]: %x and exactly %x, %.2f ulp of the largest term apart", row, col, hopper[row][col], exact[row][col], diff/ulp)
 				}
