@@ -106,8 +106,8 @@ func (r *fixture) forward(s model.Session, tokens []int, want model.Want) model.
 	return out
 }
 
-// fresh returns the logits of the last token, computed in a new session.
-func (r *fixture) fresh(tokens []int) []float32 {
+// lastLogits returns the logits of the last token, computed in a new session.
+func (r *fixture) lastLogits(tokens []int) []float32 {
 	r.t.Helper()
 	return r.forward(r.session(minContext), tokens, model.WantLast).Logits
 }
@@ -155,7 +155,7 @@ func (r *fixture) continues(what string, s model.Session, tokens []int) {
 	r.t.Helper()
 	r.length(what, s, len(tokens))
 	next := r.tokens(2, 77)
-	r.sameBits(what+", going on", r.fresh(slices.Concat(tokens, next)), r.forward(s, next, model.WantLast).Logits)
+	r.sameBits(what+", going on", r.lastLogits(slices.Concat(tokens, next)), r.forward(s, next, model.WantLast).Logits)
 }
 
 // generated is the result of a generation.
@@ -239,8 +239,8 @@ type spy struct {
 	opened int
 	open   int
 	calls  []call
-	// pass, if set, runs before each Forward.
-	pass func()
+	// beforeForward, if set, runs before each Forward.
+	beforeForward func()
 }
 
 // call is a successful Forward.
@@ -285,19 +285,19 @@ type spySession struct {
 }
 
 func (s *spySession) Forward(ctx context.Context, tokens []int, want model.Want) (model.Output, error) {
-	if s.e.pass != nil {
-		s.e.pass()
+	if s.e.beforeForward != nil {
+		s.e.beforeForward()
 	}
 	at := s.Len()
 	out, err := s.Session.Forward(ctx, tokens, want)
 	if err != nil {
 		return out, err
 	}
-	kept := out
-	kept.Logits = slices.Clone(out.Logits)
+	recorded := out
+	recorded.Logits = slices.Clone(out.Logits)
 	s.e.mu.Lock()
 	defer s.e.mu.Unlock()
-	s.e.calls = append(s.e.calls, call{At: at, Tokens: slices.Clone(tokens), Want: want, Output: kept})
+	s.e.calls = append(s.e.calls, call{At: at, Tokens: slices.Clone(tokens), Want: want, Output: recorded})
 	return out, nil
 }
 

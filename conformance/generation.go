@@ -126,14 +126,14 @@ func canceledAtEveryToken(r *fixture) {
 		ctx, cancel := context.WithCancel(r.t.Context())
 		r.engine.reset()
 		passes := 0
-		r.engine.pass = func() { // cancels at the start of pass n
+		r.engine.beforeForward = func() { // cancels at the start of pass n
 			if passes == n {
 				cancel()
 			}
 			passes++
 		}
 		got := collect(generate.Tokens(ctx, r.engine, prompt, generate.Params{MaxTokens: 6, IgnoreEOS: true}))
-		r.engine.pass = nil
+		r.engine.beforeForward = nil
 		cancel()
 		if !errors.Is(got.Err, context.Canceled) {
 			r.t.Errorf("canceled in pass %d: error %v", n, got.Err)

@@ -26,7 +26,7 @@ func sessionsAtOnce(r *fixture) {
 	var want, got [n][]float32
 	prompt := func(i int) []int { return r.tokens(6+3*i, uint64(70+i)) }
 	for i := range n {
-		want[i] = r.fresh(prompt(i))
+		want[i] = r.lastLogits(prompt(i))
 	}
 	var errs [n]error
 	var wg sync.WaitGroup

@@ -22,7 +22,7 @@ var sessionBehaviors = []Behavior{
 
 func repeatable(r *fixture) {
 	tokens := r.tokens(11, 1)
-	r.sameBits("a second session", r.fresh(tokens), r.fresh(tokens))
+	r.sameBits("a second session", r.lastLogits(tokens), r.lastLogits(tokens))
 }
 
 func prefillEqualsSteps(r *fixture) {
@@ -34,12 +34,12 @@ func prefillEqualsSteps(r *fixture) {
 		r.sameBits("position", all.Logits[i*r.vocab:(i+1)*r.vocab], step.Logits)
 		r.length("after a step", s, i+1)
 	}
-	r.sameBits("the last position alone", all.Logits[(len(tokens)-1)*r.vocab:], r.fresh(tokens))
+	r.sameBits("the last position alone", all.Logits[(len(tokens)-1)*r.vocab:], r.lastLogits(tokens))
 }
 
 func prefillOntoCache(r *fixture) {
 	tokens := r.tokens(40, 3)
-	want := r.fresh(tokens)
+	want := r.lastLogits(tokens)
 	for _, cuts := range [][]int{{1}, {39}, {32}, {33}, {7, 8}, {16, 31}} {
 		s := r.session(minContext)
 		from := 0
@@ -67,7 +67,7 @@ func historyMatters(r *fixture) {
 	a := r.tokens(4, 5)
 	b := slices.Clone(a)
 	b[0] = (a[0] + 1) % r.vocab
-	if firstDifference(r.fresh(a), r.fresh(b)) < 0 {
+	if firstDifference(r.lastLogits(a), r.lastLogits(b)) < 0 {
 		r.t.Errorf("the last logits do not depend on the first token")
 	}
 	b = slices.Clone(a)
@@ -75,7 +75,7 @@ func historyMatters(r *fixture) {
 		b[0] = (b[0] + 1) % r.vocab
 		a[1] = b[0]
 	}
-	if firstDifference(r.fresh(a), r.fresh(b)) < 0 {
+	if firstDifference(r.lastLogits(a), r.lastLogits(b)) < 0 {
 		r.t.Errorf("the last logits do not depend on the order of earlier tokens")
 	}
 }
@@ -89,7 +89,7 @@ func truncates(r *fixture) {
 			r.t.Fatalf("truncate to %d: %v", n, err)
 		}
 		r.length("truncated", s, n)
-		want := r.fresh(slices.Concat(tokens[:n], other))
+		want := r.lastLogits(slices.Concat(tokens[:n], other))
 		r.sameBits("after truncating", want, r.forward(s, other, model.WantLast).Logits)
 	}
 }
@@ -126,7 +126,7 @@ func fillsToCapacity(r *fixture) {
 	if s.Cap() != 10 {
 		r.t.Errorf("a session of 10 positions has capacity %d", s.Cap())
 	}
-	r.sameBits("the whole capacity", r.fresh(tokens), r.forward(s, tokens, model.WantLast).Logits)
+	r.sameBits("the whole capacity", r.lastLogits(tokens), r.forward(s, tokens, model.WantLast).Logits)
 	r.length("filled", s, 10)
 }
 
@@ -144,6 +144,6 @@ func independentSessions(r *fixture) {
 		lastA = r.forward(sa, a[i:i+3], model.WantLast).Logits
 		lastB = r.forward(sb, b[i:i+3], model.WantLast).Logits
 	}
-	r.sameBits("the first in turns", r.fresh(a), lastA)
-	r.sameBits("the second in turns", r.fresh(b), lastB)
+	r.sameBits("the first in turns", r.lastLogits(a), lastA)
+	r.sameBits("the second in turns", r.lastLogits(b), lastB)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// combineCase runs AttentionCombine alone on random results of AttentionDecode, so that
+// combineCase runs the combine kernel alone on random results of decode kernels, so that
 // long sequences are cheap.
 type combineCase struct {
 	name, reason string
@@ -87,16 +87,15 @@ func checkAttentionCombine(r *harness.Fixture, c combineCase) {
 	}
 }
 
-// splitResult is the result of AttentionDecode for one page and head: maximum, sum of
+// splitResult is the result of a decode kernel for one page and head: maximum, sum of
 // weights and unnormalized output.
 type splitResult struct {
 	most, sum float32
 	o         []float32
 }
 
-// combineReference returns the combined output and its error bound. Each weight errs by two
-// units for the exponential and by one per unit of its exponent, each sum by one per
-// addition.
+// combineReference returns the combined output and its error bound, in unit roundoffs: 4
+// per weight for the exponential, 2|d|·log2(e) for its argument d, and 1 per addition.
 func combineReference(parts []splitResult, headDim int) (want, bound []float64) {
 	want, bound = make([]float64, headDim), make([]float64, headDim)
 	most, total, slack := math.Inf(-1), 0.0, 0.0
@@ -106,12 +105,12 @@ func combineReference(parts []splitResult, headDim int) (want, bound []float64) 
 	for _, p := range parts {
 		d := float64(p.most) - most
 		w := math.Exp(d)
-		units := 4 + 2*math.Abs(d)*math.Log2E + float64(len(parts)/16+17)
+		roundoffs := 4 + 2*math.Abs(d)*math.Log2E + float64(len(parts)/16+17)
 		total += w * float64(p.sum)
-		slack += float64(w*float64(p.sum)) * units
+		slack += float64(w*float64(p.sum)) * roundoffs
 		for i, x := range p.o {
 			want[i] += w * float64(x)
-			bound[i] += float64(w*math.Abs(float64(x))) * units
+			bound[i] += float64(w*math.Abs(float64(x))) * roundoffs
 		}
 	}
 	for i := range want {

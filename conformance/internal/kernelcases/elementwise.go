@@ -147,35 +147,34 @@ func sideBySide(r *harness.Fixture, gate, up []float32, width int) *harness.Buff
 	return m
 }
 
-// element evaluates the formula of ptxgen.Elementwise and its error bound: half a unit per
-// arithmetic operation and 8 units per function, propagated through the following
-// operations.
+// element evaluates the kernel's formula and its error bound: one unit roundoff per
+// arithmetic operation and 16 per function, propagated through the following operations.
 func (c elementCase) element(x, bias, up, add float32) (y, bound float64) {
 	const u = harness.UnitRoundoff
-	step := func(next, factor float64) {
+	apply := func(next, factor float64) {
 		y = next
 		bound = float64(bound*math.Abs(factor)) + float64(u*math.Abs(y))
 	}
 	y = float64(x)
 	if c.bias {
-		step(y+float64(bias), 1)
+		apply(y+float64(bias), 1)
 	}
 	if c.scale != 0 && c.scale != 1 {
-		step(y*float64(c.scale), float64(c.scale))
+		apply(y*float64(c.scale), float64(c.scale))
 	}
 	if c.cap != 0 {
-		step(float64(c.cap)*math.Tanh(y/float64(c.cap)), 1)
+		apply(float64(c.cap)*math.Tanh(y/float64(c.cap)), 1)
 		bound += 16 * u * math.Abs(y)
 	}
 	if c.act != elementwise.Identity {
-		step(activationRefs[c.act](y), 1.2) // the largest slope is GELU's, 1.13
+		apply(activationRefs[c.act](y), 1.2) // beyond the largest slope, GELU's
 		bound += 16 * u * math.Abs(y)
 	}
 	if c.up {
-		step(y*float64(up), float64(up))
+		apply(y*float64(up), float64(up))
 	}
 	if c.add {
-		step(y+float64(add), 1)
+		apply(y+float64(add), 1)
 	}
 	return y, bound
 }

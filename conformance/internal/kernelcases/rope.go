@@ -10,7 +10,7 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// ropeCase launches RopeAppend on the tokens of a fused QKV buffer.
+// ropeCase launches the append kernel on the tokens of a fused QKV buffer.
 type ropeCase struct {
 	name, reason   string
 	cache          quant.Format
@@ -274,12 +274,12 @@ func ropeFrequencies(c ropeCase) []float64 {
 // elements of a pair, plus 8u for the norm.
 func (t *ropeRun) rotated(x, w []float32, position int) (y, bound []float64) {
 	y, bound = make([]float64, len(x)), make([]float64, len(x))
-	units := 4.0
+	roundoffs := 4.0
 	for i, v := range x {
 		y[i] = float64(v)
 	}
 	if t.c.norm {
-		y, units = normRef(x, w, false, float64(float32(1e-6))), 12
+		y, roundoffs = normRef(x, w, false, float64(float32(1e-6))), 12
 		for i, v := range y {
 			bound[i] = 8 * harness.UnitRoundoff * math.Abs(v)
 		}
@@ -297,7 +297,7 @@ func (t *ropeRun) rotated(x, w []float32, position int) (y, bound []float64) {
 		u, v := y[a], y[b]
 		y[a] = float64(factor*u*cos) - float64(factor*v*sin)
 		y[b] = float64(factor*u*sin) + float64(factor*v*cos)
-		bound[a] = float64(units * harness.UnitRoundoff * factor * math.Hypot(u, v))
+		bound[a] = float64(roundoffs * harness.UnitRoundoff * factor * math.Hypot(u, v))
 		bound[b] = bound[a]
 	}
 	return y, bound
