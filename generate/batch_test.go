@@ -76,14 +76,14 @@ func TestBatchEdges(t *testing.T) {
 	e.idle(t)
 }
 
-// No more sessions than allowed may be open at once.
+// At most Options.Parallel sessions may be open at once.
 func TestBatchIsBounded(t *testing.T) {
 	e := newFake(t)
 	e.before = func(op string, _ []int) error {
 		if op != "forward" {
 			return nil
 		}
-		time.Sleep(time.Millisecond) // lets the others begin
+		time.Sleep(time.Millisecond) // lets other prompts start
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if e.open > 3 {
@@ -124,8 +124,7 @@ func TestBatchCancel(t *testing.T) {
 	e.idle(t)
 }
 
-// 500 calls from many goroutines, through one prefix cache, give what each gives
-// alone.
+// Many concurrent calls through one prefix cache give the same tokens as each call alone.
 func TestManyGoroutines(t *testing.T) {
 	const calls, kinds = 500, 20
 	e := newFake(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/lockstep-go/lockstep/internal/tiny"
 )
 
-func TestBrokenLoop(t *testing.T) {
+func TestBreak(t *testing.T) {
 	for n := 1; n <= 5; n++ {
 		e := newFake(t).speak(1, "abcdefgh")
 		var stats Stats
@@ -28,9 +28,9 @@ func TestBrokenLoop(t *testing.T) {
 	}
 }
 
-// Leaving the loop must not call the consumer again, which would panic: not with
-// the text that is held back, nor with an error on closing.
-func TestBrokenLoopIsFinal(t *testing.T) {
+// After a break the sequence must not yield again, neither held-back text nor an error of
+// closing: that would panic.
+func TestBreakIsFinal(t *testing.T) {
 	e := newFake(t).speak(1, "EN")
 	e.before = func(op string, _ []int) error {
 		if op == "close" {
@@ -44,8 +44,8 @@ func TestBrokenLoopIsFinal(t *testing.T) {
 	e.idle(t)
 }
 
-// A generation can be canceled before it begins and at every token, by the
-// consumer and while the engine computes, whether or not the engine looks.
+// A generation can be canceled before it begins, between tokens and during a forward pass,
+// whether or not the engine checks its context.
 func TestCancel(t *testing.T) {
 	const says = "abcdefgh"
 	for _, blind := range []bool{false, true} {
@@ -91,14 +91,14 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// An engine's error ends the generation; what was generated stands, what was held
-// back comes out, and every session is closed.
+// After an engine's error the generated tokens stand, held-back text comes out, and the
+// session is closed.
 func TestEngineErrors(t *testing.T) {
 	broken := errors.New("broken")
 	tests := []struct {
 		name, reason string
 		op           string
-		at           int // which call of this kind fails, from 1
+		at           int // number of the call of op that fails, from 1
 		want         string
 	}{
 		{"no session", "nothing was computed", "open", 1, ""},

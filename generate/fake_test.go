@@ -15,26 +15,26 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// fakeEngine computes logits that depend on the whole history: a session that has
-// forgotten, repeated or invented one token shows. It records what it is asked.
+// fakeEngine computes logits from a hash of the whole history, so that a lost, repeated or
+// wrong token shows in the output. It records the calls.
 type fakeEngine struct {
 	model *model.Model
-	// choose, when set, is the token that gets by far the largest logit.
+	// choose, if set, returns the token with by far the largest logit.
 	choose func(history []int) int
-	// before, when set, runs ahead of each operation; its error is the operation's.
+	// before, if set, runs before each operation, which fails with its error.
 	before func(op string, tokens []int) error
-	blind  bool // does not look at contexts
+	blind  bool // ignores canceled contexts
 
 	mu        sync.Mutex
-	open      int        // sessions now
-	opened    int        // sessions ever
-	snapshots int        // open now
-	caps      []int      // capacities asked for
-	forwards  []fakeCall // every Forward that was computed
+	open      int        // sessions that are open
+	opened    int        // sessions so far
+	snapshots int        // snapshots that are open
+	caps      []int      // capacities of the sessions so far
+	forwards  []fakeCall // successful calls of Forward
 }
 
 type fakeCall struct {
-	Len    int // positions before
+	Len    int // positions before the call
 	Tokens []int
 	Want   model.Want
 }
@@ -51,7 +51,7 @@ func newFake(t testing.TB) *fakeEngine {
 	return &fakeEngine{model: m}
 }
 
-// without takes the vocabulary away.
+// without removes the vocabulary.
 func (e *fakeEngine) without() *fakeEngine {
 	m := e.model
 	e.model = &model.Model{Config: m.Config, Weights: m.Weights, File: m.File}
@@ -134,7 +134,7 @@ func (s *fakeSession) Forward(ctx context.Context, tokens []int, want model.Want
 	return out, nil
 }
 
-// logits are random numbers seeded by the history.
+// logits returns random numbers seeded by the history.
 func (e *fakeEngine) logits(history []int) []float32 {
 	h := fnv.New64a()
 	for _, id := range history {
@@ -194,7 +194,7 @@ func (s *fakeSession) Close() error {
 	return s.eng.hook("close", nil)
 }
 
-// fakeSnapshot holds 100 bytes a position.
+// fakeSnapshot counts 100 bytes per position.
 type fakeSnapshot struct {
 	eng     *fakeEngine
 	history []int
@@ -225,9 +225,9 @@ func (e *fakeEngine) idle(t *testing.T) {
 	}
 }
 
-// collected is all that a generation gave.
+// collected is everything that a generation yielded.
 type collected struct {
-	IDs   []int // NoToken included
+	IDs   []int // including NoToken
 	Texts []string
 	Text  string
 	Err   error
@@ -238,7 +238,7 @@ func collect(seq func(func(Token, error) bool)) collected {
 	for t, err := range seq {
 		if err != nil {
 			c.Err = err
-			continue // a second error, or a token after it, would show
+			continue // the result would show a token after the error
 		}
 		c.IDs = append(c.IDs, t.ID)
 		c.Texts = append(c.Texts, t.Text)

@@ -32,13 +32,13 @@ func TestPrefixCalls(t *testing.T) {
 		{"longer", "the whole earlier prompt is reused",
 			[]request{{[]int{1, 2, 3}, greedy}, {[]int{1, 2, 3, 4, 5}, greedy}},
 			[]fakeCall{{3, []int{4, 5}, model.WantGreedy}}, PrefixStats{Misses: 1, Hits: 1, Reused: 3}},
-		{"parting at the end", "two tokens are left, which are a prompt",
+		{"differs at the end", "two tokens are computed again, as a prompt",
 			[]request{{[]int{1, 2, 3, 4}, greedy}, {[]int{1, 2, 9}, greedy}},
 			[]fakeCall{{1, []int{2, 9}, model.WantGreedy}}, PrefixStats{Misses: 1, Hits: 1, Reused: 1}},
-		{"parting far from the end", "as far as they agree",
+		{"differs far from the end", "the common prefix is reused",
 			[]request{{[]int{1, 2, 3, 4}, greedy}, {[]int{1, 2, 9, 9}, greedy}},
 			[]fakeCall{{2, []int{9, 9}, model.WantGreedy}}, PrefixStats{Misses: 1, Hits: 1, Reused: 2}},
-		{"shorter", "its last two tokens are computed once more, for its logits, as a prompt",
+		{"shorter", "its last two tokens are computed again, as a prompt",
 			[]request{{[]int{1, 2, 3, 4}, greedy}, {[]int{1, 2, 3}, greedy}},
 			[]fakeCall{{1, []int{2, 3}, model.WantGreedy}}, PrefixStats{Misses: 1, Hits: 1, Reused: 1}},
 		{"exact", "no prefill",
@@ -50,7 +50,7 @@ func TestPrefixCalls(t *testing.T) {
 		{"exact but without logits", "the last two tokens are computed for them",
 			[]request{{[]int{1, 2, 3}, greedy}, {[]int{1, 2, 3}, drawn}},
 			[]fakeCall{{1, []int{2, 3}, model.WantLast}}, PrefixStats{Misses: 1, Hits: 1, Reused: 1}},
-		{"then with logits", "which are kept",
+		{"then with logits", "they are stored",
 			[]request{{[]int{1, 2, 3}, greedy}, {[]int{1, 2, 3}, drawn}, {[]int{1, 2, 3}, drawn}},
 			nil, PrefixStats{Misses: 1, Hits: 2, FullHits: 1, Reused: 4}},
 		{"one token, no logits", "nothing is left to reuse",
@@ -96,8 +96,8 @@ func TestPrefixCalls(t *testing.T) {
 	}
 }
 
-// A generation must not depend on what the cache holds: random prompts that share
-// beginnings, with a cache that evicts all the time, against one without.
+// TestPrefixHitEqualsMiss compares generations with and without a prefix cache, which is so
+// small that it evicts all the time. The random prompts share prefixes.
 func TestPrefixHitEqualsMiss(t *testing.T) {
 	e := newFake(t)
 	g, err := New(e, Options{PrefixBytes: 8000})
@@ -156,21 +156,21 @@ func TestPrefixEviction(t *testing.T) {
 	if s := g.PrefixStats(); s.Evictions != 2 || s.Entries != 3 || s.Bytes != 3*216 {
 		t.Errorf("counters %+v", s)
 	}
-	// A prompt that cannot fit must not drive out those that do.
+	// A prompt that does not fit must not evict others.
 	collect(g.Tokens(t.Context(), make([]int, 20), Params{MaxTokens: 1}))
 	if s := g.PrefixStats(); s.Entries != 3 || s.Evictions != 2 {
 		t.Errorf("after a prompt too long to keep: %+v", s)
 	}
 }
 
-// An entry that is replaced must not go on counting.
+// The bytes of a replaced entry must not count.
 func TestPrefixBytes(t *testing.T) {
 	e := newFake(t)
 	g, err := New(e, Options{PrefixBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, temperature := range []float64{0, 1} { // the second wants logits, and keeps them
+	for _, temperature := range []float64{0, 1} { // the second needs logits
 		collect(g.Tokens(t.Context(), []int{1, 2}, Params{MaxTokens: 1, Temperature: temperature}))
 	}
 	if s := g.PrefixStats(); s.Entries != 1 || s.Bytes != int64(2*(100+8)+4*tiny.Vocab) {
@@ -178,8 +178,7 @@ func TestPrefixBytes(t *testing.T) {
 	}
 }
 
-// Sessions that rotate by other factors compute another function: their caches
-// must not be mixed.
+// Sessions with other RoPE factors compute another function and must not share entries.
 func TestPrefixLongContext(t *testing.T) {
 	e := newFake(t)
 	e.model.Config.LongContext = 10
@@ -293,7 +292,7 @@ func TestPrefixReplacedSnapshot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, temperature := range []float64{0, 1} { // the second wants logits
+	for _, temperature := range []float64{0, 1} { // the second needs logits
 		collect(g.Tokens(t.Context(), []int{1, 2}, Params{MaxTokens: 1, Temperature: temperature}))
 	}
 	e.liveSnapshots(t, "one prompt, computed twice", 1)

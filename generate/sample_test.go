@@ -19,7 +19,7 @@ var (
 	negInf = float32(math.Inf(-1))
 )
 
-// choices is the set of tokens that a sampler draws in many draws.
+// choices returns the set of tokens in many draws.
 func choices(t *testing.T, p Params, logits []float32, history []int) []int {
 	t.Helper()
 	s := newSampler(p, len(logits))
@@ -115,7 +115,7 @@ func TestSamplerNoChoice(t *testing.T) {
 	}
 }
 
-// A wrong engine must not bring the process down.
+// Wrong output of an engine must give an error and no panic.
 func TestSamplerWrongEngine(t *testing.T) {
 	if _, err := newSampler(Params{Temperature: 1}, 3).next(model.Output{Logits: []float32{1}}, nil); err == nil {
 		t.Error("too few logits gave no error")
@@ -125,13 +125,13 @@ func TestSamplerWrongEngine(t *testing.T) {
 	}
 }
 
-// The draw must follow the probabilities, with and without the filters that put
-// the candidates in order.
+// Draws must follow the probabilities, with and without the filters that sort the
+// candidates.
 func TestSamplerDistribution(t *testing.T) {
 	probs := []float64{0.05, 0.5, 0.15, 0.3}
 	logits := make([]float32, len(probs))
 	for i, p := range probs {
-		logits[i] = float32(2 * math.Log(p)) // temperature 2 brings them back
+		logits[i] = float32(2 * math.Log(p)) // temperature 2 undoes the factor
 	}
 	for name, p := range map[string]Params{
 		"plain":    {Temperature: 2, Seed: 5},
@@ -149,7 +149,7 @@ func TestSamplerDistribution(t *testing.T) {
 				counts[id]++
 			}
 			for i, p := range probs {
-				// Five standard deviations: a correct draw fails once in a million seeds.
+				// A correct sampler deviates by five standard deviations with one seed in a million.
 				if got, slack := float64(counts[i])/n, 5*math.Sqrt(p*(1-p)/n); !(math.Abs(got-p) <= slack) {
 					t.Errorf("token %d drawn with frequency %.4f, want %.4f ± %.4f", i, got, p, slack)
 				}
@@ -158,7 +158,7 @@ func TestSamplerDistribution(t *testing.T) {
 	}
 }
 
-// The same draws must come on every machine: these were drawn once and are pinned.
+// TestSamplerPinned compares with recorded draws, which are the same on every machine.
 func TestSamplerPinned(t *testing.T) {
 	logits := make([]float32, 1000)
 	for i := range logits {

@@ -63,7 +63,7 @@ func TestStopper(t *testing.T) {
 	}
 }
 
-// The text shown must not depend on where the pieces begin and end.
+// The text must not depend on where pieces begin and end.
 func TestStopperPieces(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	word := func(n int) string {

@@ -54,7 +54,7 @@ func TestStopTokens(t *testing.T) {
 	}
 }
 
-// Text comes as tokens make it safe to show.
+// Text is yielded with the token that completes it.
 func TestTexts(t *testing.T) {
 	tests := []struct {
 		name, reason string
@@ -102,8 +102,7 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// A prompt may end inside a character. The generated text completes it; alone, it
-// is not generated text.
+// If a prompt ends inside a character, the first generated token completes it.
 func TestPromptEndsInsideCharacter(t *testing.T) {
 	for says, want := range map[string]string{"\xA9!": "é!", "": "", "!": "\uFFFD!"} {
 		e := newFake(t).speak(2, says)
@@ -114,8 +113,7 @@ func TestPromptEndsInsideCharacter(t *testing.T) {
 	}
 }
 
-// A token of several characters may hold the beginning or the end of a stop
-// string, and text besides.
+// A token may contain text and the beginning or the end of a stop string.
 func TestStopInsideToken(t *testing.T) {
 	const the = 256 + 1 // the token "the"
 	tests := []struct {
@@ -148,7 +146,7 @@ func TestGenerateText(t *testing.T) {
 		addBOS       bool
 		prompt       string
 		special      bool
-		want         []int // the prompt that the engine gets; nil: ErrEmptyPrompt
+		want         []int // prompt of the engine; nil: ErrEmptyPrompt
 	}{
 		{"plain", "BOS and bytes", true, "ab", false, []int{tiny.Begin, 'a', 'b'}},
 		{"without BOS", "as the vocabulary says", false, "ab", false, []int{'a', 'b'}},
@@ -197,7 +195,7 @@ func TestWithoutVocabulary(t *testing.T) {
 	}
 }
 
-// A vocabulary that is merely of an unknown kind leaves a model of token ids.
+// With an unsupported vocabulary a model still computes with token ids.
 func TestUnknownVocabulary(t *testing.T) {
 	for _, tt := range []struct {
 		name, reason, key, value string

@@ -134,7 +134,7 @@ func TestVerifyFindsWhatDiffers(t *testing.T) {
 	}
 	tests := []struct {
 		name, reason string
-		spoil        func(t *testing.T, dir string)
+		corrupt      func(t *testing.T, dir string)
 		want         string
 	}{
 		{"a bit", "the last bit of one logit", edit("logits/all.npy", flip(128+4*5)), "logits/all.npy: 1 of 480 numbers differ"},
@@ -159,7 +159,7 @@ func TestVerifyFindsWhatDiffers(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			store := miniature(t)
-			tt.spoil(t, store.Dir)
+			tt.corrupt(t, store.Dir)
 			err := store.Verify(t.Context())
 			if !errors.Is(err, golden.ErrDiffers) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%s: error %v, want %q", tt.reason, err, tt.want)
@@ -178,9 +178,9 @@ func TestVerifyFindsWhatDiffers(t *testing.T) {
 func TestSomeCases(t *testing.T) {
 	whole := miniature(t)
 	part := golden.Store{Dir: whole.Dir, New: newRef, Cases: whole.Cases[:1]}
-	spoil := func(name string) {
+	corrupt := func(name string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(whole.Dir, name), []byte("spoilt"), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(whole.Dir, name), []byte("corrupt"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -198,9 +198,9 @@ func TestSomeCases(t *testing.T) {
 		}
 	}
 	expect("nothing is wrong", part, "")
-	spoil("logits/last.npy")
+	corrupt("logits/last.npy")
 	expect("another case is wrong", part, "")
-	spoil("logits/all.npy")
+	corrupt("logits/all.npy")
 	expect("its own case is wrong", part, "logits/all.npy")
 	update(part)
 	expect("updated", part, "")
@@ -214,7 +214,7 @@ func TestSomeCases(t *testing.T) {
 	update(part)
 	expect("the old cases and the new one", whole, "")
 
-	spoil("manifest.json")
+	corrupt("manifest.json")
 	expect("no manifest to read", part, "manifest.json")
 	if err := part.Update(t.Context()); err == nil || !strings.Contains(err.Error(), "manifest.json") {
 		t.Errorf("a part of a manifest that cannot be read was written: %v", err)

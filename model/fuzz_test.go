@@ -11,7 +11,7 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// headerOf is a file up to its tensor data, and the length of the rest.
+// headerOf returns a file up to its tensor data, and the length of the tensor data.
 func headerOf(spec *tiny.Model) (header []byte, rest int) {
 	f := spec.File()
 	data := spec.Bytes()
@@ -22,8 +22,8 @@ func headerOf(spec *tiny.Model) (header []byte, rest int) {
 	return data[:start], len(data) - int(start)
 }
 
-// bases are the models whose headers are spoiled: one of each architecture, and
-// one with everything optional.
+// bases returns the models whose headers are mutated: one of each architecture, and one
+// with every optional key and tensor.
 func bases() []*tiny.Model {
 	var all []*tiny.Model
 	for _, arch := range Architectures() {
@@ -40,8 +40,8 @@ func bases() []*tiny.Model {
 	return append(all, rich)
 }
 
-// loadBounded loads what may be a model: it may be refused, but must not panic,
-// take long, or take memory that the file does not account for.
+// loadBounded loads data that may be a model. It fails the test if Load panics, is slow,
+// or takes much more memory than the file has bytes.
 func loadBounded(t *testing.T, data []byte) *Model {
 	t.Helper()
 	var before, after runtime.MemStats
@@ -66,7 +66,7 @@ func loadBounded(t *testing.T, data []byte) *Model {
 	return m
 }
 
-// Every flipped bit of a header gives a model or an error.
+// TestHeaderBitFlips flips each bit of a header: the result is a model or an error.
 func TestHeaderBitFlips(t *testing.T) {
 	step := 1
 	if testing.Short() {
@@ -87,14 +87,14 @@ func TestHeaderBitFlips(t *testing.T) {
 			}
 			data[bit/8] ^= 1 << (bit % 8)
 		}
-		// Names and small changes of numbers that have no other witness stay loadable.
+		// Flips in names, and in numbers that nothing else confirms, still load.
 		if total := 8 * len(header) / step; loaded == 0 || loaded > total/4 {
 			t.Errorf("%s: %d of %d flips are loaded", arch, loaded, total)
 		}
 	}
 }
 
-// FuzzLoad feeds headers with room for tensor data behind them to Load.
+// FuzzLoad loads random headers, followed by zeros as tensor data.
 func FuzzLoad(f *testing.F) {
 	room := 0
 	for _, spec := range bases() {

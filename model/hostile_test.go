@@ -16,7 +16,7 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// numbered is n different strings, as long as the format makes them.
+// numbered returns n different strings of a format.
 func numbered(n int, format string) []string {
 	out := make([]string, n)
 	for i := range out {
@@ -25,8 +25,8 @@ func numbered(n int, format string) []string {
 	return out
 }
 
-// alphabet is n texts of two and three characters of the byte-level alphabet that
-// are no tokens of a tiny vocabulary, and merges that make them.
+// alphabet returns n texts of two or three characters of the byte-level alphabet, none of
+// them a token of a tiny vocabulary, and merges that produce them.
 func alphabet(n int) (texts, merges []string) {
 	for i := range n {
 		a, b := tokenizer.ByteToken(byte(i)|0x80), tokenizer.ByteToken(byte(i>>7)|0x80)
@@ -40,8 +40,7 @@ func alphabet(n int) (texts, merges []string) {
 	return texts, merges
 }
 
-// vocabulary is a byte-level one: the bytes and more tokens, all the others of
-// one type.
+// vocabulary returns a byte-level vocabulary: the bytes, and more tokens of one type.
 func vocabulary(w map[string]any, kind uint8, more []string) []string {
 	spec := tiny.New("llama", 1)
 	spec.AddVocab(true)
@@ -59,8 +58,8 @@ func vocabulary(w map[string]any, kind uint8, more []string) []string {
 	return tokens
 }
 
-// Large files that say little take no more memory and time than they account
-// for, read as users read them.
+// TestLargeHostileFiles opens large files that a small writer made. Memory and time must
+// stay in proportion to the file.
 func TestLargeHostileFiles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("writes files of tens of megabytes")
@@ -121,7 +120,7 @@ func TestLargeHostileFiles(t *testing.T) {
 		{"long names", "quoted in errors", func(w map[string]any) {
 			vocabulary(w, 1, nil)
 			w["tokenizer.ggml.pre"] = string(slices.Repeat([]byte{1}, 16<<20))
-		}, tiny.Vocab, true}, // of token ids
+		}, tiny.Vocab, true}, // loads without a tokenizer
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -188,7 +187,7 @@ func hostile(t *testing.T, path string, set map[string]any, rows int) {
 	}
 }
 
-// opened opens a file as a model, which may be refused.
+// opened opens a file as a model and closes it.
 func opened(t *testing.T, path string) (size, memory uint64, took time.Duration, err error) {
 	t.Helper()
 	info, err := os.Stat(path)

@@ -28,7 +28,7 @@ func floats(b []byte) []float32 {
 	return v
 }
 
-// Fused tensors must be cut in the right order and place.
+// TestFusedViews checks the order and the borders of the parts of fused tensors.
 func TestFusedViews(t *testing.T) {
 	const p = "blk.1."
 	concat := func(parts ...[]byte) []byte {

@@ -18,8 +18,8 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// What files leave out, and what they may say beyond the ordinary.
-func TestLoadConfigVariants(t *testing.T) {
+// TestConfigKeys covers defaults for absent keys, and keys with unusual values.
+func TestConfigKeys(t *testing.T) {
 	const head = tiny.HeadDim
 	tests := []struct {
 		name, reason string
@@ -27,13 +27,13 @@ func TestLoadConfigVariants(t *testing.T) {
 		change       func(m *tiny.Model)
 		want         func(c *Config)
 	}{
-		{"no vocab_size", "the embedding says it", "llama",
+		{"no vocab_size", "the embedding has the number", "llama",
 			func(m *tiny.Model) { m.Delete(".vocab_size") }, func(c *Config) {}},
 		{"no head_count_kv", "as many as heads", "gpt2",
 			func(m *tiny.Model) { m.Delete(".attention.head_count_kv") }, func(c *Config) {}},
 		{"no general.name", "it is optional", "llama",
 			func(m *tiny.Model) { m.Delete("general.name") }, func(c *Config) { c.Name = "" }},
-		{"uint64 keys", "any integer type will do", "llama",
+		{"uint64 keys", "any integer type is allowed", "llama",
 			func(m *tiny.Model) { m.Set(".block_count", uint64(tiny.Layers)) }, func(c *Config) {}},
 		{"per layer", "equal values for all layers", "llama",
 			func(m *tiny.Model) {
@@ -43,13 +43,13 @@ func TestLoadConfigVariants(t *testing.T) {
 			}, func(c *Config) {}},
 		{"mistral", "a window in all layers", "llama",
 			func(m *tiny.Model) { m.Set(".attention.sliding_window", uint32(7)) }, func(c *Config) { c.Window = 7 }},
-		{"qwen's window", "is not used by these models", "qwen2",
+		{"qwen2's window", "is not used by these models", "qwen2",
 			func(m *tiny.Model) { m.Set(".attention.sliding_window", uint32(7)) }, func(c *Config) {}},
 		{"phi-3's window", "is not applied", "phi3",
 			func(m *tiny.Model) { m.Set(".attention.sliding_window", uint32(7)) }, func(c *Config) {}},
 		{"gemma2's window", "has a default", "gemma2",
 			func(m *tiny.Model) { m.Delete(".attention.sliding_window") }, func(c *Config) { c.Window = 4096 }},
-		{"gemma2's caps", "as the file says", "gemma2",
+		{"gemma2's caps", "the file overrides the default", "gemma2",
 			func(m *tiny.Model) {
 				m.Set(".attn_logit_softcapping", float32(20))
 				m.Set(".final_logit_softcapping", float32(0))
@@ -138,7 +138,8 @@ func TestLoadConfigVariants(t *testing.T) {
 	}
 }
 
-// The two sizes whose attention is scaled by another width than the head's.
+// TestAttentionScaleByDepth covers the two models whose attention scale is not 1/√(head
+// dim).
 func TestAttentionScaleByDepth(t *testing.T) {
 	for arch, depth := range map[string]int{"gemma2": 46, "gemma3": 62} {
 		spec := tiny.New(arch, 1)
@@ -217,8 +218,8 @@ func TestRopeFactors(t *testing.T) {
 	}
 }
 
-// Rotation factors near 0 make angles that have no sine here.
-func TestRotationFactorsAreBounded(t *testing.T) {
+// RoPE divisors near 0 make angles beyond portable.MaxAngle.
+func TestRopeDivisorsAreBounded(t *testing.T) {
 	for _, tt := range []struct {
 		name, reason string
 		short, long  float32
@@ -244,8 +245,8 @@ func TestRotationFactorsAreBounded(t *testing.T) {
 	}
 }
 
-// A format that quant does not know is refused with the error that this package names.
-func TestUnsupportedFormatIsQuants(t *testing.T) {
+// An unknown block format is quant.ErrUnsupported, whichever package refuses it.
+func TestUnsupportedFormat(t *testing.T) {
 	spec := tiny.New("llama", 1)
 	data := spec.Bytes()
 	x, _ := spec.File().Tensor("output_norm.weight")

@@ -11,8 +11,8 @@ import (
 	"github.com/lockstep-go/lockstep/model/gguf"
 )
 
-// Every file of the oracle must load.
-func TestLoadOracle(t *testing.T) {
+// TestLoadGoldenFiles loads every file of golden/arch and golden/quant.
+func TestLoadGoldenFiles(t *testing.T) {
 	var files []string
 	for _, dir := range []string{"arch", "quant"} {
 		found, err := filepath.Glob("../golden/" + dir + "/*.gguf")

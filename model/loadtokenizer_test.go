@@ -26,8 +26,8 @@ var badVocabularies = []struct {
 	{"too many merges", "memory for each", set("tokenizer.ggml.merges", make([]string, maxMerges+1)), errBadKey, ""},
 	{"no merges", "every text would be spelled byte by byte", del("tokenizer.ggml.merges"), errMissingKey, ""},
 	{"no tokens", "an empty list", set(tokensKey, []string{}), tokenizer.ErrVocab, "no tokens"},
-	{"fewer types", "one a token", set(typesKey, []int32{1, 1}), tokenizer.ErrVocab, "differ in number"},
-	{"more scores", "one a token", set("tokenizer.ggml.scores", make([]float32, tiny.Vocab+1)), tokenizer.ErrVocab, "differ in number"},
+	{"fewer types", "one per token", set(typesKey, []int32{1, 1}), tokenizer.ErrVocab, "differ in number"},
+	{"more scores", "one per token", set("tokenizer.ggml.scores", make([]float32, tiny.Vocab+1)), tokenizer.ErrVocab, "differ in number"},
 	{"unknown type", "no such type", set(typesKey, make([]int32, tiny.Vocab)), tokenizer.ErrVocab, "unknown token type"},
 	{"type beyond 32 bits", "must not wrap", set(typesKey, slices.Repeat([]int64{1 << 32}, tiny.Vocab)), errBadKey, ""},
 	{"negative type", "no such type", set(typesKey, slices.Repeat([]int32{-1}, tiny.Vocab)), errBadKey, ""},
@@ -52,8 +52,8 @@ func TestBadVocabularies(t *testing.T) {
 	}
 }
 
-// sentencePiece gives a model a SentencePiece vocabulary that states no special
-// tokens: unknown, BOS and EOS, the bytes, and some letters.
+// sentencePiece gives a model a SentencePiece vocabulary of unknown, BOS, EOS, the bytes
+// and some letters, without keys for special tokens.
 func sentencePiece(m *tiny.Model) (tokens []string, types []int32) {
 	tokens, types = []string{"<unk>", "<s>", "</s>"}, []int32{2, 3, 3}
 	for b := range 256 {
@@ -87,7 +87,7 @@ func TestSentencePieceDefaults(t *testing.T) {
 	}
 }
 
-// A SentencePiece vocabulary has byte tokens, which must be bytes.
+// Byte tokens of a SentencePiece vocabulary must name bytes.
 func TestBadByteToken(t *testing.T) {
 	spec := tiny.New("llama", 1)
 	tokens, _ := sentencePiece(spec)

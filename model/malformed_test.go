@@ -13,7 +13,7 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// change spoils a model.
+// change makes a model file malformed.
 type change func(m *tiny.Model)
 
 func set(key string, v any) change          { return func(m *tiny.Model) { m.Set(key, v) } }
@@ -42,8 +42,8 @@ const (
 	scalingType = ".rope.scaling.type"
 )
 
-// malformed lists files that must be refused. The text must be in the message:
-// the key or tensor at fault.
+// malformed lists files that Load must refuse, with the key or tensor that the error must
+// name.
 var malformed = []struct {
 	name, reason string
 	arch         string
@@ -51,17 +51,17 @@ var malformed = []struct {
 	sentinel     error
 	text         string
 }{
-	{"no architecture", "nothing can be said", "llama", del("general.architecture"), errMissingKey, "general.architecture"},
-	{"unknown architecture", "named with those that are known", "llama", set("general.architecture", "mamba"), errUnsupportedArch, `"mamba": it is none of gemma2`},
-	{"empty architecture", "is none", "llama", set("general.architecture", ""), errUnsupportedArch, `""`},
+	{"no architecture", "nothing else can be read", "llama", del("general.architecture"), errMissingKey, "general.architecture"},
+	{"unknown architecture", "the error lists the known ones", "llama", set("general.architecture", "mamba"), errUnsupportedArch, `"mamba": it is none of gemma2`},
+	{"empty architecture", "not an architecture", "llama", set("general.architecture", ""), errUnsupportedArch, `""`},
 
-	{"no layers", "the loop would do nothing", "llama", set(".block_count", uint32(0)), errBadKey, "llama.block_count"},
+	{"no layers", "a model needs layers", "llama", set(".block_count", uint32(0)), errBadKey, "llama.block_count"},
 	{"513 layers", "beyond any model", "llama", set(".block_count", uint32(513)), errBadKey, "513"},
-	{"huge layers", "no int holds it", "llama", set(".block_count", uint64(math.MaxUint64)), errBadKey, "llama.block_count"},
-	{"negative layers", "a signed type may hold it", "llama", set(".block_count", int32(-1)), errBadKey, "llama.block_count"},
+	{"huge layers", "overflows an int", "llama", set(".block_count", uint64(math.MaxUint64)), errBadKey, "llama.block_count"},
+	{"negative layers", "signed types are allowed, negative values are not", "llama", set(".block_count", int32(-1)), errBadKey, "llama.block_count"},
 	{"layers as text", "a wrong type", "llama", set(".block_count", "2"), errBadKey, "llama.block_count"},
 	{"layers as float", "a wrong type", "llama", set(".block_count", float32(2)), gguf.ErrType, "llama.block_count"},
-	{"layers missing", "needed", "llama", del(".block_count"), errMissingKey, "llama.block_count"},
+	{"layers missing", "required", "llama", del(".block_count"), errMissingKey, "llama.block_count"},
 	{"more layers than tensors", "the first that is not there", "llama", set(".block_count", uint32(3)), errMissingTensor, "blk.2.attn_norm.weight"},
 	{"fewer layers than tensors", "weights left over", "llama", set(".block_count", uint32(1)), errSurplusTensor, "blk.1."},
 	{"a layer far beyond", "weights left over", "llama", add("blk.9.attn_q.weight", 32, 32), errSurplusTensor, "block_count is 2"},
@@ -74,10 +74,10 @@ var malformed = []struct {
 	{"no width", "empty rows", "llama", set(".embedding_length", uint32(0)), errBadKey, "llama.embedding_length"},
 	{"another width", "not the embedding's", "llama", set(".embedding_length", uint32(64)), errTensorShape, embedding},
 	{"absurd width", "products overflow", "llama", set(".embedding_length", uint64(1)<<40), errBadKey, "llama.embedding_length"},
-	{"width missing", "needed", "llama", del(".embedding_length"), errMissingKey, "llama.embedding_length"},
+	{"width missing", "required", "llama", del(".embedding_length"), errMissingKey, "llama.embedding_length"},
 
 	{"no heads", "a division by it", "llama", set(headsKey, uint32(0)), errBadKey, "llama.attention.head_count"},
-	{"heads missing", "needed", "llama", del(headsKey), errMissingKey, "llama.attention.head_count"},
+	{"heads missing", "required", "llama", del(headsKey), errMissingKey, "llama.attention.head_count"},
 	{"too many heads", "products overflow", "llama", set(headsKey, uint32(math.MaxUint32)), errBadKey, "llama.attention.head_count"},
 	{"no kv heads", "a division by it", "llama", set(kvHeadsKey, uint32(0)), errBadKey, "llama.attention.head_count_kv"},
 	{"odd groups", "heads no multiple of kv heads", "llama", set(kvHeadsKey, uint32(3)), errBadKey, "no multiple of 3"},
@@ -86,87 +86,87 @@ var malformed = []struct {
 	{"heads differ by layer", "not computed", "llama", set(headsKey, []uint32{4, 2}), ErrUnsupported, "layer 1 has 2"},
 	{"heads for other layers", "one too few", "llama", set(headsKey, []uint32{4}), errBadKey, "1 values for 2 layers"},
 	{"heads as texts", "an array of a wrong type", "llama", set(headsKey, []string{"4", "4"}), errBadKey, "llama.attention.head_count"},
-	{"heads all 0", "an array hides nothing", "llama", set(headsKey, []uint32{0, 0}), errBadKey, "llama.attention.head_count"},
-	{"heads all negative", "an array hides nothing", "llama", set(headsKey, []int32{-4, -4}), errBadKey, "-4"},
+	{"heads all 0", "negative values in an array", "llama", set(headsKey, []uint32{0, 0}), errBadKey, "llama.attention.head_count"},
+	{"heads all negative", "negative values in an array", "llama", set(headsKey, []int32{-4, -4}), errBadKey, "-4"},
 	{"kv heads differ by layer", "not computed", "llama", set(kvHeadsKey, []uint32{2, 4}), ErrUnsupported, "head_count_kv"},
 	{"FFN differs by layer", "not computed", "llama", set(".feed_forward_length", []uint32{48, 32}), ErrUnsupported, "feed_forward_length"},
 	{"key length 0", "empty heads", "llama", set(".attention.key_length", uint32(0)), errBadKey, "key_length"},
 	{"another key length", "not the projections'", "llama", set(".attention.key_length", uint32(16)), errTensorShape, "blk.0.attn_q.weight"},
 	{"another value length", "not the projections'", "llama", set(".attention.value_length", uint32(16)), errTensorShape, "blk.0.attn_v.weight"},
 	{"no FFN", "empty rows", "llama", set(".feed_forward_length", uint32(0)), errBadKey, "feed_forward_length"},
-	{"FFN missing", "needed", "llama", del(".feed_forward_length"), errMissingKey, "feed_forward_length"},
+	{"FFN missing", "required", "llama", del(".feed_forward_length"), errMissingKey, "feed_forward_length"},
 	{"another FFN", "not the tensors'", "llama", set(".feed_forward_length", uint32(64)), errTensorShape, "blk.0.ffn_gate.weight"},
 
 	{"odd rope", "pairs are rotated", "llama", set(ropeDimKey, uint32(7)), errBadKey, "rope.dimension_count"},
 	{"rope beyond the head", "would rotate the next head", "llama", set(ropeDimKey, uint32(10)), errBadKey, "head size 8"},
-	{"rope 0", "the file should not say it", "llama", set(ropeDimKey, uint32(0)), errBadKey, "rope.dimension_count"},
+	{"rope 0", "a file without RoPE omits the key", "llama", set(ropeDimKey, uint32(0)), errBadKey, "rope.dimension_count"},
 	{"rope as text", "a wrong type", "llama", set(ropeDimKey, "8"), errBadKey, "rope.dimension_count"},
 	{"eps 0", "a division by 0 for a zero vector", "llama", set(epsKey, float32(0)), errBadKey, epsKey},
 	{"eps negative", "a root of a negative", "llama", set(epsKey, float32(-1e-5)), errBadKey, epsKey},
-	{"eps NaN", "poisons everything", "llama", set(epsKey, float32(math.NaN())), errBadKey, epsKey},
-	{"eps Inf", "makes everything 0", "llama", set(epsKey, float32(math.Inf(1))), errBadKey, epsKey},
+	{"eps NaN", "every result would be NaN", "llama", set(epsKey, float32(math.NaN())), errBadKey, epsKey},
+	{"eps Inf", "every result would be 0", "llama", set(epsKey, float32(math.Inf(1))), errBadKey, epsKey},
 	{"eps tiny", "0 as a float32", "llama", set(epsKey, 1e-60), errBadKey, epsKey},
-	{"eps missing", "needed", "llama", del(epsKey), errMissingKey, epsKey},
+	{"eps missing", "required", "llama", del(epsKey), errMissingKey, epsKey},
 	{"LayerNorm eps missing", "another key", "gpt2", del(layerEps), errMissingKey, layerEps},
 	{"base 0", "no frequencies", "llama", set(baseKey, float32(0)), errBadKey, baseKey},
 	{"base negative", "a power of a negative", "llama", set(baseKey, float32(-1)), errBadKey, baseKey},
-	{"base NaN", "poisons everything", "llama", set(baseKey, float32(math.NaN())), errBadKey, baseKey},
+	{"base NaN", "every result would be NaN", "llama", set(baseKey, float32(math.NaN())), errBadKey, baseKey},
 	{"base Inf", "frequencies 0", "llama", set(baseKey, float32(math.Inf(1))), errBadKey, baseKey},
-	{"base tiny", "angles that have no sine here", "llama", set(baseKey, float32(1e-8)), errBadKey, "llama.rope.freq_base"},
-	{"local base tiny", "angles that have no sine here", "gemma3", set(".rope.freq_base_swa", float32(1e-8)), errBadKey, "gemma3.rope.freq_base_swa"},
-	{"scaling tiny", "angles that have no sine here", "llama", set(".rope.scaling.factor", float32(1e-6)), errBadKey, "llama.rope.scaling.factor"},
-	{"context beyond the sine", "angles that have no sine here", "llama", set(".context_length", uint32(1650000)), errBadKey, "llama.context_length"},
+	{"base tiny", "angles beyond portable.MaxAngle", "llama", set(baseKey, float32(1e-8)), errBadKey, "llama.rope.freq_base"},
+	{"local base tiny", "angles beyond portable.MaxAngle", "gemma3", set(".rope.freq_base_swa", float32(1e-8)), errBadKey, "gemma3.rope.freq_base_swa"},
+	{"scaling tiny", "angles beyond portable.MaxAngle", "llama", set(".rope.scaling.factor", float32(1e-6)), errBadKey, "llama.rope.scaling.factor"},
+	{"context beyond the sine", "angles beyond portable.MaxAngle", "llama", set(".context_length", uint32(1650000)), errBadKey, "llama.context_length"},
 	{"local base 0", "no frequencies", "gemma3", set(".rope.freq_base_swa", float32(0)), errBadKey, "freq_base_swa"},
 	{"yarn", "another interpolation", "llama", set(scalingType, "yarn"), ErrUnsupported, `"yarn"`},
-	{"unknown scaling", "nobody knows", "llama", set(scalingType, "spiral"), ErrUnsupported, `"spiral"`},
-	{"scaling negative", "positions backwards", "llama", set(".rope.scaling.factor", float32(-2)), errBadKey, "rope.scaling.factor"},
-	{"scaling NaN", "poisons everything", "llama", set(".rope.scale_linear", float32(math.NaN())), errBadKey, "rope.scale_linear"},
+	{"unknown scaling", "an unknown type", "llama", set(scalingType, "spiral"), ErrUnsupported, `"spiral"`},
+	{"scaling negative", "negative positions", "llama", set(".rope.scaling.factor", float32(-2)), errBadKey, "rope.scaling.factor"},
+	{"scaling NaN", "every result would be NaN", "llama", set(".rope.scale_linear", float32(math.NaN())), errBadKey, "rope.scale_linear"},
 	{"longrope with a factor", "two scalings at once", "phi3", both(set(scalingType, "longrope"), set(".rope.scaling.factor", float32(2))), ErrUnsupported, "longrope"},
 	{"attention factor 0", "no attention", "phi3", set(".rope.scaling.attn_factor", float32(0)), errBadKey, "attn_factor"},
 	{"original context 0", "always long", "phi3", set(".rope.scaling.original_context_length", uint32(0)), errBadKey, "original_context_length"},
 	{"short factors only", "half of LongRoPE", "phi3", add("rope_factors_short.weight", 4), errMissingTensor, "rope_factors_long.weight"},
-	{"factors of another size", "one for each pair", "llama", add("rope_freqs.weight", 8), errTensorShape, "rope_freqs.weight"},
+	{"factors of another size", "one divisor per pair", "llama", add("rope_freqs.weight", 8), errTensorShape, "rope_freqs.weight"},
 	{"factors 0", "a division by it", "llama", both(add("rope_freqs.weight", 4), reformat("rope_freqs.weight", quant.F16)), errBadKey, "factor 0 is 0"},
-	{"factors without rope", "nobody would use them", "gpt2", add("rope_freqs.weight", 4), errSurplusTensor, "rope_freqs.weight"},
+	{"factors without rope", "the model would not use them", "gpt2", add("rope_freqs.weight", 4), errSurplusTensor, "rope_freqs.weight"},
 
 	{"attention cap negative", "flips signs", "gemma2", set(".attn_logit_softcapping", float32(-50)), errBadKey, "attn_logit_softcapping"},
-	{"attention cap NaN", "poisons everything", "gemma2", set(".attn_logit_softcapping", float32(math.NaN())), errBadKey, "attn_logit_softcapping"},
+	{"attention cap NaN", "every result would be NaN", "gemma2", set(".attn_logit_softcapping", float32(math.NaN())), errBadKey, "attn_logit_softcapping"},
 	{"output cap negative", "flips signs", "gemma2", set(".final_logit_softcapping", float32(-1)), errBadKey, "final_logit_softcapping"},
 	{"output cap Inf", "Inf·tanh(0)", "gemma2", set(".final_logit_softcapping", float32(math.Inf(1))), errBadKey, "final_logit_softcapping"},
 	{"window as text", "a wrong type", "gemma2", set(".attention.sliding_window", "5"), errBadKey, "sliding_window"},
-	{"window absurd", "no int holds it", "gemma2", set(".attention.sliding_window", uint64(math.MaxUint64)), errBadKey, "sliding_window"},
+	{"window absurd", "overflows an int", "gemma2", set(".attention.sliding_window", uint64(math.MaxUint64)), errBadKey, "sliding_window"},
 	{"pattern 0", "a division by it", "gemma3", set(".attention.sliding_window_pattern", uint32(0)), errBadKey, "sliding_window_pattern"},
-	{"scale negative", "likes what is unlike", "llama", set(".attention.scale", float32(-1)), errBadKey, "attention.scale"},
+	{"scale negative", "would prefer unlike keys", "llama", set(".attention.scale", float32(-1)), errBadKey, "attention.scale"},
 	{"not causal", "an encoder", "llama", set(".attention.causal", false), ErrUnsupported, "attention.causal"},
 	{"scaled logits", "another architecture's", "llama", set(".logit_scale", float32(0.06)), ErrUnsupported, "logit_scale"},
 	{"shared experts", "another architecture's", "qwen3moe", set(".expert_shared_count", uint32(1)), ErrUnsupported, "expert_shared_count"},
-	{"neutral key as text", "cannot be judged", "llama", set(".residual_scale", "1"), ErrUnsupported, "residual_scale"},
+	{"neutral key as text", "text is not comparable", "llama", set(".residual_scale", "1"), ErrUnsupported, "residual_scale"},
 
 	{"experts in a dense architecture", "not computed", "qwen2", set(".expert_count", uint32(4)), ErrUnsupported, "expert_count"},
 	{"no experts", "a mixture of none", "qwen3moe", set(".expert_count", uint32(0)), errBadKey, "expert_count"},
-	{"experts missing", "needed", "qwen3moe", del(".expert_count"), errMissingKey, "expert_count"},
+	{"experts missing", "required", "qwen3moe", del(".expert_count"), errMissingKey, "expert_count"},
 	{"too many experts", "beyond any model", "qwen3moe", set(".expert_count", uint32(100000)), errBadKey, "expert_count"},
 	{"another number of experts", "not the tensors'", "qwen3moe", set(".expert_count", uint32(8)), errTensorShape, "blk.0.ffn_gate_inp.weight"},
 	{"stack of another height", "not as many as the router chooses from", "qwen3moe", reshape("blk.1.ffn_up_exps.weight", 32, 48, 3), errTensorShape, "[32 48 3], want [32 48 4]"},
 	{"no expert used", "an empty sum", "qwen3moe", set(".expert_used_count", uint32(0)), errBadKey, "expert_used_count"},
 	{"more used than there are", "beyond the list", "qwen3moe", set(".expert_used_count", uint32(5)), errBadKey, "expert_used_count"},
-	{"used missing", "needed", "qwen3moe", del(".expert_used_count"), errMissingKey, "expert_used_count"},
+	{"used missing", "required", "qwen3moe", del(".expert_used_count"), errMissingKey, "expert_used_count"},
 	{"expert FFN 0", "empty rows", "qwen3moe", set(".expert_feed_forward_length", uint32(0)), errBadKey, "expert_feed_forward_length"},
 	{"expert FFN and FFN missing", "no width at all", "qwen3moe", both(del(".expert_feed_forward_length"), del(".feed_forward_length")), errMissingKey, "expert_feed_forward_length"},
 
-	{"no embedding", "needed", "llama", drop(embedding), errMissingTensor, embedding},
+	{"no embedding", "required", "llama", drop(embedding), errMissingTensor, embedding},
 	{"flat embedding", "one row", "llama", reshape(embedding, 32*tiny.Vocab), errTensorShape, embedding},
 	{"transposed embedding", "another shape", "llama", both(del(".vocab_size"), reshape(embedding, tiny.Vocab, 32)), errTensorShape, embedding},
 	{"vocab_size", "not the embedding's rows", "llama", set(".vocab_size", uint32(100)), errTensorShape, "vocab_size is 100"},
 	{"no vocabulary", "no tokens", "llama", set(".vocab_size", uint32(0)), errBadKey, "vocab_size"},
 	{"no positions", "needed where there is no rope", "gpt2", drop("position_embd.weight"), errMissingTensor, "position_embd.weight"},
-	{"norm missing", "needed", "llama", drop(firstNorm), errMissingTensor, firstNorm},
+	{"norm missing", "required", "llama", drop(firstNorm), errMissingTensor, firstNorm},
 	{"norm bias missing", "LayerNorm has one", "gpt2", drop("blk.1.ffn_norm.bias"), errMissingTensor, "blk.1.ffn_norm.bias"},
 	{"norm of another width", "both shapes", "llama", reshape(firstNorm, 31), errTensorShape, "have [31], want [32]"},
 	{"norm as a matrix", "both shapes", "llama", reshape(firstNorm, 8, 4), errTensorShape, "have [8 4], want [32]"},
 	{"norm in blocks", "a vector is used as it is", "llama", reformat(firstNorm, quant.Q8_0), quant.ErrUnsupported, "Q8_0"},
 	{"bias in blocks", "a vector is used as it is", "qwen2", reformat("blk.0.attn_q.bias", quant.Q4_0), quant.ErrUnsupported, "blk.0.attn_q.bias"},
-	{"Q missing", "needed", "llama", drop("blk.1.attn_q.weight"), errMissingTensor, "blk.1.attn_q.weight"},
+	{"Q missing", "required", "llama", drop("blk.1.attn_q.weight"), errMissingTensor, "blk.1.attn_q.weight"},
 	{"Q bias missing", "these models have one", "qwen2", drop("blk.1.attn_k.bias"), errMissingTensor, "blk.1.attn_k.bias"},
 	{"QKV bias missing", "these models have one", "gpt2", drop("blk.0.attn_qkv.bias"), errMissingTensor, "blk.0.attn_qkv.bias"},
 	{"QKV and Q", "one too many", "gpt2", add("blk.0.attn_q.weight", 32, 32), errSurplusTensor, "blk.0.attn_q.weight"},
@@ -177,11 +177,11 @@ var malformed = []struct {
 	{"QK norm in a family without", "it would be left out", "llama", add("blk.0.attn_q_norm.weight", 8), errSurplusTensor, "attn_q_norm"},
 	{"post norm missing", "these models have one", "gemma2", drop("blk.0.post_ffw_norm.weight"), errMissingTensor, "post_ffw_norm"},
 	{"half a gate", "gate and up in one", "phi3", reshape("blk.0.ffn_up.weight", 32, 48), errTensorShape, "blk.0.ffn_up.weight"},
-	{"gate missing", "needed", "llama", drop("blk.0.ffn_gate.weight"), errMissingTensor, "ffn_gate"},
+	{"gate missing", "required", "llama", drop("blk.0.ffn_gate.weight"), errMissingTensor, "ffn_gate"},
 	{"gate where there is none", "it would be left out", "gpt2", add("blk.0.ffn_gate.weight", 32, 48), errSurplusTensor, "ffn_gate"},
 	{"down bias missing", "these models have one", "phi2", drop("blk.1.ffn_down.bias"), errMissingTensor, "blk.1.ffn_down.bias"},
 	{"output bias missing", "this model has one", "phi2", drop("output.bias"), errMissingTensor, "output.bias"},
-	{"output norm missing", "needed", "llama", drop("output_norm.weight"), errMissingTensor, "output_norm.weight"},
+	{"output norm missing", "required", "llama", drop("output_norm.weight"), errMissingTensor, "output_norm.weight"},
 	{"output of another vocabulary", "both shapes", "llama", reshape("output.weight", 32, 100), errTensorShape, "output.weight"},
 	{"unknown tensor", "somebody meant it", "llama", add("surprise.weight", 3), errSurplusTensor, "surprise.weight"},
 	{"unknown tensor of a layer", "somebody meant it", "llama", add("blk.0.attn_sinks.weight", 4), errSurplusTensor, "llama does not use it"},
@@ -195,7 +195,7 @@ func TestMalformed(t *testing.T) {
 	for _, tt := range malformed {
 		t.Run(tt.name, func(t *testing.T) {
 			if seen[tt.name] {
-				t.Fatal("two cases of this name")
+				t.Fatal("two cases have this name")
 			}
 			seen[tt.name] = true
 			spec := tiny.New(tt.arch, 1)
@@ -214,12 +214,12 @@ func refused(t *testing.T, spec *tiny.Model, reason string, sentinel error, text
 	case !errors.Is(err, sentinel):
 		t.Errorf("%s: error %q, want %q", reason, err, sentinel)
 	case !strings.Contains(err.Error(), text):
-		t.Errorf("%s: error %q does not say %q", reason, err, text)
+		t.Errorf("%s: error %q does not contain %q", reason, err, text)
 	}
 }
 
-// A file cut short under its mapping must be an error, not the end of the process.
-func TestLoadTruncatedUnderMap(t *testing.T) {
+// A mapped file that becomes shorter must give an error and no crash.
+func TestLoadTruncatedMapping(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cut.gguf")
 	if err := os.WriteFile(path, tiny.New("llama", 1).Bytes(), 0o600); err != nil {
 		t.Fatal(err)

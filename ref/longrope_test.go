@@ -10,8 +10,8 @@ import (
 	"github.com/lockstep-go/lockstep/ref"
 )
 
-// longRopeEngine is a Phi-3 with other rotation factors in sessions of more than 16
-// positions.
+// longRopeEngine returns an engine with a Phi-3 that uses its long RoPE factors in sessions
+// of more than 16 positions.
 func longRopeEngine(t *testing.T) *ref.Engine {
 	t.Helper()
 	spec := tiny.New("phi3", 1)
@@ -25,8 +25,8 @@ func longRopeEngine(t *testing.T) *ref.Engine {
 	return engine(t, m, ref.Options{})
 }
 
-// A session's capacity decides between the short and the long factors, and a cache
-// computed with one kind is refused by a session of the other.
+// A session's capacity selects the short or the long factors. A session refuses a snapshot
+// that was computed with the other ones.
 func TestLongRope(t *testing.T) {
 	e := longRopeEngine(t)
 	tokens := []int{5, 6, 7, 8}
@@ -43,19 +43,19 @@ func TestLongRope(t *testing.T) {
 		}
 	}
 	if !slices.Equal(logits[15], logits[16]) || !slices.Equal(logits[17], logits[32]) {
-		t.Error("sessions of one kind differ")
+		t.Error("sessions with the same factors differ")
 	}
 	if slices.Equal(logits[16], logits[17]) {
-		t.Error("a session of 17 positions rotates like one of 16")
+		t.Error("a session of 17 positions uses the short factors")
 	}
 	s, err := e.NewSession(32)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Restore(snapshots[17], 2); err != nil {
-		t.Errorf("a cache of the same kind: %v", err)
+		t.Errorf("a snapshot with the same factors: %v", err)
 	}
 	if err := s.Restore(snapshots[16], 2); err == nil || !strings.Contains(err.Error(), "long contexts") {
-		t.Errorf("a cache of the other kind: error %v", err)
+		t.Errorf("a snapshot with the other factors: error %v", err)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// randomMatrix is rows × cols weights of about unit variance in f, which must be a
-// format that can be written.
+// randomMatrix returns a matrix [rows, cols] of about unit variance in a format that quant
+// can encode.
 func randomMatrix(tb testing.TB, f quant.Format, rows, cols int) (model.Matrix, []float64) {
 	tb.Helper()
 	rng := rand.New(rand.NewPCG(uint64(rows), uint64(cols)))
@@ -43,8 +43,8 @@ func randomTensor(rows, cols int) tensor {
 	return x
 }
 
-// matMul against the plain sum, for widths around the four sums of dot, the segment,
-// and rows that are shared unevenly among the workers.
+// TestMatMul compares matMul with a plain sum: widths around the four interleaved sums and
+// the segment, and numbers of rows that do not divide evenly among workers.
 func TestMatMulIsTheSum(t *testing.T) {
 	cases := []struct {
 		name       string
@@ -87,8 +87,8 @@ func TestMatMulIsTheSum(t *testing.T) {
 	}
 }
 
-// The speed of the one loop that decides the speed of the reference, on one core: a
-// matrix of an 8B model's feed-forward network.
+// BenchmarkMatMul times the loop that decides the speed of the reference, on one core,
+// with a matrix of an 8B model's feed-forward network.
 func BenchmarkMatMul(b *testing.B) {
 	for _, f := range []quant.Format{quant.F32, quant.BF16, quant.Q8_0, quant.Q4_K, quant.Q6_K} {
 		w, _ := randomMatrix(b, f, 256, 4096)

@@ -10,8 +10,8 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Rows that are rounded to halves keep 11 bits whatever their size is.
-func TestRoundedScalesRows(t *testing.T) {
+// Rows that are rounded to f16 keep 11 bits, however large or small their elements are.
+func TestRoundRows(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
 	row := []float64{1, -0.3, 0.0123, 3e-7, 0}
 	for _, size := range []float64{1, 0x1p-100, 0x1p100} {
@@ -62,8 +62,7 @@ func TestTo16(t *testing.T) {
 	}
 }
 
-// Rounding weights as they are decoded gives the bits that a matrix gives which holds
-// them rounded.
+// Numerics.Weights gives the same bits as a matrix whose weights are rounded already.
 func TestMatMulRoundsWeights(t *testing.T) {
 	w, exact := randomMatrix(t, quant.Q4_K, 3, segment+256)
 	for f, r := range map[quant.Format]Rounding{quant.F16: ToF16, quant.BF16: ToBF16, quant.F32: Exact} {
@@ -93,8 +92,8 @@ func TestMatMulRoundsWeights(t *testing.T) {
 	}
 }
 
-// A running maximum changes nothing but what is rounded: each numerator relative to the
-// largest score up to the end of its block.
+// blockSoftmax differs from softmax only by its rounding: each e^(x−m) is rounded with the
+// maximum up to the end of its block.
 func TestBlockSoftmax(t *testing.T) {
 	scores := []float64{0.3, -1, 2.1, 0.7, 1.9, 4.4, -0.2, 3.3, 5.01, 1.1}
 	const first, block = 2, 3

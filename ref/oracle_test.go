@@ -12,8 +12,7 @@ import (
 	"github.com/lockstep-go/lockstep/ref"
 )
 
-// oracleTokens are the tokens that the files under golden/arch and golden/quant hold
-// the logits of: 5, 8, … 59.
+// oracleTokens returns the tokens of the logits in golden/arch and golden/quant: 5, 8, …, 59.
 func oracleTokens() (tokens []int) {
 	for t := 5; t <= 59; t += 3 {
 		tokens = append(tokens, t)
@@ -21,7 +20,7 @@ func oracleTokens() (tokens []int) {
 	return tokens
 }
 
-// oracles are the tiny models with logits made by an engine that is not ours.
+// oracles returns the tiny models that have logits of another engine.
 func oracles(t testing.TB) []string {
 	t.Helper()
 	var files []string
@@ -64,7 +63,7 @@ func session(t testing.TB, e *ref.Engine) model.Session {
 	return s
 }
 
-// forward returns a copy of the logits wanted.
+// forward returns a copy of the wanted logits.
 func forward(t testing.TB, s model.Session, tokens []int, want model.Want) []float32 {
 	t.Helper()
 	out, err := s.Forward(t.Context(), tokens, want)
@@ -88,7 +87,7 @@ func readNPY(t testing.TB, path string) (shape []int, data []float32) {
 	return shape, data
 }
 
-// relativeL2 is ‖got − want‖ / ‖want‖; NaN when either holds one.
+// relativeL2 is ‖got − want‖ / ‖want‖, NaN if either has a NaN.
 func relativeL2(got, want []float32) float64 {
 	var diff, norm float64
 	for i, w := range want {
@@ -99,8 +98,8 @@ func relativeL2(got, want []float32) float64 {
 	return math.Sqrt(diff / norm)
 }
 
-// logitBound is the relative L2 distance to another engine's logits, over all positions
-// and at each: a mistake at one position must not hide among the rest.
+// logitBound is the largest relative L2 distance to another engine's logits at any
+// position. That engine computes in float32.
 const logitBound = 2e-6
 
 func TestLogitsAgreeWithAnotherEngine(t *testing.T) {
@@ -147,7 +146,7 @@ func TestLogitsAgreeWithTransformersInFloat64(t *testing.T) {
 	}
 }
 
-// byPosition is the relative L2 distance at each position.
+// byPosition returns the relative L2 distance at each position.
 func byPosition(got, want []float32, vocab int) (d []float64) {
 	if len(got) != len(want) {
 		return []float64{math.NaN()}
@@ -158,7 +157,7 @@ func byPosition(got, want []float32, vocab int) (d []float64) {
 	return d
 }
 
-// The embedded model's oracle was made by its training script in float64.
+// TestEmbeddedModelAgreesWithItsTrainer compares with the training script, in float64.
 func TestEmbeddedModelAgreesWithItsTrainer(t *testing.T) {
 	const bound = 1e-6
 	m := open(t, filepath.Join("..", "golden", "model", "lockstep-tiny.gguf"))

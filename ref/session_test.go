@@ -14,8 +14,8 @@ import (
 	"github.com/lockstep-go/lockstep/ref"
 )
 
-// Prefill, single steps, uneven pieces, one worker and many: the same bits. Checked on
-// every architecture and format, over more positions than are computed together.
+// Prefill, single steps, uneven parts, one worker and many workers give the same bits, for
+// every architecture and format, over more positions than one chunk.
 func TestEveryWayToTheSamePositionGivesTheSameBits(t *testing.T) {
 	var tokens []int
 	for i := range 70 {
@@ -23,13 +23,13 @@ func TestEveryWayToTheSamePositionGivesTheSameBits(t *testing.T) {
 	}
 	ways := []struct {
 		name    string
-		pieces  []int
+		parts   []int
 		workers int
 	}{
 		{"single steps", slices.Repeat([]int{1}, 70), 2},
-		{"uneven pieces across the chunk", []int{31, 1, 2, 33, 3}, 3},
+		{"uneven parts across a chunk", []int{31, 1, 2, 33, 3}, 3},
 		{"one worker", []int{70}, 1},
-		{"more workers than rows in a head", []int{70}, 7},
+		{"an odd number of workers", []int{70}, 7},
 	}
 	for _, file := range oracles(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".gguf"), func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestEveryWayToTheSamePositionGivesTheSameBits(t *testing.T) {
 				s := session(t, engine(t, m, ref.Options{Workers: w.workers}))
 				var got []float32
 				at := 0
-				for _, n := range w.pieces {
+				for _, n := range w.parts {
 					got = append(got, forward(t, s, tokens[at:at+n], model.WantAll)...)
 					at += n
 				}
@@ -51,7 +51,7 @@ func TestEveryWayToTheSamePositionGivesTheSameBits(t *testing.T) {
 	}
 }
 
-func TestWantLastAndGreedyAreTheLastRowOfAll(t *testing.T) {
+func TestWantLastAndGreedyMatchWantAll(t *testing.T) {
 	m := open(t, filepath.Join("..", "golden", "arch", "llama-gqa.gguf"))
 	e := engine(t, m, ref.Options{})
 	all := forward(t, session(t, e), oracleTokens(), model.WantAll)
@@ -72,8 +72,8 @@ func TestWantLastAndGreedyAreTheLastRowOfAll(t *testing.T) {
 	}
 }
 
-// A continuation after truncate or restore is bit for bit what it was without them,
-// also in a model whose window has slid past the beginning.
+// A continuation after Truncate or Restore has the same bits as without them, also with a
+// sliding window that has left the beginning.
 func TestTruncateSnapshotRestore(t *testing.T) {
 	for _, arch := range []string{"gemma3", "gpt2", "qwen3moe"} {
 		t.Run(arch, func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestTruncateSnapshotRestore(t *testing.T) {
 				t.Error("the continuation after Truncate differs")
 			}
 			s.Truncate(0)
-			forward(t, s, []int{1, 2, 3}, model.WantNothing) // what was there must not shine through
+			forward(t, s, []int{1, 2, 3}, model.WantNothing) // must leave no trace
 			if err := s.Restore(snap, cut); err != nil {
 				t.Fatal(err)
 			}
@@ -168,7 +168,7 @@ func TestErrorsLeaveTheSessionUsable(t *testing.T) {
 	}
 }
 
-// A file that was closed under a session is an error, not the end of the process.
+// Forward after File.Close gives an error and no crash.
 func TestForwardAfterFileClose(t *testing.T) {
 	m, err := model.Open(filepath.Join("..", "golden", "arch", "llama-gqa.gguf"))
 	if err != nil {
@@ -187,7 +187,7 @@ func TestForwardAfterFileClose(t *testing.T) {
 	}
 }
 
-// TestModelInUse closes a model under its sessions, which must stay usable.
+// TestModelInUse closes a model that has open sessions, which must stay usable.
 func TestModelInUse(t *testing.T) {
 	m, err := model.Open(filepath.Join("..", "golden", "arch", "llama-gqa.gguf"))
 	if err != nil {
@@ -236,8 +236,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
-// Each Numerics is another function: near the exact one, by about its unit roundoff,
-// but not equal; a rounding that did nothing would pass as conformance.
+// Each Numerics changes the logits, by about its unit roundoff.
 func TestNumericsRoundWhereTheySay(t *testing.T) {
 	m := open(t, filepath.Join("..", "golden", "arch", "llama-gqa.gguf"))
 	logits := func(n ref.Numerics) []float32 {
@@ -269,7 +268,7 @@ func TestNumericsRoundWhereTheySay(t *testing.T) {
 	}
 }
 
-// Sessions of one engine may run at once and do not see each other.
+// Sessions of one engine may run concurrently without influence on each other.
 func TestConcurrentSessions(t *testing.T) {
 	m := open(t, filepath.Join("..", "golden", "arch", "qwen2.gguf"))
 	e := engine(t, m, ref.Options{})
@@ -285,7 +284,7 @@ func TestConcurrentSessions(t *testing.T) {
 			defer s.Close()
 			out, err := s.Forward(t.Context(), oracleTokens(), model.WantAll)
 			if err != nil || !slices.Equal(out.Logits, want) {
-				t.Errorf("a session that ran beside others differs (%v)", err)
+				t.Errorf("a session that ran concurrently differs (%v)", err)
 			}
 		})
 	}

@@ -11,9 +11,8 @@ import (
 	"github.com/lockstep-go/lockstep/ref"
 )
 
-// BenchmarkLlama1B is a 1B model of the real shapes with random weights, in the two
-// formats that people run it in: decode behind a short prompt, and prefill of 64
-// positions, in tokens/s.
+// BenchmarkLlama1B measures decoding after a short prompt and prefill of 64 positions, in
+// tokens per second, with the shapes of Llama-3.2-1B, random weights and two formats.
 func BenchmarkLlama1B(b *testing.B) {
 	for _, quant := range []string{"q8_0", "q4_k_m"} {
 		e := engine(b, open(b, randomLlama1B(b, quant)), ref.Options{})

@@ -9,7 +9,7 @@ import (
 	"github.com/lockstep-go/lockstep/ref"
 )
 
-// The tap sees every layer's operations in order, and its last logits are the output.
+// The tap receives every layer's operations in order. Its last values are the output.
 func TestTap(t *testing.T) {
 	m := open(t, filepath.Join("..", "golden", "arch", "phi2.gguf"))
 	var ops []string
@@ -34,8 +34,8 @@ func TestTap(t *testing.T) {
 	}
 }
 
-// What a tap leaves is what is computed on: with another token's operations, of a layer
-// or of those inside it, come that token's logits.
+// Later operations use the values that a tap writes: if it writes another token's values,
+// of a layer or of all operations inside it, that token's logits result.
 func TestTapChanges(t *testing.T) {
 	m := open(t, filepath.Join("..", "golden", "arch", "phi2.gguf"))
 	run := func(token int, tap ref.Tap) []float32 {
@@ -61,7 +61,7 @@ func TestTapChanges(t *testing.T) {
 			}
 		})
 		if slices.Equal(got, want) != c.same {
-			t.Errorf("with the other token's %s in layer %d, that its logits are the same is %v", c.op, c.layer, !c.same)
+			t.Errorf("with the other token's %s in layer %d: its logits are equal: %v", c.op, c.layer, !c.same)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// trainer is what tools/train/train.py recorded beside the embedded model.
+// trainer is the data that tools/train/train.py wrote with the embedded model.
 type trainer struct {
 	Oracle struct {
 		File   string `json:"file"`

@@ -12,7 +12,7 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// What cannot work must be refused before an engine is asked for anything.
+// Impossible requests must be refused before the engine is used.
 func TestRefusedBeforeCompute(t *testing.T) {
 	tests := []struct {
 		name, reason string
@@ -23,14 +23,14 @@ func TestRefusedBeforeCompute(t *testing.T) {
 		text         string
 	}{
 		{"empty prompt", "there is nothing to continue", nil, Params{MaxTokens: 1}, Options{}, model.ErrEmptyPrompt, "empty prompt"},
-		{"empty prompt, no tokens wanted", "wrong all the same", nil, Params{}, Options{}, model.ErrEmptyPrompt, ""},
-		{"token beyond the vocabulary", "named with its place", []int{1, tiny.Vocab}, Params{MaxTokens: 1}, Options{}, model.ErrBadToken, "at index 1"},
-		{"negative token", "named with its place", []int{-1}, Params{MaxTokens: 1}, Options{}, model.ErrBadToken, "at index 0"},
-		{"prompt beyond the context", "both numbers", make([]int, tiny.Context+1), Params{}, Options{}, model.ErrContextLimit, "97 positions and there are 96"},
-		{"new tokens beyond the context", "both numbers", make([]int, 10), Params{MaxTokens: 87}, Options{}, model.ErrContextLimit, "97 positions and there are 96"},
+		{"empty prompt, no tokens wanted", "refused even without tokens to generate", nil, Params{}, Options{}, model.ErrEmptyPrompt, ""},
+		{"token beyond the vocabulary", "the error has its index", []int{1, tiny.Vocab}, Params{MaxTokens: 1}, Options{}, model.ErrBadToken, "at index 1"},
+		{"negative token", "the error has its index", []int{-1}, Params{MaxTokens: 1}, Options{}, model.ErrBadToken, "at index 0"},
+		{"prompt beyond the context", "the error has both numbers", make([]int, tiny.Context+1), Params{}, Options{}, model.ErrContextLimit, "97 positions and there are 96"},
+		{"new tokens beyond the context", "the error has both numbers", make([]int, 10), Params{MaxTokens: 87}, Options{}, model.ErrContextLimit, "97 positions and there are 96"},
 		{"beyond the capacity", "the generator's limit is smaller", make([]int, 10), Params{MaxTokens: 7}, Options{Capacity: 16}, model.ErrContextLimit, "17 positions and there are 16"},
 		{"endless", "the sum of both must not overflow", make([]int, 10), Params{MaxTokens: math.MaxInt}, Options{}, model.ErrContextLimit, "there are 96"},
-		{"bad parameter", "the first thing that is looked at", []int{1}, Params{Temperature: -1}, Options{}, ErrBadParams, "Temperature"},
+		{"bad parameter", "parameters are checked first", []int{1}, Params{Temperature: -1}, Options{}, ErrBadParams, "Temperature"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestRefusedBeforeCompute(t *testing.T) {
 	}
 }
 
-func TestNewGeneratorRefuses(t *testing.T) {
+func TestNewRefuses(t *testing.T) {
 	e := newFake(t)
 	if _, err := New(e, Options{Capacity: tiny.Context + 1}); !errors.Is(err, model.ErrContextLimit) {
 		t.Errorf("a capacity beyond the context gave %v", err)
@@ -62,8 +62,8 @@ func TestNewGeneratorRefuses(t *testing.T) {
 	}
 }
 
-// The engine must be asked for exactly this: the whole prompt once, the first
-// token straight from it, one step for each token but the last.
+// The engine must compute the prompt once, and one step for each token but the last. The
+// first token comes from the prompt.
 func TestForwardCalls(t *testing.T) {
 	all := []fakeCall{
 		{0, []int{7, 8, 9}, model.WantGreedy}, {3, []int{'a'}, model.WantGreedy}, {4, []int{'b'}, model.WantGreedy}, {5, []int{'c'}, model.WantGreedy},
@@ -97,14 +97,14 @@ func TestForwardCalls(t *testing.T) {
 	}
 }
 
-// Each way to choose asks for no more than it needs.
+// Each way to sample requests the smallest output that it needs.
 func TestWantedOutput(t *testing.T) {
 	tests := []struct {
 		name, reason string
 		p            Params
 		want         model.Want
 	}{
-		{"greedy", "four bytes come back", Params{}, model.WantGreedy},
+		{"greedy", "one token comes back", Params{}, model.WantGreedy},
 		{"top-k 1", "greedy too", Params{Temperature: 1, TopK: 1}, model.WantGreedy},
 		{"drawn", "needs all logits", Params{Temperature: 1}, model.WantLast},
 		{"biased", "the engine knows no bias", Params{LogitBias: map[int]float32{1: 1}}, model.WantLast},
@@ -166,7 +166,7 @@ func TestSequenceTwice(t *testing.T) {
 	}
 }
 
-// A prompt may be changed by its owner once a generation was asked for again.
+// The caller may change a prompt after the generation.
 func TestPromptIsCopied(t *testing.T) {
 	e := newFake(t)
 	g, err := New(e, Options{PrefixBytes: 1 << 20})
@@ -178,7 +178,7 @@ func TestPromptIsCopied(t *testing.T) {
 	prompt[0] = 9
 	collect(g.Tokens(t.Context(), prompt, Params{MaxTokens: 2}))
 	if s := g.PrefixStats(); s.Hits != 0 || s.Misses != 2 {
-		t.Errorf("the cache saw the caller's slice change: %+v", s)
+		t.Errorf("the cache shares memory with the caller: %+v", s)
 	}
 }
 
@@ -217,7 +217,7 @@ func TestPenaltiesSeeGeneratedTokens(t *testing.T) {
 	seen := map[int]bool{1: true, 2: true, 3: true}
 	for i, id := range got.IDs {
 		if seen[id] {
-			t.Errorf("token %d, %d, was there before", i, id)
+			t.Errorf("token %d, %d, is repeated", i, id)
 		}
 		seen[id] = true
 	}
