@@ -66,10 +66,14 @@ func OpenDevice(d Device) (driver.Device, error) {
 type Options struct {
 	Device   Device           // "": Auto
 	KV       model.KVFormat   // format of the KV cache; 0: f16 on a GPU, f32 on the CPU
-	Accel    accel.Options    // further options of the engine on a GPU; KV is ignored
 	Generate generate.Options // prefix cache and session size of Generate and Chat
 
-	// OpenDevice replaces the function OpenDevice, for example to use another GPU.
+	// Accel configures the engine on a GPU; its field KV is ignored. By default the KV
+	// cache takes the free memory of the GPU, up to 16 sequences of the model's context.
+	Accel accel.Options
+
+	// OpenDevice opens the GPU or the emulator instead of the function OpenDevice, for
+	// example to use another GPU. Close closes the result.
 	OpenDevice func(Device) (driver.Device, error)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/emu"
 	"github.com/lockstep-go/lockstep/generate"
+	"github.com/lockstep-go/lockstep/internal/faultinject"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/model/gguf"
 	"github.com/lockstep-go/lockstep/model/tokenizer"
@@ -88,6 +89,23 @@ func TestGPUIsNotReplaced(t *testing.T) {
 		if !errors.Is(err, tt.want) || !strings.HasPrefix(err.Error(), embedded+": ") {
 			t.Errorf("%s: error %v, want %v", name, err, tt.want)
 		}
+	}
+}
+
+// TestAutoReportsDefects checks that Auto does not fall back to the CPU if a GPU fails.
+func TestAutoReportsDefects(t *testing.T) {
+	open := opener(t, emu.Options{}, nil)
+	_, err := lockstep.Open(t.Context(), embedded, lockstep.Options{OpenDevice: func(d lockstep.Device) (driver.Device, error) {
+		dev, err := open(d)
+		if err != nil {
+			return nil, err
+		}
+		faulty := faultinject.New(dev)
+		faulty.Fail(faultinject.Plan{Call: faultinject.StreamWriteAsync, N: 1})
+		return faulty, nil
+	}})
+	if err == nil || !strings.Contains(err.Error(), "emulated sm_90") {
+		t.Errorf("error %v, want that of the device", err)
 	}
 }
 
