@@ -57,11 +57,11 @@ func (e *Engine) canRunAhead(batch []slot) bool {
 	return e.hasGraph(longest) && e.reservePages(batch)
 }
 
-// hasGraph finds a graph that repeats the last step for sequences of so many positions. It
+// hasGraph finds a graph that repeats the last step for sequences of up to n positions. It
 // captures none, because sequences wait for the last step.
-func (e *Engine) hasGraph(positions int) bool {
+func (e *Engine) hasGraph(n int) bool {
 	p := e.async.pass
-	if pages := e.layout.PagesFor(positions); pages > p.shape.Pages {
+	if pages := e.layout.PagesFor(n); pages > p.shape.Pages {
 		longer := p.shape
 		longer.Pages = pages
 		if p = e.passes[longer]; p == nil {
@@ -89,12 +89,12 @@ func (e *Engine) runAhead(batch []slot) error {
 	return e.async.pass.list.Launch(e.stream)
 }
 
-// acceptAhead counts the step that ran ahead as asked for, with so many tokens.
-func (e *Engine) acceptAhead(tokens int) {
+// acceptAhead counts the step that ran ahead, of n tokens, as asked for.
+func (e *Engine) acceptAhead(n int) {
 	e.async.running = false
 	e.stats.AsyncSteps++
 	e.stats.GraphLaunches++
-	e.countStep(tokens)
+	e.countStep(n)
 }
 
 // discardAhead drops the step that runs ahead, if there is one. Work that is queued later may

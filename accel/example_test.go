@@ -83,7 +83,7 @@ func ExampleLaunchesFor() {
 	}
 	// Output:
 	// QKV: gemv_q8_0_c1
-	// rotate and append: rope_append_f16
+	// RoPE and append: rope_append_f16
 	// attention: attention_decode_f16_d32
 	// attention: attention_combine_d32
 	// O: gemv_q8_0_c1

@@ -29,7 +29,7 @@ type Plan struct {
 	Reserve     int64 // part of Free that is left to the driver, for kernels and graphs
 }
 
-// reserveShare is the part of free memory that is left to the driver: one in so many bytes.
+// reserveShare is the divisor of free memory that gives the part left to the driver.
 const reserveShare = 32
 
 // PlanFor returns the memory of an engine of m on a device with the given properties and

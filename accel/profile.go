@@ -70,8 +70,8 @@ func (e *Engine) timed(p *pass) error {
 }
 
 // LaunchesFor returns the launches of a forward pass as an engine would make them on a device
-// with the given properties, without the device. The pass is a chunk of a prompt, or a decode
-// step of sequences of so many positions.
+// with the given properties, without the device. The pass is a prompt chunk of the
+// given tokens, or a decode step of as many sequences of up to the given positions.
 func LaunchesFor(m *model.Model, props driver.Properties, o Options, tokens, positions int, prompt bool) ([]Launch, error) {
 	o, l, err := newLayout(m, props, props.Memory, o)
 	if err != nil {

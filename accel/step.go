@@ -34,8 +34,8 @@ func newPass(s plan.Shape, commands []plan.Command, capture bool) *pass {
 	return &pass{shape: s, commands: commands, list: graph.NewList(launches, capture)}
 }
 
-// pass returns the pass of a shape. It plans each shape once, but for prompt chunks of odd
-// sizes: they hardly come again.
+// pass returns the pass of a shape. It plans each shape once, except prompt chunks of odd
+// sizes, which rarely recur.
 func (e *Engine) pass(s plan.Shape) (*pass, error) {
 	if p := e.passes[s]; p != nil {
 		return p, nil
@@ -190,8 +190,8 @@ func (e *Engine) launchSegments(s plan.Shape) error {
 	return nil
 }
 
-// promptLogits queues the logits of tokens of a chunk, of which the first has the given
-// index in the chunk. The mutex is held.
+// promptLogits queues the logits of a batch of tokens of the chunk that was just computed.
+// first is the index of the first token in the chunk. The mutex is held.
 func (e *Engine) promptLogits(ctx context.Context, batch []slot, first int) error {
 	commands, err := e.layout.PromptLogits(first, len(batch), e.kernels)
 	if err == nil {
@@ -230,9 +230,9 @@ func decodeFloats(dst []float32, src []byte) {
 	}
 }
 
-// Warm loads kernels and captures graphs ahead of requests: for decode steps of each of the
-// given numbers of sequences, of up to so many positions, and for a whole prompt chunk. It
-// runs nothing.
+// Warm loads kernels and captures graphs ahead of requests: for decode steps of each given
+// number of sequences, with up to the given positions, and for a whole prompt chunk. It runs
+// nothing.
 func (e *Engine) Warm(ctx context.Context, positions int, sequences ...int) error {
 	var shapes []plan.Shape
 	for _, n := range sequences {

@@ -32,7 +32,7 @@ type Buffers struct {
 
 	partial   ptx.Address // scratch memory of AttentionDecode
 	workspace ptx.Address // scratch memory of Gemv and GemvWide
-	digits    ptx.Address // quantized activations
+	quantized ptx.Address // quantized activations
 
 	sequences  ptx.Address // u32 [S]: 0, 1, …
 	StepTables ptx.Address // u32 [S, P]: page tables
@@ -45,7 +45,7 @@ type Buffers struct {
 }
 
 // addBuffers lists the buffers.
-func (l *Layout) addBuffers(workspace, digits int64) {
+func (l *Layout) addBuffers(workspace, quantized int64) {
 	b, c := &l.Buffers, l.model
 	tokens, logitRows := int64(l.MaxTokens), int64(l.LogitRows)
 	for _, r := range []struct {
@@ -70,7 +70,7 @@ func (l *Layout) addBuffers(workspace, digits int64) {
 	}
 	l.Memory.Add(memory.Workspace, "attention", attention.ScratchBytes(c.HeadDim, l.Slots, c.Heads, l.MaxPages), &b.partial)
 	l.Memory.Add(memory.Workspace, "products", workspace, &b.workspace)
-	l.Memory.Add(memory.Workspace, "quantized activations", digits, &b.digits)
+	l.Memory.Add(memory.Workspace, "quantized activations", quantized, &b.quantized)
 	l.Memory.AddFilled(memory.Tables, "sequences", int64(4*l.Slots), &b.sequences, func(u *upload.Uploader, at driver.Address) error {
 		list := make([]uint32, l.Slots)
 		for i := range list {

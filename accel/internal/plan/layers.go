@@ -64,7 +64,7 @@ func (p *planner) attend(l *layer) {
 	if l.rope != nil {
 		args.Freq, args.Rot, args.NeoX, args.Factor = l.rope.address(p.shape.LongRope), c.RopeDim, !c.RopeInterleaved, float32(c.RopeAttnFactor)
 	}
-	add(p, "rotate and append", rope.Append(p.layout.config.KV, attention.PageTokens), args)
+	add(p, "RoPE and append", rope.Append(p.layout.config.KV, attention.PageTokens), args)
 	p.show(View{Op: "query", At: p.buf.qkv, Width: c.Heads * c.HeadDim, Stride: stride})
 	p.show(View{Op: "key", Cache: cache.K})
 	p.show(View{Op: "value", Cache: cache.V})
@@ -147,7 +147,7 @@ func (p *planner) ffnOut(l *layer) {
 
 // addTo adds a product to q.y, through a norm if the model has one there.
 func (p *planner) addTo(op string, q product, post normWeights) {
-	defer func() { p.cast, p.digits = castKey{}, digitsKey{} }() // they may have been made of y
+	defer func() { p.cast, p.quantized = castKey{}, quantizedKey{} }() // they may have been made of y
 	if post.kind == norm.None {
 		p.product(op, q)
 		return

@@ -86,11 +86,11 @@ func NewLayout(m *model.Model, props driver.Properties, config Config) (*Layout,
 		l.widths.ffn = max(l.widths.ffn, w.up.rows*l.expertsPerToken(w))
 		l.widths.out = max(l.widths.out, c.Hidden*l.expertsPerToken(w))
 	}
-	workspace, digits, err := l.workspace()
+	workspace, quantized, err := l.workspace()
 	if err != nil {
 		return nil, err
 	}
-	l.addBuffers(workspace, digits)
+	l.addBuffers(workspace, quantized)
 	l.addKV()
 	return l, nil
 }
@@ -123,7 +123,7 @@ func (l *Layout) expertsPerToken(w *layer) int {
 
 // workspace returns the bytes of workspace that the largest product of any forward pass
 // needs, and of the quantized activations.
-func (l *Layout) workspace() (largest, digits int64, err error) {
+func (l *Layout) workspace() (largest, quantized int64, err error) {
 	p := l.planner(Shape{}, nil)
 	ask := func(q product) {
 		if err != nil || q.w.empty() {
@@ -131,7 +131,7 @@ func (l *Layout) workspace() (largest, digits int64, err error) {
 		}
 		var n, d int64
 		n, d, err = p.gemvWorkspace(q)
-		largest, digits = max(largest, n), max(digits, d)
+		largest, quantized = max(largest, n), max(quantized, d)
 	}
 	for tokens := 1; tokens <= l.LogitRows; tokens *= 2 {
 		p.shape.Tokens = tokens
@@ -146,12 +146,12 @@ func (l *Layout) workspace() (largest, digits int64, err error) {
 		}
 		ask(product{w: l.weights.output})
 	}
-	return largest, digits, err
+	return largest, quantized, err
 }
 
-// PagesFor returns the number of pages that the attention of a decode step covers if its
-// longest sequence has so many positions. It is a power of two or MaxPages, so that few
-// graphs serve all lengths.
+// PagesFor returns the number of pages that the attention of a decode step covers, given the
+// positions of its longest sequence. It is a power of two or MaxPages, so that few graphs
+// serve all lengths.
 func (l *Layout) PagesFor(positions int) int {
 	return min(CeilPow2(ceilDiv(positions, attention.PageTokens)), l.MaxPages)
 }

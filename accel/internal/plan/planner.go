@@ -48,13 +48,13 @@ type planner struct {
 	buf     *Buffers
 	kernels *kernelcache.Cache // nil: commands cannot be launched
 
-	shape    Shape
-	in       inputs
-	cast     castKey   // what buf.cast holds
-	digits   digitsKey // what buf.digits holds
-	layer    int
-	commands []Command
-	err      error
+	shape     Shape
+	in        inputs
+	cast      castKey      // what buf.cast holds
+	quantized quantizedKey // what buf.quantized holds
+	layer     int
+	commands  []Command
+	err       error
 }
 
 func (l *Layout) planner(s Shape, m *kernelcache.Cache) *planner {

@@ -129,7 +129,7 @@ func (p *planner) gemvArgs(q product) matmul.GemvArgs {
 
 // gemvWorkspace returns the bytes of workspace that a product of the pass's tokens needs,
 // and the bytes of its quantized activations.
-func (p *planner) gemvWorkspace(q product) (workspace, digits int64, err error) {
+func (p *planner) gemvWorkspace(q product) (workspace, quantized int64, err error) {
 	if q.rows = p.shape.Tokens; q.batched() {
 		return p.batchWorkspace(q)
 	}
@@ -173,13 +173,13 @@ func (p *planner) batchFor(q product) (matmul.BatchKernel, error) {
 func (p *planner) batchArgs(q product) matmul.GemvBatchArgs {
 	one := p.gemvArgs(q)
 	return matmul.GemvBatchArgs{
-		Digits: p.buf.digits, W: one.W, Up: one.Up, Y: one.Y, Rows: one.Rows, K: one.K, Columns: q.rows, YStride: one.YStride,
+		Digits: p.buf.quantized, W: one.W, Up: one.Up, Y: one.Y, Rows: one.Rows, K: one.K, Columns: q.rows, YStride: one.YStride,
 		Bias: one.Bias, Softcap: one.Softcap, Activation: one.Activation, Residual: one.Residual,
 		Workspace: one.Workspace, SMs: one.SMs, Shared: one.Shared,
 	}
 }
 
-func (p *planner) batchWorkspace(q product) (workspace, digits int64, err error) {
+func (p *planner) batchWorkspace(q product) (workspace, quantized int64, err error) {
 	s, err := p.batchFor(q)
 	if err != nil {
 		return 0, 0, err
@@ -192,8 +192,8 @@ func (p *planner) batchWorkspace(q product) (workspace, digits int64, err error)
 	return int64(n), s.Digits().Bytes(q.w.k, q.rows), err
 }
 
-// digitsKey says what the quantized activations were made of.
-type digitsKey struct {
+// quantizedKey says what the quantized activations were made of.
+type quantizedKey struct {
 	x     ptx.Address
 	norm  normWeights
 	layer int
@@ -204,13 +204,13 @@ type digitsKey struct {
 
 // quantizeActivations quantizes the rows of x, unless the buffer holds them already.
 func (p *planner) quantizeActivations(op string, q product, s matmul.Digits) {
-	want := digitsKey{x: q.x, norm: q.norm, layer: p.layer, rows: q.rows, width: q.w.k, spec: s}
-	if want == p.digits {
+	want := quantizedKey{x: q.x, norm: q.norm, layer: p.layer, rows: q.rows, width: q.w.k, spec: s}
+	if want == p.quantized {
 		return
 	}
-	p.digits = want
-	add(p, op+" digits", s, matmul.DigitsArgs{
-		X: q.x, Out: p.buf.digits, K: q.w.k, Vectors: q.rows,
+	p.quantized = want
+	add(p, op+" quantize", s, matmul.DigitsArgs{
+		X: q.x, Out: p.buf.quantized, K: q.w.k, Vectors: q.rows,
 		Norm: q.norm.kind, NormWeight: q.norm.weight, NormBias: q.norm.bias, Eps: p.model.NormEps,
 	})
 }
@@ -278,7 +278,7 @@ func (p *planner) castActivations(op string, q product, to quant.Format) (scale 
 		add(p, op+" norm", norm.Rows(q.norm.kind, format), a)
 	}
 	if !direct {
-		add(p, op+" rounding", elementwise.Cast(to), elementwise.CastArgs{X: x, Y: p.buf.cast, Scale: p.buf.scale, Rows: q.rows, Width: q.w.k})
+		add(p, op+" cast", elementwise.Cast(to), elementwise.CastArgs{X: x, Y: p.buf.cast, Scale: p.buf.scale, Rows: q.rows, Width: q.w.k})
 	}
 	return want.scale
 }

@@ -113,9 +113,9 @@ func (u *Uploader) Wait() error { return u.stream.Synchronize() }
 func (u *Uploader) Matrix(to driver.Address, parts []model.Matrix) error {
 	p := matmul.Packing{Format: parts[0].Format, K: parts[0].Cols}
 	rows := Rows(parts)
-	step := len(u.staging[0].memory.Bytes()) / p.Bytes(TileRows) * TileRows
-	for from := 0; from < rows; from += step {
-		n := min(step, rows-from)
+	most := len(u.staging[0].memory.Bytes()) / p.Bytes(TileRows) * TileRows
+	for from := 0; from < rows; from += most {
+		n := min(most, rows-from)
 		if err := u.send(to, p.Bytes(n), func(dst []byte) error { return pack(p, dst, parts, from, n) }); err != nil {
 			return err
 		}
@@ -174,9 +174,9 @@ func fileRows(parts []model.Matrix, first, n int) []byte {
 func Values[T float32 | float64 | uint32](u *Uploader, to driver.Address, x []T) error {
 	var zero T
 	size := binary.Size(zero)
-	step := len(u.staging[0].memory.Bytes()) / size
-	for from := 0; from < len(x); from += step {
-		part := x[from:min(from+step, len(x))]
+	most := len(u.staging[0].memory.Bytes()) / size
+	for from := 0; from < len(x); from += most {
+		part := x[from:min(from+most, len(x))]
 		if err := u.send(to, len(part)*size, func(dst []byte) error {
 			_, err := binary.Encode(dst, binary.LittleEndian, part)
 			return err

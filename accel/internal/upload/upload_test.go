@@ -10,8 +10,8 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// parts cuts random rows of blocks into matrices of so many rows, and gives all of them.
-func parts(f quant.Format, cols int, rows ...int) (list []model.Matrix, file []byte) {
+// randomParts returns matrices of random blocks with the given rows, and their bytes together.
+func randomParts(f quant.Format, cols int, rows ...int) (list []model.Matrix, file []byte) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, n := range rows {
 		data := make([]byte, n*cols/f.BlockLen()*f.BlockBytes())
@@ -24,27 +24,28 @@ func parts(f quant.Format, cols int, rows ...int) (list []model.Matrix, file []b
 	return list, file
 }
 
+// TestPack compares packing parts in ranges of rows with packing one matrix at once.
 func TestPack(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
 		format       quant.Format
 		rows         []int
-		piece        int
+		atOnce       int // rows per call of pack
 	}{
-		{"one", "a matrix alone", quant.Q8_0, []int{40}, 48},
-		{"whole tiles", "each part begins a tile", quant.Q4_0, []int{32, 16, 16}, 64},
+		{"one", "a single matrix", quant.Q8_0, []int{40}, 48},
+		{"whole tiles", "each part begins at a tile", quant.Q4_0, []int{32, 16, 16}, 64},
 		{"parts within a tile", "a tile has rows of two and of three parts", quant.Q8_0, []int{5, 20, 3, 2, 30}, 64},
-		{"pieces", "what is packed in pieces is what is packed whole", quant.Q8_0, []int{5, 20, 3, 2, 30}, 16},
-		{"rows of single weights", "which have no tiles", quant.F16, []int{3, 4, 26}, 16},
+		{"in ranges", "ranges of rows pack to the same bytes as the whole", quant.Q8_0, []int{5, 20, 3, 2, 30}, 16},
+		{"float weights", "rows have no tiles", quant.F16, []int{3, 4, 26}, 16},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			list, file := parts(c.format, 64, c.rows...)
+			list, file := randomParts(c.format, 64, c.rows...)
 			p, rows := matmul.Packing{Format: c.format, K: 64}, Rows(list)
 			want := make([]byte, p.Bytes(rows))
 			p.Pack(want, file, rows)
 			var got []byte
-			for from := 0; from < rows; from += c.piece {
-				n := min(c.piece, rows-from)
+			for from := 0; from < rows; from += c.atOnce {
+				n := min(c.atOnce, rows-from)
 				dst := make([]byte, p.Bytes(n))
 				if err := pack(p, dst, list, from, n); err != nil {
 					t.Fatal(err)
@@ -52,7 +53,7 @@ func TestPack(t *testing.T) {
 				got = append(got, dst...)
 			}
 			if !bytes.Equal(got, want) {
-				t.Errorf("%s: other bytes", c.reason)
+				t.Errorf("%s: the packed bytes differ", c.reason)
 			}
 		})
 	}
