@@ -3,13 +3,14 @@ package cuda
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -17,36 +18,44 @@ import (
 const (
 	defaultCacheLimit = 512 << 20
 	cacheSuffix       = ".cubin"
-	// cacheMagic begins every file. Its number changes with the layout.
-	cacheMagic = "lockstep cubin 1\n"
+	// cacheMagic begins every file. Its number changes with the file format.
+	cacheMagic = "lockstep cubin 2\n"
+
+	// tempPattern matches files that are being written. A file older than tempAge was left by a
+	// process that died.
+	tempPattern = "new-*.tmp"
+	tempAge     = time.Hour
 )
 
-// cache keeps compiled modules on disk. A file is
+// cache keeps machine code on disk. A file is
 //
-//	magic | SHA-256 of the rest | length of the log, 8 bytes little-endian | length of the cubin, likewise | log | cubin
+//	magic | SHA-256 of the cubin | cubin
 //
-// so that one that was cut short or changed is noticed and written anew. The hash
-// guards against accidents, not against someone who may write to the directory; a
-// directory that others may write to is therefore not used.
+// so a truncated or damaged file is detected and replaced. The hash does not protect against an
+// attacker who can write to the directory, so the cache refuses a directory that others can write to.
 type cache struct {
-	dir   string // "" if there is none
-	limit int64
+	dir   string // "" if the cache is off
+	limit int64  // bytes
 
-	hits, misses, rejected, failures atomic.Int64
+	hits     atomic.Int64 // modules loaded from disk
+	misses   atomic.Int64 // modules compiled
+	rejected atomic.Int64 // files that were damaged or that the driver refused
+	failures atomic.Int64 // files or directories that could not be read or written
 }
 
-// cached is what a file holds.
-type cached struct {
-	log   string
-	cubin []byte
+// options configure the cache. The zero value is what Open uses; the other values are for tests.
+type options struct {
+	noCache    bool
+	cacheDir   string // "": lockstep/cubin in the user's cache directory
+	cacheLimit int64  // bytes; 0: defaultCacheLimit
 }
 
-func newCache(o Options) *cache {
-	c := &cache{dir: o.CacheDir, limit: o.CacheLimit}
+func newCache(o options) *cache {
+	c := &cache{dir: o.cacheDir, limit: o.cacheLimit}
 	if c.limit <= 0 {
 		c.limit = defaultCacheLimit
 	}
-	if o.NoCache {
+	if o.noCache {
 		c.dir = ""
 		return c
 	}
@@ -65,8 +74,7 @@ func newCache(o Options) *cache {
 	return c
 }
 
-// privateDir makes the directory and refuses one that others may write to: by its
-// permissions, or because it is theirs.
+// privateDir creates the directory. It returns an error if other users can write to it.
 func privateDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -83,75 +91,56 @@ func privateDir(dir string) error {
 
 func (c *cache) enabled() bool { return c.dir != "" }
 
-func (c *cache) stats() Stats {
-	return Stats{c.hits.Load(), c.misses.Load(), c.rejected.Load(), c.failures.Load()}
-}
-
-// cacheKey is everything that the compiled code depends on.
+// cacheKey hashes everything that the machine code depends on.
 func (d *Device) cacheKey(ptx []byte) string {
 	h := sha256.New()
 	p := d.props
-	fmt.Fprintf(h, "%s%d\n%q\n%d\n%q\n%v\n%d\n",
-		cacheMagic, p.DriverVersion, d.lib.build, p.ComputeCapability, p.Name, d.options.Verbose, len(ptx))
+	fmt.Fprintf(h, "%s%d\n%q\n%d\n%q\n%d\n",
+		cacheMagic, p.DriverVersion, d.lib.build, p.ComputeCapability, p.Name, len(ptx))
 	h.Write(ptx)
 	return hex.EncodeToString(h.Sum(nil))
 }
 
 func (c *cache) path(key string) string { return filepath.Join(c.dir, key+cacheSuffix) }
 
-// read finds a file that is whole. Its time is renewed, so that what is in use stays.
-func (c *cache) read(key string) (cached, bool) {
+// read returns the cubin of an intact file and renews the file's time, which prune uses.
+func (c *cache) read(key string) (cubin []byte, ok bool) {
 	path := c.path(key)
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return cached{}, false
+		return nil, false
 	}
 	if err != nil {
 		c.failures.Add(1)
-		return cached{}, false
+		return nil, false
 	}
-	found, ok := decodeCached(raw)
+	cubin, ok = decodeCached(raw)
 	if !ok {
 		c.rejected.Add(1)
-		return cached{}, false
+		return nil, false
 	}
 	now := time.Now()
-	os.Chtimes(path, now, now) // best effort: a wrong time costs a compilation some day
-	return found, true
+	os.Chtimes(path, now, now) // a wrong time only costs a compilation later
+	return cubin, true
 }
 
-const cacheHeader = len(cacheMagic) + sha256.Size
-
-func decodeCached(raw []byte) (cached, bool) {
-	if len(raw) < cacheHeader+16 || string(raw[:len(cacheMagic)]) != cacheMagic {
-		return cached{}, false
+func decodeCached(raw []byte) (cubin []byte, ok bool) {
+	rest, ok := bytes.CutPrefix(raw, []byte(cacheMagic))
+	if !ok || len(rest) < sha256.Size {
+		return nil, false
 	}
-	rest := raw[cacheHeader:]
-	if sum := sha256.Sum256(rest); !bytes.Equal(sum[:], raw[len(cacheMagic):cacheHeader]) {
-		return cached{}, false
-	}
-	log, cubin := binary.LittleEndian.Uint64(rest), binary.LittleEndian.Uint64(rest[8:])
-	rest = rest[16:]
-	n := uint64(len(rest))
-	if log > n || cubin != n-log {
-		return cached{}, false
-	}
-	return cached{string(rest[:log]), rest[log:]}, true
+	sum := sha256.Sum256(rest[sha256.Size:])
+	return rest[sha256.Size:], bytes.Equal(sum[:], rest[:sha256.Size])
 }
 
-func encodeCached(v cached) []byte {
-	var rest []byte
-	rest = binary.LittleEndian.AppendUint64(rest, uint64(len(v.log)))
-	rest = binary.LittleEndian.AppendUint64(rest, uint64(len(v.cubin)))
-	rest = append(append(rest, v.log...), v.cubin...)
-	sum := sha256.Sum256(rest)
-	return append(append([]byte(cacheMagic), sum[:]...), rest...)
+func encodeCached(cubin []byte) []byte {
+	sum := sha256.Sum256(cubin)
+	return slices.Concat([]byte(cacheMagic), sum[:], cubin)
 }
 
-// write keeps a module. A failure is counted and otherwise ignored: the module is
-// there, only the next start is slower.
-func (c *cache) write(key string, v cached) {
-	err := replaceFile(c.path(key), encodeCached(v))
+// write stores a cubin. It counts a failure and ignores it: only the next start is slower.
+func (c *cache) write(key string, cubin []byte) {
+	err := replaceFile(c.path(key), encodeCached(cubin))
 	if err == nil {
 		err = c.prune()
 	}
@@ -160,7 +149,7 @@ func (c *cache) write(key string, v cached) {
 	}
 }
 
-// replaceFile writes a file that readers see whole or not at all.
+// replaceFile writes a file atomically.
 func replaceFile(path string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), tempPattern)
 	if err != nil {
@@ -177,4 +166,39 @@ func replaceFile(path string, content []byte) error {
 		os.Remove(f.Name())
 	}
 	return err
+}
+
+// prune deletes the least recently used files until the directory is within its limit.
+func (c *cache) prune() error {
+	all, err := os.ReadDir(c.dir)
+	if err != nil {
+		return err
+	}
+	var files []fs.FileInfo
+	var total int64
+	for _, entry := range all {
+		info, err := entry.Info()
+		if err != nil || !info.Mode().IsRegular() {
+			continue // deleted meanwhile, or not a cache file
+		}
+		switch temp, _ := filepath.Match(tempPattern, info.Name()); {
+		case strings.HasSuffix(info.Name(), cacheSuffix):
+			files = append(files, info)
+			total += info.Size()
+		case temp && time.Since(info.ModTime()) > tempAge:
+			os.Remove(filepath.Join(c.dir, info.Name()))
+		}
+	}
+	slices.SortFunc(files, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
+	for _, info := range files {
+		if total <= c.limit {
+			return nil
+		}
+		err := os.Remove(filepath.Join(c.dir, info.Name()))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		total -= info.Size()
+	}
+	return nil
 }

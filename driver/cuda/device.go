@@ -10,36 +10,13 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 )
 
-// Options say how a device is opened. The zero value is what Open uses.
-type Options struct {
-	// CacheDir is where compiled modules are kept; "" is lockstep/cubin in the
-	// user's cache directory.
-	CacheDir string
-	// NoCache compiles every module anew, as far as the driver's own cache lets it.
-	NoCache bool
-	// CacheLimit bounds the directory in bytes; what was not used longest goes first.
-	// 0 means 512 MiB.
-	CacheLimit int64
-	// Verbose has the compiler report registers, spills and shared memory in Module.Log.
-	Verbose bool
-}
-
-// Stats count what the cubin cache did for a device.
-type Stats struct {
-	CacheHits     int64 // modules loaded from disk
-	CacheMisses   int64 // modules compiled because the cache did not have them
-	CacheRejected int64 // files that were damaged, foreign or refused by the driver; compiled anew
-	CacheFailures int64 // files or directories that could not be read or written
-}
-
 // Device is an NVIDIA GPU with its primary context. It implements driver.Device.
 type Device struct {
 	lib     *library
-	number  int32
+	number  int32 // CUdevice
 	context uintptr
 	props   driver.Properties
-	uuid    string
-	options Options
+	uuid    string // 32 hexadecimal digits, or "" if the driver does not report it
 	cache   *cache
 
 	closed atomic.Bool
@@ -49,18 +26,13 @@ type Device struct {
 	children map[*resource]struct{}
 }
 
-func (l *library) count() (int, error) {
-	var n int32
-	c := l.call(cuDeviceGetCount, uintptr(unsafe.Pointer(&n)))
-	return int(n), l.error(cuDeviceGetCount, c, "")
-}
+var _ driver.Device = (*Device)(nil)
 
-// Open opens a device by its ordinal, from 0. The errors are driver.ErrNoDriver,
-// driver.ErrNoDevice, or what the driver says.
-func Open(ordinal int) (*Device, error) { return OpenWith(ordinal, Options{}) }
+// Open opens the device with the given ordinal, from 0. The error is driver.ErrNoDriver or
+// driver.ErrNoDevice, or it is the driver's error.
+func Open(ordinal int) (*Device, error) { return openWith(ordinal, options{}) }
 
-// OpenWith is Open with options.
-func OpenWith(ordinal int, o Options) (*Device, error) {
+func openWith(ordinal int, o options) (*Device, error) {
 	lib, err := system.get()
 	if err != nil {
 		return nil, err
@@ -68,15 +40,15 @@ func OpenWith(ordinal int, o Options) (*Device, error) {
 	return lib.open(ordinal, o)
 }
 
-func (l *library) open(ordinal int, o Options) (*Device, error) {
-	n, err := l.count()
-	if err != nil {
-		return nil, err
+func (l *library) open(ordinal int, o options) (*Device, error) {
+	var n int32
+	if c := l.call(cuDeviceGetCount, uintptr(unsafe.Pointer(&n))); c != success {
+		return nil, l.error(cuDeviceGetCount, c, "")
 	}
-	if ordinal < 0 || ordinal >= n {
+	if ordinal < 0 || ordinal >= int(n) {
 		return nil, &driver.Error{Op: "Open", Kind: driver.ErrNoDevice, Detail: fmt.Sprintf("device %d of %d", ordinal, n)}
 	}
-	d := &Device{lib: l, options: o, children: map[*resource]struct{}{}}
+	d := &Device{lib: l, children: map[*resource]struct{}{}}
 	if err := d.call(cuDeviceGet, uintptr(unsafe.Pointer(&d.number)), uintptr(ordinal)); err != nil {
 		return nil, err
 	}
@@ -90,18 +62,11 @@ func (l *library) open(ordinal int, o Options) (*Device, error) {
 	return d, nil
 }
 
-// Properties describe the device, as read when it was opened.
+// Properties returns the properties, which were read by Open.
 func (d *Device) Properties() driver.Properties { return d.props }
 
-// UUID identifies the device across processes and reboots, in hexadecimal; "" if
-// the driver does not tell.
-func (d *Device) UUID() string { return d.uuid }
-
-// Stats count what the cubin cache did so far.
-func (d *Device) Stats() Stats { return d.cache.stats() }
-
-// Close waits for the device's work, frees what was made of it and gives the
-// primary context back. On a lost device it releases what the driver lets go of.
+// Close waits for the device's work, frees all objects made from the device and releases the primary
+// context. On a lost device it ignores errors.
 func (d *Device) Close() error {
 	if !d.closed.CompareAndSwap(false, true) {
 		return nil
@@ -124,9 +89,72 @@ func (d *Device) Close() error {
 	return err
 }
 
-func (d *Device) readUUID() {
+// readProperties needs no context.
+func (d *Device) readProperties() error {
+	var name [256]byte
+	err := d.call(cuDeviceGetName, uintptr(unsafe.Pointer(&name)), uintptr(len(name)), uintptr(d.number))
+	if err != nil {
+		return err
+	}
+	var total uintptr
+	if err := d.call(cuDeviceTotalMem, uintptr(unsafe.Pointer(&total)), uintptr(d.number)); err != nil {
+		return err
+	}
 	var id [16]byte
 	if d.lib.call(cuDeviceGetUUID, uintptr(unsafe.Pointer(&id)), uintptr(d.number)) == success {
 		d.uuid = hex.EncodeToString(id[:])
 	}
+	d.props.Name = cString(&name[0])
+	d.props.Memory = int64(total)
+	d.props.DriverVersion = d.lib.version
+	d.props.PTXVersion = ptxVersion(d.lib.version)
+	var major, minor int
+	for _, a := range []struct {
+		attribute deviceAttribute
+		to        *int
+	}{
+		{attributeSMs, &d.props.SMs},
+		{attributeL2, &d.props.L2},
+		{attributeMajor, &major},
+		{attributeMinor, &minor},
+		{attributeSharedPerCTA, &d.props.SharedPerCTA},
+	} {
+		var v int32
+		if err := d.call(cuDeviceGetAttribute, uintptr(unsafe.Pointer(&v)), uintptr(a.attribute), uintptr(d.number)); err != nil {
+			return err
+		}
+		*a.to = int(v)
+	}
+	d.props.ComputeCapability = 10*major + minor
+	return nil
+}
+
+// deviceAttribute is a CUdevice_attribute.
+type deviceAttribute int
+
+const (
+	attributeSMs          deviceAttribute = 16
+	attributeL2           deviceAttribute = 38
+	attributeMajor        deviceAttribute = 75
+	attributeMinor        deviceAttribute = 76
+	attributeSharedPerCTA deviceAttribute = 97
+)
+
+// ptxVersions maps CUDA versions to the newest PTX version that their drivers accept, from the
+// release notes of the PTX ISA. Newest first.
+var ptxVersions = [...]struct{ cuda, ptx int }{
+	{13010, 91}, {13000, 90},
+	{12090, 88}, {12080, 87}, {12070, 86}, {12050, 85}, {12040, 84}, {12030, 83}, {12020, 82}, {12010, 81}, {12000, 80},
+	{11080, 78}, {11070, 77}, {11060, 76}, {11050, 75}, {11040, 74}, {11030, 73}, {11020, 72}, {11010, 71}, {11000, 70},
+}
+
+// ptxVersion returns the newest .version that a driver accepts. A driver newer than the table accepts
+// at least the newest version of the table. The result is 0 for a driver older than the table.
+func ptxVersion(cuda int) int {
+	for _, v := range ptxVersions {
+		if cuda >= v.cuda {
+			return v.ptx
+		}
+	}
+	return 0
 }

@@ -15,7 +15,7 @@ import (
 
 func openedFake(t testing.TB) (*fake, *Device) {
 	f := newFake(t)
-	return f, f.open(t, Options{NoCache: true})
+	return f, f.open(t, options{noCache: true})
 }
 
 func TestProperties(t *testing.T) {
@@ -27,8 +27,8 @@ func TestProperties(t *testing.T) {
 	if got := d.Properties(); got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	if d.UUID() != "000000000000000000000000000000ab" {
-		t.Errorf("UUID %q", d.UUID())
+	if d.uuid != "000000000000000000000000000000ab" {
+		t.Errorf("UUID %q", d.uuid)
 	}
 }
 
@@ -36,7 +36,7 @@ func TestOpenRefuses(t *testing.T) {
 	f := newFake(t)
 	lib := must(f.finder().find())(t)
 	for _, ordinal := range []int{-1, 2, 1 << 40} {
-		_, err := lib.open(ordinal, Options{})
+		_, err := lib.open(ordinal, options{})
 		wantKind(t, err, driver.ErrNoDevice)
 	}
 	if f.retains != 0 {
@@ -87,7 +87,7 @@ func TestOptionalEntries(t *testing.T) {
 		}
 		return fakeSymbol(name)
 	}
-	d := must(must(finder.find())(t).open(0, Options{CacheDir: t.TempDir()}))(t)
+	d := must(must(finder.find())(t).open(0, options{cacheDir: t.TempDir()}))(t)
 	defer d.Close()
 	s := must(d.NewStream())(t)
 	_, err := s.Capture(func() error { t.Error("recorded"); return nil })
@@ -99,8 +99,8 @@ func TestOptionalEntries(t *testing.T) {
 	k := kernel(t, d, "count_up")
 	out := must(d.Alloc(256))(t)
 	ok(t, s.Launch(launchOf(k, 64, 64, pack(out.Address(), uint32(64), uint32(0)))))
-	if d.Stats() != (Stats{CacheMisses: 1}) {
-		t.Errorf("%+v", d.Stats())
+	if countsOf(d.cache) != (counts{misses: 1}) {
+		t.Errorf("%+v", countsOf(d.cache))
 	}
 }
 

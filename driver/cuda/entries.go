@@ -1,9 +1,9 @@
 package cuda
 
-// entry is a function of libcuda: its place in a library's table of addresses.
+// entry is a function of libcuda, as an index into library.at.
 type entry int
 
-// The functions in use, without the version suffixes that the table below adds.
+// The names omit the version suffixes, which the table below adds.
 const (
 	cuInit entry = iota
 	cuDriverGetVersion
@@ -60,10 +60,9 @@ const (
 	entryCount
 )
 
-// entries names every function as the library exports it. A name without its
-// suffix would bind the 32-bit or otherwise superseded form that the library keeps
-// for old programs. A driver that lacks an optional one still opens; what needs it
-// is ErrUnsupported.
+// entries holds the names that the library exports. A name without its suffix would select an old ABI,
+// such as 32-bit addresses. A driver that lacks an optional function can be opened; a call that needs the
+// function is driver.ErrUnsupported.
 var entries = [entryCount]struct {
 	name     string
 	optional bool
@@ -122,5 +121,5 @@ var entries = [entryCount]struct {
 	cuGraphExecDestroy:        {name: "cuGraphExecDestroy", optional: true},
 }
 
-// String is the name that the library exports.
+// String returns the name that the library exports.
 func (e entry) String() string { return entries[e].name }

@@ -8,45 +8,61 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 )
 
-type event struct{ resource }
+type event struct{ res *resource }
 
-// NewEvent makes an event that keeps time.
+// Flags of cuEventCreate.
+const (
+	eventTiming   = 0
+	eventNoTiming = 2 // cheaper to record
+)
+
+// NewEvent creates an event that records time.
 func (d *Device) NewEvent() (driver.Event, error) {
-	e := new(event)
-	if err := e.create(d, events, cuEventCreate, 0); err != nil {
+	e, err := d.newEvent(eventTiming)
+	if err != nil {
 		return nil, err
 	}
 	return e, nil
 }
 
-// Synchronize waits until the event, as last recorded, has happened.
-func (e *event) Synchronize() error {
-	if err := e.use("Synchronize"); err != nil {
-		return err
+func (d *Device) newEvent(flags uintptr) (*event, error) {
+	res, err := d.create(events, cuEventCreate, flags)
+	if err != nil {
+		return nil, err
 	}
-	return e.dev.order(cuEventSynchronize, e.handle)
+	return &event{res}, nil
 }
 
-// Since is the time from an earlier event; the driver's clock ticks about every
-// half microsecond.
+func (e *event) Close() error { return e.res.close() }
+
+// Synchronize waits until the event has completed.
+func (e *event) Synchronize() error {
+	if err := e.res.use("Synchronize"); err != nil {
+		return err
+	}
+	return e.res.dev.command(cuEventSynchronize, e.res.handle)
+}
+
+// Since returns the time from an earlier event. The driver's clock has a resolution of about half a
+// microsecond.
 func (e *event) Since(earlier driver.Event) (time.Duration, error) {
 	from, err := asEvent("Since", earlier)
 	if err == nil {
-		err = e.use("Since")
+		err = e.res.use("Since")
 	}
 	if err != nil {
 		return 0, err
 	}
 	var ms float32
-	err = e.dev.ask(cuEventElapsedTime, uintptr(unsafe.Pointer(&ms)), from.handle, e.handle)
+	err = e.res.dev.query(cuEventElapsedTime, uintptr(unsafe.Pointer(&ms)), from.res.handle, e.res.handle)
 	return time.Duration(float64(ms) * float64(time.Millisecond)), err
 }
 
-// asEvent is the event of this driver behind the interface, if it is usable.
+// asEvent returns the event of this package behind the interface, if it is open.
 func asEvent(op string, e driver.Event) (*event, error) {
 	own, ok := e.(*event)
 	if !ok || own == nil {
 		return nil, invalid(op, fmt.Sprintf("the event is a %T", e))
 	}
-	return own, own.use(op)
+	return own, own.res.use(op)
 }

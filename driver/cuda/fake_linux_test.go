@@ -1,9 +1,13 @@
 package cuda
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -13,15 +17,14 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// fake is a libcuda in Go, behind the same C calling convention. It runs what is
-// queued as late as it may, when somebody waits for it, and holds its callers to the
-// rules that the real one punishes.
+// fake is a libcuda in Go with the C calling convention. It runs queued work as late as possible,
+// when a call waits for it, and records violations of the driver's rules.
 type fake struct {
 	mu       sync.Mutex
 	current  map[int]uintptr // by OS thread
 	calls    map[entry]int
-	failures map[entry]code // what the next calls of an entry answer
-	broken   code           // what every call that needs a context answers
+	failures map[entry]code // results of later calls
+	broken   code           // result of every call that needs a context
 	misuse   []string
 
 	next     uintptr            // the next handle or device address
@@ -29,9 +32,9 @@ type fake struct {
 	memory   map[uintptr][]byte // by device address
 	pinned   map[unsafe.Pointer][]byte
 	retains  int
-	work     []fakeNode             // queued, of all streams in one order
-	done     int                    // how many were run before those
-	captures map[uintptr]*fakeGraph // under way, by stream
+	work     []fakeNode             // queued work of all streams, in order
+	done     int                    // number of nodes that have run
+	captures map[uintptr]*fakeGraph // captures in progress, by stream
 }
 
 type (
@@ -42,10 +45,10 @@ type (
 		shared int32
 	}
 	fakeStream struct{}
-	fakeEvent  struct{ at int } // how much must have run by then, -1 if never recorded
+	fakeEvent  struct{ at int } // value of done when it completes, -1 if never recorded
 	fakeGraph  struct {
 		nodes  []fakeNode
-		thread int // that began the capture
+		thread int // thread that began the capture
 	}
 	fakeExec struct{ fakeGraph }
 	fakeLink struct {
@@ -54,26 +57,23 @@ type (
 	}
 	fakeNode struct {
 		kind   string
-		module uintptr        // whose kernel it launches, 0 if none
-		host   unsafe.Pointer // pinned memory that it moves, nil if none
+		module uintptr        // module of the launched kernel, 0 if none
+		host   unsafe.Pointer // pinned memory of a copy, nil if none
 		run    func() code
 	}
-	// fakeJITValues is how the option values of jitOptions lie in memory.
+	// fakeJITValues is the memory layout of jitOptions.values.
 	fakeJITValues struct {
-		info     unsafe.Pointer
-		infoSize uintptr
-		errs     unsafe.Pointer
-		errSize  uintptr
-		verbose  uintptr
+		errs    unsafe.Pointer
+		errSize uintptr
 	}
 )
 
 const (
 	fakeContext = 0xc0de
 	fakeDriver  = 12040
-	fakeShared  = 100 << 10 // dynamic shared memory that a CTA may have
-	fakeStrict  = 49152     // and without asking
-	fakeWindow  = 1 << 52   // between where the host and where kernels see pinned memory
+	fakeShared  = 100 << 10 // maximum dynamic shared memory per CTA
+	fakeStrict  = 49152     // maximum without cuFuncSetAttribute
+	fakeWindow  = 1 << 52   // device address minus host address of pinned memory
 )
 
 var (
@@ -86,7 +86,7 @@ var (
 	})
 )
 
-// newFake puts a fresh fake behind the one set of callbacks, which are never freed.
+// newFake replaces the fake that the callbacks use. Callbacks are never freed, so there is one set.
 func newFake(t testing.TB) *fake {
 	f := &fake{
 		current: map[int]uintptr{}, calls: map[entry]int{}, failures: map[entry]code{}, next: 1 << 40,
@@ -126,8 +126,8 @@ func fakeSymbol(name string) (uintptr, error) {
 	return 0, fmt.Errorf("no symbol %s", name)
 }
 
-// open opens the fake's device and closes it with the test.
-func (f *fake) open(t testing.TB, o Options) *Device {
+// open opens the fake's device. The test closes it.
+func (f *fake) open(t testing.TB, o options) *Device {
 	t.Helper()
 	lib := must(f.finder().find())(t)
 	d := must(lib.open(0, o))(t)
@@ -140,7 +140,7 @@ func (f *fake) open(t testing.TB, o Options) *Device {
 	return d
 }
 
-// contextFree are the functions that need no current context.
+// contextFree lists the functions that need no current context.
 var contextFree = map[entry]bool{
 	cuInit: true, cuDriverGetVersion: true, cuGetErrorName: true, cuGetErrorString: true, cuDeviceGetCount: true,
 	cuDeviceGet: true, cuDeviceGetName: true, cuDeviceGetUUID: true, cuDeviceTotalMem: true, cuDeviceGetAttribute: true,
@@ -148,7 +148,7 @@ var contextFree = map[entry]bool{
 	cuCtxGetCurrent: true, cuCtxSetCurrent: true,
 }
 
-// guarded counts a call, holds it to the rules and lets it fail if the test wants so.
+// guarded wraps a function: it counts calls, checks the rules and injects failures.
 func guarded(e entry, function any) any {
 	v := reflect.ValueOf(function)
 	return reflect.MakeFunc(v.Type(), func(args []reflect.Value) []reflect.Value {
@@ -199,13 +199,13 @@ func (f *fake) set(change func()) {
 	change()
 }
 
-// left describes what was made and not freed.
+// left describes the objects that were not freed.
 func (f *fake) left() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	kinds := map[string]int{}
 	for _, v := range f.live {
-		if _, kernel := v.(*fakeKernel); !kernel { // a function is its module's
+		if _, kernel := v.(*fakeKernel); !kernel { // a function is freed with its module
 			kinds[fmt.Sprintf("%T", v)]++
 		}
 	}
@@ -238,7 +238,7 @@ func remove[T any](f *fake, h uintptr) uintptr {
 	return 0
 }
 
-// at finds memory by the address that kernels have of it; nil if any is not allocated.
+// at returns memory by its device address, or nil if it is not allocated.
 func (f *fake) at(address, bytes uintptr) []byte {
 	within := func(base uintptr, mem []byte) bool {
 		return address >= base && address+bytes <= base+uintptr(len(mem))
@@ -256,7 +256,7 @@ func (f *fake) at(address, bytes uintptr) []byte {
 	return nil
 }
 
-// finish runs what was queued, up to a number counted from the start.
+// finish runs queued work until done reaches the number.
 func (f *fake) finish(to int) uintptr {
 	for len(f.work) > 0 && f.done < to {
 		node := f.work[0]
@@ -270,7 +270,7 @@ func (f *fake) finish(to int) uintptr {
 
 func (f *fake) finishAll() uintptr { return f.finish(f.done + len(f.work)) }
 
-// queue keeps a node until somebody waits, or for the stream's capture.
+// queue adds a node to the queue, or to the stream's capture.
 func (f *fake) queue(stream uintptr, node fakeNode) uintptr {
 	g := f.captures[stream]
 	if g == nil {
@@ -278,8 +278,344 @@ func (f *fake) queue(stream uintptr, node fakeNode) uintptr {
 		return 0
 	}
 	if g.thread != syscall.Gettid() {
-		f.misuse = append(f.misuse, node.kind+" from another thread than the capture's")
+		f.misuse = append(f.misuse, node.kind+" from another thread than the capture")
 	}
 	g.nodes = append(g.nodes, node)
 	return 0
+}
+
+var fakeName = []byte("CUDA_ERROR_FAKE\x00")
+
+// fakeFunctions are the exported functions. They run with the fake's lock held.
+var fakeFunctions = map[entry]any{
+	cuInit:             func(flags uintptr) uintptr { return 0 },
+	cuDriverGetVersion: func(v *int32) uintptr { *v = fakeDriver; return 0 },
+	cuGetErrorName:     func(c uintptr, s *unsafe.Pointer) uintptr { *s = unsafe.Pointer(&fakeName[0]); return 0 },
+	cuGetErrorString:   func(c uintptr, s *unsafe.Pointer) uintptr { return 1 },
+	cuDeviceGetCount:   func(n *int32) uintptr { *n = 2; return 0 },
+	cuDeviceGet:        func(d *int32, ordinal uintptr) uintptr { *d = 7 + int32(ordinal); return 0 },
+	cuDeviceGetName: func(p *byte, n, d uintptr) uintptr {
+		copy(unsafe.Slice(p, n), "Fake GPU\x00")
+		return 0
+	},
+	cuDeviceGetUUID:      func(p *[16]byte, d uintptr) uintptr { p[15] = 0xab; return 0 },
+	cuDeviceTotalMem:     func(n *uintptr, d uintptr) uintptr { *n = 8 << 30; return 0 },
+	cuDeviceGetAttribute: fakeAttribute,
+	cuDevicePrimaryCtxRetain: func(c *uintptr, d uintptr) uintptr {
+		*c = fakeContext
+		theFake.retains++
+		return 0
+	},
+	cuDevicePrimaryCtxRelease: func(d uintptr) uintptr {
+		if theFake.retains--; theFake.retains == 0 && theFake.broken != success {
+			clear(theFake.live) // a lost context frees its objects
+			clear(theFake.memory)
+			clear(theFake.pinned)
+		}
+		return 0
+	},
+	cuCtxGetCurrent:  func(c *uintptr) uintptr { *c = theFake.current[syscall.Gettid()]; return 0 },
+	cuCtxSetCurrent:  func(c uintptr) uintptr { theFake.current[syscall.Gettid()] = c; return 0 },
+	cuCtxSynchronize: func() uintptr { return 0 },
+
+	cuMemGetInfo: func(free, total *uintptr) uintptr { *free, *total = 1<<30, 8<<30; return 0 },
+	cuMemAlloc: func(p *uintptr, n uintptr) uintptr {
+		if n > 8<<30 {
+			return 2
+		}
+		f := theFake
+		f.next += 1<<12 + n&^255
+		f.memory[f.next] = make([]byte, n)
+		*p = f.next
+		return 0
+	},
+	cuMemFree: func(p uintptr) uintptr {
+		if theFake.memory[p] == nil {
+			theFake.misuse = append(theFake.misuse, "freed memory that is not allocated")
+		}
+		theFake.finishAll()
+		delete(theFake.memory, p)
+		return 0
+	},
+	cuMemHostAlloc: func(p *unsafe.Pointer, n, flags uintptr) uintptr {
+		if flags != hostPortable|hostMapped {
+			theFake.misuse = append(theFake.misuse, "pinned memory without the flags portable and mapped")
+		}
+		mem := make([]byte, n)
+		*p = unsafe.Pointer(&mem[0])
+		theFake.pinned[*p] = mem
+		return 0
+	},
+	cuMemHostGetDevicePointer: func(a *uintptr, p unsafe.Pointer, flags uintptr) uintptr {
+		if theFake.pinned[p] == nil || flags != 0 {
+			return 1
+		}
+		*a = uintptr(p) + fakeWindow
+		return 0
+	},
+	cuMemFreeHost: func(p unsafe.Pointer) uintptr {
+		if theFake.pinned[p] == nil {
+			theFake.misuse = append(theFake.misuse, "freed host memory that is not pinned")
+		}
+		if slices.ContainsFunc(theFake.work, func(n fakeNode) bool { return n.host == p }) {
+			theFake.misuse = append(theFake.misuse, "freed pinned memory that a copy is using")
+		}
+		delete(theFake.pinned, p)
+		return 0
+	},
+	cuMemcpyHtoDAsync: func(dst uintptr, src unsafe.Pointer, n, s uintptr) uintptr {
+		host := unsafe.Slice((*byte)(src), n)
+		return fakeMove("write", src, s, dst, n, func(mem []byte) { copy(mem, host) })
+	},
+	cuMemcpyDtoHAsync: func(dst unsafe.Pointer, src, n, s uintptr) uintptr {
+		host := unsafe.Slice((*byte)(dst), n)
+		return fakeMove("read", dst, s, src, n, func(mem []byte) { copy(host, mem) })
+	},
+	cuMemcpyDtoDAsync: func(dst, src, n, s uintptr) uintptr {
+		return fakeMove("copy", nil, s, dst, n, func(mem []byte) { copy(mem, theFake.at(src, n)) })
+	},
+	cuMemsetD8Async: func(dst, v, n, s uintptr) uintptr {
+		return fakeMove("fill", nil, s, dst, n, func(mem []byte) { copy(mem, bytes.Repeat([]byte{byte(v)}, int(n))) })
+	},
+
+	cuModuleLoadData:   fakeLoad,
+	cuModuleLoadDataEx: fakeLoadEx,
+	cuModuleUnload: func(m uintptr) uintptr {
+		if theFake.launchesFrom(m) {
+			theFake.misuse = append(theFake.misuse, "unloaded a module before a graph that launches from it")
+		}
+		return remove[*fakeModule](theFake, m)
+	},
+	cuLinkCreate: func(n uintptr, keys *[2]int32, values *fakeJITValues, state *uintptr) uintptr {
+		checkOptions(n, keys)
+		*state = theFake.add(&fakeLink{values: values})
+		return 0
+	},
+	cuLinkAddData: func(state, kind uintptr, data *byte, size uintptr, name *byte, n, keys, values uintptr) uintptr {
+		l := theFake.live[state].(*fakeLink)
+		if kind != jitInputPTX || *(*byte)(unsafe.Add(unsafe.Pointer(data), size-1)) != 0 {
+			theFake.misuse = append(theFake.misuse, "the text to link is not NUL-terminated PTX")
+		}
+		image, c := fakeCompile(cString(data), l.values)
+		l.image = image
+		return uintptr(c)
+	},
+	cuLinkComplete: func(state uintptr, image *unsafe.Pointer, size *uintptr) uintptr {
+		l := theFake.live[state].(*fakeLink)
+		*image, *size = unsafe.Pointer(&l.image[0]), uintptr(len(l.image))
+		return 0
+	},
+	cuLinkDestroy: func(state uintptr) uintptr { return remove[*fakeLink](theFake, state) },
+
+	cuModuleGetFunction: func(p *uintptr, m uintptr, name *byte) uintptr {
+		module := theFake.live[m].(*fakeModule)
+		if !slices.Contains(strings.Fields(module.entries), cString(name)) {
+			return 500
+		}
+		*p = theFake.add(&fakeKernel{cString(name), m, fakeStrict})
+		return 0
+	},
+	cuFuncGetAttribute: fakeFuncAttribute,
+	cuFuncSetAttribute: func(k, a, v uintptr) uintptr {
+		if a != attributeMaxDynamicShared || v > fakeShared {
+			return 1
+		}
+		theFake.live[k].(*fakeKernel).shared = int32(v)
+		return 0
+	},
+	cuFuncGetParamInfo: func(k, i uintptr, offset, size *uintptr) uintptr {
+		layout := [][2]uintptr{{0, 8}, {8, 4}, {12, 4}}
+		if int(i) >= len(layout) {
+			return 1
+		}
+		*offset, *size = layout[i][0], layout[i][1]
+		return 0
+	},
+	cuLaunchKernel: fakeLaunch,
+	cuLaunchKernelEx: func(c *launchConfig, k uintptr, params unsafe.Pointer, extra *fakeExtra) uintptr {
+		if a := c.attributes; c.count != 1 || a.id != overlapAttribute || a.value[0] != 1 {
+			theFake.misuse = append(theFake.misuse, "a launch with unexpected attributes")
+		}
+		g, b := c.grid, c.block
+		return fakeLaunch(k, uintptr(g.X), uintptr(g.Y), uintptr(g.Z), uintptr(b.X), uintptr(b.Y), uintptr(b.Z), uintptr(c.shared), c.stream, params, extra)
+	},
+
+	cuStreamCreate: func(p *uintptr, flags uintptr) uintptr {
+		if flags != streamNonBlocking {
+			theFake.misuse = append(theFake.misuse, "a stream that waits for the default stream")
+		}
+		*p = theFake.add(&fakeStream{})
+		return 0
+	},
+	cuStreamDestroy:      func(s uintptr) uintptr { return remove[*fakeStream](theFake, s) },
+	cuStreamSynchronize:  func(s uintptr) uintptr { return theFake.finishAll() },
+	cuStreamBeginCapture: fakeBeginCapture,
+	cuStreamEndCapture:   fakeEndCapture,
+	cuEventCreate:        func(p *uintptr, flags uintptr) uintptr { *p = theFake.add(&fakeEvent{-1}); return 0 },
+	cuEventDestroy:       func(e uintptr) uintptr { return remove[*fakeEvent](theFake, e) },
+	cuEventRecord: func(e, s uintptr) uintptr {
+		theFake.live[e].(*fakeEvent).at = theFake.done + len(theFake.work)
+		return 0
+	},
+	cuEventSynchronize: func(e uintptr) uintptr { return theFake.finish(theFake.live[e].(*fakeEvent).at) },
+	cuEventElapsedTime: func(ms *float32, from, to uintptr) uintptr {
+		if a, b := theFake.live[from].(*fakeEvent).at, theFake.live[to].(*fakeEvent).at; a < 0 || b < a {
+			return 400
+		}
+		*ms = 1.5
+		return 0
+	},
+	cuGraphInstantiate: func(p *uintptr, g, flags uintptr) uintptr {
+		*p = theFake.add(&fakeExec{*theFake.live[g].(*fakeGraph)})
+		return 0
+	},
+	cuGraphLaunch:      fakeGraphLaunch,
+	cuGraphDestroy:     func(g uintptr) uintptr { return remove[*fakeGraph](theFake, g) },
+	cuGraphExecDestroy: func(x uintptr) uintptr { return remove[*fakeExec](theFake, x) },
+}
+
+// fakeMove queues work on device memory, which must be allocated now.
+func fakeMove(kind string, host unsafe.Pointer, stream, address, n uintptr, work func(mem []byte)) uintptr {
+	if theFake.at(address, n) == nil {
+		return 1
+	}
+	return theFake.queue(stream, fakeNode{kind: kind, host: host, run: func() code {
+		work(theFake.at(address, n))
+		return success
+	}})
+}
+
+func fakeAttribute(v *int32, a, device uintptr) uintptr {
+	values := map[deviceAttribute]int32{
+		attributeSMs: 108, attributeL2: 40 << 20, attributeMajor: 8, attributeMinor: 6, attributeSharedPerCTA: fakeShared,
+	}
+	value, ok := values[deviceAttribute(a)]
+	if !ok || device < 7 {
+		return 1
+	}
+	*v = value
+	return 0
+}
+
+func fakeFuncAttribute(v *int32, a, k uintptr) uintptr {
+	values := map[uintptr]int32{
+		attributeMaxThreads: 512, attributeMaxDynamicShared: theFake.live[k].(*fakeKernel).shared,
+	}
+	*v = values[a]
+	return 0
+}
+
+func checkOptions(n uintptr, keys *[2]int32) {
+	if want := [2]int32{jitErrorLog, jitErrorLogSize}; n != 2 || *keys != want {
+		theFake.misuse = append(theFake.misuse, fmt.Sprintf("options %v of %d", keys, n))
+	}
+}
+
+var entryPattern = regexp.MustCompile(`\.entry (\w+)`)
+
+// fakeCompile returns an image that lists the entries, or an error log.
+func fakeCompile(text string, o *fakeJITValues) ([]byte, code) {
+	if strings.Contains(text, "%nowhere") {
+		copy(unsafe.Slice((*byte)(o.errs), o.errSize), "ptxas: line 36: unknown symbol %nowhere\x00")
+		return nil, 218
+	}
+	image := []byte("CUBIN")
+	for _, m := range entryPattern.FindAllStringSubmatch(text, -1) {
+		image = append(image, " "+m[1]...)
+	}
+	return append(image, 0), success
+}
+
+func fakeLoad(m *uintptr, image *byte) uintptr {
+	names, ok := strings.CutPrefix(cString(image), "CUBIN")
+	if !ok {
+		return 200
+	}
+	*m = theFake.add(&fakeModule{names})
+	return 0
+}
+
+func fakeLoadEx(m *uintptr, text *byte, n uintptr, keys *[2]int32, values *fakeJITValues) uintptr {
+	checkOptions(n, keys)
+	image, c := fakeCompile(cString(text), values)
+	if c != success {
+		return uintptr(c)
+	}
+	return fakeLoad(m, &image[0])
+}
+
+// fakeExtra is the extra array of cuLaunchKernel.
+type fakeExtra struct {
+	pointerTag uintptr
+	params     unsafe.Pointer
+	sizeTag    uintptr
+	size       *uintptr
+	end        uintptr
+}
+
+// fakeLaunch runs every kernel as count_up. It reads the parameters before it returns.
+func fakeLaunch(k, gx, gy, gz, bx, by, bz, shared, s uintptr, params unsafe.Pointer, extra *fakeExtra) uintptr {
+	f := theFake
+	kernel := f.live[k].(*fakeKernel)
+	if _, ok := f.live[s].(*fakeStream); !ok || params != nil || extra == nil ||
+		extra.pointerTag != 1 || extra.sizeTag != 2 || extra.end != 0 || *extra.size != 16 {
+		f.misuse = append(f.misuse, fmt.Sprintf("launch of %s with %+v", kernel.name, extra))
+		return 1
+	}
+	if shared > uintptr(kernel.shared) {
+		return 1
+	}
+	p := unsafe.Slice((*byte)(extra.params), 16)
+	out := uintptr(binary.LittleEndian.Uint64(p))
+	n, first := binary.LittleEndian.Uint32(p[8:]), binary.LittleEndian.Uint32(p[12:])
+	return f.queue(s, fakeNode{kind: "kernel", module: kernel.module, run: func() code {
+		mem := f.at(out, 4*uintptr(n))
+		if mem == nil {
+			return 700
+		}
+		for i := range n {
+			binary.LittleEndian.PutUint32(mem[4*i:], first+i)
+		}
+		return success
+	}})
+}
+
+func fakeBeginCapture(s, mode uintptr) uintptr {
+	if theFake.captures[s] != nil || mode != captureThreadLocal {
+		return 900
+	}
+	theFake.captures[s] = &fakeGraph{thread: syscall.Gettid()}
+	return 0
+}
+
+func fakeEndCapture(s uintptr, g *uintptr) uintptr {
+	captured := theFake.captures[s]
+	if captured == nil {
+		return 903
+	}
+	if captured.thread != syscall.Gettid() {
+		return 908
+	}
+	*g = theFake.add(captured)
+	delete(theFake.captures, s)
+	return 0
+}
+
+func fakeGraphLaunch(x, s uintptr) uintptr {
+	theFake.work = append(theFake.work, theFake.live[x].(*fakeExec).nodes...)
+	return 0
+}
+
+// launchesFrom reports whether a live graph launches a kernel of the module.
+func (f *fake) launchesFrom(module uintptr) bool {
+	from := func(n fakeNode) bool { return n.module == module }
+	for _, v := range f.live {
+		switch v := v.(type) {
+		case *fakeExec:
+			if slices.ContainsFunc(v.nodes, from) {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -49,7 +49,7 @@ func (r replayed) check(t *testing.T, first uint32) {
 }
 
 func testGraph(t *testing.T, open opener) {
-	r := newReplayed(t, open(t, Options{NoCache: true}))
+	r := newReplayed(t, open(t, options{noCache: true}))
 	g := r.capture(t, 5)
 	for range 3 { // replaying again gives the same
 		ok(t, r.stream.Fill(r.b, 0, 4*replayedWords))
@@ -69,7 +69,7 @@ func testGraph(t *testing.T, open opener) {
 func TestFailedCaptures(t *testing.T) { each(t, testFailedCaptures) }
 
 func testFailedCaptures(t *testing.T, open opener) {
-	d := open(t, Options{NoCache: true})
+	d := open(t, options{noCache: true})
 	f := kernel(t, d, "count_up")
 	s := must(d.NewStream())(t)
 	out := must(d.Alloc(4 * 64))(t)
@@ -111,7 +111,7 @@ func testFailedCaptures(t *testing.T, open opener) {
 func TestPanickingCapture(t *testing.T) { each(t, testPanickingCapture) }
 
 func testPanickingCapture(t *testing.T, open opener) {
-	r := newReplayed(t, open(t, Options{NoCache: true}))
+	r := newReplayed(t, open(t, options{noCache: true}))
 	func() {
 		defer func() {
 			if recover() == nil {

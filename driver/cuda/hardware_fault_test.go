@@ -31,7 +31,7 @@ func TestHardwareFaultChild(t *testing.T) {
 	if how == "" {
 		t.Skip("started by TestHardwareFault")
 	}
-	d := must(OpenWith(0, Options{NoCache: true}))(t)
+	d := must(openWith(0, options{noCache: true}))(t)
 	f := kernel(t, d, "count_up")
 	s := must(d.NewStream())(t)
 	out := must(d.Alloc(256))(t)

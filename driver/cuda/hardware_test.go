@@ -11,7 +11,7 @@ import (
 func TestHardwareProperties(t *testing.T) {
 	d := gpu(t)
 	p := d.Properties()
-	t.Logf("%+v uuid %s library %s", p, d.UUID(), d.lib.path)
+	t.Logf("%+v uuid %s library %s", p, d.uuid, d.lib.path)
 	if p.Name == "" || p.SMs < 1 || p.ComputeCapability < 50 || p.PTXVersion < 70 ||
 		p.SharedPerCTA < 48<<10 || p.Memory < 1<<30 || p.L2 == 0 {
 		t.Errorf("implausible: %+v", p)

@@ -42,15 +42,15 @@ func needGPU(t testing.TB) {
 func gpu(t testing.TB) *Device {
 	t.Helper()
 	needGPU(t)
-	return openGPU(t, Options{CacheDir: t.TempDir()})
+	return openGPU(t, options{cacheDir: t.TempDir()})
 }
 
 // opener opens a device that the test closes.
-type opener func(testing.TB, Options) *Device
+type opener func(testing.TB, options) *Device
 
-func openGPU(t testing.TB, o Options) *Device {
+func openGPU(t testing.TB, o options) *Device {
 	t.Helper()
-	d := must(OpenWith(0, o))(t)
+	d := must(openWith(0, o))(t)
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
 			t.Errorf("closing the device: %v", err)

@@ -100,7 +100,7 @@ func (u usage) compare(t *testing.T, after usage) {
 func TestLeaks(t *testing.T) { each(t, testLeaks) }
 
 func testLeaks(t *testing.T, open opener) {
-	d := open(t, Options{NoCache: true})
+	d := open(t, options{noCache: true})
 	f := kernel(t, d, "count_up")
 	rounds := 10000
 	if testing.Short() || raceDetector {
@@ -123,7 +123,7 @@ func TestLeaksOfDevices(t *testing.T) { each(t, testLeaksOfDevices) }
 
 func testLeaksOfDevices(t *testing.T, open opener) {
 	cycle := func() {
-		d := open(t, Options{NoCache: true})
+		d := open(t, options{noCache: true})
 		must(d.NewStream())(t)
 		must(d.Alloc(1 << 20))(t)
 		must(d.AllocPinned(1 << 20))(t)
@@ -155,7 +155,7 @@ func testLeaksOfDevices(t *testing.T, open opener) {
 func TestManyGoroutines(t *testing.T) { each(t, testManyGoroutines) }
 
 func testManyGoroutines(t *testing.T, open opener) {
-	d := open(t, Options{NoCache: true})
+	d := open(t, options{noCache: true})
 	f := kernel(t, d, "count_up")
 	var all sync.WaitGroup
 	for g := range uint32(64) {

@@ -3,7 +3,9 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
+	"sync"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
@@ -11,17 +13,17 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 )
 
-// library is a loaded libcuda: one address a function, 0 where it has none.
+// library is a loaded libcuda.
 type library struct {
 	path    string
-	at      [entryCount]uintptr
-	version int    // cuDriverGetVersion
-	build   string // what else tells drivers of one version apart, "" if nothing does
+	at      [entryCount]uintptr // addresses of the functions, 0 if not exported
+	version int                 // as in cuDriverGetVersion
+	build   string              // tells drivers of one CUDA version apart; "" if unknown
 }
 
-// call calls a function. A pointer converted to uintptr in the argument list stays
-// alive and in place until call returns; the directive is what makes it so, and
-// every wrapper with ...uintptr must carry it too.
+// call calls a function. A pointer that is converted to uintptr in the argument list stays alive
+// and in place until call returns. The directive ensures it, so every wrapper with ...uintptr
+// needs the directive, too.
 //
 //go:uintptrescapes
 func (l *library) call(e entry, args ...uintptr) code {
@@ -29,18 +31,18 @@ func (l *library) call(e entry, args ...uintptr) code {
 		return entryMissing
 	}
 	r, _, _ := purego.SyscallN(l.at[e], args...)
-	return code(int32(r)) // a CUresult is a C int: the upper half of the register is noise
+	return code(int32(r)) // a CUresult is a C int: the upper half of the register is undefined
 }
 
-// error is nil for success, else the refusal in words.
+// error returns nil for success, else a *driver.Error.
 func (l *library) error(e entry, c code, detail string) error {
 	if c == success {
 		return nil
 	}
-	return l.refusal(e, c, detail)
+	return l.failure(e, c, detail)
 }
 
-func (l *library) refusal(e entry, c code, detail string) *driver.Error {
+func (l *library) failure(e entry, c code, detail string) *driver.Error {
 	err := &driver.Error{Op: e.String(), Code: int(c), Detail: detail, Kind: kinds[c].kind}
 	if c == entryMissing {
 		err.Code = 0
@@ -55,7 +57,7 @@ func (l *library) refusal(e entry, c code, detail string) *driver.Error {
 	return err
 }
 
-// text asks the driver for one of its constant strings about a code.
+// text returns the name or the description of a code.
 func (l *library) text(e entry, c code) string {
 	var p *byte
 	if l.call(e, uintptr(c), uintptr(unsafe.Pointer(&p))) != success {
@@ -76,32 +78,30 @@ func cString(p *byte) string {
 	return string(unsafe.Slice(p, n))
 }
 
-// join puts the parts that say something behind one another.
+// join joins the non-empty parts with ": ".
 func join(parts ...string) string {
-	var said []string
+	var list []string
 	for _, p := range parts {
 		if p != "" {
-			said = append(said, p)
+			list = append(list, p)
 		}
 	}
-	return strings.Join(said, ": ")
+	return strings.Join(list, ": ")
 }
 
-// versionString writes cuDriverGetVersion's number as NVIDIA does: 12040 is 12.4.
+// versionString formats a version of cuDriverGetVersion: 12040 is 12.4.
 func versionString(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
 
-// finder is how a libcuda is found. Tests put another one in its place.
+// finder opens shared libraries. Tests replace its functions.
 type finder struct {
-	paths  func() []string
-	open   func(path string) (uintptr, error)
-	symbol func(handle uintptr, name string) (uintptr, error)
-	build  func() string // library.build; nil where there is no way to tell
+	paths  func() []string // where libcuda may be, most likely first
+	open   func(path string) (handle uintptr, err error)
+	symbol func(handle uintptr, name string) (address uintptr, err error)
 }
 
-// find loads the first library that works. The error is a MissingError, which is
-// ErrNoDriver, unless a driver was there and refused to start: then it is the first
-// refusal. (WSL may have a distribution's driver, which finds no
-// device, before Windows' own.)
+// find returns the first libcuda that starts. If none does, the error is the first refusal by a
+// driver, else a *LibraryError. On WSL a distribution's own driver can refuse for lack of a
+// device, while the driver of Windows works.
 func (f finder) find() (*library, error) {
 	var tried []string
 	var refusal error
@@ -113,26 +113,31 @@ func (f finder) find() (*library, error) {
 		if refusal == nil && !errors.Is(err, driver.ErrNoDriver) {
 			refusal = err
 		}
-		tried = append(tried, fmt.Sprintf("%s: %s", path, strings.TrimPrefix(err.Error(), path+": ")))
+		tried = append(tried, attempt(path, err))
 	}
 	if refusal != nil {
 		return nil, refusal
 	}
-	return nil, &MissingError{driver.ErrNoDriver, tried}
+	return nil, &LibraryError{driver.ErrNoDriver, tried}
 }
 
-// load opens one library, binds its functions and starts the driver.
+// attempt describes a failed attempt to load a library.
+func attempt(path string, err error) string {
+	return path + ": " + strings.TrimPrefix(err.Error(), path+": ")
+}
+
+// load opens one library, looks up its functions and initializes the driver.
 func (f finder) load(path string) (*library, error) {
 	handle, err := f.open(path)
 	if err != nil {
-		return nil, noDriver{err.Error()}
+		return nil, unusable{err.Error()}
 	}
-	l := &library{path: path}
+	l := &library{path: path, build: driverBuild()}
 	for e := range entryCount {
 		address, err := f.symbol(handle, e.String())
 		if err != nil || address == 0 {
 			if !entries[e].optional {
-				return nil, noDriver{"it exports no " + e.String()}
+				return nil, unusable{"it exports no " + e.String()}
 			}
 			address = 0
 		}
@@ -146,14 +151,64 @@ func (f finder) load(path string) (*library, error) {
 		return nil, l.error(cuDriverGetVersion, c, path)
 	}
 	l.version = int(version)
-	if f.build != nil {
-		l.build = f.build()
-	}
 	return l, nil
 }
 
-// noDriver is a reason why a library does not do.
-type noDriver struct{ reason string }
+// driverBuild returns the first line of Linux's description of the kernel module. Drivers of one
+// CUDA version have different compilers. Other systems, including WSL, have no such file.
+func driverBuild() string {
+	text, _ := os.ReadFile("/proc/driver/nvidia/version")
+	line, _, _ := strings.Cut(string(text), "\n")
+	return line
+}
 
-func (e noDriver) Error() string { return e.reason }
-func (e noDriver) Unwrap() error { return driver.ErrNoDriver }
+// unusable is the reason why a library cannot be used.
+type unusable struct{ reason string }
+
+func (e unusable) Error() string { return e.reason }
+func (e unusable) Unwrap() error { return driver.ErrNoDriver }
+
+// LibraryError means that a library of the driver could not be loaded from any path.
+type LibraryError struct {
+	Kind  error    // the sentinel: driver.ErrNoDriver, or nvml.ErrNoLibrary from Meter
+	Tried []string // each path with the reason; empty if NVIDIA has no driver for the system
+}
+
+// Error returns the first path with its reason, and the number of paths.
+func (e *LibraryError) Error() string {
+	switch n := len(e.Tried); n {
+	case 0:
+		return fmt.Sprintf("cuda: %v: there is none for this operating system", e.Kind)
+	case 1:
+		return fmt.Sprintf("cuda: %v: %s", e.Kind, e.Tried[0])
+	default:
+		return fmt.Sprintf("cuda: %v: tried %d places, first %s", e.Kind, n, e.Tried[0])
+	}
+}
+
+// Unwrap returns Kind.
+func (e *LibraryError) Unwrap() error { return e.Kind }
+
+// loader loads libcuda once. It does not remember a failure: the driver may be installed, or its
+// device node may appear, while a server runs.
+type loader struct {
+	finder finder
+	mu     sync.Mutex
+	loaded *library
+}
+
+var system = loader{finder: systemFinder()}
+
+func (l *loader) get() (*library, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.loaded != nil {
+		return l.loaded, nil
+	}
+	found, err := l.finder.find()
+	if err != nil {
+		return nil, err
+	}
+	l.loaded = found
+	return found, nil
+}

@@ -10,10 +10,9 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 )
 
-type module struct{ resource }
+type module struct{ res *resource }
 
-// Load compiles a module of PTX text, or loads what an earlier Load of the same
-// text for the same driver and kind of device left in the cache.
+// Load compiles PTX text, or loads its machine code from the cache on disk.
 func (d *Device) Load(ptx []byte) (driver.Module, error) {
 	if err := checkSource(ptx, d.props.PTXVersion); err != nil {
 		return nil, err
@@ -23,73 +22,81 @@ func (d *Device) Load(ptx []byte) (driver.Module, error) {
 		return nil, err
 	}
 	defer d.leave(s)
-	built, err := d.build(ptx)
+	handle, err := d.load(ptx)
 	if err != nil {
 		return nil, err
 	}
-	m := new(module)
-	m.handle = built.module
-	if err := m.adopt(d, modules); err != nil {
+	res := &resource{dev: d, class: modules, handle: handle}
+	if err := d.adopt(res); err != nil {
 		return nil, err
 	}
-	return m, nil
+	return &module{res}, nil
 }
 
-// build finds the module in the cache or compiles it, in a locked section.
-func (d *Device) build(ptx []byte) (compiled, error) {
+// load returns a CUmodule from the cache or the compiler, in a locked section.
+func (d *Device) load(ptx []byte) (uintptr, error) {
 	if !d.cache.enabled() {
 		return d.compile(ptx)
 	}
 	key := d.cacheKey(ptx)
-	if hit, ok := d.cache.read(key); ok {
-		loaded, err := d.loadCubin(hit.cubin)
+	if cubin, ok := d.cache.read(key); ok {
+		module, err := d.loadCubin(cubin)
 		if err == nil {
 			d.cache.hits.Add(1)
-			return compiled{module: loaded, log: hit.log}, nil
+			return module, nil
 		}
 		if d.Err() != nil || errors.Is(err, driver.ErrOutOfMemory) {
-			return compiled{}, err
+			return 0, err
 		}
 		d.cache.rejected.Add(1)
 	}
 	d.cache.misses.Add(1)
-	built, err := d.compileCached(ptx)
-	if err == nil && built.cubin != nil {
-		d.cache.write(key, cached{built.log, built.cubin})
+	cubin, err := d.link(ptx)
+	if errors.Is(err, driver.ErrUnsupported) {
+		return d.compile(ptx)
 	}
-	return built, err
+	if err != nil {
+		return 0, err
+	}
+	module, err := d.loadCubin(cubin)
+	if err == nil {
+		d.cache.write(key, cubin)
+	}
+	return module, err
 }
 
-// Function finds an entry and reads what a launch must be checked against.
+func (m *module) Close() error { return m.res.close() }
+
+// Function returns a kernel, with the properties that launches are checked against.
 func (m *module) Function(name string) (driver.Function, error) {
-	if err := m.use("Function"); err != nil {
+	if err := m.res.use("Function"); err != nil {
 		return nil, err
 	}
-	d := m.dev
+	d := m.res.dev
 	s, err := d.enter()
 	if err != nil {
 		return nil, err
 	}
 	defer d.leave(s)
-	f := &function{module: m, name: name, params: -1}
+	var handle uintptr
 	cName := append([]byte(name), 0)
-	c := d.lib.call(cuModuleGetFunction, uintptr(unsafe.Pointer(&f.handle)), m.handle, uintptr(unsafe.Pointer(&cName[0])))
+	c := d.lib.call(cuModuleGetFunction, uintptr(unsafe.Pointer(&handle)), m.res.handle, uintptr(unsafe.Pointer(&cName[0])))
 	if c != success {
 		return nil, d.check(cuModuleGetFunction, c, fmt.Sprintf("function %q", name))
 	}
-	if f.maxThreads, err = f.attribute(attributeMaxThreads); err != nil {
-		return nil, err
-	}
-	shared, err := f.attribute(attributeMaxDynamicShared)
+	maxThreads, err := d.functionAttribute(handle, attributeMaxThreads)
 	if err != nil {
 		return nil, err
 	}
+	shared, err := d.functionAttribute(handle, attributeMaxDynamicShared)
+	if err != nil {
+		return nil, err
+	}
+	// All kernels get the same carve-out. An SM must be idle to change it, so different values would
+	// delay kernels. The driver may refuse the hint.
+	d.lib.call(cuFuncSetAttribute, handle, attributeCarveout, maxCarveout)
+	f := &function{module: m, handle: handle, name: name, maxThreads: maxThreads, params: d.paramBytes(handle)}
 	f.shared.Store(uint32(shared))
-	// All kernels alike want the most of an SM's fast memory as shared memory: where the next
-	// kernel wants another share of it, an SM must be idle before it can begin. It is a wish,
-	// which the driver may refuse.
-	f.module.dev.lib.call(cuFuncSetAttribute, f.handle, attributeCarveout, maxShared)
-	f.readParams()
 	return f, nil
 }
 
@@ -97,24 +104,24 @@ type function struct {
 	module     *module
 	handle     uintptr
 	name       string
-	maxThreads int
-	params     int           // bytes that the kernel's parameters take, -1 if the driver does not tell
-	shared     atomic.Uint32 // bytes of dynamic shared memory that a launch may ask for now
-	raising    sync.Mutex
+	maxThreads int           // per CTA
+	params     int           // bytes of parameters; -1 if the driver does not report it
+	shared     atomic.Uint32 // bytes of dynamic shared memory that a launch may use now
+	raising    sync.Mutex    // held while shared is raised
 }
 
 // Numbers of CUfunction_attribute.
 const (
 	attributeMaxThreads       = 0
 	attributeMaxDynamicShared = 8
-	attributeCarveout         = 9 // in percent of the most that there is
+	attributeCarveout         = 9 // in percent of the maximum shared memory
+
+	maxCarveout = 100
 )
 
-const maxShared = 100
-
-// PreferShared sets the preferred shared-memory carve-out, which is 100% after loading.
+// PreferShared sets the carve-out of the kernel, instead of the 100% that Function sets.
 func (f *function) PreferShared(percent int) {
-	d := f.module.dev
+	d := f.module.res.dev
 	if s, err := d.enter(); err == nil {
 		defer d.leave(s)
 		d.lib.call(cuFuncSetAttribute, f.handle, attributeCarveout, uintptr(percent))
@@ -123,37 +130,32 @@ func (f *function) PreferShared(percent int) {
 
 func (f *function) Name() string { return f.name }
 
-// attribute reads one attribute, in a locked section.
-func (f *function) attribute(number int) (int, error) {
+// functionAttribute reads an attribute of a CUfunction, in a locked section.
+func (d *Device) functionAttribute(handle uintptr, attribute int) (int, error) {
 	var v int32
-	err := f.module.dev.call(cuFuncGetAttribute, uintptr(unsafe.Pointer(&v)), uintptr(number), f.handle)
+	err := d.call(cuFuncGetAttribute, uintptr(unsafe.Pointer(&v)), uintptr(attribute), handle)
 	return int(v), err
 }
 
-// readParams finds the size of the parameters, from drivers that tell (12.4).
-func (f *function) readParams() {
-	lib := f.module.dev.lib
-	if lib.at[cuFuncGetParamInfo] == 0 {
-		return
-	}
-	f.params = 0
+// paramBytes returns the size of a kernel's parameters, or -1 if the driver is older than CUDA 12.4.
+func (d *Device) paramBytes(handle uintptr) int {
+	bytes := 0
 	for i := 0; ; i++ {
 		var offset, size uintptr
-		c := lib.call(cuFuncGetParamInfo, f.handle, uintptr(i), uintptr(unsafe.Pointer(&offset)), uintptr(unsafe.Pointer(&size)))
+		c := d.lib.call(cuFuncGetParamInfo, handle, uintptr(i), uintptr(unsafe.Pointer(&offset)), uintptr(unsafe.Pointer(&size)))
 		switch c {
 		case success:
-			f.params = int(offset + size)
-		case invalidValue: // there is no further one
-			return
+			bytes = int(offset + size)
+		case invalidValue: // i is past the last parameter
+			return bytes
 		default:
-			f.params = -1
-			return
+			return -1
 		}
 	}
 }
 
-// allowShared lets launches ask for so much dynamic shared memory, in a locked
-// section. A kernel may have 48 KiB, less what it declares, without being asked for.
+// allowShared lets launches use this much dynamic shared memory, in a locked section. Without it, a
+// kernel may use 48 KiB less its static shared memory.
 func (f *function) allowShared(bytes uint32) error {
 	if bytes <= f.shared.Load() {
 		return nil
@@ -163,10 +165,10 @@ func (f *function) allowShared(bytes uint32) error {
 	if bytes <= f.shared.Load() {
 		return nil
 	}
-	d := f.module.dev
+	d := f.module.res.dev
 	if c := d.lib.call(cuFuncSetAttribute, f.handle, attributeMaxDynamicShared, uintptr(bytes)); c != success {
 		return d.check(cuFuncSetAttribute, c, fmt.Sprintf(
-			"%s: %d bytes of dynamic shared memory, the device has %d a CTA", f.name, bytes, d.props.SharedPerCTA))
+			"%s: %d bytes of dynamic shared memory, the device has %d per CTA", f.name, bytes, d.props.SharedPerCTA))
 	}
 	f.shared.Store(bytes)
 	return nil

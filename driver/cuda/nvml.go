@@ -7,143 +7,107 @@ import (
 
 	"github.com/ebitengine/purego"
 
-	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/internal/nvml"
 )
 
-// nvml is a loaded NVML, the driver's library for management: those of its functions
-// that are in use. Tests put functions of their own in their place.
-type nvml struct {
-	init     func() nvmlCode
-	shutdown func() nvmlCode
-	byUUID   func(uuid string, handle *uintptr) nvmlCode
-	energy   func(handle uintptr, millijoules *uint64) nvmlCode // since the driver was loaded
-	text     func(c nvmlCode) string
-
-	// Those of a library that lacks them give nvmlNoFunction.
-	clock       func(handle, domain uintptr, megahertz *uint32) nvmlCode
-	power       func(handle uintptr, milliwatts *uint32) nvmlCode
-	temperature func(handle, sensor uintptr, celsius *uint32) nvmlCode
-	slowed      func(handle uintptr, reasons *uint64) nvmlCode
+// Meter opens a meter of the device's energy, which takes about half a second. It loads NVML, which
+// nothing else needs. The error is a *LibraryError if there is no NVML, driver.ErrUnsupported for a
+// device without an energy counter, or another *driver.Error.
+func (d *Device) Meter() (*nvml.Meter, error) {
+	l, err := nvmlFinder().findNVML()
+	if err != nil {
+		return nil, err
+	}
+	return l.Open(d.uuid)
 }
 
-// The names that the library exports.
-const (
-	nvmlInit     = "nvmlInit_v2"
-	nvmlShutdown = "nvmlShutdown"
-	nvmlByUUID   = "nvmlDeviceGetHandleByUUID"
-	nvmlEnergy   = "nvmlDeviceGetTotalEnergyConsumption"
-	nvmlText     = "nvmlErrorString"
-)
-
-// nvmlFinder looks wherever libcuda is looked for: a driver brings both.
+// nvmlFinder searches where libcuda is searched: a driver installs both.
 func nvmlFinder() finder {
 	f := systemFinder()
-	places, beside := f.paths, strings.NewReplacer("libcuda.so", "libnvidia-ml.so", "nvcuda.dll", "nvml.dll")
+	cudaPaths, toNVML := f.paths, strings.NewReplacer("libcuda.so", "libnvidia-ml.so", "nvcuda.dll", "nvml.dll")
 	f.paths = func() []string {
 		var paths []string
-		for _, p := range places() {
-			paths = append(paths, beside.Replace(p))
+		for _, p := range cudaPaths() {
+			paths = append(paths, toNVML.Replace(p))
 		}
 		return paths
 	}
 	return f
 }
 
-// findNVML loads the first library that has every function but those that libraries may
-// lack. The error is a MissingError, which is ErrNoNVML.
-func (f finder) findNVML() (*nvml, error) {
+// findNVML loads the first library that has all required functions.
+func (f finder) findNVML() (*nvml.Library, error) {
 	var tried []string
 	for _, path := range f.paths() {
 		l, err := f.loadNVML(path)
 		if err == nil {
 			return l, nil
 		}
-		tried = append(tried, fmt.Sprintf("%s: %s", path, strings.TrimPrefix(err.Error(), path+": ")))
+		tried = append(tried, attempt(path, err))
 	}
-	return nil, &MissingError{ErrNoNVML, tried}
+	return nil, &LibraryError{nvml.ErrNoLibrary, tried}
 }
 
-func (f finder) loadNVML(path string) (*nvml, error) {
+func (f finder) loadNVML(path string) (*nvml.Library, error) {
 	library, err := f.open(path)
 	if err != nil {
 		return nil, err
 	}
-	at := map[string]uintptr{}
-	for _, name := range []string{nvmlInit, nvmlShutdown, nvmlByUUID, nvmlEnergy, nvmlText} {
-		address, err := f.symbol(library, name)
-		if err != nil || address == 0 {
+	at := map[string]uintptr{} // 0 if not exported
+	for _, name := range []string{
+		nvml.Init, nvml.Shutdown, nvml.HandleByUUID, nvml.TotalEnergy, nvml.ErrorString,
+		nvml.ClockInfo, nvml.PowerUsage, nvml.Temperature, nvml.EventReasons, nvml.ThrottleReasons,
+	} {
+		if address, err := f.symbol(library, name); err == nil {
+			at[name] = address
+		}
+	}
+	for _, name := range []string{nvml.Init, nvml.Shutdown, nvml.HandleByUUID, nvml.TotalEnergy, nvml.ErrorString} {
+		if at[name] == 0 {
 			return nil, fmt.Errorf("it exports no %s", name)
 		}
-		at[name] = address
 	}
-	l := &nvml{
-		init:     func() nvmlCode { return nvmlCall(at[nvmlInit]) },
-		shutdown: func() nvmlCode { return nvmlCall(at[nvmlShutdown]) },
-		byUUID: func(uuid string, handle *uintptr) nvmlCode {
+	reasons := at[nvml.EventReasons]
+	if reasons == 0 {
+		reasons = at[nvml.ThrottleReasons]
+	}
+	return &nvml.Library{
+		Init:     func() nvml.Code { return nvmlCall(at[nvml.Init]) },
+		Shutdown: func() nvml.Code { return nvmlCall(at[nvml.Shutdown]) },
+		HandleByUUID: func(uuid string, handle *uintptr) nvml.Code {
 			text := append([]byte(uuid), 0)
-			return nvmlCall(at[nvmlByUUID], uintptr(unsafe.Pointer(&text[0])), uintptr(unsafe.Pointer(handle)))
+			return nvmlCall(at[nvml.HandleByUUID], uintptr(unsafe.Pointer(&text[0])), uintptr(unsafe.Pointer(handle)))
 		},
-		energy: func(handle uintptr, millijoules *uint64) nvmlCode {
-			return nvmlCall(at[nvmlEnergy], handle, uintptr(unsafe.Pointer(millijoules)))
+		TotalEnergy: func(handle uintptr, millijoules *uint64) nvml.Code {
+			return nvmlCall(at[nvml.TotalEnergy], handle, uintptr(unsafe.Pointer(millijoules)))
 		},
-		text: func(c nvmlCode) string {
-			constant, _, _ := purego.SyscallN(at[nvmlText], uintptr(c))
+		ErrorString: func(c nvml.Code) string {
+			constant, _, _ := purego.SyscallN(at[nvml.ErrorString], uintptr(c))
 			return cString(*(**byte)(unsafe.Pointer(&constant)))
 		},
-	}
-	f.loadCondition(library, l)
-	return l, nil
+		ClockInfo: func(handle, clock uintptr, megahertz *uint32) nvml.Code {
+			return nvmlCall(at[nvml.ClockInfo], handle, clock, uintptr(unsafe.Pointer(megahertz)))
+		},
+		PowerUsage: func(handle uintptr, milliwatts *uint32) nvml.Code {
+			return nvmlCall(at[nvml.PowerUsage], handle, uintptr(unsafe.Pointer(milliwatts)))
+		},
+		Temperature: func(handle, sensor uintptr, celsius *uint32) nvml.Code {
+			return nvmlCall(at[nvml.Temperature], handle, sensor, uintptr(unsafe.Pointer(celsius)))
+		},
+		EventReasons: func(handle uintptr, bits *uint64) nvml.Code {
+			return nvmlCall(reasons, handle, uintptr(unsafe.Pointer(bits)))
+		},
+	}, nil
 }
 
-// nvmlCall calls a function that returns an nvmlReturn_t, a C enum: the upper half of
-// the register is noise. A library that lacks the function is refused as if it said so.
+// nvmlCall calls a function that returns an nvmlReturn_t, a C enum: the upper half of the register is
+// undefined. Address 0 stands for a function that the library does not export.
 //
 //go:uintptrescapes
-func nvmlCall(at uintptr, args ...uintptr) nvmlCode {
+func nvmlCall(at uintptr, args ...uintptr) nvml.Code {
 	if at == 0 {
-		return nvmlNoFunction
+		return nvml.FunctionNotFound
 	}
 	r, _, _ := purego.SyscallN(at, args...)
-	return nvmlCode(int32(r))
-}
-
-// nvmlCode is an nvmlReturn_t; the numbers are those of the NVML API's reference,
-// "Device Enums".
-type nvmlCode int32
-
-const (
-	nvmlSuccess    nvmlCode = 0
-	nvmlNoFunction nvmlCode = 13
-)
-
-// nvmlCodes are the refusals that mean something to callers. The others have the
-// library's text.
-var nvmlCodes = map[nvmlCode]struct {
-	name string
-	kind error
-}{
-	1:              {"NVML_ERROR_UNINITIALIZED", driver.ErrInvalid},
-	2:              {"NVML_ERROR_INVALID_ARGUMENT", driver.ErrInvalid},
-	3:              {"NVML_ERROR_NOT_SUPPORTED", driver.ErrUnsupported},
-	4:              {"NVML_ERROR_NO_PERMISSION", driver.ErrUnsupported},
-	6:              {"NVML_ERROR_NOT_FOUND", driver.ErrNoDevice},
-	9:              {"NVML_ERROR_DRIVER_NOT_LOADED", driver.ErrNoDriver},
-	12:             {"NVML_ERROR_LIBRARY_NOT_FOUND", ErrNoNVML},
-	nvmlNoFunction: {"NVML_ERROR_FUNCTION_NOT_FOUND", driver.ErrUnsupported},
-	15:             {"NVML_ERROR_GPU_IS_LOST", driver.ErrDeviceLost},
-	16:             {"NVML_ERROR_RESET_REQUIRED", driver.ErrDeviceLost},
-	18:             {"NVML_ERROR_LIB_RM_VERSION_MISMATCH", driver.ErrNoDriver},
-	999:            {"NVML_ERROR_UNKNOWN", nil},
-}
-
-// refusal is nil for success, else a *driver.Error.
-func (n *nvml) refusal(function string, c nvmlCode) error {
-	if c == nvmlSuccess {
-		return nil
-	}
-	known := nvmlCodes[c]
-	if known.name == "" {
-		known.name = fmt.Sprintf("nvmlReturn_t %d", c)
-	}
-	return &driver.Error{Op: function, Code: int(c), Name: known.name, Detail: n.text(c), Kind: known.kind}
+	return nvml.Code(int32(r))
 }

@@ -13,7 +13,7 @@ import (
 func TestOverlappingLaunch(t *testing.T) { each(t, testOverlappingLaunch) }
 
 func testOverlappingLaunch(t *testing.T, open opener) {
-	d := open(t, Options{NoCache: true})
+	d := open(t, options{noCache: true})
 	k, s := kernel(t, d, "count_up"), must(d.NewStream())(t)
 	const n = 64
 	first := []uint32{7, 1000, 31}

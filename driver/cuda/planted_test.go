@@ -78,7 +78,7 @@ func TestPlantedFault(t *testing.T) {
 	if *planted == "" {
 		t.Skip("runs under compute-sanitizer: see tools/gpu")
 	}
-	d := must(OpenWith(0, Options{NoCache: true}))(t)
+	d := must(openWith(0, options{noCache: true}))(t)
 	m := must(d.Load([]byte(plantedKernels)))(t)
 	f := must(m.Function(*planted))(t)
 	s := must(d.NewStream())(t)

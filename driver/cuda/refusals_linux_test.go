@@ -55,7 +55,7 @@ func TestLaunchRefuses(t *testing.T) {
 
 // openedFakeBeside opens the same fake's device a second time.
 func openedFakeBeside(t *testing.T, f *fake) (*fake, *Device) {
-	return f, f.open(t, Options{NoCache: true})
+	return f, f.open(t, options{noCache: true})
 }
 
 // A driver that has the function for the parameters' sizes and no answer leaves them unknown.

@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// class says what a resource is, in the order in which a device frees its
-// children: what uses before what is used.
+// class is the type of a resource. A device frees its resources in the order of the constants: users
+// before what they use.
 type class int
 
 const (
@@ -32,8 +32,7 @@ var classes = [...]struct {
 	pinneds: {"pinned memory", cuMemFreeHost},
 }
 
-// resource is a handle of the driver's that is freed exactly once: by its Close or
-// by its device's. Every child of a device embeds one.
+// resource is a handle of the driver. It is freed once, by close or by its device.
 type resource struct {
 	dev    *Device
 	class  class
@@ -41,42 +40,41 @@ type resource struct {
 	closed atomic.Bool
 }
 
-// create calls a function whose first argument receives the handle, in a locked
-// section of its own.
+// create calls a function whose first argument receives the handle, in a locked section.
 //
 //go:uintptrescapes
-func (r *resource) create(d *Device, is class, e entry, args ...uintptr) error {
+func (d *Device) create(is class, e entry, args ...uintptr) (*resource, error) {
 	s, err := d.enter()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer d.leave(s)
+	r := &resource{dev: d, class: is} // on the heap, so &r.handle does not move
 	all := append([]uintptr{uintptr(unsafe.Pointer(&r.handle))}, args...)
 	if err := d.check(e, d.lib.call(e, all...), ""); err != nil {
-		return err
+		return nil, err
 	}
-	return r.adopt(d, is)
+	return r, d.adopt(r)
 }
 
-// adopt makes the device responsible for the handle. If the device was closed
-// meanwhile, the handle is freed at once.
-func (r *resource) adopt(d *Device, is class) error {
-	r.dev, r.class = d, is
+// adopt makes the device own the resource. If the device was closed meanwhile, it frees the resource
+// and returns an error.
+func (d *Device) adopt(r *resource) error {
 	d.mu.Lock()
-	gone := d.children == nil
-	if !gone {
+	closed := d.children == nil
+	if !closed {
 		d.children[r] = struct{}{}
 	}
 	d.mu.Unlock()
-	if gone {
+	if closed {
 		r.closed.Store(true)
-		d.lib.call(classes[is].free, r.handle)
-		return invalid("Device", "closed while a "+classes[is].name+" was being made")
+		d.lib.call(classes[r.class].free, r.handle)
+		return invalid("Device", "closed while a "+classes[r.class].name+" was being made")
 	}
 	return nil
 }
 
-// use refuses a resource that was closed.
+// use returns an error if the resource is closed.
 func (r *resource) use(op string) error {
 	if r.closed.Load() {
 		return invalid(op, "use of a closed "+classes[r.class].name)
@@ -84,9 +82,8 @@ func (r *resource) use(op string) error {
 	return nil
 }
 
-// Close frees it; a second time does nothing. On a lost device, whose context is
-// past complaining, it is not an error.
-func (r *resource) Close() error {
+// close frees the resource. A second call does nothing. On a lost device it ignores errors.
+func (r *resource) close() error {
 	if !r.closed.CompareAndSwap(false, true) {
 		return nil
 	}
@@ -106,7 +103,7 @@ func (r *resource) Close() error {
 	return err
 }
 
-// freeChildren frees what is left, in a locked section. It returns the first refusal.
+// freeChildren frees all resources, in a locked section. It returns the first error.
 func (d *Device) freeChildren() error {
 	d.mu.Lock()
 	left := make([]*resource, 0, len(d.children))

@@ -9,39 +9,40 @@ import (
 )
 
 type stream struct {
-	resource
+	res       *resource
 	capturing atomic.Bool
-	forbidden atomic.Bool // a capture was asked for what cannot be captured
+	forbidden atomic.Bool // the current capture was given a call that cannot be captured
 
-	mu    sync.Mutex // guards stage
-	stage *stage     // nil until Write or Read needs it
+	mu      sync.Mutex // guards staging
+	staging *staging   // nil before the first Write or Read
 }
 
 const streamNonBlocking = 1
 
-// NewStream makes a stream that does not wait for any other.
+// NewStream creates a stream that is not ordered with any other stream.
 func (d *Device) NewStream() (driver.Stream, error) {
-	s := new(stream)
-	if err := s.create(d, streams, cuStreamCreate, streamNonBlocking); err != nil {
+	res, err := d.create(streams, cuStreamCreate, streamNonBlocking)
+	if err != nil {
 		return nil, err
 	}
-	return s, nil
+	return &stream{res: res}, nil
 }
 
-// Close waits for the stream's staged copies and frees it.
+// Close waits for staged copies and frees the stream.
 func (s *stream) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stage != nil && !s.closed.Load() {
-		s.dev.order(cuStreamSynchronize, s.handle) // a failure comes back from the Close below, or the device is lost
-		s.stage.close()
+	if s.staging != nil && !s.res.closed.Load() {
+		s.res.dev.command(cuStreamSynchronize, s.res.handle) // a failure comes back from close, or the device is lost
+		s.staging.close()
 	}
-	return s.resource.Close()
+	return s.res.close()
 }
 
-// eager refuses, during a capture, what a graph cannot hold.
-func (s *stream) eager(op string) error {
-	if err := s.use(op); err != nil {
+// uncaptured returns an error if the stream is closed. During a capture it returns an error and fails
+// the capture.
+func (s *stream) uncaptured(op string) error {
+	if err := s.res.use(op); err != nil {
 		return err
 	}
 	if s.capturing.Load() {
@@ -57,7 +58,7 @@ func (s *stream) WriteAsync(dst driver.Address, src driver.Pinned, offset, bytes
 	if err != nil || bytes == 0 {
 		return err
 	}
-	return s.dev.order(cuMemcpyHtoDAsync, uintptr(dst), from, uintptr(bytes), s.handle)
+	return s.res.dev.command(cuMemcpyHtoDAsync, uintptr(dst), from, uintptr(bytes), s.res.handle)
 }
 
 // ReadAsync queues a copy to pinned memory.
@@ -66,11 +67,11 @@ func (s *stream) ReadAsync(dst driver.Pinned, offset int, src driver.Address, by
 	if err != nil || bytes == 0 {
 		return err
 	}
-	return s.dev.order(cuMemcpyDtoHAsync, to, uintptr(src), uintptr(bytes), s.handle)
+	return s.res.dev.command(cuMemcpyDtoHAsync, to, uintptr(src), uintptr(bytes), s.res.handle)
 }
 
 func (s *stream) hostRange(op string, p driver.Pinned, offset, bytes int) (uintptr, error) {
-	if err := s.use(op); err != nil {
+	if err := s.res.use(op); err != nil {
 		return 0, err
 	}
 	own, ok := p.(*pinned)
@@ -80,49 +81,45 @@ func (s *stream) hostRange(op string, p driver.Pinned, offset, bytes int) (uintp
 	return own.at(op, offset, bytes)
 }
 
-// Copy queues a copy within the device, or from a peer.
+// Copy queues a copy within the device.
 func (s *stream) Copy(dst, src driver.Address, bytes int64) error {
 	if err := s.deviceRange("Copy", bytes); err != nil || bytes == 0 {
 		return err
 	}
-	return s.dev.order(cuMemcpyDtoDAsync, uintptr(dst), uintptr(src), uintptr(bytes), s.handle)
+	return s.res.dev.command(cuMemcpyDtoDAsync, uintptr(dst), uintptr(src), uintptr(bytes), s.res.handle)
 }
 
-// Fill queues setting every byte to value.
+// Fill queues a write of value to every byte.
 func (s *stream) Fill(dst driver.Address, value byte, bytes int64) error {
 	if err := s.deviceRange("Fill", bytes); err != nil || bytes == 0 {
 		return err
 	}
-	return s.dev.order(cuMemsetD8Async, uintptr(dst), uintptr(value), uintptr(bytes), s.handle)
+	return s.res.dev.command(cuMemsetD8Async, uintptr(dst), uintptr(value), uintptr(bytes), s.res.handle)
 }
 
 func (s *stream) deviceRange(op string, bytes int64) error {
 	if bytes < 0 {
 		return invalid(op, fmt.Sprintf("%d bytes", bytes))
 	}
-	return s.use(op)
+	return s.res.use(op)
 }
 
-// Record lets the event happen when the stream has come so far.
+// Record queues the event.
 func (s *stream) Record(e driver.Event) error {
-	own, err := s.event("Record", e)
+	if err := s.uncaptured("Record"); err != nil {
+		return err
+	}
+	own, err := asEvent("Record", e)
 	if err != nil {
 		return err
 	}
-	return s.dev.order(cuEventRecord, own.handle, s.handle)
+	return s.res.dev.command(cuEventRecord, own.res.handle, s.res.handle)
 }
 
-func (s *stream) event(op string, e driver.Event) (*event, error) {
-	if err := s.eager(op); err != nil {
-		return nil, err
-	}
-	return asEvent(op, e)
-}
-
-// Synchronize waits until the stream has done what was queued.
+// Synchronize waits for all queued work.
 func (s *stream) Synchronize() error {
-	if err := s.eager("Synchronize"); err != nil {
+	if err := s.uncaptured("Synchronize"); err != nil {
 		return err
 	}
-	return s.dev.order(cuStreamSynchronize, s.handle)
+	return s.res.dev.command(cuStreamSynchronize, s.res.handle)
 }

@@ -10,7 +10,7 @@ import (
 func TestPinned(t *testing.T) { each(t, testPinned) }
 
 func testPinned(t *testing.T, open opener) {
-	d := open(t, Options{NoCache: true})
+	d := open(t, options{noCache: true})
 	s := must(d.NewStream())(t)
 	const n = 1 << 20
 	p, q := must(d.AllocPinned(n))(t), must(d.AllocPinned(n))(t)
@@ -41,7 +41,7 @@ func testPinned(t *testing.T, open opener) {
 func TestHardwarePinnedWrites(t *testing.T) { each(t, testPinnedWrites) }
 
 func testPinnedWrites(t *testing.T, open opener) {
-	d := open(t, Options{NoCache: true})
+	d := open(t, options{noCache: true})
 	f := kernel(t, d, "count_up")
 	s, done := must(d.NewStream())(t), must(d.NewEvent())(t)
 	const n = 1 << 12
@@ -76,7 +76,7 @@ func testPinnedWrites(t *testing.T, open opener) {
 func TestStagedCopies(t *testing.T) { each(t, testStagedCopies) }
 
 func testStagedCopies(t *testing.T, open opener) {
-	d := open(t, Options{NoCache: true})
+	d := open(t, options{noCache: true})
 	s := must(d.NewStream())(t)
 	const most = 4*slotBytes + 3
 	buf := must(d.Alloc(most))(t)

@@ -18,6 +18,7 @@ import (
 	"github.com/lockstep-go/lockstep/internal/atomicfile"
 	"github.com/lockstep-go/lockstep/internal/kernelbench"
 	"github.com/lockstep-go/lockstep/internal/modelbench"
+	"github.com/lockstep-go/lockstep/internal/nvml"
 	"github.com/lockstep-go/lockstep/internal/requant"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
@@ -305,7 +306,7 @@ func countsOf(engine *accel.Engine) modelbench.Counts {
 // meter is the energy counter of a GPU.
 type meter interface {
 	modelbench.Meter
-	Condition() cuda.Condition
+	Condition() nvml.Condition
 	Close() error
 }
 
@@ -317,7 +318,7 @@ var openMeter = func(dev driver.Device) (meter, error) {
 	}
 	m, err := gpu.Meter()
 	if err != nil {
-		return nil, err // and not a nil *cuda.Meter in a non-nil interface
+		return nil, err // and not a nil *nvml.Meter in a non-nil interface
 	}
 	return m, nil
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/lockstep-go/lockstep"
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/driver/cuda"
 	"github.com/lockstep-go/lockstep/driver/emu"
 	"github.com/lockstep-go/lockstep/internal/kernelbench"
 	"github.com/lockstep-go/lockstep/internal/modelbench"
+	"github.com/lockstep-go/lockstep/internal/nvml"
 	"github.com/lockstep-go/lockstep/model"
 )
 
@@ -310,7 +310,7 @@ func TestBenchPrintsRepeats(t *testing.T) {
 }
 
 func TestConditionOf(t *testing.T) {
-	condition := cuda.Condition{SMClock: 1.98e9, MemoryClock: 3.2e9, Watts: 640, Celsius: 61, Slowed: []string{"power limit"}}
+	condition := nvml.Condition{SMClock: 1.98e9, MemoryClock: 3.2e9, Watts: 640, Celsius: 61, Slowed: []string{"power limit"}}
 	want := &modelbench.Condition{SMClock: 1.98e9, MemoryClock: 3.2e9, Watts: 640, Celsius: 61, Slowed: []string{"power limit"}}
 	if got := conditionOf(&stillMeter{condition: condition}); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
@@ -323,13 +323,13 @@ func TestConditionOf(t *testing.T) {
 // stillMeter is a meter whose counter never moves.
 type stillMeter struct {
 	closed    int
-	condition cuda.Condition
+	condition nvml.Condition
 }
 
 func (*stillMeter) Joules() (float64, error)    { return 1, nil }
 func (*stillMeter) Tick() time.Duration         { return 20 * time.Millisecond }
 func (*stillMeter) Source() string              { return "a fake" }
-func (m *stillMeter) Condition() cuda.Condition { return m.condition }
+func (m *stillMeter) Condition() nvml.Condition { return m.condition }
 func (m *stillMeter) Close() error              { m.closed++; return nil }
 
 // closedEngine is an engine that can only be closed.

@@ -76,7 +76,7 @@ func (d deviceFlag) accelOptions(positions int) accel.Options {
 
 // hint returns how to see more of an error, or "".
 func (e *env) hint(err error) string {
-	var missing *cuda.MissingError
+	var missing *cuda.LibraryError
 	if e.verbose || !errors.As(err, &missing) || len(missing.Tried) < 2 {
 		return ""
 	}
@@ -85,7 +85,7 @@ func (e *env) hint(err error) string {
 
 // places lists, with --verbose, where a missing driver library was searched.
 func (e *env) places(err error) {
-	var missing *cuda.MissingError
+	var missing *cuda.LibraryError
 	if !e.verbose || !errors.As(err, &missing) {
 		return
 	}

@@ -121,7 +121,7 @@ func TestDeviceGPU(t *testing.T) {
 
 // A missing driver is reported in one line; --verbose lists where it was searched.
 func TestNoDriverIsOneLine(t *testing.T) {
-	missing := &cuda.MissingError{Kind: driver.ErrNoDriver, Tried: []string{"liba: gone", "/b/lib\nb: gone", "libc: no driver at all"}}
+	missing := &cuda.LibraryError{Kind: driver.ErrNoDriver, Tried: []string{"liba: gone", "/b/lib\nb: gone", "libc: no driver at all"}}
 	places := []string{"", "  liba: gone", "  /b/lib; b: gone", "  libc: no driver at all", ""}
 	gpu(t, smallGPU, missing)
 	const short = "cuda: no GPU driver: tried 3 places, first liba: gone"
@@ -139,7 +139,7 @@ func TestNoDriverIsOneLine(t *testing.T) {
 			t.Errorf("%s (%s): status %d, standard error %q", tt.name, tt.reason, r.status, r.err)
 		}
 	}
-	gpu(t, smallGPU, &cuda.MissingError{Kind: driver.ErrNoDriver})
+	gpu(t, smallGPU, &cuda.LibraryError{Kind: driver.ErrNoDriver})
 	if r := runCommand(t, "", "plan", "--device", "gpu"); strings.Contains(r.err, "-v") {
 		t.Errorf("there is no list to point to, but %q", r.err)
 	}

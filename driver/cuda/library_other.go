@@ -2,7 +2,7 @@
 
 package cuda
 
-// systemFinder finds nothing: NVIDIA makes no driver for this system.
+// systemFinder has no paths: NVIDIA has no driver for this system.
 func systemFinder() finder {
 	return finder{paths: func() []string { return nil }}
 }

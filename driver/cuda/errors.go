@@ -2,8 +2,8 @@ package cuda
 
 import "github.com/lockstep-go/lockstep/driver"
 
-// code is a CUresult. The numbers and what each does to the context are those of
-// the CUDA driver API's reference, "Data types used by CUDA driver".
+// code is a CUresult. Numbers and meanings are from the CUDA driver API reference, "Data types used
+// by CUDA driver".
 type code int32
 
 const (
@@ -12,12 +12,12 @@ const (
 	outOfMemory  code = 2
 	noDevice     code = 100
 
-	// entryMissing is ours: the library does not export the function.
+	// entryMissing is not a CUresult: the library does not export the function.
 	entryMissing code = -1
 )
 
-// kinds says what a code means to callers. A sticky code means that the context is
-// gone: the driver answers every later call of the process's context with it.
+// kinds maps codes to sentinels. A sticky code means that the context is lost: the driver returns it
+// from every later call of the context.
 var kinds = map[code]struct {
 	kind   error
 	sticky bool
@@ -69,7 +69,7 @@ var kinds = map[code]struct {
 	721: {driver.ErrDeviceLost, true}, // TENSOR_MEMORY_LEAK
 }
 
-// invalid is a refusal that the driver never saw.
+// invalid returns an ErrInvalid for a call that does not reach the driver.
 func invalid(op, detail string) error {
 	return &driver.Error{Op: op, Detail: detail, Kind: driver.ErrInvalid}
 }

@@ -14,7 +14,7 @@ func TestRejectedPTX(t *testing.T) { each(t, testRejectedPTX) }
 
 func testRejectedPTX(t *testing.T, open opener) {
 	for _, cached := range []bool{true, false} {
-		d := open(t, Options{NoCache: !cached, CacheDir: t.TempDir()})
+		d := open(t, options{noCache: !cached, cacheDir: t.TempDir()})
 		t.Setenv("TMPDIR", t.TempDir())
 		bad := strings.Replace(kernels, "add.rn.f32 %x, %x, %y;", "add.rn.f32 %x, %x, %nowhere;", 1)
 		_, err := d.Load([]byte(bad))
@@ -23,20 +23,20 @@ func testRejectedPTX(t *testing.T, open opener) {
 		if err == nil || !strings.Contains(err.Error(), "nowhere") {
 			t.Errorf("the compiler's log is not in the error: %v", err)
 		}
-		kept, _ := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), "*.ptx"))
-		if len(kept) != 1 || !strings.Contains(err.Error(), kept[0]) {
-			t.Fatalf("kept %q, which the error should name: %v", kept, err)
+		saved, _ := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), "*.ptx"))
+		if len(saved) != 1 || !strings.Contains(err.Error(), saved[0]) {
+			t.Fatalf("saved %q, which the error should name: %v", saved, err)
 		}
-		if text := must(os.ReadFile(kept[0]))(t); string(text) != bad {
-			t.Error("the text kept is not the text rejected")
+		if text := must(os.ReadFile(saved[0]))(t); string(text) != bad {
+			t.Error("the saved text is not the rejected text")
 		}
 		_, err = must(d.Load([]byte(kernels)))(t).Function("nosuch")
 		wantKind(t, err, driver.ErrInvalid)
 	}
 }
 
-// loads opens a device, loads the text, runs it, and holds the cache's counts to want.
-func loads(t *testing.T, open opener, what string, text []byte, o Options, want Stats) {
+// loads opens a device, loads and runs the text, and checks the counters of the cache.
+func loads(t *testing.T, open opener, what string, text []byte, o options, want counts) {
 	t.Helper()
 	d := open(t, o)
 	defer d.Close()
@@ -52,8 +52,8 @@ func loads(t *testing.T, open opener, what string, text []byte, o Options, want 
 		t.Errorf("%s: the kernel computed %d", what, words(got)[63])
 	}
 	t.Logf("%s: %v", what, took)
-	if d.Stats() != want {
-		t.Errorf("%s: %+v, want %+v", what, d.Stats(), want)
+	if countsOf(d.cache) != want {
+		t.Errorf("%s: %+v, want %+v", what, countsOf(d.cache), want)
 	}
 }
 
@@ -61,32 +61,35 @@ func TestCache(t *testing.T) { each(t, testCache) }
 
 func testCache(t *testing.T, open opener) {
 	dir := filepath.Join(t.TempDir(), "cubin")
-	// A text that no driver's cache has seen.
+	// The text is new to the driver's own cache.
 	text := []byte(kernels + "// " + time.Now().String() + "\n")
-	cached := Options{CacheDir: dir}
-	loads(t, open, "miss", text, cached, Stats{CacheMisses: 1})
-	loads(t, open, "hit", text, cached, Stats{CacheHits: 1})
-	loads(t, open, "verbose, another key", text, Options{CacheDir: dir, Verbose: true}, Stats{CacheMisses: 1})
-	loads(t, open, "no cache", text, Options{NoCache: true}, Stats{})
+	cached := options{cacheDir: dir}
+	loads(t, open, "miss", text, cached, counts{misses: 1})
+	loads(t, open, "hit", text, cached, counts{hits: 1})
+	loads(t, open, "no cache", text, options{noCache: true}, counts{})
 
 	files := must(filepath.Glob(filepath.Join(dir, "*"+cacheSuffix)))(t)
-	if len(files) != 2 {
-		t.Fatalf("files %q, want 2", files)
+	if len(files) != 1 {
+		t.Fatalf("files %q, want 1", files)
 	}
 	for _, file := range files {
 		raw := must(os.ReadFile(file))(t)
 		raw[len(raw)/2] ^= 1
 		ok(t, os.WriteFile(file, raw, 0o600))
 	}
-	loads(t, open, "tampered", text, cached, Stats{CacheMisses: 1, CacheRejected: 1})
-	loads(t, open, "written anew", text, cached, Stats{CacheHits: 1})
+	loads(t, open, "damaged", text, cached, counts{misses: 1, rejected: 1})
+	loads(t, open, "replaced", text, cached, counts{hits: 1})
 
-	// A file in order as far as the cache can tell, whose code the driver refuses.
+	// An intact file with code that the driver refuses.
 	d := open(t, cached)
-	ok(t, os.WriteFile(d.cache.path(d.cacheKey(text)), encodeCached(entryOf("no cubin")), 0o600))
-	loads(t, open, "foreign", text, cached, Stats{CacheMisses: 1, CacheRejected: 1})
-	loads(t, open, "written anew again", text, cached, Stats{CacheHits: 1})
+	ok(t, os.WriteFile(d.cache.path(d.cacheKey(text)), encodeCached([]byte("no cubin")), 0o600))
+	loads(t, open, "foreign", text, cached, counts{misses: 1, rejected: 1})
+	loads(t, open, "replaced again", text, cached, counts{hits: 1})
 }
 
-// entryOf is what the cache keeps of a module.
-func entryOf(code string) cached { return cached{cubin: []byte(code)} }
+// counts are the counters of a cache.
+type counts struct{ hits, misses, rejected, failures int64 }
+
+func countsOf(c *cache) counts {
+	return counts{c.hits.Load(), c.misses.Load(), c.rejected.Load(), c.failures.Load()}
+}

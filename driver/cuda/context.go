@@ -10,23 +10,22 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 )
 
-// maxParams is how many bytes of parameters a kernel may have: the PTX ISA's limit.
+// maxParams is the maximum size of a kernel's parameters in bytes (PTX ISA).
 const maxParams = 4352
 
-// scratch is the memory of one locked section that the driver reads and writes. It
-// is on the heap and points into itself, so that a call needs no allocation and no
-// address can move under it.
+// scratch is the memory that the driver reads and writes during a locked section. It is on the heap
+// and points into itself, so a call allocates nothing and no address changes.
 type scratch struct {
-	previous uintptr // the context that was current before
+	previous uintptr // the context that was current before the section
 	args     [11]uintptr
 	size     uintptr // of params
 	extra    [5]uintptr
 	params   [maxParams / 8]uint64
 	config   launchConfig
-	overlap  launchAttribute // config's only one
+	overlap  launchAttribute // the only attribute of config
 }
 
-// launchConfig is the driver's CUlaunchConfig.
+// launchConfig is CUlaunchConfig.
 type launchConfig struct {
 	grid, block driver.Dim3
 	shared      uint32
@@ -35,17 +34,16 @@ type launchConfig struct {
 	count       uint32
 }
 
-// launchAttribute is the driver's CUlaunchAttribute: a value of 64 bytes.
+// launchAttribute is CUlaunchAttribute. Its value has 64 bytes.
 type launchAttribute struct {
 	id    uint32
 	value [8]uint64
 }
 
-// overlapAttribute is CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, whose value
-// is a boolean.
+// overlapAttribute is CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION. Its value is a boolean.
 const overlapAttribute = 6
 
-// Tags of cuLaunchKernel's extra array.
+// Tags of the extra array of cuLaunchKernel.
 const (
 	launchParamEnd           = 0
 	launchParamBufferPointer = 1
@@ -64,9 +62,9 @@ var scratches = sync.Pool{New: func() any {
 	return s
 }}
 
-// call calls without allocating: the arguments of a variadic function that lets
-// pointers pass as uintptr are always put on the heap, and here they are already.
-// So this one lets none pass, apart from those into the scratch itself.
+// call calls a function without allocating. Go allocates the arguments of a variadic function that
+// lets pointers pass as uintptr, so the arguments are copied to the scratch instead. They must not
+// contain pointers except into the scratch.
 func (s *scratch) call(l *library, e entry, args ...uintptr) code {
 	if l.at[e] == 0 {
 		return entryMissing
@@ -76,8 +74,8 @@ func (s *scratch) call(l *library, e entry, args ...uintptr) code {
 	return code(int32(r))
 }
 
-// enter begins a locked section: the goroutine stays on its OS thread and the
-// device's context is current there, until leave puts back what was.
+// enter begins a locked section. The goroutine stays on its OS thread, where the device's context is
+// current, until leave restores the previous one.
 func (d *Device) enter() (*scratch, error) {
 	if d.closed.Load() {
 		return nil, invalid("Device", "use of a closed device")
@@ -88,7 +86,7 @@ func (d *Device) enter() (*scratch, error) {
 	return d.enterAnyway()
 }
 
-// enterAnyway is enter for what must also be done to a lost or closing device.
+// enterAnyway is enter for a lost or closing device.
 func (d *Device) enterAnyway() (*scratch, error) {
 	runtime.LockOSThread()
 	s := scratches.Get().(*scratch)
@@ -113,9 +111,9 @@ func (d *Device) leave(s *scratch) {
 	runtime.UnlockOSThread()
 }
 
-// order makes one call in a locked section of its own, without allocating; see
-// scratch.call for what it may not be given.
-func (d *Device) order(e entry, args ...uintptr) error {
+// command makes one call in a locked section, without allocating. The arguments must not contain
+// pointers, see scratch.call.
+func (d *Device) command(e entry, args ...uintptr) error {
 	s, err := d.enter()
 	if err != nil {
 		return err
@@ -125,11 +123,10 @@ func (d *Device) order(e entry, args ...uintptr) error {
 	return err
 }
 
-// ask makes one call in a locked section of its own. The driver may answer through
-// pointers among the arguments.
+// query makes one call in a locked section. The driver may write through pointers in the arguments.
 //
 //go:uintptrescapes
-func (d *Device) ask(e entry, args ...uintptr) error {
+func (d *Device) query(e entry, args ...uintptr) error {
 	s, err := d.enter()
 	if err != nil {
 		return err
@@ -138,31 +135,29 @@ func (d *Device) ask(e entry, args ...uintptr) error {
 	return d.check(e, d.lib.call(e, args...), "")
 }
 
-// call is ask within a locked section.
+// call makes a call within a locked section. The driver may write through pointers in the arguments.
 //
 //go:uintptrescapes
 func (d *Device) call(e entry, args ...uintptr) error {
 	return d.check(e, d.lib.call(e, args...), "")
 }
 
-// check turns a result into an error, and remembers one that took the context.
+// check converts a code to an error. It marks the device lost if the code is sticky.
 func (d *Device) check(e entry, c code, detail string) error {
 	if c == success {
 		return nil
 	}
-	err := d.lib.refusal(e, c, detail)
+	err := d.lib.failure(e, c, detail)
 	if kinds[c].sticky {
 		d.lost.CompareAndSwap(nil, err)
 	}
 	return err
 }
 
-// Err is nil, or ErrDeviceLost with the call that found out and its cause.
+// Err returns nil, or ErrDeviceLost with the call that failed first.
 func (d *Device) Err() error {
 	if lost := d.lost.Load(); lost != nil {
 		return lost
 	}
 	return nil
 }
-
-var _ driver.Device = (*Device)(nil)

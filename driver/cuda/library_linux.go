@@ -1,16 +1,14 @@
 package cuda
 
 import (
-	"os"
 	"runtime"
-	"strings"
 
 	"github.com/ebitengine/purego"
 )
 
-// systemFinder asks the dynamic linker first, so that LD_LIBRARY_PATH and ld.so's
-// cache decide, and then looks where distributions, container runtimes and WSL put
-// the library without telling the linker.
+// systemFinder asks the dynamic linker first, which follows LD_LIBRARY_PATH and the cache of
+// ld.so. Then it tries the directories where distributions, container runtimes and WSL install the
+// library without telling the linker.
 func systemFinder() finder {
 	return finder{
 		paths: func() []string {
@@ -24,12 +22,6 @@ func systemFinder() finder {
 			return purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
 		},
 		symbol: purego.Dlsym,
-		build: func() string {
-			// One CUDA version has many drivers, whose compilers differ. WSL has no such file.
-			text, _ := os.ReadFile("/proc/driver/nvidia/version")
-			line, _, _ := strings.Cut(string(text), "\n")
-			return line
-		},
 	}
 }
 

@@ -6,9 +6,9 @@ import (
 	"unsafe"
 )
 
-// systemFinder takes nvcuda.dll from the system directory by its full path: a bare
-// name would also be looked for beside the program and in the current directory,
-// where anyone may have put one.
+// systemFinder loads nvcuda.dll from the system directory by its full path. Windows would also look
+// for a bare name in the program's directory and in the current directory, where anyone may put a
+// file.
 func systemFinder() finder {
 	return finder{
 		paths: func() []string {

@@ -8,8 +8,7 @@ import (
 	"syscall"
 )
 
-// writableByOthers says whether someone beside the user and root may write to a
-// directory.
+// writableByOthers reports whether a user other than this one and root may write to a directory.
 func writableByOthers(dir fs.FileInfo) bool {
 	owner, ok := dir.Sys().(*syscall.Stat_t)
 	return dir.Mode().Perm()&0o022 != 0 || ok && owner.Uid != 0 && int(owner.Uid) != os.Geteuid()

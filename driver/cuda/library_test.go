@@ -30,9 +30,9 @@ func TestMissingLibraryTellsEveryPath(t *testing.T) {
 	for range 2 { // a failure is not remembered
 		_, err := l.get()
 		wantKind(t, err, driver.ErrNoDriver)
-		var missing *MissingError
+		var missing *LibraryError
 		if !errors.As(err, &missing) || len(missing.Tried) != len(paths) {
-			t.Fatalf("%v, want a MissingError with %d places", err, len(paths))
+			t.Fatalf("%v, want a LibraryError with %d places", err, len(paths))
 		}
 		for i, p := range paths {
 			if missing.Tried[i] != p+": no such file" {
@@ -45,7 +45,7 @@ func TestMissingLibraryTellsEveryPath(t *testing.T) {
 	}
 }
 
-func TestMissingErrorIsShort(t *testing.T) {
+func TestLibraryErrorIsShort(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
 		tried        []string
@@ -55,7 +55,7 @@ func TestMissingErrorIsShort(t *testing.T) {
 		{"one place", "nothing to count", []string{"a: gone"}, "cuda: no GPU driver: a: gone"},
 		{"more places", "the first tells", []string{"a: gone", "b: gone", "c: gone"}, "cuda: no GPU driver: tried 3 places, first a: gone"},
 	} {
-		if got := (&MissingError{driver.ErrNoDriver, c.tried}).Error(); got != c.want {
+		if got := (&LibraryError{driver.ErrNoDriver, c.tried}).Error(); got != c.want {
 			t.Errorf("%s (%s): %q, want %q", c.name, c.reason, got, c.want)
 		}
 	}

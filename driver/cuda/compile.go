@@ -1,0 +1,179 @@
+package cuda
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"unsafe"
+
+	"github.com/lockstep-go/lockstep/driver"
+)
+
+// Numbers of CUjit_option and CUjitInputType.
+const (
+	jitErrorLog     = 5
+	jitErrorLogSize = 6
+
+	jitInputPTX = 1
+)
+
+const logBytes = 16 << 10
+
+// jitOptions are the options of one compilation: an array of option numbers and an array of values.
+// A value that fits a pointer is stored in the array itself. The driver keeps the arrays and writes
+// the log until the compilation has ended, so the struct is pinned.
+type jitOptions struct {
+	keys   [2]int32
+	values [2]uintptr
+	errors [logBytes]byte
+	pin    runtime.Pinner
+}
+
+func newJITOptions() *jitOptions {
+	o := new(jitOptions)
+	o.pin.Pin(o)
+	o.keys = [2]int32{jitErrorLog, jitErrorLogSize}
+	o.values = [2]uintptr{uintptr(unsafe.Pointer(&o.errors)), logBytes}
+	return o
+}
+
+func (o *jitOptions) release() { o.pin.Unpin() }
+
+// log returns the compiler's messages. The log ends at the first NUL: the driver pads it and does not
+// always report its length.
+func (o *jitOptions) log() string {
+	text, _, _ := bytes.Cut(o.errors[:], []byte{0})
+	return strings.TrimSpace(string(text))
+}
+
+// link compiles PTX text to machine code, in a locked section. Only the linker of the driver returns
+// the machine code, which the cache keeps. The error is driver.ErrUnsupported if there is no linker.
+func (d *Device) link(ptx []byte) (cubin []byte, err error) {
+	o := newJITOptions()
+	defer o.release()
+	var state uintptr
+	err = d.call(cuLinkCreate, uintptr(len(o.keys)), uintptr(unsafe.Pointer(&o.keys)),
+		uintptr(unsafe.Pointer(&o.values)), uintptr(unsafe.Pointer(&state)))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { d.lib.call(cuLinkDestroy, state) }()
+	text, name := append(bytes.Clone(ptx), 0), []byte("module.ptx\x00")
+	c := d.lib.call(cuLinkAddData, state, jitInputPTX, uintptr(unsafe.Pointer(&text[0])), uintptr(len(text)),
+		uintptr(unsafe.Pointer(&name[0])), 0, 0, 0)
+	if c != success {
+		return nil, d.compileError(cuLinkAddData, c, o, ptx)
+	}
+	var image *byte
+	var size uintptr
+	c = d.lib.call(cuLinkComplete, state, uintptr(unsafe.Pointer(&image)), uintptr(unsafe.Pointer(&size)))
+	if c != success {
+		return nil, d.compileError(cuLinkComplete, c, o, ptx)
+	}
+	return bytes.Clone(unsafe.Slice(image, size)), nil
+}
+
+// compile compiles and loads PTX text by one call, in a locked section.
+func (d *Device) compile(ptx []byte) (module uintptr, err error) {
+	o := newJITOptions()
+	defer o.release()
+	text := append(bytes.Clone(ptx), 0)
+	c := d.lib.call(cuModuleLoadDataEx, uintptr(unsafe.Pointer(&module)), uintptr(unsafe.Pointer(&text[0])),
+		uintptr(len(o.keys)), uintptr(unsafe.Pointer(&o.keys)), uintptr(unsafe.Pointer(&o.values)))
+	if c != success {
+		return 0, d.compileError(cuModuleLoadDataEx, c, o, ptx)
+	}
+	return module, nil
+}
+
+// loadCubin loads machine code, in a locked section.
+func (d *Device) loadCubin(cubin []byte) (module uintptr, err error) {
+	if len(cubin) == 0 {
+		return 0, &driver.Error{Op: "Load", Kind: driver.ErrPTXRejected, Detail: "no machine code"}
+	}
+	err = d.call(cuModuleLoadData, uintptr(unsafe.Pointer(&module)), uintptr(unsafe.Pointer(&cubin[0])))
+	return module, err
+}
+
+// compileError converts the code of a failed compilation to an error. If the compiler rejects the
+// text, the error has its log and names a file with the text.
+func (d *Device) compileError(e entry, c code, o *jitOptions, ptx []byte) error {
+	log := o.log()
+	detail := log
+	if kinds[c].kind == driver.ErrPTXRejected || log != "" {
+		detail = join(log, saveRejected(ptx))
+	}
+	err := d.check(e, c, detail)
+	if refused, ok := err.(*driver.Error); ok && refused.Kind == nil && log != "" {
+		refused.Kind = driver.ErrPTXRejected
+	}
+	return err
+}
+
+// saveRejected writes a rejected text to a temporary file, whose lines the log refers to. It returns
+// a sentence that names the file.
+func saveRejected(ptx []byte) string {
+	f, err := os.CreateTemp("", "rejected-*.ptx")
+	if err != nil {
+		return "the text could not be saved: " + err.Error()
+	}
+	_, err = f.Write(ptx)
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return "the text could not be saved: " + err.Error()
+	}
+	return "the text is in " + f.Name()
+}
+
+// checkSource rejects a text that is not ASCII or is too new for the driver. The driver itself reports
+// these as "unexpected character" or as a bare number.
+func checkSource(ptx []byte, newest int) error {
+	for i, b := range ptx {
+		if b == 0 || b > 0x7f {
+			line := 1 + bytes.Count(ptx[:i], []byte("\n"))
+			return rejected(fmt.Sprintf("byte %#02x at offset %d, line %d, is not ASCII text", b, i, line))
+		}
+	}
+	if v, ok := sourceVersion(ptx); ok && newest > 0 && v > newest {
+		return rejected(fmt.Sprintf("the text is .version %d.%d and the driver takes up to %d.%d",
+			v/10, v%10, newest/10, newest%10))
+	}
+	return nil
+}
+
+func rejected(detail string) error {
+	return &driver.Error{Op: "Load", Kind: driver.ErrPTXRejected, Detail: detail}
+}
+
+// sourceVersion parses the .version directive, which must come first. It does not report a missing
+// one: the driver does.
+func sourceVersion(ptx []byte) (int, bool) {
+	var major, minor int
+	n, err := fmt.Sscanf(string(firstDirective(ptx)), ".version %d.%d", &major, &minor)
+	return 10*major + minor, err == nil && n == 2 && minor < 10
+}
+
+// firstDirective returns the first line that is not a comment or empty.
+func firstDirective(text []byte) []byte {
+	for {
+		text = bytes.TrimLeft(text, " \t\r\n\f\v")
+		end := []byte("\n")
+		switch {
+		case bytes.HasPrefix(text, []byte("//")):
+		case bytes.HasPrefix(text, []byte("/*")):
+			end = []byte("*/")
+		default:
+			line, _, _ := bytes.Cut(text, end)
+			return line
+		}
+		_, rest, found := bytes.Cut(text[2:], end)
+		if !found {
+			return nil
+		}
+		text = rest
+	}
+}
