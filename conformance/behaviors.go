@@ -1,6 +1,12 @@
 // Package conformance tests engines. Behaviors lists what every model.Engine must do. The
 // tests of the package compare the accelerator with the reference, kernel by kernel and
-// operation by operation, on the emulator or on a GPU.
+// operation by operation, and the emulator with the PTX ISA, instruction by instruction:
+//
+//	go test ./conformance [-gpu] [-long] [-seed N] [-kernels RE] [-mutants N]
+//
+// They run on the emulator or, with -gpu, on the first CUDA device. The cases of kernels are
+// in internal/kernelcases, their comparisons in internal/harness, the instruction table in
+// internal/isa, and mutation in internal/mutate.
 package conformance
 
 import (

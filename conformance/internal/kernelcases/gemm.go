@@ -194,7 +194,7 @@ func gemmStep(r *harness.Fixture) float64 {
 func gemmDepth(k int) int { return (k + 15) / 16 }
 
 // tolerance: truncation errs toward zero, so the errors do have a mean. Where sums grow
-// steadily they add up, and only the hard bound holds.
+// steadily they add up, and only the worst-case bound holds.
 func (c gemmCase) tolerance(r *harness.Fixture) harness.Tolerance {
 	return harness.Tolerance{L: gemmDepth(c.k) + 2, U: gemmStep(r), Correlated: true}
 }
@@ -214,11 +214,11 @@ func checkGEMM(r *harness.Fixture, c gemmCase) {
 	y, bound := make([]float64, len(want)), make([]float64, len(want))
 	for i, w := range want {
 		w = w.Plus(float64(in.bias[i%c.n]))
-		hard := float64(t.L) * t.U * w.S
+		worstCase := float64(t.L) * t.U * w.S
 		act := activationRefs[c.act](w.Y)
 		y[i] = act + float64(in.residual[i])
 		// 1.2 is beyond the largest slope of an activation.
-		bound[i] = 1.2*hard + 16*harness.UnitRoundoff*(math.Abs(act)+math.Abs(y[i]))
+		bound[i] = 1.2*worstCase + 16*harness.UnitRoundoff*(math.Abs(act)+math.Abs(y[i]))
 	}
 	r.Within("y", got, y, bound)
 }
