@@ -75,7 +75,7 @@ func (w *warp) asyncCopy(o *op, m uint32, fromOffset int64) result {
 		bytes := n
 		if o.b >= 0 {
 			if bytes = int(w.regs[o.b][l]); bytes > n {
-				return w.trap(TrapAsync, o, l, "a source of %d bytes for a copy of %d", bytes, n)
+				return w.trap(TrapAsync, o, l, "%d source bytes for a copy of %d bytes", bytes, n)
 			}
 		}
 		_, at := w.locate(o, true, l, w.regs[o.d][l]+uint64(o.imm), n, n)

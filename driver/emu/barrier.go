@@ -69,7 +69,7 @@ func runBarrier(w *warp, o *op, m uint32) result {
 func (c *cta) arrive(w *warp, o *op, lanes uint32, id, count int) result {
 	first := lowestLane(lanes)
 	if id < 0 || id >= len(c.barriers) {
-		return w.trap(TrapBarrier, o, first, "barrier %d, a CTA has %d", id, len(c.barriers))
+		return w.trap(TrapBarrier, o, first, "barrier %d, a CTA has only %d", id, len(c.barriers))
 	}
 	b := &c.barriers[id]
 	expected := count
@@ -128,7 +128,7 @@ func (c *cta) open(id int8) {
 func (w *warp) checkBarriersAtExit(o *op, m uint32) {
 	for id := range w.cta.barriers {
 		if b := &w.cta.barriers[id]; b.arrived > 0 && b.allThreads {
-			w.trap(TrapBarrier, o, lowestLane(m), "it exits while barrier %d at line %d waits for all threads", id, b.op.line)
+			w.trap(TrapBarrier, o, lowestLane(m), "the thread exits while barrier %d at line %d waits for all threads", id, b.op.line)
 			return
 		}
 	}

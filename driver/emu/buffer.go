@@ -11,7 +11,8 @@ type buffer struct {
 	seg    *segment
 }
 
-// Alloc allocates undefined device memory.
+// Alloc allocates undefined device memory. If there is too little, the error is
+// driver.ErrOutOfMemory.
 func (d *Device) Alloc(bytes int64) (driver.Buffer, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -199,7 +199,7 @@ func (w *warp) shuffle(o *op, m uint32, mode shuffleMode, inRangePred int32) res
 			from = l
 		}
 		if lanes>>from&1 == 0 {
-			return w.trap(TrapLane, o, l, "it reads from lane %d, which is not in the member mask %08x", from, named)
+			return w.trap(TrapLane, o, l, "the lane reads from lane %d, which is not in the member mask %08x", from, named)
 		}
 		w.set(o.d, l, values[from])
 		if inRangePred >= 0 {

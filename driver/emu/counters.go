@@ -2,7 +2,7 @@ package emu
 
 import "maps"
 
-// Counters hold what each kernel executed since the last reset, by kernel name.
+// Counters holds what each kernel executed since the last reset, by the name of the kernel.
 type Counters map[string]Work
 
 // Work sums over all launches of one kernel.
@@ -12,7 +12,7 @@ type Work struct {
 	LoadBytes        uint64 // bytes that loads and copies read from global memory, without atomics
 }
 
-// Counters returns a copy of the counters.
+// Counters returns a copy of the counters since the last reset.
 func (d *Device) Counters() Counters {
 	d.mu.Lock()
 	defer d.mu.Unlock()

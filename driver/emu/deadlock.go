@@ -36,7 +36,7 @@ func (w *warp) checkConvergence() {
 		} else {
 			detail = fmt.Sprintf("waits at line %d", w.waits[k].op.line)
 		}
-		w.trap(absentLanes(at.op), at.op, l, "it waits for lanes %08x, but lanes %08x never come: lane %d %s", at.named, missing, k, detail)
+		w.trap(absentLanes(at.op), at.op, l, "the lane waits for lanes %08x, but lanes %08x never come: lane %d %s", at.named, missing, k, detail)
 		return
 	}
 }

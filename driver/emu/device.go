@@ -36,7 +36,7 @@ type Device struct {
 	ticks    int64  // instructions executed
 }
 
-// Live counts objects that are open.
+// Live counts open objects.
 type Live struct{ Buffers, Pinned, Modules, Streams, Events, Graphs int }
 
 const (
@@ -76,7 +76,8 @@ func Open(opts Options) (*Device, error) {
 
 var _ driver.Device = (*Device)(nil)
 
-// SetSchedule changes Options.Schedule and Options.IgnoreRaces for kernels that run from now on.
+// SetSchedule changes Options.Schedule and Options.IgnoreRaces for kernels that run from now on, so
+// that one device can run the same work in several schedules.
 func (d *Device) SetSchedule(s Schedule, ignoreRaces bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -99,7 +100,7 @@ func (d *Device) usable(op string) error {
 	return d.fault
 }
 
-// Live counts the objects that have not been closed.
+// Live counts the objects that have been made and not closed.
 func (d *Device) Live() Live {
 	d.mu.Lock()
 	defer d.mu.Unlock()

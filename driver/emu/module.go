@@ -45,7 +45,8 @@ type function struct {
 	prog   *program
 }
 
-// Load parses and decodes PTX text.
+// Load parses and decodes PTX text. If it refuses the text, the error is driver.ErrPTXRejected and
+// names every refused line.
 func (d *Device) Load(text []byte) (driver.Module, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

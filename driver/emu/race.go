@@ -262,6 +262,6 @@ func (w *warp) races(lane int, old, now stamp) bool {
 
 func (w *warp) trapRace(o *op, s *segment, at, lane int, other access) {
 	warp, warps := int(other.stamp.warp()), len(w.cta.warps)
-	w.trap(TrapRace, o, lane, "byte %d of %s: not ordered after line %d (%s) of CTA %d warp %d lane %d", at, s.name,
+	w.trap(TrapRace, o, lane, "byte %d of %s: not ordered after the access of line %d (%s) by CTA %d warp %d lane %d", at, s.name,
 		other.line, w.cta.grid.prog.text(int(other.line)), warp/warps, warp%warps, other.stamp.thread()%warpSize)
 }

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// A warp has a logical time, which advances whenever it synchronizes. A vector clock holds times
-// of many warps. An access of a warp at time t happens before what a lane does now if the lane
-// has seen that warp's time t.
+// A warp has a logical time, which advances when it writes or synchronizes. A vector clock holds
+// times of many warps. An access of a warp at time t happens before what a lane does now if the
+// lane has seen time t of that warp.
 
 // warpClock is the time of a warp and what its lanes have seen of others. Most of this is the same
 // for all lanes, so that it is stored once.

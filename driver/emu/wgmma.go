@@ -261,7 +261,7 @@ func (w *warp) sameCall(call wgmmaCall) bool {
 	o, all := call.op, w.cta.warps
 	from := w.index / warpgroupWarps * warpgroupWarps
 	if from+warpgroupWarps > len(all) || all[from+warpgroupWarps-1].exists != allLanes {
-		w.trap(TrapWGMMA, o, 0, "warp %d does not begin a whole warpgroup", from)
+		w.trap(TrapWGMMA, o, 0, "the CTA has no whole warpgroup at warp %d", from)
 		return false
 	}
 	g := &w.cta.warpgroups[from/warpgroupWarps]
@@ -358,7 +358,7 @@ func (w *warp) reserveRegisters(o *op) bool {
 			w.trap(TrapWGMMA, o, 0, "%s is used in A by one instruction and in D by another, that of line %d, which is in flight", name, reg.op.line)
 			return false
 		case reg.accessed && reg.fences == s.fences:
-			w.trap(TrapWGMMA, o, 0, "%s was accessed and no wgmma.fence lies between", name)
+			w.trap(TrapWGMMA, o, 0, "%s was accessed by another instruction, and no wgmma.fence followed", name)
 			return false
 		case isD:
 			reg.inD++
@@ -514,7 +514,7 @@ func (w *warp) checkProxyFences(o *op, s *segment, at, n int) bool {
 			continue
 		}
 		if seen = c.write; !w.proxyFencedAfter(seen) {
-			w.trap(TrapRace, o, 0, "byte %d of %s was written at line %d by thread %d, and no fence.proxy.async of that thread lies between",
+			w.trap(TrapRace, o, 0, "byte %d of %s was written at line %d by thread %d, and no fence.proxy.async of that thread followed",
 				at, s.name, c.writeLine, w.threadInCTA(seen))
 			return false
 		}
