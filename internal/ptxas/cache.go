@@ -12,9 +12,9 @@ import (
 	"github.com/lockstep-go/lockstep/internal/atomicfile"
 )
 
-// cache is a directory of what ptxas printed on accepted texts, a file each; empty
-// for none. A file is the SHA-256 of what follows it, so that a damaged one is seen
-// and passed over. The directory may be deleted at any time.
+// cache is a directory with a file per output of ptxas, or "" for no cache. A file is the SHA-256
+// of the output, then the output, so that damage is detected. The directory may be deleted at any
+// time.
 type cache string
 
 func userCache() cache {
@@ -25,7 +25,7 @@ func userCache() cache {
 	return cache(filepath.Join(dir, "lockstep", "ptxas"))
 }
 
-// cacheKey names all that the output depends on.
+// cacheKey hashes everything that the output depends on.
 func cacheKey(version, target string, text []byte) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q ", version, target)
@@ -47,7 +47,7 @@ func (c cache) load(key string) (out []byte, ok bool) {
 	return raw[sha256.Size:], bytes.Equal(raw[:sha256.Size], sum[:])
 }
 
-// store keeps out if it can. A cache that cannot be written costs time and no test.
+// store writes an output. It ignores errors, because the cache only saves time.
 func (c cache) store(key string, out []byte) {
 	if c == "" || os.MkdirAll(string(c), 0o755) != nil {
 		return

@@ -9,12 +9,12 @@ import (
 
 func TestCacheHitEqualsMiss(t *testing.T) {
 	a := *uncached(t)
-	a.cache = cache(filepath.Join(t.TempDir(), "made", "at", "need"))
+	a.cache = cache(filepath.Join(t.TempDir(), "made", "on", "demand"))
 	miss, err := a.Assemble([]byte(crowded(64)), "sm_80")
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.path = "no-such-program" // a hit runs none
+	a.path = "no-such-program" // a hit does not run it
 	hit, err := a.Assemble([]byte(crowded(64)), "sm_80")
 	if err != nil {
 		t.Fatal(err)
@@ -23,7 +23,7 @@ func TestCacheHitEqualsMiss(t *testing.T) {
 		t.Errorf("hit %+v, miss %+v", hit, miss)
 	}
 	if _, err := a.Assemble([]byte(crowded(64)), "sm_90"); err == nil {
-		t.Error("another target was a hit")
+		t.Error("another target is a hit")
 	}
 }
 
@@ -46,17 +46,17 @@ func TestCacheKeysDiffer(t *testing.T) {
 	}
 }
 
-func TestCachePassesOverDamage(t *testing.T) {
+func TestCacheIgnoresDamagedFiles(t *testing.T) {
 	tests := []struct {
-		name, reason string
-		damage       func(raw []byte) []byte
-		hit          bool
+		name   string
+		damage func(raw []byte) []byte
+		hit    bool
 	}{
-		{"whole", "as it was stored", func(raw []byte) []byte { return raw }, true},
-		{"empty", "a file cut to nothing", func([]byte) []byte { return nil }, false},
-		{"short", "less than a checksum", func(raw []byte) []byte { return raw[:8] }, false},
-		{"cut", "the last byte is gone", func(raw []byte) []byte { return raw[:len(raw)-1] }, false},
-		{"bit", "one bit of a figure", func(raw []byte) []byte { raw[len(raw)-1] ^= 1; return raw }, false},
+		{"intact", func(raw []byte) []byte { return raw }, true},
+		{"empty", func([]byte) []byte { return nil }, false},
+		{"shorter than a checksum", func(raw []byte) []byte { return raw[:8] }, false},
+		{"last byte missing", func(raw []byte) []byte { return raw[:len(raw)-1] }, false},
+		{"one bit changed", func(raw []byte) []byte { raw[len(raw)-1] ^= 1; return raw }, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestCachePassesOverDamage(t *testing.T) {
 			}
 			out, hit := c.load("key")
 			if hit != tt.hit || hit && string(out) != "Used 24" {
-				t.Errorf("%s: hit %v with %q, want hit %v", tt.reason, hit, out, tt.hit)
+				t.Errorf("hit %v with %q, want hit %v", hit, out, tt.hit)
 			}
 		})
 	}

@@ -1,12 +1,13 @@
-// Package ptxas runs NVIDIA's offline assembler over PTX text, for tests: it proves
-// that a text is accepted, and says what each kernel costs in registers, spills and
-// shared memory. It is not the driver's compiler, whose figures may differ.
+// Package ptxas runs NVIDIA's offline assembler for tests. It checks that a PTX text is accepted
+// and reports the registers, spills and shared memory of each kernel. The driver's compiler may
+// give other numbers.
 //
-// The assembler is no part of this module: tools/get-ptxas fetches it. Without it
-// tests skip, see [Need].
+// The assembler is not part of this module: tools/get-ptxas downloads it. Without it tests skip,
+// see [Need].
 package ptxas
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,28 +20,26 @@ import (
 	"testing"
 )
 
-// The variables of the environment that this package reads.
+// Environment variables.
 const (
-	envPath    = "LOCKSTEP_PTXAS"         // the path of the assembler
-	envRequire = "LOCKSTEP_REQUIRE_PTXAS" // not empty: a test without it fails
-	envCache   = "LOCKSTEP_PTXAS_CACHE"   // off: every text is assembled again
+	envPath    = "LOCKSTEP_PTXAS"         // path of the assembler
+	envRequire = "LOCKSTEP_REQUIRE_PTXAS" // if not empty, tests fail instead of skipping
+	envCache   = "LOCKSTEP_PTXAS_CACHE"   // "off" disables the cache
 )
 
-// fetched is where tools/get-ptxas puts the assembler, below the module's directory.
-var fetched = filepath.Join("bin", "ptxas-12.4")
+// downloadDir is where tools/get-ptxas installs the assembler, below the module root.
+var downloadDir = filepath.Join("bin", "ptxas-12.4")
 
-// ErrNotFound says that there is no assembler on this machine.
-var ErrNotFound = errors.New("no ptxas found")
+var errNotFound = errors.New("ptxas: not found")
 
-// Find returns the path of ptxas: what LOCKSTEP_PTXAS names, else the one that
-// tools/get-ptxas fetched for the module around the working directory, else the
-// first on PATH. It returns [ErrNotFound] if there is none, and another error if
-// LOCKSTEP_PTXAS names something that is no program.
-func Find() (string, error) {
+// find returns the path of ptxas: the value of LOCKSTEP_PTXAS, else the one that tools/get-ptxas
+// installed for the enclosing module, else the first on PATH. The error is errNotFound if there is
+// none, and another error if LOCKSTEP_PTXAS is not a program.
+func find() (string, error) {
 	if path := os.Getenv(envPath); path != "" {
 		found, err := exec.LookPath(path)
 		if err != nil {
-			return "", fmt.Errorf("%s: %w", envPath, err)
+			return "", fmt.Errorf("ptxas: %s: %w", envPath, err)
 		}
 		return filepath.Abs(found)
 	}
@@ -49,18 +48,17 @@ func Find() (string, error) {
 		return "", err
 	}
 	if dir != "" {
-		if path, err := exec.LookPath(filepath.Join(dir, fetched, "ptxas")); err == nil {
+		if path, err := exec.LookPath(filepath.Join(dir, downloadDir, "ptxas")); err == nil {
 			return path, nil
 		}
 	}
 	if path, err := exec.LookPath("ptxas"); err == nil {
 		return filepath.Abs(path)
 	}
-	return "", ErrNotFound
+	return "", errNotFound
 }
 
-// moduleDir is the nearest directory at or above the working directory that holds
-// a go.mod; empty if there is none.
+// moduleDir returns the nearest directory with a go.mod, from the working directory upward, or "".
 func moduleDir() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -82,22 +80,20 @@ func moduleDir() (string, error) {
 	}
 }
 
-// Assembler is a ptxas that runs on this machine. Its methods may be called
-// concurrently.
+// Assembler runs ptxas. It is safe for concurrent use.
 type Assembler struct {
 	path    string
-	version string        // all that --version prints, down to the build
-	cache   cache         // of what ptxas printed
-	slots   chan struct{} // holds a value for each ptxas that runs
+	version string // the output of --version, which includes the build
+	cache   cache
+	slots   chan struct{} // a semaphore of running processes
 }
 
-// New returns the assembler at path. At most GOMAXPROCS processes of it run at a
-// time. What it prints is kept in the user's cache directory, below
-// lockstep/ptxas, unless LOCKSTEP_PTXAS_CACHE is off or there is no such directory.
-func New(path string) (*Assembler, error) {
+// open returns the assembler at path. It runs at most GOMAXPROCS processes at a time. It caches
+// outputs below lockstep/ptxas in the user's cache directory, unless LOCKSTEP_PTXAS_CACHE is "off".
+func open(path string) (*Assembler, error) {
 	out, err := exec.Command(path, "--version").CombinedOutput()
 	if err != nil {
-		return nil, fmt.Errorf("%s --version: %w: %s", path, err, strings.TrimSpace(string(out)))
+		return nil, fmt.Errorf("ptxas: %s --version: %w: %s", path, err, strings.TrimSpace(string(out)))
 	}
 	return &Assembler{
 		path:    path,
@@ -107,31 +103,112 @@ func New(path string) (*Assembler, error) {
 	}, nil
 }
 
-// Need returns the assembler that [Find] finds, one for the whole process. A test
-// is skipped if there is none, but fails if LOCKSTEP_REQUIRE_PTXAS is set or if the
-// one found does not run.
+// Need returns the assembler that LOCKSTEP_PTXAS names, that tools/get-ptxas installed, or that is
+// on PATH. If there is none, it skips the test. If LOCKSTEP_REQUIRE_PTXAS is set or the assembler
+// does not run, it fails the test.
 func Need(t testing.TB) *Assembler {
 	t.Helper()
-	a, err := theOne()
+	a, err := shared()
 	need(t, err)
 	return a
 }
 
-var theOne = sync.OnceValues(func() (*Assembler, error) {
-	path, err := Find()
+var shared = sync.OnceValues(func() (*Assembler, error) {
+	path, err := find()
 	if err != nil {
 		return nil, err
 	}
-	return New(path)
+	return open(path)
 })
 
 func need(t testing.TB, err error) {
 	t.Helper()
 	switch {
 	case err == nil:
-	case errors.Is(err, ErrNotFound) && os.Getenv(envRequire) == "":
-		t.Skipf("%v: tools/get-ptxas fetches it, or set %s", err, envPath)
+	case errors.Is(err, errNotFound) && os.Getenv(envRequire) == "":
+		t.Skipf("%v: run tools/get-ptxas or set %s", err, envPath)
 	default:
 		t.Fatalf("%v (%s=%q, %s=%q)", err, envPath, os.Getenv(envPath), envRequire, os.Getenv(envRequire))
 	}
+}
+
+// Assemble assembles a text for a target such as "sm_80" and returns a report per entry name. If
+// ptxas rejects the text, the error is a [*RejectedError].
+func (a *Assembler) Assemble(text []byte, target string) (map[string]Report, error) {
+	return a.assemble(Job{Text: text, Target: target})
+}
+
+func (a *Assembler) assemble(job Job) (map[string]Report, error) {
+	text, options := job.Text, []string{"-v", "-arch=" + job.Target}
+	if job.Linked {
+		options = append(options, "--compile-only")
+	}
+	flags := strings.Join(options, " ")
+	key := cacheKey(a.version, flags, text)
+	out, hit := a.cache.load(key)
+	if !hit {
+		var err error
+		if out, err = a.run(job, options); err != nil {
+			return nil, err
+		}
+		a.cache.store(key, out)
+	}
+	reports, err := parse(out)
+	if err == nil && len(reports) == 0 && bytes.Contains(text, []byte(".entry")) {
+		err = fmt.Errorf("the output has no entry: %q", out)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ptxas %s: %w", flags, err)
+	}
+	return reports, nil
+}
+
+// run returns the output of ptxas -v for an accepted text.
+func (a *Assembler) run(job Job, options []string) ([]byte, error) {
+	a.slots <- struct{}{}
+	defer func() { <-a.slots }()
+	dir, err := os.MkdirTemp("", "lockstep-ptxas-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	if err := os.WriteFile(filepath.Join(dir, "text.ptx"), job.Text, 0o600); err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(a.path, append(options, "-o", "text.cubin", "text.ptx")...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
+		return nil, parseRejection(out, job.Text, job.Target)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w: %s", a.path, strings.Join(options, " "), err, out)
+	}
+	return out, nil
+}
+
+// Job is an argument of AssembleAll.
+type Job struct {
+	Text   []byte
+	Target string
+	Linked bool // compile with --compile-only, so that functions may be undefined
+}
+
+// Outcome is the result of a job, as of [Assembler.Assemble].
+type Outcome struct {
+	Reports map[string]Report
+	Err     error
+}
+
+// AssembleAll assembles texts in parallel. The outcomes are in the order of the jobs.
+func (a *Assembler) AssembleAll(jobs []Job) []Outcome {
+	outcomes := make([]Outcome, len(jobs))
+	var wg sync.WaitGroup
+	for i, job := range jobs {
+		wg.Go(func() {
+			outcomes[i].Reports, outcomes[i].Err = a.assemble(job)
+		})
+	}
+	wg.Wait()
+	return outcomes
 }

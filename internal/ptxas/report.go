@@ -7,27 +7,26 @@ import (
 	"strings"
 )
 
-// Report is what ptxas -v says of an entry, with any functions that are compiled
-// beside it.
+// Report holds the numbers of ptxas -v for an entry and the functions that are compiled with it.
 type Report struct {
-	Registers   int      // a thread
-	Stack       int      // bytes of local memory a thread, spills among them
-	SpillStores int      // bytes a thread writes to spill registers
-	SpillLoads  int      // bytes a thread reads back
-	Shared      int      // bytes of static shared memory a block
-	Barriers    int      // named barriers; 0 from a ptxas that does not count them
-	Warnings    []string // those that name this entry, and those that name none
+	Registers   int      // per thread
+	Stack       int      // bytes of local memory per thread, including spills
+	SpillStores int      // bytes that a thread writes to spill registers
+	SpillLoads  int      // bytes that a thread reads back
+	Shared      int      // bytes of static shared memory per CTA
+	Barriers    int      // named barriers; 0 if ptxas does not report them
+	Warnings    []string // warnings that name this entry, or no entry
 }
 
 var (
 	entryLine  = regexp.MustCompile(`Compiling entry function '([^']+)'`)
 	identifier = regexp.MustCompile(`[\w$%]+`)
-	// Among what ptxas calls mere information, numbered advisories tell of lost speed, such as serialized wgmma.
+	// Numbered info lines are performance warnings, such as serialized wgmma.
 	warningLine = regexp.MustCompile(`^ptxas (?:.*; )?(?:warning *: *(.+)|info *: *(\(C\d+\).+))$`)
 )
 
-// figures are the numbers in the lines about an entry. The two that are required
-// keep a change of format from passing for a kernel that costs nothing.
+// figures are the numbers of an entry. Some are required, so that a change of the output's format
+// cannot look like a kernel without spills.
 var figures = []struct {
 	name     string
 	pattern  *regexp.Regexp
@@ -42,8 +41,8 @@ var figures = []struct {
 	{"barriers", regexp.MustCompile(`(\d+) barriers`), func(r *Report) *int { return &r.Barriers }, false},
 }
 
-// parse reads what ptxas -v prints. Lines and numbers that it does not know are
-// passed over; an entry without its required figures is an error.
+// parse parses the output of ptxas -v. It ignores unknown lines. An entry without its required
+// figures is an error.
 func parse(out []byte) (map[string]Report, error) {
 	text := string(out)
 	heads := entryLine.FindAllStringSubmatchIndex(text, -1)
@@ -66,14 +65,13 @@ func parse(out []byte) (map[string]Report, error) {
 	return reports, nil
 }
 
-// readFigures reads the lines about one entry. A figure that is printed for several
-// functions is their sum.
+// readFigures parses the lines about one entry. It adds the figures of several functions.
 func readFigures(section string) (Report, error) {
 	var r Report
 	for _, f := range figures {
 		found := f.pattern.FindAllStringSubmatch(section, -1)
 		if found == nil && f.required {
-			return Report{}, fmt.Errorf("no %s in what it prints: %q", f.name, section)
+			return Report{}, fmt.Errorf("the output has no %s: %q", f.name, section)
 		}
 		for _, m := range found {
 			n, err := strconv.Atoi(m[1])
@@ -96,7 +94,7 @@ func readWarnings(text string) []string {
 	return warnings
 }
 
-// addWarning gives a warning to the entries that it names, or else to all: none is lost.
+// addWarning adds a warning to the entries that it names, or to all entries if it names none.
 func addWarning(reports map[string]Report, warning string) {
 	named := map[string]bool{}
 	for _, word := range identifier.FindAllString(warning, -1) {

@@ -16,30 +16,30 @@ const serialized = "(C7515) Potential Performance Loss: wgmma.mma_async instruct
 func TestParse(t *testing.T) {
 	other := strings.ReplaceAll(quiet, "k'", "k2'")
 	tests := []struct {
-		name, reason, out string
-		want              map[string]Report
+		name, out string
+		want      map[string]Report
 	}{
-		{"nothing", "a text without entries", "ptxas info    : 0 bytes gmem\n", map[string]Report{}},
-		{"one entry", "the usual form", "ptxas info    : 0 bytes gmem\n" + quiet, map[string]Report{"k": {Registers: 40}}},
-		{"all figures", "every number its own field",
+		{"no entries", "ptxas info    : 0 bytes gmem\n", map[string]Report{}},
+		{"one entry", "ptxas info    : 0 bytes gmem\n" + quiet, map[string]Report{"k": {Registers: 40}}},
+		{"all figures",
 			"ptxas info    : Compiling entry function 'k' for 'sm_80'\n" +
 				"    160 bytes stack frame, 92 bytes spill stores, 96 bytes spill loads\n" +
 				"ptxas info    : Used 24 registers, used 3 barriers, 160 bytes cumulative stack size, 100 bytes smem, 360 bytes cmem[0]\n",
 			map[string]Report{"k": {Registers: 24, Stack: 160, SpillStores: 92, SpillLoads: 96, Shared: 100, Barriers: 3}}},
-		{"two entries", "each has its own figures", quiet + strings.Replace(other, "40", "41", 1),
+		{"two entries", quiet + strings.Replace(other, "40", "41", 1),
 			map[string]Report{"k": {Registers: 40}, "k2": {Registers: 41}}},
-		{"unknown lines", "newer releases print more",
+		{"unknown lines",
 			"nonsense\n" + strings.Replace(quiet, "ptxas info    : Used", "ptxas info    : 7 bananas\nptxas info    : Used", 1) + "ptxas info    : Compile time = 1.5 ms\n",
 			map[string]Report{"k": {Registers: 40}}},
-		{"carriage returns", "Windows", strings.ReplaceAll("ptxas warning : careful\n"+quiet, "\n", "\r\n"),
+		{"carriage returns", strings.ReplaceAll("ptxas warning : careful\n"+quiet, "\n", "\r\n"),
 			map[string]Report{"k": {Registers: 40, Warnings: []string{"careful"}}}},
-		{"a function beside it", "its spills count", quiet + "ptxas info    : Function properties for f\n    8 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads\n",
+		{"an entry with a function", quiet + "ptxas info    : Function properties for f\n    8 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads\n",
 			map[string]Report{"k": {Registers: 40, Stack: 8, SpillStores: 4, SpillLoads: 4}}},
-		{"named warning", "it belongs to one entry", "ptxas warning : For entry k2 adjusting\n" + quiet + other,
+		{"warning for one entry", "ptxas warning : For entry k2 adjusting\n" + quiet + other,
 			map[string]Report{"k": {Registers: 40}, "k2": {Registers: 40, Warnings: []string{"For entry k2 adjusting"}}}},
-		{"warning for all", "none may be lost", "ptxas text.ptx, line 3; warning : odd\n" + quiet + other,
+		{"warning for all entries", "ptxas text.ptx, line 3; warning : odd\n" + quiet + other,
 			map[string]Report{"k": {Registers: 40, Warnings: []string{"odd"}}, "k2": {Registers: 40, Warnings: []string{"odd"}}}},
-		{"advisory", "lost speed is told as information", "ptxas info    : " + serialized + "\n" + quiet + other,
+		{"performance warning", "ptxas info    : " + serialized + "\n" + quiet + other,
 			map[string]Report{"k": {Registers: 40, Warnings: []string{serialized}}, "k2": {Registers: 40}}},
 	}
 	for _, tt := range tests {
@@ -49,13 +49,13 @@ func TestParse(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !reflect.DeepEqual(got, tt.want) {
-				t.Errorf("%s: %+v, want %+v", tt.reason, got, tt.want)
+				t.Errorf("%+v, want %+v", got, tt.want)
 			}
 		})
 	}
 }
 
-// A kernel of which nothing is known must not look like one that costs nothing.
+// TestParseMissesFigures checks that a missing figure is an error.
 func TestParseMissesFigures(t *testing.T) {
 	for _, figure := range []string{"registers", "spill stores", "spill loads"} {
 		t.Run(figure, func(t *testing.T) {
@@ -67,23 +67,23 @@ func TestParseMissesFigures(t *testing.T) {
 	}
 }
 
-func TestRefusal(t *testing.T) {
+func TestRejectedError(t *testing.T) {
 	text := []byte("one\n  two  \nthree")
 	tests := []struct {
-		name, reason, out, want string
+		name, out, want string
 	}{
-		{"a line", "quoted without its indentation", "ptxas text.ptx, line 2; error   : Bad\nptxas fatal   : " + closing + "\n",
-			"ptxas refuses the text for sm_80\n\tline 2: Bad: two"},
-		{"several", "all are told", "ptxas text.ptx, line 3; error   : Bad\nptxas text.ptx, line 1; fatal   : Worse\n",
-			"ptxas refuses the text for sm_80\n\tline 3: Bad: three\n\tline 1: Worse: one"},
-		{"no line", "a fault of the whole", "ptxas fatal   : No\n", "ptxas refuses the text for sm_80\n\tNo"},
-		{"line beyond the text", "nothing to quote", "ptxas text.ptx, line 9; error   : Bad\n", "ptxas refuses the text for sm_80\n\tBad"},
-		{"unknown form", "the output itself is shown", "Segfault", "ptxas refuses the text for sm_80\n\tno reason given: \"Segfault\""},
+		{"a line", "ptxas text.ptx, line 2; error   : Bad\nptxas fatal   : " + aborted + "\n",
+			"ptxas: text rejected: sm_80\n\tline 2: Bad: two"},
+		{"two messages", "ptxas text.ptx, line 3; error   : Bad\nptxas text.ptx, line 1; fatal   : Worse\n",
+			"ptxas: text rejected: sm_80\n\tline 3: Bad: three\n\tline 1: Worse: one"},
+		{"no line", "ptxas fatal   : No\n", "ptxas: text rejected: sm_80\n\tNo"},
+		{"a line past the end", "ptxas text.ptx, line 9; error   : Bad\n", "ptxas: text rejected: sm_80\n\tBad"},
+		{"unexpected output", "Segfault", "ptxas: text rejected: sm_80\n\tunexpected output: \"Segfault\""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := refusal([]byte(tt.out), text, "sm_80").Error(); got != tt.want {
-				t.Errorf("%s: %q, want %q", tt.reason, got, tt.want)
+			if got := parseRejection([]byte(tt.out), text, "sm_80").Error(); got != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
 			}
 		})
 	}
