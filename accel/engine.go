@@ -24,7 +24,7 @@ type Engine struct {
 	layout  *plan.Layout
 	plan    Plan
 
-	opened  resources
+	opened  *resources
 	stream  driver.Stream
 	kernels *kernelcache.Cache
 	staging driver.Pinned // logits and tapped values on their way to the host
@@ -61,7 +61,7 @@ const sharedMemoryPercent = 45
 // New fails before it allocates anything with ErrComputeCapability if the GPU is too old,
 // with model.ErrUnsupported if there are no kernels for the model, and with
 // driver.ErrOutOfMemory if the engine does not fit; see PlanFor.
-func New(ctx context.Context, m *model.Model, dev driver.Device, o Options) (_ *Engine, err error) {
+func New(ctx context.Context, m *model.Model, dev driver.Device, o Options) (*Engine, error) {
 	if dev == nil {
 		return nil, errors.New("accel: no device")
 	}
@@ -69,13 +69,11 @@ func New(ctx context.Context, m *model.Model, dev driver.Device, o Options) (_ *
 	if err != nil {
 		return nil, fmt.Errorf("accel: %w", err)
 	}
-	props := dev.Properties()
-	o, layout, err := newLayout(m, props, free, o)
-	if err != nil {
-		return nil, err
+	s, err := newSetup(m, dev.Properties(), free, o)
+	if err == nil {
+		err = s.plan.fits()
 	}
-	summary := newPlan(layout, props, free, o)
-	if err := summary.fits(); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	release, err := m.Acquire()
@@ -83,13 +81,18 @@ func New(ctx context.Context, m *model.Model, dev driver.Device, o Options) (_ *
 		return nil, fmt.Errorf("accel: %w", err)
 	}
 	defer release()
+	opened := &resources{dev: dev}
+	e, err := open(ctx, opened, m, s)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("accel: %w", err), opened.close())
+	}
+	return e, nil
+}
 
-	opened := resources{dev: dev}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("accel: %w", err), opened.close())
-		}
-	}()
+// open allocates device memory, uploads the model and returns the engine. What it opened is
+// in opened, also after an error.
+func open(ctx context.Context, opened *resources, m *model.Model, s setup) (*Engine, error) {
+	dev, layout := opened.dev, s.layout
 	stream, err := dev.NewStream()
 	if err != nil {
 		return nil, err
@@ -105,7 +108,7 @@ func New(ctx context.Context, m *model.Model, dev driver.Device, o Options) (_ *
 		return nil, err
 	}
 	var stepEnd driver.Event // stays nil if no step runs ahead
-	if o.async() {
+	if s.options.async() {
 		if stepEnd, err = dev.NewEvent(); err != nil {
 			return nil, err
 		}
@@ -123,11 +126,11 @@ func New(ctx context.Context, m *model.Model, dev driver.Device, o Options) (_ *
 	if !layout.QuantizedWeights() {
 		kernels.PreferShared(sharedMemoryPercent)
 	}
-	if err := uploadModel(ctx, m, dev, stream, layout, o.Progress); err != nil {
+	if err := uploadModel(ctx, m, dev, stream, layout, s.options.Progress); err != nil {
 		return nil, err
 	}
 	return &Engine{
-		model: m, dev: dev, options: o, layout: layout, plan: summary,
+		model: m, dev: dev, options: s.options, layout: layout, plan: s.plan,
 		opened: opened, stream: stream, kernels: kernels, staging: staging, inputs: newStepInputs(layout, inputs),
 		schedule: newSchedule(), mu: newMutex(),
 		cache:  kv.New(layout.Geometry, layout.KV, layout.Pages, stream, staging),

@@ -14,7 +14,7 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// Example continues a text, and tells how.
+// Example continues a text and prints how it was computed.
 func Example() {
 	m := must(golden.Model()) // or model.Open("file.gguf")
 	defer m.Close()
@@ -32,7 +32,7 @@ func Example() {
 	// 1 prompt of 5 tokens, 3 steps: 3 runs of 1 graph
 }
 
-// ExamplePlanFor asks what an engine takes before it takes anything.
+// ExamplePlanFor prints the memory of an engine before it is allocated.
 func ExamplePlanFor() {
 	m := must(golden.Model())
 	defer m.Close()
@@ -48,7 +48,7 @@ func ExamplePlanFor() {
 	// 256 positions, 768 KiB for keys and values; fits into 8 MiB: false
 }
 
-// ExampleOptions_timer asks what each kernel took, here of a single step.
+// ExampleOptions_timer measures the kernels of a single step.
 func ExampleOptions_timer() {
 	m := must(golden.Model())
 	defer m.Close()
@@ -60,14 +60,14 @@ func ExampleOptions_timer() {
 			launches[s.Op]++
 			took[s.Op] += t.Durations[i]
 		}
-		fmt.Printf("attention: %d launches, logits: %d, which took longer: %v\n", launches["attention"], launches["logits"], took["logits"] > took["attention"])
+		fmt.Printf("attention: %d launches, logits: %d, which takes longer: %v\n", launches["attention"], launches["logits"], took["logits"] > took["attention"])
 	}}))
 	defer eng.Close()
 	s := must(eng.NewSession(0))
 	defer s.Close()
 	must(s.Forward(context.Background(), []int{1}, model.WantGreedy))
 	// Output:
-	// attention: 12 launches, logits: 1, which took longer: true
+	// attention: 12 launches, logits: 1, which takes longer: true
 }
 
 // ExampleLaunchesFor lists the launches of the first layer.

@@ -37,31 +37,37 @@ const reserveShare = 32
 // plan and an error that wraps driver.ErrOutOfMemory. A GPU that is too old is
 // ErrComputeCapability, and a model without kernels model.ErrUnsupported.
 func PlanFor(m *model.Model, props driver.Properties, free int64, o Options) (Plan, error) {
-	o, l, err := newLayout(m, props, free, o)
+	s, err := newSetup(m, props, free, o)
 	if err != nil {
 		return Plan{}, err
 	}
-	p := newPlan(l, props, free, o)
-	return p, p.fits()
+	return s.plan, s.plan.fits()
 }
 
-// newLayout checks the options and plans the memory.
-func newLayout(m *model.Model, props driver.Properties, free int64, o Options) (Options, *plan.Layout, error) {
+// setup is an engine that is planned and not opened.
+type setup struct {
+	options Options // with the defaults filled in
+	layout  *plan.Layout
+	plan    Plan
+}
+
+// newSetup checks the model, the device and the options, and plans the memory.
+func newSetup(m *model.Model, props driver.Properties, free int64, o Options) (setup, error) {
 	if err := supported(m, props); err != nil {
-		return o, nil, err
+		return setup{}, err
 	}
 	o, err := o.withDefaults(&m.Config)
 	if err != nil {
-		return o, nil, err
+		return setup{}, err
 	}
 	l, err := plan.NewLayout(m, props, plan.Config{
 		Sequences: o.MaxSequences, Chunk: o.Chunk, KVPages: o.KVPages, KV: o.KV.Format(quant.F16),
 		PrefillExact: o.Prefill == PrefillExact, Budget: free - free/reserveShare,
 	})
 	if err != nil {
-		return o, nil, fmt.Errorf("accel: %w", err)
+		return setup{}, fmt.Errorf("accel: %w", err)
 	}
-	return o, l, nil
+	return setup{o, l, newPlan(l, props, free, o)}, nil
 }
 
 func newPlan(l *plan.Layout, props driver.Properties, free int64, o Options) Plan {

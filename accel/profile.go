@@ -73,10 +73,11 @@ func (e *Engine) timed(p *pass) error {
 // with the given properties, without the device. The pass is a prompt chunk of the
 // given tokens, or a decode step of as many sequences of up to the given positions.
 func LaunchesFor(m *model.Model, props driver.Properties, o Options, tokens, positions int, prompt bool) ([]Launch, error) {
-	o, l, err := newLayout(m, props, props.Memory, o)
+	setup, err := newSetup(m, props, props.Memory, o)
 	if err != nil {
 		return nil, err
 	}
+	l := setup.layout
 	if prompt && o.Prefill == PrefillExact {
 		prompt, tokens = false, min(tokens, l.Slots)
 	}
