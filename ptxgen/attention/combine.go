@@ -2,9 +2,9 @@ package attention
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"math/bits"
+	"strconv"
 
 	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
@@ -31,7 +31,7 @@ func Combine(headDim int) kernel.Typed[CombineArgs] {
 		s.vec4s /= 2
 	}
 	s.threads = min(512, host.CeilDiv(combineSums*s.vec4s, 32)*32)
-	return kernel.New(fmt.Sprintf("attention_combine_d%d", headDim), s.build, s.launch)
+	return kernel.New("attention_combine_d"+strconv.Itoa(headDim), s.build, s.launch)
 }
 
 // combineShape says how CTAs and threads share a head.

@@ -2,10 +2,10 @@ package attention
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"math/bits"
 	"slices"
+	"strconv"
 
 	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
 	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
@@ -31,9 +31,9 @@ import (
 // the page table or the number of query heads.
 func Decode(s Shape) kernel.Typed[DecodeArgs] {
 	k := kvShape{s.KV, s.HeadDim, cmp.Or(s.Page, PageTokens)}
-	name := fmt.Sprintf("attention_decode_%s_d%d", host.FormatName(k.format), k.headDim)
+	name := "attention_decode_" + host.FormatName(k.format) + "_d" + strconv.Itoa(k.headDim)
 	if k.page != PageTokens {
-		name += fmt.Sprintf("_p%d", k.page)
+		name += "_p" + strconv.Itoa(k.page)
 	}
 	return kernel.New(name,
 		func(b *ptx.Builder) (*ptx.Kernel, error) { return buildDecode(b, k) },

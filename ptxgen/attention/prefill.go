@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 
 	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
 	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
@@ -38,7 +39,7 @@ import (
 // other queries of its tile too, also those before its position.)
 func Prefill(s Shape) kernel.Typed[PrefillArgs] {
 	f, d := newPrefillShape(s), newPrefillShape(Shape{KV: s.KV, HeadDim: s.HeadDim})
-	name := fmt.Sprintf("flash_attention_%s_d%d", host.FormatName(s.KV), s.HeadDim)
+	name := "flash_attention_" + host.FormatName(s.KV) + "_d" + strconv.Itoa(s.HeadDim)
 	if f.page != d.page || f.blockQ != d.blockQ || f.blockK != d.blockK {
 		name += fmt.Sprintf("_p%d_q%d_k%d", f.page, f.blockQ, f.blockK)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
@@ -70,10 +71,18 @@ func gemmSpecs() []kernel.Spec {
 	return all
 }
 
+// gemmNames caches the names of GEMM kernels: engines ask for them with each launch.
+var gemmNames sync.Map // GEMM: string
+
 // Name implements Spec.
 func (s GEMM) Name() string {
-	return strings.ToLower(fmt.Sprintf("gemm_%v_%v_%dx%dx%d_s%d_w%dx%d_a%d",
+	if name, ok := gemmNames.Load(s); ok {
+		return name.(string)
+	}
+	name := strings.ToLower(fmt.Sprintf("gemm_%v_%v_%dx%dx%d_s%d_w%dx%d_a%d",
 		s.Format, s.Input, s.BlockM, s.BlockN, s.BlockK, s.Stages, s.WarpsM, s.WarpsN, cmp.Or(s.Ahead, 1)))
+	gemmNames.Store(s, name)
+	return name
 }
 
 // The sizes that follow from the parameters. Both tiles hold 16-bit numbers.

@@ -68,5 +68,19 @@ func Refuse(refused bool, field, format string, args ...any) Check {
 // CeilDiv returns a / b, rounded up.
 func CeilDiv(a, b int) int { return (a + b - 1) / b }
 
+// formatNames holds the names of FormatName: engines ask for them with each launch.
+var formatNames = func() map[quant.Format]string {
+	names := map[quant.Format]string{}
+	for _, f := range quant.Formats() {
+		names[f] = strings.ToLower(f.String())
+	}
+	return names
+}()
+
 // FormatName returns a format as kernel names spell it, such as q4_k.
-func FormatName(f quant.Format) string { return strings.ToLower(f.String()) }
+func FormatName(f quant.Format) string {
+	if name, ok := formatNames[f]; ok {
+		return name
+	}
+	return strings.ToLower(f.String())
+}
