@@ -40,27 +40,27 @@ func Decode(s Shape) kernel.Typed[DecodeArgs] {
 		newDecodeShape(k).launch)
 }
 
-// How the threads of a CTA share the page of one KV head.
+// decodeShape says how the threads of a CTA share the page of one KV head.
 type decodeShape struct {
 	kvShape
 	threads int
-	// Products: lanes, a power of two, share a row of K, of which each has slices
-	// times 16 bytes; a thread has keys rows.
-	lanes, slices, keys int
-	// Values: thread t has 16 bytes of each of values consecutive rows; there are
-	// groups of threads that cover whole rows.
+	// Products q·K: lanes (a power of two) neighboring lanes share a row of K; each has laneChunks
+	// chunks of 16 bytes of it. A thread has keys rows.
+	lanes, laneChunks, keys int
+	// Products with V: a thread has one 16-byte chunk of values consecutive rows. groups is the
+	// number of groups of threads that cover whole rows.
 	values, groups int
-	scores         int  // of a head in shared memory, the page and what is read beyond it
-	heads          int  // whose values are added at a time
-	oneBuffer      bool // for K and V in turn
+	scores         int  // floats per head in shared memory: the page, and what is read beyond it
+	heads          int  // heads whose values are added at a time
+	oneBuffer      bool // K and V share one buffer, in turn
 }
 
 const (
-	decodeBytes  = 128      // of K, and as many of V, of a page that a thread copies about
-	decodeLanes  = 8        // at most share a row of K
-	decodeHeads  = 8        // at most have their values added at a time
-	decodeMerged = 16 << 10 // bytes of their sums, if they are several
-	decodeBuffer = 64 << 10 // bytes of K and V that an SM with little memory has room for
+	decodeBytes  = 128      // about this many bytes of K, and as many of V, per thread and page
+	decodeLanes  = 8        // maximum number of lanes that share a row of K
+	decodeHeads  = 8        // maximum of decodeShape.heads
+	decodeMerged = 16 << 10 // maximum bytes of their partial sums, if they are several
+	decodeBuffer = 64 << 10 // maximum bytes of K and V on GPUs with little shared memory
 )
 
 func newDecodeShape(k kvShape) decodeShape {
@@ -71,28 +71,28 @@ func newDecodeShape(k kvShape) decodeShape {
 	for d.lanes < decodeLanes && d.chunks()%(2*d.lanes) == 0 {
 		d.lanes *= 2
 	}
-	d.slices = d.chunks() / d.lanes
+	d.laneChunks = d.chunks() / d.lanes
 	d.keys = host.CeilDiv(d.page, d.threads/d.lanes)
 	d.groups = d.threads / d.chunks()
 	d.values = host.CeilDiv(d.page, d.groups)
 	d.scores = host.CeilDiv(max(d.page, host.CeilDiv(d.threads, d.chunks())*d.values), 4) * 4
 	d.heads = max(1, min(decodeHeads, decodeMerged/d.mergedBytes()))
-	d.oneBuffer = (d.keys*d.slices+d.values)*d.slotBytes() > decodeBuffer
+	d.oneBuffer = (d.keys*d.laneChunks+d.values)*d.slotBytes() > decodeBuffer
 	return d
 }
 
-// mergedBytes is what the sums of a head take until they are merged, slotBytes what 16
-// bytes for each thread do, bufferBytes what the copies of K and V do.
+// mergedBytes is the size of the partial sums of one head, slotBytes that of 16 bytes per
+// thread, bufferBytes that of the copies of K and V.
 func (d decodeShape) mergedBytes() int { return 4 * d.groups * d.headDim }
 func (d decodeShape) slotBytes() int   { return 16 * d.threads }
 func (d decodeShape) bufferBytes() int {
 	if d.oneBuffer {
-		return max(d.keys*d.slices, d.values) * d.slotBytes()
+		return max(d.keys*d.laneChunks, d.values) * d.slotBytes()
 	}
-	return (d.keys*d.slices + d.values) * d.slotBytes()
+	return (d.keys*d.laneChunks + d.values) * d.slotBytes()
 }
 
-// resident is how many CTAs an SM runs at a time, each thread with 128 registers.
+// resident returns how many CTAs run on an SM at a time, with 128 registers per thread.
 func (d decodeShape) resident() int { return max(1, 512/d.threads) }
 
 type decodeParams struct {
@@ -118,7 +118,7 @@ type decodeGenerator struct {
 	head                      ptx.U32    // first query head of the group, counted over all sequences
 	table                     ptx.Global // of the sequence
 	first, length             ptx.U32    // visible positions
-	begin, end, step          ptx.U32    // pages of the CTA
+	begin, end, step          ptx.U32    // the CTA's pages
 	entry                     ptx.U32    // page number of the page whose keys are copied next
 	row                       ptx.U32    // index of the KV head in the page whose keys were copied last
 	keySlots, valueSlots      ptx.Shared // the thread's, slotBytes apart
@@ -147,8 +147,8 @@ func buildDecode(b *ptx.Builder, k kvShape) (*ptx.Kernel, error) {
 	return b.Finish(ptx.MaxThreads(d.threads), ptx.MinCTAs(d.resident()))
 }
 
-// start stages the queries and has the first page under way, before the kernel waits for
-// those before it if none of them writes there. A CTA without a page ends.
+// start copies the queries and the first page to shared memory. If no prior kernel writes that
+// page, its copy starts before the wait for prior kernels. A CTA without a page ends.
 func (d *decodeGenerator) start() {
 	b := d.b
 	early := d.p.Fresh.Ne(b.U32(0)).And(d.begin.AddN(1).MulN(d.page).Add(d.p.Fresh).Le(d.length))
@@ -158,7 +158,7 @@ func (d *decodeGenerator) start() {
 	d.stageQueries()
 	b.IfElse(early, func() { b.CopyWait(0) }, func() {
 		d.fetchFirst()
-		b.CopyWait(d.underWay() + 1)
+		b.CopyWait(d.inFlight() + 1)
 	})
 }
 
@@ -171,16 +171,16 @@ func (d *decodeGenerator) fetchFirst() {
 	}
 }
 
-// underWay is how many groups of copies there are behind the one that is waited for.
-func (d *decodeGenerator) underWay() int {
+// inFlight returns how many groups of copies may be in flight behind the one that is waited for.
+func (d *decodeGenerator) inFlight() int {
 	if d.oneBuffer {
 		return 0
 	}
 	return 1
 }
 
-// attend is what a CTA does for a page. As soon as a thread has its part of the keys, or
-// of the values, in registers, the memory is for what comes next.
+// attend computes one page. Once a thread has its part of the keys or values in registers, it
+// copies the next page's into the same shared memory.
 func (d *decodeGenerator) attend(page ptx.U32) {
 	b, next := d.b, page.Add(d.step)
 	more := next.Lt(d.end)
@@ -189,22 +189,22 @@ func (d *decodeGenerator) attend(page ptx.U32) {
 	if d.oneBuffer {
 		afterKeys, afterValues = func() { d.fetchValues(page) }, nextKeys
 	}
-	b.CopyWait(d.underWay())
+	b.CopyWait(d.inFlight())
 	keys := d.unpackKeys()
 	afterKeys()
-	b.CopyCommit() // an empty group, too, counts
+	b.CopyCommit() // empty groups count, too
 	d.scoreKeys(page, keys)
 	b.Barrier()
 	d.softmax(page)
 	b.Barrier()
-	b.CopyWait(d.underWay())
+	b.CopyWait(d.inFlight())
 	values := d.unpackValues()
 	afterValues()
 	b.CopyCommit()
 	d.addValues(page, values)
 }
 
-// open finds the CTA's pages, by what no kernel writes.
+// open finds the pages of the CTA, from what no kernel writes.
 func (d *decodeGenerator) open() {
 	b := d.b
 	b.LaunchDependents()
@@ -212,7 +212,7 @@ func (d *decodeGenerator) open() {
 	d.head = d.sequence.Mul(d.kvHeads).Add(d.kvHead).Mul(d.p.Group)
 	d.table = d.p.Table.At(d.sequence.Mul(d.p.MaxPages), 4)
 	d.length = d.p.Lengths.At(d.sequence, 4).LoadU32()
-	// Volatile, so that it does not move behind a branch, to wait for the length.
+	// Volatile: otherwise the load moves behind a branch and waits for the length.
 	d.entry = ptx.Var(d.table.At(b.BlockX(), 4).LoadU32(ptx.Volatile))
 	d.row = ptx.Var(b.U32(0))
 	d.first = windowStart(b, d.length, d.p.Window)
@@ -222,13 +222,13 @@ func (d *decodeGenerator) open() {
 	b.If(again, func() { ptx.Set(d.entry, d.table.At(d.begin, 4).LoadU32()) })
 }
 
-// share lays the shared memory out.
+// share lays out the shared memory.
 func (d *decodeGenerator) share() {
 	all := d.b.DynamicShared(16)
 	d.keySlots = all.At(d.b.ThreadX(), 16)
 	d.valueSlots = d.keySlots
 	if !d.oneBuffer {
-		d.valueSlots = d.keySlots.Plus(d.keys * d.slices * d.slotBytes())
+		d.valueSlots = d.keySlots.Plus(d.keys * d.laneChunks * d.slotBytes())
 	}
 	d.queries = all.Plus(d.bufferBytes())
 	d.weights = d.queries.At(d.p.Group, 4*d.headDim)
@@ -240,23 +240,24 @@ func (d *decodeGenerator) share() {
 func DecodeDepth(s Shape, length int) (score, output int) {
 	d := newDecodeShape(kvShape{s.KV, s.HeadDim, cmp.Or(s.Page, PageTokens)})
 	pages := host.CeilDiv(length, d.page)
-	score = d.slices*d.pack() + bits.Len(uint(d.lanes))
+	score = d.laneChunks*d.pack() + bits.Len(uint(d.lanes))
 	return score, d.values + d.groups + host.CeilDiv(pages, combineSums) + combineSums
 }
 
-// DecodeArgs are a launch's arguments.
+// DecodeArgs are the arguments of a launch of Decode.
 type DecodeArgs struct {
-	Q                ptx.Address // f32 [Sequences] rows of [Heads][HeadDim], QStride apart
-	Scratch          ptx.Address // ScratchBytes, 16-byte aligned; Combine reads it
+	Q                ptx.Address // f32 [Sequences] rows of [Heads][head dim], QStride apart
+	Scratch          ptx.Address // ScratchBytes bytes, aligned to 16; Combine reads them
 	KV               PagedKV
 	Scoring          Scoring
 	Sequences, Heads int
 	QStride          int // in elements, a multiple of 4
-	Pages            int // that the longest sequence has, or more up to MaxPages; 0: MaxPages
-	SMs              int // of the device: about as many CTAs as run at a time; 0: one a page
-	Shared           int // bytes of shared memory that a CTA may have; 0: any number
-	// Fresh is how many of a sequence's last positions kernels may be writing that have
-	// not ended when this one begins; pages without any are read at once. 0: no matter how many.
+	Pages            int // at least those of the longest sequence, at most MaxPages; 0: MaxPages
+	SMs              int // of the device: the grid has about as many CTAs as run at a time; 0: one CTA per page
+	Shared           int // maximum bytes of shared memory per CTA; 0: no limit
+	// Fresh is the number of last positions of each sequence that prior kernels may still be
+	// writing. The copy of a page without such positions starts before the wait for prior
+	// kernels. 0: no page's does.
 	Fresh int
 }
 
@@ -266,17 +267,17 @@ func ScratchBytes(headDim, sequences, heads, maxPages int) int64 {
 	return scratchSums(sequences, heads, maxPages) + 4*int64(headDim)*int64(sequences)*int64(heads)*int64(maxPages)
 }
 
-// scratchSums is the size of the part that holds (m, l) of each page of each head
-// of each sequence; the part with o follows.
+// scratchSums returns the size of the first part of the scratch memory, (m, l) of each page of
+// each head of each sequence. The second part holds o.
 func scratchSums(sequences, heads, maxPages int) int64 {
 	return (8*int64(sequences)*int64(heads)*int64(maxPages) + 15) / 16 * 16
 }
 
-// decodePages is how many pages a CTA takes at most, lest a launch wait for the CTAs of
-// one sequence that is much longer than the others.
+// decodePages is the maximum number of pages per CTA. It bounds how long a launch waits for one
+// sequence that is much longer than the others.
 const decodePages = 8
 
-// ctas is how many CTAs share the pages of a KV head of a sequence.
+// ctas returns how many CTAs share the pages of a KV head of a sequence.
 func (d decodeShape) ctas(a DecodeArgs, pages int) int {
 	if a.Scoring.Window > 0 {
 		pages = min(pages, host.CeilDiv(a.Scoring.Window-1, d.page)+1)
@@ -290,7 +291,7 @@ func (d decodeShape) ctas(a DecodeArgs, pages int) int {
 
 func (d decodeShape) launch(k *ptx.Kernel, a DecodeArgs) (ptx.Launch, error) {
 	pages := cmp.Or(a.Pages, a.KV.MaxPages)
-	longest := host.MaxSize / max(a.Sequences, 1) // stride, for rows to be counted in 32 bits
+	longest := host.MaxSize / max(a.Sequences, 1) // stride: rows are counted in 32 bits
 	checks := slices.Concat(a.KV.checks(a.Sequences, a.Heads, d.page), a.Scoring.checks(), checkStride("QStride", a.QStride, a.Heads*d.headDim, longest))
 	checks = append(checks, host.Bound("Pages", pages, 1, a.KV.MaxPages), host.Bound("SMs", a.SMs, 0, host.MaxSize),
 		host.Bound("Fresh", a.Fresh, 0, 65535), host.Given("Q", a.Q), host.Given("Scratch", a.Scratch))
@@ -310,9 +311,7 @@ func (d decodeShape) launch(k *ptx.Kernel, a DecodeArgs) (ptx.Launch, error) {
 	})
 }
 
-// The parts of Decode.
-
-// span is the visible positions of a page, counted in it: from ≤ position < to.
+// span holds the visible positions of a page, relative to its start: from ≤ position < to.
 type span struct{ from, to ptx.U32 }
 
 func (d *decodeGenerator) visible(page ptx.U32) span {
@@ -324,66 +323,66 @@ func (s span) holds(position ptx.U32) ptx.Pred {
 	return position.Ge(s.from).And(position.Lt(s.to))
 }
 
-// visibleBytes is how many of the 16 bytes at a position are to be copied.
+// visibleBytes returns how many of the 16 bytes at a position are copied: 0 or 16.
 func (d *decodeGenerator) visibleBytes(s span, position ptx.U32) ptx.U32 {
 	return ptx.Select(s.holds(position), d.b.U32(16), d.b.U32(0))
 }
 
-// keyLane is the lane among those that share a row of K, and the first such row.
+// keyLane returns the index of the lane among those that share a row of K, and its first row.
 func (d *decodeGenerator) keyLane() (lane, row ptx.U32) {
 	t := d.b.ThreadX()
 	return t.RemN(d.lanes), t.DivN(d.lanes)
 }
 
-// keyStep is how many rows of K the CTA takes at a time.
+// keyStep is the number of rows of K that the CTA reads at a time.
 func (d *decodeGenerator) keyStep() int { return d.threads / d.lanes }
 
-// fetchKeys copies slices times 16 bytes, lanes apart, of each of the thread's rows, 0
-// where a position is not visible. It looks up where the CTA's page after this one lies,
-// which is known by the time it is needed.
+// fetchKeys copies the chunks of each of the thread's rows of K, lanes chunks apart. Positions
+// that are not visible become 0. It also loads the page number of the CTA's next page, so
+// that the next call need not wait for it.
 func (d *decodeGenerator) fetchKeys(page ptx.U32) {
 	b := d.b
-	b.Comment("K: %d lanes a row, %d rows a thread", d.lanes, d.keys)
+	b.Comment("K: %d lanes per row, %d rows per thread", d.lanes, d.keys)
 	ptx.Set(d.row, d.entry.Mul(d.kvHeads).Add(d.kvHead))
 	lane, row := d.keyLane()
 	k := d.p.K.At(d.row, d.page*d.rowBytes()).At(row, d.rowBytes()).At(lane, 16)
 	seen := d.visible(page)
 	for r := range d.keys {
 		bytes := d.visibleBytes(seen, row.AddN(r*d.keyStep()))
-		for j := range d.slices {
+		for j := range d.laneChunks {
 			from := k.Plus(r*d.keyStep()*d.rowBytes() + 16*d.lanes*j)
-			b.CopyAsyncZeroFill(d.keySlots.Plus((r*d.slices+j)*d.slotBytes()), from, bytes)
+			b.CopyAsyncZeroFill(d.keySlots.Plus((r*d.laneChunks+j)*d.slotBytes()), from, bytes)
 		}
 	}
 	after := page.Add(d.step).Min(d.end.AddN(-1))
 	ptx.Set(d.entry, d.table.At(after, 4).LoadU32())
 }
 
-// unpackKeys gives the elements of the thread's rows of K.
+// unpackKeys returns the elements of the thread's rows of K: [row][chunk][element].
 func (d *decodeGenerator) unpackKeys() [][][]ptx.F32 {
 	keys := make([][][]ptx.F32, d.keys)
 	for r := range keys {
-		for j := range d.slices {
-			bits := d.keySlots.Plus((r*d.slices + j) * d.slotBytes()).LoadU32x4()
+		for j := range d.laneChunks {
+			bits := d.keySlots.Plus((r*d.laneChunks + j) * d.slotBytes()).LoadU32x4()
 			keys[r] = append(keys[r], unpackKV(d.format, bits))
 		}
 	}
 	return keys
 }
 
-// valueLane is which 16 bytes of its rows of V the thread has, and which group of
-// threads it is in. Threads of a last, incomplete group load what nobody uses.
+// valueLane returns the thread's chunk of its rows of V, and its group of threads. Threads of a
+// last, incomplete group load data that nothing reads.
 func (d *decodeGenerator) valueLane() (chunk, group ptx.U32) {
 	t := d.b.ThreadX()
 	return t.RemN(d.chunks()), t.DivN(d.chunks())
 }
 
-// fetchValues copies 16 bytes of each of the thread's rows of the page whose keys were
-// copied last. What is not visible becomes 0: its weight is 0, but there might be an
-// infinity.
+// fetchValues copies the thread's chunk of each of its rows of V, of the page whose keys were
+// copied last. Positions that are not visible become 0: their weight is 0, but 0 times an
+// infinity would be NaN.
 func (d *decodeGenerator) fetchValues(page ptx.U32) {
 	b := d.b
-	b.Comment("V: %d threads a row, %d rows a thread", d.chunks(), d.values)
+	b.Comment("V: %d threads per row, %d rows per thread", d.chunks(), d.values)
 	chunk, group := d.valueLane()
 	first := group.MulN(d.values)
 	v := d.p.V.At(d.row, d.page*d.rowBytes()).At(first, d.rowBytes()).At(chunk, 16)
@@ -393,7 +392,7 @@ func (d *decodeGenerator) fetchValues(page ptx.U32) {
 	}
 }
 
-// unpackValues gives the elements of the thread's rows of V.
+// unpackValues returns the elements of the thread's rows of V: [row][element].
 func (d *decodeGenerator) unpackValues() [][]ptx.F32 {
 	values := make([][]ptx.F32, d.values)
 	for r := range values {
@@ -402,35 +401,34 @@ func (d *decodeGenerator) unpackValues() [][]ptx.F32 {
 	return values
 }
 
-// Rows of float32 that threads access by the elements of 16 bytes of the cache are
-// stored in planes: all first fours of those elements, then all second fours, so that
-// neighboring threads are 16 bytes apart.
+// Float32 rows that threads access by chunks of the cache are stored as planes: the first four
+// elements of all chunks, then the second four. So neighboring threads access neighboring 16
+// bytes, without bank conflicts.
 
-// inPlanes is where four elements from 4·quad on lie, in bytes.
-func (d *decodeGenerator) inPlanes(quad ptx.U32) ptx.U32 {
+// inPlanes returns the byte offset of elements 4·vec to 4·vec+3.
+func (d *decodeGenerator) inPlanes(vec ptx.U32) ptx.U32 {
 	if d.pack() == 4 {
-		return quad.MulN(16)
+		return vec.MulN(16)
 	}
-	return quad.AndN(1).MulN(16 * d.chunks()).Add(quad.ShrN(1).MulN(16))
+	return vec.AndN(1).MulN(16 * d.chunks()).Add(vec.ShrN(1).MulN(16))
 }
 
-// stageQueries copies the group's queries to shared memory, in planes: before the keys
-// and values, behind which they would have to wait.
+// stageQueries copies the group's queries to shared memory, in planes. It runs before the copies
+// of keys and values: copies complete in order.
 func (d *decodeGenerator) stageQueries() {
 	b := d.b
 	b.Comment("the queries of the group")
-	quads := d.headDim / 4
+	vec4s := d.headDim / 4
 	source := d.p.Q.At(d.sequence.Mul(d.p.QStride), 4).Aligned(16).At(d.kvHead.Mul(d.p.Group), 4*d.headDim)
-	b.For(b.ThreadX(), d.p.Group.MulN(quads), b.N(d.threads), func(i ptx.U32) {
-		head, quad := i.DivN(quads), i.RemN(quads)
-		to := d.queries.At(head, 4*d.headDim).AtBytes(d.inPlanes(quad)).Aligned(16)
+	b.For(b.ThreadX(), d.p.Group.MulN(vec4s), b.N(d.threads), func(i ptx.U32) {
+		head, vec := i.DivN(vec4s), i.RemN(vec4s)
+		to := d.queries.At(head, 4*d.headDim).AtBytes(d.inPlanes(vec)).Aligned(16)
 		b.CopyAsync(to, source.At(i, 16))
 	}, ptx.NoUnroll)
 	b.CopyCommit()
 }
 
-// scoreKeys leaves the scores of each head in shared memory, -Inf where a position
-// is not visible.
+// scoreKeys stores the scores of each head in shared memory, -Inf for positions that are not visible.
 func (d *decodeGenerator) scoreKeys(page ptx.U32, keys [][][]ptx.F32) {
 	b := d.b
 	b.Comment("scores: serial sums over a lane's part of the row, then a tree over the lanes")
@@ -455,10 +453,10 @@ func (d *decodeGenerator) scoreKeys(page ptx.U32, keys [][][]ptx.F32) {
 	})
 }
 
-// products are the lane's parts of q·K for each of its rows.
+// products returns the lane's partial sums of q·K for each of its rows.
 func (d *decodeGenerator) products(query ptx.Shared, keys [][][]ptx.F32) []ptx.F32 {
 	sums := make([]ptx.F32, len(keys))
-	for j := range d.slices {
+	for j := range d.laneChunks {
 		for plane := range d.pack() / 4 {
 			q := query.Plus(16 * (plane*d.chunks() + j*d.lanes)).LoadF32x4()
 			for r := range keys {
@@ -476,31 +474,31 @@ func (d *decodeGenerator) products(query ptx.Shared, keys [][][]ptx.F32) []ptx.F
 	return sums
 }
 
-// softmax turns the scores into weights, a warp a head, and stores m and l.
+// softmax replaces the scores by weights, one warp per head, and stores m and l.
 func (d *decodeGenerator) softmax(page ptx.U32) {
 	b := d.b
-	b.Comment("weights exp(s - m), a warp a head; a lane has every 32nd position")
+	b.Comment("weights exp(s - m), one warp per head; a lane has every 32nd position")
 	lane, warp := b.Lane(), b.Warp()
 	b.For(warp, d.p.Group, b.N(d.threads/32), func(head ptx.U32) {
 		line := d.weights.At(head, 4*d.scores)
 		var list []ptx.F32
-		most := minusInf(b)
+		m := minusInf(b)
 		for i := 0; i < d.page; i += 32 {
 			x := line.At(lane.AddN(i).Min(b.N(d.page-1)), 4).LoadF32()
 			if i+32 > d.page {
 				x = ptx.Select(lane.LtN(d.page-i), x, minusInf(b))
 			}
 			list = append(list, x)
-			most = x.Max(most)
+			m = x.Max(m)
 		}
-		most = ptx.WarpMax(most)
-		around := finiteMax(b, most)
+		m = ptx.WarpMax(m)
+		base := finiteMax(b, m)
 		b.WarpSync()
 		sum := b.F32(0)
 		for i := 0; i < d.scores; i += 32 {
 			w := b.F32(0)
 			if i < d.page {
-				w = list[i/32].Sub(around).MulN(math.Log2E).Ex2Approx()
+				w = list[i/32].Sub(base).MulN(math.Log2E).Ex2Approx()
 				sum = w.Add(sum)
 			}
 			at := lane.AddN(i)
@@ -508,17 +506,17 @@ func (d *decodeGenerator) softmax(page ptx.U32) {
 		}
 		sum = ptx.WarpSum(sum)
 		place := d.p.Sums.At(d.head.Add(head).Mul(d.p.MaxPages).Add(page), 8)
-		b.When(lane.EqN(0), func() { place.StoreF32x2([2]ptx.F32{most, sum}) })
+		b.When(lane.EqN(0), func() { place.StoreF32x2([2]ptx.F32{m, sum}) })
 	})
 }
 
-// addValues adds the weighted values: each thread over its consecutive positions,
-// then the groups of threads in order.
+// addValues adds the weighted values: each thread over its consecutive positions, then the
+// groups of threads in order.
 func (d *decodeGenerator) addValues(page ptx.U32, values [][]ptx.F32) {
 	b := d.b
 	b.Comment("values: serial sums over a thread's positions, of %d heads at a time", d.heads)
 	b.For(b.U32(0), d.p.Group, b.N(d.heads), func(first ptx.U32) {
-		b.If(first.Ne(b.U32(0)), b.Barrier) // the sums of the heads before are merged
+		b.If(first.Ne(b.U32(0)), b.Barrier) // the sums of the previous heads have been read
 		heads := d.p.Group.Sub(first).Min(b.N(d.heads))
 		d.weigh(first, heads, values)
 		b.Barrier()
@@ -526,7 +524,7 @@ func (d *decodeGenerator) addValues(page ptx.U32, values [][]ptx.F32) {
 	}, ptx.NoUnroll)
 }
 
-// weigh leaves the thread's sums of heads first, first+1, ... in shared memory.
+// weigh stores the thread's sums of heads first, first+1, … in shared memory.
 func (d *decodeGenerator) weigh(first, heads ptx.U32, values [][]ptx.F32) {
 	b := d.b
 	chunk, group := d.valueLane()
@@ -542,7 +540,7 @@ func (d *decodeGenerator) weigh(first, heads ptx.U32, values [][]ptx.F32) {
 	})
 }
 
-// weighted is Σ w[r]·V[r] over the thread's rows, for its elements.
+// weighted returns Σ w[r]·V[r] over the thread's rows, for the elements of its chunk.
 func (d *decodeGenerator) weighted(weights ptx.Shared, values [][]ptx.F32) []ptx.F32 {
 	sums := make([]ptx.F32, d.pack())
 	var four [4]ptx.F32
@@ -566,14 +564,14 @@ func (d *decodeGenerator) weighted(weights ptx.Shared, values [][]ptx.F32) []ptx
 	return sums
 }
 
-// storeParts adds the groups' sums and stores o of heads first, first+1, ...
+// storeParts adds the groups' sums and stores o of heads first, first+1, ….
 func (d *decodeGenerator) storeParts(page, first, heads ptx.U32) {
 	b := d.b
 	b.Comment("o: the sums of %d groups of threads, in order", d.groups)
-	quads := d.headDim / 4
-	b.For(b.ThreadX(), heads.MulN(quads), b.N(d.threads), func(i ptx.U32) {
-		head, quad := i.DivN(quads), i.RemN(quads)
-		from := d.merged.At(head, d.mergedBytes()).AtBytes(d.inPlanes(quad)).Aligned(16)
+	vec4s := d.headDim / 4
+	b.For(b.ThreadX(), heads.MulN(vec4s), b.N(d.threads), func(i ptx.U32) {
+		head, vec := i.DivN(vec4s), i.RemN(vec4s)
+		from := d.merged.At(head, d.mergedBytes()).AtBytes(d.inPlanes(vec)).Aligned(16)
 		sum := from.LoadF32x4()
 		for g := 1; g < d.groups; g++ {
 			x := from.Plus(4 * d.headDim * g).LoadF32x4()
@@ -582,6 +580,6 @@ func (d *decodeGenerator) storeParts(page, first, heads ptx.U32) {
 			}
 		}
 		row := d.head.Add(first).Add(head).Mul(d.p.MaxPages).Add(page)
-		d.p.Parts.At(row, 4*d.headDim).At(quad, 16).StoreF32x4(sum)
+		d.p.Parts.At(row, 4*d.headDim).At(vec, 16).StoreF32x4(sum)
 	})
 }

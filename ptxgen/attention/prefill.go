@@ -14,29 +14,28 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Prefill is attention of many queries a sequence over its cache, which
-// already holds the keys and values of the queries' own positions. The queries of
-// all sequences are concatenated; query i of sequence s, of Starts[s+1]−Starts[s],
-// has position p = Lengths[s] − (Starts[s+1]−Starts[s]) + i and
+// Prefill computes attention of many queries per sequence over its cache, which already holds
+// the keys and values of the queries' own positions. The queries of all sequences are
+// concatenated: sequence s has queries Starts[s] to Starts[s+1]. The last one is at position
+// Lengths[s] − 1, those before it at the positions before. For each query and head
 //
 //	out = Σ_j exp(s[j] − m)·V[j] / Σ_j exp(s[j] − m),    m = max_j s[j]
 //
 // with s as Scoring says, over the visible positions j. Query head h reads KV head
 // h / (Heads/KVHeads).
 //
-// A CTA has BlockQ queries of one head and goes over the keys in blocks of BlockK,
-// counted from position 0, with a running maximum. Both products are of 16-bit
-// numbers with float32 accumulation on tensor cores: bfloat16 for a BF16 cache,
-// half precision for an F16 and an F32 one, whose elements are rounded (and
-// overflow beyond 65,504). Each query is scaled by a power of two of its own before
-// it is rounded, so that none overflows and few elements are subnormal; the scores
-// are scaled back, in float32. The weights exp(s − m) are rounded for the second
-// product, but not in the sum that divides it.
+// It is FlashAttention: a CTA has BlockQ queries of one head and iterates over blocks of BlockK
+// keys, counted from position 0, with a running maximum m. Both products run on tensor cores
+// with float32 accumulators: in bf16 for a BF16 cache, else in f16, to which the elements of
+// an F32 cache are rounded (they overflow beyond 65504). Each query is scaled by a power of
+// two of its own before it is rounded, so that none overflows and few elements are subnormal;
+// the scores are scaled back in float32. The weights exp(s − m) are rounded for the second
+// product, but not for their sum.
 //
-// What is computed for a query depends on it, its position and the cache only: not
-// on the queries around it, nor on how a prompt was cut, as long as no visible
-// element of V is infinite or NaN. (Such an element makes the output NaN for the
-// other queries of its tile too, also those before its position.)
+// The result of a query depends on the query, its position and the cache alone, not on other
+// queries or on how a prompt was cut into chunks, as long as no visible element of V is
+// infinite or NaN. Such an element makes the outputs of the whole tile NaN, also those of
+// queries before its position.
 func Prefill(s Shape) kernel.Typed[PrefillArgs] {
 	f, d := newPrefillShape(s), newPrefillShape(Shape{KV: s.KV, HeadDim: s.HeadDim})
 	name := "flash_attention_" + host.FormatName(s.KV) + "_d" + strconv.Itoa(s.HeadDim)
@@ -46,28 +45,28 @@ func Prefill(s Shape) kernel.Typed[PrefillArgs] {
 	return kernel.New(name, f.build, f.launch)
 }
 
-// How the warps share a tile.
-type flashShape struct {
+// prefillShape says how the warps of a CTA share its tile of queries.
+type prefillShape struct {
 	kvShape
 	blockQ, blockK int
-	tiles          int // of 16 queries a warp
+	tiles          int // of 16 queries, per warp
 	threads        int
-	width          int // headDim as a multiple of 16
-	stride         int // bytes of a row in shared memory: an odd multiple of 16, so that 8 rows lie in different banks
+	width          int // headDim rounded up to a multiple of 16
+	stride         int // bytes per row in shared memory: an odd multiple of 16, so that 8 rows are in different banks
 }
 
-func newPrefillShape(s Shape) flashShape {
+func newPrefillShape(s Shape) prefillShape {
 	queries, keys := 128, 64
 	if s.HeadDim > 128 {
 		queries, keys = 64, 32
 	}
 	page := cmp.Or(s.Page, PageTokens)
-	f := flashShape{
+	f := prefillShape{
 		kvShape: kvShape{s.KV, s.HeadDim, page}, tiles: 1,
 		blockQ: cmp.Or(s.BlockQ, queries), blockK: cmp.Or(s.BlockK, min(keys, page)),
 	}
 	if f.blockQ >= 128 && s.HeadDim <= 128 {
-		f.tiles = 2 // what a warp loads of K and V is used twice
+		f.tiles = 2 // each load of K and V is used twice
 	}
 	f.threads = f.blockQ / 16 / f.tiles * 32
 	f.width = host.CeilDiv(s.HeadDim, 16) * 16
@@ -75,7 +74,7 @@ func newPrefillShape(s Shape) flashShape {
 	return f
 }
 
-func (f flashShape) check() error {
+func (f prefillShape) check() error {
 	switch err := f.kvShape.check(); {
 	case err != nil:
 		return err
@@ -87,14 +86,14 @@ func (f flashShape) check() error {
 	return nil
 }
 
-// Shared memory holds the queries' scales, tileValues, the queries, and two stages of
-// K and V.
-func (f flashShape) valuesOfTileAt() int { return 4 * f.blockQ }
-func (f flashShape) queriesAt() int      { return f.valuesOfTileAt() + 32 }
-func (f flashShape) keysAt() int         { return f.queriesAt() + f.blockQ*f.stride }
-func (f flashShape) stageBytes() int     { return f.blockK * f.stride }
-func (f flashShape) valuesAt() int       { return f.keysAt() + 2*f.stageBytes() }
-func (f flashShape) sharedBytes() int    { return f.valuesAt() + 2*f.stageBytes() }
+// Shared memory holds the inverse scales of the queries, tileValues, the queries, and two stages
+// of K and V.
+func (f prefillShape) valuesOfTileAt() int { return 4 * f.blockQ }
+func (f prefillShape) queriesAt() int      { return f.valuesOfTileAt() + 32 }
+func (f prefillShape) keysAt() int         { return f.queriesAt() + f.blockQ*f.stride }
+func (f prefillShape) stageBytes() int     { return f.blockK * f.stride }
+func (f prefillShape) valuesAt() int       { return f.keysAt() + 2*f.stageBytes() }
+func (f prefillShape) sharedBytes() int    { return f.valuesAt() + 2*f.stageBytes() }
 
 type prefillParams struct {
 	Q, K, V, Out           ptx.Global `align:"16"`
@@ -107,33 +106,33 @@ type prefillParams struct {
 	Scale, Softcap         ptx.F32
 }
 
-func (f flashShape) build(b *ptx.Builder) (*ptx.Kernel, error) {
+func (f prefillShape) build(b *ptx.Builder) (*ptx.Kernel, error) {
 	device.Overlap(b)
 	if err := f.check(); err != nil {
 		b.Failf("%v", err)
 		return b.Finish()
 	}
 	if f.format == quant.BF16 {
-		generateFlash(b, f, tensorType[ptx.BF16x2]{ptx.PackBF16, ptx.BF16x2.Bits, 0})
+		generate(b, f, tensorType[ptx.BF16x2]{ptx.PackBF16, ptx.BF16x2.Bits, 0})
 	} else {
-		generateFlash(b, f, tensorType[ptx.F16x2]{ptx.PackF16, ptx.F16x2.Bits, 14})
+		generate(b, f, tensorType[ptx.F16x2]{ptx.PackF16, ptx.F16x2.Bits, 14})
 	}
 	return b.Finish(ptx.MaxThreads(f.threads))
 }
 
-// PrefillArgs are a launch's arguments.
+// PrefillArgs are the arguments of a launch of Prefill.
 type PrefillArgs struct {
-	Q                  ptx.Address // f32 [queries] rows of [Heads][HeadDim], QStride apart
-	Out                ptx.Address // f32 [queries] rows of [Heads][HeadDim], OutStride apart
-	Starts             ptx.Address // u32 [Sequences+1]: the first query of each sequence, and how many there are
+	Q                  ptx.Address // f32 [queries] rows of [Heads][head dim], QStride apart
+	Out                ptx.Address // f32 [queries] rows of [Heads][head dim], OutStride apart
+	Starts             ptx.Address // u32 [Sequences+1]: first query of each sequence, and the number of queries
 	KV                 PagedKV
 	Scoring            Scoring
 	Sequences, Heads   int
 	QStride, OutStride int // in elements, multiples of 4
-	MaxQueries         int // of a sequence, at least
+	MaxQueries         int // at least those of each sequence
 }
 
-func (f flashShape) launch(k *ptx.Kernel, a PrefillArgs) (ptx.Launch, error) {
+func (f prefillShape) launch(k *ptx.Kernel, a PrefillArgs) (ptx.Launch, error) {
 	width := a.Heads * f.headDim
 	checks := slices.Concat(a.KV.checks(a.Sequences, a.Heads, f.page), a.Scoring.checks(),
 		checkStride("QStride", a.QStride, width, host.MaxSize), checkStride("OutStride", a.OutStride, width, host.MaxSize))
@@ -152,47 +151,47 @@ func (f flashShape) launch(k *ptx.Kernel, a PrefillArgs) (ptx.Launch, error) {
 	})
 }
 
-// PrefillDepth returns how many steps of a tensor core, of eight products each, follow one
-// another in a score and in an output over length positions.
+// PrefillDepth returns how many accumulations of tensor cores, of eight products each, follow
+// one another in a score and in an output over length positions.
 func PrefillDepth(s Shape, length int) (score, output int) {
 	return newPrefillShape(s).width / 8, host.CeilDiv(length, 8)
 }
 
-// tensorType is what the tensor cores multiply.
+// tensorType is a 16-bit type of tensor cores.
 type tensorType[T ptx.Half2] struct {
 	pack func(lo, hi ptx.F32) T
 	bits func(T) ptx.U32
-	// exponent is that of the largest element of a query after scaling: far from
-	// overflow, and from the subnormal numbers.
+	// exponent is the exponent of the largest element of a query after scaling. It is far from
+	// overflow and from subnormal numbers.
 	exponent int
 }
 
-// flashing is a Prefill kernel while it is generated.
-type flashing[T ptx.Half2] struct {
-	flashShape
+// prefillGenerator is the state of the kernel while it is generated.
+type prefillGenerator[T ptx.Half2] struct {
+	prefillShape
 	tensorType[T]
 	b *ptx.Builder
 	p prefillParams
 
 	tile       tileValues
 	lane, warp ptx.U32
-	capped     ptx.Pred
+	hasSoftcap ptx.Pred
 	shared     ptx.Shared
 }
 
-// tileValues are the same for all threads of a CTA. They are kept in shared memory
-// and read again for each block: the products need nearly all registers.
+// tileValues are the same in all threads of a CTA. They are in shared memory and are loaded again
+// in each iteration, because the products need nearly all registers.
 type tileValues struct {
-	from, to    ptx.U32 // positions that any of the queries sees
+	from, to    ptx.U32 // positions that at least one query sees
 	first       ptx.U32 // position of the first query
-	rows, count ptx.U32 // number of the first query, and how many there are
+	rows, count ptx.U32 // index of the first query, and number of queries
 	kvHead      ptx.U32
-	pages       ptx.U32 // where the sequence's part of the table begins
-	end         ptx.U32 // the block behind the last
+	pages       ptx.U32 // index of the sequence's first entry in Table
+	end         ptx.U32 // index behind the last block
 }
 
-// keep stores the values; reload, behind a barrier, reads them.
-func (f *flashing[T]) keep() {
+// saveTile stores the tile's values; after a barrier, reloadTile loads them.
+func (f *prefillGenerator[T]) saveTile() {
 	t, at := f.tile, f.shared.Plus(f.valuesOfTileAt())
 	f.b.When(f.b.ThreadX().EqN(0), func() {
 		at.StoreU32x4([4]ptx.U32{t.from, t.to, t.first, t.rows})
@@ -200,50 +199,50 @@ func (f *flashing[T]) keep() {
 	})
 }
 
-func (f *flashing[T]) reload() {
+func (f *prefillGenerator[T]) reloadTile() {
 	at := f.shared.Plus(f.valuesOfTileAt())
 	a, c := at.LoadU32x4(), at.Plus(16).LoadU32x4()
 	f.tile = tileValues{from: a[0], to: a[1], first: a[2], rows: a[3], count: c[0], kvHead: c[1], pages: c[2], end: c[3]}
 }
 
-// generateFlash emits the kernel.
-func generateFlash[T ptx.Half2](b *ptx.Builder, shape flashShape, numbers tensorType[T]) {
-	f := &flashing[T]{flashShape: shape, tensorType: numbers, b: b, lane: b.Lane(), warp: b.Warp()}
-	b.Doc("out = softmax(device.Softcap(scale * Q K^T)) V for %d queries of head ctaid.x of sequence ctaid.z,\n"+
+// generate emits the kernel.
+func generate[T ptx.Half2](b *ptx.Builder, shape prefillShape, numbers tensorType[T]) {
+	f := &prefillGenerator[T]{prefillShape: shape, tensorType: numbers, b: b, lane: b.Lane(), warp: b.Warp()}
+	b.Doc("out = softmax(softcap(scale * Q K^T)) V for %d queries of head ctaid.x of sequence ctaid.z,\n"+
 		"causal, in blocks of %d keys, head dim %d; the last queries of a sequence come first.", f.blockQ, f.blockK, f.headDim)
 	q := f.open()
 	block := ptx.Var(f.tile.from.DivN(f.blockK))
 	f.copyBlock(block, f.pageOf(block))
 	b.CopyCommit()
-	f.keep()
+	f.saveTile()
 	f.zeroPadding()
 	f.stageQueries(q)
 	page := ptx.Var(f.pageOf(block.AddN(1)))
 	b.Barrier()
-	f.reload()
+	f.reloadTile()
 	state := f.newState()
-	b.While(func() ptx.Pred { f.reload(); return block.Lt(f.tile.end) }, func() {
-		b.Comment("this block has landed, and nobody reads the other stage any more")
+	b.While(func() ptx.Pred { f.reloadTile(); return block.Lt(f.tile.end) }, func() {
+		b.Comment("this block has been copied, and no thread reads the other stage any more")
 		b.CopyWait(0)
 		b.Barrier()
-		f.reload()
+		f.reloadTile()
 		next := block.AddN(1)
 		b.If(next.Lt(f.tile.end), func() { f.copyBlock(next, page) })
 		b.CopyCommit()
 		ptx.Set(page, f.pageOf(next.AddN(1)))
-		f.step(state, block)
+		f.addBlock(state, block)
 		ptx.Set(block, next)
 	})
-	f.reload()
+	f.reloadTile()
 	f.store(state)
 }
 
-// open takes the parameters and finds the CTA's tile, and q of its head. A CTA without
-// a tile ends.
-func (f *flashing[T]) open() (q ptx.Global) {
+// open declares the parameters, finds the CTA's tile, and returns the queries of its head. CTAs
+// without a tile end.
+func (f *prefillGenerator[T]) open() (q ptx.Global) {
 	b := f.b
 	ptx.Declare(b, &f.p)
-	f.capped = f.p.Softcap.Ne(b.F32(0))
+	f.hasSoftcap = f.p.Softcap.Ne(b.F32(0))
 	f.shared = b.DynamicShared(16)
 
 	head, back, sequence := b.BlockX(), b.BlockY(), b.BlockZ()
@@ -251,7 +250,7 @@ func (f *flashing[T]) open() (q ptx.Global) {
 	begin, length := start.LoadU32(), f.p.Lengths.At(sequence, 4).LoadU32()
 	queries := start.Plus(4).LoadU32().Sub(begin)
 	tiles := queries.CeilDivN(f.blockQ)
-	b.Comment("no tile of this sequence: for all threads alike")
+	b.Comment("end if the sequence has no such tile: all threads alike")
 	b.ReturnIf(back.Ge(tiles))
 	b.ReturnIf(length.Lt(queries))
 	row := tiles.AddN(-1).Sub(back).MulN(f.blockQ)
@@ -264,21 +263,20 @@ func (f *flashing[T]) open() (q ptx.Global) {
 	return f.p.Q.At(head, 4*f.headDim)
 }
 
-// pageOf is the page that a block of keys lies in, for those behind the last its page.
-func (f *flashing[T]) pageOf(block ptx.U32) ptx.U32 {
+// pageOf returns the page number of a block of keys; of blocks behind the last, that of the last.
+func (f *prefillGenerator[T]) pageOf(block ptx.U32) ptx.U32 {
 	block = block.Min(f.tile.end.AddN(-1))
 	return f.p.Table.At(f.tile.pages.Add(block.DivN(f.page/f.blockK)), 4).LoadU32()
 }
 
-// copyLanes threads copy a row, 16 bytes of shared memory at a time.
+// copyLanes is the number of threads that copy a row, 16 bytes of shared memory at a time.
 const copyLanes = 8
 
-// copyBlock begins to copy a block of K and V into its stage. Positions that no
-// query of the tile sees are not read but become 0: their weights are 0, and 0
-// times what lies there might be NaN.
-func (f *flashing[T]) copyBlock(block, page ptx.U32) {
+// copyBlock starts the copy of a block of K and V into its stage. Positions that no query of the
+// tile sees become 0: their weights are 0, but 0 times an infinity or NaN would be NaN.
+func (f *prefillGenerator[T]) copyBlock(block, page ptx.U32) {
 	b := f.b
-	b.Comment("K and V of a block, %d threads a row", copyLanes)
+	b.Comment("K and V of a block, %d threads per row", copyLanes)
 	t := b.ThreadX()
 	column, row, step := t.RemN(copyLanes), t.DivN(copyLanes), f.threads/copyLanes
 	first := block.MulN(f.blockK)
@@ -290,7 +288,7 @@ func (f *flashing[T]) copyBlock(block, page ptx.U32) {
 			from := source.At(at, f.page*f.rowBytes()).At(inPage, f.rowBytes()).At(row, f.rowBytes()).At(column, 16)
 			for r := 0; r < f.blockK; r += step {
 				bytes := ptx.Select(f.visible(first.Add(row).AddN(r)), b.U32(16), b.U32(0))
-				f.eachPart(column, func(j int) {
+				f.eachChunk(column, func(j int) {
 					b.CopyAsyncZeroFill(to.Plus([]int{f.keysAt(), f.valuesAt()}[i]+r*f.stride+16*j), from.Plus(r*f.rowBytes()+16*j), bytes)
 				})
 			}
@@ -301,16 +299,15 @@ func (f *flashing[T]) copyBlock(block, page ptx.U32) {
 		source := ptx.GlobalAt(ptx.Select(i.EqN(0), f.p.K.Address(), f.p.V.Address()), 16)
 		source = source.At(at, f.page*f.rowBytes()).At(inPage, f.rowBytes())
 		f.convertBlock(f.shared.At(block.AndN(1), f.stageBytes()).Plus(f.keysAt()).At(i, f.valuesAt()-f.keysAt()), source, first)
-	}, ptx.NoUnroll) // registers do not suffice for both at once
+	}, ptx.NoUnroll) // there are too few registers for both at once
 }
 
-func (f *flashing[T]) visible(position ptx.U32) ptx.Pred {
+func (f *prefillGenerator[T]) visible(position ptx.U32) ptx.Pred {
 	return position.Ge(f.tile.from).And(position.Lt(f.tile.to))
 }
 
-// eachPart calls do for every copyLanes-th 16 bytes of a row in shared memory, from
-// column on.
-func (f *flashing[T]) eachPart(column ptx.U32, do func(j int)) {
+// eachChunk calls do for every copyLanes-th 16-byte chunk of a row in shared memory, from column on.
+func (f *prefillGenerator[T]) eachChunk(column ptx.U32, do func(j int)) {
 	for j := 0; 8*j < f.headDim; j += copyLanes {
 		if 8*(j+copyLanes) <= f.headDim {
 			do(j)
@@ -320,15 +317,15 @@ func (f *flashing[T]) eachPart(column ptx.U32, do func(j int)) {
 	}
 }
 
-// convertBlock copies a block of float32 whose first position is first; a thread
-// has eight elements at a time.
-func (f *flashing[T]) convertBlock(to ptx.Shared, from ptx.Global, first ptx.U32) {
+// convertBlock rounds a block of an F32 cache into shared memory; a thread has eight elements at
+// a time. first is the position of the block's first row.
+func (f *prefillGenerator[T]) convertBlock(to ptx.Shared, from ptx.Global, first ptx.U32) {
 	b := f.b
 	parts := f.headDim / 8
 	b.For(b.ThreadX(), b.N(f.blockK*parts), b.N(f.threads), func(i ptx.U32) {
 		row, column := i.DivN(parts), i.RemN(parts)
 		position := first.Add(row)
-		// A part of the block is visible, so that this is a row of it.
+		// At least one position of the block is visible; load it in place of those that are not.
 		source := position.Max(f.tile.from).Min(f.tile.to.AddN(-1)).Sub(first)
 		at := from.At(source, f.rowBytes()).At(column, 32)
 		lo, hi := at.LoadF32x4(), at.Plus(16).LoadF32x4()
@@ -344,8 +341,8 @@ func (f *flashing[T]) convertBlock(to ptx.Shared, from ptx.Global, first ptx.U32
 	})
 }
 
-// zeroPadding clears the columns of K and V that make the head dim a multiple of 16.
-func (f *flashing[T]) zeroPadding() {
+// zeroPadding clears the columns of K and V that pad the head dim to a multiple of 16.
+func (f *prefillGenerator[T]) zeroPadding() {
 	if f.width == f.headDim {
 		return
 	}
@@ -356,10 +353,10 @@ func (f *flashing[T]) zeroPadding() {
 	})
 }
 
-// stageQueries rounds the queries to 16 bits, each scaled by a power of two, into
-// shared memory. A warp has its rows one by one, eight of them under way. Behind the
-// last query it is repeated.
-func (f *flashing[T]) stageQueries(q ptx.Global) {
+// stageQueries rounds the queries to 16 bits, each scaled by a power of two, into shared memory.
+// A warp converts its rows one by one, with eight in flight. Rows behind the last query repeat
+// it.
+func (f *prefillGenerator[T]) stageQueries(q ptx.Global) {
 	b := f.b
 	b.Comment("the queries, each scaled by a power of two")
 	const ahead = 8
@@ -370,9 +367,9 @@ func (f *flashing[T]) stageQueries(q ptx.Global) {
 		for r := range list {
 			row := f.tile.rows.Add(first.AddN(r).Min(f.tile.count.AddN(-1)))
 			for j := 0; j < f.headDim/4; j += 32 {
-				quad := f.lane.AddN(j).Min(b.N(f.headDim/4 - 1))
+				vec := f.lane.AddN(j).Min(b.N(f.headDim/4 - 1))
 				from := q.AtBytes(row.MulWide(f.p.QStride).ShlN(2)).Aligned(16)
-				list[r] = append(list[r], from.At(quad, 16).LoadF32x4())
+				list[r] = append(list[r], from.At(vec, 16).LoadF32x4())
 			}
 		}
 		for r := range list {
@@ -381,25 +378,25 @@ func (f *flashing[T]) stageQueries(q ptx.Global) {
 	})
 }
 
-// stageQuery stores one row, of which the lane has every 32nd four elements.
-func (f *flashing[T]) stageQuery(list [][4]ptx.F32, row ptx.U32) {
+// stageQuery stores one row, of which the lane has every 32nd group of four elements.
+func (f *prefillGenerator[T]) stageQuery(list [][4]ptx.F32, row ptx.U32) {
 	b := f.b
-	most := b.U32(0)
-	for _, quad := range list {
-		for _, x := range quad {
-			most = x.Abs().Bits().Max(most)
+	largest := b.U32(0)
+	for _, vec := range list {
+		for _, x := range vec {
+			largest = x.Abs().Bits().Max(largest)
 		}
 	}
-	// The exponents of the factor and its inverse stay within those of normal numbers.
-	exponent := b.N(254 + f.exponent).Sub(most.WarpReduce("max").ShrN(23)).Min(b.N(253))
+	// Both the factor and its inverse are normal numbers.
+	exponent := b.N(254 + f.exponent).Sub(largest.WarpReduce("max").ShrN(23)).Min(b.N(253))
 	factor, inverse := exponent.ShlN(23).AsF32(), b.N(254).Sub(exponent).ShlN(23).AsF32()
 	to := f.shared.Plus(f.queriesAt()).At(row, f.stride)
 	for j, x := range list {
-		quad := f.lane.AddN(32 * j)
+		vec := f.lane.AddN(32 * j)
 		words := [2]ptx.U32{
 			f.bits(f.pack(x[0].Mul(factor), x[1].Mul(factor))), f.bits(f.pack(x[2].Mul(factor), x[3].Mul(factor))),
 		}
-		b.When(quad.LtN(f.headDim/4), func() { to.At(quad, 8).StoreU32x2(words) })
+		b.When(vec.LtN(f.headDim/4), func() { to.At(vec, 8).StoreU32x2(words) })
 	}
 	b.When(f.lane.EqN(0), func() {
 		f.shared.At(row, 4).StoreF32(inverse)
@@ -409,44 +406,42 @@ func (f *flashing[T]) stageQuery(list [][4]ptx.F32, row ptx.U32) {
 	})
 }
 
-// flashState is what a warp keeps from block to block. In each of its tiles a lane
-// has the rows lane/4 and lane/4 + 8, and of every eight columns 2·(lane%4) and the
-// next.
-type flashState[T ptx.Half2] struct {
-	queryAt, keyAt, valueAt ptx.Shared // what this lane addresses for matrices of queries, K and V
-	queries                 [][][4]T   // [tile][16 columns]; nil where registers do not suffice
-	row                     ptx.U32    // the first of this lane's, of the tile
-	rows                    []flashRow // two a tile, eight positions apart
+// prefillState is what a warp carries from block to block. In each of its tiles of 16 queries a
+// lane has rows lane/4 and lane/4 + 8, and of every eight columns 2·(lane%4) and the next.
+type prefillState[T ptx.Half2] struct {
+	queryAt, keyAt, valueAt ptx.Shared // this lane's addresses of matrices of queries, K and V
+	queries                 [][][4]T   // [tile][16 columns]; nil if there are too few registers
+	row                     ptx.U32    // this lane's first row in the tile
+	rows                    []queryRow // two per tile, eight positions apart
 	out                     [][][4]ptx.F32
 }
 
-// flashRow is one query of a lane. Where registers are scarce, what can be had from
-// shared memory once a block is not kept.
-type flashRow struct {
-	most ptx.F32 // of the scores so far, as a power of two
-	sum  ptx.F32 // of the weights so far, in this lane's columns
+// queryRow is the running softmax of one query in a lane.
+type queryRow struct {
+	max ptx.F32 // maximum score so far, as an exponent of 2
+	sum ptx.F32 // sum of the weights so far, of this lane's columns
 }
 
-// inverse is the power of two that undoes the scaling of the lane's row i.
-func (f *flashing[T]) inverse(s *flashState[T], i int) ptx.F32 {
+// inverseScale returns the power of two that undoes the scaling of the lane's row i.
+func (f *prefillGenerator[T]) inverseScale(s *prefillState[T], i int) ptx.F32 {
 	return f.shared.Plus(4*8*i).At(s.row, 4).LoadF32()
 }
 
-func (f *flashing[T]) newState() *flashState[T] {
+func (f *prefillGenerator[T]) newState() *prefillState[T] {
 	b := f.b
-	s := &flashState[T]{}
+	s := &prefillState[T]{}
 	high, low := f.lane.Field(3, 1).MulN(8).Add(f.lane.AndN(7)), f.lane.ShrN(4)
 	warpRow := f.warp.MulN(16 * f.tiles)
 	s.queryAt = f.shared.Plus(f.queriesAt()).At(warpRow.Add(high), f.stride).At(low, 16)
 	s.valueAt = f.shared.Plus(f.valuesAt()).At(high, f.stride).At(low, 16)
 	s.keyAt = f.shared.Plus(f.keysAt()).At(low.MulN(8).Add(f.lane.AndN(7)), f.stride).At(f.lane.Field(3, 1), 16)
-	const most = 32 // registers for queries
+	const maxRegisters = 32 // for queries
 	s.row = warpRow.Add(f.lane.ShrN(2))
 	for t := range f.tiles {
 		for range 2 {
-			s.rows = append(s.rows, flashRow{most: ptx.Var(minusInf(b)), sum: ptx.Var(b.F32(0))})
+			s.rows = append(s.rows, queryRow{max: ptx.Var(minusInf(b)), sum: ptx.Var(b.F32(0))})
 		}
-		if f.tiles*f.width/4 <= most {
+		if f.tiles*f.width/4 <= maxRegisters {
 			var list [][4]T
 			for k := range f.width / 16 {
 				list = append(list, f.loadQuery(s, t, k))
@@ -458,8 +453,8 @@ func (f *flashing[T]) newState() *flashState[T] {
 	return s
 }
 
-// zeros are accumulators of n matrices of 16 rows and 8 columns.
-func (f *flashing[T]) zeros(n int) [][4]ptx.F32 {
+// zeros returns accumulators of n matrices of 16 rows and 8 columns.
+func (f *prefillGenerator[T]) zeros(n int) [][4]ptx.F32 {
 	list := make([][4]ptx.F32, n)
 	for i := range list {
 		for j := range list[i] {
@@ -469,22 +464,22 @@ func (f *flashing[T]) zeros(n int) [][4]ptx.F32 {
 	return list
 }
 
-func (f *flashing[T]) loadQuery(s *flashState[T], tile, k int) [4]T {
+func (f *prefillGenerator[T]) loadQuery(s *prefillState[T], tile, k int) [4]T {
 	return [4]T(ptx.LoadMatrices[T](s.queryAt.Plus(16*tile*f.stride+32*k), 4, false))
 }
 
-// step takes one block of keys into account.
-func (f *flashing[T]) step(s *flashState[T], block ptx.U32) {
+// addBlock adds one block of keys and values.
+func (f *prefillGenerator[T]) addBlock(s *prefillState[T], block ptx.U32) {
 	stage := block.AndN(1)
 	scores := f.scores(s, stage)
-	f.b.If(f.capped, func() { f.softcap(s, scores) })
+	f.b.If(f.hasSoftcap, func() { f.softcap(s, scores) })
 	f.mask(s, scores, block)
 	f.softmax(s, scores)
 	f.addValues(s, scores, stage)
 }
 
-// scores are Q·Kᵀ of the warp's rows and the block's keys: [tile][8 keys].
-func (f *flashing[T]) scores(s *flashState[T], stage ptx.U32) [][][4]ptx.F32 {
+// scores returns Q·Kᵀ of the warp's rows and the block's keys: [tile][8 keys].
+func (f *prefillGenerator[T]) scores(s *prefillState[T], stage ptx.U32) [][][4]ptx.F32 {
 	f.b.Comment("scores")
 	scores := make([][][4]ptx.F32, f.tiles)
 	for t := range scores {
@@ -511,46 +506,47 @@ func (f *flashing[T]) scores(s *flashState[T], stage ptx.U32) [][][4]ptx.F32 {
 	return scores
 }
 
-// eachScore calls do for the scores of each row: of column 8·n + 2·(lane%4) + odd.
-func (f *flashing[T]) eachScore(scores [][][4]ptx.F32, do func(row, n, odd int, x ptx.F32)) {
+// eachScore calls do for every score: that of a row and of column 8·n + 2·(lane%4) + odd.
+func (f *prefillGenerator[T]) eachScore(scores [][][4]ptx.F32, do func(row, n, odd int, x ptx.F32)) {
 	for t := range scores {
-		for half := range 2 {
+		for upper := range 2 {
 			for n, x := range scores[t] {
 				for odd := range 2 {
-					do(2*t+half, n, odd, x[2*half+odd])
+					do(2*t+upper, n, odd, x[2*upper+odd])
 				}
 			}
 		}
 	}
 }
 
-// softcap makes powers of two of the products: cap·device.Tanh(scale·x/cap)·log2 e.
-func (f *flashing[T]) softcap(s *flashState[T], scores [][][4]ptx.F32) {
+// softcap replaces the products x by exponents of 2: cap·tanh(scale·x/cap)·log2 e.
+func (f *prefillGenerator[T]) softcap(s *prefillState[T], scores [][][4]ptx.F32) {
 	f.b.Comment("softcap")
 	scale, capLog2 := f.p.Scale.Div(f.p.Softcap), f.p.Softcap.MulN(math.Log2E)
 	factor := make([]ptx.F32, len(s.rows))
 	for i := range factor {
-		factor[i] = scale.Mul(f.inverse(s, i))
+		factor[i] = scale.Mul(f.inverseScale(s, i))
 	}
 	f.eachScore(scores, func(row, _, _ int, x ptx.F32) {
 		ptx.Set(x, device.Tanh(f.b, x.Mul(factor[row])).Mul(capLog2))
 	})
 }
 
-// factors turn products into powers of two; softcap has done so where there is one.
-func (f *flashing[T]) factors(s *flashState[T]) []ptx.F32 {
+// factors returns what products are multiplied by to become exponents of 2; 1 if softcap has
+// done so.
+func (f *prefillGenerator[T]) factors(s *prefillState[T]) []ptx.F32 {
 	list := make([]ptx.F32, len(s.rows))
 	for i := range list {
-		// A factor of 0 would make NaN of -Inf.
-		x := f.p.ScaleLog2e.Mul(f.inverse(s, i)).Max(f.b.F32(math.SmallestNonzeroFloat32))
-		list[i] = ptx.Select(f.capped, f.b.F32(1), x)
+		// 0 times an infinite score would be NaN.
+		x := f.p.ScaleLog2e.Mul(f.inverseScale(s, i)).Max(f.b.F32(math.SmallestNonzeroFloat32))
+		list[i] = ptx.Select(f.hasSoftcap, f.b.F32(1), x)
 	}
 	return list
 }
 
-// mask makes -Inf of the scores of what a query does not see. Most blocks are seen
-// by all queries of the tile and are left out.
-func (f *flashing[T]) mask(s *flashState[T], scores [][][4]ptx.F32, block ptx.U32) {
+// mask replaces the scores of positions that a query does not see by -Inf. Most blocks are
+// visible to all queries of the tile and skip it.
+func (f *prefillGenerator[T]) mask(s *prefillState[T], scores [][][4]ptx.F32, block ptx.U32) {
 	b := f.b
 	b.Comment("mask, in blocks at the diagonal or at the window's edge")
 	first := block.MulN(f.blockK)
@@ -569,21 +565,21 @@ func (f *flashing[T]) mask(s *flashState[T], scores [][][4]ptx.F32, block ptx.U3
 	})
 }
 
-// softmax makes weights of the scores and scales what was added up so far to the new
-// maximum. A block of which a row sees nothing leaves the row's bits as they are.
-func (f *flashing[T]) softmax(s *flashState[T], scores [][][4]ptx.F32) {
+// softmax replaces the scores by weights, and scales the sums so far to the new maximum. A block
+// of which a row sees nothing leaves the row's bits unchanged.
+func (f *prefillGenerator[T]) softmax(s *prefillState[T], scores [][][4]ptx.F32) {
 	f.b.Comment("weights, relative to the largest score so far")
 	rows := len(s.rows)
-	most, sum, factor := make([]ptx.F32, rows), make([]ptx.F32, rows), f.factors(s)
+	top, sum, factor := make([]ptx.F32, rows), make([]ptx.F32, rows), f.factors(s)
 	f.eachScore(scores, func(row, n, odd int, x ptx.F32) {
 		if n+odd > 0 {
-			x = x.Max(most[row])
+			x = x.Max(top[row])
 		}
-		most[row] = x
+		top[row] = x
 	})
-	shrink, changed := f.raise(s, most, factor)
+	shrink, changed := f.raiseMax(s, top, factor)
 	f.eachScore(scores, func(row, n, odd int, x ptx.F32) {
-		ptx.Set(x, x.FMA(factor[row], most[row].Neg()).Ex2ApproxFTZ())
+		ptx.Set(x, x.FMA(factor[row], top[row].Neg()).Ex2ApproxFTZ())
 		if n+odd > 0 {
 			sum[row] = sum[row].Add(x)
 		} else {
@@ -604,21 +600,21 @@ func (f *flashing[T]) softmax(s *flashState[T], scores [][][4]ptx.F32) {
 	})
 }
 
-// raise takes the largest products of this block into each row's maximum, as a power
-// of two, leaves that in most, and gives what the sums so far are to be multiplied
-// with and whether that is not 1 for all rows of the lane.
-func (f *flashing[T]) raise(s *flashState[T], most, factor []ptx.F32) (shrink []ptx.F32, changed ptx.Pred) {
+// raiseMax updates the running maximum of each row, an exponent of 2. top holds the lane's
+// largest product of each row, and on return the new maximum, or 0 if it is -Inf. shrink is
+// what the sums so far are to be multiplied by; changed reports whether one of them is not 1.
+func (f *prefillGenerator[T]) raiseMax(s *prefillState[T], top, factor []ptx.F32) (shrink []ptx.F32, changed ptx.Pred) {
 	b := f.b
 	for i, r := range s.rows {
-		top := most[i]
+		x := top[i]
 		for _, lanes := range []int{1, 2} {
-			top = top.Max(ptx.ShuffleXor(top, lanes))
+			x = x.Max(ptx.ShuffleXor(x, lanes))
 		}
-		top = top.Mul(factor[i]).Max(r.most)
-		same := top.Eq(r.most)
-		most[i] = finiteMax(b, top)
-		shrink = append(shrink, ptx.Select(same, b.F32(1), r.most.Sub(most[i]).Ex2ApproxFTZ()))
-		ptx.Set(r.most, top)
+		x = x.Mul(factor[i]).Max(r.max)
+		same := x.Eq(r.max)
+		top[i] = finiteMax(b, x)
+		shrink = append(shrink, ptx.Select(same, b.F32(1), r.max.Sub(top[i]).Ex2ApproxFTZ()))
+		ptx.Set(r.max, x)
 		if i == 0 {
 			changed = same.Not()
 		} else {
@@ -628,9 +624,9 @@ func (f *flashing[T]) raise(s *flashState[T], most, factor []ptx.F32) (shrink []
 	return shrink, changed
 }
 
-// addValues adds the weighted values. The accumulators of the scores hold the
-// weights as the second product takes its left side.
-func (f *flashing[T]) addValues(s *flashState[T], weights [][][4]ptx.F32, stage ptx.U32) {
+// addValues adds the weighted values. The accumulators of the scores have the layout that the
+// second product needs of its left operand.
+func (f *prefillGenerator[T]) addValues(s *prefillState[T], weights [][][4]ptx.F32, stage ptx.U32) {
 	f.b.Comment("values")
 	valueAt := s.valueAt.At(stage, f.stageBytes())
 	for k := range f.blockK / 16 {
@@ -651,10 +647,10 @@ func (f *flashing[T]) addValues(s *flashState[T], weights [][][4]ptx.F32, stage 
 	}
 }
 
-// store divides by the sums and writes the rows that are queries.
-func (f *flashing[T]) store(s *flashState[T]) {
+// store divides by the sums of the weights and stores the rows that are queries.
+func (f *prefillGenerator[T]) store(s *prefillState[T]) {
 	b := f.b
-	out := f.p.Out.At(b.BlockX(), 4*f.headDim) // not before: it would take registers from the loop
+	out := f.p.Out.At(b.BlockX(), 4*f.headDim) // computed here, so that it takes no registers in the loop
 	b.Comment("divide by the sum of the weights")
 	for i := range s.rows {
 		sum := s.rows[i].sum

@@ -30,7 +30,7 @@ func PaddedWidth(width int) int { return host.CeilDiv(width, castAlign) * castAl
 // a finite number other than 0 has scale 1. For BF16, which has the range of float32, there
 // is no scale. One CTA has one row.
 func Cast(to quant.Format) kernel.Typed[CastArgs] {
-	return kernel.New("narrow_"+host.FormatName(to),
+	return kernel.New("cast_"+host.FormatName(to),
 		func(b *ptx.Builder) (*ptx.Kernel, error) { return buildCast(b, to) },
 		func(k *ptx.Kernel, a CastArgs) (ptx.Launch, error) { return launchCast(k, a, to) })
 }

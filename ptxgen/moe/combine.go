@@ -16,7 +16,9 @@ const combineThreads = 256 // per CTA; each has one Vec4
 //
 // where r(t,s) = place[t*K+s], or t*K+s without Place. The sum is a chain of K fused
 // multiply-adds from 0; then the residual is added.
-func Combine() kernel.Typed[CombineArgs] { return kernel.New("combine", buildCombine, launchCombine) }
+func Combine() kernel.Typed[CombineArgs] {
+	return kernel.New("moe_combine", buildCombine, launchCombine)
+}
 
 type combineParams struct {
 	Weights, Out, Place, Residual, Y ptx.Global

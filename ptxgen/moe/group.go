@@ -20,7 +20,7 @@ const groupWarps = 16 // per CTA
 //
 // One CTA writes the choices of one expert; each of its warps counts a run of all choices.
 // Everything is integers without atomics, so the result does not depend on scheduling.
-func Group() kernel.Typed[GroupArgs] { return kernel.New("group", buildGroup, launchGroup) }
+func Group() kernel.Typed[GroupArgs] { return kernel.New("moe_group", buildGroup, launchGroup) }
 
 type groupParams struct {
 	Chosen, Offsets, Order, Place ptx.Global

@@ -29,7 +29,7 @@ const (
 // an expert; the weights of a token with a NaN are NaN. The sum of p is compensated; the
 // chosen p are added by a butterfly over the lanes. The same operation of package ref is
 // mixture.
-func Route() kernel.Typed[RouteArgs] { return kernel.New("router", buildRoute, launchRoute) }
+func Route() kernel.Typed[RouteArgs] { return kernel.New("moe_route", buildRoute, launchRoute) }
 
 type routeParams struct {
 	Logits, Weights, Chosen       ptx.Global

@@ -16,7 +16,7 @@ const (
 // accumulators. Each thread t of the grid writes
 //
 //	out[t] = Rounds * 16 * 8
-func MMA() kernel.Typed[MMAArgs] { return kernel.New("matrix_rate", buildMMA, launchMMA) }
+func MMA() kernel.Typed[MMAArgs] { return kernel.New("peak_mma", buildMMA, launchMMA) }
 
 type mmaParams struct {
 	Out    ptx.Global

@@ -20,7 +20,7 @@ const readThreads = 256 // per CTA
 //	out[t] = xor of the words of in[t], in[t+threads], in[t+2*threads], …
 //
 // where an element of in is 16 bytes.
-func Read() kernel.Typed[ReadArgs] { return kernel.New("read_plain", buildRead, launchRead) }
+func Read() kernel.Typed[ReadArgs] { return kernel.New("peak_read", buildRead, launchRead) }
 
 type readParams struct {
 	In    ptx.Global `align:"16"`
@@ -89,7 +89,7 @@ const bulkStages = 4 // of the ring, a power of two
 //
 //	out[i] = xor of the first words of its chunks
 func BulkRead() kernel.Typed[BulkReadArgs] {
-	return kernel.New("read_bulk", buildBulkRead, launchBulkRead)
+	return kernel.New("peak_bulk_read", buildBulkRead, launchBulkRead)
 }
 
 type bulkReadParams struct {

@@ -38,7 +38,7 @@ func TestPTXHeadDims(t *testing.T) {
 
 // fewKernels replaces the kernels of --all by three small ones, of which one needs sm_90.
 func fewKernels(t *testing.T) []kernel.Spec {
-	few := []kernel.Spec{peak.Read(), kernelNamed("read_bulk"), kernelNamed("rmsnorm")}
+	few := []kernel.Spec{peak.Read(), kernelNamed("peak_bulk_read"), kernelNamed("rmsnorm")}
 	kernels = func() []kernel.Spec { return few }
 	t.Cleanup(func() { kernels = ptxgen.Reachable })
 	return few
@@ -80,7 +80,7 @@ func TestPTXAll(t *testing.T) {
 	for target, left := range map[string]int{"sm_80": 1, "sm_90": 0} {
 		r := succeed(t, "", "ptx", "--all", "--out", filepath.Join(dir, target), "--target", target)
 		files, err := os.ReadDir(filepath.Join(dir, target))
-		if err != nil || len(files) != len(few)-left || strings.Count(r.err, "left out: ptx: kernel read_bulk needs sm_90 at least, not sm_80\n") != left ||
+		if err != nil || len(files) != len(few)-left || strings.Count(r.err, "left out: ptx: kernel peak_bulk_read needs sm_90 at least, not sm_80\n") != left ||
 			!strings.Contains(r.err, fmt.Sprintf("%d kernels in %s", len(files), dir)) {
 			t.Errorf("%s: %d files, %v: %q", target, len(files), err, r.err)
 		}
