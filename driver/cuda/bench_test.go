@@ -15,7 +15,7 @@ func BenchmarkHardwareLaunch(b *testing.B) {
 	for _, c := range []struct {
 		name  string
 		batch int
-	}{{"one a section", 1}, {"100 a section", 100}} {
+	}{{"1 per section", 1}, {"100 per section", 100}} {
 		launches := make([]driver.Launch, c.batch)
 		for i := range launches {
 			launches[i] = l

@@ -51,11 +51,11 @@ func TestOpenRefuses(t *testing.T) {
 	delete(f.failures, cuInit)
 	l := loader{finder: f.finder()}
 	if first, second := must(l.get())(t), must(l.get())(t); first != second || f.calls[cuInit] != 4 {
-		t.Errorf("a library that works is loaded again: cuInit was called %d times", f.calls[cuInit])
+		t.Errorf("a loaded library is loaded again: cuInit was called %d times", f.calls[cuInit])
 	}
 }
 
-// A driver that finds no device does not keep another one from being found.
+// TestSecondDriver checks that a driver without a device does not hide another one.
 func TestSecondDriver(t *testing.T) {
 	noDevices := purego.NewCallback(func(uintptr) uintptr { return uintptr(noDevice) })
 	f := newFake(t).finder()
@@ -93,9 +93,9 @@ func TestOptionalEntries(t *testing.T) {
 	_, err := s.Capture(func() error { t.Error("recorded"); return nil })
 	wantKind(t, err, driver.ErrUnsupported)
 	if err == nil || !strings.Contains(err.Error(), "driver 12.4 (fake) has no cuStreamBeginCapture_v2") {
-		t.Errorf("unhelpful: %v", err)
+		t.Errorf("the error lacks a reason: %v", err)
 	}
-	// Without the linker the module is loaded all the same, and not kept.
+	// Without the linker the module is loaded, but not cached.
 	k := kernel(t, d, "count_up")
 	out := must(d.Alloc(256))(t)
 	ok(t, s.Launch(launchOf(k, 64, 64, pack(out.Address(), uint32(64), uint32(0)))))
@@ -124,7 +124,7 @@ func TestRequiredEntries(t *testing.T) {
 	}
 }
 
-// The current context is the thread's, and other code may have put one there.
+// TestContextIsRestored checks that a context of other code stays current on its thread.
 func TestContextIsRestored(t *testing.T) {
 	f, d := openedFake(t)
 	k := kernel(t, d, "count_up")
@@ -162,8 +162,7 @@ func TestLaunchDoesNotAllocate(t *testing.T) {
 	buf := must(d.Alloc(4 * 64))(t)
 	l := launchOf(k, 64, 64, pack(buf.Address(), uint32(64), uint32(1)))
 	launches := []driver.Launch{l, l, l, l}
-	// A callback into Go allocates. In its place stands a C function that returns 0
-	// and touches nothing.
+	// A callback into Go allocates, so a C function that returns 0 replaces each one.
 	event := must(d.NewEvent())(t)
 	real := d.lib.at
 	libc := must(purego.Dlopen("libc.so.6", purego.RTLD_NOW))(t)

@@ -9,8 +9,7 @@ import (
 
 func TestGraph(t *testing.T) { each(t, testGraph) }
 
-// replayed is a graph's worth of work: it counts from first into a, copies that to b
-// and clears a.
+// replayed is the work of a graph: it writes first, first+1, … to a, copies a to b and clears a.
 type replayed struct {
 	stream driver.Stream
 	kernel driver.Function
@@ -51,7 +50,7 @@ func (r replayed) check(t *testing.T, first uint32) {
 func testGraph(t *testing.T, open opener) {
 	r := newReplayed(t, open(t, options{noCache: true}))
 	g := r.capture(t, 5)
-	for range 3 { // replaying again gives the same
+	for range 3 {
 		ok(t, r.stream.Fill(r.b, 0, 4*replayedWords))
 		ok(t, g.Launch(r.stream))
 		r.check(t, 5)
@@ -65,7 +64,7 @@ func testGraph(t *testing.T, open opener) {
 	ok(t, g.Close())
 }
 
-// After each failure the stream takes work again.
+// TestFailedCaptures checks that the stream can be used after each failure.
 func TestFailedCaptures(t *testing.T) { each(t, testFailedCaptures) }
 
 func testFailedCaptures(t *testing.T, open opener) {
@@ -81,14 +80,14 @@ func testFailedCaptures(t *testing.T, open opener) {
 		want   error
 	}{
 		{"record fails", func() error { s.Launch(launch); return stop }, stop},
-		{"record fails having queued nothing", func() error { return stop }, stop},
+		{"record fails before it queues work", func() error { return stop }, stop},
 		{"synchronize", func() error { return s.Synchronize() }, driver.ErrInvalid},
-		{"write, error ignored", func() error { s.Write(out.Address(), []byte{1}); return nil }, driver.ErrInvalid},
+		{"write, its error ignored", func() error { s.Write(out.Address(), []byte{1}); return nil }, driver.ErrInvalid},
 		{"nested", func() error {
 			_, err := s.Capture(func() error { return nil })
 			return err
 		}, driver.ErrInvalid},
-		{"allocation by this thread", func() error {
+		{"allocation during the capture", func() error {
 			_, err := d.Alloc(1 << 20)
 			return err
 		}, nil},
@@ -115,7 +114,7 @@ func testPanickingCapture(t *testing.T, open opener) {
 	func() {
 		defer func() {
 			if recover() == nil {
-				t.Error("the panic was swallowed")
+				t.Error("no panic")
 			}
 		}()
 		r.stream.Capture(func() error {

@@ -12,7 +12,7 @@ import (
 
 const faultChild = "LOCKSTEP_CUDA_FAULT_CHILD"
 
-// A fault takes the context of the whole process, so it happens in another one.
+// TestHardwareFault runs a child process, because a fault destroys the context of a process.
 func TestHardwareFault(t *testing.T) {
 	needGPU(t)
 	for _, how := range []string{"fault", "healthy"} {
@@ -49,7 +49,7 @@ func TestHardwareFaultChild(t *testing.T) {
 	t.Logf("the fault: %v", err)
 	wantKind(t, err, driver.ErrDeviceLost)
 	wantKind(t, d.Err(), driver.ErrDeviceLost)
-	lostForGood(t, d, s)
+	checkStaysLost(t, d, s)
 	ok(t, out.Close())
 	ok(t, s.Close())
 	ok(t, d.Close())
@@ -63,7 +63,7 @@ func TestHardwareFaultChild(t *testing.T) {
 	}
 }
 
-func lostForGood(t *testing.T, d *Device, s driver.Stream) {
+func checkStaysLost(t *testing.T, d *Device, s driver.Stream) {
 	start := time.Now()
 	const calls = 1000
 	for range calls {

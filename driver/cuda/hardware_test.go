@@ -31,7 +31,7 @@ func TestHardwareAdd(t *testing.T) {
 	d := gpu(t)
 	f := kernel(t, d, "vector_add")
 	s := must(d.NewStream())(t)
-	// More than two staging slots, and a last slot that is not full.
+	// More than two staging slots, and a partial last slot.
 	const n = (2*slotBytes+slotBytes/2)/4 + 3
 	a, b := make([]byte, 4*n), make([]byte, 4*n)
 	for i := range n {

@@ -13,7 +13,7 @@ import (
 
 var useGPU = flag.Bool("gpu", false, "run the tests that need an NVIDIA GPU")
 
-// must ends the test on an error and is otherwise the value.
+// must returns a value, or ends the test if there is an error.
 func must[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
@@ -38,14 +38,14 @@ func needGPU(t testing.TB) {
 	}
 }
 
-// gpu opens the first device, or skips.
+// gpu opens the first device, or skips the test.
 func gpu(t testing.TB) *Device {
 	t.Helper()
 	needGPU(t)
 	return openGPU(t, options{cacheDir: t.TempDir()})
 }
 
-// opener opens a device that the test closes.
+// opener opens a device. The test closes it.
 type opener func(testing.TB, options) *Device
 
 func openGPU(t testing.TB, o options) *Device {
@@ -59,14 +59,14 @@ func openGPU(t testing.TB, o options) *Device {
 	return d
 }
 
-// openFake gives the opener of a fresh libcuda of our own, where there is one.
+// openFake returns the opener of a new fake libcuda. It is nil except on Linux.
 var openFake func(testing.TB) opener
 
-// each runs a test against the fake and against a GPU.
+// each runs a test on the fake and on a GPU.
 func each(t *testing.T, test func(*testing.T, opener)) {
 	t.Run("fake", func(t *testing.T) {
 		if openFake == nil {
-			t.Skip("the fake libcuda runs on Linux")
+			t.Skip("the fake libcuda needs Linux")
 		}
 		test(t, openFake(t))
 	})
@@ -76,7 +76,7 @@ func each(t *testing.T, test func(*testing.T, opener)) {
 	})
 }
 
-// pack lays out kernel parameters: each at a multiple of its size.
+// pack lays out kernel parameters, each aligned to its size.
 func pack(values ...any) []byte {
 	var b []byte
 	for _, v := range values {

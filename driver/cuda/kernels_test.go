@@ -1,10 +1,10 @@
 package cuda
 
-// kernels is the module of the hardware tests.
+// kernels is the PTX module of the tests.
 //
 //	vector_add: out[i] = a[i] + b[i]                       i < n
 //	count_up:   out[i] = first + i                         i < n
-//	spread:     out[i] = sm[i], where thread i of one CTA wrote i to sm[far·i/4], sm dynamic
+//	spread:     out[i] = sm[far*i/4], after thread i of one CTA has written i to sm[far*i/4]; sm is dynamic
 const kernels = `.version 7.4
 .target sm_80
 .address_size 64

@@ -13,7 +13,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 )
 
-// useDevice makes one of everything, uses it, closes it, and says what was wrong.
+// useDevice creates, uses and closes one object of each type.
 func useDevice(d *Device, f driver.Function, seed uint32) error {
 	const n = 256
 	s, err := d.NewStream()
@@ -55,7 +55,7 @@ func useDevice(d *Device, f driver.Function, seed uint32) error {
 	return nil
 }
 
-// usage is what a leak would show in.
+// usage is the use of resources that can leak.
 type usage struct {
 	device int64 // bytes
 	rss    int64 // bytes
@@ -84,7 +84,7 @@ func measure(t *testing.T, d *Device) usage {
 	return u
 }
 
-// grew reports whether more is in use than a driver's pools explain.
+// grew reports whether the growth is larger than the pools of a driver.
 func (u usage) grew(after usage) bool {
 	return after.device > u.device+4<<20 || after.rss > u.rss+32<<20 || after.files > u.files
 }
@@ -106,7 +106,7 @@ func testLeaks(t *testing.T, open opener) {
 	if testing.Short() || raceDetector {
 		rounds = 200
 	}
-	for i := range 100 { // let pools and caches of the driver's fill
+	for i := range 100 { // fill the pools and caches of the driver
 		ok(t, useDevice(d, f, uint32(i)))
 	}
 	before := measure(t, d)
@@ -142,7 +142,7 @@ func testLeaksOfDevices(t *testing.T, open opener) {
 		cycle()
 	}
 	after := measure(t, nil)
-	if before.grew(after) { // a driver's heap grows by steps, a leak again
+	if before.grew(after) { // a heap grows in steps; only a leak grows again
 		t.Logf("before %+v, after %+v", before, after)
 		for before = after; rounds > 0; rounds-- {
 			cycle()

@@ -8,7 +8,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 )
 
-func TestEntriesAreNamedOnce(t *testing.T) {
+func TestEntryNamesAreUnique(t *testing.T) {
 	seen := map[string]entry{}
 	for e := range entryCount {
 		name := e.String()
@@ -19,7 +19,7 @@ func TestEntriesAreNamedOnce(t *testing.T) {
 	}
 }
 
-func TestMissingLibraryTellsEveryPath(t *testing.T) {
+func TestLibraryErrorListsPaths(t *testing.T) {
 	paths := []string{"libone.so", "/two/libtwo.so", "/three/libthree.so"}
 	tries := 0
 	l := loader{finder: finder{
@@ -32,11 +32,11 @@ func TestMissingLibraryTellsEveryPath(t *testing.T) {
 		wantKind(t, err, driver.ErrNoDriver)
 		var missing *LibraryError
 		if !errors.As(err, &missing) || len(missing.Tried) != len(paths) {
-			t.Fatalf("%v, want a LibraryError with %d places", err, len(paths))
+			t.Fatalf("%v, want a LibraryError with %d paths", err, len(paths))
 		}
 		for i, p := range paths {
 			if missing.Tried[i] != p+": no such file" {
-				t.Errorf("place %d is %q, want %s with its reason, once", i, missing.Tried[i], p)
+				t.Errorf("path %d is %q, want %s with its reason", i, missing.Tried[i], p)
 			}
 		}
 	}
@@ -45,18 +45,18 @@ func TestMissingLibraryTellsEveryPath(t *testing.T) {
 	}
 }
 
-func TestLibraryErrorIsShort(t *testing.T) {
+func TestLibraryErrorText(t *testing.T) {
 	for _, c := range []struct {
-		name, reason string
-		tried        []string
-		want         string
+		name  string
+		tried []string
+		want  string
 	}{
-		{"nowhere", "a system without CUDA", nil, "cuda: no GPU driver: there is none for this operating system"},
-		{"one place", "nothing to count", []string{"a: gone"}, "cuda: no GPU driver: a: gone"},
-		{"more places", "the first tells", []string{"a: gone", "b: gone", "c: gone"}, "cuda: no GPU driver: tried 3 places, first a: gone"},
+		{"no paths", nil, "cuda: no GPU driver: there is none for this operating system"},
+		{"one path", []string{"a: gone"}, "cuda: no GPU driver: a: gone"},
+		{"several paths", []string{"a: gone", "b: gone", "c: gone"}, "cuda: no GPU driver: tried 3 places, first a: gone"},
 	} {
 		if got := (&LibraryError{driver.ErrNoDriver, c.tried}).Error(); got != c.want {
-			t.Errorf("%s (%s): %q, want %q", c.name, c.reason, got, c.want)
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
 }
@@ -64,13 +64,13 @@ func TestLibraryErrorIsShort(t *testing.T) {
 func TestSystemPaths(t *testing.T) {
 	for _, p := range systemFinder().paths() {
 		if !strings.Contains(p, "cuda") {
-			t.Errorf("path %q is not a libcuda", p)
+			t.Errorf("path %q is not a path of libcuda", p)
 		}
 	}
 }
 
-// A library of another kind is there and does not do.
-func TestLibraryWithoutCUDA(t *testing.T) {
+// TestWrongLibrary checks a library without the functions of libcuda.
+func TestWrongLibrary(t *testing.T) {
 	l := loader{finder: finder{
 		paths:  func() []string { return []string{"libm"} },
 		open:   func(string) (uintptr, error) { return 1, nil },
@@ -79,7 +79,7 @@ func TestLibraryWithoutCUDA(t *testing.T) {
 	_, err := l.get()
 	wantKind(t, err, driver.ErrNoDriver)
 	if !strings.Contains(err.Error(), "libm: it exports no cuInit") {
-		t.Errorf("unhelpful: %v", err)
+		t.Errorf("the error lacks a reason: %v", err)
 	}
 }
 
@@ -88,14 +88,14 @@ func TestPTXVersion(t *testing.T) {
 		name      string
 		cuda, ptx int
 	}{
-		{"too old to know", 10020, 0},
-		{"the first of the table", 11000, 70},
+		{"older than the table", 10020, 0},
+		{"oldest of the table", 11000, 70},
 		{"11.4", 11040, 74},
 		{"11.8", 11080, 78},
 		{"12.0", 12000, 80},
 		{"12.4", 12040, 84},
 		{"12.5", 12050, 85},
-		{"12.6 takes what 12.5 takes", 12060, 85},
+		{"12.6, as 12.5", 12060, 85},
 		{"12.8", 12080, 87},
 		{"12.9", 12090, 88},
 		{"13.0", 13000, 90},
@@ -114,20 +114,20 @@ func TestSource(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
 		newest     int
-		want       string // in the error; "" for none
+		want       string // part of the error; "": no error
 	}{
-		{"plain", ".version 7.4\n.target sm_80\n", 84, ""},
-		{"just new enough", ".version 8.4", 84, ""},
+		{"valid", ".version 7.4\n.target sm_80\n", 84, ""},
+		{"newest version", ".version 8.4", 84, ""},
 		{"too new", ".version 8.5\n", 84, ".version 8.5 and the driver takes up to 8.4"},
-		{"too new by the first digit", ".version 9.0\n", 84, ".version 9.0 and the driver takes up to 8.4"},
-		{"comments first", "// .version 9.9\n/* .version 9.9\n */ \n\t.version 7.0\n", 74, ""},
-		{"too new behind comments", "// about\n/**/.version 8.0 // now\n", 74, ".version 8.0"},
-		{"an unknown driver", ".version 9.9\n", 0, ""},
-		{"no version is the driver's to judge", ".target sm_80\n", 74, ""},
-		{"an open comment is the driver's to judge", "/* .version 9.9", 74, ""},
-		{"empty is the driver's to judge", "", 74, ""},
+		{"too new major version", ".version 9.0\n", 84, ".version 9.0 and the driver takes up to 8.4"},
+		{"after comments", "// .version 9.9\n/* .version 9.9\n */ \n\t.version 7.0\n", 74, ""},
+		{"too new, after comments", "// about\n/**/.version 8.0 // now\n", 74, ".version 8.0"},
+		{"unknown driver", ".version 9.9\n", 0, ""},
+		{"no version, left to the driver", ".target sm_80\n", 74, ""},
+		{"open comment, left to the driver", "/* .version 9.9", 74, ""},
+		{"empty, left to the driver", "", 74, ""},
 		{"not ASCII", ".version 7.4\n// naïve\n", 84, "offset 18, line 2"},
-		{"a NUL ends the text early", ".version 7.4\n\x00", 84, "offset 13, line 2"},
+		{"NUL", ".version 7.4\n\x00", 84, "offset 13, line 2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := checkSource([]byte(c.text), c.newest)
@@ -137,7 +137,7 @@ func TestSource(t *testing.T) {
 			}
 			wantKind(t, err, driver.ErrPTXRejected)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("got %v, want it to say %q", err, c.want)
+				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
 	}
@@ -147,7 +147,7 @@ func TestStickyCodes(t *testing.T) {
 	sticky := map[code]bool{700: true, 715: true, 716: true, 717: true, 718: true, 719: true}
 	for c := range sticky {
 		if !kinds[c].sticky {
-			t.Errorf("%d leaves the context alone, they say", c)
+			t.Errorf("%d is not sticky", c)
 		}
 	}
 	for c, k := range kinds {
@@ -155,7 +155,7 @@ func TestStickyCodes(t *testing.T) {
 			t.Errorf("%d: sticky %v with kind %v", c, k.sticky, k.kind)
 		}
 		if k.kind == nil {
-			t.Errorf("%d stands in the table for nothing", c)
+			t.Errorf("%d has no kind", c)
 		}
 	}
 }

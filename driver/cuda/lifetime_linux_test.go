@@ -6,7 +6,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 )
 
-// family is one of everything.
+// family holds one object of each type.
 type family struct {
 	stream driver.Stream
 	buffer driver.Buffer
@@ -23,7 +23,7 @@ func newFamily(t *testing.T, d *Device) family {
 		stream: must(d.NewStream())(t), buffer: must(d.Alloc(256))(t), pinned: must(d.AllocPinned(256))(t),
 		event: must(d.NewEvent())(t), module: m, kernel: must(m.Function("count_up"))(t),
 	}
-	ok(t, f.stream.Write(f.buffer.Address(), []byte{1})) // makes the staging memory
+	ok(t, f.stream.Write(f.buffer.Address(), []byte{1})) // allocates the staging memory
 	launch := launchOf(f.kernel, 64, 64, pack(f.buffer.Address(), uint32(64), uint32(0)))
 	f.graph = must(f.stream.Capture(func() error { return f.stream.Launch(launch) }))(t)
 	return f
@@ -33,7 +33,7 @@ func (f family) closers() []interface{ Close() error } {
 	return []interface{ Close() error }{f.graph, f.stream, f.event, f.module, f.buffer, f.pinned}
 }
 
-// uses are all that can be done with the family, by name.
+// uses returns every call on the objects and the device, by name.
 func (f family) uses(d *Device) map[string]func() error {
 	launch := launchOf(f.kernel, 64, 64, pack(f.buffer.Address(), uint32(64), uint32(0)))
 	drop := func(made any, err error) error {
@@ -82,7 +82,7 @@ func TestUseAfterClose(t *testing.T) {
 	for name, use := range f.uses(d) {
 		switch name {
 		case "alloc", "alloc pinned", "load", "new stream", "new event", "device memory":
-			continue // the device is open
+			continue // the device is still open
 		}
 		t.Run(name, func(t *testing.T) { wantKind(t, use(), driver.ErrInvalid) })
 	}
@@ -92,10 +92,10 @@ func TestUseAfterClose(t *testing.T) {
 	}
 }
 
-func TestDeviceFreesItsChildren(t *testing.T) {
+func TestDeviceFreesObjects(t *testing.T) {
 	fake, d := openedFake(t)
 	f := newFamily(t, d)
-	for range 10 { // so that the order of freeing is not right by chance
+	for range 10 { // makes a correct order by chance unlikely
 		newFamily(t, d)
 	}
 	ok(t, d.Close())
@@ -115,7 +115,7 @@ func TestDeviceFreesItsChildren(t *testing.T) {
 	}
 }
 
-// The staging memory outlives the copies from it.
+// TestClosingAStreamWaitsForItsCopies checks that staging memory is freed after its copies.
 func TestClosingAStreamWaitsForItsCopies(t *testing.T) {
 	fake, d := openedFake(t)
 	s := must(d.NewStream())(t)
@@ -131,7 +131,7 @@ func TestLostDevice(t *testing.T) {
 	fake, d := openedFake(t)
 	f := newFamily(t, d)
 	bad := launchOf(f.kernel, 64, 64, pack(uint64(8), uint32(64), uint32(0)))
-	ok(t, f.stream.Launch(bad)) // the fault comes to light later
+	ok(t, f.stream.Launch(bad)) // a later call reports the fault
 	ok(t, d.Err())
 	err := f.stream.Synchronize()
 	wantKind(t, err, driver.ErrDeviceLost)
@@ -150,7 +150,7 @@ func TestLostDevice(t *testing.T) {
 	}
 	ok(t, d.Close())
 	if fake.retains != 0 {
-		t.Errorf("%d contexts not given back", fake.retains)
+		t.Errorf("%d contexts not released", fake.retains)
 	}
 	wantKind(t, d.Err(), driver.ErrDeviceLost)
 }

@@ -7,9 +7,8 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 )
 
-// TestOverlappingLaunch: a launch that may overlap computes what another does, alone, after
-// others, and in a graph. The kernel does not wait for those before it, so that here
-// nothing depends on them.
+// TestOverlappingLaunch checks the results of launches with programmatic dependent launch, eager
+// and in a graph. The kernels do not depend on each other.
 func TestOverlappingLaunch(t *testing.T) { each(t, testOverlappingLaunch) }
 
 func testOverlappingLaunch(t *testing.T, open opener) {

@@ -5,14 +5,14 @@ import (
 	"testing"
 )
 
-var planted = flag.String("planted", "", "run a kernel with the fault that this tool of compute-sanitizer looks for: memcheck, racecheck, initcheck or synccheck")
+var planted = flag.String("planted", "", "run a kernel with a fault for this tool of compute-sanitizer: memcheck, racecheck, initcheck or synccheck")
 
-// plantedKernels holds a kernel for each tool, with the one fault that it reports.
+// plantedKernels has a kernel per tool, with the fault that it reports.
 const plantedKernels = `.version 7.4
 .target sm_80
 .address_size 64
 
-// Stores beyond the end of out.
+// Stores past the end of out.
 .visible .entry memcheck(.param .u64 out)
 {
 	.reg .b64 %o;
@@ -23,7 +23,7 @@ const plantedKernels = `.version 7.4
 	ret;
 }
 
-// Every thread writes the same shared word, and one reads it, with no barrier.
+// Every thread writes one shared word and thread 0 reads it, without a barrier.
 .visible .entry racecheck(.param .u64 out)
 {
 	.reg .pred %p;
@@ -40,7 +40,7 @@ const plantedKernels = `.version 7.4
 	ret;
 }
 
-// Reads what nothing has written.
+// Reads uninitialized memory.
 .visible .entry initcheck(.param .u64 out)
 {
 	.reg .b64 %o;
@@ -51,7 +51,7 @@ const plantedKernels = `.version 7.4
 	ret;
 }
 
-// The two halves of a warp come to different barriers.
+// The two halves of a warp execute different barriers.
 .visible .entry synccheck(.param .u64 out)
 {
 	.reg .pred %p;
@@ -71,9 +71,9 @@ $end:
 }
 `
 
-// TestPlantedFault lets compute-sanitizer prove that it sees kernels of a program
-// without cgo: tools/gpu runs it under each tool and demands a report. Without a
-// tool around it, nothing is checked here, so it runs only when asked for.
+// TestPlantedFault runs under each tool of compute-sanitizer, and tools/gpu checks that the tool
+// reports the fault. This shows that the tools see kernels of a program without cgo. The test
+// itself checks nothing.
 func TestPlantedFault(t *testing.T) {
 	if *planted == "" {
 		t.Skip("runs under compute-sanitizer: see tools/gpu")

@@ -2,6 +2,6 @@
 
 package cuda
 
-// Under the race detector pools drop items at random and calls back into Go take
-// milliseconds, so allocations are not counted and loops are short.
+// raceDetector disables the count of allocations and shortens loops: under the race detector
+// pools drop items at random and callbacks into Go take milliseconds.
 const raceDetector = true

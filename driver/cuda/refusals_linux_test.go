@@ -7,7 +7,8 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 )
 
-// What is refused here never reaches the driver, whose answer could be a lost context.
+// TestLaunchRefuses checks that invalid launches do not reach the driver, where they could destroy
+// the context.
 func TestLaunchRefuses(t *testing.T) {
 	f, d := openedFake(t)
 	k := kernel(t, d, "count_up")
@@ -18,7 +19,7 @@ func TestLaunchRefuses(t *testing.T) {
 	closed := must(d.Load([]byte(kernels)))(t)
 	orphan := must(closed.Function("count_up"))(t)
 	ok(t, closed.Close())
-	_, other := openedFakeBeside(t, f)
+	_, other := openAgain(t, f)
 	launched := f.count(cuLaunchKernel)
 	for _, c := range []struct {
 		name   string
@@ -48,17 +49,17 @@ func TestLaunchRefuses(t *testing.T) {
 		})
 	}
 	if n := f.count(cuLaunchKernel) - launched; n != 0 {
-		t.Errorf("%d of them reached the driver", n)
+		t.Errorf("%d launches reached the driver", n)
 	}
 	ok(t, d.Err())
 }
 
-// openedFakeBeside opens the same fake's device a second time.
-func openedFakeBeside(t *testing.T, f *fake) (*fake, *Device) {
+// openAgain opens the same fake's device a second time.
+func openAgain(t *testing.T, f *fake) (*fake, *Device) {
 	return f, f.open(t, options{noCache: true})
 }
 
-// A driver that has the function for the parameters' sizes and no answer leaves them unknown.
+// TestParametersOfUnknownSize checks a driver whose cuFuncGetParamInfo fails.
 func TestParametersOfUnknownSize(t *testing.T) {
 	f, d := openedFake(t)
 	f.set(func() { f.failures[cuFuncGetParamInfo] = 801 })
@@ -78,7 +79,7 @@ func TestSharedMemoryIsRaisedOnce(t *testing.T) {
 		shared uint32
 		raises int
 	}{{0, 0}, {fakeStrict, 0}, {60 << 10, 1}, {50 << 10, 1}, {60 << 10, 1}, {fakeShared, 2}, {fakeShared, 2}} {
-		const carveout = 1 // set with the kernel
+		const carveout = 1 // Function sets the carve-out
 		l.Shared = step.shared
 		ok(t, s.Launch(l))
 		if n := f.count(cuFuncSetAttribute) - carveout; n != step.raises {
@@ -87,19 +88,18 @@ func TestSharedMemoryIsRaisedOnce(t *testing.T) {
 	}
 }
 
-// What a function wishes for is asked of the driver, which may refuse it.
 func TestPreferShared(t *testing.T) {
 	f, d := openedFake(t)
 	k := kernel(t, d, "count_up").(*function)
 	before := f.count(cuFuncSetAttribute)
 	k.PreferShared(45)
 	if n := f.count(cuFuncSetAttribute) - before; n != 1 {
-		t.Errorf("the driver was asked %d times", n)
+		t.Errorf("%d calls, want 1", n)
 	}
 	ok(t, d.Close())
-	k.PreferShared(45) // of a closed device: nothing to ask
+	k.PreferShared(45) // of a closed device: no call
 	if n := f.count(cuFuncSetAttribute) - before; n != 1 {
-		t.Errorf("a closed device was asked")
+		t.Errorf("a call reached the driver of a closed device")
 	}
 }
 
@@ -122,7 +122,7 @@ func TestCodesBecomeKinds(t *testing.T) {
 	ok(t, d.Err())
 }
 
-func TestOutOfMemoryTakesNothing(t *testing.T) {
+func TestOutOfMemory(t *testing.T) {
 	f, d := openedFake(t)
 	for _, bytes := range []int64{9 << 30, math.MaxInt64} {
 		_, err := d.Alloc(bytes)
@@ -132,9 +132,9 @@ func TestOutOfMemoryTakesNothing(t *testing.T) {
 	_, err := d.AllocPinned(1)
 	wantKind(t, err, driver.ErrOutOfMemory)
 	f.set(func() { f.failures[cuMemHostGetDevicePointer] = outOfMemory; delete(f.failures, cuMemHostAlloc) })
-	_, err = d.AllocPinned(1) // what was had is freed: see fake.open
+	_, err = d.AllocPinned(1) // frees the memory, which fake.open checks
 	wantKind(t, err, driver.ErrOutOfMemory)
-	// A stream whose staging memory cannot be had works as soon as it can.
+	// A stream without staging memory works when memory is available again.
 	s := must(d.NewStream())(t)
 	buf := must(d.Alloc(1))(t)
 	wantKind(t, s.Write(buf.Address(), []byte{1}), driver.ErrOutOfMemory)
@@ -186,7 +186,7 @@ func TestRanges(t *testing.T) {
 
 func TestGraphOfAnotherDevice(t *testing.T) {
 	f, d := openedFake(t)
-	_, other := openedFakeBeside(t, f)
+	_, other := openAgain(t, f)
 	own, foreign := newFamily(t, d), newFamily(t, other)
 	wantKind(t, own.graph.Launch(foreign.stream), driver.ErrInvalid)
 	wantKind(t, own.graph.Launch(nil), driver.ErrInvalid)

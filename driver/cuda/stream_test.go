@@ -24,11 +24,11 @@ func testPinned(t *testing.T, open opener) {
 	ok(t, s.ReadAsync(q, 0, b.Address(), n))
 	ok(t, s.Synchronize())
 	if !bytes.Equal(q.Bytes()[:n-256], p.Bytes()[256:]) {
-		t.Error("the copy is not what was written")
+		t.Error("the copy differs from the data written")
 	}
 	for i, v := range q.Bytes()[n-256:] {
 		if v != 0xa5 {
-			t.Fatalf("byte %d of the rest is %#x, not what it was filled with", i, v)
+			t.Fatalf("byte %d of the rest is %#x, want the fill value", i, v)
 		}
 	}
 	if err := s.Write(a.Address(), make([]byte, n+1)); err == nil {
@@ -36,11 +36,11 @@ func testPinned(t *testing.T, open opener) {
 	}
 }
 
-// TestHardwarePinnedWrites lets kernels of a stream write pinned memory by turns, launched and as a
-// graph, and looks at each part as soon as an event says that it is there while the next is written.
-func TestHardwarePinnedWrites(t *testing.T) { each(t, testPinnedWrites) }
+// TestKernelWritesPinned lets kernels write the two halves of pinned memory in turn, eagerly and as
+// a graph. The host reads each half after its event, while the next kernel writes the other.
+func TestKernelWritesPinned(t *testing.T) { each(t, testKernelWritesPinned) }
 
-func testPinnedWrites(t *testing.T, open opener) {
+func testKernelWritesPinned(t *testing.T, open opener) {
 	d := open(t, options{noCache: true})
 	f := kernel(t, d, "count_up")
 	s, done := must(d.NewStream())(t), must(d.NewEvent())(t)
@@ -49,30 +49,30 @@ func testPinnedWrites(t *testing.T, open opener) {
 	if p.Address()%4 != 0 {
 		t.Fatalf("the pinned memory is at %#x", p.Address())
 	}
-	first := func(round int) uint32 { return uint32(1000 * round) }
-	launch := func(round int) error {
-		return s.Launch(launchOf(f, n, 256, pack(p.Address()+driver.Address(round%2*4*n), uint32(n), first(round))))
+	first := func(turn int) uint32 { return uint32(1000 * turn) }
+	launch := func(turn int) error {
+		return s.Launch(launchOf(f, n, 256, pack(p.Address()+driver.Address(turn%2*4*n), uint32(n), first(turn))))
 	}
 	g := must(s.Capture(func() error { return launch(2) }))(t)
 	run := []func() error{
 		func() error { return launch(0) }, func() error { return launch(1) }, func() error { return g.Launch(s) }, func() error { return launch(3) },
 	}
 	ok(t, run[0]())
-	for round := range run {
+	for turn := range run {
 		ok(t, s.Record(done))
-		if round+1 < len(run) {
-			ok(t, run[round+1]())
+		if turn+1 < len(run) {
+			ok(t, run[turn+1]())
 		}
 		ok(t, done.Synchronize())
-		for i, v := range words(p.Bytes()[round%2*4*n:][:4*n]) {
-			if v != first(round)+uint32(i) {
-				t.Fatalf("round %d: word %d is %d, want %d", round, i, v, first(round)+uint32(i))
+		for i, v := range words(p.Bytes()[turn%2*4*n:][:4*n]) {
+			if v != first(turn)+uint32(i) {
+				t.Fatalf("turn %d: word %d is %d, want %d", turn, i, v, first(turn)+uint32(i))
 			}
 		}
 	}
 }
 
-// Copies of ordinary memory go through two slots, in turns.
+// TestStagedCopies covers copies of ordinary memory, which use the two staging slots in turn.
 func TestStagedCopies(t *testing.T) { each(t, testStagedCopies) }
 
 func testStagedCopies(t *testing.T, open opener) {
@@ -87,13 +87,13 @@ func testStagedCopies(t *testing.T, open opener) {
 		}
 		want := bytes.Clone(src)
 		ok(t, s.Write(buf.Address(), src))
-		clear(src) // Write has let go of it
+		clear(src) // src may be reused
 		ok(t, s.Read(dst, buf.Address()))
 		if !bytes.Equal(dst, want) {
 			t.Errorf("%d bytes came back changed", n)
 		}
 	}
-	// Small writes one after the other share the slots.
+	// Consecutive small writes share the slots.
 	for i := range 100 {
 		ok(t, s.Write(buf.Address()+driver.Address(i), []byte{byte(i)}))
 	}

@@ -98,7 +98,7 @@ func TestAssembleReports(t *testing.T) {
 const serializedWGMMA = `.version 8.0
 .target sm_90a
 .address_size 64
-.visible .entry serialized(.param .u64 p)
+.visible .entry accumulate(.param .u64 p)
 {
 	.reg .b64 %rd<3>;
 	.reg .f32 %f<4>;
@@ -126,7 +126,7 @@ func TestAssembleWarnsOfSerializedWGMMA(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w := reports["serialized"].Warnings; len(w) != 1 || !strings.Contains(w[0], "serialized") {
+	if w := reports["accumulate"].Warnings; len(w) != 1 || !strings.Contains(w[0], "serialized") {
 		t.Errorf("warnings %q, want one of serialized wgmma", w)
 	}
 }
