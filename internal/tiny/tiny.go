@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -42,6 +43,9 @@ type tensor struct {
 	format quant.Format
 	dims   []int
 }
+
+// Architectures returns the names that New accepts, sorted.
+func Architectures() []string { return slices.Sorted(maps.Keys(shapes)) }
 
 // New returns a model without a vocabulary. Equal seeds give equal weights on every
 // machine. New panics on an unknown architecture.

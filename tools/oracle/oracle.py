@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """Logits of the tiny models in float64, by Hugging Face transformers.
 
-    python3 tools/oracle/oracle.py --models golden/arch --out out
+    python3 tools/oracle/oracle.py --models golden/arch --out golden/arch [--only NAME]
 
-For every NAME.gguf (F32 weights, no vocabulary) writes NAME.f64.npy: float32 logits
-[19, vocab], rounded once from float64, for the tokens 5, 8, … 59. The implementation
-is the one that the models' authors publish; lockstep is not involved. transformers
-computes norms, softmax and RoPE in float32 whatever the model's type is, so float32
-is replaced by float64 before it is imported.
+For every NAME.gguf (F32 weights, no vocabulary) it writes NAME.f64.npy: float32 logits
+[19, vocab], rounded once from float64, for the tokens 5, 8, … 59. If NAME.npy, the
+logits of llama.cpp, is missing, it writes the same numbers there too. lockstep is not
+involved: the implementation is Hugging Face's. transformers computes norms, softmax and
+RoPE in float32 for every dtype, so float32 is replaced by float64 before the import.
 
-Needs torch, transformers and numpy; no GPU.
+A new architecture is a branch in build(), and, if its tensors have other names, a table
+beside LLAMA. load() checks that each parameter gets a tensor and none is left over.
+
+It needs torch, transformers and numpy, and no GPU.
 """
 import argparse, glob, os, struct
 import numpy as np
@@ -25,7 +28,7 @@ TOKENS = list(range(5, 60, 3))
 
 
 def read_gguf(path):
-    """Metadata and F32 tensors of a version 3 file."""
+    """Returns metadata and F32 tensors of a version 3 file without arrays."""
     raw = open(path, "rb").read()
     at = 4
 
@@ -63,11 +66,11 @@ def read_gguf(path):
 
 
 def halves(w, heads):
-    """Rows for RoPE on neighbors, reordered for RoPE on halves."""
+    """Reorders rows for RoPE of pairs (2i, 2i+1) to RoPE of pairs (i, i+dim/2)."""
     return w.reshape(heads, w.shape[0] // heads // 2, 2, -1).transpose(1, 2).reshape(w.shape)
 
 
-# GGUF name -> transformers name, within a layer.
+# GGUF name -> transformers name within a layer.
 LLAMA = {"attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
          "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "ffn_norm": "post_attention_layernorm",
          "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
@@ -84,7 +87,7 @@ TOP_GPT2 = {"token_embd": "transformer.wte", "position_embd": "transformer.wpe",
 
 
 def build(meta, data):
-    """The transformers model of a file, weights loaded."""
+    """Returns the transformers model of a file with its weights."""
     arch = meta["general.architecture"]
     g = lambda key, default=None: meta.get(f"{arch}.{key}", default)
     heads, kv = g("attention.head_count"), g("attention.head_count_kv")
@@ -110,7 +113,7 @@ def build(meta, data):
             **common, **rms, num_experts=g("expert_count"), num_experts_per_tok=g("expert_used_count"),
             moe_intermediate_size=g("expert_feed_forward_length"), norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[],
             experts_implementation="eager"))
-    elif arch == "phi3":  # without its window: the engine that made NAME.npy does not apply it either
+    elif arch == "phi3":  # without the sliding window, which llama.cpp does not apply either
         layer = PHI3
         model = hf.Phi3ForCausalLM(hf.Phi3Config(**common, **rms, sliding_window=None,
                                                  original_max_position_embeddings=g("context_length")))
@@ -149,9 +152,9 @@ def translate(arch, data, layer, top, prefix, heads, kv):
         if arch == "llama" and where[-1] in ("attn_q", "attn_k"):
             w = halves(w, heads if where[-1] == "attn_q" else kv)
         if arch == "gpt2" and kind == "weight" and len(where) == 3 and w.ndim == 2:
-            w = w.T  # transformers stores GPT-2's as [in, out]
+            w = w.T  # transformers stores GPT-2's matrices as [in, out]
         if arch.startswith("gemma") and name.endswith("norm.weight"):
-            w = w - 1  # the file's gains include the 1 that transformers adds
+            w = w - 1  # transformers adds 1 to the gains
         if name == "rope_freqs.weight":
             continue
         if where[0] != "blk":
@@ -171,7 +174,7 @@ def translate(arch, data, layer, top, prefix, heads, kv):
 
 
 def load(model, state):
-    """Copies state into the model; every parameter must be covered, and nothing be left over."""
+    """Copies state into the model. Each parameter needs a tensor, and none may be left over."""
     own = model.state_dict()
     for name in [n for n in state if ".mlp.experts." in n]:
         base, part = name.rsplit(".", 1)
@@ -191,22 +194,27 @@ def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--models", required=True)
     ap.add_argument("--out", required=True)
+    ap.add_argument("--only", default="*", help="name of one model")
     args = ap.parse_args()
     os.makedirs(args.out, exist_ok=True)
     failed = 0
-    for path in sorted(glob.glob(os.path.join(args.models, "*.gguf"))):
+    for path in sorted(glob.glob(os.path.join(args.models, args.only + ".gguf"))):
         name = os.path.basename(path)[:-5]
         try:
             with torch.no_grad():
                 model = build(*read_gguf(path))
                 logits = model(torch.tensor([TOKENS]), use_cache=False).logits[0]
-        except Exception as e:  # the others should still be written
+        except Exception as e:  # continue with the other models
             print(f"{name}: FAILED {type(e).__name__}: {str(e)[:300]}")
             failed += 1
             continue
         assert logits.dtype == torch.float64
         logits = logits.numpy()
         np.save(os.path.join(args.out, name + ".f64.npy"), logits.astype(np.float32))
+        if not os.path.exists(path[:-5] + ".npy"):
+            np.save(os.path.join(args.out, name + ".npy"), logits.astype(np.float32))
+            print(f"{name}: no logits of another engine to compare with")
+            continue
         other = np.load(path[:-5] + ".npy").astype(np.float64)
         print(f"{name}: relative L2 to {name}.npy {np.linalg.norm(logits - other) / np.linalg.norm(other):.2e}")
     if failed:
