@@ -9,7 +9,7 @@ import (
 
 // Programmatic dependent launch: a kernel launched with driver.Launch.Overlaps may begin on a GPU
 // while the kernels before it still run. Here kernels run one after the other, and an overlapping
-// one is checked against what makes the overlap safe:
+// one must follow the rules that make the overlap safe:
 //
 //   - Until a warp has executed griddepcontrol.wait, it writes no global memory.
 //   - Until then, it does not read what an earlier kernel of its chain has written. A chain is the
@@ -22,7 +22,7 @@ import (
 // the alignment of buffers.
 const writtenBlock = bufferAlign
 
-func newWritten(bytes int64) []atomic.Uint32 {
+func newWriterChains(bytes int64) []atomic.Uint32 {
 	return make([]atomic.Uint32, (bytes+writtenBlock-1)/writtenBlock)
 }
 
@@ -34,7 +34,7 @@ func (w *warp) checkOverlap(o *op, s *segment, at, n, lane int, kind accessKind)
 		return true
 	}
 	for i := at / writtenBlock; i <= (at+n-1)/writtenBlock; i++ {
-		switch last := s.written[i].Load(); {
+		switch last := s.writerChain[i].Load(); {
 		case kind < accessWrite:
 			if last == chain {
 				w.trap(TrapRace, o, lane, "%d bytes at offset %d of %s are read before griddepcontrol.wait, and a kernel before may still write them", n, at, s.name)
@@ -44,7 +44,7 @@ func (w *warp) checkOverlap(o *op, s *segment, at, n, lane int, kind accessKind)
 			w.trap(TrapRace, o, lane, "%d bytes at offset %d of %s are written before griddepcontrol.wait", n, at, s.name)
 			return false
 		case last != chain:
-			s.written[i].Store(chain)
+			s.writerChain[i].Store(chain)
 		}
 	}
 	return true

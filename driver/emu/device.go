@@ -32,7 +32,7 @@ type Device struct {
 	live     Live
 	streams  map[*stream]bool
 	launches uint64
-	chain    uint32 // see dependentlaunch.go
+	chain    uint32 // number of the current chain, see dependentlaunch.go
 	ticks    int64  // instructions executed
 }
 

@@ -27,7 +27,7 @@ type grid struct {
 	races       bool   // detect races
 	launch      uint64 // number of the launch, the epoch of the access history of global memory
 	overlaps    bool   // launched with driver.Launch.Overlaps
-	chain       uint32 // see dependentlaunch.go
+	chain       uint32 // number of its chain, see dependentlaunch.go
 	missingWait missingWait
 
 	next      atomic.Int64 // the CTA to start next

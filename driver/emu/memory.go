@@ -22,7 +22,7 @@ type segment struct {
 	pinned         bool
 	locks          *[stripes]sync.Mutex // of global memory: see lockPage
 	history        history
-	written        []atomic.Uint32 // of global memory: see dependentlaunch.go
+	writerChain    []atomic.Uint32 // of global memory: the chain that wrote last, per writtenBlock
 }
 
 const (
@@ -174,7 +174,7 @@ func (m *memory) place(kind string, bytes int64) *segment {
 	}
 	m.count++
 	s := newSegment(fmt.Sprintf("%s %d of %d bytes", kind, m.count, bytes), m.next, int(bytes))
-	s.locks, s.written = new([stripes]sync.Mutex), newWritten(bytes)
+	s.locks, s.writerChain = new([stripes]sync.Mutex), newWriterChains(bytes)
 	m.next += (uint64(bytes)+bufferAlign-1)&^(bufferAlign-1) + guardGap
 	m.segments = append(m.segments, s)
 	return s
@@ -186,7 +186,7 @@ func (m *memory) free(s *segment) {
 		m.used -= int64(len(s.data))
 	}
 	s.freedBytes = len(s.data)
-	s.data, s.definedBits, s.written = nil, nil, nil
+	s.data, s.definedBits, s.writerChain = nil, nil, nil
 	s.history.pages, s.history.releases.at = nil, nil
 	s.name += ", freed"
 }
