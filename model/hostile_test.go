@@ -71,10 +71,10 @@ func TestLargeHostileFiles(t *testing.T) {
 		rows         int // of the embedding
 		loads        bool
 	}{
-		{"heads", "an array of bytes where there should be a value for each layer", func(w map[string]any) {
+		{"heads", "an array of bytes instead of one value per layer", func(w map[string]any) {
 			w["llama.attention.head_count"] = make([]uint8, 16<<20)
 		}, 1, false},
-		{"strings for a switch", "an array that no comparison needs", func(w map[string]any) {
+		{"array for a scalar", "an array of strings that must not be decoded", func(w map[string]any) {
 			w["llama.logit_scale"] = make([]string, 2<<20)
 		}, 1, false},
 		{"types", "more of them than tokens", func(w map[string]any) {
@@ -91,13 +91,13 @@ func TestLargeHostileFiles(t *testing.T) {
 		{"the most tokens", "short and well formed", func(w map[string]any) {
 			vocabulary(w, 1, numbered(maxTokens-tiny.Vocab, "%05x"))
 		}, maxTokens, true},
-		{"user-defined tokens", "each is looked for in every text", func(w map[string]any) {
+		{"user-defined tokens", "each is searched in every text", func(w map[string]any) {
 			vocabulary(w, 4, numbered(maxTokens-tiny.Vocab, "%012d"))
 		}, maxTokens, true},
-		{"user-defined tokens that begin alike", "telling them apart takes the whole text", func(w map[string]any) {
+		{"user-defined tokens with a common prefix", "comparing them takes the whole text", func(w map[string]any) {
 			vocabulary(w, 4, numbered(100000, "%0200d"))
 		}, 100000 + tiny.Vocab, true},
-		{"control tokens of one text", "each is an end", func(w map[string]any) {
+		{"control tokens of one text", "each ends a text", func(w map[string]any) {
 			vocabulary(w, 3, slices.Repeat([]string{"</s>"}, maxTokens-tiny.Vocab))
 		}, maxTokens, true},
 		{"empty merges", "no pairs", func(w map[string]any) {
@@ -108,7 +108,7 @@ func TestLargeHostileFiles(t *testing.T) {
 			vocabulary(w, 1, nil)
 			w[merges] = make([]string, maxMerges)
 		}, tiny.Vocab, false},
-		{"the most tokens and merges", "each makes another token", func(w map[string]any) {
+		{"the most tokens and merges", "each merge produces another token", func(w map[string]any) {
 			more, pairs := alphabet(maxTokens - tiny.Vocab)
 			vocabulary(w, 1, more)
 			w[merges] = pairs
