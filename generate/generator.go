@@ -73,8 +73,8 @@ func (g *Generator) PrefixStats() PrefixStats {
 	return g.prefix.counters()
 }
 
-// Text continues a text. If the vocabulary asks for a BOS token, the prompt gets one;
-// an empty text is then a prompt of that token, and else model.ErrEmptyPrompt.
+// Text continues a text. If the vocabulary asks for a BOS token, the prompt begins with
+// it, and the text may be empty; without one, an empty text is model.ErrEmptyPrompt.
 //
 // Breaking out of the loop ends the generation. An error comes once, as the last
 // element, and its Token is to be ignored. These errors come before any computation:

@@ -36,10 +36,11 @@ type Options struct {
 	Tap      Tap // called with the result of each operation; nil: none
 }
 
-// Tap receives the result of operation op: values [positions, width], beginning at the
-// given position, of a layer, or of layer -1 for the embedding and the logits. It must
-// not retain values. If it changes them, later operations use the changed values; keys
-// and values are then rounded for the cache. Concurrent sessions call it concurrently.
+// Tap receives the result of an operation: values [positions, width], beginning at the
+// given position. op is query, key, value, attention or layer, with the number of the
+// layer, or embed or logits, with layer -1. A tap must not retain values. If it changes
+// them, later operations use the changed values; keys and values are then rounded for the
+// cache. Concurrent sessions call it concurrently.
 type Tap func(layer int, op string, position, width int, values []float64)
 
 // New returns an engine for m. Each session reads the model's weights until it is

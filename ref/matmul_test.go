@@ -45,7 +45,7 @@ func randomTensor(rows, cols int) tensor {
 
 // TestMatMul compares matMul with a plain sum: widths around the four interleaved sums and
 // the segment, and numbers of rows that do not divide evenly among workers.
-func TestMatMulIsTheSum(t *testing.T) {
+func TestMatMul(t *testing.T) {
 	cases := []struct {
 		name       string
 		format     quant.Format
@@ -54,14 +54,14 @@ func TestMatMulIsTheSum(t *testing.T) {
 	}{
 		{"one weight", quant.F32, 1, 1, 1},
 		{"fewer than the four sums", quant.F32, 3, 3, 2},
-		{"a tail behind the four sums", quant.F32, 5, 33, 3},
+		{"a tail after the four sums", quant.F32, 5, 33, 3},
 		{"just below a segment", quant.F32, 3, segment - 1, 2},
 		{"just above a segment", quant.F32, 3, segment + 1, 2},
 		{"several segments and a tail", quant.F32, 3, 2880, 2},
 		{"block format, a whole segment", quant.Q8_0, 7, segment, 1},
 		{"block format, a partial segment", quant.Q8_0, 7, segment + 32, 3},
 		{"superblocks across segments", quant.Q4_K, 2, 4096 + 256, 2},
-		{"halves", quant.F16, 4, 255, 1},
+		{"f16", quant.F16, 4, 255, 1},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
