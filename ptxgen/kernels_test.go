@@ -20,19 +20,19 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// targets are assembled one by one: what an assembler makes of a kernel differs.
+// targets are those that ptxas assembles for; its result differs between them.
 var targets = []string{"sm_80", "sm_86", "sm_89", "sm_90"}
 
-// resources is what a kernel takes of an SM: registers a thread, and bytes of
-// static shared memory a CTA.
+// resources are what a kernel uses: registers per thread, and bytes of static shared memory
+// per CTA.
 type resources struct {
 	Registers, Shared int
 }
 
 const resourceFile = "testdata/resources.json"
 
-// Every reachable kernel assembles for every target that it is meant for, spills nothing,
-// and takes the registers that the golden table says.
+// Every reachable kernel assembles for every target that it supports, without spills, and uses
+// the resources of the golden table.
 func TestAssemble(t *testing.T) {
 	as := ptxas.Need(t)
 	var jobs []ptxas.Job
@@ -56,7 +56,7 @@ func TestAssemble(t *testing.T) {
 			jobs = append(jobs, ptxas.Job{Text: text, Target: name})
 			names = append(names, s.Name())
 			if target.Arch {
-				// Around calls, which a division is there, products of warpgroups wait for each other.
+				// If the text is linked, a division may be a call, around which ptxas serializes wgmma.
 				jobs = append(jobs, ptxas.Job{Text: text, Target: name, Linked: true})
 				names = append(names, s.Name())
 			}
@@ -71,14 +71,14 @@ func TestAssemble(t *testing.T) {
 		}
 		r, ok := o.Reports[name]
 		if !ok {
-			t.Errorf("%s for %s: the text holds no such entry but %v", name, target, slices.Collect(maps.Keys(o.Reports)))
+			t.Errorf("%s for %s: no such entry in the text, only %v", name, target, slices.Collect(maps.Keys(o.Reports)))
 			continue
 		}
 		if r.SpillStores+r.SpillLoads+r.Stack > 0 || len(r.Warnings) > 0 {
-			t.Errorf("%s for %s: %d and %d bytes of spills, %d of stack, warnings %q", name, target, r.SpillStores, r.SpillLoads, r.Stack, r.Warnings)
+			t.Errorf("%s for %s: %d and %d bytes of spills, %d bytes of stack, warnings %q", name, target, r.SpillStores, r.SpillLoads, r.Stack, r.Warnings)
 		}
 		if jobs[i].Linked {
-			continue // the linker has yet to align dynamic shared memory
+			continue // before the linker aligns dynamic shared memory
 		}
 		if got[name] == nil {
 			got[name] = map[string]resources{}
@@ -109,7 +109,7 @@ func compareResources(t *testing.T, got map[string]map[string]resources) {
 		t.Fatalf("%s: %v", resourceFile, err)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s does not hold this; if it is meant to change, run with -update (-was +is):\n%s", resourceFile, diff)
+		t.Errorf("%s differs; if that is intended, run with -update (-was +is):\n%s", resourceFile, diff)
 	}
 }
 
@@ -129,8 +129,8 @@ func build(t *testing.T, s kernel.Spec) *ptx.Kernel {
 	return k
 }
 
-// Every kernel's text is ASCII, names its entry as the Spec does, and is the same
-// when it is built again.
+// Every kernel's text is ASCII, its entry has the name of the spec, and it is the same when
+// the kernel is built again.
 func TestTexts(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range ptxgen.Reachable() {
@@ -149,11 +149,11 @@ func TestTexts(t *testing.T) {
 		}
 		switch {
 		case seen[s.Name()]:
-			t.Errorf("%s is there twice", s.Name())
+			t.Errorf("%s occurs twice", s.Name())
 		case k.Name != s.Name() || !bytes.Contains(text, []byte(".visible .entry "+s.Name()+"(\n")):
 			t.Errorf("%s: the entry is named %s", s.Name(), k.Name)
 		case !bytes.Equal(text, again):
-			t.Errorf("%s: built again, the text differs", s.Name())
+			t.Errorf("%s: the text differs when it is built again", s.Name())
 		case bytes.ContainsFunc(text, func(c rune) bool { return c > '~' || c < ' ' && c != '\n' && c != '\t' }):
 			t.Errorf("%s: the text is not ASCII", s.Name())
 		}
@@ -161,8 +161,8 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// golden names the kernels whose texts are kept, so that a change of the generator
-// is seen as a change of what it generates.
+// golden names the kernels whose texts are in golden/ptx, so that a diff shows how a change of
+// a generator changes its output.
 var golden = []string{"peak_read", "peak_mma", "argmax_slice", "rmsnorm", "embed_q4_k", "gemv_q8_0_c1"}
 
 func TestGolden(t *testing.T) {
@@ -191,7 +191,7 @@ func TestGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(string(want), string(got)); diff != "" {
-			t.Errorf("%s differs; if it is meant to, run with -update (-was +is):\n%s", file, diff)
+			t.Errorf("%s differs; if that is intended, run with -update (-was +is):\n%s", file, diff)
 		}
 	}
 }

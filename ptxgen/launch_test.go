@@ -17,7 +17,7 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// launcher makes a launch of some kernel, with arguments of its own.
+// launcher returns a function that launches a kernel with changed arguments.
 func launcher[A any](s interface {
 	kernel.Spec
 	Launch(*ptx.Kernel, A) (ptx.Launch, error)
@@ -31,43 +31,43 @@ func launcher[A any](s interface {
 }
 
 var (
-	goodNorm    = norm.RowsArgs{X: 16, Weight: 32, Y: 16, Tokens: 3, Heads: 5, Width: 64, XStride: 400}
-	goodElement = elementwise.FusedArgs{X: 16, Y: 16, Rows: 3, Width: 100}
-	goodNarrow  = elementwise.CastArgs{X: 16, Y: 32, Scale: 64, Rows: 2, Width: 33}
-	goodRope    = rope.AppendArgs{
+	goodNorm  = norm.RowsArgs{X: 16, Weight: 32, Y: 16, Tokens: 3, Heads: 5, Width: 64, XStride: 400}
+	goodFused = elementwise.FusedArgs{X: 16, Y: 16, Rows: 3, Width: 100}
+	goodCast  = elementwise.CastArgs{X: 16, Y: 32, Scale: 64, Rows: 2, Width: 33}
+	goodRope  = rope.AppendArgs{
 		Q: 16, K: 32, V: 48, Freq: 64, Positions: 16, Table: 16, KCache: 16, VCache: 16,
 		Tokens: 2, Heads: 4, KVHeads: 2, HeadDim: 64, Rot: 64, MaxPages: 1,
 	}
-	goodArgmax  = sample.ArgmaxArgs{Logits: 16, Best: 16, Rows: 2, Vocab: 5000}
-	goodMerge   = sample.ArgmaxMergeArgs{Best: 16, Token: 16, Rows: 2, Vocab: 5000}
-	goodRouter  = moe.RouteArgs{Logits: 16, Weights: 16, Chosen: 16, Tokens: 5, Experts: 60, K: 4}
-	goodCombine = moe.CombineArgs{Weights: 16, Out: 16, Y: 16, Tokens: 3, K: 2, Width: 1025}
-	goodPlain   = peak.ReadArgs{In: 16, Out: 16, Bytes: 160, CTAs: 2}
-	goodBulk    = peak.BulkReadArgs{In: 16, Out: 16, Chunks: 3, CTAs: 2}
-	goodRate    = peak.MMAArgs{Out: 16, Rounds: 3, CTAs: 2}
-	goodGroup   = moe.GroupArgs{Chosen: 16, Offsets: 16, Order: 16, Tokens: 3, K: 2, Experts: 8}
+	goodArgmax   = sample.ArgmaxArgs{Logits: 16, Best: 16, Rows: 2, Vocab: 5000}
+	goodMerge    = sample.ArgmaxMergeArgs{Best: 16, Token: 16, Rows: 2, Vocab: 5000}
+	goodRoute    = moe.RouteArgs{Logits: 16, Weights: 16, Chosen: 16, Tokens: 5, Experts: 60, K: 4}
+	goodCombine  = moe.CombineArgs{Weights: 16, Out: 16, Y: 16, Tokens: 3, K: 2, Width: 1025}
+	goodRead     = peak.ReadArgs{In: 16, Out: 16, Bytes: 160, CTAs: 2}
+	goodBulkRead = peak.BulkReadArgs{In: 16, Out: 16, Chunks: 3, CTAs: 2}
+	goodMMA      = peak.MMAArgs{Out: 16, Rounds: 3, CTAs: 2}
+	goodGroup    = moe.GroupArgs{Chosen: 16, Offsets: 16, Order: 16, Tokens: 3, K: 2, Experts: 8}
 )
 
-// A launch takes what its rows ask for, whole CTAs of it.
-func TestElementLaunches(t *testing.T) {
+// A launch has as many CTAs and threads as its arguments need.
+func TestLaunchShapes(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		launch  func(*testing.T) (ptx.Launch, error)
 		grid    [3]uint32
 		threads uint32
 	}{
-		{"a CTA a row", launcher(norm.Rows(norm.RMS, quant.F32), goodNorm, nil), [3]uint32{15, 1, 1}, 32},
-		{"a wide row", launcher(norm.Rows(norm.RMS, quant.F32), goodNorm, func(a *norm.RowsArgs) { a.Heads, a.Width, a.XStride = 1, 28672, 0 }), [3]uint32{3, 1, 1}, 1024},
-		{"rows as one", launcher(elementwise.Fused(), goodElement, nil), [3]uint32{1, 1, 1}, 256},
-		{"rows with a bias", launcher(elementwise.Fused(), goodElement, func(a *elementwise.FusedArgs) { a.Bias = 16 }), [3]uint32{3, 1, 1}, 256},
-		{"halves", launcher(elementwise.Cast(quant.F16), goodNarrow, nil), [3]uint32{2, 1, 1}, 32},
-		{"few tokens, a warp a head", launcher(rope.Append(quant.F16, attention.PageTokens), goodRope, nil), [3]uint32{2, 1, 1}, 256},
-		{"many tokens", launcher(rope.Append(quant.F16, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.Tokens, a.Heads = 100, 64 }), [3]uint32{100, 1, 1}, 256},
-		{"few tokens, many heads", launcher(rope.Append(quant.F16, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.Heads = 64 }), [3]uint32{2, 9, 1}, 256},
+		{"norm: one CTA per row", launcher(norm.Rows(norm.RMS, quant.F32), goodNorm, nil), [3]uint32{15, 1, 1}, 32},
+		{"norm: a row of 1024 threads", launcher(norm.Rows(norm.RMS, quant.F32), goodNorm, func(a *norm.RowsArgs) { a.Heads, a.Width, a.XStride = 1, 28672, 0 }), [3]uint32{3, 1, 1}, 1024},
+		{"elementwise: contiguous rows as one", launcher(elementwise.Fused(), goodFused, nil), [3]uint32{1, 1, 1}, 256},
+		{"elementwise: rows with a bias", launcher(elementwise.Fused(), goodFused, func(a *elementwise.FusedArgs) { a.Bias = 16 }), [3]uint32{3, 1, 1}, 256},
+		{"cast to f16", launcher(elementwise.Cast(quant.F16), goodCast, nil), [3]uint32{2, 1, 1}, 32},
+		{"rope: few tokens", launcher(rope.Append(quant.F16, attention.PageTokens), goodRope, nil), [3]uint32{2, 1, 1}, 256},
+		{"rope: many tokens", launcher(rope.Append(quant.F16, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.Tokens, a.Heads = 100, 64 }), [3]uint32{100, 1, 1}, 256},
+		{"rope: few tokens with many heads", launcher(rope.Append(quant.F16, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.Heads = 64 }), [3]uint32{2, 9, 1}, 256},
 		{"argmax", launcher(sample.Argmax(), goodArgmax, nil), [3]uint32{3, 2, 1}, 256},
 		{"argmax of 300000", launcher(sample.Argmax(), goodArgmax, func(a *sample.ArgmaxArgs) { a.Vocab = 300000 }), [3]uint32{147, 2, 1}, 256},
-		{"argmax, merged", launcher(sample.ArgmaxMerge(), goodMerge, nil), [3]uint32{2, 1, 1}, 256},
-		{"router", launcher(moe.Route(), goodRouter, nil), [3]uint32{2, 1, 1}, 128},
+		{"argmax merge", launcher(sample.ArgmaxMerge(), goodMerge, nil), [3]uint32{2, 1, 1}, 256},
+		{"router", launcher(moe.Route(), goodRoute, nil), [3]uint32{2, 1, 1}, 128},
 		{"combine", launcher(moe.Combine(), goodCombine, nil), [3]uint32{6, 1, 1}, 256},
 		{"group", launcher(moe.Group(), goodGroup, nil), [3]uint32{8, 1, 1}, 512},
 	} {
@@ -77,14 +77,14 @@ func TestElementLaunches(t *testing.T) {
 				t.Fatal(err)
 			}
 			if l.Grid != c.grid || l.Block != [3]uint32{c.threads, 1, 1} {
-				t.Errorf("a grid of %v CTAs of %v, want %v of %d", l.Grid, l.Block, c.grid, c.threads)
+				t.Errorf("grid %v of CTAs of %v threads, want %v of %d", l.Grid, l.Block, c.grid, c.threads)
 			}
 		})
 	}
 }
 
-// A launch whose arguments cannot be meant is refused, with the field's name.
-func TestElementLaunchErrors(t *testing.T) {
+// A launch with an invalid argument returns an error that names the field.
+func TestLaunchErrors(t *testing.T) {
 	inf := float32(math.Inf(1))
 	for _, c := range []struct {
 		name   string
@@ -92,33 +92,33 @@ func TestElementLaunchErrors(t *testing.T) {
 		field  string
 	}{
 		{"norm without rows", launcher(norm.Rows(norm.RMS, quant.F32), goodNorm, func(a *norm.RowsArgs) { a.Tokens = 0 }), "Tokens"},
-		{"norm of fewer than no heads", launcher(norm.Rows(norm.RMS, quant.F32), goodNorm, func(a *norm.RowsArgs) { a.Heads = -1 }), "Heads"},
-		{"norm with an eps that is no number", launcher(norm.Rows(norm.RMS, quant.F32), goodNorm, func(a *norm.RowsArgs) { a.Eps = float32(math.NaN()) }), "Eps"},
+		{"norm of -1 heads", launcher(norm.Rows(norm.RMS, quant.F32), goodNorm, func(a *norm.RowsArgs) { a.Heads = -1 }), "Heads"},
+		{"norm with a NaN eps", launcher(norm.Rows(norm.RMS, quant.F32), goodNorm, func(a *norm.RowsArgs) { a.Eps = float32(math.NaN()) }), "Eps"},
 		{"norm without a weight", launcher(norm.Rows(norm.RMS, quant.F32), goodNorm, func(a *norm.RowsArgs) { a.Weight = 0 }), "Weight"},
-		{"norm of rows that overlap", launcher(norm.Rows(norm.RMS, quant.F32), goodNorm, func(a *norm.RowsArgs) { a.XStride = 319 }), "XStride"},
+		{"norm of overlapping rows", launcher(norm.Rows(norm.RMS, quant.F32), goodNorm, func(a *norm.RowsArgs) { a.XStride = 319 }), "XStride"},
 		{"a misaligned address", launcher(norm.Rows(norm.RMS, quant.F32), goodNorm, func(a *norm.RowsArgs) { a.X = 18 }), "parameter x"},
-		{"an unknown activation", launcher(elementwise.Fused(), goodElement, func(a *elementwise.FusedArgs) { a.Activation = 3 }), "Activation"},
-		{"a negative cap", launcher(elementwise.Fused(), goodElement, func(a *elementwise.FusedArgs) { a.Cap = -1 }), "Cap"},
-		{"an infinite cap", launcher(elementwise.Fused(), goodElement, func(a *elementwise.FusedArgs) { a.Cap = inf }), "Cap"},
-		{"halves without a scale", launcher(elementwise.Cast(quant.F16), goodNarrow, func(a *elementwise.CastArgs) { a.Scale = 0 }), "Scale"},
-		{"an odd head", launcher(rope.Append(quant.F32, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.HeadDim = 65 }), "HeadDim"},
-		{"more rotated than there is", launcher(rope.Append(quant.F32, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.Rot = 66 }), "Rot"},
-		{"an append without pages", launcher(rope.Append(quant.F32, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.MaxPages = 0 }), "MaxPages"},
-		{"fewer than no pages", launcher(rope.Append(quant.F32, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.KVHeads, a.MaxPages = 0, -1 }), "MaxPages"},
-		{"an append without a cache", launcher(rope.Append(quant.F32, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.VCache = 0 }), "VCache"},
-		{"no heads at all", launcher(rope.Append(quant.F32, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.Heads, a.KVHeads = 0, 0 }), "Heads + KVHeads"},
-		{"an empty vocabulary", launcher(sample.Argmax(), goodArgmax, func(a *sample.ArgmaxArgs) { a.Vocab = 0 }), "Vocab"},
-		{"more experts than lanes hold", launcher(moe.Route(), goodRouter, func(a *moe.RouteArgs) { a.Experts = 513 }), "Experts"},
-		{"more choices than experts", launcher(moe.Route(), goodRouter, func(a *moe.RouteArgs) { a.Experts = 3 }), "K"},
-		{"combine without experts' results", launcher(moe.Combine(), goodCombine, func(a *moe.CombineArgs) { a.Out = 0 }), "Out"},
-		{"reads of part of a unit", launcher(peak.Read(), goodPlain, func(a *peak.ReadArgs) { a.Bytes = 24 }), "Bytes"},
-		{"reads by more CTAs than are counted", launcher(peak.Read(), goodPlain, func(a *peak.ReadArgs) { a.CTAs = 1 << 24 }), "CTAs"},
-		{"reads without memory", launcher(peak.Read(), goodPlain, func(a *peak.ReadArgs) { a.In = 0 }), "In"},
-		{"bulk reads by no CTA", launcher(peak.BulkRead(), goodBulk, func(a *peak.BulkReadArgs) { a.CTAs = 0 }), "CTAs"},
-		{"bulk reads of too much", launcher(peak.BulkRead(), goodBulk, func(a *peak.BulkReadArgs) { a.Chunks = math.MaxInt32 }), "Chunks"},
-		{"fewer than no products", launcher(peak.MMA(), goodRate, func(a *peak.MMAArgs) { a.Rounds = -1 }), "Rounds"},
-		{"products for nobody", launcher(peak.MMA(), goodRate, func(a *peak.MMAArgs) { a.Out = 0 }), "Out"},
-		{"group without choices", launcher(moe.Group(), goodGroup, func(a *moe.GroupArgs) { a.K = 0 }), "K"},
+		{"an unknown activation", launcher(elementwise.Fused(), goodFused, func(a *elementwise.FusedArgs) { a.Activation = 3 }), "Activation"},
+		{"a negative cap", launcher(elementwise.Fused(), goodFused, func(a *elementwise.FusedArgs) { a.Cap = -1 }), "Cap"},
+		{"an infinite cap", launcher(elementwise.Fused(), goodFused, func(a *elementwise.FusedArgs) { a.Cap = inf }), "Cap"},
+		{"cast to f16 without a scale", launcher(elementwise.Cast(quant.F16), goodCast, func(a *elementwise.CastArgs) { a.Scale = 0 }), "Scale"},
+		{"rope of an odd head dim", launcher(rope.Append(quant.F32, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.HeadDim = 65 }), "HeadDim"},
+		{"rope of more elements than a head has", launcher(rope.Append(quant.F32, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.Rot = 66 }), "Rot"},
+		{"rope: append without pages", launcher(rope.Append(quant.F32, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.MaxPages = 0 }), "MaxPages"},
+		{"rope: -1 pages", launcher(rope.Append(quant.F32, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.KVHeads, a.MaxPages = 0, -1 }), "MaxPages"},
+		{"rope: append without a cache", launcher(rope.Append(quant.F32, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.VCache = 0 }), "VCache"},
+		{"rope without heads", launcher(rope.Append(quant.F32, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.Heads, a.KVHeads = 0, 0 }), "Heads + KVHeads"},
+		{"argmax of an empty vocabulary", launcher(sample.Argmax(), goodArgmax, func(a *sample.ArgmaxArgs) { a.Vocab = 0 }), "Vocab"},
+		{"router of 513 experts", launcher(moe.Route(), goodRoute, func(a *moe.RouteArgs) { a.Experts = 513 }), "Experts"},
+		{"router with K above the number of experts", launcher(moe.Route(), goodRoute, func(a *moe.RouteArgs) { a.Experts = 3 }), "K"},
+		{"combine without results of experts", launcher(moe.Combine(), goodCombine, func(a *moe.CombineArgs) { a.Out = 0 }), "Out"},
+		{"read of 24 bytes", launcher(peak.Read(), goodRead, func(a *peak.ReadArgs) { a.Bytes = 24 }), "Bytes"},
+		{"read by too many CTAs", launcher(peak.Read(), goodRead, func(a *peak.ReadArgs) { a.CTAs = 1 << 24 }), "CTAs"},
+		{"read without an input", launcher(peak.Read(), goodRead, func(a *peak.ReadArgs) { a.In = 0 }), "In"},
+		{"bulk read by no CTA", launcher(peak.BulkRead(), goodBulkRead, func(a *peak.BulkReadArgs) { a.CTAs = 0 }), "CTAs"},
+		{"bulk read of too many chunks", launcher(peak.BulkRead(), goodBulkRead, func(a *peak.BulkReadArgs) { a.Chunks = math.MaxInt32 }), "Chunks"},
+		{"mma with -1 rounds", launcher(peak.MMA(), goodMMA, func(a *peak.MMAArgs) { a.Rounds = -1 }), "Rounds"},
+		{"mma without an output", launcher(peak.MMA(), goodMMA, func(a *peak.MMAArgs) { a.Out = 0 }), "Out"},
+		{"group of no choices", launcher(moe.Group(), goodGroup, func(a *moe.GroupArgs) { a.K = 0 }), "K"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := c.launch(t)
@@ -129,8 +129,8 @@ func TestElementLaunchErrors(t *testing.T) {
 	}
 }
 
-// A generator that is asked for what it cannot make says so.
-func TestElementBuildErrors(t *testing.T) {
+// Build returns an error if a kernel cannot be generated.
+func TestBuildErrors(t *testing.T) {
 	for _, s := range []kernel.Spec{
 		norm.Rows(norm.RMS, quant.Q4_0), elementwise.Cast(quant.F32), rope.Append(quant.Q8_0, 64), rope.Append(quant.F16, 48),
 	} {

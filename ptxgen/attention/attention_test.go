@@ -10,7 +10,7 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-func TestAttentionRefusesSpecs(t *testing.T) {
+func TestBuildErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		spec kernel.Spec
@@ -20,12 +20,12 @@ func TestAttentionRefusesSpecs(t *testing.T) {
 		{"odd head dim", attention.Decode(attention.Shape{KV: quant.F16, HeadDim: 68}), "HeadDim: 68"},
 		{"large head dim", attention.Decode(attention.Shape{KV: quant.F16, HeadDim: 264}), "HeadDim: 264"},
 		{"page of 48", attention.Decode(attention.Shape{KV: quant.F16, HeadDim: 64, Page: 48}), "Page: 48"},
-		{"a page beyond a CTA", attention.Decode(attention.Shape{KV: quant.F32, HeadDim: 256, Page: 256}), "more than 512 threads"},
+		{"a page of too many bytes", attention.Decode(attention.Shape{KV: quant.F32, HeadDim: 256, Page: 256}), "more than 512 threads"},
 		{"combine", attention.Combine(4), "HeadDim: 4"},
-		{"flash: quantized cache", attention.Prefill(attention.Shape{KV: quant.Q4_0, HeadDim: 64}), "KV: Q4_0"},
-		{"flash: tile of 48", attention.Prefill(attention.Shape{KV: quant.F16, HeadDim: 64, BlockQ: 48}), "BlockQ: 48"},
-		{"flash: block beyond the page", attention.Prefill(attention.Shape{KV: quant.F16, HeadDim: 64, Page: 32, BlockK: 64}), "BlockK: 64"},
-		{"flash: block of fewer rows than copied at once", attention.Prefill(attention.Shape{KV: quant.F16, HeadDim: 256, BlockQ: 128, BlockK: 16}), "BlockK: 16"},
+		{"prefill: quantized cache", attention.Prefill(attention.Shape{KV: quant.Q4_0, HeadDim: 64}), "KV: Q4_0"},
+		{"prefill: BlockQ of 48", attention.Prefill(attention.Shape{KV: quant.F16, HeadDim: 64, BlockQ: 48}), "BlockQ: 48"},
+		{"prefill: BlockK above the page", attention.Prefill(attention.Shape{KV: quant.F16, HeadDim: 64, Page: 32, BlockK: 64}), "BlockK: 64"},
+		{"prefill: BlockK below the rows of a copy", attention.Prefill(attention.Shape{KV: quant.F16, HeadDim: 256, BlockQ: 128, BlockK: 16}), "BlockK: 16"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if _, err := tt.spec.Build(); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -41,41 +41,41 @@ func goodDecode() attention.DecodeArgs {
 	return attention.DecodeArgs{Q: 256, Scratch: 256, KV: goodKV, Scoring: attention.Scoring{Scale: 1}, Sequences: 3, Heads: 8, QStride: 512}
 }
 
-func goodFlash() attention.PrefillArgs {
+func goodPrefill() attention.PrefillArgs {
 	return attention.PrefillArgs{Q: 256, Out: 256, Starts: 256, KV: goodKV, Scoring: attention.Scoring{Scale: 1},
 		Sequences: 3, Heads: 8, QStride: 512, OutStride: 512, MaxQueries: 300}
 }
 
-func TestAttentionLaunch(t *testing.T) {
+func TestLaunch(t *testing.T) {
 	shape := attention.Shape{KV: quant.F16, HeadDim: 64}
-	decode, flash := attention.Decode(shape), attention.Prefill(shape)
-	kd, kf := build(t, decode), build(t, flash)
-	l, err := decode.Launch(kd, goodDecode())
+	decode, prefill := attention.Decode(shape), attention.Prefill(shape)
+	decodeKernel, prefillKernel := build(t, decode), build(t, prefill)
+	l, err := decode.Launch(decodeKernel, goodDecode())
 	if err != nil || l.Grid != [3]uint32{9, 2, 3} {
 		t.Errorf("decode: grid %v, error %v", l.Grid, err)
 	}
 	for _, tt := range []struct {
 		name   string
 		change func(*attention.DecodeArgs)
-		want   uint32 // CTAs a KV head of a sequence
+		want   uint32 // CTAs per KV head and sequence
 	}{
 		{"as many as run at a time", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 132, 1, 2048 }, 528},
 		{"fewer pages", func(a *attention.DecodeArgs) { a.SMs, a.Pages = 132, 3 }, 3},
 		{"an equal part for each sequence", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 33, 4, 128 }, 33},
-		{"no more than so many pages each", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 33, 40, 129 }, 17},
-		{"what a window spans", func(a *attention.DecodeArgs) { a.Scoring.Window, a.KV.MaxPages = 66, 100 }, 3},
+		{"at most 8 pages each", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 33, 40, 129 }, 17},
+		{"a window", func(a *attention.DecodeArgs) { a.Scoring.Window, a.KV.MaxPages = 66, 100 }, 3},
 		{"a window of whole pages", func(a *attention.DecodeArgs) { a.Scoring.Window, a.KV.MaxPages = 65, 100 }, 2},
-		{"a window of a position", func(a *attention.DecodeArgs) { a.Scoring.Window = 1 }, 1},
+		{"a window of one position", func(a *attention.DecodeArgs) { a.Scoring.Window = 1 }, 1},
 	} {
 		a := goodDecode()
 		tt.change(&a)
-		if l, err := decode.Launch(kd, a); err != nil || l.Grid != [3]uint32{tt.want, 2, uint32(a.Sequences)} {
+		if l, err := decode.Launch(decodeKernel, a); err != nil || l.Grid != [3]uint32{tt.want, 2, uint32(a.Sequences)} {
 			t.Errorf("%s: grid %v, error %v, want %d CTAs", tt.name, l.Grid, err, tt.want)
 		}
 	}
-	l, err = flash.Launch(kf, goodFlash())
+	l, err = prefill.Launch(prefillKernel, goodPrefill())
 	if err != nil || l.Grid != [3]uint32{8, 3, 3} {
-		t.Errorf("flash: grid %v, error %v", l.Grid, err)
+		t.Errorf("prefill: grid %v, error %v", l.Grid, err)
 	}
 	refuse := func(name, want string, launch func() (ptx.Launch, error)) {
 		t.Run(name, func(t *testing.T) {
@@ -89,42 +89,42 @@ func TestAttentionLaunch(t *testing.T) {
 		spoil      func(*attention.DecodeArgs)
 	}{
 		{"no sequences", "Sequences: 0", func(a *attention.DecodeArgs) { a.Sequences = 0 }},
-		{"heads that KV heads do not divide", "KVHeads: 3 do not divide 8", func(a *attention.DecodeArgs) { a.KV.KVHeads = 3 }},
+		{"heads no multiple of KV heads", "KVHeads: 3 do not divide 8", func(a *attention.DecodeArgs) { a.KV.KVHeads = 3 }},
 		{"no pages", "MaxPages: 0", func(a *attention.DecodeArgs) { a.KV.MaxPages = 0 }},
-		{"more pages than positions are counted", "MaxPages: 67108864", func(a *attention.DecodeArgs) { a.KV.MaxPages = 1 << 26 }},
-		{"more rows than are counted", "QStride: 1073741824", func(a *attention.DecodeArgs) { a.QStride = 1 << 30 }},
-		{"fewer than no SMs", "SMs: -1", func(a *attention.DecodeArgs) { a.SMs = -1 }},
+		{"positions above 32 bits", "MaxPages: 67108864", func(a *attention.DecodeArgs) { a.KV.MaxPages = 1 << 26 }},
+		{"rows above 32 bits", "QStride: 1073741824", func(a *attention.DecodeArgs) { a.QStride = 1 << 30 }},
+		{"-1 SMs", "SMs: -1", func(a *attention.DecodeArgs) { a.SMs = -1 }},
 		{"little shared memory", "Shared: 4096 bytes", func(a *attention.DecodeArgs) { a.Shared = 4096 }},
-		{"fewer than no fresh positions", "Fresh: -1", func(a *attention.DecodeArgs) { a.Fresh = -1 }},
-		{"more pages than there are", "Pages: 10", func(a *attention.DecodeArgs) { a.Pages = 10 }},
+		{"-1 fresh positions", "Fresh: -1", func(a *attention.DecodeArgs) { a.Fresh = -1 }},
+		{"more pages than MaxPages", "Pages: 10", func(a *attention.DecodeArgs) { a.Pages = 10 }},
 		{"scale 0", "Scale: 0", func(a *attention.DecodeArgs) { a.Scoring.Scale = 0 }},
 		{"negative softcap", "Softcap: -1", func(a *attention.DecodeArgs) { a.Scoring.Softcap = -1 }},
 		{"negative window", "Window: -1", func(a *attention.DecodeArgs) { a.Scoring.Window = -1 }},
-		{"rows that overlap", "QStride: 508", func(a *attention.DecodeArgs) { a.QStride = 508 }},
+		{"overlapping rows", "QStride: 508", func(a *attention.DecodeArgs) { a.QStride = 508 }},
 		{"unaligned rows", "QStride: 514", func(a *attention.DecodeArgs) { a.QStride = 514 }},
 		{"no scratch", "Scratch: no address", func(a *attention.DecodeArgs) { a.Scratch = 0 }},
 		{"no table", "Table: no address", func(a *attention.DecodeArgs) { a.KV.Table = 0 }},
 	} {
 		a := goodDecode()
 		tt.spoil(&a)
-		refuse("decode/"+tt.name, tt.want, func() (ptx.Launch, error) { return decode.Launch(kd, a) })
+		refuse("decode/"+tt.name, tt.want, func() (ptx.Launch, error) { return decode.Launch(decodeKernel, a) })
 	}
 	for _, tt := range []struct {
 		name, want string
 		spoil      func(*attention.PrefillArgs)
 	}{
 		{"no queries", "MaxQueries: 0", func(a *attention.PrefillArgs) { a.MaxQueries = 0 }},
-		{"more pages than positions are counted", "MaxPages: 67108864", func(a *attention.PrefillArgs) { a.KV.MaxPages = 1 << 26 }},
-		{"output rows that overlap", "OutStride: 256", func(a *attention.PrefillArgs) { a.OutStride = 256 }},
+		{"positions above 32 bits", "MaxPages: 67108864", func(a *attention.PrefillArgs) { a.KV.MaxPages = 1 << 26 }},
+		{"overlapping output rows", "OutStride: 256", func(a *attention.PrefillArgs) { a.OutStride = 256 }},
 		{"no starts", "Starts: no address", func(a *attention.PrefillArgs) { a.Starts = 0 }},
 	} {
-		a := goodFlash()
+		a := goodPrefill()
 		tt.spoil(&a)
-		refuse("flash/"+tt.name, tt.want, func() (ptx.Launch, error) { return flash.Launch(kf, a) })
+		refuse("prefill/"+tt.name, tt.want, func() (ptx.Launch, error) { return prefill.Launch(prefillKernel, a) })
 	}
 }
 
-func TestAttentionCombineLaunchErrors(t *testing.T) {
+func TestCombineLaunchErrors(t *testing.T) {
 	good := attention.CombineArgs{Scratch: 256, Lengths: 256, Out: 256, Sequences: 3, Heads: 8, OutStride: 512, MaxPages: 9}
 	for field, change := range map[string]func(*attention.CombineArgs){
 		"Sequences": func(a *attention.CombineArgs) { a.Sequences = 0 },
@@ -142,7 +142,7 @@ func TestAttentionCombineLaunchErrors(t *testing.T) {
 	}
 }
 
-func TestAttentionScratch(t *testing.T) {
+func TestScratchBytes(t *testing.T) {
 	got := attention.ScratchBytes(64, 1, 3, 5)
 	if want := int64(8*15 + 8 + 4*15*64); got != want {
 		t.Errorf("%d bytes, want %d", got, want)
