@@ -10,19 +10,19 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Digits turns vectors into the integers that GemvBatch and GemvWide multiply: what Gemv
-// does by itself for one vector (see gemvInteger), done once for all CTAs and matrices.
+// Digits converts vectors to the integers that GemvBatch and GemvWide multiply: 31-bit numbers
+// with a power of two per block of 256 elements, as bytes. Gemv does the same for itself.
 //
-// Out is {block of 256 numbers, vector}, each of digitBlock bytes, with what formats of
-// all kinds take of it, or for GemvWide {block, set of 16 vectors} with the same in another
-// order (see gemv_wide_digits.go); and behind them, for each vector, the float32 that
-// products with it are still to be multiplied by. There is room for a multiple of 16 vectors: what those
-// that are not there have is zeros.
+// Out holds digitBlock bytes for each {block of 256 elements, vector}, with everything that any
+// format needs; for GemvWide {block, set of 16 vectors}, in another order (see
+// gemv_wide_digits.go). Behind the blocks it holds one float32 per vector, by which products
+// with the vector must be multiplied. There is room for a multiple of 16 vectors; missing
+// vectors are zeros.
 //
-// A warp makes a block, a CTA those of a slice of a vector; to normalize it, each CTA
-// reads all of it.
+// A warp converts one block, a CTA those of a slice of a vector. For a norm each CTA reads the
+// whole vector.
 type Digits struct {
-	Wide bool // as GemvWide takes them
+	Wide bool // in the order that GemvWide reads
 }
 
 // Where a block of digits has what; see gemv_digits.go for how that lies.
@@ -44,17 +44,17 @@ const (
 // digits, those of means, and the power.
 const digitsLike = quant.Q4_K
 
-// DigitsArgs are a launch's arguments.
+// DigitsArgs are the arguments of a launch of Digits.
 type DigitsArgs struct {
 	X   ptx.Address // f32 [Vectors, K], rows XStride apart
-	Out ptx.Address // of Digits.Bytes, aligned to 16
+	Out ptx.Address // Digits.Bytes bytes, aligned to 16
 
 	K, Vectors int
-	XStride    int // elements; 0 means K
+	XStride    int // elements; 0: K
 
 	Norm       norm.Kind   // of X
-	NormWeight ptx.Address // f32 [K], or 0
-	NormBias   ptx.Address // f32 [K], or 0
+	NormWeight ptx.Address // f32 [K]; 0: none
+	NormBias   ptx.Address // f32 [K]; 0: none
 	Eps        float32
 }
 
@@ -66,7 +66,7 @@ func (s Digits) Name() string {
 	return "gemv_digits"
 }
 
-// Bytes is how many bytes the digits of so many vectors of k numbers take.
+// Bytes returns the size of the digits of vectors vectors of k elements.
 func (s Digits) Bytes(k, vectors int) int64 {
 	return int64(roomFor(vectors)) * (digitBlock*int64(host.CeilDiv(k, digitWeights)) + 4)
 }

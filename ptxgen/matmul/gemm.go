@@ -12,34 +12,33 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// GEMM multiplies many rows of activations with a matrix of weights on tensor cores,
-// what the prefill of a prompt does:
+// GEMM multiplies many rows of activations by a matrix of weights on tensor cores, as prefill
+// does:
 //
 //	y[m,n] = act(scale[m] * sum over k of x[m,k]*round(w[n,k]) + bias[n]) + residual[m,n]
 //
-// x is [M, Padded] in Input, F16 or BF16, as Narrow makes it; the weights are packed
-// (see Packing), decoded to float32 and rounded to nearest even to Input. A weight
-// beyond 65504 rounds to an infinite half: matrices that hold such weights are for
-// BF16.
+// x is [M, elementwise.PaddedWidth(K)] in Input, as elementwise.Cast writes it. The weights are
+// packed (see Packing), decoded to float32 and rounded to nearest even to Input. A weight
+// beyond 65504 rounds to an infinite f16, so matrices with such weights need BF16.
 //
-// Order of additions: one chain of mma.sync m16n8k16 for each element, k ascending, 16
-// products at a time, into a float32. No tile size, neighbor or number of rows has a
-// part in it, so a row has the same bits whichever shape computes it. The tensor core
-// aligns the terms of a step to the largest and truncates.
+// Order of additions: one chain of mma.sync m16n8k16 for each element of y, k ascending, 16
+// products at a time, into a float32. Tile sizes and the number of rows do not change it, so a
+// row has the same bits in every shape. The tensor core aligns the terms of a step to the
+// largest and truncates.
 //
-// A CTA computes BlockM x BlockN of y, BlockK of k at a time: x streams into a ring of
-// Stages tiles in shared memory; weights that need no conversion stream with it, the
-// others are loaded Ahead into registers and decoded into the other of two tiles while
-// the tensor cores work on the first.
+// A CTA computes BlockM x BlockN elements of y, BlockK of k at a time. x streams into a ring of
+// Stages tiles in shared memory. Weights that need no conversion stream with it; the others
+// are loaded Ahead iterations early into registers, and decoded into one of two tiles while
+// the tensor cores work on the other.
 type GEMM struct {
 	Format quant.Format // of the weights
 	Input  quant.Format // F16 or BF16
 
 	BlockM, BlockN, BlockK int
-	Stages                 int // of the ring
-	WarpsM, WarpsN         int // warps along M and N; each computes its part of the tile
-	CTAs                   int // that should fit an SM together; 0 means 1
-	Ahead                  int // steps before its decoding that a weight is loaded: 1, or 2 if registers allow; 0 means 1
+	Stages                 int // of the ring in shared memory
+	WarpsM, WarpsN         int // warps along M and N
+	CTAs                   int // per SM, at least; 0: 1
+	Ahead                  int // iterations between load and decoding of a weight: 1 or 2; 0: 1
 }
 
 // gemmShapes are the tile sizes that kernels are made for, from many rows to few.

@@ -10,29 +10,28 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// GEMMArgs are a launch's arguments.
+// GEMMArgs are the arguments of a launch of GEMM.
 //
 // With Offsets, W holds one matrix for each expert, ExpertBytes apart, and expert e takes
-// entries Offsets[e] to Offsets[e+1] of Order: entry i is row Order[i]/RowsPerX of X and
-// makes row Order[i] of Y. No expert may have more than M entries. Bias has a row for
-// each expert.
+// entries Offsets[e] to Offsets[e+1] of Order, at most M. Entry i reads row Order[i]/RowsPerX
+// of X and writes row Order[i] of Y. Bias has a row for each expert.
 type GEMMArgs struct {
-	X     ptx.Address // Input [rows, Padded(K)], as Narrow makes it
-	Scale ptx.Address // f32, a power of two for each row of X; or 0, for 1
+	X     ptx.Address // [rows, elementwise.PaddedWidth(K)], as elementwise.Cast writes it
+	Scale ptx.Address // f32, a power of two for each row of X; 0: all are 1
 	W     ptx.Address // packed [N, K]
 	Y     ptx.Address // f32 [rows, N], rows YStride apart
 
 	M, N, K int
-	YStride int // elements; 0 means N
+	YStride int // elements; 0: N
 
-	Bias       ptx.Address            // f32 [N], or 0: added before the activation
-	Activation elementwise.Activation //
-	Residual   ptx.Address            // f32, laid out as Y, which it may be; or 0
+	Bias       ptx.Address // f32 [N], added before the activation; 0: none
+	Activation elementwise.Activation
+	Residual   ptx.Address // f32, with the stride of Y; may be Y; 0: none
 
-	Offsets     ptx.Address // u32 [Experts+1], or 0
-	Order       ptx.Address // u32, or 0 without Offsets
-	Experts     int         // 0 means 1
-	RowsPerX    int         // entries that share a row of X; 0 means 1
+	Offsets     ptx.Address // u32 [Experts+1]; 0: no experts
+	Order       ptx.Address // u32 [Offsets[Experts]]; only with Offsets
+	Experts     int         // 0: 1
+	RowsPerX    int         // entries that share a row of X; 0: 1
 	ExpertBytes int
 }
 
@@ -76,12 +75,11 @@ func (s GEMM) checkArgs(k *ptx.Kernel, a GEMMArgs) error {
 	return nil
 }
 
-// GEMMFor chooses the kernel for a product of m rows with n columns on a device of so
-// many SMs, whose CTAs may have so many bytes of shared memory. The choice has no part
-// in the results' bits.
+// GEMMFor returns the kernel for a product of m rows with n columns on a device with sms SMs and
+// shared bytes of shared memory per CTA. The choice does not change a bit of the results.
 //
-// It compares times by a rough model: an SM works through its CTAs' tiles at a rate that
-// grows with the size of the tile, since a larger one reads less for each product.
+// It compares times by a rough model: an SM works through its CTAs' tiles at a rate that grows
+// with the tile, because a larger tile loads less per product.
 func GEMMFor(format, input quant.Format, m, n, sms, shared int) GEMM {
 	best, least := gemmShapes[len(gemmShapes)-1], math.Inf(1)
 	for _, s := range gemmShapes {

@@ -11,22 +11,22 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Gemv multiplies a matrix by a vector, or by a few, reading each weight once:
+// Gemv multiplies a matrix by one vector, or by a few, reading each weight once:
 //
-//	y[c][r] = act(cap(sum over k of W[r][k]*n(x[c])[k] + bias[r])) * up + residual[c][r]
-//	up      = 1, or of Gated the sum over k of Up[r][k]*n(x[c])[k]
+//	y[c][r] = act(softcap(sum over k of W[r][k]*n(x[c])[k] + bias[r])) * up + residual[c][r]
+//	up      = 1; if Gated, the sum over k of Up[r][k]*n(x[c])[k]
 //
-// where n is norm.RMS, norm.Layer or nothing. The order of additions is the same for every
-// row and column and depends on the format and K alone.
+// where n is RMSNorm, LayerNorm or the identity. The order of additions is the same for every
+// row and column and depends on Format and K alone.
 //
-// Quantized weights are multiplied as the integers that they are, on tensor cores, with
-// x as integers of 31 bits (see gemvInteger), where an infinite x gives NaN: one vector,
-// since GemvBatch is for several. Others are multiplied in float32 (see gemvFloat).
+// Quantized weights are multiplied as integers on tensor cores, with x rounded to 31-bit
+// integers per block; an infinite x gives NaN. They take one vector; GemvBatch takes more.
+// F32, F16 and BF16 weights are multiplied in float32.
 type Gemv struct {
 	Format  quant.Format
-	Columns int  // at most that many vectors at a time: 1, or 2, 4, 8 or 16 where weights are numbers; 0 means 1
-	Gated   bool // two matrices
-	Small   bool // of quantized weights, for devices with little shared memory: fewer warps, a short ring
+	Columns int  // maximum number of vectors: 1, or 2, 4, 8 or 16 for F32, F16 and BF16; 0: 1
+	Gated   bool // with the matrix Up
+	Small   bool // quantized weights only: less shared memory, by fewer warps and a shorter ring
 }
 
 // maxColumns is how many vectors a launch takes at most.
@@ -70,8 +70,8 @@ func (s Gemv) Name() string {
 // integer reports whether the weights are multiplied as integers.
 func (s Gemv) integer() bool { return decoderOf(s.Format).quantized() }
 
-// Depth is the longest serial accumulation and the depth of the trees over rows of k
-// weights, for the bound of the rounding error.
+// Depth returns the number of additions that follow one another, serially and in trees, in a sum
+// over k weights, for the bound of the rounding error.
 func (s Gemv) Depth(k int) int {
 	if s.integer() {
 		return s.integerDepth(k)

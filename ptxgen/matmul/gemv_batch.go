@@ -10,18 +10,18 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// GemvBatch multiplies a matrix of quantized weights by several vectors, of which Digits
-// made integers: as Gemv does for one, and with the same bits.
+// GemvBatch multiplies a matrix of quantized weights by several vectors that Digits has
+// converted to integers, with the bits that Gemv computes for each of them.
 //
-// Two vectors have as many digits as a fragment of weights is multiplied by at a time: a
-// group. A warp keeps a block of a set of vectors in registers, and multiplies by it that
-// block of one tile of weights after the other, which stream through its ring in shared
-// memory. It has one or two parts of a row; a tile's sums of the part wait in shared memory
-// for the part's next block, and then for the other parts.
+// Two vectors have as many bytes of digits as an mma fragment of weights is multiplied by at a
+// time. A warp holds a block of a set of vectors in registers and multiplies it by that block
+// of one tile of weights after the other; weights stream through its ring in shared memory.
+// It has one or two parts of each row. The sums of a tile's part wait in shared memory for the
+// part's next block, and then for the other parts.
 type GemvBatch struct {
 	Format  quant.Format
-	Columns int  // vectors of a set: 4, 8 or 16
-	Gated   bool // two matrices
+	Columns int  // vectors per set: 4, 8 or 16
+	Gated   bool // with the matrix Up
 }
 
 // gemvBatchColumns are the sizes of sets that kernels of a format are made for. Quants of two

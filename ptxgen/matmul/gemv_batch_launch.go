@@ -11,46 +11,45 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// GemvBatchArgs are a launch's arguments.
+// GemvBatchArgs are the arguments of a launch of a BatchKernel.
 type GemvBatchArgs struct {
-	Digits ptx.Address // of Columns vectors, by Digits
-	W      ptx.Address // packed [Rows, K]; of Gated the gate's
-	Up     ptx.Address // packed [Rows, K]; of Gated alone
+	Digits ptx.Address // Columns vectors, as Digits wrote them
+	W      ptx.Address // packed [Rows, K]; if Gated, the gate
+	Up     ptx.Address // packed [Rows, K]; only if Gated
 	Y      ptx.Address // f32 [Columns, Rows], rows YStride apart
 
 	Rows, K, Columns int
-	YStride          int // elements; 0 means Rows
+	YStride          int // elements; 0: Rows
 
-	Bias       ptx.Address // f32 [Rows], or 0
-	Softcap    float32     // 0 means none
+	Bias       ptx.Address // f32 [Rows]; 0: none
+	Softcap    float32     // 0: none
 	Activation elementwise.Activation
-	Residual   ptx.Address // f32, laid out as Y, which it may be; or 0
+	Residual   ptx.Address // f32, with the stride of Y; may be Y; 0: none
 
-	// Workspace has the bytes that the kernel's Workspace asks for, as GemvArgs has it; 0
-	// where that is none.
+	// Workspace has the bytes that the kernel's Workspace returns, used as GemvArgs.Workspace; 0
+	// if that is 0.
 	Workspace ptx.Address
 
-	SMs    int // of the device: about as many CTAs; 0 means as many as there is work for
-	Shared int // bytes of shared memory that a CTA may have; 0 means 99 KiB, which every device has
+	SMs    int // of the device: the grid has about as many CTAs; 0: no limit
+	Shared int // maximum bytes of shared memory per CTA; 0: 99 KiB, which every device has
 }
 
-// BatchKernel multiplies a matrix by the digits of several vectors.
+// BatchKernel multiplies a matrix of quantized weights by several vectors.
 type BatchKernel interface {
 	kernel.Spec
-	// Digits is the kernel that makes them as this one takes them.
+	// Digits returns the kernel that converts the vectors to the layout that this one reads.
 	Digits() Digits
-	// Workspace is how many bytes of workspace a launch with these arguments needs. The
+	// Workspace returns the bytes of workspace that a launch with these arguments needs; the
 	// addresses do not matter.
 	Workspace(k *ptx.Kernel, a GemvBatchArgs) (int, error)
 	// Launch makes a launch.
 	Launch(k *ptx.Kernel, a GemvBatchArgs) (ptx.Launch, error)
 }
 
-// GemvBatchFor chooses the kernel for so many vectors of k numbers, on a device that takes
-// kernels for most and whose CTAs may have so many bytes of shared memory: GemvWide if there
-// is more than a set of it; else the smallest set that takes them all, or that of eight,
-// which takes the least memory: it has fewer warps than a smaller one, and fewer sums than a
-// larger one. The choice has no part in the results' bits.
+// GemvBatchFor returns the kernel for columns vectors of k elements, on a device that supports
+// kernels for target most and has shared bytes of shared memory per CTA: GemvWide for more
+// than 16 vectors; else the smallest set that holds them all, or sets of 8, which need the
+// least memory. The choice does not change a bit of the results.
 func GemvBatchFor(format quant.Format, columns int, gated bool, k int, most ptx.Target, shared int) (BatchKernel, error) {
 	if wide := (wideKernel{format, gated}); most.HasWGMMA() && columns > wideVectors && wide.fits(k, shared) {
 		return wide, nil

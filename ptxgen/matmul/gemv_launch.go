@@ -11,40 +11,40 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// GemvArgs are a launch's arguments. Where there are experts, slot i of Slots takes
-// expert e = Experts[i]: the matrices begin at e*ExpertBytes, the vector is that of
-// row i / SlotsPerX of X, the result goes to row i of Y.
+// GemvArgs are the arguments of a launch of Gemv. With Experts, slot i of Slots uses expert e =
+// Experts[i]: its matrices begin at e*ExpertBytes, its vector is row i/SlotsPerX of X, and its
+// result is row i of Y.
 type GemvArgs struct {
-	X  ptx.Address // f32 [Columns, K], rows XStride apart; quantized weights take one
-	W  ptx.Address // packed [Rows, K]; of Gated the gate's
-	Up ptx.Address // packed [Rows, K]; of Gated alone
+	X  ptx.Address // f32 [Columns, K], rows XStride apart
+	W  ptx.Address // packed [Rows, K]; if Gated, the gate
+	Up ptx.Address // packed [Rows, K]; only if Gated
 	Y  ptx.Address // f32 [Columns, Rows], rows YStride apart
 
 	Rows, K, Columns int
-	XStride, YStride int // elements; 0 means K and Rows
+	XStride, YStride int // elements; 0: K and Rows
 
 	Norm       norm.Kind   // of X
-	NormWeight ptx.Address // f32 [K], or 0
-	NormBias   ptx.Address // f32 [K], or 0
+	NormWeight ptx.Address // f32 [K]; 0: none
+	NormBias   ptx.Address // f32 [K]; 0: none
 	Eps        float32
 
-	Bias       ptx.Address // f32 [Rows], or 0
-	Softcap    float32     // 0 means none
+	Bias       ptx.Address // f32 [Rows]; 0: none
+	Softcap    float32     // 0: none
 	Activation elementwise.Activation
-	Residual   ptx.Address // f32, laid out as Y, which it may be; or 0
+	Residual   ptx.Address // f32, with the stride of Y; may be Y; 0: none
 
-	Experts     ptx.Address // u32 [Slots], or 0
-	Slots       int         // 0 means 1
-	SlotsPerX   int         // 0 means 1
+	Experts     ptx.Address // u32 [Slots]; 0: no experts
+	Slots       int         // 0: 1
+	SlotsPerX   int         // slots that share a row of X; 0: 1
 	ExpertBytes int
 
-	// Workspace has the bytes that Gemv.Workspace asks for; 0 where that is none. It is
-	// zero before its first use. Launches of any kernel and shape may use it one after the
-	// other; those that overlap have one each.
+	// Workspace has the bytes that Gemv.Workspace returns; 0 if that is 0. It must be zero before
+	// its first use. Launches of any kernel and shape may use it one after the other; launches
+	// that overlap need one each.
 	Workspace ptx.Address
 
-	SMs    int // of the device: no more CTAs than run at a time; 0 means as many as there is work for
-	Shared int // bytes of shared memory that a CTA may have; 0 means 99 KiB, which every device has
+	SMs    int // of the device: the grid has at most as many CTAs as run at a time; 0: no limit
+	Shared int // maximum bytes of shared memory per CTA; 0: 99 KiB, which every device has
 }
 
 // defaults fills in what 0 stands for.

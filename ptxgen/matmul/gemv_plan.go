@@ -28,18 +28,18 @@ func (s Gemv) plan(a GemvArgs, shared int) (gemvPlan, error) {
 	return s.planFloat(a.Rows, a.K, shared)
 }
 
-// Workspace is how many bytes of workspace a launch with these arguments needs. The
-// addresses do not matter; without a norm it is no less than with one.
+// Workspace returns the bytes of workspace that a launch with these arguments needs; the
+// addresses do not matter. Without a norm it needs at least as many as with one.
 func (s Gemv) Workspace(k *ptx.Kernel, a GemvArgs) (int, error) {
 	a.defaults()
 	p, err := s.planned(k, a)
 	return p.workspace, err
 }
 
-// GemvFor chooses the kernel for so many vectors of k numbers, on a device whose CTAs may
-// have so many bytes of shared memory: one vector where weights are quantized, up to 16
-// where they are numbers. Where those do not fit it takes fewer Columns, so that there are
-// several launches to make. The choice has no part in the results' bits.
+// GemvFor returns the kernel for columns vectors of k elements, on a device with shared bytes of
+// shared memory per CTA: 1 vector of a quantized format, up to 16 of F32, F16 and BF16. If
+// these do not fit it has fewer Columns, and several launches are needed. The choice does not
+// change a bit of the results.
 func GemvFor(format quant.Format, columns int, gated bool, k, shared int) (Gemv, error) {
 	choice := Gemv{Format: format, Columns: 1, Gated: gated}
 	most := maxColumns

@@ -10,19 +10,20 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// GemvWide multiplies a matrix of quantized weights by many vectors, of which a wide Digits
-// made integers, on devices whose warpgroups multiply by themselves (wgmma): as Gemv does
-// for one, and with the same bits. Formats are those whose blocks have integer sums.
+// GemvWide returns the kernel that multiplies a matrix of quantized weights by many vectors with
+// wgmma (sm_90a), with the bits that Gemv computes for each of them. A wide Digits has
+// converted the vectors to integers. format is Q4_K, Q5_K or Q6_K, whose blocks have integer
+// sums.
 //
-// A warpgroup multiplies 64 rows, four tiles, by the 64 digits of 16 vectors. Weights are
-// multiplied with the integer scale of their sub-block first, so that products add up over
-// a whole block without any other instruction: two products, since a scaled weight takes
-// two bytes. Digits of a block are in shared memory, for all warpgroups; weights stream
-// through a ring of each warp. Both are brought by the copy engine.
+// A warpgroup multiplies 64 rows, four tiles, by the 64 bytes of digits of 16 vectors. Weights
+// are first multiplied by the integer scale of their sub-block, so that products add up over a
+// whole block; that takes two products, since a scaled weight has two bytes. The digits of a
+// block are in shared memory for all warpgroups; weights stream through a ring per warp. Both
+// arrive by bulk copies.
 //
-// A CTA's warpgroups have a tile each, or those of two matrices a pair of them, and go
-// through its slice of the row together. Their parts are added up in the order of the
-// tree as they come: sums that wait for a neighbor do so in shared memory, a level each.
+// The warpgroups of a CTA have a tile each, or with gated those of two matrices a pair, and go
+// through the CTA's slice of the row together. Their parts are added in the order of a binary
+// tree; sums that wait for a neighbor do so in shared memory, one slot per level.
 func GemvWide(format quant.Format, gated bool) BatchKernel { return wideKernel{format, gated} }
 
 // wideKernel is a kernel of GemvWide.

@@ -19,27 +19,26 @@ const rowAlign = 16
 // Formats returns the formats of weights that the kernels read, in order of their ids.
 func Formats() []quant.Format { return slices.Sorted(maps.Keys(layouts)) }
 
-// Packing describes a matrix of K weights a row as the kernels read it. In a file
-// the blocks are 18, 34 or 210 bytes long, which no wide load can read in place, and
-// a row's weights lie together, where a warp wants those of several rows.
+// Packing is the layout of a matrix in device memory, with rows of K weights. In a file, blocks
+// of 18, 34 or 210 bytes cannot be read with aligned vector loads, and a warp that reads
+// several rows reads from distant addresses.
 //
-// Packed, a quantized matrix is a sequence of tiles of 16 rows, each a sequence of
-// blocks of 8 units, and a block is 16 rows of it: all their low quants, then all high
-// bits, then all scales. Such a plane is cut into pieces of at most 16 bytes, by the
-// units that share them, then by rows; the four words of a piece of quants are what the
-// four lanes want that hold a row of a matrix fragment (see weights_pack.go). Rows are
-// padded with zeros to whole blocks, so to a multiple of 256 weights, the last tile with
-// rows of zeros.
+// A quantized matrix is packed as a sequence of tiles of 16 rows. A tile is a sequence of
+// blocks of 256 weights by 16 rows. A block is a structure of arrays: one array, or plane, of
+// the low bits of all quants, then one of the high bits, then one of the scales. A plane is
+// cut into chunks of at most 16 bytes, ordered by weights, then by rows; the four words of a
+// chunk of quants go to the four lanes that hold a row of an mma fragment. Rows are padded
+// with zeros to a multiple of 256 weights, the last tile with rows of zeros.
 //
-// Rows of single weights (F32, F16, BF16) follow one another, padded to whole units; a
-// unit is spread over planes of 16 bytes, so that consecutive lanes read consecutive
-// pieces.
+// Rows of F32, F16 and BF16 follow one another, padded to a multiple of 32 weights. Each group
+// of 32 weights is spread over planes of 16 bytes, so that consecutive lanes read consecutive
+// chunks.
 //
-// But for that padding the bytes are as many as in a file, and 2 more (Q6_K) or 6 more
-// (Q3_K) per 256 weights.
+// Apart from padding, the packed size is that of the file, plus 2 (Q6_K) or 6 (Q3_K) bytes per
+// 256 weights.
 type Packing struct {
 	Format quant.Format
-	K      int // weights a row
+	K      int // weights per row
 }
 
 // tileRows is how many rows of a quantized matrix make a tile.
@@ -152,11 +151,11 @@ func (p Packing) tileBytes() int {
 	return p.blocks() * p.layout().blockBytes()
 }
 
-// Bytes is the size of a packed matrix of so many rows.
+// Bytes returns the size of a packed matrix of rows rows.
 func (p Packing) Bytes(rows int) int { return host.CeilDiv(rows, p.layout().rows()) * p.tileBytes() }
 
-// Pack packs rows rows of src, blocks of Format as a file holds them, into dst. It
-// panics unless src and dst have exactly the lengths that rows rows take.
+// Pack packs rows rows of src, blocks of Format as in a GGUF file, into dst. It panics unless
+// the lengths of src and dst are exactly those of rows rows.
 func (p Packing) Pack(dst, src []byte, rows int) {
 	l := p.layout()
 	from, err := p.Format.RowBytes(p.K)
