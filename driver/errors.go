@@ -5,27 +5,27 @@ import (
 	"strings"
 )
 
-// What can go wrong, for errors.Is.
+// Sentinels for errors.Is. An error of a driver is an *Error that wraps one of them or none.
 var (
-	ErrNoDriver    = errors.New("no GPU driver")         // the library is not there or cannot be used
-	ErrNoDevice    = errors.New("no such device")        // fewer devices than asked for
-	ErrOutOfMemory = errors.New("out of device memory")  //
-	ErrPTXRejected = errors.New("PTX rejected")          // by the driver's compiler; the log is in the error
-	ErrDeviceLost  = errors.New("device lost")           // a fault took the context
-	ErrUnsupported = errors.New("unsupported by device") // an operation that this driver or device does not have
-	ErrInvalid     = errors.New("invalid use of device") // wrong arguments, wrong order, a closed object
+	ErrNoDriver    = errors.New("no GPU driver")         // the library of the driver is missing or unusable
+	ErrNoDevice    = errors.New("no such device")        // the ordinal is too large
+	ErrOutOfMemory = errors.New("out of device memory")  // nothing was allocated
+	ErrPTXRejected = errors.New("PTX rejected")          // by the compiler, whose log is in the error
+	ErrDeviceLost  = errors.New("device lost")           // a fault has destroyed the context
+	ErrUnsupported = errors.New("unsupported by device") // the driver or the device lacks the operation
+	ErrInvalid     = errors.New("invalid use of device") // wrong arguments, wrong order or a closed object
 )
 
-// Error is a refusal by a driver.
+// Error is an error of a driver.
 type Error struct {
 	Op     string // the call, such as "cuLaunchKernel"
-	Code   int    // the driver's number
-	Name   string // the driver's name for it, such as "CUDA_ERROR_INVALID_VALUE"
-	Detail string // what it was about, and any log; may be ""
-	Kind   error  // one of the sentinels above, or nil
+	Code   int    // the driver's number; 0 if the call did not reach the driver
+	Name   string // the driver's name of Code, such as "CUDA_ERROR_INVALID_VALUE"
+	Detail string // arguments and logs; may be ""
+	Kind   error  // one of the sentinels, or nil
 }
 
-// Error names the call, the driver's name for the failure and the detail.
+// Error returns the call, the name of the code, the kind and the detail.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Op)
@@ -41,5 +41,5 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap gives the sentinel.
+// Unwrap returns Kind.
 func (e *Error) Unwrap() error { return e.Kind }
