@@ -22,42 +22,6 @@ type Builder struct {
 	err     error
 }
 
-// node is an *inst, *branch, *loop or *remark.
-type node any
-
-type inst struct {
-	op       string
-	args     []arg
-	dsts     int // args[:dsts] are written
-	guard    *guard
-	optional bool    // omitted for targets that do not have it
-	readsDst bool    // reads args[:dsts], too
-	pc       uintptr // of the kernel's source line
-}
-
-type guard struct {
-	pred operand
-	not  bool
-}
-
-type branch struct {
-	pred      operand
-	then, alt []node
-	pc        uintptr
-}
-
-// loop is "head; if !pred leave; body" repeated. If bottom is set, it is "body" repeated while
-// pred holds.
-type loop struct {
-	head, body []node
-	pred       operand
-	bottom     bool
-	noUnroll   bool
-	pc         uintptr
-}
-
-type remark struct{ text string }
-
 type sharedVar struct {
 	name         string
 	bytes, align int

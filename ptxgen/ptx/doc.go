@@ -3,7 +3,8 @@
 //
 // A kernel is a Go function that calls methods of a [Builder] and of the values they return. Each
 // method documents the PTX instruction that it emits. The instructions and their constraints
-// follow NVIDIA's PTX ISA.
+// follow NVIDIA's PTX ISA. [Declare] declares the parameters of a kernel, and [Kernel.Launch] packs
+// their values.
 //
 // # Values
 //

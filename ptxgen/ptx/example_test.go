@@ -9,12 +9,17 @@ import (
 
 // The kernel computes y[i] *= c for i < n, with one thread per element.
 func Example() {
+	var params struct {
+		Y ptx.Global
+		N ptx.U32
+		C ptx.F32
+	}
 	b := ptx.New("scale")
-	y, n, c := b.Global("y", 4), b.ParamU32("n"), b.ParamF32("c")
+	ptx.Declare(b, &params)
 	i := b.BlockX().MulN(256).Add(b.ThreadX())
-	b.ReturnIf(i.Ge(n))
-	p := y.At(i, 4)
-	p.StoreF32(p.LoadF32().Mul(c))
+	b.ReturnIf(i.Ge(params.N))
+	p := params.Y.At(i, 4)
+	p.StoreF32(p.LoadF32().Mul(params.C))
 	k, err := b.Finish(ptx.MaxThreads(256))
 	if err != nil {
 		fmt.Println(err)

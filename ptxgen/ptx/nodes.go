@@ -1,0 +1,93 @@
+package ptx
+
+// node is an *inst, *branch, *loop or *remark.
+type node any
+
+type inst struct {
+	op       string
+	args     []arg
+	dsts     int // args[:dsts] are written
+	guard    *guard
+	optional bool    // omitted for targets that do not have it
+	readsDst bool    // reads args[:dsts], too
+	pc       uintptr // of the kernel's source line
+}
+
+type guard struct {
+	pred operand
+	not  bool
+}
+
+type branch struct {
+	pred      operand
+	then, alt []node
+	pc        uintptr
+}
+
+// loop is "head; if !pred leave; body" repeated. If bottom is set, it is "body" repeated while
+// pred holds.
+type loop struct {
+	head, body []node
+	pred       operand
+	bottom     bool
+	noUnroll   bool
+	pc         uintptr
+}
+
+type remark struct{ text string }
+
+// each calls f for every instruction, including nested ones.
+func each(list []node, f func(*inst)) {
+	for _, n := range list {
+		switch n := n.(type) {
+		case *inst:
+			f(n)
+		case *branch:
+			each(n.then, f)
+			each(n.alt, f)
+		case *loop:
+			each(n.head, f)
+			each(n.body, f)
+		}
+	}
+}
+
+// reads returns the registers that the instruction reads, including its guard.
+func (in *inst) reads() []operand {
+	var list []operand
+	for i, a := range in.args {
+		if i < in.dsts && !in.readsDst {
+			continue
+		}
+		for _, o := range a.ops {
+			if o.kind == register {
+				list = append(list, o)
+			}
+		}
+	}
+	if in.guard != nil {
+		list = append(list, in.guard.pred)
+	}
+	return list
+}
+
+// writes returns the registers that the instruction writes.
+func (in *inst) writes() []operand {
+	var list []operand
+	for _, a := range in.args[:in.dsts] {
+		list = append(list, a.ops...)
+	}
+	return list
+}
+
+func (in *inst) replaceWrite(old, new operand) {
+	for i, a := range in.args[:in.dsts] {
+		ops := append([]operand(nil), a.ops...)
+		for j, o := range ops {
+			if o == old {
+				ops[j] = new
+			}
+		}
+		in.args[i].ops = ops
+	}
+}
