@@ -49,6 +49,7 @@ var rules = []rule{
 	{"once", "a loop whose second iteration the launch bounds exclude", isOnce},
 	{"choice", "a branch between two paths with equal results", isChoice},
 	{"fill", "padding after a row or a list: even NaN there changes nothing", isFill},
+	{"masked copy", "the zero fill of an asynchronous copy into masked elements: even the whole source there changes nothing", isMaskedCopy},
 	{"saturation", "a clamp beyond the point at which the function is constant in float32", isClamp},
 	{"barrier", "a barrier that orders no two conflicting accesses between the barriers around it", needlessBarrier},
 	{"last iteration", "a barrier that only another loop iteration would need; the launch bounds exclude it", needlessOnce},
@@ -368,6 +369,22 @@ func isFill(q survivor) bool {
 		}
 	}
 	return false
+}
+
+// isMaskedCopy: the changed byte count of an asynchronous copy is not 0 in some case, and
+// copying the whole source, which may be uninitialized, changes no bit either.
+func isMaskedCopy(q survivor) bool {
+	if !q.was.Is("selp.b32") || q.mutant.Mutator != "constant" || q.was.Args[2] != "0" || q.fate != Unchanged {
+		return false
+	}
+	for _, s := range q.m.flow(q.mutant.Kernel).Readers(q.was.Written()) {
+		if !s.Is("cp.async") {
+			return false
+		}
+	}
+	whole := q.mutant
+	whole.New = q.was.WithArg(2, q.was.Args[1]).String()
+	return q.m.infects(q.mutant) && q.m.probe(whole) == Unchanged
 }
 
 // isFinite: 0 replaces -Inf, which avoids Inf - Inf; any finite number would do.
