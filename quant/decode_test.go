@@ -23,13 +23,13 @@ func TestDecodeMatchesDefinition(t *testing.T) {
 		for range 20 {
 			checkSpec(t, f, randomBlocks(r, f, 1+max(1, 64/f.BlockLen())))
 		}
-		for n := range 9 { // blocks of one weight are decoded several at a time
+		for n := range 9 { // decoders of single weights are unrolled
 			checkSpec(t, f, randomBlocks(r, f, n))
 		}
 	})
 }
 
-// scales gives the byte offsets of the float16 numbers in a block.
+// scales lists the byte offsets of the float16 fields of a block.
 var scales = map[Format][]int{
 	Q4_0: {0}, Q4_1: {0, 2}, Q5_0: {0}, Q5_1: {0, 2}, Q8_0: {0},
 	Q2_K: {80, 82}, Q3_K: {108}, Q4_K: {0, 2}, Q5_K: {0, 2}, Q6_K: {208}, IQ4_NL: {0}, IQ4_XS: {0},
@@ -72,15 +72,14 @@ func TestDecodeExtremeScales(t *testing.T) {
 	})
 }
 
-// Every bit of a block means something: in one block or another, for some have
-// sub-blocks with a scale of zero, turning it over changes some weight, and never
-// one of a neighboring block.
+// Flipping a bit changes some weight of its block, in at least one of several random
+// blocks, and no weight of a neighboring block.
 func TestDecodeReadsEveryBit(t *testing.T) {
 	eachFormat(t, func(t *testing.T, f Format) {
 		r := random(3)
 		read := make([]bool, 8*f.BlockBytes())
 		for range 10 {
-			turnBits(t, f, finiteBlocks(r, f, 3), read)
+			flipBits(t, f, finiteBlocks(r, f, 3), read)
 		}
 		for bit, ok := range read {
 			if !ok {
@@ -90,7 +89,7 @@ func TestDecodeReadsEveryBit(t *testing.T) {
 	})
 }
 
-// finiteBlocks is randomBlocks with scales near 1.
+// finiteBlocks returns random blocks with scales near 1.
 func finiteBlocks(r *rand.Rand, f Format, n int) []byte {
 	src := randomBlocks(r, f, n)
 	for block := src; len(block) > 0; block = block[f.BlockBytes():] {
@@ -104,9 +103,9 @@ func finiteBlocks(r *rand.Rand, f Format, n int) []byte {
 	return src
 }
 
-// turnBits turns each bit of the middle one of three blocks over, and back, and
-// notes in read those that change a weight.
-func turnBits(t *testing.T, f Format, src []byte, read []bool) {
+// flipBits flips each bit of the second of three blocks and records in read which bits
+// change a weight.
+func flipBits(t *testing.T, f Format, src []byte, read []bool) {
 	n, size := f.BlockLen(), f.BlockBytes()
 	before := decoded[float32](f, src)
 	for bit := range read {
@@ -179,13 +178,13 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// benchmarkDecode decodes one row that stays in the nearest cache.
+// benchmarkDecode decodes a row that fits the L1 cache.
 func benchmarkDecode[T float](b *testing.B, f Format) {
 	const n = 4096
 	r := random(7)
 	src := finiteBlocks(r, f, n/f.BlockLen())
 	if f.BlockLen() == 1 {
-		src = encoded(b, f, gaussian(r, n)) // any bytes would be NaN and subnormals too often
+		src = encoded(b, f, gaussian(r, n)) // random bytes would give many NaN and subnormal scales
 	}
 	dst := make([]T, n)
 	b.SetBytes(int64(len(src)))

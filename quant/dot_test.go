@@ -8,8 +8,8 @@ import (
 	"github.com/lockstep-go/lockstep/internal/portable"
 )
 
-// The direct loops give the bits of decoding first, in every format, on blocks of
-// random bits: every scale, every sub-block, infinities and NaNs included.
+// The fused loops return the bits of decoding and multiplying, on random blocks that
+// include infinities and NaNs.
 func TestDotIsDecodeThenMultiply(t *testing.T) {
 	for _, f := range Formats() {
 		t.Run(f.String(), func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestDotIsDecodeThenMultiply(t *testing.T) {
 	}
 }
 
-// What multiplying while unpacking saves over decoding first.
+// BenchmarkDot compares the fused loops with decoding and multiplying.
 func BenchmarkDot(b *testing.B) {
 	const n = 1024
 	for _, f := range []Format{Q8_0, Q4_K, Q6_K} {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Encoding what was decoded loses nothing where every block has a weight at the
-// end of its range, and little where sub-blocks share a scale.
+// Encoding decoded weights is exact if each block has a weight at the end of its range,
+// and nearly exact if sub-blocks share a scale.
 func TestEncodeAgain(t *testing.T) {
 	most := map[Format]float64{F32: 0, F16: 0, BF16: 0, Q8_0: 0, Q4_0: 0, Q4_K: 0.01, Q6_K: 0.002}
 	for _, f := range encodable() {
@@ -71,8 +71,7 @@ func TestEncodeSingleWeights(t *testing.T) {
 	}
 }
 
-// Weights that a search could stumble over. The error is bounded relative to the
-// weights of all blocks together.
+// Edge cases of the searches. The error is relative to the weights of all blocks.
 func TestEncodeEdges(t *testing.T) {
 	tests := []struct {
 		name, reason string
@@ -118,7 +117,7 @@ func oneAt(j, at int) float64 {
 	return 0
 }
 
-// Zeros stay zeros, and not −0.
+// Zeros decode to 0, not −0.
 func TestEncodeZero(t *testing.T) {
 	zero := float32(math.Copysign(0, -1))
 	for _, f := range encodable() {

@@ -12,7 +12,7 @@ import (
 var roundTrips = []struct {
 	format             Format
 	gaussian, outliers float64
-	naive              func(x []float32) []float32 // by the range of the weights only; nil: nothing to search
+	naive              func(x []float32) []float32 // encodes by the range of the weights; nil if there is no search
 }{
 	{F32, 0, 0, nil},
 	{F16, 2.1e-4, 2.1e-4, nil},
@@ -42,8 +42,7 @@ func TestRoundTripError(t *testing.T) {
 	}
 }
 
-// checkRoundTrip holds the error to what is stated, and to what a search must at
-// least gain over naive.
+// checkRoundTrip compares the error with the stated one, and with that of naive.
 func checkRoundTrip(t *testing.T, f Format, x []float32, stated float64, naive func([]float32) []float32, gain float64) {
 	t.Helper()
 	got := relative(x, decoded[float32](f, encoded(t, f, x)))
@@ -59,7 +58,7 @@ func checkRoundTrip(t *testing.T, f Format, x []float32, stated float64, naive f
 	}
 }
 
-// peak is the value of largest magnitude.
+// peak returns the value of largest magnitude.
 func peak(x []float32) (p float32) {
 	for _, v := range x {
 		if math.Abs(float64(v)) > math.Abs(float64(p)) {
@@ -77,7 +76,7 @@ func snap(v, step float32, lo, hi float64) float32 {
 	return step * float32(math.Max(lo, math.Min(hi, math.Round(float64(v/step)))))
 }
 
-// naiveQ4_0 puts the largest weight at −8 steps.
+// naiveQ4_0 maps the weight of largest magnitude to −8.
 func naiveQ4_0(x []float32) (y []float32) {
 	for ; len(x) > 0; x = x[32:] {
 		d := float16.FromF16(float16.ToF16(peak(x[:32]) / -8))
@@ -88,7 +87,8 @@ func naiveQ4_0(x []float32) (y []float32) {
 	return y
 }
 
-// naiveQ6_K does so in each sub-block, and rounds the scales.
+// naiveQ6_K maps the weight of largest magnitude of each sub-block to −32, and rounds the
+// scales.
 func naiveQ6_K(x []float32) (y []float32) {
 	for ; len(x) > 0; x = x[256:] {
 		unit := float16.FromF16(float16.ToF16(peak(x[:256]) / -32 / -128))
@@ -103,8 +103,7 @@ func naiveQ6_K(x []float32) (y []float32) {
 	return y
 }
 
-// naiveQ4_K spreads 15 steps over the range of each sub-block, and rounds the
-// scales and minimums.
+// naiveQ4_K maps the range of each sub-block to 0–15, and rounds scales and minimums.
 func naiveQ4_K(x []float32) (y []float32) {
 	for ; len(x) > 0; x = x[256:] {
 		var step, low [8]float32
@@ -123,7 +122,7 @@ func naiveQ4_K(x []float32) (y []float32) {
 	return y
 }
 
-// The searches try some tens of scales; trying thousands hardly finds better ones.
+// The searches try tens of scales. Thousands are hardly better.
 func TestSearchIsNearTheBest(t *testing.T) {
 	r := random(13)
 	var scale, line, bestScale, bestLine float64
@@ -143,7 +142,7 @@ func TestSearchIsNearTheBest(t *testing.T) {
 	}
 }
 
-// scaleDistance is Σ(x − s·q)² for the best integers −8 ≤ q < 8.
+// scaleDistance returns Σ(x − s·q)² for the best integers −8 ≤ q < 8.
 func scaleDistance(x []float64, s float64) (sum float64) {
 	for _, v := range x {
 		d := v - s*math.Max(-8, math.Min(7, math.Round(v/s)))
@@ -152,7 +151,7 @@ func scaleDistance(x []float64, s float64) (sum float64) {
 	return sum
 }
 
-// densestScale is the least scaleDistance of many scales of both signs.
+// densestScale returns the least scaleDistance of many scales of both signs.
 func densestScale(x []float64) float64 {
 	var top float64
 	for _, v := range x {
@@ -166,7 +165,7 @@ func densestScale(x []float64) float64 {
 	return least
 }
 
-// densestLine is the least distance of many lines.
+// densestLine returns the least distance of many lines.
 func densestLine(x []float64) float64 {
 	lo, hi := 0.0, 0.0
 	for _, v := range x {

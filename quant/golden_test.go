@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata")
 
-// picks is the blocks of the oracle's matrices that testdata/blocks.txt holds.
+// picks lists the blocks of golden/quant that testdata/blocks.txt holds.
 var picks = []struct {
 	sample       string
 	first, count int // blocks
@@ -51,8 +51,8 @@ var picks = []struct {
 	{"iq4_xs", 127, 1, "the same with others, one of −32"},
 }
 
-// testdata/blocks.txt has a line for each pick: the format, its blocks, and its
-// weights as little-endian float32, the latter two in hexadecimal.
+// testdata/blocks.txt has a line per pick: the format, the blocks in hexadecimal, and the
+// weights as little-endian float32 in hexadecimal.
 func TestDecodeMatchesGolden(t *testing.T) {
 	path := filepath.Join("testdata", "blocks.txt")
 	if *update {
@@ -122,8 +122,8 @@ func writeBlocks(t *testing.T, path string) {
 	}
 }
 
-// testdata/encoded.txt has the SHA-256 of what each encoder writes, so that a
-// platform on which some sum is rounded otherwise shows itself.
+// testdata/encoded.txt has the SHA-256 of the output of each encoder. It differs on a
+// platform that rounds differently.
 func TestEncodeMatchesGolden(t *testing.T) {
 	x := bells(1 << 14)
 	var got bytes.Buffer
@@ -156,8 +156,8 @@ func TestEncodeMatchesGolden(t *testing.T) {
 	}
 }
 
-// bells is n weights of bell-shaped distribution, one in a hundred 30 times
-// larger, made without functions whose last bit may depend on the platform.
+// bells returns n nearly Gaussian weights, one in a hundred 30 times larger. It uses only
+// operations that are equal on every platform.
 func bells(n int) []float32 {
 	r := rand.New(rand.NewPCG(1, 2))
 	x := make([]float32, n)

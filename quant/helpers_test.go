@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// random is a source that gives the same numbers in every run.
+// random returns a source with a fixed seed.
 func random(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x5eed)) }
 
-// randomBlocks is n blocks of arbitrary bytes, infinite and NaN scales included.
+// randomBlocks returns n blocks of random bytes. Scales may be infinite or NaN.
 func randomBlocks(r *rand.Rand, f Format, n int) []byte {
 	b := make([]byte, n*f.BlockBytes())
 	for i := range b {
@@ -19,7 +19,7 @@ func randomBlocks(r *rand.Rand, f Format, n int) []byte {
 	return b
 }
 
-// gaussian is n weights with the spread of a trained matrix.
+// gaussian returns n weights with the deviation of a trained matrix.
 func gaussian(r *rand.Rand, n int) []float32 {
 	x := make([]float32, n)
 	for i := range x {
@@ -28,7 +28,7 @@ func gaussian(r *rand.Rand, n int) []float32 {
 	return x
 }
 
-// outliers is gaussian with one weight in a hundred 30 times larger.
+// outliers returns Gaussian weights, one in a hundred 30 times larger.
 func outliers(r *rand.Rand, n int) []float32 {
 	x := gaussian(r, n)
 	for i := range x {
@@ -58,7 +58,7 @@ func encoded(t testing.TB, f Format, x []float32) []byte {
 	return b
 }
 
-// encodable is the formats that Encode writes.
+// encodable returns the formats that Encode can write.
 func encodable() (all []Format) {
 	for _, f := range Formats() {
 		if f.CanEncode() {
@@ -68,12 +68,12 @@ func encodable() (all []Format) {
 	return all
 }
 
-// same reports equal bits, or NaN in both places.
+// same reports whether the bits are equal or both are NaN.
 func same(a, b float32) bool {
 	return math.Float32bits(a) == math.Float32bits(b) || a != a && b != b
 }
 
-// checkSpec compares what both decoders make of src with the definition.
+// checkSpec compares both decoders with the definition.
 func checkSpec(t testing.TB, f Format, src []byte) {
 	t.Helper()
 	narrow, wide := decoded[float32](f, src), decoded[float64](f, src)
@@ -91,7 +91,7 @@ func checkSpec(t testing.TB, f Format, src []byte) {
 	}
 }
 
-// distance is Σ(x − y)².
+// distance returns Σ(x − y)².
 func distance(x, y []float32) (sum float64) {
 	for i := range x {
 		d := float64(x[i]) - float64(y[i])
@@ -100,7 +100,7 @@ func distance(x, y []float32) (sum float64) {
 	return sum
 }
 
-// relative is ‖x − y‖/‖x‖.
+// relative returns ‖x − y‖/‖x‖.
 func relative(x, y []float32) float64 {
 	return math.Sqrt(distance(x, y) / distance(x, make([]float32, len(x))))
 }

@@ -24,7 +24,7 @@ type sample struct {
 	values []float32
 }
 
-// oracles reads every sample.
+// oracles reads all samples.
 func oracles(t *testing.T) map[string]sample {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(oracleDir, "*.attn_v.npy"))
@@ -83,7 +83,7 @@ func TestDecodeMatchesOracle(t *testing.T) {
 	}
 }
 
-// checkBits decodes a sample both ways and compares it bit for bit.
+// checkBits decodes a sample to float32 and float64 and compares the bits.
 func checkBits(t *testing.T, s sample) {
 	t.Helper()
 	narrow, wide := make([]float32, len(s.values)), make([]float64, len(s.values))
@@ -99,9 +99,8 @@ func checkBits(t *testing.T, s sample) {
 	}
 }
 
-// The other engine encoded matrices that this package can encode too: from the
-// same weights, which its float16 file holds nearly exactly, this package must
-// come as close.
+// For the formats that this package can encode, its error must not exceed llama.cpp's for
+// the same weights, which the float16 file holds nearly exactly.
 func TestEncodeComparesWithOracle(t *testing.T) {
 	all := oracles(t)
 	source, ok := all["f16"]
@@ -127,7 +126,7 @@ func TestEncodeComparesWithOracle(t *testing.T) {
 	}
 }
 
-// rms is ‖x − y‖/‖x‖.
+// rms returns ‖x − y‖/‖x‖.
 func rms(x, y []float32) float64 {
 	var diff, norm float64
 	for i := range x {

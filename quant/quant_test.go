@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The ids and block sizes that GGUF files rely on, from the GGUF specification.
+// The ids and block sizes of the GGUF specification.
 var formatTable = []struct {
 	name              string
 	format            Format
@@ -126,6 +126,6 @@ func TestLengthsMustAgree(t *testing.T) {
 				}
 			})
 		}
-		Decode(f, []float32{}, nil) // an empty row is none of these
+		Decode(f, []float32{}, nil) // an empty row is valid
 	}
 }

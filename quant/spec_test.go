@@ -2,11 +2,10 @@ package quant
 
 import "math"
 
-// The definitions below follow the layouts bit by bit and share no code with the
-// decoders: field counts bits as the formats do, from the lowest of byte 0, and
-// every operation is rounded to float32.
+// The definitions below follow the layouts bit by bit and share no code with the decoders.
+// Bits are numbered from the lowest bit of byte 0. Each operation rounds to float32.
 
-// field reads n bits at bit position at.
+// field reads the n bits that start at bit at.
 func field(b []byte, at, n int) int {
 	v := 0
 	for i := range n {
@@ -18,7 +17,7 @@ func field(b []byte, at, n int) int {
 // signed reads 8 bits in two's complement.
 func signed(b []byte, at int) int { return field(b, at, 7) - 128*field(b, at+7, 1) }
 
-// halfSpec is the value of 16 bits as IEEE 754 defines binary16.
+// halfSpec returns the value of a binary16 number by the definition of IEEE 754.
 func halfSpec(bits int) float32 {
 	sign, exponent, fraction := 1-2*(bits>>15), bits>>10&31, bits&1023
 	switch {
@@ -38,7 +37,7 @@ func halfField(b []byte, at int) float32 { return halfSpec(field(b, at, 16)) }
 
 func times(d float32, q int) float32 { return float32(d * float32(q)) }
 
-// specs gives weight j of a block of each format.
+// specs returns weight j of a block, per format.
 var specs = map[Format]func(b []byte, j int) float32{
 	F32:  func(b []byte, _ int) float32 { return math.Float32frombits(uint32(field(b, 0, 32))) },
 	F16:  func(b []byte, _ int) float32 { return halfField(b, 0) },
@@ -93,13 +92,13 @@ var specs = map[Format]func(b []byte, j int) float32{
 	},
 }
 
-// nibble is the 4-bit quant of weight j of 32 whose 16 bytes start at byte at.
+// nibble returns the 4-bit quant of weight j < 32. The 16 bytes start at byte at.
 func nibble(b []byte, at, j int) int { return field(b, 8*(at+j%16)+j/16*4, 4) }
 
-// pair is the 2-bit quant of weight j of 256 whose 64 bytes start at byte at.
+// pair returns the 2-bit quant of weight j < 256. The 64 bytes start at byte at.
 func pair(b []byte, at, j int) int { return field(b, 8*(at+j/128*32+j%32)+j/32%4*2, 2) }
 
-// scaleMinSpec gives d·scale and dmin·min of sub-block s of Q4_K and Q5_K.
+// scaleMinSpec returns d·scale and dmin·min of sub-block s of Q4_K and Q5_K.
 func scaleMinSpec(b []byte, s int) (d, m float32) {
 	scale, low := field(b, 32+8*s, 6), field(b, 64+8*s, 6)
 	if s >= 4 {
@@ -109,7 +108,7 @@ func scaleMinSpec(b []byte, s int) (d, m float32) {
 	return times(halfField(b, 0), scale), times(halfField(b, 16), low)
 }
 
-// levelSpec is the IQ4 codebook as the steps between its levels.
+// levelSpec returns a level of the IQ4 codebook, from the differences between levels.
 func levelSpec(q int) int {
 	level := -127
 	for _, step := range []int{23, 21, 18, 16, 14, 13, 12, 11, 12, 12, 13, 15, 16, 20, 24}[:q] {

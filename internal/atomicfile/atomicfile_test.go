@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// leftovers lists what is in the directory beside the names given.
+// leftovers returns the files of a directory other than the named ones.
 func leftovers(t *testing.T, dir string, known ...string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

@@ -48,7 +48,7 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-// A link stays a link: what it points to is written.
+// Write keeps a symbolic link and replaces its target.
 func TestSymbolicLinks(t *testing.T) {
 	dir := t.TempDir()
 	target, link, dangling := filepath.Join(dir, "target"), filepath.Join(dir, "link"), filepath.Join(dir, "dangling")

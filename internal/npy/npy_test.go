@@ -26,7 +26,7 @@ func TestRoundTrip(t *testing.T) {
 		{"matrix", "the usual case", []int{3, 4}},
 		{"four axes", "more than two axes", []int{2, 1, 3, 2}},
 		{"empty", "a zero axis holds nothing", []int{0, 7}},
-		{"over a chunk", "the array is read in more than one piece", []int{3, chunk / 4}},
+		{"over a chunk", "the array is read in several chunks", []int{3, chunk / 4}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// Bits that == cannot tell apart must survive: both zeros, NaN payloads, subnormals.
+// All bits survive: signed zeros, NaN payloads, subnormal numbers.
 func TestRoundTripBits(t *testing.T) {
 	bits := []uint32{0, 1 << 31, 0x7fc00001, 0xffc12345, 0x7f800000, 0xff800000, 1, 0x007fffff}
 	data := make([]float32, len(bits))
@@ -81,7 +81,7 @@ func TestRoundTripBits(t *testing.T) {
 	}
 }
 
-// The header is byte for byte what NumPy 2 writes for the same array.
+// The header has the bytes that NumPy 2 writes.
 func TestHeaderBytes(t *testing.T) {
 	var buf bytes.Buffer
 	if err := Write(&buf, []int{19, 160}, make([]float32, 19*160)); err != nil {
@@ -94,7 +94,7 @@ func TestHeaderBytes(t *testing.T) {
 	}
 }
 
-// file is a .npy file with the given header text and array bytes.
+// file returns a .npy file with that header text and array.
 func file(dict string, array int) []byte {
 	b := append([]byte(magic), 1, 0)
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(dict)))
@@ -204,7 +204,7 @@ func TestWriteRefuses(t *testing.T) {
 	}
 }
 
-// failAfter is a writer that takes n bytes.
+// failAfter is a writer that fails after n bytes.
 type failAfter int
 
 func (f *failAfter) Write(p []byte) (int, error) {
@@ -223,7 +223,7 @@ func TestWriteReportsAFullDisk(t *testing.T) {
 	}
 }
 
-// Files that other programs made, NumPy among them.
+// Files of NumPy and other programs.
 func TestOracleFiles(t *testing.T) {
 	paths, err := filepath.Glob("../../golden/arch/*.npy")
 	if err != nil || len(paths) == 0 {

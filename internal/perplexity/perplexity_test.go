@@ -15,9 +15,8 @@ import (
 	"github.com/lockstep-go/lockstep/ref"
 )
 
-// fake is an engine that always gives the same logits and remembers what it was
-// asked to compute. Methods that Measure has no use for are those of a nil
-// interface.
+// fake is an engine that returns constant logits and records its inputs. Measure does not
+// call the methods of the embedded interfaces, which are nil.
 type fake struct {
 	model.Engine
 	m       *model.Model
@@ -101,7 +100,7 @@ func TestUniformModel(t *testing.T) {
 	}
 }
 
-// Logits so large that their exponentials overflow still give probabilities.
+// Large logits, whose exponentials overflow, give probabilities.
 func TestLargeLogits(t *testing.T) {
 	m := tinyModel(t)
 	eng := &fake{m: m, logits: make([]float32, m.Config.Vocab)}
@@ -124,15 +123,15 @@ func TestStandardError(t *testing.T) {
 	}
 }
 
-// The real engine, against the definition: each token's probability computed from
-// one pass over its window.
+// The reference engine, compared with the definition: each probability from one pass over
+// its window.
 func TestAgainstTheDefinition(t *testing.T) {
 	m := tinyModel(t)
 	eng, err := ref.New(m, ref.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	long := strings.Repeat(text+" ", 5) // more than one call's worth of tokens
+	long := strings.Repeat(text+" ", 5) // more tokens than one Forward takes
 	const window = 100
 	r, err := Measure(t.Context(), eng, long, Options{Window: window})
 	if err != nil {

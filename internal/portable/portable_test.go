@@ -8,7 +8,7 @@ import (
 	"github.com/lockstep-go/lockstep/internal/portable"
 )
 
-// ulps is |a-b| in units of the last place of b.
+// ulps returns |a-b| in units of the last place of b.
 func ulps(a, b float64) float64 {
 	if a == b || math.IsNaN(a) && math.IsNaN(b) {
 		return 0
@@ -24,7 +24,7 @@ func TestAgainstStandardLibrary(t *testing.T) {
 		name      string
 		got, want func(float64) float64
 		lo, hi    float64
-		bound     float64 // ulp; near zeros of sin and cos an absolute 1e-16 is granted
+		bound     float64 // ulp; or 1e-16 near zeros of sin and cos
 	}{
 		{"exp, softmax range", portable.Exp, math.Exp, -745, 709, 2},
 		{"exp near zero", portable.Exp, math.Exp, -1e-3, 1e-3, 2},
@@ -77,7 +77,7 @@ func TestSpecialValues(t *testing.T) {
 	}
 }
 
-// The bits themselves are frozen: they must come out the same on every machine.
+// The results have the same bits on every machine.
 func TestBitsAreFrozen(t *testing.T) {
 	h := uint64(14695981039346656037)
 	mix := func(v float64) { h = (h ^ math.Float64bits(v)) * 1099511628211 }

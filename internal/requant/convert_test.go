@@ -16,7 +16,7 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// wave is n numbers that no format holds exactly.
+// wave returns n weights that no format represents exactly.
 func wave(n int) []float32 {
 	x := make([]float32, n)
 	for i := range x {
@@ -25,7 +25,7 @@ func wave(n int) []float32 {
 	return x
 }
 
-// source is a small model-like file in F32.
+// source returns a small file in F32 that looks like a model.
 func source(t *testing.T, tensors map[string][]int, order ...string) *gguf.File {
 	t.Helper()
 	w := gguf.NewWriter()
@@ -149,7 +149,7 @@ func count(all []quant.Format, f quant.Format) int {
 	return n
 }
 
-// Every key is kept, in its place, but for the two that name the format.
+// All keys are kept in order, except for the two that name the format.
 func checkMetadata(t *testing.T, src, got *gguf.File, r Recipe) {
 	t.Helper()
 	if d := cmp.Diff(append(src.Keys(), "general.quantization_version"), got.Keys()); d != "" {
@@ -199,7 +199,7 @@ func TestConvertRefuses(t *testing.T) {
 	}
 }
 
-// A weight that a block format cannot hold is an error that names its tensor.
+// A weight that the format cannot represent gives an error with the name of the tensor.
 func TestConvertNamesTheTensor(t *testing.T) {
 	w := gguf.NewWriter()
 	w.Set("general.architecture", "llama")

@@ -19,12 +19,12 @@ func TestOrderedWritesInOrder(t *testing.T) {
 		counted := 0
 		err := Ordered(t.Context(), &got, n, func(i int, buf []byte) ([]byte, error) {
 			if i%7 == 0 {
-				time.Sleep(50 * time.Microsecond) // let the later ones overtake
+				time.Sleep(50 * time.Microsecond) // later chunks finish first
 			}
 			return append(buf, byte(i), byte(i>>8)), nil
 		}, func(k int) { counted += k })
 		if err != nil || !bytes.Equal(got.Bytes(), want.Bytes()) || counted != 2*n {
-			t.Errorf("%d pieces: error %v, %d bytes of %d, %d counted", n, err, got.Len(), want.Len(), counted)
+			t.Errorf("%d chunks: error %v, %d bytes of %d, %d counted", n, err, got.Len(), want.Len(), counted)
 		}
 	}
 }
@@ -39,14 +39,14 @@ func TestOrderedStops(t *testing.T) {
 		fill         func(i int) error
 		want         error
 	}{
-		{"a piece fails", "later pieces are not wanted", t.Context(), io.Discard, func(i int) error {
+		{"a chunk fails", "later chunks are not computed", t.Context(), io.Discard, func(i int) error {
 			if i == 5 {
 				return broken
 			}
 			return nil
 		}, broken},
 		{"the writer fails", "a full disk", t.Context(), brokenWriter{broken}, func(int) error { return nil }, broken},
-		{"canceled on the way", "nobody waits any more", canceled, io.Discard, func(i int) error {
+		{"canceled on the way", "the caller gave up", canceled, io.Discard, func(i int) error {
 			if i == 5 {
 				cancel()
 			}
@@ -66,10 +66,10 @@ func TestOrderedStops(t *testing.T) {
 				t.Errorf("error %v, want %v", err, tt.want)
 			}
 			if n := running.Load(); n != 0 {
-				t.Errorf("%d pieces still running", n)
+				t.Errorf("%d chunks still running", n)
 			}
 			if n := calls.Load(); n > 1<<10 {
-				t.Errorf("%d pieces were made after the end", n)
+				t.Errorf("%d chunks were computed after the end", n)
 			}
 		})
 	}

@@ -89,7 +89,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// The layers with more bits, counted out by hand from the rule.
+// The layers with more bits, computed by hand from the rule.
 func TestMoreBitsLayers(t *testing.T) {
 	tests := []struct {
 		name, reason string

@@ -39,7 +39,7 @@ func plan(t testing.TB, preset, recipe string, layers int) Plan {
 	return made
 }
 
-// What the published models' files make an engine read for one token.
+// Bytes per token of published models.
 func TestBytesPerToken(t *testing.T) {
 	tests := []struct {
 		preset, recipe string
@@ -62,7 +62,7 @@ func TestBytesPerToken(t *testing.T) {
 	}
 }
 
-// The parameters that the models are known by, in billions.
+// Published numbers of parameters, in billions.
 func TestParameters(t *testing.T) {
 	want := map[string]float64{
 		"llama-3.2-1b": 1.236, "llama-3.1-8b": 8.030, "qwen2.5-1.5b": 1.544, "qwen2.5-7b": 7.616,
@@ -93,8 +93,7 @@ func TestFindNamesTheChoices(t *testing.T) {
 	}
 }
 
-// small shrinks a preset so that a test can make it whole; its rows still fill
-// every block.
+// small shrinks a preset for tests. Rows still fill the blocks of all formats.
 func small(p Preset) Preset {
 	p.Hidden, p.FFN, p.Heads, p.HeadDim, p.Vocab, p.Context = 256, 512, 4, 64, 1024, 256
 	p.KVHeads = min(p.KVHeads, 2)
@@ -124,7 +123,7 @@ func write(t testing.TB, p Plan, seed uint64) []byte {
 	return buf.Bytes()
 }
 
-// Every preset is a model that loads, and its vocabulary spells any text.
+// Every preset loads, and its vocabulary encodes any text.
 func TestPresetsLoad(t *testing.T) {
 	for i, p := range presets {
 		t.Run(p.Name, func(t *testing.T) {
@@ -170,7 +169,7 @@ func checkConfig(t *testing.T, p Preset, c model.Config) {
 	}
 }
 
-// The same seed gives the same bytes on any number of cores, another seed others.
+// Equal seeds give equal bytes on any number of cores; other seeds give other bytes.
 func TestSeed(t *testing.T) {
 	r, err := requant.ParseRecipe("q4_k_m")
 	if err != nil {
@@ -255,7 +254,7 @@ func TestFillStatistics(t *testing.T) {
 	}
 }
 
-// What no encoder writes is not made either.
+// The generator writes no values that encoders do not write.
 func TestTidyBlocks(t *testing.T) {
 	r := stream(1, "tidy", 0)
 	block := make([]byte, 210)
@@ -299,8 +298,7 @@ func TestRopeFactors(t *testing.T) {
 	}
 }
 
-// Gigabytes of layers are refused before they are made, exactly where package
-// model would refuse the file.
+// NewPlan and package model have the same limit on layers.
 func TestMaxLayers(t *testing.T) {
 	r, err := requant.ParseRecipe("q8_0")
 	if err != nil {
@@ -309,7 +307,7 @@ func TestMaxLayers(t *testing.T) {
 	for _, n := range []int{MaxLayers, MaxLayers + 1} {
 		spec := tiny.New("llama", 1)
 		spec.Set(".block_count", uint32(n))
-		_, err := model.Load(spec.File()) // it has fewer layers, an error in any case
+		_, err := model.Load(spec.File()) // always an error, because layers are missing
 		refused := strings.Contains(fmt.Sprint(err), "block_count")
 		if want := n > MaxLayers; refused != want {
 			t.Errorf("%d layers: package model's error is %v", n, err)
@@ -320,7 +318,7 @@ func TestMaxLayers(t *testing.T) {
 	}
 }
 
-// Bits that must not depend on the processor: this sum is the same everywhere.
+// The factors have the same bits on every machine.
 func TestRopeFactorBits(t *testing.T) {
 	h := fnv.New64a()
 	for _, f := range (llama3Scale{8, 1, 4, 8192}).factors(128, 500000) {
@@ -331,7 +329,7 @@ func TestRopeFactorBits(t *testing.T) {
 	}
 }
 
-// Gemma 3's rows of 1152 fill no blocks of 256.
+// Gemma 3 has rows of 1152, which do not fill blocks of 256.
 func TestSubstitutes(t *testing.T) {
 	preset, err := Find("gemma3-1b")
 	if err != nil {
@@ -379,7 +377,7 @@ func BenchmarkFill(b *testing.B) {
 	}
 }
 
-// BenchmarkWriter makes a whole model without a disk in the way.
+// BenchmarkWriter generates a whole model without writing to disk.
 func BenchmarkWriter(b *testing.B) {
 	for _, recipe := range []string{"q4_k_m", "bf16"} {
 		b.Run(recipe, func(b *testing.B) {

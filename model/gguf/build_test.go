@@ -7,16 +7,14 @@ import (
 	"slices"
 )
 
-// The builder below puts files together byte by byte, without the Writer and
-// without knowing what is allowed.
-
-// rawFile is a file in pieces. Keys and tensors are encoded already.
+// rawFile builds a file byte by byte, valid or not, without the Writer. Keys and tensors
+// are encoded.
 type rawFile struct {
 	magic    string
 	version  uint32
 	keys     [][]byte
 	tensors  [][]byte
-	nKeys    *uint64 // instead of the number of keys
+	nKeys    *uint64 // if not nil, replaces the number of keys
 	nTensors *uint64
 	align    int
 	data     []byte
@@ -55,7 +53,7 @@ func f32(x float32) []byte { return u32(math.Float32bits(x)) }
 func f64(x float64) []byte { return u64(math.Float64bits(x)) }
 func str(s string) []byte  { return append(u64(uint64(len(s))), s...) }
 
-// strs is the elements of an array of strings.
+// strs encodes the elements of an array of strings.
 func strs(ss ...string) []byte {
 	var b []byte
 	for _, s := range ss {
@@ -64,15 +62,15 @@ func strs(ss ...string) []byte {
 	return b
 }
 
-// kv is a key with a value of type t.
+// kv encodes a key with a value of type t.
 func kv(key string, t valueType, val []byte) []byte { return cat(str(key), u32(uint32(t)), val) }
 
-// arr is a key with an array that says it has n elements.
+// arr encodes a key with an array of declared length n.
 func arr(key string, elem valueType, n uint64, elems []byte) []byte {
 	return kv(key, typeArray, cat(u32(uint32(elem)), u64(n), elems))
 }
 
-// ten is a tensor's entry.
+// ten encodes a tensor entry.
 func ten(name string, format uint32, offset uint64, dims ...uint64) []byte {
 	b := append(str(name), u32(uint32(len(dims)))...)
 	for _, d := range dims {
@@ -87,8 +85,7 @@ const (
 	idQ8_0 = 8
 )
 
-// good is a well-formed file with every type of value and a few tensors. goodValues
-// says what is in it.
+// good is a well-formed file with every type of value and a few tensors.
 func good() *rawFile {
 	f := &rawFile{magic: "GGUF", version: 3, align: 32}
 	f.keys = [][]byte{
@@ -135,14 +132,14 @@ func good() *rawFile {
 	return f
 }
 
-// with is good's bytes after a change.
+// with returns the bytes of good after a change.
 func with(change func(*rawFile)) []byte {
 	f := good()
 	change(f)
 	return f.bytes()
 }
 
-// goodValues is what Any gives for good's keys, in order.
+// goodValues lists Value.Any of the keys of good, in order.
 var goodValues = []struct {
 	key  string
 	want any

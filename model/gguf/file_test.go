@@ -33,7 +33,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// checkGood compares f with good, whose data starts at byte start.
+// checkGood compares f with good. The data section starts at byte start.
 func checkGood(t *testing.T, f *File, start int64) {
 	t.Helper()
 	var keys []string
@@ -70,7 +70,7 @@ func checkGood(t *testing.T, f *File, start int64) {
 	}
 }
 
-// What is unusual and allowed.
+// Unusual files that are allowed.
 func TestParseAccepts(t *testing.T) {
 	onlyKeys := func(keys ...[]byte) []byte { return (&rawFile{magic: magic, version: 3, keys: keys}).bytes() }
 	tests := []struct {
@@ -113,7 +113,7 @@ func TestParseAccepts(t *testing.T) {
 	}
 }
 
-// denseTwo is a file of two tensors at some alignment.
+// denseTwo is a file of two tensors without a gap.
 func denseTwo(align int) []byte {
 	f := &rawFile{magic: magic, version: 3, align: align, keys: [][]byte{kv(keyAlignment, typeUint32, u32(uint32(align)))}}
 	next := uint64(max(align, 4))
@@ -122,7 +122,7 @@ func denseTwo(align int) []byte {
 	return f.bytes()
 }
 
-// Views must not let an append, or a shape changed by its user, reach another.
+// An append to a view must not write to another one.
 func TestViewsHaveNoRoom(t *testing.T) {
 	for _, tensor := range mustParse(t, good().bytes()).Tensors() {
 		if cap(tensor.Data) != len(tensor.Data) || cap(tensor.Dims) != len(tensor.Dims) {

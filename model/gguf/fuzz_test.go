@@ -10,8 +10,8 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// FuzzParse feeds bytes to the reader. What it refuses, it refuses by exactly one
-// of its errors; what it accepts can be read to the last byte, and written again.
+// FuzzParse parses arbitrary bytes. An error wraps exactly one kind. A file without error
+// can be read to the last byte and written again.
 func FuzzParse(f *testing.F) {
 	for _, version := range []uint32{2, 3} {
 		raw := good()
@@ -48,14 +48,14 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// writeAgain writes f and reads what was written.
+// writeAgain writes f and parses the result.
 func writeAgain(t *testing.T, f *File) *File {
 	t.Helper()
 	return mustParse(t, mustWrite(t, copyOf(t, f)))
 }
 
-// FuzzRoundTrip gives the Writer values and a tensor. What it takes, the reader
-// gives back; what it refuses, it refuses by exactly one error.
+// FuzzRoundTrip writes values and a tensor. The reader returns what the Writer accepted.
+// An error of the Writer wraps exactly one kind.
 func FuzzRoundTrip(f *testing.F) {
 	f.Add("key", "text", int64(-1), uint64(1), 0.5, true, []byte("data"), "name", uint32(0), int64(2), int64(3), uint32(32))
 	f.Add("", "\xff", int64(1<<62), uint64(1<<63), -0.0, false, []byte{}, "", uint32(8), int64(32), int64(1), uint32(64))
@@ -89,7 +89,7 @@ func FuzzRoundTrip(f *testing.F) {
 	})
 }
 
-// setAll sets values and returns those that the Writer took.
+// setAll sets values and returns those that the Writer accepted.
 func setAll(t *testing.T, w *Writer, values map[string]any) map[string]any {
 	taken := map[string]any{}
 	for key, value := range values {
@@ -102,12 +102,12 @@ func setAll(t *testing.T, w *Writer, values map[string]any) map[string]any {
 	return taken
 }
 
-// addTensor adds a small tensor with data made of raw and returns the data, nil
-// when the Writer refuses it.
+// addTensor adds a small tensor with data from raw. It returns the data, or nil if the
+// Writer refuses the tensor.
 func addTensor(t *testing.T, w *Writer, name string, format quant.Format, dims []int, raw []byte) []byte {
 	size, err := sizeOf(format, dims)
 	if err == nil && size > 1<<20 {
-		return nil // well-formed, and too large to write here
+		return nil // well-formed, but too large for a test
 	}
 	data := append(raw, make([]byte, max(0, size-int64(len(raw))))...)[:size]
 	err = w.Add(TensorInfo{name, format, dims, func(w io.Writer) error {

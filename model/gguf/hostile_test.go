@@ -10,8 +10,7 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// readAll reads everything that a File gives: whatever was accepted must be safe
-// to read, by every accessor.
+// readAll calls every accessor of an accepted File and reads all data.
 func readAll(f *File) error {
 	for _, key := range f.Keys() {
 		v, ok := f.Value(key)
@@ -30,7 +29,7 @@ func readAll(f *File) error {
 	return checkOverlap(f.Tensors())
 }
 
-// readValue calls every accessor. Those of other types must answer ErrType.
+// readValue calls every accessor of v. Those of other types must return ErrType.
 func readValue(v Value) error {
 	if v.Any() == nil || v.String() == "" {
 		return errors.New("no value")
@@ -51,7 +50,7 @@ func readValue(v Value) error {
 	return nil
 }
 
-// checkTensor reads a tensor's data and compares its size with the shape.
+// checkTensor reads the data of a tensor and compares its size with the shape.
 func checkTensor(f *File, t Tensor) error {
 	if same, ok := f.Tensor(t.Name); !ok || same.Offset != t.Offset {
 		return errors.New("is listed and not found by name")
@@ -67,7 +66,7 @@ func checkTensor(f *File, t Tensor) error {
 	return nil
 }
 
-// sum reads data. It is not inlined, lest the reads be found useless.
+// sum reads data. It is not inlined, so that the compiler keeps the reads.
 //
 //go:noinline
 func sum(data []byte) (s byte) {
@@ -95,7 +94,7 @@ func TestEveryTruncation(t *testing.T) {
 			t.Fatal(err)
 		}
 		f, err := Open(path)
-		switch padding := n >= len(whole)-26; { // the last tensor's padding may be missing
+		switch padding := n >= len(whole)-26; { // the padding of the last tensor may be missing
 		case padding && err != nil:
 			t.Errorf("%d bytes: %v", n, err)
 		case padding:
@@ -136,8 +135,7 @@ func TestEveryBitFlip(t *testing.T) {
 	}
 }
 
-// The largest indexes that a file can make a reader build, and arrays of the
-// smallest elements, stay within the bounds.
+// The most keys and tensors, and arrays of the smallest elements, stay within the bounds.
 func TestDenseFiles(t *testing.T) {
 	tests := []struct {
 		name, reason  string
@@ -187,7 +185,7 @@ func denseKeys() []byte {
 func denseTensors() []byte {
 	f := &rawFile{magic: magic, version: 3, align: 1, keys: [][]byte{kv(keyAlignment, typeUint32, u32(1))}}
 	size := quant.F16.BlockBytes()
-	for i := range maxTensors { // in reverse, which a sort may dislike
+	for i := range maxTensors { // in reverse, a bad case for sorting
 		f.tensors = append(f.tensors, ten(fmt.Sprintf("%x", i), idF16, uint64((maxTensors-1-i)*size), 1))
 	}
 	f.data = make([]byte, maxTensors*size)

@@ -18,27 +18,26 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// malformed is a file that must be refused.
+// malformed is a file that Parse must refuse.
 type malformed struct {
 	name, reason string
 	data         []byte
 	want         error
 }
 
-// malformedFiles is the whole table.
 func malformedFiles() []malformed {
 	return slices.Concat(badHeaders(), badCounts(), badKeys(), badKnownKeys(), badAlignments(), badValues(), badArrays(),
 		badNames(), badShapes(), badFormats(), badPlaces())
 }
 
-// sentinels are the errors of which a refusal of a file wraps exactly one.
+// sentinels lists the kinds of errors. A refusal wraps exactly one.
 var sentinels = []error{
 	ErrTruncated, ErrType, ErrFault, ErrClosed, errNotRegular, errMagic, errVersion, errVersion1, errEndian, errLimit, errKey, errName, errDuplicate,
 	errNested, errBool, errUTF8, errAlignment, errShape, errPartialBlock, errOverflow, errOverlap,
 	errUnsupportedFormat, errSize,
 }
 
-// kinds lists the sentinels that err wraps. Version 1 is an unknown version too.
+// kinds returns the sentinels that err wraps. errVersion1 hides errVersion.
 func kinds(err error) []error {
 	var found []error
 	for _, s := range sentinels {
@@ -97,14 +96,14 @@ func checkRefused(t *testing.T, err error, prefix string, c malformed) {
 	}
 }
 
-// Bounds for a file of any content.
+// Bounds on parsing a file of any content.
 const (
 	memoryFloor = 64 << 20
 	timeLimit   = 2 * time.Second
 )
 
-// bounded fails the test when fn, which loads a file of size bytes, allocates too
-// much in all or takes too long. Small files are held to a floor of 1 MiB.
+// bounded fails the test if fn, which loads a file of size bytes, allocates too much or
+// takes too long.
 func bounded(t *testing.T, size int, fn func()) {
 	t.Helper()
 	floor := uint64(memoryFloor)
@@ -140,7 +139,7 @@ func TestRefusalMessages(t *testing.T) {
 		{"unsupported format", "ggml knows it, this module does not",
 			with(func(f *rawFile) { f.tensors[0] = ten("a", 16, 0, 256) }),
 			`gguf: tensor "a": format 16 (IQ2_XXS) is not supported`},
-		{"unknown format", "nobody knows it",
+		{"unknown format", "no format of ggml",
 			with(func(f *rawFile) { f.tensors[0] = ten("a", 77, 0, 32) }),
 			`gguf: tensor "a": format 77 is unknown`},
 		{"version 1", "says what to do", []byte("GGUF\x01\x00\x00\x00"),
@@ -191,7 +190,7 @@ func badHeaders() []malformed {
 	return cases
 }
 
-// bigEndian is a whole version 3 file for a big-endian machine.
+// bigEndian is a version 3 file in big-endian order.
 func bigEndian() []byte {
 	be := binary.BigEndian
 	b := be.AppendUint32([]byte("GGUF"), 3)
@@ -238,17 +237,17 @@ func count(n int) *uint64 {
 	return &u
 }
 
-// withKey is good with one more key.
+// withKey returns good with one more key.
 func withKey(entry []byte) []byte {
 	return with(func(f *rawFile) { f.keys = append(f.keys, entry) })
 }
 
-// endingIn is a file that ends after its only key.
+// endingIn returns a file that ends after its only key.
 func endingIn(entry []byte) []byte {
 	return (&rawFile{magic: magic, version: 3, keys: [][]byte{entry}}).bytes()
 }
 
-// notUTF8 are bytes that are no text, and why.
+// notUTF8 lists invalid UTF-8 with the reason.
 var notUTF8 = []struct{ name, text string }{
 	{"0xff", "a\xffb"},
 	{"lone continuation", "\x80"},
@@ -258,7 +257,7 @@ var notUTF8 = []struct{ name, text string }{
 	{"above U+10FFFF", "\xf4\x90\x80\x80"},
 }
 
-// hugeLengths are lengths that no file here has.
+// hugeLengths lists lengths beyond the end of every test file.
 var hugeLengths = []uint64{1 << 20, 1<<31 - 1, 1 << 31, 1 << 32, 1<<63 - 1, 1 << 63, math.MaxUint64 - 7, math.MaxUint64}
 
 func badKeys() []malformed {
@@ -283,7 +282,7 @@ func badKeys() []malformed {
 	return cases
 }
 
-// badKnownKeys gives every well-known key a value of another type.
+// badKnownKeys sets each well-known key to a value of another type.
 func badKnownKeys() []malformed {
 	f := good()
 	f.keys = f.keys[2:] // without the well-known ones
@@ -333,7 +332,7 @@ func badAlignments() []malformed {
 	return cases
 }
 
-// withTensor is good with its second tensor replaced.
+// withTensor returns good with another second tensor.
 func withTensor(entry []byte) []byte {
 	return with(func(f *rawFile) { f.tensors[1] = entry })
 }
@@ -414,8 +413,8 @@ func badFormats() []malformed {
 	return cases
 }
 
-// badPlaces has tensors that are misaligned, that overlap, or that are not in the
-// file. In good, a has the data's bytes 0–31, b 32–99 and c 128–133, of 160.
+// badPlaces has tensors that are misaligned, overlap, or exceed the file. In good, the
+// data section has 160 bytes: a is 0–31, b is 32–99 and c is 128–133.
 func badPlaces() []malformed {
 	place := func(offsets ...uint64) []byte {
 		return with(func(f *rawFile) {
@@ -457,7 +456,7 @@ func badPlaces() []malformed {
 	return cases
 }
 
-// valueTypes are all types but array.
+// valueTypes lists all types but array.
 var valueTypes = []valueType{
 	typeUint8, typeInt8, typeUint16, typeInt16, typeUint32, typeInt32, typeFloat32, typeBool, typeString, typeUint64, typeInt64, typeFloat64,
 }
@@ -482,7 +481,7 @@ func badValues() []malformed {
 		if typ != typeString {
 			val = make([]byte, types[typ].size)
 		}
-		// A key of its least size comes before, so that the count alone does not give the file away.
+		// The file starts with a minimal key, so that its size does not refute the key count.
 		whole := (&rawFile{magic: magic, version: 3, keys: [][]byte{kv("first.of.two", typeUint64, u64(1)), kv("k", typ, val)}}).bytes()
 		cases = append(cases, malformed{typ.String() + " without its last byte", "the file ends in it", whole[:len(whole)-1], ErrTruncated})
 	}
@@ -518,9 +517,9 @@ func badArrays() []malformed {
 	for _, typ := range valueTypes {
 		size := uint64(max(types[typ].size, 1))
 		val := make([]byte, 64)
-		wrap := uint64(math.MaxUint64) // with one byte each, nothing can wrap
+		wrap := uint64(math.MaxUint64) // one byte per element cannot wrap
 		if size > 1 {
-			wrap = wrap/size + 1 // 2⁶⁴ bytes: none, when they wrap
+			wrap = wrap/size + 1 // 2⁶⁴ bytes wrap to 0
 		}
 		cases = append(cases,
 			malformed{typ.String() + " array one longer than the file", "the last element is missing",

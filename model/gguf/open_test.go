@@ -27,7 +27,7 @@ func writeTemp(t *testing.T, data []byte) string {
 	return path
 }
 
-// mustOpen opens a file and closes it at the end of the test.
+// mustOpen opens a file until the end of the test.
 func mustOpen(t *testing.T, path string) *File {
 	t.Helper()
 	f, err := Open(path)
@@ -86,7 +86,7 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// A refused file must not stay mapped or open.
+// Open unmaps and closes a file that it refuses.
 func TestOpenReleases(t *testing.T) {
 	path := writeTemp(t, good().bytes()[:100])
 	before := mappings()
@@ -138,7 +138,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// Metadata is what was checked, whatever becomes of the file.
+// Metadata does not change with the file.
 func TestMetadataIsCopied(t *testing.T) {
 	raw := good()
 	path := writeTemp(t, raw.bytes())
@@ -158,11 +158,10 @@ func TestMetadataIsCopied(t *testing.T) {
 	checkGood(t, f, int64(len(raw.bytes())-len(raw.data)))
 }
 
-// pages is the size of the test's tensor and of its vocabulary, in pages.
+// pages is the size of the tensor and of the vocabulary in memory pages.
 const pages = 8
 
-// bigFile writes a file with a tensor of several pages, and a vocabulary of
-// several pages before it.
+// bigFile writes a file with a vocabulary and a tensor of several memory pages each.
 func bigFile(t *testing.T) string {
 	t.Helper()
 	if runtime.GOOS == "windows" {
@@ -195,7 +194,7 @@ func TestGuardTruncated(t *testing.T) {
 	if err := Guard(func() { sum(big.Data) }); err != nil {
 		t.Fatalf("before: %v", err)
 	}
-	// Into the middle of the tensor.
+	// Truncate in the middle of the tensor.
 	if err := os.Truncate(path, big.Offset+int64(len(big.Data)/2)); err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +208,7 @@ func TestGuardTruncated(t *testing.T) {
 	}
 }
 
-// checkFaults reads a tensor whose second half is gone, in several ways.
+// checkFaults reads, in several ways, a tensor whose second half was truncated.
 func checkFaults(t *testing.T, path string, big Tensor) {
 	tests := []struct {
 		name, reason string
@@ -240,7 +239,7 @@ func checkFaults(t *testing.T, path string, big Tensor) {
 	}
 }
 
-// Within the last page there is no fault, only zeros: Check finds it.
+// Reading the last page past the end returns zeros without a fault. Check finds it.
 func TestCheckTruncated(t *testing.T) {
 	path := bigFile(t)
 	f := mustOpen(t, path)
@@ -255,7 +254,7 @@ func TestCheckTruncated(t *testing.T) {
 	}
 }
 
-// The file is cut short between being mapped and being parsed.
+// The file is truncated after it is mapped and before it is parsed.
 func TestOpenTruncatedMeanwhile(t *testing.T) {
 	path := bigFile(t)
 	h, err := os.Open(path)
@@ -275,7 +274,7 @@ func TestOpenTruncatedMeanwhile(t *testing.T) {
 	}
 }
 
-// A tensor that goes away while it is copied into another file.
+// The source file is truncated while a tensor is copied.
 func TestWriteTruncatedTensor(t *testing.T) {
 	path := bigFile(t)
 	f := mustOpen(t, path)
@@ -294,7 +293,7 @@ func TestWriteTruncatedTensor(t *testing.T) {
 	checkDir(t, dir)
 }
 
-// Guard explains faults in mapped files and nothing else.
+// Guard returns errors for faults in mapped files only.
 func TestGuardPassesPanics(t *testing.T) {
 	var nilSlice []byte
 	var nilPointer *File
@@ -315,7 +314,7 @@ func TestGuardPassesPanics(t *testing.T) {
 			}
 		})
 	}
-	t.Run("fault elsewhere", func(t *testing.T) { // in a mapping that is not ours
+	t.Run("fault elsewhere", func(t *testing.T) { // in a mapping of another package
 		path := bigFile(t)
 		h, err := os.Open(path)
 		if err != nil {
@@ -336,7 +335,7 @@ func TestGuardPassesPanics(t *testing.T) {
 	})
 }
 
-// recovered runs fn in Guard and returns the panic that came through.
+// recovered runs fn in Guard and returns the panic that passes through.
 func recovered(t *testing.T, fn func()) (text string) {
 	t.Helper()
 	defer func() {
@@ -367,7 +366,7 @@ func TestGuardRestoresSetting(t *testing.T) {
 	}
 }
 
-// A write to the mapping is no truncation, and must not be called one.
+// A write to the mapping is an ErrFault, not an ErrTruncated.
 func TestGuardWrite(t *testing.T) {
 	f := mustOpen(t, writeTemp(t, good().bytes()))
 	a, _ := f.Tensor("a.weight")

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Opening a pipe must not wait for somebody to write to it.
+// Open must not block on a pipe.
 func TestOpenPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe.gguf")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {

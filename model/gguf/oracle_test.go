@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// foreign is where files made by other engines lie: models in golden, and the
-// vocabularies of published models, which a checkout has beside it or not.
+// foreign lists the files of other programs: models in golden, and vocabularies of
+// published models, which may be missing.
 var foreign = []struct {
 	pattern string
 	least   int
@@ -21,7 +21,7 @@ var foreign = []struct {
 	{"../../../shared/vocab/*.gguf", 0},
 }
 
-// eachForeign runs a test for every file that another engine wrote.
+// eachForeign runs a test for each file of another program.
 func eachForeign(t *testing.T, fn func(t *testing.T, path string)) {
 	for _, f := range foreign {
 		paths, err := filepath.Glob(f.pattern)
@@ -57,8 +57,7 @@ func TestForeignFiles(t *testing.T) {
 	})
 }
 
-// A foreign file read and written again is the same file: the same keys, values
-// and tensors, and, since these happen to be laid out as ours are, the same bytes.
+// A foreign file, read and written again, has the same keys, values, tensors and bytes.
 func TestRewriteForeignFiles(t *testing.T) {
 	eachForeign(t, func(t *testing.T, path string) {
 		f := mustOpen(t, path)
@@ -84,7 +83,7 @@ func TestRewriteForeignFiles(t *testing.T) {
 	})
 }
 
-// copyOf is a Writer with all of f.
+// copyOf returns a Writer with the contents of f.
 func copyOf(t testing.TB, f *File) *Writer {
 	t.Helper()
 	w := NewWriter()
@@ -102,7 +101,7 @@ func copyOf(t testing.TB, f *File) *Writer {
 	return w
 }
 
-// checkSame compares what two files say, wherever their data lies.
+// checkSame compares the contents of two files, except for offsets.
 func checkSame(t testing.TB, a, b *File) {
 	t.Helper()
 	if diff := cmp.Diff(a.Keys(), b.Keys()); diff != "" {
@@ -120,7 +119,7 @@ func checkSame(t testing.TB, a, b *File) {
 	}
 }
 
-// placeless is f's tensors without their offsets.
+// placeless returns the tensors with offset 0.
 func placeless(f *File) []Tensor {
 	tensors := f.Tensors()
 	for i := range tensors {

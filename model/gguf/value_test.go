@@ -18,7 +18,7 @@ func mustEncode(t *testing.T, x any) Value {
 	return v
 }
 
-// result is what an accessor gave; the error as its sentinel.
+// result is the result of an accessor, with its error replaced by the sentinel.
 type result struct {
 	Got any
 	Err error

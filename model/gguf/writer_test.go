@@ -17,10 +17,10 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// writes returns a TensorInfo.Write of fixed pieces.
-func writes(pieces ...[]byte) func(io.Writer) error {
+// writes returns a TensorInfo.Write that writes the chunks.
+func writes(chunks ...[]byte) func(io.Writer) error {
 	return func(w io.Writer) error {
-		for _, p := range pieces {
+		for _, p := range chunks {
 			if _, err := w.Write(p); err != nil {
 				return err
 			}
@@ -56,7 +56,7 @@ func mustWrite(t *testing.T, w *Writer) []byte {
 	return b.Bytes()
 }
 
-// The Writer's bytes are those that the test's own builder puts together.
+// The Writer writes the bytes that rawFile builds.
 func TestWriterBytes(t *testing.T) {
 	w := NewWriter()
 	for _, kv := range goodValues {
@@ -152,7 +152,7 @@ func TestWriterReplaces(t *testing.T) {
 	}
 }
 
-// The alignment may be set after the tensors were added.
+// The alignment may be set after adding tensors.
 func TestWriterAlignment(t *testing.T) {
 	for _, align := range []uint32{1, 2, 64, 4096, 1 << 20} {
 		w := NewWriter()
@@ -182,7 +182,7 @@ func TestWriterTensorSize(t *testing.T) {
 		{"nothing", "16 bytes were announced", writes(), errSize},
 		{"one byte short", "16 bytes were announced", writes(make([]byte, 15)), errSize},
 		{"one byte long", "16 bytes were announced", writes(make([]byte, 17)), errSize},
-		{"one byte long, in pieces", "the last piece is too much", writes(make([]byte, 16), make([]byte, 1)), errSize},
+		{"one byte long, in chunks", "the last chunk is too much", writes(make([]byte, 16), make([]byte, 1)), errSize},
 		{"error dropped", "the writer noticed all the same", func(w io.Writer) error {
 			w.Write(make([]byte, 17))
 			w.Write(make([]byte, 16))
@@ -202,7 +202,7 @@ func TestWriterTensorSize(t *testing.T) {
 	}
 }
 
-// failAfter is a full disk.
+// failAfter fails after some bytes, like a full disk.
 type failAfter struct{ left int }
 
 func (f *failAfter) Write(p []byte) (int, error) {
@@ -224,7 +224,7 @@ func TestWriterReportsBytesWritten(t *testing.T) {
 	}
 }
 
-// The Writer refuses what the reader refuses, and says so before writing.
+// The Writer refuses what the reader refuses, before it writes.
 func TestWriterRefusesKeys(t *testing.T) {
 	tests := []struct {
 		name, reason string
@@ -291,8 +291,8 @@ func TestWriterRefusesTensors(t *testing.T) {
 		{"too many bytes", "2⁶³", TensorInfo{"t", quant.F32, []int{math.MaxInt/4 + 1}, nil}, errOverflow},
 		{"too many bytes with the others", "2⁶³", TensorInfo{"t", quant.F32, []int{huge}, nil}, errOverflow},
 		{"partial block", "rows of whole blocks", TensorInfo{"t", quant.Q4_K, []int{255, 256}, nil}, errPartialBlock},
-		{"removed format", "nobody reads it", TensorInfo{"t", quant.Format(4), []int{256}, nil}, errUnsupportedFormat},
-		{"unknown format", "nobody knows it", TensorInfo{"t", quant.Format(1000), []int{256}, nil}, errUnsupportedFormat},
+		{"removed format", "not in ggml any more", TensorInfo{"t", quant.Format(4), []int{256}, nil}, errUnsupportedFormat},
+		{"unknown format", "no format of ggml", TensorInfo{"t", quant.Format(1000), []int{256}, nil}, errUnsupportedFormat},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -336,7 +336,7 @@ func TestWriterCountLimits(t *testing.T) {
 	if err := w.Set("more", true); !errors.Is(err, errLimit) {
 		t.Errorf("key: %v", err)
 	}
-	mustSet(t, w, "0", false) // replacing is no more
+	mustSet(t, w, "0", false) // replaces a key
 	for i := range maxTensors {
 		mustAdd(t, w, TensorInfo{fmt.Sprint(i), quant.F16, []int{1}, writes(make([]byte, 2))})
 	}
@@ -354,7 +354,7 @@ func TestAddWithoutWritePanics(t *testing.T) {
 	_ = NewWriter().Add(TensorInfo{"t", quant.F32, []int{1}, nil})
 }
 
-// headKeeper keeps the first bytes and counts the rest.
+// headKeeper keeps the first bytes and counts all.
 type headKeeper struct {
 	head []byte
 	n    int64
@@ -366,7 +366,7 @@ func (h *headKeeper) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Tensors of gigabytes pass through; offsets go beyond 32 bits.
+// Tensors of gigabytes are streamed. Offsets exceed 32 bits.
 func TestWriterStreams(t *testing.T) {
 	const rows = 3 << 10
 	chunk := make([]byte, 1<<20)
@@ -389,14 +389,14 @@ func TestWriterStreams(t *testing.T) {
 			t.Errorf("%d bytes of %d: %v", n, w.Size(), err)
 		}
 	})
-	// A reader of the head alone says where the first tensor would end.
+	// Parsing the header alone reports where the first tensor would end.
 	_, err := Parse(dst.head)
 	if want := `tensor "a": its data ends at byte 3221225632, the file at byte 4096`; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}
 }
 
-// checkDir compares the names in a directory.
+// checkDir compares the file names in a directory.
 func checkDir(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -417,7 +417,7 @@ func TestWriteFile(t *testing.T) {
 	path := filepath.Join(dir, "x.gguf")
 	w := NewWriter()
 	mustAdd(t, w, TensorInfo{"t", quant.F32, []int{2}, writes([]byte("12345678"))})
-	for range 2 { // anew, and over itself
+	for range 2 { // a new file, then an existing one
 		if err := w.WriteFile(path); err != nil {
 			t.Fatal(err)
 		}
@@ -436,7 +436,7 @@ func TestWriteFile(t *testing.T) {
 	}
 }
 
-// A file may be rewritten while it is mapped: the map keeps the old one.
+// A file may be rewritten while it is mapped: the mapping keeps the old contents.
 func TestWriteFileOverItsSource(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("Windows does not replace a mapped file")
@@ -514,7 +514,7 @@ func TestWriteFileBadPlace(t *testing.T) {
 	dir := t.TempDir()
 	missing := filepath.Join(dir, "none", "x.gguf")
 	checkFailed(t, NewWriter().WriteFile(missing), missing, fs.ErrNotExist)
-	// A directory that is not empty is in the way of the rename.
+	// A directory that is not empty makes the rename fail.
 	taken := filepath.Join(dir, "taken")
 	if err := os.MkdirAll(filepath.Join(taken, "inside"), 0o700); err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"github.com/lockstep-go/lockstep/model/tokenizer"
 )
 
-// BenchmarkNew makes tokenizers of real vocabularies.
+// BenchmarkNew builds tokenizers of published vocabularies.
 func BenchmarkNew(b *testing.B) {
 	for _, name := range []string{"llama-bpe", "llama-spm"} {
 		b.Run(name, func(b *testing.B) {
@@ -22,7 +22,7 @@ func BenchmarkNew(b *testing.B) {
 	}
 }
 
-// BenchmarkEncode encodes a megabyte of a novel; the MB/s are of text.
+// BenchmarkEncode encodes a megabyte of a novel.
 func BenchmarkEncode(b *testing.B) {
 	text, err := os.ReadFile("../../../shared/corpus/war-and-peace.txt")
 	if err != nil {
@@ -40,7 +40,7 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// BenchmarkDecode decodes the same, by the tokens of a megabyte of text.
+// BenchmarkDecode decodes the tokens of a megabyte of a novel.
 func BenchmarkDecode(b *testing.B) {
 	text, err := os.ReadFile("../../../shared/corpus/war-and-peace.txt")
 	if err != nil {

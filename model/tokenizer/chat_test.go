@@ -13,7 +13,7 @@ import (
 	"github.com/lockstep-go/lockstep/model/tokenizer/internal/jinja"
 )
 
-// morning is the time that templates are told.
+// morning is the time of all renderings.
 var morning = time.Date(2026, time.July, 4, 9, 0, 0, 0, time.UTC)
 
 var (
@@ -24,8 +24,7 @@ var (
 	answered = []Message{{"user", "a"}, {"assistant", "<think>\nhm\n</think>\n\nb"}}
 )
 
-// chats are templates of the supported families, in testdata/chat, with what
-// they make of conversations.
+// chats lists renderings of the templates in testdata/chat.
 var chats = []struct {
 	name, reason, template, bos, eos string
 	msgs                             []Message
@@ -55,7 +54,7 @@ var chats = []struct {
 		"Q: What is 2+2?\nA: 4</s>\nQ:  And 'three'?\n\nA:"},
 }
 
-// withTemplate is a small vocabulary with a chat template.
+// withTemplate returns the tokenizer of a small vocabulary with a chat template.
 func withTemplate(t testing.TB, source, bos, eos string) *Tokenizer {
 	t.Helper()
 	v := byteVocab()
@@ -107,7 +106,7 @@ func TestChatRefuses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tok := withTemplate(t, c.source, "<s>", "</s>")
-			for range 2 { // the second time from the parsed template
+			for range 2 { // the second time uses the parsed template
 				got, err := tok.Chat(morning, c.msgs, true)
 				if !errors.Is(err, c.want) || got != "" {
 					t.Fatalf("%s: %q, %v; want %v", c.reason, got, err, c.want)
@@ -120,8 +119,7 @@ func TestChatRefuses(t *testing.T) {
 	}
 }
 
-// TestChatBudget has a conversation so long that only a budget that grows with
-// it is enough.
+// TestChatBudget renders a conversation that exceeds the fixed part of the budget.
 func TestChatBudget(t *testing.T) {
 	var msgs []Message
 	for range 500 {
@@ -137,8 +135,8 @@ func TestChatBudget(t *testing.T) {
 	}
 }
 
-// TestChatEncodes renders and encodes: the template's special tokens become
-// tokens, and BOS is not doubled.
+// TestChatEncodes encodes a rendered conversation: special tokens of the template become
+// tokens, and there is one BOS.
 func TestChatEncodes(t *testing.T) {
 	v := byteVocab()
 	v.AddBOS = true

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// TestDecoder feeds bytes one by one, a token each.
+// TestDecoder decodes one token per byte.
 func TestDecoder(t *testing.T) {
 	tok := mustNew(t, byteVocab())
 	for _, c := range []struct {
@@ -81,7 +81,7 @@ func TestDecodeSpaces(t *testing.T) {
 	}
 }
 
-// checkDecoder decodes step by step and at once.
+// checkDecoder compares Decoder with Decode.
 func checkDecoder(t *testing.T, tok *Tokenizer, ids []int) {
 	t.Helper()
 	d := tok.NewDecoder()

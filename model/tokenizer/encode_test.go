@@ -24,10 +24,10 @@ func TestMerging(t *testing.T) {
 		{"rank before place", "the better ranked merge comes first, wherever it is", byteVocab("b c", "a b"), "abc", []string{"a", "bc"}},
 		{"place among equals", "the leftmost of equal merges comes first", byteVocab("a a"), "aaa", []string{"aa", "a"}},
 		{"merge of merges", "results are merged again", byteVocab("a b", "c d", "ab cd"), "abcd", []string{"abcd"}},
-		{"no merge across pieces", "a space begins a new piece", byteVocab("b c", "a b"), "ab c", []string{"ab", "\u0120", "c"}},
+		{"no merge across words", "a space begins a new word", byteVocab("b c", "a b"), "ab c", []string{"ab", "\u0120", "c"}},
 		{"outdated candidates", "a pair is gone once one of it is merged", byteVocab("a b", "b a", "ab a"), "abab", []string{"ab", "ab"}},
-		{"whole piece", "llama-bpe takes a piece that is a token, without merges", whole, "abc", []string{"abc"}},
-		{"part of a piece", "but only the whole piece", whole, "abcd", []string{"ab", "c", "d"}},
+		{"whole word", "llama-bpe encodes a word that is a token without merges", whole, "abc", []string{"abc"}},
+		{"part of a word", "only the whole word", whole, "abcd", []string{"ab", "c", "d"}},
 		{"bytes", "every byte has a token", byteVocab(), "\u00e9\xff", []string{"\u00c3", "\u00a9", "\u00ff"}},
 
 		{"space prefix", "a text begins with a space", spaced, "ab", []string{spaceMark + "ab"}},
@@ -51,7 +51,7 @@ func TestMerging(t *testing.T) {
 
 func TestSpecialTokens(t *testing.T) {
 	bpe := byteVocab("< s", "<s >")
-	bpe.Tokens[slices.Index(bpe.Tokens, "<s>")] = "merged" // the merge's result; <s> is the control token
+	bpe.Tokens[slices.Index(bpe.Tokens, "<s>")] = "merged" // the result of the merge; <s> stays the control token
 	bpe.Merges = bpe.Merges[:1]
 	long := byteVocab()
 	long.add("<s><s>", typeControl)
@@ -178,7 +178,7 @@ func TestConcurrent(t *testing.T) {
 		wg.Go(func() {
 			for range 20 {
 				if !slices.Equal(tok.Encode(text, true), want) || tok.Decode(want) != strings.ReplaceAll(text, "<s>", "") {
-					t.Error("the result depends on who else asks")
+					t.Error("the result depends on other goroutines")
 				}
 				if got, err := tok.Chat(morning, []Message{{"user", "x"}}, true); err != nil || got != "x" {
 					t.Errorf("Chat gives %q, %v", got, err)

@@ -10,8 +10,8 @@ import (
 	"github.com/lockstep-go/lockstep/model/tokenizer"
 )
 
-// foreign is golden/tokenizer/tokens.json: what tokenizers that are not ours make of
-// texts, with vocabularies of ours. tools/oracle/tokens.py wrote it.
+// foreign is golden/tokenizer/tokens.json: token ids of other tokenizers for vocabularies
+// of this project, written by tools/oracle/tokens.py.
 type foreign struct {
 	Texts     []string `json:"texts"`
 	ByteLevel struct {
@@ -55,8 +55,7 @@ func compare(t *testing.T, tok *tokenizer.Tokenizer, texts []string, want [][]in
 	}
 }
 
-// The same vocabulary and merges behind each pre-tokenizer, against Hugging Face
-// tokenizers.
+// One vocabulary with each pre-tokenizer, compared with Hugging Face tokenizers.
 func TestByteLevelLikeHuggingFace(t *testing.T) {
 	f := readForeign(t)
 	seen := map[string]string{}

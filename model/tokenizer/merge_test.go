@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// slowMerge is the definition of merging: look at all pairs, merge the best, the
-// leftmost of equals, and begin again.
+// slowMerge is the definition of merging: merge the pair of lowest rank, the leftmost of
+// equal ranks, and repeat.
 func slowMerge(m *merger) []int32 {
 	symbols := append([]symbol(nil), m.symbols...)
 	for {
@@ -31,8 +31,8 @@ func slowMerge(m *merger) []int32 {
 	return ids
 }
 
-// TestMergerMatchesDefinition merges random words of few letters by random
-// merges, where equal ranks and outdated candidates abound.
+// TestMergerMatchesDefinition merges random words of few letters by random merges, which
+// gives many equal ranks and stale candidates.
 func TestMergerMatchesDefinition(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 2000 {
@@ -71,10 +71,8 @@ func TestMergerMatchesDefinition(t *testing.T) {
 	}
 }
 
-// TestMergingWork encodes a megabyte that is one word and counts what is done.
-// A candidate is pushed at most once for each pair at the beginning and twice
-// for each merge, and each costs the logarithm of the heap: the bound of
-// O(n log n), whatever the clock says.
+// TestMergingWork encodes a word of a megabyte and counts operations. At most one candidate
+// per initial pair and two per merge are pushed, which bounds the time by O(n log n).
 func TestMergingWork(t *testing.T) {
 	const size = 1 << 20
 	doubling := func(s string) (texts, merges []string) {
@@ -98,7 +96,7 @@ func TestMergingWork(t *testing.T) {
 		bpe                *bpe
 	}{
 		{"letters by merges", "every merge makes an equal neighbor", strings.Repeat("a", size), nil, mustNew(t, byteVocab(letters...)).bpe},
-		{"spaces by merges", "white space is one piece too", strings.Repeat(" ", size), nil, mustNew(t, byteVocab(spaces...)).bpe},
+		{"spaces by merges", "white space is one word too", strings.Repeat(" ", size), nil, mustNew(t, byteVocab(spaces...)).bpe},
 		{"letters by scores", "no space parts them", strings.Repeat("a", size), score(letterTexts, "a"), nil},
 		{"spaces by scores", "spaces are not parted", strings.Repeat(spaceMark, size/3), score(spaceTexts, spaceMark), nil},
 		{"a token across spaces", "then words are not parted", strings.Repeat("a"+spaceMark, size/4), score(nil, "a"+spaceMark, "a", spaceMark), nil},

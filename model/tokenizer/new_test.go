@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestNewRefuses changes a good vocabulary in one way each.
+// TestNewRefuses applies one change to a good vocabulary.
 func TestNewRefuses(t *testing.T) {
 	bpe := func(change func(v *Vocab)) Vocab {
 		v := byteVocab("a b", "ab c")
@@ -76,7 +76,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestNewAccepts has what looks odd but is in files.
+// TestNewAccepts has unusual vocabularies that exist in files.
 func TestNewAccepts(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
@@ -130,7 +130,7 @@ func TestNewAccepts(t *testing.T) {
 	}
 }
 
-// byteVocabWith is byteVocab with merges whose results are named apart.
+// byteVocabWith returns byteVocab with merges and separate results.
 func byteVocabWith(merges []string, results ...string) Vocab {
 	v := byteVocab()
 	v.Merges = merges

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// splits are texts with their pieces between bars, by pre-tokenizer.
+// splits lists texts per pre-tokenizer, with bars between words.
 var splits = []struct{ pre, name, reason, text, want string }{
 	{"gpt-2", "contractions", "'s|'t|'re|'ve|'m|'ll|'d come before words",
 		"he's can't we're I've I'm she'll he'd", "he|'s| can|'t| we|'re| I|'ve| I|'m| she|'ll| he|'d"},
@@ -87,7 +87,7 @@ func TestSplits(t *testing.T) {
 		t.Run(c.pre+"/"+c.name, func(t *testing.T) {
 			want := strings.Split(c.want, "|")
 			for i := range want {
-				want[i] = strings.ReplaceAll(want[i], "\u0001", "|") // a bar that is text
+				want[i] = strings.ReplaceAll(want[i], "\u0001", "|") // a bar in the text
 			}
 			if diff := cmp.Diff(want, pieces(c.pre, c.text)); diff != "" {
 				t.Errorf("%s: %q: -want +got\n%s", c.reason, c.text, diff)
@@ -101,9 +101,8 @@ func pieces(pre, text string) (out []string) {
 	return out
 }
 
-// The expressions as published, without the two things that Go's regexp lacks:
-// \s is spelled out with all of Unicode's white space, and \s+(?!\S) is left to
-// oracle.
+// The published expressions, for Go's regexp: \s is a class of all white space of Unicode,
+// and oracle handles \s+(?!\S).
 const (
 	ws        = `\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}`
 	gpt2Regex = `^(?:'s|'t|'re|'ve|'m|'ll|'d| ?\pL+| ?\pN+| ?[^` + ws + `\pL\pN]+)`
@@ -111,8 +110,8 @@ const (
 	gpt4Tail  = `| ?[^` + ws + `\pL\pN]+[\r\n]*|[` + ws + `]*[\r\n]+)`
 )
 
-// oracle cuts text by an expression, alternative by alternative, as a
-// backtracking engine does.
+// oracle splits text by an expression, trying alternatives in order as a backtracking
+// engine does.
 func oracle(expr *regexp.Regexp, text string) (out []string) {
 	spaces := regexp.MustCompile(`^[` + ws + `]+`)
 	for text != "" {
@@ -129,8 +128,8 @@ func oracle(expr *regexp.Regexp, text string) (out []string) {
 	return out
 }
 
-// TestSplittersMatchExpressions compares the splitters with the expressions that
-// they implement on random texts.
+// TestSplittersMatchExpressions compares the splitters with their expressions on random
+// texts.
 func TestSplittersMatchExpressions(t *testing.T) {
 	for pre, expr := range map[string]string{
 		"gpt-2":     gpt2Regex,
@@ -154,8 +153,8 @@ func TestSplittersMatchExpressions(t *testing.T) {
 	}
 }
 
-// TestPiecesCoverText checks that no pre-tokenizer loses or invents a byte.
-func TestPiecesCoverText(t *testing.T) {
+// TestWordsCoverText checks that the words of a text are the whole text.
+func TestWordsCoverText(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for pre := range preTokenizers {
 		for range 2000 {

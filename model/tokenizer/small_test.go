@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// byteVocab is a small byte-level vocabulary: the 256 bytes, what the merges
-// make, and three special tokens.
+// byteVocab returns a small byte-level vocabulary: 256 bytes, the results of the merges,
+// and three special tokens.
 func byteVocab(merges ...string) Vocab {
 	v := Vocab{Model: "gpt2", Pre: "gpt-2", Merges: merges, EOT: -1, EOM: -1, UNK: -1, PAD: -1}
 	for _, r := range byteRunes {
@@ -23,8 +23,8 @@ func byteVocab(merges ...string) Vocab {
 	return v
 }
 
-// scoreVocab is a small SentencePiece vocabulary: an unknown token, BOS, EOS,
-// the 256 byte tokens, and the texts with the scores -1, -2, …
+// scoreVocab returns a small SentencePiece vocabulary: an unknown token, BOS, EOS, 256 byte
+// tokens, and the texts with the scores -1, -2, …
 func scoreVocab(texts ...string) Vocab {
 	v := Vocab{Model: "llama", AddSpacePrefix: true, EOT: -1, EOM: -1, PAD: -1}
 	v.UNK = v.add("<unk>", typeUnknown)
@@ -41,7 +41,7 @@ func scoreVocab(texts ...string) Vocab {
 	return v
 }
 
-// add appends a token and gives its id.
+// add appends a token and returns its id.
 func (v *Vocab) add(text string, kind int32) int {
 	v.Tokens = append(v.Tokens, text)
 	v.Types = append(v.Types, kind)
@@ -57,7 +57,7 @@ func mustNew(t testing.TB, v Vocab) *Tokenizer {
 	return tok
 }
 
-// texts gives the texts of tokens.
+// texts returns the texts of tokens.
 func (t *Tokenizer) texts(ids []int) []string {
 	out := []string{}
 	for _, id := range ids {

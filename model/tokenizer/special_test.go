@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestFindMatchesDefinition looks for random special tokens of two letters, many
-// of which begin or equal one another, in random texts of the same letters.
+// TestFindMatchesDefinition finds random special tokens over two letters in random texts of
+// the same letters. Many tokens are prefixes of others.
 func TestFindMatchesDefinition(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	word := func(most int) string {
@@ -35,7 +35,7 @@ func TestFindMatchesDefinition(t *testing.T) {
 				if v.kind(id) == typeNormal || seen[token] || !strings.HasPrefix(text[from:], token) {
 					continue
 				}
-				seen[token] = true // the lowest id of a text stands for it
+				seen[token] = true // the lowest id of equal texts wins
 				if parse || v.kind(id) == typeUserDefined {
 					want = append(want, place{from, id})
 				}

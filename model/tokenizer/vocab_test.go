@@ -16,13 +16,12 @@ import (
 	"github.com/lockstep-go/lockstep/model/tokenizer"
 )
 
-// shared is where the vocabularies of other people's models lie, beside the
-// checkout.
+// shared is the directory of published vocabularies, which may be missing.
 const shared = "../../../shared/vocab"
 
-// vocabularies are the files of shared, each with texts (.inp) and the ids that
-// llama.cpp makes of them without BOS (.out). It parsed no special tokens; as no
-// text spells one, parsing them makes no difference, which is checked too.
+// vocabularies lists files of shared. Each has texts (.inp) and llama.cpp's ids without BOS
+// and without special tokens (.out). No text contains a special token, so parsing them
+// must give the same ids.
 var vocabularies = []struct{ name, reason string }{
 	{"gpt-2", "byte-level BPE with the first of the expressions"},
 	{"llama-bpe", "groups of three digits, words taken whole, 280,147 merges"},
@@ -32,7 +31,7 @@ var vocabularies = []struct{ name, reason string }{
 	{"phi-3", "a user-defined token in a SentencePiece vocabulary"},
 }
 
-// load reads a vocabulary of shared, and skips the test when it is not there.
+// load reads a vocabulary of shared. It skips the test if the file is missing.
 func load(t testing.TB, name string) *tokenizer.Tokenizer {
 	t.Helper()
 	v := readVocab(t, filepath.Join(shared, name+".gguf"))
@@ -93,7 +92,7 @@ func get[V any](t testing.TB, f *gguf.File, as func(gguf.Value) (V, error), key 
 	return x
 }
 
-// cases reads the texts and ids that go with a vocabulary.
+// cases reads the texts and ids of a vocabulary.
 func cases(t testing.TB, name string) (texts []string, ids [][]int) {
 	t.Helper()
 	in, err := os.ReadFile(filepath.Join(shared, name+".gguf.inp"))
@@ -104,7 +103,7 @@ func cases(t testing.TB, name string) (texts []string, ids [][]int) {
 	if err != nil {
 		t.Skipf("no ids: %v", err)
 	}
-	const end = "\n__ggml_vocab_test__\n" // stands after every text, the last one too
+	const end = "\n__ggml_vocab_test__\n" // ends every text, also the last
 	texts = strings.Split(strings.TrimSuffix(string(in), end), end)
 	lines := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
 	if len(texts) != len(lines) || len(texts) < 40 {
@@ -145,8 +144,8 @@ func TestVocabularies(t *testing.T) {
 	}
 }
 
-// TestPhi3Chat renders the chat template that a real file carries, and encodes
-// the result: Phi-3's tokens swallow the line ends that the template writes.
+// TestPhi3Chat renders the template of a published file and encodes the result. Phi-3's
+// special tokens include the line ends after them.
 func TestPhi3Chat(t *testing.T) {
 	v := readVocab(t, filepath.Join(shared, "phi-3.gguf"))
 	tok, err := tokenizer.New(v)

@@ -65,7 +65,7 @@ def read_gguf(path):
     return meta, data
 
 
-def halves(w, heads):
+def pairs_to_halves(w, heads):
     """Reorders rows for RoPE of pairs (2i, 2i+1) to RoPE of pairs (i, i+dim/2)."""
     return w.reshape(heads, w.shape[0] // heads // 2, 2, -1).transpose(1, 2).reshape(w.shape)
 
@@ -150,7 +150,7 @@ def translate(arch, data, layer, top, prefix, heads, kv):
     for name, w in data.items():
         *where, kind = name.split(".")
         if arch == "llama" and where[-1] in ("attn_q", "attn_k"):
-            w = halves(w, heads if where[-1] == "attn_q" else kv)
+            w = pairs_to_halves(w, heads if where[-1] == "attn_q" else kv)
         if arch == "gpt2" and kind == "weight" and len(where) == 3 and w.ndim == 2:
             w = w.T  # transformers stores GPT-2's matrices as [in, out]
         if arch.startswith("gemma") and name.endswith("norm.weight"):

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Token ids by other people's tokenizers, for vocabularies of our own.
+"""Token ids by Hugging Face tokenizers and SentencePiece, for vocabularies trained here.
 
     python3 tools/oracle/tokens.py --text golden/model/heldout.txt --out golden/tokenizer/tokens.json
 
-Hugging Face tokenizers encodes the texts below behind each family's pre-tokenizer,
-the expressions being those that the models' authors published, with a vocabulary
-trained here across the borders of words, numbers and lines, so that a border in the
-wrong place shows. SentencePiece trains a small byte-fallback BPE vocabulary on the
+Hugging Face tokenizers encodes the texts below with the published pre-tokenizer of each
+family. The vocabulary has tokens that span words, numbers and lines, so that a wrong
+split changes the ids. SentencePiece trains a small byte-fallback BPE vocabulary on the
 given text and encodes with it. No published vocabulary is needed or copied.
 """
 import argparse, io, json
@@ -29,7 +28,7 @@ TEXTS = [
 LETTERS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 whole = lambda: pre.ByteLevel(add_prefix_space=False, use_regex=True)
 split = lambda expr: pre.Sequence([pre.Split(Regex(expr), "isolated"), pre.ByteLevel(add_prefix_space=False, use_regex=False)])
-# name: (pre-tokenizer, whether a word that is a token is taken whole)
+# name: (pre-tokenizer, ignore_merges)
 FAMILIES = {
     "gpt-2": (whole(), False),
     "llama-bpe": (split(LETTERS % "{1,3}"), True),
@@ -74,7 +73,7 @@ def main():
     args = ap.parse_args()
     result = dict(made_by=f"tokenizers {tokenizers.__version__}, sentencepiece {spm.__version__}", texts=TEXTS,
                   byte_level=byte_level(args.text), sentence_piece=sentence_piece(args.text))
-    with open(args.out, "w", encoding="utf-8") as f:  # a line a list: readable, and a diff shows the text that changed
+    with open(args.out, "w", encoding="utf-8") as f:  # one list per line, for readable diffs
         f.write(json.dumps(result, ensure_ascii=True, separators=(",", ":")).replace("],[", "],\n["))
     ids = result["byte_level"]["ids"]
     for a in ids:

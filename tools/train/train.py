@@ -3,19 +3,19 @@
 
     python3 tools/train/train.py --corpus war-and-peace.txt --out out
 
-A llama-architecture transformer (RMSNorm, RoPE on neighboring pairs, grouped
-queries, SwiGLU, tied embeddings) with a byte-level BPE trained on the training
-chapters. Of every 20 chapters one is kept for early stopping and another for the
-reported perplexity; neither is seen in training, nor by the tokenizer. The weights
-are rounded to Q8_0, and everything reported or written as an oracle is computed in
-float64 from the rounded weights by this script, not by lockstep.
+The model is a llama-architecture transformer (RMSNorm, RoPE of pairs (2i, 2i+1),
+grouped queries, SwiGLU, tied embeddings) with a byte-level BPE vocabulary. Of every 20
+chapters one is for early stopping and one for the reported perplexity. Neither is in
+the training data of the model or the tokenizer. The weights are rounded to Q8_0. This
+script computes all reported values and oracle data in float64 from the rounded weights,
+without lockstep.
 
-A second run gives a model of about the same perplexity, not the same weights: the
-segmentation by BPE dropout is not seeded, and bf16 training on a GPU is not exact.
+A second run gives other weights of about the same perplexity: BPE dropout is not
+seeded, and bf16 training on a GPU is not exact.
 
 Needs torch (one GPU), tokenizers and numpy. Writes into --out:
   lockstep-tiny.gguf   the model
-  heldout.txt          the chapters that the reported perplexity is of
+  heldout.txt          the chapters of the reported perplexity
   oracle.npy           float32 logits [positions, vocab] of oracle.json's tokens
   oracle.json          the corpus' hash, versions, settings, losses, the oracle's text and tokens, tokenizer cases
 """
@@ -35,7 +35,7 @@ EOT = "<|endoftext|>"
 # ---- text -------------------------------------------------------------------
 
 def chapters(path):
-    """The corpus by chapter, each paragraph on one line."""
+    """Returns the chapters, each paragraph on one line."""
     text = open(path, encoding="utf-8").read().replace("\r\n", "\n")
     parts = re.split(r"(?m)^(?=CHAPTER [IVXL]+\s*$)", text)
     out = []
@@ -65,7 +65,7 @@ def train_tokenizer(texts):
 
 
 def encode(tok, texts):
-    """Every chapter behind an end-of-text token, as one array of ids."""
+    """Returns the ids of all chapters, each after an end-of-text token."""
     eot = tok.token_to_id(EOT)
     ids = []
     for e in tok.encode_batch(texts, add_special_tokens=False):
@@ -87,7 +87,7 @@ class Norm(nn.Module):
 
 
 def rope(x, cos, sin):
-    """Rotates the neighbors (2i, 2i+1) of x [batch, heads, positions, head dim]."""
+    """Rotates the pairs (2i, 2i+1) of x [batch, heads, positions, head dim]."""
     a, b = x[..., 0::2], x[..., 1::2]
     return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2)
 
@@ -153,15 +153,15 @@ class Model(nn.Module):
 
 
 def windows(ids, eot, length):
-    """Non-overlapping windows of length-1 tokens, each behind an end-of-text token."""
-    body = ids[1:]  # the first window brings its own
+    """Yields non-overlapping windows of length-1 tokens, each after an end-of-text token."""
+    body = ids[1:]  # without the end-of-text token of ids
     for i in range(0, len(body), length - 1):
         yield np.concatenate(([eot], body[i:i + length - 1]))
 
 
 @torch.no_grad()
 def nats(model, ids, eot, length):
-    """Mean negative log-likelihood a token, and the tokens counted."""
+    """Returns the mean negative log-likelihood per token, and the number of tokens."""
     model.eval()
     total, count = 0.0, 0
     for w in windows(ids, eot, length):
@@ -175,7 +175,7 @@ def nats(model, ids, eot, length):
 # ---- training ---------------------------------------------------------------
 
 def train(tok, texts, stop_ids, cfg, log):
-    """Trains one model; returns its best averaged weights and the loss that chose them."""
+    """Trains one model. Returns its best averaged weights and their validation loss."""
     torch.manual_seed(cfg["seed"])
     rng = np.random.default_rng(cfg["seed"])
     eot = tok.token_to_id(EOT)
@@ -189,8 +189,7 @@ def train(tok, texts, stop_ids, cfg, log):
                             lr=cfg["lr"], betas=(0.9, 0.98), fused=True)
     step_fn = torch.compile(model)
     plain = torch.from_numpy(encode(tok, texts)).cuda()
-    # BPE dropout segments the same text anew for each pass: with one book to learn
-    # from, the cheapest regulariser there is.
+    # BPE dropout segments the text differently in each epoch, which regularizes.
     pieces = json.loads(tok.to_str())
     pieces["model"]["dropout"] = cfg["bpe_dropout"]
     noisy_tok = Tokenizer.from_str(json.dumps(pieces))
@@ -236,7 +235,7 @@ def train(tok, texts, stop_ids, cfg, log):
 # ---- GGUF -------------------------------------------------------------------
 
 def q8_0(w):
-    """Blocks of 32: a half scale d = max|w|/127, then round(w/d) as int8."""
+    """Returns Q8_0 blocks of 32: a float16 scale d = max|w|/127, then round(w/d) as int8."""
     b = w.astype(np.float32).reshape(-1, 32)
     d = (np.abs(b).max(1) / 127).astype(np.float16)
     inv = np.divide(1, d.astype(np.float32), out=np.zeros(len(d), np.float32), where=d != 0)
@@ -248,7 +247,7 @@ def q8_0(w):
 
 
 def gguf(path, meta, tensors):
-    """Version 3, alignment 32. meta: (key, value); tensors: (name, dims, type, bytes)."""
+    """Writes version 3, alignment 32. meta: (key, value); tensors: (name, dims, type, bytes)."""
     s = lambda t: struct.pack("<Q", len(t.encode())) + t.encode()
 
     def value(v):
@@ -270,7 +269,7 @@ def gguf(path, meta, tensors):
 
 
 def export(path, state, tok):
-    """Writes the model; returns the state rounded as the file holds it."""
+    """Writes the model. Returns its weights as rounded in the file."""
     vocab = sorted(tok.get_vocab().items(), key=lambda e: e[1])
     assert [i for _, i in vocab] == list(range(SHAPE["vocab"]))
     merges = json.loads(tok.to_str())["model"]["merges"]
@@ -326,7 +325,7 @@ def main():
     tok = train_tokenizer(texts)
     eot = tok.token_to_id(EOT)
     stop_ids = encode(tok, stop)
-    held_ids = encode(tok, ["".join(held)])[:-1]  # as one text: what `lockstep perplexity` reads
+    held_ids = encode(tok, ["".join(held)])[:-1]  # as one text, like `lockstep perplexity`
     print(f"{len(chs)} chapters; {len(encode(tok, texts))} training, {len(stop_ids)} stopping, {len(held_ids)} held-out tokens", flush=True)
 
     runs, best = [], None

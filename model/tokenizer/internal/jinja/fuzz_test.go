@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzRender parses and renders anything: what comes back is text within the
-// limits or one of the package's errors.
+// FuzzRender renders arbitrary templates: the result is a text within the limits, or an
+// error of this package.
 func FuzzRender(f *testing.F) {
 	for _, c := range renderings {
 		f.Add(c.source)

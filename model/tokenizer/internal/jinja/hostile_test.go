@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// nested opens n times around a kernel.
+// nested returns kernel between n copies of open and of shut.
 func nested(open, kernel, shut string, n int) string {
 	return strings.Repeat(open, n) + kernel + strings.Repeat(shut, n)
 }
@@ -69,10 +69,8 @@ var hostile = []struct{ name, reason, source string }{
 	{"long source", "more than any template has", strings.Repeat(" ", maxSource+1)},
 }
 
-// TestHostile renders what would use up time, memory or the stack, each with no
-// other answer than an error that says so, and with memory within what
-// templates may use. The time is only there to end a test that hangs: what is
-// bounded is the work.
+// TestHostile renders templates that would exhaust time, memory or the stack. Each must
+// fail with ErrLimit within the memory budget. The time limit only ends a test that hangs.
 func TestHostile(t *testing.T) {
 	for _, c := range hostile {
 		t.Run(c.name, func(t *testing.T) {
@@ -85,7 +83,7 @@ func TestHostile(t *testing.T) {
 			if !errors.Is(err, ErrLimit) {
 				t.Errorf("%s: %v, want %v", c.reason, err, ErrLimit)
 			}
-			const most = 512 << 20 // of everything ever allocated, garbage included
+			const most = 512 << 20 // all allocations, including garbage
 			if used := after.TotalAlloc - before.TotalAlloc; used > most {
 				t.Errorf("%s: %d MiB were allocated", c.reason, used>>20)
 			}

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// fixed is the clock of the tests.
+// fixed is the time of all renderings.
 var fixed = time.Date(2026, time.July, 4, 9, 5, 6, 0, time.UTC)
 
-// conversation is what the tests' templates are given.
+// conversation returns the variables of all renderings.
 func conversation() *Dict {
 	return NewDict(
 		"messages", []any{
@@ -30,8 +30,8 @@ func render(source string) (string, error) {
 	return t.Render(conversation(), fixed)
 }
 
-// The expected texts are those of Python's jinja2 in the environment that
-// transformers gives it.
+// The expected texts are those of Python's jinja2 in the environment of transformers,
+// except that tuples print as lists.
 var renderings = []struct{ name, reason, source, want string }{
 	{"literals", "each as Python prints it", `{{ 1 }} {{ 1_000 }} {{ 2.50 }} {{ 1e3 }} {{ true }} {{ False }} {{ none }} {{ None }} {{ 'a' }}`, "1 1000 2.5 1000.0 True False None None a"},
 	{"escapes", "Python's escapes in strings", `{{ 'a\n\t\\n\'\"\x41\u00e9\d' }}{{ "it's" }}`, "a\n\t\\n'\"A\u00e9\\dit's"},
