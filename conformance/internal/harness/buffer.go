@@ -47,9 +47,9 @@ func (r *Fixture) alloc(name string, bytes int, input bool) *Buffer {
 		r.Fatalf("%s: %d bytes: %v", name, bytes, err)
 	}
 	m := &Buffer{r: r, name: name, memory: b, guard: guard, input: input, images: make([][]byte, r.suite.Patterns)}
-	for w := range m.images {
-		m.images[w] = make([]byte, bytes+2*guard)
-		fill(m.images[w], w)
+	for pattern := range m.images {
+		m.images[pattern] = make([]byte, bytes+2*guard)
+		fill(m.images[pattern], pattern)
 	}
 	r.buffers = append(r.buffers, m)
 	return m
@@ -105,8 +105,8 @@ func (r *Fixture) Rows(name string, data []float32, width, stride int) *Buffer {
 
 // Set copies data to a byte offset.
 func (m *Buffer) Set(offset int, data []byte) *Buffer {
-	for w := range m.images {
-		copy(m.image(w)[offset:offset+len(data)], data)
+	for pattern := range m.images {
+		copy(m.image(pattern)[offset:offset+len(data)], data)
 	}
 	return m
 }
@@ -136,8 +136,8 @@ func (m *Buffer) SetU32s(offset int, data []uint32) *Buffer {
 
 // Poison makes a range uninitialized again.
 func (m *Buffer) Poison(offset, bytes int) *Buffer {
-	for w := range m.images {
-		fill(m.image(w)[offset:offset+bytes], w)
+	for pattern := range m.images {
+		fill(m.image(pattern)[offset:offset+bytes], pattern)
 	}
 	return m
 }
@@ -216,10 +216,10 @@ func (m *Buffer) U32s() []uint32 {
 // Untouched reports a failure if a kernel wrote to an uninitialized range.
 func (m *Buffer) Untouched(offset, bytes int) {
 	m.r.T.Helper()
-	for w := range m.images {
+	for pattern := range m.images {
 		want := make([]byte, bytes)
-		fill(want, w)
-		if i := FirstDifferentByte(m.image(w)[offset:offset+bytes], want); i >= 0 {
+		fill(want, pattern)
+		if i := FirstDifferentByte(m.image(pattern)[offset:offset+bytes], want); i >= 0 {
 			m.r.Errorf("%s: byte %d was written outside the kernel's output", m.name, offset+i)
 			return
 		}
