@@ -41,7 +41,7 @@ type Trace struct {
 // NewTrace returns an empty trace.
 func NewTrace() *Trace { return &Trace{rows: map[Op]map[int][]float64{}} }
 
-// Add records values [rows, width], of which the first row is at position. It copies them.
+// Add copies values [rows, width]. The first row is at position.
 // Its signature is that of a float64 tap.
 func (t *Trace) Add(layer int, op string, position, width int, values []float64) {
 	t.own(layer, op, position, width, slices.Clone(values))

@@ -18,9 +18,9 @@ import (
 
 // Options configures Run. Zero values are replaced as the comments say.
 type Options struct {
-	Depths  []int // decode one sequence after so many cached positions
-	Prompts []int // prefill prompts of so many tokens
-	Batches []int // decode so many sequences together
+	Depths  []int // cached positions before decoding, one case each
+	Prompts []int // tokens of prompts, one case each
+	Batches []int // sequences that decode together, one case each
 
 	Repeats int // maximum per case; 0: 5
 	Steps   int // decoding steps per repeat; 0: as many as Budget allows, up to 128
@@ -49,7 +49,7 @@ type Options struct {
 }
 
 // Cache is the size of a paged KV cache. If Pages is 0, the size is unlimited.
-type Cache struct{ Pages, PagePositions int }
+type Cache struct{ Pages, PageTokens int }
 
 // Kind is the kind of work that a case measures.
 type Kind string

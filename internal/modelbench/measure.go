@@ -75,9 +75,9 @@ func (b *bench) skipReason(c Case) string {
 		return fmt.Sprintf("the engine steps %d sequences together", most)
 	}
 	if r := b.o.Cache; r.Pages > 0 {
-		each := (b.o.capacity(c, limit) + r.PagePositions - 1) / r.PagePositions
+		each := (b.o.capacity(c, limit) + r.PageTokens - 1) / r.PageTokens
 		if need := c.Sequences * each; need > r.Pages {
-			return fmt.Sprintf("needs room for %d positions; the KV cache has %d", need*r.PagePositions, r.Pages*r.PagePositions)
+			return fmt.Sprintf("needs room for %d positions; the KV cache has %d", need*r.PageTokens, r.Pages*r.PageTokens)
 		}
 	}
 	if b.rate > 0 {

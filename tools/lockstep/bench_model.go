@@ -291,7 +291,7 @@ func (c *benchModelCmd) onDevice(e *env, dev driver.Device, m *benchModel, o mod
 	}
 	useMeter(&o, energy)
 	o.Sequences, o.Warm, o.Counts = benchSequences, engine.Warm, func() modelbench.Counts { return countsOf(engine) }
-	o.Cache = modelbench.Cache{Pages: ao.KVPages, PagePositions: attention.PageTokens}
+	o.Cache = modelbench.Cache{Pages: ao.KVPages, PageTokens: attention.PageTokens}
 	return &bench{engine, energy, o, r}, nil
 }
 

@@ -36,7 +36,7 @@ func TestPTXHeadDims(t *testing.T) {
 	}
 }
 
-// fewKernels replaces the kernels of --all by three small ones, of which one needs sm_90.
+// fewKernels replaces the kernels of --all by three small ones. One needs sm_90.
 func fewKernels(t *testing.T) []kernel.Spec {
 	few := []kernel.Spec{peak.Read(), kernelNamed("peak_bulk_read"), kernelNamed("rmsnorm")}
 	kernels = func() []kernel.Spec { return few }
