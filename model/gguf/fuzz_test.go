@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -58,7 +59,7 @@ func writeAgain(t *testing.T, f *File) *File {
 // An error of the Writer wraps exactly one kind.
 func FuzzRoundTrip(f *testing.F) {
 	f.Add("key", "text", int64(-1), uint64(1), 0.5, true, []byte("data"), "name", uint32(0), int64(2), int64(3), uint32(32))
-	f.Add("", "\xff", int64(1<<62), uint64(1<<63), -0.0, false, []byte{}, "", uint32(8), int64(32), int64(1), uint32(64))
+	f.Add("", "\xff", int64(1<<62), uint64(1<<63), math.Copysign(0, -1), false, []byte{}, "", uint32(8), int64(32), int64(1), uint32(64))
 	f.Add("general.architecture", "llama", int64(0), uint64(0), 1e300, true, []byte{0xff}, "blk.0.attn_q.weight", uint32(12), int64(256), int64(2), uint32(1<<20))
 	f.Add(keyAlignment, "", int64(0), uint64(0), 0.0, false, []byte{1}, "t", uint32(4), int64(-1), int64(0), uint32(0))
 	f.Fuzz(func(t *testing.T, key, text string, i int64, u uint64, x float64, b bool, raw []byte, name string, format uint32, rows, cols int64, align uint32) {

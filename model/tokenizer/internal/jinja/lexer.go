@@ -27,6 +27,11 @@ type token struct {
 	line int
 }
 
+// is reports whether t is that name or symbol.
+func (t token) is(text string) bool {
+	return t.text == text && (t.kind == tokenName || t.kind == tokenSymbol)
+}
+
 // lexer splits a template into tokens. It applies the whitespace control of Jinja with
 // trim_blocks and lstrip_blocks.
 type lexer struct {
@@ -135,7 +140,7 @@ func (l *lexer) tag() (lineStart bool) {
 	}
 	first := len(l.tokens)
 	sign := l.expression(closing)
-	if inner := l.tokens[first:]; block && len(inner) == 1 && inner[0].text == "raw" {
+	if inner := l.tokens[first:]; block && len(inner) == 1 && inner[0].is("raw") {
 		l.tokens = l.tokens[:first-1]
 		return l.raw(l.trimAfter(sign, true))
 	}

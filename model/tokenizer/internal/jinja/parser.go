@@ -47,11 +47,7 @@ func (p *parser) next() token {
 	return t
 }
 
-// at reports whether the next token is that name or symbol.
-func (p *parser) at(text string) bool {
-	t := p.tokens[0]
-	return t.text == text && (t.kind == tokenName || t.kind == tokenSymbol)
-}
+func (p *parser) at(text string) bool { return p.tokens[0].is(text) }
 
 // accept skips the next token if it is one of those names or symbols, and returns it.
 func (p *parser) accept(texts ...string) (string, bool) {
@@ -321,9 +317,8 @@ func (p *parser) comparison() expr {
 	var others []expr
 	for {
 		op, ok := p.accept("==", "!=", "<", "<=", ">", ">=", "in")
-		if !ok && p.at("not") && p.tokens[1].text == "in" {
-			p.next()
-			p.next()
+		if !ok && p.at("not") && p.tokens[1].is("in") {
+			p.tokens = p.tokens[2:]
 			op, ok = "not in", true
 		}
 		if !ok {
@@ -451,7 +446,7 @@ func (p *parser) arguments() func(in *interp, s *scope) args {
 	var names []string
 	named := map[string]expr{}
 	for !p.skip(")") {
-		if p.tokens[0].kind == tokenName && p.tokens[1].text == "=" && p.tokens[1].kind == tokenSymbol {
+		if p.tokens[0].kind == tokenName && p.tokens[1].is("=") {
 			name := p.name()
 			p.expect("=")
 			names, named[name] = append(names, name), p.expression()

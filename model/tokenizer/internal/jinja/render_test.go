@@ -158,6 +158,7 @@ func TestRenderRefuses(t *testing.T) {
 		{"empty tag", "no expression", `{{ }}`, ErrSyntax, ""},
 		{"unknown character", "no operator", `{{ 1 @ 2 }}`, ErrSyntax, "'@'"},
 		{"in at the beginning", "an operand is missing", `{{ in x }}`, ErrSyntax, "in"},
+		{"not before a string", "only the keyword in follows not", `{{ 1 not 'in' }}`, ErrSyntax, "not"},
 		{"undefined bound", "as Python does", `{{ [1][x:] }}`, ErrEval, "bound"},
 		{"unclosed raw", "it ends nowhere", `{% raw %}a`, ErrSyntax, "unclosed raw"},
 		{"unclosed argument list", "it ends nowhere", `{{ f(1, }}`, ErrSyntax, ""},
