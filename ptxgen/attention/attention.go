@@ -63,7 +63,7 @@ type kvShape struct {
 func (s kvShape) check() error {
 	switch {
 	case s.format != quant.F32 && s.format != quant.F16 && s.format != quant.BF16:
-		return fmt.Errorf("KV: %v: want F32, F16 or BF16", s.format)
+		return fmt.Errorf("cache of %v: want F32, F16 or BF16", s.format)
 	case s.headDim < 8 || s.headDim > 256 || s.headDim%8 != 0:
 		return fmt.Errorf("HeadDim: %d is no multiple of 8 up to 256", s.headDim)
 	case s.page < 16 || s.page > 1024 || s.page&(s.page-1) != 0:

@@ -17,6 +17,11 @@
 // A suffix N means that an operand is a Go constant: x.MulN(4). Integer operations on constants
 // are evaluated when the kernel is built.
 //
+// # Parameters
+//
+// [Declare] declares a kernel's parameters, the fields of a struct. [Kernel.Launch] takes the same
+// struct with host values.
+//
 // # Control flow
 //
 // A Go for loop is unrolled. [Builder.For] and [Builder.While] emit loops, [Builder.If] emits a

@@ -10,27 +10,6 @@ import (
 	"sync"
 )
 
-// A kernel declares its parameters once, as a struct whose exported fields have the types
-// Global, U32, U64 and F32. The entry's parameters have the order of the fields and their
-// names in snake case: XStride becomes x_stride. The generator binds the fields to device
-// values, a launch sets them to host values:
-//
-//	type params struct {
-//		X, Y  ptx.Global `align:"16"`
-//		Width ptx.U32
-//		Scale ptx.F32
-//	}
-//
-//	var p params
-//	ptx.Declare(b, &p) // p.X, p.Width, … are values of the kernel
-//
-//	k.Launch(grid, 256, 0, &params{
-//		X: ptx.Addr(x), Y: ptx.Addr(y), Width: ptx.Uint(n), Scale: ptx.Float(2),
-//	})
-//
-// A Global is aligned to 4 bytes unless its tag says otherwise. A kernel may declare several
-// structs, one after the other; a launch passes them in the same order.
-
 // Address is an address in device memory. 0 is the address of an optional argument that is
 // left out.
 type Address = uint64
@@ -58,8 +37,28 @@ func hostValue(c class, bits uint64) operand { return operand{kind: immediate, c
 // it depends on the kernel and no tag can tell.
 func AlignedTo(align int) Global { return Global{Pointer{align: align}} }
 
-// Declare declares the parameters of the struct that params points to, and sets its fields
-// to the values that the kernel loads.
+// Declare declares the parameters of a kernel: the exported fields of the struct that params
+// points to, of types Global, U32, U64 and F32, in their order. It sets each field to the
+// value that the kernel loads. The names are those of the fields in snake case: XStride
+// becomes x_stride. A Global is aligned to 4 bytes unless its tag says otherwise.
+//
+//	type params struct {
+//		X, Y  ptx.Global `align:"16"`
+//		Width ptx.U32
+//		Scale ptx.F32
+//	}
+//
+//	var p params
+//	ptx.Declare(b, &p) // p.X, p.Width, … are values of the kernel
+//
+// Launches pass the same struct with host values:
+//
+//	k.Launch(grid, 256, 0, &params{
+//		X: ptx.Addr(x), Y: ptx.Addr(y), Width: ptx.Uint(n), Scale: ptx.Float(2),
+//	})
+//
+// A kernel may declare several structs, one after the other; a launch passes them in the same
+// order.
 func Declare(b *Builder, params any) {
 	v, fields := fieldsOf(params)
 	for _, f := range fields {

@@ -30,7 +30,7 @@ type Buffers struct {
 	Logits ptx.Address // f32 [R, vocab]
 	argmax ptx.Address // scratch memory of Argmax
 
-	partial   ptx.Address // scratch memory of AttentionDecode
+	partial   ptx.Address // scratch memory of attention.Decode
 	workspace ptx.Address // scratch memory of Gemv and GemvWide
 	quantized ptx.Address // quantized activations
 
