@@ -23,7 +23,7 @@ import (
 
 // derived are the parameters whose values a launch computes from several arguments.
 var derived = []string{
-	"parts", "units", "tile_bytes", "span", "chunk", "split_log2", "parts_log2", "share", "sets", "round", // cut up the work
+	"parts", "vectors", "units", "tile_bytes", "span", "chunk", "split_log2", "parts_log2", "share", "sets", "round", // cut up the work
 	"sums", "group", "scale_log2e", "page_log2", // attention
 	"half", "step", "gap", // RoPE
 	"n", "run", // moe.Group
@@ -60,7 +60,7 @@ func launchDistinct(t *testing.T, s kernel.Spec, k *ptx.Kernel) (ptx.Launch, map
 	gated := strings.Contains(s.Name(), "gated")
 	switch s := s.(type) {
 	case kernel.Typed[peak.ReadArgs]:
-		return launch(t, s, k, peak.ReadArgs{Bytes: 160, CTAs: 2}, "Units")
+		return launch(t, s, k, peak.ReadArgs{Bytes: 160, CTAs: 2})
 	case kernel.Typed[peak.BulkReadArgs]:
 		return launch(t, s, k, peak.BulkReadArgs{Chunks: 3, CTAs: 2})
 	case kernel.Typed[peak.MMAArgs]:

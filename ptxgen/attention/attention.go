@@ -114,7 +114,7 @@ func (kv PagedKV) checks(sequences, heads, page int) []host.Check {
 		host.Bound("Sequences", sequences, 1, 65535), host.Bound("Heads", heads, 1, 65535), host.Bound("KVHeads", kv.KVHeads, 1, heads),
 		checkPages(sequences, kv.MaxPages, page),
 		host.Refuse(heads%max(kv.KVHeads, 1) != 0, "KVHeads", "%d do not divide %d heads", kv.KVHeads, heads),
-		host.Given("K", kv.K), host.Given("V", kv.V), host.Given("Table", kv.Table), host.Given("Lengths", kv.Lengths),
+		host.NonNil("K", kv.K), host.NonNil("V", kv.V), host.NonNil("Table", kv.Table), host.NonNil("Lengths", kv.Lengths),
 	}
 }
 

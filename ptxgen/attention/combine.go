@@ -168,7 +168,7 @@ func (s combineShape) launch(k *ptx.Kernel, a CombineArgs) (ptx.Launch, error) {
 		host.Bound("Sequences", a.Sequences, 1, 65535), host.Bound("Heads", a.Heads, 1, host.MaxSize),
 		host.Bound("Page", page, 1, host.MaxSize), host.Refuse(page&(page-1) != 0, "Page", "%d is no power of two", page),
 		host.Bound("Window", a.Window, 0, host.MaxSize), checkPages(a.Sequences, a.MaxPages, page),
-		host.Given("Scratch", a.Scratch), host.Given("Lengths", a.Lengths), host.Given("Out", a.Out),
+		host.NonNil("Scratch", a.Scratch), host.NonNil("Lengths", a.Lengths), host.NonNil("Out", a.Out),
 	}
 	checks = append(checks, checkStride("OutStride", a.OutStride, a.Heads*s.headDim, host.MaxSize/max(a.Sequences, 1))...)
 	if err := host.Valid(k, checks...); err != nil {

@@ -294,7 +294,7 @@ func (d decodeShape) launch(k *ptx.Kernel, a DecodeArgs) (ptx.Launch, error) {
 	longest := host.MaxSize / max(a.Sequences, 1) // stride: rows are counted in 32 bits
 	checks := slices.Concat(a.KV.checks(a.Sequences, a.Heads, d.page), a.Scoring.checks(), checkStride("QStride", a.QStride, a.Heads*d.headDim, longest))
 	checks = append(checks, host.Bound("Pages", pages, 1, a.KV.MaxPages), host.Bound("SMs", a.SMs, 0, host.MaxSize),
-		host.Bound("Fresh", a.Fresh, 0, 65535), host.Given("Q", a.Q), host.Given("Scratch", a.Scratch))
+		host.Bound("Fresh", a.Fresh, 0, 65535), host.NonNil("Q", a.Q), host.NonNil("Scratch", a.Scratch))
 	if err := host.Valid(k, checks...); err != nil {
 		return ptx.Launch{}, err
 	}

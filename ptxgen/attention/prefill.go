@@ -137,7 +137,7 @@ func (f prefillShape) launch(k *ptx.Kernel, a PrefillArgs) (ptx.Launch, error) {
 	checks := slices.Concat(a.KV.checks(a.Sequences, a.Heads, f.page), a.Scoring.checks(),
 		checkStride("QStride", a.QStride, width, host.MaxSize), checkStride("OutStride", a.OutStride, width, host.MaxSize))
 	checks = append(checks, host.Bound("MaxQueries", a.MaxQueries, 1, 65535*f.blockQ),
-		host.Given("Q", a.Q), host.Given("Out", a.Out), host.Given("Starts", a.Starts))
+		host.NonNil("Q", a.Q), host.NonNil("Out", a.Out), host.NonNil("Starts", a.Starts))
 	if err := host.Valid(k, checks...); err != nil {
 		return ptx.Launch{}, err
 	}

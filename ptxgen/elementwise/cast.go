@@ -101,10 +101,10 @@ func launchCast(k *ptx.Kernel, a CastArgs, to quant.Format) (ptx.Launch, error) 
 	a.Stride = cmp.Or(a.Stride, a.Width)
 	checks := []host.Check{
 		host.Bound("Rows", a.Rows, 1, host.MaxSize), host.Bound("Width", a.Width, 1, host.MaxSize-castAlign),
-		host.Bound("Stride", a.Stride, a.Width, host.MaxSize), host.Given("X", a.X), host.Given("Y", a.Y),
+		host.Bound("Stride", a.Stride, a.Width, host.MaxSize), host.NonNil("X", a.X), host.NonNil("Y", a.Y),
 	}
 	if to == quant.F16 {
-		checks = append(checks, host.Given("Scale", a.Scale))
+		checks = append(checks, host.NonNil("Scale", a.Scale))
 	}
 	if err := host.Valid(k, checks...); err != nil {
 		return ptx.Launch{}, err

@@ -95,7 +95,7 @@ func launchFused(k *ptx.Kernel, a FusedArgs) (ptx.Launch, error) {
 	if err := host.Valid(k, host.Bound("Rows", a.Rows, 1, host.MaxSize), host.Bound("Width", a.Width, 1, host.MaxSize),
 		host.Bound("XStride", a.XStride, a.Width, host.MaxSize), host.Bound("UpStride", a.UpStride, a.Width, host.MaxSize),
 		host.Bound("YStride", a.YStride, a.Width, host.MaxSize), host.Bound("Activation", int(a.Activation), int(Identity), int(GELU)),
-		host.Given("X", a.X), host.Given("Y", a.Y), host.Number("Cap", a.Cap)); err != nil {
+		host.NonNil("X", a.X), host.NonNil("Y", a.Y), host.Number("Cap", a.Cap)); err != nil {
 		return ptx.Launch{}, err
 	}
 	contiguous := a.XStride == a.Width && a.UpStride == a.Width && a.YStride == a.Width

@@ -170,7 +170,7 @@ func (s Digits) check(k *ptx.Kernel, a DigitsArgs) error {
 	}
 	return host.Valid(k, host.Bound("K", a.K, 1, 1<<24), host.Bound("Vectors", a.Vectors, 1, 65535),
 		host.Bound("XStride", a.XStride, a.K, host.MaxSize), host.Bound("Norm", int(a.Norm), 0, int(norm.Layer)),
-		host.Number("Eps", a.Eps), host.Given("X", a.X), host.Given("Out", a.Out))
+		host.Number("Eps", a.Eps), host.NonNil("X", a.X), host.NonNil("Out", a.Out))
 }
 
 // Launch makes a launch.

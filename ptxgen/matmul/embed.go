@@ -79,7 +79,7 @@ func launchEmbed(k *ptx.Kernel, a EmbedArgs, format quant.Format) (ptx.Launch, e
 	if a.Scale == 0 {
 		a.Scale = 1
 	}
-	if err := host.Valid(k, checkK(format, a.K), host.Bound("Count", a.Count, 1, host.MaxSize), host.Given("W", a.W), host.Given("Out", a.Out)); err != nil {
+	if err := host.Valid(k, checkK(format, a.K), host.Bound("Count", a.Count, 1, host.MaxSize), host.NonNil("W", a.W), host.NonNil("Out", a.Out)); err != nil {
 		return ptx.Launch{}, err
 	}
 	p := Packing{format, a.K}

@@ -61,7 +61,7 @@ func (s GEMM) checkArgs(k *ptx.Kernel, a GEMMArgs) error {
 		host.Bound("RowsPerX", a.RowsPerX, 1, host.MaxSize), host.Bound("ExpertBytes", a.ExpertBytes, 0, math.MaxInt)); err != nil {
 		return err
 	}
-	if err := host.Valid(k, host.Given("X", a.X), host.Given("W", a.W), host.Given("Y", a.Y)); err != nil {
+	if err := host.Valid(k, host.NonNil("X", a.X), host.NonNil("W", a.W), host.NonNil("Y", a.Y)); err != nil {
 		return err
 	}
 	switch {

@@ -149,7 +149,7 @@ func (s GemvBatch) check(k *ptx.Kernel, a GemvBatchArgs) error {
 		return host.Errorf(k, "Up", "two matrices are for the gated kernel, which needs both")
 	}
 	return host.Valid(k, host.Bound("Activation", int(a.Activation), 0, int(elementwise.GELU)), host.Number("Softcap", a.Softcap),
-		host.Given("Digits", a.Digits), host.Given("W", a.W), host.Given("Y", a.Y))
+		host.NonNil("Digits", a.Digits), host.NonNil("W", a.W), host.NonNil("Y", a.Y))
 }
 
 // Launch implements BatchKernel.

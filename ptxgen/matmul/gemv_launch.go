@@ -94,7 +94,7 @@ func (s Gemv) check(k *ptx.Kernel, a GemvArgs) error {
 		host.Bound("Activation", int(a.Activation), 0, int(elementwise.GELU)),
 		host.Bound("SlotsPerX", a.SlotsPerX, 1, 65535), host.Bound("ExpertBytes", a.ExpertBytes, 0, math.MaxInt),
 		host.Number("Eps", a.Eps), host.Number("Softcap", a.Softcap),
-		host.Given("X", a.X), host.Given("W", a.W), host.Given("Y", a.Y)); err != nil {
+		host.NonNil("X", a.X), host.NonNil("W", a.W), host.NonNil("Y", a.Y)); err != nil {
 		return err
 	}
 	switch {

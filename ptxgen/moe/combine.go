@@ -78,7 +78,7 @@ func launchCombine(k *ptx.Kernel, a CombineArgs) (ptx.Launch, error) {
 	}
 	parts := host.CeilDiv(a.Width, 4*combineThreads)
 	if err := host.Valid(k, host.Bound("Tokens", a.Tokens, 1, host.MaxSize/max(parts, maxUsed)),
-		host.Given("Weights", a.Weights), host.Given("Out", a.Out), host.Given("Y", a.Y)); err != nil {
+		host.NonNil("Weights", a.Weights), host.NonNil("Out", a.Out), host.NonNil("Y", a.Y)); err != nil {
 		return ptx.Launch{}, err
 	}
 	return k.Launch([3]uint32{uint32(a.Tokens * parts), 1, 1}, combineThreads, 0, &combineParams{

@@ -111,7 +111,7 @@ type GroupArgs struct {
 func launchGroup(k *ptx.Kernel, a GroupArgs) (ptx.Launch, error) {
 	if err := host.Valid(k, host.Bound("K", a.K, 1, maxUsed), host.Bound("Tokens", a.Tokens, 1, host.MaxSize/maxUsed),
 		host.Bound("Experts", a.Experts, 1, host.MaxSize-1),
-		host.Given("Chosen", a.Chosen), host.Given("Offsets", a.Offsets), host.Given("Order", a.Order)); err != nil {
+		host.NonNil("Chosen", a.Chosen), host.NonNil("Offsets", a.Offsets), host.NonNil("Order", a.Order)); err != nil {
 		return ptx.Launch{}, err
 	}
 	n := a.Tokens * a.K

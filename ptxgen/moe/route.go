@@ -144,7 +144,7 @@ type RouteArgs struct {
 func launchRoute(k *ptx.Kernel, a RouteArgs) (ptx.Launch, error) {
 	if err := host.Valid(k, host.Bound("Experts", a.Experts, 1, maxExperts), host.Bound("K", a.K, 1, min(a.Experts, maxUsed)),
 		host.Bound("Tokens", a.Tokens, 1, host.MaxSize/maxUsed),
-		host.Given("Logits", a.Logits), host.Given("Weights", a.Weights), host.Given("Chosen", a.Chosen)); err != nil {
+		host.NonNil("Logits", a.Logits), host.NonNil("Weights", a.Weights), host.NonNil("Chosen", a.Chosen)); err != nil {
 		return ptx.Launch{}, err
 	}
 	normalize := 0

@@ -113,7 +113,7 @@ func launch(k *ptx.Kernel, a RowsArgs) (ptx.Launch, error) {
 	a.XStride, a.YStride = cmp.Or(a.XStride, row), cmp.Or(a.YStride, row)
 	if err := host.Valid(k, host.Bound("Heads", a.Heads, 1, host.MaxSize), host.Bound("Tokens", a.Tokens, 1, host.MaxSize/max(a.Heads, 1)),
 		host.Bound("Width", a.Width, 1, host.MaxSize), host.Bound("XStride", a.XStride, row, host.MaxSize), host.Bound("YStride", a.YStride, row, host.MaxSize),
-		host.Number("Eps", a.Eps), host.Given("X", a.X), host.Given("Weight", a.Weight), host.Given("Y", a.Y)); err != nil {
+		host.Number("Eps", a.Eps), host.NonNil("X", a.X), host.NonNil("Weight", a.Weight), host.NonNil("Y", a.Y)); err != nil {
 		return ptx.Launch{}, err
 	}
 	threads := device.RowThreads(host.CeilDiv(a.Width, cachedVec4s))

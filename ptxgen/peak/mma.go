@@ -61,7 +61,7 @@ func (a MMAArgs) FLOP() float64 {
 
 func launchMMA(k *ptx.Kernel, a MMAArgs) (ptx.Launch, error) {
 	if err := host.Valid(k, host.Bound("CTAs", a.CTAs, 1, maxCTAs), host.Bound("Rounds", a.Rounds, 0, host.MaxSize),
-		host.Given("Out", a.Out)); err != nil {
+		host.NonNil("Out", a.Out)); err != nil {
 		return ptx.Launch{}, err
 	}
 	return k.Launch([3]uint32{uint32(a.CTAs), 1, 1}, mmaThreads, 0, &mmaParams{Out: ptx.Addr(a.Out), Rounds: ptx.Uint(a.Rounds)})

@@ -19,17 +19,17 @@ const readThreads = 256 // per CTA
 //
 //	out[t] = xor of the words of in[t], in[t+threads], in[t+2*threads], …
 //
-// where an element of in is 16 bytes.
+// where in is an array of vectors of 16 bytes.
 func Read() kernel.Typed[ReadArgs] { return kernel.New("peak_read", buildRead, launchRead) }
 
 type readParams struct {
-	In    ptx.Global `align:"16"`
-	Out   ptx.Global
-	Units ptx.U32 // elements of 16 bytes
+	In      ptx.Global `align:"16"`
+	Out     ptx.Global
+	Vectors ptx.U32 // of 16 bytes
 }
 
 func buildRead(b *ptx.Builder) (*ptx.Kernel, error) {
-	b.Doc("out[t] = xor of the words of in[t + j*threads], in units of 16 bytes")
+	b.Doc("out[t] = xor of the words of in[t + j*threads], in vectors of 16 bytes")
 	const unroll = 8 // loads in flight per thread
 	var p readParams
 	ptx.Declare(b, &p)
@@ -42,7 +42,7 @@ func buildRead(b *ptx.Builder) (*ptx.Kernel, error) {
 	i := ptx.Var(t)
 	b.Comment("%d loads before the first is used", unroll)
 	ahead := threads.MulN(unroll - 1)
-	b.While(func() ptx.Pred { return i.Add(ahead).Lt(p.Units) }, func() {
+	b.While(func() ptx.Pred { return i.Add(ahead).Lt(p.Vectors) }, func() {
 		var v [unroll][4]ptx.U32
 		for j := range v {
 			v[j] = p.In.At(i, 16).LoadU32x4(ptx.Streamed)
@@ -52,7 +52,7 @@ func buildRead(b *ptx.Builder) (*ptx.Kernel, error) {
 			fold(v[j])
 		}
 	})
-	b.While(func() ptx.Pred { return i.Lt(p.Units) }, func() {
+	b.While(func() ptx.Pred { return i.Lt(p.Vectors) }, func() {
 		fold(p.In.At(i, 16).LoadU32x4(ptx.Streamed))
 		ptx.Set(i, i.Add(threads))
 	})
@@ -71,11 +71,11 @@ type ReadArgs struct {
 func launchRead(k *ptx.Kernel, a ReadArgs) (ptx.Launch, error) {
 	if err := host.Valid(k,
 		host.Refuse(a.Bytes < 0 || a.Bytes%16 != 0 || a.Bytes/16 > math.MaxInt32, "Bytes", "%d is no multiple of 16 below 32 GiB", a.Bytes),
-		host.Bound("CTAs", a.CTAs, 1, maxCTAs), host.Given("In", a.In), host.Given("Out", a.Out)); err != nil {
+		host.Bound("CTAs", a.CTAs, 1, maxCTAs), host.NonNil("In", a.In), host.NonNil("Out", a.Out)); err != nil {
 		return ptx.Launch{}, err
 	}
 	return k.Launch([3]uint32{uint32(a.CTAs), 1, 1}, readThreads, 0, &readParams{
-		In: ptx.Addr(a.In), Out: ptx.Addr(a.Out), Units: ptx.Uint(int(a.Bytes / 16)),
+		In: ptx.Addr(a.In), Out: ptx.Addr(a.Out), Vectors: ptx.Uint(int(a.Bytes / 16)),
 	})
 }
 
@@ -145,7 +145,7 @@ type BulkReadArgs struct {
 
 func launchBulkRead(k *ptx.Kernel, a BulkReadArgs) (ptx.Launch, error) {
 	if err := host.Valid(k, host.Bound("CTAs", a.CTAs, 1, maxCTAs), host.Bound("Chunks", a.Chunks, 0, host.MaxSize-bulkStages*a.CTAs),
-		host.Given("In", a.In), host.Given("Out", a.Out)); err != nil {
+		host.NonNil("In", a.In), host.NonNil("Out", a.Out)); err != nil {
 		return ptx.Launch{}, err
 	}
 	return k.Launch([3]uint32{uint32(a.CTAs), 1, 1}, 32, BulkChunkBytes*bulkStages, &bulkReadParams{

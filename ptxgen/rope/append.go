@@ -304,17 +304,17 @@ func (a AppendArgs) checks(page int) []host.Check {
 		host.Bound("VStride", a.VStride, a.KVHeads*a.ValueDim, host.MaxSize),
 		host.Refuse(a.HeadDim%2 != 0, "HeadDim", "%d is odd, but elements are rotated in pairs", a.HeadDim),
 		host.Refuse(a.Rot%2 != 0, "Rot", "%d is odd, but elements are rotated in pairs", a.Rot),
-		host.Bound("MaxPages", a.MaxPages, min(a.KVHeads, 1), host.MaxSize/page), host.Number("Eps", a.Eps), host.Given("Positions", a.Positions),
+		host.Bound("MaxPages", a.MaxPages, min(a.KVHeads, 1), host.MaxSize/page), host.Number("Eps", a.Eps), host.NonNil("Positions", a.Positions),
 	}
 	if a.Heads > 0 {
-		list = append(list, host.Given("Q", a.Q))
+		list = append(list, host.NonNil("Q", a.Q))
 	}
 	if a.Rot > 0 {
-		list = append(list, host.Given("Freq", a.Freq))
+		list = append(list, host.NonNil("Freq", a.Freq))
 	}
 	if a.KVHeads > 0 {
-		list = append(list, host.Given("K", a.K), host.Given("V", a.V), host.Given("Table", a.Table),
-			host.Given("KCache", a.KCache), host.Given("VCache", a.VCache))
+		list = append(list, host.NonNil("K", a.K), host.NonNil("V", a.V), host.NonNil("Table", a.Table),
+			host.NonNil("KCache", a.KCache), host.NonNil("VCache", a.VCache))
 	}
 	return list
 }

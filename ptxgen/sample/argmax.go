@@ -71,7 +71,7 @@ type ArgmaxArgs struct {
 func launchArgmax(k *ptx.Kernel, a ArgmaxArgs) (ptx.Launch, error) {
 	a.Stride = cmp.Or(a.Stride, a.Vocab)
 	if err := host.Valid(k, host.Bound("Rows", a.Rows, 1, 65535), host.Bound("Vocab", a.Vocab, 1, host.MaxSize),
-		host.Bound("Stride", a.Stride, a.Vocab, host.MaxSize), host.Given("Logits", a.Logits), host.Given("Best", a.Best)); err != nil {
+		host.Bound("Stride", a.Stride, a.Vocab, host.MaxSize), host.NonNil("Logits", a.Logits), host.NonNil("Best", a.Best)); err != nil {
 		return ptx.Launch{}, err
 	}
 	return k.Launch([3]uint32{uint32(Slices(a.Vocab)), uint32(a.Rows), 1}, argmaxThreads, 0, &argmaxParams{
@@ -138,10 +138,10 @@ type ArgmaxMergeArgs struct {
 func launchArgmaxMerge(k *ptx.Kernel, a ArgmaxMergeArgs) (ptx.Launch, error) {
 	checks := []host.Check{
 		host.Bound("Rows", a.Rows, 1, 65535), host.Bound("Vocab", a.Vocab, 1, host.MaxSize),
-		host.Given("Best", a.Best), host.Given("Token", a.Token),
+		host.NonNil("Best", a.Best), host.NonNil("Token", a.Token),
 	}
 	if a.Positions != 0 || a.Lengths != 0 {
-		checks = append(checks, host.Given("Positions", a.Positions), host.Given("Lengths", a.Lengths))
+		checks = append(checks, host.NonNil("Positions", a.Positions), host.NonNil("Lengths", a.Lengths))
 	}
 	if err := host.Valid(k, checks...); err != nil {
 		return ptx.Launch{}, err

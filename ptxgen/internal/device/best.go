@@ -31,7 +31,7 @@ func (x Best) OverWarp(b *ptx.Builder) Best {
 
 // OverCTA returns the best candidate of all threads of the CTA.
 func (x Best) OverCTA(b *ptx.Builder) Best {
-	slots, lane := b.Shared("team_best", 8*32, 8), b.Lane()
+	slots, lane := b.Shared("warp_best", 8*32, 8), b.Lane()
 	x = x.OverWarp(b)
 	b.If(lane.EqN(0), func() { slots.At(b.Warp(), 8).StoreU32x2([2]ptx.U32{x.Value, x.Index}) })
 	b.Barrier()

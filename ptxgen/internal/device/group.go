@@ -20,7 +20,7 @@ func Warp(b *ptx.Builder) Group { return Group{b: b} }
 
 // CTA returns the group of the threads of a CTA. All of them must call each Sum and Max.
 func CTA(b *ptx.Builder) Group {
-	return Group{b: b, slots: b.Shared("team_slots", 8*32, 8), cta: true}
+	return Group{b: b, slots: b.Shared("warp_sums", 8*32, 8), cta: true}
 }
 
 // FirstThreads returns the group of the first n threads of a CTA. Its sums have the same

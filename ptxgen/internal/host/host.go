@@ -41,8 +41,8 @@ func Bound(field string, value, least, most int) Check {
 	return Check{}
 }
 
-// Given checks that an address is not 0.
-func Given(field string, address ptx.Address) Check {
+// NonNil checks that an address is not 0.
+func NonNil(field string, address ptx.Address) Check {
 	if address == 0 {
 		return Check{field, "no address"}
 	}
