@@ -13,12 +13,12 @@ import (
 // errorBehaviors cover invalid requests to a session. Each gives a typed error, leaves
 // the length unchanged, and the next request works.
 var errorBehaviors = []Behavior{
-	{"empty input", "an empty prompt is an error", noTokens},
-	{"token outside the vocabulary", "an error with the token and its index", badTokens},
+	{"empty input", "an empty prompt is an error", emptyInput},
+	{"token outside the vocabulary", "an error with the token and its index", tokenOutsideVocabulary},
 	{"cache overflow", "an error with needed and available positions, and no write past the end", cacheOverflow},
 	{"capacity beyond the context", "an error with both numbers", capacityBeyondContext},
 	{"truncate out of range", "an error, not clamping", truncateOutOfRange},
-	{"invalid restore", "too many positions, too small a session, a closed or foreign snapshot", restoreMisfit},
+	{"invalid restore", "too many positions, too small a session, a closed or foreign snapshot", invalidRestore},
 	{"canceled before Forward", "nothing is computed", canceledBefore},
 	{"canceled during Forward", "a partly written cache does not count", canceledInside},
 	{"closed session", "the released cache is not used", closedSession},
@@ -44,7 +44,7 @@ func (r *fixture) fails(ctx context.Context, input []int, sentinel error) error 
 	return err
 }
 
-func noTokens(r *fixture) {
+func emptyInput(r *fixture) {
 	r.fails(r.t.Context(), nil, model.ErrEmptyPrompt)
 	r.fails(r.t.Context(), []int{}, model.ErrEmptyPrompt)
 }
@@ -59,7 +59,7 @@ func containsAll(text string, values ...any) bool {
 	return true
 }
 
-func badTokens(r *fixture) {
+func tokenOutsideVocabulary(r *fixture) {
 	for _, id := range []int{-1, r.vocab, math.MaxInt} {
 		err := r.fails(r.t.Context(), []int{0, 1, id, 0}, model.ErrBadToken)
 		if !errors.Is(err, model.ErrBadToken) || !containsAll(err.Error(), "index 2", id, r.vocab) {
@@ -110,7 +110,7 @@ func (otherSnapshot) Len() int     { return 3 }
 func (otherSnapshot) Bytes() int64 { return 3 }
 func (otherSnapshot) Close() error { return nil }
 
-func restoreMisfit(r *fixture) {
+func invalidRestore(r *fixture) {
 	s, tokens := r.startedSession(minContext)
 	for _, n := range []int{-1, len(tokens) + 1} {
 		if _, err := s.Snapshot(n); err == nil {

@@ -11,15 +11,15 @@ import (
 // generationBehaviors cover the generation loop.
 var generationBehaviors = []Behavior{
 	{"first token from prefill", "one token costs one pass over the prompt and no decode step", firstFromPrefill},
-	{"each token computed once", "the last prompt token is computed once, the last generated token not at all", everyTokenOnce},
+	{"each token computed once", "the last prompt token is computed once, the last generated token not at all", eachTokenOnce},
 	{"greedy paths agree", "the same tokens by the engine's argmax, the host's, top-k 1 and a bias of 0", greedyPathsAgree},
-	{"MaxTokens 0", "MaxTokens 0 computes nothing", noTokensWanted},
+	{"MaxTokens 0", "MaxTokens 0 computes nothing", zeroMaxTokens},
 	{"stop token as first token", "an empty result on each path", stopTokenFirst},
 	{"stop token later", "the stop token ends the text and is not part of it, on each path", stopTokenLater},
-	{"loop left early", "computation stops and the tokens so far are valid", brokenLoop},
-	{"canceled at each token", "computation stops with the context's error", canceledAtEveryToken},
+	{"loop left early", "computation stops and the tokens so far are valid", loopLeftEarly},
+	{"canceled at each token", "computation stops with the context's error", canceledAtEachToken},
 	{"context limit", "an error with both numbers before any computation", contextLimit},
-	{"generation fills the context", "exactly as many tokens as fit", untilFull},
+	{"generation fills the context", "exactly as many tokens as fit", fillsContext},
 	{"seeds", "equal seeds give equal texts, other seeds other texts", seeds},
 	{"request after an error", "an error does not affect the next request", afterAnError},
 }
@@ -34,7 +34,7 @@ func firstFromPrefill(r *fixture) {
 	r.equal("the token", []int{calls[0].Output.Greedy}, got.IDs)
 }
 
-func everyTokenOnce(r *fixture) {
+func eachTokenOnce(r *fixture) {
 	prompt := r.tokens(7, 31)
 	for _, p := range []generate.Params{{MaxTokens: 6}, {MaxTokens: 6, Temperature: 1}, {MaxTokens: 6, LogitBias: hostSampling}} {
 		got := r.generate(prompt, p)
@@ -69,7 +69,7 @@ func greedyPathsAgree(r *fixture) {
 	}
 }
 
-func noTokensWanted(r *fixture) {
+func zeroMaxTokens(r *fixture) {
 	got := r.generate(r.tokens(5, 33), generate.Params{})
 	r.equal("tokens", 0, len(got.IDs))
 	r.equal("passes", 0, len(r.engine.reset()))
@@ -100,7 +100,7 @@ func stopTokenLater(r *fixture) {
 	}
 }
 
-func brokenLoop(r *fixture) {
+func loopLeftEarly(r *fixture) {
 	prompt := r.tokens(5, 36)
 	want := r.generate(prompt, generate.Params{MaxTokens: 6}).IDs
 	for n := 1; n < 6; n++ {
@@ -119,7 +119,7 @@ func brokenLoop(r *fixture) {
 	}
 }
 
-func canceledAtEveryToken(r *fixture) {
+func canceledAtEachToken(r *fixture) {
 	prompt := r.tokens(5, 37)
 	want := r.generate(prompt, generate.Params{MaxTokens: 6}).IDs
 	for n := range 6 {
@@ -158,7 +158,7 @@ func contextLimit(r *fixture) {
 	}
 }
 
-func untilFull(r *fixture) {
+func fillsContext(r *fixture) {
 	g := r.generator(generate.Options{Capacity: 20})
 	got := collect(g.Tokens(r.t.Context(), r.tokens(15, 38), generate.Params{MaxTokens: -1, IgnoreEOS: true}))
 	if got.Err != nil || len(got.IDs) != 5 {

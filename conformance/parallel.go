@@ -14,14 +14,14 @@ import (
 
 // parallelBehaviors cover several sequences at once.
 var parallelBehaviors = []Behavior{
-	{"concurrent sessions", "results do not depend on other sessions, bit for bit", sessionsAtOnce},
+	{"concurrent sessions", "results do not depend on other sessions, bit for bit", concurrentSessions},
 	{"batch equals alone", "prompts of different lengths with their own stops", batchEqualsAlone},
-	{"empty batch", "an empty list gives an empty list", batchOfNone},
+	{"empty batch", "an empty list gives an empty list", emptyBatch},
 	{"empty prompt in a batch", "a typed error for that prompt only", emptyPromptInBatch},
-	{"500 concurrent calls", "any goroutine may call the engine", manyCalls},
+	{"500 concurrent calls", "any goroutine may call the engine", concurrentCalls},
 }
 
-func sessionsAtOnce(r *fixture) {
+func concurrentSessions(r *fixture) {
 	const n = 8
 	var want, got [n][]float32
 	prompt := func(i int) []int { return r.tokens(6+3*i, uint64(70+i)) }
@@ -65,13 +65,13 @@ func batchEqualsAlone(r *fixture) {
 		for _, o := range []generate.Options{{Parallel: 1}, {Parallel: 4}, {Parallel: 7, PrefixBytes: manyBytes}} {
 			for i, got := range r.generator(o).BatchTokens(r.t.Context(), prompts, p) {
 				want := r.generate(prompts[i], p)
-				r.equal(fmt.Sprintf("prompt %d, %d at once", i, o.Parallel), want, generated{got.Tokens, got.Text, got.Err})
+				r.equal(fmt.Sprintf("prompt %d, %d in parallel", i, o.Parallel), want, generated{got.Tokens, got.Text, got.Err})
 			}
 		}
 	}
 }
 
-func batchOfNone(r *fixture) {
+func emptyBatch(r *fixture) {
 	if got := r.generator(generate.Options{}).BatchText(r.t.Context(), nil, generate.Params{MaxTokens: 1}); got == nil || len(got) != 0 {
 		r.t.Errorf("no prompts gave %v", got)
 	}
@@ -87,11 +87,11 @@ func emptyPromptInBatch(r *fixture) {
 			}
 			continue
 		}
-		r.equal("its neighbor", r.generate(prompts[i], p), generated{got.Tokens, got.Text, got.Err})
+		r.equal("the prompt next to it", r.generate(prompts[i], p), generated{got.Tokens, got.Text, got.Err})
 	}
 }
 
-func manyCalls(r *fixture) {
+func concurrentCalls(r *fixture) {
 	const calls, kinds = 500, 10
 	prompt := func(k int) []int { return r.tokens(1+k%4, uint64(k%3)) }
 	params := func(k int) generate.Params {
@@ -115,7 +115,7 @@ func manyCalls(r *fixture) {
 	}
 	wg.Wait()
 	wrong.Range(func(i, diff any) bool {
-		r.t.Errorf("call %v (-alone +together):\n%v", i, diff)
+		r.t.Errorf("call %v (-alone +concurrent):\n%v", i, diff)
 		return false // one difference is enough
 	})
 }

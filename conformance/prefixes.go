@@ -8,9 +8,9 @@ import (
 
 // prefixBehaviors cover the prefix cache.
 var prefixBehaviors = []Behavior{
-	{"prefix hit equals miss", "the same bits for any reused part of a prompt", hitEqualsMiss},
-	{"repeated prompt", "a cached prompt needs no prefill", exactPrompt},
-	{"only prompts are cached", "generated positions are not cached", onlyPromptsKept},
+	{"prefix hit equals miss", "the same bits for any reused part of a prompt", prefixHitEqualsMiss},
+	{"repeated prompt", "a cached prompt needs no prefill", repeatedPrompt},
+	{"only prompts are cached", "generated positions are not cached", onlyPromptsCached},
 	{"prefix cache is bounded", "the least recently used prompt is evicted", boundedCache},
 }
 
@@ -33,7 +33,7 @@ func (r *fixture) logitsOf(g *generate.Generator, prompt []int) (generated, [][]
 	return got, logits
 }
 
-func hitEqualsMiss(r *fixture) {
+func prefixHitEqualsMiss(r *fixture) {
 	a := r.tokens(24, 60)
 	tail := r.tokens(9, 61)
 	g, alone := r.generator(generate.Options{PrefixBytes: manyBytes}), r.generator(generate.Options{})
@@ -44,7 +44,7 @@ func hitEqualsMiss(r *fixture) {
 		want, wantLogits := r.logitsOf(alone, prompt)
 		got, gotLogits := r.logitsOf(g, prompt)
 		r.equal("tokens", want, got)
-		r.equal("steps", len(wantLogits), len(gotLogits))
+		r.equal("decode steps", len(wantLogits), len(gotLogits))
 		for i := range min(len(wantLogits), len(gotLogits)) {
 			r.sameBits("a step after a reused prefix", wantLogits[i], gotLogits[i])
 		}
@@ -55,7 +55,7 @@ func hitEqualsMiss(r *fixture) {
 	}
 }
 
-func exactPrompt(r *fixture) {
+func repeatedPrompt(r *fixture) {
 	prompt := r.tokens(12, 62)
 	g := r.generator(generate.Options{PrefixBytes: manyBytes})
 	defer g.Close()
@@ -72,7 +72,7 @@ func exactPrompt(r *fixture) {
 	}
 }
 
-func onlyPromptsKept(r *fixture) {
+func onlyPromptsCached(r *fixture) {
 	prompt := r.tokens(8, 63)
 	g := r.generator(generate.Options{PrefixBytes: manyBytes})
 	defer g.Close()

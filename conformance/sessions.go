@@ -9,15 +9,15 @@ import (
 // sessionBehaviors cover the computation of one session.
 var sessionBehaviors = []Behavior{
 	{"repeatable", "the same tokens give the same bits in any session", repeatable},
-	{"prefill equals decode", "a prompt gives the logits of its tokens one by one: positions, masks, cache writes", prefillEqualsSteps},
-	{"prefill in parts", "two or three parts, cut at page borders and elsewhere", prefillOntoCache},
-	{"outputs agree", "the greedy token is the argmax of the logits; a prompt without output can be continued", wantsAgree},
+	{"prefill equals decode", "a prompt gives the logits of its tokens one by one: positions, masks, cache writes", prefillEqualsDecode},
+	{"prefill in parts", "two or three parts, cut at page borders and elsewhere", prefillInParts},
+	{"outputs agree", "the greedy token is the argmax of the logits; a prompt without output can be continued", outputsAgree},
 	{"history matters", "logits depend on earlier tokens and on their order", historyMatters},
 	{"truncate", "removed positions do not affect results", truncates},
 	{"snapshot and restore", "a snapshot is complete, independent, and restores any prefix", snapshots},
-	{"full capacity", "the last position is usable", fillsToCapacity},
-	{"capacity 0", "0 means the whole context", wholeContext},
-	{"interleaved sessions", "two sessions used in turn give the results of each alone", independentSessions},
+	{"full capacity", "the last position is usable", fullCapacity},
+	{"capacity 0", "0 means the whole context", capacityZero},
+	{"interleaved sessions", "two sessions used in turn give the results of each alone", interleavedSessions},
 }
 
 func repeatable(r *fixture) {
@@ -25,7 +25,7 @@ func repeatable(r *fixture) {
 	r.sameBits("a second session", r.lastLogits(tokens), r.lastLogits(tokens))
 }
 
-func prefillEqualsSteps(r *fixture) {
+func prefillEqualsDecode(r *fixture) {
 	tokens := r.tokens(40, 2)
 	all := r.forward(r.session(minContext), tokens, model.WantAll)
 	s := r.session(minContext)
@@ -37,7 +37,7 @@ func prefillEqualsSteps(r *fixture) {
 	r.sameBits("the last position alone", all.Logits[(len(tokens)-1)*r.vocab:], r.lastLogits(tokens))
 }
 
-func prefillOntoCache(r *fixture) {
+func prefillInParts(r *fixture) {
 	tokens := r.tokens(40, 3)
 	want := r.lastLogits(tokens)
 	for _, cuts := range [][]int{{1}, {39}, {32}, {33}, {7, 8}, {16, 31}} {
@@ -51,7 +51,7 @@ func prefillOntoCache(r *fixture) {
 	}
 }
 
-func wantsAgree(r *fixture) {
+func outputsAgree(r *fixture) {
 	tokens := r.tokens(9, 4)
 	last := r.forward(r.session(minContext), tokens, model.WantLast)
 	all := r.forward(r.session(minContext), tokens, model.WantAll)
@@ -120,7 +120,7 @@ func snapshots(r *fixture) {
 	}
 }
 
-func fillsToCapacity(r *fixture) {
+func fullCapacity(r *fixture) {
 	tokens := r.tokens(10, 10)
 	s := r.session(10)
 	if s.Cap() != 10 {
@@ -130,13 +130,13 @@ func fillsToCapacity(r *fixture) {
 	r.length("filled", s, 10)
 }
 
-func wholeContext(r *fixture) {
+func capacityZero(r *fixture) {
 	if got, want := r.session(0).Cap(), r.engine.Model().Config.Context; got != want {
 		r.t.Errorf("a session of 0 positions has capacity %d, want the context's %d", got, want)
 	}
 }
 
-func independentSessions(r *fixture) {
+func interleavedSessions(r *fixture) {
 	a, b := r.tokens(12, 11), r.tokens(12, 12)
 	sa, sb := r.session(minContext), r.session(minContext)
 	var lastA, lastB []float32
