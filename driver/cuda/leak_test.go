@@ -102,15 +102,15 @@ func TestLeaks(t *testing.T) { each(t, testLeaks) }
 func testLeaks(t *testing.T, open opener) {
 	d := open(t, options{noCache: true})
 	f := kernel(t, d, "count_up")
-	rounds := 10000
+	iterations := 10000
 	if testing.Short() || raceDetector {
-		rounds = 200
+		iterations = 200
 	}
 	for i := range 100 { // fill the pools and caches of the driver
 		ok(t, useDevice(d, f, uint32(i)))
 	}
 	before := measure(t, d)
-	for i := range rounds {
+	for i := range iterations {
 		ok(t, useDevice(d, f, uint32(i)))
 	}
 	before.compare(t, measure(t, d))
@@ -130,21 +130,21 @@ func testLeaksOfDevices(t *testing.T, open opener) {
 		kernel(t, d, "count_up")
 		ok(t, d.Close())
 	}
-	rounds := 100
+	iterations := 100
 	if testing.Short() || raceDetector {
-		rounds = 5
+		iterations = 5
 	}
 	for range 5 {
 		cycle()
 	}
 	before := measure(t, nil)
-	for range rounds {
+	for range iterations {
 		cycle()
 	}
 	after := measure(t, nil)
 	if before.grew(after) { // a heap grows in steps; only a leak grows again
 		t.Logf("before %+v, after %+v", before, after)
-		for before = after; rounds > 0; rounds-- {
+		for before = after; iterations > 0; iterations-- {
 			cycle()
 		}
 		after = measure(t, nil)

@@ -75,15 +75,15 @@ func TestSharedMemoryIsRaisedOnce(t *testing.T) {
 	s := must(d.NewStream())(t)
 	buf := must(d.Alloc(4 * 64))(t)
 	l := launchOf(k, 64, 64, pack(buf.Address(), uint32(64), uint32(1)))
-	for _, step := range []struct {
+	for _, c := range []struct {
 		shared uint32
 		raises int
 	}{{0, 0}, {fakeStrict, 0}, {60 << 10, 1}, {50 << 10, 1}, {60 << 10, 1}, {fakeShared, 2}, {fakeShared, 2}} {
 		const carveout = 1 // Function sets the carve-out
-		l.Shared = step.shared
+		l.Shared = c.shared
 		ok(t, s.Launch(l))
-		if n := f.count(cuFuncSetAttribute) - carveout; n != step.raises {
-			t.Errorf("%d bytes: raised %d times, want %d", step.shared, n, step.raises)
+		if n := f.count(cuFuncSetAttribute) - carveout; n != c.raises {
+			t.Errorf("%d bytes: raised %d times, want %d", c.shared, n, c.raises)
 		}
 	}
 }

@@ -49,24 +49,24 @@ func testKernelWritesPinned(t *testing.T, open opener) {
 	if p.Address()%4 != 0 {
 		t.Fatalf("the pinned memory is at %#x", p.Address())
 	}
-	first := func(turn int) uint32 { return uint32(1000 * turn) }
-	launch := func(turn int) error {
-		return s.Launch(launchOf(f, n, 256, pack(p.Address()+driver.Address(turn%2*4*n), uint32(n), first(turn))))
+	first := func(i int) uint32 { return uint32(1000 * i) }
+	launch := func(i int) error {
+		return s.Launch(launchOf(f, n, 256, pack(p.Address()+driver.Address(i%2*4*n), uint32(n), first(i))))
 	}
 	g := must(s.Capture(func() error { return launch(2) }))(t)
 	run := []func() error{
 		func() error { return launch(0) }, func() error { return launch(1) }, func() error { return g.Launch(s) }, func() error { return launch(3) },
 	}
 	ok(t, run[0]())
-	for turn := range run {
+	for i := range run {
 		ok(t, s.Record(done))
-		if turn+1 < len(run) {
-			ok(t, run[turn+1]())
+		if i+1 < len(run) {
+			ok(t, run[i+1]())
 		}
 		ok(t, done.Synchronize())
-		for i, v := range words(p.Bytes()[turn%2*4*n:][:4*n]) {
-			if v != first(turn)+uint32(i) {
-				t.Fatalf("turn %d: word %d is %d, want %d", turn, i, v, first(turn)+uint32(i))
+		for j, v := range words(p.Bytes()[i%2*4*n:][:4*n]) {
+			if v != first(i)+uint32(j) {
+				t.Fatalf("launch %d: word %d is %d, want %d", i, j, v, first(i)+uint32(j))
 			}
 		}
 	}

@@ -213,13 +213,13 @@ func TestObjectNamesThreeLines(t *testing.T) {
 // right.
 func TestConcurrent(t *testing.T) {
 	dev := faultinject.New(openInner(t))
-	const goroutines, rounds = 16, 20
-	dev.Fail(faultinject.Plan{Call: faultinject.DeviceAlloc, N: goroutines * rounds / 2})
+	const goroutines, iterations = 16, 20
+	dev.Fail(faultinject.Plan{Call: faultinject.DeviceAlloc, N: goroutines * iterations / 2})
 	var wg sync.WaitGroup
-	failed := make(chan error, goroutines*rounds)
+	failed := make(chan error, goroutines*iterations)
 	for range goroutines {
 		wg.Go(func() {
-			for range rounds {
+			for range iterations {
 				b, err := dev.Alloc(64)
 				if err != nil {
 					failed <- err
@@ -236,7 +236,7 @@ func TestConcurrent(t *testing.T) {
 	if more := <-failed; more != nil || len(dev.OpenObjects()) != 0 {
 		t.Errorf("failed again: %v; open: %v", more, dev.OpenObjects())
 	}
-	if n := len(dev.Calls()); n != 2*goroutines*rounds-1 {
-		t.Errorf("%d calls, want %d", n, 2*goroutines*rounds-1)
+	if n := len(dev.Calls()); n != 2*goroutines*iterations-1 {
+		t.Errorf("%d calls, want %d", n, 2*goroutines*iterations-1)
 	}
 }

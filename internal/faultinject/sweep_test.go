@@ -79,7 +79,7 @@ func alloc(dev driver.Device) error {
 // TestSweepFindsBugs plants a bug in each run.
 func TestSweepFindsBugs(t *testing.T) {
 	var leaked, remembered error
-	turn := 0
+	runs := 0
 	for _, c := range []struct {
 		name  string
 		run   func(driver.Device) error
@@ -166,7 +166,7 @@ func TestSweepFindsBugs(t *testing.T) {
 		{"no calls", func(driver.Device) error { return nil }, nil, "the run makes no call"},
 		{"no call that the plan counts", alloc, []faultinject.Plan{{Call: faultinject.StreamCapture}}, "failing number 0 of Stream.Capture: no call of the run matches"},
 		{"a run that varies", func(dev driver.Device) error {
-			if turn++; turn == 1 {
+			if runs++; runs == 1 {
 				return errors.Join(query(dev), alloc(dev))
 			}
 			return alloc(dev)

@@ -45,15 +45,15 @@ var figures = []struct {
 // figures is an error.
 func parse(out []byte) (map[string]Report, error) {
 	text := string(out)
-	heads := entryLine.FindAllStringSubmatchIndex(text, -1)
-	reports := make(map[string]Report, len(heads))
-	for i, head := range heads {
+	matches := entryLine.FindAllStringSubmatchIndex(text, -1)
+	reports := make(map[string]Report, len(matches))
+	for i, match := range matches {
 		end := len(text)
-		if i+1 < len(heads) {
-			end = heads[i+1][0]
+		if i+1 < len(matches) {
+			end = matches[i+1][0]
 		}
-		name := text[head[2]:head[3]]
-		report, err := readFigures(text[head[1]:end])
+		name := text[match[2]:match[3]]
+		report, err := readFigures(text[match[1]:end])
 		if err != nil {
 			return nil, fmt.Errorf("entry %s: %w", name, err)
 		}

@@ -22,7 +22,7 @@ func countPreds(list []node, count func(operand)) {
 			countPreds(n.alt, count)
 		case *loop:
 			count(n.pred)
-			countPreds(n.head, count)
+			countPreds(n.cond, count)
 			countPreds(n.body, count)
 		}
 	}
@@ -35,7 +35,7 @@ func coalesceList(b *Builder, list []node, uses map[operand]int) []node {
 		case *branch:
 			n.then, n.alt = coalesceList(b, n.then, uses), coalesceList(b, n.alt, uses)
 		case *loop:
-			n.head, n.body = coalesceList(b, n.head, uses), coalesceList(b, n.body, uses)
+			n.cond, n.body = coalesceList(b, n.cond, uses), coalesceList(b, n.body, uses)
 		case *inst:
 			if isMove(n) && !b.vars[n.args[1].ops[0]] && uses[n.args[1].ops[0]] == 1 && retarget(out, n) {
 				continue

@@ -79,7 +79,7 @@ func (b *Builder) While(cond func() Pred, body func(), options ...LoopOption) {
 		o(n)
 	}
 	b.noGuard("a loop")
-	b.into(&n.head, func() { n.pred = cond().op })
+	b.into(&n.cond, func() { n.pred = cond().op })
 	b.into(&n.body, body)
 	*b.block = append(*b.block, n)
 }

@@ -24,10 +24,10 @@ type branch struct {
 	pc        uintptr
 }
 
-// loop is "head; if !pred leave; body" repeated. If bottom is set, it is "body" repeated while
+// loop is "cond; if !pred leave; body" repeated. If bottom is set, it is "body" repeated while
 // pred holds.
 type loop struct {
-	head, body []node
+	cond, body []node
 	pred       operand
 	bottom     bool
 	noUnroll   bool
@@ -46,7 +46,7 @@ func each(list []node, f func(*inst)) {
 			each(n.then, f)
 			each(n.alt, f)
 		case *loop:
-			each(n.head, f)
+			each(n.cond, f)
 			each(n.body, f)
 		}
 	}

@@ -158,7 +158,7 @@ func (p *printer) loop(n *loop) {
 		return
 	}
 	end := p.label()
-	p.list(n.head)
+	p.list(n.cond)
 	p.line("\t@!%v bra %s;", n.pred, end)
 	p.list(n.body)
 	p.line("\tbra %s;", top)

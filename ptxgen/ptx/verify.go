@@ -73,7 +73,7 @@ func (v *verifier) list(list []node, defined registers) {
 				}
 			}
 		case *loop:
-			v.list(n.head, defined)
+			v.list(n.cond, defined)
 			inside := defined
 			if !n.bottom {
 				v.use(n.pc, "a loop", n.pred, defined)
