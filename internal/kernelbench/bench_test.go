@@ -73,7 +73,7 @@ func TestChoose(t *testing.T) {
 	if got := choose(all, nil); len(got) != len(all) {
 		t.Errorf("%d of %d cases without an expression", len(got), len(all))
 	}
-	got := choose(all, regexp.MustCompile(`^router .* 8 of 128$`))
+	got := choose(all, regexp.MustCompile(`^moe_route .* 8 of 128$`))
 	if len(got) != 2 {
 		t.Errorf("%d cases of a router of 128, want two", len(got))
 	}

@@ -47,7 +47,7 @@ func (m mixture) gemvCase(p driver.Properties, f quant.Format) Case {
 			all := m.matrices()
 			chosen := make([]uint32, m.used)
 			for i := range chosen {
-				chosen[i] = uint32((r.turn*m.used + i) % m.experts)
+				chosen[i] = uint32((r.launchIndex*m.used + i) % m.experts)
 			}
 			return s.Launch(k, matmul.GemvArgs{
 				X: r.Normal(quant.F32, m.up.k), Y: r.Out(quant.F32, m.used*m.up.rows), Rows: m.up.rows, K: m.up.k,

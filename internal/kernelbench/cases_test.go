@@ -131,15 +131,15 @@ func launchOnce(dev driver.Device, lib *library, c Case) error {
 	for i, o := range r.outputs {
 		before[i] = make([]byte, o.bytes)
 		if !o.inPlace { // NaN in every format, and no index
-			r.keep(r.stream.Fill(driver.Address(o.address), 0xFF, o.bytes))
+			r.setErr(r.stream.Fill(driver.Address(o.address), 0xFF, o.bytes))
 		}
-		r.keep(r.stream.Read(before[i], driver.Address(o.address)))
+		r.setErr(r.stream.Read(before[i], driver.Address(o.address)))
 	}
-	r.keep(r.stream.Launch(list...))
+	r.setErr(r.stream.Launch(list...))
 	for i, o := range r.outputs {
 		after := make([]byte, o.bytes)
-		if r.keep(r.stream.Read(after, driver.Address(o.address))); r.err == nil {
-			r.keep(o.check(before[i], after))
+		if r.setErr(r.stream.Read(after, driver.Address(o.address))); r.err == nil {
+			r.setErr(o.check(before[i], after))
 		}
 	}
 	return r.err

@@ -64,7 +64,7 @@ func measureLimits(dev driver.Device, lib *library, e effort) (Limits, error) {
 // halfOfMemory returns half of the free memory, in bytes.
 func (r *Runner) halfOfMemory() int64 {
 	free, _, err := r.dev.Memory()
-	r.keep(err)
+	r.setErr(err)
 	return free / 2 &^ (1<<20 - 1)
 }
 

@@ -17,17 +17,17 @@ import (
 // Runner allocates the buffers of one case and launches its kernels. Its methods keep the
 // first error, which ends the case.
 type Runner struct {
-	dev        driver.Device
-	lib        *library
-	stream     driver.Stream
-	begin, end driver.Event
-	buffers    []driver.Buffer
-	outputs    []output
-	patterns   map[any][]byte
-	common     map[string]uint64
-	rng        *rand.Rand
-	turn       int // index of the launch being made
-	err        error
+	dev         driver.Device
+	lib         *library
+	stream      driver.Stream
+	begin, end  driver.Event
+	buffers     []driver.Buffer
+	outputs     []output
+	patterns    map[any][]byte    // random data by format and shape
+	common      map[string]uint64 // buffers of Once
+	rng         *rand.Rand
+	launchIndex int // of the launch being made
+	err         error
 }
 
 // output is a buffer that a kernel writes.
@@ -67,7 +67,7 @@ func (r *Runner) close() {
 	}
 }
 
-func (r *Runner) keep(err error) {
+func (r *Runner) setErr(err error) {
 	if r.err == nil {
 		r.err = err
 	}
@@ -80,7 +80,7 @@ func (r *Runner) launches(c Case, n int) ([]driver.Launch, error) {
 		return nil, err
 	}
 	var list []driver.Launch
-	for r.turn = range n {
+	for r.launchIndex = range n {
 		l, err := r.lib.launch(c.Launch(r, k))
 		if r.err != nil { // the cause of a zero address
 			err = r.err
@@ -106,8 +106,8 @@ func (r *Runner) distinct(bytes int64) int {
 // Run launches a kernel whose results the measured kernel reads.
 func (r *Runner) Run(s kernel.Spec, launch func(k *ptx.Kernel) (ptx.Launch, error)) {
 	l, err := r.launchOf(s, launch)
-	if r.keep(err); r.err == nil {
-		r.keep(r.stream.Launch(l))
+	if r.setErr(err); r.err == nil {
+		r.setErr(r.stream.Launch(l))
 	}
 }
 
@@ -125,7 +125,7 @@ func (r *Runner) alloc(bytes int64) uint64 {
 	}
 	b, err := r.dev.Alloc(bytes)
 	if err != nil {
-		r.keep(err)
+		r.setErr(err)
 		return 0
 	}
 	r.buffers = append(r.buffers, b)
@@ -136,7 +136,7 @@ func (r *Runner) alloc(bytes int64) uint64 {
 func (r *Runner) Zeros(bytes int64) uint64 {
 	a := r.alloc(bytes)
 	if r.err == nil {
-		r.keep(r.stream.Fill(driver.Address(a), 0, bytes))
+		r.setErr(r.stream.Fill(driver.Address(a), 0, bytes))
 	}
 	return a
 }
@@ -160,11 +160,11 @@ func (r *Runner) repeat(data []byte, bytes int64) uint64 {
 	a := r.alloc(bytes)
 	n := min(int64(len(data)), bytes)
 	if r.err == nil {
-		r.keep(r.stream.Write(driver.Address(a), data[:n]))
+		r.setErr(r.stream.Write(driver.Address(a), data[:n]))
 	}
 	for r.err == nil && n < bytes {
 		more := min(n, bytes-n)
-		r.keep(r.stream.Copy(driver.Address(a+uint64(n)), driver.Address(a), more))
+		r.setErr(r.stream.Copy(driver.Address(a+uint64(n)), driver.Address(a), more))
 		n += more
 	}
 	return a
@@ -183,7 +183,7 @@ func (r *Runner) Normal(f quant.Format, n int) uint64 {
 			x[i] = float32(r.rng.NormFloat64())
 		}
 		data = make([]byte, len(x)*f.BlockBytes())
-		r.keep(f.Encode(data, x))
+		r.setErr(f.Encode(data, x))
 		if len(x) == patternLen {
 			r.patterns[f] = data
 		}
@@ -213,7 +213,7 @@ func (r *Runner) Packed(f quant.Format, m matrix) uint64 {
 		rows := min(m.rows, max(1, patternLen/m.k)*16) // whole tiles
 		file, err := synth.Blocks(f, rows*m.k, 0.02, 1, f.String())
 		if err != nil {
-			r.keep(err)
+			r.setErr(err)
 			return 0
 		}
 		data = make([]byte, p.Bytes(rows))
