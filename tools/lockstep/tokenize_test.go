@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -104,14 +103,14 @@ func TestTokenizeVocabularyFile(t *testing.T) {
 	}
 }
 
-// The vocabularies of published models.
+// The vocabularies of published models whose pre-tokenizers are known.
 func TestTokenizeVocabularyFiles(t *testing.T) {
-	paths, _ := filepath.Glob("../../../shared/vocab/*.gguf")
-	if len(paths) == 0 {
-		t.Skip("shared/vocab is not beside the checkout")
-	}
-	for _, path := range paths {
-		t.Run(filepath.Base(path), func(t *testing.T) {
+	for _, name := range []string{"gpt-2", "llama-bpe", "llama-spm", "phi-3", "starcoder"} {
+		t.Run(name, func(t *testing.T) {
+			path := "../../../shared/vocab/" + name + ".gguf"
+			if _, err := os.Stat(path); err != nil {
+				t.Skipf("no vocabulary: %v", err)
+			}
 			in, err := os.ReadFile(path + ".inp")
 			if err != nil {
 				t.Fatal(err)
