@@ -82,6 +82,7 @@ type Error struct {
 	Detail string
 }
 
+// Error returns the source line, the kernel and the detail.
 func (e *Error) Error() string {
 	return fmt.Sprintf("ptx: %s: kernel %s: %s", e.Pos, e.Kernel, e.Detail)
 }

@@ -12,6 +12,7 @@ type Target struct {
 	Arch    bool // with the architecture-specific features: sm_90a
 }
 
+// String returns the name of the architecture, such as "sm_90a".
 func (t Target) String() string {
 	s := fmt.Sprintf("sm_%d", t.SM)
 	if t.Arch {
@@ -78,6 +79,7 @@ type TargetError struct {
 	Need, Wanted Target
 }
 
+// Error names the kernel, the target it needs and the wanted target.
 func (e *TargetError) Error() string {
 	only := " at least"
 	if e.Need.Arch {
