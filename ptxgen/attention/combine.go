@@ -67,7 +67,7 @@ func (s combineShape) build(b *ptx.Builder) (*ptx.Kernel, error) {
 	b.ReturnIf(length.EqN(0))
 	row := sequence.Mul(b.GridX()).Add(head).Mul(p.MaxPages)
 	c := combineGenerator{
-		combineShape: s, b: b,
+		shape: s, b: b,
 		sums: p.Sums.At(row, 8), parts: p.Parts.At(row, 4*s.headDim).At(b.BlockZ(), 16*s.vec4s),
 		first: windowStart(b, length, p.Window).Shr(p.PageLog2), end: length.AddN(-1).Shr(p.PageLog2).AddN(1),
 		merged: b.Shared("merged", combineSums*16*s.vec4s, 16), total: b.Shared("total", 4*combineSums, 16),
@@ -80,7 +80,7 @@ func (s combineShape) build(b *ptx.Builder) (*ptx.Kernel, error) {
 
 // combineGenerator is the state of the kernel while it is generated.
 type combineGenerator struct {
-	combineShape
+	shape         combineShape
 	b             *ptx.Builder
 	sums, parts   ptx.Global // of page 0: (m, l), and o
 	first, end    ptx.U32    // the visible pages
@@ -97,8 +97,8 @@ func (c *combineGenerator) addPages() {
 	})
 	top := ptx.WarpMax(m)
 	b.Comment("partial sum i mod %d of page i, from the first visible page on", combineSums)
-	b.For(b.ThreadX(), b.N(combineSums*c.vec4s), b.N(c.threads), func(item ptx.U32) {
-		which, vec := item.DivN(c.vec4s), item.RemN(c.vec4s)
+	b.For(b.ThreadX(), b.N(combineSums*c.shape.vec4s), b.N(c.shape.threads), func(item ptx.U32) {
+		which, vec := item.DivN(c.shape.vec4s), item.RemN(c.shape.vec4s)
 		var sum [5]ptx.F32 // of o, and of l
 		for j := range sum {
 			sum[j] = ptx.Var(b.F32(0))
@@ -119,7 +119,7 @@ func (c *combineGenerator) add(n int, page, vec ptx.U32, top ptx.F32, sum [5]ptx
 	ml, o := make([][2]ptx.F32, n), make([][4]ptx.F32, n)
 	for j := range n {
 		at := page.AddN(j * combineSums)
-		ml[j], o[j] = c.sums.At(at, 8).LoadF32x2(), c.parts.At(at, 4*c.headDim).At(vec, 16).LoadF32x4()
+		ml[j], o[j] = c.sums.At(at, 8).LoadF32x2(), c.parts.At(at, 4*c.shape.headDim).At(vec, 16).LoadF32x4()
 	}
 	for j := range n {
 		w := ml[j][0].Sub(top).MulN(math.Log2E).Ex2Approx()
@@ -135,10 +135,10 @@ func (c *combineGenerator) add(n int, page, vec ptx.U32, top ptx.F32, sum [5]ptx
 func (c *combineGenerator) merge(out ptx.Global) {
 	b := c.b
 	b.Comment("the %d sums in order, and the quotient", combineSums)
-	b.For(b.ThreadX(), b.N(c.vec4s), b.N(c.threads), func(vec ptx.U32) {
+	b.For(b.ThreadX(), b.N(c.shape.vec4s), b.N(c.shape.threads), func(vec ptx.U32) {
 		sum, total := c.merged.At(vec, 16).LoadF32x4(), c.total.LoadF32()
 		for i := 1; i < combineSums; i++ {
-			x := c.merged.Plus(16*c.vec4s*i).At(vec, 16).LoadF32x4()
+			x := c.merged.Plus(16*c.shape.vec4s*i).At(vec, 16).LoadF32x4()
 			for j := range sum {
 				sum[j] = sum[j].Add(x[j])
 			}

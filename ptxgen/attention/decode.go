@@ -42,7 +42,7 @@ func Decode(s Shape) kernel.Typed[DecodeArgs] {
 
 // decodeShape says how the threads of a CTA share the page of one KV head.
 type decodeShape struct {
-	kvShape
+	kv      kvShape
 	threads int
 	// Products q·K: lanes (a power of two) neighboring lanes share a row of K; each has laneChunks
 	// chunks of 16 bytes of it. A thread has keys rows.
@@ -65,17 +65,17 @@ const (
 
 func newDecodeShape(k kvShape) decodeShape {
 	if k.check() != nil {
-		return decodeShape{kvShape: k}
+		return decodeShape{kv: k}
 	}
-	d := decodeShape{kvShape: k, threads: max(32, host.CeilDiv(k.page*k.rowBytes()/decodeBytes, 32)*32), lanes: 1}
-	for d.lanes < decodeLanes && d.chunks()%(2*d.lanes) == 0 {
+	d := decodeShape{kv: k, threads: max(32, host.CeilDiv(k.page*k.rowBytes()/decodeBytes, 32)*32), lanes: 1}
+	for d.lanes < decodeLanes && d.kv.chunks()%(2*d.lanes) == 0 {
 		d.lanes *= 2
 	}
-	d.laneChunks = d.chunks() / d.lanes
-	d.keys = host.CeilDiv(d.page, d.threads/d.lanes)
-	d.groups = d.threads / d.chunks()
-	d.values = host.CeilDiv(d.page, d.groups)
-	d.scores = host.CeilDiv(max(d.page, host.CeilDiv(d.threads, d.chunks())*d.values), 4) * 4
+	d.laneChunks = d.kv.chunks() / d.lanes
+	d.keys = host.CeilDiv(d.kv.page, d.threads/d.lanes)
+	d.groups = d.threads / d.kv.chunks()
+	d.values = host.CeilDiv(d.kv.page, d.groups)
+	d.scores = host.CeilDiv(max(d.kv.page, host.CeilDiv(d.threads, d.kv.chunks())*d.values), 4) * 4
 	d.heads = max(1, min(decodeHeads, decodeMerged/d.mergedBytes()))
 	d.oneBuffer = (d.keys*d.laneChunks+d.values)*d.slotBytes() > decodeBuffer
 	return d
@@ -83,7 +83,7 @@ func newDecodeShape(k kvShape) decodeShape {
 
 // mergedBytes is the size of the partial sums of one head, slotBytes that of 16 bytes per
 // thread, bufferBytes that of the copies of K and V.
-func (d decodeShape) mergedBytes() int { return 4 * d.groups * d.headDim }
+func (d decodeShape) mergedBytes() int { return 4 * d.groups * d.kv.headDim }
 func (d decodeShape) slotBytes() int   { return 16 * d.threads }
 func (d decodeShape) bufferBytes() int {
 	if d.oneBuffer {
@@ -110,9 +110,9 @@ type decodeParams struct {
 
 // decodeGenerator is the state of the kernel while it is generated.
 type decodeGenerator struct {
-	decodeShape
-	b *ptx.Builder
-	p decodeParams
+	shape decodeShape
+	b     *ptx.Builder
+	p     decodeParams
 
 	kvHead, kvHeads, sequence ptx.U32
 	head                      ptx.U32    // first query head of the group, counted over all sequences
@@ -126,32 +126,32 @@ type decodeGenerator struct {
 }
 
 func buildDecode(b *ptx.Builder, k kvShape) (*ptx.Kernel, error) {
-	d := decodeGenerator{decodeShape: newDecodeShape(k), b: b}
+	d := decodeGenerator{shape: newDecodeShape(k), b: b}
 	if err := k.check(); err != nil {
 		b.Failf("%v", err)
-	} else if d.threads > 512 {
-		b.Failf("Page: %d bytes of keys are more than 512 threads read", d.page*d.rowBytes())
+	} else if d.shape.threads > 512 {
+		b.Failf("Page: %d bytes of keys are more than 512 threads read", d.shape.kv.page*d.shape.kv.rowBytes())
 	}
 	if b.Err() != nil {
 		return b.Finish()
 	}
 	b.Doc("For each query head of KV head ctaid.y of sequence ctaid.z, over the visible\n"+
 		"positions j of its pages, every nctaid.x-th: m = max s[j], l = sum exp(s[j]-m),\n"+
-		"o = sum exp(s[j]-m) * V[j], where s[j] = softcap(scale * q.K[j]), head dim %d.", d.headDim)
+		"o = sum exp(s[j]-m) * V[j], where s[j] = softcap(scale * q.K[j]), head dim %d.", d.shape.kv.headDim)
 	ptx.Declare(b, &d.p)
 	d.open()
 	d.share()
 	d.start()
 	b.Barrier()
 	b.For(d.begin, d.end, d.step, d.attend, ptx.NoUnroll)
-	return b.Finish(ptx.MaxThreads(d.threads), ptx.MinCTAs(d.resident()))
+	return b.Finish(ptx.MaxThreads(d.shape.threads), ptx.MinCTAs(d.shape.resident()))
 }
 
 // start copies the queries and the first page to shared memory. If no prior kernel writes that
 // page, its copy starts before the wait for prior kernels. A CTA without a page ends.
 func (d *decodeGenerator) start() {
 	b := d.b
-	early := d.p.Fresh.Ne(b.U32(0)).And(d.begin.AddN(1).MulN(d.page).Add(d.p.Fresh).Le(d.length))
+	early := d.p.Fresh.Ne(b.U32(0)).And(d.begin.AddN(1).MulN(d.shape.kv.page).Add(d.p.Fresh).Le(d.length))
 	b.If(early, d.fetchFirst)
 	b.WaitForPrior()
 	b.ReturnIf(d.begin.Ge(d.end))
@@ -165,7 +165,7 @@ func (d *decodeGenerator) start() {
 func (d *decodeGenerator) fetchFirst() {
 	d.fetchKeys(d.begin)
 	d.b.CopyCommit()
-	if !d.oneBuffer {
+	if !d.shape.oneBuffer {
 		d.fetchValues(d.begin)
 		d.b.CopyCommit()
 	}
@@ -173,7 +173,7 @@ func (d *decodeGenerator) fetchFirst() {
 
 // inFlight returns how many groups of copies may be in flight behind the one that is waited for.
 func (d *decodeGenerator) inFlight() int {
-	if d.oneBuffer {
+	if d.shape.oneBuffer {
 		return 0
 	}
 	return 1
@@ -186,7 +186,7 @@ func (d *decodeGenerator) attend(page ptx.U32) {
 	more := next.Lt(d.end)
 	nextKeys := func() { b.If(more, func() { d.fetchKeys(next) }) }
 	afterKeys, afterValues := nextKeys, func() { b.If(more, func() { d.fetchValues(next) }) }
-	if d.oneBuffer {
+	if d.shape.oneBuffer {
 		afterKeys, afterValues = func() { d.fetchValues(page) }, nextKeys
 	}
 	b.CopyWait(d.inFlight())
@@ -216,8 +216,8 @@ func (d *decodeGenerator) open() {
 	d.entry = ptx.Var(d.table.At(b.BlockX(), 4).LoadU32(ptx.Volatile))
 	d.row = ptx.Var(b.U32(0))
 	d.first = windowStart(b, d.length, d.p.Window)
-	before := d.first.DivN(d.page)
-	d.begin, d.end = before.Add(b.BlockX()), d.length.CeilDivN(d.page)
+	before := d.first.DivN(d.shape.kv.page)
+	d.begin, d.end = before.Add(b.BlockX()), d.length.CeilDivN(d.shape.kv.page)
 	again := before.Ne(b.U32(0)).And(d.begin.Lt(d.end))
 	b.If(again, func() { ptx.Set(d.entry, d.table.At(d.begin, 4).LoadU32()) })
 }
@@ -227,20 +227,20 @@ func (d *decodeGenerator) share() {
 	all := d.b.DynamicShared(16)
 	d.keySlots = all.At(d.b.ThreadX(), 16)
 	d.valueSlots = d.keySlots
-	if !d.oneBuffer {
-		d.valueSlots = d.keySlots.Plus(d.keys * d.laneChunks * d.slotBytes())
+	if !d.shape.oneBuffer {
+		d.valueSlots = d.keySlots.Plus(d.shape.keys * d.shape.laneChunks * d.shape.slotBytes())
 	}
-	d.queries = all.Plus(d.bufferBytes())
-	d.weights = d.queries.At(d.p.Group, 4*d.headDim)
-	d.merged = d.weights.At(d.p.Group, 4*d.scores)
+	d.queries = all.Plus(d.shape.bufferBytes())
+	d.weights = d.queries.At(d.p.Group, 4*d.shape.kv.headDim)
+	d.merged = d.weights.At(d.p.Group, 4*d.shape.scores)
 }
 
 // DecodeDepth returns how many additions follow one another, serially and in trees, in a
 // score and in an output over length positions, including those of Combine.
 func DecodeDepth(s Shape, length int) (score, output int) {
 	d := newDecodeShape(kvShape{s.KV, s.HeadDim, cmp.Or(s.Page, PageTokens)})
-	pages := host.CeilDiv(length, d.page)
-	score = d.laneChunks*d.pack() + bits.Len(uint(d.lanes))
+	pages := host.CeilDiv(length, d.kv.page)
+	score = d.laneChunks*d.kv.pack() + bits.Len(uint(d.lanes))
 	return score, d.values + d.groups + host.CeilDiv(pages, combineSums) + combineSums
 }
 
@@ -280,7 +280,7 @@ const decodePages = 8
 // ctas returns how many CTAs share the pages of a KV head of a sequence.
 func (d decodeShape) ctas(a DecodeArgs, pages int) int {
 	if a.Scoring.Window > 0 {
-		pages = min(pages, host.CeilDiv(a.Scoring.Window-1, d.page)+1)
+		pages = min(pages, host.CeilDiv(a.Scoring.Window-1, d.kv.page)+1)
 	}
 	if a.SMs == 0 {
 		return pages
@@ -292,14 +292,14 @@ func (d decodeShape) ctas(a DecodeArgs, pages int) int {
 func (d decodeShape) launch(k *ptx.Kernel, a DecodeArgs) (ptx.Launch, error) {
 	pages := cmp.Or(a.Pages, a.KV.MaxPages)
 	longest := host.MaxSize / max(a.Sequences, 1) // stride: rows are counted in 32 bits
-	checks := slices.Concat(a.KV.checks(a.Sequences, a.Heads, d.page), a.Scoring.checks(), checkStride("QStride", a.QStride, a.Heads*d.headDim, longest))
+	checks := slices.Concat(a.KV.checks(a.Sequences, a.Heads, d.kv.page), a.Scoring.checks(), checkStride("QStride", a.QStride, a.Heads*d.kv.headDim, longest))
 	checks = append(checks, host.Bound("Pages", pages, 1, a.KV.MaxPages), host.Bound("SMs", a.SMs, 0, host.MaxSize),
 		host.Bound("Fresh", a.Fresh, 0, 65535), host.NonNil("Q", a.Q), host.NonNil("Scratch", a.Scratch))
 	if err := host.Valid(k, checks...); err != nil {
 		return ptx.Launch{}, err
 	}
 	group := a.Heads / a.KV.KVHeads
-	shared := d.bufferBytes() + 4*group*(d.headDim+d.scores) + min(group, d.heads)*d.mergedBytes()
+	shared := d.bufferBytes() + 4*group*(d.kv.headDim+d.scores) + min(group, d.heads)*d.mergedBytes()
 	if err := host.Valid(k, host.Refuse(a.Shared > 0 && shared > a.Shared, "Shared", "%d bytes, but %d query heads per KV head take %d", a.Shared, group, shared)); err != nil {
 		return ptx.Launch{}, err
 	}
@@ -315,8 +315,8 @@ func (d decodeShape) launch(k *ptx.Kernel, a DecodeArgs) (ptx.Launch, error) {
 type span struct{ from, to ptx.U32 }
 
 func (d *decodeGenerator) visible(page ptx.U32) span {
-	base := page.MulN(d.page)
-	return span{d.first.Max(base).Sub(base), d.length.Sub(base).Min(d.b.N(d.page))}
+	base := page.MulN(d.shape.kv.page)
+	return span{d.first.Max(base).Sub(base), d.length.Sub(base).Min(d.b.N(d.shape.kv.page))}
 }
 
 func (s span) holds(position ptx.U32) ptx.Pred {
@@ -331,27 +331,27 @@ func (d *decodeGenerator) visibleBytes(s span, position ptx.U32) ptx.U32 {
 // keyLane returns the index of the lane among those that share a row of K, and its first row.
 func (d *decodeGenerator) keyLane() (lane, row ptx.U32) {
 	t := d.b.ThreadX()
-	return t.RemN(d.lanes), t.DivN(d.lanes)
+	return t.RemN(d.shape.lanes), t.DivN(d.shape.lanes)
 }
 
 // keyStep is the number of rows of K that the CTA reads at a time.
-func (d *decodeGenerator) keyStep() int { return d.threads / d.lanes }
+func (d *decodeGenerator) keyStep() int { return d.shape.threads / d.shape.lanes }
 
 // fetchKeys copies the chunks of each of the thread's rows of K, lanes chunks apart. Positions
 // that are not visible become 0. It also loads the page number of the CTA's next page, so
 // that the next call need not wait for it.
 func (d *decodeGenerator) fetchKeys(page ptx.U32) {
 	b := d.b
-	b.Comment("K: %d lanes per row, %d rows per thread", d.lanes, d.keys)
+	b.Comment("K: %d lanes per row, %d rows per thread", d.shape.lanes, d.shape.keys)
 	ptx.Set(d.row, d.entry.Mul(d.kvHeads).Add(d.kvHead))
 	lane, row := d.keyLane()
-	k := d.p.K.At(d.row, d.page*d.rowBytes()).At(row, d.rowBytes()).At(lane, 16)
+	k := d.p.K.At(d.row, d.shape.kv.page*d.shape.kv.rowBytes()).At(row, d.shape.kv.rowBytes()).At(lane, 16)
 	seen := d.visible(page)
-	for r := range d.keys {
+	for r := range d.shape.keys {
 		bytes := d.visibleBytes(seen, row.AddN(r*d.keyStep()))
-		for j := range d.laneChunks {
-			from := k.Plus(r*d.keyStep()*d.rowBytes() + 16*d.lanes*j)
-			b.CopyAsyncZeroFill(d.keySlots.Plus((r*d.laneChunks+j)*d.slotBytes()), from, bytes)
+		for j := range d.shape.laneChunks {
+			from := k.Plus(r*d.keyStep()*d.shape.kv.rowBytes() + 16*d.shape.lanes*j)
+			b.CopyAsyncZeroFill(d.keySlots.Plus((r*d.shape.laneChunks+j)*d.shape.slotBytes()), from, bytes)
 		}
 	}
 	after := page.Add(d.step).Min(d.end.AddN(-1))
@@ -360,11 +360,11 @@ func (d *decodeGenerator) fetchKeys(page ptx.U32) {
 
 // unpackKeys returns the elements of the thread's rows of K: [row][chunk][element].
 func (d *decodeGenerator) unpackKeys() [][][]ptx.F32 {
-	keys := make([][][]ptx.F32, d.keys)
+	keys := make([][][]ptx.F32, d.shape.keys)
 	for r := range keys {
-		for j := range d.laneChunks {
-			bits := d.keySlots.Plus((r*d.laneChunks + j) * d.slotBytes()).LoadU32x4()
-			keys[r] = append(keys[r], unpackKV(d.format, bits))
+		for j := range d.shape.laneChunks {
+			bits := d.keySlots.Plus((r*d.shape.laneChunks + j) * d.shape.slotBytes()).LoadU32x4()
+			keys[r] = append(keys[r], unpackKV(d.shape.kv.format, bits))
 		}
 	}
 	return keys
@@ -374,7 +374,7 @@ func (d *decodeGenerator) unpackKeys() [][][]ptx.F32 {
 // last, incomplete group load data that nothing reads.
 func (d *decodeGenerator) valueLane() (chunk, group ptx.U32) {
 	t := d.b.ThreadX()
-	return t.RemN(d.chunks()), t.DivN(d.chunks())
+	return t.RemN(d.shape.kv.chunks()), t.DivN(d.shape.kv.chunks())
 }
 
 // fetchValues copies the thread's chunk of each of its rows of V, of the page whose keys were
@@ -382,21 +382,21 @@ func (d *decodeGenerator) valueLane() (chunk, group ptx.U32) {
 // infinity would be NaN.
 func (d *decodeGenerator) fetchValues(page ptx.U32) {
 	b := d.b
-	b.Comment("V: %d threads per row, %d rows per thread", d.chunks(), d.values)
+	b.Comment("V: %d threads per row, %d rows per thread", d.shape.kv.chunks(), d.shape.values)
 	chunk, group := d.valueLane()
-	first := group.MulN(d.values)
-	v := d.p.V.At(d.row, d.page*d.rowBytes()).At(first, d.rowBytes()).At(chunk, 16)
+	first := group.MulN(d.shape.values)
+	v := d.p.V.At(d.row, d.shape.kv.page*d.shape.kv.rowBytes()).At(first, d.shape.kv.rowBytes()).At(chunk, 16)
 	seen := d.visible(page)
-	for r := range d.values {
-		b.CopyAsyncZeroFill(d.valueSlots.Plus(r*d.slotBytes()), v.Plus(r*d.rowBytes()), d.visibleBytes(seen, first.AddN(r)))
+	for r := range d.shape.values {
+		b.CopyAsyncZeroFill(d.valueSlots.Plus(r*d.shape.slotBytes()), v.Plus(r*d.shape.kv.rowBytes()), d.visibleBytes(seen, first.AddN(r)))
 	}
 }
 
 // unpackValues returns the elements of the thread's rows of V: [row][element].
 func (d *decodeGenerator) unpackValues() [][]ptx.F32 {
-	values := make([][]ptx.F32, d.values)
+	values := make([][]ptx.F32, d.shape.values)
 	for r := range values {
-		values[r] = unpackKV(d.format, d.valueSlots.Plus(r*d.slotBytes()).LoadU32x4())
+		values[r] = unpackKV(d.shape.kv.format, d.valueSlots.Plus(r*d.shape.slotBytes()).LoadU32x4())
 	}
 	return values
 }
@@ -407,10 +407,10 @@ func (d *decodeGenerator) unpackValues() [][]ptx.F32 {
 
 // inPlanes returns the byte offset of elements 4·vec to 4·vec+3.
 func (d *decodeGenerator) inPlanes(vec ptx.U32) ptx.U32 {
-	if d.pack() == 4 {
+	if d.shape.kv.pack() == 4 {
 		return vec.MulN(16)
 	}
-	return vec.AndN(1).MulN(16 * d.chunks()).Add(vec.ShrN(1).MulN(16))
+	return vec.AndN(1).MulN(16 * d.shape.kv.chunks()).Add(vec.ShrN(1).MulN(16))
 }
 
 // stageQueries copies the group's queries to shared memory, in planes. It runs before the copies
@@ -418,11 +418,11 @@ func (d *decodeGenerator) inPlanes(vec ptx.U32) ptx.U32 {
 func (d *decodeGenerator) stageQueries() {
 	b := d.b
 	b.Comment("the queries of the group")
-	vec4s := d.headDim / 4
-	source := d.p.Q.At(d.sequence.Mul(d.p.QStride), 4).Aligned(16).At(d.kvHead.Mul(d.p.Group), 4*d.headDim)
-	b.For(b.ThreadX(), d.p.Group.MulN(vec4s), b.N(d.threads), func(i ptx.U32) {
+	vec4s := d.shape.kv.headDim / 4
+	source := d.p.Q.At(d.sequence.Mul(d.p.QStride), 4).Aligned(16).At(d.kvHead.Mul(d.p.Group), 4*d.shape.kv.headDim)
+	b.For(b.ThreadX(), d.p.Group.MulN(vec4s), b.N(d.shape.threads), func(i ptx.U32) {
 		head, vec := i.DivN(vec4s), i.RemN(vec4s)
-		to := d.queries.At(head, 4*d.headDim).AtBytes(d.inPlanes(vec)).Aligned(16)
+		to := d.queries.At(head, 4*d.shape.kv.headDim).AtBytes(d.inPlanes(vec)).Aligned(16)
 		b.CopyAsync(to, source.At(i, 16))
 	}, ptx.NoUnroll)
 	b.CopyCommit()
@@ -433,17 +433,17 @@ func (d *decodeGenerator) scoreKeys(page ptx.U32, keys [][][]ptx.F32) {
 	b := d.b
 	b.Comment("scores: serial sums over a lane's part of the row, then a tree over the lanes")
 	lane, row := d.keyLane()
-	tree := device.NewLaneSum(b, lane, d.lanes, d.keys)
+	tree := device.NewLaneSum(b, lane, d.shape.lanes, d.shape.keys)
 	capped, seen := d.p.Softcap.Ne(b.F32(0)), d.visible(page)
 	b.For(b.U32(0), d.p.Group, b.U32(1), func(head ptx.U32) {
-		query := d.queries.At(head, 4*d.headDim).At(lane, 16)
+		query := d.queries.At(head, 4*d.shape.kv.headDim).At(lane, 16)
 		scores := tree.Add(d.products(query, keys))
-		line := d.weights.At(head, 4*d.scores)
+		line := d.weights.At(head, 4*d.shape.scores)
 		for i, x := range scores {
 			position := row.Add(tree.First.AddN(i).MulN(d.keyStep()))
 			score := ptx.Var(x.Mul(d.p.Scale))
 			b.If(capped, func() { ptx.Set(score, device.Softcap(b, score, d.p.Softcap)) })
-			write := position.LtN(d.page)
+			write := position.LtN(d.shape.kv.page)
 			if tree.Shared {
 				write = write.And(tree.Unique)
 			}
@@ -456,9 +456,9 @@ func (d *decodeGenerator) scoreKeys(page ptx.U32, keys [][][]ptx.F32) {
 // products returns the lane's partial sums of q·K for each of its rows.
 func (d *decodeGenerator) products(query ptx.Shared, keys [][][]ptx.F32) []ptx.F32 {
 	sums := make([]ptx.F32, len(keys))
-	for j := range d.laneChunks {
-		for plane := range d.pack() / 4 {
-			q := query.Plus(16 * (plane*d.chunks() + j*d.lanes)).LoadF32x4()
+	for j := range d.shape.laneChunks {
+		for plane := range d.shape.kv.pack() / 4 {
+			q := query.Plus(16 * (plane*d.shape.kv.chunks() + j*d.shape.lanes)).LoadF32x4()
 			for r := range keys {
 				for i := range q {
 					x := keys[r][j][4*plane+i]
@@ -479,14 +479,14 @@ func (d *decodeGenerator) softmax(page ptx.U32) {
 	b := d.b
 	b.Comment("weights exp(s - m), one warp per head; a lane has every 32nd position")
 	lane, warp := b.Lane(), b.Warp()
-	b.For(warp, d.p.Group, b.N(d.threads/32), func(head ptx.U32) {
-		line := d.weights.At(head, 4*d.scores)
+	b.For(warp, d.p.Group, b.N(d.shape.threads/32), func(head ptx.U32) {
+		line := d.weights.At(head, 4*d.shape.scores)
 		var list []ptx.F32
 		m := minusInf(b)
-		for i := 0; i < d.page; i += 32 {
-			x := line.At(lane.AddN(i).Min(b.N(d.page-1)), 4).LoadF32()
-			if i+32 > d.page {
-				x = ptx.Select(lane.LtN(d.page-i), x, minusInf(b))
+		for i := 0; i < d.shape.kv.page; i += 32 {
+			x := line.At(lane.AddN(i).Min(b.N(d.shape.kv.page-1)), 4).LoadF32()
+			if i+32 > d.shape.kv.page {
+				x = ptx.Select(lane.LtN(d.shape.kv.page-i), x, minusInf(b))
 			}
 			list = append(list, x)
 			m = x.Max(m)
@@ -495,14 +495,14 @@ func (d *decodeGenerator) softmax(page ptx.U32) {
 		base := finiteMax(b, m)
 		b.WarpSync()
 		sum := b.F32(0)
-		for i := 0; i < d.scores; i += 32 {
+		for i := 0; i < d.shape.scores; i += 32 {
 			w := b.F32(0)
-			if i < d.page {
+			if i < d.shape.kv.page {
 				w = list[i/32].Sub(base).MulN(math.Log2E).Ex2Approx()
 				sum = w.Add(sum)
 			}
 			at := lane.AddN(i)
-			b.When(at.LtN(d.scores), func() { line.At(at, 4).StoreF32(w) })
+			b.When(at.LtN(d.shape.scores), func() { line.At(at, 4).StoreF32(w) })
 		}
 		sum = ptx.WarpSum(sum)
 		place := d.p.Sums.At(d.head.Add(head).Mul(d.p.MaxPages).Add(page), 8)
@@ -514,10 +514,10 @@ func (d *decodeGenerator) softmax(page ptx.U32) {
 // groups of threads in order.
 func (d *decodeGenerator) addValues(page ptx.U32, values [][]ptx.F32) {
 	b := d.b
-	b.Comment("values: serial sums over a thread's positions, of %d heads at a time", d.heads)
-	b.For(b.U32(0), d.p.Group, b.N(d.heads), func(first ptx.U32) {
+	b.Comment("values: serial sums over a thread's positions, of %d heads at a time", d.shape.heads)
+	b.For(b.U32(0), d.p.Group, b.N(d.shape.heads), func(first ptx.U32) {
 		b.If(first.Ne(b.U32(0)), b.Barrier) // the sums of the previous heads have been read
-		heads := d.p.Group.Sub(first).Min(b.N(d.heads))
+		heads := d.p.Group.Sub(first).Min(b.N(d.shape.heads))
 		d.weigh(first, heads, values)
 		b.Barrier()
 		d.storeParts(page, first, heads)
@@ -528,13 +528,13 @@ func (d *decodeGenerator) addValues(page ptx.U32, values [][]ptx.F32) {
 func (d *decodeGenerator) weigh(first, heads ptx.U32, values [][]ptx.F32) {
 	b := d.b
 	chunk, group := d.valueLane()
-	whole := group.LtN(d.groups)
+	whole := group.LtN(d.shape.groups)
 	b.For(b.U32(0), heads, b.U32(1), func(i ptx.U32) {
-		sums := d.weighted(d.weights.At(first.Add(i), 4*d.scores).At(group, 4*d.values), values)
-		to := d.merged.At(i, d.mergedBytes()).At(group, 4*d.headDim).At(chunk, 16)
+		sums := d.weighted(d.weights.At(first.Add(i), 4*d.shape.scores).At(group, 4*d.shape.values), values)
+		to := d.merged.At(i, d.shape.mergedBytes()).At(group, 4*d.shape.kv.headDim).At(chunk, 16)
 		b.When(whole, func() {
-			for p := range d.pack() / 4 {
-				to.Plus(16 * p * d.chunks()).StoreF32x4([4]ptx.F32(sums[4*p:]))
+			for p := range d.shape.kv.pack() / 4 {
+				to.Plus(16 * p * d.shape.kv.chunks()).StoreF32x4([4]ptx.F32(sums[4*p:]))
 			}
 		})
 	})
@@ -542,12 +542,12 @@ func (d *decodeGenerator) weigh(first, heads ptx.U32, values [][]ptx.F32) {
 
 // weighted returns Σ w[r]·V[r] over the thread's rows, for the elements of its chunk.
 func (d *decodeGenerator) weighted(weights ptx.Shared, values [][]ptx.F32) []ptx.F32 {
-	sums := make([]ptx.F32, d.pack())
+	sums := make([]ptx.F32, d.shape.kv.pack())
 	var four [4]ptx.F32
 	for r := range values {
 		w := four[r%4]
 		switch {
-		case d.values%4 != 0:
+		case d.shape.values%4 != 0:
 			w = weights.Plus(4 * r).LoadF32()
 		case r%4 == 0:
 			four = weights.Plus(4 * r).LoadF32x4()
@@ -567,19 +567,19 @@ func (d *decodeGenerator) weighted(weights ptx.Shared, values [][]ptx.F32) []ptx
 // storeParts adds the groups' sums and stores o of heads first, first+1, ….
 func (d *decodeGenerator) storeParts(page, first, heads ptx.U32) {
 	b := d.b
-	b.Comment("o: the sums of %d groups of threads, in order", d.groups)
-	vec4s := d.headDim / 4
-	b.For(b.ThreadX(), heads.MulN(vec4s), b.N(d.threads), func(i ptx.U32) {
+	b.Comment("o: the sums of %d groups of threads, in order", d.shape.groups)
+	vec4s := d.shape.kv.headDim / 4
+	b.For(b.ThreadX(), heads.MulN(vec4s), b.N(d.shape.threads), func(i ptx.U32) {
 		head, vec := i.DivN(vec4s), i.RemN(vec4s)
-		from := d.merged.At(head, d.mergedBytes()).AtBytes(d.inPlanes(vec)).Aligned(16)
+		from := d.merged.At(head, d.shape.mergedBytes()).AtBytes(d.inPlanes(vec)).Aligned(16)
 		sum := from.LoadF32x4()
-		for g := 1; g < d.groups; g++ {
-			x := from.Plus(4 * d.headDim * g).LoadF32x4()
+		for g := 1; g < d.shape.groups; g++ {
+			x := from.Plus(4 * d.shape.kv.headDim * g).LoadF32x4()
 			for j := range sum {
 				sum[j] = sum[j].Add(x[j])
 			}
 		}
 		row := d.head.Add(first).Add(head).Mul(d.p.MaxPages).Add(page)
-		d.p.Parts.At(row, 4*d.headDim).At(vec, 16).StoreF32x4(sum)
+		d.p.Parts.At(row, 4*d.shape.kv.headDim).At(vec, 16).StoreF32x4(sum)
 	})
 }

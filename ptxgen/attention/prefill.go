@@ -39,15 +39,15 @@ import (
 func Prefill(s Shape) kernel.Typed[PrefillArgs] {
 	f, d := newPrefillShape(s), newPrefillShape(Shape{KV: s.KV, HeadDim: s.HeadDim})
 	name := "flash_attention_" + host.FormatName(s.KV) + "_d" + strconv.Itoa(s.HeadDim)
-	if f.page != d.page || f.blockQ != d.blockQ || f.blockK != d.blockK {
-		name += fmt.Sprintf("_p%d_q%d_k%d", f.page, f.blockQ, f.blockK)
+	if f.kv.page != d.kv.page || f.blockQ != d.blockQ || f.blockK != d.blockK {
+		name += fmt.Sprintf("_p%d_q%d_k%d", f.kv.page, f.blockQ, f.blockK)
 	}
 	return kernel.New(name, f.build, f.launch)
 }
 
 // prefillShape says how the warps of a CTA share its tile of queries.
 type prefillShape struct {
-	kvShape
+	kv             kvShape
 	blockQ, blockK int
 	tiles          int // of 16 queries, per warp
 	threads        int
@@ -62,7 +62,7 @@ func newPrefillShape(s Shape) prefillShape {
 	}
 	page := cmp.Or(s.Page, PageTokens)
 	f := prefillShape{
-		kvShape: kvShape{s.KV, s.HeadDim, page}, tiles: 1,
+		kv: kvShape{s.KV, s.HeadDim, page}, tiles: 1,
 		blockQ: cmp.Or(s.BlockQ, queries), blockK: cmp.Or(s.BlockK, min(keys, page)),
 	}
 	if f.blockQ >= 128 && s.HeadDim <= 128 {
@@ -75,13 +75,13 @@ func newPrefillShape(s Shape) prefillShape {
 }
 
 func (f prefillShape) check() error {
-	switch err := f.kvShape.check(); {
+	switch err := f.kv.check(); {
 	case err != nil:
 		return err
 	case f.blockQ < 16 || f.blockQ > 128 || f.blockQ&(f.blockQ-1) != 0:
 		return fmt.Errorf("BlockQ: %d is no power of two from 16 to 128", f.blockQ)
-	case f.blockK < 16 || f.page%f.blockK != 0 || f.blockK < f.threads/copyLanes:
-		return fmt.Errorf("BlockK: %d is less than 16 or %d, or does not divide a page of %d", f.blockK, f.threads/copyLanes, f.page)
+	case f.blockK < 16 || f.kv.page%f.blockK != 0 || f.blockK < f.threads/copyLanes:
+		return fmt.Errorf("BlockK: %d is less than 16 or %d, or does not divide a page of %d", f.blockK, f.threads/copyLanes, f.kv.page)
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func (f prefillShape) build(b *ptx.Builder) (*ptx.Kernel, error) {
 		b.Failf("%v", err)
 		return b.Finish()
 	}
-	if f.format == quant.BF16 {
+	if f.kv.format == quant.BF16 {
 		generate(b, f, tensorType[ptx.BF16x2]{ptx.PackBF16, ptx.BF16x2.Bits, 0})
 	} else {
 		generate(b, f, tensorType[ptx.F16x2]{ptx.PackF16, ptx.F16x2.Bits, 14})
@@ -133,8 +133,8 @@ type PrefillArgs struct {
 }
 
 func (f prefillShape) launch(k *ptx.Kernel, a PrefillArgs) (ptx.Launch, error) {
-	width := a.Heads * f.headDim
-	checks := slices.Concat(a.KV.checks(a.Sequences, a.Heads, f.page), a.Scoring.checks(),
+	width := a.Heads * f.kv.headDim
+	checks := slices.Concat(a.KV.checks(a.Sequences, a.Heads, f.kv.page), a.Scoring.checks(),
 		checkStride("QStride", a.QStride, width, host.MaxSize), checkStride("OutStride", a.OutStride, width, host.MaxSize))
 	checks = append(checks, host.Bound("MaxQueries", a.MaxQueries, 1, 65535*f.blockQ),
 		host.NonNil("Q", a.Q), host.NonNil("Out", a.Out), host.NonNil("Starts", a.Starts))
@@ -168,10 +168,10 @@ type tensorType[T ptx.Half2] struct {
 
 // prefillGenerator is the state of the kernel while it is generated.
 type prefillGenerator[T ptx.Half2] struct {
-	prefillShape
-	tensorType[T]
-	b *ptx.Builder
-	p prefillParams
+	shape prefillShape
+	typ   tensorType[T]
+	b     *ptx.Builder
+	p     prefillParams
 
 	tile       tileValues
 	lane, warp ptx.U32
@@ -192,7 +192,7 @@ type tileValues struct {
 
 // saveTile stores the tile's values; after a barrier, reloadTile loads them.
 func (f *prefillGenerator[T]) saveTile() {
-	t, at := f.tile, f.shared.Plus(f.valuesOfTileAt())
+	t, at := f.tile, f.shared.Plus(f.shape.valuesOfTileAt())
 	f.b.When(f.b.ThreadX().EqN(0), func() {
 		at.StoreU32x4([4]ptx.U32{t.from, t.to, t.first, t.rows})
 		at.Plus(16).StoreU32x4([4]ptx.U32{t.count, t.kvHead, t.pages, t.end})
@@ -200,18 +200,18 @@ func (f *prefillGenerator[T]) saveTile() {
 }
 
 func (f *prefillGenerator[T]) reloadTile() {
-	at := f.shared.Plus(f.valuesOfTileAt())
+	at := f.shared.Plus(f.shape.valuesOfTileAt())
 	a, c := at.LoadU32x4(), at.Plus(16).LoadU32x4()
 	f.tile = tileValues{from: a[0], to: a[1], first: a[2], rows: a[3], count: c[0], kvHead: c[1], pages: c[2], end: c[3]}
 }
 
 // generate emits the kernel.
 func generate[T ptx.Half2](b *ptx.Builder, shape prefillShape, numbers tensorType[T]) {
-	f := &prefillGenerator[T]{prefillShape: shape, tensorType: numbers, b: b, lane: b.Lane(), warp: b.Warp()}
+	f := &prefillGenerator[T]{shape: shape, typ: numbers, b: b, lane: b.Lane(), warp: b.Warp()}
 	b.Doc("out = softmax(softcap(scale * Q K^T)) V for %d queries of head ctaid.x of sequence ctaid.z,\n"+
-		"causal, in blocks of %d keys, head dim %d; the last queries of a sequence come first.", f.blockQ, f.blockK, f.headDim)
+		"causal, in blocks of %d keys, head dim %d; the last queries of a sequence come first.", f.shape.blockQ, f.shape.blockK, f.shape.kv.headDim)
 	q := f.open()
-	block := ptx.Var(f.tile.from.DivN(f.blockK))
+	block := ptx.Var(f.tile.from.DivN(f.shape.blockK))
 	f.copyBlock(block, f.pageOf(block))
 	b.CopyCommit()
 	f.saveTile()
@@ -249,24 +249,24 @@ func (f *prefillGenerator[T]) open() (q ptx.Global) {
 	start := f.p.Starts.At(sequence, 4)
 	begin, length := start.LoadU32(), f.p.Lengths.At(sequence, 4).LoadU32()
 	queries := start.Plus(4).LoadU32().Sub(begin)
-	tiles := queries.CeilDivN(f.blockQ)
+	tiles := queries.CeilDivN(f.shape.blockQ)
 	b.Comment("end if the sequence has no such tile: all threads alike")
 	b.ReturnIf(back.Ge(tiles))
 	b.ReturnIf(length.Lt(queries))
-	row := tiles.AddN(-1).Sub(back).MulN(f.blockQ)
-	first, count := length.Sub(queries).Add(row), queries.Sub(row).Min(b.N(f.blockQ))
+	row := tiles.AddN(-1).Sub(back).MulN(f.shape.blockQ)
+	first, count := length.Sub(queries).Add(row), queries.Sub(row).Min(b.N(f.shape.blockQ))
 	f.tile = tileValues{
 		from: windowStart(b, first.AddN(1), f.p.Window), to: first.Add(count), first: first,
 		rows: begin.Add(row), count: count, kvHead: head.Div(f.p.Group),
-		pages: sequence.Mul(f.p.MaxPages), end: first.Add(count).CeilDivN(f.blockK),
+		pages: sequence.Mul(f.p.MaxPages), end: first.Add(count).CeilDivN(f.shape.blockK),
 	}
-	return f.p.Q.At(head, 4*f.headDim)
+	return f.p.Q.At(head, 4*f.shape.kv.headDim)
 }
 
 // pageOf returns the page number of a block of keys; of blocks behind the last, that of the last.
 func (f *prefillGenerator[T]) pageOf(block ptx.U32) ptx.U32 {
 	block = block.Min(f.tile.end.AddN(-1))
-	return f.p.Table.At(f.tile.pages.Add(block.DivN(f.page/f.blockK)), 4).LoadU32()
+	return f.p.Table.At(f.tile.pages.Add(block.DivN(f.shape.kv.page/f.shape.blockK)), 4).LoadU32()
 }
 
 // copyLanes is the number of threads that copy a row, 16 bytes of shared memory at a time.
@@ -278,18 +278,18 @@ func (f *prefillGenerator[T]) copyBlock(block, page ptx.U32) {
 	b := f.b
 	b.Comment("K and V of a block, %d threads per row", copyLanes)
 	t := b.ThreadX()
-	column, row, step := t.RemN(copyLanes), t.DivN(copyLanes), f.threads/copyLanes
-	first := block.MulN(f.blockK)
+	column, row, step := t.RemN(copyLanes), t.DivN(copyLanes), f.shape.threads/copyLanes
+	first := block.MulN(f.shape.blockK)
 	at := page.Mul(f.p.KVHeads).Add(f.tile.kvHead)
-	inPage := first.RemN(f.page)
-	to := f.shared.At(block.AndN(1), f.stageBytes()).At(row, f.stride).At(column, 16)
-	if f.format.BlockBytes() == 2 {
+	inPage := first.RemN(f.shape.kv.page)
+	to := f.shared.At(block.AndN(1), f.shape.stageBytes()).At(row, f.shape.stride).At(column, 16)
+	if f.shape.kv.format.BlockBytes() == 2 {
 		for i, source := range []ptx.Global{f.p.K, f.p.V} {
-			from := source.At(at, f.page*f.rowBytes()).At(inPage, f.rowBytes()).At(row, f.rowBytes()).At(column, 16)
-			for r := 0; r < f.blockK; r += step {
+			from := source.At(at, f.shape.kv.page*f.shape.kv.rowBytes()).At(inPage, f.shape.kv.rowBytes()).At(row, f.shape.kv.rowBytes()).At(column, 16)
+			for r := 0; r < f.shape.blockK; r += step {
 				bytes := ptx.Select(f.visible(first.Add(row).AddN(r)), b.U32(16), b.U32(0))
 				f.eachChunk(column, func(j int) {
-					b.CopyAsyncZeroFill(to.Plus([]int{f.keysAt(), f.valuesAt()}[i]+r*f.stride+16*j), from.Plus(r*f.rowBytes()+16*j), bytes)
+					b.CopyAsyncZeroFill(to.Plus([]int{f.shape.keysAt(), f.shape.valuesAt()}[i]+r*f.shape.stride+16*j), from.Plus(r*f.shape.kv.rowBytes()+16*j), bytes)
 				})
 			}
 		}
@@ -297,8 +297,8 @@ func (f *prefillGenerator[T]) copyBlock(block, page ptx.U32) {
 	}
 	b.For(b.U32(0), b.U32(2), b.U32(1), func(i ptx.U32) {
 		source := ptx.GlobalAt(ptx.Select(i.EqN(0), f.p.K.Address(), f.p.V.Address()), 16)
-		source = source.At(at, f.page*f.rowBytes()).At(inPage, f.rowBytes())
-		f.convertBlock(f.shared.At(block.AndN(1), f.stageBytes()).Plus(f.keysAt()).At(i, f.valuesAt()-f.keysAt()), source, first)
+		source = source.At(at, f.shape.kv.page*f.shape.kv.rowBytes()).At(inPage, f.shape.kv.rowBytes())
+		f.convertBlock(f.shared.At(block.AndN(1), f.shape.stageBytes()).Plus(f.shape.keysAt()).At(i, f.shape.valuesAt()-f.shape.keysAt()), source, first)
 	}, ptx.NoUnroll) // there are too few registers for both at once
 }
 
@@ -308,11 +308,11 @@ func (f *prefillGenerator[T]) visible(position ptx.U32) ptx.Pred {
 
 // eachChunk calls do for every copyLanes-th 16-byte chunk of a row in shared memory, from column on.
 func (f *prefillGenerator[T]) eachChunk(column ptx.U32, do func(j int)) {
-	for j := 0; 8*j < f.headDim; j += copyLanes {
-		if 8*(j+copyLanes) <= f.headDim {
+	for j := 0; 8*j < f.shape.kv.headDim; j += copyLanes {
+		if 8*(j+copyLanes) <= f.shape.kv.headDim {
 			do(j)
 		} else {
-			f.b.When(column.LtN(f.headDim/8-j), func() { do(j) })
+			f.b.When(column.LtN(f.shape.kv.headDim/8-j), func() { do(j) })
 		}
 	}
 }
@@ -321,13 +321,13 @@ func (f *prefillGenerator[T]) eachChunk(column ptx.U32, do func(j int)) {
 // a time. first is the position of the block's first row.
 func (f *prefillGenerator[T]) convertBlock(to ptx.Shared, from ptx.Global, first ptx.U32) {
 	b := f.b
-	parts := f.headDim / 8
-	b.For(b.ThreadX(), b.N(f.blockK*parts), b.N(f.threads), func(i ptx.U32) {
+	parts := f.shape.kv.headDim / 8
+	b.For(b.ThreadX(), b.N(f.shape.blockK*parts), b.N(f.shape.threads), func(i ptx.U32) {
 		row, column := i.DivN(parts), i.RemN(parts)
 		position := first.Add(row)
 		// At least one position of the block is visible; load it in place of those that are not.
 		source := position.Max(f.tile.from).Min(f.tile.to.AddN(-1)).Sub(first)
-		at := from.At(source, f.rowBytes()).At(column, 32)
+		at := from.At(source, f.shape.kv.rowBytes()).At(column, 32)
 		lo, hi := at.LoadF32x4(), at.Plus(16).LoadF32x4()
 		words := [4]ptx.U32{
 			ptx.PackF16(lo[0], lo[1]).Bits(), ptx.PackF16(lo[2], lo[3]).Bits(),
@@ -337,19 +337,19 @@ func (f *prefillGenerator[T]) convertBlock(to ptx.Shared, from ptx.Global, first
 		for j, w := range words {
 			words[j] = ptx.Select(visible, w, b.U32(0))
 		}
-		to.At(row, f.stride).At(column, 16).StoreU32x4(words)
+		to.At(row, f.shape.stride).At(column, 16).StoreU32x4(words)
 	})
 }
 
 // zeroPadding clears the columns of K and V that pad the head dim to a multiple of 16.
 func (f *prefillGenerator[T]) zeroPadding() {
-	if f.width == f.headDim {
+	if f.shape.width == f.shape.kv.headDim {
 		return
 	}
 	b := f.b
 	zero := [4]ptx.U32{b.U32(0), b.U32(0), b.U32(0), b.U32(0)}
-	b.For(b.ThreadX(), b.N(4*f.blockK), b.N(f.threads), func(row ptx.U32) {
-		f.shared.Plus(f.keysAt()+2*f.headDim).At(row, f.stride).StoreU32x4(zero)
+	b.For(b.ThreadX(), b.N(4*f.shape.blockK), b.N(f.shape.threads), func(row ptx.U32) {
+		f.shared.Plus(f.shape.keysAt()+2*f.shape.kv.headDim).At(row, f.shape.stride).StoreU32x4(zero)
 	})
 }
 
@@ -360,14 +360,14 @@ func (f *prefillGenerator[T]) stageQueries(q ptx.Global) {
 	b := f.b
 	b.Comment("the queries, each scaled by a power of two")
 	const ahead = 8
-	own := 16 * f.tiles
+	own := 16 * f.shape.tiles
 	b.For(b.U32(0), b.N(own), b.N(ahead), func(i ptx.U32) {
 		first := f.warp.MulN(own).Add(i)
 		var list [ahead][][4]ptx.F32
 		for r := range list {
 			row := f.tile.rows.Add(first.AddN(r).Min(f.tile.count.AddN(-1)))
-			for j := 0; j < f.headDim/4; j += 32 {
-				vec := f.lane.AddN(j).Min(b.N(f.headDim/4 - 1))
+			for j := 0; j < f.shape.kv.headDim/4; j += 32 {
+				vec := f.lane.AddN(j).Min(b.N(f.shape.kv.headDim/4 - 1))
 				from := q.AtBytes(row.MulWide(f.p.QStride).ShlN(2)).Aligned(16)
 				list[r] = append(list[r], from.At(vec, 16).LoadF32x4())
 			}
@@ -388,20 +388,20 @@ func (f *prefillGenerator[T]) stageQuery(list [][4]ptx.F32, row ptx.U32) {
 		}
 	}
 	// Both the factor and its inverse are normal numbers.
-	exponent := b.N(254 + f.exponent).Sub(largest.WarpReduce("max").ShrN(23)).Min(b.N(253))
+	exponent := b.N(254 + f.typ.exponent).Sub(largest.WarpReduce("max").ShrN(23)).Min(b.N(253))
 	factor, inverse := exponent.ShlN(23).AsF32(), b.N(254).Sub(exponent).ShlN(23).AsF32()
-	to := f.shared.Plus(f.queriesAt()).At(row, f.stride)
+	to := f.shared.Plus(f.shape.queriesAt()).At(row, f.shape.stride)
 	for j, x := range list {
 		vec := f.lane.AddN(32 * j)
 		words := [2]ptx.U32{
-			f.bits(f.pack(x[0].Mul(factor), x[1].Mul(factor))), f.bits(f.pack(x[2].Mul(factor), x[3].Mul(factor))),
+			f.typ.bits(f.typ.pack(x[0].Mul(factor), x[1].Mul(factor))), f.typ.bits(f.typ.pack(x[2].Mul(factor), x[3].Mul(factor))),
 		}
-		b.When(vec.LtN(f.headDim/4), func() { to.At(vec, 8).StoreU32x2(words) })
+		b.When(vec.LtN(f.shape.kv.headDim/4), func() { to.At(vec, 8).StoreU32x2(words) })
 	}
 	b.When(f.lane.EqN(0), func() {
 		f.shared.At(row, 4).StoreF32(inverse)
-		if f.width > f.headDim {
-			to.Plus(2 * f.headDim).StoreU32x4([4]ptx.U32{b.U32(0), b.U32(0), b.U32(0), b.U32(0)})
+		if f.shape.width > f.shape.kv.headDim {
+			to.Plus(2 * f.shape.kv.headDim).StoreU32x4([4]ptx.U32{b.U32(0), b.U32(0), b.U32(0), b.U32(0)})
 		}
 	})
 }
@@ -431,24 +431,24 @@ func (f *prefillGenerator[T]) newState() *prefillState[T] {
 	b := f.b
 	s := &prefillState[T]{}
 	high, low := f.lane.Field(3, 1).MulN(8).Add(f.lane.AndN(7)), f.lane.ShrN(4)
-	warpRow := f.warp.MulN(16 * f.tiles)
-	s.queryAt = f.shared.Plus(f.queriesAt()).At(warpRow.Add(high), f.stride).At(low, 16)
-	s.valueAt = f.shared.Plus(f.valuesAt()).At(high, f.stride).At(low, 16)
-	s.keyAt = f.shared.Plus(f.keysAt()).At(low.MulN(8).Add(f.lane.AndN(7)), f.stride).At(f.lane.Field(3, 1), 16)
+	warpRow := f.warp.MulN(16 * f.shape.tiles)
+	s.queryAt = f.shared.Plus(f.shape.queriesAt()).At(warpRow.Add(high), f.shape.stride).At(low, 16)
+	s.valueAt = f.shared.Plus(f.shape.valuesAt()).At(high, f.shape.stride).At(low, 16)
+	s.keyAt = f.shared.Plus(f.shape.keysAt()).At(low.MulN(8).Add(f.lane.AndN(7)), f.shape.stride).At(f.lane.Field(3, 1), 16)
 	const maxRegisters = 32 // for queries
 	s.row = warpRow.Add(f.lane.ShrN(2))
-	for t := range f.tiles {
+	for t := range f.shape.tiles {
 		for range 2 {
 			s.rows = append(s.rows, queryRow{max: ptx.Var(minusInf(b)), sum: ptx.Var(b.F32(0))})
 		}
-		if f.tiles*f.width/4 <= maxRegisters {
+		if f.shape.tiles*f.shape.width/4 <= maxRegisters {
 			var list [][4]T
-			for k := range f.width / 16 {
+			for k := range f.shape.width / 16 {
 				list = append(list, f.loadQuery(s, t, k))
 			}
 			s.queries = append(s.queries, list)
 		}
-		s.out = append(s.out, f.zeros(f.headDim/8))
+		s.out = append(s.out, f.zeros(f.shape.kv.headDim/8))
 	}
 	return s
 }
@@ -465,7 +465,7 @@ func (f *prefillGenerator[T]) zeros(n int) [][4]ptx.F32 {
 }
 
 func (f *prefillGenerator[T]) loadQuery(s *prefillState[T], tile, k int) [4]T {
-	return [4]T(ptx.LoadMatrices[T](s.queryAt.Plus(16*tile*f.stride+32*k), 4, false))
+	return [4]T(ptx.LoadMatrices[T](s.queryAt.Plus(16*tile*f.shape.stride+32*k), 4, false))
 }
 
 // addBlock adds one block of keys and values.
@@ -481,13 +481,13 @@ func (f *prefillGenerator[T]) addBlock(s *prefillState[T], block ptx.U32) {
 // scores returns Q·Kᵀ of the warp's rows and the block's keys: [tile][8 keys].
 func (f *prefillGenerator[T]) scores(s *prefillState[T], stage ptx.U32) [][][4]ptx.F32 {
 	f.b.Comment("scores")
-	scores := make([][][4]ptx.F32, f.tiles)
+	scores := make([][][4]ptx.F32, f.shape.tiles)
 	for t := range scores {
-		scores[t] = f.zeros(f.blockK / 8)
+		scores[t] = f.zeros(f.shape.blockK / 8)
 	}
-	keyAt := s.keyAt.At(stage, f.stageBytes())
-	for k := range f.width / 16 {
-		query := make([][4]T, f.tiles)
+	keyAt := s.keyAt.At(stage, f.shape.stageBytes())
+	for k := range f.shape.width / 16 {
+		query := make([][4]T, f.shape.tiles)
 		for t := range query {
 			if s.queries != nil {
 				query[t] = s.queries[t][k]
@@ -495,8 +495,8 @@ func (f *prefillGenerator[T]) scores(s *prefillState[T], stage ptx.U32) [][][4]p
 				query[t] = f.loadQuery(s, t, k)
 			}
 		}
-		for n := range f.blockK / 16 {
-			key := ptx.LoadMatrices[T](keyAt.Plus(16*n*f.stride+32*k), 4, false)
+		for n := range f.shape.blockK / 16 {
+			key := ptx.LoadMatrices[T](keyAt.Plus(16*n*f.shape.stride+32*k), 4, false)
 			for t := range query {
 				ptx.MMA(scores[t][2*n], query[t], [2]T(key[:2]))
 				ptx.MMA(scores[t][2*n+1], query[t], [2]T(key[2:]))
@@ -549,8 +549,8 @@ func (f *prefillGenerator[T]) factors(s *prefillState[T]) []ptx.F32 {
 func (f *prefillGenerator[T]) mask(s *prefillState[T], scores [][][4]ptx.F32, block ptx.U32) {
 	b := f.b
 	b.Comment("mask, in blocks at the diagonal or at the window's edge")
-	first := block.MulN(f.blockK)
-	partly := first.AddN(f.blockK - 1).Gt(f.tile.first).Or(first.Lt(windowStart(b, f.tile.to, f.p.Window)))
+	first := block.MulN(f.shape.blockK)
+	partly := first.AddN(f.shape.blockK - 1).Gt(f.tile.first).Or(first.Lt(windowStart(b, f.tile.to, f.p.Window)))
 	b.If(partly, func() {
 		column := first.Add(f.lane.AndN(3).MulN(2))
 		low, high := make([]ptx.S32, len(s.rows)), make([]ptx.S32, len(s.rows))
@@ -628,15 +628,15 @@ func (f *prefillGenerator[T]) raiseMax(s *prefillState[T], top, factor []ptx.F32
 // second product needs of its left operand.
 func (f *prefillGenerator[T]) addValues(s *prefillState[T], weights [][][4]ptx.F32, stage ptx.U32) {
 	f.b.Comment("values")
-	valueAt := s.valueAt.At(stage, f.stageBytes())
-	for k := range f.blockK / 16 {
-		left := make([][4]T, f.tiles)
+	valueAt := s.valueAt.At(stage, f.shape.stageBytes())
+	for k := range f.shape.blockK / 16 {
+		left := make([][4]T, f.shape.tiles)
 		for t := range left {
 			a, c := weights[t][2*k], weights[t][2*k+1]
-			left[t] = [4]T{f.pack(a[0], a[1]), f.pack(a[2], a[3]), f.pack(c[0], c[1]), f.pack(c[2], c[3])}
+			left[t] = [4]T{f.typ.pack(a[0], a[1]), f.typ.pack(a[2], a[3]), f.typ.pack(c[0], c[1]), f.typ.pack(c[2], c[3])}
 		}
-		for n := range f.width / 16 {
-			value := ptx.LoadMatrices[T](valueAt.Plus(16*k*f.stride+32*n), 4, true)
+		for n := range f.shape.width / 16 {
+			value := ptx.LoadMatrices[T](valueAt.Plus(16*k*f.shape.stride+32*n), 4, true)
 			for t := range left {
 				ptx.MMA(s.out[t][2*n], left[t], [2]T(value[:2]))
 				if 2*n+1 < len(s.out[t]) {
@@ -650,7 +650,7 @@ func (f *prefillGenerator[T]) addValues(s *prefillState[T], weights [][][4]ptx.F
 // store divides by the sums of the weights and stores the rows that are queries.
 func (f *prefillGenerator[T]) store(s *prefillState[T]) {
 	b := f.b
-	out := f.p.Out.At(b.BlockX(), 4*f.headDim) // computed here, so that it takes no registers in the loop
+	out := f.p.Out.At(b.BlockX(), 4*f.shape.kv.headDim) // computed here, so that it takes no registers in the loop
 	b.Comment("divide by the sum of the weights")
 	for i := range s.rows {
 		sum := s.rows[i].sum
