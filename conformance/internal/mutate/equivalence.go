@@ -45,6 +45,7 @@ var rules = []rule{
 	{"one lane", "a warp reduction of which only one lane's result is used", isOneLane},
 	{"edge", "a bound that is checked again: values on the edge take the other path and no bit changes", onEdge},
 	{"truth", "a number that is only compared with 0", isTruth},
+	{"low key", "a chosen expert whose key ties with those of NaNs, behind 32 lower indices that win the tie", isLowKey},
 	{"start", "the initial value of a maximum or minimum, beyond all inputs", isStart},
 	{"once", "a loop whose second iteration the launch bounds exclude", isOnce},
 	{"choice", "a branch between two paths with equal results", isChoice},
@@ -325,6 +326,26 @@ func isShiftedOut(q survivor) bool {
 
 func isTruth(q survivor) bool {
 	return q.readBy(func(s ptxtext.Statement) bool { return s.Is("setp.ne.u32", "setp.eq.u32") && s.Args[2] == "0" })
+}
+
+// isLowKey: the router sets the key of a chosen expert to 0, below the 1 of a NaN. A 1 ties
+// with NaNs, and the lowest index wins. At most 32 experts are chosen, so an expert with 32
+// lower indices never wins.
+func isLowKey(q survivor) bool {
+	if !strings.HasPrefix(q.mutant.Kernel, "moe_route") || q.mutant.Mutator != "constant" || !q.was.Is("selp.b32") || q.is.Args[1] != "1" {
+		return false
+	}
+	f := q.m.flow(q.mutant.Kernel)
+	chosen, ok := f.Definition(q.was.Args[3])
+	if !ok || !chosen.Is("setp.eq.u32") {
+		return false
+	}
+	index, ok := f.Definition(chosen.Args[2])
+	if !ok || !index.Is("add.u32") {
+		return false
+	}
+	lower, err := strconv.Atoi(index.Args[2])
+	return err == nil && lower >= 32
 }
 
 func isStart(q survivor) bool {
