@@ -132,7 +132,7 @@ func TestLaunchErrors(t *testing.T) {
 // Build returns an error if a kernel cannot be generated.
 func TestBuildErrors(t *testing.T) {
 	for _, s := range []kernel.Spec{
-		norm.Rows(norm.RMS, quant.Q4_0), elementwise.Cast(quant.F32), rope.Append(quant.Q8_0, 64), rope.Append(quant.F16, 48),
+		norm.Rows(norm.RMS, quant.Q4_0), elementwise.Cast(quant.F32), rope.Append(quant.Q8_0, 64), rope.Append(quant.F16, 48), rope.Append(quant.F16, 0),
 	} {
 		if k, err := s.Build(); err == nil {
 			t.Errorf("%s was built", k.Name)

@@ -79,6 +79,9 @@ func build(b *ptx.Builder, format quant.Format, page int) (*ptx.Kernel, error) {
 	if page < 1 || page&(page-1) != 0 {
 		b.Failf("a page of %d positions, which is no power of two", page)
 	}
+	if b.Err() != nil {
+		return b.Finish()
+	}
 	b.Doc("q = rope(norm(q)) in place; cache[page][kv head][position mod %d] = rope(norm(k)) and v", page)
 	g := generator{p: params{KCache: ptx.AlignedTo(size), VCache: ptx.AlignedTo(size)}, b: b, format: format, page: page}
 	p := &g.p
