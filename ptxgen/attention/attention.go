@@ -65,9 +65,9 @@ func (s kvShape) check() error {
 	case s.format != quant.F32 && s.format != quant.F16 && s.format != quant.BF16:
 		return fmt.Errorf("cache of %v: want F32, F16 or BF16", s.format)
 	case s.headDim < 8 || s.headDim > 256 || s.headDim%8 != 0:
-		return fmt.Errorf("HeadDim: %d is no multiple of 8 up to 256", s.headDim)
+		return fmt.Errorf("head dim %d is no multiple of 8 up to 256", s.headDim)
 	case s.page < 16 || s.page > 1024 || s.page&(s.page-1) != 0:
-		return fmt.Errorf("Page: %d is no power of two from 16 to 1024", s.page)
+		return fmt.Errorf("page of %d positions: no power of two from 16 to 1024", s.page)
 	}
 	return nil
 }

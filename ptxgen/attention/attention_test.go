@@ -17,11 +17,11 @@ func TestBuildErrors(t *testing.T) {
 		want string // part of the error
 	}{
 		{"quantized cache", attention.Decode(attention.Shape{KV: quant.Q8_0, HeadDim: 64}), "cache of Q8_0"},
-		{"odd head dim", attention.Decode(attention.Shape{KV: quant.F16, HeadDim: 68}), "HeadDim: 68"},
-		{"large head dim", attention.Decode(attention.Shape{KV: quant.F16, HeadDim: 264}), "HeadDim: 264"},
-		{"page of 48", attention.Decode(attention.Shape{KV: quant.F16, HeadDim: 64, Page: 48}), "Page: 48"},
+		{"odd head dim", attention.Decode(attention.Shape{KV: quant.F16, HeadDim: 68}), "head dim 68"},
+		{"large head dim", attention.Decode(attention.Shape{KV: quant.F16, HeadDim: 264}), "head dim 264"},
+		{"page of 48", attention.Decode(attention.Shape{KV: quant.F16, HeadDim: 64, Page: 48}), "page of 48"},
 		{"a page of too many bytes", attention.Decode(attention.Shape{KV: quant.F32, HeadDim: 256, Page: 256}), "more than 512 threads"},
-		{"combine", attention.Combine(4), "HeadDim: 4"},
+		{"combine", attention.Combine(4), "head dim 4"},
 		{"prefill: quantized cache", attention.Prefill(attention.Shape{KV: quant.Q4_0, HeadDim: 64}), "cache of Q4_0"},
 		{"prefill: BlockQ of 48", attention.Prefill(attention.Shape{KV: quant.F16, HeadDim: 64, BlockQ: 48}), "BlockQ: 48"},
 		{"prefill: BlockK above the page", attention.Prefill(attention.Shape{KV: quant.F16, HeadDim: 64, Page: 32, BlockK: 64}), "BlockK: 64"},

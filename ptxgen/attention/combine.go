@@ -53,7 +53,7 @@ type combineParams struct {
 
 func (s combineShape) build(b *ptx.Builder) (*ptx.Kernel, error) {
 	if s.headDim < 8 || s.headDim > 256 || s.headDim%8 != 0 {
-		b.Failf("HeadDim: %d is no multiple of 8 up to 256", s.headDim)
+		b.Failf("head dim %d is no multiple of 8 up to 256", s.headDim)
 		return b.Finish()
 	}
 	b.Doc("out = sum exp(m[i]-M) * o[i] / sum exp(m[i]-M) * l[i], M = max m[i], over the visible\n"+

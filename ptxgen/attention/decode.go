@@ -130,7 +130,7 @@ func buildDecode(b *ptx.Builder, k kvShape) (*ptx.Kernel, error) {
 	if err := k.check(); err != nil {
 		b.Failf("%v", err)
 	} else if d.shape.threads > 512 {
-		b.Failf("Page: %d bytes of keys are more than 512 threads read", d.shape.kv.page*d.shape.kv.rowBytes())
+		b.Failf("page of %d bytes of keys: more than 512 threads read", d.shape.kv.page*d.shape.kv.rowBytes())
 	}
 	if b.Err() != nil {
 		return b.Finish()
