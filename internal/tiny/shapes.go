@@ -16,7 +16,7 @@ type shape struct {
 	rope       bool
 	fusedQKV   bool
 	qkvBias    bool
-	allBias    bool
+	allBias    bool // of every projection
 	qkNorm     bool
 	postNorm   bool
 	gate       bool // ffn_gate
@@ -101,13 +101,14 @@ func (s shape) addTensors(m *Model) {
 
 func (s shape) attention(m *Model, p string) {
 	q, kv := Heads*HeadDim, s.kvHeads*HeadDim
+	bias := s.qkvBias || s.allBias
 	s.norm(m, p+"attn_norm")
 	if s.fusedQKV {
-		linear(m, p+"attn_qkv", q+2*kv, Hidden, s.allBias)
+		linear(m, p+"attn_qkv", q+2*kv, Hidden, bias)
 	} else {
-		linear(m, p+"attn_q", q, Hidden, s.qkvBias)
-		linear(m, p+"attn_k", kv, Hidden, s.qkvBias)
-		linear(m, p+"attn_v", kv, Hidden, s.qkvBias)
+		linear(m, p+"attn_q", q, Hidden, bias)
+		linear(m, p+"attn_k", kv, Hidden, bias)
+		linear(m, p+"attn_v", kv, Hidden, bias)
 	}
 	if s.qkNorm {
 		m.Add(p+"attn_q_norm.weight", HeadDim)
