@@ -38,6 +38,30 @@ func TestLoadGoldenFiles(t *testing.T) {
 	}
 }
 
+// TestGoldenFilePerArchitecture checks that golden/arch has a model of each architecture.
+func TestGoldenFilePerArchitecture(t *testing.T) {
+	files, err := filepath.Glob("../golden/arch/*.gguf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	for _, path := range files {
+		m, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[m.Config.Arch] = true
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, arch := range Architectures() {
+		if !found[arch] {
+			t.Errorf("golden/arch has no model of architecture %q", arch)
+		}
+	}
+}
+
 func TestLoadTokenizerOfFiles(t *testing.T) {
 	tests := []struct {
 		file   string

@@ -205,6 +205,25 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
+// TestLoadMissingTensor drops each tensor of each architecture in turn. Only output.weight
+// is optional: without it, the output matrix is the embedding. Without attn_qkv.weight, Load
+// wants separate Q, K and V.
+func TestLoadMissingTensor(t *testing.T) {
+	for _, arch := range Architectures() {
+		for _, x := range tiny.New(arch, 1).File().Tensors() {
+			if x.Name == "output.weight" {
+				continue
+			}
+			t.Run(arch+"/"+x.Name, func(t *testing.T) {
+				spec := tiny.New(arch, 1)
+				spec.Drop(x.Name)
+				missing := strings.Replace(x.Name, "attn_qkv.weight", "attn_q.weight", 1)
+				refused(t, spec, "required", errMissingTensor, missing)
+			})
+		}
+	}
+}
+
 func refused(t *testing.T, spec *tiny.Model, reason string, sentinel error, text string) {
 	t.Helper()
 	m, err := Load(spec.File())
