@@ -72,14 +72,15 @@ const (
 	expertsAlways
 )
 
-// architectures maps general.architecture to its facts. Phi-3's sliding window is ignored, as by
-// llama.cpp.
+// architectures maps general.architecture to its facts. The sliding windows of Phi-3 and
+// StarCoder2 are ignored, as by llama.cpp.
 var architectures = map[string]architecture{
-	"llama":    {windowPattern: 1, experts: expertsOptional}, // also Mistral, with its window, and Mixtral
-	"qwen2":    {rope: ropeHalves, biases: biasQKV},
-	"qwen3":    {rope: ropeHalves, qkNorm: true},
-	"qwen3moe": {rope: ropeHalves, qkNorm: true, experts: expertsAlways},
-	"gpt2":     {rope: ropeNone, layerNorm: true, biases: biasAll, activation: GELU, ungated: true},
+	"llama":      {windowPattern: 1, experts: expertsOptional}, // also Mistral, with its window, and Mixtral
+	"qwen2":      {rope: ropeHalves, biases: biasQKV},
+	"qwen3":      {rope: ropeHalves, qkNorm: true},
+	"qwen3moe":   {rope: ropeHalves, qkNorm: true, experts: expertsAlways},
+	"gpt2":       {rope: ropeNone, layerNorm: true, biases: biasAll, activation: GELU, ungated: true},
+	"starcoder2": {rope: ropeHalves, layerNorm: true, biases: biasAll, activation: GELU, ungated: true},
 	"phi2": {
 		rope: ropeHalves, layerNorm: true, biases: biasAll, outputBias: true,
 		activation: GELU, ungated: true, parallel: true,

@@ -31,6 +31,9 @@ var expectations = map[string]expectation{
 		c.KVHeads, c.LayerNorm, c.Activation, c.Gated = tiny.Heads, true, GELU, false
 		c.RopeDim, c.RopeTheta = 0, 0
 	}},
+	"starcoder2": {allBias: true, config: func(c *Config) {
+		c.LayerNorm, c.Activation, c.Gated = true, GELU, false
+	}},
 	"phi2": {allBias: true, outputBias: true, config: func(c *Config) {
 		c.KVHeads, c.LayerNorm, c.Activation, c.Gated = tiny.Heads, true, GELU, false
 		c.RopeDim, c.ParallelFFN = tiny.HeadDim/2, true

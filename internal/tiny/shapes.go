@@ -29,11 +29,12 @@ type shape struct {
 }
 
 var shapes = map[string]shape{
-	"llama":    {kvHeads: 2, rope: true, gate: true, output: true},
-	"qwen2":    {kvHeads: 2, rope: true, gate: true, qkvBias: true},
-	"qwen3":    {kvHeads: 2, rope: true, gate: true, qkNorm: true, output: true},
-	"qwen3moe": {kvHeads: 2, rope: true, mixture: true, qkNorm: true, output: true},
-	"gpt2":     {kvHeads: Heads, layerNorm: true, fusedQKV: true, allBias: true},
+	"llama":      {kvHeads: 2, rope: true, gate: true, output: true},
+	"qwen2":      {kvHeads: 2, rope: true, gate: true, qkvBias: true},
+	"qwen3":      {kvHeads: 2, rope: true, gate: true, qkNorm: true, output: true},
+	"qwen3moe":   {kvHeads: 2, rope: true, mixture: true, qkNorm: true, output: true},
+	"gpt2":       {kvHeads: Heads, layerNorm: true, fusedQKV: true, allBias: true},
+	"starcoder2": {kvHeads: 2, layerNorm: true, rope: true, allBias: true},
 	"phi2": {
 		kvHeads: Heads, layerNorm: true, rope: true, fusedQKV: true, allBias: true, noFFNNorm: true,
 		output: true, outputBias: true, extra: map[string]any{".rope.dimension_count": uint32(HeadDim / 2)},
