@@ -135,7 +135,8 @@ func TestLargeHostileFiles(t *testing.T) {
 			if (err == nil) != tt.loads {
 				t.Errorf("%s: error %v, want one: %v", tt.reason, err, !tt.loads)
 			}
-			if memory > 64<<20+4*size || took > 2*time.Second {
+			// The time is generous: only work that grows faster than the file takes longer.
+			if memory > 64<<20+4*size || took > 10*time.Second {
 				t.Errorf("%s: a file of %d bytes took %d bytes of memory and %v", tt.reason, size, memory, took)
 			}
 		})
