@@ -41,7 +41,7 @@ func (s sizes) gemvCases(p driver.Properties) []Case {
 	return all
 }
 
-// columnsCase is several vectors of weights that are numbers, by the kernel that an engine
+// columnsCase is several vectors of unquantized weights, by the kernel that an engine
 // takes for them.
 func columnsCase(p driver.Properties, f quant.Format, m matrix, vectors int) Case {
 	s, err := matmul.GemvFor(f, vectors, false, m.k, p.SharedPerCTA)
