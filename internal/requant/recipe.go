@@ -38,8 +38,18 @@ func ParseRecipe(name string) (Recipe, error) {
 // String returns the name, which ParseRecipe accepts.
 func (r Recipe) String() string { return r.name }
 
+// Formats returns the formats that Choose returns for tensors to which the recipe applies.
+func (r Recipe) Formats() []quant.Format {
+	if r.mix {
+		return []quant.Format{r.base, quant.Q6_K}
+	}
+	return []quant.Format{r.base}
+}
+
 // CanEncode reports whether Convert can apply this recipe.
-func (r Recipe) CanEncode() bool { return r.base.CanEncode() && (!r.mix || quant.Q6_K.CanEncode()) }
+func (r Recipe) CanEncode() bool {
+	return !slices.ContainsFunc(r.Formats(), func(f quant.Format) bool { return !f.CanEncode() })
+}
 
 // QuantizationVersion is the value of general.quantization_version for the layouts of
 // package quant.

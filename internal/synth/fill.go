@@ -90,13 +90,23 @@ func tidyQ6(block []byte) {
 // F32, F16 and BF16; it is 0 for block formats.
 func newFiller(f quant.Format, seed uint64, tensor string, mean, std float64) (*filler, error) {
 	r := stream(seed, tensor, -1)
+	if err := checkFormats(f); err != nil {
+		return nil, err
+	}
 	if f.BlockLen() == 1 {
 		return valueFiller(f, &r, mean, std)
 	}
-	if _, ok := fields[f]; !ok {
-		return nil, fmt.Errorf("synth: %w: no generator of random blocks of %v", quant.ErrUnsupported, f)
-	}
 	return blockFiller(f, &r, std/unitDeviation(f)), nil
+}
+
+// checkFormats returns an error that wraps quant.ErrUnsupported if a format has no generator.
+func checkFormats(formats ...quant.Format) error {
+	for _, f := range formats {
+		if _, ok := fields[f]; !ok && f.BlockLen() > 1 {
+			return fmt.Errorf("synth: %w: no generator of random blocks of %v", quant.ErrUnsupported, f)
+		}
+	}
+	return nil
 }
 
 // valueCount is the number of distinct values in an F32, F16 or BF16 tensor. 12 random

@@ -3,6 +3,8 @@ package synth
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/lockstep-go/lockstep/internal/portable"
 	"github.com/lockstep-go/lockstep/internal/requant"
@@ -33,10 +35,13 @@ const MaxLayers = 512
 // NewPlan lists the tensors of a preset. If layers is not 0, it replaces the number of
 // layers; it may be at most MaxLayers. A matrix whose rows do not fill the blocks of the
 // recipe has the format of requant.Substitute. Vectors, biases and learned positions are
-// F32.
+// F32. The error wraps quant.ErrUnsupported if the recipe is not one of Recipes.
 func NewPlan(p Preset, r requant.Recipe, layers int) (Plan, error) {
 	if layers < 0 || layers > MaxLayers {
 		return Plan{}, fmt.Errorf("synth: %d layers, want 1 to %d", layers, MaxLayers)
+	}
+	if err := checkFormats(r.Formats()...); err != nil {
+		return Plan{}, fmt.Errorf("%w; choose one of %s", err, strings.Join(Recipes(), ", "))
 	}
 	if layers > 0 {
 		p.Layers = layers
@@ -65,6 +70,14 @@ func NewPlan(p Preset, r requant.Recipe, layers int) (Plan, error) {
 		b.bias("output", p.Vocab)
 	}
 	return plan, b.err
+}
+
+// Recipes returns the names of the recipes whose formats have a generator.
+func Recipes() []string {
+	return slices.DeleteFunc(requant.Names(), func(name string) bool {
+		r, err := requant.ParseRecipe(name)
+		return err != nil || checkFormats(r.Formats()...) != nil
+	})
 }
 
 // Bytes returns the size of all tensors, without padding.

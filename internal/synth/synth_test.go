@@ -211,9 +211,6 @@ func TestNewPlanRefusesNegativeLayers(t *testing.T) {
 	}
 }
 
-// withoutGenerator lists the formats of which synth generates no random blocks.
-var withoutGenerator = []quant.Format{}
-
 // TestFillStatistics checks that the random blocks of each format decode to finite
 // weights with mean 0 and the requested standard deviation, and that blocks differ.
 func TestFillStatistics(t *testing.T) {
@@ -221,10 +218,8 @@ func TestFillStatistics(t *testing.T) {
 	for _, f := range quant.Formats() {
 		t.Run(f.String(), func(t *testing.T) {
 			fill, err := newFiller(f, 3, "w", 0, std)
-			if slices.Contains(withoutGenerator, f) {
-				if !errors.Is(err, quant.ErrUnsupported) {
-					t.Errorf("error %v, want %v", err, quant.ErrUnsupported)
-				}
+			if !slices.Contains(Recipes(), strings.ToLower(f.String())) {
+				checkRefusal(t, f, err)
 				return
 			}
 			if err != nil {
@@ -251,6 +246,23 @@ func TestFillStatistics(t *testing.T) {
 				t.Error("the blocks repeat")
 			}
 		})
+	}
+}
+
+// checkRefusal checks the errors for a format without a generator: err of newFiller, and
+// that of NewPlan, which names the recipes that it accepts.
+func checkRefusal(t *testing.T, f quant.Format, err error) {
+	t.Helper()
+	recipe, parseErr := requant.ParseRecipe(f.String())
+	if parseErr != nil {
+		t.Fatal(parseErr)
+	}
+	_, planErr := NewPlan(presets[0], recipe, 1)
+	if !errors.Is(err, quant.ErrUnsupported) || !errors.Is(planErr, quant.ErrUnsupported) {
+		t.Errorf("errors %v and %v, want %v", err, planErr, quant.ErrUnsupported)
+	}
+	if names := strings.Join(Recipes(), ", "); !strings.HasSuffix(fmt.Sprint(planErr), names) {
+		t.Errorf("the error does not list %s: %v", names, planErr)
 	}
 }
 

@@ -180,7 +180,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) 
 		kong.Vars{
 			"version":   version(),
 			"presets":   strings.Join(synth.Presets(), ", "),
-			"formats":   strings.Join(requant.Names(), ", "),
+			"formats":   strings.Join(synth.Recipes(), ", "),
 			"encodable": strings.Join(requant.Encodable(), ", "),
 		},
 		kong.Writers(e, errw),

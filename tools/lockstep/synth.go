@@ -27,7 +27,7 @@ func (c *synthCmd) plan() (plan synth.Plan, err error) {
 		return plan, usagef("--preset: %w", err)
 	}
 	if c.Quant == "" {
-		return plan, usagef("--quant: --preset needs a block format: %s", strings.Join(requant.Names(), ", "))
+		return plan, usagef("--quant: --preset needs a block format: %s", strings.Join(synth.Recipes(), ", "))
 	}
 	recipe, err := requant.ParseRecipe(c.Quant)
 	if err != nil {
