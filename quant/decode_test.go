@@ -35,6 +35,25 @@ var scales = map[Format][]int{
 	Q2_K: {80, 82}, Q3_K: {108}, Q4_K: {0, 2}, Q5_K: {0, 2}, Q6_K: {208}, IQ4_NL: {0}, IQ4_XS: {0},
 }
 
+// byteScales lists the byte offsets of the 8-bit scales of a block that are not integers:
+// all 256 values are tested.
+var byteScales = map[Format][]int{MXFP4: {0}}
+
+func TestDecodeByteScales(t *testing.T) {
+	for f, at := range byteScales {
+		r := random(8)
+		for scale := range 256 {
+			src := randomBlocks(r, f, 4)
+			for block := src; len(block) > 0; block = block[f.BlockBytes():] {
+				for _, i := range at {
+					block[i] = byte(scale)
+				}
+			}
+			checkSpec(t, f, src)
+		}
+	}
+}
+
 func TestDecodeExtremeScales(t *testing.T) {
 	tests := []struct {
 		name, reason string
@@ -52,6 +71,9 @@ func TestDecodeExtremeScales(t *testing.T) {
 	eachFormat(t, func(t *testing.T, f Format) {
 		at, ok := scales[f]
 		if !ok {
+			if f.BlockLen() > 1 && byteScales[f] == nil {
+				t.Error("neither scales nor byteScales says where the scales are")
+			}
 			return // formats of single weights have no scales
 		}
 		r := random(2)
@@ -95,6 +117,9 @@ func finiteBlocks(r *rand.Rand, f Format, n int) []byte {
 	for block := src; len(block) > 0; block = block[f.BlockBytes():] {
 		for _, at := range scales[f] {
 			binary.LittleEndian.PutUint16(block[at:], float16.ToF16(float32(1+r.Float64())))
+		}
+		for _, at := range byteScales[f] {
+			block[at] = byte(126 + r.IntN(4))
 		}
 		if f.BlockLen() == 1 {
 			block[f.BlockBytes()-1] &= 0xbf // no exponent of all ones

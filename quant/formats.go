@@ -6,7 +6,7 @@ type layout struct {
 	name       string
 	blockLen   int    // weights per block
 	blockBytes int    // bytes per block
-	fileType   uint32 // general.file_type of a model in this format, by the GGUF specification
+	fileType   uint32 // general.file_type of a model in this format (llama_ftype in llama.h)
 
 	decode32 func(dst []float32, src []byte)
 	decode64 func(dst []float64, src []byte)
@@ -38,4 +38,5 @@ var layouts = [...]layout{
 	Q6_K:   {"Q6_K", 256, 210, 18, decodeQ6_K[float32], decodeQ6_K[float64], encodeQ6_K, 127 * 31 * maxF16, dotQ6_K},
 	IQ4_NL: {"IQ4_NL", 32, 18, 25, decodeIQ4_NL[float32], decodeIQ4_NL[float64], nil, 0, nil},
 	IQ4_XS: {"IQ4_XS", 256, 136, 30, decodeIQ4_XS[float32], decodeIQ4_XS[float64], nil, 0, nil},
+	MXFP4:  {"MXFP4", 32, 17, 38, decodeMXFP4[float32], decodeMXFP4[float64], nil, 0, nil},
 }

@@ -37,6 +37,7 @@ const (
 	IQ4_NL Format = 20
 	IQ4_XS Format = 23
 	BF16   Format = 30
+	MXFP4  Format = 39
 )
 
 // Errors for errors.Is.

@@ -90,6 +90,14 @@ var specs = map[Format]func(b []byte, j int) float32{
 		scale := field(b, 32+4*s, 4) + 16*field(b, 16+2*s, 2)
 		return times(times(halfField(b, 0), scale-32), levelSpec(nibble(b, 8+16*s, j%32)))
 	},
+	MXFP4: func(b []byte, j int) float32 {
+		at := 8*(1+j%16) + j/16*4
+		sign, exponent, level := 1-2*field(b, at+3, 1), field(b, at+1, 2), field(b, at, 1)
+		if exponent > 0 {
+			level = (2 + level) << (exponent - 1)
+		}
+		return times(float32(math.Ldexp(1, field(b, 0, 8)-128)), sign*level)
+	},
 }
 
 // nibble returns the 4-bit quant of weight j < 32. The 16 bytes start at byte at.

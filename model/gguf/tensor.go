@@ -185,7 +185,6 @@ var otherFormats = map[quant.Format]struct {
 	36: {"IQ4_NL_4_4", true},
 	37: {"IQ4_NL_4_8", true},
 	38: {"IQ4_NL_8_8", true},
-	39: {"MXFP4", false},
 	40: {"NVFP4", false},
 	41: {"Q1_0", false},
 	42: {"Q2_0", false},
