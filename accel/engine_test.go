@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/lockstep-go/lockstep/internal/faultinject"
 	"github.com/lockstep-go/lockstep/internal/tiny"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/ptxgen/matmul"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -117,7 +119,7 @@ func TestModelInUse(t *testing.T) {
 }
 
 // TestUnsupportedFormat plans models with weights in each format, and in one that does not
-// exist: a format without kernels is an error, never a panic.
+// exist. If a format has no kernels, PlanFor and New return an error and do not panic.
 func TestUnsupportedFormat(t *testing.T) {
 	dev, m := ledgerDevice(t), deepModel(t)
 	w := &m.Weights
@@ -131,8 +133,13 @@ func TestUnsupportedFormat(t *testing.T) {
 			if err != nil && !errors.Is(err, model.ErrUnsupported) {
 				t.Errorf("%s in %v: error %v", name, f, err)
 			}
-			if f == 99 && err == nil {
-				t.Errorf("%s in %v: no error", name, f)
+			if !slices.Contains(matmul.Formats(), f) {
+				if err == nil {
+					t.Errorf("%s in %v: no error", name, f)
+				}
+				if _, err := accel.New(t.Context(), m, dev, accel.Options{}); !errors.Is(err, model.ErrUnsupported) {
+					t.Errorf("%s in %v: New returns the error %v", name, f, err)
+				}
 			}
 			matrix.Format = was
 		}
