@@ -21,9 +21,9 @@ type loader struct {
 	err  error
 }
 
-// loadWeights takes every tensor of the architecture. A tensor that remains is an error:
-// without it the model would not be the one in the file. If the file has no RoPE factors
-// for long contexts, it clears c.LongContext.
+// loadWeights reads every tensor of the architecture. Any other tensor in the file is an
+// error, because the model would ignore it. If the file has no RoPE factors for long
+// contexts, loadWeights clears c.LongContext.
 func loadWeights(f *gguf.File, a architecture, c *Config) (Weights, error) {
 	l := &loader{f: f, a: a, c: c, used: map[string]bool{}}
 	var w Weights
@@ -46,7 +46,7 @@ func loadWeights(f *gguf.File, a architecture, c *Config) (Weights, error) {
 	return w, l.err
 }
 
-// ropeFactors takes the divisors of the RoPE frequencies: one list (Llama 3), or one for
+// ropeFactors reads the divisors of the RoPE frequencies: one list (Llama 3), or one for
 // short and one for long contexts (LongRoPE of Phi-3).
 func (l *loader) ropeFactors(w *Weights) {
 	const short, long, freqs = "rope_factors_short.weight", "rope_factors_long.weight", "rope_freqs.weight"
@@ -72,7 +72,7 @@ func (l *loader) divisors(name string, n int) []float32 {
 	return v
 }
 
-// layer takes the tensors of one block, whose names begin with p.
+// layer reads the tensors of one block, whose names begin with p.
 func (l *loader) layer(p string) Layer {
 	c := l.c
 	all := l.a.biases == biasAll
@@ -101,7 +101,7 @@ func (l *loader) layer(p string) Layer {
 	return y
 }
 
-// qkv takes the three projections. A fused tensor holds Q's rows, then K's, then V's.
+// qkv reads the three projections. A fused tensor holds Q's rows, then K's, then V's.
 func (l *loader) qkv(p string) (q, k, v Linear) {
 	c := l.c
 	need := l.a.biases != biasOptional
@@ -116,7 +116,7 @@ func (l *loader) qkv(p string) (q, k, v Linear) {
 	return q, k, v
 }
 
-// gateUp takes the first projections of a feed-forward network. Without a gate, the
+// gateUp reads the first projections of a feed-forward network. Without a gate, the
 // first is empty.
 func (l *loader) gateUp(p string) (gate, up Linear) {
 	c := l.c
@@ -131,7 +131,7 @@ func (l *loader) gateUp(p string) (gate, up Linear) {
 	return gate, l.linear(p+"ffn_up", c.FFN, c.Hidden, all)
 }
 
-// experts takes the stacked networks of a mixture and splits them.
+// experts reads the stacked networks of a mixture and splits them.
 func (l *loader) experts(p string) []Expert {
 	c := l.c
 	gate := l.stack(p+"ffn_gate_exps.weight", c.ExpertFFN, c.Hidden)
@@ -151,13 +151,13 @@ func (l *loader) experts(p string) []Expert {
 	return experts
 }
 
-// stack takes a tensor [experts, rows, cols] as one matrix [experts·rows, cols].
+// stack reads a tensor [experts, rows, cols] as one matrix [experts·rows, cols].
 func (l *loader) stack(name string, rows, cols int) Matrix {
 	t := l.tensor(name, cols, rows, l.c.Experts)
 	return Matrix{Name: name, Format: t.Format, Rows: rows * l.c.Experts, Cols: cols, Data: t.Data}
 }
 
-// refuseSurplus refuses tensors that were not taken.
+// refuseSurplus refuses tensors that were not used.
 func (l *loader) refuseSurplus() {
 	for _, t := range l.f.Tensors() {
 		if l.used[t.Name] {
@@ -190,7 +190,7 @@ func (l *loader) fail(name string, sentinel error, format string, args ...any) {
 	}
 }
 
-// tensor takes a tensor of the given dimensions, in GGUF's order: row length first.
+// tensor reads a tensor of the given dimensions, in GGUF's order: row length first.
 // Trailing dimensions of 1 may be absent.
 func (l *loader) tensor(name string, dims ...int) gguf.Tensor {
 	t, ok := l.f.Tensor(name)
