@@ -52,7 +52,7 @@ func OpenDevice(d Device) (driver.Device, error) {
 	case GPU:
 		dev, err := cuda.Open(0)
 		if err != nil {
-			return nil, err // and not a nil *cuda.Device in a non-nil interface
+			return nil, err // not dev: an interface that holds a nil *cuda.Device is not nil
 		}
 		return dev, nil
 	case Emulator:
@@ -72,8 +72,8 @@ type Options struct {
 	// cache takes the free memory of the GPU, up to 16 sequences of the model's context.
 	Accel accel.Options
 
-	// OpenDevice opens the GPU or the emulator instead of the function OpenDevice, for
-	// example to use another GPU. Close closes the result.
+	// OpenDevice, if set, replaces the function OpenDevice, for example to use another GPU.
+	// Model.Close closes the device.
 	OpenDevice func(Device) (driver.Device, error)
 }
 
@@ -82,7 +82,7 @@ type Options struct {
 type Model struct {
 	backend   backend
 	generator *generate.Generator
-	file      *model.Model // that Open opened; nil after New
+	file      *model.Model // opened by Open and closed by Close; nil after New
 }
 
 // backend is an engine on its device.
@@ -107,7 +107,7 @@ func Open(ctx context.Context, path string, o Options) (*Model, error) {
 	return m, nil
 }
 
-// New is Open for a loaded model. The model remains the caller's, who closes it after the
+// New is Open for a loaded model. The caller still owns the model, and closes it after the
 // result.
 //
 // With Auto, New takes the CPU if it cannot open a GPU, or if the GPU cannot run the model:
@@ -192,8 +192,8 @@ func (m *Model) Generate(ctx context.Context, prompt string, p generate.Params) 
 }
 
 // Chat renders messages with the chat template of the file and generates the assistant's
-// answer. Special tokens inside of the messages count as such: do not pass untrusted text
-// that may contain them. The error wraps tokenizer.ErrNoChatTemplate if the file has none.
+// answer. The text of a special token inside a message is encoded as that token, so do not
+// pass untrusted text. The error wraps tokenizer.ErrNoChatTemplate if the file has none.
 func (m *Model) Chat(ctx context.Context, messages []tokenizer.Message, p generate.Params) iter.Seq2[generate.Token, error] {
 	prompt, err := m.render(messages)
 	if err != nil {
@@ -220,8 +220,8 @@ func (m *Model) Engine() model.Engine { return m.backend.engine }
 // the reason why it did not choose the GPU.
 func (m *Model) Device() (Device, error) { return m.backend.kind, m.backend.noGPU }
 
-// Close releases the engine, the device, and the file that Open opened. Generations must
-// have ended.
+// Close releases the engine, the device, and the file that Open opened. No generation may
+// be running.
 func (m *Model) Close() error {
 	err := errors.Join(m.generator.Close(), m.backend.close())
 	if m.file != nil {
