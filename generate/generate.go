@@ -9,8 +9,8 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// NoToken is the ID of a Token that carries only text, which was held back until the
-// generation ended.
+// NoToken is the ID of a Token without a token id: the last Token, if text was held back
+// until the generation ended, and the Token beside an error.
 const NoToken = -1
 
 // Token is a generated token.
@@ -22,12 +22,12 @@ type Token struct {
 	Text string
 }
 
-// Text continues a text by a Generator with zero Options: see Generator.Text.
+// Text is Generator.Text of a Generator with zero Options.
 func Text(ctx context.Context, engine model.Engine, prompt string, p Params) iter.Seq2[Token, error] {
 	return newGenerator(engine, Options{}).Text(ctx, prompt, p)
 }
 
-// Tokens continues token ids by a Generator with zero Options: see Generator.Text.
+// Tokens is Generator.Tokens of a Generator with zero Options.
 func Tokens(ctx context.Context, engine model.Engine, prompt []int, p Params) iter.Seq2[Token, error] {
 	return newGenerator(engine, Options{}).Tokens(ctx, prompt, p)
 }

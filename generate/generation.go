@@ -131,8 +131,8 @@ func (g *generation) loop(ctx context.Context) (err error) {
 	return err
 }
 
-// prefill restores what the prefix cache has of the prompt, computes the rest and
-// returns the output of the last position.
+// prefill restores the cached prefix of the prompt, computes the rest and returns the
+// output of the last position.
 func (g *generation) prefill(ctx context.Context, s model.Session) (model.Output, error) {
 	cache := g.generator.prefix
 	long := g.generator.engine.Model().Config.LongRope(s.Cap())
@@ -159,7 +159,7 @@ func (g *generation) prefill(ctx context.Context, s model.Session) (model.Output
 	if err != nil {
 		return model.Output{}, fmt.Errorf("generate: prefix cache: %w", err)
 	}
-	out.Logits = slices.Clone(out.Logits) // the engine's are valid until its next call only
+	out.Logits = slices.Clone(out.Logits) // the session overwrites its logits in its next call
 	if err := cache.store(newPrefixEntry(g.prompt, long, snapshot, out)); err != nil {
 		return model.Output{}, fmt.Errorf("generate: prefix cache: %w", err)
 	}
@@ -167,7 +167,7 @@ func (g *generation) prefill(ctx context.Context, s model.Session) (model.Output
 	return out, nil
 }
 
-// step computes one token and samples the next.
+// step runs a forward pass over the last token and samples the next one.
 func (g *generation) step(ctx context.Context, s model.Session, last int) (int, error) {
 	begin := time.Now()
 	defer func() { g.stats.Decode += time.Since(begin) }()

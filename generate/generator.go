@@ -56,8 +56,8 @@ func newGenerator(engine model.Engine, o Options) *Generator {
 	return g
 }
 
-// Close releases the prefix cache. Running generations go on; later ones work without
-// the cache. Closing again does nothing.
+// Close releases the prefix cache. Generations can still run, without the cache. Closing
+// again does nothing.
 func (g *Generator) Close() error {
 	if g.prefix == nil {
 		return nil
@@ -73,8 +73,8 @@ func (g *Generator) PrefixStats() PrefixStats {
 	return g.prefix.counters()
 }
 
-// Text continues a text. If the vocabulary asks for a BOS token, the prompt begins with
-// it, and the text may be empty; without one, an empty text is model.ErrEmptyPrompt.
+// Text continues a text. If the vocabulary asks for a BOS token, Text puts it before the
+// prompt, and the text may be empty. Otherwise an empty text is model.ErrEmptyPrompt.
 //
 // Breaking out of the loop ends the generation. An error comes once, as the last
 // element, and its Token is to be ignored. These errors come before any computation:

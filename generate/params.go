@@ -32,7 +32,7 @@ type Params struct {
 	// wins, and on a tie the lowest id.
 	Temperature float64
 	TopK        int     // draw among the k most likely tokens; 0: all; 1: greedy
-	TopP        float64 // draw among the fewest tokens whose probabilities reach TopP in sum; 0 or 1: all
+	TopP        float64 // draw among the fewest tokens whose probabilities add up to TopP; 0 or 1: all
 	MinP        float64 // draw among tokens with at least MinP times the largest probability; 0: all
 
 	// RepeatPenalty divides the positive logits and multiplies the negative logits of
@@ -58,8 +58,8 @@ type Params struct {
 	StopTokens []int // end the text, in addition to the vocabulary's end-of-generation tokens
 	IgnoreEOS  bool  // continue after the vocabulary's end-of-generation tokens
 
-	// ParseSpecial encodes special tokens in the prompt's text as such, which a
-	// rendered chat template needs. Leave it false for untrusted text.
+	// ParseSpecial encodes the text of a special token in the prompt as that token. A
+	// rendered chat template needs it. Leave it false for untrusted text.
 	ParseSpecial bool
 
 	// Stats, if not nil, is filled while generating. It belongs to one generation at

@@ -12,16 +12,16 @@ import (
 type PrefixStats struct {
 	Hits      int   // prompts that shared a prefix with an earlier one
 	FullHits  int   // hits that needed no prefill at all
-	Misses    int   // prompts that shared none
+	Misses    int   // prompts that shared no prefix
 	Reused    int   // positions restored instead of computed
-	Evictions int   // entries dropped because newer ones needed their room
+	Evictions int   // entries dropped to make room for newer ones
 	Entries   int   // prompts in the cache now
 	Bytes     int64 // memory of these entries, on the host and on the device
 }
 
-// prefixCache keeps KV-cache snapshots of earlier prompts, at most limit bytes of
-// them, and evicts the least recently used. It never keeps generated positions. A
-// nil cache keeps nothing. It is safe for concurrent use.
+// prefixCache holds KV-cache snapshots of earlier prompts, without generated positions.
+// If they exceed limit bytes, it evicts the least recently used. A nil cache holds
+// nothing. It is safe for concurrent use.
 //
 // An entry is reference-counted: the cache holds one reference and each lookup takes
 // another until release. The last release closes the snapshot.
@@ -60,10 +60,10 @@ type prefixHit struct {
 
 func newPrefixCache(limit int64) *prefixCache { return &prefixCache{limit: limit} }
 
-// lookup finds the entry that shares the longest prefix with a prompt. The prompt's
-// last two tokens are left to compute, unless the entry is this very prompt and has
-// the wanted output: engines may compute one token in another way than several, and
-// a hit must give the bits of a miss.
+// lookup finds the entry that shares the longest prefix with a prompt. If the entry is
+// the same prompt and has the wanted output, nothing is left to compute. Otherwise the
+// hit leaves at least the last two tokens to compute: a forward pass of a single token
+// may round differently, and a hit must give the same bits as a miss.
 func (c *prefixCache) lookup(prompt []int, long bool, want model.Want) prefixHit {
 	if c == nil {
 		return prefixHit{}
@@ -97,7 +97,7 @@ func (c *prefixCache) lookup(prompt []int, long bool, want model.Want) prefixHit
 	return hit
 }
 
-// hit returns what a prompt saves by an entry that shares its first n tokens.
+// hit returns what a prompt can reuse of an entry that shares its first n tokens.
 func (e *prefixEntry) hit(prompt []int, n int, want model.Want) prefixHit {
 	whole := n == len(prompt) && n == len(e.tokens)
 	if whole && (want == model.WantGreedy || e.out.Logits != nil) {
@@ -114,8 +114,9 @@ func commonPrefix(a, b []int) int {
 	return n
 }
 
-// store takes over a computed prompt. It replaces an entry of the same prompt, then
-// evicts until all entries fit. A prompt larger than the cache is closed at once.
+// store adds an entry, which the cache then owns. The entry replaces one of the same
+// prompt. Then store evicts others until all fit. It closes an entry larger than the
+// cache at once.
 func (c *prefixCache) store(e *prefixEntry) error {
 	c.mu.Lock()
 	if c.closed || e.bytes > c.limit {
@@ -137,8 +138,8 @@ func (c *prefixCache) store(e *prefixEntry) error {
 	return c.release(dropped...)
 }
 
-// remove takes entry i out of the cache. The caller holds the lock, and releases the
-// entry after it.
+// remove takes entry i out of the cache. The caller holds the mutex, and releases the
+// entry after unlocking it.
 func (c *prefixCache) remove(i int) *prefixEntry {
 	e := c.entries[i]
 	c.entries = slices.Delete(c.entries, i, i+1)
@@ -146,8 +147,9 @@ func (c *prefixCache) remove(i int) *prefixEntry {
 	return e
 }
 
-// release drops one reference of each entry and closes the snapshots without any. It
-// closes them outside the lock because an engine may finish a step first.
+// release drops one reference of each entry, and closes the snapshot of an entry that has
+// none left. It closes without holding the mutex: Snapshot.Close may wait for a forward
+// pass.
 func (c *prefixCache) release(entries ...*prefixEntry) error {
 	var errs []error
 	for _, e := range entries {
@@ -171,7 +173,7 @@ func (c *prefixCache) close() error {
 	return c.release(dropped...)
 }
 
-// counters returns the counters as of now.
+// counters returns a copy of the counters.
 func (c *prefixCache) counters() PrefixStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()

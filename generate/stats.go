@@ -33,7 +33,7 @@ type Stats struct {
 
 	Prepare    time.Duration // checks, opening a session, restoring a prefix
 	Prefill    time.Duration // computing the rest of the prompt
-	Store      time.Duration // taking a snapshot for the prefix cache
+	Store      time.Duration // storing a snapshot in the prefix cache
 	FirstToken time.Duration // from the start to the first token
 	Decode     time.Duration // all steps and their sampling, without the caller's time
 }

@@ -13,8 +13,8 @@ import (
 type stopper struct {
 	decoder *tokenizer.Decoder // nil: no vocabulary, no text
 	stops   []string
-	held    string
-	stopped bool // a stop string is complete: no further text
+	held    string // text that may be the beginning of a stop string
+	stopped bool   // a stop string is complete: no further text
 }
 
 // next returns the text that a token completes, and whether that completes a stop
