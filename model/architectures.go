@@ -36,8 +36,9 @@ type architecture struct {
 	scaleEmbedding bool    // by √hidden
 	attnSoftcap    float64 // if the file has none
 	outputSoftcap  float64 // if the file has none
-	// headScaleLayers is a number of layers: the model of that depth scales attention
-	// by 1/√(hidden/heads), all others by 1/√(head dim). 0: none.
+	// headScaleLayers identifies one size of the architecture by its number of layers.
+	// That size scales attention by 1/√(hidden/heads), all others by 1/√(head dim).
+	// 0: no such size.
 	headScaleLayers int
 
 	// Sliding windows.
@@ -45,7 +46,7 @@ type architecture struct {
 	windowPattern int // see Config.WindowPattern; 0: windows in the file are ignored
 }
 
-// ropeKind says how positions enter.
+// ropeKind says how the model encodes positions.
 type ropeKind int
 
 const (

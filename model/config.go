@@ -40,7 +40,7 @@ type Config struct {
 	LocalRopeTheta float64
 
 	Window        int // sliding window in positions, the current one included; 0: none
-	WindowPattern int // every n-th layer attends globally, the others by Window; 1: all by Window
+	WindowPattern int // every n-th layer attends globally, the others within Window; 1: all within Window
 
 	EmbedScale    float32 // multiplies the embedding; 1: none
 	AttnScale     float64 // multiplies q·k

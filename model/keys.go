@@ -79,8 +79,8 @@ func (k *keys) count(key string, def, lo, hi int) int {
 	return lo
 }
 
-// perLayer is count for keys that may hold one integer per layer. All layers have one
-// shape, so these must be equal.
+// perLayer is count for keys that may hold one integer per layer. The integers must be
+// equal, because Config has one shape for all layers.
 func (k *keys) perLayer(key string, layers, def, lo, hi int) int {
 	v, ok := k.f.Value(k.name(key))
 	if !ok || !v.IsArray() {

@@ -23,11 +23,11 @@ var kvFormats = [...]quant.Format{KVF16: quant.F16, KVBF16: quant.BF16, KVF32: q
 // Valid reports whether f is the zero value or one of the formats.
 func (f KVFormat) Valid() bool { return f >= 0 && int(f) < len(kvFormats) }
 
-// Format returns f as a format of package quant, or engine if f is the zero value. It
+// Format returns f as a format of package quant, or def if f is the zero value. It
 // panics if f is not valid.
-func (f KVFormat) Format(engine quant.Format) quant.Format {
+func (f KVFormat) Format(def quant.Format) quant.Format {
 	if f == 0 {
-		return engine
+		return def
 	}
 	return kvFormats[f]
 }

@@ -50,7 +50,7 @@ func Load(f *gguf.File) (*Model, error) {
 	return m, nil
 }
 
-// guardedLoad is load; fault is the error of a mapped file that became shorter meanwhile.
+// guardedLoad is load. fault is the error if the mapped file became shorter during load.
 func guardedLoad(f *gguf.File) (m *Model, fault, err error) {
 	fault = gguf.Guard(func() { m, err = load(f) })
 	return m, fault, err

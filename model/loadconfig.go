@@ -10,7 +10,7 @@ import (
 	"github.com/lockstep-go/lockstep/model/gguf"
 )
 
-// Limits on what a file may claim, far above any published model. Products of sizes
+// Limits on the sizes in a file, far above any published model. Products of sizes
 // within them fit an int.
 const (
 	maxLayers  = 512
@@ -23,8 +23,8 @@ const (
 	maxContext = 1 << 24
 )
 
-// readConfig reads and checks the numbers of an architecture. Vocab is the file's claim,
-// or 0 if it has none.
+// readConfig reads and checks the metadata keys of an architecture. Vocab is the file's
+// vocab_size, or 0 if it has none.
 func readConfig(f *gguf.File, name string, a architecture) (Config, error) {
 	k := &keys{f: f, prefix: name}
 	c := Config{

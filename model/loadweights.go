@@ -11,8 +11,8 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// loader takes tensors from a file. It keeps the first error and the names of the tensors
-// that it took.
+// loader reads the tensors of a file. It records the first error and which tensors it
+// used.
 type loader struct {
 	f    *gguf.File
 	a    architecture
@@ -260,7 +260,7 @@ func (l *loader) linear(name string, rows, cols int, bias bool) Linear {
 	}
 }
 
-// rows returns a view of n rows, from row at.
+// rows returns a view of rows at to at+n-1.
 func (m Matrix) rows(at, n int) Matrix {
 	size := 0
 	if m.Rows > 0 {
@@ -270,7 +270,7 @@ func (m Matrix) rows(at, n int) Matrix {
 	return m
 }
 
-// rows returns a view of n outputs, from output at.
+// rows returns a view of outputs at to at+n-1.
 func (y Linear) rows(at, n int) Linear {
 	y.W = y.W.rows(at, n)
 	if y.Bias != nil {
