@@ -29,8 +29,8 @@ func (e *Engine) attention(q tensor, c cacheLayer, first, window int) (tensor, e
 	return out, err
 }
 
-// attend computes one head at one position into out [value dim]. It returns its scratch
-// memory, scores, for the next call.
+// attend computes one query head at one position. out [value dim] must be zero. scores is
+// scratch memory; attend returns it, maybe grown, for the next call.
 func (e *Engine) attend(out, query []float64, c cacheLayer, kvHead, position, window int, scores []float64) []float64 {
 	cfg, begin := &e.model.Config, 0
 	if window > 0 {

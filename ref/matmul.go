@@ -13,7 +13,7 @@ const segment = 1024
 // linear is a product of a layer, with operands rounded as Numerics says.
 func (e *Engine) linear(x tensor, l model.Linear) (tensor, error) {
 	n, f := &e.numerics, l.W.Format
-	return e.product(n.Input.with(f).roundRows(x), l, n.Weights.with(f))
+	return e.product(n.Input.resolve(f).roundRows(x), l, n.Weights.resolve(f))
 }
 
 // product is y = x·round(W)ᵀ + b.

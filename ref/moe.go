@@ -12,7 +12,7 @@ import (
 //	T = the ExpertsUsed largest of p, lowest index first on a tie
 //	y = Σ_{t∈T} p[t]/Σ_{T}p · expert_t(x)
 //
-// Terms are added in the order of falling p. Each position is computed alone, so its sum
+// Terms are added in descending order of p. Each position is computed alone, so its sum
 // does not depend on other positions.
 func (e *Engine) mixture(x tensor, l *model.Layer) (tensor, error) {
 	probs, err := e.linear(x, model.Linear{W: l.Router})
@@ -40,7 +40,7 @@ func (e *Engine) mixture(x tensor, l *model.Layer) (tensor, error) {
 	return y, nil
 }
 
-// topExperts returns the indices of the n largest probabilities in falling order, and
+// topExperts returns the indices of the n largest probabilities in descending order, and
 // the sum of these probabilities.
 func topExperts(probs []float64, n int) (chosen []int, total float64) {
 	order := make([]int, len(probs))

@@ -26,10 +26,14 @@ type Numerics struct {
 	// apply to the embedding, the output matrix, biases and norms.
 	Weights Rounding
 	// FlashBlock, if not 0, rounds attention as FlashAttention with blocks of that many
-	// keys does, to bf16 if KV is bf16 and else to f16: queries like Input; keys and
-	// values; and the weights e^(s−m) that multiply the values, but not those that sum to
-	// the divisor, with m the largest score up to the end of the key's block. Blocks
-	// begin at position 0.
+	// keys does. Blocks begin at position 0. The format is bf16 if KV is bf16, else f16.
+	// These are rounded:
+	//
+	//   - queries, with the row scale that Input describes;
+	//   - keys and values;
+	//   - the softmax weights e^(s−m) that multiply the values, where m is the largest
+	//     score up to the end of the key's block. Their sum, the divisor, adds the
+	//     weights before rounding.
 	FlashBlock int
 }
 
@@ -68,7 +72,7 @@ func (n *Numerics) flash() Rounding {
 	if n.FlashBlock == 0 {
 		return Exact
 	}
-	return To16.with(n.KV.Format(quant.F32))
+	return To16.resolve(n.KV.Format(quant.F32))
 }
 
 // cache is the rounding of the keys and values in the cache.
@@ -77,8 +81,8 @@ func (n *Numerics) cache() Rounding {
 	return cmp.Or(n.flash(), formats[n.KV.Format(quant.F32)])
 }
 
-// with resolves To16 for products with weights of a format.
-func (r Rounding) with(f quant.Format) Rounding {
+// resolve returns ToBF16 or ToF16 for To16 beside operands of format f, and else r.
+func (r Rounding) resolve(f quant.Format) Rounding {
 	switch {
 	case r != To16:
 		return r

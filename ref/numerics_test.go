@@ -56,8 +56,8 @@ func TestTo16(t *testing.T) {
 		if f == quant.BF16 {
 			want = ToBF16
 		}
-		if got := To16.with(f); got != want || ToF32.with(f) != ToF32 {
-			t.Errorf("beside %v: %d and %d", f, got, ToF32.with(f))
+		if got := To16.resolve(f); got != want || ToF32.resolve(f) != ToF32 {
+			t.Errorf("beside %v: %d and %d", f, got, ToF32.resolve(f))
 		}
 	}
 }

@@ -77,7 +77,7 @@ func chunkWant(want model.Want, last bool) model.Want {
 }
 
 func (s *session) check(tokens []int) error {
-	if err := s.open(); err != nil {
+	if err := s.checkOpen(); err != nil {
 		return err
 	}
 	if err := model.CheckCapacity(s.length+len(tokens), s.capacity); err != nil {
@@ -89,7 +89,7 @@ func (s *session) check(tokens []int) error {
 	return nil
 }
 
-func (s *session) open() error {
+func (s *session) checkOpen() error {
 	if s.closed {
 		return fmt.Errorf("ref: session: %w", model.ErrClosed)
 	}
@@ -97,7 +97,7 @@ func (s *session) open() error {
 }
 
 func (s *session) Truncate(n int) error {
-	if err := s.open(); err != nil {
+	if err := s.checkOpen(); err != nil {
 		return err
 	}
 	if n < 0 || n > s.length {
@@ -113,7 +113,7 @@ func (s *session) truncate(n int) {
 }
 
 func (s *session) Snapshot(n int) (model.Snapshot, error) {
-	if err := s.open(); err != nil {
+	if err := s.checkOpen(); err != nil {
 		return nil, err
 	}
 	if n < 0 || n > s.length {
@@ -130,7 +130,7 @@ func (s *session) Snapshot(n int) (model.Snapshot, error) {
 func (s *session) longRope() bool { return s.engine.model.Config.LongRope(s.capacity) }
 
 func (s *session) Restore(from model.Snapshot, n int) error {
-	if err := s.open(); err != nil {
+	if err := s.checkOpen(); err != nil {
 		return err
 	}
 	snap, ok := from.(*snapshot)
