@@ -8,8 +8,8 @@
 // bits in any batch. Options describes how prompts are computed.
 //
 // The inputs of a pass lie in device memory: tokens, positions, lengths and page tables. So
-// a graph stays valid for the life of the engine. There is one per power of two of batch
-// slots and of pages.
+// a graph stays valid for the life of the engine. The numbers of batch slots and of pages
+// are rounded up to powers of two, and each combination has its own graph.
 //
 // All device memory is listed before any is allocated; PlanFor returns the sums. The KV cache
 // is paged: sequences allocate pages as they grow, and share pages with snapshots.

@@ -16,7 +16,7 @@ import (
 )
 
 // Engine computes one model on a device. It implements model.Engine. It is safe for
-// concurrent use, and its sessions may run at once.
+// concurrent use, and its sessions may run concurrently.
 type Engine struct {
 	model   *model.Model
 	dev     driver.Device
@@ -34,7 +34,7 @@ type Engine struct {
 
 	// mu is held while the device computes. It guards the fields below.
 	mu     mutex
-	cache  *kv.Cache // except its Pool
+	cache  *kv.Cache // mu does not guard cache.Pool, which has its own mutex
 	passes map[plan.Shape]*pass
 	async  asyncStep
 	timing []driver.Event // of timed passes, reused
@@ -55,8 +55,8 @@ var _ model.Engine = (*Engine)(nil)
 const sharedMemoryPercent = 45
 
 // New uploads a model to a device and returns an engine for it. The engine closes neither
-// of them, and does not read the model's file after New. If ctx ends during the upload, New
-// releases the memory and returns an error that wraps ctx.Err().
+// the model nor the device, and does not read the model's file after New. If ctx ends
+// during the upload, New releases the memory and returns an error that wraps ctx.Err().
 //
 // New fails before it allocates anything with ErrComputeCapability if the GPU is too old,
 // with model.ErrUnsupported if there are no kernels for the model, and with
@@ -89,8 +89,8 @@ func New(ctx context.Context, m *model.Model, dev driver.Device, o Options) (*En
 	return e, nil
 }
 
-// open allocates device memory, uploads the model and returns the engine. What it opened is
-// in opened, also after an error.
+// open allocates device memory, uploads the model and returns the engine. It adds all that
+// it opens to opened. After an error the caller closes opened.
 func open(ctx context.Context, opened *resources, m *model.Model, s setup) (*Engine, error) {
 	dev, layout := opened.dev, s.layout
 	stream, err := dev.NewStream()
@@ -107,7 +107,7 @@ func open(ctx context.Context, opened *resources, m *model.Model, s setup) (*Eng
 	if err != nil {
 		return nil, err
 	}
-	var stepEnd driver.Event // stays nil if no step runs ahead
+	var stepEnd driver.Event // nil if steps never run ahead
 	if s.options.async() {
 		if stepEnd, err = dev.NewEvent(); err != nil {
 			return nil, err
@@ -158,11 +158,11 @@ func uploadModel(ctx context.Context, m *model.Model, dev driver.Device, stream 
 // Model returns the engine's model.
 func (e *Engine) Model() *model.Model { return e.model }
 
-// Plan returns the engine's device memory.
+// Plan returns how much device memory the engine uses, and for what.
 func (e *Engine) Plan() Plan { return e.plan }
 
-// Close releases what the engine allocated, but neither the device nor the model. Its
-// sessions and snapshots can only be closed after it.
+// Close releases what the engine allocated, but neither the device nor the model. After
+// Close, the only valid use of its sessions and snapshots is to close them.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -212,9 +212,10 @@ func (e *Engine) begin(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// failed handles an error of the device: it waits for the stream, because queued work may
-// still use memory that the next pass writes, and drops the step that runs ahead. It
-// returns the error that the caller returns. The mutex is held.
+// failed cleans up after a device error and wraps it; for nil it does nothing. It waits for
+// the stream, because queued work may still use memory that the next forward pass writes.
+// It discards the step that runs ahead. If the device is lost, it returns that error
+// instead. The mutex is held.
 func (e *Engine) failed(err error) error {
 	if err == nil {
 		return nil
@@ -227,7 +228,7 @@ func (e *Engine) failed(err error) error {
 	return fmt.Errorf("accel: %w", err)
 }
 
-// resources are what an engine opened on its device, in that order.
+// resources lists what an engine opened on its device, in the order of opening.
 type resources struct {
 	dev    driver.Device
 	stream driver.Stream // nil until it is opened

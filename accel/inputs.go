@@ -18,12 +18,12 @@ import (
 // A step can be queued before the host has read the token of the previous one. So slot r
 // uses [r][0] and [r][1] alternately, by the parity of its length.
 //
-// It also knows the page tables that the device has, so that only changes are copied.
+// It also holds a copy of the device's page tables, so that only changes are copied.
 type stepInputs struct {
 	memory    driver.Pinned
 	layout    *plan.Layout
-	tables    [][]uint32 // per slot
-	tableData []byte     // reused
+	tables    [][]uint32 // per slot: its page table as the device has it
+	tableData []byte     // scratch memory of writeTable
 }
 
 func stepInputBytes(l *plan.Layout) int { return promptTokenOffset(l) + 4*2*l.LogitRows }
@@ -60,8 +60,8 @@ func (in *stepInputs) token(offset int) int {
 }
 
 // stage brings the page tables of a batch up to date and writes its tokens, positions and
-// lengths to the pinned memory. Slots beyond the batch get length 0. The device has read the
-// inputs of the previous step.
+// lengths to the pinned memory. Slots beyond the batch get length 0. Call it only after the
+// device has read the inputs of the previous step.
 func (in *stepInputs) stage(s driver.Stream, batch []slot) error {
 	data := in.memory.Bytes()[:reservedOffset(in.layout)]
 	clear(data)
@@ -109,8 +109,9 @@ func (in *stepInputs) tableEntry(slot, i int) driver.Address {
 }
 
 // stageReserved writes the page that is reserved for a slot's next position to the pinned
-// memory. It stays there until the device has read it: a slot needs another page only after
-// 64 steps, and a batch of other sequences starts with a step that the host waits for.
+// memory. The device reads it before the next call for the slot overwrites it: a sequence
+// needs another page only after 64 steps, and the host waits for the first step of a batch
+// of other sequences.
 func (in *stepInputs) stageReserved(slot int, page uint32) {
 	binary.LittleEndian.PutUint32(in.memory.Bytes()[reservedOffset(in.layout)+4*slot:], page)
 }

@@ -31,16 +31,16 @@ const (
 type Options struct {
 	KV             model.KVFormat // format of the KV cache; 0: f16
 	Prefill        PrefillMode
-	MaxSequences   int  // most sequences in one step, up to 64; 0: 16
-	KVPages        int  // pages of 64 positions that all sequences share; 0: as many as fit, at most MaxSequences contexts
-	Chunk          int  // most tokens of a prompt in one forward pass; 0: 2048, or the context if it is shorter. PrefillExact: 16
+	MaxSequences   int  // maximum number of sequences per decode step, up to 64; 0: 16
+	KVPages        int  // pages of the KV cache, 64 positions each, for all sequences; 0: as many as fit, at most MaxSequences contexts
+	Chunk          int  // maximum number of prompt tokens per forward pass; 0: 2048, or the context if it is shorter. PrefillExact: 16
 	Eager          bool // launch kernels one by one instead of as graphs
 	SyncScheduling bool // queue a step only when it is asked for, never ahead with the greedy tokens of the previous step
 
 	// Timer, if set, is called with the kernel times of each forward pass. It turns graphs
 	// off. Timer, Progress and Tap must not call the engine.
 	Timer func(Timing)
-	// Progress, if set, is called during New with the uploaded and all bytes.
+	// Progress, if set, is called during New with the number of bytes uploaded and in total.
 	Progress func(done, total int64)
 	// Tap, if set, is called with the results of operations. It turns graphs off, and
 	// sequences do not share steps.
@@ -52,7 +52,7 @@ type Options struct {
 // keys and values are as the cache holds them. Tap must not keep or change values.
 type Tap func(layer int, op string, position, width int, values []float32)
 
-// maxSlots is the most batch slots of a decode step.
+// maxSlots is the maximum number of batch slots of a decode step.
 const maxSlots = 64
 
 // ErrComputeCapability means that a GPU is older than the kernels' instructions. It is a

@@ -24,13 +24,13 @@ type Plan struct {
 	Pages       int    // pages of the KV cache
 	PageBytes   int64  // of one page, in all layers
 	KV          quant.Format
-	Chunk       int   // most tokens of a prompt in one forward pass
+	Chunk       int   // maximum number of prompt tokens per forward pass
 	Free        int64 // free memory of the device
 	Reserve     int64 // part of Free that is left to the driver, for kernels and graphs
 }
 
-// reserveShare is the divisor of free memory that gives the part left to the driver.
-const reserveShare = 32
+// 1/reserveDivisor of the free memory is left to the driver, for kernels and graphs.
+const reserveDivisor = 32
 
 // PlanFor returns the memory of an engine of m on a device with the given properties and
 // free bytes, without using the device. If the engine does not fit, PlanFor returns the
@@ -44,7 +44,7 @@ func PlanFor(m *model.Model, props driver.Properties, free int64, o Options) (Pl
 	return s.plan, s.plan.fits()
 }
 
-// setup is an engine that is planned and not opened.
+// setup is the plan of an engine that is not open yet.
 type setup struct {
 	options Options // with the defaults filled in
 	layout  *plan.Layout
@@ -62,7 +62,7 @@ func newSetup(m *model.Model, props driver.Properties, free int64, o Options) (s
 	}
 	l, err := plan.NewLayout(m, props, plan.Config{
 		Sequences: o.MaxSequences, Chunk: o.Chunk, KVPages: o.KVPages, KV: o.KV.Format(quant.F16),
-		PrefillExact: o.Prefill == PrefillExact, Budget: free - free/reserveShare,
+		PrefillExact: o.Prefill == PrefillExact, Budget: free - free/reserveDivisor,
 	})
 	if err != nil {
 		return setup{}, fmt.Errorf("accel: %w", err)
@@ -77,7 +77,7 @@ func newPlan(l *plan.Layout, props driver.Properties, free int64, o Options) Pla
 		Weights: bytes[memory.Weights], KVCache: bytes[memory.KVCache], Activations: bytes[memory.Activations],
 		Workspace: bytes[memory.Workspace], Tables: bytes[memory.Tables],
 		Pages: l.Pages, PageBytes: l.Geometry.PageBytes(), KV: l.Geometry.Format,
-		Chunk: o.Chunk, Free: free, Reserve: free / reserveShare,
+		Chunk: o.Chunk, Free: free, Reserve: free / reserveDivisor,
 	}
 }
 

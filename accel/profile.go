@@ -69,9 +69,10 @@ func (e *Engine) timed(p *pass) error {
 	return nil
 }
 
-// LaunchesFor returns the launches of a forward pass as an engine would make them on a device
-// with the given properties, without the device. The pass is a prompt chunk of the
-// given tokens, or a decode step of as many sequences of up to the given positions.
+// LaunchesFor returns the kernel launches of a forward pass on a device with the given
+// properties. It needs no device. If prompt is true, the pass is a prompt chunk of that many
+// tokens. Otherwise it is a decode step with one token each of that many sequences, and the
+// longest sequence has the given number of positions.
 func LaunchesFor(m *model.Model, props driver.Properties, o Options, tokens, positions int, prompt bool) ([]Launch, error) {
 	setup, err := newSetup(m, props, props.Memory, o)
 	if err != nil {

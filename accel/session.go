@@ -42,10 +42,10 @@ type session struct {
 
 	request   request // the decode step that it waits for
 	slot      int     // its slot in the last step; noSlot once its cache changed otherwise
-	committed bool    // whether this call added a page that was reserved for the step that runs ahead
+	committed bool    // whether this call of Forward added the page that was reserved for the step that runs ahead
 }
 
-// noSlot sorts behind all slots.
+// noSlot sorts after all slots.
 const noSlot = maxSlots
 
 var _ model.Session = (*session)(nil)
@@ -56,8 +56,8 @@ func (s *session) Len() int { return s.length }
 // Cap implements model.Session.
 func (s *session) Cap() int { return s.capacity }
 
-// Forward implements model.Session; see Options.Prefill. Beyond its errors it returns
-// *KVFullError and errors of the device. After driver.ErrDeviceLost every call fails.
+// Forward implements model.Session; see Options.Prefill. Besides the errors listed there,
+// it returns *KVFullError and device errors. After driver.ErrDeviceLost every call fails.
 func (s *session) Forward(ctx context.Context, tokens []int, want model.Want) (model.Output, error) {
 	if err := s.check(tokens); err != nil {
 		return model.Output{}, err
@@ -90,8 +90,9 @@ func (s *session) check(tokens []int) error {
 	return nil
 }
 
-// extend gets pages for n positions. The pages that will be written become the session's
-// alone. It locks the engine's mutex only if snapshots must be swapped out or a page copied.
+// extend grows the session's table to n positions, and makes sure that nothing else shares
+// the pages that will be written. It locks the engine's mutex only if it must swap out
+// snapshots or copy a page.
 func (s *session) extend(n int) error {
 	e, pool := s.engine, s.engine.cache.Pool
 	s.committed = pool.Commit(&s.table, n)
@@ -129,27 +130,27 @@ func (s *session) compute(ctx context.Context, tokens []int, want model.Want) (m
 	if len(tokens) == 1 && !prefill {
 		return e.stepOne(ctx, slot{s, tokens[0], s.length}, want)
 	}
-	part := e.stepPart
+	compute := e.exactChunk
 	if prefill {
-		part = e.chunkPart
+		compute = e.prefillChunk
 	}
-	return s.prompt(ctx, tokens, want, part)
+	return s.prompt(ctx, tokens, want, compute)
 }
 
 // prompt computes tokens chunk by chunk.
-func (s *session) prompt(ctx context.Context, tokens []int, want model.Want, part func(context.Context, []slot, model.Want, *model.Output) error) (out model.Output, err error) {
-	s.slot = noSlot // an error can leave a part of its keys and values written
+func (s *session) prompt(ctx context.Context, tokens []int, want model.Want, compute func(context.Context, []slot, model.Want, *model.Output) error) (out model.Output, err error) {
+	s.slot = noSlot // after an error, some keys and values may be written
 	batch := make([]slot, len(tokens))
 	for i, t := range tokens {
 		batch[i] = slot{s, t, s.length + i}
 	}
 	for len(batch) > 0 {
 		n := min(len(batch), s.engine.options.Chunk)
-		partWant := want
+		chunkWant := want
 		if n < len(batch) && want != model.WantAll {
-			partWant = model.WantNothing
+			chunkWant = model.WantNothing
 		}
-		if err := part(ctx, batch[:n], partWant, &out); err != nil {
+		if err := compute(ctx, batch[:n], chunkWant, &out); err != nil {
 			return model.Output{}, err
 		}
 		batch = batch[n:]
@@ -160,8 +161,8 @@ func (s *session) prompt(ctx context.Context, tokens []int, want model.Want, par
 	return out, nil
 }
 
-// stepPart computes tokens of one sequence with the decode kernels.
-func (e *Engine) stepPart(ctx context.Context, batch []slot, want model.Want, out *model.Output) error {
+// exactChunk computes a chunk of one sequence with the decode kernels.
+func (e *Engine) exactChunk(ctx context.Context, batch []slot, want model.Want, out *model.Output) error {
 	defer e.mu.Unlock()
 	if err := e.begin(ctx); err != nil {
 		return err
@@ -180,8 +181,8 @@ func (e *Engine) stepPart(ctx context.Context, batch []slot, want model.Want, ou
 	return nil
 }
 
-// chunkPart computes tokens of one sequence with the prefill kernels.
-func (e *Engine) chunkPart(ctx context.Context, batch []slot, want model.Want, out *model.Output) error {
+// prefillChunk computes a chunk of one sequence with the prefill kernels.
+func (e *Engine) prefillChunk(ctx context.Context, batch []slot, want model.Want, out *model.Output) error {
 	defer e.mu.Unlock()
 	if err := e.begin(ctx); err != nil {
 		return err
@@ -210,8 +211,8 @@ func (e *Engine) chunkPart(ctx context.Context, batch []slot, want model.Want, o
 	return nil
 }
 
-// readResults waits for n rows of logits that were queued, and appends those that are wanted
-// to the session's logits.
+// readResults waits for n queued rows of logits and appends the wanted ones to the session's
+// logits.
 func (s *session) readResults(n int, want model.Want) error {
 	var rows []int
 	for i := range n {

@@ -7,8 +7,8 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// snapshot is a copy of a session's first positions. Whole pages stay on the device, shared
-// with the session, until the cache needs them; the rest is in host memory.
+// snapshot is a copy of a session's first positions. It shares full pages with the session
+// until the cache needs them and swaps them out. The rest is in host memory.
 type snapshot struct {
 	engine   *Engine
 	longRope bool // of the session

@@ -3,10 +3,10 @@ package accel
 // Stats counts an engine's work since New.
 type Stats struct {
 	Steps        int // decode steps
-	StepTokens   int // tokens that they computed
-	LargestBatch int // most tokens of one step
+	StepTokens   int // tokens of all decode steps
+	LargestBatch int // maximum number of tokens of a decode step
 	Chunks       int // prompt chunks
-	ChunkTokens  int // tokens that they computed
+	ChunkTokens  int // tokens of all prompt chunks
 
 	AsyncSteps     int // steps that ran before they were asked for; Steps includes them
 	AsyncDiscarded int // steps that ran ahead and were not used; Steps excludes them
@@ -23,7 +23,8 @@ type Stats struct {
 	Pages      int // pages of the KV cache
 }
 
-// Stats returns a copy of the counters. It waits while the device computes.
+// Stats returns a copy of the counters. It locks the engine, so it can take as long as a
+// forward pass.
 func (e *Engine) Stats() Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()

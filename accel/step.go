@@ -12,14 +12,14 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// slot is one token of a batch.
+// slot is what a batch slot holds in one forward pass: a token of a session.
 type slot struct {
 	session  *session
 	token    int
 	position int
 }
 
-// pass is a forward pass that is ready to run.
+// pass is a planned forward pass: it can run any number of times.
 type pass struct {
 	shape    plan.Shape
 	commands []plan.Command
@@ -34,8 +34,8 @@ func newPass(s plan.Shape, commands []plan.Command, capture bool) *pass {
 	return &pass{shape: s, commands: commands, list: graph.NewList(launches, capture)}
 }
 
-// pass returns the pass of a shape. It plans each shape once, except prompt chunks of odd
-// sizes, which rarely recur.
+// pass returns the pass of a shape. It plans each shape once, except prompt chunks shorter
+// than Options.Chunk, whose shapes rarely recur.
 func (e *Engine) pass(s plan.Shape) (*pass, error) {
 	if p := e.passes[s]; p != nil {
 		return p, nil
@@ -45,13 +45,14 @@ func (e *Engine) pass(s plan.Shape) (*pass, error) {
 		return nil, err
 	}
 	p := newPass(s, commands, !s.Prefill && e.options.graphs())
-	if e.keeps(s) {
+	if e.recurs(s) {
 		e.passes[s] = p
 	}
 	return p, nil
 }
 
-func (e *Engine) keeps(s plan.Shape) bool { return !s.Prefill || s.Tokens == e.options.Chunk }
+// recurs reports whether passes of a shape are frequent enough to store their plan.
+func (e *Engine) recurs(s plan.Shape) bool { return !s.Prefill || s.Tokens == e.options.Chunk }
 
 // step queues a decode step: one token of each of several sequences, or several tokens of
 // one. The mutex is held.
@@ -91,8 +92,8 @@ func (e *Engine) runStep(ctx context.Context, p *pass, batch []slot) error {
 	return e.tapped(ctx, p, batch)
 }
 
-// queueStep queues a decode step whose inputs are staged. Its graph is captured when it
-// first runs. If that fails, the step runs eagerly from then on; Stats counts it.
+// queueStep queues a decode step whose inputs are staged. Its first call captures the graph.
+// If the capture fails, steps of this shape run eagerly from then on; Stats counts that.
 func (e *Engine) queueStep(p *pass) error {
 	if err := e.capture(p); err != nil {
 		return err
@@ -154,7 +155,7 @@ func (e *Engine) chunk(ctx context.Context, batch []slot) error {
 }
 
 func (e *Engine) runChunk(ctx context.Context, s plan.Shape, batch []slot) error {
-	if !e.keeps(s) && e.options.Tap == nil && e.options.Timer == nil {
+	if !e.recurs(s) && e.options.Tap == nil && e.options.Timer == nil {
 		e.stats.EagerPasses++
 		return e.launchSegments(s)
 	}
@@ -231,8 +232,8 @@ func decodeFloats(dst []float32, src []byte) {
 }
 
 // Warm loads kernels and captures graphs ahead of requests: for decode steps of each given
-// number of sequences, with up to the given positions, and for a whole prompt chunk. It runs
-// nothing.
+// number of sequences, with up to the given positions, and for a prompt chunk of
+// Options.Chunk tokens. It launches no kernels.
 func (e *Engine) Warm(ctx context.Context, positions int, sequences ...int) error {
 	var shapes []plan.Shape
 	for _, n := range sequences {

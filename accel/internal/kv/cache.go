@@ -31,8 +31,8 @@ func (g Geometry) LayerPageBytes() int { return attention.PageTokens * g.KVHeads
 // PageBytes returns the bytes of a page in all layers.
 func (g Geometry) PageBytes() int64 { return 2 * int64(g.Layers) * int64(g.LayerPageBytes()) }
 
-// Cache is the pages of an engine. Pool is safe for concurrent use. All other methods need
-// the engine's mutex: they use the stream and the staging buffer.
+// Cache is the KV cache of an engine. Pool is safe for concurrent use. The caller of any
+// method holds the engine's mutex, because methods use the stream and the staging buffer.
 type Cache struct {
 	Pool     *Pool
 	geometry Geometry
@@ -40,12 +40,12 @@ type Cache struct {
 	stream   driver.Stream
 	staging  driver.Pinned // holds at least one page of one layer
 
-	snapshots []*Snapshot // that hold pages on the device, the oldest first
+	snapshots []*Snapshot // those with pages on the device, the oldest first
 	open      int         // snapshots that are not closed
 	swapOuts  int
 }
 
-// New returns a cache of the pages that the layers have room for.
+// New returns a cache of pages free pages. Each layer has device memory for that many.
 func New(g Geometry, layers []Layer, pages int, stream driver.Stream, staging driver.Pinned) *Cache {
 	return &Cache{Pool: NewPool(pages), geometry: g, layers: layers, stream: stream, staging: staging}
 }
@@ -56,17 +56,19 @@ func (c *Cache) OpenSnapshots() int { return c.open }
 // SwapOuts returns how many snapshots were swapped out.
 func (c *Cache) SwapOuts() int { return c.swapOuts }
 
-// Extend grows a table to n positions, of which those from position first on will be
-// written. If first is in a shared page, a copy replaces the page. Snapshots are swapped
-// out, the oldest first, if too few pages are free; none is if that would not suffice. The
-// error is then a *FullError, and the table is unchanged.
+// Extend grows a table to n positions. The caller will write the positions from first on.
+// If first is in a shared page, Extend replaces that page by a copy.
+//
+// If too few pages are free, Extend swaps out snapshots, the oldest first. If even that
+// would not free enough, it swaps out nothing, leaves the table unchanged and returns a
+// *FullError.
 func (c *Cache) Extend(t *Table, n, first int) error {
 	i, have := first/attention.PageTokens, len(t.Pages)
 	if i >= have || !c.Pool.Shared(t.Pages[i]) {
 		return c.claim(t, n, nil)
 	}
-	// If there is no room for a copy, but only snapshots share the page, they are swapped
-	// out, and the page becomes the table's own.
+	// If there is no free page for a copy, but only snapshots share the page, swap them out:
+	// then the table alone holds the page.
 	free, _ := c.Pool.swappable(c.snapshots)
 	var sharing []*Snapshot
 	for _, s := range c.snapshots {
@@ -82,6 +84,8 @@ func (c *Cache) Extend(t *Table, n, first int) error {
 		}
 		return c.claim(t, n, nil)
 	}
+	// The copy is one page more than the table needs. It becomes the last page, and takes the
+	// place of page i below.
 	if err := c.claim(t, max(n, have*attention.PageTokens)+attention.PageTokens, nil); err != nil {
 		return err
 	}
@@ -97,8 +101,8 @@ func (c *Cache) Extend(t *Table, n, first int) error {
 	return nil
 }
 
-// claim grows a table to n positions and swaps out snapshots for it as Extend does, except
-// for one of them.
+// claim grows a table to n positions. If too few pages are free, it swaps out snapshots as
+// Extend does, but never the snapshot except.
 func (c *Cache) claim(t *Table, n int, except *Snapshot) error {
 	for {
 		err := c.Pool.Grow(t, n)

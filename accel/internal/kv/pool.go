@@ -32,9 +32,9 @@ type Pool struct {
 	pages int
 
 	mu           sync.Mutex
-	unused       int            // pages from this one on were never allocated
-	free         []uint32       // released pages, the next to be allocated last
-	reservations []reservation  // of pages that count as free
+	unused       int            // pages unused, unused+1, … were never allocated
+	free         []uint32       // released pages; allocate takes the last one
+	reservations []reservation  // their pages count as free
 	extra        map[uint32]int // references beyond the first
 }
 
@@ -42,9 +42,9 @@ type Pool struct {
 // that runs ahead writes there. The page still counts as free: another table gets it when
 // there is no other page.
 //
-// Without the reservation, sequences that grow at the same time would get each other's
-// pages. And a page that another sequence allocated, wrote and released in the meantime
-// could not be told from the page that the step wrote.
+// Without reservations, sequences that grow at the same time would get each other's pages.
+// And another sequence could allocate the page, write it and release it after the step
+// wrote it. The table would then get the page with the wrong contents.
 type reservation struct {
 	table *Table
 	page  uint32
@@ -146,7 +146,7 @@ func (p *Pool) references(page uint32) int {
 // Shared reports whether a page in use has several references.
 func (p *Pool) Shared(page uint32) bool { return p.references(page) > 1 }
 
-// Reserve reserves a page for a table if a page is free that no other table has reserved.
+// Reserve reserves a free page for a table. If all free pages are reserved, ok is false.
 func (p *Pool) Reserve(t *Table) (page uint32, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -175,7 +175,8 @@ func (p *Pool) Commit(t *Table, n int) bool {
 	return true
 }
 
-// CancelReservations releases all reserved pages. They are reserved again in their order.
+// CancelReservations releases all reserved pages. The next reservations get them in the
+// same order.
 func (p *Pool) CancelReservations() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -186,8 +187,8 @@ func (p *Pool) CancelReservations() {
 	p.reservations = p.reservations[:0]
 }
 
-// swappable returns how many pages would be free if the listed snapshots released theirs,
-// and the first of them with a page that nothing else holds.
+// swappable returns how many pages would be free if the listed snapshots released theirs.
+// first is the first snapshot with a page that only listed snapshots hold; nil if none has.
 func (p *Pool) swappable(list []*Snapshot) (free int, first *Snapshot) {
 	held := map[uint32]int{}
 	for _, s := range list {

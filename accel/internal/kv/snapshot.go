@@ -9,15 +9,15 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
 )
 
-// Snapshot is a copy of the first positions of a sequence. It shares whole pages with the
-// sequence and holds the positions behind them in host memory. Swapping it out moves the
-// whole pages to host memory too.
+// Snapshot is a copy of the first positions of a sequence. It shares full pages with the
+// sequence and holds the positions after them in host memory. Swapping it out moves the
+// full pages to host memory too.
 type Snapshot struct {
 	length  int
 	whole   int      // pages that are full
 	pages   []uint32 // the whole pages; nil when they are swapped out
 	swapped []byte   // contents of the whole pages when they are swapped out
-	tail    []byte   // contents behind the whole pages
+	tail    []byte   // contents after the whole pages
 	closed  bool
 }
 
@@ -75,9 +75,10 @@ func (c *Cache) swapOut(s *Snapshot) error {
 	return nil
 }
 
-// Restore returns a table of the first n positions of a snapshot. It shares the snapshot's
-// whole pages that are on the device and copies the rest. Pages are made free as by Extend.
-// A released snapshot is model.ErrClosed.
+// Restore returns a table of the first n positions of a snapshot. The table shares the
+// snapshot's whole pages that are on the device; Restore copies the rest. If too few pages
+// are free, it swaps out snapshots as Extend does. If the snapshot was released, the error
+// is model.ErrClosed.
 func (c *Cache) Restore(s *Snapshot, n int) (Table, error) {
 	if s.closed {
 		return Table{}, fmt.Errorf("snapshot: %w", model.ErrClosed)
@@ -87,8 +88,7 @@ func (c *Cache) Restore(s *Snapshot, n int) (Table, error) {
 	if !errors.As(err, &full) || s.pages == nil {
 		return t, err
 	}
-	// The snapshot's own pages are in the way. Swapping it out helps if all snapshots
-	// together hold enough.
+	// The snapshot itself holds pages that the table needs. Swap it out if that frees enough.
 	if free, _ := c.Pool.swappable(c.snapshots); pagesOf(n) > free {
 		return Table{}, err
 	}
@@ -113,7 +113,7 @@ func (c *Cache) restore(s *Snapshot, n int) (t Table, err error) {
 	return t, err
 }
 
-// fill copies what the pages of a restored table do not share with the snapshot.
+// fill copies the positions of a restored table that are not in shared pages.
 func (c *Cache) fill(pages []uint32, s *Snapshot, n int) error {
 	wholePositions := s.whole * attention.PageTokens
 	switch shared := n / attention.PageTokens; {

@@ -6,17 +6,17 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// layerPage is a page of one layer's keys or values, and its place in host memory.
+// layerPage is a page of one layer's keys or values, with its offset in host memory.
 type layerPage struct {
 	device driver.Address
 	copied int // positions to copy
-	held   int // positions that the host memory holds
-	host   int // its offset in host memory
+	held   int // positions of the page that host memory has space for
+	host   int // offset in host memory, in bytes
 }
 
-// layerPages lists the pages of a table from page first on, in all layers. Host memory holds
-// their positions up to length, and those up to n are copied. Its order is layer, keys before
-// values, page, kv head.
+// layerPages lists the pages of a table from page first on, in all layers, for a copy of the
+// positions before n. Host memory has space for the positions before length. It is
+// [layers, 2, pages, kv heads, positions of the page, head dim]: keys, then values.
 func (c *Cache) layerPages(pages []uint32, first, n, length int) []layerPage {
 	var list []layerPage
 	positionBytes := c.geometry.LayerPageBytes() / attention.PageTokens
@@ -62,7 +62,7 @@ func (c *Cache) batches(list []layerPage, do func(list []layerPage) error) error
 	return nil
 }
 
-// staged returns the place of page i of a batch in the staging buffer.
+// staged returns the bytes of page i of a batch in the staging buffer.
 func (c *Cache) staged(i int) []byte {
 	size := c.geometry.LayerPageBytes()
 	return c.staging.Bytes()[i*size:][:size]

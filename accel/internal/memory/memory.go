@@ -117,7 +117,7 @@ func (l *List) Upload(u *upload.Uploader) error {
 }
 
 // Placeholders stores distinct addresses without allocating, for plans that never run. It
-// returns the first address behind them.
+// returns the first address after them.
 func (l *List) Placeholders() ptx.Address {
 	at := ptx.Address(smallAlign)
 	for _, a := range l.allocations {

@@ -25,7 +25,7 @@ type Buffers struct {
 	expertWeights ptx.Address // f32 [T, experts used]
 	experts       ptx.Address // u32 [T, experts used]
 	expertOffsets ptx.Address // u32 [experts+1]: where the rows of an expert begin in expertRows
-	expertRows    ptx.Address // u32: rows grouped by expert
+	expertRows    ptx.Address // u32 [T·experts used]: rows grouped by expert
 
 	Logits ptx.Address // f32 [R, vocab]
 	argmax ptx.Address // scratch memory of Argmax
@@ -44,7 +44,7 @@ type Buffers struct {
 	StepTokens, PromptTokens ptx.Address
 }
 
-// addBuffers lists the buffers.
+// addBuffers adds the buffers to the memory list.
 func (l *Layout) addBuffers(workspace, quantized int64) {
 	b, c := &l.Buffers, l.model
 	tokens, logitRows := int64(l.MaxTokens), int64(l.LogitRows)
@@ -85,7 +85,7 @@ func (l *Layout) addBuffers(workspace, quantized int64) {
 	}
 }
 
-// addPrefillBuffers lists what only the prefill kernels use.
+// addPrefillBuffers adds the buffers that only the prefill kernels use.
 func (l *Layout) addPrefillBuffers() {
 	b, c := &l.Buffers, l.model
 	width, experts := max(elementwise.PaddedWidth(c.Hidden), elementwise.PaddedWidth(c.Heads*c.HeadDim), elementwise.PaddedWidth(l.widths.ffn)), 1
@@ -100,11 +100,11 @@ func (l *Layout) addPrefillBuffers() {
 	l.Memory.Add(memory.Tables, "prompt chunk", int64(4*(l.MaxPages+chunkHeader+2*l.MaxTokens)), &b.Chunk)
 }
 
-// inputs are the device addresses of what a forward pass computes.
+// inputs are the device addresses of the inputs of a forward pass, and of its tokens.
 type inputs struct {
 	tokens, positions, lengths, tables, sequences, starts ptx.Address
 
-	chosen ptx.Address // where Argmax writes its tokens
+	chosen ptx.Address // u32 [R, 2]: the greedy tokens, which Argmax writes
 }
 
 // stepInputs are the inputs of a decode step. Each slot has its own length and page table.

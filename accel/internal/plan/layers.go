@@ -23,7 +23,7 @@ func (p *planner) embed() {
 		args.Residual = p.buf.x
 	}
 	add(p, "embed", matmul.Embed(w.embedding.format), args)
-	p.show(View{Op: "embed", At: p.buf.x, Width: c.Hidden})
+	p.addView(View{Op: "embed", At: p.buf.x, Width: c.Hidden})
 }
 
 // transformerBlock computes a layer.
@@ -38,10 +38,10 @@ func (p *planner) transformerBlock(l *layer) {
 		p.ffnIn(l, l.ffnNorm)
 	}
 	p.ffnOut(l)
-	p.show(View{Op: "layer", At: p.buf.x, Width: p.model.Hidden})
+	p.addView(View{Op: "layer", At: p.buf.x, Width: p.model.Hidden})
 }
 
-// projectQKV computes queries, keys and values into rows that hold all three.
+// projectQKV computes queries, keys and values into qkv, whose rows hold all three.
 func (p *planner) projectQKV(l *layer) {
 	for i := range l.qkv {
 		s := &l.qkv[i]
@@ -65,9 +65,9 @@ func (p *planner) attend(l *layer) {
 		args.Freq, args.Rot, args.NeoX, args.Factor = l.rope.address(p.shape.LongRope), c.RopeDim, !c.RopeInterleaved, float32(c.RopeAttnFactor)
 	}
 	add(p, "RoPE and append", rope.Append(p.layout.config.KV, attention.PageTokens), args)
-	p.show(View{Op: "query", At: p.buf.qkv, Width: c.Heads * c.HeadDim, Stride: stride})
-	p.show(View{Op: "key", Cache: cache.K})
-	p.show(View{Op: "value", Cache: cache.V})
+	p.addView(View{Op: "query", At: p.buf.qkv, Width: c.Heads * c.HeadDim, Stride: stride})
+	p.addView(View{Op: "key", Cache: cache.K})
+	p.addView(View{Op: "value", Cache: cache.V})
 	paged := attention.PagedKV{K: cache.K, V: cache.V, Table: p.in.tables, Lengths: p.in.lengths, KVHeads: c.KVHeads, MaxPages: p.layout.MaxPages}
 	scoring := attention.Scoring{Scale: float32(c.AttnScale), Softcap: float32(c.AttnSoftcap), Window: l.window}
 	if p.shape.Prefill {
@@ -75,7 +75,7 @@ func (p *planner) attend(l *layer) {
 	} else {
 		p.attendDecode(paged, scoring)
 	}
-	p.show(View{Op: "attention", At: p.buf.attention, Width: c.Heads * c.HeadDim})
+	p.addView(View{Op: "attention", At: p.buf.attention, Width: c.Heads * c.HeadDim})
 }
 
 // attendPrefill is the attention of a chunk of one sequence.
@@ -100,8 +100,8 @@ func (p *planner) attendDecode(paged attention.PagedKV, s attention.Scoring) {
 	})
 }
 
-// ffnIn computes the first matrices of the feed-forward network and its activation. If the
-// layer has experts, a router chooses them first.
+// ffnIn computes act(gate·x) ⊙ (up·x), or act(up·x) without a gate. If the layer has
+// experts, the router chooses them first.
 func (p *planner) ffnIn(l *layer, n normWeights) {
 	act := elementwise.SiLU
 	if p.model.Activation == model.GELU {
@@ -131,7 +131,7 @@ func (p *planner) route(l *layer, n normWeights) {
 	}
 }
 
-// ffnOut computes the last matrix of the feed-forward network and adds the result to x.
+// ffnOut multiplies the result of ffnIn by down and adds the product to x.
 func (p *planner) ffnOut(l *layer) {
 	down := product{w: &l.down, x: p.buf.gate, y: p.buf.x, residual: true}
 	if l.down.experts == 0 {
@@ -145,9 +145,10 @@ func (p *planner) ffnOut(l *layer) {
 	})
 }
 
-// addTo adds a product to q.y, through a norm if the model has one there.
+// addTo adds a product to q.y. If the model has a norm after the product, it normalizes the
+// product first.
 func (p *planner) addTo(op string, q product, post normWeights) {
-	defer func() { p.cast, p.quantized = castKey{}, quantizedKey{} }() // they may have been made of y
+	defer func() { p.cast, p.quantized = castKey{}, quantizedKey{} }() // stale if they were made of y
 	if post.kind == norm.None {
 		p.product(op, q)
 		return
@@ -160,12 +161,12 @@ func (p *planner) addTo(op string, q product, post normWeights) {
 	})
 }
 
-// logits computes the logits and greedy tokens of the rows of x. In a decode step the next
-// step can go on with these tokens.
+// logits computes the logits and greedy tokens of the rows of x. In a decode step, Argmax
+// also writes these tokens and the next positions to the inputs of the next step.
 func (p *planner) logits(x ptx.Address) {
 	c, w, rows := p.model, p.layout.weights, p.shape.Tokens
 	p.gemv("logits", product{w: w.output, x: x, norm: w.norm, y: p.buf.Logits, softcap: float32(c.OutputSoftcap), rows: rows})
-	p.show(View{Op: "logits", At: p.buf.Logits, Width: c.Vocab})
+	p.addView(View{Op: "logits", At: p.buf.Logits, Width: c.Vocab})
 	add(p, "argmax", sample.Argmax(), sample.ArgmaxArgs{Logits: p.buf.Logits, Best: p.buf.argmax, Rows: rows, Vocab: c.Vocab})
 	add(p, "argmax", sample.ArgmaxMerge(), sample.ArgmaxMergeArgs{
 		Best: p.buf.argmax, Token: p.in.chosen, Rows: rows, Vocab: c.Vocab,

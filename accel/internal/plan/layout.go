@@ -14,14 +14,14 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Config holds what sizes depend on beside the model and the device.
+// Config holds the options that determine sizes, beside the model and the device.
 type Config struct {
-	Sequences    int          // most sequences in a decode step
-	Chunk        int          // most tokens in a prompt chunk
+	Sequences    int          // maximum number of sequences in a decode step
+	Chunk        int          // maximum number of tokens in a prompt chunk
 	KVPages      int          // pages of the KV cache; 0: what the budget leaves, at most one context per sequence
 	KV           quant.Format // of keys and values
 	PrefillExact bool         // prompts run with the decode kernels
-	Budget       int64        // bytes of device memory, for KVPages
+	Budget       int64        // bytes of device memory; used only if KVPages is 0
 }
 
 // PrefillExactTokens is how many tokens of a prompt the decode kernels compute together.
@@ -39,10 +39,10 @@ type Layout struct {
 	Geometry kv.Geometry
 	Pages    int // of the KV cache
 
-	MaxTokens int // most tokens of a forward pass
+	MaxTokens int // maximum number of tokens of a forward pass
 	Slots     int // batch slots of a decode step, a power of two
-	LogitRows int // most tokens whose logits are computed together
-	MaxPages  int // most pages of a sequence
+	LogitRows int // maximum number of tokens whose logits are computed together
+	MaxPages  int // maximum number of pages of a sequence
 
 	model   *model.Config
 	props   driver.Properties
@@ -95,7 +95,7 @@ func NewLayout(m *model.Model, props driver.Properties, config Config) (*Layout,
 	return l, nil
 }
 
-// addKV decides how many pages the KV cache has and lists them.
+// addKV sets the number of pages and adds the KV cache to the memory list.
 func (l *Layout) addKV() {
 	if l.Pages = l.config.KVPages; l.Pages == 0 {
 		left := l.config.Budget
@@ -121,8 +121,8 @@ func (l *Layout) expertsPerToken(w *layer) int {
 	return 1
 }
 
-// workspace returns the bytes of workspace that the largest product of any forward pass
-// needs, and of the quantized activations.
+// workspace returns the largest workspace and the largest quantized activations, in bytes,
+// that any matrix product of any forward pass needs.
 func (l *Layout) workspace() (largest, quantized int64, err error) {
 	p := l.planner(Shape{}, nil)
 	ask := func(q product) {
@@ -136,12 +136,12 @@ func (l *Layout) workspace() (largest, quantized int64, err error) {
 	for tokens := 1; tokens <= l.LogitRows; tokens *= 2 {
 		p.shape.Tokens = tokens
 		for i := range l.weights.layers {
-			y := &l.weights.layers[i]
-			for _, w := range y.matrices() {
+			block := &l.weights.layers[i]
+			for _, w := range block.matrices() {
 				ask(product{w: w})
 			}
-			if !y.gate.empty() && y.gate.format == y.up.format {
-				ask(product{w: &y.gate, up: &y.up})
+			if !block.gate.empty() && block.gate.format == block.up.format {
+				ask(product{w: &block.gate, up: &block.up})
 			}
 		}
 		ask(product{w: l.weights.output})
@@ -156,8 +156,7 @@ func (l *Layout) PagesFor(positions int) int {
 	return min(CeilPow2(ceilDiv(positions, attention.PageTokens)), l.MaxPages)
 }
 
-// QuantizedWeights reports whether any matrix that every token is multiplied with has
-// blocks of weights.
+// QuantizedWeights reports whether any matrix that tokens are multiplied with is quantized.
 func (l *Layout) QuantizedWeights() bool { return l.weights.quantized() }
 
 // StagingBytes returns the size of the pinned buffer that an engine reads logits, and copies

@@ -41,7 +41,8 @@ type View struct {
 	Cache         ptx.Address // instead of At: kv.Layer.K or V
 }
 
-// planner makes the commands of one forward pass. After the first error it does nothing.
+// planner makes the commands of one forward pass. After its first error, err, it makes no
+// more.
 type planner struct {
 	layout  *Layout
 	model   *model.Config
@@ -57,8 +58,8 @@ type planner struct {
 	err       error
 }
 
-func (l *Layout) planner(s Shape, m *kernelcache.Cache) *planner {
-	p := &planner{layout: l, model: l.model, buf: &l.Buffers, kernels: m, shape: s, in: l.stepInputs(), layer: -1}
+func (l *Layout) planner(s Shape, loaded *kernelcache.Cache) *planner {
+	p := &planner{layout: l, model: l.model, buf: &l.Buffers, kernels: loaded, shape: s, in: l.stepInputs(), layer: -1}
 	if s.Prefill {
 		p.in = l.chunkInputs(s.Tokens)
 	}
@@ -66,11 +67,11 @@ func (l *Layout) planner(s Shape, m *kernelcache.Cache) *planner {
 }
 
 // Segments returns the commands of a forward pass in segments: the embedding, each layer,
-// the logits. A segment is valid until the next one. A nil m plans without loading kernels.
-// The last element is the error, if any.
-func (l *Layout) Segments(s Shape, m *kernelcache.Cache) iter.Seq2[[]Command, error] {
+// the logits. A segment is valid until the next one. If loaded is nil, no kernels are loaded
+// and the commands cannot be launched. The last element is the error, if any.
+func (l *Layout) Segments(s Shape, loaded *kernelcache.Cache) iter.Seq2[[]Command, error] {
 	return func(yield func([]Command, error) bool) {
-		p := l.planner(s, m)
+		p := l.planner(s, loaded)
 		flush := func() bool {
 			if p.err != nil {
 				yield(nil, p.err)
@@ -97,8 +98,8 @@ func (l *Layout) Segments(s Shape, m *kernelcache.Cache) iter.Seq2[[]Command, er
 }
 
 // Commands returns all commands of a forward pass.
-func (l *Layout) Commands(s Shape, m *kernelcache.Cache) (list []Command, err error) {
-	for segment, err := range l.Segments(s, m) {
+func (l *Layout) Commands(s Shape, loaded *kernelcache.Cache) (list []Command, err error) {
+	for segment, err := range l.Segments(s, loaded) {
 		if err != nil {
 			return nil, err
 		}
@@ -107,10 +108,10 @@ func (l *Layout) Commands(s Shape, m *kernelcache.Cache) (list []Command, err er
 	return list, nil
 }
 
-// PromptLogits returns the commands for the logits and greedy tokens of some tokens of a
-// prompt chunk that was just computed: at most LogitRows from the first on.
-func (l *Layout) PromptLogits(first, tokens int, m *kernelcache.Cache) ([]Command, error) {
-	p := l.planner(Shape{Tokens: tokens}, m)
+// PromptLogits returns the commands that compute logits and greedy tokens in the prompt
+// chunk that was just computed: of its tokens first to first+tokens-1, at most LogitRows.
+func (l *Layout) PromptLogits(first, tokens int, loaded *kernelcache.Cache) ([]Command, error) {
+	p := l.planner(Shape{Tokens: tokens}, loaded)
 	p.in = inputs{chosen: p.buf.PromptTokens}
 	p.logits(p.buf.x + ptx.Address(4*first*l.model.Hidden))
 	return p.commands, p.err
@@ -153,8 +154,8 @@ func (p *planner) fail(op string, err error) {
 	}
 }
 
-// show adds a view to the last command.
-func (p *planner) show(v View) {
+// addView adds a view to the last command.
+func (p *planner) addView(v View) {
 	if n := len(p.commands); n > 0 {
 		if v.Stride == 0 {
 			v.Stride = v.Width

@@ -13,7 +13,7 @@ import (
 //
 //	y = act(softcap(W·norm(x) + bias)) ⊙ (Up·norm(x)) + y
 //
-// for each row of x. Fields that are zero leave their part out.
+// for each row of x. A field that is zero leaves its operation out.
 type product struct {
 	w, up    *matrix     // up may be nil
 	x        ptx.Address // f32 [rows, w.k]
@@ -27,14 +27,14 @@ type product struct {
 	sharedX  bool // of experts: all experts of a token have the same row of x
 }
 
-// product adds a product: with the prefill kernels in a prompt chunk, else with the decode
-// kernels, which read the weights once for all rows.
+// product adds the launches of a matrix product. A prompt chunk uses the prefill kernels;
+// anything else uses the decode kernels, which read the weights once for all rows.
 func (p *planner) product(op string, q product) {
 	if q.rows == 0 {
 		q.rows = p.shape.Tokens
 	}
 	if q.up != nil && (p.shape.Prefill || q.up.format != q.w.format || q.up.bias != 0) {
-		p.gatedApart(op, q)
+		p.unfusedGate(op, q)
 		return
 	}
 	if p.shape.Prefill {
@@ -44,8 +44,8 @@ func (p *planner) product(op string, q product) {
 	}
 }
 
-// gatedApart computes a gated product as two products and a multiplication.
-func (p *planner) gatedApart(op string, q product) {
+// unfusedGate computes a gated product as two products and a multiplication.
+func (p *planner) unfusedGate(op string, q product) {
 	gate, up := q, q
 	gate.up, up.up = nil, nil
 	up.w, up.y, up.act = q.up, p.buf.up, elementwise.Identity
@@ -62,7 +62,8 @@ func (p *planner) rowsOfY(q product) int {
 	return q.rows
 }
 
-// rowsPerX returns how many rows of an expert's y have the same row of x.
+// rowsPerX returns how many rows of y are computed from each row of x: with sharedX one per
+// expert of the token, else one.
 func (p *planner) rowsPerX(q product) int {
 	if q.sharedX {
 		return p.model.ExpertsUsed
@@ -97,7 +98,7 @@ func (p *planner) gemv(op string, q product) {
 	}
 }
 
-// gemvColumns is the most rows of x that one launch of Gemv takes with float weights.
+// gemvColumns is the maximum number of rows of x per launch of Gemv.
 const gemvColumns = 16
 
 func (p *planner) gemvFor(q product) (matmul.Gemv, error) {
@@ -149,13 +150,14 @@ func (p *planner) gemvWorkspace(q product) (workspace, quantized int64, err erro
 	return int64(n), 0, err
 }
 
-// batched reports whether a product is of several rows with quantized weights. It then takes
-// quantized activations, made once for all matrices with the same x.
+// batched reports whether a product has several rows of x and quantized weights. Its kernel
+// takes quantized activations, which all matrices with the same x share.
 func (q product) batched() bool {
 	return q.rows > 1 && q.w.experts == 0 && q.w.format.BlockLen() > 1
 }
 
-// gemvBatch adds a product of several rows. Each row has the bits that it has alone.
+// gemvBatch adds a product of several rows. Each row gets the same bits as in a product of
+// one row.
 func (p *planner) gemvBatch(op string, q product) {
 	s, err := p.batchFor(q)
 	if err != nil {
@@ -192,7 +194,7 @@ func (p *planner) batchWorkspace(q product) (workspace, quantized int64, err err
 	return int64(n), s.Digits().Bytes(q.w.k, q.rows), err
 }
 
-// quantizedKey says what the quantized activations were made of.
+// quantizedKey identifies the contents of the buffer of quantized activations.
 type quantizedKey struct {
 	x     ptx.Address
 	norm  normWeights
@@ -244,7 +246,7 @@ func castFormat(f quant.Format) quant.Format {
 	return quant.F16
 }
 
-// castKey says what the activations in 16 bits were made of.
+// castKey identifies the contents of the buffer of activations in 16 bits.
 type castKey struct {
 	x     ptx.Address
 	norm  normWeights

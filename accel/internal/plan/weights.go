@@ -26,8 +26,8 @@ type matrix struct {
 
 func (m *matrix) empty() bool { return m.rows == 0 }
 
-// norm is a normalization's gain and bias in device memory; kind is NoNorm if the model has
-// none.
+// normWeights is a normalization's gain and bias in device memory. kind is norm.None if the
+// model has no such norm.
 type normWeights struct {
 	kind         norm.Kind
 	weight, bias ptx.Address
@@ -52,7 +52,7 @@ type layer struct {
 }
 
 // qkvSegment is one fused matrix of neighbors among Q, K and V that have the same format.
-// Its results begin at a column of the row that holds all three.
+// Its results begin at element column of a row of Buffers.qkv.
 type qkvSegment struct {
 	w      matrix
 	column int
@@ -76,7 +76,7 @@ func (w *weights) matrices() []*matrix {
 	return slices.DeleteFunc(list, (*matrix).empty)
 }
 
-// quantized reports whether any matrix that every token is multiplied with has blocks.
+// quantized reports whether any matrix that tokens are multiplied with is quantized.
 func (w *weights) quantized() bool {
 	blocks := func(m *matrix) bool { return !m.empty() && m.format.BlockLen() > 1 }
 	return blocks(w.output) || slices.ContainsFunc(w.layers, func(l layer) bool { return slices.ContainsFunc(l.matrices(), blocks) })
