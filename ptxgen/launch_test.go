@@ -44,7 +44,7 @@ var (
 	goodCombine  = moe.CombineArgs{Weights: 16, Out: 16, Y: 16, Tokens: 3, K: 2, Width: 1025}
 	goodRead     = peak.ReadArgs{In: 16, Out: 16, Bytes: 160, CTAs: 2}
 	goodBulkRead = peak.BulkReadArgs{In: 16, Out: 16, Chunks: 3, CTAs: 2}
-	goodMMA      = peak.MMAArgs{Out: 16, Rounds: 3, CTAs: 2}
+	goodMMA      = peak.MMAArgs{Out: 16, Iterations: 3, CTAs: 2}
 	goodGroup    = moe.GroupArgs{Chosen: 16, Offsets: 16, Order: 16, Tokens: 3, K: 2, Experts: 8}
 )
 
@@ -116,7 +116,7 @@ func TestLaunchErrors(t *testing.T) {
 		{"read without an input", launcher(peak.Read(), goodRead, func(a *peak.ReadArgs) { a.In = 0 }), "In"},
 		{"bulk read by no CTA", launcher(peak.BulkRead(), goodBulkRead, func(a *peak.BulkReadArgs) { a.CTAs = 0 }), "CTAs"},
 		{"bulk read of too many chunks", launcher(peak.BulkRead(), goodBulkRead, func(a *peak.BulkReadArgs) { a.Chunks = math.MaxInt32 }), "Chunks"},
-		{"mma with -1 rounds", launcher(peak.MMA(), goodMMA, func(a *peak.MMAArgs) { a.Rounds = -1 }), "Rounds"},
+		{"mma with -1 iterations", launcher(peak.MMA(), goodMMA, func(a *peak.MMAArgs) { a.Iterations = -1 }), "Iterations"},
 		{"mma without an output", launcher(peak.MMA(), goodMMA, func(a *peak.MMAArgs) { a.Out = 0 }), "Out"},
 		{"group of no choices", launcher(moe.Group(), goodGroup, func(a *moe.GroupArgs) { a.K = 0 }), "K"},
 	} {

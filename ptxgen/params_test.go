@@ -64,7 +64,7 @@ func launchDistinct(t *testing.T, s kernel.Spec, k *ptx.Kernel) (ptx.Launch, map
 	case kernel.Typed[peak.BulkReadArgs]:
 		return launch(t, s, k, peak.BulkReadArgs{Chunks: 3, CTAs: 2})
 	case kernel.Typed[peak.MMAArgs]:
-		return launch(t, s, k, peak.MMAArgs{Rounds: 3, CTAs: 2})
+		return launch(t, s, k, peak.MMAArgs{Iterations: 3, CTAs: 2})
 	case kernel.Typed[norm.RowsArgs]:
 		return launch(t, s, k, norm.RowsArgs{Tokens: 3, Heads: 5, Width: 64, XStride: 400, YStride: 444, Eps: 1e-5})
 	case kernel.Typed[elementwise.FusedArgs]:
@@ -128,8 +128,8 @@ func launchDistinct(t *testing.T, s kernel.Spec, k *ptx.Kernel) (ptx.Launch, map
 	return ptx.Launch{}, nil
 }
 
-// launch launches k with the arguments a, and with a different address in each address field
-// but those named without.
+// launch launches k with the arguments a. It first sets each address field to a different
+// address, except for the fields that without names.
 func launch[A any](t *testing.T, s interface {
 	Launch(*ptx.Kernel, A) (ptx.Launch, error)
 }, k *ptx.Kernel, a A, without ...string) (ptx.Launch, map[string]uint64) {

@@ -17,7 +17,7 @@ import (
 )
 
 // brief is the effort for the emulator, whose clock counts instructions.
-var brief = effort{readBytes: 1 << 18, matrixRounds: 2, graph: time.Microsecond, total: time.Microsecond}
+var brief = effort{readBytes: 1 << 18, matrixIterations: 2, graph: time.Microsecond, total: time.Microsecond}
 
 func TestRun(t *testing.T) {
 	dev, _ := open(t)

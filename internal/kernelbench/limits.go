@@ -51,7 +51,7 @@ func measureLimits(dev driver.Device, lib *library, e effort) (Limits, error) {
 			return lim, fmt.Errorf("read bandwidth of bulk copies: %w", err)
 		}
 	}
-	if lim.Matrix, err = r.matrixRate(sms, e.matrixRounds, out); err != nil {
+	if lim.Matrix, err = r.matrixRate(sms, e.matrixIterations, out); err != nil {
 		return lim, fmt.Errorf("matrix rate: %w", err)
 	}
 	if lim.Copy, err = r.copyRate(in, bytes/2); err != nil {
@@ -70,7 +70,7 @@ func (r *Runner) halfOfMemory() int64 {
 
 func (r *Runner) matrixRate(sms, rounds int, out uint64) (float64, error) {
 	s := peak.MMA()
-	args := peak.MMAArgs{Out: out, Rounds: rounds, CTAs: 2 * sms}
+	args := peak.MMAArgs{Out: out, Iterations: rounds, CTAs: 2 * sms}
 	l, err := r.launchOf(s, func(k *ptx.Kernel) (ptx.Launch, error) { return s.Launch(k, args) })
 	return r.rate(l, args.FLOP(), err)
 }
@@ -122,7 +122,7 @@ func (r *Runner) copyRate(from uint64, bytes int64) (float64, error) {
 func (r *Runner) launchTime(out uint64) (float64, error) {
 	s := peak.MMA()
 	l, err := r.launchOf(s, func(k *ptx.Kernel) (ptx.Launch, error) {
-		return s.Launch(k, peak.MMAArgs{Out: out, Rounds: 0, CTAs: 1})
+		return s.Launch(k, peak.MMAArgs{Out: out, Iterations: 0, CTAs: 1})
 	})
 	if err != nil {
 		return 0, err

@@ -12,13 +12,13 @@ import (
 
 // effort controls how long a measurement takes.
 type effort struct {
-	readBytes    int64         // read by the bandwidth kernels, many times the L2 cache
-	matrixRounds int           // iterations of the tensor core kernel
-	graph        time.Duration // shortest time of a graph, so that its start is negligible
-	total        time.Duration // approximate time of all repeats of a graph
+	readBytes        int64         // read by the bandwidth kernels, many times the L2 cache
+	matrixIterations int           // iterations of the tensor core kernel
+	graph            time.Duration // shortest time of a graph, so that its start is negligible
+	total            time.Duration // approximate time of all repeats of a graph
 }
 
-var full = effort{readBytes: 4 << 30, matrixRounds: 20000, graph: time.Millisecond, total: 100 * time.Millisecond}
+var full = effort{readBytes: 4 << 30, matrixIterations: 20000, graph: time.Millisecond, total: 100 * time.Millisecond}
 
 const (
 	maxGraphLaunches = 512

@@ -76,7 +76,7 @@ func randomBytes(r *harness.Fixture, n int) []byte {
 func checkMatrixRate(r *harness.Fixture, iterations int) {
 	spec := peak.MMA()
 	const threads = 256
-	args := peak.MMAArgs{Rounds: iterations, CTAs: 2}
+	args := peak.MMAArgs{Iterations: iterations, CTAs: 2}
 	out := r.Output("out", 4*threads*args.CTAs)
 	args.Out = out.Addr()
 	r.Launch(spec.Launch(r.Kernel(spec), args))
