@@ -22,7 +22,7 @@ const PageTokens = 64
 //	[pages][KVHeads][page][head dim]
 //
 // in the format of the kernel. Position p of sequence s is in page Table[s][p/page]. A
-// sequence of length 0 is an inactive slot: nothing is read or written for it. Decode and
+// sequence of length 0 is an inactive batch slot: nothing is read or written for it. Decode and
 // Combine read Table and Lengths before they wait for prior kernels
 // (ptx.Builder.WaitForPrior), so none of these may write them.
 type PagedKV struct {
@@ -49,11 +49,11 @@ type Shape struct {
 	KV      quant.Format // F32, F16 or BF16
 	HeadDim int          // a multiple of 8 up to 256
 	Page    int          // positions per page, a power of two from 16 to 1024; 0: PageTokens
-	BlockQ  int          // of Prefill: queries per CTA, a power of two from 16 to 128; 0: 128, or 64 for a head dim above 128
-	BlockK  int          // of Prefill: keys per iteration, from 16, divides Page; 0: 64, or 32 for a head dim above 128
+	BlockQ  int          // Prefill only: queries per CTA, a power of two from 16 to 128; 0: 128, or 64 for a head dim above 128
+	BlockK  int          // Prefill only: keys per iteration, at least 16, divides Page; 0: 64, or 32 for a head dim above 128
 }
 
-// kvShape is the part of a Shape that tells how the cache is laid out.
+// kvShape is the layout of the cache.
 type kvShape struct {
 	format  quant.Format
 	headDim int

@@ -13,10 +13,10 @@ import (
 
 const (
 	combineSums  = 16 // partial sums, each over every 16th page
-	combineVec4s = 8  // of a head that a CTA has, at most
+	combineVec4s = 8  // maximum Vec4s of a head per CTA
 )
 
-// Combine merges what Decode left for each page. For each head of each sequence it computes
+// Combine merges the results of Decode for the pages of a sequence. For each head of each sequence it computes
 //
 //	M   = max_i m[i]
 //	out = Σ_i exp(m[i] − M)·o[i] / Σ_i exp(m[i] − M)·l[i]
@@ -34,10 +34,10 @@ func Combine(headDim int) kernel.Typed[CombineArgs] {
 	return kernel.New("attention_combine_d"+strconv.Itoa(headDim), s.build, s.launch)
 }
 
-// combineShape says how CTAs and threads share a head.
+// combineShape says how the elements of a head are divided among CTAs and threads.
 type combineShape struct {
 	headDim int
-	vec4s   int // of a head that a CTA has
+	vec4s   int // of a head, per CTA
 	threads int // per CTA
 }
 
@@ -62,7 +62,7 @@ func (s combineShape) build(b *ptx.Builder) (*ptx.Kernel, error) {
 	ptx.Declare(b, &p)
 	head, sequence := b.BlockX(), b.BlockY()
 	b.LaunchDependents()
-	length := p.Lengths.At(sequence, 4).LoadU32(ptx.Volatile) // no kernel writes it; Volatile keeps it before the wait
+	length := p.Lengths.At(sequence, 4).LoadU32(ptx.Volatile) // no kernel writes Lengths; Volatile keeps the compiler from moving the load behind the wait
 	b.WaitForPrior()
 	b.ReturnIf(length.EqN(0))
 	row := sequence.Mul(b.GridX()).Add(head).Mul(p.MaxPages)
@@ -87,7 +87,7 @@ type combineGenerator struct {
 	merged, total ptx.Shared // [combineSums][vec4s] of o, [combineSums] of l
 }
 
-// addPages leaves the partial sums in shared memory.
+// addPages adds the pages to the partial sums and stores these in shared memory.
 func (c *combineGenerator) addPages() {
 	b := c.b
 	b.Comment("M: every warp for itself")

@@ -44,22 +44,23 @@ func Decode(s Shape) kernel.Typed[DecodeArgs] {
 type decodeShape struct {
 	kv      kvShape
 	threads int
-	// Products q·K: lanes (a power of two) neighboring lanes share a row of K; each has laneChunks
-	// chunks of 16 bytes of it. A thread has keys rows.
-	lanes, laneChunks, keys int
-	// Products with V: a thread has one 16-byte chunk of values consecutive rows. groups is the
-	// number of groups of threads that cover whole rows.
-	values, groups int
-	scores         int  // floats per head in shared memory: the page, and what is read beyond it
-	heads          int  // heads whose values are added at a time
-	oneBuffer      bool // K and V share one buffer, in turn
+	// Products q·K: neighboring lanes read one row of K together. A chunk is 16 bytes of a row.
+	lanes      int // lanes per row of K, a power of two
+	laneChunks int // chunks of a row per lane
+	keys       int // rows of K per thread
+	// Products with V: a group of threads reads whole rows of V, one chunk per thread.
+	values    int  // consecutive rows of V per thread
+	groups    int  // groups of threads
+	scores    int  // floats per head in shared memory: those of the page, and padding that is read
+	heads     int  // heads per iteration over the products with V
+	oneBuffer bool // K and V use the same shared memory one after the other
 }
 
 const (
 	decodeBytes  = 128      // about this many bytes of K, and as many of V, per thread and page
 	decodeLanes  = 8        // maximum number of lanes that share a row of K
 	decodeHeads  = 8        // maximum of decodeShape.heads
-	decodeMerged = 16 << 10 // maximum bytes of their partial sums, if they are several
+	decodeMerged = 16 << 10 // maximum bytes of the partial sums of several heads; one head may exceed it
 	decodeBuffer = 64 << 10 // maximum bytes of K and V on GPUs with little shared memory
 )
 
@@ -77,19 +78,19 @@ func newDecodeShape(k kvShape) decodeShape {
 	d.values = host.CeilDiv(d.kv.page, d.groups)
 	d.scores = host.CeilDiv(max(d.kv.page, host.CeilDiv(d.threads, d.kv.chunks())*d.values), 4) * 4
 	d.heads = max(1, min(decodeHeads, decodeMerged/d.mergedBytes()))
-	d.oneBuffer = (d.keys*d.laneChunks+d.values)*d.slotBytes() > decodeBuffer
+	d.oneBuffer = (d.keys*d.laneChunks+d.values)*d.chunksBytes() > decodeBuffer
 	return d
 }
 
-// mergedBytes is the size of the partial sums of one head, slotBytes that of 16 bytes per
-// thread, bufferBytes that of the copies of K and V.
+// mergedBytes returns the size of the partial sums of one head, chunksBytes the size of one
+// chunk per thread, and bufferBytes the size of the copies of K and V, all in shared memory.
 func (d decodeShape) mergedBytes() int { return 4 * d.groups * d.kv.headDim }
-func (d decodeShape) slotBytes() int   { return 16 * d.threads }
+func (d decodeShape) chunksBytes() int { return 16 * d.threads }
 func (d decodeShape) bufferBytes() int {
 	if d.oneBuffer {
-		return max(d.keys*d.laneChunks, d.values) * d.slotBytes()
+		return max(d.keys*d.laneChunks, d.values) * d.chunksBytes()
 	}
-	return (d.keys*d.laneChunks + d.values) * d.slotBytes()
+	return (d.keys*d.laneChunks + d.values) * d.chunksBytes()
 }
 
 // resident returns how many CTAs run on an SM at a time, with 128 registers per thread.
@@ -118,10 +119,10 @@ type decodeGenerator struct {
 	head                      ptx.U32    // first query head of the group, counted over all sequences
 	table                     ptx.Global // of the sequence
 	first, length             ptx.U32    // visible positions
-	begin, end, step          ptx.U32    // the CTA's pages
+	begin, end, stride        ptx.U32    // the CTA's pages: begin, begin+stride, … below end
 	entry                     ptx.U32    // page number of the page whose keys are copied next
 	row                       ptx.U32    // index of the KV head in the page whose keys were copied last
-	keySlots, valueSlots      ptx.Shared // the thread's, slotBytes apart
+	keyChunks, valueChunks    ptx.Shared // the thread's first chunk of K and of V; the next ones follow every chunksBytes
 	queries, weights, merged  ptx.Shared
 }
 
@@ -140,10 +141,10 @@ func buildDecode(b *ptx.Builder, k kvShape) (*ptx.Kernel, error) {
 		"o = sum exp(s[j]-m) * V[j], where s[j] = softcap(scale * q.K[j]), head dim %d.", d.shape.kv.headDim)
 	ptx.Declare(b, &d.p)
 	d.open()
-	d.share()
+	d.layOut()
 	d.start()
 	b.Barrier()
-	b.For(d.begin, d.end, d.step, d.attend, ptx.NoUnroll)
+	b.For(d.begin, d.end, d.stride, d.attend, ptx.NoUnroll)
 	return b.Finish(ptx.MaxThreads(d.shape.threads), ptx.MinCTAs(d.shape.resident()))
 }
 
@@ -171,7 +172,8 @@ func (d *decodeGenerator) fetchFirst() {
 	}
 }
 
-// inFlight returns how many groups of copies may be in flight behind the one that is waited for.
+// inFlight returns how many groups of copies may still be in flight when attend continues: the
+// values during the keys' turn, and the next keys during the values' turn.
 func (d *decodeGenerator) inFlight() int {
 	if d.shape.oneBuffer {
 		return 0
@@ -179,10 +181,10 @@ func (d *decodeGenerator) inFlight() int {
 	return 1
 }
 
-// attend computes one page. Once a thread has its part of the keys or values in registers, it
-// copies the next page's into the same shared memory.
+// attend computes one page. As soon as a thread has loaded its keys (or values) into registers,
+// it starts the copy of the next page's keys (or values) to the same shared memory.
 func (d *decodeGenerator) attend(page ptx.U32) {
-	b, next := d.b, page.Add(d.step)
+	b, next := d.b, page.Add(d.stride)
 	more := next.Lt(d.end)
 	nextKeys := func() { b.If(more, func() { d.fetchKeys(next) }) }
 	afterKeys, afterValues := nextKeys, func() { b.If(more, func() { d.fetchValues(next) }) }
@@ -192,7 +194,7 @@ func (d *decodeGenerator) attend(page ptx.U32) {
 	b.CopyWait(d.inFlight())
 	keys := d.unpackKeys()
 	afterKeys()
-	b.CopyCommit() // empty groups count, too
+	b.CopyCommit() // also without a copy, because inFlight counts the group
 	d.scoreKeys(page, keys)
 	b.Barrier()
 	d.softmax(page)
@@ -204,11 +206,12 @@ func (d *decodeGenerator) attend(page ptx.U32) {
 	d.addValues(page, values)
 }
 
-// open finds the pages of the CTA, from what no kernel writes.
+// open finds the pages of the CTA. It reads only data that no kernel writes, so it may run
+// before the wait for prior kernels.
 func (d *decodeGenerator) open() {
 	b := d.b
 	b.LaunchDependents()
-	d.kvHead, d.sequence, d.kvHeads, d.step = b.BlockY(), b.BlockZ(), b.GridY(), b.GridX()
+	d.kvHead, d.sequence, d.kvHeads, d.stride = b.BlockY(), b.BlockZ(), b.GridY(), b.GridX()
 	d.head = d.sequence.Mul(d.kvHeads).Add(d.kvHead).Mul(d.p.Group)
 	d.table = d.p.Table.At(d.sequence.Mul(d.p.MaxPages), 4)
 	d.length = d.p.Lengths.At(d.sequence, 4).LoadU32()
@@ -222,13 +225,13 @@ func (d *decodeGenerator) open() {
 	b.If(again, func() { ptx.Set(d.entry, d.table.At(d.begin, 4).LoadU32()) })
 }
 
-// share lays out the shared memory.
-func (d *decodeGenerator) share() {
+// layOut assigns addresses in shared memory.
+func (d *decodeGenerator) layOut() {
 	all := d.b.DynamicShared(16)
-	d.keySlots = all.At(d.b.ThreadX(), 16)
-	d.valueSlots = d.keySlots
+	d.keyChunks = all.At(d.b.ThreadX(), 16)
+	d.valueChunks = d.keyChunks
 	if !d.shape.oneBuffer {
-		d.valueSlots = d.keySlots.Plus(d.shape.keys * d.shape.laneChunks * d.shape.slotBytes())
+		d.valueChunks = d.keyChunks.Plus(d.shape.keys * d.shape.laneChunks * d.shape.chunksBytes())
 	}
 	d.queries = all.Plus(d.shape.bufferBytes())
 	d.weights = d.queries.At(d.p.Group, 4*d.shape.kv.headDim)
@@ -253,11 +256,11 @@ type DecodeArgs struct {
 	Sequences, Heads int
 	QStride          int // in elements, a multiple of 4
 	Pages            int // at least those of the longest sequence, at most MaxPages; 0: MaxPages
-	SMs              int // of the device: the grid has about as many CTAs as run at a time; 0: one CTA per page
+	SMs              int // of the device, so that the grid has about as many CTAs as run at once; 0: one CTA per page
 	Shared           int // maximum bytes of shared memory per CTA; 0: no limit
-	// Fresh is the number of last positions of each sequence that prior kernels may still be
-	// writing. The copy of a page without such positions starts before the wait for prior
-	// kernels. 0: no page's does.
+	// Fresh is how many of the last positions of each sequence prior kernels may still be
+	// writing. A page without such positions is copied before the wait for prior kernels. If
+	// Fresh is 0, no page is copied before that wait.
 	Fresh int
 }
 
@@ -273,8 +276,8 @@ func scratchSums(sequences, heads, maxPages int) int64 {
 	return (8*int64(sequences)*int64(heads)*int64(maxPages) + 15) / 16 * 16
 }
 
-// decodePages is the maximum number of pages per CTA. It bounds how long a launch waits for one
-// sequence that is much longer than the others.
+// decodePages is the maximum number of pages per CTA. It bounds the time of a launch in which
+// one sequence is much longer than the others.
 const decodePages = 8
 
 // ctas returns how many CTAs share the pages of a KV head of a sequence.
@@ -285,8 +288,8 @@ func (d decodeShape) ctas(a DecodeArgs, pages int) int {
 	if a.SMs == 0 {
 		return pages
 	}
-	share := a.SMs * d.resident() / (a.KV.KVHeads * a.Sequences)
-	return min(pages, max(share, host.CeilDiv(pages, decodePages)))
+	running := a.SMs * d.resident() / (a.KV.KVHeads * a.Sequences)
+	return min(pages, max(running, host.CeilDiv(pages, decodePages)))
 }
 
 func (d decodeShape) launch(k *ptx.Kernel, a DecodeArgs) (ptx.Launch, error) {
@@ -328,18 +331,18 @@ func (d *decodeGenerator) visibleBytes(s span, position ptx.U32) ptx.U32 {
 	return ptx.Select(s.holds(position), d.b.U32(16), d.b.U32(0))
 }
 
-// keyLane returns the index of the lane among those that share a row of K, and its first row.
+// keyLane returns the index of the lane among the lanes of a row of K, and its first row.
 func (d *decodeGenerator) keyLane() (lane, row ptx.U32) {
 	t := d.b.ThreadX()
 	return t.RemN(d.shape.lanes), t.DivN(d.shape.lanes)
 }
 
-// keyStep is the number of rows of K that the CTA reads at a time.
-func (d *decodeGenerator) keyStep() int { return d.shape.threads / d.shape.lanes }
+// keyRows returns the number of rows of K that the CTA reads at a time.
+func (d *decodeGenerator) keyRows() int { return d.shape.threads / d.shape.lanes }
 
-// fetchKeys copies the chunks of each of the thread's rows of K, lanes chunks apart. Positions
-// that are not visible become 0. It also loads the page number of the CTA's next page, so
-// that the next call need not wait for it.
+// fetchKeys starts the copies of the thread's chunks of K. Positions that are not visible
+// become 0. It also loads the page number of the CTA's next page, so that the next call need
+// not wait for it.
 func (d *decodeGenerator) fetchKeys(page ptx.U32) {
 	b := d.b
 	b.Comment("K: %d lanes per row, %d rows per thread", d.shape.lanes, d.shape.keys)
@@ -348,13 +351,13 @@ func (d *decodeGenerator) fetchKeys(page ptx.U32) {
 	k := d.p.K.At(d.row, d.shape.kv.page*d.shape.kv.rowBytes()).At(row, d.shape.kv.rowBytes()).At(lane, 16)
 	seen := d.visible(page)
 	for r := range d.shape.keys {
-		bytes := d.visibleBytes(seen, row.AddN(r*d.keyStep()))
+		bytes := d.visibleBytes(seen, row.AddN(r*d.keyRows()))
 		for j := range d.shape.laneChunks {
-			from := k.Plus(r*d.keyStep()*d.shape.kv.rowBytes() + 16*d.shape.lanes*j)
-			b.CopyAsyncZeroFill(d.keySlots.Plus((r*d.shape.laneChunks+j)*d.shape.slotBytes()), from, bytes)
+			from := k.Plus(r*d.keyRows()*d.shape.kv.rowBytes() + 16*d.shape.lanes*j)
+			b.CopyAsyncZeroFill(d.keyChunks.Plus((r*d.shape.laneChunks+j)*d.shape.chunksBytes()), from, bytes)
 		}
 	}
-	after := page.Add(d.step).Min(d.end.AddN(-1))
+	after := page.Add(d.stride).Min(d.end.AddN(-1))
 	ptx.Set(d.entry, d.table.At(after, 4).LoadU32())
 }
 
@@ -363,21 +366,21 @@ func (d *decodeGenerator) unpackKeys() [][][]ptx.F32 {
 	keys := make([][][]ptx.F32, d.shape.keys)
 	for r := range keys {
 		for j := range d.shape.laneChunks {
-			bits := d.keySlots.Plus((r*d.shape.laneChunks + j) * d.shape.slotBytes()).LoadU32x4()
+			bits := d.keyChunks.Plus((r*d.shape.laneChunks + j) * d.shape.chunksBytes()).LoadU32x4()
 			keys[r] = append(keys[r], unpackKV(d.shape.kv.format, bits))
 		}
 	}
 	return keys
 }
 
-// valueLane returns the thread's chunk of its rows of V, and its group of threads. Threads of a
-// last, incomplete group load data that nothing reads.
+// valueLane returns the index of the thread's chunk in a row of V, and the index of its group
+// of threads. The last group may be incomplete. Nothing reads what its threads load.
 func (d *decodeGenerator) valueLane() (chunk, group ptx.U32) {
 	t := d.b.ThreadX()
 	return t.RemN(d.shape.kv.chunks()), t.DivN(d.shape.kv.chunks())
 }
 
-// fetchValues copies the thread's chunk of each of its rows of V, of the page whose keys were
+// fetchValues starts the copies of the thread's chunks of V, from the page whose keys were
 // copied last. Positions that are not visible become 0: their weight is 0, but 0 times an
 // infinity would be NaN.
 func (d *decodeGenerator) fetchValues(page ptx.U32) {
@@ -388,7 +391,7 @@ func (d *decodeGenerator) fetchValues(page ptx.U32) {
 	v := d.p.V.At(d.row, d.shape.kv.page*d.shape.kv.rowBytes()).At(first, d.shape.kv.rowBytes()).At(chunk, 16)
 	seen := d.visible(page)
 	for r := range d.shape.values {
-		b.CopyAsyncZeroFill(d.valueSlots.Plus(r*d.shape.slotBytes()), v.Plus(r*d.shape.kv.rowBytes()), d.visibleBytes(seen, first.AddN(r)))
+		b.CopyAsyncZeroFill(d.valueChunks.Plus(r*d.shape.chunksBytes()), v.Plus(r*d.shape.kv.rowBytes()), d.visibleBytes(seen, first.AddN(r)))
 	}
 }
 
@@ -396,16 +399,15 @@ func (d *decodeGenerator) fetchValues(page ptx.U32) {
 func (d *decodeGenerator) unpackValues() [][]ptx.F32 {
 	values := make([][]ptx.F32, d.shape.values)
 	for r := range values {
-		values[r] = unpackKV(d.shape.kv.format, d.valueSlots.Plus(r*d.shape.slotBytes()).LoadU32x4())
+		values[r] = unpackKV(d.shape.kv.format, d.valueChunks.Plus(r*d.shape.chunksBytes()).LoadU32x4())
 	}
 	return values
 }
 
-// Float32 rows that threads access by chunks of the cache are stored as planes: the first four
-// elements of all chunks, then the second four. So neighboring threads access neighboring 16
-// bytes, without bank conflicts.
-
-// inPlanes returns the byte offset of elements 4·vec to 4·vec+3.
+// inPlanes returns the byte offset of elements 4·vec to 4·vec+3 of a float32 row in shared
+// memory. A chunk of the cache may hold more than four elements. So the row is stored as
+// planes: the first four elements of all chunks, then the second four. Neighboring threads
+// then access neighboring 16 bytes, without bank conflicts.
 func (d *decodeGenerator) inPlanes(vec ptx.U32) ptx.U32 {
 	if d.shape.kv.pack() == 4 {
 		return vec.MulN(16)
@@ -413,8 +415,8 @@ func (d *decodeGenerator) inPlanes(vec ptx.U32) ptx.U32 {
 	return vec.AndN(1).MulN(16 * d.shape.kv.chunks()).Add(vec.ShrN(1).MulN(16))
 }
 
-// stageQueries copies the group's queries to shared memory, in planes. It runs before the copies
-// of keys and values: copies complete in order.
+// stageQueries copies the group's queries to shared memory, in planes. Copies complete in order,
+// so a wait for later copies of keys also waits for the queries.
 func (d *decodeGenerator) stageQueries() {
 	b := d.b
 	b.Comment("the queries of the group")
@@ -440,7 +442,7 @@ func (d *decodeGenerator) scoreKeys(page ptx.U32, keys [][][]ptx.F32) {
 		scores := tree.Add(d.products(query, keys))
 		line := d.weights.At(head, 4*d.shape.scores)
 		for i, x := range scores {
-			position := row.Add(tree.First.AddN(i).MulN(d.keyStep()))
+			position := row.Add(tree.First.AddN(i).MulN(d.keyRows()))
 			score := ptx.Var(x.Mul(d.p.Scale))
 			b.If(capped, func() { ptx.Set(score, device.Softcap(b, score, d.p.Softcap)) })
 			write := position.LtN(d.shape.kv.page)
@@ -505,8 +507,8 @@ func (d *decodeGenerator) softmax(page ptx.U32) {
 			b.When(at.LtN(d.shape.scores), func() { line.At(at, 4).StoreF32(w) })
 		}
 		sum = ptx.WarpSum(sum)
-		place := d.p.Sums.At(d.head.Add(head).Mul(d.p.MaxPages).Add(page), 8)
-		b.When(lane.EqN(0), func() { place.StoreF32x2([2]ptx.F32{m, sum}) })
+		out := d.p.Sums.At(d.head.Add(head).Mul(d.p.MaxPages).Add(page), 8)
+		b.When(lane.EqN(0), func() { out.StoreF32x2([2]ptx.F32{m, sum}) })
 	})
 }
 
@@ -518,14 +520,14 @@ func (d *decodeGenerator) addValues(page ptx.U32, values [][]ptx.F32) {
 	b.For(b.U32(0), d.p.Group, b.N(d.shape.heads), func(first ptx.U32) {
 		b.If(first.Ne(b.U32(0)), b.Barrier) // the sums of the previous heads have been read
 		heads := d.p.Group.Sub(first).Min(b.N(d.shape.heads))
-		d.weigh(first, heads, values)
+		d.storeSums(first, heads, values)
 		b.Barrier()
-		d.storeParts(page, first, heads)
+		d.storeOutputs(page, first, heads)
 	}, ptx.NoUnroll)
 }
 
-// weigh stores the thread's sums of heads first, first+1, … in shared memory.
-func (d *decodeGenerator) weigh(first, heads ptx.U32, values [][]ptx.F32) {
+// storeSums stores the thread's sums for heads first, first+1, … in shared memory.
+func (d *decodeGenerator) storeSums(first, heads ptx.U32, values [][]ptx.F32) {
 	b := d.b
 	chunk, group := d.valueLane()
 	whole := group.LtN(d.shape.groups)
@@ -564,8 +566,8 @@ func (d *decodeGenerator) weighted(weights ptx.Shared, values [][]ptx.F32) []ptx
 	return sums
 }
 
-// storeParts adds the groups' sums and stores o of heads first, first+1, ….
-func (d *decodeGenerator) storeParts(page, first, heads ptx.U32) {
+// storeOutputs adds the sums of all groups and stores o of heads first, first+1, … in Scratch.
+func (d *decodeGenerator) storeOutputs(page, first, heads ptx.U32) {
 	b := d.b
 	b.Comment("o: the sums of %d groups of threads, in order", d.shape.groups)
 	vec4s := d.shape.kv.headDim / 4

@@ -45,7 +45,7 @@ func Prefill(s Shape) kernel.Typed[PrefillArgs] {
 	return kernel.New(name, f.build, f.launch)
 }
 
-// prefillShape says how the warps of a CTA share its tile of queries.
+// prefillShape says how the queries of a CTA are divided among its warps.
 type prefillShape struct {
 	kv             kvShape
 	blockQ, blockK int
@@ -86,8 +86,8 @@ func (f prefillShape) check() error {
 	return nil
 }
 
-// Shared memory holds the inverse scales of the queries, tileValues, the queries, and two stages
-// of K and V.
+// The methods below return byte offsets in shared memory, which holds the inverse scales of the
+// queries, tileValues, the queries, two stages of K and two stages of V.
 func (f prefillShape) valuesOfTileAt() int { return 4 * f.blockQ }
 func (f prefillShape) queriesAt() int      { return f.valuesOfTileAt() + 32 }
 func (f prefillShape) keysAt() int         { return f.queriesAt() + f.blockQ*f.stride }
@@ -179,22 +179,23 @@ type prefillGenerator[T ptx.Half2] struct {
 	shared     ptx.Shared
 }
 
-// tileValues are the same in all threads of a CTA. They are in shared memory and are loaded again
-// in each iteration, because the products need nearly all registers.
+// tileValues describes the tile of queries of a CTA. The values are stored in shared memory and
+// loaded again in each iteration, because the products need nearly all registers.
 type tileValues struct {
-	from, to    ptx.U32 // positions that at least one query sees
-	first       ptx.U32 // position of the first query
-	rows, count ptx.U32 // index of the first query, and number of queries
-	kvHead      ptx.U32
-	pages       ptx.U32 // index of the sequence's first entry in Table
-	end         ptx.U32 // index behind the last block
+	from, to ptx.U32 // positions that at least one query sees
+	first    ptx.U32 // position of the first query
+	query    ptx.U32 // index of the first query among those of all sequences
+	count    ptx.U32 // number of queries
+	kvHead   ptx.U32
+	pages    ptx.U32 // index of the sequence's first entry in Table
+	end      ptx.U32 // index of the last block, plus 1
 }
 
 // saveTile stores the tile's values; after a barrier, reloadTile loads them.
 func (f *prefillGenerator[T]) saveTile() {
 	t, at := f.tile, f.shared.Plus(f.shape.valuesOfTileAt())
 	f.b.When(f.b.ThreadX().EqN(0), func() {
-		at.StoreU32x4([4]ptx.U32{t.from, t.to, t.first, t.rows})
+		at.StoreU32x4([4]ptx.U32{t.from, t.to, t.first, t.query})
 		at.Plus(16).StoreU32x4([4]ptx.U32{t.count, t.kvHead, t.pages, t.end})
 	})
 }
@@ -202,7 +203,7 @@ func (f *prefillGenerator[T]) saveTile() {
 func (f *prefillGenerator[T]) reloadTile() {
 	at := f.shared.Plus(f.shape.valuesOfTileAt())
 	a, c := at.LoadU32x4(), at.Plus(16).LoadU32x4()
-	f.tile = tileValues{from: a[0], to: a[1], first: a[2], rows: a[3], count: c[0], kvHead: c[1], pages: c[2], end: c[3]}
+	f.tile = tileValues{from: a[0], to: a[1], first: a[2], query: a[3], count: c[0], kvHead: c[1], pages: c[2], end: c[3]}
 }
 
 // generate emits the kernel.
@@ -257,7 +258,7 @@ func (f *prefillGenerator[T]) open() (q ptx.Global) {
 	first, count := length.Sub(queries).Add(row), queries.Sub(row).Min(b.N(f.shape.blockQ))
 	f.tile = tileValues{
 		from: windowStart(b, first.AddN(1), f.p.Window), to: first.Add(count), first: first,
-		rows: begin.Add(row), count: count, kvHead: head.Div(f.p.Group),
+		query: begin.Add(row), count: count, kvHead: head.Div(f.p.Group),
 		pages: sequence.Mul(f.p.MaxPages), end: first.Add(count).CeilDivN(f.shape.blockK),
 	}
 	return f.p.Q.At(head, 4*f.shape.kv.headDim)
@@ -278,7 +279,7 @@ func (f *prefillGenerator[T]) copyBlock(block, page ptx.U32) {
 	b := f.b
 	b.Comment("K and V of a block, %d threads per row", copyLanes)
 	t := b.ThreadX()
-	column, row, step := t.RemN(copyLanes), t.DivN(copyLanes), f.shape.threads/copyLanes
+	column, row, rows := t.RemN(copyLanes), t.DivN(copyLanes), f.shape.threads/copyLanes
 	first := block.MulN(f.shape.blockK)
 	at := page.Mul(f.p.KVHeads).Add(f.tile.kvHead)
 	inPage := first.RemN(f.shape.kv.page)
@@ -286,7 +287,7 @@ func (f *prefillGenerator[T]) copyBlock(block, page ptx.U32) {
 	if f.shape.kv.format.BlockBytes() == 2 {
 		for i, source := range []ptx.Global{f.p.K, f.p.V} {
 			from := source.At(at, f.shape.kv.page*f.shape.kv.rowBytes()).At(inPage, f.shape.kv.rowBytes()).At(row, f.shape.kv.rowBytes()).At(column, 16)
-			for r := 0; r < f.shape.blockK; r += step {
+			for r := 0; r < f.shape.blockK; r += rows {
 				bytes := ptx.Select(f.visible(first.Add(row).AddN(r)), b.U32(16), b.U32(0))
 				f.eachChunk(column, func(j int) {
 					b.CopyAsyncZeroFill(to.Plus([]int{f.shape.keysAt(), f.shape.valuesAt()}[i]+r*f.shape.stride+16*j), from.Plus(r*f.shape.kv.rowBytes()+16*j), bytes)
@@ -317,15 +318,15 @@ func (f *prefillGenerator[T]) eachChunk(column ptx.U32, do func(j int)) {
 	}
 }
 
-// convertBlock rounds a block of an F32 cache into shared memory; a thread has eight elements at
-// a time. first is the position of the block's first row.
+// convertBlock rounds a block of an F32 cache to 16 bits and stores it in shared memory. A thread
+// converts eight elements at a time. first is the position of the block's first row.
 func (f *prefillGenerator[T]) convertBlock(to ptx.Shared, from ptx.Global, first ptx.U32) {
 	b := f.b
 	parts := f.shape.kv.headDim / 8
 	b.For(b.ThreadX(), b.N(f.shape.blockK*parts), b.N(f.shape.threads), func(i ptx.U32) {
 		row, column := i.DivN(parts), i.RemN(parts)
 		position := first.Add(row)
-		// At least one position of the block is visible; load it in place of those that are not.
+		// At least one position of the block is visible. It replaces those that are not.
 		source := position.Max(f.tile.from).Min(f.tile.to.AddN(-1)).Sub(first)
 		at := from.At(source, f.shape.kv.rowBytes()).At(column, 32)
 		lo, hi := at.LoadF32x4(), at.Plus(16).LoadF32x4()
@@ -354,8 +355,8 @@ func (f *prefillGenerator[T]) zeroPadding() {
 }
 
 // stageQueries rounds the queries to 16 bits, each scaled by a power of two, into shared memory.
-// A warp converts its rows one by one, with eight in flight. Rows behind the last query repeat
-// it.
+// A warp converts its rows one by one, with eight in flight. Rows after the last query are
+// copies of it.
 func (f *prefillGenerator[T]) stageQueries(q ptx.Global) {
 	b := f.b
 	b.Comment("the queries, each scaled by a power of two")
@@ -365,7 +366,7 @@ func (f *prefillGenerator[T]) stageQueries(q ptx.Global) {
 		first := f.warp.MulN(own).Add(i)
 		var list [ahead][][4]ptx.F32
 		for r := range list {
-			row := f.tile.rows.Add(first.AddN(r).Min(f.tile.count.AddN(-1)))
+			row := f.tile.query.Add(first.AddN(r).Min(f.tile.count.AddN(-1)))
 			for j := 0; j < f.shape.kv.headDim/4; j += 32 {
 				vec := f.lane.AddN(j).Min(b.N(f.shape.kv.headDim/4 - 1))
 				from := q.AtBytes(row.MulWide(f.p.QStride).ShlN(2)).Aligned(16)
@@ -378,7 +379,7 @@ func (f *prefillGenerator[T]) stageQueries(q ptx.Global) {
 	})
 }
 
-// stageQuery stores one row, of which the lane has every 32nd group of four elements.
+// stageQuery stores one row. The lane holds every 32nd group of four elements of it.
 func (f *prefillGenerator[T]) stageQuery(list [][4]ptx.F32, row ptx.U32) {
 	b := f.b
 	largest := b.U32(0)
@@ -565,8 +566,8 @@ func (f *prefillGenerator[T]) mask(s *prefillState[T], scores [][][4]ptx.F32, bl
 	})
 }
 
-// softmax replaces the scores by weights, and scales the sums so far to the new maximum. A block
-// of which a row sees nothing leaves the row's bits unchanged.
+// softmax replaces the scores by weights, and scales the sums so far to the new maximum. If a
+// row sees nothing of a block, the block leaves the row's bits unchanged.
 func (f *prefillGenerator[T]) softmax(s *prefillState[T], scores [][][4]ptx.F32) {
 	f.b.Comment("weights, relative to the largest score so far")
 	rows := len(s.rows)
@@ -660,7 +661,7 @@ func (f *prefillGenerator[T]) store(s *prefillState[T]) {
 		inverse := sum.Rcp()
 		row := s.row.AddN(8 * i)
 		b.If(row.Lt(f.tile.count), func() {
-			to := out.AtBytes(f.tile.rows.Add(row).MulWide(f.p.OutStride).ShlN(2)).Aligned(16).At(f.lane.AndN(3), 8)
+			to := out.AtBytes(f.tile.query.Add(row).MulWide(f.p.OutStride).ShlN(2)).Aligned(16).At(f.lane.AndN(3), 8)
 			for n, x := range s.out[i/2] {
 				pair := x[2*(i%2):]
 				to.Plus(32 * n).StoreF32x2([2]ptx.F32{pair[0].Mul(inverse), pair[1].Mul(inverse)})
