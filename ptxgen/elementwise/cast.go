@@ -11,16 +11,16 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// castAlign is what Cast pads rows to, in elements: the weights of a sub-block, so that the
-// tensor cores multiply whole ones.
+// castAlign is the number of elements to a multiple of which Cast pads rows. Tensor cores
+// multiply whole sub-blocks of this many weights.
 const castAlign = 32
 
 // PaddedWidth returns the width of the rows that Cast writes: width rounded up to a multiple
 // of 32.
 func PaddedWidth(width int) int { return host.CeilDiv(width, castAlign) * castAlign }
 
-// Cast rounds rows of float32 to a 16-bit format, F16 or BF16, to nearest even, as the left
-// operand of a product on tensor cores:
+// Cast rounds rows of float32 to F16 or BF16, to nearest even. The result is the left operand
+// of a matrix product on tensor cores:
 //
 //	y[r,i] = round(x[r,i] / scale[r]) for i < Width, 0 for Width <= i < PaddedWidth(Width)
 //

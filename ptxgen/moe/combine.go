@@ -73,11 +73,11 @@ type CombineArgs struct {
 }
 
 func launchCombine(k *ptx.Kernel, a CombineArgs) (ptx.Launch, error) {
-	if err := host.Valid(k, host.Bound("Width", a.Width, 1, host.MaxSize), host.Bound("K", a.K, 1, maxUsed)); err != nil {
+	if err := host.Valid(k, host.Bound("Width", a.Width, 1, host.MaxSize), host.Bound("K", a.K, 1, maxChosen)); err != nil {
 		return ptx.Launch{}, err
 	}
 	parts := host.CeilDiv(a.Width, 4*combineThreads)
-	if err := host.Valid(k, host.Bound("Tokens", a.Tokens, 1, host.MaxSize/max(parts, maxUsed)),
+	if err := host.Valid(k, host.Bound("Tokens", a.Tokens, 1, host.MaxSize/max(parts, maxChosen)),
 		host.NonNil("Weights", a.Weights), host.NonNil("Out", a.Out), host.NonNil("Y", a.Y)); err != nil {
 		return ptx.Launch{}, err
 	}

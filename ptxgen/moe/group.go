@@ -18,7 +18,8 @@ const groupWarps = 16 // per CTA
 //	order      = the choices of expert 0 in rising order, then those of expert 1, …
 //	place[i]   = position of choice i in order
 //
-// One CTA writes the choices of one expert; each of its warps counts a run of all choices.
+// One CTA writes the choices of one expert. Each of its warps scans a run of consecutive
+// choices.
 // Everything is integers without atomics, so the result does not depend on scheduling.
 func Group() kernel.Typed[GroupArgs] { return kernel.New("moe_group", buildGroup, launchGroup) }
 
@@ -69,16 +70,17 @@ func buildGroup(b *ptx.Builder) (*ptx.Kernel, error) {
 	return b.Finish(ptx.MaxThreads(32 * groupWarps))
 }
 
-// groupStarts adds the counts of all threads. It returns where in order the choices of the
-// expert start, where those of this warp's run start, and where those of the expert end.
+// groupStarts adds the counts of all threads: below counts choices of lower experts, equal
+// those of this CTA's expert. It returns three positions in order: the start of the expert's
+// choices, the first of this warp's run, and the end of the expert's choices.
 func groupStarts(b *ptx.Builder, below, equal ptx.U32) (start, first, end ptx.U32) {
-	slots, lane := b.Shared("counts", 8*32, 8), b.Lane()
+	perWarp, lane := b.Shared("counts", 8*32, 8), b.Lane()
 	sums := [2]ptx.U32{below.WarpReduce("add"), equal.WarpReduce("add")}
-	b.If(lane.EqN(0), func() { slots.At(b.Warp(), 8).StoreU32x2(sums) })
+	b.If(lane.EqN(0), func() { perWarp.At(b.Warp(), 8).StoreU32x2(sums) })
 	b.Barrier()
 	parts := [2]ptx.U32{ptx.Var(b.U32(0)), ptx.Var(b.U32(0))}
 	b.If(lane.LtN(groupWarps), func() {
-		for i, v := range slots.At(lane, 8).LoadU32x2() {
+		for i, v := range perWarp.At(lane, 8).LoadU32x2() {
 			ptx.Set(parts[i], v)
 		}
 	})
@@ -109,7 +111,7 @@ type GroupArgs struct {
 }
 
 func launchGroup(k *ptx.Kernel, a GroupArgs) (ptx.Launch, error) {
-	if err := host.Valid(k, host.Bound("K", a.K, 1, maxUsed), host.Bound("Tokens", a.Tokens, 1, host.MaxSize/maxUsed),
+	if err := host.Valid(k, host.Bound("K", a.K, 1, maxChosen), host.Bound("Tokens", a.Tokens, 1, host.MaxSize/maxChosen),
 		host.Bound("Experts", a.Experts, 1, host.MaxSize-1),
 		host.NonNil("Chosen", a.Chosen), host.NonNil("Offsets", a.Offsets), host.NonNil("Order", a.Order)); err != nil {
 		return ptx.Launch{}, err

@@ -13,10 +13,10 @@ import (
 
 const (
 	routeWarps  = 4   // per CTA
-	laneExperts = 16  // at most, of each lane
-	fewExperts  = 8   // of each lane; all of them in most models
+	laneExperts = 16  // maximum number of experts per lane
+	fewExperts  = 8   // experts per lane that are handled without a branch; most models have no more
 	maxExperts  = 512 // 32 * laneExperts
-	maxUsed     = 32  // chosen per token
+	maxChosen   = 32  // experts chosen per token
 )
 
 // Route chooses the experts of each token, one warp per token:
@@ -25,9 +25,9 @@ const (
 //	chosen  = the K largest of p, the largest first, the lowest index first among equals
 //	weights = p / sum of the chosen p    with Normalize; else p
 //
-// It compares logits, which have the order of p. NaN comes last, so every index is that of
-// an expert; the weights of a token with a NaN are NaN. The sum of p is compensated; the
-// chosen p are added by a butterfly over the lanes. The same operation of package ref is
+// It compares logits instead of p, because their order is the same. NaN comes last, so
+// every chosen index is below Experts. If a token has a NaN, its weights are NaN. The sum of
+// p is compensated. A butterfly over the lanes adds the chosen p. The same operation of package ref is
 // mixture.
 func Route() kernel.Typed[RouteArgs] { return kernel.New("moe_route", buildRoute, launchRoute) }
 
@@ -66,14 +66,14 @@ func buildRoute(b *ptx.Builder) (*ptx.Kernel, error) {
 // expert 32*j + lane.
 type candidates struct {
 	b      *ptx.Builder
-	keys   [laneExperts]ptx.U32 // ordered logits; 1, below that of -Inf, for NaN; 0: chosen, or no expert
+	keys   [laneExperts]ptx.U32 // OrderedBits of the logits; 1, less than the key of -Inf: NaN; 0: chosen, or no expert
 	powers [laneExperts]ptx.F32 // e^(x - max x)
 	sum    ptx.F32              // of the powers of all experts
-	many   ptx.Pred             // a lane has more than fewExperts
+	many   ptx.Pred             // lanes have more than fewExperts experts
 }
 
-// each calls do for each element of a lane; for those from fewExperts on under a branch, so
-// that do may pass on its results only through variables.
+// each calls do for each element of a lane. It emits the elements from fewExperts on under a
+// branch, so do must store its results in variables.
 func (c *candidates) each(do func(j int)) {
 	for j := range fewExperts {
 		do(j)
@@ -142,8 +142,8 @@ type RouteArgs struct {
 }
 
 func launchRoute(k *ptx.Kernel, a RouteArgs) (ptx.Launch, error) {
-	if err := host.Valid(k, host.Bound("Experts", a.Experts, 1, maxExperts), host.Bound("K", a.K, 1, min(a.Experts, maxUsed)),
-		host.Bound("Tokens", a.Tokens, 1, host.MaxSize/maxUsed),
+	if err := host.Valid(k, host.Bound("Experts", a.Experts, 1, maxExperts), host.Bound("K", a.K, 1, min(a.Experts, maxChosen)),
+		host.Bound("Tokens", a.Tokens, 1, host.MaxSize/maxChosen),
 		host.NonNil("Logits", a.Logits), host.NonNil("Weights", a.Weights), host.NonNil("Chosen", a.Chosen)); err != nil {
 		return ptx.Launch{}, err
 	}

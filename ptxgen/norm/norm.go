@@ -22,8 +22,8 @@ const (
 )
 
 // cachedVec4s is how many Vec4s of a row each thread holds in registers. Compensated sums
-// and their tree over the threads take many instructions, so fewer threads with more
-// elements each are faster.
+// and their tree over the threads take many instructions. So a CTA has few threads, each with
+// several Vec4s.
 const cachedVec4s = 4
 
 // Rows normalizes rows of Width elements, one CTA per row:

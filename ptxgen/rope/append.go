@@ -19,8 +19,8 @@ const (
 	maxPairs = 256 // rotated pairs per head
 )
 
-// Append normalizes and rotates the queries in place, and the keys on their way to the KV
-// cache, and copies the values to the cache. For a token at position p and each head's
+// Append normalizes and rotates queries in place. It normalizes and rotates keys and appends
+// them, and the values, to the KV cache. For a token at position p and each head's
 // vector x of HeadDim elements, of which the first Rot are rotated, it computes
 //
 //	x    = x / sqrt(mean(x^2) + eps) * w   only with QNorm or KNorm, as RMSNorm
@@ -34,8 +34,8 @@ const (
 //
 // page is a power of two. A launch leaves out what it does not need: without KVHeads it is
 // RoPE alone, without Heads it only appends, with Rot = 0 it does not rotate. It skips
-// tokens whose sequence has length 0. Heads do not depend on each other. The same operations
-// of package ref are newRotation, apply and cacheLayer.append.
+// tokens whose sequence has length 0. A head's result does not depend on other heads. The
+// same operations of package ref are newRotation, apply and cacheLayer.append.
 func Append(format quant.Format, page int) kernel.Typed[AppendArgs] {
 	name := "rope_append_" + host.FormatName(format)
 	if page != attention.PageTokens {
@@ -136,8 +136,8 @@ func (g *generator) vector(p ptx.Global, stride, head, dim ptx.U32) ptx.Global {
 	return p.AtBytes(g.token.MulWide(stride).Add(head.MulWide(dim)).ShlN(2)).Aligned(4)
 }
 
-// slot returns the address of the token's vector of a KV head in a cache.
-func (g *generator) slot(cache ptx.Global, head, dim ptx.U32) ptx.Global {
+// cached returns the address of the token's vector of a KV head in a cache.
+func (g *generator) cached(cache ptx.Global, head, dim ptx.U32) ptx.Global {
 	size := g.format.BlockBytes()
 	line := g.pageID.Mul(g.p.KVHeads).Add(head).MulN(g.page).Add(g.position.RemN(g.page))
 	return cache.AtBytes(line.MulWide(dim).Mul(g.b.U64(uint64(size)))).Aligned(size)
@@ -147,13 +147,13 @@ func (g *generator) slot(cache ptx.Global, head, dim ptx.U32) ptx.Global {
 func (g *generator) appendHead(head ptx.U32) {
 	p := &g.p
 	g.b.IfElse(head.Lt(p.KVHeads), func() {
-		to := g.slot(p.KCache, head, p.HeadDim)
+		to := g.cached(p.KCache, head, p.HeadDim)
 		g.rotateHead(g.vector(p.K, p.KStride, head, p.HeadDim), p.KNorm, func(i ptx.U32, y ptx.F32) {
 			device.StoreAs(g.format, to.At(i, g.format.BlockBytes()), y)
 		})
 	}, func() {
 		head := head.Sub(p.KVHeads)
-		g.copy(g.slot(p.VCache, head, p.ValueDim), g.vector(p.V, p.VStride, head, p.ValueDim))
+		g.copy(g.cached(p.VCache, head, p.ValueDim), g.vector(p.V, p.VStride, head, p.ValueDim))
 	})
 }
 
@@ -184,7 +184,7 @@ func (g *generator) rotateHead(x, weight ptx.Global, store func(i ptx.U32, y ptx
 		st := row.Moments(false, g.p.Eps)
 		ptx.Set(m.Scale, st.Scale)
 		ptx.Set(m.Inverse, st.Inverse)
-		b.WarpSync() // other lanes have read what this one stores below
+		b.WarpSync() // lanes must have read x before any lane stores to it
 	})
 	pairs := g.p.HeadDim.ShrN(1)
 	const loads = 2 // pairs that a lane has in flight
@@ -211,8 +211,8 @@ type pair struct {
 	u, v        ptx.F32 // variables
 }
 
-// loadPair loads pair p as the pair of that index. Beyond the last pair, p differs from the
-// index and is any pair.
+// loadPair loads pair p and returns it with an index. If index is a valid pair, p must equal
+// it. Otherwise p is any valid pair, and the caller must not store the result.
 func (g *generator) loadPair(x ptx.Global, index, p ptx.U32) pair {
 	rotated := p.Lt(g.p.Half) // the other elements stay, in pairs of neighbors
 	i := ptx.Select(rotated, p.Mul(g.p.Step), p.ShlN(1))

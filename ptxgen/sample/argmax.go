@@ -12,7 +12,7 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// NoIndex is the argmax of a row without a number above -Inf.
+// NoIndex is the argmax of a row whose elements are all -Inf or NaN.
 const NoIndex = device.NoIndex
 
 const (
@@ -124,7 +124,7 @@ func buildArgmaxMerge(b *ptx.Builder) (*ptx.Kernel, error) {
 type ArgmaxMergeArgs struct {
 	Best ptx.Address // u32 [Rows, Slices(Vocab), 2], as Argmax wrote it
 	// Token is u32 [Rows, 2], double-buffered: row r writes Token[r][Lengths[r]&1], so that a
-	// step never overwrites the token of the step before. Without Lengths it writes Token[r][0].
+	// step never overwrites the token of the previous step. Without Lengths it writes Token[r][0].
 	Token ptx.Address
 	Next  ptx.Address // u32 [Rows], the input token of the next step; 0: none. NoIndex is not written to it.
 	// Lengths holds the number of positions of each sequence in this step, Positions those of
