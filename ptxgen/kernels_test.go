@@ -20,7 +20,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// targets are those that ptxas assembles for; its result differs between them.
+// targets lists the targets to assemble for. Register counts differ between them.
 var targets = []string{"sm_80", "sm_86", "sm_89", "sm_90"}
 
 // resources are what a kernel uses: registers per thread, and bytes of static shared memory

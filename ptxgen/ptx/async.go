@@ -70,7 +70,7 @@ func (m MBarrier) Wait(parity U32) {
 }
 
 // BulkLoad emits cp.async.bulk from global to shared memory. bytes is a multiple of 16. The
-// bytes count at the barrier when they have arrived.
+// current phase of m must expect the bytes: see ArriveExpectTx.
 func (b *Builder) BulkLoad(dst Shared, src Global, bytes U32, m MBarrier) {
 	checkCopy("bulk copy", dst, src)
 	b.emit("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", 0,

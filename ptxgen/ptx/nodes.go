@@ -24,8 +24,8 @@ type branch struct {
 	pc        uintptr
 }
 
-// loop is "cond; if !pred leave; body" repeated. If bottom is set, it is "body" repeated while
-// pred holds.
+// loop repeats "cond; if !pred leave; body". If bottom is set, it is "do body while
+// pred".
 type loop struct {
 	cond, body []node
 	pred       operand

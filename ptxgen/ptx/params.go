@@ -33,8 +33,8 @@ func Float(x float32) F32 { return F32(raw{value{op: hostValue(f32, uint64(math.
 
 func hostValue(c class, bits uint64) operand { return operand{kind: immediate, class: c, n: bits} }
 
-// AlignedTo returns a Global that tells Declare the alignment of a parameter, in bytes, if
-// it depends on the kernel and no tag can tell.
+// AlignedTo returns a Global that tells Declare the alignment of a parameter, in bytes. Use it
+// if the alignment depends on the kernel, so that no tag can state it.
 func AlignedTo(align int) Global { return Global{Pointer{align: align}} }
 
 // Declare declares the parameters of a kernel: the exported fields of the struct that params

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Text prints the kernel as a PTX module. The result is deterministic. Zero fields of the target
-// are raised to what the kernel needs. If the target lacks a feature that the kernel needs, the
+// Text prints the kernel as a PTX module. The result is deterministic. A zero field
+// of t stands for the minimum that the kernel needs. If the target lacks a feature that the kernel needs, the
 // error is a *TargetError.
 func (k *Kernel) Text(t Target) ([]byte, error) {
 	t, err := k.resolve(t)

@@ -21,7 +21,7 @@ func (t Target) String() string {
 	return s
 }
 
-// For returns the target to print a kernel for if a device of t runs the text. It adds
+// For returns the target to pass to k.Text if a device of target t will run the kernel. It has
 // architecture-specific features only if the kernel needs them.
 func (t Target) For(k *Kernel) Target {
 	t.Arch = t.Arch || k.MinTarget.Arch && t.SM == k.MinTarget.SM

@@ -123,8 +123,8 @@ var typeClass = map[string]class{
 }
 
 // signatures gives the type of each argument of an instruction, by the longest matching prefix
-// of its name. A digit is the first or second type in the name, w is 64 bits, r is 32 bits, p is
-// a predicate, a is an address and * is not checked.
+// of its name. A digit n stands for the n-th type in the name, w for 64 bits, r for 32 bits, p for
+// a predicate and a for an address. An argument of * is not checked.
 var signatures = map[string]string{
 	"add.": "111", "sub.": "111", "mul.": "111", "div.": "111", "rem.": "111", "min.": "111", "max.": "111",
 	"and.": "111", "or.": "111", "xor.": "111", "fma.": "1111", "mad.": "1111", "mul.wide.": "w11", "mad.wide.": "w11w",
@@ -186,7 +186,7 @@ func checkOperand(a arg, want rune, types []string) error {
 	return nil
 }
 
-// halves are the types whose operands must be registers.
+// halves are the 16-bit float types and pairs of them. Their operands must be registers.
 var halves = map[string]bool{"f16": true, "bf16": true, "f16x2": true, "bf16x2": true}
 
 // checkAddress requires an address in a register. A constant address would mean local memory.

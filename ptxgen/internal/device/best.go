@@ -20,7 +20,7 @@ func OrderedBits(b *ptx.Builder, x ptx.F32) ptx.U32 {
 // values the lowest index wins, so no order of evaluation matters.
 type Best struct{ Value, Index ptx.U32 }
 
-// NewBest returns a variable candidate that loses to all others.
+// NewBest returns a candidate of two variables that loses to all others.
 func NewBest(b *ptx.Builder) Best { return Best{ptx.Var(b.U32(0)), ptx.Var(b.U32(NoIndex))} }
 
 // OverWarp returns the best candidate of the 32 lanes.

@@ -9,10 +9,10 @@ import (
 
 // Group is a cooperative group of threads that share a row: a warp or a CTA.
 type Group struct {
-	b     *ptx.Builder
-	slots ptx.Shared // 8 bytes per warp; unused if the group is a warp
-	cta   bool
-	first int // only the first threads of the CTA take part; 0: all
+	b       *ptx.Builder
+	perWarp ptx.Shared // 8 bytes per warp; unused if the group is a warp
+	cta     bool
+	first   int // only the first threads of the CTA take part; 0: all
 }
 
 // Warp returns the group of the threads of a warp.
@@ -20,12 +20,12 @@ func Warp(b *ptx.Builder) Group { return Group{b: b} }
 
 // CTA returns the group of the threads of a CTA. All of them must call each Sum and Max.
 func CTA(b *ptx.Builder) Group {
-	return Group{b: b, slots: b.Shared("warp_sums", 8*32, 8), cta: true}
+	return Group{b: b, perWarp: b.Shared("warp_sums", 8*32, 8), cta: true}
 }
 
 // FirstThreads returns the group of the first n threads of a CTA. Its sums have the same
-// bits as those of a CTA of n threads. The other threads must call each Sum and Max, too;
-// what they add is 0 as long as their rank is beyond the row.
+// bits as those of a CTA of n threads. The other threads must call each Sum and Max, too.
+// They add 0, because their Rank is beyond the end of any row.
 func FirstThreads(b *ptx.Builder, n int) Group {
 	g := CTA(b)
 	g.first = n
@@ -76,15 +76,15 @@ func (g Group) Max(x ptx.F32) ptx.F32 {
 	return ptx.WarpMax(g.exchange([2]ptx.F32{x, x}, float32(math.Inf(-1)))[0])
 }
 
-// exchange returns to lane w of each warp the x of warp w, and fill to the remaining lanes.
+// exchange returns, in lane w of each warp, the x of warp w. Lanes without a warp get fill.
 func (g Group) exchange(x [2]ptx.F32, fill float32) [2]ptx.F32 {
 	b, lane := g.b, g.b.Lane()
-	b.Barrier() // all warps have read the slots of an earlier exchange
-	b.If(lane.EqN(0), func() { g.slots.At(b.Warp(), 8).StoreF32x2(x) })
+	b.Barrier() // all warps have read the values of an earlier exchange
+	b.If(lane.EqN(0), func() { g.perWarp.At(b.Warp(), 8).StoreF32x2(x) })
 	b.Barrier()
 	y := [2]ptx.F32{ptx.Var(b.F32(fill)), ptx.Var(b.F32(fill))}
 	b.If(lane.Lt(b.ThreadsX().ShrN(5)), func() {
-		for i, v := range g.slots.At(lane, 8).LoadF32x2() {
+		for i, v := range g.perWarp.At(lane, 8).LoadF32x2() {
 			ptx.Set(y[i], v)
 		}
 	})

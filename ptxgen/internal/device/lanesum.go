@@ -2,16 +2,17 @@ package device
 
 import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 
-// LaneSum adds several values over neighboring lanes in one pass. While the number of
-// values is even, each step halves it: of two lanes one goes on with the lower half of the
-// values, the other with the upper half. 8 values over 8 lanes take 7 shuffles instead of
-// 24. Every value is added in the same tree, whichever lane ends with its sum.
+// LaneSum sums several values over neighboring lanes at once. At each level of the tree a
+// lane exchanges values with a partner. While the number of values is even, the lane keeps
+// one half of the sums and leaves the other half to its partner. So 8 values over 8 lanes
+// take 7 shuffles instead of 24. Every value is added in the same tree, whichever lane ends
+// with its sum.
 type LaneSum struct {
 	width int        // lanes
-	upper []ptx.Pred // by step: this lane goes on with the upper half
+	upper []ptx.Pred // per level that halves: this lane keeps the upper half
 	First ptx.U32    // index of the first value whose sum this lane returns
-	// Unique holds in one lane of those that return the same sums. It is the zero Pred if
-	// Shared is false.
+	// Unique is true in exactly one of the lanes that return the same sums. It is the zero
+	// Pred if Shared is false.
 	Unique ptx.Pred
 	Shared bool // several lanes return the same sums
 }
@@ -39,7 +40,7 @@ func NewLaneSum(b *ptx.Builder, lane ptx.U32, width, values int) LaneSum {
 
 // Add returns the sums of values First, First+1, … over the lanes. It overwrites values.
 func (s LaneSum) Add(values []ptx.F32) []ptx.F32 {
-	step := 0
+	level := 0
 	for mask := s.width / 2; mask > 0; mask /= 2 {
 		n := len(values)
 		if n%2 != 0 {
@@ -50,12 +51,12 @@ func (s LaneSum) Add(values []ptx.F32) []ptx.F32 {
 		}
 		half := make([]ptx.F32, n/2)
 		for i := range half {
-			keep := ptx.Select(s.upper[step], values[n/2+i], values[i])
-			send := ptx.Select(s.upper[step], values[i], values[n/2+i])
+			keep := ptx.Select(s.upper[level], values[n/2+i], values[i])
+			send := ptx.Select(s.upper[level], values[i], values[n/2+i])
 			half[i] = keep.Add(ptx.ShuffleXor(send, mask))
 		}
 		values = half
-		step++
+		level++
 	}
 	return values
 }

@@ -22,7 +22,7 @@ func (g Group) Cache(r Row, n int) CachedRow {
 	return c
 }
 
-// index returns the position in the row of the thread's Vec4 j.
+// index returns the index in the row of the thread's Vec4 j.
 func (c CachedRow) index(j int) ptx.U32 {
 	if j == 0 {
 		return c.g.Rank()
@@ -63,9 +63,9 @@ func (m Moments) deviation(x ptx.F32) ptx.F32 {
 // Normalize returns the normalized x.
 func (m Moments) Normalize(x ptx.F32) ptx.F32 { return m.deviation(x).Mul(m.Inverse) }
 
-// Moments computes the statistics of a row, centered for LayerNorm, without for RMSNorm. If
-// the squares overflow, or are so small that they lose bits, it computes them again at
-// another Scale, a power of two.
+// Moments computes the statistics of a row: centered for LayerNorm, not centered for
+// RMSNorm. If the squares overflow, or are so small that they lose bits, it computes them
+// again with another Scale, a power of two.
 func (c CachedRow) Moments(centered bool, eps ptx.F32) Moments {
 	const (
 		down, up  = 0x1p-80, 0x1p60
@@ -98,7 +98,7 @@ func (c CachedRow) Moments(centered bool, eps ptx.F32) Moments {
 	return m
 }
 
-// sum adds up the deviations of the row from the mean so far, by add.
+// sum returns the sum over the row of what add makes of each deviation from m.Mean.
 func (m Moments) sum(c CachedRow, add func(sum Sum2, v ptx.F32)) Sum2 {
 	b := c.g.b
 	sum := NewSum2(b)

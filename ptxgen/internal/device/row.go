@@ -72,7 +72,7 @@ func (r Row) Store(i ptx.U32, x Vec4) {
 	})
 }
 
-// StoreAs rounds x to nearest even in the format, which is F32, F16 or BF16, and stores it.
+// StoreAs rounds x to format, F32, F16 or BF16, to nearest even, and stores it at p.
 func StoreAs(format quant.Format, p ptx.Global, x ptx.F32) {
 	switch format {
 	case quant.F32:

@@ -1,5 +1,5 @@
-// Package host holds what the host side of the kernels shares: checks of launch arguments,
-// sizes and names.
+// Package host holds host code that several kernels use: checks of launch arguments, sizes
+// and names.
 package host
 
 import (
@@ -11,14 +11,15 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// MaxSize is the largest number of rows, columns or elements between rows: kernels count
-// them in 32 bits.
+// MaxSize is the largest number of rows or columns, and the largest stride in elements.
+// Kernels count these in 32 bits.
 const MaxSize = math.MaxInt32
 
-// Check is the result of a check of one field of launch arguments.
+// Check is the result of checking one field of launch arguments. An empty Problem means that
+// the field is valid.
 type Check struct{ Field, Problem string }
 
-// Valid returns an error for the first check that found a problem.
+// Valid returns an error for the first check with a Problem, or nil.
 func Valid(k *ptx.Kernel, checks ...Check) error {
 	for _, c := range checks {
 		if c.Problem != "" {
@@ -68,7 +69,7 @@ func Refuse(refused bool, field, format string, args ...any) Check {
 // CeilDiv returns a / b, rounded up.
 func CeilDiv(a, b int) int { return (a + b - 1) / b }
 
-// formatNames holds the names of FormatName: engines ask for them with each launch.
+// formatNames caches the results of FormatName, because engines call it for each launch.
 var formatNames = func() map[quant.Format]string {
 	names := map[quant.Format]string{}
 	for _, f := range quant.Formats() {
