@@ -27,8 +27,8 @@ type asyncCopy struct {
 	zeros  int // written behind them
 }
 
-// asyncCopies are the late copies of a warp: per lane, the groups in the order of commitment, of
-// which the last is not committed yet.
+// asyncCopies are the late copies of a warp: per lane, its groups in the order of commitment. The
+// last group is still open.
 type asyncCopies [warpSize][][]asyncCopy
 
 // buildAsyncCopy decodes [to], [from], bytes[, source bytes][, cache policy]. Registers d and a
@@ -87,11 +87,11 @@ func (w *warp) asyncCopy(o *op, m uint32, fromOffset int64) result {
 			if cp.from, cp.fromAt = w.locate(o, false, l, w.regs[o.a][l]+uint64(fromOffset), bytes, n); cp.from == nil {
 				return resultTrap
 			}
-			if !w.checkDefined(o, cp.from, cp.fromAt, bytes, l) || !w.note(o, cp.from, cp.fromAt, bytes, l, accessRead) {
+			if !w.checkDefined(o, cp.from, cp.fromAt, bytes, l) || !w.checkAccess(o, cp.from, cp.fromAt, bytes, l, accessRead) {
 				return resultTrap
 			}
 		}
-		if !w.note(o, w.cta.shared, at, n, l, accessWrite) {
+		if !w.checkAccess(o, w.cta.shared, at, n, l, accessWrite) {
 			return resultTrap
 		}
 		if w.cta.grid.lateCopies {
@@ -158,13 +158,13 @@ func buildWaitAll(_ *decoder, in *syntax.Instruction, _ qualifiers) (op, error) 
 	return op{kind: opRun, run: func(w *warp, _ *op, m uint32) result { return w.waitCopies(m, 0) }}, wantOperands(in, 0)
 }
 
-// waitCopies completes all groups of each lane but the last pending ones.
+// waitCopies completes the oldest groups of each lane until at most pending are left.
 func (w *warp) waitCopies(m uint32, pending int) result {
 	defer w.unlockPage()
 	for l := range lanesOf(m) {
 		for len(w.copies[l]) > pending {
 			for _, cp := range w.copies[l][0] {
-				if !w.note(cp.op, w.cta.shared, cp.at, cp.bytes+cp.zeros, l, accessWrite) {
+				if !w.checkAccess(cp.op, w.cta.shared, cp.at, cp.bytes+cp.zeros, l, accessWrite) {
 					return resultTrap
 				}
 				if cp.from != nil {
@@ -178,7 +178,7 @@ func (w *warp) waitCopies(m uint32, pending int) result {
 	return resultNext
 }
 
-// checkCopiesAtExit traps if a thread ends while its copies are in flight.
+// checkCopiesAtExit traps if a thread ends while copies that it started are in flight.
 func (w *warp) checkCopiesAtExit(o *op) {
 	for l, groups := range w.copies {
 		for _, group := range groups {
@@ -239,8 +239,8 @@ func (w *warp) bulkCopy(o *op, m uint32, fromOffset, barrierOffset int64) result
 			return resultTrap
 		}
 		from, fromAt := w.locate(o, false, l, w.regs[o.a][l]+uint64(fromOffset), n, 16)
-		if from == nil || !w.checkDefined(o, from, fromAt, n, l) || !w.note(o, from, fromAt, n, l, accessRead) ||
-			!w.note(o, to, at, n, l, accessBulkWrite) {
+		if from == nil || !w.checkDefined(o, from, fromAt, n, l) || !w.checkAccess(o, from, fromAt, n, l, accessRead) ||
+			!w.checkAccess(o, to, at, n, l, accessBulkWrite) {
 			return resultTrap
 		}
 		cp := bulkCopy{asyncCopy: asyncCopy{op: o, from: from, fromAt: fromAt, at: at, bytes: n}}

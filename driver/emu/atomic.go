@@ -6,7 +6,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
 )
 
-// The memory orders of atom and red. red returns nothing, so that it cannot acquire.
+// The memory orders of atom and red. red returns no value, so it cannot acquire.
 const (
 	atomPrefix = "atom.relaxed|acquire|release|acq_rel?." + scopes + "?.global|shared."
 	redPrefix  = "red.relaxed|release?." + scopes + "?.global|shared."
@@ -117,7 +117,7 @@ func (w *warp) atomic(o *op, m uint32, f update, keep uint64) result {
 	n := int(o.size)
 	for l := range lanesOf(m) {
 		s, at := w.locate(o, o.shared, l, w.regs[o.a][l]+uint64(o.imm), n, n)
-		if s == nil || !w.checkDefined(o, s, at, n, l) || !w.note(o, s, at, n, l, accessAtomic) {
+		if s == nil || !w.checkDefined(o, s, at, n, l) || !w.checkAccess(o, s, at, n, l, accessAtomic) {
 			return resultTrap
 		}
 		old := s.load(at, o.size)

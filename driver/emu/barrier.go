@@ -15,7 +15,7 @@ var barrierForms = []form{
 // barrier is one of the 16 barriers of a CTA.
 type barrier struct {
 	arrived    int  // threads
-	expected   int  // threads, set by the first to arrive
+	expected   int  // threads, as the first one to arrive says
 	allThreads bool // the barrier waits for all threads of the CTA
 	op         *op  // of the first to arrive
 }
@@ -64,8 +64,8 @@ func runBarrier(w *warp, o *op, m uint32) result {
 	return w.cta.arrive(w, o, lanes, int(id), count)
 }
 
-// arrive counts lanes at a barrier, and opens it when the last one has come. count is the number of
-// threads that the barrier waits for, or -1 for all threads of the CTA.
+// arrive counts lanes that have come to a barrier, and opens it when all have. count is the number
+// of threads that the barrier waits for, or -1 for all threads of the CTA.
 func (c *cta) arrive(w *warp, o *op, lanes uint32, id, count int) result {
 	first := lowestLane(lanes)
 	if id < 0 || id >= len(c.barriers) {

@@ -20,10 +20,10 @@ type wait struct {
 	barrier int8   // the barrier that must open, or -1
 }
 
-// converge collects the lanes that must execute an op together. m are the active lanes that execute
-// it, and s are those of m whose member mask is named. If all lanes of named have come, converge
-// returns named. Otherwise it makes s wait and returns 0. The result is resultNext only if the
-// active lanes stay as they are.
+// converge collects the lanes that must execute an op together. m holds the active lanes that
+// execute it, and s those lanes of m whose member mask is named. If all lanes of named have come,
+// converge returns named. Otherwise it makes the lanes of s wait and returns 0. The result is
+// resultNext only if the set of active lanes does not change.
 func (w *warp) converge(o *op, m, s, named uint32) (uint32, result) {
 	if s == w.active && s == named {
 		return s, resultNext
@@ -73,8 +73,8 @@ func (w *warp) convergeWarp(o *op, m uint32) (bool, result) {
 	return lanes != 0, res
 }
 
-// members reads the member mask of an op from a register. Lanes s of m have the same mask as the
-// lowest lane of m, which is named.
+// members reads the member mask of an op from a register. named is the mask of the lowest lane of
+// m, and s holds the lanes of m that have the same mask.
 func (w *warp) members(o *op, m uint32, reg int32) (s, named uint32, ok bool) {
 	if !w.reads(o, m, reg) {
 		return 0, 0, false

@@ -34,8 +34,8 @@ func buildTrap(_ *decoder, in *syntax.Instruction, _ qualifiers) (op, error) {
 	}}, wantOperands(in, 0)
 }
 
-// buildFence decodes a fence. Memory is sequentially consistent here, so that a fence only matters
-// for the detection of races.
+// buildFence decodes a fence. Memory is sequentially consistent here, so a fence matters only for
+// the detection of races.
 func buildFence(_ *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
 	return op{kind: opRun, order: order{cta: q.has("cta")}, run: func(w *warp, o *op, m uint32) result {
 		w.fence(o, m)

@@ -20,9 +20,9 @@ type cta struct {
 	warpgroups []warpgroup
 	wgmmaReads wgmmaReads
 	random     *rand.Rand // of an adversarial schedule, else nil
-	passes     int        // over the warps
-	idleChecks int        // consecutive checks for a livelock that found one
-	polls      int        // strong loads and atomics, which may wait for another CTA
+	passes     int        // see run
+	idleChecks int        // consecutive checks in which all warps only polled, see livelock
+	polls      int        // strong loads and atomics executed; they may wait for another CTA
 }
 
 // newCTA allocates the registers and the shared memory of a CTA. start assigns it a number.
@@ -124,15 +124,16 @@ func (c *cta) start(number int) {
 	}
 }
 
-// A turn is the number of instructions that a warp executes before the next warp runs. An
-// adversarial schedule draws it from 1 to maxRandomTurn.
+// A turn is a number of instructions that a warp executes before the next warp runs: fixedTurn,
+// or in an adversarial schedule a random number from 1 to maxRandomTurn.
 const (
 	fixedTurn     = 1 << 12
 	maxRandomTurn = 64
 )
 
-// run executes at least budget instructions, in passes over the warps that give each one a turn,
-// and returns their number. It is done when all warps have ended, or at a trap.
+// run executes at least budget instructions and returns their number. It makes passes over the
+// warps, and in each pass gives each warp a turn. done reports that all warps have ended, or that
+// one has trapped.
 func (c *cta) run(budget int) (ran int, done bool, fault *Trap) {
 	order := make([]int, len(c.warps))
 	for i := range order {

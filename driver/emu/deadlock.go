@@ -5,9 +5,12 @@ import (
 	"strings"
 )
 
-// A kernel that cannot end is found in four ways: lanes wait for lanes of their warp that never
-// come (checkConvergence), no warp can run (deadlock), warps spin on mbarriers on which nothing
-// arrives (livelock), or the launch exceeds Options.MaxInstructions (runaway).
+// Four checks find a kernel that does not end:
+//
+//   - checkConvergence: lanes wait for lanes of their warp that never come.
+//   - deadlock: no warp can run.
+//   - livelock: all warps spin on mbarriers, and nothing arrives at these.
+//   - runaway: the launch exceeds Options.MaxInstructions.
 
 // checkConvergence traps if lanes wait for others of their warp that cannot come, because these
 // have exited or wait at another instruction.
@@ -65,8 +68,8 @@ func (c *cta) deadlock() *Trap {
 	return first.fault
 }
 
-// failedWait is the first wait of a warp for an mbarrier whose phase had not completed. op is nil
-// if there was none.
+// failedWait is the first test of an mbarrier by a warp, since the last check for a livelock, that
+// found the phase incomplete. op is nil if there was none.
 type failedWait struct {
 	op      *op
 	lane    int
@@ -74,12 +77,13 @@ type failedWait struct {
 }
 
 // livelockChecks is how many consecutive checks must find that all warps only poll mbarriers
-// before this counts as a deadlock. There is one check per pass, or in an adversarial schedule
-// one per as many passes as give each warp the instructions of a full turn.
+// before this counts as a deadlock. A check follows each pass over the warps. In an adversarial
+// schedule turns are short, so a check follows several passes, in which each warp executes about
+// fixedTurn instructions.
 const livelockChecks = 32
 
-// livelock traps if livelockChecks consecutive checks found that every warp that ran only polled
-// mbarriers without success, and that no mbarrier changed.
+// livelock traps after livelockChecks consecutive checks in which every warp that ran found an
+// mbarrier's phase incomplete.
 func (c *cta) livelock() *Trap {
 	window := 1
 	if c.random != nil {

@@ -64,8 +64,8 @@ func (d *decoder) lastLine() int32 {
 	return int32(d.entry.Line)
 }
 
-// placeShared assigns addresses to the shared variables: to the static ones in the order of
-// declaration, and to all dynamic ones the first aligned address behind those.
+// placeShared assigns addresses to the shared variables. Static ones follow one another in the
+// order of declaration. All dynamic ones get the first aligned address after these.
 func (d *decoder) placeShared() error {
 	all := slices.Concat(d.mod.Shared, d.entry.Shared)
 	at, align := 0, 1
@@ -317,7 +317,7 @@ func (d *decoder) address(o syntax.Operand, shared bool) (reg int32, offset int6
 	return d.register(o.Name), o.Offset, nil
 }
 
-// label returns the index of the op behind a label.
+// label returns the index of the op that follows a label.
 func (d *decoder) label(o syntax.Operand) (int32, error) {
 	at, ok := d.entry.Labels[o.Name]
 	if o.Kind != syntax.Name || !ok {

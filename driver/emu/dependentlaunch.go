@@ -7,16 +7,16 @@ import (
 	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
 )
 
-// Programmatic dependent launch: a kernel launched with driver.Launch.Overlaps may begin on a GPU
-// while the kernels before it still run. Here kernels run one after the other, and an overlapping
-// one must follow the rules that make the overlap safe:
+// Programmatic dependent launch: on a GPU, a kernel launched with driver.Launch.Overlaps may begin
+// while earlier kernels still run. Here kernels run one after the other, and traps enforce the
+// rules that make the overlap safe:
 //
 //   - Until a warp has executed griddepcontrol.wait, it writes no global memory.
-//   - Until then, it does not read what an earlier kernel of its chain has written. A chain is the
-//     last kernel that began after all before it had ended, and the overlapping kernels behind it.
-//     Copies and the start of a graph begin a chain, too.
-//   - At least one warp of the grid waits. The next kernel waits for this grid only; if this grid
-//     could end first, the next one would read what earlier kernels still write.
+//   - Until then, it does not read what an earlier kernel of its chain has written. A chain begins
+//     with a kernel that starts after all earlier ones have ended. The overlapping kernels after it
+//     belong to the chain. Copies and the start of a graph also begin a chain.
+//   - At least one warp of the grid waits. The next kernel waits only for this grid to end. If this
+//     grid did not wait, the next one could read what earlier kernels still write.
 
 // writtenBlock is the granularity in bytes at which the chain of the last write is recorded. It is
 // the alignment of buffers.
@@ -37,7 +37,7 @@ func (w *warp) checkOverlap(o *op, s *segment, at, n, lane int, kind accessKind)
 		switch last := s.writerChain[i].Load(); {
 		case kind < accessWrite:
 			if last == chain {
-				w.trap(TrapRace, o, lane, "%d bytes at offset %d of %s are read before griddepcontrol.wait, and a kernel before may still write them", n, at, s.name)
+				w.trap(TrapRace, o, lane, "%d bytes at offset %d of %s are read before griddepcontrol.wait, and an earlier kernel may still write them", n, at, s.name)
 				return false
 			}
 		case !w.waitedForGrid:
@@ -62,8 +62,8 @@ func buildGridDependency(_ *decoder, in *syntax.Instruction, q qualifiers) (op, 
 	}}, wantOperands(in, 0)
 }
 
-// missingWait holds the trap of an overlapping grid in which no warp waits: that of the lowest
-// warp.
+// missingWait holds the trap for an overlapping grid in which no warp waits. The warp with the
+// lowest number provides it.
 type missingWait struct {
 	sync.Mutex
 	waited atomic.Bool // a warp has executed griddepcontrol.wait
@@ -81,7 +81,7 @@ func (w *warp) noteMissingWait(o *op, lane int) {
 	defer m.Unlock()
 	if m.trap == nil || w.gridIndex < m.warp {
 		m.warp = w.gridIndex
-		m.trap = w.newTrap(TrapRace, o, lane, "the kernel ends and no warp has executed griddepcontrol.wait: kernels before may still write what the next one reads")
+		m.trap = w.newTrap(TrapRace, o, lane, "the kernel ends and no warp has executed griddepcontrol.wait: earlier kernels may still write what the next one reads")
 	}
 }
 

@@ -4,9 +4,9 @@
 // such a thing fails with a [Trap], which names the kernel, the line of the text, the CTA and the
 // thread.
 //
-// The emulator does not tell whether ptxas accepts the text or how fast the kernel is. What it
-// computes is exact where the PTX ISA defines the result. Sums of tensor cores follow published
-// models of the hardware.
+// The emulator does not tell whether ptxas accepts the text or how fast the kernel is. Where the
+// PTX ISA defines a result, the emulator computes the same bits. Sums of tensor cores follow
+// published models of the hardware.
 //
 // A Device and everything made from it may be used by several goroutines. Calls run one at a time.
 package emu
@@ -21,13 +21,13 @@ import (
 
 // Device is an emulated GPU.
 type Device struct {
-	mu       sync.Mutex // held by every call, also while kernels run
+	mu       sync.Mutex // held by every call until it returns, also while kernels run
 	opts     Options
 	props    driver.Properties
 	limits   smLimits
 	memory   memory
 	counters Counters
-	fault    error // the trap or error that lost the device
+	fault    error // the trap or error after which the device is lost
 	closed   bool
 	live     Live
 	streams  map[*stream]bool
@@ -114,7 +114,7 @@ func (d *Device) Memory() (free, total int64, err error) {
 	return d.memory.limit - d.memory.used, d.memory.limit, d.usable("Memory")
 }
 
-// Err returns the trap that lost the device, or nil.
+// Err returns the trap or error after which the device is lost, or nil.
 func (d *Device) Err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

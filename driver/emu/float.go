@@ -7,7 +7,7 @@ import (
 )
 
 // Arithmetic in f32. add, sub and mul without .rn are refused: ptxas may contract them into fma, so
-// that the text does not define their result.
+// the text does not define their result.
 var floatForms = []form{
 	{pattern: "add.rn.f32", args: "T T T", vec: addFloat},
 	{pattern: "sub.rn.f32", args: "T T T", vec: binaryF32(alu.Sub32)},
@@ -88,7 +88,7 @@ func minFloat(a, b float32) float32 { return preferNumber(a, b, min(a, b)) }
 // maxFloat is max.f32. +0 is greater than −0.
 func maxFloat(a, b float32) float32 { return preferNumber(a, b, max(a, b)) }
 
-// preferNumber returns chosen, or if one operand is NaN the other one.
+// preferNumber returns chosen. If an operand is NaN, it returns the other one instead.
 func preferNumber(a, b, chosen float32) float32 {
 	switch {
 	case a != a && b != b:
@@ -101,7 +101,7 @@ func preferNumber(a, b, chosen float32) float32 {
 	return chosen
 }
 
-// approximate makes an instruction of an operation for which PTX bounds only the error.
+// approximate returns the run function of an instruction for which PTX only bounds the error.
 func approximate(f func(alu.Approx, float32) float32) func(*warp, *op, uint32) result {
 	return func(w *warp, o *op, m uint32) result {
 		if !w.reads(o, m, o.a) {

@@ -7,11 +7,11 @@ import (
 	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
 )
 
-// form is a row of the instruction tables: one or more opcodes, what they require, and what
+// form is a row of the instruction tables: opcodes of one pattern, their requirement, and what
 // they do. Exactly one of vec, cmp, run and build is set.
 type form struct {
-	// pattern lists the segments of the opcode, separated by dots. "a|b" stands for a or b.
-	// A "?" at the end of a segment makes it optional.
+	// pattern lists the parts of the opcode between its dots. "a|b" stands for a or b.
+	// A "?" at the end of a part makes it optional.
 	pattern string
 	needs   requirement
 	// args are the types of the operands, destination first, unless build is set. "T" is the
@@ -23,7 +23,7 @@ type form struct {
 	build func(*decoder, *syntax.Instruction, qualifiers) (op, error)
 }
 
-// requirement is the lowest .version and .target of an instruction, both major×10 + minor.
+// requirement is the minimum .version and .target of an instruction, both major×10 + minor.
 type requirement struct{ ptx, sm int }
 
 // require checks a requirement. The error names what needs it.
@@ -35,11 +35,11 @@ func (d *decoder) require(what string, r requirement) error {
 		what, max(r.ptx, 10)/10, r.ptx%10, r.sm, d.mod.Version/10, d.mod.Version%10, d.mod.Target)
 }
 
-// qualifiers are the segments of an opcode, one per segment of the pattern. An absent optional
-// segment is "".
+// qualifiers are the parts of an opcode, one per part of the pattern. An absent optional
+// part is "".
 type qualifiers []string
 
-// typ is the last segment that names a type.
+// typ is the last part that names a type.
 func (q qualifiers) typ() syntax.Type {
 	for i := len(q) - 1; i >= 0; i-- {
 		if t, ok := syntax.ParseType(q[i]); ok {
@@ -49,29 +49,29 @@ func (q qualifiers) typ() syntax.Type {
 	return syntax.Type{}
 }
 
-func (q qualifiers) has(segment string) bool {
+func (q qualifiers) has(part string) bool {
 	for _, s := range q {
-		if s == segment {
+		if s == part {
 			return true
 		}
 	}
 	return false
 }
 
-// match matches the segments of an opcode with those of a pattern, and appends one qualifier
-// per segment of the pattern to q.
-func match(pattern, segments []string, q qualifiers) (qualifiers, bool) {
+// match matches the parts of an opcode with those of a pattern, and appends one qualifier
+// per part of the pattern to q.
+func match(pattern, parts []string, q qualifiers) (qualifiers, bool) {
 	if len(pattern) == 0 {
-		return q, len(segments) == 0
+		return q, len(parts) == 0
 	}
 	alternatives, optional := strings.CutSuffix(pattern[0], "?")
-	if len(segments) > 0 && oneOf(segments[0], alternatives) {
-		if full, ok := match(pattern[1:], segments[1:], append(q[:len(q):len(q)], segments[0])); ok {
+	if len(parts) > 0 && oneOf(parts[0], alternatives) {
+		if full, ok := match(pattern[1:], parts[1:], append(q[:len(q):len(q)], parts[0])); ok {
 			return full, true
 		}
 	}
 	if optional {
-		return match(pattern[1:], segments, append(q[:len(q):len(q)], ""))
+		return match(pattern[1:], parts, append(q[:len(q):len(q)], ""))
 	}
 	return nil, false
 }
@@ -107,7 +107,7 @@ const (
 	scopes  = "cta|gpu|sys"
 )
 
-// formsByMnemonic are the rows of all tables by the first segment of the opcode.
+// formsByMnemonic are the rows of all tables by the first part of the opcode.
 var formsByMnemonic = byMnemonic(
 	moveForms, intForms, bitForms, compareForms, floatForms, doubleForms, halfForms, convertForms,
 	memoryForms, atomicForms, controlForms, barrierForms, collectiveForms, asyncCopyForms, mbarrierForms,
@@ -116,16 +116,16 @@ var formsByMnemonic = byMnemonic(
 
 type splitForm struct {
 	*form
-	segments []string // of the pattern
+	parts []string // of the pattern
 }
 
 func byMnemonic(tables ...[]form) map[string][]splitForm {
 	m := map[string][]splitForm{}
 	for _, table := range tables {
 		for i := range table {
-			segments := strings.Split(table[i].pattern, ".")
-			for name := range strings.SplitSeq(segments[0], "|") {
-				m[name] = append(m[name], splitForm{&table[i], segments})
+			parts := strings.Split(table[i].pattern, ".")
+			for name := range strings.SplitSeq(parts[0], "|") {
+				m[name] = append(m[name], splitForm{&table[i], parts})
 			}
 		}
 	}
@@ -134,9 +134,9 @@ func byMnemonic(tables ...[]form) map[string][]splitForm {
 
 // lookup finds the form of an opcode.
 func lookup(opcode string) (*form, qualifiers, bool) {
-	segments := strings.Split(opcode, ".")
-	for _, f := range formsByMnemonic[segments[0]] {
-		if q, ok := match(f.segments, segments, nil); ok {
+	parts := strings.Split(opcode, ".")
+	for _, f := range formsByMnemonic[parts[0]] {
+		if q, ok := match(f.parts, parts, nil); ok {
 			return f.form, q, true
 		}
 	}

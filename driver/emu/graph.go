@@ -11,7 +11,7 @@ type graph struct {
 // capture collects the tasks that a stream receives during Capture.
 type capture struct {
 	tasks  []task
-	failed error // of a call that cannot be captured
+	failed error // of the last call that cannot be captured
 }
 
 func (c *capture) put(op string, t task) error {
@@ -53,7 +53,7 @@ func (s *stream) Capture(record func() error) (driver.Graph, error) {
 	return &graph{d.newObject(&d.live.Graphs), c.tasks}, nil
 }
 
-// captureInto runs record, and ends the capture also if record panics.
+// captureInto runs record. It ends the capture, even if record panics.
 func (s *stream) captureInto(record func() error) error {
 	defer func() {
 		s.object.dev.mu.Lock()

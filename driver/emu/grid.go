@@ -90,7 +90,7 @@ func (g *grid) fail(number int, t *Trap) {
 	}
 }
 
-// worker runs CTAs in one goroutine.
+// worker is one goroutine that runs CTAs.
 type worker struct {
 	grid      *grid
 	loadBytes uint64 // from global memory
@@ -105,7 +105,7 @@ const (
 )
 
 // interleaved is how many CTAs a worker interleaves in an adversarial schedule even if none of
-// them waits for another: enough to separate their accesses, and few enough to be cheap.
+// them waits for another. A few are enough for accesses of different CTAs to mix.
 const interleaved = 4
 
 // run executes CTAs until the grid has no more. Normally a CTA runs to its end before the next

@@ -33,7 +33,7 @@ var intForms = []form{
 	{pattern: "div.u32|s32|u64|s64", args: "T T T", build: buildDivision},
 	{pattern: "rem.u32|s32|u64|s64", args: "T T T", build: buildDivision},
 
-	// Registers are zero-extended, so that both unsigned widths compare alike.
+	// Registers are zero-extended, so both unsigned widths compare alike.
 	{pattern: "min.u32|u64", args: "T T T", vec: binary64(func(a, b uint64) uint64 { return min(a, b) })},
 	{pattern: "max.u32|u64", args: "T T T", vec: binary64(func(a, b uint64) uint64 { return max(a, b) })},
 	{pattern: "min.s32", args: "T T T", vec: binary32(func(a, b uint32) uint32 { return uint32(min(int32(a), int32(b))) })},

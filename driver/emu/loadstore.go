@@ -7,7 +7,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
 )
 
-// Qualifiers of loads and stores, in the order of the PTX ISA. Caches do not exist here, so that
+// Qualifiers of loads and stores, in the order of the PTX ISA. Caches are not modeled:
 // their hints are checked and ignored.
 const (
 	evictPriority = "L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate"
@@ -147,7 +147,7 @@ func runLoad(w *warp, o *op, m uint32) result {
 	}
 	for l := range lanesOf(m) {
 		s, at := w.locate(o, o.shared, l, w.regs[o.a][l]+uint64(o.imm), n, n)
-		if s == nil || !w.checkDefined(o, s, at, n, l) || !w.note(o, s, at, n, l, kind) {
+		if s == nil || !w.checkDefined(o, s, at, n, l) || !w.checkAccess(o, s, at, n, l, kind) {
 			return resultTrap
 		}
 		for i, d := range o.list {
@@ -197,7 +197,7 @@ func runStore(w *warp, o *op, m uint32) result {
 			keep := ones(8 * int(o.size))
 			w.sameValue = w.sameValue && s.load(at+i*int(o.size), o.size) == w.regs[d][l]&keep
 		}
-		if !w.note(o, s, at, n, l, accessWrite) {
+		if !w.checkAccess(o, s, at, n, l, accessWrite) {
 			return resultTrap
 		}
 		for i, d := range o.list {

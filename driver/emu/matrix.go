@@ -66,7 +66,7 @@ func (w *warp) ldMatrix(o *op, m uint32, trans bool) result {
 	var data [warpSize][16]byte
 	for l := range lanesOf(rows) {
 		s, at := w.locate(o, true, l, w.regs[o.a][l]+uint64(o.imm), 16, 16)
-		if s == nil || !w.checkDefined(o, s, at, 16, l) || !w.note(o, s, at, 16, l, accessRead) {
+		if s == nil || !w.checkDefined(o, s, at, 16, l) || !w.checkAccess(o, s, at, 16, l, accessRead) {
 			return resultTrap
 		}
 		copy(data[l][:], s.data[at:])

@@ -30,7 +30,8 @@ type mbarrier struct {
 // maxMbarrier is the limit of the PTX ISA for the arrivals and bytes of an mbarrier.
 const maxMbarrier = 1<<20 - 1
 
-// buildMbarrier decodes [barrier] and, if numbers is 1, a number.
+// buildMbarrier returns the build function of an instruction with the operands [barrier] and, if
+// numbers is 1, a number.
 func buildMbarrier(run func(*warp, *op, uint32) result, numbers int) func(*decoder, *syntax.Instruction, qualifiers) (op, error) {
 	return func(d *decoder, in *syntax.Instruction, _ qualifiers) (op, error) {
 		if err := wantOperands(in, 1+numbers); err != nil {
@@ -107,7 +108,7 @@ func (w *warp) mbarrierAt(o *op, lane int, addr uint64) (at int, b *mbarrier) {
 		w.trap(TrapBarrier, o, lane, "no mbarrier has been initialized at %#x", addr)
 		return at, nil
 	}
-	if !w.note(o, s, at, 8, lane, accessRead) {
+	if !w.checkAccess(o, s, at, 8, lane, accessRead) {
 		return at, nil
 	}
 	return at, b
@@ -120,7 +121,7 @@ func runInit(w *warp, o *op, m uint32) result {
 	for l := range lanesOf(m) {
 		n := int(w.regs[o.b][l])
 		s, at := w.locate(o, true, l, w.regs[o.a][l]+uint64(o.imm), 8, 8)
-		if s == nil || !w.note(o, s, at, 8, l, accessWrite) {
+		if s == nil || !w.checkAccess(o, s, at, 8, l, accessWrite) {
 			return resultTrap
 		}
 		if n < 1 || n > maxMbarrier {
@@ -146,7 +147,7 @@ func runInvalidate(w *warp, o *op, m uint32) result {
 		if b == nil {
 			return resultTrap
 		}
-		if !w.note(o, w.cta.shared, at, 8, l, accessWrite) {
+		if !w.checkAccess(o, w.cta.shared, at, 8, l, accessWrite) {
 			return resultTrap
 		}
 		delete(w.cta.mbarriers, at)

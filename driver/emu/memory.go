@@ -10,8 +10,8 @@ import (
 )
 
 // segment is a range of memory: a buffer, pinned memory, or the shared memory of a CTA. It tracks
-// which of its bytes are defined, that is, written. Writes of the host to pinned memory do not
-// define bytes.
+// which of its bytes are defined, that is, have been written. Pinned memory does not track writes
+// of the host.
 type segment struct {
 	name           string
 	base           uint64 // address
@@ -26,8 +26,8 @@ type segment struct {
 }
 
 const (
-	stripes   = 16 // locks per segment; pages take turns
-	lockShift = 12 // log2 of the bytes that one lock covers at a stretch
+	stripes   = 16 // locks per segment; page i uses lock i modulo stripes
+	lockShift = 12 // log2 of the bytes of a page that one lock covers
 )
 
 // poison fills undefined memory. As a float it is a NaN.
@@ -158,17 +158,18 @@ func (m *memory) alloc(bytes int64) *segment {
 		return nil
 	}
 	m.used += bytes
-	return m.place("buffer", bytes)
+	return m.add("buffer", bytes)
 }
 
 // pin allocates pinned memory, which does not count against the limit.
 func (m *memory) pin(bytes int64) *segment {
-	s := m.place("pinned memory", bytes)
+	s := m.add("pinned memory", bytes)
 	s.pinned = true
 	return s
 }
 
-func (m *memory) place(kind string, bytes int64) *segment {
+// add adds a segment at the next free address.
+func (m *memory) add(kind string, bytes int64) *segment {
 	if m.next == 0 {
 		m.next = firstAddress
 	}
@@ -240,8 +241,8 @@ func (w *warp) locate(o *op, shared bool, lane int, addr uint64, n, align int) (
 	return s, off
 }
 
-// lockPage takes the lock of an offset in global memory, if several workers run, and releases the
-// one that the warp holds. unlockPage must follow at the end of the instruction.
+// lockPage takes the lock for an offset in global memory, if several workers run. It releases the
+// lock that the warp already holds. Call unlockPage at the end of the instruction.
 func (w *warp) lockPage(s *segment, at int) {
 	if !w.cta.grid.parallel {
 		return

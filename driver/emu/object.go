@@ -1,7 +1,7 @@
 package emu
 
-// object is what buffers, modules, streams, events and graphs have in common: the device that made
-// them and whether they are open.
+// object is the common part of buffers, modules, streams, events and graphs: the device that made
+// them, and whether they are open.
 type object struct {
 	dev    *Device
 	closed bool
@@ -13,7 +13,8 @@ func (d *Device) newObject(count *int) object {
 	return object{dev: d, count: count}
 }
 
-// do runs f with the device locked, unless the object or the device is closed, or the device lost.
+// do locks the device and runs f. If the object or the device is closed, or if the device is lost,
+// it returns an error instead.
 func (o *object) do(op string, f func() error) error {
 	o.dev.mu.Lock()
 	defer o.dev.mu.Unlock()
@@ -35,7 +36,8 @@ func (o *object) usable(op string) error {
 	return nil
 }
 
-// close closes the object, and reports whether it was open and the device is. The lock is held.
+// close closes the object. It reports whether the object was open and the device is still open.
+// The lock is held.
 func (o *object) close() bool {
 	if o.closed || o.dev.closed {
 		o.closed = true
@@ -46,7 +48,7 @@ func (o *object) close() bool {
 	return true
 }
 
-// closeLocked is close for an object that needs nothing else to be closed.
+// closeLocked locks the device and closes an object that has nothing else to release.
 func (o *object) closeLocked() error {
 	o.dev.mu.Lock()
 	defer o.dev.mu.Unlock()

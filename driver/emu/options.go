@@ -10,14 +10,14 @@ type Options struct {
 	SMs               int   // 0 is 132
 	Memory            int64 // bytes; 0 is 1 GiB
 	// Workers is how many CTAs run at the same time; 0 is GOMAXPROCS. Results depend on it only
-	// if a kernel depends on the order of its atomics.
+	// if the result of a kernel depends on the order of its atomic operations.
 	Workers         int
 	MaxInstructions int64 // warp instructions per launch; 0 is 2³²
 
 	Schedule    Schedule
 	Async       Async
 	Approx      Approximation
-	LateStreams bool // queued work runs only when a call waits for it, so that a missing wait shows
+	LateStreams bool // queued work runs only when a call waits for it, so a missing wait has visible effects
 	IgnoreRaces bool // skip the detection of races, which is about half of the time
 
 	Cache *Cache // shares decoded modules between devices; nil decodes each time
@@ -36,7 +36,7 @@ var InOrder = Schedule{}
 // Adversarial picks warps and lanes at random, for a few instructions at a time.
 func Adversarial(seed uint64) Schedule { return Schedule{true, seed} }
 
-// Async is the time at which asynchronous copies complete.
+// Async says when asynchronous copies complete.
 type Async uint8
 
 // The modes of asynchronous copies.

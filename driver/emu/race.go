@@ -34,8 +34,8 @@ type access struct {
 	line  int32
 }
 
-// cell is the shadow of a word, or of a byte on a fine page. It has no pointers, so that the
-// garbage collector need not scan it.
+// cell is the shadow of a word, or of a byte on a fine page. It has no pointers, so the garbage
+// collector need not scan it.
 type cell struct {
 	write, read         stamp // the last ones; a write clears the read
 	writeLine, readLine int32
@@ -109,15 +109,16 @@ func (p *page) refine() {
 	p.cells = cells
 }
 
-// note records an access of a lane to n bytes. It traps and returns false if the access races.
-func (w *warp) note(o *op, s *segment, at, n, lane int, kind accessKind) bool {
+// checkAccess records an access of a lane to n bytes. It traps and returns false if the access
+// races, or comes too early in an overlapping kernel.
+func (w *warp) checkAccess(o *op, s *segment, at, n, lane int, kind accessKind) bool {
 	if s.locks != nil && !w.checkOverlap(o, s, at, n, lane, kind) {
 		return false
 	}
 	return !w.cta.grid.races || w.record(o, s, at, n, lane, kind)
 }
 
-// epoch is the epoch in which accesses to a segment are compared now.
+// epoch returns the current epoch of a segment. Only accesses of the same epoch can race.
 func (w *warp) epoch(s *segment) uint64 {
 	if s == w.cta.shared {
 		return s.history.epoch
@@ -138,6 +139,8 @@ func (w *warp) page(s *segment, at, n int) *page {
 	return p
 }
 
+// record adds an access to the history of the segment. It traps and returns false if the access
+// races.
 func (w *warp) record(o *op, s *segment, at, n, lane int, kind accessKind) bool {
 	if kind >= accessWrite && s == w.cta.shared && !w.checkWGMMAReads(o, at, n, lane) {
 		return false
@@ -244,8 +247,9 @@ func (p *page) noteWrite(c *cell, w *warp, lane int, now access) (other access) 
 	return access{}
 }
 
-// supersedes reports whether every later write that races with an earlier read also races with a
-// read now. A strong read does not supersede a weak one, which races with strong writes, too.
+// supersedes reports whether a read now can replace an earlier read: every later write that races
+// with the earlier one also races with the new one. A strong read cannot replace a weak one, because
+// weak reads also race with strong writes.
 func (w *warp) supersedes(lane int, old, now stamp) bool {
 	return old&stampStrong >= now&stampStrong &&
 		(old.thread() == now.thread() && old&stampSeveral == 0 || w.ordered(lane, old))

@@ -68,7 +68,7 @@ func (s *stream) put(op string, t task) error {
 	return s.runUntil(s.queued)
 }
 
-// runUntil runs the first n tasks of the stream.
+// runUntil runs tasks until n have run since the stream was made.
 func (s *stream) runUntil(n int) error {
 	for s.done < n && len(s.tasks) > 0 {
 		t := s.tasks[0]

@@ -45,7 +45,7 @@ type Trap struct {
 	Detail string
 }
 
-// Error returns the kind, the place and the detail in one line.
+// Error returns the kind, the location and the detail in one line.
 func (t *Trap) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "emu: %s: kernel %s", t.Kind, t.Kernel)

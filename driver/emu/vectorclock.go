@@ -9,8 +9,8 @@ import (
 // times of many warps. An access of a warp at time t happens before what a lane does now if the
 // lane has seen time t of that warp.
 
-// warpClock is the time of a warp and what its lanes have seen of others. Most of this is the same
-// for all lanes, so that it is stored once.
+// warpClock is the time of a warp and what its lanes have seen of other warps. Most of it is the
+// same for all lanes and is stored once.
 type warpClock struct {
 	now         uint32              // time of this warp
 	synced      uint32              // all lanes have seen each other up to this time
@@ -45,7 +45,7 @@ func join(a, b *vectorClock) *vectorClock {
 	return &vectorClock{a.warps.join(b.warps), a.threads.join(b.threads)}
 }
 
-// within reports whether no time of k is above that of other.
+// within reports whether each time in k is at most that in other.
 func (k *vectorClock) within(other *vectorClock) bool {
 	return k == nil || other != nil && k.warps.within(other.warps) && k.threads.within(other.threads)
 }
@@ -177,7 +177,7 @@ func (c *cta) syncWarps(warps []*warp) {
 	}
 }
 
-// laneClock is the vector clock of a lane: everything that it releases.
+// laneClock returns the vector clock of a lane, which a strong write releases.
 func (w *warp) laneClock(lane int) *vectorClock {
 	c := &w.clock
 	k := &vectorClock{

@@ -99,8 +99,8 @@ type wgmmaCall struct {
 	accumulate uint32
 }
 
-// buildWarpgroup decodes an instruction that takes an immediate if numbers is 1. n is the
-// immediate.
+// buildWarpgroup returns the build function of an instruction with numbers (0 or 1) immediates. run
+// gets the immediate as n.
 func buildWarpgroup(numbers int, run func(w *warp, o *op, n int) bool) func(*decoder, *syntax.Instruction, qualifiers) (op, error) {
 	return func(d *decoder, in *syntax.Instruction, _ qualifiers) (op, error) {
 		if err := d.requireSM90a(in); err != nil {
@@ -122,7 +122,8 @@ func buildWarpgroup(numbers int, run func(w *warp, o *op, n int) bool) func(*dec
 	}
 }
 
-// wholeWarp makes an instruction of all lanes from run, which returns false after a trap.
+// wholeWarp returns the run function of an instruction that all lanes execute together. run returns
+// false after a trap.
 func wholeWarp(run func(w *warp, o *op) bool) func(*warp, *op, uint32) result {
 	return func(w *warp, o *op, m uint32) result {
 		ready, res := w.convergeWarp(o, m)
@@ -171,8 +172,8 @@ func buildWGMMA(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
 	return o, err
 }
 
-// descriptor is the place of B in shared memory, in bytes: the PTX ISA's matrix descriptor without
-// swizzling.
+// descriptor holds the address and the strides of B in shared memory, in bytes: the PTX ISA's
+// matrix descriptor without swizzling.
 type descriptor struct{ start, leading, stride uint64 }
 
 // descriptorZeros are the bits of a descriptor that must be zero without swizzling: those between
@@ -291,8 +292,8 @@ func (w *warp) sameCall(call wgmmaCall) bool {
 	return true
 }
 
-// checkWGMMAAtExit traps if a warp ends with wgmma in flight, or before the other warps of its
-// group have executed what it did not.
+// checkWGMMAAtExit traps if a warp ends while a wgmma is in flight. It also traps if other warps of
+// the warpgroup have executed wgmma instructions that this warp has not.
 func (w *warp) checkWGMMAAtExit(o *op, lane int) {
 	if len(w.wgmma.inFlight()) > 0 {
 		w.trap(TrapWGMMA, o, lane, "the warp ends while wgmma.mma_async is in flight")
@@ -316,7 +317,7 @@ func (w *warp) wgmmaCommit(*op, int) bool {
 	return true
 }
 
-// wgmmaWait completes all groups but the last pending ones.
+// wgmmaWait completes the oldest groups until at most pending are left.
 func (w *warp) wgmmaWait(_ *op, pending int) bool {
 	s := &w.wgmma
 	if len(s.groups) <= pending {
@@ -370,8 +371,8 @@ func (w *warp) reserveRegisters(o *op) bool {
 	return true
 }
 
-// watchWGMMARegisters makes each other instruction that names a register of some D or A call
-// noteAccess first.
+// watchWGMMARegisters finds the other instructions that access a register of some D or A. It makes
+// them call noteAccess first.
 func (d *decoder) watchWGMMARegisters() {
 	if !d.prog.wgmma {
 		return
@@ -405,8 +406,8 @@ func (d *decoder) watchWGMMARegisters() {
 	}
 }
 
-// noteAccess records an access of another instruction to registers of D or A, which must not be in
-// flight.
+// noteAccess records an access of another instruction to registers of D or A. It traps if a wgmma in
+// flight uses them.
 func (w *warp) noteAccess(o *op, m uint32, regs []int32) bool {
 	s := &w.wgmma
 	for _, r := range regs {
@@ -471,12 +472,12 @@ func (c *cta) wgmmaReader(chunk int) string {
 	return "a wgmma.mma_async"
 }
 
-// readB records a read of B at issue and again at completion, since a write in between is a race,
-// too.
+// readB records a read of B. It is called at issue and again at completion, because a write between
+// the two is also a race.
 func (w *warp) readB(o *op, d descriptor, issue bool) bool {
 	for i := range cores {
 		s, at := w.locate(o, true, 0, d.core(i), coreBytes, coreDepth)
-		if s == nil || !w.checkDefined(o, s, at, coreBytes, 0) || !w.note(o, s, at, coreBytes, 0, accessRead) {
+		if s == nil || !w.checkDefined(o, s, at, coreBytes, 0) || !w.checkAccess(o, s, at, coreBytes, 0, accessRead) {
 			return false
 		}
 		if issue && !w.checkProxyFences(o, s, at, coreBytes) {

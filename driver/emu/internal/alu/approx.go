@@ -2,9 +2,9 @@ package alu
 
 import "math"
 
-// Approx has the operations for which the PTX ISA bounds the error only. The zero value rounds
-// correctly. If Perturb is set, the result is another number within the bound, which depends on
-// Seed, the operation and the operand. Code that relies on exact results then fails, reproducibly.
+// Approx has the operations for which the PTX ISA only bounds the error. The zero value rounds
+// correctly. If Perturb is set, the result is another number within the bound. It depends on Seed,
+// the operation and the operand. So code that relies on exact results fails, reproducibly.
 // Results that the PTX ISA fixes (zeros, infinities, NaN) are never perturbed.
 //
 // All operations but Ex2FTZ keep subnormal operands and results, as instructions without .ftz do.

@@ -1,8 +1,8 @@
 package alu
 
-// Lop3 is lop3.b32. In every bit position the bits of a, b and c form a number, a being the highest
-// bit, that selects a bit of the table. The table of an expression is its value at a = 0xF0, b =
-// 0xCC, c = 0xAA.
+// Lop3 is lop3.b32. In every bit position the bits of a, b and c form a number from 0 to 7, with a
+// as the highest bit. That bit of the table is the result. The table of an expression is its value
+// at a = 0xF0, b = 0xCC, c = 0xAA.
 func Lop3(a, b, c uint32, table uint8) uint32 {
 	t := uint32(table)
 	// column evaluates the function of c that is in the lowest two bits of a table.

@@ -3,9 +3,9 @@ package alu
 import "math"
 
 // exp2, log2 and tanh are fast, with a relative error below elementaryError. The functions named
-// Pair are slow, with an error below 2⁻⁹⁰, and decide roundings that the fast ones leave open. That
-// is enough: among 2³² results, the closest to a midpoint of two f32 is expected at a distance of
-// about 2⁻⁵⁷.
+// Pair are slow, with an error below 2⁻⁹⁰. They decide a rounding if the fast result is too close to
+// a midpoint of two f32. An error of 2⁻⁹⁰ is enough: among 2³² results, the closest one to a midpoint
+// is expected at a distance of about 2⁻⁵⁷.
 
 // Constants as sums of two float64.
 const (

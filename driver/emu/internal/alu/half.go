@@ -38,12 +38,12 @@ func (n format16) round(f float64) uint16 {
 	if biased < 0 {
 		drop, biased = drop-biased, 0
 	}
-	kept := significand >> drop
+	code := significand >> drop
 	rest, half := significand&(1<<drop-1), uint64(1)<<(drop-1)
-	if rest > half || rest == half && kept&1 != 0 {
-		kept++ // a carry out of the fraction increments the exponent
+	if rest > half || rest == half && code&1 != 0 {
+		code++ // a carry out of the fraction increments the exponent
 	}
-	return sign | uint16(min(uint64(biased)<<n.fraction+kept, uint64(n.inf)))
+	return sign | uint16(min(uint64(biased)<<n.fraction+code, uint64(n.inf)))
 }
 
 // F16ToF32 is cvt.f32.f16. It is exact.

@@ -18,7 +18,7 @@ import "math"
 // part in the alignment. As on an H200, a sum of zero is +0, a sum of 2¹²⁸ or more is infinite, and
 // a sum between the largest f32 and 2¹²⁸ rounds to the largest f32.
 //
-// The zero value adds exactly and rounds once to nearest, unlike any hardware.
+// The zero value adds exactly and rounds once to nearest. No hardware does that.
 type Accumulate struct {
 	FractionBits int // 1 to 45, or 0 for an exact sum
 	Group        int // products per group: 4, 8 or 16; unused if FractionBits is 0

@@ -19,7 +19,8 @@ type warp struct {
 	matC [16][8]float32
 }
 
-// placeA is the place of element i in A, from the PTX ISA. placeB and placeC follow.
+// placeA is the row and column in A of element i of a lane, from the PTX ISA. placeB and placeC are
+// those in B and C.
 func placeA(lane, i int) (row, col int) {
 	row, col = lane>>2, lane&3*2+i&1
 	if i == 2 || i == 3 || i == 6 || i == 7 {

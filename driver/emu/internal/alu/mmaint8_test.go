@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// placeA8 is the place of element i of a lane in A of m16n8k32, from the PTX ISA. placeB8 is that
-// in B.
+// placeA8 is the row and column in A of element i of a lane, for m16n8k32, from the PTX ISA. placeB8
+// is that in B.
 func placeA8(lane, i int) (row, col int) {
 	row, col = lane>>2, lane&3*4+i&3
 	if !(i < 4 || i >= 8 && i < 12) {
