@@ -48,8 +48,9 @@ func (o *jitOptions) log() string {
 	return strings.TrimSpace(string(text))
 }
 
-// link compiles PTX text to machine code, in a locked section. Only the linker of the driver returns
-// the machine code, which the cache keeps. The error is driver.ErrUnsupported if there is no linker.
+// link compiles PTX text to machine code with the driver's linker, in a locked section. The linker
+// returns the machine code, so that the cache can store it; cuModuleLoadDataEx does not. The error is
+// driver.ErrUnsupported if there is no linker.
 func (d *Device) link(ptx []byte) (cubin []byte, err error) {
 	o := newJITOptions()
 	defer o.release()
@@ -75,7 +76,7 @@ func (d *Device) link(ptx []byte) (cubin []byte, err error) {
 	return bytes.Clone(unsafe.Slice(image, size)), nil
 }
 
-// compile compiles and loads PTX text by one call, in a locked section.
+// compile compiles and loads PTX text with cuModuleLoadDataEx, in a locked section.
 func (d *Device) compile(ptx []byte) (module uintptr, err error) {
 	o := newJITOptions()
 	defer o.release()
@@ -112,8 +113,8 @@ func (d *Device) compileError(e entry, c code, o *jitOptions, ptx []byte) error 
 	return err
 }
 
-// saveRejected writes a rejected text to a temporary file, whose lines the log refers to. It returns
-// a sentence that names the file.
+// saveRejected writes rejected PTX to a temporary file, because the compiler's log refers to its
+// lines. It returns a sentence that names the file.
 func saveRejected(ptx []byte) string {
 	f, err := os.CreateTemp("", "rejected-*.ptx")
 	if err != nil {

@@ -56,7 +56,7 @@ func (s *stream) Capture(record func() error) (driver.Graph, error) {
 func (s *stream) endCapture() (driver.Graph, error) {
 	defer s.capturing.Store(false)
 	d := s.res.dev
-	var captured uintptr // a CUgraph, which the CUgraphExec does not need
+	var captured uintptr // a CUgraph, destroyed once the CUgraphExec is made from it
 	if err := d.call(cuStreamEndCapture, s.res.handle, uintptr(unsafe.Pointer(&captured))); err != nil {
 		return nil, err
 	}

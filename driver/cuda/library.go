@@ -99,24 +99,24 @@ type finder struct {
 	symbol func(handle uintptr, name string) (address uintptr, err error)
 }
 
-// find returns the first libcuda that starts. If none does, the error is the first refusal by a
-// driver, else a *LibraryError. On WSL a distribution's own driver can refuse for lack of a
-// device, while the driver of Windows works.
+// find returns the first libcuda that loads and initializes. On WSL a distribution's own driver
+// can fail to initialize for lack of a device, while the driver of Windows works. If no libcuda
+// initializes, the error is that of the first one that loaded. If none loaded, it is a *LibraryError.
 func (f finder) find() (*library, error) {
 	var tried []string
-	var refusal error
+	var initErr error // of the first library that loaded
 	for _, path := range f.paths() {
 		l, err := f.load(path)
 		if err == nil {
 			return l, nil
 		}
-		if refusal == nil && !errors.Is(err, driver.ErrNoDriver) {
-			refusal = err
+		if initErr == nil && !errors.Is(err, driver.ErrNoDriver) {
+			initErr = err
 		}
 		tried = append(tried, attempt(path, err))
 	}
-	if refusal != nil {
-		return nil, refusal
+	if initErr != nil {
+		return nil, initErr
 	}
 	return nil, &LibraryError{driver.ErrNoDriver, tried}
 }

@@ -106,7 +106,7 @@ type function struct {
 	name       string
 	maxThreads int           // per CTA
 	params     int           // bytes of parameters; -1 if the driver does not report it
-	shared     atomic.Uint32 // bytes of dynamic shared memory that a launch may use now
+	shared     atomic.Uint32 // limit of dynamic shared memory per launch, in bytes; allowShared raises it
 	raising    sync.Mutex    // held while shared is raised
 }
 

@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// class is the type of a resource. A device frees its resources in the order of the constants: users
-// before what they use.
+// class is the type of a resource. A device frees its resources in the order of the constants: a
+// graph before the modules that it launches, for example.
 type class int
 
 const (
@@ -43,13 +43,13 @@ type resource struct {
 // create calls a function whose first argument receives the handle, in a locked section.
 //
 //go:uintptrescapes
-func (d *Device) create(is class, e entry, args ...uintptr) (*resource, error) {
+func (d *Device) create(of class, e entry, args ...uintptr) (*resource, error) {
 	s, err := d.enter()
 	if err != nil {
 		return nil, err
 	}
 	defer d.leave(s)
-	r := &resource{dev: d, class: is} // on the heap, so &r.handle does not move
+	r := &resource{dev: d, class: of} // on the heap, so &r.handle does not move
 	all := append([]uintptr{uintptr(unsafe.Pointer(&r.handle))}, args...)
 	if err := d.check(e, d.lib.call(e, all...), ""); err != nil {
 		return nil, err

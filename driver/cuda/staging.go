@@ -127,6 +127,8 @@ func (s *stream) queueRead(sc *scratch, offset int, src driver.Address, total in
 	return s.inSection(sc, cuEventRecord, slot.copied.res.handle, s.res.handle)
 }
 
+// inSection makes one call within a locked section, without allocating. The arguments must not
+// contain pointers, see scratch.call.
 func (s *stream) inSection(sc *scratch, e entry, args ...uintptr) error {
 	return s.res.dev.check(e, sc.call(s.res.dev.lib, e, args...), "")
 }

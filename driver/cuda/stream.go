@@ -11,7 +11,7 @@ import (
 type stream struct {
 	res       *resource
 	capturing atomic.Bool
-	forbidden atomic.Bool // the current capture was given a call that cannot be captured
+	forbidden atomic.Bool // a call that cannot be captured was made during the current capture
 
 	mu      sync.Mutex // guards staging
 	staging *staging   // nil before the first Write or Read
@@ -39,8 +39,8 @@ func (s *stream) Close() error {
 	return s.res.close()
 }
 
-// uncaptured returns an error if the stream is closed. During a capture it returns an error and fails
-// the capture.
+// uncaptured checks a call that cannot be captured. If the stream is closed, it returns an error.
+// During a capture it returns an error and makes the capture fail.
 func (s *stream) uncaptured(op string) error {
 	if err := s.res.use(op); err != nil {
 		return err
