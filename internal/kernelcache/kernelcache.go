@@ -17,7 +17,7 @@ import (
 type Cache struct {
 	device driver.Device
 	target ptx.Target
-	shared int // see PreferShared; 0: the device's default
+	shared int // carve-out in percent, see PreferShared; 0: the device's default
 	mu     sync.Mutex
 	loaded map[string]entry // by kernel name
 }
@@ -39,8 +39,8 @@ func New(device driver.Device) *Cache {
 // that is loaded afterwards.
 func (c *Cache) PreferShared(percent int) { c.shared = percent }
 
-// Target returns the lowest target that a device needs for kernels in general: sm_90 if the
-// device supports programmatic dependent launch, else the zero Target. [ptx.Target.For] adds
+// Target returns the target that all kernels of a device have at least: sm_90 if the device
+// supports programmatic dependent launch, else the zero Target. [ptx.Target.For] raises it to
 // what a kernel needs.
 func Target(p driver.Properties) ptx.Target {
 	const sm, version = 90, 78
@@ -50,8 +50,8 @@ func Target(p driver.Properties) ptx.Target {
 	return ptx.Target{}
 }
 
-// MaxTarget returns the highest target that a device accepts, including the features of its
-// architecture alone.
+// MaxTarget returns the highest target that a device accepts, including architecture-specific
+// features such as those of sm_90a.
 func MaxTarget(p driver.Properties) ptx.Target {
 	return ptx.Target{Version: p.PTXVersion, SM: p.ComputeCapability, Arch: true}
 }
