@@ -260,7 +260,7 @@ func refTrace(t testing.TB, m *model.Model, n ref.Numerics, tokens []int, follow
 		t.Fatal(err)
 	}
 	teacherForced(t, e, tokens)
-	trace.Store(n.KV.Format(quant.F32), "key", "value")
+	trace.Round(n.KV.Format(quant.F32), "key", "value")
 	return trace
 }
 

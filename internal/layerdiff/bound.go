@@ -21,8 +21,9 @@ const floatBound = 1e-5
 
 // limits are the tolerances that a format implies.
 //
-// spacing is the largest relative distance of neighboring numbers. Values that differ in
-// float32 by little can round to different neighbors, and then differ by one spacing.
+// spacing is the largest relative distance between neighboring numbers of the format. Two
+// values that are nearly equal in float32 can round to different neighbors, and then differ
+// by one spacing.
 //
 // meanKL and maxKL, in nats, limit the divergence of the predictions. It grows with the
 // square of the error: the spacing of BF16 is 8 times that of F16, so its limits are 64
@@ -78,16 +79,19 @@ func (n Numerics) Rounds() bool { return n.limits().spacing > 0 }
 // 2 leaves a margin.
 const inputFactor = 2
 
-// bound returns the tolerance of an operation, as relative L2 of a row. It is Float plus:
+// bound returns the tolerance of an operation, as relative L2 of a row.
 //
-//	embed; with Followed also logits   0
-//	query, attention, layer            spacing of the input format
-//	key, value                         larger spacing of both formats
-//	else, with a 16-bit cache only     max(spacing, effect)
-//	else, with 16-bit inputs           max(spacing, inputFactor × effect)
+// If both engines compute the operation from the same inputs, only its own rounding counts.
+// The tolerance is Float plus ownSpacing. The inputs are the same for embed, for the query,
+// key and value of layer 0, and with Followed for all operations.
 //
-// Rows 2 and 3 are for the projections of layer 0, and with Followed for all layers. The
-// effect is measured and not derived from the spacing, because attention can amplify an
+// Otherwise earlier rounding counts too. With effect limited to maxEffect, the tolerance is
+// Float plus:
+//
+//	16-bit cache only   max(spacing, effect)
+//	16-bit inputs       max(spacing, inputFactor × effect)
+//
+// The effect is measured and not derived from the spacing, because attention can amplify an
 // error of the keys.
 func (n Numerics) bound(o Op, effect float64) float64 {
 	float := cmp.Or(n.Float, floatBound)
@@ -101,7 +105,8 @@ func (n Numerics) bound(o Op, effect float64) float64 {
 	return float + math.Max(n.limits().spacing, math.Min(effect, maxEffect))
 }
 
-// ownSpacing returns the spacing of the format that the operation itself rounds to.
+// ownSpacing returns the spacing of the format that the operation itself rounds to: 0 for
+// embed and logits, the coarser format for keys and values, else the input format.
 func (n Numerics) ownSpacing(op string) float64 {
 	switch op {
 	case "embed", "logits":

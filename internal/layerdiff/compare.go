@@ -49,8 +49,9 @@ func (d *Mismatch) String() string {
 
 // Logits is the difference in the predictions. Divergences are in nats.
 //
-// The top token of a position is compared only if its margin is more than twice the
-// tolerance of a logit; smaller margins do not decide.
+// The top token of a position is compared only if its margin over the second is more than
+// twice the tolerance of a logit. With a smaller margin, errors within tolerance can change
+// the top token.
 type Logits struct {
 	Positions        int
 	MeanKL, MaxKL    float64 // Kullback-Leibler divergence of got from want
@@ -62,7 +63,7 @@ type Logits struct {
 	DisagreePosition int     // the first of those
 }
 
-// Undecided returns the share of positions whose top tokens are not compared.
+// Undecided returns the fraction of positions whose top tokens are not compared.
 func (l *Logits) Undecided() float64 { return 1 - float64(l.Decided)/float64(l.Positions) }
 
 // Compare compares got with want. Both engines round to the formats of n. effects comes
@@ -145,12 +146,12 @@ func compareRow(want, got []float64, bound float64) *Mismatch {
 	for i, w := range want {
 		off := difference(w, got[i])
 		limit := elementBound(w, rms, bound)
-		share := 0.0
+		ratio := 0.0
 		if off > 0 {
-			share = off / limit
+			ratio = off / limit
 		}
-		if !(share <= worst) {
-			worst = share
+		if !(ratio <= worst) {
+			worst = ratio
 			d.Element, d.Got, d.Want, d.Error, d.Bound = i, got[i], w, off, limit
 		}
 	}

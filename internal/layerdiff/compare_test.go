@@ -230,7 +230,7 @@ func TestFollow(t *testing.T) {
 
 func TestEffects(t *testing.T) {
 	exact, rounded := made(0), made(0)
-	rounded.Store(quant.BF16, "key")
+	rounded.Round(quant.BF16, "key")
 	*at(rounded, 1, "value", 2, 0) = math.Inf(1)
 	effects, err := Effects(exact, rounded)
 	if err != nil {

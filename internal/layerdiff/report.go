@@ -88,7 +88,7 @@ func (r *Report) Verdict() string {
 	return text
 }
 
-// nearest returns the result whose error is the largest share of its tolerance.
+// nearest returns the result with the largest ratio of error to tolerance.
 func (r *Report) nearest() (near Result, ok bool) {
 	for _, res := range r.Ops {
 		if !ok || res.Error/res.Bound > near.Error/near.Bound {
@@ -98,7 +98,7 @@ func (r *Report) nearest() (near Result, ok bool) {
 	return near, ok
 }
 
-// lines describes the predictions.
+// lines describes the difference in the predictions for the report; nil without logits.
 func (l *Logits) lines() []string {
 	if l == nil {
 		return nil

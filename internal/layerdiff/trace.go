@@ -44,7 +44,7 @@ func NewTrace() *Trace { return &Trace{rows: map[Op]map[int][]float64{}} }
 // Add copies values [rows, width]. The first row is at position.
 // Its signature is that of a float64 tap.
 func (t *Trace) Add(layer int, op string, position, width int, values []float64) {
-	t.own(layer, op, position, width, slices.Clone(values))
+	t.put(layer, op, position, width, slices.Clone(values))
 }
 
 // AddFloats is Add for a float32 tap.
@@ -53,7 +53,7 @@ func (t *Trace) AddFloats(layer int, op string, position, width int, values []fl
 	for i, v := range values {
 		converted[i] = float64(v)
 	}
-	t.own(layer, op, position, width, converted)
+	t.put(layer, op, position, width, converted)
 }
 
 // Follow returns a tap that records values and then overwrites them with those of other,
@@ -68,7 +68,8 @@ func (t *Trace) Follow(other *Trace) func(layer int, op string, position, width 
 	}
 }
 
-func (t *Trace) own(layer int, op string, position, width int, values []float64) {
+// put is Add without a copy: the trace owns values afterwards.
+func (t *Trace) put(layer int, op string, position, width int, values []float64) {
 	if width <= 0 || len(values)%width != 0 {
 		panic(fmt.Sprintf("layerdiff: %d values in rows of %d", len(values), width))
 	}
@@ -82,22 +83,22 @@ func (t *Trace) own(layer int, op string, position, width int, values []float64)
 	}
 }
 
-// Store rounds the values of the named operations to F32, F16 or BF16, as the KV cache
-// does with keys and values.
-func (t *Trace) Store(f quant.Format, names ...string) {
+// Round rounds the values of the named operations to F32, F16 or BF16, as the KV cache
+// rounds keys and values.
+func (t *Trace) Round(f quant.Format, names ...string) {
 	for o, rows := range t.rows {
 		if !slices.Contains(names, o.Name) {
 			continue
 		}
 		for _, row := range rows {
 			for i, v := range row {
-				row[i] = stored(f, v)
+				row[i] = rounded(f, v)
 			}
 		}
 	}
 }
 
-func stored(f quant.Format, x float64) float64 {
+func rounded(f quant.Format, x float64) float64 {
 	switch y := float32(x); f {
 	case quant.F32:
 		return float64(y)

@@ -47,12 +47,12 @@ func (c *diffCmd) Run(e *env) error {
 		return err
 	}
 	defer m.Close()
-	of := m
+	refModel := m
 	if c.Reference != "" {
-		if of, err = c.reference(m); err != nil {
+		if refModel, err = c.reference(m); err != nil {
 			return fmt.Errorf("--reference: %w", err)
 		}
-		defer of.Close()
+		defer refModel.Close()
 	}
 	tokens, err := c.tokens(m)
 	if err != nil {
@@ -65,7 +65,7 @@ func (c *diffCmd) Run(e *env) error {
 	s := layerdiff.Subject{
 		Model: c.name(), Reference: string(c.Reference), Device: dev.Properties().Name, KV: c.KV.String(), Prefill: c.Prefill, Tokens: len(tokens),
 	}
-	report, err := c.compare(e, m, of, dev, tokens)
+	report, err := c.compare(e, m, refModel, dev, tokens)
 	if err = errors.Join(err, dev.Close()); err != nil {
 		return err
 	}
@@ -107,14 +107,14 @@ func (c *diffCmd) check() error {
 
 // reference opens the model of --reference, which must have the shape of m.
 func (c *diffCmd) reference(m *model.Model) (*model.Model, error) {
-	of, err := model.Open(string(c.Reference))
+	other, err := model.Open(string(c.Reference))
 	if err != nil {
 		return nil, err
 	}
-	if err := sameShape(m.Config, of.Config); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", c.Reference, err), of.Close())
+	if err := sameShape(m.Config, other.Config); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", c.Reference, err), other.Close())
 	}
-	return of, nil
+	return other, nil
 }
 
 // tokens returns the tokens of the flags, or the default ones.
@@ -196,14 +196,14 @@ func (c *diffCmd) show(e *env, r *layerdiff.Report, s layerdiff.Subject) error {
 	return writeFile(string(c.JSON), text)
 }
 
-// compare runs both engines.
-func (c *diffCmd) compare(e *env, m, of *model.Model, dev driver.Device, tokens []int) (*layerdiff.Report, error) {
+// compare runs the accelerator on m and the reference on refModel, and compares the traces.
+func (c *diffCmd) compare(e *env, m, refModel *model.Model, dev driver.Device, tokens []int) (*layerdiff.Report, error) {
 	got, err := c.onDevice(e, m, dev, tokens)
 	if err != nil {
 		return nil, fmt.Errorf("--device %s: %s: %w", c.Device, c.name(), err)
 	}
 	n := c.numerics(m)
-	want, effects, err := c.onCPU(e, of, n, tokens)
+	want, effects, err := c.onCPU(e, refModel, n, tokens)
 	if err != nil {
 		return nil, fmt.Errorf("%s: the reference: %w", cmp.Or(string(c.Reference), c.name()), err)
 	}
@@ -227,7 +227,8 @@ func (c *diffCmd) numerics(m *model.Model) layerdiff.Numerics {
 	return n
 }
 
-// onCPU traces the reference with the roundings of n, and measures their effects.
+// onCPU traces the reference, rounded to the formats of n. It also measures the effect of
+// that rounding on each operation; nil if n rounds nothing.
 func (c *diffCmd) onCPU(e *env, m *model.Model, n layerdiff.Numerics, tokens []int) (*layerdiff.Trace, map[layerdiff.Op]float64, error) {
 	numerics := ref.Numerics{KV: c.KV}
 	if n.Input != quant.F32 {
@@ -241,7 +242,7 @@ func (c *diffCmd) onCPU(e *env, m *model.Model, n layerdiff.Numerics, tokens []i
 	if err != nil {
 		return nil, nil, err
 	}
-	want.Store(n.KV, "key", "value") // the device's tap shows them as stored
+	want.Round(n.KV, "key", "value") // the device's tap reads them from the cache
 	if !n.Rounds() {
 		return want, nil, nil
 	}
