@@ -42,7 +42,7 @@ type Options struct {
 	Show func(Result) // receives each result at once; may be nil
 
 	// Warm, if not nil, prepares the engine for decoding steps of the given numbers of
-	// sequences, with up to positions positions each.
+	// sequences. positions is the maximum length of a sequence.
 	Warm func(ctx context.Context, positions int, sequences ...int) error
 
 	now func() time.Time
@@ -115,8 +115,8 @@ type Result struct {
 	Each          []Repeat `json:"by_repeat,omitempty"` // in the order of measurement
 }
 
-// cases returns the cases in the order of measurement. Prefill comes first, as its rate
-// tells how long it takes to fill a cache.
+// cases returns the cases in the order of measurement. Prefill comes first: skipReason uses
+// its rate to estimate how long it takes to fill a cache.
 func (o *Options) cases() []Case {
 	var list []Case
 	for _, g := range []struct {
@@ -135,19 +135,19 @@ func (o *Options) cases() []Case {
 	return list
 }
 
-// Pages returns the largest number of cache pages, of positions positions each, that a
-// case needs. It ignores cases that exceed the context.
-func (o Options) Pages(context, positions int) (most int) {
+// Pages returns the largest number of cache pages that a case needs, with pageTokens
+// positions per page. It ignores cases that exceed the context.
+func (o Options) Pages(context, pageTokens int) (most int) {
 	o = o.withDefaults()
 	for _, c := range o.cases() {
 		if o.need(c) <= context {
-			most = max(most, c.Sequences*((o.capacity(c, context)+positions-1)/positions))
+			most = max(most, c.Sequences*((o.capacity(c, context)+pageTokens-1)/pageTokens))
 		}
 	}
 	return most
 }
 
-// need returns the positions per sequence that a case needs at least.
+// need returns the minimum number of positions per sequence for a case.
 func (o *Options) need(c Case) int {
 	if c.Kind == Prefill {
 		return c.Prompt
@@ -155,7 +155,7 @@ func (o *Options) need(c Case) int {
 	return c.fill() + c.untimed() + 1
 }
 
-// capacity returns the positions per sequence that a case uses at most.
+// capacity returns the maximum number of positions per sequence that a case uses.
 func (o *Options) capacity(c Case, context int) int {
 	if c.Kind == Prefill {
 		return c.Prompt

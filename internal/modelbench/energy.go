@@ -16,25 +16,25 @@ type Meter interface {
 type Energy struct {
 	Source  string  `json:"source,omitempty"`
 	Tick    float64 `json:"tick_seconds,omitempty"`  // between two updates of the counter
-	Least   float64 `json:"least_seconds,omitempty"` // shortest duration of a measurement
+	Least   float64 `json:"least_seconds,omitempty"` // minimum duration of a measurement
 	Unknown string  `json:"unknown,omitempty"`       // why there is no measurement
 }
 
 // EnergyBy describes a meter.
 func EnergyBy(m Meter) *Energy {
-	return &Energy{Source: m.Source(), Tick: m.Tick().Seconds(), Least: leastOf(m).Seconds()}
+	return &Energy{Source: m.Source(), Tick: m.Tick().Seconds(), Least: minDuration(m).Seconds()}
 }
 
 // The counter is up to one tick old when it is read. If the device is equally busy before
 // and between two readings, the error is at most the energy of one tick: 10% after ten
-// ticks. The power sensors sample every 20 to 100 ms; leastTime covers several samples.
+// ticks. The power sensors sample every 20 to 100 ms; minTime covers several samples.
 const (
-	leastTicks = 10
-	leastTime  = 500 * time.Millisecond
+	minTicks = 10
+	minTime  = 500 * time.Millisecond
 )
 
-// leastOf returns the shortest duration of a measurement with m.
-func leastOf(m Meter) time.Duration { return max(leastTicks*m.Tick(), leastTime) }
+// minDuration returns the minimum duration of a measurement with m.
+func minDuration(m Meter) time.Duration { return max(minTicks*m.Tick(), minTime) }
 
 // energyRun is a running energy measurement.
 type energyRun struct {
@@ -68,17 +68,18 @@ func (s *energyRun) needsMore(now time.Time) bool {
 	if s.b.o.Meter == nil || s.err != nil {
 		return false
 	}
-	least, gone := leastOf(s.b.o.Meter), now.Sub(s.begin)
-	return gone < least && least <= s.b.o.Budget
+	least, elapsed := minDuration(s.b.o.Meter), now.Sub(s.begin)
+	return elapsed < least && least <= s.b.o.Budget
 }
 
-// stop returns the energy of runs repeats.
+// stop ends the measurement and returns the energy. runs is the number of repeats since
+// startEnergy, timed and untimed.
 func (s *energyRun) stop(runs int) energyUse {
 	m := s.b.o.Meter
 	if m == nil {
 		return energyUse{}
 	}
-	gone := s.b.o.now().Sub(s.begin)
+	elapsed := s.b.o.now().Sub(s.begin)
 	after, err := s.before, s.err
 	if err == nil {
 		after, err = m.Joules()
@@ -86,15 +87,15 @@ func (s *energyRun) stop(runs int) energyUse {
 	switch {
 	case err != nil:
 		return energyUse{unknown: err.Error()}
-	case gone < leastOf(m):
-		return energyUse{unknown: fmt.Sprintf("it takes %v of repeats; the budget is %v", leastOf(m), s.b.o.Budget)}
+	case elapsed < minDuration(m):
+		return energyUse{unknown: fmt.Sprintf("it takes %v of repeats; the budget is %v", minDuration(m), s.b.o.Budget)}
 	case after <= s.before:
 		return energyUse{unknown: fmt.Sprintf("the counter went from %g J to %g J", s.before, after)}
 	}
-	return energyUse{joules: after - s.before, seconds: gone.Seconds(), runs: runs}
+	return energyUse{joules: after - s.before, seconds: elapsed.Seconds(), runs: runs}
 }
 
-// setEnergy records the energy of repeats of tokens tokens each.
+// setEnergy sets the energy per token. tokens is the number of tokens per repeat.
 func (r *Result) setEnergy(e energyUse, tokens float64) {
 	r.EnergyUnknown = e.unknown
 	if e.runs == 0 {

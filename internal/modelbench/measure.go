@@ -17,7 +17,7 @@ type bench struct {
 	o      *Options
 	work   Work
 	random *rand.Rand
-	rate   float64 // prefill rate in tokens/s of the last such case; 0: unknown
+	rate   float64 // tokens/s of the last Prefill case; 0: unknown
 }
 
 // measure measures or skips a case.
@@ -81,9 +81,9 @@ func (b *bench) skipReason(c Case) string {
 		}
 	}
 	if b.rate > 0 {
-		before := float64(max(c.fill(), c.Prompt)*c.Sequences) / b.rate
-		if before > maxPreparation*b.o.Budget.Seconds() {
-			return fmt.Sprintf("the first pass would take about %.0f s", before)
+		seconds := float64(max(c.fill(), c.Prompt)*c.Sequences) / b.rate // to fill the cache
+		if seconds > maxPreparation*b.o.Budget.Seconds() {
+			return fmt.Sprintf("the first pass would take about %.0f s", seconds)
 		}
 	}
 	return ""
@@ -106,8 +106,8 @@ func (b *bench) passes(ctx context.Context, g *group) (int, error) {
 		}
 		each = max(time.Duration(took.Seconds*float64(time.Second)), 1)
 	}
-	share := b.o.Budget / time.Duration(b.o.Repeats+1)
-	return int(min(max(1, share/each), time.Duration(room))), nil
+	perRepeat := b.o.Budget / time.Duration(b.o.Repeats+1) // one is the warm-up
+	return int(min(max(1, perRepeat/each), time.Duration(room))), nil
 }
 
 // repeat runs the passes several times from the same state, after a warm-up. It returns
@@ -146,7 +146,8 @@ func (c Case) untimed() int {
 	return 2
 }
 
-// once rewinds to the filled cache, runs the untimed passes, and times passes more.
+// once runs one repeat: it truncates the cache to its filled positions, runs the untimed
+// passes, and then runs and times the given number of passes.
 func (b *bench) once(ctx context.Context, g *group, passes int) (r Repeat, err error) {
 	if err := g.rewind(); err != nil {
 		return r, err
@@ -227,7 +228,8 @@ func (g *group) rewind() error {
 	return nil
 }
 
-// run decodes n passes of all sessions concurrently. The first error cancels the others.
+// run runs n forward passes of every session, all sessions concurrently. The first error
+// cancels the others.
 func (g *group) run(ctx context.Context, n int) error {
 	if len(g.sessions) == 1 {
 		return g.steps(ctx, 0, n)

@@ -21,8 +21,8 @@ type Counts struct {
 	StepTokens int `json:"step_tokens"` // tokens of those steps
 	Chunks     int `json:"chunks"`      // prompt chunks
 	// AsyncSteps counts the steps that were queued before they were requested, and
-	// AsyncDiscarded the queued steps that were discarded. The step after the last one of
-	// a run is discarded by the next run and counts there.
+	// AsyncDiscarded those that were discarded. After the last step of a run the engine
+	// queues one more. The next run discards it and counts it.
 	AsyncSteps     int `json:"async_steps"`
 	AsyncDiscarded int `json:"async_discarded"`
 	Captures       int `json:"captures"` // captured graphs

@@ -61,12 +61,13 @@ func (w *Work) floats(x []float32) { w.bytes += float64(4 * len(x)) }
 
 func size(m model.Matrix) float64 { return float64(m.Rows) * float64(m.Cols) }
 
-// Bytes returns the bytes of weights that a pass over tokens tokens reads. The number of
-// different experts is its expectation if all experts are equally likely.
+// Bytes returns the bytes of weights that a forward pass over that many tokens reads. If
+// the model has experts, it is the expected number for equally likely experts.
 func (w Work) Bytes(tokens int) float64 {
 	return w.bytes + w.expertBytes*w.distinct(tokens)
 }
 
+// distinct returns the expected number of different experts per layer that the tokens use.
 func (w Work) distinct(tokens int) float64 {
 	if w.experts == 0 {
 		return 0
@@ -75,13 +76,13 @@ func (w Work) distinct(tokens int) float64 {
 	return n * (1 - math.Pow(1-float64(w.used)/n, float64(tokens)))
 }
 
-// FLOP returns the floating-point operations of a pass over tokens tokens that computes
-// logits for the last logits of them.
-func (w Work) FLOP(tokens, logits int) float64 {
-	return 2 * (float64(tokens)*(w.params+float64(w.used)*w.expertParams) + float64(logits)*w.output)
+// FLOP returns the floating-point operations of a forward pass over that many tokens, which
+// computes the logits of logitRows of them.
+func (w Work) FLOP(tokens, logitRows int) float64 {
+	return 2 * (float64(tokens)*(w.params+float64(w.used)*w.expertParams) + float64(logitRows)*w.output)
 }
 
-// judge sets the limit and the share of r.
+// judge sets Limit and Share.
 func (r *Result) judge(lim *kernelbench.Limits) {
 	if lim == nil || lim.Read() <= 0 || lim.Matrix <= 0 {
 		return
