@@ -82,18 +82,18 @@ type Report struct {
 	Results []Result `json:"results"`
 }
 
-// Run measures the limits and then every case whose "kernel shape" matches only; nil
+// Run measures the limits and then every case whose "kernel shape" matches pattern; nil
 // matches all. A case that fails has its error in its result. show, if not nil, receives
 // each result at once.
-func Run(ctx context.Context, dev driver.Device, cases []Case, only *regexp.Regexp, show func(Result)) (Report, error) {
-	return run(ctx, dev, choose(cases, only), full, show)
+func Run(ctx context.Context, dev driver.Device, cases []Case, pattern *regexp.Regexp, show func(Result)) (Report, error) {
+	return run(ctx, dev, choose(cases, pattern), full, show)
 }
 
-// choose returns the cases that match only.
-func choose(cases []Case, only *regexp.Regexp) []Case {
+// choose returns the cases whose name matches pattern; nil matches all.
+func choose(cases []Case, pattern *regexp.Regexp) []Case {
 	var list []Case
 	for _, c := range cases {
-		if only == nil || only.MatchString(c.name()) {
+		if pattern == nil || pattern.MatchString(c.name()) {
 			list = append(list, c)
 		}
 	}
@@ -140,7 +140,7 @@ func measure(dev driver.Device, lib *library, c Case, lim Limits, e effort) Resu
 	return res
 }
 
-// judge sets the rate and the share of the limit.
+// judge sets Rate, Unit and Share.
 func (r *Result) judge(lim Limits) {
 	work, limit := r.Bytes, lim.Read()
 	r.Unit = "B/s"

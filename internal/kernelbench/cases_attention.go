@@ -10,9 +10,9 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// pagesOf returns the number of pages of a sequence, and the page count of an engine's graph
-// for it: the next power of two.
-func pagesOf(length int) (pages, most int) {
+// pagesOf returns the number of pages of a sequence. tablePages is the length of its page
+// table: the next power of two, as in an engine's graph.
+func pagesOf(length int) (pages, tablePages int) {
 	pages = (length + attention.PageTokens - 1) / attention.PageTokens
 	return pages, 1 << bits.Len(uint(pages-1))
 }
@@ -20,18 +20,18 @@ func pagesOf(length int) (pages, most int) {
 // cache returns a paged KV cache of one layer with random values, for sequences of equal
 // length with pages in random order.
 func (r *Runner) cache(h heads, sequences, length int, f quant.Format) attention.PagedKV {
-	pages, most := pagesOf(length)
+	pages, tablePages := pagesOf(length)
 	values := sequences * pages * attention.PageTokens * h.kv * h.dim
-	table, lengths := make([]uint32, sequences*most), make([]uint32, sequences)
+	table, lengths := make([]uint32, sequences*tablePages), make([]uint32, sequences)
 	for i, page := range r.rng.Perm(sequences * pages) {
-		table[i/pages*most+i%pages] = uint32(page)
+		table[i/pages*tablePages+i%pages] = uint32(page)
 	}
 	for i := range lengths {
 		lengths[i] = uint32(length)
 	}
 	return attention.PagedKV{
 		K: r.Normal(f, values), V: r.Normal(f, values), Table: r.U32s(table...), Lengths: r.U32s(lengths...),
-		KVHeads: h.kv, MaxPages: most,
+		KVHeads: h.kv, MaxPages: tablePages,
 	}
 }
 
@@ -77,12 +77,12 @@ func (d decodeShape) attention(r *Runner, s kernel.Typed[attention.DecodeArgs], 
 // combineCase merges the results of attention, one per page.
 func (d decodeShape) combineCase() Case {
 	s, before := attention.Combine(d.dim), attention.Decode(attention.Shape{KV: d.cache, HeadDim: d.dim})
-	pages, most := pagesOf(d.length)
+	pages, tablePages := pagesOf(d.length)
 	width := d.q * d.dim
 	return Case{
 		Spec: s, Shape: d.String() + " " + d.cache.String(), Bytes: float64(attention.ScratchBytes(d.dim, d.sequences, d.q, pages)) + 4*float64(d.sequences*width),
 		Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
-			scratch := r.Zeros(attention.ScratchBytes(d.dim, d.sequences, d.q, most))
+			scratch := r.Zeros(attention.ScratchBytes(d.dim, d.sequences, d.q, tablePages))
 			kv := r.cache(d.heads, d.sequences, d.length, d.cache)
 			r.Run(before, func(k *ptx.Kernel) (ptx.Launch, error) {
 				return before.Launch(k, attention.DecodeArgs{
@@ -92,13 +92,13 @@ func (d decodeShape) combineCase() Case {
 			})
 			return s.Launch(k, attention.CombineArgs{
 				Scratch: scratch, Lengths: kv.Lengths, Out: r.Out(quant.F32, d.sequences*width),
-				Sequences: d.sequences, Heads: d.q, OutStride: width, MaxPages: most,
+				Sequences: d.sequences, Heads: d.q, OutStride: width, MaxPages: tablePages,
 			})
 		},
 	}
 }
 
-// flashShape is queries new positions per sequence, with length positions in total.
+// flashShape is a prefill of the last queries positions of each sequence of length positions.
 type flashShape struct {
 	heads
 	sequences, queries, length int

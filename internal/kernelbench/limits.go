@@ -68,9 +68,9 @@ func (r *Runner) halfOfMemory() int64 {
 	return free / 2 &^ (1<<20 - 1)
 }
 
-func (r *Runner) matrixRate(sms, rounds int, out uint64) (float64, error) {
+func (r *Runner) matrixRate(sms, iterations int, out uint64) (float64, error) {
 	s := peak.MMA()
-	args := peak.MMAArgs{Out: out, Iterations: rounds, CTAs: 2 * sms}
+	args := peak.MMAArgs{Out: out, Iterations: iterations, CTAs: 2 * sms}
 	l, err := r.launchOf(s, func(k *ptx.Kernel) (ptx.Launch, error) { return s.Launch(k, args) })
 	return r.rate(l, args.FLOP(), err)
 }
@@ -84,7 +84,7 @@ func (r *Runner) launchOf(s kernel.Spec, launch func(*ptx.Kernel) (ptx.Launch, e
 	return r.lib.launch(launch(k))
 }
 
-// rate returns work divided by the median time of single launches.
+// rate returns work divided by the median time of single launches, or err if it is not nil.
 func (r *Runner) rate(l driver.Launch, work float64, err error) (float64, error) {
 	if err != nil {
 		return 0, err

@@ -93,8 +93,9 @@ func (r *Runner) launches(c Case, n int) ([]driver.Launch, error) {
 	return list, nil
 }
 
-// distinct returns how many working sets of the given size do not fit into the L2 cache:
-// four times its size in total, at most 64. A set of 16 times its size is enough alone.
+// distinct returns how many copies of a case's memory to use in turn, so that the L2 cache
+// never holds the copy that is read next. They take four times the size of the cache, in 2
+// to 64 copies. If one copy takes 16 times the size of the cache, one is enough.
 func (r *Runner) distinct(bytes int64) int {
 	l2 := int64(max(r.dev.Properties().L2, 1<<20))
 	if bytes >= 16*l2 {
@@ -111,10 +112,10 @@ func (r *Runner) Run(s kernel.Spec, launch func(k *ptx.Kernel) (ptx.Launch, erro
 	}
 }
 
-// Once returns a buffer that all launches of the case share.
-func (r *Runner) Once(name string, make func() uint64) uint64 {
+// Once returns a buffer that all launches of the case share. Its first call allocates it.
+func (r *Runner) Once(name string, alloc func() uint64) uint64 {
 	if _, ok := r.common[name]; !ok {
-		r.common[name] = make()
+		r.common[name] = alloc()
 	}
 	return r.common[name]
 }

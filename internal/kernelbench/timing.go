@@ -14,7 +14,7 @@ import (
 type effort struct {
 	readBytes        int64         // read by the bandwidth kernels, many times the L2 cache
 	matrixIterations int           // iterations of the tensor core kernel
-	graph            time.Duration // shortest time of a graph, so that its start is negligible
+	graph            time.Duration // minimum run time of a graph, so that starting it takes negligible time
 	total            time.Duration // approximate time of all repeats of a graph
 }
 
@@ -38,17 +38,17 @@ func timeCase(dev driver.Device, lib *library, c Case, e effort) ([]float64, err
 	if err != nil {
 		return nil, err
 	}
-	pass := func() error { return r.stream.Launch(distinct...) }
-	if err := pass(); err != nil { // warms up: loads code and raises the clocks
+	launchAll := func() error { return r.stream.Launch(distinct...) }
+	if err := launchAll(); err != nil { // warms up: loads code and raises the clocks
 		return nil, err
 	}
-	once, err := r.time(pass)
+	once, err := r.time(launchAll)
 	if err != nil {
 		return nil, err
 	}
 	n := len(distinct)
-	passes := max(1, min(int(e.graph/max(once, 1))+1, maxGraphLaunches/n))
-	return r.timeGraph(slices.Repeat(distinct, passes), int(e.total/max(once*time.Duration(passes), 1)))
+	perGraph := max(1, min(int(e.graph/max(once, 1))+1, maxGraphLaunches/n)) // how often a graph launches all
+	return r.timeGraph(slices.Repeat(distinct, perGraph), int(e.total/max(once*time.Duration(perGraph), 1)))
 }
 
 // timeGraph captures the launches in a graph and runs it repeats times, within minRepeats
@@ -79,7 +79,7 @@ func (r *Runner) timeGraph(list []driver.Launch, repeats int) ([]float64, error)
 // median returns the median of sorted values, the lower one of an even number.
 func median(sorted []float64) float64 { return stat.Quantile(0.5, stat.Empirical, sorted, nil) }
 
-// time measures, by events, the stream's time for the operations that work queues.
+// time returns the device time of the operations that work queues, between two events.
 func (r *Runner) time(work func() error) (time.Duration, error) {
 	if err := r.stream.Record(r.begin); err != nil {
 		return 0, err
