@@ -323,13 +323,13 @@ var openMeter = func(dev driver.Device) (meter, error) {
 	return m, nil
 }
 
-// startMeter opens the energy counter. If there is none, it says why, once; everything
-// else is measured nevertheless.
+// startMeter opens the energy counter. If there is none, it prints why, and the benchmark
+// runs without energy.
 func (e *env) startMeter(dev driver.Device) (meter, *modelbench.Energy) {
 	m, err := openMeter(dev)
 	if err != nil {
 		e.note("energy is unknown: %s%s", oneLine(err), e.hint(err))
-		e.places(err)
+		e.noteTried(err)
 		return nil, &modelbench.Energy{Unknown: err.Error()}
 	}
 	return m, modelbench.EnergyBy(m)

@@ -65,7 +65,7 @@ func (e *env) noteDevice(c *lockstep.Model) {
 	}
 	if _, err := c.Device(); e.verbose || !errors.Is(err, driver.ErrNoDriver) {
 		e.note("device: cpu, GPU not used: %s", oneLine(err))
-		e.places(err)
+		e.noteTried(err)
 	}
 }
 
@@ -83,13 +83,13 @@ func (e *env) hint(err error) string {
 	return " (-v lists them)"
 }
 
-// places lists, with --verbose, where a missing driver library was searched.
-func (e *env) places(err error) {
+// noteTried lists, with --verbose, the paths where a missing driver library was searched.
+func (e *env) noteTried(err error) {
 	var missing *cuda.LibraryError
 	if !e.verbose || !errors.As(err, &missing) {
 		return
 	}
-	for _, place := range missing.Tried {
-		e.note("  %s", oneLine(errors.New(place)))
+	for _, tried := range missing.Tried {
+		e.note("  %s", oneLine(errors.New(tried)))
 	}
 }

@@ -55,9 +55,9 @@ func (c *generateCmd) Run(e *env) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.name(), err)
 	}
-	shown := prompt
+	echo := prompt
 	if c.Chat {
-		shown = "" // do not print the rendered template
+		echo = "" // do not print the rendered template
 		prompt, err = tok.Chat(time.Now(), []tokenizer.Message{{Role: "user", Content: prompt}}, true)
 		if err != nil {
 			return fmt.Errorf("--chat: %s: %w", c.name(), err)
@@ -83,7 +83,7 @@ func (c *generateCmd) Run(e *env) error {
 	if device, _ := runner.Device(); device == lockstep.CPU {
 		eng = e.withProgress(eng)
 	}
-	return stream(e, t.watch(eng), shown, prompt, params, t)
+	return stream(e, t.watch(eng), echo, prompt, params, t)
 }
 
 // fit sets the default of MaxTokens, and returns an error if the prompt of n tokens and
@@ -134,23 +134,23 @@ func (c *generateCmd) params() (generate.Params, error) {
 	return p, nil
 }
 
-// stream prints shown and the generated text as it comes, and then the speed. It prints
-// shown together with the first token, because the progress line of the prompt would
-// overwrite the line. After an error it ends the line.
-func stream(e *env, eng model.Engine, shown, prompt string, p generate.Params, t *trace) error {
+// stream prints echo and the generated text as it comes, and then the speed. It prints echo
+// only with the first token: the progress line of the prompt would overwrite it. After an
+// error it ends the line.
+func stream(e *env, eng model.Engine, echo, prompt string, p generate.Params, t *trace) error {
 	var stats generate.Stats
 	p.Stats = &stats
 	out := &lineWriter{env: e}
 	for tok, err := range generate.Text(e.ctx, eng, prompt, p) {
 		if err == nil {
-			err = out.print(shown + tok.Text)
-			shown = ""
+			err = out.print(echo + tok.Text)
+			echo = ""
 		}
 		if err != nil {
 			return errors.Join(err, out.end())
 		}
 	}
-	if err := errors.Join(out.print(shown), out.end()); err != nil {
+	if err := errors.Join(out.print(echo), out.end()); err != nil {
 		return err
 	}
 	e.note("prompt: %d tokens, %.1f tokens/s; generated: %d tokens, %.1f tokens/s",

@@ -42,7 +42,7 @@ func (s *chunkedSession) Forward(ctx context.Context, tokens []int, want model.W
 	start := s.Len()
 	whole := len(tokens) <= chunkLen || want == model.WantAll
 	if whole || len(tokens) > s.Cap()-start || model.CheckTokens(tokens, s.engine.Model().Config.Vocab) != nil {
-		return s.Session.Forward(ctx, tokens, want) // so that an error counts all tokens
+		return s.Session.Forward(ctx, tokens, want) // in one call, so that an error is about all tokens
 	}
 	p := s.engine.begin(len(tokens))
 	defer p.end()

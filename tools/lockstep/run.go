@@ -81,8 +81,8 @@ func (e *env) stdout(format string, args ...any) error {
 	return err
 }
 
-// note writes a line to standard error. It ignores write errors, as there is no place left
-// to report them.
+// note writes a line to standard error. It ignores write errors, because they could be
+// reported nowhere else.
 func (e *env) note(format string, args ...any) { fmt.Fprintf(e.errw, format+"\n", args...) }
 
 // textOf returns a text argument or, if it is nil or "-", standard input without its last
@@ -215,7 +215,7 @@ func (e *env) report(err error) int {
 		return exitError
 	}
 	e.note("lockstep: %s%s", oneLine(err), e.hint(err))
-	e.places(err)
+	e.noteTried(err)
 	return exitError
 }
 

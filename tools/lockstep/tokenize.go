@@ -29,11 +29,11 @@ func (c *tokenizeCmd) Run(e *env) error {
 	if c.JSONL && c.Text != nil {
 		return usagef("--jsonl: the text comes from standard input, not from an argument")
 	}
-	tok, done, err := c.tokenizer()
+	tok, closeFile, err := c.tokenizer()
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer closeFile()
 	if c.JSONL {
 		return c.lines(e, tok)
 	}
@@ -44,8 +44,8 @@ func (c *tokenizeCmd) Run(e *env) error {
 	return e.stdout("%s\n", idsJSON(tok.Encode(text, c.Special)))
 }
 
-// tokenizer loads the vocabulary of the file.
-func (c *tokenizeCmd) tokenizer() (*tokenizer.Tokenizer, func(), error) {
+// tokenizer loads the vocabulary of the file. The caller calls closeFile at the end.
+func (c *tokenizeCmd) tokenizer() (tok *tokenizer.Tokenizer, closeFile func(), err error) {
 	open := func() (*gguf.File, error) {
 		m, err := golden.Model()
 		if err != nil {
@@ -60,7 +60,7 @@ func (c *tokenizeCmd) tokenizer() (*tokenizer.Tokenizer, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	tok, err := model.LoadTokenizer(f)
+	tok, err = model.LoadTokenizer(f)
 	if err == nil && tok == nil {
 		err = model.ErrNoTokenizer
 	}

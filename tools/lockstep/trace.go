@@ -17,7 +17,7 @@ import (
 
 // trace records the timings of a generation. A nil trace records nothing.
 type trace struct {
-	emulated bool            // kernel times are instruction counts
+	emulated bool            // kernel times count warp instructions, 1 ns each
 	forwards []time.Duration // of the prompt, then of each step
 	prompt   kernelTimes
 	decode   kernelTimes
