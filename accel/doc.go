@@ -1,8 +1,8 @@
 // Package accel is the engine that keeps weights, KV cache and activations on an NVIDIA GPU.
 //
 // A forward pass is planned as a list of commands, each a kernel launch with its arguments.
-// The same plan is captured into a graph and replayed, launched kernel by kernel, run with a
-// tap or a timer after each kernel, or listed without a device (LaunchesFor). A pass computes
+// The same plan can be captured into a graph and replayed, or launched kernel by kernel, with
+// a tap or a timer after each one. LaunchesFor lists it without a device. A pass computes
 // a batch of tokens: one token of each of several sequences in a decode step, or a chunk of
 // one prompt. Kernels compute tokens independently of each other, so a token has the same
 // bits in any batch. Options describes how prompts are computed.

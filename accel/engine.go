@@ -48,19 +48,19 @@ type Engine struct {
 
 var _ model.Engine = (*Engine)(nil)
 
-// sharedMemoryPercent is the preferred share of shared memory in an SM's L1 cache if the
-// model has no quantized weights: these are read through L1, while quantized weights are
-// staged in shared memory. All kernels of a step prefer the same, because an SM is idle
-// while it changes the carve-out.
+// sharedMemoryPercent is the preferred carve-out of shared memory if the model has no
+// quantized weights. Unquantized weights are read through L1; quantized weights are staged
+// in shared memory. All kernels of a step prefer the same, because an SM is idle while it
+// changes the carve-out.
 const sharedMemoryPercent = 45
 
 // New uploads a model to a device and returns an engine for it. The engine closes neither
 // the model nor the device, and does not read the model's file after New. If ctx ends
 // during the upload, New releases the memory and returns an error that wraps ctx.Err().
 //
-// New fails before it allocates anything with ErrComputeCapability if the GPU is too old,
-// with model.ErrUnsupported if there are no kernels for the model, and with
-// driver.ErrOutOfMemory if the engine does not fit; see PlanFor.
+// Before it allocates anything, New returns ErrComputeCapability if the GPU is too old,
+// model.ErrUnsupported if there are no kernels for the model, or driver.ErrOutOfMemory if
+// the engine does not fit; see PlanFor.
 func New(ctx context.Context, m *model.Model, dev driver.Device, o Options) (*Engine, error) {
 	if dev == nil {
 		return nil, errors.New("accel: no device")

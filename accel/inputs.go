@@ -44,13 +44,13 @@ func setTokenAddresses(l *plan.Layout, at ptx.Address) {
 	l.Buffers.PromptTokens = at + ptx.Address(promptTokenOffset(l))
 }
 
-// stepToken returns the token that a decode step chose for a slot at a position, once the
-// host has waited for the step; -1 if no logit was larger than -Inf.
+// stepToken returns the token that a decode step chose for a slot at a position; -1 if no
+// logit was larger than -Inf. The host must have waited for the step.
 func (in *stepInputs) stepToken(slot, position int) int {
 	return in.token(stepTokenOffset(in.layout) + 4*(2*slot+(position+1)%2))
 }
 
-// promptToken returns the token that was chosen for a row of a prompt's logits.
+// promptToken returns the greedy token of a row of a prompt's logits.
 func (in *stepInputs) promptToken(row int) int {
 	return in.token(promptTokenOffset(in.layout) + 4*2*row)
 }

@@ -127,8 +127,8 @@ func (p *Pool) release(pages []uint32) {
 	}
 }
 
-// share adds one reference to each page.
-func (p *Pool) share(pages []uint32) {
+// retain adds one reference to each page.
+func (p *Pool) retain(pages []uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, page := range pages {

@@ -61,7 +61,7 @@ func TestPool(t *testing.T) {
 	}
 	p.inUse("after a full pool", 3)
 
-	p.pool.share(a.Pages[:1])
+	p.pool.retain(a.Pages[:1])
 	if !p.pool.Shared(a.Pages[0]) || p.pool.Shared(a.Pages[1]) {
 		t.Error("want two references to the first page, one to the second")
 	}

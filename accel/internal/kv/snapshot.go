@@ -33,7 +33,7 @@ func (c *Cache) Snapshot(t *Table, n int) (*Snapshot, error) {
 	c.open++
 	if s.whole > 0 {
 		s.pages = slices.Clone(t.Pages[:s.whole])
-		c.Pool.share(s.pages)
+		c.Pool.retain(s.pages)
 		c.snapshots = append(c.snapshots, s)
 	}
 	return s, nil
@@ -102,7 +102,7 @@ func (c *Cache) Restore(s *Snapshot, n int) (Table, error) {
 func (c *Cache) restore(s *Snapshot, n int) (t Table, err error) {
 	if s.pages != nil {
 		t.Pages = slices.Clone(s.pages[:min(n/attention.PageTokens, s.whole)])
-		c.Pool.share(t.Pages)
+		c.Pool.retain(t.Pages)
 	}
 	if err = c.claim(&t, n, s); err == nil {
 		err = c.fill(t.Pages, s, n)
