@@ -105,8 +105,8 @@ func (g *generation) run(ctx context.Context) error {
 	return err
 }
 
-// loop samples the first token from the prompt's output and each further token from
-// the step of the one before. The last token needs no step.
+// loop samples the first token from the output of the prefill, and each further token from
+// a step over the token before it. No step follows the last token.
 func (g *generation) loop(ctx context.Context) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err

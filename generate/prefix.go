@@ -73,7 +73,7 @@ func (c *prefixCache) lookup(prompt []int, long bool, want model.Want) prefixHit
 	best, length := -1, 0
 	for i, e := range c.entries {
 		n := commonPrefix(e.tokens, prompt)
-		// The prompt itself is better than a longer one that begins with it.
+		// Prefer an entry of the same prompt: it also has the output.
 		better := n > length || n == length && n > 0 && len(e.tokens) == len(prompt)
 		if e.long == long && better {
 			best, length = i, n
