@@ -45,7 +45,7 @@ type Config struct {
 	EmbedScale    float32 // multiplies the embedding; 1: none
 	AttnScale     float64 // multiplies q·k
 	AttnSoftcap   float64 // limits scores: cap·tanh(s/cap); 0: none
-	OutputSoftcap float64 // limits logits likewise
+	OutputSoftcap float64 // limits logits: cap·tanh(logit/cap); 0: none
 	ParallelFFN   bool    // attention and FFN read the same norm (Phi-2)
 	Activation    Activation
 	Gated         bool // FFN is down(act(gate·x) ⊙ (up·x)); else down(act(up·x))

@@ -180,8 +180,8 @@ func readAttention(k *keys, c *Config, a architecture) {
 	c.OutputSoftcap = k.notNegative("final_logit_softcapping", a.outputSoftcap)
 }
 
-// unusedKeys lists keys that change the computation of some architectures, but of none
-// in the table. A file may have them only with a value that changes nothing.
+// unusedKeys lists keys that no architecture in the map architectures uses, but others do.
+// A file may have such a key only with a neutral value.
 var unusedKeys = []struct {
 	key     string
 	neutral []float64 // a bool is 0 or 1
