@@ -7,7 +7,8 @@ import (
 )
 
 // parallel splits n independent items among the workers and calls fn for each range
-// [lo, hi). If a mapped model file becomes shorter meanwhile, it returns gguf's error.
+// [lo, hi). If the mapped model file becomes shorter while fn reads it, parallel returns
+// an error of package gguf.
 func (e *Engine) parallel(n int, fn func(lo, hi int)) error {
 	workers := min(e.workers, n)
 	if workers <= 1 {

@@ -48,7 +48,7 @@ func (s *session) Forward(ctx context.Context, tokens []int, want model.Want) (m
 // chunks runs forward on chunk after chunk and returns the wanted logits.
 func (s *session) chunks(ctx context.Context, tokens []int, want model.Want) ([]float32, error) {
 	file := s.engine.model.File
-	if err := file.Check(); err != nil { // not even gguf.Guard survives reads of a closed file
+	if err := file.Check(); err != nil { // gguf.Guard cannot recover from a read of a closed file
 		return nil, err
 	}
 	var logits []float32
@@ -64,7 +64,8 @@ func (s *session) chunks(ctx context.Context, tokens []int, want model.Want) ([]
 	return logits, file.Check()
 }
 
-// chunkWant is the output of one chunk that makes up the output want of all chunks.
+// chunkWant returns what one chunk must compute so that all chunks together give want.
+// Except with WantAll, only the last chunk computes logits.
 func chunkWant(want model.Want, last bool) model.Want {
 	switch {
 	case want == model.WantAll:
