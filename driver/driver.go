@@ -80,8 +80,8 @@ type Module interface {
 // Function is a kernel.
 type Function interface {
 	Name() string
-	// PreferShared hints at the share of an SM's L1 memory that serves as shared memory, in
-	// percent of the maximum carve-out. The device may ignore it.
+	// PreferShared sets the preferred carve-out: how much of an SM's L1 memory serves as
+	// shared memory, in percent of the maximum. It is a hint that the device may ignore.
 	PreferShared(percent int)
 }
 

@@ -58,7 +58,8 @@ func (e *event) Since(earlier driver.Event) (time.Duration, error) {
 	return time.Duration(float64(ms) * float64(time.Millisecond)), err
 }
 
-// asEvent returns the event of this package behind the interface, if it is open.
+// asEvent returns e as an event of this package. If it is another type or closed, it returns
+// an error for the call op.
 func asEvent(op string, e driver.Event) (*event, error) {
 	own, ok := e.(*event)
 	if !ok || own == nil {
