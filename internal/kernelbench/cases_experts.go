@@ -63,7 +63,8 @@ func (m mixture) gemvCase(p driver.Properties, f quant.Format) Case {
 // matrices returns the shape of all experts' matrices as one, each padded to whole tiles.
 func (m mixture) matrices() matrix { return matrix{m.experts * ((m.up.rows + 15) / 16 * 16), m.up.k} }
 
-// choices returns random experts for each token, and the choices sorted by expert.
+// choices returns random experts for each token. order lists the indices in chosen, grouped
+// by expert; those of expert e begin at offsets[e].
 func (m mixture) choices(r *Runner, tokens int) (chosen, offsets, order []uint32) {
 	byExpert := make([][]uint32, m.experts)
 	for range tokens {

@@ -23,7 +23,7 @@ func rowCase(s kernel.Spec, what string, rows, width, perElement int, launch fun
 	return Case{Spec: s, Shape: shape, Bytes: float64(perElement) * float64(rows) * float64(width), Launch: launch}
 }
 
-// normCases are the norms of a prompt, of a decoding step, and of queries and keys, which
+// normCases are the norms of a prompt, of a decode step, and of queries and keys, which
 // have one row per head.
 func (s sizes) normCases() []Case {
 	var all []Case
@@ -89,7 +89,7 @@ func (s sizes) rowCases() []Case {
 }
 
 // ropeCases rotate queries and keys and append keys and values to a KV cache, for a prompt
-// and for a decoding step.
+// and for a decode step.
 func (s sizes) ropeCases() []Case {
 	var all []Case
 	h := s.flash[0].heads

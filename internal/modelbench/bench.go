@@ -23,7 +23,7 @@ type Options struct {
 	Batches []int // sequences that decode together, one case each
 
 	Repeats int // maximum per case; 0: 5
-	Steps   int // decoding steps per repeat; 0: as many as Budget allows, up to 128
+	Steps   int // decode steps per repeat; 0: as many as Budget allows, up to 128
 	// Budget is the approximate time of all repeats of a case; 0: 4 s. Each case has at
 	// least one repeat. A case whose preparation needs ten budgets is skipped.
 	Budget time.Duration
@@ -41,7 +41,7 @@ type Options struct {
 
 	Show func(Result) // receives each result at once; may be nil
 
-	// Warm, if not nil, prepares the engine for decoding steps of the given numbers of
+	// Warm, if not nil, prepares the engine for decode steps of the given numbers of
 	// sequences. positions is the maximum length of a sequence.
 	Warm func(ctx context.Context, positions int, sequences ...int) error
 

@@ -17,7 +17,7 @@ type Repeat struct {
 // Counts holds counters of an engine. If all sequences of a batch share every step, Steps
 // equals the number of passes.
 type Counts struct {
-	Steps      int `json:"steps"`       // decoding steps
+	Steps      int `json:"steps"`       // decode steps
 	StepTokens int `json:"step_tokens"` // tokens of those steps
 	Chunks     int `json:"chunks"`      // prompt chunks
 	// AsyncSteps counts the steps that were queued before they were requested, and
