@@ -59,7 +59,7 @@ func (c *benchModelCmd) Run(e *env) error {
 		return err
 	}
 	var dev driver.Device
-	if c.Device != lockstep.CPU { // before the model: making a preset takes a while
+	if c.Device != lockstep.CPU { // first, because making the model of a preset takes long
 		var err error
 		if dev, err = openFlag(c.Device); err != nil {
 			return err

@@ -112,7 +112,7 @@ func (t benchTable) line(cells, limit []string, joules string) string {
 	return strings.Join(cells, "\t") + "\t"
 }
 
-// splitBatchNotes names the cases whose sequences did not share every decoding step.
+// splitBatchNotes names the cases whose sequences did not share every decode step.
 func splitBatchNotes(list []modelbench.Result) (notes []string) {
 	for _, r := range list {
 		var steps []int

@@ -282,7 +282,7 @@ func (c *diffCmd) onDevice(e *env, m *model.Model, dev driver.Device, tokens []i
 		return nil, err
 	}
 	defer s.Close()
-	// One call: a single token in a call of its own would be a decoding step.
+	// One call: a single token in a call of its own would be a decode step.
 	_, err = s.Forward(e.ctx, tokens, model.WantAll)
 	return t, err
 }

@@ -65,7 +65,7 @@ func allLogits(e *env, eng model.Engine, tokens []int) ([]float32, error) {
 	for len(tokens) > 0 {
 		n := min(logitsAtOnce, len(tokens))
 		if n == len(tokens)-1 {
-			n++ // a single token would be a decoding step, which a GPU may round differently
+			n++ // a single token would be a decode step, which a GPU may round differently
 		}
 		out, err := s.Forward(e.ctx, tokens[:n], model.WantAll)
 		if err != nil {

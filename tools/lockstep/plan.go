@@ -92,7 +92,7 @@ func (c *planCmd) auto(e *env, m *model.Model) error {
 	return c.onCPU(e, m)
 }
 
-// onCPU prints the estimate of inspect.
+// onCPU prints an estimate: the weights, as inspect counts them, and the KV cache.
 func (c *planCmd) onCPU(e *env, m *model.Model) error {
 	format := c.KV.Format(quant.F32)
 	cache := kvValues(m.Config, c.Positions) * int64(c.Sequences) * int64(format.BlockBytes())
