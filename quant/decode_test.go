@@ -148,7 +148,7 @@ func flipBits(t *testing.T, f Format, src []byte, read []bool) {
 func TestDecodeLeavesTheRestAlone(t *testing.T) {
 	eachFormat(t, func(t *testing.T, f Format) {
 		src := randomBlocks(random(4), f, 5)
-		kept := bytes.Clone(src)
+		before := bytes.Clone(src)
 		n := 3 * f.BlockLen()
 		row := make([]float64, n+2)
 		row[0], row[n+1] = math.Pi, math.E
@@ -156,7 +156,7 @@ func TestDecodeLeavesTheRestAlone(t *testing.T) {
 		if row[0] != math.Pi || row[n+1] != math.E {
 			t.Error("wrote outside the row")
 		}
-		if !bytes.Equal(src, kept) {
+		if !bytes.Equal(src, before) {
 			t.Error("changed its source")
 		}
 	})

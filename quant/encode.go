@@ -7,9 +7,9 @@ import (
 	"github.com/lockstep-go/lockstep/internal/float16"
 )
 
-// The encoders compute in float64, so that squares of small weights do not underflow. A
-// conversion rounds each product before it is added. Without it, Go fuses multiplication
-// and addition on some platforms, and the blocks would differ.
+// The encoders compute in float64, so that squares of small weights do not underflow. Each
+// product is converted to float64 before it is added. Without the conversion, Go may fuse
+// multiplication and addition on some platforms, and the blocks would differ.
 
 // nearest rounds v to the nearest integer, ties to even, for |v| < 2⁵¹. A float64 of
 // 1.5·2⁵² has no bits for a fraction.
@@ -36,9 +36,9 @@ func inverse(v float64) float64 {
 	return 1 / v
 }
 
-// putScale stores v as a float16 and returns the stored value, to which the quants must
-// fit. It never stores an infinity, and zero only for zero: a scale that is too large
-// loses less than no scale.
+// putScale stores v as a float16 and returns the stored value, which determines the quants.
+// It clamps v to the finite numbers. If v is too small for a float16, it stores the smallest
+// number instead of 0: an oversized scale loses less than a scale of 0.
 func putScale(dst []byte, v float64) float64 {
 	h := float16.ToF16(float32(clamp(v, -maxF16, maxF16)))
 	if h&0x7fff == 0 {
@@ -55,16 +55,16 @@ func putScale(dst []byte, v float64) float64 {
 	return float64(float16.FromF16(h))
 }
 
-// widen converts the first len(dst) weights.
+// widen converts the first len(dst) weights to float64.
 func widen(dst []float64, src []float32) {
 	for i, x := range src[:len(dst)] {
 		dst[i] = float64(x)
 	}
 }
 
-// fitScale searches the scale s that minimizes Σ(x − s·q)² for integers −n ≤ q < n. It
-// tries scales that map the weight of largest magnitude to −n and nearby values. For
-// given q the best s is Σxq/Σq², which reduces the error by (Σxq)²/Σq².
+// fitScale searches for the scale s that minimizes Σ(x − s·q)² for integers −n ≤ q < n. It
+// tries scales that map the weight of largest magnitude to −n and nearby values, and rounds
+// the weights to q. For these q the best s is Σxq/Σq². It reduces the error by (Σxq)²/Σq².
 func fitScale(x []float64, n float64) float64 {
 	var peak float64
 	for _, v := range x {
@@ -73,8 +73,8 @@ func fitScale(x []float64, n float64) float64 {
 		}
 	}
 	var best, most float64
-	for step := range 21 {
-		at := n - 2 + float64(step)/5
+	for i := range 21 {
+		at := n - 2 + float64(i)/5
 		inv := -at * inverse(peak)
 		var xq, qq float64
 		for _, v := range x {
@@ -92,7 +92,7 @@ func fitScale(x []float64, n float64) float64 {
 // line is the approximation x ≈ scale·q − low.
 type line struct{ scale, low float64 }
 
-// fitLine searches the line that minimizes Σ(x − scale·q + low)² for integers 0 ≤ q ≤ n
+// fitLine searches for the line that minimizes Σ(x − scale·q + low)² for integers 0 ≤ q ≤ n
 // and low ≥ 0. It tries scales around the one that spreads q over the range of x, and
 // computes the least-squares line for each resulting q.
 func fitLine(x []float64, n float64) line {
@@ -102,8 +102,8 @@ func fitLine(x []float64, n float64) line {
 	}
 	best, least := line{low: -lo}, math.Inf(1)
 	inv := inverse(hi - lo)
-	for step := range 31 {
-		at := n - 2 + float64(step)/5
+	for i := range 31 {
+		at := n - 2 + float64(i)/5
 		if fit, left := regress(x, -lo, float64(at*inv), n); left < least {
 			best, least = fit, left
 		}
@@ -174,7 +174,7 @@ func encodeQ8_0(dst []byte, src []float32) {
 	}
 }
 
-// encodeQ4_0 searches d of each block for the least squared error.
+// encodeQ4_0 searches for the d of each block with the least squared error.
 func encodeQ4_0(dst []byte, src []float32) {
 	var x [32]float64
 	var q [32]byte
@@ -288,10 +288,10 @@ func roundScale(x []float64, fit, d float64) float64 {
 	nearby := nearest(float64(fit * inverse(d)))
 	for _, offset := range [...]float64{0, -1, 1} {
 		scale := clamp(nearby+offset, -128, 127)
-		step, sum := float64(scale*d), 0.0
-		inv := inverse(step)
+		product, sum := float64(scale*d), 0.0
+		inv := inverse(product)
 		for _, v := range x {
-			e := v - float64(step*clamp(nearest(float64(v*inv)), -32, 31))
+			e := v - float64(product*clamp(nearest(float64(v*inv)), -32, 31))
 			sum += float64(e * e)
 		}
 		if sum < least {

@@ -1,7 +1,7 @@
 package quant
 
 // layout is a row of the table of block formats: everything that host code knows of a
-// format. The decoders and encoders rely on their caller having checked the lengths.
+// format. Callers of decode, encode and dot must check the lengths.
 type layout struct {
 	name       string
 	blockLen   int    // weights per block

@@ -128,9 +128,9 @@ func Decode[T float](f Format, dst []T, src []byte) {
 	}
 }
 
-// Dot returns the dot product of x and the len(x) weights in src. The sum is that of
-// portable.Dot of the decoded weights, in the same bits. scratch must be at least as
-// long as x; formats with a fused loop do not use it. Dot panics like Decode.
+// Dot returns the dot product of x and the len(x) weights in src. The result has the bits of
+// portable.Dot on the decoded weights. scratch must be at least as long as x; formats with a
+// fused loop do not use it. Dot panics like Decode.
 func Dot(f Format, src []byte, x, scratch []float64) float64 {
 	f.checkLengths(len(x), len(src))
 	if dot := layouts[f].dot; dot != nil {
@@ -142,8 +142,8 @@ func Dot(f Format, src []byte, x, scratch []float64) float64 {
 }
 
 // Encode writes the weights src to dst as blocks. F16 and BF16 round each weight to the
-// nearest, ties to even. Q8_0 follows ggml. The other formats search the scales and
-// minimums of each block for the least squared error. The result is deterministic and
+// nearest, ties to even. Q8_0 follows ggml. For the other formats it searches for the scales
+// and minimums of each block with the least squared error. The result is deterministic and
 // the same on every platform.
 //
 // The error wraps ErrUnsupported if CanEncode is false, and ErrRange if a block format

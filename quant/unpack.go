@@ -2,17 +2,16 @@ package quant
 
 import "encoding/binary"
 
-// The decoders work in two steps. First they unpack the quants of a block to one signed
-// byte each, in the order of the weights, eight at a time in a 64-bit word. Then they
-// convert the bytes to floats by a table, which is faster than the conversion of the CPU,
-// and multiply by the scales.
+// The decoders first unpack the quants of a block to one signed byte each, in the order of
+// the weights, eight at a time in a 64-bit word. Then they convert the bytes to floats by a
+// table, which is faster than the CPU's conversion, and multiply by the scales.
 //
 // Products are exact. A float16 has 11 significant bits, a sub-block scale or a quant at
 // most 7 (−128 is a power of two), and a scale and a quant together at most 13 (Q6_K: 7
 // and 5, IQ4_XS: 5 and 7, Q5_K: 6 and 5). So d·scale·quant fits the 24 bits of a float32,
-// far from overflow and underflow. Formats without a minimum may be computed in T and in
-// any order. Adding or subtracting a minimum rounds; it is done in float32, as the
-// formats define it.
+// far from overflow and underflow. So a format without a minimum gives the same weights in
+// float32 and float64, and in any order of the products. Adding or subtracting a minimum
+// rounds. It is done in float32, as the formats define it.
 
 // Masks of some bits of each byte in a word.
 const (
