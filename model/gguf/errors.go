@@ -29,8 +29,8 @@ var (
 	ErrClosed = errors.New("file is closed")
 )
 
-// The kinds of refusal. Every refusal of a file wraps exactly one of these or of the
-// exported errors, but errVersion1 is also an errVersion.
+// The kinds of refusal. Every refusal of a file wraps exactly one of these errors or of the
+// exported ones. The exception is errVersion1, which also wraps errVersion.
 var (
 	errMagic             = malformedKind("not a GGUF file")
 	errLimit             = malformedKind("too many keys or tensors")

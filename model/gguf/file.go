@@ -34,7 +34,7 @@ func Parse(data []byte) (*File, error) {
 	return f, nil
 }
 
-// parse reads the header from header. data is the whole file: parse computes views of
+// parse parses the header, a copy of the start of data. data is the whole file: parse slices
 // it but does not read it.
 func parse(header, data []byte) (*File, error) {
 	c := cursor{data: header}
@@ -73,8 +73,8 @@ func (f *File) readKeys(c *cursor, n int) error {
 	return nil
 }
 
-// readTensors reads the entries twice, because the data section starts after the last
-// of them.
+// readTensors reads the tensor entries twice, because the data section starts after the last
+// entry.
 func (f *File) readTensors(c *cursor, n int, data []byte) error {
 	entries := *c
 	for i := range n {
@@ -109,7 +109,7 @@ func (f *File) addTensor(e entry, data []byte, start, align int64, dims []int) (
 	if err != nil {
 		return nil, err
 	}
-	t, err := e.place(data, start, align, slices.Clip(dims[from:]))
+	t, err := e.tensor(data, start, align, slices.Clip(dims[from:]))
 	if err != nil {
 		return nil, err
 	}

@@ -126,7 +126,7 @@ func denseTwo(align int) []byte {
 func TestViewsHaveNoRoom(t *testing.T) {
 	for _, tensor := range mustParse(t, good().bytes()).Tensors() {
 		if cap(tensor.Data) != len(tensor.Data) || cap(tensor.Dims) != len(tensor.Dims) {
-			t.Errorf("%s: room for %d bytes and %d dimensions", tensor.Name, cap(tensor.Data), cap(tensor.Dims))
+			t.Errorf("%s: capacity for %d bytes and %d dimensions", tensor.Name, cap(tensor.Data), cap(tensor.Dims))
 		}
 	}
 }

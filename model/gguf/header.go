@@ -91,7 +91,7 @@ func checkCounts(keys, tensors int) error {
 	return nil
 }
 
-// pair reads key i and its value. Both are views of the header.
+// pair reads key i and its value. Both are slices of the header.
 func (c *cursor) pair(i int) ([]byte, Value, error) {
 	key, err := c.str("key")
 	if err == nil {
@@ -242,7 +242,7 @@ func (c *cursor) shape(e *entry) error {
 	return err
 }
 
-// measure returns the length of the header and checks its contents.
+// measure parses the header and returns its length.
 func measure(data []byte) (int, error) {
 	c := cursor{data: data}
 	h, err := c.header()
@@ -280,7 +280,7 @@ type cursor struct {
 
 func (c *cursor) left() uint64 { return uint64(len(c.data) - c.pos) }
 
-// take returns the next n bytes as a view whose capacity is n.
+// take returns the next n bytes as a slice of the header with capacity n.
 func (c *cursor) take(n uint64, what string) ([]byte, error) {
 	if n > c.left() {
 		return nil, refuse(ErrTruncated, "%s at byte %d takes %d bytes, and %d are left", what, c.pos, n, c.left())

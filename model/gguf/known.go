@@ -23,9 +23,10 @@ var (
 	manyFloats  = kind{"array of float", func(v Value) bool { return v.typ == typeArray && v.elem.float() }}
 )
 
-// known lists the keys of the specification that do not depend on the architecture. A
-// file with another type there is malformed. Where the specification says uint32 but
-// writers differ, any integer is accepted, except for the alignment.
+// known lists the keys of the specification that do not depend on the architecture, and
+// their types. A file whose key has another type is malformed. Some writers use other
+// integers where the specification says uint32. So any integer is accepted there, except for
+// the alignment.
 var known = map[string]kind{
 	keyAlignment:                   aUint32,
 	"general.architecture":         aString,

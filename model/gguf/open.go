@@ -109,7 +109,7 @@ type mapping struct {
 	data mmap.MMap
 }
 
-// live holds all open mappings. Guard explains only faults inside them.
+// live holds all open mappings. Guard converts only faults inside them to errors.
 var live = struct {
 	sync.Mutex
 	set map[*mapping]struct{}
@@ -170,7 +170,7 @@ func Guard(fn func()) error {
 	return nil
 }
 
-// guard returns the path of the file separately from the error.
+// guard is Guard, but returns the path of the file separately from the error.
 func guard(fn func()) (path string, err error) {
 	before := debug.SetPanicOnFault(true)
 	defer func() {

@@ -39,8 +39,9 @@ func (t Tensor) Info() TensorInfo {
 	return TensorInfo{Name: t.Name, Format: t.Format, Dims: t.Dims, Write: t.write}
 }
 
-// write copies the data through a buffer. If the kernel read a mapping that was cut
-// short, it would return an errno instead of the fault that Guard explains.
+// write copies the data through a buffer, so that this process reads the mapping inside
+// Guard. If the operating system read a mapping of a file that was cut short, it would
+// return an error that does not tell the cause.
 func (t Tensor) write(w io.Writer) error {
 	buf := make([]byte, min(len(t.Data), 1<<18))
 	for rest := t.Data; len(rest) > 0; {
@@ -105,9 +106,9 @@ func sizeOf(format quant.Format, dims []int) (int64, error) {
 // overflow.
 func alignUp(n, align int64) int64 { return (n + align - 1) &^ (align - 1) }
 
-// place checks the position of e's data and returns the tensor. start is the position
-// of the data section in the file. dims is the shape of e as ints.
-func (e entry) place(data []byte, start, align int64, dims []int) (Tensor, error) {
+// tensor checks the position of e's data and returns the tensor. start is the position of
+// the data section in the file. dims is the shape of e as ints.
+func (e entry) tensor(data []byte, start, align int64, dims []int) (Tensor, error) {
 	t := Tensor{Name: string(e.name), Format: quant.Format(e.format), Dims: dims}
 	size, err := sizeOf(t.Format, dims)
 	if err != nil {

@@ -33,8 +33,8 @@ type Writer struct {
 	total   int64 // sum of sizes, each with the maximum padding
 }
 
-// maxHeaderBytes exceeds any header, which is built in memory. Keeping it free keeps
-// sums of sizes from overflowing.
+// maxHeaderBytes exceeds the size of any header that fits in memory. The sizes of the tensors
+// stay this far below the maximum of an int64, so that the size of a file cannot overflow.
 const maxHeaderBytes = 1 << 48
 
 // NewWriter returns an empty Writer.
@@ -126,8 +126,8 @@ func (w *Writer) alignment() int64 {
 	return int64(n)
 }
 
-// head returns everything before the data, padded if there is data.
-func (w *Writer) head() []byte {
+// header returns the bytes before the tensor data. It pads them if there are tensors.
+func (w *Writer) header() []byte {
 	b := []byte(magic)
 	b = le.AppendUint32(b, maxVersion)
 	b = le.AppendUint64(b, uint64(len(w.tensors)))
@@ -156,7 +156,7 @@ func (w *Writer) head() []byte {
 
 // Size returns the number of bytes that WriteTo will write.
 func (w *Writer) Size() int64 {
-	n := int64(len(w.head()))
+	n := int64(len(w.header()))
 	for _, size := range w.sizes {
 		n += alignUp(size, w.alignment())
 	}
@@ -177,7 +177,7 @@ func (w *Writer) WriteTo(dst io.Writer) (int64, error) {
 func (w *Writer) writeTo(dst io.Writer) (int64, error) {
 	count := &counter{w: dst}
 	out := bufio.NewWriterSize(count, 1<<18)
-	_, err := out.Write(w.head())
+	_, err := out.Write(w.header())
 	for i := 0; err == nil && i < len(w.tensors); i++ {
 		err = w.writeTensor(out, i)
 	}
@@ -217,8 +217,8 @@ func (c *counter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// exactWriter refuses more than left bytes. It keeps the error in case the caller
-// drops it.
+// exactWriter refuses more than left bytes. It remembers its error in case the caller of
+// Write ignores it.
 type exactWriter struct {
 	w    io.Writer
 	left int64
