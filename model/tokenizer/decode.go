@@ -8,7 +8,7 @@ import (
 
 // Decode converts ids to text. Control tokens and ids outside the vocabulary have no
 // text. Each invalid UTF-8 sequence becomes U+FFFD, one per maximal subpart (Unicode
-// standard, section 3.9). Decode removes the space that Encode adds before the text.
+// standard, section 3.9). Decode removes the space that Encode added before the text.
 func (t *Tokenizer) Decode(ids []int) string {
 	var text strings.Builder
 	d := t.NewDecoder()
@@ -39,8 +39,8 @@ func (t *Tokenizer) NewDecoder(context ...int) *Decoder {
 	return d
 }
 
-// Next returns the text that token id completes, or "". Bytes that cannot become a
-// character any more become U+FFFD at once.
+// Next returns the text that token id completes, or "". Bytes that no later byte can complete
+// to a character become U+FFFD at once.
 func (d *Decoder) Next(id int) string {
 	b := d.tokenizer.bytes.of(id)
 	if d.trimSpace && len(b) > 0 {

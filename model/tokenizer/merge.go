@@ -142,7 +142,8 @@ type wordCache map[string][]int
 
 const maxCachedWords, maxCachedBytes = 1 << 14, 32
 
-// encode appends the ids of word. It calls encode if the cache lacks the word.
+// encode appends the ids of word to the result. It calls the function encode only if the
+// cache lacks the word.
 func (c wordCache) encode(dst []int, word string, encode func(dst []int, word string) []int) []int {
 	if ids, ok := c[word]; ok {
 		return append(dst, ids...)

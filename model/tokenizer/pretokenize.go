@@ -5,13 +5,12 @@ import (
 	"unicode/utf8"
 )
 
-// splitter returns the length of the first word of a text that is not empty: the first
-// match of a regular expression, or the text before that match if the expression skips
-// text.
+// splitter returns the length of the first word of a nonempty text. If a regular expression
+// matches at the start, that is its match; otherwise it is the text before the first match.
 type splitter func(text string) int
 
-// preTokenizers maps the values of tokenizer.ggml.pre to splitters. Each splitter splits
-// the words of the previous one. The expressions are those of llama.cpp, which follow
+// preTokenizers maps the values of tokenizer.ggml.pre to splitters, which apply one after
+// another: each splits the words of the previous one. The expressions are those of llama.cpp, which follow
 // the tokenizer.json of each model.
 var preTokenizers = map[string][]splitter{
 	"gpt-2":     {gpt2Words.scan},

@@ -90,9 +90,9 @@ type match struct {
 }
 
 // split divides text at the special tokens. If parse is false, it matches user-defined
-// tokens only. It matches the longest token first in the whole text, of equal lengths
-// the lowest id, so that a short token never hides a longer one that begins later.
-// llama.cpp uses the same order.
+// tokens only. It finds all matches of the longest token in the whole text before it looks
+// for shorter ones, and of equal lengths takes the lowest id first. So a short token never
+// hides a longer one that begins later. llama.cpp uses the same order.
 func (s *specials) split(text string, parse bool) []fragment {
 	found := s.find(text, parse)
 	slices.SortFunc(found, func(a, b match) int {

@@ -7,8 +7,8 @@
 //
 //   - A source has at most maxSource bytes, a name maxName bytes. Blocks and expressions
 //     nest at most maxNesting deep, which bounds the recursion of the parser.
-//   - A rendering takes at most maxSteps steps and nests at most maxDepth deep, macro
-//     calls included.
+//   - A rendering takes at most maxSteps steps and nests at most maxDepth deep, macro calls
+//     included. Each expression, statement, iteration and list item is a step.
 //   - Every string, list and dictionary is taken from a memory budget before it is
 //     allocated. The budget grows with the size of the messages, and so does the budget
 //     of the output.
@@ -73,12 +73,12 @@ func Parse(source string) (t *Template, err error) {
 // Render runs the template. Variables are nil, bool, int, float64, string, []any or
 // *Dict. now is the time for strftime_now. Errors wrap ErrEval, ErrLimit or ErrRaised.
 func (t *Template) Render(vars *Dict, now time.Time) (text string, err error) {
-	given := size(vars)
+	input := size(vars)
 	in := &interp{
 		now: now, globals: vars,
 		steps:  maxSteps,
-		bytes:  maxBytes + maxBytesFactor*given,
-		output: maxOutput + maxOutputFactor*given,
+		bytes:  maxBytes + maxBytesFactor*input,
+		output: maxOutput + maxOutputFactor*input,
 	}
 	defer func() {
 		if r := recover(); r != nil {
