@@ -102,7 +102,7 @@ func elements(shape []int) (int, error) {
 	return n, nil
 }
 
-// chunk is the most bytes allocated before they were read.
+// chunk is how many bytes Read allocates at most before it has read the previous ones.
 const chunk = 1 << 20
 
 // Read reads one array up to the end of r; bytes after the array are an error. The data

@@ -216,8 +216,8 @@ func (f *failAfter) Write(p []byte) (int, error) {
 }
 
 func TestWriteReportsAFullDisk(t *testing.T) {
-	for _, room := range []failAfter{0, 100, 1 << 17} {
-		if err := Write(&room, []int{1 << 20}, make([]float32, 1<<20)); !errors.Is(err, io.ErrShortWrite) {
+	for _, limit := range []failAfter{0, 100, 1 << 17} {
+		if err := Write(&limit, []int{1 << 20}, make([]float32, 1<<20)); !errors.Is(err, io.ErrShortWrite) {
 			t.Errorf("error %v", err)
 		}
 	}

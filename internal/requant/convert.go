@@ -13,8 +13,8 @@ import (
 // chunkWeights is the approximate number of weights per chunk.
 const chunkWeights = 1 << 18
 
-// Kept is a tensor that a recipe does not convert.
-type Kept struct {
+// Unconverted is a tensor that keeps its format, because the recipe does not apply to it.
+type Unconverted struct {
 	Name   string
 	Format quant.Format
 	Reason string
@@ -24,7 +24,7 @@ type Kept struct {
 // and its tensors in the same order. The writer converts when it writes, and stops if ctx
 // is done. progress, if not nil, is called with the size of each chunk written, in bytes.
 // The error wraps quant.ErrUnsupported if the recipe cannot be encoded.
-func Convert(ctx context.Context, src *gguf.File, r Recipe, progress func(bytes int)) (*gguf.Writer, []Kept, error) {
+func Convert(ctx context.Context, src *gguf.File, r Recipe, progress func(bytes int)) (*gguf.Writer, []Unconverted, error) {
 	if !r.CanEncode() {
 		return nil, nil, fmt.Errorf("%w: %s cannot be encoded", quant.ErrUnsupported, r)
 	}
@@ -42,11 +42,11 @@ func Convert(ctx context.Context, src *gguf.File, r Recipe, progress func(bytes 
 	if err := r.Mark(w); err != nil {
 		return nil, nil, err
 	}
-	var kept []Kept
+	var unconverted []Unconverted
 	for _, t := range src.Tensors() {
 		to, reason := r.Choose(t.Name, t.Dims, info)
 		if reason != "" {
-			kept = append(kept, Kept{t.Name, t.Format, reason})
+			unconverted = append(unconverted, Unconverted{t.Name, t.Format, reason})
 			to = t.Format
 		}
 		write := func(dst io.Writer) error { return convert(ctx, dst, t, to, progress) }
@@ -54,7 +54,7 @@ func Convert(ctx context.Context, src *gguf.File, r Recipe, progress func(bytes 
 			return nil, nil, err
 		}
 	}
-	return w, kept, nil
+	return w, unconverted, nil
 }
 
 // Mark sets the keys general.quantization_version and general.file_type.

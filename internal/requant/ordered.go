@@ -13,8 +13,8 @@ type chunk struct {
 	err  error
 }
 
-// Ordered computes n chunks on all cores and writes them to w in order. fill returns
-// chunk i; it may append to buf, and runs in several goroutines at once. progress, if not
+// Ordered computes n chunks on all cores and writes them to w in order. fill returns chunk i.
+// It may append the chunk to buf, and must be safe for concurrent use. progress, if not
 // nil, is called with the length of each chunk written. Ordered stops at the first error,
 // and returns after all calls of fill have returned.
 func Ordered(ctx context.Context, w io.Writer, n int, fill func(i int, buf []byte) ([]byte, error), progress func(bytes int)) error {
@@ -32,8 +32,8 @@ func Ordered(ctx context.Context, w io.Writer, n int, fill func(i int, buf []byt
 	queue := make(chan chan chunk, ahead) // chunks in flight, in order
 	running.Go(func() { start(ctx, &running, n, fill, free, queue) })
 
-	for slot := range queue {
-		p := <-slot
+	for result := range queue {
+		p := <-result
 		if p.err != nil {
 			return p.err
 		}
@@ -48,8 +48,8 @@ func Ordered(ctx context.Context, w io.Writer, n int, fill func(i int, buf []byt
 	return ctx.Err()
 }
 
-// start sends a slot for each chunk to queue and fills it in a goroutine, as buffers
-// become free.
+// start computes each chunk in a goroutine as soon as a buffer is free. It sends a channel for
+// the result of each chunk to queue, in order.
 func start(ctx context.Context, running *sync.WaitGroup, n int, fill func(int, []byte) ([]byte, error), free <-chan []byte, queue chan<- chan chunk) {
 	defer close(queue)
 	for i := range n {
@@ -59,11 +59,11 @@ func start(ctx context.Context, running *sync.WaitGroup, n int, fill func(int, [
 		case <-ctx.Done():
 			return
 		}
-		slot := make(chan chunk, 1)
+		result := make(chan chunk, 1)
 		running.Go(func() {
 			data, err := fill(i, buf[:0])
-			slot <- chunk{data, err}
+			result <- chunk{data, err}
 		})
-		queue <- slot // does not block: there are as many slots as buffers
+		queue <- result // does not block: queue holds as many results as there are buffers
 	}
 }

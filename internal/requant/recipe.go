@@ -93,9 +93,9 @@ func (r Recipe) Choose(name string, dims []int, m Model) (f quant.Format, reason
 	return f, ""
 }
 
-// Substitute returns the format that llama.cpp uses instead of f if rows do not fill its
-// blocks of 256: one with blocks of 32 and at least as many bits. It returns F32 for other
-// formats.
+// Substitute returns the format that llama.cpp uses instead of f if rows do not fill blocks of
+// 256 weights. The substitute has blocks of 32 and at least as many bits. If f does not have
+// blocks of 256, Substitute returns F32.
 func Substitute(f quant.Format) quant.Format { return substitutes[f] }
 
 var substitutes = map[quant.Format]quant.Format{

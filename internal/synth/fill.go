@@ -25,8 +25,8 @@ type filler struct {
 type blockFields struct {
 	d      int                // offset of the float16 scale
 	min    int                // offset of the float16 minimum, or -1
-	center float64            // minimum/scale for which the mean of the weights is 0
-	flip   bool               // negate every second scale, because the mean of the quants is not 0
+	center float64            // ratio of minimum to scale that gives the weights a mean of 0
+	flip   bool               // negate every second scale, which gives the weights a mean of 0
 	tidy   func(block []byte) // makes the random bits of the block valid and its scales similar
 }
 
@@ -185,7 +185,8 @@ func (f *filler) draw(buf []byte, r *random) {
 	}
 }
 
-// unitDeviation returns the measured standard deviation of random blocks with scale 1.
+// unitDeviation decodes random blocks with scale 1 and returns the standard deviation of the
+// weights.
 func unitDeviation(f quant.Format) float64 {
 	v, ok := deviations.Load(f)
 	if !ok {

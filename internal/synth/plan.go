@@ -47,7 +47,7 @@ func NewPlan(p Preset, r requant.Recipe, layers int) (Plan, error) {
 		p.Layers = layers
 	}
 	plan := Plan{Preset: p, Recipe: r}
-	b := builder{plan: &plan, deep: 1 / math.Sqrt(float64(2*p.Layers))}
+	b := builder{plan: &plan, residualGain: 1 / math.Sqrt(float64(2*p.Layers))}
 	b.matrix("token_embd", p.Hidden, p.Vocab, 1)
 	if p.RopeDim == 0 {
 		b.add(Tensor{Name: "position_embd.weight", Dims: []int{p.Hidden, p.Context}, std: 0.5 / math.Sqrt(float64(p.Hidden))})
@@ -89,8 +89,8 @@ func (p Plan) Bytes() int64 {
 	return n
 }
 
-// BytesPerToken returns the bytes of weights that an engine reads per token: all but the
-// lookup tables.
+// BytesPerToken returns the bytes of weights that an engine reads per token: all tensors
+// except the lookup tables.
 func (p Plan) BytesPerToken() int64 {
 	n := p.Bytes()
 	for _, t := range p.Tensors {
@@ -103,10 +103,10 @@ func (p Plan) BytesPerToken() int64 {
 
 // builder adds tensors to a plan and keeps the first error.
 type builder struct {
-	plan   *Plan
-	prefix string
-	deep   float64 // gain of the matrices that write to the residual stream
-	err    error
+	plan         *Plan
+	prefix       string
+	residualGain float64 // of the matrices that write to the residual stream
+	err          error
 }
 
 func (b *builder) add(t Tensor) {
@@ -179,7 +179,7 @@ func (b *builder) attention() {
 		b.norm("attn_q_norm", p.HeadDim)
 		b.norm("attn_k_norm", p.HeadDim)
 	}
-	b.linear("attn_output", q, p.Hidden, b.deep)
+	b.linear("attn_output", q, p.Hidden, b.residualGain)
 	if p.PostNorms {
 		b.norm("post_attention_norm", p.Hidden)
 	}
@@ -194,7 +194,7 @@ func (b *builder) feedForward() {
 		b.linear("ffn_gate", p.Hidden, p.FFN, 1)
 	}
 	b.linear("ffn_up", p.Hidden, p.FFN, 1)
-	b.linear("ffn_down", p.FFN, p.Hidden, b.deep)
+	b.linear("ffn_down", p.FFN, p.Hidden, b.residualGain)
 	if p.PostNorms {
 		b.norm("post_ffw_norm", p.Hidden)
 	}

@@ -51,7 +51,7 @@ func (c *quantizeCmd) Run(e *env) error {
 }
 
 // summary counts the tensors that were not converted, by reason.
-func summary(kept []requant.Kept) []string {
+func summary(kept []requant.Unconverted) []string {
 	count := map[string]int{}
 	var reasons []string
 	for _, k := range kept {
