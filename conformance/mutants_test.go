@@ -145,7 +145,7 @@ $L1:
 
 var mutantCount = flag.Int("mutants", 0, "how many mutants of the kernels to try; 0 is 120, and 2400 with -long")
 
-// minKilled is the share of mutants to kill, not counting rejected and equivalent ones.
+// minKilled is the fraction of mutants to kill, not counting rejected and equivalent ones.
 const minKilled = 1
 
 // TestMutants changes kernels one instruction at a time and demands that each mutant traps
@@ -165,10 +165,10 @@ func TestMutants(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := m.All()
-	places := len(all)
+	sites := len(all)
 	list := mutate.Sample(all, func(kernel string) string { return m.Family[kernel] }, n, *kernelSeed)
 	verdicts := m.Verdicts(list)
-	fmt.Printf("\nmutants, seed %d: %d of %d places in %d kernels\n", *kernelSeed, len(list), places, len(m.Changed))
+	fmt.Printf("\nmutants, seed %d: %d of %d sites in %d kernels\n", *kernelSeed, len(list), sites, len(m.Changed))
 	s := mutate.NewScore(m, verdicts)
 	if err := s.Write(os.Stdout); err != nil {
 		t.Error(err)
@@ -249,7 +249,7 @@ func TestMutationOfSmallKernel(t *testing.T) {
 	for change, want := range map[string]mutate.Fate{" // the same": mutate.Unchanged, " no": mutate.Rejected} {
 		x := list[0].Mutants[0]
 		x.New = x.Old + change
-		if v := m.Try(mutate.Place{Mutants: []mutate.Mutant{x}}); v.Fate != want {
+		if v := m.Try(mutate.Site{Mutants: []mutate.Mutant{x}}); v.Fate != want {
 			t.Errorf("%v is %s, want %s", x, v.Fate, want)
 		}
 	}

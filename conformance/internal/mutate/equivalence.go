@@ -88,9 +88,9 @@ func (m *Runner) ruleOf(v Verdict) string {
 	return ""
 }
 
-// idle reports whether a branch or selection may take one of its ways always, without a
-// fate worse than most.
-func (m *Runner) idle(kernel string, line int, most Fate) bool {
+// idle reports whether a branch could always go one way, or a selection always choose one
+// operand. The results of the cases must then stay the same, or have the fate allowed.
+func (m *Runner) idle(kernel string, line int, allowed Fate) bool {
 	old := linesOf(m.kernels[kernel])[line]
 	s, _ := ptxtext.Parse(old)
 	always := s
@@ -102,7 +102,7 @@ func (m *Runner) idle(kernel string, line int, most Fate) bool {
 	}
 	for _, next := range ways {
 		x := Mutant{Kernel: kernel, line: line, Old: old, New: next}
-		if got := m.probe(x); got == Unchanged || got == unreached || got == most {
+		if got := m.probe(x); got == Unchanged || got == unreached || got == allowed {
 			return true
 		}
 	}
@@ -155,8 +155,8 @@ var unreachableRule = rule{
 	"unreachable", "a tail path that aligned addresses and whole rows never take", nil,
 }
 
-// unreachable reports whether a predicate that always holds closes each path from covered
-// code to the mutant.
+// unreachable reports whether a predicate that is always true blocks each path from code that
+// some case runs to the mutant.
 func (m *Runner) unreachable(x Mutant) bool {
 	f := m.flow(x.Kernel)
 	before := f.Previous()
@@ -200,13 +200,15 @@ func withinBounds(q survivor) bool {
 	return (floatArithmetic.MatchString(q.was.Op) || q.was.Is("cvt.rni")) && (q.fate == withinTolerance || q.was.Op[:3] != "mov" && q.m.infects(q.mutant))
 }
 
-// isThreshold: a float comparison with an ordinary constant differs at equality only.
+// isThreshold: a float comparison changes only for operands equal to its constant, which is
+// neither 0 nor infinite.
 func isThreshold(q survivor) bool {
 	return q.was.Is("setp") && strings.HasSuffix(q.was.Op, ".f32") && q.mutant.Mutator == "comparison" &&
 		strings.HasPrefix(q.was.Args[2], "0f") && !slices.Contains([]string{"0f00000000", "0f7F800000", "0fFF800000"}, q.was.Args[2])
 }
 
-// isGeneral: the check may always or never hold, and another kernel contains it.
+// isGeneral: replacing the check by true, or by false, changes no result of this kernel, and
+// another kernel contains the same check.
 func isGeneral(q survivor) bool {
 	if !q.was.Is("setp") || !strings.HasSuffix(q.was.Op, ".f32") || !strings.HasPrefix(q.was.Args[2], "0f") {
 		return false
@@ -354,7 +356,7 @@ func isStart(q survivor) bool {
 	})
 }
 
-// isChoice: only branches depend on the changed result, and each may always take one way.
+// isChoice: only branches depend on the changed result, and each could always go one way.
 func isChoice(q survivor) bool {
 	f := q.m.flow(q.mutant.Kernel)
 	var branches []int
@@ -457,8 +459,8 @@ func isOneWarp(q survivor) bool {
 		!slices.ContainsFunc(f.Readers(q.was.Args[0]), func(s ptxtext.Statement) bool { return !s.Is("shr.u32") || s.Args[2] != "5" })
 }
 
-// isNever: the guard is constant for this kernel's inputs, and a case of another kernel
-// kills the same mutant.
+// isNever: the guard is always true or always false for this kernel's inputs, and a case of
+// another kernel kills the same mutant.
 func isNever(q survivor) bool {
 	if q.was.Guard == "" || q.was.Is("bra", "ret") {
 		return false
@@ -518,7 +520,7 @@ func isButterfly(q survivor) bool {
 }
 
 // isEither: threads that the guard excludes would store the same value to the same address.
-// If no thread stores, a case fails.
+// The store itself is needed: without it, a case fails.
 func isEither(q survivor) bool {
 	if q.mutant.Mutator != "guard" || !q.was.Is("st") || q.fate != Unchanged {
 		return false
@@ -600,8 +602,8 @@ func isPair(q survivor) bool {
 	return true
 }
 
-// isHandover: each branch that depends on the comparison may always take one way, within
-// tolerance.
+// isHandover: each branch that depends on the comparison could always go one way, and the
+// results would stay within tolerance.
 func isHandover(q survivor) bool {
 	if !q.was.Is("setp") || !strings.HasSuffix(q.was.Op, ".f32") || q.mutant.Mutator != "float constant" {
 		return false
@@ -623,18 +625,18 @@ func needlessOnce(q survivor) bool {
 		return false
 	}
 	f := q.m.flow(q.mutant.Kernel)
-	steps := make([][]int, len(f.Next))
-	copy(steps, f.Next)
+	edges := make([][]int, len(f.Next))
+	copy(edges, f.Next)
 	cut := false
 	for i, s := range f.At {
 		if i <= q.mutant.line || !s.Is("bra") || f.Next[i][0] > q.mutant.line || s.Guard == "" {
 			continue
 		}
 		if q.m.probe(Mutant{Kernel: q.mutant.Kernel, line: i, Old: linesOf(q.m.kernels[q.mutant.Kernel])[i]}) == Unchanged {
-			steps[i], cut = []int{i + 1}, true
+			edges[i], cut = []int{i + 1}, true
 		}
 	}
-	f.Next = steps
+	f.Next = edges
 	return cut && f.BarrierNeedless(q.mutant.line)
 }
 

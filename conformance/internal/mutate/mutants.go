@@ -85,9 +85,10 @@ func linesOf(k *ptx.Kernel) []string {
 	return lines
 }
 
-// Place is a change to code of a generator. A generator may emit that code several times,
-// unrolled or in several kernels. A case must kill one of these mutants.
-type Place struct {
+// Site is one change at one place in the code of a generator. A generator may emit that code
+// several times, unrolled or in several kernels, so a site has several mutants. A case must
+// kill one of them.
+type Site struct {
 	mutator string
 	key     string
 	Mutants []Mutant
@@ -102,11 +103,11 @@ func around(lines []string, i int) string {
 
 var numbersForm = regexp.MustCompile(`(%[a-z]|\$L)\d+`)
 
-// placesOf groups mutants of the same code. A removed barrier is a place of its own,
+// sitesOf groups mutants of the same code. A removed barrier is a site of its own,
 // because its effect depends on more code than its neighbors.
-func placesOf(all []Mutant, lines func(kernel string) []string) []Place {
+func sitesOf(all []Mutant, lines func(kernel string) []string) []Site {
 	index := map[string]int{}
-	var list []Place
+	var list []Site
 	for _, m := range all {
 		key := m.Mutator + "\n" + numbersForm.ReplaceAllString(m.New, "$1") + "\n" + around(lines(m.Kernel), m.line)
 		if m.Mutator == LeaveOutSync {
@@ -116,30 +117,30 @@ func placesOf(all []Mutant, lines func(kernel string) []string) []Place {
 		if !ok {
 			i = len(list)
 			index[key] = i
-			list = append(list, Place{mutator: m.Mutator, key: key})
+			list = append(list, Site{mutator: m.Mutator, key: key})
 		}
 		list[i].Mutants = append(list[i].Mutants, m)
 	}
 	return list
 }
 
-// Sample selects n places at random, round-robin over the mutators and over the kernel
-// families of each mutator. It also shuffles the mutants of each place.
-func Sample(all []Place, family func(kernel string) string, n int, seed uint64) []Place {
+// Sample selects n sites at random, round-robin over the mutators and over the kernel
+// families of each mutator. It also shuffles the mutants of each site.
+func Sample(all []Site, family func(kernel string) string, n int, seed uint64) []Site {
 	random := rand.New(rand.NewPCG(seed, 5))
 	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	for _, p := range all {
 		random.Shuffle(len(p.Mutants), func(i, j int) { p.Mutants[i], p.Mutants[j] = p.Mutants[j], p.Mutants[i] })
 	}
-	inTurn(all, func(p Place) string { return p.mutator + " " + family(p.Mutants[0].Kernel) })
-	inTurn(all, func(p Place) string { return p.mutator })
+	inTurn(all, func(p Site) string { return p.mutator + " " + family(p.Mutants[0].Kernel) })
+	inTurn(all, func(p Site) string { return p.mutator })
 	return all[:min(n, len(all))]
 }
 
 // inTurn reorders a list round-robin over its keys and keeps the order within a key.
-func inTurn(all []Place, key func(Place) string) {
+func inTurn(all []Site, key func(Site) string) {
 	type ranked struct {
-		Place
+		Site
 		rank int
 	}
 	seen := map[string]int{}
@@ -150,6 +151,6 @@ func inTurn(all []Place, key func(Place) string) {
 	}
 	slices.SortStableFunc(list, func(a, b ranked) int { return a.rank - b.rank })
 	for i, r := range list {
-		all[i] = r.Place
+		all[i] = r.Site
 	}
 }

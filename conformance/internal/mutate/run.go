@@ -129,13 +129,13 @@ func mostOf(cases []harness.Result) string {
 	return most
 }
 
-// All lists the places of all kernels to mutate.
-func (m *Runner) All() []Place {
+// All lists the sites of all kernels to mutate.
+func (m *Runner) All() []Site {
 	var list []Mutant
 	for _, k := range m.Changed {
 		list = append(list, MutantsOf(k)...)
 	}
-	return placesOf(list, func(kernel string) []string { return linesOf(m.kernels[kernel]) })
+	return sitesOf(list, func(kernel string) []string { return linesOf(m.kernels[kernel]) })
 }
 
 // Fate is the outcome of a mutant.
@@ -149,7 +149,7 @@ const (
 	unreached       Fate = "not reached"      // no case runs the instruction
 )
 
-// Verdict is the outcome of a place: that of its mutant, with the first failure message if
+// Verdict is the outcome of a site: that of its mutant, with the first failure message if
 // it was killed.
 type Verdict struct {
 	Fate    Fate
@@ -158,12 +158,12 @@ type Verdict struct {
 	Rule    string // the rule that proves the mutant equivalent
 }
 
-// mostMutants limits how many mutants of a place are tried.
+// mostMutants limits how many mutants of a site are tried.
 const mostMutants = 4
 
-// Try returns the verdict on a place: a killed mutant if there is one, else the mutant with
+// Try returns the verdict on a site: a killed mutant if there is one, else the mutant with
 // the largest effect.
-func (m *Runner) Try(p Place) Verdict {
+func (m *Runner) Try(p Site) Verdict {
 	best := Verdict{Fate: unreached, Mutant: p.Mutants[0]}
 	tried := 0
 	for _, x := range p.Mutants {
@@ -185,8 +185,8 @@ func (m *Runner) Try(p Place) Verdict {
 	return best
 }
 
-// diverse moves the first case of each reason to the front. The other cases differ only in
-// format or shape.
+// diverse moves the first case of each reason to the front, because cases with the same reason
+// differ only in format or shape.
 func diverse(cases []harness.Result) []harness.Result {
 	seen := map[string]bool{}
 	var first, others []harness.Result
@@ -242,8 +242,8 @@ func (m *Runner) run(x Mutant, cases []harness.Result) Verdict {
 	return v
 }
 
-// Verdicts tries all places in parallel.
-func (m *Runner) Verdicts(list []Place) []Verdict {
+// Verdicts tries all sites in parallel.
+func (m *Runner) Verdicts(list []Site) []Verdict {
 	out := make([]Verdict, len(list))
 	next := make(chan int)
 	var wg sync.WaitGroup

@@ -26,7 +26,7 @@ func (c *Tally) add(v Verdict) {
 // Survived returns the number of mutants that no case killed and no rule proved equivalent.
 func (c Tally) Survived() int { return c.Tried - c.Killed - c.Equivalent - c.Rejected }
 
-// KillRate returns the share of killed mutants, not counting equivalent and rejected ones.
+// KillRate returns the fraction of killed mutants, not counting equivalent and rejected ones.
 func (c Tally) KillRate() float64 { return float64(c.Killed) / float64(c.Killed+c.Survived()) }
 
 // Score is the tallies of a run.
