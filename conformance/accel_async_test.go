@@ -17,7 +17,7 @@ import (
 type asyncCase struct {
 	name, reason string
 	o            accel.Options
-	used, wasted int // steps queued ahead
+	used, wasted int // steps queued ahead that the engine accepts and discards
 	run          func(r *asyncFixture)
 }
 
@@ -377,7 +377,7 @@ func (c asyncCase) check(t *testing.T, m *model.Model, device emu.Options) {
 		t.Errorf("%s: %d steps queued ahead were used and %d discarded, want %d and %d", c.reason, s.AsyncSteps, s.AsyncDiscarded, c.used, c.wasted)
 	}
 	if s.Steps != without.Steps || s.StepTokens != without.StepTokens {
-		t.Errorf("%d steps of %d rows, without steps queued ahead %d of %d", s.Steps, s.StepTokens, without.Steps, without.StepTokens)
+		t.Errorf("%d steps of %d tokens, without steps queued ahead %d of %d", s.Steps, s.StepTokens, without.Steps, without.StepTokens)
 	}
 }
 

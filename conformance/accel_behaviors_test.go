@@ -15,15 +15,15 @@ var prefillModes = []struct {
 	except []string   // behaviors that compare prefill with decode, which rounds differently
 	few    []Behavior // the behaviors of a default run
 }{
-	{"stepwise", accel.Options{Prefill: accel.PrefillExact, KVPages: enoughPages}, nil, slices.Concat(sessionBehaviors, errorBehaviors, generationBehaviors)},
+	{"exact prefill", accel.Options{Prefill: accel.PrefillExact, KVPages: enoughPages}, nil, slices.Concat(sessionBehaviors, errorBehaviors, generationBehaviors)},
 	{
-		"fast", accel.Options{KVPages: enoughPages, Chunk: 16},
+		"float16 prefill", accel.Options{KVPages: enoughPages, Chunk: 16},
 		[]string{"prefill equals decode", "prefill in parts", "outputs agree", "concurrent sessions"},
 		slices.Concat(prefixBehaviors, textBehaviors, parallelBehaviors),
 	},
 }
 
-// enoughPages hold the 500 sequences of a behavior.
+// enoughPages is enough for the behavior with the most sequences, which need a page each.
 const enoughPages = 600
 
 // slowBehaviors take minutes on the emulator.
@@ -32,8 +32,7 @@ var slowBehaviors = []string{"batch equals alone", "500 concurrent calls", "trun
 	"interleaved sessions", "generation fills the context"}
 
 // TestAccelBehaviors checks the behaviors of the accelerator. A default run uses one
-// architecture of one layer; it checks sessions and generation with one prefill mode and
-// the rest with the other.
+// architecture with one layer, and checks each behavior in one prefill mode: see few.
 func TestAccelBehaviors(t *testing.T) {
 	slowParallel(t)
 	archs := []string{"llama"}
@@ -41,24 +40,24 @@ func TestAccelBehaviors(t *testing.T) {
 		archs = fullArchitectures
 	}
 	for _, arch := range archs {
-		for _, way := range prefillModes {
+		for _, mode := range prefillModes {
 			spec := tiny.New(arch, 1)
 			if !*longCases {
 				spec.OneLayer()
 			}
-			e := accelEngine(t, withText(t, spec), smallDevice, way.o)
-			list := way.few
+			e := accelEngine(t, withText(t, spec), smallDevice, mode.o)
+			list := mode.few
 			if *longCases {
 				list = Behaviors()
 			}
 			for _, b := range list {
-				if slices.Contains(way.except, b.Name) || !*longCases && slices.Contains(slowBehaviors, b.Name) {
+				if slices.Contains(mode.except, b.Name) || !*longCases && slices.Contains(slowBehaviors, b.Name) {
 					continue
 				}
-				t.Run(arch+"/"+way.name+"/"+b.Name, func(t *testing.T) { b.Check(t, e) })
+				t.Run(arch+"/"+mode.name+"/"+b.Name, func(t *testing.T) { b.Check(t, e) })
 			}
 			if used := e.Stats().PagesInUse; used != 0 {
-				t.Errorf("%s, %s: %d pages were not released", arch, way.name, used)
+				t.Errorf("%s, %s: %d pages were not released", arch, mode.name, used)
 			}
 		}
 	}

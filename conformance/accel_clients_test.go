@@ -68,7 +68,7 @@ func (c *client) truncate(n int) {
 // requestVariants is the number of variants of each request.
 const requestVariants = 3
 
-// clientRequests are the kinds of requests; v is the variant.
+// clientRequests are the kinds of requests. v selects a variant: other tokens, same calls.
 var clientRequests = []struct {
 	name string
 	do   func(r *clientGroup, c *client, v int)

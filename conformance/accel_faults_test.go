@@ -13,9 +13,9 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// captureCalls are the calls of a graph capture. If one fails, the engine continues without
-// a graph. Some of them also run in eager mode, where they are errors; another case covers
-// these.
+// captureCalls are the calls of a graph capture. If one fails, the engine continues without a
+// graph. Eager mode makes some of them too. There a failure is an error, which another case
+// covers.
 var captureCalls = []faultinject.Call{
 	faultinject.StreamCapture, faultinject.StreamEndCapture, faultinject.StreamInstantiate, faultinject.StreamWriteAsync, faultinject.StreamLaunch, faultinject.StreamReadAsync,
 }

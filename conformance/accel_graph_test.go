@@ -50,7 +50,7 @@ func greedyAndLogits(t *testing.T, e *accel.Engine, prompt []int) ([]int, string
 	return greedyContinuation(t, e, prompt, 6), hashLogits(freshLogits(t, e, prompt, prompt[:2]))
 }
 
-// TestAccelCaptureFails fails the calls that only a capture makes, once or always. Steps
+// TestAccelCaptureFails lets the calls that only a capture makes fail, once or always. Steps
 // without a graph must run eagerly with the same results, and Stats must report them with
 // the error.
 func TestAccelCaptureFails(t *testing.T) {

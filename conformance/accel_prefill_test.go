@@ -113,7 +113,7 @@ func TestAccelChunks(t *testing.T) {
 				parts []int
 			}{{0, nil}, {1, nil}, {7, nil}, {64, nil}, {0, []int{2, 3, 63}}, {5, []int{68}}, {17, []int{1, 64}}} {
 				if (c.chunk == 1 || c.chunk == 5) && !*longCases {
-					continue // too many passes
+					continue // too many forward passes
 				}
 				e := accelEngine(t, m, smallDevice, accel.Options{Chunk: c.chunk})
 				got := teacherForced(t, e, tokens, c.parts...)

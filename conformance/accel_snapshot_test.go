@@ -167,8 +167,8 @@ var evictionCases = []struct {
 	}, accel.KVFullError{Need: 2, Free: 0, Pages: 2}, 0},
 }
 
-// TestAccelEviction demands that snapshots are swapped out to host memory if that makes
-// enough room, and stay otherwise.
+// TestAccelEviction demands that snapshots are swapped out to host memory if that frees enough
+// pages for a request, and that none is swapped out otherwise.
 func TestAccelEviction(t *testing.T) {
 	slowParallel(t)
 	m := minimalModel(t)
@@ -191,8 +191,8 @@ func TestAccelEviction(t *testing.T) {
 	}
 }
 
-// TestAccelOpenSnapshot demands that a snapshot that nothing closes is counted and keeps its
-// page, and that Close makes the page free at once.
+// TestAccelOpenSnapshot demands that an open snapshot is counted and keeps its page after its
+// session is closed, and that Close frees the page at once.
 func TestAccelOpenSnapshot(t *testing.T) {
 	m := minimalModel(t)
 	r := &evictionFixture{TB: t, e: accelEngine(t, m, smallDevice, accel.Options{KVPages: 1}), tokens: testTokens(m.Config.Vocab, 64)}
@@ -321,7 +321,7 @@ func TestAccelSwappedPages(t *testing.T) {
 }
 
 // TestAccelRestoreFromFullCache restores a part of a snapshot that fills the cache. The
-// partial page needs a copy, so the snapshot's other pages must make room.
+// partial page needs a copy, so the snapshot must be evicted to free a page.
 func TestAccelRestoreFromFullCache(t *testing.T) {
 	m := minimalModel(t)
 	e := accelEngine(t, m, smallDevice, accel.Options{KVPages: 1, Prefill: accel.PrefillExact})

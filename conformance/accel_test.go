@@ -24,8 +24,8 @@ import (
 	"github.com/lockstep-go/lockstep/ref"
 )
 
-// smallDevice has few SMs, so that grids are small and emulation is fast. The kernel cases
-// detect races.
+// smallDevice has few SMs, so that grids are small and emulation is fast. It does not detect
+// races, because the kernel cases do.
 var smallDevice = emu.Options{SMs: 4, IgnoreRaces: true, Cache: &emulatorCache}
 
 // emulatorCache caches decoded kernels for all emulated devices.

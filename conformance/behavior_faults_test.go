@@ -145,7 +145,7 @@ var engineFaults = []struct {
 			return s.Session.Forward(context.Background(), tokens, want)
 		}
 	}},
-	{"a canceled pass counts", func(e *plantedEngine) {
+	{"a canceled forward pass counts", func(e *plantedEngine) {
 		e.forward = func(s *plantedSession, ctx ctxt, tokens []int, want model.Want) (output, error) {
 			out, err := s.Session.Forward(ctx, tokens, want)
 			if errors.Is(err, context.Canceled) {

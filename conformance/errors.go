@@ -167,8 +167,8 @@ func canceledInside(r *fixture) {
 		if !errors.Is(err, context.Canceled) {
 			r.t.Fatalf("canceled at query %d: %v", n, err)
 		}
-		r.continues("after a canceled pass", s, tokens)
-		if n > 8 { // later queries, in larger steps
+		r.continues("after a canceled forward pass", s, tokens)
+		if n > 8 { // later queries, at larger intervals
 			n += n / 4
 		}
 	}

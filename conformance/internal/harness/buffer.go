@@ -10,8 +10,8 @@ import (
 )
 
 // fillPatterns are the words that fill uninitialized memory. Each is a NaN as float64,
-// float32, float16 and bfloat16, and far out of range as an index. There are two, so that a
-// result that depends on uninitialized memory differs between them.
+// float32, float16 and bfloat16, and far out of range as an index. A result that depends on
+// uninitialized memory differs between the two patterns.
 var fillPatterns = [2]uint32{0x7FFE7FFE, 0xFFFDFFFD}
 
 // Buffer is a buffer on the device. The fixture keeps one image per fill pattern, and each

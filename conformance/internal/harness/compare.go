@@ -78,8 +78,8 @@ func (r *Fixture) Close(what string, got []float32, want []Ref, width int, t Tol
 			continue
 		}
 		e := float64(got[i]) - w.Y
-		g.hold(WorstCase, i, got[i], w.Y, e, worst)
-		g.hold(probabilistic, i, got[i], w.Y, e, likely)
+		g.bounded(WorstCase, i, got[i], w.Y, e, worst)
+		g.bounded(probabilistic, i, got[i], w.Y, e, likely)
 		if likely > 0 {
 			errors = append(errors, e/likely)
 		}
@@ -103,7 +103,7 @@ func (r *Fixture) ULP(what string, f quant.Format, got []float32, want []float64
 	g := r.compare(what)
 	for i, y := range want {
 		if g.finiteIn(f, i, got[i], y) {
-			g.hold(ULPs, i, got[i], y, float64(got[i])-y, limit*Spacing(f, y))
+			g.bounded(ULPs, i, got[i], y, float64(got[i])-y, limit*Spacing(f, y))
 		}
 	}
 	g.done()
@@ -118,13 +118,14 @@ func (r *Fixture) Within(what string, got []float32, want, bound []float64) {
 	g := r.compare(what)
 	for i, y := range want {
 		if g.finite(i, got[i], y) {
-			g.hold(derived, i, got[i], y, float64(got[i])-y, bound[i])
+			g.bounded(derived, i, got[i], y, float64(got[i])-y, bound[i])
 		}
 	}
 	g.done()
 }
 
-// NoWorse compares rows of width numbers with a baseline computed in the same precision.
+// NoWorse compares rows of width numbers with a baseline that was computed in the same
+// precision.
 // The largest and the root mean square error of a row may be at most twice those of the
 // baseline.
 func (r *Fixture) NoWorse(what string, got []float32, want []float64, baseline []float32, width int) {
@@ -143,8 +144,8 @@ func (r *Fixture) NoWorse(what string, got []float32, want []float64, baseline [
 			gotSum, baseSum = gotSum+float64(e*e), baseSum+float64(h*h)
 			gotMax, baseMax = max(gotMax, e), max(baseMax, h)
 		}
-		g.hold(derived, row, got[row], want[row], gotMax, 2*baseMax)
-		g.hold(derived, row, got[row], want[row], math.Sqrt(gotSum), 2*math.Sqrt(baseSum))
+		g.bounded(derived, row, got[row], want[row], gotMax, 2*baseMax)
+		g.bounded(derived, row, got[row], want[row], math.Sqrt(gotSum), 2*math.Sqrt(baseSum))
 	}
 	g.done()
 }
@@ -193,7 +194,7 @@ func (r *Fixture) sized(what string, got, want, width int) bool {
 	return true
 }
 
-// worst records an error divided by its bound if it is the largest of its check.
+// worst records ratio, an error divided by its bound, if it is the largest one of its check.
 func (r *Fixture) worst(check string, ratio float64) {
 	if old, ok := r.result.Worst[check]; !ok || !(ratio <= old) {
 		r.result.Worst[check] = ratio
@@ -236,8 +237,8 @@ func (g *comparison) done() {
 	}
 }
 
-// hold compares an error with its bound. An error or a bound that is NaN fails.
-func (g *comparison) hold(check string, i int, got float32, want, e, bound float64) {
+// bounded checks that an error is within its bound. It fails if either is NaN.
+func (g *comparison) bounded(check string, i int, got float32, want, e, bound float64) {
 	ratio := math.Abs(e) / bound
 	if e == 0 {
 		ratio = 0
@@ -284,7 +285,7 @@ func (g *comparison) row(t Tolerance, row int, got []float32, want []Ref) {
 	}
 	factor := 2 + 4/math.Sqrt(float64(len(want)))
 	bound := factor*t.U*math.Sqrt(float64(t.L)*s2) + max(t.UOut*math.Sqrt(y2), halfSmallest*math.Sqrt(float64(len(want))))
-	g.hold(rowRMS, row, got[0], want[0].Y, math.Sqrt(e2), bound)
+	g.bounded(rowRMS, row, got[0], want[0].Y, math.Sqrt(e2), bound)
 }
 
 // bias checks the mean of signed errors, each divided by its bound, once as it is and once

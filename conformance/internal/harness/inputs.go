@@ -69,7 +69,7 @@ func (r *Fixture) Vector(d Distribution, n int) []float32 {
 type blockLayout struct {
 	scales []int  // byte offsets of the float16 scales
 	quants [2]int // first and last byte of the quants; the last is exclusive
-	repeat byte   // a quant byte of n times repeat, for n < most, makes its weights equal
+	repeat byte   // a quant byte n·repeat, for n < most, holds equal quants
 	most   int
 }
 

@@ -105,8 +105,8 @@ func mmaFill(f Form, r *rand.Rand, in [][]byte) {
 }
 
 // mmaBound is the largest error of a sum of 16 products and an accumulator, relative to the
-// sum of magnitudes: 17 terms are aligned to the largest and truncated to 24 bits, in up to
-// two steps.
+// sum of magnitudes: 17 terms are aligned to the largest and truncated to 24 bits, in one or
+// two groups.
 const mmaBound = 2 * 17 * 0x1p-24
 
 // mmaCheck compares with float64 sums and returns the largest error divided by the bound.

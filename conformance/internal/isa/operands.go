@@ -153,14 +153,14 @@ func variantsOf(f LaneForm, tuples map[string]bool, seed uint64) []variant {
 	all := []variant{first}
 	found := map[string][]variant{}
 	for _, tuple := range slices.Sorted(maps.Keys(tuples)) {
-		v, places := f.variant(tuple)
-		found[places] = append(found[places], v)
+		v, literals := f.variant(tuple)
+		found[literals] = append(found[literals], v)
 	}
-	for _, places := range slices.Sorted(maps.Keys(found)) {
-		if !strings.Contains(places, "1") && !slices.Contains(f.in, "mask") {
+	for _, literals := range slices.Sorted(maps.Keys(found)) {
+		if !strings.Contains(literals, "1") && !slices.Contains(f.in, "mask") {
 			continue
 		}
-		list := found[places]
+		list := found[literals]
 		random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 		all = append(all, list[:min(len(list), maxFound)]...)
 		for range maxEdgeCases {
@@ -170,20 +170,20 @@ func variantsOf(f LaneForm, tuples map[string]bool, seed uint64) []variant {
 	return all
 }
 
-// variant parses a tuple. places has a '1' for each literal operand.
-func (f LaneForm) variant(tuple string) (v variant, places string) {
+// variant parses a tuple. In literals, each operand has a character: '1' for a literal.
+func (f LaneForm) variant(tuple string) (v variant, literals string) {
 	v = make(variant, len(f.in))
 	for i, arg := range strings.Split(tuple, ",")[:len(f.in)] {
 		switch {
 		case arg == "%":
-			places += "0"
+			literals += "0"
 		case f.in[i] == "mask": // a literal mask is replaced by all lanes
-			places, v[i] = places+"0", "-1"
+			literals, v[i] = literals+"0", "-1"
 		default:
-			places, v[i] = places+"1", literal(f.in[i], f.allowed(i, bitsOfLiteral(f.in[i], arg)))
+			literals, v[i] = literals+"1", literal(f.in[i], f.allowed(i, bitsOfLiteral(f.in[i], arg)))
 		}
 	}
-	return v, places
+	return v, literals
 }
 
 // withNumbers replaces the literals of v by edge cases.

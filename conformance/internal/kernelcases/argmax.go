@@ -43,7 +43,7 @@ func logitsTable() []logitsCase {
 		{name: "negative", reason: "negative numbers are not ordered like their bits", rows: 1, vocab: 200, fill: &minus,
 			plant: map[int]float32{3: -5, 190: -1e-42, 191: -math.MaxFloat32, 100: -2}},
 		{name: "lowest", reason: "numbers below -2^127 are larger than -Inf", rows: 1, vocab: 90, fill: &lowest},
-		{name: "all negative", reason: "negative numbers in each slot of a thread", rows: 2, vocab: 90, negative: true},
+		{name: "all negative", reason: "negative numbers in each element of a thread", rows: 2, vocab: 90, negative: true},
 		{name: "tiny", reason: "tiny numbers are ordered, within a slice and between slices", rows: 4, vocab: 9000, tiny: true},
 		{name: "boundaries", reason: "the maximum at each boundary of threads and slices", rows: len(boundaryIndices), vocab: 5000, boundaries: true},
 		{name: "stride", reason: "rows in a wider buffer", rows: 3, vocab: 50, stride: 53},

@@ -260,7 +260,7 @@ func decodeCases() []attentionCase {
 		}
 	}
 	for _, group := range []int{1, 3, 4, 5, 6, 7, 8, 12, 16} {
-		add(attentionCase{name: fmt.Sprintf("group=%d", group), reason: "query heads that share a KV head; more than 8 in two passes",
+		add(attentionCase{name: fmt.Sprintf("group=%d", group), reason: "query heads that share a KV head; more than 8 in two iterations",
 			kv: quant.F16, headDim: 64, group: group, lengths: []int{5, 129}})
 	}
 	for _, page := range []int{16, 32, 128, 256} {
@@ -312,7 +312,7 @@ func fewCTACases() []attentionCase {
 	}{
 		{"", "one to three pages; the last is full or partial", func(c *attentionCase) {}},
 		{"two of each head", "one CTA has the even pages, another the odd ones", func(c *attentionCase) { c.sms = 3 }},
-		{"group=12", "heads in two passes over each page", func(c *attentionCase) { c.group = 12 }},
+		{"group=12", "heads in two iterations over each page", func(c *attentionCase) { c.group = 12 }},
 		{"window=100", "the first page is partly visible", func(c *attentionCase) { c.window = 100 }},
 		{"window=64", "two partial pages, or one whole page", func(c *attentionCase) { c.window = 64 }},
 		{"window=130, two of each head", "pages are counted from the first visible page", func(c *attentionCase) { c.window, c.sms = 130, 3 }},
@@ -419,7 +419,7 @@ func attentionInvariants() []harness.Case {
 		return c
 	}
 	const (
-		neighbors = "a result does not depend on other sequences or on the place of pages"
+		neighbors = "a result does not depend on other sequences or on the order of pages"
 		ctas      = "a page's result does not depend on the CTA that computes it"
 		chunks    = "any chunks of a prompt give the same bits"
 		both      = "both kinds of kernels agree on one position"
@@ -474,8 +474,8 @@ func (c attentionCase) flashErrors() attentionErrors {
 	return u
 }
 
-// baselineMinLength is the number of visible positions from which errors are compared with
-// the baseline's. Over fewer positions, both are chance.
+// baselineMinLength is the minimum number of visible positions for comparing errors with the
+// baseline's. With fewer positions, both errors depend on chance.
 const baselineMinLength = 64
 
 // compare compares outputs with the reference.
@@ -490,7 +490,7 @@ func (c attentionCase) compare(r *harness.Fixture, what string, d attentionData,
 		r.Within(name, got[s], ref.want, ref.bound)
 		width := c.heads() * c.headDim
 		first := max(0, baselineMinLength-(n-c.queries[s])) * width
-		comparable := c.window == 0 && c.dist != harness.Constant // where one order of additions is exact, the baseline's error is chance
+		comparable := c.window == 0 && c.dist != harness.Constant // otherwise the baseline may be exact by chance
 		if comparable && first < len(got[s]) && len(got[s]) == len(ref.want) {
 			r.NoWorse(name, got[s][first:], ref.want[first:], ref.baseline[first:], width)
 		}
@@ -557,11 +557,11 @@ func checkChunks(size int) func(*harness.Fixture, attentionCase) {
 		d := c.data(r)
 		whole := c.flash(r, d)
 		for s := range c.lengths {
-			var pieces []float32
+			var chunks []float32
 			for from := 0; from < c.queries[s]; from += size {
-				pieces = append(pieces, c.chunk(r, d, s, from, min(size, c.queries[s]-from))...)
+				chunks = append(chunks, c.chunk(r, d, s, from, min(size, c.queries[s]-from))...)
 			}
-			harness.Exact(r, fmt.Sprintf("sequence %d in chunks", s), pieces, whole[s])
+			harness.Exact(r, fmt.Sprintf("sequence %d in chunks", s), chunks, whole[s])
 		}
 	}
 }

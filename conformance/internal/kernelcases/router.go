@@ -26,9 +26,9 @@ func routerCases() []harness.Case {
 		{name: "qwen3moe", reason: "eight of 128 experts, normalized", tokens: 3, experts: 128, k: 8},
 		{name: "raw", reason: "weights that are not normalized", tokens: 3, experts: 60, k: 4, raw: true},
 		{name: "largest", reason: "the most experts and choices", tokens: 2, experts: 512, k: 32, spread: 5},
-		{name: "256 experts", reason: "the most experts that fill one half of each lane's slots", tokens: 2, experts: 256, k: 32, spread: 5},
-		{name: "257 experts", reason: "one expert in the second half of the slots", tokens: 2, experts: 257, k: 10, plant: map[int]float32{256: 50}},
-		{name: "far ties", reason: "ties in both halves of a lane's slots", tokens: 2, experts: 500, k: 32, distinct: 9},
+		{name: "256 experts", reason: "the most experts that fill one half of each lane's elements", tokens: 2, experts: 256, k: 32, spread: 5},
+		{name: "257 experts", reason: "one expert in the second half of the elements", tokens: 2, experts: 257, k: 10, plant: map[int]float32{256: 50}},
+		{name: "far ties", reason: "ties in both halves of a lane's elements", tokens: 2, experts: 500, k: 32, distinct: 9},
 		{name: "all", reason: "all experts are chosen", tokens: 2, experts: 5, k: 5},
 		{name: "one", reason: "one expert", tokens: 1, experts: 1, k: 1},
 		{name: "ties", reason: "ties are ordered by index", tokens: 4, experts: 100, k: 16, distinct: 3},
@@ -37,7 +37,7 @@ func routerCases() []harness.Case {
 	}
 	for experts := 20; experts <= 512; experts += 32 {
 		rows = append(rows, routerCase{
-			name: fmt.Sprintf("raw, experts=%d", experts), reason: "slots that only some lanes fill do not count in the sum",
+			name: fmt.Sprintf("raw, experts=%d", experts), reason: "elements that only some lanes have do not count in the sum",
 			tokens: 2, experts: experts, k: 9, raw: true,
 		})
 	}
