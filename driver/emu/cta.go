@@ -132,7 +132,7 @@ const (
 )
 
 // run executes at least budget instructions and returns their number. It makes passes over the
-// warps, and in each pass gives each warp a turn. done reports that all warps have ended, or that
+// warps, and gives each warp a turn, over and over. done reports that all warps have ended, or that
 // one has trapped.
 func (c *cta) run(budget int) (ran int, done bool, fault *Trap) {
 	order := make([]int, len(c.warps))

@@ -77,7 +77,7 @@ type failedWait struct {
 }
 
 // livelockChecks is how many consecutive checks must find that all warps only poll mbarriers
-// before this counts as a deadlock. A check follows each pass over the warps. In an adversarial
+// before this counts as a deadlock. A check follows when each warp has had a turn. In an adversarial
 // schedule turns are short, so a check follows several passes, in which each warp executes about
 // fixedTurn instructions.
 const livelockChecks = 32
