@@ -63,12 +63,17 @@ func All() []harness.Case {
 }
 
 // Select returns the cases whose ID matches pattern, without long cases unless long is set.
+// It returns an error if there are none.
 func Select(all []harness.Case, pattern string, long bool) ([]harness.Case, error) {
 	match, err := regexp.Compile(pattern)
 	if err != nil {
 		return nil, fmt.Errorf("kernelcases: pattern %q: %w", pattern, err)
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(c harness.Case) bool {
+	selected := slices.DeleteFunc(slices.Clone(all), func(c harness.Case) bool {
 		return c.Long && !long || !match.MatchString(c.ID())
-	}), nil
+	})
+	if len(selected) == 0 {
+		return nil, fmt.Errorf("kernelcases: pattern %q: no case matches", pattern)
+	}
+	return selected, nil
 }
