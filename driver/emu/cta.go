@@ -131,8 +131,8 @@ const (
 	maxRandomTurn = 64
 )
 
-// run executes at least budget instructions and returns their number. It makes passes over the
-// warps, and gives each warp a turn, over and over. done reports that all warps have ended, or that
+// run executes at least budget instructions and returns their number. It gives each warp a
+// turn, over and over. done reports that all warps have ended, or that
 // one has trapped.
 func (c *cta) run(budget int) (ran int, done bool, fault *Trap) {
 	order := make([]int, len(c.warps))

@@ -78,8 +78,8 @@ type failedWait struct {
 
 // livelockChecks is how many consecutive checks must find that all warps only poll mbarriers
 // before this counts as a deadlock. A check follows when each warp has had a turn. In an adversarial
-// schedule turns are short, so a check follows several passes, in which each warp executes about
-// fixedTurn instructions.
+// schedule turns are short, so a check follows several turns of each warp, about fixedTurn
+// instructions.
 const livelockChecks = 32
 
 // livelock traps after livelockChecks consecutive checks in which every warp that ran found an
