@@ -10,12 +10,13 @@ import (
 type sincos struct{ sin, cos ptx.F32 }
 
 // newSincos computes the sine and cosine of an angle in radians, of at most 2^31 quarter
-// turns. It subtracts quarter turns in float64, with pi/2 in two parts (Cody and Waite). The
-// rest, within pi/4, goes through Taylor series whose first omitted terms are below 2^-33.
+// turns. It subtracts quarter turns in float64, with pi/2 as a sum of two numbers (Cody and
+// Waite). Taylor series give the sine and cosine of the rest, which is within ±pi/4. Their
+// first omitted terms are below 2^-33.
 func newSincos(b *ptx.Builder, angle ptx.F64, factor ptx.F32) sincos {
 	const (
 		piHalf    = math.Pi / 2
-		piHalfLow = 6.123233995736766e-17 // pi/2 less its float64
+		piHalfLow = 6.123233995736766e-17 // pi/2 - float64(pi/2)
 	)
 	turns := angle.Mul(b.F64(2 / math.Pi)).RoundS32()
 	n := turns.F64()

@@ -25,8 +25,8 @@ func Slices(vocab int) int { return host.CeilDiv(vocab, argmaxSlice) }
 
 // Argmax finds the largest logit of each slice of a row, as a pair of its ordered bits (an
 // integer with the order of the float32) and its index; the lowest index among equals. NaN
-// and -Inf never win. ArgmaxMerge chooses among the slices. All comparisons are of integers,
-// so no order of evaluation matters.
+// and -Inf never win. ArgmaxMerge chooses among the slices. The result does not depend on the
+// order of comparisons.
 func Argmax() kernel.Typed[ArgmaxArgs] { return kernel.New("argmax_slice", buildArgmax, launchArgmax) }
 
 type argmaxParams struct {
@@ -79,9 +79,9 @@ func launchArgmax(k *ptx.Kernel, a ArgmaxArgs) (ptx.Launch, error) {
 	})
 }
 
-// ArgmaxMerge chooses the best slice of each row: the token of largest logit, or NoIndex. It
-// also prepares the next step of each sequence on the device: it stores the token as the
-// next input and advances the sequence's position and length.
+// ArgmaxMerge merges the slices of each row to the token with the largest logit, or NoIndex.
+// It also prepares the next step of each sequence on the device: it stores the token as the
+// next input, and advances the sequence's position and length.
 func ArgmaxMerge() kernel.Typed[ArgmaxMergeArgs] {
 	return kernel.New("argmax_merge", buildArgmaxMerge, launchArgmaxMerge)
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// The functions below are rearranged so that nothing cancels and no intermediate result
-// overflows before the result does. Their error bounds hold for every x, given that the
-// error of ex2.approx is at most 2 ulp.
+// The functions below use forms in which nothing cancels and no intermediate result overflows
+// unless the result does. Their error bounds hold for every x, and rely on the bound of 2 ulp
+// of ex2.approx in the PTX ISA.
 
 // Activations that Activate knows, by the numbers of the constants of package elementwise.
 const (
@@ -84,8 +84,8 @@ func Softcap(b *ptx.Builder, s, cap ptx.F32) ptx.F32 { return Tanh(b, quotient(b
 
 // Exp returns e^x with a relative error of at most 10 * 2^-24 where the result is normal.
 func Exp(b *ptx.Builder, x ptx.F32) ptx.F32 {
-	// Beyond ±120 the result is 0 or Inf in any case, and of an infinite x the split product
-	// would be Inf - Inf. NaN fails both comparisons and stays NaN.
+	// At ±120 the result is already 0 or Inf. Without the clamp, an infinite x would give
+	// Inf - Inf in timesLog2e. A NaN fails both comparisons and stays NaN.
 	x = ptx.Select(x.Lt(b.F32(-120)), b.F32(-120), x)
 	x = ptx.Select(x.Gt(b.F32(120)), b.F32(120), x)
 	t := timesLog2e(b, x)
@@ -95,8 +95,8 @@ func Exp(b *ptx.Builder, x ptx.F32) ptx.F32 {
 // exponent is an exponent of 2, high + low, where low is less than an ulp of high.
 type exponent struct{ high, low ptx.F32 }
 
-// timesLog2e returns x*log2(e), so that e^x = 2^(high+low). Rounded to one float32 it would
-// cost the result a relative error of |x| * 2^-24.
+// timesLog2e returns x*log2(e), so that e^x = 2^(high+low). If it were rounded to a single
+// float32, e^x would have a relative error of |x| * 2^-24.
 func timesLog2e(b *ptx.Builder, x ptx.F32) exponent {
 	high, low := splitF32(math.Log2E)
 	t := x.MulN(high)
@@ -108,8 +108,8 @@ func (t exponent) scale(b *ptx.Builder, e ptx.F32) ptx.F32 {
 	return e.Mul(t.low.FMA(b.F32(math.Ln2), b.F32(1)))
 }
 
-// overOnePlus returns x / (1 + 2^t). The power may overflow where the quotient does not, so
-// both sides are divided by 2^64 if t is large.
+// overOnePlus returns x / (1 + 2^t). If t is large, it divides numerator and denominator by
+// 2^64, because 2^t may overflow although the quotient does not underflow.
 func overOnePlus(b *ptx.Builder, x ptx.F32, t exponent) ptx.F32 {
 	far := t.high.Gt(b.F32(64))
 	one := ptx.Select(far, b.F32(0x1p-64), b.F32(1))
@@ -117,16 +117,16 @@ func overOnePlus(b *ptx.Builder, x ptx.F32, t exponent) ptx.F32 {
 	return quotient(b, x.Mul(one), one.Add(e))
 }
 
-// splitF32 returns c rounded to a float32, and the rest as another.
+// splitF32 returns c rounded to a float32, and the rounding error as another float32.
 func splitF32(c float64) (high, low float32) {
 	high = float32(c)
 	return high, float32(c - float64(high))
 }
 
 // quotient returns x/y, correctly rounded. In kernels with wgmma, |y| must be at least
-// 2^-126: div.rn may compile to a function call, and around calls ptxas serializes wgmma. So
-// these kernels divide in float64, which has more than twice the bits of a float32, so that
-// rounding twice gives the same result.
+// 2^-126. There div.rn may compile to a function call, around which ptxas serializes wgmma.
+// So these kernels divide in float64. It has more than twice the bits of a float32, so
+// rounding twice gives the same result as rounding once.
 func quotient(b *ptx.Builder, x, y ptx.F32) ptx.F32 {
 	if !b.UsesWGMMA() {
 		return x.Div(y)
@@ -138,7 +138,7 @@ func quotient(b *ptx.Builder, x, y ptx.F32) ptx.F32 {
 	}
 	q := x64.Mul(inverse)
 	exact := minus.FMA(q, x64).FMA(inverse, q).F32()
-	// If x is 0 or an operand is infinite, the estimate is exact and keeps the sign.
+	// If x is 0 or an operand is infinite, x times the estimate is exact and has the right sign.
 	usual := exact.Eq(exact).And(x.Ne(b.F32(0)))
 	return ptx.Select(usual, exact, x.Mul(estimate))
 }
