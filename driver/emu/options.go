@@ -18,7 +18,7 @@ type Options struct {
 	Async       Async
 	Approx      Approximation
 	LateStreams bool // queued work runs only when a call waits for it, so a missing wait has visible effects
-	IgnoreRaces bool // skip the detection of races, which is about half of the time
+	IgnoreRaces bool // skip the detection of races, which takes about half of the time
 
 	Cache *Cache // shares decoded modules between devices; nil decodes each time
 }
@@ -29,8 +29,8 @@ type Schedule struct {
 	Seed        uint64
 }
 
-// InOrder runs warps in order, each as far as it can go, and of diverged lanes those with the
-// lowest program counter first.
+// InOrder runs the warps of a CTA one after the other, for long turns. Of diverged lanes, those
+// with the lowest program counter run first.
 var InOrder = Schedule{}
 
 // Adversarial picks warps and lanes at random, for a few instructions at a time.
@@ -47,8 +47,9 @@ const (
 	Late
 )
 
-// Approximation is what approximate instructions return: the correctly rounded result, or if
-// Perturb is set another one within the error bound of the PTX ISA, chosen by Seed.
+// Approximation says what approximate instructions return. The zero value means the correctly
+// rounded result. If Perturb is set, they return another result within the error bound of the PTX
+// ISA, which Seed selects.
 type Approximation struct {
 	Perturb bool
 	Seed    uint64

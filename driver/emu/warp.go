@@ -29,7 +29,7 @@ type warp struct {
 	predsWritten []uint32
 
 	pcs     [warpSize]int32
-	exists  uint32 // lanes that the CTA has; the last warp may be partial
+	exists  uint32 // lanes that are threads of the CTA; all but in a partial last warp
 	live    uint32 // lanes that have not exited
 	waiting uint32 // lanes that wait for a barrier or for other lanes
 	waits   [warpSize]wait
@@ -153,8 +153,8 @@ func (w *warp) run(budget int) int {
 }
 
 // maxSpin is how many instructions the active lanes may execute while other lanes of the warp wait
-// at a higher program counter. The other lanes may have to end a loop in which the active ones
-// spin.
+// at a higher program counter. The active lanes may spin in a loop until one of the others stores
+// a value.
 const maxSpin = 1 << 12
 
 // pick chooses the lanes that execute next. In order, these are the lanes with the lowest
@@ -198,9 +198,9 @@ func (w *warp) lowest(ready uint32, least int32) (mask uint32, limit int32) {
 	return mask, limit
 }
 
-// In an adversarial schedule, one pick in splitOdds splits lanes that could execute together. That
-// is often enough to show within a loop or two. More would be slow, because the parts run one after
-// the other.
+// splitOdds is the rate of splits: in an adversarial schedule, one pick in splitOdds splits lanes
+// that could execute together. Splits then happen during short loops, but not so often that they
+// are slow: the two groups of lanes run one after the other.
 const splitOdds = 16
 
 // pickRandom chooses some of the lanes that share a program counter, for a few instructions.
