@@ -62,7 +62,7 @@ func (s combineShape) build(b *ptx.Builder) (*ptx.Kernel, error) {
 	ptx.Declare(b, &p)
 	head, sequence := b.BlockX(), b.BlockY()
 	b.LaunchDependents()
-	length := p.Lengths.At(sequence, 4).LoadU32(ptx.Volatile) // no kernel writes Lengths; Volatile keeps the compiler from moving the load behind the wait
+	length := p.Lengths.At(sequence, 4).LoadU32(ptx.Volatile) // no kernel writes Lengths; Volatile keeps the compiler from moving the load after the wait
 	b.WaitForPrior()
 	b.ReturnIf(length.EqN(0))
 	row := sequence.Mul(b.GridX()).Add(head).Mul(p.MaxPages)

@@ -215,7 +215,7 @@ func (d *decodeGenerator) open() {
 	d.head = d.sequence.Mul(d.kvHeads).Add(d.kvHead).Mul(d.p.Group)
 	d.table = d.p.Table.At(d.sequence.Mul(d.p.MaxPages), 4)
 	d.length = d.p.Lengths.At(d.sequence, 4).LoadU32()
-	// Volatile: otherwise the load moves behind a branch and waits for the length.
+	// Volatile: otherwise the compiler moves the load after a branch that waits for the length.
 	d.entry = ptx.Var(d.table.At(b.BlockX(), 4).LoadU32(ptx.Volatile))
 	d.row = ptx.Var(b.U32(0))
 	d.first = windowStart(b, d.length, d.p.Window)

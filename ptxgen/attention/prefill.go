@@ -17,7 +17,7 @@ import (
 // Prefill computes attention of many queries per sequence over its cache, which already holds
 // the keys and values of the queries' own positions. The queries of all sequences are
 // concatenated: sequence s has queries Starts[s] to Starts[s+1]. The last one is at position
-// Lengths[s] − 1, those before it at the positions before. For each query and head
+// Lengths[s] − 1, and the others at the preceding positions. For each query and head
 //
 //	out = Σ_j exp(s[j] − m)·V[j] / Σ_j exp(s[j] − m),    m = max_j s[j]
 //
@@ -264,7 +264,8 @@ func (f *prefillGenerator[T]) open() (q ptx.Global) {
 	return f.p.Q.At(head, 4*f.shape.kv.headDim)
 }
 
-// pageOf returns the page number of a block of keys; of blocks behind the last, that of the last.
+// pageOf returns the page number of a block of keys. After the last block, it returns that of the
+// last block.
 func (f *prefillGenerator[T]) pageOf(block ptx.U32) ptx.U32 {
 	block = block.Min(f.tile.end.AddN(-1))
 	return f.p.Table.At(f.tile.pages.Add(block.DivN(f.shape.kv.page/f.shape.blockK)), 4).LoadU32()
@@ -651,7 +652,7 @@ func (f *prefillGenerator[T]) addValues(s *prefillState[T], weights [][][4]ptx.F
 // store divides by the sums of the weights and stores the rows that are queries.
 func (f *prefillGenerator[T]) store(s *prefillState[T]) {
 	b := f.b
-	out := f.p.Out.At(b.BlockX(), 4*f.shape.kv.headDim) // computed here, so that it takes no registers in the loop
+	out := f.p.Out.At(b.BlockX(), 4*f.shape.kv.headDim) // not computed before the loop, where it would occupy registers
 	b.Comment("divide by the sum of the weights")
 	for i := range s.rows {
 		sum := s.rows[i].sum

@@ -11,8 +11,8 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// castAlign is the number of elements to a multiple of which Cast pads rows. Tensor cores
-// multiply whole sub-blocks of this many weights.
+// castAlign is the number of weights in a sub-block. Cast pads rows to a multiple of it, because
+// tensor cores multiply whole sub-blocks.
 const castAlign = 32
 
 // PaddedWidth returns the width of the rows that Cast writes: width rounded up to a multiple

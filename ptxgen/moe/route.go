@@ -1,4 +1,4 @@
-// Package moe holds the kernels of a mixture of experts beside its matrix products: they
+// Package moe holds the kernels of a mixture of experts, except for its matrix products: they
 // choose the experts of each token, group the tokens by expert, and combine the results.
 package moe
 

@@ -6,7 +6,7 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// CachedRow is a row of which each thread of a group holds its first Vec4s in registers.
+// CachedRow is a row. Each thread of a group holds the first of its Vec4s in registers.
 type CachedRow struct {
 	Row
 	g      Group
@@ -30,7 +30,7 @@ func (c CachedRow) index(j int) ptx.U32 {
 	return c.g.Rank().Add(c.g.Size().MulN(j))
 }
 
-// Each calls do for the Vec4s of the thread, in order. It loads those beyond the cached ones.
+// Each calls do for the Vec4s of the thread, in order. It loads those that are not cached.
 func (c CachedRow) Each(do func(i ptx.U32, v Vec4)) {
 	b := c.g.b
 	for j, v := range c.cached {
