@@ -23,8 +23,8 @@ type asyncCopy struct {
 	from   *segment // nil if bytes is 0
 	fromAt int
 	at     int // in shared memory
-	bytes  int // copied
-	zeros  int // written behind them
+	bytes  int // bytes copied
+	zeros  int // zero bytes written after them
 }
 
 // asyncCopies are the late copies of a warp: per lane, its groups in the order of commitment. The

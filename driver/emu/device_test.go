@@ -165,7 +165,7 @@ func TestUseAfterFree(t *testing.T) {
 	wantTrap(t, r.s.Launch(l), TrapFreed, lineOf(t, addOne, "ld.global"), 0)
 }
 
-// An address behind a freed buffer is out of bounds.
+// An address after the end of a freed buffer is out of bounds.
 func TestBeyondFreed(t *testing.T) {
 	m := memory{limit: 1 << 20}
 	s := m.alloc(1000)

@@ -249,7 +249,7 @@ type trapCase struct {
 	block  int
 	grid   int
 	opts   Options
-	args   []any // behind out, which has one word per thread
+	args   []any // parameters after out, which has one word per thread
 	header string
 	where  string // part of the line that traps; "" is the line marked BUG
 }

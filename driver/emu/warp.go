@@ -340,7 +340,7 @@ func (w *warp) setPC(m uint32, pc int32) {
 	}
 }
 
-// exit ends lanes. At the end of the warp it checks that no asynchronous work is left behind.
+// exit ends lanes. When the last lane ends, it checks that no asynchronous work is in flight.
 func (w *warp) exit(o *op, m uint32) {
 	w.live &^= m
 	w.checkBarriersAtExit(o, m)

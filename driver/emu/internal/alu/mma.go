@@ -6,7 +6,7 @@ import "math"
 //
 // A tensor core does not round after every addition (Fasi, Higham, Mikaitis, Pranesh 2021; Khattak,
 // Mikaitis 2025). It takes a group of exact products and the accumulator, and aligns them to the
-// largest exponent. It truncates each to FractionBits bits behind the binary point of that
+// largest exponent. It truncates each to FractionBits bits after the binary point of that
 // exponent, adds these exactly, and rounds the sum toward zero to f32. The exponent of a product is
 // the sum of the exponents of its factors, also if the product of the significands reaches 2. The
 // sum of a group is the accumulator of the next group.
