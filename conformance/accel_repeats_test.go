@@ -9,8 +9,8 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// repeatedRequest is a request to repeat: a prompt, greedy steps, of which the engine
-// queues some ahead, and a step that returns logits.
+// repeatedRequest is a request to repeat: a prompt, greedy steps, and a step that returns
+// logits. The engine queues some of the greedy steps ahead.
 type repeatedRequest struct {
 	testing.TB
 	e      *accel.Engine
