@@ -40,7 +40,7 @@ func (h heads) scoring() attention.Scoring { return attention.Scoring{Scale: 1 /
 
 // decodeShape is one query per sequence, over length positions.
 type decodeShape struct {
-	heads
+	heads             heads
 	sequences, length int
 	cache             quant.Format
 }
@@ -57,42 +57,42 @@ func (s sizes) decodeCases() []Case {
 }
 
 func (d decodeShape) attentionCase() Case {
-	s := attention.Decode(attention.Shape{KV: d.cache, HeadDim: d.dim})
+	s := attention.Decode(attention.Shape{KV: d.cache, HeadDim: d.heads.dim})
 	return Case{
 		Spec: s, Shape: d.String(),
-		Bytes:  float64(2*d.cache.BlockBytes())*float64(d.sequences*d.length)*float64(d.kv*d.dim) + 8*float64(d.sequences*d.q*d.dim),
+		Bytes:  float64(2*d.cache.BlockBytes())*float64(d.sequences*d.length)*float64(d.heads.kv*d.heads.dim) + 8*float64(d.sequences*d.heads.q*d.heads.dim),
 		Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) { return d.attention(r, s, k) },
 	}
 }
 
 func (d decodeShape) attention(r *Runner, s kernel.Typed[attention.DecodeArgs], k *ptx.Kernel) (ptx.Launch, error) {
-	kv, width := r.cache(d.heads, d.sequences, d.length, d.cache), d.q*d.dim
+	kv, width := r.cache(d.heads, d.sequences, d.length, d.cache), d.heads.q*d.heads.dim
 	return s.Launch(k, attention.DecodeArgs{
-		Q: r.Normal(quant.F32, d.sequences*width), Scratch: r.Out(quant.F32, int(attention.ScratchBytes(d.dim, d.sequences, d.q, kv.MaxPages)/4)),
-		KV: kv, Scoring: d.scoring(), Sequences: d.sequences, Heads: d.q, QStride: width,
+		Q: r.Normal(quant.F32, d.sequences*width), Scratch: r.Out(quant.F32, int(attention.ScratchBytes(d.heads.dim, d.sequences, d.heads.q, kv.MaxPages)/4)),
+		KV: kv, Scoring: d.heads.scoring(), Sequences: d.sequences, Heads: d.heads.q, QStride: width,
 		SMs: r.dev.Properties().SMs,
 	})
 }
 
 // combineCase merges the results of attention, one per page.
 func (d decodeShape) combineCase() Case {
-	s, before := attention.Combine(d.dim), attention.Decode(attention.Shape{KV: d.cache, HeadDim: d.dim})
+	s, before := attention.Combine(d.heads.dim), attention.Decode(attention.Shape{KV: d.cache, HeadDim: d.heads.dim})
 	pages, tablePages := pagesOf(d.length)
-	width := d.q * d.dim
+	width := d.heads.q * d.heads.dim
 	return Case{
-		Spec: s, Shape: d.String() + " " + d.cache.String(), Bytes: float64(attention.ScratchBytes(d.dim, d.sequences, d.q, pages)) + 4*float64(d.sequences*width),
+		Spec: s, Shape: d.String() + " " + d.cache.String(), Bytes: float64(attention.ScratchBytes(d.heads.dim, d.sequences, d.heads.q, pages)) + 4*float64(d.sequences*width),
 		Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
-			scratch := r.Zeros(attention.ScratchBytes(d.dim, d.sequences, d.q, tablePages))
+			scratch := r.Zeros(attention.ScratchBytes(d.heads.dim, d.sequences, d.heads.q, tablePages))
 			kv := r.cache(d.heads, d.sequences, d.length, d.cache)
 			r.Run(before, func(k *ptx.Kernel) (ptx.Launch, error) {
 				return before.Launch(k, attention.DecodeArgs{
-					Q: r.Normal(quant.F32, d.sequences*width), Scratch: scratch, KV: kv, Scoring: d.scoring(),
-					Sequences: d.sequences, Heads: d.q, QStride: width, SMs: r.dev.Properties().SMs,
+					Q: r.Normal(quant.F32, d.sequences*width), Scratch: scratch, KV: kv, Scoring: d.heads.scoring(),
+					Sequences: d.sequences, Heads: d.heads.q, QStride: width, SMs: r.dev.Properties().SMs,
 				})
 			})
 			return s.Launch(k, attention.CombineArgs{
 				Scratch: scratch, Lengths: kv.Lengths, Out: r.Out(quant.F32, d.sequences*width),
-				Sequences: d.sequences, Heads: d.q, OutStride: width, MaxPages: tablePages,
+				Sequences: d.sequences, Heads: d.heads.q, OutStride: width, MaxPages: tablePages,
 			})
 		},
 	}
@@ -100,7 +100,7 @@ func (d decodeShape) combineCase() Case {
 
 // flashShape is a prefill of the last queries positions of each sequence of length positions.
 type flashShape struct {
-	heads
+	heads                      heads
 	sequences, queries, length int
 	cache                      quant.Format
 }
@@ -121,11 +121,11 @@ func (f flashShape) pairs() float64 {
 func (s sizes) flashCases() []Case {
 	var all []Case
 	for _, f := range s.flash {
-		spec := attention.Prefill(attention.Shape{KV: f.cache, HeadDim: f.dim})
-		tokens, width := f.sequences*f.queries, f.q*f.dim
+		spec := attention.Prefill(attention.Shape{KV: f.cache, HeadDim: f.heads.dim})
+		tokens, width := f.sequences*f.queries, f.heads.q*f.heads.dim
 		all = append(all, Case{
 			Spec: spec, Shape: f.String(), FLOP: 4 * float64(width) * f.pairs(),
-			Bytes: float64(2*f.cache.BlockBytes()*f.sequences*f.length*f.kv*f.dim) + 8*float64(tokens*width),
+			Bytes: float64(2*f.cache.BlockBytes()*f.sequences*f.length*f.heads.kv*f.heads.dim) + 8*float64(tokens*width),
 			Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
 				starts := make([]uint32, f.sequences+1)
 				for i := range starts {
@@ -133,8 +133,8 @@ func (s sizes) flashCases() []Case {
 				}
 				return spec.Launch(k, attention.PrefillArgs{
 					Q: r.Normal(quant.F32, tokens*width), Out: r.Out(quant.F32, tokens*width), Starts: r.U32s(starts...),
-					KV: r.cache(f.heads, f.sequences, f.length, f.cache), Scoring: f.scoring(),
-					Sequences: f.sequences, Heads: f.q, QStride: width, OutStride: width, MaxQueries: f.queries,
+					KV: r.cache(f.heads, f.sequences, f.length, f.cache), Scoring: f.heads.scoring(),
+					Sequences: f.sequences, Heads: f.heads.q, QStride: width, OutStride: width, MaxQueries: f.queries,
 				})
 			},
 		})

@@ -32,7 +32,7 @@ func (s sizes) normCases() []Case {
 			all = append(all, normCase(kind, f, s.rows, s.width, 1))
 		}
 	}
-	heads, dim := s.flash[0].q, s.flash[0].dim
+	heads, dim := s.flash[0].heads.q, s.flash[0].heads.dim
 	return append(all, normCase(norm.RMS, quant.F32, s.batch, s.width, 1), normCase(norm.RMS, quant.F32, s.rows, dim, heads))
 }
 

@@ -91,10 +91,10 @@ func (b *bench) skipReason(c Case) string {
 
 // passes returns how many forward passes one repeat has.
 func (b *bench) passes(ctx context.Context, g *group) (int, error) {
-	if g.Kind == Prefill {
+	if g.measured.Kind == Prefill {
 		return 1, nil
 	}
-	room := g.sessions[0].Cap() - g.fill() - g.untimed()
+	room := g.sessions[0].Cap() - g.measured.fill() - g.measured.untimed()
 	if b.o.Steps > 0 {
 		return min(b.o.Steps, room), nil
 	}
@@ -152,7 +152,7 @@ func (b *bench) once(ctx context.Context, g *group, passes int) (r Repeat, err e
 	if err := g.rewind(); err != nil {
 		return r, err
 	}
-	for range g.untimed() { // one at a time, so that no sequence gets ahead of the others
+	for range g.measured.untimed() { // one at a time, so that no sequence gets ahead of the others
 		if err := g.run(ctx, 1); err != nil {
 			return r, err
 		}
@@ -176,7 +176,7 @@ func (b *bench) once(ctx context.Context, g *group, passes int) (r Repeat, err e
 
 // group is the sequences of a case.
 type group struct {
-	Case
+	measured Case
 	sessions []model.Session
 	first    [][]int // first input of each session after rewind: a token, or the prompt
 	next     [][]int // next input of each session
@@ -184,7 +184,7 @@ type group struct {
 
 // open opens the sessions of a case and fills them with random tokens.
 func (b *bench) open(ctx context.Context, c Case) (*group, error) {
-	g := &group{Case: c}
+	g := &group{measured: c}
 	capacity := b.o.capacity(c, b.eng.Model().Config.Context)
 	for range c.Sequences {
 		s, err := b.eng.NewSession(capacity)
@@ -221,7 +221,7 @@ func (g *group) close() {
 func (g *group) rewind() error {
 	g.next = slices.Clone(g.first)
 	for _, s := range g.sessions {
-		if err := s.Truncate(g.fill()); err != nil {
+		if err := s.Truncate(g.measured.fill()); err != nil {
 			return err
 		}
 	}

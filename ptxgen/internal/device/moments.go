@@ -8,14 +8,14 @@ import (
 
 // CachedRow is a row. Each thread of a group holds the first of its Vec4s in registers.
 type CachedRow struct {
-	Row
+	row    Row
 	g      Group
 	cached []Vec4
 }
 
 // Cache loads the first n Vec4s of each thread: thread t has Vec4s t, t+Size, t+2*Size, ….
 func (g Group) Cache(r Row, n int) CachedRow {
-	c := CachedRow{Row: r, g: g}
+	c := CachedRow{row: r, g: g}
 	for j := range n {
 		c.cached = append(c.cached, r.Load(c.index(j), 0))
 	}
@@ -35,9 +35,9 @@ func (c CachedRow) Each(do func(i ptx.U32, v Vec4)) {
 	b := c.g.b
 	for j, v := range c.cached {
 		i := c.index(j)
-		b.If(i.Lt(c.Vec4s()), func() { do(i, v) })
+		b.If(i.Lt(c.row.Vec4s()), func() { do(i, v) })
 	}
-	b.For(c.index(len(c.cached)), c.Vec4s(), c.g.Size(), func(i ptx.U32) { do(i, c.Load(i, 0)) }, ptx.NoUnroll)
+	b.For(c.index(len(c.cached)), c.row.Vec4s(), c.g.Size(), func(i ptx.U32) { do(i, c.row.Load(i, 0)) }, ptx.NoUnroll)
 }
 
 // Moments hold the statistics that normalize a row: a normalized element is
@@ -75,7 +75,7 @@ func (c CachedRow) Moments(centered bool, eps ptx.F32) Moments {
 	b := c.g.b
 	m := Moments{Scale: ptx.Var(b.F32(1)), Inverse: ptx.Var(b.F32(0)), Centered: centered}
 	m.Mean, m.Rest = ptx.Var(b.F32(0)), ptx.Var(b.F32(0))
-	n, again := c.Width.F32(), ptx.Var(b.U32(1))
+	n, again := c.row.Width.F32(), ptx.Var(b.U32(1))
 	b.Comment("first pass: moments; again at another scale if the squares overflow or vanish")
 	b.While(func() ptx.Pred { return again.Ne(b.U32(0)) }, func() {
 		if centered {
@@ -106,7 +106,7 @@ func (m Moments) sum(c CachedRow, add func(sum Sum2, v ptx.F32)) Sum2 {
 		for j := range v {
 			d := m.deviation(v[j])
 			if m.Centered { // the elements that fill the last Vec4 must not count
-				d = ptx.Select(i.MulN(4).AddN(j).Lt(c.Width), d, b.F32(0))
+				d = ptx.Select(i.MulN(4).AddN(j).Lt(c.row.Width), d, b.F32(0))
 			}
 			add(sum, d)
 		}
