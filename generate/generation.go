@@ -81,7 +81,7 @@ func (g *generation) check() error {
 	return nil
 }
 
-// run generates everything. Held-back text comes out before an error does.
+// run executes the request. It yields held-back text before it returns, also if it fails.
 func (g *generation) run(ctx context.Context) error {
 	err := g.check()
 	if err != nil {

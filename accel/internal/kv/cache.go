@@ -1,6 +1,6 @@
-// Package kv is the paged KV cache of an engine. Sequences hold pages of attention.PageTokens
-// positions by tables; snapshots share pages with them, and swap them out to host memory
-// when the cache is full.
+// Package kv is the paged KV cache of an engine. A sequence has a table of its pages, each of
+// attention.PageTokens positions. Snapshots share pages with sequences. When the cache is full,
+// it swaps out the pages of snapshots to host memory.
 package kv
 
 import (
@@ -45,7 +45,8 @@ type Cache struct {
 	swapOuts  int
 }
 
-// New returns a cache of pages free pages. Each layer has device memory for that many.
+// New returns an empty cache. pages is its number of pages; each layer has device memory for as
+// many.
 func New(g Geometry, layers []Layer, pages int, stream driver.Stream, staging driver.Pinned) *Cache {
 	return &Cache{Pool: NewPool(pages), geometry: g, layers: layers, stream: stream, staging: staging}
 }

@@ -32,19 +32,19 @@ type Pool struct {
 	pages int
 
 	mu           sync.Mutex
-	unused       int            // pages unused, unused+1, … were never allocated
+	firstUnused  int            // pages from this number on were never allocated
 	free         []uint32       // released pages; allocate takes the last one
 	reservations []reservation  // their pages count as free
 	extra        map[uint32]int // references beyond the first
 }
 
-// reservation holds a page for a table that asks for exactly one page next, because a step
-// that runs ahead writes there. The page still counts as free: another table gets it when
-// there is no other page.
+// reservation holds a free page that a step ahead writes, before the sequence's table has grown
+// to that page. When the sequence takes the step, Commit adds the page to the table. The page
+// still counts as free: another table gets it if no other page is left.
 //
-// Without reservations, sequences that grow at the same time would get each other's pages.
-// And another sequence could allocate the page, write it and release it after the step
-// wrote it. The table would then get the page with the wrong contents.
+// Without a reservation, the table could grow by another page than the one that the step wrote.
+// It could also get the right page after another sequence had allocated, overwritten and
+// released it.
 type reservation struct {
 	table *Table
 	page  uint32
@@ -64,7 +64,7 @@ func (p *Pool) InUse() int {
 }
 
 // available returns how many pages can be allocated. The mutex is held.
-func (p *Pool) available() int { return p.pages - p.unused + len(p.free) + len(p.reservations) }
+func (p *Pool) available() int { return p.pages - p.firstUnused + len(p.free) + len(p.reservations) }
 
 // allocate returns a free page: a released one first, a reserved one last. The mutex is
 // held, and a page is available.
@@ -74,9 +74,9 @@ func (p *Pool) allocate() uint32 {
 		p.free = p.free[:n]
 		return page
 	}
-	if p.unused < p.pages {
-		p.unused++
-		return uint32(p.unused - 1)
+	if p.firstUnused < p.pages {
+		p.firstUnused++
+		return uint32(p.firstUnused - 1)
 	}
 	last := len(p.reservations) - 1
 	page := p.reservations[last].page
@@ -158,8 +158,8 @@ func (p *Pool) Reserve(t *Table) (page uint32, ok bool) {
 	return page, true
 }
 
-// Commit is Grow for a table that needs exactly one page and has reserved one. It reports
-// whether the table got it.
+// Commit grows a table to n positions by the page that is reserved for it. If the table does not
+// need exactly one page, or none is reserved for it, Commit changes nothing and returns false.
 func (p *Pool) Commit(t *Table, n int) bool {
 	if pagesOf(n) != len(t.Pages)+1 {
 		return false
@@ -187,8 +187,9 @@ func (p *Pool) CancelReservations() {
 	p.reservations = p.reservations[:0]
 }
 
-// swappable returns how many pages would be free if the listed snapshots released theirs.
-// first is the first snapshot with a page that only listed snapshots hold; nil if none has.
+// swappable returns how many pages would be free if all listed snapshots were swapped out, those
+// that are free already included. first is the first of the snapshots to swap out: it has a page
+// that neither a sequence nor an unlisted snapshot holds. It is nil if there is none.
 func (p *Pool) swappable(list []*Snapshot) (free int, first *Snapshot) {
 	held := map[uint32]int{}
 	for _, s := range list {
@@ -198,14 +199,14 @@ func (p *Pool) swappable(list []*Snapshot) (free int, first *Snapshot) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	onlyHere := func(page uint32) bool { return held[page] == 1+p.extra[page] }
+	onlyListed := func(page uint32) bool { return held[page] == 1+p.extra[page] }
 	free = p.available()
 	for page := range held {
-		if onlyHere(page) {
+		if onlyListed(page) {
 			free++
 		}
 	}
-	if i := slices.IndexFunc(list, func(s *Snapshot) bool { return slices.ContainsFunc(s.pages, onlyHere) }); i >= 0 {
+	if i := slices.IndexFunc(list, func(s *Snapshot) bool { return slices.ContainsFunc(s.pages, onlyListed) }); i >= 0 {
 		first = list[i]
 	}
 	return free, first

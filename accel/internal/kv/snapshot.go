@@ -9,12 +9,12 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
 )
 
-// Snapshot is a copy of the first positions of a sequence. It shares full pages with the
-// sequence and holds the positions after them in host memory. Swapping it out moves the
-// full pages to host memory too.
+// Snapshot is a copy of the first positions of a sequence. Pages that it covers entirely, its
+// whole pages, are shared with the sequence. The positions after them are in host memory.
+// Swapping it out copies the whole pages to host memory and drops its references to them.
 type Snapshot struct {
 	length  int
-	whole   int      // pages that are full
+	whole   int      // number of whole pages
 	pages   []uint32 // the whole pages; nil when they are swapped out
 	swapped []byte   // contents of the whole pages when they are swapped out
 	tail    []byte   // contents after the whole pages
@@ -116,13 +116,13 @@ func (c *Cache) restore(s *Snapshot, n int) (t Table, err error) {
 // fill copies the positions of a restored table that are not in shared pages.
 func (c *Cache) fill(pages []uint32, s *Snapshot, n int) error {
 	wholePositions := s.whole * attention.PageTokens
-	switch shared := n / attention.PageTokens; {
+	switch last := n / attention.PageTokens; {
 	case s.swapped != nil:
 		if err := c.load(c.layerPages(pages, 0, min(n, wholePositions), wholePositions), s.swapped); err != nil {
 			return err
 		}
-	case shared < s.whole && n%attention.PageTokens > 0: // a part of a whole page
-		if err := c.copyPage(pages[shared], s.pages[shared]); err != nil {
+	case last < s.whole && n%attention.PageTokens > 0: // the table ends within a whole page of the snapshot
+		if err := c.copyPage(pages[last], s.pages[last]); err != nil {
 			return err
 		}
 	}

@@ -14,9 +14,9 @@ type layerPage struct {
 	host   int // offset in host memory, in bytes
 }
 
-// layerPages lists the pages of a table from page first on, in all layers, for a copy of the
-// positions before n. Host memory has space for the positions before length. It is
-// [layers, 2, pages, kv heads, positions of the page, head dim]: keys, then values.
+// layerPages lists the layer pages for a copy between a table and host memory. The copy is of
+// the positions from the start of page first to n-1. Host memory has space up to length-1, and is
+// [layers, 2 (keys, values), pages, kv heads, positions of the page, head dim].
 func (c *Cache) layerPages(pages []uint32, first, n, length int) []layerPage {
 	var list []layerPage
 	positionBytes := c.geometry.LayerPageBytes() / attention.PageTokens

@@ -17,7 +17,7 @@ type Buffers struct {
 	qkv       ptx.Address // f32 [T, widths.qkv]
 	attention ptx.Address // f32 [T, heads·head dim]
 	gate, up  ptx.Address // f32 [T, widths.ffn] each
-	out       ptx.Address // f32 [T, widths.out]: to be normalized or combined before it is added to x
+	out       ptx.Address // f32 [T, widths.out]: a product before its norm or the sum over experts, or a norm before its cast
 	cast      ptx.Address // f16 or bf16 [T, …]: operand of tensor cores
 	scale     ptx.Address // f32, one per row of cast
 
@@ -100,9 +100,14 @@ func (l *Layout) addPrefillBuffers() {
 	l.Memory.Add(memory.Tables, "prompt chunk", int64(4*(l.MaxPages+chunkHeader+2*l.MaxTokens)), &b.Chunk)
 }
 
-// inputs are the device addresses of the inputs of a forward pass, and of its tokens.
+// inputs are the device addresses of what a forward pass reads, and of the greedy tokens that
+// it writes. An address may be 0.
 type inputs struct {
-	tokens, positions, lengths, tables, sequences, starts ptx.Address
+	tokens, positions ptx.Address // u32 [tokens]
+	sequences         ptx.Address // u32 [tokens]: the sequence of each token; 0: all are of sequence 0
+	lengths           ptx.Address // u32 [sequences]: positions of each sequence, including this pass; 0: inactive slot
+	tables            ptx.Address // u32 [sequences, P]: page tables
+	starts            ptx.Address // u32 [sequences+1]: see attention.PrefillArgs
 
 	chosen ptx.Address // u32 [R, 2]: the greedy tokens, which Argmax writes
 }
@@ -117,9 +122,9 @@ func (l *Layout) stepInputs() inputs {
 // chunkHeader is the number of values between the pages and the tokens of a chunk.
 const chunkHeader = 3
 
-// ChunkInput returns the contents of Buffers.Chunk for a chunk of one sequence: its pages
-// [MaxPages], its length, the first and the end index of its tokens, then all tokens and
-// all positions. The chunk ends at the last of the positions.
+// ChunkInput returns the contents of Buffers.Chunk for a chunk of one sequence whose first
+// token is at position first: the sequence's pages [MaxPages], its length after the chunk, the
+// starts 0 and len(tokens), then the tokens and their positions.
 func (l *Layout) ChunkInput(pages []uint32, tokens []int, first int) []uint32 {
 	input := make([]uint32, l.MaxPages, l.MaxPages+chunkHeader+2*len(tokens))
 	copy(input, pages)

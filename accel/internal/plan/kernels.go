@@ -7,11 +7,12 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// kernels caches kernels by name for all engines of the process: func() (*ptx.Kernel, error).
-// A kernel depends on its spec alone.
+// kernels caches built kernels for all engines of the process. Keys are kernel names, values
+// are func() (*ptx.Kernel, error). Kernels of one name are equal, because a kernel depends on
+// its spec alone.
 var kernels sync.Map
 
-// kernelOf builds a kernel once.
+// kernelOf returns the kernel of a spec. It builds each kernel once per process.
 func kernelOf(s kernel.Spec) (*ptx.Kernel, error) {
 	name := s.Name()
 	build, ok := kernels.Load(name)

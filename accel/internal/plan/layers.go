@@ -29,7 +29,7 @@ func (p *planner) embed() {
 // transformerBlock computes a layer.
 func (p *planner) transformerBlock(l *layer) {
 	p.projectQKV(l)
-	if p.model.ParallelFFN { // it reads x before attention is added
+	if p.model.ParallelFFN { // the feed-forward network reads x before attention is added to it
 		p.ffnIn(l, l.attnNorm)
 	}
 	p.attend(l)
@@ -148,7 +148,7 @@ func (p *planner) ffnOut(l *layer) {
 // addTo adds a product to q.y. If the model has a norm after the product, it normalizes the
 // product first.
 func (p *planner) addTo(op string, q product, post normWeights) {
-	defer func() { p.cast, p.quantized = castKey{}, quantizedKey{} }() // stale if they were made of y
+	defer func() { p.cast, p.quantized = castKey{}, quantizedKey{} }() // x may be q.y: its copies in these buffers are stale
 	if post.kind == norm.None {
 		p.product(op, q)
 		return

@@ -14,7 +14,8 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Config holds the options that determine sizes, beside the model and the device.
+// Config holds the engine's options that determine how much memory it needs. The model and the
+// device determine the rest.
 type Config struct {
 	Sequences    int          // maximum number of sequences in a decode step
 	Chunk        int          // maximum number of tokens in a prompt chunk
@@ -30,8 +31,8 @@ const PrefillExactTokens = 16
 // PromptLogitRows is how many tokens of a prompt get their logits together.
 const PromptLogitRows = 16
 
-// Layout is the device memory of an engine: sizes at first, addresses once Memory is
-// allocated.
+// Layout describes the device memory of an engine. NewLayout sets the sizes. Allocating Memory
+// sets the addresses.
 type Layout struct {
 	Memory   memory.List
 	Buffers  Buffers
@@ -108,8 +109,8 @@ func (l *Layout) addKV() {
 	}
 	bytes := int64(l.Pages) * int64(l.Geometry.LayerPageBytes())
 	for i := range l.KV {
-		l.Memory.Add(memory.KVCache, layerName(i)+"keys", bytes, &l.KV[i].K)
-		l.Memory.Add(memory.KVCache, layerName(i)+"values", bytes, &l.KV[i].V)
+		l.Memory.Add(memory.KVCache, layerPrefix(i)+"keys", bytes, &l.KV[i].K)
+		l.Memory.Add(memory.KVCache, layerPrefix(i)+"values", bytes, &l.KV[i].V)
 	}
 }
 
@@ -149,18 +150,19 @@ func (l *Layout) workspace() (largest, quantized int64, err error) {
 	return largest, quantized, err
 }
 
-// PagesFor returns the number of pages that the attention of a decode step covers, given the
-// positions of its longest sequence. It is a power of two or MaxPages, so that few graphs
-// serve all lengths.
+// PagesFor returns the number of pages that attention covers in a decode step whose longest
+// sequence has the given number of positions. It is a power of two or MaxPages, so that few
+// graphs serve all lengths.
 func (l *Layout) PagesFor(positions int) int {
 	return min(CeilPow2(ceilDiv(positions, attention.PageTokens)), l.MaxPages)
 }
 
-// QuantizedWeights reports whether any matrix that tokens are multiplied with is quantized.
+// QuantizedWeights reports whether any weight matrix is quantized. A matrix that is only used to
+// look up embeddings does not count.
 func (l *Layout) QuantizedWeights() bool { return l.weights.quantized() }
 
-// StagingBytes returns the size of the pinned buffer that an engine reads logits, and copies
-// pages, through: some rows of logits and at least one page of one layer.
+// StagingBytes returns the bytes of the pinned buffer for reading logits and for copying KV
+// pages. It holds at least one row of logits and at least one layer page.
 func (l *Layout) StagingBytes() int {
 	const most = 32 << 20
 	row := 4 * l.model.Vocab

@@ -11,8 +11,8 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// Shape is the shape of a forward pass. Passes of one shape have the same launches: what
-// they compute differs in device memory only. So a shape is the key of a graph.
+// Shape is the shape of a forward pass. Passes of one shape have the same launches, and differ
+// only in the contents of device memory. So one CUDA graph serves all decode steps of a shape.
 type Shape struct {
 	Tokens   int  // a power of two in a decode step, any number in a prompt chunk
 	Prefill  bool // a chunk of one prompt, with tensor cores and tiled attention
@@ -32,13 +32,13 @@ type Command struct {
 	Views       []View
 }
 
-// View is a result of a forward pass: Width float32 of each token, Stride elements apart,
-// or the keys or values that a layer's cache holds.
+// View is a result of a forward pass. It is either a matrix at At, f32 [tokens, Width], whose
+// rows are Stride elements apart, or the keys or values of a layer in the KV cache.
 type View struct {
 	Op            string
 	At            ptx.Address
 	Width, Stride int
-	Cache         ptx.Address // instead of At: kv.Layer.K or V
+	Cache         ptx.Address // kv.Layer.K or V; if it is set, At, Width and Stride are 0
 }
 
 // planner makes the commands of one forward pass. After its first error, err, it makes no
@@ -108,8 +108,8 @@ func (l *Layout) Commands(s Shape, loaded *kernelcache.Cache) (list []Command, e
 	return list, nil
 }
 
-// PromptLogits returns the commands that compute logits and greedy tokens in the prompt
-// chunk that was just computed: of its tokens first to first+tokens-1, at most LogitRows.
+// PromptLogits returns the commands that compute logits and greedy tokens for tokens first to
+// first+tokens-1 of the latest prompt chunk. tokens is at most LogitRows.
 func (l *Layout) PromptLogits(first, tokens int, loaded *kernelcache.Cache) ([]Command, error) {
 	p := l.planner(Shape{Tokens: tokens}, loaded)
 	p.in = inputs{chosen: p.buf.PromptTokens}

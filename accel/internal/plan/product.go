@@ -259,8 +259,8 @@ type castKey struct {
 // returns the address of their scales, or 0.
 func (p *planner) castActivations(op string, q product, to quant.Format) (scale ptx.Address) {
 	normed := q.norm.kind != norm.None
-	// Norm can round, but neither pad nor scale. Normalized values need no scale: they are
-	// small enough for f16.
+	// If rows need no padding, norm.Rows writes 16-bit values directly into buf.cast. It
+	// need not scale them: normalized values are small enough for f16.
 	direct := normed && elementwise.PaddedWidth(q.w.k) == q.w.k
 	want := castKey{x: q.x, norm: q.norm, to: to, layer: p.layer}
 	if !direct && to == quant.F16 {

@@ -9,8 +9,8 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// ropeTable holds RoPE frequencies, f64 [rope dim/2] in radians per position: for ordinary
-// sessions, and for sessions that use the factors for long contexts.
+// ropeTable holds the addresses of RoPE frequencies, f64 [rope dim/2] in radians per position.
+// Sessions that use the factors for long contexts read long, all others ordinary.
 type ropeTable struct{ ordinary, long ptx.Address }
 
 // address returns the table of a session; 0 if the model has no RoPE.
@@ -53,7 +53,7 @@ func (t *ropeTables) layer(l int) *ropeTable {
 	return r
 }
 
-// add lists the table
+// add adds to the memory list the table
 //
 //	freq[i] = scale · theta^(−2i/dim) / factor[i]
 //

@@ -33,7 +33,8 @@ type normWeights struct {
 	weight, bias ptx.Address
 }
 
-// weights are the weights of a model in device memory. The memory list points into it.
+// weights are the weights of a model in device memory. The memory list holds pointers to their
+// addresses, so the struct must not be copied.
 type weights struct {
 	embedding, position matrix
 	layers              []layer
@@ -76,10 +77,10 @@ func (w *weights) matrices() []*matrix {
 	return slices.DeleteFunc(list, (*matrix).empty)
 }
 
-// quantized reports whether any matrix that tokens are multiplied with is quantized.
+// quantized implements Layout.QuantizedWeights, whose comment says what counts.
 func (w *weights) quantized() bool {
-	blocks := func(m *matrix) bool { return !m.empty() && m.format.BlockLen() > 1 }
-	return blocks(w.output) || slices.ContainsFunc(w.layers, func(l layer) bool { return slices.ContainsFunc(l.matrices(), blocks) })
+	isQuantized := func(m *matrix) bool { return !m.empty() && m.format.BlockLen() > 1 }
+	return isQuantized(w.output) || slices.ContainsFunc(w.layers, func(l layer) bool { return slices.ContainsFunc(l.matrices(), isQuantized) })
 }
 
 // newWeights lists the memory of a model's weights.
@@ -95,7 +96,7 @@ func newWeights(m *model.Model, list *memory.List) *weights {
 	for i := range in.Layers {
 		w.layers[i].rope = rope.layer(i)
 		w.layers[i].window = m.Config.LayerWindow(i)
-		b.layer(&w.layers[i], &in.Layers[i], layerName(i))
+		b.layer(&w.layers[i], &in.Layers[i], layerPrefix(i))
 	}
 	b.norm(&w.norm, "output norm", in.OutputNorm)
 	if sameMatrix(in.Output.W, in.Embedding) {
@@ -108,8 +109,8 @@ func newWeights(m *model.Model, list *memory.List) *weights {
 	return w
 }
 
-// layerName begins the names of a layer's allocations.
-func layerName(i int) string { return fmt.Sprintf("layer %d, ", i) }
+// layerPrefix returns the prefix of the names of a layer's allocations.
+func layerPrefix(i int) string { return fmt.Sprintf("layer %d, ", i) }
 
 // sameMatrix reports whether two matrices are the same bytes, as tied embeddings are.
 func sameMatrix(a, b model.Matrix) bool {
