@@ -23,6 +23,7 @@ type KVFullError struct {
 	Pages int // pages of the cache
 }
 
+// Error gives the number of pages that are needed, available and in all.
 func (e *KVFullError) Error() string {
 	return fmt.Sprintf("%v: need %d pages of %d positions, %d of %d available", ErrKVFull, e.Need, attention.PageTokens, e.Free, e.Pages)
 }

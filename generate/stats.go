@@ -14,6 +14,7 @@ const (
 	FinishError                          // an error or a canceled context
 )
 
+// String returns the reason in words.
 func (f FinishReason) String() string {
 	names := [...]string{"none", "length", "stop token", "stop string", "break", "error"}
 	if f < 0 || int(f) >= len(names) {

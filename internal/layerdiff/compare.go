@@ -39,6 +39,7 @@ type Mismatch struct {
 	Comparable bool    // false: a NaN or infinity has no counterpart
 }
 
+// String gives the operation, the place and both values.
 func (d *Mismatch) String() string {
 	text := fmt.Sprintf("%v, position %d, element %d: got %.9g, want %.9g", d.Op, d.Position, d.Element, d.Got, d.Want)
 	if !d.Comparable {

@@ -20,6 +20,7 @@ type Op struct {
 	Name  string
 }
 
+// String returns the name of the operation, with its layer if it has one.
 func (o Op) String() string {
 	if o.Layer < 0 {
 		return o.Name

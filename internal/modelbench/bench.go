@@ -68,6 +68,7 @@ type Case struct {
 	Sequences int  `json:"sequences"` // Batch: sequences; else 1
 }
 
+// String returns the case as tables name it.
 func (c Case) String() string {
 	switch c.Kind {
 	case Prefill:

@@ -45,8 +45,8 @@ type Library struct {
 type Code int32
 
 const (
-	Success          Code = 0
-	FunctionNotFound Code = 13
+	Success          Code = 0  // NVML_SUCCESS
+	FunctionNotFound Code = 13 // NVML_ERROR_FUNCTION_NOT_FOUND
 )
 
 // codes holds the names and sentinels of errors that callers distinguish.

@@ -16,6 +16,7 @@ type FullError struct {
 	Pages int // pages of the cache
 }
 
+// Error gives the number of pages that are needed, available and in all.
 func (e *FullError) Error() string {
 	return fmt.Sprintf("KV cache is full: need %d pages of %d positions, %d of %d available", e.Need, attention.PageTokens, e.Free, e.Pages)
 }

@@ -22,6 +22,7 @@ const (
 	Uses                   // the number of uses
 )
 
+// String returns the name that plans show.
 func (u Use) String() string {
 	return [...]string{"weights", "KV cache", "activations", "workspace", "tables"}[u]
 }

@@ -12,13 +12,13 @@ import (
 type Distribution uint8
 
 const (
-	Gaussian     Distribution = iota
-	Outliers                  // one in a hundred is 30 times larger
-	Canceling                 // neighbors nearly cancel, so sums are much smaller than their terms
-	SameSign                  // all positive, so partial sums grow
-	Subnormal                 // below the smallest normal number of the format
-	NearOverflow              // sums of products come near the largest float32
-	Constant                  // all equal
+	Gaussian     Distribution = iota // mean 0, deviation 1
+	Outliers                         // one in a hundred is 30 times larger
+	Canceling                        // neighbors nearly cancel, so sums are much smaller than their terms
+	SameSign                         // all positive, so partial sums grow
+	Subnormal                        // below the smallest normal number of the format
+	NearOverflow                     // sums of products come near the largest float32
+	Constant                         // all equal
 	distributions
 )
 

@@ -142,7 +142,7 @@ func (m *Runner) All() []Site {
 type Fate string
 
 const (
-	Killed          Fate = "killed"
+	Killed          Fate = "killed"           // a case fails or the emulator traps
 	Rejected        Fate = "rejected"         // the module does not load
 	withinTolerance Fate = "within tolerance" // other bits, but no check fails
 	Unchanged       Fate = "no difference"    // every bit is the same

@@ -124,6 +124,7 @@ type Error struct {
 	Msg  string
 }
 
+// Error gives the line and what is wrong with it.
 func (e *Error) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Msg) }
 
 // Errorf makes an *Error.

@@ -23,6 +23,7 @@ type Type struct {
 // Bytes is the size in memory.
 func (t Type) Bytes() int { return t.Bits / 8 }
 
+// String returns the name of the type, with its dot.
 func (t Type) String() string {
 	if t.Kind == Pred {
 		return ".pred"
