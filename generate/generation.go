@@ -179,7 +179,7 @@ func (g *generation) step(ctx context.Context, s model.Session, last int) (int, 
 	return g.sampler.next(out, g.history)
 }
 
-// forward checks ctx itself, in case the engine does not.
+// forward computes tokens. It checks ctx itself, in case the engine does not.
 func (g *generation) forward(ctx context.Context, s model.Session, tokens []int) (model.Output, error) {
 	if err := ctx.Err(); err != nil {
 		return model.Output{}, err

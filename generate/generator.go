@@ -76,10 +76,10 @@ func (g *Generator) PrefixStats() PrefixStats {
 // Text continues a text. If the vocabulary asks for a BOS token, Text puts it before the
 // prompt, and the text may be empty. Otherwise an empty text is model.ErrEmptyPrompt.
 //
-// Breaking out of the loop ends the generation. An error comes once, as the last
-// element, and its Token is to be ignored. These errors come before any computation:
-// model.ErrNoTokenizer, model.ErrEmptyPrompt, ErrBadParams, model.ErrBadToken and
-// model.ErrContextLimit. Later ones are ErrNoChoice, ctx.Err() and those of the engine.
+// Breaking out of the loop ends the generation. An error is the last element;
+// the Token beside it has no meaning. Before any computation the error may be
+// model.ErrNoTokenizer, model.ErrEmptyPrompt, ErrBadParams, model.ErrBadToken or
+// model.ErrContextLimit; later it may be ErrNoChoice, ctx.Err() or an error of the engine.
 // Ranging over the sequence again generates again.
 func (g *Generator) Text(ctx context.Context, prompt string, p Params) iter.Seq2[Token, error] {
 	tokenizer, err := g.engine.Model().NeedTokenizer()

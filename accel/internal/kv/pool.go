@@ -85,8 +85,8 @@ func (p *Pool) allocate() uint32 {
 	return page
 }
 
-// Grow adds pages to a table until it covers n positions. It returns a *FullError, and
-// leaves the table as it is, if there are too few.
+// Grow adds pages to a table until it covers n positions. If there are too few pages, it
+// leaves the table as it is and returns a *FullError.
 func (p *Pool) Grow(t *Table, n int) error {
 	need := pagesOf(n) - len(t.Pages)
 	if need <= 0 {

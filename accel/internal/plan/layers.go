@@ -49,7 +49,7 @@ func (p *planner) projectQKV(l *layer) {
 	}
 }
 
-// attend rotates queries and keys, appends keys and values to the cache and attends.
+// attend rotates queries and keys, appends keys and values to the cache, and computes attention.
 func (p *planner) attend(l *layer) {
 	c, stride := p.model, p.layout.widths.qkv
 	cache := p.layout.KV[p.layer]

@@ -25,10 +25,10 @@ type Config struct {
 	Budget       int64        // bytes of device memory; used only if KVPages is 0
 }
 
-// PrefillExactTokens is how many tokens of a prompt the decode kernels compute together.
+// PrefillExactTokens is how many tokens of a prompt one pass of the decode kernels computes.
 const PrefillExactTokens = 16
 
-// PromptLogitRows is how many tokens of a prompt get their logits together.
+// PromptLogitRows is for how many tokens of a prompt one launch computes logits.
 const PromptLogitRows = 16
 
 // Layout describes the device memory of an engine. NewLayout sets the sizes. Allocating Memory
@@ -114,7 +114,7 @@ func (l *Layout) addKV() {
 	}
 }
 
-// expertsPerToken returns how many feed-forward networks of a layer a token goes through.
+// expertsPerToken returns how many feed-forward networks of a layer a token uses.
 func (l *Layout) expertsPerToken(w *layer) int {
 	if w.up.experts > 0 {
 		return l.model.ExpertsUsed

@@ -229,11 +229,11 @@ func (p *planner) gemm(op string, q product) {
 	}
 	n := q.w.rows
 	if q.w.experts > 0 {
-		// A token takes an expert once, so no expert has more rows than there are tokens.
+		// A token uses an expert at most once, so no expert has more rows than there are tokens.
 		a.M, a.Experts, a.ExpertBytes, a.Offsets, a.Order, a.RowsPerX = p.shape.Tokens, q.w.experts, q.w.expertBytes, p.buf.expertOffsets, p.buf.expertRows, p.rowsPerX(q)
 		rows, n = ceilDiv(p.rowsOfY(q), q.w.experts), n*q.w.experts
 	}
-	// A power of two, so that prompts of all lengths share few kernels.
+	// Rows are rounded up to a power of two, so that prompts of all lengths share few kernels.
 	s := matmul.GEMMFor(q.w.format, input, CeilPow2(rows), n, p.layout.props.SMs, p.layout.props.SharedPerCTA)
 	add(p, op, s, a)
 }

@@ -25,7 +25,7 @@ func (r *ropeTable) address(long bool) ptx.Address {
 	}
 }
 
-// ropeTables lists the tables of a model, one per base and scale.
+// ropeTables holds the tables of a model, one per base and scale.
 type ropeTables struct {
 	model  *model.Model
 	memory *memory.List

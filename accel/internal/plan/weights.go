@@ -83,7 +83,7 @@ func (w *weights) quantized() bool {
 	return isQuantized(w.output) || slices.ContainsFunc(w.layers, func(l layer) bool { return slices.ContainsFunc(l.matrices(), isQuantized) })
 }
 
-// newWeights lists the memory of a model's weights.
+// newWeights plans the memory of a model's weights.
 func newWeights(m *model.Model, list *memory.List) *weights {
 	in := &m.Weights
 	w := &weights{layers: make([]layer, len(in.Layers))}
@@ -112,7 +112,7 @@ func newWeights(m *model.Model, list *memory.List) *weights {
 // layerPrefix returns the prefix of the names of a layer's allocations.
 func layerPrefix(i int) string { return fmt.Sprintf("layer %d, ", i) }
 
-// sameMatrix reports whether two matrices are the same bytes, as tied embeddings are.
+// sameMatrix reports whether two matrices share their memory, as tied embeddings do.
 func sameMatrix(a, b model.Matrix) bool {
 	return a.Format == b.Format && a.Rows == b.Rows && a.Cols == b.Cols && &a.Data[0] == &b.Data[0]
 }
@@ -154,7 +154,8 @@ func (b weightBuilder) layer(to *layer, in *model.Layer, name string) {
 	b.linear(&to.down, name+"down", in.Down)
 }
 
-// qkv joins neighbors of one format, so that one launch computes them.
+// qkv joins those of Q, K and V that are adjacent and have one format, so that one launch
+// computes them.
 func (b weightBuilder) qkv(to *layer, parts []model.Linear, name string) {
 	var groups [][]model.Linear
 	for i, p := range parts {
