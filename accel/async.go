@@ -19,7 +19,7 @@ import (
 // another sequence gets that page later, it writes later in the same stream, and reads only
 // what it wrote.
 type asyncStep struct {
-	next    []slot       // by slot of the last step, what it goes on with; empty if not all slots wanted only their token
+	next    []slot       // the next token of each slot of the last step; empty if some slot wanted logits
 	pass    *pass        // of the last step
 	running bool         // the step of next is queued
 	start   time.Time    // when the device began that step, or the last one

@@ -18,7 +18,7 @@ const (
 	captureTime = time.Second
 )
 
-// slowDevice is an idle device whose graphs take time, one after the other.
+// slowDevice is an idle device. Each of its graphs takes some time, and they run in order.
 type slowDevice struct {
 	idleDevice
 	end *time.Time // of all queued work
@@ -59,13 +59,13 @@ type slowEvent struct {
 
 func (e slowEvent) Synchronize() error { time.Sleep(time.Until(*e.at)); return nil }
 
-// lockstepGroup is sequences whose caller waits for the tokens of all before any continues.
+// lockstepGroup decodes several sequences. It waits for the tokens of all before the next step.
 type lockstepGroup struct {
 	eng      *accel.Engine
 	sessions []model.Session
 }
 
-// newLockstepGroup opens n sequences of so many positions each on a slow device.
+// newLockstepGroup opens n sequences with the given capacity in positions on a slow device.
 func newLockstepGroup(t *testing.T, n, positions int) *lockstepGroup {
 	c := &lockstepGroup{eng: newEngine(t, tinyModel(t), accel.Options{MaxSequences: 16}, func(d driver.Device) driver.Device {
 		return slowDevice{idleDevice{d}, new(time.Time)}

@@ -91,8 +91,8 @@ func deepModel(t testing.TB) *model.Model {
 	return m
 }
 
-// BenchmarkPrompt measures the host's work for a prompt of one chunk: a whole chunk, whose
-// plan is kept, or a part of one, which is planned anew.
+// BenchmarkPrompt measures the host's work for a prompt of one chunk. The plan of a whole chunk
+// is kept; a part of a chunk is planned anew.
 func BenchmarkPrompt(b *testing.B) {
 	const most = 512
 	m := deepModel(b)

@@ -163,8 +163,8 @@ func TestPrefixEviction(t *testing.T) {
 	}
 }
 
-// The bytes of a replaced entry must not count.
-func TestPrefixBytes(t *testing.T) {
+// A replaced entry must not count, and its snapshot must be closed.
+func TestPrefixReplaced(t *testing.T) {
 	e := newFake(t)
 	g, err := New(e, Options{PrefixBytes: 1 << 20})
 	if err != nil {
@@ -176,6 +176,7 @@ func TestPrefixBytes(t *testing.T) {
 	if s := g.PrefixStats(); s.Entries != 1 || s.Bytes != int64(2*(100+8)+4*tiny.Vocab) {
 		t.Errorf("one prompt with its logits: %+v", s)
 	}
+	e.liveSnapshots(t, "one prompt, computed twice", 1)
 }
 
 // Sessions with other RoPE factors compute another function and must not share entries.
@@ -283,19 +284,6 @@ func TestPrefixSnapshotsAreClosed(t *testing.T) {
 	if s := g.PrefixStats(); s.Entries != 0 || s.Bytes != 0 {
 		t.Errorf("after Close: %+v", s)
 	}
-}
-
-// TestPrefixReplacedSnapshot closes the snapshot of an entry that another one replaces.
-func TestPrefixReplacedSnapshot(t *testing.T) {
-	e := newFake(t)
-	g, err := New(e, Options{PrefixBytes: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, temperature := range []float64{0, 1} { // the second needs logits
-		collect(g.Tokens(t.Context(), []int{1, 2}, Params{MaxTokens: 1, Temperature: temperature}))
-	}
-	e.liveSnapshots(t, "one prompt, computed twice", 1)
 }
 
 // TestPrefixEvictedWhileRestoring keeps a snapshot open until the last generation that

@@ -122,8 +122,8 @@ func (l *Layout) stepInputs() inputs {
 // chunkHeader is the number of values between the pages and the tokens of a chunk.
 const chunkHeader = 3
 
-// ChunkInput returns the contents of Buffers.Chunk for a chunk of one sequence whose first
-// token is at position first: the sequence's pages [MaxPages], its length after the chunk, the
+// ChunkInput returns the contents of Buffers.Chunk for a chunk of one sequence that begins at
+// position first: the sequence's pages [MaxPages], its length after the chunk, the
 // starts 0 and len(tokens), then the tokens and their positions.
 func (l *Layout) ChunkInput(pages []uint32, tokens []int, first int) []uint32 {
 	input := make([]uint32, l.MaxPages, l.MaxPages+chunkHeader+2*len(tokens))

@@ -26,7 +26,7 @@ func (p *planner) embed() {
 	p.addView(View{Op: "embed", At: p.buf.x, Width: c.Hidden})
 }
 
-// transformerBlock computes a layer.
+// transformerBlock adds attention and feed-forward network of a layer to x.
 func (p *planner) transformerBlock(l *layer) {
 	p.projectQKV(l)
 	if p.model.ParallelFFN { // the feed-forward network reads x before attention is added to it
@@ -41,7 +41,7 @@ func (p *planner) transformerBlock(l *layer) {
 	p.addView(View{Op: "layer", At: p.buf.x, Width: p.model.Hidden})
 }
 
-// projectQKV computes queries, keys and values into qkv, whose rows hold all three.
+// projectQKV computes the queries, keys and values of each token into one row of qkv.
 func (p *planner) projectQKV(l *layer) {
 	for i := range l.qkv {
 		s := &l.qkv[i]

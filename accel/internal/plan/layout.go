@@ -42,7 +42,7 @@ type Layout struct {
 
 	MaxTokens int // maximum number of tokens of a forward pass
 	Slots     int // batch slots of a decode step, a power of two
-	LogitRows int // maximum number of tokens whose logits are computed together
+	LogitRows int // maximum number of tokens that one launch computes logits for
 	MaxPages  int // maximum number of pages of a sequence
 
 	model   *model.Config
@@ -150,8 +150,8 @@ func (l *Layout) workspace() (largest, quantized int64, err error) {
 	return largest, quantized, err
 }
 
-// PagesFor returns the number of pages that attention covers in a decode step whose longest
-// sequence has the given number of positions. It is a power of two or MaxPages, so that few
+// PagesFor returns the number of pages that attention covers in a decode step. positions is
+// the length of the longest sequence. The result is a power of two or MaxPages, so that few
 // graphs serve all lengths.
 func (l *Layout) PagesFor(positions int) int {
 	return min(CeilPow2(ceilDiv(positions, attention.PageTokens)), l.MaxPages)
