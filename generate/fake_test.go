@@ -21,6 +21,8 @@ type fakeEngine struct {
 	model *model.Model
 	// choose, if set, returns the token with by far the largest logit.
 	choose func(history []int) int
+	// script, if set, returns the logits.
+	script func(history []int) []float32
 	// before, if set, runs before each operation, which fails with its error.
 	before func(op string, tokens []int) error
 	blind  bool // ignores canceled contexts
@@ -134,8 +136,11 @@ func (s *fakeSession) Forward(ctx context.Context, tokens []int, want model.Want
 	return out, nil
 }
 
-// logits returns random numbers seeded by the history.
+// logits returns random numbers seeded by the history, unless there is a script.
 func (e *fakeEngine) logits(history []int) []float32 {
+	if e.script != nil {
+		return e.script(history)
+	}
 	h := fnv.New64a()
 	for _, id := range history {
 		h.Write(binary.LittleEndian.AppendUint32(nil, uint32(id)))

@@ -21,8 +21,8 @@ var (
 // MaxTokens, zero values are neutral: greedy, no penalties, until the model ends the
 // text.
 //
-// They apply in this order: LogitBias, penalties, TopK, TopP, MinP, Temperature, the
-// random draw.
+// They apply in this order: LogitBias, RepeatPenalty, the other penalties, TopK, TopP, MinP,
+// Temperature, the random draw.
 type Params struct {
 	// MaxTokens is the largest number of tokens to generate. 0 generates none and
 	// computes nothing; a negative number generates until the context is full.
