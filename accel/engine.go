@@ -61,7 +61,7 @@ const sharedMemoryPercent = 45
 // Before it allocates anything, New returns ErrComputeCapability if the GPU is too old,
 // model.ErrUnsupported if there are no kernels for the model, or driver.ErrOutOfMemory if
 // the engine does not fit; see PlanFor.
-func New(ctx context.Context, m *model.Model, dev driver.Device, o Options) (*Engine, error) {
+func New(ctx context.Context, m *model.Model, dev driver.Device, o Options) (e *Engine, err error) {
 	if dev == nil {
 		return nil, errors.New("accel: no device")
 	}
@@ -82,9 +82,13 @@ func New(ctx context.Context, m *model.Model, dev driver.Device, o Options) (*En
 	}
 	defer release()
 	opened := &resources{dev: dev}
-	e, err := open(ctx, opened, m, s)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("accel: %w", err), opened.close())
+	defer func() {
+		if e == nil { // after an error, or if Options.Progress panics
+			err = errors.Join(err, opened.close())
+		}
+	}()
+	if e, err = open(ctx, opened, m, s); err != nil {
+		return nil, fmt.Errorf("accel: %w", err)
 	}
 	return e, nil
 }
@@ -140,19 +144,23 @@ func open(ctx context.Context, opened *resources, m *model.Model, s setup) (*Eng
 }
 
 // uploadModel fills the device memory.
-func uploadModel(ctx context.Context, m *model.Model, dev driver.Device, stream driver.Stream, l *plan.Layout, progress func(done, total int64)) error {
+func uploadModel(ctx context.Context, m *model.Model, dev driver.Device, stream driver.Stream, l *plan.Layout, progress func(done, total int64)) (err error) {
 	u, err := upload.New(ctx, dev, stream, upload.Options{StagingBytes: l.UploadBytes(), Total: l.Memory.UploadBytes(), Progress: progress})
 	if err != nil {
 		return err
 	}
-	err = l.Memory.Upload(u)
-	if err == nil { // a file that was truncated inside its last page reads as zeros, without a fault
-		err = m.File.Check()
+	copied := false
+	defer func() { // also if progress panics
+		if !copied {
+			_ = stream.Synchronize() // copies may be in flight from the memory that Close releases
+		}
+		err = errors.Join(err, u.Close())
+	}()
+	if err := l.Memory.Upload(u); err != nil {
+		return err
 	}
-	if err != nil {
-		_ = stream.Synchronize() // copies may be in flight from the memory that Close releases
-	}
-	return errors.Join(err, u.Close())
+	copied = true
+	return m.File.Check() // a file that was truncated inside its last page reads as zeros, without a fault
 }
 
 // Model returns the engine's model.

@@ -99,6 +99,43 @@ func TestNewCanceled(t *testing.T) {
 	}
 }
 
+// panics runs f and demands that it panics with a value.
+func panics(t *testing.T, value any, f func()) {
+	t.Helper()
+	defer func() {
+		if got := recover(); got != value {
+			t.Errorf("recovered %v, want %v", got, value)
+		}
+	}()
+	f()
+}
+
+// TestProgressPanics demands that New releases the device's objects and the model if
+// Options.Progress panics, in the first call and in the last.
+func TestProgressPanics(t *testing.T) {
+	for name, when := range map[string]func(done, total int64) bool{
+		"first": func(done, _ int64) bool { return true },
+		"last":  func(done, total int64) bool { return done == total },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, dev := tinyModel(t), ledgerDevice(t)
+			panics(t, name, func() {
+				accel.New(t.Context(), m, dev, accel.Options{Progress: func(done, total int64) {
+					if when(done, total) {
+						panic(name)
+					}
+				}})
+			})
+			if left := dev.OpenObjects(); len(left) > 0 {
+				t.Errorf("still open: %v", left)
+			}
+			if err := m.Close(); err != nil {
+				t.Errorf("closing the model: %v", err)
+			}
+		})
+	}
+}
+
 // TestModelInUse closes a model while New reads its weights and after it has.
 func TestModelInUse(t *testing.T) {
 	m, dev := tinyModel(t), ledgerDevice(t)

@@ -66,12 +66,14 @@ func (s *session) Forward(ctx context.Context, tokens []int, want model.Want) (m
 	if err := ctx.Err(); err != nil {
 		return model.Output{}, err
 	}
-	out, err := model.Output{}, s.extend(s.length+len(tokens))
-	if err == nil {
-		out, err = s.compute(ctx, tokens, want)
-	}
-	if err != nil {
+	defer func() { // after an error, or if a tap or a timer panics
 		s.engine.cache.Pool.Shrink(&s.table, s.length)
+	}()
+	if err := s.extend(s.length + len(tokens)); err != nil {
+		return model.Output{}, err
+	}
+	out, err := s.compute(ctx, tokens, want)
+	if err != nil {
 		return model.Output{}, err
 	}
 	s.length += len(tokens)

@@ -361,31 +361,3 @@ func TestAccelRestoreFromFullCache(t *testing.T) {
 		t.Errorf("logit %d differs", i)
 	}
 }
-
-// TestAccelTapPanics demands that an engine is usable and closes after a panic in a tap.
-func TestAccelTapPanics(t *testing.T) {
-	m := minimalModel(t)
-	panics := true
-	e := accelEngine(t, m, smallDevice, accel.Options{KVPages: 2, Prefill: accel.PrefillExact, Tap: func(int, string, int, int, []float32) {
-		if panics {
-			panic("from a tap")
-		}
-	}})
-	s, err := e.NewSession(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	func() {
-		defer func() {
-			if recover() == nil {
-				t.Error("the panic was lost")
-			}
-		}()
-		s.Forward(t.Context(), []int{3}, model.WantGreedy)
-	}()
-	panics = false
-	if _, err := s.Forward(t.Context(), []int{3}, model.WantGreedy); err != nil || s.Len() != 1 {
-		t.Errorf("afterwards: %v, %d positions", err, s.Len())
-	}
-}
