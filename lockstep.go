@@ -95,14 +95,18 @@ type backend struct {
 
 // Open loads a GGUF file and prepares it for a device; for a GPU it uploads the weights.
 // The caller closes the result. Canceling ctx ends the upload.
-func Open(ctx context.Context, path string, o Options) (*Model, error) {
+func Open(ctx context.Context, path string, o Options) (m *Model, err error) {
 	file, err := model.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	m, err := newModel(ctx, file, file, o)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
+	defer func() {
+		if m == nil { // after an error, or if a function of the options panics
+			err = errors.Join(err, file.Close())
+		}
+	}()
+	if m, err = newModel(ctx, file, file, o); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return m, nil
 }
@@ -167,12 +171,17 @@ func onCPU(m *model.Model, o Options, noGPU error) (backend, error) {
 	return backend{engine: engine, kind: CPU, noGPU: noGPU}, nil
 }
 
-// onDevice makes an engine that owns dev. It closes dev if it fails.
-func onDevice(ctx context.Context, m *model.Model, o Options, kind Device, dev driver.Device) (backend, error) {
+// onDevice makes an engine that owns dev. It closes dev if it fails or panics.
+func onDevice(ctx context.Context, m *model.Model, o Options, kind Device, dev driver.Device) (b backend, err error) {
+	defer func() {
+		if b.engine == nil {
+			err = errors.Join(err, dev.Close())
+		}
+	}()
 	o.Accel.KV = o.KV
 	engine, err := accel.New(ctx, m, dev, o.Accel)
 	if err != nil {
-		return backend{}, errors.Join(fmt.Errorf("%s: %w", dev.Properties().Name, err), dev.Close())
+		return backend{}, fmt.Errorf("%s: %w", dev.Properties().Name, err)
 	}
 	return backend{engine: engine, kind: kind, device: dev}, nil
 }

@@ -42,6 +42,33 @@ func opener(t *testing.T, o emu.Options, err error) func(lockstep.Device) (drive
 	}
 }
 
+// TestProgressPanics demands that Open closes the device and the file if Options.Progress
+// panics.
+func TestProgressPanics(t *testing.T) {
+	var dev *faultinject.Device
+	defer func() {
+		if recover() == nil {
+			t.Error("the panic was lost")
+		}
+		if calls := dev.Calls(); calls[len(calls)-1] != faultinject.DeviceClose {
+			t.Errorf("the last call is %v, want %v", calls[len(calls)-1], faultinject.DeviceClose)
+		}
+		if maps, err := os.ReadFile("/proc/self/maps"); err == nil && strings.Contains(string(maps), embedded) {
+			t.Error("the file is still mapped")
+		}
+	}()
+	open := opener(t, emu.Options{SMs: 4}, nil)
+	lockstep.Open(t.Context(), embedded, lockstep.Options{
+		Device: lockstep.GPU,
+		Accel:  accel.Options{KVPages: 1, Progress: func(int64, int64) { panic("from a callback") }},
+		OpenDevice: func(d lockstep.Device) (driver.Device, error) {
+			inner, err := open(d)
+			dev = faultinject.New(inner)
+			return dev, err
+		},
+	})
+}
+
 func TestAuto(t *testing.T) {
 	roomy := emu.Options{SMs: 4, IgnoreRaces: true}
 	broken := errors.New("broken")
