@@ -72,14 +72,14 @@ func TestLargeHostileFiles(t *testing.T) {
 		loads        bool
 	}{
 		{"heads", "an array of bytes instead of one value per layer", func(w map[string]any) {
-			w["llama.attention.head_count"] = make([]uint8, 16<<20)
+			w["llama.attention.head_count"] = make([]uint8, 4<<20)
 		}, 1, false},
 		{"array for a scalar", "an array of strings that must not be decoded", func(w map[string]any) {
 			w["llama.logit_scale"] = make([]string, 2<<20)
 		}, 1, false},
 		{"types", "more of them than tokens", func(w map[string]any) {
 			tokens := vocabulary(w, 1, nil)
-			w[typesKey] = make([]uint8, 16<<20)
+			w[typesKey] = make([]uint8, 4<<20)
 			w["llama.vocab_size"] = uint32(len(tokens))
 		}, tiny.Vocab, false},
 		{"tokens for another embedding", "more of them than rows", func(w map[string]any) {

@@ -29,5 +29,6 @@
 //
 // Files are not trusted. Every length is compared with the bytes left before it is
 // used. Reading takes time linear in the header (n·log n in the number of tensors), and
-// memory is bounded by the size of the header and by limits on keys and tensors.
+// memory is bounded by the size of the header, which has a limit, and by limits on its
+// keys, tensors, strings and arrays.
 package gguf

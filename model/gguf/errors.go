@@ -33,7 +33,7 @@ var (
 // exported ones. The exception is errVersion1, which also wraps errVersion.
 var (
 	errMagic             = malformedKind("not a GGUF file")
-	errLimit             = malformedKind("too many keys or tensors")
+	errLimit             = malformedKind("above a limit")
 	errKey               = malformedKind("bad key")
 	errName              = malformedKind("bad tensor name")
 	errDuplicate         = malformedKind("duplicate")

@@ -11,7 +11,7 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// FuzzParse parses arbitrary bytes. An error wraps exactly one kind. A file without error
+// FuzzParse parses arbitrary bytes within bounds on memory and time. An error wraps exactly one kind. A file without error
 // can be read to the last byte and written again.
 func FuzzParse(f *testing.F) {
 	for _, version := range []uint32{2, 3} {
@@ -28,7 +28,9 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		before := bytes.Clone(data)
-		file, err := Parse(data)
+		var file *File
+		var err error
+		bounded(t, len(data), func() { file, err = Parse(data) })
 		if err != nil {
 			if got := kinds(err); len(got) != 1 {
 				t.Fatalf("%v: wraps %q", err, got)

@@ -14,21 +14,31 @@ const (
 	maxVersion = 3
 )
 
-// Limits. The specification sets maxKeyLen, maxNameLen and maxDims. The counts bound
-// the memory that a hostile file can claim; they are far above what models need.
+// Limits. The specification sets maxKeyLen, maxNameLen and maxDims. The others bound the
+// memory that a hostile file can claim. Large published headers have some 20 MB: lists of
+// 262,144 tokens and 514,906 merges. The largest string is a tokenizer.json of some 35 MB.
 const (
-	maxKeys    = 1 << 16
-	maxTensors = 1 << 18
-	maxKeyLen  = 1<<16 - 1 // bytes
-	maxNameLen = 64        // bytes
-	maxDims    = 4
+	maxKeys        = 1 << 16
+	maxTensors     = 1 << 18
+	maxHeaderBytes = 1 << 27 // up to the last tensor entry
+	maxElements    = 1 << 22 // of an array
+	maxStringBytes = 1 << 26
+	maxKeyLen      = 1<<16 - 1 // bytes
+	maxNameLen     = 64        // bytes
+	maxDims        = 4
 )
+
+// fixedBytes is the size of the header before the first key.
+const fixedBytes = 4 + 4 + 8 + 8
 
 // The minimum sizes of a key with its value and of a tensor entry.
 const (
 	minKeyBytes    = lengthBytes + 1 + 4 + 1
 	minTensorBytes = lengthBytes + 1 + 4 + 8 + 4 + 8
 )
+
+// tensorBytes is the size of a tensor entry.
+func tensorBytes(nameLen, dims int) int { return lengthBytes + nameLen + 4 + 8*dims + 4 + 8 }
 
 // header is the fixed part of a file.
 type header struct {
@@ -82,14 +92,22 @@ func checkVersion(v uint32) error {
 }
 
 func checkCounts(keys, tensors int) error {
-	if keys > maxKeys {
-		return refuse(errLimit, "%d keys are more than %d", keys, maxKeys)
+	if err := checkLimit("keys", keys, maxKeys); err != nil {
+		return err
 	}
-	if tensors > maxTensors {
-		return refuse(errLimit, "%d tensors are more than %d", tensors, maxTensors)
+	return checkLimit("tensors", tensors, maxTensors)
+}
+
+func checkLimit(what string, n, limit int) error {
+	if n > limit {
+		return refuse(errLimit, "%d %s are more than %d", n, what, limit)
 	}
 	return nil
 }
+
+func checkHeaderBytes(n int) error { return checkLimit("bytes of header", n, maxHeaderBytes) }
+func checkStringBytes(n int) error { return checkLimit("bytes of string", n, maxStringBytes) }
+func checkElements(n int) error    { return checkLimit("elements of array", n, maxElements) }
 
 // pair reads key i and its value. Both are slices of the header.
 func (c *cursor) pair(i int) ([]byte, Value, error) {
@@ -165,7 +183,7 @@ func (c *cursor) array() (Value, error) {
 		return c.stringArray()
 	}
 	size := types[elem].size
-	n, err := c.count("element count", size)
+	n, err := c.elements(size)
 	if err != nil {
 		return Value{}, err
 	}
@@ -178,7 +196,7 @@ func (c *cursor) array() (Value, error) {
 
 // stringArray checks every string now, so that decoding them later cannot fail.
 func (c *cursor) stringArray() (Value, error) {
-	n, err := c.count("element count", lengthBytes)
+	n, err := c.elements(lengthBytes)
 	if err != nil {
 		return Value{}, err
 	}
@@ -286,6 +304,9 @@ func (c *cursor) take(n uint64, what string) ([]byte, error) {
 		return nil, refuse(ErrTruncated, "%s at byte %d takes %d bytes, and %d are left", what, c.pos, n, c.left())
 	}
 	end := c.pos + int(n)
+	if err := checkHeaderBytes(end); err != nil {
+		return nil, err
+	}
 	b := c.data[c.pos:end:end]
 	c.pos = end
 	return b, nil
@@ -319,9 +340,21 @@ func (c *cursor) count(what string, size int) (int, error) {
 	return int(n), nil
 }
 
+// elements reads the length of an array whose elements have at least size bytes each.
+func (c *cursor) elements(size int) (int, error) {
+	n, err := c.count("element count", size)
+	if err != nil {
+		return 0, err
+	}
+	return n, checkElements(n)
+}
+
 // str reads a string of valid UTF-8.
 func (c *cursor) str(what string) ([]byte, error) {
 	n, err := c.u64(what)
+	if err == nil && n <= c.left() { // else take reports the truncated file
+		err = checkStringBytes(int(n))
+	}
 	if err != nil {
 		return nil, err
 	}

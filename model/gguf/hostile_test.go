@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/lockstep-go/lockstep/quant"
@@ -145,7 +147,7 @@ func TestDenseFiles(t *testing.T) {
 		{"keys", "the most keys, each as small as distinct keys can be", denseKeys(), maxKeys, 0},
 		{"tensors", "the most tensors, each one number", denseTensors(), 1, maxTensors},
 		{"empty strings", "2 million strings of 8 bytes", endingIn(arr("k", typeString, 1<<21, make([]byte, 1<<24))), 1, 0},
-		{"bools", "16 million of a byte", endingIn(arr("k", typeBool, 1<<24, make([]byte, 1<<24))), 1, 0},
+		{"bools", "the longest array", endingIn(arr("k", typeBool, maxElements, make([]byte, maxElements))), 1, 0},
 		{"long string", "16 MiB", endingIn(kv("k", typeString, str(string(make([]byte, 1<<24))))), 1, 0},
 	}
 	for _, tt := range tests {
@@ -171,6 +173,82 @@ func checkDense[T any](t *testing.T, load func(T) (*File, error), from T, keys, 
 	}
 	if err := f.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestHeaderLimits opens sparse files, which claim gigabytes and take a few blocks on disk.
+// They are refused before memory is allocated for their contents.
+func TestHeaderLimits(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("files are not sparse")
+	}
+	const size = 3 << 30
+	array := func(key string, elem valueType, n uint64) []byte { return arr(key, elem, n, nil) }
+	var long, texts [][]byte // together, each within its own limit
+	for i := range 5 {
+		long = append(long, array(fmt.Sprint("long", i), typeFloat64, maxElements))
+		texts = append(texts, kv(fmt.Sprint("text", i), typeString, u64(maxStringBytes)))
+	}
+	tests := []struct {
+		name, reason string
+		keys         [][]byte // without the bytes of their arrays and strings
+		gap          int64    // bytes of each array or string
+		want         string
+	}{
+		{"bytes", "the whole file in one array", [][]byte{array("k", typeUint8, size-100)}, 0,
+			`key "k": 3221225372 elements of array are more than 4194304`},
+		{"elements", "one too many", [][]byte{array("k", typeUint8, maxElements+1)}, 0,
+			`key "k": 4194305 elements of array are more than 4194304`},
+		{"empty strings", "8 bytes of file and 16 of memory each", [][]byte{array("k", typeString, maxElements+1)}, 0,
+			`key "k": 4194305 elements of array are more than 4194304`},
+		{"string", "the whole file in one string", [][]byte{kv("k", typeString, u64(size-100))}, 0,
+			`key "k": 3221225372 bytes of string are more than 67108864`},
+		{"string in an array", "the second", [][]byte{array("k", typeString, 2), u64(0), u64(maxStringBytes + 1)}, 0,
+			`key "k": element 1: 67108865 bytes of string are more than 67108864`},
+		{"arrays", "the fourth ends beyond the limit", long, maxElements * 8,
+			`key "long3": 134217868 bytes of header are more than 134217728`},
+		{"strings", "the second ends beyond the limit", texts, maxStringBytes,
+			`key "text1": 134217802 bytes of header are more than 134217728`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "sparse.gguf")
+			keys := uint64(len(tt.keys))
+			head := (&rawFile{magic: magic, version: 3, nKeys: &keys}).header()
+			if tt.gap == 0 {
+				head, tt.keys = append(head, slices.Concat(tt.keys...)...), nil
+			}
+			writeSparse(t, path, size, tt.gap, append([][]byte{head}, tt.keys...))
+			bounded(t, 0, func() {
+				_, err := Open(path)
+				if want := "gguf: " + path + ": " + tt.want; !errors.Is(err, errLimit) || err.Error() != want {
+					t.Errorf("%s: error %v, want %s", tt.reason, err, want)
+				}
+			})
+		})
+	}
+}
+
+// writeSparse writes a file with a gap of zeros after each part but the first.
+func writeSparse(t *testing.T, path string, size, gap int64, parts [][]byte) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	at := int64(0)
+	for i, part := range parts {
+		if _, err := f.WriteAt(part, at); err != nil {
+			t.Fatal(err)
+		}
+		at += int64(len(part))
+		if i > 0 {
+			at += gap
+		}
+	}
+	if err := f.Truncate(size); err != nil {
+		t.Fatal(err)
 	}
 }
 

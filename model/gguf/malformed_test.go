@@ -427,7 +427,14 @@ func badPlaces() []malformed {
 		f.align, f.keys[1] = 64, kv(keyAlignment, typeUint32, u32(64))
 		f.data = make([]byte, 256)
 	})
+	unaligned := func(offset uint64) []byte {
+		f := &rawFile{magic: magic, version: 3, align: 1, keys: [][]byte{kv(keyAlignment, typeUint32, u32(1))}, data: make([]byte, 12)}
+		f.tensors = [][]byte{ten("first", idF32, 0, 2), ten("second", idF16, offset, 2)}
+		return f.bytes()
+	}
 	cases := []malformed{
+		{"overlap of one byte", "first ends at 8", unaligned(7), errOverlap},
+		{"overlap within the first byte", "two bytes of each at least, but for one", unaligned(0), errOverlap},
 		{"offset aligned to 32 of 64", "the file's own alignment counts", aligned64, errAlignment},
 		{"two tensors in one place", "a and b at 0", place(0, 0, 128), errOverlap},
 		{"tensor starts inside the one before", "a is 32 bytes inside b", place(64, 32, 128), errOverlap},

@@ -333,7 +333,7 @@ func encode(x any) (Value, error) {
 	v := Value{typ: t, n: 1}
 	if t == typeString {
 		v.raw = append([]byte{}, r.String()...)
-		return v, checkUTF8(r.String())
+		return v, checkString(r.String())
 	}
 	v.raw = encodeFixed(x)
 	return v, nil
@@ -348,6 +348,9 @@ func encodeSlice(r reflect.Value) (Value, error) {
 	case !ok:
 		return Value{}, refuse(ErrType, "%v cannot be stored: want a slice of bool, string, or numbers of a fixed width", r.Type())
 	}
+	if err := checkElements(r.Len()); err != nil {
+		return Value{}, err
+	}
 	v := Value{typ: typeArray, elem: t, n: r.Len(), raw: []byte{}}
 	if t != typeString {
 		v.raw = encodeFixed(r.Interface())
@@ -355,7 +358,7 @@ func encodeSlice(r reflect.Value) (Value, error) {
 	}
 	for i := range r.Len() {
 		s := r.Index(i).String()
-		if err := checkUTF8(s); err != nil {
+		if err := checkString(s); err != nil {
 			return v, err
 		}
 		v.raw = appendString(v.raw, s)
@@ -371,7 +374,10 @@ func encodeFixed(x any) []byte {
 	return raw
 }
 
-func checkUTF8(s string) error {
+func checkString(s string) error {
+	if err := checkStringBytes(len(s)); err != nil {
+		return err
+	}
 	if !utf8.ValidString(s) {
 		return refuse(errUTF8, "string is not valid UTF-8: %q", clip(s))
 	}
@@ -380,6 +386,18 @@ func checkUTF8(s string) error {
 
 func appendString(b []byte, s string) []byte {
 	return append(le.AppendUint64(b, uint64(len(s))), s...)
+}
+
+// encodedLen returns the number of bytes that appendTo appends.
+func (v Value) encodedLen() int {
+	n := 4 + len(v.raw)
+	switch v.typ {
+	case typeArray:
+		n += 4 + 8
+	case typeString:
+		n += lengthBytes
+	}
+	return n
 }
 
 // appendTo appends the type and the value in their file encoding.

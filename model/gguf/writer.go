@@ -30,16 +30,13 @@ type Writer struct {
 	tensors []TensorInfo
 	sizes   []int64 // bytes of tensor data, without padding
 	names   map[string]struct{}
+	head    int   // bytes of the header, without padding
 	total   int64 // sum of sizes, each with the maximum padding
 }
 
-// maxHeaderBytes exceeds the size of any header that fits in memory. The sizes of the tensors
-// stay this far below the maximum of an int64, so that the size of a file cannot overflow.
-const maxHeaderBytes = 1 << 48
-
 // NewWriter returns an empty Writer.
 func NewWriter() *Writer {
-	return &Writer{values: map[string]Value{}, names: map[string]struct{}{}}
+	return &Writer{values: map[string]Value{}, names: map[string]struct{}{}, head: fixedBytes}
 }
 
 // Set sets a key to a bool, an integer or float of a fixed width, a string, a slice of
@@ -69,13 +66,23 @@ func (w *Writer) set(key string, value any) error {
 	if err := checkKnown(key, v); err != nil {
 		return err
 	}
-	if _, again := w.values[key]; !again {
+	old, again := w.values[key]
+	head := w.head + v.encodedLen()
+	if again {
+		head -= old.encodedLen()
+	} else {
+		head += lengthBytes + len(key)
 		if err := checkCounts(len(w.keys)+1, 0); err != nil {
 			return err
 		}
+	}
+	if err := checkHeaderBytes(head); err != nil {
+		return err
+	}
+	if !again {
 		w.keys = append(w.keys, key)
 	}
-	w.values[key] = v
+	w.values[key], w.head = v, head
 	return nil
 }
 
@@ -110,7 +117,12 @@ func (w *Writer) add(t TensorInfo) error {
 	if size > math.MaxInt64-maxAlignment-maxHeaderBytes-w.total {
 		return refuse(errOverflow, "%d bytes after %d exceed the largest file", size, w.total)
 	}
+	head := w.head + tensorBytes(len(t.Name), len(t.Dims))
+	if err := checkHeaderBytes(head); err != nil {
+		return err
+	}
 	t.Dims = slices.Clone(t.Dims)
+	w.head = head
 	w.names[t.Name] = struct{}{}
 	w.tensors, w.sizes = append(w.tensors, t), append(w.sizes, size)
 	w.total += size + maxAlignment

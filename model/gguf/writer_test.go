@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/lockstep-go/lockstep/quant"
@@ -343,6 +344,48 @@ func TestWriterCountLimits(t *testing.T) {
 	if err := w.Add(TensorInfo{"more", quant.F16, []int{1}, writes()}); !errors.Is(err, errLimit) {
 		t.Errorf("tensor: %v", err)
 	}
+}
+
+// TestWriterByteLimits sets values that Open would refuse.
+func TestWriterByteLimits(t *testing.T) {
+	zeros := make([]byte, maxStringBytes+1)
+	text := func(n int) Value { return Value{typ: typeString, n: 1, raw: zeros[:n]} } // shares its bytes
+	tooLong := unsafe.String(&zeros[0], len(zeros))
+	w := NewWriter()
+	mustSet(t, w, "list", []uint32{1, 2})
+	mustSet(t, w, "text", "x")
+	if n := len(w.header()); w.head != n {
+		t.Fatalf("a header of %d bytes counts as %d", n, w.head)
+	}
+	mustSet(t, w, "text", text(maxStringBytes))
+	mustSet(t, w, "text", text(maxStringBytes)) // replaces it, and counts once
+	head := w.head
+	for _, c := range []struct {
+		name  string
+		value any
+		want  string
+	}{
+		{"elements", make([]uint8, maxElements+1), "4194305 elements of array"},
+		{"string", tooLong, "67108865 bytes of string"},
+		{"string in an array", []string{tooLong}, "67108865 bytes of string"},
+		{"two strings", text(maxStringBytes), "134217836 bytes of header"},
+	} {
+		err := w.Set("more", c.value)
+		if !errors.Is(err, errLimit) || !strings.Contains(err.Error(), `key "more": `+c.want) {
+			t.Errorf("%s: error %v, want %s", c.name, err, c.want)
+		}
+	}
+	if w.head != head {
+		t.Errorf("the header counts %d bytes, want %d: a refused value was kept", w.head, head)
+	}
+	tensor := TensorInfo{"t", quant.F16, []int{1}, writes(make([]byte, 2))}
+	rest := maxHeaderBytes - head - (lengthBytes + len("rest") + 4 + lengthBytes) - (lengthBytes + 1 + 4 + 8 + 4 + 8)
+	mustSet(t, w, "rest", text(rest+1))
+	if err := w.Add(tensor); !errors.Is(err, errLimit) || !strings.Contains(err.Error(), "134217729 bytes of header") {
+		t.Errorf("tensor: %v", err)
+	}
+	mustSet(t, w, "rest", text(rest))
+	mustAdd(t, w, tensor)
 }
 
 func TestAddWithoutWritePanics(t *testing.T) {
