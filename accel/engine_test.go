@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +17,7 @@ import (
 	"github.com/lockstep-go/lockstep/internal/faultinject"
 	"github.com/lockstep-go/lockstep/internal/tiny"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/model/gguf"
 	"github.com/lockstep-go/lockstep/ptxgen/matmul"
 	"github.com/lockstep-go/lockstep/quant"
 )
@@ -131,6 +135,40 @@ func TestProgressPanics(t *testing.T) {
 			}
 			if err := m.Close(); err != nil {
 				t.Errorf("closing the model: %v", err)
+			}
+		})
+	}
+}
+
+// TestFileCutShort truncates the model's file while New reads it: by one byte, of which the rest
+// of the page reads as zeros, and to one page, of which no more can be read.
+func TestFileCutShort(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows does not truncate a mapped file")
+	}
+	data := tiny.New("llama", 1).Bytes()
+	for name, size := range map[string]int64{"by one byte": int64(len(data) - 1), "to one page": int64(os.Getpagesize())} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "model.gguf")
+			if err := os.WriteFile(path, data, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			m, err := model.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			dev := ledgerDevice(t)
+			_, err = accel.New(t.Context(), m, dev, accel.Options{Progress: func(int64, int64) {
+				if err := os.Truncate(path, size); err != nil {
+					t.Error(err)
+				}
+			}})
+			if !errors.Is(err, gguf.ErrTruncated) {
+				t.Errorf("error %v, want %v", err, gguf.ErrTruncated)
+			}
+			if left := dev.OpenObjects(); err != nil && len(left) > 0 {
+				t.Errorf("still open: %v", left)
 			}
 		})
 	}
