@@ -110,6 +110,7 @@ var asyncCases = []asyncCase{
 	}},
 	{"full session", "a step beyond the capacity fails as usual", accel.Options{}, 2, 0, func(r *asyncFixture) {
 		r.open(9, 5).greedy(5)
+		r.open(0, 3).logits(1) // would discard a step that was queued beyond the capacity
 	}},
 	{"closed", "the page is reused while a pending step writes to it", accel.Options{KVPages: 1}, 2, 1, func(r *asyncFixture) {
 		q := r.open(0, 5)

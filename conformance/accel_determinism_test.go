@@ -137,3 +137,16 @@ func TestAccelAdversarialDevice(t *testing.T) {
 		}
 	}
 }
+
+// TestAccelPageCrossing computes a prompt with the decode kernels, once with a pass that
+// crosses a page, and demands the same bits. A token of such a pass reads keys and values on
+// the page before its own that a kernel of the same pass writes.
+func TestAccelPageCrossing(t *testing.T) {
+	m := minimalModel(t)
+	tokens := testTokens(m.Config.Vocab, 70)
+	e := accelEngine(t, m, smallDevice, accel.Options{Prefill: accel.PrefillExact})
+	want := teacherForced(t, e, tokens, 64, 6)
+	if at := firstDifference(want, teacherForced(t, e, tokens, 58, 12)); at >= 0 {
+		t.Errorf("position %d differs", at/m.Config.Vocab)
+	}
+}
