@@ -249,7 +249,8 @@ func (e *exactWriter) Write(p []byte) (int, error) {
 
 // WriteFile writes the file to path atomically: it writes a temporary file in the same
 // directory, syncs it and renames it. On an error an existing file at path stays
-// unchanged. Its permissions are kept.
+// unchanged. Its permissions are kept. An existing path that is not a regular file is an
+// error.
 func (w *Writer) WriteFile(path string) error {
 	err := atomicfile.Write(path, func(dst io.Writer) error {
 		_, err := w.writeTo(dst)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"text/tabwriter"
@@ -16,9 +15,9 @@ type benchCmd struct {
 }
 
 type benchKernelsCmd struct {
-	Only   string `help:"Measure only kernels whose \"NAME SHAPE\" matches this regular expression." placeholder:"REGEX"`
-	Device int    `help:"Number of the GPU (${default})." default:"0"`
-	JSON   path   `name:"json" help:"Also write the results as JSON." placeholder:"FILE"`
+	Only   string  `help:"Measure only kernels whose \"NAME SHAPE\" matches this regular expression." placeholder:"REGEX"`
+	Device int     `help:"Number of the GPU (${default})." default:"0"`
+	JSON   outPath `name:"json" help:"Also write the results as JSON." placeholder:"FILE"`
 }
 
 func (c *benchKernelsCmd) Help() string {
@@ -35,6 +34,10 @@ func (c *benchKernelsCmd) Run(e *env) error {
 	if c.Device < 0 {
 		return usagef("--device: %d, want 0 or more", c.Device)
 	}
+	json := output{flag: "--json", file: c.JSON}
+	if err := e.checkOutputs([]output{json}); err != nil {
+		return err
+	}
 	dev, err := cuda.Open(c.Device)
 	if err != nil {
 		return fmt.Errorf("--device %d: %w", c.Device, err)
@@ -49,22 +52,7 @@ func (c *benchKernelsCmd) Run(e *env) error {
 	if err := e.printKernels(rep); err != nil {
 		return err
 	}
-	return writeJSON("--json", c.JSON, rep)
-}
-
-// writeJSON writes v to the file of a flag, if the flag is set.
-func writeJSON(flag string, file path, v any) error {
-	if file == "" {
-		return nil
-	}
-	text, err := json.MarshalIndent(v, "", "  ")
-	if err == nil {
-		err = writeFile(string(file), append(text, '\n'))
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", flag, err)
-	}
-	return nil
+	return json.writeJSON(rep)
 }
 
 func (e *env) printKernels(rep kernelbench.Report) error {

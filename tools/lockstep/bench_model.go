@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -15,7 +14,6 @@ import (
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/cuda"
-	"github.com/lockstep-go/lockstep/internal/atomicfile"
 	"github.com/lockstep-go/lockstep/internal/kernelbench"
 	"github.com/lockstep-go/lockstep/internal/modelbench"
 	"github.com/lockstep-go/lockstep/internal/nvml"
@@ -44,8 +42,8 @@ type benchModelCmd struct {
 	Steps   int           `default:"0" help:"Decoding steps per repeat; 0: as many as --budget allows, up to 128 (${default})." placeholder:"N"`
 	Budget  time.Duration `default:"4s" help:"Approximate time of all repeats of one case; a case whose preparation takes ten times as long is skipped (${default})." placeholder:"T"`
 
-	JSON path `name:"json" help:"Also write the results as JSON." placeholder:"F"`
-	Plot path `help:"Draw a roofline and the shares of the limits as SVG." placeholder:"F.svg"`
+	JSON outPath `name:"json" help:"Also write the results as JSON." placeholder:"F"`
+	Plot outPath `help:"Draw a roofline and the shares of the limits as SVG." placeholder:"F.svg"`
 }
 
 func (c *benchModelCmd) Help() string {
@@ -56,6 +54,9 @@ func (c *benchModelCmd) Help() string {
 
 func (c *benchModelCmd) Run(e *env) error {
 	if err := c.check(); err != nil {
+		return err
+	}
+	if err := e.checkOutputs(c.outputs(), c.Model); err != nil {
 		return err
 	}
 	var dev driver.Device
@@ -91,8 +92,6 @@ func (c *benchModelCmd) check() error {
 		return usagef("--sync-scheduling: has no meaning on --device cpu")
 	case c.Budget <= 0:
 		return usagef("--budget: %v, want more than 0", c.Budget)
-	case c.JSON != "" && c.JSON == c.Plot:
-		return usagef("--plot: %s is the file of --json", c.Plot)
 	}
 	for _, f := range []struct {
 		flag  string
@@ -108,15 +107,12 @@ func (c *benchModelCmd) check() error {
 			}
 		}
 	}
-	for _, f := range []struct {
-		flag string
-		out  path
-	}{{"--json", c.JSON}, {"--plot", c.Plot}} {
-		if err := checkOutput(f.flag, string(f.out), string(c.Model)); f.out != "" && err != nil {
-			return err
-		}
-	}
 	return nil
+}
+
+// outputs returns the JSON file and the chart.
+func (c *benchModelCmd) outputs() []output {
+	return []output{{flag: "--json", file: c.JSON}, {flag: "--plot", file: c.Plot}}
 }
 
 // checkModel validates the flags that describe the model.
@@ -183,7 +179,7 @@ func (c *benchModelCmd) makePreset(e *env) (_ *benchModel, err error) {
 		}
 	}()
 	s := c.synth()
-	s.Out = path(filepath.Join(dir, "model.gguf"))
+	s.Out = outPath(filepath.Join(dir, "model.gguf"))
 	toStderr := *e
 	toStderr.out = e.errw
 	if err := s.Run(&toStderr); err != nil {
@@ -369,16 +365,8 @@ func (c *benchModelCmd) measure(e *env, m *benchModel, b *bench) error {
 }
 
 func (c *benchModelCmd) write(rep modelbench.Report) error {
-	if err := writeJSON("--json", c.JSON, rep); err != nil {
-		return err
-	}
-	if c.Plot == "" {
-		return nil
-	}
-	if err := atomicfile.Write(string(c.Plot), func(w io.Writer) error { return rep.Plot(w) }); err != nil {
-		return fmt.Errorf("--plot: %w", err)
-	}
-	return nil
+	out := c.outputs()
+	return errors.Join(out[0].writeJSON(rep), out[1].write(rep.Plot))
 }
 
 // firstFailure returns the error of the first case that failed.

@@ -67,7 +67,7 @@ func TestBenchRefuses(t *testing.T) {
 	}{
 		{"no file", []string{"--model", "no.gguf", "--device", "cpu"}, "no.gguf"},
 		{"json over the model", []string{"--model", silentModel, "--json", silentModel}, "--json"},
-		{"json in no directory", []string{"--model", silentModel, "--json", "no/such/bench.json"}, "--json: no/such/bench.json: "},
+		{"json in no directory", []string{"--model", silentModel, "--json", "no/such/bench.json"}, "--json: write no/such/bench.json: "},
 		{"plot over a directory", []string{"--model", silentModel, "--plot", dir}, "--plot"},
 		{"no GPU", []string{"--model", silentModel}, "--device gpu"},
 	} {

@@ -1,10 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/lockstep-go/lockstep"
 	"github.com/lockstep-go/lockstep/accel"
@@ -24,8 +24,8 @@ type diffCmd struct {
 	Prompt    *string         `xor:"tokens" help:"Text to compute." placeholder:"TEXT"`
 	Tokens    []int           `xor:"tokens" help:"Token ids to compute, separated by commas." placeholder:"1,2,3"`
 	Reference path            `help:"GGUF file for the reference, such as the unquantized original (default: the model)." placeholder:"F"`
-	HTML      path            `name:"html" help:"Also write an HTML page with a chart of the error by layer." placeholder:"F.html"`
-	JSON      path            `name:"json" help:"Also write the results as JSON." placeholder:"F.json"`
+	HTML      outPath         `name:"html" help:"Also write an HTML page with a chart of the error by layer." placeholder:"F.html"`
+	JSON      outPath         `name:"json" help:"Also write the results as JSON." placeholder:"F.json"`
 }
 
 func (c *diffCmd) Help() string {
@@ -39,7 +39,7 @@ func (c *diffCmd) Help() string {
 const diffTokens = 64
 
 func (c *diffCmd) Run(e *env) error {
-	if err := c.check(); err != nil {
+	if err := c.check(e); err != nil {
 		return err
 	}
 	m, err := c.open()
@@ -87,22 +87,16 @@ func (c *diffCmd) verdict(e *env, r *layerdiff.Report, m *model.Model) error {
 	return fmt.Errorf("%s: out of bounds: %w", c.name(), err)
 }
 
-func (c *diffCmd) check() error {
+func (c *diffCmd) check(e *env) error {
 	if c.Tokens != nil && len(c.Tokens) == 0 {
 		return usagef("--tokens: want at least one token id")
 	}
-	for _, f := range []struct {
-		flag string
-		file path
-	}{{"--html", c.HTML}, {"--json", c.JSON}} {
-		if f.file == "" {
-			continue
-		}
-		if err := checkOutput(f.flag, string(f.file), string(c.Model), string(c.Reference)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return e.checkOutputs(c.outputs(), c.Model, c.Reference)
+}
+
+// outputs returns the page and the JSON file.
+func (c *diffCmd) outputs() []output {
+	return []output{{flag: "--html", file: c.HTML}, {flag: "--json", file: c.JSON}}
 }
 
 // reference opens the model of --reference, which must have the shape of m.
@@ -177,23 +171,16 @@ func (c *diffCmd) show(e *env, r *layerdiff.Report, s layerdiff.Subject) error {
 	if err := r.WriteText(e); err != nil {
 		return err
 	}
-	if c.HTML != "" {
-		var page bytes.Buffer
-		if err := r.WriteHTML(&page, s); err != nil {
+	out := c.outputs()
+	err := out[0].write(func(w io.Writer) error { return r.WriteHTML(w, s) })
+	return errors.Join(err, out[1].write(func(w io.Writer) error {
+		text, err := r.JSON(s)
+		if err != nil {
 			return err
 		}
-		if err := writeFile(string(c.HTML), page.Bytes()); err != nil {
-			return err
-		}
-	}
-	if c.JSON == "" {
-		return nil
-	}
-	text, err := r.JSON(s)
-	if err != nil {
+		_, err = w.Write(text)
 		return err
-	}
-	return writeFile(string(c.JSON), text)
+	}))
 }
 
 // compare runs the accelerator on m and the reference on refModel, and compares the traces.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/lockstep-go/lockstep/internal/atomicfile"
 	"github.com/lockstep-go/lockstep/internal/npy"
 	"github.com/lockstep-go/lockstep/model"
 )
@@ -12,8 +11,8 @@ import (
 type logitsCmd struct {
 	modelFlag
 	deviceFlag
-	Tokens []int `required:"" help:"Token ids, separated by commas." placeholder:"1,2,3"`
-	Out    path  `required:"" help:"File to write: float32 [positions, vocabulary]." placeholder:"F.npy"`
+	Tokens []int   `required:"" help:"Token ids, separated by commas." placeholder:"1,2,3"`
+	Out    outPath `required:"" help:"File to write: float32 [positions, vocabulary]." placeholder:"F.npy"`
 }
 
 // logitsAtOnce is the number of positions between two updates of the progress line.
@@ -23,7 +22,8 @@ func (c *logitsCmd) Run(e *env) error {
 	if len(c.Tokens) == 0 {
 		return usagef("--tokens: want one token id or more")
 	}
-	if err := checkOutput("--out", string(c.Out), string(c.Model)); err != nil {
+	out := output{flag: "--out", file: c.Out}
+	if err := e.checkOutputs([]output{out}, c.Model); err != nil {
 		return err
 	}
 	m, err := c.open()
@@ -47,7 +47,7 @@ func (c *logitsCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(string(c.Out), func(w io.Writer) error {
+	return out.write(func(w io.Writer) error {
 		return npy.Write(w, []int{len(c.Tokens), vocab}, data)
 	})
 }

@@ -3,13 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 
-	"github.com/lockstep-go/lockstep/internal/atomicfile"
 	"github.com/lockstep-go/lockstep/ptxgen"
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
@@ -17,11 +15,11 @@ import (
 )
 
 type ptxCmd struct {
-	List   bool   `xor:"what" required:"" help:"List the names of all kernels."`
-	Kernel string `xor:"what" required:"" help:"Print one kernel, see --list; attention kernels also with another head dimension after _d." placeholder:"NAME"`
-	All    bool   `xor:"what" required:"" help:"Write each kernel to a file."`
-	Target string `help:"PTX target, such as sm_80 or sm_90a (default: the lowest that the kernel supports)." placeholder:"sm_NN"`
-	Out    path   `help:"Output file of --kernel (default: standard output), or output directory of --all." placeholder:"PATH"`
+	List   bool    `xor:"what" required:"" help:"List the names of all kernels."`
+	Kernel string  `xor:"what" required:"" help:"Print one kernel, see --list; attention kernels also with another head dimension after _d." placeholder:"NAME"`
+	All    bool    `xor:"what" required:"" help:"Write each kernel to a file."`
+	Target string  `help:"PTX target, such as sm_80 or sm_90a (default: the lowest that the kernel supports)." placeholder:"sm_NN"`
+	Out    outPath `help:"Output file of --kernel (default: standard output), or output directory of --all." placeholder:"PATH"`
 }
 
 func (c *ptxCmd) Help() string {
@@ -78,7 +76,7 @@ func (c *ptxCmd) writeOne(e *env, target ptx.Target) error {
 		_, err := e.Write(text)
 		return err
 	}
-	return writeFile(string(c.Out), text)
+	return output{flag: "--out", file: c.Out}.writeText(text)
 }
 
 var headDimSuffix = regexp.MustCompile(`_d([1-9]\d{0,8})$`)
@@ -128,7 +126,8 @@ func (c *ptxCmd) writeAll(e *env, target ptx.Target) error {
 		if err := os.MkdirAll(dir, 0o777); err != nil {
 			return fmt.Errorf("--out: %w", err)
 		}
-		if err := writeFile(filepath.Join(dir, s.Name()+".ptx"), text); err != nil {
+		file := outPath(filepath.Join(dir, s.Name()+".ptx"))
+		if err := (output{flag: "--out", file: file}).writeText(text); err != nil {
 			return err
 		}
 		written++
@@ -149,11 +148,4 @@ func textFor(s kernel.Spec, target ptx.Target) ([]byte, error) {
 		return nil, err
 	}
 	return k.Text(target)
-}
-
-func writeFile(name string, text []byte) error {
-	return atomicfile.Write(name, func(w io.Writer) error {
-		_, err := w.Write(text)
-		return err
-	})
 }

@@ -10,9 +10,9 @@ import (
 )
 
 type quantizeCmd struct {
-	In   path   `required:"" help:"GGUF file to read." placeholder:"F"`
-	Out  path   `required:"" help:"GGUF file to write." placeholder:"G"`
-	Type string `required:"" help:"Block format of the weights: ${encodable}." placeholder:"T"`
+	In   path    `required:"" help:"GGUF file to read." placeholder:"F"`
+	Out  outPath `required:"" help:"GGUF file to write." placeholder:"G"`
+	Type string  `required:"" help:"Block format of the weights: ${encodable}." placeholder:"T"`
 }
 
 func (c *quantizeCmd) Help() string {
@@ -29,7 +29,7 @@ func (c *quantizeCmd) Run(e *env) error {
 		return fmt.Errorf("--in: %w", err)
 	}
 	defer f.Close()
-	if err := checkOutput("--out", string(c.Out), string(c.In)); err != nil {
+	if err := e.checkOutputs([]output{{flag: "--out", file: c.Out, model: true}}, c.In); err != nil {
 		return err
 	}
 	var p *progress

@@ -9,11 +9,11 @@ import (
 )
 
 type synthCmd struct {
-	Preset string `required:"" help:"Shape of the model: ${presets}." placeholder:"P"`
-	Quant  string `required:"" help:"Block format of the weights: ${formats}." placeholder:"T"`
-	Out    path   `required:"" help:"GGUF file to write." placeholder:"F"`
-	Layers int    `help:"Number of layers, instead of the model's own." placeholder:"N"`
-	Seed   uint64 `default:"1" help:"Seed of the random weights (${default})." placeholder:"S"`
+	Preset string  `required:"" help:"Shape of the model: ${presets}." placeholder:"P"`
+	Quant  string  `required:"" help:"Block format of the weights: ${formats}." placeholder:"T"`
+	Out    outPath `required:"" help:"GGUF file to write." placeholder:"F"`
+	Layers int     `help:"Number of layers, instead of the model's own." placeholder:"N"`
+	Seed   uint64  `default:"1" help:"Seed of the random weights (${default})." placeholder:"S"`
 }
 
 func (c *synthCmd) Help() string {
@@ -44,7 +44,7 @@ func (c *synthCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	if err := checkOutput("--out", string(c.Out)); err != nil {
+	if err := e.checkOutputs([]output{{flag: "--out", file: c.Out, model: true}}); err != nil {
 		return err
 	}
 	p := e.progressBytes("synth", plan.Bytes())
