@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -134,17 +135,15 @@ func (c *benchModelCmd) checkModel() error {
 // benchModel is the model to measure.
 type benchModel struct {
 	*model.Model
-	name    string // for messages
-	title   string // for the report
-	quant   string
-	tempDir string // of the file of a preset; "": none
+	name  string // for messages
+	title string // for the report
+	quant string
+	temp  string // file of a preset; "": none
 }
 
 func (m *benchModel) close() {
 	m.Model.Close()
-	if m.tempDir != "" {
-		os.RemoveAll(m.tempDir)
-	}
+	os.Remove(m.temp) // on systems that remove no open file
 }
 
 // load opens the model of --model or makes that of --preset.
@@ -168,28 +167,23 @@ func (c *benchModelCmd) synth() *synthCmd {
 	return &synthCmd{Preset: c.Preset, Quant: c.Quant, Layers: c.Layers, Seed: 1}
 }
 
-func (c *benchModelCmd) makePreset(e *env) (_ *benchModel, err error) {
-	dir, err := os.MkdirTemp("", "lockstep-bench-")
-	if err != nil {
-		return nil, fmt.Errorf("--preset: %w", err)
-	}
-	defer func() {
-		if err != nil {
-			os.RemoveAll(dir)
-		}
-	}()
+// makePreset makes the model of --preset in a temporary file. It removes the file once it is
+// open, so that nothing is left however the process ends.
+func (c *benchModelCmd) makePreset(e *env) (*benchModel, error) {
+	temp := filepath.Join(os.TempDir(), fmt.Sprintf("lockstep-bench-%016x.gguf", rand.Uint64()))
+	defer os.Remove(temp)
 	s := c.synth()
-	s.Out = outPath(filepath.Join(dir, "model.gguf"))
+	s.Out = outPath(temp)
 	toStderr := *e
 	toStderr.out = e.errw
 	if err := s.Run(&toStderr); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--preset: %w", err)
 	}
-	m, err := model.Open(string(s.Out))
+	m, err := model.Open(temp)
 	if err != nil {
 		return nil, err
 	}
-	return &benchModel{Model: m, name: "--preset " + c.Preset, title: m.Config.Name, quant: c.Quant, tempDir: dir}, nil
+	return &benchModel{Model: m, name: "--preset " + c.Preset, title: m.Config.Name, quant: c.Quant, temp: temp}, nil
 }
 
 // quantOf returns the recipe that the file names, or else the format of its first matrix.
