@@ -3,6 +3,7 @@ package conformance
 import (
 	"embed"
 	"encoding/json"
+	"io"
 	"maps"
 	"math"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
 	"github.com/lockstep-go/lockstep/conformance/internal/kernelcases"
 	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/internal/atomicfile"
 	"github.com/lockstep-go/lockstep/ptxgen"
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 )
@@ -94,8 +96,12 @@ func publish(t *testing.T, rep harness.Report) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(*jsonFile, append(b, '\n'), 0o666); err != nil {
-		t.Error(err)
+	err = atomicfile.Write(*jsonFile, func(w io.Writer) error {
+		_, err := w.Write(append(b, '\n'))
+		return err
+	})
+	if err != nil {
+		t.Errorf("-json: %v", err)
 	}
 }
 
