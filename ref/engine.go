@@ -24,6 +24,8 @@ type Engine struct {
 	numerics Numerics
 	workers  int
 	tap      Tap
+	need     memory
+	chunk    int // positions that are computed together
 }
 
 var _ model.Engine = (*Engine)(nil)
@@ -44,7 +46,8 @@ type Options struct {
 type Tap func(layer int, op string, position, width int, values []float64)
 
 // New returns an engine for m. Each session reads the model's weights until it is
-// closed; until then m.Close returns model.ErrInUse.
+// closed; until then m.Close returns model.ErrInUse. If a single position takes more memory
+// than the engine allows, New returns an error with both numbers, a model.ErrUnsupported.
 func New(m *model.Model, o Options) (*Engine, error) {
 	if m == nil {
 		return nil, errors.New("ref: no model")
@@ -58,7 +61,12 @@ func New(m *model.Model, o Options) (*Engine, error) {
 	if o.Workers == 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}
-	return &Engine{model: m, numerics: o.Numerics, workers: o.Workers, tap: o.Tap}, nil
+	need := memoryOf(&m.Config)
+	chunk, err := need.chunk()
+	if err != nil {
+		return nil, fmt.Errorf("ref: %w", err)
+	}
+	return &Engine{model: m, numerics: o.Numerics, workers: o.Workers, tap: o.Tap, need: need, chunk: chunk}, nil
 }
 
 // Model returns the model that the engine computes.
@@ -68,7 +76,8 @@ func (e *Engine) Model() *model.Model { return e.model }
 func (e *Engine) Close() error { return nil }
 
 // NewSession returns an empty session of at most capacity positions; 0 means the model's
-// context. Its memory grows with the sequence.
+// context. Its memory grows with the sequence, up to 64 GiB of keys and values: a call of
+// Forward that needs more returns an error with both numbers, a model.ErrContextLimit.
 func (e *Engine) NewSession(capacity int) (model.Session, error) {
 	limit := e.model.Config.Context
 	if capacity < 0 {

@@ -92,12 +92,12 @@ func TestMatMul(t *testing.T) {
 func BenchmarkMatMul(b *testing.B) {
 	for _, f := range []quant.Format{quant.F32, quant.BF16, quant.Q8_0, quant.Q4_K, quant.Q6_K} {
 		w, _ := randomMatrix(b, f, 256, 4096)
-		for _, positions := range []int{1, chunk} {
+		for _, positions := range []int{1, maxChunk} {
 			b.Run(fmt.Sprintf("%v/positions=%d", f, positions), func(b *testing.B) {
 				x := randomTensor(positions, w.Cols)
 				e := &Engine{workers: 1}
 				for b.Loop() {
-					if _, err := e.matMul(x, w, Exact); err != nil {
+					if _, err := e.matMul(b.Context(), x, w, Exact); err != nil {
 						b.Fatal(err)
 					}
 				}

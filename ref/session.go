@@ -7,10 +7,6 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// chunk is the number of positions that are computed together. More share the cost of
-// dequantizing; fewer take less memory and notice a canceled context sooner.
-const chunk = 32
-
 // session is one sequence. It implements model.Session, whose comments apply.
 type session struct {
 	engine   *Engine
@@ -47,7 +43,7 @@ func (s *session) Forward(ctx context.Context, tokens []int, want model.Want) (m
 
 // chunks runs forward on chunk after chunk and returns the wanted logits.
 func (s *session) chunks(ctx context.Context, tokens []int, want model.Want) ([]float32, error) {
-	file := s.engine.model.File
+	file, chunk := s.engine.model.File, s.engine.chunk
 	if err := file.Check(); err != nil { // gguf.Guard cannot recover from a read of a closed file
 		return nil, err
 	}
@@ -82,6 +78,9 @@ func (s *session) check(tokens []int) error {
 		return err
 	}
 	if err := model.CheckCapacity(s.length+len(tokens), s.capacity); err != nil {
+		return fmt.Errorf("ref: forward: %w", err)
+	}
+	if err := s.engine.need.checkCache(s.length + len(tokens)); err != nil {
 		return fmt.Errorf("ref: forward: %w", err)
 	}
 	if err := model.CheckTokens(tokens, s.engine.model.Config.Vocab); err != nil {

@@ -25,18 +25,22 @@ func TestEveryWayToTheSamePositionGivesTheSameBits(t *testing.T) {
 		name    string
 		parts   []int
 		workers int
+		chunk   int
 	}{
-		{"single steps", slices.Repeat([]int{1}, 70), 2},
-		{"uneven parts across a chunk", []int{31, 1, 2, 33, 3}, 3},
-		{"one worker", []int{70}, 1},
-		{"an odd number of workers", []int{70}, 7},
+		{"single steps", slices.Repeat([]int{1}, 70), 2, 32},
+		{"uneven parts across a chunk", []int{31, 1, 2, 33, 3}, 3, 32},
+		{"one worker", []int{70}, 1, 32},
+		{"an odd number of workers", []int{70}, 7, 32},
+		{"chunks of five", []int{70}, 2, 5},
 	}
 	for _, file := range oracles(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".gguf"), func(t *testing.T) {
 			m := open(t, file)
 			want := forward(t, session(t, engine(t, m, ref.Options{Workers: 2})), tokens, model.WantAll)
 			for _, w := range ways {
-				s := session(t, engine(t, m, ref.Options{Workers: w.workers}))
+				e := engine(t, m, ref.Options{Workers: w.workers})
+				e.SetChunk(w.chunk)
+				s := session(t, e)
 				var got []float32
 				at := 0
 				for _, n := range w.parts {

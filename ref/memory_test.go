@@ -1,0 +1,85 @@
+package ref_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/ref"
+)
+
+// TestMemoryOfAPosition creates engines for models of which single positions take much
+// memory. Shapes alone decide, so there are no weights.
+func TestMemoryOfAPosition(t *testing.T) {
+	llama405 := model.Config{
+		Layers: 126, Hidden: 16384, Heads: 128, KVHeads: 8, HeadDim: 128, ValueDim: 128,
+		FFN: 53248, Vocab: 128256, Context: 131072, RopeDim: 128,
+	}
+	with := func(change func(*model.Config)) model.Config {
+		c := llama405
+		change(&c)
+		return c
+	}
+	for _, c := range []struct {
+		name, reason string
+		config       model.Config
+		chunk        int    // 0: refused
+		part         string // of the error
+	}{
+		{"405B", "the largest dense model is computed in full chunks", llama405, 32, ""},
+		{"long context", "only the positions of a chunk count", with(func(c *model.Config) { c.Context = 1 << 24 }), 32, ""},
+		{"wide network", "the chunk shrinks", with(func(c *model.Config) { c.FFN = 1 << 22 }), 2, ""},
+		{"wide experts", "as wide as a network", with(func(c *model.Config) { c.FFN, c.ExpertFFN = 0, 1<<22 }), 2, ""},
+		{"widest network", "one position is too much", with(func(c *model.Config) { c.FFN = 1 << 24 }), 0, "activations 404121600"},
+		{"values", "16,384 heads of 16,384", with(func(c *model.Config) { c.Heads, c.ValueDim = 1<<14, 1<<14 }), 0, "activations 43"},
+		{"keys", "16,384 heads of 16,384", with(func(c *model.Config) { c.Heads, c.HeadDim = 1<<14, 1<<14 }), 0, "activations 64"},
+		{"vocabulary", "logits of each position", with(func(c *model.Config) { c.Vocab = 1 << 24 }), 1, ""},
+		{"cache", "all layers keep keys and values", with(func(c *model.Config) { c.Layers, c.KVHeads, c.Heads = 512, 1024, 1024 }), 0, "keys and values 536870912"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e, err := ref.New(&model.Model{Config: c.config}, ref.Options{})
+			if c.chunk == 0 {
+				if !errors.Is(err, model.ErrUnsupported) || !strings.Contains(fmt.Sprint(err), c.part) || !strings.HasSuffix(err.Error(), ", more than 268435456") {
+					t.Errorf("%s: error %v, want one with %q", c.reason, err, c.part)
+				}
+				return
+			}
+			if err != nil || e.Chunk() != c.chunk {
+				t.Errorf("%s: error %v, want chunks of %d", c.reason, err, c.chunk)
+			}
+		})
+	}
+}
+
+// TestChunk counts the positions of each pass.
+func TestChunk(t *testing.T) {
+	m := open(t, filepath.Join("..", "golden", "arch", "llama-gqa.gguf"))
+	var passes []int
+	e := engine(t, m, ref.Options{Tap: func(_ int, op string, _, width int, values []float64) {
+		if op == "embed" {
+			passes = append(passes, len(values)/width)
+		}
+	}})
+	e.SetChunk(7)
+	forward(t, session(t, e), oracleTokens()[:17], model.WantNothing)
+	if got := fmt.Sprint(passes); got != "[7 7 3]" {
+		t.Errorf("17 positions in chunks of 7 are computed as %s", got)
+	}
+}
+
+// TestCacheLimit asks for more keys and values than a session may have, which is refused
+// before anything is computed.
+func TestCacheLimit(t *testing.T) {
+	m := open(t, filepath.Join("..", "golden", "arch", "llama-gqa.gguf"))
+	c := m.Config
+	c.Layers, c.KVHeads, c.HeadDim, c.ValueDim, c.Context = 512, 256, 128, 128, 1024 // 128 MiB per position
+	s := session(t, engine(t, &model.Model{Config: c, File: m.File}, ref.Options{}))
+	_, err := s.Forward(t.Context(), make([]int, 513), model.WantNothing)
+	const want = "ref: forward: context limit: the keys and values of 513 positions need 68853694464 bytes, more than 68719476736"
+	if !errors.Is(err, model.ErrContextLimit) || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
