@@ -1,5 +1,10 @@
 package ref
 
+import (
+	"context"
+	"iter"
+)
+
 // attention is causal attention with grouped queries. The cache already holds the keys
 // and values of q's own positions.
 //
@@ -13,14 +18,14 @@ package ref
 //
 // Query head h reads KV head h / (heads/kv heads). A window of 0 is unlimited. With
 // Numerics.FlashBlock the queries and the softmax weights are rounded.
-func (e *Engine) attention(q tensor, c cacheLayer, first, window int) (tensor, error) {
+func (e *Engine) attention(ctx context.Context, q tensor, c cacheLayer, first, window int) (tensor, error) {
 	cfg := &e.model.Config
 	out := newTensor(q.rows, cfg.Heads*cfg.ValueDim)
 	queries := e.numerics.flash().roundRows(tensor{q.rows * cfg.Heads, cfg.HeadDim, q.data})
 	group := cfg.Heads / cfg.KVHeads
-	err := e.parallel(queries.rows, func(lo, hi int) {
+	err := e.parallel(ctx, queries.rows, func(heads iter.Seq[int]) {
 		var scores []float64
-		for i := lo; i < hi; i++ {
+		for i := range heads {
 			p, h := i/cfg.Heads, i%cfg.Heads
 			dst := out.row(p)[h*cfg.ValueDim:][:cfg.ValueDim]
 			scores = e.attend(dst, queries.row(i), c, h/group, first+p, window, scores[:0])

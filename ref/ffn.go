@@ -1,31 +1,35 @@
 package ref
 
-import "github.com/lockstep-go/lockstep/model"
+import (
+	"context"
+
+	"github.com/lockstep-go/lockstep/model"
+)
 
 // feedForward computes a layer's dense network or its mixture of experts, x [positions,
 // hidden] → [positions, hidden].
-func (e *Engine) feedForward(x tensor, l *model.Layer) (tensor, error) {
+func (e *Engine) feedForward(ctx context.Context, x tensor, l *model.Layer) (tensor, error) {
 	if len(l.Experts) > 0 {
-		return e.mixture(x, l)
+		return e.mixture(ctx, x, l)
 	}
-	return e.network(x, l.Gate, l.Up, l.Down)
+	return e.network(ctx, x, l.Gate, l.Up, l.Down)
 }
 
 // network computes one feed-forward network:
 //
 //	gated    Down·(act(Gate·x) ⊙ (Up·x))
 //	plain    Down·act(Up·x)
-func (e *Engine) network(x tensor, gate, up, down model.Linear) (tensor, error) {
+func (e *Engine) network(ctx context.Context, x tensor, gate, up, down model.Linear) (tensor, error) {
 	cfg := &e.model.Config
-	u, err := e.linear(x, up)
+	u, err := e.linear(ctx, x, up)
 	if err != nil {
 		return tensor{}, err
 	}
 	if !cfg.Gated {
 		e.activate(u.data)
-		return e.linear(u, down)
+		return e.linear(ctx, u, down)
 	}
-	g, err := e.linear(x, gate)
+	g, err := e.linear(ctx, x, gate)
 	if err != nil {
 		return tensor{}, err
 	}
@@ -33,5 +37,5 @@ func (e *Engine) network(x tensor, gate, up, down model.Linear) (tensor, error) 
 	for i, v := range u.data {
 		g.data[i] *= v
 	}
-	return e.linear(g, down)
+	return e.linear(ctx, g, down)
 }

@@ -2,6 +2,7 @@ package ref
 
 import (
 	"context"
+	"iter"
 
 	"github.com/lockstep-go/lockstep/model"
 )
@@ -14,7 +15,7 @@ import (
 func (s *session) forward(ctx context.Context, tokens []int, want model.Want) ([]float32, error) {
 	e, cfg, w := s.engine, &s.engine.model.Config, &s.engine.model.Weights
 
-	x, err := e.embed(tokens, s.length) // the residual stream [tokens, hidden]
+	x, err := e.embed(ctx, tokens, s.length) // the residual stream [tokens, hidden]
 	if err != nil {
 		return nil, err
 	}
@@ -22,13 +23,10 @@ func (s *session) forward(ctx context.Context, tokens []int, want model.Want) ([
 	rotations := s.rotations(len(tokens))
 
 	for l := range w.Layers {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
 		layer := &w.Layers[l]
 
 		h := norm(x, layer.AttnNorm, cfg)
-		a, err := s.attentionBlock(l, h, rotations[l])
+		a, err := s.attentionBlock(ctx, l, h, rotations[l])
 		if err != nil {
 			return nil, err
 		}
@@ -37,7 +35,7 @@ func (s *session) forward(ctx context.Context, tokens []int, want model.Want) ([
 		if !cfg.ParallelFFN { // a parallel FFN reads the same h as attention
 			h = norm(x, layer.FFNNorm, cfg)
 		}
-		f, err := e.feedForward(h, layer)
+		f, err := e.feedForward(ctx, h, layer)
 		if err != nil {
 			return nil, err
 		}
@@ -45,10 +43,7 @@ func (s *session) forward(ctx context.Context, tokens []int, want model.Want) ([
 		e.tapped(l, "layer", s.length, x)
 	}
 
-	if err := ctx.Err(); err != nil { // a large vocabulary takes as long as some layers
-		return nil, err
-	}
-	logits, err := e.logits(x, s.length, want)
+	logits, err := e.logits(ctx, x, s.length, want)
 	if err != nil {
 		return nil, err
 	}
@@ -58,14 +53,14 @@ func (s *session) forward(ctx context.Context, tokens []int, want model.Want) ([
 
 // attentionBlock computes postnorm(O·attention(q, K, V)) of h [tokens, hidden], after it
 // appended the keys and values of these tokens to the cache.
-func (s *session) attentionBlock(l int, h tensor, r rotation) (tensor, error) {
+func (s *session) attentionBlock(ctx context.Context, l int, h tensor, r rotation) (tensor, error) {
 	e, cfg := s.engine, &s.engine.model.Config
 	layer, c := &e.model.Weights.Layers[l], &s.cache[l]
 
 	var qkv [3]tensor
 	for i, w := range []model.Linear{layer.Q, layer.K, layer.V} {
 		var err error
-		if qkv[i], err = e.linear(h, w); err != nil {
+		if qkv[i], err = e.linear(ctx, h, w); err != nil {
 			return tensor{}, err
 		}
 	}
@@ -79,12 +74,12 @@ func (s *session) attentionBlock(l int, h tensor, r rotation) (tensor, error) {
 	e.tapped(l, "value", s.length, v)
 	c.append(k, v, e.numerics.cache())
 
-	a, err := e.attention(q, *c, s.length, cfg.LayerWindow(l))
+	a, err := e.attention(ctx, q, *c, s.length, cfg.LayerWindow(l))
 	if err != nil {
 		return tensor{}, err
 	}
 	e.tapped(l, "attention", s.length, a)
-	o, err := e.linear(a, layer.O)
+	o, err := e.linear(ctx, a, layer.O)
 	if err != nil {
 		return tensor{}, err
 	}
@@ -96,14 +91,14 @@ func (s *session) attentionBlock(l int, h tensor, r rotation) (tensor, error) {
 //	x[i] = scale · Embedding[token i] + Position[first+i]    [tokens, hidden]
 //
 // Position is present only if the model learned its positions.
-func (e *Engine) embed(tokens []int, first int) (tensor, error) {
+func (e *Engine) embed(ctx context.Context, tokens []int, first int) (tensor, error) {
 	w, cfg := &e.model.Weights, &e.model.Config
 	x := newTensor(len(tokens), cfg.Hidden)
-	err := e.parallel(1, func(int, int) {
+	err := e.parallel(ctx, len(tokens), func(rows iter.Seq[int]) {
 		position := make([]float64, cfg.Hidden)
-		for i, t := range tokens {
+		for i := range rows {
 			row := x.row(i)
-			decode(w.Embedding, t, 0, row)
+			decode(w.Embedding, tokens[i], 0, row)
 			for j := range row {
 				row[j] *= float64(cfg.EmbedScale)
 			}
@@ -120,7 +115,7 @@ func (e *Engine) embed(tokens []int, first int) (tensor, error) {
 
 // logits is softcap(Output·norm(x)) in float32, of the last position or of all of them.
 // first is the position of x's first row.
-func (e *Engine) logits(x tensor, first int, want model.Want) ([]float32, error) {
+func (e *Engine) logits(ctx context.Context, x tensor, first int, want model.Want) ([]float32, error) {
 	if want == model.WantNothing {
 		return nil, nil
 	}
@@ -128,7 +123,7 @@ func (e *Engine) logits(x tensor, first int, want model.Want) ([]float32, error)
 	if want != model.WantAll {
 		first, x = first+x.rows-1, x.last()
 	}
-	y, err := e.product(norm(x, w.OutputNorm, cfg), w.Output, Exact)
+	y, err := e.product(ctx, norm(x, w.OutputNorm, cfg), w.Output, Exact)
 	if err != nil {
 		return nil, err
 	}

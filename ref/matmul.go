@@ -1,6 +1,9 @@
 package ref
 
 import (
+	"context"
+	"iter"
+
 	"github.com/lockstep-go/lockstep/internal/portable"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/quant"
@@ -11,16 +14,16 @@ import (
 const segment = 1024
 
 // linear is a product of a layer, with operands rounded as Numerics says.
-func (e *Engine) linear(x tensor, l model.Linear) (tensor, error) {
+func (e *Engine) linear(ctx context.Context, x tensor, l model.Linear) (tensor, error) {
 	n, f := &e.numerics, l.W.Format
-	return e.product(n.Input.resolve(f).roundRows(x), l, n.Weights.resolve(f))
+	return e.product(ctx, n.Input.resolve(f).roundRows(x), l, n.Weights.resolve(f))
 }
 
 // product is y = x·round(W)ᵀ + b.
 //
 //	x [positions, in], W [out, in], b [out] or nil, y [positions, out]
-func (e *Engine) product(x tensor, l model.Linear, r Rounding) (tensor, error) {
-	y, err := e.matMul(x, l.W, r)
+func (e *Engine) product(ctx context.Context, x tensor, l model.Linear, r Rounding) (tensor, error) {
+	y, err := e.matMul(ctx, x, l.W, r)
 	if err != nil {
 		return tensor{}, err
 	}
@@ -36,11 +39,11 @@ func (e *Engine) product(x tensor, l model.Linear, r Rounding) (tensor, error) {
 // parallel; each weight is dequantized once for all positions. The order of additions
 // depends on cols alone: segments in turn, and within a segment the interleaved sums of
 // portable.Dot.
-func (e *Engine) matMul(x tensor, w model.Matrix, round Rounding) (tensor, error) {
+func (e *Engine) matMul(ctx context.Context, x tensor, w model.Matrix, round Rounding) (tensor, error) {
 	y := newTensor(x.rows, w.Rows)
-	err := e.parallel(w.Rows, func(lo, hi int) {
+	err := e.parallel(ctx, w.Rows, func(rows iter.Seq[int]) {
 		weights := make([]float64, min(segment, w.Cols))
-		for r := lo; r < hi; r++ {
+		for r := range rows {
 			for from := 0; from < w.Cols; from += segment {
 				to := min(from+segment, w.Cols)
 				if x.rows == 1 && round == Exact {

@@ -67,7 +67,7 @@ func TestMatMul(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w, exact := randomMatrix(t, c.format, c.rows, c.cols)
 			x := randomTensor(c.positions, c.cols)
-			y, err := (&Engine{workers: 4}).matMul(x, w, Exact)
+			y, err := (&Engine{workers: 4}).matMul(t.Context(), x, w, Exact)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,7 @@
 package ref
 
 import (
+	"context"
 	"sort"
 
 	"github.com/lockstep-go/lockstep/model"
@@ -14,8 +15,8 @@ import (
 //
 // Terms are added in descending order of p. Each position is computed alone, so its sum
 // does not depend on other positions.
-func (e *Engine) mixture(x tensor, l *model.Layer) (tensor, error) {
-	probs, err := e.linear(x, model.Linear{W: l.Router})
+func (e *Engine) mixture(ctx context.Context, x tensor, l *model.Layer) (tensor, error) {
+	probs, err := e.linear(ctx, x, model.Linear{W: l.Router})
 	if err != nil {
 		return tensor{}, err
 	}
@@ -26,7 +27,7 @@ func (e *Engine) mixture(x tensor, l *model.Layer) (tensor, error) {
 		in := tensor{1, x.cols, x.row(p)}
 		for _, t := range chosen {
 			ex := l.Experts[t]
-			out, err := e.network(in, model.Linear{W: ex.Gate}, model.Linear{W: ex.Up}, model.Linear{W: ex.Down})
+			out, err := e.network(ctx, in, model.Linear{W: ex.Gate}, model.Linear{W: ex.Up}, model.Linear{W: ex.Down})
 			if err != nil {
 				return tensor{}, err
 			}

@@ -77,11 +77,11 @@ func TestMatMulRoundsWeights(t *testing.T) {
 		for _, positions := range []int{1, 3} {
 			x := randomTensor(positions, w.Cols)
 			e := &Engine{workers: 2}
-			got, err := e.matMul(x, w, r)
+			got, err := e.matMul(t.Context(), x, w, r)
 			if err != nil {
 				t.Fatal(err)
 			}
-			want, err := e.matMul(x, rounded, Exact)
+			want, err := e.matMul(t.Context(), x, rounded, Exact)
 			if err != nil {
 				t.Fatal(err)
 			}

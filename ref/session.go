@@ -24,12 +24,17 @@ func (s *session) Forward(ctx context.Context, tokens []int, want model.Want) (m
 	if err := s.check(tokens); err != nil {
 		return model.Output{}, err
 	}
-	before := s.length
+	before, done := s.length, false
+	defer func() {
+		if !done { // an error, or a panic of Options.Tap
+			s.truncate(before)
+		}
+	}()
 	logits, err := s.chunks(ctx, tokens, want)
 	if err != nil {
-		s.truncate(before)
 		return model.Output{}, err
 	}
+	done = true
 	if want == model.WantNothing {
 		return model.Output{}, nil
 	}

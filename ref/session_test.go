@@ -3,10 +3,13 @@ package ref_test
 import (
 	"context"
 	"errors"
+	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/lockstep-go/lockstep/model"
@@ -121,6 +124,64 @@ func TestTruncateSnapshotRestore(t *testing.T) {
 	}
 }
 
+// countdown is a context that is done from its n-th question on. It counts the questions.
+type countdown struct {
+	context.Context
+	n     int64
+	asked atomic.Int64
+}
+
+func (c *countdown) Err() error {
+	if c.asked.Add(1) >= c.n {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestCancel cancels a prompt at many moments. The engine looks at its context at least
+// once per row of a matrix, asks no more often than once per worker and item afterwards, and
+// leaves the session as it was.
+func TestCancel(t *testing.T) {
+	for _, arch := range []string{"llama-gqa", "qwen3moe"} {
+		m := open(t, filepath.Join("..", "golden", "arch", arch+".gguf"))
+		const workers = 3
+		e := engine(t, m, ref.Options{Workers: workers})
+		tokens := oracleTokens()
+		want := forward(t, session(t, e), tokens, model.WantLast)
+
+		s := session(t, e)
+		forward(t, s, tokens[:5], model.WantNothing)
+		whole := &countdown{Context: t.Context(), n: math.MaxInt64}
+		if _, err := session(t, e).Forward(whole, tokens[5:], model.WantLast); err != nil {
+			t.Fatal(err)
+		}
+		total := whole.asked.Load()
+		rows := m.Config.Vocab
+		for _, l := range m.Weights.Layers {
+			rows += l.Q.W.Rows + l.K.W.Rows + l.V.W.Rows + l.O.W.Rows + l.Up.W.Rows + l.Gate.W.Rows + l.Down.W.Rows
+		}
+		if total < int64(rows) {
+			t.Errorf("%s: the context was asked %d times in a prompt, for matrices of %d rows", arch, total, rows)
+		}
+		for n := int64(1); n < total; n += total/40 + 1 {
+			ctx := &countdown{Context: t.Context(), n: n}
+			_, err := s.Forward(ctx, tokens[5:], model.WantLast)
+			if !errors.Is(err, context.Canceled) {
+				t.Fatalf("%s: canceled at question %d of %d: error %v", arch, n, total, err)
+			}
+			if after := ctx.asked.Load() - n; after > 2*workers {
+				t.Errorf("%s: %d items more were computed after question %d", arch, after, n)
+			}
+			if s.Len() != 5 {
+				t.Fatalf("%s: %d positions after a canceled prompt, want 5", arch, s.Len())
+			}
+		}
+		if got := forward(t, s, tokens[5:], model.WantLast); !slices.Equal(got, want) {
+			t.Errorf("%s: the session computes something else after canceled prompts", arch)
+		}
+	}
+}
+
 func TestErrorsLeaveTheSessionUsable(t *testing.T) {
 	m := open(t, filepath.Join("..", "golden", "arch", "llama-gqa.gguf"))
 	e := engine(t, m, ref.Options{})
@@ -188,6 +249,48 @@ func TestForwardAfterFileClose(t *testing.T) {
 	}
 	if s.Len() != 2 {
 		t.Errorf("%d positions, want 2", s.Len())
+	}
+}
+
+// TestForwardTruncatedFile cuts the model file short while a prompt is computed. The rest of
+// the last page then reads as zeros without a fault, which only a look at the file's size
+// detects. Earlier pages fault.
+func TestForwardTruncatedFile(t *testing.T) {
+	whole, err := os.ReadFile(filepath.Join("..", "golden", "arch", "llama-gqa.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		size int // of the file afterwards
+	}{
+		{"last byte", len(whole) - 1},
+		{"last pages", len(whole) / 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "cut.gguf")
+			if err := os.WriteFile(path, whole, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			m := open(t, path)
+			cut := false
+			e := engine(t, m, ref.Options{Tap: func(layer int, op string, _, _ int, _ []float64) {
+				if cut && layer == 0 && op == "query" {
+					if err := os.Truncate(path, int64(c.size)); err != nil {
+						t.Skipf("this system does not cut a mapped file: %v", err)
+					}
+				}
+			}})
+			s := session(t, e)
+			forward(t, s, []int{1, 2}, model.WantNothing)
+			cut = true
+			if _, err := s.Forward(t.Context(), []int{3, 4}, model.WantLast); !errors.Is(err, gguf.ErrTruncated) || !strings.Contains(err.Error(), path) {
+				t.Errorf("error %v, want gguf.ErrTruncated with the path", err)
+			}
+			if s.Len() != 2 {
+				t.Errorf("%d positions, want 2", s.Len())
+			}
+		})
 	}
 }
 

@@ -65,3 +65,39 @@ func TestTapChanges(t *testing.T) {
 		}
 	}
 }
+
+// TestTapPanics panics in each operation of a prompt. The session is then as before.
+func TestTapPanics(t *testing.T) {
+	m := open(t, filepath.Join("..", "golden", "arch", "phi2.gguf"))
+	calls, at := 0, -1
+	e := engine(t, m, ref.Options{Tap: func(int, string, int, int, []float64) {
+		if calls++; calls == at {
+			panic("from a tap")
+		}
+	}})
+	e.SetChunk(4) // a chunk before the one that panics is dropped, too
+	tokens := oracleTokens()[:12]
+	want := forward(t, session(t, e), tokens, model.WantLast)
+	s := session(t, e)
+	forward(t, s, tokens[:3], model.WantNothing)
+	calls = 0
+	forward(t, session(t, e), tokens[3:], model.WantLast)
+	for last := calls; at < last; {
+		at, calls = max(at, 0)+1, 0
+		func() {
+			defer func() {
+				if recover() != "from a tap" {
+					t.Errorf("the panic in call %d was lost", at)
+				}
+			}()
+			s.Forward(t.Context(), tokens[3:], model.WantLast)
+		}()
+		if s.Len() != 3 {
+			t.Fatalf("%d positions after a panic in call %d, want 3", s.Len(), at)
+		}
+	}
+	at = -1
+	if got := forward(t, s, tokens[3:], model.WantLast); !slices.Equal(got, want) {
+		t.Error("the session computes something else after the panics")
+	}
+}
