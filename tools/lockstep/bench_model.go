@@ -341,7 +341,8 @@ func conditionOf(m meter) *modelbench.Condition {
 	return &c
 }
 
-// measure runs the cases. It prints the results even if not all cases ran.
+// measure runs the cases. It prints the results even if not all cases ran, but an interrupt
+// leaves no files.
 func (c *benchModelCmd) measure(e *env, m *benchModel, b *bench) error {
 	o, rep := b.options, b.report
 	o.Show = func(r modelbench.Result) { e.note("%s", resultLine(r)) }
@@ -355,7 +356,11 @@ func (c *benchModelCmd) measure(e *env, m *benchModel, b *bench) error {
 	if len(rep.Results) == 0 {
 		return err
 	}
-	return errors.Join(err, e.printModelBench(rep), c.write(rep), firstFailure(rep.Results))
+	err = errors.Join(err, e.printModelBench(rep))
+	if e.ctx.Err() != nil {
+		return err // without files: cases are missing
+	}
+	return errors.Join(err, c.write(rep), firstFailure(rep.Results))
 }
 
 func (c *benchModelCmd) write(rep modelbench.Report) error {

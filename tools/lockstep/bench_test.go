@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -200,6 +201,24 @@ func TestBenchPreset(t *testing.T) {
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %q, %v", left, err)
 	}
+}
+
+// An interrupted benchmark prints the cases that ran, and writes no file: it would replace that
+// of a whole run.
+func TestBenchInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	json := put(t, "out", "precious")
+	args := []string{"bench", "--model", silentModel, "--device", "cpu", "--depths", "0,1", "--prompts=", "--batches=", "--steps", "1", "--repeats", "1", "--json", json}
+	var out, errw bytes.Buffer
+	status := run(ctx, args, nil, &out, writerFunc(func(b []byte) (int, error) {
+		cancel() // after the first case
+		return errw.Write(b)
+	}))
+	if status != exitError || !strings.Contains(out.String(), "decode at 0") || !strings.HasSuffix(errw.String(), interruptedText+"\n") {
+		t.Errorf("status %d, %q, %q", status, out.String(), errw.String())
+	}
+	checkPrecious(t, json)
 }
 
 func TestBenchTable(t *testing.T) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -11,11 +12,30 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/cuda"
 	"github.com/lockstep-go/lockstep/driver/emu"
+	"github.com/lockstep-go/lockstep/internal/atomicfile"
 	"github.com/lockstep-go/lockstep/internal/faultinject"
+)
+
+// asCommand is set in the environment of a process of this program that is the command. It
+// prints startedText to standard error first.
+const (
+	asCommand   = "LOCKSTEP_TEST_COMMAND"
+	startedText = "started\n"
+
+	// stuckCommand is a command that writes a file, without end and without a context.
+	stuckCommand = "stuck"
 )
 
 // TestMain hides the GPU of the machine from the tests.
 func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		fmt.Fprint(os.Stderr, startedText)
+		if os.Args[1] == stuckCommand {
+			interruptible()
+			atomicfile.Write(os.Args[2], func(io.Writer) error { select {} })
+		}
+		main()
+	}
 	openGPU = withoutDriver
 	os.Exit(m.Run())
 }

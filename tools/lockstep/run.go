@@ -18,10 +18,14 @@ import (
 
 // Exit statuses.
 const (
-	exitOK    = 0
-	exitError = 1
-	exitUsage = 2
+	exitOK     = 0
+	exitError  = 1
+	exitUsage  = 2
+	exitSignal = 128 // plus the number of the signal
 )
+
+// interruptedText is the error of a command that a signal ended.
+const interruptedText = "lockstep: interrupted"
 
 type cli struct {
 	Version kong.VersionFlag `help:"Print the version and exit."`
@@ -110,14 +114,14 @@ func readText(r io.Reader) ([]byte, error) {
 	return text, err
 }
 
-// interruptible is a reader whose Read returns when ctx is done. A read from a terminal
+// stdin is a reader whose Read returns when ctx is done. A read from a terminal
 // would block until someone types.
-type interruptible struct {
+type stdin struct {
 	ctx context.Context
 	r   io.Reader
 }
 
-func (i interruptible) Read(p []byte) (int, error) {
+func (s stdin) Read(p []byte) (int, error) {
 	type result struct {
 		data []byte
 		err  error
@@ -125,14 +129,14 @@ func (i interruptible) Read(p []byte) (int, error) {
 	done := make(chan result, 1)
 	buf := make([]byte, len(p)) // the goroutine may outlive this call and must not write to p
 	go func() {
-		n, err := i.r.Read(buf)
+		n, err := s.r.Read(buf)
 		done <- result{buf[:n], err}
 	}()
 	select {
 	case r := <-done:
 		return copy(p, r.data), r.err
-	case <-i.ctx.Done():
-		return 0, i.ctx.Err()
+	case <-s.ctx.Done():
+		return 0, s.ctx.Err()
 	}
 }
 
@@ -163,7 +167,7 @@ type helpShown struct{}
 
 // run runs the command and returns the exit status.
 func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) (status int) {
-	e := &env{ctx: ctx, in: interruptible{ctx, in}, out: out, errw: errw}
+	e := &env{ctx: ctx, in: stdin{ctx, in}, out: out, errw: errw}
 	defer func() {
 		switch r := recover(); r.(type) {
 		case nil:
@@ -176,7 +180,9 @@ func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) 
 	var c cli
 	parser := kong.Must(&c, append(values(),
 		kong.Name("lockstep"),
-		kong.Description("Runs language models from GGUF files."),
+		kong.Description("Runs language models from GGUF files. Exit status: 0; 1 after an error; 2 after an error in the command line; "+
+			"128 plus the number of a signal that ended it, such as 130 after an interrupt. A file to write replaces only a regular file, "+
+			"and a GGUF file only if it is one itself."),
 		kong.Vars{
 			"version":   version(),
 			"presets":   strings.Join(synth.Presets(), ", "),
@@ -211,8 +217,8 @@ func (e *env) report(err error) int {
 		e.note("lockstep: %s (see lockstep --help)", oneLine(err))
 		return exitUsage
 	case errors.Is(err, context.Canceled) && e.ctx.Err() != nil:
-		e.note("lockstep: interrupted")
-		return exitError
+		e.note(interruptedText)
+		return interruptStatus(e.ctx)
 	}
 	e.note("lockstep: %s%s", oneLine(err), e.hint(err))
 	e.noteTried(err)
