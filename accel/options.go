@@ -92,7 +92,8 @@ func (o Options) withDefaults(cfg *model.Config) (Options, error) {
 // graphs reports whether decode steps run as graphs.
 func (o *Options) graphs() bool { return !o.Eager && o.Tap == nil && o.Timer == nil }
 
-// supported returns an error if no kernels compute the model on the device.
+// supported returns an error if the engine cannot plan the model for the device. Limits of
+// kernels are not here: see plan.Layout.Check.
 func supported(m *model.Model, props driver.Properties) error {
 	if m == nil {
 		return errors.New("accel: no model")
@@ -100,12 +101,8 @@ func supported(m *model.Model, props driver.Properties) error {
 	if have := props.ComputeCapability; have < minCapability {
 		return fmt.Errorf("accel: %w: %d.%d, the kernels need %d.%d", ErrComputeCapability, have/10, have%10, minCapability/10, minCapability%10)
 	}
-	c := &m.Config
-	switch {
-	case c.ValueDim != c.HeadDim:
+	if c := &m.Config; c.ValueDim != c.HeadDim {
 		return fmt.Errorf("accel: %w: head dim %d of values differs from head dim %d of keys", model.ErrUnsupported, c.ValueDim, c.HeadDim)
-	case c.HeadDim%8 != 0 || c.HeadDim > 256:
-		return fmt.Errorf("accel: %w: head dim %d; kernels take multiples of 8 up to 256", model.ErrUnsupported, c.HeadDim)
 	}
 	check := func(layer int, f quant.Format) error {
 		if slices.Contains(matmul.Formats(), f) {

@@ -65,10 +65,17 @@ func newSetup(m *model.Model, props driver.Properties, free int64, o Options) (s
 		PrefillExact: o.Prefill == PrefillExact, Budget: free - free/reserveDivisor,
 	})
 	if err != nil {
-		return setup{}, fmt.Errorf("accel: %w", err)
+		return setup{}, refused(err)
+	}
+	setTokenAddresses(l, l.Memory.Placeholders())
+	if err := l.Check(); err != nil {
+		return setup{}, refused(err)
 	}
 	return setup{o, l, newPlan(l, props, free, o)}, nil
 }
+
+// refused wraps the error of a kernel that cannot compute the model.
+func refused(err error) error { return fmt.Errorf("accel: %w: %w", model.ErrUnsupported, err) }
 
 func newPlan(l *plan.Layout, props driver.Properties, free int64, o Options) Plan {
 	bytes := l.Memory.Bytes()

@@ -2,11 +2,15 @@ package accel_test
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/emu"
+	"github.com/lockstep-go/lockstep/internal/tiny"
+	"github.com/lockstep-go/lockstep/model"
 )
 
 // TestPlanReserve demands that a cache that takes all memory, and a cache of given size, leave
@@ -34,5 +38,139 @@ func TestPlanReserve(t *testing.T) {
 	more := p.Pages + int((unused-p.Reserve/2)/p.PageBytes)
 	if _, err := accel.PlanFor(m, dev.Properties(), free, accel.Options{KVPages: more}); !errors.Is(err, driver.ErrOutOfMemory) {
 		t.Errorf("%d pages, which take half of the reserve: error %v, want %v", more, err, driver.ErrOutOfMemory)
+	}
+}
+
+// sizes are the sizes of a model of one layer.
+type sizes struct {
+	arch                          string
+	hidden, heads, kvHeads        int
+	headDim, rotated, ffn         int
+	vocab, context, experts, used int
+}
+
+// model returns a model of random weights.
+func (z sizes) model(t *testing.T) *model.Model {
+	t.Helper()
+	m := tiny.New(z.arch, 1)
+	m.OneLayer()
+	for key, n := range map[string]int{
+		".embedding_length": z.hidden, ".attention.head_count": z.heads, ".attention.head_count_kv": z.kvHeads,
+		".attention.key_length": z.headDim, ".attention.value_length": z.headDim, ".rope.dimension_count": z.rotated,
+		".feed_forward_length": z.ffn, ".vocab_size": z.vocab, ".context_length": z.context,
+	} {
+		m.Set(key, uint32(n))
+	}
+	m.Reshape("token_embd.weight", z.hidden, z.vocab)
+	m.Reshape("output.weight", z.hidden, z.vocab)
+	m.Reshape("output_norm.weight", z.hidden)
+	layer := map[string][]int{
+		"attn_norm": {z.hidden}, "ffn_norm": {z.hidden}, "attn_output": {z.heads * z.headDim, z.hidden},
+		"attn_q": {z.hidden, z.heads * z.headDim}, "attn_k": {z.hidden, z.kvHeads * z.headDim}, "attn_v": {z.hidden, z.kvHeads * z.headDim},
+	}
+	if z.arch == "qwen3moe" {
+		m.Set(".expert_count", uint32(z.experts))
+		m.Set(".expert_used_count", uint32(z.used))
+		m.Set(".expert_feed_forward_length", uint32(z.ffn))
+		layer["attn_q_norm"], layer["attn_k_norm"], layer["ffn_gate_inp"] = []int{z.headDim}, []int{z.headDim}, []int{z.hidden, z.experts}
+		layer["ffn_gate_exps"], layer["ffn_up_exps"], layer["ffn_down_exps"] = []int{z.hidden, z.ffn, z.experts}, []int{z.hidden, z.ffn, z.experts}, []int{z.ffn, z.hidden, z.experts}
+	} else {
+		layer["ffn_gate"], layer["ffn_up"], layer["ffn_down"] = []int{z.hidden, z.ffn}, []int{z.hidden, z.ffn}, []int{z.ffn, z.hidden}
+	}
+	for name, dims := range layer {
+		m.Reshape("blk.0."+name+".weight", dims...)
+	}
+	loaded, err := model.Load(m.File())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loaded
+}
+
+// TestExtremes plans models with extreme sizes. Either PlanFor and New refuse a model with the
+// same error, which names the parameter, its value and the limit, or a prompt and a step run.
+func TestExtremes(t *testing.T) {
+	var cache emu.Cache
+	for _, c := range []struct {
+		name    string
+		set     func(z *sizes, o *accel.Options, d *emu.Options)
+		refused []any // what the error names; nil: the model runs
+	}{
+		{"sizes of tests", func(z *sizes, o *accel.Options, d *emu.Options) {}, nil},
+		{"128 heads per KV head", func(z *sizes, o *accel.Options, d *emu.Options) { z.heads, z.kvHeads = 128, 1 }, nil},
+		{"8 heads per KV head of 256", func(z *sizes, o *accel.Options, d *emu.Options) { z.heads, z.kvHeads, z.headDim = 8, 1, 256 }, nil},
+		{"128 heads per KV head of 256", func(z *sizes, o *accel.Options, d *emu.Options) { z.heads, z.kvHeads, z.headDim = 128, 1, 256 }, []any{"attention", 128, 232448}},
+		{"7 heads", func(z *sizes, o *accel.Options, d *emu.Options) { z.heads, z.kvHeads = 7, 7 }, nil},
+		{"one head of 8", func(z *sizes, o *accel.Options, d *emu.Options) { z.heads, z.kvHeads = 1, 1 }, nil},
+		{"head dim 4", func(z *sizes, o *accel.Options, d *emu.Options) { z.headDim = 4 }, []any{"head dim", 4, 8}},
+		{"head dim 12", func(z *sizes, o *accel.Options, d *emu.Options) { z.headDim = 12 }, []any{"head dim", 12, 8}},
+		{"head dim 80", func(z *sizes, o *accel.Options, d *emu.Options) { z.headDim = 80 }, nil},
+		{"head dim 256 in f32", func(z *sizes, o *accel.Options, d *emu.Options) { z.headDim, o.KV = 256, model.KVF32 }, nil},
+		{"head dim 256 in f32 on sm_86", func(z *sizes, o *accel.Options, d *emu.Options) {
+			z.headDim, o.KV, d.ComputeCapability = 256, model.KVF32, 86
+		}, []any{"flash_attention_f32_d256", 101664, 101376}},
+		{"head dim 264", func(z *sizes, o *accel.Options, d *emu.Options) { z.headDim = 264 }, []any{"head dim", 264, 256}},
+		{"2 dimensions rotated", func(z *sizes, o *accel.Options, d *emu.Options) { z.rotated = 2 }, nil},
+		{"6 dimensions rotated", func(z *sizes, o *accel.Options, d *emu.Options) { z.rotated = 6 }, nil},
+		{"one expert", func(z *sizes, o *accel.Options, d *emu.Options) { z.arch, z.experts, z.used = "qwen3moe", 1, 1 }, nil},
+		{"32 of 64 experts", func(z *sizes, o *accel.Options, d *emu.Options) { z.arch, z.experts, z.used = "qwen3moe", 64, 32 }, nil},
+		{"33 experts used", func(z *sizes, o *accel.Options, d *emu.Options) { z.arch, z.experts, z.used = "qwen3moe", 64, 33 }, []any{"router", "experts used 33", 32}},
+		{"vocabulary of 2", func(z *sizes, o *accel.Options, d *emu.Options) { z.vocab = 2 }, nil},
+		{"vocabulary of 997", func(z *sizes, o *accel.Options, d *emu.Options) { z.vocab = 997 }, nil},
+		{"hidden size 1", func(z *sizes, o *accel.Options, d *emu.Options) { z.hidden = 1 }, nil},
+		{"hidden size 37", func(z *sizes, o *accel.Options, d *emu.Options) { z.hidden = 37 }, nil},
+		{"feed-forward of 1", func(z *sizes, o *accel.Options, d *emu.Options) { z.ffn = 1 }, nil},
+		{"feed-forward of 499", func(z *sizes, o *accel.Options, d *emu.Options) { z.ffn = 499 }, nil},
+		{"context of 4", func(z *sizes, o *accel.Options, d *emu.Options) { z.context = 4 }, nil},
+		{"context of 1048576", func(z *sizes, o *accel.Options, d *emu.Options) { z.context, o.KVPages = 1<<20, 1 }, nil},
+		{"64 sequences", func(z *sizes, o *accel.Options, d *emu.Options) { o.MaxSequences = 64 }, nil},
+		{"a chunk per token", func(z *sizes, o *accel.Options, d *emu.Options) { o.Chunk = 1 }, nil},
+		{"chunks of 65536", func(z *sizes, o *accel.Options, d *emu.Options) { z.context, o.Chunk = 1<<16, 1<<16 }, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			z := sizes{"llama", 8, 2, 1, 8, 0, 8, 16, 80, 4, 2}
+			o, device := accel.Options{MaxSequences: 2, KVPages: 2}, emu.Options{SMs: 4, IgnoreRaces: true, Cache: &cache}
+			c.set(&z, &o, &device)
+			if z.rotated == 0 {
+				z.rotated = z.headDim
+			}
+			m := z.model(t)
+			dev, err := emu.Open(device)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer dev.Close()
+			free, _, _ := dev.Memory()
+			_, planned := accel.PlanFor(m, dev.Properties(), free, o)
+			e, err := accel.New(t.Context(), m, dev, o)
+			if fmt.Sprint(planned) != fmt.Sprint(err) {
+				t.Fatalf("PlanFor returns the error %v, New %v", planned, err)
+			}
+			if c.refused != nil {
+				if !errors.Is(err, model.ErrUnsupported) {
+					t.Fatalf("error %v, want %v", err, model.ErrUnsupported)
+				}
+				for _, part := range c.refused {
+					if !strings.Contains(err.Error(), fmt.Sprint(part)) {
+						t.Errorf("the error does not name %v: %v", part, err)
+					}
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			s, err := e.NewSession(0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			for _, tokens := range [][]int{{1, 0, 1}, {1}} {
+				if _, err := s.Forward(t.Context(), tokens, model.WantLast); err != nil {
+					t.Errorf("%d tokens: %v", len(tokens), err)
+				}
+			}
+		})
 	}
 }

@@ -89,7 +89,6 @@ func LaunchesFor(m *model.Model, props driver.Properties, o Options, tokens, pos
 	if err := checkTokens(tokens, most); err != nil {
 		return nil, err
 	}
-	setTokenAddresses(l, l.Memory.Placeholders())
 	commands, err := l.Commands(s, nil)
 	if err != nil {
 		return nil, fmt.Errorf("accel: %w", err)

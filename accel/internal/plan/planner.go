@@ -117,6 +117,45 @@ func (l *Layout) PromptLogits(first, tokens int, loaded *kernelcache.Cache) ([]C
 	return p.commands, p.err
 }
 
+// Check returns an error if a kernel of some forward pass refuses the model, the device or the
+// configuration. It plans a pass of each shape that selects other kernels, without loading any.
+// The addresses must be set, for example by Memory.Placeholders.
+func (l *Layout) Check() error {
+	err := l.planAll()
+	if err == nil {
+		return nil
+	}
+	c := l.model
+	return fmt.Errorf("%w (heads %d, KV heads %d, head dim %d, experts %d, experts used %d)", err, c.Heads, c.KVHeads, c.HeadDim, c.Experts, c.ExpertsUsed)
+}
+
+// planAll plans a pass of each shape that selects other kernels.
+func (l *Layout) planAll() error {
+	var shapes []Shape
+	for tokens := 1; tokens <= l.Slots; tokens *= 2 {
+		shapes = append(shapes, Shape{Tokens: tokens, Pages: l.MaxPages, Logits: true})
+	}
+	if !l.config.PrefillExact {
+		for tokens := 1; tokens < l.config.Chunk; tokens *= 2 {
+			shapes = append(shapes, Shape{Tokens: tokens, Prefill: true})
+		}
+		shapes = append(shapes, Shape{Tokens: l.config.Chunk, Prefill: true})
+		for rows := range PromptLogitRows {
+			if _, err := l.PromptLogits(0, rows+1, nil); err != nil {
+				return err
+			}
+		}
+	}
+	for _, s := range shapes {
+		for _, err := range l.Segments(s, nil) {
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // spec is a kernel that is launched with arguments A.
 type spec[A any] interface {
 	kernel.Spec
@@ -134,6 +173,9 @@ func add[A any](p *planner, op string, s spec[A], args A) {
 		return
 	}
 	l, err := s.Launch(k, args)
+	if err == nil {
+		err = launchable(l, &p.layout.props)
+	}
 	if err != nil {
 		p.fail(op, err)
 		return
@@ -146,6 +188,18 @@ func add[A any](p *planner, op string, s spec[A], args A) {
 		}
 	}
 	p.commands = append(p.commands, c)
+}
+
+// launchable returns an error if a launch exceeds a limit of the device.
+func launchable(l ptx.Launch, props *driver.Properties) error {
+	k := l.Kernel
+	if need, have := k.Static+int(l.Shared), props.SharedPerCTA; have > 0 && need > have {
+		return fmt.Errorf("kernel %s takes %d bytes of shared memory per CTA, the device has %d", k.Name, need, have)
+	}
+	if need, have := k.MinTarget.Version, props.PTXVersion; have > 0 && need > have {
+		return fmt.Errorf("kernel %s needs PTX %d.%d, the driver accepts %d.%d", k.Name, need/10, need%10, have/10, have%10)
+	}
+	return nil
 }
 
 func (p *planner) fail(op string, err error) {
