@@ -49,7 +49,12 @@ func Convert(ctx context.Context, src *gguf.File, r Recipe, progress func(bytes 
 			unconverted = append(unconverted, Unconverted{t.Name, t.Format, reason})
 			to = t.Format
 		}
-		write := func(dst io.Writer) error { return convert(ctx, dst, t, to, progress) }
+		write := func(dst io.Writer) error {
+			if err := convert(ctx, dst, t, to, progress); err != nil {
+				return err
+			}
+			return src.Check() // the rest of the last page of a shortened file reads as zeros
+		}
 		if err := w.Add(gguf.TensorInfo{Name: t.Name, Format: to, Dims: t.Dims, Write: write}); err != nil {
 			return nil, nil, err
 		}
@@ -57,9 +62,11 @@ func Convert(ctx context.Context, src *gguf.File, r Recipe, progress func(bytes 
 	return w, unconverted, nil
 }
 
+const versionKey = "general.quantization_version"
+
 // Mark sets the keys general.quantization_version and general.file_type.
 func (r Recipe) Mark(w *gguf.Writer) error {
-	if err := w.Set("general.quantization_version", QuantizationVersion); err != nil {
+	if err := w.Set(versionKey, QuantizationVersion); err != nil {
 		return err
 	}
 	return w.Set("general.file_type", r.FileType())
@@ -77,6 +84,11 @@ func modelOf(f *gguf.File) (Model, error) {
 	}
 	if len(f.Tensors()) == 0 {
 		return Model{}, fmt.Errorf("the file has no tensors")
+	}
+	if v, ok := f.Value(versionKey); ok { // blocks of other versions have another layout
+		if n, err := v.Uint(); err != nil || n != uint64(QuantizationVersion) {
+			return Model{}, fmt.Errorf("key %q: %w: %v, want %d", versionKey, quant.ErrUnsupported, v, QuantizationVersion)
+		}
 	}
 	_, untied := f.Tensor("output.weight")
 	return Model{Layers: int(min(layers, 1<<20)), Tied: !untied}, nil

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -178,12 +180,15 @@ func TestConvertRefuses(t *testing.T) {
 		}
 		return reparse(t, w)
 	}
+	old := copyOf(t, src)
+	old.Set("general.quantization_version", uint32(1))
 	tests := []struct {
 		name, reason string
 		src          *gguf.File
 		recipe       string
 		text         string
 	}{
+		{"old version", "blocks of another layout", reparse(t, old), "q8_0", `"general.quantization_version": unsupported format: 1, want 2`},
 		{"no encoder", "decoded only", src, "iq4_xs", "cannot be encoded"},
 		{"no architecture", "the layers cannot be counted", bare(), "q8_0", "general.architecture"},
 		{"no layers", "the mix needs their number", bare("general.architecture", "llama"), "q8_0", "llama.block_count"},
@@ -196,6 +201,54 @@ func TestConvertRefuses(t *testing.T) {
 				t.Errorf("%s: error %v, want %q", tt.reason, err, tt.text)
 			}
 		})
+	}
+}
+
+// copyOf returns a writer of the same file.
+func copyOf(t *testing.T, f *gguf.File) *gguf.Writer {
+	t.Helper()
+	w := gguf.NewWriter()
+	for _, key := range f.Keys() {
+		v, _ := f.Value(key)
+		if err := w.Set(key, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tensor := range f.Tensors() {
+		if err := w.Add(tensor.Info()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+// TestConvertTruncated cuts the last byte of the source file while it is converted. It then
+// reads as zero without a fault.
+func TestConvertTruncated(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cut.gguf")
+	if err := copyOf(t, source(t, map[string][]int{"output.weight": {250, 4}}, "output.weight")).WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"f16", "f32"} { // converted, and copied
+		src, err := gguf.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer src.Close()
+		w, _, err := Convert(t.Context(), src, recipe(t, name), func(int) {
+			if err := os.Truncate(path, src.Size()-1); err != nil {
+				t.Skipf("this system does not cut a mapped file: %v", err)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.WriteTo(io.Discard); !errors.Is(err, gguf.ErrTruncated) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: error %v, want a gguf.ErrTruncated with %s", name, err, path)
+		}
+		if err := os.Truncate(path, src.Size()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -87,12 +87,32 @@ func (f *File) Check() error {
 	if f.mapped == nil {
 		return nil
 	}
-	info, err := f.mapped.file.Stat()
-	if err != nil {
-		return inFile(f.path, withoutPath(err))
+	if err := f.mapped.check(); err != nil {
+		return inFile(f.path, err)
 	}
-	if info.Size() < f.size {
-		return inFile(f.path, cutShort(info.Size(), f.size))
+	return nil
+}
+
+// checkMapped is File.Check for the file that data is a view of, if it is mapped.
+func checkMapped(data []byte) error {
+	m, _ := mappingAt(uintptr(unsafe.Pointer(unsafe.SliceData(data))))
+	if m == nil {
+		return nil
+	}
+	if err := m.check(); err != nil {
+		return inFile(m.path, err)
+	}
+	return nil
+}
+
+// check returns an ErrTruncated if the file is shorter than when it was mapped.
+func (m *mapping) check() error {
+	info, err := m.file.Stat()
+	if err != nil {
+		return withoutPath(err)
+	}
+	if info.Size() < int64(len(m.data)) {
+		return cutShort(info.Size(), int64(len(m.data)))
 	}
 	return nil
 }
@@ -198,8 +218,8 @@ func guard(fn func()) (path string, err error) {
 
 // explain returns the reason why the byte at an offset is not readable.
 func (m *mapping) explain(at int64) error {
-	if info, err := m.file.Stat(); err == nil && info.Size() < int64(len(m.data)) {
-		return cutShort(info.Size(), int64(len(m.data)))
+	if err := m.check(); errors.Is(err, ErrTruncated) {
+		return err
 	}
 	return refuse(ErrFault, "byte %d of the mapped file cannot be accessed: a failed read, or a write to read-only data", at)
 }

@@ -274,23 +274,31 @@ func TestOpenTruncatedMeanwhile(t *testing.T) {
 	}
 }
 
-// The source file is truncated while a tensor is copied.
+// The source file is truncated while a tensor is copied: pages fault, or the rest of the
+// last page reads as zeros.
 func TestWriteTruncatedTensor(t *testing.T) {
-	path := bigFile(t)
-	f := mustOpen(t, path)
-	big, _ := f.Tensor("big")
-	w := NewWriter()
-	if err := w.Add(big.Info()); err != nil {
-		t.Fatal(err)
+	for name, left := range map[string]func(f *File, big Tensor) int64{
+		"first byte":     func(_ *File, big Tensor) int64 { return big.Offset + 1 },
+		"all but a byte": func(f *File, _ Tensor) int64 { return f.Size() - 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := bigFile(t)
+			f := mustOpen(t, path)
+			big, _ := f.Tensor("big")
+			w := NewWriter()
+			if err := w.Add(big.Info()); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Truncate(path, left(f, big)); err != nil {
+				t.Fatal(err)
+			}
+			dir := t.TempDir()
+			if err := w.WriteFile(filepath.Join(dir, "copy.gguf")); !errors.Is(err, ErrTruncated) || !strings.Contains(err.Error(), path) {
+				t.Errorf("error %v, want an ErrTruncated with %s", err, path)
+			}
+			checkDir(t, dir)
+		})
 	}
-	if err := os.Truncate(path, big.Offset+1); err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	if err := w.WriteFile(filepath.Join(dir, "copy.gguf")); !errors.Is(err, ErrTruncated) {
-		t.Errorf("error %v", err)
-	}
-	checkDir(t, dir)
 }
 
 // Guard returns errors for faults in mapped files only.

@@ -54,7 +54,7 @@ func (t Tensor) write(w io.Writer) error {
 		}
 		rest = rest[n:]
 	}
-	return nil
+	return checkMapped(t.Data)
 }
 
 func checkShape(dims []int) error {
