@@ -12,6 +12,7 @@ import (
 type keys struct {
 	f      *gguf.File
 	prefix string
+	seen   map[string]bool // full names of the keys that were looked up
 	err    error
 }
 
@@ -35,10 +36,19 @@ func (k *keys) unsupported(key, format string, args ...any) {
 	k.fail(fmt.Errorf("key %q: %w: %s", k.name(key), ErrUnsupported, fmt.Sprintf(format, args...)))
 }
 
+// value looks up a key, given by its full name.
+func (k *keys) value(name string) (gguf.Value, bool) {
+	if k.seen == nil {
+		k.seen = map[string]bool{}
+	}
+	k.seen[name] = true
+	return k.f.Value(name)
+}
+
 // read converts the value of a key, given by its full name. It returns false if the key
 // is absent or get fails.
 func read[T any](k *keys, name string, get func(gguf.Value) (T, error)) (x T, ok bool) {
-	v, ok := k.f.Value(name)
+	v, ok := k.value(name)
 	if !ok {
 		return x, false
 	}
@@ -50,7 +60,7 @@ func read[T any](k *keys, name string, get func(gguf.Value) (T, error)) (x T, ok
 }
 
 func (k *keys) has(key string) bool {
-	_, ok := k.f.Value(k.name(key))
+	_, ok := k.value(k.name(key))
 	return ok
 }
 
@@ -82,7 +92,7 @@ func (k *keys) count(key string, def, lo, hi int) int {
 // perLayer is count for keys that may hold one integer per layer. The integers must be
 // equal, because Config has one shape for all layers.
 func (k *keys) perLayer(key string, layers, def, lo, hi int) int {
-	v, ok := k.f.Value(k.name(key))
+	v, ok := k.value(k.name(key))
 	if !ok || !v.IsArray() {
 		return k.count(key, def, lo, hi)
 	}

@@ -58,6 +58,7 @@ func guardedLoad(f *gguf.File) (m *Model, fault, err error) {
 
 func load(f *gguf.File) (*Model, error) {
 	k := &keys{f: f}
+	refuseUnread(k, nil, fileRules)
 	name, ok := read(k, archKey, gguf.Value.Str)
 	if k.err != nil {
 		return nil, k.err

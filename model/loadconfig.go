@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/lockstep-go/lockstep/internal/portable"
 	"github.com/lockstep-go/lockstep/model/gguf"
@@ -49,7 +48,7 @@ func readConfig(f *gguf.File, name string, a architecture) (Config, error) {
 	readRope(k, &c, a)
 	readWindow(k, &c, a)
 	readAttention(k, &c, a)
-	refuseUnusedKeys(k)
+	refuseUnread(k, &c, keyRules)
 	return c, k.err
 }
 
@@ -178,50 +177,6 @@ func readAttention(k *keys, c *Config, a architecture) {
 	}
 	c.AttnSoftcap = k.notNegative("attn_logit_softcapping", a.attnSoftcap)
 	c.OutputSoftcap = k.notNegative("final_logit_softcapping", a.outputSoftcap)
-}
-
-// unusedKeys lists keys that no architecture in the map architectures uses, but others do.
-// A file may have such a key only with a neutral value.
-var unusedKeys = []struct {
-	key     string
-	neutral []float64 // a bool is 0 or 1
-}{
-	{"attention.causal", []float64{1}},
-	{"attention.clamp_kqv", []float64{0}},
-	{"attention.max_alibi_bias", []float64{0}},
-	{"embedding_scale", []float64{0, 1}},
-	{"expert_gating_func", []float64{0, 1}}, // 1: softmax
-	{"expert_shared_count", []float64{0}},
-	{"expert_weights_scale", []float64{0, 1}},
-	{"leading_dense_block_count", []float64{0}},
-	{"logit_scale", []float64{0, 1}},
-	{"residual_scale", []float64{0, 1}},
-}
-
-func refuseUnusedKeys(k *keys) {
-	for _, u := range unusedKeys {
-		if v, ok := k.f.Value(k.name(u.key)); ok && !isOneOf(v, u.neutral) {
-			k.unsupported(u.key, "%s", v)
-		}
-	}
-}
-
-// isOneOf reports whether a bool or a number is one of the allowed values.
-func isOneOf(v gguf.Value, allowed []float64) bool {
-	if v.IsArray() {
-		return false
-	}
-	var x float64
-	if b, err := v.Bool(); err == nil {
-		if b {
-			x = 1
-		}
-	} else if n, err := v.Uint(); err == nil {
-		x = float64(n)
-	} else if x, err = v.Float(); err != nil {
-		return false
-	}
-	return slices.Contains(allowed, x)
 }
 
 // checkAngles refuses a model whose last position is rotated by a larger angle than

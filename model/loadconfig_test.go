@@ -99,12 +99,6 @@ func TestConfigKeys(t *testing.T) {
 					m.Add(p+"down_exps.weight", tiny.FFN, tiny.Hidden, tiny.Experts)
 				}
 			}, func(c *Config) { c.Experts, c.ExpertsUsed, c.ExpertFFN = tiny.Experts, tiny.Used, tiny.FFN }},
-		{"neutral keys", "ask for nothing unusual", "llama",
-			func(m *tiny.Model) {
-				m.Set(".attention.causal", true)
-				m.Set(".logit_scale", float32(1))
-				m.Set(".expert_shared_count", uint32(0))
-			}, func(c *Config) {}},
 		{"vector formats", "halves are decoded", "llama",
 			func(m *tiny.Model) {
 				m.Reformat("blk.0.attn_norm.weight", quant.F16)

@@ -51,8 +51,10 @@ func loadWeights(f *gguf.File, a architecture, c *Config) (Weights, error) {
 func (l *loader) ropeFactors(w *Weights) {
 	const short, long, freqs = "rope_factors_short.weight", "rope_factors_long.weight", "rope_freqs.weight"
 	n := l.c.RopeDim / 2
+	kind, _ := l.f.Value(l.c.Arch + ".rope.scaling.type")
+	scaling, _ := kind.Str()
 	switch {
-	case l.has(short) || l.has(long):
+	case scaling == "longrope" || l.has(short) || l.has(long):
 		w.RopeFactors, w.LongRopeFactors = l.divisors(short, n), l.divisors(long, n)
 		return
 	case l.has(freqs):

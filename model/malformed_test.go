@@ -121,6 +121,7 @@ var malformed = []struct {
 	{"unknown scaling", "an unknown type", "llama", set(scalingType, "spiral"), ErrUnsupported, `"spiral"`},
 	{"scaling negative", "negative positions", "llama", set(".rope.scaling.factor", float32(-2)), errBadKey, "rope.scaling.factor"},
 	{"scaling NaN", "every result would be NaN", "llama", set(".rope.scale_linear", float32(math.NaN())), errBadKey, "rope.scale_linear"},
+	{"longrope without factors", "LongRoPE is nothing else", "phi3", set(scalingType, "longrope"), errMissingTensor, "rope_factors_short.weight"},
 	{"longrope with a factor", "two scalings at once", "phi3", both(set(scalingType, "longrope"), set(".rope.scaling.factor", float32(2))), ErrUnsupported, "longrope"},
 	{"attention factor 0", "no attention", "phi3", set(".rope.scaling.attn_factor", float32(0)), errBadKey, "attn_factor"},
 	{"original context 0", "always long", "phi3", set(".rope.scaling.original_context_length", uint32(0)), errBadKey, "original_context_length"},
@@ -137,10 +138,6 @@ var malformed = []struct {
 	{"window absurd", "overflows an int", "gemma2", set(".attention.sliding_window", uint64(math.MaxUint64)), errBadKey, "sliding_window"},
 	{"pattern 0", "a division by it", "gemma3", set(".attention.sliding_window_pattern", uint32(0)), errBadKey, "sliding_window_pattern"},
 	{"scale negative", "would prefer unlike keys", "llama", set(".attention.scale", float32(-1)), errBadKey, "attention.scale"},
-	{"not causal", "an encoder", "llama", set(".attention.causal", false), ErrUnsupported, "attention.causal"},
-	{"scaled logits", "another architecture's", "llama", set(".logit_scale", float32(0.06)), ErrUnsupported, "logit_scale"},
-	{"shared experts", "another architecture's", "qwen3moe", set(".expert_shared_count", uint32(1)), ErrUnsupported, "expert_shared_count"},
-	{"neutral key as text", "text is not comparable", "llama", set(".residual_scale", "1"), ErrUnsupported, "residual_scale"},
 
 	{"experts in a dense architecture", "not computed", "qwen2", set(".expert_count", uint32(4)), ErrUnsupported, "expert_count"},
 	{"no experts", "a mixture of none", "qwen3moe", set(".expert_count", uint32(0)), errBadKey, "expert_count"},
