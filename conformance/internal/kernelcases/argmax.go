@@ -20,6 +20,7 @@ type logitsCase struct {
 	fill         *float32        // value of all other logits
 	tiny         bool            // logits differ by less than the spacing around 1
 	negative     bool            // all logits are negative
+	blank        []int           // slices of row 0 without a number: of NaN if the index is even, else of -Inf
 	boundaries   bool            // the largest logit of row i is at boundaryIndices[i]
 	long         bool
 }
@@ -30,6 +31,7 @@ var boundaryIndices = []int{0, 3, 4, 15, 16, 1023, 1024, 1027, 1028, 2047, 2048,
 
 func logitsTable() []logitsCase {
 	inf, nan, zero, lowest := float32(math.Inf(1)), float32(math.NaN()), float32(0), float32(-3e38)
+	one, above := float32(1), math.Nextafter32(1, 2)
 	minus, minusZero := -inf, float32(math.Copysign(0, -1))
 	rows := []logitsCase{
 		{name: "ties", reason: "the lowest index wins ties within a thread, a warp, a CTA and between slices", rows: 3, vocab: 5000, distinct: 3},
@@ -46,7 +48,12 @@ func logitsTable() []logitsCase {
 		{name: "all negative", reason: "negative numbers in each element of a thread", rows: 2, vocab: 90, negative: true},
 		{name: "tiny", reason: "tiny numbers are ordered, within a slice and between slices", rows: 4, vocab: 9000, tiny: true},
 		{name: "boundaries", reason: "the maximum at each boundary of threads and slices", rows: len(boundaryIndices), vocab: 5000, boundaries: true},
-		{name: "stride", reason: "rows in a wider buffer", rows: 3, vocab: 50, stride: 53},
+		{name: "stride", reason: "rows in a wider buffer, of whole Vec4s at unaligned addresses", rows: 3, vocab: 52, stride: 53},
+		{name: "neighbors", reason: "numbers that differ in the last bit are ordered between threads and between slices", rows: 2, vocab: 5000, fill: &one,
+			plant: map[int]float32{2500: above, 9999: above}},
+		{name: "blank slices", reason: "slices of NaN or -Inf lose to the lowest number", rows: 2, vocab: 9000, fill: &lowest, blank: []int{0, 1, 4}},
+		{name: "infinite slices", reason: "the first Inf wins between slices", rows: 1, vocab: 9000, blank: []int{0, 3}, plant: map[int]float32{2100: minus, 4100: inf, 8200: inf}},
+		{name: "no slice", reason: "slices of NaN and -Inf give no token", rows: 1, vocab: 6000, blank: []int{0, 1, 2}},
 		{name: "largest numbers", reason: "the maximum at the last index", rows: 1, vocab: 4099, plant: map[int]float32{4098: math.MaxFloat32}},
 	}
 	for _, n := range []int{1, 2, 31, 33, 2047, 2049, 4097} {
@@ -57,6 +64,8 @@ func logitsTable() []logitsCase {
 		logitsCase{name: "vocab=128256", reason: "the vocabulary of a large model", rows: 2, vocab: 128256, long: true},
 		logitsCase{name: "vocab=262147", reason: "more logits than 256 CTAs of 1024 threads", rows: 1, vocab: 262147, plant: map[int]float32{262146: 50, 262145: 49}, long: true},
 		logitsCase{name: "beyond 262144", reason: "the maximum beyond 256 CTAs of 1024 threads", rows: 1, vocab: 270000, fill: &zero, plant: map[int]float32{269999: 1, 263000: 1}},
+		logitsCase{name: "ties beyond 524288", reason: "the lowest index wins ties between slices that one thread merges", rows: 1, vocab: 2048*257 - 3, fill: &zero,
+			plant: map[int]float32{2048*256 + 7: 1, 1500: 1}},
 	)
 }
 
@@ -74,6 +83,17 @@ func (c logitsCase) logits(r *harness.Fixture) [][]float32 {
 				rows[i][j] *= 0x1p-60
 			case c.negative:
 				rows[i][j] -= 10
+			}
+		}
+		if i == 0 {
+			for _, slice := range c.blank {
+				fill := float32(math.NaN())
+				if slice%2 != 0 {
+					fill = float32(math.Inf(-1))
+				}
+				for j := 2048 * slice; j < min(2048*(slice+1), c.vocab); j++ {
+					rows[i][j] = fill
+				}
 			}
 		}
 		if c.boundaries {
@@ -103,27 +123,36 @@ func argmaxCases() []harness.Case {
 	})
 }
 
-// checkArgmaxMerge runs the second kernel alone on the results of 700 slices. The best
-// result is among those of each thread's first, second and last iteration, before or after
-// an equal one.
+// checkArgmaxMerge runs the second kernel alone on the results of 700 slices, 256 of which its
+// threads read at a time. Each row has one best slice, or several equal ones, of which the first
+// wins: read by one thread in different iterations, or by different threads. Slices without a
+// number lose to the lowest number.
 func checkArgmaxMerge(r *harness.Fixture) {
-	const slices, rows = 700, 6
+	const count, blank = 700, 0x007FFFFF // the ordered bits of -Inf
+	rows := [][]int{{5}, {300}, {699}, {256}, {513}, {5, 261}, {261, 517}, {0, 256, 512}, {5, 262}, {262, 517}, {256, 699}, {44, 300, 301}}
 	spec := sample.ArgmaxMerge()
 	var best, want []uint32
-	for row := range rows {
-		places := []int{5, 300, 699, 256, 5, 513}
-		for i := range slices {
-			value := 1<<31 + uint32(r.Rand().IntN(1000))
-			if i == places[row] || row > 3 && i == places[row]+256*(5-row)+1 {
+	for row, places := range rows {
+		for i := range count {
+			value, index := 1<<31+uint32(r.Rand().IntN(1000)), uint32(2048*i+r.Rand().IntN(2048))
+			switch {
+			case places[0] == i:
+				want = append(want, index, untouched)
+				fallthrough
+			case slices.Contains(places, i):
 				value = 1<<31 + 2000
+				if row%2 != 0 {
+					value = blank + 1
+				}
+			case row%2 != 0:
+				value, index = blank, sample.NoIndex
 			}
-			best = append(best, value, uint32(2048*i+r.Rand().IntN(2048)))
+			best = append(best, value, index)
 		}
-		want = append(want, best[2*(slices*row+places[row])+1], untouched)
 	}
-	token := tokens(r, rows)
+	token := tokens(r, len(rows))
 	r.Launch(spec.Launch(r.Kernel(spec), sample.ArgmaxMergeArgs{
-		Best: r.U32s("best", best).Addr(), Token: token.Addr(), Rows: rows, Vocab: 2048 * slices,
+		Best: r.U32s("best", best).Addr(), Token: token.Addr(), Rows: len(rows), Vocab: 2048 * count,
 	}))
 	harness.Exact(r, "token", token.U32s(), want)
 }

@@ -170,6 +170,7 @@ func (c attentionCase) decode(r *harness.Fixture, d attentionData) [][]float32 {
 		Q: q.Addr(), Scratch: scratch.Addr(), KV: l.cache, Scoring: l.scoring,
 		Sequences: sequences, Heads: l.heads, QStride: stride, Pages: l.cache.MaxPages - c.extraPages/2, SMs: c.sms, Fresh: c.fresh,
 	}))
+	c.invisibleUntouched(scratch, l)
 	combine := attention.Combine(c.headDim)
 	r.Launch(combine.Launch(r.Kernel(combine), attention.CombineArgs{
 		Scratch: scratch.Addr(), Lengths: l.cache.Lengths, Out: out.Addr(), Sequences: sequences, Heads: l.heads,
@@ -186,6 +187,25 @@ func (c attentionCase) decode(r *harness.Fixture, d attentionData) [][]float32 {
 		result[s] = out.FloatsAt(quant.F32, at, width)
 	}
 	return result
+}
+
+// invisibleUntouched demands that decode wrote no results of pages that a query does not see.
+func (c attentionCase) invisibleUntouched(scratch *harness.Buffer, l attentionLaunch) {
+	sums := int(attention.ScratchBytes(0, len(c.lengths), l.heads, l.cache.MaxPages)) // the size of the first part
+	for s, n := range c.lengths {
+		from, to := 0, 0
+		if c.active(s) {
+			from, to = c.firstVisible(s)/c.page, (n+c.page-1)/c.page
+		}
+		for h := range l.heads {
+			row := (s*l.heads + h) * l.cache.MaxPages
+			for _, gap := range [][2]int{{row, row + from}, {row + to, row + l.cache.MaxPages}} {
+				pages := gap[1] - gap[0]
+				scratch.Untouched(8*gap[0], 8*pages)
+				scratch.Untouched(sums+4*c.headDim*gap[0], 4*c.headDim*pages)
+			}
+		}
+	}
 }
 
 func (c attentionCase) shape() attention.Shape {
@@ -260,8 +280,11 @@ func decodeCases() []attentionCase {
 		}
 	}
 	for _, group := range []int{1, 3, 4, 5, 6, 7, 8, 12, 16} {
-		add(attentionCase{name: fmt.Sprintf("group=%d", group), reason: "query heads that share a KV head; more than 8 in two iterations",
-			kv: quant.F16, headDim: 64, group: group, lengths: []int{5, 129}})
+		reason := "query heads that share a KV head"
+		if group > 8 {
+			reason += ", in two iterations"
+		}
+		add(attentionCase{name: fmt.Sprintf("group=%d", group), reason: reason, kv: quant.F16, headDim: 64, group: group, lengths: []int{5, 129}})
 	}
 	for _, page := range []int{16, 32, 128, 256} {
 		add(attentionCase{name: fmt.Sprintf("page=%d", page), reason: "another page size",
@@ -322,6 +345,8 @@ func fewCTACases() []attentionCase {
 		{"read early, window=130", "early reads start at the first visible page", func(c *attentionCase) { c.fresh, c.window = 1, 130 }},
 		{"read early, F32/d=256", "only keys are read early", func(c *attentionCase) { c.fresh, c.kv, c.headDim = 64, quant.F32, 256 }},
 		{"F32/d=256", "keys and values share one buffer", func(c *attentionCase) { c.kv, c.headDim, c.group = quant.F32, 256, 5 }},
+		{"remainders", "every number of visible positions modulo 8, at the start and at the end", everyRemainder},
+		{"read early, remainders", "the same in a page that is read early", func(c *attentionCase) { everyRemainder(c); c.fresh = 1 }},
 		{"BF16/d=80", "threads are assigned rows beyond the page", func(c *attentionCase) { c.kv, c.headDim = quant.BF16, 80 }},
 		{"F16/d=128", "the head of an 8B model", func(c *attentionCase) { c.headDim, c.group = 128, 4 }},
 		{"page=16", "more pages than one CTA processes", func(c *attentionCase) { c.page, c.lengths = 16, []int{300, 129, 16, 17} }},
@@ -338,6 +363,10 @@ func fewCTACases() []attentionCase {
 		all = append(all, c)
 	}
 	return all
+}
+
+func everyRemainder(c *attentionCase) {
+	c.kvHeads, c.group, c.window, c.lengths = 1, 1, 100, []int{129, 130, 131, 132, 133, 134, 135, 136}
 }
 
 func flashCases() []attentionCase {
@@ -391,6 +420,9 @@ func flashCases() []attentionCase {
 		{"peaked", "one softmax weight is nearly 1, most are nearly 0", func(c *attentionCase) { c.scale = 30 }},
 		{"large queries", "queries beyond the float16 range, each scaled by its own power of two", func(c *attentionCase) { c.queryScale = 0x1p90 }},
 		{"small queries", "queries below the float16 range", func(c *attentionCase) { c.queryScale = 0x1p-60 }},
+		{"tiny queries", "the scale of a query is at its limit", func(c *attentionCase) { c.queryScale = 0x1p-120 }},
+		{"full table", "the table ends with the last page", func(c *attentionCase) { c.lengths, c.queries = []int{20, 64}, []int{5, 33} }},
+		{"full table, window=1", "the first block is the last one", func(c *attentionCase) { c.lengths, c.queries, c.window = []int{20, 32}, []int{5, 16}, 1 }},
 		{"outliers", "elements with outliers", func(c *attentionCase) { c.dist = harness.Outliers }},
 		{"same sign", "values of one sign, so sums grow", func(c *attentionCase) { c.dist = harness.SameSign }},
 		{"constant", "equal scores", func(c *attentionCase) { c.dist = harness.Constant }},
@@ -438,6 +470,10 @@ func attentionInvariants() []harness.Case {
 			c.lengths, c.window = []int{1, 66, 130, 320, 64, 300}, 200
 		}),
 		flashCase(checkNeighbors(attentionCase.flash), "neighbors", neighbors, nil),
+		flashCase(checkInvisible, "invisible", "positions that no query of a tile sees may hold Inf", func(c *attentionCase) {
+			c.lengths, c.queries, c.window = []int{48}, []int{48}, 8
+		}),
+		decodeCase(checkOverflow, "overflow", "a page whose scores are all -Inf weighs nothing", func(c *attentionCase) { c.lengths, c.queryScale = []int{200}, 0x1p112 }),
 		flashCase(checkChunks(7), "chunks", chunks, nil),
 		flashCase(checkChunks(5), "chunks, window and softcap", chunks, func(c *attentionCase) { c.window, c.softcap, c.kv = 21, 20, quant.BF16 }),
 		flashCase(checkChunks(16), "chunks, float32", chunks, func(c *attentionCase) { c.kv = quant.F32 }),
@@ -564,6 +600,40 @@ func checkChunks(size int) func(*harness.Fixture, attentionCase) {
 			harness.Exact(r, fmt.Sprintf("sequence %d in chunks", s), chunks, whole[s])
 		}
 	}
+}
+
+// checkInvisible computes three tiles of 16 queries, then again with infinite keys and values
+// before the window of the second tile and after it, and demands the same bits of that tile.
+func checkInvisible(r *harness.Fixture, c attentionCase) {
+	d := c.data(r)
+	clean := c.flash(r, d)
+	for h := range c.kvHeads {
+		for position := range c.lengths[0] {
+			if position > 16-c.window && position < 32 {
+				continue
+			}
+			at := (h*c.lengths[0] + position) * c.headDim
+			for i := range c.headDim {
+				d.k[0][at+i], d.v[0][at+i] = float32(math.Inf(1)), float32(math.Inf(1))
+			}
+		}
+	}
+	tile := 16 * c.heads() * c.headDim
+	harness.Exact(r, "second tile", c.flash(r, d)[0][tile:2*tile], clean[0][tile:2*tile])
+}
+
+// checkOverflow is checkDecode with scores of the second page that overflow float32.
+func checkOverflow(r *harness.Fixture, c attentionCase) {
+	d := c.data(r)
+	for i, x := range d.q[0] {
+		d.q[0][i] = float32(math.Abs(float64(x)))
+	}
+	for h := range c.kvHeads {
+		for i := range c.page * c.headDim {
+			d.k[0][(h*c.lengths[0]+c.page)*c.headDim+i] = -65504
+		}
+	}
+	c.compare(r, "out", d, c.decode(r, d), c.decodeErrors())
 }
 
 // chunk computes n queries of a sequence from index from, with a cache that ends after

@@ -1,6 +1,7 @@
 package kernelcases
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -13,77 +14,141 @@ import (
 // long sequences are cheap.
 type combineCase struct {
 	name, reason string
+	pages        []float64 // per sequence; a fraction is a last page that is not full
+	window       float64   // in pages
+	page         int       // positions per page; 0: PageTokens
+	spread       float64   // deviation of the pages' maxima; 0: 1
+	peaks        []int     // per head, a page whose maximum is far above all others
 	headDim      int
-	lengths      []int
-	window       int
 }
+
+const combineHeads = 4
 
 func combineCases() []harness.Case {
 	var all []harness.Case
-	for _, c := range []combineCase{
-		{"pages=1", "a single page is copied", 32, []int{64, 1}, 0},
-		{"pages=16", "as many pages as partial sums, and one page less", 64, []int{16 * attention.PageTokens, 15*attention.PageTokens - 1}, 0},
-		{"pages=50", "groups of four pages and a remainder, unequal for the partial sums", 128, []int{50*attention.PageTokens - 3, 49 * attention.PageTokens, 48*attention.PageTokens + 1}, 0},
-		{"pages=150", "each lane reads several pages for the maximum", 64, []int{150 * attention.PageTokens, 97 * attention.PageTokens}, 0},
-		{"window", "pages before the window are not read", 96, []int{140 * attention.PageTokens, 70}, 70*attention.PageTokens + 7},
-		{"not active", "a sequence without positions is not written", 256, []int{0, 20 * attention.PageTokens}, 0},
-	} {
+	add := func(c combineCase, run func(*harness.Fixture, combineCase)) {
+		c.page = cmp.Or(c.page, attention.PageTokens)
 		all = append(all, harness.Case{
-			Operation: "attention combine", Format: "F32", Name: c.name, Reason: c.reason,
-			Run: func(r *harness.Fixture) { checkAttentionCombine(r, c) },
+			Operation: "attention combine", Format: "F32", Name: fmt.Sprintf("%s/d=%d", c.name, c.headDim), Reason: c.reason,
+			Run: func(r *harness.Fixture) { run(r, c) },
 		})
+	}
+	for _, dim := range []int{64, 104} { // the Vec4s per CTA are a power of two, or not
+		for _, c := range []combineCase{
+			{name: "pages=1", reason: "a single page is copied", pages: []float64{1, 0.02}},
+			{name: "pages=16", reason: "as many pages as partial sums, and one page less", pages: []float64{16, 14.9}},
+			{name: "pages=50", reason: "groups of four pages and a remainder, unequal for the partial sums", pages: []float64{49.9, 49, 48.1}},
+			{name: "pages=150", reason: "each lane reads several pages for the maximum", pages: []float64{150, 97}},
+			{name: "window", reason: "pages before the window are not read", pages: []float64{140, 1.1}, window: 70.1},
+			{name: "page=1", reason: "pages of one position, all of them or those in the window", pages: []float64{20, 25, 30}, page: 1, window: 25},
+			{name: "not active", reason: "a sequence without positions is not written", pages: []float64{0, 20}},
+			{name: "spread", reason: "most weights are tiny", pages: []float64{40}, spread: 8},
+			{name: "peaks", reason: "the maximum is found wherever it is: otherwise the sums overflow", pages: []float64{97}, peaks: []int{32, 63, 96, 1}},
+		} {
+			c.headDim = dim
+			add(c, checkAttentionCombine)
+		}
+		add(combineCase{name: "order", reason: "the order of additions does not depend on the window", pages: []float64{90}, window: 20.5, headDim: dim}, checkCombineOrder)
+	}
+	for _, dim := range []int{8, 32, 96, 128, 256} {
+		add(combineCase{name: "pages=50", reason: "another head dimension", pages: []float64{49.9, 17}, headDim: dim}, checkAttentionCombine)
 	}
 	return all
 }
 
-// pages returns the visible pages of a sequence.
-func (c combineCase) pages(sequence int) (from, to int) {
-	length := c.lengths[sequence]
-	if c.window > 0 && length > c.window {
-		from = (length - c.window) / attention.PageTokens
+// length returns the length of a sequence in positions, and limit the window.
+func (c combineCase) length(sequence int) int { return int(c.pages[sequence] * float64(c.page)) }
+func (c combineCase) limit() int              { return int(c.window * float64(c.page)) }
+
+// visible returns the visible pages of a sequence.
+func (c combineCase) visible(sequence int) (from, to int) {
+	length := c.length(sequence)
+	if c.window > 0 && length > c.limit() {
+		from = (length - c.limit()) / c.page
 	}
-	return from, (length + attention.PageTokens - 1) / attention.PageTokens
+	return from, (length + c.page - 1) / c.page
 }
 
-func checkAttentionCombine(r *harness.Fixture, c combineCase) {
-	const heads = 2
-	maxPages, sequences := 0, len(c.lengths)
-	for s := range c.lengths {
-		_, to := c.pages(s)
+// parts returns random results of the pages of each row. Those of pages that are not visible have
+// the weight 0.
+func (c combineCase) parts(r *harness.Fixture) [][]splitResult {
+	rows := make([][]splitResult, combineHeads*len(c.pages))
+	for row := range rows {
+		from, to := c.visible(row / combineHeads)
+		rows[row] = make([]splitResult, to)
+		for i := range rows[row] {
+			p := splitResult{most: float32(cmp.Or(c.spread, 1)) * r.Vector(harness.Gaussian, 1)[0], sum: 1 + float32(r.Rand().IntN(63)), o: r.Vector(harness.Gaussian, c.headDim)}
+			switch {
+			case i < from:
+				p.most = -1e30
+			case c.peaks != nil && c.peaks[row%combineHeads] == i:
+				p.most += 300
+			}
+			rows[row][i] = p
+		}
+	}
+	return rows
+}
+
+// run combines the visible pages and returns the output of each row, or nil if the length is 0.
+func (c combineCase) run(r *harness.Fixture, rows [][]splitResult) [][]float32 {
+	maxPages, sequences := 0, len(c.pages)
+	for s := range c.pages {
+		_, to := c.visible(s)
 		maxPages = max(maxPages, to+1)
 	}
 	spec := attention.Combine(c.headDim)
-	scratch := r.Input("scratch", int(attention.ScratchBytes(c.headDim, sequences, heads, maxPages)))
-	sums := (8*sequences*heads*maxPages + 15) / 16 * 16
-	stride := heads*c.headDim + 4
+	scratch := r.Input("scratch", int(attention.ScratchBytes(c.headDim, sequences, combineHeads, maxPages)))
+	sums := (8*sequences*combineHeads*maxPages + 15) / 16 * 16
+	stride := combineHeads*c.headDim + 4
 	out := r.Output("out", 4*sequences*stride)
 	lengths := make([]uint32, sequences)
-	want, bound := make([][]float64, sequences*heads), make([][]float64, sequences*heads)
-	for s, n := range c.lengths {
-		lengths[s] = uint32(n)
-		for h := range heads {
-			row := s*heads + h
-			from, to := c.pages(s)
-			parts := make([]splitResult, to-from)
-			for i := range parts {
-				parts[i] = splitResult{most: 8 * r.Vector(harness.Gaussian, 1)[0], sum: 1 + float32(r.Rand().IntN(63)), o: r.Vector(harness.Gaussian, c.headDim)}
-				at := row*maxPages + from + i
-				scratch.SetF32s(8*at, []float32{parts[i].most, parts[i].sum}).SetF32s(sums+4*c.headDim*at, parts[i].o)
-			}
-			want[row], bound[row] = combineReference(parts, c.headDim)
+	for row, parts := range rows {
+		lengths[row/combineHeads] = uint32(c.length(row / combineHeads))
+		from, to := c.visible(row / combineHeads)
+		for i := from; i < to; i++ {
+			at := row*maxPages + i
+			scratch.SetF32s(8*at, []float32{parts[i].most, parts[i].sum}).SetF32s(sums+4*c.headDim*at, parts[i].o)
 		}
 	}
 	r.Launch(spec.Launch(r.Kernel(spec), attention.CombineArgs{
 		Scratch: scratch.Addr(), Lengths: r.U32s("lengths", lengths).Addr(), Out: out.Addr(),
-		Sequences: sequences, Heads: heads, OutStride: stride, MaxPages: maxPages, Window: c.window,
+		Sequences: sequences, Heads: combineHeads, OutStride: stride, MaxPages: maxPages, Page: c.page, Window: c.limit(),
 	}))
-	for row := range want {
-		at := 4 * (row/heads*stride + row%heads*c.headDim)
-		if c.lengths[row/heads] == 0 {
+	results := make([][]float32, len(rows))
+	for row := range rows {
+		at := 4 * (row/combineHeads*stride + row%combineHeads*c.headDim)
+		if lengths[row/combineHeads] == 0 {
 			out.Untouched(at, 4*c.headDim)
 			continue
 		}
-		r.Within(fmt.Sprintf("row %d", row), out.FloatsAt(quant.F32, at, c.headDim), want[row], bound[row])
+		results[row] = out.FloatsAt(quant.F32, at, c.headDim)
+	}
+	for s := range c.pages {
+		out.Untouched(4*(s*stride+combineHeads*c.headDim), 4*4)
+	}
+	return results
+}
+
+func checkAttentionCombine(r *harness.Fixture, c combineCase) {
+	rows := c.parts(r)
+	for row, got := range c.run(r, rows) {
+		if got != nil {
+			from, _ := c.visible(row / combineHeads)
+			want, bound := combineReference(rows[row][from:], c.headDim)
+			r.Within(fmt.Sprintf("row %d", row), got, want, bound)
+		}
+	}
+}
+
+// checkCombineOrder combines the pages in a window. Then it combines all pages, of which those
+// before the window have the weight 0, and demands the same bits.
+func checkCombineOrder(r *harness.Fixture, c combineCase) {
+	rows, all := c.parts(r), c
+	all.window = 0
+	whole := all.run(r, rows)
+	for row, got := range c.run(r, rows) {
+		harness.Exact(r, fmt.Sprintf("row %d", row), got, whole[row])
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
 	"github.com/lockstep-go/lockstep/ptxgen/moe"
+	"github.com/lockstep-go/lockstep/quant"
 )
 
 // expertCase is the choice of k experts per token.
@@ -14,6 +15,7 @@ type expertCase struct {
 	width              int // of an expert's output
 	place, residual    bool
 	skew               bool // no token chooses some experts
+	offset             int  // elements of float32 before the first row
 	long               bool
 }
 
@@ -24,6 +26,7 @@ func expertCases() []harness.Case {
 		{name: "prompt", reason: "each warp has a range of tokens", tokens: 130, k: 8, experts: 40},
 		{name: "odd", reason: "the last range is partial", tokens: 37, k: 3, experts: 5},
 		{name: "unused experts", reason: "unchosen experts, such as the first and the last, have empty ranges", tokens: 20, k: 2, experts: 9, skew: true},
+		{name: "all warps", reason: "every warp has choices of every expert", tokens: 64, k: 8, experts: 8},
 		{name: "long prompt", reason: "many iterations per warp", tokens: 3000, k: 8, experts: 128, long: true},
 	} {
 		all = append(all, harness.Case{Operation: "group", Format: "U32", Name: c.name, Reason: c.reason, Long: c.long, Run: func(r *harness.Fixture) { checkGroup(r, c) }})
@@ -32,6 +35,7 @@ func expertCases() []harness.Case {
 		{name: "decode", reason: "the rows of a token are adjacent", tokens: 2, k: 2, width: 100},
 		{name: "grouped", reason: "rows are sorted by expert", tokens: 5, k: 8, width: 131, place: true},
 		{name: "residual", reason: "the residual is added last, in place", tokens: 3, k: 4, width: 1030, place: true, residual: true},
+		{name: "unaligned", reason: "whole Vec4s at addresses that are not aligned to one", tokens: 2, k: 2, width: 100, offset: 1, residual: true},
 	} {
 		all = append(all, harness.Case{Operation: "combine", Format: "F32", Name: c.name, Reason: c.reason, Run: func(r *harness.Fixture) { checkCombine(r, c) }})
 	}
@@ -75,9 +79,10 @@ func checkGroup(r *harness.Fixture, c expertCase) {
 func checkCombine(r *harness.Fixture, c expertCase) {
 	n := c.tokens * c.k
 	w, out, residual := r.Vector(harness.Gaussian, n), r.Vector(harness.Gaussian, n*c.width), r.Vector(harness.Gaussian, c.tokens*c.width)
-	y := r.Output("y", 4*len(residual))
+	first := 4 * c.offset
+	y := r.Output("y", first+4*len(residual))
 	a := moe.CombineArgs{
-		Weights: r.F32s("weights", w).Addr(), Out: r.F32s("out", out).Addr(), Y: y.Addr(),
+		Weights: r.F32s("weights", w).Addr(), Out: r.Input("out", first+4*len(out)).SetF32s(first, out).At(first), Y: y.At(first),
 		Tokens: c.tokens, K: c.k, Width: c.width,
 	}
 	place := upTo(n)
@@ -90,7 +95,7 @@ func checkCombine(r *harness.Fixture, c expertCase) {
 		a.Place = r.U32s("place", rows).Addr()
 	}
 	if c.residual {
-		a.Residual = y.SetF32s(0, residual).Addr()
+		a.Residual = y.SetF32s(first, residual).At(first)
 	}
 	spec := moe.Combine()
 	r.Launch(spec.Launch(r.Kernel(spec), a))
@@ -108,5 +113,6 @@ func checkCombine(r *harness.Fixture, c expertCase) {
 			want = append(want, ref)
 		}
 	}
-	r.Close(fmt.Sprintf("%d of %d", c.k, n), y.F32s(), want, c.width, harness.Tolerance{L: c.k + 1})
+	y.Untouched(0, first)
+	r.Close(fmt.Sprintf("%d of %d", c.k, n), y.FloatsAt(quant.F32, first, len(residual)), want, c.width, harness.Tolerance{L: c.k + 1})
 }

@@ -18,6 +18,7 @@ type routerCase struct {
 	distinct           int // number of distinct logits; 0: Gaussian logits
 	raw                bool
 	plant              map[int]float32
+	logit              func(token, expert int) float32 // instead of Gaussian logits
 }
 
 func routerCases() []harness.Case {
@@ -33,6 +34,15 @@ func routerCases() []harness.Case {
 		{name: "one", reason: "one expert", tokens: 1, experts: 1, k: 1},
 		{name: "ties", reason: "ties are ordered by index", tokens: 4, experts: 100, k: 16, distinct: 3},
 		{name: "far apart", reason: "probabilities of 0 are chosen, without overflow", tokens: 2, experts: 16, k: 8, spread: 100},
+		{name: "all negative", reason: "negative numbers are not ordered like their bits", tokens: 2, experts: 512, k: 32, spread: 3,
+			logit: func(_, e int) float32 { return -100 + float32(e*77%512)/8 }},
+		{name: "zeros", reason: "-0 and 0 are a tie, in each of a lane's elements", tokens: 16, experts: 512, k: 32, raw: true, logit: oneElement(func(lane int) float32 {
+			return float32(math.Copysign(0, float64(lane%3-1)))
+		})},
+		{name: "far below", reason: "tiny probabilities and those that are 0, in each of a lane's elements", tokens: 16, experts: 512, k: 32, raw: true, logit: oneElement(func(lane int) float32 {
+			return -5 * float32(lane*5%32)
+		})},
+		{name: "lost terms", reason: "terms that vanish in the float32 sum, on one side of each butterfly", tokens: 5, experts: 512, k: 32, raw: true, logit: lostTerms},
 		{name: "infinite", reason: "-Inf is chosen last", tokens: 1, experts: 4, k: 3, plant: map[int]float32{0: float32(math.Inf(-1)), 2: float32(math.Inf(-1))}},
 	}
 	for experts := 20; experts <= 512; experts += 32 {
@@ -45,9 +55,41 @@ func routerCases() []harness.Case {
 	for _, c := range rows {
 		all = append(all, harness.Case{Operation: "router", Format: "F32", Name: c.name, Reason: c.reason, Run: func(r *harness.Fixture) { checkRouter(r, c) }})
 	}
-	return append(all, harness.Case{
-		Operation: "router", Format: "F32", Name: "NaN", Reason: "a token with NaN has NaN weights and valid indices; other tokens are unaffected", Run: checkRouterNaN,
-	})
+	for _, c := range []struct {
+		name, reason string
+		routerCase
+		numbers int // of the first token; the others are NaN
+	}{
+		{"NaN", "a token with NaN has NaN weights and valid indices; other tokens are unaffected", routerCase{tokens: 2, experts: 30, k: 30}, 29},
+		{"mostly NaN", "NaN is chosen last, in the order of the indices", routerCase{tokens: 2, experts: 512, k: 32}, 9},
+	} {
+		all = append(all, harness.Case{Operation: "router", Format: "F32", Name: c.name, Reason: c.reason, Run: func(r *harness.Fixture) { checkRouterNaN(r, c.routerCase, c.numbers) }})
+	}
+	return all
+}
+
+// oneElement returns logits of which one in each lane is near the maximum 0: element t of the lanes
+// for token t. The others have the probability 0.
+func oneElement(logit func(lane int) float32) func(token, expert int) float32 {
+	return func(token, expert int) float32 {
+		if expert/32 != token {
+			return -200
+		}
+		return logit(expert % 32)
+	}
+}
+
+// lostTerms are logits whose first 32 powers are 1. The others are 0, or a little less than half
+// of the distance from 1 to the next float32, so that a lane's sum stays 1. For token t, lanes
+// with bit t have none of these.
+func lostTerms(token, expert int) float32 {
+	switch {
+	case expert < 32:
+		return 0
+	case expert>>token&1 != 0:
+		return -200
+	}
+	return float32(math.Log(0.95 * harness.UnitRoundoff))
 }
 
 func (c routerCase) run(r *harness.Fixture, x []float32) (weights []float32, chosen []uint32) {
@@ -63,6 +105,8 @@ func checkRouter(r *harness.Fixture, c routerCase) {
 	x := r.Vector(harness.Gaussian, c.tokens*c.experts)
 	for i := range x {
 		switch {
+		case c.logit != nil:
+			x[i] = c.logit(i/c.experts, i%c.experts)
 		case c.distinct > 0:
 			x[i] = float32(r.Rand().IntN(c.distinct))
 		case c.spread != 0:
@@ -96,7 +140,7 @@ func checkRouter(r *harness.Fixture, c routerCase) {
 	}
 }
 
-// routerOrder returns the indices of the k largest logits: -Inf last, equal logits by index.
+// routerOrder returns the indices of the k largest logits: NaN last, equal logits by index.
 func routerOrder(row []float32, k int) []uint32 {
 	order := make([]uint32, len(row))
 	for i := range order {
@@ -106,46 +150,46 @@ func routerOrder(row []float32, k int) []uint32 {
 	return order[:k]
 }
 
-// softmaxRef returns softmax(x) and the error bound of each probability: (2|x − max| + 16)·u
-// relative.
+// softmaxRef returns softmax(x) and the error bound of each probability. In unit roundoffs, a
+// power e^d, d = x − max, has |d| for the rounding of d and 10 for the exponential (device.Exp),
+// or none if d is 0, since PTX defines 2^0 as exactly 1. The sum of the powers has their mean
+// error, weighted by p, and 1 for its own rounding since it is compensated. The quotient has 1.
 func softmaxRef(x []float32) (y, bound []float64) {
 	y, bound = make([]float64, len(x)), make([]float64, len(x))
 	const subnormal = 4 * 0x1p-149 // subnormal results: 2 units of the exponential and two roundings
-	top, sum := math.Inf(-1), 0.0
+	top, sum, mean := math.Inf(-1), 0.0, 0.0
 	for _, v := range x {
 		top = math.Max(top, float64(v))
 	}
 	for i, v := range x {
 		d := float64(v) - top
-		bound[i] = 2*math.Abs(d) + 16
 		y[i] = math.Exp(d)
 		sum += y[i]
+		if d < 0 && y[i] > 0 {
+			bound[i] = 10 - d
+			mean += float64(bound[i] * y[i])
+		}
 	}
+	mean /= sum
 	for i := range y {
 		y[i] /= sum
-		bound[i] = float64(bound[i]*harness.UnitRoundoff*y[i]) + subnormal
-		if math.IsNaN(bound[i]) { // 0 times an infinite distance
-			bound[i] = 0
-		}
+		bound[i] = float64((bound[i]+mean+2)*harness.UnitRoundoff*1.0001*y[i]) + subnormal // 1.0001: errors of second order
 	}
 	return y, bound
 }
 
-func checkRouterNaN(r *harness.Fixture) {
-	c := routerCase{tokens: 2, experts: 30, k: 30}
-	x := r.Vector(harness.Gaussian, 60)
-	x[3], x[17] = float32(math.NaN()), float32(math.Inf(-1))
-	weights, chosen := c.run(r, x)
-	order := routerOrder(append(append([]float32{}, x[:3]...), x[4:30]...), 29)
-	for i, e := range order {
-		if e >= 3 { // the NaN was removed from the row
-			order[i]++
-		}
+// checkRouterNaN checks indices. It expects NaN weights for the first token.
+func checkRouterNaN(r *harness.Fixture, c routerCase, numbers int) {
+	x := r.Vector(harness.Gaussian, c.tokens*c.experts)
+	for _, e := range r.Rand().Perm(c.experts)[numbers:] {
+		x[e] = float32(math.NaN())
 	}
-	harness.Exact(r, "experts of the token with NaN", chosen[:30], append(order, 3))
-	harness.Exact(r, "its neighbor's", chosen[30:], routerOrder(x[30:], 30))
+	x[slices.IndexFunc(x, func(v float32) bool { return v == v })] = float32(math.Inf(-1))
+	weights, chosen := c.run(r, x)
+	harness.Exact(r, "experts of the token with NaN", chosen[:c.k], routerOrder(x[:c.experts], c.k))
+	harness.Exact(r, "its neighbor's", chosen[c.k:], routerOrder(x[c.experts:], c.k))
 	for i, w := range weights {
-		if math.IsNaN(float64(w)) != (i < 30) {
+		if math.IsNaN(float64(w)) != (i < c.k) {
 			r.Errorf("weight %d is %v", i, w)
 		}
 	}
