@@ -6,24 +6,31 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
 const (
 	defaultCacheLimit = 512 << 20
-	cacheSuffix       = ".cubin"
+	// maxEntry is the size of the largest file that is read or written, far above that of any
+	// kernel's machine code.
+	maxEntry    = 64 << 20
+	cacheSuffix = ".cubin"
 	// cacheMagic begins every file. Its number changes with the file format.
 	cacheMagic = "lockstep cubin 2\n"
 
-	// tempPattern matches files that are being written. A file older than tempAge was left by a
-	// process that died.
+	// tempPattern matches files that are being written, and tempName formats their names. A file
+	// older than tempAge was left by a process that died.
 	tempPattern = "new-*.tmp"
+	tempName    = "new-%016x.tmp"
 	tempAge     = time.Hour
 )
 
@@ -32,10 +39,12 @@ const (
 //	magic | SHA-256 of the cubin | cubin
 //
 // so a truncated or damaged file is detected and replaced. The hash does not protect against an
-// attacker who can write to the directory, so the cache refuses a directory that others can write to.
+// attacker who can write to the directory, so the cache refuses a directory that other users can
+// change or replace. It uses the directory that was checked by its handle.
 type cache struct {
-	dir   string // "" if the cache is off
-	limit int64  // bytes
+	dir   *os.Root // nil if the cache is off
+	off   error    // why the cache is off, although it was wanted
+	limit int64    // bytes
 
 	hits     atomic.Int64 // modules loaded from disk
 	misses   atomic.Int64 // modules compiled
@@ -51,45 +60,99 @@ type options struct {
 }
 
 func newCache(o options) *cache {
-	c := &cache{dir: o.cacheDir, limit: o.cacheLimit}
+	c := &cache{limit: o.cacheLimit}
 	if c.limit <= 0 {
 		c.limit = defaultCacheLimit
 	}
 	if o.noCache {
-		c.dir = ""
 		return c
 	}
-	if c.dir == "" {
+	path := o.cacheDir
+	if path == "" {
 		base, err := os.UserCacheDir()
 		if err != nil {
-			c.failures.Add(1)
+			c.turnOff(err)
 			return c
 		}
-		c.dir = filepath.Join(base, "lockstep", "cubin")
+		path = filepath.Join(base, "lockstep", "cubin")
 	}
-	if err := privateDir(c.dir); err != nil {
-		c.failures.Add(1)
-		c.dir = ""
+	dir, err := openPrivate(path)
+	if err != nil {
+		c.turnOff(err)
 	}
+	c.dir = dir
 	return c
 }
 
-// privateDir creates the directory. It returns an error if other users can write to it.
-func privateDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
+func (c *cache) turnOff(err error) {
+	c.failures.Add(1)
+	c.off = fmt.Errorf("cuda: the kernel cache is not used: %w", err)
+}
+
+// openPrivate creates and opens a directory. It returns an error if other users can change the
+// directory or replace it.
+func openPrivate(path string) (*os.Root, error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, err
 	}
-	info, err := os.Stat(dir)
+	dir, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkPrivate(dir, path); err != nil {
+		dir.Close()
+		return nil, err
+	}
+	return dir, nil
+}
+
+// checkPrivate checks the open directory, and each directory above it up to the root.
+func checkPrivate(dir *os.Root, path string) error {
+	path, err := filepath.Abs(path)
 	if err != nil {
 		return err
 	}
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return err
+	}
+	info, err := dir.Stat(".")
+	if err != nil {
+		return err
+	}
+	named, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(info, named) {
+		return fmt.Errorf("%s: replaced while it was opened", path)
+	}
 	if writableByOthers(info) {
-		return fmt.Errorf("%s: others may write here", dir)
+		return fmt.Errorf("%s: other users may write here", path)
+	}
+	for parent := filepath.Dir(path); parent != path; path, parent = parent, filepath.Dir(parent) {
+		info, err := os.Lstat(parent)
+		if err != nil {
+			return err
+		}
+		if replaceableByOthers(info) {
+			return fmt.Errorf("%s: other users may replace %s", parent, filepath.Base(path))
+		}
 	}
 	return nil
 }
 
-func (c *cache) enabled() bool { return c.dir != "" }
+func (c *cache) enabled() bool { return c.dir != nil }
+
+// close closes the directory. Later reads and writes fail.
+func (c *cache) close() {
+	if c.dir != nil {
+		c.dir.Close()
+	}
+}
+
+// CacheError returns why the device compiles every kernel anew: the cache directory could not be
+// opened, or other users can write to it. It is nil if the cache is used.
+func (d *Device) CacheError() error { return d.cache.off }
 
 // cacheKey hashes everything that the machine code depends on.
 func (d *Device) cacheKey(ptx []byte) string {
@@ -101,16 +164,17 @@ func (d *Device) cacheKey(ptx []byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-func (c *cache) path(key string) string { return filepath.Join(c.dir, key+cacheSuffix) }
-
 // read returns the cubin of an intact file and renews the file's time, which prune uses.
 func (c *cache) read(key string) (cubin []byte, ok bool) {
-	path := c.path(key)
-	raw, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	name := key + cacheSuffix
+	raw, err := c.readFile(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, false
-	}
-	if err != nil {
+	case errors.Is(err, errEntry):
+		c.rejected.Add(1)
+		return nil, false
+	case err != nil:
 		c.failures.Add(1)
 		return nil, false
 	}
@@ -120,8 +184,33 @@ func (c *cache) read(key string) (cubin []byte, ok bool) {
 		return nil, false
 	}
 	now := time.Now()
-	os.Chtimes(path, now, now) // a wrong time only costs a compilation later
+	c.dir.Chtimes(name, now, now) // a wrong time only costs a compilation later
 	return cubin, true
+}
+
+// errEntry reports a file that cannot be an entry of the cache.
+var errEntry = errors.New("not a file of the cache")
+
+// readFile reads a regular file of at most maxEntry bytes. It does not wait for the writer of a
+// pipe.
+func (c *cache) readFile(name string) ([]byte, error) {
+	f, err := c.dir.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxEntry {
+		return nil, errEntry
+	}
+	raw := make([]byte, info.Size())
+	if _, err := io.ReadFull(f, raw); err != nil {
+		return nil, errEntry // cut short meanwhile
+	}
+	return raw, nil
 }
 
 func decodeCached(raw []byte) (cubin []byte, ok bool) {
@@ -140,7 +229,7 @@ func encodeCached(cubin []byte) []byte {
 
 // write stores a cubin. It counts a failure and ignores it: only the next start is slower.
 func (c *cache) write(key string, cubin []byte) {
-	err := replaceFile(c.path(key), encodeCached(cubin))
+	err := c.replace(key+cacheSuffix, encodeCached(cubin))
 	if err == nil {
 		err = c.prune()
 	}
@@ -149,9 +238,13 @@ func (c *cache) write(key string, cubin []byte) {
 	}
 }
 
-// replaceFile writes a file atomically.
-func replaceFile(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), tempPattern)
+// replace writes a file atomically.
+func (c *cache) replace(name string, content []byte) error {
+	if len(content) > maxEntry {
+		return errEntry
+	}
+	temp := fmt.Sprintf(tempName, rand.Uint64())
+	f, err := c.dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
@@ -160,24 +253,24 @@ func replaceFile(path string, content []byte) error {
 		err = closeErr
 	}
 	if err == nil {
-		err = os.Rename(f.Name(), path)
+		err = c.dir.Rename(temp, name)
 	}
 	if err != nil {
-		os.Remove(f.Name())
+		c.dir.Remove(temp)
 	}
 	return err
 }
 
 // prune deletes the least recently used files until the directory is within its limit.
 func (c *cache) prune() error {
-	all, err := os.ReadDir(c.dir)
+	all, err := fs.ReadDir(c.dir.FS(), ".")
 	if err != nil {
 		return err
 	}
 	var files []fs.FileInfo
 	var total int64
 	for _, entry := range all {
-		info, err := entry.Info()
+		info, err := c.dir.Lstat(entry.Name())
 		if err != nil || !info.Mode().IsRegular() {
 			continue // deleted meanwhile, or not a cache file
 		}
@@ -186,7 +279,7 @@ func (c *cache) prune() error {
 			files = append(files, info)
 			total += info.Size()
 		case temp && time.Since(info.ModTime()) > tempAge:
-			os.Remove(filepath.Join(c.dir, info.Name()))
+			c.dir.Remove(info.Name())
 		}
 	}
 	slices.SortFunc(files, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
@@ -194,7 +287,7 @@ func (c *cache) prune() error {
 		if total <= c.limit {
 			return nil
 		}
-		err := os.Remove(filepath.Join(c.dir, info.Name()))
+		err := c.dir.Remove(info.Name())
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -8,8 +8,19 @@ import (
 	"syscall"
 )
 
-// writableByOthers reports whether a user other than this one and root may write to a directory.
+// writableByOthers reports whether a user other than this one and root may create files in a
+// directory.
 func writableByOthers(dir fs.FileInfo) bool {
-	owner, ok := dir.Sys().(*syscall.Stat_t)
-	return dir.Mode().Perm()&0o022 != 0 || ok && owner.Uid != 0 && int(owner.Uid) != os.Geteuid()
+	return dir.Mode().Perm()&0o022 != 0 || ownedByOther(dir)
+}
+
+// replaceableByOthers reports whether a user other than this one and root may rename entries of a
+// directory that are not their own. In a sticky directory such as /tmp they may not.
+func replaceableByOthers(dir fs.FileInfo) bool {
+	return dir.Mode().Perm()&0o022 != 0 && dir.Mode()&fs.ModeSticky == 0 || ownedByOther(dir)
+}
+
+func ownedByOther(file fs.FileInfo) bool {
+	owner, ok := file.Sys().(*syscall.Stat_t)
+	return ok && owner.Uid != 0 && int(owner.Uid) != os.Geteuid()
 }

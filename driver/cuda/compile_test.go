@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +15,7 @@ func TestRejectedPTX(t *testing.T) { each(t, testRejectedPTX) }
 
 func testRejectedPTX(t *testing.T, open opener) {
 	for _, cached := range []bool{true, false} {
-		d := open(t, options{noCache: !cached, cacheDir: t.TempDir()})
+		d := open(t, options{noCache: !cached, cacheDir: privateTemp(t)})
 		t.Setenv("TMPDIR", t.TempDir())
 		bad := strings.Replace(kernels, "add.rn.f32 %x, %x, %y;", "add.rn.f32 %x, %x, %nowhere;", 1)
 		_, err := d.Load([]byte(bad))
@@ -60,13 +61,17 @@ func loads(t *testing.T, open opener, what string, text []byte, o options, want 
 func TestCache(t *testing.T) { each(t, testCache) }
 
 func testCache(t *testing.T, open opener) {
-	dir := filepath.Join(t.TempDir(), "cubin")
+	dir := filepath.Join(privateTemp(t), "cubin")
 	// The text is new to the driver's own cache.
 	text := []byte(kernels + "// " + time.Now().String() + "\n")
 	cached := options{cacheDir: dir}
 	loads(t, open, "miss", text, cached, counts{misses: 1})
 	loads(t, open, "hit", text, cached, counts{hits: 1})
 	loads(t, open, "no cache", text, options{noCache: true}, counts{})
+
+	file := filepath.Join(privateTemp(t), "file")
+	ok(t, os.WriteFile(file, nil, 0o600))
+	loads(t, open, "no directory", text, options{cacheDir: filepath.Join(file, "cubin")}, counts{failures: 1})
 
 	files := must(filepath.Glob(filepath.Join(dir, "*"+cacheSuffix)))(t)
 	if len(files) != 1 {
@@ -82,7 +87,11 @@ func testCache(t *testing.T, open opener) {
 
 	// An intact file with code that the driver refuses.
 	d := open(t, cached)
-	ok(t, os.WriteFile(d.cache.path(d.cacheKey(text)), encodeCached([]byte("no cubin")), 0o600))
+	ok(t, os.WriteFile(filepath.Join(dir, d.cacheKey(text)+cacheSuffix), encodeCached([]byte("no cubin")), 0o600))
+	ok(t, d.Close())
+	if _, err := d.cache.dir.Stat("."); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("the directory stays open: %v", err)
+	}
 	loads(t, open, "foreign", text, cached, counts{misses: 1, rejected: 1})
 	loads(t, open, "replaced again", text, cached, counts{hits: 1})
 }

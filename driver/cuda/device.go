@@ -80,6 +80,7 @@ func (d *Device) Close() error {
 		}
 		d.leave(s)
 	}
+	d.cache.close()
 	if releaseErr := d.call(cuDevicePrimaryCtxRelease, uintptr(d.number)); err == nil {
 		err = releaseErr
 	}

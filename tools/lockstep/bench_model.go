@@ -63,7 +63,7 @@ func (c *benchModelCmd) Run(e *env) error {
 	var dev driver.Device
 	if c.Device != lockstep.CPU { // first, because making the model of a preset takes long
 		var err error
-		if dev, err = openFlag(c.Device); err != nil {
+		if dev, err = e.openFlag(c.Device); err != nil {
 			return err
 		}
 		defer dev.Close()

@@ -28,9 +28,25 @@ func openDevice(d lockstep.Device) (driver.Device, error) {
 	return lockstep.OpenDevice(d)
 }
 
-// openFlag opens the device of a --device flag.
-func openFlag(d lockstep.Device) (driver.Device, error) {
+// openNoted opens a device and prints why it does not cache its kernels, if so.
+func (e *env) openNoted(d lockstep.Device) (driver.Device, error) {
 	dev, err := openDevice(d)
+	if err == nil {
+		e.noteCache(dev)
+	}
+	return dev, err
+}
+
+// noteCache prints why a GPU does not cache its kernels, which makes every start slow.
+func (e *env) noteCache(dev driver.Device) {
+	if gpu, ok := dev.(interface{ CacheError() error }); ok && gpu.CacheError() != nil {
+		e.note("%s", oneLine(gpu.CacheError()))
+	}
+}
+
+// openFlag opens the device of a --device flag.
+func (e *env) openFlag(d lockstep.Device) (driver.Device, error) {
+	dev, err := e.openNoted(d)
 	if err != nil {
 		return nil, fmt.Errorf("--device %s: %w", d, err)
 	}
@@ -44,7 +60,7 @@ func (d deviceFlag) engine(e *env, m *model.Model, name string, positions int, t
 	o.Timer = timer
 	progress, end := e.uploadProgress()
 	o.Progress = progress
-	c, err := lockstep.New(e.ctx, m, lockstep.Options{Device: d.Device, KV: d.KV, Accel: o, OpenDevice: openDevice})
+	c, err := lockstep.New(e.ctx, m, lockstep.Options{Device: d.Device, KV: d.KV, Accel: o, OpenDevice: e.openNoted})
 	end()
 	if err != nil {
 		return nil, fmt.Errorf("--device %s: %s: %w", d.Device, name, err)

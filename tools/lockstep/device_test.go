@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -72,6 +73,28 @@ func (w weak) Properties() driver.Properties {
 	p := w.Device.Properties()
 	p.ComputeCapability = 75
 	return p
+}
+
+// uncached is a GPU that does not cache its kernels.
+type uncached struct{ driver.Device }
+
+func (uncached) CacheError() error {
+	return errors.New("cuda: the kernel cache is not used: /home: it is open")
+}
+
+// A GPU that does not cache its kernels works, and the command says why.
+func TestDeviceWithoutCache(t *testing.T) {
+	gpu(t, smallGPU, nil)
+	open := openGPU
+	openGPU = func() (driver.Device, error) { dev, err := open(); return uncached{dev}, err }
+	for _, args := range [][]string{
+		{"logits", "--device", "gpu", "--model", silentModel, "--tokens", "1", "--out", filepath.Join(t.TempDir(), "out")},
+		{"plan", "--device", "gpu"},
+	} {
+		if r := succeed(t, "", args...); !strings.HasPrefix(r.err, "cuda: the kernel cache is not used: /home: it is open\n") {
+			t.Errorf("%q: standard error %q", args, r.err)
+		}
+	}
 }
 
 var smallGPU = emu.Options{SMs: 4, IgnoreRaces: true}

@@ -58,7 +58,7 @@ func (c *diffCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	dev, err := openFlag(c.Device)
+	dev, err := e.openFlag(c.Device)
 	if err != nil {
 		return err
 	}

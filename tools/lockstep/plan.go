@@ -47,7 +47,7 @@ func (c *planCmd) Run(e *env) error {
 	case lockstep.Auto:
 		return c.auto(e, m)
 	}
-	dev, err := openFlag(c.Device)
+	dev, err := e.openFlag(c.Device)
 	if err != nil {
 		return err
 	}
