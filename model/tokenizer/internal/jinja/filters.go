@@ -1,9 +1,12 @@
 package jinja
 
 import (
+	"errors"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // filters maps names to filters. Some call methods of strings.
@@ -25,16 +28,26 @@ func init() { // a literal would be an initialization cycle, because map looks u
 		"int":        toInt,
 		"float":      toFloat,
 		"abs":        abs,
+		"round":      round,
 		"indent":     indent,
+		"replace":    replaceFilter,
+		"sort":       sortFilter,
+		"dictsort":   dictSort,
+		"unique":     unique,
+		"min":        func(in *interp, v any, a args) any { return in.extreme("min", v, a, -1) },
+		"max":        func(in *interp, v any, a args) any { return in.extreme("max", v, a, 1) },
+		"sum":        sum,
 		"map":        mapFilter,
 		"select":     func(in *interp, v any, a args) any { return in.choose("select", v, a, false, true) },
 		"reject":     func(in *interp, v any, a args) any { return in.choose("reject", v, a, false, false) },
 		"selectattr": func(in *interp, v any, a args) any { return in.choose("selectattr", v, a, true, true) },
 		"rejectattr": func(in *interp, v any, a args) any { return in.choose("rejectattr", v, a, true, false) },
+		"title": func(in *interp, v any, _ args) any {
+			return in.title(in.str(v), func(r rune) bool { return isSpace(r) || strings.ContainsRune("-({[<", r) })
+		},
 	}
 	for filter, method := range map[string]string{
-		"trim": "strip", "upper": "upper", "lower": "lower", "title": "title",
-		"capitalize": "capitalize", "replace": "replace",
+		"trim": "strip", "upper": "upper", "lower": "lower", "capitalize": "capitalize",
 	} {
 		filters[filter] = func(in *interp, v any, a args) any {
 			s := in.str(v)
@@ -55,7 +68,8 @@ func (in *interp) filter(name string, v any, a args) any {
 func length(in *interp, v any, _ args) any {
 	switch v := v.(type) {
 	case string:
-		return len(in.runes(v))
+		in.scan(len(v))
+		return utf8.RuneCountInString(v)
 	case []any:
 		return len(v)
 	case *Dict:
@@ -68,7 +82,7 @@ func length(in *interp, v any, _ args) any {
 }
 
 func fallback(in *interp, v any, a args) any {
-	p := in.take("default", a, "value", "boolean")
+	p := in.take("default", a, "default_value", "boolean")
 	_, missing := v.(undefined)
 	if !missing && !(truth(p[1]) && !truth(v)) {
 		return v
@@ -106,20 +120,42 @@ func reverse(in *interp, v any, _ args) any {
 
 func joinFilter(in *interp, v any, a args) any {
 	p := in.take("join", a, "d", "attribute")
-	items := in.iterate(v)
-	if name := in.text("join", p[1], ""); name != "" {
-		items = in.attributes(items, name)
-	}
-	return in.join(items, in.text("join", p[0], ""))
+	return in.join(in.attributes(in.iterate(v), p[1]), in.str(p[0]))
 }
 
-func (in *interp) attributes(items []any, name string) []any {
+// attributes returns the attribute of each item at a path such as "a.b" or 0, or the
+// items themselves if the path is absent.
+func (in *interp) attributes(items []any, path any) []any {
+	if absent(path) {
+		return items
+	}
+	parts := []any{path}
+	if s, ok := path.(string); ok {
+		parts = parts[:0]
+		for part := range strings.SplitSeq(s, ".") {
+			in.list(1)
+			if i, err := strconv.Atoi(part); err == nil {
+				parts = append(parts, i)
+			} else {
+				parts = append(parts, part)
+			}
+		}
+	}
 	in.list(len(items))
 	out := make([]any, len(items))
 	for i, item := range items {
-		out[i] = in.attribute(item, name)
+		for _, part := range parts {
+			in.work(1)
+			item = in.item(item, part)
+		}
+		out[i] = item
 	}
 	return out
+}
+
+func replaceFilter(in *interp, v any, a args) any {
+	p := in.take("replace", a, "old", "new", "count")
+	return in.replace(in.str(v), in.str(p[0]), in.str(p[1]), in.integer("replace", p[2], -1))
 }
 
 func itemsFilter(in *interp, v any, _ args) any {
@@ -135,33 +171,76 @@ func itemsFilter(in *interp, v any, _ args) any {
 
 func toInt(in *interp, v any, a args) any {
 	p := in.take("int", a, "default")
-	otherwise := in.integer("int", p[0], 0)
 	f, i, isInt, ok := number(v)
 	if s, isString := v.(string); isString {
-		in.scan(len(s))
-		parsed, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
-		f, ok = parsed, err == nil
+		s = in.digits(s)
+		parsed, err := strconv.ParseInt(s, 10, 64)
+		i, isInt = int(parsed), err == nil
+		f, ok = parseFloat(s)
 	}
-	switch {
+	switch _, missing := p[0].(undefined); {
 	case isInt:
 		return i
 	case ok && math.Abs(f) < 1<<62:
 		return int(f)
+	case missing:
+		return 0
 	}
-	return otherwise
+	return p[0]
 }
 
 func toFloat(in *interp, v any, a args) any {
+	p := in.take("float", a, "default")
 	f, _, _, ok := number(v)
 	if s, isString := v.(string); isString {
-		in.scan(len(s))
-		parsed, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
-		f, ok = parsed, err == nil
+		f, ok = parseFloat(in.digits(s))
 	}
-	if !ok {
+	switch _, missing := p[0].(undefined); {
+	case ok:
+		return f
+	case missing:
 		return 0.0
 	}
-	return f
+	return p[0]
+}
+
+var digitGroups = regexp.MustCompile(`([0-9])_([0-9])`)
+
+// digits removes from the text of a number what Python ignores: white space around it,
+// and a "_" between digits.
+func (in *interp) digits(s string) string {
+	in.pay(2 * len(s))
+	s = strings.TrimFunc(s, isSpace)
+	if len(s) > maxName || !strings.Contains(s, "_") {
+		return s
+	}
+	s = digitGroups.ReplaceAllString(s, "$1$2")
+	return digitGroups.ReplaceAllString(s, "$1$2") // 1_2_3 overlaps
+}
+
+// parseFloat reads a float as Python does: in decimal.
+func parseFloat(s string) (f float64, ok bool) {
+	f, err := strconv.ParseFloat(s, 64)
+	return f, (err == nil || errors.Is(err, strconv.ErrRange)) && !strings.ContainsAny(s, "xX_")
+}
+
+// round rounds to a number of decimal places, ties to even.
+func round(in *interp, v any, a args) any {
+	p := in.take("round", a, "precision", "method")
+	f, i, isInt, ok := number(v)
+	places, method := in.integer("round", p[0], 0), in.text("round", p[1], "common")
+	towards, directed := map[string]func(float64) float64{"floor": math.Floor, "ceil": math.Ceil}[method]
+	switch {
+	case !ok || places < 0 || places > 300 || !directed && method != "common":
+		in.fail("round takes a number, 0 to 300 places, and common, floor or ceil")
+	case directed:
+		scale := math.Pow(10, float64(places))
+		return towards(f*scale) / scale
+	case isInt:
+		return i
+	}
+	rounded, _ := strconv.ParseFloat(strconv.FormatFloat(f, 'f', places, 64), 64)
+	return rounded
 }
 
 func abs(in *interp, v any, _ args) any {
@@ -180,19 +259,22 @@ func indent(in *interp, v any, a args) any {
 	p := in.take("indent", a, "width", "first", "blank")
 	margin, ok := p[0].(string)
 	if !ok {
-		margin = strings.Repeat(" ", max(0, min(in.integer("indent", p[0], 4), 1000)))
+		margin = in.repeat(" ", in.integer("indent", p[0], 4)).(string)
 	}
 	s := in.str(v)
+	in.scan(len(s))
 	lines := strings.Count(s, "\n") + 1
-	in.list(lines)
-	in.pay(len(s))
+	in.work(lines)
+	in.pay(len(s) + lines*len(margin))
 	var b strings.Builder
-	for i, line := range strings.SplitAfter(s, "\n") {
-		blank := strings.TrimSuffix(line, "\n") == ""
-		if (i > 0 || truth(p[1])) && (!blank || truth(p[2])) {
-			in.put(&b, margin)
+	b.Grow(len(s) + lines*len(margin))
+	first := true
+	for line := range strings.SplitAfterSeq(s, "\n") {
+		if first && truth(p[1]) || !first && (truth(p[2]) || strings.TrimSuffix(line, "\n") != "") {
+			b.WriteString(margin)
 		}
 		b.WriteString(line)
+		first = false
 	}
 	return b.String()
 }
@@ -200,8 +282,8 @@ func indent(in *interp, v any, a args) any {
 // mapFilter implements map('filter', …) and map(attribute='name').
 func mapFilter(in *interp, v any, a args) any {
 	items := in.anyItems(v)
-	if name, ok := a.kw["attribute"].(string); ok && len(a.pos) == 0 {
-		out := in.attributes(items, name)
+	if path, ok := a.kw["attribute"]; ok && len(a.pos) == 0 {
+		out := in.attributes(items, path)
 		if otherwise, ok := a.kw["default"]; ok {
 			for i := range out {
 				if _, missing := out[i].(undefined); missing {
@@ -219,7 +301,7 @@ func mapFilter(in *interp, v any, a args) any {
 	out := make([]any, len(items))
 	for i, item := range items {
 		in.enter()
-		out[i] = in.filter(name, item, args{pos: a.pos[1:], kw: a.kw})
+		out[i] = in.filter(name, item, args{pos: a.pos[1:], kw: a.kw, names: a.names})
 		in.leave()
 	}
 	return out
@@ -234,7 +316,7 @@ func (in *interp) choose(what string, v any, a args, byAttribute, keep bool) any
 		if len(a.pos) == 0 {
 			in.fail("%s needs an attribute", what)
 		}
-		values = in.attributes(items, in.text(what, a.pos[0], ""))
+		values = in.attributes(items, a.pos[0])
 		a.pos = a.pos[1:]
 	}
 	in.list(len(items))
@@ -242,7 +324,7 @@ func (in *interp) choose(what string, v any, a args, byAttribute, keep bool) any
 	for i, item := range items {
 		pass := truth(values[i])
 		if len(a.pos) > 0 {
-			pass = in.test(in.text(what, a.pos[0], ""), values[i], args{pos: a.pos[1:], kw: a.kw})
+			pass = in.test(in.text(what, a.pos[0], ""), values[i], args{pos: a.pos[1:], kw: a.kw, names: a.names})
 		}
 		if pass == keep {
 			out = append(out, item)

@@ -2,11 +2,9 @@ package jinja
 
 import (
 	"fmt"
-	"maps"
-	"slices"
+	"math"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // functions maps names to the global functions.
@@ -45,28 +43,44 @@ func (in *interp) take(what string, a args, names ...string) []any {
 	return out
 }
 
-// text returns a string argument, or otherwise if it is missing or none.
-func (in *interp) text(what string, v any, otherwise string) string {
-	switch v := v.(type) {
-	case string:
-		return v
-	case undefined, nil:
-		return otherwise
-	}
-	in.fail("%s needs a string, not %s", what, typeName(v))
-	return ""
+// absent reports whether an argument is missing or none.
+func absent(v any) bool {
+	_, missing := v.(undefined)
+	return missing || v == nil
 }
 
-// integer returns an integer argument, or otherwise if it is missing or none.
-func (in *interp) integer(what string, v any, otherwise int) int {
-	switch v := v.(type) {
-	case int:
-		return v
-	case undefined, nil:
+// text returns a string argument, or otherwise if it is absent.
+func (in *interp) text(what string, v any, otherwise string) string {
+	if absent(v) {
 		return otherwise
 	}
-	in.fail("%s needs an integer, not %s", what, typeName(v))
-	return 0
+	return in.needText(what, v)
+}
+
+// needText returns a string argument.
+func (in *interp) needText(what string, v any) string {
+	s, ok := v.(string)
+	if !ok {
+		in.fail("%s needs a string, not %s", what, typeName(v))
+	}
+	return s
+}
+
+// onlyText returns the only argument of a call, a string.
+func (in *interp) onlyText(what string, a args) string {
+	return in.needText(what, in.take(what, a, "argument")[0])
+}
+
+// integer returns an integer argument, or otherwise if it is absent.
+func (in *interp) integer(what string, v any, otherwise int) int {
+	if absent(v) {
+		return otherwise
+	}
+	_, i, isInt, _ := number(v)
+	if !isInt {
+		in.fail("%s needs an integer, not %s", what, typeName(v))
+	}
+	return i
 }
 
 func rangeFunction(in *interp, a args) any {
@@ -78,13 +92,19 @@ func rangeFunction(in *interp, a args) any {
 	if step == 0 {
 		in.fail("range's step is zero")
 	}
-	out := []any{}
-	for i := start; step > 0 && i < stop || step < 0 && i > stop; i += step {
-		in.list(1)
-		out = append(out, i)
-		if next := i + step; (next > i) != (step > 0) {
-			break // overflow
-		}
+	// As unsigned numbers, because the distance may not fit in an int.
+	distance, stride := uint(stop)-uint(start), uint(step)
+	if step < 0 {
+		distance, stride = -distance, -stride
+	}
+	n := uint(0)
+	if start != stop && (start < stop) == (step > 0) {
+		n = (distance-1)/stride + 1
+	}
+	in.list(int(min(n, math.MaxInt)))
+	out := make([]any, n)
+	for i := range out {
+		out[i] = start + i*step
 	}
 	return out
 }
@@ -96,15 +116,13 @@ func (in *interp) newDict(what string, a args) *Dict {
 		if !ok || len(a.pos) > 1 {
 			in.fail("%s takes a dictionary and named values", what)
 		}
-		in.list(4 * len(from.keys))
-		for _, k := range from.keys {
-			in.scan(len(k))
-			d.set(k, from.values[k])
+		for k, v := range from.pairs {
+			in.work(1)
+			in.set(d, k, v)
 		}
 	}
-	in.list(4 * len(a.kw))
-	for _, k := range slices.Sorted(maps.Keys(a.kw)) {
-		d.set(k, a.kw[k])
+	for _, k := range a.names {
+		in.set(d, k, a.kw[k])
 	}
 	return d
 }
@@ -114,25 +132,37 @@ func raise(in *interp, a args) any {
 	panic(abort{fmt.Errorf("%w: %s", ErrRaised, shorten(in.str(p[0])))})
 }
 
-// directives maps directives of strftime to Go's layouts.
+// directives maps directives of strftime to Go's layouts. The time has no zone, as that
+// of transformers.
 var directives = map[byte]string{
-	'd': "02", 'e': "_2", 'm': "01", 'y': "06", 'Y': "2006", 'b': "Jan", 'B': "January", 'a': "Mon", 'A': "Monday",
-	'H': "15", 'I': "03", 'M': "04", 'S': "05", 'p': "PM", 'Z': "MST", 'z': "-0700",
+	'd': "02", 'e': "_2", 'm': "01", 'y': "06", 'Y': "2006", 'b': "Jan", 'h': "Jan", 'B': "January", 'a': "Mon", 'A': "Monday",
+	'H': "15", 'I': "03", 'M': "04", 'S': "05", 'p': "PM", 'Z': "", 'z': "",
+	'F': "2006-01-02", 'D': "01/02/06", 'x': "01/02/06", 'T': "15:04:05", 'X': "15:04:05", 'R': "15:04",
+	'c': "Mon Jan _2 15:04:05 2006", 'n': "\n", 't': "\t", '%': "%",
 }
 
 func strftimeNow(in *interp, a args) any {
 	format := in.text("strftime_now", in.take("strftime_now", a, "format")[0], "")
-	in.pay(16 * len(format))
+	in.pay(16 * len(format)) // two bytes become at most 24
 	var b strings.Builder
 	for i := 0; i < len(format); i++ {
 		if format[i] != '%' {
 			b.WriteByte(format[i])
 			continue
 		}
-		if i++; i == len(format) {
-			in.fail("strftime_now: %q ends with %%", format)
+		i++
+		plain := i < len(format) && format[i] == '-' // without leading zeros
+		if plain {
+			i++
 		}
-		b.WriteString(in.directive(format[i]))
+		if i == len(format) {
+			in.fail("strftime_now: %q ends within a directive", format)
+		}
+		text := in.directive(format[i])
+		if plain && text != "" {
+			text = strings.TrimLeft(text[:len(text)-1], "0 ") + text[len(text)-1:]
+		}
+		b.WriteString(text)
 	}
 	return b.String()
 }
@@ -142,14 +172,8 @@ func (in *interp) directive(c byte) string {
 		return in.now.Format(layout)
 	}
 	switch c {
-	case '%':
-		return "%"
 	case 'j':
 		return fmt.Sprintf("%03d", in.now.YearDay())
-	case 'F':
-		return in.now.Format(time.DateOnly)
-	case 'T':
-		return in.now.Format(time.TimeOnly)
 	case 's':
 		return strconv.FormatInt(in.now.Unix(), 10)
 	}

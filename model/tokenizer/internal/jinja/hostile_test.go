@@ -2,6 +2,7 @@ package jinja
 
 import (
 	"errors"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -65,32 +66,143 @@ var hostile = []struct{ name, reason, source string }{
 	{"long name", "it is looked up again and again", `{{ ` + strings.Repeat("a", 1000) + ` }}`},
 	{"long keys", "they are hashed again and again", `{% set s = 'x' * 1000000 %}{% for i in range(100000) %}{% if messages[0][s] %}{% endif %}{% endfor %}`},
 	{"long prefixes", "they are compared one by one", `{% set s = 'x' * 1000000 %}{% if s.startswith([s ~ 'y'] * 100000) %}{% endif %}`},
-	{"many characters to strip", "each is looked for", `{% set s = 'x' * 1000000 %}{{ s.strip('y' * 1000000) }}`},
+	{"many characters to strip", "each is looked for", `{% set s = 'x' * 1000000 %}{{ s.strip('y' * 1000000 ~ 'x') }}`},
+	{"slices again and again", "each copies the characters", `{% set s = 'x' * 1000000 %}{% for i in range(100000) %}{% if s[::-1] %}{% endif %}{% endfor %}`},
+	{"slices of lists", "each is a copy", `{% set l = [0] * 1000 %}{% for i in range(100000) %}{% if l[:] %}{% endif %}{% endfor %}`},
+	{"wide indentation", "a margin of 10^9 spaces", `{{ 'a' | indent(1000000000, true) }}`},
+	{"wide JSON", "10^9 spaces", `{{ [1] | tojson(indent=1000000000) }}`},
+	{"wide and deep JSON", "the product does not fit", `{{ [[[[1]]]] | tojson(indent=4611686018427387904) }}`},
+	{"quoting again and again", "each string is escaped", `{% set l = ["\x00" * 1000] * 100000 %}{{ l }}`},
+	{"sorting again and again", "n log n comparisons", `{% for i in range(1000) %}{% if range(10000) | sort %}{% endif %}{% endfor %}`},
+	{"sorting long strings", "each is compared from its beginning", `{% set s = 'x' * 1000000 %}{{ ([s] * 1000) | sort(case_sensitive=true) | length }}`},
+	{"unique strings", "each is hashed", `{% set s = 'x' * 1000000 %}{{ ([s] * 1000) | unique(case_sensitive=true) | list | length }}`},
+	{"smallest string", "each is put in lower case", `{% set s = 'x' * 1000000 %}{{ ([s] * 1000) | min | length }}`},
+	{"sum of lists", "quadratic", `{{ ([[1, 2, 3, 4]] * 10000) | sum(start=[]) | length }}`},
+	{"lines", "as many as bytes", `{% set s = "\n" * 1000000 %}{% for i in range(100) %}{% set l = s.splitlines() %}{% endfor %}`},
+	{"endless recursive loop", "it calls itself", `{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}`},
+	{"branching recursive loop", "2^n calls", `{% for i in [1, 2] recursive %}{% if loop.depth < 60 %}{{ loop([1, 2]) }}{% endif %}{% endfor %}`},
+	{"caller of its own", "no end", `{% macro m() %}{% call m() %}{% endcall %}{% endmacro %}{{ m() }}`},
+	{"long attribute path", "as many parts as bytes", `{% set p = 'a.' * 1000000 %}{{ [{}] | map(attribute=p) | list }}`},
+	{"deep filter blocks", "the parser recurses", nested("{% filter trim %}", "", "{% endfilter %}", 3500)},
+	{"deep with blocks", "the parser recurses", nested("{% with %}", "", "{% endwith %}", 5000)},
+	{"deep targets", "the parser recurses", `{% for ` + nested("(", "a", ")", 50000) + ` in b %}{% endfor %}`},
+	{"deep nots", "the parser recurses", `{{ ` + strings.Repeat("not ", 30000) + `1 }}`},
+	{"deep signs", "the parser recurses", `{{ ` + strings.Repeat("-", 100000) + `1 }}`},
+	{"long chain of filters", "a chain is a deep tree", `{{ 1` + strings.Repeat("|abs", 30000) + ` }}`},
+	{"long chain of tests", "a chain is a deep tree", `{{ 1` + strings.Repeat(" is odd", 18000) + ` }}`},
 	{"long source", "more than any template has", strings.Repeat(" ", maxSource+1)},
 }
 
+// renderWithin renders a template. It checks that all allocations, garbage included, are
+// in proportion to what was taken from the budgets, so that what allocates pays.
+func renderWithin(t *testing.T, source string, vars *Dict) (string, error) {
+	t.Helper()
+	parsed, err := Parse(source)
+	if err != nil {
+		return "", err
+	}
+	in := newInterp(vars, fixed)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	text, err := in.render(parsed.body)
+	runtime.ReadMemStats(&after)
+	used := func(b budget) int { return b.limit - b.left }
+	allocated := int(after.TotalAlloc - before.TotalAlloc)
+	most := 1<<17 + 600*used(in.steps) + 4*used(in.bytes) + 8*used(in.output)
+	if allocated > most {
+		t.Errorf("%d bytes were allocated, at most %d for %d steps, %d bytes of values and %d of output",
+			allocated, most, used(in.steps), used(in.bytes), used(in.output))
+	}
+	return text, err
+}
+
 // TestHostile renders templates that would exhaust time, memory or the stack. Each must
-// fail with ErrLimit within the memory budget. The time limit only ends a test that hangs.
+// fail with ErrLimit within the budgets. The time limit only ends a test that hangs.
 func TestHostile(t *testing.T) {
 	for _, c := range hostile {
 		t.Run(c.name, func(t *testing.T) {
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
 			began := time.Now()
-			_, err := render(c.source)
-			took := time.Since(began)
-			runtime.ReadMemStats(&after)
+			_, err := renderWithin(t, c.source, conversation())
 			if !errors.Is(err, ErrLimit) {
 				t.Errorf("%s: %v, want %v", c.reason, err, ErrLimit)
 			}
-			const most = 512 << 20 // all allocations, including garbage
-			if used := after.TotalAlloc - before.TotalAlloc; used > most {
-				t.Errorf("%s: %d MiB were allocated", c.reason, used>>20)
+			if !regexp.MustCompile(`[0-9]{3}`).MatchString(err.Error()) {
+				t.Errorf("the error %q does not say the limit", err)
 			}
-			if took > 10*time.Second {
+			if took := time.Since(began); took > 10*time.Second {
 				t.Errorf("%s: it took %v", c.reason, took)
 			}
-			t.Logf("%v, %d MiB: %v", took.Round(time.Millisecond), (after.TotalAlloc-before.TotalAlloc)>>20, err)
 		})
+	}
+}
+
+// TestLongMessage applies operations to a message of a megabyte. Each must succeed within
+// the budgets, because a chat may be long.
+func TestLongMessage(t *testing.T) {
+	const size = 1 << 20
+	for _, c := range []struct{ source, want string }{
+		{`{{ s[1:] | length }}`, "1048575"},
+		{`{{ s[-5:] }}{{ s[0] }}{{ s[-1] }}`, " h\u00e9llhl"},
+		{`{{ s[::-1] | length }} {{ s[::2] | length }}`, "1048576 524288"},
+		{`{{ s | trim | length }} {{ s.strip('h ') | length }} {{ s | upper | length }} {{ s | title | length }} {{ s | capitalize | length }}`, "1048576 1048575 1048576 1048576 1048576"},
+		{`{{ s.split() | length }} {{ s.split(' ', 1) | length }} {{ s.rsplit(none, 1)[1] }} {{ s.splitlines() | length }}`, "262144 2 h\u00e9ll 1"},
+		{`{{ s.replace('h', 'hh') | length }} {{ s.find('x') }} {{ s.count('h') }} {{ 'x' in s }} {{ s == s ~ '' }}`, "1310720 -1 262144 False True"},
+		{`{{ [s] | string | length }} {{ s | tojson | length }} {{ s | tojson(ensure_ascii=true) | length }}`, "1048580 1048578 2359298"},
+		{`{{ s | indent | length }} {{ (s ~ s) | length }} {{ [s, s] | join(', ') | length }}`, "1048576 2097152 2097154"},
+		{`{{ {s: 1}[s] }} {{ [s, s] | unique | list | length }} {{ ([s, s] | sort)[0] | length }}`, "1 1 1048576"},
+		{`{{ ([0] * 10000)[1:] | length }} {{ range(10000)[::-1] | length }} {{ (range(10000) | list + [1]) | length }}`, "9999 10000 10001"},
+	} {
+		text := strings.Repeat("h\u00e9l ", size/4)
+		got, err := renderWithin(t, c.source, NewDict("s", text[:len(text)-1]+"l"))
+		if got = strings.ReplaceAll(got, "\n", "|"); err != nil || got != c.want {
+			t.Errorf("%s gives %.99q, %v; want %q", c.source, got, err, c.want)
+		}
+	}
+}
+
+// TestLinear parses and renders long chains of one piece. The work must grow in proportion
+// to the length: allocations are counted, and the time is tried again on a busy machine.
+func TestLinear(t *testing.T) {
+	for _, c := range []struct{ begin, piece, end string }{
+		{"{{ a", "+a", " }}"},
+		{"{{ a", "|trim", " }}"},
+		{"{{ a", ".a", " }}"},
+		{"{{ ", "not ", "a }}"},
+		{"{{ ", "(", " }}"},
+		{"{{ ", "[", " }}"},
+		{"{{ [", "1,", "] }}"},
+		{"{{ '", `\n`, "' }}"},
+		{"{% if 0 %}", "{% elif 0 %}", "{% endif %}"},
+		{"", "{{ 1 }}\n", ""},
+		{"", "{%- if 1 -%} {% endif %}", ""},
+		{"{% raw %}", "{% ", ""},
+		{"", "{ ", ""},
+		{"", "\n", "{{ 1 }}"},
+	} {
+		work := func(n int) (time.Duration, uint64) {
+			source := c.begin + strings.Repeat(c.piece, n/len(c.piece)) + c.end
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			began := time.Now()
+			if parsed, err := Parse(source); err == nil {
+				parsed.Render(conversation(), fixed)
+			}
+			took := time.Since(began)
+			runtime.ReadMemStats(&after)
+			return took, after.TotalAlloc - before.TotalAlloc
+		}
+		const times = 16
+		for try := 0; ; try++ {
+			short, few := work(maxSource / 4 / times)
+			long, many := work(maxSource / 4)
+			if many > 2*times*few+1<<16 {
+				t.Errorf("%q repeated %d times allocates %d bytes, %d times as often %d", c.piece, maxSource/4/times/len(c.piece), few, times, many)
+			} else if slow := long > 4*times*short+time.Millisecond; slow && try < 20 {
+				continue
+			} else if slow {
+				t.Errorf("%q: %d times the length takes %v after %v", c.piece, times, long, short)
+			}
+			break
+		}
 	}
 }

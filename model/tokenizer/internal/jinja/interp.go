@@ -2,8 +2,10 @@ package jinja
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // interp is the state of one rendering.
@@ -12,9 +14,43 @@ type interp struct {
 	globals *Dict
 	out     *strings.Builder
 
-	steps, bytes, output int // budgets left
+	steps, bytes, output budget
 	depth                int
 	line                 int // of the current statement
+}
+
+// budget is a limit of which parts are taken.
+type budget struct{ limit, left int }
+
+// take returns whether n was left.
+func (b *budget) take(n int) bool {
+	if n < 0 || n > b.left {
+		return false
+	}
+	b.left -= n
+	return true
+}
+
+func newInterp(vars *Dict, now time.Time) *interp {
+	full := func(n int) budget { return budget{n, n} }
+	input := size(vars)
+	return &interp{
+		now: now, globals: vars, out: &strings.Builder{},
+		steps:  full(maxSteps),
+		bytes:  full(maxBytes + maxBytesFactor*input),
+		output: full(maxOutput + maxOutputFactor*input),
+	}
+}
+
+// render runs the statements of a template once.
+func (in *interp) render(body []stmt) (text string, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			text, err = "", recovered(r, ErrEval)
+		}
+	}()
+	in.run(body, &scope{})
+	return in.out.String(), nil
 }
 
 // scope holds the variables of a block.
@@ -23,7 +59,9 @@ type scope struct {
 	parent *scope
 }
 
-func (s *scope) set(name string, v any) {
+// assign sets a variable.
+func (in *interp) assign(s *scope, name string, v any) {
+	in.pay(entryBytes)
 	if s.vars == nil {
 		s.vars = map[string]any{}
 	}
@@ -39,20 +77,25 @@ func (s *scope) get(name string) (any, bool) {
 	return nil, false
 }
 
-// fail ends the rendering with an error.
+// fail ends the rendering with an error. Long strings among args are shortened.
 func (in *interp) fail(format string, args ...any) {
+	for i, a := range args {
+		if s, ok := a.(string); ok {
+			args[i] = shorten(s)
+		}
+	}
 	panic(abort{fmt.Errorf("%w: line %d: %s", ErrEval, in.line, shorten(fmt.Sprintf(format, args...)))})
 }
 
-func (in *interp) exceed(what string) {
-	panic(abort{fmt.Errorf("%w: line %d: too %s", ErrLimit, in.line, what)})
+func (in *interp) exceed(format string, args ...any) {
+	panic(abort{fmt.Errorf("%w: line %d: %s", ErrLimit, in.line, fmt.Sprintf(format, args...))})
 }
 
 // enter takes one step from the budget and goes one level deeper, until leave.
 func (in *interp) enter() {
 	in.work(1)
 	if in.depth++; in.depth > maxDepth {
-		in.exceed("deep")
+		in.exceed("expressions, blocks and calls nest more than %d deep", maxDepth)
 	}
 }
 
@@ -60,38 +103,32 @@ func (in *interp) leave() { in.depth-- }
 
 // work takes n steps from the budget.
 func (in *interp) work(n int) {
-	if n < 0 || n > in.steps {
-		in.exceed("many steps")
+	if !in.steps.take(n) {
+		in.exceed("more than %d steps", in.steps.limit)
 	}
-	in.steps -= n
 }
 
 // pay takes n bytes from the budget. Call it before allocating them.
 func (in *interp) pay(n int) {
-	if n < 0 || n > in.bytes {
-		in.exceed("much memory")
+	if !in.bytes.take(n) {
+		in.exceed("more than %d bytes of values", in.bytes.limit)
 	}
-	in.bytes -= n
 }
 
 // scan takes n bytes from the budget for reading them.
 func (in *interp) scan(n int) { in.pay(n) }
 
-// list takes a list of n values from the budget.
+// list takes a list of n values from the budget. Call it before allocating the list.
 func (in *interp) list(n int) {
-	if n > maxSteps {
-		in.exceed("long a list")
-	}
 	in.work(n)
-	in.pay(16 * n)
+	in.pay(valueBytes * n)
 }
 
 // write appends to the output of the current block.
 func (in *interp) write(s string) {
-	if len(s) > in.output {
-		in.exceed("much output")
+	if !in.output.take(len(s)) {
+		in.exceed("more than %d bytes of output", in.output.limit)
 	}
-	in.output -= len(s)
 	in.out.WriteString(s)
 }
 
@@ -139,7 +176,7 @@ func (in *interp) name(name string, s *scope) any {
 	if v, ok := s.get(name); ok {
 		return v
 	}
-	if v, ok := in.globals.values[name]; ok {
+	if v, ok := in.globals.values[any(name)]; ok {
 		return v
 	}
 	if f, ok := functions[name]; ok {
@@ -148,13 +185,18 @@ func (in *interp) name(name string, s *scope) any {
 	return undefined{name}
 }
 
-// call calls a function or a macro.
+// call calls a function, a macro, or loop in a recursive loop.
 func (in *interp) call(fn any, a args) any {
 	switch fn := fn.(type) {
 	case function:
 		return fn(in, a)
 	case *macro:
 		return in.expand(fn, a)
+	case *loop:
+		if fn.statement.recursive {
+			items := in.iterate(in.take("loop", a, "items")[0])
+			return in.capture(func() { fn.statement.each(in, fn.scope, items, fn.depth+1) })
+		}
 	}
 	in.fail("%s is not callable", typeName(fn))
 	return nil
@@ -168,49 +210,80 @@ func (in *interp) expand(m *macro, a args) any {
 		in.fail("macro %s takes %d arguments, not %d", m.name, len(m.params), len(a.pos))
 	}
 	inner := &scope{parent: m.scope}
-	known := map[string]bool{}
+	used := 0
 	for i, param := range m.params {
-		known[param.name] = true
-		in.pay(64)
 		var v any = undefined{param.name}
 		if named, ok := a.kw[param.name]; ok {
 			v = named
+			used++
 		} else if i < len(a.pos) {
 			v = a.pos[i]
 		} else if param.fallback != nil {
 			v = in.eval(param.fallback, inner)
 		}
-		inner.set(param.name, v)
+		in.assign(inner, param.name, v)
 	}
-	for name := range a.kw {
-		if !known[name] {
-			in.fail("macro %s takes no argument %s", m.name, name)
+	if used < len(a.kw) {
+		for _, name := range a.names {
+			if !slices.ContainsFunc(m.params, func(p parameter) bool { return p.name == name }) {
+				in.fail("macro %s takes no argument %s", m.name, name)
+			}
 		}
+	}
+	if a.caller != nil {
+		in.assign(inner, "caller", a.caller)
 	}
 	return in.capture(func() { in.run(m.body, inner) })
 }
 
-// forLoop is {% for names in items if filter %}body{% else %}otherwise{% endfor %}.
+// target is a variable, or several that take the items of a value.
+type target struct {
+	name  string
+	parts []target // nil for one variable
+}
+
+// bind assigns a value to the variables.
+func (t target) bind(in *interp, v any, s *scope) {
+	if t.parts == nil {
+		in.assign(s, t.name, v)
+		return
+	}
+	items := in.iterate(v)
+	if len(items) != len(t.parts) {
+		in.fail("%s of %d items cannot be unpacked into %d variables", typeName(v), len(items), len(t.parts))
+	}
+	for i, part := range t.parts {
+		part.bind(in, items[i], s)
+	}
+}
+
+// forLoop is {% for target in items if filter %}body{% else %}otherwise{% endfor %}.
 type forLoop struct {
-	names           []string
+	target          target
 	items, filter   expr // filter may be nil
 	recursive       bool
 	body, otherwise []stmt
 }
 
-// run filters the items before the first iteration, so that loop.last and loop.length
-// count only the items that pass.
-func (f *forLoop) run(in *interp, s *scope) {
-	if f.recursive {
-		in.fail("recursive loops are not supported")
-	}
-	items := in.iterate(in.eval(f.items, s))
+// loop is the variable loop inside a for statement.
+type loop struct {
+	statement *forLoop
+	scope     *scope // around the statement
+	items     []any
+	index     int   // from 0
+	depth     int   // from 1; each call of a recursive loop adds 1
+	seen      []any // the last arguments of loop.changed
+}
+
+// each runs the body for the items that pass the filter. It filters them before the
+// first iteration, so that loop.last and loop.length count only those.
+func (f *forLoop) each(in *interp, s *scope, items []any, depth int) flow {
 	if f.filter != nil {
 		in.list(len(items))
-		var passed []any
+		passed := make([]any, 0, len(items))
 		for _, item := range items {
 			inner := &scope{parent: s}
-			f.bind(in, item, inner)
+			f.target.bind(in, item, inner)
 			if truth(in.eval(f.filter, inner)) {
 				passed = append(passed, item)
 			}
@@ -218,39 +291,19 @@ func (f *forLoop) run(in *interp, s *scope) {
 		items = passed
 	}
 	if len(items) == 0 {
-		in.run(f.otherwise, &scope{parent: s})
-		return
+		return in.run(f.otherwise, &scope{parent: s})
 	}
-	depth := 1
-	outer, _ := s.get("loop")
-	if outer, ok := outer.(*loop); ok {
-		depth = outer.depth + 1
-	}
+	l := &loop{statement: f, scope: s, items: items, depth: depth}
 	for i, item := range items {
-		in.work(1)
+		l.index = i
 		inner := &scope{parent: s}
-		f.bind(in, item, inner)
-		inner.set("loop", &loop{items: items, index: i, depth: depth})
+		in.assign(inner, "loop", l)
+		f.target.bind(in, item, inner)
 		if in.run(f.body, inner) == flowBreak {
-			return
+			break
 		}
 	}
-}
-
-// bind sets the names to an item, or to its parts if there are several names.
-func (f *forLoop) bind(in *interp, item any, s *scope) {
-	in.pay(128 * len(f.names))
-	if len(f.names) == 1 {
-		s.set(f.names[0], item)
-		return
-	}
-	parts, ok := item.([]any)
-	if !ok || len(parts) != len(f.names) {
-		in.fail("%s cannot be unpacked into %s", typeName(item), strings.Join(f.names, ", "))
-	}
-	for i, name := range f.names {
-		s.set(name, parts[i])
-	}
+	return flowNext
 }
 
 // iterate returns the items of a list, the keys of a dictionary, or the characters of a
@@ -262,17 +315,15 @@ func (in *interp) iterate(v any) []any {
 	case undefined:
 		return nil
 	case *Dict:
-		in.list(len(v.keys))
-		items := make([]any, len(v.keys))
-		for i, k := range v.keys {
-			items[i] = k
-		}
-		return items
+		return v.keys
 	case string:
-		in.list(len(v))
-		items := make([]any, 0, len(v))
-		for _, r := range v {
-			items = append(items, string(r))
+		in.scan(len(v))
+		n := utf8.RuneCountInString(v)
+		in.list(n)
+		items := make([]any, n)
+		for i := range items {
+			_, n := utf8.DecodeRuneInString(v)
+			items[i], v = v[:n], v[n:]
 		}
 		return items
 	}

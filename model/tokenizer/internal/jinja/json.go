@@ -2,25 +2,39 @@ package jinja
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
+	"unicode/utf16"
 )
 
-// toJSON formats a value as Python's json.dumps(v, ensure_ascii=False, indent=…) does.
+// toJSON formats a value as Python's json.dumps does. The arguments are those of the
+// filter of transformers.
 func toJSON(in *interp, v any, a args) any {
-	p := in.take("tojson", a, "indent", "ensure_ascii")
-	w := jsonWriter{in: in, indent: -1}
-	if n := in.integer("tojson", p[0], -1); n >= 0 {
-		w.indent = min(n, 100)
+	p := in.take("tojson", a, "ensure_ascii", "indent", "separators", "sort_keys")
+	w := jsonWriter{in: in, ascii: truth(p[0]), indent: in.integer("tojson", p[1], -1), sorted: truth(p[3])}
+	w.comma, w.colon = ", ", ": "
+	if w.indent >= 0 {
+		w.comma = ","
+	}
+	if !absent(p[2]) {
+		pair := in.iterate(p[2])
+		if len(pair) != 2 {
+			in.fail("tojson needs two separators, not %d", len(pair))
+		}
+		w.comma, w.colon = in.text("tojson", pair[0], ""), in.text("tojson", pair[1], "")
 	}
 	w.value(v, 0)
 	return w.out.String()
 }
 
 type jsonWriter struct {
-	in     *interp
-	out    strings.Builder
-	indent int // spaces per level, or -1 for one line
+	in           *interp
+	out          strings.Builder
+	indent       int  // spaces per level, or negative for one line
+	ascii        bool // escape all other characters
+	sorted       bool // order dictionaries by key
+	comma, colon string
 }
 
 func (w *jsonWriter) put(s string) { w.in.put(&w.out, s) }
@@ -36,34 +50,48 @@ func (w *jsonWriter) value(v any, level int) {
 	case int:
 		w.put(strconv.Itoa(v))
 	case float64:
-		w.put(formatFloat(v))
+		w.put(strings.NewReplacer("inf", "Infinity", "nan", "NaN").Replace(formatFloat(v)))
 	case string:
 		w.text(v)
 	case []any:
-		w.sequence("[", "]", len(v), level, func(i int) { w.value(v[i], level+1) })
+		w.sequence("[", "]", v, level, func(item any) { w.value(item, level+1) })
 	case *Dict:
-		w.sequence("{", "}", len(v.keys), level, func(i int) {
-			w.text(v.keys[i])
-			w.put(": ")
-			w.value(v.values[v.keys[i]], level+1)
+		keys := v.keys
+		if w.sorted {
+			keys = w.in.sort(keys, keys, false)
+		}
+		w.sequence("{", "}", keys, level, func(key any) {
+			found, _ := w.in.lookup(v, key)
+			w.key(key)
+			w.put(w.colon)
+			w.value(found, level+1)
 		})
 	default:
 		w.in.fail("tojson cannot write %s", typeName(v))
 	}
 }
 
-func (w *jsonWriter) sequence(open, closing string, n, level int, item func(i int)) {
+// key writes the key of a dictionary, which is a string in JSON.
+func (w *jsonWriter) key(key any) {
+	if s, ok := key.(string); ok {
+		w.text(s)
+		return
+	}
+	w.put(`"`)
+	w.value(key, 0)
+	w.put(`"`)
+}
+
+func (w *jsonWriter) sequence(open, closing string, items []any, level int, write func(item any)) {
 	w.put(open)
-	for i := range n {
-		if i > 0 && w.indent < 0 {
-			w.put(", ")
-		} else if i > 0 {
-			w.put(",")
+	for i, item := range items {
+		if i > 0 {
+			w.put(w.comma)
 		}
 		w.newline(level + 1)
-		item(i)
+		write(item)
 	}
-	if n > 0 {
+	if len(items) > 0 {
 		w.newline(level)
 	}
 	w.put(closing)
@@ -71,29 +99,33 @@ func (w *jsonWriter) sequence(open, closing string, n, level int, item func(i in
 
 func (w *jsonWriter) newline(level int) {
 	if w.indent >= 0 {
-		w.put("\n" + strings.Repeat(" ", w.indent*level))
+		w.put("\n")
+		w.put(w.in.repeat(" ", min(w.indent, math.MaxInt/maxDepth)*level).(string))
 	}
 }
 
 func (w *jsonWriter) text(s string) {
-	w.in.pay(6 * len(s)) // a control character becomes \u00XX
-	var b strings.Builder
-	b.WriteByte('"')
+	w.in.pay(6*len(s) + 2) // a control character becomes \u00XX
+	w.out.WriteByte('"')
 	for _, r := range s {
 		switch {
 		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
+			w.out.WriteByte('\\')
+			w.out.WriteRune(r)
 		case r < 0x20:
 			if i := strings.IndexRune("\b\f\n\r\t", r); i >= 0 {
-				b.WriteString(`\` + "bfnrt"[i:i+1])
+				w.out.WriteString(`\` + "bfnrt"[i:i+1])
 			} else {
-				fmt.Fprintf(&b, `\u%04x`, r)
+				fmt.Fprintf(&w.out, `\u%04x`, r)
 			}
+		case w.ascii && r > 0xFFFF:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&w.out, `\u%04x\u%04x`, high, low)
+		case w.ascii && r > 0x7E:
+			fmt.Fprintf(&w.out, `\u%04x`, r)
 		default:
-			b.WriteRune(r)
+			w.out.WriteRune(r)
 		}
 	}
-	b.WriteByte('"')
-	w.put(b.String())
+	w.out.WriteByte('"')
 }

@@ -95,10 +95,10 @@ func (l *lexer) emitText(text string) {
 // that begins its line, unless the tag begins with "+".
 func trimBefore(text string, sign byte, block, lineStart bool) string {
 	if sign == '-' {
-		return strings.TrimRightFunc(text, unicode.IsSpace)
+		return strings.TrimRightFunc(text, isSpace)
 	}
 	begin := strings.LastIndexByte(text, '\n') + 1
-	if block && sign != '+' && (begin > 0 || lineStart) && strings.TrimSpace(text[begin:]) == "" {
+	if block && sign != '+' && (begin > 0 || lineStart) && strings.TrimFunc(text[begin:], isSpace) == "" {
 		return text[:begin]
 	}
 	return text
@@ -111,7 +111,7 @@ func (l *lexer) trimAfter(sign byte, block bool) (lineStart bool) {
 	rest := l.src[l.at:]
 	switch {
 	case sign == '-':
-		trimmed := strings.TrimLeftFunc(rest, unicode.IsSpace)
+		trimmed := strings.TrimLeftFunc(rest, isSpace)
 		n := len(rest) - len(trimmed)
 		l.at += n
 		return n > 0 && rest[n-1] == '\n'
@@ -199,10 +199,8 @@ func (l *lexer) fail(kind error, format string, args ...any) {
 func (l *lexer) expression(closing string) (sign byte) {
 	brackets := 0
 	for {
-		for l.at < len(l.src) && strings.IndexByte(" \t\n\f\v", l.src[l.at]) >= 0 {
-			l.at++
-		}
-		rest := l.src[l.at:]
+		rest := strings.TrimLeftFunc(l.src[l.at:], isSpace)
+		l.at = len(l.src) - len(rest)
 		if rest == "" {
 			l.fail(ErrSyntax, "unclosed tag")
 		}
@@ -269,34 +267,20 @@ func (l *lexer) name() {
 	l.at = end
 }
 
-// number reads 12, 1_000, 1.5 and 1e9.
+var (
+	integerSyntax = regexp.MustCompile(`^(?i:0b(_?[01])+|0o(_?[0-7])+|0x(_?[0-9a-f])+|[1-9](_?[0-9])*|0(_?0)*)`)
+	floatSyntax   = regexp.MustCompile(`^[0-9]+(_[0-9]+)*(\.[0-9]+(_[0-9]+)*([eE][-+]?[0-9]+(_[0-9]+)*)?|[eE][-+]?[0-9]+(_[0-9]+)*)`)
+)
+
+// number reads 12, 1_000, 0x1F, 1.5 and 1e9. After a dot it is an index.
 func (l *lexer) number() {
-	rest := l.src[l.at:]
-	n := skipDigits(rest, 0)
-	kind := tokenInt
-	if n < len(rest) && rest[n] == '.' {
-		if m := skipDigits(rest, n+1); m > n+1 {
-			n, kind = m, tokenFloat
-		}
-	}
-	if n < len(rest) && (rest[n] == 'e' || rest[n] == 'E') {
-		m := n + 1
-		if m < len(rest) && (rest[m] == '+' || rest[m] == '-') {
-			m++
-		}
-		if e := skipDigits(rest, m); e > m {
-			n, kind = e, tokenFloat
-		}
+	rest, kind := l.src[l.at:], tokenFloat
+	n := len(floatSyntax.FindString(rest))
+	if n == 0 || l.src[l.at-1] == '.' {
+		n, kind = len(integerSyntax.FindString(rest)), tokenInt
 	}
 	l.emit(kind, strings.ReplaceAll(rest[:n], "_", ""))
 	l.at += n
-}
-
-func skipDigits(s string, i int) int {
-	for i < len(s) && (s[i] >= '0' && s[i] <= '9' || s[i] == '_') {
-		i++
-	}
-	return i
 }
 
 // str reads a string with Python's escapes.
@@ -314,34 +298,51 @@ func (l *lexer) str(quote byte) {
 			b.WriteByte(l.src[i])
 			continue
 		}
-		i += unescape(&b, l.src[i:]) - 1
+		n := unescape(&b, l.src[i:])
+		if n == 0 {
+			l.fail(ErrSyntax, "bad escape sequence in a string")
+		}
+		i += n - 1
 	}
 	l.emit(tokenString, b.String())
 	l.at = i + 1
 }
 
-// unescape writes the character of the escape sequence at the start of s and returns
-// the length of the sequence. It keeps an unknown sequence, as Python does.
+// unescape writes the character of the escape sequence at the start of s, as Python
+// reads it, and returns the length of the sequence, or 0 if it is incomplete. An unknown
+// sequence stands for itself.
 func unescape(b *strings.Builder, s string) int {
 	if len(s) < 2 {
-		b.WriteByte('\\')
-		return 1
+		return 0
 	}
-	if i := strings.IndexByte(`ntrbfav0\'"`, s[1]); i >= 0 {
-		b.WriteByte("\n\t\r\b\f\a\v\x00\\'\""[i])
+	c := s[1]
+	if i := strings.IndexByte(`ntrbfav\'"`, c); i >= 0 {
+		b.WriteByte("\n\t\r\b\f\a\v\\'\""[i])
 		return 2
 	}
-	for kind, n := range map[byte]int{'x': 2, 'u': 4, 'U': 8} {
-		if s[1] == kind && len(s) >= 2+n {
-			if r, err := strconv.ParseUint(s[2:2+n], 16, 32); err == nil && r <= unicode.MaxRune {
-				b.WriteRune(rune(r))
-				return 2 + n
-			}
+	base, digits := 16, map[byte]int{'x': 2, 'u': 4, 'U': 8}[c]
+	from := 2
+	switch {
+	case c == '\n': // continues the line
+		return 2
+	case c == 'N': // names of characters are not known
+		return 0
+	case c >= '0' && c <= '7':
+		base, from, digits = 8, 1, 1
+		for digits < 3 && from+digits < len(s) && s[from+digits] >= '0' && s[from+digits] <= '7' {
+			digits++
 		}
-	}
-	if s[1] != '\n' {
+	case digits == 0:
 		b.WriteByte('\\')
 		return 1
 	}
-	return 2
+	if len(s) < from+digits {
+		return 0
+	}
+	r, err := strconv.ParseUint(s[from:from+digits], base, 32)
+	if err != nil || r > unicode.MaxRune {
+		return 0
+	}
+	b.WriteRune(rune(r))
+	return from + digits
 }

@@ -1,73 +1,78 @@
 package jinja
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 )
 
-// method returns the method of a value, or nil. No method changes its value.
-func method(v any, name string) function {
+// method returns the method of a value, or nil. No method changes its value, except for
+// loop.changed.
+func method(v any, name string) any {
 	switch v := v.(type) {
 	case string:
 		if m, ok := stringMethods[name]; ok {
-			return func(in *interp, a args) any {
+			return function(func(in *interp, a args) any {
 				in.scan(len(v))
 				return m(in, v, a)
-			}
+			})
 		}
 	case *Dict:
-		return v.method(name)
+		if m, ok := dictMethods[name]; ok {
+			return function(func(in *interp, a args) any { return m(in, v, a) })
+		}
 	case *loop:
-		if name == "cycle" {
-			return func(in *interp, a args) any {
-				if len(a.pos) == 0 {
-					in.fail("cycle needs values")
-				}
-				return a.pos[v.index%len(a.pos)]
-			}
+		if m, ok := loopMethods[name]; ok {
+			return function(func(in *interp, a args) any { return m(in, v, a) })
 		}
 	}
 	return nil
 }
 
-func (d *Dict) method(name string) function {
-	switch name {
-	case "get":
-		return func(in *interp, a args) any {
-			p := in.take("get", a, "key", "default")
-			key := in.text("get", p[0], "")
-			if v, ok := in.lookup(d, key); ok {
-				return v
-			}
-			if _, ok := p[1].(undefined); ok {
-				return nil
-			}
-			return p[1]
+var loopMethods = map[string]func(in *interp, l *loop, a args) any{
+	"cycle": func(in *interp, l *loop, a args) any {
+		if len(a.pos) == 0 {
+			in.fail("cycle needs values")
 		}
-	case "keys":
-		return func(in *interp, _ args) any { return in.iterate(d) }
-	case "values":
-		return func(in *interp, _ args) any {
-			in.list(len(d.keys))
-			out := make([]any, len(d.keys))
-			for i, k := range d.keys {
-				out[i] = d.values[k]
-			}
-			return out
+		return a.pos[l.index%len(a.pos)]
+	},
+	"changed": func(in *interp, l *loop, a args) any {
+		changed := l.seen == nil || !in.equal(l.seen, a.pos)
+		l.seen = a.pos
+		return changed
+	},
+}
+
+var dictMethods = map[string]func(in *interp, d *Dict, a args) any{
+	"get": func(in *interp, d *Dict, a args) any {
+		p := in.take("get", a, "key", "default")
+		if v, ok := in.lookup(d, p[0]); ok {
+			return v
 		}
-	case "items":
-		return func(in *interp, _ args) any { return in.items(d) }
-	}
-	return nil
+		if _, ok := p[1].(undefined); ok {
+			return nil
+		}
+		return p[1]
+	},
+	"keys": func(in *interp, d *Dict, _ args) any { return in.iterate(d) },
+	"values": func(in *interp, d *Dict, _ args) any {
+		in.list(len(d.keys))
+		out := make([]any, 0, len(d.keys))
+		for _, v := range d.pairs {
+			out = append(out, v)
+		}
+		return out
+	},
+	"items": func(in *interp, d *Dict, _ args) any { return in.items(d) },
 }
 
 // items returns the pairs of keys and values of a dictionary.
-func (in *interp) items(d *Dict) any {
+func (in *interp) items(d *Dict) []any {
 	in.list(3 * len(d.keys))
-	out := make([]any, len(d.keys))
-	for i, k := range d.keys {
-		out[i] = []any{k, d.values[k]}
+	out := make([]any, 0, len(d.keys))
+	for k, v := range d.pairs {
+		out = append(out, []any{k, v})
 	}
 	return out
 }
@@ -82,55 +87,74 @@ var stringMethods = map[string]func(in *interp, s string, a args) any{
 		in.pay(3 * len(s))
 		return strings.ToUpper(s)
 	},
-	"lower": func(in *interp, s string, a args) any {
-		in.pay(3 * len(s))
-		return strings.ToLower(s)
-	},
-	"title":      func(in *interp, s string, a args) any { return in.title(s) },
-	"capitalize": func(in *interp, s string, a args) any { return in.capitalize(s) },
+	"lower":      func(in *interp, s string, a args) any { return in.lower(s) },
+	"title":      func(in *interp, s string, a args) any { return in.title(s, notCased) },
+	"capitalize": func(in *interp, s string, a args) any { return in.title(s, func(rune) bool { return false }) },
+	"isdigit":    func(in *interp, s string, a args) any { return all(s, unicode.IsDigit) },
+	"isalpha":    func(in *interp, s string, a args) any { return all(s, unicode.IsLetter) },
+	"isalnum":    func(in *interp, s string, a args) any { return all(s, isAlnum) },
+	"isspace":    func(in *interp, s string, a args) any { return all(s, isSpace) },
+	"islower":    func(in *interp, s string, a args) any { return in.cased(s, unicode.IsLower) },
+	"isupper":    func(in *interp, s string, a args) any { return in.cased(s, unicode.IsUpper) },
 	"startswith": func(in *interp, s string, a args) any { return in.affix("startswith", s, a, strings.HasPrefix) },
 	"endswith":   func(in *interp, s string, a args) any { return in.affix("endswith", s, a, strings.HasSuffix) },
 	"removeprefix": func(in *interp, s string, a args) any {
-		return strings.TrimPrefix(s, in.text("removeprefix", in.take("removeprefix", a, "prefix")[0], ""))
+		return strings.TrimPrefix(s, in.onlyText("removeprefix", a))
 	},
 	"removesuffix": func(in *interp, s string, a args) any {
-		return strings.TrimSuffix(s, in.text("removesuffix", in.take("removesuffix", a, "suffix")[0], ""))
+		return strings.TrimSuffix(s, in.onlyText("removesuffix", a))
 	},
 	"split":  func(in *interp, s string, a args) any { return in.split(s, a, false) },
 	"rsplit": func(in *interp, s string, a args) any { return in.split(s, a, true) },
 	"splitlines": func(in *interp, s string, a args) any {
-		if s == "" {
-			return []any{}
-		}
-		s = strings.TrimSuffix(strings.ReplaceAll(s, "\r\n", "\n"), "\n")
-		return in.parts(strings.Split(s, "\n"))
+		return in.splitLines(s, truth(in.take("splitlines", a, "keepends")[0]))
 	},
 	"replace": func(in *interp, s string, a args) any {
 		p := in.take("replace", a, "old", "new", "count")
-		return in.replace(s, in.text("replace", p[0], ""), in.text("replace", p[1], ""), in.integer("replace", p[2], -1))
+		return in.replace(s, in.needText("replace", p[0]), in.needText("replace", p[1]), in.integer("replace", p[2], -1))
 	},
 	"find": func(in *interp, s string, a args) any {
-		i := strings.Index(s, in.text("find", in.take("find", a, "sub")[0], ""))
+		i := strings.Index(s, in.onlyText("find", a))
 		if i < 0 {
 			return -1
 		}
 		return utf8.RuneCountInString(s[:i])
 	},
 	"count": func(in *interp, s string, a args) any {
-		return strings.Count(s, in.text("count", in.take("count", a, "sub")[0], ""))
+		return strings.Count(s, in.onlyText("count", a))
 	},
 	"join": func(in *interp, s string, a args) any {
-		return in.join(in.iterate(in.take("join", a, "items")[0]), s)
+		items := in.iterate(in.take("join", a, "items")[0])
+		for _, item := range items {
+			in.work(1)
+			if _, ok := item.(string); !ok {
+				in.fail("join needs strings, not %s", typeName(item))
+			}
+		}
+		return in.join(items, s)
 	},
 }
 
+func all(s string, is func(r rune) bool) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return !is(r) })
+}
+
+// isSpace reports whether Python takes r for white space.
+func isSpace(r rune) bool { return unicode.IsSpace(r) || r >= 0x1C && r <= 0x1F }
+
+func isAlnum(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }
+
+func notCased(r rune) bool { return !unicode.IsUpper(r) && !unicode.IsLower(r) && !unicode.IsTitle(r) }
+
 // strip removes white space, or the characters of the argument, from the ends.
 func (in *interp) strip(s string, a args, left, right bool) string {
-	chars := in.text("strip", in.take("strip", a, "chars")[0], "")
-	drop := unicode.IsSpace
-	if chars != "" {
-		in.scan(len(s) * len(chars))
-		drop = func(r rune) bool { return strings.ContainsRune(chars, r) }
+	drop := isSpace
+	if v := in.take("strip", a, "chars")[0]; !absent(v) {
+		chars := in.text("strip", v, "")
+		drop = func(r rune) bool {
+			in.scan(len(chars))
+			return strings.ContainsRune(chars, r)
+		}
 	}
 	if left {
 		s = strings.TrimLeftFunc(s, drop)
@@ -162,40 +186,72 @@ func (in *interp) affix(what, s string, a args, has func(s, affix string) bool) 
 	return false
 }
 
-// split implements split and rsplit with the arguments sep and maxsplit.
+// split implements split and rsplit with the arguments sep and maxsplit. Without sep the
+// parts are separated by white space and not empty.
 func (in *interp) split(s string, a args, fromRight bool) any {
 	p := in.take("split", a, "sep", "maxsplit")
 	sep, most := in.text("split", p[0], ""), in.integer("split", p[1], -1)
-	if _, given := p[0].(string); given && sep == "" {
+	spaces := absent(p[0])
+	if !spaces && sep == "" {
 		in.fail("split needs a separator that is not empty")
 	}
-	if sep == "" {
-		in.list(len(s)/2 + 1)
-		fields := strings.Fields(s)
-		if most >= 0 && len(fields) > most+1 {
-			in.fail("split at white space takes no limit here")
-		}
-		return in.parts(fields)
+	trim, index, size := strings.TrimLeftFunc, strings.Index, len(sep)
+	indexSpace := strings.IndexFunc
+	if fromRight {
+		trim, index, indexSpace = strings.TrimRightFunc, strings.LastIndex, strings.LastIndexFunc
 	}
-	n := strings.Count(s, sep)
-	in.list(n + 1)
-	all := strings.Split(s, sep)
-	if most < 0 || n <= most {
-		return in.parts(all)
+	out := []any{}
+	for rest, more := s, true; more; {
+		if spaces {
+			if rest = trim(rest, isSpace); rest == "" {
+				break
+			}
+		}
+		i := -1
+		switch {
+		case most >= 0 && len(out) >= most: // the rest is one part
+		case spaces:
+			if i = indexSpace(rest, isSpace); i >= 0 {
+				_, size = utf8.DecodeRuneInString(rest[i:])
+			}
+		default:
+			i = index(rest, sep)
+		}
+		part := rest
+		if more = i >= 0; more && fromRight {
+			part, rest = rest[i+size:], rest[:i]
+		} else if more {
+			part, rest = rest[:i], rest[i+size:]
+		}
+		in.list(1)
+		out = append(out, part)
 	}
 	if fromRight {
-		head := strings.Join(all[:len(all)-most], sep)
-		in.pay(len(head))
-		return in.parts(append([]string{head}, all[len(all)-most:]...))
+		slices.Reverse(out)
 	}
-	return in.parts(strings.SplitN(s, sep, most+1))
+	return out
 }
 
-func (in *interp) parts(list []string) any {
-	in.list(len(list))
-	out := make([]any, len(list))
-	for i, s := range list {
-		out[i] = s
+// splitLines splits at the line ends of Python's splitlines.
+func (in *interp) splitLines(s string, keepEnds bool) any {
+	out := []any{}
+	for s != "" {
+		end := strings.IndexAny(s, "\n\r\v\f\x1c\x1d\x1e\u0085\u2028\u2029")
+		next := len(s)
+		if end < 0 {
+			end = len(s)
+		} else if strings.HasPrefix(s[end:], "\r\n") {
+			next = end + 2
+		} else {
+			_, n := utf8.DecodeRuneInString(s[end:])
+			next = end + n
+		}
+		if keepEnds {
+			end = next
+		}
+		in.list(1)
+		out = append(out, s[:end])
+		s = s[next:]
 	}
 	return out
 }
@@ -211,37 +267,27 @@ func (in *interp) replace(s, old, with string, count int) string {
 }
 
 func (in *interp) join(items []any, sep string) string {
-	var b strings.Builder
+	in.list(len(items))
+	parts := make([]string, len(items))
+	total := 0
 	for i, item := range items {
-		in.work(1)
-		if i > 0 {
-			in.put(&b, sep)
-		}
-		in.put(&b, in.str(item))
+		parts[i] = in.str(item)
+		total += len(parts[i]) + len(sep)
 	}
-	return b.String()
+	in.pay(total)
+	return strings.Join(parts, sep)
 }
 
-func (in *interp) title(s string) string {
-	in.pay(3 * len(s))
-	inside := false
-	return strings.Map(func(r rune) rune {
-		was := inside
-		inside = unicode.IsLetter(r)
-		if was {
-			return unicode.ToLower(r)
-		}
-		return unicode.ToUpper(r)
-	}, s)
-}
-
-func (in *interp) capitalize(s string) string {
+// title writes the first character in upper case, the others in lower case, and starts
+// again after each character for which separates is true.
+func (in *interp) title(s string, separates func(r rune) bool) string {
 	in.pay(3 * len(s))
 	first := true
 	return strings.Map(func(r rune) rune {
-		if first {
-			first = false
-			return unicode.ToUpper(r)
+		was := first
+		first = separates(r)
+		if was {
+			return unicode.ToTitle(r)
 		}
 		return unicode.ToLower(r)
 	}, s)

@@ -1,7 +1,9 @@
 package jinja
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -36,34 +38,52 @@ func (in *interp) compare(op string, a, b any) bool {
 	case "not in":
 		return !in.contains(b, a)
 	}
-	var less, equal bool
-	if x, i, isInt, ok := number(a); ok {
-		y, j, isInt2, ok := number(b)
-		if !ok {
-			in.operands(op, a, b)
-		}
-		less, equal = x < y, x == y
-		if isInt && isInt2 {
-			less, equal = i < j, i == j
-		}
-	} else {
-		x, ok := a.(string)
-		y, ok2 := b.(string)
-		if !ok || !ok2 {
-			in.operands(op, a, b)
-		}
-		in.scan(min(len(x), len(y)))
-		less, equal = x < y, x == y
+	c, ordered := in.order(op, a, b)
+	if !ordered {
+		return false
 	}
 	switch op {
 	case "<":
-		return less
+		return c < 0
 	case "<=":
-		return less || equal
+		return c <= 0
 	case ">":
-		return !less && !equal
+		return c > 0
 	}
-	return !less
+	return c >= 0
+}
+
+// order compares numbers, strings or lists for the operator op: c is negative, zero or
+// positive. NaN is not ordered.
+func (in *interp) order(op string, a, b any) (c int, ordered bool) {
+	in.enter()
+	defer in.leave()
+	if x, i, isInt, ok := number(a); ok {
+		if y, j, isInt2, ok := number(b); ok {
+			if isInt && isInt2 {
+				return cmp.Compare(i, j), true
+			}
+			return cmp.Compare(x, y), x == x && y == y
+		}
+	}
+	switch x := a.(type) {
+	case string:
+		if y, ok := b.(string); ok {
+			in.scan(min(len(x), len(y)))
+			return strings.Compare(x, y), true
+		}
+	case []any:
+		if y, ok := b.([]any); ok {
+			for i := range min(len(x), len(y)) {
+				if !in.equal(x[i], y[i]) {
+					return in.order(op, x[i], y[i])
+				}
+			}
+			return cmp.Compare(len(x), len(y)), true
+		}
+	}
+	in.operands(op, a, b)
+	return 0, false
 }
 
 // operands fails because the operator does not take these operands.
@@ -106,7 +126,7 @@ func (in *interp) concatenate(a, b any) any {
 	case []any:
 		if y, ok := b.([]any); ok {
 			in.list(len(x) + len(y))
-			return append(append([]any{}, x...), y...)
+			return slices.Concat(x, y)
 		}
 	}
 	in.operands("+", a, b)
@@ -127,19 +147,13 @@ func (in *interp) repeat(v any, n int) any {
 		return v
 	}
 	n = max(n, 0)
-	if n > math.MaxInt32/length {
-		in.exceed("much memory")
-	}
+	n = min(n, math.MaxInt32/length+1) // cannot overflow, exceeds the budget
 	if s, ok := v.(string); ok {
 		in.pay(length * n)
 		return strings.Repeat(s, n)
 	}
 	in.list(length * n)
-	out := []any{}
-	for range n {
-		out = append(out, v.([]any)...)
-	}
-	return out
+	return slices.Repeat(v.([]any), n)
 }
 
 // integers computes with integers and fails on overflow.
@@ -160,7 +174,7 @@ func (in *interp) integers(op string, a, b int) any {
 		return exact(x*y, a*b)
 	case "**":
 		if b < 0 {
-			return math.Pow(x, y)
+			return in.floats(op, x, y)
 		}
 		return exact(math.Pow(x, y), power(a, b))
 	}
@@ -198,6 +212,12 @@ func (in *interp) floats(op string, x, y float64) any {
 	case "*":
 		return x * y
 	case "**":
+		switch {
+		case x == 0 && y < 0:
+			in.fail("division by zero")
+		case x < 0 && y != math.Trunc(y):
+			in.fail("%v ** %v is not a real number", x, y)
+		}
 		return math.Pow(x, y)
 	}
 	if y == 0 {
@@ -248,9 +268,8 @@ func (in *interp) contains(v, item any) bool {
 		}
 		return false
 	case *Dict:
-		key, ok := item.(string)
-		_, found := in.lookup(v, key)
-		return ok && found
+		_, found := in.lookup(v, item)
+		return found
 	}
 	in.fail("%s is not iterable", typeName(v))
 	return false

@@ -18,6 +18,7 @@ type stmt func(in *interp, s *scope) flow
 type parser struct {
 	tokens []token // the tokens left; the last one is tokenEOF
 	depth  int     // nesting of blocks, brackets, signs and conditionals
+	inLoop bool    // break and continue are allowed
 }
 
 func (p *parser) fail(kind error, format string, args ...any) {
@@ -92,7 +93,7 @@ func (p *parser) body(ends ...string) ([]stmt, string) {
 				return flowNext
 			})
 		case p.skip("{{"):
-			e := p.expression()
+			e := p.tuple(p.expression)
 			p.expect("}}")
 			body = append(body, func(in *interp, s *scope) flow {
 				in.line = t.line
@@ -138,12 +139,19 @@ func (p *parser) statement(name string) stmt {
 	case "generation": // marks the text that a model is trained on
 		body := p.block("endgeneration")
 		return func(in *interp, s *scope) flow { return in.run(body, &scope{parent: s}) }
-	case "break":
+	case "call":
+		return p.callStatement()
+	case "with":
+		return p.withStatement()
+	case "filter":
+		return p.filterStatement()
+	case "break", "continue":
+		if !p.inLoop {
+			p.fail(ErrSyntax, "%s outside of a loop", name)
+		}
 		p.expect("%}")
-		return func(*interp, *scope) flow { return flowBreak }
-	case "continue":
-		p.expect("%}")
-		return func(*interp, *scope) flow { return flowContinue }
+		how := map[string]flow{"break": flowBreak, "continue": flowContinue}[name]
+		return func(*interp, *scope) flow { return how }
 	}
 	p.fail(ErrSyntax, "unknown statement %s", name)
 	return nil
@@ -178,58 +186,89 @@ func (p *parser) ifStatement() stmt {
 }
 
 func (p *parser) forStatement() stmt {
-	f := &forLoop{names: []string{p.name()}}
-	for p.skip(",") {
-		f.names = append(f.names, p.name())
-	}
+	f := &forLoop{target: p.target()}
 	p.expect("in")
-	f.items = p.operators(logic, p.not) // not a conditional: "if" belongs to the statement
+	f.items = p.tuple(func() expr { return p.operators(logic, p.not) }) // "if" belongs to the statement
 	if p.skip("if") {
 		f.filter = p.expression()
 	}
 	f.recursive = p.skip("recursive")
 	p.expect("%}")
-	body, tag := p.body("else", "endfor")
-	f.body = body
+	tag := ""
+	p.within(true, func() { f.body, tag = p.body("else", "endfor") })
 	if tag == "else" {
 		f.otherwise = p.block("endfor")
 	} else {
 		p.expect("%}")
 	}
-	return func(in *interp, s *scope) flow {
-		f.run(in, s)
-		return flowNext
+	return func(in *interp, s *scope) flow { return f.each(in, s, in.iterate(in.eval(f.items, s)), 1) }
+}
+
+// target parses "a", "a, b" and "a, (b, c)".
+func (p *parser) target() target {
+	one := func() target {
+		if p.skip("(") {
+			defer p.nest()()
+			t := p.target()
+			p.expect(")")
+			return t
+		}
+		return target{name: p.name()}
 	}
+	t := one()
+	if p.at(",") {
+		t = target{parts: []target{t}}
+	}
+	for p.skip(",") {
+		t.parts = append(t.parts, one())
+	}
+	return t
+}
+
+// within parses a block whose break and continue belong to a loop in it or, if inLoop, to
+// the loop around it.
+func (p *parser) within(inLoop bool, parse func()) {
+	outer := p.inLoop
+	p.inLoop = inLoop
+	parse()
+	p.inLoop = outer
+}
+
+// captured parses filters and a block up to the tag end. The value is what the block
+// renders, filtered.
+func (p *parser) captured(end string, filters func(v expr) expr) expr {
+	var body []stmt
+	value := filters(func(in *interp, s *scope) any {
+		return in.capture(func() { in.run(body, &scope{parent: s}) })
+	})
+	p.within(false, func() { body = p.block(end) })
+	return value
 }
 
 // setStatement parses {% set target = value %} and {% set target %}body{% endset %}.
 func (p *parser) setStatement() stmt {
-	name, attribute := p.name(), ""
-	if p.skip(".") {
+	to, attribute := p.target(), ""
+	if to.parts == nil && p.skip(".") {
 		attribute = p.name()
 	}
 	var value expr
 	if p.skip("=") {
-		value = p.expression()
+		value = p.tuple(p.expression)
 		p.expect("%}")
 	} else {
-		body := p.block("endset")
-		value = func(in *interp, s *scope) any {
-			return in.capture(func() { in.run(body, &scope{parent: s}) })
-		}
+		value = p.captured("endset", p.filters)
 	}
 	return func(in *interp, s *scope) flow {
 		v := in.eval(value, s)
 		if attribute == "" {
-			s.set(name, v)
+			to.bind(in, v, s)
 			return flowNext
 		}
-		ns, ok := in.name(name, s).(*namespace)
+		ns, ok := in.name(to.name, s).(*namespace)
 		if !ok {
 			in.fail("only attributes of a namespace can be set")
 		}
-		in.pay(64)
-		ns.set(attribute, v)
+		in.set(&ns.attributes, attribute, v)
 		return flowNext
 	}
 }
@@ -237,21 +276,78 @@ func (p *parser) setStatement() stmt {
 func (p *parser) macroStatement() stmt {
 	m := macro{name: p.name()}
 	p.expect("(")
+	m.params = p.parameters()
+	p.within(false, func() { m.body = p.block("endmacro") })
+	return func(in *interp, s *scope) flow {
+		m := m
+		m.scope = s
+		in.assign(s, m.name, &m)
+		return flowNext
+	}
+}
+
+// parameters parses the parameters of a macro after the opening bracket.
+func (p *parser) parameters() (params []parameter) {
 	for !p.skip(")") {
 		param := parameter{name: p.name()}
 		if p.skip("=") {
 			param.fallback = p.expression()
 		}
-		m.params = append(m.params, param)
+		params = append(params, param)
 		if !p.at(")") {
 			p.expect(",")
 		}
 	}
-	m.body = p.block("endmacro")
-	return func(_ *interp, s *scope) flow {
-		m := m
-		m.scope = s
-		s.set(m.name, &m)
+	return params
+}
+
+// callStatement parses {% call(parameters) macro(arguments) %}body{% endcall %}. The
+// macro sees the body as the macro caller.
+func (p *parser) callStatement() stmt {
+	caller := macro{name: "caller"}
+	if p.skip("(") {
+		caller.params = p.parameters()
+	}
+	name := p.name()
+	p.expect("(")
+	arguments := p.arguments()
+	p.within(false, func() { caller.body = p.block("endcall") })
+	return func(in *interp, s *scope) flow {
+		caller := caller
+		caller.scope = s
+		a := arguments(in, s)
+		a.caller = &caller
+		in.write(in.str(in.call(in.name(name, s), a)))
+		return flowNext
+	}
+}
+
+// withStatement parses {% with name = value, … %}body{% endwith %}.
+func (p *parser) withStatement() stmt {
+	var targets []target
+	var values []expr
+	for !p.at("%}") {
+		if len(targets) > 0 {
+			p.expect(",")
+		}
+		targets = append(targets, target{name: p.name()})
+		p.expect("=")
+		values = append(values, p.expression())
+	}
+	body := p.block("endwith")
+	return func(in *interp, s *scope) flow {
+		inner := &scope{parent: s}
+		for i, to := range targets {
+			to.bind(in, in.eval(values[i], s), inner)
+		}
+		return in.run(body, inner)
+	}
+}
+
+func (p *parser) filterStatement() stmt {
+	value := p.captured("endfilter", func(v expr) expr { return p.filters(p.filter(v)) })
+	return func(in *interp, s *scope) flow {
+		in.write(in.str(in.eval(value, s)))
 		return flowNext
 	}
 }
@@ -344,17 +440,23 @@ func (p *parser) comparison() expr {
 
 // unary parses a signed operand. A filter or test applies to the operand with its sign.
 func (p *parser) unary(filters bool) expr {
-	sign, ok := p.accept("-", "+")
-	if !ok {
-		return p.postfix(p.primary(), filters)
+	var v expr
+	if sign, ok := p.accept("-", "+"); ok {
+		defer p.nest()()
+		operand := p.unary(false)
+		v = func(in *interp, s *scope) any { return in.signed(sign, in.eval(operand, s)) }
+	} else {
+		v = p.primary()
 	}
-	defer p.nest()()
-	operand := p.unary(false)
-	return p.postfix(func(in *interp, s *scope) any { return in.signed(sign, in.eval(operand, s)) }, filters)
+	v = p.postfix(v)
+	if filters {
+		v = p.filters(v)
+	}
+	return v
 }
 
-// postfix parses the attributes, subscripts, calls, filters and tests after v.
-func (p *parser) postfix(v expr, filters bool) expr {
+// postfix parses the attributes, subscripts and calls after v.
+func (p *parser) postfix(v expr) expr {
 	for {
 		switch {
 		case p.skip("."):
@@ -362,41 +464,52 @@ func (p *parser) postfix(v expr, filters bool) expr {
 		case p.skip("["):
 			v = p.subscript(v)
 		case p.skip("("):
-			fn, arguments := v, p.arguments()
-			v = func(in *interp, s *scope) any { return in.call(in.eval(fn, s), arguments(in, s)) }
-		case filters && p.skip("|"):
-			of, name, arguments := v, p.name(), noArguments
-			if p.skip("(") {
-				arguments = p.arguments()
-			}
-			v = func(in *interp, s *scope) any { return in.filter(name, in.eval(of, s), arguments(in, s)) }
-		case filters && p.skip("is"):
-			v = p.test(v)
+			v = p.call(v)
 		default:
 			return v
 		}
 	}
 }
 
-// attribute parses the name after a dot and, for a method call, its arguments.
+// filters parses the filters and tests after v, and calls of their results.
+func (p *parser) filters(v expr) expr {
+	for {
+		switch {
+		case p.skip("|"):
+			v = p.filter(v)
+		case p.skip("is"):
+			v = p.test(v)
+		case p.skip("("):
+			v = p.call(v)
+		default:
+			return v
+		}
+	}
+}
+
+// filter parses "name" and "name(arguments)".
+func (p *parser) filter(v expr) expr {
+	name, arguments := p.name(), noArguments
+	if p.skip("(") {
+		arguments = p.arguments()
+	}
+	return func(in *interp, s *scope) any { return in.filter(name, in.eval(v, s), arguments(in, s)) }
+}
+
+// call parses the arguments of a call of v.
+func (p *parser) call(v expr) expr {
+	arguments := p.arguments()
+	return func(in *interp, s *scope) any { return in.call(in.eval(v, s), arguments(in, s)) }
+}
+
+// attribute parses the name or index after a dot.
 func (p *parser) attribute(v expr) expr {
-	if t := p.tokens[0]; t.kind == tokenInt {
+	if p.tokens[0].kind == tokenInt {
 		i := p.integer()
 		return func(in *interp, s *scope) any { return in.item(in.eval(v, s), i) }
 	}
 	name := p.name()
-	if !p.skip("(") {
-		return func(in *interp, s *scope) any { return in.attribute(in.eval(v, s), name) }
-	}
-	arguments := p.arguments()
-	return func(in *interp, s *scope) any {
-		receiver := in.eval(v, s)
-		if m := method(receiver, name); m != nil {
-			return m(in, arguments(in, s))
-		}
-		fn := in.attribute(receiver, name)
-		return in.call(fn, arguments(in, s))
-	}
+	return func(in *interp, s *scope) any { return in.attribute(in.eval(v, s), name) }
 }
 
 // subscript parses "i]" and "start:end:step]".
@@ -431,7 +544,7 @@ func (p *parser) test(v expr) expr {
 	case p.skip("("):
 		arguments = p.arguments()
 	case t.kind == tokenName && !keywords[t.text], t.kind == tokenString, t.kind == tokenInt, t.kind == tokenFloat, p.at("["), p.at("{"):
-		argument := p.postfix(p.primary(), false)
+		argument := p.postfix(p.primary())
 		arguments = func(in *interp, s *scope) args { return args{pos: []any{in.eval(argument, s)}} }
 	}
 	return func(in *interp, s *scope) any { return in.test(name, in.eval(v, s), arguments(in, s)) != negated }
@@ -439,17 +552,15 @@ func (p *parser) test(v expr) expr {
 
 func noArguments(*interp, *scope) args { return args{} }
 
-// arguments parses the arguments of a call after its opening bracket. Named arguments
-// are evaluated last, in order of name.
+// arguments parses the arguments of a call after its opening bracket.
 func (p *parser) arguments() func(in *interp, s *scope) args {
-	var pos []expr
+	var pos, named []expr
 	var names []string
-	named := map[string]expr{}
 	for !p.skip(")") {
 		if p.tokens[0].kind == tokenName && p.tokens[1].is("=") {
 			name := p.name()
 			p.expect("=")
-			names, named[name] = append(names, name), p.expression()
+			names, named = append(names, name), append(named, p.expression())
 		} else {
 			pos = append(pos, p.expression())
 		}
@@ -457,19 +568,21 @@ func (p *parser) arguments() func(in *interp, s *scope) args {
 			p.expect(",")
 		}
 	}
-	slices.Sort(names)
-	names = slices.Compact(names)
 	return func(in *interp, s *scope) args {
-		in.list(len(pos) + 4*len(names))
-		a := args{pos: make([]any, len(pos))}
+		in.list(len(pos))
+		a := args{pos: make([]any, len(pos)), names: names}
 		for i, e := range pos {
 			a.pos[i] = in.eval(e, s)
 		}
 		if len(names) > 0 {
+			in.pay(entryBytes * len(names))
 			a.kw = make(map[string]any, len(names))
 		}
-		for _, name := range names {
-			a.kw[name] = in.eval(named[name], s)
+		for i, name := range names {
+			if _, ok := a.kw[name]; ok {
+				in.fail("argument %s is given twice", name)
+			}
+			a.kw[name] = in.eval(named[i], s)
 		}
 		return a
 	}
@@ -502,14 +615,16 @@ func (p *parser) primary() expr {
 	case t.kind == tokenInt:
 		return constant(p.integer())
 	case t.kind == tokenFloat:
-		f, err := strconv.ParseFloat(t.text, 64)
-		if err != nil {
-			p.fail(ErrSyntax, "bad number %s", t.text)
-		}
 		p.next()
+		f, _ := strconv.ParseFloat(t.text, 64) // infinite if it is too large, as in Python
 		return constant(f)
 	case p.skip("("):
-		return p.tuple()
+		if p.skip(")") {
+			return listOf(nil)
+		}
+		v := p.tuple(p.expression)
+		p.expect(")")
+		return v
 	case p.skip("["):
 		return listOf(p.expressions("]"))
 	case p.skip("{"):
@@ -522,12 +637,12 @@ func (p *parser) primary() expr {
 func constant(v any) expr { return func(*interp, *scope) any { return v } }
 
 func (p *parser) integer() int {
-	i, err := strconv.Atoi(p.tokens[0].text)
+	i, err := strconv.ParseInt(p.tokens[0].text, 0, 64)
 	if err != nil {
 		p.fail(ErrSyntax, "bad integer %s", p.tokens[0].text)
 	}
 	p.next()
-	return i
+	return int(i)
 }
 
 // expressions parses expressions, each but the last followed by a comma, up to end.
@@ -541,17 +656,20 @@ func (p *parser) expressions(end string) (list []expr) {
 	return list
 }
 
-// tuple parses an expression in brackets, or a tuple, which becomes a list.
-func (p *parser) tuple() expr {
-	if p.skip(")") {
-		return listOf(nil)
-	}
-	first := p.expression()
-	if p.skip(")") {
+// tuple parses "a", and "a, b" and "a," as a list.
+func (p *parser) tuple(item func() expr) expr {
+	first := item()
+	if !p.at(",") {
 		return first
 	}
-	p.expect(",")
-	return listOf(append([]expr{first}, p.expressions(")")...))
+	items := []expr{first}
+	for p.skip(",") {
+		if p.at(")") || p.at("}}") || p.at("%}") {
+			break
+		}
+		items = append(items, item())
+	}
+	return listOf(items)
 }
 
 func listOf(items []expr) expr {
@@ -578,13 +696,8 @@ func (p *parser) dict() expr {
 	return func(in *interp, s *scope) any {
 		d := &Dict{}
 		for i := range keys {
-			in.pay(64)
-			key, ok := in.eval(keys[i], s).(string)
-			if !ok {
-				in.fail("a dictionary's key is not a string")
-			}
-			in.scan(len(key))
-			d.set(key, in.eval(values[i], s))
+			key := in.eval(keys[i], s)
+			in.set(d, key, in.eval(values[i], s))
 		}
 		return d
 	}

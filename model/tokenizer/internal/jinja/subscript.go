@@ -1,18 +1,26 @@
 package jinja
 
-import "math"
+import (
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
 
-// attribute is v.name: an item of a dictionary, or a property of loop.
+// attribute is v.name: a method, an item of a dictionary, or a property of loop.
 func (in *interp) attribute(v any, name string) any {
+	if m := method(v, name); m != nil {
+		return m
+	}
 	var found any
 	ok := false
 	switch v := v.(type) {
 	case undefined:
-		in.fail("%s is undefined, and so has no %q", v.name, name)
+		in.fail("%s is undefined, and so has no %s", v.name, name)
 	case *Dict:
 		found, ok = in.lookup(v, name)
 	case *namespace:
-		found, ok = in.lookup(&v.Dict, name)
+		found, ok = in.lookup(&v.attributes, name)
 	case *loop:
 		found, ok = v.property(name)
 	}
@@ -20,13 +28,6 @@ func (in *interp) attribute(v any, name string) any {
 		return undefined{name}
 	}
 	return found
-}
-
-// lookup returns the value of a key in a dictionary.
-func (in *interp) lookup(d *Dict, key string) (any, bool) {
-	in.scan(len(key))
-	v, ok := d.values[key]
-	return v, ok
 }
 
 // property returns loop.index and the like.
@@ -65,104 +66,136 @@ func (l *loop) property(name string) (any, bool) {
 
 // item is v[key].
 func (in *interp) item(v, key any) any {
-	i, isInt := key.(int)
+	_, i, isInt, _ := number(key)
 	switch v := v.(type) {
 	case undefined:
 		in.fail("%s is undefined, and so has no items", v.name)
 	case []any:
-		if i < 0 {
-			i += len(v)
-		}
-		if isInt && i >= 0 && i < len(v) {
-			return v[i]
+		if at := fromEnd(i, len(v)); isInt && at >= 0 && at < len(v) {
+			return v[at]
 		}
 	case string:
-		if isInt {
-			runes := in.runes(v)
-			if i < 0 {
-				i += len(runes)
-			}
-			if i >= 0 && i < len(runes) {
-				return string(runes[i])
-			}
+		in.scan(len(v))
+		n := utf8.RuneCountInString(v)
+		if at := fromEnd(i, n); isInt && at >= 0 && at < n {
+			from := offset(v, at)
+			return v[from : from+offset(v[from:], 1)]
 		}
-	default:
-		if name, ok := key.(string); ok {
-			return in.attribute(v, name)
+	case *Dict:
+		if found, ok := in.lookup(v, key); ok {
+			return found
 		}
+	}
+	switch name, isString := key.(string); {
+	case isString:
+		return in.attribute(v, name)
+	case isInt:
+		return undefined{"item " + strconv.Itoa(i)}
 	}
 	return undefined{"item"}
 }
 
-func (in *interp) runes(s string) []rune {
-	in.pay(4 * len(s))
-	return []rune(s)
+// fromEnd converts an index of n items that may count from the end to one that does not.
+func fromEnd(i, n int) int {
+	if i < 0 {
+		return i + n
+	}
+	return i
+}
+
+// offset returns the offset in bytes of the character at index i.
+func offset(s string, i int) int {
+	at := 0
+	for ; i > 0; i-- {
+		_, n := utf8.DecodeRuneInString(s[at:])
+		at += n
+	}
+	return at
 }
 
 // slice is v[start:end:step]. parts holds the three expressions, nil where missing.
 func (in *interp) slice(v any, parts [3]expr, s *scope) any {
 	switch v := v.(type) {
 	case []any:
-		out := []any{}
-		for _, i := range in.indices(parts, len(v), s) {
-			out = append(out, v[i])
+		start, step, n := in.indices(parts, len(v), s)
+		in.list(n)
+		out := make([]any, n)
+		for i := range out {
+			out[i] = v[start+i*step]
 		}
 		return out
 	case string:
-		runes := in.runes(v)
-		var out []rune
-		for _, i := range in.indices(parts, len(runes), s) {
-			out = append(out, runes[i])
-		}
-		return string(out)
+		in.scan(len(v))
+		length := utf8.RuneCountInString(v)
+		start, step, n := in.indices(parts, length, s)
+		return in.substring(v, length, start, step, n)
 	case undefined:
 		in.fail("%s is undefined, and so has no items", v.name)
 	}
 	return undefined{"slice"}
 }
 
-// indices returns the indices that a slice selects of n items, by Python's rules.
-func (in *interp) indices(parts [3]expr, n int, s *scope) (list []int) {
+// substring returns the n characters from start with a distance of step. length is the
+// number of characters of s.
+func (in *interp) substring(s string, length, start, step, n int) string {
+	if n == 0 {
+		return ""
+	}
+	if step == 1 {
+		s = s[offset(s, start):]
+		return s[:offset(s, n)]
+	}
+	in.pay(9 * len(s)) // the offsets and the result
+	offsets := make([]int, 0, length+1)
+	for i := range s {
+		offsets = append(offsets, i)
+	}
+	offsets = append(offsets, len(s))
+	var b strings.Builder
+	for i := start; n > 0; n-- {
+		b.WriteString(s[offsets[i]:offsets[i+1]])
+		i += step
+	}
+	return b.String()
+}
+
+// indices returns the first index, the distance and the number of the indices that a
+// slice selects of length items, by Python's rules.
+func (in *interp) indices(parts [3]expr, length int, s *scope) (start, step, n int) {
 	integer := func(e expr, otherwise int) int {
 		if e == nil {
 			return otherwise
 		}
-		switch i := in.eval(e, s).(type) {
-		case nil:
+		v := in.eval(e, s)
+		if v == nil {
 			return otherwise
-		case int:
-			return i
 		}
-		in.fail("a slice's bound is not an integer")
-		return 0
+		_, i, isInt, _ := number(v)
+		if !isInt {
+			in.fail("a slice's bound is not an integer but %s", typeName(v))
+		}
+		return i
 	}
-	step := max(-n-1, min(integer(parts[2], 1), n+1)) // cannot overflow, selects the same items
+	const missing = math.MinInt
+	first, last := integer(parts[0], missing), integer(parts[1], missing)
+	step = max(-length-1, min(integer(parts[2], 1), length+1)) // cannot overflow, selects the same items
 	if step == 0 {
 		in.fail("a slice's step is zero")
 	}
-	low, high := 0, n // limits of start and end
+	low, high := 0, length // limits of start and end
 	if step < 0 {
-		low, high = -1, n-1
+		low, high = -1, length-1
 	}
-	bound := func(e expr, otherwise int) int {
-		const missing = math.MinInt
-		i := integer(e, missing)
-		switch {
-		case i == missing:
+	bound := func(i, otherwise int) int {
+		if i == missing {
 			return otherwise
-		case i < 0:
-			i += n
 		}
-		return max(low, min(i, high))
+		return max(low, min(fromEnd(i, length), high))
 	}
-	first, last := low, high
-	if step < 0 {
-		first, last = high, low
+	if step > 0 {
+		start = bound(first, low)
+		return start, step, max(0, (bound(last, high)-start+step-1)/step)
 	}
-	end := bound(parts[1], last)
-	for i := bound(parts[0], first); step > 0 && i < end || step < 0 && i > end; i += step {
-		list = append(list, i)
-	}
-	in.list(len(list))
-	return list
+	start = bound(first, high)
+	return start, step, max(0, (start-bound(last, low)-step-1)/-step)
 }

@@ -73,21 +73,7 @@ func Parse(source string) (t *Template, err error) {
 // Render runs the template. Variables are nil, bool, int, float64, string, []any or
 // *Dict. now is the time for strftime_now. Errors wrap ErrEval, ErrLimit or ErrRaised.
 func (t *Template) Render(vars *Dict, now time.Time) (text string, err error) {
-	input := size(vars)
-	in := &interp{
-		now: now, globals: vars,
-		steps:  maxSteps,
-		bytes:  maxBytes + maxBytesFactor*input,
-		output: maxOutput + maxOutputFactor*input,
-	}
-	defer func() {
-		if r := recover(); r != nil {
-			text, err = "", recovered(r, ErrEval)
-		}
-	}()
-	in.out = &strings.Builder{}
-	in.run(t.body, &scope{})
-	return in.out.String(), nil
+	return newInterp(vars, now).render(t.body)
 }
 
 // abort carries an error up to Parse or Render.
@@ -117,15 +103,15 @@ func size(v any) int {
 	case string:
 		return len(v)
 	case []any:
-		n := 16 * len(v)
+		n := 0
 		for _, e := range v {
 			n += size(e)
 		}
 		return n
 	case *Dict:
 		n := 0
-		for _, k := range v.keys {
-			n += len(k) + size(v.values[k])
+		for k, v := range v.pairs {
+			n += size(k) + size(v)
 		}
 		return n
 	}

@@ -1,42 +1,103 @@
 package jinja
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // A value is a nil, bool, int, float64, string or []any, or a type of this file. Values
 // are immutable, except for the attributes of a namespace.
 
-// Dict is a dictionary with string keys in insertion order.
+// Costs of a value in a list and of an entry of a dictionary or a scope, in bytes.
+const (
+	valueBytes = 32
+	entryBytes = 128
+)
+
+// Dict is a dictionary in insertion order. As in Python, 1, 1.0 and true are one key.
 type Dict struct {
-	keys   []string
-	values map[string]any
+	keys   []any
+	values map[any]any // by hashKey
 }
 
-// NewDict returns a dictionary of alternating keys and values.
+// NewDict returns a dictionary of alternating keys and values. Keys are strings.
 func NewDict(pairs ...any) *Dict {
 	d := &Dict{}
 	for i := 0; i+1 < len(pairs); i += 2 {
-		d.set(pairs[i].(string), pairs[i+1])
+		d.set(pairs[i], pairs[i], pairs[i+1])
 	}
 	return d
 }
 
-func (d *Dict) set(key string, v any) {
-	if d.values == nil {
-		d.values = map[string]any{}
+// hashKey returns the value by which a dictionary finds a key. Lists and dictionaries
+// have none.
+func hashKey(key any) (hash any, ok bool) {
+	if f, i, isInt, ok := number(key); ok {
+		if isInt {
+			return i, true
+		}
+		if i := int(f); float64(i) == f {
+			return i, true
+		}
+		return f, true
 	}
-	if _, ok := d.values[key]; !ok {
+	switch key.(type) {
+	case nil, string:
+		return key, true
+	}
+	return nil, false
+}
+
+func (d *Dict) set(hash, key, v any) {
+	if d.values == nil {
+		d.values = map[any]any{}
+	}
+	if _, ok := d.values[hash]; !ok {
 		d.keys = append(d.keys, key)
 	}
-	d.values[key] = v
+	d.values[hash] = v
+}
+
+// hash is hashKey. It fails if there is none, and pays for reading the key.
+func (in *interp) hash(key any) any {
+	hash, ok := hashKey(key)
+	if !ok {
+		in.fail("%s cannot be a key", typeName(key))
+	}
+	if s, ok := key.(string); ok {
+		in.scan(len(s))
+	}
+	return hash
+}
+
+// set adds an entry to a dictionary that is being made.
+func (in *interp) set(d *Dict, key, v any) {
+	in.pay(entryBytes)
+	d.set(in.hash(key), key, v)
+}
+
+// lookup returns the value of a key in a dictionary.
+func (in *interp) lookup(d *Dict, key any) (v any, ok bool) {
+	v, ok = d.values[in.hash(key)]
+	return v, ok
+}
+
+// pairs calls yield with the keys and values of a dictionary in order.
+func (d *Dict) pairs(yield func(key, v any) bool) {
+	for _, key := range d.keys {
+		hash, _ := hashKey(key)
+		if !yield(key, d.values[hash]) {
+			return
+		}
+	}
 }
 
 // namespace is the result of namespace(): the only value that set can change.
-type namespace struct{ Dict }
+type namespace struct{ attributes Dict }
 
 // undefined is a missing value; name is its name in the template.
 type undefined struct{ name string }
@@ -59,15 +120,10 @@ type parameter struct {
 
 // args are the arguments of a call.
 type args struct {
-	pos []any
-	kw  map[string]any
-}
-
-// loop is the variable loop inside a for statement.
-type loop struct {
-	items []any
-	index int // from 0
-	depth int // from 1
+	pos    []any
+	kw     map[string]any
+	names  []string // the keys of kw in the order of the template
+	caller *macro   // the body of a call statement, or nil
 }
 
 // typeName returns the name of the type in Python.
@@ -167,8 +223,8 @@ func (in *interp) equal(a, b any) bool {
 }
 
 func (in *interp) equalDicts(a, b *Dict) bool {
-	for _, k := range a.keys {
-		if v, ok := in.lookup(b, k); !ok || !in.equal(a.values[k], v) {
+	for k, v := range a.pairs {
+		if w, ok := in.lookup(b, k); !ok || !in.equal(v, w) {
 			return false
 		}
 	}
@@ -202,7 +258,7 @@ func (in *interp) repr(b *strings.Builder, v any) {
 	case float64:
 		in.put(b, formatFloat(v))
 	case string:
-		in.put(b, in.quote(v))
+		in.quote(b, v)
 	case []any:
 		sep := "["
 		for _, e := range v {
@@ -213,9 +269,11 @@ func (in *interp) repr(b *strings.Builder, v any) {
 		in.put(b, strings.TrimSuffix(sep, ", ")+"]")
 	case *Dict:
 		sep := "{"
-		for _, k := range v.keys {
-			in.put(b, sep+in.quote(k)+": ")
-			in.repr(b, v.values[k])
+		for k, v := range v.pairs {
+			in.put(b, sep)
+			in.repr(b, k)
+			in.put(b, ": ")
+			in.repr(b, v)
 			sep = ", "
 		}
 		in.put(b, strings.TrimSuffix(sep, ", ")+"}")
@@ -233,13 +291,34 @@ func (in *interp) put(b *strings.Builder, s string) {
 }
 
 // quote formats a string as Python's repr does.
-func (in *interp) quote(s string) string {
-	in.pay(2 * len(s))
-	q := `'`
+func (in *interp) quote(b *strings.Builder, s string) {
+	in.pay(4*len(s) + 2) // a byte becomes at most \xHH
+	q := '\''
 	if strings.Contains(s, `'`) && !strings.Contains(s, `"`) {
-		q = `"`
+		q = '"'
 	}
-	return q + strings.NewReplacer(`\`, `\\`, q, `\`+q, "\n", `\n`, "\r", `\r`, "\t", `\t`).Replace(s) + q
+	b.WriteRune(q)
+	for _, r := range s {
+		if i := strings.IndexRune("\n\r\t", r); i >= 0 {
+			b.WriteByte('\\')
+			b.WriteByte("nrt"[i])
+			continue
+		}
+		switch {
+		case r == q || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case unicode.IsPrint(r):
+			b.WriteRune(r)
+		case r < 0x100:
+			fmt.Fprintf(b, `\x%02x`, r)
+		case r < 0x10000:
+			fmt.Fprintf(b, `\u%04x`, r)
+		default:
+			fmt.Fprintf(b, `\U%08x`, r)
+		}
+	}
+	b.WriteRune(q)
 }
 
 // formatFloat formats a float as Python does: always with a point or an exponent.
