@@ -14,12 +14,17 @@ import (
 // loader reads the tensors of a file. It records the first error and which tensors it
 // used.
 type loader struct {
-	f    *gguf.File
-	a    architecture
-	c    *Config
-	used map[string]bool
-	err  error
+	f       *gguf.File
+	a       architecture
+	c       *Config
+	used    map[string]bool
+	vectors int // numbers decoded so far
+	err     error
 }
+
+// maxVectors limits the numbers of all norms, biases and RoPE factors, which Load copies
+// into memory. The largest published models have a few million.
+const maxVectors = 1 << 26
 
 // loadWeights reads every tensor of the architecture. Any other tensor in the file is an
 // error, because the model would ignore it. If the file has no RoPE factors for long
@@ -233,6 +238,10 @@ func (l *loader) vector(name string, n int) []float32 {
 	case quant.F32, quant.F16, quant.BF16:
 	default:
 		l.fail(name, quant.ErrUnsupported, "%v for a vector, want F32, F16 or BF16", t.Format)
+		return nil
+	}
+	if l.vectors += n; l.vectors > maxVectors {
+		l.fail(name, ErrUnsupported, "norms, biases and RoPE factors up to it have %d numbers, more than %d", l.vectors, maxVectors)
 		return nil
 	}
 	v := make([]float32, n)

@@ -234,6 +234,23 @@ func refused(t *testing.T, spec *tiny.Model, reason string, sentinel error, text
 	}
 }
 
+// TestLoadVectorLimit loads the vector that reaches the limit, and the one after it. Sparse
+// files can claim vectors of gigabytes.
+func TestLoadVectorLimit(t *testing.T) {
+	f := tiny.New("llama", 1).File()
+	l := &loader{f: f, c: &Config{}, used: map[string]bool{}, vectors: maxVectors - 2*tiny.Hidden}
+	for _, name := range []string{firstNorm, "blk.1.attn_norm.weight"} {
+		if v := l.vector(name, tiny.Hidden); len(v) != tiny.Hidden || l.err != nil {
+			t.Fatalf("%s: %d numbers, error %v", name, len(v), l.err)
+		}
+	}
+	l.vectors--
+	const want = `tensor "output_norm.weight": unsupported: norms, biases and RoPE factors up to it have 67108895 numbers, more than 67108864`
+	if v := l.vector("output_norm.weight", tiny.Hidden); v != nil || !errors.Is(l.err, ErrUnsupported) || l.err.Error() != want {
+		t.Errorf("%d numbers, error %v, want %s", len(v), l.err, want)
+	}
+}
+
 // A mapped file that becomes shorter must give an error and no crash.
 func TestLoadTruncatedMapping(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cut.gguf")
