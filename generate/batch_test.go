@@ -1,14 +1,16 @@
 package generate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/lockstep-go/lockstep/internal/tiny"
@@ -37,7 +39,7 @@ func TestBatchEqualsAlone(t *testing.T) {
 							want.Tokens = append(want.Tokens, id)
 						}
 					}
-					if diff := cmp.Diff(want, got[i], cmpopts.IgnoreFields(Result{}, "Stats")); diff != "" {
+					if diff := gocmp.Diff(want, got[i], cmpopts.IgnoreFields(Result{}, "Stats")); diff != "" {
 						t.Errorf("%q (-alone +batch):\n%s", prompt, diff)
 					}
 					if got[i].Stats.GeneratedTokens == 0 {
@@ -76,28 +78,43 @@ func TestBatchEdges(t *testing.T) {
 	e.idle(t)
 }
 
-// At most Options.Parallel sessions may be open at once.
-func TestBatchIsBounded(t *testing.T) {
-	e := newFake(t)
-	e.before = func(op string, _ []int) error {
-		if op != "forward" {
-			return nil
-		}
-		time.Sleep(time.Millisecond) // lets other prompts start
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if e.open > 3 {
-			return fmt.Errorf("%d sessions at once", e.open)
-		}
-		return nil
-	}
-	g, err := New(e, Options{Parallel: 3})
+// Text that is held back until the end belongs to the text of a result, but is no token.
+func TestBatchHeldBackText(t *testing.T) {
+	g, err := New(newFake(t).speak(1, "aEN"), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, r := range g.BatchText(t.Context(), make([]string, 40), Params{MaxTokens: 3}) {
-		if r.Err != nil {
-			t.Errorf("prompt %d: %v", i, r.Err)
+	got := g.BatchTokens(t.Context(), [][]int{{1}}, Params{MaxTokens: 9, Stop: []string{"END"}})[0]
+	got.Stats = Stats{}
+	if diff := gocmp.Diff(Result{Tokens: []int{'a', 'E', 'N'}, Text: "aEN"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// At most Options.Parallel sessions may be open at once.
+func TestBatchIsBounded(t *testing.T) {
+	for _, parallel := range []int{0, 1, 3} {
+		e, most := newFake(t), 0
+		e.before = func(op string, _ []int) error {
+			if op == "forward" {
+				time.Sleep(time.Millisecond) // lets other prompts start
+				e.mu.Lock()
+				defer e.mu.Unlock()
+				most = max(most, e.open)
+			}
+			return nil
+		}
+		g, err := New(e, Options{Parallel: parallel})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range g.BatchText(t.Context(), make([]string, 20), Params{MaxTokens: 3}) {
+			if r.Err != nil {
+				t.Errorf("prompt %d: %v", i, r.Err)
+			}
+		}
+		if limit := cmp.Or(parallel, runtime.GOMAXPROCS(0)); most > limit {
+			t.Errorf("Parallel %d: %d sessions at once, want at most %d", parallel, most, limit)
 		}
 	}
 }
@@ -144,7 +161,7 @@ func TestManyGoroutines(t *testing.T) {
 	for i := range calls {
 		wg.Go(func() {
 			k := i % kinds
-			if diff := cmp.Diff(want[k], collect(g.Tokens(t.Context(), prompt(k), params(k)))); diff != "" {
+			if diff := gocmp.Diff(want[k], collect(g.Tokens(t.Context(), prompt(k), params(k)))); diff != "" {
 				t.Errorf("call %d (-alone +together):\n%s", i, diff)
 			}
 		})

@@ -102,6 +102,7 @@ type fakeSession struct {
 	eng      *fakeEngine
 	capacity int
 	history  []int
+	logits   []float32 // overwritten by each call, as the logits of an engine may be
 	closed   bool
 }
 
@@ -128,10 +129,10 @@ func (s *fakeSession) Forward(ctx context.Context, tokens []int, want model.Want
 	s.eng.forwards = append(s.eng.forwards, fakeCall{len(s.history), slices.Clone(tokens), want})
 	s.eng.mu.Unlock()
 	s.history = append(s.history, tokens...)
-	logits := s.eng.logits(s.history)
-	out := model.Output{Greedy: model.Argmax(logits)}
+	s.logits = append(s.logits[:0], s.eng.logits(s.history)...)
+	out := model.Output{Greedy: model.Argmax(s.logits)}
 	if want == model.WantLast {
-		out.Logits = logits
+		out.Logits = s.logits
 	}
 	return out, nil
 }
@@ -215,9 +216,9 @@ func (f *fakeSnapshot) Close() error {
 		return errors.New("fake: snapshot closed twice")
 	}
 	f.eng.mu.Lock()
-	defer f.eng.mu.Unlock()
 	f.eng.snapshots--
-	return nil
+	f.eng.mu.Unlock()
+	return f.eng.hook("close snapshot", nil)
 }
 
 // idle fails the test unless every session was closed.

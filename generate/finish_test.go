@@ -41,6 +41,11 @@ func TestBreakIsFinal(t *testing.T) {
 	for range Tokens(t.Context(), e, []int{1}, Params{MaxTokens: 8, Stop: []string{"END"}}) {
 		break
 	}
+	for token := range Tokens(t.Context(), e, []int{1}, Params{MaxTokens: 8, Stop: []string{"END"}}) {
+		if token.ID == NoToken { // the text that was held back
+			break
+		}
+	}
 	e.idle(t)
 }
 
@@ -70,8 +75,10 @@ func TestCancel(t *testing.T) {
 			e.idle(t)
 		}
 	}
-	for n := range 6 {
+	for n := range 12 {
 		e := newFake(t).speak(1, says)
+		e.blind = n >= 6
+		n %= 6
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		if n == 0 {
@@ -79,13 +86,17 @@ func TestCancel(t *testing.T) {
 		}
 		var text string
 		var last error
-		for tok, err := range Tokens(ctx, e, []int{1}, Params{MaxTokens: 8}) {
+		var stats Stats
+		for tok, err := range Tokens(ctx, e, []int{1}, Params{MaxTokens: 8, Stats: &stats}) {
 			if text, last = text+tok.Text, err; len(text) == n {
 				cancel()
 			}
 		}
 		if last != context.Canceled || text != says[:n] || len(e.forwards) != n {
 			t.Errorf("canceled after token %d: %q in %d passes, error %v", n, text, len(e.forwards), last)
+		}
+		if stats.Finish != FinishError || n == 0 && e.opened > 0 {
+			t.Errorf("canceled after token %d: finish %v, %d sessions", n, stats.Finish, e.opened)
 		}
 		e.idle(t)
 	}

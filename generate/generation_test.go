@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -27,6 +28,7 @@ func TestRefusedBeforeCompute(t *testing.T) {
 		{"token beyond the vocabulary", "the error has its index", []int{1, tiny.Vocab}, Params{MaxTokens: 1}, Options{}, model.ErrBadToken, "at index 1"},
 		{"negative token", "the error has its index", []int{-1}, Params{MaxTokens: 1}, Options{}, model.ErrBadToken, "at index 0"},
 		{"prompt beyond the context", "the error has both numbers", make([]int, tiny.Context+1), Params{}, Options{}, model.ErrContextLimit, "97 positions and there are 96"},
+		{"prompt beyond the context, until it is full", "the error has both numbers", make([]int, tiny.Context+1), Params{MaxTokens: -1}, Options{}, model.ErrContextLimit, "97 positions and there are 96"},
 		{"new tokens beyond the context", "the error has both numbers", make([]int, 10), Params{MaxTokens: 87}, Options{}, model.ErrContextLimit, "97 positions and there are 96"},
 		{"beyond the capacity", "the generator's limit is smaller", make([]int, 10), Params{MaxTokens: 7}, Options{Capacity: 16}, model.ErrContextLimit, "17 positions and there are 16"},
 		{"endless", "the sum of both must not overflow", make([]int, 10), Params{MaxTokens: math.MaxInt}, Options{}, model.ErrContextLimit, "there are 96"},
@@ -40,7 +42,7 @@ func TestRefusedBeforeCompute(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := collect(g.Tokens(t.Context(), tt.prompt, tt.p))
-			if !errors.Is(got.Err, tt.sentinel) || !strings.Contains(got.Err.Error(), tt.text) {
+			if !errors.Is(got.Err, tt.sentinel) || !strings.HasPrefix(got.Err.Error(), "generate: ") || !strings.Contains(got.Err.Error(), tt.text) {
 				t.Errorf("%s: error %v, want %v with %q", tt.reason, got.Err, tt.sentinel, tt.text)
 			}
 			if len(got.IDs) > 0 || e.opened > 0 {
@@ -54,6 +56,13 @@ func TestNewRefuses(t *testing.T) {
 	e := newFake(t)
 	if _, err := New(e, Options{Capacity: tiny.Context + 1}); !errors.Is(err, model.ErrContextLimit) {
 		t.Errorf("a capacity beyond the context gave %v", err)
+	}
+	g, err := New(e, Options{Capacity: tiny.Context})
+	if err != nil {
+		t.Fatalf("a capacity of the context gave %v", err)
+	}
+	if err := g.Close(); err != nil {
+		t.Errorf("closing without a prefix cache gave %v", err)
 	}
 	for _, o := range []Options{{Capacity: -1}, {Parallel: -1}, {PrefixBytes: -1}} {
 		if _, err := New(e, o); !errors.Is(err, ErrBadParams) {
@@ -97,6 +106,26 @@ func TestForwardCalls(t *testing.T) {
 	}
 }
 
+// A session has the positions of its request, or Options.Capacity.
+func TestSessionCapacity(t *testing.T) {
+	for _, tt := range []struct{ option, max, want int }{
+		{0, 5, 8}, {0, tiny.Context - 3, tiny.Context}, {0, -1, tiny.Context},
+		{16, 5, 16}, {16, 13, 16}, {16, -1, 16},
+	} {
+		e := newFake(t)
+		g, err := New(e, Options{Capacity: tt.option})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := collect(g.Tokens(t.Context(), []int{1, 2, 3}, Params{MaxTokens: tt.max})); got.Err != nil {
+			t.Fatal(got.Err)
+		}
+		if diff := cmp.Diff([]int{tt.want}, e.caps); diff != "" {
+			t.Errorf("%+v: capacities (-want +got):\n%s", tt, diff)
+		}
+	}
+}
+
 // Each way to sample requests the smallest output that it needs.
 func TestWantedOutput(t *testing.T) {
 	tests := []struct {
@@ -106,6 +135,7 @@ func TestWantedOutput(t *testing.T) {
 	}{
 		{"greedy", "one token comes back", Params{}, model.WantGreedy},
 		{"top-k 1", "greedy too", Params{Temperature: 1, TopK: 1}, model.WantGreedy},
+		{"penalty that changes nothing", "greedy too", Params{RepeatPenalty: 1}, model.WantGreedy},
 		{"drawn", "needs all logits", Params{Temperature: 1}, model.WantLast},
 		{"biased", "the engine knows no bias", Params{LogitBias: map[int]float32{1: 1}}, model.WantLast},
 		{"penalized", "the engine knows no penalty", Params{RepeatPenalty: 2}, model.WantLast},
@@ -188,13 +218,25 @@ func TestStats(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	const pass = 2 * time.Millisecond // at least
+	e.before = func(op string, _ []int) error {
+		if op == "forward" {
+			time.Sleep(pass)
+		}
+		return nil
+	}
 	var s Stats
 	for _, reused := range []int{0, 3} {
+		begin := time.Now()
 		collect(g.Tokens(t.Context(), []int{1, 2, 3}, Params{MaxTokens: 9, Stats: &s}))
+		took := time.Since(begin)
 		want := Stats{PromptTokens: 3, ReusedTokens: reused, GeneratedTokens: 3, Steps: 3, Finish: FinishStopToken}
 		got := s
-		if phases := s.Prepare + s.Prefill + s.Store; !(s.FirstToken >= phases) || s.Prepare <= 0 || s.Decode <= 0 {
-			t.Errorf("phases %v, first token %v, decode %v", phases, s.FirstToken, s.Decode)
+		if phases := s.Prepare + s.Prefill + s.Store; !(s.FirstToken >= phases) || s.FirstToken+s.Decode > took {
+			t.Errorf("phases %v, first token %v, decode %v, in all %v", phases, s.FirstToken, s.Decode, took)
+		}
+		if computed := reused == 0; s.Prepare <= 0 || s.Decode < 3*pass || (s.Prefill >= pass) != computed || (s.Store > 0) != computed {
+			t.Errorf("prepare %v, prefill %v, store %v, decode %v", s.Prepare, s.Prefill, s.Store, s.Decode)
 		}
 		got.Prepare, got.Prefill, got.Store, got.FirstToken, got.Decode = 0, 0, 0, 0, 0
 		if diff := cmp.Diff(want, got); diff != "" {

@@ -62,6 +62,12 @@ func TestPrefixCalls(t *testing.T) {
 		{"exact after longer", "the exact one is preferred wherever it lies",
 			[]request{{[]int{1, 2, 3}, greedy}, {[]int{1, 2}, greedy}, {[]int{1, 2}, greedy}},
 			nil, PrefixStats{Misses: 2, Hits: 1, FullHits: 1, Reused: 2}},
+		{"exact after longer, one token", "the exact one is preferred for any length",
+			[]request{{[]int{1, 2}, greedy}, {[]int{1}, greedy}, {[]int{1}, greedy}},
+			nil, PrefixStats{Misses: 2, Hits: 1, FullHits: 1, Reused: 1}},
+		{"as long as the prompt", "the longer common prefix counts",
+			[]request{{[]int{1, 2, 3, 4, 5}, greedy}, {[]int{1, 9, 9, 9, 9}, greedy}, {[]int{1, 2, 3, 4, 6}, greedy}},
+			[]fakeCall{{3, []int{4, 6}, model.WantGreedy}}, PrefixStats{Misses: 1, Hits: 2, Reused: 4}},
 		{"two tokens, no logits", "nothing is left to reuse",
 			[]request{{[]int{1, 2}, greedy}, {[]int{1, 2}, drawn}},
 			[]fakeCall{{0, []int{1, 2}, model.WantLast}}, PrefixStats{Misses: 2}},
@@ -161,6 +167,55 @@ func TestPrefixEviction(t *testing.T) {
 	if s := g.PrefixStats(); s.Entries != 3 || s.Evictions != 2 {
 		t.Errorf("after a prompt too long to keep: %+v", s)
 	}
+}
+
+// Entries that fill the cache exactly must stay.
+func TestPrefixExactFit(t *testing.T) {
+	for n := 1; n <= 3; n++ {
+		g, err := New(newFake(t), Options{PrefixBytes: int64(n * 216)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for a := range n {
+			collect(g.Tokens(t.Context(), []int{a, a}, Params{MaxTokens: 1}))
+		}
+		if s := g.PrefixStats(); s.Entries != n || s.Bytes != int64(n*216) || s.Evictions != 0 {
+			t.Errorf("%d prompts in a cache of their size: %+v", n, s)
+		}
+	}
+}
+
+// A snapshot that cannot be closed must give an error where it is dropped.
+func TestPrefixCloseError(t *testing.T) {
+	broken := errors.New("broken")
+	e := newFake(t)
+	e.before = func(op string, _ []int) error {
+		if op == "close snapshot" {
+			return broken
+		}
+		return nil
+	}
+	g, err := New(e, Options{PrefixBytes: 216})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name   string
+		prompt []int
+		want   error
+	}{
+		{"stored", []int{1, 1}, nil},
+		{"evicts", []int{2, 2}, broken},
+		{"does not fit", []int{1, 2, 3}, broken},
+	} {
+		if got := collect(g.Tokens(t.Context(), tt.prompt, Params{MaxTokens: 1})); !errors.Is(got.Err, tt.want) {
+			t.Errorf("%s: error %v, want %v", tt.name, got.Err, tt.want)
+		}
+	}
+	if err := g.Close(); !errors.Is(err, broken) {
+		t.Errorf("Close gave %v", err)
+	}
+	e.idle(t)
 }
 
 // A replaced entry must not count, and its snapshot must be closed.

@@ -35,6 +35,8 @@ func TestStopper(t *testing.T) {
 			[]string{"abc"}, []string{"a"}, true, ""},
 		{"longest of those that end together", "nothing of a stop string is shown", []string{"c", "bc"},
 			[]string{"abc"}, []string{"a"}, true, ""},
+		{"longest of those that end together, first", "their order does not matter", []string{"bc", "c"},
+			[]string{"abc"}, []string{"a"}, true, ""},
 		{"two candidates", "the longest possible beginning is held", []string{"abcd", "cx"},
 			[]string{"abc", "x"}, []string{"", "ab"}, true, ""},
 		{"first piece", "a text can begin with a stop string", []string{"a"},
