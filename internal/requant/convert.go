@@ -10,7 +10,8 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// chunkWeights is the approximate number of weights per chunk.
+// chunkWeights is the number of weights per chunk: whole blocks of every format, however
+// long the rows are.
 const chunkWeights = 1 << 18
 
 // Unconverted is a tensor that keeps its format, because the recipe does not apply to it.
@@ -111,28 +112,19 @@ var scratch = sync.Pool{New: func() any { return new([]float32) }}
 
 // convert writes t in format to, chunk by chunk.
 func convert(ctx context.Context, dst io.Writer, t gguf.Tensor, to quant.Format, progress func(int)) error {
-	cols := t.Dims[0]
-	rows := t.Elements() / cols
-	chunkRows := max(1, chunkWeights/cols)
-	from, err := t.Format.RowBytes(cols)
-	if err != nil {
-		return err
-	}
-	width, err := to.RowBytes(cols)
-	if err != nil {
-		return err
-	}
+	n := t.Elements()
+	size := func(f quant.Format, weights int) int { return weights / f.BlockLen() * f.BlockBytes() }
 	chunk := func(i int, buf []byte) ([]byte, error) {
-		lo, hi := i*chunkRows, min((i+1)*chunkRows, rows)
-		src := t.Data[lo*from : hi*from]
+		lo, hi := i*chunkWeights, min((i+1)*chunkWeights, n)
+		src := t.Data[size(t.Format, lo):size(t.Format, hi)]
 		if to == t.Format {
 			err := gguf.Guard(func() { buf = append(buf, src...) })
 			return buf, err
 		}
-		buf = resize(buf, (hi-lo)*width)
-		return buf, recode(buf, to, src, t.Format, (hi-lo)*cols)
+		buf = resize(buf, size(to, hi-lo))
+		return buf, recode(buf, to, src, t.Format, hi-lo)
 	}
-	return Ordered(ctx, dst, (rows+chunkRows-1)/chunkRows, chunk, progress)
+	return Ordered(ctx, dst, (n+chunkWeights-1)/chunkWeights, chunk, progress)
 }
 
 // recode converts n weights.

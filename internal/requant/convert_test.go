@@ -204,6 +204,24 @@ func TestConvertRefuses(t *testing.T) {
 	}
 }
 
+// A chunk is bounded however long a row is: a sparse file can have a row of gigabytes.
+func TestConvertLongRow(t *testing.T) {
+	const cols = 3*chunkWeights + 256
+	src := source(t, map[string][]int{"output.weight": {cols, 2}}, "output.weight")
+	for _, name := range []string{"q8_0", "f32"} { // converted, and copied
+		largest := 0
+		w, _, err := Convert(t.Context(), src, recipe(t, name), func(n int) { largest = max(largest, n) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		tensor, _ := reparse(t, w).Tensor("output.weight")
+		if want := chunkWeights / tensor.Format.BlockLen() * tensor.Format.BlockBytes(); largest != want {
+			t.Errorf("%s: a chunk of %d bytes, want %d", name, largest, want)
+		}
+		checkClose(t, tensor, 0.006)
+	}
+}
+
 // copyOf returns a writer of the same file.
 func copyOf(t *testing.T, f *gguf.File) *gguf.Writer {
 	t.Helper()
