@@ -123,6 +123,15 @@ func TestPerplexity(t *testing.T) {
 	refused(t, runCommand(t, "", "perplexity", "--text", empty), exitError, "--text", empty)
 }
 
+// A perplexity that is no number is printed, and is an error.
+func TestPerplexityNotFinite(t *testing.T) {
+	broken, text := brokenModel(t, tinyModel), put(t, "text", "It was the best of times.")
+	r := runCommand(t, "", "perplexity", "--device", "cpu", "--model", broken, "--text", text)
+	if r.status != exitError || !strings.HasPrefix(r.out, "perplexity NaN") || !strings.Contains(r.err, broken+": the perplexity is NaN: logits are not finite") {
+		t.Errorf("status %d, %q, %q", r.status, r.out, r.err)
+	}
+}
+
 func TestGolden(t *testing.T) {
 	refused(t, runCommand(t, "", "golden", "--dir", "none"), exitError, "--dir", "none")
 	dir := t.TempDir()

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/lockstep-go/lockstep/internal/npy"
 	"github.com/lockstep-go/lockstep/model"
@@ -13,6 +14,10 @@ type logitsCmd struct {
 	deviceFlag
 	Tokens []int   `required:"" help:"Token ids, separated by commas." placeholder:"1,2,3"`
 	Out    outPath `required:"" help:"File to write: float32 [positions, vocabulary]." placeholder:"F.npy"`
+}
+
+func (c *logitsCmd) Help() string {
+	return "If a logit is NaN or infinite, the file is written too, and the exit status is 1."
 }
 
 // logitsAtOnce is the number of positions between two updates of the progress line.
@@ -47,9 +52,47 @@ func (c *logitsCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	return out.write(func(w io.Writer) error {
+	err = out.write(func(w io.Writer) error {
 		return npy.Write(w, []int{len(c.Tokens), vocab}, data)
 	})
+	if err != nil {
+		return err
+	}
+	if err := checkFinite(data, vocab); err != nil {
+		return fmt.Errorf("%s: %w; %s has them", c.name(), err, c.Out)
+	}
+	return nil
+}
+
+// checkFinite returns an error if logits [positions, vocab] have NaN or infinities, as those of
+// a damaged model do. The error describes the first such row.
+func checkFinite(logits []float32, vocab int) error {
+	bad, first := 0, ""
+	for i := 0; i*vocab < len(logits); i++ {
+		nan, inf := 0, 0
+		for _, x := range logits[i*vocab : (i+1)*vocab] {
+			switch x := float64(x); {
+			case math.IsNaN(x):
+				nan++
+			case math.IsInf(x, 0):
+				inf++
+			}
+		}
+		if nan+inf == 0 {
+			continue
+		}
+		if bad++; bad > 1 {
+			continue
+		}
+		first = fmt.Sprintf("row %d has %d NaN and %d infinite of %d", i, nan, inf, vocab)
+		if nan == vocab {
+			first = fmt.Sprintf("row %d is all NaN", i)
+		}
+	}
+	if bad == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d rows of logits are not finite: %s", bad, len(logits)/vocab, first)
 }
 
 // allLogits returns the logits after each token, [len(tokens), vocabulary].

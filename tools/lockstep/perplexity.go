@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 
 	"github.com/lockstep-go/lockstep/internal/perplexity"
@@ -56,7 +57,13 @@ func (c *perplexityCmd) Run(e *env) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.name(), err)
 	}
-	return c.print(e, r)
+	if err := c.print(e, r); err != nil {
+		return err
+	}
+	if x := r.Perplexity(); math.IsNaN(x) || math.IsInf(x, 0) {
+		return fmt.Errorf("%s: the perplexity is %g: logits are not finite", c.name(), x)
+	}
+	return nil
 }
 
 func (c *perplexityCmd) read() ([]byte, error) {
