@@ -139,8 +139,8 @@ func (c *countdown) Err() error {
 }
 
 // TestCancel cancels a prompt at many moments. The engine looks at its context at least
-// once per row of a matrix, asks no more often than once per worker and item afterwards, and
-// leaves the session as it was.
+// once per row of a matrix. Once that is done, each worker ends, and the session is as it
+// was. The moments are counted in questions to the context, not in time.
 func TestCancel(t *testing.T) {
 	for _, arch := range []string{"llama-gqa", "qwen3moe"} {
 		m := open(t, filepath.Join("..", "golden", "arch", arch+".gguf"))
@@ -170,7 +170,7 @@ func TestCancel(t *testing.T) {
 				t.Fatalf("%s: canceled at question %d of %d: error %v", arch, n, total, err)
 			}
 			if after := ctx.asked.Load() - n; after > 2*workers {
-				t.Errorf("%s: %d items more were computed after question %d", arch, after, n)
+				t.Errorf("%s: the context was asked %d times more after question %d", arch, after, n)
 			}
 			if s.Len() != 5 {
 				t.Fatalf("%s: %d positions after a canceled prompt, want 5", arch, s.Len())
