@@ -75,6 +75,22 @@ func TestOrderedStops(t *testing.T) {
 	}
 }
 
+// A panic of the callback passes through, and leaves no chunk running.
+func TestOrderedProgressPanics(t *testing.T) {
+	var running atomic.Int64
+	defer func() {
+		if r := recover(); r != "progress" || running.Load() != 0 {
+			t.Errorf("recovered %v, with %d chunks running", r, running.Load())
+		}
+	}()
+	Ordered(t.Context(), io.Discard, 1<<20, func(i int, buf []byte) ([]byte, error) {
+		running.Add(1)
+		defer running.Add(-1)
+		time.Sleep(50 * time.Microsecond)
+		return append(buf, 0), nil
+	}, func(int) { panic("progress") })
+}
+
 type brokenWriter struct{ err error }
 
 func (b brokenWriter) Write([]byte) (int, error) { return 0, b.err }
