@@ -68,13 +68,14 @@ func refuse(kind error, format string, args ...any) error {
 	return &refusal{kind, fmt.Sprintf(format, args...)}
 }
 
+const maxClip = 80 // bytes
+
 // clip shortens text from a file, so that a hostile file cannot make messages long.
 func clip(s string) string {
-	const maxBytes = 80
-	if len(s) <= maxBytes {
+	if len(s) <= maxClip {
 		return s
 	}
-	cut := maxBytes
+	cut := maxClip
 	for cut > 0 && !utf8.RuneStart(s[cut]) {
 		cut--
 	}

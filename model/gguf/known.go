@@ -17,6 +17,7 @@ var (
 	aUint32     = kind{"uint32", func(v Value) bool { return v.typ == typeUint32 }}
 	aString     = kind{"string", func(v Value) bool { return v.typ == typeString }}
 	aBool       = kind{"bool", func(v Value) bool { return v.typ == typeBool }}
+	aFloat      = kind{"float", func(v Value) bool { return v.typ.float() }}
 	anInteger   = kind{"integer", func(v Value) bool { return v.typ.integer() }}
 	manyStrings = kind{"array of string", func(v Value) bool { return v.typ == typeArray && v.elem == typeString }}
 	manyInts    = kind{"array of integer", func(v Value) bool { return v.typ == typeArray && v.elem.integer() }}

@@ -162,58 +162,66 @@ func (v Value) Any() any {
 	return types[v.typ].one(v.raw)
 }
 
+// The accessors compare the type before they decode, because a value of another type may
+// be large.
+
 // Uint returns an integer of any width that is not negative.
 func (v Value) Uint() (uint64, error) {
+	if !v.is(anInteger) {
+		return 0, typeError(v, anInteger.want)
+	}
 	r := reflect.ValueOf(v.Any())
 	switch {
 	case r.CanUint():
 		return r.Uint(), nil
-	case r.CanInt() && r.Int() < 0:
+	case r.Int() < 0:
 		return 0, refuse(errOverflow, "%d is negative", r.Int())
-	case r.CanInt():
-		return uint64(r.Int()), nil
 	}
-	return 0, typeError(v, "integer")
+	return uint64(r.Int()), nil
 }
 
 // Float returns a float32 or a float64. It does not convert integers.
 func (v Value) Float() (float64, error) {
-	if r := reflect.ValueOf(v.Any()); r.CanFloat() {
-		return r.Float(), nil
+	if !v.is(aFloat) {
+		return 0, typeError(v, aFloat.want)
 	}
-	return 0, typeError(v, "float")
+	return reflect.ValueOf(v.Any()).Float(), nil
 }
 
 // Bool returns a bool.
-func (v Value) Bool() (bool, error) { return as[bool](v, "bool") }
+func (v Value) Bool() (bool, error) { return as[bool](v, aBool) }
 
 // Str returns a string.
-func (v Value) Str() (string, error) { return as[string](v, "string") }
+func (v Value) Str() (string, error) { return as[string](v, aString) }
 
 // Strings returns an array of strings.
-func (v Value) Strings() ([]string, error) { return as[[]string](v, "array of string") }
+func (v Value) Strings() ([]string, error) { return as[[]string](v, manyStrings) }
 
-func as[T any](v Value, want string) (T, error) {
-	x, ok := v.Any().(T)
-	if !ok {
-		return x, typeError(v, want)
+func as[T any](v Value, k kind) (x T, err error) {
+	if !v.is(k) {
+		return x, typeError(v, k.want)
 	}
-	return x, nil
+	return v.Any().(T), nil
 }
+
+func (v Value) is(k kind) bool { return !v.isZero() && k.ok(v) }
 
 // Floats returns an array of float32 or of float64.
 func (v Value) Floats() ([]float64, error) {
-	switch x := v.Any().(type) {
-	case []float32:
-		return convertAll[float64](x), nil
-	case []float64:
-		return x, nil
+	if !v.is(manyFloats) {
+		return nil, typeError(v, manyFloats.want)
 	}
-	return nil, typeError(v, "array of float")
+	if x, ok := v.Any().([]float32); ok {
+		return convertAll[float64](x), nil
+	}
+	return v.Any().([]float64), nil
 }
 
 // Ints returns an array of integers of any width.
 func (v Value) Ints() ([]int64, error) {
+	if !v.is(manyInts) {
+		return nil, typeError(v, manyInts.want)
+	}
 	switch x := v.Any().(type) {
 	case []uint8:
 		return convertAll[int64](x), nil
@@ -237,7 +245,7 @@ func (v Value) Ints() ([]int64, error) {
 		}
 		return convertAll[int64](x), nil
 	}
-	return nil, typeError(v, "array of integer")
+	panic("gguf: array of " + v.elem.String()) // manyInts lists the types
 }
 
 type number interface {
@@ -261,7 +269,7 @@ func (v Value) String() string {
 	case v.IsArray():
 		return v.formatArray()
 	case v.typ == typeString:
-		return strconv.Quote(clip(string(v.raw)))
+		return quote(v.raw)
 	}
 	return fmt.Sprint(v.Any())
 }
@@ -270,10 +278,13 @@ func (v Value) formatArray() string {
 	const maxElements = 8
 	shown := v.prefix(maxElements)
 	var parts []string
-	for x, i := reflect.ValueOf(shown.Any()), 0; i < x.Len(); i++ {
-		if v.elem == typeString {
-			parts = append(parts, strconv.Quote(clip(x.Index(i).String())))
-		} else {
+	if v.elem == typeString {
+		for start, end := 0, 0; len(parts) < shown.n; {
+			start, end = nextString(v.raw, end)
+			parts = append(parts, quote(v.raw[start:end]))
+		}
+	} else {
+		for x, i := reflect.ValueOf(shown.Any()), 0; i < x.Len(); i++ {
 			parts = append(parts, fmt.Sprint(x.Index(i)))
 		}
 	}
@@ -282,6 +293,9 @@ func (v Value) formatArray() string {
 	}
 	return "[" + strings.Join(parts, ", ") + "]"
 }
+
+// quote quotes text from a file. It copies no more than it shows.
+func quote(text []byte) string { return strconv.Quote(clip(string(text[:min(len(text), 2*maxClip)]))) }
 
 // prefix returns the array of the first n elements of v, or all if v has fewer.
 func (v Value) prefix(n int) Value {

@@ -92,6 +92,52 @@ func TestAccessors(t *testing.T) {
 	}
 }
 
+// TestAccessorsOfAnotherType reads large values as other types, and formats them. Neither may
+// decode them.
+func TestAccessorsOfAnotherType(t *testing.T) {
+	long := make([]byte, 8<<20)
+	copy(long, u64(4<<20)) // an array of two strings of 4 MiB
+	copy(long[8+4<<20:], u64(4<<20-16))
+	for _, v := range []Value{
+		{typ: typeString, n: 1, raw: long},
+		{typ: typeArray, elem: typeString, n: 2, raw: long},
+		{typ: typeArray, elem: typeBool, n: len(long), raw: long},
+		{typ: typeArray, elem: typeUint8, n: len(long), raw: long},
+		{typ: typeArray, elem: typeFloat64, n: len(long) / 8, raw: long},
+	} {
+		bounded(t, 0, func() {
+			_, errUint := v.Uint()
+			_, errFloat := v.Float()
+			_, errBool := v.Bool()
+			errs := []error{errUint, errFloat, errBool}
+			if v.typ != typeString {
+				_, err := v.Str()
+				errs = append(errs, err)
+			}
+			if v.elem != typeString {
+				_, err := v.Strings()
+				errs = append(errs, err)
+			}
+			if !v.elem.integer() || !v.IsArray() {
+				_, err := v.Ints()
+				errs = append(errs, err)
+			}
+			if !v.elem.float() {
+				_, err := v.Floats()
+				errs = append(errs, err)
+			}
+			for i, err := range errs {
+				if !errors.Is(err, ErrType) {
+					t.Errorf("%s: accessor %d: error %v", v.TypeName(), i, err)
+				}
+			}
+			if text := v.String(); len(text) > 1000 {
+				t.Errorf("%s: a text of %d bytes", v.TypeName(), len(text))
+			}
+		})
+	}
+}
+
 func TestZeroValue(t *testing.T) {
 	var v Value
 	if v.Any() != nil || v.Len() != 0 || v.String() != "nothing" {
