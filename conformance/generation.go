@@ -18,6 +18,8 @@ var generationBehaviors = []Behavior{
 	{"stop token later", "the stop token ends the text and is not part of it, on each path", stopTokenLater},
 	{"loop left early", "computation stops and the tokens so far are valid", loopLeftEarly},
 	{"canceled at each token", "computation stops with the context's error", canceledAtEachToken},
+	{"canceled in a prompt", "the context's error, and nothing of the prompt is cached", canceledInPrompt},
+	{"loop panics", "the session is closed and the next request works", loopPanics},
 	{"context limit", "an error with both numbers before any computation", contextLimit},
 	{"generation fills the context", "exactly as many tokens as fit", fillsContext},
 	{"seeds", "equal seeds give equal texts, other seeds other texts", seeds},
@@ -139,6 +141,52 @@ func canceledAtEachToken(r *fixture) {
 			r.t.Errorf("canceled in pass %d: error %v", n, got.Err)
 		}
 		r.equal("tokens before", append([]int(nil), want[:n]...), got.IDs)
+		r.equal("passes before", n, len(r.engine.reset()))
+	}
+}
+
+func canceledInPrompt(r *fixture) {
+	prompt, p := r.tokens(20, 41), generate.Params{MaxTokens: 2, IgnoreEOS: true}
+	want := r.generate(prompt, p)
+	g := r.generator(generate.Options{PrefixBytes: manyBytes})
+	defer g.Close()
+	for n := range 4 { // the prompt has at least as many queries
+		ctx, cancel := newCountdown(r.t.Context(), n)
+		got := collect(g.Tokens(ctx, prompt, p))
+		cancel()
+		if !errors.Is(got.Err, context.Canceled) || len(got.IDs) > 0 || r.engine.openSessions() > 0 {
+			r.t.Errorf("canceled at query %d: %d tokens, error %v, %d sessions are open", n, len(got.IDs), got.Err, r.engine.openSessions())
+		}
+	}
+	if s := g.PrefixStats(); s.Entries != 0 {
+		r.t.Errorf("%d canceled prompts are cached", s.Entries)
+	}
+	r.equal("afterwards", want, collect(g.Tokens(r.t.Context(), prompt, p)))
+}
+
+func loopPanics(r *fixture) {
+	prompt, p := r.tokens(5, 42), generate.Params{MaxTokens: 3, IgnoreEOS: true}
+	want := r.generate(prompt, p)
+	g := r.generator(generate.Options{PrefixBytes: manyBytes})
+	defer g.Close()
+	for n := 1; n <= 2; n++ {
+		func() {
+			defer func() {
+				if v := recover(); v != "from the loop" {
+					r.t.Errorf("the panic is %v", v)
+				}
+			}()
+			tokens := 0
+			for range g.Tokens(r.t.Context(), prompt, p) {
+				if tokens++; tokens == n {
+					panic("from the loop")
+				}
+			}
+		}()
+		if open := r.engine.openSessions(); open != 0 {
+			r.t.Errorf("after a panic at token %d: %d sessions are open", n, open)
+		}
+		r.equal("the next request", want, collect(g.Tokens(r.t.Context(), prompt, p)))
 	}
 }
 

@@ -102,6 +102,85 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// panics returns the value that f panics with.
+func panics(f func()) (value any) {
+	defer func() { value = recover() }()
+	f()
+	return nil
+}
+
+// A panic of the caller's loop or of a callback of the engine reaches the caller. It leaves
+// no session open, and the next request works.
+func TestPanics(t *testing.T) {
+	const says = "abEN"
+	prompt, p := []int{1, 2, 3}, Params{MaxTokens: 9, Stop: []string{"END"}}
+	for _, tt := range []struct {
+		name string
+		op   string // whose nth call panics; "": the loop, at its nth token
+		n    int
+	}{
+		{"at the first token", "", 1},
+		{"at a later token", "", 2},
+		{"at the text that was held back", "", 5},
+		{"opening a session", "open", 1},
+		{"in the prompt", "forward", 1},
+		{"in a step", "forward", 3},
+		{"in a snapshot", "snapshot", 1},
+		{"restoring a prefix", "restore", 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e := newFake(t).speak(len(prompt), says)
+			g, err := New(e, Options{PrefixBytes: 1 << 20, Parallel: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.op == "restore" {
+				collect(g.Tokens(t.Context(), prompt, p))
+			}
+			arm := func() {
+				n := 0
+				e.before = func(op string, _ []int) error {
+					if op == tt.op {
+						if n++; n == tt.n {
+							panic("planted")
+						}
+					}
+					return nil
+				}
+			}
+			arm()
+			got := panics(func() {
+				n := 0
+				for range g.Tokens(t.Context(), prompt, p) {
+					if n++; tt.op == "" && n == tt.n {
+						panic("planted")
+					}
+				}
+			})
+			if got != "planted" {
+				t.Errorf("the panic is %v", got)
+			}
+			e.idle(t)
+			if arm(); tt.op != "" {
+				got := panics(func() { g.BatchTokens(t.Context(), [][]int{prompt, prompt, prompt}, p) })
+				if stored := tt.op == "snapshot"; got != "planted" && !stored {
+					t.Errorf("the panic in a batch is %v", got)
+				}
+				e.idle(t)
+			}
+			e.before = nil
+			if got := collect(g.Tokens(t.Context(), prompt, p)); got.Err != nil || got.Text != says {
+				t.Errorf("afterwards: %q, error %v", got.Text, got.Err)
+			}
+			e.idle(t)
+			if err := g.Close(); err != nil {
+				t.Error(err)
+			}
+			e.liveSnapshots(t, "closed", 0)
+		})
+	}
+}
+
 // After an engine's error the generated tokens stand, held-back text comes out, and the
 // session is closed.
 func TestEngineErrors(t *testing.T) {

@@ -138,8 +138,7 @@ func (g *generation) prefill(ctx context.Context, s model.Session) (model.Output
 	long := g.generator.engine.Model().Config.LongRope(s.Cap())
 	hit := cache.lookup(g.prompt, long, g.p.want())
 	if hit.entry != nil {
-		err := s.Restore(hit.entry.snapshot, hit.positions)
-		if err = errors.Join(err, cache.release(hit.entry)); err != nil {
+		if err := cache.restore(s, hit); err != nil {
 			return model.Output{}, fmt.Errorf("generate: prefix cache: %w", err)
 		}
 	}

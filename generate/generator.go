@@ -112,7 +112,8 @@ type Result struct {
 
 // BatchText continues texts of any lengths, Options.Parallel at once, and returns their
 // results in the same order. Each result equals that of Text with the same parameters
-// and seed. An error belongs to one prompt. p.Stats is ignored.
+// and seed. An error belongs to one prompt. p.Stats is ignored. If a callback of the engine
+// panics, so does BatchText, after the other prompts.
 func (g *Generator) BatchText(ctx context.Context, prompts []string, p Params) []Result {
 	return g.batch(len(prompts), p, func(i int, p Params) iter.Seq2[Token, error] { return g.Text(ctx, prompts[i], p) })
 }
@@ -125,13 +126,22 @@ func (g *Generator) BatchTokens(ctx context.Context, prompts [][]int, p Params) 
 func (g *Generator) batch(n int, p Params, start func(i int, p Params) iter.Seq2[Token, error]) []Result {
 	results := make([]Result, n)
 	next := make(chan int)
+	panics := make(chan any, n)
+	run := func(i int) {
+		defer func() {
+			if v := recover(); v != nil {
+				panics <- v
+			}
+		}()
+		own := p
+		own.Stats = &results[i].Stats
+		results[i].collect(start(i, own))
+	}
 	var wg sync.WaitGroup
 	for range min(n, g.options.Parallel) {
 		wg.Go(func() {
 			for i := range next {
-				own := p
-				own.Stats = &results[i].Stats
-				results[i].collect(start(i, own))
+				run(i)
 			}
 		})
 	}
@@ -140,6 +150,9 @@ func (g *Generator) batch(n int, p Params, start func(i int, p Params) iter.Seq2
 	}
 	close(next)
 	wg.Wait()
+	if len(panics) > 0 {
+		panic(<-panics)
+	}
 	return results
 }
 

@@ -97,6 +97,12 @@ func (c *prefixCache) lookup(prompt []int, long bool, want model.Want) prefixHit
 	return hit
 }
 
+// restore restores the positions of a hit and releases its entry.
+func (c *prefixCache) restore(s model.Session, hit prefixHit) (err error) {
+	defer func() { err = errors.Join(err, c.release(hit.entry)) }()
+	return s.Restore(hit.entry.snapshot, hit.positions)
+}
+
 // hit returns what a prompt can reuse of an entry that shares its first n tokens.
 func (e *prefixEntry) hit(prompt []int, n int, want model.Want) prefixHit {
 	whole := n == len(prompt) && n == len(e.tokens)
