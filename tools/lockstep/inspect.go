@@ -11,7 +11,7 @@ import (
 
 type inspectCmd struct {
 	File path `arg:"" help:"GGUF file."`
-	JSON bool `name:"json" help:"Print JSON, without long arrays."`
+	JSON bool `name:"json" help:"Print JSON, without long arrays and texts."`
 }
 
 // inspection describes a GGUF file.
@@ -30,7 +30,7 @@ type keyInfo struct {
 	Key    string `json:"key"`
 	Type   string `json:"type"`
 	Length int    `json:"length,omitempty"` // of an array
-	Value  any    `json:"value,omitempty"`  // nil: a long array
+	Value  any    `json:"value,omitempty"`  // nil: too long
 
 	text string // for the table
 }
@@ -70,9 +70,10 @@ func (c *inspectCmd) Run(e *env) error {
 
 func inspect(path string, f *gguf.File) inspection {
 	info := inspection{File: path, Version: f.Version(), Bytes: f.Size(), Metadata: []keyInfo{}, Tensors: []tensorInfo{}}
+	room := maxJSONValues
 	for _, key := range f.Keys() {
 		v, _ := f.Value(key)
-		info.Metadata = append(info.Metadata, describeKey(key, v))
+		info.Metadata = append(info.Metadata, describeKey(key, v, &room))
 	}
 	for _, t := range f.Tensors() {
 		n := int64(len(t.Data))
@@ -92,18 +93,47 @@ func inspect(path string, f *gguf.File) inspection {
 	return info
 }
 
-// maxJSONArray is the length of the longest array in the JSON output.
-const maxJSONArray = 256
+const (
+	// maxJSONArray is the length of the longest array in the JSON output.
+	maxJSONArray = 256
+	// maxJSONValues is the number of bytes of all values in the JSON output.
+	maxJSONValues = 16 << 20
+)
 
-func describeKey(key string, v gguf.Value) keyInfo {
+// describeKey subtracts the size of the value from room, and leaves the value out if it does
+// not fit.
+func describeKey(key string, v gguf.Value, room *int) keyInfo {
 	k := keyInfo{Key: key, Type: v.TypeName(), text: v.String()}
 	if v.IsArray() {
 		k.Length = v.Len()
 	}
-	if v.Len() <= maxJSONArray {
-		k.Value = jsonValue(v)
+	if v.Len() > maxJSONArray {
+		return k
+	}
+	value := jsonValue(v)
+	if size := jsonSize(value); size <= *room {
+		k.Value = value
+		*room -= size
 	}
 	return k
+}
+
+// jsonSize estimates the size of a value of jsonValue in bytes.
+func jsonSize(value any) (n int) {
+	switch value := value.(type) {
+	case string:
+		return len(value)
+	case []string:
+		for _, s := range value {
+			n += len(s)
+		}
+		return n
+	case []int64:
+		return 8 * len(value)
+	case []any:
+		return 8 * len(value)
+	}
+	return 8
 }
 
 // jsonValue returns a value for encoding/json: byte arrays become numbers, NaN and

@@ -123,6 +123,40 @@ func TestInspectOddValues(t *testing.T) {
 	}
 }
 
+// The JSON has as many values as fit. A header of long texts would otherwise make an output
+// of gigabytes.
+func TestInspectJSONIsBounded(t *testing.T) {
+	room := 100
+	for _, c := range []struct {
+		value any
+		fits  bool
+		room  int // afterwards
+	}{
+		{strings.Repeat("x", 101), false, 100},
+		{strings.Repeat("x", 30), true, 70},
+		{[]string{strings.Repeat("x", 40), strings.Repeat("y", 31)}, false, 70},
+		{[]string{strings.Repeat("x", 10), strings.Repeat("y", 10)}, true, 50},
+		{[]uint8{1, 2, 3, 4, 5, 6, 7}, false, 50},
+		{[]uint8{1, 2, 3}, true, 26},
+		{[]float32{1, 2, 3, 4}, false, 26},
+		{uint32(7), true, 18},
+	} {
+		w := gguf.NewWriter()
+		if err := w.Set("k", c.value); err != nil {
+			t.Fatal(err)
+		}
+		f, err := gguf.Open(writeGGUF(t, w))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		v, _ := f.Value("k")
+		if k := describeKey("k", v, &room); (k.Value != nil) != c.fits || room != c.room || k.text == "" {
+			t.Errorf("%v: value %v, room for %d, want it: %v, room for %d", v, k.Value, room, c.fits, c.room)
+		}
+	}
+}
+
 // Text of a file can neither break the table nor control the terminal.
 func TestInspectHostileNames(t *testing.T) {
 	w := gguf.NewWriter()
