@@ -53,6 +53,9 @@ func Load(f *gguf.File) (*Model, error) {
 // guardedLoad is load. fault is the error if the mapped file became shorter during load.
 func guardedLoad(f *gguf.File) (m *Model, fault, err error) {
 	fault = gguf.Guard(func() { m, err = load(f) })
+	if fault == nil && err == nil { // the rest of the last page of a shortened file reads as zeros
+		fault = f.Check()
+	}
 	return m, fault, err
 }
 

@@ -253,19 +253,22 @@ func TestLoadVectorLimit(t *testing.T) {
 
 // A mapped file that becomes shorter must give an error and no crash.
 func TestLoadTruncatedMapping(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "cut.gguf")
-	if err := os.WriteFile(path, tiny.New("llama", 1).Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, err := gguf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := os.Truncate(path, 4096); err != nil {
-		t.Skipf("this system does not cut a mapped file: %v", err)
-	}
-	if _, err := Load(f); !errors.Is(err, gguf.ErrTruncated) {
-		t.Errorf("error %v, want gguf.ErrTruncated", err)
+	whole := tiny.New("llama", 1).Bytes()
+	for name, size := range map[string]int{"pages": 4096, "last byte": len(whole) - 1} {
+		path := filepath.Join(t.TempDir(), "cut.gguf")
+		if err := os.WriteFile(path, whole, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := gguf.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if err := os.Truncate(path, int64(size)); err != nil {
+			t.Skipf("this system does not cut a mapped file: %v", err)
+		}
+		if _, err := Load(f); !errors.Is(err, gguf.ErrTruncated) {
+			t.Errorf("%s: error %v, want gguf.ErrTruncated", name, err)
+		}
 	}
 }
