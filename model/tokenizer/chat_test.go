@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -153,6 +154,9 @@ func TestChatEncodes(t *testing.T) {
 	}
 }
 
+// FuzzChat renders arbitrary roles and contents by an arbitrary template, and by one that
+// writes them as they are. Errors are those of chat templates, and memory, time and output
+// are bounded.
 func FuzzChat(f *testing.F) {
 	for _, c := range chats {
 		source, err := os.ReadFile(filepath.Join("testdata", "chat", c.template+".jinja"))
@@ -162,15 +166,45 @@ func FuzzChat(f *testing.F) {
 		f.Add(string(source), "user", "Hi", true)
 	}
 	f.Add("{{ messages[0].content * 10 ** 9 }}", "user", "x", false)
+	f.Add("{% for c in messages[0].content %}{{ c }}{% endfor %}", "user", "\xff{{ x }}\u00e9", true)
+	plain := withTemplate(f, "{% for m in messages %}<{{ m.role }}>{{ m['content'] }}</>\n{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}", "<s>", "</s>")
 	f.Fuzz(func(t *testing.T, source, role, content string, generate bool) {
 		tok := withTemplate(t, source, "<s>", "</s>")
-		text, err := tok.Chat(morning, []Message{{role, content}}, generate)
+		msgs := []Message{{role, content}, {"assistant", content}, {role, role}}
+		input := 3 * (len(role) + len(content) + 100)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		began := time.Now()
+		text, err := tok.Chat(morning, msgs, generate)
+		took := time.Since(began)
+		runtime.ReadMemStats(&after)
+
 		known := false
 		for _, want := range []error{ErrNoChatTemplate, jinja.ErrSyntax, jinja.ErrEval, jinja.ErrLimit, ErrTemplateRaised} {
 			known = known || errors.Is(err, want)
 		}
-		if err != nil && (!known || text != "") {
-			t.Fatalf("%q, %v", text, err)
+		if err != nil && (!known || text != "" || strings.Contains(err.Error(), "runtime error") || len(err.Error()) > 1000) {
+			t.Errorf("%q, %v", text, err)
+		}
+		if used := after.TotalAlloc - before.TotalAlloc; used > uint64(800<<20+200*input) {
+			t.Errorf("%d bytes were allocated", used)
+		}
+		if took > 20*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if len(text) > 8<<20+8*input {
+			t.Errorf("%d bytes of output", len(text))
+		}
+
+		want := ""
+		for _, m := range msgs {
+			want += "<" + m.Role + ">" + m.Content + "</>\n"
+		}
+		if generate {
+			want += "<assistant>"
+		}
+		if got, err := plain.Chat(morning, msgs, generate); err != nil || got != want {
+			t.Errorf("%q, %v; want %q", got, err, want)
 		}
 	})
 }

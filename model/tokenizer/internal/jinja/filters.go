@@ -261,7 +261,7 @@ func indent(in *interp, v any, a args) any {
 	if !ok {
 		margin = in.repeat(" ", in.integer("indent", p[0], 4)).(string)
 	}
-	s := in.str(v)
+	s := in.needText("indent", v)
 	in.scan(len(s))
 	lines := strings.Count(s, "\n") + 1
 	in.work(lines)

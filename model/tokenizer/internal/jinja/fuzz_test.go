@@ -2,40 +2,66 @@ package jinja
 
 import (
 	"errors"
+	"flag"
+	"runtime"
+	"strings"
 	"testing"
+	"time"
 )
 
-// FuzzRender renders arbitrary templates: the result is a text within the limits, or an
-// error of this package.
+// FuzzRender parses and renders arbitrary templates with arbitrary variables, given as
+// JSON. The result is a text within the budget, or an error of this package; time and
+// memory are bounded; text without tags is the result.
 func FuzzRender(f *testing.F) {
+	const vars = `{"messages": [{"role": "user", "content": "It's \u00e9\n"}], "n": 7, "f": 2.5, "none": null, "l": [1, [2]], "d": {"a": true}}`
 	for _, c := range renderings {
-		f.Add(c.source)
+		f.Add(c.source, vars)
 	}
 	for _, c := range hostile {
-		if len(c.source) < 400 {
-			f.Add(c.source)
+		if fuzzing := flag.Lookup("test.fuzz").Value.String() != ""; fuzzing && len(c.source) < 400 { // TestHostile has them too
+			f.Add(c.source, vars)
 		}
 	}
-	f.Fuzz(func(t *testing.T, source string) {
-		parsed, err := Parse(source)
+	f.Fuzz(func(t *testing.T, source, vars string) {
+		values, ok := fromJSON([]byte(vars)).(*Dict)
+		if !ok {
+			return
+		}
+		began := time.Now()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := Parse(source)
+		runtime.ReadMemStats(&after)
+		if n := after.TotalAlloc - before.TotalAlloc; n > uint64(1<<17+1000*len(source)) {
+			t.Errorf("Parse allocates %d bytes for %d of source", n, len(source))
+		}
+		parsed := err == nil
+		text, err := renderWithin(t, source, values)
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("it took %v", took)
+		}
 		if err != nil {
-			if parsed != nil || !errors.Is(err, ErrSyntax) && !errors.Is(err, ErrLimit) {
-				t.Fatalf("Parse gives %v, %v", parsed, err)
+			kinds := []error{ErrSyntax, ErrLimit}
+			if parsed {
+				kinds = []error{ErrEval, ErrLimit, ErrRaised}
+			}
+			known := false
+			for _, kind := range kinds {
+				known = known || errors.Is(err, kind)
+			}
+			if !known || text != "" || len(err.Error()) > 1000 || strings.Contains(err.Error(), "runtime error") {
+				t.Errorf("%q, %v", text, err)
 			}
 			return
 		}
-		text, err := parsed.Render(conversation(), fixed)
-		if err != nil {
-			if text != "" || !errors.Is(err, ErrEval) && !errors.Is(err, ErrLimit) && !errors.Is(err, ErrRaised) {
-				t.Fatalf("Render gives %q, %v", text, err)
-			}
-			return
+		if len(text) > maxOutput+maxOutputFactor*size(values) {
+			t.Errorf("%d bytes of output", len(text))
 		}
-		if len(text) > maxOutput+maxOutputFactor*size(conversation()) {
-			t.Fatalf("%d bytes of output", len(text))
+		if again, err := renderWithin(t, source, values); again != text {
+			t.Errorf("%q, then %q, %v", text, again, err)
 		}
-		if again, _ := parsed.Render(conversation(), fixed); again != text {
-			t.Fatalf("twice is not the same: %q, %q", text, again)
+		if plain := strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(source); !strings.Contains(source, "{") && text != strings.TrimSuffix(plain, "\n") {
+			t.Errorf("the text %q becomes %q", source, text)
 		}
 	})
 }

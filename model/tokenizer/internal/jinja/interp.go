@@ -198,7 +198,10 @@ func (in *interp) call(fn any, a args) any {
 			return in.capture(func() { fn.statement.each(in, fn.scope, items, fn.depth+1) })
 		}
 	}
-	in.fail("%s is not callable", typeName(fn))
+	if u, ok := fn.(undefined); ok {
+		in.fail("%s is undefined, and so cannot be called", u.name)
+	}
+	in.fail("%s cannot be called", typeName(fn))
 	return nil
 }
 
@@ -276,7 +279,9 @@ type loop struct {
 }
 
 // each runs the body for the items that pass the filter. It filters them before the
-// first iteration, so that loop.last and loop.length count only those.
+// first iteration, so that loop.last and loop.length count only those. As in Jinja2,
+// otherwise runs unless an iteration came to the end of the body without break or
+// continue.
 func (f *forLoop) each(in *interp, s *scope, items []any, depth int) flow {
 	if f.filter != nil {
 		in.list(len(items))
@@ -290,20 +295,23 @@ func (f *forLoop) each(in *interp, s *scope, items []any, depth int) flow {
 		}
 		items = passed
 	}
-	if len(items) == 0 {
-		return in.run(f.otherwise, &scope{parent: s})
-	}
+	finished := false
 	l := &loop{statement: f, scope: s, items: items, depth: depth}
 	for i, item := range items {
 		l.index = i
 		inner := &scope{parent: s}
 		in.assign(inner, "loop", l)
 		f.target.bind(in, item, inner)
-		if in.run(f.body, inner) == flowBreak {
+		how := in.run(f.body, inner)
+		if how == flowBreak {
 			break
 		}
+		finished = finished || how == flowNext
 	}
-	return flowNext
+	if finished {
+		return flowNext
+	}
+	return in.run(f.otherwise, &scope{parent: s})
 }
 
 // iterate returns the items of a list, the keys of a dictionary, or the characters of a

@@ -142,7 +142,7 @@ func (l *lexer) tag() (lineStart bool) {
 	sign := l.expression(closing)
 	if inner := l.tokens[first:]; block && len(inner) == 1 && inner[0].is("raw") {
 		l.tokens = l.tokens[:first-1]
-		return l.raw(l.trimAfter(sign, true))
+		return l.raw(l.trimAfter(sign, false)) // trim_blocks does not apply
 	}
 	l.emit(tokenSymbol, closing)
 	return l.trimAfter(sign, block)

@@ -380,9 +380,13 @@ func (p *parser) operators(levels [][]string, operand func() expr) expr {
 func (p *parser) expression() expr {
 	defer p.nest()()
 	value := p.operators(logic, p.not)
-	if !p.skip("if") {
-		return value
+	for p.skip("if") {
+		value = p.conditional(value)
 	}
+	return value
+}
+
+func (p *parser) conditional(value expr) expr {
 	condition := p.operators(logic, p.not)
 	otherwise := func(*interp, *scope) any { return undefined{"else"} }
 	if p.skip("else") {

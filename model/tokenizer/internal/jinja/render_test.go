@@ -1,7 +1,13 @@
 package jinja
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
+	"iter"
+	"maps"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -30,8 +36,8 @@ func render(source string) (string, error) {
 	return t.Render(conversation(), fixed)
 }
 
-// The expected texts are those of Python's jinja2 in the environment of transformers,
-// except that tuples print as lists.
+// The expected texts are those of Jinja2 in the environment of transformers, except that
+// tuples print as lists.
 var renderings = []struct{ name, reason, source, want string }{
 	{"literals", "each as Python prints it", `{{ 1 }} {{ 1_000 }} {{ 2.50 }} {{ 1e3 }} {{ true }} {{ False }} {{ none }} {{ None }} {{ 'a' }}`, "1 1000 2.5 1000.0 True False None None a"},
 	{"escapes", "Python's escapes in strings", `{{ 'a\n\t\\n\'\"\x41\u00e9\d' }}{{ "it's" }}`, "a\n\t\\n'\"A\u00e9\\dit's"},
@@ -114,6 +120,107 @@ func TestRender(t *testing.T) {
 	}
 }
 
+// TestLikeJinja2 renders small templates and compares with the results of Jinja2, null if
+// it fails. tools/oracle/jinja.py writes them.
+func TestLikeJinja2(t *testing.T) {
+	source, err := os.ReadFile(filepath.Join("testdata", "variables.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	vars, ok := fromJSON(source).(*Dict)
+	if !ok {
+		t.Fatal("the variables are not a dictionary")
+	}
+	file, err := os.Open(filepath.Join("testdata", "jinja2.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	n := 0
+	for cases := json.NewDecoder(file); cases.More(); n++ {
+		var c struct {
+			Template string
+			Want     *string
+		}
+		if err := cases.Decode(&c); err != nil {
+			t.Fatal(err)
+		}
+		got, err := "", error(nil)
+		if parsed, err2 := Parse(c.Template); err2 != nil {
+			err = err2
+		} else {
+			got, err = parsed.Render(vars, fixed)
+		}
+		switch {
+		case c.Want == nil && err == nil:
+			t.Errorf("%q gives %q, Jinja2 fails", c.Template, got)
+		case c.Want != nil && (err != nil || got != *c.Want):
+			t.Errorf("%q gives %q, %v; Jinja2 gives %q", c.Template, got, err, *c.Want)
+		}
+	}
+	if n == 0 {
+		t.Error("no cases")
+	}
+}
+
+// TestDocs checks that the documentation names what templates can use.
+func TestDocs(t *testing.T) {
+	docs, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "docs", "chat-templates.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, names := range []iter.Seq[string]{maps.Keys(functions), maps.Keys(filters), maps.Keys(stringMethods), maps.Keys(dictMethods)} {
+		for name := range names {
+			if !bytes.Contains(docs, []byte("`"+name+"`")) {
+				t.Errorf("docs/chat-templates.md does not name %s", name)
+			}
+		}
+	}
+}
+
+// fromJSON returns a value of Render, or nil if source is not JSON.
+func fromJSON(source []byte) any {
+	d := json.NewDecoder(bytes.NewReader(source))
+	d.UseNumber()
+	return decode(d)
+}
+
+func decode(d *json.Decoder) any {
+	token, err := d.Token()
+	if err != nil {
+		return nil
+	}
+	switch token := token.(type) {
+	case json.Number:
+		if i, err := token.Int64(); err == nil {
+			return int(i)
+		}
+		f, _ := token.Float64()
+		return f
+	case json.Delim:
+		list, dict := []any{}, NewDict()
+		for d.More() {
+			if token == '[' {
+				list = append(list, decode(d))
+				continue
+			}
+			key, err := d.Token()
+			if err != nil {
+				return nil
+			}
+			dict.set(key, key, decode(d))
+		}
+		if _, err := d.Token(); err != nil {
+			return nil
+		}
+		if token == '[' {
+			return list
+		}
+		return dict
+	}
+	return token
+}
+
 func TestRenderRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name, reason, source string
@@ -164,7 +271,7 @@ func TestRenderRefuses(t *testing.T) {
 		{"unclosed argument list", "it ends nowhere", `{{ f(1, }}`, ErrSyntax, ""},
 		{"empty subscript", "no item is named", `{{ a[] }}`, ErrSyntax, "subscript"},
 		{"three colons", "a slice has three parts", `{{ a[::: 1] }}`, ErrSyntax, "\":\""},
-		{"call of a loop", "it is not recursive", `{% for x in [1] %}{{ loop([1]) }}{% endfor %}`, ErrEval, "not callable"},
+		{"call of a loop", "it is not recursive", `{% for x in [1] %}{{ loop([1]) }}{% endfor %}`, ErrEval, "cannot be called"},
 		{"break outside of a loop", "nothing to end", `{% if true %}{% break %}{% endif %}`, ErrSyntax, "break outside of a loop"},
 		{"continue in a macro", "the loop is around the macro", `{% for x in [1] %}{% macro f() %}{% continue %}{% endmacro %}{% endfor %}`, ErrSyntax, "continue outside of a loop"},
 		{"list as a key", "as Python does", `{{ {[1]: 2} }}`, ErrEval, "list cannot be a key"},

@@ -132,7 +132,8 @@ func (in *interp) slice(v any, parts [3]expr, s *scope) any {
 	case undefined:
 		in.fail("%s is undefined, and so has no items", v.name)
 	}
-	return undefined{"slice"}
+	in.fail("%s has no slices", typeName(v))
+	return nil
 }
 
 // substring returns the n characters from start with a distance of step. length is the

@@ -80,8 +80,11 @@ func (in *interp) set(d *Dict, key, v any) {
 	d.set(in.hash(key), key, v)
 }
 
-// lookup returns the value of a key in a dictionary.
+// lookup returns the value of a key in a dictionary. What is undefined is no key.
 func (in *interp) lookup(d *Dict, key any) (v any, ok bool) {
+	if _, missing := key.(undefined); missing {
+		return nil, false
+	}
 	v, ok = d.values[in.hash(key)]
 	return v, ok
 }
