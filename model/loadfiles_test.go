@@ -67,12 +67,13 @@ func TestLoadTokenizerOfFiles(t *testing.T) {
 		file   string
 		addBOS bool
 	}{{"llama-bpe", true}, {"llama-spm", true}, {"gpt-2", false}}
+	const vocabularies = "../../shared/vocab"
+	if _, err := os.Stat(vocabularies); err != nil {
+		t.Skip(err)
+	}
 	for _, tt := range tests {
 		t.Run(tt.file, func(t *testing.T) {
-			f, err := gguf.Open("../../shared/vocab/" + tt.file + ".gguf")
-			if errors.Is(err, os.ErrNotExist) {
-				t.Skip("../shared/vocab is not beside this checkout")
-			}
+			f, err := gguf.Open(filepath.Join(vocabularies, tt.file+".gguf"))
 			if err != nil {
 				t.Fatal(err)
 			}

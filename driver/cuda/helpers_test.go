@@ -64,6 +64,9 @@ var openFake func(testing.TB) opener
 
 // each runs a test on the fake and on a GPU.
 func each(t *testing.T, test func(*testing.T, opener)) {
+	if openFake == nil {
+		needGPU(t)
+	}
 	t.Run("fake", func(t *testing.T) {
 		if openFake == nil {
 			t.Skip("the fake libcuda needs Linux")

@@ -68,6 +68,7 @@ var rules = []rule{
 	{"internal/prefill", []string{"model", "ref"}},
 	{"internal/ptxas", []string{"internal/atomicfile"}},
 	{"internal/requant", []string{"model/gguf", "quant"}},
+	{"internal/skipcheck", nil},
 	{"internal/synth", []string{"internal/float16", "internal/portable", "internal/requant", "model/gguf", "model/tokenizer", "quant"}},
 	{"internal/tiny", []string{"model/gguf", "model/tokenizer", "quant"}},
 }

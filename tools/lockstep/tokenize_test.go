@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -105,12 +106,13 @@ func TestTokenizeVocabularyFile(t *testing.T) {
 
 // The vocabularies of published models whose pre-tokenizers are known.
 func TestTokenizeVocabularyFiles(t *testing.T) {
+	const vocabularies = "../../../shared/vocab"
+	if _, err := os.Stat(vocabularies); err != nil {
+		t.Skip(err)
+	}
 	for _, name := range []string{"gpt-2", "llama-bpe", "llama-spm", "phi-3", "starcoder"} {
 		t.Run(name, func(t *testing.T) {
-			path := "../../../shared/vocab/" + name + ".gguf"
-			if _, err := os.Stat(path); err != nil {
-				t.Skipf("no vocabulary: %v", err)
-			}
+			path := filepath.Join(vocabularies, name+".gguf")
 			in, err := os.ReadFile(path + ".inp")
 			if err != nil {
 				t.Fatal(err)
