@@ -180,16 +180,17 @@ func TestDocs(t *testing.T) {
 
 // fromJSON returns a value of Render, or nil if source is not JSON.
 func fromJSON(source []byte) any {
+	if !json.Valid(source) {
+		return nil
+	}
 	d := json.NewDecoder(bytes.NewReader(source))
 	d.UseNumber()
 	return decode(d)
 }
 
+// decode reads the next value of valid JSON.
 func decode(d *json.Decoder) any {
-	token, err := d.Token()
-	if err != nil {
-		return nil
-	}
+	token, _ := d.Token()
 	switch token := token.(type) {
 	case json.Number:
 		if i, err := token.Int64(); err == nil {
@@ -204,15 +205,10 @@ func decode(d *json.Decoder) any {
 				list = append(list, decode(d))
 				continue
 			}
-			key, err := d.Token()
-			if err != nil {
-				return nil
-			}
+			key, _ := d.Token()
 			dict.set(key, key, decode(d))
 		}
-		if _, err := d.Token(); err != nil {
-			return nil
-		}
+		d.Token() // the closing bracket
 		if token == '[' {
 			return list
 		}
