@@ -29,7 +29,6 @@ const anyValue = "any"
 var (
 	zero      = []string{"0"}
 	zeroOrOne = []string{"0", "1"} // factors: some writers write 0 for none
-	no        = []string{"false"}
 )
 
 func mixture(c *Config) bool  { return c.Experts > 0 }
@@ -124,9 +123,11 @@ var keyRules = []keyRule{
 	{keys: []string{".decoder_sparse_step", ".interleave_moe_layer_step"}, neutral: []string{"1"}, when: mixture, reason: "some layers are dense"},
 
 	// Layers.
-	{keys: []string{".use_parallel_residual"}, reason: "attention and the feed-forward network are in another order",
-		same: func(c *Config) string { return strconv.FormatBool(c.ParallelFFN) }},
-	{keys: []string{".swin_norm"}, neutral: no, reason: "norms are in other places"},
+	{
+		keys: []string{".use_parallel_residual"}, reason: "attention and the feed-forward network are in another order",
+		same: func(c *Config) string { return strconv.FormatBool(c.ParallelFFN) },
+	},
+	{keys: []string{".swin_norm"}, neutral: []string{"false"}, reason: "norms are in other places"},
 	{keys: []string{".nextn_predict_layers"}, neutral: zero, reason: "the last layers predict later tokens"},
 	{keys: []string{".full_attention_interval"}, neutral: zeroOrOne, reason: "some layers are recurrent"},
 	{keys: []string{".attention.recurrent_layers", ".ssm.dt_b_c_rms"}, neutral: []string{"false", "0"}, reason: "some layers are recurrent"},

@@ -19,23 +19,24 @@ const (
 
 // memory is what one position takes, in bytes.
 type memory struct {
-	activations int // all intermediate results of a layer
-	logits      int
-	cache       int // keys and values of all layers
+	activations int64 // all intermediate results of a layer
+	logits      int64
+	cache       int64 // keys and values of all layers
 }
 
 func memoryOf(cfg *model.Config) memory {
 	const f64, f32 = 8, 4
-	queries, keys := cfg.Heads*cfg.HeadDim, cfg.KVHeads*cfg.HeadDim
-	outputs, values := cfg.Heads*cfg.ValueDim, cfg.KVHeads*cfg.ValueDim
-	widths := 6*cfg.Hidden + // the residual stream, its norm, that rounded, and a block's output, its norm, their sum
-		3*queries + 2*keys + values + 2*outputs + // projected, normed, rounded
-		3*max(cfg.FFN, cfg.ExpertFFN) + cfg.Experts + // up, gate, rounded; the router's scores
-		2*cfg.RopeDim // sines and cosines of two bases
+	heads, kvHeads := int64(cfg.Heads), int64(cfg.KVHeads)
+	key, value := int64(cfg.HeadDim), int64(cfg.ValueDim)
+	widths := 6*int64(cfg.Hidden) + // the residual stream, its norm, that rounded, a block's output, its norm, their sum
+		heads*(3*key+2*value) + // queries: projected, normed, rounded; outputs: rounded, too
+		kvHeads*(2*key+value) + // keys: projected, normed; values
+		3*int64(max(cfg.FFN, cfg.ExpertFFN)) + int64(cfg.Experts) + // up, gate, rounded; the router's scores
+		2*int64(cfg.RopeDim) // sines and cosines of two bases
 	return memory{
 		activations: f64 * widths,
-		logits:      (f64 + f32) * cfg.Vocab,
-		cache:       f32 * cfg.Layers * (keys + values),
+		logits:      (f64 + f32) * int64(cfg.Vocab),
+		cache:       f32 * int64(cfg.Layers) * kvHeads * (key + value),
 	}
 }
 
@@ -47,15 +48,15 @@ func (m memory) chunk() (int, error) {
 		return 0, fmt.Errorf("%w: one position needs %d bytes (activations %d, logits %d, keys and values %d), more than %d",
 			model.ErrUnsupported, need, m.activations, m.logits, m.cache, maxChunkBytes)
 	}
-	return min(maxChunk, maxChunkBytes/max(need, 1)), nil
+	return int(min(maxChunk, maxChunkBytes/max(need, 1))), nil
 }
 
 // checkCache returns a model.ErrContextLimit if the keys and values of n positions are more
 // than a session may have.
 func (m memory) checkCache(n int) error {
-	if need := n * m.cache; need > maxCacheBytes {
+	if need := int64(n) * m.cache; need > maxCacheBytes {
 		return fmt.Errorf("%w: the keys and values of %d positions need %d bytes, more than %d",
-			model.ErrContextLimit, n, need, maxCacheBytes)
+			model.ErrContextLimit, n, need, int64(maxCacheBytes))
 	}
 	return nil
 }
