@@ -36,7 +36,7 @@ func FuzzRender(f *testing.F) {
 			t.Errorf("Parse allocates %d bytes for %d of source", n, len(source))
 		}
 		parsed := err == nil
-		text, err := renderWithin(t, source, values)
+		text, err := renderWithin(t, source, newInterp(values, fixed))
 		if took := time.Since(began); took > 20*time.Second {
 			t.Errorf("it took %v", took)
 		}
@@ -57,7 +57,7 @@ func FuzzRender(f *testing.F) {
 		if len(text) > maxOutput+maxOutputFactor*size(values) {
 			t.Errorf("%d bytes of output", len(text))
 		}
-		if again, err := renderWithin(t, source, values); again != text {
+		if again, err := renderWithin(t, source, newInterp(values, fixed)); again != text {
 			t.Errorf("%q, then %q, %v", text, again, err)
 		}
 		if plain := strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(source); !strings.Contains(source, "{") && text != strings.TrimSuffix(plain, "\n") {

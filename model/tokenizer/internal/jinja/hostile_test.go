@@ -4,6 +4,8 @@ import (
 	"errors"
 	"regexp"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -82,7 +84,7 @@ var hostile = []struct{ name, reason, source string }{
 	{"endless recursive loop", "it calls itself", `{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}`},
 	{"branching recursive loop", "2^n calls", `{% for i in [1, 2] recursive %}{% if loop.depth < 60 %}{{ loop([1, 2]) }}{% endif %}{% endfor %}`},
 	{"caller of its own", "no end", `{% macro m() %}{% call m() %}{% endcall %}{% endmacro %}{{ m() }}`},
-	{"long attribute path", "as many parts as bytes", `{% set p = 'a.' * 1000000 %}{{ [{}] | map(attribute=p) | list }}`},
+	{"long attribute path", "as many parts as bytes", `{% set p = 'a.' * 100000 %}{% for i in range(100) %}{{ [] | map(attribute=p) | list }}{% endfor %}`},
 	{"deep filter blocks", "the parser recurses", nested("{% filter trim %}", "", "{% endfilter %}", 3500)},
 	{"deep with blocks", "the parser recurses", nested("{% with %}", "", "{% endwith %}", 5000)},
 	{"deep targets", "the parser recurses", `{% for ` + nested("(", "a", ")", 50000) + ` in b %}{% endfor %}`},
@@ -95,13 +97,12 @@ var hostile = []struct{ name, reason, source string }{
 
 // renderWithin renders a template. It checks that all allocations, garbage included, are
 // in proportion to what was taken from the budgets, so that what allocates pays.
-func renderWithin(t *testing.T, source string, vars *Dict) (string, error) {
+func renderWithin(t *testing.T, source string, in *interp) (string, error) {
 	t.Helper()
 	parsed, err := Parse(source)
 	if err != nil {
 		return "", err
 	}
-	in := newInterp(vars, fixed)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	text, err := in.render(parsed.body)
@@ -122,7 +123,7 @@ func TestHostile(t *testing.T) {
 	for _, c := range hostile {
 		t.Run(c.name, func(t *testing.T) {
 			began := time.Now()
-			_, err := renderWithin(t, c.source, conversation())
+			_, err := renderWithin(t, c.source, newInterp(conversation(), fixed))
 			if !errors.Is(err, ErrLimit) {
 				t.Errorf("%s: %v, want %v", c.reason, err, ErrLimit)
 			}
@@ -133,6 +134,45 @@ func TestHostile(t *testing.T) {
 				t.Errorf("%s: it took %v", c.reason, took)
 			}
 		})
+	}
+}
+
+// TestEachOperationPays repeats one operation on a large value until it exceeds a budget.
+// The loop alone stays within the budget.
+func TestEachOperationPays(t *testing.T) {
+	text := strings.Repeat("a b, \u00e9\n", 10000)
+	spaces := strings.Repeat(" ", 50000)
+	list, numbers, d := []any{}, []any{}, NewDict()
+	for i := range 3000 {
+		list = append(list, NewDict("k", "X"))
+		numbers = append(numbers, i)
+		d.set(strconv.Itoa(i), strconv.Itoa(i), i)
+	}
+	vars := NewDict("s", text, "other", text[:len(text)-1]+"x", "spaces", spaces, "l", list, "n", numbers, "d", d,
+		"same", slices.Clone(numbers), "format", strings.Repeat("%Y", 10000), "path", strings.Repeat("k.", 10000))
+	for _, op := range []string{
+		"s ~ ''", "s + ''", "s * 2", "s == other", "s < other", "'x' in s", "s[5]", "s[1:]", "s[::2]", "s[:5]", "{s: 1}", "d[s]", "d.get(s)",
+		"s | length", "s | list", "s | first", "s | last", "s | reverse", "s | join", "s | upper", "s | lower", "s | title", "s | capitalize",
+		"spaces | trim", "s.strip('x')", "s | trim(s)", "s | replace('a', 'b')", "s | indent", "s | int", "s | float", "spaces | int", "s | tojson", "[s] | string", "s is lower", "s is upper",
+		"[s, s] | sort", "[s, s] | unique", "[s, s] | min", "[s, s] | max(case_sensitive=true)", "[s] | join(s)", "s | sort", "s | unique", "s | map('upper')", "s | select('in', 'x')",
+		"s.lower()", "s.upper()", "s.title()", "s.split()", "s.split(',')", "s.rsplit(',', 1)", "s.splitlines()", "s.replace('', 'x')", "s.find('x')", "s.count('x')", "spaces.lstrip()", "spaces.rstrip()",
+		"s.startswith(other)", "s.endswith(other)", "s.removeprefix(s)", "s.removesuffix(s)", "s.isspace()", "spaces.isspace()", "s.islower()", "s.isupper()", "s.join(['', ''])", "'x'.join(n | map('string'))",
+		"n + []", "n * 2", "n[1:]", "n[::-1]", "n == same", "n < same", "-1 in n", "n | reverse", "n | join", "n | sort", "n | unique", "n | min", "n | sum", "n | string", "n | tojson", "n | select", "n | reject('odd')", "n | map('abs')",
+		"l | map(attribute='k')", "l | selectattr('k')", "l | selectattr('k', 'eq', 'Y')", "l | join(attribute='k')", "l | sum(attribute='k.x', start=0) if x else l | map(attribute='k')", "[] | map(attribute=path)",
+		"d | items", "d.items()", "d.values()", "d | dictsort", "d | tojson(sort_keys=true)", "dict(d)", "namespace(d)", "d == dict(d)", "d | string",
+		"range(3000)", "strftime_now(format)",
+	} {
+		in := newInterp(vars, fixed)
+		in.steps, in.bytes = budget{1 << 13, 1 << 13}, budget{1 << 20, 1 << 20}
+		_, err := renderWithin(t, "{% for i in range(400) %}{% if "+op+" %}{% endif %}{% endfor %}", in)
+		if !errors.Is(err, ErrLimit) {
+			t.Errorf("%s: %v after 400 times, want %v", op, err, ErrLimit)
+		}
+	}
+	in := newInterp(vars, fixed)
+	in.steps, in.bytes = budget{1 << 13, 1 << 13}, budget{1 << 20, 1 << 20}
+	if _, err := renderWithin(t, "{% for i in range(400) %}{% if s and l and n and d %}{% endif %}{% endfor %}", in); err != nil {
+		t.Errorf("the loop alone: %v", err)
 	}
 }
 
@@ -153,7 +193,7 @@ func TestLongMessage(t *testing.T) {
 		{`{{ ([0] * 10000)[1:] | length }} {{ range(10000)[::-1] | length }} {{ (range(10000) | list + [1]) | length }}`, "9999 10000 10001"},
 	} {
 		text := strings.Repeat("h\u00e9l ", size/4)
-		got, err := renderWithin(t, c.source, NewDict("s", text[:len(text)-1]+"l"))
+		got, err := renderWithin(t, c.source, newInterp(NewDict("s", text[:len(text)-1]+"l"), fixed))
 		if got = strings.ReplaceAll(got, "\n", "|"); err != nil || got != c.want {
 			t.Errorf("%s gives %.99q, %v; want %q", c.source, got, err, c.want)
 		}

@@ -1,7 +1,6 @@
 package jinja
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -116,13 +115,14 @@ func (w *jsonWriter) text(s string) {
 			if i := strings.IndexRune("\b\f\n\r\t", r); i >= 0 {
 				w.out.WriteString(`\` + "bfnrt"[i:i+1])
 			} else {
-				fmt.Fprintf(&w.out, `\u%04x`, r)
+				escape(&w.out, 'u', 4, r)
 			}
 		case w.ascii && r > 0xFFFF:
 			high, low := utf16.EncodeRune(r)
-			fmt.Fprintf(&w.out, `\u%04x\u%04x`, high, low)
+			escape(&w.out, 'u', 4, high)
+			escape(&w.out, 'u', 4, low)
 		case w.ascii && r > 0x7E:
-			fmt.Fprintf(&w.out, `\u%04x`, r)
+			escape(&w.out, 'u', 4, r)
 		default:
 			w.out.WriteRune(r)
 		}

@@ -1,7 +1,6 @@
 package jinja
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -314,14 +313,23 @@ func (in *interp) quote(b *strings.Builder, s string) {
 		case unicode.IsPrint(r):
 			b.WriteRune(r)
 		case r < 0x100:
-			fmt.Fprintf(b, `\x%02x`, r)
+			escape(b, 'x', 2, r)
 		case r < 0x10000:
-			fmt.Fprintf(b, `\u%04x`, r)
+			escape(b, 'u', 4, r)
 		default:
-			fmt.Fprintf(b, `\U%08x`, r)
+			escape(b, 'U', 8, r)
 		}
 	}
 	b.WriteRune(q)
+}
+
+// escape writes r as an escape sequence with hexadecimal digits, such as \x07.
+func escape(b *strings.Builder, kind byte, digits int, r rune) {
+	b.WriteByte('\\')
+	b.WriteByte(kind)
+	for shift := 4 * (digits - 1); shift >= 0; shift -= 4 {
+		b.WriteByte("0123456789abcdef"[r>>shift&15])
+	}
 }
 
 // formatFloat formats a float as Python does: always with a point or an exponent.
