@@ -122,7 +122,10 @@ func convert(ctx context.Context, dst io.Writer, t gguf.Tensor, to quant.Format,
 			return buf, err
 		}
 		buf = resize(buf, size(to, hi-lo))
-		return buf, recode(buf, to, src, t.Format, hi-lo)
+		if err := recode(buf, to, src, t.Format, hi-lo); err != nil {
+			return nil, fmt.Errorf("from weight %d on: %w", lo, err) // err counts weights from there
+		}
+		return buf, nil
 	}
 	return Ordered(ctx, dst, (n+chunkWeights-1)/chunkWeights, chunk, progress)
 }

@@ -270,14 +270,15 @@ func TestConvertTruncated(t *testing.T) {
 	}
 }
 
-// A weight that the format cannot represent gives an error with the name of the tensor.
+// A weight that the format cannot represent gives an error with the name of the tensor and
+// the place in it.
 func TestConvertNamesTheTensor(t *testing.T) {
 	w := gguf.NewWriter()
 	w.Set("general.architecture", "llama")
 	w.Set("llama.block_count", uint32(1))
-	row := wave(32)
-	row[3] = float32(math.NaN())
-	err := w.Add(gguf.TensorInfo{Name: "output.weight", Format: quant.F32, Dims: []int{32, 1}, Write: func(dst io.Writer) error {
+	row := wave(chunkWeights + 32)
+	row[chunkWeights+3] = float32(math.NaN())
+	err := w.Add(gguf.TensorInfo{Name: "output.weight", Format: quant.F32, Dims: []int{len(row), 1}, Write: func(dst io.Writer) error {
 		return binary.Write(dst, binary.LittleEndian, row)
 	}})
 	if err != nil {
@@ -287,7 +288,7 @@ func TestConvertNamesTheTensor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := out.WriteTo(io.Discard); !errors.Is(err, quant.ErrRange) || !strings.Contains(err.Error(), `"output.weight"`) {
+	if _, err := out.WriteTo(io.Discard); !errors.Is(err, quant.ErrRange) || !strings.Contains(err.Error(), `"output.weight": from weight 262144 on: `) || !strings.Contains(err.Error(), "weight 3 is NaN") {
 		t.Errorf("error %v", err)
 	}
 }
