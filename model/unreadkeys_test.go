@@ -126,6 +126,39 @@ func TestUnreadKeys(t *testing.T) {
 	}
 }
 
+// Keys of published files load, with the values that these files have.
+func TestPublishedKeys(t *testing.T) {
+	everywhere := map[string]any{
+		"general.type": "model", "general.quantization_version": uint32(2), "general.file_type": uint32(15), "general.tags": []string{"chat"},
+		"general.size_label": "8B", "general.base_model.count": uint32(1), "quantize.imatrix.chunks_count": int32(125),
+		"split.no": uint16(0), "split.count": uint16(0), "split.tensors.count": int32(291),
+	}
+	for arch, keys := range map[string]map[string]any{
+		"llama":    {".tensor_data_layout": "Meta AI original pth", ".rope.scaling.finetuned": false, ".pooling_type": uint32(3)},
+		"qwen2":    {".attention.sliding_window": uint32(131072)},
+		"qwen3":    {".pooling_type": uint32(3)},
+		"qwen3moe": {".expert_shared_feed_forward_length": uint32(0), ".expert_weights_norm": true, ".decoder_sparse_step": uint32(1)},
+		"phi3": {
+			".rope.scaling.attn_factor": float32(1.190238), ".rope.scaling.original_context_length": uint32(4096),
+			".attention.sliding_window": uint32(262144),
+		},
+		"gemma3": {
+			".rope.scaling.type": "linear", ".rope.scaling.factor": float32(8), ".rope.freq_base_swa": float32(10000),
+			".attention.sliding_window_pattern": uint32(6),
+		},
+	} {
+		spec := tiny.New(arch, 1)
+		for _, set := range []map[string]any{everywhere, keys} {
+			for key, value := range set {
+				spec.Set(key, value)
+			}
+		}
+		if _, err := Load(spec.File()); err != nil {
+			t.Errorf("%s: %v", arch, err)
+		}
+	}
+}
+
 // A file that is no whole model is refused as such, although it lacks other keys.
 func TestOtherFiles(t *testing.T) {
 	for key, value := range map[string]any{"general.type": "adapter", "split.count": uint16(3)} {
