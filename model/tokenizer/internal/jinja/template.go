@@ -9,11 +9,11 @@
 //     nest at most maxNesting deep, which bounds the recursion of the parser.
 //   - A rendering takes at most maxSteps steps and nests at most maxDepth deep, macro calls
 //     included. Each expression, statement, iteration and list item is a step.
-//   - Every string, list and dictionary is taken from a memory budget before it is
-//     allocated. The budget grows with the size of the messages, and so does the budget
-//     of the output.
+//   - Every string, list and dictionary is taken from a budget of bytes before it is
+//     allocated, and every string that is searched or compared before it is read. The
+//     budget grows with the size of the messages, and so does the budget of the output.
 //   - No statement, function or method reads files, loads other templates, or changes a
-//     value other than a namespace. A cycle of namespaces exceeds maxDepth.
+//     value other than a namespace and what loop.changed has seen.
 //
 // The limits count work, not time: equal templates and messages give equal results.
 //
@@ -47,7 +47,7 @@ const (
 	maxSteps   = 1 << 20
 	maxDepth   = 400
 
-	// The budgets of memory and of output are max + factor × size of the variables.
+	// The budgets of bytes and of output are max + factor × size of the variables.
 	maxBytes, maxBytesFactor   = 32 << 20, 32
 	maxOutput, maxOutputFactor = 4 << 20, 4
 )
