@@ -109,7 +109,7 @@ func renderWithin(t *testing.T, source string, in *interp) (string, error) {
 	runtime.ReadMemStats(&after)
 	used := func(b budget) int { return b.limit - b.left }
 	allocated := int(after.TotalAlloc - before.TotalAlloc)
-	most := 1<<17 + 600*used(in.steps) + 4*used(in.bytes) + 8*used(in.output)
+	most := 1<<17 + 100*used(in.steps) + 3*used(in.bytes) + 4*used(in.output)
 	if allocated > most {
 		t.Errorf("%d bytes were allocated, at most %d for %d steps, %d bytes of values and %d of output",
 			allocated, most, used(in.steps), used(in.bytes), used(in.output))

@@ -61,7 +61,7 @@ type scope struct {
 
 // assign sets a variable.
 func (in *interp) assign(s *scope, name string, v any) {
-	in.pay(entryBytes)
+	in.payEntry(s.vars == nil)
 	if s.vars == nil {
 		s.vars = map[string]any{}
 	}
@@ -115,6 +115,14 @@ func (in *interp) pay(n int) {
 	}
 }
 
+// payEntry takes an entry of a dictionary or a scope from the budget.
+func (in *interp) payEntry(first bool) {
+	if first {
+		in.pay(mapBytes)
+	}
+	in.pay(entryBytes)
+}
+
 // scan takes n bytes from the budget for reading them.
 func (in *interp) scan(n int) { in.pay(n) }
 
@@ -129,6 +137,7 @@ func (in *interp) write(s string) {
 	if !in.output.take(len(s)) {
 		in.exceed("more than %d bytes of output", in.output.limit)
 	}
+	in.out.Grow(len(s)) // as in grow
 	in.out.WriteString(s)
 }
 

@@ -104,7 +104,7 @@ func (w *jsonWriter) newline(level int) {
 }
 
 func (w *jsonWriter) text(s string) {
-	w.in.pay(6*len(s) + 2) // a control character becomes \u00XX
+	w.in.grow(&w.out, 6*len(s)+2) // a control character becomes \u00XX
 	w.out.WriteByte('"')
 	for _, r := range s {
 		switch {

@@ -579,7 +579,7 @@ func (p *parser) arguments() func(in *interp, s *scope) args {
 			a.pos[i] = in.eval(e, s)
 		}
 		if len(names) > 0 {
-			in.pay(entryBytes * len(names))
+			in.pay(mapBytes + entryBytes*len(names))
 			a.kw = make(map[string]any, len(names))
 		}
 		for i, name := range names {

@@ -11,9 +11,11 @@ import (
 // A value is a nil, bool, int, float64, string or []any, or a type of this file. Values
 // are immutable, except for the attributes of a namespace.
 
-// Costs of a value in a list and of an entry of a dictionary or a scope, in bytes.
+// Costs in bytes of a value in a list, of a dictionary or a scope that is not empty, and
+// of each entry.
 const (
 	valueBytes = 32
+	mapBytes   = 400
 	entryBytes = 128
 )
 
@@ -75,7 +77,7 @@ func (in *interp) hash(key any) any {
 
 // set adds an entry to a dictionary that is being made.
 func (in *interp) set(d *Dict, key, v any) {
-	in.pay(entryBytes)
+	in.payEntry(d.values == nil)
 	d.set(in.hash(key), key, v)
 }
 
@@ -286,15 +288,22 @@ func (in *interp) repr(b *strings.Builder, v any) {
 	}
 }
 
+// grow takes n bytes from the budget and makes room for them in b. Room is doubled;
+// appending would enlarge a long text by a quarter, and allocate five times its length.
+func (in *interp) grow(b *strings.Builder, n int) {
+	in.pay(n)
+	b.Grow(n)
+}
+
 // put appends s to b and takes its bytes from the budget.
 func (in *interp) put(b *strings.Builder, s string) {
-	in.pay(len(s))
+	in.grow(b, len(s))
 	b.WriteString(s)
 }
 
 // quote formats a string as Python's repr does.
 func (in *interp) quote(b *strings.Builder, s string) {
-	in.pay(4*len(s) + 2) // a byte becomes at most \xHH
+	in.grow(b, 4*len(s)+2) // a byte becomes at most \xHH
 	q := '\''
 	if strings.Contains(s, `'`) && !strings.Contains(s, `"`) {
 		q = '"'
