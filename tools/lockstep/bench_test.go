@@ -206,19 +206,21 @@ func TestBenchPreset(t *testing.T) {
 // An interrupted benchmark prints the cases that ran, and writes no file: it would replace that
 // of a whole run.
 func TestBenchInterrupted(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	json := put(t, "out", "precious")
-	args := []string{"bench", "--model", silentModel, "--device", "cpu", "--depths", "0,1", "--prompts=", "--batches=", "--steps", "1", "--repeats", "1", "--json", json}
-	var out, errw bytes.Buffer
-	status := run(ctx, args, nil, &out, writerFunc(func(b []byte) (int, error) {
-		cancel() // after the first case
-		return errw.Write(b)
-	}))
-	if status != exitError || !strings.Contains(out.String(), "decode at 0") || !strings.HasSuffix(errw.String(), interruptedText+"\n") {
-		t.Errorf("status %d, %q, %q", status, out.String(), errw.String())
+	for _, cases := range []string{"--depths=0,1 --batches=", "--depths= --batches=2,3"} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		json := put(t, "out", "precious")
+		args := "bench --model " + silentModel + " --device cpu --prompts= --steps 1 --repeats 1 " + cases + " --json " + json
+		var out, errw bytes.Buffer
+		status := run(ctx, strings.Fields(args), nil, &out, writerFunc(func(b []byte) (int, error) {
+			cancel(interrupt{os.Interrupt}) // after the first case
+			return errw.Write(b)
+		}))
+		if status != 130 || strings.Count(out.String(), "1 × 1") != 1 || strings.Count(errw.String(), "\n") != 2 || !strings.HasSuffix(errw.String(), interruptedText+"\n") {
+			t.Errorf("%s: status %d, %q, %q", cases, status, out.String(), errw.String())
+		}
+		checkPrecious(t, json)
 	}
-	checkPrecious(t, json)
 }
 
 func TestBenchTable(t *testing.T) {
