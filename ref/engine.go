@@ -42,7 +42,8 @@ type Options struct {
 // given position. op is query, key, value, attention or layer, with the number of the
 // layer, or embed or logits, with layer -1. A tap must not retain values. If it changes
 // them, later operations use the changed values; keys and values are then rounded for the
-// cache. Concurrent sessions call it concurrently.
+// cache. Concurrent sessions call it concurrently. If it panics, the session is as before the
+// call of Forward.
 type Tap func(layer int, op string, position, width int, values []float64)
 
 // New returns an engine for m. Each session reads the model's weights until it is
