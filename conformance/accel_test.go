@@ -91,17 +91,22 @@ func withText(t testing.TB, spec *tiny.Model) *model.Model {
 	return m
 }
 
-// minimalModel returns a llama of one layer and 16 tokens, the cheapest model for tests of
+// minimalSpec describes a llama of one layer and 16 tokens, the cheapest model for tests of
 // scheduling and memory.
-func minimalModel(t testing.TB) *model.Model {
-	t.Helper()
+func minimalSpec() *tiny.Model {
 	const vocab = 16
 	spec := tiny.New("llama", 1)
 	spec.Set(".vocab_size", uint32(vocab))
 	spec.Reshape("token_embd.weight", tiny.Hidden, vocab)
 	spec.Reshape("output.weight", tiny.Hidden, vocab)
 	spec.OneLayer()
-	m, err := model.Load(spec.File())
+	return spec
+}
+
+// minimalModel loads minimalSpec.
+func minimalModel(t testing.TB) *model.Model {
+	t.Helper()
+	m, err := model.Load(minimalSpec().File())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,7 @@
 // tests of the package compare the accelerator with the reference, kernel by kernel and
 // operation by operation, and the emulator with the PTX ISA, instruction by instruction:
 //
-//	go test ./conformance [-gpu] [-long] [-seed N] [-kernels RE] [-mutants N]
+//	go test ./conformance [-gpu] [-long] [-seed N] [-kernels RE] [-mutants N] [-random N]
 //
 // They run on the emulator or, with -gpu, on the first CUDA device. The cases of kernels are
 // in internal/kernelcases, their comparisons in internal/harness, the instruction table in

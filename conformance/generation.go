@@ -150,7 +150,7 @@ func canceledInPrompt(r *fixture) {
 	want := r.generate(prompt, p)
 	g := r.generator(generate.Options{PrefixBytes: manyBytes})
 	defer g.Close()
-	for n := range 4 { // the prompt has at least as many queries
+	for n := range 6 { // at least as many queries precede the first token
 		ctx, cancel := newCountdown(r.t.Context(), n)
 		got := collect(g.Tokens(ctx, prompt, p))
 		cancel()

@@ -18,7 +18,7 @@ import (
 var (
 	onGPU      = flag.Bool("gpu", false, "run on the first CUDA device instead of the emulator")
 	longCases  = flag.Bool("long", false, "also run long cases")
-	kernelSeed = flag.Uint64("seed", 1, "seed of the inputs of kernel cases")
+	kernelSeed = flag.Uint64("seed", 1, "seed of the inputs of kernel cases and of random scripts")
 	jsonFile   = flag.String("json", "", "write the kernel report to this file")
 	kernelIDs  = flag.String("kernels", "", "run the kernel cases whose operation/name matches this regular expression")
 )
