@@ -24,7 +24,7 @@ func TestAccelEmbedded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tokenizer, err := m.NeedTokenizer()
+	prompt, err := m.Prompt("Well, Prince,", false, m.Config.Context)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func TestAccelEmbedded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tokens := greedyContinuation(t, oracle, tokenizer.Prompt("Well, Prince,", false), 8)
+	tokens := greedyContinuation(t, oracle, prompt, 8)
 	exact := refTrace(t, m, ref.Numerics{}, tokens, nil)
 	for _, c := range []struct {
 		mode accel.PrefillMode

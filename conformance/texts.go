@@ -63,19 +63,24 @@ func stopStrings(r *fixture) {
 }
 
 func textPrompt(r *fixture) {
-	tok := r.engine.Model().Tokenizer
 	const text = "the other text"
+	m := r.engine.Model()
+	prompt, err := m.Prompt(text, false, m.Config.Context)
+	if err != nil {
+		r.t.Fatalf("%q: %v", text, err)
+	}
 	p := generate.Params{MaxTokens: 5, IgnoreEOS: true}
 	got := collect(generate.Text(r.t.Context(), r.engine, text, p))
 	if got.Err != nil {
 		r.t.Fatalf("%q: %v", text, got.Err)
 	}
-	r.equal("tokens", r.generate(tok.Prompt(text, false), p), got)
+	r.equal("tokens", r.generate(prompt, p), got)
 }
 
 func emptyText(r *fixture) {
 	got := collect(generate.Text(r.t.Context(), r.engine, "", generate.Params{MaxTokens: 1, IgnoreEOS: true}))
-	if len(r.engine.Model().Tokenizer.Prompt("", false)) == 0 {
+	m := r.engine.Model()
+	if prompt, err := m.Prompt("", false, m.Config.Context); err == nil && len(prompt) == 0 {
 		if !errors.Is(got.Err, model.ErrEmptyPrompt) || len(r.engine.reset()) != 0 {
 			r.t.Errorf("an empty text: error %v", got.Err)
 		}

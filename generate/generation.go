@@ -61,11 +61,7 @@ func (g *generation) check() error {
 	if err := model.CheckTokens(g.prompt, m.Config.Vocab); err != nil {
 		return err
 	}
-	limit := m.Config.Context
-	if g.generator.options.Capacity > 0 {
-		limit = g.generator.options.Capacity
-	}
-	n := len(g.prompt)
+	n, limit := len(g.prompt), g.generator.limit()
 	g.maxTokens = g.p.MaxTokens
 	if g.maxTokens < 0 {
 		g.maxTokens = max(limit-n, 0)

@@ -82,13 +82,21 @@ func (g *Generator) PrefixStats() PrefixStats {
 // model.ErrContextLimit; later it may be ErrNoChoice, ctx.Err() or an error of the engine.
 // Ranging over the sequence again generates again.
 func (g *Generator) Text(ctx context.Context, prompt string, p Params) iter.Seq2[Token, error] {
-	tokenizer, err := g.engine.Model().NeedTokenizer()
+	tokens, err := g.engine.Model().Prompt(prompt, p.ParseSpecial, g.limit())
 	if err != nil {
 		return func(yield func(Token, error) bool) {
 			yield(Token{ID: NoToken}, fmt.Errorf("generate: %w", err))
 		}
 	}
-	return g.Tokens(ctx, tokenizer.Prompt(prompt, p.ParseSpecial), p)
+	return g.Tokens(ctx, tokens, p)
+}
+
+// limit is the number of positions of a request: of its prompt and its new tokens.
+func (g *Generator) limit() int {
+	if g.options.Capacity > 0 {
+		return g.options.Capacity
+	}
+	return g.engine.Model().Config.Context
 }
 
 // Tokens continues token ids as Text continues a text. It adds no BOS token.

@@ -2,6 +2,7 @@ package generate
 
 import (
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -176,6 +177,46 @@ func TestGenerateText(t *testing.T) {
 			}
 			if diff := cmp.Diff(tt.want, e.forwards[0].Tokens); diff != "" {
 				t.Errorf("%s: prompt (-want +got):\n%s", tt.reason, diff)
+			}
+		})
+	}
+}
+
+// A text beyond the context is refused before anything is computed, and before all of it is
+// encoded.
+func TestTextBeyondContext(t *testing.T) {
+	for _, tt := range []struct {
+		name, reason string
+		options      Options
+		want         string
+	}{
+		{"context", "the model's limit", Options{}, "more than 96 tokens and there are 96 positions"},
+		{"capacity", "the generator's limit", Options{Capacity: 16}, "more than 16 tokens and there are 16 positions"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e := newFake(t)
+			g, err := New(e, tt.options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := strings.Repeat("ab ", 1<<20)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			errs := []error{
+				collect(g.Text(t.Context(), text, Params{MaxTokens: 1})).Err,
+				g.BatchText(t.Context(), []string{text}, Params{})[0].Err,
+			}
+			runtime.ReadMemStats(&after)
+			for _, err := range errs {
+				if !errors.Is(err, model.ErrContextLimit) || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("%s: error %v, want %q", tt.reason, err, tt.want)
+				}
+			}
+			if used := after.TotalAlloc - before.TotalAlloc; used > 1<<20 {
+				t.Errorf("%s: a prompt of %d bytes took %d bytes of memory", tt.reason, len(text), used)
+			}
+			if e.opened > 0 {
+				t.Errorf("%d sessions: something was computed", e.opened)
 			}
 		})
 	}

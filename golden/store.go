@@ -190,11 +190,10 @@ func computeCase(ctx context.Context, eng model.Engine, c Case) (entry, []byte, 
 	m := eng.Model()
 	tokens := c.Tokens
 	if tokens == nil {
-		tok, err := m.NeedTokenizer()
-		if err != nil {
+		var err error
+		if tokens, err = m.Prompt(c.Prompt, false, m.Config.Context); err != nil {
 			return entry{}, nil, err
 		}
-		tokens = tok.Prompt(c.Prompt, false)
 	}
 	session, err := eng.NewSession(len(tokens))
 	if err != nil {

@@ -138,6 +138,21 @@ func (m *Model) NeedTokenizer() (*tokenizer.Tokenizer, error) {
 	return nil, ErrNoTokenizer
 }
 
+// Prompt encodes a text as tokenizer.Tokenizer.Prompt does. The error wraps
+// ErrNoTokenizer, or ErrContextLimit if the prompt has more than limit tokens. limit is the
+// number of positions that the caller has, at most those of the context.
+func (m *Model) Prompt(text string, special bool, limit int) ([]int, error) {
+	t, err := m.NeedTokenizer()
+	if err != nil {
+		return nil, err
+	}
+	ids, ok := t.Prompt(text, special, limit)
+	if !ok {
+		return nil, &problem{fmt.Sprintf("context limit: the prompt has more than %d tokens and there are %d positions", limit, limit), ErrContextLimit}
+	}
+	return ids, nil
+}
+
 const embeddingName = "token_embd.weight"
 
 // vocabSize returns the number of rows of the embedding, which must equal the file's

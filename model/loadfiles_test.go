@@ -2,6 +2,7 @@ package model
 
 import (
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -83,7 +84,7 @@ func TestLoadTokenizerOfFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			bos, ok := tok.BOS()
-			ids := tok.Prompt("Hello", false)
+			ids, _ := tok.Prompt("Hello", false, math.MaxInt)
 			if got := ok && len(ids) > 1 && ids[0] == bos; got != tt.addBOS {
 				t.Errorf("prompt %v with BOS %d: begins with it %v, want %v", ids, bos, got, tt.addBOS)
 			}

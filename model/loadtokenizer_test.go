@@ -79,7 +79,11 @@ func TestSentencePieceDefaults(t *testing.T) {
 	// BOS, the space before the text (U+2581, byte by byte), the letter.
 	const byte0, a = 3, 3 + 256
 	want := []int{1, byte0 + 0xE2, byte0 + 0x96, byte0 + 0x81, a}
-	if diff := cmp.Diff(want, m.Tokenizer.Prompt("a", false)); diff != "" {
+	got, err := m.Prompt("a", false, len(want))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if !m.Tokenizer.Stops(2) {

@@ -162,7 +162,10 @@ func TestEmbeddedModelAgreesWithItsTrainer(t *testing.T) {
 	const bound = 1e-6
 	m := open(t, filepath.Join("..", "golden", "model", "lockstep-tiny.gguf"))
 	o := trainerOracle(t)
-	ids := m.Tokenizer.Prompt(o.Oracle.Text, false)
+	ids, err := m.Prompt(o.Oracle.Text, false, m.Config.Context)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if len(ids) != len(o.Oracle.Tokens) {
 		t.Fatalf("%d tokens, want %d", len(ids), len(o.Oracle.Tokens))
 	}

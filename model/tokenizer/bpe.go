@@ -91,11 +91,12 @@ func (b *bpe) pair(left, right symbol) (result int32, rank float64, ok bool) {
 	return p.result, float64(p.rank), ok
 }
 
-func (b *bpe) encode(dst []int, text string) []int {
+// encode appends the tokens of text. It stops after the word that makes more than limit ids.
+func (b *bpe) encode(dst []int, text string, limit int) []int {
 	m := merger{pair: b.pair}
 	cache := wordCache{}
 	var runes []byte
-	split(b.splitters, text, func(word string) {
+	split(b.splitters, text, func(word string) bool {
 		dst = cache.encode(dst, word, func(dst []int, word string) []int {
 			if b.ignoreMerges {
 				runes = appendByteRunes(runes[:0], word)
@@ -105,6 +106,7 @@ func (b *bpe) encode(dst []int, text string) []int {
 			}
 			return b.encodeWord(&m, dst, word)
 		})
+		return len(dst) <= limit
 	})
 	return dst
 }

@@ -149,7 +149,7 @@ func TestChatEncodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{"<s>", "<turn>", "a", "<turn>", "b"}
-	if diff := cmp.Diff(want, tok.texts(tok.Prompt(text, true))); diff != "" {
+	if diff := cmp.Diff(want, tok.promptTexts(text, true)); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 }

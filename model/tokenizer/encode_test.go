@@ -117,9 +117,60 @@ func TestPrompt(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tok := mustNew(t, c.vocab)
-			if got := tok.texts(tok.Prompt(c.text, c.special)); !slices.Equal(got, c.want) {
+			if got := tok.promptTexts(c.text, c.special); !slices.Equal(got, c.want) {
 				t.Errorf("%s: %q becomes %q, want %q", c.reason, c.text, got, c.want)
 			}
+		})
+	}
+}
+
+// TestPromptLimit compares the smallest possible limit with the one below it, and encodes
+// much longer texts, which must not take more memory than the limit allows.
+func TestPromptLimit(t *testing.T) {
+	both := byteVocab("a a")
+	both.AddBOS, both.AddEOS = true, true
+	both.add("\n\n", typeUserDefined)
+	words := scoreVocab(spaceMark+"a", "a", spaceMark)
+	crossing := scoreVocab("a"+spaceMark+"a", "a", spaceMark)
+	phi := scoreVocab("a", spaceMark)
+	for _, token := range []string{"<|assistant|>", "<|end|>", "<|placeholder1|>"} {
+		phi.add(token, typeControl)
+		phi.Scores = append(phi.Scores, 0)
+	}
+	for _, c := range []struct {
+		name, reason string
+		vocab        Vocab
+		text         string
+		want         int    // tokens
+		more         string // makes the text endless
+	}{
+		{"words", "BOS and EOS count", both, "aa a", 5, " b"},
+		{"a word", "it is not merged", both, "aaa", 4, "b"},
+		{"BOS in the text", "the second BOS does not count", both, "<s>a", 3, " b"},
+		{"BOS alone", "the second BOS does not count", both, "<s>", 2, "<s>"},
+		{"nothing", "BOS and EOS", both, "", 2, "\n\n"},
+		{"user-defined tokens", "runs of them are one part", both, "\n\n\n\n", 4, "\n\n"},
+		{"SentencePiece", "word by word", words, "a a", 2, " a"},
+		{"SentencePiece, one word", "it is not merged", words, "aa", 2, "a"},
+		{"a token across words", "the text is not merged", crossing, "aa", 3, "a"},
+		{"Phi-3", "white space behind a special token has no token of its own", phi, "<|end|>  a<|end|> ", 4, "<|end|> a"},
+		{"Phi-3, white space", "white space before a special token is text", phi, "a ", 3, " "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tok := mustNew(t, c.vocab)
+			ids, ok := tok.Prompt(c.text, true, c.want)
+			if len(ids) != c.want || !ok {
+				t.Errorf("%s: %q becomes %q, %v; want %d tokens", c.reason, c.text, tok.texts(ids), ok, c.want)
+			}
+			if ids, ok := tok.Prompt(c.text, true, c.want-1); ok || ids != nil {
+				t.Errorf("%s: %q becomes %q within a limit of %d", c.reason, c.text, tok.texts(ids), c.want-1)
+			}
+			text := c.text + strings.Repeat(c.more, 1<<21)
+			bounded(t, 100, func() {
+				if _, ok := tok.Prompt(text, true, 100); ok {
+					t.Errorf("%s: %d bytes become 100 tokens", c.reason, len(text))
+				}
+			})
 		})
 	}
 }

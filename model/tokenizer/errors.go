@@ -34,6 +34,7 @@ var (
 	errDuplicateToken = fmt.Errorf("%w: two tokens have the same text", ErrVocab)
 	errByteToken      = fmt.Errorf("%w: bad byte token", ErrVocab)
 	errMissingByte    = fmt.Errorf("%w: a byte has no token", ErrVocab)
+	errSpecials       = fmt.Errorf("%w: the special tokens are too many or too long", ErrVocab)
 	errScore          = fmt.Errorf("%w: score is NaN", ErrVocab)
 	errMerge          = fmt.Errorf("%w: bad merge", ErrVocab)
 	errUnknownModel   = fmt.Errorf("%w: unknown algorithm", ErrUnsupported)

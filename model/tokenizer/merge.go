@@ -8,30 +8,14 @@ type symbol struct {
 	from, to   int32 // byte range in the word; empty after merging into the left neighbor
 }
 
-// candidate is a pair of neighbors that can be merged.
-type candidate struct {
-	left   int32   // index of the left symbol
-	size   int32   // bytes of the pair; if the symbols have other sizes now, the candidate is stale
-	result int32   // token that the pair becomes
-	rank   float64 // lower ranks merge first
-}
-
-// before orders candidates by rank, then from left to right.
-func (c candidate) before(d candidate) bool {
-	if c.rank != d.rank {
-		return c.rank < d.rank
-	}
-	return c.left < d.left
-}
-
 // merger merges neighboring symbols, the lowest rank first, until no pair can be merged.
 // It reuses its buffers for each word.
 //
 // n symbols make at most n-1 merges and 3n candidates. Each candidate is pushed and
 // popped once, so a word takes O(n log n) time.
 type merger struct {
-	symbols []symbol
-	heap    []candidate
+	symbols    []symbol
+	candidates candidates
 
 	// pair returns the token that two neighbors become.
 	pair func(left, right symbol) (result int32, rank float64, ok bool)
@@ -42,7 +26,7 @@ type merger struct {
 // reset starts a new word.
 func (m *merger) reset() {
 	m.symbols = m.symbols[:0]
-	m.heap = m.heap[:0]
+	m.candidates = m.candidates[:0]
 }
 
 // add appends a symbol that covers the next n bytes of the word.
@@ -62,8 +46,8 @@ func (m *merger) run() {
 	for i := range len(m.symbols) - 1 {
 		m.propose(int32(i))
 	}
-	for len(m.heap) > 0 {
-		c := m.pop()
+	for len(m.candidates) > 0 {
+		c := m.candidates.pop()
 		left := &m.symbols[c.left]
 		if left.from == left.to || left.next < 0 || m.symbols[left.next].to-left.from != c.size {
 			continue // stale: one of the two has been merged
@@ -90,51 +74,9 @@ func (m *merger) propose(i int32) {
 	}
 	right := m.symbols[left.next]
 	if result, rank, ok := m.pair(left, right); ok {
-		m.push(candidate{left: i, size: right.to - left.from, result: result, rank: rank})
+		m.pushes++
+		m.candidates.push(candidate{left: i, size: right.to - left.from, result: result, rank: rank})
 	}
-}
-
-// push and pop maintain a binary heap. container/heap would allocate each element.
-func (m *merger) push(c candidate) {
-	m.pushes++
-	m.heap = append(m.heap, c)
-	i := len(m.heap) - 1
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !c.before(m.heap[parent]) {
-			break
-		}
-		m.heap[i] = m.heap[parent]
-		i = parent
-	}
-	m.heap[i] = c
-}
-
-func (m *merger) pop() candidate {
-	top := m.heap[0]
-	n := len(m.heap) - 1
-	last := m.heap[n]
-	m.heap = m.heap[:n]
-	if n == 0 {
-		return top
-	}
-	i := 0
-	for {
-		child := 2*i + 1
-		if child >= n {
-			break
-		}
-		if child+1 < n && m.heap[child+1].before(m.heap[child]) {
-			child++
-		}
-		if !m.heap[child].before(last) {
-			break
-		}
-		m.heap[i] = m.heap[child]
-		i = child
-	}
-	m.heap[i] = last
-	return top
 }
 
 // wordCache caches the ids of short words during one call of Encode.

@@ -55,6 +55,7 @@ func TestNewRefuses(t *testing.T) {
 		{"merge into a control token", "text must not become one", bpe(func(v *Vocab) {
 			v.Types[slices.Index(v.Tokens, "abc")] = typeControl
 		}), errMerge, "result"},
+		{"a special token of megabytes", "each prefix takes memory", bpe(func(v *Vocab) { v.add(strings.Repeat("x", maxNodes), typeControl) }), errSpecials, "at most 2097152"},
 		{"score NaN", "it has no place in an order", spm(func(v *Vocab) { v.Scores[3] = float32(math.NaN()) }), errScore, "token 3"},
 		{"byte token misspelled", "its byte is unknown", spm(func(v *Vocab) { v.Tokens[3] = "<0x0>" }), errByteToken, "<0xNN>"},
 		{"byte token without hex", "its byte is unknown", spm(func(v *Vocab) { v.Tokens[3] = "<0xGG>" }), errByteToken, "<0xNN>"},

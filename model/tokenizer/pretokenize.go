@@ -251,15 +251,18 @@ func run(text string, at int, c class, limit int) int {
 	return at
 }
 
-// split calls yield for each word of text after all splitters.
-func split(splitters []splitter, text string, yield func(word string)) {
+// split calls yield for each word of text after all splitters, until yield returns false.
+// It returns whether it reached the end.
+func split(splitters []splitter, text string, yield func(word string) bool) bool {
 	if len(splitters) == 0 {
-		yield(text)
-		return
+		return yield(text)
 	}
 	for len(text) > 0 {
 		n := splitters[0](text)
-		split(splitters[1:], text[:n], yield)
+		if !split(splitters[1:], text[:n], yield) {
+			return false
+		}
 		text = text[n:]
 	}
+	return true
 }

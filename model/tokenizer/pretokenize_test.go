@@ -97,7 +97,7 @@ func TestSplits(t *testing.T) {
 }
 
 func pieces(pre, text string) (out []string) {
-	split(preTokenizers[pre], text, func(word string) { out = append(out, word) })
+	split(preTokenizers[pre], text, func(word string) bool { out = append(out, word); return true })
 	return out
 }
 

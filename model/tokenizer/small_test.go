@@ -2,7 +2,10 @@ package tokenizer
 
 import (
 	"fmt"
+	"math"
+	"runtime"
 	"testing"
+	"time"
 )
 
 // byteVocab returns a small byte-level vocabulary: 256 bytes, the results of the merges,
@@ -64,4 +67,37 @@ func (t *Tokenizer) texts(ids []int) []string {
 		out = append(out, t.text(id))
 	}
 	return out
+}
+
+// promptTexts returns the texts of the tokens of a prompt of any length.
+func (t *Tokenizer) promptTexts(text string, special bool) []string {
+	ids, _ := t.Prompt(text, special, math.MaxInt)
+	return t.texts(ids)
+}
+
+// raw returns the bytes of tokens.
+func (t *Tokenizer) raw(ids []int) string {
+	var b []byte
+	for _, id := range ids {
+		b = append(b, t.Bytes(id)...)
+	}
+	return string(b)
+}
+
+// bounded fails if f, which works on an input of n bytes, takes more memory or time than any
+// input of that size should. The bounds are about ten times as high as what a bad input takes.
+func bounded(t testing.TB, n int, f func()) {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	start := time.Now()
+	f()
+	took := time.Since(start)
+	runtime.ReadMemStats(&after)
+	if took > 2*time.Second+time.Duration(n)*10*time.Microsecond {
+		t.Errorf("%d bytes took %v", n, took)
+	}
+	if used := after.TotalAlloc - before.TotalAlloc; used > 1<<20+uint64(n)<<11 {
+		t.Errorf("%d bytes took %d bytes of memory", n, used)
+	}
 }

@@ -2,28 +2,15 @@ package tokenizer
 
 import (
 	"cmp"
+	"iter"
 	"slices"
-	"sort"
 	"strings"
 )
 
 // specials matches control, unknown and user-defined tokens in a text.
 type specials struct {
-	texts  []string    // [vocab], shared with Vocab.Tokens
-	tokens []special   // sorted by text, each text once
-	first  [256]bucket // by the first byte of the text
-}
-
-// bucket is the range tokens[from:to] whose texts begin with one byte.
-type bucket struct {
-	from, to int
-	always   bool // some token of the range has always set
-}
-
-type special struct {
-	id     int32
-	always bool // user-defined: matched even if the caller does not parse special tokens
-	rstrip bool // the match includes the white space after the token
+	all, userDefined *automaton
+	rstrip           bool // some token has rstrip
 }
 
 // fragment is a special token of a text, or the text between two of them.
@@ -34,39 +21,35 @@ type fragment struct {
 
 // newSpecials collects the special tokens of a vocabulary. Of tokens with equal text it
 // keeps the lowest id.
-func newSpecials(v *Vocab) *specials {
-	s := &specials{texts: v.Tokens}
-	n := 0
+func newSpecials(v *Vocab) (*specials, error) {
+	count := 0
 	for id := range v.Tokens {
 		if v.special(id) {
-			n++
+			count++
 		}
 	}
-	s.tokens = make([]special, 0, n)
-	rstrip := phi3Strips(v)
-	for id, text := range v.Tokens {
+	ids := make([]int32, 0, count)
+	for id := range v.Tokens {
 		if v.special(id) {
-			s.tokens = append(s.tokens, special{
-				id: int32(id), always: v.kind(id) == typeUserDefined, rstrip: rstrip(text),
-			})
+			ids = append(ids, int32(id))
 		}
 	}
-	slices.SortFunc(s.tokens, func(a, b special) int {
-		return cmp.Or(strings.Compare(s.text(a), s.text(b)), cmp.Compare(a.id, b.id))
+	slices.SortFunc(ids, func(a, b int32) int {
+		return cmp.Or(strings.Compare(v.Tokens[a], v.Tokens[b]), cmp.Compare(a, b))
 	})
-	s.tokens = slices.CompactFunc(s.tokens, func(a, b special) bool { return s.text(a) == s.text(b) })
-	for i, t := range s.tokens {
-		f := &s.first[s.text(t)[0]]
-		if f.to == 0 {
-			f.from = i
-		}
-		f.to = i + 1
-		f.always = f.always || t.always
+	ids = slices.CompactFunc(ids, func(a, b int32) bool { return v.Tokens[a] == v.Tokens[b] })
+	s := &specials{}
+	var err error
+	if s.all, err = newAutomaton(v, ids); err != nil {
+		return nil, err
 	}
-	return s
+	s.rstrip = slices.ContainsFunc(s.all.tokens, func(t special) bool { return t.rstrip })
+	s.userDefined = s.all
+	if user := slices.DeleteFunc(ids, func(id int32) bool { return v.kind(int(id)) != typeUserDefined }); len(user) < len(ids) {
+		s.userDefined, err = newAutomaton(v, user)
+	}
+	return s, err
 }
-
-func (s *specials) text(t special) string { return s.texts[t.id] }
 
 // phi3Strips returns a function that reports whether a special token has rstrip. GGUF
 // files lack that property. Phi-3's tokenizer.json sets it for all but three special
@@ -83,117 +66,135 @@ func phi3Strips(v *Vocab) func(text string) bool {
 	}
 }
 
-// match is a special token at text[from:to], with the white space that rstrip includes.
-type match struct {
-	token    special
-	from, to int
+// split divides text at the special tokens, from left to right. If parse is false, it
+// matches user-defined tokens only. It takes all matches of the longest token in the whole
+// text before it looks for shorter ones, and of equal lengths the lowest id first. So a
+// short token never hides a longer one that begins later. llama.cpp uses the same order.
+func (s *specials) split(text string, parse bool) iter.Seq[fragment] {
+	m := matcher{automaton: s.userDefined, text: text}
+	if parse {
+		m.automaton = s.all
+	}
+	return m.run
 }
 
-// split divides text at the special tokens. If parse is false, it matches user-defined
-// tokens only. It finds all matches of the longest token in the whole text before it looks
-// for shorter ones, and of equal lengths takes the lowest id first. So a short token never
-// hides a longer one that begins later. llama.cpp uses the same order.
-func (s *specials) split(text string, parse bool) []fragment {
-	found := s.find(text, parse)
-	slices.SortFunc(found, func(a, b match) int {
-		return cmp.Or(
-			cmp.Compare(len(s.text(b.token)), len(s.text(a.token))),
-			cmp.Compare(a.token.id, b.token.id),
-			cmp.Compare(a.from, b.from))
+// matcher splits one text. It looks for candidates until no match can cross the place
+// that it has reached, takes matches of that part, and goes on.
+//
+// The candidate at a place is the longest token that ends there. If a match takes its first
+// byte, the longest token that fits behind the match replaces it. The match is at least as
+// long as the candidate was and leaves less room than that, so each replacement halves the
+// room. A byte of text adds at most one candidate per bit of the longest token's size.
+type matcher struct {
+	automaton  *automaton
+	text       string
+	at         int // text before it is yielded
+	candidates candidates
+	from       int     // begin of the part
+	owner      []int32 // of each byte of the part: 1 + index in taken, or 0
+	taken      []match
+
+	pushes, steps int // counts of candidates and of steps to shorter tokens, for tests
+}
+
+// match is a special token that ends before byte to of a part. It includes the white space
+// of rstrip.
+type match struct{ id, to int32 }
+
+func (m *matcher) run(yield func(fragment) bool) {
+	var state int32
+	for i := range len(m.text) {
+		state = m.automaton.next(state, m.text[i])
+		end := i + 1
+		switch {
+		case state != 0:
+			m.propose(end, m.automaton.nodes[state].token)
+		case len(m.candidates) == 0:
+			m.from = end
+		case end < len(m.text) && !isWhiteSpace(m.text[end]): // rstrip ends here
+			if !m.part(end, yield) {
+				return
+			}
+		}
+	}
+	if m.part(len(m.text), yield) && m.at < len(m.text) {
+		yield(fragment{token: -1, text: m.text[m.at:]})
+	}
+}
+
+// propose adds the token with that index as the candidate that ends at end.
+func (m *matcher) propose(end int, token int32) {
+	t := m.automaton.tokens[token]
+	if t.size == 0 {
+		return
+	}
+	m.pushes++
+	m.candidates.push(candidate{
+		left: int32(end-m.from) - t.size, size: t.size, result: token,
+		rank: float64(t.id) - float64(t.size)*(1<<32), // the longest, then the lowest id
 	})
-	taken := newSpans(len(text), len(found))
-	for _, m := range found {
-		end := m.from + len(s.text(m.token))
-		if !taken.free(m.from, end) {
+}
+
+// part takes the matches of text[m.from:end] and yields them with the texts before them.
+func (m *matcher) part(end int, yield func(fragment) bool) bool {
+	m.owner = append(m.owner[:0], make([]int32, end-m.from)...)
+	m.taken = m.taken[:0]
+	for len(m.candidates) > 0 {
+		m.take(m.candidates.pop())
+	}
+	for i := 0; i < len(m.owner); i++ {
+		if m.owner[i] == 0 {
 			continue
 		}
-		for m.token.rstrip && end < len(text) && strings.IndexByte(" \t\n\v\f\r", text[end]) >= 0 && taken.free(end, end+1) {
-			end++
-		}
-		m.to = end
-		taken.take(m)
-	}
-	return s.fragments(text, taken.matches)
-}
-
-// find returns all matches of all special tokens, which may overlap.
-func (s *specials) find(text string, parse bool) (found []match) {
-	for from := range len(text) {
-		if f := s.first[text[from]]; f.always || f.to > 0 && parse {
-			found = s.at(found, text, from, parse)
-		}
-	}
-	return found
-}
-
-// at appends the special tokens that begin at text[from]. Tokens with a common prefix
-// are neighbors in s.tokens: each further byte narrows the range by binary search, and
-// a token equal to the prefix is the first of the range.
-func (s *specials) at(found []match, text string, from int, parse bool) []match {
-	f := s.first[text[from]]
-	some := s.tokens[f.from:f.to]
-	for n := 1; ; n++ { // all of some begin with text[from:from+n]
-		if t := some[0]; len(s.text(t)) == n {
-			if parse || t.always {
-				found = append(found, match{token: t, from: from})
-			}
-			some = some[1:]
-		}
-		if len(some) == 0 || from+n == len(text) {
-			return found
-		}
-		c := text[from+n]
-		lo := sort.Search(len(some), func(i int) bool { return s.text(some[i])[n] >= c })
-		some = some[lo:]
-		some = some[:sort.Search(len(some), func(i int) bool { return s.text(some[i])[n] > c })]
-		if len(some) == 0 {
-			return found
-		}
-	}
-}
-
-func (s *specials) fragments(text string, matches []match) []fragment {
-	sort.Slice(matches, func(i, j int) bool { return matches[i].from < matches[j].from })
-	var out []fragment
-	at := 0
-	for _, m := range matches {
-		if m.from > at {
-			out = append(out, fragment{token: -1, text: text[at:m.from]})
-		}
-		out = append(out, fragment{token: int(m.token.id)})
-		at = m.to
-	}
-	if at < len(text) {
-		out = append(out, fragment{token: -1, text: text[at:]})
-	}
-	return out
-}
-
-// spans marks the bytes of a text that matches cover.
-type spans struct {
-	bits    []uint64
-	matches []match
-}
-
-func newSpans(length, matches int) *spans {
-	if matches == 0 {
-		return &spans{}
-	}
-	return &spans{bits: make([]uint64, length/64+1)}
-}
-
-func (s *spans) free(from, to int) bool {
-	for i := from; i < to; i++ {
-		if s.bits[i/64]>>(i%64)&1 != 0 {
+		t := m.taken[m.owner[i]-1]
+		if before := m.text[m.at : m.from+i]; before != "" && !yield(fragment{token: -1, text: before}) {
 			return false
 		}
+		if !yield(fragment{token: int(t.id)}) {
+			return false
+		}
+		i = int(t.to) - 1
+		m.at = m.from + i + 1
 	}
+	m.from = end
 	return true
 }
 
-func (s *spans) take(m match) {
-	for i := m.from; i < m.to; i++ {
-		s.bits[i/64] |= 1 << (i % 64)
+// take makes a candidate a match if its bytes are free. Matches so far are at least as
+// long, so that one which overlaps the candidate has its first or its last byte.
+func (m *matcher) take(c candidate) {
+	first, end := c.left, c.left+c.size
+	if m.owner[end-1] != 0 {
+		return
 	}
-	s.matches = append(s.matches, m)
+	if before := m.owner[first]; before != 0 {
+		room := end - m.taken[before-1].to
+		m.propose(m.from+int(end), m.longest(c.result, room))
+		return
+	}
+	t := m.automaton.tokens[c.result]
+	for t.rstrip && int(end) < len(m.owner) && isWhiteSpace(m.text[m.from+int(end)]) && m.owner[end] == 0 {
+		end++
+	}
+	m.taken = append(m.taken, match{id: t.id, to: end})
+	for i := first; i < end; i++ {
+		m.owner[i] = int32(len(m.taken))
+	}
 }
+
+// longest returns the longest token of at most size bytes that is a proper suffix of the
+// given token. Both are indices. It takes logarithmic time.
+func (m *matcher) longest(token, size int32) int32 {
+	tokens := m.automaton.tokens
+	for tokens[token].size > size {
+		m.steps++
+		if jump := tokens[token].jump; tokens[jump].size > size {
+			token = jump
+		} else {
+			token = tokens[token].shorter
+		}
+	}
+	return token
+}
+
+func isWhiteSpace(c byte) bool { return strings.IndexByte(" \t\n\v\f\r", c) >= 0 }

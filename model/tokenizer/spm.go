@@ -77,9 +77,10 @@ func (s *spm) addBytes(v *Vocab) error {
 	return nil
 }
 
-// encode appends the tokens of text. first means that text begins the input or follows
-// a special token; only then it gets the space prefix.
-func (s *spm) encode(dst []int, text string, first bool) []int {
+// encode appends the tokens of text. It stops after the word that makes more than limit ids.
+// first means that text begins the input or follows a special token; only then it gets the
+// space prefix.
+func (s *spm) encode(dst []int, text string, first bool, limit int) []int {
 	if s.prefix && first {
 		text = " " + text
 	}
@@ -90,7 +91,7 @@ func (s *spm) encode(dst []int, text string, first bool) []int {
 	}
 	// No token spans two words, so encoding word by word gives the same result.
 	cache := wordCache{}
-	for len(text) > 0 {
+	for len(text) > 0 && len(dst) <= limit {
 		n := wordEnd(text)
 		dst = cache.encode(dst, text[:n], func(dst []int, word string) []int {
 			return s.merge(&m, dst, word)

@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 )
@@ -19,6 +20,7 @@ type Tokenizer struct {
 	vocab    Vocab
 	specials *specials
 	bytes    tokenBytes
+	longest  int    // bytes of text that a token of the vocabulary stands for, at most
 	stops    []bool // [vocab]
 	bpe      *bpe   // nil for a SentencePiece vocabulary
 	spm      *spm   // nil for a byte-level vocabulary
@@ -53,7 +55,10 @@ func build(v Vocab) (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.bytes, t.stops, t.specials = newTokenBytes(&v), v.stops(), newSpecials(&v)
+	if t.specials, err = newSpecials(&v); err != nil {
+		return nil, err
+	}
+	t.bytes, t.stops, t.longest = newTokenBytes(&v), v.stops(), v.longest()
 	t.chat.source = v.ChatTemplate
 	return t, nil
 }
@@ -62,41 +67,61 @@ func build(v Vocab) (*Tokenizer, error) {
 // control tokens becomes those tokens; otherwise it is ordinary text. Bytes that are not
 // UTF-8 are kept if the vocabulary has byte tokens.
 func (t *Tokenizer) Encode(text string, special bool) []int {
-	return t.encode(nil, text, special)
+	ids, _ := t.encode(nil, text, special, math.MaxInt)
+	return ids
 }
 
 // Prompt is Encode with the BOS and EOS tokens that the vocabulary asks for. If the text
 // itself begins with BOS, as the output of a chat template does, Prompt adds no second one.
-func (t *Tokenizer) Prompt(text string, special bool) []int {
+//
+// ok is false if the prompt has more than limit tokens. Then Prompt returns no ids, and has
+// encoded no more text than limit tokens can stand for.
+func (t *Tokenizer) Prompt(text string, special bool, limit int) (ids []int, ok bool) {
 	bos, eos := t.vocab.BOS, t.vocab.EOS
-	var ids []int
 	if t.vocab.AddBOS {
 		ids = append(ids, bos)
 	}
-	ids = t.encode(ids, text, special)
+	most := min(limit, math.MaxInt-1) + 1 // the text may have a BOS of its own
+	if ids, ok = t.encode(ids, text, special, most); !ok {
+		return nil, false
+	}
 	if t.vocab.AddBOS && len(ids) > 1 && ids[1] == bos {
 		ids = ids[1:]
 	}
 	if t.vocab.AddEOS {
 		ids = append(ids, eos)
 	}
-	return ids
+	if len(ids) > limit {
+		return nil, false
+	}
+	return ids, true
 }
 
-func (t *Tokenizer) encode(dst []int, text string, special bool) []int {
+// encode appends the tokens of text. It returns ok false as soon as there are more than
+// limit ids.
+func (t *Tokenizer) encode(dst []int, text string, special bool, limit int) (ids []int, ok bool) {
+	fits := func(text string) bool { return len(text)/t.longest <= limit-len(dst) }
+	if !t.specials.rstrip && !fits(text) { // with rstrip, a token may stand for any number of spaces
+		return nil, false
+	}
 	first := true
-	for _, f := range t.specials.split(text, special) {
+	for f := range t.specials.split(text, special) {
 		switch {
 		case f.token >= 0:
 			dst = append(dst, f.token)
+		case !fits(f.text):
+			return nil, false
 		case t.bpe != nil:
-			dst = t.bpe.encode(dst, f.text)
+			dst = t.bpe.encode(dst, f.text, limit)
 		default:
-			dst = t.spm.encode(dst, f.text, first)
+			dst = t.spm.encode(dst, f.text, first, limit)
+		}
+		if len(dst) > limit {
+			return nil, false
 		}
 		first = f.token >= 0
 	}
-	return dst
+	return dst, true
 }
 
 // text returns the text of a token in the vocabulary, or "" for an id outside it.

@@ -1,6 +1,9 @@
 package tokenizer
 
-import "fmt"
+import (
+	"fmt"
+	"unicode/utf8"
+)
 
 // Token types: the values of tokenizer.ggml.token_type in the GGUF specification.
 const (
@@ -111,6 +114,16 @@ func (v *Vocab) special(id int) bool {
 		return v.Tokens[id] != ""
 	}
 	return false
+}
+
+// longest returns a bound on the bytes of text that one token stands for. The unknown token
+// may stand for a character.
+func (v *Vocab) longest() int {
+	n := utf8.UTFMax
+	for _, text := range v.Tokens {
+		n = max(n, len(text))
+	}
+	return n
 }
 
 // hasBytes reports whether token id decodes to bytes.

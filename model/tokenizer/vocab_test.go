@@ -3,6 +3,7 @@ package tokenizer_test
 import (
 	"errors"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -166,7 +167,8 @@ func TestPhi3Chat(t *testing.T) {
 		t.Fatalf("Chat gives %q, want %q", text, want)
 	}
 	var tokens []string
-	for _, id := range tok.Prompt(text, true) {
+	ids, _ := tok.Prompt(text, true, math.MaxInt)
+	for _, id := range ids {
 		tokens = append(tokens, v.Tokens[id])
 	}
 	wantTokens := []string{

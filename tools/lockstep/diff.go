@@ -116,11 +116,11 @@ func (c *diffCmd) tokens(m *model.Model) ([]int, error) {
 	flag, tokens := "--tokens", c.Tokens
 	switch {
 	case c.Prompt != nil:
-		tok, err := m.NeedTokenizer()
-		if err != nil {
+		var err error
+		if tokens, err = m.Prompt(*c.Prompt, false, m.Config.Context); err != nil {
 			return nil, fmt.Errorf("--prompt: %s: %w", c.name(), err)
 		}
-		flag, tokens = "--prompt", tok.Prompt(*c.Prompt, false)
+		flag = "--prompt"
 		if len(tokens) == 0 {
 			return nil, fmt.Errorf("--prompt: %w", model.ErrEmptyPrompt)
 		}

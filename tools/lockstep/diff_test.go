@@ -204,6 +204,7 @@ func TestDiffRefuses(t *testing.T) {
 		{"page over the model", "an input would be lost", "--tokens 1 --html " + silentModel, exitError, []string{"--html", "is the input"}},
 		{"JSON over the reference", "an input would be lost", fmt.Sprintf("--tokens 1 --reference %s --json %[1]s", other), exitError, []string{"--json", "is the input"}},
 	}
+	refused(t, runCommand(t, "", "diff", "--device", "emu", "--prompt", strings.Repeat("ab", 2000)), exitError, "--prompt", "more than 1024 tokens", "1024 positions")
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			refused(t, runCommand(t, "", append([]string{"diff", "--model", silentModel}, strings.Fields(tt.args)...)...), tt.status, tt.want...)

@@ -64,8 +64,11 @@ func (c *generateCmd) Run(e *env) error {
 		}
 		params.ParseSpecial = true
 	}
-	n := len(tok.Prompt(prompt, params.ParseSpecial))
-	if err := c.fit(&params, n, m.Config.Context); err != nil {
+	tokens, err := m.Prompt(prompt, params.ParseSpecial, m.Config.Context)
+	if err != nil {
+		return fmt.Errorf("prompt: %s: %w", c.name(), err)
+	}
+	if err := c.fit(&params, len(tokens), m.Config.Context); err != nil {
 		return err
 	}
 	var t *trace
@@ -74,7 +77,7 @@ func (c *generateCmd) Run(e *env) error {
 		t = &trace{emulated: c.Device == lockstep.Emulator}
 		timer = t.kernels
 	}
-	runner, err := c.engine(e, m, c.name(), n+params.MaxTokens, timer)
+	runner, err := c.engine(e, m, c.name(), len(tokens)+params.MaxTokens, timer)
 	if err != nil {
 		return err
 	}
@@ -83,7 +86,7 @@ func (c *generateCmd) Run(e *env) error {
 	if device, _ := runner.Device(); device == lockstep.CPU {
 		eng = e.withProgress(eng)
 	}
-	return stream(e, t.watch(eng), echo, prompt, params, t)
+	return stream(e, t.watch(eng), echo, tokens, params, t)
 }
 
 // fit sets the default of MaxTokens, and returns an error if the prompt of n tokens and
@@ -137,11 +140,11 @@ func (c *generateCmd) params() (generate.Params, error) {
 // stream prints echo and the generated text as it comes, and then the speed. It prints echo
 // only with the first token: the progress line of the prompt would overwrite it. After an
 // error it ends the line.
-func stream(e *env, eng model.Engine, echo, prompt string, p generate.Params, t *trace) error {
+func stream(e *env, eng model.Engine, echo string, prompt []int, p generate.Params, t *trace) error {
 	var stats generate.Stats
 	p.Stats = &stats
 	out := &lineWriter{env: e}
-	for tok, err := range generate.Text(e.ctx, eng, prompt, p) {
+	for tok, err := range generate.Tokens(e.ctx, eng, prompt, p) {
 		if err == nil {
 			err = out.print(echo + tok.Text)
 			echo = ""

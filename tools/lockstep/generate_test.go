@@ -65,7 +65,7 @@ func TestGenerateLength(t *testing.T) {
 	if r := succeed(t, long, "generate"); !strings.Contains(r.err, "generated: ") {
 		t.Errorf("near the end of the context: %q", r.err)
 	}
-	refused(t, runCommand(t, long+long, "generate"), exitError, "context limit", "1024")
+	refused(t, runCommand(t, long+long, "generate"), exitError, "prompt", "context limit", "more than 1024 tokens", "1024 positions")
 	refused(t, runCommand(t, "", "generate", "--max-tokens", "1023", "Well,"), exitError, "--max-tokens", "context limit", "1024")
 	refused(t, runCommand(t, "", "generate", "--max-tokens", "9223372036854775807", "Well,"), exitError, "context limit", "1024")
 }
