@@ -188,9 +188,15 @@ func expect(t *testing.T, messages []string, want string) {
 	}
 }
 
+// comparisonFailures runs comparisons in a case that launches a kernel, which writes nothing.
 func comparisonFailures(t *testing.T, run func(r *harness.Fixture)) []string {
 	t.Helper()
-	return runOnFake(t, nil, harness.Case{Operation: "comparisons", Name: "comparisons", Reason: "planted results", Run: run})
+	return runOnFake(t, func(fakeMemory, uint64, uint64) {}, harness.Case{
+		Operation: "comparisons", Name: "comparisons", Reason: "planted results", Run: func(r *harness.Fixture) {
+			launchDouble(r, r.F32s("x", []float32{1}), r.Output("unused", 4))
+			run(r)
+		},
+	})
 }
 
 var inf, nan = math.Inf(1), math.NaN()
@@ -221,6 +227,11 @@ var comparisons = []struct {
 	{"NaN for a number", func(r *harness.Fixture) {
 		r.Within("y", []float32{1, float32(nan)}, []float64{1, 1}, []float64{inf, inf})
 	}, "class check"},
+	{"an infinite bound", func(r *harness.Fixture) { r.Within("y", []float32{1, 2}, []float64{1, 1}, []float64{0, inf}) }, "derived check: 1 failed"},
+	{"a bound that zeros pass", func(r *harness.Fixture) { r.Within("y", []float32{1, 1}, []float64{1, 1}, []float64{2, 1}) }, "zeros are within all bounds"},
+	{"zeros are expected", func(r *harness.Fixture) { r.Within("y", []float32{0, 0}, []float64{0, 0}, []float64{1, 1}) }, ""},
+	{"zeros of a format are expected", func(r *harness.Fixture) { r.ULP("y", quant.F16, []float32{0, 0}, []float64{1e-20, 0}, 0.5) }, ""},
+	{"only NaN", func(r *harness.Fixture) { r.ULP("y", quant.F32, []float32{float32(nan)}, []float64{nan}, 1) }, "no reference is finite"},
 	{"no error is within a NaN bound", func(r *harness.Fixture) { r.Within("y", []float32{1, 2}, []float64{1, 1}, []float64{0, nan}) }, "derived check"},
 	{"the wrong infinity", func(r *harness.Fixture) {
 		r.Within("y", []float32{1, float32(-inf)}, []float64{1, inf}, []float64{1, 1})
@@ -316,14 +327,7 @@ func checkDoubling(r *harness.Fixture) {
 	in := r.Input("x", 4*elementCount+4).SetF32s(0, x)
 	const spare = 8
 	out := r.Output("y", 4*elementCount+spare)
-	b := ptx.New("double")
-	type params struct{ X, Y ptx.Global }
-	ptx.Declare(b, &params{})
-	k, err := b.Finish(ptx.MaxThreads(1))
-	if err != nil {
-		r.Fatalf("%v", err)
-	}
-	r.Launch(k.Launch([3]uint32{1, 1, 1}, 1, 0, &params{X: ptx.Addr(in.Addr()), Y: ptx.Addr(out.Addr())}))
+	launchDouble(r, in, out)
 	want := make([]harness.Ref, elementCount)
 	for i := range want {
 		want[i] = harness.Dot(x[i:i+1], []float32{2})
@@ -332,6 +336,69 @@ func checkDoubling(r *harness.Fixture) {
 	quant.Decode(quant.F32, got, out.Range(0, 4*elementCount))
 	r.Close("y", got, want, 16, harness.Tolerance{L: 1})
 	out.Untouched(4*elementCount, spare)
+}
+
+// launchDouble launches the kernel that a fake device runs in Go.
+func launchDouble(r *harness.Fixture, in, out *harness.Buffer) {
+	b := ptx.New("double")
+	type params struct{ X, Y ptx.Global }
+	ptx.Declare(b, &params{})
+	k, err := b.Finish(ptx.MaxThreads(1))
+	if err != nil {
+		r.Fatalf("%v", err)
+	}
+	r.Launch(k.Launch([3]uint32{1, 1, 1}, 1, 0, &params{X: ptx.Addr(in.Addr()), Y: ptx.Addr(out.Addr())}))
+}
+
+// emptyCases compare too little.
+var emptyCases = []struct {
+	name string
+	run  func(r *harness.Fixture)
+	want string
+}{
+	{"no kernel", func(r *harness.Fixture) { harness.Exact(r, "y", []uint32{1}, []uint32{1}) }, "no kernel was launched"},
+	{"half of the output", func(r *harness.Fixture) {
+		x := r.Vector(harness.Gaussian, elementCount)
+		out := r.Output("y", 4*elementCount)
+		launchDouble(r, r.F32s("x", x), out)
+		r.ULP("y", quant.F32, out.FloatsAt(quant.F32, 0, elementCount/2), doubled(x[:elementCount/2]), 0)
+	}, "y: byte 512 was written but not compared"},
+	{"a launch after the comparison", func(r *harness.Fixture) {
+		x := r.Vector(harness.Gaussian, elementCount)
+		out := r.Output("y", 4*elementCount)
+		launchDouble(r, r.F32s("x", x), out)
+		r.ULP("y", quant.F32, out.F32s(), doubled(x), 0)
+		launchDouble(r, r.F32s("other x", r.Vector(harness.Gaussian, elementCount)), out)
+	}, "was written but not compared"},
+	{"scratch memory", func(r *harness.Fixture) {
+		x := r.Vector(harness.Gaussian, elementCount)
+		half, out := r.Scratch("half", 4*elementCount), r.Output("y", 4*elementCount)
+		launchDouble(r, r.F32s("x", x), half)
+		launchDouble(r, half, out)
+		r.ULP("y", quant.F32, out.F32s(), doubled(doubled32(x)), 0)
+	}, ""},
+}
+
+func doubled(x []float32) (y []float64) {
+	for _, v := range x {
+		y = append(y, 2*float64(v))
+	}
+	return y
+}
+
+func doubled32(x []float32) (y []float32) {
+	for _, v := range x {
+		y = append(y, 2*v)
+	}
+	return y
+}
+
+func TestEmptyCases(t *testing.T) {
+	for _, c := range emptyCases {
+		t.Run(c.name, func(t *testing.T) {
+			expect(t, runOnFake(t, double, harness.Case{Operation: "empty", Name: c.name, Reason: "a case that compares too little", Run: c.run}), c.want)
+		})
+	}
 }
 
 // runOnFake runs a case on a fake device and returns the failure messages.

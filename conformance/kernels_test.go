@@ -188,10 +188,10 @@ func TestKernelReport(t *testing.T) {
 	rep := harness.NewReport(s, false, []harness.Result{
 		{Case: of("good"), Compared: 3, Worst: map[string]float64{harness.WorstCase: 0.5}, Bias: 1},
 		{Case: of("better"), Compared: 3, Worst: map[string]float64{harness.WorstCase: 0.25, harness.ULPs: 2}},
-		{Case: harness.Case{Operation: "other", Name: "skipped"}, Skipped: "why"},
-	}, nil)
+		{Case: harness.Case{Operation: "other", Name: "skipped"}, Skipped: "why", Kernels: map[string]bool{"scale": true}},
+	}, []kernel.Spec{scale{}})
 	want := harness.Report{
-		Device: "fake", Seed: 1, Cases: 3, Skips: 1, Compared: 6, Unmeasured: []string{}, Failures: []string{},
+		Device: "fake", Seed: 1, Cases: 3, Skips: 1, Compared: 6, Unmeasured: []string{"scale"}, Failures: []string{},
 		Rows: []harness.Row{
 			{Operation: "op", Format: "F32", Cases: 2, Compared: 6, Worst: map[string]harness.Ratio{harness.WorstCase: 0.5, harness.ULPs: 2}, Bias: 1},
 			{Operation: "other", Cases: 1, Skips: 1, Worst: map[string]harness.Ratio{}},

@@ -23,6 +23,9 @@ type Buffer struct {
 	guard  int
 	input  bool     // kernels must not change it
 	images [][]byte // per fill pattern, with the guards
+	// unread holds, for each byte of an output, whether a kernel changed it and no comparison has
+	// read it. It is nil for an input and for scratch memory.
+	unread []bool
 }
 
 // Input allocates a buffer that kernels must not change, which each launch checks. The
@@ -33,8 +36,17 @@ func (r *Fixture) Input(name string, bytes int) *Buffer {
 }
 
 // Output allocates an uninitialized buffer that kernels may write. Bytes that a comparison
-// reads must have been written, and must not depend on the fill pattern.
+// reads must have been written, and must not depend on the fill pattern. Bytes that a kernel
+// changes must be read by the end of the case.
 func (r *Fixture) Output(name string, bytes int) *Buffer {
+	r.T.Helper()
+	m := r.alloc(name, bytes, false)
+	m.unread = make([]bool, bytes)
+	return m
+}
+
+// Scratch allocates an output that only other kernels need to read.
+func (r *Fixture) Scratch(name string, bytes int) *Buffer {
 	r.T.Helper()
 	return r.alloc(name, bytes, false)
 }
@@ -164,6 +176,9 @@ func (m *Buffer) Bytes() []byte { return m.Range(0, m.Len()) }
 // Range returns a part of Bytes.
 func (m *Buffer) Range(offset, bytes int) []byte {
 	m.r.T.Helper()
+	if m.unread != nil {
+		clear(m.unread[offset : offset+bytes])
+	}
 	last := len(m.images) - 1
 	a, b := m.image(0)[offset:offset+bytes], m.image(last)[offset:offset+bytes]
 	differ, first := 0, 0

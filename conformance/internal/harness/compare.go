@@ -74,7 +74,7 @@ func (r *Fixture) Close(what string, got []float32, want []Ref, width int, t Tol
 	errors := make([]float64, 0, len(got))
 	for i, w := range want {
 		worst, likely := t.bounds(w)
-		if !g.finite(i, got[i], w.Y) {
+		if !g.isFinite(i, got[i], w.Y) {
 			continue
 		}
 		e := float64(got[i]) - w.Y
@@ -104,6 +104,7 @@ func (r *Fixture) ULP(what string, f quant.Format, got []float32, want []float64
 	for i, y := range want {
 		if g.finiteIn(f, i, got[i], y) {
 			g.bounded(ULPs, i, got[i], y, float64(got[i])-y, limit*Spacing(f, y))
+			g.tells = g.tells || RoundTo(f, y) == 0
 		}
 	}
 	g.done()
@@ -117,7 +118,7 @@ func (r *Fixture) Within(what string, got []float32, want, bound []float64) {
 	}
 	g := r.compare(what)
 	for i, y := range want {
-		if g.finite(i, got[i], y) {
+		if g.isFinite(i, got[i], y) {
 			g.bounded(derived, i, got[i], y, float64(got[i])-y, bound[i])
 		}
 	}
@@ -137,7 +138,7 @@ func (r *Fixture) NoWorse(what string, got []float32, want []float64, baseline [
 	for row := 0; row < len(got); row += width {
 		var gotSum, baseSum, gotMax, baseMax float64
 		for i := row; i < row+width; i++ {
-			if !g.finite(i, got[i], want[i]) {
+			if !g.isFinite(i, got[i], want[i]) {
 				continue
 			}
 			e, h := math.Abs(float64(got[i])-want[i]), math.Abs(float64(baseline[i])-want[i])
@@ -215,10 +216,13 @@ type comparison struct {
 	what   string
 	counts map[string]int
 	first  map[string]string
+	zeros  bool // each finite reference is 0
+	tells  bool // some bound excludes 0
 }
 
 func (r *Fixture) compare(what string) *comparison {
-	return &comparison{r: r, what: what, counts: map[string]int{}, first: map[string]string{}}
+	r.bounds = true
+	return &comparison{r: r, what: what, counts: map[string]int{}, first: map[string]string{}, zeros: true}
 }
 
 func (g *comparison) fail(check, format string, args ...any) {
@@ -227,9 +231,13 @@ func (g *comparison) fail(check, format string, args ...any) {
 	}
 }
 
-// done reports the failures.
+// done reports the failures. A comparison that zeros would pass is a failure too, unless it
+// expects zeros.
 func (g *comparison) done() {
 	g.r.T.Helper()
+	if !g.zeros && !g.tells {
+		g.r.Errorf("%s: zeros are within all bounds", g.what)
+	}
 	for _, check := range append(Checks(), "class", "bias") {
 		if n := g.counts[check]; n > 0 {
 			g.r.Errorf("%s: %s check: %d failed, the first: %s", g.what, check, n, g.first[check])
@@ -237,20 +245,22 @@ func (g *comparison) done() {
 	}
 }
 
-// bounded checks that an error is within its bound. It fails if either is NaN.
+// bounded checks that an error is within its bound. It fails if either is NaN or infinite.
 func (g *comparison) bounded(check string, i int, got float32, want, e, bound float64) {
+	g.r.finite = true
+	g.zeros, g.tells = g.zeros && want == 0, g.tells || math.Abs(want) > bound
 	ratio := math.Abs(e) / bound
 	if e == 0 {
 		ratio = 0
 	}
 	g.r.worst(check, ratio)
-	if !(math.Abs(e) <= bound) {
+	if !(math.Abs(e) <= bound && bound <= math.MaxFloat64) {
 		g.fail(check, "[%d] is %v, want %v: error %.3g, at most %.3g", i, got, want, e, bound)
 	}
 }
 
-// finite is finiteIn for results in float32.
-func (g *comparison) finite(i int, got float32, want float64) bool {
+// isFinite is finiteIn for results in float32.
+func (g *comparison) isFinite(i int, got float32, want float64) bool {
 	return g.finiteIn(quant.F32, i, got, want)
 }
 

@@ -23,6 +23,8 @@ type Fixture struct {
 	rand    *rand.Rand
 	buffers []*Buffer
 	result  Result
+	bounds  bool // some comparison has bounds
+	finite  bool // some result was compared with a bound
 }
 
 // Errorf reports a failure and continues.
@@ -50,6 +52,16 @@ func (r *Fixture) Properties() driver.Properties { return r.suite.device.Propert
 
 // Rand returns the random generator of the case.
 func (r *Fixture) Rand() *rand.Rand { return r.rand }
+
+// checkRead demands that each byte that a kernel changed was read after it.
+func (r *Fixture) checkRead() {
+	r.T.Helper()
+	for _, m := range r.buffers {
+		if first := slices.Index(m.unread, true); first >= 0 {
+			r.Errorf("%s: byte %d was written but not compared", m.name, first)
+		}
+	}
+}
 
 func (r *Fixture) close() {
 	if r.suite.device.Err() != nil {
@@ -99,6 +111,11 @@ func (r *Fixture) Launch(l ptx.Launch, err error) {
 		after := r.run(pattern, launch, before)
 		for i, m := range r.buffers {
 			m.images[pattern] = after[i]
+			for at := range m.unread {
+				if m.image(pattern)[at] != before[i][pattern][m.guard+at] {
+					m.unread[at] = true
+				}
+			}
 			if !m.input && pattern == 0 {
 				r.result.Hash = r.result.Hash*0x100000001b3 ^ maphash.Bytes(hashSeed, after[i])
 			}

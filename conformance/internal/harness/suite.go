@@ -108,8 +108,16 @@ func (s *Suite) Run(t T, c Case) Result {
 	})
 	done.Wait()
 	r.result.Seconds = time.Since(begin).Seconds()
-	if r.result.Skipped == "" && r.result.Failures == 0 && r.result.Compared == 0 {
-		r.Errorf("nothing was compared")
+	if r.result.Skipped == "" && r.result.Failures == 0 {
+		r.checkRead()
+		switch {
+		case r.result.Compared == 0:
+			r.Errorf("nothing was compared")
+		case r.bounds && !r.finite:
+			r.Errorf("no reference is finite")
+		case len(r.result.Kernels) == 0:
+			r.Errorf("no kernel was launched")
+		}
 	}
 	return r.result
 }
@@ -138,11 +146,13 @@ func (s *Suite) Function(k *ptx.Kernel) (driver.Function, error) {
 	return f, nil
 }
 
-// launchedKernels returns the names of all kernels that cases launched.
+// launchedKernels returns the names of all kernels that cases launched, except skipped cases.
 func launchedKernels(results []Result) map[string]bool {
 	all := map[string]bool{}
 	for _, r := range results {
-		maps.Copy(all, r.Kernels)
+		if r.Skipped == "" {
+			maps.Copy(all, r.Kernels)
+		}
 	}
 	return all
 }

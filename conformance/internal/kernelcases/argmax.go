@@ -164,7 +164,7 @@ func checkArgmax(r *harness.Fixture, c logitsCase) {
 	next := r.Output("next", 4*c.rows).SetU32s(0, slices.Repeat([]uint32{untouched}, c.rows))
 	token := tokens(r, c.rows)
 	position, length, wantPosition, wantLength := c.sequences(r)
-	best := r.Output("best", 8*c.rows*sample.Slices(c.vocab)).Addr()
+	best := r.Scratch("best", 8*c.rows*sample.Slices(c.vocab)).Addr()
 	r.Launch(slice.Launch(r.Kernel(slice), sample.ArgmaxArgs{Logits: in.Addr(), Best: best, Rows: c.rows, Vocab: c.vocab, Stride: stride}))
 	r.Launch(merge.Launch(r.Kernel(merge), sample.ArgmaxMergeArgs{
 		Best: best, Token: token.Addr(), Next: next.Addr(), Rows: c.rows, Vocab: c.vocab, Positions: position.Addr(), Lengths: length.Addr(),

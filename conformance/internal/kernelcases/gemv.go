@@ -165,9 +165,9 @@ func checkGemv(r *harness.Fixture, c gemvCase) {
 // different ways with.
 func checkGemvColumns(r *harness.Fixture, c gemvCase) {
 	pad := 3 + c.columns%2 // one that leaves the vectors aligned, too
-	data := r.Vector(harness.Gaussian, c.columns*c.k)
+	data := inTurn(r.Vector(harness.Gaussian, min(c.columns, turns)*c.k), c.columns*c.k)
 	for i := range data {
-		data[i] *= []float32{1, 0x1p60, 0x1p-70, 1, 0}[i/c.k%5]
+		data[i] *= []float32{1, 0x1p60, 0x1p-70, 1, 0}[i/c.k%turns]
 	}
 	w, _ := packedWeights(r, "w", c.spec.Format, c.rows, c.k)
 	x := r.Rows("x", data, c.k, c.k+pad)
@@ -179,7 +179,7 @@ func checkGemvColumns(r *harness.Fixture, c gemvCase) {
 	}
 	one := c.spec
 	one.Columns = 1
-	residual := r.Rows("residual", r.Vector(harness.Gaussian, c.columns*c.rows), c.rows, c.rows+pad)
+	residual := r.Rows("residual", inTurn(r.Vector(harness.Gaussian, min(c.columns, turns)*c.rows), c.columns*c.rows), c.rows, c.rows+pad)
 	if c.spec.Gated {
 		up, _ := packedWeights(r, "up", c.spec.Format, c.rows, c.k)
 		a.Up, a.Activation, a.Residual = up.Addr(), elementwise.SiLU, residual.Addr()
@@ -189,7 +189,7 @@ func checkGemvColumns(r *harness.Fixture, c gemvCase) {
 		y.Untouched(4*(i*(c.rows+pad)+c.rows), 4*pad)
 	}
 	c.slices = 0 // the others may stage as much as they like
-	for _, i := range slices.Compact([]int{0, c.columns / 2, c.columns - 1}) {
+	for i := range min(c.columns, turns) {
 		alone := r.Output("alone", 4*c.rows)
 		b := a
 		b.X, b.Y, b.Columns, b.YStride = x.At(4*i*(c.k+pad)), alone.Addr(), 1, 0
@@ -197,8 +197,22 @@ func checkGemvColumns(r *harness.Fixture, c gemvCase) {
 			b.Residual = residual.At(4 * i * (c.rows + pad))
 		}
 		c.launch(r, one, b)
-		harness.Exact(r, fmt.Sprintf("column %d", i), y.FloatsAt(quant.F32, 4*i*(c.rows+pad), c.rows), alone.F32s())
+		for j := i; j < c.columns; j += turns {
+			harness.Exact(r, fmt.Sprintf("column %d", j), y.FloatsAt(quant.F32, 4*j*(c.rows+pad), c.rows), alone.F32s())
+		}
 	}
+}
+
+// turns is the number of different columns of a case, which take turns, so that few launches
+// compute every column alone. It divides no tile.
+const turns = 5
+
+// inTurn repeats x up to n elements.
+func inTurn(x []float32, n int) []float32 {
+	for len(x) < n {
+		x = append(x, x[:min(len(x), n-len(x))]...)
+	}
+	return x
 }
 
 // normedGemvCase launches an F16 product of RMS-normalized vectors several times. A test
@@ -293,9 +307,9 @@ func batchCasesOf(f quant.Format) []batchCase {
 func checkBatch(r *harness.Fixture, c batchCase) {
 	c.needs(r)
 	pad := 3 + c.columns%2 // one that leaves the vectors aligned, too
-	data := r.Vector(harness.Gaussian, c.columns*c.k)
+	data := inTurn(r.Vector(harness.Gaussian, min(c.columns, turns)*c.k), c.columns*c.k)
 	for i := range data {
-		data[i] *= []float32{1, 0x1p60, 1, 0x1p-70, 0, 0x1p-128}[i/c.k%6]
+		data[i] *= []float32{1, 0x1p60, 0x1p-70, 0, 0x1p-128}[i/c.k%turns]
 	}
 	stride, skew := c.k+pad, 0
 	if c.columns == 1 {
@@ -305,10 +319,10 @@ func checkBatch(r *harness.Fixture, c batchCase) {
 	x := r.Rows("x", data, len(data)/c.columns, stride)
 	w, _ := packedWeights(r, "w", c.spec.Format, c.rows, c.k)
 	y := r.Output("y", 4*c.columns*(c.rows+pad))
-	residual := r.Rows("residual", r.Vector(harness.Gaussian, c.columns*c.rows), c.rows, c.rows+pad)
+	residual := r.Rows("residual", inTurn(r.Vector(harness.Gaussian, min(c.columns, turns)*c.rows), c.columns*c.rows), c.rows, c.rows+pad)
 	bias := r.F32s("bias", r.Vector(harness.Gaussian, c.rows))
 	before := c.kernel().Digits()
-	digits := r.Output("digits", int(before.Bytes(c.k, c.columns)))
+	digits := r.Scratch("digits", int(before.Bytes(c.k, c.columns)))
 	d := matmul.DigitsArgs{X: x.At(skew), Out: digits.Addr(), K: c.k, Vectors: c.columns, XStride: c.k + pad, Norm: c.norm, Eps: 1e-5}
 	if c.norm != norm.None {
 		d.NormWeight = r.F32s("norm weight", r.Vector(harness.Gaussian, c.k)).Addr()
@@ -335,7 +349,7 @@ func checkBatch(r *harness.Fixture, c batchCase) {
 	for i := range c.columns {
 		y.Untouched(4*(i*(c.rows+pad)+c.rows), 4*pad)
 	}
-	for _, i := range slices.Compact([]int{0, c.columns / 4, c.columns / 2, c.columns - 1}) {
+	for i := range min(c.columns, turns) {
 		alone := r.Output("alone", 4*c.rows)
 		b := matmul.GemvArgs{
 			X: x.At(skew + 4*i*(c.k+pad)), W: a.W, Up: a.Up, Y: alone.Addr(), Rows: c.rows, K: c.k,
@@ -344,7 +358,9 @@ func checkBatch(r *harness.Fixture, c batchCase) {
 			SMs: 2, // each CTA makes the digits of x
 		}
 		launchGemv(r, one, b)
-		harness.Exact(r, fmt.Sprintf("column %d", i), y.FloatsAt(quant.F32, 4*i*(c.rows+pad), c.rows), alone.F32s())
+		for j := i; j < c.columns; j += turns {
+			harness.Exact(r, fmt.Sprintf("column %d", j), y.FloatsAt(quant.F32, 4*j*(c.rows+pad), c.rows), alone.F32s())
+		}
 	}
 }
 
@@ -467,7 +483,7 @@ func checkGemvGated(r *harness.Fixture, c gemvCase) {
 		return a
 	}
 	product := func(name string, w *harness.Buffer) *harness.Buffer {
-		y := r.Output(name, 4*c.rows)
+		y := r.Scratch(name, 4*c.rows)
 		c.launch(r, c.spec, normed(c.args(x, w, y)))
 		return y
 	}
@@ -499,7 +515,7 @@ func checkGemvEpilogue(r *harness.Fixture, c gemvCase) {
 	x := r.F32s("x", r.Vector(harness.Gaussian, c.k))
 	w, _ := packedWeights(r, "w", c.spec.Format, c.rows, c.k)
 	bias, data := r.F32s("bias", r.Vector(harness.Gaussian, c.rows)), r.Vector(harness.Gaussian, c.rows)
-	plain := r.Output("plain", 4*c.rows)
+	plain := r.Scratch("plain", 4*c.rows)
 	c.launch(r, c.spec, c.args(x, w, plain))
 	for _, e := range []struct {
 		name           string
@@ -793,7 +809,7 @@ func (c batchCase) needs(r *harness.Fixture) {
 func checkWideDigits(r *harness.Fixture, wide *harness.Buffer, a matmul.DigitsArgs) {
 	const vectors, block = 16, 1232 // of a set; bytes of a vector's block
 	narrow := matmul.Digits{}
-	digits := r.Output("other digits", int(narrow.Bytes(a.K, a.Vectors)))
+	digits := r.Scratch("other digits", int(narrow.Bytes(a.K, a.Vectors)))
 	a.Out = digits.Addr()
 	r.Launch(narrow.Launch(r.Kernel(narrow), a))
 	bytes := int(narrow.Bytes(a.K, a.Vectors))
@@ -993,7 +1009,7 @@ func checkExtremes(r *harness.Fixture, f quant.Format, together bool) {
 			continue
 		}
 		before := batch.kernel().Digits()
-		digits, several := r.Output("digits", int(before.Bytes(c.k, 1))), r.Output("y of several", 4*c.rows)
+		digits, several := r.Scratch("digits", int(before.Bytes(c.k, 1))), r.Output("y of several", 4*c.rows)
 		r.Launch(before.Launch(r.Kernel(before), matmul.DigitsArgs{X: vector, Out: digits.Addr(), K: c.k, Vectors: 1}))
 		batch.launch(r, matmul.GemvBatchArgs{Digits: digits.Addr(), W: w, Y: several.Addr(), Rows: c.rows, K: c.k, Columns: 1, Shared: gemvShared})
 		harness.Exact(r, fmt.Sprintf("y of several, wide %v", wide), several.F32s(), y.F32s())
