@@ -132,6 +132,17 @@ type Stream interface {
 	Close() error
 }
 
+// Interruptible is a Stream that can stop a kernel while it runs, such as the emulator's. A GPU
+// runs queued work to its end.
+type Interruptible interface {
+	// InterruptIf makes the stream ask stop from time to time while its kernels run, from any
+	// goroutine. As soon as stop returns true, the running kernel ends where it is, and queued
+	// kernels are dropped. The call that waits for them returns ErrInterrupted. The contents of
+	// memory that these kernels write are undefined, but the device is not lost. nil asks
+	// nothing.
+	InterruptIf(stop func() bool)
+}
+
 // Graph is captured work that can run any number of times, a CUgraphExec of CUDA.
 type Graph interface {
 	// Launch queues one run. The run starts after all earlier work of the stream has ended,

@@ -13,6 +13,7 @@ var (
 	ErrPTXRejected = errors.New("PTX rejected")          // by the compiler, whose log is in the error
 	ErrDeviceLost  = errors.New("device lost")           // a fault has destroyed the context
 	ErrUnsupported = errors.New("unsupported by device") // the driver or the device lacks the operation
+	ErrInterrupted = errors.New("interrupted")           // see Interruptible
 	ErrInvalid     = errors.New("invalid use of device") // wrong arguments, wrong order or a closed object
 )
 

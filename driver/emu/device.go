@@ -12,6 +12,7 @@
 package emu
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -123,12 +124,14 @@ func (d *Device) Err() error {
 
 // drain runs the tasks of all streams.
 func (d *Device) drain() error {
+	var errs []error
 	for s := range d.streams {
-		if err := s.runUntil(s.queued); err != nil {
-			return err
-		}
+		errs = append(errs, s.runUntil(s.queued))
 	}
-	return nil
+	if d.fault != nil {
+		return d.fault
+	}
+	return errors.Join(errs...)
 }
 
 // Close frees everything and drops queued tasks.
@@ -143,8 +146,8 @@ func (d *Device) Close() error {
 	return nil
 }
 
-// launch runs a kernel. The lock is held.
-func (d *Device) launch(l *driver.Launch) error {
+// launch runs a kernel until it ends or stop returns true. The lock is held.
+func (d *Device) launch(l *driver.Launch, stop func() bool) error {
 	f := l.Function.(*function)
 	p := f.prog
 	d.launches++
@@ -156,7 +159,7 @@ func (d *Device) launch(l *driver.Launch) error {
 		memory: &d.memory, schedule: d.opts.Schedule, lateCopies: d.opts.Async == Late,
 		approx: alu.Approx{Seed: d.opts.Approx.Seed, Perturb: d.opts.Approx.Perturb},
 		tensor: alu.Hopper, races: !d.opts.IgnoreRaces, launch: d.launches,
-		overlaps: l.Overlaps, chain: d.chain,
+		overlaps: l.Overlaps, chain: d.chain, stop: stop,
 	}
 	if d.opts.ComputeCapability < 90 {
 		g.tensor = alu.Ampere
@@ -177,6 +180,9 @@ func (d *Device) launch(l *driver.Launch) error {
 	if trap != nil {
 		d.fault = trap
 		return trap
+	}
+	if g.stopped.Load() {
+		return &driver.Error{Op: "emu.Launch", Kind: driver.ErrInterrupted, Detail: "kernel " + p.name}
 	}
 	return nil
 }

@@ -29,6 +29,8 @@ type grid struct {
 	overlaps    bool   // launched with driver.Launch.Overlaps
 	chain       uint32 // number of its chain, see dependentlaunch.go
 	missingWait missingWait
+	stop        func() bool // ends the launch if it returns true; may be nil
+	stopped     atomic.Bool // it returned true
 
 	next      atomic.Int64 // the CTA to start next
 	remaining atomic.Int64 // instructions until the launch is a runaway
@@ -67,10 +69,18 @@ func (g *grid) run(workers int) (loadBytes uint64, trap *Trap) {
 			c.free()
 		}
 	}
-	if g.fault.trap == nil {
+	if g.fault.trap == nil && !g.stopped.Load() {
 		return loadBytes, g.missingWait.fault()
 	}
 	return loadBytes, g.fault.trap
+}
+
+// interrupted asks stop whether the launch ends early.
+func (g *grid) interrupted() bool {
+	if g.stop != nil && !g.stopped.Load() && g.stop() {
+		g.stopped.Store(true)
+	}
+	return g.stopped.Load()
 }
 
 // lowestFault is the number of the lowest CTA that has trapped, or math.MaxInt.
@@ -114,7 +124,7 @@ const interleaved = 4
 func (wk *worker) run(n, resident int) {
 	var running []*cta
 	g := wk.grid
-	for {
+	for !g.interrupted() {
 		if len(running) == 0 {
 			if running = wk.admit(running, n); len(running) == 0 {
 				return

@@ -1,6 +1,7 @@
 package emu
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -37,10 +38,20 @@ type task struct {
 
 type stream struct {
 	object  object
-	tasks   []task   // not run yet
-	queued  int      // number of tasks queued so far
-	done    int      // number of tasks that have run
-	capture *capture // records instead of queueing; nil if not capturing
+	tasks   []task      // not run yet
+	queued  int         // number of tasks queued so far
+	done    int         // number of tasks that have run
+	capture *capture    // records instead of queueing; nil if not capturing
+	stop    func() bool // see InterruptIf
+}
+
+var _ driver.Interruptible = (*stream)(nil)
+
+// InterruptIf stops kernels once stop returns true. A CTA asks it between turns.
+func (s *stream) InterruptIf(stop func() bool) {
+	s.object.dev.mu.Lock()
+	defer s.object.dev.mu.Unlock()
+	s.stop = stop
 }
 
 // NewStream returns a stream.
@@ -68,17 +79,25 @@ func (s *stream) put(op string, t task) error {
 	return s.runUntil(s.queued)
 }
 
-// runUntil runs tasks until n have run since the stream was made.
+// runUntil runs tasks until n have run since the stream was made. After an interrupted kernel, it
+// goes on with the next task, which is interrupted too if it is a kernel.
 func (s *stream) runUntil(n int) error {
+	var interrupted error
 	for s.done < n && len(s.tasks) > 0 {
 		t := s.tasks[0]
 		s.tasks = s.tasks[1:]
 		s.done++
-		if err := s.object.dev.perform(s, &t); err != nil {
+		switch err := s.object.dev.perform(s, &t); {
+		case errors.Is(err, driver.ErrInterrupted):
+			interrupted = err
+		case err != nil:
 			return err
 		}
 	}
-	return s.object.dev.fault
+	if s.object.dev.fault != nil {
+		return s.object.dev.fault
+	}
+	return interrupted
 }
 
 // perform runs a task. A fault in it loses the device.
@@ -91,7 +110,7 @@ func (d *Device) perform(s *stream, t *task) error {
 	}
 	switch t.kind {
 	case taskLaunch:
-		return d.launch(&t.launch)
+		return d.launch(&t.launch, s.stop)
 	case taskRecord:
 		if t.event.stream == s && t.event.number == s.done {
 			t.event.done, t.event.ticks = true, d.ticks
