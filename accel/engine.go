@@ -26,6 +26,7 @@ type Engine struct {
 
 	opened  *resources
 	stream  driver.Stream
+	running driver.Interruptible // the stream, if it can stop a kernel that runs; else nil
 	kernels *kernelcache.Cache
 	staging driver.Pinned // logits and tapped values on their way to the host
 	inputs  *stepInputs
@@ -133,9 +134,10 @@ func open(ctx context.Context, opened *resources, m *model.Model, s setup) (*Eng
 	if err := uploadModel(ctx, m, dev, stream, layout, s.options.Progress); err != nil {
 		return nil, err
 	}
+	running, _ := stream.(driver.Interruptible)
 	return &Engine{
 		model: m, dev: dev, options: s.options, layout: layout, plan: s.plan,
-		opened: opened, stream: stream, kernels: kernels, staging: staging, inputs: newStepInputs(layout, inputs),
+		opened: opened, stream: stream, running: running, kernels: kernels, staging: staging, inputs: newStepInputs(layout, inputs),
 		schedule: newSchedule(), mu: newMutex(),
 		cache:  kv.New(layout.Geometry, layout.KV, layout.Pages, stream, staging),
 		passes: map[plan.Shape]*pass{},
@@ -210,14 +212,47 @@ func (e *Engine) usable() error {
 	return nil
 }
 
-// begin locks the mutex and checks that the engine is usable. The caller unlocks it, even
-// after an error.
+// begin locks the mutex and checks that the engine is usable. If ctx ends, it stops kernels that
+// run. The caller calls end, even after an error.
 func (e *Engine) begin(ctx context.Context) error {
 	e.mu.Lock()
 	if err := e.usable(); err != nil {
 		return err
 	}
+	e.interruptIf(ctx)
 	return ctx.Err()
+}
+
+// end unlocks the mutex.
+func (e *Engine) end() {
+	e.interruptIf()
+	e.mu.Unlock()
+}
+
+// interruptIf stops kernels that run once all of the contexts have ended, if the device can stop
+// them. Without a context, it never does. The mutex is held.
+func (e *Engine) interruptIf(contexts ...context.Context) {
+	if e.running == nil {
+		return
+	}
+	if len(contexts) == 0 {
+		e.running.InterruptIf(nil)
+		return
+	}
+	var all []<-chan struct{}
+	for _, ctx := range contexts {
+		all = append(all, ctx.Done())
+	}
+	e.running.InterruptIf(func() bool {
+		for _, done := range all {
+			select {
+			case <-done:
+			default:
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // failed cleans up after a device error and wraps it; for nil it does nothing. It waits for
@@ -230,8 +265,13 @@ func (e *Engine) failed(err error) error {
 	}
 	_ = e.stream.Synchronize()
 	e.discardAhead()
-	if lost := e.dev.Err(); lost != nil {
+	switch lost := e.dev.Err(); {
+	case lost != nil:
 		err = lost
+	case errors.Is(err, driver.ErrInterrupted):
+		if reset := e.layout.ResetWorkspace(e.stream); reset != nil {
+			err = reset
+		}
 	}
 	return fmt.Errorf("accel: %w", err)
 }

@@ -247,3 +247,38 @@ func TestCloseOrder(t *testing.T) {
 		t.Errorf("a snapshot of a closed session: error %v", err)
 	}
 }
+
+// queriedContext is canceled from the n-th query of Err on.
+type queriedContext struct {
+	context.Context
+	n int
+}
+
+func (c *queriedContext) Err() error {
+	if c.n--; c.n <= 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestCanceledBetweenLayers cancels a prompt at each query of its context. Forward queries it
+// when it begins, before each chunk, and before each segment of a chunk: the embedding and each
+// layer.
+func TestCanceledBetweenLayers(t *testing.T) {
+	e := idleEngine(t, accel.Options{})
+	s, err := e.NewSession(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const queries = 2 + 1 + tiny.Layers
+	for n := 1; n <= queries+1; n++ {
+		_, err := s.Forward(&queriedContext{t.Context(), n}, make([]int, 3), model.WantLast)
+		if canceled := errors.Is(err, context.Canceled); canceled != (n <= queries) {
+			t.Errorf("canceled at query %d: error %v", n, err)
+		}
+		if used := e.Stats().PagesInUse; err != nil && (s.Len() != 0 || used != 0) {
+			t.Errorf("canceled at query %d: %d positions in %d pages", n, s.Len(), used)
+		}
+	}
+}

@@ -145,7 +145,7 @@ func (e *Engine) stepOne(ctx context.Context, b slot, want model.Want) (model.Ou
 // lead computes a step unless the request is finished. It unlocks the mutex, even if a tap
 // or a timer panics.
 func (e *Engine) lead(req *request) {
-	defer e.mu.Unlock()
+	defer e.end()
 	if !req.finished() {
 		e.nextStep()
 	}
@@ -176,9 +176,22 @@ func (e *Engine) nextStep() {
 		}
 	}()
 	if err = e.usable(); err == nil {
+		e.interruptStep(batch)
 		err = errPanicked // remains if stepBatch panics
 		err = e.stepBatch(batch, ahead)
 	}
+}
+
+// interruptStep stops the kernels of a step once no request waits for it any more.
+func (e *Engine) interruptStep(batch []*request) {
+	if e.running == nil {
+		return
+	}
+	var contexts []context.Context
+	for _, r := range batch {
+		contexts = append(contexts, r.ctx)
+	}
+	e.interruptIf(contexts...)
 }
 
 // predicted sorts requests by the slots of their sequences in the last step, so that page

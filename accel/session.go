@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockstep-go/lockstep/accel/internal/kv"
 	"github.com/lockstep-go/lockstep/accel/internal/plan"
+	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
 )
@@ -59,6 +60,9 @@ func (s *session) Cap() int { return s.capacity }
 
 // Forward implements model.Session; see Options.Prefill. Besides the errors listed there,
 // it returns *KVFullError and device errors. After driver.ErrDeviceLost every call fails.
+//
+// If ctx ends, a prompt stops before its next chunk, and on the emulator within a kernel. A GPU
+// finishes what is queued: at most a chunk, or a step that other sequences may share.
 func (s *session) Forward(ctx context.Context, tokens []int, want model.Want) (model.Output, error) {
 	if err := s.check(tokens); err != nil {
 		return model.Output{}, err
@@ -73,6 +77,9 @@ func (s *session) Forward(ctx context.Context, tokens []int, want model.Want) (m
 		return model.Output{}, err
 	}
 	out, err := s.compute(ctx, tokens, want)
+	if ended := ctx.Err(); ended != nil && errors.Is(err, driver.ErrInterrupted) {
+		err = ended
+	}
 	if err != nil {
 		return model.Output{}, err
 	}
@@ -166,7 +173,7 @@ func (s *session) prompt(ctx context.Context, tokens []int, want model.Want, com
 
 // exactChunk computes a chunk of one sequence with the decode kernels.
 func (e *Engine) exactChunk(ctx context.Context, batch []slot, want model.Want, out *model.Output) error {
-	defer e.mu.Unlock()
+	defer e.end()
 	if err := e.begin(ctx); err != nil {
 		return err
 	}
@@ -186,7 +193,7 @@ func (e *Engine) exactChunk(ctx context.Context, batch []slot, want model.Want, 
 
 // prefillChunk computes a chunk of one sequence with the prefill kernels.
 func (e *Engine) prefillChunk(ctx context.Context, batch []slot, want model.Want, out *model.Output) error {
-	defer e.mu.Unlock()
+	defer e.end()
 	if err := e.begin(ctx); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package accel
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"math"
@@ -157,7 +158,7 @@ func (e *Engine) chunk(ctx context.Context, batch []slot) error {
 func (e *Engine) runChunk(ctx context.Context, s plan.Shape, batch []slot) error {
 	if !e.recurs(s) && e.options.Tap == nil && e.options.Timer == nil {
 		e.stats.EagerPasses++
-		return e.launchSegments(s)
+		return e.launchSegments(ctx, s)
 	}
 	p, err := e.pass(s)
 	if err != nil {
@@ -174,10 +175,10 @@ func (e *Engine) runEager(ctx context.Context, p *pass, batch []slot) error {
 }
 
 // launchSegments plans a pass and queues each segment as soon as it is planned, so that the
-// device works while the host plans.
-func (e *Engine) launchSegments(s plan.Shape) error {
+// device works while the host plans. It stops once ctx has ended.
+func (e *Engine) launchSegments(ctx context.Context, s plan.Shape) error {
 	for segment, err := range e.layout.Segments(s, e.kernels) {
-		if err != nil {
+		if err = cmp.Or(err, ctx.Err()); err != nil {
 			return err
 		}
 		e.launches = e.launches[:0]
@@ -260,7 +261,7 @@ func (e *Engine) Warm(ctx context.Context, positions int, sequences ...int) erro
 }
 
 func (e *Engine) warm(ctx context.Context, s plan.Shape) error {
-	defer e.mu.Unlock()
+	defer e.end()
 	if err := e.begin(ctx); err != nil {
 		return err
 	}

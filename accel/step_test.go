@@ -1,6 +1,7 @@
 package accel
 
 import (
+	"context"
 	"encoding/binary"
 	"math"
 	"slices"
@@ -71,5 +72,35 @@ func TestReadLogits(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// askedStream keeps the function that its kernels would ask.
+type askedStream struct{ stop func() bool }
+
+func (s *askedStream) InterruptIf(stop func() bool) { s.stop = stop }
+
+// TestInterruptIf demands that the kernels of a step go on until no request waits for it.
+func TestInterruptIf(t *testing.T) {
+	s := new(askedStream)
+	e := &Engine{mu: newMutex(), running: s}
+	var batch []*request
+	var cancels []context.CancelFunc
+	for range 2 {
+		ctx, cancel := context.WithCancel(t.Context())
+		batch, cancels = append(batch, &request{ctx: ctx}), append(cancels, cancel)
+	}
+	e.mu.Lock()
+	e.interruptStep(batch)
+	for i, want := range []bool{false, false, true} {
+		if s.stop() != want {
+			t.Errorf("with %d of 2 contexts canceled, the step stops: %v", i, !want)
+		}
+		if i < len(cancels) {
+			cancels[i]()
+		}
+	}
+	if e.end(); s.stop != nil {
+		t.Error("kernels still ask after the step")
 	}
 }

@@ -45,7 +45,7 @@ type Buffers struct {
 }
 
 // addBuffers adds the buffers to the memory list.
-func (l *Layout) addBuffers(workspace, quantized int64) {
+func (l *Layout) addBuffers(quantized int64) {
 	b, c := &l.Buffers, l.model
 	tokens, logitRows := int64(l.MaxTokens), int64(l.LogitRows)
 	for _, r := range []struct {
@@ -69,7 +69,7 @@ func (l *Layout) addBuffers(workspace, quantized int64) {
 		l.Memory.Add(memory.Activations, r.name, r.rows*int64(4*r.width), r.to)
 	}
 	l.Memory.Add(memory.Workspace, "attention", attention.ScratchBytes(c.HeadDim, l.Slots, c.Heads, l.MaxPages), &b.partial)
-	l.Memory.Add(memory.Workspace, "products", workspace, &b.workspace)
+	l.Memory.Add(memory.Workspace, "products", l.workspaceBytes, &b.workspace)
 	l.Memory.Add(memory.Workspace, "quantized activations", quantized, &b.quantized)
 	l.Memory.AddFilled(memory.Tables, "sequences", int64(4*l.Slots), &b.sequences, func(u *upload.Uploader, at driver.Address) error {
 		list := make([]uint32, l.Slots)

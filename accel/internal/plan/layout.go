@@ -50,6 +50,8 @@ type Layout struct {
 	config  Config
 	weights *weights
 	widths  widths
+
+	workspaceBytes int64 // of Buffers.workspace
 }
 
 // widths are elements per token of intermediate results.
@@ -91,7 +93,8 @@ func NewLayout(m *model.Model, props driver.Properties, config Config) (*Layout,
 	if err != nil {
 		return nil, err
 	}
-	l.addBuffers(workspace, quantized)
+	l.workspaceBytes = workspace
+	l.addBuffers(quantized)
 	l.addKV()
 	return l, nil
 }
@@ -155,6 +158,12 @@ func (l *Layout) workspace() (largest, quantized int64, err error) {
 // graphs serve all lengths.
 func (l *Layout) PagesFor(positions int) int {
 	return min(CeilPow2(ceilDiv(positions, attention.PageTokens)), l.MaxPages)
+}
+
+// ResetWorkspace queues clearing the workspace of matrix products. Each product finds it zero and
+// leaves it zero, unless its kernel was interrupted.
+func (l *Layout) ResetWorkspace(s driver.Stream) error {
+	return s.Fill(driver.Address(l.Buffers.workspace), 0, l.workspaceBytes)
 }
 
 // QuantizedWeights reports whether any weight matrix is quantized. A matrix that is only used to
