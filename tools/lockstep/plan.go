@@ -11,6 +11,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/quant"
+	"github.com/lockstep-go/lockstep/ref"
 )
 
 type planCmd struct {
@@ -92,7 +93,8 @@ func (c *planCmd) auto(e *env, m *model.Model) error {
 	return c.onCPU(e, m)
 }
 
-// onCPU prints an estimate: the weights, as inspect counts them, and the KV cache.
+// onCPU prints an estimate, even if the reference refuses the model: the weights, as inspect
+// counts them, and the KV cache.
 func (c *planCmd) onCPU(e *env, m *model.Model) error {
 	format := c.KV.Format(quant.F32)
 	cache := kvValues(m.Config, c.Positions) * int64(c.Sequences) * int64(format.BlockBytes())
@@ -101,10 +103,13 @@ func (c *planCmd) onCPU(e *env, m *model.Model) error {
 	fmt.Fprintf(w, "weights\t%s\t  mapped from the file\n", size(weights))
 	fmt.Fprintf(w, "KV cache\t%s\t  %d × %d positions, %v\n", size(cache), c.Sequences, c.Positions, format)
 	fmt.Fprintf(w, "total\t%s\t  without workspace\n", size(weights+cache))
-	if err := e.stdout("cpu\n"); err != nil {
+	if err := errors.Join(e.stdout("cpu\n"), w.Flush()); err != nil {
 		return err
 	}
-	return w.Flush()
+	if _, err := ref.New(m, ref.Options{Numerics: ref.Numerics{KV: c.KV}}); err != nil {
+		return fmt.Errorf("--device cpu: %s: %w", c.name(), err)
+	}
+	return nil
 }
 
 // kvValues returns the number of values in a KV cache of the given positions.

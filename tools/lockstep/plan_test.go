@@ -9,6 +9,7 @@ import (
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/emu"
+	"github.com/lockstep-go/lockstep/model"
 )
 
 func TestPlanOfDevice(t *testing.T) {
@@ -50,6 +51,21 @@ func TestPlanOfCPU(t *testing.T) {
 		t.Errorf("two F16 caches are as large as one F32 cache, %q:\n%s", cache, r.out)
 	}
 	refused(t, runCommand(t, "", "plan", "--positions", "1025"), exitError, "--positions", "1025", "1024")
+}
+
+// A model of which one position is too large for the reference is planned, and refused.
+func TestPlanRefusedByReference(t *testing.T) {
+	m, err := model.Open(tinyModel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	m.Config.FFN = 1 << 24
+	var out strings.Builder
+	err = (&planCmd{Sequences: 1, Positions: 8}).onCPU(&env{out: &out}, m)
+	if !strings.Contains(fmt.Sprint(err), "--device cpu: the embedded model: ref: unsupported: one position needs ") || !strings.Contains(out.String(), "total") {
+		t.Errorf("error %v, output %q", err, out.String())
+	}
 }
 
 // auto plans for the device that generate selects.
