@@ -72,19 +72,29 @@ func TestAccelRequestFaults(t *testing.T) {
 		o        accel.Options
 		survives []faultinject.Call
 		request  func(model.Session) error
+		only     []faultinject.Call // to fail; nil: all
 	}{
-		{"prompt and steps", accel.Options{Eager: true}, nil, promptAndSteps},
-		{"prompt by steps", accel.Options{Eager: true, Prefill: accel.PrefillExact}, nil, promptAndSteps},
-		{"snapshot and restore", accel.Options{Eager: true}, nil, snapshotAndRestore},
-		{"graphs", accel.Options{Prefill: accel.PrefillExact}, captureCalls, promptAndSteps},
-		{"steps queued ahead", accel.Options{Prefill: accel.PrefillExact}, captureCalls, greedySteps},
+		{"prompt and steps", accel.Options{Eager: true}, nil, promptAndSteps, nil},
+		{"prompt by steps", accel.Options{Eager: true, Prefill: accel.PrefillExact}, nil, promptAndSteps, nil},
+		{"snapshot and restore", accel.Options{Eager: true}, nil, snapshotAndRestore, nil},
+		{"graphs", accel.Options{Prefill: accel.PrefillExact}, captureCalls, promptAndSteps, nil},
+		{"steps queued ahead", accel.Options{Prefill: accel.PrefillExact}, captureCalls, greedySteps, nil},
+		{"copied pages", accel.Options{Eager: true}, nil, copiedPages, []faultinject.Call{faultinject.StreamCopy}},
+		{"tap", accel.Options{Tap: func(int, string, int, int, []float32) {}}, nil, promptAndSteps, []faultinject.Call{faultinject.StreamRead}},
+		{
+			"timer", accel.Options{Timer: func(accel.Timing) {}}, nil, promptAndSteps,
+			[]faultinject.Call{faultinject.DeviceNewEvent, faultinject.StreamRecord, faultinject.EventSince},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			parallelUnlessGPU(t)
-			c.o.MaxSequences, c.o.KVPages, c.o.Chunk = 1, 3, 16
+			c.o.MaxSequences, c.o.KVPages, c.o.Chunk = 1, 3, 64
 			sweep := faultyEngine(t, c.o, func(e *accel.Engine) error { return inSession(e, c.request) })
 			if !*longCases {
 				sweep.Plans = []faultinject.Plan{{}, {Kind: driver.ErrDeviceLost}} // this call alone, or this call and all later ones
+			}
+			if c.only != nil {
+				sweep.Filter = func(_ int, f faultinject.Call) bool { return slices.Contains(c.only, f) }
 			}
 			sweep.Recovers = func(f faultinject.Call) bool { return slices.Contains(c.survives, f) }
 			sweep.Check(t)
@@ -167,6 +177,25 @@ func snapshotAndRestore(s model.Session) error {
 		_, err = s.Forward(context.Background(), []int{8}, model.WantGreedy)
 	}
 	return err
+}
+
+// copiedPages restores a part of a page that a snapshot shares, and continues after another.
+func copiedPages(s model.Session) error {
+	if _, err := s.Forward(context.Background(), make([]int, 64), model.WantNothing); err != nil {
+		return err
+	}
+	snap, err := s.Snapshot(64)
+	if err != nil {
+		return err
+	}
+	defer snap.Close()
+	if err := s.Truncate(60); err != nil {
+		return err
+	}
+	if _, err := s.Forward(context.Background(), []int{8}, model.WantGreedy); err != nil {
+		return err
+	}
+	return s.Restore(snap, 50)
 }
 
 // TestAccelSwapOutFaults fails each device call of swapping a snapshot out to host memory
