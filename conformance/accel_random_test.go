@@ -325,11 +325,11 @@ func (p *probe) Done() <-chan struct{} {
 // operation runs a random operation and checks what must hold after each.
 func (r *script) operation() {
 	list := []func(){
-		r.steps, r.steps, r.steps, r.steps, r.open, r.open, r.extend, r.extend, r.extend, r.generate, r.truncate,
+		r.steps, r.steps, r.steps, r.steps, r.open, r.open, r.extend, r.extend, r.retry, r.retry, r.generate, r.truncate,
 		r.stopGeneration, r.tooLong,
 	}
 	if r.shares {
-		list = append(list, r.generate, r.generate, r.snapshot, r.restore, r.restore, r.branch, r.branch, r.closeSnapshot)
+		list = append(list, r.generate, r.generate, r.generate, r.snapshot, r.restore, r.restore, r.branch, r.branch, r.closeSnapshot)
 	}
 	for n := len(r.operations); n == len(r.operations); { // some have nothing to work on
 		list[r.random.IntN(len(list))]()
@@ -450,13 +450,8 @@ func (r *script) sequence() *sequence {
 	return r.last
 }
 
-func (r *script) crowded() bool {
-	most := 4
-	if !r.alone {
-		most = 2
-	}
-	return len(r.sequences)+len(r.generations) >= most
-}
+// crowded reports whether the script has enough sequences.
+func (r *script) crowded() bool { return len(r.sequences) > 2 }
 
 func (r *script) newSequence(capacity int) *sequence {
 	s, err := r.e.NewSession(capacity)
@@ -472,7 +467,6 @@ func (r *script) newSequence(capacity int) *sequence {
 func (r *script) open() {
 	if r.crowded() {
 		r.closeSequence()
-		return
 	}
 	tokens, capacity := r.beginning(1, 2, 20, 61, 62, 63, 64, 65, 66, 67, 70, 127, 129), 0
 	if r.random.IntN(3) == 0 {
@@ -494,18 +488,43 @@ func (r *script) extend() {
 		n = attention.PageTokens - len(q.h)%attention.PageTokens + r.random.IntN(3) - 1
 	}
 	if n = min(n, q.s.Cap()-len(q.h)); n > 1 {
-		r.prompt(q, r.texts[r.random.IntN(len(r.texts))][:n])
+		r.prompt(q, r.beginning(n))
 	}
 }
 
-// prompt computes several tokens of a sequence. In the middle it may cancel them, queue steps
-// of other sequences, or truncate or close another sequence.
-func (r *script) prompt(q *sequence, tokens []int) {
+// retry goes back after some steps, or cancels a prompt, and continues with the same token.
+func (r *script) retry() {
+	q := r.sequence()
+	if q == nil || q.s.Cap()-len(q.h) < r.chunk+6 {
+		return
+	}
+	one := []func() pending{func() pending { return r.step(q) }}
+	for range 3 {
+		r.together(one)
+	}
+	if n := r.random.IntN(4); n < 2 && n < len(q.h) {
+		r.begin("back from %d by %d", len(q.h), 1+n)
+		next := q.next
+		r.truncateTo(q, len(q.h)-1-n)
+		q.next = next
+	} else {
+		r.disturbedPrompt(q, r.beginning(r.chunk+2), 0)
+	}
+	r.together(one)
+	r.together(one)
+}
+
+// prompt computes several tokens of a sequence.
+func (r *script) prompt(q *sequence, tokens []int) { r.disturbedPrompt(q, tokens, r.random.IntN(8)) }
+
+// disturbedPrompt is prompt with something in the middle: it cancels the prompt, queues steps
+// of other sequences or truncates another sequence.
+func (r *script) disturbedPrompt(q *sequence, tokens []int, kind int) {
 	ctx := newProbe(r.Context())
 	defer ctx.cancel()
 	var others sync.WaitGroup
 	then, disturb := "", func() {}
-	switch kind := r.random.IntN(8); {
+	switch {
 	case kind < 3:
 		then, disturb = ", canceled", ctx.cancel
 	case kind == 3 && r.alone:
@@ -698,9 +717,8 @@ func (r *script) queueSteps(computing *sequence, group *sync.WaitGroup) {
 
 // generate starts a generation that may reuse a prefix, and takes its first token.
 func (r *script) generate() {
-	if r.crowded() {
+	if len(r.generations) > 1 {
 		r.stopGeneration()
-		return
 	}
 	g := &running{prompt: r.beginning(2, 5, 9, 20, 64, 67, 70), p: generate.Params{MaxTokens: 1 + r.random.IntN(4)}, trace: trace{}}
 	g.ctx = newProbe(context.WithValue(r.Context(), traceKey{}, g.trace))
