@@ -96,19 +96,31 @@ func (r *Fixture) Launch(l ptx.Launch, err error) {
 	if err != nil {
 		r.Fatalf("launch: %v", err)
 	}
-	f, err := r.suite.Function(l.Kernel)
-	if err != nil {
-		r.Fatalf("%s: %v", l.Kernel.Name, err)
+	r.LaunchInTurn(l)
+}
+
+// LaunchInTurn is Launch of several kernels in a row, as an engine queues them: each may start
+// before the previous one has ended.
+func (r *Fixture) LaunchInTurn(list ...ptx.Launch) {
+	r.T.Helper()
+	var launches []driver.Launch
+	for _, l := range list {
+		f, err := r.suite.Function(l.Kernel)
+		if err != nil {
+			r.Fatalf("%s: %v", l.Kernel.Name, err)
+		}
+		r.result.Kernels[l.Kernel.Name] = true
+		launch := kernelcache.Launch(l, f, kernelcache.Target(r.suite.device.Properties()))
+		launch.Overlaps = launch.Overlaps && !r.suite.Serial
+		launches = append(launches, launch)
 	}
-	r.result.Kernels[l.Kernel.Name] = true
-	launch := kernelcache.Launch(l, f, kernelcache.Target(r.suite.device.Properties()))
-	launch.Overlaps = launch.Overlaps && !r.suite.Serial
+	name := list[len(list)-1].Kernel.Name
 	before := make([][][]byte, len(r.buffers))
 	for i, m := range r.buffers {
 		before[i] = slices.Clone(m.images)
 	}
 	for pattern := range r.suite.Patterns {
-		after := r.run(pattern, launch, before)
+		after := r.run(pattern, launches, before)
 		for i, m := range r.buffers {
 			m.images[pattern] = after[i]
 			for at := range m.unread {
@@ -123,9 +135,9 @@ func (r *Fixture) Launch(l ptx.Launch, err error) {
 	}
 	for n := range r.suite.Repeats {
 		pattern := n % r.suite.Patterns
-		for i, again := range r.run(pattern, launch, before) {
+		for i, again := range r.run(pattern, launches, before) {
 			if at := FirstDifferentByte(r.buffers[i].images[pattern], again); at >= 0 {
-				r.Fatalf("%s: %s: byte %d differs when the launch is repeated", l.Kernel.Name, r.buffers[i].name, at-r.buffers[i].guard)
+				r.Fatalf("%s: %s: byte %d differs when the launch is repeated", name, r.buffers[i].name, at-r.buffers[i].guard)
 			}
 		}
 	}
@@ -134,10 +146,10 @@ func (r *Fixture) Launch(l ptx.Launch, err error) {
 // hashSeed makes the hashes of results comparable within a process.
 var hashSeed = maphash.MakeSeed()
 
-// run runs a launch on the images for one fill pattern and returns the images after it.
-func (r *Fixture) run(pattern int, launch driver.Launch, before [][][]byte) [][]byte {
+// run runs launches on the images for one fill pattern and returns the images after them.
+func (r *Fixture) run(pattern int, launches []driver.Launch, before [][][]byte) [][]byte {
 	r.T.Helper()
-	name := launch.Function.Name()
+	name := launches[len(launches)-1].Function.Name()
 	for i, m := range r.buffers {
 		if err := r.suite.Stream.Write(m.memory.Address(), before[i][pattern]); err != nil {
 			r.Fatalf("%s: writing %s: %v", name, m.name, err)
@@ -146,7 +158,7 @@ func (r *Fixture) run(pattern int, launch driver.Launch, before [][][]byte) [][]
 	if r.suite.BeforeLaunch != nil {
 		r.suite.BeforeLaunch(r.suite.device, pattern)
 	}
-	if err := r.suite.Stream.Launch(launch); err != nil {
+	if err := r.suite.Stream.Launch(launches...); err != nil {
 		r.Fatalf("%s: %v", name, err)
 	}
 	if err := r.suite.Stream.Synchronize(); err != nil {

@@ -11,6 +11,8 @@ import (
 	"github.com/lockstep-go/lockstep/internal/float16"
 	"github.com/lockstep-go/lockstep/internal/prefill"
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/ptxgen/rope"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -36,6 +38,7 @@ type attentionCase struct {
 	activeOnly     []int   // the active sequences; nil: all
 	sms            int     // SMs to distribute decode CTAs over; 0: one CTA per page
 	fresh          int     // last positions that decode must not read before it waits for its predecessor; 0: all positions
+	appended       bool    // the kernel before decode appends the fresh positions
 	long           bool
 	plant          func(*attentionLaunch) // plants a fault
 }
@@ -107,8 +110,11 @@ func (c attentionCase) cacheOf(r *harness.Fixture, d attentionData) (attention.P
 	}
 	order := newRand(c.seed).Perm(len(c.lengths) * maxPages)
 	row := c.headDim * c.kv.BlockBytes()
-	k := r.Input("k", len(order)*c.kvHeads*c.page*row)
-	v := r.Input("v", len(order)*c.kvHeads*c.page*row)
+	alloc, later := r.Input, 0
+	if c.appended {
+		alloc, later = r.Scratch, c.fresh
+	}
+	k, v := alloc("k", len(order)*c.kvHeads*c.page*row), alloc("v", len(order)*c.kvHeads*c.page*row)
 	table := r.Input("table", 4*len(order))
 	lengths := make([]uint32, len(c.lengths))
 	for s, n := range c.lengths {
@@ -119,7 +125,10 @@ func (c attentionCase) cacheOf(r *harness.Fixture, d attentionData) (attention.P
 		for first := c.firstVisible(s) / c.page * c.page; first < n; first += c.page {
 			entry := s*maxPages + first/c.page
 			table.SetU32s(4*entry, []uint32{uint32(order[entry])})
-			begin, end := max(first, c.firstVisible(s)), min(first+c.page, n)
+			begin, end := max(first, c.firstVisible(s)), min(first+c.page, n-later)
+			if begin >= end {
+				continue
+			}
 			for h := range c.kvHeads {
 				to := ((order[entry]*c.kvHeads+h)*c.page + begin%c.page) * row
 				k.SetFloats(to, c.kv, d.k[s][(h*n+begin)*c.headDim:(h*n+end)*c.headDim])
@@ -166,10 +175,18 @@ func (c attentionCase) decode(r *harness.Fixture, d attentionData) [][]float32 {
 	spec := attention.Decode(c.shape())
 	scratch := r.Scratch("scratch", int(attention.ScratchBytes(c.headDim, sequences, l.heads, l.cache.MaxPages)))
 	out := r.Output("out", 4*stride*sequences)
-	r.Launch(spec.Launch(r.Kernel(spec), attention.DecodeArgs{
+	launch, err := spec.Launch(r.Kernel(spec), attention.DecodeArgs{
 		Q: q.Addr(), Scratch: scratch.Addr(), KV: l.cache, Scoring: l.scoring,
 		Sequences: sequences, Heads: l.heads, QStride: stride, Pages: l.cache.MaxPages - c.extraPages/2, SMs: c.sms, Fresh: c.fresh,
-	}))
+	})
+	switch {
+	case err != nil:
+		r.Fatalf("launch: %v", err)
+	case c.appended:
+		r.LaunchInTurn(c.append(r, d, l.cache), launch)
+	default:
+		r.Launch(launch, nil)
+	}
 	c.invisibleUntouched(scratch, l)
 	combine := attention.Combine(c.headDim)
 	r.Launch(combine.Launch(r.Kernel(combine), attention.CombineArgs{
@@ -187,6 +204,31 @@ func (c attentionCase) decode(r *harness.Fixture, d attentionData) [][]float32 {
 		result[s] = out.FloatsAt(quant.F32, at, width)
 	}
 	return result
+}
+
+// append prepares the kernel that appends the fresh positions of each sequence to the caches.
+func (c attentionCase) append(r *harness.Fixture, d attentionData, kv attention.PagedKV) ptx.Launch {
+	var keys, values []float32
+	var positions, sequences []uint32
+	for s, n := range c.lengths {
+		for position := n - c.fresh; position < n; position++ {
+			positions, sequences = append(positions, uint32(position)), append(sequences, uint32(s))
+			for h := range c.kvHeads {
+				at := (h*n + position) * c.headDim
+				keys, values = append(keys, d.k[s][at:at+c.headDim]...), append(values, d.v[s][at:at+c.headDim]...)
+			}
+		}
+	}
+	spec := rope.Append(c.kv, c.page)
+	l, err := spec.Launch(r.Kernel(spec), rope.AppendArgs{
+		K: r.F32s("fresh keys", keys).Addr(), V: r.F32s("fresh values", values).Addr(),
+		Positions: r.U32s("positions", positions).Addr(), Sequences: r.U32s("sequences", sequences).Addr(),
+		Table: kv.Table, KCache: kv.K, VCache: kv.V, Tokens: len(positions), KVHeads: c.kvHeads, HeadDim: c.headDim, MaxPages: kv.MaxPages,
+	})
+	if err != nil {
+		r.Fatalf("launch: %v", err)
+	}
+	return l
 }
 
 // invisibleUntouched demands that decode wrote no results of pages that a query does not see.
@@ -343,6 +385,12 @@ func fewCTACases() []attentionCase {
 		{"wide table", "table entries beyond the length are not read", func(c *attentionCase) { c.extraPages = 9 }},
 		{"read early", "pages without the last two positions are read before the dependency wait", func(c *attentionCase) { c.fresh = 2 }},
 		{"read early, window=130", "early reads start at the first visible page", func(c *attentionCase) { c.fresh, c.window = 1, 130 }},
+		{"read early, appended", "positions that the kernel before writes are not read early", func(c *attentionCase) {
+			c.appended, c.fresh, c.lengths = true, 1, []int{64, 65, 127, 128, 129}
+		}},
+		{"read early, two appended", "two fresh positions, on both sides of the end of a page", func(c *attentionCase) {
+			c.appended, c.fresh, c.lengths = true, 2, []int{64, 65, 66, 129, 130}
+		}},
 		{"read early, F32/d=256", "only keys are read early", func(c *attentionCase) { c.fresh, c.kv, c.headDim = 64, quant.F32, 256 }},
 		{"F32/d=256", "keys and values share one buffer", func(c *attentionCase) { c.kv, c.headDim, c.group = quant.F32, 256, 5 }},
 		{"remainders", "every number of visible positions modulo 8, at the start and at the end", everyRemainder},
