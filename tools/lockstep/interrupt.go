@@ -41,9 +41,10 @@ func interruptible() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	received := make(chan os.Signal, 1)
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
-		if !signal.Ignored(s) { // as nohup ignores SIGHUP
-			signal.Notify(received, s)
+		if s == syscall.SIGHUP && signal.Ignored(s) {
+			continue // nohup; but shells start each background program of a script with SIGINT ignored
 		}
+		signal.Notify(received, s)
 	}
 	go func() {
 		i := interrupt{<-received}

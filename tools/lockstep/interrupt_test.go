@@ -135,6 +135,19 @@ func TestSignals(t *testing.T) {
 	}
 }
 
+// An interrupt that a script sends to a command in the background ends it, although shells
+// start it with interrupts ignored.
+func TestInterruptInBackground(t *testing.T) {
+	p := start(t, `trap "" INT; exec "$0" tokenize`)
+	time.Sleep(50 * time.Millisecond)
+	if err := p.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := p.end(); p.ProcessState.ExitCode() != 130 {
+		t.Errorf("%v; standard error %q", err, text)
+	}
+}
+
 // A command under nohup survives the end of its terminal.
 func TestIgnoredSignal(t *testing.T) {
 	p := start(t, `trap "" HUP; exec "$0" tokenize`)
