@@ -45,7 +45,8 @@ def render(template, variables):
 
 directory = pathlib.Path(sys.argv[1])
 variables = json.loads((directory / "variables.json").read_text())
-cases = [json.loads(line) for line in (directory / "jinja2.jsonl").read_text().splitlines()]
+with open(directory / "jinja2.jsonl") as lines:
+    cases = [json.loads(line) for line in lines]
 with open(directory / "jinja2.jsonl", "w") as out:
     for case in cases:
         case["want"] = render(case["template"], variables)

@@ -109,7 +109,7 @@ func renderWithin(t *testing.T, source string, in *interp) (string, error) {
 	runtime.ReadMemStats(&after)
 	used := func(b budget) int { return b.limit - b.left }
 	allocated := int(after.TotalAlloc - before.TotalAlloc)
-	most := 1<<17 + 100*used(in.steps) + 3*used(in.bytes) + 4*used(in.output)
+	most := 1<<15 + 100*used(in.steps) + 3*used(in.bytes) + 4*used(in.output)
 	if allocated > most {
 		t.Errorf("%d bytes were allocated, at most %d for %d steps, %d bytes of values and %d of output",
 			allocated, most, used(in.steps), used(in.bytes), used(in.output))
@@ -138,7 +138,8 @@ func TestHostile(t *testing.T) {
 }
 
 // TestEachOperationPays repeats one operation on a large value until it exceeds a budget.
-// The loop alone stays within the budget.
+// The loop alone stays within the budget. With a budget below the size of the value the
+// operation fails at once, before it allocates.
 func TestEachOperationPays(t *testing.T) {
 	text := strings.Repeat("a b, \u00e9\n", 10000)
 	spaces := strings.Repeat(" ", 50000)
@@ -167,6 +168,14 @@ func TestEachOperationPays(t *testing.T) {
 		_, err := renderWithin(t, "{% for i in range(400) %}{% if "+op+" %}{% endif %}{% endfor %}", in)
 		if !errors.Is(err, ErrLimit) {
 			t.Errorf("%s: %v after 400 times, want %v", op, err, ErrLimit)
+		}
+		for _, bytes := range []int{1 << 13, 1 << 17} { // the second suffices for reading a string
+			in := newInterp(vars, fixed)
+			in.steps, in.bytes = budget{1 << 6, 1 << 6}, budget{bytes, bytes}
+			_, err := renderWithin(t, "{% if "+op+" %}{% endif %}", in)
+			if bytes == 1<<13 && !errors.Is(err, ErrLimit) {
+				t.Errorf("%s: %v with a small budget, want %v", op, err, ErrLimit)
+			}
 		}
 	}
 	in := newInterp(vars, fixed)
