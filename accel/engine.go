@@ -1,6 +1,7 @@
 package accel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -212,15 +213,21 @@ func (e *Engine) usable() error {
 	return nil
 }
 
-// begin locks the mutex and checks that the engine is usable. If ctx ends, it stops kernels that
-// run. The caller calls end, even after an error.
+// begin locks the mutex and checks that the engine is usable. Until the caller calls end, kernels
+// stop if ctx ends. After an error the mutex is not locked.
 func (e *Engine) begin(ctx context.Context) error {
-	e.mu.Lock()
-	if err := e.usable(); err != nil {
+	select {
+	case e.mu <- struct{}{}:
+	case <-ctx.Done(): // another sequence's chunk may take long
+		return ctx.Err()
+	}
+	err := cmp.Or(e.usable(), ctx.Err())
+	if err != nil {
+		e.mu.Unlock()
 		return err
 	}
 	e.interruptIf(ctx)
-	return ctx.Err()
+	return nil
 }
 
 // end unlocks the mutex.

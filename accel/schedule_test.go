@@ -128,3 +128,22 @@ func TestCanceledWhileTaken(t *testing.T) {
 		t.Fatal("the request waits for a leader")
 	}
 }
+
+// TestCanceledWhileBusy: a prompt that waits for another sequence's chunk returns once its context
+// ends.
+func TestCanceledWhileBusy(t *testing.T) {
+	e := &Engine{mu: newMutex()}
+	ctx, cancel := context.WithCancel(t.Context())
+	e.mu.Lock()
+	done := make(chan error)
+	go func() { done <- e.begin(ctx) }()
+	cancel()
+	select {
+	case err := <-done:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the prompt waits for the engine")
+	}
+}

@@ -73,10 +73,10 @@ func (s *session) Forward(ctx context.Context, tokens []int, want model.Want) (m
 	defer func() { // after an error, or if a tap or a timer panics
 		s.engine.cache.Pool.Shrink(&s.table, s.length)
 	}()
-	if err := s.extend(s.length + len(tokens)); err != nil {
-		return model.Output{}, err
+	out, err := model.Output{}, s.extend(ctx, s.length+len(tokens))
+	if err == nil {
+		out, err = s.compute(ctx, tokens, want)
 	}
-	out, err := s.compute(ctx, tokens, want)
 	if ended := ctx.Err(); ended != nil && errors.Is(err, driver.ErrInterrupted) {
 		err = ended
 	}
@@ -103,7 +103,7 @@ func (s *session) check(tokens []int) error {
 // extend grows the session's table to n positions, and makes sure that nothing else shares
 // the pages that will be written. It locks the engine's mutex only if it must swap out
 // snapshots or copy a page.
-func (s *session) extend(n int) error {
+func (s *session) extend(ctx context.Context, n int) error {
 	e, pool := s.engine, s.engine.cache.Pool
 	s.committed = pool.Commit(&s.table, n)
 	full := pool.Grow(&s.table, n)
@@ -111,11 +111,10 @@ func (s *session) extend(n int) error {
 	if full == nil && !sharesLast {
 		return nil
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if err := e.usable(); err != nil {
+	if err := e.begin(ctx); err != nil {
 		return err
 	}
+	defer e.end()
 	return e.cacheFailed(e.cache.Extend(&s.table, n, s.length))
 }
 
@@ -173,10 +172,10 @@ func (s *session) prompt(ctx context.Context, tokens []int, want model.Want, com
 
 // exactChunk computes a chunk of one sequence with the decode kernels.
 func (e *Engine) exactChunk(ctx context.Context, batch []slot, want model.Want, out *model.Output) error {
-	defer e.end()
 	if err := e.begin(ctx); err != nil {
 		return err
 	}
+	defer e.end()
 	if err := e.step(ctx, batch, want != model.WantNothing); err != nil {
 		return err
 	}
@@ -193,10 +192,10 @@ func (e *Engine) exactChunk(ctx context.Context, batch []slot, want model.Want, 
 
 // prefillChunk computes a chunk of one sequence with the prefill kernels.
 func (e *Engine) prefillChunk(ctx context.Context, batch []slot, want model.Want, out *model.Output) error {
-	defer e.end()
 	if err := e.begin(ctx); err != nil {
 		return err
 	}
+	defer e.end()
 	if err := e.chunk(ctx, batch); err != nil {
 		return err
 	}

@@ -261,10 +261,10 @@ func (e *Engine) Warm(ctx context.Context, positions int, sequences ...int) erro
 }
 
 func (e *Engine) warm(ctx context.Context, s plan.Shape) error {
-	defer e.end()
 	if err := e.begin(ctx); err != nil {
 		return err
 	}
+	defer e.end()
 	p, err := e.pass(s)
 	if err == nil {
 		err = e.capture(p)
