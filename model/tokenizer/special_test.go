@@ -28,7 +28,7 @@ func slowSplit(v *Vocab, text string, parse bool) (out []fragment) {
 	}) {
 		token := v.Tokens[id]
 		taken := func(state int) bool { return state != 0 }
-		for i := range text {
+		for i := range len(text) {
 			if !parse && v.kind(id) != typeUserDefined || !strings.HasPrefix(text[i:], token) || slices.ContainsFunc(at[i:i+len(token)], taken) {
 				continue
 			}
@@ -163,6 +163,7 @@ func FuzzSplit(f *testing.F) {
 	f.Add(list("C", nested("x", 20)), strings.Repeat("x", 50), true, false)
 	f.Add("D<s><s>,Db<s", "b<s<s><s>b<s><s>", false, true)
 	f.Add("D ,C\n", "<|end|> \n \na<|assistant|>", true, true)
+	f.Add("D\xb9", "\u2e79", false, true)
 	f.Add("Dab,Cabc,Dbcd", "abcabcdabcd h\u00e9\xff", false, false)
 	f.Fuzz(func(t *testing.T, tokens, text string, phi3, parse bool) {
 		bpe := byteVocab("a b", "ab c", "\u0120 a")

@@ -106,22 +106,20 @@ func (t *Tokenizer) encode(dst []int, text string, special bool, limit int) (ids
 	}
 	first := true
 	for f := range t.specials.split(text, special) {
+		if !fits(f.text) {
+			return nil, false
+		}
 		switch {
 		case f.token >= 0:
 			dst = append(dst, f.token)
-		case !fits(f.text):
-			return nil, false
 		case t.bpe != nil:
 			dst = t.bpe.encode(dst, f.text, limit)
 		default:
 			dst = t.spm.encode(dst, f.text, first, limit)
 		}
-		if len(dst) > limit {
-			return nil, false
-		}
 		first = f.token >= 0
 	}
-	return dst, true
+	return dst, len(dst) <= limit
 }
 
 // text returns the text of a token in the vocabulary, or "" for an id outside it.
