@@ -91,6 +91,39 @@ func TestSentencePieceDefaults(t *testing.T) {
 	}
 }
 
+// TestDefaultBOS loads byte-level vocabularies with and without add_bos_token.
+func TestDefaultBOS(t *testing.T) {
+	for _, tt := range []struct {
+		pre  string
+		set  any // add_bos_token; nil: absent
+		want bool
+	}{
+		{"llama3", nil, true}, {"llama-v3", nil, true}, {"llama-bpe", nil, true},
+		{"llama-v3", false, false},
+		{"gpt-2", nil, false}, {"qwen2", nil, false}, {"smollm", nil, false}, {"default", nil, false},
+		{"qwen2", true, true},
+	} {
+		spec := tiny.New("llama", 1)
+		spec.AddVocab(false)
+		spec.Set("tokenizer.ggml.pre", tt.pre)
+		del("tokenizer.ggml.add_bos_token")(spec)
+		if tt.set != nil {
+			spec.Set("tokenizer.ggml.add_bos_token", tt.set)
+		}
+		m, err := Load(spec.File())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids, err := m.Prompt("a", false, m.Config.Context)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := ids[0] == tiny.Begin; got != tt.want {
+			t.Errorf("pre-tokenizer %s, add_bos_token %v: prompt %v begins with BOS: %v, want %v", tt.pre, tt.set, ids, got, tt.want)
+		}
+	}
+}
+
 // Byte tokens of a SentencePiece vocabulary must name bytes.
 func TestBadByteToken(t *testing.T) {
 	spec := tiny.New("llama", 1)

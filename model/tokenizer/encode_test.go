@@ -61,6 +61,10 @@ func TestSpecialTokens(t *testing.T) {
 		phi.add(special, typeControl)
 		phi.Scores = append(phi.Scores, 0)
 	}
+	zero := Vocab{
+		Model: "llama", Tokens: []string{"<code>", "a", "<unk>"}, Scores: []float32{0, 0, 0},
+		Types: []int32{typeUserDefined, typeNormal, typeUnknown}, BOS: -1, EOS: -1, EOT: -1, EOM: -1, UNK: 2, PAD: -1,
+	}
 	space := spaceMark
 	for _, c := range []struct {
 		name, reason string
@@ -85,6 +89,8 @@ func TestSpecialTokens(t *testing.T) {
 		{"white space after a special token", "Phi-3's tokens swallow it", phi, "<|end|> \n a", true, []string{"<|end|>", space + "a"}},
 		{"white space only", "nothing is left of it", phi, "<|end|> \n", true, []string{"<|end|>"}},
 		{"white space after the exceptions", "<|endoftext|>, <s> and <unk> leave it", phi, "<|endoftext|>\na", true, []string{"<|endoftext|>", space, "\n", "a"}},
+		{"prefix after token 0", "it is a special token like any other", phi, "a<unk>b<|end|><unk>a", true, []string{space + "a", "<unk>", space + "b", "<|end|>", "<unk>", space + "a"}},
+		{"user-defined token 0", "it is matched always", zero, "a<code>a", false, []string{"a", "<code>", "a"}},
 		{"white space not parsed", "a token that is not taken swallows nothing", phi, "a \n", false, []string{space + "a", space, "\n"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -125,12 +131,17 @@ func TestPrompt(t *testing.T) {
 }
 
 // TestPromptLimit compares the smallest possible limit with the one below it, and encodes
-// much longer texts, which must not take more memory than the limit allows.
+// longer texts, which must not take more memory than the limit allows.
 func TestPromptLimit(t *testing.T) {
+	long := strings.Repeat("x", 1<<11) // the longest token
+	bos := byteVocab("a a")
+	bos.AddBOS = true
+	bos.add(long, typeNormal)
 	both := byteVocab("a a")
 	both.AddBOS, both.AddEOS = true, true
 	both.add("\n\n", typeUserDefined)
-	words := scoreVocab(spaceMark+"a", "a", spaceMark)
+	both.add(long, typeNormal)
+	words := scoreVocab(spaceMark+"a", "a", spaceMark, long)
 	crossing := scoreVocab("a"+spaceMark+"a", "a", spaceMark)
 	phi := scoreVocab("a", spaceMark)
 	for _, token := range []string{"<|assistant|>", "<|end|>", "<|placeholder1|>"} {
@@ -142,19 +153,20 @@ func TestPromptLimit(t *testing.T) {
 		vocab        Vocab
 		text         string
 		want         int    // tokens
-		more         string // makes the text endless
+		more         string // makes the text longer
+		stops        bool   // encoding ends at the limit, inside of a text that longer tokens could encode
 	}{
-		{"words", "BOS and EOS count", both, "aa a", 5, " b"},
-		{"a word", "it is not merged", both, "aaa", 4, "b"},
-		{"BOS in the text", "the second BOS does not count", both, "<s>a", 3, " b"},
-		{"BOS alone", "the second BOS does not count", both, "<s>", 2, "<s>"},
-		{"nothing", "BOS and EOS", both, "", 2, "\n\n"},
-		{"user-defined tokens", "runs of them are one part", both, "\n\n\n\n", 4, "\n\n"},
-		{"SentencePiece", "word by word", words, "a a", 2, " a"},
-		{"SentencePiece, one word", "it is not merged", words, "aa", 2, "a"},
-		{"a token across words", "the text is not merged", crossing, "aa", 3, "a"},
-		{"Phi-3", "white space behind a special token has no token of its own", phi, "<|end|>  a<|end|> ", 4, "<|end|> a"},
-		{"Phi-3, white space", "white space before a special token is text", phi, "a ", 3, " "},
+		{"words", "BOS and EOS count", both, "aa a", 5, " b", true},
+		{"a word", "it is not merged", both, "aaa", 4, "b", false},
+		{"BOS in the text", "the second BOS does not count", bos, "<s>a", 2, " b", true},
+		{"BOS and EOS", "the second BOS does not count", both, "<s>", 2, "<s>", false},
+		{"nothing", "BOS and EOS", both, "", 2, "\n\n", false},
+		{"user-defined tokens", "runs of them are one part", both, "\n\n\n\n", 4, "\n\n", false},
+		{"SentencePiece", "word by word", words, "a a", 2, " a", true},
+		{"SentencePiece, one word", "it is not merged", words, "aa", 2, "a", false},
+		{"a token across words", "the text is not merged", crossing, "aa", 3, "a", false},
+		{"Phi-3", "white space behind a special token has no token of its own", phi, "<|end|>  a<|end|> ", 4, "<|end|> a", true},
+		{"Phi-3, white space", "white space before a special token is text", phi, "a ", 3, " ", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tok := mustNew(t, c.vocab)
@@ -165,12 +177,19 @@ func TestPromptLimit(t *testing.T) {
 			if ids, ok := tok.Prompt(c.text, true, c.want-1); ok || ids != nil {
 				t.Errorf("%s: %q becomes %q within a limit of %d", c.reason, c.text, tok.texts(ids), c.want-1)
 			}
-			text := c.text + strings.Repeat(c.more, 1<<21)
-			bounded(t, 100, func() {
-				if _, ok := tok.Prompt(text, true, 100); ok {
-					t.Errorf("%s: %d bytes become 100 tokens", c.reason, len(text))
-				}
-			})
+			const limit = 100
+			sizes := []int{1 << 22}
+			if c.stops {
+				sizes = append(sizes, limit*len(long))
+			}
+			for _, size := range sizes {
+				text := c.text + strings.Repeat(c.more, size/len(c.more))
+				bounded(t, limit, func() {
+					if _, ok := tok.Prompt(text, true, limit); ok {
+						t.Errorf("%s: %d bytes become %d tokens", c.reason, len(text), limit)
+					}
+				})
+			}
 		})
 	}
 }
@@ -214,6 +233,23 @@ func TestTokens(t *testing.T) {
 	v.BOS = -1
 	if id, ok := mustNew(t, v).BOS(); ok {
 		t.Errorf("BOS gives %d where there is none", id)
+	}
+}
+
+// TestEndOfTurn has the control tokens that end a turn in published vocabularies whose files
+// do not all name them.
+func TestEndOfTurn(t *testing.T) {
+	for text, want := range map[string]bool{
+		"<|endoftext|>": true, "<|end_of_text|>": true, "</s>": true, "<EOT>": true, "<|eot_id|>": true,
+		"<|eom_id|>": true, "<|im_end|>": true, "<|end|>": true, "<end_of_turn>": true,
+		"<|start_header_id|>": false, "<|im_start|>": false, "<start_of_turn>": false, "<|python_tag|>": false,
+	} {
+		v := byteVocab()
+		v.EOS = -1
+		id := v.add(text, typeControl)
+		if got := mustNew(t, v).Stops(id); got != want {
+			t.Errorf("%s ends a text: %v, want %v", text, got, want)
+		}
 	}
 }
 
