@@ -187,6 +187,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) 
 			"version":   version(),
 			"presets":   strings.Join(synth.Presets(), ", "),
 			"formats":   strings.Join(synth.Recipes(), ", "),
+			"maxline":   size(maxLine),
 			"encodable": strings.Join(requant.Encodable(), ", "),
 		},
 		kong.Writers(e, errw),

@@ -17,7 +17,7 @@ import (
 type tokenizeCmd struct {
 	modelFlag
 	Special bool    `help:"Encode special tokens in the text as such."`
-	JSONL   bool    `name:"jsonl" help:"Read one JSON string per line of standard input; print one JSON array of ids per line."`
+	JSONL   bool    `name:"jsonl" help:"Read one JSON string per line of standard input, at most ${maxline} per line; print one JSON array of ids per line."`
 	Text    *string `arg:"" optional:"" help:"Text to encode (default or -: standard input)."`
 }
 
@@ -76,9 +76,9 @@ func (c *tokenizeCmd) tokenizer() (tok *tokenizer.Tokenizer, closeFile func(), e
 func (c *tokenizeCmd) lines(e *env, tok *tokenizer.Tokenizer) error {
 	in := bufio.NewReader(e.in)
 	for n := 1; ; n++ {
-		line, err := in.ReadBytes('\n')
+		line, err := readLine(in)
 		if err != nil && !errors.Is(err, io.EOF) {
-			return fmt.Errorf("standard input: %w", err)
+			return fmt.Errorf("standard input: line %d: %w", n, err)
 		}
 		last := err != nil
 		if line = bytes.TrimSpace(line); len(line) > 0 || !last {
@@ -92,6 +92,24 @@ func (c *tokenizeCmd) lines(e *env, tok *tokenizer.Tokenizer) error {
 		}
 		if last || e.ctx.Err() != nil {
 			return e.ctx.Err()
+		}
+	}
+}
+
+// maxLine is the length of the longest line of --jsonl, in bytes.
+const maxLine = 16 << 20
+
+// readLine reads a line of at most maxLine bytes with its end. The last line may have none;
+// it comes with io.EOF.
+func readLine(in *bufio.Reader) (line []byte, err error) {
+	for {
+		part, err := in.ReadSlice('\n')
+		if len(line)+len(part) > maxLine {
+			return nil, fmt.Errorf("longer than %s", size(maxLine))
+		}
+		line = append(line, part...)
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, err
 		}
 	}
 }

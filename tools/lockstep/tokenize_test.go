@@ -47,22 +47,23 @@ func TestTokenizeSpecialAsText(t *testing.T) {
 
 func TestTokenizeRefuses(t *testing.T) {
 	tests := []struct {
-		name, reason, stdin string
+		name, reason, stdin, want string
 	}{
-		{"no string", "a number", "\"hi\"\n17\n"},
-		{"null", "which decoders turn into an empty string", "\"hi\"\nnull\n"},
-		{"open string", "the closing quote is missing", "\"hi\"\n\"hi\n"},
-		{"two strings", "on one line", "\"hi\"\n\"a\" \"b\"\n"},
-		{"empty line", "no string at all", "\"hi\"\n\n\"hi\"\n"},
+		{"no string", "a number", "17\n", "want a JSON string"},
+		{"null", "which decoders turn into an empty string", "null\n", "want a JSON string"},
+		{"open string", "the closing quote is missing", "\"hi\n", "want a JSON string"},
+		{"two strings", "on one line", "\"a\" \"b\"\n", "want a JSON string"},
+		{"empty line", "no string at all", "\n\"hi\"\n", "want a JSON string"},
+		{"long line", "it is not read to its end", "\"" + strings.Repeat("a", maxLine-2) + "\"\n", "longer than 16.8 MB"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := runCommand(t, tt.stdin, "tokenize", "--jsonl")
+			r := runCommand(t, "\"hi\"\n"+tt.stdin, "tokenize", "--jsonl")
 			if r.out != "[72,73]\n" {
 				t.Errorf("the line before is answered by %q", r.out)
 			}
 			r.out = ""
-			refused(t, r, exitError, "line 2")
+			refused(t, r, exitError, "standard input", "line 2", tt.want)
 		})
 	}
 }
