@@ -24,7 +24,7 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
 )
 
-var randomOperations = flag.Int("random", 0, "number of operations of each case of TestAccelRandom; 0: 40, or 400 with -long")
+var randomOperations = flag.Int("random", 0, "number of operations of each case of TestAccelRandom; 0: 30, or 400 with -long")
 
 // randomCase is an engine for random scripts. Its cache has room for a few sequences, so that
 // snapshots are swapped out and requests find the cache full.
@@ -59,7 +59,7 @@ func TestAccelRandom(t *testing.T) {
 	if n == 0 && *longCases {
 		n = 400
 	} else if n == 0 {
-		n = 40
+		n = 30
 	}
 	for _, c := range randomCases {
 		if c.long && !*longCases {
@@ -508,18 +508,25 @@ func (r *script) retry() {
 		r.truncateTo(q, len(q.h)-1-n)
 		q.next = next
 	} else {
-		r.disturbedPrompt(q, r.beginning(r.chunk+2), 0)
+		tokens := r.beginning(r.chunk + 2)
+		r.disturbedPrompt(q, tokens, 0, r.queries(tokens)) // after the first chunk
 	}
 	r.together(one)
 	r.together(one)
 }
 
 // prompt computes several tokens of a sequence.
-func (r *script) prompt(q *sequence, tokens []int) { r.disturbedPrompt(q, tokens, r.random.IntN(8)) }
+func (r *script) prompt(q *sequence, tokens []int) {
+	r.disturbedPrompt(q, tokens, r.random.IntN(8), 1+r.random.IntN(r.queries(tokens)))
+}
 
-// disturbedPrompt is prompt with something in the middle: it cancels the prompt, queues steps
-// of other sequences or truncates another sequence.
-func (r *script) disturbedPrompt(q *sequence, tokens []int, kind int) {
+// queries returns how often a prompt looks at its context: once before its chunks, and once
+// before each.
+func (r *script) queries(tokens []int) int { return 2 + (len(tokens)-1)/r.chunk }
+
+// disturbedPrompt is prompt with something at a query of the context: it cancels the prompt,
+// queues steps of other sequences or truncates another sequence.
+func (r *script) disturbedPrompt(q *sequence, tokens []int, kind, at int) {
 	ctx := newProbe(r.Context())
 	defer ctx.cancel()
 	var others sync.WaitGroup
@@ -540,9 +547,8 @@ func (r *script) disturbedPrompt(q *sequence, tokens []int, kind int) {
 		then, disturb = "", func() {} // it may be a step
 	}
 	var query atomic.Int64
-	at := 1 + r.random.Int64N(2+int64(len(tokens)-1)/int64(r.chunk)) // one query precedes the chunks
 	ctx.onErr = func() {
-		if query.Add(1) == at {
+		if query.Add(1) == int64(at) {
 			disturb()
 		}
 	}
