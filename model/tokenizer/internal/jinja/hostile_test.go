@@ -111,8 +111,8 @@ func renderWithin(t *testing.T, source string, in *interp) (string, error) {
 	allocated := int(after.TotalAlloc - before.TotalAlloc)
 	most := 1<<15 + 100*used(in.steps) + 3*used(in.bytes) + 4*used(in.output)
 	if allocated > most {
-		t.Errorf("%d bytes were allocated, at most %d for %d steps, %d bytes of values and %d of output",
-			allocated, most, used(in.steps), used(in.bytes), used(in.output))
+		t.Errorf("%.200q: %d bytes were allocated, at most %d for %d steps, %d bytes of values and %d of output",
+			source, allocated, most, used(in.steps), used(in.bytes), used(in.output))
 	}
 	return text, err
 }
@@ -143,13 +143,16 @@ func TestHostile(t *testing.T) {
 func TestEachOperationPays(t *testing.T) {
 	text := strings.Repeat("a b, \u00e9\n", 10000)
 	spaces := strings.Repeat(" ", 50000)
-	list, numbers, d := []any{}, []any{}, NewDict()
+	list, numbers, floats, bools, words, d := []any{}, []any{}, []any{}, []any{}, []any{}, NewDict()
 	for i := range 3000 {
+		floats = append(floats, float64(i)/8)
+		bools = append(bools, i%2 == 0)
+		words = append(words, "a\"b\x00")
 		list = append(list, NewDict("k", "X"))
 		numbers = append(numbers, i)
 		d.set(strconv.Itoa(i), strconv.Itoa(i), i)
 	}
-	vars := NewDict("s", text, "other", text[:len(text)-1]+"x", "spaces", spaces, "l", list, "n", numbers, "d", d,
+	vars := NewDict("s", text, "other", text[:len(text)-1]+"x", "spaces", spaces, "l", list, "n", numbers, "d", d, "floats", floats, "bools", bools, "words", words,
 		"same", slices.Clone(numbers), "format", strings.Repeat("%Y", 10000), "path", strings.Repeat("k.", 10000))
 	for _, op := range []string{
 		"s ~ ''", "s + ''", "s * 2", "s == other", "s < other", "'x' in s", "s[5]", "s[1:]", "s[::2]", "s[:5]", "{s: 1}", "d[s]", "d.get(s)",
@@ -159,6 +162,9 @@ func TestEachOperationPays(t *testing.T) {
 		"s.lower()", "s.upper()", "s.title()", "s.split()", "s.split(',')", "s.rsplit(',', 1)", "s.splitlines()", "s.replace('', 'x')", "s.find('x')", "s.count('x')", "spaces.lstrip()", "spaces.rstrip()",
 		"s.startswith(other)", "s.endswith(other)", "s.removeprefix(s)", "s.removesuffix(s)", "s.isspace()", "spaces.isspace()", "s.islower()", "s.isupper()", "s.join(['', ''])", "'x'.join(n | map('string'))",
 		"n + []", "n * 2", "n[1:]", "n[::-1]", "n == same", "n < same", "-1 in n", "n | reverse", "n | join", "n | sort", "n | unique", "n | min", "n | sum", "n | string", "n | tojson", "n | select", "n | reject('odd')", "n | map('abs')",
+		"n | map('round')", "n | map('round', 1, 'floor')", "n | map('string')", "n | map('int')", "n | map('float')", "n | map('tojson')", "n | map('default', 1)", "n | map('join') if x else n | map('abs')",
+		"floats | string", "floats | tojson", "floats | map('round', 2)", "bools | string", "bools | tojson", "bools | sort", "words | map('title')", "words | map('int')", "words | map('float')", "words | map('indent')", "words | map('replace', 'a', 'b')", "words | string", "words | tojson", "words | map('trim')", "words | map('list')",
+		"l | map('items')", "l | map('dictsort')", "l | map('string')", "l | map('tojson')", "l | map('length')", "l | map('list')",
 		"l | map(attribute='k')", "l | selectattr('k')", "l | selectattr('k', 'eq', 'Y')", "l | join(attribute='k')", "l | sum(attribute='k.x', start=0) if x else l | map(attribute='k')", "[] | map(attribute=path)",
 		"d | items", "d.items()", "d.values()", "d | dictsort", "d | tojson(sort_keys=true)", "dict(d)", "namespace(d)", "d == dict(d)", "d | string",
 		"range(3000)", "strftime_now(format)",

@@ -27,6 +27,8 @@ func toJSON(in *interp, v any, a args) any {
 	return w.out.String()
 }
 
+var jsonFloats = strings.NewReplacer("inf", "Infinity", "nan", "NaN")
+
 type jsonWriter struct {
 	in           *interp
 	out          strings.Builder
@@ -49,7 +51,7 @@ func (w *jsonWriter) value(v any, level int) {
 	case int:
 		w.put(strconv.Itoa(v))
 	case float64:
-		w.put(strings.NewReplacer("inf", "Infinity", "nan", "NaN").Replace(formatFloat(v)))
+		w.put(jsonFloats.Replace(formatFloat(v)))
 	case string:
 		w.text(v)
 	case []any:

@@ -278,6 +278,11 @@ func (in *interp) join(items []any, sep string) string {
 	return strings.Join(parts, sep)
 }
 
+func (in *interp) lower(s string) string {
+	in.pay(3 * len(s))
+	return strings.ToLower(s)
+}
+
 // title writes the first character in upper case, the others in lower case, and starts
 // again after each character for which separates is true.
 func (in *interp) title(s string, separates func(r rune) bool) string {

@@ -1,9 +1,6 @@
 package jinja
 
-import (
-	"slices"
-	"strings"
-)
+import "slices"
 
 // keys returns by what items are ordered: themselves or an attribute. Strings are in
 // lower case unless their case matters.
@@ -105,9 +102,4 @@ func sum(in *interp, v any, a args) any {
 		total = in.arithmetic("+", total, item)
 	}
 	return total
-}
-
-func (in *interp) lower(s string) string {
-	in.pay(3 * len(s))
-	return strings.ToLower(s)
 }
