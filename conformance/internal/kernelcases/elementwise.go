@@ -35,6 +35,7 @@ type elementCase struct {
 	rows, width   int
 	bias, up, add bool
 	oneBuffer     bool // gate and up share a row, and the result overwrites gate
+	apart         bool // each buffer has another stride
 	scale, cap    float32
 	act           elementwise.Activation
 }
@@ -48,6 +49,7 @@ func elementwiseCases() []harness.Case {
 		{name: "bias, gelu", reason: "the bias is added before the activation", rows: 2, width: 130, bias: true, act: elementwise.GELU},
 		{name: "silu, gated, one buffer", reason: "gate and up in one row", rows: 3, width: 132, up: true, oneBuffer: true, act: elementwise.SiLU},
 		{name: "gelu, gated, odd width", reason: "rows that are not aligned to 16 bytes", rows: 3, width: 131, up: true, oneBuffer: true, act: elementwise.GELU},
+		{name: "strides", reason: "each buffer has a stride of its own", rows: 3, width: 41, up: true, add: true, apart: true},
 		{name: "softcap", reason: "the logits' softcap", rows: 2, width: 300, scale: 1, cap: 30},
 		{name: "softcap, below 1", reason: "a softcap below 1", rows: 2, width: 70, scale: 1, cap: 0.25},
 		{name: "softcap, small", reason: "arguments far below the cap keep their precision", rows: 1, width: 300, scale: 1e-3, cap: 30},
@@ -104,10 +106,15 @@ func checkElementwise(r *harness.Fixture, c elementCase) {
 	n := c.rows * c.width
 	x, bias, up, add := r.Vector(harness.Gaussian, n), r.Vector(harness.Gaussian, c.width), r.Vector(harness.Gaussian, n), r.Vector(harness.Gaussian, n)
 	a := elementwise.FusedArgs{Rows: c.rows, Width: c.width, Scale: c.scale, Cap: c.cap, Activation: c.act}
-	out, stride := r.Output("y", 4*n), c.width
-	a.X, a.Y = r.F32s("x", x).Addr(), out.Addr()
+	stride := c.width
+	if c.apart {
+		stride = c.width + 1
+		a.XStride, a.UpStride, a.YStride = stride+3, stride+6, stride
+	}
+	out := r.Output("y", 4*c.rows*stride)
+	a.X, a.Y = r.Rows("x", x, c.width, max(a.XStride, c.width)).Addr(), out.Addr()
 	if c.up {
-		a.Up = r.F32s("up", up).Addr()
+		a.Up = r.Rows("up", up, c.width, max(a.UpStride, c.width)).Addr()
 	}
 	if c.oneBuffer {
 		stride = 2 * c.width
@@ -119,7 +126,9 @@ func checkElementwise(r *harness.Fixture, c elementCase) {
 		a.Bias = r.F32s("bias", bias).Addr()
 	}
 	if c.add { // in place
-		out.SetF32s(0, add)
+		for i := range c.rows {
+			out.SetF32s(4*i*stride, add[i*c.width:][:c.width])
+		}
 		a.Residual = out.Addr()
 	}
 	spec := elementwise.Fused()
@@ -132,6 +141,9 @@ func checkElementwise(r *harness.Fixture, c elementCase) {
 			want[j], bound[j] = c.element(x[from+j], bias[j], up[from+j], add[from+j])
 		}
 		r.Within(fmt.Sprintf("row %d", i), got, want, bound)
+		if c.apart {
+			out.Untouched(4*(i*stride+c.width), 4*(stride-c.width))
+		}
 		if c.oneBuffer {
 			harness.Exact(r, "up", out.FloatsAt(quant.F32, 4*(i*stride+c.width), c.width), up[from:][:c.width])
 		}

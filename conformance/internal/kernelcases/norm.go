@@ -19,6 +19,7 @@ type normCase struct {
 	tokens, heads int
 	width         int
 	pad           int // elements between tokens, after the heads
+	outPad        int // the same in the output and the residual, if not in place; 0: pad
 	offset        int // elements before the first row
 	bias, add     bool
 	inPlace       bool
@@ -44,6 +45,7 @@ func normCases() []harness.Case {
 				tokens: 2, width: width, long: width > 4096,
 			})
 		}
+		rows = append(rows, normCase{name: "strides", reason: "input and output have strides of their own", kind: kind, tokens: 3, heads: 2, width: 40, pad: 7, outPad: 12, add: true})
 		rows = append(rows, normCase{name: "beyond registers", reason: "a row longer than the registers of a CTA", kind: kind, tokens: 1, width: 17003})
 		for _, d := range harness.Distributions() {
 			rows = append(rows, normCase{name: "896/" + d.String(), reason: "the distribution of a row", kind: kind, dist: d, tokens: 2, width: 896})
@@ -114,6 +116,7 @@ func normHeads() []normCase {
 type normRun struct {
 	c            normCase
 	stride       int // elements between tokens
+	outStride    int // the same in the output
 	x, w         []float32
 	biases, adds []float32 // nil if the case has none
 	out          *harness.Buffer
@@ -139,56 +142,60 @@ func checkNorm(r *harness.Fixture, c normCase) {
 	if c.eps == 0 {
 		c.eps = 1e-5
 	}
-	t := normRun{c: c, stride: c.heads*c.width + c.pad}
+	if c.outPad == 0 {
+		c.outPad = c.pad
+	}
+	t := normRun{c: c, stride: c.heads*c.width + c.pad, outStride: c.heads*c.width + c.outPad}
 	n := c.tokens * t.stride
 	t.x, t.w = c.input(r, n), r.Vector(harness.Gaussian, c.width)
 	in := r.Output("x", 4*(n+c.offset)).SetF32s(4*c.offset, t.x)
 	t.out, t.at = in, 4*c.offset
 	if !c.inPlace {
-		t.out, t.at = r.Output("y", c.to.BlockBytes()*n), 0
+		t.out, t.at = r.Output("y", c.to.BlockBytes()*c.tokens*t.outStride), 0
 	}
 	a := norm.RowsArgs{
 		X: in.At(4 * c.offset), Weight: r.F32s("weight", t.w).Addr(), Y: t.out.At(t.at),
-		Tokens: c.tokens, Heads: c.heads, Width: c.width, XStride: t.stride, YStride: t.stride, Eps: c.eps,
+		Tokens: c.tokens, Heads: c.heads, Width: c.width, XStride: t.stride, YStride: t.outStride, Eps: c.eps,
 	}
 	if c.bias {
 		t.biases = r.Vector(harness.Gaussian, c.width)
 		a.Bias = r.F32s("bias", t.biases).Addr()
 	}
 	if c.add {
-		t.adds = r.Vector(harness.Gaussian, n)
+		t.adds = r.Vector(harness.Gaussian, c.tokens*t.outStride)
 		a.Residual = r.F32s("residual", t.adds).Addr()
 	}
 	spec := norm.Rows(c.kind, c.to)
 	r.Launch(spec.Launch(r.Kernel(spec), a))
 	for token := range c.tokens {
 		for head := range c.heads {
-			t.checkRow(r, fmt.Sprintf("token %d head %d", token, head), token*t.stride+head*c.width)
+			t.checkRow(r, fmt.Sprintf("token %d head %d", token, head), token*t.stride+head*c.width, token*t.outStride+head*c.width)
 		}
-		if size := c.to.BlockBytes(); !c.inPlace && c.pad > 0 {
-			t.out.Untouched(t.at+size*(token*t.stride+c.heads*c.width), size*c.pad)
+		if size := c.to.BlockBytes(); !c.inPlace && c.outPad > 0 {
+			t.out.Untouched(t.at+size*(token*t.outStride+c.heads*c.width), size*c.outPad)
 		}
 	}
 }
 
-// checkRow compares the row at element i with the reference: within 8 ulp of float32, of
+// checkRow compares the row at element j of the output, computed from that at element i of the
+// input, with the reference: within 8 ulp of float32, of
 // the largest term if terms may cancel, or within 1 ulp of a 16-bit format.
-func (t *normRun) checkRow(r *harness.Fixture, what string, i int) {
+func (t *normRun) checkRow(r *harness.Fixture, what string, i, j int) {
 	f := t.c.to
-	got := t.out.FloatsAt(f, t.at+f.BlockBytes()*i, t.c.width)
+	got := t.out.FloatsAt(f, t.at+f.BlockBytes()*j, t.c.width)
 	want := normRef(t.x[i:i+t.c.width], t.w, t.c.kind == norm.Layer, float64(t.c.eps))
 	bound := make([]float64, t.c.width)
-	for j := range want {
-		terms := math.Abs(want[j])
+	for e := range want {
+		terms := math.Abs(want[e])
 		if t.c.bias {
-			terms += math.Abs(float64(t.biases[j]))
-			want[j] += float64(t.biases[j])
+			terms += math.Abs(float64(t.biases[e]))
+			want[e] += float64(t.biases[e])
 		}
 		if t.c.add {
-			terms += math.Abs(float64(t.adds[i+j]))
-			want[j] += float64(t.adds[i+j])
+			terms += math.Abs(float64(t.adds[j+e]))
+			want[e] += float64(t.adds[j+e])
 		}
-		bound[j] = float64(8*harness.UnitRoundoff*terms) + 0x1p-149
+		bound[e] = float64(8*harness.UnitRoundoff*terms) + 0x1p-149
 	}
 	switch {
 	case f != quant.F32:

@@ -24,6 +24,7 @@ type ropeCase struct {
 	positions      []int
 	sequences      []int // per token; nil: all of sequence 0
 	alone          bool  // launch without a list of sequences
+	apart          bool  // queries, keys and values have buffers and strides of their own
 	inactive       int   // a sequence of length 0; 0: none
 	dist           harness.Distribution
 	page           int  // positions per page; 0: attention.PageTokens
@@ -38,7 +39,10 @@ var specialFloats = []float32{
 }
 
 func ropeCases() []harness.Case {
-	rows := ropeTable()
+	rows := append(ropeTable(), ropeCase{
+		name: "apart", reason: "queries, keys and values in buffers of their own", apart: true,
+		cache: quant.F16, heads: 4, kvHeads: 2, dim: 32, value: 24, rot: 32, positions: []int{5, 64, 70},
+	})
 	for _, dim := range []int{32, 64, 80, 96, 128, 256} {
 		for _, neox := range []bool{false, true} {
 			rows = append(rows, ropeCase{
@@ -185,10 +189,23 @@ func (t *ropeRun) launch() {
 		size := c.cache.BlockBytes()
 		t.kOut, t.vOut = r.Output("k cache", size*t.pages*c.kvHeads*t.c.page*c.dim), r.Output("v cache", size*t.pages*c.kvHeads*t.c.page*c.value)
 		a.K, a.V = t.buffer.At(4*c.heads*c.dim), t.buffer.At(4*(c.heads+c.kvHeads)*c.dim)
+		if c.apart {
+			k, v := t.copied("k", c.heads*c.dim, c.kvHeads*c.dim, 5), t.copied("v", (c.heads+c.kvHeads)*c.dim, c.kvHeads*c.value, 9)
+			a.K, a.KStride, a.V, a.VStride = k.Addr(), c.kvHeads*c.dim+5, v.Addr(), c.kvHeads*c.value+9
+		}
 		a.Table, a.KCache, a.VCache = r.U32s("table", t.table).Addr(), t.kOut.Addr(), t.vOut.Addr()
 	}
 	spec := rope.Append(c.cache, c.page)
 	r.Launch(spec.Launch(r.Kernel(spec), a))
+}
+
+// copied returns an input of n elements per token, from element first of its row on, and a gap.
+func (t *ropeRun) copied(name string, first, n, gap int) *harness.Buffer {
+	var data []float32
+	for i := range t.c.positions {
+		data = append(data, t.qkv[i*t.row+first:][:n]...)
+	}
+	return t.r.Rows(name, data, n, n+gap)
 }
 
 // checkQueries compares the queries of a token with the reference, and the rest of its row
