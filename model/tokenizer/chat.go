@@ -25,7 +25,7 @@ type chat struct {
 // the text ends with the beginning of the assistant's turn. Some templates write the
 // date of now into the prompt.
 //
-// Encode the result with Prompt(text, true), because templates write special tokens.
+// Encode the result with Prompt and special tokens, because templates write special tokens.
 // The text of special tokens inside messages becomes tokens too.
 //
 // Templates are not trusted. They see only messages, add_generation_prompt, bos_token,

@@ -71,11 +71,14 @@ func phi3Strips(v *Vocab) func(text string) bool {
 // text before it looks for shorter ones, and of equal lengths the lowest id first. So a
 // short token never hides a longer one that begins later. llama.cpp uses the same order.
 func (s *specials) split(text string, parse bool) iter.Seq[fragment] {
-	m := matcher{automaton: s.userDefined, text: text}
+	a := s.userDefined
 	if parse {
-		m.automaton = s.all
+		a = s.all
 	}
-	return m.run
+	return func(yield func(fragment) bool) {
+		m := matcher{automaton: a, text: text}
+		m.run(yield)
+	}
 }
 
 // matcher splits one text. It looks for candidates until no match can cross the place
@@ -97,8 +100,8 @@ type matcher struct {
 	pushes, steps int // counts of candidates and of steps to shorter tokens, for tests
 }
 
-// match is a special token that ends before byte to of a part. It includes the white space
-// of rstrip.
+// match is a special token in a part. The byte at to is the first one after it and after the
+// white space of rstrip.
 type match struct{ id, to int32 }
 
 func (m *matcher) run(yield func(fragment) bool) {
