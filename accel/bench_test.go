@@ -71,15 +71,15 @@ func TestStepAllocations(t *testing.T) {
 	}
 }
 
-// deepModel returns a model with as many layers as an 8B model, in its formats, but small:
-// the host's work for a forward pass depends on the number of layers only.
-func deepModel(t testing.TB) *model.Model {
+// narrowModel returns a model in the formats of an 8B model, but small. The host's work for a
+// forward pass depends on the number of layers only, of which an 8B model has 32.
+func narrowModel(t testing.TB, layers int) *model.Model {
 	t.Helper()
 	p, err := synth.Find("llama-3.1-8b")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Hidden, p.FFN, p.Heads, p.KVHeads, p.Vocab, p.BOS, p.EOS = 256, 512, 4, 2, 1024, 1022, 1023
+	p.Layers, p.Hidden, p.FFN, p.Heads, p.KVHeads, p.Vocab, p.BOS, p.EOS = layers, 256, 512, 4, 2, 1024, 1022, 1023
 	f, err := p.File(t.Context(), requant.Q4KM, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func deepModel(t testing.TB) *model.Model {
 // is kept; a part of a chunk is planned anew.
 func BenchmarkPrompt(b *testing.B) {
 	const most = 512
-	m := deepModel(b)
+	m := narrowModel(b, 32)
 	tokens := make([]int, most)
 	for _, c := range []struct {
 		name  string
@@ -123,7 +123,7 @@ func BenchmarkPrompt(b *testing.B) {
 // TestPromptLaunches demands that a partial chunk, which is launched segment by segment while
 // it is planned, has the launches of a whole chunk in the same order.
 func TestPromptLaunches(t *testing.T) {
-	m := deepModel(t)
+	m := narrowModel(t, 32)
 	var of [2][]driver.Launch
 	for i, chunk := range []int{8, 16} {
 		var got launchLog

@@ -196,7 +196,7 @@ func TestModelInUse(t *testing.T) {
 // TestUnsupportedFormat plans models with weights in each format, and in one that does not
 // exist. If a format has no kernels, PlanFor and New return an error and do not panic.
 func TestUnsupportedFormat(t *testing.T) {
-	dev, m := ledgerDevice(t), deepModel(t)
+	dev, m := ledgerDevice(t), narrowModel(t, 2)
 	w := &m.Weights
 	for _, f := range append(quant.Formats(), quant.Format(99)) {
 		for name, matrix := range map[string]*model.Matrix{
