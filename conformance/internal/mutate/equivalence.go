@@ -50,6 +50,9 @@ var rules = []rule{
 	{"once", "a loop whose second iteration the launch bounds exclude", isOnce},
 	{"choice", "a branch between two paths with equal results", isChoice},
 	{"fill", "padding after a row or a list: even NaN there changes nothing", isFill},
+	{"any value", "an integer that is replaced or loses before it is read: even two other numbers there change nothing", isAnyValue},
+	{"every index", "a mask of a thread index whose comparisons have the same outcome for every thread", isEveryIndex},
+	{"one side", "a bound above numbers that are never positive", isOneSide},
 	{"masked copy", "the zero fill of an asynchronous copy into masked elements: even the whole source there changes nothing", isMaskedCopy},
 	{"saturation", "a clamp beyond the point at which the function is constant in float32", isClamp},
 	{"barrier", "a barrier that orders no two conflicting accesses between the barriers around it", needlessBarrier},
@@ -256,6 +259,9 @@ func isNothing(q survivor) bool {
 	if !q.was.Is("shl", "shr") {
 		return false
 	}
+	if q.is.Args[1] == q.was.Args[1] && f.UpperBound(q.was.Args[1]) == 0 {
+		return true
+	}
 	if q.was.Is("shr.u32") && q.is.Is("shr.u32") && f.UpperBound(q.was.Args[1]) < 32 {
 		return q.was.Args[2] == "5" // the warp index in a CTA of one warp
 	}
@@ -392,6 +398,70 @@ func isFill(q survivor) bool {
 		}
 	}
 	return false
+}
+
+// isAnyValue: other integers instead of the constant, one of them as large as an index can be,
+// change no bit either.
+func isAnyValue(q survivor) bool {
+	if !q.was.Is("mov.b32", "selp.b32") || q.fate != Unchanged || q.mutant.Mutator != "constant" {
+		return false
+	}
+	for i, arg := range q.was.Args {
+		if q.is.Args[i] == arg {
+			continue
+		}
+		for _, other := range []string{"1234567", "2147483647"} {
+			x := q.mutant
+			x.New = q.was.WithArg(i, other).String()
+			if q.m.probe(x) != Unchanged {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// isEveryIndex: all readers of the masked index are comparisons with constants, whose outcomes
+// are the same for every value that the index can have.
+func isEveryIndex(q survivor) bool {
+	if !q.was.Is("and.b32") || q.mutant.Mutator != "constant" {
+		return false
+	}
+	f := q.m.flow(q.mutant.Kernel)
+	most := f.UpperBound(q.was.Args[1])
+	was, err1 := strconv.ParseUint(q.was.Args[2], 10, 32)
+	is, err2 := strconv.ParseUint(q.is.Args[2], 10, 32)
+	readers := f.Readers(q.was.Written())
+	if err1 != nil || err2 != nil || most > 1023 || len(readers) == 0 {
+		return false
+	}
+	for _, s := range readers {
+		bound, err := strconv.ParseUint(s.Args[2], 10, 32)
+		if err != nil || !s.Is("setp.ge.u32", "setp.lt.u32") {
+			return false
+		}
+		for i := range most + 1 {
+			if (i&was < bound) != (i&is < bound) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// isOneSide: the compared number is not above 0 in any case, and the bound is positive before and
+// after the change.
+func isOneSide(q survivor) bool {
+	if !q.was.Is("setp.gt.f32") || q.mutant.Mutator != "float constant" || q.fate != Unchanged {
+		return false
+	}
+	if n, err := strconv.ParseUint(strings.TrimPrefix(q.was.Args[2], "0f"), 16, 31); err != nil || n == 0 {
+		return false // not positive
+	}
+	x := q.mutant
+	x.New = q.was.WithArg(0, "%pp").WithArg(2, "0f00000000").String() + "\n\t@%pp trap;\n" + x.Old
+	x.declare = "\t.reg .pred %pp;\n"
+	return q.m.probe(x) == Unchanged
 }
 
 // isMaskedCopy: the changed byte count of an asynchronous copy is not 0 in some case, and
