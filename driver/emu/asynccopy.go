@@ -276,7 +276,7 @@ func (c *cta) checkBulkCopiesAtExit(w *warp, o *op, lane int) {
 		}
 	}
 	for _, b := range c.mbarriers {
-		if len(b.late) > 0 {
+		if len(b.late)+len(b.due) > 0 {
 			w.trap(TrapAsync, o, lane, "the CTA ends while %d bytes of bulk copies are in flight", b.txBytes)
 		}
 	}

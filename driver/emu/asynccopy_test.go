@@ -84,6 +84,8 @@ func TestBulkCopy(t *testing.T) {
 			fixed: "mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 0; @!%p2 bra WAIT;", header: sm90, decls: decls, block: 32, args: []any{in}},
 		{name: "no wait and late data", kind: TrapMemory, lane: 0, where: "// READ", body: replace("// LOOP", "// BUG"), fixed: "@!%p2 bra WAIT;",
 			opts: Options{Async: Late, IgnoreRaces: true}, header: sm90, decls: decls, block: 64, args: []any{in}},
+		{name: "until the wait fails", kind: TrapMemory, lane: 0, where: "// READ", body: replace("// LOOP", "@%p2 bra WAIT; // BUG"), fixed: "@!%p2 bra WAIT;",
+			opts: Options{Async: Late, IgnoreRaces: true}, header: sm90, decls: decls, block: 1, args: []any{in}},
 		{name: "end before the data have come", kind: TrapAsync, lane: 0, where: "ret;", opts: Options{Async: Late},
 			body:  replaceLine(replaceLine(replace("// LOOP", ""), "// POLL", "// BUG"), "ld.shared", "mov.u32 %r0, 0;"),
 			fixed: "mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 0; @!%p2 bra WAIT;", header: sm90, decls: decls, block: 64, args: []any{in}},

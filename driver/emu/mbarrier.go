@@ -25,6 +25,7 @@ type mbarrier struct {
 	arrived   *vectorClock // of the arrivals of this phase
 	completed *vectorClock // of all completed phases
 	late      []bulkCopy   // copies in flight that complete on this barrier
+	due       []bulkCopy   // those for which a wait has failed
 }
 
 // maxMbarrier is the limit of the PTX ISA for the arrivals and bytes of an mbarrier.
@@ -222,10 +223,22 @@ func (b *mbarrier) advance() {
 }
 
 // runWaitParity is test_wait and try_wait, which never blocks here. A copy in flight completes
-// only after a wait has failed, so that a kernel that ignores the result of the wait fails.
+// only at the next wait after one that has failed, so that a kernel that ignores the result of a
+// wait, or takes it for its opposite, fails.
 func runWaitParity(w *warp, o *op, m uint32) result {
 	if !w.reads(o, m, o.a, o.b) {
 		return resultTrap
+	}
+	for l := range lanesOf(m) {
+		_, b := w.mbarrierAt(o, l, w.regs[o.a][l]+uint64(o.imm))
+		if b == nil {
+			return resultTrap
+		}
+		due := b.due
+		b.due = nil
+		for _, cp := range due {
+			w.cta.completeBulk(b, cp)
+		}
 	}
 	for l := range lanesOf(m) {
 		_, b := w.mbarrierAt(o, l, w.regs[o.a][l]+uint64(o.imm))
@@ -242,11 +255,7 @@ func runWaitParity(w *warp, o *op, m uint32) result {
 		if w.failedWait.op == nil {
 			w.failedWait = failedWait{o, l, b}
 		}
-		late := b.late
-		b.late = nil
-		for _, cp := range late {
-			w.cta.completeBulk(b, cp)
-		}
+		b.due, b.late = append(b.due, b.late...), nil
 	}
 	return resultNext
 }
