@@ -36,6 +36,7 @@ type attentionCase struct {
 	extraPages     int     // table entries beyond the longest sequence
 	seed           uint64  // orders the pages in memory
 	activeOnly     []int   // the active sequences; nil: all
+	queued         bool    // inactive sequences have queries too
 	sms            int     // SMs to distribute decode CTAs over; 0: one CTA per page
 	fresh          int     // last positions that decode must not read before it waits for its predecessor; 0: all positions
 	appended       bool    // the kernel before decode appends the fresh positions
@@ -149,7 +150,7 @@ func (c attentionCase) launch(r *harness.Fixture, d attentionData) attentionLaun
 	l.starts = []uint32{0}
 	for s := range c.lengths {
 		n := uint32(c.queries[s])
-		if !c.active(s) {
+		if !c.active(s) && !c.queued {
 			n = 0
 		}
 		l.starts = append(l.starts, l.starts[s]+n)
@@ -275,6 +276,10 @@ func (c attentionCase) flash(r *harness.Fixture, d attentionData) [][]float32 {
 	}))
 	result := make([][]float32, len(c.lengths))
 	for s := range result {
+		if !c.active(s) {
+			out.Untouched(4*outStride*int(l.starts[s]), 4*outStride*int(l.starts[s+1]-l.starts[s]))
+			continue
+		}
 		for i := l.starts[s]; i < l.starts[s+1]; i++ {
 			at := 4 * outStride * int(i)
 			result[s] = append(result[s], out.FloatsAt(quant.F32, at, width)...)
@@ -463,6 +468,7 @@ func flashCases() []attentionCase {
 	}{
 		{"ragged", "sequences of different lengths, some with cached positions", func(c *attentionCase) { c.lengths, c.queries = []int{1, 40, 33, 7}, []int{1, 17, 33, 2} }},
 		{"idle slots", "a sequence without queries", func(c *attentionCase) { c.activeOnly = []int{1} }},
+		{"idle slots with queries", "more queries than positions: the sequence is left out", func(c *attentionCase) { c.activeOnly, c.queued = []int{1}, true }},
 		{"softcap", "large scores are near the cap", func(c *attentionCase) { c.softcap, c.scale = 5, 10 }},
 		{"softcap and window", "the options of Gemma 2", func(c *attentionCase) { c.softcap, c.window = 50, 18 }},
 		{"peaked", "one softmax weight is nearly 1, most are nearly 0", func(c *attentionCase) { c.scale = 30 }},

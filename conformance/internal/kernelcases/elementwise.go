@@ -44,6 +44,7 @@ func elementwiseCases() []harness.Case {
 	rows := []elementCase{
 		{name: "residual", reason: "a plain addition, in place", rows: 3, width: 100, add: true},
 		{name: "bias", reason: "all rows share the bias", rows: 3, width: 103, bias: true},
+		{name: "bias, whole vec4", reason: "vec4 loads of a bias", rows: 3, width: 100, bias: true},
 		{name: "multiply", reason: "a plain product", rows: 2, width: 65, up: true},
 		{name: "scale", reason: "the embedding's scale", rows: 2, width: 65, scale: 45.254834},
 		{name: "bias, gelu", reason: "the bias is added before the activation", rows: 2, width: 130, bias: true, act: elementwise.GELU},
@@ -52,6 +53,7 @@ func elementwiseCases() []harness.Case {
 		{name: "strides", reason: "each buffer has a stride of its own", rows: 3, width: 41, up: true, add: true, apart: true},
 		{name: "softcap", reason: "the logits' softcap", rows: 2, width: 300, scale: 1, cap: 30},
 		{name: "softcap, below 1", reason: "a softcap below 1", rows: 2, width: 70, scale: 1, cap: 0.25},
+		{name: "softcap, saturated", reason: "arguments beyond which tanh is 1", rows: 1, width: 300, scale: 100, cap: 0.25},
 		{name: "softcap, small", reason: "arguments far below the cap keep their precision", rows: 1, width: 300, scale: 1e-3, cap: 30},
 		{name: "all", reason: "all operations in their order", rows: 2, width: 77, bias: true, up: true, add: true, scale: 0.5, cap: 3, act: elementwise.GELU},
 	}

@@ -1,6 +1,7 @@
 package kernelcases
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
@@ -13,6 +14,7 @@ type embedCase struct {
 	name, reason string
 	format       quant.Format
 	k            int
+	rows         int  // of the matrix; 0: 3
 	random       bool // blocks of random bytes, with NaN and infinite scales
 	scale        float32
 	residual     bool
@@ -27,10 +29,15 @@ func embedCases() []harness.Case {
 			}
 		}
 		if f.BlockLen() == 1 {
+			for k := 4; k < 32; k += 4 {
+				rows = append(rows, embedCase{name: fmt.Sprintf("k=%d", k), reason: "a thread with less than its 32 weights", format: f, k: k, scale: 1, residual: true})
+			}
 			rows = append(rows, embedCase{name: "k=90", reason: "two elements after whole vec4 accesses", format: f, k: 90, scale: 1, residual: true})
 		}
 		rows = append(rows, embedCase{name: "any bytes", reason: "arbitrary scales, also NaN and infinities", format: f, k: 2048, random: true, scale: 1},
-			embedCase{name: "scaled", reason: "scaled as in Gemma, plus positions as in GPT-2", format: f, k: 256, scale: 48, residual: true})
+			embedCase{name: "scaled", reason: "scaled as in Gemma, plus positions as in GPT-2", format: f, k: 256, scale: 48, residual: true},
+			embedCase{name: "several tiles", reason: "rows of another tile than the first", format: f, k: 256, rows: 37, scale: 1},
+			embedCase{name: "several CTAs", reason: "a row of more weights than the threads of a CTA decode", format: f, k: 4352, rows: 1, scale: 1})
 	}
 	var all []harness.Case
 	for _, c := range rows {
@@ -43,8 +50,11 @@ func embedCases() []harness.Case {
 }
 
 func checkEmbed(r *harness.Fixture, c embedCase) {
-	const rows = 3
-	tokens := []uint32{2, 0, 2, 1}
+	rows := cmp.Or(c.rows, 3)
+	tokens := []uint32{2, 0, 2, 1, uint32(rows - 1)}
+	if rows < 3 {
+		tokens = []uint32{0}
+	}
 	file := r.Weights(c.format, harness.Gaussian, rows, c.k)
 	if c.random {
 		for i := range file {

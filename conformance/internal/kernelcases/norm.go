@@ -7,6 +7,7 @@ import (
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
 	"github.com/lockstep-go/lockstep/ptxgen/norm"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -25,6 +26,10 @@ type normCase struct {
 	inPlace       bool
 	shift         float32         // added to each number, for a mean far from 0
 	zero          bool            // all numbers are 0
+	absorbed      bool            // each thread's first number is 1, and float32 sums of squares lose the others
+	scale         float32         // of all numbers; 0: 1
+	spread        bool            // the scale doubles from token to token and is that of the one in the middle
+	skew          int             // elements before weight and bias
 	plant         map[int]float32 // index to value in the input
 	eps           float32         // 0: 1e-5
 	long          bool
@@ -46,6 +51,7 @@ func normCases() []harness.Case {
 			})
 		}
 		rows = append(rows, normCase{name: "strides", reason: "input and output have strides of their own", kind: kind, tokens: 3, heads: 2, width: 40, pad: 7, outPad: 12, add: true})
+		rows = append(rows, normCase{name: "absorbed", reason: "each square after a thread's first is below half an ulp of its sum", kind: kind, tokens: 1, width: 1 << 17, absorbed: true})
 		rows = append(rows, normCase{name: "beyond registers", reason: "a row longer than the registers of a CTA", kind: kind, tokens: 1, width: 17003})
 		for _, d := range harness.Distributions() {
 			rows = append(rows, normCase{name: "896/" + d.String(), reason: "the distribution of a row", kind: kind, dist: d, tokens: 2, width: 896})
@@ -74,6 +80,11 @@ func normCases() []harness.Case {
 func normTable(f quant.Format) []normCase {
 	rows := []normCase{
 		{name: "bias and residual", reason: "bias and residual are added after the weight, in this order", bias: true, add: true, tokens: 3, width: 131},
+		{name: "bias and residual, whole vec4", reason: "vec4 loads of bias and residual", bias: true, add: true, tokens: 3, width: 132},
+		{name: "bias and residual, tail of 1", reason: "one element after whole vec4 accesses", bias: true, add: true, tokens: 3, width: 129},
+		{name: "bias and residual, tail of 2", reason: "two elements after whole vec4 accesses", bias: true, add: true, tokens: 3, width: 130},
+		{name: "bias and residual, stride", reason: "no buffer is aligned to 16 bytes", bias: true, add: true, tokens: 3, width: 128, pad: 3, offset: 1, skew: 1},
+		{name: "nearly vanishing squares", reason: "a sum of squares around 2^-80, where another scale begins", scale: 0x1p-43, tokens: 9, width: 66, spread: true, eps: 1e-30},
 		{name: "in place", reason: "the output overwrites the input", inPlace: true, tokens: 3, width: 132},
 		{name: "stride", reason: "rows in a wider buffer that are not aligned to 16 bytes", tokens: 3, width: 128, pad: 3, offset: 1},
 		{name: "squares overflow", reason: "squares overflow float32 while the result is near 1", plant: map[int]float32{0: 3e38, 7: -2e30, 40: 1e25}, tokens: 2, width: 64},
@@ -94,6 +105,10 @@ func normTable(f quant.Format) []normCase {
 		layer.kind = norm.Layer
 		rows = append(rows, layer)
 	}
+	rows = append(rows, normCase{
+		name: f.String() + "/mean very far from 0", reason: "the rounding error of the mean is as large as the deviations",
+		kind: norm.Layer, to: f, shift: 1e5, tokens: 2, width: 770,
+	})
 	return append(rows, normCase{
 		name: f.String() + "/mean far from 0", reason: "the rounding error of the mean is as large as the spacing of the deviations",
 		kind: norm.Layer, to: f, shift: 1000, tokens: 2, width: 768,
@@ -126,13 +141,39 @@ type normRun struct {
 func (c normCase) input(r *harness.Fixture, n int) []float32 {
 	x := r.Vector(c.dist, n)
 	for i := range x {
+		if c.scale != 0 {
+			x[i] *= c.scale
+		}
+		if c.spread { // tokens around c.scale
+			x[i] *= float32(math.Exp2(float64(i/(n/c.tokens) - c.tokens/2)))
+		}
 		x[i] += c.shift
 		if c.zero {
 			x[i] = 0
 		}
 	}
+	if c.absorbed {
+		copy(x, absorbed(n, min(n/4, 1024)))
+	}
 	for i, v := range c.plant {
 		x[i] = v
+	}
+	return x
+}
+
+// absorbed returns a row of n numbers for threads that each take every threads-th vec4. The
+// first number of a thread is 1. The squares of the others are below 2^-24, in proportion to
+// the lane, so that sums of float32 lose them and lanes lose different amounts.
+func absorbed(n, threads int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(math.Sqrt(0x1p-24 * 0.98 * float64(i/4%threads%32) / 31))
+		if i%2 == 1 {
+			x[i] = -x[i]
+		}
+		if i%4 == 0 && i < 4*threads {
+			x[i] = 1
+		}
 	}
 	return x
 }
@@ -154,16 +195,16 @@ func checkNorm(r *harness.Fixture, c normCase) {
 		t.out, t.at = r.Output("y", c.to.BlockBytes()*c.tokens*t.outStride), 0
 	}
 	a := norm.RowsArgs{
-		X: in.At(4 * c.offset), Weight: r.F32s("weight", t.w).Addr(), Y: t.out.At(t.at),
+		X: in.At(4 * c.offset), Weight: t.parameter(r, "weight", t.w), Y: t.out.At(t.at),
 		Tokens: c.tokens, Heads: c.heads, Width: c.width, XStride: t.stride, YStride: t.outStride, Eps: c.eps,
 	}
 	if c.bias {
 		t.biases = r.Vector(harness.Gaussian, c.width)
-		a.Bias = r.F32s("bias", t.biases).Addr()
+		a.Bias = t.parameter(r, "bias", t.biases)
 	}
 	if c.add {
 		t.adds = r.Vector(harness.Gaussian, c.tokens*t.outStride)
-		a.Residual = r.F32s("residual", t.adds).Addr()
+		a.Residual = t.parameter(r, "residual", t.adds)
 	}
 	spec := norm.Rows(c.kind, c.to)
 	r.Launch(spec.Launch(r.Kernel(spec), a))
@@ -175,6 +216,12 @@ func checkNorm(r *harness.Fixture, c normCase) {
 			t.out.Untouched(t.at+size*(token*t.outStride+c.heads*c.width), size*c.outPad)
 		}
 	}
+}
+
+// parameter allocates an input that ends with its last element, skew elements after its
+// begin.
+func (t *normRun) parameter(r *harness.Fixture, name string, data []float32) ptx.Address {
+	return r.Input(name, 4*(len(data)+t.c.skew)).SetF32s(4*t.c.skew, data).At(4 * t.c.skew)
 }
 
 // checkRow compares the row at element j of the output, computed from that at element i of the

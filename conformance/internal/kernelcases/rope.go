@@ -25,10 +25,14 @@ type ropeCase struct {
 	sequences      []int // per token; nil: all of sequence 0
 	alone          bool  // launch without a list of sequences
 	apart          bool  // queries, keys and values have buffers and strides of their own
+	active         bool  // launch without a list of lengths
 	inactive       int   // a sequence of length 0; 0: none
 	dist           harness.Distribution
 	page           int  // positions per page; 0: attention.PageTokens
 	special        bool // every third number is one of specialFloats
+	axes           bool // the second element of each pair is 0
+	absorbed       bool // of the norm, see normCase
+	scale          float32
 }
 
 // specialFloats are edge cases of the conversion to float16 and bfloat16.
@@ -74,10 +78,23 @@ func ropeTable() []ropeCase {
 		{name: "partial/norm", reason: "elements beyond the rotated part are unchanged", heads: 3, dim: 80, rot: 32, positions: []int{3, 77}},
 		{name: "partial/neox", reason: "Phi-2 rotates 32 of 80 elements: pairs are halves of the rotated part", heads: 3, dim: 80, rot: 32, neox: true, positions: []int{3, 77}},
 		{name: "alone", reason: "without a list, all tokens belong to sequence 0", heads: 2, kvHeads: 1, dim: 32, rot: 32, alone: true, positions: []int{3, 70}},
+		{name: "alone, no lengths", reason: "without lists, the one sequence is active", heads: 2, kvHeads: 1, dim: 32, rot: 32, alone: true, active: true, positions: []int{3, 70}},
+		{name: "widest", reason: "as many pairs as a CTA has threads", heads: 1, kvHeads: 1, dim: 512, rot: 512, neox: true, positions: []int{3, 77}},
+		{name: "axes", reason: "one element of each pair is 0, so that an error of sine or cosine is not hidden by the other", heads: 2, dim: 64, rot: 64, positions: far, axes: true},
 		{name: "page of 16", reason: "another page size", kvHeads: 2, dim: 32, page: 16, positions: append(upTo(18), 31, 32)},
 		{name: "factor", reason: "LongRoPE scales sine and cosine", heads: 3, dim: 96, rot: 96, neox: true, factor: 1.1902381, positions: []int{3, 77}},
 		{name: "outliers", reason: "the error is bounded by the length of the pair", heads: 3, dim: 64, rot: 64, positions: []int{3, 77}, dist: harness.Outliers},
 	}
+	for _, dim := range []int{80, 256} {
+		rows = append(rows, ropeCase{name: fmt.Sprintf("qk norm/dim=%d", dim), reason: "a norm over some lanes of a warp, and over two vec4 per lane",
+			heads: 3, kvHeads: 2, dim: dim, rot: dim, norm: true, positions: []int{9, 10}})
+	}
+	for _, scale := range []float32{0x1p-45, 0x1p-44, 0x1p-43, 0x1p60, 0x1.ap60, 0x1p100} {
+		rows = append(rows, ropeCase{name: fmt.Sprintf("qk norm/scale=%g", scale), reason: "a sum of squares that overflows, vanishes or nearly does",
+			heads: 5, kvHeads: 2, dim: 64, rot: 64, norm: true, positions: []int{9, 10}, scale: scale})
+	}
+	rows = append(rows, ropeCase{name: "qk norm/absorbed", reason: "each square after a lane's first is below half an ulp of its sum",
+		heads: 1, kvHeads: 1, dim: 1 << 13, norm: true, positions: []int{9}, absorbed: true})
 	for _, f := range []quant.Format{quant.F32, quant.F16, quant.BF16} {
 		rows = append(rows,
 			ropeCase{name: f.String() + "/qk norm", reason: "the norm precedes the rotation", heads: 10, kvHeads: 3, dim: 128, rot: 128, neox: true, norm: true, theta: 1e6, cache: f, positions: []int{9, 10}},
@@ -121,6 +138,9 @@ type ropeRun struct {
 	kOut, vOut *harness.Buffer
 }
 
+// rowGap is how many elements lie between the tokens of a fused QKV buffer.
+const rowGap = 3
+
 func checkRope(r *harness.Fixture, c ropeCase) {
 	if c.value == 0 {
 		c.value = c.dim
@@ -131,11 +151,25 @@ func checkRope(r *harness.Fixture, c ropeCase) {
 	if c.sequences == nil {
 		c.sequences = make([]int, len(c.positions))
 	}
-	t := &ropeRun{c: c, r: r, row: c.heads*c.dim + c.kvHeads*(c.dim+c.value) + 3}
+	t := &ropeRun{c: c, r: r, row: c.heads*c.dim + c.kvHeads*(c.dim+c.value) + rowGap}
 	t.qkv = r.Vector(c.dist, len(c.positions)*t.row)
 	for i := 0; c.special && i < len(t.qkv); i += 3 {
 		t.qkv[i] = specialFloats[i/3%len(specialFloats)]
 	}
+	for i := 1; c.axes && i < len(t.qkv); i += 2 {
+		t.qkv[i] = 0
+	}
+	if c.scale != 0 {
+		for i := range t.qkv {
+			t.qkv[i] *= c.scale
+		}
+	}
+	if c.absorbed {
+		for head := range c.heads + c.kvHeads {
+			copy(t.qkv[head*c.dim:], absorbed(c.dim, 32))
+		}
+	}
+	t.qkv = t.qkv[:len(t.qkv)-rowGap] // nothing follows the last token
 	t.buffer = r.Output("qkv", 4*len(t.qkv)).SetF32s(0, t.qkv)
 	t.freq = ropeFrequencies(c)
 	t.qw, t.kw = r.Vector(harness.Gaussian, c.dim), r.Vector(harness.Gaussian, c.dim)
@@ -180,6 +214,9 @@ func (t *ropeRun) launch() {
 	if c.alone {
 		a.Sequences = 0
 	}
+	if c.active {
+		a.Lengths = 0
+	}
 	if c.kvHeads > 0 {
 		t.pages = 4*t.maxPages + 1
 		t.table = make([]uint32, 4*t.maxPages)
@@ -223,19 +260,21 @@ func (t *ropeRun) checkQueries(i, position int, active bool) {
 		want, bound := t.rotated(x, t.qw, position)
 		t.r.Within(what, got, want, bound)
 	}
-	rest := from + t.c.heads*t.c.dim
-	harness.Exact(t.r, fmt.Sprintf("token %d beyond its queries", i), t.buffer.FloatsAt(quant.F32, 4*rest, from+t.row-rest), t.qkv[rest:from+t.row])
+	rest, end := from+t.c.heads*t.c.dim, min(from+t.row, len(t.qkv))
+	if rest == end { // the last token of a buffer of queries
+		return
+	}
+	harness.Exact(t.r, fmt.Sprintf("token %d beyond its queries", i), t.buffer.FloatsAt(quant.F32, 4*rest, end-rest), t.qkv[rest:end])
 }
 
 // checkCache compares the appended key and value with the reference: exactly if the kernel
 // only converts, else within the bound plus one rounding to the cache's format.
 func (t *ropeRun) checkCache(i, position int) {
 	size := t.c.cache.BlockBytes()
-	page := int(t.table[t.c.sequences[i]*t.maxPages+position/t.c.page])
 	k := i*t.row + t.c.heads*t.c.dim
 	v := k + t.c.kvHeads*t.c.dim
 	for h := range t.c.kvHeads {
-		line := (page*t.c.kvHeads+h)*t.c.page + position%t.c.page
+		line := t.line(i, position, h)
 		key, value := t.qkv[k+h*t.c.dim:][:t.c.dim], t.qkv[v+h*t.c.value:][:t.c.value]
 		got := t.kOut.FloatsAt(t.c.cache, size*line*t.c.dim, t.c.dim)
 		what := fmt.Sprintf("token %d head %d", i, h)
@@ -254,24 +293,36 @@ func (t *ropeRun) checkCache(i, position int) {
 	}
 }
 
-// checkRest demands that unused pages are unchanged.
+// checkRest demands that the cache is unchanged except at the appended positions.
 func (t *ropeRun) checkRest() {
 	if t.c.kvHeads == 0 {
 		return
 	}
-	used := map[int]bool{}
+	lines := t.pages * t.c.kvHeads * t.c.page
+	used := make([]bool, lines)
 	for i, p := range t.c.positions {
 		if t.c.inactive == 0 || t.c.sequences[i] != t.c.inactive {
-			used[int(t.table[t.c.sequences[i]*t.maxPages+p/t.c.page])] = true
+			for h := range t.c.kvHeads {
+				used[t.line(i, p, h)] = true
+			}
 		}
 	}
-	bytes := t.c.cache.BlockBytes() * t.c.kvHeads * t.c.page
-	for page := range t.pages {
-		if !used[page] {
-			t.kOut.Untouched(page*bytes*t.c.dim, bytes*t.c.dim)
-			t.vOut.Untouched(page*bytes*t.c.value, bytes*t.c.value)
+	size := t.c.cache.BlockBytes()
+	for from := 0; from < lines; from++ {
+		n := 0
+		for from+n < lines && !used[from+n] {
+			n++
 		}
+		t.kOut.Untouched(size*from*t.c.dim, size*n*t.c.dim)
+		t.vOut.Untouched(size*from*t.c.value, size*n*t.c.value)
+		from += n
 	}
+}
+
+// line returns the index in the cache, in vectors of a head, of a token's position.
+func (t *ropeRun) line(i, position, head int) int {
+	page := int(t.table[t.c.sequences[i]*t.maxPages+position/t.c.page])
+	return (page*t.c.kvHeads+head)*t.c.page + position%t.c.page
 }
 
 // ropeFrequencies returns theta^(−2j/rot), in radians per position.
@@ -287,16 +338,17 @@ func ropeFrequencies(c ropeCase) []float64 {
 	return freq
 }
 
-// rotated returns a head after norm and rotation, and the bound 4u·‖(a, b)‖ for both
-// elements of a pair, plus 8u for the norm.
+// rotated returns a head after norm and rotation, and the bounds of its elements. An element
+// a·cos − b·sin is one rounding of cosine and sine, one of b·sin and one of the sum: at most
+// u·(2·|a·cos| + 3·|b·sin|). The error of sine and cosine before they are rounded is below
+// 2^-33. A norm adds 8u.
 func (t *ropeRun) rotated(x, w []float32, position int) (y, bound []float64) {
 	y, bound = make([]float64, len(x)), make([]float64, len(x))
-	roundoffs := 4.0
 	for i, v := range x {
 		y[i] = float64(v)
 	}
 	if t.c.norm {
-		y, roundoffs = normRef(x, w, false, float64(float32(1e-6))), 12
+		y = normRef(x, w, false, float64(float32(1e-6)))
 		for i, v := range y {
 			bound[i] = 8 * harness.UnitRoundoff * math.Abs(v)
 		}
@@ -314,8 +366,12 @@ func (t *ropeRun) rotated(x, w []float32, position int) (y, bound []float64) {
 		u, v := y[a], y[b]
 		y[a] = float64(factor*u*cos) - float64(factor*v*sin)
 		y[b] = float64(factor*u*sin) + float64(factor*v*cos)
-		bound[a] = float64(roundoffs * harness.UnitRoundoff * factor * math.Hypot(u, v))
-		bound[b] = bound[a]
+		before := float64(math.Hypot(bound[a], bound[b])+0x1p-32*math.Hypot(u, v)) * factor // of the norm and the angle
+		round := func(x, y float64) float64 {                                               // of the sum of x and y, which is a product before the sum
+			return float64(harness.UnitRoundoff*(2*math.Abs(x)+3*math.Abs(y))) + 0x1p-149
+		}
+		bound[a] = before + round(factor*u*cos, factor*v*sin)
+		bound[b] = before + round(factor*u*sin, factor*v*cos)
 	}
 	return y, bound
 }
