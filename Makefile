@@ -71,6 +71,12 @@ fuzz: ## run every fuzz target for FUZZTIME (5s)
 		done; \
 	done
 
+.PHONY: mutants
+mutants: ## change every place of the kernels, with the inputs of five seeds (slow)
+	@set -e; for seed in 1 2 3 7 99; do \
+		$(GO) test ./conformance -v -timeout 4h -run 'TestMutants$$' -long -mutants 1000000 -seed $$seed; \
+	done
+
 .PHONY: bench
 bench: ## run all benchmarks (needs 2 GB of temporary space)
 	$(GO) test -p 1 -run '^$$' -bench . -timeout 60m ./...

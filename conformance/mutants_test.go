@@ -77,12 +77,20 @@ const knownValuesText = `	.param .u64 .ptr .global .align 16 y,
 	shr.u32 %r14, %r6, 6;
 	shr.u32 %r15, %r6, 5;
 	setp.lt.u32 %p6, %r7, %r3;
-	setp.lt.u32 %p7, %r7, %r0;`
+	setp.lt.u32 %p7, %r7, %r0;
+	setp.gt.u32 %p8, %r9, 0;
+	setp.gt.u32 %p9, %r13, 0;
+	mov.f32 %f0, 0fC0000000;
+	abs.f32 %f1, %f0;
+	mov.f32 %f2, 0f00000000;
+	@%p0 mov.f32 %f2, 0f3F800000;`
 
 func TestKnownValues(t *testing.T) {
 	f, _ := flowAt(knownValuesText, "maxntid")
 	for p, want := range map[string]bool{
 		"%p1": true, "%p2": true, "%p3": true, // whole vec4 at a multiple of 16
+		"%p8": true,  // one of the remaining elements of a vec4
+		"%p9": false, // another length than that of the vec4
 		"%p4": false, // alignment to 32 is unknown
 		"%p5": false, // the length is unknown
 		"%p0": false,
@@ -95,6 +103,12 @@ func TestKnownValues(t *testing.T) {
 		if got := f.UpperBound(reg); got != want {
 			t.Errorf("%s is at most %d, want %d", reg, got, want)
 		}
+	}
+	if x, ok := f.Constant("%f1"); x != 2 || !ok {
+		t.Errorf("%%f1 is %v, %v, want 2", x, ok)
+	}
+	if x, ok := f.Constant("%f2"); ok {
+		t.Errorf("%%f2, which has two values, is known to be %v", x)
 	}
 	for p, want := range map[string]bool{"%p6": true, "%p7": false} {
 		if s, _ := f.Definition(p); f.IsVec4Bound(s) != want {
@@ -145,8 +159,17 @@ $L1:
 
 var mutantCount = flag.Int("mutants", 0, "how many mutants of the kernels to try; 0 is 120, and 2400 with -long")
 
+var mutated = flag.String("mutate", "", "change only kernels whose names match this regular expression")
+
 // minKilled is the fraction of mutants to kill, not counting rejected and equivalent ones.
 const minKilled = 1
+
+// otherSamples are seeds that each select a small sample of mutants too, with the inputs of
+// -seed. They are not run with -mutants.
+var otherSamples = []uint64{2, 3, 7, 99}
+
+// otherCount is how many mutants each of otherSamples selects.
+const otherCount = 16
 
 // TestMutants changes kernels one instruction at a time and demands that each mutant traps
 // or fails a case.
@@ -160,15 +183,26 @@ func TestMutants(t *testing.T) {
 		n, budget = cmp.Or(*mutantCount, 2400), 1e7
 	}
 	runDefaultCases(t)
-	m, err := mutate.New(defaultRun.kernels, defaultRun.results, mutate.Options{Seed: *kernelSeed, Long: *longCases, Budget: budget, Open: openMutant})
+	m, err := mutate.New(defaultRun.kernels, defaultRun.results, mutate.Options{Seed: *kernelSeed, Long: *longCases, Mutate: *mutated, Budget: budget, Open: openMutant})
 	if err != nil {
 		t.Fatal(err)
 	}
+	scoreSample(t, m, n, *kernelSeed)
+	if *mutantCount == 0 {
+		for _, seed := range otherSamples {
+			scoreSample(t, m, otherCount, seed)
+		}
+	}
+}
+
+// scoreSample tries n mutants that a seed selects and prints their score.
+func scoreSample(t *testing.T, m *mutate.Runner, n int, seed uint64) {
+	t.Helper()
 	all := m.All()
 	sites := len(all)
-	list := mutate.Sample(all, func(kernel string) string { return m.Family[kernel] }, n, *kernelSeed)
+	list := mutate.Sample(all, func(kernel string) string { return m.Family[kernel] }, n, seed)
 	verdicts := m.Verdicts(list)
-	fmt.Printf("\nmutants, seed %d: %d of %d sites in %d kernels\n", *kernelSeed, len(list), sites, len(m.Changed))
+	fmt.Printf("\nmutants, inputs of seed %d, sample of seed %d: %d of %d sites in %d kernels\n", *kernelSeed, seed, len(list), sites, len(m.Changed))
 	s := mutate.NewScore(m, verdicts)
 	if err := s.Write(os.Stdout); err != nil {
 		t.Error(err)

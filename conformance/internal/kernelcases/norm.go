@@ -85,6 +85,7 @@ func normTable(f quant.Format) []normCase {
 		{name: "bias and residual, tail of 2", reason: "two elements after whole vec4 accesses", bias: true, add: true, tokens: 3, width: 130},
 		{name: "bias and residual, stride", reason: "no buffer is aligned to 16 bytes", bias: true, add: true, tokens: 3, width: 128, pad: 3, offset: 1, skew: 1},
 		{name: "nearly vanishing squares", reason: "a sum of squares around 2^-80, where another scale begins", scale: 0x1p-43, tokens: 9, width: 66, spread: true, eps: 1e-30},
+		{name: "mean where scaling ends", reason: "squares vanish around a mean between 2^-41 and 2^-40", scale: 0x1p-46, shift: 0x1.8p-41, tokens: 2, width: 66, eps: 1e-30},
 		{name: "in place", reason: "the output overwrites the input", inPlace: true, tokens: 3, width: 132},
 		{name: "stride", reason: "rows in a wider buffer that are not aligned to 16 bytes", tokens: 3, width: 128, pad: 3, offset: 1},
 		{name: "squares overflow", reason: "squares overflow float32 while the result is near 1", plant: map[int]float32{0: 3e38, 7: -2e30, 40: 1e25}, tokens: 2, width: 64},

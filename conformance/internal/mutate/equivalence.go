@@ -2,6 +2,7 @@ package mutate
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"regexp"
 	"slices"
@@ -11,12 +12,17 @@ import (
 	"github.com/lockstep-go/lockstep/conformance/internal/ptxtext"
 )
 
-// rule is a proof that a mutant computes the same as the kernel. holds receives only
-// mutants that no case killed.
+// rule is a reason why a mutant that no case kills computes the same as the kernel. It
+// excuses a mutant if its pattern applies and its probe confirms the reason on a device.
 type rule struct {
 	name   string
 	reason string
-	holds  func(q survivor) bool
+	fates  []Fate // of the mutants that it may excuse
+	// applies reports whether the change and the code around it have the rule's form.
+	applies func(q survivor) bool
+	// probe runs rewritten kernels. It must fail if no case exercises the change, and if the
+	// form alone does not make the mutant equivalent.
+	probe func(q survivor) bool
 }
 
 // survivor is a mutant that no case killed.
@@ -27,162 +33,68 @@ type survivor struct {
 	was, is ptxtext.Statement // the instruction before and after the change
 }
 
+var (
+	noBit   = []Fate{Unchanged}
+	inBound = []Fate{Unchanged, withinTolerance}
+)
+
 var rules = []rule{
-	{"bounds", "arithmetic on floats whose other bits are within the bounds, or that a later rounding removes", withinBounds},
-	{"threshold", "both approximations are accurate where one hands over to the other", isThreshold},
-	{"general", "a check for arguments that this kernel never gets; another kernel has the same check", isGeneral},
-	{"power of two", "a scale by a power of two that cancels exactly", isScale},
-	{"sign", "the absolute value of a sum of squares", func(q survivor) bool { return q.was.Is("abs") && !q.m.infects(q.mutant) }},
-	{"nothing", "a multiple of 0, or a bit that is always 0", isNothing},
-	{"shifted out", "the lowest bit of a value that is only shifted right", isShiftedOut},
-	{"finite", "a finite number instead of -Inf, whose weight is 0", isFinite},
-	{"unused", "an unguarded result that is read only under the same guard", isUnused},
-	{"ones", "a product of matrices whose elements are all 1", isOnes},
-	{"xor", "the order of values that are combined by xor", isXor},
-	{"one warp", "the warp index in a CTA of one warp", isOneWarp},
-	{"never", "a guard that is constant for this kernel's inputs; the same mutant of another kernel is killed", isNever},
-	{"vec4", "4i < n for each i < ceil(n/4)", isImplied},
-	{"one lane", "a warp reduction of which only one lane's result is used", isOneLane},
-	{"edge", "a bound that is checked again: values on the edge take the other path and no bit changes", onEdge},
-	{"truth", "a number that is only compared with 0", isTruth},
-	{"low key", "a chosen expert whose key ties with those of NaNs, behind 32 lower indices that win the tie", isLowKey},
-	{"start", "the initial value of a maximum or minimum, beyond all inputs", isStart},
-	{"once", "a loop whose second iteration the launch bounds exclude", isOnce},
-	{"choice", "a branch between two paths with equal results", isChoice},
-	{"fill", "padding after a row or a list: even NaN there changes nothing", isFill},
-	{"any value", "an integer that is replaced or loses before it is read: even two other numbers there change nothing", isAnyValue},
-	{"every index", "a mask of a thread index whose comparisons have the same outcome for every thread", isEveryIndex},
-	{"one side", "a bound above numbers that are never positive", isOneSide},
-	{"masked copy", "the zero fill of an asynchronous copy into masked elements: even the whole source there changes nothing", isMaskedCopy},
-	{"saturation", "a clamp beyond the point at which the function is constant in float32", isClamp},
-	{"barrier", "a barrier that orders no two conflicting accesses between the barriers around it", needlessBarrier},
-	{"last iteration", "a barrier that only another loop iteration would need; the launch bounds exclude it", needlessOnce},
-	{"either", "several threads store the same value to the same address", isEither},
-	{"power", "a comparison with a power of two whose outcome is the same for all of them", isPowerCount},
-	{"sign of a shift", "an arithmetic shift by 32 instead of 31", isSign},
-	{"positive", "a check of an argument that the launch code requires to be positive", isPositive},
-	{"pair", "the order of the two parts of a compensated sum", isPair},
-	{"handover", "a bound at which one path hands over to another that is valid everywhere", isHandover},
-	{"butterfly", "shuffle masks that still combine every lane once, in another order", isButterfly},
-	{"pointer", "a comparison of a pointer with 1 instead of 0", isPointerTest},
-	{"masked", "attention that starts at an earlier block, which the window masks", isMasked},
-	{"slice", "a loop that starts earlier, at elements that it skips", isSlice},
-	{"early end", "an idle thread that does not return early; the emulator traps any illegal access", func(q survivor) bool {
-		return q.mutant.Mutator == "return left out"
-	}},
+	{"unreachable", "a tail path that aligned addresses and whole rows never take", []Fate{unreached}, isUnreachable, neverEntered},
+	{"zero bit", "a bit that is always 0, or a multiple of 0", noBit, isZeroBit, sameResult},
+	{"shifted out", "bits that are only shifted out", noBit, isShiftedOut, sameReaders},
+	{"vec4", "4i < n for each i < ceil(n/4)", noBit, isVec4, sameComparisons},
+	{"always", "conditions that alignment and whole rows make true", noBit, isAlways, sameConditions},
+	{"constant", "a comparison of two constants", noBit, isConstant, sameResult},
+	{"every index", "a mask of a thread index whose comparisons have the same outcome for every thread", noBit, isEveryIndex, sameReaders},
+	{"maximum", "a check for a number above the maximum of the numbers", noBit, isAboveMaximum, neverAbove},
+	{"any thread", "a thread that has the same value as the one that stores it", noBit, isAnyThread, otherThreads},
+	{"sign of a shift", "an arithmetic shift by 32 instead of 31", noBit, isSign, sameResult},
+	{"sign", "the absolute value of a number that is never negative", noBit, isAbs, sameResult},
+	{"one warp", "the warp index in a CTA of one warp", noBit, isOneWarp, anyLane},
+	{"truth", "a number that is only compared with 0", noBit, isTruth, anyNumber},
+	{"xor", "the order of values that are combined by xor", noBit, isXor, anyOrder},
+	{"ones", "the order of sums that are equal", noBit, isOnes, equalSums},
+	{"unused", "an unguarded result that is read only under the same guard", noBit, isUnused, anyUnread},
+	{"once", "a loop whose second iteration the launch bounds exclude", noBit, isOnce, atLimit},
+	{"choice", "a branch between two paths with equal results", inBound, isChoice, bothWays},
+	{"edge", "a bound that is checked again", noBit, isEdge, furtherBound},
+	{"fill", "padding after a row or a list", noBit, isFill, anyFill},
+	{"start", "the initial value of a maximum or minimum, beyond all inputs", noBit, isStart, otherStart},
+	{"low key", "a chosen expert whose key ties with those of NaNs, behind 32 lower indices that win the tie", noBit, isLowKey, keyMatters},
+	{"finite", "a finite number instead of -Inf, whose weight is 0", noBit, isFinite, anyFinite},
+	{"saturation", "a clamp beyond the point at which the function is constant in float32", noBit, isClamp, beyondClamps},
+	{"power of two", "a scale by a power of two that cancels exactly", noBit, isScale, onlyPowers},
+	{"handover", "a border between two approximations that are both accurate there", inBound, isHandover, movedBorder},
+	{"quarter turn", "an angle reduced to another quarter turn, where the series are accurate too", inBound, isQuarterTurn, anyQuarterTurn},
+	{"rounding", "an error far below the bounds, or one that a later rounding removes", inBound, isArithmetic, amplified},
+	{"butterfly", "shuffle masks that still combine every lane once, in another order", inBound, isButterfly, maskMatters},
+	{"one lane", "a warp reduction of which only the low lanes' results are used", noBit, isOneLane, lowLanes},
+	{"barrier", "a barrier that orders no two conflicting accesses between the barriers around it", noBit, isNeedlessBarrier, noRace},
+	{"masked copy", "the zero fill of an asynchronous copy into masked elements", noBit, isMaskedCopy, wholeCopy},
+	{"masked", "attention that starts at an earlier block, which the window masks", noBit, isMasked, earlierBlock},
+}
+
+// complete reports the first rule without a name, a reason, a form or a probe.
+func complete(rules []rule) error {
+	for _, r := range rules {
+		if r.name == "" || r.reason == "" || len(r.fates) == 0 || r.applies == nil || r.probe == nil {
+			return fmt.Errorf("mutate: rule %q: it needs a reason, fates, a form and a probe", r.name)
+		}
+	}
+	return nil
 }
 
 // ruleOf returns the name of the rule that proves a mutant equivalent, or "".
 func (m *Runner) ruleOf(v Verdict) string {
-	if v.Fate == unreached && m.unreachable(v.Mutant) {
-		return unreachableRule.name
-	}
-	if v.Fate != withinTolerance && v.Fate != Unchanged {
-		return ""
-	}
 	q := survivor{m: m, mutant: v.Mutant, fate: v.Fate}
 	q.was, _ = ptxtext.Parse(q.mutant.Old)
 	q.is, _ = ptxtext.Parse(q.mutant.New)
 	for _, r := range rules {
-		if r.holds(q) {
+		if slices.Contains(r.fates, v.Fate) && r.applies(q) && r.probe(q) {
 			return r.name
 		}
 	}
 	return ""
-}
-
-// idle reports whether a branch could always go one way, or a selection always choose one
-// operand. The results of the cases must then stay the same, or have the fate allowed.
-func (m *Runner) idle(kernel string, line int, allowed Fate) bool {
-	old := linesOf(m.kernels[kernel])[line]
-	s, _ := ptxtext.Parse(old)
-	always := s
-	always.Guard = ""
-	ways := []string{always.String(), ""}
-	if s.Is("selp") {
-		move := "mov" + strings.TrimPrefix(s.Op, "selp")
-		ways = []string{ptxtext.Statement{Guard: s.Guard, Op: move, Args: []string{s.Args[0], s.Args[1]}}.String(), ptxtext.Statement{Guard: s.Guard, Op: move, Args: []string{s.Args[0], s.Args[2]}}.String()}
-	}
-	for _, next := range ways {
-		x := Mutant{Kernel: kernel, line: line, Old: old, New: next}
-		if got := m.probe(x); got == Unchanged || got == unreached || got == allowed {
-			return true
-		}
-	}
-	return false
-}
-
-// infects reports whether the changed instruction gives another result in some case, even
-// if that result does not reach an output.
-func (m *Runner) infects(x Mutant) bool {
-	was, _ := ptxtext.Parse(x.Old)
-	is, _ := ptxtext.Parse(x.New)
-	to := was.Written()
-	if to == "" || is.Written() != to || was.Guard != "" || len(to) < 2 {
-		return true // cannot be observed
-	}
-	different, ok := map[byte]string{
-		'p': "\txor.pred %other, %%pp, %s;\n",
-		'r': "\tsetp.ne.u32 %other, %%rr, %s;\n",
-		'd': "\tsetp.ne.u64 %other, %%dd, %s;\n",
-		'g': "\tmov.b64 %dd, %gg;\n\tmov.b64 %de, %s;\n\tsetp.ne.u64 %other, %dd, %de;\n",
-		'f': "\tmov.b32 %rr, %ff;\n\tmov.b32 %rs, %s;\n\tsetp.ne.u32 %other, %rr, %rs;\n",
-	}[to[1]]
-	if !ok {
-		return true
-	}
-	spare := "%" + strings.Repeat(to[1:2], 2)
-	y := x
-	y.New = is.WithArg(0, spare).String() + "\n" + x.Old + "\n" + strings.NewReplacer("%%", "%", "%s", to).Replace(different) + "\t@%other trap;"
-	y.declare = "\t.reg .pred %other, %pp;\n\t.reg .b32 %rr, %rs;\n\t.reg .b64 %dd, %de;\n\t.reg .f32 %ff;\n\t.reg .f64 %gg;\n"
-	return m.probe(y) == Killed
-}
-
-// probe returns the fate of a mutant that a rule constructs.
-func (m *Runner) probe(x Mutant) Fate {
-	key := fmt.Sprint(x.Kernel, x.line, x.New)
-	if f, ok := m.probed.Load(key); ok {
-		return f.(Fate)
-	}
-	cases := m.coverage.reaching(x.Kernel, x.line)
-	if len(cases) == 0 {
-		return unreached
-	}
-	f := m.run(x, cases).Fate
-	m.probed.Store(key, f)
-	return f
-}
-
-// unreachableRule covers code that no case runs, if no input can reach it.
-var unreachableRule = rule{
-	"unreachable", "a tail path that aligned addresses and whole rows never take", nil,
-}
-
-// unreachable reports whether a predicate that is always true blocks each path from code that
-// some case runs to the mutant.
-func (m *Runner) unreachable(x Mutant) bool {
-	f := m.flow(x.Kernel)
-	before := f.Previous()
-	seen, todo, ways := map[int]bool{x.line: true}, []int{x.line}, 0
-	for len(todo) > 0 {
-		i := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		for _, n := range before[i] {
-			switch {
-			case seen[n]:
-			case len(m.coverage.reaching(x.Kernel, n)) == 0:
-				seen[n] = true
-				todo = append(todo, n)
-			default:
-				ways++
-				p, turned := strings.CutPrefix(strings.TrimSpace(f.At[n].Guard), "@!")
-				if !turned || !f.AlwaysTrue(p) || f.Next[n][0] != i {
-					return false
-				}
-			}
-		}
-	}
-	return ways > 0
 }
 
 // flow returns the control-flow graph of a kernel.
@@ -195,66 +107,59 @@ func (m *Runner) flow(kernel string) ptxtext.Flow {
 	return f
 }
 
-func needlessBarrier(q survivor) bool {
-	return q.mutant.Mutator == LeaveOutSync && q.was.Is("bar") && q.m.flow(q.mutant.Kernel).BarrierNeedless(q.mutant.line)
-}
-
-func withinBounds(q survivor) bool {
-	return (floatArithmetic.MatchString(q.was.Op) || q.was.Is("cvt.rni")) && (q.fate == withinTolerance || q.was.Op[:3] != "mov" && q.m.infects(q.mutant))
-}
-
-// isThreshold: a float comparison changes only for operands equal to its constant, which is
-// neither 0 nor infinite.
-func isThreshold(q survivor) bool {
-	return q.was.Is("setp") && strings.HasSuffix(q.was.Op, ".f32") && q.mutant.Mutator == "comparison" &&
-		strings.HasPrefix(q.was.Args[2], "0f") && !slices.Contains([]string{"0f00000000", "0f7F800000", "0fFF800000"}, q.was.Args[2])
-}
-
-// isGeneral: replacing the check by true, or by false, changes no result of this kernel, and
-// another kernel contains the same check.
-func isGeneral(q survivor) bool {
-	if !q.was.Is("setp") || !strings.HasSuffix(q.was.Op, ".f32") || !strings.HasPrefix(q.was.Args[2], "0f") {
-		return false
-	}
-	const nan = "0f7FC00000"
-	constant := q.mutant
-	for _, op := range []string{"setp.eq.f32", "setp.neu.f32"} {
-		constant.New = ptxtext.Statement{Op: op, Args: []string{q.was.Args[0], nan, nan}}.String()
-		if q.m.probe(constant) != Unchanged {
-			continue
-		}
-		for _, k := range q.m.Changed {
-			if k.Name != q.mutant.Kernel && slices.ContainsFunc(q.m.flow(k.Name).At, func(s ptxtext.Statement) bool {
-				return s.Op == q.was.Op && s.Args[2] == q.was.Args[2]
-			}) {
-				return true
+// entries returns the lines from which code that some case runs could enter the code around
+// the mutant that none runs.
+func (q survivor) entries() []int {
+	before := q.flow().Previous()
+	seen, todo := map[int]bool{q.mutant.line: true}, []int{q.mutant.line}
+	var list []int
+	for len(todo) > 0 {
+		i := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		for _, n := range before[i] {
+			switch {
+			case seen[n]:
+			case len(q.m.coverage.reaching(q.mutant.Kernel, n)) == 0:
+				seen[n] = true
+				todo = append(todo, n)
+			default:
+				list = append(list, n)
 			}
 		}
 	}
-	return false
+	return list
 }
 
-func isScale(q survivor) bool {
-	if !q.was.Is("selp.f32", "mov.f32") || q.mutant.Mutator != "float constant" || q.fate != Unchanged {
-		return false
-	}
-	for i, arg := range q.was.Args {
-		if q.is.Args[i] != arg {
-			n, err := strconv.ParseUint(strings.TrimPrefix(arg, "0f"), 16, 32)
-			return err == nil && n&0x007FFFFF == 0 && n != 0
+// isUnreachable: each entry is a branch that a predicate which is always true prevents.
+func isUnreachable(q survivor) bool {
+	f, list := q.flow(), q.entries()
+	return len(list) > 0 && !slices.ContainsFunc(list, func(n int) bool {
+		p, turned := strings.CutPrefix(strings.TrimSpace(f.At[n].Guard), "@!")
+		return !turned || !f.At[n].Is("bra") || !f.AlwaysTrue(p)
+	})
+}
+
+func neverEntered(q survivor) bool {
+	for _, n := range q.entries() {
+		if !q.happens(n, "") || q.happens(n, q.flow().At[n].Guard) {
+			return false
 		}
 	}
-	return false
+	return true
 }
 
-func isNothing(q survivor) bool {
-	f := q.m.flow(q.mutant.Kernel)
+// sameResult: the changed instruction gives the same result in each case.
+func sameResult(q survivor) bool { return q.agrees(q.was.Written()) }
+
+// isZeroBit: the change affects only bits that are 0, by alignment or by the bounds of a
+// thread index.
+func isZeroBit(q survivor) bool {
+	f := q.flow()
 	if q.was.Is("and", "lop3") && q.mutant.Mutator == "constant" {
-		i := slices.IndexFunc(q.was.Args, func(arg string) bool { return arg[0] != '%' })
-		return i > 0 && i <= 3 && slices.ContainsFunc(q.was.Args[1:], func(arg string) bool { return arg[0] == '%' && f.TrailingZeros(arg) > 0 })
+		return slices.ContainsFunc(q.was.Args[1:], func(arg string) bool { return !ptxtext.IsNumber(arg) && f.TrailingZeros(arg) > 0 })
 	}
-	if q.was.Is("add.u32") && q.is.Is("sub.u32") {
-		return f.UpperBound(q.was.Args[2]) == 0
+	if q.was.Is("add") && q.is.Is("sub") {
+		return f.UpperBound(q.was.Args[2]) == 0 || f.TrailingZeros(q.was.Args[2]) >= 64
 	}
 	if !q.was.Is("shl", "shr") {
 		return false
@@ -269,156 +174,87 @@ func isNothing(q survivor) bool {
 	return ok && s.Is("mul") && slices.Contains(s.Args[1:], "0")
 }
 
-// isImplied: a comparison of 4i with n, or a value that only such comparisons read.
-func isImplied(q survivor) bool {
-	f := q.m.flow(q.mutant.Kernel)
-	if q.was.Is("setp") {
-		return f.IsVec4Bound(q.was)
-	}
-	uses := 0
-	for _, s := range f.At {
-		if q.was.Written() != "" && slices.Contains(s.Reads(), q.was.Written()) {
-			if uses++; !f.IsVec4Bound(s) {
-				return false
-			}
-		}
-	}
-	return uses > 0
-}
-
-func isOneLane(q survivor) bool {
-	return q.was.Is("shfl.sync.bfly") && q.is.Is("shfl.sync.down") && q.fate == Unchanged && q.m.infects(q.mutant)
-}
-
-var floatArithmetic = regexp.MustCompile(`^(add|sub|mul|fma|div|neg|abs|mov|ex2|sqrt|rcp|setp\..*)\.(.*\.)?f(32|64)$`)
-
-// onEdge: only values at the bound or next to it take the other path.
-func onEdge(q survivor) bool {
-	if q.mutant.Mutator == "constant" && q.was.Is("add.u32") && len(q.m.flow(q.mutant.Kernel).Controls(q.mutant.line)) > 0 {
-		return q.m.infects(q.mutant)
-	}
-	if !q.was.Is("setp") || q.mutant.Mutator == "comparison" && slices.Contains([]string{"eq", "ne", "neu", "nan"}, strings.Split(q.was.Op, ".")[1]) {
-		return false
-	}
-	return (q.mutant.Mutator == "comparison" || q.mutant.Mutator == "constant") && q.m.infects(q.mutant)
-}
-
-// readBy reports whether all readers of a changed constant pass test.
-func (q survivor) readBy(test func(s ptxtext.Statement) bool) bool {
-	if !q.was.Is("mov.b32", "selp.b32") || q.mutant.Mutator != "constant" {
-		return false
-	}
-	list := q.m.flow(q.mutant.Kernel).Readers(q.was.Written())
-	return len(list) > 0 && !slices.ContainsFunc(list, func(s ptxtext.Statement) bool { return !test(s) })
-}
-
-// isOnce: only a second loop iteration would read the changed counter, and there is none.
-func isOnce(q survivor) bool {
-	f := q.m.flow(q.mutant.Kernel)
-	if !q.was.Is("add.u32") || q.mutant.line+2 >= len(f.At) || q.was.Args[0] != q.was.Args[1] {
-		return false
-	}
-	test, back := f.At[q.mutant.line+1], f.At[q.mutant.line+2]
-	if !test.Is("setp") || test.Args[1] != q.was.Args[0] || !back.Is("bra") || f.Next[q.mutant.line+2][0] > q.mutant.line {
-		return false
-	}
-	return q.m.probe(Mutant{Kernel: q.mutant.Kernel, line: q.mutant.line + 2, Old: linesOf(q.m.kernels[q.mutant.Kernel])[q.mutant.line+2]}) == Unchanged
-}
-
-// isShiftedOut: all readers shift the changed bit out.
+// isShiftedOut: all readers shift the lowest bit out.
 func isShiftedOut(q survivor) bool {
-	return q.readBy(func(s ptxtext.Statement) bool {
-		return s.Is("shr.u32") && s.Args[2] != "0" && ptxtext.IsNumber(s.Args[2])
+	list := q.flow().Readers(q.was.Written())
+	return q.mutant.Mutator == "constant" && q.was.Is("and", "lop3", "mov.b32", "selp.b32") && len(list) > 0 && !slices.ContainsFunc(list, func(s ptxtext.Statement) bool {
+		return !s.Is("shr.u32") || s.Args[2] == "0" || !ptxtext.IsNumber(s.Args[2])
 	})
 }
 
-func isTruth(q survivor) bool {
-	return q.readBy(func(s ptxtext.Statement) bool { return s.Is("setp.ne.u32", "setp.eq.u32") && s.Args[2] == "0" })
+// sameReaders: the change matters in some case, and none of its readers' results change.
+func sameReaders(q survivor) bool {
+	return q.infects() && !slices.ContainsFunc(q.flow().Readers(q.was.Written()), func(s ptxtext.Statement) bool { return !q.agrees(s.Written()) })
 }
 
-// isLowKey: the router sets the key of a chosen expert to 0, below the 1 of a NaN. A 1 ties
-// with NaNs, and the lowest index wins. At most 32 experts are chosen, so an expert with 32
-// lower indices never wins.
-func isLowKey(q survivor) bool {
-	if !strings.HasPrefix(q.mutant.Kernel, "moe_route") || q.mutant.Mutator != "constant" || !q.was.Is("selp.b32") || q.is.Args[1] != "1" {
-		return false
+// comparisons returns the comparisons that the change affects, or nil if it has another use.
+func (q survivor) comparisons() (list []ptxtext.Statement) {
+	if q.was.Is("setp") {
+		return []ptxtext.Statement{q.was}
 	}
-	f := q.m.flow(q.mutant.Kernel)
-	chosen, ok := f.Definition(q.was.Args[3])
-	if !ok || !chosen.Is("setp.eq.u32") {
-		return false
+	if q.was.Written() == "" {
+		return nil
 	}
-	index, ok := f.Definition(chosen.Args[2])
-	if !ok || !index.Is("add.u32") {
-		return false
-	}
-	lower, err := strconv.Atoi(index.Args[2])
-	return err == nil && lower >= 32
-}
-
-func isStart(q survivor) bool {
-	return q.was.Is("mov") && q.readBy(func(s ptxtext.Statement) bool {
-		return s.Is("setp.gt", "setp.lt", "max", "min", "redux.sync.max", "redux.sync.min", "selp", "shfl") || s.Is("setp.eq") && !ptxtext.IsNumber(s.Args[2])
-	})
-}
-
-// isChoice: only branches depend on the changed result, and each could always go one way.
-func isChoice(q survivor) bool {
-	f := q.m.flow(q.mutant.Kernel)
-	var branches []int
-	switch {
-	case q.was.Is("bra"):
-		branches = []int{q.mutant.line}
-	case q.was.Written() != "":
-		branches = f.Controls(q.mutant.line)
-	}
-	for _, line := range branches {
-		if !q.m.idle(q.mutant.Kernel, line, q.fate) {
-			return false
-		}
-	}
-	return len(branches) > 0
-}
-
-// isFill: NaN or 2^100 instead of the constant changes no bit either.
-func isFill(q survivor) bool {
-	if !q.was.Is("mov.f32", "selp.f32") || q.fate != Unchanged || q.mutant.Mutator != "float constant" {
-		return false
-	}
-	for i, arg := range q.was.Args {
-		if !strings.HasPrefix(arg, "0f") || q.is.Args[i] == arg {
-			continue
-		}
-		for _, other := range []string{"0f7FC00000", "0f71800000"} { // NaN, 2^100
-			x := q.mutant
-			x.New = q.was.WithArg(i, other).String()
-			if q.m.probe(x) == Unchanged {
-				return true
+	for _, s := range q.flow().At {
+		if slices.Contains(s.Reads(), q.was.Written()) {
+			if !s.Is("setp") {
+				return nil
 			}
+			list = append(list, s)
 		}
 	}
-	return false
+	return list
 }
 
-// isAnyValue: other integers instead of the constant, one of them as large as an index can be,
-// change no bit either.
-func isAnyValue(q survivor) bool {
-	if !q.was.Is("mov.b32", "selp.b32") || q.fate != Unchanged || q.mutant.Mutator != "constant" {
+func isVec4(q survivor) bool {
+	list := q.comparisons()
+	return len(list) > 0 && !slices.ContainsFunc(list, func(s ptxtext.Statement) bool { return !q.flow().IsVec4Bound(s) })
+}
+
+func sameComparisons(q survivor) bool {
+	return !slices.ContainsFunc(q.comparisons(), func(s ptxtext.Statement) bool { return !q.agrees(s.Written()) })
+}
+
+// conditions returns the predicates of the branches and selections that the change controls
+// and that some case runs.
+func (q survivor) conditions() (list []string) {
+	if q.was.Written() == "" {
+		return nil
+	}
+	for _, i := range q.flow().Controls(q.mutant.line) {
+		if len(q.m.coverage.reaching(q.mutant.Kernel, i)) > 0 {
+			list = append(list, condition(q.flow().At[i]))
+		}
+	}
+	return list
+}
+
+// condition returns the predicate of a branch or selection.
+func condition(s ptxtext.Statement) string {
+	if s.Is("selp") {
+		return s.Args[3]
+	}
+	return strings.TrimLeft(strings.TrimSpace(s.Guard), "@!")
+}
+
+func isAlways(q survivor) bool {
+	list := q.conditions()
+	return len(list) > 0 && !slices.ContainsFunc(list, func(p string) bool { return !q.flow().AlwaysTrue(p) })
+}
+
+func sameConditions(q survivor) bool {
+	return !slices.ContainsFunc(q.conditions(), func(p string) bool { return !q.agrees(p) })
+}
+
+// isConstant: a comparison of float constants that are not equal.
+func isConstant(q survivor) bool {
+	if !q.was.Is("setp") || !strings.HasSuffix(q.was.Op, ".f32") {
 		return false
 	}
-	for i, arg := range q.was.Args {
-		if q.is.Args[i] == arg {
-			continue
-		}
-		for _, other := range []string{"1234567", "2147483647"} {
-			x := q.mutant
-			x.New = q.was.WithArg(i, other).String()
-			if q.m.probe(x) != Unchanged {
-				return false
-			}
-		}
-	}
-	return true
+	x, ok := q.flow().Constant(q.was.Args[1])
+	y, ok2 := q.flow().Constant(q.was.Args[2])
+	z, ok3 := q.flow().Constant(q.is.Args[2])
+	return ok && ok2 && ok3 && x != y && (x < y) == (x < z) && x != z
 }
 
 // isEveryIndex: all readers of the masked index are comparisons with constants, whose outcomes
@@ -427,7 +263,7 @@ func isEveryIndex(q survivor) bool {
 	if !q.was.Is("and.b32") || q.mutant.Mutator != "constant" {
 		return false
 	}
-	f := q.m.flow(q.mutant.Kernel)
+	f := q.flow()
 	most := f.UpperBound(q.was.Args[1])
 	was, err1 := strconv.ParseUint(q.was.Args[2], 10, 32)
 	is, err2 := strconv.ParseUint(q.is.Args[2], 10, 32)
@@ -449,61 +285,108 @@ func isEveryIndex(q survivor) bool {
 	return true
 }
 
-// isOneSide: the compared number is not above 0 in any case, and the bound is positive before and
-// after the change.
-func isOneSide(q survivor) bool {
-	if !q.was.Is("setp.gt.f32") || q.mutant.Mutator != "float constant" || q.fate != Unchanged {
-		return false
+// aboveMaximum returns the line that checks whether a number less a maximum is larger than a
+// positive constant: the changed line, or the one that decides whether a changed constant is
+// selected.
+func (q survivor) aboveMaximum() (line int, ok bool) {
+	f, line := q.flow(), q.mutant.line
+	if q.was.Is("selp.f32") && q.constant() == 1 {
+		line = slices.IndexFunc(f.At, func(s ptxtext.Statement) bool { return s.Written() == q.was.Args[3] })
 	}
-	if n, err := strconv.ParseUint(strings.TrimPrefix(q.was.Args[2], "0f"), 16, 31); err != nil || n == 0 {
-		return false // not positive
+	if line < 0 || !f.At[line].Is("setp.gt.f32") || q.mutant.Mutator != "float constant" && q.mutant.Mutator != "comparison" {
+		return 0, false
 	}
-	x := q.mutant
-	x.New = q.was.WithArg(0, "%pp").WithArg(2, "0f00000000").String() + "\n\t@%pp trap;\n" + x.Old
-	x.declare = "\t.reg .pred %pp;\n"
-	return q.m.probe(x) == Unchanged
+	if c, ok := f.Constant(f.At[line].Args[2]); !ok || c <= 0 {
+		return 0, false
+	}
+	difference, ok := f.Definition(f.At[line].Args[1])
+	if ok && difference.Is("selp.f32") { // clamped from below
+		difference, ok = f.Definition(difference.Args[2])
+	}
+	if !ok || !difference.Is("sub.rn.f32") {
+		return 0, false
+	}
+	maximum, ok := f.Definition(difference.Args[2])
+	return line, ok && maximum.Is("max.f32")
 }
 
-// isMaskedCopy: the changed byte count of an asynchronous copy is not 0 in some case, and
-// copying the whole source, which may be uninitialized, changes no bit either.
-func isMaskedCopy(q survivor) bool {
-	if !q.was.Is("selp.b32") || q.mutant.Mutator != "constant" || q.was.Args[2] != "0" || q.fate != Unchanged {
-		return false
-	}
-	for _, s := range q.m.flow(q.mutant.Kernel).Readers(q.was.Written()) {
-		if !s.Is("cp.async") {
-			return false
-		}
-	}
-	whole := q.mutant
-	whole.New = q.was.WithArg(2, q.was.Args[1]).String()
-	return q.m.infects(q.mutant) && q.m.probe(whole) == Unchanged
+func isAboveMaximum(q survivor) bool {
+	_, ok := q.aboveMaximum()
+	return ok
 }
 
-// isFinite: 0 replaces -Inf, which avoids Inf - Inf; any finite number would do.
-func isFinite(q survivor) bool {
-	if !q.was.Is("selp.f32") || q.fate != Unchanged || !slices.Contains(q.was.Args[1:3], "0f00000000") {
-		return false
+// neverAbove: no number is above the maximum, and one equals it.
+func neverAbove(q survivor) bool {
+	line, _ := q.aboveMaximum()
+	traps := func(op string) Fate {
+		x := q.variant(line, q.lines()[line]+fmt.Sprintf("\n\t%s %%above, %s, 0f00000000;\n\t@%%above trap;", op, q.flow().At[line].Args[1]))
+		x.declare, x.trap = "\t.reg .pred %above;\n", true
+		return q.m.probe(x)
 	}
-	s, ok := q.m.flow(q.mutant.Kernel).Definition(q.was.Args[3])
-	return ok && s.Is("setp") && s.Args[2] == "0fFF800000"
+	return traps("setp.gt.f32") == Unchanged && traps("setp.ge.f32") == Killed
 }
 
-// isUnused: the unguarded instruction's result is read only under the same guard.
-func isUnused(q survivor) bool {
-	if q.mutant.Mutator != "guard" || q.is.Guard != "" || q.was.Is("bra", "ret", "st", "ld", "red", "atom", "bar", "cp") {
-		return false
-	}
-	f := q.m.flow(q.mutant.Kernel)
-	_, once := f.Definition(q.was.Written())
-	return once && !slices.ContainsFunc(f.At, func(s ptxtext.Statement) bool {
-		return slices.Contains(s.Reads(), q.was.Written()) && s.Guard != q.was.Guard
+// isAnyThread: another thread of the warp takes the part of thread 0.
+func isAnyThread(q survivor) bool {
+	return q.mutant.Mutator == "constant" && q.was.Is("setp.eq.u32", "setp.ne.u32") && q.was.Args[2] == "0" && q.is.Args[2] == "1"
+}
+
+// otherThreads: each of some other threads gives the same results, and none gives others.
+func otherThreads(q survivor) bool {
+	return q.set("2") == Unchanged && q.set("31") == Unchanged && q.set("4294967295") == Killed
+}
+
+func isSign(q survivor) bool {
+	return q.was.Is("shr.s32") && q.is.Is("shr.s32") && q.was.Args[2] == "31" && q.is.Args[2] == "32"
+}
+
+func isAbs(q survivor) bool { return q.was.Is("abs") && q.is.Is("mov") }
+
+// isOneWarp: tid.x is read only to compute the warp index, in a kernel of one warp.
+func isOneWarp(q survivor) bool {
+	f := q.flow()
+	return f.Threads == 32 && q.was.Is("mov") && q.was.Args[1] == "%tid.x" && !slices.ContainsFunc(f.Readers(q.was.Args[0]), func(s ptxtext.Statement) bool {
+		return !s.Is("shr.u32") || s.Args[2] != "5"
 	})
 }
 
-// isOnes: a matrix product whose operand registers are all the same.
-func isOnes(q survivor) bool {
-	return q.was.Is("mma") && len(slices.Compact(ptxtext.Registers.FindAllString(q.was.Args[1]+q.was.Args[2], -1))) == 1
+// anyLane: each index below 32 gives the same results, and 32 gives others.
+func anyLane(q survivor) bool {
+	set := func(n string) Fate {
+		return q.instead(ptxtext.Statement{Op: "mov.b32", Args: []string{q.was.Args[0], n}})
+	}
+	return set("0") == Unchanged && set("31") == Unchanged && set("32") != Unchanged
+}
+
+// readBy reports whether all readers of a changed constant pass test.
+func (q survivor) readBy(test func(s ptxtext.Statement) bool) bool {
+	if !q.was.Is("mov.b32", "selp.b32") || q.mutant.Mutator != "constant" {
+		return false
+	}
+	list := q.flow().Readers(q.was.Written())
+	return len(list) > 0 && !slices.ContainsFunc(list, func(s ptxtext.Statement) bool { return !test(s) })
+}
+
+// constant returns the index of the changed constant.
+func (q survivor) constant() int {
+	for i, arg := range q.was.Args {
+		if i < len(q.is.Args) && q.is.Args[i] != arg {
+			return i
+		}
+	}
+	return -1
+}
+
+// set returns the fate of the kernel with another constant in place of the changed one.
+func (q survivor) set(c string) Fate { return q.instead(q.was.WithArg(q.constant(), c)) }
+
+func isTruth(q survivor) bool {
+	return q.readBy(func(s ptxtext.Statement) bool { return s.Is("setp.ne.u32", "setp.eq.u32") && s.Args[2] == "0" })
+}
+
+// anyNumber: other numbers change nothing, and 0 does.
+func anyNumber(q survivor) bool {
+	return q.set("4") == Unchanged && q.set("2147483648") == Unchanged && q.set("0") != Unchanged
 }
 
 // isXor: only xor reads the exchanged values.
@@ -511,38 +394,60 @@ func isXor(q survivor) bool {
 	if q.mutant.Mutator != "order of a vector" || !q.was.Is("ld") {
 		return false
 	}
-	f := q.m.flow(q.mutant.Kernel)
-	for _, reg := range q.was.Writes()[:2] {
-		for _, s := range f.Readers(reg) {
-			if !s.Is("xor") {
-				return false
-			}
+	for _, reg := range q.was.Writes() {
+		if slices.ContainsFunc(q.flow().Readers(reg), func(s ptxtext.Statement) bool { return !s.Is("xor") }) {
+			return false
 		}
 	}
 	return true
 }
 
-// isOneWarp: tid.x is read only to compute the warp index, in a kernel of one warp.
-func isOneWarp(q survivor) bool {
-	f := q.m.flow(q.mutant.Kernel)
-	return f.Threads == 32 && q.was.Is("mov") && q.was.Args[1] == "%tid.x" &&
-		!slices.ContainsFunc(f.Readers(q.was.Args[0]), func(s ptxtext.Statement) bool { return !s.Is("shr.u32") || s.Args[2] != "5" })
+// anyOrder: the reverse order changes nothing, and one value twice does.
+func anyOrder(q survivor) bool {
+	regs := q.was.Writes()
+	reversed := slices.Clone(regs)
+	slices.Reverse(reversed)
+	twice := ptxtext.Statement{Op: "mov.b32", Args: []string{regs[0], regs[1]}}
+	return q.instead(q.was.WithArg(0, "{"+strings.Join(reversed, ", ")+"}")) == Unchanged && q.instead(q.was, twice) != Unchanged
 }
 
-// isNever: the guard is always true or always false for this kernel's inputs, and a case of
-// another kernel kills the same mutant.
-func isNever(q survivor) bool {
-	if q.was.Guard == "" || q.was.Is("bra", "ret") {
-		return false
-	}
-	stop := q.mutant
-	for _, s := range []ptxtext.Statement{q.was, negated(q.was)} {
-		stop.New = ptxtext.Statement{Guard: s.Guard, Op: "trap"}.String()
-		if q.m.probe(stop) == Unchanged {
-			return q.m.killedElsewhere(q.mutant)
+// isOnes: a matrix product whose operand registers are all the same.
+func isOnes(q survivor) bool {
+	return q.mutant.Mutator == "order of a vector" && q.was.Is("mma") && len(slices.Compact(ptxtext.Registers.FindAllString(q.was.Args[1]+q.was.Args[2], -1))) == 1
+}
+
+// equalSums: any of the sums may stand for the first, and the product is needed.
+func equalSums(q survivor) bool {
+	regs := q.was.Writes()
+	for _, reg := range regs[1:] {
+		if q.instead(q.was, ptxtext.Statement{Op: "mov.f32", Args: []string{regs[0], reg}}) != Unchanged {
+			return false
 		}
 	}
-	return false
+	return q.instead() == Killed
+}
+
+// isUnused: the unguarded instruction's result is read only under the same guard.
+func isUnused(q survivor) bool {
+	if q.mutant.Mutator != "guard" || q.is.Guard != "" || len(q.was.Writes()) != 1 || q.was.Is("bra", "ret", "st", "ld", "red", "atom", "bar", "cp") {
+		return false
+	}
+	_, once := q.flow().Definition(q.was.Written())
+	return once && !slices.ContainsFunc(q.flow().At, func(s ptxtext.Statement) bool {
+		return slices.Contains(s.Reads(), q.was.Written()) && s.Guard != q.was.Guard
+	})
+}
+
+// anyUnread: where the guard does not hold, which happens, any result changes nothing.
+func anyUnread(q survivor) bool {
+	no := negated(q.was).Guard
+	for _, n := range []string{"0", "4294967295"} {
+		other := ptxtext.Statement{Guard: no, Op: "mov.b32", Args: []string{q.was.Written(), n}}
+		if q.instead(q.was, other) != Unchanged {
+			return false
+		}
+	}
+	return q.happens(q.mutant.line, no)
 }
 
 // negated returns the instruction with its guard negated.
@@ -555,28 +460,314 @@ func negated(s ptxtext.Statement) ptxtext.Statement {
 	return s
 }
 
-// killedElsewhere reports whether a case kills the same change in another kernel.
-func (m *Runner) killedElsewhere(x Mutant) bool {
-	plain := func(line string) string { return numbersForm.ReplaceAllString(line, "$1") }
-	for _, k := range m.Changed {
-		if k.Name == x.Kernel {
-			continue
-		}
-		for _, y := range MutantsOf(k) {
-			if y.Mutator == x.Mutator && plain(y.Old) == plain(x.Old) && plain(y.New) == plain(x.New) && m.probe(y) == Killed {
-				return true
+// isOnce: the changed counter is read only by the test of a loop and in its next iteration.
+func isOnce(q survivor) bool {
+	f := q.flow()
+	if !q.was.Is("add.u32") || q.mutant.line+2 >= len(f.At) || q.was.Args[0] != q.was.Args[1] {
+		return false
+	}
+	test, back := f.At[q.mutant.line+1], f.At[q.mutant.line+2]
+	return test.Is("setp.lt.u32") && test.Args[1] == q.was.Args[0] && back.Is("bra") && f.Next[q.mutant.line+2][0] <= q.mutant.line
+}
+
+// atLimit: the loop's branch is never taken, but it would be if the bound of some case were
+// larger by one.
+func atLimit(q survivor) bool {
+	back, test := q.mutant.line+2, q.flow().At[q.mutant.line+1]
+	if q.happens(back, q.flow().At[back].Guard) {
+		return false
+	}
+	larger := q.variant(q.mutant.line+1, test.WithOp("setp.le.u32").String()+"\n\t"+q.flow().At[back].Guard+"trap;")
+	return q.m.probe(larger) == Killed
+}
+
+// isChoice: only branches and selections depend on the change.
+func isChoice(q survivor) bool {
+	switch {
+	case q.was.Is("bra", "ret"):
+		return true
+	case q.was.Written() != "":
+		return len(q.flow().Controls(q.mutant.line)) > 0
+	}
+	return false
+}
+
+// bothWays: where the change turns a branch, which happens, going that way always gives the
+// same results.
+func bothWays(q survivor) bool {
+	allowed := func(x Mutant) bool {
+		got := q.m.probe(x)
+		return got == Unchanged || got == q.fate
+	}
+	turned := false
+	if q.was.Is("bra", "ret") {
+		for _, taken := range []bool{true, false} {
+			guard := q.was.Guard
+			if taken {
+				guard = negated(q.was).Guard
 			}
+			if taken && q.is.Op == "" || !q.happens(q.mutant.line, guard) {
+				continue
+			}
+			if turned = true; !allowed(q.always(q.mutant.line, taken)) {
+				return false
+			}
+		}
+		return turned
+	}
+	for _, line := range q.flow().Controls(q.mutant.line) {
+		s := q.flow().At[line]
+		for _, to := range []bool{true, false} {
+			if !q.turns(line, condition(s), to) {
+				continue
+			}
+			if turned = true; !allowed(q.always(line, to != strings.HasPrefix(s.Guard, "@!"))) { // a selection has no guard
+				return false
+			}
+		}
+	}
+	return turned
+}
+
+// always returns the kernel with a branch that is taken always or never, or a selection of
+// the first or second operand.
+func (q survivor) always(line int, taken bool) Mutant {
+	s := q.flow().At[line]
+	switch {
+	case s.Is("selp") && taken:
+		s = ptxtext.Statement{Guard: s.Guard, Op: "mov" + strings.TrimPrefix(s.Op, "selp"), Args: []string{s.Args[0], s.Args[1]}}
+	case s.Is("selp"):
+		s = ptxtext.Statement{Guard: s.Guard, Op: "mov" + strings.TrimPrefix(s.Op, "selp"), Args: []string{s.Args[0], s.Args[2]}}
+	case taken:
+		s.Guard = ""
+	default:
+		s = ptxtext.Statement{}
+	}
+	return q.variant(line, s.String())
+}
+
+var integerOrder = regexp.MustCompile(`^setp\.(lt|le|gt|ge)\.[us](32|64)$`)
+
+// isEdge: a bound of integers, or a term of one.
+func isEdge(q survivor) bool {
+	if q.was.Is("add.u32") && q.mutant.Mutator == "constant" {
+		return len(q.flow().Controls(q.mutant.line)) > 0
+	}
+	return integerOrder.MatchString(q.was.Op) && (q.mutant.Mutator == "comparison" || q.mutant.Mutator == "constant")
+}
+
+// furtherBound: the bound matters in some case, and moving it further changes nothing.
+func furtherBound(q survivor) bool {
+	if !q.infects() {
+		return false
+	}
+	if q.mutant.Mutator == "constant" {
+		n, err := strconv.ParseUint(q.was.Args[q.constant()], 10, 32)
+		return err == nil && q.set(fmt.Sprint(n+2)) == Unchanged && q.set(fmt.Sprint(n+5)) == Unchanged
+	}
+	op := "add.u32"
+	if q.was.Is("setp.le", "setp.gt") {
+		op = "sub.u32"
+	}
+	for _, n := range []string{"2", "5"} {
+		x := q.variant(q.mutant.line, ptxtext.Statement{Op: op, Args: []string{"%moved", q.was.Args[2], n}}.String()+"\n"+q.was.WithArg(2, "%moved").String())
+		x.declare = "\t.reg .b32 %moved;\n"
+		if !strings.HasSuffix(q.was.Op, "32") || q.m.probe(x) != Unchanged {
+			return false
+		}
+	}
+	return true
+}
+
+// changedFloat returns the bits of the float32 constant that the change replaces.
+func (q survivor) changedFloat() (n uint32, ok bool) {
+	if q.mutant.Mutator != "float constant" {
+		return 0, false
+	}
+	digits, ok := strings.CutPrefix(q.was.Args[q.constant()], "0f")
+	u, err := strconv.ParseUint(digits, 16, 32)
+	return uint32(u), ok && err == nil
+}
+
+// setFloat returns the fate of the kernel with another float32 in place of the changed one.
+func (q survivor) setFloat(x float64) Fate { return q.set(floatArg(float32(x))) }
+
+func floatArg(x float32) string { return fmt.Sprintf("0f%08X", math.Float32bits(x)) }
+
+func isFill(q survivor) bool {
+	_, ok := q.changedFloat()
+	return ok && q.was.Is("mov.f32", "selp.f32") || q.was.Is("mov.b32", "selp.b32") && q.mutant.Mutator == "constant"
+}
+
+// anyFill: NaN or 2^100, or such an integer, instead of the constant changes no bit either.
+// Some instruction reads that value, or it is still there when some thread ends, so that the
+// cases cover the path on which nothing overwrites it.
+func anyFill(q survivor) bool {
+	reg := q.was.Written()
+	for _, n := range []uint32{0x7FC00BAD, 0x71800BAD} {
+		other := fmt.Sprintf("0f%08X", n)
+		if !strings.HasPrefix(q.was.Args[q.constant()], "0f") {
+			other = fmt.Sprint(n)
+		}
+		x := q.variant(q.mutant.line, q.was.WithArg(q.constant(), other).String())
+		if q.m.probe(x) == Unchanged {
+			return q.arrives(x, reg, fmt.Sprint(n), func(s ptxtext.Statement) bool { return slices.Contains(s.Reads(), reg) || s.Is("ret") })
 		}
 	}
 	return false
 }
 
-func isClamp(q survivor) bool {
-	return q.was.Is("min.f32", "max.f32") && q.mutant.Mutator == "float constant" && q.fate == Unchanged
+func isStart(q survivor) bool {
+	if n, ok := q.changedFloat(); ok {
+		return q.was.Is("mov.f32", "selp.f32") && n == math.Float32bits(float32(math.Inf(-1)))
+	}
+	return q.was.Is("mov") && q.readBy(func(s ptxtext.Statement) bool {
+		return s.Is("setp.gt", "setp.lt", "max", "min", "redux.sync.max", "redux.sync.min", "selp", "shfl") || s.Is("setp.eq") && !ptxtext.IsNumber(s.Args[2])
+	})
 }
 
-func isPointerTest(q survivor) bool {
-	return q.mutant.Mutator == "constant" && (q.was.Is("setp.ne.u64", "setp.eq.u64")) && q.was.Args[2] == "0"
+// otherStart: a value far nearer to the inputs changes nothing either, or the inputs begin
+// next to the changed value, so that the next one is wrong. A value beyond them is wrong.
+func otherStart(q survivor) bool {
+	if _, ok := q.changedFloat(); ok {
+		return q.setFloat(-0x1p100) == Unchanged && q.setFloat(0x1p100) != Unchanged
+	}
+	switch q.was.Args[1] {
+	case "0":
+		return q.set("2") == Killed || q.set("65536") == Unchanged && q.set("4294967295") != Unchanged
+	case "4294967295":
+		return q.set("2147483647") == Unchanged && q.set("0") != Unchanged
+	}
+	return false
+}
+
+// isLowKey: the router sets the key of a chosen expert to 0, below the 1 of a NaN. A 1 ties
+// with NaNs, and the lowest index wins. At most 32 experts are chosen, so an expert with 32
+// lower indices never wins.
+func isLowKey(q survivor) bool {
+	if !strings.HasPrefix(q.mutant.Kernel, "moe_route") || q.mutant.Mutator != "constant" || !q.was.Is("selp.b32") || q.is.Args[1] != "1" {
+		return false
+	}
+	f := q.flow()
+	chosen, ok := f.Definition(q.was.Args[3])
+	if !ok || !chosen.Is("setp.eq.u32") {
+		return false
+	}
+	index, ok := f.Definition(chosen.Args[2])
+	if !ok || !index.Is("add.u32") {
+		return false
+	}
+	lower, err := strconv.Atoi(index.Args[2])
+	return err == nil && lower >= 32
+}
+
+// keyMatters: above the key of a NaN, a chosen expert is chosen again.
+func keyMatters(q survivor) bool { return q.set("2") == Killed }
+
+// isFinite: 0 replaces -Inf, which avoids Inf - Inf; any finite number would do.
+func isFinite(q survivor) bool {
+	if !q.was.Is("selp.f32") || q.constant() < 0 || q.was.Args[q.constant()] != "0f00000000" {
+		return false
+	}
+	s, ok := q.flow().Definition(q.was.Args[3])
+	return ok && s.Is("setp") && s.Args[2] == "0fFF800000"
+}
+
+func anyFinite(q survivor) bool {
+	return q.setFloat(1024) == Unchanged && q.setFloat(-1024) == Unchanged && q.setFloat(math.Inf(-1)) != Unchanged
+}
+
+func isClamp(q survivor) bool {
+	_, ok := q.changedFloat()
+	return ok && q.was.Is("min.f32", "max.f32")
+}
+
+// beyondClamps: some input is beyond both clamps.
+func beyondClamps(q survivor) bool {
+	i := q.constant()
+	at := "max.f32"
+	if q.was.Is("max") {
+		at = "min.f32"
+	}
+	beyond := q.variant(q.mutant.line, fmt.Sprintf("\t%[1]s %%far, %[2]s, %[3]s;\n\t%[1]s %%far, %%far, %[4]s;\n\tsetp.eq.f32 %%beyond, %%far, %[4]s;\n\t@%%beyond trap;\n", at, q.was.Args[i], q.is.Args[i], q.was.Args[3-i])+q.mutant.Old)
+	beyond.declare = "\t.reg .f32 %far;\n\t.reg .pred %beyond;\n"
+	return q.m.probe(beyond) == Killed
+}
+
+// isScale: a finite power of two.
+func isScale(q survivor) bool {
+	n, ok := q.changedFloat()
+	return ok && q.was.Is("selp.f32", "mov.f32") && n&0x007FFFFF == 0 && n&0x7F800000 != 0 && n&0x7F800000 != 0x7F800000
+}
+
+// onlyPowers: other powers of two change nothing, and another factor changes the rounding.
+func onlyPowers(q survivor) bool {
+	n, _ := q.changedFloat()
+	x := float64(math.Float32frombits(n))
+	return q.setFloat(4*x) == Unchanged && q.setFloat(x/4) == Unchanged && q.setFloat(1.5*x) == withinTolerance
+}
+
+// isHandover: a comparison of floats with a constant other than 0.
+func isHandover(q survivor) bool {
+	return q.was.Is("setp") && strings.HasSuffix(q.was.Op, ".f32") && (q.mutant.Mutator == "comparison" || q.mutant.Mutator == "float constant") &&
+		strings.HasPrefix(q.was.Args[2], "0f") && q.was.Args[2] != "0f00000000"
+}
+
+// movedBorder: a border that is moved by a sixteenth, or to the changed constant, past some
+// inputs, gives results within the bounds.
+func movedBorder(q survivor) bool {
+	n, err := strconv.ParseUint(q.was.Args[2][2:], 16, 32)
+	if err != nil {
+		return false
+	}
+	moved := []string{q.is.Args[2]}
+	if q.mutant.Mutator == "comparison" {
+		c := float64(math.Float32frombits(uint32(n)))
+		moved = []string{floatArg(float32(c * 15 / 16)), floatArg(float32(c * 17 / 16))}
+	}
+	passed := false
+	for _, c := range moved {
+		x := q
+		x.is = q.was.WithArg(2, c)
+		if got := q.instead(x.is); got != Unchanged && got != withinTolerance {
+			return false
+		}
+		passed = passed || x.infects()
+	}
+	return passed
+}
+
+func isQuarterTurn(q survivor) bool { return q.was.Is("cvt.rni.s32.f64") }
+
+// anyQuarterTurn: rounding always down, or always up, stays within the bounds.
+func anyQuarterTurn(q survivor) bool {
+	for _, op := range []string{"cvt.rmi.s32.f64", "cvt.rpi.s32.f64"} {
+		if got := q.instead(q.was.WithOp(op)); got != withinTolerance && got != Unchanged {
+			return false
+		}
+	}
+	return q.infects()
+}
+
+var floatArithmetic = regexp.MustCompile(`^(add|sub|mul|fma|div|neg|abs|mov|ex2|sqrt|rcp|selp)\.(.*\.)?f(32|64)$`)
+
+func isArithmetic(q survivor) bool {
+	return floatArithmetic.MatchString(q.was.Op) && q.was.Guard == "" && q.is.Written() == q.was.Written()
+}
+
+// amplified: the result changes in some case, and even twice the change stays within the
+// bounds.
+func amplified(q survivor) bool {
+	to, kind := q.was.Written(), q.was.Op[len(q.was.Op)-3:]
+	x := q.variant(q.mutant.line, strings.Join([]string{
+		q.is.WithArg(0, "%other").String(), q.mutant.Old,
+		fmt.Sprintf("\tsetp.neu.%s %%changed, %%other, %s;", kind, to),
+		fmt.Sprintf("\t@%%changed sub.rn.%s %%other, %%other, %s;", kind, to),
+		fmt.Sprintf("\t@%%changed fma.rn.%s %s, %%other, %s, %[2]s;", kind, to, map[string]string{"f32": "0f40000000", "f64": "0d4000000000000000"}[kind]),
+	}, "\n"))
+	x.declare = "\t.reg .pred %changed;\n\t.reg ." + kind + " %other;\n"
+	got := q.m.probe(x)
+	return (got == withinTolerance || got == Unchanged) && q.infects()
 }
 
 // isButterfly: the mask keeps its highest bit, so the masks stay linearly independent.
@@ -589,149 +780,45 @@ func isButterfly(q survivor) bool {
 	return bits.Len64(a) == bits.Len64(b) && bits.OnesCount64(a) == 1
 }
 
-// isEither: threads that the guard excludes would store the same value to the same address.
-// The store itself is needed: without it, a case fails.
-func isEither(q survivor) bool {
-	if q.mutant.Mutator != "guard" || !q.was.Is("st") || q.fate != Unchanged {
-		return false
-	}
-	others, none := q.mutant, q.mutant
-	others.New, none.New = negated(q.was).String(), ""
-	return q.m.probe(others) == Unchanged && q.m.probe(none) != Unchanged
+// maskMatters: lanes receive other values, and a case fails if each keeps its own.
+func maskMatters(q survivor) bool {
+	return q.infects() && q.instead(q.was.WithArg(2, "0")) == Killed
 }
 
-// isPowerCount: a comparison of a constant with a power of two has the same outcome for
-// each power that occurs, or the guard that was removed holds for each of them.
-func isPowerCount(q survivor) bool {
-	if q.mutant.Mutator == "guard" && q.is.Guard == "" && strings.HasPrefix(q.was.Guard, "@%") {
-		p, _ := q.m.flow(q.mutant.Kernel).Definition(strings.TrimSpace(q.was.Guard[1:]))
-		q.was, q.is = p, ptxtext.Statement{Op: "setp.le.u32", Args: p.Args}
-		return p.Is("setp.lt.u32") && p.Args[1] == "0" && isPowerCount(survivor{m: q.m, mutant: Mutant{Kernel: q.mutant.Kernel}, was: q.was, is: q.is})
-	}
-	if !q.was.Is("setp") || !ptxtext.IsNumber(q.was.Args[1]) || ptxtext.IsNumber(q.was.Args[2]) {
-		return false
-	}
-	n, ok := q.m.flow(q.mutant.Kernel).Definition(q.was.Args[2])
-	var most int
-	switch {
-	case !ok:
-		return false
-	case n.Is("shl.b32") && n.Args[1] == "1":
-		most = 31
-	case n.Is("mov") && n.Args[1] == "%nctaid.z": // at most 16 slices per row
-		most = 4
-	default:
-		return false
-	}
-	for log := range most + 1 {
-		was, ok1 := compared(q.was, 1<<log)
-		is, ok2 := compared(q.is, 1<<log)
-		if !ok1 || !ok2 || was != is {
-			return false
-		}
-	}
-	return true
+func isOneLane(q survivor) bool { return q.was.Is("shfl.sync.bfly") && q.is.Is("shfl.sync.down") }
+
+// lowLanes: lanes receive other values, and NaN in each lane from the mask on changes nothing.
+func lowLanes(q survivor) bool {
+	x := q.variant(q.mutant.line, fmt.Sprintf("%s\n\tmov.u32 %%lane, %%laneid;\n\tsetp.ge.u32 %%high, %%lane, %s;\n\t@%%high mov.b32 %s, 2143289344;", q.mutant.Old, q.was.Args[2], q.was.Written()))
+	x.declare = "\t.reg .b32 %lane;\n\t.reg .pred %high;\n"
+	return q.infects() && q.m.probe(x) == Unchanged
 }
 
-// compared returns the outcome of a comparison of a constant with n.
-func compared(s ptxtext.Statement, n uint64) (outcome, ok bool) {
-	c, err := strconv.ParseUint(s.Args[1], 10, 64)
-	switch {
-	case err != nil:
-		return false, false
-	case s.Is("setp.lt.u32"):
-		return c < n, true
-	case s.Is("setp.le.u32"):
-		return c <= n, true
-	}
-	return false, false
+func isNeedlessBarrier(q survivor) bool {
+	return q.mutant.Mutator == LeaveOutSync && q.was.Is("bar") && q.flow().BarrierNeedless(q.mutant.line)
 }
 
-// isPositive: 0 < n becomes 0 <= n for a parameter that the launch code requires to be
-// positive.
-func isPositive(q survivor) bool {
-	if !q.was.Is("setp.lt.u32") || q.was.Args[1] != "0" || !q.is.Is("setp.le.u32") || q.fate != Unchanged {
-		return false
-	}
-	n, ok := q.m.flow(q.mutant.Kernel).Definition(q.was.Args[2])
-	return ok && n.Is("ld.param") && !q.m.infects(q.mutant)
+// noRace: on each seed's schedule the emulator finds no race without the barrier, and no case
+// changes.
+func noRace(q survivor) bool { return q.instead() == Unchanged }
+
+// isMaskedCopy: the changed number is how many bytes of its source an asynchronous copy reads.
+func isMaskedCopy(q survivor) bool {
+	return q.was.Is("selp.b32") && q.was.Args[2] == "0" && q.readBy(func(s ptxtext.Statement) bool { return s.Is("cp.async") })
 }
 
-// isPair: both registers are the sums of an error-free addition, whose parts are only
-// added.
-func isPair(q survivor) bool {
-	if q.mutant.Mutator != "order of a vector" || !q.was.Is("st.shared.v2.f32") || q.fate != withinTolerance {
-		return false
-	}
-	f := q.m.flow(q.mutant.Kernel)
-	for _, reg := range ptxtext.Registers.FindAllString(q.was.Args[1], -1) {
-		if s, ok := f.Definition(reg); !ok || !s.Is("add.rn.f32") {
-			return false
-		}
-	}
-	return true
-}
+// wholeCopy: it is not 0 in some case, and copying the whole source, which may be
+// uninitialized, changes no bit either.
+func wholeCopy(q survivor) bool { return q.infects() && q.set(q.was.Args[1]) == Unchanged }
 
-// isHandover: each branch that depends on the comparison could always go one way, and the
-// results would stay within tolerance.
-func isHandover(q survivor) bool {
-	if !q.was.Is("setp") || !strings.HasSuffix(q.was.Op, ".f32") || q.mutant.Mutator != "float constant" {
-		return false
-	}
-	f := q.m.flow(q.mutant.Kernel)
-	branches := f.Controls(q.mutant.line)
-	for _, line := range branches {
-		if !q.m.idle(q.mutant.Kernel, line, withinTolerance) {
-			return false
-		}
-	}
-	return len(branches) > 0
-}
-
-// needlessOnce: only another loop iteration would need the barrier, and the loop's back
-// edge is never taken.
-func needlessOnce(q survivor) bool {
-	if q.mutant.Mutator != LeaveOutSync || !q.was.Is("bar") || q.fate != Unchanged {
-		return false
-	}
-	f := q.m.flow(q.mutant.Kernel)
-	edges := make([][]int, len(f.Next))
-	copy(edges, f.Next)
-	cut := false
-	for i, s := range f.At {
-		if i <= q.mutant.line || !s.Is("bra") || f.Next[i][0] > q.mutant.line || s.Guard == "" {
-			continue
-		}
-		if q.m.probe(Mutant{Kernel: q.mutant.Kernel, line: i, Old: linesOf(q.m.kernels[q.mutant.Kernel])[i]}) == Unchanged {
-			edges[i], cut = []int{i + 1}, true
-		}
-	}
-	f.Next = edges
-	return cut && f.BarrierNeedless(q.mutant.line)
-}
-
-// isSign: an arithmetic shift by 32 gives the sign, as a shift by 31 does.
-func isSign(q survivor) bool {
-	return q.was.Is("shr.s32") && q.is.Is("shr.s32") && q.was.Args[2] == "31" && q.is.Args[2] == "32"
-}
-
-// isMasked: the first block index is a quotient; a larger divisor starts at an earlier
-// block. Starting at block 0 must change the index and no output bit.
+// isMasked: the first block index is a quotient; a larger divisor starts at an earlier block.
 func isMasked(q survivor) bool {
-	if !strings.HasPrefix(q.mutant.Kernel, "flash_attention") || !q.was.Is("shr.u32") || !q.is.Is("shr.u32") || !ptxtext.IsNumber(q.was.Args[2]) {
-		return false
-	}
-	first := q.mutant
-	first.New = q.was.WithArg(2, "31").String()
-	return q.fate == Unchanged && q.m.infects(first) && q.m.probe(first) == Unchanged
+	return strings.HasPrefix(q.mutant.Kernel, "flash_attention") && q.was.Is("shr.u32") && q.is.Is("shr.u32") && ptxtext.IsNumber(q.was.Args[2])
 }
 
-// isSlice: the loop starts at block 0 instead of at the slice's first block. It skips the
-// blocks of other slices.
-func isSlice(q survivor) bool {
-	if q.mutant.Kernel != "gemv_digits" && q.mutant.Kernel != "gemv_digits_wide" || !q.was.Is("selp.b32") || !q.is.Is("selp.b32") {
-		return false
-	}
-	swapped := q.was.Args[1] == q.is.Args[2] && q.was.Args[2] == q.is.Args[1]
-	return swapped && q.was.Args[1] == "0" && q.fate == Unchanged && q.m.infects(q.mutant)
+// earlierBlock: starting at block 0 changes the index and no output bit.
+func earlierBlock(q survivor) bool {
+	first := q
+	first.is = q.was.WithArg(2, "31")
+	return first.infects() && q.instead(first.is) == Unchanged
 }

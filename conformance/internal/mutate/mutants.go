@@ -20,7 +20,9 @@ type Mutant struct {
 	Mutator  string
 	line     int // index
 	Old, New string
-	declare  string // declarations of registers that New needs
+	declare  string         // declarations of registers that New and after need
+	after    map[int]string // text to insert after lines
+	trap     bool           // a probe that traps where a thread does what it looks for
 }
 
 // String returns the kernel, the line and its change.
@@ -39,6 +41,9 @@ func (m Mutant) Apply(name string, text []byte) []byte {
 	}
 	lines := bytes.Split(text, []byte("\n"))
 	lines[m.line] = []byte(m.New)
+	for line, more := range m.after {
+		lines[line] = []byte(string(lines[line]) + "\n" + strings.TrimSuffix(more, "\n"))
+	}
 	text = bytes.Join(lines, []byte("\n"))
 	return bytes.Replace(text, []byte("\n{\n"), []byte("\n{\n"+m.declare), 1)
 }

@@ -3,9 +3,12 @@
 package mutate
 
 import (
+	"fmt"
 	"maps"
+	"regexp"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
@@ -17,6 +20,7 @@ import (
 type Options struct {
 	Seed   uint64  // of the cases' inputs
 	Long   bool    // change more kernels
+	Mutate string  // regular expression: change only kernels whose names match
 	Budget float64 // instructions that the cases of one mutant may run, not counting the first case
 	// Open opens an emulator on which a launch traps after maxInstructions.
 	Open func(maxInstructions int64) (driver.Device, error)
@@ -30,21 +34,33 @@ type Runner struct {
 	Family   map[string]string           // per kernel, its operation
 	coverage *coverage
 	options  Options
-	probed   sync.Map // Fate, by mutant
+	probed   sync.Map // func() Fate, by text
+	rights   sync.Map // func() harness.Result, by seed and case
 	flows    sync.Map // ptxtext.Flow, by kernel
 }
 
-// New selects kernels and cases from the results of a suite. It ignores failed cases.
+// New selects kernels and cases from the results of a suite. It ignores failed cases and the
+// kernels that are excluded. It returns an error if a rule for equivalent mutants has no probe.
 func New(kernels map[string]*ptx.Kernel, results []harness.Result, o Options) (*Runner, error) {
+	if err := complete(rules); err != nil {
+		return nil, err
+	}
 	m := &Runner{kernels: kernels, cases: map[string][]harness.Result{}, Family: map[string]string{}, options: o}
 	for _, r := range results {
 		for name := range r.Kernels {
-			if r.Failures == 0 && kernels[name] != nil {
+			if r.Failures == 0 && kernels[name] != nil && exclusion(name) < 0 {
 				m.cases[name] = append(m.cases[name], r)
 			}
 		}
 	}
-	m.Changed = m.representatives()
+	match, err := regexp.Compile(o.Mutate)
+	if err != nil {
+		return nil, fmt.Errorf("mutate: kernels %q: %w", o.Mutate, err)
+	}
+	m.Changed = slices.DeleteFunc(m.representatives(), func(k *ptx.Kernel) bool { return !match.MatchString(k.Name) })
+	if len(m.Changed) == 0 {
+		return nil, fmt.Errorf("mutate: kernels %q: no kernel to change matches", o.Mutate)
+	}
 	used := map[string]harness.Result{}
 	for _, k := range m.Changed {
 		for _, r := range m.cases[k.Name] {
@@ -55,14 +71,14 @@ func New(kernels map[string]*ptx.Kernel, results []harness.Result, o Options) (*
 	for _, id := range slices.Sorted(maps.Keys(used)) {
 		list = append(list, used[id])
 	}
-	var err error
 	m.coverage, err = cover(kernels, m.Changed, list, o.Seed)
 	return m, err
 }
 
 // representatives selects the kernels to mutate. Kernels of one operation share a
 // generator. So it takes, per operation, the kernel with the most cases, and per format,
-// for its decoder, the kernel with the shortest text. Long adds those of mostLaunched.
+// for its decoder, the kernel with the shortest text. An operation may launch kernels of
+// several generators, so Long adds one kernel per generator, and those of mostLaunched.
 func (m *Runner) representatives() []*ptx.Kernel {
 	chosen := map[string]*ptx.Kernel{}
 	for _, name := range slices.Sorted(maps.Keys(m.cases)) {
@@ -75,6 +91,10 @@ func (m *Runner) representatives() []*ptx.Kernel {
 			format := "format " + r.Case.Format
 			if best := chosen[format]; best == nil || len(linesOf(k)) < len(linesOf(best)) {
 				chosen[format] = k
+			}
+			generator := "generator " + generatorOf(name)
+			if best := chosen[generator]; m.options.Long && (best == nil || len(cases) > len(m.cases[best.Name])) {
+				chosen[generator] = k
 			}
 		}
 		m.Family[name] = mostOf(cases)
@@ -94,6 +114,17 @@ func (m *Runner) representatives() []*ptx.Kernel {
 	}
 	return list
 }
+
+// generatorOf returns the name of a kernel without formats and sizes.
+func generatorOf(kernel string) string {
+	at := variantForm.FindStringIndex(kernel)
+	if at == nil {
+		return kernel
+	}
+	return kernel[:at[0]]
+}
+
+var variantForm = regexp.MustCompile(`_(f32|f16|bf16|i?q\d|[a-z]?\d)`)
 
 // mostLaunched returns up to each kernels per operation and format, those with the most
 // cases. It skips formats with less than two thirds of the cases of the operation's most
@@ -158,28 +189,33 @@ type Verdict struct {
 	Rule    string // the rule that proves the mutant equivalent
 }
 
-// mostMutants limits how many mutants of a site are tried.
-const mostMutants = 4
+// judged is how many mutants of a site are tried before the rules judge the one with the
+// largest effect.
+const judged = 4
 
-// Try returns the verdict on a site: a killed mutant if there is one, else the mutant with
-// the largest effect.
+// Try returns the verdict on a site: a killed mutant if there is one among the first, else
+// one that a rule proves equivalent. If neither is found, it goes on with the others.
 func (m *Runner) Try(p Site) Verdict {
 	best := Verdict{Fate: unreached, Mutant: p.Mutants[0]}
-	tried := 0
-	for _, x := range p.Mutants {
-		cases := m.coverage.reaching(x.Kernel, x.line)
-		if len(cases) == 0 {
-			continue
+	for i, x := range p.Mutants {
+		v := Verdict{Fate: unreached, Mutant: x}
+		if cases := m.coverage.reaching(x.Kernel, x.line); len(cases) > 0 {
+			v = m.run(x, cases, m.options.Seed, m.options.Budget)
 		}
-		v := m.run(x, cases)
 		if v.Fate == Killed {
 			return v
 		}
 		if best.Fate == unreached || v.Fate == withinTolerance {
 			best = v
 		}
-		if tried++; tried == mostMutants {
-			break
+		switch n := i + 1; {
+		case n < min(judged, len(p.Mutants)):
+			continue
+		case n == min(judged, len(p.Mutants)):
+			v = best
+		}
+		if v.Rule = m.ruleOf(v); v.Rule != "" {
+			return v
 		}
 	}
 	return best
@@ -202,11 +238,11 @@ func diverse(cases []harness.Result) []harness.Result {
 }
 
 // affordable returns the first cases that fit the budget, and the largest cost among them.
-func (m *Runner) affordable(cases []harness.Result) (list []harness.Result, most float64) {
+func (m *Runner) affordable(cases []harness.Result, budget float64) (list []harness.Result, most float64) {
 	spent := 0.0
 	for i, r := range cases {
 		cost := m.coverage.cost[r.Case.ID()]
-		if spent += cost; i > 0 && spent > m.options.Budget {
+		if spent += cost; i > 0 && spent > budget {
 			break
 		}
 		list, most = append(list, r), max(most, cost)
@@ -214,22 +250,38 @@ func (m *Runner) affordable(cases []harness.Result) (list []harness.Result, most
 	return list, most
 }
 
-// run runs one mutant on cases until one kills it or the budget is spent.
-func (m *Runner) run(x Mutant, cases []harness.Result) Verdict {
-	cases, most := m.affordable(diverse(cases))
-	s, err := harness.NewSuite(func() (driver.Device, error) { return m.options.Open(int64(4*most) + 1<<16) }, m.options.Seed)
+// suite opens a suite whose inputs depend on seed.
+func (m *Runner) suite(seed uint64, maxInstructions int64) (*harness.Suite, error) {
+	s, err := harness.NewSuite(func() (driver.Device, error) { return m.options.Open(maxInstructions) }, seed)
+	if err != nil {
+		return nil, err
+	}
+	s.Guard, s.Patterns = 0, 1 // the emulator traps; two patterns could kill mutants that one pattern does not
+	s.Kernels = maps.Clone(m.kernels)
+	s.Rewrite = func(name string, _ []byte) []byte { return []byte(strings.Join(linesOf(m.kernels[name]), "\n")) }
+	return s, nil
+}
+
+// run runs one mutant on cases, with the inputs of a seed, until one kills it or the budget
+// is spent.
+func (m *Runner) run(x Mutant, cases []harness.Result, seed uint64, budget float64) Verdict {
+	cases, most := m.affordable(diverse(cases), budget)
+	s, err := m.suite(seed, int64(4*most)+1<<16)
 	if err != nil {
 		panic(err) // an emulator opened before
 	}
 	defer s.Close()
-	s.Guard, s.Patterns = 0, 1 // the emulator traps; two patterns could kill mutants that one pattern does not
-	s.Rewrite = x.Apply
-	s.Kernels = maps.Clone(m.kernels)
+	original := s.Rewrite
+	s.Rewrite = func(name string, text []byte) []byte { return x.Apply(name, original(name, text)) }
 	if _, err := s.Function(m.kernels[x.Kernel]); err != nil {
 		return Verdict{Fate: Rejected, Mutant: x, Failure: err.Error()}
 	}
 	v := Verdict{Fate: Unchanged, Mutant: x}
-	for _, right := range cases {
+	for _, r := range cases {
+		right, ok := m.right(r, seed)
+		if !ok {
+			continue
+		}
 		rec := &harness.Recorder{}
 		got := s.Run(rec, right.Case)
 		if len(rec.Messages) > 0 {
@@ -251,7 +303,6 @@ func (m *Runner) Verdicts(list []Site) []Verdict {
 		wg.Go(func() {
 			for i := range next {
 				out[i] = m.Try(list[i])
-				out[i].Rule = m.ruleOf(out[i])
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package ptxtext
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"regexp"
 	"slices"
@@ -185,6 +186,23 @@ func (f Flow) UpperBound(arg string) uint64 {
 	return any
 }
 
+// Constant returns the value of a float32 operand that is known to be constant.
+func (f Flow) Constant(arg string) (x float32, ok bool) {
+	if digits, ok := strings.CutPrefix(arg, "0f"); ok {
+		n, err := strconv.ParseUint(digits, 16, 32)
+		return math.Float32frombits(uint32(n)), err == nil
+	}
+	s, ok := f.Definition(arg)
+	switch {
+	case ok && s.Is("mov"):
+		return f.Constant(s.Args[1])
+	case ok && s.Is("abs"):
+		x, ok := f.Constant(s.Args[1])
+		return max(x, -x), ok
+	}
+	return 0, false
+}
+
 // isVec4Index reports whether an operand is 4i for an i that is compared with ceil(n/4).
 func (f Flow) isVec4Index(arg, n string) bool {
 	s, ok := f.Definition(arg)
@@ -211,8 +229,8 @@ func (f Flow) IsVec4Bound(s Statement) bool {
 	return s.Is("setp.lt.u32") && f.isVec4Index(s.Args[1], s.Args[2])
 }
 
-// AlwaysTrue reports whether a predicate is known to hold: a test of an aligned address, or
-// of four remaining elements in a row of whole vec4.
+// AlwaysTrue reports whether a predicate is known to hold: a test of an aligned address, of
+// four remaining elements in a row of whole vec4, or of one in any row.
 func (f Flow) AlwaysTrue(p string) bool {
 	s, ok := f.Definition(p)
 	switch {
@@ -227,16 +245,25 @@ func (f Flow) AlwaysTrue(p string) bool {
 		}
 		n, err := strconv.ParseUint(mask.Args[2], 10, 32)
 		return err == nil && bits.Len64(n) <= f.TrailingZeros(mask.Args[1])
+	case s.Is("setp.gt.u32") && s.Args[2] == "0":
+		rest, _ := f.Definition(s.Args[1])
+		return rest.Is("sub.u32") && f.isVec4Rest(rest)
 	case s.Is("setp.ge.u32") && s.Args[2] == "4":
 		rest, _ := f.Definition(s.Args[1])
 		if !rest.Is("sub.u32") || f.TrailingZeros(rest.Args[1]) < 2 {
 			return false
 		}
-		least, _ := f.Definition(rest.Args[2])
-		n := rest.Args[1]
-		return least.Is("min.u32") && (least.Args[1] == n && f.isVec4Index(least.Args[2], n) || least.Args[2] == n && f.isVec4Index(least.Args[1], n))
+		return f.isVec4Rest(rest)
 	}
 	return false
+}
+
+// isVec4Rest reports whether a difference is n - min(4i, n) for an i that is compared with
+// ceil(n/4).
+func (f Flow) isVec4Rest(rest Statement) bool {
+	least, _ := f.Definition(rest.Args[2])
+	n := rest.Args[1]
+	return least.Is("min.u32") && (least.Args[1] == n && f.isVec4Index(least.Args[2], n) || least.Args[2] == n && f.isVec4Index(least.Args[1], n))
 }
 
 // IsNumber reports whether an operand is a constant and not a register.

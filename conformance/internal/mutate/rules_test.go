@@ -1,0 +1,315 @@
+package mutate
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/conformance/internal/harness"
+	"github.com/lockstep-go/lockstep/conformance/internal/ptxtext"
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/driver/emu"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// planted is a kernel of one warp in which a rule's form applies to the line that ends with
+// "//". The kernel may use %r0 = n, %r1 = tid, %r2 and %f2 = x[tid], a normal number, and %d3
+// and %d4, the addresses of x[tid] and y[tid]. It returns %r3 in y[tid].
+type planted struct {
+	body    string
+	changed string  // the line after the change; "" if it is left out
+	n       int     // 0: 20
+	scale   float32 // of x; 0: 1
+}
+
+// TestProbes demands that the probe of each rule excuses a change that the rule is meant for
+// and does not excuse another change to which the form of the rule applies as well: because
+// it changes results of the kernel, or because the case does not exercise it.
+func TestProbes(t *testing.T) {
+	const (
+		aligned   = "cvt.u32.u64 %r10, %d0;\nand.b32 %r11, %r10, 15;\nsetp.eq.u32 %p0, %r11, 0;\n"
+		highBits  = "mul.hi.u32 %r10, %r2, 16;\nand.b32 %r11, %r10, 15;\nsetp.eq.u32 %p0, %r11, 0;\n" // not a multiple of 16, which the forms overlook
+		alsoTo4   = "and.b32 %r12, %r10, 3;\nsetp.eq.u32 %p1, %r12, 0;\n"
+		vec4      = "add.u32 %r10, %r0, 3;\nshr.u32 %r11, %r10, 2;\nshl.b32 %r12, %r1, 2;\nsetp.lt.u32 %p0, %r1, %r11;\n"
+		split     = "setp.lt.u32 %p0, %r1, 16;\n"
+		never     = "setp.gt.u32 %p7, %r1, 99;\n@!%p7 bra $L9;\n" // nothing reaches what follows up to $L9
+		loop      = "mov.b32 %r3, 0;\nmov.b32 %r10, %r1;\n$L1:\nadd.u32 %r3, %r3, 1;\nadd.u32 %r10, %r10, 32; //\nsetp.lt.u32 %p0, %r10, %r0;\n@%p0 bra $L1;"
+		ones      = "mov.b32 %r10, 1065369472;\nmov.f32 %f10, 0f00000000;\nmov.f32 %f11, 0f00000000;\nmov.f32 %f12, 0f00000000;\n"
+		product   = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f10, %f11, %f12, %f13}, {%r10, %r10, %r10, %r10}, {%r10, %r10}, {"
+		squares   = "mul.rn.f32 %f10, %f2, %f2;\n"
+		butterfly = "shfl.sync.bfly.b32 %f20, %f10, 8, 31, 4294967295;\nadd.rn.f32 %f10, %f10, %f20;\nshfl.sync.bfly.b32 %f21, %f10, 4, 31, 4294967295;\nadd.rn.f32 %f10, %f10, %f21;\n" +
+			"shfl.sync.bfly.b32 %f22, %f10, 2, 31, 4294967295;\nadd.rn.f32 %f10, %f10, %f22;\nshfl.sync.bfly.b32 %f23, %f10, 1, 31, 4294967295;\nadd.rn.f32 %f10, %f10, %f23;\nmov.b32 %r3, %f10;\n"
+		first  = "setp.eq.u32 %p0, %r1, 0;\nselp.b32 %r3, %r3, 0, %p0;"
+		copied = "mov.u32 %r20, buffer;\nmad.lo.u32 %r20, %r1, 16, %r20;\nmul.wide.u32 %d6, %r1, 16;\nadd.u64 %d6, %d0, %d6;\n" + split +
+			"selp.b32 %r10, 16, 0, %p0; //\ncp.async.cg.shared.global [%r20], [%d6], 16, %r10;\ncp.async.commit_group;\ncp.async.wait_group 0;\nld.shared.u32 %r3, [%r20];\n"
+	)
+	table := map[string]struct {
+		mutator string
+		yes, no planted
+		family  string // the beginning of the kernel's name
+	}{
+		"unreachable": {"operation",
+			planted{body: aligned + "mov.b32 %r3, 1;\n@!%p0 bra $L1;\nbra $L2;\n$L1:\nadd.u32 %r3, %r2, 1; //\n$L2:", changed: "sub.u32 %r3, %r2, 1;"},
+			planted{body: highBits + "mov.b32 %r3, 1;\n@!%p0 bra $L1;\nbra $L2;\n$L1:\nadd.u32 %r3, %r2, 1; //\n$L2:", changed: "sub.u32 %r3, %r2, 1;", scale: 2}, ""},
+		"zero bit": {"constant",
+			planted{body: "cvt.u32.u64 %r10, %d0;\nand.b32 %r3, %r10, 15; //", changed: "and.b32 %r3, %r10, 14;"},
+			planted{body: "mul.hi.u32 %r10, %r2, 16;\nand.b32 %r3, %r10, 15; //", changed: "and.b32 %r3, %r10, 14;"}, ""},
+		"shifted out": {"constant",
+			planted{body: "and.b32 %r10, %r2, 255; //\nshr.u32 %r3, %r10, 4;", changed: "and.b32 %r10, %r2, 254;"},
+			planted{body: "and.b32 %r10, %r2, 240; //\nshr.u32 %r3, %r10, 1;", changed: "and.b32 %r10, %r2, 224;"}, ""},
+		"vec4": {"comparison",
+			planted{body: "mov.b32 %r3, 0;\n" + vec4 + "@!%p0 bra $L1;\nsetp.lt.u32 %p1, %r12, %r0; //\nselp.b32 %r3, 1, 2, %p1;\n$L1:", changed: "setp.le.u32 %p1, %r12, %r0;"},
+			planted{body: vec4 + "setp.lt.u32 %p1, %r12, %r0; //\nselp.b32 %r3, 1, 2, %p1;", changed: "setp.le.u32 %p1, %r12, %r0;"}, ""},
+		"always": {"operation",
+			planted{body: aligned + alsoTo4 + "and.pred %p2, %p0, %p1; //\nmov.b32 %r3, 1;\n@%p2 bra $L1;\nmov.b32 %r3, 2;\n$L1:", changed: "or.pred %p2, %p0, %p1;"},
+			planted{body: highBits + alsoTo4 + "and.pred %p2, %p0, %p1; //\nmov.b32 %r3, 1;\n@%p2 bra $L1;\nmov.b32 %r3, 2;\n$L1:", changed: "or.pred %p2, %p0, %p1;", scale: 2}, ""},
+		"constant": {"float constant",
+			planted{body: "mov.f32 %f10, 0f00000000;\nsetp.lt.f32 %p0, %f10, 0f2B800000; //\nselp.b32 %r3, 1, 2, %p0;", changed: "setp.lt.f32 %p0, %f10, 0f2B000000;"},
+			planted{body: "mov.b32 %r3, 0;\n" + never + "mov.f32 %f10, 0f00000000;\nsetp.lt.f32 %p0, %f10, 0f2B800000; //\nselp.b32 %r3, 1, 2, %p0;\n$L9:", changed: "setp.lt.f32 %p0, %f10, 0f2B000000;"}, ""},
+		"maximum": {"float constant",
+			planted{body: "shfl.sync.bfly.b32 %f10, %f2, 16, 31, 4294967295;\nmax.f32 %f11, %f2, %f10;\nsub.rn.f32 %f12, %f2, %f11;\nsetp.gt.f32 %p0, %f12, 0f42F00000; //\nselp.b32 %r3, 1, 2, %p0;", changed: "setp.gt.f32 %p0, %f12, 0f42700000;"},
+			planted{body: "max.f32 %f11, %f2, 0fBF800000;\nadd.rn.f32 %f13, %f2, 0f3F800000;\nsub.rn.f32 %f12, %f13, %f11;\nsetp.gt.f32 %p0, %f12, 0f42F00000; //\nselp.b32 %r3, 1, 2, %p0;", changed: "setp.gt.f32 %p0, %f12, 0f42700000;"}, ""},
+		"every index": {"constant",
+			planted{body: "and.b32 %r10, %r1, 31; //\nsetp.ge.u32 %p0, %r10, 16;\nselp.b32 %r3, 1, 2, %p0;", changed: "and.b32 %r10, %r1, 30;"},
+			planted{body: "mov.b32 %r3, 0;\n" + never + "and.b32 %r10, %r1, 31; //\nsetp.ge.u32 %p0, %r10, 16;\nselp.b32 %r3, 1, 2, %p0;\n$L9:", changed: "and.b32 %r10, %r1, 30;"}, ""},
+		"any thread": {"constant",
+			planted{body: "mov.b32 %r3, 1;\nsetp.eq.u32 %p0, %r1, 0; //\n@%p0 st.global.u32 [%d1+128], %r0;", changed: "setp.eq.u32 %p0, %r1, 1;"},
+			planted{body: "mov.b32 %r3, 1;\nsetp.eq.u32 %p0, %r1, 0; //\n@%p0 st.global.u32 [%d1+128], %r2;", changed: "setp.eq.u32 %p0, %r1, 1;"}, ""},
+		"sign of a shift": {"constant",
+			planted{body: "shr.s32 %r3, %r2, 31; //", changed: "shr.s32 %r3, %r2, 32;"},
+			planted{body: "mov.b32 %r3, 0;\n" + never + "shr.s32 %r3, %r2, 31; //\n$L9:", changed: "shr.s32 %r3, %r2, 32;"}, ""},
+		"sign": {"operation",
+			planted{body: squares + "abs.f32 %f11, %f10; //\nmov.b32 %r3, %f11;", changed: "mov.f32 %f11, %f10;"},
+			planted{body: "abs.f32 %f11, %f2; //\nmov.b32 %r3, %f11;", changed: "mov.f32 %f11, %f2;"}, ""},
+		"one warp": {"special register",
+			planted{body: "mov.u32 %r10, %tid.x; //\nshr.u32 %r11, %r10, 5;\nadd.u32 %r3, %r11, 1;", changed: "mov.u32 %r10, %ctaid.x;"},
+			planted{body: "mov.u32 %r10, %tid.x; //\nshr.u32 %r11, %r10, 5;\nmov.b32 %r3, 1;", changed: "mov.u32 %r10, %ctaid.x;"}, ""},
+		"truth": {"constant",
+			planted{body: "mov.b32 %r10, 1; //\nsetp.ne.u32 %p0, %r10, 0;\nselp.b32 %r3, 1, 2, %p0;", changed: "mov.b32 %r10, 2;"},
+			planted{body: "mov.b32 %r10, 1; //\nsetp.ne.u32 %p0, %r10, 0;\nselp.b32 %r3, 1, 1, %p0;", changed: "mov.b32 %r10, 2;"}, ""},
+		"xor": {"order of a vector",
+			planted{body: "ld.global.v4.u32 {%r10, %r11, %r12, %r13}, [%d0]; //\nxor.b32 %r10, %r10, %r11;\nxor.b32 %r12, %r12, %r13;\nxor.b32 %r3, %r10, %r12;", changed: "ld.global.v4.u32 {%r11, %r10, %r12, %r13}, [%d0];"},
+			planted{body: "ld.global.v4.u32 {%r10, %r11, %r12, %r13}, [%d0]; //\nxor.b32 %r14, %r10, 1;\nxor.b32 %r15, %r12, %r13;\nxor.b32 %r16, %r11, %r15;\nxor.b32 %r3, %r14, 2;", changed: "ld.global.v4.u32 {%r11, %r10, %r12, %r13}, [%d0];"}, ""},
+		"ones": {"order of a vector",
+			planted{body: ones + "mov.f32 %f13, 0f00000000;\n" + product + "%f10, %f11, %f12, %f13}; //\nmov.b32 %r3, %f10;", changed: product + "%f11, %f10, %f12, %f13};"},
+			planted{body: ones + "mov.f32 %f13, 0f3F800000;\n" + product + "%f10, %f11, %f12, %f13}; //\nmov.b32 %r3, %f10;", changed: product + "%f11, %f10, %f12, %f13};"}, ""},
+		"unused": {"guard",
+			planted{body: "mov.b32 %r3, 0;\n" + split + "@%p0 add.u32 %r10, %r2, 1; //\n@%p0 mov.b32 %r3, %r10;", changed: "add.u32 %r10, %r2, 1;"},
+			planted{body: "mov.b32 %r3, 0;\nsetp.lt.u32 %p0, %r1, 99;\n@%p0 add.u32 %r10, %r2, 1; //\n@%p0 mov.b32 %r3, %r10;", changed: "add.u32 %r10, %r2, 1;"}, ""},
+		"once": {"constant",
+			planted{body: loop, changed: "add.u32 %r10, %r10, 33;", n: 32},
+			planted{body: loop, changed: "add.u32 %r10, %r10, 33;", n: 20}, ""},
+		"choice": {"comparison",
+			planted{body: "setp.lt.u32 %p0, %r1, 16; //\nmov.b32 %r3, 7;\n@%p0 bra $L1;\nshr.u32 %r3, 15, 1;\n$L1:", changed: "setp.le.u32 %p0, %r1, 16;"},
+			planted{body: "setp.lt.u32 %p0, %r1, 99; //\nmov.b32 %r3, 7;\n@%p0 bra $L1;\nmov.b32 %r3, 8;\n$L1:", changed: "setp.le.u32 %p0, %r1, 99;"}, ""},
+		"edge": {"comparison",
+			planted{body: "mov.b32 %r3, 0;\nsetp.lt.u32 %p0, %r1, %r0; //\n@!%p0 bra $L1;\nsetp.lt.u32 %p1, %r1, %r0;\n@%p1 mov.b32 %r3, 5;\n$L1:", changed: "setp.le.u32 %p0, %r1, %r0;"},
+			planted{body: "mov.b32 %r3, 0;\nsetp.lt.u32 %p0, %r1, %r0; //\n@!%p0 bra $L1;\nmax.u32 %r10, %r1, %r0;\nsub.u32 %r3, %r10, %r0;\n$L1:", changed: "setp.le.u32 %p0, %r1, %r0;"}, ""},
+		"fill": {"float constant",
+			planted{body: "mov.f32 %f10, 0f00000000; //\n" + split + "@%p0 mov.f32 %f10, %f2;\nadd.rn.f32 %f11, %f10, 0f3F800000;\nselp.f32 %f12, %f11, 0f3F800000, %p0;\nmov.b32 %r3, %f12;", changed: "mov.f32 %f10, 0f3F800000;"},
+			planted{body: "mov.f32 %f10, 0f00000000; //\nsetp.lt.u32 %p0, %r1, 99;\n@%p0 mov.f32 %f10, %f2;\nadd.rn.f32 %f11, %f10, 0f3F800000;\nmov.b32 %r3, %f11;", changed: "mov.f32 %f10, 0f3F800000;"}, ""},
+		"start": {"constant",
+			planted{body: "mov.b32 %r10, 0; //\nand.b32 %r11, %r2, 2147483647;\nmax.u32 %r3, %r11, %r10;", changed: "mov.b32 %r10, 1;"},
+			planted{body: "mov.b32 %r10, 0; //\nadd.u32 %r11, %r1, 5;\nmax.u32 %r3, %r11, %r10;", changed: "mov.b32 %r10, 1;"}, ""},
+		"low key": {"constant",
+			planted{body: "add.u32 %r11, %r1, 40;\nadd.u32 %r12, %r0, 30;\nsetp.eq.u32 %p0, %r12, %r11;\nselp.b32 %r10, 0, %r2, %p0; //\nsetp.gt.u32 %p1, %r10, 1;\nselp.b32 %r3, 1, 2, %p1;", changed: "selp.b32 %r10, 1, %r2, %p0;"},
+			planted{body: "add.u32 %r11, %r1, 40;\nsetp.eq.u32 %p0, %r0, %r11;\nselp.b32 %r10, 0, %r2, %p0; //\nsetp.gt.u32 %p1, %r10, 1;\nselp.b32 %r3, 1, 2, %p1;", changed: "selp.b32 %r10, 1, %r2, %p0;"}, "moe_route"},
+		"finite": {"float constant",
+			planted{body: split + "selp.f32 %f10, 0fFF800000, %f2, %p0;\nsetp.eq.f32 %p1, %f10, 0fFF800000;\nselp.f32 %f11, 0f00000000, %f10, %p1; //\nsub.rn.f32 %f12, %f10, %f11;\nex2.approx.ftz.f32 %f13, %f12;\nmov.b32 %r3, %f13;", changed: "selp.f32 %f11, 0f3F800000, %f10, %p1;"},
+			planted{body: split + "selp.f32 %f10, 0fFF800000, %f2, %p0;\nsetp.eq.f32 %p1, %f10, 0fFF800000;\nselp.f32 %f11, 0f00000000, %f10, %p1; //\nmov.b32 %r3, %f11;", changed: "selp.f32 %f11, 0f3F800000, %f10, %p1;"}, ""},
+		"saturation": {"float constant",
+			planted{body: "min.f32 %f10, %f2, 0f41800000; //\nsetp.gt.f32 %p0, %f10, 0f40800000;\nselp.b32 %r3, 1, 2, %p0;", changed: "min.f32 %f10, %f2, 0f41000000;", scale: 100},
+			planted{body: "min.f32 %f10, %f2, 0f41800000; //\nmov.b32 %r3, %f10;", changed: "min.f32 %f10, %f2, 0f41000000;"}, ""},
+		"power of two": {"float constant",
+			planted{body: "mov.f32 %f10, 0f3F800000; //\nmul.rn.f32 %f11, %f2, %f10;\ndiv.rn.f32 %f12, %f11, %f10;\nmul.rn.f32 %f13, %f10, 0f3F8CCCCD;\ndiv.rn.f32 %f14, %f13, %f10;\nadd.rn.f32 %f15, %f12, %f14;\nmov.b32 %r3, %f15;", changed: "mov.f32 %f10, 0f3F000000;"},
+			planted{body: "mov.f32 %f10, 0f3F800000; //\nmul.rn.f32 %f11, %f2, %f10;\nmov.b32 %r3, %f2;", changed: "mov.f32 %f10, 0f3F000000;"}, ""},
+		"handover": {"comparison",
+			planted{body: "mul.rn.f32 %f10, %f2, 0f3F800010;\nsetp.lt.f32 %p0, %f2, 0f3F000000; //\nselp.f32 %f11, %f2, %f10, %p0;\nmov.b32 %r3, %f11;", changed: "setp.le.f32 %p0, %f2, 0f3F000000;"},
+			planted{body: "mul.rn.f32 %f10, %f2, 0f40000000;\nsetp.lt.f32 %p0, %f2, 0f3F000000; //\nselp.f32 %f11, %f2, %f10, %p0;\nmov.b32 %r3, %f11;", changed: "setp.le.f32 %p0, %f2, 0f3F000000;"}, ""},
+		"quarter turn": {"operation",
+			planted{body: "cvt.f64.f32 %g2, %f2;\ncvt.rni.s32.f64 %r10, %g2; //\ncvt.rn.f64.s32 %g3, %r10;\nsub.rn.f64 %g4, %g2, %g3;\nadd.rn.f64 %g5, %g4, %g3;\ncvt.rn.f32.f64 %f10, %g5;\nmov.b32 %r3, %f10;", changed: "cvt.rzi.s32.f64 %r10, %g2;"},
+			planted{body: "cvt.f64.f32 %g2, %f2;\ncvt.rni.s32.f64 %r3, %g2; //", changed: "cvt.rzi.s32.f64 %r3, %g2;"}, ""},
+		"rounding": {"operation",
+			planted{body: "mul.rn.f32 %f10, %f2, 0f35800000;\nadd.rn.f32 %f11, %f2, %f10; //\nmov.b32 %r3, %f11;", changed: "sub.rn.f32 %f11, %f2, %f10;"},
+			planted{body: "mul.rn.f32 %f10, %f2, 0f399D4952;\nadd.rn.f32 %f11, %f2, %f10; //\nmov.b32 %r3, %f11;", changed: "sub.rn.f32 %f11, %f2, %f10;"}, ""},
+		"butterfly": {"constant",
+			planted{body: squares + "shfl.sync.bfly.b32 %f19, %f10, 16, 31, 4294967295; //\nadd.rn.f32 %f10, %f10, %f19;\n" + butterfly, changed: "shfl.sync.bfly.b32 %f19, %f10, 17, 31, 4294967295;"},
+			planted{body: "mov.f32 %f10, 0f3F800000;\nshfl.sync.bfly.b32 %f19, %f10, 16, 31, 4294967295; //\nadd.rn.f32 %f10, %f10, %f19;\n" + butterfly, changed: "shfl.sync.bfly.b32 %f19, %f10, 17, 31, 4294967295;"}, ""},
+		"one lane": {"operation",
+			planted{body: squares + "shfl.sync.bfly.b32 %f19, %f10, 16, 31, 4294967295; //\nadd.rn.f32 %f10, %f10, %f19;\n" + butterfly + first, changed: "shfl.sync.down.b32 %f19, %f10, 16, 31, 4294967295;"},
+			planted{body: squares + "shfl.sync.bfly.b32 %f19, %f10, 16, 31, 4294967295; //\nadd.rn.f32 %f10, %f10, %f19;\nmov.b32 %r3, %f10;", changed: "shfl.sync.down.b32 %f19, %f10, 16, 31, 4294967295;"}, ""},
+		"barrier": {LeaveOutSync,
+			planted{body: "st.global.u32 [%d4], %r1;\nbar.sync 0;\nbar.sync 0; //\nxor.b32 %r10, %r1, 1;\nmul.wide.u32 %d6, %r10, 4;\nadd.u64 %d6, %d1, %d6;\nld.global.u32 %r3, [%d6];\nbar.sync 0;"},
+			planted{body: "mov.b32 %r3, 0;\n" + never + "bar.sync 0;\nbar.sync 0; //\nbar.sync 0;\n$L9:"}, ""},
+		"masked copy": {"constant",
+			planted{body: copied + "selp.b32 %r3, %r3, 0, %p0;", changed: "selp.b32 %r10, 16, 4, %p0;"},
+			planted{body: copied, changed: "selp.b32 %r10, 16, 4, %p0;"}, ""},
+		"masked": {"constant",
+			planted{body: "shr.u32 %r10, %r2, 4; //\nsetp.ge.u32 %p0, %r10, 0;\nselp.b32 %r3, 1, 2, %p0;", changed: "shr.u32 %r10, %r2, 5;"},
+			planted{body: "shr.u32 %r3, %r2, 4; //", changed: "shr.u32 %r3, %r2, 5;"}, "flash_attention"},
+	}
+	for _, r := range rules {
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			c, ok := table[r.name]
+			if !ok {
+				t.Fatal("no planted mutant")
+			}
+			for want, p := range map[bool]planted{true: c.yes, false: c.no} {
+				q := p.survivor(t, c.family, c.mutator)
+				q.fate = r.fates[0]
+				if !r.applies(q) {
+					t.Errorf("the form does not apply to\n%s", p.body)
+				} else if got := r.probe(q); got != want {
+					t.Errorf("the probe excuses the change: %v, want %v, in\n%s", got, want, p.body)
+				}
+			}
+		})
+	}
+}
+
+// survivor builds the kernel and a runner with one case, which fails if a result is more than
+// 0.1% away from that of the unchanged kernel.
+func (p planted) survivor(t *testing.T, family, mutator string) survivor {
+	t.Helper()
+	b := ptx.New(cmp.Or(family, "any") + "_planted")
+	params := struct {
+		X, Y ptx.Global `align:"16"`
+		N    ptx.U32
+	}{}
+	ptx.Declare(b, &params)
+	params.Y.StoreU32(params.X.LoadU32())
+	b.Shared("buffer", 1024, 16)
+	k, err := b.Finish(ptx.MaxThreads(32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := linesOf(k)
+	at := slices.Index(lines, "{")
+	text := strings.Join(lines[:at+1], "\n") + `
+	.reg .pred %p<8>;
+	.reg .b32 %r<32>;
+	.reg .b64 %d<8>;
+	.reg .f32 %f<32>;
+	.reg .f64 %g<8>;
+	.shared .align 16 .b8 buffer[1024];
+	ld.param.u64 %d0, [x];
+	ld.param.u64 %d1, [y];
+	ld.param.u32 %r0, [n];
+	mov.u32 %r1, %tid.x;
+	mul.wide.u32 %d2, %r1, 4;
+	add.u64 %d3, %d0, %d2;
+	add.u64 %d4, %d1, %d2;
+	ld.global.u32 %r2, [%d3];
+	mov.b32 %f2, %r2;
+`
+	for line := range strings.Lines(p.body + "\n") {
+		if line = strings.TrimSpace(line); line != "" {
+			text += strings.TrimPrefix("\t"+line, map[bool]string{true: "\t"}[line[0] == '$']) + "\n"
+		}
+	}
+	text += "\tst.global.u32 [%d4], %r3;\n\tret;\n}\n"
+	lines = strings.Split(text, "\n")
+	line := slices.IndexFunc(lines, func(s string) bool { return strings.HasSuffix(s, " //") })
+	lines[line] = strings.TrimSuffix(lines[line], " //")
+	kernelLines.Store(k, lines)
+
+	kernels := map[string]*ptx.Kernel{k.Name: k}
+	c := harness.Case{Operation: "planted", Format: "F32", Name: t.Name(), Reason: "a planted mutant", Run: p.check(k)}
+	open := func(int64) (driver.Device, error) { return emu.Open(emu.Options{Workers: 1, MaxInstructions: 1 << 16}) }
+	m := &Runner{kernels: kernels, options: Options{Seed: 1, Budget: 1e9, Open: open}}
+	s, err := m.suite(1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if m, err = New(kernels, []harness.Result{s.Run(t, c)}, m.options); err != nil {
+		t.Fatal(err)
+	}
+	q := survivor{m: m, mutant: Mutant{Kernel: k.Name, Mutator: mutator, line: line, Old: lines[line]}}
+	if p.changed != "" {
+		q.mutant.New = "\t" + p.changed
+	}
+	q.was, _ = ptxtext.Parse(q.mutant.Old)
+	q.is, _ = ptxtext.Parse(q.mutant.New)
+	return q
+}
+
+// check returns the case of a planted mutant. Its first run per input is the reference.
+func (p planted) check(k *ptx.Kernel) func(r *harness.Fixture) {
+	var mu sync.Mutex
+	want := map[string][]float32{}
+	return func(r *harness.Fixture) {
+		x := r.Vector(harness.Gaussian, 4*32)
+		for i := range x {
+			if p.scale != 0 {
+				x[i] *= p.scale
+			}
+		}
+		n := p.n
+		if n == 0 {
+			n = 20
+		}
+		in, out := r.F32s("x", x), r.Output("y", 4*33)
+		r.Launch(k.Launch([3]uint32{1, 1, 1}, 32, 0, &struct {
+			X, Y ptx.Global `align:"16"`
+			N    ptx.U32
+		}{ptx.Addr(in.Addr()), ptx.Addr(out.Addr()), ptx.Uint(n)}))
+		got := out.FloatsAt(quant.F32, 0, 33)
+		mu.Lock()
+		defer mu.Unlock()
+		key := fmt.Sprint(x)
+		if want[key] == nil {
+			want[key] = got
+		}
+		bad := 0
+		for i, w := range want[key] {
+			same := math.Float32bits(got[i]) == math.Float32bits(w)
+			if !same && !(math.Abs(float64(got[i])-float64(w)) <= 1e-3*math.Abs(float64(w))) {
+				bad++
+			}
+		}
+		harness.Exact(r, "wrong results", []uint32{uint32(bad)}, []uint32{0})
+	}
+}
+
+// TestRuleWithoutProbe demands that a rule without a probe is an error.
+func TestRuleWithoutProbe(t *testing.T) {
+	if err := complete(rules); err != nil {
+		t.Error(err)
+	}
+	list := slices.Clone(rules)
+	list[3].probe = nil
+	if err := complete(list); err == nil || !strings.Contains(err.Error(), list[3].name) {
+		t.Errorf("a rule without a probe: error %v", err)
+	}
+}
+
+func TestGeneratorOf(t *testing.T) {
+	for kernel, want := range map[string]string{
+		"attention_combine_d64": "attention_combine", "attention_decode_bf16_d128": "attention_decode", "argmax_slice": "argmax_slice",
+		"embed_iq4_xs": "embed", "embed_q4_k": "embed", "rope_append_f16_p16": "rope_append", "peak_bulk_read": "peak_bulk_read", "layernorm": "layernorm",
+	} {
+		if got := generatorOf(kernel); got != want {
+			t.Errorf("%s comes from %s, want %s", kernel, got, want)
+		}
+	}
+}
+
+func TestExcluded(t *testing.T) {
+	product, other := &ptx.Kernel{Name: "gemv_f16_c1"}, &ptx.Kernel{Name: "cast_f16"}
+	m := &Runner{kernels: map[string]*ptx.Kernel{product.Name: product, other.Name: other}}
+	var text strings.Builder
+	if err := NewScore(m, nil).Write(&text); err != nil || !strings.Contains(text.String(), "excluded: 1 kernels  gemv*") {
+		t.Errorf("score, error %v:\n%s", err, &text)
+	}
+	results := []harness.Result{{Case: harness.Case{Operation: "gemv", Format: "F16", Name: "a"}, Kernels: map[string]bool{product.Name: true}}}
+	if _, err := New(m.kernels, results, Options{Seed: 1}); err == nil {
+		t.Error("an excluded kernel is changed")
+	}
+}
