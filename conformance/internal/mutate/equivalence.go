@@ -46,6 +46,7 @@ var rules = []rule{
 	{"always", "conditions that alignment and whole rows make true", noBit, isAlways, sameConditions},
 	{"constant", "a comparison of two constants", noBit, isConstant, sameResult},
 	{"every index", "a mask of a thread index whose comparisons have the same outcome for every thread", noBit, isEveryIndex, sameReaders},
+	{"narrow", "a signed field of numbers that need fewer bits", noBit, isNarrow, twoBitsLess},
 	{"maximum", "a check for a number above the maximum of the numbers", noBit, isAboveMaximum, neverAbove},
 	{"any thread", "a thread that has the same value as the one that stores it", noBit, isAnyThread, otherThreads},
 	{"sign of a shift", "an arithmetic shift by 32 instead of 31", noBit, isSign, sameResult},
@@ -283,6 +284,19 @@ func isEveryIndex(q survivor) bool {
 		}
 	}
 	return true
+}
+
+// isNarrow: the length of a signed field.
+func isNarrow(q survivor) bool {
+	return q.was.Is("bfe.s32") && q.is.Is("bfe.s32") && q.constant() == 3 && ptxtext.IsNumber(q.was.Args[3])
+}
+
+// twoBitsLess: the numbers are the same in two bits less, and need each of the others.
+func twoBitsLess(q survivor) bool {
+	n, err := strconv.Atoi(q.was.Args[3])
+	fits, short := q, q
+	fits.is, short.is = q.was.WithArg(3, fmt.Sprint(n-2)), q.was.WithArg(3, fmt.Sprint(n-3))
+	return err == nil && n > 3 && sameResult(fits) && short.infects()
 }
 
 // aboveMaximum returns the line that checks whether a number less a maximum is larger than a
