@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"runtime"
+	"strings"
 	"sync"
 
 	"github.com/lockstep-go/lockstep/model"
@@ -165,6 +166,7 @@ func (g *Generator) batch(n int, p Params, start func(i int, p Params) iter.Seq2
 }
 
 func (r *Result) collect(tokens iter.Seq2[Token, error]) {
+	var text strings.Builder
 	for t, err := range tokens {
 		if err != nil {
 			r.Err = err
@@ -173,6 +175,7 @@ func (r *Result) collect(tokens iter.Seq2[Token, error]) {
 		if t.ID != NoToken {
 			r.Tokens = append(r.Tokens, t.ID)
 		}
-		r.Text += t.Text
+		text.WriteString(t.Text)
 	}
+	r.Text = text.String()
 }
