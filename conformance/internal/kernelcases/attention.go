@@ -39,7 +39,8 @@ type attentionCase struct {
 	queued         bool    // inactive sequences have queries too
 	sms            int     // SMs to distribute decode CTAs over; 0: one CTA per page
 	fresh          int     // last positions that decode must not read before it waits for its predecessor; 0: all positions
-	appended       bool    // the kernel before decode appends the fresh positions
+	appended       bool    // the kernel before decode appends the fresh positions, or all positions if fresh is 0
+	packed         bool    // no elements between the rows of the decode kernels' queries and outputs
 	long           bool
 	plant          func(*attentionLaunch) // plants a fault
 }
@@ -67,6 +68,17 @@ func (c attentionCase) heads() int { return c.kvHeads * c.group }
 func (c attentionCase) scoring() attention.Scoring {
 	scale := float32(c.scale / c.queryScale / math.Sqrt(float64(c.headDim)))
 	return attention.Scoring{Scale: scale, Softcap: c.softcap, Window: c.window}
+}
+
+// appends returns how many of the n positions of a sequence the kernel before decode appends.
+func (c attentionCase) appends(n int) int {
+	switch {
+	case !c.appended:
+		return 0
+	case c.fresh == 0:
+		return n
+	}
+	return c.fresh
 }
 
 func (c attentionCase) active(sequence int) bool {
@@ -111,9 +123,9 @@ func (c attentionCase) cacheOf(r *harness.Fixture, d attentionData) (attention.P
 	}
 	order := newRand(c.seed).Perm(len(c.lengths) * maxPages)
 	row := c.headDim * c.kv.BlockBytes()
-	alloc, later := r.Input, 0
+	alloc := r.Input
 	if c.appended {
-		alloc, later = r.Scratch, c.fresh
+		alloc = r.Scratch
 	}
 	k, v := alloc("k", len(order)*c.kvHeads*c.page*row), alloc("v", len(order)*c.kvHeads*c.page*row)
 	table := r.Input("table", 4*len(order))
@@ -126,7 +138,7 @@ func (c attentionCase) cacheOf(r *harness.Fixture, d attentionData) (attention.P
 		for first := c.firstVisible(s) / c.page * c.page; first < n; first += c.page {
 			entry := s*maxPages + first/c.page
 			table.SetU32s(4*entry, []uint32{uint32(order[entry])})
-			begin, end := max(first, c.firstVisible(s)), min(first+c.page, n-later)
+			begin, end := max(first, c.firstVisible(s)), min(first+c.page, n-c.appends(n))
 			if begin >= end {
 				continue
 			}
@@ -167,6 +179,9 @@ func (c attentionCase) decode(r *harness.Fixture, d attentionData) [][]float32 {
 	l := c.launch(r, d)
 	width, sequences := c.heads()*c.headDim, len(c.lengths)
 	stride := width + 4
+	if c.packed {
+		stride = width
+	}
 	q := r.Input("q", 4*stride*sequences)
 	for s := range c.lengths {
 		if c.active(s) {
@@ -207,12 +222,12 @@ func (c attentionCase) decode(r *harness.Fixture, d attentionData) [][]float32 {
 	return result
 }
 
-// append prepares the kernel that appends the fresh positions of each sequence to the caches.
+// append prepares the kernel that appends the last positions of each sequence to the caches.
 func (c attentionCase) append(r *harness.Fixture, d attentionData, kv attention.PagedKV) ptx.Launch {
 	var keys, values []float32
 	var positions, sequences []uint32
 	for s, n := range c.lengths {
-		for position := n - c.fresh; position < n; position++ {
+		for position := n - c.appends(n); position < n; position++ {
 			positions, sequences = append(positions, uint32(position)), append(sequences, uint32(s))
 			for h := range c.kvHeads {
 				at := (h*n + position) * c.headDim
@@ -354,6 +369,8 @@ func decodeCases() []attentionCase {
 		{"softcap", "large scores are near the cap", func(c *attentionCase) { c.softcap, c.scale = 5, 10 }},
 		{"softcap, small scores", "tanh of small numbers is precise", func(c *attentionCase) { c.softcap, c.scale = 50, 0.1 }},
 		{"softcap and window", "the options of Gemma 2", func(c *attentionCase) { c.softcap, c.window = 50, 70 }},
+		{"softcap, large scores", "scores far beyond the cap", func(c *attentionCase) { c.softcap, c.scale, c.lengths = 5, 2000, []int{20} }},
+		{"packed", "no elements follow the last query", func(c *attentionCase) { c.packed, c.group, c.lengths = true, 4, []int{5} }},
 		{"peaked", "one softmax weight is nearly 1, most are nearly 0", func(c *attentionCase) { c.scale = 30 }},
 		{"large queries", "queries beyond the float16 range", func(c *attentionCase) { c.queryScale = 0x1p90 }},
 		{"outliers", "keys and values with outliers", func(c *attentionCase) { c.dist = harness.Outliers }},
@@ -396,10 +413,15 @@ func fewCTACases() []attentionCase {
 		{"read early, two appended", "two fresh positions, on both sides of the end of a page", func(c *attentionCase) {
 			c.appended, c.fresh, c.lengths = true, 2, []int{64, 65, 66, 129, 130}
 		}},
+		{"all appended", "no position is read before the dependency wait", func(c *attentionCase) {
+			c.appended, c.lengths = true, []int{64, 65}
+		}},
 		{"read early, F32/d=256", "only keys are read early", func(c *attentionCase) { c.fresh, c.kv, c.headDim = 64, quant.F32, 256 }},
 		{"F32/d=256", "keys and values share one buffer", func(c *attentionCase) { c.kv, c.headDim, c.group = quant.F32, 256, 5 }},
 		{"remainders", "every number of visible positions modulo 8, at the start and at the end", everyRemainder},
 		{"read early, remainders", "the same in a page that is read early", func(c *attentionCase) { everyRemainder(c); c.fresh = 1 }},
+		{"every eighth", "each thread has a position at the start and one at the end of the visible positions", everyEighth},
+		{"read early, every eighth", "the same in a page that is read early", func(c *attentionCase) { everyEighth(c); c.fresh = 1 }},
 		{"BF16/d=80", "threads are assigned rows beyond the page", func(c *attentionCase) { c.kv, c.headDim = quant.BF16, 80 }},
 		{"F16/d=128", "the head of an 8B model", func(c *attentionCase) { c.headDim, c.group = 128, 4 }},
 		{"page=16", "more pages than one CTA processes", func(c *attentionCase) { c.page, c.lengths = 16, []int{300, 129, 16, 17} }},
@@ -420,6 +442,12 @@ func fewCTACases() []attentionCase {
 
 func everyRemainder(c *attentionCase) {
 	c.kvHeads, c.group, c.window, c.lengths = 1, 1, 100, []int{129, 130, 131, 132, 133, 134, 135, 136}
+}
+
+// everyEighth are windows of a page that start, and end in the next page, in each group of 8
+// positions, and first pages that end in each group.
+func everyEighth(c *attentionCase) {
+	c.kvHeads, c.group, c.window, c.lengths = 1, 1, 64, []int{68, 77, 86, 95, 100, 105, 114, 123, 4, 13, 22, 31, 36, 41, 50, 59}
 }
 
 func flashCases() []attentionCase {
@@ -471,6 +499,8 @@ func flashCases() []attentionCase {
 		{"idle slots with queries", "more queries than positions: the sequence is left out", func(c *attentionCase) { c.activeOnly, c.queued = []int{1}, true }},
 		{"softcap", "large scores are near the cap", func(c *attentionCase) { c.softcap, c.scale = 5, 10 }},
 		{"softcap and window", "the options of Gemma 2", func(c *attentionCase) { c.softcap, c.window = 50, 18 }},
+		{"softcap, large scores", "scores far beyond the cap", func(c *attentionCase) { c.softcap, c.scale, c.lengths = 5, 2000, []int{20} }},
+		{"packed", "no elements follow the last query", func(c *attentionCase) { c.packed, c.group, c.lengths = true, 4, []int{5} }},
 		{"peaked", "one softmax weight is nearly 1, most are nearly 0", func(c *attentionCase) { c.scale = 30 }},
 		{"large queries", "queries beyond the float16 range, each scaled by its own power of two", func(c *attentionCase) { c.queryScale = 0x1p90 }},
 		{"small queries", "queries below the float16 range", func(c *attentionCase) { c.queryScale = 0x1p-60 }},
@@ -528,6 +558,7 @@ func attentionInvariants() []harness.Case {
 			c.lengths, c.queries, c.window = []int{48}, []int{48}, 8
 		}),
 		decodeCase(checkOverflow, "overflow", "a page whose scores are all -Inf weighs nothing", func(c *attentionCase) { c.lengths, c.queryScale = []int{200}, 0x1p112 }),
+		decodeCase(checkLowest, "lowest scores", "a score that is nearly the smallest float32", func(c *attentionCase) { c.lengths = []int{1, 1} }),
 		flashCase(checkChunks(7), "chunks", chunks, nil),
 		flashCase(checkChunks(5), "chunks, window and softcap", chunks, func(c *attentionCase) { c.window, c.softcap, c.kv = 21, 20, quant.BF16 }),
 		flashCase(checkChunks(16), "chunks, float32", chunks, func(c *attentionCase) { c.kv = quant.F32 }),
@@ -693,6 +724,27 @@ func checkOverflow(r *harness.Fixture, c attentionCase) {
 		}
 	}
 	c.compare(r, "out", d, c.decode(r, d), c.decodeErrors())
+}
+
+// checkLowest computes sequences of one position whose score is -1.5·2^127, and demands its
+// values.
+func checkLowest(r *harness.Fixture, c attentionCase) {
+	d := c.data(r)
+	for s := range c.lengths {
+		for i := range d.q[s] {
+			d.q[s][i] = float32(0x1.8p127 / float64(c.headDim))
+		}
+		for i := range d.k[s] {
+			d.k[s][i] = -1
+		}
+	}
+	c.scale = math.Sqrt(float64(c.headDim))
+	for s, out := range c.decode(r, d) {
+		for h := range c.heads() {
+			head := func(x []float32, i int) []float32 { return x[i*c.headDim : (i+1)*c.headDim] }
+			harness.Exact(r, fmt.Sprintf("sequence %d, head %d", s, h), head(out, h), head(d.v[s], h/c.group))
+		}
+	}
 }
 
 // chunk computes n queries of a sequence from index from, with a cache that ends after
