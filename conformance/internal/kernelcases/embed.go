@@ -18,6 +18,7 @@ type embedCase struct {
 	random       bool // blocks of random bytes, with NaN and infinite scales
 	scale        float32
 	residual     bool
+	offset       int // elements of float32 before the first rows of the residual and the output
 }
 
 func embedCases() []harness.Case {
@@ -32,7 +33,10 @@ func embedCases() []harness.Case {
 			for k := 4; k < 32; k += 4 {
 				rows = append(rows, embedCase{name: fmt.Sprintf("k=%d", k), reason: "a thread with less than its 32 weights", format: f, k: k, scale: 1, residual: true})
 			}
-			rows = append(rows, embedCase{name: "k=90", reason: "two elements after whole vec4 accesses", format: f, k: 90, scale: 1, residual: true})
+			rows = append(rows, embedCase{name: "k=89", reason: "one element after whole vec4 accesses", format: f, k: 89, scale: 1, residual: true},
+				embedCase{name: "k=90", reason: "two elements after whole vec4 accesses", format: f, k: 90, scale: 1, residual: true},
+				embedCase{name: "k=91", reason: "three elements after whole vec4 accesses", format: f, k: 91, scale: 1, residual: true},
+				embedCase{name: "unaligned", reason: "whole Vec4s at addresses that are not aligned to one", format: f, k: 92, scale: 1, residual: true, offset: 1})
 		}
 		rows = append(rows, embedCase{name: "any bytes", reason: "arbitrary scales, also NaN and infinities", format: f, k: 2048, random: true, scale: 1},
 			embedCase{name: "scaled", reason: "scaled as in Gemma, plus positions as in GPT-2", format: f, k: 256, scale: 48, residual: true},
@@ -65,13 +69,14 @@ func checkEmbed(r *harness.Fixture, c embedCase) {
 	quant.Decode(c.format, weights, file)
 
 	residual := r.Vector(harness.Gaussian, len(tokens)*c.k)
-	out := r.Output("out", 4*len(residual))
+	first := 4 * c.offset
+	out := r.Output("out", first+4*len(residual))
 	a := matmul.EmbedArgs{
-		W: r.Bytes("w", packedBytes(c.format, file, rows, c.k)).Addr(), Tokens: r.U32s("tokens", tokens).Addr(), Out: out.Addr(),
+		W: r.Bytes("w", packedBytes(c.format, file, rows, c.k)).Addr(), Tokens: r.U32s("tokens", tokens).Addr(), Out: out.At(first),
 		Count: len(tokens), K: c.k, Scale: c.scale,
 	}
 	if c.residual {
-		a.Residual = r.F32s("residual", residual).Addr()
+		a.Residual = r.Input("residual", first+4*len(residual)).SetF32s(first, residual).At(first)
 	}
 	var want []float32
 	for i, token := range tokens {
@@ -87,7 +92,8 @@ func checkEmbed(r *harness.Fixture, c embedCase) {
 	}
 	e := matmul.Embed(c.format)
 	r.Launch(e.Launch(r.Kernel(e), a))
-	harness.Exact(r, "out", out.F32s(), want)
+	out.Untouched(0, first)
+	harness.Exact(r, "out", out.FloatsAt(quant.F32, first, len(want)), want)
 	if !c.residual && c.scale == 1 {
 		all := r.Output("all", 4*len(weights))
 		a.Tokens, a.Count, a.Out = 0, rows, all.Addr()

@@ -14,6 +14,7 @@ type expertCase struct {
 	tokens, k, experts int
 	width              int // of an expert's output
 	place, residual    bool
+	noPlace            bool // group without Place
 	skew               bool // no token chooses some experts
 	offset             int  // elements of float32 before the first row
 	long               bool
@@ -26,6 +27,7 @@ func expertCases() []harness.Case {
 		{name: "prompt", reason: "each warp has a range of tokens", tokens: 130, k: 8, experts: 40},
 		{name: "odd", reason: "the last range is partial", tokens: 37, k: 3, experts: 5},
 		{name: "unused experts", reason: "unchosen experts, such as the first and the last, have empty ranges", tokens: 20, k: 2, experts: 9, skew: true},
+		{name: "no place", reason: "the positions of the choices are not wanted", tokens: 20, k: 2, experts: 9, noPlace: true},
 		{name: "all warps", reason: "every warp has choices of every expert", tokens: 64, k: 8, experts: 8},
 		{name: "long prompt", reason: "many iterations per warp", tokens: 3000, k: 8, experts: 128, long: true},
 	} {
@@ -36,6 +38,7 @@ func expertCases() []harness.Case {
 		{name: "grouped", reason: "rows are sorted by expert", tokens: 5, k: 8, width: 131, place: true},
 		{name: "residual", reason: "the residual is added last, in place", tokens: 3, k: 4, width: 1030, place: true, residual: true},
 		{name: "unaligned", reason: "whole Vec4s at addresses that are not aligned to one", tokens: 2, k: 2, width: 100, offset: 1, residual: true},
+		{name: "one expert", reason: "one choice per token, and one element after whole Vec4s", tokens: 3, k: 1, width: 9, residual: true},
 	} {
 		all = append(all, harness.Case{Operation: "combine", Format: "F32", Name: c.name, Reason: c.reason, Run: func(r *harness.Fixture) { checkCombine(r, c) }})
 	}
@@ -55,11 +58,15 @@ func checkGroup(r *harness.Fixture, c expertCase) {
 	}
 	n := len(chosen)
 	offsets, order, place := r.Output("offsets", 4*(c.experts+1)), r.Output("order", 4*n), r.Output("place", 4*n)
-	spec := moe.Group()
-	r.Launch(spec.Launch(r.Kernel(spec), moe.GroupArgs{
+	a := moe.GroupArgs{
 		Chosen: r.U32s("chosen", chosen).Addr(), Offsets: offsets.Addr(), Order: order.Addr(), Place: place.Addr(),
 		Tokens: c.tokens, K: c.k, Experts: c.experts,
-	}))
+	}
+	if c.noPlace {
+		a.Place = 0
+	}
+	spec := moe.Group()
+	r.Launch(spec.Launch(r.Kernel(spec), a))
 	wantOffsets, wantPlace := []uint32{0}, make([]uint32, n)
 	var wantOrder []uint32
 	for e := range uint32(c.experts) {
@@ -73,6 +80,10 @@ func checkGroup(r *harness.Fixture, c expertCase) {
 	}
 	harness.Exact(r, "offsets", offsets.U32s(), wantOffsets)
 	harness.Exact(r, "order", order.U32s(), wantOrder)
+	if c.noPlace {
+		place.Untouched(0, 4*n)
+		return
+	}
 	harness.Exact(r, "place", place.U32s(), wantPlace)
 }
 

@@ -42,10 +42,12 @@ func routerCases() []harness.Case {
 		{name: "far below", reason: "tiny probabilities and those that are 0, in each of a lane's elements", tokens: 16, experts: 512, k: 32, raw: true, logit: oneElement(func(lane int) float32 {
 			return -5 * float32(lane*5%32)
 		})},
-		{name: "lost terms", reason: "terms that vanish in the float32 sum, on one side of each butterfly", tokens: 5, experts: 512, k: 32, raw: true, logit: lostTerms},
+		{name: "lost terms", reason: "terms that vanish in the float32 sum, on one side of each butterfly", tokens: 6, experts: 512, k: 32, raw: true, logit: lostTerms},
+		{name: "halves of a unit", reason: "a rounding error of half a unit in the last place, in each step of the butterfly", tokens: 5, experts: 64, k: 2, raw: true, logit: halfUnits},
+		{name: "equal", reason: "the largest sum of the powers", tokens: 1, experts: 512, k: 2, raw: true, logit: func(_, _ int) float32 { return 3 }},
 		{name: "infinite", reason: "-Inf is chosen last", tokens: 1, experts: 4, k: 3, plant: map[int]float32{0: float32(math.Inf(-1)), 2: float32(math.Inf(-1))}},
 	}
-	for experts := 20; experts <= 512; experts += 32 {
+	for experts := 21; experts <= 512; experts += 32 {
 		rows = append(rows, routerCase{
 			name: fmt.Sprintf("raw, experts=%d", experts), reason: "elements that only some lanes have do not count in the sum",
 			tokens: 2, experts: experts, k: 9, raw: true,
@@ -81,15 +83,31 @@ func oneElement(logit func(lane int) float32) func(token, expert int) float32 {
 
 // lostTerms are logits whose first 32 powers are 1. The others are 0, or a little less than half
 // of the distance from 1 to the next float32, so that a lane's sum stays 1. For token t, lanes
-// with bit t have none of these.
+// with bit t have none of these. For token 5, all lanes have them, of half the size, so that
+// they vanish beside -1 too.
 func lostTerms(token, expert int) float32 {
+	switch {
+	case expert < 32:
+		return 0
+	case token == 5:
+		return float32(math.Log(0.45 * harness.UnitRoundoff))
+	case expert>>token&1 != 0:
+		return -200
+	}
+	return float32(math.Log(0.95 * harness.UnitRoundoff))
+}
+
+// halfUnits are logits whose first 32 powers are 1. In lanes without bit t, token t has another
+// power, the distance from 1 to the next float32. So step t of the butterfly adds 1 + 2^-23 and
+// 1, or multiples of them, and rounds off half of a unit.
+func halfUnits(token, expert int) float32 {
 	switch {
 	case expert < 32:
 		return 0
 	case expert>>token&1 != 0:
 		return -200
 	}
-	return float32(math.Log(0.95 * harness.UnitRoundoff))
+	return float32(math.Log(2 * harness.UnitRoundoff))
 }
 
 func (c routerCase) run(r *harness.Fixture, x []float32) (weights []float32, chosen []uint32) {
