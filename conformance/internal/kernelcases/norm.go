@@ -51,7 +51,7 @@ func normCases() []harness.Case {
 			})
 		}
 		rows = append(rows, normCase{name: "strides", reason: "input and output have strides of their own", kind: kind, tokens: 3, heads: 2, width: 40, pad: 7, outPad: 12, add: true})
-		rows = append(rows, normCase{name: "absorbed", reason: "each square after a thread's first is below half an ulp of its sum", kind: kind, tokens: 1, width: 1 << 17, absorbed: true})
+		rows = append(rows, normCase{name: "absorbed", reason: "each square after a thread's first is below half an ulp of its sum", kind: kind, tokens: 6, width: 1 << 17, absorbed: true})
 		rows = append(rows, normCase{name: "beyond registers", reason: "a row longer than the registers of a CTA", kind: kind, tokens: 1, width: 17003})
 		for _, d := range harness.Distributions() {
 			rows = append(rows, normCase{name: "896/" + d.String(), reason: "the distribution of a row", kind: kind, dist: d, tokens: 2, width: 896})
@@ -154,7 +154,7 @@ func (c normCase) input(r *harness.Fixture, n int) []float32 {
 		}
 	}
 	if c.absorbed {
-		copy(x, absorbed(n, min(n/4, 1024)))
+		copy(x, absorbed(c.tokens, c.width, 1024))
 	}
 	for i, v := range c.plant {
 		x[i] = v
@@ -162,18 +162,24 @@ func (c normCase) input(r *harness.Fixture, n int) []float32 {
 	return x
 }
 
-// absorbed returns a row of n numbers for threads that each take every threads-th vec4. The
-// first number of a thread is 1. The squares of the others are below 2^-24, in proportion to
-// the lane, so that sums of float32 lose them and lanes lose different amounts.
-func absorbed(n, threads int) []float32 {
-	x := make([]float32, n)
+// absorbed returns rows of width numbers for threads that each take every threads-th vec4. The
+// first number of a thread is 1. The squares of the others are 0, or just below 2^-24, so that
+// sums of float32 lose them. Row k loses them in the threads whose lane and warp, if there are
+// several, have bit k set. So each step of a butterfly over lanes or warps must combine them. The
+// last row loses them in all threads.
+func absorbed(rows, width, threads int) []float32 {
+	x := make([]float32, rows*width)
 	for i := range x {
-		x[i] = float32(math.Sqrt(0x1p-24 * 0.98 * float64(i/4%threads%32) / 31))
-		if i%2 == 1 {
-			x[i] = -x[i]
+		k, at := i/width, i%width
+		lane, warp := at/4%threads%32, at/4%threads/32
+		if threads == 32 {
+			warp = lane
 		}
-		if i%4 == 0 && i < 4*threads {
+		switch {
+		case at%4 == 0 && at < 4*threads:
 			x[i] = 1
+		case k == rows-1 || lane&warp>>k&1 == 1:
+			x[i] = float32(math.Copysign(0x1.fap-13, float64(i%2)-0.5))
 		}
 	}
 	return x

@@ -30,7 +30,7 @@ type ropeCase struct {
 	dist           harness.Distribution
 	page           int  // positions per page; 0: attention.PageTokens
 	special        bool // every third number is one of specialFloats
-	axes           bool // the second element of each pair is 0
+	axes           bool // each pair is (1, 0), so that its results are the cosine and the sine
 	absorbed       bool // of the norm, see normCase
 	scale          float32
 }
@@ -80,13 +80,13 @@ func ropeTable() []ropeCase {
 		{name: "alone", reason: "without a list, all tokens belong to sequence 0", heads: 2, kvHeads: 1, dim: 32, rot: 32, alone: true, positions: []int{3, 70}},
 		{name: "alone, no lengths", reason: "without lists, the one sequence is active", heads: 2, kvHeads: 1, dim: 32, rot: 32, alone: true, active: true, positions: []int{3, 70}},
 		{name: "widest", reason: "as many pairs as a CTA has threads", heads: 1, kvHeads: 1, dim: 512, rot: 512, neox: true, positions: []int{3, 77}},
-		{name: "axes", reason: "one element of each pair is 0, so that an error of sine or cosine is not hidden by the other", heads: 2, dim: 64, rot: 64, positions: far, axes: true},
+		{name: "axes", reason: "cosines and sines themselves, rounded once", heads: 2, dim: 64, rot: 64, positions: far, axes: true},
 		{name: "page of 16", reason: "another page size", kvHeads: 2, dim: 32, page: 16, positions: append(upTo(18), 31, 32)},
 		{name: "factor", reason: "LongRoPE scales sine and cosine", heads: 3, dim: 96, rot: 96, neox: true, factor: 1.1902381, positions: []int{3, 77}},
 		{name: "outliers", reason: "the error is bounded by the length of the pair", heads: 3, dim: 64, rot: 64, positions: []int{3, 77}, dist: harness.Outliers},
 	}
-	for _, dim := range []int{80, 256} {
-		rows = append(rows, ropeCase{name: fmt.Sprintf("qk norm/dim=%d", dim), reason: "a norm over some lanes of a warp, and over two vec4 per lane",
+	for _, dim := range []int{70, 80, 256} {
+		rows = append(rows, ropeCase{name: fmt.Sprintf("qk norm/dim=%d", dim), reason: "a norm over some lanes of a warp, over half a vec4, and over two vec4 per lane",
 			heads: 3, kvHeads: 2, dim: dim, rot: dim, norm: true, positions: []int{9, 10}})
 	}
 	for _, scale := range []float32{0x1p-45, 0x1p-44, 0x1p-43, 0x1p60, 0x1.ap60, 0x1p100} {
@@ -94,11 +94,12 @@ func ropeTable() []ropeCase {
 			heads: 5, kvHeads: 2, dim: 64, rot: 64, norm: true, positions: []int{9, 10}, scale: scale})
 	}
 	rows = append(rows, ropeCase{name: "qk norm/absorbed", reason: "each square after a lane's first is below half an ulp of its sum",
-		heads: 1, kvHeads: 1, dim: 1 << 13, norm: true, positions: []int{9}, absorbed: true})
+		heads: 3, kvHeads: 3, dim: 1 << 13, norm: true, positions: []int{9}, absorbed: true})
 	for _, f := range []quant.Format{quant.F32, quant.F16, quant.BF16} {
 		rows = append(rows,
 			ropeCase{name: f.String() + "/qk norm", reason: "the norm precedes the rotation", heads: 10, kvHeads: 3, dim: 128, rot: 128, neox: true, norm: true, theta: 1e6, cache: f, positions: []int{9, 10}},
 			ropeCase{name: f.String() + "/value dim", reason: "values and keys of different size", heads: 2, kvHeads: 2, dim: 64, value: 48, rot: 64, cache: f, positions: []int{3}},
+			ropeCase{name: f.String() + "/long value dim", reason: "the last of four elements per lane is beyond the values for some lanes", heads: 2, kvHeads: 2, dim: 64, value: 112, rot: 64, cache: f, positions: []int{3}},
 			ropeCase{name: f.String() + "/batch", reason: "one token per sequence; an inactive sequence is unchanged",
 				heads: 4, kvHeads: 2, dim: 64, rot: 64, neox: true, cache: f, positions: []int{200, 3, 64, 63}, sequences: []int{0, 1, 2, 3}, inactive: 1},
 			ropeCase{name: f.String() + "/append", reason: "all heads and positions, at page borders and over whole pages",
@@ -156,8 +157,8 @@ func checkRope(r *harness.Fixture, c ropeCase) {
 	for i := 0; c.special && i < len(t.qkv); i += 3 {
 		t.qkv[i] = specialFloats[i/3%len(specialFloats)]
 	}
-	for i := 1; c.axes && i < len(t.qkv); i += 2 {
-		t.qkv[i] = 0
+	for i := 0; c.axes && i < len(t.qkv); i++ {
+		t.qkv[i] = float32(1 - i%t.row%2)
 	}
 	if c.scale != 0 {
 		for i := range t.qkv {
@@ -165,9 +166,7 @@ func checkRope(r *harness.Fixture, c ropeCase) {
 		}
 	}
 	if c.absorbed {
-		for head := range c.heads + c.kvHeads {
-			copy(t.qkv[head*c.dim:], absorbed(c.dim, 32))
-		}
+		copy(t.qkv, absorbed(c.heads+c.kvHeads, c.dim, 32))
 	}
 	t.qkv = t.qkv[:len(t.qkv)-rowGap] // nothing follows the last token
 	t.buffer = r.Output("qkv", 4*len(t.qkv)).SetF32s(0, t.qkv)
@@ -341,7 +340,7 @@ func ropeFrequencies(c ropeCase) []float64 {
 // rotated returns a head after norm and rotation, and the bounds of its elements. An element
 // a·cos − b·sin is one rounding of cosine and sine, one of b·sin and one of the sum: at most
 // u·(2·|a·cos| + 3·|b·sin|). The error of sine and cosine before they are rounded is below
-// 2^-33. A norm adds 8u.
+// 2^-33. A norm adds 8u. Where the products are exact, one rounding remains.
 func (t *ropeRun) rotated(x, w []float32, position int) (y, bound []float64) {
 	y, bound = make([]float64, len(x)), make([]float64, len(x))
 	for i, v := range x {
@@ -372,6 +371,9 @@ func (t *ropeRun) rotated(x, w []float32, position int) (y, bound []float64) {
 		}
 		bound[a] = before + round(factor*u*cos, factor*v*sin)
 		bound[b] = before + round(factor*u*sin, factor*v*cos)
+		if t.c.axes {
+			bound[a], bound[b] = before+harness.Spacing(quant.F32, math.Abs(y[a]))/2, before+harness.Spacing(quant.F32, math.Abs(y[b]))/2
+		}
 	}
 	return y, bound
 }

@@ -207,12 +207,29 @@ func (q survivor) comparisons() (list []ptxtext.Statement) {
 	return list
 }
 
+// isVec4: the comparisons that the change affects, or the one that never selects a changed
+// constant.
 func isVec4(q survivor) bool {
+	if p, ok := q.unselected(); ok {
+		s, ok := q.flow().Definition(p)
+		return ok && q.flow().IsVec4Bound(s)
+	}
 	list := q.comparisons()
 	return len(list) > 0 && !slices.ContainsFunc(list, func(s ptxtext.Statement) bool { return !q.flow().IsVec4Bound(s) })
 }
 
+// unselected returns the predicate of a selection whose second, changed operand is a constant.
+func (q survivor) unselected() (p string, ok bool) {
+	if !q.was.Is("selp") || q.constant() != 2 {
+		return "", false
+	}
+	return q.was.Args[3], true
+}
+
 func sameComparisons(q survivor) bool {
+	if p, ok := q.unselected(); ok {
+		return q.happens(q.mutant.line, "@"+p+" ") && !q.happens(q.mutant.line, "@!"+p+" ")
+	}
 	return !slices.ContainsFunc(q.comparisons(), func(s ptxtext.Statement) bool { return !q.agrees(s.Written()) })
 }
 
@@ -727,28 +744,33 @@ func isHandover(q survivor) bool {
 		strings.HasPrefix(q.was.Args[2], "0f") && q.was.Args[2] != "0f00000000"
 }
 
-// movedBorder: a border that is moved by a sixteenth, or to the changed constant, past some
-// inputs, gives results within the bounds.
+// movedBorder: a border that is moved by a sixteenth or a factor of two, or to the changed
+// constant, past some inputs, gives results within the bounds.
 func movedBorder(q survivor) bool {
 	n, err := strconv.ParseUint(q.was.Args[2][2:], 16, 32)
 	if err != nil {
 		return false
 	}
-	moved := []string{q.is.Args[2]}
+	moves := [][]string{{q.is.Args[2]}}
 	if q.mutant.Mutator == "comparison" {
-		c := float64(math.Float32frombits(uint32(n)))
-		moved = []string{floatArg(float32(c * 15 / 16)), floatArg(float32(c * 17 / 16))}
+		c := math.Float32frombits(uint32(n))
+		moves = [][]string{{floatArg(c * 15 / 16), floatArg(c * 17 / 16)}, {floatArg(c / 2), floatArg(c * 2)}}
 	}
-	passed := false
-	for _, c := range moved {
-		x := q
-		x.is = q.was.WithArg(2, c)
-		if got := q.instead(x.is); got != Unchanged && got != withinTolerance {
-			return false
+	for _, moved := range moves {
+		passed := false
+		for _, c := range moved {
+			x := q
+			x.is = q.was.WithArg(2, c)
+			if got := q.instead(x.is); got != Unchanged && got != withinTolerance {
+				return false
+			}
+			passed = passed || x.infects()
 		}
-		passed = passed || x.infects()
+		if passed {
+			return true
+		}
 	}
-	return passed
+	return false
 }
 
 func isQuarterTurn(q survivor) bool { return q.was.Is("cvt.rni.s32.f64") }

@@ -189,14 +189,14 @@ type Verdict struct {
 	Rule    string // the rule that proves the mutant equivalent
 }
 
-// judged is how many mutants of a site are tried before the rules judge the one with the
-// largest effect.
+// judged is how many mutants of a site are tried before the rules judge them, the one with the
+// largest effect first.
 const judged = 4
 
 // Try returns the verdict on a site: a killed mutant if there is one among the first, else
 // one that a rule proves equivalent. If neither is found, it goes on with the others.
 func (m *Runner) Try(p Site) Verdict {
-	best := Verdict{Fate: unreached, Mutant: p.Mutants[0]}
+	var survivors []Verdict // the one with the largest effect first
 	for i, x := range p.Mutants {
 		v := Verdict{Fate: unreached, Mutant: x}
 		if cases := m.coverage.reaching(x.Kernel, x.line); len(cases) > 0 {
@@ -205,21 +205,29 @@ func (m *Runner) Try(p Site) Verdict {
 		if v.Fate == Killed {
 			return v
 		}
-		if best.Fate == unreached || v.Fate == withinTolerance {
-			best = v
+		if len(survivors) > 0 && effect(v.Fate) > effect(survivors[0].Fate) {
+			survivors = slices.Insert(survivors, 0, v)
+		} else {
+			survivors = append(survivors, v)
 		}
+		candidates := []Verdict{v}
 		switch n := i + 1; {
 		case n < min(judged, len(p.Mutants)):
 			continue
 		case n == min(judged, len(p.Mutants)):
-			v = best
+			candidates = survivors
 		}
-		if v.Rule = m.ruleOf(v); v.Rule != "" {
-			return v
+		for _, v := range candidates {
+			if v.Rule = m.ruleOf(v); v.Rule != "" {
+				return v
+			}
 		}
 	}
-	return best
+	return survivors[0]
 }
+
+// effect ranks the fates of mutants that no case kills.
+func effect(f Fate) int { return slices.Index([]Fate{unreached, Unchanged, withinTolerance}, f) }
 
 // diverse moves the first case of each reason to the front, because cases with the same reason
 // differ only in format or shape.
