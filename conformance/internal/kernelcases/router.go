@@ -45,6 +45,7 @@ func routerCases() []harness.Case {
 		{name: "lost terms", reason: "terms that vanish in the float32 sum, on one side of each butterfly", tokens: 6, experts: 512, k: 32, raw: true, logit: lostTerms},
 		{name: "halves of a unit", reason: "a rounding error of half a unit in the last place, in each step of the butterfly", tokens: 5, experts: 64, k: 2, raw: true, logit: halfUnits},
 		{name: "equal", reason: "the largest sum of the powers", tokens: 1, experts: 512, k: 2, raw: true, logit: func(_, _ int) float32 { return 3 }},
+		{name: "rounding errors", reason: "each addition loses another part of a term", tokens: 32, experts: 512, k: 1, raw: true, logit: roundingErrors},
 		{name: "infinite", reason: "-Inf is chosen last", tokens: 1, experts: 4, k: 3, plant: map[int]float32{0: float32(math.Inf(-1)), 2: float32(math.Inf(-1))}},
 	}
 	for experts := 21; experts <= 512; experts += 32 {
@@ -108,6 +109,16 @@ func halfUnits(token, expert int) float32 {
 		return -200
 	}
 	return float32(math.Log(2 * harness.UnitRoundoff))
+}
+
+// roundingErrors are logits whose first 32 powers are 1. The others are the same in each lane,
+// between 1/7 and 13 times the unit roundoff, in a sequence that does not repeat.
+func roundingErrors(token, expert int) float32 {
+	if expert < 32 {
+		return 0
+	}
+	_, fraction := math.Modf(float64(16*token+expert/32) * math.Phi)
+	return float32(-18.5 + float64(4.5*fraction))
 }
 
 func (c routerCase) run(r *harness.Fixture, x []float32) (weights []float32, chosen []uint32) {
