@@ -57,6 +57,10 @@ var rules = []rule{
 	{"ones", "the order of sums that are equal", noBit, isOnes, equalSums},
 	{"unused", "an unguarded result that is read only under the same guard", noBit, isUnused, anyUnread},
 	{"once", "a loop whose second iteration the launch bounds exclude", noBit, isOnce, atLimit},
+	{"first iteration", "the first test of a loop over at least one expert", noBit, isFirstTest, runsOnce},
+	{"finite sum", "a check for infinity of a sum of at most 512 powers, none above 1", noBit, isFiniteSum, atMost512},
+	{"division", "a division of a list among warps that leaves all of it to the first", noBit, isDivision, firstTakesAll},
+	{"first vec4", "the first vec4 of a thread's 32 elements, which the row has for each thread", noBit, isFirstVec4, sameFirst},
 	{"choice", "a branch between two paths with equal results", inBound, isChoice, bothWays},
 	{"edge", "a bound that is checked again", noBit, isEdge, furtherBound},
 	{"fill", "padding after a row or a list", noBit, isFill, anyFill},
@@ -349,12 +353,15 @@ func isAboveMaximum(q survivor) bool {
 // neverAbove: no number is above the maximum, and one equals it.
 func neverAbove(q survivor) bool {
 	line, _ := q.aboveMaximum()
-	traps := func(op string) Fate {
-		x := q.variant(line, q.lines()[line]+fmt.Sprintf("\n\t%s %%above, %s, 0f00000000;\n\t@%%above trap;", op, q.flow().At[line].Args[1]))
-		x.declare, x.trap = "\t.reg .pred %above;\n", true
-		return q.m.probe(x)
-	}
-	return traps("setp.gt.f32") == Unchanged && traps("setp.ge.f32") == Killed
+	return q.compares(line, "setp.gt.f32", 0) == Unchanged && q.compares(line, "setp.ge.f32", 0) == Killed
+}
+
+// compares returns the fate of the kernel if it traps after a comparison where op holds
+// between that comparison's first operand and a bound.
+func (q survivor) compares(line int, op string, bound float32) Fate {
+	x := q.variant(line, q.lines()[line]+fmt.Sprintf("\n\t%s %%above, %s, %s;\n\t@%%above trap;", op, q.flow().At[line].Args[1], floatArg(bound)))
+	x.declare, x.trap = "\t.reg .pred %above;\n", true
+	return q.m.probe(x)
 }
 
 // isAnyThread: another thread of the warp takes the part of thread 0.
@@ -511,6 +518,73 @@ func atLimit(q survivor) bool {
 	larger := q.variant(q.mutant.line+1, test.WithOp("setp.le.u32").String()+"\n\t"+q.flow().At[back].Guard+"trap;")
 	return q.m.probe(larger) == Killed
 }
+
+// isFirstTest: 0 < n before a loop of a kernel of experts, whose launch demands that n is at
+// least 1.
+func isFirstTest(q survivor) bool {
+	if !strings.HasPrefix(q.mutant.Kernel, "moe_") || q.mutant.Mutator != "comparison" || !q.was.Is("setp.lt.u32") || q.was.Args[1] != "0" {
+		return false
+	}
+	n, ok := q.flow().Definition(q.was.Args[2])
+	return ok && n.Is("ld.param")
+}
+
+// runsOnce: the loop always runs, and in some case only once.
+func runsOnce(q survivor) bool {
+	return sameComparisons(q) && q.instead(q.was.WithArg(1, "1")) == Killed
+}
+
+// isFiniteSum: the router compares its sum of powers with infinity.
+func isFiniteSum(q survivor) bool {
+	return strings.HasPrefix(q.mutant.Kernel, "moe_route") && (q.mutant.Mutator == "comparison" || q.mutant.Mutator == "float constant") &&
+		q.was.Is("setp.lt.f32") && q.was.Args[2] == floatArg(float32(math.Inf(1)))
+}
+
+// atMost512: no sum is above 512, and one is 512.
+func atMost512(q survivor) bool {
+	return q.compares(q.mutant.line, "setp.gt.f32", 512) == Unchanged && q.compares(q.mutant.line, "setp.ge.f32", 512) == Killed
+}
+
+// isDivision: a warp's part of a list ends at start + run instead of start - run, where both
+// start = warp*run and the end are at most the length. Below 0 it wraps and becomes the length,
+// so the first part is the whole list, and the others are empty.
+func isDivision(q survivor) bool {
+	f := q.flow()
+	if !q.was.Is("add.u32") || !q.is.Is("sub.u32") {
+		return false
+	}
+	start, ok := f.Definition(q.was.Args[1])
+	if !ok || !start.Is("min.u32") {
+		return false
+	}
+	product, ok := f.Definition(start.Args[1])
+	readers := f.Readers(q.was.Written())
+	return ok && product.Is("mul.lo.u32") && product.Args[2] == q.was.Args[2] && len(readers) > 0 && !slices.ContainsFunc(readers, func(s ptxtext.Statement) bool {
+		return !s.Is("min.u32") || s.Args[2] != start.Args[2]
+	})
+}
+
+// firstTakesAll: ends differ, and results do not. If all parts are empty, they do.
+func firstTakesAll(q survivor) bool {
+	return q.infects() && q.instead(q.is) == Unchanged && q.instead(ptxtext.Statement{Op: "mov.b32", Args: []string{q.was.Written(), "0"}}) == Killed
+}
+
+// isFirstVec4: the bound of 8i < ceil(n/4), for an index i that is compared with another bound,
+// ceil(n/32).
+func isFirstVec4(q survivor) bool {
+	f := q.flow()
+	readers := f.Readers(q.was.Written())
+	return q.was.Is("shr.u32") && q.was.Args[2] == "2" && q.is.Is("shl.b32") && len(readers) > 0 && !slices.ContainsFunc(readers, func(s ptxtext.Statement) bool {
+		first, ok := f.Definition(s.Args[1])
+		return !ok || !s.Is("setp.lt.u32") || !first.Is("shl.b32") || first.Args[2] != "3" || !slices.ContainsFunc(f.At, func(s ptxtext.Statement) bool {
+			return s.Is("setp.ge.u32") && s.Args[1] == first.Args[1]
+		})
+	})
+}
+
+// sameFirst: the bounds differ, and the comparisons do not. With ceil(n/4)/8 as the bound, they
+// do.
+func sameFirst(q survivor) bool { return sameReaders(q) && q.instead(q.was.WithArg(2, "5")) == Killed }
 
 // isChoice: only branches and selections depend on the change.
 func isChoice(q survivor) bool {

@@ -39,6 +39,9 @@ func TestProbes(t *testing.T) {
 		split     = "setp.lt.u32 %p0, %r1, 16;\n"
 		never     = "setp.gt.u32 %p7, %r1, 99;\n@!%p7 bra $L9;\n" // nothing reaches what follows up to $L9
 		loop      = "mov.b32 %r3, 0;\nmov.b32 %r10, %r1;\n$L1:\nadd.u32 %r3, %r3, 1;\nadd.u32 %r10, %r10, 32; //\nsetp.lt.u32 %p0, %r10, %r0;\n@%p0 bra $L1;"
+		repeat    = "mov.b32 %r3, 0;\nsetp.lt.u32 %p0, 0, %r0; //\n@!%p0 bra $L2;\n$L1:\nadd.u32 %r3, %r3, 1;\nsetp.lt.u32 %p1, %r3, %r0;\n@%p1 bra $L1;\n$L2:"
+		parts     = "mov.b32 %r11, 1;\nmul.lo.u32 %r10, %r1, %r11;\nmin.u32 %r12, %r10, %r0;\nadd.u32 %r13, %r12, %r11; //\nmin.u32 %r15, %r13, %r0;\nmax.u32 %r16, %r15, %r12;\nsub.u32 %r14, %r16, %r12;\n"
+		firstVec4 = "mov.b32 %r3, 0;\nsetp.ge.u32 %p1, %r1, %r14;\n@%p1 bra $L1;\nshl.b32 %r12, %r1, 3;\nadd.u32 %r10, %r0, 3;\nshr.u32 %r11, %r10, 2; //\nsetp.lt.u32 %p0, %r12, %r11;\nselp.b32 %r3, 1, 2, %p0;\n$L1:"
 		ones      = "mov.b32 %r10, 1065369472;\nmov.f32 %f10, 0f00000000;\nmov.f32 %f11, 0f00000000;\nmov.f32 %f12, 0f00000000;\n"
 		product   = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f10, %f11, %f12, %f13}, {%r10, %r10, %r10, %r10}, {%r10, %r10}, {"
 		squares   = "mul.rn.f32 %f10, %f2, %f2;\n"
@@ -107,6 +110,18 @@ func TestProbes(t *testing.T) {
 		"once": {"constant",
 			planted{body: loop, changed: "add.u32 %r10, %r10, 33;", n: 32},
 			planted{body: loop, changed: "add.u32 %r10, %r10, 33;", n: 20}, ""},
+		"first iteration": {"comparison",
+			planted{body: repeat, changed: "setp.le.u32 %p0, 0, %r0;", n: 1},
+			planted{body: repeat, changed: "setp.le.u32 %p0, 0, %r0;", n: 2}, "moe_any"},
+		"finite sum": {"comparison",
+			planted{body: "mov.f32 %f10, 0f44000000;\nsetp.lt.f32 %p0, %f10, 0f7F800000; //\nselp.b32 %r3, 1, 2, %p0;", changed: "setp.le.f32 %p0, %f10, 0f7F800000;"},
+			planted{body: "mov.f32 %f10, 0f44800000;\nsetp.lt.f32 %p0, %f10, 0f7F800000; //\nselp.b32 %r3, 1, 2, %p0;", changed: "setp.le.f32 %p0, %f10, 0f7F800000;"}, "moe_route"},
+		"division": {"operation",
+			planted{body: parts + "redux.sync.add.s32 %r3, %r14, 4294967295;", changed: "sub.u32 %r13, %r12, %r11;"},
+			planted{body: parts + "mov.b32 %r3, %r14;", changed: "sub.u32 %r13, %r12, %r11;"}, ""},
+		"first vec4": {"operation",
+			planted{body: "add.u32 %r13, %r0, 31;\nshr.u32 %r14, %r13, 5;\n" + firstVec4, changed: "shl.b32 %r11, %r10, 2;"},
+			planted{body: "add.u32 %r13, %r0, 3;\nshr.u32 %r14, %r13, 2;\n" + firstVec4, changed: "shl.b32 %r11, %r10, 2;"}, ""},
 		"choice": {"comparison",
 			planted{body: "setp.lt.u32 %p0, %r1, 16; //\nmov.b32 %r3, 7;\n@%p0 bra $L1;\nshr.u32 %r3, 15, 1;\n$L1:", changed: "setp.le.u32 %p0, %r1, 16;"},
 			planted{body: "setp.lt.u32 %p0, %r1, 99; //\nmov.b32 %r3, 7;\n@%p0 bra $L1;\nmov.b32 %r3, 8;\n$L1:", changed: "setp.le.u32 %p0, %r1, 99;"}, ""},
