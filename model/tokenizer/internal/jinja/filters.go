@@ -132,6 +132,7 @@ func (in *interp) attributes(items []any, path any) []any {
 	parts := []any{path}
 	if s, ok := path.(string); ok {
 		parts = parts[:0]
+		in.scan(len(s)) // Atoi copies the text into its error
 		for part := range strings.SplitSeq(s, ".") {
 			in.list(1)
 			if i, err := strconv.Atoi(part); err == nil {

@@ -165,7 +165,7 @@ func TestEachOperationPays(t *testing.T) {
 		"n | map('round')", "n | map('round', 1, 'floor')", "n | map('string')", "n | map('int')", "n | map('float')", "n | map('tojson')", "n | map('default', 1)", "n | map('join') if x else n | map('abs')",
 		"floats | string", "floats | tojson", "floats | map('round', 2)", "bools | string", "bools | tojson", "bools | sort", "words | map('title')", "words | map('int')", "words | map('float')", "words | map('indent')", "words | map('replace', 'a', 'b')", "words | string", "words | tojson", "words | map('trim')", "words | map('list')",
 		"l | map('items')", "l | map('dictsort')", "l | map('string')", "l | map('tojson')", "l | map('length')", "l | map('list')",
-		"l | map(attribute='k')", "l | selectattr('k')", "l | selectattr('k', 'eq', 'Y')", "l | join(attribute='k')", "l | sum(attribute='k.x', start=0) if x else l | map(attribute='k')", "[] | map(attribute=path)",
+		"l | map(attribute='k')", "l | selectattr('k')", "l | selectattr('k', 'eq', 'Y')", "l | join(attribute='k')", "l | sum(attribute='k.x', start=0) if x else l | map(attribute='k')", "[] | map(attribute=path)", "[] | map(attribute=s)",
 		"d | items", "d.items()", "d.values()", "d | dictsort", "d | tojson(sort_keys=true)", "dict(d)", "namespace(d)", "d == dict(d)", "d | string",
 		"range(3000)", "strftime_now(format)",
 	} {
