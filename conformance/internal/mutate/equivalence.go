@@ -54,6 +54,7 @@ var rules = []rule{
 	{"one warp", "the warp index in a CTA of one warp", noBit, isOneWarp, anyLane},
 	{"truth", "a number that is only compared with 0", noBit, isTruth, anyNumber},
 	{"xor", "the order of values that are combined by xor", noBit, isXor, anyOrder},
+	{"squares", "the order of numbers of which only a sum of squares is used", inBound, isSquares, anyOrderOfSquares},
 	{"ones", "the order of sums that are equal", noBit, isOnes, equalSums},
 	{"unused", "an unguarded result that is read only under the same guard", noBit, isUnused, anyUnread},
 	{"once", "a loop whose second iteration the launch bounds exclude", noBit, isOnce, atLimit},
@@ -62,6 +63,8 @@ var rules = []rule{
 	{"division", "a division of a list among warps that leaves all of it to the first", noBit, isDivision, firstTakesAll},
 	{"first vec4", "the first vec4 of a thread's 32 elements, which the row has for each thread", noBit, isFirstVec4, sameFirst},
 	{"choice", "a branch between two paths with equal results", inBound, isChoice, bothWays},
+	{"loop bound", "a bound that the test of the loop implies", noBit, isLoopBound, sameBound},
+	{"even", "a bound at an odd number of elements of a head, whose length is even", noBit, isEven, neverOdd},
 	{"edge", "a bound that is checked again", noBit, isEdge, furtherBound},
 	{"fill", "padding after a row or a list", noBit, isFill, anyFill},
 	{"start", "the initial value of a maximum or minimum, beyond all inputs", noBit, isStart, otherStart},
@@ -449,6 +452,37 @@ func anyOrder(q survivor) bool {
 	return q.instead(q.was.WithArg(0, "{"+strings.Join(reversed, ", ")+"}")) == Unchanged && q.instead(q.was, twice) != Unchanged
 }
 
+// isSquares: each of the exchanged numbers is multiplied by the same number, and only squared
+// after that.
+func isSquares(q survivor) bool {
+	if q.mutant.Mutator != "order of a vector" || !q.was.Is("ld") {
+		return false
+	}
+	factor := ""
+	for _, reg := range q.was.Writes() {
+		list := q.flow().Readers(reg)
+		if len(list) != 1 || !list[0].Is("mul.rn.f32") || list[0].Args[1] != reg || factor != "" && list[0].Args[2] != factor {
+			return false
+		}
+		factor = list[0].Args[2]
+		product := list[0].Written()
+		if slices.ContainsFunc(q.flow().Readers(product), func(s ptxtext.Statement) bool { return s.Args[1] != product || s.Args[2] != product }) {
+			return false
+		}
+	}
+	return factor != ""
+}
+
+// anyOrderOfSquares: the reverse order stays within the bounds, and one number twice does not.
+func anyOrderOfSquares(q survivor) bool {
+	regs := q.was.Writes()
+	reversed := slices.Clone(regs)
+	slices.Reverse(reversed)
+	got := q.instead(q.was.WithArg(0, "{"+strings.Join(reversed, ", ")+"}"))
+	twice := ptxtext.Statement{Op: "mov.b32", Args: []string{regs[0], regs[1]}}
+	return (got == Unchanged || got == withinTolerance) && q.instead(q.was, twice) == Killed
+}
+
 // isOnes: a matrix product whose operand registers are all the same.
 func isOnes(q survivor) bool {
 	return q.mutant.Mutator == "order of a vector" && q.was.Is("mma") && len(slices.Compact(ptxtext.Registers.FindAllString(q.was.Args[1]+q.was.Args[2], -1))) == 1
@@ -649,6 +683,77 @@ func (q survivor) always(line int, taken bool) Mutant {
 		s = ptxtext.Statement{}
 	}
 	return q.variant(line, s.String())
+}
+
+// isLoopBound: i <= n instead of i < n, or n+1 instead of n-1 as the maximum of i, where i < n.
+func isLoopBound(q survivor) bool {
+	f := q.flow()
+	if q.was.Is("setp.lt.u32") && q.is.Is("setp.le.u32") {
+		return f.Below(q.mutant.line, q.was.Args[1], q.was.Args[2])
+	}
+	if !q.was.Is("add.u32") || !q.is.Is("sub.u32") || q.was.Args[2] != "4294967295" {
+		return false
+	}
+	found := false
+	for i, s := range f.At {
+		if slices.Contains(s.Reads(), q.was.Written()) {
+			if !s.Is("min.u32") || s.Args[2] != q.was.Written() || !f.Below(i, s.Args[1], q.was.Args[1]) {
+				return false
+			}
+			found = true
+		}
+	}
+	return found
+}
+
+// sameBound: the comparison, or the minimum, gives the same result in each case.
+func sameBound(q survivor) bool {
+	if q.was.Is("setp") {
+		return sameResult(q)
+	}
+	return sameReaders(q)
+}
+
+// odd returns the number for which a changed comparison of a rest of a head with a constant
+// has another result, if there is only one below 64 and it is odd.
+func (q survivor) odd() (n uint64, ok bool) {
+	if !q.was.Is("setp.gt.u32", "setp.ge.u32") || !q.is.Is("setp.gt.u32", "setp.ge.u32") {
+		return 0, false
+	}
+	was, err1 := strconv.ParseUint(q.was.Args[2], 10, 32)
+	is, err2 := strconv.ParseUint(q.is.Args[2], 10, 32)
+	if err1 != nil || err2 != nil {
+		return 0, false
+	}
+	holds := func(s ptxtext.Statement, bound, v uint64) bool { return v > bound || v == bound && s.Is("setp.ge") }
+	count := 0
+	for v := range uint64(64) {
+		if holds(q.was, was, v) != holds(q.is, is, v) {
+			n, count = v, count+1
+		}
+	}
+	return n, count == 1 && n%2 == 1
+}
+
+// isEven: rope_append refuses heads of odd length.
+func isEven(q survivor) bool {
+	if _, ok := q.odd(); !ok || !strings.HasPrefix(q.mutant.Kernel, "rope_append") {
+		return false
+	}
+	rest, ok := q.flow().Definition(q.was.Args[1])
+	return ok && rest.Is("sub.u32")
+}
+
+// neverOdd: the rest is never odd, and an even number next to the odd one occurs.
+func neverOdd(q survivor) bool {
+	n, _ := q.odd()
+	traps := func(test string) Fate {
+		x := q.variant(q.mutant.line, fmt.Sprintf(test, q.was.Args[1])+"\n\t@%found trap;\n"+q.mutant.Old)
+		x.declare, x.trap = "\t.reg .pred %found;\n\t.reg .b32 %low;\n", true
+		return q.m.probe(x)
+	}
+	next := func(v uint64) Fate { return traps(fmt.Sprintf("\tsetp.eq.u32 %%%%found, %%s, %d;", v)) }
+	return traps("\tand.b32 %%low, %s, 1;\n\tsetp.eq.u32 %%found, %%low, 1;") == Unchanged && (next(n+1) == Killed || next(n-1) == Killed)
 }
 
 var integerOrder = regexp.MustCompile(`^setp\.(lt|le|gt|ge)\.[us](32|64)$`)

@@ -42,6 +42,8 @@ func TestProbes(t *testing.T) {
 		repeat    = "mov.b32 %r3, 0;\nsetp.lt.u32 %p0, 0, %r0; //\n@!%p0 bra $L2;\n$L1:\nadd.u32 %r3, %r3, 1;\nsetp.lt.u32 %p1, %r3, %r0;\n@%p1 bra $L1;\n$L2:"
 		parts     = "mov.b32 %r11, 1;\nmul.lo.u32 %r10, %r1, %r11;\nmin.u32 %r12, %r10, %r0;\nadd.u32 %r13, %r12, %r11; //\nmin.u32 %r15, %r13, %r0;\nmax.u32 %r16, %r15, %r12;\nsub.u32 %r14, %r16, %r12;\n"
 		firstVec4 = "mov.b32 %r3, 0;\nsetp.ge.u32 %p1, %r1, %r14;\n@%p1 bra $L1;\nshl.b32 %r12, %r1, 3;\nadd.u32 %r10, %r0, 3;\nshr.u32 %r11, %r10, 2; //\nsetp.lt.u32 %p0, %r12, %r11;\nselp.b32 %r3, 1, 2, %p0;\n$L1:"
+		bounded   = "mov.b32 %r3, 0;\nmov.b32 %r10, %r1;\nsetp.lt.u32 %p0, %r1, %r0;\n@!%p0 bra $L2;\n$L1:\nsetp.lt.u32 %p1, %r10, %r0; //\n@%p1 mov.b32 %r3, 5;\nadd.u32 %r10, %r10, 32;\nsetp.lt.u32 %p2, %r10, %r0;\n@%p2 bra $L1;\n$L2:"
+		squared   = "ld.global.v4.f32 {%f10, %f11, %f12, %f13}, [%d0]; //\nmul.rn.f32 %f20, %f10, 0f3F000000;\nmul.rn.f32 %f21, %f11, 0f3F000000;\nmul.rn.f32 %f22, %f12, 0f3F000000;\nmul.rn.f32 %f23, %f13, 0f3F000000;\nmul.rn.f32 %f15, %f20, %f20;\nfma.rn.f32 %f15, %f21, %f21, %f15;\nfma.rn.f32 %f15, %f22, %f22, %f15;\nfma.rn.f32 %f15, %f23, %f23, %f15;\n"
 		ones      = "mov.b32 %r10, 1065369472;\nmov.f32 %f10, 0f00000000;\nmov.f32 %f11, 0f00000000;\nmov.f32 %f12, 0f00000000;\n"
 		product   = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f10, %f11, %f12, %f13}, {%r10, %r10, %r10, %r10}, {%r10, %r10}, {"
 		squares   = "mul.rn.f32 %f10, %f2, %f2;\n"
@@ -125,6 +127,15 @@ func TestProbes(t *testing.T) {
 		"choice": {"comparison",
 			planted{body: "setp.lt.u32 %p0, %r1, 16; //\nmov.b32 %r3, 7;\n@%p0 bra $L1;\nshr.u32 %r3, 15, 1;\n$L1:", changed: "setp.le.u32 %p0, %r1, 16;"},
 			planted{body: "setp.lt.u32 %p0, %r1, 99; //\nmov.b32 %r3, 7;\n@%p0 bra $L1;\nmov.b32 %r3, 8;\n$L1:", changed: "setp.le.u32 %p0, %r1, 99;"}, ""},
+		"loop bound": {"comparison",
+			planted{body: bounded, changed: "setp.le.u32 %p1, %r10, %r0;"},
+			planted{body: "mov.b32 %r3, 0;\n" + never + bounded + "\n$L9:", changed: "setp.le.u32 %p1, %r10, %r0;"}, ""},
+		"even": {"comparison",
+			planted{body: "add.u32 %r10, %r1, %r1;\nsub.u32 %r11, %r10, 4;\nsetp.gt.u32 %p0, %r11, 3; //\nselp.b32 %r3, 1, 2, %p0;", changed: "setp.ge.u32 %p0, %r11, 3;"},
+			planted{body: "sub.u32 %r11, %r1, 4;\nsetp.gt.u32 %p0, %r11, 3; //\nselp.b32 %r3, 1, 2, %p0;", changed: "setp.ge.u32 %p0, %r11, 3;"}, "rope_append"},
+		"squares": {"order of a vector",
+			planted{body: squared + "mov.b32 %r3, %f15;", changed: "ld.global.v4.f32 {%f11, %f10, %f12, %f13}, [%d0];"},
+			planted{body: squared + "mov.b32 %r3, 1;", changed: "ld.global.v4.f32 {%f11, %f10, %f12, %f13}, [%d0];"}, ""},
 		"edge": {"comparison",
 			planted{body: "mov.b32 %r3, 0;\nsetp.lt.u32 %p0, %r1, %r0; //\n@!%p0 bra $L1;\nsetp.lt.u32 %p1, %r1, %r0;\n@%p1 mov.b32 %r3, 5;\n$L1:", changed: "setp.le.u32 %p0, %r1, %r0;"},
 			planted{body: "mov.b32 %r3, 0;\nsetp.lt.u32 %p0, %r1, %r0; //\n@!%p0 bra $L1;\nmax.u32 %r10, %r1, %r0;\nsub.u32 %r3, %r10, %r0;\n$L1:", changed: "setp.le.u32 %p0, %r1, %r0;"}, ""},

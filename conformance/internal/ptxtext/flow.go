@@ -223,6 +223,44 @@ func (f Flow) isVec4Index(arg, n string) bool {
 	})
 }
 
+// Below reports whether a branch on a < n precedes a line on each path to it, with no change
+// of a or n between them. The comparison must be right before the branch. It may compare a
+// register that is copied to a right before it.
+func (f Flow) Below(line int, a, n string) bool {
+	before := f.Previous()
+	seen, todo := map[int]bool{line: true}, []int{line}
+	for len(todo) > 0 {
+		i := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if len(before[i]) == 0 {
+			return false
+		}
+		for _, m := range before[i] {
+			if f.shows(m, i, a, n) || seen[m] {
+				continue
+			}
+			if w := f.At[m].Writes(); slices.Contains(w, a) || slices.Contains(w, n) {
+				return false
+			}
+			seen[m] = true
+			todo = append(todo, m)
+		}
+	}
+	return true
+}
+
+// shows reports whether the step from a branch to another line shows that a < n.
+func (f Flow) shows(branch, to int, a, n string) bool {
+	if branch < 2 || !f.At[branch].Is("bra") || f.At[branch].Guard == "" {
+		return false
+	}
+	p, test, copied := strings.TrimSpace(f.At[branch].Guard), f.At[branch-1], f.At[branch-2]
+	if taken := to != branch+1; taken != !strings.HasPrefix(p, "@!") || !test.Is("setp.lt.u32") || test.Written() != strings.TrimLeft(p, "@!") || test.Args[2] != n {
+		return false
+	}
+	return test.Args[1] == a || copied.Is("mov.b32") && copied.Guard == "" && copied.Args[0] == a && copied.Args[1] == test.Args[1]
+}
+
 // IsVec4Bound reports whether a comparison is 4i < n for an i that is compared with
 // ceil(n/4).
 func (f Flow) IsVec4Bound(s Statement) bool {
