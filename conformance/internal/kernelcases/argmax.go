@@ -59,6 +59,9 @@ func logitsTable() []logitsCase {
 	for _, n := range []int{1, 2, 31, 33, 2047, 2049, 4097} {
 		rows = append(rows, logitsCase{name: fmt.Sprintf("vocab=%d", n), reason: "vocabularies around a warp and a slice", rows: 2, vocab: n})
 	}
+	for n := 5; n <= 8; n++ {
+		rows = append(rows, logitsCase{name: fmt.Sprintf("last of %d", n), reason: "the maximum at the last index, in each element of a Vec4", rows: 1, vocab: n, plant: map[int]float32{n - 1: 10}})
+	}
 	return append(rows,
 		logitsCase{name: "vocab=32000", reason: "a vocabulary of several slices", rows: 1, vocab: 32000},
 		logitsCase{name: "vocab=128256", reason: "the vocabulary of a large model", rows: 2, vocab: 128256, long: true},
@@ -128,7 +131,7 @@ func argmaxCases() []harness.Case {
 // wins: read by one thread in different iterations, or by different threads. Slices without a
 // number lose to the lowest number.
 func checkArgmaxMerge(r *harness.Fixture) {
-	const count, blank = 700, 0x007FFFFF // the ordered bits of -Inf
+	const count, blank = 700, blankSlice
 	rows := [][]int{{5}, {300}, {699}, {256}, {513}, {5, 261}, {261, 517}, {0, 256, 512}, {5, 262}, {262, 517}, {256, 699}, {44, 300, 301}}
 	spec := sample.ArgmaxMerge()
 	var best, want []uint32
@@ -157,6 +160,28 @@ func checkArgmaxMerge(r *harness.Fixture) {
 	harness.Exact(r, "token", token.U32s(), want)
 }
 
+// blankSlice is the ordered bits of -Inf, the value of a slice without a number above it.
+const blankSlice = 0x007FFFFF
+
+// bestOfSlices returns the pair of ordered bits and index of each slice of 2048 logits.
+func bestOfSlices(rows [][]float32) (want []uint32) {
+	for _, row := range rows {
+		for begin := 0; begin < len(row); begin += 2048 {
+			value, index := uint32(blankSlice), uint32(sample.NoIndex)
+			if best := model.Argmax(row[begin:min(begin+2048, len(row))]); best >= 0 {
+				value, index = math.Float32bits(row[begin+best]+0), uint32(begin+best) // -0 counts as 0
+				if value>>31 != 0 {
+					value = ^value
+				} else {
+					value |= 1 << 31
+				}
+			}
+			want = append(want, value, index)
+		}
+	}
+	return want
+}
+
 func checkArgmax(r *harness.Fixture, c logitsCase) {
 	rows := c.logits(r)
 	in, stride := c.buffer(r, rows)
@@ -164,10 +189,11 @@ func checkArgmax(r *harness.Fixture, c logitsCase) {
 	next := r.Output("next", 4*c.rows).SetU32s(0, slices.Repeat([]uint32{untouched}, c.rows))
 	token := tokens(r, c.rows)
 	position, length, wantPosition, wantLength := c.sequences(r)
-	best := r.Scratch("best", 8*c.rows*sample.Slices(c.vocab)).Addr()
-	r.Launch(slice.Launch(r.Kernel(slice), sample.ArgmaxArgs{Logits: in.Addr(), Best: best, Rows: c.rows, Vocab: c.vocab, Stride: stride}))
+	best := r.Scratch("best", 8*c.rows*sample.Slices(c.vocab))
+	r.Launch(slice.Launch(r.Kernel(slice), sample.ArgmaxArgs{Logits: in.Addr(), Best: best.Addr(), Rows: c.rows, Vocab: c.vocab, Stride: stride}))
+	harness.Exact(r, "best of each slice", best.U32s(), bestOfSlices(rows))
 	r.Launch(merge.Launch(r.Kernel(merge), sample.ArgmaxMergeArgs{
-		Best: best, Token: token.Addr(), Next: next.Addr(), Rows: c.rows, Vocab: c.vocab, Positions: position.Addr(), Lengths: length.Addr(),
+		Best: best.Addr(), Token: token.Addr(), Next: next.Addr(), Rows: c.rows, Vocab: c.vocab, Positions: position.Addr(), Lengths: length.Addr(),
 	}))
 	want := slices.Repeat([]uint32{untouched}, 2*c.rows)
 	var wantNext []uint32

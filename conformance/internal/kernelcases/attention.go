@@ -498,6 +498,7 @@ func flashCases() []attentionCase {
 		{"idle slots", "a sequence without queries", func(c *attentionCase) { c.activeOnly = []int{1} }},
 		{"idle slots with queries", "more queries than positions: the sequence is left out", func(c *attentionCase) { c.activeOnly, c.queued = []int{1}, true }},
 		{"softcap", "large scores are near the cap", func(c *attentionCase) { c.softcap, c.scale = 5, 10 }},
+		{"softcap, saturated", "scores far beyond the cap", func(c *attentionCase) { c.softcap, c.scale = 0.5, 100 }},
 		{"softcap and window", "the options of Gemma 2", func(c *attentionCase) { c.softcap, c.window = 50, 18 }},
 		{"softcap, large scores", "scores far beyond the cap", func(c *attentionCase) { c.softcap, c.scale, c.lengths = 5, 2000, []int{20} }},
 		{"packed", "no elements follow the last query", func(c *attentionCase) { c.packed, c.group, c.lengths = true, 4, []int{5} }},
@@ -553,12 +554,19 @@ func attentionInvariants() []harness.Case {
 		decodeCase(checkSplits(1, 3, 5), "any number of CTAs, window", ctas, func(c *attentionCase) {
 			c.lengths, c.window = []int{1, 66, 130, 320, 64, 300}, 200
 		}),
+		decodeCase(checkSmallHead, "33 pages", "more pages than a warp of combine has lanes, before those of a head with far larger scores", func(c *attentionCase) {
+			c.lengths, c.page, c.group, c.scale = []int{528}, 16, 1, 100
+		}),
 		flashCase(checkNeighbors(attentionCase.flash), "neighbors", neighbors, nil),
 		flashCase(checkInvisible, "invisible", "positions that no query of a tile sees may hold Inf", func(c *attentionCase) {
 			c.lengths, c.queries, c.window = []int{48}, []int{48}, 8
 		}),
 		decodeCase(checkOverflow, "overflow", "a page whose scores are all -Inf weighs nothing", func(c *attentionCase) { c.lengths, c.queryScale = []int{200}, 0x1p112 }),
 		decodeCase(checkLowest, "lowest scores", "a score that is nearly the smallest float32", func(c *attentionCase) { c.lengths = []int{1, 1} }),
+		flashCase(checkHalves, "halves of a tile", "a block raises the maximum of only the first or the last 8 queries of a tile", func(c *attentionCase) {
+			c.lengths, c.queries = []int{48}, []int{16}
+		}),
+		flashCase(checkZero, "zero queries", "a query without a largest element, whose factor times the scale underflows, has equal scores", func(c *attentionCase) { c.scale = 0x1p-40 }),
 		flashCase(checkChunks(7), "chunks", chunks, nil),
 		flashCase(checkChunks(5), "chunks, window and softcap", chunks, func(c *attentionCase) { c.window, c.softcap, c.kv = 21, 20, quant.BF16 }),
 		flashCase(checkChunks(16), "chunks, float32", chunks, func(c *attentionCase) { c.kv = quant.F32 }),
@@ -710,6 +718,48 @@ func checkInvisible(r *harness.Fixture, c attentionCase) {
 	}
 	tile := 16 * c.heads() * c.headDim
 	harness.Exact(r, "second tile", c.flash(r, d)[0][tile:2*tile], clean[0][tile:2*tile])
+}
+
+// checkHalves is checkFlash with one tile of positive and then negative queries, and with a
+// block of keys that are 0, one of positive keys and one of negative keys.
+func checkHalves(r *harness.Fixture, c attentionCase) {
+	d := c.data(r)
+	signed := func(x []float32, sign float64) {
+		for i := range x {
+			x[i] = float32(sign * math.Abs(float64(x[i])))
+		}
+	}
+	half := 8 * c.heads() * c.headDim
+	signed(d.q[0][:half], 1)
+	signed(d.q[0][half:], -1)
+	for h := range c.kvHeads {
+		for block, sign := range []float64{0, 1, -1} {
+			at := (h*c.lengths[0] + block*c.blockK) * c.headDim
+			signed(d.k[0][at:at+c.blockK*c.headDim], sign)
+		}
+	}
+	c.compare(r, "out", d, c.flash(r, d), c.flashErrors())
+}
+
+// checkSmallHead is checkDecode with tiny scores of the first head.
+func checkSmallHead(r *harness.Fixture, c attentionCase) {
+	d := c.data(r)
+	for i := range c.headDim {
+		d.q[0][i] *= 0x1p-20
+	}
+	c.compare(r, "out", d, c.decode(r, d), c.decodeErrors())
+}
+
+// checkZero is checkFlash with every other query 0.
+func checkZero(r *harness.Fixture, c attentionCase) {
+	d := c.data(r)
+	width := c.heads() * c.headDim
+	for _, q := range d.q {
+		for at := 0; at < len(q); at += 2 * width {
+			clear(q[at : at+width])
+		}
+	}
+	c.compare(r, "out", d, c.flash(r, d), c.flashErrors())
 }
 
 // checkOverflow is checkDecode with scores of the second page that overflow float32.
