@@ -45,6 +45,7 @@ var rules = []rule{
 	{"vec4", "4i < n for each i < ceil(n/4)", noBit, isVec4, sameComparisons},
 	{"always", "conditions that alignment and whole rows make true", noBit, isAlways, sameConditions},
 	{"constant", "a comparison of two constants", noBit, isConstant, sameResult},
+	{"every thread", "a comparison that has the same outcome for every thread index", noBit, isEveryThread, sameResult},
 	{"every index", "a mask of a thread index whose comparisons have the same outcome for every thread", noBit, isEveryIndex, sameReaders},
 	{"narrow", "a signed field of numbers that need fewer bits", noBit, isNarrow, twoBitsLess},
 	{"maximum", "a check for a number above the maximum of the numbers", noBit, isAboveMaximum, neverAbove},
@@ -62,10 +63,14 @@ var rules = []rule{
 	{"finite sum", "a check for infinity of a sum of at most 512 powers, none above 1", noBit, isFiniteSum, atMost512},
 	{"division", "a division of a list among warps that leaves all of it to the first", noBit, isDivision, firstTakesAll},
 	{"first vec4", "the first vec4 of a thread's 32 elements, which the row has for each thread", noBit, isFirstVec4, sameFirst},
+	{"one pass", "a loop whose step is at least its bound, so that its branch is never taken", noBit, isOnePass, neverRepeats},
+	{"equal operands", "a selection between two numbers that are equal where the change turns it", noBit, isSelection, sameSelections},
 	{"choice", "a branch between two paths with equal results", inBound, isChoice, bothWays},
 	{"loop bound", "a bound that the test of the loop implies", noBit, isLoopBound, sameBound},
 	{"even", "a bound at an odd number of elements of a head, whose length is even", noBit, isEven, neverOdd},
 	{"edge", "a bound that is checked again", noBit, isEdge, furtherBound},
+	{"clamp", "a limit of numbers that are never above it", noBit, isLimit, neverLimits},
+	{"padding", "a store beyond a row into shared memory that nothing reads", noBit, isPadding, neverRead},
 	{"fill", "padding after a row or a list", noBit, isFill, anyFill},
 	{"start", "the initial value of a maximum or minimum, beyond all inputs", noBit, isStart, otherStart},
 	{"low key", "a chosen expert whose key ties with those of NaNs, behind 32 lower indices that win the tie", noBit, isLowKey, keyMatters},
@@ -76,6 +81,7 @@ var rules = []rule{
 	{"quarter turn", "an angle reduced to another quarter turn, where the series are accurate too", inBound, isQuarterTurn, anyQuarterTurn},
 	{"rounding", "an error far below the bounds, or one that a later rounding removes", inBound, isArithmetic, amplified},
 	{"butterfly", "shuffle masks that still combine every lane once, in another order", inBound, isButterfly, maskMatters},
+	{"pairs", "a shuffle from another lane of a pair whose sums are equal", noBit, isPaired, equalPairs},
 	{"one lane", "a warp reduction of which only the low lanes' results are used", noBit, isOneLane, lowLanes},
 	{"barrier", "a barrier that orders no two conflicting accesses between the barriers around it", noBit, isNeedlessBarrier, noRace},
 	{"masked copy", "the zero fill of an asynchronous copy into masked elements", noBit, isMaskedCopy, wholeCopy},
@@ -282,6 +288,29 @@ func isConstant(q survivor) bool {
 	return ok && ok2 && ok3 && x != y && (x < y) == (x < z) && x != z
 }
 
+// isEveryThread: both comparisons of a thread index with a constant, each plus the same number
+// or not, have the same outcome for each index that a thread can have.
+func isEveryThread(q survivor) bool {
+	f := q.flow()
+	index := func(s ptxtext.Statement) (arg, bound string) {
+		i, ok1 := f.Definition(s.Args[1])
+		n, ok2 := f.Definition(s.Args[2])
+		if ok1 && ok2 && i.Is("add.u32") && n.Is("add.u32") && i.Args[1] == n.Args[1] {
+			return i.Args[2], n.Args[2]
+		}
+		return s.Args[1], s.Args[2]
+	}
+	if !q.was.Is("setp.lt.u32", "setp.le.u32") || !q.is.Is("setp.lt.u32", "setp.le.u32") {
+		return false
+	}
+	below := func(s ptxtext.Statement) bool { // whether each index is below the bound
+		arg, bound := index(s)
+		n, err := strconv.ParseUint(bound, 10, 32)
+		return err == nil && f.UpperBound(arg) < min(n, 1024)
+	}
+	return below(q.was) && below(q.is)
+}
+
 // isEveryIndex: all readers of the masked index are comparisons with constants, whose outcomes
 // are the same for every value that the index can have.
 func isEveryIndex(q survivor) bool {
@@ -374,7 +403,8 @@ func isAnyThread(q survivor) bool {
 
 // otherThreads: each of some other threads gives the same results, and none gives others.
 func otherThreads(q survivor) bool {
-	return q.set("2") == Unchanged && q.set("31") == Unchanged && q.set("4294967295") == Killed
+	last := min(31, q.flow().UpperBound(q.was.Args[1]))
+	return last > 1 && q.set("2") == Unchanged && q.set(fmt.Sprint(last)) == Unchanged && q.set("4294967295") == Killed
 }
 
 func isSign(q survivor) bool {
@@ -620,6 +650,54 @@ func isFirstVec4(q survivor) bool {
 // do.
 func sameFirst(q survivor) bool { return sameReaders(q) && q.instead(q.was.WithArg(2, "5")) == Killed }
 
+// passLoop returns the step and the test of a loop of which the change affects either.
+func (q survivor) passLoop() (step, test int, ok bool) {
+	f := q.flow()
+	step = q.mutant.line
+	if q.was.Is("setp") {
+		step--
+	}
+	test = step + 1
+	if step < 0 || test+1 >= len(f.At) {
+		return 0, 0, false
+	}
+	add, compare, back := f.At[step], f.At[test], f.At[test+1]
+	return step, test, add.Is("add.u32") && add.Args[0] == add.Args[1] && compare.Is("setp.lt.u32") && compare.Args[1] == add.Args[0] &&
+		back.Is("bra") && back.Guard == "@"+compare.Args[0]+" " && f.Next[test+1][0] <= step
+}
+
+// isOnePass: the step of a counter is a constant that is at least the loop's bound.
+func isOnePass(q survivor) bool {
+	step, test, ok := q.passLoop()
+	if !ok {
+		return false
+	}
+	by, err1 := strconv.ParseUint(q.flow().At[step].Args[2], 10, 32)
+	bound, err2 := strconv.ParseUint(q.flow().At[test].Args[2], 10, 32)
+	return err1 == nil && err2 == nil && by >= bound
+}
+
+// neverRepeats: the branch is never taken, with or without the change, and a case fails if it
+// is taken.
+func neverRepeats(q survivor) bool {
+	_, test, _ := q.passLoop()
+	at := q.flow().At
+	return q.agrees(at[test].Args[0]) && !q.happens(test+1, at[test+1].Guard) &&
+		q.m.probe(q.variant(test, at[test].WithArg(2, "4294967295").String())) == Killed
+}
+
+// isSelection: only selections depend on a comparison.
+func isSelection(q survivor) bool {
+	lines := q.flow().Controls(q.mutant.line)
+	return q.was.Is("setp") && len(lines) > 0 && !slices.ContainsFunc(lines, func(i int) bool { return !q.flow().At[i].Is("selp") })
+}
+
+// sameSelections: the change turns the comparison in some case, and each selection has the same
+// result.
+func sameSelections(q survivor) bool {
+	return q.infects() && !slices.ContainsFunc(q.flow().Controls(q.mutant.line), func(i int) bool { return !q.agrees(q.flow().At[i].Written()) })
+}
+
 // isChoice: only branches and selections depend on the change.
 func isChoice(q survivor) bool {
 	switch {
@@ -789,6 +867,72 @@ func furtherBound(q survivor) bool {
 	return true
 }
 
+// isLimit: a sum with a constant, of which all readers are minima.
+func isLimit(q survivor) bool {
+	list := q.flow().Readers(q.was.Written())
+	return q.was.Is("add.u32") && ptxtext.IsNumber(q.was.Args[2]) && len(list) > 0 && !slices.ContainsFunc(list, func(s ptxtext.Statement) bool { return !s.Is("min.u32") })
+}
+
+// neverLimits: the change matters to the limit and to no minimum, but a limit less by one would.
+func neverLimits(q survivor) bool {
+	n, err := strconv.ParseUint(q.was.Args[2], 10, 32)
+	less := q
+	less.is = q.was.WithArg(2, fmt.Sprint(uint32(n-1)))
+	return err == nil && sameReaders(q) && !sameReaders(less)
+}
+
+// padded returns the lines that a comparison guards: stores to shared memory, copies into it
+// and the addresses of both.
+func (q survivor) padded() (lines []int) {
+	p, stores := q.was.Written(), false
+	for i, s := range q.flow().At {
+		switch store := s.Is("st.shared.v2.u32", "st.shared.v4.u32", "cp.async.cg.shared.global"); {
+		case !slices.Contains(s.Reads(), p):
+			continue
+		case s.Guard != "@"+p+" " || !store && !s.Is("mad.lo.u32"):
+			return nil
+		default:
+			lines, stores = append(lines, i), stores || store
+		}
+	}
+	if !stores {
+		return nil
+	}
+	return lines
+}
+
+// isPadding: an index of a row's part is compared with a constant, and the change lets one more
+// part pass.
+func isPadding(q survivor) bool {
+	n, err := strconv.ParseUint(q.was.Args[len(q.was.Args)-1], 10, 32)
+	if err != nil || !q.was.Is("setp.lt.u32") || len(q.padded()) == 0 {
+		return false
+	}
+	return q.is.Is("setp.le.u32") && q.is.Args[2] == q.was.Args[2] || q.is.Is("setp.lt.u32") && q.is.Args[2] == fmt.Sprint(n+1)
+}
+
+// neverRead: in some case a thread stores one more part, and storing other numbers there
+// changes nothing either. What it copies is in bounds.
+func neverRead(q survivor) bool {
+	x := q.variant(q.mutant.line, q.mutant.Old+"\n"+q.is.WithArg(0, "%passes").String()+
+		fmt.Sprintf("\n\tnot.pred %%extra, %s;\n\tand.pred %%extra, %%extra, %%passes;\n\tmov.b32 %%bad, 2143292333;", q.was.Written()))
+	x.declare, x.after = "\t.reg .pred %passes, %extra;\n\t.reg .b32 %bad;\n", map[int]string{}
+	stored := x
+	stored.trap, stored.New = true, x.New+"\n\t@%extra trap;"
+	for _, i := range q.padded() {
+		s := q.flow().At[i]
+		s.Guard = "@%extra "
+		switch {
+		case s.Is("cp"):
+			s.Op, s.Args = "st.shared.v4.u32", []string{s.Args[0], "{%bad, %bad, %bad, %bad}"}
+		case s.Is("st"):
+			s = s.WithArg(1, ptxtext.Registers.ReplaceAllString(s.Args[1], "%bad"))
+		}
+		x.after[i] = s.String() + "\n"
+	}
+	return q.m.probe(stored) == Killed && q.m.probe(x) == Unchanged && q.instead(q.is) == Unchanged
+}
+
 // changedFloat returns the bits of the float32 constant that the change replaces.
 func (q survivor) changedFloat() (n uint32, ok bool) {
 	if q.mutant.Mutator != "float constant" {
@@ -831,6 +975,9 @@ func isStart(q survivor) bool {
 	if n, ok := q.changedFloat(); ok {
 		return q.was.Is("mov.f32", "selp.f32") && n == math.Float32bits(float32(math.Inf(-1)))
 	}
+	if q.was.Is("max.u32") {
+		return q.mutant.Mutator == "constant" && q.was.Args[q.constant()] == "0"
+	}
 	return q.was.Is("mov") && q.readBy(func(s ptxtext.Statement) bool {
 		return s.Is("setp.gt", "setp.lt", "max", "min", "redux.sync.max", "redux.sync.min", "selp", "shfl") || s.Is("setp.eq") && !ptxtext.IsNumber(s.Args[2])
 	})
@@ -842,7 +989,7 @@ func otherStart(q survivor) bool {
 	if _, ok := q.changedFloat(); ok {
 		return q.setFloat(-0x1p100) == Unchanged && q.setFloat(0x1p100) != Unchanged
 	}
-	switch q.was.Args[1] {
+	switch q.was.Args[q.constant()] {
 	case "0":
 		return q.set("2") == Killed || q.set("65536") == Unchanged && q.set("4294967295") != Unchanged
 	case "4294967295":
@@ -998,6 +1145,29 @@ func isButterfly(q survivor) bool {
 // maskMatters: lanes receive other values, and a case fails if each keeps its own.
 func maskMatters(q survivor) bool {
 	return q.infects() && q.instead(q.was.WithArg(2, "0")) == Killed
+}
+
+// isPaired: the lanes have already added, or compared, what the two masks exchange.
+func isPaired(q survivor) bool {
+	if !isButterfly(q) {
+		return false
+	}
+	f := q.flow()
+	sum, ok := f.Definition(q.was.Args[1])
+	if !ok || !sum.Is("add", "max", "min") {
+		return false
+	}
+	a, _ := strconv.ParseUint(q.was.Args[2], 10, 32)
+	b, _ := strconv.ParseUint(q.is.Args[2], 10, 32)
+	return slices.ContainsFunc(sum.Args[1:], func(arg string) bool {
+		s, ok := f.Definition(arg)
+		return ok && s.Is("shfl.sync.bfly") && s.Args[2] == fmt.Sprint(a^b)
+	})
+}
+
+// equalPairs: lanes receive equal values, and a case fails if each keeps its own.
+func equalPairs(q survivor) bool {
+	return sameResult(q) && q.instead(q.was.WithArg(2, "0")) == Killed
 }
 
 func isOneLane(q survivor) bool { return q.was.Is("shfl.sync.bfly") && q.is.Is("shfl.sync.down") }

@@ -49,6 +49,12 @@ func TestProbes(t *testing.T) {
 		squares   = "mul.rn.f32 %f10, %f2, %f2;\n"
 		butterfly = "shfl.sync.bfly.b32 %f20, %f10, 8, 31, 4294967295;\nadd.rn.f32 %f10, %f10, %f20;\nshfl.sync.bfly.b32 %f21, %f10, 4, 31, 4294967295;\nadd.rn.f32 %f10, %f10, %f21;\n" +
 			"shfl.sync.bfly.b32 %f22, %f10, 2, 31, 4294967295;\nadd.rn.f32 %f10, %f10, %f22;\nshfl.sync.bfly.b32 %f23, %f10, 1, 31, 4294967295;\nadd.rn.f32 %f10, %f10, %f23;\nmov.b32 %r3, %f10;\n"
+		pass   = "mov.b32 %r3, 0;\n$L1:\nadd.u32 %r3, %r3, 1;\nadd.u32 %r10, %r10, 32;\nsetp.lt.u32 %p0, %r10, 16; //\n@%p0 bra $L1;"
+		window = "setp.gt.u32 %p0, %r1, 16; //\n"
+		pair   = "shfl.sync.bfly.b32 %f11, %f10, 1, 31, 4294967295;\n"
+		// Eight rows of four parts of 8 bytes, two of which are stored.
+		padded = "mov.u32 %r20, buffer;\nand.b32 %r21, %r1, 3;\nand.b32 %r23, %r1, 29;\nmad.lo.u32 %r22, %r1, 8, %r20;\nmad.lo.u32 %r24, %r23, 8, %r20;\nst.shared.v2.u32 [%r22], {%r0, %r0};\nbar.sync 0;\n" +
+			"setp.lt.u32 %p0, %r21, 2; //\n@%p0 st.shared.v2.u32 [%r22], {%r1, %r2};\nbar.sync 0;\n"
 		first  = "setp.eq.u32 %p0, %r1, 0;\nselp.b32 %r3, %r3, 0, %p0;"
 		copied = "mov.u32 %r20, buffer;\nmad.lo.u32 %r20, %r1, 16, %r20;\nmul.wide.u32 %d6, %r1, 16;\nadd.u64 %d6, %d0, %d6;\n" + split +
 			"selp.b32 %r10, 16, 0, %p0; //\ncp.async.cg.shared.global [%r20], [%d6], 16, %r10;\ncp.async.commit_group;\ncp.async.wait_group 0;\nld.shared.u32 %r3, [%r20];\n"
@@ -79,6 +85,9 @@ func TestProbes(t *testing.T) {
 		"maximum": {"float constant",
 			planted{body: "shfl.sync.bfly.b32 %f10, %f2, 16, 31, 4294967295;\nmax.f32 %f11, %f2, %f10;\nsub.rn.f32 %f12, %f2, %f11;\nsetp.gt.f32 %p0, %f12, 0f42F00000; //\nselp.b32 %r3, 1, 2, %p0;", changed: "setp.gt.f32 %p0, %f12, 0f42700000;"},
 			planted{body: "max.f32 %f11, %f2, 0fBF800000;\nadd.rn.f32 %f13, %f2, 0f3F800000;\nsub.rn.f32 %f12, %f13, %f11;\nsetp.gt.f32 %p0, %f12, 0f42F00000; //\nselp.b32 %r3, 1, 2, %p0;", changed: "setp.gt.f32 %p0, %f12, 0f42700000;"}, ""},
+		"every thread": {"comparison",
+			planted{body: "setp.lt.u32 %p0, %r1, 32; //\nselp.b32 %r3, 1, 2, %p0;", changed: "setp.le.u32 %p0, %r1, 32;"},
+			planted{body: "mov.b32 %r3, 0;\n" + never + "setp.lt.u32 %p0, %r1, 32; //\nselp.b32 %r3, 1, 2, %p0;\n$L9:", changed: "setp.le.u32 %p0, %r1, 32;"}, ""},
 		"every index": {"constant",
 			planted{body: "and.b32 %r10, %r1, 31; //\nsetp.ge.u32 %p0, %r10, 16;\nselp.b32 %r3, 1, 2, %p0;", changed: "and.b32 %r10, %r1, 30;"},
 			planted{body: "mov.b32 %r3, 0;\n" + never + "and.b32 %r10, %r1, 31; //\nsetp.ge.u32 %p0, %r10, 16;\nselp.b32 %r3, 1, 2, %p0;\n$L9:", changed: "and.b32 %r10, %r1, 30;"}, ""},
@@ -124,6 +133,12 @@ func TestProbes(t *testing.T) {
 		"first vec4": {"operation",
 			planted{body: "add.u32 %r13, %r0, 31;\nshr.u32 %r14, %r13, 5;\n" + firstVec4, changed: "shl.b32 %r11, %r10, 2;"},
 			planted{body: "add.u32 %r13, %r0, 3;\nshr.u32 %r14, %r13, 2;\n" + firstVec4, changed: "shl.b32 %r11, %r10, 2;"}, ""},
+		"one pass": {"constant",
+			planted{body: "mov.b32 %r10, %r1;\n" + pass, changed: "setp.lt.u32 %p0, %r10, 17;"},
+			planted{body: "add.u32 %r10, %r1, 4294967264;\n" + pass, changed: "setp.lt.u32 %p0, %r10, 17;"}, ""},
+		"equal operands": {"comparison",
+			planted{body: window + "sub.u32 %r10, %r1, 16;\nselp.b32 %r3, %r10, 0, %p0;", changed: "setp.ge.u32 %p0, %r1, 16;"},
+			planted{body: window + "sub.u32 %r10, %r1, 15;\nselp.b32 %r3, %r10, 0, %p0;", changed: "setp.ge.u32 %p0, %r1, 16;"}, ""},
 		"choice": {"comparison",
 			planted{body: "setp.lt.u32 %p0, %r1, 16; //\nmov.b32 %r3, 7;\n@%p0 bra $L1;\nshr.u32 %r3, 15, 1;\n$L1:", changed: "setp.le.u32 %p0, %r1, 16;"},
 			planted{body: "setp.lt.u32 %p0, %r1, 99; //\nmov.b32 %r3, 7;\n@%p0 bra $L1;\nmov.b32 %r3, 8;\n$L1:", changed: "setp.le.u32 %p0, %r1, 99;"}, ""},
@@ -139,6 +154,12 @@ func TestProbes(t *testing.T) {
 		"edge": {"comparison",
 			planted{body: "mov.b32 %r3, 0;\nsetp.lt.u32 %p0, %r1, %r0; //\n@!%p0 bra $L1;\nsetp.lt.u32 %p1, %r1, %r0;\n@%p1 mov.b32 %r3, 5;\n$L1:", changed: "setp.le.u32 %p0, %r1, %r0;"},
 			planted{body: "mov.b32 %r3, 0;\nsetp.lt.u32 %p0, %r1, %r0; //\n@!%p0 bra $L1;\nmax.u32 %r10, %r1, %r0;\nsub.u32 %r3, %r10, %r0;\n$L1:", changed: "setp.le.u32 %p0, %r1, %r0;"}, ""},
+		"clamp": {"operation",
+			planted{body: "add.u32 %r10, %r0, 4294967295; //\nmin.u32 %r11, %r1, 19;\nmin.u32 %r3, %r11, %r10;", changed: "sub.u32 %r10, %r0, 4294967295;"},
+			planted{body: "add.u32 %r10, %r0, 4294967295; //\nmin.u32 %r3, %r1, %r10;", changed: "sub.u32 %r10, %r0, 4294967295;"}, ""},
+		"padding": {"comparison",
+			planted{body: padded + "ld.shared.u32 %r3, [%r24];", changed: "setp.le.u32 %p0, %r21, 2;"},
+			planted{body: padded + "ld.shared.u32 %r3, [%r22];", changed: "setp.le.u32 %p0, %r21, 2;"}, ""},
 		"fill": {"float constant",
 			planted{body: "mov.f32 %f10, 0f00000000; //\n" + split + "@%p0 mov.f32 %f10, %f2;\nadd.rn.f32 %f11, %f10, 0f3F800000;\nselp.f32 %f12, %f11, 0f3F800000, %p0;\nmov.b32 %r3, %f12;", changed: "mov.f32 %f10, 0f3F800000;"},
 			planted{body: "mov.f32 %f10, 0f00000000; //\nsetp.lt.u32 %p0, %r1, 99;\n@%p0 mov.f32 %f10, %f2;\nadd.rn.f32 %f11, %f10, 0f3F800000;\nmov.b32 %r3, %f11;", changed: "mov.f32 %f10, 0f3F800000;"}, ""},
@@ -169,6 +190,9 @@ func TestProbes(t *testing.T) {
 		"butterfly": {"constant",
 			planted{body: squares + "shfl.sync.bfly.b32 %f19, %f10, 16, 31, 4294967295; //\nadd.rn.f32 %f10, %f10, %f19;\n" + butterfly, changed: "shfl.sync.bfly.b32 %f19, %f10, 17, 31, 4294967295;"},
 			planted{body: "mov.f32 %f10, 0f3F800000;\nshfl.sync.bfly.b32 %f19, %f10, 16, 31, 4294967295; //\nadd.rn.f32 %f10, %f10, %f19;\n" + butterfly, changed: "shfl.sync.bfly.b32 %f19, %f10, 17, 31, 4294967295;"}, ""},
+		"pairs": {"constant",
+			planted{body: squares + pair + "add.rn.f32 %f12, %f10, %f11;\nshfl.sync.bfly.b32 %f13, %f12, 2, 31, 4294967295; //\nadd.rn.f32 %f14, %f12, %f13;\nmov.b32 %r3, %f14;", changed: "shfl.sync.bfly.b32 %f13, %f12, 3, 31, 4294967295;"},
+			planted{body: squares + pair + "add.rn.f32 %f12, %f2, %f11;\nshfl.sync.bfly.b32 %f13, %f12, 2, 31, 4294967295; //\nadd.rn.f32 %f14, %f12, %f13;\nmov.b32 %r3, %f14;", changed: "shfl.sync.bfly.b32 %f13, %f12, 3, 31, 4294967295;"}, ""},
 		"one lane": {"operation",
 			planted{body: squares + "shfl.sync.bfly.b32 %f19, %f10, 16, 31, 4294967295; //\nadd.rn.f32 %f10, %f10, %f19;\n" + butterfly + first, changed: "shfl.sync.down.b32 %f19, %f10, 16, 31, 4294967295;"},
 			planted{body: squares + "shfl.sync.bfly.b32 %f19, %f10, 16, 31, 4294967295; //\nadd.rn.f32 %f10, %f10, %f19;\nmov.b32 %r3, %f10;", changed: "shfl.sync.down.b32 %f19, %f10, 16, 31, 4294967295;"}, ""},
