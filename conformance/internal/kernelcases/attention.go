@@ -500,8 +500,6 @@ func flashCases() []attentionCase {
 		{"softcap", "large scores are near the cap", func(c *attentionCase) { c.softcap, c.scale = 5, 10 }},
 		{"softcap, saturated", "scores far beyond the cap", func(c *attentionCase) { c.softcap, c.scale = 0.5, 100 }},
 		{"softcap and window", "the options of Gemma 2", func(c *attentionCase) { c.softcap, c.window = 50, 18 }},
-		{"softcap, large scores", "scores far beyond the cap", func(c *attentionCase) { c.softcap, c.scale, c.lengths = 5, 2000, []int{20} }},
-		{"packed", "no elements follow the last query", func(c *attentionCase) { c.packed, c.group, c.lengths = true, 4, []int{5} }},
 		{"peaked", "one softmax weight is nearly 1, most are nearly 0", func(c *attentionCase) { c.scale = 30 }},
 		{"large queries", "queries beyond the float16 range, each scaled by its own power of two", func(c *attentionCase) { c.queryScale = 0x1p90 }},
 		{"small queries", "queries below the float16 range", func(c *attentionCase) { c.queryScale = 0x1p-60 }},
