@@ -25,23 +25,24 @@ type Engine struct {
 	layout  *plan.Layout
 	plan    Plan
 
-	opened  *resources
-	stream  driver.Stream
-	running driver.Interruptible // the stream, if it can stop a kernel that runs; else nil
-	kernels *kernelcache.Cache
-	staging driver.Pinned // logits and tapped values on their way to the host
-	inputs  *stepInputs
+	opened        *resources
+	stream        driver.Stream
+	interruptible driver.Interruptible // the stream, if it can stop a kernel that runs; else nil
+	kernels       *kernelcache.Cache
+	staging       driver.Pinned // logits and tapped values on their way to the host
+	inputs        *stepInputs
 
 	schedule *schedule
 
 	// mu is held while the device computes. It guards the fields below.
-	mu     mutex
-	cache  *kv.Cache // mu does not guard cache.Pool, which has its own mutex
-	passes map[plan.Shape]*pass
-	async  asyncStep
-	timing []driver.Event // of timed passes, reused
-	stats  Stats
-	closed bool
+	mu          mutex
+	cache       *kv.Cache // mu does not guard cache.Pool, which has its own mutex
+	passes      map[plan.Shape]*pass
+	async       asyncStep
+	timing      []driver.Event // of timed passes, reused
+	stats       Stats
+	closed      bool
+	interrupted bool // a kernel was, so the workspace may hold its sums
 
 	// Reused between calls, so that a step allocates nothing.
 	batch    []slot
@@ -135,10 +136,10 @@ func open(ctx context.Context, opened *resources, m *model.Model, s setup) (*Eng
 	if err := uploadModel(ctx, m, dev, stream, layout, s.options.Progress); err != nil {
 		return nil, err
 	}
-	running, _ := stream.(driver.Interruptible)
+	interruptible, _ := stream.(driver.Interruptible)
 	return &Engine{
 		model: m, dev: dev, options: s.options, layout: layout, plan: s.plan,
-		opened: opened, stream: stream, running: running, kernels: kernels, staging: staging, inputs: newStepInputs(layout, inputs),
+		opened: opened, stream: stream, interruptible: interruptible, kernels: kernels, staging: staging, inputs: newStepInputs(layout, inputs),
 		schedule: newSchedule(), mu: newMutex(),
 		cache:  kv.New(layout.Geometry, layout.KV, layout.Pages, stream, staging),
 		passes: map[plan.Shape]*pass{},
@@ -202,13 +203,20 @@ func (e *Engine) NewSession(capacity int) (model.Session, error) {
 	}, nil
 }
 
-// usable returns an error if the engine is closed or its device lost. The mutex is held.
+// usable returns an error if the engine is closed or its device lost. It clears what an
+// interrupted kernel left in the workspace. The mutex is held.
 func (e *Engine) usable() error {
 	if e.closed {
 		return fmt.Errorf("accel: engine: %w", model.ErrClosed)
 	}
 	if err := e.dev.Err(); err != nil {
 		return fmt.Errorf("accel: %w", err)
+	}
+	if e.interrupted {
+		if err := e.layout.ResetWorkspace(e.stream); err != nil {
+			return fmt.Errorf("accel: %w", err)
+		}
+		e.interrupted = false
 	}
 	return nil
 }
@@ -236,21 +244,21 @@ func (e *Engine) end() {
 	e.mu.Unlock()
 }
 
-// interruptIf stops kernels that run once all of the contexts have ended, if the device can stop
-// them. Without a context, it never does. The mutex is held.
+// interruptIf makes the stream stop its kernels once all of the contexts have ended, if it can.
+// Without a context, it never stops them. The mutex is held.
 func (e *Engine) interruptIf(contexts ...context.Context) {
-	if e.running == nil {
+	if e.interruptible == nil {
 		return
 	}
 	if len(contexts) == 0 {
-		e.running.InterruptIf(nil)
+		e.interruptible.InterruptIf(nil)
 		return
 	}
 	var all []<-chan struct{}
 	for _, ctx := range contexts {
 		all = append(all, ctx.Done())
 	}
-	e.running.InterruptIf(func() bool {
+	e.interruptible.InterruptIf(func() bool {
 		for _, done := range all {
 			select {
 			case <-done:
@@ -270,15 +278,13 @@ func (e *Engine) failed(err error) error {
 	if err == nil {
 		return nil
 	}
-	_ = e.stream.Synchronize()
+	waited := e.stream.Synchronize()
 	e.discardAhead()
-	switch lost := e.dev.Err(); {
-	case lost != nil:
+	if errors.Is(errors.Join(err, waited), driver.ErrInterrupted) {
+		e.interrupted = true
+	}
+	if lost := e.dev.Err(); lost != nil {
 		err = lost
-	case errors.Is(err, driver.ErrInterrupted):
-		if reset := e.layout.ResetWorkspace(e.stream); reset != nil {
-			err = reset
-		}
 	}
 	return fmt.Errorf("accel: %w", err)
 }

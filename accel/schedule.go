@@ -182,9 +182,9 @@ func (e *Engine) nextStep() {
 	}
 }
 
-// interruptStep stops the kernels of a step once no request waits for it any more.
+// interruptStep lets the kernels of a step stop once the contexts of all its requests have ended.
 func (e *Engine) interruptStep(batch []*request) {
-	if e.running == nil {
+	if e.interruptible == nil {
 		return
 	}
 	var contexts []context.Context

@@ -83,7 +83,7 @@ func (s *askedStream) InterruptIf(stop func() bool) { s.stop = stop }
 // TestInterruptIf demands that the kernels of a step go on until no request waits for it.
 func TestInterruptIf(t *testing.T) {
 	s := new(askedStream)
-	e := &Engine{mu: newMutex(), running: s}
+	e := &Engine{mu: newMutex(), interruptible: s}
 	var batch []*request
 	var cancels []context.CancelFunc
 	for range 2 {

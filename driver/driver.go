@@ -137,7 +137,7 @@ type Stream interface {
 type Interruptible interface {
 	// InterruptIf makes the stream ask stop from time to time while its kernels run, from any
 	// goroutine. As soon as stop returns true, the running kernel ends where it is, and queued
-	// kernels are dropped. The call that waits for them returns ErrInterrupted. The contents of
+	// kernels are dropped. Launch, or the next wait on this stream, returns ErrInterrupted. The contents of
 	// memory that these kernels write are undefined, but the device is not lost. nil asks
 	// nothing.
 	InterruptIf(stop func() bool)

@@ -11,8 +11,8 @@ import (
 )
 
 // keyRule decides about keys that change the computation of some architectures. It applies
-// to a model whose loading does not read them: an architecture takes a key off the table by
-// reading it.
+// to a model whose loading does not read them: a key that the architecture reads is not
+// checked.
 type keyRule struct {
 	keys []string // one that begins with a dot has the architecture before it
 	// neutral lists the values that change nothing, as gguf.Value.String returns them. An
@@ -28,7 +28,7 @@ const anyValue = "any"
 
 var (
 	zero      = []string{"0"}
-	zeroOrOne = []string{"0", "1"} // factors: some writers write 0 for none
+	zeroOrOne = []string{"0", "1"} // some writers write 0 for a value that is not set
 )
 
 func mixture(c *Config) bool  { return c.Experts > 0 }
@@ -53,14 +53,14 @@ var keyRules = []keyRule{
 	{keys: []string{".embedding_scale", ".residual_scale", ".logit_scale"}, neutral: zeroOrOne, reason: "activations are scaled"},
 	{keys: []string{".attention.output_scale", ".attention.value_scale"}, neutral: zeroOrOne, reason: "attention is scaled"},
 	{keys: []string{".attention.temperature_scale"}, neutral: zero, reason: "queries are scaled by their position"},
-	{keys: []string{".attention.clamp_kqv", ".swiglu_clamp_exp", ".swiglu_clamp_shexp"}, neutral: zero, reason: "activations are limited"},
+	{keys: []string{".attention.clamp_kqv", ".swiglu_clamp_exp", ".swiglu_clamp_shexp"}, neutral: zero, reason: "activations are clamped"},
 	{keys: []string{".activation_sparsity_scale"}, neutral: zero, reason: "small activations become 0"},
 	{keys: []string{".hidden_activation"}, same: activationName, reason: "another activation"},
 	{keys: []string{"xielu.alpha_n", "xielu.alpha_p", "xielu.beta", "xielu.eps"}, reason: "another activation"},
 
 	// Attention.
-	{keys: []string{".attention.causal"}, neutral: []string{"true"}, reason: "positions attend to later ones"},
-	{keys: []string{".attention.max_alibi_bias", ".attention.relative_buckets_count"}, neutral: zero, reason: "scores have a bias by distance"},
+	{keys: []string{".attention.causal"}, neutral: []string{"true"}, reason: "attention is not causal"},
+	{keys: []string{".attention.max_alibi_bias", ".attention.relative_buckets_count"}, neutral: zero, reason: "scores have an ALiBi or relative position bias"},
 	{
 		keys: []string{
 			".attention.q_lora_rank", ".attention.kv_lora_rank", ".attention.key_length_mla", ".attention.value_length_mla",
@@ -85,7 +85,7 @@ var keyRules = []keyRule{
 
 	// RoPE.
 	{keys: []string{".no_rope_layer_interval"}, neutral: zero, when: rotated, reason: "some layers have no RoPE"},
-	{keys: []string{".rope.dimension_sections"}, neutral: zero, when: rotated, reason: "tokens have several positions"},
+	{keys: []string{".rope.dimension_sections"}, neutral: zero, when: rotated, reason: "M-RoPE: tokens have several positions"},
 	{
 		keys: []string{".rope.dimension_count_swa"}, when: windowed, reason: "layers rotate different parts of a head",
 		same: func(c *Config) string { return strconv.Itoa(c.RopeDim) },
@@ -99,18 +99,18 @@ var keyRules = []keyRule{
 		same: func(c *Config) string { return fmt.Sprint(float32(c.RopeTheta)) },
 	},
 	{keys: []string{".rope.scaling.alpha"}, neutral: zeroOrOne, when: rotated, reason: "the base is scaled"},
-	{keys: []string{".rope.scaling.yarn_ext_factor"}, neutral: []string{"0", "-1"}, when: rotated, reason: "YaRN"},
-	{keys: []string{".rope.scaling.yarn_attn_factor"}, neutral: []string{"1"}, when: rotated, reason: "YaRN"},
-	{keys: []string{".rope.scaling.yarn_beta_fast"}, neutral: []string{"32"}, when: rotated, reason: "YaRN"},
-	{keys: []string{".rope.scaling.yarn_beta_slow"}, neutral: []string{"1"}, when: rotated, reason: "YaRN"},
-	{keys: []string{".rope.scaling.yarn_log_multiplier"}, neutral: zero, when: rotated, reason: "YaRN"},
+	{keys: []string{".rope.scaling.yarn_ext_factor"}, neutral: []string{"0", "-1"}, when: rotated, reason: "a YaRN parameter without YaRN"},
+	{keys: []string{".rope.scaling.yarn_attn_factor"}, neutral: []string{"1"}, when: rotated, reason: "a YaRN parameter without YaRN"},
+	{keys: []string{".rope.scaling.yarn_beta_fast"}, neutral: []string{"32"}, when: rotated, reason: "a YaRN parameter without YaRN"},
+	{keys: []string{".rope.scaling.yarn_beta_slow"}, neutral: []string{"1"}, when: rotated, reason: "a YaRN parameter without YaRN"},
+	{keys: []string{".rope.scaling.yarn_log_multiplier"}, neutral: zero, when: rotated, reason: "a YaRN parameter without YaRN"},
 	{keys: []string{".rope.scaling.finetuned"}, neutral: []string{anyValue}, reason: "it says how the model was trained"},
 
 	// Mixtures of experts.
 	{keys: []string{".expert_weights_norm"}, neutral: []string{"true"}, when: mixture, reason: "the chosen experts' weights do not sum to 1"},
 	{keys: []string{".expert_weights_scale"}, neutral: zeroOrOne, when: mixture, reason: "the experts' weights are scaled"},
-	{keys: []string{".expert_gating_func"}, neutral: zeroOrOne, when: mixture, reason: "the router is no softmax"},
-	{keys: []string{".router_logit_softcapping"}, neutral: zero, when: mixture, reason: "the router's scores are limited"},
+	{keys: []string{".expert_gating_func"}, neutral: zeroOrOne, when: mixture, reason: "the router does not use softmax"},
+	{keys: []string{".router_logit_softcapping"}, neutral: zero, when: mixture, reason: "the router's logits are soft-capped"},
 	{keys: []string{".expert_group_count"}, neutral: zeroOrOne, when: mixture, reason: "experts are chosen by group"},
 	{
 		keys: []string{
@@ -166,7 +166,7 @@ var keyRules = []keyRule{
 			".expert_group_scale", ".expert_group_used_count", ".hyper_connection.epsilon", ".hyper_connection.sinkhorn_iterations",
 			".norm_before_residual", ".posnet.embedding_length", ".target_hidden_size",
 		},
-		neutral: []string{anyValue}, reason: "it details a key above",
+		neutral: []string{anyValue}, reason: "it is used only with a key above",
 	},
 }
 
@@ -178,8 +178,8 @@ func activationName(c *Config) string {
 	return `"silu"`
 }
 
-// refuseUnread refuses a file that asks, by a key that was not read, for another computation
-// than c.
+// refuseUnread refuses a file with a key that was not read and whose value asks for another
+// computation than c.
 func refuseUnread(k *keys, c *Config, rules []keyRule) {
 	for _, r := range rules {
 		if r.when != nil && !r.when(c) {

@@ -150,8 +150,7 @@ func (c *cache) close() {
 	}
 }
 
-// CacheError returns why the device compiles every kernel anew: the cache directory could not be
-// opened, or other users can write to it. It is nil if the cache is used.
+// CacheError returns why the kernel cache is off although it was wanted, or nil.
 func (d *Device) CacheError() error { return d.cache.off }
 
 // cacheKey hashes everything that the machine code depends on.

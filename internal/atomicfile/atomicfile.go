@@ -19,10 +19,10 @@ var (
 	// link to one.
 	ErrNotRegular = errors.New("want a regular file")
 	// ErrModel reports an existing GGUF file that would be replaced by something else.
-	ErrModel = errors.New("is a GGUF model, which only another model replaces")
+	ErrModel = errors.New("is a GGUF model, and only a GGUF model may replace it")
 )
 
-// Write calls write with a temporary file in the directory of path, syncs the file and
+// Write calls write with a temporary file beside the file it replaces, syncs the file and
 // renames it to path. On an error it removes the temporary file, and an existing file at
 // path stays unchanged. The new file has the permissions of the existing one, or the
 // default ones. If path is a symbolic link, Write replaces its target. Errors of package
@@ -44,7 +44,7 @@ func Write(path string, write func(io.Writer) error) error {
 		if p, ok := errors.AsType[*os.PathError](err); ok && p.Path == tmp.file.Name() {
 			return withPath(err, path)
 		}
-		return err // of a file that write reads
+		return err // not an error of the temporary file
 	}
 	err = tmp.file.Sync()
 	if err == nil {

@@ -11,13 +11,13 @@ import (
 
 // lock locks a new temporary file. The system releases the lock when the process ends, so a
 // temporary file without a lock is stale. lock returns false if removeIfStale of another
-// process was faster. A file system without locks has no stale files.
+// process was faster. Where locking fails, stale files stay.
 func lock(f *os.File) bool {
 	if errors.Is(flock(f), syscall.EWOULDBLOCK) {
 		return false
 	}
 	_, err := os.Lstat(f.Name())
-	return err == nil
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 func flock(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }

@@ -50,7 +50,7 @@ func TestModelsAreNotReplaced(t *testing.T) {
 			if !errors.Is(err, tt.want) || content(t, path) != want {
 				t.Errorf("%s: error %v, want %v; the file holds %q", tt.reason, err, tt.want, content(t, path))
 			}
-			if err != nil && err.Error() != "write "+path+": is a GGUF model, which only another model replaces" {
+			if err != nil && err.Error() != "write "+path+": is a GGUF model, and only a GGUF model may replace it" {
 				t.Errorf("error %q", err)
 			}
 			if left := leftovers(t, dir, "file"); left != nil {

@@ -31,8 +31,8 @@ type special struct {
 	size    int32 // bytes of its text
 	rstrip  bool  // the match includes the white space after the token
 	shorter int32 // index of the longest token that is a proper suffix of this one
-	jump    int32 // index of the token that some steps of shorter lead to
-	steps   int32 // of shorter to the token of size 0
+	jump    int32 // index of a token farther along the chain of shorter
+	depth   int32 // length of that chain, which ends at the token of size 0
 }
 
 // maxNodes limits the nodes of an automaton, far above those of any published vocabulary.
@@ -48,7 +48,7 @@ func newAutomaton(v *Vocab, ids []int32) (*automaton, error) {
 		last = text(i)
 	}
 	if nodes > maxNodes {
-		return nil, fmt.Errorf("%w: %d different prefixes, at most %d are possible", errSpecials, nodes, maxNodes)
+		return nil, fmt.Errorf("%w: %d different prefixes, at most %d are allowed", errSpecials, nodes, maxNodes)
 	}
 	a := &automaton{nodes: make([]node, 1, nodes), tokens: make([]special, none+1)}
 	rstrip := phi3Strips(v)
@@ -111,11 +111,11 @@ func (a *automaton) add(parent int, label byte) {
 func (a *automaton) end(token int32) {
 	n, t := &a.nodes[len(a.nodes)-1], &a.tokens[token]
 	shorter := a.tokens[n.token]
-	t.shorter, t.jump, t.steps = n.token, n.token, shorter.steps+1
+	t.shorter, t.jump, t.depth = n.token, n.token, shorter.depth+1
 	// Two jumps of equal length combine, so that any number of steps takes logarithmically
 	// many jumps (E. W. Myers, "An applicative random-access stack", 1983).
 	far := a.tokens[shorter.jump]
-	if shorter.steps-far.steps == far.steps-a.tokens[far.jump].steps {
+	if shorter.depth-far.depth == far.depth-a.tokens[far.jump].depth {
 		t.jump = far.jump
 	}
 	n.token = token

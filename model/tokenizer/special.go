@@ -84,10 +84,10 @@ func (s *specials) split(text string, parse bool) iter.Seq[fragment] {
 // matcher splits one text. It looks for candidates until no match can cross the place
 // that it has reached, takes matches of that part, and goes on.
 //
-// The candidate at a place is the longest token that ends there. If a match takes its first
-// byte, the longest token that fits behind the match replaces it. The match is at least as
-// long as the candidate was and leaves less room than that, so each replacement halves the
-// room. A byte of text adds at most one candidate per bit of the longest token's size.
+// A candidate is the longest token that ends at a byte. If an earlier match covers its
+// start, its longest suffix that is a token and fits behind the match replaces it. Matches
+// are taken longest first, so each replacement at least halves the size, and a byte adds at
+// most one candidate per bit of the longest token's size.
 type matcher struct {
 	automaton  *automaton
 	text       string
