@@ -445,7 +445,8 @@ func everyRemainder(c *attentionCase) {
 }
 
 // everyEighth are windows of a page that start, and end in the next page, in each group of 8
-// positions, and first pages that end in each group.
+// everyEighth are windows that start in each group of 8 positions of a page, pages that end in
+// each group after such a window, and first pages that end in each group.
 func everyEighth(c *attentionCase) {
 	c.kvHeads, c.group, c.window, c.lengths = 1, 1, 64, []int{68, 77, 86, 95, 100, 105, 114, 123, 4, 13, 22, 31, 36, 41, 50, 59}
 }

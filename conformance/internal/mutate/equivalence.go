@@ -47,11 +47,16 @@ var rules = []rule{
 	{"constant", "a comparison of two constants", noBit, isConstant, sameResult},
 	{"every thread", "a comparison that has the same outcome for every thread index", noBit, isEveryThread, sameResult},
 	{"every index", "a mask of a thread index whose comparisons have the same outcome for every thread", noBit, isEveryIndex, sameReaders},
+	{"bounded", "a comparison with, or a clamp to, a constant that no thread's index reaches", noBit, isBounded, sameBounded},
+	{"never equal", "whether equal numbers pass a comparison of numbers that are never equal", noBit, isNeverEqual, neverEqual},
+	{"tie", "a selection between two equal numbers", noBit, isTie, equalOperands},
+	{"idle iteration", "one more iteration, which accesses no memory", noBit, isIdle, noAccess},
 	{"narrow", "a signed field of numbers that need fewer bits", noBit, isNarrow, twoBitsLess},
 	{"maximum", "a check for a number above the maximum of the numbers", noBit, isAboveMaximum, neverAbove},
 	{"any thread", "a thread that has the same value as the one that stores it", noBit, isAnyThread, otherThreads},
 	{"sign of a shift", "an arithmetic shift by 32 instead of 31", noBit, isSign, sameResult},
 	{"sign", "the absolute value of a number that is never negative", noBit, isAbs, sameResult},
+	{"zero added", "a zero that is added to a number that is never -0", noBit, isZeroAdded, sameResult},
 	{"one warp", "the warp index in a CTA of one warp", noBit, isOneWarp, anyLane},
 	{"truth", "a number that is only compared with 0", noBit, isTruth, anyNumber},
 	{"xor", "the order of values that are combined by xor", noBit, isXor, anyOrder},
@@ -82,9 +87,11 @@ var rules = []rule{
 	{"rounding", "an error far below the bounds, or one that a later rounding removes", inBound, isArithmetic, amplified},
 	{"butterfly", "shuffle masks that still combine every lane once, in another order", inBound, isButterfly, maskMatters},
 	{"pairs", "a shuffle from another lane of a pair whose sums are equal", noBit, isPaired, equalPairs},
+	{"mirrored", "lanes that exchange their parts of a transposed sum", noBit, isMirrored, anyPart},
 	{"one lane", "a warp reduction of which only the low lanes' results are used", noBit, isOneLane, lowLanes},
 	{"barrier", "a barrier that orders no two conflicting accesses between the barriers around it", noBit, isNeedlessBarrier, noRace},
 	{"masked copy", "the zero fill of an asynchronous copy into masked elements", noBit, isMaskedCopy, wholeCopy},
+	{"masked position", "positions that are copied but masked later", noBit, isMaskedPosition, onlyMore},
 	{"masked", "attention that starts at an earlier block, which the window masks", noBit, isMasked, earlierBlock},
 }
 
@@ -413,6 +420,11 @@ func isSign(q survivor) bool {
 
 func isAbs(q survivor) bool { return q.was.Is("abs") && q.is.Is("mov") }
 
+// isZeroAdded: x + 0 is x - 0, except for x = -0.
+func isZeroAdded(q survivor) bool {
+	return q.was.Is("add.rn.f32") && q.is.Is("sub.rn.f32") && q.was.Args[2] == "0f00000000" && slices.Equal(q.was.Args, q.is.Args)
+}
+
 // isOneWarp: tid.x is read only to compute the warp index, in a kernel of one warp.
 func isOneWarp(q survivor) bool {
 	f := q.flow()
@@ -738,12 +750,22 @@ func bothWays(q survivor) bool {
 			if !q.turns(line, condition(s), to) {
 				continue
 			}
-			if turned = true; !allowed(q.always(line, to != strings.HasPrefix(s.Guard, "@!"))) { // a selection has no guard
+			turned = true
+			alone := q.always(line, to != strings.HasPrefix(s.Guard, "@!")) // a selection has no guard
+			if !allowed(alone) && !allowed(q.decided(condition(s), to)) {
 				return false
 			}
 		}
 	}
 	return turned
+}
+
+// decided returns the kernel with a predicate that is always true or false, so that all
+// branches that it controls go the same way.
+func (q survivor) decided(p string, to bool) Mutant {
+	line := slices.IndexFunc(q.flow().At, func(s ptxtext.Statement) bool { return slices.Contains(s.Writes(), p) })
+	op := map[bool]string{true: "setp.eq.u32", false: "setp.ne.u32"}[to]
+	return q.variant(line, q.lines()[line]+"\n"+ptxtext.Statement{Op: op, Args: []string{p, "0", "0"}}.String())
 }
 
 // always returns the kernel with a branch that is taken always or never, or a selection of
@@ -1170,6 +1192,29 @@ func equalPairs(q survivor) bool {
 	return sameResult(q) && q.instead(q.was.WithArg(2, "0")) == Killed
 }
 
+// isMirrored: a lane's bit, inverted, selects the part of a sum that the lane adds and the one
+// that it sends.
+func isMirrored(q survivor) bool {
+	f := q.flow()
+	if !q.was.Is("setp.ne.u32") || q.was.Args[2] != "0" || q.was.Args[1] != q.is.Args[1] {
+		return false
+	}
+	bit, once := f.Definition(q.was.Args[1])
+	if !once || !bit.Is("and.b32") || !slices.Contains([]string{"1", "2", "4", "8", "16"}, bit.Args[2]) {
+		return false
+	}
+	inverted := q.is.Is("setp.eq.u32") && q.is.Args[2] == "0" || q.is.Is("setp.ne.u32") && q.is.Args[2] == bit.Args[2]
+	return inverted && !slices.ContainsFunc(f.Readers(q.was.Written()), func(s ptxtext.Statement) bool { return !s.Is("selp") })
+}
+
+// anyPart: the inverted bit changes nothing, but two lanes with the same part do.
+func anyPart(q survivor) bool {
+	same := func(op string) Fate {
+		return q.instead(ptxtext.Statement{Op: op, Args: []string{q.was.Written(), "0", "0"}})
+	}
+	return q.infects() && q.instead(q.is) == Unchanged && same("setp.eq.u32") == Killed && same("setp.ne.u32") == Killed
+}
+
 func isOneLane(q survivor) bool { return q.was.Is("shfl.sync.bfly") && q.is.Is("shfl.sync.down") }
 
 // lowLanes: lanes receive other values, and NaN in each lane from the mask on changes nothing.
@@ -1195,6 +1240,48 @@ func isMaskedCopy(q survivor) bool {
 // wholeCopy: it is not 0 in some case, and copying the whole source, which may be
 // uninitialized, changes no bit either.
 func wholeCopy(q survivor) bool { return q.infects() && q.set(q.was.Args[1]) == Unchanged }
+
+// sizes returns the selections, with 0 if not, of how many bytes a copy reads, if the change
+// affects nothing else.
+func (q survivor) sizes() (list []int, ok bool) {
+	f := q.flow()
+	seen, todo := map[string]bool{}, q.was.Writes()
+	for len(todo) > 0 {
+		reg := todo[0]
+		if todo = todo[1:]; seen[reg] {
+			continue
+		}
+		seen[reg] = true
+		for i, s := range f.At {
+			switch {
+			case !slices.Contains(s.Reads(), reg):
+			case s.Is("setp.ge.u32", "setp.lt.u32", "and.pred") && s.Guard == "":
+				todo = append(todo, s.Written())
+			case s.Is("selp.b32") && s.Args[2] == "0" && s.Args[3] == reg && !slices.ContainsFunc(f.Readers(s.Written()), func(s ptxtext.Statement) bool { return !s.Is("cp.async") }):
+				list = append(list, i)
+			default:
+				return nil, false
+			}
+		}
+	}
+	return list, len(list) == 1
+}
+
+func isMaskedPosition(q survivor) bool {
+	if !(q.was.Is("and.pred") && q.is.Is("or.pred") || q.was.Is("setp.lt.u32") && q.is.Is("setp.le.u32") || q.was.Is("add.u32") && q.mutant.Mutator == "constant") {
+		return false
+	}
+	_, ok := q.sizes()
+	return ok
+}
+
+// onlyMore: some case copies more positions, none copies fewer, and copying all of them changes
+// no bit either.
+func onlyMore(q survivor) bool {
+	list, _ := q.sizes()
+	p := condition(q.flow().At[list[0]])
+	return q.turns(list[0], p, true) && !q.turns(list[0], p, false) && q.m.probe(q.always(list[0], true)) == Unchanged
+}
 
 // isMasked: the first block index is a quotient; a larger divisor starts at an earlier block.
 func isMasked(q survivor) bool {

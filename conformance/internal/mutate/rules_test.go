@@ -44,6 +44,7 @@ func TestProbes(t *testing.T) {
 		firstVec4 = "mov.b32 %r3, 0;\nsetp.ge.u32 %p1, %r1, %r14;\n@%p1 bra $L1;\nshl.b32 %r12, %r1, 3;\nadd.u32 %r10, %r0, 3;\nshr.u32 %r11, %r10, 2; //\nsetp.lt.u32 %p0, %r12, %r11;\nselp.b32 %r3, 1, 2, %p0;\n$L1:"
 		bounded   = "mov.b32 %r3, 0;\nmov.b32 %r10, %r1;\nsetp.lt.u32 %p0, %r1, %r0;\n@!%p0 bra $L2;\n$L1:\nsetp.lt.u32 %p1, %r10, %r0; //\n@%p1 mov.b32 %r3, 5;\nadd.u32 %r10, %r10, 32;\nsetp.lt.u32 %p2, %r10, %r0;\n@%p2 bra $L1;\n$L2:"
 		squared   = "ld.global.v4.f32 {%f10, %f11, %f12, %f13}, [%d0]; //\nmul.rn.f32 %f20, %f10, 0f3F000000;\nmul.rn.f32 %f21, %f11, 0f3F000000;\nmul.rn.f32 %f22, %f12, 0f3F000000;\nmul.rn.f32 %f23, %f13, 0f3F000000;\nmul.rn.f32 %f15, %f20, %f20;\nfma.rn.f32 %f15, %f21, %f21, %f15;\nfma.rn.f32 %f15, %f22, %f22, %f15;\nfma.rn.f32 %f15, %f23, %f23, %f15;\n"
+		idle      = "mov.b32 %r3, 0;\nmov.b32 %r10, 0;\n$L1:\nsub.u32 %r11, %r0, %r10;\nadd.u32 %r3, %r3, %r11;\nadd.u32 %r10, %r10, 4;\n"
 		ones      = "mov.b32 %r10, 1065369472;\nmov.f32 %f10, 0f00000000;\nmov.f32 %f11, 0f00000000;\nmov.f32 %f12, 0f00000000;\n"
 		product   = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f10, %f11, %f12, %f13}, {%r10, %r10, %r10, %r10}, {%r10, %r10}, {"
 		squares   = "mul.rn.f32 %f10, %f2, %f2;\n"
@@ -56,7 +57,11 @@ func TestProbes(t *testing.T) {
 		padded = "mov.u32 %r20, buffer;\nand.b32 %r21, %r1, 3;\nand.b32 %r23, %r1, 29;\nmad.lo.u32 %r22, %r1, 8, %r20;\nmad.lo.u32 %r24, %r23, 8, %r20;\nst.shared.v2.u32 [%r22], {%r0, %r0};\nbar.sync 0;\n" +
 			"setp.lt.u32 %p0, %r21, 2; //\n@%p0 st.shared.v2.u32 [%r22], {%r1, %r2};\nbar.sync 0;\n"
 		first  = "setp.eq.u32 %p0, %r1, 0;\nselp.b32 %r3, %r3, 0, %p0;"
-		copied = "mov.u32 %r20, buffer;\nmad.lo.u32 %r20, %r1, 16, %r20;\nmul.wide.u32 %d6, %r1, 16;\nadd.u64 %d6, %d0, %d6;\n" + split +
+		halves = "and.b32 %r10, %r1, 1;\nsetp.ne.u32 %p0, %r10, 0; //\nadd.rn.f32 %f3, %f2, 0f41200000;\nselp.f32 %f10, %f3, %f2, %p0;\nselp.f32 %f11, %f2, %f3, %p0;\n" +
+			"shfl.sync.bfly.b32 %f12, %f11, 1, 31, 4294967295;\nadd.rn.f32 %f13, %f10, %f12;\n"
+		source   = "mov.u32 %r20, buffer;\nmad.lo.u32 %r20, %r1, 16, %r20;\nmul.wide.u32 %d6, %r1, 16;\nadd.u64 %d6, %d0, %d6;\n"
+		position = source + "setp.lt.u32 %p0, %r1, 16; //\nselp.b32 %r10, 16, 0, %p0;\ncp.async.cg.shared.global [%r20], [%d6], 16, %r10;\ncp.async.commit_group;\ncp.async.wait_group 0;\nld.shared.u32 %r3, [%r20];\n"
+		copied   = "mov.u32 %r20, buffer;\nmad.lo.u32 %r20, %r1, 16, %r20;\nmul.wide.u32 %d6, %r1, 16;\nadd.u64 %d6, %d0, %d6;\n" + split +
 			"selp.b32 %r10, 16, 0, %p0; //\ncp.async.cg.shared.global [%r20], [%d6], 16, %r10;\ncp.async.commit_group;\ncp.async.wait_group 0;\nld.shared.u32 %r3, [%r20];\n"
 	)
 	table := map[string]struct {
@@ -91,6 +96,18 @@ func TestProbes(t *testing.T) {
 		"every index": {"constant",
 			planted{body: "and.b32 %r10, %r1, 31; //\nsetp.ge.u32 %p0, %r10, 16;\nselp.b32 %r3, 1, 2, %p0;", changed: "and.b32 %r10, %r1, 30;"},
 			planted{body: "mov.b32 %r3, 0;\n" + never + "and.b32 %r10, %r1, 31; //\nsetp.ge.u32 %p0, %r10, 16;\nselp.b32 %r3, 1, 2, %p0;\n$L9:", changed: "and.b32 %r10, %r1, 30;"}, ""},
+		"bounded": {"comparison",
+			planted{body: "setp.lt.u32 %p0, %r1, 64; //\nselp.b32 %r3, 1, 2, %p0;", changed: "setp.le.u32 %p0, %r1, 64;"},
+			planted{body: "mov.b32 %r3, 0;\n" + never + "setp.lt.u32 %p0, %r1, 64; //\nselp.b32 %r3, 1, 2, %p0;\n$L9:", changed: "setp.le.u32 %p0, %r1, 64;"}, ""},
+		"never equal": {"comparison",
+			planted{body: "add.u32 %r10, %r0, 64;\nmin.u32 %r11, %r10, 64;\nsetp.lt.u32 %p0, %r1, %r11; //\nselp.b32 %r3, 1, 2, %p0;", changed: "setp.le.u32 %p0, %r1, %r11;"},
+			planted{body: "add.u32 %r10, %r0, 20;\nmin.u32 %r11, %r10, 64;\nsetp.lt.u32 %p0, %r1, %r11; //\nselp.b32 %r3, 1, 2, %p0;", changed: "setp.le.u32 %p0, %r1, %r11;"}, ""},
+		"tie": {"comparison",
+			planted{body: "sub.u32 %r10, %r1, %r0;\nsetp.gt.u32 %p0, %r1, %r0; //\nselp.b32 %r3, %r10, 0, %p0;", changed: "setp.ge.u32 %p0, %r1, %r0;"},
+			planted{body: "sub.u32 %r10, %r1, %r0;\nsetp.gt.u32 %p0, %r1, %r0; //\nselp.b32 %r3, %r10, 0, %p0;", changed: "setp.ge.u32 %p0, %r1, %r0;", n: 40}, ""},
+		"idle iteration": {"comparison",
+			planted{body: idle + "setp.lt.u32 %p0, %r10, %r0; //\n@%p0 bra $L1;", changed: "setp.le.u32 %p0, %r10, %r0;"},
+			planted{body: idle + "st.global.u32 [%d4], %r3;\nsetp.lt.u32 %p0, %r10, %r0; //\n@%p0 bra $L1;", changed: "setp.le.u32 %p0, %r10, %r0;"}, ""},
 		"narrow": {"constant",
 			planted{body: "add.u32 %r10, %r1, %r1;\nadd.u32 %r11, %r10, 4294967264;\nbfe.s32 %r3, %r11, 0, 8; //", changed: "bfe.s32 %r3, %r11, 0, 7;"},
 			planted{body: "bfe.s32 %r3, %r2, 0, 8; //", changed: "bfe.s32 %r3, %r2, 0, 7;"}, ""},
@@ -103,6 +120,9 @@ func TestProbes(t *testing.T) {
 		"sign": {"operation",
 			planted{body: squares + "abs.f32 %f11, %f10; //\nmov.b32 %r3, %f11;", changed: "mov.f32 %f11, %f10;"},
 			planted{body: "abs.f32 %f11, %f2; //\nmov.b32 %r3, %f11;", changed: "mov.f32 %f11, %f2;"}, ""},
+		"zero added": {"operation",
+			planted{body: squares + "add.rn.f32 %f11, %f10, 0f00000000; //\nmov.b32 %r3, %f11;", changed: "sub.rn.f32 %f11, %f10, 0f00000000;"},
+			planted{body: "mul.rn.f32 %f10, %f2, 0f00000000;\nadd.rn.f32 %f11, %f10, 0f00000000; //\nmov.b32 %r3, %f11;", changed: "sub.rn.f32 %f11, %f10, 0f00000000;"}, ""},
 		"one warp": {"special register",
 			planted{body: "mov.u32 %r10, %tid.x; //\nshr.u32 %r11, %r10, 5;\nadd.u32 %r3, %r11, 1;", changed: "mov.u32 %r10, %ctaid.x;"},
 			planted{body: "mov.u32 %r10, %tid.x; //\nshr.u32 %r11, %r10, 5;\nmov.b32 %r3, 1;", changed: "mov.u32 %r10, %ctaid.x;"}, ""},
@@ -193,6 +213,9 @@ func TestProbes(t *testing.T) {
 		"pairs": {"constant",
 			planted{body: squares + pair + "add.rn.f32 %f12, %f10, %f11;\nshfl.sync.bfly.b32 %f13, %f12, 2, 31, 4294967295; //\nadd.rn.f32 %f14, %f12, %f13;\nmov.b32 %r3, %f14;", changed: "shfl.sync.bfly.b32 %f13, %f12, 3, 31, 4294967295;"},
 			planted{body: squares + pair + "add.rn.f32 %f12, %f2, %f11;\nshfl.sync.bfly.b32 %f13, %f12, 2, 31, 4294967295; //\nadd.rn.f32 %f14, %f12, %f13;\nmov.b32 %r3, %f14;", changed: "shfl.sync.bfly.b32 %f13, %f12, 3, 31, 4294967295;"}, ""},
+		"mirrored": {"comparison",
+			planted{body: halves + "selp.b32 %r11, 1, 0, %p0;\nxor.b32 %r12, %r11, %r10;\nxor.b32 %r13, %r12, %r1;\nshfl.sync.idx.b32 %r3, %f13, %r13, 31, 4294967295;", changed: "setp.eq.u32 %p0, %r10, 0;"},
+			planted{body: halves + "mov.b32 %r3, %r1;", changed: "setp.eq.u32 %p0, %r10, 0;"}, ""},
 		"one lane": {"operation",
 			planted{body: squares + "shfl.sync.bfly.b32 %f19, %f10, 16, 31, 4294967295; //\nadd.rn.f32 %f10, %f10, %f19;\n" + butterfly + first, changed: "shfl.sync.down.b32 %f19, %f10, 16, 31, 4294967295;"},
 			planted{body: squares + "shfl.sync.bfly.b32 %f19, %f10, 16, 31, 4294967295; //\nadd.rn.f32 %f10, %f10, %f19;\nmov.b32 %r3, %f10;", changed: "shfl.sync.down.b32 %f19, %f10, 16, 31, 4294967295;"}, ""},
@@ -202,6 +225,9 @@ func TestProbes(t *testing.T) {
 		"masked copy": {"constant",
 			planted{body: copied + "selp.b32 %r3, %r3, 0, %p0;", changed: "selp.b32 %r10, 16, 4, %p0;"},
 			planted{body: copied, changed: "selp.b32 %r10, 16, 4, %p0;"}, ""},
+		"masked position": {"comparison",
+			planted{body: position + "setp.lt.u32 %p1, %r1, 16;\nselp.b32 %r3, %r3, 0, %p1;", changed: "setp.le.u32 %p0, %r1, 16;"},
+			planted{body: position, changed: "setp.le.u32 %p0, %r1, 16;"}, ""},
 		"masked": {"constant",
 			planted{body: "shr.u32 %r10, %r2, 4; //\nsetp.ge.u32 %p0, %r10, 0;\nselp.b32 %r3, 1, 2, %p0;", changed: "shr.u32 %r10, %r2, 5;"},
 			planted{body: "shr.u32 %r3, %r2, 4; //", changed: "shr.u32 %r3, %r2, 5;"}, "flash_attention"},

@@ -182,6 +182,10 @@ func (f Flow) UpperBound(arg string) uint64 {
 		return min(any, f.UpperBound(s.Args[1])<<shift())
 	case s.Is("and.b32"):
 		return min(f.UpperBound(s.Args[1]), f.UpperBound(s.Args[2]))
+	case s.Is("add.u32"):
+		return min(any, f.UpperBound(s.Args[1])+f.UpperBound(s.Args[2]))
+	case s.Is("selp.b32"):
+		return max(f.UpperBound(s.Args[1]), f.UpperBound(s.Args[2]))
 	}
 	return any
 }
