@@ -12,7 +12,6 @@
 package emu
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 
@@ -124,14 +123,12 @@ func (d *Device) Err() error {
 
 // drain runs the tasks of all streams.
 func (d *Device) drain() error {
-	var errs []error
 	for s := range d.streams {
-		errs = append(errs, s.runUntil(s.queued))
+		if err := s.run(s.queued); err != nil {
+			return err
+		}
 	}
-	if d.fault != nil {
-		return d.fault
-	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // Close frees everything and drops queued tasks.

@@ -68,3 +68,26 @@ func TestInterrupt(t *testing.T) {
 		}
 	}
 }
+
+// TestInterruptSeenByAnother lets the closing of a buffer run an interrupted kernel of a late
+// stream. The buffer must close without an error, and the stream must report the interruption.
+func TestInterruptSeenByAnother(t *testing.T) {
+	r := newFixture(t, Options{LateStreams: true})
+	r.s.(driver.Interruptible).InterruptIf(func() bool { return true })
+	if err := r.s.Launch(r.add(1)); err != nil {
+		t.Fatal(err)
+	}
+	b, err := r.Alloc(16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Errorf("closing a buffer: %v", err)
+	}
+	if err := r.s.Synchronize(); !errors.Is(err, driver.ErrInterrupted) {
+		t.Errorf("waiting for the stream: %v, want %v", err, driver.ErrInterrupted)
+	}
+	if err := r.s.Synchronize(); err != nil {
+		t.Errorf("waiting again: %v", err)
+	}
+}

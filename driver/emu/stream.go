@@ -43,6 +43,8 @@ type stream struct {
 	done    int         // number of tasks that have run
 	capture *capture    // records instead of queueing; nil if not capturing
 	stop    func() bool // see InterruptIf
+
+	interrupted error // of a kernel; the next call that waits for the stream returns it
 }
 
 var _ driver.Interruptible = (*stream)(nil)
@@ -79,25 +81,32 @@ func (s *stream) put(op string, t task) error {
 	return s.runUntil(s.queued)
 }
 
-// runUntil runs tasks until n have run since the stream was made. After an interrupted kernel, it
-// goes on with the next task, which is interrupted too if it is a kernel.
+// runUntil runs tasks until n have run since the stream was made. If a kernel was interrupted,
+// now or since the last call, it returns that once.
 func (s *stream) runUntil(n int) error {
-	var interrupted error
+	if err := s.run(n); err != nil {
+		return err
+	}
+	err := s.interrupted
+	s.interrupted = nil
+	return err
+}
+
+// run runs tasks until n have run. After an interrupted kernel, it goes on with the next task,
+// which is interrupted too if it is a kernel.
+func (s *stream) run(n int) error {
 	for s.done < n && len(s.tasks) > 0 {
 		t := s.tasks[0]
 		s.tasks = s.tasks[1:]
 		s.done++
 		switch err := s.object.dev.perform(s, &t); {
 		case errors.Is(err, driver.ErrInterrupted):
-			interrupted = err
+			s.interrupted = err
 		case err != nil:
 			return err
 		}
 	}
-	if s.object.dev.fault != nil {
-		return s.object.dev.fault
-	}
-	return interrupted
+	return s.object.dev.fault
 }
 
 // perform runs a task. A fault in it loses the device.
