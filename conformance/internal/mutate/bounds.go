@@ -162,8 +162,12 @@ func isTie(q survivor) bool {
 	f := q.flow()
 	list := f.Controls(q.mutant.line)
 	return len(list) > 0 && !slices.ContainsFunc(list, func(i int) bool {
-		difference, _ := f.Definition(f.At[i].Args[1])
-		return !f.At[i].Is("selp.b32") || f.At[i].Args[2] != "0" || !difference.Is("sub.u32") || !slices.Equal(difference.Args[1:], q.was.Args[1:])
+		s := f.At[i]
+		if !s.Is("selp.b32") || s.Args[2] != "0" {
+			return true
+		}
+		difference, _ := f.Definition(s.Args[1])
+		return !difference.Is("sub.u32") || !slices.Equal(difference.Args[1:], q.was.Args[1:])
 	})
 }
 

@@ -926,8 +926,11 @@ func (q survivor) padded() (lines []int) {
 // isPadding: an index of a row's part is compared with a constant, and the change lets one more
 // part pass.
 func isPadding(q survivor) bool {
-	n, err := strconv.ParseUint(q.was.Args[len(q.was.Args)-1], 10, 32)
-	if err != nil || !q.was.Is("setp.lt.u32") || len(q.padded()) == 0 {
+	if !q.was.Is("setp.lt.u32") || len(q.padded()) == 0 {
+		return false
+	}
+	n, err := strconv.ParseUint(q.was.Args[2], 10, 32)
+	if err != nil {
 		return false
 	}
 	return q.is.Is("setp.le.u32") && q.is.Args[2] == q.was.Args[2] || q.is.Is("setp.lt.u32") && q.is.Args[2] == fmt.Sprint(n+1)
