@@ -300,7 +300,9 @@ func (p planted) survivor(t *testing.T, family, mutator string) survivor {
 
 	kernels := map[string]*ptx.Kernel{k.Name: k}
 	c := harness.Case{Operation: "planted", Format: "F32", Name: t.Name(), Reason: "a planted mutant", Run: p.check(k)}
-	open := func(int64) (driver.Device, error) { return emu.Open(emu.Options{Workers: 1, Async: emu.Late, MaxInstructions: 1 << 16}) }
+	open := func(int64) (driver.Device, error) {
+		return emu.Open(emu.Options{Workers: 1, Async: emu.Late, MaxInstructions: 1 << 16})
+	}
 	m := &Runner{kernels: kernels, options: Options{Seed: 1, Budget: 1e9, Open: open}}
 	s, err := m.suite(1, 0)
 	if err != nil {
