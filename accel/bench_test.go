@@ -72,7 +72,7 @@ func TestStepAllocations(t *testing.T) {
 }
 
 // narrowModel returns a model in the formats of an 8B model, but small. The host's work for a
-// forward pass depends on the number of layers only, of which an 8B model has 32.
+// forward pass depends only on the number of layers. An 8B model has 32.
 func narrowModel(t testing.TB, layers int) *model.Model {
 	t.Helper()
 	p, err := synth.Find("llama-3.1-8b")

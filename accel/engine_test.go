@@ -140,8 +140,8 @@ func TestProgressPanics(t *testing.T) {
 	}
 }
 
-// TestFileCutShort truncates the model's file while New reads it: by one byte, of which the rest
-// of the page reads as zeros, and to one page, of which no more can be read.
+// TestFileCutShort truncates the model's file while New reads it: by one byte, which then
+// reads as zero, and to one page, so that a read behind it faults.
 func TestFileCutShort(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("Windows does not truncate a mapped file")

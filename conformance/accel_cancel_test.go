@@ -109,7 +109,7 @@ func TestAccelInterrupted(t *testing.T) {
 		o      accel.Options
 		device emu.Options
 		input  []int
-		every  int64 // the call is canceled at question 1 and each so many questions later; with -long at every question
+		every  int64 // distance of the questions at which the call is canceled; 1 with -long
 	}{
 		{"prompt", minimal, accel.Options{}, smallDevice, []int{3, 4}, 39},
 		{"prompt by steps", minimal, accel.Options{Prefill: accel.PrefillExact, Eager: true}, smallDevice, []int{3, 4}, 39},

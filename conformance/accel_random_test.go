@@ -257,7 +257,7 @@ type sequence struct {
 	more int // tokens that the current call adds
 }
 
-// running is a generation whose tokens the script takes one by one.
+// running is a generation in progress. The script takes its tokens one by one.
 type running struct {
 	operation string
 	prompt    []int
@@ -560,13 +560,13 @@ func (r *script) disturbedPrompt(q *sequence, tokens []int, kind, at int) {
 	r.finished()
 }
 
-// pending is a step of a sequence or a generation.
+// pending is a step, of a sequence or a generation, that has not begun.
 type pending struct {
 	ctx *probe
 	run func()
 }
 
-// step prepares a step of a sequence. Most steps continue with the greedy token.
+// step returns a step of q. Its token is mostly the greedy one.
 func (r *script) step(q *sequence) pending {
 	token, want, ctx := q.next, model.WantGreedy, newProbe(r.Context())
 	if r.random.IntN(10) == 0 {
@@ -645,8 +645,8 @@ func (r *script) steps() {
 	}
 }
 
-// together computes a step of each chosen sequence. If the client is alone, the steps begin
-// when all are queued. One may be canceled.
+// together runs one step of each chosen sequence. If there is one client, no step begins before
+// all are queued. One step may be canceled.
 func (r *script) together(chosen []func() pending) {
 	var list []pending
 	for _, prepare := range chosen {

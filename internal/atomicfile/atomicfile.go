@@ -31,11 +31,7 @@ var (
 // The temporary file of a process that was killed is removed by the next Write or Check in
 // the same directory.
 func Write(path string, write func(io.Writer) error) error {
-	target, err := resolve(path)
-	if err != nil {
-		return withPath(err, path)
-	}
-	tmp, err := create(target)
+	target, tmp, err := begin(path)
 	if err != nil {
 		return withPath(err, path)
 	}
@@ -47,8 +43,11 @@ func Write(path string, write func(io.Writer) error) error {
 		return err // not an error of the temporary file
 	}
 	err = tmp.file.Sync()
-	if err == nil {
-		_, err = resolve(path) // again: write may take hours
+	if err == nil { // again: write may take hours
+		var now string
+		if now, err = resolve(path); err == nil && now != target {
+			err = errRetargeted
+		}
 	}
 	if err == nil && isModel(target) && !startsAsModel(tmp.file) {
 		err = ErrModel
@@ -62,11 +61,7 @@ func Write(path string, write func(io.Writer) error) error {
 // Check returns the errors of Write that are known in advance, so that a command can fail
 // before it computes what it will write. The error wraps ErrModel if path is a GGUF file.
 func Check(path string) error {
-	target, err := resolve(path)
-	if err != nil {
-		return withPath(err, path)
-	}
-	tmp, err := create(target)
+	target, tmp, err := begin(path)
 	if err != nil {
 		return withPath(err, path)
 	}
@@ -75,6 +70,16 @@ func Check(path string) error {
 		return withPath(ErrModel, path)
 	}
 	return nil
+}
+
+var errRetargeted = errors.New("the link has another target now")
+
+// begin returns the file to replace, and a temporary file beside it.
+func begin(path string) (target string, tmp temporary, err error) {
+	if target, err = resolve(path); err == nil {
+		tmp, err = create(target)
+	}
+	return target, tmp, err
 }
 
 // resolve returns the file to replace: path or, if that is a symbolic link, its target. An

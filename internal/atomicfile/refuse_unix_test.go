@@ -61,6 +61,24 @@ func TestNotRegularAfterwards(t *testing.T) {
 	}
 }
 
+// A link that gets another target during a long write is refused, and both targets stay.
+func TestRetargetedLink(t *testing.T) {
+	dir := t.TempDir()
+	link, old, other := filepath.Join(dir, "link"), filepath.Join(dir, "old"), filepath.Join(dir, "other")
+	for _, path := range []string{old, other} {
+		if err := os.WriteFile(path, []byte(path), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(old, link); err != nil {
+		t.Fatal(err)
+	}
+	err := Write(link, func(io.Writer) error { return errors.Join(os.Remove(link), os.Symlink(other, link)) })
+	if !errors.Is(err, errRetargeted) || content(t, old) != old || content(t, other) != other {
+		t.Errorf("error %v; the files hold %q and %q", err, content(t, old), content(t, other))
+	}
+}
+
 // A failure of the file system names the path, keeps the old file and leaves no other.
 func TestFileSystemFailures(t *testing.T) {
 	tests := []struct {

@@ -117,7 +117,7 @@ func (l *Layout) addKV() {
 	}
 }
 
-// expertsPerToken returns how many feed-forward networks of a layer a token uses.
+// expertsPerToken returns the number of feed-forward networks that a layer computes per token.
 func (l *Layout) expertsPerToken(w *layer) int {
 	if w.up.experts > 0 {
 		return l.model.ExpertsUsed

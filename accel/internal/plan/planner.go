@@ -32,8 +32,8 @@ type Command struct {
 	Views       []View
 }
 
-// View is a result of a forward pass. It is either a matrix at At, f32 [tokens, Width], whose
-// rows are Stride elements apart, or the keys or values of a layer in the KV cache.
+// View is a result of a forward pass: an f32 matrix [tokens, Width] at At, whose rows are Stride
+// elements apart, or the keys or values of a layer in the KV cache.
 type View struct {
 	Op            string
 	At            ptx.Address

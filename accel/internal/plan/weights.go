@@ -77,7 +77,7 @@ func (w *weights) matrices() []*matrix {
 	return slices.DeleteFunc(list, (*matrix).empty)
 }
 
-// quantized implements Layout.QuantizedWeights, whose comment says what counts.
+// quantized implements Layout.QuantizedWeights.
 func (w *weights) quantized() bool {
 	isQuantized := func(m *matrix) bool { return !m.empty() && m.format.BlockLen() > 1 }
 	return isQuantized(w.output) || slices.ContainsFunc(w.layers, func(l layer) bool { return slices.ContainsFunc(l.matrices(), isQuantized) })
