@@ -440,11 +440,11 @@ func fewCTACases() []attentionCase {
 	return all
 }
 
+// everyRemainder has windows that begin and end at each position modulo 8.
 func everyRemainder(c *attentionCase) {
 	c.kvHeads, c.group, c.window, c.lengths = 1, 1, 100, []int{129, 130, 131, 132, 133, 134, 135, 136}
 }
 
-// everyEighth are windows of a page that start, and end in the next page, in each group of 8
 // everyEighth are windows that start in each group of 8 positions of a page, pages that end in
 // each group after such a window, and first pages that end in each group.
 func everyEighth(c *attentionCase) {
