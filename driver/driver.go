@@ -135,11 +135,11 @@ type Stream interface {
 // Interruptible is a Stream that can stop a kernel while it runs, such as the emulator's. A GPU
 // runs queued work to its end.
 type Interruptible interface {
-	// InterruptIf makes the stream ask stop from time to time while its kernels run, from any
-	// goroutine. As soon as stop returns true, the running kernel ends where it is, and queued
-	// kernels are dropped. Launch, or the next wait on this stream, returns ErrInterrupted. The contents of
-	// memory that these kernels write are undefined, but the device is not lost. nil asks
-	// nothing.
+	// InterruptIf makes the stream call stop from time to time while its kernels run, also
+	// concurrently. Once stop returns true, the running kernel ends where it is, and queued
+	// kernels are dropped. Launch, or the next wait on this stream, returns ErrInterrupted. The
+	// memory that these kernels write is undefined, but the device is not lost. With nil the
+	// stream never stops.
 	InterruptIf(stop func() bool)
 }
 

@@ -25,7 +25,7 @@ type mbarrier struct {
 	arrived   *vectorClock // of the arrivals of this phase
 	completed *vectorClock // of all completed phases
 	late      []bulkCopy   // copies in flight that complete on this barrier
-	due       []bulkCopy   // those for which a wait has failed
+	due       []bulkCopy   // copies that complete at the next wait
 }
 
 // maxMbarrier is the limit of the PTX ISA for the arrivals and bytes of an mbarrier.
@@ -223,8 +223,7 @@ func (b *mbarrier) advance() {
 }
 
 // runWaitParity is test_wait and try_wait, which never blocks here. A copy in flight completes
-// only at the next wait after one that has failed, so that a kernel that ignores the result of a
-// wait, or takes it for its opposite, fails.
+// at the second wait, so that a kernel that ignores or inverts the result of the first one fails.
 func runWaitParity(w *warp, o *op, m uint32) result {
 	if !w.reads(o, m, o.a, o.b) {
 		return resultTrap
