@@ -5,7 +5,7 @@ import "math"
 // Approx has the operations for which the PTX ISA only bounds the error. The zero value rounds
 // correctly. If Perturb is set, the result is another number within the bound. It depends on Seed,
 // the operation and the operand. So code that relies on exact results fails, reproducibly.
-// Results that the PTX ISA fixes (zeros, infinities, NaN) are never perturbed.
+// Results that the PTX ISA fixes (zeros, infinities, NaN, 2^0) are never perturbed.
 //
 // All operations but Ex2FTZ keep subnormal operands and results, as instructions without .ftz do.
 type Approx struct {
@@ -33,9 +33,12 @@ const (
 	sqrtBound  = 0x1p-23
 )
 
-// Ex2 is ex2.approx.f32: 2^x within 2 ulp.
+// Ex2 is ex2.approx.f32: 2^x within 2 ulp, and 1 for zeros and subnormal numbers.
 func (p Approx) Ex2(x float32) float32 {
+	const normal = 0x1p-126
 	switch {
+	case x > -normal && x < normal:
+		return 1
 	case x != x:
 		return nan32
 	case x >= 128:
@@ -51,14 +54,10 @@ func (p Approx) Ex2(x float32) float32 {
 	return roundCorrectly(x, y, exp2Pair)
 }
 
-// Ex2FTZ is ex2.approx.ftz.f32: Ex2 with subnormal operands and results flushed to 0.
+// Ex2FTZ is ex2.approx.ftz.f32: Ex2 with subnormal results flushed to 0.
 func (p Approx) Ex2FTZ(x float32) float32 {
-	const normal = 0x1p-126
-	if x > -normal && x < normal {
-		x = 0
-	}
 	y := p.Ex2(x)
-	if y < normal {
+	if y < 0x1p-126 {
 		return 0
 	}
 	return y
