@@ -50,6 +50,35 @@ func TestNeedlessBarrier(t *testing.T) {
 	}
 }
 
+func TestJoinedWaits(t *testing.T) {
+	const commit, copied = "\tcp.async.commit_group;\n", "\tcp.async.commit_group; // HERE\n"
+	for _, c := range []struct {
+		name, text string
+		want       int
+	}{
+		{"another group", copied + commit + "\tcp.async.wait_group 0;", 1},
+		{"two waits", copied + commit + "\t@%p0 bra $L0;\n\tcp.async.wait_group 0;\n\tret;\n$L0:\n\tcp.async.wait_group 0;", 2},
+		{"the last group", copied + "\tcp.async.wait_group 0;", 0},
+		{"a wait for some groups", copied + commit + "\tcp.async.wait_group 1;", 0},
+		{"no other group on one path", copied + "\t@%p0 bra $L0;\n" + commit + "$L0:\n\tcp.async.wait_group 0;", 0},
+		{"no other group in this iteration", "$L0:\n" + copied + "\tcp.async.wait_group 0;\n\t@%p0 bra $L0;", 0},
+		{"a guarded group", copied + "\t@%p0 cp.async.commit_group;\n\tcp.async.wait_group 0;", 0},
+		{"the same way at both branches", "\tsetp.eq.u32 %p0, %r0, 0;\n\t@!%p0 bra $L0;\n" + copied + "$L0:\n\t@!%p0 bra $L1;\n" + commit +
+			"\tcp.async.wait_group 0;\n\tret;\n$L1:\n\tcp.async.wait_group 2;", 1},
+		{"another way at the second branch", "\tsetp.eq.u32 %p0, %r0, 0;\n\t@!%p0 bra $L0;\n" + copied + "$L0:\n\t@%p0 bra $L1;\n" + commit +
+			"\tcp.async.wait_group 0;\n\tret;\n$L1:\n\tcp.async.wait_group 2;", 0},
+		{"a predicate that changes between the branches", "\tsetp.eq.u32 %p0, %r0, 0;\n$L2:\n\t@!%p0 bra $L0;\n" + copied + "$L0:\n\tsetp.eq.u32 %p0, %r1, 0;\n\t@!%p0 bra $L1;\n" + commit +
+			"\tcp.async.wait_group 0;\n\tret;\n$L1:\n\tcp.async.wait_group 2;", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, line := flowAt(c.text, "HERE")
+			if got := len(f.JoinedWaits(line)); got != c.want {
+				t.Errorf("%d waits, want %d", got, c.want)
+			}
+		})
+	}
+}
+
 const knownValuesText = `	.param .u64 .ptr .global .align 16 y,
 .maxntid 64, 1, 1
 {
@@ -99,7 +128,7 @@ func TestKnownValues(t *testing.T) {
 			t.Errorf("%s is always true: %v, want %v", p, got, want)
 		}
 	}
-	for reg, want := range map[string]uint64{"%r6": 63, "%r14": 0, "%r15": 1, "%r0": 1<<32 - 1} {
+	for reg, want := range map[string]uint64{"%r6": 63, "%r14": 0, "%r15": 1, "%r0": 1<<32 - 1, "%r11": 0, "%r12": 31} {
 		if got := f.UpperBound(reg); got != want {
 			t.Errorf("%s is at most %d, want %d", reg, got, want)
 		}

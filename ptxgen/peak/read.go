@@ -52,10 +52,12 @@ func buildRead(b *ptx.Builder) (*ptx.Kernel, error) {
 			fold(v[j])
 		}
 	})
-	b.While(func() ptx.Pred { return i.Lt(p.Vectors) }, func() {
-		fold(p.In.At(i, 16).LoadU32x4(ptx.Streamed))
-		ptx.Set(i, i.Add(threads))
-	})
+	b.For(b.U32(0), b.U32(unroll-1), b.U32(1), func(ptx.U32) { // a thread has at most unroll-1 vectors left
+		b.If(i.Lt(p.Vectors), func() {
+			fold(p.In.At(i, 16).LoadU32x4(ptx.Streamed))
+			ptx.Set(i, i.Add(threads))
+		})
+	}, ptx.NoUnroll)
 	p.Out.At(t, 4).StoreU32(sum)
 	return b.Finish(ptx.MaxThreads(readThreads))
 }

@@ -491,6 +491,30 @@ func flashCases() []attentionCase {
 		c.blockQ, c.blockK = tile[0], tile[1]
 		add(c)
 	}
+	// The engine's tile copies a block of keys in four steps. In each of them some sequence begins,
+	// with a window, and some sequence ends. A tile begins at the last position of a block, and the
+	// table ends with the last page.
+	tile := attentionCase{kv: quant.F16, headDim: 64, kvHeads: 1}
+	window := tile
+	window.name, window.reason, window.window = "engine's tile, window", "all rows and columns of the engine's tile at the edges of a window", 59
+	window.lengths, window.queries = []int{208, 143, 97, 114, 8, 24, 40, 59, 256}, []int{145, 64, 2, 3, 8, 9, 30, 5, 2}
+	softcap := tile
+	softcap.name, softcap.reason, softcap.softcap = "engine's tile, softcap", "all rows of the engine's tile, and a softcap", 20
+	softcap.lengths, softcap.queries = []int{191, 60}, []int{128, 28}
+	add(window)
+	add(softcap)
+	for _, c := range otherTiles() {
+		window := c
+		window.name, window.reason, window.window = c.name+", window", "the same for another tile", 21
+		window.lengths = []int{62, 32, 36, 41, 26, 26, 3, 7, 11, 15, 21, 64}
+		window.queries = []int{37, 3, 3, 4, 14, 10, 3, 2, 5, 4, 4, 1}
+		softcap := c
+		softcap.name, softcap.reason, softcap.softcap, softcap.scale = c.name+", softcap", "all rows of another tile, an idle slot with queries, and scores on both sides of a small cap", 1, 20
+		softcap.lengths, softcap.queries = []int{31 + c.blockQ, 20, 9, 60}, []int{c.blockQ, 9, 5, 48}
+		softcap.activeOnly, softcap.queued = []int{0, 1, 3}, true
+		add(window)
+		add(softcap)
+	}
 	for _, v := range []struct {
 		name, reason string
 		change       func(*attentionCase)
@@ -523,6 +547,18 @@ func flashCases() []attentionCase {
 // attentionHeadDims are the head dimensions of reachable kernels.
 func attentionHeadDims() []int { return []int{64, 80, 96, 128, 256} }
 
+// otherTiles returns the formats and small tiles of which few cases test more than the format.
+func otherTiles() (list []attentionCase) {
+	for _, c := range []attentionCase{
+		{kv: quant.F32, headDim: 8, blockQ: 16}, {kv: quant.BF16, headDim: 8, blockQ: 16}, {kv: quant.F16, headDim: 32, blockQ: 32},
+	} {
+		c.name = fmt.Sprintf("%v/d=%d/%d queries", c.kv, c.headDim, c.blockQ)
+		c.kvHeads, c.group, c.page, c.blockK = 1, 2, 32, 16
+		list = append(list, c)
+	}
+	return list
+}
+
 // attentionInvariants are cases that compare runs with each other.
 func attentionInvariants() []harness.Case {
 	decode := attentionCase{kv: quant.F16, headDim: 64, group: 2, lengths: []int{1, 66, 130}}
@@ -534,6 +570,7 @@ func attentionInvariants() []harness.Case {
 		}
 		return c
 	}
+	engine := func(c *attentionCase) { c.headDim, c.kvHeads, c.page, c.blockQ, c.blockK = 64, 1, 0, 0, 0 }
 	const (
 		neighbors = "a result does not depend on other sequences or on the order of pages"
 		ctas      = "a page's result does not depend on the CTA that computes it"
@@ -546,7 +583,13 @@ func attentionInvariants() []harness.Case {
 	flashCase := func(run func(*harness.Fixture, attentionCase), name, reason string, change func(*attentionCase)) harness.Case {
 		return with(flash, name, reason, change).kernelCase("attention prefill", run)
 	}
-	return []harness.Case{
+	var all []harness.Case
+	for _, c := range otherTiles() {
+		c.name, c.reason = c.name+", zero queries", "queries of another tile without a largest element, and others with a softmax weight of nearly 1"
+		c.lengths, c.queries, c.scale, c.queryScale = []int{60}, []int{40}, 100, 0x1p40
+		all = append(all, c.kernelCase("attention prefill", checkZero))
+	}
+	return append(all, []harness.Case{
 		decodeCase(checkNeighbors(attentionCase.decode), "neighbors", neighbors, nil),
 		decodeCase(checkNeighbors(attentionCase.decode), "neighbors, window", neighbors, func(c *attentionCase) { c.window = 70 }),
 		decodeCase(checkSplits(1, 3, 5), "any number of CTAs", ctas, func(c *attentionCase) { c.lengths = []int{1, 66, 130, 320, 64, 300} }),
@@ -560,18 +603,26 @@ func attentionInvariants() []harness.Case {
 		flashCase(checkInvisible, "invisible", "positions that no query of a tile sees may hold Inf", func(c *attentionCase) {
 			c.lengths, c.queries, c.window = []int{48}, []int{48}, 8
 		}),
+		flashCase(checkInvisible, "invisible, engine's tile", "positions before and after a whole tile may hold Inf", func(c *attentionCase) {
+			engine(c)
+			c.lengths, c.queries, c.window = []int{208}, []int{145}, 59
+		}),
 		decodeCase(checkOverflow, "overflow", "a page whose scores are all -Inf weighs nothing", func(c *attentionCase) { c.lengths, c.queryScale = []int{200}, 0x1p112 }),
 		decodeCase(checkLowest, "lowest scores", "a score that is nearly the smallest float32", func(c *attentionCase) { c.lengths = []int{1, 1} }),
 		flashCase(checkHalves, "halves of a tile", "a block raises the maximum of only the first or the last 8 queries of a tile", func(c *attentionCase) {
 			c.lengths, c.queries = []int{48}, []int{16}
 		}),
 		flashCase(checkZero, "zero queries", "a query without a largest element, whose factor times the scale underflows, has equal scores", func(c *attentionCase) { c.scale = 0x1p-40 }),
+		flashCase(checkZero, "zero queries, engine's tile", "each row of a warp without a largest element", func(c *attentionCase) {
+			engine(c)
+			c.lengths, c.queries, c.scale = []int{32}, []int{32}, 0x1p-40
+		}),
 		flashCase(checkChunks(7), "chunks", chunks, nil),
 		flashCase(checkChunks(5), "chunks, window and softcap", chunks, func(c *attentionCase) { c.window, c.softcap, c.kv = 21, 20, quant.BF16 }),
 		flashCase(checkChunks(16), "chunks, float32", chunks, func(c *attentionCase) { c.kv = quant.F32 }),
 		decodeCase(checkBoth, "the same as prefill", both, nil),
 		decodeCase(checkBoth, "the same as prefill, BF16", both, func(c *attentionCase) { c.kv = quant.BF16 }),
-	}
+	}...)
 }
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
@@ -699,14 +750,17 @@ func checkChunks(size int) func(*harness.Fixture, attentionCase) {
 	}
 }
 
-// checkInvisible computes three tiles of 16 queries, then again with infinite keys and values
-// before the window of the second tile and after it, and demands the same bits of that tile.
+// checkInvisible computes a few tiles of queries, then again with infinite keys and values
+// before the window of the last tile but one and after it, and demands the same bits of that tile.
 func checkInvisible(r *harness.Fixture, c attentionCase) {
 	d := c.data(r)
 	clean := c.flash(r, d)
+	size := cmp.Or(c.blockQ, 128)
+	begin := ((c.queries[0]-1)/size - 1) * size // of the last tile but one
+	first := c.lengths[0] - c.queries[0] + begin
 	for h := range c.kvHeads {
 		for position := range c.lengths[0] {
-			if position > 16-c.window && position < 32 {
+			if position > first-c.window && position < first+size {
 				continue
 			}
 			at := (h*c.lengths[0] + position) * c.headDim
@@ -715,8 +769,9 @@ func checkInvisible(r *harness.Fixture, c attentionCase) {
 			}
 		}
 	}
-	tile := 16 * c.heads() * c.headDim
-	harness.Exact(r, "second tile", c.flash(r, d)[0][tile:2*tile], clean[0][tile:2*tile])
+	width := c.heads() * c.headDim
+	from, to := begin*width, (begin+size)*width
+	harness.Exact(r, "last tile but one", c.flash(r, d)[0][from:to], clean[0][from:to])
 }
 
 // checkHalves is checkFlash with one tile of positive and then negative queries, and with a
@@ -749,13 +804,17 @@ func checkSmallHead(r *harness.Fixture, c attentionCase) {
 	c.compare(r, "out", d, c.decode(r, d), c.decodeErrors())
 }
 
-// checkZero is checkFlash with every other query 0.
+// checkZero is checkFlash with every third query 0, and only a first element in the next one.
 func checkZero(r *harness.Fixture, c attentionCase) {
 	d := c.data(r)
-	width := c.heads() * c.headDim
 	for _, q := range d.q {
-		for at := 0; at < len(q); at += 2 * width {
-			clear(q[at : at+width])
+		for at := 0; at < len(q); at += c.headDim {
+			switch at / c.headDim / c.heads() % 3 {
+			case 0:
+				clear(q[at : at+c.headDim])
+			case 1:
+				clear(q[at+1 : at+c.headDim])
+			}
 		}
 	}
 	c.compare(r, "out", d, c.flash(r, d), c.flashErrors())

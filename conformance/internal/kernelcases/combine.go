@@ -50,6 +50,7 @@ func combineCases() []harness.Case {
 		}
 		add(combineCase{name: "order", reason: "the order of additions does not depend on the window", pages: []float64{90}, window: 20.5, headDim: dim}, checkCombineOrder)
 	}
+	add(combineCase{name: "page=1", reason: "a sequence as long as the window, in the smallest head", pages: []float64{20, 25, 30}, page: 1, window: 25, headDim: 8}, checkAttentionCombine)
 	for _, dim := range []int{8, 32, 96, 128, 256} {
 		add(combineCase{name: "pages=50", reason: "another head dimension", pages: []float64{49.9, 17}, headDim: dim}, checkAttentionCombine)
 	}

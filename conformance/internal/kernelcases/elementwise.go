@@ -51,6 +51,7 @@ func elementwiseCases() []harness.Case {
 		{name: "silu, gated, one buffer", reason: "gate and up in one row", rows: 3, width: 132, up: true, oneBuffer: true, act: elementwise.SiLU},
 		{name: "gelu, gated, odd width", reason: "rows that are not aligned to 16 bytes", rows: 3, width: 131, up: true, oneBuffer: true, act: elementwise.GELU},
 		{name: "strides", reason: "each buffer has a stride of its own", rows: 3, width: 41, up: true, add: true, apart: true},
+		{name: "strides, whole vec4", reason: "whole vec4s at addresses that are no multiples of 16 bytes", rows: 2, width: 40, up: true, add: true, apart: true},
 		{name: "softcap", reason: "the logits' softcap", rows: 2, width: 300, scale: 1, cap: 30},
 		{name: "softcap, below 1", reason: "a softcap below 1", rows: 2, width: 70, scale: 1, cap: 0.25},
 		{name: "softcap, saturated", reason: "arguments beyond which tanh is 1", rows: 1, width: 300, scale: 100, cap: 0.25},

@@ -26,7 +26,7 @@ type normCase struct {
 	inPlace       bool
 	shift         float32         // added to each number, for a mean far from 0
 	zero          bool            // all numbers are 0
-	absorbed      bool            // each thread's first number is 1, and float32 sums of squares lose the others
+	absorbed      bool            // the first number of most threads is 1, and float32 sums of squares lose the others
 	scale         float32         // of all numbers; 0: 1
 	spread        bool            // the scale doubles from token to token and is that of the one in the middle
 	skew          int             // elements before weight and bias
@@ -51,8 +51,17 @@ func normCases() []harness.Case {
 			})
 		}
 		rows = append(rows, normCase{name: "strides", reason: "input and output have strides of their own", kind: kind, tokens: 3, heads: 2, width: 40, pad: 7, outPad: 12, add: true})
-		rows = append(rows, normCase{name: "absorbed", reason: "each square after a thread's first is below half an ulp of its sum", kind: kind, tokens: 1, width: 1 << 17, absorbed: true})
+		rows = append(rows, normCase{name: "absorbed", reason: "each square after a thread's first is below half an ulp of its sum, and the row's sum nearly overflows", kind: kind, tokens: 1, width: 1 << 17, absorbed: true, scale: 0x1p59})
 		rows = append(rows, normCase{name: "beyond registers", reason: "a row longer than the registers of a CTA", kind: kind, tokens: 1, width: 17003})
+		for _, wide := range []normCase{
+			{name: "wide", reason: "each thread adds bias and residual to several vec4", tokens: 2, width: 901},
+			{name: "wide, stride", reason: "each thread has several vec4 of buffers that are not aligned to 16 bytes", tokens: 1, width: 901, offset: 1, skew: 1},
+			{name: "beyond registers", reason: "bias and residual are added to elements that no register holds", tokens: 1, width: 16390},
+		} {
+			wide.name = "bias and residual, small, " + wide.name
+			wide.kind, wide.bias, wide.add, wide.scale, wide.eps = kind, true, true, 0x1p-30, 1e-30 // squares are far below the numbers
+			rows = append(rows, wide)
+		}
 		for _, d := range harness.Distributions() {
 			rows = append(rows, normCase{name: "896/" + d.String(), reason: "the distribution of a row", kind: kind, dist: d, tokens: 2, width: 896})
 		}
@@ -86,6 +95,7 @@ func normTable(f quant.Format) []normCase {
 		{name: "bias and residual, stride", reason: "no buffer is aligned to 16 bytes", bias: true, add: true, tokens: 3, width: 128, pad: 3, offset: 1, skew: 1},
 		{name: "nearly vanishing squares", reason: "a sum of squares around 2^-80, where another scale begins", scale: 0x1p-43, tokens: 9, width: 66, spread: true, eps: 1e-30},
 		{name: "mean where scaling ends", reason: "squares vanish around a mean between 2^-41 and 2^-40", scale: 0x1p-46, shift: 0x1.8p-41, tokens: 2, width: 66, eps: 1e-30},
+		{name: "subnormal squares", reason: "squares lose bits at the scale of the row, and eps does not hide it", scale: 0x1p-66, tokens: 2, width: 66, eps: 0x1p-140},
 		{name: "in place", reason: "the output overwrites the input", inPlace: true, tokens: 3, width: 132},
 		{name: "stride", reason: "rows in a wider buffer that are not aligned to 16 bytes", tokens: 3, width: 128, pad: 3, offset: 1},
 		{name: "squares overflow", reason: "squares overflow float32 while the result is near 1", plant: map[int]float32{0: 3e38, 7: -2e30, 40: 1e25}, tokens: 2, width: 64},
@@ -93,6 +103,7 @@ func normTable(f quant.Format) []normCase {
 		{name: "squares nearly overflow", reason: "a sum of squares between 2^127 and 2^128 needs no scaling", plant: map[int]float32{1: 1.5e19}, tokens: 2, width: 70},
 		{name: "several heads per token", reason: "adjacent rows per token, indexed by token and head", heads: 3, tokens: 2, width: 40, pad: 5},
 		{name: "constant, large", reason: "large numbers without variance", shift: 1e25, tokens: 2, width: 70},
+		{name: "constant, large and negative", reason: "large numbers without variance would overflow at a larger scale", shift: -1e25, tokens: 2, width: 70},
 		{name: "zeros", reason: "a row of zeros gives zeros", zero: true, tokens: 2, width: 70},
 		{name: "tiny", reason: "squares underflow, so eps dominates", dist: harness.Subnormal, tokens: 2, width: 64, eps: 1e-12},
 		{name: "infinity", reason: "an infinity gives 0 and NaN in its own row only", plant: map[int]float32{5: float32(math.Inf(1))}, tokens: 3, width: 64},
@@ -141,6 +152,9 @@ type normRun struct {
 
 func (c normCase) input(r *harness.Fixture, n int) []float32 {
 	x := r.Vector(c.dist, n)
+	if c.absorbed {
+		copy(x, absorbed(c.tokens, c.width, 768)) // the sum of 768 squares of 2^59 is between 2^127 and 2^128
+	}
 	for i := range x {
 		if c.scale != 0 {
 			x[i] *= c.scale
@@ -152,9 +166,6 @@ func (c normCase) input(r *harness.Fixture, n int) []float32 {
 		if c.zero {
 			x[i] = 0
 		}
-	}
-	if c.absorbed {
-		copy(x, absorbed(c.tokens, c.width, 1024))
 	}
 	for i, v := range c.plant {
 		x[i] = v

@@ -12,7 +12,7 @@ import (
 // kernel does all of its work.
 func peakCases() []harness.Case {
 	var all []harness.Case
-	for _, vectors := range []int{1, 255, 256*8 - 1, 256 * 8, 256*17 + 3} {
+	for _, vectors := range []int{1, 255, 512*7 + 100, 512*8 - 1, 512 * 8, 512*17 + 3} {
 		all = append(all, harness.Case{
 			Operation: "read", Format: "U32", Name: fmt.Sprintf("plain/vec4=%d", vectors),
 			Reason: "around a CTA's loads in flight, with a remainder",

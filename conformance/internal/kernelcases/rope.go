@@ -3,6 +3,7 @@ package kernelcases
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
@@ -32,6 +33,7 @@ type ropeCase struct {
 	special        bool // every third number is one of specialFloats
 	axes           bool // each pair is (1, 0), so that its results are the cosine and the sine
 	absorbed       bool // of the norm, see normCase
+	balanced       bool // of the norm, see balance
 	scale          float32
 }
 
@@ -81,7 +83,9 @@ func ropeTable() []ropeCase {
 		{name: "alone, no lengths", reason: "without lists, the one sequence is active", heads: 2, kvHeads: 1, dim: 32, rot: 32, alone: true, active: true, positions: []int{3, 70}},
 		{name: "widest", reason: "as many pairs as a CTA has threads", heads: 1, kvHeads: 1, dim: 512, rot: 512, neox: true, positions: []int{3, 77}},
 		{name: "axes", reason: "cosines and sines themselves, rounded once", heads: 2, dim: 64, rot: 64, positions: far, axes: true},
+		{name: "axes/dense", reason: "angles around odd multiples of pi/4, where the last terms of the series are largest", heads: 1, dim: 512, rot: 512, theta: 2, positions: upTo(17), axes: true},
 		{name: "page of 16", reason: "another page size", kvHeads: 2, dim: 32, page: 16, positions: append(upTo(18), 31, 32)},
+		{name: "page of 16/qk norm", reason: "barriers of a kernel for another page size", heads: 3, kvHeads: 2, dim: 64, rot: 64, norm: true, page: 16, positions: []int{15, 16}},
 		{name: "factor", reason: "LongRoPE scales sine and cosine", heads: 3, dim: 96, rot: 96, neox: true, factor: 1.1902381, positions: []int{3, 77}},
 		{name: "outliers", reason: "the error is bounded by the length of the pair", heads: 3, dim: 64, rot: 64, positions: []int{3, 77}, dist: harness.Outliers},
 	}
@@ -95,6 +99,8 @@ func ropeTable() []ropeCase {
 	}
 	rows = append(rows, ropeCase{name: "qk norm/absorbed", reason: "each square after a lane's first is below half an ulp of its sum",
 		heads: 3, kvHeads: 3, dim: 1 << 13, norm: true, positions: []int{9}, absorbed: true})
+	rows = append(rows, ropeCase{name: "qk norm/balanced", reason: "a sum of squares that is one ulp less gives another norm",
+		heads: 60, kvHeads: 60, dim: 128, norm: true, positions: []int{9}, balanced: true})
 	for _, f := range []quant.Format{quant.F32, quant.F16, quant.BF16} {
 		rows = append(rows,
 			ropeCase{name: f.String() + "/qk norm", reason: "the norm precedes the rotation", heads: 10, kvHeads: 3, dim: 128, rot: 128, neox: true, norm: true, theta: 1e6, cache: f, positions: []int{9, 10}},
@@ -168,6 +174,9 @@ func checkRope(r *harness.Fixture, c ropeCase) {
 	if c.absorbed {
 		copy(t.qkv, absorbed(c.heads+c.kvHeads, c.dim, 32))
 	}
+	if c.balanced {
+		balance(t.qkv[:(c.heads+c.kvHeads)*c.dim])
+	}
 	t.qkv = t.qkv[:len(t.qkv)-rowGap] // nothing follows the last token
 	t.buffer = r.Output("qkv", 4*len(t.qkv)).SetF32s(0, t.qkv)
 	t.freq = ropeFrequencies(c)
@@ -181,6 +190,39 @@ func checkRope(r *harness.Fixture, c ropeCase) {
 		}
 	}
 	t.checkRest()
+}
+
+// balance changes rows of 128 numbers, a vec4 per lane, so that the mean of their squares is
+// 2^20. A sum that is one ulp less gives another norm. In row h, each lane has one of two vec4s:
+// bit h mod 5 of the lane's index selects it. So the rounding errors of the lanes' sums, and
+// those in one step of a butterfly, are equal and add up. The other steps add equal numbers.
+func balance(x []float32) {
+	const width, mean = 128, 1 << 20
+	for h, row := range slices.Collect(slices.Chunk(x, width)) {
+		var vec4s [8]float32
+		copy(vec4s[:], row)
+		squares := 0.0
+		for _, v := range vec4s[:6] {
+			squares += float64(v) * float64(v)
+		}
+		rest := 8.0 * mean // of the sum of the squares
+		for i, v := range vec4s[:6] {
+			v *= float32(math.Sqrt(6 * mean / squares))
+			vec4s[i] = v
+			rest -= float64(v) * float64(v)
+		}
+		for i := 6; i < 8; i++ { // the last number is small, so that the sum is exact to about 2^-48
+			v := float32(math.Sqrt(rest))
+			if float64(v)*float64(v) > rest {
+				v = math.Nextafter32(v, 0)
+			}
+			vec4s[i] = v
+			rest -= float64(v) * float64(v)
+		}
+		for i := range row {
+			row[i] = vec4s[i/4>>(h%5)%2*4+i%4]
+		}
+	}
 }
 
 func (t *ropeRun) launch() {
@@ -340,7 +382,8 @@ func ropeFrequencies(c ropeCase) []float64 {
 // rotated returns a head after norm and rotation, and the bounds of its elements. An element
 // a·cos − b·sin is one rounding of cosine and sine, one of b·sin and one of the sum: at most
 // u·(2·|a·cos| + 3·|b·sin|). The error of sine and cosine before they are rounded is below
-// 2^-33. A norm adds 8u. Where the products are exact, one rounding remains.
+// 2^-33. A norm adds 8u. If the mean of the squares is a power of four, it adds u: only its
+// product with w is rounded. Where the products are exact, one rounding remains.
 func (t *ropeRun) rotated(x, w []float32, position int) (y, bound []float64) {
 	y, bound = make([]float64, len(x)), make([]float64, len(x))
 	for i, v := range x {
@@ -348,8 +391,12 @@ func (t *ropeRun) rotated(x, w []float32, position int) (y, bound []float64) {
 	}
 	if t.c.norm {
 		y = normRef(x, w, false, float64(float32(1e-6)))
+		roundings := 8.0
+		if t.c.balanced {
+			roundings = 1 + 0x1p-20 // and the reference's own
+		}
 		for i, v := range y {
-			bound[i] = 8 * harness.UnitRoundoff * math.Abs(v)
+			bound[i] = roundings * harness.UnitRoundoff * math.Abs(v)
 		}
 	}
 	factor := 1.0

@@ -42,6 +42,12 @@ func routerCases() []harness.Case {
 		{name: "far below", reason: "tiny probabilities and those that are 0, in each of a lane's elements", tokens: 16, experts: 512, k: 32, raw: true, logit: oneElement(func(lane int) float32 {
 			return -5 * float32(lane*5%32)
 		})},
+		{name: "least", reason: "the least normal probabilities, in which an error of the exponent counts most", tokens: 16, experts: 512, k: 32, raw: true, logit: oneElement(func(lane int) float32 {
+			if lane == 0 {
+				return 0
+			}
+			return -71.5 - float32(lane)/2
+		})},
 		{name: "lost terms", reason: "terms that vanish in the float32 sum, on one side of each butterfly", tokens: 6, experts: 512, k: 32, raw: true, logit: lostTerms},
 		{name: "halves of a unit", reason: "a rounding error of half a unit in the last place, in each step of the butterfly", tokens: 5, experts: 64, k: 2, raw: true, logit: halfUnits},
 		{name: "equal", reason: "the largest sum of the powers", tokens: 1, experts: 512, k: 2, raw: true, logit: func(_, _ int) float32 { return 3 }},
@@ -180,7 +186,7 @@ func routerOrder(row []float32, k int) []uint32 {
 }
 
 // softmaxRef returns softmax(x) and the error bound of each probability. In unit roundoffs, a
-// power e^d, d = x − max, has |d| for the rounding of d and 10 for the exponential (device.Exp),
+// power e^d, d = x − max, has the rounding error of d and 10 for the exponential (device.Exp),
 // or none if d is 0, since PTX defines 2^0 as exactly 1. The sum of the powers has their mean
 // error, weighted by p, and 1 for its own rounding since it is compensated. The quotient has 1.
 func softmaxRef(x []float32) (y, bound []float64) {
@@ -195,7 +201,7 @@ func softmaxRef(x []float32) (y, bound []float64) {
 		y[i] = math.Exp(d)
 		sum += y[i]
 		if d < 0 && y[i] > 0 {
-			bound[i] = 10 - d
+			bound[i] = 10 + math.Abs(float64(v-float32(top))-d)/harness.UnitRoundoff
 			mean += float64(bound[i] * y[i])
 		}
 	}

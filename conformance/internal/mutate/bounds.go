@@ -81,7 +81,7 @@ func isNeverEqual(q survivor) bool {
 func (q survivor) extreme() (n string, ok bool) {
 	f := q.flow()
 	s, once := f.Definition(q.was.Args[2])
-	if !once {
+	if !once || ptxtext.IsNumber(q.was.Args[1]) {
 		return "", false
 	}
 	most := f.UpperBound(q.was.Args[1])

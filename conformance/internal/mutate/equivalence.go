@@ -49,6 +49,7 @@ var rules = []rule{
 	{"every index", "a mask of a thread index whose comparisons have the same outcome for every thread", noBit, isEveryIndex, sameReaders},
 	{"bounded", "a comparison with, or a clamp to, a constant that no thread's index reaches", noBit, isBounded, sameBounded},
 	{"never equal", "whether equal numbers pass a comparison of numbers that are never equal", noBit, isNeverEqual, neverEqual},
+	{"later block", "whether a copy of a later block includes the first visible position, which is in the first block", noBit, isLaterBlock, equalInFirst},
 	{"tie", "a selection between two equal numbers", noBit, isTie, equalOperands},
 	{"idle iteration", "one more iteration, which accesses no memory", noBit, isIdle, noAccess},
 	{"narrow", "a signed field of numbers that need fewer bits", noBit, isNarrow, twoBitsLess},
@@ -57,10 +58,12 @@ var rules = []rule{
 	{"sign of a shift", "an arithmetic shift by 32 instead of 31", noBit, isSign, sameResult},
 	{"sign", "the absolute value of a number that is never negative", noBit, isAbs, sameResult},
 	{"zero added", "a zero that is added to a number that is never -0", noBit, isZeroAdded, sameResult},
+	{"one part", "the offset of a CTA's part of a head, when one CTA has the whole head", noBit, isOnePart, firstPart},
 	{"one warp", "the warp index in a CTA of one warp", noBit, isOneWarp, anyLane},
 	{"truth", "a number that is only compared with 0", noBit, isTruth, anyNumber},
 	{"xor", "the order of values that are combined by xor", noBit, isXor, anyOrder},
 	{"squares", "the order of numbers of which only a sum of squares is used", inBound, isSquares, anyOrderOfSquares},
+	{"equal pair", "the order of two numbers that are stored equal", noBit, isEqualPair, equalLoads},
 	{"ones", "the order of sums that are equal", noBit, isOnes, equalSums},
 	{"unused", "an unguarded result that is read only under the same guard", noBit, isUnused, anyUnread},
 	{"once", "a loop whose second iteration the launch bounds exclude", noBit, isOnce, atLimit},
@@ -83,13 +86,13 @@ var rules = []rule{
 	{"saturation", "a clamp beyond the point at which the function is constant in float32", noBit, isClamp, beyondClamps},
 	{"power of two", "a scale by a power of two that cancels exactly", noBit, isScale, onlyPowers},
 	{"handover", "a border between two approximations that are both accurate there", inBound, isHandover, movedBorder},
-	{"quarter turn", "an angle reduced to another quarter turn, where the series are accurate too", inBound, isQuarterTurn, anyQuarterTurn},
 	{"rounding", "an error far below the bounds, or one that a later rounding removes", inBound, isArithmetic, amplified},
 	{"butterfly", "shuffle masks that still combine every lane once, in another order", inBound, isButterfly, maskMatters},
 	{"pairs", "a shuffle from another lane of a pair whose sums are equal", noBit, isPaired, equalPairs},
 	{"mirrored", "lanes that exchange their parts of a transposed sum", noBit, isMirrored, anyPart},
 	{"one lane", "a warp reduction of which only the low lanes' results are used", noBit, isOneLane, lowLanes},
 	{"barrier", "a barrier that orders no two conflicting accesses between the barriers around it", noBit, isNeedlessBarrier, noRace},
+	{"joined copies", "a group of copies that joins the next one, before a wait for all groups", noBit, isJoined, waitMatters},
 	{"masked copy", "the zero fill of an asynchronous copy into masked elements", noBit, isMaskedCopy, wholeCopy},
 	{"masked position", "positions that are copied but masked later", noBit, isMaskedPosition, onlyMore},
 	{"masked", "attention that starts at an earlier block, which the window masks", noBit, isMasked, earlierBlock},
@@ -181,6 +184,9 @@ func isZeroBit(q survivor) bool {
 	}
 	if q.was.Is("add") && q.is.Is("sub") {
 		return f.UpperBound(q.was.Args[2]) == 0 || f.TrailingZeros(q.was.Args[2]) >= 64
+	}
+	if q.was.Is("mad") && q.constant() == 2 {
+		return f.UpperBound(q.was.Args[1]) == 0
 	}
 	if !q.was.Is("shl", "shr") {
 		return false
@@ -441,6 +447,24 @@ func anyLane(q survivor) bool {
 	return set("0") == Unchanged && set("31") == Unchanged && set("32") != Unchanged
 }
 
+// isOnePart: the length of a part, by which ctaid.z is multiplied, is the length of a head, by
+// which the index of the head is multiplied.
+func isOnePart(q survivor) bool {
+	if !strings.HasPrefix(q.mutant.Kernel, "attention_combine") || !q.was.Is("mad.wide.u32") || q.constant() != 2 {
+		return false
+	}
+	part, ok1 := q.flow().Definition(q.was.Args[1])
+	head, ok2 := q.flow().Definition(q.was.Args[3])
+	return ok1 && ok2 && part.Is("mov.u32") && part.Args[1] == "%ctaid.z" && head.Is("mad.wide.u32") && head.Args[2] == q.was.Args[2]
+}
+
+// firstPart: the address is that of the head in each case, and a case fails if it is that of the
+// next one.
+func firstPart(q survivor) bool {
+	next := ptxtext.Statement{Op: "add.u64", Args: []string{q.was.Args[0], q.was.Args[3], q.was.Args[2]}}
+	return sameResult(q) && q.instead(ptxtext.Statement{Op: "mov.b64", Args: []string{q.was.Args[0], q.was.Args[3]}}) == Unchanged && q.instead(next) == Killed
+}
+
 // readBy reports whether all readers of a changed constant pass test.
 func (q survivor) readBy(test func(s ptxtext.Statement) bool) bool {
 	if !q.was.Is("mov.b32", "selp.b32") || q.mutant.Mutator != "constant" {
@@ -523,6 +547,33 @@ func anyOrderOfSquares(q survivor) bool {
 	got := q.instead(q.was.WithArg(0, "{"+strings.Join(reversed, ", ")+"}"))
 	twice := ptxtext.Statement{Op: "mov.b32", Args: []string{regs[0], regs[1]}}
 	return (got == Unchanged || got == withinTolerance) && q.instead(q.was, twice) == Killed
+}
+
+// isEqualPair: a load of two numbers from shared memory, into which the kernel stores only pairs
+// of equal numbers.
+func isEqualPair(q survivor) bool {
+	if q.mutant.Mutator != "order of a vector" || !q.was.Is("ld.shared.v2.f32") {
+		return false
+	}
+	stored := false
+	for _, s := range q.flow().At {
+		switch {
+		case s.Is("st.shared.v2.f32") && len(slices.Compact(ptxtext.Registers.FindAllString(s.Args[1], -1))) == 1:
+			stored = true
+		case s.Is("st.shared", "red.shared", "atom.shared", "cp"):
+			return false
+		}
+	}
+	return stored
+}
+
+// equalLoads: the numbers have the same bits in each case, and the first is needed.
+func equalLoads(q survivor) bool {
+	regs := q.was.Writes()
+	x := q.variant(q.mutant.line, q.mutant.Old+fmt.Sprintf("\n\tmov.b32 %%ba, %s;\n\tmov.b32 %%bb, %s;\n\tsetp.ne.u32 %%differs, %%ba, %%bb;\n\t@%%differs trap;", regs[0], regs[1]))
+	x.declare, x.trap = "\t.reg .pred %differs;\n\t.reg .b32 %ba, %bb;\n", true
+	zero := ptxtext.Statement{Op: "mov.f32", Args: []string{regs[0], "0f00000000"}}
+	return q.m.probe(x) == Unchanged && q.instead(q.was, zero) == Killed
 }
 
 // isOnes: a matrix product whose operand registers are all the same.
@@ -1124,18 +1175,6 @@ func movedBorder(q survivor) bool {
 	return false
 }
 
-func isQuarterTurn(q survivor) bool { return q.was.Is("cvt.rni.s32.f64") }
-
-// anyQuarterTurn: rounding always down, or always up, stays within the bounds.
-func anyQuarterTurn(q survivor) bool {
-	for _, op := range []string{"cvt.rmi.s32.f64", "cvt.rpi.s32.f64"} {
-		if got := q.instead(q.was.WithOp(op)); got != withinTolerance && got != Unchanged {
-			return false
-		}
-	}
-	return q.infects()
-}
-
 var floatArithmetic = regexp.MustCompile(`^(add|sub|mul|fma|div|neg|abs|mov|ex2|sqrt|rcp|selp)\.(.*\.)?f(32|64)$`)
 
 func isArithmetic(q survivor) bool {
@@ -1235,6 +1274,16 @@ func isNeedlessBarrier(q survivor) bool {
 // changes.
 func noRace(q survivor) bool { return q.instead() == Unchanged }
 
+func isJoined(q survivor) bool {
+	return q.mutant.Mutator == LeaveOutSync && q.was.Is("cp.async.commit_group") && len(q.flow().JoinedWaits(q.mutant.line)) > 0
+}
+
+// waitMatters: joining the groups changes nothing, although the emulator completes a copy only
+// when a wait demands it, and a case fails without the wait.
+func waitMatters(q survivor) bool {
+	return q.instead() == Unchanged && !slices.ContainsFunc(q.flow().JoinedWaits(q.mutant.line), func(wait int) bool { return q.m.probe(q.variant(wait, "")) != Killed })
+}
+
 // isMaskedCopy: the changed number is how many bytes of its source an asynchronous copy reads.
 func isMaskedCopy(q survivor) bool {
 	return q.was.Is("selp.b32") && q.was.Args[2] == "0" && q.readBy(func(s ptxtext.Statement) bool { return s.Is("cp.async") })
@@ -1258,7 +1307,7 @@ func (q survivor) sizes() (list []int, ok bool) {
 		for i, s := range f.At {
 			switch {
 			case !slices.Contains(s.Reads(), reg):
-			case s.Is("setp.ge.u32", "setp.lt.u32", "and.pred") && s.Guard == "":
+			case (s.Is("setp.ge.u32", "setp.lt.u32", "and.pred") || s.Is("add.u32") && ptxtext.IsNumber(s.Args[2])) && s.Guard == "":
 				todo = append(todo, s.Written())
 			case s.Is("selp.b32") && s.Args[2] == "0" && s.Args[3] == reg && !slices.ContainsFunc(f.Readers(s.Written()), func(s ptxtext.Statement) bool { return !s.Is("cp.async") }):
 				list = append(list, i)
@@ -1271,7 +1320,7 @@ func (q survivor) sizes() (list []int, ok bool) {
 }
 
 func isMaskedPosition(q survivor) bool {
-	if !(q.was.Is("and.pred") && q.is.Is("or.pred") || q.was.Is("setp.lt.u32") && q.is.Is("setp.le.u32") || q.was.Is("add.u32") && q.mutant.Mutator == "constant") {
+	if !(q.was.Is("and.pred") && q.is.Is("or.pred") || q.was.Is("setp.lt.u32") && q.is.Is("setp.le.u32") || q.was.Is("add.u32") && (q.mutant.Mutator == "constant" || q.is.Is("sub.u32"))) {
 		return false
 	}
 	_, ok := q.sizes()
@@ -1284,6 +1333,41 @@ func onlyMore(q survivor) bool {
 	list, _ := q.sizes()
 	p := condition(q.flow().At[list[0]])
 	return q.turns(list[0], p, true) && !q.turns(list[0], p, false) && q.m.probe(q.always(list[0], true)) == Unchanged
+}
+
+// laterBlock returns how many keys a block has, if a position of the next block is compared with
+// the first visible one.
+func (q survivor) laterBlock() (keys uint64, ok bool) {
+	f := q.flow()
+	s, once := f.Definition(q.was.Args[1])
+	for once && s.Is("add.u32") {
+		s, once = f.Definition(s.Args[1])
+	}
+	if !once || !s.Is("shl.b32") || !ptxtext.IsNumber(s.Args[2]) {
+		return 0, false
+	}
+	next, once := f.Definition(s.Args[1])
+	n, err := strconv.Atoi(s.Args[2])
+	return 1 << n, once && next.Is("add.u32") && next.Args[2] == "1" && err == nil && n < 32
+}
+
+func isLaterBlock(q survivor) bool {
+	if !strings.HasPrefix(q.mutant.Kernel, "flash_attention") || !q.was.Is("setp.ge.u32") || !q.is.Is("setp.gt.u32") || q.mutant.Mutator != "comparison" {
+		return false
+	}
+	_, ok := q.laterBlock()
+	return ok
+}
+
+// equalInFirst: the position is never the first visible one, but that of the block before is.
+func equalInFirst(q survivor) bool {
+	keys, _ := q.laterBlock()
+	equal := func(back uint64) Fate {
+		x := q.variant(q.mutant.line, fmt.Sprintf("\tsub.u32 %%before, %s, %d;\n\tsetp.eq.u32 %%found, %%before, %s;\n\t@%%found trap;\n", q.was.Args[1], back, q.was.Args[2])+q.mutant.Old)
+		x.declare, x.trap = "\t.reg .pred %found;\n\t.reg .b32 %before;\n", true
+		return q.m.probe(x)
+	}
+	return equal(0) == Unchanged && equal(keys) == Killed
 }
 
 // isMasked: the first block index is a quotient; a larger divisor starts at an earlier block.

@@ -59,11 +59,18 @@ func TestProbes(t *testing.T) {
 		first  = "setp.eq.u32 %p0, %r1, 0;\nselp.b32 %r3, %r3, 0, %p0;"
 		halves = "and.b32 %r10, %r1, 1;\nsetp.ne.u32 %p0, %r10, 0; //\nadd.rn.f32 %f3, %f2, 0f41200000;\nselp.f32 %f10, %f3, %f2, %p0;\nselp.f32 %f11, %f2, %f3, %p0;\n" +
 			"shfl.sync.bfly.b32 %f12, %f11, 1, 31, 4294967295;\nadd.rn.f32 %f13, %f10, %f12;\n"
-		source   = "mov.u32 %r20, buffer;\nmad.lo.u32 %r20, %r1, 16, %r20;\nmul.wide.u32 %d6, %r1, 16;\nadd.u64 %d6, %d0, %d6;\n"
-		position = source + "setp.lt.u32 %p0, %r1, 16; //\nselp.b32 %r10, 16, 0, %p0;\ncp.async.cg.shared.global [%r20], [%d6], 16, %r10;\ncp.async.commit_group;\ncp.async.wait_group 0;\nld.shared.u32 %r3, [%r20];\n"
-		copied   = "mov.u32 %r20, buffer;\nmad.lo.u32 %r20, %r1, 16, %r20;\nmul.wide.u32 %d6, %r1, 16;\nadd.u64 %d6, %d0, %d6;\n" + split +
+		source    = "mov.u32 %r20, buffer;\nmad.lo.u32 %r20, %r1, 16, %r20;\nmul.wide.u32 %d6, %r1, 16;\nadd.u64 %d6, %d0, %d6;\n"
+		position  = source + "setp.lt.u32 %p0, %r1, 16; //\nselp.b32 %r10, 16, 0, %p0;\ncp.async.cg.shared.global [%r20], [%d6], 16, %r10;\ncp.async.commit_group;\ncp.async.wait_group 0;\nld.shared.u32 %r3, [%r20];\n"
+		sum       = source + "add.u32 %r11, %r1, 1;\nadd.u32 %r12, %r11, 1; //\nadd.u32 %r13, %r12, 4;\nsetp.lt.u32 %p0, %r13, 20;\nselp.b32 %r10, 16, 0, %p0;\ncp.async.cg.shared.global [%r20], [%d6], 16, %r10;\ncp.async.commit_group;\ncp.async.wait_group 0;\nld.shared.u32 %r3, [%r20];\n"
+		blocks    = "shr.u32 %r10, %r1, 4;\nand.b32 %r13, %r1, 15;\n" // position 5 is the first visible one
+		later     = "shl.b32 %r12, %r11, 4;\nadd.u32 %r14, %r12, %r13;\nsetp.ge.u32 %p0, %r14, 5; //\nselp.b32 %r3, 1, 2, %p0;"
+		joined    = source + "mov.b32 %r10, 16;\ncp.async.cg.shared.global [%r20], [%d6], 16, %r10;\ncp.async.commit_group; //\ncp.async.commit_group;\n"
+		equalPair = "mov.u32 %r20, buffer;\nmad.lo.u32 %r20, %r1, 8, %r20;\nst.shared.v2.f32 [%r20], {%f2, %f2};\nld.shared.v2.f32 {%f10, %f11}, [%r20]; //\n"
+		part      = "mov.u32 %r10, %ctaid.z;\nmad.wide.u32 %d6, %r1, 4, %d0;\nmad.wide.u32 %d7, %r10, 4, %d6; //\n"
+		copied    = "mov.u32 %r20, buffer;\nmad.lo.u32 %r20, %r1, 16, %r20;\nmul.wide.u32 %d6, %r1, 16;\nadd.u64 %d6, %d0, %d6;\n" + split +
 			"selp.b32 %r10, 16, 0, %p0; //\ncp.async.cg.shared.global [%r20], [%d6], 16, %r10;\ncp.async.commit_group;\ncp.async.wait_group 0;\nld.shared.u32 %r3, [%r20];\n"
 	)
+	// By the rule, with a colon and another form of it behind.
 	table := map[string]struct {
 		mutator string
 		yes, no planted
@@ -123,6 +130,9 @@ func TestProbes(t *testing.T) {
 		"zero added": {"operation",
 			planted{body: squares + "add.rn.f32 %f11, %f10, 0f00000000; //\nmov.b32 %r3, %f11;", changed: "sub.rn.f32 %f11, %f10, 0f00000000;"},
 			planted{body: "mul.rn.f32 %f10, %f2, 0f00000000;\nadd.rn.f32 %f11, %f10, 0f00000000; //\nmov.b32 %r3, %f11;", changed: "sub.rn.f32 %f11, %f10, 0f00000000;"}, ""},
+		"one part": {"constant",
+			planted{body: part + "ld.global.u32 %r3, [%d7];", changed: "mad.wide.u32 %d7, %r10, 5, %d6;"},
+			planted{body: part + "mov.b32 %r3, 1;", changed: "mad.wide.u32 %d7, %r10, 5, %d6;"}, "attention_combine"},
 		"one warp": {"special register",
 			planted{body: "mov.u32 %r10, %tid.x; //\nshr.u32 %r11, %r10, 5;\nadd.u32 %r3, %r11, 1;", changed: "mov.u32 %r10, %ctaid.x;"},
 			planted{body: "mov.u32 %r10, %tid.x; //\nshr.u32 %r11, %r10, 5;\nmov.b32 %r3, 1;", changed: "mov.u32 %r10, %ctaid.x;"}, ""},
@@ -132,6 +142,9 @@ func TestProbes(t *testing.T) {
 		"xor": {"order of a vector",
 			planted{body: "ld.global.v4.u32 {%r10, %r11, %r12, %r13}, [%d0]; //\nxor.b32 %r10, %r10, %r11;\nxor.b32 %r12, %r12, %r13;\nxor.b32 %r3, %r10, %r12;", changed: "ld.global.v4.u32 {%r11, %r10, %r12, %r13}, [%d0];"},
 			planted{body: "ld.global.v4.u32 {%r10, %r11, %r12, %r13}, [%d0]; //\nxor.b32 %r14, %r10, 1;\nxor.b32 %r15, %r12, %r13;\nxor.b32 %r16, %r11, %r15;\nxor.b32 %r3, %r14, 2;", changed: "ld.global.v4.u32 {%r11, %r10, %r12, %r13}, [%d0];"}, ""},
+		"equal pair": {"order of a vector",
+			planted{body: equalPair + "mov.b32 %r3, %f10;", changed: "ld.shared.v2.f32 {%f11, %f10}, [%r20];"},
+			planted{body: equalPair + "mov.b32 %r3, 1;", changed: "ld.shared.v2.f32 {%f11, %f10}, [%r20];"}, ""},
 		"ones": {"order of a vector",
 			planted{body: ones + "mov.f32 %f13, 0f00000000;\n" + product + "%f10, %f11, %f12, %f13}; //\nmov.b32 %r3, %f10;", changed: product + "%f11, %f10, %f12, %f13};"},
 			planted{body: ones + "mov.f32 %f13, 0f3F800000;\n" + product + "%f10, %f11, %f12, %f13}; //\nmov.b32 %r3, %f10;", changed: product + "%f11, %f10, %f12, %f13};"}, ""},
@@ -201,9 +214,6 @@ func TestProbes(t *testing.T) {
 		"handover": {"comparison",
 			planted{body: "mul.rn.f32 %f10, %f2, 0f3F800010;\nsetp.lt.f32 %p0, %f2, 0f3F000000; //\nselp.f32 %f11, %f2, %f10, %p0;\nmov.b32 %r3, %f11;", changed: "setp.le.f32 %p0, %f2, 0f3F000000;"},
 			planted{body: "mul.rn.f32 %f10, %f2, 0f40000000;\nsetp.lt.f32 %p0, %f2, 0f3F000000; //\nselp.f32 %f11, %f2, %f10, %p0;\nmov.b32 %r3, %f11;", changed: "setp.le.f32 %p0, %f2, 0f3F000000;"}, ""},
-		"quarter turn": {"operation",
-			planted{body: "cvt.f64.f32 %g2, %f2;\ncvt.rni.s32.f64 %r10, %g2; //\ncvt.rn.f64.s32 %g3, %r10;\nsub.rn.f64 %g4, %g2, %g3;\nadd.rn.f64 %g5, %g4, %g3;\ncvt.rn.f32.f64 %f10, %g5;\nmov.b32 %r3, %f10;", changed: "cvt.rzi.s32.f64 %r10, %g2;"},
-			planted{body: "cvt.f64.f32 %g2, %f2;\ncvt.rni.s32.f64 %r3, %g2; //", changed: "cvt.rzi.s32.f64 %r3, %g2;"}, ""},
 		"rounding": {"operation",
 			planted{body: "mul.rn.f32 %f10, %f2, 0f35800000;\nadd.rn.f32 %f11, %f2, %f10; //\nmov.b32 %r3, %f11;", changed: "sub.rn.f32 %f11, %f2, %f10;"},
 			planted{body: "mul.rn.f32 %f10, %f2, 0f399D4952;\nadd.rn.f32 %f11, %f2, %f10; //\nmov.b32 %r3, %f11;", changed: "sub.rn.f32 %f11, %f2, %f10;"}, ""},
@@ -222,12 +232,24 @@ func TestProbes(t *testing.T) {
 		"barrier": {LeaveOutSync,
 			planted{body: "st.global.u32 [%d4], %r1;\nbar.sync 0;\nbar.sync 0; //\nxor.b32 %r10, %r1, 1;\nmul.wide.u32 %d6, %r10, 4;\nadd.u64 %d6, %d1, %d6;\nld.global.u32 %r3, [%d6];\nbar.sync 0;"},
 			planted{body: "mov.b32 %r3, 0;\n" + never + "bar.sync 0;\nbar.sync 0; //\nbar.sync 0;\n$L9:"}, ""},
+		"joined copies": {LeaveOutSync,
+			planted{body: joined + "cp.async.wait_group 0;\nld.shared.u32 %r3, [%r20];"},
+			planted{body: joined + "cp.async.wait_group 0;\ncp.async.wait_group 0;\nld.shared.u32 %r3, [%r20];"}, ""},
 		"masked copy": {"constant",
 			planted{body: copied + "selp.b32 %r3, %r3, 0, %p0;", changed: "selp.b32 %r10, 16, 4, %p0;"},
 			planted{body: copied, changed: "selp.b32 %r10, 16, 4, %p0;"}, ""},
 		"masked position": {"comparison",
 			planted{body: position + "setp.lt.u32 %p1, %r1, 16;\nselp.b32 %r3, %r3, 0, %p1;", changed: "setp.le.u32 %p0, %r1, 16;"},
 			planted{body: position, changed: "setp.le.u32 %p0, %r1, 16;"}, ""},
+		"zero bit: factor": {"constant",
+			planted{body: "shl.b32 %r10, %r2, 4;\nand.b32 %r11, %r10, 15;\nmad.lo.u32 %r3, %r11, 4, %r1; //", changed: "mad.lo.u32 %r3, %r11, 5, %r1;"},
+			planted{body: "mul.hi.u32 %r10, %r2, 16;\nand.b32 %r11, %r10, 15;\nmad.lo.u32 %r3, %r11, 4, %r1; //", changed: "mad.lo.u32 %r3, %r11, 5, %r1;"}, ""},
+		"masked position: difference": {"operation",
+			planted{body: sum + "setp.lt.u32 %p1, %r1, 14;\nselp.b32 %r3, %r3, 0, %p1;", changed: "sub.u32 %r12, %r11, 1;"},
+			planted{body: sum, changed: "sub.u32 %r12, %r11, 1;"}, ""},
+		"later block": {"comparison",
+			planted{body: blocks + "add.u32 %r11, %r10, 1;\n" + later, changed: "setp.gt.u32 %p0, %r14, 5;"},
+			planted{body: blocks + "add.u32 %r9, %r10, 4294967295;\nadd.u32 %r11, %r9, 1;\n" + later, changed: "setp.gt.u32 %p0, %r14, 5;"}, "flash_attention"},
 		"masked": {"constant",
 			planted{body: "shr.u32 %r10, %r2, 4; //\nsetp.ge.u32 %p0, %r10, 0;\nselp.b32 %r3, 1, 2, %p0;", changed: "shr.u32 %r10, %r2, 5;"},
 			planted{body: "shr.u32 %r3, %r2, 4; //", changed: "shr.u32 %r3, %r2, 5;"}, "flash_attention"},
@@ -235,17 +257,21 @@ func TestProbes(t *testing.T) {
 	for _, r := range rules {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
-			c, ok := table[r.name]
-			if !ok {
+			if _, ok := table[r.name]; !ok {
 				t.Fatal("no planted mutant")
 			}
-			for want, p := range map[bool]planted{true: c.yes, false: c.no} {
-				q := p.survivor(t, c.family, c.mutator)
-				q.fate = r.fates[0]
-				if !r.applies(q) {
-					t.Errorf("the form does not apply to\n%s", p.body)
-				} else if got := r.probe(q); got != want {
-					t.Errorf("the probe excuses the change: %v, want %v, in\n%s", got, want, p.body)
+			for name, c := range table {
+				if name != r.name && !strings.HasPrefix(name, r.name+": ") {
+					continue
+				}
+				for want, p := range map[bool]planted{true: c.yes, false: c.no} {
+					q := p.survivor(t, c.family, c.mutator)
+					q.fate = r.fates[0]
+					if !r.applies(q) {
+						t.Errorf("%s: the form does not apply to\n%s", name, p.body)
+					} else if got := r.probe(q); got != want {
+						t.Errorf("%s: the probe excuses the change: %v, want %v, in\n%s", name, got, want, p.body)
+					}
 				}
 			}
 		})
@@ -392,5 +418,21 @@ func TestExcluded(t *testing.T) {
 	results := []harness.Result{{Case: harness.Case{Operation: "gemv", Format: "F16", Name: "a"}, Kernels: map[string]bool{product.Name: true}}}
 	if _, err := New(m.kernels, results, Options{Seed: 1}); err == nil {
 		t.Error("an excluded kernel is changed")
+	}
+}
+
+func TestOwn(t *testing.T) {
+	alone := harness.Result{Case: harness.Case{Name: "alone"}, Kernels: map[string]bool{"rmsnorm": true}}
+	before := harness.Result{Case: harness.Case{Name: "before a product"}, Kernels: map[string]bool{"rmsnorm": true, "gemv_f16_c1": true}}
+	for _, c := range []struct {
+		cases []harness.Result
+		want  string
+	}{
+		{[]harness.Result{before, alone}, alone.Case.Name},
+		{[]harness.Result{before}, before.Case.Name},
+	} {
+		if got := own(c.cases); len(got) != 1 || got[0].Case.Name != c.want {
+			t.Errorf("of %d cases, %d are run, want only %q", len(c.cases), len(got), c.want)
+		}
 	}
 }

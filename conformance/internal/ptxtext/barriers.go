@@ -1,5 +1,10 @@
 package ptxtext
 
+import (
+	"slices"
+	"strings"
+)
+
 // The kinds of memory accesses that other threads can observe, as bits.
 const (
 	sharedRead = 1 << iota
@@ -88,4 +93,95 @@ func (f Flow) BarrierNeedless(line int) bool {
 		return before&write != 0 && after&(read|write) != 0 || after&write != 0 && before&(read|write) != 0
 	}
 	return !conflict(sharedRead, sharedWrite) && !conflict(globalRead, globalWrite)
+}
+
+// JoinedWaits returns the waits for copies that may follow a cp.async.commit_group, if the group
+// may as well be joined to the next one: on each path to a wait there is another commit_group,
+// and the wait is for all groups. Otherwise it returns nil.
+func (f Flow) JoinedWaits(commit int) (waits []int) {
+	type state struct {
+		line      int
+		committed bool
+	}
+	holds := f.holds(commit)
+	seen, todo := map[state]bool{}, []state{{commit + 1, false}}
+	for len(todo) > 0 {
+		s := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if s.line >= len(f.At) || seen[s] {
+			continue
+		}
+		seen[s] = true
+		switch at := f.At[s.line]; {
+		case s.line == commit || !at.Is("cp") || at.Is("cp.async.cg", "cp.async.ca"):
+		case at.Is("cp.async.commit_group") && at.Guard == "":
+			s.committed = true
+		case at.Is("cp.async.wait_group") && at.Guard == "" && at.Args[0] == "0" && s.committed:
+			waits = append(waits, s.line)
+			continue
+		default:
+			return nil
+		}
+		for _, n := range f.Next[s.line] {
+			if p, to, ok := f.edge(s.line, n); !ok || holds[p] == 0 || holds[p] == to {
+				todo = append(todo, state{n, s.committed})
+			}
+		}
+	}
+	return waits
+}
+
+// edge returns the predicate of a branch and the value that it has, 1 for true or -1 for false,
+// if the branch leads to a line.
+func (f Flow) edge(branch, to int) (p string, value int, ok bool) {
+	s := f.At[branch]
+	if !s.Is("bra") || s.Guard == "" || len(f.Next[branch]) != 2 || f.Next[branch][0] == branch+1 {
+		return "", 0, false
+	}
+	p, negated := strings.CutPrefix(strings.TrimSpace(s.Guard), "@!")
+	if taken := to != branch+1; taken != negated {
+		return strings.TrimPrefix(p, "@"), 1, true
+	}
+	return strings.TrimPrefix(p, "@"), -1, true
+}
+
+// holds returns the predicates whose value, 1 for true or -1 for false, is known when a line runs
+// and after it: each path to the line leaves a branch on the same side, and the predicate is not
+// set again after that.
+func (f Flow) holds(line int) map[string]int {
+	values := map[string]int{}
+	for i := range f.At {
+		for _, n := range f.Next[i] {
+			p, value, ok := f.edge(i, n)
+			if !ok || f.reachable(0, i, n)[line] {
+				continue
+			}
+			_, once := f.Definition(p)
+			set := slices.IndexFunc(f.At, func(s Statement) bool { return slices.Contains(s.Writes(), p) })
+			if once && !f.reachable(n, -1, -1)[set] {
+				values[p] = value
+			}
+		}
+	}
+	return values
+}
+
+// reachable returns the lines that may run from a line on, without the step from a branch to
+// another line.
+func (f Flow) reachable(from, branch, to int) map[int]bool {
+	seen, todo := map[int]bool{}, []int{from}
+	for len(todo) > 0 {
+		i := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if i >= len(f.At) || seen[i] {
+			continue
+		}
+		seen[i] = true
+		for _, n := range f.Next[i] {
+			if i != branch || n != to {
+				todo = append(todo, n)
+			}
+		}
+	}
+	return seen
 }

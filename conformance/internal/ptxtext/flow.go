@@ -181,7 +181,11 @@ func (f Flow) UpperBound(arg string) uint64 {
 	case s.Is("shl.b32"):
 		return min(any, f.UpperBound(s.Args[1])<<shift())
 	case s.Is("and.b32"):
-		return min(f.UpperBound(s.Args[1]), f.UpperBound(s.Args[2]))
+		most := min(f.UpperBound(s.Args[1]), f.UpperBound(s.Args[2]))
+		if zeros := max(f.TrailingZeros(s.Args[1]), f.TrailingZeros(s.Args[2])); most>>zeros == 0 {
+			return 0
+		}
+		return most
 	case s.Is("add.u32"):
 		return min(any, f.UpperBound(s.Args[1])+f.UpperBound(s.Args[2]))
 	case s.Is("selp.b32"):
