@@ -201,25 +201,17 @@ func (m *Model) Generate(ctx context.Context, prompt string, p generate.Params) 
 }
 
 // Chat renders messages with the chat template of the file and generates the assistant's
-// answer. The text of a special token inside a message is encoded as that token, so do not
-// pass untrusted text. The error wraps tokenizer.ErrNoChatTemplate if the file has none.
+// answer. The text of a special token inside a message is ordinary text. Errors of the
+// messages and the template are those of tokenizer.Render.
 func (m *Model) Chat(ctx context.Context, messages []tokenizer.Message, p generate.Params) iter.Seq2[generate.Token, error] {
-	prompt, err := m.render(messages)
+	base := m.backend.engine.Model()
+	prompt, err := base.Chat(tokenizer.Conversation{Messages: messages, Now: time.Now()}, base.Config.Context)
 	if err != nil {
 		return func(yield func(generate.Token, error) bool) {
 			yield(generate.Token{ID: generate.NoToken}, fmt.Errorf("lockstep: chat: %w", err))
 		}
 	}
-	p.ParseSpecial = true
-	return m.generator.Text(ctx, prompt, p)
-}
-
-func (m *Model) render(messages []tokenizer.Message) (string, error) {
-	t, err := m.backend.engine.Model().NeedTokenizer()
-	if err != nil {
-		return "", err
-	}
-	return t.Chat(time.Now(), messages, true)
+	return m.generator.Tokens(ctx, prompt, p)
 }
 
 // Engine returns the engine: *ref.Engine on the CPU, else *accel.Engine. Close closes it.

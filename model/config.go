@@ -8,6 +8,15 @@ const (
 	GELU                   // the tanh approximation
 )
 
+// Pooling makes one embedding of the states of all positions.
+type Pooling int
+
+const (
+	PoolMean  Pooling = iota // the mean over all positions
+	PoolFirst                // the state of the first position (CLS)
+	PoolLast                 // the state of the last position
+)
+
 // Config is a model's architecture as numbers. Engines use these fields and never the
 // architecture's name.
 type Config struct {
@@ -22,7 +31,7 @@ type Config struct {
 	ValueDim int // of values
 	FFN      int // width of the dense feed-forward networks
 	Vocab    int
-	Context  int // trained context length: the largest capacity of a session
+	Context  int // trained context length: the largest capacity of a sequence
 
 	LayerNorm bool    // LayerNorm with bias; else RMSNorm
 	NormEps   float32 // ε of every norm
@@ -32,8 +41,8 @@ type Config struct {
 	RopeTheta       float64 // base of the frequencies
 	RopeScale       float64 // multiplies positions (linear scaling); 1: none
 	RopeAttnFactor  float64 // multiplies sine and cosine (LongRoPE); 1: none
-	// LongContext is the largest capacity of a session that uses Weights.RopeFactors;
-	// larger sessions use LongRopeFactors. 0: RopeFactors always.
+	// LongContext is the largest capacity of a sequence that uses Weights.RopeFactors;
+	// larger sequences use LongRopeFactors. 0: RopeFactors always.
 	LongContext int
 	// LocalRopeTheta is the base, without scaling, in sliding-window layers (Gemma 3).
 	// 0: RopeTheta.
@@ -49,6 +58,8 @@ type Config struct {
 	ParallelFFN   bool    // attention and FFN read the same norm (Phi-2)
 	Activation    Activation
 	Gated         bool // FFN is down(act(gate·x) ⊙ (up·x)); else down(act(up·x))
+
+	Pooling Pooling // of embeddings
 
 	Experts     int // experts per layer; 0: dense
 	ExpertsUsed int // experts per token
@@ -71,7 +82,7 @@ func (c Config) LayerRopeTheta(l int) (theta, scale float64) {
 	return c.RopeTheta, c.RopeScale
 }
 
-// LongRope reports whether a session of capacity positions uses LongRopeFactors. Sessions
+// LongRope reports whether a sequence of capacity positions uses LongRopeFactors. Sequences
 // that differ in this compute different functions.
 func (c Config) LongRope(capacity int) bool {
 	return c.LongContext > 0 && capacity > c.LongContext

@@ -17,11 +17,11 @@ var (
 	ErrNoTokenizer = errors.New("the model file has no vocabulary that can be used")
 	// ErrEmptyPrompt means a call without tokens.
 	ErrEmptyPrompt = errors.New("empty prompt")
-	// ErrContextLimit means more positions than a session or a model has.
+	// ErrContextLimit means more positions than a sequence or a model has.
 	ErrContextLimit = errors.New("context limit")
 	// ErrBadToken means a token id outside the vocabulary.
 	ErrBadToken = errors.New("token outside the vocabulary")
-	// ErrClosed means a session, a snapshot or an engine that is closed.
+	// ErrClosed means a sequence, an engine or a generator that is closed.
 	ErrClosed = errors.New("closed")
 	// ErrInUse means a model that cannot be closed yet.
 	ErrInUse = errors.New("in use")

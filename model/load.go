@@ -104,7 +104,7 @@ func (m *Model) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.users > 0 {
-		return fmt.Errorf("model: close: %w: %d sessions or engines read its weights", ErrInUse, m.users)
+		return fmt.Errorf("model: close: %w: %d sequences or engines read its weights", ErrInUse, m.users)
 	}
 	return m.File.Close()
 }
@@ -147,6 +147,25 @@ func (m *Model) Prompt(text string, special bool, limit int) ([]int, error) {
 		return nil, err
 	}
 	ids, ok := t.Prompt(text, special, limit)
+	return within(ids, ok, limit)
+}
+
+// Chat renders a conversation and encodes it as Prompt does a text.
+func (m *Model) Chat(c tokenizer.Conversation, limit int) ([]int, error) {
+	t, err := m.NeedTokenizer()
+	if err != nil {
+		return nil, err
+	}
+	text, err := t.Render(c)
+	if err != nil {
+		return nil, err
+	}
+	ids, ok := t.PromptText(text, limit)
+	return within(ids, ok, limit)
+}
+
+// within returns an error if a prompt has more than limit tokens.
+func within(ids []int, ok bool, limit int) ([]int, error) {
 	if !ok {
 		return nil, &problem{fmt.Sprintf("context limit: the prompt has more than %d tokens and there are %d positions", limit, limit), ErrContextLimit}
 	}

@@ -48,8 +48,21 @@ func readConfig(f *gguf.File, name string, a architecture) (Config, error) {
 	readRope(k, &c, a)
 	readWindow(k, &c, a)
 	readAttention(k, &c, a)
+	readPooling(k, &c)
 	refuseUnread(k, &c, keyRules)
 	return c, k.err
+}
+
+// readPooling reads llama.cpp's number of a pooling. Its 0 (none) and 4 (a classifier) name no
+// embedding.
+func readPooling(k *keys, c *Config) {
+	const mean = 1
+	switch k.count("pooling_type", mean, 0, 4) {
+	case 2:
+		c.Pooling = PoolFirst
+	case 3:
+		c.Pooling = PoolLast
+	}
 }
 
 func readNorm(k *keys, c *Config) {

@@ -82,6 +82,12 @@ func TestConfigKeys(t *testing.T) {
 				m.Add("rope_factors_short.weight", head/2)
 				m.Add("rope_factors_long.weight", head/2)
 			}, func(c *Config) { c.LongContext = 16 }},
+		{"pooling of the first position", "for embeddings", "qwen3",
+			func(m *tiny.Model) { m.Set(".pooling_type", uint32(2)) }, func(c *Config) { c.Pooling = PoolFirst }},
+		{"pooling of the last position", "for embeddings", "qwen3",
+			func(m *tiny.Model) { m.Set(".pooling_type", uint32(3)) }, func(c *Config) { c.Pooling = PoolLast }},
+		{"no pooling", "the default remains", "llama",
+			func(m *tiny.Model) { m.Set(".pooling_type", uint32(0)) }, func(c *Config) {}},
 		{"attention scale", "instead of 1/√d", "llama",
 			func(m *tiny.Model) { m.Set(".attention.scale", float32(0.5)) }, func(c *Config) { c.AttnScale = 0.5 }},
 		{"mixtral", "a llama of experts, as wide as the dense network would be", "llama",

@@ -137,6 +137,7 @@ var malformed = []struct {
 	{"window as text", "a wrong type", "gemma2", set(".attention.sliding_window", "5"), errBadKey, "sliding_window"},
 	{"window absurd", "overflows an int", "gemma2", set(".attention.sliding_window", uint64(math.MaxUint64)), errBadKey, "sliding_window"},
 	{"pattern 0", "a division by it", "gemma3", set(".attention.sliding_window_pattern", uint32(0)), errBadKey, "sliding_window_pattern"},
+	{"unknown pooling", "embeddings would be wrong", "qwen3", set(".pooling_type", uint32(5)), errBadKey, "pooling_type"},
 	{"scale negative", "would prefer unlike keys", "llama", set(".attention.scale", float32(-1)), errBadKey, "attention.scale"},
 
 	{"experts in a dense architecture", "not computed", "qwen2", set(".expert_count", uint32(4)), ErrUnsupported, "expert_count"},

@@ -24,7 +24,7 @@ type Model struct {
 	users int // calls of Acquire without release
 }
 
-// RopeFactors returns the divisors of the RoPE frequencies in a session of capacity
+// RopeFactors returns the divisors of the RoPE frequencies in a sequence of capacity
 // positions: [rope dim/2], or nil if all are 1.
 func (m *Model) RopeFactors(capacity int) []float32 {
 	if m.Config.LongRope(capacity) {
@@ -62,7 +62,7 @@ type Weights struct {
 	Embedding   Matrix    // [vocab, hidden]
 	Position    Matrix    // [context, hidden]: learned positions (GPT-2)
 	RopeFactors []float32 // [rope dim/2]: divisors of the RoPE frequencies; nil: all 1
-	// LongRopeFactors replaces RopeFactors in sessions of more than Config.LongContext
+	// LongRopeFactors replaces RopeFactors in sequences of more than Config.LongContext
 	// positions (Phi-3). Use Model.RopeFactors to select.
 	LongRopeFactors []float32
 	Layers          []Layer

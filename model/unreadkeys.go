@@ -155,7 +155,7 @@ var keyRules = []keyRule{
 	// Without effect.
 	{
 		keys: []string{
-			".pooling_type", ".classifier.output_labels", ".dense_2_feat_in", ".dense_2_feat_out", ".dense_3_feat_in", ".dense_3_feat_out",
+			".classifier.output_labels", ".dense_2_feat_in", ".dense_2_feat_out", ".dense_3_feat_in", ".dense_3_feat_out",
 		},
 		neutral: []string{anyValue}, reason: "logits do not depend on what is made of the last layer's output",
 	},

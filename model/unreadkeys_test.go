@@ -89,7 +89,6 @@ func TestUnreadKeys(t *testing.T) {
 		{llama, ".embedding_length_per_layer_input", []any{uint32(256)}, []any{uint32(0)}},
 		{llama, ".embedding_length_out", []any{uint32(64)}, []any{uint32(tiny.Hidden)}},
 		{llama, ".deepstack_mapping", []any{[]int32{1}}, nil},
-		{"qwen3", ".pooling_type", nil, []any{uint32(3)}}, // published embedding models
 		{llama, ".unheard_of", nil, []any{uint32(3), "text"}},
 	}
 	for _, tt := range tests {

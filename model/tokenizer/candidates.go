@@ -5,7 +5,7 @@ package tokenizer
 type candidate struct {
 	left   int32   // index of the left symbol, or of the first byte
 	size   int32   // bytes; if the symbols of a pair have other sizes now, the candidate is stale
-	result int32   // token that the pair becomes, or the special token
+	result int32   // token that the pair becomes, or which special token (see matcher.propose)
 	rank   float64 // lower ranks come first
 }
 

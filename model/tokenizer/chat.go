@@ -1,16 +1,70 @@
 package tokenizer
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/lockstep-go/lockstep/model/tokenizer/internal/jinja"
 )
 
+// Conversation is the input of a chat template.
+type Conversation struct {
+	Messages []Message
+	// Tools are the tools that the model may call: JSON objects as in OpenAI's API,
+	// {"type": "function", "function": {"name": …, "parameters": …}}.
+	Tools []json.RawMessage
+	// Variables are further variables of the template, such as enable_thinking. Their
+	// values become JSON.
+	Variables map[string]any
+	// NoGenerationPrompt ends the text with the last message. Otherwise it ends with the
+	// beginning of the assistant's turn.
+	NoGenerationPrompt bool
+	// Now is the date that some templates write.
+	Now time.Time
+}
+
 // Message is one turn of a conversation.
-type Message struct{ Role, Content string }
+type Message struct {
+	Role    string // system, developer, user, assistant or tool
+	Content string
+	Name    string // of the author; may be empty
+
+	Reasoning  string     // of an assistant: what it thought before Content
+	ToolCalls  []ToolCall // of an assistant
+	ToolCallID string     // of a tool: the call that Content answers
+}
+
+// ToolCall is a call of a tool by an assistant.
+type ToolCall struct {
+	ID        string
+	Name      string
+	Arguments string // a JSON object; empty means {}
+}
+
+// Text is the text of a rendered conversation. It knows which parts come from the template:
+// only these may become control tokens.
+type Text struct {
+	s       string
+	special []jinja.Span
+}
+
+// String returns the text.
+func (x Text) String() string { return x.s }
+
+// newText returns a text of which all or no parts may become control tokens.
+func newText(s string, special bool) Text {
+	x := Text{s: s}
+	if special && s != "" {
+		x.special = []jinja.Span{{From: 0, To: len(s)}}
+	}
+	return x
+}
 
 // chat is a chat template. It is parsed on first use, so that a model with a bad
 // template still runs without it.
@@ -21,41 +75,215 @@ type chat struct {
 	err    error
 }
 
-// Chat renders a conversation with the chat template of the file. If generate is true,
-// the text ends with the beginning of the assistant's turn. Some templates write the
-// date of now into the prompt.
+// ChatTemplate returns the source of the chat template, or "".
+func (t *Tokenizer) ChatTemplate() string { return t.chat.source }
+
+// Render writes a conversation with the chat template of the file. Encode the result with
+// PromptText. The text of a control token becomes that token only if it comes from the
+// template; in messages, tools and variables it is ordinary text.
 //
-// Encode the result with Prompt and special tokens, because templates write special tokens.
-// The text of special tokens inside messages becomes tokens too.
-//
-// Templates are not trusted. They see only messages, add_generation_prompt, bos_token,
-// eos_token, and tools and documents as none; nesting, steps, memory and output are
-// bounded. Errors wrap ErrNoChatTemplate, ErrTemplate or ErrTemplateRaised.
-func (t *Tokenizer) Chat(now time.Time, messages []Message, generate bool) (string, error) {
+// Templates are not trusted. They see only the conversation, bos_token and eos_token;
+// nesting, steps, memory and output are bounded. Errors wrap ErrNoChatTemplate, ErrTemplate
+// or ErrTemplateRaised, or are a *ConversationError.
+func (t *Tokenizer) Render(c Conversation) (Text, error) {
 	if t.chat.source == "" {
-		return "", fmt.Errorf("tokenizer: %w", ErrNoChatTemplate)
+		return Text{}, fmt.Errorf("tokenizer: %w", ErrNoChatTemplate)
 	}
 	t.chat.once.Do(func() { t.chat.parsed, t.chat.err = jinja.Parse(t.chat.source) })
 	if t.chat.err != nil {
-		return "", fmt.Errorf("tokenizer: %w: %w", ErrTemplate, t.chat.err)
+		return Text{}, fmt.Errorf("tokenizer: %w: %w", ErrTemplate, t.chat.err)
 	}
-	dicts := make([]any, len(messages))
-	for i, m := range messages {
-		dicts[i] = jinja.NewDict("role", m.Role, "content", m.Content)
+	vars, err := t.variables(c)
+	if err != nil {
+		return Text{}, fmt.Errorf("tokenizer: %w", err)
 	}
-	text, err := t.chat.parsed.Render(jinja.NewDict(
-		"messages", dicts,
-		"add_generation_prompt", generate,
-		"bos_token", t.text(t.vocab.BOS),
-		"eos_token", t.text(t.vocab.EOS),
-		"tools", nil,
-		"documents", nil,
-	), now)
+	var x Text
+	for _, f := range forms(c.Messages) {
+		vars.Set("messages", t.messages(c.Messages, f))
+		x.s, x.special, err = t.chat.parsed.Render(vars, c.Now)
+		if !errors.Is(err, jinja.ErrEval) {
+			break
+		}
+	}
 	switch {
 	case errors.Is(err, ErrTemplateRaised):
-		return "", fmt.Errorf("tokenizer: chat template: %w", err)
+		return Text{}, fmt.Errorf("tokenizer: chat template: %w", err)
 	case err != nil:
-		return "", fmt.Errorf("tokenizer: %w: %w", ErrTemplate, err)
+		return Text{}, fmt.Errorf("tokenizer: %w: %w", ErrTemplate, err)
 	}
-	return text, nil
+	return x, nil
+}
+
+// ConversationError reports a part of a conversation that no template can take.
+type ConversationError struct {
+	Field  string // as in OpenAI's API, for example messages[2].role
+	Reason string
+}
+
+func (e *ConversationError) Error() string { return e.Field + ": " + e.Reason }
+
+// variables checks a conversation and returns all variables of the template but messages.
+func (t *Tokenizer) variables(c Conversation) (*jinja.Dict, error) {
+	for i, m := range c.Messages {
+		if field, reason := m.check(); reason != "" {
+			return nil, &ConversationError{fmt.Sprintf("messages[%d].%s", i, field), reason}
+		}
+		if len(m.ToolCalls) > 0 && !strings.Contains(t.chat.source, "tool_calls") {
+			return nil, &ConversationError{fmt.Sprintf("messages[%d].tool_calls", i), "the chat template does not write them"}
+		}
+	}
+	vars := jinja.NewDict(
+		"messages", nil,
+		"add_generation_prompt", !c.NoGenerationPrompt,
+		"bos_token", jinja.Own(t.text(t.vocab.BOS)),
+		"eos_token", jinja.Own(t.text(t.vocab.EOS)),
+		"tools", nil,
+	)
+	names := make([]string, 0, len(c.Variables))
+	for name := range c.Variables {
+		names = append(names, name)
+	}
+	slices.Sort(names) // so that equal conversations give equal errors
+	for _, name := range names {
+		field := "chat_template_kwargs." + name
+		if vars.Has(name) {
+			return nil, &ConversationError{field, "the name is reserved"}
+		}
+		source, err := json.Marshal(c.Variables[name])
+		if err != nil {
+			return nil, &ConversationError{field, err.Error()}
+		}
+		value, err := jinja.FromJSON(source)
+		if err != nil {
+			return nil, &ConversationError{field, err.Error()}
+		}
+		vars.Set(name, value)
+	}
+	if !vars.Has("documents") {
+		vars.Set("documents", nil)
+	}
+	if len(c.Tools) > 0 {
+		tools := make([]any, len(c.Tools))
+		for i, source := range c.Tools {
+			tool, err := object(source)
+			if err != nil {
+				return nil, &ConversationError{fmt.Sprintf("tools[%d]", i), err.Error()}
+			}
+			tools[i] = tool
+		}
+		if !strings.Contains(t.chat.source, "tools") {
+			return nil, &ConversationError{"tools", "the chat template does not write them"}
+		}
+		vars.Set("tools", tools)
+	}
+	return vars, nil
+}
+
+// check returns the first field that is wrong and the reason, or "".
+func (m Message) check() (field, reason string) {
+	roles := []string{"system", "developer", "user", "assistant", "tool"}
+	switch {
+	case !slices.Contains(roles, m.Role):
+		return "role", fmt.Sprintf("%.80q is none of %s", m.Role, strings.Join(roles, ", "))
+	case m.Reasoning != "" && m.Role != "assistant":
+		return "reasoning_content", "only an assistant has it"
+	case len(m.ToolCalls) > 0 && m.Role != "assistant":
+		return "tool_calls", "only an assistant has them"
+	case m.ToolCallID != "" && m.Role != "tool":
+		return "tool_call_id", "only a tool has it"
+	}
+	for i, call := range m.ToolCalls {
+		function := fmt.Sprintf("tool_calls[%d].function.", i)
+		if call.Name == "" {
+			return function + "name", "it is missing"
+		}
+		if _, err := call.arguments(); err != nil {
+			return function + "arguments", err.Error()
+		}
+	}
+	return "", ""
+}
+
+// arguments returns the arguments as a value of the template.
+func (c ToolCall) arguments() (*jinja.Dict, error) {
+	if c.Arguments == "" {
+		return jinja.NewDict(), nil
+	}
+	return object([]byte(c.Arguments))
+}
+
+// object reads a JSON object.
+func object(source []byte) (*jinja.Dict, error) {
+	value, err := jinja.FromJSON(source)
+	if err != nil {
+		return nil, err
+	}
+	dict, ok := value.(*jinja.Dict)
+	if !ok {
+		return nil, errors.New("not a JSON object")
+	}
+	return dict, nil
+}
+
+// form is how a template gets messages that call tools. Templates differ in what they
+// expect, and fail in an operation on what they do not.
+type form struct {
+	emptyContent bool // a message without content has "" instead of none
+	jsonText     bool // arguments are JSON in a string instead of a dictionary
+}
+
+// forms lists the forms to try: the first that the template does not fail on is right.
+func forms(messages []Message) []form {
+	if !slices.ContainsFunc(messages, func(m Message) bool { return len(m.ToolCalls) > 0 }) {
+		return []form{{}}
+	}
+	return []form{{}, {jsonText: true}, {emptyContent: true}, {emptyContent: true, jsonText: true}}
+}
+
+// messages returns the messages as the template sees them. They have been checked.
+func (t *Tokenizer) messages(messages []Message, f form) []any {
+	list := make([]any, len(messages))
+	for i, m := range messages {
+		role := m.Role
+		if role == "developer" && !strings.Contains(t.chat.source, role) {
+			role = "system"
+		}
+		// Some templates build the name of a control token from the role, which is one of
+		// few words and not a text of the user.
+		d := jinja.NewDict("role", jinja.Own(role), "content", m.Content)
+		if m.Content == "" && len(m.ToolCalls) > 0 && !f.emptyContent {
+			d.Set("content", nil)
+		}
+		for _, optional := range []struct{ name, value string }{
+			{"name", m.Name}, {"reasoning_content", m.Reasoning}, {"tool_call_id", m.ToolCallID},
+		} {
+			if optional.value != "" {
+				d.Set(optional.name, optional.value)
+			}
+		}
+		if len(m.ToolCalls) > 0 {
+			d.Set("tool_calls", toolCalls(m.ToolCalls, f))
+		}
+		list[i] = d
+	}
+	return list
+}
+
+func toolCalls(calls []ToolCall, f form) []any {
+	list := make([]any, len(calls))
+	for i, call := range calls {
+		d := jinja.NewDict()
+		if call.ID != "" {
+			d.Set("id", call.ID)
+		}
+		dict, _ := call.arguments() // has been checked
+		function := jinja.NewDict("name", call.Name, "arguments", dict)
+		if f.jsonText {
+			function.Set("arguments", cmp.Or(call.Arguments, "{}"))
+		}
+		d.Set("type", "function")
+		d.Set("function", function)
+		list[i] = d
+	}
+	return list
 }

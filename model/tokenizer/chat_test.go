@@ -2,9 +2,11 @@ package tokenizer
 
 import (
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,11 +20,11 @@ import (
 var morning = time.Date(2026, time.July, 4, 9, 0, 0, 0, time.UTC)
 
 var (
-	question = []Message{{"user", "Hi"}}
-	turns    = []Message{{"user", "What is 2+2?"}, {"assistant", "4"}, {"user", " And 'three'?\n"}}
-	brief    = append([]Message{{"system", " Be brief. "}}, turns...)
-	thinking = []Message{{"user", "a"}, {"assistant", "<think>\nhm\n</think>\n\nb"}, {"user", "c"}}
-	answered = []Message{{"user", "a"}, {"assistant", "<think>\nhm\n</think>\n\nb"}}
+	question = []Message{{Role: "user", Content: "Hi"}}
+	turns    = []Message{{Role: "user", Content: "What is 2+2?"}, {Role: "assistant", Content: "4"}, {Role: "user", Content: " And 'three'?\n"}}
+	brief    = append([]Message{{Role: "system", Content: " Be brief. "}}, turns...)
+	thinking = []Message{{Role: "user", Content: "a"}, {Role: "assistant", Content: "<think>\nhm\n</think>\n\nb"}, {Role: "user", Content: "c"}}
+	answered = []Message{{Role: "user", Content: "a"}, {Role: "assistant", Content: "<think>\nhm\n</think>\n\nb"}}
 )
 
 // chats lists renderings of the templates in testdata/chat.
@@ -64,6 +66,12 @@ func withTemplate(t testing.TB, source, bos, eos string) *Tokenizer {
 	return mustNew(t, v)
 }
 
+// rendered returns the text of a conversation.
+func (t *Tokenizer) rendered(msgs []Message, generate bool) (string, error) {
+	x, err := t.Render(Conversation{Messages: msgs, NoGenerationPrompt: !generate, Now: morning})
+	return x.String(), err
+}
+
 func TestChat(t *testing.T) {
 	for _, c := range chats {
 		t.Run(c.name, func(t *testing.T) {
@@ -71,7 +79,7 @@ func TestChat(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := withTemplate(t, string(source), c.bos, c.eos).Chat(morning, c.msgs, c.generate)
+			got, err := withTemplate(t, string(source), c.bos, c.eos).rendered(c.msgs, c.generate)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -99,7 +107,7 @@ func TestChatRefuses(t *testing.T) {
 		{"none", "the file has no template", "", question, ErrNoChatTemplate, ""},
 		{"system", "Gemma takes no system message", read("gemma"), brief, ErrTemplateRaised, "System role not supported"},
 		{"order", "Gemma wants turns", read("gemma"), append(question, question...), ErrTemplateRaised, "alternate"},
-		{"role", "Mistral knows three roles", read("mistral"), append(question, Message{"tool", "x"}), ErrTemplateRaised, "Only the roles"},
+		{"role", "Mistral knows three roles", read("mistral"), append(question, Message{Role: "tool", Content: "x"}), ErrTemplateRaised, "Only the roles"},
 		{"no messages", "many templates look at the first", read("gemma"), nil, jinja.ErrEval, "undefined"},
 		{"syntax", "found when it is first used, not by New", "{% if %}", question, jinja.ErrSyntax, ""},
 		{"endless", "bounded", "{% for a in range(10 ** 15) %}{% endfor %}", question, jinja.ErrLimit, "line 1"},
@@ -108,7 +116,7 @@ func TestChatRefuses(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			tok := withTemplate(t, c.source, "<s>", "</s>")
 			for range 2 { // the second time uses the parsed template
-				got, err := tok.Chat(morning, c.msgs, true)
+				got, err := tok.rendered(c.msgs, true)
 				if !errors.Is(err, c.want) || got != "" {
 					t.Fatalf("%s: %q, %v; want %v", c.reason, got, err, c.want)
 				}
@@ -124,13 +132,13 @@ func TestChatRefuses(t *testing.T) {
 func TestChatBudget(t *testing.T) {
 	var msgs []Message
 	for range 500 {
-		msgs = append(msgs, Message{"user", strings.Repeat("word ", 4000)}, Message{"assistant", strings.Repeat("word ", 4000)})
+		msgs = append(msgs, Message{Role: "user", Content: strings.Repeat("word ", 4000)}, Message{Role: "assistant", Content: strings.Repeat("word ", 4000)})
 	}
 	source, err := os.ReadFile(filepath.Join("testdata", "chat", "llama-3.jinja"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := withTemplate(t, string(source), "<s>", "</s>").Chat(morning, msgs, true)
+	got, err := withTemplate(t, string(source), "<s>", "</s>").rendered(msgs, true)
 	if err != nil || len(got) < 1000*4000*5 {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
@@ -144,12 +152,13 @@ func TestChatEncodes(t *testing.T) {
 	v.add("<turn>", typeControl)
 	v.ChatTemplate = "{{ bos_token }}{% for m in messages %}<turn>{{ m.content }}{% endfor %}"
 	tok := mustNew(t, v)
-	text, err := tok.Chat(morning, []Message{{"user", "a"}, {"user", "b"}}, true)
+	text, err := tok.Render(Conversation{Messages: []Message{{Role: "user", Content: "a"}, {Role: "user", Content: "b"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"<s>", "<turn>", "a", "<turn>", "b"}
-	if diff := cmp.Diff(want, tok.promptTexts(text, true)); diff != "" {
+	ids, _ := tok.PromptText(text, math.MaxInt)
+	if diff := cmp.Diff(want, tok.texts(ids)); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 }
@@ -170,12 +179,19 @@ func FuzzChat(f *testing.F) {
 	plain := withTemplate(f, "{% for m in messages %}<{{ m.role }}>{{ m['content'] }}</>\n{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}", "<s>", "</s>")
 	f.Fuzz(func(t *testing.T, source, role, content string, generate bool) {
 		tok := withTemplate(t, source, "<s>", "</s>")
-		msgs := []Message{{role, content}, {"assistant", content}, {role, role}}
+		if refused := new(ConversationError); !slices.Contains([]string{"system", "developer", "user", "assistant", "tool"}, role) {
+			_, err := tok.rendered([]Message{{Role: "user"}, {Role: role}}, generate)
+			if source != "" && tok.chat.err == nil && (!errors.As(err, &refused) || refused.Field != "messages[1].role") {
+				t.Errorf("the role %q: %v", role, err)
+			}
+			role = "user"
+		}
+		msgs := []Message{{Role: role, Content: content}, {Role: "assistant", Content: content}, {Role: role, Content: role}}
 		input := 3 * (len(role) + len(content) + 100)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		began := time.Now()
-		text, err := tok.Chat(morning, msgs, generate)
+		text, err := tok.rendered(msgs, generate)
 		took := time.Since(began)
 		runtime.ReadMemStats(&after)
 
@@ -197,13 +213,16 @@ func FuzzChat(f *testing.F) {
 		}
 
 		want := ""
+		if role == "developer" { // plain does not know it
+			msgs[0].Role, msgs[2].Role = "system", "system"
+		}
 		for _, m := range msgs {
 			want += "<" + m.Role + ">" + m.Content + "</>\n"
 		}
 		if generate {
 			want += "<assistant>"
 		}
-		if got, err := plain.Chat(morning, msgs, generate); err != nil || got != want {
+		if got, err := plain.rendered(msgs, generate); err != nil || got != want {
 			t.Errorf("%q, %v; want %q", got, err, want)
 		}
 	})

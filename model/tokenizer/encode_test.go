@@ -267,7 +267,7 @@ func TestConcurrent(t *testing.T) {
 				if !slices.Equal(tok.Encode(text, true), want) || tok.Decode(want) != strings.ReplaceAll(text, "<s>", "") {
 					t.Error("the result depends on other goroutines")
 				}
-				if got, err := tok.Chat(morning, []Message{{"user", "x"}}, true); err != nil || got != "x" {
+				if got, err := tok.rendered([]Message{{Role: "user", Content: "x"}}, true); err != nil || got != "x" {
 					t.Errorf("Chat gives %q, %v", got, err)
 				}
 			}

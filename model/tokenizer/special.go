@@ -3,8 +3,11 @@ package tokenizer
 import (
 	"cmp"
 	"iter"
+	"math"
 	"slices"
 	"strings"
+
+	"github.com/lockstep-go/lockstep/model/tokenizer/internal/jinja"
 )
 
 // specials matches control, unknown and user-defined tokens in a text.
@@ -66,17 +69,22 @@ func phi3Strips(v *Vocab) func(text string) bool {
 	}
 }
 
-// split divides text at the special tokens, from left to right. If parse is false, it
-// matches user-defined tokens only. It takes all matches of the longest token in the whole
-// text before it looks for shorter ones, and of equal lengths the lowest id first. So a
-// short token never hides a longer one that begins later. llama.cpp uses the same order.
-func (s *specials) split(text string, parse bool) iter.Seq[fragment] {
-	a := s.userDefined
-	if parse {
-		a = s.all
-	}
+// split divides a text at the special tokens, from left to right. It matches user-defined
+// tokens everywhere, and the others within x.special. It takes all matches of the longest
+// token in the whole text before it looks for shorter ones, and of equal lengths the lowest
+// id first. So a short token never hides a longer one that begins later. llama.cpp uses the
+// same order.
+func (s *specials) split(x Text) iter.Seq[fragment] {
 	return func(yield func(fragment) bool) {
-		m := matcher{automaton: a, text: text}
+		m := matcher{text: x.s, special: x.special}
+		switch {
+		case s.all == s.userDefined || len(x.special) == 0:
+			m.everywhere = s.userDefined
+		case x.special[0] == jinja.Span{From: 0, To: len(x.s)}:
+			m.everywhere = s.all
+		default:
+			m.everywhere, m.within = s.userDefined, s.all
+		}
 		m.run(yield)
 	}
 }
@@ -84,12 +92,14 @@ func (s *specials) split(text string, parse bool) iter.Seq[fragment] {
 // matcher splits one text. It looks for candidates until no match can cross the place
 // that it has reached, takes matches of that part, and goes on.
 //
-// A candidate is the longest token that ends at a byte. If an earlier match covers its
-// start, its longest suffix that is a token and fits behind the match replaces it. Matches
-// are taken longest first, so each replacement at least halves the size, and a byte adds at
-// most one candidate per bit of the longest token's size.
+// A candidate is the longest token of an automaton that ends at a byte. If an earlier match
+// covers its start, its longest suffix that is a token and fits behind the match replaces
+// it. Matches are taken longest first, so each replacement at least halves the size, and a
+// byte adds at most one candidate per automaton and bit of the longest token's size.
 type matcher struct {
-	automaton  *automaton
+	everywhere *automaton
+	within     *automaton // matches inside of special; it has all tokens of everywhere; may be nil
+	special    []jinja.Span
 	text       string
 	at         int // text before it is yielded
 	candidates candidates
@@ -105,13 +115,21 @@ type matcher struct {
 type match struct{ id, to int32 }
 
 func (m *matcher) run(yield func(fragment) bool) {
-	var state int32
+	var state, inside int32
 	for i := range len(m.text) {
-		state = m.automaton.next(state, m.text[i])
 		end := i + 1
+		state = m.everywhere.next(state, m.text[i])
+		if state != 0 {
+			m.propose(end, m.everywhere, m.everywhere.nodes[state].token)
+		}
+		if m.within != nil {
+			inside = m.within.next(inside, m.text[i])
+			if room := m.room(end); room > 0 {
+				m.propose(end, m.within, m.longest(m.within, m.within.nodes[inside].token, room))
+			}
+		}
 		switch {
-		case state != 0:
-			m.propose(end, m.automaton.nodes[state].token)
+		case state != 0 || inside != 0: // a match may go on
 		case len(m.candidates) == 0:
 			m.from = end
 		case end < len(m.text) && !isWhiteSpace(m.text[end]): // rstrip ends here
@@ -125,11 +143,26 @@ func (m *matcher) run(yield func(fragment) bool) {
 	}
 }
 
-// propose adds the token with that index as the candidate that ends at end.
-func (m *matcher) propose(end int, token int32) {
-	t := m.automaton.tokens[token]
+// room returns how many bytes before end are in one part of special, up to the longest
+// size. Its calls are in the order of the text.
+func (m *matcher) room(end int) int32 {
+	for len(m.special) > 0 && m.special[0].To < end {
+		m.special = m.special[1:]
+	}
+	if len(m.special) == 0 {
+		return 0
+	}
+	return int32(max(0, min(end-m.special[0].From, math.MaxInt32)))
+}
+
+// propose adds the token of a with that index as the candidate that ends at end.
+func (m *matcher) propose(end int, a *automaton, token int32) {
+	t := a.tokens[token]
 	if t.size == 0 {
 		return
+	}
+	if a == m.within {
+		token = ^token
 	}
 	m.pushes++
 	m.candidates.push(candidate{
@@ -170,12 +203,16 @@ func (m *matcher) take(c candidate) {
 	if m.owner[end-1] != 0 {
 		return
 	}
+	a, token := m.everywhere, c.result
+	if token < 0 {
+		a, token = m.within, ^token
+	}
 	if before := m.owner[first]; before != 0 {
 		room := end - m.taken[before-1].to
-		m.propose(m.from+int(end), m.longest(c.result, room))
+		m.propose(m.from+int(end), a, m.longest(a, token, room))
 		return
 	}
-	t := m.automaton.tokens[c.result]
+	t := a.tokens[token]
 	for t.rstrip && int(end) < len(m.owner) && isWhiteSpace(m.text[m.from+int(end)]) && m.owner[end] == 0 {
 		end++
 	}
@@ -185,10 +222,10 @@ func (m *matcher) take(c candidate) {
 	}
 }
 
-// longest returns the longest token of at most size bytes that is a proper suffix of the
-// given token. Both are indices. It takes logarithmic time.
-func (m *matcher) longest(token, size int32) int32 {
-	tokens := m.automaton.tokens
+// longest returns the longest token of at most size bytes that is a suffix of the given
+// token. Both are indices. It takes logarithmic time.
+func (m *matcher) longest(a *automaton, token, size int32) int32 {
+	tokens := a.tokens
 	for tokens[token].size > size {
 		m.steps++
 		if jump := tokens[token].jump; tokens[jump].size > size {

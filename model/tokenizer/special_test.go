@@ -10,11 +10,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lockstep-go/lockstep/model/tokenizer/internal/jinja"
 )
 
 // slowSplit is the definition of splitting: the longest token first, of equal lengths the
-// lowest id, and each token from left to right wherever its bytes are free.
-func slowSplit(v *Vocab, text string, parse bool) (out []fragment) {
+// lowest id, and each token from left to right wherever its bytes are free. User-defined
+// tokens match everywhere, others inside of one part of x.special.
+func slowSplit(v *Vocab, x Text) (out []fragment) {
+	text := x.s
+	special := func(from, to int) bool {
+		return slices.ContainsFunc(x.special, func(s jinja.Span) bool { return s.From <= from && to <= s.To })
+	}
 	ids := map[string]int{} // the lowest id of each text
 	for id := len(v.Tokens) - 1; id >= 0; id-- {
 		if v.special(id) {
@@ -29,7 +36,7 @@ func slowSplit(v *Vocab, text string, parse bool) (out []fragment) {
 		token := v.Tokens[id]
 		taken := func(state int) bool { return state != 0 }
 		for i := range len(text) {
-			if !parse && v.kind(id) != typeUserDefined || !strings.HasPrefix(text[i:], token) || slices.ContainsFunc(at[i:i+len(token)], taken) {
+			if v.kind(id) != typeUserDefined && !special(i, i+len(token)) || !strings.HasPrefix(text[i:], token) || slices.ContainsFunc(at[i:i+len(token)], taken) {
 				continue
 			}
 			end := i + len(token)
@@ -59,11 +66,11 @@ func slowSplit(v *Vocab, text string, parse bool) (out []fragment) {
 }
 
 // checkSplit compares the fragments of text with those of slowSplit.
-func checkSplit(t *testing.T, v *Vocab, s *specials, text string, parse bool) []fragment {
+func checkSplit(t *testing.T, v *Vocab, s *specials, x Text) []fragment {
 	t.Helper()
-	want, got := slowSplit(v, text, parse), slices.Collect(s.split(text, parse))
+	want, got := slowSplit(v, x), slices.Collect(s.split(x))
 	if !slices.Equal(want, got) {
-		t.Fatalf("%q of types %v in %q, parse %v: %v, want %v", v.Tokens, v.Types, text, parse, got, want)
+		t.Fatalf("%q of types %v in %q, special %v: %v, want %v", v.Tokens, v.Types, x.s, x.special, got, want)
 	}
 	return got
 }
@@ -97,13 +104,29 @@ func TestSplitMatchesDefinition(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := word(letters, 40)
-		for _, parse := range []bool{false, true} {
-			total += len(checkSplit(t, &v, s, text, parse))
+		for _, mask := range []uint64{0, ^uint64(0), rng.Uint64(), rng.Uint64() | rng.Uint64(), rng.Uint64() | rng.Uint64() | rng.Uint64()} {
+			total += len(checkSplit(t, &v, s, masked(text, mask)))
 		}
 	}
 	if total < 10000 {
 		t.Errorf("only %d fragments", total)
 	}
+}
+
+// masked returns a text of which byte i may be special if bit i%64 of mask is set.
+func masked(s string, mask uint64) Text {
+	x := Text{s: s}
+	for i := range len(s) {
+		if mask>>(i%64)&1 == 0 {
+			continue
+		}
+		if n := len(x.special); n > 0 && x.special[n-1].To == i {
+			x.special[n-1].To++
+		} else {
+			x.special = append(x.special, jinja.Span{From: i, To: i + 1})
+		}
+	}
+	return x
 }
 
 // nested returns tokens of one to n times the same text.
@@ -146,10 +169,15 @@ func TestSplitWork(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m := matcher{automaton: s.all, text: strings.Repeat(c.text, size/len(c.text))}
-			bounded(t, size, func() { m.run(func(fragment) bool { return true }) })
-			if log := bits.Len(uint(longest)); m.pushes > size*log || m.steps > m.pushes*3*log {
-				t.Errorf("%s: %d bytes took %d candidates and %d steps", c.reason, size, m.pushes, m.steps)
+			x := newText(strings.Repeat(c.text, size/len(c.text)), true)
+			for automata, m := range []matcher{
+				{everywhere: s.all, text: x.s},
+				{everywhere: s.all, within: s.all, special: x.special, text: x.s},
+			} {
+				bounded(t, size, func() { m.run(func(fragment) bool { return true }) })
+				if log := bits.Len(uint(longest)); m.pushes > (1+automata)*size*log || m.steps > (automata*size+m.pushes)*3*log {
+					t.Errorf("%s: %d bytes took %d candidates and %d steps", c.reason, size, m.pushes, m.steps)
+				}
 			}
 		})
 	}
@@ -159,13 +187,13 @@ func TestSplitWork(t *testing.T) {
 // character each that selects the type.
 func FuzzSplit(f *testing.F) {
 	list := func(kind string, tokens []string) string { return kind + strings.Join(tokens, ","+kind) }
-	f.Add(list("D", nested("\n", 31)), strings.Repeat("\n", 100), true, true)
-	f.Add(list("C", nested("x", 20)), strings.Repeat("x", 50), true, false)
-	f.Add("D<s><s>,Db<s", "b<s<s><s>b<s><s>", false, true)
-	f.Add("D ,C\n", "<|end|> \n \na<|assistant|>", true, true)
-	f.Add("D\xb9", "\u2e79", false, true)
-	f.Add("Dab,Cabc,Dbcd", "abcabcdabcd h\u00e9\xff", false, false)
-	f.Fuzz(func(t *testing.T, tokens, text string, phi3, parse bool) {
+	f.Add(list("D", nested("\n", 31)), strings.Repeat("\n", 100), true, ^uint64(0))
+	f.Add(list("C", nested("x", 20)), strings.Repeat("x", 50), true, uint64(0))
+	f.Add("D<s><s>,Db<s", "b<s<s><s>b<s><s>", false, ^uint64(0))
+	f.Add("D ,C\n", "<|end|> \n \na<|assistant|>", true, ^uint64(1<<5))
+	f.Add("D\xb9", "\u2e79", false, ^uint64(0))
+	f.Add("Dab,Cabc,Dbcd", "abcabcdabcd h\u00e9\xff", false, uint64(0xF7))
+	f.Fuzz(func(t *testing.T, tokens, text string, phi3 bool, mask uint64) {
 		bpe := byteVocab("a b", "ab c", "\u0120 a")
 		spm := scoreVocab(spaceMark+"a", "ab", spaceMark, spaceMark+spaceMark)
 		add := func(token string, kind int32) {
@@ -183,6 +211,7 @@ func FuzzSplit(f *testing.F) {
 				add(token, typeControl)
 			}
 		}
+		x := masked(text, mask)
 		for _, v := range []Vocab{bpe, spm} {
 			tok, err := New(v)
 			if err != nil {
@@ -192,9 +221,9 @@ func FuzzSplit(f *testing.F) {
 				continue
 			}
 			var ids []int
-			bounded(t, len(text), func() { ids, _ = tok.Prompt(text, parse, math.MaxInt) })
+			bounded(t, len(text), func() { ids, _ = tok.PromptText(x, math.MaxInt) })
 			for _, limit := range []int{len(ids) - 1, len(ids)} {
-				got, ok := tok.Prompt(text, parse, limit)
+				got, ok := tok.PromptText(x, limit)
 				if ok != (limit == len(ids)) || ok && !slices.Equal(got, ids) {
 					t.Fatalf("%q: at most %d of %v: %v, %v", text, limit, ids, got, ok)
 				}
@@ -203,7 +232,7 @@ func FuzzSplit(f *testing.F) {
 				continue
 			}
 			want := ""
-			for _, part := range checkSplit(t, &tok.vocab, tok.specials, text, parse) {
+			for _, part := range checkSplit(t, &tok.vocab, tok.specials, x) {
 				switch {
 				case part.token >= 0:
 					want += string(tok.Bytes(part.token))

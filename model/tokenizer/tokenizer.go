@@ -41,6 +41,7 @@ func build(v Vocab) (*Tokenizer, error) {
 	if err := v.check(); err != nil {
 		return nil, err
 	}
+	v.controlStops()
 	ids, err := newIndex(&v)
 	if err != nil {
 		return nil, err
@@ -67,7 +68,7 @@ func build(v Vocab) (*Tokenizer, error) {
 // control tokens becomes those tokens; otherwise it is ordinary text. Bytes that are not
 // UTF-8 are kept if the vocabulary has byte tokens.
 func (t *Tokenizer) Encode(text string, special bool) []int {
-	ids, _ := t.encode(nil, text, special, math.MaxInt)
+	ids, _ := t.encode(nil, newText(text, special), math.MaxInt)
 	return ids
 }
 
@@ -77,12 +78,18 @@ func (t *Tokenizer) Encode(text string, special bool) []int {
 // ok is false if the prompt has more than limit tokens. Then Prompt returns no ids, and has
 // encoded no more text than limit tokens can stand for.
 func (t *Tokenizer) Prompt(text string, special bool, limit int) (ids []int, ok bool) {
+	return t.PromptText(newText(text, special), limit)
+}
+
+// PromptText is Prompt for a rendered conversation, whose special tokens come from the
+// template only.
+func (t *Tokenizer) PromptText(text Text, limit int) (ids []int, ok bool) {
 	bos, eos := t.vocab.BOS, t.vocab.EOS
 	if t.vocab.AddBOS {
 		ids = append(ids, bos)
 	}
 	most := min(limit, math.MaxInt-1) + 1 // the text may have a BOS of its own
-	if ids, ok = t.encode(ids, text, special, most); !ok {
+	if ids, ok = t.encode(ids, text, most); !ok {
 		return nil, false
 	}
 	if t.vocab.AddBOS && len(ids) > 1 && ids[1] == bos {
@@ -99,13 +106,13 @@ func (t *Tokenizer) Prompt(text string, special bool, limit int) (ids []int, ok 
 
 // encode appends the tokens of text. It returns ok false as soon as there are more than
 // limit ids.
-func (t *Tokenizer) encode(dst []int, text string, special bool, limit int) (ids []int, ok bool) {
+func (t *Tokenizer) encode(dst []int, x Text, limit int) (ids []int, ok bool) {
 	fits := func(text string) bool { return len(text)/t.longest <= limit-len(dst) }
-	if !t.specials.rstrip && !fits(text) { // with rstrip, a token may stand for any number of spaces
+	if !t.specials.rstrip && !fits(x.s) { // with rstrip, a token may stand for any number of spaces
 		return nil, false
 	}
 	first := true
-	for f := range t.specials.split(text, special) {
+	for f := range t.specials.split(x) {
 		if !fits(f.text) {
 			return nil, false
 		}
@@ -137,6 +144,15 @@ func (t *Tokenizer) Bytes(id int) []byte { return bytes.Clone(t.bytes.of(id)) }
 // Stops reports whether a token ends generation: EOS, EOT, EOM, or a well-known
 // end-of-turn token such as <|im_end|>.
 func (t *Tokenizer) Stops(id int) bool { return id >= 0 && id < len(t.stops) && t.stops[id] }
+
+// Control returns the text of a control token in the vocabulary, such as <|im_end|>, and ""
+// for any other token. Decode gives control tokens no text.
+func (t *Tokenizer) Control(id int) string {
+	if id < 0 || id >= len(t.vocab.Tokens) || t.vocab.kind(id) != typeControl {
+		return ""
+	}
+	return t.vocab.Tokens[id]
+}
 
 // BOS returns the id of the beginning-of-text token, and whether there is one.
 func (t *Tokenizer) BOS() (id int, ok bool) { return t.vocab.BOS, t.vocab.BOS >= 0 }

@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"fmt"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -36,8 +37,8 @@ type Vocab struct {
 	ChatTemplate   string // Jinja source; "" if absent
 }
 
-// endOfTurn lists control tokens that end generation even if the file does not name
-// them as EOS, EOT or EOM.
+// endOfTurn lists control and user-defined tokens that end generation even if the file does
+// not name them as EOS, EOT or EOM.
 var endOfTurn = map[string]bool{
 	"<|endoftext|>": true, "<|end_of_text|>": true, "</s>": true, "<EOT>": true,
 	"<|eot_id|>": true, "<|eom_id|>": true, // Llama 3
@@ -144,9 +145,21 @@ func (v *Vocab) stops() []bool {
 		}
 	}
 	for id, text := range v.Tokens {
-		if v.kind(id) == typeControl && endOfTurn[text] {
+		if kind := v.kind(id); endOfTurn[text] && (kind == typeControl || kind == typeUserDefined) {
 			stops[id] = true
 		}
 	}
 	return stops
+}
+
+// controlStops makes control tokens of user-defined tokens that end generation, such as
+// </s> in files of Phi-3. Otherwise the text of a user could end a turn.
+func (v *Vocab) controlStops() {
+	types := slices.Clone(v.Types)
+	for id, stops := range v.stops() {
+		if stops && v.kind(id) == typeUserDefined {
+			types[id] = typeControl
+		}
+	}
+	v.Types = types
 }

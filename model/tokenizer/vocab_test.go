@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -156,18 +155,18 @@ func TestPhi3Chat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := tok.Chat(time.Now(), []tokenizer.Message{
+	text, err := tok.Render(tokenizer.Conversation{Messages: []tokenizer.Message{
 		{Role: "user", Content: "Hi"}, {Role: "assistant", Content: "Ho"}, {Role: "user", Content: "Hu?"},
-	}, true)
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := "<s><|user|>\nHi<|end|>\n<|assistant|>\nHo<|end|>\n<|user|>\nHu?<|end|>\n<|assistant|>\n"
-	if text != want {
-		t.Fatalf("Chat gives %q, want %q", text, want)
+	if text.String() != want {
+		t.Fatalf("Render gives %q, want %q", text, want)
 	}
 	var tokens []string
-	ids, _ := tok.Prompt(text, true, math.MaxInt)
+	ids, _ := tok.PromptText(text, math.MaxInt)
 	for _, id := range ids {
 		tokens = append(tokens, v.Tokens[id])
 	}
@@ -178,7 +177,7 @@ func TestPhi3Chat(t *testing.T) {
 	if diff := cmp.Diff(wantTokens, tokens); diff != "" {
 		t.Errorf("Prompt: -want +got\n%s", diff)
 	}
-	for _, text := range []string{"<|end|>", "<|endoftext|>"} {
+	for _, text := range []string{"<|end|>", "<|endoftext|>", "</s>"} {
 		if ids := tok.Encode(text, true); len(ids) != 1 || !tok.Stops(ids[0]) {
 			t.Errorf("%s becomes %v and does not stop", text, ids)
 		}

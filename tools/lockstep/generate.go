@@ -51,22 +51,20 @@ func (c *generateCmd) Run(e *env) error {
 		return err
 	}
 	defer m.Close()
-	tok, err := m.NeedTokenizer()
-	if err != nil {
+	if _, err := m.NeedTokenizer(); err != nil {
 		return fmt.Errorf("%s: %w", c.name(), err)
 	}
-	echo := prompt
+	echo, flag := prompt, "prompt"
+	var tokens []int
 	if c.Chat {
-		echo = "" // do not print the rendered template
-		prompt, err = tok.Chat(time.Now(), []tokenizer.Message{{Role: "user", Content: prompt}}, true)
-		if err != nil {
-			return fmt.Errorf("--chat: %s: %w", c.name(), err)
-		}
-		params.ParseSpecial = true
+		echo, flag = "", "--chat" // do not print the rendered template
+		messages := []tokenizer.Message{{Role: "user", Content: prompt}}
+		tokens, err = m.Chat(tokenizer.Conversation{Messages: messages, Now: time.Now()}, m.Config.Context)
+	} else {
+		tokens, err = m.Prompt(prompt, params.ParseSpecial, m.Config.Context)
 	}
-	tokens, err := m.Prompt(prompt, params.ParseSpecial, m.Config.Context)
 	if err != nil {
-		return fmt.Errorf("prompt: %s: %w", c.name(), err)
+		return fmt.Errorf("%s: %s: %w", flag, c.name(), err)
 	}
 	if err := c.fit(&params, len(tokens), m.Config.Context); err != nil {
 		return err

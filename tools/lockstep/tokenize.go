@@ -96,7 +96,7 @@ func (c *tokenizeCmd) lines(e *env, tok *tokenizer.Tokenizer) error {
 	}
 }
 
-// maxLine is the length of the longest line of --jsonl, in bytes.
+// maxLine is the length of the longest line of standard input, in bytes.
 const maxLine = 16 << 20
 
 // readLine reads a line of at most maxLine bytes with its end. The last line may have none;

@@ -5,6 +5,10 @@
 
 rewrites jinja2.jsonl in that directory: each line has a template, and gets the text that it
 renders with variables.json, or null if it fails. To add a case, add a line with a template.
+
+    python3 tools/oracle/jinja.py model/tokenizer/testdata/published
+
+does the same for chats.jsonl, whose lines have the file of a template and variables.
 """
 import json, pathlib, sys
 import jinja2, jinja2.ext, jinja2.nodes, jinja2.sandbox
@@ -43,11 +47,19 @@ def render(template, variables):
         return None
 
 
+def rewrite(path, text_and_variables):
+    """Sets "want" in each line of a file."""
+    with open(path) as lines:
+        cases = [json.loads(line) for line in lines]
+    with open(path, "w") as out:
+        for case in cases:
+            case["want"] = render(*text_and_variables(case))
+            out.write(json.dumps(case, ensure_ascii=False) + "\n")
+
+
 directory = pathlib.Path(sys.argv[1])
-variables = json.loads((directory / "variables.json").read_text())
-with open(directory / "jinja2.jsonl") as lines:
-    cases = [json.loads(line) for line in lines]
-with open(directory / "jinja2.jsonl", "w") as out:
-    for case in cases:
-        case["want"] = render(case["template"], variables)
-        out.write(json.dumps(case, ensure_ascii=False) + "\n")
+if (directory / "chats.jsonl").exists():
+    rewrite(directory / "chats.jsonl", lambda case: ((directory / case["template"]).read_text(), case["variables"]))
+else:
+    variables = json.loads((directory / "variables.json").read_text())
+    rewrite(directory / "jinja2.jsonl", lambda case: (case["template"], variables))

@@ -17,7 +17,7 @@ func init() { // a literal would be an initialization cycle, because map looks u
 		"length": length, "count": length,
 		"default": fallback, "d": fallback,
 		"tojson":     toJSON,
-		"string":     func(in *interp, v any, _ args) any { return in.str(v) },
+		"string":     func(in *interp, v any, _ args) any { return in.str(v).value() },
 		"safe":       func(_ *interp, v any, _ args) any { return v },
 		"list":       func(in *interp, v any, _ args) any { return in.iterate(v) },
 		"first":      func(in *interp, v any, _ args) any { return in.end(v, true) },
@@ -50,9 +50,9 @@ func init() { // a literal would be an initialization cycle, because map looks u
 		"trim": "strip", "upper": "upper", "lower": "lower", "capitalize": "capitalize",
 	} {
 		filters[filter] = func(in *interp, v any, a args) any {
-			s := in.str(v)
-			in.scan(len(s))
-			return stringMethods[method](in, s, a)
+			t := in.str(v)
+			in.scan(len(t.s))
+			return stringMethods[method](in, t, a)
 		}
 	}
 }
@@ -67,9 +67,10 @@ func (in *interp) filter(name string, v any, a args) any {
 
 func length(in *interp, v any, _ args) any {
 	switch v := v.(type) {
-	case string:
-		in.scan(len(v))
-		return utf8.RuneCountInString(v)
+	case string, text:
+		t, _ := textOf(v)
+		in.scan(len(t.s))
+		return utf8.RuneCountInString(t.s)
 	case []any:
 		return len(v)
 	case *Dict:
@@ -112,8 +113,8 @@ func reverse(in *interp, v any, _ args) any {
 	for i, item := range items {
 		out[len(out)-1-i] = item
 	}
-	if _, ok := v.(string); ok {
-		return in.join(out, "")
+	if _, ok := textOf(v); ok {
+		return in.join(out, text{})
 	}
 	return out
 }
@@ -130,10 +131,10 @@ func (in *interp) attributes(items []any, path any) []any {
 		return items
 	}
 	parts := []any{path}
-	if s, ok := path.(string); ok {
+	if t, ok := textOf(path); ok {
 		parts = parts[:0]
-		in.scan(len(s)) // Atoi copies the text into its error
-		for part := range strings.SplitSeq(s, ".") {
+		in.scan(len(t.s)) // Atoi copies the text into its error
+		for part := range strings.SplitSeq(t.s, ".") {
 			in.list(1)
 			if i, err := strconv.Atoi(part); err == nil {
 				parts = append(parts, i)
@@ -156,7 +157,7 @@ func (in *interp) attributes(items []any, path any) []any {
 
 func replaceFilter(in *interp, v any, a args) any {
 	p := in.take("replace", a, "old", "new", "count")
-	return in.replace(in.str(v), in.str(p[0]), in.str(p[1]), in.integer("replace", p[2], -1))
+	return in.replace(in.str(v), in.str(p[0]).s, in.str(p[1]), in.integer("replace", p[2], -1))
 }
 
 func itemsFilter(in *interp, v any, _ args) any {
@@ -173,8 +174,8 @@ func itemsFilter(in *interp, v any, _ args) any {
 func toInt(in *interp, v any, a args) any {
 	p := in.take("int", a, "default")
 	f, i, isInt, ok := number(v)
-	if s, isString := v.(string); isString {
-		s = in.digits(s)
+	if t, isString := textOf(v); isString {
+		s := in.digits(t.s)
 		parsed, err := strconv.ParseInt(s, 10, 64)
 		i, isInt = int(parsed), err == nil
 		f, ok = parseFloat(s)
@@ -193,8 +194,8 @@ func toInt(in *interp, v any, a args) any {
 func toFloat(in *interp, v any, a args) any {
 	p := in.take("float", a, "default")
 	f, _, _, ok := number(v)
-	if s, isString := v.(string); isString {
-		f, ok = parseFloat(in.digits(s))
+	if t, isString := textOf(v); isString {
+		f, ok = parseFloat(in.digits(t.s))
 	}
 	switch _, missing := p[0].(undefined); {
 	case ok:
@@ -258,26 +259,26 @@ func abs(in *interp, v any, _ args) any {
 // indent indents all lines but the first and blank ones, unless asked to.
 func indent(in *interp, v any, a args) any {
 	p := in.take("indent", a, "width", "first", "blank")
-	margin, ok := p[0].(string)
+	margin, ok := textOf(p[0])
 	if !ok {
-		margin = in.repeat(" ", in.integer("indent", p[0], 4)).(string)
+		margin, _ = textOf(in.repeat(" ", in.integer("indent", p[0], 4)))
 	}
-	s := in.needText("indent", v)
-	in.scan(len(s))
-	lines := strings.Count(s, "\n") + 1
+	t := in.needTextOf("indent", v)
+	in.scan(len(t.s))
+	lines := strings.Count(t.s, "\n") + 1
 	in.work(lines)
-	in.pay(len(s) + lines*len(margin))
-	var b strings.Builder
-	b.Grow(len(s) + lines*len(margin))
-	first := true
-	for line := range strings.SplitAfterSeq(s, "\n") {
+	b := builder{in: in}
+	b.grow(len(t.s) + lines*len(margin.s))
+	at := 0
+	for line := range strings.SplitAfterSeq(t.s, "\n") {
+		first := at == 0
 		if first && truth(p[1]) || !first && (truth(p[2]) || strings.TrimSuffix(line, "\n") != "") {
-			b.WriteString(margin)
+			b.add(margin, 0, len(margin.s))
 		}
-		b.WriteString(line)
-		first = false
+		b.add(t, at, at+len(line))
+		at += len(line)
 	}
-	return b.String()
+	return b.text().value()
 }
 
 // mapFilter implements map('filter', …) and map(attribute='name').

@@ -59,11 +59,16 @@ func (in *interp) text(what string, v any, otherwise string) string {
 
 // needText returns a string argument.
 func (in *interp) needText(what string, v any) string {
-	s, ok := v.(string)
+	return in.needTextOf(what, v).s
+}
+
+// needTextOf is needText with the origin of the text.
+func (in *interp) needTextOf(what string, v any) text {
+	t, ok := textOf(v)
 	if !ok {
 		in.fail("%s needs a string, not %s", what, typeName(v))
 	}
-	return s
+	return t
 }
 
 // onlyText returns the only argument of a call, a string.
@@ -129,7 +134,7 @@ func (in *interp) newDict(what string, a args) *Dict {
 
 func raise(in *interp, a args) any {
 	p := in.take("raise_exception", a, "message")
-	panic(abort{fmt.Errorf("%w: %s", ErrRaised, shorten(in.str(p[0])))})
+	panic(abort{fmt.Errorf("%w: %s", ErrRaised, shorten(in.str(p[0]).s))})
 }
 
 // directives maps directives of strftime to Go's layouts. The time has no zone, as that

@@ -13,7 +13,8 @@ import (
 // JSON. The result is a text within the budget, or an error of this package; time and
 // memory are bounded; text without tags is the result.
 func FuzzRender(f *testing.F) {
-	const vars = `{"messages": [{"role": "user", "content": "It's \u00e9\n"}], "n": 7, "f": 2.5, "none": null, "l": [1, [2]], "d": {"a": true}}`
+	const vars = `{"messages": [{"role": "user", "content": "It's \u00e9\n"}], "n": 7, "f": 2.5, "none": null, "l": [1, [2]], "d": {"a": true}, "p": "\ue000x\ue001"}`
+	f.Add("{{ ('a' ~ p)[1:] | replace('x', 'b') | upper | tojson }}{% for c in p %}{{ [c, 'd'] | join(p) }}{% endfor %}", vars)
 	for _, c := range renderings {
 		f.Add(c.source, vars)
 	}
@@ -59,6 +60,14 @@ func FuzzRender(f *testing.F) {
 		}
 		if again, err := renderWithin(t, source, newInterp(values, fixed)); again != text {
 			t.Errorf("%q, then %q, %v", text, again, err)
+		}
+		if template, err := Parse(source); err == nil {
+			same, own, _ := template.Render(values, fixed)
+			if same != text {
+				t.Errorf("%q, then %q", text, same)
+			}
+			checkSpans(t, same, own)
+			dataOnly(t, source, same, own)
 		}
 		if plain := strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(source); !strings.Contains(source, "{") && text != strings.TrimSuffix(plain, "\n") {
 			t.Errorf("the text %q becomes %q", source, text)

@@ -105,7 +105,7 @@ func renderWithin(t *testing.T, source string, in *interp) (string, error) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	text, err := in.render(parsed.body)
+	out, err := in.render(parsed.body)
 	runtime.ReadMemStats(&after)
 	used := func(b budget) int { return b.limit - b.left }
 	allocated := int(after.TotalAlloc - before.TotalAlloc)
@@ -114,7 +114,7 @@ func renderWithin(t *testing.T, source string, in *interp) (string, error) {
 		t.Errorf("%.200q: %d bytes were allocated, at most %d for %d steps, %d bytes of values and %d of output",
 			source, allocated, most, used(in.steps), used(in.bytes), used(in.output))
 	}
-	return text, err
+	return out.s, err
 }
 
 // TestHostile renders templates that would exhaust time, memory or the stack. Each must

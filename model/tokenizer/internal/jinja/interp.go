@@ -3,7 +3,6 @@ package jinja
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -12,7 +11,7 @@ import (
 type interp struct {
 	now     time.Time
 	globals *Dict
-	out     *strings.Builder
+	out     *builder
 
 	steps, bytes, output budget
 	depth                int
@@ -34,23 +33,25 @@ func (b *budget) take(n int) bool {
 func newInterp(vars *Dict, now time.Time) *interp {
 	full := func(n int) budget { return budget{n, n} }
 	input := size(vars)
-	return &interp{
-		now: now, globals: vars, out: &strings.Builder{},
+	in := &interp{
+		now: now, globals: vars,
 		steps:  full(maxSteps),
 		bytes:  full(maxBytes + maxBytesFactor*input),
 		output: full(maxOutput + maxOutputFactor*input),
 	}
+	in.out = &builder{in: in}
+	return in
 }
 
 // render runs the statements of a template once.
-func (in *interp) render(body []stmt) (text string, err error) {
+func (in *interp) render(body []stmt) (out text, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			text, err = "", recovered(r, ErrEval)
+			out, err = text{}, recovered(r, ErrEval)
 		}
 	}()
 	in.run(body, &scope{})
-	return in.out.String(), nil
+	return in.out.text(), nil
 }
 
 // scope holds the variables of a block.
@@ -133,22 +134,22 @@ func (in *interp) list(n int) {
 }
 
 // write appends to the output of the current block.
-func (in *interp) write(s string) {
-	if !in.output.take(len(s)) {
+func (in *interp) write(t text) {
+	if !in.output.take(len(t.s)) {
 		in.exceed("more than %d bytes of output", in.output.limit)
 	}
-	in.out.Grow(len(s)) // as in grow
-	in.out.WriteString(s)
+	in.out.b.Grow(len(t.s)) // as in builder.grow
+	in.out.add(t, 0, len(t.s))
 }
 
 // capture returns the output of run.
-func (in *interp) capture(run func()) string {
+func (in *interp) capture(run func()) any {
 	outer := in.out
-	in.out = &strings.Builder{}
+	in.out = &builder{in: in}
 	run()
-	text := in.out.String()
+	captured := in.out.text()
 	in.out = outer
-	return text
+	return captured.value()
 }
 
 // flow says how a block ended.
@@ -333,17 +334,25 @@ func (in *interp) iterate(v any) []any {
 		return nil
 	case *Dict:
 		return v.keys
-	case string:
-		in.scan(len(v))
-		n := utf8.RuneCountInString(v)
-		in.list(n)
-		items := make([]any, n)
-		for i := range items {
-			_, n := utf8.DecodeRuneInString(v)
-			items[i], v = v[:n], v[n:]
-		}
-		return items
+	case string, text:
+		t, _ := textOf(v)
+		return in.characters(t)
 	}
 	in.fail("%s is not iterable", typeName(v))
 	return nil
+}
+
+// characters returns the characters of a string.
+func (in *interp) characters(t text) []any {
+	in.scan(len(t.s))
+	n := utf8.RuneCountInString(t.s)
+	in.list(n)
+	items := make([]any, n)
+	at := 0
+	for i := range items {
+		_, n := utf8.DecodeRuneInString(t.s[at:])
+		items[i] = in.cut(t, at, at+n).value()
+		at += n
+	}
+	return items
 }

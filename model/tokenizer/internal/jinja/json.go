@@ -1,44 +1,98 @@
 package jinja
 
 import (
+	"bytes"
+	"encoding/json"
 	"math"
 	"strconv"
 	"strings"
 	"unicode/utf16"
 )
 
+// FromJSON returns the value for Render of a JSON text. Objects keep the order of their
+// keys. Of equal keys the last value counts.
+func FromJSON(source []byte) (any, error) {
+	var check json.RawMessage
+	if err := json.Unmarshal(source, &check); err != nil {
+		return nil, err
+	}
+	d := json.NewDecoder(bytes.NewReader(source))
+	d.UseNumber()
+	return decodeJSON(d), nil
+}
+
+// decodeJSON reads the next value of valid JSON.
+func decodeJSON(d *json.Decoder) any {
+	token, _ := d.Token()
+	switch token := token.(type) {
+	case json.Number:
+		if i, err := token.Int64(); err == nil {
+			return int(i)
+		}
+		f, _ := token.Float64()
+		return f
+	case json.Delim:
+		list, dict := []any{}, NewDict()
+		for d.More() {
+			if token == '[' {
+				list = append(list, decodeJSON(d))
+				continue
+			}
+			key, _ := d.Token()
+			dict.set(key, key, decodeJSON(d))
+		}
+		d.Token() // the closing bracket
+		if token == '[' {
+			return list
+		}
+		return dict
+	}
+	return token
+}
+
 // toJSON formats a value as Python's json.dumps does. The arguments are those of the
 // filter of transformers.
 func toJSON(in *interp, v any, a args) any {
 	p := in.take("tojson", a, "ensure_ascii", "indent", "separators", "sort_keys")
-	w := jsonWriter{in: in, ascii: truth(p[0]), indent: in.integer("tojson", p[1], -1), sorted: truth(p[3])}
-	w.comma, w.colon = ", ", ": "
+	w := jsonWriter{in: in, out: builder{in: in}, ascii: truth(p[0]), indent: in.integer("tojson", p[1], -1), sorted: truth(p[3])}
+	w.comma, w.colon = text{s: ", "}, text{s: ": "}
 	if w.indent >= 0 {
-		w.comma = ","
+		w.comma = text{s: ","}
 	}
 	if !absent(p[2]) {
 		pair := in.iterate(p[2])
 		if len(pair) != 2 {
 			in.fail("tojson needs two separators, not %d", len(pair))
 		}
-		w.comma, w.colon = in.text("tojson", pair[0], ""), in.text("tojson", pair[1], "")
+		for i, separator := range []*text{&w.comma, &w.colon} {
+			*separator = text{}
+			if !absent(pair[i]) {
+				*separator = in.needTextOf("tojson", pair[i])
+			}
+		}
 	}
 	w.value(v, 0)
-	return w.out.String()
+	return w.out.text().value()
 }
 
 var jsonFloats = strings.NewReplacer("inf", "Infinity", "nan", "NaN")
 
 type jsonWriter struct {
 	in           *interp
-	out          strings.Builder
+	out          builder
 	indent       int  // spaces per level, or negative for one line
 	ascii        bool // escape all other characters
 	sorted       bool // order dictionaries by key
-	comma, colon string
+	comma, colon text
 }
 
-func (w *jsonWriter) put(s string) { w.in.put(&w.out, s) }
+func (w *jsonWriter) put(s string) { w.out.put(s) }
+
+// separate writes a separator.
+func (w *jsonWriter) separate(t text) {
+	w.out.grow(len(t.s))
+	w.out.add(t, 0, len(t.s))
+}
 
 func (w *jsonWriter) value(v any, level int) {
 	w.in.enter()
@@ -52,8 +106,9 @@ func (w *jsonWriter) value(v any, level int) {
 		w.put(strconv.Itoa(v))
 	case float64:
 		w.put(jsonFloats.Replace(formatFloat(v)))
-	case string:
-		w.text(v)
+	case string, text:
+		t, _ := textOf(v)
+		w.text(t)
 	case []any:
 		w.sequence("[", "]", v, level, func(item any) { w.value(item, level+1) })
 	case *Dict:
@@ -64,7 +119,7 @@ func (w *jsonWriter) value(v any, level int) {
 		w.sequence("{", "}", keys, level, func(key any) {
 			found, _ := w.in.lookup(v, key)
 			w.key(key)
-			w.put(w.colon)
+			w.separate(w.colon)
 			w.value(found, level+1)
 		})
 	default:
@@ -74,8 +129,8 @@ func (w *jsonWriter) value(v any, level int) {
 
 // key writes the key of a dictionary, which is a string in JSON.
 func (w *jsonWriter) key(key any) {
-	if s, ok := key.(string); ok {
-		w.text(s)
+	if t, ok := textOf(key); ok {
+		w.text(t)
 		return
 	}
 	w.put(`"`)
@@ -87,7 +142,7 @@ func (w *jsonWriter) sequence(open, closing string, items []any, level int, writ
 	w.put(open)
 	for i, item := range items {
 		if i > 0 {
-			w.put(w.comma)
+			w.separate(w.comma)
 		}
 		w.newline(level + 1)
 		write(item)
@@ -105,29 +160,30 @@ func (w *jsonWriter) newline(level int) {
 	}
 }
 
-func (w *jsonWriter) text(s string) {
-	w.in.grow(&w.out, 6*len(s)+2) // a control character becomes \u00XX
-	w.out.WriteByte('"')
-	for _, r := range s {
+func (w *jsonWriter) text(t text) {
+	w.out.grow(6*len(t.s) + 2) // a control character becomes \u00XX
+	out := &w.out.b
+	out.WriteByte('"')
+	w.out.each(t, func(r rune) {
 		switch {
 		case r == '"' || r == '\\':
-			w.out.WriteByte('\\')
-			w.out.WriteRune(r)
+			out.WriteByte('\\')
+			out.WriteRune(r)
 		case r < 0x20:
 			if i := strings.IndexRune("\b\f\n\r\t", r); i >= 0 {
-				w.out.WriteString(`\` + "bfnrt"[i:i+1])
+				out.WriteString(`\` + "bfnrt"[i:i+1])
 			} else {
-				escape(&w.out, 'u', 4, r)
+				escape(out, 'u', 4, r)
 			}
 		case w.ascii && r > 0xFFFF:
 			high, low := utf16.EncodeRune(r)
-			escape(&w.out, 'u', 4, high)
-			escape(&w.out, 'u', 4, low)
+			escape(out, 'u', 4, high)
+			escape(out, 'u', 4, low)
 		case w.ascii && r > 0x7E:
-			escape(&w.out, 'u', 4, r)
+			escape(out, 'u', 4, r)
 		default:
-			w.out.WriteRune(r)
+			out.WriteRune(r)
 		}
-	}
-	w.out.WriteByte('"')
+	})
+	out.WriteByte('"')
 }

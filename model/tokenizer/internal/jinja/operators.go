@@ -20,8 +20,7 @@ func (in *interp) binary(op string, left, right expr, s *scope) any {
 		return b
 	case "~":
 		x, y := in.str(a), in.str(b)
-		in.pay(len(x) + len(y))
-		return x + y
+		return in.concat(x, y)
 	}
 	return in.arithmetic(op, a, b)
 }
@@ -66,13 +65,13 @@ func (in *interp) order(op string, a, b any) (c int, ordered bool) {
 			return cmp.Compare(x, y), x == x && y == y
 		}
 	}
-	switch x := a.(type) {
-	case string:
-		if y, ok := b.(string); ok {
-			in.scan(min(len(x), len(y)))
-			return strings.Compare(x, y), true
-		}
-	case []any:
+	x, isText := textOf(a)
+	y, isText2 := textOf(b)
+	if isText && isText2 {
+		in.scan(min(len(x.s), len(y.s)))
+		return strings.Compare(x.s, y.s), true
+	}
+	if x, ok := a.([]any); ok {
 		if y, ok := b.([]any); ok {
 			for i := range min(len(x), len(y)) {
 				if !in.equal(x[i], y[i]) {
@@ -117,13 +116,12 @@ func (in *interp) arithmetic(op string, a, b any) any {
 }
 
 func (in *interp) concatenate(a, b any) any {
-	switch x := a.(type) {
-	case string:
-		if y, ok := b.(string); ok {
-			in.pay(len(x) + len(y))
-			return x + y
-		}
-	case []any:
+	x, isText := textOf(a)
+	y, isText2 := textOf(b)
+	if isText && isText2 {
+		return in.concat(x, y)
+	}
+	if x, ok := a.([]any); ok {
 		if y, ok := b.([]any); ok {
 			in.list(len(x) + len(y))
 			return slices.Concat(x, y)
@@ -134,26 +132,44 @@ func (in *interp) concatenate(a, b any) any {
 }
 
 func (in *interp) repeat(v any, n int) any {
-	length := 0
-	switch v := v.(type) {
-	case string:
-		length = len(v)
-	case []any:
-		length = len(v)
-	default:
+	t, isText := textOf(v)
+	list, ok := v.([]any)
+	if !isText && !ok {
 		in.operands("*", v, n)
 	}
+	length := len(t.s) + len(list)
 	if length == 0 {
 		return v
 	}
 	n = max(n, 0)
 	n = min(n, math.MaxInt32/length+1) // cannot overflow, exceeds the budget
-	if s, ok := v.(string); ok {
-		in.pay(length * n)
-		return strings.Repeat(s, n)
+	if !isText {
+		in.list(length * n)
+		return slices.Repeat(list, n)
 	}
-	in.list(length * n)
-	return slices.Repeat(v.([]any), n)
+	in.pay(length * n)
+	if len(t.own) == 0 {
+		return strings.Repeat(t.s, n)
+	}
+	b := builder{in: in}
+	b.b.Grow(length * n)
+	for range n {
+		b.add(t, 0, length)
+	}
+	return b.text().value()
+}
+
+// concat is x + y.
+func (in *interp) concat(x, y text) any {
+	in.pay(len(x.s) + len(y.s))
+	if len(x.own) == 0 && len(y.own) == 0 {
+		return x.s + y.s
+	}
+	b := builder{in: in}
+	b.b.Grow(len(x.s) + len(y.s))
+	b.add(x, 0, len(x.s))
+	b.add(y, 0, len(y.s))
+	return b.text().value()
 }
 
 // integers computes with integers and fails on overflow.
@@ -253,13 +269,14 @@ func (in *interp) contains(v, item any) bool {
 	switch v := v.(type) {
 	case undefined:
 		return false
-	case string:
-		part, ok := item.(string)
+	case string, text:
+		whole, _ := textOf(v)
+		part, ok := textOf(item)
 		if !ok {
 			in.operands("in", item, v)
 		}
-		in.scan(len(v) + len(part))
-		return strings.Contains(v, part)
+		in.scan(len(whole.s) + len(part.s))
+		return strings.Contains(whole.s, part.s)
 	case []any:
 		for _, e := range v {
 			if in.equal(e, item) {

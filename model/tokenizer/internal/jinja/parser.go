@@ -88,8 +88,9 @@ func (p *parser) body(ends ...string) ([]stmt, string) {
 		switch t := p.tokens[0]; {
 		case t.kind == tokenText:
 			p.next()
+			own := text{t.text, []Span{{0, len(t.text)}}}
 			body = append(body, func(in *interp, _ *scope) flow {
-				in.write(t.text)
+				in.write(own)
 				return flowNext
 			})
 		case p.skip("{{"):
@@ -611,11 +612,11 @@ func (p *parser) primary() expr {
 		}
 		return func(in *interp, s *scope) any { return in.name(t.text, s) }
 	case t.kind == tokenString:
-		var text strings.Builder
+		var literal strings.Builder
 		for p.tokens[0].kind == tokenString { // neighboring strings are one
-			text.WriteString(p.next().text)
+			literal.WriteString(p.next().text)
 		}
-		return constant(text.String())
+		return constant(Own(literal.String()))
 	case t.kind == tokenInt:
 		return constant(p.integer())
 	case t.kind == tokenFloat:

@@ -33,7 +33,8 @@ func render(source string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return t.Render(conversation(), fixed)
+	text, _, err := t.Render(conversation(), fixed)
+	return text, err
 }
 
 // The expected texts are those of Jinja2 in the environment of transformers, except that
@@ -149,7 +150,7 @@ func TestLikeJinja2(t *testing.T) {
 		if parsed, err2 := Parse(c.Template); err2 != nil {
 			err = err2
 		} else {
-			got, err = parsed.Render(vars, fixed)
+			got, _, err = parsed.Render(vars, fixed)
 		}
 		switch {
 		case c.Want == nil && err == nil:
@@ -180,41 +181,8 @@ func TestDocs(t *testing.T) {
 
 // fromJSON returns a value of Render, or nil if source is not JSON.
 func fromJSON(source []byte) any {
-	if !json.Valid(source) {
-		return nil
-	}
-	d := json.NewDecoder(bytes.NewReader(source))
-	d.UseNumber()
-	return decode(d)
-}
-
-// decode reads the next value of valid JSON.
-func decode(d *json.Decoder) any {
-	token, _ := d.Token()
-	switch token := token.(type) {
-	case json.Number:
-		if i, err := token.Int64(); err == nil {
-			return int(i)
-		}
-		f, _ := token.Float64()
-		return f
-	case json.Delim:
-		list, dict := []any{}, NewDict()
-		for d.More() {
-			if token == '[' {
-				list = append(list, decode(d))
-				continue
-			}
-			key, _ := d.Token()
-			dict.set(key, key, decode(d))
-		}
-		d.Token() // the closing bracket
-		if token == '[' {
-			return list
-		}
-		return dict
-	}
-	return token
+	v, _ := FromJSON(source)
+	return v
 }
 
 func TestRenderRefuses(t *testing.T) {

@@ -8,8 +8,8 @@ func (in *interp) keys(items []any, attribute, caseMatters any) []any {
 	in.list(len(items))
 	keys := slices.Clone(in.attributes(items, attribute))
 	for i, key := range keys {
-		if s, ok := key.(string); ok && !truth(caseMatters) {
-			keys[i] = in.lower(s)
+		if t, ok := textOf(key); ok && !truth(caseMatters) {
+			keys[i] = in.lower(t).value()
 		}
 	}
 	return keys

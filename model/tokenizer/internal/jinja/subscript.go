@@ -3,7 +3,6 @@ package jinja
 import (
 	"math"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -74,21 +73,22 @@ func (in *interp) item(v, key any) any {
 		if at := fromEnd(i, len(v)); isInt && at >= 0 && at < len(v) {
 			return v[at]
 		}
-	case string:
-		in.scan(len(v))
-		n := utf8.RuneCountInString(v)
+	case string, text:
+		t, _ := textOf(v)
+		in.scan(len(t.s))
+		n := utf8.RuneCountInString(t.s)
 		if at := fromEnd(i, n); isInt && at >= 0 && at < n {
-			from := offset(v, at)
-			return v[from : from+offset(v[from:], 1)]
+			from := offset(t.s, at)
+			return in.cut(t, from, from+offset(t.s[from:], 1)).value()
 		}
 	case *Dict:
 		if found, ok := in.lookup(v, key); ok {
 			return found
 		}
 	}
-	switch name, isString := key.(string); {
+	switch name, isString := textOf(key); {
 	case isString:
-		return in.attribute(v, name)
+		return in.attribute(v, name.s)
 	case isInt:
 		return undefined{"item " + strconv.Itoa(i)}
 	}
@@ -124,11 +124,12 @@ func (in *interp) slice(v any, parts [3]expr, s *scope) any {
 			out[i] = v[start+i*step]
 		}
 		return out
-	case string:
-		in.scan(len(v))
-		length := utf8.RuneCountInString(v)
+	case string, text:
+		t, _ := textOf(v)
+		in.scan(len(t.s))
+		length := utf8.RuneCountInString(t.s)
 		start, step, n := in.indices(parts, length, s)
-		return in.substring(v, length, start, step, n)
+		return in.substring(t, length, start, step, n).value()
 	case undefined:
 		in.fail("%s is undefined, and so has no items", v.name)
 	}
@@ -137,27 +138,27 @@ func (in *interp) slice(v any, parts [3]expr, s *scope) any {
 }
 
 // substring returns the n characters from start with a distance of step. length is the
-// number of characters of s.
-func (in *interp) substring(s string, length, start, step, n int) string {
+// number of characters of t.
+func (in *interp) substring(t text, length, start, step, n int) text {
 	if n == 0 {
-		return ""
+		return text{}
 	}
 	if step == 1 {
-		s = s[offset(s, start):]
-		return s[:offset(s, n)]
+		from := offset(t.s, start)
+		return in.cut(t, from, from+offset(t.s[from:], n))
 	}
-	in.pay(9 * len(s)) // the offsets and the result
+	in.pay(9 * len(t.s)) // the offsets and the result
 	offsets := make([]int, 0, length+1)
-	for i := range s {
+	for i := range t.s {
 		offsets = append(offsets, i)
 	}
-	offsets = append(offsets, len(s))
-	var b strings.Builder
+	offsets = append(offsets, len(t.s))
+	b := builder{in: in}
 	for i := start; n > 0; n-- {
-		b.WriteString(s[offsets[i]:offsets[i+1]])
+		b.add(t, offsets[i], offsets[i+1])
 		i += step
 	}
-	return b.String()
+	return b.text()
 }
 
 // indices returns the first index, the distance and the number of the indices that a

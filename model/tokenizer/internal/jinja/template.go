@@ -70,10 +70,16 @@ func Parse(source string) (t *Template, err error) {
 	return &Template{body}, nil
 }
 
-// Render runs the template. Variables are nil, bool, int, float64, string, []any or
-// *Dict. now is the time for strftime_now. Errors wrap ErrEval, ErrLimit or ErrRaised.
-func (t *Template) Render(vars *Dict, now time.Time) (text string, err error) {
-	return newInterp(vars, now).render(t.body)
+// Render runs the template. Variables are nil, bool, int, float64, string, []any, *Dict,
+// or values of Own. now is the time for strftime_now. Errors wrap ErrEval, ErrLimit or
+// ErrRaised.
+//
+// own lists the parts of the result that come from the template: from its text, its string
+// literals and the values of Own. They stay so through operators, filters and methods.
+// Everything else is data.
+func (t *Template) Render(vars *Dict, now time.Time) (result string, own []Span, err error) {
+	out, err := newInterp(vars, now).render(t.body)
+	return out.s, out.own, err
 }
 
 // abort carries an error up to Parse or Render.
@@ -102,6 +108,8 @@ func size(v any) int {
 	switch v := v.(type) {
 	case string:
 		return len(v)
+	case text:
+		return len(v.s)
 	case []any:
 		n := 0
 		for _, e := range v {

@@ -44,7 +44,7 @@ var typeTests = map[string]predicate{
 	"defined":   ofValue(func(v any) bool { _, ok := v.(undefined); return !ok }),
 	"undefined": ofValue(func(v any) bool { _, ok := v.(undefined); return ok }),
 	"none":      ofValue(func(v any) bool { return v == nil }),
-	"string":    ofValue(func(v any) bool { _, ok := v.(string); return ok }),
+	"string":    ofValue(func(v any) bool { _, ok := textOf(v); return ok }),
 	"boolean":   ofValue(func(v any) bool { _, ok := v.(bool); return ok }),
 	"true":      ofValue(func(v any) bool { return v == true }),
 	"false":     ofValue(func(v any) bool { return v == false }),
@@ -69,7 +69,7 @@ var typeTests = map[string]predicate{
 
 func isIterable(v any) bool {
 	switch v.(type) {
-	case string, []any, *Dict, undefined:
+	case string, text, []any, *Dict, undefined:
 		return true
 	}
 	return false
@@ -77,7 +77,7 @@ func isIterable(v any) bool {
 
 // cased reports whether v as a string has letters with a case, and all are in that case.
 func (in *interp) cased(v any, is func(r rune) bool) bool {
-	s := in.str(v)
+	s := in.str(v).s
 	in.scan(len(s))
 	other := func(r rune) bool { return (unicode.IsLower(r) || unicode.IsUpper(r) || unicode.IsTitle(r)) && !is(r) }
 	return strings.ContainsFunc(s, is) && !strings.ContainsFunc(s, other)

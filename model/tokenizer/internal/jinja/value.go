@@ -8,8 +8,8 @@ import (
 	"unicode"
 )
 
-// A value is a nil, bool, int, float64, string or []any, or a type of this file. Values
-// are immutable, except for the attributes of a namespace.
+// A value is a nil, bool, int, float64, string, text or []any, or a type of this file.
+// Values are immutable, except for the attributes of a namespace.
 
 // Costs in bytes of a value in a list, of a dictionary or a scope that is not empty, and
 // of each entry.
@@ -34,6 +34,15 @@ func NewDict(pairs ...any) *Dict {
 	return d
 }
 
+// Set adds or replaces an entry of a dictionary that no template uses at present.
+func (d *Dict) Set(key string, v any) { d.set(key, key, v) }
+
+// Has reports whether the dictionary has a key.
+func (d *Dict) Has(key string) bool {
+	_, ok := d.values[key]
+	return ok
+}
+
 // hashKey returns the value by which a dictionary finds a key. Lists and dictionaries
 // have none.
 func hashKey(key any) (hash any, ok bool) {
@@ -46,9 +55,11 @@ func hashKey(key any) (hash any, ok bool) {
 		}
 		return f, true
 	}
-	switch key.(type) {
-	case nil, string:
-		return key, true
+	if key == nil {
+		return nil, true
+	}
+	if t, ok := textOf(key); ok {
+		return t.s, true
 	}
 	return nil, false
 }
@@ -69,8 +80,8 @@ func (in *interp) hash(key any) any {
 	if !ok {
 		in.fail("%s cannot be a key", typeName(key))
 	}
-	if s, ok := key.(string); ok {
-		in.scan(len(s))
+	if t, ok := textOf(key); ok {
+		in.scan(len(t.s))
 	}
 	return hash
 }
@@ -141,7 +152,7 @@ func typeName(v any) string {
 		return "int"
 	case float64:
 		return "float"
-	case string:
+	case string, text:
 		return "str"
 	case []any:
 		return "list"
@@ -168,6 +179,8 @@ func truth(v any) bool {
 		return v != 0
 	case string:
 		return v != ""
+	case text:
+		return v.s != ""
 	case []any:
 		return len(v) > 0
 	case *Dict:
@@ -203,16 +216,17 @@ func (in *interp) equal(a, b any) bool {
 		}
 		return ok && x == y
 	}
+	if s, ok := textOf(a); ok {
+		t, ok := textOf(b)
+		in.scan(min(len(s.s), len(t.s)))
+		return ok && s.s == t.s
+	}
 	switch a := a.(type) {
 	case nil:
 		return b == nil
 	case undefined:
 		_, ok := b.(undefined)
 		return ok
-	case string:
-		s, ok := b.(string)
-		in.scan(min(len(a), len(s)))
-		return ok && a == s
 	case []any:
 		l, ok := b.([]any)
 		return ok && slices.EqualFunc(a, l, in.equal)
@@ -236,100 +250,89 @@ func (in *interp) equalDicts(a, b *Dict) bool {
 }
 
 // str formats v as {{ v }} does.
-func (in *interp) str(v any) string {
-	switch v := v.(type) {
-	case string:
-		return v
-	case undefined:
-		return ""
+func (in *interp) str(v any) text {
+	if t, ok := textOf(v); ok {
+		return t
 	}
-	var b strings.Builder
-	in.repr(&b, v)
-	return b.String()
+	if _, missing := v.(undefined); missing {
+		return text{}
+	}
+	b := builder{in: in}
+	b.repr(v)
+	return b.text()
 }
 
 // repr formats v as Python's repr does.
-func (in *interp) repr(b *strings.Builder, v any) {
-	in.enter()
-	defer in.leave()
+func (b *builder) repr(v any) {
+	b.in.enter()
+	defer b.in.leave()
 	switch v := v.(type) {
 	case nil:
-		in.put(b, "None")
+		b.put("None")
 	case bool:
-		in.put(b, map[bool]string{true: "True", false: "False"}[v])
+		b.put(map[bool]string{true: "True", false: "False"}[v])
 	case int:
-		in.put(b, strconv.Itoa(v))
+		b.put(strconv.Itoa(v))
 	case float64:
-		in.put(b, formatFloat(v))
-	case string:
-		in.quote(b, v)
+		b.put(formatFloat(v))
+	case string, text:
+		t, _ := textOf(v)
+		b.quote(t)
 	case []any:
 		sep := "["
 		for _, e := range v {
-			in.put(b, sep)
-			in.repr(b, e)
+			b.put(sep)
+			b.repr(e)
 			sep = ", "
 		}
-		in.put(b, strings.TrimSuffix(sep, ", ")+"]")
+		b.put(strings.TrimSuffix(sep, ", ") + "]")
 	case *Dict:
 		sep := "{"
 		for k, v := range v.pairs {
-			in.put(b, sep)
-			in.repr(b, k)
-			in.put(b, ": ")
-			in.repr(b, v)
+			b.put(sep)
+			b.repr(k)
+			b.put(": ")
+			b.repr(v)
 			sep = ", "
 		}
-		in.put(b, strings.TrimSuffix(sep, ", ")+"}")
+		b.put(strings.TrimSuffix(sep, ", ") + "}")
 	case undefined:
-		in.put(b, "Undefined")
+		b.put("Undefined")
 	default:
-		in.put(b, "<"+typeName(v)+">")
+		b.put("<" + typeName(v) + ">")
 	}
-}
-
-// grow takes n bytes from the budget and makes room for them in b. Room is doubled;
-// appending would enlarge a long text by a quarter, and allocate five times its length.
-func (in *interp) grow(b *strings.Builder, n int) {
-	in.pay(n)
-	b.Grow(n)
-}
-
-// put appends s to b and takes its bytes from the budget.
-func (in *interp) put(b *strings.Builder, s string) {
-	in.grow(b, len(s))
-	b.WriteString(s)
 }
 
 // quote formats a string as Python's repr does.
-func (in *interp) quote(b *strings.Builder, s string) {
-	in.grow(b, 4*len(s)+2) // a byte becomes at most \xHH
+func (b *builder) quote(t text) {
+	b.grow(4*len(t.s) + 2) // a byte becomes at most \xHH
+	out := &b.b
 	q := '\''
-	if strings.Contains(s, `'`) && !strings.Contains(s, `"`) {
+	if strings.Contains(t.s, `'`) && !strings.Contains(t.s, `"`) {
 		q = '"'
 	}
-	b.WriteRune(q)
-	for _, r := range s {
+	out.WriteRune(q)
+	b.each(t, func(r rune) {
 		if i := strings.IndexRune("\n\r\t", r); i >= 0 {
-			b.WriteByte('\\')
-			b.WriteByte("nrt"[i])
-			continue
+			out.WriteByte('\\')
+			out.WriteByte("nrt"[i])
+			return
 		}
 		switch {
 		case r == q || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
+			out.WriteByte('\\')
+			out.WriteRune(r)
 		case unicode.IsPrint(r):
-			b.WriteRune(r)
+			out.WriteRune(r)
 		case r < 0x100:
-			escape(b, 'x', 2, r)
+			escape(out, 'x', 2, r)
 		case r < 0x10000:
-			escape(b, 'u', 4, r)
+			escape(out, 'u', 4, r)
 		default:
-			escape(b, 'U', 8, r)
+			escape(out, 'U', 8, r)
 		}
-	}
-	b.WriteRune(q)
+	})
+	out.WriteRune(q)
 }
 
 // escape writes r as an escape sequence with hexadecimal digits, such as \x07.
