@@ -1,0 +1,140 @@
+package constraint
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+type property struct {
+	key      string
+	value    term // with the name
+	required bool
+}
+
+// object returns the term of the objects that satisfy s.
+func (c *compiler) object(s *value, path string) (term, error) {
+	list, other, err := c.properties(s, path)
+	if err != nil {
+		return nothing, err
+	}
+	p := &c.vocab.parts
+	comma, err := c.leaf(p.comma)
+	if err != nil {
+		return nothing, fail(path, err)
+	}
+	end, err := c.leaf(p.closeObject)
+	if err != nil {
+		return nothing, fail(path, err)
+	}
+	empty, err := c.leaf(p.endObject)
+	if err != nil {
+		return nothing, fail(path, err)
+	}
+	// From the last property to the first: next is the alternatives of what may come next,
+	// after a bracket or comma. last says that it may also be the end.
+	more := c.terms.seq(c.terms.rep(c.terms.seq(comma, other), 0, unbounded), end)
+	next, last := []term{c.terms.seq(other, more)}, true
+	for _, prop := range slices.Backward(list) {
+		x := c.terms.seq(prop.value, c.after(comma, end, next, last))
+		if prop.required {
+			next, last = nil, false
+		}
+		next = append(next, x)
+	}
+	if last {
+		next = append(next, empty)
+	}
+	x, err := c.chain(p.open, c.terms.alt(next...))
+	return x, fail(path, err)
+}
+
+func (c *compiler) after(comma, end term, next []term, last bool) term {
+	x := c.terms.seq(comma, c.terms.alt(next...))
+	if last {
+		x = c.terms.alt(x, end)
+	}
+	return x
+}
+
+func (c *compiler) properties(s *value, path string) (list []property, other term, err error) {
+	props := s.get("properties")
+	if props == nil {
+		props = &value{kind: "object"}
+	}
+	at := pointer(path, "properties")
+	if props.kind != "object" {
+		return nil, nothing, fail(at, errors.New("must be an object"))
+	}
+	var required []string
+	if v := s.get("required"); v != nil {
+		for _, key := range v.values {
+			if key.kind != "string" {
+				v = &value{}
+				break
+			}
+			required = append(required, key.text)
+		}
+		if v.kind != "array" {
+			return nil, nothing, fail(pointer(path, "required"), errors.New("must be an array of strings"))
+		}
+	}
+	if len(props.keys)+len(required) > maxProperties {
+		return nil, nothing, fail(at, errLimit{"properties, required ones included", maxProperties})
+	}
+	add := func(key string, x term) error {
+		name, err := c.name(key)
+		list = append(list, property{key, c.terms.seq(name, x), slices.Contains(required, key)})
+		return err
+	}
+	for i, key := range props.keys {
+		x, err := c.schema(props.values[i], pointer(at, key))
+		if err == nil {
+			err = fail(at, add(key, x))
+		}
+		if err != nil {
+			return nil, nothing, err
+		}
+	}
+
+	var extra term
+	switch v := s.get("additionalProperties"); {
+	case v != nil:
+		extra, err = c.schema(v, pointer(path, "additionalProperties"))
+	case len(props.keys) == 0:
+		extra, err = c.anything()
+		err = fail(path, err)
+	}
+	if err != nil {
+		return nil, nothing, err
+	}
+	for _, key := range required {
+		if props.get(key) == nil && !slices.ContainsFunc(list, func(p property) bool { return p.key == key }) {
+			if extra == nothing && s.get("additionalProperties") == nil {
+				return nil, nothing, fail(pointer(path, "required"), fmt.Errorf("%q is not in properties", key))
+			}
+			if err := add(key, extra); err != nil {
+				return nil, nothing, fail(at, err)
+			}
+		}
+	}
+	if extra == nothing {
+		return list, nothing, nil
+	}
+	key := c.vocab.parts.str
+	if len(list) > 0 {
+		names := make([]string, len(list))
+		for i, p := range list {
+			names[i] = quote(p.key)
+		}
+		known, err := literals(names)
+		if err == nil {
+			key, err = minus(c.vocab.parts.key, known, &c.work)
+		}
+		if err != nil {
+			return nil, nothing, fail(pointer(path, "additionalProperties"), err)
+		}
+	}
+	other, err = c.chain(key, c.vocab.parts.colon, extra)
+	return list, other, fail(path, err)
+}
