@@ -1,0 +1,341 @@
+package answer
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Templates with the markers of each style.
+const (
+	qwen       = `<tool_call> </tool_call> <think> </think>`
+	hermesOnly = `<tool_call> </tool_call>`
+	llama      = `<|start_header_id|> <|python_tag|> "parameters"`
+	nemo       = `[TOOL_CALLS]`
+	deepseek   = `</think>`
+	magistral  = `[THINK] [TOOL_CALLS]`
+)
+
+func calls(pairs ...string) (out []Call) {
+	for i := 0; i < len(pairs); i += 2 {
+		out = append(out, Call{pairs[i], pairs[i+1]})
+	}
+	return out
+}
+
+// answers lists texts of models. Parts in ‹› are control tokens.
+var answers = []struct {
+	name, reason, template, prompt, text string
+	want                                 Answer
+}{
+	{"no style", "all is content", "{{ x }}", "", "<think>a</think> <tool_call>{} \n", Answer{Content: "<think>a</think> <tool_call>{} \n"}},
+	{"plain", "white space stays", qwen, "", "\n Hi. \n\nBye.\n", Answer{Content: "\n Hi. \n\nBye.\n"}},
+	{"empty", "nothing", qwen, "", "", Answer{}},
+	{"white space", "stays without a marker", qwen, "", " \n", Answer{Content: " \n"}},
+	{"end of turn", "control tokens that are no markers have no text", qwen, "", "Hi‹<|im_end|>›", Answer{Content: "Hi"}},
+
+	{"reasoning", "white space beside markers is theirs", qwen, "", "\n<think>\nhm\n\nyes\n</think>\n\nHi", Answer{Reasoning: "hm\n\nyes", Content: "Hi"}},
+	{"reasoning by control tokens", "as some vocabularies have them", qwen, "", "‹<think>›\nhm‹</think>›Hi", Answer{Reasoning: "hm", Content: "Hi"}},
+	{"reasoning begun by the prompt", "as templates of R1 do", deepseek, "<|Assistant|><think>\n", "hm\n</think>\n\nHi", Answer{Reasoning: "hm", Content: "Hi"}},
+	{"reasoning ended by the prompt", "as Qwen's without thinking", qwen, "<think>\n\n</think>\n\n", "Hi", Answer{Content: "Hi"}},
+	{"endless reasoning", "no content", qwen, "", "<think>hm </thi", Answer{Reasoning: "hm </thi"}},
+	{"late reasoning", "a model that writes about the marker", qwen, "", "Use <think> and </think>.", Answer{Content: "Use <think> and </think>."}},
+	{"second reasoning", "only the beginning reasons", qwen, "", "<think>a</think>b<think>c</think>", Answer{Reasoning: "a", Content: "b<think>c</think>"}},
+	{"call inside of reasoning", "is a thought", qwen, "", `<think><tool_call>{"name": "f", "arguments": {}}</tool_call></think>`, Answer{Reasoning: `<tool_call>{"name": "f", "arguments": {}}</tool_call>`}},
+	{"magistral", "its own markers", magistral, "", "[THINK]hm[/THINK]Hi", Answer{Reasoning: "hm", Content: "Hi"}},
+
+	{"hermes", "one call", hermesOnly, "", "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, {\"b\": \"}\"}]}}\n</tool_call>", Answer{Calls: calls("f", `{"a": [1, {"b": "}"}]}`)}},
+	{"hermes after content", "both", hermesOnly, "", "Look:\n<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n", Answer{Content: "Look:", Calls: calls("f", `{}`)}},
+	{"hermes, two calls", "with content behind", qwen, "", "<think>x</think>\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n{\"arguments\": {\"z\":1}, \"name\": \"g\\u0021\"}\n</tool_call>\nDone", Answer{Reasoning: "x", Content: "Done", Calls: calls("f", "{}", "g!", `{"z":1}`)}},
+	{"hermes by control tokens", "as some vocabularies have them", hermesOnly, "", "‹<tool_call>›{\"name\": \"f\", \"arguments\": {}}‹</tool_call>›‹<|im_end|>›", Answer{Calls: calls("f", "{}")}},
+	{"half a marker before a control token", "is content", hermesOnly, "", "a <tool‹<tool_call>›{\"name\": \"f\", \"arguments\": {}}", Answer{Content: "a <tool", Calls: calls("f", "{}")}},
+	{"hermes, repeated keys", "the first counts", hermesOnly, "", `<tool_call>{"name": "f", "name": "g", "arguments": {"a": 1}, "arguments": {"b": 2}}</tool_call>`, Answer{Calls: calls("f", `{"a": 1}`)}},
+	{"hermes, a long name", "comes back", hermesOnly, "", `<tool_call>{"name": "` + strings.Repeat("f", 300) + `", "arguments": {}}`, Answer{Content: `<tool_call>{"name": "` + strings.Repeat("f", 300) + `", "arguments": {}}`}},
+	{"hermes without an end", "the object is complete", hermesOnly, "", "<tool_call>{\"name\": \"f\", \"arguments\": {}}", Answer{Calls: calls("f", "{}")}},
+	{"hermes with other keys", "are skipped", hermesOnly, "", `<tool_call>{"id": -1.5e+3, "x": [true, null], "name": "f", "arguments": {"name": "no"}, "y": {"name": 1}}</tool_call>`, Answer{Calls: calls("f", `{"name": "no"}`)}},
+	{"hermes, text behind the object", "is content", hermesOnly, "", `<tool_call>{"name": "f", "arguments": {}} x</tool_call>`, Answer{Content: "x</tool_call>", Calls: calls("f", "{}")}},
+	{"hermes, incomplete", "comes back", hermesOnly, "", "a \n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1", Answer{Content: "a \n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1"}},
+	{"hermes, cut marker", "comes back", hermesOnly, "", "a <tool_", Answer{Content: "a <tool_"}},
+	{"hermes, not JSON", "comes back", hermesOnly, "", "<tool_call>f(1)</tool_call> b", Answer{Content: "<tool_call>f(1)</tool_call> b"}},
+	{"hermes, broken arguments", "come back, later calls do not", hermesOnly, "", `<tool_call>{"name": "f", "arguments": {"a": 01}}</tool_call><tool_call>{"name": "g", "arguments": {}}</tool_call>`, Answer{Content: `<tool_call>{"name": "f", "arguments": {"a": 01}}</tool_call>`, Calls: calls("g", "{}")}},
+	{"hermes, no name", "comes back", hermesOnly, "", `<tool_call>{"arguments": {}}</tool_call>`, Answer{Content: `<tool_call>{"arguments": {}}</tool_call>`}},
+	{"hermes, empty name", "comes back", hermesOnly, "", `<tool_call>{"name": "", "arguments": {}}</tool_call>`, Answer{Content: `<tool_call>{"name": "", "arguments": {}}</tool_call>`}},
+	{"hermes, no arguments", "comes back", hermesOnly, "", `<tool_call>{"name": "f"}</tool_call>`, Answer{Content: `<tool_call>{"name": "f"}</tool_call>`}},
+	{"hermes, arguments that are no object", "come back", hermesOnly, "", `<tool_call>{"name": "f", "arguments": "{}"}</tool_call>`, Answer{Content: `<tool_call>{"name": "f", "arguments": "{}"}</tool_call>`}},
+	{"hermes, a list", "comes back", hermesOnly, "", `<tool_call>[]</tool_call>`, Answer{Content: `<tool_call>[]</tool_call>`}},
+	{"hermes, a line end in a string", "is no JSON", hermesOnly, "", "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"\n\"}}", Answer{Content: "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"\n\"}}"}},
+
+	{"llama", "JSON alone", llama, "", `{"name": "f", "parameters": {"a": "b"}}‹<|eot_id|>›`, Answer{Calls: calls("f", `{"a": "b"}`)}},
+	{"llama with a type", "another key before", llama, "", ` {"type": "function", "name": "f", "parameters": {}}`, Answer{Calls: calls("f", `{}`)}},
+	{"llama after the tag", "a control token", llama, "", `‹<|python_tag|>›{"name": "f", "parameters": {}}‹<|eom_id|>›`, Answer{Calls: calls("f", `{}`)}},
+	{"llama, two calls", "separated", llama, "", "{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \"parameters\": {\"a\":1}}\n{\"name\": \"h\", \"arguments\": {}}", Answer{Calls: calls("f", `{}`, "g", `{"a":1}`, "h", "{}")}},
+	{"llama, a JSON answer", "is content", llama, "", `{"answer": 42}`, Answer{Content: `{"answer": 42}`}},
+	{"llama, a person", "is no call", llama, "", `{"name": "Bob", "age": 3} ok`, Answer{Content: `{"name": "Bob", "age": 3} ok`}},
+	{"llama, braces in a text", "are content", llama, "", `So {"name": "f", "parameters": {}}`, Answer{Content: `So {"name": "f", "parameters": {}}`}},
+	{"llama, Python", "comes back with its tag", llama, "", `‹<|python_tag|>›print(1)`, Answer{Content: `<|python_tag|>print(1)`}},
+	{"llama, separators without a call", "are content", llama, "", `{"name": "f", "parameters": {}};; x`, Answer{Content: ";;x", Calls: calls("f", "{}")}},
+	{"llama, text behind a call", "is content", llama, "", `{"name": "f", "parameters": {}}; x`, Answer{Content: ";x", Calls: calls("f", "{}")}},
+
+	{"mistral", "a list", nemo, "", `‹[TOOL_CALLS]›[{"name": "f", "arguments": {"a": 1}}]‹</s>›`, Answer{Calls: calls("f", `{"a": 1}`)}},
+	{"mistral, two calls", "in one list, by text, with ids", nemo, "", `Ok [TOOL_CALLS] [{"name": "f", "arguments": {}, "id": "123456789"}, {"name": "g", "arguments": {}}] .`, Answer{Content: "Ok.", Calls: calls("f", `{}`, "g", "{}")}},
+	{"mistral, names", "the newer form", nemo, "", `‹[TOOL_CALLS]›f‹[ARGS]›{"a": 1}‹[TOOL_CALLS]›g-2[CALL_ID]123[ARGS] {}‹</s>›`, Answer{Calls: calls("f", `{"a": 1}`, "g-2", "{}")}},
+	{"mistral, names with ids", "control tokens", nemo, "", `‹[TOOL_CALLS]›f‹[CALL_ID]›123‹[ARGS]›{"a": 1}`, Answer{Calls: calls("f", `{"a": 1}`)}},
+	{"mistral, names without a marker", "the object follows", nemo, "", `[TOOL_CALLS]f{"a": "[ARGS]"}x`, Answer{Content: "x", Calls: calls("f", `{"a": "[ARGS]"}`)}},
+	{"mistral, second item broken", "comes back alone", nemo, "", `[TOOL_CALLS][{"name": "f", "arguments": {}}, {"name": "g", "arguments": {"a": tru`, Answer{Content: `, {"name": "g", "arguments": {"a": tru`, Calls: calls("f", "{}")}},
+	{"mistral, open list", "its calls are complete", nemo, "", `[TOOL_CALLS][{"name": "f", "arguments": {}} `, Answer{Calls: calls("f", "{}")}},
+	{"mistral, empty list", "comes back", nemo, "", `[TOOL_CALLS][]`, Answer{Content: "[TOOL_CALLS][]"}},
+	{"mistral, name alone", "comes back", nemo, "", `a [TOOL_CALLS]f b`, Answer{Content: "a [TOOL_CALLS]f b"}},
+	{"mistral, marker alone", "comes back", nemo, "", `[TOOL_CALLS]`, Answer{Content: "[TOOL_CALLS]"}},
+	{"mistral, bad name", "comes back", nemo, "", `[TOOL_CALLS]f b[ARGS]{}`, Answer{Content: "[TOOL_CALLS]f b[ARGS]{}"}},
+	{"mistral, long name", "comes back", nemo, "", "[TOOL_CALLS]" + strings.Repeat("f", 1000), Answer{Content: "[TOOL_CALLS]" + strings.Repeat("f", 1000)}},
+	{"mistral, arguments that are no object", "come back", nemo, "", `[TOOL_CALLS]f[ARGS][1]`, Answer{Content: "[TOOL_CALLS]f[ARGS][1]"}},
+}
+
+// parse feeds a text in pieces: next returns the size of the next piece of so many bytes.
+// It checks the order of the deltas.
+func parse(t *testing.T, p *Parser, text string, next func(n int) int) Answer {
+	t.Helper()
+	var all []Delta
+	add := func(deltas []Delta) {
+		for _, d := range deltas {
+			if d.Text == "" && d.Kind < CallEnd {
+				t.Errorf("an empty delta of kind %d", d.Kind)
+			}
+		}
+		all = append(all, deltas...)
+	}
+	for text != "" {
+		if after, ok := strings.CutPrefix(text, "‹"); ok {
+			control, rest, _ := strings.Cut(after, "›")
+			add(p.Next(control, ""))
+			text = rest
+			continue
+		}
+		end := strings.Index(text, "‹")
+		if end < 0 {
+			end = len(text)
+		}
+		n := next(end)
+		add(p.Next("", text[:n]))
+		text = text[n:]
+	}
+	add(p.End())
+	open, begun := false, 0
+	for _, d := range all {
+		ok := d.Call == 0
+		switch d.Kind {
+		case CallBegin:
+			ok = !open && d.Call == begun
+			open = true
+			begun++
+		case CallArguments, CallEnd, CallBroken:
+			ok = open && d.Call == begun-1
+			open = d.Kind == CallArguments
+		default:
+			ok = ok && !open
+		}
+		if !ok {
+			t.Fatalf("%+v is out of order in %+v", d, all)
+		}
+	}
+	if open {
+		t.Fatalf("a call has no end in %+v", all)
+	}
+	return Collect(all)
+}
+
+// pieces lists ways to cut a text.
+func pieces() map[string]func(n int) int {
+	rng := rand.New(rand.NewPCG(1, 2))
+	return map[string]func(n int) int{
+		"whole":  func(n int) int { return n },
+		"bytes":  func(int) int { return 1 },
+		"random": func(n int) int { return 1 + rng.IntN(min(n, 8)) },
+	}
+}
+
+func TestParser(t *testing.T) {
+	for _, c := range answers {
+		t.Run(c.name, func(t *testing.T) {
+			for how, next := range pieces() {
+				got := parse(t, StyleOf(c.template).NewParser(c.prompt, true), c.text, next)
+				if diff := cmp.Diff(c.want, got); diff != "" {
+					t.Errorf("%s, by %s: -want +got\n%s", c.reason, how, diff)
+				}
+			}
+		})
+	}
+}
+
+// TestWithoutTools checks that calls are content if the request has no tools.
+func TestWithoutTools(t *testing.T) {
+	for _, text := range []string{`<tool_call>{"name": "f", "arguments": {}}</tool_call>`, `{"name": "f", "parameters": {}}`, `[TOOL_CALLS][{"name": "f", "arguments": {}}]`} {
+		for _, template := range []string{qwen, llama, nemo} {
+			got := parse(t, StyleOf(template).NewParser("", false), text, func(n int) int { return n })
+			if diff := cmp.Diff(Answer{Content: text}, got); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+		}
+	}
+}
+
+// TestStreams checks that parts are given as soon as they are certain.
+func TestStreams(t *testing.T) {
+	p := StyleOf(qwen).NewParser("", true)
+	for _, c := range []struct {
+		text string
+		want []Delta
+	}{
+		{"<thi", nil},
+		{"nk>\nLet ", []Delta{{Reasoning, 0, "Let"}}},
+		{"me", []Delta{{Reasoning, 0, " me"}}},
+		{".\n</think", []Delta{{Reasoning, 0, "."}}},
+		{">\n\nSee <b", []Delta{{Content, 0, "See <b"}}},
+		{"> <tool", []Delta{{Content, 0, ">"}}},
+		{"_call>\n{\"na", nil},
+		{"me\": \"f\", \"arguments\"", nil},
+		{": {\"a\"", []Delta{{CallBegin, 0, "f"}, {CallArguments, 0, `{"a"`}}},
+		{": 1", []Delta{{CallArguments, 0, ": 1"}}},
+		{"}}\n</tool", []Delta{{CallArguments, 0, "}"}, {CallEnd, 0, ""}}},
+		{"_call>\n<tool_call>{\"name\": \"g\", \"arguments\": {", []Delta{{CallBegin, 1, "g"}, {CallArguments, 1, "{"}}},
+		{"x", []Delta{{CallBroken, 1, ""}, {Content, 0, "<tool_call>{\"name\": \"g\", \"arguments\": {x"}}},
+		{"y ", []Delta{{Content, 0, "y"}}},
+	} {
+		if diff := cmp.Diff(c.want, p.Next("", c.text)); diff != "" {
+			t.Errorf("after %q: -want +got\n%s", c.text, diff)
+		}
+	}
+	if diff := cmp.Diff([]Delta{{Content, 0, " "}}, p.End()); diff != "" {
+		t.Errorf("at the end: -want +got\n%s", diff)
+	}
+}
+
+func TestStyleOf(t *testing.T) {
+	for _, c := range []struct {
+		template string
+		tools    bool
+		want     Style
+	}{
+		{"{{ x }}", false, Style{}},
+		{qwen, true, Style{"<think>", "</think>", hermes}},
+		{hermesOnly, true, Style{"", "", hermes}},
+		{llama, true, Style{"", "", llama3}},
+		{`<|start_header_id|> "parameters": x`, true, Style{"", "", llama3}},
+		{`<|start_header_id|>`, false, Style{}},
+		{nemo, true, Style{"", "", mistral}},
+		{magistral, true, Style{"[THINK]", "[/THINK]", mistral}},
+		{deepseek, false, Style{"<think>", "</think>", noCalls}},
+		{"<tool_call>\n<function=f>", false, Style{}}, // XML
+		{"<tool_call>f<arg_key>", false, Style{}},     // XML
+	} {
+		if got := StyleOf(c.template); got != c.want || got.Tools() != c.tools {
+			t.Errorf("the style of %q is %+v, want %+v", c.template, got, c.want)
+		}
+	}
+	for file, want := range map[string]Style{"qwen3": {"<think>", "</think>", hermes}, "mistral-nemo": {"", "", mistral}} {
+		source, err := os.ReadFile(filepath.Join("..", "..", "model", "tokenizer", "testdata", "published", file+".jinja"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := StyleOf(string(source)); got != want {
+			t.Errorf("the style of %s is %+v, want %+v", file, got, want)
+		}
+	}
+}
+
+// TestScanner compares with encoding/json.
+func TestScanner(t *testing.T) {
+	for _, text := range []string{
+		`{}`, `[]`, `[[], {}]`, `{"a": {"b": [1, 2]}, "c": null}`, `"a\n\u00e9\\\""`, `true`, `false `, ` null`, `[0, -0, -1.5e+10, 1E5, 0.0, 10]`,
+		`{`, `}`, `[,]`, `[1,]`, `{,}`, `{"a"}`, `{"a":}`, `{"a":1,}`, `{1: 2}`, `"\x"`, `"\u00g0"`, `"` + "\n" + `"`, `tru`, `trux`, `[01]`, `[-]`, `[1.]`, `[.5]`, `[1e]`, `[1e+]`, `[+1]`, `1 2`, `[1}`, `{"a" 1}`, `{"a"::1}`, ``, ` `, `[1 2]`, `{"a":1 "b":2}`, `[--1]`, `[1.5.5]`, `[1e5.5]`,
+	} {
+		checkScanner(t, text)
+	}
+	deep := strings.Repeat("[", maxDepth+1)
+	s := scanner{}
+	for i := range deep {
+		if s.next(deep[i]) != (i < maxDepth) {
+			t.Errorf("depth %d", i+1)
+		}
+	}
+}
+
+func checkScanner(t *testing.T, text string) {
+	t.Helper()
+	s := scanner{}
+	ok := true
+	for i := range len(text) {
+		ok = ok && s.next(text[i])
+	}
+	number := s.state == inZero || s.state == inDigit || s.state == inFraction || s.state == inExponent // ends with the text
+	if got := ok && (s.done() || number && len(s.open) == 0); got != json.Valid([]byte(text)) {
+		t.Errorf("%q is JSON: %v", text, got)
+	}
+}
+
+// TestLongCalls checks that a call that never ends is given back in bounded parts.
+func TestLongCalls(t *testing.T) {
+	for _, begin := range []string{`<tool_call>{"name": "f", "arguments": {"a": "`, "<tool_call>", `<tool_call>{"`, "a", "[TOOL_CALLS]f", "[TOOL_CALLS]["} {
+		p := StyleOf(qwen).NewParser("", true)
+		if begin[0] == '[' {
+			p = StyleOf(nemo).NewParser("", true)
+		}
+		all := p.Next("", begin)
+		piece := strings.Repeat("  x ", 64)
+		if begin == "<tool_call>" {
+			piece = strings.Repeat("  \n ", 64)
+		}
+		began := time.Now()
+		n := 0
+		for ; n < 1<<14; n++ {
+			all = append(all, p.Next("", piece)...)
+			if kept := p.raw.Len() + len(p.rest) + len(p.space); kept > maxCall+4096 {
+				t.Fatalf("%q: %d bytes are kept", begin, kept)
+			}
+		}
+		all = append(all, p.End()...)
+		if got, want := Collect(all).Content, begin+strings.Repeat(piece, n); got != want {
+			t.Errorf("%q: %d bytes of content, want %d", begin, len(got), len(want))
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("%q: it took %v", begin, took)
+		}
+	}
+}
+
+// FuzzParser parses arbitrary texts in arbitrary pieces. The answer does not depend on the
+// pieces; arguments are JSON; and text without complete calls and reasoning is content.
+func FuzzParser(f *testing.F) {
+	templates := []string{qwen, hermesOnly, llama, nemo, magistral, ""}
+	for _, c := range answers {
+		for i, template := range templates {
+			if template == c.template {
+				f.Add(uint8(i), c.prompt, c.text, uint64(7))
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, style uint8, prompt, text string, seed uint64) {
+		template := templates[int(style)%len(templates)]
+		rng := rand.New(rand.NewPCG(seed, 1))
+		whole := parse(t, StyleOf(template).NewParser(prompt, true), text, func(n int) int { return n })
+		parts := parse(t, StyleOf(template).NewParser(prompt, true), text, func(n int) int { return 1 + rng.IntN(n) })
+		if diff := cmp.Diff(whole, parts); diff != "" {
+			t.Fatalf("%q: -whole +parts\n%s", text, diff)
+		}
+		for _, call := range whole.Calls {
+			if !json.Valid([]byte(call.Arguments)) || call.Arguments[0] != '{' || call.Name == "" {
+				t.Fatalf("%q: the call %+v", text, call)
+			}
+		}
+		if len(whole.Calls) == 0 && !strings.Contains(text+prompt, "‹") && !strings.Contains(strings.ToUpper(text+prompt), "THINK") && whole.Content != text {
+			t.Fatalf("%q becomes %q", text, whole.Content)
+		}
+		checkScanner(t, text)
+	})
+}
