@@ -421,6 +421,25 @@ func runOnFake(t *testing.T, run kernelFunc, c harness.Case) []string {
 	return rec.Messages
 }
 
+// TestUnordered repeats a launch that writes other bits to its output each time.
+func TestUnordered(t *testing.T) {
+	for want, out := range map[string]func(r *harness.Fixture) *harness.Buffer{
+		"":                                    func(r *harness.Fixture) *harness.Buffer { return r.Scratch("y", 4*elementCount).Unordered() },
+		"differs when the launch is repeated": func(r *harness.Fixture) *harness.Buffer { return r.Scratch("y", 4*elementCount) },
+	} {
+		calls := float32(0)
+		varies := then(func(m fakeMemory, _, y uint64) {
+			calls++
+			m.setF32(y+12, calls*0x1p20)
+		})
+		got := runOnFake(t, varies, harness.Case{Operation: "unordered", Name: "y", Reason: "atomics order it", Run: func(r *harness.Fixture) {
+			launchDouble(r, r.F32s("x", r.Vector(harness.Gaussian, elementCount)), out(r))
+			harness.Exact(r, "x", []int{1}, []int{1})
+		}})
+		expect(t, got, want)
+	}
+}
+
 func TestHarnessSeesFaults(t *testing.T) {
 	for _, f := range faultyKernels {
 		t.Run(f.name, func(t *testing.T) {

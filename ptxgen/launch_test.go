@@ -38,8 +38,11 @@ var (
 		Q: 16, K: 32, V: 48, Freq: 64, Positions: 16, Table: 16, KCache: 16, VCache: 16,
 		Tokens: 2, Heads: 4, KVHeads: 2, HeadDim: 64, Rot: 64, MaxPages: 1,
 	}
-	goodArgmax   = sample.ArgmaxArgs{Logits: 16, Best: 16, Rows: 2, Vocab: 5000}
-	goodMerge    = sample.ArgmaxMergeArgs{Best: 16, Token: 16, Rows: 2, Vocab: 5000}
+	goodArgmax = sample.ArgmaxArgs{Logits: 16, Best: 16, Rows: 2, Vocab: 5000}
+	goodMerge  = sample.ArgmaxMergeArgs{Best: 16, Token: 16, Rows: 2, Vocab: 5000}
+	goodSample = sample.Args{
+		Logits: 16, Params: 16, Counts: 16, Biases: 16, Scratch: 256, Token: 16, Results: 16, Positions: 16, Lengths: 16, Rows: 2, Vocab: 5000, MaxBiases: 3,
+	}
 	goodRoute    = moe.RouteArgs{Logits: 16, Weights: 16, Chosen: 16, Tokens: 5, Experts: 60, K: 4}
 	goodCombine  = moe.CombineArgs{Weights: 16, Out: 16, Y: 16, Tokens: 3, K: 2, Width: 1025}
 	goodRead     = peak.ReadArgs{In: 16, Out: 16, Bytes: 160, CTAs: 2}
@@ -67,6 +70,8 @@ func TestLaunchShapes(t *testing.T) {
 		{"argmax", launcher(sample.Argmax(), goodArgmax, nil), [3]uint32{3, 2, 1}, 256},
 		{"argmax of 300000", launcher(sample.Argmax(), goodArgmax, func(a *sample.ArgmaxArgs) { a.Vocab = 300000 }), [3]uint32{147, 2, 1}, 256},
 		{"argmax merge", launcher(sample.ArgmaxMerge(), goodMerge, nil), [3]uint32{2, 1, 1}, 256},
+		{"sample: a CTA per slice and row", launcher(sample.Kernels()[0], goodSample, nil), [3]uint32{3, 2, 1}, 256},
+		{"sample: a CTA per row", launcher(sample.Kernels()[4], goodSample, nil), [3]uint32{2, 1, 1}, 512},
 		{"router", launcher(moe.Route(), goodRoute, nil), [3]uint32{2, 1, 1}, 128},
 		{"combine", launcher(moe.Combine(), goodCombine, nil), [3]uint32{6, 1, 1}, 256},
 		{"group", launcher(moe.Group(), goodGroup, nil), [3]uint32{8, 1, 1}, 512},
@@ -108,6 +113,13 @@ func TestLaunchErrors(t *testing.T) {
 		{"rope: append without a cache", launcher(rope.Append(quant.F32, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.VCache = 0 }), "VCache"},
 		{"rope without heads", launcher(rope.Append(quant.F32, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.Heads, a.KVHeads = 0, 0 }), "Heads + KVHeads"},
 		{"argmax of an empty vocabulary", launcher(sample.Argmax(), goodArgmax, func(a *sample.ArgmaxArgs) { a.Vocab = 0 }), "Vocab"},
+		{"sample of no rows", launcher(sample.Kernels()[4], goodSample, func(a *sample.Args) { a.Rows = 0 }), "Rows"},
+		{"sample of a vocabulary of 2^20", launcher(sample.Kernels()[4], goodSample, func(a *sample.Args) { a.Vocab = 1 << 20 }), "Vocab"},
+		{"sample of overlapping rows", launcher(sample.Kernels()[0], goodSample, func(a *sample.Args) { a.Stride = 4999 }), "Stride"},
+		{"sample without a list of biases", launcher(sample.Kernels()[0], goodSample, func(a *sample.Args) { a.Biases = 0 }), "Biases"},
+		{"sample without counts", launcher(sample.Kernels()[0], goodSample, func(a *sample.Args) { a.Counts = 0 }), "Counts"},
+		{"sample without results", launcher(sample.Kernels()[1], goodSample, func(a *sample.Args) { a.Results = 0 }), "Results"},
+		{"sample with misaligned scratch memory", launcher(sample.Kernels()[1], goodSample, func(a *sample.Args) { a.Scratch = 264 }), "parameter sums"},
 		{"router of 513 experts", launcher(moe.Route(), goodRoute, func(a *moe.RouteArgs) { a.Experts = 513 }), "Experts"},
 		{"router with K above the number of experts", launcher(moe.Route(), goodRoute, func(a *moe.RouteArgs) { a.Experts = 3 }), "K"},
 		{"combine without results of experts", launcher(moe.Combine(), goodCombine, func(a *moe.CombineArgs) { a.Out = 0 }), "Out"},

@@ -27,7 +27,8 @@ var derived = []string{
 	"sums", "group", "scale_log2e", "page_log2", // attention
 	"half", "step", "gap", // RoPE
 	"n", "run", // moe.Group
-	"slices", // argmax
+	"slices",                                                                         // argmax
+	"best", "sums", "bin_sums", "bin_counts", "bounds", "candidates", "tops", "keys", // parts of sample.Args.Scratch
 }
 
 // A launch passes each argument in the parameter of its name: for every kernel, with
@@ -82,6 +83,8 @@ func launchDistinct(t *testing.T, s kernel.Spec, k *ptx.Kernel) (ptx.Launch, map
 		return launch(t, s, k, sample.ArgmaxArgs{Rows: 2, Vocab: 5000, Stride: 5004})
 	case kernel.Typed[sample.ArgmaxMergeArgs]:
 		return launch(t, s, k, sample.ArgmaxMergeArgs{Rows: 2, Vocab: 5000})
+	case kernel.Typed[sample.Args]:
+		return launch(t, s, k, sample.Args{Rows: 2, Vocab: 5000, Stride: 5004, MaxBiases: 7})
 	case kernel.Typed[moe.RouteArgs]:
 		return launch(t, s, k, moe.RouteArgs{Tokens: 5, Experts: 60, K: 4, Normalize: true})
 	case kernel.Typed[moe.GroupArgs]:

@@ -34,6 +34,10 @@ func Reachable() []kernel.Spec {
 	for _, f := range []quant.Format{quant.F32, quant.F16, quant.BF16} {
 		list = append(list, norm.Rows(norm.RMS, f), norm.Rows(norm.Layer, f), rope.Append(f, attention.PageTokens))
 	}
+	for _, s := range sample.Kernels() {
+		list = append(list, s)
+	}
 	return append(list, elementwise.Fused(), elementwise.Cast(quant.F16), elementwise.Cast(quant.BF16),
-		sample.Argmax(), sample.ArgmaxMerge(), moe.Route(), moe.Group(), moe.Combine())
+		sample.Argmax(), sample.ArgmaxMerge(),
+		moe.Route(), moe.Group(), moe.Combine())
 }

@@ -19,6 +19,7 @@ type sizes struct {
 	prompts           []int // prompt lengths of matrix products
 	rows              int   // prompt length of other kernels
 	batch             int   // sequences that decode together
+	sampled           []int // rows that choose tokens together
 	mixtures          []mixture
 	decode            []decodeShape
 	flash             []flashShape
@@ -35,6 +36,7 @@ var measured = sizes{
 	prompts:  []int{512, 2048, 8192},
 	rows:     8192,
 	batch:    16,
+	sampled:  []int{1, 16, 64},
 	mixtures: []mixture{{"mixtral", 8, 2, matrix{14336, 4096}}, {"qwen3moe", 128, 8, matrix{768, 2048}}},
 	decode: []decodeShape{
 		{heads8B, 1, 512, quant.F16}, {heads8B, 1, 1024, quant.F16}, {heads8B, 1, 2048, quant.F16}, {heads8B, 1, 8192, quant.F16},

@@ -2,7 +2,10 @@ package kernelbench
 
 import (
 	"fmt"
+	"math"
 
+	"github.com/lockstep-go/lockstep/model/sampling"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/ptxgen/sample"
 	"github.com/lockstep-go/lockstep/quant"
@@ -14,7 +17,87 @@ func (s sizes) logitsCases() []Case {
 	for _, rows := range []int{1, s.batch} {
 		all = append(all, argmaxCase(rows, s.vocab), argmaxMergeCase(rows, s.vocab))
 	}
+	for _, rows := range s.sampled {
+		for _, c := range sampleSettings {
+			for _, spec := range c.kernels() {
+				all = append(all, sampleCase(spec, c.name, c.p, rows, s.vocab))
+			}
+		}
+	}
 	return all
+}
+
+// sampleSetting is a set of sampling parameters to measure.
+type sampleSetting struct {
+	name string
+	p    sampling.Params
+}
+
+// kernels returns the kernels that do something with the parameters.
+func (s sampleSetting) kernels() []kernel.Typed[sample.Args] {
+	all := sample.Kernels()
+	switch {
+	case s.p.Greedy():
+		return []kernel.Typed[sample.Args]{all[0], all[4]}
+	case s.p.TopK == 0 && s.p.TopP == 0:
+		return []kernel.Typed[sample.Args]{all[0], all[1], all[4]}
+	}
+	return all
+}
+
+// sampleSettings are the sampling parameters to measure.
+var sampleSettings = []sampleSetting{
+	{"greedy", sampling.Params{}},
+	{"temperature", sampling.Params{Temperature: 1}},
+	{"top-k and top-p", sampling.Params{Temperature: 0.7, TopK: 40, TopP: 0.95}},
+	{"top-p", sampling.Params{Temperature: 1, TopP: 0.95}},
+	{"all", sampling.Params{
+		Temperature: 0.7, TopK: 100, TopP: 0.95, MinP: 0.01, RepeatPenalty: 1.1, PresencePenalty: 0.5, FrequencyPenalty: 0.5,
+		Bias: map[int]float32{5: 1, 7: float32(math.Inf(-1))}, LogProb: true, TopLogProbs: 5,
+	}},
+}
+
+// sampleCase measures one kernel of a choice, after those before it. The bytes are those of the
+// logits, or of the keys that replace them.
+func sampleCase(spec kernel.Typed[sample.Args], name string, p sampling.Params, rows, vocab int) Case {
+	all, bytes := sample.Kernels(), float64(rows)*float64(4*vocab)
+	last := spec.Name() == all[4].Name()
+	if last || spec.Name() == all[2].Name() {
+		bytes = float64(rows * 4096)
+	}
+	return Case{
+		Spec: spec, Shape: fmt.Sprintf("%d×%d %s", rows, vocab, name), Bytes: bytes,
+		Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
+			words := p.Words()
+			var params, biases, lengths []uint32
+			for range rows {
+				params, lengths = append(params, words[:]...), append(lengths, 100)
+				for id, b := range p.Bias {
+					biases = append(biases, uint32(id), math.Float32bits(b))
+				}
+			}
+			a := sample.Args{
+				Logits: r.Normal(quant.F32, rows*vocab), Params: r.U32s(params...), Counts: r.Zeros(int64(4 * rows * vocab)),
+				Scratch: r.Zeros(sample.ScratchBytes(rows, vocab)), Token: r.Zeros(int64(8 * rows)), Next: r.Zeros(int64(4 * rows)), Results: r.Zeros(int64(8 * rows * sample.ResultWords)),
+				Positions: r.Zeros(int64(4 * rows)), Lengths: r.U32s(lengths...), Rows: rows, Vocab: vocab, MaxBiases: len(p.Bias),
+			}
+			if a.MaxBiases > 0 {
+				a.Biases = r.U32s(biases...)
+			}
+			for _, before := range all {
+				if before.Name() == spec.Name() {
+					break
+				}
+				r.Run(before, func(k *ptx.Kernel) (ptx.Launch, error) { return before.Launch(k, a) })
+			}
+			if last {
+				a.Next = r.OutU32s(rows)
+			} else {
+				r.writes(a.Scratch, sample.ScratchBytes(rows, vocab))
+			}
+			return spec.Launch(k, a)
+		},
+	}
 }
 
 func argmaxCase(rows, vocab int) Case {

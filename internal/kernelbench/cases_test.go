@@ -75,6 +75,7 @@ var tiny = sizes{
 	prompts:  []int{17},
 	rows:     9,
 	batch:    2,
+	sampled:  []int{2},
 	mixtures: []mixture{{"tiny", 5, 2, matrix{24, 256}}},
 	decode:   []decodeShape{{heads{4, 2, 64}, 2, 70, quant.F16}, {heads{4, 2, 64}, 1, 5, quant.F32}},
 	flash: []flashShape{

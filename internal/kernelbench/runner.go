@@ -156,6 +156,11 @@ func (r *Runner) OutU32s(n int) uint64 {
 	return o.address
 }
 
+// writes tells that the kernel changes integers in memory that holds data.
+func (r *Runner) writes(address uint64, bytes int64) {
+	r.outputs = append(r.outputs, output{address: address, bytes: bytes, integers: true, inPlace: true})
+}
+
 // repeat allocates memory and fills it with copies of data, by copies on the device.
 func (r *Runner) repeat(data []byte, bytes int64) uint64 {
 	a := r.alloc(bytes)

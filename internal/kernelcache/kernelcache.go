@@ -19,10 +19,12 @@ type Cache struct {
 	target ptx.Target
 	shared int // carve-out in percent, see PreferShared; 0: the device's default
 	mu     sync.Mutex
-	loaded map[string]entry // by kernel name
+	loaded map[string]*entry // by kernel name
 }
 
+// entry is a loaded kernel. If loading failed, module and function are nil.
 type entry struct {
+	mu       sync.Mutex // held while the kernel is loaded
 	kernel   *ptx.Kernel
 	overlaps bool
 	text     []byte
@@ -32,7 +34,7 @@ type entry struct {
 
 // New returns an empty cache. The device must stay open until Close.
 func New(device driver.Device) *Cache {
-	return &Cache{device: device, target: Target(device.Properties()), loaded: map[string]entry{}}
+	return &Cache{device: device, target: Target(device.Properties()), loaded: map[string]*entry{}}
 }
 
 // PreferShared passes a carve-out in percent to [driver.Function.PreferShared] of each kernel
@@ -60,40 +62,49 @@ func MaxTarget(p driver.Properties) ptx.Target {
 // the same name is loaded.
 func (c *Cache) Function(k *ptx.Kernel) (driver.Function, error) {
 	e, err := c.load(k)
-	return e.function, err
+	if err != nil {
+		return nil, err
+	}
+	return e.function, nil
 }
 
-func (c *Cache) load(k *ptx.Kernel) (entry, error) {
+// load returns the entry of a kernel. Different kernels are loaded concurrently.
+func (c *Cache) load(k *ptx.Kernel) (*entry, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	old, ok := c.loaded[k.Name]
-	if ok && old.kernel == k {
-		return old, nil
+	e := c.loaded[k.Name]
+	if e == nil {
+		e = new(entry)
+		c.loaded[k.Name] = e
+	}
+	c.mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.module != nil && e.kernel == k {
+		return e, nil
 	}
 	target := c.target.For(k)
 	text, err := k.Text(target)
 	if err != nil {
-		return entry{}, err
+		return nil, err
 	}
-	if ok {
-		if !bytes.Equal(text, old.text) {
-			return entry{}, fmt.Errorf("kernelcache: two different kernels are named %s", k.Name)
+	if e.module != nil {
+		if !bytes.Equal(text, e.text) {
+			return nil, fmt.Errorf("kernelcache: two different kernels are named %s", k.Name)
 		}
-		return old, nil
+		return e, nil
 	}
 	m, err := c.device.Load(text)
 	if err != nil {
-		return entry{}, err
+		return nil, err
 	}
 	f, err := m.Function(k.Name)
 	if err != nil {
-		return entry{}, errors.Join(err, m.Close())
+		return nil, errors.Join(err, m.Close())
 	}
 	if c.shared > 0 {
 		f.PreferShared(c.shared)
 	}
-	e := entry{k, k.Overlaps(target), text, m, f}
-	c.loaded[k.Name] = e
+	e.kernel, e.overlaps, e.text, e.module, e.function = k, k.Overlaps(target), text, m, f
 	return e, nil
 }
 
@@ -125,7 +136,9 @@ func (c *Cache) Close() error {
 	defer c.mu.Unlock()
 	var errs []error
 	for _, e := range c.loaded {
-		errs = append(errs, e.module.Close())
+		if e.module != nil {
+			errs = append(errs, e.module.Close())
+		}
 	}
 	clear(c.loaded)
 	return errors.Join(errs...)

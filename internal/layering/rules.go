@@ -7,6 +7,9 @@ const (
 	purego = "github.com/ebitengine/purego"
 	mmap   = "github.com/edsrzf/mmap-go"
 	xsync  = "golang.org/x/sync"
+
+	prometheus = "github.com/prometheus/client_golang"
+	jsonschema = "github.com/santhosh-tekuri/jsonschema/v6"
 )
 
 // anything allows every import.
@@ -25,14 +28,19 @@ type rule struct {
 // package is a decision.
 var rules = []rule{
 	{".", []string{"accel", "driver", "driver/cuda", "driver/emu", "generate", "model", "model/tokenizer", "ref"}},
-	{"model", []string{"model/gguf", "model/tokenizer", "quant", "internal/portable"}},
+	{"model", []string{"model/gguf", "model/sampling", "model/tokenizer", "quant", "internal/portable"}},
 	{"model/gguf", []string{"quant", "internal/atomicfile", mmap}},
+	{"model/sampling", []string{"internal/portable"}},
 	{"model/tokenizer", []string{"model/tokenizer/internal/..."}},
 	{"model/tokenizer/internal/...", nil},
-	{"generate", []string{"model", "model/tokenizer", "internal/portable"}},
+	{"generate", []string{"model", "model/sampling", "model/tokenizer"}},
+	{"generate/answer", nil},
+	// The tests of constraint use the vocabularies of model files.
+	{"generate/constraint", []string{"model", "model/gguf", "model/tokenizer", jsonschema}},
+	{"serve", []string{"generate", "generate/answer", "generate/constraint", "model", "model/sampling", "model/tokenizer", prometheus}},
 	{"quant", []string{"internal/float16", "internal/portable"}},
 	// ref reads mapped weights, so it needs gguf.Guard against a file that shrinks.
-	{"ref", []string{"model", "model/gguf", "quant", "internal/float16", "internal/portable", xsync}},
+	{"ref", []string{"model", "model/gguf", "model/sampling", "quant", "internal/float16", "internal/portable", xsync}},
 	{"ptxgen/...", []string{"internal/float16", "ptxgen/...", "quant"}},
 	{"ptxgen/ptx", nil},
 	{"driver", nil},
@@ -42,9 +50,9 @@ var rules = []rule{
 	{"accel", accelImports},
 	{"accel/internal/...", accelImports},
 	{"golden", []string{"model", "model/gguf", "internal/atomicfile", "internal/npy"}},
-	{"conformance", []string{"generate", "model", goCmp}},
+	{"conformance", []string{"generate", "model", "model/sampling", goCmp}},
 	{"conformance/internal/...", []string{
-		"conformance/internal/...", "driver", "driver/emu", "internal/float16", "internal/kernelcache", "internal/prefill", "model", "ptxgen/...", "quant", gonum,
+		"conformance/internal/...", "driver", "driver/emu", "internal/float16", "internal/kernelcache", "internal/prefill", "model", "model/sampling", "ptxgen/...", "quant", gonum,
 	}},
 	{"tools/...", []string{anything}},
 	// examples/embed is a module of its own, like a program of a user.
@@ -55,7 +63,7 @@ var rules = []rule{
 	{"internal/chart", nil},
 	{"internal/faultinject", []string{"driver"}},
 	{"internal/float16", nil},
-	{"internal/kernelbench", []string{"driver", "internal/kernelcache", "internal/synth", "ptxgen/...", "quant", gonum}},
+	{"internal/kernelbench", []string{"driver", "internal/kernelcache", "internal/synth", "model/sampling", "ptxgen/...", "quant", gonum}},
 	// layerdiff compares both engines, so it imports neither.
 	{"internal/layerdiff", []string{"internal/chart", "internal/float16", "quant", gonum}},
 	{"internal/layering", nil},
@@ -68,13 +76,14 @@ var rules = []rule{
 	{"internal/prefill", []string{"model", "ref"}},
 	{"internal/ptxas", []string{"internal/atomicfile"}},
 	{"internal/requant", []string{"model/gguf", "quant"}},
+	{"internal/servebench", []string{"internal/chart", "internal/portable", gonum}},
 	{"internal/skipcheck", nil},
 	{"internal/synth", []string{"internal/float16", "internal/portable", "internal/requant", "model/gguf", "model/tokenizer", "quant"}},
 	{"internal/tiny", []string{"model/gguf", "model/tokenizer", "quant"}},
 }
 
 var accelImports = []string{
-	"accel/internal/...", "model", "model/gguf", "quant", "ptxgen/...", "driver", "internal/kernelcache", "internal/portable",
+	"accel/internal/...", "model", "model/gguf", "model/sampling", "quant", "ptxgen/...", "driver", "internal/kernelcache", "internal/portable",
 }
 
 // forbidden lists imports that are an error even through other packages. from and to
@@ -92,6 +101,8 @@ var forbidden = []struct{ from, to, why string }{
 	{"model", "accel", "model defines the engine interface and imports no engine"},
 	{"generate", "ref", "the engine is injected"},
 	{"generate", "accel", "the engine is injected"},
+	{"serve", "ref", "the generator is injected"},
+	{"serve", "accel", "the generator is injected"},
 	{"golden", "ref", "the engine is injected, so that the golden files can check any engine"},
 }
 

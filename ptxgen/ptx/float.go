@@ -97,6 +97,15 @@ func PackF16(lo, hi F32) F16x2 { return apply[F16x2]("cvt.rn.f16x2.f32", hi.valu
 // PackBF16 emits cvt.rn.bf16x2.f32: both rounded to bfloat16, lo in the low bits.
 func PackBF16(lo, hi F32) BF16x2 { return apply[BF16x2]("cvt.rn.bf16x2.f32", hi.value, lo.value) }
 
+// TruncU32 emits cvt.rzi.u32.f32: x rounded toward 0, saturating. NaN gives 0.
+func (x F32) TruncU32() U32 { return apply[U32]("cvt.rzi.u32.f32", x.value) }
+
+// Add emits add.rn.f64: x + y.
+func (x F64) Add(y F64) F64 { return apply[F64]("add.rn.f64", x.value, y.value) }
+
+// Sub emits sub.rn.f64: x - y.
+func (x F64) Sub(y F64) F64 { return apply[F64]("sub.rn.f64", x.value, y.value) }
+
 // Mul emits mul.rn.f64: x * y.
 func (x F64) Mul(y F64) F64 { return apply[F64]("mul.rn.f64", x.value, y.value) }
 
@@ -105,6 +114,12 @@ func (x F64) FMA(y, z F64) F64 { return apply[F64]("fma.rn.f64", x.value, y.valu
 
 // RoundS32 emits cvt.rni.s32.f64: the nearest integer, ties to even, saturating. NaN gives 0.
 func (x F64) RoundS32() S32 { return apply[S32]("cvt.rni.s32.f64", x.value) }
+
+// Ge emits setp.ge.f64, which is false if an operand is NaN.
+func (x F64) Ge(y F64) Pred { return apply[Pred]("setp.ge.f64", x.value, y.value) }
+
+// Bits emits mov.b64: it reinterprets the float64 as bits.
+func (x F64) Bits() U64 { return apply[U64]("mov.b64", x.value) }
 
 // F32 emits cvt.rn.f32.f64.
 func (x F64) F32() F32 { return apply[F32]("cvt.rn.f32.f64", x.value) }

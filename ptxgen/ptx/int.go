@@ -283,6 +283,12 @@ func (x S32) DP4A(p, q U32, pSigned, qSigned bool) S32 {
 // Add emits add.u64: x + y modulo 2^64.
 func (x U64) Add(y U64) U64 { return apply[U64]("add.u64", x.value, y.value) }
 
+// Sub emits sub.u64: x - y modulo 2^64.
+func (x U64) Sub(y U64) U64 { return apply[U64]("sub.u64", x.value, y.value) }
+
+// MulHigh emits mul.hi.u64: the upper 64 bits of x * y.
+func (x U64) MulHigh(y U64) U64 { return apply[U64]("mul.hi.u64", x.value, y.value) }
+
 // Mul emits mul.lo.u64: x * y modulo 2^64.
 func (x U64) Mul(y U64) U64 { return apply[U64]("mul.lo.u64", x.value, y.value) }
 
@@ -292,11 +298,23 @@ func (x U64) ShlN(n int) U64 { return apply[U64]("shl.b64", x.value, x.b.N(n).va
 // ShrN emits shr.u64 with a constant. It fills with zeros.
 func (x U64) ShrN(n int) U64 { return apply[U64]("shr.u64", x.value, x.b.N(n).value) }
 
+// Shr emits shr.u64, which fills with zeros. A shift by 64 or more gives 0.
+func (x U64) Shr(n U32) U64 { return apply[U64]("shr.u64", x.value, n.value) }
+
+// And emits and.b64.
+func (x U64) And(y U64) U64 { return apply[U64]("and.b64", x.value, y.value) }
+
 // Or emits or.b64.
 func (x U64) Or(y U64) U64 { return apply[U64]("or.b64", x.value, y.value) }
 
 // Ne emits setp.ne.u64.
 func (x U64) Ne(y U64) Pred { return apply[Pred]("setp.ne.u64", x.value, y.value) }
+
+// Lt emits setp.lt.u64.
+func (x U64) Lt(y U64) Pred { return apply[Pred]("setp.lt.u64", x.value, y.value) }
+
+// Ge emits setp.ge.u64.
+func (x U64) Ge(y U64) Pred { return apply[Pred]("setp.ge.u64", x.value, y.value) }
 
 // Low emits cvt.u32.u64: the low 32 bits.
 func (x U64) Low() U32 { return apply[U32]("cvt.u32.u64", x.value) }

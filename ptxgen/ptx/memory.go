@@ -301,3 +301,18 @@ func exchange[T Value](p Global, typ string, x T) T {
 	p.b.emit(fmt.Sprintf("atom.relaxed.gpu.global.exch.b%d", 8*width[typ]), 1, one(r), at(p.base, p.off), one(x.get().op))
 	return res
 }
+
+// AddU32 emits atom.add.u32: it adds x to the value at p and returns the old value. It does not
+// order other accesses.
+func (p Pointer) AddU32(x U32) U32 { return atomicAdd(p, "u32", x) }
+
+// AddU64 emits atom.add.u64: it adds x to the value at p and returns the old value. It does not
+// order other accesses.
+func (p Pointer) AddU64(x U64) U64 { return atomicAdd(p, "u64", x) }
+
+func atomicAdd[T Value](p Pointer, typ string, x T) T {
+	p.checkAlign("atomic", typ, 1)
+	res, r := fresh[T](p.b)
+	p.b.emit("atom.relaxed"+map[string]string{".global": ".gpu", ".shared": ".cta"}[p.space()]+p.space()+".add."+typ, 1, one(r), at(p.base, p.off), one(x.get().op))
+	return res
+}

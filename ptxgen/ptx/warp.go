@@ -69,6 +69,12 @@ func ShuffleXor[T Register32](x T, mask int) T {
 // ShuffleIdx emits shfl.sync.idx: x of the given lane. All 32 lanes must take part.
 func ShuffleIdx[T Register32](x T, lane U32) T { return shuffle(x, "idx", lane.value, 31) }
 
+// ShuffleUp64 shuffles both halves of x: x of lane - n, or the lane's own x if lane < n. All 32
+// lanes must take part.
+func ShuffleUp64(x U64, n int) U64 {
+	return ShuffleUp(x.Low(), n).U64().Or(ShuffleUp(x.ShrN(32).Low(), n).U64().ShlN(32))
+}
+
 // ShuffleUp emits shfl.sync.up: x of lane - n, or the lane's own x if lane < n. All 32 lanes must
 // take part.
 func ShuffleUp[T Register32](x T, n int) T { return shuffle(x, "up", x.get().b.N(n).value, 0) }

@@ -21,8 +21,10 @@ type Buffer struct {
 	name   string
 	memory driver.Buffer
 	guard  int
-	input  bool     // kernels must not change it
-	images [][]byte // per fill pattern, with the guards
+	input  bool // kernels must not change it
+	// unordered: its contents may differ when a launch is repeated.
+	unordered bool
+	images    [][]byte // per fill pattern, with the guards
 	// unread holds, for each byte of an output, whether a kernel changed it and no comparison has
 	// read it. It is nil for an input and for scratch memory.
 	unread []bool
@@ -49,6 +51,12 @@ func (r *Fixture) Output(name string, bytes int) *Buffer {
 func (r *Fixture) Scratch(name string, bytes int) *Buffer {
 	r.T.Helper()
 	return r.alloc(name, bytes, false)
+}
+
+// Unordered lets the contents differ when a launch is repeated, because atomics order them.
+func (m *Buffer) Unordered() *Buffer {
+	m.unordered = true
+	return m
 }
 
 func (r *Fixture) alloc(name string, bytes int, input bool) *Buffer {

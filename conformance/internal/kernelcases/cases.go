@@ -41,7 +41,7 @@ var kernelFamilies = []func() []harness.Case{
 	gemvCases, batchCases, productCases, smallCases, embedCases,
 	gemmCases,
 	attentionCases, combineCases,
-	normCases, elementwiseCases, castCases, ropeCases, argmaxCases, routerCases, expertCases, composedCases,
+	normCases, elementwiseCases, castCases, ropeCases, argmaxCases, sampleCases, routerCases, expertCases, composedCases,
 	peakCases,
 }
 

@@ -1,0 +1,532 @@
+package kernelcases
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/lockstep-go/lockstep/conformance/internal/harness"
+	"github.com/lockstep-go/lockstep/model/sampling"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/ptxgen/sample"
+)
+
+// logProbs is the flag of log-probabilities in the first word of sample.Args.Params.
+const logProbs = 4
+
+// sampledRow is a row of logits with everything that its token depends on.
+type sampledRow struct {
+	p                 sampling.Params
+	logits            []float32
+	prompt, generated []int
+	mask              []uint32
+	position          int // 0: the row is inactive
+}
+
+// want returns the token of model/sampling.
+func (q *sampledRow) want() sampling.Choice {
+	s := sampling.New(&q.p, len(q.logits))
+	for _, id := range q.prompt {
+		s.Add(id, false)
+	}
+	for _, id := range q.generated {
+		s.Add(id, true)
+	}
+	return s.Choose(q.logits, q.position, q.mask)
+}
+
+func sampleCases() []harness.Case {
+	var all []harness.Case
+	add := func(name, reason string, long bool, rows func(r *rand.Rand) []sampledRow) {
+		all = append(all, harness.Case{Operation: "sample", Format: "F32", Name: name, Reason: reason, Long: long, Run: func(r *harness.Fixture) {
+			checkSample(r, rows(r.Rand()))
+		}})
+	}
+	for _, vocab := range []int{1, 2, 31, 33, 300, 2047, 2048, 2049, 5000} {
+		add(fmt.Sprintf("vocab=%d", vocab), "each parameter alone, around a warp and a slice", vocab != 33 && vocab != 2049, func(r *rand.Rand) []sampledRow { return eachParameter(r, vocab) })
+	}
+	for _, vocab := range []int{32000, 128256, 262144, 1<<20 - 1} {
+		add(fmt.Sprintf("vocab=%d", vocab), "the vocabularies of models, and the largest", true, func(r *rand.Rand) []sampledRow { return eachParameter(r, vocab)[:24] })
+	}
+	for i := range 500 {
+		add(fmt.Sprintf("random %d", i), "random parameters and logits", i >= 60, func(r *rand.Rand) []sampledRow {
+			vocab, rows := 1+r.IntN(1<<r.IntN(9)), make([]sampledRow, 1+r.IntN(3))
+			if i >= 60 {
+				vocab, rows = 1+r.IntN(1<<r.IntN(13)), make([]sampledRow, 1+r.IntN(16))
+			}
+			for i := range rows {
+				rows[i] = randomRow(r, vocab)
+			}
+			return rows
+		})
+	}
+	for _, c := range smallSamples() {
+		add(c.name, c.reason, false, func(*rand.Rand) []sampledRow { return c.rows })
+	}
+	add("64 rows", "a full batch", false, func(r *rand.Rand) []sampledRow {
+		rows := make([]sampledRow, 64)
+		for i := range rows {
+			rows[i] = randomRow(r, 100)
+		}
+		return rows
+	})
+	add("many equal logits", "more candidates in a bin than the list holds; of equal logits the lower ids stay", false, func(r *rand.Rand) []sampledRow {
+		var rows []sampledRow
+		for _, p := range []sampling.Params{
+			{Temperature: 1, TopK: 4200}, {Temperature: 1, TopP: 0.7}, {Temperature: 1, TopK: 4500, TopP: 0.9}, {Temperature: 1, TopK: 10, TopP: 0.5},
+		} {
+			q := sampledRow{p: p, logits: make([]float32, 5000), position: 1 + r.IntN(1000)}
+			for i := range q.logits {
+				q.logits[i] = 3 + float32(r.IntN(len(rows)+1))*0x1p-20
+			}
+			rows = append(rows, q)
+		}
+		return rows
+	})
+	all = append(all, harness.Case{Operation: "sample", Format: "F32", Name: "inactive rows", Reason: "nothing reads the slot of an inactive row", Run: func(r *harness.Fixture) {
+		rows := []sampledRow{lastDraw, lastDraw, lastDraw}
+		for i := range rows {
+			rows[i].logits, rows[i].p.TopK = []float32{2, 1, 3, 0}, 2
+		}
+		rows[0].position, rows[2].position = 0, 0
+		s := newSampleBuffers(r, rows, 4, true)
+		launchSample(r, s.args)
+		s.check(r, rows)
+	}})
+	add("two slices", "TopK of candidates in two slices", false, func(*rand.Rand) []sampledRow {
+		q := lastDraw
+		q.logits, q.p.TopK = q.logits[:2049], 2049
+		return []sampledRow{q}
+	})
+	return append(all, harness.Case{Operation: "sample", Format: "F32", Name: "buffers", Reason: "slots, no list of biases, no masks, no next token, a stride", Run: checkSampleBuffers})
+}
+
+// lastDraw is a seed and a position whose random number is close to the largest, so that the token
+// is one of the last. A sum of weights that is too small or too large then changes the token.
+var lastDraw = func() (q sampledRow) {
+	q = sampledRow{p: sampling.Params{Temperature: 1}, logits: make([]float32, 5000), position: 5}
+	for q.want().Token < 4997 {
+		q.p.Seed++
+	}
+	return q
+}()
+
+// smallSample is a case of few rows with a short vocabulary.
+type smallSample struct {
+	name, reason string
+	rows         []sampledRow
+}
+
+// smallSamples are cases in which a small change of a kernel changes the token.
+func smallSamples() []smallSample {
+	inf := float32(math.Inf(1))
+	row := func(p sampling.Params, logits ...float32) sampledRow {
+		p.Seed = lastDraw.p.Seed
+		return sampledRow{p: p, logits: logits, position: lastDraw.position}
+	}
+	filled := func(n int, x float32) []float32 { return slices.Repeat([]float32{x}, n) }
+	top := sampling.Params{LogProb: true, TopLogProbs: sampling.MaxTopLogProbs}
+	all := []smallSample{
+		{"greedy tie", "the lowest id wins within a thread and between threads", []sampledRow{row(top, filled(40, 2)...)}},
+		{"no candidate", "a greedy row without a candidate", []sampledRow{row(top, filled(9, -inf)...)}},
+		{"no candidate, sampled", "a sampled row without a candidate", []sampledRow{row(sampling.Params{Temperature: 1, TopK: 3, TopP: 0.5, LogProb: true}, filled(9, -inf)...)}},
+	}
+	elements := []int{0, 1, 2, 3, 1024, 1025, 1026, 1027} // of the first thread
+	for _, id := range elements {
+		logits := filled(id+2, -inf)
+		logits[id] = -math.MaxFloat32
+		all = append(all, smallSample{fmt.Sprintf("lowest at %d", id), "the lowest number is larger than -Inf, and the only one", []sampledRow{row(top, logits...)}})
+	}
+	rising := filled(2048, 0)
+	for id := range rising {
+		rising[id] = float32(id * 1021 % 2048)
+	}
+	all = append(all, smallSample{"top of a slice", "the most likely tokens are anywhere in a slice", []sampledRow{row(top, rising...)}})
+
+	// Each adjustment changes the first candidate, for each of a thread's elements.
+	for _, c := range []struct {
+		name          string
+		p             sampling.Params
+		special, rest float32 // logits
+		prompt, times int     // occurrences of the special token
+		masked        bool
+	}{
+		{"repeat of a small logit", sampling.Params{RepeatPenalty: 2}, 0.9, 0.6, 0, 1, false},
+		{"repeat of the prompt", sampling.Params{RepeatPenalty: 2}, 0.9, 0.6, 1, 0, false},
+		{"repeat of a negative logit", sampling.Params{RepeatPenalty: 2}, -0.6, -0.9, 1, 2, false},
+		{"repeat below 1", sampling.Params{RepeatPenalty: 0.5}, 0.5, 0.7, 1, 2, false},
+		{"presence", sampling.Params{PresencePenalty: 0.5}, 1, 0.6, 1, 1, false},
+		{"presence of the prompt", sampling.Params{PresencePenalty: 0.5}, 1, 0.6, 1, 0, false},
+		{"frequency", sampling.Params{FrequencyPenalty: 0.3}, 1, 0.6, 1, 2, false},
+		{"frequency, once", sampling.Params{FrequencyPenalty: 0.3}, 1, 0.6, 1, 1, false},
+		{"bias", sampling.Params{}, 0, 0.5, 0, 0, false},
+		{"mask", sampling.Params{}, 1, 0.5, 0, 0, true},
+	} {
+		var rows []sampledRow
+		for _, id := range elements {
+			p := c.p
+			if c.name == "bias" {
+				p.Bias = map[int]float32{id: 0.75}
+			}
+			q := row(p, filled(elements[len(elements)-1]+2, c.rest)...)
+			q.logits[id] = c.special
+			q.prompt, q.generated = slices.Repeat([]int{id}, c.prompt), slices.Repeat([]int{id}, c.times)
+			if c.masked {
+				q.mask = slices.Repeat([]uint32{math.MaxUint32}, (len(q.logits)+31)/32)
+				q.mask[id/32] &^= 1 << (id % 32)
+			}
+			rows = append(rows, q)
+		}
+		all = append(all, smallSample{c.name, c.name + " decides, for each of a thread's elements", rows})
+	}
+
+	// One candidate in a bin, far apart, with nearly equal weights: TopK keeps the first ids. Their
+	// warps need different steps of a scan.
+	for _, k := range []int{2, 3, 4} {
+		all = append(all, smallSample{fmt.Sprintf("top-k %d of far bins", k), fmt.Sprintf("the empty bins before candidate %d count nothing", k), []sampledRow{
+			row(sampling.Params{Temperature: 1e5, TopK: k}, 0, -16.5, -36, -56, -60),
+		}})
+	}
+	all = append(all, smallSample{"half of the weights", "a sum that is 1 too large needs another candidate", []sampledRow{
+		row(sampling.Params{Temperature: math.Log2E, TopP: 0.5}, 0, -1, -1),
+	}})
+	all = append(all, smallSample{"just above half of the weights", "a share of the weights is rounded up", []sampledRow{
+		row(sampling.Params{Temperature: math.Log2E, TopP: math.Nextafter(0.5, 1)}, 0, -1, -1),
+	}})
+	all = append(all, smallSample{"just below half of the weights", "a share of the weights is rounded up by less than 1", []sampledRow{
+		row(sampling.Params{Temperature: math.Log2E, TopP: math.Nextafter(0.5, 0)}, 0, -1, -1),
+	}})
+	all = append(all, smallSample{"the least top-p", "any top-p keeps the first candidate", []sampledRow{
+		row(sampling.Params{Temperature: 1, TopP: math.SmallestNonzeroFloat64}, filled(9, 0)...),
+	}})
+	all = append(all, smallSample{"top-p of far bins", "the weights of all warps count", []sampledRow{
+		row(sampling.Params{Temperature: 1e5, TopP: 0.7}, 0, -20, -36, -52, -60),
+	}})
+	// Logits in all bins, with nearly equal weights: a candidate more or less changes the token.
+	spread := filled(300, 0)
+	for id := range spread {
+		spread[id] = -float32(id*77%300) * 0.21
+	}
+	for _, k := range []int{2, 33, 64, 150, 299} {
+		all = append(all, smallSample{fmt.Sprintf("top-k %d of all bins", k), "the number of each bin counts", []sampledRow{row(sampling.Params{Temperature: 1e5, TopK: k}, spread...)}})
+	}
+	for _, p := range []float64{0.1, 0.37, 0.5, 0.93} {
+		all = append(all, smallSample{fmt.Sprintf("top-p %v of all bins", p), "the weight of each bin counts", []sampledRow{
+			row(sampling.Params{Temperature: 1e5, TopP: p}, spread...), row(sampling.Params{Temperature: 1e5, TopK: 200, TopP: p}, spread...),
+		}})
+	}
+	// One candidate in each bin, in the order of ids, with nearly equal weights: the token is the
+	// last candidate that stays. Those of TopK and TopP are in warps and lanes at which each step
+	// of a scan matters.
+	falling := filled(1024, 0)
+	for id := range falling {
+		falling[id] = -float32(id) / 16
+	}
+	var steps []sampledRow
+	for n := 16; n > 0; n /= 2 {
+		k := 32*n + n + 1
+		steps = append(steps, row(sampling.Params{Temperature: 1e5, TopK: k, TopP: (float64(k/2+1) - 0.5) / float64(k)}, falling...))
+	}
+	all = append(all, smallSample{"each step of a scan", "the last candidates are in bins of different warps and lanes", steps})
+	// The end of the last slot's counts is the end of the buffer.
+	for vocab := 32; vocab < 36; vocab++ {
+		q := row(sampling.Params{PresencePenalty: 1}, filled(vocab, 1)...)
+		q.generated = []int{0}
+		all = append(all, smallSample{fmt.Sprintf("penalties of %d tokens", vocab), "no count after the last token is read", []sampledRow{q}})
+	}
+	all = append(all, smallSample{"top-p of ties that top-k cuts", "TopP keeps no tie that TopK dropped", []sampledRow{
+		row(sampling.Params{Temperature: 1, TopK: 3, TopP: 0.999}, filled(9, 4)...), row(sampling.Params{Temperature: 1, TopK: 3, TopP: 0.6}, filled(9, 4)...),
+		row(sampling.Params{Temperature: 1, TopK: 3}, filled(9, -4)...), // memory that is not written has keys above these
+	}})
+	// Weights are powers of 2, and sums reach the thresholds exactly.
+	for _, c := range []struct {
+		name string
+		k    int
+		p, m float64
+	}{{"top-k", 2, 0, 0}, {"top-k", 4, 0, 0}, {"top-p", 0, 0.5, 0}, {"top-p", 0, 0.75, 0}, {"top-k and top-p", 3, 0.5, 0}, {"top-p and min-p", 0, 0.75, 0.5}, {"min-p", 0, 0, 0.25}} {
+		p := sampling.Params{Temperature: math.Log2E, TopK: c.k, TopP: c.p, MinP: c.m}
+		all = append(all, smallSample{fmt.Sprintf("exact %s %d %v %v", c.name, c.k, c.p, c.m), c.name + " reached exactly", []sampledRow{
+			row(p, 0, -1, -1, -2, -2, -2, -2, -9), row(p, -2, -1, 0, -1, 0, -2, -2, -3), row(p, 0, 0, -3, -3, -3, -3, -3, -3),
+		}})
+	}
+	return all
+}
+
+// eachParameter returns rows with Gaussian logits: each parameter alone, some together, and
+// special logits.
+func eachParameter(r *rand.Rand, vocab int) []sampledRow {
+	hot := sampling.Params{Temperature: 1}
+	with := func(change func(p *sampling.Params)) sampling.Params {
+		p := hot
+		change(&p)
+		return p
+	}
+	list := []sampling.Params{
+		{}, hot, {Temperature: 0.2}, {Temperature: 50}, {Temperature: math.SmallestNonzeroFloat64}, {Temperature: math.MaxFloat64},
+		with(func(p *sampling.Params) { p.TopK = 1 }), with(func(p *sampling.Params) { p.TopK = 2 }), with(func(p *sampling.Params) { p.TopK = 40 }), with(func(p *sampling.Params) { p.TopK = 1500 }),
+		with(func(p *sampling.Params) { p.TopP = 0.5 }), with(func(p *sampling.Params) { p.TopP = 0.95 }), with(func(p *sampling.Params) { p.TopP = 1e-9 }), with(func(p *sampling.Params) { p.TopP = math.Nextafter(1, 0) }),
+		with(func(p *sampling.Params) { p.MinP = 0.3 }), with(func(p *sampling.Params) { p.MinP = 1 }),
+		with(func(p *sampling.Params) { p.TopK, p.TopP = 40, 0.95 }), with(func(p *sampling.Params) { p.TopK, p.TopP, p.MinP = 1500, 0.9, 0.1 }),
+		{Temperature: 30, TopK: 100, TopP: 0.6}, {Temperature: 1e6, TopK: 77, TopP: 0.999}, {Temperature: 0.02, TopK: 50, TopP: 0.9999999},
+		{LogProb: true, TopLogProbs: sampling.MaxTopLogProbs}, with(func(p *sampling.Params) { p.LogProb = true }), with(func(p *sampling.Params) { p.TopP, p.LogProb, p.TopLogProbs = 0.9, true, 3 }),
+		{RepeatPenalty: 1.5}, {PresencePenalty: 2}, {FrequencyPenalty: 0.7}, with(func(p *sampling.Params) { p.RepeatPenalty, p.PresencePenalty, p.FrequencyPenalty = 1.3, -0.5, 0.2 }),
+		{Bias: map[int]float32{r.IntN(vocab): 9, r.IntN(vocab): -2, vocab - 1: 3}}, with(func(p *sampling.Params) { p.Bias = map[int]float32{0: float32(math.Inf(-1))} }),
+	}
+	rows := make([]sampledRow, len(list)+3)
+	for i := range rows {
+		q := &rows[i]
+		q.p = list[i%len(list)]
+		q.p.Seed, q.p.Choice, q.position = r.Uint64(), r.Uint32(), 1+r.IntN(1<<20)
+		q.logits = make([]float32, vocab)
+		for j := range q.logits {
+			q.logits[j] = float32(3*r.NormFloat64() + 5)
+		}
+		for range 8 {
+			q.prompt, q.generated = append(q.prompt, r.IntN(vocab)), append(q.generated, r.IntN(vocab))
+		}
+	}
+	special := []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))}
+	for i, x := range special { // the last rows: NaN, Inf and -Inf among the logits
+		q := &rows[len(list)+i]
+		q.p = hot
+		for j := range q.logits {
+			if r.IntN(3) == 0 {
+				q.logits[j] = x
+			}
+		}
+	}
+	return rows
+}
+
+// randomRow draws parameters and logits of many kinds.
+func randomRow(r *rand.Rand, vocab int) sampledRow {
+	pick := func(list ...float64) float64 { return list[r.IntN(len(list))] }
+	q := sampledRow{position: 1 + r.IntN(1<<20), logits: make([]float32, vocab)}
+	spread, offset, few := pick(1e-30, 0.1, 1, 3, 10, 1e4, 1e37), pick(0, 0, 20, -50), r.IntN(3) == 0
+	for i := range q.logits {
+		x := r.NormFloat64()
+		if few {
+			x = float64(r.IntN(4))
+		}
+		q.logits[i] = float32(x*spread + offset)
+		if special := r.IntN(60); special < 5 {
+			q.logits[i] = []float32{float32(math.NaN()), float32(math.Inf(-1)), 0, float32(math.Copysign(0, -1)), float32(math.Inf(1))}[special]
+		}
+	}
+	q.p = sampling.Params{
+		Temperature: pick(0, 0.01, 0.7, 1, 1, 2, 1000, math.SmallestNonzeroFloat64, math.MaxFloat64),
+		TopK:        int(pick(0, 0, 1, 2, 3, 5, 40, 1000)),
+		TopP:        pick(0, 0, 1, 0.5, 0.25, 0.95, math.Nextafter(1, 0), math.Nextafter(0.5, 1), math.SmallestNonzeroFloat64),
+		MinP:        pick(0, 0, 1, 0.05, 0.5, 1e-9),
+		Seed:        r.Uint64(), Choice: uint32(r.IntN(3)), LogProb: r.IntN(2) == 0, TopLogProbs: int(pick(0, 0, 1, 5, sampling.MaxTopLogProbs)),
+	}
+	if r.IntN(3) == 0 {
+		q.p.RepeatPenalty, q.p.PresencePenalty, q.p.FrequencyPenalty = pick(0, 1, 1.1, 0.5, 1e30), pick(0, 0.5, -1, 1e38), pick(0, 0.1, -0.3, 1e38)
+		for range r.IntN(2 * vocab) {
+			q.prompt, q.generated = append(q.prompt, r.IntN(vocab)), append(q.generated, r.IntN(vocab))
+		}
+	}
+	if r.IntN(3) == 0 {
+		q.p.Bias = map[int]float32{}
+		for range r.IntN(min(vocab, 300) + 1) {
+			q.p.Bias[r.IntN(vocab)] = float32(pick(0, 1, -2, 5, math.Inf(-1), math.MaxFloat32))
+		}
+	}
+	if r.IntN(3) == 0 {
+		for range maskWords(vocab) {
+			q.mask = append(q.mask, r.Uint32())
+		}
+	}
+	if r.IntN(20) == 0 {
+		q.position = 0
+	}
+	return q
+}
+
+func maskWords(vocab int) int { return (vocab + 31) / 32 }
+
+// sampleBuffers are the buffers of a launch, with the contents that they must have after it.
+type sampleBuffers struct {
+	rows                                                      int
+	reverse                                                   bool // slots are in reverse order
+	args                                                      sample.Args
+	token, results, next, positions, lengths, counts          *harness.Buffer
+	wantToken, wantNext, wantPosition, wantLength, wantCounts []uint32
+}
+
+// slot returns the slot of a row.
+func (s *sampleBuffers) slot(row int) int {
+	if s.reverse {
+		return s.rows - 1 - row
+	}
+	return row
+}
+
+// newSampleBuffers fills buffers for rows, whose slots are in reverse order if reverse is set.
+func newSampleBuffers(r *harness.Fixture, rows []sampledRow, stride int, reverse bool) *sampleBuffers {
+	n, vocab := len(rows), len(rows[0].logits)
+	s := &sampleBuffers{rows: n, reverse: reverse}
+	maxBiases := 0
+	for _, q := range rows {
+		maxBiases = max(maxBiases, len(q.p.Bias))
+	}
+	var slots, lengths, positions, logits []uint32
+	params, biases := make([]uint32, n*sample.ParamWords), make([]uint32, 2*n*maxBiases)
+	masks, counts := make([]uint32, n*maskWords(vocab)), make([]uint32, n*vocab)
+	for i, q := range rows {
+		slot := s.slot(i)
+		words := q.p.Words()
+		if !q.p.Penalizes() { // nothing may read the penalties
+			for j := 4; j < 8; j++ {
+				words[j] = untouched
+			}
+		}
+		if q.mask != nil {
+			words[0] |= sample.Masked
+			copy(masks[slot*maskWords(vocab):], q.mask)
+		}
+		copy(params[slot*sample.ParamWords:], words[:])
+		at := 2 * slot * maxBiases
+		for id, b := range q.p.Bias {
+			biases[at], biases[at+1] = uint32(id), math.Float32bits(b)
+			at += 2
+		}
+		for _, id := range q.generated {
+			counts[slot*vocab+id]++
+		}
+		for _, id := range q.prompt {
+			counts[slot*vocab+id] |= sample.InPrompt
+		}
+		for _, x := range q.logits {
+			logits = append(logits, math.Float32bits(x))
+		}
+		if q.position == 0 {
+			slot = untouched // nothing may read it
+		}
+		slots, lengths, positions = append(slots, uint32(slot)), append(lengths, uint32(q.position)), append(positions, 7)
+	}
+	output := func(name string, data []uint32) *harness.Buffer { return r.Output(name, 4*len(data)).SetU32s(0, data) }
+	same := func(n int) []uint32 { return slices.Repeat([]uint32{untouched}, n) }
+	*s = sampleBuffers{
+		rows: n, reverse: reverse, token: output("token", same(2*n)), results: output("results", same(2*n*sample.ResultWords)), next: output("next", same(n)),
+		positions: output("positions", positions), lengths: output("lengths", lengths), counts: output("counts", counts),
+		wantToken: same(2 * n), wantNext: same(n), wantPosition: positions, wantLength: lengths, wantCounts: slices.Clone(counts),
+	}
+	for i, q := range rows { // slots without penalties have no counts
+		if slot := s.slot(i); !q.p.Penalizes() {
+			s.counts.Poison(4*slot*vocab, 4*vocab)
+		}
+	}
+	in := r.Input("logits", 4*n*stride)
+	for i := range rows {
+		in.SetU32s(4*i*stride, logits[i*vocab:(i+1)*vocab])
+	}
+	s.args = sample.Args{
+		Logits: in.Addr(), Params: r.U32s("params", params).Addr(), Counts: s.counts.Addr(), Masks: r.U32s("masks", masks).Addr(),
+		Scratch: r.Scratch("scratch", int(sample.ScratchBytes(n, vocab))).Unordered().Addr(), Token: s.token.Addr(), Results: s.results.Addr(), Next: s.next.Addr(),
+		Positions: s.positions.Addr(), Lengths: s.lengths.Addr(), Rows: n, Vocab: vocab, Stride: stride, MaxBiases: maxBiases,
+	}
+	if maxBiases > 0 {
+		s.args.Biases = r.U32s("biases", biases).Addr()
+	}
+	if reverse {
+		s.args.Slots = r.U32s("slots", slots).Addr()
+	}
+	return s
+}
+
+// launchSample launches the kernels in a row.
+func launchSample(r *harness.Fixture, a sample.Args) {
+	var list []ptx.Launch
+	for _, spec := range sample.Kernels() {
+		l, err := spec.Launch(r.Kernel(spec), a)
+		if err != nil {
+			r.Fatalf("launch: %v", err)
+		}
+		list = append(list, l)
+	}
+	r.LaunchInTurn(list...)
+}
+
+// checkSample compares tokens and log-probabilities with those of model/sampling, to the bit.
+func checkSample(r *harness.Fixture, rows []sampledRow) {
+	s := newSampleBuffers(r, rows, len(rows[0].logits), false)
+	launchSample(r, s.args)
+	s.check(r, rows)
+}
+
+func (s *sampleBuffers) check(r *harness.Fixture, rows []sampledRow) {
+	vocab, results := s.args.Vocab, s.results.U32s()
+	var got, want []sampling.LogProb
+	for i, q := range rows {
+		at := 2*i + q.position%2
+		result := results[at*sample.ResultWords:][:sample.ResultWords]
+		if q.position == 0 {
+			harness.Exact(r, fmt.Sprintf("result of inactive row %d", i), result, slices.Repeat([]uint32{untouched}, len(result)))
+			continue
+		}
+		c := q.want()
+		s.wantToken[at] = uint32(c.Token)
+		if c.Token >= 0 {
+			if s.args.Next != 0 {
+				s.wantNext[i] = uint32(c.Token)
+			}
+			s.wantCounts[s.slot(i)*vocab+c.Token]++
+		}
+		s.wantPosition[i], s.wantLength[i] = uint32(q.position), uint32(q.position)+1
+		if c.Token < 0 {
+			if q.p.Words()[0]&logProbs != 0 && !slices.ContainsFunc(q.logits, func(x float32) bool { return x > float32(math.Inf(-1)) }) {
+				harness.Exact(r, "result without a logit", result[:4], []uint32{0, math.MaxUint32, 0, 0})
+			}
+			continue
+		}
+		most, sum := math.Float32frombits(result[1]), uint64(result[2])|uint64(result[3])<<32
+		logProb := func(token, bits uint32) sampling.LogProb {
+			return sampling.LogProb{Token: int(token), LogProb: sampling.LogProbOf(math.Float32frombits(bits), most, sum)}
+		}
+		if q.p.LogProb {
+			got, want = append(got, logProb(uint32(c.Token), result[0])), append(want, sampling.LogProb{Token: c.Token, LogProb: c.LogProb})
+		}
+		for j := range q.p.TopLogProbs {
+			top := result[4+2*j:]
+			if j < len(c.Top) {
+				got, want = append(got, logProb(top[0], top[1])), append(want, c.Top[j])
+			} else {
+				got, want = append(got, sampling.LogProb{Token: int(int32(top[0])), LogProb: float32(int32(top[1]))}), append(want, sampling.LogProb{Token: -1, LogProb: -1})
+			}
+		}
+	}
+	harness.Exact(r, "token", s.token.U32s(), s.wantToken)
+	harness.Exact(r, "next", s.next.U32s(), s.wantNext)
+	harness.Exact(r, "position", s.positions.U32s(), s.wantPosition)
+	harness.Exact(r, "length", s.lengths.U32s(), s.wantLength)
+	for i, q := range rows {
+		at := s.slot(i) * vocab
+		if !q.p.Penalizes() {
+			s.counts.Untouched(4*at, 4*vocab)
+			continue
+		}
+		harness.Exact(r, "counts", s.counts.Range(4*at, 4*vocab), appendU32s(nil, s.wantCounts[at:at+vocab]))
+	}
+	if len(want) > 0 {
+		harness.Exact(r, "log-probabilities", got, want)
+	}
+}
+
+// checkSampleBuffers leaves out optional buffers and reverses the slots.
+func checkSampleBuffers(r *harness.Fixture) {
+	rows := eachParameter(r.Rand(), 301)[:28] // those without biases
+	s := newSampleBuffers(r, rows, 305, true)
+	s.args.Masks, s.args.Next = 0, 0
+	launchSample(r, s.args)
+	s.check(r, rows)
+}
+
+func appendU32s(b []byte, list []uint32) []byte {
+	for _, x := range list {
+		b = binary.LittleEndian.AppendUint32(b, x)
+	}
+	return b
+}

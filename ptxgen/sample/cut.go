@@ -1,0 +1,122 @@
+package sample
+
+import "github.com/lockstep-go/lockstep/ptxgen/ptx"
+
+// cut finds the last candidate that TopK and TopP keep, and adds the weights of the listed
+// candidates that stay to the sums of their slices.
+func (r *row) cut(w weigher, end last, sums ptx.Shared) {
+	b := r.b
+	bounds := r.loadBounds()
+	s := newSelection(r)
+	topK, topP := bounds.bin.LtN(bins), r.topP.Ne(b.U64(0))
+	inBin := func(k ptx.U32) ptx.Pred { return w.bin(logitOf(b, k)).Eq(bounds.bin) }
+	s.last(topK, end, r.topK.U64().Sub(bounds.above), func(ptx.F32) ptx.U64 { return ptx.Var(b.U64(1)) }, func(k, _ ptx.U32) ptx.Pred {
+		return inBin(k)
+	})
+
+	kept := ptx.Var(b.U64(0)) // weights of TopK's bin that stay
+	s.each(ptx.Select(topP, s.n, b.U32(0)), func(k, id ptx.U32) {
+		stays := inBin(k).And(end.keeps(k, id)).And(k.Ne(b.U32(0)))
+		ptx.Set(kept, kept.Add(ptx.Select(stays, w.weight(logitOf(b, k)), b.U64(0))))
+	})
+	kept = r.total(kept)
+	need := ceil64(b, r.topP, bounds.sum.Add(kept))
+	ofTopK := last{ptx.Var(end.key), ptx.Var(end.id)}
+	s.last(topP, end, need.Sub(bounds.sumLow), w.weight, func(k, id ptx.U32) ptx.Pred {
+		return bounds.has(w.bin(logitOf(b, k))).And(ofTopK.keeps(k, id))
+	})
+
+	b.Barrier()
+	s.each(s.n, func(k, id ptx.U32) {
+		x := logitOf(b, k)
+		bin, weight := w.bin(x), w.weight(x)
+		b.If(bounds.has(bin).And(end.keeps(k, id)).And(weight.Ge(r.minWeight)).And(k.Ne(b.U32(0))), func() {
+			add(b, sums.At(id.DivN(slice), 8), weight)
+		})
+	})
+}
+
+// selection selects among the listed candidates, or among all of the row if there are too many
+// for the list.
+type selection struct {
+	r      *row
+	n      ptx.U32 // number of candidates to look at
+	whole  ptx.Pred
+	digits ptx.Shared // u64 [256]
+	chosen ptx.Shared // u64 what is left of n; u64 the digit's sum; u32 the digit
+}
+
+func newSelection(r *row) *selection {
+	b, found := r.b, r.found().LoadU32()
+	whole := found.Gt(b.U32(maxCandidates))
+	return &selection{
+		r: r, n: ptx.Select(whole, r.p.Vocab, found), whole: whole,
+		digits: b.Shared("digits", 8*256, 8), chosen: b.Shared("chosen", 24, 8),
+	}
+}
+
+// each calls do for the thread's part of the first n candidates. A key of 0 is no candidate. It has
+// no branch but the loop, because ptxas spills the masks of deeply nested branches.
+func (s *selection) each(n ptx.U32, do func(key, id ptx.U32)) {
+	b, r := s.r.b, s.r
+	i := ptx.Var(b.ThreadX())
+	b.While(func() ptx.Pred { return i.Lt(n) }, func() {
+		listed := r.s.Candidates.At(i, 8)
+		at := ptx.Select(s.whole, r.s.Keys.At(i, 4).Address(), listed.Address())
+		k, id := ptx.GlobalAt(at, 4).LoadU32(), ptx.Var(i)
+		b.Unless(s.whole, func() { ptx.Set(id, listed.Plus(4).LoadU32()) })
+		do(k, id)
+		ptx.Set(i, i.AddN(drawThreads))
+	}, ptx.NoUnroll)
+}
+
+// last sets end, if p holds, to the first candidate, in their order and of those that take part,
+// at which the sum of weights reaches n.
+func (s *selection) last(p ptx.Pred, end last, n ptx.U64, weight func(ptx.F32) ptx.U64, takesPart func(key, id ptx.U32) ptx.Pred) {
+	b := s.r.b
+	k, left, sum := s.radix(p, n, func(k, id ptx.U32) ptx.U32 { return k }, weight, takesPart)
+	b.Comment("if not all candidates of this key are needed, the lower ids are")
+	some := p.And(sum.Sub(left).Ge(weight(logitOf(b, k))))
+	inverse, _, _ := s.radix(some, left, func(_, id ptx.U32) ptx.U32 { return id.Not() }, weight, func(key, id ptx.U32) ptx.Pred {
+		return key.Eq(k).And(takesPart(key, id))
+	})
+	all := ptx.Select(k.Eq(end.key), end.id, b.U32(NoIndex)) // TopK may have kept some of this key
+	ptx.Set(end.id, ptx.Select(p, ptx.Select(some, inverse.Not(), all), end.id))
+	ptx.Set(end.key, ptx.Select(p, k, end.key))
+}
+
+// radix returns, if p holds, the largest value at which the sum of the weights of candidates with
+// this or a larger value reaches n, what is left of n after those of larger values, and the sum
+// of those of this value. It finds the value's four bytes one after the other.
+func (s *selection) radix(p ptx.Pred, n ptx.U64, valueOf func(key, id ptx.U32) ptx.U32, weight func(ptx.F32) ptx.U64, takesPart func(key, id ptx.U32) ptx.Pred) (value ptx.U32, left, sum ptx.U64) {
+	r, b, thread := s.r, s.r.b, s.r.b.ThreadX()
+	value, left, sum = ptx.Var(b.U32(0)), ptx.Var(n), ptx.Var(b.U64(0))
+	shift, end := ptx.Var(b.U32(32)), ptx.Select(p, b.U32(0), b.U32(32))
+	b.While(func() ptx.Pred { return shift.Ne(end) }, func() {
+		ptx.Set(shift, shift.AddN(-8))
+		b.Barrier()
+		b.If(thread.LtN(256), func() { s.digits.At(thread, 8).StoreU64(b.U64(0)) })
+		b.Barrier()
+		s.each(s.n, func(k, id ptx.U32) {
+			v := valueOf(k, id)
+			b.If(takesPart(k, id).And(k.Ne(b.U32(0))).And(v.Shr(shift.AddN(8)).Eq(value)), func() {
+				add(b, s.digits.At(v.Shr(shift).AndN(255), 8), weight(logitOf(b, k)))
+			})
+		})
+		b.Barrier()
+		digit, mine := b.U32(255).Sub(thread), ptx.Var(b.U64(0))
+		b.If(thread.LtN(256), func() { ptx.Set(mine, s.digits.At(digit, 8).LoadU64()) })
+		upTo, _ := r.scan(mine)
+		before := upTo.Sub(mine)
+		b.If(before.Lt(left).And(upTo.Ge(left)), func() { // one thread
+			s.chosen.StoreU64(left.Sub(before))
+			s.chosen.Plus(8).StoreU64(mine)
+			s.chosen.Plus(16).StoreU32(digit)
+		})
+		b.Barrier()
+		ptx.Set(left, s.chosen.LoadU64())
+		ptx.Set(sum, s.chosen.Plus(8).LoadU64())
+		ptx.Set(value, value.ShlN(8).Or(s.chosen.Plus(16).LoadU32()))
+	}, ptx.NoUnroll)
+	return value, left, sum
+}
