@@ -7,6 +7,7 @@ import (
 
 	"github.com/lockstep-go/lockstep"
 	"github.com/lockstep-go/lockstep/generate"
+	"github.com/lockstep-go/lockstep/model/sampling"
 	"github.com/lockstep-go/lockstep/model/tokenizer"
 )
 
@@ -42,8 +43,7 @@ func ExampleModel_Device() {
 
 func ExampleModel_Chat() {
 	ctx := context.Background()
-	// The prefix cache keeps the keys and values of earlier messages.
-	m, err := lockstep.Open(ctx, "model.gguf", lockstep.Options{Generate: generate.Options{PrefixBytes: 1 << 30}})
+	m, err := lockstep.Open(ctx, "model.gguf", lockstep.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func ExampleModel_Chat() {
 		{Role: "system", Content: "Answer in one sentence."},
 		{Role: "user", Content: "Why is the sky blue?"},
 	}
-	for token, err := range m.Chat(ctx, messages, generate.Params{MaxTokens: 100, Temperature: 0.7}) {
+	for token, err := range m.Chat(ctx, messages, generate.Params{MaxTokens: 100, Sampling: sampling.Params{Temperature: 0.7}}) {
 		if err != nil {
 			log.Fatal(err)
 		}

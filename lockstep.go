@@ -66,7 +66,7 @@ func OpenDevice(d Device) (driver.Device, error) {
 type Options struct {
 	Device   Device           // "": Auto
 	KV       model.KVFormat   // format of the KV cache; 0: f16 on a GPU, f32 on the CPU
-	Generate generate.Options // prefix cache and session size of Generate and Chat
+	Generate generate.Options // limits of the scheduler behind Generate and Chat
 
 	// Accel configures the engine on a GPU; its field KV is ignored. By default the KV
 	// cache takes the free memory of the GPU, up to 16 sequences of the model's context.
@@ -213,6 +213,9 @@ func (m *Model) Chat(ctx context.Context, messages []tokenizer.Message, p genera
 	}
 	return m.generator.Tokens(ctx, prompt, p)
 }
+
+// Generator returns the generator of Generate and Chat, for example for serve.New. Close closes it.
+func (m *Model) Generator() *generate.Generator { return m.generator }
 
 // Engine returns the engine: *ref.Engine on the CPU, else *accel.Engine. Close closes it.
 func (m *Model) Engine() model.Engine { return m.backend.engine }

@@ -148,7 +148,7 @@ func TestCanceledUpload(t *testing.T) {
 func TestBadOptions(t *testing.T) {
 	for want, o := range map[string]lockstep.Options{
 		`no such device: "tpu"`: {Device: "tpu"},
-		"bad parameter":         {Device: lockstep.Emulator, Generate: generate.Options{Parallel: -1}},
+		"bad parameter":         {Device: lockstep.Emulator, Generate: generate.Options{PromptTokens: -1}},
 	} {
 		if _, err := lockstep.Open(t.Context(), embedded, o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
@@ -189,7 +189,7 @@ func withTemplate(t *testing.T, template string) string {
 // TestChat checks that a chat is a generation from the rendered template.
 func TestChat(t *testing.T) {
 	path := withTemplate(t, `{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}. {% endfor %}assistant:`)
-	m, err := lockstep.Open(t.Context(), path, lockstep.Options{Device: lockstep.CPU, Generate: generate.Options{PrefixBytes: 1 << 20}})
+	m, err := lockstep.Open(t.Context(), path, lockstep.Options{Device: lockstep.CPU, Generate: generate.Options{PrefixTokens: 1 << 10}})
 	if err != nil {
 		t.Fatal(err)
 	}

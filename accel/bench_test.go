@@ -1,7 +1,6 @@
 package accel_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -15,57 +14,99 @@ import (
 // greedyToken is what the idle device chooses.
 var greedyToken = []int{0}
 
-// maxPositions is the length at which greedySteps truncates a session.
+// maxPositions is the length at which greedySteps truncates a sequence.
 const maxPositions = 60
 
-// greedySteps runs n greedy steps.
-func greedySteps(t testing.TB, s model.Session, n int) {
-	for range n {
-		if s.Len() == maxPositions {
-			if err := s.Truncate(1); err != nil {
-				t.Error(err)
-				return
+// greedySteps runs n greedy steps of a sequence. ahead is the number of steps that are queued
+// before a step is waited for.
+func greedySteps(t testing.TB, e *accel.Engine, s model.Sequence, n, ahead int) {
+	t.Helper()
+	rows := []model.Row{{Sequence: s, Tokens: greedyToken, Want: model.WantToken}}
+	var queued []model.Pass
+	wait := func(most int) {
+		for len(queued) > most {
+			results, err := queued[0].Wait()
+			if err != nil || results[0].Token != greedyToken[0] {
+				t.Fatalf("results %v, error %v", results, err)
 			}
-		}
-		if out, err := s.Forward(context.Background(), greedyToken, model.WantGreedy); err != nil || out.Greedy != greedyToken[0] {
-			t.Errorf("token %d, error %v", out.Greedy, err)
-			return
+			queued = append(queued[:0], queued[1:]...)
 		}
 	}
+	for range n {
+		if s.Len() == maxPositions {
+			wait(0)
+			if err := s.Truncate(1); err != nil {
+				t.Fatal(err)
+			}
+			rows[0].Tokens = greedyToken
+		}
+		p, err := e.Step(t.Context(), rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows[0].Tokens = nil
+		queued = append(queued, p)
+		wait(ahead)
+	}
+	wait(0)
 }
 
 // BenchmarkStep measures the host's work for a greedy step.
 func BenchmarkStep(b *testing.B) {
 	for _, c := range []struct {
-		name string
-		o    accel.Options
-	}{{"async", accel.Options{}}, {"sync", accel.Options{SyncScheduling: true}}, {"eager", accel.Options{Eager: true}}} {
+		name  string
+		o     accel.Options
+		ahead int
+	}{{"ahead", accel.Options{}, 1}, {"one by one", accel.Options{}, 0}, {"eager", accel.Options{Eager: true}, 0}} {
 		b.Run(c.name, func(b *testing.B) {
-			s := startedSession(b, idleEngine(b, c.o))
+			e := idleEngine(b, c.o)
+			s := startedSequence(b, e)
 			b.ReportAllocs()
 			b.ResetTimer()
-			greedySteps(b, s, b.N)
+			greedySteps(b, e, s, b.N, c.ahead)
 		})
 	}
 }
 
-// startedSession returns a session after its prompt and some steps.
-func startedSession(t testing.TB, e *accel.Engine) model.Session {
+// newSequence opens a sequence of the whole context.
+func newSequence(t testing.TB, e *accel.Engine) model.Sequence {
 	t.Helper()
-	s, err := e.NewSession(0)
+	s, err := e.NewSequence(0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	greedySteps(t, s, 4)
 	return s
 }
 
-// TestStepAllocations demands that a greedy step allocates nothing, however it is queued.
+// startedSequence returns a sequence after its first steps.
+func startedSequence(t testing.TB, e *accel.Engine) model.Sequence {
+	t.Helper()
+	s := newSequence(t, e)
+	greedySteps(t, e, s, 4, 1)
+	return s
+}
+
+// TestStepAllocations demands that a greedy step allocates only its Pass, however it is queued.
 func TestStepAllocations(t *testing.T) {
-	for _, o := range []accel.Options{{}, {SyncScheduling: true}, {Eager: true}} {
-		s := startedSession(t, idleEngine(t, o))
-		if n := testing.AllocsPerRun(40, func() { greedySteps(t, s, 1) }); n > 0 {
+	for _, o := range []accel.Options{{}, {Eager: true}} {
+		e := idleEngine(t, o)
+		s := startedSequence(t, e)
+		rows := []model.Row{{Sequence: s, Want: model.WantToken}}
+		var last model.Pass
+		n := testing.AllocsPerRun(40, func() {
+			p, err := e.Step(t.Context(), rows)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if last != nil {
+				if _, err := last.Wait(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			last = p
+		})
+		if n > 1 {
 			t.Errorf("%+v: %v allocations per step", o, n)
 		}
 	}
@@ -104,14 +145,15 @@ func BenchmarkPrompt(b *testing.B) {
 	}{{"whole", most, 1}, {"part", 2 * most, 1}, {"parts", 2 * most, most - 2}} {
 		b.Run(c.name, func(b *testing.B) {
 			var got launchLog
-			s := promptSession(b, loggingEngine(b, m, c.chunk, &got), tokens)
+			e := loggingEngine(b, m, c.chunk, &got)
+			s := promptSequence(b, e, tokens)
 			launches := promptLaunches(b, m, most)
 			var waits time.Duration
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				got = launchLog{}
 				begin := time.Now()
-				runPrompt(b, s, tokens[:most-i%c.vary])
+				runPrompt(b, e, s, tokens[:most-i%c.vary])
 				waits += got.first.Sub(begin)
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*launches), "ns/launch")
@@ -127,9 +169,10 @@ func TestPromptLaunches(t *testing.T) {
 	var of [2][]driver.Launch
 	for i, chunk := range []int{8, 16} {
 		var got launchLog
-		s := promptSession(t, loggingEngine(t, m, chunk, &got), make([]int, 8))
+		e := loggingEngine(t, m, chunk, &got)
+		s := promptSequence(t, e, make([]int, 8))
 		got = launchLog{keep: true}
-		runPrompt(t, s, make([]int, 8))
+		runPrompt(t, e, s, make([]int, 8))
 		of[i] = got.list
 	}
 	if len(of[0]) < promptLaunches(t, m, 8) || len(of[0]) != len(of[1]) {
@@ -179,10 +222,10 @@ func loggingEngine(t testing.TB, m *model.Model, chunk int, log *launchLog) *acc
 	return newEngine(t, m, o, func(d driver.Device) driver.Device { return loggingDevice{idleDevice{d}, log} })
 }
 
-// runPrompt computes a prompt in an empty session and empties it again.
-func runPrompt(t testing.TB, s model.Session, tokens []int) {
+// runPrompt computes a prompt in an empty sequence and empties it again.
+func runPrompt(t testing.TB, e *accel.Engine, s model.Sequence, tokens []int) {
 	t.Helper()
-	if _, err := s.Forward(t.Context(), tokens, model.WantGreedy); err != nil {
+	if _, err := model.Forward(t.Context(), e, model.Row{Sequence: s, Tokens: tokens, Prompt: true, Want: model.WantToken}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Truncate(0); err != nil {
@@ -190,16 +233,13 @@ func runPrompt(t testing.TB, s model.Session, tokens []int) {
 	}
 }
 
-// promptSession returns a session that has loaded the kernels of prompts of up to len(tokens).
-func promptSession(t testing.TB, e *accel.Engine, tokens []int) model.Session {
+// promptSequence returns a sequence of an engine that has loaded the kernels of prompts of up to
+// len(tokens).
+func promptSequence(t testing.TB, e *accel.Engine, tokens []int) model.Sequence {
 	t.Helper()
-	s, err := e.NewSession(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
+	s := newSequence(t, e)
 	for n := 1; n <= len(tokens); n *= 2 {
-		runPrompt(t, s, tokens[:n])
+		runPrompt(t, e, s, tokens[:n])
 	}
 	return s
 }

@@ -54,7 +54,7 @@ func TestSharedMemoryCarveout(t *testing.T) {
 			e := newEngine(t, c.model, accel.Options{Eager: true}, func(inner driver.Device) driver.Device {
 				return carveoutDevice{idleDevice{inner}, preferred}
 			})
-			if err := e.Warm(t.Context(), 4, 1); err != nil {
+			if err := e.Prepare(t.Context(), nil); err != nil {
 				t.Fatal(err)
 			}
 			if len(preferred) != c.want {

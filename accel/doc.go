@@ -9,11 +9,15 @@
 //
 // The inputs of a pass lie in device memory: tokens, positions, lengths and page tables. So
 // a graph stays valid for the life of the engine. The numbers of batch slots and of pages
-// are rounded up to powers of two, and each combination has its own graph.
+// are rounded up to powers of two. Each combination has two graphs: one that chooses the largest
+// logits, and one that samples, for steps with other sampling parameters. Engine.Prepare captures
+// them all.
+//
+// A decode step leaves the tokens that it chooses, and the next positions, where the next step
+// reads them. So Engine.Step can queue a step before the host knows the tokens of the last. The
+// parameters of sampling, and the tokens that penalties count, lie in device memory too.
 //
 // All device memory is listed before any is allocated; PlanFor returns the sums. The KV cache
-// is paged: sequences allocate pages as they grow, and share pages with snapshots.
-//
-// Sequences that ask for a step at the same time share it. Prompts alternate with steps,
-// chunk by chunk.
+// is paged: sequences allocate pages as they grow, share pages with their forks, and can be
+// moved to host memory.
 package accel

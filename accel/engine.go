@@ -1,7 +1,6 @@
 package accel
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,10 +13,11 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/kernelcache"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/ptxgen/attention"
 )
 
-// Engine computes one model on a device. It implements model.Engine. It is safe for
-// concurrent use, and its sessions may run concurrently.
+// Engine computes one model on a device. It implements model.Engine. One goroutine at a time
+// may use it and its sequences.
 type Engine struct {
 	model   *model.Model
 	dev     driver.Device
@@ -29,24 +29,25 @@ type Engine struct {
 	stream        driver.Stream
 	interruptible driver.Interruptible // the stream, if it can stop a kernel that runs; else nil
 	kernels       *kernelcache.Cache
-	staging       driver.Pinned // logits and tapped values on their way to the host
+	staging       driver.Pinned // logits, tapped values and KV pages between device and host
+	reads         hostReads     // the part of staging that the device writes
 	inputs        *stepInputs
+	cache         *kv.Cache
 
-	schedule *schedule
+	steps    int                // calls of Step
+	inFlight []*pass            // queued and not ended, the oldest first; at most maxInFlight
+	recent   [maxInFlight]*pass // the last passes, by bank
+	bank     int                // of the next pass
+	planned  map[plan.Shape]*launchList
+	timing   []driver.Event // of timed passes, reused
+	stats    Stats
+	closed   bool
 
-	// mu is held while the device computes. It guards the fields below.
-	mu          mutex
-	cache       *kv.Cache // mu does not guard cache.Pool, which has its own mutex
-	passes      map[plan.Shape]*pass
-	async       asyncStep
-	timing      []driver.Event // of timed passes, reused
-	stats       Stats
-	closed      bool
 	interrupted bool // a kernel was, so the workspace may hold its sums
 
-	// Reused between calls, so that a step allocates nothing.
-	batch    []slot
-	launches []driver.Launch
+	// Reused between calls, so that a step allocates little.
+	batch   []slotToken
+	segment []driver.Launch
 }
 
 var _ model.Engine = (*Engine)(nil)
@@ -114,12 +115,14 @@ func open(ctx context.Context, opened *resources, m *model.Model, s setup) (*Eng
 	if err != nil {
 		return nil, err
 	}
-	var stepEnd driver.Event // nil if steps never run ahead
-	if s.options.async() {
-		if stepEnd, err = dev.NewEvent(); err != nil {
+	var recent [maxInFlight]*pass
+	for i := range recent {
+		end, err := dev.NewEvent()
+		if err != nil {
 			return nil, err
 		}
-		opened.add(stepEnd)
+		opened.add(end)
+		recent[i] = &pass{event: end}
 	}
 	buffers, err := layout.Memory.Allocate(dev)
 	for _, b := range buffers {
@@ -139,11 +142,10 @@ func open(ctx context.Context, opened *resources, m *model.Model, s setup) (*Eng
 	interruptible, _ := stream.(driver.Interruptible)
 	return &Engine{
 		model: m, dev: dev, options: s.options, layout: layout, plan: s.plan,
-		opened: opened, stream: stream, interruptible: interruptible, kernels: kernels, staging: staging, inputs: newStepInputs(layout, inputs),
-		schedule: newSchedule(), mu: newMutex(),
+		opened: opened, stream: stream, interruptible: interruptible, kernels: kernels, staging: staging,
+		inputs: newStepInputs(layout, stream, inputs),
 		cache:  kv.New(layout.Geometry, layout.KV, layout.Pages, stream, staging),
-		passes: map[plan.Shape]*pass{},
-		async:  asyncStep{stepEnd: stepEnd},
+		recent: recent, planned: map[plan.Shape]*launchList{},
 	}, nil
 }
 
@@ -173,38 +175,27 @@ func (e *Engine) Model() *model.Model { return e.model }
 // Plan returns how much device memory the engine uses, and for what.
 func (e *Engine) Plan() Plan { return e.plan }
 
-// Close releases what the engine allocated, but neither the device nor the model. After
-// Close, the only valid use of its sessions and snapshots is to close them.
+// Limits implements model.Engine.
+func (e *Engine) Limits() model.Limits {
+	return model.Limits{
+		Sequences: e.options.MaxSequences, PromptTokens: e.options.Chunk,
+		PageTokens: attention.PageTokens, Pages: e.layout.Pages, FreePages: e.layout.Pages - e.cache.Pool.InUse(), Async: true,
+	}
+}
+
+// Close waits for queued steps and releases what the engine allocated, but neither the device
+// nor the model. After Close, the only valid use of its sequences is to close them.
 func (e *Engine) Close() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	if e.closed {
 		return nil
 	}
+	e.drain()
 	e.closed = true
 	return e.opened.close()
 }
 
-// NewSession returns an empty session of at most capacity positions; 0 means the model's
-// context. The session allocates pages of the KV cache as it grows.
-func (e *Engine) NewSession(capacity int) (model.Session, error) {
-	limit := e.model.Config.Context
-	switch {
-	case capacity < 0:
-		return nil, fmt.Errorf("accel: session capacity is %d", capacity)
-	case capacity > limit:
-		return nil, fmt.Errorf("accel: session capacity: %w", model.CheckCapacity(capacity, limit))
-	case capacity == 0:
-		capacity = limit
-	}
-	return &session{
-		engine: e, capacity: capacity, longRope: e.model.Config.LongRope(capacity),
-		request: request{done: make(chan struct{}, 1)}, slot: noSlot,
-	}, nil
-}
-
 // usable returns an error if the engine is closed or its device lost. It clears what an
-// interrupted kernel left in the workspace. The mutex is held.
+// interrupted kernel left in the workspace.
 func (e *Engine) usable() error {
 	if e.closed {
 		return fmt.Errorf("accel: engine: %w", model.ErrClosed)
@@ -221,42 +212,19 @@ func (e *Engine) usable() error {
 	return nil
 }
 
-// begin locks the mutex and checks that the engine is usable. Until the caller calls end, kernels
-// stop if ctx ends. After an error the mutex is not locked.
-func (e *Engine) begin(ctx context.Context) error {
-	select {
-	case e.mu <- struct{}{}:
-	case <-ctx.Done(): // another sequence's chunk may take long
-		return ctx.Err()
-	}
-	err := cmp.Or(e.usable(), ctx.Err())
-	if err != nil {
-		e.mu.Unlock()
-		return err
-	}
-	e.interruptIf(ctx)
-	return nil
-}
-
-// end unlocks the mutex.
-func (e *Engine) end() {
-	e.interruptIf()
-	e.mu.Unlock()
-}
-
-// interruptIf makes the stream stop its kernels once all of the contexts have ended, if it can.
-// Without a context, it never stops them. The mutex is held.
-func (e *Engine) interruptIf(contexts ...context.Context) {
+// interruptIf makes the stream stop its kernels once the contexts of all given passes have
+// ended, if it can. Without a pass, it never stops them.
+func (e *Engine) interruptIf(passes ...*pass) {
 	if e.interruptible == nil {
 		return
 	}
-	if len(contexts) == 0 {
+	if len(passes) == 0 {
 		e.interruptible.InterruptIf(nil)
 		return
 	}
 	var all []<-chan struct{}
-	for _, ctx := range contexts {
-		all = append(all, ctx.Done())
+	for _, p := range passes {
+		all = append(all, p.ctx.Done())
 	}
 	e.interruptible.InterruptIf(func() bool {
 		for _, done := range all {
@@ -270,19 +238,10 @@ func (e *Engine) interruptIf(contexts ...context.Context) {
 	})
 }
 
-// failed cleans up after a device error and wraps it; for nil it does nothing. It waits for
-// the stream, because queued work may still use memory that the next forward pass writes.
-// It discards the step that runs ahead. If the device is lost, it returns that error
-// instead. The mutex is held.
+// failed wraps a device error of other work than a step. It waits for the stream. If the device
+// is lost, it returns that error instead.
 func (e *Engine) failed(err error) error {
-	if err == nil {
-		return nil
-	}
-	waited := e.stream.Synchronize()
-	e.discardAhead()
-	if errors.Is(errors.Join(err, waited), driver.ErrInterrupted) {
-		e.interrupted = true
-	}
+	_ = e.stream.Synchronize()
 	if lost := e.dev.Err(); lost != nil {
 		err = lost
 	}

@@ -221,30 +221,37 @@ func TestUnsupportedFormat(t *testing.T) {
 	}
 }
 
-// TestCloseOrder closes sessions and snapshots after their engine.
+// TestCloseOrder closes sequences, and waits for a step, after their engine is closed.
 func TestCloseOrder(t *testing.T) {
 	e := idleEngine(t, accel.Options{})
-	s, err := e.NewSession(0)
+	s := newSequence(t, e)
+	if _, err := model.Forward(t.Context(), e, model.Row{Sequence: s, Tokens: make([]int, 64), Prompt: true}); err != nil {
+		t.Fatal(err)
+	}
+	fork, err := s.Fork(60)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Forward(t.Context(), make([]int, 64), model.WantNothing); err != nil {
-		t.Fatal(err)
-	}
-	snap, err := s.Snapshot(64)
+	p, err := e.Step(t.Context(), []model.Row{{Sequence: fork, Tokens: []int{1}, Want: model.WantToken}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, c := range []io.Closer{e, snap, snap, s, s, e} {
+	for i, c := range []io.Closer{e, fork, fork, s, s, e} {
 		if err := c.Close(); err != nil {
 			t.Errorf("Close %d: %v", i, err)
 		}
 	}
-	if s := e.Stats(); s.Snapshots != 0 || s.PagesInUse != 0 {
-		t.Errorf("%d snapshots are open, %d pages in use", s.Snapshots, s.PagesInUse)
+	if results, err := p.Wait(); err != nil || len(results) != 1 {
+		t.Errorf("a step that was queued before Close: %v, error %v", results, err)
 	}
-	if _, err := s.Snapshot(0); !errors.Is(err, model.ErrClosed) {
-		t.Errorf("a snapshot of a closed session: error %v", err)
+	if s := e.Stats(); s.Sequences != 0 || s.PagesInUse != 0 {
+		t.Errorf("%d sequences are open, %d pages in use", s.Sequences, s.PagesInUse)
+	}
+	if _, err := s.Fork(0); !errors.Is(err, model.ErrClosed) {
+		t.Errorf("a fork of a closed sequence: error %v", err)
+	}
+	if _, err := e.NewSequence(0); !errors.Is(err, model.ErrClosed) {
+		t.Errorf("a sequence of a closed engine: error %v", err)
 	}
 }
 
@@ -261,19 +268,14 @@ func (c *queriedContext) Err() error {
 	return nil
 }
 
-// TestCanceledBetweenLayers cancels a prompt at each query of its context. Forward queries it
-// when it begins, before each chunk, and before each segment of a chunk: the embedding and each
-// layer.
+// TestCanceledBetweenLayers cancels a prompt at each query of its context. Step queries it when
+// it begins, and before each segment of the chunk: the embedding and each layer.
 func TestCanceledBetweenLayers(t *testing.T) {
 	e := idleEngine(t, accel.Options{})
-	s, err := e.NewSession(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	const queries = 2 + 1 + tiny.Layers
+	s := newSequence(t, e)
+	const queries = 1 + 1 + tiny.Layers
 	for n := 1; n <= queries+1; n++ {
-		_, err := s.Forward(&queriedContext{t.Context(), n}, make([]int, 3), model.WantLast)
+		_, err := model.Forward(&queriedContext{t.Context(), n}, e, model.Row{Sequence: s, Tokens: make([]int, 3), Prompt: true, Want: model.WantLogits})
 		if canceled := errors.Is(err, context.Canceled); canceled != (n <= queries) {
 			t.Errorf("canceled at query %d: error %v", n, err)
 		}

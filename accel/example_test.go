@@ -9,27 +9,36 @@ import (
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/emu"
-	"github.com/lockstep-go/lockstep/generate"
 	"github.com/lockstep-go/lockstep/golden"
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// Example continues a text and prints how it was computed.
+// Example continues a text and prints how it was computed. Package generate does it for many
+// texts at once.
 func Example() {
+	ctx := context.Background()
 	m := must(golden.Model()) // or model.Open("file.gguf")
 	defer m.Close()
 	dev := must(emu.Open(emu.Options{SMs: 4, IgnoreRaces: true})) // or cuda.Open(0)
 	defer dev.Close()
-	eng := must(accel.New(context.Background(), m, dev, accel.Options{}))
+	eng := must(accel.New(ctx, m, dev, accel.Options{}))
 	defer eng.Close()
-	for tok, err := range generate.Text(context.Background(), eng, "Well, Prince,", generate.Params{MaxTokens: 4}) {
-		fmt.Print(must(tok, err).Text)
+	seq := must(eng.NewSequence(0))
+	defer seq.Close()
+	prompt := must(m.Prompt("Well, Prince,", false, m.Config.Context))
+	row := model.Row{Sequence: seq, Tokens: prompt, Prompt: true, Want: model.WantToken}
+	pass := must(eng.Step(ctx, []model.Row{row}))
+	decoder := m.Tokenizer.NewDecoder(prompt...)
+	for range 4 {
+		next := must(eng.Step(ctx, []model.Row{{Sequence: seq, Want: model.WantToken}})) // queued before the token is known
+		fmt.Print(decoder.Next(must(pass.Wait())[0].Token))
+		pass = next
 	}
 	s := eng.Stats()
 	fmt.Printf("\n%d prompt of %d tokens, %d steps: %d runs of %d graph\n", s.Chunks, s.ChunkTokens, s.Steps, s.GraphLaunches, s.Captures)
 	// Output:
 	//  I have been told
-	// 1 prompt of 5 tokens, 3 steps: 3 runs of 1 graph
+	// 1 prompt of 5 tokens, 4 steps: 4 runs of 1 graph
 }
 
 // ExamplePlanFor prints the memory of an engine before it is allocated.
@@ -63,9 +72,9 @@ func ExampleOptions_timer() {
 		fmt.Printf("attention: %d launches, logits: %d, which takes longer: %v\n", launches["attention"], launches["logits"], took["logits"] > took["attention"])
 	}}))
 	defer eng.Close()
-	s := must(eng.NewSession(0))
+	s := must(eng.NewSequence(0))
 	defer s.Close()
-	must(s.Forward(context.Background(), []int{1}, model.WantGreedy))
+	must(eng.Step(context.Background(), []model.Row{{Sequence: s, Tokens: []int{1}, Want: model.WantToken}}))
 	// Output:
 	// attention: 12 launches, logits: 1, which takes longer: true
 }

@@ -2,128 +2,330 @@ package accel
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/lockstep-go/lockstep/accel/internal/plan"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/ptxgen/sample"
 )
 
-// stepInputs holds the inputs and results of decode steps in pinned memory, as u32:
+// stepInputs are the inputs and chosen tokens of forward passes, and a copy of what the device
+// holds, so that only changes are sent.
 //
-//	tokens, positions, lengths  [3, slots]       copied to the device before a step
-//	reserved                    [slots]          pages for the step that runs ahead
-//	step tokens                 [logit rows, 2]  written by Argmax in decode steps
-//	prompt tokens               [logit rows, 2]  written by Argmax in prompts
+// The device holds for each batch slot r of decode steps
 //
-// A step can be queued before the host has read the token of the previous one. So slot r
-// uses [r][0] and [r][1] alternately, by the parity of its length.
+//	tokens[r]     the token that a step computes
+//	positions[r]  its position
+//	lengths[r]    that position plus 1; 0 if the slot is inactive
+//	tables[r]     the page table of the slot's sequence
+//	states[r]     the sampling state of the slot, if the step samples
 //
-// It also holds a copy of the device's page tables, so that only changes are copied.
+// A step over slots 0 to n-1 that computes logits leaves the chosen token in tokens[r] and
+// advances positions[r] and lengths[r] of active slots. So the next step of the same sequences
+// needs no inputs, except for new pages. A step does not change the slots from n on.
+//
+// Pinned memory holds two banks of inputs, and what was chosen, as u32:
+//
+//	inputs         [2 banks, bankLen]
+//	step tokens    [logit rows, 2]           of decode steps
+//	prompt tokens  [2 banks, logit rows, 2]  of prompts; token i is in [i][0] if it is the largest
+//	results        one for each of the tokens, [sample.ResultWords]
+//
+// Two steps can be in flight. They use different banks, and a step begins after the host has
+// waited for the step before the last, so the device has read the inputs in its bank. A decode
+// step writes the token of slot r to [r][0] or [r][1], by the parity of the slot's length, also
+// if the slot is inactive. Before a launch that would overwrite a token that the host has not
+// read, the host waits for the device and reads all tokens.
 type stepInputs struct {
-	memory    driver.Pinned
-	layout    *plan.Layout
-	tables    [][]uint32 // per slot: its page table as the device has it
-	tableData []byte     // scratch memory of writeTable
+	stream driver.Stream
+	memory driver.Pinned
+	layout *plan.Layout
+
+	bank, used int // the bank of the current step, and the values used of it
+	promptRows int // used prompt tokens of the bank
+
+	slots    []slotState
+	states   []samplingState
+	scratch  []uint32
+	launches int   // decode passes launched
+	read     int   // launches whose tokens the host has read
+	written  []int // [2·slots]: the last launch that writes each step token
 }
 
-func stepInputBytes(l *plan.Layout) int { return promptTokenOffset(l) + 4*2*l.LogitRows }
+// slotState is what the device holds for a batch slot.
+type slotState struct {
+	sequence *sequence // whose page table, length and position it is; nil: unknown
+	length   int       // lengths[r]; -1: unknown
+	table    []uint32
+	state    int // states[r]; -1: unknown
+}
 
-func reservedOffset(l *plan.Layout) int    { return 4 * 3 * l.Slots }
-func stepTokenOffset(l *plan.Layout) int   { return reservedOffset(l) + 4*l.Slots }
-func promptTokenOffset(l *plan.Layout) int { return stepTokenOffset(l) + 4*2*l.LogitRows }
+// slotToken is a token of a row in one forward pass.
+type slotToken struct {
+	row      *row
+	index    int // of the token in the row
+	sequence *sequence
+	position int
+	slot     int // batch slot; in a prompt chunk, the index of the token in the chunk
+	token    int // deviceToken: the device has it in the slot; copiedToken: it is in pinned memory
+	from     int // its offset there
+}
 
-// newStepInputs uses pinned memory of stepInputBytes and tells the layout where kernels
+const (
+	deviceToken = -1
+	copiedToken = -2
+)
+
+// bankLen is the number of values of a bank: inputs of all slots, a prompt chunk, and room for
+// changes of page tables.
+func bankLen(l *plan.Layout) int { return 4*l.Slots + l.ChunkInputLen() + 4096 }
+
+func stepInputBytes(l *plan.Layout) int { return resultOffset(l, promptTokenOffset(l, 2)) }
+
+func stepTokenOffset(l *plan.Layout) int { return 4 * 2 * bankLen(l) }
+func promptTokenOffset(l *plan.Layout, bank int) int {
+	return stepTokenOffset(l) + 4*2*l.LogitRows*(1+bank)
+}
+
+// resultOffset returns the offset of the result that belongs to the token at an offset.
+func resultOffset(l *plan.Layout, token int) int {
+	results := (promptTokenOffset(l, 2) + 7) / 8 * 8
+	return results + sample.ResultWords*(token-stepTokenOffset(l))
+}
+
+// newStepInputs uses pinned memory of stepInputBytes and tells the layout where decode steps
 // write tokens.
-func newStepInputs(l *plan.Layout, pinned driver.Pinned) *stepInputs {
-	setTokenAddresses(l, ptx.Address(pinned.Address()))
-	return &stepInputs{memory: pinned, layout: l, tables: make([][]uint32, l.Slots)}
+func newStepInputs(l *plan.Layout, stream driver.Stream, pinned driver.Pinned) *stepInputs {
+	setTokenAddress(l, ptx.Address(pinned.Address()))
+	in := &stepInputs{stream: stream, memory: pinned, layout: l, slots: make([]slotState, l.Slots), states: make([]samplingState, l.Slots), written: make([]int, 2*l.Slots)}
+	in.forget()
+	return in
 }
 
-func setTokenAddresses(l *plan.Layout, at ptx.Address) {
+func setTokenAddress(l *plan.Layout, at ptx.Address) {
 	l.Buffers.StepTokens = at + ptx.Address(stepTokenOffset(l))
-	l.Buffers.PromptTokens = at + ptx.Address(promptTokenOffset(l))
+	l.Buffers.StepResults = at + ptx.Address(resultOffset(l, stepTokenOffset(l)))
 }
 
-// stepToken returns the token that a decode step chose for a slot at a position; -1 if no
-// logit was larger than -Inf. The host must have waited for the step.
-func (in *stepInputs) stepToken(slot, position int) int {
-	return in.token(stepTokenOffset(in.layout) + 4*(2*slot+(position+1)%2))
+// forget marks everything that the device holds as unknown.
+func (in *stepInputs) forget() {
+	for i := range in.slots {
+		in.slots[i] = slotState{length: -1, state: -1, table: in.slots[i].table[:0]}
+	}
+	for i := range in.states {
+		in.states[i].stale = true
+	}
 }
 
-// promptToken returns the greedy token of a row of a prompt's logits.
-func (in *stepInputs) promptToken(row int) int {
-	return in.token(promptTokenOffset(in.layout) + 4*2*row)
-}
+// begin empties a bank, whose last step has ended, and uses it.
+func (in *stepInputs) begin(bank int) { in.bank, in.used, in.promptRows = bank, 0, 0 }
 
+// token returns the token at an offset of the pinned memory; -1 if no logit was larger than
+// -Inf. The host must have waited for its pass.
 func (in *stepInputs) token(offset int) int {
 	return int(int32(binary.LittleEndian.Uint32(in.memory.Bytes()[offset:])))
 }
 
-// stage brings the page tables of a batch up to date and writes its tokens, positions and
-// lengths to the pinned memory. Slots beyond the batch get length 0. Call it only after the
-// device has read the inputs of the previous step.
-func (in *stepInputs) stage(s driver.Stream, batch []slot) error {
-	data := in.memory.Bytes()[:reservedOffset(in.layout)]
-	clear(data)
-	put := func(array, i, value int) {
-		binary.LittleEndian.PutUint32(data[4*(array*in.layout.Slots+i):], uint32(value))
+// send queues a copy of values to the device. If the bank is full, it may wait for earlier
+// copies.
+func (in *stepInputs) send(to driver.Address, values []uint32) error {
+	if in.used+len(values) > bankLen(in.layout) {
+		return in.stream.Write(to, appendU32s(nil, values))
 	}
-	for i, b := range batch {
-		put(0, i, b.token)
-		put(1, i, b.position)
-		put(2, i, b.position+1)
-		if err := in.writeTable(s, i, b.session.table.Pages); err != nil {
+	at := 4 * (in.bank*bankLen(in.layout) + in.used)
+	in.used += len(values)
+	data := in.memory.Bytes()[at:]
+	for i, x := range values {
+		binary.LittleEndian.PutUint32(data[4*i:], x)
+	}
+	return in.stream.WriteAsync(to, in.memory, at, 4*len(values))
+}
+
+// input returns the address of element i of an array of the step inputs: 0 tokens, 1 positions,
+// 2 lengths.
+func (in *stepInputs) input(array, i int) driver.Address {
+	return driver.Address(in.layout.Buffers.StepInput + ptx.Address(4*(array*in.layout.Slots+i)))
+}
+
+// tokenOffset returns where a decode pass writes the token of a slot of a length.
+func (in *stepInputs) tokenOffset(slot, length int) int {
+	return stepTokenOffset(in.layout) + 4*(2*slot+length%2)
+}
+
+// promptTokens returns the offset of n prompt tokens that no earlier prompt of the step uses;
+// ok is false if there are none.
+func (in *stepInputs) promptTokens(n int) (offset int, ok bool) {
+	if in.promptRows+n > in.layout.LogitRows {
+		return 0, false
+	}
+	offset = promptTokenOffset(in.layout, in.bank) + 4*2*in.promptRows
+	in.promptRows += n
+	return offset, true
+}
+
+// unread reports whether the host has not read the token that a slot of a length would
+// overwrite.
+func (in *stepInputs) unread(slot, length int) bool { return in.written[2*slot+length%2] > in.read }
+
+// holds reports whether the device has the inputs of a sequence's next step in its slot, except
+// for the token and new pages.
+func (in *stepInputs) holds(s *sequence) bool {
+	return s.slot < len(in.slots) && in.slots[s.slot].sequence == s && in.slots[s.slot].length == s.length+1
+}
+
+// assign gives each sequence of a decode step a slot below n. Sequences keep their slots if they
+// can.
+func (in *stepInputs) assign(batch []slotToken, n int) {
+	var used [maxSlots]bool
+	for i := range batch {
+		b := &batch[i]
+		if b.slot = b.sequence.slot; b.slot < n && in.slots[b.slot].sequence == b.sequence {
+			used[b.slot] = true
+		} else {
+			b.slot = noSlot
+		}
+	}
+	for i := range batch {
+		b := &batch[i]
+		if b.slot != noSlot {
+			continue
+		}
+		for r := range n {
+			if !used[r] && (b.slot == noSlot || !in.unread(r, b.position+1)) {
+				if b.slot = r; !in.unread(r, b.position+1) {
+					break
+				}
+			}
+		}
+		used[b.slot] = true
+	}
+}
+
+// overwrites reports whether a decode pass over n slots would overwrite a token that the host
+// has not read.
+func (in *stepInputs) overwrites(batch []slotToken, n int) bool {
+	var length [maxSlots]int
+	for _, b := range batch {
+		length[b.slot] = b.position + 1
+	}
+	for r := range n {
+		if in.unread(r, length[r]) {
+			return true
+		}
+	}
+	return false
+}
+
+// stage queues the inputs of a decode pass over n slots, as far as the device has others. With
+// sampled the states are among them. With order it queues a copy in any case. It is for kernels that are launched one by one: they may
+// start before earlier kernels end, but not before a copy, and read lengths and positions at
+// once. A graph starts after all earlier work.
+func (in *stepInputs) stage(batch []slotToken, n int, sampled, order bool) error {
+	var at [maxSlots]*slotToken
+	for i := range batch {
+		at[batch[i].slot] = &batch[i]
+	}
+	changed := order
+	for r := range n {
+		length := 0
+		if b := at[r]; b != nil {
+			length = b.position + 1
+			if err := in.sendTable(r, b.sequence); err != nil {
+				return err
+			}
+		} else {
+			in.slots[r].sequence = nil
+		}
+		changed = changed || in.slots[r].length != length
+		in.slots[r].length = length
+	}
+	if changed {
+		if err := in.sendLengths(); err != nil {
 			return err
+		}
+	}
+	if err := in.sendTokens(at[:n]); err != nil || !sampled {
+		return err
+	}
+	return in.sendStates(at[:n])
+}
+
+// sendLengths sends positions and lengths of all slots.
+func (in *stepInputs) sendLengths() error {
+	slots := len(in.slots)
+	in.scratch = slices.Grow(in.scratch[:0], 2*slots)[:2*slots]
+	clear(in.scratch)
+	for r, s := range in.slots {
+		if s.length > 0 {
+			in.scratch[r], in.scratch[slots+r] = uint32(s.length-1), uint32(s.length)
+		}
+	}
+	return in.send(in.input(1, 0), in.scratch)
+}
+
+// sendTokens sends the tokens that the host knows, neighbors together, and copies those that
+// the device chose in another slot.
+func (in *stepInputs) sendTokens(at []*slotToken) error {
+	for r := 0; r < len(at); r++ {
+		b := at[r]
+		switch {
+		case b == nil || b.token == deviceToken:
+		case b.token == copiedToken:
+			if err := in.stream.WriteAsync(in.input(0, r), in.memory, b.from, 4); err != nil {
+				return err
+			}
+		default:
+			first := r
+			in.scratch = in.scratch[:0]
+			for ; r < len(at) && at[r] != nil && at[r].token >= 0; r++ {
+				in.scratch = append(in.scratch, uint32(at[r].token))
+			}
+			if err := in.send(in.input(0, first), in.scratch); err != nil {
+				return err
+			}
+			r--
 		}
 	}
 	return nil
 }
 
-// send queues copying the staged inputs to the device.
-func (in *stepInputs) send(s driver.Stream) error {
-	return s.WriteAsync(driver.Address(in.layout.Buffers.StepInput), in.memory, 0, reservedOffset(in.layout))
-}
-
-// writeTable copies the part of a slot's page table that differs from the device's.
-func (in *stepInputs) writeTable(s driver.Stream, slot int, pages []uint32) error {
-	have := in.tables[slot]
-	same := 0
-	for same < len(have) && same < len(pages) && have[same] == pages[same] {
+// sendTable sends the part of a sequence's page table that differs from the slot's.
+func (in *stepInputs) sendTable(r int, s *sequence) error {
+	slot := &in.slots[r]
+	if slot.sequence != s || s.slot != r {
+		s.sent = 0
+	}
+	slot.sequence = s
+	pages, same := s.table.Pages, s.sent
+	for same < len(slot.table) && same < len(pages) && slot.table[same] == pages[same] {
 		same++
 	}
+	s.sent, s.slot = len(pages), r
 	if same == len(pages) {
 		return nil
 	}
-	in.tableData = appendU32s(in.tableData[:0], pages[same:])
-	in.tables[slot] = append(have[:same], pages[same:]...)
-	err := s.Write(in.tableEntry(slot, same), in.tableData)
-	if err != nil {
-		in.tables[slot] = have[:0] // the device's table is unknown
+	slot.table = append(slot.table[:same], pages[same:]...)
+	return in.send(driver.Address(in.layout.Buffers.StepTables+ptx.Address(4*(r*in.layout.MaxPages+same))), pages[same:])
+}
+
+// launched notes that a decode pass over n slots with logits was queued: the device advances
+// the active slots and writes their tokens.
+func (in *stepInputs) launched(n int) {
+	in.launches++
+	for r := range n {
+		if length := in.slots[r].length; length > 0 {
+			in.written[2*r+length%2] = in.launches
+			in.slots[r].length++
+		}
 	}
-	return err
 }
 
-// tableEntry returns the address of entry i of a slot's page table.
-func (in *stepInputs) tableEntry(slot, i int) driver.Address {
-	return driver.Address(in.layout.Buffers.StepTables + ptx.Address(4*(slot*in.layout.MaxPages+i)))
-}
-
-// stageReserved writes the page that is reserved for a slot's next position to the pinned
-// memory. The device reads it before the next call for the slot overwrites it: a sequence
-// needs another page only after 64 steps, and the host waits for the first step of a batch
-// of other sequences.
-func (in *stepInputs) stageReserved(slot int, page uint32) {
-	binary.LittleEndian.PutUint32(in.memory.Bytes()[reservedOffset(in.layout)+4*slot:], page)
-}
-
-// sendReserved queues copying the reserved page of a slot to entry i of its page table.
-func (in *stepInputs) sendReserved(s driver.Stream, slot, i int) error {
-	at := reservedOffset(in.layout) + 4*slot
-	if err := s.WriteAsync(in.tableEntry(slot, i), in.memory, at, 4); err != nil {
-		return err
+// release makes the slots below n belong to no sequence.
+func (in *stepInputs) release(n int) {
+	for r := range n {
+		in.slots[r].sequence = nil
 	}
-	in.tables[slot] = append(in.tables[slot][:i], binary.LittleEndian.Uint32(in.memory.Bytes()[at:]))
-	return nil
 }
 
 func appendU32s(to []byte, list []uint32) []byte {

@@ -19,23 +19,21 @@ type PrefillMode int
 const (
 	// PrefillF16 uses tensor cores, with activations and weights rounded to 16 bits, and
 	// tiled attention. The bits of a result do not depend on how a prompt is cut into
-	// chunks, but differ from those of single steps. A sequence's first Forward, and any of
-	// several tokens, is a prefill; any other Forward of one token is a decode step.
+	// chunks, but differ from those of generated tokens.
 	PrefillF16 PrefillMode = iota
-	// PrefillExact uses the decode kernels, 16 tokens at a time. It gives the bits of single
-	// steps.
+	// PrefillExact uses the decode kernels, 16 tokens at a time. It gives the bits of generated
+	// tokens.
 	PrefillExact
 )
 
 // Options configure an engine. The zero value suits most uses.
 type Options struct {
-	KV             model.KVFormat // format of the KV cache; 0: f16
-	Prefill        PrefillMode
-	MaxSequences   int  // maximum number of sequences per decode step, up to 64; 0: 16
-	KVPages        int  // pages of the KV cache, 64 positions each, for all sequences; 0: as many as fit, at most MaxSequences contexts
-	Chunk          int  // maximum number of prompt tokens per forward pass; 0: 2048, or the context if it is shorter. PrefillExact: 16
-	Eager          bool // launch kernels one by one instead of as graphs
-	SyncScheduling bool // queue a step only when it is asked for, never ahead with the greedy tokens of the previous step
+	KV           model.KVFormat // format of the KV cache; 0: f16
+	Prefill      PrefillMode
+	MaxSequences int  // maximum number of sequences per decode step, up to 64; 0: 16
+	KVPages      int  // pages of the KV cache, 64 positions each, for all sequences; 0: as many as fit, at most MaxSequences contexts
+	Chunk        int  // maximum number of prompt tokens per forward pass; 0: 2048, or the context if it is shorter. PrefillExact: 16
+	Eager        bool // launch kernels one by one instead of as graphs
 
 	// Timer, if set, is called with the kernel times of each forward pass. It turns graphs
 	// off. Timer, Progress and Tap must not call the engine.

@@ -67,7 +67,7 @@ func newSetup(m *model.Model, props driver.Properties, free int64, o Options) (s
 	if err != nil {
 		return setup{}, refused(err)
 	}
-	setTokenAddresses(l, l.Memory.Placeholders())
+	setTokenAddress(l, l.Memory.Placeholders())
 	if err := l.Check(); err != nil {
 		return setup{}, refused(err)
 	}

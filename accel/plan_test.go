@@ -161,14 +161,16 @@ func TestExtremes(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer e.Close()
-			s, err := e.NewSession(0)
-			if err != nil {
-				t.Fatal(err)
+			s := newSequence(t, e)
+			for _, row := range []model.Row{{Tokens: []int{1, 0, 1}, Prompt: true}, {Tokens: []int{1}}} {
+				row.Sequence, row.Want = s, model.WantLogits
+				if _, err := model.Forward(t.Context(), e, row); err != nil {
+					t.Errorf("%d tokens: %v", len(row.Tokens), err)
+				}
 			}
-			defer s.Close()
-			for _, tokens := range [][]int{{1, 0, 1}, {1}} {
-				if _, err := s.Forward(t.Context(), tokens, model.WantLast); err != nil {
-					t.Errorf("%d tokens: %v", len(tokens), err)
+			for _, want := range []model.Want{model.WantHidden, model.WantAll} {
+				if _, err := model.Forward(t.Context(), e, model.Row{Sequence: s, Tokens: []int{1}, Want: want}); err != nil && !errors.Is(err, model.ErrContextLimit) {
+					t.Errorf("want %d: %v", want, err)
 				}
 			}
 		})

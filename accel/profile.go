@@ -32,8 +32,8 @@ type Timing struct {
 }
 
 // timed runs a pass with an event after each launch and calls Options.Timer.
-func (e *Engine) timed(p *pass) error {
-	launches := p.list.Launches()
+func (e *Engine) timed(l *launchList) error {
+	launches := l.list.Launches()
 	for len(e.timing) < len(launches)+1 {
 		v, err := e.dev.NewEvent()
 		if err != nil {
@@ -45,8 +45,8 @@ func (e *Engine) timed(p *pass) error {
 	if err := e.stream.Record(e.timing[0]); err != nil {
 		return err
 	}
-	for i, l := range launches {
-		if err := e.stream.Launch(l); err != nil {
+	for i, launch := range launches {
+		if err := e.stream.Launch(launch); err != nil {
 			return err
 		}
 		if err := e.stream.Record(e.timing[i+1]); err != nil {
@@ -56,8 +56,8 @@ func (e *Engine) timed(p *pass) error {
 	if err := e.stream.Synchronize(); err != nil {
 		return err
 	}
-	t := Timing{Tokens: p.shape.Tokens, Prompt: p.shape.Prefill}
-	for i, c := range p.commands {
+	t := Timing{Tokens: l.shape.Tokens, Prompt: l.shape.Prefill}
+	for i, c := range l.commands {
 		took, err := e.timing[i+1].Since(e.timing[i])
 		if err != nil {
 			return err

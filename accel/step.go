@@ -1,273 +1,498 @@
 package accel
 
 import (
-	"cmp"
 	"context"
-	"encoding/binary"
-	"math"
-	"time"
+	"errors"
+	"fmt"
 
-	"github.com/lockstep-go/lockstep/accel/internal/graph"
 	"github.com/lockstep-go/lockstep/accel/internal/plan"
 	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/model/sampling"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// slot is what a batch slot holds in one forward pass: a token of a session.
-type slot struct {
-	session  *session
-	token    int
-	position int
+// row is a checked row of a step.
+type row struct {
+	sequence *sequence
+	tokens   []int // nil: one token, which the last row chose
+	n        int   // number of tokens
+	prompt   bool
+	want     model.Want
+	hold     bool
+	device   bool // the device chooses the next token
+	state    int  // the sampling state that it chooses by; noState: it chooses the largest logit
+
+	before int    // positions of the sequence before the step
+	pages  int    // pages of its table before the step
+	chosen choice // the token after the sequence before the step
+
+	token   int             // that the device chose; noToken: none
+	tokenAt int             // offset in stepInputs.memory of that token; noOffset: none, or token has it
+	choice  sampling.Choice // the same token with its log-probabilities
+	logits  []float32       // wanted logits
+	last    []float32       // logits of the last position, if the host needs them
+	hidden  []float32
 }
 
-// pass is a planned forward pass: it can run any number of times.
-type pass struct {
-	shape    plan.Shape
-	commands []plan.Command
-	list     *graph.List
+const noOffset = -1
+
+// computesLogits reports whether a row needs the logits of its last position.
+func (r *row) computesLogits() bool {
+	return r.want != model.WantNothing && r.want != model.WantHidden
 }
 
-func newPass(s plan.Shape, commands []plan.Command, capture bool) *pass {
-	launches := make([]driver.Launch, 0, len(commands))
-	for _, c := range commands {
-		launches = append(launches, c.Launch)
+// single reports whether a row shares decode steps with others.
+func (r *row) single() bool { return !r.prompt && r.n == 1 }
+
+// logitsOf returns where the logits of a token of the row are wanted; nil if they are not.
+func (r *row) logitsOf(i, vocab int) []float32 {
+	switch {
+	case r.want == model.WantAll:
+		return r.logits[i*vocab:][:vocab]
+	case i == r.n-1:
+		return r.last
 	}
-	return &pass{shape: s, commands: commands, list: graph.NewList(launches, capture)}
+	return nil
 }
 
-// pass returns the pass of a shape. It plans each shape once, except prompt chunks shorter
-// than Options.Chunk, whose shapes rarely recur.
-func (e *Engine) pass(s plan.Shape) (*pass, error) {
-	if p := e.passes[s]; p != nil {
-		return p, nil
-	}
-	commands, err := e.layout.Commands(s, e.kernels)
-	if err != nil {
+// Step implements model.Engine. Rows of one generated token share a decode step. Each other row
+// has forward passes of its own. Step waits for the step before the last. It also waits if a row
+// continues with a token that the host chooses, and for each pass if Options.Tap or
+// Options.Timer is set.
+//
+// If ctx ends while Step queues a prompt, the prompt stops between layers. The emulator stops a
+// kernel that runs, if the contexts of all queued steps have ended. A GPU finishes what is
+// queued.
+func (e *Engine) Step(ctx context.Context, rows []model.Row) (model.Pass, error) {
+	if err := e.usable(); err != nil {
 		return nil, err
 	}
-	p := newPass(s, commands, !s.Prefill && e.options.graphs())
-	if e.recurs(s) {
-		e.passes[s] = p
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
+	for len(e.inFlight) == maxInFlight {
+		if err := e.finish(e.inFlight[0]); err != nil {
+			return nil, err
+		}
+	}
+	p := e.newPass(ctx)
+	if err := e.checkRows(p, rows); err != nil {
+		return nil, err
+	}
+	if err := p.reserve(); err != nil {
+		return nil, err
+	}
+	if err := e.run(p); err != nil {
+		return nil, err
+	}
+	p.commit()
 	return p, nil
 }
 
-// recurs reports whether passes of a shape are frequent enough to store their plan.
-func (e *Engine) recurs(s plan.Shape) bool { return !s.Prefill || s.Tokens == e.options.Chunk }
-
-// step queues a decode step: one token of each of several sequences, or several tokens of
-// one. The mutex is held.
-func (e *Engine) step(ctx context.Context, batch []slot, logits bool) error {
-	longest := 0
-	for _, b := range batch {
-		longest = max(longest, b.position+1)
+// own returns a sequence of this engine that can be used.
+func (e *Engine) own(s model.Sequence) (*sequence, error) {
+	q, ok := s.(*sequence)
+	if !ok || q.engine != e {
+		return nil, errors.New("the sequence is of another engine")
 	}
-	e.discardAhead()
-	p, err := e.pass(plan.Shape{
-		Tokens: plan.CeilPow2(len(batch)), LongRope: batch[0].session.longRope, Pages: e.layout.PagesFor(longest), Logits: logits,
-	})
-	if err == nil {
-		err = e.inputs.stage(e.stream, batch)
-	}
-	if err == nil {
-		e.countStep(len(batch))
-		e.async.pass = p
-		err = e.runStep(ctx, p, batch)
-	}
-	return e.failed(err)
+	return q, q.usable()
 }
 
-func (e *Engine) countStep(tokens int) {
-	e.stats.Steps++
-	e.stats.StepTokens += tokens
-	e.stats.LargestBatch = max(e.stats.LargestBatch, tokens)
-}
-
-func (e *Engine) runStep(ctx context.Context, p *pass, batch []slot) error {
-	if e.options.Tap == nil {
-		return e.queueStep(p)
-	}
-	if err := e.inputs.send(e.stream); err != nil {
-		return err
-	}
-	return e.tapped(ctx, p, batch)
-}
-
-// queueStep queues a decode step whose inputs are staged. Its first call captures the graph.
-// If the capture fails, steps of this shape run eagerly from then on; Stats counts that.
-func (e *Engine) queueStep(p *pass) error {
-	if err := e.capture(p); err != nil {
-		return err
-	}
-	e.async.start = time.Now() // after the capture, which can take as long as many steps
-	if err := e.inputs.send(e.stream); err != nil {
-		return err
-	}
-	if p.list.Captured() {
-		e.stats.GraphLaunches++
-		return p.list.Launch(e.stream)
-	}
-	return e.launch(p)
-}
-
-// capture captures the graph of a pass, once. Only a lost device is an error.
-func (e *Engine) capture(p *pass) error {
-	if p.list.Captured() {
-		return nil
-	}
-	if err := p.list.Capture(e.stream); err != nil {
-		if e.dev.Err() != nil {
-			return err
+// checkRows checks rows and adds them to a pass.
+func (e *Engine) checkRows(p *pass, rows []model.Row) error {
+	e.steps++
+	single := 0
+	for i := range rows {
+		r, err := e.checkRow(&rows[i])
+		if err != nil {
+			return fmt.Errorf("accel: row %d: %w", i, err)
 		}
-		e.stats.CaptureFailures++
-		e.stats.CaptureError = err
+		if r.single() {
+			single++
+		}
+		p.rows = append(p.rows, r)
 	}
-	if p.list.Captured() {
-		e.opened.add(p.list)
-		e.stats.Captures++
+	if most := e.options.MaxSequences; single > most {
+		return fmt.Errorf("accel: step of %d generated tokens; it can have up to %d", single, most)
 	}
 	return nil
 }
 
-// launch queues a pass kernel by kernel.
-func (e *Engine) launch(p *pass) error {
-	e.stats.EagerPasses++
-	if e.options.Timer != nil {
-		return e.timed(p)
+func (e *Engine) checkRow(in *model.Row) (row, error) {
+	s, err := e.own(in.Sequence)
+	switch {
+	case err != nil:
+		return row{}, err
+	case s.step == e.steps:
+		return row{}, errors.New("the sequence has another row in this step")
+	case in.Want < model.WantNothing || in.Want > model.WantHidden:
+		return row{}, fmt.Errorf("Want is %d", in.Want)
 	}
-	return p.list.Launch(e.stream)
+	s.step = e.steps
+	r := row{
+		sequence: s, tokens: in.Tokens, n: len(in.Tokens), prompt: in.Prompt, want: in.Want, hold: in.Hold,
+		before: s.length, pages: len(s.table.Pages), state: noState, token: noToken, tokenAt: noOffset,
+	}
+	if r.computesLogits() && !r.hold {
+		if err := r.chooseOnDevice(); err != nil {
+			return row{}, err
+		}
+	}
+	if in.Tokens == nil {
+		if err := r.continues(); err != nil {
+			return row{}, err
+		}
+	} else if err := model.CheckTokens(in.Tokens, e.model.Config.Vocab); err != nil {
+		return row{}, err
+	}
+	r.chosen = s.chosen
+	return r, model.CheckCapacity(s.length+r.n, s.capacity)
 }
 
-// chunk queues a prompt chunk of one sequence with the prefill kernels. The mutex is held.
-func (e *Engine) chunk(ctx context.Context, batch []slot) error {
-	s := batch[0].session
-	tokens := make([]int, len(batch))
-	for i, b := range batch {
-		tokens[i] = b.token
-	}
-	input := e.layout.ChunkInput(s.table.Pages, tokens, batch[0].position)
-	err := e.stream.Write(driver.Address(e.layout.Buffers.Chunk), appendU32s(nil, input))
-	if err == nil {
-		e.stats.Chunks++
-		e.stats.ChunkTokens += len(batch)
-		err = e.runChunk(ctx, plan.Shape{Tokens: len(batch), Prefill: true, LongRope: s.longRope}, batch)
-	}
-	return e.failed(err)
-}
-
-func (e *Engine) runChunk(ctx context.Context, s plan.Shape, batch []slot) error {
-	if !e.recurs(s) && e.options.Tap == nil && e.options.Timer == nil {
-		e.stats.EagerPasses++
-		return e.launchSegments(ctx, s)
-	}
-	p, err := e.pass(s)
-	if err != nil {
-		return err
-	}
-	return e.runEager(ctx, p, batch)
-}
-
-func (e *Engine) runEager(ctx context.Context, p *pass, batch []slot) error {
-	if e.options.Tap != nil {
-		return e.tapped(ctx, p, batch)
-	}
-	return e.launch(p)
-}
-
-// launchSegments plans a pass and queues each segment as soon as it is planned, so that the
-// device works while the host plans. It stops once ctx has ended.
-func (e *Engine) launchSegments(ctx context.Context, s plan.Shape) error {
-	for segment, err := range e.layout.Segments(s, e.kernels) {
-		if err = cmp.Or(err, ctx.Err()); err != nil {
+// continues prepares a row whose token is the one that the sequence's last row chose. It waits
+// for that row if the device does not choose its token.
+func (r *row) continues() error {
+	s := r.sequence
+	if c := s.chosen; c.pass != nil && (r.prompt || !c.pass.rows[c.row].device) {
+		if err := s.engine.finish(c.pass); err != nil {
 			return err
 		}
-		e.launches = e.launches[:0]
-		for _, c := range segment {
-			e.launches = append(e.launches, c.Launch)
+	}
+	switch c := s.chosen; {
+	case c.pass == nil && c.token == noToken:
+		return fmt.Errorf("the sequence's last row chose no token: %w", model.ErrEmptyPrompt)
+	case r.prompt:
+		r.tokens = []int{c.token}
+	}
+	r.n = 1
+	return nil
+}
+
+// run queues the forward passes of a step. After an error, also if a tap or a timer panics,
+// nothing is queued.
+func (e *Engine) run(p *pass) (err error) {
+	queued := false
+	defer func() {
+		if !queued {
+			err = e.abort(p, err)
+			e.interruptIf(e.inFlight...)
 		}
-		if err := e.stream.Launch(e.launches...); err != nil {
+	}()
+	e.interruptIf(append(e.inFlight, p)...)
+	p.allocate()
+	if err := e.queue(p); err != nil {
+		return err
+	}
+	p.launch = e.inputs.launches
+	if err := e.stream.Record(p.event); err != nil {
+		return err
+	}
+	queued = true
+	return nil
+}
+
+// queue queues the forward passes of a step: decode steps of rows that agree in their RoPE
+// factors, then every other row.
+func (e *Engine) queue(p *pass) error {
+	if err := e.uploadStates(p); err != nil {
+		return err
+	}
+	for _, longRope := range []bool{false, true} {
+		batch := e.batch[:0]
+		for i := range p.rows {
+			if r := &p.rows[i]; r.single() && r.sequence.longRope == longRope {
+				batch = append(batch, slotToken{row: r, sequence: r.sequence, position: r.before})
+			}
+		}
+		e.batch = batch
+		if err := e.queueSingle(p, batch); err != nil {
+			return err
+		}
+	}
+	for i := range p.rows {
+		r, err := &p.rows[i], error(nil)
+		switch {
+		case r.single():
+		case r.prompt && e.options.Prefill == PrefillF16:
+			err = e.queuePrompt(p, r)
+		default:
+			err = e.queueTokens(p, r)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// promptLogits queues the logits of a batch of tokens of the chunk that was just computed.
-// first is the index of the first token in the chunk. The mutex is held.
-func (e *Engine) promptLogits(ctx context.Context, batch []slot, first int) error {
-	commands, err := e.layout.PromptLogits(first, len(batch), e.kernels)
-	if err == nil {
-		err = e.runEager(ctx, newPass(plan.Shape{Tokens: len(batch)}, commands, false), batch)
-	}
-	return e.failed(err)
-}
-
-// readLogits waits for the device and reads rows of logits, as many at a time as the staging
-// buffer holds.
-func (e *Engine) readLogits(into [][]float32, rows []int) error {
-	size := 4 * e.model.Config.Vocab
-	most := len(e.staging.Bytes()) / size
-	for {
-		n := min(len(rows), most)
-		for i, row := range rows[:n] {
-			if err := e.stream.ReadAsync(e.staging, i*size, driver.Address(e.layout.Buffers.Logits+ptx.Address(row*size)), size); err != nil {
+// queueSingle queues a decode step of one token of each of several sequences. If there is a tap,
+// each token has a step of its own.
+func (e *Engine) queueSingle(p *pass, batch []slotToken) error {
+	if e.options.Tap != nil && len(batch) > 1 {
+		for i := range batch {
+			if err := e.queueSingle(p, batch[i:i+1]); err != nil {
 				return err
 			}
 		}
-		if err := e.stream.Synchronize(); err != nil {
+		return nil
+	}
+	if len(batch) == 0 {
+		return nil
+	}
+	in, slots := e.inputs, plan.CeilPow2(len(batch))
+	in.assign(batch, slots)
+	logits := computesLogits(batch)
+	if logits && in.overwrites(batch, slots) {
+		if err := e.settle(p); err != nil {
 			return err
 		}
-		for i, dst := range into[:n] {
-			decodeFloats(dst, e.staging.Bytes()[i*size:])
-		}
-		if into, rows = into[n:], rows[n:]; len(rows) == 0 {
-			return nil
-		}
 	}
-}
-
-func decodeFloats(dst []float32, src []byte) {
-	for i := range dst {
-		dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
-	}
-}
-
-// Warm loads kernels and captures graphs ahead of requests: for decode steps of each given
-// number of sequences, with up to the given positions, and for a prompt chunk of
-// Options.Chunk tokens. It launches no kernels.
-func (e *Engine) Warm(ctx context.Context, positions int, sequences ...int) error {
-	var shapes []plan.Shape
-	for _, n := range sequences {
-		if err := checkTokens(n, e.layout.Slots); err != nil {
+	for i := range batch {
+		if err := batch[i].locate(in); err != nil {
 			return err
 		}
-		last := e.layout.PagesFor(max(positions, 1))
-		for pages := 1; ; pages = min(2*pages, last) {
-			shapes = append(shapes, plan.Shape{Tokens: plan.CeilPow2(n), Logits: true, Pages: pages})
-			if pages == last {
-				break
+	}
+	return e.decode(p, batch, slots, logits)
+}
+
+func computesLogits(batch []slotToken) bool {
+	for i := range batch {
+		if batch[i].row.computesLogits() {
+			return true
+		}
+	}
+	return false
+}
+
+// locate says where the token of a row of one token is.
+func (b *slotToken) locate(in *stepInputs) error {
+	r, c := b.row, b.row.chosen
+	if len(r.tokens) > 0 {
+		b.token = r.tokens[0]
+	} else if b.token = c.token; c.pass != nil {
+		last := &c.pass.rows[c.row]
+		if b.token, b.from = last.token, last.tokenAt; b.from != noOffset {
+			b.token = copiedToken
+		}
+	}
+	if c.onDevice && in.holds(b.sequence) && b.slot == b.sequence.slot && (r.tokens == nil || c.pass == nil && c.token == b.token) {
+		b.token = deviceToken
+	} else if b.token == noToken {
+		return fmt.Errorf("the sequence's last row chose no token: %w", model.ErrEmptyPrompt)
+	}
+	return nil
+}
+
+// queueTokens queues the tokens of one row with the decode kernels, several tokens per pass. So
+// they have the bits of single steps.
+func (e *Engine) queueTokens(p *pass, r *row) error {
+	in := e.inputs
+	for from := 0; from < r.n; {
+		n := min(r.n-from, e.layout.Slots)
+		batch := e.batch[:0]
+		for i := range n {
+			b := slotToken{row: r, index: from + i, sequence: r.sequence, position: r.before + from + i, slot: i, token: r.tokens[from+i]}
+			batch = append(batch, b)
+		}
+		e.batch = batch
+		slots := plan.CeilPow2(n)
+		logits := r.want == model.WantAll || r.computesLogits() && from+n == r.n
+		if logits && in.overwrites(batch, slots) {
+			if err := e.settle(p); err != nil {
+				return err
 			}
 		}
+		if err := e.decode(p, batch, slots, logits); err != nil {
+			return err
+		}
+		in.release(slots)
+		from += n
 	}
-	if e.options.Prefill == PrefillF16 {
-		shapes = append(shapes, plan.Shape{Tokens: e.options.Chunk, Prefill: true})
+	return nil
+}
+
+// decode queues a pass of the decode kernels over slots 0 to slots-1.
+func (e *Engine) decode(p *pass, batch []slotToken, slots int, logits bool) error {
+	longest, sampled := 0, false
+	for i := range batch {
+		longest = max(longest, batch[i].position+1)
+		sampled = sampled || batch[i].state() != noState
 	}
-	for _, s := range shapes {
-		if err := e.warm(ctx, s); err != nil {
+	list, err := e.launches(plan.Shape{Tokens: slots, LongRope: batch[0].sequence.longRope, Pages: e.layout.PagesFor(longest), Logits: logits, Sample: sampled})
+	if err != nil {
+		return err
+	}
+	if err := e.capture(list); err != nil {
+		return err
+	}
+	if err := e.inputs.stage(batch, slots, sampled, !list.list.Captured()); err != nil {
+		return err
+	}
+	e.stats.Steps++
+	e.stats.StepTokens += len(batch)
+	e.stats.LargestBatch = max(e.stats.LargestBatch, len(batch))
+	if list.list.Captured() {
+		e.stats.GraphLaunches++
+		err = list.list.Launch(e.stream)
+	} else {
+		err = e.launch(p, list, batch)
+	}
+	if err != nil {
+		return err
+	}
+	if logits {
+		e.inputs.launched(slots)
+		for i := range batch { // before anything waits for the device and reads tokens
+			if b := &batch[i]; b.last() && !b.row.sampledAlone() {
+				b.row.tokenAt = e.inputs.tokenOffset(b.slot, b.position+1)
+			}
+		}
+		if b := &batch[len(batch)-1]; b.last() && b.row.sampledAlone() {
+			if err := e.sampleAlone(p, b); err != nil {
+				return err
+			}
+		}
+		if err := e.readLogits(p, batch); err != nil {
+			return err
+		}
+	}
+	return e.readHidden(p, batch, slots)
+}
+
+// queuePrompt queues a row with the prefill kernels, in chunks.
+func (e *Engine) queuePrompt(p *pass, r *row) error {
+	for from := 0; from < r.n; {
+		n := min(r.n-from, e.options.Chunk)
+		batch := e.batch[:0]
+		for i := range n {
+			batch = append(batch, slotToken{row: r, index: from + i, sequence: r.sequence, position: r.before + from + i, slot: i})
+		}
+		e.batch = batch
+		if err := e.chunk(p, r, batch); err != nil {
+			return err
+		}
+		from += n
+		if r.want == model.WantAll || r.computesLogits() && from == r.n {
+			if err := e.promptLogits(p, r, batch); err != nil {
+				return err
+			}
+		}
+		if err := e.readHidden(p, batch, n); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (e *Engine) warm(ctx context.Context, s plan.Shape) error {
-	if err := e.begin(ctx); err != nil {
+// chunk queues a prompt chunk of one sequence.
+func (e *Engine) chunk(p *pass, r *row, batch []slotToken) error {
+	first := batch[0].index
+	input := e.layout.ChunkInput(r.sequence.table.Pages, r.tokens[first:][:len(batch)], batch[0].position)
+	if err := e.inputs.send(driver.Address(e.layout.Buffers.Chunk), input); err != nil {
 		return err
 	}
-	defer e.end()
-	p, err := e.pass(s)
-	if err == nil {
-		err = e.capture(p)
+	e.stats.Chunks++
+	e.stats.ChunkTokens += len(batch)
+	s := plan.Shape{Tokens: len(batch), Prefill: true, LongRope: r.sequence.longRope}
+	if !e.recurs(s) && e.options.Tap == nil && e.options.Timer == nil {
+		e.stats.EagerPasses++
+		return e.launchSegments(p.ctx, s)
 	}
-	return e.failed(err)
+	list, err := e.launches(s)
+	if err != nil {
+		return err
+	}
+	return e.launch(p, list, batch)
+}
+
+// promptTokens returns the offset of n prompt tokens. It waits for the device if all are used.
+func (e *Engine) promptTokens(p *pass, n int) (offset int, err error) {
+	at, ok := e.inputs.promptTokens(n)
+	if !ok {
+		if err := e.settle(p); err != nil {
+			return 0, err
+		}
+		e.inputs.promptRows = 0
+		at, _ = e.inputs.promptTokens(n)
+	}
+	return at, nil
+}
+
+// promptLogits queues the logits of a prompt chunk: of the last token, or of all with
+// model.WantAll.
+func (e *Engine) promptLogits(p *pass, r *row, batch []slotToken) error {
+	if r.want != model.WantAll {
+		batch = batch[len(batch)-1:]
+	}
+	rows := min(len(batch), plan.PromptLogitRows)
+	at, err := e.promptTokens(p, rows)
+	if err != nil {
+		return err
+	}
+	for len(batch) > 0 {
+		n := min(len(batch), rows)
+		commands, err := e.layout.PromptLogits(batch[0].slot, n, ptx.Address(e.inputs.memory.Address())+ptx.Address(at), e.kernels)
+		if err != nil {
+			return err
+		}
+		if err := e.launch(p, newLaunchList(plan.Shape{Tokens: n}, commands, false), batch[:n]); err != nil {
+			return err
+		}
+		for i := range n {
+			batch[i].slot = i
+		}
+		if last := &batch[n-1]; !r.sampledAlone() {
+			r.tokenAt = at + 4*2*(n-1)
+		} else if last.last() {
+			if err := e.sampleAlone(p, last); err != nil {
+				return err
+			}
+		}
+		if err := e.readLogits(p, batch[:n]); err != nil {
+			return err
+		}
+		batch = batch[n:]
+	}
+	return nil
+}
+
+// readLogits queues reading the wanted logits of the last pass.
+func (e *Engine) readLogits(p *pass, batch []slotToken) error {
+	vocab := e.model.Config.Vocab
+	for i := range batch {
+		b := &batch[i]
+		if to := b.row.logitsOf(b.index, vocab); to != nil {
+			if err := e.read(p, to, e.layout.Buffers.Logits+ptx.Address(4*b.slot*vocab)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// readHidden queues the final norm of the tokens of the last pass, if any row wants it, and
+// reading it.
+func (e *Engine) readHidden(p *pass, batch []slotToken, tokens int) error {
+	width, normed := e.model.Config.Hidden, ptx.Address(0)
+	for i := range batch {
+		b := &batch[i]
+		if b.row.want != model.WantHidden {
+			continue
+		}
+		if normed == 0 {
+			commands, at, err := e.layout.Hidden(tokens, e.kernels)
+			if err == nil {
+				normed = at
+				err = newLaunchList(plan.Shape{Tokens: tokens}, commands, false).list.Launch(e.stream)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if err := e.read(p, b.row.hidden[b.index*width:][:width], normed+ptx.Address(4*b.slot*width)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // tapped runs a pass command by command and calls Options.Tap with the results.
-func (e *Engine) tapped(ctx context.Context, p *pass, batch []slot) error {
-	for _, c := range p.commands {
+func (e *Engine) tapped(ctx context.Context, l *launchList, batch []slotToken) error {
+	for _, c := range l.commands {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -29,7 +29,7 @@ func (e *Engine) tapped(ctx context.Context, p *pass, batch []slot) error {
 }
 
 // tap reads a view of all tokens and calls Options.Tap.
-func (e *Engine) tap(layer int, v plan.View, batch []slot) error {
+func (e *Engine) tap(layer int, v plan.View, batch []slotToken) error {
 	var values []float32
 	width := v.Width
 	for i, b := range batch {
@@ -51,8 +51,8 @@ func (e *Engine) tap(layer int, v plan.View, batch []slot) error {
 }
 
 // readCache returns the keys or values of a token in a layer, [kv heads, head dim].
-func (e *Engine) readCache(base ptx.Address, b slot) ([]float32, error) {
-	data, err := e.cache.Read(base, &b.session.table, b.position)
+func (e *Engine) readCache(base ptx.Address, b slotToken) ([]float32, error) {
+	data, err := e.cache.Read(base, &b.sequence.table, b.position)
 	if err != nil {
 		return nil, err
 	}

@@ -3,50 +3,35 @@ package conformance
 import (
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// neighbor is a sequence of a batch with its logits.
-type neighbor struct {
-	s         model.Session
-	want, got []float32 // alone; in the batch
-}
-
-// newNeighbors opens sequences with prompts of different lengths. Each computes its logits
-// alone and is then truncated to its prompt.
-func newNeighbors(t testing.TB, e *accel.Engine, tokens []int, steps []int) []*neighbor {
+// newNeighbors returns streams with prompts of different lengths and given numbers of tokens, and
+// the logits that each computes alone.
+func newNeighbors(t testing.TB, e *accel.Engine, tokens []int, steps []int) (list []*stream, want [][]float32) {
 	t.Helper()
-	var list []*neighbor
 	for i, n := range steps {
-		v := &neighbor{s: openSession(t, e)}
-		t.Cleanup(func() { v.s.Close() })
-		prompt := testTokens(e.Model().Config.Vocab, 3+i%5*7+i)
-		v.want = promptThenSteps(t, v.s, prompt, tokens[:n])
-		if err := v.s.Truncate(len(prompt)); err != nil {
-			t.Fatal(err)
-		}
-		list = append(list, v)
+		x := &stream{s: openText(t, e), prompt: testTokens(e.Model().Config.Vocab, 3+i%5*7+i), tokens: tokens[:n]}
+		t.Cleanup(func() { x.s.Close() })
+		list, want = append(list, x), append(want, freshLogits(t, e, x.prompt, x.tokens))
 	}
-	return list
+	return list, want
 }
 
-func checkSameAsAlone(t testing.TB, list []*neighbor) {
+func checkSameAsAlone(t testing.TB, list []*stream, want [][]float32) {
 	t.Helper()
-	for i, v := range list {
-		if hashLogits(v.got) != hashLogits(v.want) {
-			t.Errorf("sequence %d differs from its result alone in logit %d", i, firstDifference(v.want, v.got))
+	for i, x := range list {
+		if hashLogits(x.logits) != hashLogits(want[i]) {
+			t.Errorf("sequence %d differs from its result alone in logit %d", i, firstDifference(want[i], x.logits))
 		}
 	}
 }
 
-// TestAccelNeighbors steps 4, 1, 3 and 4 sequences at a time and demands the bits that each
-// computes alone.
+// TestAccelNeighbors computes four sequences in steps of changing composition, up to 4 or 3 at a
+// time, and demands the bits that each computes alone.
 func TestAccelNeighbors(t *testing.T) {
 	parallelUnlessGPU(t)
 	arch, each := "qwen3moe", 5
@@ -54,28 +39,20 @@ func TestAccelNeighbors(t *testing.T) {
 		arch, each = "llama", 1
 	}
 	m := tinyModel(t, arch)
-	e := accelEngine(t, m, smallDevice, accel.Options{MaxSequences: 4})
 	tokens := testTokens(m.Config.Vocab, 4*each)
-	list := newNeighbors(t, e, tokens, []int{4 * each, 3 * each, 3 * each, 2 * each})
-	for _, active := range []int{4, 1, 3, 4} {
-		var wg sync.WaitGroup
-		for _, v := range list[:active] {
-			wg.Go(func() {
-				done := len(v.got) / m.Config.Vocab
-				v.got = append(v.got, stepLogits(t, v.s, tokens[done:done+each])...)
-			})
+	for _, most := range []int{4, 3} {
+		e := accelEngine(t, m, smallDevice, accel.Options{MaxSequences: most})
+		list, want := newNeighbors(t, e, tokens, []int{4 * each, 3 * each, 3 * each, 2 * each})
+		together(t, e, list, most)
+		checkSameAsAlone(t, list, want)
+		if s := e.Stats(); s.LargestBatch != most && !testing.Short() {
+			t.Errorf("the largest step has %d sequences, want %d", s.LargestBatch, most)
 		}
-		wg.Wait()
-	}
-	checkSameAsAlone(t, list)
-	if s := e.Stats(); s.Steps == s.StepTokens && !testing.Short() {
-		t.Errorf("waiting sequences did not share a step: %+v", s)
 	}
 }
 
-// TestAccelLargeBatch queues 20 sequences while the device is busy, so that they run in one
-// step: more tokens than a GEMV kernel takes, and enough for wgmma kernels. Each must
-// compute the same bits as alone.
+// TestAccelLargeBatch computes 20 sequences in one step: more tokens than a GEMV kernel takes, and
+// enough for wgmma kernels. Each must compute the same bits as alone.
 func TestAccelLargeBatch(t *testing.T) {
 	parallelUnlessGPU(t)
 	for _, c := range []struct {
@@ -95,38 +72,24 @@ func TestAccelLargeBatch(t *testing.T) {
 // checkLargeBatch demands that the step of all sequences launches a kernel with this name
 // prefix.
 func checkLargeBatch(t *testing.T, m *model.Model, kernel string) {
-	const sessions = 20
-	busy, begun := make(chan struct{}), make(chan struct{}, 1)
-	var hold, seen atomic.Bool
+	const sequences = 20
+	seen := false
 	e := accelEngine(t, m, smallDevice, accel.Options{MaxSequences: 64, KVPages: 64, Timer: func(took accel.Timing) {
-		if hold.CompareAndSwap(true, false) {
-			begun <- struct{}{}
-			<-busy
-		}
 		for _, s := range took.Launches {
-			if took.Tokens >= sessions && strings.HasPrefix(s.Kernel, kernel) {
-				seen.Store(true)
-			}
+			seen = seen || took.Tokens >= sequences && strings.HasPrefix(s.Kernel, kernel)
 		}
 	}})
-	counts := slices.Repeat([]int{1}, sessions+1)
-	tokens := []int{29}
-	list := newNeighbors(t, e, tokens, counts)
-	var wg sync.WaitGroup
-	step := func(v *neighbor) { wg.Go(func() { v.got = stepLogits(t, v.s, tokens) }) }
-	hold.Store(true)
-	step(list[sessions])
-	<-begun
-	for _, v := range list[:sessions] {
-		step(v)
+	list, want := newNeighbors(t, e, []int{29}, slices.Repeat([]int{1}, sequences))
+	var rows []model.Row
+	for _, x := range list {
+		promptThenSteps(t, x.s, x.prompt, nil)
+		rows = append(rows, x.row())
 	}
-	for e.Waiting() < sessions {
-		time.Sleep(time.Millisecond)
+	for i, out := range results(t, e, rows...) {
+		list[i].logits = out.Logits
 	}
-	close(busy)
-	wg.Wait()
-	checkSameAsAlone(t, list)
-	if s := e.Stats(); s.LargestBatch != sessions || !seen.Load() {
-		t.Errorf("the largest step has %d sequences; launched %s: %v", s.LargestBatch, kernel, seen.Load())
+	checkSameAsAlone(t, list, want)
+	if s := e.Stats(); s.LargestBatch != sequences || !seen {
+		t.Errorf("the largest step has %d sequences; launched %s: %v", s.LargestBatch, kernel, seen)
 	}
 }

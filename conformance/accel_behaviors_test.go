@@ -15,10 +15,10 @@ var prefillModes = []struct {
 	except []string   // behaviors that compare prefill with decode, which rounds differently
 	few    []Behavior // the behaviors of a default run
 }{
-	{"exact prefill", accel.Options{Prefill: accel.PrefillExact, KVPages: enoughPages}, nil, slices.Concat(sessionBehaviors, errorBehaviors, generationBehaviors)},
+	{"exact prefill", accel.Options{Prefill: accel.PrefillExact, KVPages: enoughPages}, nil, slices.Concat(sequenceBehaviors, errorBehaviors, generationBehaviors)},
 	{
 		"float16 prefill", accel.Options{KVPages: enoughPages, Chunk: 16},
-		[]string{"prefill equals decode", "prefill in parts", "outputs agree", "concurrent sessions"},
+		[]string{"prefill equals decode", "prefill in parts", "results agree"},
 		slices.Concat(prefixBehaviors, textBehaviors, parallelBehaviors),
 	},
 }
@@ -27,9 +27,9 @@ var prefillModes = []struct {
 const enoughPages = 600
 
 // slowBehaviors take minutes on the emulator.
-var slowBehaviors = []string{"batch equals alone", "500 concurrent calls", "truncate", "canceled during Forward", "greedy paths agree", "stop string across tokens",
+var slowBehaviors = []string{"batch equals alone", "500 concurrent calls", "truncate", "canceled during a step", "greedy paths agree", "stop string across tokens",
 	"whole characters", "seeds", "prefill in parts", "loop left early", "canceled at each token", "request after an error", "each token computed once", "stop token later",
-	"interleaved sessions", "generation fills the context"}
+	"interleaved sequences", "generation fills the context"}
 
 // TestAccelBehaviors checks the behaviors of the accelerator. A default run uses one
 // architecture with one layer, and checks each behavior in one prefill mode: see few.

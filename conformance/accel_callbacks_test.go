@@ -7,7 +7,7 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// TestAccelCallbackPanics lets a tap and a timer panic in a prompt and in a step. The session
+// TestAccelCallbackPanics lets a tap and a timer panic in a prompt and in a step. The sequence
 // must keep its length and its pages, and the same call must then give the bits of an engine
 // in which nothing panics.
 func TestAccelCallbackPanics(t *testing.T) {
@@ -31,7 +31,7 @@ func TestAccelCallbackPanics(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			e := accelEngine(t, m, smallDevice, c.o)
 			want := hashLogits(freshLogits(t, e, tokens[:3], tokens[3:]))
-			s := openSession(t, e)
+			s := openText(t, e)
 			defer s.Close()
 			var logits []float32
 			for _, input := range [][]int{tokens[:3], tokens[3:4], tokens[4:]} {
@@ -43,12 +43,12 @@ func TestAccelCallbackPanics(t *testing.T) {
 							t.Error("the panic was lost")
 						}
 					}()
-					s.Forward(t.Context(), input, model.WantLast)
+					s.Forward(t.Context(), input, model.WantLogits)
 				}()
 				if now := e.Stats().PagesInUse; s.Len() != length || now != pages {
 					t.Errorf("after a panic in %d tokens at %d: %d positions in %d pages, want %d in %d", len(input), length, s.Len(), now, length, pages)
 				}
-				out, err := s.Forward(t.Context(), input, model.WantLast)
+				out, err := s.Forward(t.Context(), input, model.WantLogits)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -94,7 +94,7 @@ func slicedModel(t *testing.T) *model.Model {
 	return m
 }
 
-// TestAccelInterrupted cancels prompts and steps while their kernels run. The session must keep
+// TestAccelInterrupted cancels prompts and steps while their kernels run. The sequence must keep
 // its length and its pages, and the same call must then give the bits of one that was not
 // canceled.
 func TestAccelInterrupted(t *testing.T) {
@@ -123,13 +123,13 @@ func TestAccelInterrupted(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer checkClosed(t, e)
-			s := openSession(t, e)
+			s := openText(t, e)
 			defer s.Close()
 			if _, err := s.Forward(t.Context(), []int{1, 2}, model.WantNothing); err != nil {
 				t.Fatal(err)
 			}
 			forward := func(ctx context.Context) (string, error) {
-				out, err := s.Forward(ctx, c.input, model.WantLast)
+				out, err := s.Forward(ctx, c.input, model.WantLogits)
 				return hashLogits(out.Logits), errors.Join(err, s.Truncate(2))
 			}
 			want, err := forward(d.cancelAt(t.Context(), 0))
@@ -155,5 +155,52 @@ func TestAccelInterrupted(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAccelCanceledInFlight cancels two steps that are in flight, after their sequence was forked.
+// The sequence and each fork must lose the positions of the canceled steps, and no others, and go
+// on like new sequences.
+func TestAccelCanceledInFlight(t *testing.T) {
+	if *onGPU {
+		t.Skip("a GPU runs queued kernels to their end")
+	}
+	m := minimalModel(t)
+	e := accelEngine(t, m, lateDevice, accel.Options{KVPages: 8})
+	tokens := testTokens(m.Config.Vocab, 9)
+	list := []text{openText(t, e)}
+	promptThenSteps(t, list[0], tokens[:5], nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	var queued []model.Pass
+	for _, token := range tokens[5:7] {
+		p, err := e.Step(ctx, []model.Row{{Sequence: list[0].Sequence, Tokens: []int{token}, Want: model.WantToken}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		queued = append(queued, p)
+		list = append(list, fork(t, list[0], list[0].Len()))
+	}
+	list = append(list, fork(t, list[0], 4), fork(t, list[2], 6))
+	cancel()
+	for i, p := range queued {
+		if _, err := p.Wait(); !errors.Is(err, context.Canceled) {
+			t.Errorf("step %d: error %v", i, err)
+		}
+	}
+	for i, s := range list {
+		n := 5
+		if i == 3 {
+			n = 4
+		}
+		if s.Len() != n {
+			t.Fatalf("sequence %d holds %d positions, want %d", i, s.Len(), n)
+		}
+		if got, want := stepLogits(t, s, tokens[n:]), freshLogits(t, e, tokens[:n], tokens[n:]); firstDifference(want, got) >= 0 {
+			t.Errorf("sequence %d goes on with other logits", i)
+		}
+		s.Close()
+	}
+	if used := e.Stats().PagesInUse; used != 0 {
+		t.Errorf("%d pages are in use", used)
 	}
 }

@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"slices"
-	"sync"
 	"testing"
 
 	"github.com/lockstep-go/lockstep/accel"
@@ -23,28 +22,36 @@ var oneStream = []streamCase{
 	{"eager", "launches without graphs", accel.Options{Eager: true}, alone},
 	{"small chunks", "a prompt in many chunks", accel.Options{Chunk: 3}, alone},
 	{"two calls", "a prompt in two calls", accel.Options{}, func(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
-		s := openSession(t, e)
+		s := openText(t, e)
 		defer s.Close()
 		promptThenSteps(t, s, prompt[:9], nil)
 		return promptThenSteps(t, s, prompt[9:], tokens)
 	}},
-	{"restored", "a restored prefix, as after a prefix cache hit", accel.Options{}, func(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
-		first, s := openSession(t, e), openSession(t, e)
-		defer s.Close()
+	{"forked", "a shared prefix, as after a prefix cache hit", accel.Options{}, func(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
+		first := openText(t, e)
 		promptThenSteps(t, first, prompt, tokens[:3])
-		snap, err := first.Snapshot(len(prompt))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := fork(t, first, len(prompt)-2)
+		defer s.Close()
+		stepLogits(t, first, prompt[:2])
 		first.Close()
 		alone(t, e, tokens, prompt) // reuses the pages
-		if err := s.Restore(snap, len(prompt)-2); err != nil {
-			t.Fatal(err)
-		}
 		return promptThenSteps(t, s, prompt[len(prompt)-2:], tokens)
 	}},
+	{"swapped", "a sequence that was in host memory in the middle", accel.Options{}, func(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
+		s := openText(t, e)
+		defer s.Close()
+		got := promptThenSteps(t, s, prompt, tokens[:2])
+		if err := s.SwapOut(); err != nil {
+			t.Fatal(err)
+		}
+		alone(t, e, tokens, prompt) // reuses the pages
+		if err := s.SwapIn(); err != nil {
+			t.Fatal(err)
+		}
+		return append(got, stepLogits(t, s, tokens[2:])...)
+	}},
 	{"truncated", "pages and positions that held other values", accel.Options{}, func(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
-		s := openSession(t, e)
+		s := openText(t, e)
 		defer s.Close()
 		promptThenSteps(t, s, prompt, nil)
 		promptThenSteps(t, s, prompt, tokens[:2])
@@ -54,15 +61,15 @@ var oneStream = []streamCase{
 		return stepLogits(t, s, tokens)
 	}},
 	{"among 16", "a step with sequences that join and leave", accel.Options{}, among(16)},
-	{"among 16, 4 per step", "more sequences than batch slots", accel.Options{MaxSequences: 4, KVPages: 64}, among(16)},
-	{"warmed", "a graph that Warm captured", accel.Options{}, func(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
-		if err := e.Warm(t.Context(), len(prompt)+len(tokens), 1); err != nil {
+	{"among 16, 4 per step", "sequences take turns in the batch slots", accel.Options{MaxSequences: 4, KVPages: 64}, among(16)},
+	{"prepared", "a graph that Prepare captured", accel.Options{}, func(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
+		if err := e.Prepare(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 		before := e.Stats().Captures
 		got := alone(t, e, prompt, tokens)
 		if after := e.Stats().Captures; before == 0 || after != before {
-			t.Errorf("Warm captured %d graphs, and the steps %d more", before, after-before)
+			t.Errorf("Prepare captured %d graphs, and the steps %d more", before, after-before)
 		}
 		return got
 	}},
@@ -73,17 +80,19 @@ func alone(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
 	return freshLogits(t, e, prompt, tokens)
 }
 
-// among runs n-1 neighbors with other prompts and numbers of steps.
+// among computes the stream beside n-1 others with other prompts and numbers of steps.
 func among(n int) func(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
-	return func(t testing.TB, e *accel.Engine, prompt, tokens []int) (got []float32) {
+	return func(t testing.TB, e *accel.Engine, prompt, tokens []int) []float32 {
 		t.Helper()
-		var wg sync.WaitGroup
+		list := []*stream{{s: openText(t, e), prompt: prompt, tokens: tokens}}
 		for i := range n - 1 {
-			wg.Go(func() { freshLogits(t, e, prompt[i%len(prompt)/2:], tokens[:1+i%len(tokens)]) })
+			list = append(list, &stream{s: openText(t, e), prompt: prompt[i%len(prompt)/2:], tokens: tokens[:1+i%len(tokens)]})
 		}
-		wg.Go(func() { got = freshLogits(t, e, prompt, tokens) })
-		wg.Wait()
-		return got
+		together(t, e, list, e.Limits().Sequences)
+		for _, x := range list {
+			x.s.Close()
+		}
+		return list[0].logits
 	}
 }
 

@@ -21,6 +21,13 @@ var captureCalls = []faultinject.Call{
 	faultinject.StreamCapture, faultinject.StreamEndCapture, faultinject.StreamInstantiate, faultinject.StreamWriteAsync, faultinject.StreamLaunch, faultinject.StreamReadAsync,
 }
 
+// transferCalls move data or wait for it. The cases that fail only these make the other calls as
+// other cases do.
+var transferCalls = []faultinject.Call{
+	faultinject.StreamWriteAsync, faultinject.StreamReadAsync, faultinject.StreamCopy, faultinject.StreamRecord,
+	faultinject.StreamSynchronize, faultinject.EventSynchronize,
+}
+
 // faultyDevice opens an emulated device, also with -gpu.
 func faultyDevice(t *testing.T) driver.Device {
 	t.Helper()
@@ -71,15 +78,17 @@ func TestAccelRequestFaults(t *testing.T) {
 		name     string
 		o        accel.Options
 		survives []faultinject.Call
-		request  func(model.Session) error
+		request  func(*strictEngine) error
 		only     []faultinject.Call // to fail; nil: all
 	}{
 		{"prompt and steps", accel.Options{Eager: true}, nil, promptAndSteps, nil},
 		{"prompt by steps", accel.Options{Eager: true, Prefill: accel.PrefillExact}, nil, promptAndSteps, nil},
-		{"snapshot and restore", accel.Options{Eager: true}, nil, snapshotAndRestore, nil},
+		{"fork and swap", accel.Options{Eager: true}, nil, forkAndSwap, transferCalls},
 		{"graphs", accel.Options{Prefill: accel.PrefillExact}, captureCalls, promptAndSteps, nil},
-		{"steps queued ahead", accel.Options{Prefill: accel.PrefillExact}, captureCalls, greedySteps, nil},
-		{"copied pages", accel.Options{Eager: true}, nil, copiedPages, []faultinject.Call{faultinject.StreamCopy}},
+		{"steps queued ahead", accel.Options{Prefill: accel.PrefillExact}, captureCalls, queueAhead, nil},
+		{"changing batches", accel.Options{Eager: true}, nil, changingBatches, transferCalls},
+		{"held choice", accel.Options{Eager: true}, nil, heldChoices, transferCalls},
+		{"states", accel.Options{Eager: true}, nil, states, transferCalls},
 		{"tap", accel.Options{Tap: func(int, string, int, int, []float32) {}}, nil, promptAndSteps, []faultinject.Call{faultinject.StreamRead}},
 		{
 			"timer", accel.Options{Timer: func(accel.Timing) {}}, nil, promptAndSteps,
@@ -88,8 +97,12 @@ func TestAccelRequestFaults(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			parallelUnlessGPU(t)
-			c.o.MaxSequences, c.o.KVPages, c.o.Chunk = 1, 3, 64
-			sweep := faultyEngine(t, c.o, func(e *accel.Engine) error { return inSession(e, c.request) })
+			c.o.MaxSequences, c.o.KVPages, c.o.Chunk = 2, 4, 64
+			sweep := faultyEngine(t, c.o, func(e *accel.Engine) error {
+				strict := &strictEngine{Engine: e}
+				defer strict.closeAll()
+				return c.request(strict)
+			})
 			if !*longCases {
 				sweep.Plans = []faultinject.Plan{{}, {Kind: driver.ErrDeviceLost}} // this call alone, or this call and all later ones
 			}
@@ -102,153 +115,219 @@ func TestAccelRequestFaults(t *testing.T) {
 	}
 }
 
-// inSession makes a request in a new session.
-func inSession(e *accel.Engine, request func(model.Session) error) error {
-	s, err := e.NewSession(64)
-	if err != nil {
-		return err
+// strictEngine panics if a call fails and changes the length of a sequence or the pages in use.
+type strictEngine struct {
+	*accel.Engine
+	opened []*strictSequence
+	queued []strictPass
+}
+
+// strictSequence is a sequence of a strict engine.
+type strictSequence struct {
+	model.Sequence
+	e *strictEngine
+}
+
+// strictPass is a step that is not waited for, with the lengths and pages before it.
+type strictPass struct {
+	model.Pass
+	before string
+}
+
+func (e *strictEngine) closeAll() {
+	for _, s := range e.opened {
+		s.Close()
 	}
-	defer s.Close()
-	return request(strictSession{s, e})
 }
 
-// strictSession panics if a call fails and changes the session's length or the pages in use.
-type strictSession struct {
-	model.Session
-	e *accel.Engine
+func (e *strictEngine) open() *strictSequence {
+	s, err := e.NewSequence(64)
+	if err != nil {
+		panic(err)
+	}
+	return e.keep(s)
 }
 
-func (s strictSession) call(f func() error) error {
-	length, pages := s.Len(), s.e.Stats().PagesInUse
-	err := f()
-	if now := s.e.Stats().PagesInUse; err != nil && (s.Len() != length || now != pages) {
-		panic(fmt.Sprintf("conformance: a failed call left %d positions in %d pages of %d in %d", s.Len(), now, length, pages))
+func (e *strictEngine) keep(s model.Sequence) *strictSequence {
+	e.opened = append(e.opened, &strictSequence{s, e})
+	return e.opened[len(e.opened)-1]
+}
+
+// state describes what a failed call must not change.
+func (e *strictEngine) state() string {
+	text := fmt.Sprintf("%d pages", e.Stats().PagesInUse)
+	for _, s := range e.opened {
+		text += fmt.Sprintf(", %d positions", s.Len())
+	}
+	return text
+}
+
+func (e *strictEngine) unchanged(before string, err error) error {
+	if now := e.state(); err != nil && now != before {
+		panic(fmt.Sprintf("conformance: a failed call left %s of %s: %v", now, before, err))
 	}
 	return err
 }
 
-func (s strictSession) Forward(ctx context.Context, tokens []int, want model.Want) (out model.Output, err error) {
-	err = s.call(func() error {
-		out, err = s.Session.Forward(ctx, tokens, want)
+// queue queues a step. wait waits for the oldest.
+func (e *strictEngine) queue(rows ...model.Row) error {
+	before := e.state()
+	p, err := e.Step(context.Background(), rows)
+	if err == nil {
+		e.queued = append(e.queued, strictPass{p, before})
+	}
+	if errors.Is(err, driver.ErrDeviceLost) && len(e.queued) > 0 { // steps in flight fail too
+		before = e.queued[0].before
+	}
+	return e.unchanged(before, err)
+}
+
+func (e *strictEngine) wait() ([]model.Result, error) {
+	p := e.queued[0]
+	e.queued = e.queued[1:]
+	results, err := p.Wait()
+	return results, e.unchanged(p.before, err)
+}
+
+// step queues a step and waits for it.
+func (e *strictEngine) step(rows ...model.Row) error {
+	if err := e.queue(rows...); err != nil {
 		return err
-	})
-	return out, err
+	}
+	_, err := e.wait()
+	return err
 }
 
-func (s strictSession) Restore(from model.Snapshot, n int) error {
-	return s.call(func() error { return s.Session.Restore(from, n) })
+func (s *strictSequence) row(want model.Want, tokens ...int) model.Row {
+	return model.Row{Sequence: s.Sequence, Tokens: tokens, Prompt: len(tokens) > 1, Want: want}
 }
 
-func promptAndSteps(s model.Session) error {
-	for _, f := range []struct {
-		tokens []int
-		want   model.Want
-	}{{[]int{3, 4, 5}, model.WantGreedy}, {[]int{6}, model.WantGreedy}, {[]int{7}, model.WantLast}} {
-		if _, err := s.Forward(context.Background(), f.tokens, f.want); err != nil {
+func (s *strictSequence) call(f func() error) error { return s.e.unchanged(s.e.state(), f()) }
+
+func promptAndSteps(e *strictEngine) error {
+	s := e.open()
+	for _, row := range []model.Row{s.row(model.WantToken, 3, 4, 5), s.row(model.WantToken, 6), s.row(model.WantLogits, 7)} {
+		if err := e.step(row); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// greedySteps uses two steps that the engine queued ahead and discards a third.
-func greedySteps(s model.Session) error {
-	next := 6
+// queueAhead queues each step before it waits for the last.
+func queueAhead(e *strictEngine) error {
+	s := e.open()
+	if err := e.queue(s.row(model.WantToken, 6)); err != nil {
+		return err
+	}
 	for range 4 {
-		out, err := s.Forward(context.Background(), []int{next}, model.WantGreedy)
-		if err != nil {
+		if err := e.queue(s.row(model.WantToken)); err != nil {
 			return err
 		}
-		next = out.Greedy
+		if _, err := e.wait(); err != nil {
+			return err
+		}
 	}
-	_, err := s.Forward(context.Background(), []int{next}, model.WantLast)
+	_, err := e.wait()
 	return err
 }
 
-func snapshotAndRestore(s model.Session) error {
-	if _, err := s.Forward(context.Background(), []int{3, 4, 5}, model.WantNothing); err != nil {
-		return err
+// changingBatches moves a token between slots and overwrites the slots of pending tokens.
+func changingBatches(e *strictEngine) error {
+	a, b := e.open(), e.open()
+	for i, rows := range [][]model.Row{
+		{a.row(model.WantToken, 3, 4), b.row(model.WantToken, 3, 5)},
+		{a.row(model.WantToken), b.row(model.WantToken)}, {b.row(model.WantToken)}, {a.row(model.WantToken)}, {b.row(model.WantLogits), a.row(model.WantToken)},
+	} {
+		if err := e.queue(rows...); err != nil {
+			return err
+		}
+		if i > 0 {
+			if _, err := e.wait(); err != nil {
+				return err
+			}
+		}
 	}
-	snap, err := s.Snapshot(2)
-	if err == nil {
-		err = s.Restore(snap, 2)
-	}
-	if err == nil {
-		_, err = s.Forward(context.Background(), []int{8}, model.WantGreedy)
-	}
+	_, err := e.wait()
 	return err
 }
 
-// copiedPages restores a part of a page that a snapshot shares, and continues after another.
-func copiedPages(s model.Session) error {
-	if _, err := s.Forward(context.Background(), make([]int, 64), model.WantNothing); err != nil {
+func heldChoices(e *strictEngine) error {
+	s := e.open()
+	row := s.row(model.WantToken, 3, 4)
+	row.Hold = true
+	if err := e.queue(row); err != nil {
 		return err
 	}
-	snap, err := s.Snapshot(64)
+	p, err := e.Choose(context.Background(), []model.Choose{{Sequence: s.Sequence}})
 	if err != nil {
 		return err
 	}
-	defer snap.Close()
-	if err := s.Truncate(60); err != nil {
+	if _, err := p.Wait(); err != nil {
 		return err
 	}
-	if _, err := s.Forward(context.Background(), []int{8}, model.WantGreedy); err != nil {
+	if _, err := e.wait(); err != nil {
 		return err
 	}
-	return s.Restore(snap, 50)
+	return e.step(s.row(model.WantToken))
 }
 
-// TestAccelSwapOutFaults fails each device call of swapping a snapshot out to host memory
-// and back. The request must fail, and the next one must work or report a lost device.
-func TestAccelSwapOutFaults(t *testing.T) {
-	slowParallel(t)
-	m, o := minimalModel(t), accel.Options{Eager: true, MaxSequences: 1, KVPages: 2}
-	tokens := testTokens(m.Config.Vocab, 65)
-	dev := faultyDevice(t)
-	defer checkClosed(t, dev)
-	e, err := accel.New(t.Context(), m, dev, o)
-	if err != nil {
-		t.Fatal(err)
+func states(e *strictEngine) error {
+	s := e.open()
+	if err := e.step(s.row(model.WantHidden, 3, 4)); err != nil {
+		return err
 	}
-	defer checkClosed(t, e)
-	want := hashLogits(freshLogits(t, e, tokens[:64], tokens[64:]))
-	sweep := faultyEngine(t, o, func(e *accel.Engine) error { return swapOutAndRestore(e, tokens, want) })
-	sweep.Plans = []faultinject.Plan{{}, {Kind: driver.ErrDeviceLost}}
-	sweep.Filter = func(_ int, c faultinject.Call) bool {
-		return c == faultinject.StreamReadAsync || c == faultinject.StreamWriteAsync || c == faultinject.StreamSynchronize
-	}
-	sweep.Check(t)
+	return e.step(s.row(model.WantHidden, 5))
 }
 
-// swapOutAndRestore lets a sequence of two pages evict a snapshot of one page, and demands
-// that the snapshot restores the same state.
-func swapOutAndRestore(e *accel.Engine, tokens []int, want string) error {
-	ctx := context.Background()
-	first, errFirst := e.NewSession(0)
-	s, err := e.NewSession(0)
-	if err := errors.Join(errFirst, err); err != nil {
+// forkAndSwap copies a shared page, and moves a sequence to host memory and back. The sequences
+// must then continue as before.
+func forkAndSwap(e *strictEngine) error {
+	s := e.open()
+	if err := e.step(s.row(model.WantToken, 3, 4, 5)); err != nil {
 		return err
 	}
-	defer s.Close()
-	defer first.Close()
-	if _, err := first.Forward(ctx, tokens[:64], model.WantNothing); err != nil {
-		return err
-	}
-	snap, err := first.Snapshot(64)
+	forked, err := s.Fork(3)
 	if err != nil {
 		return err
 	}
-	first.Close()
-	swapOuts := e.Stats().SwapOuts
-	if _, err := s.Forward(ctx, tokens, model.WantNothing); err != nil {
+	f := e.keep(forked)
+	if err := f.call(func() error { return f.Reserve(5) }); err != nil { // the copy stays, also if a step fails
 		return err
 	}
-	if err := errors.Join(s.Truncate(0), s.Restore(snap, 64)); err != nil {
+	if err := e.step(f.row(model.WantToken, 8)); err != nil {
 		return err
 	}
-	out, err := s.Forward(ctx, tokens[64:], model.WantLast)
-	if err == nil && (hashLogits(out.Logits) != want || e.Stats().SwapOuts == swapOuts) {
-		return errors.New("the restored state differs, or the snapshot was not swapped out")
+	if err := s.call(s.SwapOut); err != nil {
+		return err
 	}
-	return err
+	if err := e.step(f.row(model.WantToken, 9)); err != nil {
+		return err
+	}
+	if err := s.call(s.SwapIn); err != nil {
+		return err
+	}
+	var want []model.Result
+	for _, tokens := range [][]int{{8}, {9}} {
+		if err := e.queue(s.row(model.WantLogits, tokens...)); err != nil {
+			return err
+		}
+		if want, err = e.wait(); err != nil {
+			return err
+		}
+	}
+	next, logits := want[0].Token, hashLogits(want[0].Logits)
+	if err := f.Truncate(4); err != nil {
+		return err
+	}
+	if err := e.queue(f.row(model.WantLogits, 9)); err != nil {
+		return err
+	}
+	if want, err = e.wait(); err != nil {
+		return err
+	}
+	if want[0].Token != next || hashLogits(want[0].Logits) != logits {
+		return errors.New("the sequence continues differently after it was swapped out")
+	}
+	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/internal/faultinject"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/model/sampling"
 )
 
 // TestAccelGraphs compares graphs with eager launches, over a page boundary and again after
@@ -92,18 +93,22 @@ func TestAccelCaptureFails(t *testing.T) {
 	}
 }
 
-// TestAccelStepCalls lists the device calls of a greedy step between two others. A graph
-// writes its tokens to host memory, so no copy is needed.
+// TestAccelStepCalls lists the device calls of a step between two others. A step leaves
+// its token and the next position on the device and writes the token to host memory. So a graph
+// needs no copy. Without a graph, a copy keeps kernels from starting early.
 func TestAccelStepCalls(t *testing.T) {
 	m := minimalModel(t)
 	for _, c := range []struct {
-		name string
-		o    accel.Options
-		want []faultinject.Call
+		name  string
+		o     accel.Options
+		ahead bool // the next step is queued before the last is waited for
+		p     sampling.Params
+		want  []faultinject.Call
 	}{
-		{"ahead", accel.Options{}, []faultinject.Call{faultinject.StreamRecord, faultinject.GraphLaunch, faultinject.EventSynchronize}},
-		{"asked for", accel.Options{SyncScheduling: true}, []faultinject.Call{faultinject.StreamWriteAsync, faultinject.GraphLaunch, faultinject.StreamSynchronize}},
-		{"eager", accel.Options{Eager: true}, []faultinject.Call{faultinject.StreamWriteAsync, faultinject.StreamLaunch, faultinject.StreamSynchronize}},
+		{"ahead", accel.Options{}, true, sampling.Params{}, []faultinject.Call{faultinject.GraphLaunch, faultinject.StreamRecord, faultinject.EventSynchronize}},
+		{"sampled", accel.Options{}, true, sampling.Params{Temperature: 1, TopK: 3, FrequencyPenalty: 1, LogProb: true}, []faultinject.Call{faultinject.GraphLaunch, faultinject.StreamRecord, faultinject.EventSynchronize}},
+		{"one by one", accel.Options{}, false, sampling.Params{}, []faultinject.Call{faultinject.GraphLaunch, faultinject.StreamRecord, faultinject.EventSynchronize}},
+		{"eager", accel.Options{Eager: true}, false, sampling.Params{}, []faultinject.Call{faultinject.StreamWriteAsync, faultinject.StreamLaunch, faultinject.StreamRecord, faultinject.EventSynchronize}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dev := faultinject.New(accelDevice(t, smallDevice))
@@ -112,17 +117,29 @@ func TestAccelStepCalls(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer checkClosed(t, e)
-			s, err := e.NewSession(0)
-			if err != nil {
+			s := openText(t, e)
+			defer s.Close()
+			if err := s.SetSampling(&c.p, nil, nil); err != nil {
 				t.Fatal(err)
 			}
-			defer s.Close()
+			row := s.row([]int{3}, model.WantToken)
+			row.Prompt = false
 			var before int
-			out := model.Output{Greedy: 3}
-			for range 4 { // the first step captures a graph; later ones are queued ahead
+			var last model.Pass
+			for range 4 { // the first step captures a graph
 				before = len(dev.Calls())
-				if out, err = s.Forward(t.Context(), []int{out.Greedy}, model.WantGreedy); err != nil {
+				p, err := e.Step(t.Context(), []model.Row{row})
+				if err != nil {
 					t.Fatal(err)
+				}
+				row.Tokens = nil
+				if c.ahead {
+					p, last = last, p
+				}
+				if p != nil {
+					if _, err := p.Wait(); err != nil {
+						t.Fatal(err)
+					}
 				}
 			}
 			if got := dev.Calls()[before:]; !slices.Equal(got, c.want) {

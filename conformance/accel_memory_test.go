@@ -61,31 +61,28 @@ func TestAccelTooLarge(t *testing.T) {
 	}
 }
 
-// TestAccelKVFull fills a cache of three pages. The sequence that finds no page gets an
+// TestAccelCacheFull fills a cache of three pages. The sequence that finds no page gets an
 // error, keeps its state, and continues after another one is truncated.
-func TestAccelKVFull(t *testing.T) {
+func TestAccelCacheFull(t *testing.T) {
 	m := tinyModel(t, "llama")
 	e := accelEngine(t, m, smallDevice, accel.Options{KVPages: 3})
 	tokens := testTokens(m.Config.Vocab, 70)
 	want := freshLogits(t, e, tokens[:64], tokens[64:66])
-	var s [3]model.Session
+	var s [3]text
 	for i := range s {
-		var err error
-		if s[i], err = e.NewSession(0); err != nil {
-			t.Fatal(err)
-		}
+		s[i] = openText(t, e)
 		defer s[i].Close()
 	}
 	promptThenSteps(t, s[0], tokens[:64], nil)
 	promptThenSteps(t, s[1], tokens[:65], nil)
 	for _, input := range [][]int{tokens[64:65], tokens[64:67]} {
-		_, err := s[0].Forward(t.Context(), input, model.WantLast)
-		var full *accel.KVFullError
-		if !errors.As(err, &full) || !errors.Is(err, accel.ErrKVFull) || *full != (accel.KVFullError{Need: 1, Free: 0, Pages: 3}) {
+		_, err := s[0].Forward(t.Context(), input, model.WantLogits)
+		var full *model.CacheFullError
+		if !errors.As(err, &full) || !errors.Is(err, model.ErrCacheFull) || *full != (model.CacheFullError{Need: 1, Free: 0, Pages: 3, PageTokens: 64}) {
 			t.Errorf("%d more tokens: error %v", len(input), err)
 		}
 	}
-	if _, err := s[2].Forward(t.Context(), tokens[:3], model.WantLast); !errors.Is(err, accel.ErrKVFull) || s[2].Len() != 0 {
+	if _, err := s[2].Forward(t.Context(), tokens[:3], model.WantLogits); !errors.Is(err, model.ErrCacheFull) || s[2].Len() != 0 {
 		t.Errorf("a new sequence: error %v", err)
 	}
 	if err := s[1].Truncate(64); err != nil {

@@ -2,72 +2,74 @@ package conformance
 
 import (
 	"fmt"
-	"sync"
 	"testing"
 
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// repeatedRequest is a request to repeat: a prompt, greedy steps, and a step that returns
-// logits. The engine queues some of the greedy steps ahead.
+// repeatedRequest is a request to repeat: a prompt, greedy steps of which each is queued before the
+// last is waited for, and a step that returns logits.
 type repeatedRequest struct {
 	testing.TB
 	e      *accel.Engine
 	prompt []int
-	prefix model.Snapshot // the prompt without its last two tokens
+	prefix text // the prompt without its last two tokens
 }
 
-// stream returns the tokens and the hash of the logits.
-func (r *repeatedRequest) stream(s model.Session, prompt []int) string {
+// run continues texts with their prompts, in the same steps. It returns the tokens and the hash of
+// the logits of the first.
+func (r *repeatedRequest) run(prompts [][]int, list ...text) string {
 	r.Helper()
 	var tokens []int
-	input := prompt
-	for _, want := range []model.Want{model.WantGreedy, model.WantGreedy, model.WantGreedy, model.WantGreedy, model.WantLast} {
-		out, err := s.Forward(r.Context(), input, want)
+	var last model.Pass
+	wait := func() (out model.Result) {
+		results, err := last.Wait()
 		if err != nil {
-			r.Error(err)
-			return ""
+			r.Fatal(err)
 		}
-		input = []int{out.Greedy}
-		if tokens = append(tokens, out.Greedy); want == model.WantLast {
-			return fmt.Sprint(tokens, " ", hashLogits(out.Logits))
+		tokens = append(tokens, results[0].Token)
+		return results[0]
+	}
+	for step, want := range []model.Want{model.WantToken, model.WantToken, model.WantToken, model.WantToken, model.WantLogits} {
+		var rows []model.Row
+		for i, s := range list {
+			row := model.Row{Sequence: s.Sequence, Want: want}
+			if step == 0 {
+				row.Tokens, row.Prompt = prompts[i], true
+			}
+			rows = append(rows, row)
 		}
+		p, err := r.e.Step(r.Context(), rows)
+		if err != nil {
+			r.Fatal(err)
+		}
+		if last != nil {
+			wait()
+		}
+		last = p
 	}
-	return ""
+	out := wait()
+	for _, s := range list {
+		s.Close()
+	}
+	return fmt.Sprint(tokens, " ", hashLogits(out.Logits))
 }
 
-func (r *repeatedRequest) alone() string {
-	s := openSession(r, r.e)
-	defer s.Close()
-	return r.stream(s, r.prompt)
+func (r *repeatedRequest) alone() string { return r.run([][]int{r.prompt}, openText(r, r.e)) }
+
+// amongOthers is alone beside sequences with other prompts.
+func (r *repeatedRequest) amongOthers() string {
+	return r.run([][]int{r.prompt, r.prompt[2:], r.prompt[3:]}, openText(r, r.e), openText(r, r.e), openText(r, r.e))
 }
 
-// amongOthers is alone while other sessions compute other prompts.
-func (r *repeatedRequest) amongOthers() (got string) {
-	var group sync.WaitGroup
-	group.Go(func() { got = r.alone() })
-	for i := range 2 {
-		other := openSession(r, r.e)
-		defer other.Close()
-		group.Go(func() { r.stream(other, r.prompt[2+i:]) })
-	}
-	group.Wait()
-	return got
-}
-
-func (r *repeatedRequest) restored() string {
-	s := openSession(r, r.e)
-	defer s.Close()
-	if err := s.Restore(r.prefix, r.prefix.Len()); err != nil {
-		r.Error(err)
-		return ""
-	}
-	return r.stream(s, r.prompt[s.Len():])
+func (r *repeatedRequest) forked() string {
+	s := fork(r, r.prefix, r.prefix.Len())
+	return r.run([][]int{r.prompt[s.Len():]}, s)
 }
 
 // TestAccelRepeats repeats a request 40 times, or 1000 times with -long or -gpu: alone,
-// among others, after a restored prefix, and sometimes in eager mode. All results must be
+// among others, after a shared prefix, and sometimes in eager mode. All results must be
 // equal, and another prompt must differ.
 func TestAccelRepeats(t *testing.T) {
 	slowParallel(t)
@@ -79,17 +81,13 @@ func TestAccelRepeats(t *testing.T) {
 	tokens := testTokens(m.Config.Vocab, 6)
 	graphs := &repeatedRequest{TB: t, e: accelEngine(t, m, smallDevice, accel.Options{KVPages: 8}), prompt: tokens}
 	eager := &repeatedRequest{TB: t, e: accelEngine(t, m, smallDevice, accel.Options{KVPages: 8, Eager: true}), prompt: tokens}
-	s := openSession(t, graphs.e)
-	defer s.Close()
-	promptThenSteps(t, s, tokens[:4], nil)
-	var err error
-	if graphs.prefix, err = s.Snapshot(4); err != nil {
-		t.Fatal(err)
-	}
+	graphs.prefix = openText(t, graphs.e)
+	defer graphs.prefix.Close()
+	promptThenSteps(t, graphs.prefix, tokens[:4], nil)
 	ways := []struct {
 		name string
 		run  func() string
-	}{{"alone", graphs.alone}, {"among others", graphs.amongOthers}, {"after a restored prefix", graphs.restored}}
+	}{{"alone", graphs.alone}, {"among others", graphs.amongOthers}, {"after a shared prefix", graphs.forked}}
 	want := graphs.alone()
 	for i := range count - 1 {
 		way := ways[i%len(ways)]

@@ -15,7 +15,6 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/cuda"
 	"github.com/lockstep-go/lockstep/driver/emu"
-	"github.com/lockstep-go/lockstep/generate"
 	"github.com/lockstep-go/lockstep/golden"
 	"github.com/lockstep-go/lockstep/internal/layerdiff"
 	"github.com/lockstep-go/lockstep/internal/tiny"
@@ -30,6 +29,10 @@ var smallDevice = emu.Options{SMs: 4, IgnoreRaces: true, Cache: &emulatorCache}
 
 // emulatorCache caches decoded kernels for all emulated devices.
 var emulatorCache emu.Cache
+
+// lateDevice runs queued work only when the host waits for it, so steps are pending
+// while their sequence is forked, truncated or closed.
+var lateDevice = emu.Options{SMs: 4, IgnoreRaces: true, LateStreams: true, Cache: &emulatorCache}
 
 // accelDevice opens an emulated device or, with -gpu, the first CUDA device. At the end of
 // the test, all of its resources must be closed.
@@ -113,23 +116,54 @@ func minimalModel(t testing.TB) *model.Model {
 	return m
 }
 
-func openSession(t testing.TB, e *accel.Engine) model.Session {
+// openText opens a sequence of the whole context.
+func openText(t testing.TB, e model.Engine) text {
 	t.Helper()
-	s, err := e.NewSession(0)
+	s, err := e.NewSequence(0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return text{s, e}
+}
+
+// fork forks a sequence.
+func fork(t testing.TB, s text, n int) text {
+	t.Helper()
+	f, err := s.Fork(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text{f, s.e}
+}
+
+// results runs a step of some rows.
+func results(t testing.TB, e model.Engine, rows ...model.Row) []model.Result {
+	t.Helper()
+	p, err := e.Step(t.Context(), rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	results, err := p.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return results
 }
 
 // greedyContinuation returns a prompt followed by n greedy tokens.
-func greedyContinuation(t *testing.T, e model.Engine, prompt []int, n int) []int {
+func greedyContinuation(t testing.TB, e model.Engine, prompt []int, n int) []int {
 	t.Helper()
-	g := collect(generate.Tokens(t.Context(), e, prompt, generate.Params{MaxTokens: n, IgnoreEOS: true}))
-	if g.Err != nil {
-		t.Fatal(g.Err)
+	s := openText(t, e)
+	defer s.Close()
+	tokens := slices.Clone(prompt)
+	for len(tokens) < len(prompt)+n {
+		out, err := s.Forward(t.Context(), tokens[s.Len():], model.WantToken)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens = append(tokens, out.Token)
 	}
-	return append(append([]int(nil), prompt...), g.IDs...)
+	return tokens
 }
 
 // hashLogits returns the SHA-256 of the bits of logits.
@@ -143,7 +177,7 @@ func hashLogits(logits []float32) string {
 
 // promptThenSteps computes a prompt and then tokens one by one. It returns the logits of
 // the tokens.
-func promptThenSteps(t testing.TB, s model.Session, prompt, tokens []int) []float32 {
+func promptThenSteps(t testing.TB, s text, prompt, tokens []int) []float32 {
 	t.Helper()
 	if _, err := s.Forward(t.Context(), prompt, model.WantNothing); err != nil {
 		t.Fatal(err)
@@ -152,10 +186,10 @@ func promptThenSteps(t testing.TB, s model.Session, prompt, tokens []int) []floa
 }
 
 // stepLogits computes tokens one by one and returns their logits.
-func stepLogits(t testing.TB, s model.Session, tokens []int) (all []float32) {
+func stepLogits(t testing.TB, s text, tokens []int) (all []float32) {
 	t.Helper()
 	for _, token := range tokens {
-		out, err := s.Forward(t.Context(), []int{token}, model.WantLast)
+		out, err := s.Forward(t.Context(), []int{token}, model.WantLogits)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,15 +198,55 @@ func stepLogits(t testing.TB, s model.Session, tokens []int) (all []float32) {
 	return all
 }
 
-// freshLogits is promptThenSteps in a new session.
+// freshLogits is promptThenSteps in a new sequence.
 func freshLogits(t testing.TB, e model.Engine, prompt, tokens []int) []float32 {
 	t.Helper()
-	s, err := e.NewSession(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := openText(t, e)
 	defer s.Close()
 	return promptThenSteps(t, s, prompt, tokens)
+}
+
+// stream is a sequence whose tokens are given: a prompt, then single tokens.
+type stream struct {
+	s              text
+	prompt, tokens []int
+	logits         []float32 // of the tokens
+}
+
+// done reports whether all tokens are computed.
+func (x *stream) done() bool { return len(x.logits) == len(x.tokens)*x.s.e.Model().Config.Vocab }
+
+// row returns the next row of a stream.
+func (x *stream) row() model.Row {
+	if n := x.s.Len(); n >= len(x.prompt) {
+		return model.Row{Sequence: x.s.Sequence, Tokens: x.tokens[n-len(x.prompt):][:1], Want: model.WantLogits}
+	}
+	return model.Row{Sequence: x.s.Sequence, Tokens: x.prompt[x.s.Len():], Prompt: true}
+}
+
+// together computes streams, up to n of them per step. The streams of a step change from step to
+// step, and new ones compute their prompts beside others.
+func together(t testing.TB, e model.Engine, list []*stream, n int) {
+	t.Helper()
+	for round := 0; ; round++ {
+		var rows []model.Row
+		var active []*stream
+		for i := range list {
+			x := list[(i+round)%len(list)]
+			if len(rows) < n && !x.done() && (i < 2 || (i+round)%5 > 0) {
+				rows, active = append(rows, x.row()), append(active, x)
+			}
+		}
+		if len(rows) == 0 && !slices.ContainsFunc(list, func(x *stream) bool { return !x.done() }) {
+			return
+		}
+		if len(rows) == 0 {
+			continue
+		}
+		for i, out := range results(t, e, rows...) {
+			active[i].logits = append(active[i].logits, out.Logits...)
+		}
+	}
 }
 
 // float32Bound bounds the relative error of operations in models of a few layers. Rounding
@@ -221,10 +295,7 @@ func goldenModel(t testing.TB, file string) *model.Model {
 // returns the logits of all positions.
 func teacherForced(t testing.TB, e model.Engine, tokens []int, parts ...int) []float32 {
 	t.Helper()
-	s, err := e.NewSession(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := openText(t, e)
 	defer s.Close()
 	var all []float32
 	for len(tokens) > 0 {

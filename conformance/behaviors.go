@@ -11,6 +11,7 @@ package conformance
 
 import (
 	"context"
+	"io"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -19,7 +20,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/lockstep-go/lockstep/generate"
 	"github.com/lockstep-go/lockstep/model"
 )
 
@@ -41,13 +41,13 @@ type Behavior struct {
 // Behaviors lists all behaviors. The model must have a vocabulary and a context of at least
 // 64 positions.
 func Behaviors() []Behavior {
-	return slices.Concat(sessionBehaviors, errorBehaviors, generationBehaviors, textBehaviors, prefixBehaviors, parallelBehaviors)
+	return slices.Concat(sequenceBehaviors, errorBehaviors, generationBehaviors, textBehaviors, prefixBehaviors, parallelBehaviors)
 }
 
 // minContext is the shortest context for which Behaviors can be checked.
 const minContext = 64
 
-// Check reports a failure to t if the engine lacks the behavior or if a session stays open.
+// Check reports a failure to t if the engine lacks the behavior or if a sequence stays open.
 func (b Behavior) Check(t T, e model.Engine) {
 	t.Helper()
 	m := e.Model()
@@ -56,33 +56,97 @@ func (b Behavior) Check(t T, e model.Engine) {
 	}
 	r := &fixture{t: t, engine: &spy{Engine: e}, vocab: m.Config.Vocab}
 	b.run(r)
-	for _, s := range r.sessions {
-		if err := s.Close(); err != nil {
-			t.Errorf("closing a session: %v", err)
+	for _, c := range r.closers {
+		if err := c.Close(); err != nil {
+			t.Errorf("closing: %v", err)
 		}
 	}
-	if n := r.engine.openSessions(); n != 0 {
-		t.Errorf("%d sessions were left open", n)
+	for _, s := range r.sequences {
+		if err := s.Close(); err != nil {
+			t.Errorf("closing a sequence: %v", err)
+		}
+	}
+	if n := r.engine.openSequences(); n != 0 {
+		t.Errorf("%d sequences were left open", n)
 	}
 }
 
 // fixture is an engine under test. Its helpers fail the test on unexpected errors.
 type fixture struct {
-	t        T
-	engine   *spy
-	vocab    int
-	sessions []model.Session
+	t         T
+	engine    *spy
+	vocab     int
+	sequences []model.Sequence
+	closers   []io.Closer // of sequences
 }
 
-// session opens a session that Check closes.
-func (r *fixture) session(capacity int) model.Session {
+// text is a sequence with its engine.
+type text struct {
+	model.Sequence
+	e model.Engine
+}
+
+// Forward continues the text and waits for the result. Several tokens, and the first ones, are
+// a prompt; one token is a generated token.
+func (s text) Forward(ctx context.Context, tokens []int, want model.Want) (model.Result, error) {
+	return model.Forward(ctx, s.e, s.row(tokens, want))
+}
+
+// row returns the row of Forward.
+func (s text) row(tokens []int, want model.Want) model.Row {
+	return model.Row{Sequence: s.Sequence, Tokens: tokens, Prompt: len(tokens) > 1 || s.Len() == 0, Want: want}
+}
+
+// sequence opens a sequence that Check closes.
+func (r *fixture) sequence(capacity int) text {
 	r.t.Helper()
-	s, err := r.engine.NewSession(capacity)
+	s, err := r.engine.NewSequence(capacity)
 	if err != nil {
-		r.t.Fatalf("a session of %d positions: %v", capacity, err)
+		r.t.Fatalf("a sequence of %d positions: %v", capacity, err)
 	}
-	r.sessions = append(r.sessions, s)
-	return s
+	r.sequences = append(r.sequences, s)
+	return text{s, r.engine}
+}
+
+// fork forks a sequence. Check closes the fork.
+func (r *fixture) fork(s text, n int) text {
+	r.t.Helper()
+	f, err := s.Fork(n)
+	if err != nil {
+		r.t.Fatalf("a fork of %d of %d positions: %v", n, s.Len(), err)
+	}
+	r.sequences = append(r.sequences, f)
+	return text{f, r.engine}
+}
+
+// step runs a step of some rows and returns copies of the results.
+func (r *fixture) step(rows ...model.Row) []model.Result {
+	r.t.Helper()
+	return r.wait(r.queue(rows...))
+}
+
+// queue queues a step.
+func (r *fixture) queue(rows ...model.Row) model.Pass {
+	r.t.Helper()
+	p, err := r.engine.Step(r.t.Context(), rows)
+	if err != nil {
+		r.t.Fatalf("a step of %d rows: %v", len(rows), err)
+	}
+	return p
+}
+
+// wait returns copies of the results of a step.
+func (r *fixture) wait(p model.Pass) []model.Result {
+	r.t.Helper()
+	results, err := p.Wait()
+	if err != nil {
+		r.t.Fatalf("waiting for a step: %v", err)
+	}
+	results = slices.Clone(results)
+	for i := range results {
+		results[i].Logits, results[i].Hidden = slices.Clone(results[i].Logits), slices.Clone(results[i].Hidden)
+	}
+	return results
 }
 
 // tokens returns n token IDs that stop no generation. They depend on seed alone.
@@ -98,24 +162,23 @@ func (r *fixture) tokens(n int, seed uint64) []int {
 	return ids
 }
 
-// forward computes tokens and returns a copy of the output.
-func (r *fixture) forward(s model.Session, tokens []int, want model.Want) model.Output {
+// forward computes tokens, as text.Forward does.
+func (r *fixture) forward(s text, tokens []int, want model.Want) model.Result {
 	r.t.Helper()
 	out, err := s.Forward(r.t.Context(), tokens, want)
 	if err != nil {
 		r.t.Fatalf("%d tokens at position %d: %v", len(tokens), s.Len(), err)
 	}
-	out.Logits = slices.Clone(out.Logits)
-	if n := len(out.Logits); want == model.WantLast && n != r.vocab || want == model.WantAll && n != len(tokens)*r.vocab {
+	if n := len(out.Logits); want == model.WantLogits && n != r.vocab || want == model.WantAll && n != len(tokens)*r.vocab {
 		r.t.Fatalf("%d logits for %d tokens and output kind %d", n, len(tokens), want)
 	}
 	return out
 }
 
-// lastLogits returns the logits of the last token, computed in a new session.
+// lastLogits returns the logits of the last token, computed in a new sequence.
 func (r *fixture) lastLogits(tokens []int) []float32 {
 	r.t.Helper()
-	return r.forward(r.session(minContext), tokens, model.WantLast).Logits
+	return r.forward(r.sequence(minContext), tokens, model.WantLogits).Logits
 }
 
 // sameBits demands that logits are equal bit for bit.
@@ -148,63 +211,20 @@ func (r *fixture) equal(what string, want, got any) {
 	}
 }
 
-// length demands that a session holds n positions.
-func (r *fixture) length(what string, s model.Session, n int) {
+// length demands that a sequence holds n positions.
+func (r *fixture) length(what string, s text, n int) {
 	r.t.Helper()
 	if s.Len() != n {
-		r.t.Errorf("%s: the session holds %d positions, want %d", what, s.Len(), n)
+		r.t.Errorf("%s: the sequence holds %d positions, want %d", what, s.Len(), n)
 	}
 }
 
-// continues demands that a session holds tokens and continues like a new session.
-func (r *fixture) continues(what string, s model.Session, tokens []int) {
+// continues demands that a sequence holds tokens and continues like a new sequence.
+func (r *fixture) continues(what string, s text, tokens []int) {
 	r.t.Helper()
 	r.length(what, s, len(tokens))
 	next := r.tokens(2, 77)
-	r.sameBits(what+", going on", r.lastLogits(slices.Concat(tokens, next)), r.forward(s, next, model.WantLast).Logits)
-}
-
-// generated is the result of a generation.
-type generated struct {
-	IDs  []int // without model.NoToken
-	Text string
-	Err  error
-}
-
-func collect(seq func(func(generate.Token, error) bool)) generated {
-	var g generated
-	for t, err := range seq {
-		if err != nil {
-			g.Err = err
-			continue
-		}
-		if t.ID != generate.NoToken {
-			g.IDs = append(g.IDs, t.ID)
-		}
-		g.Text += t.Text
-	}
-	return g
-}
-
-// generate continues a prompt without a prefix cache. It ignores stop tokens, so that
-// random models write something.
-func (r *fixture) generate(prompt []int, p generate.Params) generated {
-	r.t.Helper()
-	p.IgnoreEOS = true
-	g := collect(generate.Tokens(r.t.Context(), r.engine, prompt, p))
-	if g.Err != nil {
-		r.t.Fatalf("generating: %v", g.Err)
-	}
-	return g
-}
-
-func (r *fixture) generator(o generate.Options) *generate.Generator {
-	r.t.Helper()
-	g, err := generate.New(r.engine, o)
-	if err != nil {
-		r.t.Fatalf("generator: %v", err)
-	}
-	return g
+	r.sameBits(what+", going on", r.lastLogits(slices.Concat(tokens, next)), r.forward(s, next, model.WantLogits).Logits)
 }
 
 // countdown is a context that is canceled at its nth query.
@@ -237,7 +257,34 @@ func (c *countdown) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// spy is an engine that records its calls. Any goroutine may use it.
+// wrapped is a sequence of an engine that wraps another engine.
+type wrapped interface{ inner() model.Sequence }
+
+// innerRows returns rows of the wrapped engine.
+func innerRows(rows []model.Row) []model.Row {
+	rows = slices.Clone(rows)
+	for i := range rows {
+		rows[i].Sequence = innerSequence(rows[i].Sequence)
+	}
+	return rows
+}
+
+func innerSequence(s model.Sequence) model.Sequence {
+	if w, ok := s.(wrapped); ok {
+		return w.inner()
+	}
+	return s
+}
+
+func innerChoices(list []model.Choose) []model.Choose {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].Sequence = innerSequence(list[i].Sequence)
+	}
+	return list
+}
+
+// spy is an engine that records its rows. Any goroutine may use it, one at a time.
 type spy struct {
 	model.Engine
 
@@ -245,31 +292,76 @@ type spy struct {
 	opened int
 	open   int
 	calls  []call
-	// beforeForward, if set, runs before each Forward.
-	beforeForward func()
+	// beforeStep, if set, runs before each Step.
+	beforeStep func()
 }
 
-// call is a successful Forward.
+// call is a row of a step that was waited for without an error.
 type call struct {
-	At     int // positions before
-	Tokens []int
+	At     int   // positions before
+	Tokens []int // nil: the token that the sequence's last row chose
 	Want   model.Want
-	Output model.Output // with copied logits
+	Result model.Result // with copied logits
 }
 
-func (e *spy) NewSession(capacity int) (model.Session, error) {
-	s, err := e.Engine.NewSession(capacity)
+func (e *spy) NewSequence(capacity int) (model.Sequence, error) {
+	s, err := e.Engine.NewSequence(capacity)
 	if err != nil {
 		return nil, err
 	}
+	return e.watch(s), nil
+}
+
+func (e *spy) watch(s model.Sequence) model.Sequence {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.opened++
 	e.open++
-	return &spySession{Session: s, e: e}, nil
+	return &spySequence{Sequence: s, e: e}
 }
 
-func (e *spy) openSessions() int {
+func (e *spy) Step(ctx context.Context, rows []model.Row) (model.Pass, error) {
+	if e.beforeStep != nil {
+		e.beforeStep()
+	}
+	var calls []call
+	for _, r := range rows {
+		calls = append(calls, call{At: r.Sequence.Len(), Tokens: slices.Clone(r.Tokens), Want: r.Want})
+	}
+	p, err := e.Engine.Step(ctx, innerRows(rows))
+	if err != nil {
+		return nil, err
+	}
+	return &spyPass{Pass: p, e: e, calls: calls}, nil
+}
+
+func (e *spy) Choose(ctx context.Context, list []model.Choose) (model.Pass, error) {
+	return e.Engine.Choose(ctx, innerChoices(list))
+}
+
+type spyPass struct {
+	model.Pass
+	e     *spy
+	calls []call // not recorded yet
+}
+
+func (p *spyPass) Wait() ([]model.Result, error) {
+	results, err := p.Pass.Wait()
+	if err != nil {
+		return nil, err
+	}
+	p.e.mu.Lock()
+	defer p.e.mu.Unlock()
+	for i, c := range p.calls {
+		c.Result = results[i]
+		c.Result.Logits = slices.Clone(c.Result.Logits)
+		p.e.calls = append(p.e.calls, c)
+	}
+	p.calls = nil
+	return results, nil
+}
+
+func (e *spy) openSequences() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.open
@@ -284,35 +376,28 @@ func (e *spy) reset() []call {
 	return calls
 }
 
-type spySession struct {
-	model.Session
+type spySequence struct {
+	model.Sequence
 	e      *spy
 	closed bool
 }
 
-func (s *spySession) Forward(ctx context.Context, tokens []int, want model.Want) (model.Output, error) {
-	if s.e.beforeForward != nil {
-		s.e.beforeForward()
-	}
-	at := s.Len()
-	out, err := s.Session.Forward(ctx, tokens, want)
+func (s *spySequence) inner() model.Sequence { return s.Sequence }
+
+func (s *spySequence) Fork(n int) (model.Sequence, error) {
+	f, err := s.Sequence.Fork(n)
 	if err != nil {
-		return out, err
+		return nil, err
 	}
-	recorded := out
-	recorded.Logits = slices.Clone(out.Logits)
-	s.e.mu.Lock()
-	defer s.e.mu.Unlock()
-	s.e.calls = append(s.e.calls, call{At: at, Tokens: slices.Clone(tokens), Want: want, Output: recorded})
-	return out, nil
+	return s.e.watch(f), nil
 }
 
-func (s *spySession) Close() error {
+func (s *spySequence) Close() error {
 	s.e.mu.Lock()
 	if !s.closed {
 		s.closed = true
 		s.e.open--
 	}
 	s.e.mu.Unlock()
-	return s.Session.Close()
+	return s.Sequence.Close()
 }

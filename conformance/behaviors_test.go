@@ -31,7 +31,7 @@ var fullArchitectures = []string{"llama", "gemma2", "gpt2"}
 
 func TestReference(t *testing.T) {
 	for _, arch := range model.Architectures() {
-		behaviors := slices.Concat(sessionBehaviors, errorBehaviors)
+		behaviors := slices.Concat(sequenceBehaviors, errorBehaviors)
 		if slices.Contains(fullArchitectures, arch) {
 			behaviors = Behaviors()
 		}

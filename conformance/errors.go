@@ -10,7 +10,7 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// errorBehaviors cover invalid requests to a session. Each gives a typed error, leaves
+// errorBehaviors cover invalid requests. Each gives a typed error, leaves
 // the length unchanged, and the next request works.
 var errorBehaviors = []Behavior{
 	{"empty input", "an empty prompt is an error", emptyInput},
@@ -18,25 +18,38 @@ var errorBehaviors = []Behavior{
 	{"cache overflow", "an error with needed and available positions, and no write past the end", cacheOverflow},
 	{"capacity beyond the context", "an error with both numbers", capacityBeyondContext},
 	{"truncate out of range", "an error, not clamping", truncateOutOfRange},
-	{"invalid restore", "too many positions, too small a session, a closed or foreign snapshot", invalidRestore},
-	{"canceled before Forward", "nothing is computed", canceledBefore},
-	{"canceled during Forward", "a partly written cache does not count", canceledInside},
-	{"closed session", "the released cache is not used", closedSession},
+	{"invalid fork", "more positions than there are", invalidFork},
+	{"invalid rows", "a sequence twice, of another engine, or without a token to continue with; no row is computed", invalidRows},
+	{"invalid choice", "no held choice, or a mask or logits of another size", invalidChoice},
+	{"swapped out at once", "swapping in restores it, and closing releases it", swappedOut},
+	{"reserve beyond the capacity", "an error with both numbers", reserveBeyondCapacity},
+	{"canceled before a step", "nothing is computed", canceledBefore},
+	{"canceled during a step", "a partly written cache does not count", canceledInside},
+	{"closed sequence", "the released cache is not used", closedSequence},
 }
 
-// startedSession returns a session that holds some tokens.
-func (r *fixture) startedSession(capacity int) (model.Session, []int) {
+// startedSequence returns a sequence that holds some tokens.
+func (r *fixture) startedSequence(capacity int) (text, []int) {
 	r.t.Helper()
-	s, tokens := r.session(capacity), r.tokens(6, 20)
+	s, tokens := r.sequence(capacity), r.tokens(6, 20)
 	r.forward(s, tokens, model.WantNothing)
 	return s, tokens
 }
 
-// fails demands that Forward fails with a sentinel and that the session can continue.
+// try runs a step of one row. Unlike text.Forward, it leaves to the engine what an error leaves.
+func (r *fixture) try(ctx context.Context, row model.Row) error {
+	p, err := r.engine.Step(ctx, []model.Row{row})
+	if err == nil {
+		_, err = p.Wait()
+	}
+	return err
+}
+
+// fails demands that a step fails with a sentinel and that the sequence can continue.
 func (r *fixture) fails(ctx context.Context, input []int, sentinel error) error {
 	r.t.Helper()
-	s, tokens := r.startedSession(minContext)
-	_, err := s.Forward(ctx, input, model.WantLast)
+	s, tokens := r.startedSequence(minContext)
+	err := r.try(ctx, s.row(input, model.WantLogits))
 	if !errors.Is(err, sentinel) {
 		r.t.Errorf("error %v, want %v", err, sentinel)
 	}
@@ -69,14 +82,14 @@ func tokenOutsideVocabulary(r *fixture) {
 }
 
 func cacheOverflow(r *fixture) {
-	s, tokens := r.startedSession(10)
-	_, err := s.Forward(r.t.Context(), r.tokens(5, 21), model.WantLast)
+	s, tokens := r.startedSequence(10)
+	err := r.try(r.t.Context(), s.row(r.tokens(5, 21), model.WantLogits))
 	if !errors.Is(err, model.ErrContextLimit) || !containsAll(err.Error(), 11, 10) {
 		r.t.Errorf("5 tokens after 6 in 10: error %v, want an ErrContextLimit with 11 and 10", err)
 	}
 	r.continues("after an overflow", s, tokens)
 	r.forward(s, r.tokens(2, 22), model.WantNothing)
-	if _, err := s.Forward(r.t.Context(), []int{1}, model.WantGreedy); !errors.Is(err, model.ErrContextLimit) {
+	if err := r.try(r.t.Context(), s.row([]int{1}, model.WantToken)); !errors.Is(err, model.ErrContextLimit) {
 		r.t.Errorf("one token beyond the capacity: error %v", err)
 	}
 	r.length("full", s, 10)
@@ -84,17 +97,17 @@ func cacheOverflow(r *fixture) {
 
 func capacityBeyondContext(r *fixture) {
 	limit := r.engine.Model().Config.Context
-	_, err := r.engine.NewSession(limit + 1)
+	_, err := r.engine.NewSequence(limit + 1)
 	if !errors.Is(err, model.ErrContextLimit) || !containsAll(err.Error(), limit+1, limit) {
 		r.t.Errorf("one position more than the context: error %v, want an ErrContextLimit with both numbers", err)
 	}
-	if _, err := r.engine.NewSession(-1); err == nil {
-		r.t.Errorf("a session of -1 positions opened")
+	if _, err := r.engine.NewSequence(-1); err == nil {
+		r.t.Errorf("a sequence of -1 positions opened")
 	}
 }
 
 func truncateOutOfRange(r *fixture) {
-	s, tokens := r.startedSession(minContext)
+	s, tokens := r.startedSequence(minContext)
 	for _, n := range []int{-1, len(tokens) + 1} {
 		if err := s.Truncate(n); err == nil {
 			r.t.Errorf("truncating %d positions to %d gave no error", len(tokens), n)
@@ -103,46 +116,98 @@ func truncateOutOfRange(r *fixture) {
 	r.continues("after wrong truncations", s, tokens)
 }
 
-// otherSnapshot is a snapshot of another engine.
-type otherSnapshot struct{}
-
-func (otherSnapshot) Len() int     { return 3 }
-func (otherSnapshot) Bytes() int64 { return 3 }
-func (otherSnapshot) Close() error { return nil }
-
-func invalidRestore(r *fixture) {
-	s, tokens := r.startedSession(minContext)
+func invalidFork(r *fixture) {
+	s, tokens := r.startedSequence(minContext)
 	for _, n := range []int{-1, len(tokens) + 1} {
-		if _, err := s.Snapshot(n); err == nil {
-			r.t.Errorf("a snapshot of %d of %d positions gave no error", n, len(tokens))
+		if _, err := s.Fork(n); err == nil {
+			r.t.Errorf("a fork of %d of %d positions gave no error", n, len(tokens))
 		}
 	}
-	snap, err := s.Snapshot(5)
-	if err != nil {
-		r.t.Fatalf("snapshot: %v", err)
+	r.continues("after wrong forks", s, tokens)
+}
+
+// otherSequence is a sequence of another engine.
+type otherSequence struct{ model.Sequence }
+
+func (otherSequence) Len() int { return 0 }
+
+func invalidRows(r *fixture) {
+	s, tokens := r.startedSequence(minContext)
+	good, prompt := r.startedSequence(minContext)
+	row := good.row([]int{1}, model.WantToken)
+	for _, c := range []struct {
+		what string
+		bad  model.Row
+		is   error
+	}{
+		{"the same sequence twice", row, nil},
+		{"a sequence of another engine", model.Row{Sequence: otherSequence{}, Tokens: []int{1}}, nil},
+		{"no chosen token", model.Row{Sequence: s.Sequence, Want: model.WantToken}, model.ErrEmptyPrompt},
+		{"no tokens", model.Row{Sequence: s.Sequence, Tokens: []int{}, Want: model.WantToken}, model.ErrEmptyPrompt},
+		{"a bad token", model.Row{Sequence: s.Sequence, Tokens: []int{r.vocab}}, model.ErrBadToken},
+		{"too many tokens", model.Row{Sequence: s.Sequence, Tokens: r.tokens(minContext, 26), Prompt: true}, model.ErrContextLimit},
+	} {
+		_, err := r.engine.Step(r.t.Context(), []model.Row{row, c.bad})
+		if err == nil || c.is != nil && !errors.Is(err, c.is) {
+			r.t.Errorf("%s: error %v, want %v", c.what, err, c.is)
+		}
+		r.length(c.what+", the row beside it", good, len(prompt))
 	}
-	for _, n := range []int{-1, 6} {
-		if err := s.Restore(snap, n); err == nil {
-			r.t.Errorf("restoring %d positions of a snapshot of 5 gave no error", n)
+	r.continues("after invalid rows", s, tokens)
+	r.continues("beside invalid rows", good, prompt)
+	truncated := r.sequence(minContext)
+	r.forward(truncated, prompt, model.WantToken)
+	if err := truncated.Truncate(len(prompt) - 1); err != nil {
+		r.t.Fatalf("truncate: %v", err)
+	}
+	if _, err := r.engine.Step(r.t.Context(), []model.Row{{Sequence: truncated.Sequence}}); !errors.Is(err, model.ErrEmptyPrompt) {
+		r.t.Errorf("continuing a truncated sequence with its token: error %v", err)
+	}
+}
+
+func invalidChoice(r *fixture) {
+	s, _ := r.startedSequence(minContext)
+	free, tokens := r.sequence(minContext), r.tokens(3, 27)
+	row := s.row([]int{1}, model.WantToken)
+	row.Hold = true
+	r.step(row, free.row(tokens, model.WantToken))
+	for what, c := range map[string]model.Choose{
+		"a row that was not held":      {Sequence: free.Sequence},
+		"a mask of another size":       {Sequence: s.Sequence, Mask: make([]uint32, (r.vocab+31)/32+1)},
+		"logits of another vocabulary": {Sequence: s.Sequence, Logits: make([]float32, r.vocab-1)},
+	} {
+		if _, err := r.engine.Choose(r.t.Context(), []model.Choose{c}); err == nil {
+			r.t.Errorf("%s: no error", what)
 		}
 	}
-	if err := s.Restore(otherSnapshot{}, 3); err == nil {
-		r.t.Errorf("restoring a snapshot of another engine gave no error")
+	if _, err := r.engine.Step(r.t.Context(), []model.Row{{Sequence: s.Sequence}}); !errors.Is(err, model.ErrEmptyPrompt) {
+		r.t.Errorf("continuing before the choice: error %v", err)
 	}
-	r.continues("after wrong restores", s, tokens)
-	small := r.session(4)
-	if err := small.Restore(snap, 5); !errors.Is(err, model.ErrContextLimit) {
-		r.t.Errorf("restoring 5 positions into 4: error %v", err)
+	if _, err := r.engine.Choose(r.t.Context(), []model.Choose{{Sequence: s.Sequence}}); err != nil {
+		r.t.Errorf("choosing after errors: %v", err)
 	}
-	r.length("after a restore that does not fit", small, 0)
-	if err := errors.Join(snap.Close(), snap.Close()); err != nil {
-		r.t.Errorf("closing a snapshot twice: %v", err)
+	if _, err := r.engine.Choose(r.t.Context(), []model.Choose{{Sequence: s.Sequence}}); err == nil {
+		r.t.Errorf("choosing twice gave no error")
 	}
-	other := r.session(minContext)
-	if err := other.Restore(snap, 5); !errors.Is(err, model.ErrClosed) {
-		r.t.Errorf("restoring from a closed snapshot: error %v", err)
+}
+
+func swappedOut(r *fixture) {
+	s, tokens := r.startedSequence(minContext)
+	if err := errors.Join(s.SwapOut(), s.SwapIn()); err != nil {
+		r.t.Fatalf("swapping: %v", err)
 	}
-	r.continues("after a restore from a closed snapshot", other, nil)
+	r.continues("swapped in", s, tokens)
+	if err := errors.Join(s.SwapOut(), s.Close(), s.Close()); err != nil {
+		r.t.Errorf("closing a sequence that is swapped out: %v", err)
+	}
+}
+
+func reserveBeyondCapacity(r *fixture) {
+	s, tokens := r.startedSequence(10)
+	if err := s.Reserve(11); !errors.Is(err, model.ErrContextLimit) || !containsAll(err.Error(), 11, 10) {
+		r.t.Errorf("reserving 11 positions of 10: error %v, want an ErrContextLimit with both numbers", err)
+	}
+	r.continues("after reserving too many", s, tokens)
 }
 
 func canceledBefore(r *fixture) {
@@ -154,9 +219,9 @@ func canceledBefore(r *fixture) {
 func canceledInside(r *fixture) {
 	input := r.tokens(40, 24)
 	for n := 0; ; n++ {
-		s, tokens := r.startedSession(minContext)
+		s, tokens := r.startedSequence(minContext)
 		ctx, cancel := newCountdown(r.t.Context(), n)
-		_, err := s.Forward(ctx, input, model.WantLast)
+		err := r.try(ctx, s.row(input, model.WantLogits))
 		cancel()
 		if err == nil {
 			if n == 0 {
@@ -174,13 +239,13 @@ func canceledInside(r *fixture) {
 	}
 }
 
-func closedSession(r *fixture) {
-	s, _ := r.startedSession(minContext)
+func closedSequence(r *fixture) {
+	s, _ := r.startedSequence(minContext)
 	if err := s.Close(); err != nil {
 		r.t.Fatalf("close: %v", err)
 	}
-	if _, err := s.Forward(r.t.Context(), []int{1}, model.WantGreedy); !errors.Is(err, model.ErrClosed) {
-		r.t.Errorf("a closed session: error %v", err)
+	if err := r.try(r.t.Context(), s.row([]int{1}, model.WantToken)); !errors.Is(err, model.ErrClosed) {
+		r.t.Errorf("a closed sequence: error %v", err)
 	}
 	if err := s.Close(); err != nil {
 		r.t.Errorf("closing twice: %v", err)

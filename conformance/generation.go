@@ -3,69 +3,132 @@ package conformance
 import (
 	"context"
 	"errors"
+	"math"
+	"slices"
+	"sync/atomic"
 
 	"github.com/lockstep-go/lockstep/generate"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/model/sampling"
 )
 
 // generationBehaviors cover the generation loop.
 var generationBehaviors = []Behavior{
 	{"first token from prefill", "one token costs one pass over the prompt and no decode step", firstFromPrefill},
 	{"each token computed once", "the last prompt token is computed once, the last generated token not at all", eachTokenOnce},
-	{"greedy paths agree", "the same tokens by the engine's argmax, the host's, top-k 1 and a bias of 0", greedyPathsAgree},
+	{"greedy paths agree", "the same tokens by the engine's argmax, top-k 1, a bias of 0, a hook and a mask", greedyPathsAgree},
 	{"MaxTokens 0", "MaxTokens 0 computes nothing", zeroMaxTokens},
 	{"stop token as first token", "an empty result on each path", stopTokenFirst},
 	{"stop token later", "the stop token ends the text and is not part of it, on each path", stopTokenLater},
-	{"loop left early", "computation stops and the tokens so far are valid", loopLeftEarly},
-	{"canceled at each token", "computation stops with the context's error", canceledAtEachToken},
+	{"loop left early", "the tokens so far are valid, and nothing is left in the engine", loopLeftEarly},
+	{"canceled at each step", "the tokens before and the context's error", canceledAtEachStep},
 	{"canceled in a prompt", "the context's error, and nothing of the prompt is cached", canceledInPrompt},
-	{"loop panics", "the session is closed and the next request works", loopPanics},
+	{"loop panics", "the sequence is closed and the next request works", loopPanics},
 	{"context limit", "an error with both numbers before any computation", contextLimit},
 	{"generation fills the context", "exactly as many tokens as fit", fillsContext},
 	{"seeds", "equal seeds give equal texts, other seeds other texts", seeds},
 	{"request after an error", "an error does not affect the next request", afterAnError},
 }
 
+// generated is the result of a generation.
+type generated struct {
+	IDs  []int // without model.NoToken
+	Text string
+	Err  error
+}
+
+func collect(seq func(func(generate.Token, error) bool)) generated {
+	var g generated
+	for t, err := range seq {
+		if err != nil {
+			g.Err = err
+			continue
+		}
+		if t.ID != generate.NoToken {
+			g.IDs = append(g.IDs, t.ID)
+		}
+		g.Text += t.Text
+	}
+	return g
+}
+
+// generate continues a prompt without a prefix cache. It ignores stop tokens, so that
+// random models write something.
+func (r *fixture) generate(prompt []int, p generate.Params) generated {
+	r.t.Helper()
+	p.IgnoreEOS = true
+	g := collect(generate.Tokens(r.t.Context(), r.engine, prompt, p))
+	if g.Err != nil {
+		r.t.Fatalf("generating: %v", g.Err)
+	}
+	return g
+}
+
+// everyToken is a mask that permits all tokens of the vocabulary.
+func (r *fixture) everyToken([]int) ([]uint32, error) {
+	return slices.Repeat([]uint32{math.MaxUint32}, (r.vocab+31)/32), nil
+}
+
+// generator returns a generator that Check closes. Nothing else may use the engine while it has
+// requests.
+func (r *fixture) generator(o generate.Options) *generate.Generator {
+	r.t.Helper()
+	g, err := generate.New(r.engine, o)
+	if err != nil {
+		r.t.Fatalf("generator: %v", err)
+	}
+	r.closers = append(r.closers, g)
+	return g
+}
+
 func firstFromPrefill(r *fixture) {
 	prompt := r.tokens(7, 30)
 	got := r.generate(prompt, generate.Params{MaxTokens: 1})
 	calls := r.engine.reset()
-	if len(calls) != 1 || calls[0].At != 0 || len(calls[0].Tokens) != 7 || calls[0].Want != model.WantGreedy {
+	if len(calls) != 1 || calls[0].At != 0 || len(calls[0].Tokens) != 7 || calls[0].Want != model.WantToken {
 		r.t.Fatalf("one token took %d passes, want one over the prompt", len(calls))
 	}
-	r.equal("the token", []int{calls[0].Output.Greedy}, got.IDs)
+	r.equal("the token", []int{calls[0].Result.Token}, got.IDs)
 }
 
 func eachTokenOnce(r *fixture) {
 	prompt := r.tokens(7, 31)
-	for _, p := range []generate.Params{{MaxTokens: 6}, {MaxTokens: 6, Temperature: 1}, {MaxTokens: 6, LogitBias: hostSampling}} {
+	for _, p := range []generate.Params{
+		{MaxTokens: 6}, {MaxTokens: 6, Sampling: sampling.Params{Temperature: 1}}, {MaxTokens: 6, Logits: unchanged},
+	} {
 		got := r.generate(prompt, p)
 		var computed []int
-		for _, c := range r.engine.reset() {
+		for i, c := range r.engine.reset() {
 			if c.At != len(computed) {
-				r.t.Errorf("a pass at position %d after %d tokens", c.At, len(computed))
+				r.t.Errorf("a row at position %d after %d tokens", c.At, len(computed))
 			}
-			computed = append(computed, c.Tokens...)
+			if computed = append(computed, c.Tokens...); c.Tokens == nil {
+				computed = append(computed, got.IDs[i-1])
+			}
 		}
 		r.equal("tokens computed", append(append([]int(nil), prompt...), got.IDs[:5]...), computed)
 	}
 }
 
-// hostSampling asks the engine for logits without changing any, so that a greedy choice
-// is made on the host.
-var hostSampling = map[int]float32{0: 0}
+// unchanged leaves the logits as they are, so that the engine's caller sees them.
+func unchanged([]int, []float32) {}
 
 // greedyPaths are ways to make the same greedy choice.
-var greedyPaths = map[string]generate.Params{
-	"engine":  {},
-	"host":    {LogitBias: hostSampling},
-	"top-k 1": {TopK: 1, Temperature: 3},
+func (r *fixture) greedyPaths() map[string]generate.Params {
+	return map[string]generate.Params{
+		"engine":        {},
+		"bias of 0":     {Sampling: sampling.Params{Bias: map[int]float32{0: 0}}},
+		"top-k 1":       {Sampling: sampling.Params{TopK: 1, Temperature: 3}},
+		"probabilities": {Sampling: sampling.Params{LogProb: true}},
+		"hook":          {Logits: unchanged},
+		"mask":          {Mask: func() func([]int) ([]uint32, error) { return r.everyToken }},
+	}
 }
 
 func greedyPathsAgree(r *fixture) {
 	prompt := r.tokens(5, 32)
 	want := r.generate(prompt, generate.Params{MaxTokens: 20})
-	for name, p := range greedyPaths {
+	for name, p := range r.greedyPaths() {
 		p.MaxTokens = 20
 		r.equal(name, want, r.generate(prompt, p))
 	}
@@ -80,7 +143,7 @@ func zeroMaxTokens(r *fixture) {
 func stopTokenFirst(r *fixture) {
 	prompt := r.tokens(5, 34)
 	first := r.generate(prompt, generate.Params{MaxTokens: 1}).IDs
-	for name, p := range greedyPaths {
+	for name, p := range r.greedyPaths() {
 		p.MaxTokens, p.StopTokens = 9, first
 		r.equal(name, 0, len(r.generate(prompt, p).IDs))
 	}
@@ -94,7 +157,7 @@ func stopTokenLater(r *fixture) {
 	for free[n] != stop {
 		n++
 	}
-	for name, p := range greedyPaths {
+	for name, p := range r.greedyPaths() {
 		var stats generate.Stats
 		p.MaxTokens, p.StopTokens, p.Stats = 12, []int{stop}, &stats
 		r.equal(name, append([]int(nil), free[:n]...), r.generate(prompt, p).IDs)
@@ -106,7 +169,6 @@ func loopLeftEarly(r *fixture) {
 	prompt := r.tokens(5, 36)
 	want := r.generate(prompt, generate.Params{MaxTokens: 6}).IDs
 	for n := 1; n < 6; n++ {
-		r.engine.reset()
 		var got []int
 		for t, err := range generate.Tokens(r.t.Context(), r.engine, prompt, generate.Params{MaxTokens: 6, IgnoreEOS: true}) {
 			if err != nil {
@@ -117,48 +179,56 @@ func loopLeftEarly(r *fixture) {
 			}
 		}
 		r.equal("tokens", want[:n], got)
-		r.equal("passes", n, len(r.engine.reset()))
+		r.equal("open sequences", 0, r.engine.openSequences())
 	}
 }
 
-func canceledAtEachToken(r *fixture) {
+// canceledIn generates and cancels the context before a step. It demands its error.
+func (r *fixture) canceledIn(step int, g *generate.Generator, prompt []int, p generate.Params) generated {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(r.t.Context())
+	defer cancel()
+	var steps atomic.Int64
+	r.engine.beforeStep = func() {
+		if steps.Add(1) == int64(step+1) {
+			cancel()
+		}
+	}
+	got := collect(g.Tokens(ctx, prompt, p))
+	r.engine.beforeStep = nil
+	if !errors.Is(got.Err, context.Canceled) {
+		r.t.Errorf("canceled in step %d: error %v", step, got.Err)
+	}
+	return got
+}
+
+func canceledAtEachStep(r *fixture) {
 	prompt := r.tokens(5, 37)
 	want := r.generate(prompt, generate.Params{MaxTokens: 6}).IDs
+	g := r.generator(generate.Options{PrefixTokens: -1})
+	defer g.Close()
 	for n := range 6 {
-		ctx, cancel := context.WithCancel(r.t.Context())
-		r.engine.reset()
-		passes := 0
-		r.engine.beforeForward = func() { // cancels at the start of pass n
-			if passes == n {
-				cancel()
-			}
-			passes++
+		got := r.canceledIn(n, g, prompt, generate.Params{MaxTokens: 6, IgnoreEOS: true})
+		if len(got.IDs) > n {
+			r.t.Errorf("canceled in step %d: %d tokens", n, len(got.IDs))
 		}
-		got := collect(generate.Tokens(ctx, r.engine, prompt, generate.Params{MaxTokens: 6, IgnoreEOS: true}))
-		r.engine.beforeForward = nil
-		cancel()
-		if !errors.Is(got.Err, context.Canceled) {
-			r.t.Errorf("canceled in pass %d: error %v", n, got.Err)
-		}
-		r.equal("tokens before", append([]int(nil), want[:n]...), got.IDs)
-		r.equal("passes before", n, len(r.engine.reset()))
+		r.equal("tokens before", append([]int(nil), want[:len(got.IDs)]...), got.IDs)
+		r.equal("open sequences", 0, r.engine.openSequences())
 	}
 }
 
 func canceledInPrompt(r *fixture) {
 	prompt, p := r.tokens(20, 41), generate.Params{MaxTokens: 2, IgnoreEOS: true}
 	want := r.generate(prompt, p)
-	g := r.generator(generate.Options{PrefixBytes: manyBytes})
+	g := r.generator(generate.Options{PrefixTokens: manyTokens, PromptTokens: 4})
 	defer g.Close()
-	for n := range 6 { // at least as many queries precede the first token
-		ctx, cancel := newCountdown(r.t.Context(), n)
-		got := collect(g.Tokens(ctx, prompt, p))
-		cancel()
-		if !errors.Is(got.Err, context.Canceled) || len(got.IDs) > 0 || r.engine.openSessions() > 0 {
-			r.t.Errorf("canceled at query %d: %d tokens, error %v, %d sessions are open", n, len(got.IDs), got.Err, r.engine.openSessions())
+	for n := range 4 { // before the step with the last part
+		got := r.canceledIn(n, g, prompt, p)
+		if len(got.IDs) > 0 || r.engine.openSequences() > 0 {
+			r.t.Errorf("canceled in step %d of a prompt: %d tokens, %d sequences are open", n, len(got.IDs), r.engine.openSequences())
 		}
 	}
-	if s := g.PrefixStats(); s.Entries != 0 {
+	if s := g.Load().Prefix; s.Entries != 0 {
 		r.t.Errorf("%d canceled prompts are cached", s.Entries)
 	}
 	r.equal("afterwards", want, collect(g.Tokens(r.t.Context(), prompt, p)))
@@ -167,7 +237,7 @@ func canceledInPrompt(r *fixture) {
 func loopPanics(r *fixture) {
 	prompt, p := r.tokens(5, 42), generate.Params{MaxTokens: 3, IgnoreEOS: true}
 	want := r.generate(prompt, p)
-	g := r.generator(generate.Options{PrefixBytes: manyBytes})
+	g := r.generator(generate.Options{PrefixTokens: manyTokens})
 	defer g.Close()
 	for n := 1; n <= 2; n++ {
 		func() {
@@ -183,8 +253,8 @@ func loopPanics(r *fixture) {
 				}
 			}
 		}()
-		if open := r.engine.openSessions(); open != 0 {
-			r.t.Errorf("after a panic at token %d: %d sessions are open", n, open)
+		if open, cached := r.engine.openSequences(), g.Load().Prefix.Entries; open != cached {
+			r.t.Errorf("after a panic at token %d: %d sequences are open, and %d prompts cached", n, open, cached)
 		}
 		r.equal("the next request", want, collect(g.Tokens(r.t.Context(), prompt, p)))
 	}
@@ -216,10 +286,10 @@ func fillsContext(r *fixture) {
 
 func seeds(r *fixture) {
 	prompt := r.tokens(5, 39)
-	p := generate.Params{MaxTokens: 20, Temperature: 100, Seed: 1}
+	p := generate.Params{MaxTokens: 20, Sampling: sampling.Params{Temperature: 100, Seed: 1}}
 	first := r.generate(prompt, p)
 	r.equal("the same seed", first, r.generate(prompt, p))
-	p.Seed = 2
+	p.Sampling.Seed = 2
 	if other := r.generate(prompt, p); firstDifferentID(first.IDs, other.IDs) < 0 {
 		r.t.Errorf("two seeds gave the same 20 tokens at temperature 100")
 	}

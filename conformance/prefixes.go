@@ -9,26 +9,22 @@ import (
 // prefixBehaviors cover the prefix cache.
 var prefixBehaviors = []Behavior{
 	{"prefix hit equals miss", "the same bits for any reused part of a prompt", prefixHitEqualsMiss},
-	{"repeated prompt", "a cached prompt needs no prefill", repeatedPrompt},
+	{"repeated prompt", "only the last position of a cached prompt is computed again", repeatedPrompt},
 	{"only prompts are cached", "generated positions are not cached", onlyPromptsCached},
 	{"prefix cache is bounded", "the least recently used prompt is evicted", boundedCache},
 }
 
-const manyBytes = 1 << 30
+const manyTokens = 1 << 20
 
-// logitsOf generates with g and returns the logits of all passes after the prompt.
+// logitsOf generates with g and returns the logits that each token is chosen from.
 func (r *fixture) logitsOf(g *generate.Generator, prompt []int) (generated, [][]float32) {
 	r.t.Helper()
-	r.engine.reset()
-	got := collect(g.Tokens(r.t.Context(), prompt, generate.Params{MaxTokens: 4, LogitBias: hostSampling, IgnoreEOS: true}))
+	var logits [][]float32
+	got := collect(g.Tokens(r.t.Context(), prompt, generate.Params{MaxTokens: 4, IgnoreEOS: true, Logits: func(_ []int, l []float32) {
+		logits = append(logits, slices.Clone(l))
+	}}))
 	if got.Err != nil {
 		r.t.Fatalf("generating: %v", got.Err)
-	}
-	var logits [][]float32
-	for _, c := range r.engine.reset() {
-		if c.At >= len(prompt) {
-			logits = append(logits, c.Output.Logits)
-		}
 	}
 	return got, logits
 }
@@ -36,37 +32,46 @@ func (r *fixture) logitsOf(g *generate.Generator, prompt []int) (generated, [][]
 func prefixHitEqualsMiss(r *fixture) {
 	a := r.tokens(24, 60)
 	tail := r.tokens(9, 61)
-	g, alone := r.generator(generate.Options{PrefixBytes: manyBytes}), r.generator(generate.Options{})
-	defer g.Close()
-	for _, prompt := range [][]int{
+	prompts := [][]int{
 		a, a, a[:10], slices.Concat(a, tail), slices.Concat(a[:17], tail), a[:1], a[:10], slices.Concat(a[:23], tail[:1]),
-	} {
-		want, wantLogits := r.logitsOf(alone, prompt)
-		got, gotLogits := r.logitsOf(g, prompt)
-		r.equal("tokens", want, got)
-		r.equal("decode steps", len(wantLogits), len(gotLogits))
-		for i := range min(len(wantLogits), len(gotLogits)) {
-			r.sameBits("a step after a reused prefix", wantLogits[i], gotLogits[i])
+	}
+	var want []generated
+	var wantLogits [][][]float32
+	alone := r.generator(generate.Options{PrefixTokens: -1})
+	for _, prompt := range prompts {
+		tokens, logits := r.logitsOf(alone, prompt)
+		want, wantLogits = append(want, tokens), append(wantLogits, logits)
+	}
+	if err := alone.Close(); err != nil {
+		r.t.Errorf("closing: %v", err)
+	}
+	g := r.generator(generate.Options{PrefixTokens: manyTokens})
+	for i, prompt := range prompts {
+		got, logits := r.logitsOf(g, prompt)
+		r.equal("tokens", want[i], got)
+		r.equal("tokens with logits", len(wantLogits[i]), len(logits))
+		for k := range min(len(wantLogits[i]), len(logits)) {
+			r.sameBits("a token after a shared prefix", wantLogits[i][k], logits[k])
 		}
 	}
-	// The first prompt has nothing to reuse, and the prompt of one token only itself.
-	if s := g.PrefixStats(); s.Hits != 6 || s.Misses != 2 || s.FullHits != 2 {
-		r.t.Errorf("prefix statistics: %+v, want 6 hits, 2 misses, 2 full hits", s)
+	// The first prompt has nothing to share, and of the prompt of one token nothing remains.
+	if s := g.Load().Prefix; s.Hits != 6 || s.Misses != 2 || s.Reused != 23+9+24+17+9+23 {
+		r.t.Errorf("prefix statistics: %+v, want 6 hits, 2 misses, 105 positions reused", s)
 	}
 }
 
 func repeatedPrompt(r *fixture) {
 	prompt := r.tokens(12, 62)
-	g := r.generator(generate.Options{PrefixBytes: manyBytes})
+	g := r.generator(generate.Options{PrefixTokens: manyTokens})
 	defer g.Close()
 	var stats generate.Stats
 	p := generate.Params{MaxTokens: 3, IgnoreEOS: true, Stats: &stats}
 	first := collect(g.Tokens(r.t.Context(), prompt, p))
 	r.engine.reset()
 	r.equal("tokens", first, collect(g.Tokens(r.t.Context(), prompt, p)))
-	r.equal("tokens reused", len(prompt), stats.ReusedTokens)
+	r.equal("tokens reused", len(prompt)-1, stats.ReusedTokens)
 	for _, c := range r.engine.reset() {
-		if c.At < len(prompt) {
+		if c.At < len(prompt)-1 {
 			r.t.Errorf("position %d of a cached prompt was computed", c.At)
 		}
 	}
@@ -74,7 +79,7 @@ func repeatedPrompt(r *fixture) {
 
 func onlyPromptsCached(r *fixture) {
 	prompt := r.tokens(8, 63)
-	g := r.generator(generate.Options{PrefixBytes: manyBytes})
+	g := r.generator(generate.Options{PrefixTokens: manyTokens})
 	defer g.Close()
 	first := collect(g.Tokens(r.t.Context(), prompt, generate.Params{MaxTokens: 5, IgnoreEOS: true}))
 	var stats generate.Stats
@@ -84,10 +89,10 @@ func onlyPromptsCached(r *fixture) {
 }
 
 func boundedCache(r *fixture) {
-	// Measure the size of a cached prompt, which depends on the engine.
-	probe := r.generator(generate.Options{PrefixBytes: manyBytes})
-	defer probe.Close()
-	ask := func(g *generate.Generator, first int) int {
+	const limit = 8*5/2 + 1 // two and a half prompts
+	g := r.generator(generate.Options{PrefixTokens: limit})
+	defer g.Close()
+	ask := func(first int) int {
 		var stats generate.Stats
 		prompt := slices.Concat([]int{first}, r.tokens(7, 64))
 		got := collect(g.Tokens(r.t.Context(), prompt, generate.Params{MaxTokens: 1, IgnoreEOS: true, Stats: &stats}))
@@ -96,18 +101,13 @@ func boundedCache(r *fixture) {
 		}
 		return stats.ReusedTokens
 	}
-	ask(probe, 1)
-	limit := probe.PrefixStats().Bytes*5/2 + 1 // two and a half prompts
-	g := r.generator(generate.Options{PrefixBytes: limit})
-	defer g.Close()
-	ask(g, 1)
-	ask(g, 2)
-	r.equal("the first again", 8, ask(g, 1))
-	ask(g, 3) // evicts 2
-	r.equal("the one used since", 8, ask(g, 1))
-	r.equal("the one not used", 0, ask(g, 2))
-	s := g.PrefixStats()
-	if s.Bytes > limit || s.Entries != 2 || s.Evictions != 2 {
-		r.t.Errorf("a cache of %d bytes: %+v", limit, s)
+	ask(1)
+	ask(2)
+	r.equal("the first again", 7, ask(1))
+	ask(3) // evicts 2
+	r.equal("the one used since", 7, ask(1))
+	r.equal("the one not used", 0, ask(2))
+	if s := g.Load().Prefix; s.Positions > limit || s.Entries != 2 || s.Evictions != 2 {
+		r.t.Errorf("a cache of %d positions: %+v", limit, s)
 	}
 }

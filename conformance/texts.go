@@ -7,6 +7,7 @@ import (
 
 	"github.com/lockstep-go/lockstep/generate"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/model/sampling"
 )
 
 // textBehaviors cover text input and output.
@@ -20,7 +21,7 @@ var textBehaviors = []Behavior{
 func wholeCharacters(r *fixture) {
 	tok := r.engine.Model().Tokenizer
 	for seed := range uint64(4) {
-		p := generate.Params{MaxTokens: 24, Temperature: 2, Seed: seed, IgnoreEOS: true}
+		p := generate.Params{MaxTokens: 24, Sampling: sampling.Params{Temperature: 2, Seed: seed}, IgnoreEOS: true}
 		prompt := r.tokens(3, 50)
 		var ids []int
 		var text strings.Builder
@@ -46,7 +47,7 @@ func wholeCharacters(r *fixture) {
 
 func stopStrings(r *fixture) {
 	prompt := r.tokens(5, 51)
-	free := r.generate(prompt, generate.Params{MaxTokens: 24, Temperature: 2})
+	free := r.generate(prompt, generate.Params{MaxTokens: 24, Sampling: sampling.Params{Temperature: 2}})
 	runes := []rune(free.Text)
 	if len(runes) < 8 {
 		r.t.Fatalf("the model wrote only %q", free.Text)
@@ -54,7 +55,7 @@ func stopStrings(r *fixture) {
 	for from := 0; from+4 <= len(runes); from += 3 {
 		stop := string(runes[from : from+4])
 		var stats generate.Stats
-		p := generate.Params{MaxTokens: 24, Temperature: 2, Stop: []string{"\x00never", stop}, Stats: &stats}
+		p := generate.Params{MaxTokens: 24, Sampling: sampling.Params{Temperature: 2}, Stop: []string{"\x00never", stop}, Stats: &stats}
 		got := r.generate(prompt, p)
 		want, _, _ := strings.Cut(free.Text, stop)
 		r.equal("text before "+stop, want, got.Text)

@@ -1,38 +1,40 @@
 package generate
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/lockstep-go/lockstep/internal/tiny"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/model/sampling"
 )
 
 func TestBatchEqualsAlone(t *testing.T) {
 	prompts := []string{"a", "the end", "in the another", "x", "a", "éé", "then", "in"}
 	for name, p := range map[string]Params{
 		"greedy": {MaxTokens: 12},
-		"drawn":  {MaxTokens: 12, Temperature: 1, TopP: 0.9, Seed: 4, Stop: []string{"a"}},
+		"drawn":  {MaxTokens: 12, Sampling: sampling.Params{Temperature: 1, Seed: 4}, Stop: []string{"a"}},
 	} {
-		for _, o := range []Options{{Parallel: 1}, {Parallel: 3}, {Parallel: 99, PrefixBytes: 1 << 20}, {}} {
-			t.Run(fmt.Sprintf("%s/%+v", name, o), func(t *testing.T) {
+		for _, limits := range []model.Limits{
+			{Sequences: 1, PromptTokens: 64, PageTokens: 4},
+			{Sequences: 3, PromptTokens: 2, PageTokens: 1},
+			{Sequences: 99, PromptTokens: 64, PageTokens: 4, Pages: 8},
+		} {
+			t.Run(fmt.Sprintf("%s/%+v", name, limits), func(t *testing.T) {
 				e := newFake(t)
-				g, err := New(e, o)
-				if err != nil {
-					t.Fatal(err)
-				}
+				e.limits = limits
+				g := newTest(t, e, Options{})
 				got := g.BatchText(t.Context(), prompts, p)
 				for i, prompt := range prompts {
-					alone := collect(Text(t.Context(), e, prompt, p))
+					alone := collect(Text(t.Context(), newFake(t), prompt, p))
 					want := Result{Text: alone.Text}
 					for _, id := range alone.IDs {
 						if id != NoToken {
@@ -46,18 +48,13 @@ func TestBatchEqualsAlone(t *testing.T) {
 						t.Errorf("%q: no stats", prompt)
 					}
 				}
-				e.idle(t)
 			})
 		}
 	}
 }
 
 func TestBatchEdges(t *testing.T) {
-	e := newFake(t)
-	g, err := New(e, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := newTest(t, newFake(t), Options{})
 	if got := g.BatchText(t.Context(), nil, Params{MaxTokens: 2}); got == nil || len(got) != 0 {
 		t.Errorf("no prompts gave %v", got)
 	}
@@ -70,20 +67,16 @@ func TestBatchEdges(t *testing.T) {
 			t.Errorf("prompt %d: %d tokens", i, n)
 		}
 	}
-	for _, r := range g.BatchText(t.Context(), []string{"a", "b"}, Params{MaxTokens: 2, TopP: 7}) {
+	for _, r := range g.BatchText(t.Context(), []string{"a", "b"}, Params{MaxTokens: 2, MinTokens: 3}) {
 		if !errors.Is(r.Err, ErrBadParams) {
 			t.Errorf("bad parameters gave %v", r.Err)
 		}
 	}
-	e.idle(t)
 }
 
 // Text that is held back until the end belongs to the text of a result, but is no token.
 func TestBatchHeldBackText(t *testing.T) {
-	g, err := New(newFake(t).speak(1, "aEN"), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := newTest(t, newFake(t).speak(1, "aEN"), Options{})
 	got := g.BatchTokens(t.Context(), [][]int{{1}}, Params{MaxTokens: 9, Stop: []string{"END"}})[0]
 	got.Stats = Stats{}
 	if diff := gocmp.Diff(Result{Tokens: []int{'a', 'E', 'N'}, Text: "aEN"}, got); diff != "" {
@@ -91,72 +84,69 @@ func TestBatchHeldBackText(t *testing.T) {
 	}
 }
 
-// At most Options.Parallel sessions may be open at once.
-func TestBatchIsBounded(t *testing.T) {
-	for _, parallel := range []int{0, 1, 3} {
-		e, most := newFake(t), 0
+// All slots of the engine are used, and no more. The limit on waiting requests is not for
+// batches.
+func TestBatchFillsTheEngine(t *testing.T) {
+	for _, slots := range []int{1, 3, 20} {
+		e := newFake(t)
+		e.limits.Sequences = slots
+		g := newTest(t, e, Options{PrefixTokens: -1, MaxWaiting: 1})
 		e.before = func(op string, _ []int) error {
-			if op == "forward" {
-				time.Sleep(time.Millisecond) // lets other prompts start
-				e.mu.Lock()
-				defer e.mu.Unlock()
-				most = max(most, e.open)
+			for op == "wait" && len(e.steps) < 4 && g.Load().Running+g.Load().Waiting < 12 {
+				runtime.Gosched() // until all have arrived
 			}
 			return nil
 		}
-		g, err := New(e, Options{Parallel: parallel})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, r := range g.BatchText(t.Context(), make([]string, 20), Params{MaxTokens: 3}) {
+		for i, r := range g.BatchText(t.Context(), slices.Repeat([]string{"a"}, 12), Params{MaxTokens: 9, IgnoreEOS: true}) {
 			if r.Err != nil {
 				t.Errorf("prompt %d: %v", i, r.Err)
 			}
 		}
-		if limit := cmp.Or(parallel, runtime.GOMAXPROCS(0)); most > limit {
-			t.Errorf("Parallel %d: %d sessions at once, want at most %d", parallel, most, limit)
+		most := 0
+		for _, step := range e.steps {
+			most = max(most, len(step))
+		}
+		if most != min(slots, 12) {
+			t.Errorf("%d slots: %d rows in a step", slots, most)
 		}
 	}
 }
 
 func TestBatchCancel(t *testing.T) {
 	e := newFake(t)
+	e.limits.Sequences = 2
 	ctx, cancel := context.WithCancel(t.Context())
-	var once sync.Once
-	e.before = func(op string, tokens []int) error {
-		if op == "forward" && len(tokens) == 1 && tokens[0] != tiny.Begin {
-			once.Do(cancel)
+	rows := 0
+	e.before = func(op string, _ []int) error {
+		if op == "row" {
+			if rows++; rows == 9 {
+				cancel()
+			}
 		}
 		return nil
 	}
-	g, err := New(e, Options{Parallel: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := newTest(t, e, Options{})
 	for i, r := range g.BatchText(ctx, make([]string, 20), Params{MaxTokens: 50, IgnoreEOS: true}) {
 		if r.Err != context.Canceled {
 			t.Errorf("prompt %d: %d tokens, error %v", i, len(r.Tokens), r.Err)
 		}
 	}
-	e.idle(t)
 }
 
-// Many concurrent calls through one prefix cache give the same tokens as each call alone.
+// Many concurrent calls give the same tokens as each call alone.
 func TestManyGoroutines(t *testing.T) {
 	const calls, kinds = 500, 20
-	e := newFake(t)
 	prompt := func(kind int) []int { return []int{1, kind % 3, kind} }
 	params := func(kind int) Params {
-		return Params{MaxTokens: 1 + kind%5, Temperature: float64(kind % 2), Seed: uint64(kind)}
+		return Params{MaxTokens: 1 + kind%5, Sampling: sampling.Params{Temperature: float64(kind % 2), Seed: uint64(kind)}}
 	}
 	var want [kinds]collected
 	for k := range kinds {
-		want[k] = collect(Tokens(t.Context(), e, prompt(k), params(k)))
+		want[k] = collect(Tokens(t.Context(), newFake(t), prompt(k), params(k)))
 	}
-	g, err := New(e, Options{PrefixBytes: 8000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := newFake(t)
+	e.limits.Pages = 20
+	g := newTest(t, e, Options{})
 	var wg sync.WaitGroup
 	for i := range calls {
 		wg.Go(func() {
@@ -167,8 +157,7 @@ func TestManyGoroutines(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if s := g.PrefixStats(); s.Hits+s.Misses != calls || s.Evictions == 0 {
+	if s := g.Load().Prefix; s.Hits+s.Misses != calls {
 		t.Errorf("counters %+v", s)
 	}
-	e.idle(t)
 }

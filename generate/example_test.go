@@ -19,7 +19,7 @@ func ExampleGenerator() {
 	if err != nil {
 		panic(err)
 	}
-	g, err := generate.New(engine, generate.Options{PrefixBytes: 64 << 20})
+	g, err := generate.New(engine, generate.Options{PrefixTokens: 1000})
 	if err != nil {
 		panic(err)
 	}
@@ -37,5 +37,5 @@ func ExampleGenerator() {
 	}
 	// Output:
 	// "The old prince went to the": " house.\n", 0 of 7 prompt tokens reused
-	// "The old prince went to his": " study.\n", 5 of 7 prompt tokens reused
+	// "The old prince went to his": " study.\n", 6 of 7 prompt tokens reused
 }

@@ -3,17 +3,21 @@ package generate
 import (
 	"context"
 	"errors"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/lockstep-go/lockstep/internal/tiny"
 )
 
+// A break ends the generation. Tokens that the loop has not taken do not count.
 func TestBreak(t *testing.T) {
 	for n := 1; n <= 5; n++ {
-		e := newFake(t).speak(1, "abcdefgh")
+		e := newFake(t).speak(1, strings.Repeat("abcdefgh", 8))
+		g := newTest(t, e, Options{})
 		var stats Stats
 		var got string
-		for tok, err := range Tokens(t.Context(), e, []int{1}, Params{MaxTokens: 8, Stats: &stats}) {
+		for tok, err := range g.Tokens(t.Context(), []int{1}, Params{MaxTokens: 64, Stats: &stats}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -21,10 +25,9 @@ func TestBreak(t *testing.T) {
 				break
 			}
 		}
-		if want := "abcdefgh"[:n]; got != want || len(e.forwards) != n || stats.Finish != FinishBreak {
-			t.Errorf("left after %d: %q with %d passes, finish %v", n, got, len(e.forwards), stats.Finish)
+		if want := "abcdefgh"[:n]; got != want || stats.Finish != FinishBreak {
+			t.Errorf("left after %d: %q, finish %v", n, got, stats.Finish)
 		}
-		e.idle(t)
 	}
 }
 
@@ -46,7 +49,7 @@ func TestBreakIsFinal(t *testing.T) {
 			break
 		}
 	}
-	e.idle(t)
+	e.idle(t, nil)
 }
 
 // A generation can be canceled before it begins, between tokens and during a forward pass,
@@ -61,7 +64,7 @@ func TestCancel(t *testing.T) {
 			defer cancel()
 			passes := 0
 			e.before = func(op string, _ []int) error {
-				if op == "forward" {
+				if op == "wait" {
 					if passes++; passes == n+1 {
 						cancel()
 					}
@@ -69,10 +72,13 @@ func TestCancel(t *testing.T) {
 				return nil
 			}
 			got := collect(Tokens(ctx, e, []int{1}, Params{MaxTokens: 8}))
-			if got.Err != context.Canceled || got.Text != says[:n] {
+			if got.Err != context.Canceled || !strings.HasPrefix(says[:n], got.Text) {
 				t.Errorf("blind %v, canceled in pass %d: %q, error %v", blind, n+1, got.Text, got.Err)
 			}
-			e.idle(t)
+			if len(e.steps) > n+2 {
+				t.Errorf("blind %v, canceled in pass %d: %d steps", blind, n+1, len(e.steps))
+			}
+			e.idle(t, nil)
 		}
 	}
 	for n := range 12 {
@@ -92,13 +98,13 @@ func TestCancel(t *testing.T) {
 				cancel()
 			}
 		}
-		if last != context.Canceled || text != says[:n] || len(e.forwards) != n {
-			t.Errorf("canceled after token %d: %q in %d passes, error %v", n, text, len(e.forwards), last)
+		if last != context.Canceled || text != says[:n] {
+			t.Errorf("canceled after token %d: %q, error %v", n, text, last)
 		}
 		if stats.Finish != FinishError || n == 0 && e.opened > 0 {
-			t.Errorf("canceled after token %d: finish %v, %d sessions", n, stats.Finish, e.opened)
+			t.Errorf("canceled after token %d: finish %v, %d sequences", n, stats.Finish, e.opened)
 		}
-		e.idle(t)
+		e.idle(t, nil)
 	}
 }
 
@@ -109,11 +115,11 @@ func panics(f func()) (value any) {
 	return nil
 }
 
-// A panic of the caller's loop or of a callback of the engine reaches the caller. It leaves
-// no session open, and the next request works.
+// A panic of the caller's loop, of a hook or of a callback of the engine reaches the caller. It
+// leaves nothing behind, and the next request works.
 func TestPanics(t *testing.T) {
 	const says = "abEN"
-	prompt, p := []int{1, 2, 3}, Params{MaxTokens: 9, Stop: []string{"END"}}
+	prompt := []int{1, 2, 3}
 	for _, tt := range []struct {
 		name string
 		op   string // whose nth call panics; "": the loop, at its nth token
@@ -122,33 +128,49 @@ func TestPanics(t *testing.T) {
 		{"at the first token", "", 1},
 		{"at a later token", "", 2},
 		{"at the text that was held back", "", 5},
-		{"opening a session", "open", 1},
-		{"in the prompt", "forward", 1},
-		{"in a step", "forward", 3},
-		{"in a snapshot", "snapshot", 1},
-		{"restoring a prefix", "restore", 1},
+		{"opening a sequence", "open", 1},
+		{"in the prompt", "row", 1},
+		{"in a step", "row", 3},
+		{"waiting for the prompt", "wait", 1},
+		{"waiting for a step", "wait", 3},
+		{"in a choice", "choose", 1},
+		{"keeping a prefix", "fork", 1},
+		{"in a hook", "hook", 2},
+		{"starting a mask", "start", 1},
+		{"in a mask", "mask", 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newFake(t).speak(len(prompt), says)
-			g, err := New(e, Options{PrefixBytes: 1 << 20, Parallel: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if tt.op == "restore" {
-				collect(g.Tokens(t.Context(), prompt, p))
-			}
-			arm := func() {
-				n := 0
-				e.before = func(op string, _ []int) error {
-					if op == tt.op {
-						if n++; n == tt.n {
-							panic("planted")
-						}
+			g := newTest(t, e, Options{})
+			var mu sync.Mutex
+			armed, n := true, 0
+			plant := func(op string) {
+				mu.Lock()
+				defer mu.Unlock()
+				if armed && op == tt.op {
+					if n++; n == tt.n {
+						panic("planted")
 					}
-					return nil
 				}
 			}
-			arm()
+			e.before = func(op string, _ []int) error {
+				plant(op)
+				return nil
+			}
+			p := Params{MaxTokens: 9, Stop: []string{"END"}}
+			switch tt.op {
+			case "hook", "choose":
+				p.Logits = func([]int, []float32) { plant("hook") }
+			case "start", "mask":
+				p.Mask = func() func([]int) ([]uint32, error) {
+					plant("start")
+					permit := anything()
+					return func(generated []int) ([]uint32, error) {
+						plant("mask")
+						return permit(generated)
+					}
+				}
+			}
 			got := panics(func() {
 				n := 0
 				for range g.Tokens(t.Context(), prompt, p) {
@@ -160,29 +182,27 @@ func TestPanics(t *testing.T) {
 			if got != "planted" {
 				t.Errorf("the panic is %v", got)
 			}
-			e.idle(t)
-			if arm(); tt.op != "" {
-				got := panics(func() { g.BatchTokens(t.Context(), [][]int{prompt, prompt, prompt}, p) })
-				if stored := tt.op == "snapshot"; got != "planted" && !stored {
+			mu.Lock()
+			n = 0
+			mu.Unlock()
+			if tt.op != "" && tt.op != "fork" {
+				other := [][]int{{4, 4, 4}, {5, 5, 5}, {6, 6, 6}}
+				if got := panics(func() { g.BatchTokens(t.Context(), other, p) }); got != "planted" {
 					t.Errorf("the panic in a batch is %v", got)
 				}
-				e.idle(t)
 			}
-			e.before = nil
+			mu.Lock()
+			armed = false
+			mu.Unlock()
 			if got := collect(g.Tokens(t.Context(), prompt, p)); got.Err != nil || got.Text != says {
 				t.Errorf("afterwards: %q, error %v", got.Text, got.Err)
 			}
-			e.idle(t)
-			if err := g.Close(); err != nil {
-				t.Error(err)
-			}
-			e.liveSnapshots(t, "closed", 0)
 		})
 	}
 }
 
-// After an engine's error the generated tokens stand, held-back text comes out, and the
-// session is closed.
+// After an engine's error the generated tokens stand, held-back text comes out, and the next
+// request works.
 func TestEngineErrors(t *testing.T) {
 	broken := errors.New("broken")
 	tests := []struct {
@@ -191,11 +211,14 @@ func TestEngineErrors(t *testing.T) {
 		at           int // number of the call of op that fails, from 1
 		want         string
 	}{
-		{"no session", "nothing was computed", "open", 1, ""},
-		{"prefill", "no token", "forward", 1, ""},
-		{"first step", "the token from the prefill stands", "forward", 2, "a"},
-		{"while text is held back", "it was generated before the error", "forward", 4, "aEN"},
-		{"snapshot", "a prompt that cannot be kept", "snapshot", 1, ""},
+		{"no sequence", "nothing was computed", "open", 1, ""},
+		{"no pages", "an error that is not about the number of free ones", "reserve", 1, ""},
+		{"prompt", "no token", "row", 1, ""},
+		{"prompt, late", "no token", "wait", 1, ""},
+		{"first step, late", "the token from the prompt stands", "wait", 2, "a"},
+		{"while text is held back", "it was generated before the error", "wait", 4, "aEN"},
+		{"choice", "the one after the first", "choose", 2, "a"},
+		{"prefix", "a prompt that cannot be kept", "fork", 1, ""},
 		{"close", "reported at the end", "close", 1, "aENd"},
 	}
 	for _, tt := range tests {
@@ -210,32 +233,71 @@ func TestEngineErrors(t *testing.T) {
 				}
 				return nil
 			}
-			g, err := New(e, Options{PrefixBytes: 1 << 20})
-			if err != nil {
-				t.Fatal(err)
+			g := newTest(t, e, Options{})
+			p := Params{MaxTokens: 4, Stop: []string{"END"}}
+			if tt.op == "choose" {
+				p.Mask = anything
 			}
-			p := Params{MaxTokens: 9, Stop: []string{"END"}}
 			got := collect(g.Tokens(t.Context(), []int{1}, p))
 			if !errors.Is(got.Err, broken) || got.Text != tt.want {
 				t.Errorf("%s: %q, error %v; want %q", tt.reason, got.Text, got.Err, tt.want)
 			}
-			e.idle(t)
-			// The next request works.
 			if got := collect(g.Tokens(t.Context(), []int{1}, p)); got.Err != nil || got.Text != "aENd" {
 				t.Errorf("afterwards: %q, error %v", got.Text, got.Err)
 			}
-			e.idle(t)
 		})
+	}
+}
+
+// A step that the engine refuses while another runs is tried again after that.
+func TestRefusedStep(t *testing.T) {
+	e := newFake(t).speak(1, "abcd")
+	n := 0
+	e.before = func(op string, _ []int) error {
+		if op == "row" {
+			if n++; n == 3 {
+				return errors.New("broken")
+			}
+		}
+		return nil
+	}
+	got := collect(Tokens(t.Context(), e, []int{1}, Params{MaxTokens: 4}))
+	if got.Err != nil || got.Text != "abcd" {
+		t.Errorf("%q, error %v", got.Text, got.Err)
+	}
+}
+
+// A choice of the engine outside the vocabulary ends the generation.
+func TestNoChoice(t *testing.T) {
+	for name, logits := range map[string]float32{"NaN": nan, "-Inf": negInf} {
+		e := newFake(t)
+		e.script = func(history []int) []float32 {
+			out := make([]float32, tiny.Vocab)
+			if len(history) > 2 {
+				for i := range out {
+					out[i] = logits
+				}
+			}
+			return out
+		}
+		got := collect(Tokens(t.Context(), e, []int{1}, Params{MaxTokens: 9}))
+		if !errors.Is(got.Err, ErrNoChoice) || len(got.IDs) != 2 {
+			t.Errorf("%s: %d tokens, error %v", name, len(got.IDs), got.Err)
+		}
 	}
 }
 
 func TestUntilContextFull(t *testing.T) {
 	e := newFake(t)
 	e.choose = func([]int) int { return 'x' }
-	for _, n := range []int{1, tiny.Context - 1, tiny.Context} {
-		got := collect(Tokens(t.Context(), e, make([]int, n), Params{MaxTokens: -1}))
-		if got.Err != nil || len(got.IDs) != tiny.Context-n {
-			t.Errorf("after %d positions: %d tokens, error %v", n, len(got.IDs), got.Err)
+	for _, pages := range []int{0, 1000, 10} {
+		e.limits.Pages = pages
+		limit := positions(e)
+		for _, n := range []int{1, limit - 1, limit} {
+			got := collect(Tokens(t.Context(), e, make([]int, n), Params{MaxTokens: -1}))
+			if got.Err != nil || len(got.IDs) != limit-n {
+				t.Errorf("%d pages, after %d positions: %d tokens, error %v", pages, n, len(got.IDs), got.Err)
+			}
 		}
 	}
 }

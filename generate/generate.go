@@ -1,5 +1,5 @@
-// Package generate continues texts with a language model: sampling parameters, stop
-// rules, a prefix cache and batches, over any model.Engine.
+// Package generate continues texts with a language model: a scheduler that shares an engine
+// among requests, stop rules, a prefix cache, batches and embeddings, over any model.Engine.
 package generate
 
 import (
@@ -7,6 +7,7 @@ import (
 	"iter"
 
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/model/sampling"
 )
 
 // NoToken is the ID of a Token without a token id: the last Token, if text was held back
@@ -20,14 +21,27 @@ type Token struct {
 	// part of a stop string. It is empty while a character is incomplete, while the
 	// text may still become a stop string, and if the model has no vocabulary.
 	Text string
+
+	LogProb float32            // of the token, if sampling.Params.LogProb asks for it
+	Top     []sampling.LogProb // the most likely tokens, if sampling.Params.TopLogProbs asks for them
 }
 
-// Text is Generator.Text of a Generator with zero Options.
+// Text is Generator.Text of a Generator without a prefix cache, which it closes at the end.
+// No other goroutine may use the engine meanwhile.
 func Text(ctx context.Context, engine model.Engine, prompt string, p Params) iter.Seq2[Token, error] {
-	return newGenerator(engine, Options{}).Text(ctx, prompt, p)
+	return alone(engine, func(g *Generator) iter.Seq2[Token, error] { return g.Text(ctx, prompt, p) })
 }
 
-// Tokens is Generator.Tokens of a Generator with zero Options.
+// Tokens is Text for a prompt of token ids.
 func Tokens(ctx context.Context, engine model.Engine, prompt []int, p Params) iter.Seq2[Token, error] {
-	return newGenerator(engine, Options{}).Tokens(ctx, prompt, p)
+	return alone(engine, func(g *Generator) iter.Seq2[Token, error] { return g.Tokens(ctx, prompt, p) })
+}
+
+// alone runs one request in a generator of its own.
+func alone(engine model.Engine, request func(*Generator) iter.Seq2[Token, error]) iter.Seq2[Token, error] {
+	return func(yield func(Token, error) bool) {
+		g := newGenerator(engine, Options{PrefixTokens: -1})
+		defer g.Close()
+		request(g)(yield)
+	}
 }

@@ -2,88 +2,126 @@ package generate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
-	"runtime"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// Options configures a Generator. The zero value has no prefix cache and sizes each
-// session for its request.
+// ErrBusy means that as many requests wait as Options.MaxWaiting permits.
+var ErrBusy = errors.New("too many requests wait")
+
+// Options configures a Generator. The zero value suits most uses.
 type Options struct {
-	// PrefixBytes is the memory, on the host and on the device, for the KV caches of
-	// earlier prompts. A prompt that begins like one of them restores the shared
-	// prefix instead of computing it. 0: no prefix cache.
-	PrefixBytes int64
-	// Parallel is the number of prompts of a batch that run at once. 0: GOMAXPROCS.
-	Parallel int
-	// Capacity is the number of positions of each session. 0: the prompt and
-	// MaxTokens. If a model has RoPE factors for long contexts (see
-	// model.Config.LongContext), the capacity selects them.
+	// Capacity is the largest number of positions of a request, prompt and generated tokens
+	// together. 0: the smaller of the model's context and the KV cache. If a model has
+	// RoPE factors for long contexts (see model.Config.LongContext), all requests use those of
+	// this length; with 0, each uses those of its own length.
 	Capacity int
+	// PromptTokens is the largest number of prompt tokens per step. A smaller number
+	// shortens the pauses between the tokens of other requests. 0: the engine's limit.
+	PromptTokens int
+	// MaxWaiting is the number of requests that may wait for their first step. Beyond it a
+	// request ends at once with ErrBusy. 0: no limit.
+	MaxWaiting int
+	// PrefixTokens is the number of positions of earlier prompts that the prefix cache
+	// keeps. A prompt with the same beginning reuses those positions. 0: up to the whole KV
+	// cache, of which requests take back what they need, or 8192 if the cache has no pages.
+	// Negative: none.
+	PrefixTokens int
 }
 
-// Generator generates with one engine. Its generations share a prefix cache and the
-// limits in Options. It is safe for concurrent use. Close it before its engine.
+// Generator runs any number of requests on one engine at once. It is safe for concurrent
+// use. Nothing else may use the engine. Close the generator before the engine.
 type Generator struct {
-	engine  model.Engine
-	options Options
-	prefix  *prefixCache // nil: none
+	scheduler *scheduler
+	model     *model.Model
+	options   Options
+	limit     int             // positions of a request
+	ends      func() []uint32 // bits of the vocabulary's end-of-generation tokens
 }
 
-// New returns a generator. The engine remains the caller's. Errors: ErrBadParams for a
-// negative option, model.ErrContextLimit for a capacity beyond the model's context.
+// New returns a generator. The engine remains the caller's. Errors: ErrBadParams for an
+// option, model.ErrContextLimit for a capacity beyond the model's context or the KV cache.
 func New(engine model.Engine, o Options) (*Generator, error) {
-	switch limit := engine.Model().Config.Context; {
-	case o.Capacity < 0 || o.Parallel < 0 || o.PrefixBytes < 0:
-		return nil, fmt.Errorf("generate: %w: negative value in Options: %+v", ErrBadParams, o)
-	case o.Capacity > limit:
-		return nil, fmt.Errorf("generate: Options.Capacity: %w", model.CheckCapacity(o.Capacity, limit))
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"Capacity", o.Capacity}, {"PromptTokens", o.PromptTokens}, {"MaxWaiting", o.MaxWaiting}} {
+		if f.value < 0 {
+			return nil, fmt.Errorf("generate: %w: Options.%s: %d, want at least 0", ErrBadParams, f.name, f.value)
+		}
+	}
+	if err := model.CheckCapacity(o.Capacity, positions(engine)); err != nil {
+		return nil, fmt.Errorf("generate: Options.Capacity: %w", err)
 	}
 	return newGenerator(engine, o), nil
 }
 
+// positions returns the largest number of positions that a sequence of an engine can have.
+func positions(engine model.Engine) int {
+	limit := engine.Model().Config.Context
+	if l := engine.Limits(); l.Pages > 0 {
+		limit = min(limit, l.Pages*l.PageTokens)
+	}
+	return limit
+}
+
 func newGenerator(engine model.Engine, o Options) *Generator {
-	if o.Parallel == 0 {
-		o.Parallel = runtime.GOMAXPROCS(0)
+	m := engine.Model()
+	g := &Generator{scheduler: newScheduler(engine, o), model: m, options: o, limit: o.Capacity}
+	if g.limit == 0 {
+		g.limit = positions(engine)
 	}
-	g := &Generator{engine: engine, options: o}
-	if o.PrefixBytes > 0 {
-		g.prefix = newPrefixCache(o.PrefixBytes)
-	}
+	g.ends = sync.OnceValue(func() []uint32 {
+		mask := make([]uint32, maskLen(m.Config.Vocab))
+		for id := range m.Config.Vocab {
+			if m.Tokenizer != nil && m.Tokenizer.Stops(id) {
+				mask[id/32] |= 1 << (id % 32)
+			}
+		}
+		return mask
+	})
 	return g
 }
 
-// Close releases the prefix cache. Generations can still run, without the cache. Closing
-// again does nothing.
-func (g *Generator) Close() error {
-	if g.prefix == nil {
-		return nil
-	}
-	return g.prefix.close()
-}
+// Model returns the model that the engine computes.
+func (g *Generator) Model() *model.Model { return g.model }
 
-// PrefixStats returns the counters of the prefix cache; all 0 without one.
-func (g *Generator) PrefixStats() PrefixStats {
-	if g.prefix == nil {
-		return PrefixStats{}
-	}
-	return g.prefix.counters()
-}
+// Capacity returns the largest number of positions of a request, prompt and generated tokens
+// together.
+func (g *Generator) Capacity() int { return g.limit }
+
+// maskLen returns the number of elements of a mask of a vocabulary.
+func maskLen(vocab int) int { return (vocab + 31) / 32 }
+
+// Close ends all requests with model.ErrClosed, and those that follow. It waits until the
+// engine is idle and drops the prefix cache. Callbacks must not call it. Closing again does
+// nothing.
+func (g *Generator) Close() error { return g.scheduler.close() }
+
+// Load returns the state and the counters of the scheduler.
+func (g *Generator) Load() Load { return g.scheduler.current() }
 
 // Text continues a text. If the vocabulary asks for a BOS token, Text puts it before the
 // prompt, and the text may be empty. Otherwise an empty text is model.ErrEmptyPrompt.
 //
-// Breaking out of the loop ends the generation. An error is the last element;
-// the Token beside it has no meaning. Before any computation the error may be
-// model.ErrNoTokenizer, model.ErrEmptyPrompt, ErrBadParams, model.ErrBadToken or
-// model.ErrContextLimit; later it may be ErrNoChoice, ctx.Err() or an error of the engine.
-// Ranging over the sequence again generates again.
+// Breaking out of the loop ends the generation. When the loop has ended, no callback of the
+// request runs any more, and its pages of the KV cache are free within a step,
+// except those that the prefix cache keeps. The generation
+// does not wait for the loop: it keeps tokens until the loop takes them.
+//
+// An error is the last element; the Token beside it has no meaning. Before any computation
+// the error may be model.ErrNoTokenizer, model.ErrEmptyPrompt, ErrBadParams,
+// model.ErrBadToken, model.ErrContextLimit, ErrBusy or model.ErrClosed; later it may be
+// ErrNoChoice, model.ErrClosed, ctx.Err() or an error of the engine. Ranging over the
+// sequence again generates again.
 func (g *Generator) Text(ctx context.Context, prompt string, p Params) iter.Seq2[Token, error] {
-	tokens, err := g.engine.Model().Prompt(prompt, p.ParseSpecial, g.limit())
+	tokens, err := g.model.Prompt(prompt, p.ParseSpecial, g.limit)
 	if err != nil {
 		return func(yield func(Token, error) bool) {
 			yield(Token{ID: NoToken}, fmt.Errorf("generate: %w", err))
@@ -92,22 +130,32 @@ func (g *Generator) Text(ctx context.Context, prompt string, p Params) iter.Seq2
 	return g.Tokens(ctx, tokens, p)
 }
 
-// limit is the number of positions of a request: of its prompt and its new tokens.
-func (g *Generator) limit() int {
-	if g.options.Capacity > 0 {
-		return g.options.Capacity
-	}
-	return g.engine.Model().Config.Context
-}
-
 // Tokens continues token ids as Text continues a text. It adds no BOS token.
 func (g *Generator) Tokens(ctx context.Context, prompt []int, p Params) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
-		r := newGeneration(g, prompt, p, func(t Token) bool { return yield(t, nil) })
-		if err := r.run(ctx); err != nil && !r.broken {
+		r, err := g.start(ctx, prompt, p, false)
+		if err != nil {
+			yield(Token{ID: NoToken}, fmt.Errorf("generate: %w", err))
+			return
+		}
+		if err := r.read(func(t Token) bool { return yield(t, nil) }); err != nil {
 			yield(Token{ID: NoToken}, err)
 		}
 	}
+}
+
+// start checks a request and queues it. The requests of a batch may wait in any number.
+func (g *Generator) start(ctx context.Context, prompt []int, p Params, batch bool) (*request, error) {
+	begin := time.Now()
+	if p.Stats != nil {
+		*p.Stats = Stats{PromptTokens: len(prompt), Finish: FinishError}
+	}
+	r, err := g.newRequest(prompt, p)
+	if err != nil {
+		return nil, err
+	}
+	r.begin, r.batch = begin, batch
+	return r, g.scheduler.submit(ctx, r)
 }
 
 // Result is the whole output of one prompt of a batch. If Err is set, Tokens and Text
@@ -119,63 +167,58 @@ type Result struct {
 	Err    error
 }
 
-// BatchText continues texts of any lengths, Options.Parallel at once, and returns their
-// results in the same order. Each result equals that of Text with the same parameters
-// and seed. An error belongs to one prompt. p.Stats is ignored. If a callback of the engine
-// panics, so does BatchText, after the other prompts.
+// BatchText continues texts of any lengths and returns their results in the same order.
+// Each result equals that of Text with the same parameters and seed. The prompts enter the
+// queue together, whatever Options.MaxWaiting. An error belongs to one prompt. p.Stats is
+// ignored. If a callback panics, so does BatchText, after the other prompts.
 func (g *Generator) BatchText(ctx context.Context, prompts []string, p Params) []Result {
-	return g.batch(len(prompts), p, func(i int, p Params) iter.Seq2[Token, error] { return g.Text(ctx, prompts[i], p) })
+	return g.batch(ctx, len(prompts), p, func(i int) ([]int, error) {
+		return g.model.Prompt(prompts[i], p.ParseSpecial, g.limit)
+	})
 }
 
 // BatchTokens is BatchText for prompts of token ids.
 func (g *Generator) BatchTokens(ctx context.Context, prompts [][]int, p Params) []Result {
-	return g.batch(len(prompts), p, func(i int, p Params) iter.Seq2[Token, error] { return g.Tokens(ctx, prompts[i], p) })
+	return g.batch(ctx, len(prompts), p, func(i int) ([]int, error) { return prompts[i], nil })
 }
 
-func (g *Generator) batch(n int, p Params, start func(i int, p Params) iter.Seq2[Token, error]) []Result {
+func (g *Generator) batch(ctx context.Context, n int, p Params, prompt func(i int) ([]int, error)) []Result {
 	results := make([]Result, n)
-	next := make(chan int)
-	panics := make(chan any, n)
-	run := func(i int) {
-		defer func() {
-			if v := recover(); v != nil {
-				panics <- v
-			}
-		}()
-		own := p
-		own.Stats = &results[i].Stats
-		results[i].collect(start(i, own))
-	}
-	var wg sync.WaitGroup
-	for range min(n, g.options.Parallel) {
-		wg.Go(func() {
-			for i := range next {
-				run(i)
-			}
-		})
-	}
+	requests := make([]*request, n)
 	for i := range n {
-		next <- i
+		p.Stats = &results[i].Stats
+		tokens, err := prompt(i)
+		if err == nil {
+			requests[i], err = g.start(ctx, tokens, p, true)
+		}
+		if err != nil {
+			requests[i], results[i].Err = nil, fmt.Errorf("generate: %w", err)
+		}
 	}
-	close(next)
-	wg.Wait()
-	if len(panics) > 0 {
-		panic(<-panics)
+	var panicked any
+	for i, r := range requests {
+		if r != nil {
+			if v := results[i].collect(r); v != nil && panicked == nil {
+				panicked = v
+			}
+		}
+	}
+	if panicked != nil {
+		panic(panicked)
 	}
 	return results
 }
 
-func (r *Result) collect(tokens iter.Seq2[Token, error]) {
+// collect reads a request to its end. It returns the value of a panic of a callback.
+func (r *Result) collect(from *request) (panicked any) {
 	var text strings.Builder
-	for t, err := range tokens {
-		if err != nil {
-			r.Err = err
-			continue
-		}
+	defer func() { panicked, r.Text = recover(), text.String() }()
+	r.Err = from.read(func(t Token) bool {
 		if t.ID != NoToken {
 			r.Tokens = append(r.Tokens, t.ID)
 		}
 		text.WriteString(t.Text)
-	}
-	r.Text = text.String()
+		return true
+	})
+	return nil
 }

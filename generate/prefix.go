@@ -1,115 +1,65 @@
 package generate
 
 import (
+	"cmp"
 	"errors"
 	"slices"
-	"sync"
 
 	"github.com/lockstep-go/lockstep/model"
 )
 
 // PrefixStats counts the work of a prefix cache since its generator was made.
 type PrefixStats struct {
-	Hits      int   // prompts that shared a prefix with an earlier one
-	FullHits  int   // hits that needed no prefill at all
-	Misses    int   // prompts that shared no prefix
-	Reused    int   // positions restored instead of computed
-	Evictions int   // entries dropped to make room for newer ones
-	Entries   int   // prompts in the cache now
-	Bytes     int64 // memory of these entries, on the host and on the device
+	Hits      int // requests that shared a prefix with an earlier prompt
+	Misses    int // requests that shared none
+	Reused    int // positions that hits did not compute
+	Evictions int // entries dropped to make room
+	Entries   int // prompts in the cache at present
+	Positions int // of these prompts
 }
 
-// prefixCache holds KV-cache snapshots of earlier prompts, without generated positions.
-// If they exceed limit bytes, it evicts the least recently used. A nil cache holds
-// nothing. It is safe for concurrent use.
+// prefixCache holds the sequences of earlier prompts, without generated positions. They share
+// pages with the requests that computed them and with those that reuse them. If they have more
+// than limit positions together, the least recently used is closed.
 //
-// An entry is reference-counted: the cache holds one reference and each lookup takes
-// another until release. The last release closes the snapshot.
+// Entries are sorted, and none is a prefix of another. So the entry that shares most with a
+// prompt is beside the place where that would stand.
 type prefixCache struct {
-	limit int64
-
-	mu      sync.Mutex
-	closed  bool
-	entries []*prefixEntry // least recently used first
+	limit   int
+	entries []*prefixEntry
+	clock   int // counts uses
 	stats   PrefixStats
 }
 
-// prefixEntry is a prompt and its snapshot. Only refs changes after store.
+// prefixEntry is the sequence of a prompt.
 type prefixEntry struct {
 	tokens   []int
-	long     bool // computed with the RoPE factors for long contexts
-	snapshot model.Snapshot
-	out      model.Output // of the last position; Logits nil if only the greedy token was wanted
-	bytes    int64        // of the snapshot, the tokens and the logits
-	refs     int          // guarded by prefixCache.mu
+	sequence model.Sequence
+	used     int // clock of the last use
 }
 
-func newPrefixEntry(tokens []int, long bool, snapshot model.Snapshot, out model.Output) *prefixEntry {
-	return &prefixEntry{
-		tokens: tokens, long: long, snapshot: snapshot, out: out, refs: 1,
-		bytes: snapshot.Bytes() + int64(8*len(tokens)) + int64(4*len(out.Logits)),
-	}
+// compare orders entries by capacity, which selects the RoPE factors, and then by tokens.
+func (e *prefixEntry) compare(capacity int, tokens []int) int {
+	return cmp.Or(cmp.Compare(e.sequence.Cap(), capacity), slices.Compare(e.tokens, tokens))
 }
 
-// prefixHit is the part of a prompt that need not be computed.
-type prefixHit struct {
-	entry     *prefixEntry // nil: a miss; else the caller must release it
-	positions int
-	out       *model.Output // of the whole prompt; nil: the rest of the prompt must be computed
+// place returns where an entry stands or would stand.
+func (c *prefixCache) place(capacity int, tokens []int) int {
+	i, _ := slices.BinarySearchFunc(c.entries, tokens, func(e *prefixEntry, t []int) int { return e.compare(capacity, t) })
+	return i
 }
 
-func newPrefixCache(limit int64) *prefixCache { return &prefixCache{limit: limit} }
-
-// lookup finds the entry that shares the longest prefix with a prompt. If the entry is
-// the same prompt and has the wanted output, nothing is left to compute. Otherwise the
-// hit leaves at least the last two tokens to compute: a forward pass of a single token
-// may round differently, and a hit must give the same bits as a miss.
-func (c *prefixCache) lookup(prompt []int, long bool, want model.Want) prefixHit {
-	if c == nil {
-		return prefixHit{}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	best, length := -1, 0
-	for i, e := range c.entries {
-		n := commonPrefix(e.tokens, prompt)
-		// Prefer an entry of the same prompt: it also has the output.
-		better := n > length || n == length && n > 0 && len(e.tokens) == len(prompt)
-		if e.long == long && better {
-			best, length = i, n
+// find returns the entry that shares most tokens with a prompt, and their number; 0: none.
+func (c *prefixCache) find(capacity int, prompt []int) (best *prefixEntry, n int) {
+	at := c.place(capacity, prompt)
+	for _, e := range c.entries[max(0, at-1):min(at+1, len(c.entries))] {
+		if e.sequence.Cap() == capacity {
+			if k := commonPrefix(e.tokens, prompt); k > n {
+				best, n = e, k
+			}
 		}
 	}
-	var hit prefixHit
-	if best >= 0 {
-		hit = c.entries[best].hit(prompt, length, want)
-	}
-	if hit.positions == 0 {
-		c.stats.Misses++
-		return prefixHit{}
-	}
-	hit.entry.refs++
-	c.entries = append(slices.Delete(c.entries, best, best+1), hit.entry)
-	c.stats.Hits++
-	c.stats.Reused += hit.positions
-	if hit.out != nil {
-		c.stats.FullHits++
-	}
-	return hit
-}
-
-// restore restores the positions of a hit and releases its entry.
-func (c *prefixCache) restore(s model.Session, hit prefixHit) (err error) {
-	defer func() { err = errors.Join(err, c.release(hit.entry)) }()
-	return s.Restore(hit.entry.snapshot, hit.positions)
-}
-
-// hit returns what a prompt can reuse of an entry that shares its first n tokens.
-func (e *prefixEntry) hit(prompt []int, n int, want model.Want) prefixHit {
-	whole := n == len(prompt) && n == len(e.tokens)
-	if whole && (want == model.WantGreedy || e.out.Logits != nil) {
-		return prefixHit{entry: e, positions: n, out: &e.out}
-	}
-	return prefixHit{entry: e, positions: max(0, min(n, len(prompt)-2))}
+	return best, n
 }
 
 func commonPrefix(a, b []int) int {
@@ -120,70 +70,119 @@ func commonPrefix(a, b []int) int {
 	return n
 }
 
-// store adds an entry, which the cache then owns. The entry replaces one of the same
-// prompt. Then store evicts others until all fit. It closes an entry larger than the
-// cache at once.
-func (c *prefixCache) store(e *prefixEntry) error {
-	c.mu.Lock()
-	if c.closed || e.bytes > c.limit {
-		c.mu.Unlock()
-		return e.snapshot.Close()
+// fork returns a sequence for a request and the number of positions that it has already: at
+// most all but the last of the prompt, whose logits are needed.
+func (c *prefixCache) fork(engine model.Engine, r *request) (model.Sequence, int, error) {
+	var e *prefixEntry
+	n := 0
+	if c.uses(r) {
+		e, n = c.find(r.capacity, r.prompt)
+		n = min(n, len(r.prompt)-1)
 	}
-	var dropped []*prefixEntry
-	same := func(old *prefixEntry) bool { return old.long == e.long && slices.Equal(old.tokens, e.tokens) }
-	if i := slices.IndexFunc(c.entries, same); i >= 0 {
-		dropped = append(dropped, c.remove(i))
+	if n == 0 {
+		s, err := engine.NewSequence(r.capacity)
+		return s, 0, err
 	}
-	c.entries = append(c.entries, e)
-	c.stats.Bytes += e.bytes
-	for c.stats.Bytes > c.limit {
-		dropped = append(dropped, c.remove(0))
-		c.stats.Evictions++
-	}
-	c.mu.Unlock()
-	return c.release(dropped...)
+	c.clock++
+	e.used = c.clock
+	s, err := e.sequence.Fork(n)
+	return s, n, err
 }
 
-// remove takes entry i out of the cache. The caller holds the mutex, and releases the
-// entry after unlocking it.
-func (c *prefixCache) remove(i int) *prefixEntry {
-	e := c.entries[i]
-	c.entries = slices.Delete(c.entries, i, i+1)
-	c.stats.Bytes -= e.bytes
-	return e
+// uses reports whether a request can share its prompt. An embedding cannot, as it needs the
+// states of all positions.
+func (c *prefixCache) uses(r *request) bool { return c.limit > 0 && r.pool == nil }
+
+// count counts a request that is admitted with n positions of an earlier prompt.
+func (c *prefixCache) count(r *request, n int) {
+	switch {
+	case n > 0:
+		c.stats.Hits++
+		c.stats.Reused += n
+	case c.uses(r):
+		c.stats.Misses++
+	}
 }
 
-// release drops one reference of each entry, and closes the snapshot of an entry that has
-// none left. It closes without holding the mutex: Snapshot.Close may wait for a forward
-// pass.
-func (c *prefixCache) release(entries ...*prefixEntry) error {
-	var errs []error
-	for _, e := range entries {
-		c.mu.Lock()
-		e.refs--
-		last := e.refs == 0
-		c.mu.Unlock()
-		if last {
-			errs = append(errs, e.snapshot.Close())
+// awaits reports whether request r should wait until request q has computed its prompt: if
+// that saves r at least half as many tokens as q has still to compute.
+func (c *prefixCache) awaits(r, q *request) bool {
+	if !q.first.IsZero() || r.sequence != nil || !c.uses(r) || !c.uses(q) || len(q.prompt) > c.limit || r.capacity != q.capacity {
+		return false
+	}
+	_, n := c.find(r.capacity, r.prompt)
+	saved := min(commonPrefix(r.prompt, q.prompt), len(r.prompt)-1) - n
+	return saved > 0 && len(q.prompt)-q.computed <= 2*saved
+}
+
+// store keeps the prompt of a request that has computed it.
+func (c *prefixCache) store(r *request) error {
+	if !c.uses(r) || len(r.prompt) > c.limit {
+		return nil
+	}
+	if e, n := c.find(r.capacity, r.prompt); n == len(r.prompt) { // an entry has all of it
+		c.clock++
+		e.used = c.clock
+		return nil
+	}
+	s, err := r.sequence.Fork(len(r.prompt))
+	if errors.Is(err, model.ErrCacheFull) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	at := c.place(r.capacity, r.prompt)
+	c.clock++
+	c.entries = slices.Insert(c.entries, at, &prefixEntry{r.prompt, s, c.clock})
+	c.stats.Positions += len(r.prompt)
+	if at > 0 { // the entry before the new one may be a prefix of it
+		old := c.entries[at-1]
+		if old.sequence.Cap() == r.capacity && commonPrefix(old.tokens, r.prompt) == len(old.tokens) {
+			err = c.remove(at - 1)
 		}
 	}
-	return errors.Join(errs...)
+	for c.stats.Positions > c.limit {
+		c.stats.Evictions++
+		err = errors.Join(err, c.remove(c.oldest()))
+	}
+	return err
 }
 
-// close drops every entry. Later prompts are not stored.
-func (c *prefixCache) close() error {
-	c.mu.Lock()
-	dropped := c.entries
-	c.entries, c.stats.Bytes, c.closed = nil, 0, true
-	c.mu.Unlock()
-	return c.release(dropped...)
+// oldest returns the index of the entry that was not used for longest.
+func (c *prefixCache) oldest() int {
+	at := 0
+	for i, e := range c.entries {
+		if e.used < c.entries[at].used {
+			at = i
+		}
+	}
+	return at
 }
 
-// counters returns a copy of the counters.
-func (c *prefixCache) counters() PrefixStats {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s := c.stats
-	s.Entries = len(c.entries)
-	return s
+// drop removes the entry that was not used for longest, to free its pages. It returns false
+// if there is none.
+func (c *prefixCache) drop() bool {
+	if len(c.entries) == 0 {
+		return false
+	}
+	c.stats.Evictions++
+	c.remove(c.oldest())
+	return true
+}
+
+// remove takes an entry out of the cache.
+func (c *prefixCache) remove(i int) error {
+	e := c.entries[i]
+	c.entries = slices.Delete(c.entries, i, i+1)
+	c.stats.Positions -= len(e.tokens)
+	return guard(e.sequence.Close)
+}
+
+// close removes all entries.
+func (c *prefixCache) close() (err error) {
+	for len(c.entries) > 0 {
+		err = errors.Join(err, c.remove(len(c.entries)-1))
+	}
+	return err
 }

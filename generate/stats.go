@@ -23,20 +23,20 @@ func (f FinishReason) String() string {
 	return names[f]
 }
 
-// Stats counts the tokens of one generation and times its phases. The time to the
-// first token is Prepare + Prefill + Store and one sampling.
+// Stats counts the tokens of one generation and times its phases. The time to the first
+// token is Queued + Prefill. Times include the steps in which other requests run too.
 type Stats struct {
 	PromptTokens    int
-	ReusedTokens    int // tokens of the prompt that the prefix cache restored
+	ReusedTokens    int // tokens of the prompt that the prefix cache had
 	GeneratedTokens int // without stop tokens
-	Steps           int // forward passes after the prefill
+	Steps           int // forward passes after the prompt
+	Preemptions     int // how often its pages were moved to host memory
 	Finish          FinishReason
 
-	Prepare    time.Duration // checks, opening a session, restoring a prefix
-	Prefill    time.Duration // computing the rest of the prompt
-	Store      time.Duration // storing a snapshot in the prefix cache
+	Queued     time.Duration // from the start until the request is admitted
+	Prefill    time.Duration // from then to the first token
 	FirstToken time.Duration // from the start to the first token
-	Decode     time.Duration // all steps and their sampling, without the caller's time
+	Decode     time.Duration // from the first token to the last
 }
 
 // PrefillRate is the number of computed prompt tokens per second, 0 if there were none.

@@ -1,7 +1,6 @@
 package generate
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/lockstep-go/lockstep/model/tokenizer"
@@ -18,12 +17,13 @@ type stopper struct {
 }
 
 // next returns the text that a token completes, and whether that completes a stop
-// string, in which case the text is what precedes the stop string.
-func (s *stopper) next(id int) (text string, stopped bool) {
+// string, in which case the text is what precedes the stop string. Unless the token may stop
+// the text, stop strings that it completes are ordinary text.
+func (s *stopper) next(id int, mayStop bool) (text string, stopped bool) {
 	if s.decoder == nil {
 		return "", false
 	}
-	return s.feed(s.decoder.Next(id))
+	return s.feed(s.decoder.Next(id), mayStop)
 }
 
 // flush returns the text that is held back when the generation ends. An incomplete
@@ -32,7 +32,7 @@ func (s *stopper) flush() string {
 	if s.decoder == nil || s.stopped {
 		return ""
 	}
-	text, stopped := s.feed(s.decoder.Flush())
+	text, stopped := s.feed(s.decoder.Flush(), true)
 	if !stopped {
 		text += s.held
 	}
@@ -40,9 +40,9 @@ func (s *stopper) flush() string {
 	return text
 }
 
-func (s *stopper) feed(text string) (safe string, stopped bool) {
+func (s *stopper) feed(text string, mayStop bool) (safe string, stopped bool) {
 	s.held += text
-	if at := s.match(); at >= 0 {
+	if at := s.match(); mayStop && at >= 0 {
 		safe, s.held, s.stopped = s.held[:at], "", true
 		return safe, true
 	}
@@ -79,9 +79,4 @@ func (s *stopper) undecided() int {
 		}
 	}
 	return longest
-}
-
-// stopsAt reports whether a token ends the text.
-func (p *Params) stopsAt(id int, t *tokenizer.Tokenizer) bool {
-	return slices.Contains(p.StopTokens, id) || t != nil && !p.IgnoreEOS && t.Stops(id)
 }

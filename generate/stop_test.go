@@ -52,7 +52,7 @@ func TestStopper(t *testing.T) {
 					t.Fatalf("stopped before %q", p)
 				}
 				var text string
-				text, stopped = s.feed(p)
+				text, stopped = s.feed(p, true)
 				got = append(got, text)
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" || stopped != tt.stopped {
@@ -105,7 +105,7 @@ func show(stops, pieces []string) string {
 	s := stopper{stops: stops}
 	var shown strings.Builder
 	for _, p := range pieces {
-		text, stopped := s.feed(p)
+		text, stopped := s.feed(p, true)
 		shown.WriteString(text)
 		if stopped {
 			return shown.String()

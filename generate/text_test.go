@@ -2,7 +2,9 @@ package generate
 
 import (
 	"errors"
+	"math"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,15 +12,23 @@ import (
 
 	"github.com/lockstep-go/lockstep/internal/tiny"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/model/sampling"
 	"github.com/lockstep-go/lockstep/model/tokenizer"
 )
+
+// anything is a mask that permits every token.
+func anything() func([]int) ([]uint32, error) {
+	all := slices.Repeat([]uint32{math.MaxUint32}, maskLen(tiny.Vocab))
+	return func([]int) ([]uint32, error) { return all, nil }
+}
 
 func TestStopTokens(t *testing.T) {
 	paths := map[string]Params{
 		"greedy":    {},
-		"biased":    {LogitBias: map[int]float32{0: 0}},
-		"drawn":     {Temperature: 0.5, TopK: 40},
-		"penalized": {FrequencyPenalty: 0.001},
+		"drawn":     {Sampling: sampling.Params{Temperature: 0.5, TopK: 40}},
+		"penalized": {Sampling: sampling.Params{FrequencyPenalty: 0.001}},
+		"masked":    {Mask: anything},
+		"hooked":    {Logits: func([]int, []float32) {}},
 	}
 	tests := []struct {
 		name, reason string
@@ -40,8 +50,7 @@ func TestStopTokens(t *testing.T) {
 			t.Run(tt.name+"/"+path, func(t *testing.T) {
 				e := newFake(t).speak(2, tt.says)
 				p, stats := tt.p, Stats{}
-				p.LogitBias, p.Temperature, p.TopK, p.FrequencyPenalty = how.LogitBias, how.Temperature, how.TopK, how.FrequencyPenalty
-				p.Stats = &stats
+				p.Sampling, p.Mask, p.Logits, p.Stats = how.Sampling, how.Mask, how.Logits, &stats
 				got := collect(Tokens(t.Context(), e, []int{1, 2}, p))
 				if got.Err != nil || got.Text != tt.want || stats.Finish != tt.finish {
 					t.Errorf("%s: %q, finish %v, error %v; want %q, %v", tt.reason, got.Text, stats.Finish, got.Err, tt.want, tt.finish)
@@ -49,7 +58,7 @@ func TestStopTokens(t *testing.T) {
 				if stats.GeneratedTokens != len(got.IDs) {
 					t.Errorf("%d tokens counted, %d given", stats.GeneratedTokens, len(got.IDs))
 				}
-				e.idle(t)
+				e.idle(t, nil)
 			})
 		}
 	}
@@ -98,7 +107,7 @@ func TestTexts(t *testing.T) {
 			if diff := cmp.Diff([]any{tt.ids, tt.texts, tt.finish}, []any{got.IDs, got.Texts, stats.Finish}); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tt.reason, diff)
 			}
-			e.idle(t)
+			e.idle(t, nil)
 		})
 	}
 }
@@ -164,7 +173,7 @@ func TestGenerateText(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e := &fakeEngine{model: m}
+			e := newFakeOf(t, m)
 			got := collect(Text(t.Context(), e, tt.prompt, Params{MaxTokens: 1, ParseSpecial: tt.special}))
 			if tt.want == nil {
 				if !errors.Is(got.Err, model.ErrEmptyPrompt) {
@@ -175,7 +184,7 @@ func TestGenerateText(t *testing.T) {
 			if got.Err != nil {
 				t.Fatal(got.Err)
 			}
-			if diff := cmp.Diff(tt.want, e.forwards[0].Tokens); diff != "" {
+			if diff := cmp.Diff(tt.want, e.rows()[0].Tokens); diff != "" {
 				t.Errorf("%s: prompt (-want +got):\n%s", tt.reason, diff)
 			}
 		})
@@ -195,10 +204,7 @@ func TestTextBeyondContext(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newFake(t)
-			g, err := New(e, tt.options)
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := newTest(t, e, tt.options)
 			text := strings.Repeat("ab ", 1<<20)
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
@@ -216,7 +222,7 @@ func TestTextBeyondContext(t *testing.T) {
 				t.Errorf("%s: a prompt of %d bytes took %d bytes of memory", tt.reason, len(text), used)
 			}
 			if e.opened > 0 {
-				t.Errorf("%d sessions: something was computed", e.opened)
+				t.Errorf("%d sequences: something was computed", e.opened)
 			}
 		})
 	}
@@ -259,7 +265,7 @@ func TestUnknownVocabulary(t *testing.T) {
 			if _, err := model.LoadTokenizer(spec.File()); !errors.Is(err, tt.sentinel) {
 				t.Errorf("LoadTokenizer gave %v", err)
 			}
-			e := &fakeEngine{model: m}
+			e := newFakeOf(t, m)
 			_, need := m.NeedTokenizer()
 			for what, err := range map[string]error{
 				"NeedTokenizer": need,

@@ -195,12 +195,12 @@ func computeCase(ctx context.Context, eng model.Engine, c Case) (entry, []byte, 
 			return entry{}, nil, err
 		}
 	}
-	session, err := eng.NewSession(len(tokens))
+	sequence, err := eng.NewSequence(len(tokens))
 	if err != nil {
 		return entry{}, nil, err
 	}
-	defer session.Close()
-	out, err := session.Forward(ctx, tokens, model.WantAll)
+	defer sequence.Close()
+	out, err := model.Forward(ctx, eng, model.Row{Sequence: sequence, Tokens: tokens, Prompt: true, Want: model.WantAll})
 	if err != nil {
 		return entry{}, nil, err
 	}

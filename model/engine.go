@@ -2,82 +2,192 @@ package model
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math"
+
+	"github.com/lockstep-go/lockstep/model/sampling"
 )
 
-// Engine computes one model. ref.New and accel.New return engines. Any goroutine may
-// call its methods.
+// Engine computes one model for many sequences. ref.New and accel.New return engines.
+//
+// One goroutine at a time may use an engine and its sequences. Package generate shares an
+// engine among any number of goroutines.
 type Engine interface {
 	// Model returns the model that the engine computes.
 	Model() *Model
-	// NewSession returns an empty session of at most capacity positions. 0 means the
+	// Limits returns how much a step and the cache can hold.
+	Limits() Limits
+	// NewSequence returns an empty sequence of at most capacity positions. 0 means the
 	// model's context, which capacity must not exceed.
-	NewSession(capacity int) (Session, error)
+	NewSequence(capacity int) (Sequence, error)
+	// Step queues a forward pass of rows, which belong to different sequences, and appends
+	// their tokens to the sequences. The results of a row never depend on other rows.
+	//
+	// A step may be queued before the one before it is waited for. Once ctx ends, the engine
+	// may stop a pass that runs; all of its rows then fail. Errors: ErrEmptyPrompt,
+	// ErrContextLimit, ErrBadToken, ErrCacheFull, ErrClosed, ctx.Err(). After an error no row
+	// is queued and each sequence is unchanged.
+	Step(ctx context.Context, rows []Row) (Pass, error)
+	// Choose chooses the tokens that rows with Hold left open. Choices of the same sequence
+	// must follow its row.
+	Choose(ctx context.Context, choices []Choose) (Pass, error)
 	// Close releases everything that the engine holds, but not the model. Close its
-	// sessions first.
+	// sequences first.
 	Close() error
 }
 
-// Want selects the output of Session.Forward.
+// Limits are the sizes of an engine.
+type Limits struct {
+	Sequences    int // rows of one generated token each, per step
+	PromptTokens int // tokens of prompt rows, per step
+	PageTokens   int // positions per page of the KV cache
+	Pages        int // pages of the KV cache; 0: as many as the host's memory holds
+	FreePages    int // pages that no sequence holds at present
+	// Async means that Step returns before its pass has ended, so that a step should be queued
+	// before the one before it is waited for.
+	Async bool
+}
+
+// Row is a sequence's part of a step.
+type Row struct {
+	Sequence Sequence
+	// Tokens continue the sequence. Nil means the token that the sequence's last row chose,
+	// whose pass may still run.
+	Tokens []int
+	// Prompt marks tokens of a prompt. Prompts and generated tokens may be rounded
+	// differently; how a prompt is cut into rows does not matter.
+	Prompt bool
+	Want   Want
+	// Hold computes the logits of the last position and leaves the choice to Engine.Choose.
+	Hold bool
+}
+
+// Choose is the choice for a row with Hold.
+type Choose struct {
+	Sequence Sequence
+	Mask     []uint32  // bit id%32 of element id/32 permits a token; nil permits all
+	Logits   []float32 // [vocab] replaces the logits; nil: those of the row
+}
+
+// Check returns an error if Mask or Logits do not have the size that a vocabulary needs.
+func (c *Choose) Check(vocab int) error {
+	if n := (vocab + 31) / 32; c.Mask != nil && len(c.Mask) != n {
+		return fmt.Errorf("Mask: %d elements, want %d", len(c.Mask), n)
+	}
+	if c.Logits != nil && len(c.Logits) != vocab {
+		return fmt.Errorf("Logits: %d, want %d", len(c.Logits), vocab)
+	}
+	return nil
+}
+
+// Want selects the results of a row.
 type Want int
 
+// The results that a row can have.
 const (
 	WantNothing Want = iota // fill the cache only
-	WantGreedy              // the token with the largest logit at the last position
-	WantLast                // the logits of the last position
-	WantAll                 // the logits of every position of the call
+	WantToken               // the token that follows, chosen by the sequence's sampling parameters
+	WantLogits              // the token, and the logits of the last position
+	WantAll                 // the token, and the logits of every position
+	WantHidden              // the states of every position after the final norm; no token
 )
 
-// Output is the result of Session.Forward.
-type Output struct {
-	// Greedy is the Argmax of the last position's logits, except with WantNothing.
-	Greedy int
-	// Logits is [vocab] with WantLast and [positions, vocab] with WantAll, else nil. It
-	// is valid until the session's next call.
-	Logits []float32
+// Pass is a queued forward pass.
+type Pass interface {
+	// Wait waits until the pass has ended and returns its results, one per row. They are
+	// valid until the second Step after that of the pass. After an error, each sequence of
+	// the pass and of later passes has the length that it had before the pass.
+	Wait() ([]Result, error)
 }
 
-// Session is one sequence and its KV cache. One goroutine at a time may use a session;
-// different sessions may run concurrently, and never influence each other's results.
-//
-// A prompt may be split into several calls of Forward: with at least two tokens per
-// call, cache and logits have the same bits as with one call. With calls of one token
-// this holds for ref and for accel's exact prefill; otherwise a call of one token is a
-// decode step, which may round differently than a prompt.
-//
-// A failed call leaves the length unchanged and the session usable.
-type Session interface {
-	// Len is the number of positions in the cache.
+// Result is the result of a row.
+type Result struct {
+	sampling.Choice
+	Logits []float32 // [vocab] with WantLogits, [positions, vocab] with WantAll, else nil
+	Hidden []float32 // [positions, width] with WantHidden, else nil
+}
+
+// Sequence is the cached part of a text, with the parameters that choose its next token.
+type Sequence interface {
+	// Len is the number of positions, those of queued passes included.
 	Len() int
-	// Cap is the largest number of positions in the cache.
+	// Cap is the largest number of positions.
 	Cap() int
-	// Forward appends tokens at positions Len, Len+1, … and computes the wanted output.
-	// Errors: ErrEmptyPrompt, ErrContextLimit if the tokens do not fit, ErrBadToken,
-	// ErrClosed, ctx.Err().
-	Forward(ctx context.Context, tokens []int, want Want) (Output, error)
+	// Reserve makes room in the cache for n positions. If there are too few pages, the error
+	// is a *CacheFullError, and the sequence is unchanged.
+	Reserve(n int) error
 	// Truncate drops positions n and later; n must be in [0, Len].
 	Truncate(n int) error
-	// Snapshot copies the first n positions, to host memory or to the engine's own. The
-	// caller must close the snapshot.
-	Snapshot(n int) (Snapshot, error)
-	// Restore replaces the cache by the first n positions of a snapshot from a session
-	// of the same engine.
-	Restore(s Snapshot, n int) error
-	// Close releases the cache. Closing again does nothing.
+	// Fork returns a sequence of the same first n positions and the same capacity. Both share
+	// memory as long as neither writes to it.
+	Fork(n int) (Sequence, error)
+	// SetSampling sets the parameters that choose the sequence's tokens, and the tokens that
+	// its penalties count so far. Later tokens are counted as rows choose them.
+	SetSampling(p *sampling.Params, prompt, generated []int) error
+	// SwapOut moves the sequence to host memory, so that it holds no pages. Only SwapIn,
+	// Close, Len and Cap may follow.
+	SwapOut() error
+	// SwapIn moves the sequence back. The error may be a *CacheFullError.
+	SwapIn() error
+	// Close releases the sequence. Closing again does nothing.
 	Close() error
 }
 
-// Snapshot is a read-only copy of the first positions of a session's KV cache. Any
-// goroutines may restore from it concurrently. The owner must close it, but not while a
-// Restore from it runs. It may outlive the session and the engine.
-type Snapshot interface {
-	// Len is the number of positions.
-	Len() int
-	// Bytes is the memory held on the host and on the device, in bytes.
-	Bytes() int64
-	// Close releases the memory. A later Restore from the snapshot returns ErrClosed.
-	// Closing again does nothing.
-	Close() error
+// ErrCacheFull is the sentinel of CacheFullError.
+var ErrCacheFull = errors.New("KV cache is full")
+
+// CacheFullError means that the sequences together need more pages than the KV cache has.
+type CacheFullError struct {
+	Need, Free, Pages int // pages that were asked for, that are free, and of the cache
+	PageTokens        int // positions per page
+}
+
+// Error gives the number of pages that are needed, free and in all.
+func (e *CacheFullError) Error() string {
+	return fmt.Sprintf("%v: need %d pages of %d positions, %d of %d free", ErrCacheFull, e.Need, e.PageTokens, e.Free, e.Pages)
+}
+
+// Unwrap returns ErrCacheFull.
+func (e *CacheFullError) Unwrap() error { return ErrCacheFull }
+
+// Forward runs a step of one row and waits for it. It cuts a prompt into steps of at most
+// Limits.PromptTokens. An error leaves the sequence as it was.
+func Forward(ctx context.Context, e Engine, row Row) (Result, error) {
+	before, tokens, want := row.Sequence.Len(), row.Tokens, row.Want
+	var logits, hidden []float32
+	for most := e.Limits().PromptTokens; ; tokens = tokens[len(row.Tokens):] {
+		row.Tokens, row.Want = tokens, want
+		if row.Prompt && len(tokens) > most {
+			row.Tokens = tokens[:most]
+			if want != WantAll && want != WantHidden {
+				row.Want = WantNothing
+			}
+		}
+		out, err := step(ctx, e, row)
+		if err != nil {
+			return Result{}, errors.Join(err, row.Sequence.Truncate(before))
+		}
+		hidden = append(hidden, out.Hidden...)
+		logits = append(logits, out.Logits...)
+		if len(row.Tokens) == len(tokens) {
+			out.Logits, out.Hidden = logits, hidden
+			return out, nil
+		}
+	}
+}
+
+// step runs a step of one row.
+func step(ctx context.Context, e Engine, row Row) (Result, error) {
+	pass, err := e.Step(ctx, []Row{row})
+	if err != nil {
+		return Result{}, err
+	}
+	results, err := pass.Wait()
+	if err != nil {
+		return Result{}, err
+	}
+	return results[0], nil
 }
 
 // Argmax returns the index of the largest logit, the lowest index on a tie. NaN never

@@ -25,44 +25,12 @@ func (c *cacheLayer) append(k, v tensor, r Rounding) {
 	}
 }
 
-// prefix returns the first n positions. They share memory with c.
+// prefix returns the first n positions. They share memory with c until either grows.
 func (c cache) prefix(n int, cfg *model.Config) cache {
 	k, v := n*cfg.KVHeads*cfg.HeadDim, n*cfg.KVHeads*cfg.ValueDim
 	out := make(cache, len(c))
 	for i, l := range c {
-		out[i] = cacheLayer{l.k[:k], l.v[:v]}
+		out[i] = cacheLayer{slices.Clip(l.k[:k]), slices.Clip(l.v[:v])}
 	}
 	return out
-}
-
-// clone returns a copy of the first n positions.
-func (c cache) clone(n int, cfg *model.Config) cache {
-	out := c.prefix(n, cfg)
-	for i, l := range out {
-		out[i] = cacheLayer{slices.Clone(l.k), slices.Clone(l.v)}
-	}
-	return out
-}
-
-// snapshot is a copy of a session's first positions. Nothing writes to it.
-type snapshot struct {
-	engine   *Engine
-	longRope bool // see model.Config.LongRope
-	length   int
-	cache    cache
-	closed   bool
-}
-
-func (s *snapshot) Len() int { return s.length }
-
-func (s *snapshot) Bytes() (n int64) {
-	for _, l := range s.cache {
-		n += 4 * int64(len(l.k)+len(l.v))
-	}
-	return n
-}
-
-func (s *snapshot) Close() error {
-	s.cache, s.closed = nil, true
-	return nil
 }

@@ -10,15 +10,16 @@
 package ref
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// Engine computes one model on the CPU. It implements model.Engine. Any goroutine may
-// call it.
+// Engine computes one model on the CPU. It implements model.Engine.
 type Engine struct {
 	model    *model.Model
 	numerics Numerics
@@ -42,11 +43,10 @@ type Options struct {
 // given position. op is query, key, value, attention or layer, with the number of the
 // layer, or embed or logits, with layer -1. A tap must not retain values. If it changes
 // them, later operations use the changed values; keys and values are then rounded for the
-// cache. Concurrent sessions call it concurrently. If it panics, the session is as before the
-// call of Forward.
+// cache. If it panics, the sequences are as before the step.
 type Tap func(layer int, op string, position, width int, values []float64)
 
-// New returns an engine for m. Each session reads the model's weights until it is
+// New returns an engine for m. Each sequence reads the model's weights until it is
 // closed; until then m.Close returns model.ErrInUse. If a single position takes more memory
 // than the engine allows, New returns an error with both numbers, a model.ErrUnsupported.
 func New(m *model.Model, o Options) (*Engine, error) {
@@ -76,28 +76,29 @@ func (e *Engine) Model() *model.Model { return e.model }
 // Close does nothing: the engine holds only the model, which belongs to the caller.
 func (e *Engine) Close() error { return nil }
 
-// NewSession returns an empty session of at most capacity positions; 0 means the model's
-// context. Its memory grows with the sequence, up to 64 GiB of keys and values: a call of
-// Forward that needs more returns an error with both numbers, a model.ErrContextLimit.
-func (e *Engine) NewSession(capacity int) (model.Session, error) {
+// Limits implements model.Engine: host memory is the only limit.
+func (e *Engine) Limits() model.Limits {
+	return model.Limits{Sequences: math.MaxInt32, PromptTokens: e.model.Config.Context, PageTokens: 1}
+}
+
+// NewSequence returns an empty sequence of at most capacity positions; 0 means the model's
+// context. Its memory grows with the sequence, up to 64 GiB of keys and values: a step that
+// needs more returns an error with both numbers, a model.ErrContextLimit.
+func (e *Engine) NewSequence(capacity int) (model.Sequence, error) {
 	limit := e.model.Config.Context
 	if capacity < 0 {
-		return nil, fmt.Errorf("ref: session: capacity: %d, want at least 0", capacity)
+		return nil, fmt.Errorf("ref: sequence: capacity: %d, want at least 0", capacity)
 	}
 	if err := model.CheckCapacity(capacity, limit); err != nil {
-		return nil, fmt.Errorf("ref: session: capacity: %w", err)
+		return nil, fmt.Errorf("ref: sequence: capacity: %w", err)
 	}
-	if capacity == 0 {
-		capacity = limit
-	}
+	return e.newSequence(cmp.Or(capacity, limit))
+}
+
+func (e *Engine) newSequence(capacity int) (*sequence, error) {
 	release, err := e.model.Acquire()
 	if err != nil {
-		return nil, fmt.Errorf("ref: session: %w", err)
+		return nil, fmt.Errorf("ref: sequence: %w", err)
 	}
-	return &session{
-		engine:   e,
-		capacity: capacity,
-		release:  release,
-		cache:    make(cache, e.model.Config.Layers),
-	}, nil
+	return &sequence{engine: e, capacity: capacity, release: release, cache: make(cache, e.model.Config.Layers), last: noToken}, nil
 }

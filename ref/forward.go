@@ -9,10 +9,11 @@ import (
 
 // forward is the whole transformer. It computes tokens at positions length, length+1, …,
 // appends their keys and values to the cache and returns the wanted logits, [1, vocab]
-// or [tokens, vocab]. Activations are tensors with one row per position.
+// or [tokens, vocab], or states, [tokens, hidden]. Activations are tensors with one row per
+// position.
 //
 // After an error the cache may hold positions beyond length, which truncate drops.
-func (s *session) forward(ctx context.Context, tokens []int, want model.Want) ([]float32, error) {
+func (s *sequence) forward(ctx context.Context, tokens []int, want model.Want) ([]float32, error) {
 	e, cfg, w := s.engine, &s.engine.model.Config, &s.engine.model.Weights
 
 	x, err := e.embed(ctx, tokens, s.length) // the residual stream [tokens, hidden]
@@ -43,17 +44,17 @@ func (s *session) forward(ctx context.Context, tokens []int, want model.Want) ([
 		e.tapped(l, "layer", s.length, x)
 	}
 
-	logits, err := e.logits(ctx, x, s.length, want)
+	out, err := e.head(ctx, x, s.length, want)
 	if err != nil {
 		return nil, err
 	}
 	s.length += len(tokens)
-	return logits, nil
+	return out, nil
 }
 
 // attentionBlock computes postnorm(O·attention(q, K, V)) of h [tokens, hidden], after it
 // appended the keys and values of these tokens to the cache.
-func (s *session) attentionBlock(ctx context.Context, l int, h tensor, r rotation) (tensor, error) {
+func (s *sequence) attentionBlock(ctx context.Context, l int, h tensor, r rotation) (tensor, error) {
 	e, cfg := s.engine, &s.engine.model.Config
 	layer, c := &e.model.Weights.Layers[l], &s.cache[l]
 
@@ -113,32 +114,34 @@ func (e *Engine) embed(ctx context.Context, tokens []int, first int) (tensor, er
 	return x, err
 }
 
-// logits is softcap(Output·norm(x)) in float32, of the last position or of all of them.
-// first is the position of x's first row.
-func (e *Engine) logits(ctx context.Context, x tensor, first int, want model.Want) ([]float32, error) {
-	if want == model.WantNothing {
-		return nil, nil
-	}
+// head returns what is wanted of the residual stream x, in float32: the states norm(x), or the
+// logits softcap(Output·norm(x)) of the last position or of all of them. first is the position
+// of x's first row.
+func (e *Engine) head(ctx context.Context, x tensor, first int, want model.Want) ([]float32, error) {
 	cfg, w := &e.model.Config, &e.model.Weights
-	if want != model.WantAll {
+	switch want {
+	case model.WantNothing:
+		return nil, nil
+	case model.WantHidden:
+		return norm(x, w.OutputNorm, cfg).float32s(), nil
+	case model.WantToken, model.WantLogits:
 		first, x = first+x.rows-1, x.last()
 	}
 	y, err := e.product(ctx, norm(x, w.OutputNorm, cfg), w.Output, Exact)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]float32, len(y.data))
 	for i, v := range y.data {
 		y.data[i] = softcap(v, cfg.OutputSoftcap)
-		out[i] = float32(y.data[i])
 	}
+	out := y.float32s()
 	e.tapped(-1, "logits", first, y)
 	return out, nil
 }
 
 // rotations returns each layer's RoPE table for the next n positions. Layers with the
 // same base share one table.
-func (s *session) rotations(n int) []rotation {
+func (s *sequence) rotations(n int) []rotation {
 	cfg, factors := &s.engine.model.Config, s.engine.model.RopeFactors(s.capacity)
 	out := make([]rotation, cfg.Layers)
 	if cfg.RopeDim == 0 {

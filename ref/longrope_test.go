@@ -2,7 +2,6 @@ package ref_test
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/lockstep-go/lockstep/internal/tiny"
@@ -10,8 +9,8 @@ import (
 	"github.com/lockstep-go/lockstep/ref"
 )
 
-// longRopeEngine returns an engine with a Phi-3 that uses its long RoPE factors in sessions
-// of more than 16 positions.
+// longRopeEngine returns an engine with a Phi-3 that uses its long RoPE factors in
+// sequences of more than 16 positions.
 func longRopeEngine(t *testing.T) *ref.Engine {
 	t.Helper()
 	spec := tiny.New("phi3", 1)
@@ -25,37 +24,27 @@ func longRopeEngine(t *testing.T) *ref.Engine {
 	return engine(t, m, ref.Options{})
 }
 
-// A session's capacity selects the short or the long factors. A session refuses a snapshot
-// that was computed with the other ones.
+// A sequence's capacity selects the short or the long factors, also in a fork.
 func TestLongRope(t *testing.T) {
 	e := longRopeEngine(t)
 	tokens := []int{5, 6, 7, 8}
 	logits := map[int][]float32{}
-	snapshots := map[int]model.Snapshot{}
 	for _, capacity := range []int{15, 16, 17, 32} {
-		s, err := e.NewSession(capacity)
+		s := textOf(t, e, capacity)
+		logits[capacity] = forward(t, s, tokens, model.WantLogits)
+		fork, err := s.Fork(2)
 		if err != nil {
 			t.Fatal(err)
 		}
-		logits[capacity] = forward(t, s, tokens, model.WantLast)
-		if snapshots[capacity], err = s.Snapshot(2); err != nil {
-			t.Fatal(err)
+		defer fork.Close()
+		if !slices.Equal(forward(t, text{fork, e}, tokens[2:], model.WantLogits), logits[capacity]) {
+			t.Errorf("a fork of a sequence of %d positions uses other factors", capacity)
 		}
 	}
 	if !slices.Equal(logits[15], logits[16]) || !slices.Equal(logits[17], logits[32]) {
-		t.Error("sessions with the same factors differ")
+		t.Error("sequences with the same factors differ")
 	}
 	if slices.Equal(logits[16], logits[17]) {
-		t.Error("a session of 17 positions uses the short factors")
-	}
-	s, err := e.NewSession(32)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Restore(snapshots[17], 2); err != nil {
-		t.Errorf("a snapshot with the same factors: %v", err)
-	}
-	if err := s.Restore(snapshots[16], 2); err == nil || !strings.Contains(err.Error(), "long contexts") {
-		t.Errorf("a snapshot with the other factors: error %v", err)
+		t.Error("a sequence of 17 positions uses the short factors")
 	}
 }

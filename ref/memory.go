@@ -13,7 +13,7 @@ const (
 	// maxChunkBytes bounds the memory of a chunk. 32 positions of any published model need
 	// less.
 	maxChunkBytes = 256 << 20
-	// maxCacheBytes bounds the keys and values of a session.
+	// maxCacheBytes bounds the keys and values of a sequence.
 	maxCacheBytes = 64 << 30
 )
 
@@ -52,7 +52,7 @@ func (m memory) chunk() (int, error) {
 }
 
 // checkCache returns a model.ErrContextLimit if the keys and values of n positions are more
-// than a session may have.
+// than a sequence may have.
 func (m memory) checkCache(n int) error {
 	if need := int64(n) * m.cache; need > maxCacheBytes {
 		return fmt.Errorf("%w: the keys and values of %d positions need %d bytes, more than %d",

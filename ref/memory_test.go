@@ -64,22 +64,22 @@ func TestChunk(t *testing.T) {
 		}
 	}})
 	e.SetChunk(7)
-	forward(t, session(t, e), oracleTokens()[:17], model.WantNothing)
+	forward(t, newText(t, e), oracleTokens()[:17], model.WantNothing)
 	if got := fmt.Sprint(passes); got != "[7 7 3]" {
 		t.Errorf("17 positions in chunks of 7 are computed as %s", got)
 	}
 }
 
-// TestCacheLimit asks for more keys and values than a session may have: a call that does not
-// fit is refused with both numbers, and the session goes on.
+// TestCacheLimit asks for more keys and values than a sequence may have: a step that does not
+// fit is refused with both numbers, and the sequence goes on.
 func TestCacheLimit(t *testing.T) {
 	m := open(t, filepath.Join("..", "golden", "arch", "llama-gqa.gguf"))
 	e := engine(t, m, ref.Options{})
 	e.SetCacheBytes(16 << 30) // room for 4 positions
-	s := session(t, e)
+	s := newText(t, e)
 	forward(t, s, []int{1, 2}, model.WantNothing)
 	_, err := s.Forward(t.Context(), []int{3, 4, 5}, model.WantNothing)
-	const want = "ref: forward: context limit: the keys and values of 5 positions need 85899345920 bytes, more than 68719476736"
+	const want = "ref: sequence: context limit: the keys and values of 5 positions need 85899345920 bytes, more than 68719476736"
 	if !errors.Is(err, model.ErrContextLimit) || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}

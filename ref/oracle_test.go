@@ -1,6 +1,7 @@
 package ref_test
 
 import (
+	"context"
 	"math"
 	"os"
 	"path/filepath"
@@ -53,18 +54,32 @@ func engine(t testing.TB, m *model.Model, o ref.Options) *ref.Engine {
 	return e
 }
 
-func session(t testing.TB, e *ref.Engine) model.Session {
+// text is a sequence with its engine.
+type text struct {
+	model.Sequence
+	engine *ref.Engine
+}
+
+// Forward computes tokens after the text.
+func (x text) Forward(ctx context.Context, tokens []int, want model.Want) (model.Result, error) {
+	return model.Forward(ctx, x.engine, model.Row{Sequence: x.Sequence, Tokens: tokens, Prompt: true, Want: want})
+}
+
+func newText(t testing.TB, e *ref.Engine) text { return textOf(t, e, 0) }
+
+// textOf returns an empty text of at most capacity positions.
+func textOf(t testing.TB, e *ref.Engine, capacity int) text {
 	t.Helper()
-	s, err := e.NewSession(0)
+	s, err := e.NewSequence(capacity)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	return s
+	return text{s, e}
 }
 
 // forward returns a copy of the wanted logits.
-func forward(t testing.TB, s model.Session, tokens []int, want model.Want) []float32 {
+func forward(t testing.TB, s text, tokens []int, want model.Want) []float32 {
 	t.Helper()
 	out, err := s.Forward(t.Context(), tokens, want)
 	if err != nil {
@@ -111,7 +126,7 @@ func TestLogitsAgreeWithAnotherEngine(t *testing.T) {
 			if shape[0] != len(oracleTokens()) || shape[1] != m.Config.Vocab {
 				t.Fatalf("the oracle's shape is %v", shape)
 			}
-			got := forward(t, session(t, engine(t, m, ref.Options{})), oracleTokens(), model.WantAll)
+			got := forward(t, newText(t, engine(t, m, ref.Options{})), oracleTokens(), model.WantAll)
 			t.Logf("relative L2 %.2e", relativeL2(got, want))
 			for p, d := range byPosition(got, want, m.Config.Vocab) {
 				if !(d <= logitBound) {
@@ -135,7 +150,7 @@ func TestLogitsAgreeWithTransformersInFloat64(t *testing.T) {
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			_, want := readNPY(t, file)
 			m := open(t, name+".gguf")
-			got := forward(t, session(t, engine(t, m, ref.Options{})), oracleTokens(), model.WantAll)
+			got := forward(t, newText(t, engine(t, m, ref.Options{})), oracleTokens(), model.WantAll)
 			t.Logf("relative L2 %.2e", relativeL2(got, want))
 			for p, d := range byPosition(got, want, m.Config.Vocab) {
 				if !(d <= bound) {
@@ -175,7 +190,7 @@ func TestEmbeddedModelAgreesWithItsTrainer(t *testing.T) {
 		}
 	}
 	_, want := readNPY(t, filepath.Join("..", "golden", "model", o.Oracle.File))
-	got := forward(t, session(t, engine(t, m, ref.Options{})), ids, model.WantAll)
+	got := forward(t, newText(t, engine(t, m, ref.Options{})), ids, model.WantAll)
 	d := relativeL2(got[o.Oracle.First*m.Config.Vocab:], want)
 	t.Logf("relative L2 %.2e", d)
 	if !(d <= bound) {

@@ -17,7 +17,7 @@ func BenchmarkLlama1B(b *testing.B) {
 	for _, quant := range []string{"q8_0", "q4_k_m"} {
 		e := engine(b, open(b, randomLlama1B(b, quant)), ref.Options{})
 		b.Run(fmt.Sprintf("%s/decode", quant), func(b *testing.B) {
-			s := session(b, e)
+			s := newText(b, e)
 			for b.Loop() {
 				step(b, s, []int{100 + s.Len()})
 			}
@@ -29,7 +29,7 @@ func BenchmarkLlama1B(b *testing.B) {
 				prompt[i] = 100 + i
 			}
 			for b.Loop() {
-				step(b, session(b, e), prompt)
+				step(b, newText(b, e), prompt)
 			}
 			b.ReportMetric(float64(b.N*len(prompt))/b.Elapsed().Seconds(), "tokens/s")
 		})
@@ -62,8 +62,8 @@ func randomLlama1B(b *testing.B, quant string) string {
 	return path
 }
 
-func step(b *testing.B, s model.Session, tokens []int) {
-	if _, err := s.Forward(b.Context(), tokens, model.WantGreedy); err != nil {
+func step(b *testing.B, s text, tokens []int) {
+	if _, err := s.Forward(b.Context(), tokens, model.WantToken); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -21,7 +21,7 @@ func TestTap(t *testing.T) {
 		ops = append(ops, op)
 		last = append(last[:0], values...)
 	}})
-	got := forward(t, session(t, e), []int{5, 6, 7}, model.WantLast)
+	got := forward(t, newText(t, e), []int{5, 6, 7}, model.WantLogits)
 	layer := []string{"query", "key", "value", "attention", "layer"}
 	want := slices.Concat([]string{"embed"}, layer, layer, []string{"logits"})
 	if !slices.Equal(ops, want) {
@@ -39,7 +39,7 @@ func TestTap(t *testing.T) {
 func TestTapChanges(t *testing.T) {
 	m := open(t, filepath.Join("..", "golden", "arch", "phi2.gguf"))
 	run := func(token int, tap ref.Tap) []float32 {
-		return forward(t, session(t, engine(t, m, ref.Options{Tap: tap})), []int{token}, model.WantLast)
+		return forward(t, newText(t, engine(t, m, ref.Options{Tap: tap})), []int{token}, model.WantLogits)
 	}
 	type operation struct {
 		layer int
@@ -66,7 +66,7 @@ func TestTapChanges(t *testing.T) {
 	}
 }
 
-// TestTapPanics panics in each operation of a prompt. The session is then as before.
+// TestTapPanics panics in each operation of a prompt. The sequence is then as before.
 func TestTapPanics(t *testing.T) {
 	m := open(t, filepath.Join("..", "golden", "arch", "phi2.gguf"))
 	calls, at := 0, -1
@@ -77,11 +77,11 @@ func TestTapPanics(t *testing.T) {
 	}})
 	e.SetChunk(4) // a chunk before the one that panics is dropped, too
 	tokens := oracleTokens()[:12]
-	want := forward(t, session(t, e), tokens, model.WantLast)
-	s := session(t, e)
+	want := forward(t, newText(t, e), tokens, model.WantLogits)
+	s := newText(t, e)
 	forward(t, s, tokens[:3], model.WantNothing)
 	calls = 0
-	forward(t, session(t, e), tokens[3:], model.WantLast)
+	forward(t, newText(t, e), tokens[3:], model.WantLogits)
 	for last := calls; at < last; {
 		at, calls = max(at, 0)+1, 0
 		func() {
@@ -90,14 +90,14 @@ func TestTapPanics(t *testing.T) {
 					t.Errorf("the panic in call %d was lost", at)
 				}
 			}()
-			s.Forward(t.Context(), tokens[3:], model.WantLast)
+			s.Forward(t.Context(), tokens[3:], model.WantLogits)
 		}()
 		if s.Len() != 3 {
 			t.Fatalf("%d positions after a panic in call %d, want 3", s.Len(), at)
 		}
 	}
 	at = -1
-	if got := forward(t, s, tokens[3:], model.WantLast); !slices.Equal(got, want) {
-		t.Error("the session computes something else after the panics")
+	if got := forward(t, s, tokens[3:], model.WantLogits); !slices.Equal(got, want) {
+		t.Error("the sequence computes something else after the panics")
 	}
 }

@@ -34,3 +34,12 @@ func (t tensor) addBias(b []float32) {
 		}
 	}
 }
+
+// float32s returns the elements rounded to float32.
+func (t tensor) float32s() []float32 {
+	out := make([]float32, len(t.data))
+	for i, v := range t.data {
+		out[i] = float32(v)
+	}
+	return out
+}

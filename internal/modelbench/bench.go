@@ -41,10 +41,6 @@ type Options struct {
 
 	Show func(Result) // receives each result at once; may be nil
 
-	// Warm, if not nil, prepares the engine for decode steps of the given numbers of
-	// sequences. positions is the maximum length of a sequence.
-	Warm func(ctx context.Context, positions int, sequences ...int) error
-
 	now func() time.Time
 }
 

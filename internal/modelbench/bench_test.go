@@ -1,9 +1,7 @@
 package modelbench
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -15,7 +13,7 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// measured runs the cases and checks that every session is closed.
+// measured runs the cases and checks that every sequence is closed.
 func measured(t *testing.T, e *fakeEngine, o Options) []Result {
 	t.Helper()
 	o.now = e.now
@@ -24,7 +22,7 @@ func measured(t *testing.T, e *fakeEngine, o Options) []Result {
 		t.Fatal(err)
 	}
 	if e.open != 0 {
-		t.Errorf("%d of %d sessions are still open", e.open, len(e.opened))
+		t.Errorf("%d of %d sequences are still open", e.open, len(e.opened))
 	}
 	return list
 }
@@ -33,7 +31,7 @@ func measured(t *testing.T, e *fakeEngine, o Options) []Result {
 // position fill and each step with the token of the one before.
 func greedyChain(calls []call, fill, n, vocab int) error {
 	for i, c := range calls {
-		if want := fill + i%n; c.at != want || len(c.tokens) != 1 || c.want != model.WantGreedy {
+		if want := fill + i%n; c.at != want || len(c.tokens) != 1 || c.want != model.WantToken {
 			return fmt.Errorf("pass %d: %d tokens at %d for %v, want one at %d", i, len(c.tokens), c.at, c.want, want)
 		}
 		first := calls[0].tokens[0]
@@ -66,7 +64,7 @@ func TestDecodeIsFed(t *testing.T) {
 
 // TestGreedyChainSees checks greedyChain itself.
 func TestGreedyChainSees(t *testing.T) {
-	good := []call{{5, []int{8}, model.WantGreedy}, {6, []int{9}, model.WantGreedy}, {5, []int{8}, model.WantGreedy}}
+	good := []call{{5, []int{8}, model.WantToken}, {6, []int{9}, model.WantToken}, {5, []int{8}, model.WantToken}}
 	if err := greedyChain(good, 5, 2, 100); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +89,7 @@ func TestPromptsAreWhole(t *testing.T) {
 		t.Errorf("%d calls, %+v", len(calls), got)
 	}
 	for _, c := range calls {
-		if c.at != 0 || len(c.tokens) != 50 || c.want != model.WantGreedy || !slices.Equal(c.tokens, calls[0].tokens) {
+		if c.at != 0 || len(c.tokens) != 50 || c.want != model.WantToken || !slices.Equal(c.tokens, calls[0].tokens) {
 			t.Errorf("%d tokens at %d for %v", len(c.tokens), c.at, c.want)
 		}
 	}
@@ -101,7 +99,7 @@ func TestBatchStepsTogether(t *testing.T) {
 	e := newFake(t, "llama", 200)
 	got := measured(t, e, Options{Batches: []int{4}, Steps: 5, Repeats: 2})[0]
 	if len(e.opened) != 4 {
-		t.Fatalf("%d sessions", len(e.opened))
+		t.Fatalf("%d sequences", len(e.opened))
 	}
 	for i, s := range e.opened {
 		if err := greedyChain(s.calls[1:], 1, 7, e.model.Config.Vocab); err != nil || len(s.calls) != 1+7*3 {
@@ -161,7 +159,7 @@ func TestSkips(t *testing.T) {
 	} {
 		e := newFake(t, "llama", 100)
 		if got := measured(t, e, c.o)[0]; got.Skipped != c.want || got.Rate != 0 || len(e.opened) != 0 {
-			t.Errorf("%s: %q, want %q; %d sessions", c.name, got.Skipped, c.want, len(e.opened))
+			t.Errorf("%s: %q, want %q; %d sequences", c.name, got.Skipped, c.want, len(e.opened))
 		}
 	}
 	e := newFake(t, "llama", 5000)
@@ -235,27 +233,5 @@ func TestReportJSON(t *testing.T) {
 	var back Report
 	if err := json.Unmarshal(text, &back); err != nil || !reflect.DeepEqual(back.Results, rep.Results) {
 		t.Errorf("read back %+v, want %+v (%v)", back.Results[0], rep.Results[0], err)
-	}
-}
-
-// TestWarm checks that the engine is warmed up for all batch sizes of a decoding case, and
-// not for prompts.
-func TestWarm(t *testing.T) {
-	e := newFake(t, "llama", 200)
-	var asked []string
-	measured(t, e, Options{
-		Depths: []int{20}, Prompts: []int{30}, Batches: []int{1, 6}, Steps: 2, Repeats: 1,
-		Warm: func(_ context.Context, positions int, sequences ...int) error {
-			asked = append(asked, fmt.Sprint(positions > 2, sequences))
-			return nil
-		},
-	})
-	if want := []string{"true [1]", "true [1]", "true [6 1 2 4]"}; !slices.Equal(asked, want) {
-		t.Errorf("warmed for %v, want %v", asked, want)
-	}
-	refusal := errors.New("no room for kernels")
-	refused := measured(t, e, Options{Depths: []int{0}, Warm: func(context.Context, int, ...int) error { return refusal }})[0]
-	if !strings.Contains(refused.Err, refusal.Error()) {
-		t.Errorf("error %q, want %v", refused.Err, refusal)
 	}
 }

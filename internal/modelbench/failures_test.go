@@ -40,18 +40,16 @@ func TestFailures(t *testing.T) {
 	}
 	list, err = Run(ctx, e, o)
 	if !errors.Is(err, context.Canceled) || len(list) != 1 || e.open != 0 {
-		t.Errorf("canceled: %d results, %v, %d sessions open", len(list), err, e.open)
+		t.Errorf("canceled: %d results, %v, %d sequences open", len(list), err, e.open)
 	}
 }
 
-// A failed sequence cancels the others, and its error is reported.
+// A failed step is reported.
 func TestBatchFailure(t *testing.T) {
 	e := newFake(t, "llama", 200)
 	broken := errors.New("broken")
 	n := 0
 	e.fail = func(length int, tokens []int) error {
-		e.mu.Lock()
-		defer e.mu.Unlock()
 		if n++; n == 20 {
 			return broken
 		}

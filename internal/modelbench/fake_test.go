@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,16 +11,15 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// fakeEngine computes nothing. Each Forward advances the fake clock by tick per token, and
-// its greedy token is the last token plus 1.
+// fakeEngine computes nothing. A step advances the fake clock by tick per token, and chooses
+// each row's last token plus 1.
 type fakeEngine struct {
 	model *model.Model
 	tick  time.Duration
 	fail  func(length int, tokens []int) error // nil: never
 
-	mu     sync.Mutex
 	clock  time.Duration
-	opened []*fakeSession
+	opened []*fakeSequence
 	open   int
 }
 
@@ -40,78 +38,85 @@ func (e *fakeEngine) Model() *model.Model { return e.model }
 func (e *fakeEngine) Close() error        { return nil }
 
 func (e *fakeEngine) now() time.Time {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	return time.Unix(0, 0).Add(e.clock)
 }
 
-func (e *fakeEngine) NewSession(capacity int) (model.Session, error) {
+func (e *fakeEngine) Choose(context.Context, []model.Choose) (model.Pass, error) {
+	return nil, errors.New("fake: no choice is held")
+}
+
+func (e *fakeEngine) Limits() model.Limits { return model.Limits{PromptTokens: 1 << 20} }
+
+func (e *fakeEngine) NewSequence(capacity int) (model.Sequence, error) {
 	if capacity < 1 || capacity > e.model.Config.Context {
 		return nil, model.CheckCapacity(capacity, e.model.Config.Context)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	s := &fakeSession{eng: e, capacity: capacity}
+	s := &fakeSequence{eng: e, capacity: capacity}
 	e.opened = append(e.opened, s)
 	e.open++
 	return s, nil
 }
 
-// call is one Forward.
+// call is one row of a step.
 type call struct {
 	at     int // positions before
 	tokens []int
 	want   model.Want
 }
 
-type fakeSession struct {
+type fakePass []model.Result
+
+func (p fakePass) Wait() ([]model.Result, error) { return p, nil }
+
+func (e *fakeEngine) Step(ctx context.Context, rows []model.Row) (model.Pass, error) {
+	var out fakePass
+	for _, r := range rows {
+		s, tokens := r.Sequence.(*fakeSequence), r.Tokens
+		if tokens == nil {
+			tokens = []int{s.next}
+		}
+		if err := errors.Join(ctx.Err(), model.CheckTokens(tokens, e.model.Config.Vocab)); err != nil {
+			return nil, err
+		}
+		if need := s.length + len(tokens); need > s.capacity {
+			return nil, model.CheckCapacity(need, s.capacity)
+		}
+		if e.fail != nil {
+			if err := e.fail(s.length, tokens); err != nil {
+				return nil, err
+			}
+		}
+		e.clock += time.Duration(len(tokens)) * e.tick
+		s.calls = append(s.calls, call{s.length, slices.Clone(tokens), r.Want})
+		s.length += len(tokens)
+		s.next = (tokens[len(tokens)-1] + 1) % e.model.Config.Vocab
+		out = append(out, model.Result{})
+	}
+	return out, nil
+}
+
+// fakeSequence records its rows. The methods that the benchmark does not call are nil.
+type fakeSequence struct {
+	model.Sequence
 	eng      *fakeEngine
 	capacity int
 	length   int
+	next     int // the token that the last row chose
 	calls    []call
 }
 
-func (s *fakeSession) Len() int { return s.length }
-func (s *fakeSession) Cap() int { return s.capacity }
+func (s *fakeSequence) Len() int { return s.length }
+func (s *fakeSequence) Cap() int { return s.capacity }
 
-func (s *fakeSession) Forward(ctx context.Context, tokens []int, want model.Want) (model.Output, error) {
-	e := s.eng
-	if err := errors.Join(ctx.Err(), model.CheckTokens(tokens, e.model.Config.Vocab)); err != nil {
-		return model.Output{}, err
-	}
-	if need := s.length + len(tokens); need > s.capacity {
-		return model.Output{}, model.CheckCapacity(need, s.capacity)
-	}
-	if e.fail != nil {
-		if err := e.fail(s.length, tokens); err != nil {
-			return model.Output{}, err
-		}
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.clock += time.Duration(len(tokens)) * e.tick
-	s.calls = append(s.calls, call{s.length, slices.Clone(tokens), want})
-	s.length += len(tokens)
-	return model.Output{Greedy: (tokens[len(tokens)-1] + 1) % e.model.Config.Vocab}, nil
-}
-
-func (s *fakeSession) Truncate(n int) error {
+func (s *fakeSequence) Truncate(n int) error {
 	if n < 0 || n > s.length {
 		return errors.New("fake: truncate out of range")
 	}
-	s.length = n
+	s.length, s.next = n, -1
 	return nil
 }
 
-func (s *fakeSession) Snapshot(int) (model.Snapshot, error) {
-	return nil, errors.New("fake: no snapshots")
-}
-
-func (s *fakeSession) Restore(model.Snapshot, int) error { return errors.New("fake: no snapshots") }
-
-func (s *fakeSession) Close() error {
-	s.eng.mu.Lock()
-	defer s.eng.mu.Unlock()
+func (s *fakeSequence) Close() error {
 	s.eng.open--
 	return nil
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/lockstep-go/lockstep/model"
@@ -26,9 +24,6 @@ func (b *bench) measure(ctx context.Context, c Case) (Result, error) {
 	if res.Skipped = b.skipReason(c); res.Skipped != "" {
 		return res, nil
 	}
-	if err := b.warm(ctx, c); err != nil {
-		return res, err
-	}
 	g, err := b.open(ctx, c)
 	defer g.close()
 	if err != nil {
@@ -48,18 +43,6 @@ func (b *bench) measure(ctx context.Context, c Case) (Result, error) {
 	}
 	res.judge(b.o.Limits)
 	return res, nil
-}
-
-// warm prepares the engine for the steps of a case, which may run in smaller batches too.
-func (b *bench) warm(ctx context.Context, c Case) error {
-	if b.o.Warm == nil || c.Kind == Prefill {
-		return nil
-	}
-	batches := []int{c.Sequences}
-	for n := 1; n < c.Sequences; n *= 2 {
-		batches = append(batches, n)
-	}
-	return b.o.Warm(ctx, b.o.capacity(c, b.eng.Model().Config.Context), batches...)
 }
 
 // maxPreparation is how long the preparation of a case may take, in budgets.
@@ -94,7 +77,7 @@ func (b *bench) passes(ctx context.Context, g *group) (int, error) {
 	if g.measured.Kind == Prefill {
 		return 1, nil
 	}
-	room := g.sessions[0].Cap() - g.measured.fill() - g.measured.untimed()
+	room := g.sequences[0].Cap() - g.measured.fill() - g.measured.untimed()
 	if b.o.Steps > 0 {
 		return min(b.o.Steps, room), nil
 	}
@@ -136,9 +119,8 @@ func (b *bench) repeat(ctx context.Context, g *group, passes int) (each []Repeat
 	return each, s.stop(runs), nil
 }
 
-// untimed returns the passes before the timed ones of a repeat. Decoding has two: the first
-// may run as a prefill or wait for a discarded step, the second brings all sequences
-// together.
+// untimed returns the passes before the timed ones of a repeat. Decoding has two, after which
+// the device runs ahead of the host.
 func (c Case) untimed() int {
 	if c.Kind == Prefill {
 		return 0
@@ -152,14 +134,12 @@ func (b *bench) once(ctx context.Context, g *group, passes int) (r Repeat, err e
 	if err := g.rewind(); err != nil {
 		return r, err
 	}
-	for range g.measured.untimed() { // one at a time, so that no sequence gets ahead of the others
-		if err := g.run(ctx, 1); err != nil {
-			return r, err
-		}
+	if err := b.run(ctx, g, g.measured.untimed()); err != nil {
+		return r, err
 	}
 	before := b.counts()
 	start := b.o.now()
-	if err := g.run(ctx, passes); err != nil {
+	if err := b.run(ctx, g, passes); err != nil {
 		return r, err
 	}
 	r.Seconds = max(b.o.now().Sub(start), 1).Seconds()
@@ -176,25 +156,25 @@ func (b *bench) once(ctx context.Context, g *group, passes int) (r Repeat, err e
 
 // group is the sequences of a case.
 type group struct {
-	measured Case
-	sessions []model.Session
-	first    [][]int // first input of each session after rewind: a token, or the prompt
-	next     [][]int // next input of each session
+	measured  Case
+	sequences []model.Sequence
+	first     [][]int     // first input of each sequence after rewind: a token, or the prompt
+	rows      []model.Row // of the next step
 }
 
-// open opens the sessions of a case and fills them with random tokens.
+// open opens the sequences of a case and fills them with random tokens.
 func (b *bench) open(ctx context.Context, c Case) (*group, error) {
 	g := &group{measured: c}
 	capacity := b.o.capacity(c, b.eng.Model().Config.Context)
 	for range c.Sequences {
-		s, err := b.eng.NewSession(capacity)
+		s, err := b.eng.NewSequence(capacity)
 		if err != nil {
 			return g, err
 		}
-		g.sessions = append(g.sessions, s)
+		g.sequences = append(g.sequences, s)
 		g.first = append(g.first, b.tokens(max(1, c.Prompt)))
 		if n := c.fill(); n > 0 {
-			if _, err := s.Forward(ctx, b.tokens(n), model.WantNothing); err != nil {
+			if _, err := model.Forward(ctx, b.eng, model.Row{Sequence: s, Tokens: b.tokens(n), Prompt: true}); err != nil {
 				return g, err
 			}
 		}
@@ -212,50 +192,52 @@ func (b *bench) tokens(n int) []int {
 }
 
 func (g *group) close() {
-	for _, s := range g.sessions {
+	for _, s := range g.sequences {
 		s.Close()
 	}
 }
 
-// rewind truncates each session to its filled positions.
+// rewind truncates each sequence to its filled positions.
 func (g *group) rewind() error {
-	g.next = slices.Clone(g.first)
-	for _, s := range g.sessions {
+	g.rows = nil
+	for i, s := range g.sequences {
 		if err := s.Truncate(g.measured.fill()); err != nil {
 			return err
 		}
+		g.rows = append(g.rows, model.Row{Sequence: s, Tokens: g.first[i], Prompt: g.measured.Kind == Prefill, Want: model.WantToken})
 	}
 	return nil
 }
 
-// run runs n forward passes of every session, all sessions concurrently. The first error
-// cancels the others.
-func (g *group) run(ctx context.Context, n int) error {
-	if len(g.sessions) == 1 {
-		return g.steps(ctx, 0, n)
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var wg sync.WaitGroup
-	for i := range g.sessions {
-		wg.Go(func() {
-			if err := g.steps(ctx, i, n); err != nil {
-				cancel(err)
+// run runs n steps of all sequences. Each step is fed the tokens that the one before it chose,
+// and is queued before that one is waited for.
+func (b *bench) run(ctx context.Context, g *group, n int) error {
+	if g.measured.Kind == Prefill {
+		for range n {
+			if _, err := model.Forward(ctx, b.eng, g.rows[0]); err != nil {
+				return err
 			}
-		})
-	}
-	wg.Wait()
-	return context.Cause(ctx)
-}
-
-// steps runs n passes of session i; each feeds its greedy token to the next.
-func (g *group) steps(ctx context.Context, i, n int) error {
-	for range n {
-		out, err := g.sessions[i].Forward(ctx, g.next[i], model.WantGreedy)
-		if err != nil {
-			return err
 		}
-		g.next[i] = []int{out.Greedy}
+		return nil
+	}
+	var last model.Pass
+	for i := range n + 1 {
+		var next model.Pass
+		if i < n {
+			var err error
+			if next, err = b.eng.Step(ctx, g.rows); err != nil {
+				return err
+			}
+			for i := range g.rows {
+				g.rows[i].Tokens = nil
+			}
+		}
+		if last != nil {
+			if _, err := last.Wait(); err != nil {
+				return err
+			}
+		}
+		last = next
 	}
 	return nil
 }

@@ -20,18 +20,14 @@ type Counts struct {
 	Steps      int `json:"steps"`       // decode steps
 	StepTokens int `json:"step_tokens"` // tokens of those steps
 	Chunks     int `json:"chunks"`      // prompt chunks
-	// AsyncSteps counts the steps that were queued before they were requested, and
-	// AsyncDiscarded those that were discarded. After the last step of a run the engine
-	// queues one more. The next run discards it and counts it.
-	AsyncSteps     int `json:"async_steps"`
-	AsyncDiscarded int `json:"async_discarded"`
-	Captures       int `json:"captures"` // captured graphs
+	AsyncSteps int `json:"async_steps"` // steps that were queued before the one before them ended
+	Captures   int `json:"captures"`    // captured graphs
 }
 
 func (c Counts) since(before Counts) Counts {
 	return Counts{
 		c.Steps - before.Steps, c.StepTokens - before.StepTokens, c.Chunks - before.Chunks,
-		c.AsyncSteps - before.AsyncSteps, c.AsyncDiscarded - before.AsyncDiscarded, c.Captures - before.Captures,
+		c.AsyncSteps - before.AsyncSteps, c.Captures - before.Captures,
 	}
 }
 

@@ -16,7 +16,7 @@ func (e *fakeEngine) counts() Counts {
 	for _, s := range e.opened {
 		n += len(s.calls)
 	}
-	return Counts{Steps: n, StepTokens: 2 * n, Chunks: 3 * n, AsyncSteps: 4 * n, AsyncDiscarded: 5 * n, Captures: 6 * n}
+	return Counts{Steps: n, StepTokens: 2 * n, Chunks: 3 * n, AsyncSteps: 4 * n, Captures: 6 * n}
 }
 
 // Each repeat has its own time and counters, and the device's condition at its end.
@@ -35,7 +35,7 @@ func TestRepeats(t *testing.T) {
 		}
 		return &Condition{SMClock: clock}
 	}})[0]
-	two := &Counts{Steps: 2, StepTokens: 4, Chunks: 6, AsyncSteps: 8, AsyncDiscarded: 10, Captures: 12}
+	two := &Counts{Steps: 2, StepTokens: 4, Chunks: 6, AsyncSteps: 8, Captures: 12}
 	want := []Repeat{
 		{200, 0.01, two, &Condition{SMClock: 2}}, // 1 was the warm-up
 		{1000, 0.002, two, nil},
@@ -62,7 +62,7 @@ func TestRepeatsJSON(t *testing.T) {
 		{"all", "every field has its name", Options{
 			Counts:    func() Counts { return Counts{} },
 			Condition: func() *Condition { return &Condition{1, 2, 3, 4, []string{"heat"}} },
-		}, `"engine":{"steps":0,"step_tokens":0,"chunks":0,"async_steps":0,"async_discarded":0,"captures":0},` +
+		}, `"engine":{"steps":0,"step_tokens":0,"chunks":0,"async_steps":0,"captures":0},` +
 			`"device":{"sm_hertz":1,"memory_hertz":2,"watts":3,"celsius":4,"slowed_by":["heat"]}}]`},
 	} {
 		c.o.Depths, c.o.Steps, c.o.Repeats = []int{3}, 2, 1

@@ -75,7 +75,7 @@ func Measure(ctx context.Context, eng model.Engine, text string, opts Options) (
 	if err := model.CheckCapacity(window, m.Config.Context); err != nil {
 		return Result{}, fmt.Errorf("perplexity: window: %w", err)
 	}
-	s, err := eng.NewSession(window)
+	s, err := eng.NewSequence(window)
 	if err != nil {
 		return Result{}, err
 	}
@@ -85,7 +85,7 @@ func Measure(ctx context.Context, eng model.Engine, text string, opts Options) (
 		lead = []int{bos}
 	}
 	var r Result
-	meter := meter{session: s, model: m, lead: len(lead), progress: opts.Progress}
+	meter := meter{engine: eng, sequence: s, model: m, lead: len(lead), progress: opts.Progress}
 	for tokens := tok.Encode(text, false); len(tokens) > 0; {
 		n := min(window-len(lead), len(tokens))
 		if err := meter.window(ctx, &r, append(lead[:len(lead):len(lead)], tokens[:n]...)); err != nil {
@@ -101,7 +101,8 @@ func Measure(ctx context.Context, eng model.Engine, text string, opts Options) (
 
 // meter accumulates results over the windows.
 type meter struct {
-	session  model.Session
+	engine   model.Engine
+	sequence model.Sequence
 	model    *model.Model
 	lead     int // tokens before the text of a window: 1 with BOS, else 0
 	progress func(int)
@@ -109,14 +110,14 @@ type meter struct {
 
 // window predicts seq[1:].
 func (m *meter) window(ctx context.Context, r *Result, seq []int) error {
-	if err := m.session.Truncate(0); err != nil {
+	if err := m.sequence.Truncate(0); err != nil {
 		return err
 	}
 	r.Windows++
 	vocab := m.model.Config.Vocab
 	for at := 0; at < len(seq); at += batch {
 		part := seq[at:min(at+batch, len(seq))]
-		out, err := m.session.Forward(ctx, part, model.WantAll)
+		out, err := model.Forward(ctx, m.engine, model.Row{Sequence: m.sequence, Tokens: part, Prompt: true, Want: model.WantAll})
 		if err != nil {
 			return fmt.Errorf("at token %d of window %d: %w", at, r.Windows, err)
 		}

@@ -25,36 +25,48 @@ type fake struct {
 	fail    error
 }
 
-func (f *fake) Model() *model.Model { return f.m }
-func (f *fake) NewSession(capacity int) (model.Session, error) {
-	return &fakeSession{f: f, capacity: capacity}, nil
+func (f *fake) Model() *model.Model  { return f.m }
+func (f *fake) Limits() model.Limits { return model.Limits{PromptTokens: 1 << 20} }
+func (f *fake) NewSequence(capacity int) (model.Sequence, error) {
+	return &fakeSequence{f: f, capacity: capacity}, nil
 }
 
-type fakeSession struct {
-	model.Session
+func (f *fake) Step(_ context.Context, rows []model.Row) (model.Pass, error) {
+	if f.fail != nil {
+		return nil, f.fail
+	}
+	s, tokens := rows[0].Sequence.(*fakeSequence), rows[0].Tokens
+	if !rows[0].Prompt {
+		return nil, errors.New("a text is a prompt")
+	}
+	if s.length += len(tokens); s.length > s.capacity {
+		return nil, model.CheckCapacity(s.length, s.capacity)
+	}
+	last := &f.windows[len(f.windows)-1]
+	*last = append(*last, tokens...)
+	return fakePass{{Logits: slices.Repeat(f.logits, len(tokens))}}, nil
+}
+
+type fakePass []model.Result
+
+func (p fakePass) Wait() ([]model.Result, error) { return p, nil }
+
+type fakeSequence struct {
+	model.Sequence
 	f        *fake
 	capacity int
 	length   int
 }
 
-func (s *fakeSession) Close() error { return nil }
+func (s *fakeSequence) Close() error { return nil }
+func (s *fakeSequence) Len() int     { return s.length }
 
-func (s *fakeSession) Truncate(n int) error {
+func (s *fakeSequence) Truncate(n int) error {
+	if n == 0 { // a window begins
+		s.f.windows = append(s.f.windows, nil)
+	}
 	s.length = n
-	s.f.windows = append(s.f.windows, nil)
 	return nil
-}
-
-func (s *fakeSession) Forward(_ context.Context, tokens []int, _ model.Want) (model.Output, error) {
-	if s.f.fail != nil {
-		return model.Output{}, s.f.fail
-	}
-	if s.length += len(tokens); s.length > s.capacity {
-		return model.Output{}, model.CheckCapacity(s.length, s.capacity)
-	}
-	last := &s.f.windows[len(s.f.windows)-1]
-	*last = append(*last, tokens...)
-	return model.Output{Logits: slices.Repeat(s.f.logits, len(tokens))}, nil
 }
 
 func tinyModel(t *testing.T) *model.Model {
@@ -131,7 +143,7 @@ func TestAgainstTheDefinition(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	long := strings.Repeat(text+" ", 5) // more tokens than one Forward takes
+	long := strings.Repeat(text+" ", 5) // more tokens than one step takes
 	const window = 100
 	r, err := Measure(t.Context(), eng, long, Options{Window: window})
 	if err != nil {
@@ -139,11 +151,11 @@ func TestAgainstTheDefinition(t *testing.T) {
 	}
 	want := 0.0
 	for part := range slices.Chunk(m.Tokenizer.Encode(long, false), window-1) {
-		s, err := eng.NewSession(0)
+		s, err := eng.NewSequence(0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := s.Forward(t.Context(), append([]int{0}, part...), model.WantAll)
+		out, err := model.Forward(t.Context(), eng, model.Row{Sequence: s, Tokens: append([]int{0}, part...), Prompt: true, Want: model.WantAll})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,8 +34,6 @@ type benchModelCmd struct {
 	Device lockstep.Device `enum:"gpu,emu,cpu" default:"gpu" help:"Device: gpu, an NVIDIA GPU; cpu; emu, an emulated GPU, whose speed means nothing (${default})." placeholder:"gpu|emu|cpu"`
 	KV     model.KVFormat  `name:"kv" help:"Format of the KV cache (default: f32 on the CPU, f16 on a GPU)." placeholder:"f16|bf16|f32"`
 
-	SyncScheduling bool `help:"Queue each decoding step only when it is requested. By default the GPU runs greedy steps ahead."`
-
 	Depths  []int         `default:"0,2048,8192" help:"Decode one sequence after N cached positions (${default})." placeholder:"N,…"`
 	Prompts []int         `default:"512,2048,8192" help:"Prefill prompts of N tokens (${default})." placeholder:"N,…"`
 	Batches []int         `default:"1,4,16,64" help:"Decode N sequences together (${default})." placeholder:"N,…"`
@@ -89,8 +87,6 @@ func (c *benchModelCmd) check() error {
 	switch {
 	case len(c.Depths)+len(c.Prompts)+len(c.Batches) == 0:
 		return usagef("--depths, --prompts, --batches: nothing to measure")
-	case c.SyncScheduling && c.Device == lockstep.CPU:
-		return usagef("--sync-scheduling: has no meaning on --device cpu")
 	case c.Budget <= 0:
 		return usagef("--budget: %v, want more than 0", c.Budget)
 	}
@@ -245,7 +241,7 @@ const benchSequences = 64
 // onDevice measures the limits of a GPU and then uploads the model. The KV cache gets as
 // many pages as the cases need and the memory allows.
 func (c *benchModelCmd) onDevice(e *env, dev driver.Device, m *benchModel, o modelbench.Options, r modelbench.Report) (_ *bench, err error) {
-	ao := accel.Options{KV: c.KV, MaxSequences: benchSequences, SyncScheduling: c.SyncScheduling}
+	ao := accel.Options{KV: c.KV, MaxSequences: benchSequences}
 	free, _, err := dev.Memory()
 	if err != nil {
 		return nil, err
@@ -256,9 +252,6 @@ func (c *benchModelCmd) onDevice(e *env, dev driver.Device, m *benchModel, o mod
 	}
 	ao.KVPages = max(1, min(plan.Pages, o.Pages(m.Config.Context, attention.PageTokens)))
 	r.Engine, r.KV, r.Device = "accel", c.KV.Format(quant.F16).String(), kernelbench.DeviceOf(dev)
-	if c.SyncScheduling {
-		r.Engine += " with synchronous scheduling"
-	}
 	var energy meter
 	if c.Device == lockstep.GPU {
 		e.note("measuring the limits of %s", dev.Properties().Name)
@@ -280,7 +273,7 @@ func (c *benchModelCmd) onDevice(e *env, dev driver.Device, m *benchModel, o mod
 		return nil, err
 	}
 	useMeter(&o, energy)
-	o.Sequences, o.Warm, o.Counts = benchSequences, engine.Warm, func() modelbench.Counts { return countsOf(engine) }
+	o.Sequences, o.Counts = benchSequences, func() modelbench.Counts { return countsOf(engine) }
 	o.Cache = modelbench.Cache{Pages: ao.KVPages, PageTokens: attention.PageTokens}
 	return &bench{engine, energy, o, r}, nil
 }
@@ -289,7 +282,7 @@ func countsOf(engine *accel.Engine) modelbench.Counts {
 	s := engine.Stats()
 	return modelbench.Counts{
 		Steps: s.Steps, StepTokens: s.StepTokens, Chunks: s.Chunks,
-		AsyncSteps: s.AsyncSteps, AsyncDiscarded: s.AsyncDiscarded, Captures: s.Captures,
+		AsyncSteps: s.AsyncSteps, Captures: s.Captures,
 	}
 }
 

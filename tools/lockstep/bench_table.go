@@ -33,6 +33,9 @@ func resultLine(r modelbench.Result) string {
 
 // rateText formats a rate with at least three significant digits.
 func rateText(x float64) string {
+	if x == 0 {
+		return "0"
+	}
 	decimals := 0
 	for at := 100.0; x < at && decimals < 4; at /= 10 {
 		decimals++

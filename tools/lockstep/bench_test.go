@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -13,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockstep-go/lockstep"
-	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/emu"
 	"github.com/lockstep-go/lockstep/internal/kernelbench"
@@ -48,7 +45,6 @@ func TestBenchUsage(t *testing.T) {
 		{"negative device of kernels", "numbers start at 0", "kernels --device -1", "--device: -1, want 0 or more"},
 		{"unknown device", "the choices are named", "--device tpu", "--device"},
 		{"no choice of device", "a measurement names its device", "--device auto", "--device"},
-		{"scheduling of the CPU", "it is always synchronous", "--device cpu --sync-scheduling", "--sync-scheduling: has no meaning"},
 		{"unknown cache", "the choices are named", "--kv q8_0", "--kv"},
 		{"one file for both", "the second would replace the first", "--json x --plot x", "--plot: x is the file of --json"},
 	}
@@ -145,38 +141,6 @@ func TestBenchModel(t *testing.T) {
 				t.Errorf("the chart: %v\n%s", err, svg)
 			}
 		})
-	}
-}
-
-func TestBenchScheduling(t *testing.T) {
-	for _, tt := range []struct {
-		sync   bool
-		engine string
-	}{{false, "accel"}, {true, "accel with synchronous scheduling"}} {
-		c := &benchModelCmd{modelFlag: modelFlag{silentModel}, Device: lockstep.Emulator, SyncScheduling: tt.sync, Depths: []int{0}, Repeats: 1, Steps: 4, Budget: 1}
-		e := &env{ctx: t.Context(), out: io.Discard, errw: io.Discard}
-		dev, err := openDevice(c.Device)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer dev.Close()
-		m, err := c.load(e)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer m.close()
-		b, err := c.newBench(e, dev, m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer b.close()
-		if err := c.measure(e, m, b); err != nil {
-			t.Fatal(err)
-		}
-		async := b.engine.(*accel.Engine).Stats().AsyncSteps
-		if (async == 0) != tt.sync || b.report.Engine != tt.engine {
-			t.Errorf("synchronous %v: %d asynchronous steps, engine %q", tt.sync, async, b.report.Engine)
-		}
 	}
 }
 

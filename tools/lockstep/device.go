@@ -14,8 +14,8 @@ import (
 
 // deviceFlag selects what computes a model.
 type deviceFlag struct {
-	Device lockstep.Device `enum:"auto,cpu,gpu,emu" default:"auto" help:"Device: cpu; gpu, an NVIDIA GPU; emu, an emulated GPU, slow; auto, the GPU if it can run the model, else the CPU (${default})." placeholder:"auto|cpu|gpu|emu"`
-	KV     model.KVFormat  `name:"kv" help:"Format of the KV cache (default: f32 on the CPU, f16 on a GPU)." placeholder:"f16|bf16|f32"`
+	Device lockstep.Device `enum:"auto,cpu,gpu,emu" default:"auto" env:"LOCKSTEP_DEVICE" help:"Device: cpu; gpu, an NVIDIA GPU; emu, an emulated GPU, slow; auto, the GPU if it can run the model, else the CPU (${default})." placeholder:"auto|cpu|gpu|emu"`
+	KV     model.KVFormat  `name:"kv" env:"LOCKSTEP_KV" help:"Format of the KV cache (default: f32 on the CPU, f16 on a GPU)." placeholder:"f16|bf16|f32"`
 }
 
 // openGPU opens the first GPU. Tests replace it.
@@ -58,9 +58,14 @@ func (e *env) openFlag(d lockstep.Device) (driver.Device, error) {
 func (d deviceFlag) engine(e *env, m *model.Model, name string, positions int, timer func(accel.Timing)) (*lockstep.Model, error) {
 	o := d.accelOptions(positions)
 	o.Timer = timer
+	return d.run(e, m, name, lockstep.Options{Accel: o})
+}
+
+// run is lockstep.New with the flags and with progress. The caller closes the result, and then m.
+func (d deviceFlag) run(e *env, m *model.Model, name string, o lockstep.Options) (*lockstep.Model, error) {
 	progress, end := e.uploadProgress()
-	o.Progress = progress
-	c, err := lockstep.New(e.ctx, m, lockstep.Options{Device: d.Device, KV: d.KV, Accel: o, OpenDevice: e.openNoted})
+	o.Device, o.KV, o.OpenDevice, o.Accel.Progress = d.Device, d.KV, e.openNoted, progress
+	c, err := lockstep.New(e.ctx, m, o)
 	end()
 	if err != nil {
 		return nil, fmt.Errorf("--device %s: %s: %w", d.Device, name, err)
@@ -68,7 +73,25 @@ func (d deviceFlag) engine(e *env, m *model.Model, name string, positions int, t
 	if d.Device == lockstep.Auto {
 		e.noteDevice(c)
 	}
+	if device, _ := c.Device(); device == lockstep.CPU {
+		e.noteSlow(m)
+	}
 	return c, nil
+}
+
+// slowWeights is the size of weights, in bytes, above which the CPU's speed is worth a note.
+const slowWeights = 32 << 20
+
+// noteSlow warns of a model that takes the CPU long.
+func (e *env) noteSlow(m *model.Model) {
+	weights, elements := 0, 0
+	for _, t := range m.File.Tensors() {
+		weights += len(t.Data)
+		elements += t.Elements()
+	}
+	if weights > slowWeights {
+		e.note("slow: the CPU computes in float64, and each token reads up to %s of weights (%d million parameters)", size(int64(weights)), (elements+500_000)/1_000_000)
+	}
 }
 
 // noteDevice tells which device auto selected. On a machine without a GPU driver it does so

@@ -264,12 +264,11 @@ func (c *diffCmd) onDevice(e *env, m *model.Model, dev driver.Device, tokens []i
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, eng.Close()) }()
-	s, err := eng.NewSession(len(tokens))
+	s, err := eng.NewSequence(len(tokens))
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
-	// One call: a single token in a call of its own would be a decode step.
-	_, err = s.Forward(e.ctx, tokens, model.WantAll)
+	_, err = model.Forward(e.ctx, eng, model.Row{Sequence: s, Tokens: tokens, Prompt: true, Want: model.WantAll})
 	return t, err
 }

@@ -1,12 +1,12 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/lockstep-go/lockstep"
 	"github.com/lockstep-go/lockstep/accel"
@@ -18,29 +18,26 @@ import (
 type generateCmd struct {
 	modelFlag
 	deviceFlag
-	MaxTokens     *int     `help:"Maximum number of tokens to generate (default: 128, or what fits into the context)." placeholder:"N"`
-	Temperature   float64  `default:"0.7" help:"Sampling temperature; 0: always the most likely token (${default})." placeholder:"T"`
-	TopK          int      `default:"40" help:"Sample from the K most likely tokens; 0: all (${default})." placeholder:"K"`
-	TopP          float64  `default:"0.95" help:"Sample from the most likely tokens whose probabilities add up to P; 0: all (${default})." placeholder:"P"`
-	MinP          float64  `default:"0.05" help:"Exclude tokens less than P times as likely as the most likely one; 0: none (${default})." placeholder:"P"`
-	RepeatPenalty float64  `default:"1.1" help:"Penalty for the last 64 tokens: divide their positive logits by R, multiply negative ones; 1: none (${default})." placeholder:"R"`
-	Seed          uint64   `default:"1" help:"Seed of the sampler. The same command prints the same text; with --device cpu, on every machine (${default})." placeholder:"S"`
-	Stop          []string `sep:"none" help:"Stop before the text S; may be repeated." placeholder:"S"`
-	Chat          bool     `help:"Render the prompt as the user's message with the model's chat template. Special tokens in the prompt count as such."`
-	Trace         bool     `help:"Print timings to standard error: time to the first token, each step, and on a GPU each kernel."`
-	Prompt        *string  `arg:"" optional:"" help:"Text to continue (default or -: standard input)."`
+	samplingFlags
+	MaxTokens *int    `short:"n" help:"Maximum number of tokens to generate (default: 128, or what fits into the context)." placeholder:"N"`
+	Chat      bool    `help:"Render the prompt as the user's message with the model's chat template. Special tokens in the prompt are ordinary text."`
+	System    *string `help:"With --chat: the system message before it." placeholder:"TEXT"`
+	NoEcho    bool    `help:"Do not print the prompt before the text."`
+	JSON      bool    `name:"json" help:"Print one JSON object at the end, without the prompt: text, finish_reason, prompt_tokens, generated_tokens, and both speeds in tokens/s."`
+	Trace     bool    `help:"Print timings to standard error: time to the first token, each step, and on a GPU each kernel."`
+	Prompt    *string `arg:"" optional:"" help:"Text to continue (default or -: standard input)."`
 }
-
-// repeatLast is the number of tokens that the repetition penalty covers.
-const repeatLast = 64
 
 // defaultMaxTokens is the default of --max-tokens.
 const defaultMaxTokens = 128
 
 func (c *generateCmd) Run(e *env) error {
-	params, err := c.params()
+	params, err := c.params(c.MaxTokens)
 	if err != nil {
 		return err
+	}
+	if c.System != nil && !c.Chat {
+		return usagef("--system: it needs --chat")
 	}
 	prompt, err := textOf(e, c.Prompt)
 	if err != nil {
@@ -54,17 +51,26 @@ func (c *generateCmd) Run(e *env) error {
 	if _, err := m.NeedTokenizer(); err != nil {
 		return fmt.Errorf("%s: %w", c.name(), err)
 	}
-	echo, flag := prompt, "prompt"
+	echo := prompt
 	var tokens []int
+	if c.Chat || c.NoEcho || c.JSON {
+		echo = "" // with --chat, do not print the rendered template
+	}
 	if c.Chat {
-		echo, flag = "", "--chat" // do not print the rendered template
-		messages := []tokenizer.Message{{Role: "user", Content: prompt}}
+		var messages []tokenizer.Message
+		if c.System != nil {
+			messages = append(messages, tokenizer.Message{Role: "system", Content: *c.System})
+		}
+		messages = append(messages, tokenizer.Message{Role: "user", Content: prompt})
 		tokens, err = m.Chat(tokenizer.Conversation{Messages: messages, Now: time.Now()}, m.Config.Context)
+		if err != nil && !errors.Is(err, model.ErrContextLimit) {
+			return fmt.Errorf("--chat: %s: %w", c.name(), err)
+		}
 	} else {
-		tokens, err = m.Prompt(prompt, params.ParseSpecial, m.Config.Context)
+		tokens, err = m.Prompt(prompt, false, m.Config.Context)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %s: %w", flag, c.name(), err)
+		return fmt.Errorf("prompt: %s: %w", c.name(), err)
 	}
 	if err := c.fit(&params, len(tokens), m.Config.Context); err != nil {
 		return err
@@ -73,19 +79,22 @@ func (c *generateCmd) Run(e *env) error {
 	var timer func(accel.Timing)
 	if c.Trace {
 		t = &trace{emulated: c.Device == lockstep.Emulator}
-		timer = t.kernels
+		timer = t.timed
 	}
 	runner, err := c.engine(e, m, c.name(), len(tokens)+params.MaxTokens, timer)
 	if err != nil {
 		return err
 	}
 	defer runner.Close()
-	eng := runner.Engine()
+	var o generate.Options
 	if device, _ := runner.Device(); device == lockstep.CPU {
-		eng = e.withProgress(eng)
+		o.PromptTokens = progressTokens
 	}
-	return stream(e, t.watch(eng), echo, tokens, params, t)
+	return stream(e, runner.Engine(), o, echo, tokens, params, t, c.JSON)
 }
+
+// progressTokens is the number of prompt tokens between two updates of the progress line.
+const progressTokens = 32
 
 // fit sets the default of MaxTokens, and returns an error if the prompt of n tokens and
 // MaxTokens more exceed the context of limit tokens.
@@ -100,50 +109,35 @@ func (c *generateCmd) fit(p *generate.Params, n, limit int) error {
 	return nil
 }
 
-// params returns the sampling parameters of the flags.
-func (c *generateCmd) params() (generate.Params, error) {
-	p := generate.Params{
-		Temperature: c.Temperature, TopK: c.TopK, TopP: c.TopP, MinP: c.MinP,
-		RepeatPenalty: c.RepeatPenalty, RepeatLast: repeatLast,
-		Seed: c.Seed, Stop: c.Stop,
-	}
-	if c.MaxTokens != nil {
-		p.MaxTokens = *c.MaxTokens
-	}
-	for _, f := range []struct {
-		flag  string
-		value float64
-		ok    bool
-		want  string
-	}{
-		{"--max-tokens", float64(p.MaxTokens), p.MaxTokens >= 0, "0 or more"},
-		{"--temperature", p.Temperature, p.Temperature >= 0 && p.Temperature <= 1e6, "0 to 1000000"},
-		{"--top-k", float64(p.TopK), p.TopK >= 0, "0 or more"},
-		{"--top-p", p.TopP, p.TopP >= 0 && p.TopP <= 1, "0 to 1"},
-		{"--min-p", p.MinP, p.MinP >= 0 && p.MinP <= 1, "0 to 1"},
-		{"--repeat-penalty", p.RepeatPenalty, p.RepeatPenalty >= 0.01 && p.RepeatPenalty <= 100, "0.01 to 100"},
-	} {
-		if !f.ok {
-			return p, usagef("%s: %v, want %s", f.flag, f.value, f.want)
+// stream shows the progress of the prompt, prints echo and the generated text as it comes, and
+// then the speed. It prints echo only with the first token: the progress line of the prompt
+// would overwrite it. After an error it ends the line. If object is true, it prints neither,
+// but a JSON object at the end.
+func stream(e *env, eng model.Engine, o generate.Options, echo string, prompt []int, p generate.Params, t *trace, object bool) (err error) {
+	shown := e.progress("prompt", int64(len(prompt)))
+	defer shown.end()
+	done := func(rows []model.Row, took time.Duration) {
+		t.passed(rows, took)
+		if rows[0].Prompt {
+			shown.add(len(rows[0].Tokens))
 		}
 	}
-	for _, s := range p.Stop {
-		if s == "" || !utf8.ValidString(s) {
-			return p, usagef("--stop: %q, want text in UTF-8", s)
-		}
+	g, err := generate.New(observed{eng, t.pass, done}, o)
+	if err != nil {
+		return err
 	}
-	return p, nil
-}
-
-// stream prints echo and the generated text as it comes, and then the speed. It prints echo
-// only with the first token: the progress line of the prompt would overwrite it. After an
-// error it ends the line.
-func stream(e *env, eng model.Engine, echo string, prompt []int, p generate.Params, t *trace) error {
+	defer func() { err = errors.Join(err, g.Close()) }()
 	var stats generate.Stats
 	p.Stats = &stats
 	out := &lineWriter{env: e}
-	for tok, err := range generate.Tokens(e.ctx, eng, prompt, p) {
-		if err == nil {
+	var text strings.Builder
+	for tok, err := range g.Tokens(e.ctx, prompt, p) {
+		shown.end()
+		switch {
+		case err != nil:
+		case object:
+			text.WriteString(tok.Text)
+		default:
 			err = out.print(echo + tok.Text)
 			echo = ""
 		}
@@ -151,13 +145,38 @@ func stream(e *env, eng model.Engine, echo string, prompt []int, p generate.Para
 			return errors.Join(err, out.end())
 		}
 	}
-	if err := errors.Join(out.print(echo), out.end()); err != nil {
+	if object {
+		err = e.printGenerated(text.String(), stats)
+	} else {
+		err = errors.Join(out.print(echo), out.end())
+	}
+	if err != nil {
 		return err
 	}
 	e.note("prompt: %d tokens, %.1f tokens/s; generated: %d tokens, %.1f tokens/s",
 		stats.PromptTokens, stats.PrefillRate(), stats.GeneratedTokens, stats.DecodeRate())
 	t.print(e, stats)
 	return nil
+}
+
+// generated is the output of generate --json.
+type generated struct {
+	Text            string  `json:"text"`
+	FinishReason    string  `json:"finish_reason"` // as in OpenAI's API: length or stop
+	PromptTokens    int     `json:"prompt_tokens"`
+	GeneratedTokens int     `json:"generated_tokens"`
+	PromptRate      float64 `json:"prompt_tokens_per_second"`
+	GeneratedRate   float64 `json:"generated_tokens_per_second"`
+}
+
+func (e *env) printGenerated(text string, s generate.Stats) error {
+	reason := "stop"
+	if s.Finish == generate.FinishLength || s.Finish == generate.FinishNone {
+		reason = "length"
+	}
+	to := json.NewEncoder(e)
+	to.SetEscapeHTML(false)
+	return to.Encode(generated{text, reason, s.PromptTokens, s.GeneratedTokens, s.PrefillRate(), s.DecodeRate()})
 }
 
 // lineWriter prints text and tracks whether the last line is complete.

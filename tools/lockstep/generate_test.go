@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -54,6 +55,94 @@ func TestGeneratePrompt(t *testing.T) {
 	}
 	if r := succeed(t, "", append(greedy, "")...); strings.TrimSpace(r.out) == "" {
 		t.Errorf("an empty prompt is BOS alone; got %q", r.out)
+	}
+}
+
+func TestGenerateWithoutEcho(t *testing.T) {
+	args := []string{"generate", "--temperature", "0", "-n", "9", "Well, Prince,"}
+	text := strings.TrimPrefix(succeed(t, "", args...).out, "Well, Prince,")
+	if got := succeed(t, "", append(args, "--no-echo")...).out; got != text {
+		t.Errorf("--no-echo prints %q, want %q", got, text)
+	}
+}
+
+// TestGenerateJSON: the output is one object on one line.
+func TestGenerateJSON(t *testing.T) {
+	args := []string{"generate", "--temperature", "0", "-n", "9", "Well, Prince,"}
+	text := strings.TrimSuffix(strings.TrimPrefix(succeed(t, "", args...).out, "Well, Prince,"), "\n")
+	word := strings.Fields(text)[3]
+	before, _, _ := strings.Cut(text, word)
+	tests := []struct {
+		name   string
+		args   []string
+		want   string
+		tokens int
+		reason string
+	}{
+		{"to the limit", nil, text, 9, "length"},
+		{"stop string", []string{"--stop", word}, before, -1, "stop"},
+		{"no tokens", []string{"--max-tokens", "0"}, "", 0, "length"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := succeed(t, "", append(append(args, "--json"), tt.args...)...)
+			var got struct {
+				Text            string
+				FinishReason    string  `json:"finish_reason"`
+				PromptTokens    int     `json:"prompt_tokens"`
+				GeneratedTokens int     `json:"generated_tokens"`
+				Rate            float64 `json:"prompt_tokens_per_second"`
+			}
+			if err := json.Unmarshal([]byte(r.out), &got); err != nil || strings.Count(r.out, "\n") != 1 {
+				t.Fatalf("%v: %q", err, r.out)
+			}
+			if got.Text != tt.want || got.FinishReason != tt.reason || tt.tokens >= 0 && got.GeneratedTokens != tt.tokens {
+				t.Errorf("%+v, want text %q, %d tokens, %s", got, tt.want, tt.tokens, tt.reason)
+			}
+			if tt.tokens != 0 && (got.PromptTokens != 5 || got.Rate <= 0) {
+				t.Errorf("%+v, want a prompt of 5 tokens and its speed", got)
+			}
+		})
+	}
+	long := strings.Repeat("war and peace ", 600)
+	refused(t, runCommand(t, long, "generate", "--json"), exitError, "prompt", "context limit")
+}
+
+// TestEnvironment: variables replace defaults, and flags replace variables.
+func TestEnvironment(t *testing.T) {
+	args := []string{"generate", "-n", "1", "x"}
+	for _, tt := range []struct{ name, variable, value, want string }{
+		{"model", "LOCKSTEP_MODEL", "missing.gguf", "missing.gguf"},
+		{"empty model", "LOCKSTEP_MODEL", "", "LOCKSTEP_MODEL"},
+		{"device", "LOCKSTEP_DEVICE", "tpu", "--device"},
+		{"cache format", "LOCKSTEP_KV", "q8", "LOCKSTEP_KV"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv(tt.variable, tt.value)
+			if r := runCommand(t, "", args...); r.status == exitOK || r.out != "" || !strings.Contains(r.err, tt.want) {
+				t.Errorf("status %d, standard error %q, want one with %q", r.status, r.err, tt.want)
+			}
+		})
+	}
+	t.Setenv("LOCKSTEP_MODEL", "missing.gguf")
+	succeed(t, "", append(args, "--model", tinyModel)...)
+	t.Setenv("LOCKSTEP_ADDR", "nowhere")
+	refused(t, runCommand(t, "", "serve"), exitUsage, "--addr: \"nowhere\"")
+	t.Setenv("LOCKSTEP_ADDR", "127.0.0.1:0")
+	t.Setenv("LOCKSTEP_API_KEY_FILE", "no-keys")
+	refused(t, runCommand(t, "", "serve"), exitError, "--api-key-file: open no-keys")
+}
+
+// TestSlowModel: a note on standard error tells of a model that is large for the CPU.
+func TestSlowModel(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gpt2.gguf")
+	succeed(t, "", "synth", "--preset", "gpt2", "--quant", "q8_0", "--layers", "1", "--out", file)
+	const note = "slow: the CPU computes in float64, and each token reads up to 51.7 MB of weights (46 million parameters)\n"
+	if r := succeed(t, "", "generate", "--device", "cpu", "-m", file, "-n", "1", "x"); !strings.HasPrefix(r.err, note) {
+		t.Errorf("standard error %q", r.err)
+	}
+	if r := succeed(t, "", "generate", "--device", "cpu", "-n", "1", "x"); strings.Contains(r.err, "slow") {
+		t.Errorf("of a small model, standard error %q", r.err)
 	}
 }
 
@@ -136,6 +225,12 @@ func TestGenerateChat(t *testing.T) {
 	plain := succeed(t, "", append(greedy, `user: "hello" said`)...)
 	if want := strings.TrimPrefix(plain.out, `user: "hello" said`); chat.out != want {
 		t.Errorf("the answer is %q, want %q without the rendered template", chat.out, want)
+	}
+
+	system := succeed(t, "", append(greedy, "--chat", "-m", path, "--system", "Be brief", "hello")...)
+	plain = succeed(t, "", append(greedy, "--no-echo", `system: "Be brief"user: "hello" said`)...)
+	if system.out != plain.out || system.out == chat.out {
+		t.Errorf("with a system message the answer is %q, want %q", system.out, plain.out)
 	}
 
 	bad := withTemplate(t, `{% for m in messages %}`)

@@ -19,6 +19,7 @@ var commandsWithModel = []string{
 	"quantize --in F --out O --type q8_0",
 	"perplexity --model F --text main.go",
 	"plan --model F",
+	"synth --preset llama-3.2-1b --quant q4_0 --layers 1 --out O --tokenizer F",
 }
 
 // Every command refuses a bad model file in one line that names it, and keeps an existing
@@ -86,6 +87,8 @@ var commandsWithOutput = []string{
 	"bench model --model " + silentModel + " --device cpu --json O",
 	"bench model --model " + silentModel + " --device cpu --plot O",
 	"bench kernels --json O",
+	"bench serve --url http://127.0.0.1:1 --rate 1 --json O",
+	"bench serve --url http://127.0.0.1:1 --rate 1 --plot O",
 	"diff --model " + silentModel + " --device emu --html O",
 	"diff --model " + silentModel + " --device emu --json O",
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -34,9 +35,12 @@ func interruptStatus(ctx context.Context) int {
 // grace is the time from a signal until the process ends, whatever the command is doing.
 const grace = 700 * time.Millisecond
 
+// extraGrace is added to grace, in nanoseconds. A server sets it to finish its requests.
+var extraGrace atomic.Int64
+
 // interruptible returns a context that a signal cancels. A command that does not return
 // within grace, such as one that waits for a disk, is ended with the status of the signal and
-// without temporary files.
+// without temporary files. A second signal cancels extraGrace.
 func interruptible() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	received := make(chan os.Signal, 1)
@@ -49,7 +53,12 @@ func interruptible() context.Context {
 	go func() {
 		i := interrupt{<-received}
 		cancel(i)
-		time.Sleep(grace)
+		first := time.Now()
+		select {
+		case <-time.After(grace + time.Duration(extraGrace.Load())):
+		case <-received:
+		}
+		time.Sleep(max(grace-time.Since(first), 0))
 		atomicfile.Abort()
 		fmt.Fprintln(os.Stderr, interruptedText)
 		os.Exit(i.status())

@@ -97,7 +97,7 @@ func checkFinite(logits []float32, vocab int) error {
 
 // allLogits returns the logits after each token, [len(tokens), vocabulary].
 func allLogits(e *env, eng model.Engine, tokens []int) ([]float32, error) {
-	s, err := eng.NewSession(len(tokens))
+	s, err := eng.NewSequence(len(tokens))
 	if err != nil {
 		return nil, err
 	}
@@ -107,10 +107,7 @@ func allLogits(e *env, eng model.Engine, tokens []int) ([]float32, error) {
 	var data []float32
 	for len(tokens) > 0 {
 		n := min(logitsAtOnce, len(tokens))
-		if n == len(tokens)-1 {
-			n++ // a single token would be a decode step, which a GPU may round differently
-		}
-		out, err := s.Forward(e.ctx, tokens[:n], model.WantAll)
+		out, err := model.Forward(e.ctx, eng, model.Row{Sequence: s, Tokens: tokens[:n], Prompt: true, Want: model.WantAll})
 		if err != nil {
 			return nil, err
 		}

@@ -101,6 +101,8 @@ func TestUsage(t *testing.T) {
 		{"negative top-k", "below zero", "generate --top-k=-1 x", "--top-k: -1"},
 		{"penalty 0", "would divide by zero", "generate --repeat-penalty 0 x", "--repeat-penalty: 0"},
 		{"negative seed", "seeds count from zero", "generate --seed -1 x", "--seed: \"-1\", want a whole number of 0 or more"},
+		{"negative length in short", "below zero", "generate -n -5 x", "--max-tokens: -5"},
+		{"system message alone", "nothing would show it to the model", "generate --system Short x", "--system: it needs --chat"},
 		{"empty stop", "it would end every text", "generate --stop= x", "--stop"},
 		{"no tokens", "the flag is needed", "logits --out x.npy", "--tokens"},
 		{"empty tokens", "nothing to compute", "logits --tokens= --out x.npy", "--tokens"},
@@ -128,6 +130,17 @@ func TestUsage(t *testing.T) {
 		{"plan for too many sequences", "above the limit", "plan --sequences 65", "--sequences: 65, want 1 to 64"},
 		{"plan for a negative context", "below zero", "plan --positions=-1", "--positions: -1"},
 		{"plan for a negative chunk", "below zero", "plan --chunk=-1", "--chunk: -1"},
+		{"answers of negative length", "below zero", "chat -n -1", "--max-tokens: -1"},
+		{"argument of chat", "messages come from standard input", "chat hello", "hello"},
+		{"address without a port", "not an address", "serve --addr localhost", "--addr: \"localhost\", want a form such as 127.0.0.1:8080"},
+		{"empty address", "a variable that is not set", "serve --addr=", "--addr"},
+		{"port in words", "no number", "serve --addr :web", "--addr"},
+		{"negative grace", "below zero", "serve --grace=-1s", "--grace: -1s, want 0 or more"},
+		{"negative timeout", "below zero", "serve --timeout=-1s", "--timeout: -1s"},
+		{"no requests", "below one", "serve --max-requests 0", "--max-requests: 0, want 1 or more"},
+		{"unknown log format", "the choices are named", "serve --log xml", "--log"},
+		{"origin with a path", "not an origin", "serve --origin https://a.example/x", "--origin: \"https://a.example/x\""},
+		{"empty key file", "a variable that is not set", "serve --api-key-file=", "--api-key-file"},
 		{"launches of the CPU", "there are none", "plan --device cpu --launches", "--device cpu"},
 	}
 	for _, tt := range tests {
@@ -138,7 +151,7 @@ func TestUsage(t *testing.T) {
 }
 
 func TestHelpAndVersion(t *testing.T) {
-	commands := []string{"generate", "logits", "tokenize", "inspect", "quantize", "perplexity", "plan", "synth", "golden"}
+	commands := []string{"generate", "chat", "serve", "logits", "tokenize", "inspect", "quantize", "perplexity", "plan", "synth", "golden"}
 	all := succeed(t, "", "--help")
 	for _, c := range commands {
 		if !strings.Contains(all.out, c) {

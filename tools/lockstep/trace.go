@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -18,9 +17,10 @@ import (
 // trace records the timings of a generation. A nil trace records nothing.
 type trace struct {
 	emulated bool            // kernel times count warp instructions, 1 ns each
-	forwards []time.Duration // of the prompt, then of each step
-	prompt   kernelTimes
-	decode   kernelTimes
+	prompt   time.Duration   // of all passes of the prompt
+	steps    []time.Duration // of the other passes
+	inPrompt bool            // whether the pass that runs is of the prompt
+	kernels  struct{ prompt, decode kernelTimes }
 }
 
 // kernelTimes sums kernel times by operation.
@@ -37,14 +37,31 @@ type opTime struct {
 	kernels  []string // such as one per weight format
 }
 
-// kernels is an accel.Options.Timer. Calls do not overlap, as a generation has one
-// sequence.
-func (t *trace) kernels(pass accel.Timing) {
-	times := &t.decode
-	if len(t.forwards) == 0 {
-		times = &t.prompt
+// timed is an accel.Options.Timer.
+func (t *trace) timed(pass accel.Timing) {
+	times := &t.kernels.decode
+	if t.inPrompt {
+		times = &t.kernels.prompt
 	}
 	times.add(pass)
+}
+
+// pass announces a pass of the generation's only sequence.
+func (t *trace) pass(rows []model.Row) {
+	if t != nil {
+		t.inPrompt = rows[0].Prompt
+	}
+}
+
+// passed records a pass of the generation's only sequence.
+func (t *trace) passed(rows []model.Row, took time.Duration) {
+	switch {
+	case t == nil:
+	case rows[0].Prompt:
+		t.prompt += took
+	default:
+		t.steps = append(t.steps, took)
+	}
 }
 
 func (k *kernelTimes) add(pass accel.Timing) {
@@ -67,66 +84,29 @@ func (k *kernelTimes) add(pass accel.Timing) {
 	}
 }
 
-// watch wraps an engine to time each Forward of its sessions.
-func (t *trace) watch(eng model.Engine) model.Engine {
-	if t == nil {
-		return eng
-	}
-	return watched{eng, t}
-}
-
-type watched struct {
-	model.Engine
-	trace *trace
-}
-
-func (w watched) NewSession(capacity int) (model.Session, error) {
-	s, err := w.Engine.NewSession(capacity)
-	if err != nil {
-		return nil, err
-	}
-	return watchedSession{s, w.trace}, nil
-}
-
-type watchedSession struct {
-	model.Session
-	trace *trace
-}
-
-func (s watchedSession) Forward(ctx context.Context, tokens []int, want model.Want) (model.Output, error) {
-	begin := time.Now()
-	out, err := s.Session.Forward(ctx, tokens, want)
-	s.trace.forwards = append(s.trace.forwards, time.Since(begin))
-	return out, err
-}
-
 // print writes the tables.
 func (t *trace) print(e *env, s generate.Stats) {
-	if t == nil || len(t.forwards) == 0 {
+	if t == nil || t.prompt == 0 {
 		return
 	}
 	t.printPhases(e.errw, s)
-	t.printSteps(e.errw, s)
-	all := func(forwards ...time.Duration) string {
+	t.printSteps(e.errw)
+	all := func(passes ...time.Duration) string {
 		if t.emulated {
 			return "1 ns per warp instruction"
 		}
-		return "of " + ms(sum(forwards)) + " ms"
+		return "of " + ms(sum(passes)) + " ms"
 	}
-	t.prompt.print(e.errw, "kernels of the prompt", all(t.forwards[0]))
-	t.decode.print(e.errw, "kernels of the steps, launched without a graph", all(t.forwards[1:]...))
+	t.kernels.prompt.print(e.errw, "kernels of the prompt", all(t.prompt))
+	t.kernels.decode.print(e.errw, "kernels of the steps, launched without a graph", all(t.steps...))
 }
 
 func (t *trace) printPhases(out io.Writer, s generate.Stats) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	line := func(what string, d time.Duration, note string) { fmt.Fprintf(w, "%s\t%s\t%s\n", what, ms(d), note) }
 	fmt.Fprintln(w, "\nfirst token\tms\t")
-	line("prepare", s.Prepare, "")
+	line("queued", s.Queued, "")
 	line("prefill", s.Prefill, fmt.Sprintf("  %d tokens, %.1f tokens/s", s.PromptTokens-s.ReusedTokens, s.PrefillRate()))
-	if s.Store > 0 {
-		line("store", s.Store, "  into the prefix cache")
-	}
-	line("sample", max(0, s.FirstToken-s.Prepare-s.Prefill-s.Store), "")
 	line("total", s.FirstToken, "")
 	w.Flush()
 }
@@ -134,18 +114,16 @@ func (t *trace) printPhases(out io.Writer, s generate.Stats) {
 // stepsPerLine is the number of step times per line.
 const stepsPerLine = 10
 
-func (t *trace) printSteps(out io.Writer, s generate.Stats) {
-	steps := t.forwards[1:]
-	if len(steps) == 0 {
+func (t *trace) printSteps(out io.Writer) {
+	if len(t.steps) == 0 {
 		return
 	}
-	order := slices.Sorted(slices.Values(steps))
-	fmt.Fprintf(out, "\n%d steps: median %s ms, least %s, most %s; sampling %s ms in total\n",
-		len(steps), ms(order[(len(order)-1)/2]), ms(order[0]), ms(order[len(order)-1]), ms(max(0, s.Decode-sum(steps))))
+	order := slices.Sorted(slices.Values(t.steps))
+	fmt.Fprintf(out, "\n%d steps: median %s ms, least %s, most %s\n", len(t.steps), ms(order[(len(order)-1)/2]), ms(order[0]), ms(order[len(order)-1]))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	for first := 0; first < len(steps); first += stepsPerLine {
+	for first := 0; first < len(t.steps); first += stepsPerLine {
 		fmt.Fprintf(w, "%d\t", first+1)
-		for _, d := range steps[first:min(first+stepsPerLine, len(steps))] {
+		for _, d := range t.steps[first:min(first+stepsPerLine, len(t.steps))] {
 			fmt.Fprintf(w, "%s\t", ms(d))
 		}
 		fmt.Fprintln(w)

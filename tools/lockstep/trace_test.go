@@ -56,53 +56,48 @@ func TestGenerateTraceOfDevice(t *testing.T) {
 	}
 }
 
-// slow is an engine whose passes take a known time, which it reports to a timer.
-type slow struct {
-	model.Engine
-	timer func(accel.Timing)
-}
+// slow is an engine whose passes take a known time.
+type slow struct{ model.Engine }
 
-type slowSession struct {
-	model.Session
-	timer func(accel.Timing)
-}
-
-func (s slow) NewSession(int) (model.Session, error) { return slowSession{nil, s.timer}, nil }
+type slowPass struct{ model.Pass }
 
 const pause = 2 * time.Millisecond
 
-func (s slowSession) Forward(context.Context, []int, model.Want) (model.Output, error) {
+func (slow) Step(context.Context, []model.Row) (model.Pass, error) { return slowPass{}, nil }
+
+func (slowPass) Wait() ([]model.Result, error) {
 	time.Sleep(pause)
-	s.timer(accel.Timing{
-		Launches:  []accel.Launch{{Op: "short", Kernel: "b"}, {Op: "long", Kernel: "a"}, {Op: "short", Kernel: "a"}},
-		Durations: []time.Duration{time.Microsecond, 6 * time.Microsecond, time.Microsecond},
-	})
-	return model.Output{}, nil
+	return nil, nil
 }
 
 func TestTraceSums(t *testing.T) {
 	tr := new(trace)
-	s, err := tr.watch(slow{timer: tr.kernels}).NewSession(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 4 {
-		if _, err := s.Forward(t.Context(), []int{1}, model.WantGreedy); err != nil {
+	eng := observed{slow{}, tr.pass, tr.passed}
+	for i := range 5 {
+		prompt := i < 2
+		pass, err := eng.Step(t.Context(), []model.Row{{Tokens: []int{1}, Prompt: prompt}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr.timed(accel.Timing{
+			Launches:  []accel.Launch{{Op: "short", Kernel: "b"}, {Op: "long", Kernel: "a"}, {Op: "short", Kernel: "a"}},
+			Durations: []time.Duration{time.Microsecond, 6 * time.Microsecond, time.Microsecond},
+		})
+		if _, err := pass.Wait(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(tr.forwards) != 4 || sum(tr.forwards) < 4*pause {
-		t.Errorf("forwards %v", tr.forwards)
+	if len(tr.steps) != 3 || sum(tr.steps) < 3*pause || tr.prompt < 2*pause {
+		t.Errorf("prompt %v, steps %v", tr.prompt, tr.steps)
 	}
 	var out bytes.Buffer
 	tr.print(&env{errw: &out}, generate.Stats{
-		PromptTokens: 1, Prepare: 1 * time.Millisecond, Prefill: 20 * time.Millisecond, Store: 300 * time.Millisecond,
-		FirstToken: 4321 * time.Millisecond, Decode: sum(tr.forwards[1:]) + 7*time.Millisecond,
+		PromptTokens: 1, Queued: 1 * time.Millisecond, Prefill: 20 * time.Millisecond, FirstToken: 4321 * time.Millisecond,
 	})
 	for _, want := range []string{
-		`prepare +1\.00\n`, `prefill +20\.00 +1 tokens, 50\.0 tokens/s\n`, `store +300\.00 `, `sample +4000\.00\n`, `total +4321\.00\n`,
-		`3 steps: .* sampling 7\.00 ms in total`,
-		`the prompt: 1 passes, 0\.01 ms, of [\d.]+ ms\n`,
+		`queued +1\.00\n`, `prefill +20\.00 +1 tokens, 50\.0 tokens/s\n`, `total +4321\.00\n`,
+		`3 steps: median .* least .* most `,
+		`the prompt: 2 passes, 0\.02 ms, of [\d.]+ ms\n`,
 		`3 passes, 0\.02 ms, of [\d.]+ ms\noperation .*\nlong +3 +0\.02 +75\.0% +6\.0 +a\nshort +6 +0\.01 +25\.0% +1\.0 +a, b\n$`,
 	} {
 		if !regexp.MustCompile(want).MatchString(out.String()) {

@@ -1,6 +1,10 @@
 // Package kv is the paged KV cache of an engine. A sequence has a table of its pages, each of
-// attention.PageTokens positions. Snapshots share pages with sequences. When the cache is full,
-// it swaps out the pages of snapshots to host memory.
+// attention.PageTokens positions. Sequences share pages; the first that writes to a shared
+// page gets a copy of it. A sequence can be moved to host memory and back.
+//
+// All device work is queued in one stream. So a page may be released, and given to another
+// sequence, while a queued pass still reads or writes it: the other sequence's work runs
+// later, writes each position before it reads it, and never reads beyond its own length.
 package kv
 
 import (
@@ -31,18 +35,13 @@ func (g Geometry) LayerPageBytes() int { return attention.PageTokens * g.KVHeads
 // PageBytes returns the bytes of a page in all layers.
 func (g Geometry) PageBytes() int64 { return 2 * int64(g.Layers) * int64(g.LayerPageBytes()) }
 
-// Cache is the KV cache of an engine. Pool is safe for concurrent use. The caller of any
-// method holds the engine's mutex, because methods use the stream and the staging buffer.
+// Cache is the KV cache of an engine.
 type Cache struct {
 	Pool     *Pool
 	geometry Geometry
 	layers   []Layer
 	stream   driver.Stream
 	staging  driver.Pinned // holds at least one page of one layer
-
-	snapshots []*Snapshot // those with pages on the device, the oldest first
-	open      int         // snapshots that are not closed
-	swapOuts  int
 }
 
 // New returns an empty cache. pages is its number of pages; each layer has device memory for as
@@ -51,75 +50,56 @@ func New(g Geometry, layers []Layer, pages int, stream driver.Stream, staging dr
 	return &Cache{Pool: NewPool(pages), geometry: g, layers: layers, stream: stream, staging: staging}
 }
 
-// OpenSnapshots returns how many snapshots are not closed.
-func (c *Cache) OpenSnapshots() int { return c.open }
-
-// SwapOuts returns how many snapshots were swapped out.
-func (c *Cache) SwapOuts() int { return c.swapOuts }
-
-// Extend grows a table to n positions. The caller will write the positions from first on.
-// If first is in a shared page, Extend replaces that page by a copy.
-//
-// If too few pages are free, Extend swaps out snapshots, the oldest first. If even that
-// would not free enough, it swaps out nothing, leaves the table unchanged and returns a
-// *FullError.
-func (c *Cache) Extend(t *Table, n, first int) error {
+// Extend grows a table to n positions. The caller will write the positions from first on,
+// which is at most the table's length. If first is inside a shared page, Extend replaces that
+// page by a copy and returns its index in the table; else it returns -1. If there are too few
+// pages, the error is a *model.CacheFullError and the table is unchanged.
+func (c *Cache) Extend(t *Table, n, first int) (copied int, err error) {
 	i, have := first/attention.PageTokens, len(t.Pages)
-	if i >= have || !c.Pool.Shared(t.Pages[i]) {
-		return c.claim(t, n, nil)
+	if first%attention.PageTokens == 0 || first >= n || !c.Pool.Shared(t.Pages[i]) {
+		return -1, c.Pool.Grow(t, n)
 	}
-	// If there is no free page for a copy, but only snapshots share the page, swap them out:
-	// then the table alone holds the page.
-	free, _ := c.Pool.swappable(c.snapshots)
-	var sharing []*Snapshot
-	for _, s := range c.snapshots {
-		if slices.Contains(s.pages, t.Pages[i]) {
-			sharing = append(sharing, s)
-		}
-	}
-	if free == max(0, pagesOf(n)-have) && c.Pool.references(t.Pages[i]) == 1+len(sharing) {
-		for _, s := range sharing {
-			if err := c.swapOut(s); err != nil {
-				return err
-			}
-		}
-		return c.claim(t, n, nil)
-	}
-	// The copy is one page more than the table needs. It becomes the last page, and takes the
-	// place of page i below.
-	if err := c.claim(t, max(n, have*attention.PageTokens)+attention.PageTokens, nil); err != nil {
-		return err
+	// The copy is one page more than the table needs. It is the last page of the grown table,
+	// and takes the place of page i below.
+	if err := c.Pool.Grow(t, max(n, have*attention.PageTokens)+attention.PageTokens); err != nil {
+		return -1, err
 	}
 	last := len(t.Pages) - 1
-	if c.Pool.Shared(t.Pages[i]) { // claim may have swapped out the snapshots that shared it
-		if err := c.copyPage(t.Pages[last], t.Pages[i]); err != nil {
-			c.Pool.Shrink(t, have*attention.PageTokens)
-			return err
-		}
-		t.Pages[i], t.Pages[last] = t.Pages[last], t.Pages[i]
+	if err := c.copyPage(t.Pages[last], t.Pages[i]); err != nil {
+		c.Pool.Shrink(t, have*attention.PageTokens)
+		return -1, err
 	}
+	t.Pages[i], t.Pages[last] = t.Pages[last], t.Pages[i]
 	c.Pool.Shrink(t, last*attention.PageTokens)
-	return nil
+	return i, nil
 }
 
-// claim grows a table to n positions. If too few pages are free, it swaps out snapshots as
-// Extend does, but never the snapshot except.
-func (c *Cache) claim(t *Table, n int, except *Snapshot) error {
-	for {
-		err := c.Pool.Grow(t, n)
-		if err == nil {
-			return nil
-		}
-		others := slices.DeleteFunc(slices.Clone(c.snapshots), func(s *Snapshot) bool { return s == except })
-		free, oldest := c.Pool.swappable(others)
-		if need := pagesOf(n) - len(t.Pages); need > free {
-			return &FullError{Need: need, Free: free, Pages: c.Pool.pages}
-		}
-		if oldest == nil {
-			continue // another sequence has released enough pages
-		}
-		if err := c.swapOut(oldest); err != nil {
-			return err
-		}
+// Share returns a table of the first n positions of t. Both tables share the pages.
+func (c *Cache) Share(t *Table, n int) Table {
+	shared := Table{slices.Clone(t.Pages[:pagesOf(n)])}
+	c.Pool.retain(shared.Pages)
+	return shared
+}
+
+// bytes returns the memory of n positions in all layers.
+func (c *Cache) bytes(n int) int64 { return c.geometry.PageBytes() / attention.PageTokens * int64(n) }
+
+// Save waits for the stream and returns the first n positions of a table: [layers, 2 (keys,
+// values), pages, kv heads, positions of the page, head dim]. The staging buffer must be free.
+func (c *Cache) Save(t *Table, n int) ([]byte, error) {
+	host := make([]byte, c.bytes(n))
+	return host, c.save(c.layerPages(t.Pages, n), host)
+}
+
+// Load returns a table of n positions whose contents Save returned. If there are too few
+// pages, the error is a *model.CacheFullError. The staging buffer must be free.
+func (c *Cache) Load(host []byte, n int) (t Table, err error) {
+	if err := c.Pool.Grow(&t, n); err != nil {
+		return Table{}, err
 	}
+	if err := c.load(c.layerPages(t.Pages, n), host); err != nil {
+		c.Pool.Shrink(&t, 0)
+		return Table{}, err
+	}
+	return t, nil
 }

@@ -8,28 +8,22 @@ import (
 
 // layerPage is a page of one layer's keys or values, with its offset in host memory.
 type layerPage struct {
-	device driver.Address
-	copied int // positions to copy
-	held   int // positions of the page that host memory has space for
-	host   int // offset in host memory, in bytes
+	device    driver.Address
+	positions int // that host memory holds
+	host      int // offset in host memory, in bytes
 }
 
-// layerPages lists the layer pages for a copy between a table and host memory. The copy is of
-// the positions from the start of page first to n-1. Host memory has space up to length-1, and is
-// [layers, 2 (keys, values), pages, kv heads, positions of the page, head dim].
-func (c *Cache) layerPages(pages []uint32, first, n, length int) []layerPage {
+// layerPages lists the layer pages for a copy of n positions between a table and host memory.
+func (c *Cache) layerPages(pages []uint32, n int) []layerPage {
 	var list []layerPage
 	positionBytes := c.geometry.LayerPageBytes() / attention.PageTokens
 	offset := 0
 	for _, l := range c.layers {
 		for _, base := range []ptx.Address{l.K, l.V} {
-			for i := first; i*attention.PageTokens < length; i++ {
-				p := layerPage{copied: min(n-i*attention.PageTokens, attention.PageTokens), held: min(length-i*attention.PageTokens, attention.PageTokens), host: offset}
-				if p.copied > 0 {
-					p.device = c.address(base, pages[i])
-					list = append(list, p)
-				}
-				offset += p.held * positionBytes
+			for i := 0; i*attention.PageTokens < n; i++ {
+				p := layerPage{c.address(base, pages[i]), min(n-i*attention.PageTokens, attention.PageTokens), offset}
+				list = append(list, p)
+				offset += p.positions * positionBytes
 			}
 		}
 	}
@@ -45,7 +39,8 @@ func (c *Cache) address(base ptx.Address, page uint32) driver.Address {
 func (c *Cache) eachHead(p layerPage, page, host []byte, do func(page, host []byte)) {
 	headBytes := c.geometry.HeadBytes()
 	for h := range c.geometry.KVHeads {
-		do(page[h*attention.PageTokens*headBytes:][:p.copied*headBytes], host[p.host+h*p.held*headBytes:][:p.copied*headBytes])
+		n := p.positions * headBytes
+		do(page[h*attention.PageTokens*headBytes:][:n], host[p.host+h*n:][:n])
 	}
 }
 
@@ -87,8 +82,8 @@ func (c *Cache) save(list []layerPage, host []byte) error {
 	})
 }
 
-// load copies pages from host memory. Positions of a page beyond the copied ones become
-// undefined.
+// load copies pages from host memory. Positions of a page that host memory does not hold
+// become undefined.
 func (c *Cache) load(list []layerPage, host []byte) error {
 	size := c.geometry.LayerPageBytes()
 	return c.batches(list, func(list []layerPage) error {

@@ -39,10 +39,25 @@ type Buffers struct {
 	StepInput  ptx.Address // u32 [3, S]: tokens, positions, lengths
 	Chunk      ptx.Address // u32: see ChunkInput
 
-	// StepTokens and PromptTokens are u32 [R, 2] in pinned memory, where Argmax writes the
-	// tokens of decode steps and of prompts. The engine sets them once it has that memory.
-	StepTokens, PromptTokens ptx.Address
+	// Of sample.Kernels. A state is a sequence's parameters with the tokens that they count.
+	// The last, Layout.GreedyState, has the zero parameters and counts no tokens.
+	SampleParams  ptx.Address // u32 [S+1, sample.ParamWords]
+	SampleBiases  ptx.Address // u32 [S, MaxBiases, 2]
+	SampleCounts  ptx.Address // u32 [S, vocab]
+	SampleInput   ptx.Address // u32 [S+3]: the state of each slot; state, position and length of Layout.Sample
+	sampleScratch ptx.Address
+
+	// StepTokens is u32 [R, 2] in pinned memory, where decode steps write their tokens.
+	// StepResults is u32 [R, 2, sample.ResultWords] there. The engine sets both once it has that
+	// memory.
+	StepTokens, StepResults ptx.Address
 }
+
+// MaxBiases is the number of biases that a state has room for.
+const MaxBiases = 1024
+
+// GreedyState is the state of slots that need no other.
+func (l *Layout) GreedyState() int { return l.Slots }
 
 // addBuffers adds the buffers to the memory list.
 func (l *Layout) addBuffers(quantized int64) {
@@ -71,6 +86,13 @@ func (l *Layout) addBuffers(quantized int64) {
 	l.Memory.Add(memory.Workspace, "attention", attention.ScratchBytes(c.HeadDim, l.Slots, c.Heads, l.MaxPages), &b.partial)
 	l.Memory.Add(memory.Workspace, "products", l.workspaceBytes, &b.workspace)
 	l.Memory.Add(memory.Workspace, "quantized activations", quantized, &b.quantized)
+	l.Memory.Add(memory.Workspace, "sampling", sample.ScratchBytes(l.Slots, c.Vocab), &b.sampleScratch)
+	l.Memory.Add(memory.Tables, "sampling counts", int64(4*l.Slots)*int64(c.Vocab), &b.SampleCounts)
+	l.Memory.Add(memory.Tables, "sampling biases", int64(8*MaxBiases*l.Slots), &b.SampleBiases)
+	l.Memory.Add(memory.Tables, "sampling inputs", int64(4*(l.Slots+3)), &b.SampleInput)
+	l.Memory.AddFilled(memory.Tables, "sampling parameters", int64(4*sample.ParamWords*(l.Slots+1)), &b.SampleParams, func(u *upload.Uploader, at driver.Address) error {
+		return upload.Values(u, at, make([]uint32, sample.ParamWords*(l.Slots+1)))
+	})
 	l.Memory.AddFilled(memory.Tables, "sequences", int64(4*l.Slots), &b.sequences, func(u *upload.Uploader, at driver.Address) error {
 		list := make([]uint32, l.Slots)
 		for i := range list {
@@ -97,11 +119,11 @@ func (l *Layout) addPrefillBuffers() {
 	}
 	l.Memory.Add(memory.Activations, "activations in 16 bits", int64(2*l.MaxTokens*width), &b.cast)
 	l.Memory.Add(memory.Activations, "scales", int64(4*l.MaxTokens*experts), &b.scale)
-	l.Memory.Add(memory.Tables, "prompt chunk", int64(4*(l.MaxPages+chunkHeader+2*l.MaxTokens)), &b.Chunk)
+	l.Memory.Add(memory.Tables, "prompt chunk", int64(4*l.ChunkInputLen()), &b.Chunk)
 }
 
-// inputs are the device addresses of what a forward pass reads, and of the greedy tokens that
-// it writes. An address may be 0.
+// inputs are the device addresses of what a forward pass reads, and of the tokens that it
+// writes. An address may be 0.
 type inputs struct {
 	tokens, positions ptx.Address // u32 [tokens]
 	sequences         ptx.Address // u32 [tokens]: the sequence of each token; 0: all are of sequence 0
@@ -109,15 +131,23 @@ type inputs struct {
 	tables            ptx.Address // u32 [sequences, P]: page tables
 	starts            ptx.Address // u32 [sequences+1]: see attention.PrefillArgs
 
-	chosen ptx.Address // u32 [R, 2]: the greedy tokens, which Argmax writes
+	chosen  ptx.Address // u32 [R, 2]: the tokens
+	states  ptx.Address // u32 [R]: see Buffers.SampleInput
+	results ptx.Address // u32 [R, 2, sample.ResultWords]
 }
 
 // stepInputs are the inputs of a decode step. Each slot has its own length and page table.
 func (l *Layout) stepInputs() inputs {
 	b := &l.Buffers
 	array := func(i int) ptx.Address { return b.StepInput + ptx.Address(4*i*l.Slots) }
-	return inputs{tokens: array(0), positions: array(1), lengths: array(2), tables: b.StepTables, sequences: b.sequences, chosen: b.StepTokens}
+	return inputs{
+		tokens: array(0), positions: array(1), lengths: array(2), tables: b.StepTables, sequences: b.sequences,
+		chosen: b.StepTokens, states: b.SampleInput, results: b.StepResults,
+	}
 }
+
+// ChunkInputLen is the largest number of values that ChunkInput returns.
+func (l *Layout) ChunkInputLen() int { return l.MaxPages + chunkHeader + 2*l.MaxTokens }
 
 // chunkHeader is the number of values between the pages and the tokens of a chunk.
 const chunkHeader = 3

@@ -161,15 +161,32 @@ func (p *planner) addTo(op string, q product, post normWeights) {
 	})
 }
 
-// logits computes the logits and greedy tokens of the rows of x. In a decode step, Argmax
-// also writes these tokens and the next positions to the inputs of the next step.
+// logits computes the logits of the rows of x and chooses their tokens: by Shape.Sample or the
+// largest. A decode step also writes these tokens and the next positions to the inputs of the
+// next step.
 func (p *planner) logits(x ptx.Address) {
 	c, w, rows := p.model, p.layout.weights, p.shape.Tokens
 	p.gemv("logits", product{w: w.output, x: x, norm: w.norm, y: p.buf.Logits, softcap: float32(c.OutputSoftcap), rows: rows})
 	p.addView(View{Op: "logits", At: p.buf.Logits, Width: c.Vocab})
+	if p.shape.Sample {
+		p.sample(p.buf.Logits)
+		return
+	}
 	add(p, "argmax", sample.Argmax(), sample.ArgmaxArgs{Logits: p.buf.Logits, Best: p.buf.argmax, Rows: rows, Vocab: c.Vocab})
 	add(p, "argmax", sample.ArgmaxMerge(), sample.ArgmaxMergeArgs{
 		Best: p.buf.argmax, Token: p.in.chosen, Rows: rows, Vocab: c.Vocab,
 		Next: p.in.tokens, Positions: p.in.positions, Lengths: p.in.lengths,
 	})
+}
+
+// sample chooses tokens from logits by the states of the rows.
+func (p *planner) sample(logits ptx.Address) {
+	for _, k := range sample.Kernels() {
+		add(p, "sample", k, sample.Args{
+			Logits: logits, Slots: p.in.states, Params: p.buf.SampleParams, Counts: p.buf.SampleCounts, Biases: p.buf.SampleBiases,
+			Scratch: p.buf.sampleScratch, Token: p.in.chosen, Results: p.in.results,
+			Next: p.in.tokens, Positions: p.in.positions, Lengths: p.in.lengths,
+			Rows: p.shape.Tokens, Vocab: p.model.Vocab, MaxBiases: MaxBiases,
+		})
+	}
 }

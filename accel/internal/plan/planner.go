@@ -8,7 +8,9 @@ import (
 	"github.com/lockstep-go/lockstep/internal/kernelcache"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
+	"github.com/lockstep-go/lockstep/ptxgen/norm"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/quant"
 )
 
 // Shape is the shape of a forward pass. Passes of one shape have the same launches, and differ
@@ -18,7 +20,8 @@ type Shape struct {
 	Prefill  bool // a chunk of one prompt, with tensor cores and tiled attention
 	LongRope bool // RoPE with the factors for long contexts
 	Pages    int  // pages that the attention of a decode step covers: Layout.PagesFor
-	Logits   bool // computes logits and the greedy token of every slot
+	Logits   bool // computes logits and chooses the token of every slot
+	Sample   bool // chooses by the states of the slots, not the largest logit
 }
 
 // Command is a kernel launch and the results that can be read after it.
@@ -109,12 +112,38 @@ func (l *Layout) Commands(s Shape, loaded *kernelcache.Cache) (list []Command, e
 }
 
 // PromptLogits returns the commands that compute logits and greedy tokens for tokens first to
-// first+tokens-1 of the latest prompt chunk. tokens is at most LogitRows.
-func (l *Layout) PromptLogits(first, tokens int, loaded *kernelcache.Cache) ([]Command, error) {
+// first+tokens-1 of the latest prompt chunk. tokens is at most LogitRows. chosen is the address
+// of the greedy tokens, u32 [tokens, 2]; token i is in [i][0].
+func (l *Layout) PromptLogits(first, tokens int, chosen ptx.Address, loaded *kernelcache.Cache) ([]Command, error) {
 	p := l.planner(Shape{Tokens: tokens}, loaded)
-	p.in = inputs{chosen: p.buf.PromptTokens}
+	p.in = inputs{chosen: chosen}
 	p.logits(p.buf.x + ptx.Address(4*first*l.model.Hidden))
 	return p.commands, p.err
+}
+
+// Sample returns the commands that choose the token of one row of the latest logits. State,
+// position and length of the row are in Buffers.SampleInput. chosen is u32 [2], results is u32
+// [2, sample.ResultWords].
+func (l *Layout) Sample(row int, chosen, results ptx.Address, loaded *kernelcache.Cache) ([]Command, error) {
+	p := l.planner(Shape{Tokens: 1}, loaded)
+	at := func(i int) ptx.Address { return l.Buffers.SampleInput + ptx.Address(4*(l.Slots+i)) }
+	p.in = inputs{chosen: chosen, results: results, states: at(0), positions: at(1), lengths: at(2)}
+	p.sample(l.Buffers.Logits + ptx.Address(4*row*l.model.Vocab))
+	return p.commands, p.err
+}
+
+// Hidden returns the commands that compute the final norm of the tokens of the latest pass, and
+// the address of the result, f32 [tokens, hidden].
+func (l *Layout) Hidden(tokens int, loaded *kernelcache.Cache) ([]Command, ptx.Address, error) {
+	p := l.planner(Shape{Tokens: tokens}, loaded)
+	n := l.weights.norm
+	if n.kind == norm.None {
+		return nil, p.buf.x, nil
+	}
+	add(p, "final norm", norm.Rows(n.kind, quant.F32), norm.RowsArgs{
+		X: p.buf.x, Weight: n.weight, Bias: n.bias, Y: p.buf.out, Tokens: tokens, Width: l.model.Hidden, Eps: l.model.NormEps,
+	})
+	return p.commands, p.buf.out, p.err
 }
 
 // Check returns an error if a kernel of some forward pass refuses the model, the device or the
@@ -131,29 +160,74 @@ func (l *Layout) Check() error {
 
 // planAll plans a pass of each shape that selects other kernels.
 func (l *Layout) planAll() error {
-	var shapes []Shape
-	for tokens := 1; tokens <= l.Slots; tokens *= 2 {
-		shapes = append(shapes, Shape{Tokens: tokens, Pages: l.MaxPages, Logits: true})
-	}
-	if !l.config.PrefillExact {
-		for tokens := 1; tokens < l.config.Chunk; tokens *= 2 {
-			shapes = append(shapes, Shape{Tokens: tokens, Prefill: true})
-		}
-		shapes = append(shapes, Shape{Tokens: l.config.Chunk, Prefill: true})
-		for rows := range PromptLogitRows {
-			if _, err := l.PromptLogits(0, rows+1, nil); err != nil {
-				return err
-			}
-		}
-	}
-	for _, s := range shapes {
-		for _, err := range l.Segments(s, nil) {
-			if err != nil {
-				return err
-			}
+	for _, load := range l.Loads() {
+		if err := load(nil); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// Loads returns functions that together load all kernels of forward passes into a cache; nil
+// only plans. They may run concurrently.
+func (l *Layout) Loads() (list []func(*kernelcache.Cache) error) {
+	shape := func(s Shape) {
+		list = append(list, func(loaded *kernelcache.Cache) error {
+			for _, err := range l.Segments(s, loaded) {
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	for tokens := 1; tokens <= l.Slots; tokens *= 2 {
+		shape(Shape{Tokens: tokens, Pages: l.MaxPages, Logits: true})
+	}
+	list = append(list, func(loaded *kernelcache.Cache) error {
+		_, _, err := l.Hidden(1, loaded)
+		return err
+	})
+	list = append(list, func(loaded *kernelcache.Cache) error {
+		_, err := l.Sample(0, l.Buffers.StepTokens, l.Buffers.StepResults, loaded)
+		return err
+	})
+	if l.config.PrefillExact {
+		return list
+	}
+	for tokens := 1; tokens < l.config.Chunk; tokens *= 2 {
+		shape(Shape{Tokens: tokens, Prefill: true})
+	}
+	shape(Shape{Tokens: l.config.Chunk, Prefill: true})
+	for rows := range PromptLogitRows {
+		list = append(list, func(loaded *kernelcache.Cache) error {
+			_, err := l.PromptLogits(0, rows+1, l.Buffers.StepTokens, loaded)
+			return err
+		})
+	}
+	return list
+}
+
+// Steps returns the shapes of all decode steps that compute logits, each with and without Sample.
+func (l *Layout) Steps() (list []Shape) {
+	factors := []bool{false}
+	if l.model.LongContext > 0 {
+		factors = append(factors, true)
+	}
+	for tokens := 1; tokens <= l.Slots; tokens *= 2 {
+		for _, long := range factors {
+			for pages := 1; ; pages = min(2*pages, l.MaxPages) {
+				s := Shape{Tokens: tokens, LongRope: long, Pages: pages, Logits: true}
+				list = append(list, s)
+				s.Sample = true
+				list = append(list, s)
+				if pages == l.MaxPages {
+					break
+				}
+			}
+		}
+	}
+	return list
 }
 
 // spec is a kernel that is launched with arguments A.

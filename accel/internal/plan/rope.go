@@ -10,10 +10,10 @@ import (
 )
 
 // ropeTable holds the addresses of RoPE frequencies, f64 [rope dim/2] in radians per position.
-// Sessions that use the factors for long contexts read long, all others ordinary.
+// Sequences that use the factors for long contexts read long, all others ordinary.
 type ropeTable struct{ ordinary, long ptx.Address }
 
-// address returns the table of a session; 0 if the model has no RoPE.
+// address returns the table of a sequence; 0 if the model has no RoPE.
 func (r *ropeTable) address(long bool) ptx.Address {
 	switch {
 	case r == nil:

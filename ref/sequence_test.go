@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -39,11 +38,11 @@ func TestEveryWayToTheSamePositionGivesTheSameBits(t *testing.T) {
 	for _, file := range oracles(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".gguf"), func(t *testing.T) {
 			m := open(t, file)
-			want := forward(t, session(t, engine(t, m, ref.Options{Workers: 2})), tokens, model.WantAll)
+			want := forward(t, newText(t, engine(t, m, ref.Options{Workers: 2})), tokens, model.WantAll)
 			for _, w := range ways {
 				e := engine(t, m, ref.Options{Workers: w.workers})
 				e.SetChunk(w.chunk)
-				s := session(t, e)
+				s := newText(t, e)
 				var got []float32
 				at := 0
 				for _, n := range w.parts {
@@ -58,19 +57,19 @@ func TestEveryWayToTheSamePositionGivesTheSameBits(t *testing.T) {
 	}
 }
 
-func TestWantLastAndGreedyMatchWantAll(t *testing.T) {
+func TestWantedLogitsMatch(t *testing.T) {
 	m := open(t, filepath.Join("..", "golden", "arch", "llama-gqa.gguf"))
 	e := engine(t, m, ref.Options{})
-	all := forward(t, session(t, e), oracleTokens(), model.WantAll)
+	all := forward(t, newText(t, e), oracleTokens(), model.WantAll)
 	row := all[len(all)-m.Config.Vocab:]
-	if last := forward(t, session(t, e), oracleTokens(), model.WantLast); !slices.Equal(last, row) {
-		t.Error("WantLast differs from the last row of WantAll")
+	if last := forward(t, newText(t, e), oracleTokens(), model.WantLogits); !slices.Equal(last, row) {
+		t.Error("WantLogits differs from the last row of WantAll")
 	}
-	out, err := session(t, e).Forward(t.Context(), oracleTokens(), model.WantGreedy)
-	if err != nil || out.Logits != nil || out.Greedy != model.Argmax(row) {
-		t.Errorf("WantGreedy gives %d and %d logits (%v), want %d and none", out.Greedy, len(out.Logits), err, model.Argmax(row))
+	out, err := newText(t, e).Forward(t.Context(), oracleTokens(), model.WantToken)
+	if err != nil || out.Logits != nil || out.Token != model.Argmax(row) {
+		t.Errorf("WantToken gives %d and %d logits (%v), want %d and none", out.Token, len(out.Logits), err, model.Argmax(row))
 	}
-	s := session(t, e)
+	s := newText(t, e)
 	if out, err := s.Forward(t.Context(), oracleTokens(), model.WantNothing); err != nil || out.Logits != nil {
 		t.Errorf("WantNothing gives %d logits (%v)", len(out.Logits), err)
 	}
@@ -79,46 +78,44 @@ func TestWantLastAndGreedyMatchWantAll(t *testing.T) {
 	}
 }
 
-// A continuation after Truncate or Restore has the same bits as without them, also with a
-// sliding window that has left the beginning.
-func TestTruncateSnapshotRestore(t *testing.T) {
+// A continuation after Truncate or Fork has the same bits as without them, also with a sliding
+// window that has left the beginning. A fork and its origin do not write to each other.
+func TestTruncateAndFork(t *testing.T) {
 	for _, arch := range []string{"gemma3", "gpt2", "qwen3moe"} {
 		t.Run(arch, func(t *testing.T) {
 			m := open(t, filepath.Join("..", "golden", "arch", arch+".gguf"))
 			e := engine(t, m, ref.Options{})
 			tokens := oracleTokens()
 			const cut = 14
-			want := forward(t, session(t, e), tokens, model.WantAll)[cut*m.Config.Vocab:]
+			want := forward(t, newText(t, e), tokens, model.WantAll)[cut*m.Config.Vocab:]
 
-			s := session(t, e)
+			s := newText(t, e)
 			forward(t, s, tokens, model.WantNothing)
-			snap, err := s.Snapshot(cut + 2)
-			if err != nil {
+			forks := make([]model.Sequence, 2)
+			for i := range forks {
+				var err error
+				if forks[i], err = s.Fork(cut); err != nil {
+					t.Fatal(err)
+				}
+				defer forks[i].Close()
+			}
+			forward(t, text{forks[0], e}, []int{1, 2, 3}, model.WantNothing) // must leave no trace
+			for name, x := range map[string]text{"Truncate": s, "Fork": {forks[1], e}} {
+				if err := x.Truncate(cut); err != nil {
+					t.Fatal(err)
+				}
+				if got := forward(t, x, tokens[cut:], model.WantAll); !slices.Equal(got, want) {
+					t.Errorf("the continuation after %s differs", name)
+				}
+			}
+			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if snap.Len() != cut+2 || snap.Bytes() != int64(4*(cut+2)*m.Config.Layers*m.Config.KVHeads*(m.Config.HeadDim+m.Config.ValueDim)) {
-				t.Errorf("snapshot of %d positions in %d bytes", snap.Len(), snap.Bytes())
-			}
-			if err := s.Truncate(cut); err != nil {
+			if err := forks[0].Truncate(cut); err != nil {
 				t.Fatal(err)
 			}
-			if got := forward(t, s, tokens[cut:], model.WantAll); !slices.Equal(got, want) {
-				t.Error("the continuation after Truncate differs")
-			}
-			s.Truncate(0)
-			forward(t, s, []int{1, 2, 3}, model.WantNothing) // must leave no trace
-			if err := s.Restore(snap, cut); err != nil {
-				t.Fatal(err)
-			}
-			if got := forward(t, s, tokens[cut:], model.WantAll); !slices.Equal(got, want) {
-				t.Error("the continuation after Restore differs")
-			}
-			other := session(t, e)
-			if err := other.Restore(snap, cut); err != nil {
-				t.Fatal(err)
-			}
-			if got := forward(t, other, tokens[cut:], model.WantAll); !slices.Equal(got, want) {
-				t.Error("the continuation in another session differs: the snapshot was written to")
+			if got := forward(t, text{forks[0], e}, tokens[cut:], model.WantAll); !slices.Equal(got, want) {
+				t.Error("the continuation after the origin was closed differs")
 			}
 		})
 	}
@@ -139,7 +136,7 @@ func (c *countdown) Err() error {
 }
 
 // TestCancel cancels a prompt at many moments. The engine looks at its context at least
-// once per row of a matrix. Once that is done, each worker ends, and the session is as it
+// once per row of a matrix. Once that is done, each worker ends, and the sequence is as it
 // was. The moments are counted in questions to the context, not in time.
 func TestCancel(t *testing.T) {
 	for _, arch := range []string{"llama-gqa", "qwen3moe"} {
@@ -147,12 +144,12 @@ func TestCancel(t *testing.T) {
 		const workers = 3
 		e := engine(t, m, ref.Options{Workers: workers})
 		tokens := oracleTokens()
-		want := forward(t, session(t, e), tokens, model.WantLast)
+		want := forward(t, newText(t, e), tokens, model.WantLogits)
 
-		s := session(t, e)
+		s := newText(t, e)
 		forward(t, s, tokens[:5], model.WantNothing)
 		whole := &countdown{Context: t.Context(), n: math.MaxInt64}
-		if _, err := session(t, e).Forward(whole, tokens[5:], model.WantLast); err != nil {
+		if _, err := newText(t, e).Forward(whole, tokens[5:], model.WantLogits); err != nil {
 			t.Fatal(err)
 		}
 		total := whole.asked.Load()
@@ -165,7 +162,7 @@ func TestCancel(t *testing.T) {
 		}
 		for n := int64(1); n < total; n += total/40 + 1 {
 			ctx := &countdown{Context: t.Context(), n: n}
-			_, err := s.Forward(ctx, tokens[5:], model.WantLast)
+			_, err := s.Forward(ctx, tokens[5:], model.WantLogits)
 			if !errors.Is(err, context.Canceled) {
 				t.Fatalf("%s: canceled at question %d of %d: error %v", arch, n, total, err)
 			}
@@ -176,29 +173,24 @@ func TestCancel(t *testing.T) {
 				t.Fatalf("%s: %d positions after a canceled prompt, want 5", arch, s.Len())
 			}
 		}
-		if got := forward(t, s, tokens[5:], model.WantLast); !slices.Equal(got, want) {
-			t.Errorf("%s: the session computes something else after canceled prompts", arch)
+		if got := forward(t, s, tokens[5:], model.WantLogits); !slices.Equal(got, want) {
+			t.Errorf("%s: the sequence computes something else after canceled prompts", arch)
 		}
 	}
 }
 
-func TestErrorsLeaveTheSessionUsable(t *testing.T) {
+func TestErrorsLeaveTheSequenceUsable(t *testing.T) {
 	m := open(t, filepath.Join("..", "golden", "arch", "llama-gqa.gguf"))
 	e := engine(t, m, ref.Options{})
-	s, err := e.NewSession(8)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := textOf(t, e, 8)
 	forward(t, s, []int{1, 2, 3}, model.WantNothing)
-	snap, _ := s.Snapshot(3)
-	small, _ := e.NewSession(2)
-	foreign := session(t, engine(t, m, ref.Options{}))
-	closed, _ := e.NewSession(0)
+	closed := newText(t, e)
 	closed.Close()
+	_, forkErr := s.Fork(4)
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	fwd := func(ctx context.Context, s model.Session, tokens ...int) error {
-		_, err := s.Forward(ctx, tokens, model.WantLast)
+	fwd := func(ctx context.Context, s text, tokens ...int) error {
+		_, err := s.Forward(ctx, tokens, model.WantLogits)
 		return err
 	}
 	cases := []struct {
@@ -214,9 +206,8 @@ func TestErrorsLeaveTheSessionUsable(t *testing.T) {
 		{"canceled", fwd(canceled, s, 4), "canceled", context.Canceled},
 		{"truncate beyond the end", s.Truncate(4), "holds 3 positions", nil},
 		{"truncate below zero", s.Truncate(-1), "holds 3 positions", nil},
-		{"restore more than the snapshot", s.Restore(snap, 4), "holds 3 positions", nil},
-		{"restore of another engine", foreign.Restore(snap, 1), "another engine", nil},
-		{"restore beyond the capacity", small.Restore(snap, 3), "needs 3 positions and there are 2", model.ErrContextLimit},
+		{"fork of more than there is", forkErr, "holds 3 positions", nil},
+		{"reserve beyond the capacity", s.Reserve(9), "needs 9 positions and there are 8", model.ErrContextLimit},
 		{"closed", fwd(t.Context(), closed, 1), "closed", model.ErrClosed},
 	}
 	for _, c := range cases {
@@ -227,9 +218,9 @@ func TestErrorsLeaveTheSessionUsable(t *testing.T) {
 	if s.Len() != 3 {
 		t.Errorf("the errors left %d positions, want 3", s.Len())
 	}
-	fresh := forward(t, session(t, e), []int{1, 2, 3, 4}, model.WantLast)
-	if got := forward(t, s, []int{4}, model.WantLast); !slices.Equal(got, fresh) {
-		t.Error("the session computes something else after the errors")
+	fresh := forward(t, newText(t, e), []int{1, 2, 3, 4}, model.WantLogits)
+	if got := forward(t, s, []int{4}, model.WantLogits); !slices.Equal(got, fresh) {
+		t.Error("the sequence computes something else after the errors")
 	}
 }
 
@@ -239,12 +230,12 @@ func TestForwardAfterFileClose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := session(t, engine(t, m, ref.Options{}))
+	s := newText(t, engine(t, m, ref.Options{}))
 	forward(t, s, []int{1, 2}, model.WantNothing)
 	if err := m.File.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Forward(t.Context(), []int{3}, model.WantLast); !errors.Is(err, gguf.ErrClosed) {
+	if _, err := s.Forward(t.Context(), []int{3}, model.WantLogits); !errors.Is(err, gguf.ErrClosed) {
 		t.Errorf("error %v, want gguf.ErrClosed", err)
 	}
 	if s.Len() != 2 {
@@ -281,10 +272,10 @@ func TestForwardTruncatedFile(t *testing.T) {
 					}
 				}
 			}})
-			s := session(t, e)
+			s := newText(t, e)
 			forward(t, s, []int{1, 2}, model.WantNothing)
 			cut = true
-			if _, err := s.Forward(t.Context(), []int{3, 4}, model.WantLast); !errors.Is(err, gguf.ErrTruncated) || !strings.Contains(err.Error(), path) {
+			if _, err := s.Forward(t.Context(), []int{3, 4}, model.WantLogits); !errors.Is(err, gguf.ErrTruncated) || !strings.Contains(err.Error(), path) {
 				t.Errorf("error %v, want gguf.ErrTruncated with the path", err)
 			}
 			if s.Len() != 2 {
@@ -294,19 +285,19 @@ func TestForwardTruncatedFile(t *testing.T) {
 	}
 }
 
-// TestModelInUse closes a model that has open sessions, which must stay usable.
+// TestModelInUse closes a model that has open sequences, which must stay usable.
 func TestModelInUse(t *testing.T) {
 	m, err := model.Open(filepath.Join("..", "golden", "arch", "llama-gqa.gguf"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := engine(t, m, ref.Options{})
-	a, b := session(t, e), session(t, e)
-	for _, s := range []model.Session{a, b} {
+	a, b := newText(t, e), newText(t, e)
+	for _, s := range []text{a, b} {
 		if err := m.Close(); !errors.Is(err, model.ErrInUse) {
-			t.Fatalf("closing a model with an open session: %v, want ErrInUse", err)
+			t.Fatalf("closing a model with an open sequence: %v, want ErrInUse", err)
 		}
-		forward(t, s, []int{1, 2}, model.WantLast)
+		forward(t, s, []int{1, 2}, model.WantLogits)
 		for range 2 {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
@@ -314,10 +305,10 @@ func TestModelInUse(t *testing.T) {
 		}
 	}
 	if err := m.Close(); err != nil {
-		t.Errorf("closing a model after its sessions: %v", err)
+		t.Errorf("closing a model after its sequences: %v", err)
 	}
-	if _, err := e.NewSession(0); !errors.Is(err, gguf.ErrClosed) {
-		t.Errorf("a session of a closed model: %v, want gguf.ErrClosed", err)
+	if _, err := e.NewSequence(0); !errors.Is(err, gguf.ErrClosed) {
+		t.Errorf("a sequence of a closed model: %v, want gguf.ErrClosed", err)
 	}
 }
 
@@ -335,10 +326,10 @@ func TestOptionsAreChecked(t *testing.T) {
 		}
 	}
 	e := engine(t, m, ref.Options{})
-	if _, err := e.NewSession(m.Config.Context + 1); !errors.Is(err, model.ErrContextLimit) {
-		t.Errorf("session beyond the context: %v", err)
+	if _, err := e.NewSequence(m.Config.Context + 1); !errors.Is(err, model.ErrContextLimit) {
+		t.Errorf("sequence beyond the context: %v", err)
 	}
-	if _, err := e.NewSession(-1); err == nil {
+	if _, err := e.NewSequence(-1); err == nil {
 		t.Error("negative capacity accepted")
 	}
 }
@@ -347,7 +338,7 @@ func TestOptionsAreChecked(t *testing.T) {
 func TestNumericsRoundWhereTheySay(t *testing.T) {
 	m := open(t, filepath.Join("..", "golden", "arch", "llama-gqa.gguf"))
 	logits := func(n ref.Numerics) []float32 {
-		return forward(t, session(t, engine(t, m, ref.Options{Numerics: n})), oracleTokens(), model.WantAll)
+		return forward(t, newText(t, engine(t, m, ref.Options{Numerics: n})), oracleTokens(), model.WantAll)
 	}
 	exact := logits(ref.Numerics{})
 	cases := []struct {
@@ -375,25 +366,72 @@ func TestNumericsRoundWhereTheySay(t *testing.T) {
 	}
 }
 
-// Sessions of one engine may run concurrently without influence on each other.
-func TestConcurrentSessions(t *testing.T) {
+// Rows of one step give the bits of each sequence alone. A row without tokens continues with the
+// token that was chosen, and Choose chooses what a row with Hold left open.
+func TestRows(t *testing.T) {
 	m := open(t, filepath.Join("..", "golden", "arch", "qwen2.gguf"))
 	e := engine(t, m, ref.Options{})
-	want := forward(t, session(t, e), oracleTokens(), model.WantAll)
-	var wg sync.WaitGroup
-	for range 16 {
-		wg.Go(func() {
-			s, err := e.NewSession(0)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer s.Close()
-			out, err := s.Forward(t.Context(), oracleTokens(), model.WantAll)
-			if err != nil || !slices.Equal(out.Logits, want) {
-				t.Errorf("a session that ran concurrently differs (%v)", err)
-			}
-		})
+	tokens := oracleTokens()
+	step := func(rows ...model.Row) []model.Result {
+		t.Helper()
+		pass, err := e.Step(t.Context(), rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		results, err := pass.Wait()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return results
 	}
-	wg.Wait()
+	alone := newText(t, e)
+	want := step(model.Row{Sequence: alone.Sequence, Tokens: tokens, Prompt: true, Want: model.WantLogits})[0]
+	next := step(model.Row{Sequence: alone.Sequence, Tokens: []int{want.Token}, Want: model.WantLogits})[0]
+	if want.Token != model.Argmax(want.Logits) || len(next.Logits) != m.Config.Vocab {
+		t.Fatalf("token %d and %d logits", want.Token, len(next.Logits))
+	}
+
+	var rows []model.Row
+	for range 4 {
+		rows = append(rows, model.Row{Sequence: newText(t, e).Sequence, Tokens: tokens, Prompt: true, Want: model.WantLogits})
+	}
+	rows[1].Tokens, rows[2].Want, rows[3].Hold = tokens[:3], model.WantHidden, true
+	results := step(rows...)
+	if !slices.Equal(results[0].Logits, want.Logits) || !slices.Equal(results[3].Logits, want.Logits) {
+		t.Error("logits beside other rows differ")
+	}
+	if n := len(tokens) * m.Config.Hidden; len(results[2].Hidden) != n || results[2].Token != -1 || results[3].Token != -1 {
+		t.Errorf("%d states, want %d; tokens %d and %d, want none", len(results[2].Hidden), n, results[2].Token, results[3].Token)
+	}
+	if got := step(model.Row{Sequence: rows[0].Sequence, Want: model.WantLogits})[0]; !slices.Equal(got.Logits, next.Logits) {
+		t.Error("a row without tokens does not continue with the chosen token")
+	}
+	banned := make([]uint32, (m.Config.Vocab+31)/32)
+	banned[5/32] = 1 << 5
+	pass, err := e.Choose(t.Context(), []model.Choose{{Sequence: rows[3].Sequence, Mask: banned}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if chosen, err := pass.Wait(); err != nil || chosen[0].Token != 5 {
+		t.Errorf("chose %v (%v), want the only permitted token, 5", chosen, err)
+	}
+	if _, err := e.Choose(t.Context(), []model.Choose{{Sequence: rows[3].Sequence}}); err == nil {
+		t.Error("a second choice for one row was accepted")
+	}
+
+	// A step with a bad row computes nothing.
+	before := rows[0].Sequence.Len()
+	for name, bad := range map[string]model.Row{
+		"token":    {Sequence: rows[1].Sequence, Tokens: []int{-1}},
+		"repeated": {Sequence: rows[0].Sequence, Tokens: []int{1}},
+		"empty":    {Sequence: rows[2].Sequence},
+		"foreign":  {Sequence: newText(t, engine(t, m, ref.Options{})).Sequence, Tokens: []int{1}},
+	} {
+		if _, err := e.Step(t.Context(), []model.Row{{Sequence: rows[0].Sequence, Tokens: []int{1}}, bad}); err == nil || !strings.Contains(err.Error(), "row 1") {
+			t.Errorf("%s: error %v, want one of row 1", name, err)
+		}
+		if rows[0].Sequence.Len() != before {
+			t.Errorf("%s: the step changed another row", name)
+		}
+	}
 }

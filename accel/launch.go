@@ -1,0 +1,95 @@
+package accel
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/lockstep-go/lockstep/accel/internal/graph"
+	"github.com/lockstep-go/lockstep/accel/internal/plan"
+	"github.com/lockstep-go/lockstep/driver"
+)
+
+// launchList is a planned forward pass: it can run any number of times.
+type launchList struct {
+	shape    plan.Shape
+	commands []plan.Command
+	list     *graph.List
+}
+
+func newLaunchList(s plan.Shape, commands []plan.Command, capture bool) *launchList {
+	launches := make([]driver.Launch, 0, len(commands))
+	for _, c := range commands {
+		launches = append(launches, c.Launch)
+	}
+	return &launchList{shape: s, commands: commands, list: graph.NewList(launches, capture)}
+}
+
+// launches returns the launches of a shape. It plans each shape once, except prompt chunks
+// shorter than Options.Chunk, whose shapes rarely recur.
+func (e *Engine) launches(s plan.Shape) (*launchList, error) {
+	if l := e.planned[s]; l != nil {
+		return l, nil
+	}
+	commands, err := e.layout.Commands(s, e.kernels)
+	if err != nil {
+		return nil, err
+	}
+	l := newLaunchList(s, commands, !s.Prefill && e.options.graphs())
+	if e.recurs(s) {
+		e.planned[s] = l
+	}
+	return l, nil
+}
+
+// recurs reports whether passes of a shape are frequent enough to store their plan.
+func (e *Engine) recurs(s plan.Shape) bool { return !s.Prefill || s.Tokens == e.options.Chunk }
+
+// capture captures the graph of a list, once. If that fails, steps of this shape run eagerly
+// from then on; Stats counts it. Only a lost device is an error.
+func (e *Engine) capture(l *launchList) error {
+	if l.list.Captured() {
+		return nil
+	}
+	if err := l.list.Capture(e.stream); err != nil {
+		if e.dev.Err() != nil {
+			return err
+		}
+		e.stats.CaptureFailures++
+		e.stats.CaptureError = err
+	}
+	if l.list.Captured() {
+		e.opened.add(l.list)
+		e.stats.Captures++
+	}
+	return nil
+}
+
+// launch queues a list kernel by kernel.
+func (e *Engine) launch(p *pass, l *launchList, batch []slotToken) error {
+	if e.options.Tap != nil {
+		return e.tapped(p.ctx, l, batch)
+	}
+	e.stats.EagerPasses++
+	if e.options.Timer != nil {
+		return e.timed(l)
+	}
+	return l.list.Launch(e.stream)
+}
+
+// launchSegments plans a pass and queues each segment as soon as it is planned, so that the
+// device works while the host plans. It stops once ctx has ended.
+func (e *Engine) launchSegments(ctx context.Context, s plan.Shape) error {
+	for segment, err := range e.layout.Segments(s, e.kernels) {
+		if err = cmp.Or(err, ctx.Err()); err != nil {
+			return err
+		}
+		e.segment = e.segment[:0]
+		for _, c := range segment {
+			e.segment = append(e.segment, c.Launch)
+		}
+		if err := e.stream.Launch(e.segment...); err != nil {
+			return err
+		}
+	}
+	return nil
+}

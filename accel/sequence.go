@@ -1,0 +1,211 @@
+package accel
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/lockstep-go/lockstep/accel/internal/kv"
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/model/sampling"
+)
+
+// sequence implements model.Sequence, whose comments apply.
+type sequence struct {
+	engine   *Engine
+	capacity int
+	longRope bool     // uses the RoPE factors for long contexts
+	length   int      // positions, those of queued steps included
+	table    kv.Table // pages of the cache
+	host     []byte   // contents while it is swapped out
+	swapped  bool
+	closed   bool
+	step     int // the last step that has a row of the sequence
+
+	chosen  choice
+	params  sampling.Params
+	sampler *sampling.Sampler // nil: greedy, until Engine.Choose needs one
+	argmax  bool              // the sequence's tokens are the largest logits, and nothing else is asked for
+	state   int               // the sampling state that the sequence had last; noState: none
+	holding *pass             // the step whose row left its choice to Engine.Choose; nil: none
+	held    []float32         // logits of that row
+
+	slot int // batch slot in the last decode step; noSlot: none
+	sent int // leading pages of table that the slot's page table has
+}
+
+// choice is the token that follows a sequence.
+type choice struct {
+	pass     *pass // the step in flight that chooses the token; nil: token is known
+	row      int   // of the step
+	token    int   // noToken if there is none
+	onDevice bool  // a decode step chose it, so it is in the slot that the sequence had
+}
+
+const (
+	// noSlot is greater than every slot.
+	noSlot = maxSlots
+	// noState means that a sequence or a row has no sampling state.
+	noState = -1
+	// noToken means that a sequence's last row chose no token.
+	noToken = -1
+)
+
+var _ model.Sequence = (*sequence)(nil)
+
+// NewSequence returns an empty sequence of at most capacity positions; 0 means the model's
+// context. The sequence allocates pages of the KV cache as it grows.
+func (e *Engine) NewSequence(capacity int) (model.Sequence, error) {
+	limit := e.model.Config.Context
+	switch {
+	case e.closed:
+		return nil, fmt.Errorf("accel: engine: %w", model.ErrClosed)
+	case capacity < 0:
+		return nil, fmt.Errorf("accel: sequence: capacity: %d, want at least 0", capacity)
+	case capacity > limit:
+		return nil, fmt.Errorf("accel: sequence: capacity: %w", model.CheckCapacity(capacity, limit))
+	case capacity == 0:
+		capacity = limit
+	}
+	return e.newSequence(capacity), nil
+}
+
+func (e *Engine) newSequence(capacity int) *sequence {
+	e.stats.Sequences++
+	return &sequence{
+		engine: e, capacity: capacity, longRope: e.model.Config.LongRope(capacity),
+		chosen: choice{token: noToken}, argmax: true, state: noState, slot: noSlot,
+	}
+}
+
+func (s *sequence) Len() int { return s.length }
+func (s *sequence) Cap() int { return s.capacity }
+
+// usable returns an error if the sequence is closed or swapped out.
+func (s *sequence) usable() error {
+	switch {
+	case s.closed:
+		return fmt.Errorf("accel: sequence: %w", model.ErrClosed)
+	case s.swapped:
+		return fmt.Errorf("accel: sequence: it is swapped out")
+	}
+	return nil
+}
+
+// Reserve implements model.Sequence. If the sequence shares its last page, partly filled, with
+// another, it makes room for a copy too.
+func (s *sequence) Reserve(n int) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	if err := model.CheckCapacity(n, s.capacity); err != nil {
+		return fmt.Errorf("accel: sequence: %w", err)
+	}
+	return s.reserve(n)
+}
+
+func (s *sequence) reserve(n int) error {
+	copied, err := s.engine.cache.Extend(&s.table, n, s.length)
+	if copied >= 0 {
+		s.sent = min(s.sent, copied)
+	}
+	if err != nil {
+		return fmt.Errorf("accel: %w", err)
+	}
+	return nil
+}
+
+// shrink releases the pages beyond n positions.
+func (s *sequence) shrink(n int) {
+	s.engine.cache.Pool.Shrink(&s.table, n)
+	s.sent = min(s.sent, len(s.table.Pages))
+}
+
+// Truncate implements model.Sequence. It releases the pages beyond n positions.
+func (s *sequence) Truncate(n int) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	if n < 0 || n > s.length {
+		return fmt.Errorf("accel: truncate to %d: the sequence holds %d positions", n, s.length)
+	}
+	if n < s.length {
+		s.shrink(n)
+		s.length, s.chosen, s.holding = n, choice{token: noToken}, nil
+	}
+	return nil
+}
+
+// Fork implements model.Sequence. The sequences share all pages. The first that writes to a
+// shared page gets a copy of it.
+func (s *sequence) Fork(n int) (model.Sequence, error) {
+	if err := s.usable(); err != nil {
+		return nil, err
+	}
+	if n < 0 || n > s.length {
+		return nil, fmt.Errorf("accel: fork of %d: the sequence holds %d positions", n, s.length)
+	}
+	f := s.engine.newSequence(s.capacity)
+	f.table, f.length = s.engine.cache.Share(&s.table, n), n
+	for _, p := range s.engine.inFlight {
+		p.forked(s, f)
+	}
+	return f, nil
+}
+
+// SwapOut implements model.Sequence. It waits for all steps. Pages that other sequences share
+// are copied too.
+func (s *sequence) SwapOut() error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	e := s.engine
+	e.drain()
+	if err := e.usable(); err != nil {
+		return err
+	}
+	host, err := e.cache.Save(&s.table, s.length)
+	if err != nil {
+		return e.failed(err)
+	}
+	s.shrink(0)
+	s.host, s.swapped = host, true
+	e.stats.SwapOuts++
+	return nil
+}
+
+// SwapIn implements model.Sequence. It waits for all steps. After an error the sequence is still
+// swapped out.
+func (s *sequence) SwapIn() error {
+	e := s.engine
+	switch {
+	case s.closed:
+		return s.usable()
+	case !s.swapped:
+		return fmt.Errorf("accel: sequence: it is not swapped out")
+	}
+	e.drain()
+	if err := e.usable(); err != nil {
+		return err
+	}
+	table, err := e.cache.Load(s.host, s.length)
+	if errors.Is(err, model.ErrCacheFull) {
+		return fmt.Errorf("accel: %w", err)
+	}
+	if err != nil {
+		return e.failed(err)
+	}
+	s.table, s.host, s.swapped = table, nil, false
+	return nil
+}
+
+// Close implements model.Sequence. It releases all pages. It can be called after the engine's
+// Close.
+func (s *sequence) Close() error {
+	if !s.closed {
+		s.shrink(0)
+		s.dropState()
+		s.closed, s.length, s.host, s.held, s.sampler, s.holding = true, 0, nil, nil, nil, nil
+		s.engine.stats.Sequences--
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+package ref
+
+import (
+	"fmt"
+
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/model/sampling"
+)
+
+// sequence implements model.Sequence, whose comments apply.
+type sequence struct {
+	engine   *Engine
+	capacity int // positions
+	length   int // positions in the cache
+	cache    cache
+	sampler  *sampling.Sampler // nil: greedy
+	last     int               // the token that was chosen last; noToken if there is none
+	held     []float32         // logits of a row whose token Engine.Choose is to choose
+	release  func()            // releases the model
+	closed   bool
+}
+
+// noToken means that a sequence's last row chose no token.
+const noToken = -1
+
+var _ model.Sequence = (*sequence)(nil)
+
+func (s *sequence) Len() int { return s.length }
+func (s *sequence) Cap() int { return s.capacity }
+
+func (s *sequence) checkOpen() error {
+	if s.closed {
+		return fmt.Errorf("ref: sequence: %w", model.ErrClosed)
+	}
+	return nil
+}
+
+// checkRoom returns an error if n positions are more than the sequence or its memory may have.
+func (s *sequence) checkRoom(n int) error {
+	if err := model.CheckCapacity(n, s.capacity); err != nil {
+		return fmt.Errorf("ref: sequence: %w", err)
+	}
+	if err := s.engine.need.checkCache(n); err != nil {
+		return fmt.Errorf("ref: sequence: %w", err)
+	}
+	return nil
+}
+
+// Reserve only checks n: memory grows with the sequence.
+func (s *sequence) Reserve(n int) error {
+	if err := s.checkOpen(); err != nil {
+		return err
+	}
+	return s.checkRoom(n)
+}
+
+func (s *sequence) Truncate(n int) error {
+	if err := s.checkOpen(); err != nil {
+		return err
+	}
+	if n < 0 || n > s.length {
+		return fmt.Errorf("ref: truncate to %d: the sequence holds %d positions", n, s.length)
+	}
+	if n < s.length {
+		s.last, s.held = noToken, nil
+	}
+	s.truncate(n)
+	return nil
+}
+
+func (s *sequence) truncate(n int) {
+	s.cache = s.cache.prefix(n, &s.engine.model.Config)
+	s.length = n
+}
+
+func (s *sequence) Fork(n int) (model.Sequence, error) {
+	if err := s.checkOpen(); err != nil {
+		return nil, err
+	}
+	if n < 0 || n > s.length {
+		return nil, fmt.Errorf("ref: fork of %d: the sequence holds %d positions", n, s.length)
+	}
+	fork, err := s.engine.newSequence(s.capacity)
+	if err != nil {
+		return nil, err
+	}
+	fork.cache, fork.length = s.cache.prefix(n, &s.engine.model.Config), n
+	return fork, nil
+}
+
+func (s *sequence) SetSampling(p *sampling.Params, prompt, generated []int) error {
+	if err := s.checkOpen(); err != nil {
+		return err
+	}
+	vocab := s.engine.model.Config.Vocab
+	if err := p.Check(vocab); err != nil {
+		return fmt.Errorf("ref: sequence: %w", err)
+	}
+	s.sampler = sampling.New(p, vocab)
+	for _, t := range prompt {
+		s.sampler.Add(t, false)
+	}
+	for _, t := range generated {
+		s.sampler.Add(t, true)
+	}
+	return nil
+}
+
+// SwapOut does nothing: the cache is in host memory.
+func (s *sequence) SwapOut() error { return s.checkOpen() }
+
+// SwapIn does nothing.
+func (s *sequence) SwapIn() error { return s.checkOpen() }
+
+func (s *sequence) Close() error {
+	if !s.closed {
+		s.closed, s.cache, s.held, s.sampler, s.length = true, nil, nil, nil, 0
+		s.release()
+	}
+	return nil
+}
