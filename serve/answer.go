@@ -1,0 +1,84 @@
+package serve
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/lockstep-go/lockstep/generate/answer"
+	"github.com/lockstep-go/lockstep/model/tokenizer"
+)
+
+// renderChat is the part of backend.render that depends on the tokenizer alone.
+func renderChat(t *tokenizer.Tokenizer, c *conversation, limit int) (rendered, error) {
+	style := answer.StyleOf(t.ChatTemplate())
+	switch tools := len(c.tools) > 0; {
+	case tools && !style.Tools():
+		return rendered{}, unsupported("tools", "the chat template has no style of tool calls that this server can read")
+	case tools && c.toolChoice != "auto":
+		return rendered{}, unsupported("tool_choice", "this server supports none and auto")
+	}
+	text, err := t.Render(templateInput(c))
+	if err != nil {
+		return rendered{}, err
+	}
+	prompt, ok := t.PromptText(text, limit)
+	if !ok {
+		e := badRequest("messages", "the prompt has more than %d tokens", limit)
+		e.Code = "context_length_exceeded"
+		return rendered{}, e
+	}
+	parser := func() answerParser {
+		return &answerReader{parser: style.NewParser(text.String(), len(c.tools) > 0), control: t.Control}
+	}
+	return rendered{prompt: prompt, parser: parser}, nil
+}
+
+func templateInput(c *conversation) tokenizer.Conversation {
+	out := tokenizer.Conversation{Now: time.Now(), Variables: map[string]any{}}
+	for _, m := range c.messages {
+		to := tokenizer.Message{Role: m.role, Content: m.content, Name: m.name, Reasoning: m.reasoning, ToolCallID: m.toolCallID}
+		for _, call := range m.toolCalls {
+			to.ToolCalls = append(to.ToolCalls, tokenizer.ToolCall{ID: call.id, Name: call.name, Arguments: call.arguments})
+		}
+		out.Messages = append(out.Messages, to)
+	}
+	for _, tool := range c.tools {
+		out.Tools = append(out.Tools, tool.definition)
+	}
+	for name, value := range c.variables {
+		out.Variables[name] = json.RawMessage(value)
+	}
+	return out
+}
+
+// answerReader is the answerParser of a chat template.
+type answerReader struct {
+	parser  *answer.Parser
+	control func(id int) string
+}
+
+func (r *answerReader) next(t token) []part { return parts(r.parser.Next(r.control(t.id), t.text)) }
+
+func (r *answerReader) end() []part { return parts(r.parser.End()) }
+
+func parts(deltas []answer.Delta) []part {
+	var out []part
+	for _, d := range deltas {
+		switch d.Kind {
+		case answer.Content:
+			out = append(out, part{content: d.Text})
+		case answer.Reasoning:
+			out = append(out, part{reasoning: d.Text})
+		case answer.CallBegin:
+			out = append(out, part{call: &callPart{index: d.Call, id: newCallID(), name: d.Text}})
+		case answer.CallArguments:
+			out = append(out, part{call: &callPart{index: d.Call, arguments: d.Text}})
+		case answer.CallBroken:
+			out = append(out, part{call: &callPart{index: d.Call, broken: true}})
+		}
+	}
+	return out
+}
+
+// newCallID returns 9 letters and digits: Mistral's templates refuse other ids.
+func newCallID() string { return newID()[:9] }

@@ -1,0 +1,148 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+
+	"github.com/lockstep-go/lockstep/generate"
+	"github.com/lockstep-go/lockstep/model/sampling"
+)
+
+// backend is what a Server needs of a model. Many goroutines may call its methods.
+//
+// Errors are *apiError, or wrap a sentinel that asAPIError knows.
+type backend interface {
+	info() info
+	// tokenize encodes text. bos adds the tokens that the vocabulary puts around a prompt,
+	// special encodes the text of special tokens as such.
+	tokenize(text string, bos, special bool) ([]int, error)
+	// detokenize decodes tokens, which must be in the vocabulary.
+	detokenize(tokens []int) (string, error)
+	// bytes returns the bytes that a token decodes to.
+	bytes(token int) []byte
+	// render converts a conversation to the prompt of the assistant's next message.
+	render(c *conversation) (rendered, error)
+	// check refuses parameters that the model does not offer, before anything is computed, and
+	// compiles the structure.
+	check(p *params) error
+	// generate continues a prompt, and fills out if it ends without an error. The last element may
+	// be an error.
+	generate(ctx context.Context, prompt []int, p *params, out *outcome) iter.Seq2[token, error]
+	// embed returns the embedding of tokens: [width], of length 1.
+	embed(ctx context.Context, tokens []int) ([]float32, error)
+	load() generate.Load
+}
+
+// info are the constants of a model.
+type info struct {
+	name    string // general.name of the file, "" if absent
+	context int    // positions of a sequence
+	chat    bool   // there is a chat template
+	vocab   int
+}
+
+// params are the sampling parameters and stop rules of a request, as it gave them or with
+// OpenAI's defaults.
+type params struct {
+	maxTokens   int // negative: until the context is full
+	minTokens   int
+	temperature float64
+	topK        int // 0: all
+	topP, minP  float64
+	presence    float64
+	frequency   float64
+	repetition  float64
+	bias        map[int]float32
+	seed        uint64
+	choice      int // number of the completion of a prompt, from 0
+	stop        []string
+	stopTokens  []int
+	ignoreEOS   bool
+	logprobs    bool
+	topLogprobs int
+	structure   *structure // nil: any text
+}
+
+// structure restricts the text to a JSON Schema, to any JSON object or to a regular expression.
+type structure struct {
+	kind   structureKind
+	source string // the schema or expression
+	param  string // the field that has it
+	// masks is a generate.Params.Mask. backend.check sets it.
+	masks func() func(generated []int) ([]uint32, error)
+}
+
+type structureKind byte
+
+const (
+	anyObject structureKind = iota
+	jsonSchema
+	regularExpression
+)
+
+// token is a generated token, or text without a token if id is negative.
+type token struct {
+	id      int
+	text    string // whole UTF-8 characters; may be empty
+	logprob float32
+	top     []sampling.LogProb // most likely first
+}
+
+// outcome is how a generation ended.
+type outcome struct {
+	finish string // OpenAI's finish_reason: stop or length
+	tokens int    // generated; it may be more than were given, by a token that only completes a stop string
+	cached int    // tokens of the prompt that were not computed
+}
+
+// conversation is the input of a chat template.
+type conversation struct {
+	messages   []message
+	tools      []tool
+	toolChoice string // none, auto, required, or the name of a function after "function:"
+	variables  map[string]json.RawMessage
+}
+
+type message struct {
+	role, content, reasoning string
+	name                     string
+	toolCalls                []toolCall // of the assistant
+	toolCallID               string     // of a result
+}
+
+type toolCall struct {
+	id, name  string
+	arguments string // JSON
+}
+
+type tool struct {
+	name       string
+	definition json.RawMessage // the element of the field tools
+}
+
+// rendered is a conversation as a prompt.
+type rendered struct {
+	prompt []int
+	parser func() answerParser // of each completion; nil: all text is content
+}
+
+// answerParser separates the text of an answer into content, reasoning and tool calls.
+type answerParser interface {
+	next(t token) []part
+	end() []part
+}
+
+// part is a piece of an answer. One of its fields is set.
+type part struct {
+	content, reasoning string
+	call               *callPart
+}
+
+// callPart begins or continues a tool call. Only its beginning has an id and a name.
+type callPart struct {
+	index     int
+	id, name  string
+	arguments string
+	broken    bool // the call that began is none; its text follows as content
+}

@@ -1,0 +1,580 @@
+package serve
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// chatRequest is the body of /v1/chat/completions.
+type chatRequest struct {
+	common       request
+	conversation conversation
+	messagesSet  bool
+}
+
+// decodeChat reads the body of /v1/chat/completions.
+func (s *Server) decodeChat(body []byte) (*chatRequest, *apiError) {
+	r := &chatRequest{common: newRequest()}
+	choice := ""
+	err := decodeBody(body, func(d *decoder, key string) {
+		switch key {
+		case "messages":
+			r.messagesSet = true
+			d.array(func(int) { r.conversation.messages = append(r.conversation.messages, d.message()) })
+		case "tools":
+			d.array(func(int) { r.conversation.tools = append(r.conversation.tools, d.tool()) })
+		case "tool_choice":
+			choice = d.toolChoice()
+		case "chat_template_kwargs":
+			d.object(func(key string) { r.conversation.variable(key, d.raw()) })
+		case "reasoning_effort":
+			r.conversation.variable(key, marshal(d.string()))
+		case "logprobs":
+			r.common.params.logprobs = d.bool()
+		case "top_logprobs":
+			r.common.params.topLogprobs, r.common.topLogprobsSet = int(d.int(0, maxTopLogprobs)), true
+		default:
+			if !r.common.field(d, key, s.info.vocab) {
+				d.other(key)
+			}
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case !r.messagesSet:
+		return nil, badRequest("messages", "the field is missing")
+	case len(r.conversation.messages) == 0:
+		return nil, badRequest("messages", "the array is empty")
+	case r.common.maxTokensSet && r.common.params.maxTokens == 0:
+		return nil, badRequest("max_tokens", "0, want 1 or more")
+	case choice != "" && choice != "none" && len(r.conversation.tools) == 0:
+		return nil, badRequest("tool_choice", "it needs tools")
+	}
+	if err := r.conversation.checkTools(choice); err != nil {
+		return nil, err
+	}
+	if s := r.common.params.structure; s != nil && len(r.conversation.tools) > 0 {
+		return nil, unsupported("tools", "this server does not support them with %s, unless tool_choice is none", s.param)
+	}
+	return r, r.common.finish()
+}
+
+func (c *conversation) variable(name string, value json.RawMessage) {
+	if c.variables == nil {
+		c.variables = map[string]json.RawMessage{}
+	}
+	c.variables[name] = value
+}
+
+// checkTools sets toolChoice. With tool_choice none the template does not see the tools.
+func (c *conversation) checkTools(choice string) *apiError {
+	names := map[string]bool{}
+	for i, t := range c.tools {
+		if names[t.name] {
+			return badRequest(fmt.Sprintf("tools[%d].function.name", i), "%q appears twice", t.name)
+		}
+		names[t.name] = true
+	}
+	if name, ok := strings.CutPrefix(choice, "function:"); ok && !names[name] {
+		return badRequest("tool_choice.function.name", "%q is not among the tools", name)
+	}
+	switch {
+	case choice == "none":
+		c.tools = nil
+	case choice == "" && len(c.tools) > 0:
+		choice = "auto"
+	}
+	c.toolChoice = choice
+	return nil
+}
+
+// message reads an element of messages.
+func (d *decoder) message() message {
+	var m message
+	content := false
+	d.object(func(key string) {
+		switch key {
+		case "role":
+			if m.role = d.stringOf("system", "developer", "user", "assistant", "tool"); m.role == "developer" {
+				m.role = "system"
+			}
+		case "content":
+			m.content, content = d.content(), true
+		case "reasoning_content":
+			m.reasoning = d.string()
+		case "name":
+			m.name = d.string()
+		case "tool_calls":
+			d.array(func(int) { m.toolCalls = append(m.toolCalls, d.toolCall()) })
+		case "tool_call_id":
+			m.toolCallID = d.string()
+		case "function_call", "audio", "refusal":
+			d.skip()
+			d.unsupportedHere()
+		default:
+			d.skip()
+		}
+	})
+	d.require(m.role != "", "role")
+	d.require(content || len(m.toolCalls) > 0, "content")
+	d.require(m.role != "tool" || m.toolCallID != "", "tool_call_id")
+	if d.err == nil && m.role != "assistant" && (len(m.toolCalls) > 0 || m.reasoning != "") {
+		d.fail("only the assistant's messages have tool_calls and reasoning_content")
+	}
+	return m
+}
+
+// require fails with the path of a missing key of the current object.
+func (d *decoder) require(ok bool, key string) {
+	if ok || d.err != nil {
+		return
+	}
+	d.path = append(d.path, step{key, -1})
+	d.fail("the field is missing")
+	d.path = d.path[:len(d.path)-1]
+}
+
+func (d *decoder) unsupportedHere() {
+	if d.err == nil {
+		d.err = unsupported(d.where(), "this server does not support it")
+	}
+}
+
+// content reads a string or a list of parts of type text.
+func (d *decoder) content() string {
+	switch d.peek() {
+	case '"':
+		return d.string()
+	case '[':
+		var text strings.Builder
+		d.array(func(int) {
+			var kind, s string
+			found := false
+			d.object(func(key string) {
+				switch key {
+				case "type":
+					kind = d.stringOf("text")
+				case "text":
+					s, found = d.string(), true
+				default:
+					d.skip()
+				}
+			})
+			d.require(kind != "", "type")
+			d.require(found, "text")
+			text.WriteString(s)
+		})
+		return text.String()
+	}
+	d.want(`"[`, "a string or an array of parts")
+	return ""
+}
+
+// toolCall reads an element of the tool_calls of a message.
+func (d *decoder) toolCall() toolCall {
+	var c toolCall
+	function := false
+	d.object(func(key string) {
+		switch key {
+		case "id":
+			c.id = d.string()
+		case "type":
+			d.stringOf("function")
+		case "function":
+			function = true
+			d.object(func(key string) {
+				switch key {
+				case "name":
+					c.name = d.string()
+				case "arguments":
+					if c.arguments = d.string(); d.err == nil && !json.Valid([]byte(c.arguments)) {
+						d.fail("the text is not JSON")
+					}
+				default:
+					d.skip()
+				}
+			})
+			d.require(c.name != "", "name")
+		default:
+			d.skip()
+		}
+	})
+	d.require(c.id != "", "id")
+	d.require(function, "function")
+	if c.arguments == "" {
+		c.arguments = "{}"
+	}
+	return c
+}
+
+// tool reads an element of tools.
+func (d *decoder) tool() tool {
+	start := d.at
+	var t tool
+	function, kind := false, ""
+	d.object(func(key string) {
+		switch key {
+		case "type":
+			kind = d.stringOf("function")
+		case "function":
+			function = true
+			d.object(func(key string) {
+				switch key {
+				case "name":
+					if t.name = d.string(); d.err == nil && !functionName(t.name) {
+						d.fail("%q, want 1 to 64 letters, digits, _ or -", shorten(t.name, 64))
+					}
+				case "parameters":
+					d.rawObject()
+				case "description":
+					d.string()
+				default:
+					d.skip()
+				}
+			})
+			d.require(t.name != "", "name")
+		default:
+			d.skip()
+		}
+	})
+	d.require(kind != "", "type")
+	d.require(function, "function")
+	t.definition = d.since(start)
+	return t
+}
+
+func functionName(s string) bool {
+	ok := len(s) > 0 && len(s) <= 64
+	for _, c := range s {
+		ok = ok && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-')
+	}
+	return ok
+}
+
+// toolChoice reads none, auto, required, or an object that names a function.
+func (d *decoder) toolChoice() string {
+	switch d.peek() {
+	case '"':
+		return d.stringOf("none", "auto", "required")
+	case '{':
+		name := ""
+		d.object(func(key string) {
+			switch key {
+			case "type":
+				d.stringOf("function")
+			case "function":
+				d.object(func(key string) {
+					switch key {
+					case "name":
+						name = d.string()
+					default:
+						d.skip()
+					}
+				})
+				d.require(name != "", "name")
+			default:
+				d.skip()
+			}
+		})
+		d.require(name != "", "function")
+		return "function:" + name
+	}
+	d.want(`"{`, "a string or an object")
+	return ""
+}
+
+// The objects of a chat completion and of its chunks.
+type (
+	chatCompletion struct {
+		ID      string       `json:"id"`
+		Object  string       `json:"object"`
+		Created int64        `json:"created"`
+		Model   string       `json:"model"`
+		Seed    uint64       `json:"seed"`
+		Choices []chatChoice `json:"choices"`
+		Usage   any          `json:"usage,omitempty"` // *usageObject; null in the chunks before it
+	}
+	chatChoice struct {
+		Index        int           `json:"index"`
+		Message      *chatMessage  `json:"message,omitempty"`
+		Delta        *chatMessage  `json:"delta,omitempty"`
+		Logprobs     *chatLogprobs `json:"logprobs"`
+		FinishReason *string       `json:"finish_reason"`
+	}
+	chatMessage struct {
+		Role      string         `json:"role,omitempty"`
+		Content   any            `json:"content,omitempty"` // *string; null beside tool calls
+		Reasoning string         `json:"reasoning_content,omitempty"`
+		ToolCalls []chatToolCall `json:"tool_calls,omitempty"`
+	}
+	chatToolCall struct {
+		Index    *int         `json:"index,omitempty"` // in chunks
+		ID       string       `json:"id,omitempty"`
+		Type     string       `json:"type,omitempty"`
+		Function chatFunction `json:"function"`
+	}
+	chatFunction struct {
+		Name      string `json:"name,omitempty"`
+		Arguments string `json:"arguments"`
+	}
+	chatLogprobs struct {
+		Content []chatLogprob `json:"content"`
+	}
+	chatLogprob struct {
+		Token       string        `json:"token"`
+		Logprob     float32       `json:"logprob"`
+		Bytes       []int         `json:"bytes"`
+		TopLogprobs []chatLogprob `json:"top_logprobs,omitempty"`
+	}
+	usageObject struct {
+		Prompt     int           `json:"prompt_tokens"`
+		Completion int           `json:"completion_tokens"`
+		Total      int           `json:"total_tokens"`
+		Details    *usageDetails `json:"prompt_tokens_details,omitempty"`
+	}
+	usageDetails struct {
+		Cached int `json:"cached_tokens"`
+	}
+)
+
+func (u usage) object() *usageObject {
+	return &usageObject{u.prompt, u.completion, u.prompt + u.completion, &usageDetails{u.cached}}
+}
+
+func (s *Server) chatLogprob(id int, logprob float32) chatLogprob {
+	raw := s.backend.bytes(id)
+	l := chatLogprob{Token: valid(raw), Logprob: finite(logprob), Bytes: make([]int, len(raw))}
+	for i, b := range raw {
+		l.Bytes[i] = int(b)
+	}
+	return l
+}
+
+// chatAnswer is the state of one choice.
+type chatAnswer struct {
+	parser    answerParser // nil: all text is content
+	content   strings.Builder
+	reasoning strings.Builder
+	calls     []chatToolCall
+	logprobs  *chatLogprobs
+	finish    string
+}
+
+// next returns the parts that an event completes.
+func (a *chatAnswer) next(e event) []part {
+	switch {
+	case e.last && a.parser != nil:
+		return a.parser.end()
+	case e.last:
+		return nil
+	case a.parser != nil:
+		return a.parser.next(e.token)
+	case e.token.text == "":
+		return nil
+	}
+	return []part{{content: e.token.text}}
+}
+
+// add appends a part to the answer.
+func (a *chatAnswer) add(p part) {
+	a.content.WriteString(p.content)
+	a.reasoning.WriteString(p.reasoning)
+	if c := p.call; c != nil {
+		for len(a.calls) <= c.index {
+			a.calls = append(a.calls, chatToolCall{Type: "function"})
+		}
+		call := &a.calls[c.index]
+		if c.broken {
+			*call = chatToolCall{}
+		}
+		call.ID += c.id
+		call.Function.Name += c.name
+		call.Function.Arguments += c.arguments
+	}
+}
+
+// end sets the reason to finish.
+func (a *chatAnswer) end(out outcome) string {
+	a.calls = slices.DeleteFunc(a.calls, func(c chatToolCall) bool { return c.ID == "" }) // broken
+	if a.finish = out.finish; a.finish == "stop" && len(a.calls) > 0 {
+		a.finish = "tool_calls"
+	}
+	return a.finish
+}
+
+func (a *chatAnswer) message() *chatMessage {
+	m := &chatMessage{Role: "assistant", Content: (*string)(nil), Reasoning: a.reasoning.String(), ToolCalls: a.calls}
+	if text := a.content.String(); text != "" || len(a.calls) == 0 {
+		m.Content = &text
+	}
+	return m
+}
+
+// delta is a part as the delta of a chunk.
+func (p part) delta() *chatMessage {
+	switch {
+	case p.call != nil:
+		c := chatToolCall{Index: &p.call.index, ID: p.call.id, Function: chatFunction{p.call.name, p.call.arguments}}
+		if c.ID != "" {
+			c.Type = "function"
+		}
+		return &chatMessage{ToolCalls: []chatToolCall{c}}
+	case p.reasoning != "":
+		return &chatMessage{Reasoning: p.reasoning}
+	}
+	return &chatMessage{Content: &p.content}
+}
+
+// chat serves /v1/chat/completions.
+func (s *Server) chat(x *exchange) error {
+	body, err := x.body()
+	if err != nil {
+		return err
+	}
+	r, bad := s.decodeChat(body)
+	if bad != nil {
+		return bad
+	}
+	if err := s.checkModel(r.common.model); err != nil {
+		return err
+	}
+	prompt, err := s.backend.render(&r.conversation)
+	if err != nil {
+		return err
+	}
+	j := &job{params: r.common.params, prompts: [][]int{prompt.prompt}, n: r.common.n}
+	if err := s.fit(j, "messages"); err != nil {
+		return err
+	}
+	c := &chatRun{server: s, request: r, answers: make([]chatAnswer, j.n)}
+	for i := range c.answers {
+		if prompt.parser != nil && j.params.structure == nil { // else all is content
+			c.answers[i].parser = prompt.parser()
+		}
+		if r.common.params.logprobs {
+			c.answers[i].logprobs = &chatLogprobs{Content: []chatLogprob{}}
+		}
+	}
+	c.head = chatCompletion{ID: "chatcmpl-" + newID(), Object: "chat.completion", Created: s.now().Unix(), Model: s.name, Seed: r.common.params.seed}
+	if r.common.stream {
+		return c.stream(x, j)
+	}
+	return c.whole(x, j)
+}
+
+// chatRun is a chat completion in flight.
+type chatRun struct {
+	server  *Server
+	request *chatRequest
+	head    chatCompletion
+	answers []chatAnswer
+}
+
+func (c *chatRun) logprob(t token) *chatLogprobs {
+	if !c.request.common.params.logprobs || t.id < 0 {
+		return nil
+	}
+	l := c.server.chatLogprob(t.id, t.logprob)
+	for _, top := range t.top {
+		l.TopLogprobs = append(l.TopLogprobs, c.server.chatLogprob(top.Token, top.LogProb))
+	}
+	return &chatLogprobs{Content: []chatLogprob{l}}
+}
+
+func (c *chatRun) whole(x *exchange, j *job) error {
+	u, err := c.server.run(x.ctx, j, func(events []event) error {
+		for _, e := range events {
+			a := &c.answers[e.choice]
+			for _, p := range a.next(e) {
+				a.add(p)
+			}
+			if l := c.logprob(e.token); l != nil {
+				a.logprobs.Content = append(a.logprobs.Content, l.Content...)
+			}
+			if e.last {
+				a.end(e.out)
+			}
+		}
+		return nil
+	})
+	x.usage = u
+	if err != nil {
+		return err
+	}
+	for i := range c.answers {
+		a := &c.answers[i]
+		c.head.Choices = append(c.head.Choices, chatChoice{Index: i, Message: a.message(), Logprobs: a.logprobs, FinishReason: &a.finish})
+	}
+	c.head.Usage = u.object()
+	return x.json(http.StatusOK, &c.head)
+}
+
+func (c *chatRun) stream(x *exchange, j *job) error {
+	out := x.stream()
+	c.head.Object = "chat.completion.chunk"
+	begun := make([]bool, len(c.answers))
+	if c.request.common.includeUsage {
+		c.head.Usage = (*usageObject)(nil)
+	}
+	send := func(choice chatChoice) error {
+		chunk := c.head
+		chunk.Choices = []chatChoice{choice}
+		return out.sendJSON(&chunk)
+	}
+	u, err := c.server.run(x.ctx, j, func(events []event) error {
+		for _, e := range events {
+			if !begun[e.choice] {
+				begun[e.choice] = true
+				if err := send(chatChoice{Index: e.choice, Delta: &chatMessage{Role: "assistant", Content: new(string)}}); err != nil {
+					return err
+				}
+			}
+			if err := c.sendEvent(e, send); err != nil {
+				return err
+			}
+		}
+		return out.flush()
+	})
+	x.usage = u
+	if err != nil {
+		return err
+	}
+	if c.request.common.includeUsage {
+		chunk := c.head
+		chunk.Choices, chunk.Usage = []chatChoice{}, u.object()
+		if err := out.sendJSON(&chunk); err != nil {
+			return err
+		}
+	}
+	return x.done()
+}
+
+// sendEvent sends the chunks of an event: one per part, the first with the log-probability.
+func (c *chatRun) sendEvent(e event, send func(chatChoice) error) error {
+	a := &c.answers[e.choice]
+	logprobs := c.logprob(e.token)
+	parts := a.next(e)
+	if len(parts) == 0 && logprobs != nil {
+		parts = []part{{}}
+	}
+	for _, p := range parts {
+		a.add(p)
+		if p.call != nil && p.call.broken {
+			continue // the client cannot take back what it has got
+		}
+		if err := send(chatChoice{Index: e.choice, Delta: p.delta(), Logprobs: logprobs}); err != nil {
+			return err
+		}
+		logprobs = nil
+	}
+	if !e.last {
+		return nil
+	}
+	finish := a.end(e.out)
+	return send(chatChoice{Index: e.choice, Delta: &chatMessage{}, FinishReason: &finish})
+}
