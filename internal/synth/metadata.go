@@ -1,7 +1,10 @@
 package synth
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/lockstep-go/lockstep/model/gguf"
 	"github.com/lockstep-go/lockstep/model/tokenizer"
@@ -36,7 +39,11 @@ func (p Plan) metadata(w *gguf.Writer) error {
 	if s.Window > 0 {
 		pairs = append(pairs, pair{a + "attention.sliding_window", uint32(s.Window)})
 	}
-	for _, kv := range append(pairs, vocabulary(s)...) {
+	tokenizer := p.tokenizer
+	if tokenizer == nil {
+		tokenizer = vocabulary(s)
+	}
+	for _, kv := range append(pairs, tokenizer...) {
 		if err := w.Set(kv.key, kv.value); err != nil {
 			return err
 		}
@@ -73,7 +80,7 @@ func vocabulary(s Preset) []pair {
 			tokens[id], types[id] = tokenizer.ByteToken(byte(b)), typeNormal
 			b++
 		default:
-			tokens[id], types[id] = fmt.Sprintf("<|unused_%d|>", id), typeUnused
+			tokens[id], types[id] = unused(id), typeUnused
 		}
 	}
 	return []pair{
@@ -86,4 +93,70 @@ func vocabulary(s Preset) []pair {
 		{"tokenizer.ggml.eos_token_id", uint32(s.EOS)},
 		{"tokenizer.ggml.add_bos_token", s.AddBOS},
 	}
+}
+
+func unused(id int) string { return fmt.Sprintf("<|unused_%d|>", id) }
+
+// ErrVocab reports a vocabulary that a model cannot have.
+var ErrVocab = errors.New("vocabulary does not fit")
+
+// unusedScore is the merge priority of unused tokens, below that of published tokens.
+const unusedScore = -10000
+
+// SetTokenizer replaces the byte-level vocabulary by that of a file: all keys below
+// "tokenizer". If the model has more tokens than the file, the rest are unused tokens. The
+// error wraps ErrVocab if the file has more tokens than the model or none.
+func (p *Plan) SetTokenizer(f *gguf.File) error {
+	tokens := array(f, "tokens", gguf.Value.Strings)
+	scores := array(f, "scores", gguf.Value.Floats)
+	types := array(f, "token_type", gguf.Value.Ints)
+	n, want := len(tokens), p.Preset.Vocab
+	switch {
+	case n == 0:
+		return fmt.Errorf("synth: %w: the file has no tokens", ErrVocab)
+	case n > want:
+		return fmt.Errorf("synth: %w: the file has %d tokens, %s has %d", ErrVocab, n, p.Preset.Name, want)
+	}
+	p.tokenizer = []pair{}
+	for _, key := range f.Keys() {
+		if strings.HasPrefix(key, "tokenizer.") {
+			v, _ := f.Value(key)
+			p.tokenizer = append(p.tokenizer, pair{key, v})
+		}
+	}
+	if n == want {
+		return nil
+	}
+	for id := n; id < want; id++ {
+		tokens = append(tokens, unused(id))
+	}
+	if len(types) == 0 {
+		types = slices.Repeat([]int64{typeNormal}, n)
+	}
+	p.tokenizer = append(p.tokenizer, // these replace the shorter lists
+		pair{"tokenizer.ggml.tokens", tokens}, pair{"tokenizer.ggml.token_type", extend[int32](types, want, typeUnused)})
+	if len(scores) > 0 {
+		p.tokenizer = append(p.tokenizer, pair{"tokenizer.ggml.scores", extend[float32](scores, want, unusedScore)})
+	}
+	return nil
+}
+
+// array returns a list of the vocabulary, nil if the file lacks it. Package gguf has checked
+// its type.
+func array[T any](f *gguf.File, name string, read func(gguf.Value) ([]T, error)) []T {
+	v, _ := f.Value("tokenizer.ggml." + name)
+	list, _ := read(v)
+	return list
+}
+
+// extend converts a list and lengthens it to n elements.
+func extend[To int32 | float32, From int64 | float64](list []From, n int, value To) []To {
+	out := make([]To, n)
+	for i := range out {
+		out[i] = value
+		if i < len(list) {
+			out[i] = To(list[i])
+		}
+	}
+	return out
 }

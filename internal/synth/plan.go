@@ -16,6 +16,8 @@ type Plan struct {
 	Preset  Preset // Layers may be fewer than the published model's
 	Recipe  requant.Recipe
 	Tensors []Tensor
+
+	tokenizer []pair // of SetTokenizer; nil: a byte-level vocabulary
 }
 
 // Tensor is a tensor of a plan.

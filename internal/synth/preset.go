@@ -1,5 +1,6 @@
 // Package synth generates model files with the shapes of published models and random
-// weights, for tests and benchmarks. The vocabulary encodes any text byte by byte.
+// weights, for tests and benchmarks. The vocabulary encodes any text byte by byte, unless
+// Plan.SetTokenizer replaces it.
 package synth
 
 import (

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/lockstep-go/lockstep/internal/requant"
 	"github.com/lockstep-go/lockstep/internal/synth"
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/model/gguf"
 )
 
 type synthCmd struct {
@@ -14,10 +17,13 @@ type synthCmd struct {
 	Out    outPath `required:"" help:"GGUF file to write." placeholder:"F"`
 	Layers int     `help:"Number of layers, instead of the model's own." placeholder:"N"`
 	Seed   uint64  `default:"1" help:"Seed of the random weights (${default})." placeholder:"S"`
+
+	Tokenizer path `help:"GGUF file of the vocabulary and the chat template, instead of a byte-level vocabulary." placeholder:"F"`
 }
 
 func (c *synthCmd) Help() string {
-	return "The file has the tensor shapes and metadata of the named model, random weights, and a byte-level vocabulary."
+	return "The file has the tensor shapes and metadata of the named model, random weights, and a byte-level vocabulary. " +
+		"The file of --tokenizer needs no tensors. If it has fewer tokens than the model, the other tokens are unused."
 }
 
 // plan validates the flags and returns the layout of the file.
@@ -36,7 +42,32 @@ func (c *synthCmd) plan() (plan synth.Plan, err error) {
 	if c.Layers < 0 || c.Layers > synth.MaxLayers {
 		return plan, usagef("--layers: %d, want 1 to %d", c.Layers, synth.MaxLayers)
 	}
-	return synth.NewPlan(preset, recipe, c.Layers)
+	plan, err = synth.NewPlan(preset, recipe, c.Layers)
+	if err != nil || c.Tokenizer == "" {
+		return plan, err
+	}
+	if err := setTokenizer(&plan, string(c.Tokenizer)); err != nil {
+		return plan, fmt.Errorf("--tokenizer: %s: %w", c.Tokenizer, err)
+	}
+	return plan, nil
+}
+
+// setTokenizer gives the planned model the vocabulary of a file. It refuses a vocabulary that
+// package tokenizer does not support, because lockstep could run the model on token ids only.
+func setTokenizer(plan *synth.Plan, file string) error {
+	f, err := gguf.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	tok, err := model.LoadTokenizer(f)
+	if err == nil && tok == nil {
+		err = model.ErrNoTokenizer
+	}
+	if err != nil {
+		return err
+	}
+	return plan.SetTokenizer(f)
 }
 
 func (c *synthCmd) Run(e *env) error {
@@ -44,7 +75,7 @@ func (c *synthCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	if err := e.checkOutputs([]output{{flag: "--out", file: c.Out, model: true}}); err != nil {
+	if err := e.checkOutputs([]output{{flag: "--out", file: c.Out, model: true}}, c.Tokenizer); err != nil {
 		return err
 	}
 	p := e.progressBytes("synth", plan.Bytes())
