@@ -32,6 +32,8 @@ type cli struct {
 	Verbose bool             `short:"v" help:"Tell why no GPU was found: list where the driver library was searched."`
 
 	Generate   generateCmd   `cmd:"" help:"Continue a text."`
+	Chat       chatCmd       `cmd:"" help:"Talk to a model in a terminal."`
+	Serve      serveCmd      `cmd:"" help:"Serve a model to OpenAI's clients."`
 	Logits     logitsCmd     `cmd:"" help:"Write the logits after each token to a .npy file."`
 	Tokenize   tokenizeCmd   `cmd:"" help:"Encode text as token ids."`
 	Inspect    inspectCmd    `cmd:"" help:"Show the metadata and tensors of a GGUF file."`
@@ -40,7 +42,7 @@ type cli struct {
 	Plan       planCmd       `cmd:"" help:"Show the memory that a model needs, and its kernels."`
 	Synth      synthCmd      `cmd:"" help:"Make a model with the shape of a real one and random weights."`
 	PTX        ptxCmd        `cmd:"" name:"ptx" help:"Show the kernels as PTX."`
-	Bench      benchCmd      `cmd:"" help:"Measure models or kernels."`
+	Bench      benchCmd      `cmd:"" help:"Measure models, kernels or servers."`
 	Diff       diffCmd       `cmd:"" help:"Compare a GPU with the CPU reference, operation by operation."`
 	Golden     goldenCmd     `cmd:"" help:"Compare the golden logits with the reference."`
 }

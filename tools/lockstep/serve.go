@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockstep-go/lockstep"
+	"github.com/lockstep-go/lockstep/generate"
+	"github.com/lockstep-go/lockstep/serve"
+)
+
+type serveCmd struct {
+	modelFlag
+	deviceFlag
+	Addr        string        `default:"127.0.0.1:8080" env:"LOCKSTEP_ADDR" help:"Address to listen on; port 0: any that is free (${default})." placeholder:"HOST:PORT"`
+	Name        string        `help:"Name of the model for clients (default: that in the file)." placeholder:"N"`
+	APIKeyFile  *path         `name:"api-key-file" env:"LOCKSTEP_API_KEY_FILE" help:"File of API keys, one per line; requests need one of them (default: none needed)." placeholder:"F"`
+	Origin      []string      `sep:"none" help:"Origin of web pages that may use the server, such as https://example.com, or * for all; may be repeated (default: none)." placeholder:"O"`
+	Log         string        `enum:"text,json,none" default:"text" help:"Log requests to standard error: text, json or none (${default})." placeholder:"text|json|none"`
+	Grace       time.Duration `default:"10s" help:"Time to finish requests after an interrupt (${default})." placeholder:"D"`
+	Timeout     time.Duration `default:"0s" help:"Maximum time of a request; 0: no limit (${default})." placeholder:"D"`
+	MaxWaiting  int           `default:"0" help:"Maximum number of completions that wait for room; more are refused; 0: no limit (${default})." placeholder:"N"`
+	MaxRequests int           `default:"4096" help:"Maximum number of requests at once; more are refused (${default})." placeholder:"N"`
+}
+
+func (c *serveCmd) Help() string {
+	return "Endpoints: /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/models, /tokenize, /detokenize, /health, /metrics. " +
+		"An interrupt stops the server: it finishes the requests that run; a second one ends it at once. For TLS, put a reverse proxy before it."
+}
+
+func (c *serveCmd) Run(e *env) error {
+	options, err := c.options(e)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", c.Addr)
+	if err != nil {
+		return fmt.Errorf("--addr: %w", err)
+	}
+	defer listener.Close()
+	m, err := c.open()
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	runner, err := c.run(e, m, c.name(), lockstep.Options{Generate: generate.Options{MaxWaiting: c.MaxWaiting}})
+	if err != nil {
+		return err
+	}
+	defer runner.Close()
+	s, err := serve.New(runner.Generator(), options)
+	if err != nil {
+		return err
+	}
+	extraGrace.Store(int64(c.Grace) + int64(2*time.Second))
+	defer extraGrace.Store(0)
+	if tcp, ok := listener.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && len(options.APIKeys) == 0 {
+		e.note("warning: everyone who reaches %s can use the model: --api-key-file requires a key", listener.Addr())
+	}
+	e.note("serving %s at http://%s", c.name(), listener.Addr())
+	return s.Serve(e.ctx, listener)
+}
+
+// options converts the flags and reads the keys.
+func (c *serveCmd) options(e *env) (serve.Options, error) {
+	o := serve.Options{Name: c.Name, Origins: c.Origin, Grace: max(c.Grace, 1), RequestTimeout: c.Timeout, MaxRequests: c.MaxRequests}
+	switch {
+	case c.Grace < 0:
+		return o, usagef("--grace: %v, want 0 or more", c.Grace)
+	case c.Timeout < 0:
+		return o, usagef("--timeout: %v, want 0 or more", c.Timeout)
+	case c.MaxWaiting < 0:
+		return o, usagef("--max-waiting: %d, want 0 or more", c.MaxWaiting)
+	case c.MaxRequests < 1:
+		return o, usagef("--max-requests: %d, want 1 or more", c.MaxRequests)
+	}
+	_, port, err := net.SplitHostPort(c.Addr)
+	if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil {
+		return o, usagef("--addr: %q, want a form such as 127.0.0.1:8080", c.Addr)
+	}
+	for _, origin := range c.Origin {
+		if !serve.IsOrigin(origin) {
+			return o, usagef("--origin: %q, want a form such as https://example.com, or *", origin)
+		}
+	}
+	switch c.Log {
+	case "text":
+		o.Log = slog.New(slog.NewTextHandler(e.errw, nil))
+	case "json":
+		o.Log = slog.New(slog.NewJSONHandler(e.errw, nil))
+	}
+	if c.APIKeyFile == nil {
+		return o, nil
+	}
+	if o.APIKeys, err = readKeys(string(*c.APIKeyFile)); err != nil {
+		return o, fmt.Errorf("--api-key-file: %w", err)
+	}
+	return o, nil
+}
+
+// readKeys reads a key per line. Lines that are empty or begin with # do not count.
+func readKeys(name string) ([]string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var keys []string
+	lines := bufio.NewScanner(f)
+	for n := 1; lines.Scan(); n++ {
+		key := strings.TrimSpace(lines.Text())
+		switch {
+		case key == "" || strings.HasPrefix(key, "#"):
+		case strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }):
+			return nil, fmt.Errorf("%s: line %d: want visible ASCII without spaces", name, n)
+		default:
+			keys = append(keys, key)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if len(keys) == 0 {
+		return nil, errors.New(name + ": no key")
+	}
+	return keys, nil
+}
