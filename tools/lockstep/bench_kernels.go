@@ -12,6 +12,7 @@ import (
 type benchCmd struct {
 	Model   benchModelCmd   `cmd:"" default:"withargs" help:"Measure an engine on one model: decoding, prefill and batches (default)."`
 	Kernels benchKernelsCmd `cmd:"" help:"Measure each kernel on a GPU, and the limits of the GPU."`
+	Serve   benchServeCmd   `cmd:"" help:"Measure a server with an OpenAI-compatible API under load."`
 }
 
 type benchKernelsCmd struct {
