@@ -9,10 +9,11 @@ import (
 
 	"github.com/lockstep-go/lockstep/internal/tiny"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/model/sampling"
 )
 
-// fakeEngine computes nothing. A step advances the fake clock by tick per token, and chooses
-// each row's last token plus 1.
+// fakeEngine computes nothing. A step advances the fake clock by tick per token, twice that for
+// sampled ones, and chooses each row's last token plus 1.
 type fakeEngine struct {
 	model *model.Model
 	tick  time.Duration
@@ -87,6 +88,9 @@ func (e *fakeEngine) Step(ctx context.Context, rows []model.Row) (model.Pass, er
 			}
 		}
 		e.clock += time.Duration(len(tokens)) * e.tick
+		if s.sampled {
+			e.clock += time.Duration(len(tokens)) * e.tick
+		}
 		s.calls = append(s.calls, call{s.length, slices.Clone(tokens), r.Want})
 		s.length += len(tokens)
 		s.next = (tokens[len(tokens)-1] + 1) % e.model.Config.Vocab
@@ -103,6 +107,7 @@ type fakeSequence struct {
 	length   int
 	next     int // the token that the last row chose
 	calls    []call
+	sampled  bool
 }
 
 func (s *fakeSequence) Len() int { return s.length }
@@ -113,6 +118,11 @@ func (s *fakeSequence) Truncate(n int) error {
 		return errors.New("fake: truncate out of range")
 	}
 	s.length, s.next = n, -1
+	return nil
+}
+
+func (s *fakeSequence) SetSampling(p *sampling.Params, prompt, generated []int) error {
+	s.sampled = !p.Greedy()
 	return nil
 }
 

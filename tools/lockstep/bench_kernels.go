@@ -10,9 +10,10 @@ import (
 )
 
 type benchCmd struct {
-	Model   benchModelCmd   `cmd:"" default:"withargs" help:"Measure an engine on one model: decoding, prefill and batches (default)."`
-	Kernels benchKernelsCmd `cmd:"" help:"Measure each kernel on a GPU, and the limits of the GPU."`
-	Serve   benchServeCmd   `cmd:"" help:"Measure a server with an OpenAI-compatible API under load."`
+	Model    benchModelCmd    `cmd:"" default:"withargs" help:"Measure an engine on one model: decoding, prefill and batches (default)."`
+	Kernels  benchKernelsCmd  `cmd:"" help:"Measure each kernel on a GPU, and the limits of the GPU."`
+	Sampling benchSamplingCmd `cmd:"" help:"Measure decoding with sampling parameters beside greedy decoding."`
+	Serve    benchServeCmd    `cmd:"" help:"Measure a server with an OpenAI-compatible API under load."`
 }
 
 type benchKernelsCmd struct {

@@ -25,7 +25,8 @@ import (
 	"github.com/lockstep-go/lockstep/ref"
 )
 
-type benchModelCmd struct {
+// benchTarget are the flags of the model and the device to measure.
+type benchTarget struct {
 	modelFlag
 	Preset string `help:"Instead of --model: a model of this shape with random weights, in a temporary file: ${presets}." placeholder:"P"`
 	Quant  string `help:"With --preset: block format of the weights: ${formats}." placeholder:"T"`
@@ -33,6 +34,10 @@ type benchModelCmd struct {
 
 	Device lockstep.Device `enum:"gpu,emu,cpu" default:"gpu" help:"Device: gpu, an NVIDIA GPU; cpu; emu, an emulated GPU, whose speed means nothing (${default})." placeholder:"gpu|emu|cpu"`
 	KV     model.KVFormat  `name:"kv" help:"Format of the KV cache (default: f32 on the CPU, f16 on a GPU)." placeholder:"f16|bf16|f32"`
+}
+
+type benchModelCmd struct {
+	benchTarget
 
 	Depths  []int         `default:"0,2048,8192" help:"Decode one sequence after N cached positions (${default})." placeholder:"N,…"`
 	Prompts []int         `default:"512,2048,8192" help:"Prefill prompts of N tokens (${default})." placeholder:"N,…"`
@@ -58,15 +63,10 @@ func (c *benchModelCmd) Run(e *env) error {
 	if err := e.checkOutputs(c.outputs(), c.Model); err != nil {
 		return err
 	}
-	var dev driver.Device
-	if c.Device != lockstep.CPU { // first, because making the model of a preset takes long
-		var err error
-		if dev, err = e.openFlag(c.Device); err != nil {
-			return err
-		}
+	dev, m, err := c.deviceAndModel(e)
+	if dev != nil {
 		defer dev.Close()
 	}
-	m, err := c.load(e)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (c *benchModelCmd) outputs() []output {
 }
 
 // checkModel validates the flags that describe the model.
-func (c *benchModelCmd) checkModel() error {
+func (c *benchTarget) checkModel() error {
 	switch {
 	case c.Preset != "" && c.Model != "":
 		return usagef("--preset: excludes --model")
@@ -142,8 +142,20 @@ func (m *benchModel) close() {
 	os.Remove(m.temp) // on systems that remove no open file
 }
 
+// deviceAndModel opens both. The caller closes them, the device also after an error;
+// it is nil for the CPU.
+func (c *benchTarget) deviceAndModel(e *env) (dev driver.Device, m *benchModel, err error) {
+	if c.Device != lockstep.CPU { // first, because making the model of a preset takes long
+		if dev, err = e.openFlag(c.Device); err != nil {
+			return nil, nil, err
+		}
+	}
+	m, err = c.load(e)
+	return dev, m, err
+}
+
 // load opens the model of --model or makes that of --preset.
-func (c *benchModelCmd) load(e *env) (*benchModel, error) {
+func (c *benchTarget) load(e *env) (*benchModel, error) {
 	if c.Preset != "" {
 		return c.makePreset(e)
 	}
@@ -159,13 +171,13 @@ func (c *benchModelCmd) load(e *env) (*benchModel, error) {
 }
 
 // synth returns the command that makes the model of --preset.
-func (c *benchModelCmd) synth() *synthCmd {
+func (c *benchTarget) synth() *synthCmd {
 	return &synthCmd{Preset: c.Preset, Quant: c.Quant, Layers: c.Layers, Seed: 1}
 }
 
 // makePreset makes the model of --preset in a temporary file. It removes the file once it is
 // open, so that nothing is left however the process ends.
-func (c *benchModelCmd) makePreset(e *env) (*benchModel, error) {
+func (c *benchTarget) makePreset(e *env) (*benchModel, error) {
 	temp := filepath.Join(os.TempDir(), fmt.Sprintf("lockstep-bench-%016x.gguf", rand.Uint64()))
 	defer os.Remove(temp)
 	s := c.synth()

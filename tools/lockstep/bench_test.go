@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +47,12 @@ func TestBenchUsage(t *testing.T) {
 		{"unknown device", "the choices are named", "--device tpu", "--device"},
 		{"no choice of device", "a measurement names its device", "--device auto", "--device"},
 		{"unknown cache", "the choices are named", "--kv q8_0", "--kv"},
+		{"nothing to sample", "an empty list", "sampling --sequences=", "--sequences: nothing to measure"},
+		{"no sequences to sample", "below one", "sampling --sequences 1,0", "--sequences: 0, want 1 or more"},
+		{"too many sequences to sample", "above what the engine holds", "sampling --sequences 65", "--sequences: 65, want 1 to 64"},
+		{"no rounds", "nothing to compare", "sampling --rounds 0", "--rounds: 0, want 1 or more"},
+		{"no steps to sample", "nothing to time", "sampling --steps 0", "--steps: 0, want 1 or more"},
+		{"no cached positions", "below one", "sampling --depth 0", "--depth: 0, want 1 or more"},
 		{"one file for both", "the second would replace the first", "--json x --plot x", "--plot: x is the file of --json"},
 	}
 	for _, tt := range tests {
@@ -139,6 +146,47 @@ func TestBenchModel(t *testing.T) {
 			}
 			if svg, err := os.ReadFile(plot); err != nil || !bytes.Contains(svg, []byte("decode at 5")) {
 				t.Errorf("the chart: %v\n%s", err, svg)
+			}
+		})
+	}
+}
+
+func TestBenchSampling(t *testing.T) {
+	for _, device := range []string{"cpu", "emu"} {
+		t.Run(device, func(t *testing.T) {
+			if device == "emu" && testing.Short() {
+				t.Skip("emulates a model")
+			}
+			file := filepath.Join(t.TempDir(), "sampling.json")
+			r := succeed(t, "", "bench", "sampling", "--model", silentModel, "--device", device,
+				"--sequences", "1,2", "--depth", "3", "--steps", "2", "--rounds", "1", "--json", file)
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var rep modelbench.SamplingReport
+			if err := json.Unmarshal(text, &rep); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, res := range rep.Results {
+				if res.Sequences == 2 {
+					got = append(got, string(res.Path)+" "+res.Sampling)
+				}
+				if !(res.Rate > 0) || !(res.Ratio > 0) || len(res.Ratios) != 1 {
+					t.Errorf("%+v", res)
+				}
+			}
+			want := []string{
+				"engine greedy", "engine greedy again", "engine temperature", "engine temperature, top-k, top-p", "engine temperature, min-p", "engine all parameters",
+				"scheduler greedy", "scheduler greedy again", "scheduler temperature", "scheduler temperature, top-k, top-p", "scheduler temperature, min-p",
+				"scheduler all parameters", "scheduler mask", "scheduler hook",
+			}
+			if !slices.Equal(got, want) || len(rep.Results) != 2*len(got) || rep.Version != 1 || rep.Depth != 3 || rep.Device == "" || rep.Model.Quant != "F32" {
+				t.Errorf("%q, want %q\n%+v", got, want, rep)
+			}
+			if !strings.Contains(r.out, "of greedy") || !strings.Contains(r.err, "2 sequences, scheduler, hook: ") {
+				t.Errorf("standard output %q, standard error %q", r.out, r.err)
 			}
 		})
 	}
