@@ -66,16 +66,16 @@ func (s *Sampler) Choose(logits []float32, position int, mask []uint32) Choice {
 		c.Token = s.draw(w, best, position)
 	}
 	if s.p.LogProb || s.p.TopLogProbs > 0 {
-		s.logProbs(logits[:s.vocab], &c)
+		s.logProbs(w, logits[:s.vocab], &c)
 	}
 	return c
 }
 
 // scratch is the memory of one call of Choose.
 type scratch struct {
-	keys    []uint32 // per token; 0 if it is no candidate
-	ids     []int32  // the candidates that are left, in the order of ids
-	weights []uint64 // of ids
+	keys    []uint32 // 0: no candidate
+	ids     []int32  // of keys; empty: key i is of token i
+	weights []uint64 // of keys
 	bins    [1 << 16]uint64
 }
 
@@ -87,7 +87,7 @@ func (s *Sampler) adjust(w *scratch, logits []float32, mask []uint32) uint32 {
 		w.keys, w.ids, w.weights = make([]uint32, len(logits)), make([]int32, len(logits)), make([]uint64, len(logits))
 	}
 	keys := w.keys[:len(logits)]
-	w.keys = keys
+	w.keys, w.ids = keys, w.ids[:0]
 	best := uint32(0)
 	for id, x := range logits {
 		k := key(x)
@@ -136,7 +136,7 @@ func (s *Sampler) penalize(id int, x float32) float32 {
 	return x
 }
 
-// first returns the lowest id of a key.
+// first returns the first index of a key.
 func (w *scratch) first(key uint32) int {
 	for id, k := range w.keys {
 		if k == key {
@@ -148,78 +148,90 @@ func (w *scratch) first(key uint32) int {
 
 // draw chooses a token at random. best is the largest key.
 func (s *Sampler) draw(w *scratch, best uint32, position int) int {
-	least, ties := uint32(1), uint64(math.MaxUint64)
 	if k := s.p.TopK; k > 0 && k < len(w.keys) {
-		least, ties = w.threshold(uint64(k), best)
+		w.keep(w.threshold(nil, uint64(k), best))
 	}
-	total := w.candidates(least, ties, best, s.c.scale)
+	weights := w.weights[:len(w.keys)]
+	total := weigh(weights, w.keys, best, s.c.scale)
+	least, ties := uint32(0), uint64(0)
 	if s.c.topP != 0 {
-		w.topP(ceil64(s.c.topP, total), best)
+		least, ties = w.threshold(weights, ceil64(s.c.topP, total), best)
 	}
 	if s.c.topP != 0 || s.c.minWeight != 0 {
 		total = 0
-		for _, weight := range w.weights {
-			if weight >= s.c.minWeight {
-				total += weight
+		for i, weight := range weights {
+			switch k := w.keys[i]; {
+			case weight < s.c.minWeight || k < least || k == least && ties == 0:
+				weights[i] = 0
+				continue
+			case k == least:
+				ties--
 			}
+			total += weight
 		}
 	}
 	r := high64(s.p.random(position), total)
-	for i, weight := range w.weights {
-		if weight < s.c.minWeight {
-			continue
-		}
+	for i, weight := range weights {
 		if weight > r {
-			return int(w.ids[i])
+			if len(w.ids) > 0 {
+				return int(w.ids[i])
+			}
+			return i
 		}
 		r -= weight
 	}
 	panic("sampling: the weights changed during a draw")
 }
 
-// candidates lists the candidates whose keys are above least, and the first ties of those whose
-// key is least, in the order of ids. It returns the sum of their weights.
-func (w *scratch) candidates(least uint32, ties uint64, best uint32, scale float64) (total uint64) {
-	ids, weights, n := w.ids[:len(w.keys)], w.weights[:len(w.keys)], 0
-	most := logitOf(best)
+// keep lists the candidates whose keys are above least, and the first ties of those whose key is
+// least: their keys in keys, and their ids in ids.
+func (w *scratch) keep(least uint32, ties uint64) {
+	n, ids := 0, w.ids[:len(w.keys)]
 	for id, key := range w.keys {
-		if key < least {
+		switch {
+		case key < least || key == least && ties == 0:
 			continue
-		}
-		if key == least {
-			if ties == 0 {
-				continue
-			}
+		case key == least:
 			ties--
 		}
-		weight := weight(difference(logitOf(key), most), scale)
-		ids[n], weights[n] = int32(id), weight
-		total += weight
+		w.keys[n], ids[n] = key, int32(id)
 		n++
 	}
-	w.ids, w.weights = ids[:n], weights[:n]
-	return total
+	w.keys, w.ids = w.keys[:n], ids[:n]
 }
 
-// threshold returns the key of the n-th candidate, and how many candidates of this key are among
-// the first n. If there are fewer than n candidates it returns 1 and n.
-func (w *scratch) threshold(n uint64, best uint32) (least uint32, ties uint64) {
+// threshold finds the fewest of the first candidates whose weights add up to n; without weights each
+// weighs 1. It returns the key of the last of them, and how many of this key are among them. If all
+// candidates weigh less than n it returns 1 and n.
+func (w *scratch) threshold(weights []uint64, n uint64, best uint32) (least uint32, ties uint64) {
+	weight := uint64(1)
 	clear(w.bins[:])
-	for _, k := range w.keys {
-		w.bins[k>>16]++
+	for i, k := range w.keys {
+		if weights != nil {
+			weight = weights[i]
+		}
+		w.bins[k>>16] += weight
 	}
 	bin, n := w.descend(best>>16, n)
 	if bin == 0 { // no candidate has such a key
 		return 1, n
 	}
 	clear(w.bins[:])
-	for _, k := range w.keys {
-		if k>>16 == bin {
-			w.bins[k&0xFFFF]++
+	for i, k := range w.keys {
+		if k>>16 != bin {
+			continue
 		}
+		if weights != nil {
+			weight = weights[i]
+		}
+		w.bins[k&0xFFFF] += weight
 	}
 	low, n := w.descend(0xFFFF, n)
-	return bin<<16 | low, n
+	least = bin<<16 | low
+	if weights != nil {
+		weight = weights[w.first(least)]
+	}
+	return least, (n + weight - 1) / weight
 }
 
 // descend returns the first bin, from bin from downwards, at which the sum of bins reaches n. It
@@ -231,44 +243,15 @@ func (w *scratch) descend(from uint32, n uint64) (bin uint32, rest uint64) {
 	return bin, n
 }
 
-// topP keeps the fewest of the first candidates whose weights add up to n.
-func (w *scratch) topP(n uint64, best uint32) {
-	clear(w.bins[:])
-	for i, id := range w.ids {
-		w.bins[w.keys[id]>>16] += w.weights[i]
-	}
-	bin, n := w.descend(best>>16, n)
-	clear(w.bins[:])
-	for i, id := range w.ids {
-		if w.keys[id]>>16 == bin {
-			w.bins[w.keys[id]&0xFFFF] += w.weights[i]
-		}
-	}
-	low, n := w.descend(0xFFFF, n)
-	least, kept := bin<<16|low, 0
-	for i, id := range w.ids {
-		switch k := w.keys[id]; {
-		case k < least:
-			continue
-		case k == least:
-			if n == 0 {
-				continue
-			}
-			n -= min(n, w.weights[i])
-		}
-		w.ids[kept], w.weights[kept] = id, w.weights[i]
-		kept++
-	}
-	w.ids, w.weights = w.ids[:kept], w.weights[:kept]
-}
-
 // logProbs sets the log-probabilities of a choice.
-func (s *Sampler) logProbs(logits []float32, c *Choice) {
+func (s *Sampler) logProbs(w *scratch, logits []float32, c *Choice) {
 	top := s.top(logits, max(s.p.TopLogProbs, 1))
-	most, sum := logits[top[0]], uint64(0)
-	for _, x := range logits {
-		sum += weight(difference(x, most), math.Log2E)
+	most := logits[top[0]]
+	keys := w.keys[:len(logits)]
+	for id, x := range logits {
+		keys[id] = key(x)
 	}
+	sum := weigh(w.weights, keys, key(most), math.Log2E)
 	if s.p.LogProb {
 		c.LogProb = LogProbOf(logits[c.Token], most, sum)
 	}

@@ -72,6 +72,12 @@ func isCandidate(x float32) bool { return x == x && x != negInf }
 
 func rational(x float64) *big.Rat { return new(big.Rat).SetFloat64(x) }
 
+// weight returns the weight of a logit.
+func weight(x, most float32, scale float64) uint64 {
+	var weights [1]uint64
+	return weigh(weights[:], []uint32{key(x)}, key(most), scale)
+}
+
 // ceiling returns ceil(x).
 func ceiling(x *big.Rat) *big.Int {
 	n := new(big.Int).Add(x.Num(), x.Denom())
@@ -115,7 +121,7 @@ func (q *request) slow() Choice {
 	raw, sum := ranked(q.logits), uint64(0)
 	most := q.logits[raw[0]]
 	for _, id := range raw {
-		sum += weight(difference(q.logits[id], most), math.Log2E)
+		sum += weight(q.logits[id], most, math.Log2E)
 	}
 	if p.LogProb {
 		c.LogProb = LogProbOf(q.logits[c.Token], most, sum)
@@ -130,7 +136,7 @@ func (q *request) slowDraw(x []float32, ids []int) int {
 	p, weights := &q.p, make([]*big.Int, len(x))
 	scale := min(math.Log2E/p.Temperature, math.MaxFloat64)
 	for _, id := range ids {
-		weights[id] = new(big.Int).SetUint64(weight(difference(x[id], x[ids[0]]), scale))
+		weights[id] = new(big.Int).SetUint64(weight(x[id], x[ids[0]], scale))
 	}
 	if p.TopK > 0 {
 		ids = ids[:min(p.TopK, len(ids))]
@@ -263,7 +269,7 @@ func (q *request) slowDrawFast(x []float32) int {
 	if p.TopK > 0 {
 		ids = ids[:min(p.TopK, len(ids))]
 	}
-	weightOf := func(id int) uint64 { return weight(difference(x[id], x[ids[0]]), math.Log2E/p.Temperature) }
+	weightOf := func(id int) uint64 { return weight(x[id], x[ids[0]], math.Log2E/p.Temperature) }
 	sum := func(list []int) (s uint64) {
 		for _, id := range list {
 			s += weightOf(id)
@@ -421,7 +427,7 @@ func TestDistribution(t *testing.T) {
 
 // TestWeight compares weights with powers of two in higher precision.
 func TestWeight(t *testing.T) {
-	if w := weight(0, 1); w != 1<<44 {
+	if w := weight(0, 0, 1); w != 1<<44 {
 		t.Errorf("the weight of the largest logit is %d, want 2^44", w)
 	}
 	r := rand.New(rand.NewPCG(7, 8))
@@ -429,7 +435,7 @@ func TestWeight(t *testing.T) {
 		y := -r.Float64() * 50
 		whole := math.Floor(y)
 		want := new(big.Float).SetMantExp(big.NewFloat(math.Exp2(y-whole)), 44+int(whole)) // 1 ulp
-		got := new(big.Float).SetUint64(weight(y, 1))
+		got := new(big.Float).SetUint64(weight(-1, 0, -y))
 		diff, _ := new(big.Float).Sub(want, got).Float64()
 		size, _ := want.Float64()
 		if slack := size*0x1p-33 + 1; diff < -size*0x1p-33 || diff > slack {
@@ -437,7 +443,7 @@ func TestWeight(t *testing.T) {
 		}
 	}
 	for _, y := range []float64{-44.6, -64, -64.1, -1e9, -1e300, math.Inf(-1)} {
-		if w := weight(y, 1); w != 0 {
+		if w := weight(-1, 0, -y); w != 0 {
 			t.Errorf("the weight of 2^%v is %d, want 0", y, w)
 		}
 	}

@@ -22,25 +22,35 @@ func difference(x, most float32) float64 {
 	return float64(x) - float64(most)
 }
 
-// weight returns floor(2^(44 + z*scale)) within a relative error of 2^-33, for z <= 0. It returns
-// 0 for NaN.
-func weight(z, scale float64) uint64 {
+// weigh sets weights to those of keys, and returns their sum. best is the largest key.
+func weigh(weights []uint64, keys []uint32, best uint32, scale float64) (total uint64) {
 	const rounder = 0x1.8p52 // a sum with it has no fraction bits, and an integer in the low ones
-	y := float64(z * scale)
-	if !(y >= -64) {
-		return 0
+	most := float64(logitOf(best))
+	weights = weights[:len(keys)]
+	for i, key := range keys {
+		weight := uint64(0)
+		if y := float64((float64(logitOf(key)) - most) * scale); y > -46 { // else the weight is below 1
+			sum := y + rounder
+			k := int32(math.Float64bits(sum))
+			f := y - (sum - rounder)
+			f2 := float64(f * f)
+			f4 := float64(f2 * f2)
+			low := (1 + float64(c1*f)) + float64((c2+float64(c3*f))*f2)
+			high := (c4 + float64(c5*f)) + float64((c6+float64(c7*f))*f2)
+			p := math.Float64bits(low + float64(high*f4))
+			// p is 1.m * 2^(e-1023) with e = 1022 or 1023.
+			weight = (p&(1<<52-1) | 1<<52) >> ((8 + 1023 - int32(p>>52) - k) & 63)
+		} else if key == best { // +Inf
+			weight = one
+		}
+		weights[i] = weight
+		total += weight
 	}
-	sum := y + rounder
-	k := int32(math.Float64bits(sum))
-	f := y - (sum - rounder)
-	f2 := float64(f * f)
-	f4 := float64(f2 * f2)
-	low := (1 + float64(c1*f)) + float64((c2+float64(c3*f))*f2)
-	high := (c4 + float64(c5*f)) + float64((c6+float64(c7*f))*f2)
-	p := math.Float64bits(low + float64(high*f4))
-	// p is 1.m * 2^(e-1023) with e = 1022 or 1023.
-	return (p&(1<<52-1) | 1<<52) >> (8 + 1023 - int32(p>>52) - k)
+	return total
 }
+
+// one is the weight of the largest logit.
+const one = 1 << 44
 
 // key maps a logit to an integer with the order of candidates: -0 and 0 have the same key. The
 // key of a logit that cannot be chosen, NaN or -Inf, is 0.
