@@ -536,8 +536,12 @@ func TestSynchronousEngine(t *testing.T) {
 			}
 			return nil
 		}
-		if got := collect(newTest(t, e, Options{}).Tokens(t.Context(), []int{1, 2, 3}, Params{MaxTokens: 9})); got.Text != "ab" || got.Err != nil {
+		g := newTest(t, e, Options{})
+		if got := collect(g.Tokens(t.Context(), []int{1, 2, 3}, Params{MaxTokens: 9})); got.Text != "ab" || got.Err != nil {
 			t.Fatalf("async %v: %+v", async, got)
+		}
+		if err := g.Close(); err != nil { // it waits for the last pass
+			t.Fatal(err)
 		}
 		want := []int{1, 2, 3}
 		if async {
@@ -600,6 +604,9 @@ func TestDeviceLost(t *testing.T) {
 		if got := collect(g.Tokens(t.Context(), []int{1}, Params{MaxTokens: 2})); got.Err != lost {
 			t.Errorf("error %v", got.Err)
 		}
+	}
+	if err := g.Close(); err != nil { // so that the load is final
+		t.Fatal(err)
 	}
 	if l := g.Load(); l.StepError != lost || l.Running != 0 {
 		t.Errorf("%+v", l)
