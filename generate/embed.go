@@ -9,15 +9,14 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// Embed returns the embedding of a text, [hidden]: the states after the final norm, pooled as
-// model.Config.Pooling says and scaled to length 1. The request waits in the same queue as
-// generations; its errors are those of Generator.Text.
+// Embed returns the embedding of token ids, [hidden]: the states after the final norm, pooled as
+// model.Config.Pooling says and scaled to length 1. It is scheduled like a generation, and its
+// errors are those of Generator.Tokens.
 func (g *Generator) Embed(ctx context.Context, tokens []int) ([]float32, error) {
 	c := &g.model.Config
-	r := &request{vocab: c.Vocab, pool: &pool{how: c.Pooling, sum: make([]float64, c.Hidden)}}
-	err := g.prepare(r, tokens)
+	r := &request{vocab: c.Vocab, arrived: time.Now(), pool: &pool{how: c.Pooling, sum: make([]float64, c.Hidden)}}
+	err := g.initRequest(r, tokens)
 	if err == nil {
-		r.begin = time.Now()
 		err = g.scheduler.submit(ctx, r)
 	}
 	if err != nil {
@@ -26,18 +25,18 @@ func (g *Generator) Embed(ctx context.Context, tokens []int) ([]float32, error) 
 	if err := r.read(func(Token) bool { return true }); err != nil {
 		return nil, err
 	}
-	return r.pool.unit(), nil
+	return r.pool.normalized(), nil
 }
 
-// pool makes one state of those of all positions.
+// pool reduces the states of all positions to one.
 type pool struct {
 	how model.Pooling
-	sum []float64 // [hidden], of the positions that count
+	sum []float64 // [hidden], of the states that how selects
 	n   int       // positions so far
 }
 
-// add adds the states of further positions, [positions, hidden], and returns the number of
-// all positions so far.
+// add adds the states of the next positions, [positions, hidden]. It returns the number of all
+// positions so far.
 func (p *pool) add(states []float32) int {
 	for ; len(states) > 0; states = states[len(p.sum):] {
 		if p.n++; p.how == model.PoolFirst && p.n > 1 {
@@ -53,8 +52,8 @@ func (p *pool) add(states []float32) int {
 	return p.n
 }
 
-// unit returns the sum scaled to length 1. The sum of a mean is as good as the mean.
-func (p *pool) unit() []float32 {
+// normalized returns the sum, scaled to length 1, which is also the mean, scaled to length 1.
+func (p *pool) normalized() []float32 {
 	squares := 0.0
 	for _, x := range p.sum {
 		squares += float64(x * x)

@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,8 +26,9 @@ type Options struct {
 	// PromptTokens is the largest number of prompt tokens per step. A smaller number
 	// shortens the pauses between the tokens of other requests. 0: the engine's limit.
 	PromptTokens int
-	// MaxWaiting is the number of requests that may wait for their first step. Beyond it a
-	// request ends at once with ErrBusy. 0: no limit.
+	// MaxWaiting is the number of requests that may wait, as Load counts them. A request that
+	// arrives when as many wait ends at once with ErrBusy, unless it is part of a batch.
+	// 0: no limit.
 	MaxWaiting int
 	// PrefixTokens is the number of positions of earlier prompts that the prefix cache
 	// keeps. A prompt with the same beginning reuses those positions. 0: up to the whole KV
@@ -42,7 +44,7 @@ type Generator struct {
 	model     *model.Model
 	options   Options
 	limit     int             // positions of a request
-	ends      func() []uint32 // bits of the vocabulary's end-of-generation tokens
+	endTokens func() []uint32 // bits of the vocabulary's end-of-generation tokens
 }
 
 // New returns a generator. The engine remains the caller's. Errors: ErrBadParams for an
@@ -77,7 +79,7 @@ func newGenerator(engine model.Engine, o Options) *Generator {
 	if g.limit == 0 {
 		g.limit = positions(engine)
 	}
-	g.ends = sync.OnceValue(func() []uint32 {
+	g.endTokens = sync.OnceValue(func() []uint32 {
 		mask := make([]uint32, maskLen(m.Config.Vocab))
 		for id := range m.Config.Vocab {
 			if m.Tokenizer != nil && m.Tokenizer.Stops(id) {
@@ -99,21 +101,20 @@ func (g *Generator) Capacity() int { return g.limit }
 // maskLen returns the number of elements of a mask of a vocabulary.
 func maskLen(vocab int) int { return (vocab + 31) / 32 }
 
-// Close ends all requests with model.ErrClosed, and those that follow. It waits until the
-// engine is idle and drops the prefix cache. Callbacks must not call it. Closing again does
-// nothing.
+// Close ends all requests with model.ErrClosed, also later ones. It waits until the engine is idle
+// and drops the prefix cache. Callbacks must not call it. Closing again does nothing.
 func (g *Generator) Close() error { return g.scheduler.close() }
 
-// Load returns the state and the counters of the scheduler.
+// Load returns the present state of the generator and its counters.
 func (g *Generator) Load() Load { return g.scheduler.current() }
 
 // Text continues a text. If the vocabulary asks for a BOS token, Text puts it before the
 // prompt, and the text may be empty. Otherwise an empty text is model.ErrEmptyPrompt.
 //
 // Breaking out of the loop ends the generation. When the loop has ended, no callback of the
-// request runs any more, and its pages of the KV cache are free within a step,
-// except those that the prefix cache keeps. The generation
-// does not wait for the loop: it keeps tokens until the loop takes them.
+// request runs any more. Its pages of the KV cache are free within a step, except those that the
+// prefix cache keeps. The generation does not wait for the loop, which finds all tokens that
+// were generated meanwhile.
 //
 // An error is the last element; the Token beside it has no meaning. Before any computation
 // the error may be model.ErrNoTokenizer, model.ErrEmptyPrompt, ErrBadParams,
@@ -144,9 +145,9 @@ func (g *Generator) Tokens(ctx context.Context, prompt []int, p Params) iter.Seq
 	}
 }
 
-// start checks a request and queues it. The requests of a batch may wait in any number.
+// start checks a generation and submits it.
 func (g *Generator) start(ctx context.Context, prompt []int, p Params, batch bool) (*request, error) {
-	begin := time.Now()
+	arrived := time.Now()
 	if p.Stats != nil {
 		*p.Stats = Stats{PromptTokens: len(prompt), Finish: FinishError}
 	}
@@ -154,7 +155,7 @@ func (g *Generator) start(ctx context.Context, prompt []int, p Params, batch boo
 	if err != nil {
 		return nil, err
 	}
-	r.begin, r.batch = begin, batch
+	r.arrived, r.batch = arrived, batch
 	return r, g.scheduler.submit(ctx, r)
 }
 
@@ -168,9 +169,9 @@ type Result struct {
 }
 
 // BatchText continues texts of any lengths and returns their results in the same order.
-// Each result equals that of Text with the same parameters and seed. The prompts enter the
-// queue together, whatever Options.MaxWaiting. An error belongs to one prompt. p.Stats is
-// ignored. If a callback panics, so does BatchText, after the other prompts.
+// Each result equals that of Text with the same parameters and seed. All prompts may wait,
+// whatever Options.MaxWaiting. An error belongs to one prompt. p.Stats is ignored. If a callback
+// panics, so does BatchText, after the other prompts.
 func (g *Generator) BatchText(ctx context.Context, prompts []string, p Params) []Result {
 	return g.batch(ctx, len(prompts), p, func(i int) ([]int, error) {
 		return g.model.Prompt(prompts[i], p.ParseSpecial, g.limit)
@@ -198,9 +199,7 @@ func (g *Generator) batch(ctx context.Context, n int, p Params, prompt func(i in
 	var panicked any
 	for i, r := range requests {
 		if r != nil {
-			if v := results[i].collect(r); v != nil && panicked == nil {
-				panicked = v
-			}
+			panicked = cmp.Or(panicked, readAll(r, &results[i]))
 		}
 	}
 	if panicked != nil {
@@ -209,13 +208,13 @@ func (g *Generator) batch(ctx context.Context, n int, p Params, prompt func(i in
 	return results
 }
 
-// collect reads a request to its end. It returns the value of a panic of a callback.
-func (r *Result) collect(from *request) (panicked any) {
+// readAll reads a request to its end. It returns the value of a panic of a callback.
+func readAll(r *request, result *Result) (panicked any) {
 	var text strings.Builder
-	defer func() { panicked, r.Text = recover(), text.String() }()
-	r.Err = from.read(func(t Token) bool {
+	defer func() { panicked, result.Text = recover(), text.String() }()
+	result.Err = r.read(func(t Token) bool {
 		if t.ID != NoToken {
-			r.Tokens = append(r.Tokens, t.ID)
+			result.Tokens = append(result.Tokens, t.ID)
 		}
 		text.WriteString(t.Text)
 		return true

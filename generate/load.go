@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Load is the state of a scheduler after its last round, and its counters since it was made.
+// Load is the state of a generator, and its counters since New.
 type Load struct {
-	Running   int // requests that take part in steps
-	Waiting   int // requests that wait, the preempted ones included
-	Preempted int // requests whose pages are in host memory
+	Running   int // requests that have rows in steps
+	Waiting   int // requests that wait for room, the preempted ones included
+	Preempted int // waiting requests whose pages are in host memory
 
 	Pages, FreePages int // of the KV cache; 0 if the engine's cache has no pages
 
@@ -25,57 +25,63 @@ type Load struct {
 	StepRows         int // sequences
 	StepPromptTokens int
 	StepTime         time.Duration
-	StepError        error // nil if it and what it needed succeeded; it tells whether the device is lost
+	StepError        error // of the step, or of opening or closing a sequence since; nil for a canceled step
 }
 
-// measure counts a step that has ended. Its time begins when the pass before it ended, if that
-// was after it was queued.
+// measure counts a pass that has ended. A step's time begins when it was queued, or when the pass
+// before it ended if that was later.
 func (s *scheduler) measure(p *pass, err error) {
-	now := time.Now()
-	begin := p.begin
-	if s.last.After(begin) {
-		begin = s.last
+	now, begin := time.Now(), p.queuedAt
+	if s.lastEnd.After(begin) {
+		begin = s.lastEnd
 	}
-	s.last = now
+	s.lastEnd = now
 	if p.rows == nil {
 		return
 	}
-	s.now.Steps++
-	s.now.StepRows, s.now.StepPromptTokens, s.now.StepTime, s.now.StepError = len(p.rows), 0, now.Sub(begin), err
+	l := &s.load
+	l.Steps++
+	l.StepRows, l.StepPromptTokens, l.StepTime, l.StepError = len(p.rows), 0, now.Sub(begin), err
 	for _, row := range p.rows {
 		if row.Prompt {
-			s.now.StepPromptTokens += len(row.Tokens)
+			l.StepPromptTokens += len(row.Tokens)
 		}
 	}
 	if canceled := p.ctx.Err(); canceled != nil && errors.Is(err, canceled) {
-		s.now.StepError = nil
+		l.StepError = nil
 	} else if err != nil {
-		s.now.FailedSteps++
+		l.FailedSteps++
 	}
 }
 
-// report publishes the load. It returns false, and the loop ends, if no request is left.
-func (s *scheduler) report() bool {
+// publish makes the load visible to Generator.Load. It reports whether no request is left. If so,
+// the loop must end; submit starts another.
+func (s *scheduler) publish() (idle bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.now.Running, s.now.Prefix = len(s.running), s.prefix.stats
-	s.now.Prefix.Entries = len(s.prefix.entries)
 	limits := s.engine.Limits()
-	s.now.Pages, s.now.FreePages = limits.Pages, limits.FreePages
-	s.load = s.now
+	s.load.Running, s.load.Pages, s.load.FreePages = len(s.running), limits.Pages, limits.FreePages
+	s.load.Prefix = s.prefix.stats
+	s.load.Prefix.Entries = len(s.prefix.entries)
+	s.published = s.load
 	if len(s.running)+len(s.waiting)+len(s.inFlight) > 0 {
-		return true
+		return false
 	}
-	close(s.looping)
-	s.looping = nil
-	return false
+	close(s.loopDone)
+	s.loopDone = nil
+	return true
 }
 
-// current returns the load.
+// current returns the load after the last admission, with the requests that wait now.
 func (s *scheduler) current() Load {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.load
+	l := s.published
 	l.Waiting = len(s.waiting)
+	for _, r := range s.waiting {
+		if r.preempted {
+			l.Preempted++
+		}
+	}
 	return l
 }

@@ -40,13 +40,13 @@ type Params struct {
 	ParseSpecial bool
 
 	// Mask, if set, is called once per generation and returns the constraint on its text.
-	// The constraint is called before each token with the tokens so far, one more each time.
-	// It returns the tokens that may follow: bit id%32 of element id/32, [ceil(vocab/32)].
-	// The slice must not change until the next call. An error ends the generation.
-	// Package generate/constraint makes masks.
+	// The constraint is called once before each token, with the tokens so far. It returns the
+	// tokens that may follow: bit id%32 of element id/32, [ceil(vocab/32)]. The slice must not
+	// change until the next call. An error ends the generation. Package generate/constraint
+	// makes masks.
 	Mask func() func(generated []int) ([]uint32, error)
-	// Logits, if set, is called before each token with the tokens so far and a copy of the
-	// logits, [vocab], which it may change. It must not keep either.
+	// Logits, if set, is called before each token, with the tokens so far and a copy of
+	// the logits, [vocab]. It may change the copy. It must not keep either.
 	//
 	// All requests wait for Mask and Logits, so they should be fast, and must not wait for
 	// the generator. Those of different requests run at the same time. A panic reaches the

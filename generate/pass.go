@@ -9,50 +9,57 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// pass is a pass of the engine whose results are not delivered yet.
+// pass is a pass of the engine: a step, or choices for rows with Hold.
 type pass struct {
-	queued   model.Pass
-	rows     []model.Row // of a step; nil: choices
 	requests []*request
-	ctx      context.Context // ends with those of all requests
+	rows     []model.Row    // of a step, one per request
+	choices  []model.Choose // if it is not a step, one per request
+
+	queued   model.Pass
+	queuedAt time.Time
+	ctx      context.Context // ends when those of all requests have ended
 	cancel   context.CancelFunc
-	begin    time.Time
-	dropped  bool // a pass before it failed
 }
 
-// check ends the context of a pass if those of all its requests have ended.
-func (p *pass) check() {
+// cancelIfUnwanted cancels a pass if the contexts of all of its requests have ended.
+func (p *pass) cancelIfUnwanted() {
 	if !slices.ContainsFunc(p.requests, func(r *request) bool { return r.ctx.Err() == nil }) {
 		p.cancel()
 	}
 }
 
-// run queues a pass of requests.
-func (s *scheduler) run(rows []model.Row, requests []*request, queue func(context.Context) (model.Pass, error)) (*pass, error) {
-	p := &pass{rows: rows, requests: requests, begin: time.Now()}
+// queue hands a pass to the engine. Unless there is an error, the pass is then in flight.
+func (s *scheduler) queue(p *pass) error {
+	p.queuedAt = time.Now()
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	s.mu.Lock()
-	s.inFlight = append(s.inFlight, p)
-	if p.check(); s.closed {
+	s.inFlight = append(s.inFlight, p) // before the engine has it, so that it can be canceled
+	if p.cancelIfUnwanted(); s.closed {
 		p.cancel()
 	}
 	s.mu.Unlock()
 	err := guard(func() (err error) {
-		p.queued, err = queue(p.ctx)
+		if p.rows != nil {
+			p.queued, err = s.engine.Step(p.ctx, p.rows)
+		} else {
+			p.queued, err = s.engine.Choose(p.ctx, p.choices)
+		}
 		return err
 	})
 	if err != nil {
-		s.forget(p)
-		return p, err
+		s.remove(p)
+		return err
 	}
-	for _, r := range requests {
+	for _, r := range p.requests {
 		r.inFlight++
 	}
-	return p, nil
+	return nil
 }
 
-// wait waits for the results of a pass, one per request.
-func (p *pass) wait() (results []model.Result, err error) {
+// retire waits for the first pass in flight, takes it out of flight and returns its results, one
+// per request. It closes the sequences of ended requests that no other pass in flight uses.
+func (s *scheduler) retire() (p *pass, results []model.Result, err error) {
+	p = s.inFlight[0]
 	err = guard(func() (err error) {
 		results, err = p.queued.Wait()
 		return err
@@ -60,21 +67,21 @@ func (p *pass) wait() (results []model.Result, err error) {
 	if err == nil && len(results) != len(p.requests) {
 		err = fmt.Errorf("generate: the engine gave %d results for %d rows", len(results), len(p.requests))
 	}
-	return results, err
-}
-
-// masked returns the requests of a step whose choice needs a mask and no logits.
-func (p *pass) masked() (requests []*request) {
-	for i, r := range p.requests {
-		if p.rows[i].Hold && r.held && !r.ended && r.p.Logits == nil {
-			requests = append(requests, r)
+	s.measure(p, err)
+	s.remove(p)
+	for _, r := range p.requests {
+		if r.inFlight--; !r.ended {
+			continue
+		}
+		if err := s.release(r); err != nil {
+			s.load.StepError = err
 		}
 	}
-	return requests
+	return p, results, err
 }
 
-// forget removes a pass that has ended.
-func (s *scheduler) forget(p *pass) {
+// remove takes a pass out of flight.
+func (s *scheduler) remove(p *pass) {
 	p.cancel()
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,11 +23,11 @@ type PrefixStats struct {
 // than limit positions together, the least recently used is closed.
 //
 // Entries are sorted, and none is a prefix of another. So the entry that shares most with a
-// prompt is beside the place where that would stand.
+// prompt stands just before or after the prompt's own place in the order.
 type prefixCache struct {
-	limit   int
+	limit   int // positions of all entries; negative: no cache
 	entries []*prefixEntry
-	clock   int // counts uses
+	uses    int // of entries; it orders them by their last use
 	stats   PrefixStats
 }
 
@@ -35,7 +35,7 @@ type prefixCache struct {
 type prefixEntry struct {
 	tokens   []int
 	sequence model.Sequence
-	used     int // clock of the last use
+	lastUse  int // prefixCache.uses at that time
 }
 
 // compare orders entries by capacity, which selects the RoPE factors, and then by tokens.
@@ -43,7 +43,13 @@ func (e *prefixEntry) compare(capacity int, tokens []int) int {
 	return cmp.Or(cmp.Compare(e.sequence.Cap(), capacity), slices.Compare(e.tokens, tokens))
 }
 
-// place returns where an entry stands or would stand.
+// use marks an entry as the one that was used last.
+func (c *prefixCache) use(e *prefixEntry) {
+	c.uses++
+	e.lastUse = c.uses
+}
+
+// place returns the index of the entry for a prompt, or the index at which it would be inserted.
 func (c *prefixCache) place(capacity int, tokens []int) int {
 	i, _ := slices.BinarySearchFunc(c.entries, tokens, func(e *prefixEntry, t []int) int { return e.compare(capacity, t) })
 	return i
@@ -62,6 +68,7 @@ func (c *prefixCache) find(capacity int, prompt []int) (best *prefixEntry, n int
 	return best, n
 }
 
+// commonPrefix returns how many tokens two prompts begin with in common.
 func commonPrefix(a, b []int) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
@@ -70,12 +77,12 @@ func commonPrefix(a, b []int) int {
 	return n
 }
 
-// fork returns a sequence for a request and the number of positions that it has already: at
-// most all but the last of the prompt, whose logits are needed.
+// fork returns a sequence for a request and the number of positions that it has already. The
+// last position of the prompt is never among them, because its logits are needed.
 func (c *prefixCache) fork(engine model.Engine, r *request) (model.Sequence, int, error) {
 	var e *prefixEntry
 	n := 0
-	if c.uses(r) {
+	if c.serves(r) {
 		e, n = c.find(r.capacity, r.prompt)
 		n = min(n, len(r.prompt)-1)
 	}
@@ -83,15 +90,17 @@ func (c *prefixCache) fork(engine model.Engine, r *request) (model.Sequence, int
 		s, err := engine.NewSequence(r.capacity)
 		return s, 0, err
 	}
-	c.clock++
-	e.used = c.clock
+	c.use(e)
 	s, err := e.sequence.Fork(n)
 	return s, n, err
 }
 
-// uses reports whether a request can share its prompt. An embedding cannot, as it needs the
-// states of all positions.
-func (c *prefixCache) uses(r *request) bool { return c.limit > 0 && r.pool == nil }
+// serves reports whether a request can share its prompt. An embedding cannot, because it needs
+// the states of all positions.
+func (c *prefixCache) serves(r *request) bool { return c.limit > 0 && r.pool == nil }
+
+// keeps reports whether the prompt of a request enters the cache.
+func (c *prefixCache) keeps(r *request) bool { return c.serves(r) && len(r.prompt) <= c.limit }
 
 // count counts a request that is admitted with n positions of an earlier prompt.
 func (c *prefixCache) count(r *request, n int) {
@@ -99,15 +108,17 @@ func (c *prefixCache) count(r *request, n int) {
 	case n > 0:
 		c.stats.Hits++
 		c.stats.Reused += n
-	case c.uses(r):
+	case c.serves(r):
 		c.stats.Misses++
 	}
 }
 
-// awaits reports whether request r should wait until request q has computed its prompt: if
-// that saves r at least half as many tokens as q has still to compute.
+// awaits reports whether the waiting request r should wait until the running request q has
+// computed its prompt. It should if that saves r at least half as many tokens as q has still to
+// compute.
 func (c *prefixCache) awaits(r, q *request) bool {
-	if !q.first.IsZero() || r.sequence != nil || !c.uses(r) || !c.uses(q) || len(q.prompt) > c.limit || r.capacity != q.capacity {
+	computed := !q.firstToken.IsZero()
+	if computed || r.preempted || !c.serves(r) || !c.keeps(q) || r.capacity != q.capacity {
 		return false
 	}
 	_, n := c.find(r.capacity, r.prompt)
@@ -115,14 +126,13 @@ func (c *prefixCache) awaits(r, q *request) bool {
 	return saved > 0 && len(q.prompt)-q.computed <= 2*saved
 }
 
-// store keeps the prompt of a request that has computed it.
+// store adds the prompt of a request that has computed it. If pages run out, it does nothing.
 func (c *prefixCache) store(r *request) error {
-	if !c.uses(r) || len(r.prompt) > c.limit {
+	if !c.keeps(r) {
 		return nil
 	}
-	if e, n := c.find(r.capacity, r.prompt); n == len(r.prompt) { // an entry has all of it
-		c.clock++
-		e.used = c.clock
+	if e, n := c.find(r.capacity, r.prompt); n == len(r.prompt) { // part of an entry
+		c.use(e)
 		return nil
 	}
 	s, err := r.sequence.Fork(len(r.prompt))
@@ -133,10 +143,11 @@ func (c *prefixCache) store(r *request) error {
 		return err
 	}
 	at := c.place(r.capacity, r.prompt)
-	c.clock++
-	c.entries = slices.Insert(c.entries, at, &prefixEntry{r.prompt, s, c.clock})
+	e := &prefixEntry{tokens: r.prompt, sequence: s}
+	c.use(e)
+	c.entries = slices.Insert(c.entries, at, e)
 	c.stats.Positions += len(r.prompt)
-	if at > 0 { // the entry before the new one may be a prefix of it
+	if at > 0 { // only the entry before the new one can be a prefix of it
 		old := c.entries[at-1]
 		if old.sequence.Cap() == r.capacity && commonPrefix(old.tokens, r.prompt) == len(old.tokens) {
 			err = c.remove(at - 1)
@@ -144,34 +155,34 @@ func (c *prefixCache) store(r *request) error {
 	}
 	for c.stats.Positions > c.limit {
 		c.stats.Evictions++
-		err = errors.Join(err, c.remove(c.oldest()))
+		err = errors.Join(err, c.remove(c.leastRecent()))
 	}
 	return err
 }
 
-// oldest returns the index of the entry that was not used for longest.
-func (c *prefixCache) oldest() int {
+// leastRecent returns the index of the least recently used entry.
+func (c *prefixCache) leastRecent() int {
 	at := 0
 	for i, e := range c.entries {
-		if e.used < c.entries[at].used {
+		if e.lastUse < c.entries[at].lastUse {
 			at = i
 		}
 	}
 	return at
 }
 
-// drop removes the entry that was not used for longest, to free its pages. It returns false
-// if there is none.
-func (c *prefixCache) drop() bool {
+// evict removes the least recently used entry, to free its pages. It returns false if there is
+// none.
+func (c *prefixCache) evict() bool {
 	if len(c.entries) == 0 {
 		return false
 	}
 	c.stats.Evictions++
-	c.remove(c.oldest())
+	c.remove(c.leastRecent())
 	return true
 }
 
-// remove takes an entry out of the cache.
+// remove removes and closes an entry.
 func (c *prefixCache) remove(i int) error {
 	e := c.entries[i]
 	c.entries = slices.Delete(c.entries, i, i+1)

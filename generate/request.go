@@ -14,7 +14,7 @@ import (
 )
 
 // request is a generation or an embedding. The scheduler computes it, and the goroutine that
-// started it reads the results.
+// started it reads its tokens.
 type request struct {
 	p         Params
 	prompt    []int
@@ -22,45 +22,48 @@ type request struct {
 	capacity  int // positions of the sequence
 	vocab     int
 	tokenizer *tokenizer.Tokenizer // nil: tokens without text
-	ends      []uint32             // bits of the tokens that end the text; nil unless MinTokens bans them
+	endTokens []uint32             // bits of the tokens that end the text; nil without MinTokens
 	pool      *pool                // of an embedding; nil: a generation
 	batch     bool                 // exempt from Options.MaxWaiting
+	arrived   time.Time
 	caller    context.Context
-	ctx       context.Context // ends with the caller's, and when the reader leaves
+	ctx       context.Context // ends with caller, and when the reader leaves
 	cancel    context.CancelFunc
-	detach    func() bool // ends the scheduler's watch of ctx
-	begin     time.Time
+	unwatch   func() bool // ends the scheduler's watch of ctx
 
-	// Fields of the scheduler's loop.
-	sequence  model.Sequence // nil until the request is admitted
-	swapped   bool           // the sequence is in host memory
-	computed  int            // positions, those of queued passes included
-	chosen    int            // generated tokens, those of queued passes included
-	inFlight  int            // queued passes that the request has a part in
-	held      bool           // the last row waits for Engine.Choose
-	ended     bool           // no further row or token
-	generated []int
-	text      stopper
-	mask      func(generated []int) ([]uint32, error)
-	permitted []uint32  // result of mask
-	masked    int       // the number of generated tokens for which permitted holds
-	bits      []uint32  // a mask without end tokens
-	logits    []float32 // that the hook may change
-	admitted  time.Time
-	first     time.Time // when the first token was chosen
+	// Fields of the scheduler's loop. A row is scheduled once it is in a pass, and so are its
+	// positions and its token.
+	sequence      model.Sequence // nil until the request is admitted
+	admitted      time.Time
+	preempted     bool // the sequence is in host memory
+	computed      int  // scheduled positions, and those of the prefix cache
+	chosen        int  // scheduled tokens
+	choicePending bool // the last row has Hold, and Engine.Choose was not called for it
+	inFlight      int  // passes in flight in which the request has a part
+	generated     []int
+	firstToken    time.Time
+	text          stopper
+	ended         bool // no further row or token
 
-	left bool // of the reader: it needs no more
+	// The choice of the next token.
+	nextMask    func(generated []int) ([]uint32, error) // of Params.Mask
+	mask        []uint32                                // result of nextMask
+	maskNoEnds  []uint32                                // memory of withoutEnds
+	logits      []float32                               // that Params.Logits changes
+	constrained bool                                    // mask is that of the next token
+
+	readerLeft bool // field of the reader: it needs no more tokens
 
 	// Fields that both share.
-	mu    sync.Mutex
-	out   []Token // chosen and not read
-	stats Stats
-	err   error
-	more  chan struct{} // holds one element if out may have grown
-	done  chan struct{} // closed by finish: no callback runs after it
+	mu     sync.Mutex
+	unread []Token
+	stats  Stats
+	err    error
+	more   chan struct{} // holds one element if unread may have grown
+	done   chan struct{} // closed by finish: no callback runs after it
 }
 
-// newRequest checks a generation.
+// newRequest returns the request of a generation, or an error if its parameters are bad.
 func (g *Generator) newRequest(prompt []int, p Params) (*request, error) {
 	m := g.model
 	if err := p.check(m.Config.Vocab); err != nil {
@@ -75,7 +78,7 @@ func (g *Generator) newRequest(prompt []int, p Params) (*request, error) {
 	if r.maxTokens < 0 {
 		r.maxTokens = max(g.limit-len(prompt), 0)
 	}
-	if err := g.prepare(r, prompt); err != nil {
+	if err := g.initRequest(r, prompt); err != nil {
 		return nil, err
 	}
 	r.text.stops = p.Stop
@@ -83,19 +86,19 @@ func (g *Generator) newRequest(prompt []int, p Params) (*request, error) {
 		r.text.decoder = m.Tokenizer.NewDecoder(prompt...)
 	}
 	if p.MinTokens > 0 {
-		r.ends = make([]uint32, maskLen(r.vocab))
+		r.endTokens = make([]uint32, maskLen(r.vocab))
 		if !p.IgnoreEOS {
-			copy(r.ends, g.ends())
+			copy(r.endTokens, g.endTokens())
 		}
 		for _, id := range p.StopTokens {
-			r.ends[id/32] |= 1 << (id % 32)
+			r.endTokens[id/32] |= 1 << (id % 32)
 		}
 	}
 	return r, nil
 }
 
-// prepare checks a prompt and sets the fields that all requests have.
-func (g *Generator) prepare(r *request, prompt []int) error {
+// initRequest checks a prompt and sets the fields that generations and embeddings have.
+func (g *Generator) initRequest(r *request, prompt []int) error {
 	if err := model.CheckTokens(prompt, g.model.Config.Vocab); err != nil {
 		return err
 	}
@@ -114,43 +117,43 @@ func (g *Generator) prepare(r *request, prompt []int) error {
 	return nil
 }
 
-// admit notes that the request has a sequence.
-func (r *request) admit(now time.Time) {
+// open notes that the request has its sequence.
+func (r *request) open(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.admitted = now
-	r.stats.ReusedTokens, r.stats.Queued = r.computed, now.Sub(r.begin)
+	r.stats.ReusedTokens, r.stats.Waited = r.computed, now.Sub(r.arrived)
 }
 
-// preempted notes that the sequence is in host memory.
-func (r *request) preempted() {
-	r.swapped = true
+// preempt notes that the sequence is in host memory.
+func (r *request) preempt() {
+	r.preempted = true
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stats.Preemptions++
 }
 
-// next returns the sequence's next row, with at most n tokens of the prompt. ok is false if
-// there is no budget for its prompt, if the last choice is held and not queued, or if all
-// tokens are queued.
-func (r *request) next(n int) (row model.Row, ok bool) {
+// nextRow returns the row that the next step computes, with at most budget tokens of the prompt.
+// ok is false if there is none: the budget is 0, a choice is pending, or the last token is
+// scheduled.
+func (r *request) nextRow(budget int) (row model.Row, ok bool) {
 	row = model.Row{Sequence: r.sequence, Want: model.WantToken}
-	if left := len(r.prompt) - r.computed; left > 0 {
-		row.Prompt = true
-		row.Tokens = r.prompt[r.computed : r.computed+min(n, left)]
+	if remaining := len(r.prompt) - r.computed; remaining > 0 {
+		n := min(budget, remaining)
+		row.Prompt, row.Tokens = true, r.prompt[r.computed:][:n]
 		switch {
 		case r.pool != nil:
 			row.Want = model.WantHidden
 			return row, n > 0
-		case n < left:
+		case n < remaining:
 			row.Want = model.WantNothing
 			return row, n > 0
 		}
 	} else {
-		if r.held || r.chosen >= r.maxTokens {
+		if r.choicePending || r.chosen >= r.maxTokens {
 			return model.Row{}, false
 		}
-		if at := r.computed - len(r.prompt); at < len(r.generated) {
+		if at := r.computed - len(r.prompt); at < len(r.generated) { // else only the engine has the token
 			row.Tokens = r.generated[at : at+1]
 		}
 	}
@@ -161,82 +164,24 @@ func (r *request) next(n int) (row model.Row, ok bool) {
 	return row, true
 }
 
-// queued notes that a row is in a pass.
-func (r *request) queued(row model.Row) {
+// scheduled notes that a row is in a pass.
+func (r *request) scheduled(row model.Row) {
 	r.computed += max(len(row.Tokens), 1)
 	if row.Want == model.WantToken || row.Want == model.WantLogits {
 		r.chosen++
-		r.held = row.Hold
+		r.choicePending = row.Hold
 	}
 }
 
-// rewind makes the next row continue the sequence after the last accepted token, because a
-// pass in flight failed.
+// rewind makes the next row follow the generated tokens, after the engine has dropped the passes
+// in flight. The last token, of the prompt if none is generated, is in no position yet.
 func (r *request) rewind() error {
-	r.computed = min(r.sequence.Len(), len(r.prompt)+max(len(r.generated)-1, 0))
-	if len(r.generated) == 0 {
-		r.computed = min(r.computed, len(r.prompt)-1)
-	}
-	r.chosen, r.held = len(r.generated), false
+	r.computed = min(r.sequence.Len(), len(r.prompt)+len(r.generated)-1)
+	r.chosen, r.choicePending = len(r.generated), false
 	if err := r.sequence.Truncate(r.computed); err != nil || r.pool != nil {
 		return err
 	}
 	return r.sequence.SetSampling(&r.p.Sampling, r.prompt, r.generated)
-}
-
-// choice returns the choice for a row with Hold.
-func (r *request) choice() (model.Choose, error) {
-	c := model.Choose{Sequence: r.sequence}
-	if r.p.Mask != nil {
-		if err := r.permit(); err != nil {
-			return c, fmt.Errorf("generate: Params.Mask: %w", err)
-		}
-		c.Mask = r.permitted
-	}
-	if len(r.generated) < r.p.MinTokens {
-		c.Mask = r.withoutEnds(c.Mask)
-	}
-	if r.p.Logits != nil {
-		r.p.Logits(r.generated, r.logits)
-		c.Logits = r.logits
-	}
-	return c, nil
-}
-
-// permit sets permitted for the next token, once per token.
-func (r *request) permit() (err error) {
-	if r.mask == nil {
-		r.mask = r.p.Mask()
-	} else if r.masked == len(r.generated) {
-		return nil
-	}
-	if r.permitted, err = r.mask(r.generated); err != nil {
-		return err
-	}
-	r.masked = len(r.generated)
-	if n := maskLen(r.vocab); len(r.permitted) != n {
-		return fmt.Errorf("%w: %d elements, want %d for a vocabulary of %d", ErrBadParams, len(r.permitted), n, r.vocab)
-	}
-	return nil
-}
-
-// withoutEnds removes the end tokens from a mask, unless it permits nothing else.
-func (r *request) withoutEnds(mask []uint32) []uint32 {
-	if r.bits == nil {
-		r.bits = make([]uint32, len(r.ends))
-	}
-	any := uint32(0)
-	for i, end := range r.ends {
-		r.bits[i] = ^end
-		if mask != nil {
-			r.bits[i] &= mask[i]
-		}
-		any |= r.bits[i]
-	}
-	if any == 0 {
-		return mask
-	}
-	return r.bits
 }
 
 // accept appends a chosen token. It reports whether the text goes on.
@@ -249,20 +194,19 @@ func (r *request) accept(c sampling.Choice, now time.Time) (bool, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.first.IsZero() {
-		r.first = now
-		r.stats.Prefill, r.stats.FirstToken = now.Sub(r.admitted), now.Sub(r.begin)
+	if r.firstToken.IsZero() {
+		r.firstToken = now
+		r.stats.Prefill, r.stats.FirstToken = now.Sub(r.admitted), now.Sub(r.arrived)
 	} else {
 		r.stats.Steps++
-		r.stats.Decode = now.Sub(r.first)
+		r.stats.Decode = now.Sub(r.firstToken)
 	}
 	if r.stopsAt(c.Token) {
 		r.stats.Finish = FinishStopToken
 		return false, nil
 	}
-	r.generated = append(r.generated, c.Token)
+	r.generated, r.constrained = append(r.generated, c.Token), false
 	r.stats.GeneratedTokens++
-	t := Token{ID: c.Token, LogProb: c.LogProb, Top: slices.Clone(c.Top)}
 	text, stopped := r.text.next(c.Token, len(r.generated) >= r.p.MinTokens)
 	last := len(r.generated) == r.maxTokens
 	switch {
@@ -275,8 +219,7 @@ func (r *request) accept(c sampling.Choice, now time.Time) (bool, error) {
 		r.stats.Finish = FinishLength
 		text += r.text.flush()
 	}
-	t.Text = text
-	r.send(t)
+	r.send(Token{ID: c.Token, Text: text, LogProb: c.LogProb, Top: slices.Clone(c.Top)})
 	return !stopped && !last, nil
 }
 
@@ -287,17 +230,16 @@ func (r *request) stopsAt(id int) bool {
 
 // send gives a token to the reader. The caller holds the mutex.
 func (r *request) send(t Token) {
-	r.out = append(r.out, t)
+	r.unread = append(r.unread, t)
 	select {
 	case r.more <- struct{}{}:
 	default:
 	}
 }
 
-// finish publishes the end of a request to its reader. Passes in flight may still hold its
-// sequence; deliver closes it then.
+// finish tells the reader that the request has ended, and gives it the text that was held back.
 func (r *request) finish(err error) {
-	r.detach()
+	r.unwatch()
 	r.cancel()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -306,30 +248,15 @@ func (r *request) finish(err error) {
 	}
 	if len(r.generated) > 0 {
 		if rest := r.text.flush(); rest != "" {
-			r.out = append(r.out, Token{ID: NoToken, Text: rest})
+			r.unread = append(r.unread, Token{ID: NoToken, Text: rest})
 		}
 	}
 	close(r.done)
 }
 
-// panicError is a panic of a callback. It panics again where the request is read.
-type panicError struct{ value any }
-
-func (p *panicError) Error() string { return fmt.Sprintf("panic: %v", p.value) }
-
-// guard calls f and returns its panic as an error.
-func guard(f func() error) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = &panicError{v}
-		}
-	}()
-	return f()
-}
-
-// read yields the tokens as they are chosen, and returns the error that ended the request.
-// If yield returns false or panics, or the context ends, the request ends. read returns when
-// the scheduler has let go of it.
+// read yields the tokens as they are chosen, and returns the error that ended the request. If
+// yield returns false or panics, or the context ends, the request ends. When read returns, no
+// callback of the request runs any more.
 func (r *request) read(yield func(Token) bool) error {
 	defer r.leave(FinishBreak) // if yield panics or returns false
 	for {
@@ -353,8 +280,8 @@ func (r *request) read(yield func(Token) bool) error {
 	}
 }
 
-// take returns the tokens that were not read, and whether the request has ended. It waits
-// for either.
+// take waits until there are unread tokens or the request has ended. It returns the tokens and
+// whether it has ended.
 func (r *request) take() (tokens []Token, ended bool) {
 	select {
 	case <-r.more:
@@ -363,19 +290,20 @@ func (r *request) take() (tokens []Token, ended bool) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	tokens, r.out = r.out, nil
+	tokens, r.unread = r.unread, nil
 	if r.p.Stats != nil {
 		*r.p.Stats = r.stats
 	}
 	return tokens, ended
 }
 
-// leave ends the request if it still runs, and waits for that. Only the first call counts.
+// leave ends the request if it still runs, waits for its end, and notes why the reader left. Only
+// the first call counts.
 func (r *request) leave(why FinishReason) {
-	if r.left {
+	if r.readerLeft {
 		return
 	}
-	r.left = true
+	r.readerLeft = true
 	r.cancel()
 	<-r.done
 	if why != FinishNone {

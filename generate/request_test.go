@@ -203,13 +203,13 @@ func TestStats(t *testing.T) {
 		took := time.Since(begin)
 		want := Stats{PromptTokens: 3, ReusedTokens: reused, GeneratedTokens: 3, Steps: 3, Finish: FinishStopToken}
 		got := s
-		if sum := s.Queued + s.Prefill; s.FirstToken != sum || s.FirstToken+s.Decode > took {
+		if sum := s.Waited + s.Prefill; s.FirstToken != sum || s.FirstToken+s.Decode > took {
 			t.Errorf("phases %v, first token %v, decode %v, in all %v", sum, s.FirstToken, s.Decode, took)
 		}
-		if s.Queued < 0 || s.Decode < 3*pass || s.Prefill < pass {
-			t.Errorf("queued %v, prefill %v, decode %v", s.Queued, s.Prefill, s.Decode)
+		if s.Waited < 0 || s.Decode < 3*pass || s.Prefill < pass {
+			t.Errorf("waited %v, prefill %v, decode %v", s.Waited, s.Prefill, s.Decode)
 		}
-		got.Queued, got.Prefill, got.FirstToken, got.Decode = 0, 0, 0, 0
+		got.Waited, got.Prefill, got.FirstToken, got.Decode = 0, 0, 0, 0
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}

@@ -14,26 +14,26 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-func TestShare(t *testing.T) {
+func TestSplitBudget(t *testing.T) {
 	for _, tt := range []struct {
-		name   string
-		need   []int
-		budget int
-		want   []int
+		name      string
+		remaining []int
+		budget    int
+		want      []int
 	}{
 		{"nothing", nil, 8, []int{}},
 		{"no prompts", []int{0, -1}, 8, []int{0, 0}},
 		{"one", []int{20}, 8, []int{8}},
 		{"short", []int{3}, 8, []int{3}},
 		{"all fit", []int{3, 2, 1}, 8, []int{3, 2, 1}},
-		{"equal: in order of arrival", []int{8, 8, 8}, 8, []int{8, 0, 0}},
+		{"equal: in their order", []int{8, 8, 8}, 8, []int{8, 0, 0}},
 		{"a long one before short ones: half for each", []int{100, 2, 3}, 8, []int{4, 2, 2}},
 		{"the rest of a half goes to the others", []int{100, 2, 1}, 8, []int{5, 2, 1}},
 		{"a long one behind", []int{2, 100}, 8, []int{2, 6}},
 		{"odd", []int{100, 2}, 1, []int{1, 0}},
 		{"beside steps", []int{0, 100, 0, 3}, 8, []int{0, 5, 0, 3}},
 	} {
-		if diff := cmp.Diff(tt.want, share(tt.need, tt.budget)); diff != "" {
+		if diff := cmp.Diff(tt.want, splitBudget(tt.remaining, tt.budget)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
 	}

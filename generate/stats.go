@@ -23,8 +23,8 @@ func (f FinishReason) String() string {
 	return names[f]
 }
 
-// Stats counts the tokens of one generation and times its phases. The time to the first
-// token is Queued + Prefill. Times include the steps in which other requests run too.
+// Stats counts the tokens of one generation and times its phases. Times include the steps in
+// which other requests run too.
 type Stats struct {
 	PromptTokens    int
 	ReusedTokens    int // tokens of the prompt that the prefix cache had
@@ -33,9 +33,9 @@ type Stats struct {
 	Preemptions     int // how often its pages were moved to host memory
 	Finish          FinishReason
 
-	Queued     time.Duration // from the start until the request is admitted
+	Waited     time.Duration // from the start until the request is admitted
 	Prefill    time.Duration // from then to the first token
-	FirstToken time.Duration // from the start to the first token
+	FirstToken time.Duration // from the start to the first token: Waited + Prefill
 	Decode     time.Duration // from the first token to the last
 }
 

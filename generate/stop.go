@@ -12,13 +12,13 @@ import (
 type stopper struct {
 	decoder *tokenizer.Decoder // nil: no vocabulary, no text
 	stops   []string
-	held    string // text that may be the beginning of a stop string
+	pending string // text that may be the beginning of a stop string
 	stopped bool   // a stop string is complete: no further text
 }
 
-// next returns the text that a token completes, and whether that completes a stop
-// string, in which case the text is what precedes the stop string. Unless the token may stop
-// the text, stop strings that it completes are ordinary text.
+// next returns the text that a token completes, and whether it completes a stop string. If so,
+// the text is what precedes the stop string. If mayStop is false, stop strings that the token
+// completes are ordinary text.
 func (s *stopper) next(id int, mayStop bool) (text string, stopped bool) {
 	if s.decoder == nil {
 		return "", false
@@ -34,29 +34,30 @@ func (s *stopper) flush() string {
 	}
 	text, stopped := s.feed(s.decoder.Flush(), true)
 	if !stopped {
-		text += s.held
+		text += s.pending
 	}
-	s.held = ""
+	s.pending = ""
 	return text
 }
 
+// feed returns the part of the pending and the new text that can be shown.
 func (s *stopper) feed(text string, mayStop bool) (safe string, stopped bool) {
-	s.held += text
+	s.pending += text
 	if at := s.match(); mayStop && at >= 0 {
-		safe, s.held, s.stopped = s.held[:at], "", true
+		safe, s.pending, s.stopped = s.pending[:at], "", true
 		return safe, true
 	}
-	n := len(s.held) - s.undecided()
-	safe, s.held = s.held[:n], s.held[n:]
+	n := len(s.pending) - s.undecided()
+	safe, s.pending = s.pending[:n], s.pending[n:]
 	return safe, false
 }
 
-// match returns the start of the stop string that ends first in the held text, or -1.
+// match returns the start of the stop string that ends first in the pending text, or -1.
 // Among those with the same end it takes the longest.
 func (s *stopper) match() int {
 	begin, end := -1, 0
 	for _, stop := range s.stops {
-		i := strings.Index(s.held, stop)
+		i := strings.Index(s.pending, stop)
 		if i < 0 {
 			continue
 		}
@@ -67,13 +68,13 @@ func (s *stopper) match() int {
 	return begin
 }
 
-// undecided is the length of the longest suffix of the held text that is a proper
-// prefix of a stop string.
+// undecided returns the length of the longest suffix of the pending text that is a proper prefix
+// of a stop string.
 func (s *stopper) undecided() int {
 	longest := 0
 	for _, stop := range s.stops {
-		for n := min(len(stop)-1, len(s.held)); n > longest; n-- {
-			if strings.HasSuffix(s.held, stop[:n]) {
+		for n := min(len(stop)-1, len(s.pending)); n > longest; n-- {
+			if strings.HasSuffix(s.pending, stop[:n]) {
 				longest = n
 			}
 		}

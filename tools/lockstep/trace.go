@@ -105,7 +105,7 @@ func (t *trace) printPhases(out io.Writer, s generate.Stats) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	line := func(what string, d time.Duration, note string) { fmt.Fprintf(w, "%s\t%s\t%s\n", what, ms(d), note) }
 	fmt.Fprintln(w, "\nfirst token\tms\t")
-	line("queued", s.Queued, "")
+	line("waited", s.Waited, "")
 	line("prefill", s.Prefill, fmt.Sprintf("  %d tokens, %.1f tokens/s", s.PromptTokens-s.ReusedTokens, s.PrefillRate()))
 	line("total", s.FirstToken, "")
 	w.Flush()

@@ -92,10 +92,10 @@ func TestTraceSums(t *testing.T) {
 	}
 	var out bytes.Buffer
 	tr.print(&env{errw: &out}, generate.Stats{
-		PromptTokens: 1, Queued: 1 * time.Millisecond, Prefill: 20 * time.Millisecond, FirstToken: 4321 * time.Millisecond,
+		PromptTokens: 1, Waited: 1 * time.Millisecond, Prefill: 20 * time.Millisecond, FirstToken: 4321 * time.Millisecond,
 	})
 	for _, want := range []string{
-		`queued +1\.00\n`, `prefill +20\.00 +1 tokens, 50\.0 tokens/s\n`, `total +4321\.00\n`,
+		`waited +1\.00\n`, `prefill +20\.00 +1 tokens, 50\.0 tokens/s\n`, `total +4321\.00\n`,
 		`3 steps: median .* least .* most `,
 		`the prompt: 2 passes, 0\.02 ms, of [\d.]+ ms\n`,
 		`3 passes, 0\.02 ms, of [\d.]+ ms\noperation .*\nlong +3 +0\.02 +75\.0% +6\.0 +a\nshort +6 +0\.01 +25\.0% +1\.0 +a, b\n$`,
