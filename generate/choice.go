@@ -57,14 +57,16 @@ func (s *scheduler) choose(requests []*request) {
 
 // setLogits copies the logits from which the next token is chosen.
 func (r *request) setLogits(logits []float32) {
-	r.logits = append(r.logits[:0], logits...)
+	if !r.constrained {
+		r.logits = append(r.logits[:0], logits...)
+	}
 }
 
 // choice returns the choice of the next token, for a row with Hold.
 func (r *request) choice() (model.Choose, error) {
-	if r.p.Mask != nil && !r.constrained {
+	if !r.constrained {
 		if err := r.constrain(); err != nil {
-			return model.Choose{}, fmt.Errorf("generate: Params.Mask: %w", err)
+			return model.Choose{}, err
 		}
 		r.constrained = true
 	}
@@ -73,22 +75,26 @@ func (r *request) choice() (model.Choose, error) {
 		c.Mask = r.withoutEnds(c.Mask)
 	}
 	if r.p.Logits != nil {
-		r.p.Logits(r.generated, r.logits)
 		c.Logits = r.logits
 	}
 	return c, nil
 }
 
-// constrain sets the mask of the next token.
+// constrain calls Params.Mask and Params.Logits for the next token.
 func (r *request) constrain() (err error) {
-	if r.nextMask == nil {
-		r.nextMask = r.p.Mask()
+	if r.p.Mask != nil {
+		if r.nextMask == nil {
+			r.nextMask = r.p.Mask()
+		}
+		if r.mask, err = r.nextMask(r.generated); err == nil && len(r.mask) != maskLen(r.vocab) {
+			err = fmt.Errorf("%w: %d elements, want %d for a vocabulary of %d", ErrBadParams, len(r.mask), maskLen(r.vocab), r.vocab)
+		}
+		if err != nil {
+			return fmt.Errorf("generate: Params.Mask: %w", err)
+		}
 	}
-	if r.mask, err = r.nextMask(r.generated); err != nil {
-		return err
-	}
-	if n := maskLen(r.vocab); len(r.mask) != n {
-		return fmt.Errorf("%w: %d elements, want %d for a vocabulary of %d", ErrBadParams, len(r.mask), n, r.vocab)
+	if r.p.Logits != nil {
+		r.p.Logits(r.generated, r.logits)
 	}
 	return nil
 }

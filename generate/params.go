@@ -45,7 +45,7 @@ type Params struct {
 	// change until the next call. An error ends the generation. Package generate/constraint
 	// makes masks.
 	Mask func() func(generated []int) ([]uint32, error)
-	// Logits, if set, is called before each token, with the tokens so far and a copy of
+	// Logits, if set, is called once before each token, with the tokens so far and a copy of
 	// the logits, [vocab]. It may change the copy. It must not keep either.
 	//
 	// All requests wait for Mask and Logits, so they should be fast, and must not wait for

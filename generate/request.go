@@ -49,8 +49,8 @@ type request struct {
 	nextMask    func(generated []int) ([]uint32, error) // of Params.Mask
 	mask        []uint32                                // result of nextMask
 	maskNoEnds  []uint32                                // memory of withoutEnds
-	logits      []float32                               // that Params.Logits changes
-	constrained bool                                    // mask is that of the next token
+	logits      []float32                               // as Params.Logits left them
+	constrained bool                                    // mask and logits are those of the next token
 
 	readerLeft bool // field of the reader: it needs no more tokens
 

@@ -234,33 +234,51 @@ func TestPreemptionFails(t *testing.T) {
 }
 
 // A pass that fails ends its requests only. A request that is only in the passes behind it goes
-// on from where it was.
+// on from where it was, and its mask and its hook are called once per token nevertheless.
 func TestFailedPass(t *testing.T) {
 	broken := errors.New("broken")
-	counted := func() func([]int) ([]uint32, error) { // a mask that is called once per token
-		calls, permit := 0, anything()
-		return func(generated []int) ([]uint32, error) {
+	once := func(t *testing.T, callback string) func(generated []int) {
+		calls := 0
+		return func(generated []int) {
 			if calls++; calls != len(generated)+1 {
-				t.Errorf("call %d of the mask has %d tokens", calls, len(generated))
+				t.Errorf("call %d of the %s has %d tokens", calls, callback, len(generated))
 			}
-			return permit(generated)
 		}
 	}
-	hook := func([]int, []float32) {}
 	for _, tt := range []struct {
-		name string
-		p    Params
-		wait int // that fails: 2, when the second prompt is behind it; 4, when its choice is
+		name       string
+		mask, hook bool
+		wait       int // that fails: 2, when the second prompt is behind it; 4, when its choice is
 	}{
-		{"prompt", Params{}, 2},
-		{"prompt with a mask", Params{Mask: counted}, 2},
-		{"prompt with a hook", Params{Logits: hook}, 2},
-		{"choice", Params{Logits: hook}, 4},
-		{"choice with a mask", Params{Logits: hook, Mask: counted}, 4},
+		{"prompt", false, false, 2},
+		{"prompt with a mask", true, false, 2},
+		{"prompt with a hook", false, true, 2},
+		{"choice", false, true, 4},
+		{"choice with a mask", true, true, 4},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := tt.p
-			p.MaxTokens, p.IgnoreEOS = 4, true
+			params := func() Params {
+				p := Params{MaxTokens: 4, IgnoreEOS: true}
+				if tt.mask {
+					p.Mask = func() func([]int) ([]uint32, error) {
+						check, permit := once(t, "mask"), anything()
+						return func(generated []int) ([]uint32, error) {
+							check(generated)
+							return permit(generated)
+						}
+					}
+				}
+				if tt.hook {
+					check := once(t, "hook")
+					p.Logits = func(generated []int, logits []float32) {
+						check(generated)
+						for i := range logits {
+							logits[i] = -logits[i]
+						}
+					}
+				}
+				return p
+			}
 			e := newFake(t)
 			g := newTest(t, e, Options{})
 			var second *background
@@ -271,7 +289,7 @@ func TestFailedPass(t *testing.T) {
 				}
 				switch waits++; waits {
 				case 1:
-					second = start(t.Context(), g, []int{2, 2}, p)
+					second = start(t.Context(), g, []int{2, 2}, params())
 					for g.Load().Waiting == 0 {
 						runtime.Gosched()
 					}
@@ -284,7 +302,7 @@ func TestFailedPass(t *testing.T) {
 			if first.got.Err != broken || len(first.got.IDs) != tt.wait-1 {
 				t.Errorf("the request of the pass: %+v", first.got)
 			}
-			want := collect(Tokens(t.Context(), newFake(t), []int{2, 2}, p))
+			want := collect(Tokens(t.Context(), newFake(t), []int{2, 2}, params()))
 			if diff := cmp.Diff(want, second.wait(t).got); diff != "" {
 				t.Errorf("the request behind it (-want +got):\n%s", diff)
 			}
