@@ -106,10 +106,13 @@ func newVocabulary(m *model.Model) (*constraint.Vocabulary, error) {
 	if err != nil {
 		return nil, err
 	}
-	tokens := make([][]byte, m.Config.Vocab)
+	tokens, control := make([][]byte, m.Config.Vocab), map[int]string{}
 	var ends []int
 	for id := range tokens {
 		tokens[id] = t.Bytes(id)
+		if text := t.Control(id); text != "" {
+			control[id] = text
+		}
 		if t.Stops(id) {
 			ends = append(ends, id)
 		}
@@ -117,5 +120,5 @@ func newVocabulary(m *model.Model) (*constraint.Vocabulary, error) {
 	if len(ends) == 0 {
 		return nil, errNoEnd
 	}
-	return constraint.NewVocabulary(tokens, ends)
+	return constraint.NewVocabulary(tokens, ends, control)
 }

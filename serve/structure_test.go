@@ -170,7 +170,7 @@ func TestStructuresKept(t *testing.T) {
 	for i := range 256 {
 		tokens[i] = []byte{byte(i)}
 	}
-	s := structures{vocabulary: sync.OnceValues(func() (*constraint.Vocabulary, error) { return constraint.NewVocabulary(tokens, []int{256}) })}
+	s := structures{vocabulary: sync.OnceValues(func() (*constraint.Vocabulary, error) { return constraint.NewVocabulary(tokens, []int{256}, nil) })}
 	of := func(kind structureKind, source string) *constraint.Constraint {
 		c, err := s.compile(&structure{kind: kind, source: source})
 		if err != nil {

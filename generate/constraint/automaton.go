@@ -1,6 +1,7 @@
 package constraint
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -31,18 +32,21 @@ const (
 	maxTable  = 4_000_000 // elements of its table
 )
 
-// budget is the steps that a compilation may still take.
-type budget int
+// budget is the steps that a compilation may still take. It ends with its context.
+type budget struct {
+	ctx  context.Context
+	left int
+}
 
-// maxWork is the budget of one schema or regular expression: about a second.
+// maxWork is the budget of one structure: about a second.
 const maxWork = 50_000_000
 
 // spend takes n steps.
 func (b *budget) spend(n int) error {
-	if *b -= budget(n); *b < 0 {
+	if b.left -= n; b.left < 0 {
 		return errLimit{"steps to compile it", maxWork}
 	}
-	return nil
+	return b.ctx.Err()
 }
 
 // errLimit is a limit of the compiler.

@@ -33,7 +33,7 @@ func published(t testing.TB, name string) (*tokenizer.Tokenizer, *constraint.Voc
 			ends = append(ends, id)
 		}
 	}
-	v, err := constraint.NewVocabulary(tokens, ends)
+	v, err := constraint.NewVocabulary(tokens, ends, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

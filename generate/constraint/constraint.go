@@ -10,6 +10,7 @@
 package constraint
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -26,10 +27,6 @@ type Constraint struct {
 	scratch []uint32 // a mask, zero between uses
 }
 
-func (v *Vocabulary) constraint(g *grammar, base *terms) *Constraint {
-	return &Constraint{vocab: v, base: base, table: newTable(g, base, v)}
-}
-
 // JSON returns the constraint of JSON mode: the text is one JSON object.
 func (v *Vocabulary) JSON() *Constraint {
 	c, err := v.Schema([]byte(`{"type": "object"}`))
@@ -39,42 +36,16 @@ func (v *Vocabulary) JSON() *Constraint {
 	return c
 }
 
-// Regexp returns the constraint that expr matches the whole text. The syntax is that of
-// package regexp, without word boundaries and without (?m) for ^ and $.
-func (v *Vocabulary) Regexp(expr string) (*Constraint, error) {
-	g, base, err := compileRegexp(expr)
-	if err != nil {
-		return nil, fmt.Errorf("constraint: regular expression: %w", err)
-	}
-	return v.constraint(g, base), nil
+// Schema returns the constraint that the text is one JSON value that satisfies a JSON
+// Schema, as the field of Structure describes it.
+func (v *Vocabulary) Schema(schema []byte) (*Constraint, error) {
+	return v.Compile(context.Background(), Structure{Schema: schema})
 }
 
-func compileRegexp(expr string) (*grammar, *terms, error) {
-	seq, err := parseSequence(expr)
-	if err != nil {
-		return nil, nil, err
-	}
-	work := budget(maxWork)
-	parts, err := seq.compile(plain, &work)
-	if err != nil {
-		return nil, nil, err
-	}
-	g, t := &grammar{}, newTerms(nil)
-	var list []term
-	for _, p := range parts {
-		x := nothing
-		if p.automaton != nil {
-			x = t.leaf(int32(len(g.leaves)))
-			g.leaves = append(g.leaves, p.automaton)
-		}
-		list = append(list, t.rep(x, p.min, p.max))
-	}
-	g.start = t.chain(list...)
-	base, err := g.finish(t, nil)
-	if err == nil && g.start == nothing {
-		err = errors.New("no text matches it")
-	}
-	return g, base, err
+// Regexp returns the constraint that expr matches the whole text, as the field of
+// Structure describes it.
+func (v *Vocabulary) Regexp(expr string) (*Constraint, error) {
+	return v.Compile(context.Background(), Structure{Regexp: expr})
 }
 
 // Masks returns the masks of one text: the function takes the tokens so far, which only

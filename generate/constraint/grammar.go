@@ -2,7 +2,6 @@ package constraint
 
 import (
 	"encoding/binary"
-	"fmt"
 	"slices"
 )
 
@@ -252,14 +251,9 @@ func (g *grammar) nullable(t *terms, x term) bool {
 	return false
 }
 
-// finish removes what no finite text can satisfy, refuses rules that begin with
-// themselves, and computes the classes. It returns the terms that are left.
-func (g *grammar) finish(t *terms, path func(rule int) string) (*terms, error) {
-	for i := range g.rules {
-		if g.recurs(t, i) {
-			return nil, fmt.Errorf("%s: it refers to itself without anything between", path(i))
-		}
-	}
+// finish removes what no finite text can satisfy, and computes the classes. It returns the
+// terms that are left.
+func (g *grammar) finish(t *terms) *terms {
 	finite := make([]bool, len(g.rules))
 	for changed := true; changed; {
 		changed = false
@@ -286,7 +280,7 @@ func (g *grammar) finish(t *terms, path func(rule int) string) (*terms, error) {
 	var all automaton
 	all.classesOf(&starts)
 	g.class, g.classes = all.class, all.classes
-	return kept, nil
+	return kept
 }
 
 // recurs reports whether a text of a rule may begin with the rule itself.

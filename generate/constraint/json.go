@@ -1,6 +1,9 @@
 package constraint
 
-import "strings"
+import (
+	"context"
+	"strings"
+)
 
 // The parts of JSON, as regular expressions over bytes.
 //
@@ -33,7 +36,7 @@ type jsonParts struct {
 
 func newJSONParts() (jsonParts, error) {
 	var p jsonParts
-	work := budget(maxWork)
+	work := budget{context.Background(), maxWork}
 	for _, part := range []struct {
 		to   **automaton
 		expr string

@@ -1,6 +1,7 @@
 package constraint_test
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +15,7 @@ func vocabulary(t *testing.T, end []int, tokens ...string) *constraint.Vocabular
 	for i, s := range tokens {
 		list[i] = []byte(s)
 	}
-	v, err := constraint.NewVocabulary(list, end)
+	v, err := constraint.NewVocabulary(list, end, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,22 +145,24 @@ func TestCannotSpell(t *testing.T) {
 }
 
 func TestNewVocabularyErrors(t *testing.T) {
-	for want, input := range map[string]func() ([][]byte, []int){
-		"no tokens":                         func() ([][]byte, []int) { return nil, nil },
-		"end token 1: outside [0, 1)":       func() ([][]byte, []int) { return [][]byte{{1}}, []int{1} },
-		"end token -1: outside":             func() ([][]byte, []int) { return [][]byte{{1}}, []int{-1} },
-		"token 0: 5000 bytes: at most 4096": func() ([][]byte, []int) { return [][]byte{make([]byte, 5000)}, nil },
-		"4194305 tokens: at most 4194304":   func() ([][]byte, []int) { return make([][]byte, 1<<22+1), nil },
-		"tokens have more than 268435456 bytes": func() ([][]byte, []int) {
-			tokens := make([][]byte, 1<<16+1)
-			for i := range tokens {
-				tokens[i] = longToken
-			}
-			return tokens, nil
-		},
+	type control = map[int]string
+	for _, tt := range []struct {
+		want    string
+		tokens  [][]byte
+		ends    []int
+		control control
+	}{
+		{"no tokens", nil, nil, nil},
+		{"end token 1: outside [0, 1)", [][]byte{{1}}, []int{1}, nil},
+		{"end token -1: outside", [][]byte{{1}}, []int{-1}, nil},
+		{`control token 1 "a": want an id in [0, 1) and a text`, [][]byte{{1}}, nil, control{1: "a"}},
+		{`control token 0 "": want`, [][]byte{{1}}, nil, control{0: ""}},
+		{"token 0: 5000 bytes: at most 4096", [][]byte{make([]byte, 5000)}, nil, nil},
+		{"4194305 tokens: at most 4194304", make([][]byte, 1<<22+1), nil, nil},
+		{"tokens have more than 268435456 bytes", slices.Repeat([][]byte{longToken}, 1<<16+1), nil, nil},
 	} {
-		_, err := constraint.NewVocabulary(input())
-		wantError(t, err, want)
+		_, err := constraint.NewVocabulary(tt.tokens, tt.ends, tt.control)
+		wantError(t, err, tt.want)
 	}
 }
 

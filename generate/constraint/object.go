@@ -6,6 +6,7 @@ import (
 	"slices"
 )
 
+// property is a property that an object may have.
 type property struct {
 	key      string
 	value    term // with the name
@@ -49,6 +50,7 @@ func (c *compiler) object(s *value, path string) (term, error) {
 	return x, fail(path, err)
 }
 
+// after returns what may follow a property.
 func (c *compiler) after(comma, end term, next []term, last bool) term {
 	x := c.terms.seq(comma, c.terms.alt(next...))
 	if last {
@@ -57,6 +59,8 @@ func (c *compiler) after(comma, end term, next []term, last bool) term {
 	return x
 }
 
+// properties returns the properties of an object in their order, and the term of any other
+// property.
 func (c *compiler) properties(s *value, path string) (list []property, other term, err error) {
 	props := s.get("properties")
 	if props == nil {

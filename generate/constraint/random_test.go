@@ -36,7 +36,7 @@ func randomVocabulary(r *rand.Rand) *Vocabulary {
 		tokens = append(tokens, []byte(run), []byte(run+"b"))
 	}
 	tokens = append(tokens, nil, nil)
-	v, err := NewVocabulary(tokens, []int{len(tokens) - 1})
+	v, err := NewVocabulary(tokens, []int{len(tokens) - 1}, nil)
 	if err != nil {
 		panic(err)
 	}

@@ -24,37 +24,25 @@ const (
 // maxPatternLength is the limit of minLength and maxLength beside a pattern or a format.
 const maxPatternLength = 1000
 
-// Schema returns the constraint that the text is one JSON value that satisfies a JSON
-// Schema. The properties of an object come in the order of the schema.
-//
-// An error names the place in the schema as a JSON Pointer after #. Keywords that would
-// change what is valid and are not implemented are errors.
-func (v *Vocabulary) Schema(schema []byte) (*Constraint, error) {
-	c := &compiler{
-		vocab: v, terms: newTerms(nil), leaves: map[*automaton]term{},
-		rules: map[string]int{}, names: map[string]term{}, any: -1, work: maxWork,
-	}
-	base, err := c.compile(schema)
-	if err != nil {
-		return nil, fmt.Errorf("constraint: schema: %w", err)
-	}
-	return v.constraint(&c.grammar, base), nil
-}
-
-// compiler turns a schema into a grammar.
+// compiler turns a Structure into a grammar.
 type compiler struct {
 	grammar
 	vocab  *Vocabulary
 	terms  *terms
-	root   *value
 	leaves map[*automaton]term
 	names  map[string]term // property names, quoted and with a colon
-	rules  map[string]int  // JSON Pointer to rule
+	texts  map[string]term // parts of a Structure with one text
 	paths  []string        // of rules
 	any    int             // the rule of any value, or -1
-	count  int             // of schemas
-	cells  int             // of the tables of the automata
-	work   budget          // left
+	work   budget
+
+	structures int // compiled so far
+	count      int // of schemas
+	cells      int // of the tables of the automata
+
+	// Of the schema that is compiled.
+	root  *value
+	rules map[string]int // JSON Pointer to rule
 }
 
 // fail names the place of an error.
@@ -65,42 +53,38 @@ func fail(path string, err error) error {
 	return fmt.Errorf("%s: %w", path, err)
 }
 
-func (c *compiler) compile(schema []byte) (*terms, error) {
+// document returns the term of the texts that satisfy a JSON Schema.
+func (c *compiler) document(schema []byte) (term, error) {
 	var err error
 	if c.root, err = parse(schema); err != nil {
-		return nil, err
+		return nothing, err
 	}
-	space, err := c.leaf(c.vocab.parts.space)
-	if err != nil {
-		return nil, err
-	}
+	c.rules = map[string]int{}
+	first := len(c.paths)
 	start, err := c.reference("#", "#")
 	if err != nil {
-		return nil, err
+		return nothing, err
 	}
-	c.grammar.start = c.terms.seq(space, start)
-	for i := 0; i < len(c.paths); i++ {
+	for i := first; i < len(c.paths); i++ {
 		if i == c.any {
 			continue
 		}
 		s, err := c.find(c.paths[i])
 		if err != nil {
-			return nil, err
+			return nothing, err
 		}
 		body, err := c.schema(s, c.paths[i])
 		if err != nil {
-			return nil, err
+			return nothing, err
 		}
 		c.grammar.rules[i] = body
 	}
-	base, err := c.finish(c.terms, func(rule int) string { return c.paths[rule] })
-	if err != nil {
-		return nil, err
+	for i := first; i < len(c.paths); i++ {
+		if c.recurs(c.terms, i) {
+			return nothing, fmt.Errorf("%s: it refers to itself without anything between", c.paths[i])
+		}
 	}
-	if c.grammar.start == nothing {
-		return nil, errors.New("no finite text satisfies it")
-	}
-	return base, nil
+	return c.chain(c.vocab.parts.space, start)
 }
 
 // reference returns the term of the schema that ref names, which is at path.
@@ -226,6 +210,9 @@ func harmless(keyword string, v *value) bool {
 func (c *compiler) schema(s *value, path string) (term, error) {
 	if c.count++; c.count > maxSchemas {
 		return nothing, fail(path, errLimit{"schemas", maxSchemas})
+	}
+	if err := c.work.spend(1); err != nil {
+		return nothing, fail(path, err)
 	}
 	if c.terms.size > maxTerms {
 		return nothing, fail(path, errLimit{"places where optional properties may come next", maxTerms})
@@ -540,13 +527,3 @@ func sizes(s *value, path, minimum, maximum string) (least, most int32, err erro
 	}
 	return least, most, err
 }
-
-// counted returns the term of a pattern from ^ to $ that has a repetition with a large
-// count, and whether expr is one.
-// pattern returns what the keywords pattern and format say about the characters of a
-// string, or nil if there are none of these.
-// withLength returns the texts of a, inside a JSON string, with least to most characters.
-// property is a property that an object may have.
-// after returns what may follow a property.
-// properties returns the properties of an object in their order, and the term of any other
-// property.

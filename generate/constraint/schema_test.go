@@ -15,7 +15,7 @@ func bytesVocabulary(t testing.TB) *constraint.Vocabulary {
 	for b := range 256 {
 		tokens[b] = []byte{byte(b)}
 	}
-	v, err := constraint.NewVocabulary(tokens, []int{256})
+	v, err := constraint.NewVocabulary(tokens, []int{256}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,26 +50,36 @@ func (c *compiler) str(s *value, path string) (term, error) {
 	return x, fail(path, err)
 }
 
+// counted returns the term of a pattern from ^ to $ that has a repetition with a large
+// count, and whether expr is one.
 func (c *compiler) counted(expr string) (term, bool, error) {
 	seq, err := parseSequence(expr)
 	if err != nil || !seq.anchored || !seq.counted {
 		return nothing, false, err
 	}
-	parts, err := seq.compile(quoted, &c.work)
+	x, err := c.sequence(seq, quoted)
+	return x, err == nil, err
+}
+
+// sequence returns the term of a regular expression.
+func (c *compiler) sequence(seq sequence, enc encoding) (term, error) {
+	parts, err := seq.compile(enc, &c.work)
 	if err != nil {
-		return nothing, false, err
+		return nothing, err
 	}
 	var list []term
 	for _, p := range parts {
 		x, err := c.leaf(p.automaton)
 		if err != nil {
-			return nothing, false, err
+			return nothing, err
 		}
 		list = append(list, c.terms.rep(x, p.min, p.max))
 	}
-	return c.terms.chain(list...), true, nil
+	return c.terms.chain(list...), nil
 }
 
+// pattern returns what the keywords pattern and format say about the characters of a
+// string, or nil if there are none of these.
 func (c *compiler) pattern(s *value, path string) (*automaton, error) {
 	var all *automaton
 	for _, keyword := range []string{"pattern", "format"} {
@@ -110,6 +120,7 @@ func (c *compiler) pattern(s *value, path string) (*automaton, error) {
 	return all, nil
 }
 
+// withLength returns the texts of a, inside a JSON string, with least to most characters.
 func (c *compiler) withLength(a *automaton, least, most int32) (*automaton, error) {
 	if least > maxPatternLength || most > maxPatternLength {
 		return nil, fmt.Errorf("beside a pattern or a format they are at most %d", maxPatternLength)

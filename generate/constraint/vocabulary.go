@@ -16,6 +16,8 @@ type Vocabulary struct {
 	bytes [][]byte // [vocabulary]; empty for tokens that are never permitted
 	ends  []uint32 // mask of the end tokens
 	parts jsonParts
+
+	markers map[string]bool // texts of control tokens
 }
 
 // Short tokens have a trie of their own. They are most tokens, and what they permit
@@ -48,22 +50,36 @@ const (
 )
 
 // NewVocabulary builds the trie of tokens, where tokens[id] is the bytes that a token
-// decodes to. A token without bytes, such as a control token, is never permitted, unless
-// it is one of end: these are permitted where the text may end, and nowhere else, whatever
-// their bytes. NewVocabulary keeps the slices of tokens, which must not change.
-func NewVocabulary(tokens [][]byte, end []int) (*Vocabulary, error) {
+// decodes to. Tokens of end are permitted where the text may end, and nowhere else, whatever
+// their bytes. control has the texts of control tokens, which are permitted only where a
+// Structure names them as markers. Other tokens without bytes are never permitted.
+// NewVocabulary keeps the slices of tokens, which must not change.
+func NewVocabulary(tokens [][]byte, end []int, control map[int]string) (*Vocabulary, error) {
 	if len(tokens) == 0 {
 		return nil, errors.New("constraint: vocabulary: no tokens")
 	}
 	if len(tokens) > maxVocabulary {
 		return nil, fmt.Errorf("constraint: vocabulary: %d tokens: at most %d", len(tokens), maxVocabulary)
 	}
-	v := &Vocabulary{bytes: slices.Clone(tokens), ends: make([]uint32, (len(tokens)+31)/32)}
+	v := &Vocabulary{bytes: slices.Clone(tokens), ends: make([]uint32, (len(tokens)+31)/32), markers: map[string]bool{}}
+	for id, b := range v.bytes {
+		if bytes.Contains(b, []byte(controlByte)) {
+			v.bytes[id] = nil
+		}
+	}
+	for id, text := range control {
+		if id < 0 || id >= len(tokens) || text == "" {
+			return nil, fmt.Errorf("constraint: vocabulary: control token %d %q: want an id in [0, %d) and a text", id, text, len(tokens))
+		}
+		v.bytes[id] = []byte(controlText(text))
+		v.markers[text] = true
+	}
 	for _, id := range end {
 		if id < 0 || id >= len(tokens) {
 			return nil, fmt.Errorf("constraint: vocabulary: end token %d: outside [0, %d)", id, len(tokens))
 		}
 		v.bytes[id] = nil
+		delete(v.markers, control[id])
 		v.ends[id/32] |= 1 << (id % 32)
 	}
 	total := 0
