@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"github.com/lockstep-go/lockstep/generate"
+	"github.com/lockstep-go/lockstep/generate/constraint"
 	"github.com/lockstep-go/lockstep/model/sampling"
 )
 
@@ -24,8 +25,8 @@ type backend interface {
 	// render converts a conversation to the prompt of the assistant's next message.
 	render(c *conversation) (rendered, error)
 	// check refuses parameters that the model does not offer, before anything is computed, and
-	// compiles the structure.
-	check(p *params) error
+	// compiles the structure. It returns early if ctx ends.
+	check(ctx context.Context, p *params) error
 	// generate continues a prompt, and fills out if it ends without an error. The last element may
 	// be an error.
 	generate(ctx context.Context, prompt []int, p *params, out *outcome) iter.Seq2[token, error]
@@ -64,22 +65,13 @@ type params struct {
 	structure   *structure // nil: any text
 }
 
-// structure restricts the text to a JSON Schema, to any JSON object or to a regular expression.
+// structure restricts the text.
 type structure struct {
-	kind   structureKind
-	source string // the schema or expression
+	source constraint.Structure
 	param  string // the field that has it
 	// masks is a generate.Params.Mask. backend.check sets it.
 	masks func() func(generated []int) ([]uint32, error)
 }
-
-type structureKind byte
-
-const (
-	anyObject structureKind = iota
-	jsonSchema
-	regularExpression
-)
 
 // token is a generated token, or text without a token if id is negative.
 type token struct {

@@ -448,7 +448,7 @@ func (s *Server) chat(x *exchange) error {
 		return err
 	}
 	j := &job{params: r.common.params, prompts: [][]int{prompt.prompt}, n: r.common.n}
-	if err := s.fit(j, "messages"); err != nil {
+	if err := s.fit(x.ctx, j, "messages"); err != nil {
 		return err
 	}
 	c := &chatRun{server: s, request: r, answers: make([]chatAnswer, j.n)}

@@ -205,7 +205,7 @@ func (s *Server) completions(x *exchange) error {
 		}
 		echoes = append(echoes, echo)
 	}
-	if err := s.fit(j, "prompt"); err != nil {
+	if err := s.fit(x.ctx, j, "prompt"); err != nil {
 		return err
 	}
 	c := &completionRun{server: s, request: r, offsets: make([]int, j.choices())}

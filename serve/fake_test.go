@@ -79,7 +79,7 @@ func (f *fake) render(c *conversation) (rendered, error) {
 	return rendered{tokens, f.parser}, err
 }
 
-func (f *fake) check(*params) error { return f.refuse }
+func (f *fake) check(context.Context, *params) error { return f.refuse }
 
 func (f *fake) generate(ctx context.Context, prompt []int, p *params, out *outcome) iter.Seq2[token, error] {
 	return func(yield func(token, error) bool) {

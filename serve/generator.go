@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"math"
-	"sync"
 
 	"github.com/lockstep-go/lockstep/generate"
 	"github.com/lockstep-go/lockstep/generate/constraint"
@@ -16,12 +15,12 @@ import (
 type generator struct {
 	g          *generate.Generator
 	model      *model.Model
-	structures structures
+	structures *structures
 }
 
 func newGenerator(g *generate.Generator) *generator {
 	m := g.Model()
-	return &generator{g, m, structures{vocabulary: sync.OnceValues(func() (*constraint.Vocabulary, error) { return newVocabulary(m) })}}
+	return &generator{g, m, newStructures(func() (*constraint.Vocabulary, error) { return newVocabulary(m) })}
 }
 
 func (b *generator) info() info {
@@ -70,11 +69,11 @@ func (b *generator) render(c *conversation) (rendered, error) {
 	return renderChat(t, c, b.model.Config.Context)
 }
 
-func (b *generator) check(p *params) error {
+func (b *generator) check(ctx context.Context, p *params) error {
 	if p.structure == nil {
 		return nil
 	}
-	c, err := b.structures.compile(p.structure)
+	c, err := b.structures.compile(ctx, p.structure)
 	if err != nil {
 		return err
 	}

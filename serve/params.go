@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+
+	"github.com/lockstep-go/lockstep/generate/constraint"
 )
 
 // Limits of parameters.
@@ -186,7 +188,7 @@ func (r *request) structuredOutputs(d *decoder) {
 			r.restrict(d, d.expression())
 		case "json_object":
 			if d.bool() {
-				r.restrict(d, &structure{param: d.where()})
+				r.restrict(d, &structure{source: anyObject, param: d.where()})
 			}
 		case "choice", "grammar", "structural_tag":
 			d.skip()
@@ -197,27 +199,30 @@ func (r *request) structuredOutputs(d *decoder) {
 	})
 }
 
+// anyObject is the structure of any JSON object.
+var anyObject = constraint.Structure{Schema: []byte(`{"type":"object"}`)}
+
 // schema reads a JSON Schema as an object or as the text of one.
 func (d *decoder) schema() *structure {
-	s := &structure{kind: jsonSchema, param: d.where()}
+	s := &structure{param: d.where()}
 	if d.peek() == '"' {
-		s.source = d.string()
+		s.source.Schema = []byte(d.string())
 	} else {
-		s.source = string(d.rawObject())
+		s.source.Schema = d.rawObject()
 	}
 	return s
 }
 
 // expression reads a regular expression.
 func (d *decoder) expression() *structure {
-	return &structure{kind: regularExpression, param: d.where(), source: d.string()}
+	return &structure{constraint.Structure{Regexp: d.string()}, d.where(), nil}
 }
 
 // responseFormat reads response_format. It returns nil if any text will do.
 func (d *decoder) responseFormat() *structure {
 	var kind string
 	var schema json.RawMessage
-	s := &structure{param: d.where()}
+	s := &structure{source: anyObject, param: d.where()}
 	d.object(func(key string) {
 		switch key {
 		case "type":
@@ -252,7 +257,7 @@ func (d *decoder) responseFormat() *structure {
 	case "text":
 		return nil
 	case "json_schema":
-		s.kind, s.source, s.param = jsonSchema, string(schema), s.param+".json_schema.schema"
+		s.source, s.param = constraint.Structure{Schema: schema}, s.param+".json_schema.schema"
 	}
 	return s
 }
@@ -265,7 +270,7 @@ var refused = map[string][]string{
 	"best_of": {"1"}, "suffix": {`""`}, "use_beam_search": {"false"}, "length_penalty": {"1", "1.0"},
 	"prompt_logprobs": nil, "truncate_prompt_tokens": nil, "bad_words": {`[]`},
 	"guided_choice": nil, "guided_grammar": nil,
-	"grammar": {`""`}, "json_schema": nil, "logits_processors": {`[]`},
+	"grammar":        {`""`}, "json_schema": nil, "logits_processors": {`[]`},
 	"include_stop_str_in_output": {"false"}, "skip_special_tokens": {"true"},
 	"chat_template": nil, "add_generation_prompt": {"true"}, "continue_final_message": {"false"}, "documents": {`[]`},
 	"typical_p": {"1", "1.0"}, "mirostat": {"0"}, "dry_multiplier": {"0", "0.0"}, "xtc_probability": {"0", "0.0"},

@@ -37,7 +37,7 @@ type usage struct {
 }
 
 // fit refuses a job that the context cannot hold or whose parameters the model does not offer.
-func (s *Server) fit(j *job, param string) error {
+func (s *Server) fit(ctx context.Context, j *job, param string) error {
 	if n := j.choices(); n > maxChoices {
 		return badRequest("n", "%d completions, want at most %d for all prompts together", n, maxChoices)
 	}
@@ -45,7 +45,7 @@ func (s *Server) fit(j *job, param string) error {
 	if err := s.fitPrompts(j.prompts, max(j.params.maxTokens, -j.params.maxTokens), param); err != nil {
 		return err
 	}
-	return s.backend.check(&j.params)
+	return s.backend.check(ctx, &j.params)
 }
 
 // fitPrompts refuses prompts that are empty or that exceed the context with more tokens after them.

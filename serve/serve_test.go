@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lockstep-go/lockstep/generate"
+	"github.com/lockstep-go/lockstep/generate/constraint"
 	"github.com/lockstep-go/lockstep/model"
 )
 
@@ -146,35 +147,37 @@ func TestParameters(t *testing.T) {
 		{"both maxima", `,"max_completion_tokens":9,"max_tokens":10`, func(p *params) { p.maxTokens = 9 }},
 		{"both maxima in the other order", `,"max_tokens":10,"max_completion_tokens":9`, func(p *params) { p.maxTokens = 9 }},
 		{"log-probabilities", `,"logprobs":true,"top_logprobs":3`, func(p *params) { p.logprobs, p.topLogprobs = true, 3 }},
-		{"JSON", `,"response_format":{"type":"json_object"}`, func(p *params) { p.structure = &structure{param: "response_format"} }},
+		{"JSON", `,"response_format":{"type":"json_object"}`, func(p *params) { p.structure = &structure{source: anyObject, param: "response_format"} }},
 		{"text", `,"response_format":{"type":"text"}`, func(*params) {}},
 		{"schema", `,"response_format":{"type":"json_schema","json_schema":{"name":"x","strict":true,"schema":{"b": [1, 2], "a":{}}}}`,
 			func(p *params) {
-				p.structure = &structure{kind: jsonSchema, param: "response_format.json_schema.schema", source: `{"b":[1,2],"a":{}}`}
+				p.structure = &structure{source: constraint.Structure{Schema: []byte(`{"b":[1,2],"a":{}}`)}, param: "response_format.json_schema.schema"}
 			}},
 		{"schema that is not strict", `,"response_format":{"type":"json_schema","json_schema":{"name":"x","strict":false,"schema":{}}}`,
 			func(p *params) {
-				p.structure = &structure{kind: jsonSchema, param: "response_format.json_schema.schema", source: `{}`}
+				p.structure = &structure{source: constraint.Structure{Schema: []byte(`{}`)}, param: "response_format.json_schema.schema"}
 			}},
 		{"vLLM's schema", `,"guided_json":{"b": [1, 2]},"response_format":{"type":"text"}`,
 			func(p *params) {
-				p.structure = &structure{kind: jsonSchema, param: "guided_json", source: `{"b":[1,2]}`}
+				p.structure = &structure{source: constraint.Structure{Schema: []byte(`{"b":[1,2]}`)}, param: "guided_json"}
 			}},
 		{"vLLM's schema as text", `,"guided_json":"{\"b\": 1}"`,
-			func(p *params) { p.structure = &structure{kind: jsonSchema, param: "guided_json", source: `{"b": 1}`} }},
+			func(p *params) {
+				p.structure = &structure{source: constraint.Structure{Schema: []byte(`{"b": 1}`)}, param: "guided_json"}
+			}},
 		{"vLLM's newer field", `,"structured_outputs":{"regex":"a|b","json":null,"json_object":false}`,
 			func(p *params) {
-				p.structure = &structure{kind: regularExpression, param: "structured_outputs.regex", source: "a|b"}
+				p.structure = &structure{source: constraint.Structure{Regexp: "a|b"}, param: "structured_outputs.regex"}
 			}},
 		{"vLLM's newer schema", `,"structured_outputs":{"json":{"b": 1}}`,
 			func(p *params) {
-				p.structure = &structure{kind: jsonSchema, param: "structured_outputs.json", source: `{"b":1}`}
+				p.structure = &structure{source: constraint.Structure{Schema: []byte(`{"b":1}`)}, param: "structured_outputs.json"}
 			}},
 		{"vLLM's newer object", `,"structured_outputs":{"json_object":true}`,
-			func(p *params) { p.structure = &structure{param: "structured_outputs.json_object"} }},
+			func(p *params) { p.structure = &structure{source: anyObject, param: "structured_outputs.json_object"} }},
 		{"expression", `,"guided_regex":"a|b"`,
 			func(p *params) {
-				p.structure = &structure{kind: regularExpression, param: "guided_regex", source: "a|b"}
+				p.structure = &structure{source: constraint.Structure{Regexp: "a|b"}, param: "guided_regex"}
 			}},
 		{"nulls", `,"temperature":null,"stop":null,"tools":null,"n":null,"logit_bias":null,"stream":null,"max_tokens":null`, func(*params) {}},
 		{"second choice", `,"n":2`, func(p *params) { p.choice = 1 }},
@@ -207,7 +210,7 @@ func describe(p params) string {
 	p.structure = nil
 	text := fmt.Sprintf("%+v", p)
 	if s != nil {
-		text += fmt.Sprintf(" %d %s %s", s.kind, s.param, s.source)
+		text += fmt.Sprintf(" %s %s", s.param, marshal(s.source))
 	}
 	return text
 }

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -17,73 +18,121 @@ const maxStructures = 16
 // structures keeps the structures that were compiled last. It is safe for concurrent use.
 type structures struct {
 	vocabulary func() (*constraint.Vocabulary, error)
-	compiling  sync.Mutex // one at a time, so that the model keeps the other CPU cores
+	compiling  chan struct{} // full while one compiles, so that the model keeps the other CPU cores
 
 	mu   sync.Mutex
 	kept []*compiled // the one used last is last
 }
 
-type compiled struct {
-	kind   structureKind
-	source string
-	get    func() (*constraint.Constraint, error)
+func newStructures(vocabulary func() (*constraint.Vocabulary, error)) *structures {
+	return &structures{vocabulary: sync.OnceValues(vocabulary), compiling: make(chan struct{}, 1)}
 }
 
-// compile returns the constraint of a structure. Its errors name the field.
-func (s *structures) compile(t *structure) (*constraint.Constraint, error) {
+// compiled is a structure that is compiled, or that a goroutine compiles.
+type compiled struct {
+	source  string
+	waiting int           // requests; the compilation stops when the last one leaves
+	cancel  func()        // stops it
+	done    chan struct{} // closed when the fields below are set
+	result  *constraint.Constraint
+	err     error
+	panic   any
+}
+
+// compile returns the constraint of a structure. Its errors name the field. If ctx ends and no
+// other request waits for the same structure, the compilation stops.
+func (s *structures) compile(ctx context.Context, t *structure) (*constraint.Constraint, error) {
 	c := s.find(t)
-	result, err := c.get()
-	if err == nil {
-		return result, nil
+	select {
+	case <-c.done:
+	case <-ctx.Done():
 	}
-	s.mu.Lock()
-	s.kept = slices.DeleteFunc(s.kept, func(k *compiled) bool { return k == c })
-	s.mu.Unlock()
+	if left := s.leave(c); left {
+		return nil, ctx.Err()
+	}
+	switch {
+	case c.panic != nil:
+		panic(c.panic)
+	case c.err == nil:
+		return c.result, nil
+	}
 	if _, noVocabulary := s.vocabulary(); noVocabulary != nil {
 		return nil, unsupported(t.param, "%s", shorten(noVocabulary.Error(), 500))
 	}
-	return nil, t.bad(err)
+	param, why := t.explain(c.err)
+	return nil, badRequest(param, "%s", why)
 }
 
-// find returns the element of a structure, after making one if there is none.
-func (s *structures) find(t *structure) *compiled {
+// leave ends the wait of a request. It reports whether the compilation is not done.
+func (s *structures) leave(c *compiled) (left bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := slices.IndexFunc(s.kept, func(k *compiled) bool { return k.kind == t.kind && k.source == t.source })
+	c.waiting--
+	drop := false
+	select {
+	case <-c.done:
+		drop = c.result == nil
+	default:
+		left, drop = true, c.waiting == 0
+	}
+	if drop {
+		c.cancel()
+		s.kept = slices.DeleteFunc(s.kept, func(k *compiled) bool { return k == c })
+	}
+	return left
+}
+
+// find returns the element of a structure, which it begins to compile if there was none.
+func (s *structures) find(t *structure) *compiled {
+	source := string(marshal(t.source))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.IndexFunc(s.kept, func(k *compiled) bool { return k.source == source })
 	var c *compiled
-	switch {
-	case i >= 0:
+	if i >= 0 {
 		c = s.kept[i]
 		s.kept = slices.Delete(s.kept, i, i+1)
-	default:
-		kind, source := t.kind, t.source
-		c = &compiled{kind, source, sync.OnceValues(func() (*constraint.Constraint, error) {
-			s.compiling.Lock()
-			defer s.compiling.Unlock()
-			v, err := s.vocabulary()
-			if err != nil {
-				return nil, err
-			}
-			switch kind {
-			case jsonSchema:
-				return v.Schema([]byte(source))
-			case regularExpression:
-				return v.Regexp(source)
-			}
-			return v.JSON(), nil
-		})}
+	} else {
+		ctx, cancel := context.WithCancel(context.Background())
+		c = &compiled{source: source, cancel: cancel, done: make(chan struct{})}
+		go s.run(ctx, c, t.source)
 		if len(s.kept) == maxStructures {
 			s.kept = slices.Delete(s.kept, 0, 1)
 		}
 	}
+	c.waiting++
 	s.kept = append(s.kept, c)
 	return c
 }
 
-// bad is an error of package constraint as that of the field.
-func (t *structure) bad(err error) *apiError {
-	why := strings.SplitN(err.Error(), ": ", 3) // the package, what failed, and why
-	return badRequest(t.param, "%s", shorten(why[len(why)-1], 500))
+// run compiles a structure.
+func (s *structures) run(ctx context.Context, c *compiled, source constraint.Structure) {
+	defer close(c.done)
+	defer c.cancel()
+	defer func() { c.panic = recover() }() // it panics again where a request waits
+	select {
+	case s.compiling <- struct{}{}:
+		defer func() { <-s.compiling }()
+	case <-ctx.Done():
+		c.err = ctx.Err()
+		return
+	}
+	v, err := s.vocabulary()
+	if err != nil {
+		c.err = err
+		return
+	}
+	c.result, c.err = v.Compile(ctx, source)
+}
+
+// explain returns the field that an error of package constraint is about, and the reason.
+func (t *structure) explain(err error) (param, why string) {
+	parts := strings.SplitN(err.Error(), ": ", 3) // the package, the name of the part, and the reason
+	param = t.param
+	if len(parts) == 3 && strings.HasPrefix(parts[1], "tools[") {
+		param = parts[1]
+	}
+	return param, shorten(parts[len(parts)-1], 500)
 }
 
 // mask is a generate.Params.Mask whose errors name the field.
@@ -92,7 +141,8 @@ func (t *structure) mask() func(generated []int) ([]uint32, error) {
 	return func(generated []int) ([]uint32, error) {
 		mask, err := next(generated)
 		if err != nil {
-			return nil, t.bad(err)
+			_, why := t.explain(err)
+			return nil, badRequest(t.param, "%s", why)
 		}
 		return mask, nil
 	}

@@ -1,10 +1,13 @@
 package serve
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -170,18 +173,19 @@ func TestStructuresKept(t *testing.T) {
 	for i := range 256 {
 		tokens[i] = []byte{byte(i)}
 	}
-	s := structures{vocabulary: sync.OnceValues(func() (*constraint.Vocabulary, error) { return constraint.NewVocabulary(tokens, []int{256}, nil) })}
-	of := func(kind structureKind, source string) *constraint.Constraint {
-		c, err := s.compile(&structure{kind: kind, source: source})
+	s := newStructures(func() (*constraint.Vocabulary, error) { return constraint.NewVocabulary(tokens, []int{256}, nil) })
+	of := func(source constraint.Structure) *constraint.Constraint {
+		c, err := s.compile(t.Context(), &structure{source: source})
 		if err != nil {
 			t.Error(err)
 		}
 		return c
 	}
+	expression := func(e string) constraint.Structure { return constraint.Structure{Regexp: e} }
 	all := make([]*constraint.Constraint, 20)
 	var wg sync.WaitGroup
 	for i := range all {
-		wg.Go(func() { all[i] = of(regularExpression, "a+") })
+		wg.Go(func() { all[i] = of(expression("a+")) })
 	}
 	wg.Wait()
 	for _, c := range all {
@@ -189,24 +193,93 @@ func TestStructuresKept(t *testing.T) {
 			t.Fatal("one expression was compiled more than once")
 		}
 	}
-	if of(jsonSchema, "true") == of(regularExpression, "true") {
+	if of(constraint.Structure{Schema: []byte("true")}) == of(expression("true")) {
 		t.Error("an expression is taken for a schema")
 	}
 	for i := range maxStructures + 3 {
-		of(regularExpression, strings.Repeat("b", i+1))
-		if of(regularExpression, "a+") != all[0] {
+		of(expression(strings.Repeat("b", i+1)))
+		if of(expression("a+")) != all[0] {
 			t.Fatal("a structure in use is gone")
 		}
 	}
 	if n := len(s.kept); n != maxStructures {
 		t.Errorf("%d structures are kept, want %d", n, maxStructures)
 	}
-	if _, err := s.compile(&structure{kind: regularExpression, source: "("}); err == nil {
+	if _, err := s.compile(t.Context(), &structure{source: expression("(")}); err == nil {
 		t.Error("no error")
 	}
-	if slices.ContainsFunc(s.kept, func(c *compiled) bool { return c.source == "(" }) {
-		t.Error("an error is kept")
+	if n := len(s.kept); n >= maxStructures {
+		t.Errorf("an error is kept, or replaced a structure: %d are left", n)
 	}
+}
+
+// slowSchema returns a schema that takes most of the limit to compile.
+func slowSchema(i int) string {
+	var s strings.Builder
+	fmt.Fprintf(&s, `{"title":"%d","properties":{"a":true`, i)
+	for p := range 200 {
+		fmt.Fprintf(&s, `,"p%d":{"pattern":"^(a|b)*a(a|b){8}%d$"}`, p, p)
+	}
+	return s.String() + "}}"
+}
+
+// TestLeaveCompilation: the compilation of a structure ends with the last request that waits for
+// it. Another request that waits for the same structure gets it.
+func TestLeaveCompilation(t *testing.T) {
+	g := newGenerator(embedded(t))
+	_, url := start(t, g, Options{})
+	kept := func() int {
+		g.structures.mu.Lock()
+		defer g.structures.mu.Unlock()
+		return len(g.structures.kept)
+	}
+	before := runtime.NumGoroutine()
+	transport := &http.Transport{}
+	client := http.Client{Transport: transport}
+	request := func(ctx context.Context, i int) (*http.Response, error) {
+		body := `{"prompt":"hi","max_tokens":1,"guided_json":` + slowSchema(i) + `}`
+		r, err := http.NewRequestWithContext(ctx, "POST", url+textPath, strings.NewReader(body))
+		if err != nil {
+			t.Error(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		return client.Do(r)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	const structures = 12
+	var wg sync.WaitGroup
+	for i := range structures {
+		wg.Go(func() {
+			if w, err := request(ctx, i); err == nil {
+				w.Body.Close()
+				if i > 0 {
+					t.Errorf("request %d was answered: its schema compiles too fast for this test", i)
+				}
+			}
+		})
+	}
+	eventually(t, "all requests wait", func() bool { return kept() == structures })
+	wg.Go(func() {
+		w, err := request(t.Context(), 1) // stays
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer w.Body.Close()
+		if w.StatusCode != 200 {
+			t.Errorf("the request that stays: status %d", w.StatusCode)
+		}
+	})
+	eventually(t, "the request that stays waits", func() bool {
+		g.structures.mu.Lock()
+		defer g.structures.mu.Unlock()
+		return slices.ContainsFunc(g.structures.kept, func(c *compiled) bool { return c.waiting == 2 })
+	})
+	cancel()
+	wg.Wait()
+	eventually(t, "only the structure of the request that stayed is left", func() bool { return kept() <= 2 })
+	transport.CloseIdleConnections()
+	eventually(t, "its goroutines end", func() bool { return runtime.NumGoroutine() <= before+2 })
 }
 
 // TestModelMaskError: a constraint that fails while the text grows is an error of its field.
