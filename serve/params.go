@@ -115,6 +115,8 @@ func (r *request) field(d *decoder, key string, vocab int) bool {
 		r.restrict(d, d.schema())
 	case "guided_regex":
 		r.restrict(d, d.expression())
+	case "guided_choice":
+		r.restrict(d, d.choices())
 	default:
 		return false
 	}
@@ -190,7 +192,9 @@ func (r *request) structuredOutputs(d *decoder) {
 			if d.bool() {
 				r.restrict(d, &structure{source: anyObject, param: d.where()})
 			}
-		case "choice", "grammar", "structural_tag":
+		case "choice":
+			r.restrict(d, d.choices())
+		case "grammar", "structural_tag":
 			d.skip()
 			d.unsupportedHere()
 		default:
@@ -216,6 +220,16 @@ func (d *decoder) schema() *structure {
 // expression reads a regular expression.
 func (d *decoder) expression() *structure {
 	return &structure{constraint.Structure{Regexp: d.string()}, d.where(), nil}
+}
+
+// choices reads a list of texts.
+func (d *decoder) choices() *structure {
+	s := &structure{param: d.where()}
+	d.array(func(int) { s.source.AnyOf = append(s.source.AnyOf, constraint.Structure{Text: d.string()}) })
+	if len(s.source.AnyOf) == 0 {
+		d.fail("the array is empty")
+	}
+	return s
 }
 
 // responseFormat reads response_format. It returns nil if any text will do.
@@ -269,7 +283,7 @@ var refused = map[string][]string{
 	"functions": {`[]`}, "function_call": {`"none"`}, "store": {"false"},
 	"best_of": {"1"}, "suffix": {`""`}, "use_beam_search": {"false"}, "length_penalty": {"1", "1.0"},
 	"prompt_logprobs": nil, "truncate_prompt_tokens": nil, "bad_words": {`[]`},
-	"guided_choice": nil, "guided_grammar": nil,
+	"guided_grammar": nil,
 	"grammar":        {`""`}, "json_schema": nil, "logits_processors": {`[]`},
 	"include_stop_str_in_output": {"false"}, "skip_special_tokens": {"true"},
 	"chat_template": nil, "add_generation_prompt": {"true"}, "continue_final_message": {"false"}, "documents": {`[]`},

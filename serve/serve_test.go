@@ -179,6 +179,14 @@ func TestParameters(t *testing.T) {
 			func(p *params) {
 				p.structure = &structure{source: constraint.Structure{Regexp: "a|b"}, param: "guided_regex"}
 			}},
+		{"choices", `,"guided_choice":["a b","c"]`,
+			func(p *params) {
+				p.structure = &structure{source: constraint.Structure{AnyOf: []constraint.Structure{{Text: "a b"}, {Text: "c"}}}, param: "guided_choice"}
+			}},
+		{"vLLM's newer choices", `,"structured_outputs":{"choice":["a"]}`,
+			func(p *params) {
+				p.structure = &structure{source: constraint.Structure{AnyOf: []constraint.Structure{{Text: "a"}}}, param: "structured_outputs.choice"}
+			}},
 		{"nulls", `,"temperature":null,"stop":null,"tools":null,"n":null,"logit_bias":null,"stream":null,"max_tokens":null`, func(*params) {}},
 		{"second choice", `,"n":2`, func(p *params) { p.choice = 1 }},
 	}

@@ -65,6 +65,12 @@ func TestModelStructures(t *testing.T) {
 		{"vLLM's schema", `"temperature":0,"guided_json":` + answerSchema, isAnswer, 2},
 		{"object", `"temperature":0.5,"response_format":{"type":"json_object"}`, isObject, 0},
 		{"more tokens than fit", `"min_tokens":60,"top_p":0.9,"guided_regex":"` + letters + `"`, isLetters, 2},
+		{"choices", `"guided_choice":["a house","a mouse","calm"]`, func(text string) error {
+			if !slices.Contains([]string{"a house", "a mouse", "calm"}, text) {
+				return errors.New("none of the choices")
+			}
+			return nil
+		}, 2},
 		{"stop", `"stop":"\"age\"","guided_json":` + answerSchema, func(text string) error {
 			return isAnswer(text + `"age":1,"tags":[]}`)
 		}, 2},
