@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lockstep-go/lockstep"
+	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/generate"
 	"github.com/lockstep-go/lockstep/serve"
 )
@@ -19,15 +20,16 @@ import (
 type serveCmd struct {
 	modelFlag
 	deviceFlag
-	Addr        string        `default:"127.0.0.1:8080" env:"LOCKSTEP_ADDR" help:"Address to listen on; port 0: any that is free (${default})." placeholder:"HOST:PORT"`
-	Name        string        `help:"Name of the model for clients (default: that in the file)." placeholder:"N"`
-	APIKeyFile  *path         `name:"api-key-file" env:"LOCKSTEP_API_KEY_FILE" help:"File of API keys, one per line; requests need one of them (default: none needed)." placeholder:"F"`
-	Origin      []string      `sep:"none" help:"Origin of web pages that may use the server, such as https://example.com, or * for all; may be repeated (default: none)." placeholder:"O"`
-	Log         string        `enum:"text,json,none" default:"text" help:"Log requests to standard error: text, json or none (${default})." placeholder:"text|json|none"`
-	Grace       time.Duration `default:"10s" help:"Time to finish requests after an interrupt (${default})." placeholder:"D"`
-	Timeout     time.Duration `default:"0s" help:"Maximum time of a request; 0: no limit (${default})." placeholder:"D"`
-	MaxWaiting  int           `default:"0" help:"Maximum number of completions that wait for room; more are refused; 0: no limit (${default})." placeholder:"N"`
-	MaxRequests int           `default:"4096" help:"Maximum number of requests at once; more are refused (${default})." placeholder:"N"`
+	Addr         string        `default:"127.0.0.1:8080" env:"LOCKSTEP_ADDR" help:"Address to listen on; port 0: any that is free (${default})." placeholder:"HOST:PORT"`
+	Name         string        `help:"Name of the model for clients (default: that in the file)." placeholder:"N"`
+	APIKeyFile   *path         `name:"api-key-file" env:"LOCKSTEP_API_KEY_FILE" help:"File of API keys, one per line; requests need one of them (default: none needed)." placeholder:"F"`
+	Origin       []string      `sep:"none" help:"Origin of web pages that may use the server, such as https://example.com, or * for all; may be repeated (default: none)." placeholder:"O"`
+	Log          string        `enum:"text,json,none" default:"text" help:"Log requests to standard error: text, json or none (${default})." placeholder:"text|json|none"`
+	Grace        time.Duration `default:"10s" help:"Time to finish requests after an interrupt (${default})." placeholder:"D"`
+	Timeout      time.Duration `default:"0s" help:"Maximum time of a request; 0: no limit (${default})." placeholder:"D"`
+	MaxWaiting   int           `default:"0" help:"Maximum number of completions that wait for room; more are refused; 0: no limit (${default})." placeholder:"N"`
+	PromptBudget int           `default:"0" help:"Maximum number of prompt tokens per step; fewer shorten the pauses between the tokens of other requests; 0: what the engine computes at once (${default})." placeholder:"N"`
+	MaxRequests  int           `default:"4096" help:"Maximum number of requests at once; more are refused (${default})." placeholder:"N"`
 }
 
 func (c *serveCmd) Help() string {
@@ -50,11 +52,14 @@ func (c *serveCmd) Run(e *env) error {
 		return err
 	}
 	defer m.Close()
-	runner, err := c.run(e, m, c.name(), lockstep.Options{Generate: generate.Options{MaxWaiting: c.MaxWaiting}})
+	runner, err := c.run(e, m, c.name(), lockstep.Options{Generate: generate.Options{MaxWaiting: c.MaxWaiting, PromptTokens: c.PromptBudget}})
 	if err != nil {
 		return err
 	}
 	defer runner.Close()
+	if err := e.prepare(runner); err != nil {
+		return fmt.Errorf("--device %s: %s: %w", c.Device, c.name(), err)
+	}
 	s, err := serve.New(runner.Generator(), options)
 	if err != nil {
 		return err
@@ -68,6 +73,29 @@ func (c *serveCmd) Run(e *env) error {
 	return s.Serve(e.ctx, listener)
 }
 
+// prepare loads the kernels and graphs of a GPU, so that no request waits for them.
+func (e *env) prepare(m *lockstep.Model) error {
+	engine, ok := m.Engine().(*accel.Engine)
+	if !ok {
+		return nil
+	}
+	begin := time.Now()
+	var p *progress
+	err := engine.Prepare(e.ctx, func(done, total int) {
+		if p == nil {
+			p = e.progress("kernels and graphs", int64(total))
+		}
+		p.add(1)
+	})
+	if p != nil {
+		p.end()
+	}
+	if err == nil {
+		e.note("prepared kernels and graphs in %.1f s", time.Since(begin).Seconds())
+	}
+	return err
+}
+
 // options converts the flags and reads the keys.
 func (c *serveCmd) options(e *env) (serve.Options, error) {
 	o := serve.Options{Name: c.Name, Origins: c.Origin, Grace: max(c.Grace, 1), RequestTimeout: c.Timeout, MaxRequests: c.MaxRequests}
@@ -78,6 +106,8 @@ func (c *serveCmd) options(e *env) (serve.Options, error) {
 		return o, usagef("--timeout: %v, want 0 or more", c.Timeout)
 	case c.MaxWaiting < 0:
 		return o, usagef("--max-waiting: %d, want 0 or more", c.MaxWaiting)
+	case c.PromptBudget < 0:
+		return o, usagef("--prompt-budget: %d, want 0 or more", c.PromptBudget)
 	case c.MaxRequests < 1:
 		return o, usagef("--max-requests: %d, want 1 or more", c.MaxRequests)
 	}

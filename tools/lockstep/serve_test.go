@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// server runs lockstep serve until stop, which returns its status and the rest of standard error.
+// server runs lockstep serve until stop, which returns its status and what else it wrote to
+// standard error.
 func server(t *testing.T, args ...string) (url string, stop func() (int, string)) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -23,15 +24,22 @@ func server(t *testing.T, args ...string) (url string, stop func() (int, string)
 		write.Close()
 	}()
 	lines := bufio.NewReader(read)
-	line, err := lines.ReadString('\n')
-	_, url, ok := strings.Cut(strings.TrimSpace(line), " at ")
-	if err != nil || !ok {
-		t.Fatalf("it says %q, error %v", line, err)
+	before := ""
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatalf("it says %q, error %v", before+line, err)
+		}
+		if _, at, ok := strings.Cut(strings.TrimSpace(line), " at "); ok {
+			url = at
+			break
+		}
+		before += line
 	}
 	rest := make(chan string, 1)
 	go func() {
 		text, _ := io.ReadAll(lines)
-		rest <- string(text)
+		rest <- before + string(text)
 	}()
 	return url, func() (int, string) {
 		cancel(interrupt{os.Interrupt})
@@ -83,6 +91,38 @@ func TestServeFlags(t *testing.T) {
 	}
 	code, log := stop()
 	if code != exitOK || !strings.Contains(log, `"path":"/v1/completions"`) || strings.Contains(log, "secret") {
+		t.Errorf("exit status %d, standard error %q", code, log)
+	}
+}
+
+// TestServePromptBudget: a prompt of 9 tokens takes three steps of 3, and the last one gives a token.
+func TestServePromptBudget(t *testing.T) {
+	for budget, want := range map[string]string{"0": `"steps":1,`, "3": `"steps":3,`} {
+		url, stop := server(t, "--log", "none", "--prompt-budget", budget)
+		if status, answer := post(t, url+"/v1/completions", `{"prompt":[1,2,3,4,5,6,7,8,9],"max_tokens":1,"ignore_eos":true}`, ""); status != 200 {
+			t.Fatalf("status %d: %s", status, answer)
+		}
+		w, err := http.Get(url + "/load")
+		if err != nil {
+			t.Fatal(err)
+		}
+		load, err := io.ReadAll(w.Body)
+		w.Body.Close()
+		if err != nil || !strings.Contains(string(load), want) {
+			t.Errorf("budget %s: %s, %v, want %s", budget, load, err, want)
+		}
+		stop()
+	}
+	refused(t, runCommand(t, "", "serve", "--prompt-budget", "-1"), exitUsage, "--prompt-budget: -1, want 0 or more")
+}
+
+// TestServePrepares: on a GPU the kernels are loaded before the server takes requests.
+func TestServePrepares(t *testing.T) {
+	if testing.Short() {
+		t.Skip("emulates a model")
+	}
+	_, stop := server(t, "--log", "none", "--device", "emu")
+	if code, log := stop(); code != exitOK || !strings.HasPrefix(log, "prepared kernels and graphs in ") {
 		t.Errorf("exit status %d, standard error %q", code, log)
 	}
 }
