@@ -78,6 +78,9 @@ func (s *Server) serve(x *exchange, method, path string, serve func(*exchange) e
 			err = &apiError{status: http.StatusInternalServerError, Type: typeServer, Code: "internal_error", Message: "internal error"}
 		}
 	}()
+	if err := s.checkHost(x.r); err != nil {
+		return err
+	}
 	if preflight := s.cors(x); preflight {
 		return nil
 	}

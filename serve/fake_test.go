@@ -159,6 +159,7 @@ func ask(t *testing.T, method, url, body string, headers ...string) response {
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
+	r.Host = r.Header.Get("Host") // "": that of the URL
 	w, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)

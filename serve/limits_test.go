@@ -298,6 +298,8 @@ func TestBadOptions(t *testing.T) {
 		"APIKeys[1]":     {APIKeys: []string{"a", "b c"}},
 		"Origins[0]":     {Origins: []string{"https://a.example/"}},
 		"Origins[1]":     {Origins: []string{"*", "a.example"}},
+		"Hosts[0]":       {Hosts: []string{"http://a.example"}},
+		"Hosts[1]":       {Hosts: []string{"*", "a.example:80"}},
 	} {
 		_, err := newServer(newFake("a"), o)
 		if !errors.Is(err, ErrBadOptions) || !strings.Contains(err.Error(), name+":") {

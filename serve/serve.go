@@ -39,6 +39,10 @@ type Options struct {
 	// Origins are the origins of web pages, such as https://example.com, that browsers let use
 	// the server (CORS); "*" means all. Requests from pages of other origins are refused.
 	Origins []string
+	// Hosts are names, such as model.example.com, by which clients may address a server that Serve
+	// or ListenAndServe runs on a loopback address; "*" means all. Requests for hosts other than
+	// these and loopback are refused. A server on another address serves requests for any host.
+	Hosts []string
 
 	MaxBody     int64 // bytes of a request's body; 0: 8 MiB
 	MaxRequests int   // requests at once; 0: 4096. More get status 429.
@@ -77,6 +81,11 @@ func (o *Options) check() error {
 	for i, origin := range o.Origins {
 		if !IsOrigin(origin) {
 			return bad(fmt.Sprintf("Origins[%d]", i), "%q, want a form such as https://example.com, or *", origin)
+		}
+	}
+	for i, host := range o.Hosts {
+		if !IsHost(host) {
+			return bad(fmt.Sprintf("Hosts[%d]", i), "%q, want a name or an IP address without a port, or *", host)
 		}
 	}
 	o.MaxBody = cmp.Or(o.MaxBody, 8<<20)

@@ -11,14 +11,20 @@ import (
 	"time"
 )
 
-// listen runs Serve and returns its URL, a function that stops it, and its result.
+// listen runs Serve on loopback and returns its URL, a function that stops it, and its result.
 func listen(t *testing.T, b backend, o Options) (url string, stop context.CancelFunc, result chan error) {
 	t.Helper()
-	s, err := newServer(b, o)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	return listenOn(t, b, o, l)
+}
+
+// listenOn is listen with a listener.
+func listenOn(t *testing.T, b backend, o Options, l net.Listener) (url string, stop context.CancelFunc, result chan error) {
+	t.Helper()
+	s, err := newServer(b, o)
 	if err != nil {
 		t.Fatal(err)
 	}

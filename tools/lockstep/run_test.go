@@ -140,6 +140,7 @@ func TestUsage(t *testing.T) {
 		{"no requests", "below one", "serve --max-requests 0", "--max-requests: 0, want 1 or more"},
 		{"unknown log format", "the choices are named", "serve --log xml", "--log"},
 		{"origin with a path", "not an origin", "serve --origin https://a.example/x", "--origin: \"https://a.example/x\""},
+		{"host with a port", "a port is not compared", "serve --allow-host a.example:80", "--allow-host: \"a.example:80\", want a name"},
 		{"empty key file", "a variable that is not set", "serve --api-key-file=", "--api-key-file"},
 		{"launches of the CPU", "there are none", "plan --device cpu --launches", "--device cpu"},
 	}

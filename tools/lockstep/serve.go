@@ -24,6 +24,7 @@ type serveCmd struct {
 	Name         string        `help:"Name of the model for clients (default: that in the file)." placeholder:"N"`
 	APIKeyFile   *path         `name:"api-key-file" env:"LOCKSTEP_API_KEY_FILE" help:"File of API keys, one per line; requests need one of them (default: none needed)." placeholder:"F"`
 	Origin       []string      `sep:"none" help:"Origin of web pages that may use the server, such as https://example.com, or * for all; may be repeated (default: none)." placeholder:"O"`
+	AllowHost    []string      `sep:"none" help:"Host that requests may name besides loopback, if the address is loopback; * for all; may be repeated (default: none)." placeholder:"H"`
 	Log          string        `enum:"text,json,none" default:"text" help:"Log requests to standard error: text, json or none (${default})." placeholder:"text|json|none"`
 	Grace        time.Duration `default:"10s" help:"Time to finish requests after an interrupt (${default})." placeholder:"D"`
 	Timeout      time.Duration `default:"0s" help:"Maximum time of a request; 0: no limit (${default})." placeholder:"D"`
@@ -98,7 +99,7 @@ func (e *env) prepare(m *lockstep.Model) error {
 
 // options converts the flags and reads the keys.
 func (c *serveCmd) options(e *env) (serve.Options, error) {
-	o := serve.Options{Name: c.Name, Origins: c.Origin, Grace: max(c.Grace, 1), RequestTimeout: c.Timeout, MaxRequests: c.MaxRequests}
+	o := serve.Options{Name: c.Name, Origins: c.Origin, Hosts: c.AllowHost, Grace: max(c.Grace, 1), RequestTimeout: c.Timeout, MaxRequests: c.MaxRequests}
 	switch {
 	case c.Grace < 0:
 		return o, usagef("--grace: %v, want 0 or more", c.Grace)
@@ -118,6 +119,11 @@ func (c *serveCmd) options(e *env) (serve.Options, error) {
 	for _, origin := range c.Origin {
 		if !serve.IsOrigin(origin) {
 			return o, usagef("--origin: %q, want a form such as https://example.com, or *", origin)
+		}
+	}
+	for _, host := range c.AllowHost {
+		if !serve.IsHost(host) {
+			return o, usagef("--allow-host: %q, want a name or an IP address without a port, or *", host)
 		}
 	}
 	switch c.Log {

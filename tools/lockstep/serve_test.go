@@ -83,10 +83,25 @@ func TestServe(t *testing.T) {
 
 func TestServeFlags(t *testing.T) {
 	keys := put(t, "keys", "# of the test\n\nsecret\nother\n")
-	url, stop := server(t, "--model", tinyModel, "--name", "mine", "--api-key-file", keys, "--log", "json", "--timeout", "1m")
+	url, stop := server(t, "--model", tinyModel, "--name", "mine", "--api-key-file", keys, "--log", "json", "--timeout", "1m", "--allow-host", "mine.example")
 	for key, want := range map[string]int{"": 401, "wrong": 401, "secret": 200, "other": 200} {
 		if status, answer := post(t, url+"/v1/completions", `{"model":"mine","prompt":"Well","max_tokens":1}`, key); status != want {
 			t.Errorf("key %q: status %d: %s", key, status, answer)
+		}
+	}
+	for host, want := range map[string]int{"mine.example": 200, "other.example": 403} {
+		r, err := http.NewRequest("GET", url+"/health", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = host
+		w, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Body.Close()
+		if w.StatusCode != want {
+			t.Errorf("host %s: status %d, want %d", host, w.StatusCode, want)
 		}
 	}
 	code, log := stop()
