@@ -8,21 +8,21 @@ import (
 )
 
 // If a request has Params.Mask or Params.Logits, its rows have Hold: the engine computes the logits,
-// and the choice of the token is pending until Engine.Choose. A mask depends on the tokens before,
+// and the choice of the token is held until Engine.Choose. A mask depends on the tokens before,
 // so the loop computes it while the engine computes the logits. The hook Params.Logits runs when the
 // logits are delivered.
 
 // masked returns the requests of a step whose choices need a mask, but not the step's logits.
 func (p *pass) masked() (requests []*request) {
 	for i, r := range p.requests {
-		if p.rows[i].Hold && r.choicePending && !r.ended && r.p.Logits == nil {
+		if p.rows[i].Hold && r.choiceHeld && !r.ended && r.p.Logits == nil {
 			requests = append(requests, r)
 		}
 	}
 	return requests
 }
 
-// choose calls Params.Mask and Params.Logits of requests whose choice is pending, at the same
+// choose calls Params.Mask and Params.Logits of requests with held choices, all at the same
 // time, and queues the choices.
 func (s *scheduler) choose(requests []*request) {
 	choices, errs := make([]model.Choose, len(requests)), make([]error, len(requests))
@@ -49,7 +49,7 @@ func (s *scheduler) choose(requests []*request) {
 	}
 	err := s.queue(p)
 	for _, r := range p.requests {
-		if r.choicePending = false; err != nil {
+		if r.choiceHeld = false; err != nil {
 			s.end(r, err)
 		}
 	}

@@ -32,8 +32,8 @@ type fakeEngine struct {
 	script func(history []int) []float32
 	// before, if set, runs before each operation, which fails with its error: open, fork,
 	// reserve, row (of Step), wait, choose, swap out, swap in, close.
-	before func(op string, tokens []int) error
-	blind  bool // ignores canceled contexts
+	before        func(op string, tokens []int) error
+	ignoreContext bool // Step and Wait succeed although their contexts have ended
 
 	busy    atomic.Bool
 	used    int // pages
@@ -42,7 +42,7 @@ type fakeEngine struct {
 	passes  []*fakePass // not waited for, in order
 	results []*fakePass // whose results are valid
 	steps   [][]fakeRow // rows of steps that were queued
-	rewound int         // rows that were dropped because an earlier pass failed
+	dropped int         // rows that were dropped because an earlier pass failed
 }
 
 // fakeRow is a row as the engine saw it.
@@ -69,8 +69,8 @@ func newFakeOf(t testing.TB, m *model.Model) *fakeEngine {
 	return &fakeEngine{t: t, model: m, limits: model.Limits{Sequences: 8, PromptTokens: 64, PageTokens: 4, Pages: 1000, Async: true}}
 }
 
-// without removes the vocabulary.
-func (e *fakeEngine) without() *fakeEngine {
+// withoutVocabulary removes the vocabulary.
+func (e *fakeEngine) withoutVocabulary() *fakeEngine {
 	m := e.model
 	e.model = &model.Model{Config: m.Config, Weights: m.Weights, File: m.File}
 	return e
@@ -140,7 +140,7 @@ func (e *fakeEngine) sequence(capacity int) *fakeSequence {
 
 func (e *fakeEngine) Step(ctx context.Context, rows []model.Row) (model.Pass, error) {
 	defer e.enter()()
-	if err := ctx.Err(); err != nil && !e.blind {
+	if err := ctx.Err(); err != nil && !e.ignoreContext {
 		return nil, fmt.Errorf("fake: %w", err)
 	}
 	ahead := 0
@@ -280,7 +280,7 @@ func (p *fakePass) Wait() ([]model.Result, error) {
 	if err == nil && p.step {
 		err = e.hook("wait", nil)
 	}
-	if ended := p.ctx.Err(); err == nil && ended != nil && !e.blind {
+	if ended := p.ctx.Err(); err == nil && ended != nil && !e.ignoreContext {
 		err = fmt.Errorf("fake: %w", ended)
 	}
 	if err != nil {
@@ -294,7 +294,7 @@ func (p *fakePass) Wait() ([]model.Result, error) {
 func (p *fakePass) fail(later error) {
 	for _, q := range p.engine.passes {
 		q.failed = later
-		p.engine.rewound += len(q.sequences)
+		p.engine.dropped += len(q.sequences)
 	}
 	all := append([]*fakePass{p}, p.engine.passes...)
 	for _, q := range slices.Backward(all) {

@@ -56,10 +56,10 @@ func TestBreakIsFinal(t *testing.T) {
 // whether or not the engine checks its context.
 func TestCancel(t *testing.T) {
 	const says = "abcdefgh"
-	for _, blind := range []bool{false, true} {
+	for _, ignored := range []bool{false, true} {
 		for n := range 6 {
 			e := newFake(t).speak(1, says)
-			e.blind = blind
+			e.ignoreContext = ignored
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			passes := 0
@@ -73,17 +73,17 @@ func TestCancel(t *testing.T) {
 			}
 			got := collect(Tokens(ctx, e, []int{1}, Params{MaxTokens: 8}))
 			if got.Err != context.Canceled || !strings.HasPrefix(says[:n], got.Text) {
-				t.Errorf("blind %v, canceled in pass %d: %q, error %v", blind, n+1, got.Text, got.Err)
+				t.Errorf("context ignored %v, canceled in pass %d: %q, error %v", ignored, n+1, got.Text, got.Err)
 			}
 			if len(e.steps) > n+2 {
-				t.Errorf("blind %v, canceled in pass %d: %d steps", blind, n+1, len(e.steps))
+				t.Errorf("context ignored %v, canceled in pass %d: %d steps", ignored, n+1, len(e.steps))
 			}
 			e.idle(t, nil)
 		}
 	}
 	for n := range 12 {
 		e := newFake(t).speak(1, says)
-		e.blind = n >= 6
+		e.ignoreContext = n >= 6
 		n %= 6
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

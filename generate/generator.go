@@ -3,7 +3,6 @@ package generate
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -12,9 +11,6 @@ import (
 
 	"github.com/lockstep-go/lockstep/model"
 )
-
-// ErrBusy means that as many requests wait as Options.MaxWaiting permits.
-var ErrBusy = errors.New("too many requests wait")
 
 // Options configures a Generator. The zero value suits most uses.
 type Options struct {
@@ -30,10 +26,9 @@ type Options struct {
 	// arrives when as many wait ends at once with ErrBusy, unless it is part of a batch.
 	// 0: no limit.
 	MaxWaiting int
-	// PrefixTokens is the number of positions of earlier prompts that the prefix cache
-	// keeps. A prompt with the same beginning reuses those positions. 0: up to the whole KV
-	// cache, of which requests take back what they need, or 8192 if the cache has no pages.
-	// Negative: none.
+	// PrefixTokens is the number of positions of earlier prompts that the prefix cache keeps.
+	// A prompt with the same beginning reuses them. 0: all of the KV cache that requests do
+	// not need, or 8192 if the cache has no pages. Negative: none.
 	PrefixTokens int
 }
 

@@ -15,6 +15,8 @@ var (
 	ErrBadParams = errors.New("bad parameter")
 	// ErrNoChoice means that no token can be chosen: every logit is NaN, -Inf or masked.
 	ErrNoChoice = errors.New("no token can be chosen: every logit is NaN, -Inf or masked")
+	// ErrBusy means that as many requests wait as Options.MaxWaiting permits.
+	ErrBusy = errors.New("too many requests wait")
 )
 
 // Params are the sampling parameters and stop rules of one generation. Except for

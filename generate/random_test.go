@@ -168,10 +168,10 @@ func TestRandomLoad(t *testing.T) {
 		seeds = []uint64{*seed}
 	}
 	var total Load
-	rewound := 0
+	dropped := 0
 	for begin := time.Now(); len(seeds) > 0 && !t.Failed(); seeds = seeds[1:] {
 		l, r := randomLoad(t, seeds[0], 60)
-		rewound += r
+		dropped += r
 		total.Preemptions += l.Preemptions
 		total.FailedSteps += l.FailedSteps
 		total.Prefix.Hits += l.Prefix.Hits
@@ -180,13 +180,13 @@ func TestRandomLoad(t *testing.T) {
 			seeds = append(seeds, uint64(time.Now().UnixNano()))
 		}
 	}
-	t.Logf("%+v, %d rows computed again", total, rewound)
-	if *seed == 0 && (total.Preemptions == 0 || total.FailedSteps == 0 || total.Prefix.Hits == 0 || total.Prefix.Evictions == 0 || rewound == 0) {
+	t.Logf("%+v, %d rows computed again", total, dropped)
+	if *seed == 0 && (total.Preemptions == 0 || total.FailedSteps == 0 || total.Prefix.Hits == 0 || total.Prefix.Evictions == 0 || dropped == 0) {
 		t.Error("the loads did not reach everything")
 	}
 }
 
-func randomLoad(t *testing.T, seed uint64, requests int) (l Load, rewound int) {
+func randomLoad(t *testing.T, seed uint64, requests int) (l Load, dropped int) {
 	goroutines := runtime.NumGoroutine()
 	random := rand.New(rand.NewPCG(seed, 1))
 	e := newFake(t)
@@ -270,8 +270,8 @@ func randomLoad(t *testing.T, seed uint64, requests int) (l Load, rewound int) {
 		}
 	}
 
-	calm := newFake(t)
-	alone, err := New(calm, Options{Capacity: positions(e), PrefixTokens: -1})
+	quiet := newFake(t)
+	alone, err := New(quiet, Options{Capacity: positions(e), PrefixTokens: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,6 +289,6 @@ func randomLoad(t *testing.T, seed uint64, requests int) (l Load, rewound int) {
 			t.Fatalf("seed %d, request %d: %+v", seed, i, j)
 		}
 	}
-	calm.idle(t, alone)
-	return l, e.rewound
+	quiet.idle(t, alone)
+	return l, e.dropped
 }

@@ -33,17 +33,17 @@ type request struct {
 
 	// Fields of the scheduler's loop. A row is scheduled once it is in a pass, and so are its
 	// positions and its token.
-	sequence      model.Sequence // nil until the request is admitted
-	admitted      time.Time
-	preempted     bool // the sequence is in host memory
-	computed      int  // scheduled positions, and those of the prefix cache
-	chosen        int  // scheduled tokens
-	choicePending bool // the last row has Hold, and Engine.Choose was not called for it
-	inFlight      int  // passes in flight in which the request has a part
-	generated     []int
-	firstToken    time.Time
-	text          stopper
-	ended         bool // no further row or token
+	sequence   model.Sequence // nil until the request is admitted
+	admitted   time.Time
+	preempted  bool // the sequence is in host memory
+	computed   int  // scheduled positions, and those of the prefix cache
+	chosen     int  // scheduled tokens
+	choiceHeld bool // the last row has Hold, and Engine.Choose was not called for it
+	inFlight   int  // passes in flight in which the request has a part
+	generated  []int
+	firstToken time.Time
+	text       stopper
+	ended      bool // no further row or token
 
 	// The choice of the next token.
 	nextMask    func(generated []int) ([]uint32, error) // of Params.Mask
@@ -134,7 +134,7 @@ func (r *request) preempt() {
 }
 
 // nextRow returns the row that the next step computes, with at most budget tokens of the prompt.
-// ok is false if there is none: the budget is 0, a choice is pending, or the last token is
+// ok is false if there is none: the budget is 0, the last choice is held, or the last token is
 // scheduled.
 func (r *request) nextRow(budget int) (row model.Row, ok bool) {
 	row = model.Row{Sequence: r.sequence, Want: model.WantToken}
@@ -150,7 +150,7 @@ func (r *request) nextRow(budget int) (row model.Row, ok bool) {
 			return row, n > 0
 		}
 	} else {
-		if r.choicePending || r.chosen >= r.maxTokens {
+		if r.choiceHeld || r.chosen >= r.maxTokens {
 			return model.Row{}, false
 		}
 		if at := r.computed - len(r.prompt); at < len(r.generated) { // else only the engine has the token
@@ -169,15 +169,15 @@ func (r *request) scheduled(row model.Row) {
 	r.computed += max(len(row.Tokens), 1)
 	if row.Want == model.WantToken || row.Want == model.WantLogits {
 		r.chosen++
-		r.choicePending = row.Hold
+		r.choiceHeld = row.Hold
 	}
 }
 
-// rewind makes the next row follow the generated tokens, after the engine has dropped the passes
-// in flight. The last token, of the prompt if none is generated, is in no position yet.
+// rewind makes the next row follow the delivered tokens, after the engine has dropped the passes in
+// flight. That row computes the last known token again, since the token behind it is lost.
 func (r *request) rewind() error {
 	r.computed = min(r.sequence.Len(), len(r.prompt)+len(r.generated)-1)
-	r.chosen, r.choicePending = len(r.generated), false
+	r.chosen, r.choiceHeld = len(r.generated), false
 	if err := r.sequence.Truncate(r.computed); err != nil || r.pool != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func newScheduler(engine model.Engine, o Options) *scheduler {
 const hostPrefixTokens = 8192
 
 // loop runs rounds until no request is left. A round admits requests, queues a step, delivers
-// results and queues the choices that rows of the step leave pending. From an asynchronous engine
+// results and queues the held choices of the step. From an asynchronous engine
 // it delivers the results of the step before, so that the engine never waits for the loop.
 func (s *scheduler) loop() {
 	for {
@@ -119,9 +119,11 @@ func splitBudget(remaining []int, budget int) []int {
 	return out
 }
 
-// step queues the next step and returns it; nil if no request has a row. If the engine refuses a
-// step, it is scheduled again after the first of these that is possible: evict a prefix, deliver
-// what is in flight, preempt a request. Otherwise its requests end with the error.
+// step queues the next step and returns it; nil if no request has a row.
+//
+// If there are too few pages, step evicts a prefix, else delivers what is in flight, else preempts
+// the newest request, and schedules again. After any other error it schedules again once nothing is
+// in flight. An error that remains ends the requests of the step.
 func (s *scheduler) step() *pass {
 	for {
 		rows, requests := s.schedule()

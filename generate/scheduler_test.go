@@ -66,45 +66,45 @@ func (b *background) wait(t *testing.T) *background {
 	return b
 }
 
-// gate stops the engine at the waits for its passes. One token of pass lets one wait go on.
+// gate stops the engine in each Pass.Wait until step or open lets it go on.
 type gate struct {
-	waits chan struct{} // a wait has begun
-	pass  chan struct{}
-	off   chan struct{}
-	open  func() // lets all waits go on
+	begun  chan struct{} // a Wait has begun
+	resume chan struct{} // it may go on
+	opened chan struct{} // closed: all may go on
+	open   func()
 }
 
 func newGate(t *testing.T, e *fakeEngine) *gate {
-	g := &gate{waits: make(chan struct{}), pass: make(chan struct{}), off: make(chan struct{})}
-	g.open = sync.OnceFunc(func() { close(g.off) })
+	g := &gate{begun: make(chan struct{}), resume: make(chan struct{}), opened: make(chan struct{})}
+	g.open = sync.OnceFunc(func() { close(g.opened) })
 	t.Cleanup(g.open) // also if the test fails
 	e.before = func(op string, _ []int) error {
 		if op != "wait" {
 			return nil
 		}
 		select {
-		case g.waits <- struct{}{}:
+		case g.begun <- struct{}{}:
 			select {
-			case <-g.pass:
-			case <-g.off:
+			case <-g.resume:
+			case <-g.opened:
 			}
-		case <-g.off:
+		case <-g.opened:
 		}
 		return nil
 	}
 	return g
 }
 
-// step waits until the engine computes, calls f, and lets it go on.
+// step waits until a Wait has begun, calls f, and lets that Wait go on.
 func (g *gate) step(f func()) {
-	<-g.waits
+	<-g.begun
 	f()
-	g.pass <- struct{}{}
+	g.resume <- struct{}{}
 }
 
 // Requests are admitted in order of arrival, and refused beyond those that may wait. Nothing
 // else is lost.
-func TestQueue(t *testing.T) {
+func TestAdmissionOrder(t *testing.T) {
 	e := newFake(t)
 	e.limits.Sequences = 2
 	g := newTest(t, e, Options{MaxWaiting: 3})
@@ -306,8 +306,8 @@ func TestFailedPass(t *testing.T) {
 			if diff := cmp.Diff(want, second.wait(t).got); diff != "" {
 				t.Errorf("the request behind it (-want +got):\n%s", diff)
 			}
-			if l := g.Load(); e.rewound == 0 || l.FailedSteps == 0 {
-				t.Errorf("%d rows computed again, %+v", e.rewound, l)
+			if l := g.Load(); e.dropped == 0 || l.FailedSteps == 0 {
+				t.Errorf("%d rows computed again, %+v", e.dropped, l)
 			}
 		})
 	}
@@ -315,7 +315,7 @@ func TestFailedPass(t *testing.T) {
 
 // A request for which the engine has too few pages, although nothing else holds any, ends with
 // the engine's error.
-func TestAloneTooLarge(t *testing.T) {
+func TestTooLargeForCache(t *testing.T) {
 	for _, op := range []string{"reserve", "row"} {
 		e := newFake(t)
 		n := 0

@@ -10,10 +10,10 @@ import (
 // stop string. It holds text back while that may be the beginning of a stop string.
 // The text does not depend on where tokens begin and end.
 type stopper struct {
-	decoder *tokenizer.Decoder // nil: no vocabulary, no text
-	stops   []string
-	pending string // text that may be the beginning of a stop string
-	stopped bool   // a stop string is complete: no further text
+	decoder  *tokenizer.Decoder // nil: no vocabulary, no text
+	stops    []string
+	heldBack string // text that may be the beginning of a stop string
+	stopped  bool   // a stop string is complete: no further text
 }
 
 // next returns the text that a token completes, and whether it completes a stop string. If so,
@@ -34,30 +34,31 @@ func (s *stopper) flush() string {
 	}
 	text, stopped := s.feed(s.decoder.Flush(), true)
 	if !stopped {
-		text += s.pending
+		text += s.heldBack
 	}
-	s.pending = ""
+	s.heldBack = ""
 	return text
 }
 
-// feed returns the part of the pending and the new text that can be shown.
+// feed returns the text that can be shown: what was held back, with the new text behind it, but
+// without what may be the beginning of a stop string.
 func (s *stopper) feed(text string, mayStop bool) (safe string, stopped bool) {
-	s.pending += text
+	s.heldBack += text
 	if at := s.match(); mayStop && at >= 0 {
-		safe, s.pending, s.stopped = s.pending[:at], "", true
+		safe, s.heldBack, s.stopped = s.heldBack[:at], "", true
 		return safe, true
 	}
-	n := len(s.pending) - s.undecided()
-	safe, s.pending = s.pending[:n], s.pending[n:]
+	n := len(s.heldBack) - s.undecided()
+	safe, s.heldBack = s.heldBack[:n], s.heldBack[n:]
 	return safe, false
 }
 
-// match returns the start of the stop string that ends first in the pending text, or -1.
+// match returns the start of the stop string that ends first in the text held back, or -1.
 // Among those with the same end it takes the longest.
 func (s *stopper) match() int {
 	begin, end := -1, 0
 	for _, stop := range s.stops {
-		i := strings.Index(s.pending, stop)
+		i := strings.Index(s.heldBack, stop)
 		if i < 0 {
 			continue
 		}
@@ -68,13 +69,13 @@ func (s *stopper) match() int {
 	return begin
 }
 
-// undecided returns the length of the longest suffix of the pending text that is a proper prefix
+// undecided returns the length of the longest suffix of the text held back that is a proper prefix
 // of a stop string.
 func (s *stopper) undecided() int {
 	longest := 0
 	for _, stop := range s.stops {
-		for n := min(len(stop)-1, len(s.pending)); n > longest; n-- {
-			if strings.HasSuffix(s.pending, stop[:n]) {
+		for n := min(len(stop)-1, len(s.heldBack)); n > longest; n-- {
+			if strings.HasSuffix(s.heldBack, stop[:n]) {
 				longest = n
 			}
 		}

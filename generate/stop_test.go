@@ -58,8 +58,8 @@ func TestStopper(t *testing.T) {
 			if diff := cmp.Diff(tt.want, got); diff != "" || stopped != tt.stopped {
 				t.Errorf("%s: stopped %v, want %v; texts (-want +got):\n%s", tt.reason, stopped, tt.stopped, diff)
 			}
-			if s.pending != tt.rest {
-				t.Errorf("%s: pending %q, want %q", tt.reason, s.pending, tt.rest)
+			if s.heldBack != tt.rest {
+				t.Errorf("%s: held back %q, want %q", tt.reason, s.heldBack, tt.rest)
 			}
 		})
 	}
@@ -111,5 +111,5 @@ func show(stops, pieces []string) string {
 			return shown.String()
 		}
 	}
-	return shown.String() + s.pending
+	return shown.String() + s.heldBack
 }

@@ -65,7 +65,7 @@ func TestStopTokens(t *testing.T) {
 }
 
 // Text is yielded with the token that completes it.
-func TestTexts(t *testing.T) {
+func TestTokenTexts(t *testing.T) {
 	tests := []struct {
 		name, reason string
 		says         string
@@ -229,7 +229,7 @@ func TestTextBeyondContext(t *testing.T) {
 }
 
 func TestWithoutVocabulary(t *testing.T) {
-	e := newFake(t).without()
+	e := newFake(t).withoutVocabulary()
 	if got := collect(Text(t.Context(), e, "a", Params{MaxTokens: 1})); !errors.Is(got.Err, model.ErrNoTokenizer) {
 		t.Errorf("a text prompt gave %v", got.Err)
 	}
