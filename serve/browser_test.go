@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/lockstep-go/lockstep/generate"
+	"github.com/lockstep-go/lockstep/model/sampling"
 )
 
 var screenshots = flag.String("screenshots", "", "directory that TestBrowser writes screenshots of the page to")
@@ -40,18 +41,27 @@ type browserMessage struct {
 	Error   json.RawMessage `json:"error,omitempty"`
 }
 
+// lacks skips a test for want of a tool. If LOCKSTEP_REQUIRE_TOOLS is set, it fails the test.
+func lacks(t *testing.T, what string) {
+	t.Helper()
+	if os.Getenv("LOCKSTEP_REQUIRE_TOOLS") != "" {
+		t.Fatalf("needs %s, and LOCKSTEP_REQUIRE_TOOLS is set", what)
+	}
+	t.Skipf("needs %s", what)
+}
+
 // startBrowser skips the test if there is no Chromium.
 func startBrowser(t *testing.T) *browser {
 	t.Helper()
 	path := ""
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "chrome"} {
+	for _, name := range []string{"chromium", "chromium-headless-shell", "chromium-browser", "google-chrome", "chrome"} {
 		if found, err := exec.LookPath(name); err == nil {
 			path = found
 			break
 		}
 	}
 	if path == "" {
-		t.Skip("needs chromium")
+		lacks(t, "chromium")
 	}
 	inRead, inWrite, err := os.Pipe()
 	if err != nil {
@@ -158,12 +168,12 @@ func (p *tab) call(method string, params map[string]any, into any) {
 				p.Fatal(err)
 			}
 		}
-	case <-time.After(30 * time.Second):
-		p.Fatalf("%s: no answer", method)
+	case <-time.After(longestWait):
+		p.Fatalf("%s: no answer within %v", method, longestWait)
 	}
 }
 
-// open opens a page of a width, in pixels. The test fails if the page logs an error, such as a
+// open opens a page in a window of a width. The test fails if the page logs an error, such as a
 // violation of its policy, of a source other than allowed.
 func (b *browser) open(t *testing.T, url string, width int, theme string, allowed ...string) *tab {
 	t.Helper()
@@ -196,9 +206,17 @@ func (b *browser) open(t *testing.T, url string, width int, theme string, allowe
 	return p
 }
 
+// Widths of a window, in pixels.
+const (
+	wide  = 1000
+	phone = 400
+)
+
+// view sets the width of the window and the color scheme.
 func (p *tab) view(width int, theme string) {
 	p.Helper()
-	p.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}, nil)
+	height := map[int]int{wide: 560, phone: 800}[width]
+	p.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width == phone}, nil)
 	p.call("Emulation.setEmulatedMedia", map[string]any{"features": []any{map[string]any{"name": "prefers-color-scheme", "value": theme}}}, nil)
 }
 
@@ -215,12 +233,12 @@ func (p *tab) eval(expression string) string {
 // await waits until an expression is true.
 func (p *tab) await(expression string) {
 	p.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(longestWait); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if p.eval(expression) == "true" {
 			return
 		}
 	}
-	p.Fatalf("not within 20 s: %s; the page has: %s", expression, p.eval("document.body.innerText"))
+	p.Fatalf("not within %v: %s; the page has: %s", longestWait, expression, p.eval("document.body.innerText"))
 }
 
 // set types a value into a field.
@@ -287,34 +305,38 @@ func TestBrowser(t *testing.T) {
 	t.Run("text", func(t *testing.T) {
 		g := embedded(t)
 		want := ""
-		for token, err := range g.Text(t.Context(), "Well, Prince,", generate.Params{MaxTokens: 12}) {
+		sampled := sampling.Params{Temperature: 0.7, TopP: 0.95, Seed: 3}
+		for token, err := range g.Text(t.Context(), "Well, Prince,", generate.Params{Sampling: sampled, MaxTokens: 60}) {
 			if err != nil {
 				t.Fatal(err)
 			}
 			want += token.Text
 		}
-		p := b.open(t, startModel(t, g)+"/", 1200, "light")
+		p := b.open(t, startModel(t, g)+"/", wide, "light")
 		p.await(`document.getElementById("hint").textContent.includes("continues the text")`)
+		p.fits("empty-light-wide")
 		p.eval(`max_tokens.value = ""`)
-		p.set("max_tokens", "12")
-		p.set("temperature", "0")
+		p.set("max_tokens", "60")
+		p.set("temperature", "0.7")
+		p.set("top_p", "0.95")
+		p.set("seed", "3")
 		p.say("Well, Prince,")
 		p.await(answers + ` === ` + literal(want))
-		p.await(`/^12 tokens · [\d.]+ tokens\/s · first token after [\d.]+ s · seed \d+ · length$/.test(document.getElementById("status").textContent)`)
+		p.await(`/^60 tokens · [\d.]+ tokens\/s · first token after [\d.]+ s · seed 3 · length$/.test(document.getElementById("status").textContent)`)
 		p.click("send") // without a text of its own: the rest of the answer
 		p.await(`document.querySelectorAll(".turn.model").length === 2 && document.getElementById("stop").hidden`)
 		p.fits("text-light-wide")
-		p.view(400, "dark")
+		p.view(phone, "dark")
 		p.fits("text-dark-narrow")
 		p.eval(`location.hash = "#scheduler"`)
-		p.await(`document.getElementById("totals").textContent.includes("Generated tokens36")`)
+		p.await(`document.getElementById("totals").textContent.includes("Generated tokens180")`)
 	})
 
 	t.Run("chat", func(t *testing.T) {
 		const answer = `<img src=x onerror="document.title='bad'"> & <b>no</b>`
 		f := newFake(answer)
 		f.prompts = make(chan []int, 2)
-		p := b.open(t, first(start(t, f, Options{}))+"/", 1200, "dark")
+		p := b.open(t, first(start(t, f, Options{}))+"/", wide, "dark")
 		p.set("system", "Be brief.")
 		p.say("<i>hi</i>")
 		p.await(answers + ` === ` + literal(answer))
@@ -323,7 +345,7 @@ func TestBrowser(t *testing.T) {
 		p.await(answers + ` === ` + literal(answer+"|"+answer))
 		p.await(`document.getElementById("stop").hidden`)
 		p.fits("chat-dark-wide")
-		p.view(400, "light")
+		p.view(phone, "light")
 		p.fits("chat-light-narrow")
 		if got := p.eval(`document.querySelectorAll("#log :is(img, b, i)").length`); got != "0" {
 			t.Errorf("%s elements came from text", got)
@@ -338,14 +360,14 @@ func TestBrowser(t *testing.T) {
 	t.Run("reasoning", func(t *testing.T) {
 		f := newFake("(a")
 		f.parser = func() answerParser { return &upper{} }
-		p := b.open(t, first(start(t, f, Options{}))+"/", 1200, "light")
+		p := b.open(t, first(start(t, f, Options{}))+"/", wide, "light")
 		p.say("hi")
 		p.await(`/^Reasoning\s*hm\s*a\s*2 tokens/.test(document.querySelector(".turn.model")?.innerText)`)
 	})
 
 	t.Run("stop", func(t *testing.T) {
 		f := endless()
-		p := b.open(t, first(start(t, f, Options{}))+"/", 1200, "light")
+		p := b.open(t, first(start(t, f, Options{}))+"/", wide, "light")
 		p.say("hi")
 		p.await(answers + `.length > 3`)
 		p.click("stop")
@@ -356,14 +378,15 @@ func TestBrowser(t *testing.T) {
 	t.Run("error", func(t *testing.T) {
 		f := newFake("a")
 		f.refuse = badRequest("top_p", "not today")
-		p := b.open(t, first(start(t, f, Options{}))+"/", 400, "light", "status of 400")
+		p := b.open(t, first(start(t, f, Options{}))+"/", phone, "light", "status of 400")
 		p.say("a long thought")
 		p.await(`document.querySelector("#turns > .error")?.textContent === "top_p: not today"`)
 		p.await(`document.getElementById("prompt").value === "a long thought" && document.querySelectorAll(".turn").length === 0`)
+		p.fits("error-light-narrow")
 	})
 
 	t.Run("key", func(t *testing.T) {
-		p := b.open(t, first(start(t, newFake("abc"), Options{APIKeys: []string{"right"}}))+"/", 400, "dark", "status of 401")
+		p := b.open(t, first(start(t, newFake("abc"), Options{APIKeys: []string{"right"}}))+"/", phone, "dark", "status of 401")
 		p.await(`document.getElementById("key-dialog").open`)
 		p.set("key", "wrong")
 		p.press("Enter", 13)
@@ -388,12 +411,12 @@ func TestBrowser(t *testing.T) {
 				StepRows: 3 + at, StepPromptTokens: 512 >> (at % 3), StepTime: time.Duration(at) * time.Millisecond, Preemptions: 9,
 			}
 		}}
-		p := b.open(t, first(start(t, live, Options{}))+"/#scheduler", 1200, "light")
+		p := b.open(t, first(start(t, live, Options{}))+"/#scheduler", wide, "light")
 		p.await(`document.querySelectorAll("figure path").length === 8 && [...document.querySelectorAll("figure path")].every((e) => (e.getAttribute("d").match(/L/g) ?? []).length >= 2)`)
 		p.await(`(() => { const s = samples.at(-1), text = document.body.innerText; return text.includes("running " + s.running) && text.includes("in use " + (64 - s.free_pages)); })()`)
 		p.fits("scheduler-light-wide")
 		light := p.eval(`getComputedStyle(document.body).backgroundColor`)
-		p.view(400, "dark")
+		p.view(phone, "dark")
 		p.fits("scheduler-dark-narrow")
 		if dark := p.eval(`getComputedStyle(document.body).backgroundColor`); dark == light {
 			t.Errorf("the background is %s in both themes", dark)

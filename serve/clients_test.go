@@ -100,7 +100,7 @@ func TestClients(t *testing.T) {
 			}
 			if err != nil {
 				missing++
-				t.Skip("needs tools/get-clients")
+				lacks(t, "tools/get-clients: "+err.Error())
 			}
 			s := &scripted{fake: newFake("")}
 			_, url := start(t, s, Options{APIKeys: []string{"secret"}})
