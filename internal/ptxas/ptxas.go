@@ -23,7 +23,7 @@ import (
 // Environment variables.
 const (
 	envPath    = "LOCKSTEP_PTXAS"         // path of the assembler
-	envRequire = "LOCKSTEP_REQUIRE_PTXAS" // if not empty, tests fail instead of skipping
+	envRequire = "LOCKSTEP_REQUIRE_TOOLS" // if not empty, tests without a tool fail instead of skipping
 	envCache   = "LOCKSTEP_PTXAS_CACHE"   // "off" disables the cache
 )
 
@@ -104,7 +104,7 @@ func open(path string) (*Assembler, error) {
 }
 
 // Need returns the assembler that LOCKSTEP_PTXAS names, that tools/get-ptxas installed, or that is
-// on PATH. If there is none, it skips the test. If LOCKSTEP_REQUIRE_PTXAS is set or the assembler
+// on PATH. If there is none, it skips the test. If LOCKSTEP_REQUIRE_TOOLS is set or the assembler
 // does not run, it fails the test.
 func Need(t testing.TB) *Assembler {
 	t.Helper()
