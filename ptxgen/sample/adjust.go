@@ -47,7 +47,7 @@ func buildAdjust(r *row) {
 	r.topOfSlice(in, begin)
 }
 
-// improve replaces best by a better candidate. Ids must come in rising order.
+// improve replaces best by a better candidate. Of equal keys, the lowest id must come first.
 func improve(best device.Best, key, id ptx.U32) {
 	better := key.Gt(best.Value)
 	ptx.Set(best.Value, ptx.Select(better, key, best.Value))
@@ -102,31 +102,49 @@ func (a adjuster) adjust(id ptx.U32, logit ptx.F32) ptx.F32 {
 	return x
 }
 
-// topOfSlice stores the largest unmodified logits of the slice, in order.
+// topOfSlice stores the largest unmodified logits of the slice, in order. Each warp finds those of
+// its threads, then one warp merges the lists of all.
 func (r *row) topOfSlice(in device.Row, begin ptx.U32) {
-	b, keys := r.b, [slice / sliceThreads]ptx.U32{}
-	for i := range keys {
-		keys[i] = ptx.Var(b.U32(0))
+	const warps = sliceThreads / 32
+	b := r.b
+	b.ReturnIf(r.top.EqN(0))
+	lists := b.Shared("tops_of_warps", 8*maxTop*warps, 8) // keys and ids [top, warps]
+	var mine []device.Best
+	for at := 0; at < slice; at += 4 * sliceThreads {
+		i := begin.Add(b.ThreadX()).AddN(at / 4)
+		for j, x := range in.Load(i, float32(math.Inf(-1))) {
+			mine = append(mine, device.Best{Value: ptx.Var(key(b, x)), Index: i.MulN(4).AddN(j)})
+		}
 	}
-	id := func(i int) ptx.U32 { return begin.Add(b.ThreadX()).AddN(i / 4 * sliceThreads).MulN(4).AddN(i % 4) }
-	b.If(r.top.Ne(b.U32(0)), func() {
-		for i := 0; i < len(keys); i += 4 {
-			for j, x := range in.Load(id(i).ShrN(2), float32(math.Inf(-1))) {
-				ptx.Set(keys[i+j], key(b, x))
-			}
-		}
-	})
-	b.For(b.U32(0), r.top, b.U32(1), func(n ptx.U32) {
-		mine := device.NewBest(b)
-		for i := range keys {
-			improve(mine, keys[i], id(i))
-		}
-		top := r.first(mine)
-		for i := range keys {
-			ptx.Set(keys[i], ptx.Select(id(i).Eq(top.Index), b.U32(0), keys[i]))
-		}
-		b.If(b.ThreadX().EqN(0), func() {
-			r.s.Tops.At(r.slice.MulN(maxTop).Add(n), 8).StoreU32x2([2]ptx.U32{top.Value, top.Index})
+	r.topOfWarp(mine, func(n ptx.U32, top [2]ptx.U32) { lists.At(n.MulN(warps).Add(b.Warp()), 8).StoreU32x2(top) })
+	b.Barrier()
+	b.ReturnIf(b.Warp().Ne(b.U32(0)))
+	mine = nil
+	for at := 0; at < maxTop*warps; at += 32 { // all of a lane are of one list, so they are in order
+		i, x := b.Lane().AddN(at), device.NewBest(b)
+		b.If(i.Lt(r.top.MulN(warps)), func() {
+			pair := lists.At(i, 8).LoadU32x2()
+			ptx.Set(x.Value, pair[0])
+			ptx.Set(x.Index, pair[1])
 		})
+		mine = append(mine, x)
+	}
+	r.topOfWarp(mine, func(n ptx.U32, top [2]ptx.U32) { r.s.Tops.At(r.slice.MulN(maxTop).Add(n), 8).StoreU32x2(top) })
+}
+
+// topOfWarp calls store in one lane with keys and ids of the first candidates of the warp, in order.
+// Of equal keys of a lane, the lowest id must come first. The keys of mine become 0.
+func (r *row) topOfWarp(mine []device.Best, store func(n ptx.U32, top [2]ptx.U32)) {
+	b := r.b
+	b.For(b.U32(0), r.top, b.U32(1), func(n ptx.U32) {
+		best := device.NewBest(b)
+		for _, x := range mine {
+			improve(best, x.Value, x.Index)
+		}
+		best = best.OverWarp(b)
+		for _, x := range mine {
+			ptx.Set(x.Value, ptx.Select(x.Index.Eq(best.Index), b.U32(0), x.Value))
+		}
+		b.If(b.Lane().EqN(0), func() { store(n, [2]ptx.U32{best.Value, best.Index}) })
 	}, ptx.NoUnroll)
 }

@@ -42,15 +42,23 @@ type selection struct {
 	r      *row
 	n      ptx.U32 // number of candidates to look at
 	whole  ptx.Pred
+	few    ptx.Pred   // of n: there are at most fewCandidates
+	listed ptx.Shared // u32 [fewCandidates, 2]: keys and ids
+	weigh  ptx.Shared // u64 [fewCandidates]: weights of listed; 0: the candidate does not take part
 	digits ptx.Shared // u64 [256]
-	chosen ptx.Shared // u64 what is left of n; u64 the digit's sum; u32 the digit
+	chosen ptx.Shared // u64 what is left of n; u64 the digit's sum; u32 the digit. Of a few: u32 key and id
 }
+
+// fewCandidates is the largest number of candidates that are compared with each other. That takes two
+// barriers, a radix selection eight times as many.
+const fewCandidates = 128
 
 func newSelection(r *row) *selection {
 	b, found := r.b, r.found().LoadU32()
 	whole := found.Gt(b.U32(maxCandidates))
 	return &selection{
 		r: r, n: ptx.Select(whole, r.p.Vocab, found), whole: whole,
+		few: found.Le(b.U32(fewCandidates)), listed: b.Shared("few", 8*fewCandidates, 8), weigh: b.Shared("few_weights", 8*fewCandidates, 8),
 		digits: b.Shared("digits", 8*256, 8), chosen: b.Shared("chosen", 24, 8),
 	}
 }
@@ -74,6 +82,8 @@ func (s *selection) each(n ptx.U32, do func(key, id ptx.U32)) {
 // at which the sum of weights reaches n.
 func (s *selection) last(p ptx.Pred, end last, n ptx.U64, weight func(ptx.F32) ptx.U64, takesPart func(key, id ptx.U32) ptx.Pred) {
 	b := s.r.b
+	b.If(p.And(s.few), func() { s.lastOfFew(end, n, weight, takesPart) })
+	p = p.And(s.few.Not())
 	k, left, sum := s.radix(p, n, func(k, id ptx.U32) ptx.U32 { return k }, weight, takesPart)
 	b.Comment("if not all candidates of this key are needed, the lower ids are")
 	some := p.And(sum.Sub(left).Ge(weight(logitOf(b, k))))
@@ -83,6 +93,31 @@ func (s *selection) last(p ptx.Pred, end last, n ptx.U64, weight func(ptx.F32) p
 	all := ptx.Select(k.Eq(end.key), end.id, b.U32(NoIndex)) // TopK may have kept some of this key
 	ptx.Set(end.id, ptx.Select(p, ptx.Select(some, inverse.Not(), all), end.id))
 	ptx.Set(end.key, ptx.Select(p, k, end.key))
+}
+
+// lastOfFew is last for at most fewCandidates. Each thread adds up the weights up to its candidate.
+func (s *selection) lastOfFew(end last, n ptx.U64, weight func(ptx.F32) ptx.U64, takesPart func(key, id ptx.U32) ptx.Pred) {
+	r, b, thread := s.r, s.r.b, s.r.b.ThreadX()
+	k, id, mine, upTo := ptx.Var(b.U32(0)), ptx.Var(b.U32(0)), ptx.Var(b.U64(0)), ptx.Var(b.U64(0))
+	b.If(thread.Lt(s.n), func() {
+		pair := r.s.Candidates.At(thread, 8).LoadU32x2()
+		ptx.Set(k, pair[0])
+		ptx.Set(id, pair[1])
+		ptx.Set(mine, ptx.Select(takesPart(k, id), weight(logitOf(b, k)), b.U64(0)))
+		s.listed.At(thread, 8).StoreU32x2(pair)
+		s.weigh.At(thread, 8).StoreU64(mine)
+	})
+	b.Barrier()
+	b.For(b.U32(0), ptx.Select(thread.Lt(s.n), s.n, b.U32(0)), b.U32(1), func(i ptx.U32) {
+		other := s.listed.At(i, 8).LoadU32x2()
+		earlier := last{k, id}.keeps(other[0], other[1]) // or the candidate itself
+		ptx.Set(upTo, upTo.Add(ptx.Select(earlier, s.weigh.At(i, 8).LoadU64(), b.U64(0))))
+	}, ptx.NoUnroll)
+	b.If(upTo.Ge(n).And(upTo.Sub(mine).Lt(n)), func() { s.chosen.StoreU32x2([2]ptx.U32{k, id}) }) // one thread
+	b.Barrier()
+	pair := s.chosen.LoadU32x2()
+	ptx.Set(end.key, pair[0])
+	ptx.Set(end.id, pair[1])
 }
 
 // radix returns, if p holds, the largest value at which the sum of the weights of candidates with

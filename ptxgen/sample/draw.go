@@ -121,25 +121,19 @@ func (r *row) storeResult(token ptx.U32) {
 		out.StoreU32x2([2]ptx.U32{logit, logitOf(b, most).Bits()})
 		out.Plus(8).StoreU64(total)
 	})
-	b.Comment("the most likely tokens: each is the first after the one before it")
-	n := r.p.Slices.MulN(maxTop)
-	previous := device.Best{Value: ptx.Var(b.U32(NoIndex)), Index: ptx.Var(b.U32(0))}
+	b.Comment("the most likely tokens: each thread has the first of its slice that is left")
+	at, previous, mine := ptx.Var(thread.MulN(maxTop)), ptx.Var(b.U32(NoIndex)), device.NewBest(b)
+	next := func() {
+		pair := r.s.Tops.At(at, 8).LoadU32x2()
+		ptx.Set(mine.Value, pair[0])
+		ptx.Set(mine.Index, pair[1])
+		ptx.Set(at, at.AddN(1))
+	}
+	b.If(r.top.Ne(b.U32(0)).And(thread.Lt(r.p.Slices)), next)
 	b.For(b.U32(0), r.top, b.U32(1), func(i ptx.U32) {
-		mine := device.NewBest(b)
-		b.For(thread, n, b.U32(drawThreads), func(j ptx.U32) {
-			b.If(j.RemN(maxTop).Lt(r.top), func() {
-				pair := r.s.Tops.At(j, 8).LoadU32x2()
-				k, id := pair[0], pair[1]
-				after := k.Lt(previous.Value).Or(k.Eq(previous.Value).And(id.Gt(previous.Index)))
-				better := k.Gt(mine.Value).Or(k.Eq(mine.Value).And(id.Lt(mine.Index)))
-				better = better.And(after).And(k.Ne(b.U32(0)))
-				ptx.Set(mine.Value, ptx.Select(better, k, mine.Value))
-				ptx.Set(mine.Index, ptx.Select(better, id, mine.Index))
-			})
-		}, ptx.NoUnroll)
+		b.If(mine.Value.Ne(b.U32(0)).And(mine.Index.Eq(previous)), next)
 		top := r.first(mine)
-		ptx.Set(previous.Value, top.Value)
-		ptx.Set(previous.Index, top.Index)
+		ptx.Set(previous, top.Index)
 		b.If(thread.EqN(0), func() {
 			out.Plus(16).At(i, 8).StoreU32x2([2]ptx.U32{top.Index, logitOf(b, top.Value).Bits()})
 		})
