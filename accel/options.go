@@ -30,7 +30,7 @@ const (
 type Options struct {
 	KV           model.KVFormat // format of the KV cache; 0: f16
 	Prefill      PrefillMode
-	MaxSequences int  // maximum number of sequences per decode step, up to 64; 0: 16
+	MaxSequences int  // maximum number of sequences per decode step, 1 to 64; 0: 64
 	KVPages      int  // pages of the KV cache, 64 positions each, for all sequences; 0: as many as fit, at most MaxSequences contexts
 	Chunk        int  // maximum number of prompt tokens per forward pass; 0: 2048, or the context if it is shorter. PrefillExact: 16
 	Eager        bool // launch kernels one by one instead of as graphs
@@ -66,7 +66,7 @@ func (o Options) withDefaults(cfg *model.Config) (Options, error) {
 		return o, fmt.Errorf("accel: Options.KV is %v; it can be f16, bf16 or f32", o.KV)
 	}
 	o.KV = cmp.Or(o.KV, model.KVF16)
-	o.MaxSequences = cmp.Or(o.MaxSequences, 16)
+	o.MaxSequences = cmp.Or(o.MaxSequences, maxSlots)
 	o.Chunk = min(cmp.Or(o.Chunk, 2048), cfg.Context)
 	if o.Prefill == PrefillExact {
 		o.Chunk = plan.PrefillExactTokens

@@ -14,7 +14,7 @@ import (
 )
 
 // TestPlanReserve demands that a cache that takes all memory, and a cache of given size, leave
-// the reserve to the driver.
+// the reserve to the driver. A context that is longer than the cache takes no memory.
 func TestPlanReserve(t *testing.T) {
 	m, free := tinyModel(t), int64(256<<20)
 	dev, err := emu.Open(emu.Options{SMs: 4})
@@ -22,22 +22,24 @@ func TestPlanReserve(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	m.Config.Context = 1 << 20 // so that memory bounds the cache
-	p, err := accel.PlanFor(m, dev.Properties(), free, accel.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	unused := p.Free - p.Need()
-	if p.Reserve < free/64 || unused < p.Reserve {
-		t.Errorf("the plan leaves %d of %d bytes free, and reserves %d", unused, p.Free, p.Reserve)
-	}
-	const rounding = 16 << 20 // allocations are rounded up to pages of the GPU
-	if unused > p.Reserve+rounding {
-		t.Errorf("the plan leaves %d of %d bytes free, but reserves only %d", unused, p.Free, p.Reserve)
-	}
-	more := p.Pages + int((unused-p.Reserve/2)/p.PageBytes)
-	if _, err := accel.PlanFor(m, dev.Properties(), free, accel.Options{KVPages: more}); !errors.Is(err, driver.ErrOutOfMemory) {
-		t.Errorf("%d pages, which take half of the reserve: error %v, want %v", more, err, driver.ErrOutOfMemory)
+	for _, context := range []int{1 << 20, 1 << 30} { // so that memory bounds the cache
+		m.Config.Context = context
+		p, err := accel.PlanFor(m, dev.Properties(), free, accel.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		unused := p.Free - p.Need()
+		if p.Reserve < free/64 || unused < p.Reserve {
+			t.Errorf("context %d: the plan leaves %d of %d bytes free, and reserves %d", context, unused, p.Free, p.Reserve)
+		}
+		const rounding = 16 << 20 // allocations are rounded up to pages of the GPU
+		if unused > p.Reserve+rounding {
+			t.Errorf("context %d: the plan leaves %d of %d bytes free, but reserves only %d", context, unused, p.Free, p.Reserve)
+		}
+		more := p.Pages + int((unused-p.Reserve/2)/p.PageBytes)
+		if _, err := accel.PlanFor(m, dev.Properties(), free, accel.Options{KVPages: more}); !errors.Is(err, driver.ErrOutOfMemory) {
+			t.Errorf("context %d: %d pages, which take half of the reserve: error %v, want %v", context, more, err, driver.ErrOutOfMemory)
+		}
 	}
 }
 

@@ -28,7 +28,7 @@ func TestAccelPlan(t *testing.T) {
 		if err != nil || again != p {
 			t.Errorf("%+v: PlanFor returns %+v, error %v", p, again, err)
 		}
-		if o.KVPages > 0 && p.Pages != o.KVPages || o.KVPages == 0 && p.Positions() < 16*m.Config.Context {
+		if o.KVPages > 0 && p.Pages != o.KVPages || o.KVPages == 0 && p.Positions() < 64*m.Config.Context {
 			t.Errorf("%+v: the cache has %d positions", o, p.Positions())
 		}
 		if s := p.String(); !strings.Contains(s, "KV cache") || !strings.Contains(s, p.KV.String()) {

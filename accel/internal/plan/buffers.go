@@ -59,7 +59,7 @@ const MaxBiases = 1024
 // GreedyState is the state of slots that need no other.
 func (l *Layout) GreedyState() int { return l.Slots }
 
-// addBuffers adds the buffers to the memory list.
+// addBuffers adds the buffers to the memory list, but not those of addPaged.
 func (l *Layout) addBuffers(quantized int64) {
 	b, c := &l.Buffers, l.model
 	tokens, logitRows := int64(l.MaxTokens), int64(l.LogitRows)
@@ -83,7 +83,6 @@ func (l *Layout) addBuffers(quantized int64) {
 	} {
 		l.Memory.Add(memory.Activations, r.name, r.rows*int64(4*r.width), r.to)
 	}
-	l.Memory.Add(memory.Workspace, "attention", attention.ScratchBytes(c.HeadDim, l.Slots, c.Heads, l.MaxPages), &b.partial)
 	l.Memory.Add(memory.Workspace, "products", l.workspaceBytes, &b.workspace)
 	l.Memory.Add(memory.Workspace, "quantized activations", quantized, &b.quantized)
 	l.Memory.Add(memory.Workspace, "sampling", sample.ScratchBytes(l.Slots, c.Vocab), &b.sampleScratch)
@@ -100,7 +99,6 @@ func (l *Layout) addBuffers(quantized int64) {
 		}
 		return upload.Values(u, at, list)
 	})
-	l.Memory.Add(memory.Tables, "page tables", int64(4*l.Slots*l.MaxPages), &b.StepTables)
 	l.Memory.Add(memory.Tables, "step inputs", int64(4*3*l.Slots), &b.StepInput)
 	if !l.config.PrefillExact {
 		l.addPrefillBuffers()
@@ -119,7 +117,16 @@ func (l *Layout) addPrefillBuffers() {
 	}
 	l.Memory.Add(memory.Activations, "activations in 16 bits", int64(2*l.MaxTokens*width), &b.cast)
 	l.Memory.Add(memory.Activations, "scales", int64(4*l.MaxTokens*experts), &b.scale)
-	l.Memory.Add(memory.Tables, "prompt chunk", int64(4*l.ChunkInputLen()), &b.Chunk)
+}
+
+// addPaged adds the buffers whose sizes depend on MaxPages.
+func (l *Layout) addPaged() {
+	b, c := &l.Buffers, l.model
+	l.Memory.Add(memory.Workspace, "attention", attention.ScratchBytes(c.HeadDim, l.Slots, c.Heads, l.MaxPages), &b.partial)
+	l.Memory.Add(memory.Tables, "page tables", int64(4*l.Slots*l.MaxPages), &b.StepTables)
+	if !l.config.PrefillExact {
+		l.Memory.Add(memory.Tables, "prompt chunk", int64(4*l.ChunkInputLen()), &b.Chunk)
+	}
 }
 
 // inputs are the device addresses of what a forward pass reads, and of the tokens that it

@@ -79,9 +79,6 @@ func NewLayout(m *model.Model, props driver.Properties, config Config) (*Layout,
 	} else {
 		l.MaxTokens, l.LogitRows = max(l.Slots, config.Chunk), max(l.Slots, PromptLogitRows)
 	}
-	if config.KVPages > 0 {
-		l.MaxPages = min(l.MaxPages, config.KVPages)
-	}
 	l.weights = newWeights(m, &l.Memory)
 	l.widths = widths{qkv: (c.Heads + 2*c.KVHeads) * c.HeadDim, out: c.Hidden}
 	for i := range l.weights.layers {
@@ -95,21 +92,36 @@ func NewLayout(m *model.Model, props driver.Properties, config Config) (*Layout,
 	}
 	l.workspaceBytes = workspace
 	l.addBuffers(quantized)
+	l.setPages()
+	l.addPaged()
 	l.addKV()
 	return l, nil
 }
 
-// addKV sets the number of pages and adds the KV cache to the memory list.
-func (l *Layout) addKV() {
+// setPages sets the number of pages of the KV cache, and limits MaxPages to it.
+func (l *Layout) setPages() {
 	if l.Pages = l.config.KVPages; l.Pages == 0 {
 		left := l.config.Budget
 		for _, n := range l.Memory.Bytes() {
 			left -= n
 		}
-		left -= 2 * memory.PageAlign * int64(l.model.Layers) // each layer's keys and values are rounded up
-		most := int64(l.config.Sequences) * int64(l.MaxPages)
-		l.Pages = int(max(1, min(left/l.Geometry.PageBytes(), most)))
+		// Each layer's keys and values are rounded up, and so are the buffers of addPaged.
+		left -= memory.PageAlign * int64(2*l.model.Layers+3)
+		left -= int64(8 * l.MaxTokens)
+		// What addPaged needs for each page that one sequence can have.
+		scratch := attention.ScratchBytes(l.model.HeadDim, l.Slots, l.model.Heads, 1) + int64(4*(l.Slots+1))
+		page, context := l.Geometry.PageBytes(), int64(l.MaxPages)
+		n := left / (page + scratch)
+		if n > context {
+			n = (left - context*scratch) / page
+		}
+		l.Pages = int(max(1, min(n, int64(l.config.Sequences)*context)))
 	}
+	l.MaxPages = min(l.MaxPages, l.Pages)
+}
+
+// addKV adds the KV cache to the memory list.
+func (l *Layout) addKV() {
 	bytes := int64(l.Pages) * int64(l.Geometry.LayerPageBytes())
 	for i := range l.KV {
 		l.Memory.Add(memory.KVCache, layerPrefix(i)+"keys", bytes, &l.KV[i].K)
