@@ -1,23 +1,22 @@
 // Package accel is the engine that keeps weights, KV cache and activations on an NVIDIA GPU.
 //
-// A forward pass is planned as a list of commands, each a kernel launch with its arguments.
-// The same plan can be captured into a graph and replayed, or launched kernel by kernel, with
-// a tap or a timer after each one. LaunchesFor lists it without a device. A pass computes
-// a batch of tokens: one token of each of several sequences in a decode step, or a chunk of
-// one prompt. Kernels compute tokens independently of each other, so a token has the same
-// bits in any batch. Options describes how prompts are computed.
+// A forward pass is planned as a list of commands, each a kernel launch with its arguments. The
+// list can be captured into a graph and replayed, or launched kernel by kernel, with a tap or a
+// timer after each one. LaunchesFor lists it without a device. There are two kinds of forward
+// passes: a decode step computes one token of each of several sequences, and a prompt chunk
+// computes several tokens of one prompt. Kernels compute tokens independently of each other, so a
+// token has the same bits in any batch. Options describes how prompts are computed.
 //
-// The inputs of a pass lie in device memory: tokens, positions, lengths and page tables. So
-// a graph stays valid for the life of the engine. The numbers of batch slots and of pages
-// are rounded up to powers of two. Each combination has two graphs: one that chooses the largest
-// logits, and one that samples, for steps with other sampling parameters. Engine.Prepare captures
-// them all.
+// The inputs of a forward pass lie in device memory: tokens, positions, lengths and page tables.
+// So a graph stays valid for the life of the engine. The numbers of batch slots and of pages are
+// rounded up to powers of two. Each combination has two graphs: one that chooses the largest
+// logits, and one that samples. Engine.Prepare captures them all.
 //
 // A decode step leaves the tokens that it chooses, and the next positions, where the next step
 // reads them. So Engine.Step can queue a step before the host knows the tokens of the last. The
 // parameters of sampling, and the tokens that penalties count, lie in device memory too.
 //
-// All device memory is listed before any is allocated; PlanFor returns the sums. The KV cache
-// is paged: sequences allocate pages as they grow, share pages with their forks, and can be
-// moved to host memory.
+// All device memory is listed before any is allocated; PlanFor returns the sums. The KV cache is
+// paged: sequences allocate pages as they grow, share pages with their forks, and can be moved to
+// host memory.
 package accel

@@ -25,29 +25,29 @@ type Engine struct {
 	layout  *plan.Layout
 	plan    Plan
 
-	opened        *resources
+	opened        *resources // all of the following, for Close
 	stream        driver.Stream
 	interruptible driver.Interruptible // the stream, if it can stop a kernel that runs; else nil
 	kernels       *kernelcache.Cache
 	staging       driver.Pinned // logits, tapped values and KV pages between device and host
-	reads         hostReads     // the part of staging that the device writes
+	reads         hostReads     // queued copies to staging
 	inputs        *stepInputs
 	cache         *kv.Cache
+	planned       map[plan.Shape]*launchList
 
 	steps    int                // calls of Step
 	inFlight []*pass            // queued and not ended, the oldest first; at most maxInFlight
 	recent   [maxInFlight]*pass // the last passes, by bank
-	bank     int                // of the next pass
-	planned  map[plan.Shape]*launchList
-	timing   []driver.Event // of timed passes, reused
-	stats    Stats
-	closed   bool
+	bank     int                // which half of the double-buffered inputs the next pass uses
 
-	interrupted bool // a kernel was, so the workspace may hold its sums
+	stats       Stats
+	interrupted bool // a kernel was stopped, so the workspace may hold partial sums
+	closed      bool
 
-	// Reused between calls, so that a step allocates little.
+	// Memory that is reused between calls, so that a step allocates little.
 	batch   []slotToken
 	segment []driver.Launch
+	timing  []driver.Event // for Options.Timer
 }
 
 var _ model.Engine = (*Engine)(nil)
@@ -97,8 +97,8 @@ func New(ctx context.Context, m *model.Model, dev driver.Device, o Options) (e *
 	return e, nil
 }
 
-// open allocates device memory, uploads the model and returns the engine. It adds all that
-// it opens to opened. After an error the caller closes opened.
+// open allocates memory, uploads the model and returns the engine. It adds all that it opens to
+// opened. After an error the caller closes opened.
 func open(ctx context.Context, opened *resources, m *model.Model, s setup) (*Engine, error) {
 	dev, layout := opened.dev, s.layout
 	stream, err := dev.NewStream()
@@ -149,23 +149,23 @@ func open(ctx context.Context, opened *resources, m *model.Model, s setup) (*Eng
 	}, nil
 }
 
-// uploadModel fills the device memory.
+// uploadModel writes the initial contents of the device memory and waits for the copies.
 func uploadModel(ctx context.Context, m *model.Model, dev driver.Device, stream driver.Stream, l *plan.Layout, progress func(done, total int64)) (err error) {
 	u, err := upload.New(ctx, dev, stream, upload.Options{StagingBytes: l.UploadBytes(), Total: l.Memory.UploadBytes(), Progress: progress})
 	if err != nil {
 		return err
 	}
-	copied := false
+	uploaded := false
 	defer func() { // also if progress panics
-		if !copied {
-			_ = stream.Synchronize() // copies may be in flight from the memory that Close releases
+		if !uploaded {
+			_ = stream.Synchronize() // queued copies may still read the memory that Close releases
 		}
 		err = errors.Join(err, u.Close())
 	}()
 	if err := l.Memory.Upload(u); err != nil {
 		return err
 	}
-	copied = true
+	uploaded = true
 	return m.File.Check() // a file that was truncated inside its last page reads as zeros, without a fault
 }
 
@@ -194,8 +194,8 @@ func (e *Engine) Close() error {
 	return e.opened.close()
 }
 
-// usable returns an error if the engine is closed or its device lost. It clears what an
-// interrupted kernel left in the workspace.
+// usable returns an error if the engine is closed or its device lost. If a kernel was interrupted,
+// usable clears the workspace.
 func (e *Engine) usable() error {
 	if e.closed {
 		return fmt.Errorf("accel: engine: %w", model.ErrClosed)
@@ -212,8 +212,8 @@ func (e *Engine) usable() error {
 	return nil
 }
 
-// interruptIf makes the stream stop its kernels once the contexts of all given passes have
-// ended, if it can. Without a pass, it never stops them.
+// interruptIf makes the stream stop its kernels once the contexts of all given passes have ended.
+// Without a pass, kernels are not stopped. A stream that cannot stop kernels ignores it.
 func (e *Engine) interruptIf(passes ...*pass) {
 	if e.interruptible == nil {
 		return
@@ -238,8 +238,8 @@ func (e *Engine) interruptIf(passes ...*pass) {
 	})
 }
 
-// failed wraps a device error of other work than a step. It waits for the stream. If the device
-// is lost, it returns that error instead.
+// failed waits for the stream and wraps a device error of work that is not a step. If the device is
+// lost, it returns that error instead.
 func (e *Engine) failed(err error) error {
 	_ = e.stream.Synchronize()
 	if lost := e.dev.Err(); lost != nil {

@@ -9,19 +9,20 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 )
 
-// launchList is a planned forward pass: it can run any number of times.
+// launchList is the kernel launches of one forward pass. It can run any number of times.
 type launchList struct {
 	shape    plan.Shape
 	commands []plan.Command
-	list     *graph.List
+	graph    *graph.List // the launches of commands
 }
 
+// newLaunchList returns a list. If capture is true, it can be captured as a graph.
 func newLaunchList(s plan.Shape, commands []plan.Command, capture bool) *launchList {
 	launches := make([]driver.Launch, 0, len(commands))
 	for _, c := range commands {
 		launches = append(launches, c.Launch)
 	}
-	return &launchList{shape: s, commands: commands, list: graph.NewList(launches, capture)}
+	return &launchList{shape: s, commands: commands, graph: graph.NewList(launches, capture)}
 }
 
 // launches returns the launches of a shape. It plans each shape once, except prompt chunks
@@ -44,27 +45,27 @@ func (e *Engine) launches(s plan.Shape) (*launchList, error) {
 // recurs reports whether passes of a shape are frequent enough to store their plan.
 func (e *Engine) recurs(s plan.Shape) bool { return !s.Prefill || s.Tokens == e.options.Chunk }
 
-// capture captures the graph of a list, once. If that fails, steps of this shape run eagerly
+// capture captures the graph of a list, once. If that fails, the list is launched kernel by kernel
 // from then on; Stats counts it. Only a lost device is an error.
 func (e *Engine) capture(l *launchList) error {
-	if l.list.Captured() {
+	if l.graph.Captured() {
 		return nil
 	}
-	if err := l.list.Capture(e.stream); err != nil {
+	if err := l.graph.Capture(e.stream); err != nil {
 		if e.dev.Err() != nil {
 			return err
 		}
 		e.stats.CaptureFailures++
 		e.stats.CaptureError = err
 	}
-	if l.list.Captured() {
-		e.opened.add(l.list)
+	if l.graph.Captured() {
+		e.opened.add(l.graph)
 		e.stats.Captures++
 	}
 	return nil
 }
 
-// launch queues a list kernel by kernel.
+// launch queues a list kernel by kernel, with Options.Tap or Options.Timer if they are set.
 func (e *Engine) launch(p *pass, l *launchList, batch []slotToken) error {
 	if e.options.Tap != nil {
 		return e.tapped(p.ctx, l, batch)
@@ -73,7 +74,7 @@ func (e *Engine) launch(p *pass, l *launchList, batch []slotToken) error {
 	if e.options.Timer != nil {
 		return e.timed(l)
 	}
-	return l.list.Launch(e.stream)
+	return l.graph.Launch(e.stream)
 }
 
 // launchSegments plans a pass and queues each segment as soon as it is planned, so that the

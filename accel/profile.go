@@ -31,9 +31,9 @@ type Timing struct {
 	Durations []time.Duration // per launch: from the end of the previous launch to its own
 }
 
-// timed runs a pass with an event after each launch and calls Options.Timer.
+// timed launches a list with an event after each kernel and calls Options.Timer.
 func (e *Engine) timed(l *launchList) error {
-	launches := l.list.Launches()
+	launches := l.graph.Launches()
 	for len(e.timing) < len(launches)+1 {
 		v, err := e.dev.NewEvent()
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/lockstep-go/lockstep/model/sampling"
 )
 
-// sequence implements model.Sequence, whose comments apply.
+// sequence implements model.Sequence.
 type sequence struct {
 	engine   *Engine
 	capacity int
@@ -52,8 +52,7 @@ const (
 
 var _ model.Sequence = (*sequence)(nil)
 
-// NewSequence returns an empty sequence of at most capacity positions; 0 means the model's
-// context. The sequence allocates pages of the KV cache as it grows.
+// NewSequence implements model.Engine. The sequence allocates pages of the KV cache as it grows.
 func (e *Engine) NewSequence(capacity int) (model.Sequence, error) {
 	limit := e.model.Config.Context
 	switch {
@@ -105,7 +104,7 @@ func (s *sequence) Reserve(n int) error {
 
 func (s *sequence) reserve(n int) error {
 	copied, err := s.engine.cache.Extend(&s.table, n, s.length)
-	if copied >= 0 {
+	if copied >= 0 { // the slot has the page that the copy replaces
 		s.sent = min(s.sent, copied)
 	}
 	if err != nil {

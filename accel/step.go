@@ -326,15 +326,15 @@ func (e *Engine) decode(p *pass, batch []slotToken, slots int, logits bool) erro
 	if err := e.capture(list); err != nil {
 		return err
 	}
-	if err := e.inputs.stage(batch, slots, sampled, !list.list.Captured()); err != nil {
+	if err := e.inputs.stage(batch, slots, sampled, !list.graph.Captured()); err != nil {
 		return err
 	}
 	e.stats.Steps++
 	e.stats.StepTokens += len(batch)
 	e.stats.LargestBatch = max(e.stats.LargestBatch, len(batch))
-	if list.list.Captured() {
+	if list.graph.Captured() {
 		e.stats.GraphLaunches++
-		err = list.list.Launch(e.stream)
+		err = list.graph.Launch(e.stream)
 	} else {
 		err = e.launch(p, list, batch)
 	}
@@ -484,7 +484,7 @@ func (e *Engine) readHidden(p *pass, batch []slotToken, tokens int) error {
 			commands, at, err := e.layout.Hidden(tokens, e.kernels)
 			if err == nil {
 				normed = at
-				err = newLaunchList(plan.Shape{Tokens: tokens}, commands, false).list.Launch(e.stream)
+				err = newLaunchList(plan.Shape{Tokens: tokens}, commands, false).graph.Launch(e.stream)
 			}
 			if err != nil {
 				return err

@@ -10,7 +10,7 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// tapped runs a pass command by command and calls Options.Tap with the results.
+// tapped launches a list kernel by kernel and calls Options.Tap with the results of each.
 func (e *Engine) tapped(ctx context.Context, l *launchList, batch []slotToken) error {
 	for _, c := range l.commands {
 		if err := ctx.Err(); err != nil {
@@ -28,7 +28,7 @@ func (e *Engine) tapped(ctx context.Context, l *launchList, batch []slotToken) e
 	return nil
 }
 
-// tap reads a view of all tokens and calls Options.Tap.
+// tap reads the values of all tokens in a view and calls Options.Tap.
 func (e *Engine) tap(layer int, v plan.View, batch []slotToken) error {
 	var values []float32
 	width := v.Width

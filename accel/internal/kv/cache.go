@@ -50,17 +50,17 @@ func New(g Geometry, layers []Layer, pages int, stream driver.Stream, staging dr
 	return &Cache{Pool: NewPool(pages), geometry: g, layers: layers, stream: stream, staging: staging}
 }
 
-// Extend grows a table to n positions. The caller will write the positions from first on,
-// which is at most the table's length. If first is inside a shared page, Extend replaces that
-// page by a copy and returns its index in the table; else it returns -1. If there are too few
-// pages, the error is a *model.CacheFullError and the table is unchanged.
+// Extend grows a table to n positions. The caller will write positions first to n-1; the table
+// covers those before. If first is inside a shared page, Extend replaces that page by a copy and
+// returns its index in the table; else it returns -1. If there are too few pages, the error is a
+// *model.CacheFullError and the table is unchanged.
 func (c *Cache) Extend(t *Table, n, first int) (copied int, err error) {
 	i, have := first/attention.PageTokens, len(t.Pages)
 	if first%attention.PageTokens == 0 || first >= n || !c.Pool.Shared(t.Pages[i]) {
 		return -1, c.Pool.Grow(t, n)
 	}
-	// The copy is one page more than the table needs. It is the last page of the grown table,
-	// and takes the place of page i below.
+	// Grow by one page more than the table needs, for the copy. Then swap it with page i, and
+	// release that one.
 	if err := c.Pool.Grow(t, max(n, have*attention.PageTokens)+attention.PageTokens); err != nil {
 		return -1, err
 	}
