@@ -76,7 +76,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// askedStream keeps the function that its kernels would ask.
+// askedStream keeps the function that says when its kernels stop.
 type askedStream struct{ stop func() bool }
 
 func (s *askedStream) InterruptIf(stop func() bool) { s.stop = stop }

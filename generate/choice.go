@@ -12,10 +12,10 @@ import (
 // so the loop computes it while the engine computes the logits. The hook Params.Logits runs when the
 // logits are delivered.
 
-// masked returns the requests of a step whose choices need a mask, but not the step's logits.
+// masked returns the requests of a step that have held choices and need no logits for them.
 func (p *pass) masked() (requests []*request) {
-	for i, r := range p.requests {
-		if p.rows[i].Hold && r.choiceHeld && !r.ended && r.p.Logits == nil {
+	for _, r := range p.requests {
+		if r.choiceHeld && !r.ended && r.p.Logits == nil {
 			requests = append(requests, r)
 		}
 	}

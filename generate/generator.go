@@ -22,9 +22,9 @@ type Options struct {
 	// PromptTokens is the largest number of prompt tokens per step. A smaller number
 	// shortens the pauses between the tokens of other requests. 0: the engine's limit.
 	PromptTokens int
-	// MaxWaiting is the number of requests that may wait, as Load counts them. A request that
-	// arrives when as many wait ends at once with ErrBusy, unless it is part of a batch.
-	// 0: no limit.
+	// MaxWaiting is the number of requests that may wait for a slot or for pages, the preempted
+	// ones included. A request that arrives when as many wait ends at once with ErrBusy, unless
+	// it is part of a batch. 0: no limit.
 	MaxWaiting int
 	// PrefixTokens is the number of positions of earlier prompts that the prefix cache keeps.
 	// A prompt with the same beginning reuses them. 0: all of the KV cache that requests do
