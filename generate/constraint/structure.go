@@ -23,9 +23,9 @@ type Structure struct {
 	// boundaries and without (?m) for ^ and $.
 	Regexp string
 
-	// Until is any text up to and including the first of these markers, as a control token or
-	// spelled by other tokens. Without is any text without these markers and without control
-	// tokens.
+	// Until is any text in UTF-8 up to and including the first of these markers, as a control
+	// token or spelled by other tokens. Without is any text in UTF-8 without these markers and
+	// without control tokens.
 	Until, Without []string
 	// NotFirst are texts with which the text of Until or Without does not begin, also after
 	// white space.
@@ -201,14 +201,24 @@ func (c *compiler) free(markers []string, until bool, notFirst []string) (term, 
 		}
 	}
 	a, err := search(patterns, until)
-	if err == nil && len(notFirst) > 0 {
-		var first *automaton
-		if first, err = beginsWith(notFirst); err == nil {
-			a, err = minus(a, first, &c.work)
-		}
-	}
 	if err != nil {
 		return nothing, err
+	}
+	characters, err := wholeCharacters()
+	if err != nil {
+		return nothing, err
+	}
+	if a, err = intersect(a, characters, &c.work); err != nil {
+		return nothing, err
+	}
+	if len(notFirst) > 0 {
+		first, err := beginsWith(notFirst)
+		if err != nil {
+			return nothing, err
+		}
+		if a, err = minus(a, first, &c.work); err != nil {
+			return nothing, err
+		}
 	}
 	return c.leaf(a)
 }
@@ -251,6 +261,38 @@ func search(patterns []string, until bool) (*automaton, error) {
 		}
 		return s, true
 	}, func(s string) bool { return (s == found) == until && !strings.HasPrefix(s, controlByte) })
+}
+
+// wholeCharacters returns the automaton of UTF-8 with control tokens between characters. A
+// control token inside of one would be given before the text of that character.
+func wholeCharacters() (*automaton, error) {
+	const control = "control"
+	// The bytes that may follow in each state, and the state after them (Unicode standard,
+	// table 3-7).
+	next := map[string][]struct {
+		lo, hi byte
+		to     string
+	}{
+		"": {{0, 0x7f, ""}, {0xc2, 0xdf, "1"}, {0xe0, 0xe0, "e0"}, {0xe1, 0xec, "2"}, {0xed, 0xed, "ed"}, {0xee, 0xef, "2"},
+			{0xf0, 0xf0, "f0"}, {0xf1, 0xf3, "3"}, {0xf4, 0xf4, "f4"}, {controlByte[0], controlByte[0], control}},
+		"1": {{0x80, 0xbf, ""}}, "2": {{0x80, 0xbf, "1"}}, "3": {{0x80, 0xbf, "2"}},
+		"e0": {{0xa0, 0xbf, "1"}}, "ed": {{0x80, 0x9f, "1"}}, "f0": {{0x90, 0xbf, "2"}}, "f4": {{0x80, 0x8f, "2"}},
+		control: {{0, controlByte[0] - 1, control}, {controlByte[0], controlByte[0], ""}},
+	}
+	var borders []byte
+	for _, ranges := range next {
+		for _, r := range ranges {
+			borders = append(borders, r.lo, r.hi)
+		}
+	}
+	return explore([]string{string(borders)}, func(s string, b byte) (string, bool) {
+		for _, r := range next[s] {
+			if r.lo <= b && b <= r.hi {
+				return r.to, true
+			}
+		}
+		return "", false
+	}, func(s string) bool { return s == "" })
 }
 
 // beginsWith returns the automaton of the texts that begin with one of the given ones, also
