@@ -73,8 +73,6 @@ func parts(deltas []answer.Delta) []part {
 			out = append(out, part{call: &callPart{index: d.Call, id: newCallID(), name: d.Text}})
 		case answer.CallArguments:
 			out = append(out, part{call: &callPart{index: d.Call, arguments: d.Text}})
-		case answer.CallBroken:
-			out = append(out, part{call: &callPart{index: d.Call, broken: true}})
 		}
 	}
 	return out

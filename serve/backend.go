@@ -136,5 +136,4 @@ type callPart struct {
 	index     int
 	id, name  string
 	arguments string
-	broken    bool // the call that began is none; its text follows as content
 }

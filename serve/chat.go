@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 )
 
@@ -389,9 +388,6 @@ func (a *chatAnswer) add(p part) {
 			a.calls = append(a.calls, chatToolCall{Type: "function"})
 		}
 		call := &a.calls[c.index]
-		if c.broken {
-			*call = chatToolCall{}
-		}
 		call.ID += c.id
 		call.Function.Name += c.name
 		call.Function.Arguments += c.arguments
@@ -400,7 +396,6 @@ func (a *chatAnswer) add(p part) {
 
 // end sets the reason to finish.
 func (a *chatAnswer) end(out outcome) string {
-	a.calls = slices.DeleteFunc(a.calls, func(c chatToolCall) bool { return c.ID == "" }) // broken
 	if a.finish = out.finish; a.finish == "stop" && len(a.calls) > 0 {
 		a.finish = "tool_calls"
 	}
@@ -564,9 +559,6 @@ func (c *chatRun) sendEvent(e event, send func(chatChoice) error) error {
 	}
 	for _, p := range parts {
 		a.add(p)
-		if p.call != nil && p.call.broken {
-			continue // the client cannot take back what it has got
-		}
 		if err := send(chatChoice{Index: e.choice, Delta: p.delta(), Logprobs: logprobs}); err != nil {
 			return err
 		}

@@ -24,8 +24,7 @@ const (
 	Reasoning                 // text of the model's thoughts
 	CallBegin                 // a call begins; Text is the name of the tool
 	CallArguments             // Text continues the arguments, a JSON object
-	CallEnd                   // the call is complete and its arguments are valid JSON
-	CallBroken                // the call that began is none; its text follows as Content
+	CallEnd                   // the call ends; its arguments are incomplete if it was cut or is not valid
 )
 
 // Delta is a part of an answer.
@@ -38,13 +37,13 @@ type Delta struct {
 // Answer is a whole answer.
 type Answer struct {
 	Content, Reasoning string
-	Calls              []Call // without broken ones
+	Calls              []Call
 }
 
 // Call is a call of a tool.
 type Call struct {
 	Name      string
-	Arguments string // a JSON object
+	Arguments string // a JSON object, or the beginning of one if the call was cut or is not valid
 }
 
 // Collect returns the answer that deltas add up to.
@@ -74,7 +73,9 @@ func Collect(deltas []Delta) Answer {
 // Parser parses one answer. It is not safe for concurrent use.
 //
 // White space beside a marker belongs to the marker. Everything else is given exactly once:
-// what looks like a call but is none becomes content, with its markers.
+// what looks like a call but is none becomes content, with its markers. A call begins when its
+// name and the beginning of its arguments are known. If it is not valid after that, it ends,
+// and content follows.
 type Parser struct {
 	style Style
 	state state
@@ -89,6 +90,7 @@ type Parser struct {
 	open  bool            // CallBegin of the call has been given
 	list  bool            // the call is an item of Mistral's list
 	raw   strings.Builder // the text of the call, its marker, and the white space before
+	given int             // bytes of raw up to the last argument
 	calls int             // indices that have been given
 
 	out []Delta
@@ -366,15 +368,17 @@ func (p *Parser) step(c byte) bool {
 
 // object takes a byte of the object of a call.
 func (p *Parser) object(c byte) bool {
+	before := len(p.call.args)
 	if !p.call.next(c) {
 		return false
+	}
+	if len(p.call.args) > before {
+		p.given = p.raw.Len()
 	}
 	if !p.call.done() {
 		return true
 	}
-	p.giveArguments()
-	p.add(CallEnd, p.calls-1, "")
-	p.open = false
+	p.endCall()
 	if p.list {
 		p.raw.Reset()
 		p.state = betweenItems
@@ -387,15 +391,27 @@ func (p *Parser) object(c byte) bool {
 	return true
 }
 
+// endCall gives the rest and the end of a call.
+func (p *Parser) endCall() {
+	p.giveArguments()
+	p.add(CallEnd, p.calls-1, "")
+	p.open = false
+}
+
 // endCalls returns to content.
 func (p *Parser) endCalls() {
 	p.raw.Reset()
 	p.state, p.after = inContent, true
 }
 
+// certain reports whether the call has begun: its name and a part of its arguments are known.
+func (p *Parser) certain() bool {
+	return p.open || p.state == inObject && p.call.name != "" && len(p.call.args) > 0
+}
+
 // giveArguments gives what has come of the arguments.
 func (p *Parser) giveArguments() {
-	if p.state != inObject || p.call.name == "" || !p.call.hasArgs {
+	if !p.certain() {
 		return
 	}
 	if !p.open {
@@ -408,15 +424,16 @@ func (p *Parser) giveArguments() {
 	}
 }
 
-// giveUp gives the text of what is no call as content.
+// giveUp ends a call that is not valid or not complete. What was not given as arguments
+// becomes content: all of its text, if the call has not begun.
 func (p *Parser) giveUp() {
-	if p.open {
-		p.add(CallBroken, p.calls-1, "")
-	}
 	text := p.raw.String()
 	done := p.state == betweenItems && strings.Trim(text, space) == ""
+	if p.certain() {
+		p.endCall()
+		text = text[p.given:]
+	}
 	p.endCalls()
-	p.open = false
 	if !done {
 		p.after = false
 		p.give(text)

@@ -43,10 +43,10 @@ func (c *call) next(b byte) bool {
 	}
 	switch c.member {
 	case argsObject:
-		c.args = append(c.args, b)
 		if len(c.open) == 1 && b != '}' {
 			return false // the arguments are no object
 		}
+		c.args = append(c.args, b)
 	case keyText, nameText:
 		if c.text = append(c.text, b); len(c.text) > maxName {
 			return false
