@@ -28,9 +28,18 @@ func renderChat(t *tokenizer.Tokenizer, c *conversation, limit int) (rendered, e
 		return rendered{}, e
 	}
 	parser := func() answerParser {
-		return &answerReader{parser: style.NewParser(text.String(), len(c.tools) > 0), control: t.Control}
+		return &answerReader{parser: style.NewParser(text.String(), c.callable()), control: t.Control}
 	}
 	return rendered{prompt: prompt, parser: parser}, nil
+}
+
+// callable returns the tools as package answer takes them.
+func (c *conversation) callable() []answer.Tool {
+	var all []answer.Tool
+	for _, t := range c.tools {
+		all = append(all, answer.Tool{Name: t.name, Parameters: t.parameters})
+	}
+	return all
 }
 
 func templateInput(c *conversation) tokenizer.Conversation {

@@ -111,6 +111,7 @@ type toolCall struct {
 type tool struct {
 	name       string
 	definition json.RawMessage // the element of the field tools
+	parameters json.RawMessage // JSON Schema; nil: there are none
 }
 
 // rendered is a conversation as a prompt.

@@ -229,7 +229,7 @@ func (d *decoder) tool() tool {
 						d.fail("%q, want 1 to 64 letters, digits, _ or -", shorten(t.name, 64))
 					}
 				case "parameters":
-					d.rawObject()
+					t.parameters = d.rawObject()
 				case "description":
 					d.string()
 				default:

@@ -1,8 +1,8 @@
 // Package answer parses what a chat model generates: content, reasoning, and calls of tools.
 //
-// It knows the styles of Llama 3, Mistral, and Hermes, which Qwen shares. The parser is fed
-// tokens and gives parts of the answer as soon as they are certain. It keeps no more than
-// one call, and takes time in proportion to the text.
+// It knows the styles of Llama 3, Mistral, Hermes, which Qwen shares, and Qwen3-Coder. The
+// parser is fed tokens and gives parts of the answer as soon as they are certain. It keeps no
+// more than one call, and takes time in proportion to the text.
 package answer
 
 import (
@@ -78,6 +78,7 @@ func Collect(deltas []Delta) Answer {
 // and content follows.
 type Parser struct {
 	style Style
+	tools []Tool
 	state state
 
 	rest    string // text that has not been looked at, or may begin a marker
@@ -87,6 +88,7 @@ type Parser struct {
 	closing string // the marker that may end the last call, or ""
 
 	call  *call
+	xml   xmlCall
 	open  bool            // CallBegin of the call has been given
 	list  bool            // the call is an item of Mistral's list
 	raw   strings.Builder // the text of the call, its marker, and the white space before
@@ -107,6 +109,7 @@ const (
 	afterMarker  // of Mistral: [, or the name of a tool
 	inName       // of Mistral: up to [ARGS] or {
 	betweenItems // of Mistral's list: , or ]
+	inXML        // of Qwen3-Coder
 )
 
 // Next takes a token: the text of a control token in the vocabulary, or "", and the text
@@ -236,9 +239,13 @@ func (p *Parser) begin(marker string) {
 	p.raw.WriteString(marker)
 	p.space, p.after, p.begun, p.closing = "", false, true, ""
 	p.call, p.open, p.list = &call{}, false, false
-	p.state = beforeObject
-	if p.style.format == mistral {
+	switch p.style.format {
+	case mistralList, mistralNamed:
 		p.state = afterMarker
+	case qwenXML:
+		p.state, p.xml = inXML, xmlCall{}
+	default:
+		p.state = beforeObject
 	}
 }
 
@@ -250,6 +257,8 @@ func (p *Parser) run(end bool) {
 			more = p.outside(end)
 		case p.state == inName:
 			more = p.toolName()
+		case p.state == inXML:
+			more = p.inXML()
 		default:
 			p.inside()
 		}
@@ -386,7 +395,7 @@ func (p *Parser) object(c byte) bool {
 	}
 	p.endCalls()
 	if p.style.format == hermes {
-		p.closing = "</tool_call>"
+		p.closing = closer
 	}
 	return true
 }
@@ -406,7 +415,7 @@ func (p *Parser) endCalls() {
 
 // certain reports whether the call has begun: its name and a part of its arguments are known.
 func (p *Parser) certain() bool {
-	return p.open || p.state == inObject && p.call.name != "" && len(p.call.args) > 0
+	return p.open || (p.state == inObject || p.state == inXML) && p.call.name != "" && len(p.call.args) > 0
 }
 
 // giveArguments gives what has come of the arguments.

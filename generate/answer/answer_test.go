@@ -18,6 +18,8 @@ const (
 	hermesOnly = `<tool_call> </tool_call>`
 	llama      = `<|start_header_id|> <|python_tag|> "parameters"`
 	nemo       = `[TOOL_CALLS]`
+	named      = `[TOOL_CALLS] [ARGS]`
+	coder      = `<tool_call> <function=x> <parameter=y>`
 	deepseek   = `</think>`
 	magistral  = `[THINK] [TOOL_CALLS]`
 )
@@ -27,6 +29,12 @@ func calls(pairs ...string) (out []Call) {
 		out = append(out, Call{pairs[i], pairs[i+1]})
 	}
 	return out
+}
+
+// testTools are tools with parameters of several types.
+var testTools = []Tool{
+	{Name: "f", Parameters: []byte(`{"type":"object","properties":{"s":{"type":"string"},"n":{"type":"integer"},"x":{},"o":{"anyOf":[{"type":"string"},{"type":"null"}]}}}`)},
+	{Name: "g"},
 }
 
 // answers lists texts of models. Parts in ‹› are control tokens.
@@ -97,6 +105,18 @@ var answers = []struct {
 	{"mistral, marker alone", "comes back", nemo, "", `[TOOL_CALLS]`, Answer{Content: "[TOOL_CALLS]"}},
 	{"mistral, bad name", "comes back", nemo, "", `[TOOL_CALLS]f b[ARGS]{}`, Answer{Content: "[TOOL_CALLS]f b[ARGS]{}"}},
 	{"mistral, long name", "comes back", nemo, "", "[TOOL_CALLS]" + strings.Repeat("f", 1000), Answer{Content: "[TOOL_CALLS]" + strings.Repeat("f", 1000)}},
+	{"coder", "values by the types of the tool", coder, "", "<tool_call>\n<function=f>\n<parameter=s>\n1\n</parameter>\n<parameter=n>\n1\n</parameter>\n<parameter=x>\n{\"a\": [true]}\n</parameter>\n</function>\n</tool_call>", Answer{Calls: calls("f", `{"s": "1", "n": 1, "x": {"a": [true]}}`)}},
+	{"coder, content and two calls", "without parameters, and with several lines", coder, "", "Look:\n<tool_call>\n<function=g>\n</function>\n</tool_call>\n<tool_call><function=f><parameter=s>\na <b>\n\n\"c\"\n</parameter></function></tool_call>‹<|im_end|>›", Answer{Content: "Look:", Calls: calls("g", `{}`, "f", `{"s": "a <b>\n\n\"c\""}`)}},
+	{"coder, values of Python", "as templates write earlier calls", coder, "", "<tool_call><function=f><parameter=n>\nNone\n</parameter><parameter=x>True</parameter><parameter=o>null</parameter></function></tool_call>", Answer{Calls: calls("f", `{"n": null, "x": true, "o": null}`)}},
+	{"coder, text or nothing", "and no JSON", coder, "", "<tool_call><function=f><parameter=o>{}</parameter><parameter=x>a b</parameter><parameter=other>c</parameter></function></tool_call> x", Answer{Content: "x", Calls: calls("f", `{"o": "{}", "x": "a b", "other": "c"}`)}},
+	{"coder, another tool", "values are JSON or text", coder, "", "<tool_call><function=h><parameter=s>1</parameter><parameter=t>b</parameter></function></tool_call>", Answer{Calls: calls("h", `{"s": 1, "t": "b"}`)}},
+	{"coder, cut", "complete parameters", coder, "", "<tool_call>\n<function=f>\n<parameter=s>\na\n</parameter>\n<parameter=n>\n1", Answer{Content: "\n<parameter=n>\n1", Calls: calls("f", `{"s": "a"`)}},
+	{"coder, cut before a parameter", "comes back", coder, "", "a <tool_call>\n<function=f>\n<parameter=s>\na\n</para", Answer{Content: "a <tool_call>\n<function=f>\n<parameter=s>\na\n</para"}},
+	{"coder, JSON", "comes back", coder, "", "<tool_call>\n{\"name\": \"f\"}</tool_call>", Answer{Content: "<tool_call>\n{\"name\": \"f\"}</tool_call>"}},
+	{"coder, no name", "comes back", coder, "", "<tool_call><function=>", Answer{Content: "<tool_call><function=>"}},
+	{"coder, a name with spaces", "comes back", coder, "", "<tool_call><function=f b>", Answer{Content: "<tool_call><function=f b>"}},
+	{"coder, a long name", "comes back", coder, "", "<tool_call><function=" + strings.Repeat("f", 300), Answer{Content: "<tool_call><function=" + strings.Repeat("f", 300)}},
+	{"coder, no tags", "come back, and the next call counts", coder, "", "<tool_call>f()<tool_call><function=g></function></tool_call>", Answer{Content: "<tool_call>f()", Calls: calls("g", "{}")}},
 
 	{"mistral, arguments that are no object", "come back", nemo, "", `[TOOL_CALLS]f[ARGS][1]`, Answer{Content: "[TOOL_CALLS]f[ARGS][1]"}},
 }
@@ -168,14 +188,14 @@ func TestParser(t *testing.T) {
 	for _, c := range answers {
 		t.Run(c.name, func(t *testing.T) {
 			for how, next := range pieces() {
-				got := parse(t, StyleOf(c.template).NewParser(c.prompt, true), c.text, next)
+				got := parse(t, StyleOf(c.template).NewParser(c.prompt, testTools), c.text, next)
 				if diff := cmp.Diff(c.want, got); diff != "" {
 					t.Errorf("%s, by %s: -want +got\n%s", c.reason, how, diff)
 				}
 			}
 			for cut := 1; cut < min(len(c.text), 400); cut++ { // in two at each byte
 				at := 0
-				got := parse(t, StyleOf(c.template).NewParser(c.prompt, true), c.text, func(n int) int {
+				got := parse(t, StyleOf(c.template).NewParser(c.prompt, testTools), c.text, func(n int) int {
 					if at < cut && cut < at+n {
 						n = cut - at
 					}
@@ -194,7 +214,7 @@ func TestParser(t *testing.T) {
 func TestWithoutTools(t *testing.T) {
 	for _, text := range []string{`<tool_call>{"name": "f", "arguments": {}}</tool_call>`, `{"name": "f", "parameters": {}}`, `[TOOL_CALLS][{"name": "f", "arguments": {}}]`} {
 		for _, template := range []string{qwen, llama, nemo} {
-			got := parse(t, StyleOf(template).NewParser("", false), text, func(n int) int { return n })
+			got := parse(t, StyleOf(template).NewParser("", nil), text, func(n int) int { return n })
 			if diff := cmp.Diff(Answer{Content: text}, got); diff != "" {
 				t.Errorf("-want +got\n%s", diff)
 			}
@@ -204,7 +224,7 @@ func TestWithoutTools(t *testing.T) {
 
 // TestStreams checks that parts are given as soon as they are certain.
 func TestStreams(t *testing.T) {
-	p := StyleOf(qwen).NewParser("", true)
+	p := StyleOf(qwen).NewParser("", testTools)
 	for _, c := range []struct {
 		text string
 		want []Delta
@@ -245,17 +265,19 @@ func TestStyleOf(t *testing.T) {
 		{llama, true, Style{"", "", llama3}},
 		{`<|start_header_id|> "parameters": x`, true, Style{"", "", llama3}},
 		{`<|start_header_id|>`, false, Style{}},
-		{nemo, true, Style{"", "", mistral}},
-		{magistral, true, Style{"[THINK]", "[/THINK]", mistral}},
+		{nemo, true, Style{"", "", mistralList}},
+		{named, true, Style{"", "", mistralNamed}},
+		{magistral, true, Style{"[THINK]", "[/THINK]", mistralList}},
+		{coder, true, Style{"", "", qwenXML}},
 		{deepseek, false, Style{"<think>", "</think>", noCalls}},
-		{"<tool_call>\n<function=f>", false, Style{}}, // XML
-		{"<tool_call>f<arg_key>", false, Style{}},         // XML
+		{"<tool_call>\n<function=f>", false, Style{}}, // XML without parameters
+		{"<tool_call>f<arg_key>", false, Style{}},     // XML of GLM
 	} {
 		if got := StyleOf(c.template); got != c.want || got.Tools() != c.tools {
 			t.Errorf("the style of %q is %+v, want %+v", c.template, got, c.want)
 		}
 	}
-	for file, want := range map[string]Style{"qwen3": {"<think>", "</think>", hermes}, "mistral-nemo": {"", "", mistral}} {
+	for file, want := range map[string]Style{"qwen3": {"<think>", "</think>", hermes}, "mistral-nemo": {"", "", mistralList}} {
 		source, err := os.ReadFile(filepath.Join("..", "..", "model", "tokenizer", "testdata", "published", file+".jinja"))
 		if err != nil {
 			t.Fatal(err)
@@ -298,10 +320,13 @@ func checkScanner(t *testing.T, text string) {
 
 // TestLongCalls checks that a call that never ends is given back in bounded parts.
 func TestLongCalls(t *testing.T) {
-	for _, begin := range []string{`<tool_call>{"name": "f", "arguments": {"a": "`, "<tool_call>", `<tool_call>{"`, "a", "[TOOL_CALLS]f", "[TOOL_CALLS]["} {
-		p := StyleOf(qwen).NewParser("", true)
-		if begin[0] == '[' {
-			p = StyleOf(nemo).NewParser("", true)
+	for _, begin := range []string{`<tool_call>{"name": "f", "arguments": {"a": "`, "<tool_call>", `<tool_call>{"`, "a", "[TOOL_CALLS]f", "[TOOL_CALLS][", "<tool_call><function=f><parameter=s>", "<tool_call><function="} {
+		p := StyleOf(qwen).NewParser("", testTools)
+		switch {
+		case begin[0] == '[':
+			p = StyleOf(nemo).NewParser("", testTools)
+		case strings.Contains(begin, "<function="):
+			p = StyleOf(coder).NewParser("", testTools)
 		}
 		all := p.Next("", begin)
 		piece := strings.Repeat("  x ", 64)
@@ -333,7 +358,7 @@ func TestLongCalls(t *testing.T) {
 // FuzzParser parses arbitrary texts in arbitrary pieces. The answer does not depend on the
 // pieces, and text without calls and reasoning is content.
 func FuzzParser(f *testing.F) {
-	templates := []string{qwen, hermesOnly, llama, nemo, magistral, ""}
+	templates := []string{qwen, hermesOnly, llama, nemo, magistral, "", coder, named}
 	for _, c := range answers {
 		for i, template := range templates {
 			if template == c.template {
@@ -344,8 +369,8 @@ func FuzzParser(f *testing.F) {
 	f.Fuzz(func(t *testing.T, style uint8, prompt, text string, seed uint64) {
 		template := templates[int(style)%len(templates)]
 		rng := rand.New(rand.NewPCG(seed, 1))
-		whole := parse(t, StyleOf(template).NewParser(prompt, true), text, func(n int) int { return n })
-		parts := parse(t, StyleOf(template).NewParser(prompt, true), text, func(n int) int { return 1 + rng.IntN(n) })
+		whole := parse(t, StyleOf(template).NewParser(prompt, testTools), text, func(n int) int { return n })
+		parts := parse(t, StyleOf(template).NewParser(prompt, testTools), text, func(n int) int { return 1 + rng.IntN(n) })
 		if diff := cmp.Diff(whole, parts); diff != "" {
 			t.Fatalf("%q: -whole +parts\n%s", text, diff)
 		}

@@ -12,14 +12,21 @@ type Style struct {
 type format uint8
 
 const (
-	noCalls format = iota
-	hermes         // <tool_call>{"name": …, "arguments": {…}}</tool_call>, also of Qwen
-	llama3         // {"name": …, "parameters": {…}}, alone or after <|python_tag|>
-	mistral        // [TOOL_CALLS][{"name": …, "arguments": {…}}, …] or [TOOL_CALLS]name[ARGS]{…}
+	noCalls      format = iota
+	hermes              // <tool_call>{"name": …, "arguments": {…}}</tool_call>, also of Qwen
+	qwenXML             // <tool_call><function=name><parameter=key>value</parameter></function></tool_call>, of Qwen3-Coder
+	llama3              // {"name": …, "parameters": {…}}, alone or after <|python_tag|>
+	mistralList         // [TOOL_CALLS][{"name": …, "arguments": {…}}, …]
+	mistralNamed        // [TOOL_CALLS]name[ARGS]{…}
 )
 
 // openers maps formats to the markers before calls.
-var openers = map[format]string{hermes: "<tool_call>", llama3: "<|python_tag|>", mistral: "[TOOL_CALLS]"}
+var openers = map[format]string{
+	hermes: "<tool_call>", qwenXML: "<tool_call>", llama3: "<|python_tag|>", mistralList: "[TOOL_CALLS]", mistralNamed: "[TOOL_CALLS]",
+}
+
+// closer is the marker after a call of hermes and qwenXML.
+const closer = "</tool_call>"
 
 // StyleOf chooses the style by the markers in a chat template. The style of a template
 // without known markers is the zero Style, whose answers are content alone.
@@ -33,9 +40,13 @@ func StyleOf(template string) Style {
 		s.thinkOpen, s.thinkClose = "[THINK]", "[/THINK]"
 	}
 	switch {
+	case has("[TOOL_CALLS]") && has("[ARGS]"):
+		s.format = mistralNamed
 	case has("[TOOL_CALLS]"):
-		s.format = mistral
-	case has("<tool_call>") && !has("<function=") && !has("<arg_key>"): // calls in XML
+		s.format = mistralList
+	case has("<tool_call>") && has("<function=") && has("<parameter="):
+		s.format = qwenXML
+	case has("<tool_call>") && !has("<function=") && !has("<arg_key>"): // other calls in XML
 		s.format = hermes
 	case has("<|python_tag|>"), has("<|start_header_id|>") && has(`"parameters"`):
 		s.format = llama3
@@ -47,15 +58,36 @@ func StyleOf(template string) Style {
 func (s Style) Tools() bool { return s.format != noCalls }
 
 // NewParser returns a parser of one answer. prompt is the text of the prompt, or its end: if
-// it ends with the marker before reasoning, the answer begins with reasoning. If tools is
-// false, calls of tools are content.
-func (s Style) NewParser(prompt string, tools bool) *Parser {
-	if !tools {
+// it ends with the marker before reasoning, the answer begins with reasoning. Without tools,
+// calls are content.
+func (s Style) NewParser(prompt string, tools []Tool) *Parser {
+	if len(tools) == 0 {
 		s.format = noCalls
 	}
-	p := &Parser{style: s}
-	if s.thinkOpen != "" && strings.HasSuffix(strings.TrimRight(prompt, space), s.thinkOpen) {
+	p := &Parser{style: s, tools: tools}
+	if s.reasons(prompt) == begun {
 		p.reason()
 	}
 	return p
+}
+
+// reasoning says whether an answer reasons.
+type reasoning uint8
+
+const (
+	never reasoning = iota
+	maybe
+	begun // the prompt has the marker before it
+)
+
+// reasons returns whether the answer to a prompt reasons.
+func (s Style) reasons(prompt string) reasoning {
+	prompt = strings.TrimRight(prompt, space)
+	switch {
+	case s.thinkOpen == "" || strings.HasSuffix(prompt, s.thinkClose):
+		return never
+	case strings.HasSuffix(prompt, s.thinkOpen):
+		return begun
+	}
+	return maybe
 }

@@ -187,7 +187,7 @@ func (t *talk) answer(ctx context.Context, message string) error {
 	}
 	var stats generate.Stats
 	p.Stats = &stats
-	parser := t.style.NewParser(text, false)
+	parser := t.style.NewParser(text, nil)
 	out := answerWriter{line: lineWriter{env: t.env}, reasoning: t.reasoning}
 	for token, err := range t.generator.Tokens(ctx, prompt, p) {
 		if err == nil {
