@@ -2,7 +2,8 @@
 //
 // It knows the styles of Llama 3, Mistral, Hermes, which Qwen shares, and Qwen3-Coder. The
 // parser is fed tokens and gives parts of the answer as soon as they are certain. It keeps no
-// more than one call, and takes time in proportion to the text.
+// more than one call, and takes time in proportion to the text. Structure describes answers
+// that must call tools, as package constraint takes it.
 package answer
 
 import (

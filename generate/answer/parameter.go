@@ -2,6 +2,7 @@ package answer
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 )
 
@@ -98,4 +99,42 @@ func (s *valueSchema) values() []any {
 		return []any{*s.Const}
 	}
 	return s.Enum
+}
+
+// values returns the texts that satisfy a schema of texts, or that any text does. Whatever else
+// a schema may say about a text is an error.
+func values(schema json.RawMessage) (texts []string, any bool, err error) {
+	for _, p := range propertiesOf(schema) {
+		if slices.Contains([]string{"pattern", "format", "minLength", "maxLength", "not", "if", "then", "else"}, p.key) {
+			return nil, false, fmt.Errorf("%s is not supported with calls of this model", p.key)
+		}
+	}
+	var s valueSchema
+	if err := json.Unmarshal(schema, &s); err != nil {
+		return nil, false, err
+	}
+	alternatives := slices.Concat(s.AnyOf, s.OneOf, s.AllOf)
+	if len(s.AllOf) > 1 {
+		return nil, false, fmt.Errorf("allOf: only one schema is supported")
+	}
+	for _, sub := range alternatives {
+		t, a, err := values(sub)
+		if err != nil {
+			return nil, false, err
+		}
+		texts, any = append(texts, t...), any || a
+	}
+	for _, v := range s.values() {
+		switch v := v.(type) {
+		case string:
+			texts = append(texts, v)
+		case nil:
+			texts = append(texts, "null")
+		}
+	}
+	if s.Const == nil && s.Enum == nil && alternatives == nil {
+		text, _, _ := types(schema)
+		texts, any = append(texts, "null"), any || text
+	}
+	return texts, any, nil
 }

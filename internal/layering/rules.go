@@ -34,7 +34,7 @@ var rules = []rule{
 	{"model/tokenizer", []string{"model/tokenizer/internal/..."}},
 	{"model/tokenizer/internal/...", nil},
 	{"generate", []string{"model", "model/sampling", "model/tokenizer"}},
-	{"generate/answer", nil},
+	{"generate/answer", []string{"generate/constraint"}},
 	// The tests of constraint use the vocabularies of model files.
 	{"generate/constraint", []string{"model", "model/gguf", "model/tokenizer", jsonschema}},
 	{"serve", []string{"generate", "generate/answer", "generate/constraint", "model", "model/sampling", "model/tokenizer", prometheus}},

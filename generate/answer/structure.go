@@ -1,0 +1,218 @@
+package answer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/lockstep-go/lockstep/generate/constraint"
+)
+
+// Request says what an answer may be. The zero Request permits any text.
+type Request struct {
+	Tools    []Tool
+	Required bool   // the answer is calls of tools
+	Name     string // if not "", the answer is a call of this tool
+	Single   bool   // at most one call
+
+	Content *constraint.Structure // if not nil, what the answer is apart from its reasoning
+}
+
+// Structure returns the structure of the answers to a prompt that a request permits, and
+// whether it restricts them. The reasoning is free in any case. Errors name a field of
+// OpenAI's API, as in "answer: tools[0].function.parameters: why"; so do those of
+// Vocabulary.Compile.
+func (s Style) Structure(prompt string, r Request) (c constraint.Structure, restricted bool, err error) {
+	var body constraint.Structure
+	strict := slices.ContainsFunc(r.Tools, func(t Tool) bool { return t.Strict })
+	switch {
+	case r.Content != nil:
+		body = *r.Content
+	case r.Required || r.Name != "":
+		body, err = s.calls(r, true)
+	case strict || r.Single && len(r.Tools) > 0:
+		body, err = s.calls(r, false)
+	default:
+		return constraint.Structure{}, false, nil
+	}
+	if err != nil {
+		return constraint.Structure{}, false, fmt.Errorf("answer: %w", err)
+	}
+	return s.afterReasoning(prompt, body), true, nil
+}
+
+// Short names for the parts of a structure.
+type structure = constraint.Structure
+
+func sequence(parts ...structure) structure { return structure{Sequence: parts} }
+func optional(part structure) structure     { return structure{AnyOf: []structure{{}, part}} }
+func text(s string) structure               { return structure{Text: s} }
+func marker(s string) structure             { return structure{Marker: s} }
+func matching(expr string) structure        { return structure{Regexp: expr} }
+
+// afterReasoning returns the structure of an answer that may reason before its body.
+func (s Style) afterReasoning(prompt string, body structure) structure {
+	rest := sequence(structure{Until: []string{s.thinkClose}}, matching(`[ \n]{0,3}`))
+	switch s.reasons(prompt) {
+	case begun:
+		return sequence(rest, body)
+	case maybe:
+		return sequence(optional(sequence(matching(`\n?`), marker(s.thinkOpen), rest)), body)
+	}
+	return body
+}
+
+// calls returns the structure of an answer that calls tools. If it need not, it may have
+// other text.
+func (s Style) calls(r Request, required bool) (structure, error) {
+	var tools []structure // the part of a call that depends on the tool
+	for i, t := range r.Tools {
+		if r.Name != "" && t.Name != r.Name {
+			continue
+		}
+		call, err := s.call(t, fmt.Sprintf("tools[%d].function.parameters", i), required || t.Strict)
+		if err != nil {
+			return structure{}, err
+		}
+		tools = append(tools, call)
+	}
+	single := r.Single || r.Name != ""
+	open, separator := openers[s.format], matching(`\n?`)
+	call := structure{AnyOf: tools}
+	more := func(separator structure) structure { // further calls
+		if single {
+			return structure{}
+		}
+		next := sequence(separator, call)
+		return structure{Repeat: &next}
+	}
+	var rest structure // from behind the opener to the end of the call
+	switch s.format {
+	case hermes, qwenXML:
+		rest = sequence(matching(`\n?`), call, matching(`\n?`), marker(closer))
+	case mistralNamed:
+		rest = call
+	case mistralList:
+		rest = sequence(matching(` ?\[`), call, more(matching(`, ?`)), text("]"))
+	case llama3:
+		all := sequence(call, more(matching(`; ?|\n`)))
+		if required {
+			return sequence(optional(marker(open)), all), nil
+		}
+		free := structure{Without: []string{open}, NotFirst: append(s.notFirst(), "{")}
+		return structure{AnyOf: []structure{free, sequence(matching(`\s{0,2}`), optional(marker(open)), all)}}, nil
+	}
+	if required {
+		first, next := sequence(marker(open), rest), sequence(separator, marker(open), rest)
+		if single || s.format == mistralList {
+			return first, nil
+		}
+		return sequence(first, structure{Repeat: &next}), nil
+	}
+	free := structure{Without: []string{open}, NotFirst: s.notFirst()}
+	next := sequence(structure{Until: []string{open}, NotFirst: s.notFirst()}, rest)
+	if single {
+		return structure{AnyOf: []structure{free, next}}, nil
+	}
+	return sequence(structure{Repeat: &next}, free), nil
+}
+
+// notFirst returns what free text cannot begin with, because it would be reasoning.
+func (s Style) notFirst() []string {
+	if s.thinkOpen == "" {
+		return nil
+	}
+	return []string{s.thinkOpen}
+}
+
+// call returns the part of a call that depends on the tool: its name and arguments. If strict
+// is false, the arguments are any object.
+func (s Style) call(t Tool, field string, strict bool) (structure, error) {
+	parameters := json.RawMessage(`{"type":"object"}`)
+	if strict {
+		var err error
+		if parameters, err = t.schema(); err != nil {
+			return structure{}, fmt.Errorf("%s: %w", field, err)
+		}
+	}
+	arguments := structure{Schema: parameters, Name: field}
+	switch s.format {
+	case mistralNamed:
+		id := sequence(marker("[CALL_ID]"), matching(`[a-zA-Z0-9]{9}`))
+		return sequence(text(t.Name), optional(id), marker("[ARGS]"), arguments), nil
+	case qwenXML:
+		return t.xml(field, strict)
+	}
+	key := "arguments"
+	if s.format == llama3 {
+		key = "parameters"
+	}
+	head := fmt.Sprintf(`\{ ?"name": ?%s, ?"%s":`, regexp.QuoteMeta(string(quote(t.Name))), key)
+	return sequence(matching(head), arguments, matching(` ?\}`)), nil
+}
+
+// xml returns the structure of a call in the style of Qwen3-Coder from behind the opener. field
+// names the schema in errors. If strict is false, a call has any parameters.
+func (t Tool) xml(field string, strict bool) (structure, error) {
+	parts := []structure{text(functionOpen + t.Name + ">\n")}
+	if !strict {
+		any := sequence(text(parameterOpen), matching(`[^\s<>]{1,64}`), text(">\n"), structure{Until: []string{parameterClose}}, text("\n"))
+		parts = append(parts, structure{Repeat: &any}, text(functionClose))
+		return sequence(parts...), nil
+	}
+	fail := func(err error, at string) (structure, error) {
+		return structure{}, fmt.Errorf("%s: #%s: %w", field, at, err)
+	}
+	if _, err := t.schema(); err != nil {
+		return structure{}, fmt.Errorf("%s: %w", field, err)
+	}
+	o := t.object()
+	properties := propertiesOf(o.Properties)
+	for _, p := range properties {
+		at := "/properties/" + p.key
+		if p.key == "" || len(p.key) > maxName || strings.ContainsAny(p.key, space+"<>") {
+			return fail(errors.New("calls of this model cannot have this name"), at)
+		}
+		value, err := o.parameter(p.value, field)
+		if err != nil {
+			return fail(err, at)
+		}
+		part := sequence(text(parameterOpen+p.key+">\n"), value)
+		if !slices.Contains(o.Required, p.key) {
+			part = optional(part)
+		}
+		parts = append(parts, part)
+	}
+	for _, name := range o.Required {
+		if !slices.ContainsFunc(properties, func(p property) bool { return p.key == name }) {
+			return fail(fmt.Errorf("%q is not in properties", name), "/required")
+		}
+	}
+	if extra := string(o.AdditionalProperties); extra != "" && extra != "false" {
+		return fail(errors.New("only false is supported with calls of this model"), "/additionalProperties")
+	}
+	return sequence(append(parts, text(functionClose))...), nil
+}
+
+// parameter returns the structure of a value and what follows it.
+func (o *objectSchema) parameter(schema json.RawMessage, field string) (structure, error) {
+	end := text("\n" + parameterClose + "\n")
+	if kindOf(schema) == jsonValue {
+		return sequence(structure{Schema: o.document(schema), Name: field}, end), nil
+	}
+	texts, any, err := values(schema)
+	if err != nil {
+		return structure{}, err
+	}
+	if any {
+		return sequence(structure{Until: []string{parameterClose}}, text("\n")), nil
+	}
+	var choice structure
+	for _, t := range texts {
+		choice.AnyOf = append(choice.AnyOf, text(t))
+	}
+	return sequence(choice, end), nil
+}
