@@ -2,6 +2,7 @@ package serve
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/lockstep-go/lockstep/generate/answer"
@@ -11,11 +12,8 @@ import (
 // renderChat is the part of backend.render that depends on the tokenizer alone.
 func renderChat(t *tokenizer.Tokenizer, c *conversation, limit int) (rendered, error) {
 	style := answer.StyleOf(t.ChatTemplate())
-	switch tools := len(c.tools) > 0; {
-	case tools && !style.Tools():
+	if len(c.tools) > 0 && !style.Tools() {
 		return rendered{}, unsupported("tools", "the chat template has no style of tool calls that this server can read")
-	case tools && c.toolChoice != "auto":
-		return rendered{}, unsupported("tool_choice", "this server supports none and auto")
 	}
 	text, err := t.Render(templateInput(c))
 	if err != nil {
@@ -27,17 +25,44 @@ func renderChat(t *tokenizer.Tokenizer, c *conversation, limit int) (rendered, e
 		e.Code = "context_length_exceeded"
 		return rendered{}, e
 	}
+	restriction, err := restrictAnswer(style, text.String(), c)
+	if err != nil {
+		return rendered{}, err
+	}
 	parser := func() answerParser {
 		return &answerReader{parser: style.NewParser(text.String(), c.callable()), control: t.Control}
 	}
-	return rendered{prompt: prompt, parser: parser}, nil
+	return rendered{prompt: prompt, parser: parser, structure: restriction}, nil
+}
+
+// restrictAnswer returns the structure of the answer, or nil if any text will do.
+func restrictAnswer(style answer.Style, prompt string, c *conversation) (*structure, error) {
+	name, named := strings.CutPrefix(c.toolChoice, "function:")
+	r := answer.Request{Tools: c.callable(), Required: c.toolChoice == "required", Single: c.single}
+	out := structure{param: "tools"}
+	switch {
+	case named:
+		r.Name, out.param = name, "tool_choice"
+	case r.Required:
+		out.param = "tool_choice"
+	}
+	source, restricted, err := style.Structure(prompt, r)
+	if err != nil {
+		param, why := out.explain(err)
+		return nil, unsupported(param, "%s", why)
+	}
+	if !restricted {
+		return nil, nil
+	}
+	out.source = source
+	return &out, nil
 }
 
 // callable returns the tools as package answer takes them.
 func (c *conversation) callable() []answer.Tool {
 	var all []answer.Tool
 	for _, t := range c.tools {
-		all = append(all, answer.Tool{Name: t.name, Parameters: t.parameters})
+		all = append(all, answer.Tool{Name: t.name, Parameters: t.parameters, Strict: t.strict})
 	}
 	return all
 }

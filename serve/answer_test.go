@@ -18,6 +18,7 @@ func templateModel(t *testing.T, template string) *model.Model {
 	spec := tiny.New("llama", 1)
 	spec.AddVocab(true)
 	spec.Set("tokenizer.chat_template", template)
+	spec.Set("llama.context_length", uint32(1024))
 	m, err := model.Load(spec.File())
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +77,10 @@ func TestChatRefuses(t *testing.T) {
 		{plain, `{"messages":[{"role":"user","content":"hi"}],` + weather + `}`, "tools"},
 		{plain, `{"messages":[{"role":"user","content":"hi"},{"role":"assistant","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}]}]}`, "messages[1].tool_calls"},
 		{tools, `{"messages":[{"role":"assistant","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"[]"}}]}]}`, "messages[0].tool_calls[0].function.arguments"},
-		{tools, `{"messages":[{"role":"user","content":"hi"}],"tool_choice":"required",` + weather + `}`, "tool_choice"},
+		{tools, `{"messages":[{"role":"user","content":"hi"}],"tool_choice":"required",` + function(`{"properties":{"a":{"multipleOf":2}}}`) + `}`, "tools[0].function.parameters"},
+		{tools, `{"messages":[{"role":"user","content":"hi"}],"tool_choice":"required",` + function(`{"type":"string"}`) + `}`, "tools[0].function.parameters"},
+		{tools, `{"messages":[{"role":"user","content":"hi"}],"tool_choice":"required","ignore_eos":true,` + weather + `}`, "ignore_eos"},
+		{tools, `{"messages":[{"role":"user","content":"hi"}],"tool_choice":{"type":"allowed_tools","allowed_tools":{}},` + weather + `}`, "tool_choice.type"},
 		{tools, `{"messages":[{"role":"user","content":"hi"}],"chat_template_kwargs":{"messages":[]}}`, "chat_template_kwargs.messages"},
 	} {
 		r := ask(t, "POST", tt.url+chatPath, tt.body)

@@ -93,6 +93,7 @@ type conversation struct {
 	messages   []message
 	tools      []tool
 	toolChoice string // none, auto, required, or the name of a function after "function:"
+	single     bool   // at most one call
 	variables  map[string]json.RawMessage
 }
 
@@ -112,12 +113,15 @@ type tool struct {
 	name       string
 	definition json.RawMessage // the element of the field tools
 	parameters json.RawMessage // JSON Schema; nil: there are none
+	strict     bool            // the arguments of a call follow parameters
 }
 
 // rendered is a conversation as a prompt.
 type rendered struct {
 	prompt []int
 	parser func() answerParser // of each completion; nil: all text is content
+
+	structure *structure // of the answer; nil: that of the request, if any
 }
 
 // answerParser separates the text of an answer into content, reasoning and tool calls.

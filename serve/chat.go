@@ -27,6 +27,8 @@ func (s *Server) decodeChat(body []byte) (*chatRequest, *apiError) {
 			d.array(func(int) { r.conversation.tools = append(r.conversation.tools, d.tool()) })
 		case "tool_choice":
 			choice = d.toolChoice()
+		case "parallel_tool_calls":
+			r.conversation.single = !d.bool()
 		case "chat_template_kwargs":
 			d.object(func(key string) { r.conversation.variable(key, d.raw()) })
 		case "reasoning_effort":
@@ -230,6 +232,8 @@ func (d *decoder) tool() tool {
 					}
 				case "parameters":
 					t.parameters = d.rawObject()
+				case "strict":
+					t.strict = d.bool()
 				case "description":
 					d.string()
 				default:
@@ -360,6 +364,7 @@ type chatAnswer struct {
 	content   strings.Builder
 	reasoning strings.Builder
 	calls     []chatToolCall
+	named     bool // the request names the function to call
 	logprobs  *chatLogprobs
 	finish    string
 }
@@ -394,9 +399,9 @@ func (a *chatAnswer) add(p part) {
 	}
 }
 
-// end sets the reason to finish.
+// end sets the reason to finish. As with OpenAI, a call that the request named ends with stop.
 func (a *chatAnswer) end(out outcome) string {
-	if a.finish = out.finish; a.finish == "stop" && len(a.calls) > 0 {
+	if a.finish = out.finish; a.finish == "stop" && len(a.calls) > 0 && !a.named {
 		a.finish = "tool_calls"
 	}
 	return a.finish
@@ -443,14 +448,21 @@ func (s *Server) chat(x *exchange) error {
 		return err
 	}
 	j := &job{params: r.common.params, prompts: [][]int{prompt.prompt}, n: r.common.n}
+	if prompt.structure != nil {
+		j.params.structure = prompt.structure
+		if err := j.params.checkEnd(); err != nil {
+			return err
+		}
+	}
 	if err := s.fit(x.ctx, j, "messages"); err != nil {
 		return err
 	}
 	c := &chatRun{server: s, request: r, answers: make([]chatAnswer, j.n)}
 	for i := range c.answers {
-		if prompt.parser != nil && j.params.structure == nil { // else all is content
+		if prompt.parser != nil && r.common.params.structure == nil { // else all is content
 			c.answers[i].parser = prompt.parser()
 		}
+		c.answers[i].named = strings.HasPrefix(r.conversation.toolChoice, "function:")
 		if r.common.params.logprobs {
 			c.answers[i].logprobs = &chatLogprobs{Content: []chatLogprob{}}
 		}

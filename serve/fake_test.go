@@ -76,7 +76,7 @@ func (f *fake) render(c *conversation) (rendered, error) {
 		text.WriteString(m.role + ":" + m.content + "\n")
 	}
 	tokens, err := f.tokenize(text.String(), true, true)
-	return rendered{tokens, f.parser}, err
+	return rendered{prompt: tokens, parser: f.parser}, err
 }
 
 func (f *fake) check(context.Context, *params) error { return f.refuse }

@@ -44,14 +44,23 @@ func (r *request) finish() *apiError {
 		return badRequest("min_tokens", "%d is more than max_tokens, %d", r.params.minTokens, r.params.maxTokens)
 	case r.topLogprobsSet && !r.params.logprobs:
 		return badRequest("top_logprobs", "it needs logprobs: true")
-	case r.params.structure != nil && r.params.ignoreEOS:
-		return badRequest("ignore_eos", "the text must end where %s says", r.params.structure.param)
+	}
+	if err := r.params.checkEnd(); err != nil {
+		return err
 	}
 	if r.params.topP == 0 { // the fewest tokens whose probabilities add up to 0
 		r.params.topK, r.params.topP = 1, 1
 	}
 	if !r.seedSet {
 		r.params.seed = rand.Uint64N(maxSeed)
+	}
+	return nil
+}
+
+// checkEnd refuses a structure whose text could not end.
+func (p *params) checkEnd() *apiError {
+	if p.structure != nil && p.ignoreEOS {
+		return badRequest("ignore_eos", "the text must end where %s says", p.structure.param)
 	}
 	return nil
 }

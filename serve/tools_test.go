@@ -1,0 +1,182 @@
+package serve
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/generate"
+	"github.com/lockstep-go/lockstep/internal/tiny"
+	"github.com/lockstep-go/lockstep/model"
+)
+
+// marks are control tokens that replace the bytes from firstMark on, which no UTF-8 has.
+var marks = []string{"<tool_call>", "</tool_call>", "<think>", "</think>", "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>"}
+
+const firstMark = 0xf5
+
+// marked returns a generator of a tiny random model with a chat template and the tokens of marks.
+func marked(t *testing.T, template string) *generate.Generator {
+	t.Helper()
+	spec := tiny.New("llama", 1)
+	spec.AddVocab(true)
+	f := spec.File()
+	value, _ := f.Value("tokenizer.ggml.tokens")
+	tokens, err := value.Strings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	types := slices.Repeat([]int32{1}, len(tokens))
+	types[tiny.Begin], types[tiny.End] = 3, 3
+	for i, m := range marks {
+		tokens[firstMark+i], types[firstMark+i] = m, 3
+	}
+	spec.Set("tokenizer.ggml.tokens", tokens)
+	spec.Set("tokenizer.ggml.token_type", types)
+	spec.Set("tokenizer.ggml.unknown_token_id", uint32(tiny.Begin)) // for the bytes without a token
+	spec.Set("tokenizer.chat_template", template)
+	spec.Set("llama.context_length", uint32(1024))
+	m, err := model.Load(spec.File())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return generatorOf(t, m)
+}
+
+// bias is a logit_bias that makes marks and the end of a text likely.
+func bias(weights map[string]int) string {
+	all := map[int]int{}
+	for mark, w := range weights {
+		id := tiny.End
+		if mark != "" {
+			id = firstMark + slices.Index(marks, mark)
+		}
+		all[id] = w
+	}
+	return `"logit_bias":` + string(marshal(all))
+}
+
+// function returns the field tools with one function, with its parameters.
+func function(parameters string) string {
+	return `"tools":[{"type":"function","function":{"name":"weather","parameters":` + parameters + `}}]`
+}
+
+// chatMessages are the messages of a chat with n choices, whole.
+type chatMessages struct {
+	Choices []struct {
+		Message json.RawMessage
+		Finish  string `json:"finish_reason"`
+	}
+}
+
+// callIDs matches what differs between equal answers.
+var callIDs = regexp.MustCompile(`"id":"[a-z0-9]{9}"`)
+
+// askBoth sends a chat, whole and streamed, which must agree, and returns the message and the
+// reason to finish.
+func askBoth(t *testing.T, url, body string) (m struct {
+	Content   *string
+	Reasoning string `json:"reasoning_content"`
+	ToolCalls []struct {
+		Type     string
+		Function chatFunction
+	} `json:"tool_calls"`
+}, finish string) {
+	t.Helper()
+	var whole chatMessages
+	decodeInto(t, ask(t, "POST", url+chatPath, body), &whole)
+	c := whole.Choices[0]
+	if err := json.Unmarshal(c.Message, &m); err != nil {
+		t.Fatal(err)
+	}
+	want := callIDs.ReplaceAllString(string(c.Message)+" "+c.Finish, "")
+	got := callIDs.ReplaceAllString(assemble(t, ask(t, "POST", url+chatPath, strings.Replace(body, "{", `{"stream":true,`, 1)).body), "")
+	if got != want {
+		t.Errorf("streamed %s\nwhole    %s", got, want)
+	}
+	return m, c.Finish
+}
+
+// TestModelToolChoice: in every style, the answer is what tool_choice, strict and
+// parallel_tool_calls ask for.
+func TestModelToolChoice(t *testing.T) {
+	const (
+		question  = `"messages":[{"role":"user","content":"hi"}],"max_tokens":150`
+		schema    = `{"type":"object","properties":{"days":{"enum":[1,2,3]},"unit":{"enum":["c","f"]}},"required":["days"]}`
+		functions = `"tools":[{"type":"function","function":{"name":"time"}},{"type":"function","function":{"name":"weather","strict":true,"parameters":` + schema + `}}]`
+	)
+	templates := map[string]string{
+		"hermes": "{{ tools }}{# <tool_call> #}", "llama": `{{ tools }}{# <|python_tag|> "parameters" #}`, "mistral": "{{ tools }}{# [TOOL_CALLS] #}",
+		"named": "{{ tools }}{# [TOOL_CALLS] [ARGS] #}", "coder": "{{ tools }}{# <tool_call> <function= <parameter= #}",
+		"thinking": "{{ tools }}{# <tool_call> #}<think>",
+	}
+	likely := bias(map[string]int{"": 6, "<tool_call>": 9, "[TOOL_CALLS]": 7, "<|python_tag|>": 9, "</think>": 4})
+	calls := map[string]int{} // of complete answers
+	for name, template := range templates {
+		if testing.Short() && name != "hermes" {
+			continue // one style is enough for a quick run
+		}
+		url := startModel(t, marked(t, template))
+		for _, tt := range []struct {
+			name, fields string
+			least, most  int    // calls
+			only         string // the function
+		}{
+			{"required", `"tool_choice":"required"`, 1, 100, ""},
+			{"one required", `"tool_choice":"required","parallel_tool_calls":false`, 1, 1, ""},
+			{"named", `"tool_choice":{"type":"function","function":{"name":"weather"}}`, 1, 1, "weather"},
+			{"auto", `"tool_choice":"auto"`, 0, 100, ""},
+			{"at most one", `"parallel_tool_calls":false`, 0, 1, ""},
+		} {
+			t.Run(name+", "+tt.name, func(t *testing.T) {
+				ended, called, reasoned := 0, 0, 0
+				for seed := range 4 {
+					m, finish := askBoth(t, url, fmt.Sprintf(`{%s,%s,%s,%s,"seed":%d}`, question, functions, tt.fields, likely, seed))
+					if m.Reasoning != "" {
+						reasoned++
+					}
+					if finish == "length" {
+						continue
+					}
+					ended++
+					called += len(m.ToolCalls)
+					if n := len(m.ToolCalls); n < tt.least || n > tt.most || tt.least > 0 && m.Content != nil {
+						t.Errorf("seed %d: %d calls: %+v", seed, n, m)
+					}
+					if want := map[bool]string{true: "tool_calls", false: "stop"}[len(m.ToolCalls) > 0 && tt.only == ""]; finish != want {
+						t.Errorf("seed %d: finish_reason %s, want %s", seed, finish, want)
+					}
+					for _, c := range m.ToolCalls {
+						var args struct {
+							Days *int
+							Unit string
+						}
+						d := json.NewDecoder(strings.NewReader(c.Function.Arguments))
+						d.DisallowUnknownFields()
+						if c.Function.Name == "time" && tt.least == 0 && json.Valid([]byte(c.Function.Arguments)) { // not strict
+							continue
+						}
+						err := d.Decode(&args)
+						isTime := c.Function.Name == "time" && args.Days == nil && args.Unit == ""
+						isWeather := c.Function.Name == "weather" && args.Days != nil && *args.Days >= 1 && *args.Days <= 3 && slices.Contains([]string{"", "c", "f"}, args.Unit)
+						if err != nil || !isTime && !isWeather || tt.only != "" && c.Function.Name != tt.only {
+							t.Errorf("seed %d: error %v: %+v", seed, err, c)
+						}
+					}
+				}
+				if tt.least > 0 && ended == 0 || reasoned > 0 != (name == "thinking") {
+					t.Errorf("%d answers ended, %d have reasoning", ended, reasoned)
+				}
+				calls[tt.name] += called
+			})
+		}
+	}
+	for _, name := range []string{"required", "one required", "named", "auto", "at most one"} {
+		if calls[name] == 0 {
+			t.Errorf("%s: no calls", name)
+		}
+	}
+}
