@@ -41,6 +41,8 @@ func restrictAnswer(style answer.Style, prompt string, c *conversation) (*struct
 	r := answer.Request{Tools: c.callable(), Required: c.toolChoice == "required", Single: c.single}
 	out := structure{param: "tools"}
 	switch {
+	case c.content != nil:
+		r.Content, out.param = &c.content.source, c.content.param
 	case named:
 		r.Name, out.param = name, "tool_choice"
 	case r.Required:

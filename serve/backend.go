@@ -92,8 +92,9 @@ type outcome struct {
 type conversation struct {
 	messages   []message
 	tools      []tool
-	toolChoice string // none, auto, required, or the name of a function after "function:"
-	single     bool   // at most one call
+	toolChoice string     // none, auto, required, or the name of a function after "function:"
+	single     bool       // at most one call
+	content    *structure // of the answer apart from its reasoning; nil: any text
 	variables  map[string]json.RawMessage
 }
 

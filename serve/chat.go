@@ -59,7 +59,8 @@ func (s *Server) decodeChat(body []byte) (*chatRequest, *apiError) {
 	if err := r.conversation.checkTools(choice); err != nil {
 		return nil, err
 	}
-	if s := r.common.params.structure; s != nil && len(r.conversation.tools) > 0 {
+	r.conversation.content = r.common.params.structure
+	if s := r.conversation.content; s != nil && len(r.conversation.tools) > 0 {
 		return nil, unsupported("tools", "this server does not support them with %s, unless tool_choice is none", s.param)
 	}
 	return r, r.common.finish()
@@ -459,7 +460,7 @@ func (s *Server) chat(x *exchange) error {
 	}
 	c := &chatRun{server: s, request: r, answers: make([]chatAnswer, j.n)}
 	for i := range c.answers {
-		if prompt.parser != nil && r.common.params.structure == nil { // else all is content
+		if prompt.parser != nil {
 			c.answers[i].parser = prompt.parser()
 		}
 		c.answers[i].named = strings.HasPrefix(r.conversation.toolChoice, "function:")

@@ -138,24 +138,6 @@ func TestModelStructureErrors(t *testing.T) {
 	}
 }
 
-// TestModelStructuredChat: the answer is the content, whatever the template has for reasoning.
-func TestModelStructuredChat(t *testing.T) {
-	url := startModel(t, generatorOf(t, templateModel(t, withTools)))
-	var got struct {
-		Choices []struct {
-			Message struct {
-				Content   string
-				Reasoning string `json:"reasoning_content"`
-			}
-			Finish string `json:"finish_reason"`
-		}
-	}
-	decodeInto(t, ask(t, "POST", url+chatPath, `{"messages":[{"role":"user","content":"hi"}],"max_tokens":40,"seed":1,"guided_regex":"(yes|no)<think>x"}`), &got)
-	if c := got.Choices[0]; c.Finish != "stop" || c.Message.Reasoning != "" || !regexp.MustCompile("^(yes|no)<think>x$").MatchString(c.Message.Content) {
-		t.Errorf("%+v", c)
-	}
-}
-
 // TestModelWithoutEnd: a model whose texts cannot end offers no structures.
 func TestModelWithoutEnd(t *testing.T) {
 	spec := tiny.New("llama", 1)

@@ -180,3 +180,37 @@ func TestModelToolChoice(t *testing.T) {
 		}
 	}
 }
+
+// TestModelReasoningBeforeStructure: the reasoning is free, and the structure begins after it.
+func TestModelReasoningBeforeStructure(t *testing.T) {
+	for name, template := range map[string]string{
+		"begun by the template": "{{ messages[0].content }}<think>\n{# </think> #}",
+		"begun by the model":    "{{ messages[0].content }}{# <think> </think> #}",
+		"ended by the template": "{{ messages[0].content }}<think>\n\n</think>\n\n",
+	} {
+		url := startModel(t, marked(t, template))
+		for _, field := range []string{
+			`"guided_choice":["yes","no"]`, `"guided_regex":"yes|no"`, `"structured_outputs":{"choice":["no","yes"]}`,
+			`"response_format":{"type":"json_schema","json_schema":{"schema":{"enum":["yes","no"]}}}`,
+		} {
+			reasoned, ended := 0, 0
+			for seed := range 4 {
+				body := fmt.Sprintf(`{"messages":[{"role":"user","content":"hi"}],"max_tokens":60,"seed":%d,%s,%s}`, seed, field, bias(map[string]int{"<think>": 2, "</think>": 6}))
+				m, finish := askBoth(t, url, body)
+				if m.Reasoning != "" {
+					reasoned++
+				}
+				if finish == "length" {
+					continue
+				}
+				ended++
+				if text := strings.Trim(*m.Content, " \t\r\n\""); text != "yes" && text != "no" {
+					t.Errorf("%s, %s: %q after %q", name, field, *m.Content, m.Reasoning)
+				}
+			}
+			if ended == 0 || reasoned > 0 != (name != "ended by the template") {
+				t.Errorf("%s, %s: %d answers ended, %d with reasoning", name, field, ended, reasoned)
+			}
+		}
+	}
+}
