@@ -222,6 +222,61 @@ func TestStructure(t *testing.T) {
 	}
 }
 
+// TestStructurePermits has answers at the border of what a strict tool permits. Parts in ‹› are
+// control tokens.
+func TestStructurePermits(t *testing.T) {
+	strict := slices.Clone(weather)
+	strict[0].Strict = true
+	m := newModel(t)
+	for _, tt := range []struct {
+		template, text string
+		want           bool
+	}{
+		{llama, `{"name": "weather", "parameters": {"city": "Rome", "days": 1}}`, true},
+		{llama, `{"name": "weather", "parameters": {"city": "Rome"}}`, false},
+		{llama, ` {"name": "weather", "parameters": {}}`, false},
+		{llama, `{"a": 1}`, false}, // the parser takes it for a call
+		{llama, `It is {"name": "weather", "parameters": {}}`, true},
+		{llama, `Ok ‹<|python_tag|>›{"name": "weather", "parameters": {}}`, false},
+		{llama, `‹<|python_tag|>›{"name": "time-1", "parameters": {"a": [1]}}`, true}, // not strict
+		{qwen, `<think>a <tool_call> b</think> ok`, true},
+		{qwen, `<think></think><tool_call>{"name": "weather", "arguments": {}}</tool_call>`, false},
+		{qwen, `<think></think><tool_call>{"name": "weather", "arguments": {"city": "", "days": 7}}</tool_call> ok`, true},
+		{qwen, `<tool_call>{"name": "rain", "arguments": {}}</tool_call>`, false},
+		{qwen, ` <think>a`, false},
+		{qwen, `a <think> b`, true},
+		{nemo, `Ok ‹[TOOL_CALLS]›[{"name": "weather", "arguments": {"city": "", "days": 8}}]`, false},
+		{nemo, `Ok ‹[TOOL_CALLS]›[{"name": "weather", "arguments": {"city": "", "days": 7}}]`, true},
+		{named, `‹[TOOL_CALLS]›weather‹[CALL_ID]›abcdefghi‹[ARGS]›{"city": "", "days": 7}`, true},
+		{named, `‹[TOOL_CALLS]›weather‹[ARGS]›{"city": 1, "days": 7}`, false},
+		{coder, "<tool_call><function=weather>\n<parameter=city>\n<b>\n</parameter>\n<parameter=days>\n7\n</parameter>\n</function></tool_call>", true},
+		{coder, "<tool_call><function=weather>\n<parameter=city>\n<b>\n</parameter>\n</function></tool_call>", false},
+	} {
+		s, _, err := StyleOf(tt.template).Structure("", Request{Tools: strict})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := m.Compile(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		matcher, ok := c.Begin(), true
+		for text := tt.text; text != "" && ok; {
+			token := text[:1]
+			if after, found := strings.CutPrefix(text, "‹"); found {
+				token, _, _ = strings.Cut(after, "›")
+				text = text[len("‹"+token+"›"):]
+			} else {
+				text = text[1:]
+			}
+			ok = matcher.Accept(slices.Index(m.tokens, token)) == nil
+		}
+		if ok = ok && matcher.Accept(m.end) == nil; ok != tt.want {
+			t.Errorf("%q is permitted: %v", tt.text, ok)
+		}
+	}
+}
+
 // TestStructureOfContent: a structure of the content begins after the reasoning.
 func TestStructureOfContent(t *testing.T) {
 	m := newModel(t)
