@@ -49,6 +49,10 @@ func loadTokenizer(f *gguf.File, rows int) (*tokenizer.Tokenizer, error) {
 	v.Types, _ = read(k, k.name("token_type"), tokenTypes)
 	readSpecials(k, &v)
 	v.ChatTemplate, _ = read(k, "tokenizer.chat_template", gguf.Value.Str)
+	// A file may have several templates: tokenizer.chat_templates lists their names, and
+	// tokenizer.chat_template.NAME has each but the default (llama.cpp, gguf-py/gguf/constants.py).
+	// As in Hugging Face's transformers, the one named tool_use is for conversations with tools.
+	v.ToolTemplate, _ = read(k, "tokenizer.chat_template.tool_use", gguf.Value.Str)
 	if k.err != nil {
 		return nil, k.err
 	}

@@ -11,7 +11,7 @@ import (
 
 // renderChat is the part of backend.render that depends on the tokenizer alone.
 func renderChat(t *tokenizer.Tokenizer, c *conversation, limit int) (rendered, error) {
-	style := answer.StyleOf(t.ChatTemplate())
+	style := answer.StyleOf(t.ChatTemplate(len(c.tools) > 0))
 	if len(c.tools) > 0 && !style.Tools() {
 		return rendered{}, unsupported("tools", "the chat template has no style of tool calls that this server can read")
 	}

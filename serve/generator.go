@@ -25,7 +25,7 @@ func newGenerator(g *generate.Generator) *generator {
 
 func (b *generator) info() info {
 	i := info{context: b.g.Capacity(), vocab: b.model.Config.Vocab}
-	i.chat = b.model.Tokenizer != nil && b.model.Tokenizer.ChatTemplate() != ""
+	i.chat = b.model.Tokenizer != nil && b.model.Tokenizer.ChatTemplate(false) != ""
 	if b.model.File != nil {
 		if v, ok := b.model.File.Value("general.name"); ok {
 			i.name, _ = v.Any().(string)

@@ -181,6 +181,37 @@ func TestModelToolChoice(t *testing.T) {
 	}
 }
 
+// TestModelToolTemplate: a file's template for tools is used for requests with tools, and for no
+// others.
+func TestModelToolTemplate(t *testing.T) {
+	spec := tiny.New("llama", 1)
+	spec.AddVocab(true)
+	spec.Set("llama.context_length", uint32(1024))
+	spec.Set("tokenizer.chat_templates", []string{"tool_use", "rag"})
+	spec.Set("tokenizer.chat_template", "default {{ messages[0].content }}")
+	spec.Set("tokenizer.chat_template.tool_use", "with {{ tools[0].function.name }} {{ messages[0].content }}{# <tool_call> #}")
+	m, err := model.Load(spec.File())
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := startModel(t, generatorOf(t, m))
+	for fields, want := range map[string]string{
+		``:                   "default hi",
+		`,` + function(`{}`): "with weather hi",
+		`,"tools":[]`:        "default hi",
+	} {
+		var tokens struct{ Tokens []int }
+		decodeInto(t, ask(t, "POST", url+"/tokenize", `{"messages":[{"role":"user","content":"hi"}]`+fields+`}`), &tokens)
+		if got := m.Tokenizer.Decode(tokens.Tokens); got != want {
+			t.Errorf("%s: prompt %q, want %q", fields, got, want)
+		}
+		r := ask(t, "POST", url+chatPath, `{"max_tokens":1,"messages":[{"role":"user","content":"hi"}]`+fields+`}`)
+		if r.status != 200 {
+			t.Errorf("%s: status %d: %s", fields, r.status, r.body)
+		}
+	}
+}
+
 // TestModelReasoningBeforeStructure: the reasoning is free, and the structure begins after it.
 func TestModelReasoningBeforeStructure(t *testing.T) {
 	for name, template := range map[string]string{

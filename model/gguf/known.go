@@ -52,6 +52,8 @@ var known = map[string]kind{
 	"tokenizer.ggml.add_eos_token":      aBool,
 	"tokenizer.ggml.add_space_prefix":   aBool,
 	"tokenizer.chat_template":           aString,
+	"tokenizer.chat_template.tool_use":  aString,
+	"tokenizer.chat_templates":          manyStrings,
 }
 
 // checkKnown refuses a well-known key with a value of another type, and an invalid

@@ -313,6 +313,8 @@ func badKnownKeys() []malformed {
 		"end of text is a string":          kv("tokenizer.ggml.eos_token_id", typeString, str("</s>")),
 		"add_bos_token is an integer":      kv("tokenizer.ggml.add_bos_token", typeUint8, u8(1)),
 		"chat template is array of string": arr("tokenizer.chat_template", typeString, 1, strs("x")),
+		"tool template is array of string": arr("tokenizer.chat_template.tool_use", typeString, 1, strs("x")),
+		"template names are a string":      kv("tokenizer.chat_templates", typeString, str("tool_use")),
 	} {
 		cases = append(cases, malformed{name, "wrong type for a known key", withOnly(entry), ErrType})
 	}

@@ -75,8 +75,17 @@ type chat struct {
 	err    error
 }
 
-// ChatTemplate returns the source of the chat template, or "".
-func (t *Tokenizer) ChatTemplate() string { return t.chat.source }
+// ChatTemplate returns the source of the chat template for conversations with or without
+// tools, or "".
+func (t *Tokenizer) ChatTemplate(tools bool) string { return t.chatFor(tools).source }
+
+// chatFor returns the chat template for conversations with or without tools.
+func (t *Tokenizer) chatFor(tools bool) *chat {
+	if tools && t.toolChat.source != "" {
+		return &t.toolChat
+	}
+	return &t.chat
+}
 
 // Render writes a conversation with the chat template of the file. Encode the result with
 // PromptText. The text of a control token becomes that token only if it comes from the
@@ -86,21 +95,22 @@ func (t *Tokenizer) ChatTemplate() string { return t.chat.source }
 // nesting, steps, memory and output are bounded. Errors wrap ErrNoChatTemplate, ErrTemplate
 // or ErrTemplateRaised, or are a *ConversationError.
 func (t *Tokenizer) Render(c Conversation) (Text, error) {
-	if t.chat.source == "" {
+	chat := t.chatFor(len(c.Tools) > 0)
+	if chat.source == "" {
 		return Text{}, fmt.Errorf("tokenizer: %w", ErrNoChatTemplate)
 	}
-	t.chat.once.Do(func() { t.chat.parsed, t.chat.err = jinja.Parse(t.chat.source) })
-	if t.chat.err != nil {
-		return Text{}, fmt.Errorf("tokenizer: %w: %w", ErrTemplate, t.chat.err)
+	chat.once.Do(func() { chat.parsed, chat.err = jinja.Parse(chat.source) })
+	if chat.err != nil {
+		return Text{}, fmt.Errorf("tokenizer: %w: %w", ErrTemplate, chat.err)
 	}
-	vars, err := t.variables(c)
+	vars, err := t.variables(c, chat.source)
 	if err != nil {
 		return Text{}, fmt.Errorf("tokenizer: %w", err)
 	}
 	var x Text
 	for _, f := range forms(c.Messages) {
-		vars.Set("messages", t.messages(c.Messages, f))
-		x.s, x.special, err = t.chat.parsed.Render(vars, c.Now)
+		vars.Set("messages", messages(c.Messages, f, chat.source))
+		x.s, x.special, err = chat.parsed.Render(vars, c.Now)
 		if !errors.Is(err, jinja.ErrEval) {
 			break
 		}
@@ -123,12 +133,12 @@ type ConversationError struct {
 func (e *ConversationError) Error() string { return e.Field + ": " + e.Reason }
 
 // variables checks a conversation and returns all variables of the template but messages.
-func (t *Tokenizer) variables(c Conversation) (*jinja.Dict, error) {
+func (t *Tokenizer) variables(c Conversation, template string) (*jinja.Dict, error) {
 	for i, m := range c.Messages {
 		if field, reason := m.check(); reason != "" {
 			return nil, &ConversationError{fmt.Sprintf("messages[%d].%s", i, field), reason}
 		}
-		if len(m.ToolCalls) > 0 && !strings.Contains(t.chat.source, "tool_calls") {
+		if len(m.ToolCalls) > 0 && !strings.Contains(template, "tool_calls") {
 			return nil, &ConversationError{fmt.Sprintf("messages[%d].tool_calls", i), "the chat template does not write them"}
 		}
 	}
@@ -171,7 +181,7 @@ func (t *Tokenizer) variables(c Conversation) (*jinja.Dict, error) {
 			}
 			tools[i] = tool
 		}
-		if !strings.Contains(t.chat.source, "tools") {
+		if !strings.Contains(template, "tools") {
 			return nil, &ConversationError{"tools", "the chat template does not write them"}
 		}
 		vars.Set("tools", tools)
@@ -241,11 +251,11 @@ func forms(messages []Message) []form {
 }
 
 // messages returns the messages as the template sees them. They have been checked.
-func (t *Tokenizer) messages(messages []Message, f form) []any {
+func messages(messages []Message, f form, template string) []any {
 	list := make([]any, len(messages))
 	for i, m := range messages {
 		role := m.Role
-		if role == "developer" && !strings.Contains(t.chat.source, role) {
+		if role == "developer" && !strings.Contains(template, role) {
 			role = "system"
 		}
 		// Some templates build the name of a control token from the role, which is one of

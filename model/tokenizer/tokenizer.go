@@ -25,6 +25,7 @@ type Tokenizer struct {
 	bpe      *bpe   // nil for a SentencePiece vocabulary
 	spm      *spm   // nil for a byte-level vocabulary
 	chat     chat
+	toolChat chat // for conversations with tools; without a source chat is used
 }
 
 // New checks a vocabulary and returns its tokenizer. It keeps the slices of v, which
@@ -60,7 +61,7 @@ func build(v Vocab) (*Tokenizer, error) {
 		return nil, err
 	}
 	t.bytes, t.stops, t.longest = newTokenBytes(&v), v.stops(), v.longest()
-	t.chat.source = v.ChatTemplate
+	t.chat.source, t.toolChat.source = v.ChatTemplate, v.ToolTemplate
 	return t, nil
 }
 

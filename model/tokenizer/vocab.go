@@ -35,6 +35,7 @@ type Vocab struct {
 	AddEOS         bool   // Prompt ends with EOS
 	AddSpacePrefix bool   // text of a "llama" vocabulary gets a leading space
 	ChatTemplate   string // Jinja source; "" if absent
+	ToolTemplate   string // the chat template for conversations with tools; "" if it is ChatTemplate
 }
 
 // endOfTurn lists control and user-defined tokens that end generation even if the file does

@@ -52,7 +52,7 @@ func (c *chatCmd) Run(e *env) (err error) {
 	}
 	defer m.Close()
 	tok, err := m.NeedTokenizer()
-	if err == nil && tok.ChatTemplate() == "" {
+	if err == nil && tok.ChatTemplate(false) == "" {
 		err = fmt.Errorf("%w: generate continues a text without one", tokenizer.ErrNoChatTemplate)
 	}
 	if err != nil {
@@ -65,7 +65,7 @@ func (c *chatCmd) Run(e *env) (err error) {
 	defer runner.Close()
 	t := &talk{
 		env: e, tokenizer: tok, generator: runner.Generator(), params: params,
-		style: answer.StyleOf(tok.ChatTemplate()), system: c.System, reasoning: isTerminal(e.out),
+		style: answer.StyleOf(tok.ChatTemplate(false)), system: c.System, reasoning: isTerminal(e.out),
 	}
 	in, out, ok := e.terminal()
 	if !ok {
