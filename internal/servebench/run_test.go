@@ -1,10 +1,13 @@
 package servebench
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"math"
 	"net"
 	"net/http"
@@ -65,6 +68,45 @@ func TestLatencies(t *testing.T) {
 			t.Errorf("goodput %+v, want 5 of 10", g)
 		}
 	})
+}
+
+// A server that closes each kept connection when the next request comes in fails none.
+func TestClosedConnection(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	closed := make(chan int, 100)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				in := bufio.NewReader(c)
+				r, err := http.ReadRequest(in)
+				if err != nil {
+					return
+				}
+				io.Copy(io.Discard, r.Body)
+				events := "data: {\"choices\":[{\"text\":\"a\"}]}\n\ndata: [DONE]\n\n"
+				fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n%s", len(events), events)
+				if _, err := in.ReadByte(); err == nil {
+					closed <- 1
+				}
+			}()
+		}
+	}()
+	rep, err := Run(t.Context(), Options{
+		Target: Target{URL: "http://" + l.Addr().String(), Model: "m", Timeout: time.Minute},
+		Load:   Load{Concurrency: 1, Requests: 5}, Vocab: 10, Done: func() {},
+	})
+	if err != nil || rep.Succeeded != 5 || len(closed) == 0 {
+		t.Errorf("%d of 5 requests succeeded, %d connections were closed, %v: %+v", rep.Succeeded, len(closed), err, rep.Failures)
+	}
 }
 
 func near(got, want []float64) bool {

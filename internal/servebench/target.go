@@ -80,6 +80,10 @@ func (t *Target) request(ctx context.Context, path string, body []byte) (*http.R
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
+	// A server may close a connection that it kept open, as llama.cpp's does after some seconds, while
+	// the next request is on its way. This header, which is not sent without a value, makes the
+	// client send that request again on another connection.
+	r.Header["Idempotency-Key"] = nil
 	if t.Key != "" {
 		r.Header.Set("Authorization", "Bearer "+t.Key)
 	}
