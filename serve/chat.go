@@ -292,17 +292,8 @@ func (d *decoder) toolChoice() string {
 	return ""
 }
 
-// The objects of a chat completion and of its chunks.
+// The parts of a chat completion and of its chunks.
 type (
-	chatCompletion struct {
-		ID      string       `json:"id"`
-		Object  string       `json:"object"`
-		Created int64        `json:"created"`
-		Model   string       `json:"model"`
-		Seed    uint64       `json:"seed"`
-		Choices []chatChoice `json:"choices"`
-		Usage   any          `json:"usage,omitempty"` // *usageObject; null in the chunks before it
-	}
 	chatChoice struct {
 		Index        int           `json:"index"`
 		Message      *chatMessage  `json:"message,omitempty"`
@@ -468,7 +459,7 @@ func (s *Server) chat(x *exchange) error {
 			c.answers[i].logprobs = &chatLogprobs{Content: []chatLogprob{}}
 		}
 	}
-	c.head = chatCompletion{ID: "chatcmpl-" + newID(), Object: "chat.completion", Created: s.now().Unix(), Model: s.name, Seed: r.common.params.seed}
+	c.head = newCompletion[chatChoice](s, "chatcmpl-", "chat.completion", &r.common)
 	if r.common.stream {
 		return c.stream(x, j)
 	}
@@ -479,7 +470,7 @@ func (s *Server) chat(x *exchange) error {
 type chatRun struct {
 	server  *Server
 	request *chatRequest
-	head    chatCompletion
+	head    completion[chatChoice]
 	answers []chatAnswer
 }
 
@@ -523,43 +514,17 @@ func (c *chatRun) whole(x *exchange, j *job) error {
 }
 
 func (c *chatRun) stream(x *exchange, j *job) error {
-	out := x.stream()
 	c.head.Object = "chat.completion.chunk"
 	begun := make([]bool, len(c.answers))
-	if c.request.common.includeUsage {
-		c.head.Usage = (*usageObject)(nil)
-	}
-	send := func(choice chatChoice) error {
-		chunk := c.head
-		chunk.Choices = []chatChoice{choice}
-		return out.sendJSON(&chunk)
-	}
-	u, err := c.server.run(x.ctx, j, func(events []event) error {
-		for _, e := range events {
-			if !begun[e.choice] {
-				begun[e.choice] = true
-				if err := send(chatChoice{Index: e.choice, Delta: &chatMessage{Role: "assistant", Content: new(string)}}); err != nil {
-					return err
-				}
-			}
-			if err := c.sendEvent(e, send); err != nil {
+	return c.head.stream(x, j, c.request.common.includeUsage, func(e event, send func(chatChoice) error) error {
+		if !begun[e.choice] {
+			begun[e.choice] = true
+			if err := send(chatChoice{Index: e.choice, Delta: &chatMessage{Role: "assistant", Content: new(string)}}); err != nil {
 				return err
 			}
 		}
-		return out.flush()
+		return c.sendEvent(e, send)
 	})
-	x.usage = u
-	if err != nil {
-		return err
-	}
-	if c.request.common.includeUsage {
-		chunk := c.head
-		chunk.Choices, chunk.Usage = []chatChoice{}, u.object()
-		if err := out.sendJSON(&chunk); err != nil {
-			return err
-		}
-	}
-	return x.done()
 }
 
 // sendEvent sends the chunks of an event: one per part, the first with the log-probability.

@@ -114,17 +114,8 @@ func (s *Server) text(p prompt) (string, error) {
 	return s.backend.detokenize(p.tokens)
 }
 
-// The objects of a text completion and of its chunks.
+// The parts of a text completion and of its chunks.
 type (
-	textCompletion struct {
-		ID      string       `json:"id"`
-		Object  string       `json:"object"`
-		Created int64        `json:"created"`
-		Model   string       `json:"model"`
-		Seed    uint64       `json:"seed"`
-		Choices []textChoice `json:"choices"`
-		Usage   any          `json:"usage,omitempty"` // *usageObject; null in the chunks before it
-	}
 	textChoice struct {
 		Index        int           `json:"index"`
 		Text         string        `json:"text"`
@@ -158,7 +149,7 @@ func (l *textLogprobs) add(s *Server, t token, offset int) {
 type completionRun struct {
 	server  *Server
 	request *completionRequest
-	head    textCompletion
+	head    completion[textChoice]
 	offsets []int // of each choice: characters so far
 }
 
@@ -209,7 +200,7 @@ func (s *Server) completions(x *exchange) error {
 		return err
 	}
 	c := &completionRun{server: s, request: r, offsets: make([]int, j.choices())}
-	c.head = textCompletion{ID: "cmpl-" + newID(), Object: "text_completion", Created: s.now().Unix(), Model: s.name, Seed: r.common.params.seed}
+	c.head = newCompletion[textChoice](s, "cmpl-", "text_completion", &r.common)
 	if r.common.stream {
 		return c.stream(x, j, echoes)
 	}
@@ -252,43 +243,17 @@ func (c *completionRun) whole(x *exchange, j *job, echoes []string) error {
 }
 
 func (c *completionRun) stream(x *exchange, j *job, echoes []string) error {
-	out := x.stream()
-	if c.request.common.includeUsage {
-		c.head.Usage = (*usageObject)(nil)
-	}
 	begun := make([]bool, j.choices())
-	send := func(choice textChoice) error {
-		chunk := c.head
-		chunk.Choices = []textChoice{choice}
-		return out.sendJSON(&chunk)
-	}
-	u, err := c.server.run(x.ctx, j, func(events []event) error {
-		for _, e := range events {
-			if echo := echoes[e.choice/j.n]; echo != "" && !begun[e.choice] {
-				if err := send(textChoice{Index: e.choice, Text: echo}); err != nil {
-					return err
-				}
-			}
-			begun[e.choice] = true
-			if !e.last && e.token.text == "" && !c.request.common.params.logprobs {
-				continue
-			}
-			if err := send(c.choice(e)); err != nil {
+	return c.head.stream(x, j, c.request.common.includeUsage, func(e event, send func(textChoice) error) error {
+		if echo := echoes[e.choice/j.n]; echo != "" && !begun[e.choice] {
+			if err := send(textChoice{Index: e.choice, Text: echo}); err != nil {
 				return err
 			}
 		}
-		return out.flush()
-	})
-	x.usage = u
-	if err != nil {
-		return err
-	}
-	if c.request.common.includeUsage {
-		chunk := c.head
-		chunk.Choices, chunk.Usage = []textChoice{}, u.object()
-		if err := out.sendJSON(&chunk); err != nil {
-			return err
+		begun[e.choice] = true
+		if !e.last && e.token.text == "" && !c.request.common.params.logprobs {
+			return nil
 		}
-	}
-	return x.done()
+		return send(c.choice(e))
+	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -181,43 +180,4 @@ func (s *Server) choice(ctx context.Context, j *job, i int, q *queue) {
 	rest := out.tokens - timer.tokens
 	timer.end(out)
 	q.put(event{choice: i, token: token{id: -1}, last: true, out: out, tokens: rest}, nil)
-}
-
-// sse writes a stream of server-sent events. The headers go with the first event, so that an error
-// before it has a status of its own.
-type sse struct {
-	x       *exchange
-	started bool
-}
-
-// send writes an event; flush must follow.
-func (s *sse) send(data []byte) error {
-	if !s.started {
-		s.started = true
-		h := s.x.w.Header()
-		h.Set("Content-Type", "text/event-stream")
-		h.Set("Cache-Control", "no-cache")
-		h.Set("X-Accel-Buffering", "no") // nginx would collect the events
-		s.x.w.WriteHeader(http.StatusOK)
-	}
-	s.x.extend()
-	if _, err := fmt.Fprintf(s.x.w, "data: %s\n\n", data); err != nil {
-		return errGone{err}
-	}
-	return nil
-}
-
-func (s *sse) sendJSON(v any) error { return s.send(marshal(v)) }
-
-// flush passes on what was sent. Without a sent event it does nothing, because it would begin the
-// response.
-func (s *sse) flush() error {
-	if !s.started {
-		return nil
-	}
-	s.x.extend()
-	if err := http.NewResponseController(s.x.w).Flush(); err != nil {
-		return errGone{err}
-	}
-	return nil
 }
