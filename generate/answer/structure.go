@@ -79,6 +79,9 @@ func (s Style) calls(r Request, required bool) (structure, error) {
 		}
 		tools = append(tools, call)
 	}
+	if len(tools) == 0 {
+		return structure{}, fmt.Errorf("tools: there is none with the name %q", r.Name)
+	}
 	single := r.Single || r.Name != ""
 	open, separator := openers[s.format], matching(`\n?`)
 	call := structure{AnyOf: tools}

@@ -337,6 +337,9 @@ func TestStructureErrors(t *testing.T) {
 			t.Errorf("%s: %v, want %s%s", tt.parameters, err, want, tt.want)
 		}
 	}
+	if _, _, err := StyleOf(qwen).Structure("", Request{Tools: weather, Name: "rain"}); err == nil || err.Error() != `answer: tools: there is none with the name "rain"` {
+		t.Errorf("a name without a tool: %v", err)
+	}
 	if _, restricted, err := StyleOf(qwen).Structure("", Request{Tools: weather}); restricted || err != nil {
 		t.Errorf("a request without restrictions: restricted %v, error %v", restricted, err)
 	}

@@ -1,6 +1,7 @@
 package constraint_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -61,6 +62,11 @@ var benchmarks = []struct {
 	{"regexp", func(v *constraint.Vocabulary) (*constraint.Constraint, error) {
 		return v.Regexp(` ?(yes|no|maybe): [^\n]{1,300}\.`)
 	}, "maybe: it depends on the weather, on the day of the week and on you."},
+	{"calls", func(v *constraint.Vocabulary) (*constraint.Constraint, error) {
+		type s = constraint.Structure
+		call := s{Sequence: []s{{Until: []string{"<tool_call>"}}, {Schema: []byte(`{"type": "object", "properties": {"city": {"type": "string"}}}`)}, {Text: "</tool_call>"}}}
+		return v.Compile(context.Background(), s{Sequence: []s{{Repeat: &call}, {Without: []string{"<tool_call>"}}}})
+	}, `Let me look it up: <tool_call>{"city": "Zürich – or near it"}</tool_call> It is sunny there, with 21 °C.`},
 }
 
 func schema(text string) func(v *constraint.Vocabulary) (*constraint.Constraint, error) {
