@@ -190,37 +190,54 @@ func controlText(marker string) string { return controlByte + marker + controlBy
 // free returns the term of any text up to and including the first marker, or of any text
 // without markers.
 func (c *compiler) free(markers []string, until bool, notFirst []string) (term, error) {
+	v := c.vocab
+	key := fmt.Sprintf("%q %v %q", markers, until, notFirst)
+	v.mu.Lock()
+	a := v.free[key]
+	v.mu.Unlock()
+	if a == nil {
+		var err error
+		if a, err = v.freeText(markers, until, notFirst, &c.work); err != nil {
+			return nothing, err
+		}
+		v.mu.Lock()
+		if a != nil && len(v.free) < maxFree {
+			a.shared = true
+			v.free[key] = a
+		}
+		v.mu.Unlock()
+	}
+	return c.leaf(a)
+}
+
+// freeText returns the automaton of free.
+func (v *Vocabulary) freeText(markers []string, until bool, notFirst []string, work *budget) (*automaton, error) {
 	var patterns []string
 	for _, m := range markers {
 		if m == "" {
-			return nothing, errors.New("a marker is empty")
+			return nil, errors.New("a marker is empty")
 		}
 		patterns = append(patterns, m)
-		if until && c.vocab.markers[m] {
+		if until && v.markers[m] {
 			patterns = append(patterns, controlText(m))
 		}
 	}
 	a, err := search(patterns, until)
 	if err != nil {
-		return nothing, err
+		return nil, err
 	}
 	characters, err := wholeCharacters()
 	if err != nil {
-		return nothing, err
+		return nil, err
 	}
-	if a, err = intersect(a, characters, &c.work); err != nil {
-		return nothing, err
+	if a, err = intersect(a, characters, work); err != nil || a == nil || len(notFirst) == 0 {
+		return a, err
 	}
-	if len(notFirst) > 0 {
-		first, err := beginsWith(notFirst)
-		if err != nil {
-			return nothing, err
-		}
-		if a, err = minus(a, first, &c.work); err != nil {
-			return nothing, err
-		}
+	first, err := beginsWith(notFirst)
+	if err != nil {
+		return nil, err
 	}
-	return c.leaf(a)
+	return minus(a, first, work)
 }
 
 // found is the state of search and beginsWith after a match.

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"sync"
 	"sync/atomic"
 )
 
-// Vocabulary is the tokens of a model as tries of their bytes. It is immutable and safe
-// for concurrent use. One serves all constraints of a model.
+// Vocabulary is the tokens of a model as tries of their bytes. It is safe for concurrent use.
+// One serves all constraints of a model.
 type Vocabulary struct {
 	tries [tries]trie
 	bytes [][]byte // [vocabulary]; empty for tokens that are never permitted
@@ -18,7 +19,14 @@ type Vocabulary struct {
 	parts jsonParts
 
 	markers map[string]bool // texts of control tokens
+
+	mu   sync.Mutex
+	free map[string]*automaton // of free texts, which many structures share
 }
+
+// maxFree is how many automata of free texts a vocabulary keeps. Their masks stay with them,
+// up to about a megabyte each.
+const maxFree = 16
 
 // Short tokens have a trie of their own. They are most tokens, and what they permit
 // depends only on the next few bytes, which many states have in common.
@@ -61,7 +69,7 @@ func NewVocabulary(tokens [][]byte, end []int, control map[int]string) (*Vocabul
 	if len(tokens) > maxVocabulary {
 		return nil, fmt.Errorf("constraint: vocabulary: %d tokens: at most %d", len(tokens), maxVocabulary)
 	}
-	v := &Vocabulary{bytes: slices.Clone(tokens), ends: make([]uint32, (len(tokens)+31)/32), markers: map[string]bool{}}
+	v := &Vocabulary{bytes: slices.Clone(tokens), ends: make([]uint32, (len(tokens)+31)/32), markers: map[string]bool{}, free: map[string]*automaton{}}
 	for id, b := range v.bytes {
 		if bytes.Contains(b, []byte(controlByte)) {
 			v.bytes[id] = nil
