@@ -22,8 +22,8 @@ type bounds struct {
 
 // The words of a row in scratch.Bounds.
 const (
-	foundWord   = 8 // after those of bounds: the number of candidates that sample_gather found
-	storedWords = 9
+	foundWord   = 8 // after those of bounds, u64: the number of candidates that sample_gather found
+	storedWords = 10
 	boundWords  = 16
 )
 
@@ -41,7 +41,7 @@ func buildBound(r *row) {
 	b.If(bin.EqN(bins-1), func() { // no bin has the last candidate
 		none := ptx.Var(b.U32(bins))
 		shared.StoreU32x2([2]ptx.U32{none, none})
-		shared.Plus(4 * foundWord).StoreU32(b.U32(0))
+		shared.Plus(4 * foundWord).StoreU64(b.U64(0))
 		aboveAt.StoreU64(counts)
 		sumAt.StoreU64(sums)
 		sumLowAt.StoreU64(sums)
@@ -73,7 +73,7 @@ func (r *row) loadBounds() bounds {
 // has reports whether the last candidate that stays may be in a bin, or that of TopK.
 func (s bounds) has(bin ptx.U32) ptx.Pred { return bin.Ge(s.low).And(bin.Le(s.high)) }
 
-// found returns the address of the number of candidates that sample_gather found.
+// found returns the address of the number of candidates that sample_gather found, which fits 32 bits.
 func (r *row) found() ptx.Global { return r.s.Bounds.Plus(4 * foundWord) }
 
 // ceil64 returns ceil(x * y / 2^64).

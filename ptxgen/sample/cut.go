@@ -129,7 +129,6 @@ func (s *selection) radix(p ptx.Pred, n ptx.U64, valueOf func(key, id ptx.U32) p
 	shift, end := ptx.Var(b.U32(32)), ptx.Select(p, b.U32(0), b.U32(32))
 	b.While(func() ptx.Pred { return shift.Ne(end) }, func() {
 		ptx.Set(shift, shift.AddN(-8))
-		b.Barrier()
 		b.If(thread.LtN(256), func() { s.digits.At(thread, 8).StoreU64(b.U64(0)) })
 		b.Barrier()
 		s.each(s.n, func(k, id ptx.U32) {

@@ -65,10 +65,11 @@ func newRow(b *ptx.Builder, threads int, perSlice bool) *row {
 // has reports whether the slot has a flag.
 func (r *row) has(flag uint32) ptx.Pred { return r.flags.AndN(flag).Ne(r.b.U32(0)) }
 
-// cuts reports whether the slot has TopK or TopP.
-func (r *row) cuts() ptx.Pred {
-	return r.has(samples).And(r.topK.Ne(r.b.U32(0)).Or(r.topP.Ne(r.b.U64(0))))
-}
+// cuts reports whether the slot is not greedy and has TopK or TopP.
+func (r *row) cuts() ptx.Pred { return r.has(samples).And(r.limited()) }
+
+// limited reports whether the slot has TopK or TopP.
+func (r *row) limited() ptx.Pred { return r.topK.Ne(r.b.U32(0)).Or(r.topP.Ne(r.b.U64(0))) }
 
 // logits returns the unmodified logits.
 func (r *row) logits() device.Row {

@@ -53,14 +53,15 @@ func buildWeigh(r *row) {
 // histogram collects a slice's part of the row's histogram in shared memory.
 type histogram struct {
 	r      *row
+	on     ptx.Pred // the slot has TopK or TopP
 	sums   ptx.Shared
 	counts ptx.Shared
 }
 
 func newHistogram(r *row) histogram {
 	b := r.b
-	h := histogram{r, b.Shared("histogram_sums", 8*bins, 8), b.Shared("histogram_counts", 4*bins, 4)}
-	b.If(r.cuts(), func() {
+	h := histogram{r, r.limited(), b.Shared("histogram_sums", 8*bins, 8), b.Shared("histogram_counts", 4*bins, 4)}
+	b.If(h.on, func() {
 		h.each(func(i ptx.U32) {
 			h.sums.At(i, 8).StoreU64(b.U64(0))
 			h.counts.At(i, 4).StoreU32(b.U32(0))
@@ -76,7 +77,7 @@ func (h histogram) each(do func(i ptx.U32)) {
 }
 
 func (h histogram) add(bin ptx.U32, weight ptx.U64) {
-	h.r.b.If(h.r.cuts(), func() {
+	h.r.b.If(h.on, func() {
 		add(h.r.b, h.sums.At(bin, 8), weight)
 		h.counts.At(bin, 4).AddU32(h.r.b.U32(1))
 	})
@@ -85,7 +86,7 @@ func (h histogram) add(bin ptx.U32, weight ptx.U64) {
 // flush adds the bins to those of the row.
 func (h histogram) flush() {
 	b := h.r.b
-	b.If(h.r.cuts(), func() {
+	b.If(h.on, func() {
 		b.Barrier()
 		h.each(func(i ptx.U32) {
 			count := h.counts.At(i, 4).LoadU32()
