@@ -42,6 +42,7 @@ var rules = []rule{
 	{"unreachable", "a tail path that aligned addresses and whole rows never take", []Fate{unreached}, isUnreachable, neverEntered},
 	{"zero bit", "a bit that is always 0, or a multiple of 0", noBit, isZeroBit, sameResult},
 	{"shifted out", "bits that are only shifted out", noBit, isShiftedOut, sameReaders},
+	{"fraction", "low bits of a fraction that is shifted right by a computed number, always 8 or more", noBit, isFraction, eightBits},
 	{"vec4", "4i < n for each i < ceil(n/4)", noBit, isVec4, sameComparisons},
 	{"always", "conditions that alignment and whole rows make true", noBit, isAlways, sameConditions},
 	{"constant", "a comparison of two constants", noBit, isConstant, sameResult},
@@ -207,6 +208,37 @@ func isShiftedOut(q survivor) bool {
 	return q.mutant.Mutator == "constant" && q.was.Is("and", "lop3", "mov.b32", "selp.b32") && len(list) > 0 && !slices.ContainsFunc(list, func(s ptxtext.Statement) bool {
 		return !s.Is("shr.u32") || s.Args[2] == "0" || !ptxtext.IsNumber(s.Args[2])
 	})
+}
+
+// isFraction: a constant in a fraction of 64 bits, which is only shifted right by a computed number.
+func isFraction(q survivor) bool {
+	_, ok := q.shifted()
+	return ok && q.mutant.Mutator == "constant" && q.was.Is("and.b64", "or.b64")
+}
+
+// shifted returns the shifted fraction.
+func (q survivor) shifted() (to string, ok bool) {
+	list := q.flow().Readers(q.was.Written())
+	if len(list) == 1 && list[0].Is("or.b64") {
+		list = q.flow().Readers(list[0].Written())
+	}
+	if len(list) != 1 || !list[0].Is("shr.u64") || ptxtext.IsNumber(list[0].Args[2]) {
+		return "", false
+	}
+	return list[0].Written(), true
+}
+
+// eightBits: no shifted fraction changes with the lowest eight bits of the constant, but one
+// does with the lower half of the bits.
+func eightBits(q survivor) bool {
+	to, _ := q.shifted()
+	n, err := strconv.ParseUint(q.was.Args[q.constant()], 10, 64)
+	same := func(bits uint64) bool {
+		x := q
+		x.is = q.was.WithArg(q.constant(), fmt.Sprint(n^bits))
+		return x.agrees(to)
+	}
+	return err == nil && q.infects() && same(1<<8-1) && !same(1<<32-1)
 }
 
 // sameReaders: the change matters in some case, and none of its readers' results change.
@@ -1142,21 +1174,32 @@ func onlyPowers(q survivor) bool {
 
 // isHandover: a comparison of floats with a constant other than 0.
 func isHandover(q survivor) bool {
-	return q.was.Is("setp") && strings.HasSuffix(q.was.Op, ".f32") && (q.mutant.Mutator == "comparison" || q.mutant.Mutator == "float constant") &&
-		strings.HasPrefix(q.was.Args[2], "0f") && q.was.Args[2] != "0f00000000"
+	c, _, ok := q.border()
+	return ok && c != 0 && (q.mutant.Mutator == "comparison" || q.mutant.Mutator == "float constant")
+}
+
+// border returns the float constant of a comparison. write returns a number as a constant of
+// the same type.
+func (q survivor) border() (c float64, write func(c float64) string, ok bool) {
+	if !q.was.Is("setp") {
+		return 0, nil, false
+	}
+	if digits, ok := strings.CutPrefix(q.was.Args[2], "0d"); ok {
+		n, err := strconv.ParseUint(digits, 16, 64)
+		return math.Float64frombits(n), func(c float64) string { return fmt.Sprintf("0d%016X", math.Float64bits(c)) }, err == nil
+	}
+	digits, ok := strings.CutPrefix(q.was.Args[2], "0f")
+	n, err := strconv.ParseUint(digits, 16, 32)
+	return float64(math.Float32frombits(uint32(n))), func(c float64) string { return floatArg(float32(c)) }, ok && err == nil
 }
 
 // movedBorder: a border that is moved by a sixteenth or a factor of two, or to the changed
 // constant, past some inputs, gives results within the bounds.
 func movedBorder(q survivor) bool {
-	n, err := strconv.ParseUint(q.was.Args[2][2:], 16, 32)
-	if err != nil {
-		return false
-	}
+	c, write, _ := q.border()
 	moves := [][]string{{q.is.Args[2]}}
 	if q.mutant.Mutator == "comparison" {
-		c := math.Float32frombits(uint32(n))
-		moves = [][]string{{floatArg(c * 15 / 16), floatArg(c * 17 / 16)}, {floatArg(c / 2), floatArg(c * 2)}}
+		moves = [][]string{{write(c * 15 / 16), write(c * 17 / 16)}, {write(c / 2), write(c * 2)}}
 	}
 	for _, moved := range moves {
 		passed := false

@@ -50,9 +50,13 @@ func TestProbes(t *testing.T) {
 		squares   = "mul.rn.f32 %f10, %f2, %f2;\n"
 		butterfly = "shfl.sync.bfly.b32 %f20, %f10, 8, 31, 4294967295;\nadd.rn.f32 %f10, %f10, %f20;\nshfl.sync.bfly.b32 %f21, %f10, 4, 31, 4294967295;\nadd.rn.f32 %f10, %f10, %f21;\n" +
 			"shfl.sync.bfly.b32 %f22, %f10, 2, 31, 4294967295;\nadd.rn.f32 %f10, %f10, %f22;\nshfl.sync.bfly.b32 %f23, %f10, 1, 31, 4294967295;\nadd.rn.f32 %f10, %f10, %f23;\nmov.b32 %r3, %f10;\n"
-		pass   = "mov.b32 %r3, 0;\n$L1:\nadd.u32 %r3, %r3, 1;\nadd.u32 %r10, %r10, 32;\nsetp.lt.u32 %p0, %r10, 16; //\n@%p0 bra $L1;"
-		window = "setp.gt.u32 %p0, %r1, 16; //\n"
-		pair   = "shfl.sync.bfly.b32 %f11, %f10, 1, 31, 4294967295;\n"
+		fraction = "cvt.u64.u32 %d5, %r2;\nor.b64 %d6, %d5, 4503599627370496; //\n"
+		mask     = "cvt.u64.u32 %d2, %r2;\nand.b64 %d5, %d2, 4503599627370495; //\nor.b64 %d6, %d5, 4503599627370496;\n"
+		shifted  = "shr.u64 %d7, %d6, %r10;\ncvt.u32.u64 %r3, %d7;"
+		border   = "cvt.rn.f32.u32 %f10, %r1;\ncvt.f64.f32 %g0, %f10;\nsetp.ge.f64 %p0, %g0, 0d4020000000000000; //\n"
+		pass     = "mov.b32 %r3, 0;\n$L1:\nadd.u32 %r3, %r3, 1;\nadd.u32 %r10, %r10, 32;\nsetp.lt.u32 %p0, %r10, 16; //\n@%p0 bra $L1;"
+		window   = "setp.gt.u32 %p0, %r1, 16; //\n"
+		pair     = "shfl.sync.bfly.b32 %f11, %f10, 1, 31, 4294967295;\n"
 		// Eight rows of four parts of 8 bytes, two of which are stored.
 		padded = "mov.u32 %r20, buffer;\nand.b32 %r21, %r1, 3;\nand.b32 %r23, %r1, 29;\nmad.lo.u32 %r22, %r1, 8, %r20;\nmad.lo.u32 %r24, %r23, 8, %r20;\nst.shared.v2.u32 [%r22], {%r0, %r0};\nbar.sync 0;\n" +
 			"setp.lt.u32 %p0, %r21, 2; //\n@%p0 st.shared.v2.u32 [%r22], {%r1, %r2};\nbar.sync 0;\n"
@@ -85,6 +89,12 @@ func TestProbes(t *testing.T) {
 		"shifted out": {"constant",
 			planted{body: "and.b32 %r10, %r2, 255; //\nshr.u32 %r3, %r10, 4;", changed: "and.b32 %r10, %r2, 254;"},
 			planted{body: "and.b32 %r10, %r2, 240; //\nshr.u32 %r3, %r10, 1;", changed: "and.b32 %r10, %r2, 224;"}, ""},
+		"fraction": {"constant",
+			planted{body: fraction + "add.u32 %r10, %r1, 8;\n" + shifted, changed: "or.b64 %d6, %d5, 4503599627370497;"},
+			planted{body: fraction + "mov.b32 %r10, %r1;\n" + shifted, changed: "or.b64 %d6, %d5, 4503599627370497;"}, ""},
+		"fraction: mask": {"constant",
+			planted{body: mask + "add.u32 %r10, %r1, 8;\n" + shifted, changed: "and.b64 %d5, %d2, 4503599627370494;"},
+			planted{body: mask + "mov.b32 %r10, %r1;\n" + shifted, changed: "and.b64 %d5, %d2, 4503599627370494;"}, ""},
 		"vec4": {"comparison",
 			planted{body: "mov.b32 %r3, 0;\n" + vec4 + "@!%p0 bra $L1;\nsetp.lt.u32 %p1, %r12, %r0; //\nselp.b32 %r3, 1, 2, %p1;\n$L1:", changed: "setp.le.u32 %p1, %r12, %r0;"},
 			planted{body: vec4 + "setp.lt.u32 %p1, %r12, %r0; //\nselp.b32 %r3, 1, 2, %p1;", changed: "setp.le.u32 %p1, %r12, %r0;"}, ""},
@@ -214,6 +224,9 @@ func TestProbes(t *testing.T) {
 		"handover": {"comparison",
 			planted{body: "mul.rn.f32 %f10, %f2, 0f3F800010;\nsetp.lt.f32 %p0, %f2, 0f3F000000; //\nselp.f32 %f11, %f2, %f10, %p0;\nmov.b32 %r3, %f11;", changed: "setp.le.f32 %p0, %f2, 0f3F000000;"},
 			planted{body: "mul.rn.f32 %f10, %f2, 0f40000000;\nsetp.lt.f32 %p0, %f2, 0f3F000000; //\nselp.f32 %f11, %f2, %f10, %p0;\nmov.b32 %r3, %f11;", changed: "setp.le.f32 %p0, %f2, 0f3F000000;"}, ""},
+		"handover: float64": {"comparison",
+			planted{body: border + "mov.b32 %r3, 0;\n@%p0 mov.b32 %r3, 0;", changed: "setp.gt.f64 %p0, %g0, 0d4020000000000000;"},
+			planted{body: border + "selp.b32 %r3, 1, 2, %p0;", changed: "setp.gt.f64 %p0, %g0, 0d4020000000000000;"}, ""},
 		"rounding": {"operation",
 			planted{body: "mul.rn.f32 %f10, %f2, 0f35800000;\nadd.rn.f32 %f11, %f2, %f10; //\nmov.b32 %r3, %f11;", changed: "sub.rn.f32 %f11, %f2, %f10;"},
 			planted{body: "mul.rn.f32 %f10, %f2, 0f399D4952;\nadd.rn.f32 %f11, %f2, %f10; //\nmov.b32 %r3, %f11;", changed: "sub.rn.f32 %f11, %f2, %f10;"}, ""},
