@@ -47,7 +47,7 @@ func (s *structures) compile(ctx context.Context, t *structure) (*constraint.Con
 	case <-c.done:
 	case <-ctx.Done():
 	}
-	if left := s.leave(c); left {
+	if unfinished := s.leave(c); unfinished {
 		return nil, ctx.Err()
 	}
 	switch {
@@ -63,8 +63,8 @@ func (s *structures) compile(ctx context.Context, t *structure) (*constraint.Con
 	return nil, badRequest(param, "%s", why)
 }
 
-// leave ends the wait of a request. It reports whether the compilation is not done.
-func (s *structures) leave(c *compiled) (left bool) {
+// leave ends the wait of a request. It reports whether the compilation is unfinished.
+func (s *structures) leave(c *compiled) (unfinished bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.waiting--
@@ -73,13 +73,13 @@ func (s *structures) leave(c *compiled) (left bool) {
 	case <-c.done:
 		drop = c.result == nil
 	default:
-		left, drop = true, c.waiting == 0
+		unfinished, drop = true, c.waiting == 0
 	}
 	if drop {
 		c.cancel()
 		s.kept = slices.DeleteFunc(s.kept, func(k *compiled) bool { return k == c })
 	}
-	return left
+	return unfinished
 }
 
 // find returns the element of a structure, which it begins to compile if there was none.
