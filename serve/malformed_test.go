@@ -231,6 +231,8 @@ func malformedRequests() []malformed {
 		with(textPath, "guided_choice", `[]`), with(textPath, "guided_choice", `"a"`), nested(chatPath, "guided_choice", `["a",null]`, "guided_choice[1]"),
 		nested(textPath, "guided_choice", `["a"],"guided_regex":"a"`, "guided_regex"),
 		nested(textPath, "structured_outputs", `{"grammar":"a"}`, "structured_outputs.grammar"),
+		nested(textPath, "structured_outputs", `{"json":{},"whitespace_pattern":" ?"}`, "structured_outputs.whitespace_pattern"),
+		with(textPath, "guided_whitespace_pattern", `" ?"`),
 		nested(textPath, "structured_outputs", `{"json_object":1}`, "structured_outputs.json_object"),
 		nested(textPath, "structured_outputs", `{"json":{},"regex":"a"}`, "structured_outputs.regex"),
 		with(chatPath, "guided_regex", `{}`), with(chatPath, "guided_regex", `["a"]`),

@@ -203,7 +203,7 @@ func (r *request) structuredOutputs(d *decoder) {
 			}
 		case "choice":
 			r.restrict(d, d.choices())
-		case "grammar", "structural_tag":
+		case "grammar", "structural_tag", "whitespace_pattern":
 			d.skip()
 			d.unsupportedHere()
 		default:
@@ -292,8 +292,8 @@ var refused = map[string][]string{
 	"functions": {`[]`}, "function_call": {`"none"`}, "store": {"false"},
 	"best_of": {"1"}, "suffix": {`""`}, "use_beam_search": {"false"}, "length_penalty": {"1", "1.0"},
 	"prompt_logprobs": nil, "truncate_prompt_tokens": nil, "bad_words": {`[]`},
-	"guided_grammar": nil,
-	"grammar":        {`""`}, "json_schema": nil, "logits_processors": {`[]`},
+	"guided_grammar": nil, "guided_whitespace_pattern": nil,
+	"grammar": {`""`}, "json_schema": nil, "logits_processors": {`[]`},
 	"include_stop_str_in_output": {"false"}, "skip_special_tokens": {"true"},
 	"chat_template": nil, "add_generation_prompt": {"true"}, "continue_final_message": {"false"}, "documents": {`[]`},
 	"typical_p": {"1", "1.0"}, "mirostat": {"0"}, "dry_multiplier": {"0", "0.0"}, "xtc_probability": {"0", "0.0"},
