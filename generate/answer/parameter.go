@@ -101,9 +101,9 @@ func (s *valueSchema) values() []any {
 	return s.Enum
 }
 
-// values returns the texts that satisfy a schema of texts, or that any text does. Whatever else
-// a schema may say about a text is an error.
-func values(schema json.RawMessage) (texts []string, any bool, err error) {
+// textsOf returns the texts that satisfy a schema of texts. If it is free, any text does.
+// Whatever else a schema may say about a text is an error.
+func textsOf(schema json.RawMessage) (texts []string, free bool, err error) {
 	for _, p := range propertiesOf(schema) {
 		if slices.Contains([]string{"pattern", "format", "minLength", "maxLength", "not", "if", "then", "else"}, p.key) {
 			return nil, false, fmt.Errorf("%s is not supported with calls of this model", p.key)
@@ -118,11 +118,11 @@ func values(schema json.RawMessage) (texts []string, any bool, err error) {
 		return nil, false, fmt.Errorf("allOf: only one schema is supported")
 	}
 	for _, sub := range alternatives {
-		t, a, err := values(sub)
+		t, f, err := textsOf(sub)
 		if err != nil {
 			return nil, false, err
 		}
-		texts, any = append(texts, t...), any || a
+		texts, free = append(texts, t...), free || f
 	}
 	for _, v := range s.values() {
 		switch v := v.(type) {
@@ -134,7 +134,7 @@ func values(schema json.RawMessage) (texts []string, any bool, err error) {
 	}
 	if s.Const == nil && s.Enum == nil && alternatives == nil {
 		text, _, _ := types(schema)
-		texts, any = append(texts, "null"), any || text
+		texts, free = append(texts, "null"), free || text
 	}
-	return texts, any, nil
+	return texts, free, nil
 }

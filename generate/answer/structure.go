@@ -157,13 +157,20 @@ func (s Style) call(t Tool, field string, strict bool) (structure, error) {
 	return sequence(matching(head), arguments, matching(` ?\}`)), nil
 }
 
+// wholeObject are the keywords of JSON Schema about an object as a whole. Parameters that are
+// written one by one cannot be held to them.
+var wholeObject = []string{
+	"$ref", "anyOf", "oneOf", "allOf", "enum", "const", "not", "if", "then", "else", "patternProperties", "propertyNames", "minProperties",
+	"maxProperties", "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties",
+}
+
 // xml returns the structure of a call in the style of Qwen3-Coder from behind the opener. field
 // names the schema in errors. If strict is false, a call has any parameters.
 func (t Tool) xml(field string, strict bool) (structure, error) {
 	parts := []structure{text(functionOpen + t.Name + ">\n")}
 	if !strict {
-		any := sequence(text(parameterOpen), matching(`[^\s<>]{1,64}`), text(">\n"), structure{Until: []string{parameterClose}}, text("\n"))
-		parts = append(parts, structure{Repeat: &any}, text(functionClose))
+		parameter := sequence(text(parameterOpen), matching(`[^\s<>]{1,64}`), text(">\n"), structure{Until: []string{parameterClose}}, text("\n"))
+		parts = append(parts, structure{Repeat: &parameter}, text(functionClose))
 		return sequence(parts...), nil
 	}
 	fail := func(err error, at string) (structure, error) {
@@ -171,6 +178,11 @@ func (t Tool) xml(field string, strict bool) (structure, error) {
 	}
 	if _, err := t.schema(); err != nil {
 		return structure{}, fmt.Errorf("%s: %w", field, err)
+	}
+	for _, p := range propertiesOf(t.Parameters) {
+		if slices.Contains(wholeObject, p.key) {
+			return fail(errors.New("not supported with calls of this model"), "/"+p.key)
+		}
 	}
 	o := t.object()
 	properties := propertiesOf(o.Properties)
@@ -206,11 +218,11 @@ func (o *objectSchema) parameter(schema json.RawMessage, field string) (structur
 	if kindOf(schema) == jsonValue {
 		return sequence(structure{Schema: o.document(schema), Name: field}, end), nil
 	}
-	texts, any, err := values(schema)
+	texts, free, err := textsOf(schema)
 	if err != nil {
 		return structure{}, err
 	}
-	if any {
+	if free {
 		return sequence(structure{Until: []string{parameterClose}}, text("\n")), nil
 	}
 	var choice structure

@@ -329,6 +329,7 @@ func TestStructureErrors(t *testing.T) {
 		{coder, `{"properties":{"a":{"anyOf":[{"type":"null"},{"pattern":"a","type":"string"}]}}}`, "#/properties/a: pattern is not supported"},
 		{coder, `{"properties":{"a":{"allOf":[{"type":"string"},{"type":"string"}]}}}`, "#/properties/a: allOf: only one"},
 		{coder, `{"properties":{"a b":{}}}`, "#/properties/a b: calls of this model cannot have this name"},
+		{coder, `{"type":"object","minProperties":1}`, "#/minProperties: not supported"},
 		{coder, `{"required":["a"]}`, `#/required: "a" is not in properties`},
 		{coder, `{"additionalProperties":{}}`, "#/additionalProperties: only false"},
 	} {
