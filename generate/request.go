@@ -173,10 +173,15 @@ func (r *request) scheduled(row model.Row) {
 	}
 }
 
-// rewind makes the next row follow the delivered tokens, after the engine has dropped the passes in
-// flight. That row computes the last known token again, since the token behind it is lost.
+// rewind makes the next row follow the results that were delivered, after passes in flight were
+// dropped. The row of a generation computes the last known token again, since the token behind it is
+// lost. The engine may have computed some of these passes: those that it began after the failure.
 func (r *request) rewind() error {
-	r.computed = min(r.sequence.Len(), len(r.prompt)+len(r.generated)-1)
+	delivered := len(r.prompt) + len(r.generated) - 1
+	if r.pool != nil {
+		delivered = r.pool.n
+	}
+	r.computed = min(r.sequence.Len(), delivered)
 	r.chosen, r.choiceHeld = len(r.generated), false
 	if err := r.sequence.Truncate(r.computed); err != nil || r.pool != nil {
 		return err

@@ -436,3 +436,23 @@ func TestEmbed(t *testing.T) {
 		t.Errorf("a text of the whole context: %v", err)
 	}
 }
+
+// After a dropped pass, an embedding computes all states again that it did not get, also if the
+// engine has computed them.
+func TestRewindEmbedding(t *testing.T) {
+	e := newFake(t)
+	s, err := e.NewSequence(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prompt := make([]int, 6)
+	if _, err := model.Forward(t.Context(), e, model.Row{Sequence: s, Tokens: prompt, Prompt: true}); err != nil {
+		t.Fatal(err)
+	}
+	for _, delivered := range []int{4, 0} {
+		r := &request{sequence: s, prompt: prompt, computed: len(prompt), pool: &pool{n: delivered}}
+		if err := r.rewind(); err != nil || r.computed != delivered || s.Len() != delivered {
+			t.Errorf("%d computed of %d, %d delivered, error %v", r.computed, s.Len(), delivered, err)
+		}
+	}
+}
