@@ -41,15 +41,17 @@ func (s *scheduler) measure(p *pass, err error) {
 	}
 	l := &s.load
 	l.Steps++
-	l.StepRows, l.StepPromptTokens, l.StepTime, l.StepError = len(p.rows), 0, now.Sub(begin), err
+	l.StepRows, l.StepPromptTokens, l.StepTime = len(p.rows), 0, now.Sub(begin)
 	for _, row := range p.rows {
 		if row.Prompt {
 			l.StepPromptTokens += len(row.Tokens)
 		}
 	}
-	if canceled := p.ctx.Err(); canceled != nil && errors.Is(err, canceled) {
+	switch canceled := p.ctx.Err(); {
+	case err == nil:
 		l.StepError = nil
-	} else if err != nil {
+	case canceled == nil || !errors.Is(err, canceled): // a canceled step says nothing about the engine
+		l.StepError = err
 		l.FailedSteps++
 	}
 }

@@ -606,7 +606,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// A lost device fails each request, and the load says so.
+// A lost device fails each request, and the load says so, also after a request that is canceled.
 func TestDeviceLost(t *testing.T) {
 	lost := errors.New("lost")
 	e := newFake(t)
@@ -622,6 +622,17 @@ func TestDeviceLost(t *testing.T) {
 		if got := collect(g.Tokens(t.Context(), []int{1}, Params{MaxTokens: 2})); got.Err != lost {
 			t.Errorf("error %v", got.Err)
 		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	e.before = func(op string, _ []int) error {
+		if op == "wait" {
+			cancel()
+			<-e.passes[0].ctx.Done() // the next pass; the one that is waited for has ended before
+		}
+		return nil
+	}
+	if got := collect(g.Tokens(ctx, []int{1}, Params{MaxTokens: 2})); !errors.Is(got.Err, context.Canceled) {
+		t.Errorf("error %v", got.Err)
 	}
 	if err := g.Close(); err != nil { // so that the load is final
 		t.Fatal(err)
