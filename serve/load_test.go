@@ -7,33 +7,55 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/lockstep-go/lockstep/generate"
-	"github.com/lockstep-go/lockstep/internal/tiny"
+	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/model"
-	"github.com/lockstep-go/lockstep/ref"
 )
 
-var requests = flag.Int("requests", 250, "number of requests of TestLoad; 60 at most with -short")
+var (
+	requests  = flag.Int("requests", 0, "number of requests of each load of TestLoad; 0: a few hundred, fewer on the emulator and with -short")
+	loadTime  = flag.Duration("load", 0, "repeat each load of TestLoad for this long")
+	onGPU     = flag.Bool("gpu", false, "run TestLoad on the first GPU only")
+	modelFile = flag.String("model", "", "run TestLoad with this model")
+)
 
-// loadBodies returns requests with random lengths, parameters and shared beginnings.
-func loadBodies(random *rand.Rand, n int) []string {
+// loadRequest is a request of a load.
+type loadRequest struct{ path, body string }
+
+// loadRequests returns requests with random lengths, parameters and shared beginnings. most is the
+// largest max_tokens.
+func loadRequests(random *rand.Rand, n, most int) []loadRequest {
 	pick := func(choices ...string) string { return choices[random.IntN(len(choices))] }
-	bodies := make([]string, n)
-	for i := range bodies {
+	list := make([]loadRequest, n)
+	for i := range list {
 		prompt := pick("The same beginning of many prompts. ", "Another one: ", "") + strings.Repeat("x", 1+random.IntN(40))
-		bodies[i] = fmt.Sprintf(`{"prompt":%q,"max_tokens":%d,"seed":%d,"n":%d,"ignore_eos":true%s}`, prompt, 1+random.IntN(24), i, 1+random.IntN(3),
-			pick("", `,"temperature":0`, `,"top_p":0.9,"top_k":20`, `,"min_p":0.05,"presence_penalty":1`, `,"repetition_penalty":1.2,"frequency_penalty":0.5`, `,"stop":["a","\u0001"]`, `,"logit_bias":{"40":5}`, `,"min_tokens":1`))
+		if i%8 == 7 {
+			list[i] = loadRequest{embedPath, fmt.Sprintf(`{"input":[%q,"x"],"encoding_format":%q}`, prompt, pick("float", "base64"))}
+			continue
+		}
+		list[i] = loadRequest{textPath, fmt.Sprintf(`{"prompt":%q,"max_tokens":%d,"seed":%d,"n":%d%s%s}`, prompt, 1+random.IntN(most), i, 1+random.IntN(3),
+			pick("", `,"logprobs":0`, `,"logprobs":3`),
+			[]string{
+				`,"ignore_eos":true`, `,"temperature":0,"ignore_eos":true`, `,"top_p":0.9,"top_k":20,"ignore_eos":true`,
+				`,"min_p":0.05,"presence_penalty":1`, `,"repetition_penalty":1.2,"frequency_penalty":0.5`,
+				`,"stop":["a","\u0001"],"ignore_eos":true`, `,"logit_bias":{"40":5},"min_tokens":1`, `,"guided_regex":"[a-z ]{3,9}"`,
+			}[i%8])}
 	}
-	return bodies
+	return list
+}
+
+// longRequest returns a request of two completions that outgrow the pages that are reserved for them
+// when they are admitted: those of the prompt and one more.
+func longRequest(prompt, page int) loadRequest {
+	return loadRequest{textPath, fmt.Sprintf(`{"prompt":%q,"max_tokens":%d,"seed":1,"n":2,"ignore_eos":true}`, strings.Repeat("x", prompt), page+2)}
 }
 
 // loadClient sends requests.
@@ -42,8 +64,12 @@ type loadClient struct {
 	url  string
 }
 
-func (c *loadClient) do(ctx context.Context, body string) (*http.Response, error) {
-	r, err := http.NewRequestWithContext(ctx, "POST", c.url+textPath, strings.NewReader(body))
+func newLoadClient(url string) *loadClient {
+	return &loadClient{&http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: 5 * time.Minute}, url}
+}
+
+func (c *loadClient) do(ctx context.Context, l loadRequest) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, "POST", c.url+l.path, strings.NewReader(l.body))
 	if err != nil {
 		return nil, err
 	}
@@ -51,165 +77,201 @@ func (c *loadClient) do(ctx context.Context, body string) (*http.Response, error
 	return c.http.Do(r)
 }
 
-// answer returns the texts and reasons to finish of all choices, or the status if it is not 200.
-func (c *loadClient) answer(body string) (string, error) {
-	w, err := c.do(context.Background(), body)
-	if err != nil {
-		return "", err
-	}
-	defer w.Body.Close()
-	text, err := io.ReadAll(w.Body)
-	if err != nil || w.StatusCode != http.StatusOK {
-		return w.Status, err
-	}
-	var got completed
-	err = json.Unmarshal(text, &got)
-	return fmt.Sprintf("%q", got.Choices), err
+// loadAnswer is the part of a response, or of a chunk of one, that the load must not change.
+type loadAnswer struct {
+	Data    []embedding  `json:"data,omitempty"`
+	Choices []textChoice `json:"choices,omitempty"`
+	Usage   *struct {
+		Prompt     int `json:"prompt_tokens"`
+		Completion int `json:"completion_tokens"`
+	} `json:"usage,omitempty"`
+	Error json.RawMessage `json:"error,omitempty"`
 }
 
-// stream is answer by a stream. It pauses before it reads, and leaves after some events if leave
-// is not negative; the answer is then "".
-func (c *loadClient) stream(body string, pause time.Duration, leave int) (string, error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	w, err := c.do(ctx, strings.Replace(body, "{", `{"stream":true,`, 1))
+// add appends a chunk.
+func (a *loadAnswer) add(chunk loadAnswer) {
+	for _, c := range chunk.Choices {
+		for len(a.Choices) <= c.Index {
+			a.Choices = append(a.Choices, textChoice{Index: len(a.Choices)})
+		}
+		all := &a.Choices[c.Index]
+		all.Text += c.Text
+		if c.FinishReason != nil {
+			all.FinishReason = c.FinishReason
+		}
+		if l := c.Logprobs; l != nil && len(l.Tokens) > 0 {
+			if all.Logprobs == nil {
+				all.Logprobs = &textLogprobs{}
+			}
+			all.Logprobs.Tokens = append(all.Logprobs.Tokens, l.Tokens...)
+			all.Logprobs.TokenLogprobs = append(all.Logprobs.TokenLogprobs, l.TokenLogprobs...)
+			all.Logprobs.TopLogprobs = append(all.Logprobs.TopLogprobs, l.TopLogprobs...)
+			all.Logprobs.TextOffset = append(all.Logprobs.TextOffset, l.TextOffset...)
+		}
+	}
+	a.Data = append(a.Data, chunk.Data...)
+	if chunk.Usage != nil {
+		a.Usage = chunk.Usage
+	}
+	if chunk.Error != nil {
+		a.Error = chunk.Error
+	}
+}
+
+func (a *loadAnswer) String() string { return string(marshal(a)) }
+
+// failed begins an answer that is an error.
+const failed = `{"error":`
+
+// whole returns an answer. If the status is not 200, it is the status with the error object.
+func (c *loadClient) whole(l loadRequest) (string, error) {
+	w, err := c.do(context.Background(), l)
 	if err != nil {
 		return "", err
 	}
 	defer w.Body.Close()
-	if w.StatusCode != http.StatusOK {
-		return w.Status, nil
+	var got, all loadAnswer
+	if err := json.NewDecoder(w.Body).Decode(&got); err != nil {
+		return w.Status, err
 	}
-	time.Sleep(pause)
-	var all completed
+	all.add(got)
+	if w.StatusCode != http.StatusOK {
+		return fmt.Sprintf("%d %v", w.StatusCode, &all), nil
+	}
+	return all.String(), nil
+}
+
+// stream is whole by a stream. It pauses before it reads each of the first events, and leaves after
+// some events if leave is not negative; the answer is then "".
+func (c *loadClient) stream(l loadRequest, pause time.Duration, leave int) (string, error) {
+	if l.path != textPath {
+		return c.whole(l)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	l.body = strings.Replace(l.body, "{", `{"stream":true,"stream_options":{"include_usage":true},`, 1)
+	w, err := c.do(ctx, l)
+	if err != nil {
+		return "", err
+	}
+	defer w.Body.Close()
+	var all loadAnswer
+	if w.StatusCode != http.StatusOK {
+		err := json.NewDecoder(w.Body).Decode(&all)
+		return fmt.Sprintf("%d %v", w.StatusCode, &all), err
+	}
 	for events, i := bufio.NewReader(w.Body), 0; i != leave; i++ {
+		if i < 5 {
+			time.Sleep(pause)
+		}
 		data, err := readEvent(events)
 		if err != nil {
 			return "", err
 		}
 		if data == "[DONE]" {
-			return fmt.Sprintf("%q", all.Choices), nil
+			return all.String(), nil
 		}
-		var chunk struct {
-			Choices []struct {
-				Index  int
-				Text   string
-				Finish string `json:"finish_reason"`
-			}
-		}
+		var chunk loadAnswer
 		if err := json.Unmarshal([]byte(data), &chunk); err != nil {
 			return "", fmt.Errorf("%w: %s", err, data)
 		}
-		for _, choice := range chunk.Choices {
-			for len(all.Choices) <= choice.Index {
-				all.Choices = append(all.Choices, struct {
-					Text   string
-					Finish string `json:"finish_reason"`
-				}{})
-			}
-			all.Choices[choice.Index].Text += choice.Text
-			all.Choices[choice.Index].Finish += choice.Finish
+		if all.add(chunk); all.Error != nil { // the last event
+			return fmt.Sprintf("200 %v", &loadAnswer{Error: all.Error}), nil
 		}
 	}
 	return "", nil
 }
 
-// TestLoad: under a load of whole, streamed, slow, canceled and malformed requests every finished
-// answer equals that of the same request alone, and nothing is left afterwards.
-func TestLoad(t *testing.T) {
-	before := runtime.NumGoroutine()
-	spec := tiny.New("llama", 1)
-	spec.AddVocab(true)
-	m, err := model.Load(spec.File())
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := ref.New(m, ref.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := generate.New(e, generate.Options{MaxWaiting: 40})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := New(g, Options{MaxRequests: 38})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewServer(s)
-	transport := &http.Transport{MaxIdleConnsPerHost: 40}
-	c := &loadClient{&http.Client{Transport: transport}, server.URL}
+// loadRun is a load on a server.
+type loadRun struct {
+	requests int // per round
+	clients  int // at once
+	list     []loadRequest
+	alone    []string // the answers of list
+}
 
-	random := rand.New(rand.NewPCG(1, 2))
-	bodies := loadBodies(random, 30)
-	alone := make([]string, len(bodies))
-	for i, body := range bodies {
-		if alone[i], err = c.answer(body); err != nil || !strings.HasPrefix(alone[i], "[") {
-			t.Fatalf("%s: %s, error %v", body, alone[i], err)
+// baseline answers each request alone.
+func (l *loadRun) baseline(t *testing.T, c *loadClient) {
+	t.Helper()
+	for _, r := range l.list {
+		got, err := c.whole(r)
+		if err != nil || !strings.HasPrefix(got, "{") {
+			t.Fatalf("%s: %s, error %v", r.body, got, err)
+		}
+		l.alone = append(l.alone, got)
+	}
+}
+
+// refusable returns the malformed bodies of /v1/completions that every model refuses.
+func refusable() []loadRequest {
+	list := []loadRequest{{textPath, `{"prompt":1}`}}
+	for _, m := range malformedRequests() {
+		// Token 256 is malformed for the vocabulary of fake only.
+		if m.path == textPath && m.body != "" && len(m.body) < 1000 && !strings.Contains(m.body, "256") {
+			list = append(list, loadRequest{m.path, m.body})
 		}
 	}
-	broken := malformedRequests()
+	return list
+}
+
+// round sends whole, streamed, slow, canceled and malformed requests and returns how many of each
+// there were. Each finished answer must be that of the same request alone.
+func (l *loadRun) round(t *testing.T, c *loadClient, random *rand.Rand, counts map[string]int) {
+	t.Helper()
 	var mu sync.Mutex
-	counts := map[string]int{}
+	count := func(what string) {
+		mu.Lock()
+		defer mu.Unlock()
+		counts[what]++
+	}
+	// retry repeats a request that is refused because the server is busy.
+	retry := func(f func() (string, error)) (string, error) {
+		for {
+			got, err := f()
+			if !strings.HasPrefix(got, "429 ") {
+				return got, err
+			}
+			count("busy")
+			time.Sleep(2 * time.Millisecond)
+		}
+	}
+	broken := refusable()
 	work := make(chan func() (string, error))
 	var wg sync.WaitGroup
-	for range 40 {
+	for range l.clients {
 		wg.Go(func() {
 			for f := range work {
 				what, err := f()
-				mu.Lock()
-				counts[what]++
-				mu.Unlock()
+				count(what)
 				if err != nil {
 					t.Errorf("%s: %v", what, err)
 				}
 			}
 		})
 	}
-	// retry repeats a request that is refused because the server is busy.
-	retry := func(f func() (string, error)) (string, error) {
-		for {
-			got, err := f()
-			if !strings.HasPrefix(got, "429") {
-				return got, err
+	for range l.requests {
+		i, kind, leave, bad := random.IntN(len(l.list)), random.IntN(10), random.IntN(6), broken[random.IntN(len(broken))]
+		r := l.list[i]
+		same := func(f func() (string, error)) (string, error) {
+			got, err := retry(f)
+			switch {
+			case err != nil:
+				return "error", err
+			case got == "":
+				return "left", nil
+			case got != l.alone[i]:
+				return "different", fmt.Errorf("%s\n%s\nalone\n%s", r.body, got, l.alone[i])
 			}
-			mu.Lock()
-			counts["busy"]++
-			mu.Unlock()
-			time.Sleep(2 * time.Millisecond)
+			return "finished", nil
 		}
-	}
-	n := *requests
-	if testing.Short() {
-		n = min(n, 60)
-	}
-	for range n {
-		i, kind, leave := random.IntN(len(bodies)), random.IntN(10), random.IntN(6)
-		bad := broken[random.IntN(len(broken))]
 		work <- func() (string, error) {
-			same := func(f func() (string, error)) (string, error) {
-				got, err := retry(f)
-				switch {
-				case err != nil:
-					return "error", err
-				case got == "":
-					return "left", nil
-				case got != alone[i]:
-					return "different", fmt.Errorf("%s: %s, alone %s", bodies[i], got, alone[i])
-				}
-				return "finished", nil
-			}
 			switch kind {
 			case 0:
-				return same(func() (string, error) { return c.stream(bodies[i], 0, leave) })
+				return same(func() (string, error) { return c.stream(r, 0, leave) })
 			case 1:
-				return same(func() (string, error) { return c.stream(bodies[i], 5*time.Millisecond, -1) })
+				return same(func() (string, error) { return c.stream(r, 5*time.Millisecond, -1) })
 			case 2:
-				// Token 256 is malformed for the vocabulary of fake only.
-				if bad.path != textPath || bad.body == "" || len(bad.body) > 1000 || strings.Contains(bad.body, "256") {
-					bad = malformed{body: `{"prompt":1}`}
-				}
-				got, err := retry(func() (string, error) { return c.answer(bad.body) })
+				got, err := retry(func() (string, error) { return c.whole(bad) })
 				if err == nil && !strings.HasPrefix(got, "4") {
 					err = fmt.Errorf("%s: %s", bad.body, got)
 				}
@@ -217,39 +279,119 @@ func TestLoad(t *testing.T) {
 			case 3:
 				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(leave)*time.Millisecond)
 				defer cancel()
-				if w, err := c.do(ctx, bodies[i]); err == nil {
+				if w, err := c.do(ctx, r); err == nil {
 					io.Copy(io.Discard, w.Body)
 					w.Body.Close()
 				}
 				return "canceled", nil
 			case 4, 5, 6:
-				return same(func() (string, error) { return c.stream(bodies[i], 0, -1) })
+				return same(func() (string, error) { return c.stream(r, 0, -1) })
 			}
-			return same(func() (string, error) { return c.answer(bodies[i]) })
+			return same(func() (string, error) { return c.whole(r) })
 		}
 	}
 	close(work)
 	wg.Wait()
-	for _, what := range []string{"finished", "left", "refused", "canceled", "busy"} {
-		if counts[what] == 0 {
-			t.Errorf("no request was %s: %v", what, counts)
+}
+
+// heap returns the bytes in use after everything that can be freed is.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC() // what sync.Pool kept
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestLoad: under a load of whole, streamed, slow, canceled and malformed requests, on a cache that
+// is too small for them, every finished answer equals that of the same request alone. Nothing is left
+// afterwards, and memory does not grow from round to round.
+func TestLoad(t *testing.T) {
+	m := oneLayer(t)
+	if *modelFile != "" {
+		var err error
+		if m, err = model.Open(*modelFile); err != nil {
+			t.Fatal(err)
 		}
+		defer m.Close()
 	}
-	t.Log(counts)
-	eventually(t, "no request is left", func() bool {
-		s.mu.Lock()
-		active := s.active
-		s.mu.Unlock()
-		l := g.Load()
-		return active == 0 && l.Running == 0 && l.Waiting == 0
-	})
-	transport.CloseIdleConnections()
-	server.Close()
-	if err := g.Close(); err != nil {
-		t.Error(err)
+	const large, small = 1000, 20 // pages of the reference's cache
+	full := accel.Options{KVPages: 16, MaxSequences: 4}
+	tight := accel.Options{KVPages: 4, MaxSequences: 4}
+	l := loadRun{requests: 20, clients: 8}
+	onAccel := func(a accel.Options) func(*testing.T, Options) *fixture {
+		return func(t *testing.T, o Options) *fixture { return onAccelerator(t, m, openDevice(t, *onGPU), a, o) }
 	}
-	if err := e.Close(); err != nil {
-		t.Error(err)
+	if *onGPU {
+		full, tight = accel.Options{KVPages: 400, MaxSequences: 64}, accel.Options{KVPages: 40, MaxSequences: 32}
+		l = loadRun{requests: 500, clients: 100}
 	}
-	eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
+	for _, tt := range []struct {
+		name        string
+		load        loadRun
+		list        []loadRequest
+		roomy, full func(*testing.T, Options) *fixture
+		skip        bool
+	}{
+		{
+			"reference", loadRun{requests: 200, clients: 40}, append(loadRequests(rand.New(rand.NewPCG(1, 2)), 32, 24), longRequest(40, pageTokens)),
+			func(t *testing.T, o Options) *fixture { return onReference(t, m, large, o) },
+			func(t *testing.T, o Options) *fixture { return onReference(t, m, small, o) },
+			*onGPU,
+		},
+		{
+			"accelerator", l, append(loadRequests(rand.New(rand.NewPCG(3, 4)), 16, 5), longRequest(63, 64)),
+			onAccel(full), onAccel(tight), false,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.skip {
+				t.Skip("-gpu")
+			}
+			l := tt.load
+			if l.list = tt.list; *requests > 0 {
+				l.requests = *requests
+			} else if testing.Short() {
+				l.requests = min(l.requests, 40)
+			}
+			before := countLeftovers()
+			alone := tt.roomy(t, Options{})
+			l.baseline(t, alone.client)
+			if n := alone.g.Load().Preemptions; n != 0 {
+				t.Errorf("%d preemptions of requests that are alone", n)
+			}
+			alone.close(t)
+
+			r := tt.full(t, Options{MaxRequests: l.clients - 2})
+			random := rand.New(rand.NewPCG(5, 6))
+			counts := map[string]int{}
+			var first int64
+			rounds := 0
+			for begin := time.Now(); rounds < 2 || time.Since(begin) < *loadTime; rounds++ {
+				l.round(t, r.client, random, counts)
+				r.idle(t)
+				r.client.http.CloseIdleConnections()
+				if t.Failed() {
+					break
+				}
+				if now := heap(); rounds == 0 {
+					first = now
+				} else if now > first+1<<20 {
+					t.Errorf("round %d: %d bytes of memory are in use, %d after the first", rounds+1, now, first)
+				}
+			}
+			for _, what := range []string{"finished", "left", "refused", "canceled", "busy"} {
+				if counts[what] == 0 {
+					t.Errorf("no request was %s: %v", what, counts)
+				}
+			}
+			load := r.g.Load()
+			if load.Preemptions == 0 {
+				t.Error("no request was preempted")
+			}
+			t.Logf("%d rounds, %v, %d preemptions, %d prefix hits, memory %d bytes after the first round, %d now", rounds, maps.Clone(counts), load.Preemptions, load.Prefix.Hits, first, heap())
+			r.close(t)
+			before.check(t)
+		})
+	}
 }
