@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/generate"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/model/tokenizer"
@@ -70,6 +71,12 @@ func stopping() *apiError {
 	return &apiError{status: http.StatusServiceUnavailable, retryAfter: retrySeconds, Type: typeServer, Code: "stopping", Message: errStopping.Error()}
 }
 
+// deviceLost refuses requests when no step can succeed any more. Only a new process can help, so there
+// is no Retry-After.
+func deviceLost(err error) *apiError {
+	return &apiError{status: http.StatusServiceUnavailable, Type: typeServer, Code: "device_lost", Message: shorten(err.Error(), 500)}
+}
+
 // retrySeconds is the value of Retry-After.
 const retrySeconds = 1
 
@@ -103,6 +110,8 @@ func (s *Server) asAPIError(ctx context.Context, err error) *apiError {
 		return s.busy(generate.ErrBusy.Error())
 	case errors.Is(err, model.ErrClosed):
 		return stopping()
+	case errors.Is(err, driver.ErrDeviceLost):
+		return deviceLost(err)
 	}
 	for _, k := range []struct {
 		sentinel    error

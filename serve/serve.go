@@ -22,6 +22,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/generate"
 )
 
@@ -226,7 +227,8 @@ func (s *Server) checkModel(name string) *apiError {
 	}
 }
 
-// health answers 200 while the server takes requests and the last step succeeded, else 503.
+// health answers 503 if the server stops or the device is lost, else 200. Another failed step does
+// not count: without requests no step could succeed, and the server would stay unready.
 func (s *Server) health(x *exchange) error {
 	s.mu.Lock()
 	stops := s.stopping
@@ -235,8 +237,8 @@ func (s *Server) health(x *exchange) error {
 	switch {
 	case stops:
 		return stopping()
-	case failed != nil:
-		return &apiError{status: http.StatusServiceUnavailable, Type: typeServer, Code: "engine_failed", Message: shorten(failed.Error(), 500)}
+	case errors.Is(failed, driver.ErrDeviceLost):
+		return deviceLost(failed)
 	}
 	return x.json(http.StatusOK, struct {
 		Status string `json:"status"`

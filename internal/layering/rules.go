@@ -37,7 +37,8 @@ var rules = []rule{
 	{"generate/answer", []string{"generate/constraint"}},
 	// The tests of constraint use the vocabularies of model files.
 	{"generate/constraint", []string{"model", "model/gguf", "model/tokenizer", jsonschema}},
-	{"serve", []string{"generate", "generate/answer", "generate/constraint", "model", "model/sampling", "model/tokenizer", prometheus}},
+	// serve reads the sentinels of driver, no device.
+	{"serve", []string{"driver", "generate", "generate/answer", "generate/constraint", "model", "model/sampling", "model/tokenizer", prometheus}},
 	{"quant", []string{"internal/float16", "internal/portable"}},
 	// ref reads mapped weights, so it needs gguf.Guard against a file that shrinks.
 	{"ref", []string{"model", "model/gguf", "model/sampling", "quant", "internal/float16", "internal/portable", xsync}},
