@@ -79,21 +79,6 @@ func (d deviceFlag) run(e *env, m *model.Model, name string, o lockstep.Options)
 	return c, nil
 }
 
-// slowWeights is the size of weights, in bytes, above which the CPU's speed is worth a note.
-const slowWeights = 32 << 20
-
-// noteSlow warns of a model that takes the CPU long.
-func (e *env) noteSlow(m *model.Model) {
-	weights, elements := 0, 0
-	for _, t := range m.File.Tensors() {
-		weights += len(t.Data)
-		elements += t.Elements()
-	}
-	if weights > slowWeights {
-		e.note("slow: the CPU computes in float64, and each token reads up to %s of weights (%d million parameters)", size(int64(weights)), (elements+500_000)/1_000_000)
-	}
-}
-
 // noteDevice tells which device auto selected. On a machine without a GPU driver it does so
 // only with --verbose.
 func (e *env) noteDevice(c *lockstep.Model) {

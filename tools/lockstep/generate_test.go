@@ -133,19 +133,6 @@ func TestEnvironment(t *testing.T) {
 	refused(t, runCommand(t, "", "serve"), exitError, "--api-key-file: open no-keys")
 }
 
-// TestSlowModel: a note on standard error tells of a model that is large for the CPU.
-func TestSlowModel(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "gpt2.gguf")
-	succeed(t, "", "synth", "--preset", "gpt2", "--quant", "q8_0", "--layers", "1", "--out", file)
-	const note = "slow: the CPU computes in float64, and each token reads up to 51.7 MB of weights (46 million parameters)\n"
-	if r := succeed(t, "", "generate", "--device", "cpu", "-m", file, "-n", "1", "x"); !strings.HasPrefix(r.err, note) {
-		t.Errorf("standard error %q", r.err)
-	}
-	if r := succeed(t, "", "generate", "--device", "cpu", "-n", "1", "x"); strings.Contains(r.err, "slow") {
-		t.Errorf("of a small model, standard error %q", r.err)
-	}
-}
-
 func TestGenerateLength(t *testing.T) {
 	if r := succeed(t, "", "generate", "--max-tokens", "0", "Well,"); r.out != "Well,\n" || !strings.Contains(r.err, "generated: 0 tokens") {
 		t.Errorf("no tokens: %q, %q", r.out, r.err)
