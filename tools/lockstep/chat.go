@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockstep-go/lockstep"
@@ -64,9 +65,13 @@ func (c *chatCmd) Run(e *env) (err error) {
 	}
 	defer runner.Close()
 	t := &talk{
-		env: e, tokenizer: tok, generator: runner.Generator(), params: params,
+		env: e, tokenizer: tok, params: params,
 		style: answer.StyleOf(tok.ChatTemplate(false)), system: c.System, reasoning: isTerminal(e.out),
 	}
+	if err := t.open(runner.Engine(), promptOptions(runner)); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, t.generator.Close()) }()
 	in, out, ok := e.terminal()
 	if !ok {
 		return t.lines(bufio.NewReader(e.in))
@@ -90,6 +95,15 @@ type talk struct {
 
 	system   string
 	messages []tokenizer.Message // without system
+
+	shown atomic.Pointer[progress] // of the last prompt
+}
+
+// open makes the generator, which the caller closes.
+func (t *talk) open(engine model.Engine, o generate.Options) (err error) {
+	begin := func(rows []model.Row) { t.shown.Load().prompted(rows) }
+	t.generator, err = generate.New(observed{engine, begin, func([]model.Row, time.Duration) {}}, o)
+	return err
 }
 
 // errQuit ends a conversation.
@@ -117,6 +131,9 @@ func (t *talk) lines(r *bufio.Reader) error {
 func (t *talk) interactive(edit *editor) error {
 	terminal := *t.env
 	terminal.out, terminal.errw = edit.term, edit.term
+	if terminal.screen != nil {
+		terminal.screen = edit.out
+	}
 	t.env = &terminal
 	t.env.note("/help lists the commands")
 	for {
@@ -189,7 +206,11 @@ func (t *talk) answer(ctx context.Context, message string) error {
 	p.Stats = &stats
 	parser := t.style.NewParser(text, nil)
 	out := answerWriter{line: lineWriter{env: t.env}, reasoning: t.reasoning}
+	shown := t.env.progress("prompt", int64(len(prompt)))
+	defer shown.end()
+	t.shown.Store(shown)
 	for token, err := range t.generator.Tokens(ctx, prompt, p) {
+		shown.end()
 		if err == nil {
 			err = out.print(parser.Next(t.tokenizer.Control(token.ID), token.Text))
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockstep-go/lockstep/generate"
@@ -141,8 +142,9 @@ func (s *screen) wait(text string) string {
 
 func (s *screen) typed(keys string) { io.WriteString(s.keys, keys) }
 
-// newTalk returns a conversation with the embedded model, without an environment.
-func newTalk(t *testing.T, maxTokens int) *talk {
+// newTalk returns a conversation with the embedded model, without an environment. Each pass of a
+// prompt has four tokens and begins after a delay.
+func newTalk(t *testing.T, maxTokens int, delay time.Duration) *talk {
 	t.Helper()
 	m, err := model.Open(withTemplate(t, dialogue))
 	if err != nil {
@@ -154,22 +156,22 @@ func newTalk(t *testing.T, maxTokens int) *talk {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { engine.Close() })
-	g, err := generate.New(engine, generate.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { g.Close() })
 	tok, err := m.NeedTokenizer()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &talk{tokenizer: tok, generator: g, params: generate.Params{MaxTokens: maxTokens, IgnoreEOS: true}}
+	c := &talk{tokenizer: tok, params: generate.Params{MaxTokens: maxTokens, IgnoreEOS: true}}
+	if err := c.open(delayed{engine, delay}, generate.Options{PromptTokens: 4}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.generator.Close() })
+	return c
 }
 
 // talking runs an interactive conversation. done returns its error.
 func talking(t *testing.T, maxTokens int) (s *screen, done func() error) {
 	t.Helper()
-	c := newTalk(t, maxTokens)
+	c := newTalk(t, maxTokens, 0)
 	c.env = &env{ctx: t.Context()}
 	in, keys := io.Pipe()
 	t.Cleanup(func() { keys.Close() })
@@ -280,7 +282,7 @@ func TestChatRemembers(t *testing.T) {
 		cancel()
 		return out.Write(p)
 	})
-	c := newTalk(t, -1)
+	c := newTalk(t, -1, 0)
 	c.env = &env{out: w, errw: io.Discard}
 	if err := c.answer(ctx, "Hello"); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
@@ -292,6 +294,42 @@ func TestChatRemembers(t *testing.T) {
 	if err := c.answer(t.Context(), strings.Repeat("war and peace ", 600)); !errors.Is(err, model.ErrContextLimit) || len(c.messages) != 2 {
 		t.Errorf("error %v, messages %+v", err, c.messages)
 	}
+}
+
+// delayed is an engine whose passes of prompts begin late.
+type delayed struct {
+	model.Engine
+	delay time.Duration
+}
+
+func (d delayed) Step(ctx context.Context, rows []model.Row) (model.Pass, error) {
+	if rows[0].Prompt {
+		time.Sleep(d.delay)
+	}
+	return d.Engine.Step(ctx, rows)
+}
+
+// TestChatPromptProgress: a terminal shows the progress of each prompt until its answer begins. The
+// second prompt begins with the first, which takes no time again.
+func TestChatPromptProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTalk(t, 1, 2*showAfter)
+		var screen, out bytes.Buffer
+		c.env = &env{out: &out, errw: io.Discard, screen: &screen}
+		for _, tt := range []struct{ message, begin, later string }{
+			{"Hello, dear Prince", "\rprompt   0%, 0 of 13\r", "4 of 13, 5s left\r"},
+			{"Are you there?", "\rprompt  42%, 12 of 28\r", "16 of 28, 6s left\r"},
+		} {
+			screen.Reset()
+			if err := c.answer(t.Context(), tt.message); err != nil {
+				t.Fatal(err)
+			}
+			shown := screen.String()
+			if !strings.HasPrefix(shown, tt.begin) || !strings.Contains(shown, tt.later) || !strings.HasSuffix(shown, " \r") {
+				t.Errorf("shown %q, want %q, later %q, and then nothing", shown, tt.begin, tt.later)
+			}
+		}
+	})
 }
 
 func TestAnswerWriter(t *testing.T) {

@@ -86,15 +86,17 @@ func (c *generateCmd) Run(e *env) error {
 		return err
 	}
 	defer runner.Close()
-	var o generate.Options
-	if device, _ := runner.Device(); device == lockstep.CPU {
-		o.PromptTokens = progressTokens
-	}
-	return stream(e, runner.Engine(), o, echo, tokens, params, t, c.JSON)
+	return stream(e, runner.Engine(), promptOptions(runner), echo, tokens, params, t, c.JSON)
 }
 
-// progressTokens is the number of prompt tokens between two updates of the progress line.
-const progressTokens = 32
+// promptOptions are those of a generator that shows the progress of prompts. On the CPU few
+// tokens take long, so there are few between two updates.
+func promptOptions(m *lockstep.Model) (o generate.Options) {
+	if device, _ := m.Device(); device == lockstep.CPU {
+		o.PromptTokens = 16
+	}
+	return o
+}
 
 // fit sets the default of MaxTokens, and returns an error if the prompt of n tokens and
 // MaxTokens more exceed the context of limit tokens.
@@ -116,13 +118,11 @@ func (c *generateCmd) fit(p *generate.Params, n, limit int) error {
 func stream(e *env, eng model.Engine, o generate.Options, echo string, prompt []int, p generate.Params, t *trace, object bool) (err error) {
 	shown := e.progress("prompt", int64(len(prompt)))
 	defer shown.end()
-	done := func(rows []model.Row, took time.Duration) {
-		t.passed(rows, took)
-		if rows[0].Prompt {
-			shown.add(len(rows[0].Tokens))
-		}
+	begin := func(rows []model.Row) {
+		t.pass(rows)
+		shown.prompted(rows)
 	}
-	g, err := generate.New(observed{eng, t.pass, done}, o)
+	g, err := generate.New(observed{eng, begin, t.passed}, o)
 	if err != nil {
 		return err
 	}

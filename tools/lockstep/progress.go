@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"github.com/lockstep-go/lockstep/model"
 )
 
 const (
@@ -23,6 +25,8 @@ type progress struct {
 
 	mu           sync.Mutex
 	done         int64
+	begun        bool      // prompted was called
+	free         int64     // of done, what took no time
 	out          io.Writer // nil: not shown
 	start, drawn time.Time
 	showAt       time.Time
@@ -41,8 +45,8 @@ func (e *env) progressBytes(what string, total int64) *progress {
 }
 
 func (e *env) begin(p *progress) *progress {
-	if isTerminal(e.errw) {
-		p.show(e.errw, showAfter)
+	if e.screen != nil {
+		p.show(e.screen)
 	}
 	return p
 }
@@ -52,18 +56,37 @@ func isTerminal(w any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// show draws the progress on w after the given time, and then at each update.
-func (p *progress) show(w io.Writer, after time.Duration) {
+// show draws the progress on w after showAfter, and then at each update.
+func (p *progress) show(w io.Writer) {
 	p.out, p.start = w, time.Now()
-	p.showAt = p.start.Add(after)
-	p.timer = time.AfterFunc(after, func() { p.add(0) })
+	p.showAt = p.start.Add(showAfter)
+	p.timer = time.AfterFunc(showAfter, func() { p.add(0) })
 }
 
 // add counts n more items or bytes.
 func (p *progress) add(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.done += int64(n)
+	p.count(int64(n))
+}
+
+// prompted counts the tokens of a prompt before a pass of its sequence. Those before the first
+// pass took no time: the prefix cache had them.
+func (p *progress) prompted(rows []model.Row) {
+	if !rows[0].Prompt {
+		return
+	}
+	done := int64(rows[0].Sequence.Len())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.begun {
+		p.begun, p.free = true, done
+	}
+	p.count(done - p.done)
+}
+
+func (p *progress) count(n int64) {
+	p.done += n
 	if now := time.Now(); p.out != nil && !now.Before(p.showAt) && now.Sub(p.drawn) >= throttle {
 		p.drawn = now
 		p.draw(now.Sub(p.start))
@@ -75,8 +98,8 @@ func (p *progress) draw(elapsed time.Duration) {
 	if p.bytes {
 		line = fmt.Sprintf("%s %3d%%, %s of %s", p.what, 100*p.done/max(p.total, 1), size(p.done), size(p.total))
 	}
-	if p.done > 0 {
-		left := time.Duration(float64(elapsed) * float64(p.total-p.done) / float64(p.done))
+	if p.done > p.free {
+		left := time.Duration(float64(elapsed) * float64(p.total-p.done) / float64(p.done-p.free))
 		line += fmt.Sprintf(", %v left", left.Round(time.Second))
 	}
 	fmt.Fprintf(p.out, "\r%-*s", p.width, line)

@@ -24,10 +24,11 @@ func TestProgress(t *testing.T) {
 	for _, tt := range tests {
 		synctest.Test(t, func(t *testing.T) {
 			var screen bytes.Buffer
-			p := (&env{errw: &screen}).progress("counting", int64(tt.steps))
+			e := &env{errw: &screen}
 			if tt.terminal {
-				p.show(&screen, showAfter)
+				e.screen = &screen
 			}
+			p := e.progress("counting", int64(tt.steps))
 			for range tt.steps {
 				time.Sleep(tt.each)
 				synctest.Wait()

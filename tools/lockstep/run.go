@@ -65,10 +65,11 @@ func (o *outputError) Unwrap() error { return o.err }
 
 // env is the environment of a command.
 type env struct {
-	ctx  context.Context
-	in   io.Reader
-	out  io.Writer
-	errw io.Writer
+	ctx    context.Context
+	in     io.Reader
+	out    io.Writer
+	errw   io.Writer
+	screen io.Writer // a terminal that shows progress; nil: none
 
 	verbose bool
 }
@@ -170,6 +171,9 @@ type helpShown struct{}
 // run runs the command and returns the exit status.
 func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) (status int) {
 	e := &env{ctx: ctx, in: stdin{ctx, in}, out: out, errw: errw}
+	if isTerminal(errw) {
+		e.screen = errw
+	}
 	defer func() {
 		switch r := recover(); r.(type) {
 		case nil:
