@@ -66,7 +66,7 @@ func (c *chatCmd) Run(e *env) (err error) {
 	defer runner.Close()
 	t := &talk{
 		env: e, tokenizer: tok, params: params,
-		style: answer.StyleOf(tok.ChatTemplate(false)), system: c.System, reasoning: isTerminal(e.out),
+		style: answer.StyleOf(tok.ChatTemplate(false)), system: c.System,
 	}
 	if err := t.open(runner.Engine(), promptOptions(runner)); err != nil {
 		return err
@@ -78,7 +78,8 @@ func (c *chatCmd) Run(e *env) (err error) {
 	}
 	edit, err := openEditor(e.ctx, in, out)
 	if err != nil {
-		return fmt.Errorf("terminal: %w", err)
+		e.note("this terminal cannot edit lines: %s", oneLine(err))
+		return t.lines(bufio.NewReader(e.in))
 	}
 	defer func() { err = errors.Join(err, edit.close()) }()
 	return t.interactive(edit)
@@ -91,7 +92,7 @@ type talk struct {
 	generator *generate.Generator
 	params    generate.Params // MaxTokens is negative if only the context limits an answer
 	style     answer.Style
-	reasoning bool // is shown
+	reasoning bool // is shown, with escape sequences
 
 	system   string
 	messages []tokenizer.Message // without system
@@ -134,7 +135,7 @@ func (t *talk) interactive(edit *editor) error {
 	if terminal.screen != nil {
 		terminal.screen = edit.out
 	}
-	t.env = &terminal
+	t.env, t.reasoning = &terminal, true
 	t.env.note("/help lists the commands")
 	for {
 		line, err := edit.readLine()

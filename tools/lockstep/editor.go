@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"strings"
@@ -38,15 +39,19 @@ type editor struct {
 // openEditor puts a terminal into raw mode. It stays in this mode until close, or until ctx
 // is done. Without it Ctrl-C would be a signal, which ends the process.
 func openEditor(ctx context.Context, in, out *os.File) (*editor, error) {
-	state, err := term.MakeRaw(int(in.Fd()))
+	restore, err := enableEscapes(out)
 	if err != nil {
 		return nil, err
+	}
+	state, err := term.MakeRaw(int(in.Fd()))
+	if err != nil {
+		return nil, errors.Join(err, restore())
 	}
 	e := newEditor(ctx, in, out)
 	e.size = func() (int, int, error) { return term.GetSize(int(out.Fd())) }
 	e.reset = sync.OnceValue(func() error {
 		e.term.SetBracketedPasteMode(false)
-		return term.Restore(int(in.Fd()), state)
+		return errors.Join(term.Restore(int(in.Fd()), state), restore())
 	})
 	context.AfterFunc(ctx, func() { e.reset() })
 	e.term.SetBracketedPasteMode(true)
