@@ -180,6 +180,9 @@ func invalidChoice(r *fixture) {
 			r.t.Errorf("%s: no error", what)
 		}
 	}
+	if _, err := r.engine.Choose(r.t.Context(), []model.Choose{{Sequence: s.Sequence}, {Sequence: s.Sequence}}); err == nil {
+		r.t.Errorf("choosing twice in one call gave no error")
+	}
 	if _, err := r.engine.Step(r.t.Context(), []model.Row{{Sequence: s.Sequence}}); !errors.Is(err, model.ErrEmptyPrompt) {
 		r.t.Errorf("continuing before the choice: error %v", err)
 	}

@@ -66,6 +66,8 @@ func (e *Engine) Choose(_ context.Context, choices []model.Choose) (model.Pass, 
 		s, err := e.own(c.Sequence)
 		switch {
 		case err != nil:
+		case slices.Contains(list, s):
+			err = fmt.Errorf("the sequence has another choice in this call")
 		case s.held == nil:
 			err = fmt.Errorf("the sequence's last row did not hold its choice")
 		default:
