@@ -3,6 +3,7 @@ package generate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -542,11 +543,23 @@ func TestClose(t *testing.T) {
 }
 
 // An engine that computes within Step is not asked for a step before the token of the one
-// before it is known: it would delay that token, and the last step would be for nothing.
+// before it is known: it would delay that token, and the last step would be for nothing. An
+// asynchronous engine is, even if the token is a held choice.
 func TestSynchronousEngine(t *testing.T) {
-	for _, async := range []bool{false, true} {
+	words := maskLen(newFake(t).model.Config.Vocab)
+	mask := func() func([]int) ([]uint32, error) {
+		return func([]int) ([]uint32, error) { return slices.Repeat([]uint32{^uint32(0)}, words), nil }
+	}
+	for _, tt := range []struct {
+		async bool
+		mask  func() func([]int) ([]uint32, error)
+		want  []int
+	}{
+		{false, nil, []int{1, 2, 3}}, {false, mask, []int{1, 2, 3}},
+		{true, nil, []int{2, 3, 4, 4}}, {true, mask, []int{2, 3, 4, 4}},
+	} {
 		e := newFake(t).speak(3, "ab")
-		e.limits.Async = async
+		e.limits.Async = tt.async
 		var steps []int // queued when each token arrives
 		e.before = func(op string, _ []int) error {
 			if op == "wait" {
@@ -555,18 +568,15 @@ func TestSynchronousEngine(t *testing.T) {
 			return nil
 		}
 		g := newTest(t, e, Options{})
-		if got := collect(g.Tokens(t.Context(), []int{1, 2, 3}, Params{MaxTokens: 9})); got.Text != "ab" || got.Err != nil {
-			t.Fatalf("async %v: %+v", async, got)
+		name := fmt.Sprintf("async %v, mask %v", tt.async, tt.mask != nil)
+		if got := collect(g.Tokens(t.Context(), []int{1, 2, 3}, Params{MaxTokens: 9, Mask: tt.mask})); got.Text != "ab" || got.Err != nil {
+			t.Fatalf("%s: %+v", name, got)
 		}
 		if err := g.Close(); err != nil { // it waits for the last pass
 			t.Fatal(err)
 		}
-		want := []int{1, 2, 3}
-		if async {
-			want = []int{2, 3, 4, 4}
-		}
-		if diff := cmp.Diff(want, steps); diff != "" {
-			t.Errorf("async %v: steps queued at each wait (-want +got):\n%s", async, diff)
+		if diff := cmp.Diff(tt.want, steps); diff != "" {
+			t.Errorf("%s: steps queued at each wait (-want +got):\n%s", name, diff)
 		}
 	}
 }
