@@ -25,18 +25,19 @@ import (
 // advances positions[r] and lengths[r] of active slots. So the next step of the same sequences
 // needs no inputs, except for new pages. A step does not change the slots from n on.
 //
-// Pinned memory holds two banks of inputs, and what was chosen, as u32:
+// Pinned memory holds banks of inputs, and what was chosen, as u32:
 //
-//	inputs         [2 banks, bankLen]
-//	step tokens    [logit rows, 2]           of decode steps
-//	prompt tokens  [2 banks, logit rows, 2]  of prompts; token i is in [i][0] if it is the largest
+//	inputs         [banks, bankLen]
+//	step tokens    [logit rows, 2]         of decode steps
+//	prompt tokens  [banks, logit rows, 2]  of prompts whose token i is the largest logit, in [i][0]
+//	kept tokens    [banks, slots, 2]       chosen from Buffers.Kept, by state
 //	results        one for each of the tokens, [sample.ResultWords]
 //
-// Two steps can be in flight. They use different banks, and a step begins after the host has
-// waited for the step before the last, so the device has read the inputs in its bank. A decode
-// step writes the token of slot r to [r][0] or [r][1], by the parity of the slot's length, also
-// if the slot is inactive. Before a launch that would overwrite a token that the host has not
-// read, the host waits for the device and reads all tokens.
+// There is a bank for each of the maxInFlight passes. A pass begins after the host has waited for
+// the pass that used its bank last, so the device has read the inputs there. A decode step writes
+// the token of slot r to [r][0] or [r][1], by the parity of the slot's length, also if the slot is
+// inactive. Before a launch that would overwrite a token that the host has not read, the host waits
+// for the device and reads all tokens.
 type stepInputs struct {
 	stream driver.Stream
 	memory driver.Pinned
@@ -78,19 +79,24 @@ const (
 )
 
 // bankLen is the number of values of a bank: inputs of all slots, a prompt chunk, and room for
-// changes of page tables.
-func bankLen(l *plan.Layout) int { return 4*l.Slots + l.ChunkInputLen() + 4096 }
+// changes of page tables and for masks.
+func bankLen(l *plan.Layout) int {
+	return 6*l.Slots + l.ChunkInputLen() + l.Slots*l.MaskLen() + 4096
+}
 
-func stepInputBytes(l *plan.Layout) int { return resultOffset(l, promptTokenOffset(l, 2)) }
+func stepInputBytes(l *plan.Layout) int { return resultOffset(l, keptTokenOffset(l, maxInFlight)) }
 
-func stepTokenOffset(l *plan.Layout) int { return 4 * 2 * bankLen(l) }
+func stepTokenOffset(l *plan.Layout) int { return 4 * maxInFlight * bankLen(l) }
 func promptTokenOffset(l *plan.Layout, bank int) int {
 	return stepTokenOffset(l) + 4*2*l.LogitRows*(1+bank)
+}
+func keptTokenOffset(l *plan.Layout, bank int) int {
+	return promptTokenOffset(l, maxInFlight) + 4*2*l.Slots*bank
 }
 
 // resultOffset returns the offset of the result that belongs to the token at an offset.
 func resultOffset(l *plan.Layout, token int) int {
-	results := (promptTokenOffset(l, 2) + 7) / 8 * 8
+	results := (keptTokenOffset(l, maxInFlight) + 7) / 8 * 8
 	return results + sample.ResultWords*(token-stepTokenOffset(l))
 }
 

@@ -14,17 +14,21 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// maxInFlight is the number of steps that can be queued and not waited for.
-const maxInFlight = 2
+const (
+	maxSteps    = 2            // steps that can be queued and not waited for
+	maxInFlight = 2 * maxSteps // such passes: held choices can follow each step
+)
 
-// pass is a queued step. It implements model.Pass. The pass after the next reuses its slices.
+// pass is a queued step or call of Engine.Choose. It implements model.Pass. The next pass of the
+// same bank reuses its slices.
 type pass struct {
-	engine *Engine
-	ctx    context.Context
-	rows   []row
-	forks  []fork
-	event  driver.Event // its end
-	launch int          // the last decode pass when it was queued
+	engine  *Engine
+	ctx     context.Context
+	choices bool // of Engine.Choose
+	rows    []row
+	forks   []fork
+	event   driver.Event // its end
+	launch  int          // the last decode pass when it was queued
 
 	values  []float32 // logits and states of the rows
 	results []model.Result
@@ -38,7 +42,7 @@ type fork struct {
 	before   int // positions before the step
 }
 
-// newPass returns an empty pass. It reuses the slices of the pass before the last, which has
+// newPass returns an empty pass. It reuses the slices of the last pass of the same bank, which has
 // ended.
 func (e *Engine) newPass(ctx context.Context) *pass {
 	old := e.recent[e.bank]
@@ -78,7 +82,8 @@ func (p *pass) allocate() {
 			hidden = r.n * width
 		case r.want == model.WantAll:
 			logits = r.n * vocab
-		case r.want == model.WantLogits, r.computesLogits() && !r.device:
+		case r.n == 0: // a choice
+		case r.want == model.WantLogits, r.computesLogits() && !r.device && r.state == noState:
 			logits = vocab
 		}
 		return logits, hidden
@@ -114,16 +119,16 @@ func (p *pass) commit() {
 		switch {
 		case !r.computesLogits():
 		case r.hold:
-			s.holding = p
+			s.holding, s.kept = p, r.keeps()
 		default:
 			s.chosen = choice{pass: p, row: i, onDevice: r.device && r.single()}
 		}
 	}
-	if len(e.inFlight) > 0 {
+	if !p.choices && e.stepsInFlight() > 0 {
 		e.stats.AsyncSteps++
 	}
 	e.inFlight = append(e.inFlight, p)
-	e.bank = 1 - e.bank
+	e.bank = (e.bank + 1) % maxInFlight
 }
 
 // Wait implements model.Pass. If an earlier step fails, all later ones in flight fail too.
@@ -152,6 +157,16 @@ func (e *Engine) finish(p *pass) error {
 		q.end()
 	}
 	return p.err
+}
+
+// stepsInFlight returns the number of steps in flight.
+func (e *Engine) stepsInFlight() (n int) {
+	for _, p := range e.inFlight {
+		if !p.choices {
+			n++
+		}
+	}
+	return n
 }
 
 // drain waits for all passes. Their errors are those of Wait.
@@ -202,8 +217,8 @@ func (p *pass) end() {
 			s.count(out.Token)
 		case !r.computesLogits():
 		case !r.hold:
-			out.Choice = s.choose(r.last, r.before+r.n, nil)
-		case s.holding == p:
+			out.Choice = s.choose(r.last, r.before+r.n, r.mask)
+		case s.holding == p && r.state == noState:
 			s.held = append(s.held[:0], r.last...)
 		}
 		if s.chosen.pass == p {
@@ -367,6 +382,13 @@ func (r *hostReads) take(staging driver.Pinned) {
 }
 
 func (r *hostReads) reset() { r.list, r.used = r.list[:0], 0 }
+
+func appendFloats(to []byte, list []float32) []byte {
+	for _, x := range list {
+		to = binary.LittleEndian.AppendUint32(to, math.Float32bits(x))
+	}
+	return to
+}
 
 func decodeFloats(dst []float32, src []byte) {
 	for i := range dst {

@@ -2,16 +2,19 @@ package accel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/lockstep-go/lockstep/accel/internal/plan"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/model/sampling"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
 // The device chooses tokens by the argmax kernel or, with other parameters, by those of package
-// ptxgen/sample; see states.go. The host chooses for Engine.Choose, for sequences with more
-// than plan.MaxBiases biases, and for rows that find no free sampling state.
+// ptxgen/sample; see states.go. The host chooses for sequences with more than plan.MaxBiases biases,
+// and for rows that find no free sampling state.
 
 // SetSampling implements model.Sequence.
 func (s *sequence) SetSampling(p *sampling.Params, prompt, generated []int) error {
@@ -25,7 +28,9 @@ func (s *sequence) SetSampling(p *sampling.Params, prompt, generated []int) erro
 	if err := s.settle(); err != nil { // a token that is still to be chosen depends on the old parameters
 		return err
 	}
-	s.dropState()
+	if err := s.leaveState(p); err != nil {
+		return err
+	}
 	s.params, s.sampler, s.argmax = *p, sampling.New(p, vocab), isArgmax(p)
 	for _, t := range prompt {
 		s.sampler.Add(t, false)
@@ -36,13 +41,39 @@ func (s *sequence) SetSampling(p *sampling.Params, prompt, generated []int) erro
 	return nil
 }
 
+// leaveState gives up the sequence's state for other parameters. While the state has the logits of a
+// held choice, the sequence keeps it. If the device cannot choose by the parameters, leaveState moves
+// these logits to the host.
+func (s *sequence) leaveState(p *sampling.Params) error {
+	e := s.engine
+	if s.holding == nil || !s.kept {
+		s.dropState()
+		return nil
+	}
+	e.inputs.states[s.state].stale = true
+	if len(p.Bias) <= plan.MaxBiases {
+		return nil
+	}
+	e.drain()
+	if s.holding != nil {
+		vocab := e.model.Config.Vocab
+		logits, err := e.readFloats(e.layout.Buffers.Kept+ptx.Address(4*vocab*s.state), vocab)
+		if err != nil {
+			return e.failed(err)
+		}
+		s.held, s.kept = logits, false
+	}
+	s.dropState()
+	return nil
+}
+
 // isArgmax reports whether parameters choose the largest of the unmodified logits, and ask for
 // nothing else.
 func isArgmax(p *sampling.Params) bool {
 	return p.Greedy() && !p.Penalizes() && len(p.Bias) == 0 && !p.LogProb && p.TopLogProbs == 0
 }
 
-// settle waits for the steps that choose tokens of the sequence.
+// settle waits for the passes that choose tokens of the sequence.
 func (s *sequence) settle() error {
 	e := s.engine
 	for i := len(e.inFlight) - 1; i >= 0; i-- {
@@ -55,7 +86,7 @@ func (s *sequence) settle() error {
 
 // chooses reports whether a row of the pass chooses a token of a sequence.
 func (p *pass) chooses(s *sequence) bool {
-	return slices.ContainsFunc(p.rows, func(r row) bool { return r.sequence == s && r.computesLogits() })
+	return slices.ContainsFunc(p.rows, func(r row) bool { return r.sequence == s && r.computesLogits() && !r.hold })
 }
 
 // choose chooses the token at a position from logits.
@@ -76,42 +107,67 @@ func (s *sequence) count(token int) {
 	}
 }
 
-// choices is a pass that has ended.
-type choices []model.Result
-
-// Wait implements model.Pass.
-func (c choices) Wait() ([]model.Result, error) { return c, nil }
-
-// Choose implements model.Engine. It waits for the steps of the rows.
+// Choose implements model.Engine. It waits for the oldest pass if too many are in flight, for tokens
+// that the device must count, and for the rows whose tokens the host chooses.
 func (e *Engine) Choose(ctx context.Context, list []model.Choose) (model.Pass, error) {
+	if err := e.usable(); err != nil {
+		return nil, err
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	vocab := e.model.Config.Vocab
-	for i, c := range list {
-		s, err := e.own(c.Sequence)
-		switch {
-		case err != nil:
-		case s.holding == nil:
-			err = fmt.Errorf("the sequence's last row did not hold its choice")
-		default:
-			if err = c.Check(vocab); err == nil {
-				err = e.finish(s.holding)
-			}
+	for len(e.inFlight) == maxInFlight {
+		if err := e.finish(e.inFlight[0]); err != nil {
+			return nil, err
 		}
+	}
+	p := e.newPass(ctx)
+	p.choices = true
+	e.steps++
+	for i := range list {
+		r, err := e.checkChoice(&list[i])
 		if err != nil {
 			return nil, fmt.Errorf("accel: choice %d: %w", i, err)
 		}
+		p.rows = append(p.rows, r)
 	}
-	out := make(choices, len(list))
-	for i, c := range list {
-		s := c.Sequence.(*sequence)
-		logits := s.held
-		if c.Logits != nil {
-			logits = c.Logits
-		}
-		out[i].Choice = s.choose(logits, s.length, c.Mask)
-		s.chosen, s.holding = choice{token: out[i].Token}, nil
+	if err := e.run(p); err != nil {
+		return nil, err
 	}
-	return out, nil
+	p.commit()
+	return p, nil
+}
+
+// checkChoice returns a choice as a row without tokens.
+func (e *Engine) checkChoice(c *model.Choose) (row, error) {
+	s, err := e.own(c.Sequence)
+	switch {
+	case err != nil:
+		return row{}, err
+	case s.step == e.steps:
+		return row{}, errors.New("the sequence has another choice in this call")
+	case s.holding == nil:
+		return row{}, errors.New("the sequence's last row did not hold its choice")
+	}
+	if err := c.Check(e.model.Config.Vocab); err != nil {
+		return row{}, err
+	}
+	s.step = e.steps
+	r := row{
+		sequence: s, want: model.WantToken, device: s.kept, state: noState, before: s.length, pages: len(s.table.Pages),
+		chosen: s.chosen, token: noToken, tokenAt: noOffset, mask: c.Mask, replaced: c.Logits,
+	}
+	if r.device {
+		r.state = s.state
+		e.inputs.states[s.state].step = e.steps
+		return r, r.settleCounts()
+	}
+	if err := e.finish(s.holding); err != nil {
+		return row{}, err
+	}
+	if r.last = slices.Clone(s.held); c.Logits != nil {
+		copy(r.last, c.Logits)
+	}
+	r.mask = slices.Clone(c.Mask)
+	return r, nil
 }

@@ -25,9 +25,10 @@ type sequence struct {
 	params  sampling.Params
 	sampler *sampling.Sampler // nil: greedy, until Engine.Choose needs one
 	argmax  bool              // the sequence's tokens are the largest logits, and nothing else is asked for
-	state   int               // the sampling state that the sequence had last; noState: none
+	state   int               // its sampling state on the device; noState: none
 	holding *pass             // the step whose row left its choice to Engine.Choose; nil: none
-	held    []float32         // logits of that row
+	kept    bool              // the device keeps the logits of that row
+	held    []float32         // logits of that row, if the device does not
 
 	slot int // batch slot in the last decode step; noSlot: none
 	sent int // leading pages of table that the slot's page table has

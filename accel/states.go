@@ -3,6 +3,7 @@ package accel
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"github.com/lockstep-go/lockstep/accel/internal/plan"
 	"github.com/lockstep-go/lockstep/driver"
@@ -11,49 +12,65 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/sample"
 )
 
-// samplingState is a place on the device for the parameters of a sequence and the counts of its
-// tokens. A sequence keeps its place until another needs it: the batch slot, the pages of the
-// sequence and swapping do not matter. The device counts the tokens that it chooses.
+// samplingState is a place on the device for the parameters of a sequence, the counts of its tokens,
+// and its logits while it holds a choice. A sequence keeps its place until another needs it: the
+// batch slot, the pages of the sequence and swapping do not matter. The device counts the tokens
+// that it chooses.
 type samplingState struct {
 	sequence *sequence // nil: free
 	stale    bool      // the device lacks the parameters or some counts
+	masked   bool      // the parameters on the device have the flag sample.Masked
 	step     int       // the last that used it
 }
 
-// chooseOnDevice lets the device choose the token of a row, if it can. It waits for steps that
-// choose tokens of the sequence if the device needs the counts of these tokens.
+// holding reports whether the place has the logits of a held choice.
+func (s *samplingState) holding() bool {
+	return s.sequence != nil && s.sequence.holding != nil && s.sequence.kept
+}
+
+// chooseOnDevice lets the device choose the token of a row, or keep its logits with hold, if it can.
+// It waits for steps that choose tokens of the sequence if the device needs the counts of these
+// tokens.
 func (r *row) chooseOnDevice() error {
 	s := r.sequence
-	if s.argmax {
+	if s.argmax && !r.hold {
 		r.device = true
 		return nil
 	}
 	if len(s.params.Bias) > plan.MaxBiases {
 		return nil
 	}
-	in := s.engine.inputs
-	if r.state = in.stateOf(s, s.engine.steps); r.state == noState {
+	if r.state = s.engine.inputs.stateOf(s, s.engine.steps); r.state == noState || r.hold {
 		return nil
 	}
 	r.device = true
-	if in.states[r.state].stale && s.params.Penalizes() {
+	return r.settleCounts()
+}
+
+// settleCounts waits for the tokens that the device must count, if it lacks some.
+func (r *row) settleCounts() error {
+	s := r.sequence
+	if s.engine.inputs.states[r.state].stale && s.params.Penalizes() {
 		return s.settle()
 	}
 	return nil
 }
 
 // stateOf returns the state of a sequence in a step. A sequence without one gets the state that was
-// not used for the longest time; noState: this step uses all.
+// not used for the longest time; noState: this step and held choices use all.
 func (in *stepInputs) stateOf(s *sequence, step int) int {
-	if s.state == noState || in.states[s.state].sequence != s {
-		at := 0
+	if s.state == noState {
+		at := noState
 		for i := range in.states {
-			if in.states[i].step < in.states[at].step {
+			if x := &in.states[i]; x.step < step && !x.holding() && (at == noState || x.step < in.states[at].step) {
 				at = i
 			}
 		}
-		if in.states[at].step == step {
+		if at == noState {
 			return noState
+		}
+		if last := in.states[at].sequence; last != nil {
+			last.state = noState
 		}
 		in.states[at], s.state = samplingState{sequence: s, stale: true}, at
 	}
@@ -63,39 +80,67 @@ func (in *stepInputs) stateOf(s *sequence, step int) int {
 
 // dropState gives up the sequence's state.
 func (s *sequence) dropState() {
-	if in := s.engine.inputs; s.state != noState && in.states[s.state].sequence == s {
-		in.states[s.state] = samplingState{}
+	if s.state != noState {
+		s.engine.inputs.states[s.state] = samplingState{}
+		s.state = noState
 	}
-	s.state = noState
 }
 
 // staleState notes that the host has counted a token that the device has not.
 func (s *sequence) staleState() {
-	if in := s.engine.inputs; s.state != noState && in.states[s.state].sequence == s && s.params.Penalizes() {
-		in.states[s.state].stale = true
+	if s.state != noState && s.params.Penalizes() {
+		s.engine.inputs.states[s.state].stale = true
 	}
 }
 
-// uploadStates sends the stale states of a step's rows.
+// uploadStates sends what the states of the rows that choose a token lack, and the masks and logits
+// of Engine.Choose.
 func (e *Engine) uploadStates(p *pass) error {
+	in, b := e.inputs, &e.layout.Buffers
 	for i := range p.rows {
 		r := &p.rows[i]
-		if r.state == noState || !e.inputs.states[r.state].stale {
+		if r.state == noState || r.hold {
 			continue
 		}
-		if err := e.inputs.sendState(r.state, r.sequence); err != nil {
+		state, masked := &in.states[r.state], r.mask != nil
+		var err error
+		switch {
+		case state.stale:
+			err = in.sendState(r.state, r.sequence, masked)
+		case state.masked != masked:
+			err = in.sendParams(r.state, r.sequence, masked)
+		}
+		if err != nil {
 			return err
 		}
-		e.inputs.states[r.state].stale = false
+		state.stale, state.masked = false, masked
+		if masked {
+			if err := in.send(driver.Address(b.SampleMasks)+driver.Address(4*len(r.mask)*r.state), r.mask); err != nil {
+				return err
+			}
+		}
+		if r.replaced != nil {
+			if err := e.stream.Write(driver.Address(b.Kept)+driver.Address(4*len(r.replaced)*r.state), appendFloats(nil, r.replaced)); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
 
-// sendState sends the parameters, biases and counts of a sequence.
-func (in *stepInputs) sendState(state int, s *sequence) error {
-	b := &in.layout.Buffers
+// sendParams sends the parameters of a sequence.
+func (in *stepInputs) sendParams(state int, s *sequence, masked bool) error {
 	words := s.params.Words()
-	if err := in.send(driver.Address(b.SampleParams+ptx.Address(4*sample.ParamWords*state)), words[:]); err != nil {
+	if masked {
+		words[0] |= sample.Masked
+	}
+	return in.send(driver.Address(in.layout.Buffers.SampleParams+ptx.Address(4*sample.ParamWords*state)), words[:])
+}
+
+// sendState sends the parameters, biases and counts of a sequence.
+func (in *stepInputs) sendState(state int, s *sequence, masked bool) error {
+	b := &in.layout.Buffers
+	if err := in.sendParams(state, s, masked); err != nil {
 		return err
 	}
 	if len(s.params.Bias) > 0 {
@@ -107,10 +152,10 @@ func (in *stepInputs) sendState(state int, s *sequence) error {
 			return err
 		}
 	}
-	counts := s.sampler.Counts()
-	if counts == nil {
+	if !s.params.Penalizes() {
 		return nil
 	}
+	counts := s.sampler.Counts()
 	return in.stream.Write(driver.Address(b.SampleCounts+ptx.Address(4*len(counts)*state)), appendU32s(nil, counts))
 }
 
@@ -138,9 +183,9 @@ func (in *stepInputs) sendStates(at []*slotToken) error {
 	return in.send(driver.Address(in.layout.Buffers.SampleInput), in.scratch)
 }
 
-// state returns the sampling state of a row of one token, which a decode step uses; else noState.
+// state returns the sampling state by which a decode step chooses; noState: the largest logit.
 func (b *slotToken) state() int {
-	if b.row.single() {
+	if !b.row.keeps() {
 		return b.row.state
 	}
 	return noState
@@ -149,27 +194,43 @@ func (b *slotToken) state() int {
 // last reports whether it is the row's last token, which another token follows.
 func (b *slotToken) last() bool { return b.row.computesLogits() && b.index == b.row.n-1 }
 
-// sampledAlone reports whether the token after the row is sampled by launches of its own.
-func (r *row) sampledAlone() bool { return r.state != noState && !r.single() }
+// keeps reports whether the step copies the row's last logits to its state, from which launches of
+// their own choose: at the end of the step or, with hold, of Engine.Choose. A choice without tokens
+// is such a row too.
+func (r *row) keeps() bool { return r.state != noState && (r.hold || !r.single()) }
 
-// sampleAlone queues choosing the token after the last token of a row.
-func (e *Engine) sampleAlone(p *pass, b *slotToken) error {
-	at, err := e.promptTokens(p, 1)
-	if err != nil {
-		return err
+// keep queues copying the logits of the last token of a row.
+func (e *Engine) keep(b *slotToken) error {
+	l, bytes := &e.layout.Buffers, 4*e.model.Config.Vocab
+	return e.stream.Copy(driver.Address(l.Kept)+driver.Address(bytes*b.row.state), driver.Address(l.Logits)+driver.Address(bytes*b.slot), int64(bytes))
+}
+
+// chooseKept queues choosing the tokens of rows whose logits are kept, but not of rows with hold.
+func (e *Engine) chooseKept(p *pass) error {
+	in, slots, states := e.inputs, e.layout.Slots, 0
+	in.scratch = slices.Grow(in.scratch[:0], 2*slots)[:2*slots]
+	clear(in.scratch)
+	at := keptTokenOffset(e.layout, in.bank)
+	for i := range p.rows {
+		if r := &p.rows[i]; r.keeps() && !r.hold {
+			length := r.before + r.n
+			in.scratch[r.state], in.scratch[slots+r.state] = uint32(length-1), uint32(length)
+			r.tokenAt = at + 4*(2*r.state+length%2)
+			states = max(states, r.state+1)
+		}
 	}
-	in, length := e.inputs, b.position+1
-	in.scratch = append(in.scratch[:0], uint32(b.row.state), uint32(b.position), uint32(length))
-	if err := in.send(driver.Address(e.layout.Buffers.SampleInput+ptx.Address(4*e.layout.Slots)), in.scratch); err != nil {
+	if states == 0 {
+		return nil
+	}
+	if err := in.send(driver.Address(e.layout.Buffers.ChooseInput), in.scratch); err != nil {
 		return err
 	}
 	memory := ptx.Address(in.memory.Address())
-	commands, err := e.layout.Sample(b.slot, memory+ptx.Address(at), memory+ptx.Address(resultOffset(e.layout, at)), e.kernels)
+	commands, err := e.layout.Choose(states, memory+ptx.Address(at), memory+ptx.Address(resultOffset(e.layout, at)), e.kernels)
 	if err != nil {
 		return err
 	}
-	b.row.tokenAt = at + 4*(length%2)
-	return e.launch(p, newLaunchList(plan.Shape{Tokens: 1}, commands, false), []slotToken{*b})
+	return e.launch(p, newLaunchList(plan.Shape{Tokens: states}, commands, false), nil)
 }
 
 // choice returns the token at a row's offset, with its log-probabilities. The host must have waited

@@ -20,8 +20,12 @@ type row struct {
 	prompt   bool
 	want     model.Want
 	hold     bool
-	device   bool // the device chooses the next token
-	state    int  // the sampling state that it chooses by; noState: it chooses the largest logit
+	device   bool // the device chooses the next token, in this pass
+	state    int  // the sampling state by which the device chooses, with hold later; noState: none
+
+	// Of Engine.Choose, whose rows have no tokens.
+	mask     []uint32  // nil: all tokens are permitted
+	replaced []float32 // logits instead of those that were kept; nil: none
 
 	before int    // positions of the sequence before the step
 	pages  int    // pages of its table before the step
@@ -71,7 +75,7 @@ func (e *Engine) Step(ctx context.Context, rows []model.Row) (model.Pass, error)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	for len(e.inFlight) == maxInFlight {
+	for e.stepsInFlight() == maxSteps || len(e.inFlight) == maxInFlight {
 		if err := e.finish(e.inFlight[0]); err != nil {
 			return nil, err
 		}
@@ -134,7 +138,7 @@ func (e *Engine) checkRow(in *model.Row) (row, error) {
 		sequence: s, tokens: in.Tokens, n: len(in.Tokens), prompt: in.Prompt, want: in.Want, hold: in.Hold,
 		before: s.length, pages: len(s.table.Pages), state: noState, token: noToken, tokenAt: noOffset,
 	}
-	if r.computesLogits() && !r.hold {
+	if r.computesLogits() {
 		if err := r.chooseOnDevice(); err != nil {
 			return row{}, err
 		}
@@ -181,6 +185,9 @@ func (e *Engine) run(p *pass) (err error) {
 	}()
 	e.interruptIf(append(e.inFlight, p)...)
 	p.allocate()
+	for i := range p.rows {
+		p.rows[i].sequence.holding = nil
+	}
 	if err := e.queue(p); err != nil {
 		return err
 	}
@@ -223,7 +230,7 @@ func (e *Engine) queue(p *pass) error {
 			return err
 		}
 	}
-	return nil
+	return e.chooseKept(p)
 }
 
 // queueSingle queues a decode step of one token of each of several sequences. If there is a tap,
@@ -344,13 +351,15 @@ func (e *Engine) decode(p *pass, batch []slotToken, slots int, logits bool) erro
 	if logits {
 		e.inputs.launched(slots)
 		for i := range batch { // before anything waits for the device and reads tokens
-			if b := &batch[i]; b.last() && !b.row.sampledAlone() {
+			if b := &batch[i]; b.last() && !b.row.keeps() {
 				b.row.tokenAt = e.inputs.tokenOffset(b.slot, b.position+1)
 			}
 		}
-		if b := &batch[len(batch)-1]; b.last() && b.row.sampledAlone() {
-			if err := e.sampleAlone(p, b); err != nil {
-				return err
+		for i := range batch {
+			if b := &batch[i]; b.last() && b.row.keeps() {
+				if err := e.keep(b); err != nil {
+					return err
+				}
 			}
 		}
 		if err := e.readLogits(p, batch); err != nil {
@@ -442,10 +451,10 @@ func (e *Engine) promptLogits(p *pass, r *row, batch []slotToken) error {
 		for i := range n {
 			batch[i].slot = i
 		}
-		if last := &batch[n-1]; !r.sampledAlone() {
+		if last := &batch[n-1]; !r.keeps() {
 			r.tokenAt = at + 4*2*(n-1)
 		} else if last.last() {
-			if err := e.sampleAlone(p, last); err != nil {
+			if err := e.keep(last); err != nil {
 				return err
 			}
 		}

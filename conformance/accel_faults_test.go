@@ -128,7 +128,7 @@ type strictSequence struct {
 	e *strictEngine
 }
 
-// strictPass is a step that is not waited for, with the lengths and pages before it.
+// strictPass is a pass that is not waited for, with the lengths and pages before it.
 type strictPass struct {
 	model.Pass
 	before string
@@ -169,10 +169,19 @@ func (e *strictEngine) unchanged(before string, err error) error {
 	return err
 }
 
-// queue queues a step. wait waits for the oldest.
+// queue queues a step. wait waits for the oldest pass.
 func (e *strictEngine) queue(rows ...model.Row) error {
+	return e.pass(func() (model.Pass, error) { return e.Step(context.Background(), rows) })
+}
+
+// choose queues a held choice.
+func (e *strictEngine) choose(c model.Choose) error {
+	return e.pass(func() (model.Pass, error) { return e.Choose(context.Background(), []model.Choose{c}) })
+}
+
+func (e *strictEngine) pass(queue func() (model.Pass, error)) error {
 	before := e.state()
-	p, err := e.Step(context.Background(), rows)
+	p, err := queue()
 	if err == nil {
 		e.queued = append(e.queued, strictPass{p, before})
 	}
@@ -252,24 +261,32 @@ func changingBatches(e *strictEngine) error {
 	return err
 }
 
+// heldChoices makes two choices, one of them after the next step.
 func heldChoices(e *strictEngine) error {
-	s := e.open()
-	row := s.row(model.WantToken, 3, 4)
-	row.Hold = true
-	if err := e.queue(row); err != nil {
-		return err
+	a, b := e.open(), e.open()
+	rows := []model.Row{a.row(model.WantToken, 3, 4), b.row(model.WantToken, 5, 6)}
+	for i := range rows {
+		rows[i].Hold = true
 	}
-	p, err := e.Choose(context.Background(), []model.Choose{{Sequence: s.Sequence}})
-	if err != nil {
-		return err
+	vocab := e.Model().Config.Vocab
+	for _, f := range []func() error{
+		func() error { return e.queue(rows...) },
+		func() error {
+			return e.choose(model.Choose{Sequence: a.Sequence, Mask: slices.Repeat([]uint32{^uint32(0)}, (vocab+31)/32)})
+		},
+		func() error { return e.queue(a.row(model.WantToken)) },
+		func() error { return e.choose(model.Choose{Sequence: b.Sequence, Logits: make([]float32, vocab)}) },
+	} {
+		if err := f(); err != nil {
+			return err
+		}
 	}
-	if _, err := p.Wait(); err != nil {
-		return err
+	for len(e.queued) > 0 {
+		if _, err := e.wait(); err != nil {
+			return err
+		}
 	}
-	if _, err := e.wait(); err != nil {
-		return err
-	}
-	return e.step(s.row(model.WantToken))
+	return e.step(a.row(model.WantToken), b.row(model.WantToken))
 }
 
 func states(e *strictEngine) error {

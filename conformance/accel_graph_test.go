@@ -95,20 +95,30 @@ func TestAccelCaptureFails(t *testing.T) {
 
 // TestAccelStepCalls lists the device calls of a step between two others. A step leaves
 // its token and the next position on the device and writes the token to host memory. So a graph
-// needs no copy. Without a graph, a copy keeps kernels from starting early.
+// needs no copy. Without a graph, a copy keeps kernels from starting early. Nothing waits between a
+// row whose choice is held, the choice, and the row after it: the chosen token is copied on the
+// device, the mask and the position of the choice are sent.
 func TestAccelStepCalls(t *testing.T) {
 	m := minimalModel(t)
+	graph := []faultinject.Call{faultinject.GraphLaunch, faultinject.StreamRecord, faultinject.EventSynchronize}
+	sampled := sampling.Params{Temperature: 1, TopK: 3, FrequencyPenalty: 1, LogProb: true}
 	for _, c := range []struct {
 		name  string
 		o     accel.Options
-		ahead bool // the next step is queued before the last is waited for
+		ahead bool     // the next step is queued before the last is waited for
+		mask  []uint32 // of a held choice; nil: none is held
 		p     sampling.Params
 		want  []faultinject.Call
 	}{
-		{"ahead", accel.Options{}, true, sampling.Params{}, []faultinject.Call{faultinject.GraphLaunch, faultinject.StreamRecord, faultinject.EventSynchronize}},
-		{"sampled", accel.Options{}, true, sampling.Params{Temperature: 1, TopK: 3, FrequencyPenalty: 1, LogProb: true}, []faultinject.Call{faultinject.GraphLaunch, faultinject.StreamRecord, faultinject.EventSynchronize}},
-		{"one by one", accel.Options{}, false, sampling.Params{}, []faultinject.Call{faultinject.GraphLaunch, faultinject.StreamRecord, faultinject.EventSynchronize}},
-		{"eager", accel.Options{Eager: true}, false, sampling.Params{}, []faultinject.Call{faultinject.StreamWriteAsync, faultinject.StreamLaunch, faultinject.StreamRecord, faultinject.EventSynchronize}},
+		{"ahead", accel.Options{}, true, nil, sampling.Params{}, graph},
+		{"sampled", accel.Options{}, true, nil, sampled, graph},
+		{"one by one", accel.Options{}, false, nil, sampling.Params{}, graph},
+		{"eager", accel.Options{Eager: true}, false, nil, sampling.Params{}, []faultinject.Call{faultinject.StreamWriteAsync, faultinject.StreamLaunch, faultinject.StreamRecord, faultinject.EventSynchronize}},
+		{"held", accel.Options{}, true, []uint32{0xFF}, sampled, []faultinject.Call{
+			faultinject.StreamWriteAsync, faultinject.GraphLaunch, faultinject.StreamCopy, faultinject.StreamRecord,
+			faultinject.StreamWriteAsync, faultinject.StreamWriteAsync, faultinject.StreamLaunch, faultinject.StreamRecord,
+			faultinject.EventSynchronize, faultinject.EventSynchronize,
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dev := faultinject.New(accelDevice(t, smallDevice))
@@ -123,20 +133,26 @@ func TestAccelStepCalls(t *testing.T) {
 				t.Fatal(err)
 			}
 			row := s.row([]int{3}, model.WantToken)
-			row.Prompt = false
+			row.Prompt, row.Hold = false, c.mask != nil
 			var before int
-			var last model.Pass
+			var last, passes []model.Pass
 			for range 4 { // the first step captures a graph
 				before = len(dev.Calls())
 				p, err := e.Step(t.Context(), []model.Row{row})
 				if err != nil {
 					t.Fatal(err)
 				}
+				if passes = []model.Pass{p}; c.mask != nil {
+					if p, err = e.Choose(t.Context(), []model.Choose{{Sequence: s.Sequence, Mask: c.mask}}); err != nil {
+						t.Fatal(err)
+					}
+					passes = append(passes, p)
+				}
 				row.Tokens = nil
 				if c.ahead {
-					p, last = last, p
+					passes, last = last, passes
 				}
-				if p != nil {
+				for _, p := range passes {
 					if _, err := p.Wait(); err != nil {
 						t.Fatal(err)
 					}

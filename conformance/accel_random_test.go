@@ -186,8 +186,9 @@ type position struct {
 	by    *queuedStep
 }
 
-// queuedStep is a step and what it must give.
+// queuedStep is a step, or a held choice, and what it must give.
 type queuedStep struct {
+	choice    bool
 	operation string
 	pass      model.Pass
 	rows      []*queuedRow
@@ -203,6 +204,7 @@ type queuedRow struct {
 	n      int        // positions of the row
 	before *int       // next of the track before the row
 	chosen *int       // the token that the row chooses; nil: none
+	only   int        // the token that a held choice permits; -1: all
 }
 
 // historyOf returns a history whose tokens are known.
@@ -349,7 +351,9 @@ func (r *script) step() {
 
 // queue queues a step. The row of each sequence is a prompt of n tokens, or random if n is 0.
 func (r *script) queue(list []*track, n int) {
-	r.wait(1)
+	if len(r.queued) > 1 { // the results of a step are valid until the second step after it
+		r.wait(len(slices.DeleteFunc(slices.Clone(r.queued), func(s *queuedStep) bool { return !s.choice })) + 1)
+	}
 	step := &queuedStep{operation: r.operations[len(r.operations)-1], ctx: r.Context()}
 	cancel := func() {}
 	canceled := r.random.IntN(12)
@@ -382,6 +386,9 @@ func (r *script) queue(list []*track, n int) {
 	if err != nil {
 		r.judge(err, canceled >= 0 || r.anyCanceled(), r.need(grow))
 		r.settled(err)
+		for _, mine := range step.rows {
+			mine.q.held = nil // it may have been given up
+		}
 		return
 	}
 	step.pass = pass
@@ -406,7 +413,7 @@ func (r *script) anyCanceled() bool {
 func (r *script) row(q *track, n int, step *queuedStep) (model.Row, *queuedRow) {
 	vocab, left := r.e.Model().Config.Vocab, q.s.Cap()-len(q.h)
 	row := model.Row{Sequence: q.s.Sequence, Want: r.want(), Hold: r.random.IntN(8) == 0}
-	mine := &queuedRow{q: q, want: row.Want, hold: row.Hold, n: 1}
+	mine := &queuedRow{q: q, want: row.Want, hold: row.Hold, n: 1, only: -1}
 	var tokens []*int
 	switch kind := r.random.IntN(10); {
 	case left == 0:
@@ -494,7 +501,13 @@ func (r *script) note(step *queuedStep, mine *queuedRow, out model.Result) {
 		}
 	} else {
 		*mine.chosen = out.Token
-		r.seen = append(r.seen, seen{step.operation, h, row{token: out.Token}})
+		switch mine.only {
+		case -1:
+			r.seen = append(r.seen, seen{step.operation, h, row{token: out.Token}})
+		case out.Token:
+		default:
+			r.fail("token %d, and only %d is permitted", out.Token, mine.only)
+		}
 	}
 	if n := len(out.Logits) / vocab; mine.want == model.WantLogits && n != 1 || mine.want == model.WantAll && n != mine.n {
 		r.fail("%d rows of logits of %d positions, wants %d", n, mine.n, mine.want)
@@ -508,38 +521,30 @@ func (r *script) note(step *queuedStep, mine *queuedRow, out model.Result) {
 	}
 }
 
-// choose makes a held choice.
+// choose queues a held choice.
 func (r *script) choose() {
 	i := slices.IndexFunc(r.sequences, func(q *track) bool { return q.held != nil && !q.swapped })
-	if i < 0 {
+	if i < 0 || len(r.queued) > 2 {
 		return
 	}
-	q := r.sequences[i]
+	q, unknown := r.sequences[i], -1
 	r.begin("choose after %d", len(q.h))
-	c, only := model.Choose{Sequence: q.s.Sequence}, -1
+	c := model.Choose{Sequence: q.s.Sequence}
+	mine := &queuedRow{q: q, want: model.WantToken, h: q.held.h, chosen: &unknown, only: -1}
 	if r.random.IntN(2) == 0 {
-		only = r.random.IntN(r.e.Model().Config.Vocab)
-		c.Mask = []uint32{1 << only}
+		mine.only = r.random.IntN(r.e.Model().Config.Vocab)
+		c.Mask = []uint32{1 << mine.only}
 	}
+	q.held = nil
 	p, err := r.e.Choose(r.Context(), []model.Choose{c})
 	if err != nil {
 		r.judge(err, r.anyCanceled(), 0)
 		r.settled(err)
 		return
 	}
-	results, err := p.Wait()
-	if err != nil {
-		r.fail("%v", err)
-	}
-	token, held := results[0].Token, q.held
-	if only >= 0 && token != only {
-		r.fail("token %d, and only %d is permitted", token, only)
-	}
-	q.next, q.held = &token, nil
-	r.wait(0) // so that the history is known
-	if only < 0 && len(held.h) <= len(q.h) {
-		r.seen = append(r.seen, seen{r.operations[len(r.operations)-1], historyOf(held.h), row{token: token}})
-	}
+	q.next = &unknown
+	r.queued = append(r.queued, &queuedStep{choice: true, operation: r.operations[len(r.operations)-1], pass: p, rows: []*queuedRow{mine}, ctx: r.Context()})
+	r.wait(r.random.IntN(3))
 }
 
 func (r *script) truncate() {

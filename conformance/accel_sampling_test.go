@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"errors"
 	"math"
 	"reflect"
 	"slices"
@@ -95,10 +96,106 @@ var sampledCases = []sampledCase{
 	{"held", "choices with masks between rows that the device chooses", accel.Options{}, func(r *sampledFixture) {
 		q := r.open(6)
 		for range 3 {
-			r.hold(q[4], q[5], q[2])
+			r.hold(r.rows(q[4], q[5], q[2], q[0]), q[4], q[5], q[2], q[0])
+			r.choose(r.mask(), nil, q[4], q[5], q[2], q[0])
 			r.step(q...)
 			r.step(q[4], q[3])
 		}
+	}},
+	{"held for long", "other steps, prompts and choices come first", accel.Options{}, func(r *sampledFixture) {
+		q := r.open(7)
+		r.hold([]model.Row{q[2].prompt([]int{3, 4}), {Sequence: q[3].s.Sequence, Want: r.want}, q[6].prompt([]int{5})}, q[2], q[3], q[6])
+		rows := append(r.rows(q[0], q[4]), q[1].prompt(testTokens(r.vocab, 7)))
+		r.submit(rows, q[0], q[4], q[1])
+		r.choose(nil, nil, q[3])
+		r.step(q[3], q[5])
+		r.choose(r.mask(), nil, q[6], q[2])
+		r.step(q...)
+	}},
+	{"held, few states", "more held rows than states, of prompts and of steps", accel.Options{MaxSequences: 2, KVPages: 12, Chunk: 4}, func(r *sampledFixture) {
+		q := r.open(6)
+		for range 2 {
+			r.hold(append(r.rows(q[3], q[4]), q[1].prompt([]int{2, 3}), q[5].prompt([]int{4}), q[2].prompt([]int{5})), q[3], q[4], q[1], q[5], q[2])
+			r.step(q[0])
+			r.choose(r.mask(), nil, q[2], q[3])
+			rows := []model.Row{{Sequence: q[1].s.Sequence, Tokens: []int{1}, Want: r.want}, q[0].prompt(testTokens(r.vocab, 900))}
+			if _, err := r.e.Step(r.Context(), rows); err == nil {
+				r.Error("no error")
+			}
+			r.choose(nil, nil, q[5], q[1], q[4])
+			r.step(q[5], q[2])
+			r.step(q[4], q[3])
+		}
+	}},
+	{"held, one token", "a mask permits one token, in the last element", accel.Options{}, func(r *sampledFixture) {
+		q := r.open(5)
+		mask := make([]uint32, (r.vocab+31)/32)
+		mask[len(mask)-1] = 1 << ((r.vocab - 1) % 32)
+		r.hold(r.rows(q...), q...)
+		r.choose(mask, nil, q...)
+		r.step(q...)
+	}},
+	{"held, no token", "no token is permitted, or no logit can be chosen", accel.Options{}, func(r *sampledFixture) {
+		q := r.open(6)
+		nan := slices.Repeat([]float32{float32(math.NaN())}, r.vocab)
+		r.hold(r.rows(q...), q...)
+		r.choose(make([]uint32, (r.vocab+31)/32), nil, q[2:]...)
+		r.choose(nil, nan, q[:2]...)
+		r.waitFor(0)
+		for _, s := range q {
+			if _, err := r.e.Step(r.Context(), r.rows(s)); !errors.Is(err, model.ErrEmptyPrompt) {
+				r.Errorf("continuing without a token: error %v", err)
+			}
+		}
+	}},
+	{"held, other logits", "logits of the caller, with log-probabilities", accel.Options{}, func(r *sampledFixture) {
+		q := r.open(7)
+		for i := range 2 {
+			logits := make([]float32, r.vocab)
+			for id := range logits {
+				logits[id] = float32((id*7+i)%13) / 3
+			}
+			r.hold(r.rows(q...), q...)
+			r.choose(nil, logits, q[2], q[6], q[1])
+			r.choose(r.mask(), logits, q[3], q[0])
+			r.choose(nil, nil, q[4], q[5])
+		}
+		r.step(q...)
+	}},
+	{"held and swapped out", "the logits stay where they are", accel.Options{}, func(r *sampledFixture) {
+		q := r.open(5)
+		r.hold(r.rows(q[3], q[4]), q[3], q[4])
+		r.do(q[3].s.SwapOut())
+		r.step(q[1], q[2])
+		r.choose(r.mask(), nil, q[4])
+		r.do(q[3].s.SwapIn())
+		r.choose(nil, nil, q[3])
+		r.step(q...)
+	}},
+	{"held, other parameters", "parameters change before the choice", accel.Options{}, func(r *sampledFixture) {
+		q := r.open(6)
+		r.hold(r.rows(q...), q...)
+		for i, s := range q {
+			s.set(&sampledParams[len(q)-i])
+		}
+		r.step(r.open(1)...)
+		r.choose(nil, nil, q...)
+		r.step(q...)
+	}},
+	{"held and refused", "errors between the row and the choice", accel.Options{KVPages: 8}, func(r *sampledFixture) {
+		q := r.open(5)
+		r.hold(r.rows(q[3], q[4]), q[3], q[4])
+		if _, err := r.e.Step(r.Context(), append(r.rows(q[1]), q[2].prompt(testTokens(r.vocab, 600)))); err == nil {
+			r.Error("no error")
+		}
+		if _, err := r.e.Choose(r.Context(), []model.Choose{{Sequence: q[3].s.Sequence}, {Sequence: q[1].s.Sequence}}); err == nil {
+			r.Error("no error")
+		}
+		if _, err := r.e.Step(&expiringContext{r.Context(), 2}, append(r.rows(q[1]), q[2].prompt(testTokens(r.vocab, 6)))); err == nil {
+			r.Error("no error")
+		}
+		r.choose(r.mask(), nil, q[3], q[4])
+		r.step(q...)
 	}},
 	{"other parameters", "parameters change between steps", accel.Options{}, func(r *sampledFixture) {
 		q := r.open(5)
@@ -130,6 +227,11 @@ var sampledCases = []sampledCase{
 		q[3].set(&p)
 		r.step(q...)
 		r.step(q...)
+		r.hold(r.rows(q...), q...)
+		q[2].set(&p)
+		q[3].set(&sampledParams[3])
+		r.choose(r.mask(), nil, q...)
+		r.step(q...)
 	}},
 }
 
@@ -146,7 +248,9 @@ type sampledFixture struct {
 
 type sampledStep struct {
 	pass      model.Pass
-	rows      []model.Row
+	rows      []model.Row // nil: choices
+	mask      []uint32
+	logits    []float32
 	list      []*sampledSequence
 	positions []int // of the tokens
 }
@@ -242,6 +346,11 @@ func (r *sampledFixture) submit(rows []model.Row, list ...*sampledSequence) {
 	for _, q := range list {
 		s.positions = append(s.positions, q.s.Len())
 	}
+	r.pending(s)
+}
+
+func (r *sampledFixture) pending(s sampledStep) {
+	r.Helper()
 	r.queue = append(r.queue, s)
 	if r.ahead {
 		r.waitFor(1)
@@ -259,9 +368,13 @@ func (r *sampledFixture) waitFor(most int) {
 		results, err := s.pass.Wait()
 		r.do(err)
 		for i, q := range s.list {
-			q.logits = slices.Clone(results[i].Logits)
-			if !s.rows[i].Hold {
-				q.chose(results[i].Choice, s.positions[i], nil)
+			if s.rows != nil {
+				q.logits = slices.Clone(results[i].Logits)
+			} else if s.logits != nil && q.logits != nil {
+				q.logits = s.logits
+			}
+			if s.rows == nil || !s.rows[i].Hold {
+				q.chose(results[i].Choice, s.positions[i], s.mask)
 			}
 		}
 	}
@@ -275,35 +388,43 @@ func (q *sampledSequence) chose(got sampling.Choice, position int, mask []uint32
 			q.r.Errorf("result %d is %v, want %v", len(q.r.seen), got, want)
 		}
 	}
-	q.sampler.Add(got.Token, true)
-	q.generated = append(q.generated, got.Token)
+	if got.Token >= 0 {
+		q.sampler.Add(got.Token, true)
+		q.generated = append(q.generated, got.Token)
+	}
 	q.r.seen = append(q.r.seen, got)
 }
 
-// hold continues sequences and chooses their tokens with a mask.
-func (r *sampledFixture) hold(list ...*sampledSequence) {
+// hold queues rows and leaves their choices open.
+func (r *sampledFixture) hold(rows []model.Row, list ...*sampledSequence) {
 	r.Helper()
-	rows := r.rows(list...)
 	for i := range rows {
 		rows[i].Hold = true
 	}
 	r.submit(rows, list...)
-	mask := make([]uint32, (r.vocab+31)/32)
-	for i := range mask {
-		mask[i] = 0x2490_0924
-	}
+}
+
+// mask returns a mask that permits some tokens.
+func (r *sampledFixture) mask() []uint32 {
+	return slices.Repeat([]uint32{0x2490_0924}, (r.vocab+31)/32)
+}
+
+// choose queues held choices.
+func (r *sampledFixture) choose(mask []uint32, logits []float32, list ...*sampledSequence) {
+	r.Helper()
+	s := sampledStep{mask: slices.Clone(mask), logits: slices.Clone(logits), list: list}
 	var choices []model.Choose
 	for _, q := range list {
-		choices = append(choices, model.Choose{Sequence: q.s.Sequence, Mask: mask})
+		choices = append(choices, model.Choose{Sequence: q.s.Sequence, Mask: mask, Logits: logits})
+		s.positions = append(s.positions, q.s.Len())
 	}
-	p, err := r.e.Choose(r.Context(), choices)
+	var err error
+	s.pass, err = r.e.Choose(r.Context(), choices)
 	r.do(err)
-	results, err := p.Wait()
-	r.do(err)
-	r.waitFor(0)
-	for i, q := range list {
-		q.chose(results[i].Choice, q.s.Len(), mask)
+	for i := range mask { // the engine does not keep it
+		mask[i] = 0
 	}
+	r.pending(s)
 }
 
 // largeVocabulary returns a model whose vocabulary exceeds the number of biases that the device has room

@@ -29,8 +29,13 @@ type Engine interface {
 	// ErrContextLimit, ErrBadToken, ErrCacheFull, ErrClosed, ctx.Err(). After an error no row
 	// is queued and each sequence is unchanged.
 	Step(ctx context.Context, rows []Row) (Pass, error)
-	// Choose chooses the tokens that rows with Hold left open. Choices of the same sequence
-	// must follow its row.
+	// Choose queues a pass that chooses the tokens that rows with Hold left open. It may be called
+	// as soon as their step is queued, and the next step as soon as Choose returns. A choice stays
+	// open until Choose makes it, or until another row of its sequence or Truncate gives it up.
+	// Other steps, SetSampling, SwapOut and SwapIn leave it open.
+	//
+	// Errors: ErrClosed, ctx.Err(), and those of impossible choices, after which all choices are
+	// still open. If the device fails, they are given up.
 	Choose(ctx context.Context, choices []Choose) (Pass, error)
 	// Close releases everything that the engine holds, but not the model. Close its
 	// sequences first.
@@ -63,7 +68,7 @@ type Row struct {
 	Hold bool
 }
 
-// Choose is the choice for a row with Hold.
+// Choose is the choice for a row with Hold. Engine.Choose does not keep its slices.
 type Choose struct {
 	Sequence Sequence
 	Mask     []uint32  // bit id%32 of element id/32 permits a token; nil permits all

@@ -44,7 +44,10 @@ type Buffers struct {
 	SampleParams  ptx.Address // u32 [S+1, sample.ParamWords]
 	SampleBiases  ptx.Address // u32 [S, MaxBiases, 2]
 	SampleCounts  ptx.Address // u32 [S, vocab]
-	SampleInput   ptx.Address // u32 [S+3]: the state of each slot; state, position and length of Layout.Sample
+	SampleMasks   ptx.Address // u32 [S, ceil(vocab/32)]
+	SampleInput   ptx.Address // u32 [S]: the state of each slot
+	ChooseInput   ptx.Address // u32 [2, S]: positions and lengths of the states for Layout.Choose
+	Kept          ptx.Address // f32 [S, vocab]: logits from which Layout.Choose chooses, by state
 	sampleScratch ptx.Address
 
 	// StepTokens is u32 [R, 2] in pinned memory, where decode steps write their tokens.
@@ -55,6 +58,9 @@ type Buffers struct {
 
 // MaxBiases is the number of biases that a state has room for.
 const MaxBiases = 1024
+
+// MaskLen is the number of elements of a mask.
+func (l *Layout) MaskLen() int { return ceilDiv(l.model.Vocab, 32) }
 
 // GreedyState is the state of slots that need no other.
 func (l *Layout) GreedyState() int { return l.Slots }
@@ -79,6 +85,7 @@ func (l *Layout) addBuffers(quantized int64) {
 		{&b.expertWeights, "expert weights", tokens, c.ExpertsUsed},
 		{&b.experts, "experts", tokens, c.ExpertsUsed},
 		{&b.Logits, "logits", logitRows, c.Vocab},
+		{&b.Kept, "kept logits", int64(l.Slots), c.Vocab},
 		{&b.argmax, "argmax", logitRows, 2 * sample.Slices(c.Vocab)},
 	} {
 		l.Memory.Add(memory.Activations, r.name, r.rows*int64(4*r.width), r.to)
@@ -88,7 +95,9 @@ func (l *Layout) addBuffers(quantized int64) {
 	l.Memory.Add(memory.Workspace, "sampling", sample.ScratchBytes(l.Slots, c.Vocab), &b.sampleScratch)
 	l.Memory.Add(memory.Tables, "sampling counts", int64(4*l.Slots)*int64(c.Vocab), &b.SampleCounts)
 	l.Memory.Add(memory.Tables, "sampling biases", int64(8*MaxBiases*l.Slots), &b.SampleBiases)
-	l.Memory.Add(memory.Tables, "sampling inputs", int64(4*(l.Slots+3)), &b.SampleInput)
+	l.Memory.Add(memory.Tables, "sampling masks", int64(4*l.Slots*l.MaskLen()), &b.SampleMasks)
+	l.Memory.Add(memory.Tables, "sampling inputs", int64(4*l.Slots), &b.SampleInput)
+	l.Memory.Add(memory.Tables, "choice inputs", int64(4*2*l.Slots), &b.ChooseInput)
 	l.Memory.AddFilled(memory.Tables, "sampling parameters", int64(4*sample.ParamWords*(l.Slots+1)), &b.SampleParams, func(u *upload.Uploader, at driver.Address) error {
 		return upload.Values(u, at, make([]uint32, sample.ParamWords*(l.Slots+1)))
 	})
@@ -139,7 +148,8 @@ type inputs struct {
 	starts            ptx.Address // u32 [sequences+1]: see attention.PrefillArgs
 
 	chosen  ptx.Address // u32 [R, 2]: the tokens
-	states  ptx.Address // u32 [R]: see Buffers.SampleInput
+	states  ptx.Address // u32 [R]: the state of each row; 0: row r has state r
+	masks   ptx.Address // u32 [S, ceil(vocab/32)]
 	results ptx.Address // u32 [R, 2, sample.ResultWords]
 }
 

@@ -121,14 +121,14 @@ func (l *Layout) PromptLogits(first, tokens int, chosen ptx.Address, loaded *ker
 	return p.commands, p.err
 }
 
-// Sample returns the commands that choose the token of one row of the latest logits. State,
-// position and length of the row are in Buffers.SampleInput. chosen is u32 [2], results is u32
-// [2, sample.ResultWords].
-func (l *Layout) Sample(row int, chosen, results ptx.Address, loaded *kernelcache.Cache) ([]Command, error) {
-	p := l.planner(Shape{Tokens: 1}, loaded)
-	at := func(i int) ptx.Address { return l.Buffers.SampleInput + ptx.Address(4*(l.Slots+i)) }
-	p.in = inputs{chosen: chosen, results: results, states: at(0), positions: at(1), lengths: at(2)}
-	p.sample(l.Buffers.Logits + ptx.Address(4*row*l.model.Vocab))
+// Choose returns the commands that choose tokens from Buffers.Kept by the states 0 to states-1,
+// except those whose length in Buffers.ChooseInput is 0. chosen is u32 [states, 2], results is u32
+// [states, 2, sample.ResultWords].
+func (l *Layout) Choose(states int, chosen, results ptx.Address, loaded *kernelcache.Cache) ([]Command, error) {
+	p := l.planner(Shape{Tokens: states}, loaded)
+	b := &l.Buffers
+	p.in = inputs{chosen: chosen, results: results, masks: b.SampleMasks, positions: b.ChooseInput, lengths: b.ChooseInput + ptx.Address(4*l.Slots)}
+	p.sample(b.Kept)
 	return p.commands, p.err
 }
 
@@ -189,7 +189,7 @@ func (l *Layout) Loads() (list []func(*kernelcache.Cache) error) {
 		return err
 	})
 	list = append(list, func(loaded *kernelcache.Cache) error {
-		_, err := l.Sample(0, l.Buffers.StepTokens, l.Buffers.StepResults, loaded)
+		_, err := l.Choose(1, l.Buffers.StepTokens, l.Buffers.StepResults, loaded)
 		return err
 	})
 	if l.config.PrefillExact {
