@@ -2,31 +2,14 @@ package chart
 
 import (
 	"bytes"
-	"encoding/xml"
 	"errors"
 	"io"
 	"math"
 	"strings"
 	"testing"
-)
 
-// elements counts the elements of an SVG text, which must be well-formed XML.
-func elements(t *testing.T, text string) map[string]int {
-	t.Helper()
-	counts := map[string]int{}
-	for d := xml.NewDecoder(strings.NewReader(text)); ; {
-		tok, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			return counts
-		}
-		if err != nil {
-			t.Fatalf("%v in\n%s", err, text)
-		}
-		if s, ok := tok.(xml.StartElement); ok {
-			counts[s.Name.Local]++
-		}
-	}
-}
+	"github.com/lockstep-go/lockstep/internal/chart/charttest"
+)
 
 var xy = &XY{
 	Title: "A <title> & more", X: Axis{Label: "x", Max: 3}, Y: Decades("y", 2e-7, 3e-3),
@@ -40,7 +23,7 @@ func TestWrite(t *testing.T) {
 	if err := Write(&b, xy, &Bars{Title: "bars", Max: 10, Bars: []Bar{{Name: "<n>", Label: "l", Color: Colors[1], Value: 20}, {Value: math.NaN()}}}); err != nil {
 		t.Fatal(err)
 	}
-	counts := elements(t, b.String())
+	counts := charttest.Elements(t, b.String())
 	if counts["polyline"] != 1 || counts["circle"] != 5+1 || counts["title"] != 5 || counts["rect"] != 1+2 {
 		t.Errorf("the document has %v", counts)
 	}
@@ -54,7 +37,7 @@ func TestWrite(t *testing.T) {
 // TestInline checks that an element for a page refers to nothing outside of it.
 func TestInline(t *testing.T) {
 	text := string(Inline(xy))
-	elements(t, text)
+	charttest.Elements(t, text)
 	if strings.Contains(text, "http") {
 		t.Errorf("it has an address:\n%s", text)
 	}

@@ -3,12 +3,11 @@ package layerdiff
 import (
 	"bytes"
 	"encoding/json"
-	"encoding/xml"
-	"errors"
-	"io"
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/lockstep-go/lockstep/internal/chart/charttest"
 )
 
 // logitsOf returns traces with two positions; the second has the given logits.
@@ -163,27 +162,9 @@ func TestHTML(t *testing.T) {
 		if begin < 0 || end < begin {
 			t.Fatalf("%s: no chart", name)
 		}
-		counts := elements(t, text[begin:end+len("</svg>")])
+		counts := charttest.Elements(t, text[begin:end+len("</svg>")])
 		if counts["polyline"] != 2*7 || counts["circle"] != 17+7 || counts["title"] != 17 {
 			t.Errorf("%s: the chart has %v", name, counts)
-		}
-	}
-}
-
-// elements counts the elements of an XML text, which must be well-formed.
-func elements(t *testing.T, text string) map[string]int {
-	t.Helper()
-	counts := map[string]int{}
-	for d := xml.NewDecoder(strings.NewReader(text)); ; {
-		tok, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			return counts
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s, ok := tok.(xml.StartElement); ok {
-			counts[s.Name.Local]++
 		}
 	}
 }

@@ -2,31 +2,12 @@ package servebench
 
 import (
 	"bytes"
-	"encoding/xml"
-	"errors"
-	"io"
 	"math"
 	"strings"
 	"testing"
-)
 
-// elements counts the elements of an XML text.
-func elements(t *testing.T, text []byte) map[string]int {
-	t.Helper()
-	counts := map[string]int{}
-	for d := xml.NewDecoder(bytes.NewReader(text)); ; {
-		token, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			return counts
-		}
-		if err != nil {
-			t.Fatalf("%v in\n%s", err, text)
-		}
-		if s, ok := token.(xml.StartElement); ok {
-			counts[s.Name.Local]++
-		}
-	}
-}
+	"github.com/lockstep-go/lockstep/internal/chart/charttest"
+)
 
 func TestPlot(t *testing.T) {
 	rep := Report{Model: "a <model>", URL: "http://fake", Requests: []Record{
@@ -44,7 +25,7 @@ func TestPlot(t *testing.T) {
 	}
 	text := draw()
 	// Dots: one first token, two ends, one failure; and 2 + 3 entries of legends.
-	if n := elements(t, []byte(text)); n["circle"] != 4+2+3 || n["polyline"] != 2 || n["title"] != 4 {
+	if n := charttest.Elements(t, text); n["circle"] != 4+2+3 || n["polyline"] != 2 || n["title"] != 4 {
 		t.Errorf("%v in\n%s", n, text)
 	}
 	for _, want := range []string{"request 0: 5 tokens, then 7", "status 429", "a &lt;model&gt;", "arrival in seconds"} {
@@ -53,7 +34,7 @@ func TestPlot(t *testing.T) {
 		}
 	}
 	rep = Report{}
-	if text := draw(); elements(t, []byte(text))["circle"] != 0 || strings.Contains(text, "NaN") || strings.Contains(text, "Inf") {
+	if text := draw(); charttest.Elements(t, text)["circle"] != 0 || strings.Contains(text, "NaN") || strings.Contains(text, "Inf") {
 		t.Errorf("without requests:\n%s", text)
 	}
 }
