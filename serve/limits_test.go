@@ -67,19 +67,52 @@ func TestDisconnect(t *testing.T) {
 	}
 }
 
+// doNotRead sends a request and leaves its answer unread.
+func doNotRead(t *testing.T, url, body string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.(*net.TCPConn).SetReadBuffer(4096)
+	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", textPath, len(body), body)
+	return conn
+}
+
+// TestSlowReaderBeside: other requests are answered while a client does not read, which the server
+// would permit for an hour.
+func TestSlowReaderBeside(t *testing.T) {
+	if testing.Short() {
+		t.Skip("generates thousands of tokens")
+	}
+	f := onReference(t, oneLayer(t), 1000, Options{WriteTimeout: time.Hour})
+	defer f.close(t)
+	other := loadRequest{textPath, `{"prompt":"hi","max_tokens":8,"seed":1,"ignore_eos":true}`}
+	alone, err := f.client.whole(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n, tokens = 32, 200 // far more than the buffers of a connection hold
+	conn := doNotRead(t, f.http.URL, fmt.Sprintf(`{"prompt":"x","stream":true,"n":%d,"max_tokens":%d,"logprobs":20,"ignore_eos":true}`, n, tokens))
+	defer conn.Close()
+	for f.g.Load().GeneratedTokens < n*tokens {
+		if got, err := f.client.whole(other); err != nil || got != alone {
+			t.Fatalf("%s, error %v, alone %s", got, err, alone)
+		}
+	}
+	f.server.mu.Lock()
+	defer f.server.mu.Unlock()
+	if f.server.active == 0 {
+		t.Error("the client that does not read has its whole answer")
+	}
+}
+
 // TestSlowReader: a client that does not read neither holds up the model nor keeps its request.
 func TestSlowReader(t *testing.T) {
 	f := newFake(strings.Repeat("a", 100_000))
 	f.context = 1 << 20
 	s, url := start(t, f, Options{WriteTimeout: 100 * time.Millisecond})
-	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	conn.(*net.TCPConn).SetReadBuffer(4096)
-	body := `{"prompt":"hi","stream":true,` + long + `}`
-	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", textPath, len(body), body)
+	defer doNotRead(t, url, `{"prompt":"hi","stream":true,`+long+`}`).Close()
 	eventually(t, "the generation began", func() bool { return f.generated.Load() > 0 })
 	eventually(t, "the generation ended", func() bool { return f.running.Load() == 0 })
 	eventually(t, "the request ended", func() bool {
