@@ -23,7 +23,7 @@ type sequence struct {
 
 	chosen  choice
 	params  sampling.Params
-	sampler *sampling.Sampler // nil: greedy, until Engine.Choose needs one
+	sampler *sampling.Sampler // nil: greedy, until the host chooses a token
 	argmax  bool              // the sequence's tokens are the largest logits, and nothing else is asked for
 	state   int               // its sampling state on the device; noState: none
 	holding *pass             // the step whose row left its choice to Engine.Choose; nil: none

@@ -185,7 +185,7 @@ func (e *Engine) run(p *pass) (err error) {
 	}()
 	e.interruptIf(append(e.inFlight, p)...)
 	p.allocate()
-	for i := range p.rows {
+	for i := range p.rows { // also if the pass fails: it may have overwritten the logits
 		p.rows[i].sequence.holding = nil
 	}
 	if err := e.queue(p); err != nil {

@@ -31,11 +31,11 @@ type Engine interface {
 	Step(ctx context.Context, rows []Row) (Pass, error)
 	// Choose queues a pass that chooses the tokens that rows with Hold left open. It may be called
 	// as soon as their step is queued, and the next step as soon as Choose returns. A choice stays
-	// open until Choose makes it, or until another row of its sequence or Truncate gives it up.
+	// open until Choose makes it, or until Truncate or another row of its sequence gives it up.
 	// Other steps, SetSampling, SwapOut and SwapIn leave it open.
 	//
 	// Errors: ErrClosed, ctx.Err(), and those of impossible choices, after which all choices are
-	// still open. If the device fails, they are given up.
+	// still open. If the device fails, the choices are given up.
 	Choose(ctx context.Context, choices []Choose) (Pass, error)
 	// Close releases everything that the engine holds, but not the model. Close its
 	// sequences first.
