@@ -53,6 +53,7 @@ gpu: ## build the binaries that tools/gpu and tools/gpu-serve run on a machine w
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/gpu/lockstep ./tools/lockstep
 	CGO_ENABLED=0 $(GO) test -c -trimpath -ldflags='-s -w' -o bin/gpu/cuda.test ./driver/cuda
 	CGO_ENABLED=0 $(GO) test -c -trimpath -ldflags='-s -w' -o bin/gpu/conformance.test ./conformance
+	CGO_ENABLED=0 $(GO) test -c -trimpath -ldflags='-s -w' -o bin/gpu/serve.test ./serve
 
 .PHONY: golden
 golden: ## compare the golden logits with the reference
