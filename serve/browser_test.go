@@ -300,6 +300,9 @@ func literal(s string) string { return string(marshal(s)) }
 
 // TestBrowser opens the page in a real browser.
 func TestBrowser(t *testing.T) {
+	if testing.Short() {
+		t.Skip("generates with the embedded model for a minute")
+	}
 	b := startBrowser(t)
 
 	t.Run("text", func(t *testing.T) {
