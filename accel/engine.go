@@ -35,17 +35,17 @@ type Engine struct {
 	cache         *kv.Cache
 	planned       map[plan.Shape]*launchList
 
-	steps    int                // calls of Step
+	calls    int                // of Step and Choose
 	inFlight []*pass            // queued and not ended, the oldest first; at most maxInFlight
 	recent   [maxInFlight]*pass // the last passes, by bank
-	bank     int                // which half of the double-buffered inputs the next pass uses
+	bank     int                // of the next pass; see stepInputs
 
 	stats       Stats
 	interrupted bool // a kernel was stopped, so the workspace may hold partial sums
 	closed      bool
 
 	// Memory that is reused between calls, so that a step allocates little.
-	batch   []slotToken
+	batch   []batchToken
 	segment []driver.Launch
 	timing  []driver.Event // for Options.Timer
 }
@@ -236,16 +236,6 @@ func (e *Engine) interruptIf(passes ...*pass) {
 		}
 		return true
 	})
-}
-
-// failed waits for the stream and wraps a device error of work that is not a step. If the device is
-// lost, it returns that error instead.
-func (e *Engine) failed(err error) error {
-	_ = e.stream.Synchronize()
-	if lost := e.dev.Err(); lost != nil {
-		err = lost
-	}
-	return fmt.Errorf("accel: %w", err)
 }
 
 // resources lists what an engine opened on its device, in the order of opening.

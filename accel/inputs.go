@@ -10,8 +10,8 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/sample"
 )
 
-// stepInputs are the inputs and chosen tokens of forward passes, and a copy of what the device
-// holds, so that only changes are sent.
+// stepInputs sends the inputs of forward passes, and says where the device writes the tokens that it
+// chooses. It knows which inputs the device has, so that it sends only changes.
 //
 // The device holds for each batch slot r of decode steps
 //
@@ -25,65 +25,69 @@ import (
 // advances positions[r] and lengths[r] of active slots. So the next step of the same sequences
 // needs no inputs, except for new pages. A step does not change the slots from n on.
 //
-// Pinned memory holds banks of inputs, and what was chosen, as u32:
+// Pinned memory holds inputs, and what the device chose, as u32:
 //
 //	inputs         [banks, bankLen]
-//	step tokens    [logit rows, 2]         of decode steps
-//	prompt tokens  [banks, logit rows, 2]  of prompts whose token i is the largest logit, in [i][0]
-//	kept tokens    [banks, slots, 2]       chosen from Buffers.Kept, by state
-//	results        one for each of the tokens, [sample.ResultWords]
+//	step tokens    [logit rows, 2]         of decode steps, by slot
+//	prompt tokens  [banks, logit rows, 2]  of greedy prompts; token i is in [i][0]
+//	kept tokens    [banks, slots, 2]       chosen from Buffers.Kept, by sampling state
+//	results        for each of the tokens, [sample.ResultWords]
 //
-// There is a bank for each of the maxInFlight passes. A pass begins after the host has waited for
-// the pass that used its bank last, so the device has read the inputs there. A decode step writes
-// the token of slot r to [r][0] or [r][1], by the parity of the slot's length, also if the slot is
-// inactive. Before a launch that would overwrite a token that the host has not read, the host waits
-// for the device and reads all tokens.
+// Each of the maxInFlight passes has a bank. A pass begins after the host has waited for the last
+// pass of its bank, so the device has read the inputs there. A decode step writes the token of slot r
+// to [r][0] or [r][1], by the parity of the slot's length, even if the slot is inactive. Before a
+// launch that would overwrite a token that the host has not read, the host waits for the device and
+// reads all tokens.
 type stepInputs struct {
 	stream driver.Stream
 	memory driver.Pinned
 	layout *plan.Layout
 
-	bank, used int // the bank of the current step, and the values used of it
-	promptRows int // used prompt tokens of the bank
+	bank       int // of the pass that is being queued
+	used       int // values of the bank that it has sent
+	promptRows int // prompt tokens of the bank that it uses
 
-	slots    []slotState
-	states   []samplingState
-	scratch  []uint32
-	launches int   // decode passes launched
-	read     int   // launches whose tokens the host has read
-	written  []int // [2·slots]: the last launch that writes each step token
+	slots   []slotState
+	states  []samplingState
+	scratch []uint32
+
+	// Decode steps with logits are numbered from 1.
+	launches     int   // the last that was launched
+	readLaunches int   // the last that has ended and of which the host has read the tokens
+	written      []int // [2·slots]: the last that writes each step token
 }
 
 // slotState is what the device holds for a batch slot.
 type slotState struct {
-	sequence *sequence // whose page table, length and position it is; nil: unknown
+	sequence *sequence // nil: none, or unknown
 	length   int       // lengths[r]; -1: unknown
-	table    []uint32
-	state    int // states[r]; -1: unknown
+	table    []uint32  // the known beginning of tables[r]
+	state    int       // states[r]; -1: unknown
 }
 
-// slotToken is a token of a row in one forward pass.
-type slotToken struct {
+// batchToken is a token of a row in a forward pass.
+type batchToken struct {
 	row      *row
 	index    int // of the token in the row
 	sequence *sequence
 	position int
 	slot     int // batch slot; in a prompt chunk, the index of the token in the chunk
-	token    int // deviceToken: the device has it in the slot; copiedToken: it is in pinned memory
-	from     int // its offset there
+	token    int // or deviceToken or copiedToken
+	from     int // with copiedToken: the token's offset in stepInputs.memory
 }
 
 const (
-	deviceToken = -1
-	copiedToken = -2
+	deviceToken = -1 // the device has the token in the slot
+	copiedToken = -2 // the device has chosen it in another slot, or will, and copies it
 )
 
-// bankLen is the number of values of a bank: inputs of all slots, a prompt chunk, and room for
-// changes of page tables and for masks.
+// bankLen is the number of values of a bank: inputs of all slots, a prompt chunk, masks, and room for
+// changes of page tables.
 func bankLen(l *plan.Layout) int {
 	return 6*l.Slots + l.ChunkInputLen() + l.Slots*l.MaskLen() + 4096
 }
 
+// stepInputBytes is the size of the pinned memory. The functions below return offsets in it.
 func stepInputBytes(l *plan.Layout) int { return resultOffset(l, keptTokenOffset(l, maxInFlight)) }
 
 func stepTokenOffset(l *plan.Layout) int { return 4 * maxInFlight * bankLen(l) }
@@ -105,7 +109,7 @@ func resultOffset(l *plan.Layout, token int) int {
 func newStepInputs(l *plan.Layout, stream driver.Stream, pinned driver.Pinned) *stepInputs {
 	setTokenAddress(l, ptx.Address(pinned.Address()))
 	in := &stepInputs{stream: stream, memory: pinned, layout: l, slots: make([]slotState, l.Slots), states: make([]samplingState, l.Slots), written: make([]int, 2*l.Slots)}
-	in.forget()
+	in.invalidate()
 	return in
 }
 
@@ -114,8 +118,8 @@ func setTokenAddress(l *plan.Layout, at ptx.Address) {
 	l.Buffers.StepResults = at + ptx.Address(resultOffset(l, stepTokenOffset(l)))
 }
 
-// forget marks everything that the device holds as unknown.
-func (in *stepInputs) forget() {
+// invalidate marks everything that the device holds as unknown.
+func (in *stepInputs) invalidate() {
 	for i := range in.slots {
 		in.slots[i] = slotState{length: -1, state: -1, table: in.slots[i].table[:0]}
 	}
@@ -124,7 +128,7 @@ func (in *stepInputs) forget() {
 	}
 }
 
-// begin empties a bank, whose last step has ended, and uses it.
+// begin uses a bank from its beginning. The last pass of the bank must have ended.
 func (in *stepInputs) begin(bank int) { in.bank, in.used, in.promptRows = bank, 0, 0 }
 
 // token returns the token at an offset of the pinned memory; -1 if no logit was larger than
@@ -154,14 +158,14 @@ func (in *stepInputs) input(array, i int) driver.Address {
 	return driver.Address(in.layout.Buffers.StepInput + ptx.Address(4*(array*in.layout.Slots+i)))
 }
 
-// tokenOffset returns where a decode pass writes the token of a slot of a length.
+// tokenOffset returns where a decode step writes the token of a slot with a length.
 func (in *stepInputs) tokenOffset(slot, length int) int {
 	return stepTokenOffset(in.layout) + 4*(2*slot+length%2)
 }
 
-// promptTokens returns the offset of n prompt tokens that no earlier prompt of the step uses;
-// ok is false if there are none.
-func (in *stepInputs) promptTokens(n int) (offset int, ok bool) {
+// reserveTokens returns the offset of n prompt tokens that no earlier prompt of the step uses. ok is
+// false if there are too few.
+func (in *stepInputs) reserveTokens(n int) (offset int, ok bool) {
 	if in.promptRows+n > in.layout.LogitRows {
 		return 0, false
 	}
@@ -170,19 +174,21 @@ func (in *stepInputs) promptTokens(n int) (offset int, ok bool) {
 	return offset, true
 }
 
-// unread reports whether the host has not read the token that a slot of a length would
-// overwrite.
-func (in *stepInputs) unread(slot, length int) bool { return in.written[2*slot+length%2] > in.read }
+// unread reports whether a decode step of a slot with a length would overwrite a token that the host
+// has not read.
+func (in *stepInputs) unread(slot, length int) bool {
+	return in.written[2*slot+length%2] > in.readLaunches
+}
 
-// holds reports whether the device has the inputs of a sequence's next step in its slot, except
-// for the token and new pages.
-func (in *stepInputs) holds(s *sequence) bool {
+// hasInputs reports whether the slot of a sequence has the inputs of its next decode step, except for
+// the token and new pages.
+func (in *stepInputs) hasInputs(s *sequence) bool {
 	return s.slot < len(in.slots) && in.slots[s.slot].sequence == s && in.slots[s.slot].length == s.length+1
 }
 
-// assign gives each sequence of a decode step a slot below n. Sequences keep their slots if they
-// can.
-func (in *stepInputs) assign(batch []slotToken, n int) {
+// assignSlots gives each sequence of a decode step a slot below n: its own, else the first free one
+// with no unread token, else the first free one.
+func (in *stepInputs) assignSlots(batch []batchToken, n int) {
 	var used [maxSlots]bool
 	for i := range batch {
 		b := &batch[i]
@@ -208,9 +214,9 @@ func (in *stepInputs) assign(batch []slotToken, n int) {
 	}
 }
 
-// overwrites reports whether a decode pass over n slots would overwrite a token that the host
+// overwrites reports whether a decode step over n slots would overwrite a token that the host
 // has not read.
-func (in *stepInputs) overwrites(batch []slotToken, n int) bool {
+func (in *stepInputs) overwrites(batch []batchToken, n int) bool {
 	var length [maxSlots]int
 	for _, b := range batch {
 		length[b.slot] = b.position + 1
@@ -223,16 +229,18 @@ func (in *stepInputs) overwrites(batch []slotToken, n int) bool {
 	return false
 }
 
-// stage queues the inputs of a decode pass over n slots, as far as the device has others. With
-// sampled the states are among them. With order it queues a copy in any case. It is for kernels that are launched one by one: they may
-// start before earlier kernels end, but not before a copy, and read lengths and positions at
-// once. A graph starts after all earlier work.
-func (in *stepInputs) stage(batch []slotToken, n int, sampled, order bool) error {
-	var at [maxSlots]*slotToken
+// stage queues copies of those inputs of a decode step over n slots that the device lacks; with
+// sampled, states too.
+//
+// With ordered it queues a copy in any case. Kernels that are launched one by one may start before
+// earlier kernels end, but not before a copy, and they read lengths and positions at once. A graph
+// starts after all earlier work.
+func (in *stepInputs) stage(batch []batchToken, n int, sampled, ordered bool) error {
+	var at [maxSlots]*batchToken
 	for i := range batch {
 		at[batch[i].slot] = &batch[i]
 	}
-	changed := order
+	changed := ordered
 	for r := range n {
 		length := 0
 		if b := at[r]; b != nil {
@@ -272,7 +280,7 @@ func (in *stepInputs) sendLengths() error {
 
 // sendTokens sends the tokens that the host knows, neighbors together, and copies those that
 // the device chose in another slot.
-func (in *stepInputs) sendTokens(at []*slotToken) error {
+func (in *stepInputs) sendTokens(at []*batchToken) error {
 	for r := 0; r < len(at); r++ {
 		b := at[r]
 		switch {
@@ -315,8 +323,8 @@ func (in *stepInputs) sendTable(r int, s *sequence) error {
 	return in.send(driver.Address(in.layout.Buffers.StepTables+ptx.Address(4*(r*in.layout.MaxPages+same))), pages[same:])
 }
 
-// launched notes that a decode pass over n slots with logits was queued: the device advances
-// the active slots and writes their tokens.
+// launched notes that a decode step over n slots with logits is queued. It will advance the active
+// slots and write their tokens.
 func (in *stepInputs) launched(n int) {
 	in.launches++
 	for r := range n {
@@ -327,8 +335,8 @@ func (in *stepInputs) launched(n int) {
 	}
 }
 
-// release makes the slots below n belong to no sequence.
-func (in *stepInputs) release(n int) {
+// freeSlots makes the slots below n belong to no sequence.
+func (in *stepInputs) freeSlots(n int) {
 	for r := range n {
 		in.slots[r].sequence = nil
 	}

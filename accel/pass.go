@@ -2,44 +2,39 @@ package accel
 
 import (
 	"context"
-	"encoding/binary"
-	"errors"
-	"fmt"
-	"math"
 	"slices"
 
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
-	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
 const (
-	maxSteps    = 2            // steps that can be queued and not waited for
-	maxInFlight = 2 * maxSteps // such passes: held choices can follow each step
+	maxSteps    = 2            // steps that can be in flight
+	maxInFlight = 2 * maxSteps // passes that can be in flight: held choices can follow each step
 )
 
-// pass is a queued step or call of Engine.Choose. It implements model.Pass. The next pass of the
-// same bank reuses its slices.
+// pass is a call of Engine.Step or Engine.Choose. It implements model.Pass. The next pass of the same
+// bank reuses its slices.
 type pass struct {
 	engine  *Engine
 	ctx     context.Context
 	choices bool // of Engine.Choose
 	rows    []row
 	forks   []fork
-	event   driver.Event // its end
-	launch  int          // the last decode pass when it was queued
+	event   driver.Event // recorded behind its launches
+	launch  int          // stepInputs.launches when it was queued
 
-	values  []float32 // logits and states of the rows
+	values  []float32 // memory of the logits and hidden states of rows
 	results []model.Result
 	ended   bool
 	err     error
 }
 
-// fork is a sequence that was forked from a row's while the step was in flight.
+// fork is a sequence that was forked from that of a row while the pass was in flight.
 type fork struct {
 	sequence *sequence
-	before   int // positions before the step
+	start    int // positions of the row's sequence before the pass
 }
 
 // newPass returns an empty pass. It reuses the slices of the last pass of the same bank, which has
@@ -57,19 +52,19 @@ func (e *Engine) newPass(ctx context.Context) *pass {
 func (p *pass) reserve() error {
 	for i := range p.rows {
 		r := &p.rows[i]
-		if err := r.sequence.reserve(r.before + r.n); err != nil {
-			p.release()
+		if err := r.sequence.reserve(r.start + r.n); err != nil {
+			p.releasePages()
 			return err
 		}
 	}
 	return nil
 }
 
-// release gives up the pages that the step added.
-func (p *pass) release() {
+// releasePages gives up the pages that the step added.
+func (p *pass) releasePages() {
 	for i := range p.rows {
 		r := &p.rows[i]
-		r.sequence.shrink(r.pages * attention.PageTokens)
+		r.sequence.shrink(r.startPages * attention.PageTokens)
 	}
 }
 
@@ -83,7 +78,7 @@ func (p *pass) allocate() {
 		case r.want == model.WantAll:
 			logits = r.n * vocab
 		case r.n == 0: // a choice
-		case r.want == model.WantLogits, r.computesLogits() && !r.device && r.state == noState:
+		case r.want == model.WantLogits, r.computesLogits() && !r.onDevice && r.state == noState:
 			logits = vocab
 		}
 		return logits, hidden
@@ -100,7 +95,7 @@ func (p *pass) allocate() {
 		logits, hidden := need(r)
 		r.logits, r.hidden, rest = rest[:logits:logits], rest[logits:][:hidden:hidden], rest[logits+hidden:]
 		if logits > 0 {
-			r.last = r.logits[logits-vocab:]
+			r.lastLogits = r.logits[logits-vocab:]
 		}
 	}
 }
@@ -112,16 +107,16 @@ func (p *pass) commit() {
 		r := &p.rows[i]
 		s := r.sequence
 		s.length += r.n
-		s.chosen, s.holding = choice{token: noToken}, nil
-		if c := &r.chosen; c.pass != nil && c.pass.ended { // another row waited for it
-			c.pass, c.token = nil, c.pass.rows[c.row].token
+		s.next, s.heldBy = nextToken{token: noToken}, nil
+		if c := &r.startNext; c.pass != nil && c.pass.ended { // another row waited for it
+			c.pass, c.token = nil, c.pass.rows[c.row].choice.Token
 		}
 		switch {
 		case !r.computesLogits():
 		case r.hold:
-			s.holding, s.kept = p, r.keeps()
+			s.heldBy, s.heldOnDevice = p, r.keeps()
 		default:
-			s.chosen = choice{pass: p, row: i, onDevice: r.device && r.single()}
+			s.next = nextToken{pass: p, row: i, inSlot: r.onDevice && r.decodes()}
 		}
 	}
 	if !p.choices && e.stepsInFlight() > 0 {
@@ -149,7 +144,7 @@ func (e *Engine) finish(p *pass) error {
 		}
 		e.inFlight = slices.Delete(e.inFlight, 0, 1)
 		e.interruptIf(e.inFlight...)
-		e.inputs.read = max(e.inputs.read, q.launch)
+		e.inputs.readLaunches = max(e.inputs.readLaunches, q.launch)
 		q.readTokens()
 		if e.reads.owner == q {
 			e.reads.take(e.staging)
@@ -176,9 +171,9 @@ func (e *Engine) drain() {
 	}
 }
 
-// settle waits for the device and reads what it has written for the host: for passes in flight,
-// and for a pass that is being queued.
-func (e *Engine) settle(p *pass) error {
+// readAll waits for the device and reads all tokens and values that it has written for the host: for
+// passes in flight and for p, which is being queued.
+func (e *Engine) readAll(p *pass) error {
 	if err := e.stream.Synchronize(); err != nil {
 		return err
 	}
@@ -187,7 +182,7 @@ func (e *Engine) settle(p *pass) error {
 	}
 	p.readTokens()
 	e.reads.take(e.staging)
-	e.inputs.read = e.inputs.launches
+	e.inputs.readLaunches = e.inputs.launches
 	return nil
 }
 
@@ -195,13 +190,13 @@ func (e *Engine) settle(p *pass) error {
 func (p *pass) readTokens() {
 	for i := range p.rows {
 		if r := &p.rows[i]; r.tokenAt != noOffset {
-			r.choice = p.engine.inputs.choice(r)
-			r.token, r.tokenAt = r.choice.Token, noOffset
+			r.choice, r.tokenAt = p.engine.inputs.choice(r), noOffset
 		}
 	}
 }
 
-// end makes the results of a pass that the device has computed.
+// end makes the results of a pass that has ended on the device. It chooses the tokens that the device
+// did not.
 func (p *pass) end() {
 	p.ended = true
 	for i := range p.rows {
@@ -212,186 +207,40 @@ func (p *pass) end() {
 			out.Logits = r.logits
 		}
 		switch out.Token = noToken; {
-		case r.device:
+		case r.onDevice:
 			out.Choice = r.choice
 			s.count(out.Token)
 		case !r.computesLogits():
 		case !r.hold:
-			out.Choice = s.choose(r.last, r.before+r.n, r.mask)
-		case s.holding == p && r.state == noState:
-			s.held = append(s.held[:0], r.last...)
+			out.Choice = s.choose(r.lastLogits, r.start+r.n, r.mask)
+		case s.heldBy == p && r.state == noState:
+			s.heldLogits = append(s.heldLogits[:0], r.lastLogits...)
 		}
-		if s.chosen.pass == p {
-			s.chosen.pass, s.chosen.token = nil, out.Token
+		if s.next.pass == p {
+			s.next.pass, s.next.token = nil, out.Token
 		}
 		p.results = append(p.results, out)
 	}
 	for _, q := range p.engine.inFlight { // if q fails, its sequences continue with the tokens of p
 		for i := range q.rows {
-			if c := &q.rows[i].chosen; c.pass == p {
-				c.pass, c.token = nil, p.rows[c.row].token
+			if c := &q.rows[i].startNext; c.pass == p {
+				c.pass, c.token = nil, p.rows[c.row].choice.Token
 			}
 		}
 	}
 }
 
-// forked notes that f has been forked from s while the pass is in flight.
+// forked notes that f was forked from s while the pass is in flight, if f has positions of the pass.
 func (p *pass) forked(s, f *sequence) {
-	add := func(of *sequence, before int) {
-		if of == s && f.length > before {
-			p.forks = append(p.forks, fork{f, before})
+	add := func(of *sequence, start int) {
+		if of == s && f.length > start {
+			p.forks = append(p.forks, fork{f, start})
 		}
 	}
 	for i := range p.forks {
-		add(p.forks[i].sequence, p.forks[i].before)
+		add(p.forks[i].sequence, p.forks[i].start)
 	}
 	for i := range p.rows {
-		add(p.rows[i].sequence, p.rows[i].before)
-	}
-}
-
-// failAll ends the passes in flight with an error. It waits for the stream, because queued work
-// may still use memory that the next pass writes.
-func (e *Engine) failAll(err error) {
-	if waited := e.stream.Synchronize(); errors.Is(errors.Join(err, waited), driver.ErrInterrupted) {
-		e.interrupted = true
-	}
-	e.forget()
-	list := e.inFlight
-	e.inFlight = nil
-	for i, p := range slices.Backward(list) {
-		p.restore()
-		p.ended, p.err = true, p.failure(err)
-		if i > 0 && p.ctx.Err() == nil {
-			p.err = fmt.Errorf("accel: an earlier step failed: %w", err)
-		}
-	}
-	e.interruptIf()
-}
-
-// forget drops what the host knows about the device's inputs, and the reads that are queued. The
-// stream must be idle.
-func (e *Engine) forget() {
-	e.inputs.forget()
-	e.inputs.read = e.inputs.launches
-	e.reads.reset()
-}
-
-// restore gives each sequence the length and the pages that it had before the pass, unless it
-// was truncated further since.
-func (p *pass) restore() {
-	for i := range p.rows {
-		r := &p.rows[i]
-		s := r.sequence
-		if s.holding == p {
-			s.holding = nil
-		}
-		if !s.closed && s.length >= r.before {
-			s.length, s.chosen = r.before, r.chosen
-			s.shrink(r.pages * attention.PageTokens)
-		}
-	}
-	for _, f := range p.forks {
-		if s := f.sequence; !s.closed && s.length > f.before {
-			s.length, s.chosen = f.before, choice{token: noToken}
-			s.shrink(f.before)
-		}
-	}
-}
-
-// failure returns the error of a pass. If the device is lost, it returns that error instead. If
-// the context of the pass ended, and a kernel stopped for it, that is the error.
-func (p *pass) failure(err error) error {
-	if lost := p.engine.dev.Err(); lost != nil {
-		err = lost
-	} else if ended := p.ctx.Err(); ended != nil && errors.Is(err, driver.ErrInterrupted) {
-		return ended
-	}
-	return fmt.Errorf("accel: %w", err)
-}
-
-// abort drops a pass that is being queued. Passes in flight fail only if their work may be lost.
-func (e *Engine) abort(p *pass, err error) error {
-	waited := e.stream.Synchronize()
-	p.release()
-	switch {
-	case e.dev.Err() != nil || errors.Is(errors.Join(err, waited), driver.ErrInterrupted):
-		e.failAll(errors.Join(err, waited))
-	case waited == nil:
-		for _, q := range e.inFlight {
-			q.readTokens()
-		}
-		if e.reads.owner != p {
-			e.reads.take(e.staging)
-		}
-		e.forget()
-	default:
-		e.inputs.forget()
-		if e.reads.owner == p {
-			e.reads.reset()
-		}
-	}
-	return p.failure(err)
-}
-
-// hostReads are copies from the device to host memory through the staging buffer. They belong to
-// one pass at a time.
-type hostReads struct {
-	owner *pass
-	list  []hostRead
-	used  int // bytes of the staging buffer
-}
-
-type hostRead struct {
-	to []float32
-	at int // offset in the staging buffer
-}
-
-// read queues reading floats. They are there when the pass has ended.
-func (e *Engine) read(p *pass, to []float32, from ptx.Address) error {
-	if e.reads.owner != p && len(e.reads.list) > 0 {
-		if err := e.settle(p); err != nil {
-			return err
-		}
-	}
-	e.reads.owner = p
-	for len(to) > 0 {
-		n := min(len(to), (len(e.staging.Bytes())-e.reads.used)/4)
-		if n == 0 {
-			if err := e.settle(p); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := e.stream.ReadAsync(e.staging, e.reads.used, driver.Address(from), 4*n); err != nil {
-			return err
-		}
-		e.reads.list = append(e.reads.list, hostRead{to[:n], e.reads.used})
-		e.reads.used += 4 * n
-		to, from = to[n:], from+ptx.Address(4*n)
-	}
-	return nil
-}
-
-// take decodes what has been read. The device must have copied it.
-func (r *hostReads) take(staging driver.Pinned) {
-	for _, x := range r.list {
-		decodeFloats(x.to, staging.Bytes()[x.at:])
-	}
-	r.reset()
-}
-
-func (r *hostReads) reset() { r.list, r.used = r.list[:0], 0 }
-
-func appendFloats(to []byte, list []float32) []byte {
-	for _, x := range list {
-		to = binary.LittleEndian.AppendUint32(to, math.Float32bits(x))
-	}
-	return to
-}
-
-func decodeFloats(dst []float32, src []byte) {
-	for i := range dst {
-		dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
+		add(p.rows[i].sequence, p.rows[i].start)
 	}
 }

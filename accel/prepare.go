@@ -40,7 +40,7 @@ func (e *Engine) Prepare(ctx context.Context, progress func(done, total int)) er
 			err = e.capture(l)
 		}
 		if err != nil {
-			return e.failed(err)
+			return e.deviceFailed(err)
 		}
 		advance()
 	}

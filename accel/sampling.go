@@ -25,7 +25,7 @@ func (s *sequence) SetSampling(p *sampling.Params, prompt, generated []int) erro
 	if err := p.Check(vocab); err != nil {
 		return fmt.Errorf("accel: sequence: %w", err)
 	}
-	if err := s.settle(); err != nil { // a token that is still to be chosen depends on the old parameters
+	if err := s.waitForTokens(); err != nil { // a token that is still to be chosen depends on the old parameters
 		return err
 	}
 	if err := s.leaveState(p); err != nil {
@@ -46,7 +46,7 @@ func (s *sequence) SetSampling(p *sampling.Params, prompt, generated []int) erro
 // these logits to the host.
 func (s *sequence) leaveState(p *sampling.Params) error {
 	e := s.engine
-	if s.holding == nil || !s.kept {
+	if s.heldBy == nil || !s.heldOnDevice {
 		s.dropState()
 		return nil
 	}
@@ -55,13 +55,13 @@ func (s *sequence) leaveState(p *sampling.Params) error {
 		return nil
 	}
 	e.drain()
-	if s.holding != nil {
+	if s.heldBy != nil {
 		vocab := e.model.Config.Vocab
 		logits, err := e.readFloats(e.layout.Buffers.Kept+ptx.Address(4*vocab*s.state), vocab)
 		if err != nil {
-			return e.failed(err)
+			return e.deviceFailed(err)
 		}
-		s.held, s.kept = logits, false
+		s.heldLogits, s.heldOnDevice = logits, false
 	}
 	s.dropState()
 	return nil
@@ -73,8 +73,8 @@ func isArgmax(p *sampling.Params) bool {
 	return p.Greedy() && !p.Penalizes() && len(p.Bias) == 0 && !p.LogProb && p.TopLogProbs == 0
 }
 
-// settle waits for the passes that choose tokens of the sequence.
-func (s *sequence) settle() error {
+// waitForTokens waits for the passes that choose tokens of the sequence.
+func (s *sequence) waitForTokens() error {
 	e := s.engine
 	for i := len(e.inFlight) - 1; i >= 0; i-- {
 		if p := e.inFlight[i]; p.chooses(s) {
@@ -123,7 +123,7 @@ func (e *Engine) Choose(ctx context.Context, list []model.Choose) (model.Pass, e
 	}
 	p := e.newPass(ctx)
 	p.choices = true
-	e.steps++
+	e.calls++
 	for i := range list {
 		r, err := e.checkChoice(&list[i])
 		if err != nil {
@@ -144,29 +144,29 @@ func (e *Engine) checkChoice(c *model.Choose) (row, error) {
 	switch {
 	case err != nil:
 		return row{}, err
-	case s.step == e.steps:
+	case s.lastCall == e.calls:
 		return row{}, errors.New("the sequence has another choice in this call")
-	case s.holding == nil:
+	case s.heldBy == nil:
 		return row{}, errors.New("the sequence's last row did not hold its choice")
 	}
 	if err := c.Check(e.model.Config.Vocab); err != nil {
 		return row{}, err
 	}
-	s.step = e.steps
+	s.lastCall = e.calls
 	r := row{
-		sequence: s, want: model.WantToken, device: s.kept, state: noState, before: s.length, pages: len(s.table.Pages),
-		chosen: s.chosen, token: noToken, tokenAt: noOffset, mask: c.Mask, replaced: c.Logits,
+		sequence: s, want: model.WantToken, onDevice: s.heldOnDevice, state: noState, start: s.length, startPages: len(s.table.Pages),
+		startNext: s.next, choice: sampling.Choice{Token: noToken}, tokenAt: noOffset, mask: c.Mask, replaced: c.Logits,
 	}
-	if r.device {
+	if r.onDevice {
 		r.state = s.state
-		e.inputs.states[s.state].step = e.steps
-		return r, r.settleCounts()
+		e.inputs.states[s.state].lastCall = e.calls
+		return r, r.waitForCounts()
 	}
-	if err := e.finish(s.holding); err != nil {
+	if err := e.finish(s.heldBy); err != nil {
 		return row{}, err
 	}
-	if r.last = slices.Clone(s.held); c.Logits != nil {
-		copy(r.last, c.Logits)
+	if r.lastLogits = slices.Clone(s.heldLogits); c.Logits != nil {
+		copy(r.lastLogits, c.Logits)
 	}
 	r.mask = slices.Clone(c.Mask)
 	return r, nil

@@ -19,27 +19,27 @@ type sequence struct {
 	host     []byte   // contents while it is swapped out
 	swapped  bool
 	closed   bool
-	step     int // the last step that has a row of the sequence
+	lastCall int // the last call of Step or Choose with a row of the sequence
 
-	chosen  choice
-	params  sampling.Params
-	sampler *sampling.Sampler // nil: greedy, until the host chooses a token
-	argmax  bool              // the sequence's tokens are the largest logits, and nothing else is asked for
-	state   int               // its sampling state on the device; noState: none
-	holding *pass             // the step whose row left its choice to Engine.Choose; nil: none
-	kept    bool              // the device keeps the logits of that row
-	held    []float32         // logits of that row, if the device does not
+	next         nextToken
+	params       sampling.Params
+	sampler      *sampling.Sampler // nil: greedy, until the host chooses a token
+	argmax       bool              // the sequence's tokens are the largest logits, and nothing else is asked for
+	state        int               // its sampling state on the device; noState: none
+	heldBy       *pass             // the step whose row left its choice to Engine.Choose; nil: none
+	heldOnDevice bool              // the device keeps the logits of that row
+	heldLogits   []float32         // logits of that row, if the device does not
 
 	slot int // batch slot in the last decode step; noSlot: none
 	sent int // leading pages of table that the slot's page table has
 }
 
-// choice is the token that follows a sequence.
-type choice struct {
-	pass     *pass // the step in flight that chooses the token; nil: token is known
-	row      int   // of the step
-	token    int   // noToken if there is none
-	onDevice bool  // a decode step chose it, so it is in the slot that the sequence had
+// nextToken is the token that follows a sequence.
+type nextToken struct {
+	pass   *pass // in flight, which chooses the token; nil: token is known
+	row    int   // of the pass
+	token  int   // noToken: the last row chose none
+	inSlot bool  // a decode step leaves it in the sequence's batch slot
 }
 
 const (
@@ -73,7 +73,7 @@ func (e *Engine) newSequence(capacity int) *sequence {
 	e.stats.Sequences++
 	return &sequence{
 		engine: e, capacity: capacity, longRope: e.model.Config.LongRope(capacity),
-		chosen: choice{token: noToken}, argmax: true, state: noState, slot: noSlot,
+		next: nextToken{token: noToken}, argmax: true, state: noState, slot: noSlot,
 	}
 }
 
@@ -130,7 +130,7 @@ func (s *sequence) Truncate(n int) error {
 	}
 	if n < s.length {
 		s.shrink(n)
-		s.length, s.chosen, s.holding = n, choice{token: noToken}, nil
+		s.length, s.next, s.heldBy = n, nextToken{token: noToken}, nil
 	}
 	return nil
 }
@@ -165,7 +165,7 @@ func (s *sequence) SwapOut() error {
 	}
 	host, err := e.cache.Save(&s.table, s.length)
 	if err != nil {
-		return e.failed(err)
+		return e.deviceFailed(err)
 	}
 	s.shrink(0)
 	s.host, s.swapped = host, true
@@ -192,7 +192,7 @@ func (s *sequence) SwapIn() error {
 		return fmt.Errorf("accel: %w", err)
 	}
 	if err != nil {
-		return e.failed(err)
+		return e.deviceFailed(err)
 	}
 	s.table, s.host, s.swapped = table, nil, false
 	return nil
@@ -204,7 +204,7 @@ func (s *sequence) Close() error {
 	if !s.closed {
 		s.shrink(0)
 		s.dropState()
-		s.closed, s.length, s.host, s.held, s.sampler, s.holding = true, 0, nil, nil, nil, nil
+		s.closed, s.length, s.host, s.heldLogits, s.sampler, s.heldBy = true, 0, nil, nil, nil, nil
 		s.engine.stats.Sequences--
 	}
 	return nil

@@ -20,49 +20,49 @@ type samplingState struct {
 	sequence *sequence // nil: free
 	stale    bool      // the device lacks the parameters or some counts
 	masked   bool      // the parameters on the device have the flag sample.Masked
-	step     int       // the last that used it
+	lastCall int       // the last call of Step or Choose that used it
 }
 
-// holding reports whether the place has the logits of a held choice.
-func (s *samplingState) holding() bool {
-	return s.sequence != nil && s.sequence.holding != nil && s.sequence.kept
+// holdsChoice reports whether the place has the logits of a held choice.
+func (s *samplingState) holdsChoice() bool {
+	return s.sequence != nil && s.sequence.heldBy != nil && s.sequence.heldOnDevice
 }
 
-// chooseOnDevice lets the device choose the token of a row, or keep its logits with hold, if it can.
-// It waits for steps that choose tokens of the sequence if the device needs the counts of these
-// tokens.
+// chooseOnDevice decides whether the device chooses the token of a row or, with hold, keeps its
+// logits. If so, it gives the row a sampling state unless the token is the largest logit. If the device
+// needs the counts of tokens that are not chosen yet, it waits for them.
 func (r *row) chooseOnDevice() error {
 	s := r.sequence
 	if s.argmax && !r.hold {
-		r.device = true
+		r.onDevice = true
 		return nil
 	}
 	if len(s.params.Bias) > plan.MaxBiases {
 		return nil
 	}
-	if r.state = s.engine.inputs.stateOf(s, s.engine.steps); r.state == noState || r.hold {
+	if r.state = s.engine.inputs.stateOf(s, s.engine.calls); r.state == noState || r.hold {
 		return nil
 	}
-	r.device = true
-	return r.settleCounts()
+	r.onDevice = true
+	return r.waitForCounts()
 }
 
-// settleCounts waits for the tokens that the device must count, if it lacks some.
-func (r *row) settleCounts() error {
+// waitForCounts waits for the tokens that a stale state must count.
+func (r *row) waitForCounts() error {
 	s := r.sequence
 	if s.engine.inputs.states[r.state].stale && s.params.Penalizes() {
-		return s.settle()
+		return s.waitForTokens()
 	}
 	return nil
 }
 
-// stateOf returns the state of a sequence in a step. A sequence without one gets the state that was
-// not used for the longest time; noState: this step and held choices use all.
-func (in *stepInputs) stateOf(s *sequence, step int) int {
+// stateOf returns the state of a sequence, for a call of Step. A sequence without one gets the least
+// recently used. noState: this call and held choices use all.
+func (in *stepInputs) stateOf(s *sequence, call int) int {
 	if s.state == noState {
 		at := noState
 		for i := range in.states {
-			if x := &in.states[i]; x.step < step && !x.holding() && (at == noState || x.step < in.states[at].step) {
+			if x := &in.states[i]; x.lastCall < call && !x.holdsChoice() && (at == noState || x.lastCall < in.states[at].lastCall) {
 				at = i
 			}
 		}
@@ -74,7 +74,7 @@ func (in *stepInputs) stateOf(s *sequence, step int) int {
 		}
 		in.states[at], s.state = samplingState{sequence: s, stale: true}, at
 	}
-	in.states[s.state].step = step
+	in.states[s.state].lastCall = call
 	return s.state
 }
 
@@ -93,8 +93,8 @@ func (s *sequence) staleState() {
 	}
 }
 
-// uploadStates sends what the states of the rows that choose a token lack, and the masks and logits
-// of Engine.Choose.
+// uploadStates sends what the device lacks of the states of rows whose tokens it chooses in this pass:
+// parameters and counts, masks, and replaced logits.
 func (e *Engine) uploadStates(p *pass) error {
 	in, b := e.inputs, &e.layout.Buffers
 	for i := range p.rows {
@@ -160,7 +160,7 @@ func (in *stepInputs) sendState(state int, s *sequence, masked bool) error {
 }
 
 // sendStates sends the states of the slots of a step, if the device has others.
-func (in *stepInputs) sendStates(at []*slotToken) error {
+func (in *stepInputs) sendStates(at []*batchToken) error {
 	changed := false
 	for r, b := range at {
 		if b == nil {
@@ -184,28 +184,27 @@ func (in *stepInputs) sendStates(at []*slotToken) error {
 }
 
 // state returns the sampling state by which a decode step chooses; noState: the largest logit.
-func (b *slotToken) state() int {
+func (b *batchToken) state() int {
 	if !b.row.keeps() {
 		return b.row.state
 	}
 	return noState
 }
 
-// last reports whether it is the row's last token, which another token follows.
-func (b *slotToken) last() bool { return b.row.computesLogits() && b.index == b.row.n-1 }
+// isLast reports whether it is the row's last token, and another token is chosen after it.
+func (b *batchToken) isLast() bool { return b.row.computesLogits() && b.index == b.row.n-1 }
 
-// keeps reports whether the step copies the row's last logits to its state, from which launches of
-// their own choose: at the end of the step or, with hold, of Engine.Choose. A choice without tokens
-// is such a row too.
-func (r *row) keeps() bool { return r.state != noState && (r.hold || !r.single()) }
+// keeps reports whether the row's token is chosen from logits that its state keeps, by chooseKept: at
+// the end of the step or, with hold, in a pass of Engine.Choose.
+func (r *row) keeps() bool { return r.state != noState && (r.hold || !r.decodes()) }
 
-// keep queues copying the logits of the last token of a row.
-func (e *Engine) keep(b *slotToken) error {
+// keep queues copying the logits of the last token of a row to the row's state.
+func (e *Engine) keep(b *batchToken) error {
 	l, bytes := &e.layout.Buffers, 4*e.model.Config.Vocab
 	return e.stream.Copy(driver.Address(l.Kept)+driver.Address(bytes*b.row.state), driver.Address(l.Logits)+driver.Address(bytes*b.slot), int64(bytes))
 }
 
-// chooseKept queues choosing the tokens of rows whose logits are kept, but not of rows with hold.
+// chooseKept queues choosing the tokens of all rows without hold whose states keep their logits.
 func (e *Engine) chooseKept(p *pass) error {
 	in, slots, states := e.inputs, e.layout.Slots, 0
 	in.scratch = slices.Grow(in.scratch[:0], 2*slots)[:2*slots]
@@ -213,7 +212,7 @@ func (e *Engine) chooseKept(p *pass) error {
 	at := keptTokenOffset(e.layout, in.bank)
 	for i := range p.rows {
 		if r := &p.rows[i]; r.keeps() && !r.hold {
-			length := r.before + r.n
+			length := r.start + r.n
 			in.scratch[r.state], in.scratch[slots+r.state] = uint32(length-1), uint32(length)
 			r.tokenAt = at + 4*(2*r.state+length%2)
 			states = max(states, r.state+1)

@@ -12,42 +12,59 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// row is a checked row of a step.
+// How a step runs:
+//
+//	Step                            checks rows, allocates pages, appends the rows to sequences
+//	    queue                       cuts the step into forward passes
+//	        queueDecode             rows of one generated token: one decode step for all
+//	        queueTokens             several tokens of one row, with the decode kernels
+//	        queuePrompt             a prompt, in chunks
+//	            decode, chunk       send the inputs that the device lacks, and launch
+//	            readLogits, readHidden  queue copies of wanted results to the host
+//	        chooseKept              chooses tokens from logits that sampling states keep
+//	Pass.Wait                       waits for the device and takes the results (pass.go)
+//
+// inputs.go knows which inputs the device has, states.go which parameters of sampling. failure.go says
+// what follows an error.
+
+// row is a checked row of a step, or a choice of Engine.Choose, which has no tokens.
 type row struct {
 	sequence *sequence
-	tokens   []int // nil: one token, which the last row chose
+	tokens   []int // nil: the token that follows the sequence, unless it is a choice
 	n        int   // number of tokens
 	prompt   bool
 	want     model.Want
 	hold     bool
-	device   bool // the device chooses the next token, in this pass
+	mask     []uint32  // of a choice; nil: all tokens are permitted
+	replaced []float32 // of a choice: logits instead of those that were kept; nil: none
+
+	onDevice bool // the device chooses the next token, in this pass
 	state    int  // the sampling state by which the device chooses, with hold later; noState: none
 
-	// Of Engine.Choose, whose rows have no tokens.
-	mask     []uint32  // nil: all tokens are permitted
-	replaced []float32 // logits instead of those that were kept; nil: none
+	// What a failure restores: the sequence before the pass.
+	start      int       // positions
+	startPages int       // pages of its table
+	startNext  nextToken // the token after it
 
-	before int    // positions of the sequence before the step
-	pages  int    // pages of its table before the step
-	chosen choice // the token after the sequence before the step
-
-	token   int             // that the device chose; noToken: none
-	tokenAt int             // offset in stepInputs.memory of that token; noOffset: none, or token has it
-	choice  sampling.Choice // the same token with its log-probabilities
-	logits  []float32       // wanted logits
-	last    []float32       // logits of the last position, if the host needs them
-	hidden  []float32
+	// The results.
+	choice     sampling.Choice // the next token; noToken: it is not known yet, or the host chooses it
+	tokenAt    int             // offset in stepInputs.memory of a token that choice does not have yet; noOffset: none
+	logits     []float32       // wanted logits
+	lastLogits []float32       // of the last position, if the host needs them
+	hidden     []float32
 }
 
+// noOffset is the offset of no token.
 const noOffset = -1
 
-// computesLogits reports whether a row needs the logits of its last position.
+// computesLogits reports whether a row computes the logits of its last position, because a token
+// follows it.
 func (r *row) computesLogits() bool {
 	return r.want != model.WantNothing && r.want != model.WantHidden
 }
 
-// single reports whether a row shares decode steps with others.
-func (r *row) single() bool { return !r.prompt && r.n == 1 }
+// decodes reports whether a row is one generated token, so that it shares a decode step with others.
+func (r *row) decodes() bool { return !r.prompt && r.n == 1 }
 
 // logitsOf returns where the logits of a token of the row are wanted; nil if they are not.
 func (r *row) logitsOf(i, vocab int) []float32 {
@@ -55,7 +72,7 @@ func (r *row) logitsOf(i, vocab int) []float32 {
 	case r.want == model.WantAll:
 		return r.logits[i*vocab:][:vocab]
 	case i == r.n-1:
-		return r.last
+		return r.lastLogits
 	}
 	return nil
 }
@@ -105,14 +122,14 @@ func (e *Engine) own(s model.Sequence) (*sequence, error) {
 
 // checkRows checks rows and adds them to a pass.
 func (e *Engine) checkRows(p *pass, rows []model.Row) error {
-	e.steps++
+	e.calls++
 	single := 0
 	for i := range rows {
 		r, err := e.checkRow(&rows[i])
 		if err != nil {
 			return fmt.Errorf("accel: row %d: %w", i, err)
 		}
-		if r.single() {
+		if r.decodes() {
 			single++
 		}
 		p.rows = append(p.rows, r)
@@ -128,15 +145,15 @@ func (e *Engine) checkRow(in *model.Row) (row, error) {
 	switch {
 	case err != nil:
 		return row{}, err
-	case s.step == e.steps:
+	case s.lastCall == e.calls:
 		return row{}, errors.New("the sequence has another row in this step")
 	case in.Want < model.WantNothing || in.Want > model.WantHidden:
 		return row{}, fmt.Errorf("Want is %d", in.Want)
 	}
-	s.step = e.steps
+	s.lastCall = e.calls
 	r := row{
 		sequence: s, tokens: in.Tokens, n: len(in.Tokens), prompt: in.Prompt, want: in.Want, hold: in.Hold,
-		before: s.length, pages: len(s.table.Pages), state: noState, token: noToken, tokenAt: noOffset,
+		start: s.length, startPages: len(s.table.Pages), state: noState, choice: sampling.Choice{Token: noToken}, tokenAt: noOffset,
 	}
 	if r.computesLogits() {
 		if err := r.chooseOnDevice(); err != nil {
@@ -150,7 +167,7 @@ func (e *Engine) checkRow(in *model.Row) (row, error) {
 	} else if err := model.CheckTokens(in.Tokens, e.model.Config.Vocab); err != nil {
 		return row{}, err
 	}
-	r.chosen = s.chosen
+	r.startNext = s.next
 	return r, model.CheckCapacity(s.length+r.n, s.capacity)
 }
 
@@ -158,12 +175,12 @@ func (e *Engine) checkRow(in *model.Row) (row, error) {
 // for that row if the device does not choose its token.
 func (r *row) continues() error {
 	s := r.sequence
-	if c := s.chosen; c.pass != nil && (r.prompt || !c.pass.rows[c.row].device) {
+	if c := s.next; c.pass != nil && (r.prompt || !c.pass.rows[c.row].onDevice) {
 		if err := s.engine.finish(c.pass); err != nil {
 			return err
 		}
 	}
-	switch c := s.chosen; {
+	switch c := s.next; {
 	case c.pass == nil && c.token == noToken:
 		return fmt.Errorf("the sequence's last row chose no token: %w", model.ErrEmptyPrompt)
 	case r.prompt:
@@ -186,7 +203,7 @@ func (e *Engine) run(p *pass) (err error) {
 	e.interruptIf(append(e.inFlight, p)...)
 	p.allocate()
 	for i := range p.rows { // also if the pass fails: it may have overwritten the logits
-		p.rows[i].sequence.holding = nil
+		p.rows[i].sequence.heldBy = nil
 	}
 	if err := e.queue(p); err != nil {
 		return err
@@ -208,19 +225,19 @@ func (e *Engine) queue(p *pass) error {
 	for _, longRope := range []bool{false, true} {
 		batch := e.batch[:0]
 		for i := range p.rows {
-			if r := &p.rows[i]; r.single() && r.sequence.longRope == longRope {
-				batch = append(batch, slotToken{row: r, sequence: r.sequence, position: r.before})
+			if r := &p.rows[i]; r.decodes() && r.sequence.longRope == longRope {
+				batch = append(batch, batchToken{row: r, sequence: r.sequence, position: r.start})
 			}
 		}
 		e.batch = batch
-		if err := e.queueSingle(p, batch); err != nil {
+		if err := e.queueDecode(p, batch); err != nil {
 			return err
 		}
 	}
 	for i := range p.rows {
 		r, err := &p.rows[i], error(nil)
 		switch {
-		case r.single():
+		case r.decodes():
 		case r.prompt && e.options.Prefill == PrefillF16:
 			err = e.queuePrompt(p, r)
 		default:
@@ -233,12 +250,12 @@ func (e *Engine) queue(p *pass) error {
 	return e.chooseKept(p)
 }
 
-// queueSingle queues a decode step of one token of each of several sequences. If there is a tap,
-// each token has a step of its own.
-func (e *Engine) queueSingle(p *pass, batch []slotToken) error {
+// queueDecode queues a decode step: one token of each of several sequences. If there is a tap, each
+// token has a decode step of its own.
+func (e *Engine) queueDecode(p *pass, batch []batchToken) error {
 	if e.options.Tap != nil && len(batch) > 1 {
 		for i := range batch {
-			if err := e.queueSingle(p, batch[i:i+1]); err != nil {
+			if err := e.queueDecode(p, batch[i:i+1]); err != nil {
 				return err
 			}
 		}
@@ -248,22 +265,23 @@ func (e *Engine) queueSingle(p *pass, batch []slotToken) error {
 		return nil
 	}
 	in, slots := e.inputs, plan.CeilPow2(len(batch))
-	in.assign(batch, slots)
+	in.assignSlots(batch, slots)
 	logits := computesLogits(batch)
 	if logits && in.overwrites(batch, slots) {
-		if err := e.settle(p); err != nil {
+		if err := e.readAll(p); err != nil {
 			return err
 		}
 	}
 	for i := range batch {
-		if err := batch[i].locate(in); err != nil {
+		if err := batch[i].findToken(in); err != nil {
 			return err
 		}
 	}
 	return e.decode(p, batch, slots, logits)
 }
 
-func computesLogits(batch []slotToken) bool {
+// computesLogits reports whether a row of a decode step computes logits.
+func computesLogits(batch []batchToken) bool {
 	for i := range batch {
 		if batch[i].row.computesLogits() {
 			return true
@@ -272,18 +290,19 @@ func computesLogits(batch []slotToken) bool {
 	return false
 }
 
-// locate says where the token of a row of one token is.
-func (b *slotToken) locate(in *stepInputs) error {
-	r, c := b.row, b.row.chosen
+// findToken sets where the decode step finds the token of a row: in the slot, elsewhere on the
+// device, or on the host.
+func (b *batchToken) findToken(in *stepInputs) error {
+	r, c := b.row, b.row.startNext
 	if len(r.tokens) > 0 {
 		b.token = r.tokens[0]
 	} else if b.token = c.token; c.pass != nil {
 		last := &c.pass.rows[c.row]
-		if b.token, b.from = last.token, last.tokenAt; b.from != noOffset {
+		if b.token, b.from = last.choice.Token, last.tokenAt; b.from != noOffset {
 			b.token = copiedToken
 		}
 	}
-	if c.onDevice && in.holds(b.sequence) && b.slot == b.sequence.slot && (r.tokens == nil || c.pass == nil && c.token == b.token) {
+	if c.inSlot && in.hasInputs(b.sequence) && b.slot == b.sequence.slot && (r.tokens == nil || c.pass == nil && c.token == b.token) {
 		b.token = deviceToken
 	} else if b.token == noToken {
 		return fmt.Errorf("the sequence's last row chose no token: %w", model.ErrEmptyPrompt)
@@ -291,36 +310,36 @@ func (b *slotToken) locate(in *stepInputs) error {
 	return nil
 }
 
-// queueTokens queues the tokens of one row with the decode kernels, several tokens per pass. So
-// they have the bits of single steps.
+// queueTokens queues the tokens of one row with the decode kernels, several tokens per forward pass.
+// So they have the bits of tokens that are computed one by one.
 func (e *Engine) queueTokens(p *pass, r *row) error {
 	in := e.inputs
 	for from := 0; from < r.n; {
 		n := min(r.n-from, e.layout.Slots)
 		batch := e.batch[:0]
 		for i := range n {
-			b := slotToken{row: r, index: from + i, sequence: r.sequence, position: r.before + from + i, slot: i, token: r.tokens[from+i]}
+			b := batchToken{row: r, index: from + i, sequence: r.sequence, position: r.start + from + i, slot: i, token: r.tokens[from+i]}
 			batch = append(batch, b)
 		}
 		e.batch = batch
 		slots := plan.CeilPow2(n)
 		logits := r.want == model.WantAll || r.computesLogits() && from+n == r.n
 		if logits && in.overwrites(batch, slots) {
-			if err := e.settle(p); err != nil {
+			if err := e.readAll(p); err != nil {
 				return err
 			}
 		}
 		if err := e.decode(p, batch, slots, logits); err != nil {
 			return err
 		}
-		in.release(slots)
+		in.freeSlots(slots)
 		from += n
 	}
 	return nil
 }
 
-// decode queues a pass of the decode kernels over slots 0 to slots-1.
-func (e *Engine) decode(p *pass, batch []slotToken, slots int, logits bool) error {
+// decode queues a forward pass of the decode kernels over slots 0 to slots-1.
+func (e *Engine) decode(p *pass, batch []batchToken, slots int, logits bool) error {
 	longest, sampled := 0, false
 	for i := range batch {
 		longest = max(longest, batch[i].position+1)
@@ -351,12 +370,12 @@ func (e *Engine) decode(p *pass, batch []slotToken, slots int, logits bool) erro
 	if logits {
 		e.inputs.launched(slots)
 		for i := range batch { // before anything waits for the device and reads tokens
-			if b := &batch[i]; b.last() && !b.row.keeps() {
+			if b := &batch[i]; b.isLast() && !b.row.keeps() {
 				b.row.tokenAt = e.inputs.tokenOffset(b.slot, b.position+1)
 			}
 		}
 		for i := range batch {
-			if b := &batch[i]; b.last() && b.row.keeps() {
+			if b := &batch[i]; b.isLast() && b.row.keeps() {
 				if err := e.keep(b); err != nil {
 					return err
 				}
@@ -375,7 +394,7 @@ func (e *Engine) queuePrompt(p *pass, r *row) error {
 		n := min(r.n-from, e.options.Chunk)
 		batch := e.batch[:0]
 		for i := range n {
-			batch = append(batch, slotToken{row: r, index: from + i, sequence: r.sequence, position: r.before + from + i, slot: i})
+			batch = append(batch, batchToken{row: r, index: from + i, sequence: r.sequence, position: r.start + from + i, slot: i})
 		}
 		e.batch = batch
 		if err := e.chunk(p, r, batch); err != nil {
@@ -395,7 +414,7 @@ func (e *Engine) queuePrompt(p *pass, r *row) error {
 }
 
 // chunk queues a prompt chunk of one sequence.
-func (e *Engine) chunk(p *pass, r *row, batch []slotToken) error {
+func (e *Engine) chunk(p *pass, r *row, batch []batchToken) error {
 	first := batch[0].index
 	input := e.layout.ChunkInput(r.sequence.table.Pages, r.tokens[first:][:len(batch)], batch[0].position)
 	if err := e.inputs.send(driver.Address(e.layout.Buffers.Chunk), input); err != nil {
@@ -415,27 +434,28 @@ func (e *Engine) chunk(p *pass, r *row, batch []slotToken) error {
 	return e.launch(p, list, batch)
 }
 
-// promptTokens returns the offset of n prompt tokens. It waits for the device if all are used.
-func (e *Engine) promptTokens(p *pass, n int) (offset int, err error) {
-	at, ok := e.inputs.promptTokens(n)
+// reserveTokens returns the offset of n unused prompt tokens. If there are too few, it waits for the
+// device and reads all tokens first.
+func (e *Engine) reserveTokens(p *pass, n int) (offset int, err error) {
+	at, ok := e.inputs.reserveTokens(n)
 	if !ok {
-		if err := e.settle(p); err != nil {
+		if err := e.readAll(p); err != nil {
 			return 0, err
 		}
 		e.inputs.promptRows = 0
-		at, _ = e.inputs.promptTokens(n)
+		at, _ = e.inputs.reserveTokens(n)
 	}
 	return at, nil
 }
 
 // promptLogits queues the logits of a prompt chunk: of the last token, or of all with
 // model.WantAll.
-func (e *Engine) promptLogits(p *pass, r *row, batch []slotToken) error {
+func (e *Engine) promptLogits(p *pass, r *row, batch []batchToken) error {
 	if r.want != model.WantAll {
 		batch = batch[len(batch)-1:]
 	}
 	rows := min(len(batch), plan.PromptLogitRows)
-	at, err := e.promptTokens(p, rows)
+	at, err := e.reserveTokens(p, rows)
 	if err != nil {
 		return err
 	}
@@ -453,7 +473,7 @@ func (e *Engine) promptLogits(p *pass, r *row, batch []slotToken) error {
 		}
 		if last := &batch[n-1]; !r.keeps() {
 			r.tokenAt = at + 4*2*(n-1)
-		} else if last.last() {
+		} else if last.isLast() {
 			if err := e.keep(last); err != nil {
 				return err
 			}
@@ -466,8 +486,8 @@ func (e *Engine) promptLogits(p *pass, r *row, batch []slotToken) error {
 	return nil
 }
 
-// readLogits queues reading the wanted logits of the last pass.
-func (e *Engine) readLogits(p *pass, batch []slotToken) error {
+// readLogits queues reading the wanted logits of the last forward pass.
+func (e *Engine) readLogits(p *pass, batch []batchToken) error {
 	vocab := e.model.Config.Vocab
 	for i := range batch {
 		b := &batch[i]
@@ -480,9 +500,9 @@ func (e *Engine) readLogits(p *pass, batch []slotToken) error {
 	return nil
 }
 
-// readHidden queues the final norm of the tokens of the last pass, if any row wants it, and
-// reading it.
-func (e *Engine) readHidden(p *pass, batch []slotToken, tokens int) error {
+// readHidden queues the final norm of the tokens of the last forward pass, and reading it, if a row
+// wants it.
+func (e *Engine) readHidden(p *pass, batch []batchToken, tokens int) error {
 	width, normed := e.model.Config.Hidden, ptx.Address(0)
 	for i := range batch {
 		b := &batch[i]

@@ -60,7 +60,7 @@ func TestRead(t *testing.T) {
 				}
 				into = append(into, to)
 			}
-			if err := e.settle(p); err != nil {
+			if err := e.readAll(p); err != nil {
 				t.Fatal(err)
 			}
 			for i, row := range c.rows {

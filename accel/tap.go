@@ -5,13 +5,12 @@ import (
 	"fmt"
 
 	"github.com/lockstep-go/lockstep/accel/internal/plan"
-	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
 // tapped launches a list kernel by kernel and calls Options.Tap with the results of each.
-func (e *Engine) tapped(ctx context.Context, l *launchList, batch []slotToken) error {
+func (e *Engine) tapped(ctx context.Context, l *launchList, batch []batchToken) error {
 	for _, c := range l.commands {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -29,7 +28,7 @@ func (e *Engine) tapped(ctx context.Context, l *launchList, batch []slotToken) e
 }
 
 // tap reads the values of all tokens in a view and calls Options.Tap.
-func (e *Engine) tap(layer int, v plan.View, batch []slotToken) error {
+func (e *Engine) tap(layer int, v plan.View, batch []batchToken) error {
 	var values []float32
 	width := v.Width
 	for i, b := range batch {
@@ -51,29 +50,12 @@ func (e *Engine) tap(layer int, v plan.View, batch []slotToken) error {
 }
 
 // readCache returns the keys or values of a token in a layer, [kv heads, head dim].
-func (e *Engine) readCache(base ptx.Address, b slotToken) ([]float32, error) {
+func (e *Engine) readCache(base ptx.Address, b batchToken) ([]float32, error) {
 	data, err := e.cache.Read(base, &b.sequence.table, b.position)
 	if err != nil {
 		return nil, err
 	}
 	x := make([]float32, e.model.Config.KVHeads*e.model.Config.HeadDim)
 	quant.Decode(e.layout.Geometry.Format, x, data)
-	return x, nil
-}
-
-// readFloats reads device memory, as much at a time as the staging buffer holds.
-func (e *Engine) readFloats(at ptx.Address, n int) ([]float32, error) {
-	x := make([]float32, n)
-	for rest := x; len(rest) > 0; {
-		n := min(len(rest), len(e.staging.Bytes())/4)
-		if err := e.stream.ReadAsync(e.staging, 0, driver.Address(at), 4*n); err != nil {
-			return nil, err
-		}
-		if err := e.stream.Synchronize(); err != nil {
-			return nil, err
-		}
-		decodeFloats(rest[:n], e.staging.Bytes())
-		rest, at = rest[n:], at+ptx.Address(4*n)
-	}
 	return x, nil
 }
