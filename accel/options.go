@@ -41,7 +41,7 @@ type Options struct {
 	// Progress, if set, is called during New with the number of bytes uploaded and in total.
 	Progress func(done, total int64)
 	// Tap, if set, is called with the results of operations. It turns graphs off, and
-	// sequences do not share steps.
+	// sequences do not share decode steps.
 	Tap Tap
 }
 

@@ -107,8 +107,8 @@ func (s *sequence) count(token int) {
 	}
 }
 
-// Choose implements model.Engine. It waits for the oldest pass if too many are in flight, for tokens
-// that the device must count, and for the rows whose tokens the host chooses.
+// Choose implements model.Engine. It waits if too many passes are in flight, if the device needs the
+// counts of tokens that are not chosen yet, or if the host chooses a token.
 func (e *Engine) Choose(ctx context.Context, list []model.Choose) (model.Pass, error) {
 	if err := e.usable(); err != nil {
 		return nil, err

@@ -7,12 +7,12 @@ type Stats struct {
 	LargestBatch int // maximum number of tokens of a decode step
 	Chunks       int // prompt chunks
 	ChunkTokens  int // tokens of all prompt chunks
-	AsyncSteps   int // calls of Step before the step before was waited for
+	AsyncSteps   int // calls of Step while another step was in flight
 
 	GraphLaunches   int   // forward passes launched as a graph
 	EagerPasses     int   // forward passes launched kernel by kernel
 	Captures        int   // captured graphs
-	CaptureFailures int   // batch shapes that run eagerly because capturing failed
+	CaptureFailures int   // forward pass shapes that run eagerly because capturing failed
 	CaptureError    error // the last failure
 
 	SwapOuts   int // sequences that were swapped out

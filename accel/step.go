@@ -78,13 +78,13 @@ func (r *row) logitsOf(i, vocab int) []float32 {
 }
 
 // Step implements model.Engine. Rows of one generated token share a decode step. Each other row
-// has forward passes of its own. Step waits for the step before the last. It also waits if a row
-// continues with a token that the host chooses, and for each pass if Options.Tap or
-// Options.Timer is set.
+// has forward passes of its own.
 //
-// If ctx ends while Step queues a prompt, the prompt stops between layers. The emulator stops a
-// kernel that runs, if the contexts of all queued steps have ended. A GPU finishes what is
-// queued.
+// Step waits until at most one other step is in flight. It also waits if a row continues with a
+// token that the host chooses, and for each forward pass if Options.Tap or Options.Timer is set.
+//
+// If ctx ends while Step queues a prompt, Step stops between layers. On the emulator a kernel stops
+// once the contexts of all passes in flight have ended. A GPU finishes what is queued.
 func (e *Engine) Step(ctx context.Context, rows []model.Row) (model.Pass, error) {
 	if err := e.usable(); err != nil {
 		return nil, err
