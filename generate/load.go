@@ -25,7 +25,7 @@ type Load struct {
 	StepRows         int // sequences
 	StepPromptTokens int
 	StepTime         time.Duration
-	StepError        error // of the step, or of opening or closing a sequence since; nil for a canceled step
+	StepError        error // of opening or closing a sequence too; a canceled step does not change it
 }
 
 // measure counts a pass that has ended. A step's time begins when it was queued, or when the pass

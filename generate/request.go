@@ -174,8 +174,8 @@ func (r *request) scheduled(row model.Row) {
 }
 
 // rewind makes the next row follow the results that were delivered, after passes in flight were
-// dropped. The row of a generation computes the last known token again, since the token behind it is
-// lost. The engine may have computed some of these passes: those that it began after the failure.
+// dropped. In a generation that row computes the last known token again, because the token behind it
+// is lost. The sequence may be longer: the engine may have computed a pass that was dropped.
 func (r *request) rewind() error {
 	delivered := len(r.prompt) + len(r.generated) - 1
 	if r.pool != nil {

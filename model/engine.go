@@ -29,13 +29,13 @@ type Engine interface {
 	// ErrContextLimit, ErrBadToken, ErrCacheFull, ErrClosed, ctx.Err(). After an error no row
 	// is queued and each sequence is unchanged.
 	Step(ctx context.Context, rows []Row) (Pass, error)
-	// Choose queues a pass that chooses the tokens that rows with Hold left open. It may be called
-	// as soon as their step is queued, and the next step as soon as Choose returns. A choice stays
-	// open until Choose makes it, or until Truncate or another row of its sequence gives it up.
-	// Other steps, SetSampling, SwapOut and SwapIn leave it open.
+	// Choose queues a pass that chooses the tokens of rows with Hold. It may be called as soon as
+	// their step is queued, and the next Step as soon as Choose returns. A choice is held until
+	// Choose makes it, or until Truncate or another row of its sequence drops it. Other steps,
+	// SetSampling, SwapOut and SwapIn keep it.
 	//
-	// Errors: ErrClosed, ctx.Err(), and those of impossible choices, after which all choices are
-	// still open. If the device fails, the choices are given up.
+	// Errors: ErrClosed, ctx.Err(), and those of impossible choices. After these errors all
+	// choices are still held. If the device fails, the choices are dropped.
 	Choose(ctx context.Context, choices []Choose) (Pass, error)
 	// Close releases everything that the engine holds, but not the model. Close its
 	// sequences first.
