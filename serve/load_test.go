@@ -322,12 +322,14 @@ func TestLoad(t *testing.T) {
 	full := accel.Options{KVPages: 16, MaxSequences: 4}
 	tight := accel.Options{KVPages: 4, MaxSequences: 4}
 	l := loadRun{requests: 20, clients: 8}
+	most, grow := 5, 64 // generated tokens; the emulator is slow
 	onAccel := func(a accel.Options) func(*testing.T, Options) *fixture {
 		return func(t *testing.T, o Options) *fixture { return onAccelerator(t, m, openDevice(t, *onGPU), a, o) }
 	}
 	if *onGPU {
 		full, tight = accel.Options{KVPages: 400, MaxSequences: 64}, accel.Options{KVPages: 40, MaxSequences: 32}
 		l = loadRun{requests: 500, clients: 100}
+		most, grow = 150, 150
 	}
 	for _, tt := range []struct {
 		name        string
@@ -343,7 +345,7 @@ func TestLoad(t *testing.T) {
 			*onGPU,
 		},
 		{
-			"accelerator", l, append(loadRequests(rand.New(rand.NewPCG(3, 4)), 16, 5), longRequest(63, 64)),
+			"accelerator", l, append(loadRequests(rand.New(rand.NewPCG(3, 4)), 16, most), longRequest(63, grow)),
 			onAccel(full), onAccel(tight), false,
 		},
 	} {
