@@ -87,6 +87,7 @@ var commandsWithOutput = []string{
 	"bench model --model " + silentModel + " --device cpu --json O",
 	"bench model --model " + silentModel + " --device cpu --plot O",
 	"bench kernels --json O",
+	"bench sampling --model " + silentModel + " --json O",
 	"bench serve --url http://127.0.0.1:1 --rate 1 --json O",
 	"bench serve --url http://127.0.0.1:1 --rate 1 --plot O",
 	"diff --model " + silentModel + " --device emu --html O",
