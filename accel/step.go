@@ -190,8 +190,7 @@ func (r *row) continues() error {
 	return nil
 }
 
-// run queues the forward passes of a step. After an error, also if a tap or a timer panics,
-// nothing is queued.
+// run queues a pass. After an error, or if a tap or a timer panics, nothing of it is queued.
 func (e *Engine) run(p *pass) (err error) {
 	queued := false
 	defer func() {
@@ -202,7 +201,7 @@ func (e *Engine) run(p *pass) (err error) {
 	}()
 	e.interruptIf(append(e.inFlight, p)...)
 	p.allocate()
-	for i := range p.rows { // also if the pass fails: it may have overwritten the logits
+	for i := range p.rows { // drop held choices even if the pass fails: it may overwrite their logits
 		p.rows[i].sequence.heldBy = nil
 	}
 	if err := e.queue(p); err != nil {
@@ -216,8 +215,9 @@ func (e *Engine) run(p *pass) (err error) {
 	return nil
 }
 
-// queue queues the forward passes of a step: decode steps of rows that agree in their RoPE
-// factors, then every other row.
+// queue queues the forward passes of a step: decode steps of rows that agree in their RoPE factors,
+// then every other row. Behind them it queues the choices from kept logits, which are all that a pass
+// of Engine.Choose has.
 func (e *Engine) queue(p *pass) error {
 	if err := e.uploadStates(p); err != nil {
 		return err

@@ -43,8 +43,8 @@ func (s *scheduler) submit(ctx context.Context, r *request) error {
 	return nil
 }
 
-// contextEnded reacts at once to the end of a request's context: it ends the request if that has
-// not run yet, and cancels passes of no use. The loop does the rest in expire.
+// contextEnded reacts at once to the end of a request's context. It ends the request if that has not
+// run yet, and cancels passes that no request needs. The loop does the rest in expire.
 func (s *scheduler) contextEnded(r *request) {
 	s.mu.Lock()
 	i := slices.Index(s.waiting, r)
@@ -118,8 +118,8 @@ func (s *scheduler) admit() {
 	}
 }
 
-// takeWaiting removes the first request that may run from the waiting ones and returns its index.
-// A request that awaits the prompt of a running one lets others pass, as many as there are slots.
+// takeWaiting takes the first request that may run out of the waiting ones; at was its index. It looks
+// at as many requests as there are free slots, and skips those that await a running one's prompt.
 func (s *scheduler) takeWaiting() (r *request, at int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
