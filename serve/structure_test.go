@@ -76,6 +76,9 @@ func TestModelStructures(t *testing.T) {
 		}, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if testing.Short() && tt.name != "choices" {
+				t.Skip("one case is enough for a quick run")
+			}
 			body := `{"prompt":"Well, Prince,","seed":5,"n":2,"max_tokens":60,"frequency_penalty":2,` + tt.fields + `}`
 			var whole completed
 			decodeInto(t, ask(t, "POST", url+textPath, body), &whole)
