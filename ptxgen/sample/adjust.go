@@ -20,7 +20,7 @@ func buildAdjust(r *row) {
 	x := newAdjuster(r)
 	minusInf := float32(math.Inf(-1))
 	in, begin := r.logits(), r.slice.MulN(slice/4)
-	best, raw := device.NewBest(b), ptx.Var(b.U32(0))
+	best, raw := device.NewBest(b), ptx.Var(b.F32(minusInf))
 	b.For(begin.Add(b.ThreadX()), begin.AddN(slice/4), b.U32(sliceThreads), func(i ptx.U32) {
 		logits := in.Load(i, minusInf)
 		var keys [4]ptx.U32
@@ -28,15 +28,16 @@ func buildAdjust(r *row) {
 			id := i.MulN(4).AddN(j)
 			keys[j] = key(b, x.adjust(id, logit))
 			improve(best, keys[j], id)
-			ptx.Set(raw, raw.Max(key(b, logit)))
+			ptx.Set(raw, raw.Max(logit)) // NaN is not larger
 		}
 		b.If(r.has(samples), func() { r.s.Keys.At(i, 16).StoreU32x4(keys) })
 	}, ptx.NoUnroll)
-	best, raw = r.first(best), r.overCTA(raw, "max", 0)
+	best = r.first(best)
+	most := r.overCTA(key(b, raw), "max", 0)
 	b.If(b.ThreadX().EqN(0), func() {
 		at := r.s.Best.At(r.slice, 16)
 		at.StoreU32x2([2]ptx.U32{best.Value, best.Index})
-		at.Plus(8).StoreU32(raw)
+		at.Plus(8).StoreU32(most)
 	})
 	b.If(r.has(samples).And(r.slice.EqN(0)), func() {
 		for i := range bins / sliceThreads {
@@ -71,7 +72,9 @@ func newAdjuster(r *row) adjuster {
 	x.mask = r.p.Masks.AtBytes(r.slot.MulWide(r.p.Vocab.CeilDivN(32)).ShlN(2)).Aligned(4)
 	list := r.p.Biases.AtBytes(r.slot.MulWide(r.p.MaxBiases).ShlN(3)).Aligned(8)
 	b.If(r.biases.Ne(b.U32(0)), func() {
-		b.For(b.ThreadX(), b.U32(slice), b.U32(sliceThreads), func(i ptx.U32) { x.bias.At(i, 4).StoreF32(b.F32(0)) }, ptx.NoUnroll)
+		for i := range slice / sliceThreads {
+			x.bias.At(b.ThreadX(), 4).Plus(4 * sliceThreads * i).StoreF32(b.F32(0))
+		}
 		b.Barrier()
 		b.For(b.ThreadX(), r.biases, b.U32(sliceThreads), func(i ptx.U32) {
 			pair := list.At(i, 8).LoadU32x2()

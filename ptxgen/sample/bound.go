@@ -11,13 +11,12 @@ import (
 func boundKernel() kernel.Typed[Args] { return stage("sample_bound", bins, false, buildBound) }
 
 // bounds is what Bound stores for a row, in this order. The last candidate that stays is in one
-// of the bins from low to high. With low = bins, all stay.
+// of the bins from low on. With low = bins, all stay.
 type bounds struct {
 	bin, low ptx.U32 // bin has the last candidate that TopK keeps; bins: TopK keeps all
 	above    ptx.U64 // number of candidates in the bins before bin
 	sum      ptx.U64 // of the weights in the bins before bin; of all weights if TopK keeps all
 	sumLow   ptx.U64 // of the weights in the bins before low
-	high     ptx.U32 // not stored: bin, or low if TopK keeps all
 }
 
 // The words of a row in scratch.Bounds.
@@ -67,11 +66,8 @@ func buildBound(r *row) {
 func (r *row) loadBounds() bounds {
 	at, words := r.s.Bounds, r.s.Bounds.LoadU32x2()
 	bin, low := words[0], words[1]
-	return bounds{bin, low, at.Plus(8).LoadU64(), at.Plus(16).LoadU64(), at.Plus(24).LoadU64(), ptx.Select(bin.LtN(bins), bin, low)}
+	return bounds{bin, low, at.Plus(8).LoadU64(), at.Plus(16).LoadU64(), at.Plus(24).LoadU64()}
 }
-
-// has reports whether the last candidate that stays may be in a bin, or that of TopK.
-func (s bounds) has(bin ptx.U32) ptx.Pred { return bin.Ge(s.low).And(bin.Le(s.high)) }
 
 // found returns the address of the number of candidates that sample_gather found, which fits 32 bits.
 func (r *row) found() ptx.Global { return r.s.Bounds.Plus(4 * foundWord) }

@@ -12,25 +12,24 @@ func (r *row) cut(w weigher, end last, sums ptx.Shared) {
 	inBin := func(k ptx.U32) ptx.Pred { return w.bin(logitOf(b, k)).Eq(bounds.bin) }
 	s.last(topK, end, r.topK.U64().Sub(bounds.above), func(ptx.F32) ptx.U64 { return ptx.Var(b.U64(1)) }, func(k, _ ptx.U32) ptx.Pred {
 		return inBin(k)
-	})
+	}, func(_, id ptx.U32) ptx.U32 { return id })
 
 	kept := ptx.Var(b.U64(0)) // weights of TopK's bin that stay
 	s.each(ptx.Select(topP, s.n, b.U32(0)), func(k, id ptx.U32) {
-		stays := inBin(k).And(end.keeps(k, id)).And(k.Ne(b.U32(0)))
+		stays := inBin(k).And(end.keeps(k, id))
 		ptx.Set(kept, kept.Add(ptx.Select(stays, w.weight(logitOf(b, k)), b.U64(0))))
 	})
 	kept = r.total(kept)
 	need := ceil64(b, r.topP, bounds.sum.Add(kept))
 	ofTopK := last{ptx.Var(end.key), ptx.Var(end.id)}
 	s.last(topP, end, need.Sub(bounds.sumLow), w.weight, func(k, id ptx.U32) ptx.Pred {
-		return bounds.has(w.bin(logitOf(b, k))).And(ofTopK.keeps(k, id))
-	})
+		return w.below(logitOf(b, k)).Ge(bounds.low).And(ofTopK.keeps(k, id))
+	}, func(k, id ptx.U32) ptx.U32 { return ptx.Select(k.Eq(ofTopK.key), id.Min(ofTopK.id), id) })
 
-	b.Barrier()
 	s.each(s.n, func(k, id ptx.U32) {
 		x := logitOf(b, k)
-		bin, weight := w.bin(x), w.weight(x)
-		b.If(bounds.has(bin).And(end.keeps(k, id)).And(weight.Ge(r.minWeight)).And(k.Ne(b.U32(0))), func() {
+		weight := w.weight(x)
+		b.If(w.below(x).Ge(bounds.low).And(end.keeps(k, id)).And(weight.Ge(r.minWeight)), func() {
 			add(b, sums.At(id.DivN(slice), 8), weight)
 		})
 	})
@@ -63,8 +62,9 @@ func newSelection(r *row) *selection {
 	}
 }
 
-// each calls do for the thread's part of the first n candidates. A key of 0 is no candidate. It has
-// no branch but the loop, because ptxas spills the masks of deeply nested branches.
+// each calls do for the thread's part of the first n candidates. A key of 0 is no candidate, but it
+// does no harm: it is the last in their order, and its weight is 0. The code has no branch but the
+// loop, because ptxas spills the masks of deeply nested branches.
 func (s *selection) each(n ptx.U32, do func(key, id ptx.U32)) {
 	b, r := s.r.b, s.r
 	i := ptx.Var(b.ThreadX())
@@ -79,8 +79,8 @@ func (s *selection) each(n ptx.U32, do func(key, id ptx.U32)) {
 }
 
 // last sets end, if p holds, to the first candidate, in their order and of those that take part,
-// at which the sum of weights reaches n.
-func (s *selection) last(p ptx.Pred, end last, n ptx.U64, weight func(ptx.F32) ptx.U64, takesPart func(key, id ptx.U32) ptx.Pred) {
+// at which the sum of weights reaches n. lastID limits an id to those that take part with a key.
+func (s *selection) last(p ptx.Pred, end last, n ptx.U64, weight func(ptx.F32) ptx.U64, takesPart func(key, id ptx.U32) ptx.Pred, lastID func(key, id ptx.U32) ptx.U32) {
 	b := s.r.b
 	b.If(p.And(s.few), func() { s.lastOfFew(end, n, weight, takesPart) })
 	p = p.And(s.few.Not())
@@ -90,8 +90,7 @@ func (s *selection) last(p ptx.Pred, end last, n ptx.U64, weight func(ptx.F32) p
 	inverse, _, _ := s.radix(some, left, func(_, id ptx.U32) ptx.U32 { return id.Not() }, weight, func(key, id ptx.U32) ptx.Pred {
 		return key.Eq(k).And(takesPart(key, id))
 	})
-	all := ptx.Select(k.Eq(end.key), end.id, b.U32(NoIndex)) // TopK may have kept some of this key
-	ptx.Set(end.id, ptx.Select(p, ptx.Select(some, inverse.Not(), all), end.id))
+	ptx.Set(end.id, ptx.Select(p, lastID(k, inverse.Not()), end.id)) // NoIndex, if all are needed
 	ptx.Set(end.key, ptx.Select(p, k, end.key))
 }
 
@@ -99,7 +98,8 @@ func (s *selection) last(p ptx.Pred, end last, n ptx.U64, weight func(ptx.F32) p
 func (s *selection) lastOfFew(end last, n ptx.U64, weight func(ptx.F32) ptx.U64, takesPart func(key, id ptx.U32) ptx.Pred) {
 	r, b, thread := s.r, s.r.b, s.r.b.ThreadX()
 	k, id, mine, upTo := ptx.Var(b.U32(0)), ptx.Var(b.U32(0)), ptx.Var(b.U64(0)), ptx.Var(b.U64(0))
-	b.If(thread.Lt(s.n), func() {
+	has := thread.Lt(s.n)
+	b.If(has, func() {
 		pair := r.s.Candidates.At(thread, 8).LoadU32x2()
 		ptx.Set(k, pair[0])
 		ptx.Set(id, pair[1])
@@ -108,12 +108,14 @@ func (s *selection) lastOfFew(end last, n ptx.U64, weight func(ptx.F32) ptx.U64,
 		s.weigh.At(thread, 8).StoreU64(mine)
 	})
 	b.Barrier()
-	b.For(b.U32(0), ptx.Select(thread.Lt(s.n), s.n, b.U32(0)), b.U32(1), func(i ptx.U32) {
-		other := s.listed.At(i, 8).LoadU32x2()
-		earlier := last{k, id}.keeps(other[0], other[1]) // or the candidate itself
-		ptx.Set(upTo, upTo.Add(ptx.Select(earlier, s.weigh.At(i, 8).LoadU64(), b.U64(0))))
-	}, ptx.NoUnroll)
-	b.If(upTo.Ge(n).And(upTo.Sub(mine).Lt(n)), func() { s.chosen.StoreU32x2([2]ptx.U32{k, id}) }) // one thread
+	b.If(has, func() {
+		b.For(b.U32(0), s.n, b.U32(1), func(i ptx.U32) {
+			other := s.listed.At(i, 8).LoadU32x2()
+			earlier := last{k, id}.keeps(other[0], other[1]) // or the candidate itself
+			ptx.Set(upTo, upTo.Add(ptx.Select(earlier, s.weigh.At(i, 8).LoadU64(), b.U64(0))))
+		}, ptx.NoUnroll)
+		b.If(upTo.Ge(n).And(upTo.Sub(mine).Lt(n)), func() { s.chosen.StoreU32x2([2]ptx.U32{k, id}) }) // one thread
+	})
 	b.Barrier()
 	pair := s.chosen.LoadU32x2()
 	ptx.Set(end.key, pair[0])
@@ -133,7 +135,7 @@ func (s *selection) radix(p ptx.Pred, n ptx.U64, valueOf func(key, id ptx.U32) p
 		b.Barrier()
 		s.each(s.n, func(k, id ptx.U32) {
 			v := valueOf(k, id)
-			b.If(takesPart(k, id).And(k.Ne(b.U32(0))).And(v.Shr(shift.AddN(8)).Eq(value)), func() {
+			b.If(takesPart(k, id).And(v.Shr(shift.AddN(8)).Eq(value)), func() {
 				add(b, s.digits.At(v.Shr(shift).AndN(255), 8), weight(logitOf(b, k)))
 			})
 		})

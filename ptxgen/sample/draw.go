@@ -72,7 +72,7 @@ func (r *row) draw(w weigher, end last, sums ptx.Shared) ptx.U32 {
 	var weights [4]ptx.U64
 	for j, k := range r.s.Keys.At(first, 16).LoadU32x4() {
 		weight := w.weight(logitOf(b, k))
-		stays := k.Ne(b.U32(0)).And(end.keeps(k, first.MulN(4).AddN(j))).And(weight.Ge(r.minWeight))
+		stays := end.keeps(k, first.MulN(4).AddN(j)).And(weight.Ge(r.minWeight))
 		weights[j] = ptx.Select(stays, weight, b.U64(0))
 	}
 	sum = weights[0].Add(weights[1]).Add(weights[2]).Add(weights[3])

@@ -17,6 +17,7 @@ func buildGather(r *row) {
 	b.ReturnIf(r.cuts().Not())
 	w := r.weigher()
 	bounds := r.loadBounds()
+	high := ptx.Select(bounds.bin.LtN(bins), bounds.bin, bounds.low) // the last bin with candidates that may stay
 	sum := ptx.Var(b.U64(0))
 	r.eachKey(func(i ptx.U32, keys [4]ptx.U32) {
 		for j, k := range keys {
@@ -27,7 +28,7 @@ func buildGather(r *row) {
 					weight := w.weight(x)
 					ptx.Set(sum, sum.Add(ptx.Select(weight.Ge(r.minWeight), weight, b.U64(0))))
 				})
-				b.If(bounds.has(bin), func() {
+				b.If(bin.Ge(bounds.low).And(bin.Le(high)), func() {
 					at := r.found().AddU32(b.U32(1))
 					b.If(at.LtN(maxCandidates), func() { r.s.Candidates.At(at, 8).StoreU32x2([2]ptx.U32{k, i.MulN(4).AddN(j)}) })
 				})

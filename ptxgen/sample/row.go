@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
+	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
@@ -102,7 +103,8 @@ func newWeigher(b *ptx.Builder, most ptx.F32, scale ptx.F64) weigher {
 	return weigher{b, most, most.F64(), scale, perLogit}
 }
 
-// weight returns floor(2^44 * e^((x-most)/temperature)) to the bit as model/sampling defines it.
+// weight returns floor(2^44 * e^((x-most)/temperature)) to the bit as model/sampling defines it. It
+// returns 0 for NaN, the logit of key 0.
 func (w weigher) weight(x ptx.F32) ptx.U64 {
 	b := w.b
 	y := x.F64().Sub(w.most64).Mul(w.scale)
@@ -121,8 +123,11 @@ func (w weigher) weight(x ptx.F32) ptx.U64 {
 }
 
 // bin returns the bin of a logit. It rises as the logit falls.
-func (w weigher) bin(x ptx.F32) ptx.U32 {
-	return w.most.Sub(x).Mul(w.perLogit).TruncU32().Min(w.b.U32(bins - 1)) // Inf - Inf gives bin 0
+func (w weigher) bin(x ptx.F32) ptx.U32 { return w.below(x).Min(w.b.U32(bins - 1)) }
+
+// below returns how far a logit is below the largest, in bins.
+func (w weigher) below(x ptx.F32) ptx.U32 {
+	return w.most.Sub(x).Mul(w.perLogit).TruncU32() // Inf - Inf gives 0
 }
 
 // partials returns shared memory for a value of each warp. Every reduction has its own, so it needs
@@ -212,11 +217,11 @@ func add(b *ptx.Builder, p ptx.Shared, x ptx.U64) {
 
 // best returns the first candidate of the row.
 func (r *row) best() device.Best {
-	b, mine := r.b, device.NewBest(r.b)
-	b.For(b.ThreadX(), r.p.Slices, b.ThreadsX(), func(i ptx.U32) {
+	mine := device.NewBest(r.b)
+	r.eachSlice(func(i ptx.U32) {
 		pair := r.s.Best.At(i, 16).LoadU32x2()
 		improve(mine, pair[0], pair[1])
-	}, ptx.NoUnroll)
+	})
 	return r.first(mine)
 }
 
@@ -230,11 +235,20 @@ func (r *row) rawWeigher() weigher {
 
 // largest returns the largest of the slices' keys at an offset in Best.
 func (r *row) largest(offset int) ptx.U32 {
-	b, most := r.b, ptx.Var(r.b.U32(0))
-	b.For(b.ThreadX(), r.p.Slices, b.ThreadsX(), func(i ptx.U32) {
+	most := ptx.Var(r.b.U32(0))
+	r.eachSlice(func(i ptx.U32) {
 		ptx.Set(most, most.Max(r.s.Best.At(i, 16).Plus(offset).LoadU32()))
-	}, ptx.NoUnroll)
+	})
 	return r.overCTA(most, "max", 0)
+}
+
+// eachSlice calls do for the thread's part of the row's slices.
+func (r *row) eachSlice(do func(i ptx.U32)) {
+	b, each := r.b, host.CeilDiv(maxSlices, r.threads)
+	for j := range each {
+		i := b.ThreadX().MulN(each).AddN(j)
+		b.If(i.Lt(r.p.Slices), func() { do(i) })
+	}
 }
 
 // eachKey calls do for the keys of the slice, four at a time, with their index in the row

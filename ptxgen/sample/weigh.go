@@ -73,7 +73,9 @@ func newHistogram(r *row) histogram {
 
 // each calls do for the bins of the thread.
 func (h histogram) each(do func(i ptx.U32)) {
-	h.r.b.For(h.r.b.ThreadX(), h.r.b.U32(bins), h.r.b.U32(sliceThreads), do, ptx.NoUnroll)
+	for i := range bins / sliceThreads {
+		do(h.r.b.ThreadX().AddN(i * sliceThreads))
+	}
 }
 
 func (h histogram) add(bin ptx.U32, weight ptx.U64) {
