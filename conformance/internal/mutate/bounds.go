@@ -103,11 +103,15 @@ func (q survivor) endsWhereEqual() bool {
 	f := q.flow()
 	for i, s := range f.At {
 		p, _ := f.Definition(condition(s))
-		if !s.Is("ret") || !strings.HasPrefix(s.Guard, "@%") || !p.Is("setp.ge.u32") || !slices.Equal(p.Args[1:], q.was.Args[1:]) {
+		end := p.Is("setp.ge.u32") && slices.Equal(p.Args[1:], q.was.Args[1:]) ||
+			p.Is("setp.eq.u32") && p.Args[1] == q.was.Args[2] && p.Args[2] == q.was.Args[1]
+		if !s.Is("ret") || !strings.HasPrefix(s.Guard, "@%") || !end {
 			continue
 		}
-		_, once1 := f.Definition(p.Args[1])
-		_, once2 := f.Definition(p.Args[2])
+		once := func(arg string) bool {
+			_, once := f.Definition(arg)
+			return once || ptxtext.IsNumber(arg)
+		}
 		seen, todo := map[int]bool{i: true}, []int{0}
 		for len(todo) > 0 {
 			n := todo[0]
@@ -117,7 +121,7 @@ func (q survivor) endsWhereEqual() bool {
 				todo = append(todo, f.Next[n]...)
 			}
 		}
-		if once1 && once2 && !seen[q.mutant.line] {
+		if once(p.Args[1]) && once(p.Args[2]) && !seen[q.mutant.line] {
 			return true
 		}
 	}

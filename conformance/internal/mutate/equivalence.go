@@ -74,6 +74,7 @@ var rules = []rule{
 	{"first vec4", "the first vec4 of a thread's 32 elements, which the row has for each thread", noBit, isFirstVec4, sameFirst},
 	{"one pass", "a loop whose step is at least its bound, so that its branch is never taken", noBit, isOnePass, neverRepeats},
 	{"equal operands", "a selection between two numbers that are equal where the change turns it", noBit, isSelection, sameSelections},
+	{"factor of zero", "whether 0 is multiplied by one factor or another", noBit, isFactor, sameProduct},
 	{"choice", "a branch between two paths with equal results", inBound, isChoice, bothWays},
 	{"loop bound", "a bound that the test of the loop implies", noBit, isLoopBound, sameBound},
 	{"even", "a bound at an odd number of elements of a head, whose length is even", noBit, isEven, neverOdd},
@@ -793,6 +794,33 @@ func sameSelections(q survivor) bool {
 	return q.infects() && !slices.ContainsFunc(q.flow().Controls(q.mutant.line), func(i int) bool { return !q.agrees(q.flow().At[i].Written()) })
 }
 
+// isFactor: a comparison of a number with 0 that only selects a factor of the number.
+func isFactor(q survivor) bool {
+	_, product, ok := q.factor()
+	return ok && q.was.Args[2] == "0f00000000" && slices.Contains(product.Args[1:], q.was.Args[1])
+}
+
+// factor returns the selection that reads the changed comparison of floats, and the product that
+// reads the selection, if there are no other readers.
+func (q survivor) factor() (selection, product ptxtext.Statement, ok bool) {
+	readers := q.flow().Readers(q.was.Written())
+	if q.mutant.Mutator != "comparison" || !q.was.Is("setp.gt.f32") || len(readers) != 1 || !readers[0].Is("selp.f32") {
+		return selection, product, false
+	}
+	products := q.flow().Readers(readers[0].Written())
+	if len(products) != 1 || !products[0].Is("mul.rn.f32") {
+		return selection, product, false
+	}
+	return readers[0], products[0], true
+}
+
+// sameProduct: the change selects another factor in some case, and each product is the same.
+func sameProduct(q survivor) bool {
+	selection, product, _ := q.factor()
+	x, ok := q.compared(selection.Written())
+	return ok && q.m.probe(x) == Killed && q.agrees(product.Written())
+}
+
 // isChoice: only branches and selections depend on the change.
 func isChoice(q survivor) bool {
 	switch {
@@ -835,7 +863,25 @@ func bothWays(q survivor) bool {
 			}
 			turned = true
 			alone := q.always(line, to != strings.HasPrefix(s.Guard, "@!")) // a selection has no guard
-			if !allowed(alone) && !allowed(q.decided(condition(s), to)) {
+			if !allowed(alone) && !allowed(q.decided(condition(s), to)) && !q.comparesEither(line, allowed) {
+				return false
+			}
+		}
+	}
+	return turned
+}
+
+// comparesEither reports whether the changed number has one reader, a comparison, whose outcome is
+// allowed to be what the change turns it to before a line.
+func (q survivor) comparesEither(line int, allowed func(x Mutant) bool) bool {
+	readers := q.flow().Readers(q.was.Written())
+	if len(readers) != 1 || !readers[0].Is("setp") {
+		return false
+	}
+	p, turned := readers[0].Written(), false
+	for _, to := range []bool{true, false} {
+		if q.turns(line, p, to) {
+			if turned = true; !allowed(q.decided(p, to)) {
 				return false
 			}
 		}
@@ -1058,7 +1104,7 @@ func floatArg(x float32) string { return fmt.Sprintf("0f%08X", math.Float32bits(
 
 func isFill(q survivor) bool {
 	_, ok := q.changedFloat()
-	return ok && q.was.Is("mov.f32", "selp.f32") || q.was.Is("mov.b32", "selp.b32") && q.mutant.Mutator == "constant"
+	return ok && q.was.Is("mov.f32", "selp.f32") || q.was.Is("mov.b32", "mov.b64", "selp.b32", "selp.b64") && q.mutant.Mutator == "constant"
 }
 
 // anyFill: NaN or 2^100, or such an integer, instead of the constant changes no bit either.

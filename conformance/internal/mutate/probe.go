@@ -234,15 +234,19 @@ func (q survivor) turns(line int, p string, to bool) bool {
 // arrives reports whether a register of the rewritten kernel has the bits of a constant, in
 // some case, where an instruction of readers is about to run.
 func (q survivor) arrives(rewritten Mutant, reg, bits string, readers func(s ptxtext.Statement) bool) bool {
+	width := "32"
+	if shadowTypes[reg[1]] == "b64" {
+		width = "64"
+	}
 	for i, s := range q.flow().At {
 		if i == rewritten.line || !readers(s) {
 			continue
 		}
 		x := rewritten
-		x.declare = "\t.reg .pred %differs;\n\t.reg .b32 %ba, %bb;\n"
+		x.declare = "\t.reg .pred %differs;\n\t.reg .b" + width + " %ba, %bb;\n"
 		begin := slices.IndexFunc(q.flow().At, func(s ptxtext.Statement) bool { return s.Op != "" })
-		x.after = map[int]string{begin: fmt.Sprintf("\tmov.b32 %s, 0;\n", reg)} // on paths that do not set it
-		x.after[i-1] += fmt.Sprintf("\tmov.b32 %%ba, %s;\n\tmov.b32 %%bb, %s;\n\tsetp.eq.u32 %%differs, %%ba, %%bb;\n\t@%%differs trap;\n", reg, bits)
+		x.after = map[int]string{begin: fmt.Sprintf("\tmov.b%s %s, 0;\n", width, reg)} // on paths that do not set it
+		x.after[i-1] += fmt.Sprintf("\tmov.b%[1]s %%ba, %[2]s;\n\tmov.b%[1]s %%bb, %[3]s;\n\tsetp.eq.u%[1]s %%differs, %%ba, %%bb;\n\t@%%differs trap;\n", width, reg, bits)
 		if q.m.probe(x) == Killed {
 			return true
 		}

@@ -54,6 +54,10 @@ func TestProbes(t *testing.T) {
 		mask     = "cvt.u64.u32 %d2, %r2;\nand.b64 %d5, %d2, 4503599627370495; //\nor.b64 %d6, %d5, 4503599627370496;\n"
 		shifted  = "shr.u64 %d7, %d6, %r10;\ncvt.u32.u64 %r3, %d7;"
 		border   = "cvt.rn.f32.u32 %f10, %r1;\ncvt.f64.f32 %g0, %f10;\nsetp.ge.f64 %p0, %g0, 0d4020000000000000; //\n"
+		factor   = "cvt.rn.f32.u32 %f10, %r1;\nadd.rn.f32 %f11, %f10, 0fC0800000;\nsetp.gt.f32 %p0, %f11, 0f00000000; //\nselp.f32 %f12, 0f40000000, 0f3F000000, %p0;\nmul.rn.f32 %f14, %f11, %f12;\n"
+		split20  = "setp.lt.u32 %p1, %r1, %r0;\nmov.b32 %r10, 5;\n"
+		either   = "setp.lt.u32 %p0, %r1, 16;\nselp.b32 %r3, 7, 9, %p0;\nsub.u32 %r10, %r0, %r1; //\nsetp.gt.u32 %p1, %r10, 100;\nand.pred %p2, %p0, %p1;\n"
+		positive = "setp.eq.u32 %p1, %r0, 0;\n@%p1 ret;\nsetp.lt.u32 %p0, 0, %r0; //\n"
 		pass     = "mov.b32 %r3, 0;\n$L1:\nadd.u32 %r3, %r3, 1;\nadd.u32 %r10, %r10, 32;\nsetp.lt.u32 %p0, %r10, 16; //\n@%p0 bra $L1;"
 		window   = "setp.gt.u32 %p0, %r1, 16; //\n"
 		pair     = "shfl.sync.bfly.b32 %f11, %f10, 1, 31, 4294967295;\n"
@@ -119,6 +123,9 @@ func TestProbes(t *testing.T) {
 		"never equal": {"comparison",
 			planted{body: "add.u32 %r10, %r0, 64;\nmin.u32 %r11, %r10, 64;\nsetp.lt.u32 %p0, %r1, %r11; //\nselp.b32 %r3, 1, 2, %p0;", changed: "setp.le.u32 %p0, %r1, %r11;"},
 			planted{body: "add.u32 %r10, %r0, 20;\nmin.u32 %r11, %r10, 64;\nsetp.lt.u32 %p0, %r1, %r11; //\nselp.b32 %r3, 1, 2, %p0;", changed: "setp.le.u32 %p0, %r1, %r11;"}, ""},
+		"never equal: return": {"comparison",
+			planted{body: positive + "selp.b32 %r3, 1, 2, %p0;", changed: "setp.le.u32 %p0, 0, %r0;"},
+			planted{body: "mov.b32 %r3, 0;\n" + never + positive + "selp.b32 %r3, 1, 2, %p0;\n$L9:", changed: "setp.le.u32 %p0, 0, %r0;"}, ""},
 		"tie": {"comparison",
 			planted{body: "sub.u32 %r10, %r1, %r0;\nsetp.gt.u32 %p0, %r1, %r0; //\nselp.b32 %r3, %r10, 0, %p0;", changed: "setp.ge.u32 %p0, %r1, %r0;"},
 			planted{body: "sub.u32 %r10, %r1, %r0;\nsetp.gt.u32 %p0, %r1, %r0; //\nselp.b32 %r3, %r10, 0, %p0;", changed: "setp.ge.u32 %p0, %r1, %r0;", n: 40}, ""},
@@ -182,12 +189,21 @@ func TestProbes(t *testing.T) {
 		"equal operands": {"comparison",
 			planted{body: window + "sub.u32 %r10, %r1, 16;\nselp.b32 %r3, %r10, 0, %p0;", changed: "setp.ge.u32 %p0, %r1, 16;"},
 			planted{body: window + "sub.u32 %r10, %r1, 15;\nselp.b32 %r3, %r10, 0, %p0;", changed: "setp.ge.u32 %p0, %r1, 16;"}, ""},
+		"factor of zero": {"comparison",
+			planted{body: factor + "mov.b32 %r3, %f14;", changed: "setp.ge.f32 %p0, %f11, 0f00000000;"},
+			planted{body: strings.Replace(factor, "0f40000000", "0f7F800000", 1) + "mov.b32 %r3, %f14;", changed: "setp.ge.f32 %p0, %f11, 0f00000000;"}, ""},
 		"choice": {"comparison",
 			planted{body: "setp.lt.u32 %p0, %r1, 16; //\nmov.b32 %r3, 7;\n@%p0 bra $L1;\nshr.u32 %r3, 15, 1;\n$L1:", changed: "setp.le.u32 %p0, %r1, 16;"},
 			planted{body: "setp.lt.u32 %p0, %r1, 99; //\nmov.b32 %r3, 7;\n@%p0 bra $L1;\nmov.b32 %r3, 8;\n$L1:", changed: "setp.le.u32 %p0, %r1, 99;"}, ""},
+		"choice: comparison": {"operands",
+			planted{body: either + "@!%p2 bra $L1;\nmov.b32 %r3, 7;\n$L1:", changed: "sub.u32 %r10, %r1, %r0;"},
+			planted{body: either + "@!%p2 bra $L1;\nmov.b32 %r3, 8;\n$L1:", changed: "sub.u32 %r10, %r1, %r0;"}, ""},
 		"loop bound": {"comparison",
 			planted{body: bounded, changed: "setp.le.u32 %p1, %r10, %r0;"},
 			planted{body: "mov.b32 %r3, 0;\n" + never + bounded + "\n$L9:", changed: "setp.le.u32 %p1, %r10, %r0;"}, ""},
+		"loop bound: 0": {"comparison",
+			planted{body: "mov.b32 %r3, 0;\n" + split20 + "@!%p1 bra $L1;\nsetp.lt.u32 %p0, 0, %r0; //\nselp.b32 %r3, 1, 2, %p0;\n$L1:", changed: "setp.le.u32 %p0, 0, %r0;"},
+			planted{body: "mov.b32 %r3, 0;\n" + never + split20 + "@!%p1 bra $L1;\nsetp.lt.u32 %p0, 0, %r0; //\nselp.b32 %r3, 1, 2, %p0;\n$L1:\n$L9:", changed: "setp.le.u32 %p0, 0, %r0;"}, ""},
 		"even": {"comparison",
 			planted{body: "add.u32 %r10, %r1, %r1;\nsub.u32 %r11, %r10, 4;\nsetp.gt.u32 %p0, %r11, 3; //\nselp.b32 %r3, 1, 2, %p0;", changed: "setp.ge.u32 %p0, %r11, 3;"},
 			planted{body: "sub.u32 %r11, %r1, 4;\nsetp.gt.u32 %p0, %r11, 3; //\nselp.b32 %r3, 1, 2, %p0;", changed: "setp.ge.u32 %p0, %r11, 3;"}, "rope_append"},
@@ -206,6 +222,9 @@ func TestProbes(t *testing.T) {
 		"fill": {"float constant",
 			planted{body: "mov.f32 %f10, 0f00000000; //\n" + split + "@%p0 mov.f32 %f10, %f2;\nadd.rn.f32 %f11, %f10, 0f3F800000;\nselp.f32 %f12, %f11, 0f3F800000, %p0;\nmov.b32 %r3, %f12;", changed: "mov.f32 %f10, 0f3F800000;"},
 			planted{body: "mov.f32 %f10, 0f00000000; //\nsetp.lt.u32 %p0, %r1, 99;\n@%p0 mov.f32 %f10, %f2;\nadd.rn.f32 %f11, %f10, 0f3F800000;\nmov.b32 %r3, %f11;", changed: "mov.f32 %f10, 0f3F800000;"}, ""},
+		"fill: 64 bits": {"constant",
+			planted{body: "mov.b64 %d5, 0; //\n" + split + "@%p0 cvt.u64.u32 %d5, %r2;\ncvt.u32.u64 %r10, %d5;\nselp.b32 %r3, %r10, 7, %p0;", changed: "mov.b64 %d5, 1;"},
+			planted{body: "mov.b64 %d5, 0; //\nsetp.lt.u32 %p0, %r1, 99;\n@%p0 cvt.u64.u32 %d5, %r2;\ncvt.u32.u64 %r3, %d5;", changed: "mov.b64 %d5, 1;"}, ""},
 		"start": {"constant",
 			planted{body: "mov.b32 %r10, 0; //\nand.b32 %r11, %r2, 2147483647;\nmax.u32 %r3, %r11, %r10;", changed: "mov.b32 %r10, 1;"},
 			planted{body: "mov.b32 %r10, 0; //\nadd.u32 %r11, %r1, 5;\nmax.u32 %r3, %r11, %r10;", changed: "mov.b32 %r10, 1;"}, ""},

@@ -233,7 +233,7 @@ func (f Flow) isVec4Index(arg, n string) bool {
 
 // Below reports whether a branch on a < n precedes a line on each path to it, with no change
 // of a or n between them. The comparison must be right before the branch. It may compare a
-// register that is copied to a right before it.
+// register that is copied to a right before it. If a is 0, it may compare any register, anywhere.
 func (f Flow) Below(line int, a, n string) bool {
 	before := f.Previous()
 	seen, todo := map[int]bool{line: true}, []int{line}
@@ -263,7 +263,16 @@ func (f Flow) shows(branch, to int, a, n string) bool {
 		return false
 	}
 	p, test, copied := strings.TrimSpace(f.At[branch].Guard), f.At[branch-1], f.At[branch-2]
-	if taken := to != branch+1; taken != !strings.HasPrefix(p, "@!") || !test.Is("setp.lt.u32") || test.Written() != strings.TrimLeft(p, "@!") || test.Args[2] != n {
+	if taken := to != branch+1; taken != !strings.HasPrefix(p, "@!") {
+		return false
+	}
+	p = strings.TrimLeft(p, "@!")
+	if a == "0" {
+		test, once := f.Definition(p)
+		_, fixed := f.Definition(n)
+		return once && fixed && test.Is("setp.lt.u32") && test.Args[2] == n
+	}
+	if !test.Is("setp.lt.u32") || test.Written() != p || test.Args[2] != n {
 		return false
 	}
 	return test.Args[1] == a || copied.Is("mov.b32") && copied.Guard == "" && copied.Args[0] == a && copied.Args[1] == test.Args[1]
