@@ -84,6 +84,7 @@ func sampleCases() []harness.Case {
 			for id := range q.logits {
 				q.logits[id] = 3 + float32(r.IntN(3))*0x1p-20
 			}
+			q.logits[len(q.logits)-1] = 3.03 // in the second row it is in the third slice
 			for len(q.logits) < 4100 {
 				q.logits = append(q.logits, float32(math.Inf(-1)))
 			}
@@ -135,18 +136,21 @@ var lastDraw = func() (q sampledRow) {
 	return q
 }()
 
-// exactDraw returns a row whose token has weight 1. The token is another one if any weight before it,
-// or the sum of all weights, changes by 1. logits are at most 0.
-func exactDraw(p sampling.Params, logits ...float32) sampledRow {
-	const powers = 45 // of 2, from 2^44 to 1: each is the weight of a token before or after the chosen one
+// exactDraw returns a row whose token has weight 1, or 2 with MinP. The token is another one if a
+// weight before it, or the sum of all weights, changes by that. logits are at most 0.
+func exactDraw(p sampling.Params, apart int, logits []float32) sampledRow {
+	powers := 45 // of 2, from 2^44 down: each is the weight of a token before or after the chosen one
+	if p.MinP > 0 {
+		powers--
+	}
 	n := len(logits)
 	q := sampledRow{p: p, position: 1}
 	q.p.Temperature = math.Log2E // a weight is 2^(44 + logit)
 	at := func(i int) *float32 { return &q.logits[i*apart] }
 	chosen := n + powers
 	for {
-		q.logits = spread(slices.Concat(logits, slices.Repeat([]float32{float32(math.Inf(-1))}, 2*powers+1)))
-		*at(chosen) = 1 - powers
+		q.logits = spread(apart, slices.Concat(logits, slices.Repeat([]float32{float32(math.Inf(-1))}, 2*powers+1)))
+		*at(chosen) = float32(1 - powers)
 		for i := range powers {
 			*at(chosen + 1 + i) = float32(-i)
 		}
@@ -164,12 +168,8 @@ func exactDraw(p sampling.Params, logits ...float32) sampledRow {
 	}
 }
 
-// apart is the difference between the ids of the logits of spread. It is odd, so that all elements
-// of a thread's vectors occur.
-const apart = 31
-
-// spread returns a row of logits with -Inf between them, so that many warps have some.
-func spread(logits []float32) []float32 {
+// spread returns a row of logits whose ids are multiples of apart, with -Inf between them.
+func spread(apart int, logits []float32) []float32 {
 	row := slices.Repeat([]float32{float32(math.Inf(-1))}, len(logits)*apart)
 	for i, x := range logits {
 		row[i*apart] = x
@@ -193,7 +193,7 @@ func smallSamples() []smallSample {
 	filled := func(n int, x float32) []float32 { return slices.Repeat([]float32{x}, n) }
 	top := sampling.Params{LogProb: true, TopLogProbs: sampling.MaxTopLogProbs}
 	all := []smallSample{
-		{"greedy tie", "the lowest id wins within a thread and between threads", []sampledRow{row(top, filled(40, 2)...)}},
+		{"greedy tie", "the lowest id wins within a thread and between threads", []sampledRow{row(top, slices.Concat(filled(18, 2), filled(2, -inf))...)}},
 		{"no candidate", "a greedy row without a candidate", []sampledRow{row(sampling.Params{LogProb: true, TopLogProbs: 2}, filled(9, -inf)...)}},
 		{"no candidate, sampled", "a sampled row without a candidate", []sampledRow{row(sampling.Params{Temperature: 1, TopK: 3, TopP: 0.5, LogProb: true}, filled(9, -inf)...)}},
 	}
@@ -202,9 +202,16 @@ func smallSamples() []smallSample {
 	for _, id := range elements {
 		logits := filled(elements[len(elements)-1]+2, -inf)
 		logits[id] = -math.MaxFloat32
-		lowest = append(lowest, row(sampling.Params{LogProb: true, TopLogProbs: 1}, logits...))
+		lowest = append(lowest, row(sampling.Params{LogProb: true, TopLogProbs: 2}, logits...))
 	}
 	all = append(all, smallSample{"lowest", "the lowest number is larger than -Inf, for each of a thread's elements", lowest})
+	var zeros []sampledRow
+	for _, id := range elements[2:6] {
+		logits := filled(elements[len(elements)-1], -1)
+		logits[id], logits[id+1] = float32(math.Copysign(0, -1)), 0
+		zeros = append(zeros, row(sampling.Params{TopLogProbs: 2}, logits...))
+	}
+	all = append(all, smallSample{"zeros", "-0 equals 0, so the lower id wins", zeros})
 	rising := filled(2048, 0)
 	for id := range rising {
 		rising[id] = float32(id * 1021 % 2048)
@@ -223,6 +230,7 @@ func smallSamples() []smallSample {
 		{"repeat of a small logit", sampling.Params{RepeatPenalty: 2}, 0.9, 0.6, 0, 1, false},
 		{"repeat of the prompt", sampling.Params{RepeatPenalty: 2}, 0.9, 0.6, 1, 0, false},
 		{"repeat of a negative logit", sampling.Params{RepeatPenalty: 2}, -0.6, -0.9, 1, 2, false},
+		{"repeat of zero", sampling.Params{RepeatPenalty: 2}, 0, -1, 0, 1, false},
 		{"repeat below 1", sampling.Params{RepeatPenalty: 0.5}, 0.5, 0.7, 1, 2, false},
 		{"presence", sampling.Params{PresencePenalty: 0.5}, 1, 0.6, 1, 1, false},
 		{"presence of the prompt", sampling.Params{PresencePenalty: 0.5}, 1, 0.6, 1, 0, false},
@@ -261,6 +269,7 @@ func smallSamples() []smallSample {
 	}})
 	all = append(all, smallSample{"just above half of the weights", "a share of the weights is rounded up by less than 1", []sampledRow{
 		row(sampling.Params{Temperature: math.Log2E, TopP: math.Nextafter(0.5, 1)}, 0, -1, -1),
+		row(sampling.Params{Temperature: math.Log2E, TopP: math.Nextafter(0.5, 1)}, 0, 0, -inf),
 	}})
 	all = append(all, smallSample{"just below half of the weights", "a share of the weights is rounded up by less than 1", []sampledRow{
 		row(sampling.Params{Temperature: math.Log2E, TopP: math.Nextafter(0.5, 0)}, 0, -1, -1),
@@ -271,15 +280,30 @@ func smallSamples() []smallSample {
 	all = append(all, smallSample{"top-p of far bins", "the weights of all warps count", []sampledRow{
 		row(sampling.Params{Temperature: 1e5, TopP: 0.7}, 0, -20, -36, -52, -60),
 	}})
-	fractions := make([]float32, 22) // the token is the first candidate of the second slice
-	for i := range fractions {
-		fractions[i] = -float32(i) * 3.7
+	// Logits of weights that are no powers of 2, two in a bin, and some of weight 0.
+	fractions := func(n int) []float32 {
+		list := make([]float32, n)
+		for i := range list {
+			list[i] = -float32(i/2*(i/2))*0.66 - float32(i%2)*0.01
+		}
+		return list
 	}
-	var exact []sampledRow
-	for _, p := range []sampling.Params{{}, {TopK: len(fractions) + 46}, {TopP: math.Nextafter(1, 0)}} {
-		exact = append(exact, exactDraw(p, fractions...))
+	const apart = 31 // odd, so that all elements of a thread's vectors have logits
+	var exact, dropped []sampledRow
+	for _, p := range []sampling.Params{{}, {TopK: 22 + 46}, {TopP: math.Nextafter(1, 0)}} {
+		exact = append(exact, exactDraw(p, apart, fractions(22))) // the first candidate of the second slice
+	}
+	for _, p := range []sampling.Params{{}, {TopK: 40 + 45}, {TopP: math.Nextafter(1, 0)}} {
+		p.MinP = 0x1p-43
+		dropped = append(dropped, exactDraw(p, apart, slices.Concat(fractions(20), filled(20, -44)))) // 20 weights of 1
 	}
 	all = append(all, smallSample{"exact weights", "each weight is exact", exact})
+	all = append(all, smallSample{"exact weights with min-p", "no weight below MinP counts", dropped})
+	for _, n := range []int{22, 24} {
+		all = append(all, smallSample{fmt.Sprintf("exact weights after %d", n), "the token is any element of a thread's vector", []sampledRow{
+			exactDraw(sampling.Params{}, 1, fractions(n)),
+		}})
+	}
 	// The first has many small weights, the second many large ones.
 	var sums []sampledRow
 	for _, first := range []float32{20, 0} {
@@ -288,7 +312,7 @@ func smallSamples() []smallSample {
 			logits[i] = -first - float32(i)*0.083
 		}
 		logits[len(logits)/2] = 0
-		sums = append(sums, row(sampling.Params{LogProb: true}, spread(logits)...))
+		sums = append(sums, row(sampling.Params{LogProb: true}, spread(apart, logits)...))
 	}
 	all = append(all, smallSample{"exact sum of weights", "each weight counts in log-probabilities", sums})
 	// Logits in all bins, with nearly equal weights: a candidate more or less changes the token.
@@ -323,14 +347,47 @@ func smallSamples() []smallSample {
 	for _, c := range []struct {
 		ties, k int
 		p       float64
-	}{{1, 150, 0}, {1, 0, 0.5}, {1, 150, 0.5}, {40, 150, 0.6}, {200, 0, math.Nextafter(0.5, 1)}} {
-		logits := make([]float32, 200)
+	}{{1, 150, 0}, {1, 0, 0.5}, {1, 150, 0.5}, {32, 63, 0}, {32, 0, 63. / 256}, {32, 159, 0.5}, {256, 0, math.Nextafter(0.5, 1)}} {
+		logits := make([]float32, 256)
 		for id := range logits { // of both signs, so that their keys differ in all bytes
-			logits[id] = 0.03 - float32(id/c.ties)*0.0003
+			logits[id] = 0.03 - float32(id/c.ties)*0.0002
 		}
 		many = append(many, row(sampling.Params{Temperature: math.MaxFloat64, TopK: c.k, TopP: c.p}, logits...))
 	}
 	all = append(all, smallSample{"many in a bin", "thresholds reached exactly by many candidates of a bin", many})
+	// All logits below -64 are in the last bin, and the lower halves of their weights add up to 2^32-1.
+	// A carry too much would keep the second candidate.
+	full := []float32{0, 0}
+	for i := range 32 {
+		full = append(full, -float32(13+i)*8)
+	}
+	all = append(all, smallSample{"a full half", "the largest sum of lower halves of weights", []sampledRow{
+		row(sampling.Params{Temperature: 8 * math.Log2E, TopP: math.Nextafter(0x1p44/(0x1p45+0x1p32-1), 0)}, full...),
+	}})
+	// Groups of equal logits in different bins. TopP keeps all but one of the second group.
+	groups, kept, sum := make([]float32, 256), 0.0, 0.0
+	for id := range groups {
+		groups[id] = 0.0001 - float32(id/32)*0.0002
+		if id == 63 {
+			kept = sum
+		}
+		if id < 250 {
+			sum += math.Exp((float64(groups[id]) - float64(groups[0])) / 0.0005)
+		}
+	}
+	all = append(all, smallSample{"many in bins", "a threshold reached by many candidates of different weights", []sampledRow{
+		row(sampling.Params{Temperature: 0.0005, TopK: 250, TopP: kept / sum * (1 - 1e-6)}, groups...),
+	}})
+	few := []sampledRow{row(sampling.Params{Temperature: math.MaxFloat64, TopK: 100}, filled(128, 1)...), row(sampling.Params{Temperature: math.MaxFloat64, TopK: 100}, filled(129, 1)...)}
+	few[0].logits = append(few[0].logits, -inf)
+	all = append(all, smallSample{"few in a bin", "the largest number of candidates that are compared with each other, and one more", few})
+	// Without its bias, or with one that it does not have, a token is the first candidate.
+	biased := row(sampling.Params{Bias: map[int]float32{}}, filled(2060, -0.75)...)
+	for id := range 300 {
+		biased.logits[id], biased.p.Bias[id] = 0, -1
+	}
+	biased.p.Bias[299], biased.p.Bias[2048] = -0.5, 0 // the second is the first of a slice
+	all = append(all, smallSample{"many biases", "more biases than threads", []sampledRow{biased}})
 	// The end of the last slot's counts is the end of the buffer.
 	for vocab := 32; vocab < 36; vocab++ {
 		q := row(sampling.Params{PresencePenalty: 1}, filled(vocab, 1)...)
@@ -339,7 +396,8 @@ func smallSamples() []smallSample {
 	}
 	all = append(all, smallSample{"top-p of ties that top-k cuts", "TopP keeps no tie that TopK dropped", []sampledRow{
 		row(sampling.Params{Temperature: 1, TopK: 3, TopP: 0.999}, filled(9, 4)...), row(sampling.Params{Temperature: 1, TopK: 3, TopP: 0.6}, filled(9, 4)...),
-		row(sampling.Params{Temperature: 1, TopK: 3}, filled(9, -4)...), // memory that is not written has keys above these
+		row(sampling.Params{Temperature: 1, TopK: 5}, 4, 4, 4, 4, 4, 4, 5, 5, 5), // the ties that stay are before those that are dropped and others that stay
+		row(sampling.Params{Temperature: 1, TopK: 3}, filled(9, -4)...),          // memory that is not written has keys above these
 	}})
 	// Weights are powers of 2, and sums reach the thresholds exactly.
 	for _, c := range []struct {
@@ -570,6 +628,13 @@ func (s *sampleBuffers) check(r *harness.Fixture, rows []sampledRow) {
 			harness.Exact(r, fmt.Sprintf("result of inactive row %d", i), result, slices.Repeat([]uint32{untouched}, len(result)))
 			continue
 		}
+		used := 0 // words of the result
+		if q.p.Words()[0]&logProbs != 0 {
+			used = 4 + 2*q.p.TopLogProbs
+		}
+		if unused := result[used:]; len(unused) > 0 {
+			harness.Exact(r, "unused words of a result", unused, slices.Repeat([]uint32{untouched}, len(unused)))
+		}
 		c := q.want()
 		s.wantToken[at] = uint32(c.Token)
 		if c.Token >= 0 {
@@ -620,7 +685,7 @@ func (s *sampleBuffers) check(r *harness.Fixture, rows []sampledRow) {
 
 // checkSampleBuffers leaves out optional buffers and reverses the slots.
 func checkSampleBuffers(r *harness.Fixture) {
-	rows := eachParameter(r.Rand(), 301)[22:27] // some without biases
+	rows := eachParameter(r.Rand(), 300)[22:27] // some without biases
 	s := newSampleBuffers(r, rows, 305, true)
 	s.args.Masks, s.args.Next = 0, 0
 	launchSample(r, s.args, sample.Kernels())
