@@ -197,7 +197,7 @@ func smallSamples() []smallSample {
 		{"no candidate", "a greedy row without a candidate", []sampledRow{row(sampling.Params{LogProb: true, TopLogProbs: 2}, filled(9, -inf)...)}},
 		{"no candidate, sampled", "a sampled row without a candidate", []sampledRow{row(sampling.Params{Temperature: 1, TopK: 3, TopP: 0.5, LogProb: true}, filled(9, -inf)...)}},
 	}
-	elements := []int{0, 1, 2, 3, 1024, 1025, 1026, 1027} // of the first thread
+	elements := []int{0, 1, 2, 3, 1028, 1029, 1030, 1031} // of two threads, in both of their vectors
 	var lowest []sampledRow
 	for _, id := range elements {
 		logits := filled(elements[len(elements)-1]+2, -inf)
