@@ -53,7 +53,7 @@ type stepInputs struct {
 
 	// Decode steps with logits are numbered from 1.
 	launches     int   // the last that was launched
-	readLaunches int   // the last that has ended and of which the host has read the tokens
+	readLaunches int   // the last one that has ended and has its tokens on the host
 	written      []int // [2·slots]: the last that writes each step token
 }
 

@@ -26,7 +26,7 @@ func newLaunchList(s plan.Shape, commands []plan.Command, capture bool) *launchL
 }
 
 // launches returns the launches of a shape. It plans each shape once, except prompt chunks
-// shorter than Options.Chunk, whose shapes rarely recur.
+// shorter than Options.Chunk: their shapes rarely recur.
 func (e *Engine) launches(s plan.Shape) (*launchList, error) {
 	if l := e.planned[s]; l != nil {
 		return l, nil

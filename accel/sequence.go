@@ -26,7 +26,7 @@ type sequence struct {
 	sampler      *sampling.Sampler // nil: greedy, until the host chooses a token
 	argmax       bool              // the sequence's tokens are the largest logits, and nothing else is asked for
 	state        int               // its sampling state on the device; noState: none
-	heldBy       *pass             // the step whose row left its choice to Engine.Choose; nil: none
+	heldBy       *pass             // the step that left the sequence's choice to Engine.Choose; nil: none
 	heldOnDevice bool              // the device keeps the logits of that row
 	heldLogits   []float32         // logits of that row, if the device does not
 

@@ -93,8 +93,8 @@ func (s *sequence) staleState() {
 	}
 }
 
-// uploadStates sends what the device lacks of the states of rows whose tokens it chooses in this pass:
-// parameters and counts, masks, and replaced logits.
+// uploadStates sends the sampling states of the rows for which the device chooses in this pass:
+// parameters and counts, masks, and replaced logits. It leaves out what the device already has.
 func (e *Engine) uploadStates(p *pass) error {
 	in, b := e.inputs, &e.layout.Buffers
 	for i := range p.rows {

@@ -91,7 +91,7 @@ func (c *Cache) Save(t *Table, n int) ([]byte, error) {
 	return host, c.save(c.layerPages(t.Pages, n), host)
 }
 
-// Load returns a table of n positions whose contents Save returned. If there are too few
+// Load returns a table of n positions with contents that Save returned. If there are too few
 // pages, the error is a *model.CacheFullError. The staging buffer must be free.
 func (c *Cache) Load(host []byte, n int) (t Table, err error) {
 	if err := c.Pool.Grow(&t, n); err != nil {

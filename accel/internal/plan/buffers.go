@@ -128,7 +128,7 @@ func (l *Layout) addPrefillBuffers() {
 	l.Memory.Add(memory.Activations, "scales", int64(4*l.MaxTokens*experts), &b.scale)
 }
 
-// addPaged adds the buffers whose sizes depend on MaxPages.
+// addPaged adds the buffers that grow with MaxPages.
 func (l *Layout) addPaged() {
 	b, c := &l.Buffers, l.model
 	l.Memory.Add(memory.Workspace, "attention", attention.ScratchBytes(c.HeadDim, l.Slots, c.Heads, l.MaxPages), &b.partial)
