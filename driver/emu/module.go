@@ -10,7 +10,10 @@ import (
 )
 
 // Cache shares decoded modules between devices, by text. It only grows. Any goroutine may use it.
-type Cache struct{ texts sync.Map }
+type Cache struct {
+	mu    sync.Mutex
+	texts map[string]compiled
+}
 
 // compiled is what a text was decoded to. It does not change.
 type compiled struct {
@@ -18,21 +21,26 @@ type compiled struct {
 	programs []*program
 }
 
-func (c *Cache) get(text []byte) (compiled, bool) {
+func (c *Cache) get(text []byte) (p compiled, ok bool) {
 	if c == nil {
 		return compiled{}, false
 	}
-	found, ok := c.texts.Load(string(text))
-	if !ok {
-		return compiled{}, false
-	}
-	return found.(compiled), true
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p, ok = c.texts[string(text)]
+	return p, ok
 }
 
 func (c *Cache) put(text []byte, p compiled) {
-	if c != nil {
-		c.texts.Store(string(text), p)
+	if c == nil {
+		return
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.texts == nil {
+		c.texts = map[string]compiled{}
+	}
+	c.texts[string(text)] = p
 }
 
 type module struct {
