@@ -29,16 +29,16 @@ func renderChat(t *tokenizer.Tokenizer, c *conversation, limit int) (rendered, e
 	if err != nil {
 		return rendered{}, err
 	}
-	parser := func() answerParser {
-		return &answerReader{parser: style.NewParser(text.String(), c.callable()), control: t.Control}
+	newParser := func() answerParser {
+		return &styleParser{style.NewParser(text.String(), c.answerTools()), t.Control}
 	}
-	return rendered{prompt: prompt, parser: parser, structure: restriction}, nil
+	return rendered{prompt: prompt, newParser: newParser, structure: restriction}, nil
 }
 
 // restrictAnswer returns the structure of the answer, or nil if any text will do.
 func restrictAnswer(style answer.Style, prompt string, c *conversation) (*structure, error) {
 	name, named := strings.CutPrefix(c.toolChoice, "function:")
-	r := answer.Request{Tools: c.callable(), Required: c.toolChoice == "required", Single: c.single}
+	r := answer.Request{Tools: c.answerTools(), Required: c.toolChoice == "required", Single: c.single}
 	out := structure{param: "tools"}
 	switch {
 	case c.content != nil:
@@ -60,8 +60,8 @@ func restrictAnswer(style answer.Style, prompt string, c *conversation) (*struct
 	return &out, nil
 }
 
-// callable returns the tools as package answer takes them.
-func (c *conversation) callable() []answer.Tool {
+// answerTools returns the tools as package answer takes them.
+func (c *conversation) answerTools() []answer.Tool {
 	var all []answer.Tool
 	for _, t := range c.tools {
 		all = append(all, answer.Tool{Name: t.name, Parameters: t.parameters, Strict: t.strict})
@@ -87,15 +87,15 @@ func templateInput(c *conversation) tokenizer.Conversation {
 	return out
 }
 
-// answerReader is the answerParser of a chat template.
-type answerReader struct {
+// styleParser is the answerParser of a chat template's style.
+type styleParser struct {
 	parser  *answer.Parser
 	control func(id int) string
 }
 
-func (r *answerReader) next(t token) []part { return parts(r.parser.Next(r.control(t.id), t.text)) }
+func (r *styleParser) next(t token) []part { return parts(r.parser.Next(r.control(t.id), t.text)) }
 
-func (r *answerReader) end() []part { return parts(r.parser.End()) }
+func (r *styleParser) end() []part { return parts(r.parser.End()) }
 
 func parts(deltas []answer.Delta) []part {
 	var out []part

@@ -51,7 +51,7 @@ func TestRenderChat(t *testing.T) {
 	}
 
 	// The prompt ends in reasoning.
-	a := chatAnswer{parser: r.parser()}
+	a := chatAnswer{parser: r.newParser()}
 	for _, text := range []string{"hm", "</think>", "Ok", "<tool_call>", `{"name":"f","arguments":{"a"`, `: 1}}`, "</tool_call>", `<tool_call>{"name":"g","arguments":{`, "x"} {
 		for _, p := range a.next(event{token: token{id: 5, text: text}}) {
 			a.add(p)

@@ -12,11 +12,11 @@ import (
 
 // backend is what a Server needs of a model. Many goroutines may call its methods.
 //
-// Errors are *apiError, or wrap a sentinel that asAPIError knows.
+// Errors are *apiError, or wrap a sentinel that asAPIError knows. Others get status 500.
 type backend interface {
 	info() info
-	// tokenize encodes text. bos adds the tokens that the vocabulary puts around a prompt,
-	// special encodes the text of special tokens as such.
+	// tokenize encodes text. With bos it adds the tokens that the vocabulary puts around a prompt.
+	// With special the text of a special token becomes that token.
 	tokenize(text string, bos, special bool) ([]int, error)
 	// detokenize decodes tokens, which must be in the vocabulary.
 	detokenize(tokens []int) (string, error)
@@ -24,9 +24,8 @@ type backend interface {
 	bytes(token int) []byte
 	// render converts a conversation to the prompt of the assistant's next message.
 	render(c *conversation) (rendered, error)
-	// check refuses parameters that the model does not offer, before anything is computed, and
-	// compiles the structure. It returns early if ctx ends.
-	check(ctx context.Context, p *params) error
+	// compile sets the masks of the structure, if there is one. It returns early if ctx ends.
+	compile(ctx context.Context, p *params) error
 	// generate continues a prompt, and fills out if it ends without an error. The last element may
 	// be an error.
 	generate(ctx context.Context, prompt []int, p *params, out *outcome) iter.Seq2[token, error]
@@ -43,8 +42,7 @@ type info struct {
 	vocab   int
 }
 
-// params are the sampling parameters and stop rules of a request, as it gave them or with
-// OpenAI's defaults.
+// params are the sampling parameters and stop rules of a request, or OpenAI's defaults.
 type params struct {
 	maxTokens   int // negative: until the context is full
 	minTokens   int
@@ -56,7 +54,7 @@ type params struct {
 	repetition  float64
 	bias        map[int]float32
 	seed        uint64
-	choice      int // number of the completion of a prompt, from 0
+	choice      int // index among the completions of a prompt
 	stop        []string
 	stopTokens  []int
 	ignoreEOS   bool
@@ -68,8 +66,8 @@ type params struct {
 // structure restricts the text.
 type structure struct {
 	source constraint.Structure
-	param  string // the field that has it
-	// masks is a generate.Params.Mask. backend.check sets it.
+	param  string // the field of the request that asks for it
+	// masks is a generate.Params.Mask. backend.compile sets it.
 	masks func() func(generated []int) ([]uint32, error)
 }
 
@@ -84,7 +82,7 @@ type token struct {
 // outcome is how a generation ended.
 type outcome struct {
 	finish string // OpenAI's finish_reason: stop or length
-	tokens int    // generated; it may be more than were given, by a token that only completes a stop string
+	tokens int    // generated; one that only completes a stop string counts, but is never yielded
 	cached int    // tokens of the prompt that were not computed
 }
 
@@ -119,8 +117,8 @@ type tool struct {
 
 // rendered is a conversation as a prompt.
 type rendered struct {
-	prompt []int
-	parser func() answerParser // of each completion; nil: all text is content
+	prompt    []int
+	newParser func() answerParser // for each completion; nil: all text is content
 
 	structure *structure // of the answer; nil: that of the request, if any
 }

@@ -446,13 +446,13 @@ func (s *Server) chat(x *exchange) error {
 			return err
 		}
 	}
-	if err := s.fit(x.ctx, j, "messages"); err != nil {
+	if err := s.checkJob(x.ctx, j, "messages"); err != nil {
 		return err
 	}
 	c := &chatRun{server: s, request: r, answers: make([]chatAnswer, j.n)}
 	for i := range c.answers {
-		if prompt.parser != nil {
-			c.answers[i].parser = prompt.parser()
+		if prompt.newParser != nil {
+			c.answers[i].parser = prompt.newParser()
 		}
 		c.answers[i].named = strings.HasPrefix(r.conversation.toolChoice, "function:")
 		if r.common.params.logprobs {

@@ -22,7 +22,7 @@ type scripted struct {
 func (s *scripted) render(c *conversation) (rendered, error) {
 	r, err := s.fake.render(c)
 	if len(c.tools) > 0 {
-		r.parser = func() answerParser { return &city{} }
+		r.newParser = func() answerParser { return &city{} }
 	}
 	return r, err
 }

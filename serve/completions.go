@@ -106,7 +106,7 @@ func (s *Server) encode(p prompt, bos, special bool) ([]int, error) {
 	return s.backend.tokenize(p.text, bos, special)
 }
 
-// text is a prompt as text.
+// text converts a prompt to text.
 func (s *Server) text(p prompt) (string, error) {
 	if p.tokens == nil {
 		return p.text, nil
@@ -153,7 +153,7 @@ type completionRun struct {
 	offsets []int // of each choice: characters so far
 }
 
-// choice returns the chunk of an event.
+// choice returns the choice of an event's chunk.
 func (c *completionRun) choice(e event) textChoice {
 	out := textChoice{Index: e.choice, Text: e.token.text}
 	switch {
@@ -196,7 +196,7 @@ func (s *Server) completions(x *exchange) error {
 		}
 		echoes = append(echoes, echo)
 	}
-	if err := s.fit(x.ctx, j, "prompt"); err != nil {
+	if err := s.checkJob(x.ctx, j, "prompt"); err != nil {
 		return err
 	}
 	c := &completionRun{server: s, request: r, offsets: make([]int, j.choices())}

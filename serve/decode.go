@@ -20,8 +20,8 @@ const (
 // decoder reads a JSON body value by value. Its first error names the field by its path, such as
 // messages[0].content; afterwards every method returns zero values and reads nothing.
 //
-// encoding/json judges the syntax; the decoder reads up to the first error that it reports. Beyond
-// that it refuses duplicate keys, invalid UTF-8, lone surrogates, deep nesting and too many values.
+// encoding/json finds the first syntax error, and the decoder reads up to it. The decoder itself
+// refuses duplicate keys, invalid UTF-8, lone surrogates, deep nesting and too many values.
 type decoder struct {
 	body   []byte
 	at     int   // the next byte to read
@@ -89,7 +89,7 @@ func (d *decoder) where() string {
 	return shorten(s.String(), 200)
 }
 
-// shorten returns valid UTF-8 of at most about n bytes.
+// shorten cuts s after n bytes and makes it valid UTF-8.
 func shorten(s string, n int) string {
 	if len(s) > n {
 		s = s[:n] + "…"
@@ -195,7 +195,8 @@ func loneSurrogate(raw []byte) bool {
 	return false
 }
 
-// want reads the next token if it has one of the first bytes, else it fails.
+// want reads the next token if its first byte is one of those in first. Otherwise it fails with name
+// as what it wants.
 func (d *decoder) want(first, name string) []byte {
 	if d.err != nil {
 		return nil
@@ -218,7 +219,7 @@ func (d *decoder) null() bool {
 	return d.err == nil
 }
 
-// enter opens an array or object, and leave closes it.
+// enter reads the bracket that opens an array or object.
 func (d *decoder) enter(first, name string) bool {
 	if d.depth++; d.depth > maxDepth {
 		d.fail("more than %d nested arrays and objects", maxDepth)
@@ -227,6 +228,7 @@ func (d *decoder) enter(first, name string) bool {
 	return d.err == nil
 }
 
+// leave reads the bracket that closes it.
 func (d *decoder) leave() {
 	d.depth--
 	if d.err == nil {
@@ -234,7 +236,7 @@ func (d *decoder) leave() {
 	}
 }
 
-// object reads an object: field must read the value of each key that is not null.
+// object reads an object. field must read the value of a key. It is not called for null.
 func (d *decoder) object(field func(key string)) {
 	if !d.enter("{", "an object") {
 		return
@@ -258,7 +260,7 @@ func (d *decoder) object(field func(key string)) {
 	d.leave()
 }
 
-// array reads an array: element must read each element.
+// array reads an array. element must read one element.
 func (d *decoder) array(element func(i int)) {
 	if !d.enter("[", "an array") {
 		return
@@ -406,13 +408,4 @@ func (d *decoder) rawObject() json.RawMessage {
 		return nil
 	}
 	return d.raw()
-}
-
-// badRequest is the error of a request with status 400. param names the field, "" none.
-func badRequest(param, format string, args ...any) *apiError {
-	message := fmt.Sprintf(format, args...)
-	if param != "" {
-		message = param + ": " + message
-	}
-	return &apiError{status: 400, Type: typeInvalid, Message: message, Param: param}
 }

@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// maxInputs is the number of texts that a request for embeddings may have, as OpenAI's.
+// maxInputs is OpenAI's limit of texts per request for embeddings.
 const maxInputs = 2048
 
 type embedding struct {
@@ -63,7 +63,7 @@ func (s *Server) embeddings(x *exchange) error {
 		all = append(all, tokens)
 		x.usage.prompt += len(tokens)
 	}
-	if err := s.fitPrompts(all, 0, "input"); err != nil {
+	if err := s.checkPrompts(all, 0, "input"); err != nil {
 		return err
 	}
 	for i, tokens := range all {

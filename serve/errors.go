@@ -62,7 +62,7 @@ type errorBody struct {
 	Error *apiError `json:"error"`
 }
 
-func (s *Server) busy(why string) *apiError {
+func busy(why string) *apiError {
 	return &apiError{status: http.StatusTooManyRequests, retryAfter: retrySeconds, Type: typeLimit, Code: "server_busy", Message: why}
 }
 
@@ -71,8 +71,8 @@ func stopping() *apiError {
 	return &apiError{status: http.StatusServiceUnavailable, retryAfter: retrySeconds, Type: typeServer, Code: "stopping", Message: errStopping.Error()}
 }
 
-// deviceLost refuses requests when no step can succeed any more. Only a new process can help, so there
-// is no Retry-After.
+// deviceLost refuses a request because no step can succeed any more. Without a new process a retry
+// is useless, so there is no Retry-After.
 func deviceLost(err error) *apiError {
 	return &apiError{status: http.StatusServiceUnavailable, Type: typeServer, Code: "device_lost", Message: shorten(err.Error(), 500)}
 }
@@ -80,14 +80,24 @@ func deviceLost(err error) *apiError {
 // retrySeconds is the value of Retry-After.
 const retrySeconds = 1
 
-// unsupported refuses a field whose value has a meaning that this model or server does not offer.
+// badRequest is the error of a request with status 400. param names the field, "" none.
+func badRequest(param, format string, args ...any) *apiError {
+	message := fmt.Sprintf(format, args...)
+	if param != "" {
+		message = param + ": " + message
+	}
+	return &apiError{status: http.StatusBadRequest, Type: typeInvalid, Message: message, Param: param}
+}
+
+// unsupported refuses a field that is valid, but that this server or model does not support.
 func unsupported(param, format string, args ...any) *apiError {
 	e := badRequest(param, format, args...)
 	e.Code = "unsupported_parameter"
 	return e
 }
 
-// asAPIError converts an error of the backend. The cause of ctx, if it has ended, goes first.
+// asAPIError converts an error of the backend. If ctx has ended, its cause replaces errors that are
+// not about the request.
 func (s *Server) asAPIError(ctx context.Context, err error) *apiError {
 	if api, ok := errors.AsType[*apiError](err); ok {
 		return api
@@ -107,7 +117,7 @@ func (s *Server) asAPIError(ctx context.Context, err error) *apiError {
 	}
 	switch {
 	case errors.Is(err, generate.ErrBusy):
-		return s.busy(generate.ErrBusy.Error())
+		return busy(generate.ErrBusy.Error())
 	case errors.Is(err, model.ErrClosed):
 		return stopping()
 	case errors.Is(err, driver.ErrDeviceLost):

@@ -32,7 +32,7 @@ type exchange struct {
 	sse    *sse // nil: no stream
 	usage  usage
 
-	admitted bool // counted in Server.active
+	counted bool // in Server.active
 }
 
 // newID returns a random identifier.
@@ -46,19 +46,23 @@ func requestID(r *http.Request) string {
 	return newID()
 }
 
-// endpoint wraps the function of a path: request id, log, metrics, limits, authorization, errors.
-func (s *Server) endpoint(method, path string, serve func(*exchange) error) http.Handler {
+// handler serves a request. The exchange reports its error.
+type handler func(*exchange) error
+
+// endpoint adds to the handler of a path what all have in common: request id, log, metrics, limits,
+// authorization, errors.
+func (s *Server) endpoint(method, path string, handle handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
 		x := &exchange{server: s, w: w, r: r, ctx: r.Context(), id: requestID(r)}
 		w.Header().Set("X-Request-Id", x.id)
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		defer func() {
-			if x.admitted { // the response is complete
+			if x.counted { // the response is complete
 				s.end()
 			}
 		}()
-		err := s.serve(x, method, path, serve)
+		err := s.checked(x, method, path, handle)
 		if err != nil {
 			x.fail(err)
 		}
@@ -67,8 +71,8 @@ func (s *Server) endpoint(method, path string, serve func(*exchange) error) http
 	})
 }
 
-// serve runs an endpoint inside the checks that all share.
-func (s *Server) serve(x *exchange, method, path string, serve func(*exchange) error) (err error) {
+// checked calls a handler if the request passes the checks of its endpoint.
+func (s *Server) checked(x *exchange, method, path string, handle handler) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			if v == http.ErrAbortHandler {
@@ -92,19 +96,19 @@ func (s *Server) serve(x *exchange, method, path string, serve func(*exchange) e
 		return &apiError{status: http.StatusMethodNotAllowed, Type: typeInvalid, Code: "method_not_allowed", Message: shorten(x.r.Method+" is not allowed for "+path+", want "+method, 200)}
 	}
 	if path == "/health" || path == pagePath {
-		return serve(x)
+		return handle(x)
 	}
 	if !s.authorized(x.r) {
 		x.w.Header().Set("WWW-Authenticate", "Bearer")
 		return &apiError{status: http.StatusUnauthorized, Type: typeInvalid, Code: "invalid_api_key", Message: "the API key is missing or wrong, want the header Authorization: Bearer KEY"}
 	}
 	if path == "/metrics" || path == loadPath {
-		return serve(x)
+		return handle(x)
 	}
 	if err := s.begin(); err != nil {
 		return err
 	}
-	x.admitted = true
+	x.counted = true
 	ctx, cancel := context.WithCancelCause(x.r.Context())
 	defer cancel(nil)
 	defer context.AfterFunc(s.cut, func() { cancel(errStopping) })()
@@ -112,7 +116,7 @@ func (s *Server) serve(x *exchange, method, path string, serve func(*exchange) e
 		defer time.AfterFunc(t, func() { cancel(errTimeout) }).Stop()
 	}
 	x.ctx = ctx
-	if err = serve(x); err != nil && !errors.As(err, new(errGone)) {
+	if err = handle(x); err != nil && !errors.As(err, new(errGone)) {
 		return s.asAPIError(ctx, err) // before ctx is canceled
 	}
 	return err
@@ -215,7 +219,7 @@ func (x *exchange) write(status int, kind string, body []byte) error {
 	return nil
 }
 
-// extend moves the deadline of writes, so that a client that does not read ends its request.
+// extend moves the write deadline. If a client does not read until then, its request fails.
 func (x *exchange) extend() {
 	// Not every ResponseWriter has deadlines.
 	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(x.server.options.WriteTimeout))

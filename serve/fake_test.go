@@ -22,13 +22,13 @@ type fake struct {
 	answer  string
 	context int
 	noChat  bool
-	refuse  error // of check
+	refuse  error // of compile
 	fail    error // after failAt tokens
 	failAt  int
 	only    func(p *params, i int) bool // if set, fail replaces these tokens
 	hidden  int                         // tokens that only complete a stop string
 	blind   bool                        // ignores canceled contexts
-	parser  func() answerParser
+	parser  func() answerParser         // new
 
 	// step, if set, runs before each token.
 	step func(ctx context.Context, i int)
@@ -76,10 +76,10 @@ func (f *fake) render(c *conversation) (rendered, error) {
 		text.WriteString(m.role + ":" + m.content + "\n")
 	}
 	tokens, err := f.tokenize(text.String(), true, true)
-	return rendered{prompt: tokens, parser: f.parser}, err
+	return rendered{prompt: tokens, newParser: f.parser}, err
 }
 
-func (f *fake) check(context.Context, *params) error { return f.refuse }
+func (f *fake) compile(context.Context, *params) error { return f.refuse }
 
 func (f *fake) generate(ctx context.Context, prompt []int, p *params, out *outcome) iter.Seq2[token, error] {
 	return func(yield func(token, error) bool) {

@@ -69,7 +69,7 @@ func (b *generator) render(c *conversation) (rendered, error) {
 	return renderChat(t, c, b.model.Config.Context)
 }
 
-func (b *generator) check(ctx context.Context, p *params) error {
+func (b *generator) compile(ctx context.Context, p *params) error {
 	if p.structure == nil {
 		return nil
 	}

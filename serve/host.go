@@ -15,7 +15,7 @@ import (
 // the header Host still has the name of the site. So a server on loopback serves only requests for
 // loopback, and for the hosts of Options.Hosts.
 
-// loopback is the key of a context whose value is true in requests to a listener on loopback.
+// loopback is a context key. Its value is true for requests to a listener on loopback.
 type loopback struct{}
 
 // baseContext is http.Server.BaseContext.

@@ -178,7 +178,7 @@ func (d *decoder) logitBias(vocab int) map[int]float32 {
 	return bias
 }
 
-// restrict sets the structure of the text, which has one at most. s may be nil.
+// restrict sets the structure of the text, unless s is nil. A request has at most one.
 func (r *request) restrict(d *decoder, s *structure) {
 	switch {
 	case s == nil:
@@ -228,7 +228,7 @@ func (d *decoder) schema() *structure {
 
 // expression reads a regular expression.
 func (d *decoder) expression() *structure {
-	return &structure{constraint.Structure{Regexp: d.string()}, d.where(), nil}
+	return &structure{source: constraint.Structure{Regexp: d.string()}, param: d.where()}
 }
 
 // choices reads a list of texts.
@@ -285,8 +285,8 @@ func (d *decoder) responseFormat() *structure {
 	return s
 }
 
-// refused are fields of OpenAI, vLLM and llama.cpp that would change the answer and that this
-// server does not support, with the values that ask for nothing.
+// refused are fields of OpenAI, vLLM and llama.cpp that would change the answer. An endpoint that does
+// not support one refuses it, unless it has one of these values, which ask for nothing.
 var refused = map[string][]string{
 	"audio": nil, "modalities": {`["text"]`}, "prediction": nil, "web_search_options": nil,
 	"functions": {`[]`}, "function_call": {`"none"`}, "store": {"false"},
@@ -301,8 +301,8 @@ var refused = map[string][]string{
 	"top_logprobs": nil, "logprobs": {"false"},
 }
 
-// other reads a field that the endpoint does not know: it refuses those in refused and ignores
-// the rest.
+// other reads a field that the endpoint does not support. It refuses those in refused and ignores the
+// rest.
 func (d *decoder) other(key string) {
 	neutral, known := refused[key]
 	if !known {

@@ -25,7 +25,7 @@ func (j *job) choices() int { return len(j.prompts) * j.n }
 type event struct {
 	choice int
 	token  token
-	last   bool // token is not set, out is
+	last   bool // the end: out is set, and token is empty
 	out    outcome
 	tokens int // generated since the choice's last event
 }
@@ -35,20 +35,20 @@ type usage struct {
 	prompt, completion, cached int
 }
 
-// fit refuses a job that the context cannot hold or whose parameters the model does not offer.
-func (s *Server) fit(ctx context.Context, j *job, param string) error {
+// checkJob refuses a job that exceeds a limit, and compiles its structure.
+func (s *Server) checkJob(ctx context.Context, j *job, param string) error {
 	if n := j.choices(); n > maxChoices {
 		return badRequest("n", "%d completions, want at most %d for all prompts together", n, maxChoices)
 	}
 	// A negative maxTokens leaves room for at least one token.
-	if err := s.fitPrompts(j.prompts, max(j.params.maxTokens, -j.params.maxTokens), param); err != nil {
+	if err := s.checkPrompts(j.prompts, max(j.params.maxTokens, -j.params.maxTokens), param); err != nil {
 		return err
 	}
-	return s.backend.check(ctx, &j.params)
+	return s.backend.compile(ctx, &j.params)
 }
 
-// fitPrompts refuses prompts that are empty or that exceed the context with more tokens after them.
-func (s *Server) fitPrompts(prompts [][]int, more int, param string) error {
+// checkPrompts refuses an empty prompt, and one that exceeds the context with more tokens after it.
+func (s *Server) checkPrompts(prompts [][]int, more int, param string) error {
 	limit := s.info.context
 	for i, prompt := range prompts {
 		where := param
@@ -69,8 +69,8 @@ func (s *Server) fitPrompts(prompts [][]int, more int, param string) error {
 	return nil
 }
 
-// queue holds the events that the generations of a request produced and its handler did not yet
-// take. A generation never waits for a slow client; max_tokens bounds the queue.
+// queue holds the events of a request that its handler did not yet take. A generation never waits
+// for a slow client; max_tokens bounds the queue.
 type queue struct {
 	mu     sync.Mutex
 	events []event
@@ -109,9 +109,8 @@ func (q *queue) take() ([]event, error) {
 	}
 }
 
-// run generates all choices of a job at once and passes their events to emit, those of one choice
-// in order. An error of any choice or of emit ends all of them. It returns after every generation
-// has ended.
+// run generates all choices of a job at once. It passes their events to emit, those of one choice in
+// order. An error of a choice or of emit ends all of them. run returns when all have ended.
 func (s *Server) run(ctx context.Context, j *job, emit func([]event) error) (u usage, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -120,7 +119,7 @@ func (s *Server) run(ctx context.Context, j *job, emit func([]event) error) (u u
 
 	q := &queue{filled: make(chan struct{}, 1)}
 	for i := range j.choices() {
-		wg.Go(func() { s.choice(ctx, j, i, q) })
+		wg.Go(func() { s.generate(ctx, j, i, q) })
 	}
 	for _, p := range j.prompts {
 		u.prompt += len(p)
@@ -147,8 +146,8 @@ func (s *Server) run(ctx context.Context, j *job, emit func([]event) error) (u u
 	return u, nil
 }
 
-// choice generates one completion into q.
-func (s *Server) choice(ctx context.Context, j *job, i int, q *queue) {
+// generate generates choice i of a job into q.
+func (s *Server) generate(ctx context.Context, j *job, i int, q *queue) {
 	defer func() {
 		if v := recover(); v != nil {
 			s.log.Error("panic", "value", v, "stack", string(debug.Stack()))

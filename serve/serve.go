@@ -106,7 +106,7 @@ func IsOrigin(s string) bool {
 	return s == "*" || err == nil && u.Scheme != "" && u.Host != "" && u.Scheme+"://"+u.Host == s
 }
 
-// headerToken reports whether s can be an API key in a header.
+// headerToken reports whether s is visible ASCII without spaces, and not empty.
 func headerToken(s string) bool {
 	for _, c := range []byte(s) {
 		if c <= ' ' || c > '~' {
@@ -127,7 +127,6 @@ type Server struct {
 	metrics *metrics
 	routes  *http.ServeMux
 	origins *http.CrossOriginProtection
-	now     func() time.Time
 
 	mu       sync.Mutex
 	active   int           // requests in flight
@@ -146,7 +145,7 @@ func newServer(b backend, o Options) (*Server, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	s := &Server{options: o, backend: b, info: b.info(), log: o.Log, now: time.Now, idle: make(chan struct{})}
+	s := &Server{options: o, backend: b, info: b.info(), log: o.Log, idle: make(chan struct{})}
 	s.name = cmp.Or(o.Name, s.info.name, "lockstep")
 	for _, k := range o.APIKeys {
 		s.keys = append(s.keys, sha256.Sum256([]byte(k)))
@@ -164,7 +163,7 @@ func newServer(b backend, o Options) (*Server, error) {
 	s.routes = http.NewServeMux()
 	for _, r := range []struct {
 		method, path string
-		serve        func(*exchange) error
+		handle       handler
 	}{
 		{"POST", "/v1/chat/completions", s.chat},
 		{"POST", "/v1/completions", s.completions},
@@ -178,7 +177,7 @@ func newServer(b backend, o Options) (*Server, error) {
 		{"GET", pagePath, s.page},
 		{"GET", "/health", s.health},
 	} {
-		s.routes.Handle(r.path, s.endpoint(r.method, r.path, r.serve))
+		s.routes.Handle(r.path, s.endpoint(r.method, r.path, r.handle))
 	}
 	s.routes.Handle("/", s.endpoint("", "other", func(x *exchange) error {
 		return &apiError{status: http.StatusNotFound, Type: typeInvalid, Code: "unknown_url", Message: shorten("no such endpoint: "+x.r.Method+" "+x.r.URL.Path, 200)}

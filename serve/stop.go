@@ -18,7 +18,7 @@ const (
 	flushTime     = time.Second // for the last bytes of responses when Serve stops
 )
 
-// begin admits a request, unless there are too many or the server stops. end must follow.
+// begin counts a request as active, unless there are too many or the server stops. end must follow.
 func (s *Server) begin() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -26,7 +26,7 @@ func (s *Server) begin() error {
 	case s.stopping:
 		return stopping()
 	case s.active >= s.options.MaxRequests:
-		return s.busy(fmt.Sprintf("%d requests are in flight", s.active))
+		return busy(fmt.Sprintf("%d requests are in flight", s.active))
 	}
 	s.active++
 	return nil

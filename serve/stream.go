@@ -3,6 +3,7 @@ package serve
 import (
 	"fmt"
 	"net/http"
+	"time"
 )
 
 // completion is the object of a completion and of its chunks, with choices of type C.
@@ -18,7 +19,7 @@ type completion[C any] struct {
 
 // newCompletion returns a completion without choices.
 func newCompletion[C any](s *Server, prefix, object string, r *request) completion[C] {
-	return completion[C]{ID: prefix + newID(), Object: object, Created: s.now().Unix(), Model: s.name, Seed: r.params.seed}
+	return completion[C]{ID: prefix + newID(), Object: object, Created: time.Now().Unix(), Model: s.name, Seed: r.params.seed}
 }
 
 // stream generates all choices of a job. emit sends the chunks of an event, each with one choice.

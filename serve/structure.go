@@ -63,7 +63,8 @@ func (s *structures) compile(ctx context.Context, t *structure) (*constraint.Con
 	return nil, badRequest(param, "%s", why)
 }
 
-// leave ends the wait of a request. It reports whether the compilation is unfinished.
+// leave ends the wait of a request. It drops a structure that failed, and stops a compilation that
+// no request waits for. It reports whether the compilation is unfinished.
 func (s *structures) leave(c *compiled) (unfinished bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +83,7 @@ func (s *structures) leave(c *compiled) (unfinished bool) {
 	return unfinished
 }
 
-// find returns the element of a structure, which it begins to compile if there was none.
+// find returns the entry of a structure. If there is none, it adds one and begins to compile it.
 func (s *structures) find(t *structure) *compiled {
 	source := string(marshal(t.source))
 	s.mu.Lock()
@@ -125,7 +126,7 @@ func (s *structures) run(ctx context.Context, c *compiled, source constraint.Str
 	c.result, c.err = v.Compile(ctx, source)
 }
 
-// explain returns the field that an error of package constraint is about, and the reason.
+// explain returns the field that an error of package constraint or answer is about, and the reason.
 func (t *structure) explain(err error) (param, why string) {
 	parts := strings.SplitN(err.Error(), ": ", 3) // the package, the name of the part, and the reason
 	param = t.param
