@@ -2,7 +2,6 @@ package serve
 
 import (
 	"context"
-	"encoding/json"
 	"iter"
 
 	"github.com/lockstep-go/lockstep/generate"
@@ -84,35 +83,6 @@ type outcome struct {
 	finish string // OpenAI's finish_reason: stop or length
 	tokens int    // generated; one that only completes a stop string counts, but is never yielded
 	cached int    // tokens of the prompt that were not computed
-}
-
-// conversation is the input of a chat template.
-type conversation struct {
-	messages   []message
-	tools      []tool
-	toolChoice string     // none, auto, required, or the name of a function after "function:"
-	single     bool       // at most one call
-	content    *structure // of the answer apart from its reasoning; nil: any text
-	variables  map[string]json.RawMessage
-}
-
-type message struct {
-	role, content, reasoning string
-	name                     string
-	toolCalls                []toolCall // of the assistant
-	toolCallID               string     // of a result
-}
-
-type toolCall struct {
-	id, name  string
-	arguments string // JSON
-}
-
-type tool struct {
-	name       string
-	definition json.RawMessage // the element of the field tools
-	parameters json.RawMessage // JSON Schema; nil: there are none
-	strict     bool            // the arguments of a call follow parameters
 }
 
 // rendered is a conversation as a prompt.

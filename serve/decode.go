@@ -409,3 +409,20 @@ func (d *decoder) rawObject() json.RawMessage {
 	}
 	return d.raw()
 }
+
+// require fails with the path of a missing key of the current object.
+func (d *decoder) require(ok bool, key string) {
+	if ok || d.err != nil {
+		return
+	}
+	d.path = append(d.path, step{key, -1})
+	d.fail("the field is missing")
+	d.path = d.path[:len(d.path)-1]
+}
+
+// unsupportedHere refuses the current value.
+func (d *decoder) unsupportedHere() {
+	if d.err == nil {
+		d.err = unsupported(d.where(), "this server does not support it")
+	}
+}

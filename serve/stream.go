@@ -22,6 +22,22 @@ func newCompletion[C any](s *Server, prefix, object string, r *request) completi
 	return completion[C]{ID: prefix + newID(), Object: object, Created: time.Now().Unix(), Model: s.name, Seed: r.params.seed}
 }
 
+// usageObject is usage in a response.
+type usageObject struct {
+	Prompt     int           `json:"prompt_tokens"`
+	Completion int           `json:"completion_tokens"`
+	Total      int           `json:"total_tokens"`
+	Details    *usageDetails `json:"prompt_tokens_details,omitempty"`
+}
+
+type usageDetails struct {
+	Cached int `json:"cached_tokens"`
+}
+
+func (u usage) object() *usageObject {
+	return &usageObject{u.prompt, u.completion, u.prompt + u.completion, &usageDetails{u.cached}}
+}
+
 // stream generates all choices of a job. emit sends the chunks of an event, each with one choice.
 // After them come the usage, if the request asks for it, and the end of the stream.
 func (head completion[C]) stream(x *exchange, j *job, includeUsage bool, emit func(e event, send func(C) error) error) error {

@@ -2,6 +2,13 @@ package serve
 
 import "net/http"
 
+// readModel reads the name of a model and checks it.
+func (s *Server) readModel(d *decoder) {
+	if err := s.checkModel(d.string()); err != nil && d.err == nil {
+		d.err = err
+	}
+}
+
 // tokenize serves /tokenize, with the fields of vLLM: a prompt, or the messages of a chat.
 func (s *Server) tokenize(x *exchange) error {
 	body, err := x.body()
@@ -17,9 +24,7 @@ func (s *Server) tokenize(x *exchange) error {
 	bad := decodeBody(body, func(d *decoder, key string) {
 		switch key {
 		case "model":
-			if err := s.checkModel(d.string()); err != nil && d.err == nil {
-				d.err = err
-			}
+			s.readModel(d)
 		case "prompt":
 			t := d.string()
 			text = &t
@@ -90,9 +95,7 @@ func (s *Server) detokenize(x *exchange) error {
 	bad := decodeBody(body, func(d *decoder, key string) {
 		switch key {
 		case "model":
-			if err := s.checkModel(d.string()); err != nil && d.err == nil {
-				d.err = err
-			}
+			s.readModel(d)
 		case "tokens":
 			tokens = d.tokens(s.info.vocab)
 		default:
