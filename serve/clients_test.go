@@ -24,6 +24,9 @@ func (s *scripted) render(c *conversation) (rendered, error) {
 	if len(c.tools) > 0 {
 		r.newParser = func() answerParser { return &city{} }
 	}
+	if c.toolChoice == "required" || strings.HasPrefix(c.toolChoice, "function:") {
+		r.prompt = append(r.prompt, []int{'w', 'e', 'a', 't', 'h', 'e', 'r'}...) // a call follows
+	}
 	return r, err
 }
 
@@ -105,7 +108,7 @@ func TestClients(t *testing.T) {
 			s := &scripted{fake: newFake("")}
 			_, url := start(t, s, Options{APIKeys: []string{"secret"}})
 			out, err := exec.CommandContext(t.Context(), tt.args[0], append(tt.args[1:], url, "secret")...).CombinedOutput()
-			if err != nil || strings.Count(string(out), "ok ") < 12 {
+			if err != nil || strings.Count(string(out), "ok ") < 13 {
 				t.Errorf("%v:\n%s", err, out)
 			}
 			eventually(t, "no generation is left", func() bool { return s.running.Load() == 0 })

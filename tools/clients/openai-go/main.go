@@ -40,7 +40,7 @@ func main() {
 		name string
 		run  func() error
 	}{
-		{"models", c.models}, {"chat", c.chat}, {"stream", c.stream}, {"tools", c.tools}, {"tools streamed", c.toolsStreamed},
+		{"models", c.models}, {"chat", c.chat}, {"stream", c.stream}, {"tools", c.tools}, {"tool choice", c.toolChoice}, {"tools streamed", c.toolsStreamed},
 		{"completion", c.completion}, {"embeddings", c.embeddings}, {"errors", c.errors}, {"retry", c.retry},
 		{"error in a stream", c.brokenStream}, {"timeout", c.timeout}, {"cancel", c.cancel},
 	} {
@@ -153,6 +153,29 @@ func (c *checks) tools() error {
 		same("name", call.Function.Name, "weather"), same("arguments", call.Function.Arguments, `{"city":"Rome"}`),
 		same("finish", r.Choices[0].FinishReason, "tool_calls"), same("answer", after.Choices[0].Message.Content, "It is sunny."),
 	)
+}
+
+// toolChoice asks for a call of any function, of one that it names, and for none.
+func (c *checks) toolChoice() error {
+	var errs []error
+	for _, t := range []struct {
+		choice openai.ChatCompletionToolChoiceOptionUnionParam
+		calls  int
+		finish string
+	}{
+		{openai.ChatCompletionToolChoiceOptionUnionParam{OfAuto: openai.String("required")}, 1, "tool_calls"},
+		{openai.ToolChoiceOptionFunctionToolChoice(openai.ChatCompletionNamedToolChoiceFunctionParam{Name: "weather"}), 1, "stop"},
+		{openai.ChatCompletionToolChoiceOptionUnionParam{OfAuto: openai.String("none")}, 0, "stop"},
+	} {
+		p := withTools(ask("hello"))
+		p.ToolChoice = t.choice
+		r, err := c.client.Chat.Completions.New(c.ctx, p)
+		if err != nil {
+			return err
+		}
+		errs = append(errs, same("calls", len(r.Choices[0].Message.ToolCalls), t.calls), same("finish", r.Choices[0].FinishReason, t.finish))
+	}
+	return errors.Join(errs...)
 }
 
 func (c *checks) toolsStreamed() error {

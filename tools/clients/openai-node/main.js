@@ -66,6 +66,15 @@ const checks = {
     const after = await client.chat.completions.create(request);
     assert.equal(after.choices[0].message.content, 'It is sunny.');
   },
+  async 'tool choice'() {
+    for (const [tool_choice, finish] of [['required', 'tool_calls'], [{ type: 'function', function: { name: 'weather' } }, 'stop']]) {
+      const r = await client.chat.completions.create(ask('hello', { tools, tool_choice }));
+      assert.deepEqual(r.choices[0].message.tool_calls.map((c) => c.function.name), ['weather']);
+      assert.equal(r.choices[0].finish_reason, finish);
+    }
+    const r = await client.chat.completions.create(ask('hello', { tools, tool_choice: 'none' }));
+    assert.equal(r.choices[0].message.content, 'Hello there!');
+  },
   async 'tools streamed'() {
     const final = await client.chat.completions.stream(ask('weather', { tools })).finalChatCompletion();
     const call = final.choices[0].message.tool_calls[0];
