@@ -75,13 +75,7 @@ func vectorsCase(p driver.Properties, s matmul.Gemv, m matrix, columns int, kind
 			if s.Gated {
 				a.Up, a.Activation = r.Packed(s.Format, m), elementwise.SiLU
 			}
-			bytes, err := s.Workspace(k, a)
-			if err != nil {
-				return ptx.Launch{}, err
-			}
-			if bytes > 0 {
-				a.Workspace = r.Once("workspace", func() uint64 { return r.Zeros(int64(bytes)) })
-			}
+			a.Workspace = r.Workspace(s.Workspace(k, a))
 			return s.Launch(k, a)
 		},
 	}
@@ -150,13 +144,7 @@ func batchCase(p driver.Properties, f quant.Format, gated bool, m matrix, vector
 			if gated {
 				a.Up, a.Activation = r.Packed(f, m), elementwise.SiLU
 			}
-			bytes, err := s.Workspace(k, a)
-			if err != nil {
-				return ptx.Launch{}, err
-			}
-			if bytes > 0 {
-				a.Workspace = r.Once("workspace", func() uint64 { return r.Zeros(int64(bytes)) })
-			}
+			a.Workspace = r.Workspace(s.Workspace(k, a))
 			return s.Launch(k, a)
 		},
 	}

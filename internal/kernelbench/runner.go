@@ -120,6 +120,14 @@ func (r *Runner) Once(name string, alloc func() uint64) uint64 {
 	return r.common[name]
 }
 
+// Workspace returns zeroed memory that all launches of the case share, or 0 if they need none.
+func (r *Runner) Workspace(bytes int, err error) uint64 {
+	if r.setErr(err); bytes == 0 {
+		return 0
+	}
+	return r.Once("workspace", func() uint64 { return r.Zeros(int64(bytes)) })
+}
+
 func (r *Runner) alloc(bytes int64) uint64 {
 	if r.err != nil {
 		return 0
