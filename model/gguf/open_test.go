@@ -254,9 +254,9 @@ func TestCheckTruncated(t *testing.T) {
 	}
 }
 
-// The file is truncated after it is mapped and before it is parsed.
-func TestOpenTruncatedMeanwhile(t *testing.T) {
-	path := bigFile(t)
+// mapped maps a file.
+func mapped(t *testing.T, path string) *mapping {
+	t.Helper()
 	h, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -265,6 +265,13 @@ func TestOpenTruncatedMeanwhile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return m
+}
+
+// The file is truncated after it is mapped and before it is parsed.
+func TestOpenTruncatedMeanwhile(t *testing.T) {
+	path := bigFile(t)
+	m := mapped(t, path)
 	defer m.close()
 	if err := os.Truncate(path, int64(os.Getpagesize())); err != nil {
 		t.Fatal(err)
@@ -324,14 +331,7 @@ func TestGuardPassesPanics(t *testing.T) {
 	}
 	t.Run("fault elsewhere", func(t *testing.T) { // in a mapping of another package
 		path := bigFile(t)
-		h, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := newMapping(path, h)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := mapped(t, path)
 		delete(live.set, m)
 		defer m.close()
 		if err := os.Truncate(path, 0); err != nil {
