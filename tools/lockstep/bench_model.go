@@ -63,15 +63,12 @@ func (c *benchModelCmd) Run(e *env) error {
 	if err := e.checkOutputs(c.outputs(), c.Model); err != nil {
 		return err
 	}
-	dev, m, err := c.deviceAndModel(e)
-	if dev != nil {
-		defer dev.Close()
-	}
+	m, err := c.openTarget(e)
 	if err != nil {
 		return err
 	}
 	defer m.close()
-	b, err := c.newBench(e, dev, m)
+	b, err := c.newBench(e, m)
 	if err != nil {
 		return fmt.Errorf("--device %s: %s: %w", c.Device, m.name, err)
 	}
@@ -128,30 +125,42 @@ func (c *benchTarget) checkModel() error {
 	return err
 }
 
-// benchModel is the model to measure.
+// benchModel is the model to measure, and the device to measure it on.
 type benchModel struct {
 	*model.Model
-	name  string // for messages
-	title string // for the report
-	quant string
-	temp  string // file of a preset; "": none
+	device driver.Device // nil: the CPU
+	name   string        // for messages
+	title  string        // for the report
+	quant  string
+	temp   string // file of a preset; "": none
 }
 
 func (m *benchModel) close() {
 	m.Model.Close()
 	os.Remove(m.temp) // on systems that remove no open file
+	if m.device != nil {
+		m.device.Close()
+	}
 }
 
-// deviceAndModel opens both. The caller closes them, the device also after an error;
-// it is nil for the CPU.
-func (c *benchTarget) deviceAndModel(e *env) (dev driver.Device, m *benchModel, err error) {
+// openTarget opens the device of --device and the model.
+func (c *benchTarget) openTarget(e *env) (*benchModel, error) {
+	var dev driver.Device
 	if c.Device != lockstep.CPU { // first, because making the model of a preset takes long
+		var err error
 		if dev, err = e.openFlag(c.Device); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	m, err = c.load(e)
-	return dev, m, err
+	m, err := c.load(e)
+	if err != nil {
+		if dev != nil {
+			dev.Close()
+		}
+		return nil, err
+	}
+	m.device = dev
+	return m, nil
 }
 
 // load opens the model of --model or makes that of --preset.
@@ -222,8 +231,8 @@ func (b *bench) close() {
 	}
 }
 
-// newBench makes the engine on dev, or on the CPU if dev is nil.
-func (c *benchModelCmd) newBench(e *env, dev driver.Device, m *benchModel) (*bench, error) {
+// newBench makes the engine.
+func (c *benchModelCmd) newBench(e *env, m *benchModel) (*bench, error) {
 	o := modelbench.Options{
 		Depths: c.Depths, Prompts: c.Prompts, Batches: c.Batches,
 		Repeats: c.Repeats, Steps: c.Steps, Budget: c.Budget,
@@ -231,10 +240,10 @@ func (c *benchModelCmd) newBench(e *env, dev driver.Device, m *benchModel) (*ben
 	r := modelbench.Report{
 		Version: modelbench.Version, Date: time.Now().UTC().Format(time.RFC3339), Model: modelbench.Describe(m.Model, m.title, m.quant),
 	}
-	if dev == nil {
+	if m.device == nil {
 		return c.onCPU(m, o, r)
 	}
-	return c.onDevice(e, dev, m, o, r)
+	return c.onDevice(e, m, o, r)
 }
 
 func (c *benchModelCmd) onCPU(m *benchModel, o modelbench.Options, r modelbench.Report) (*bench, error) {
@@ -252,7 +261,8 @@ const benchSequences = 64
 
 // onDevice measures the limits of a GPU and then uploads the model. The KV cache gets as
 // many pages as the cases need and the memory allows.
-func (c *benchModelCmd) onDevice(e *env, dev driver.Device, m *benchModel, o modelbench.Options, r modelbench.Report) (_ *bench, err error) {
+func (c *benchModelCmd) onDevice(e *env, m *benchModel, o modelbench.Options, r modelbench.Report) (*bench, error) {
+	dev := m.device
 	ao := accel.Options{KV: c.KV, MaxSequences: benchSequences}
 	free, _, err := dev.Memory()
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/lockstep-go/lockstep/accel"
-	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/modelbench"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/ref"
@@ -58,15 +57,12 @@ func (c *benchSamplingCmd) Run(e *env) error {
 	if err := e.checkOutputs([]output{json}, c.Model); err != nil {
 		return err
 	}
-	dev, m, err := c.deviceAndModel(e)
-	if dev != nil {
-		defer dev.Close()
-	}
+	m, err := c.openTarget(e)
 	if err != nil {
 		return err
 	}
 	defer m.close()
-	engine, device, err := c.engine(e, dev, m)
+	engine, device, err := c.engine(e, m)
 	if err != nil {
 		return fmt.Errorf("--device %s: %s: %w", c.Device, m.name, err)
 	}
@@ -90,9 +86,9 @@ func (c *benchSamplingCmd) Run(e *env) error {
 	return json.writeJSON(rep)
 }
 
-// engine makes the engine on dev, or on the CPU if dev is nil, and returns the device's name.
-func (c *benchSamplingCmd) engine(e *env, dev driver.Device, m *benchModel) (model.Engine, string, error) {
-	if dev == nil {
+// engine makes the engine and returns the device's name.
+func (c *benchSamplingCmd) engine(e *env, m *benchModel) (model.Engine, string, error) {
+	if m.device == nil {
 		engine, err := ref.New(m.Model, ref.Options{Numerics: ref.Numerics{KV: c.KV}})
 		if err != nil {
 			return nil, "", err
@@ -100,12 +96,12 @@ func (c *benchSamplingCmd) engine(e *env, dev driver.Device, m *benchModel) (mod
 		return engine, "CPU", nil
 	}
 	progress, end := e.uploadProgress()
-	engine, err := accel.New(e.ctx, m.Model, dev, accel.Options{KV: c.KV, MaxSequences: benchSequences, Progress: progress})
+	engine, err := accel.New(e.ctx, m.Model, m.device, accel.Options{KV: c.KV, MaxSequences: benchSequences, Progress: progress})
 	end()
 	if err != nil {
 		return nil, "", err
 	}
-	return engine, dev.Properties().Name, nil
+	return engine, m.device.Properties().Name, nil
 }
 
 func (e *env) printSampling(rep *modelbench.SamplingReport) error {
