@@ -73,24 +73,25 @@ func (w *warp) convergeWarp(o *op, m uint32) (bool, result) {
 	return lanes != 0, res
 }
 
-// members reads the member mask of an op from a register. named is the mask of the lowest lane of
-// m, and s holds the lanes of m that have the same mask.
-func (w *warp) members(o *op, m uint32, reg int32) (s, named uint32, ok bool) {
+// convergeMembers is converge for an op with member masks in a register. named is the mask of the
+// lowest lane of m.
+func (w *warp) convergeMembers(o *op, m uint32, reg int32) (lanes, named uint32, res result) {
 	if !w.reads(o, m, reg) {
-		return 0, 0, false
+		return 0, 0, resultTrap
 	}
 	masks := &w.regs[reg]
 	named = uint32(masks[lowestLane(m)])
+	s := uint32(0) // lanes of m with the same mask
 	for l := range lanesOf(m) {
 		if uint32(masks[l])>>l&1 == 0 {
-			w.trap(TrapLane, o, l, "the executing lane is not in its member mask %08x", uint32(masks[l]))
-			return 0, 0, false
+			return 0, 0, w.trap(TrapLane, o, l, "the executing lane is not in its member mask %08x", uint32(masks[l]))
 		}
 		if uint32(masks[l]) == named {
 			s |= 1 << l
 		}
 	}
-	return s, named, true
+	lanes, res = w.converge(o, m, s, named)
+	return lanes, named, res
 }
 
 func buildWarpSync(d *decoder, in *syntax.Instruction, _ qualifiers) (op, error) {
@@ -104,11 +105,7 @@ func buildWarpSync(d *decoder, in *syntax.Instruction, _ qualifiers) (op, error)
 }
 
 func runWarpSync(w *warp, o *op, m uint32) result {
-	s, named, ok := w.members(o, m, o.c)
-	if !ok {
-		return resultTrap
-	}
-	lanes, res := w.converge(o, m, s, named)
+	lanes, _, res := w.convergeMembers(o, m, o.c)
 	if lanes != 0 {
 		w.syncLanes(lanes)
 	}
@@ -187,11 +184,7 @@ func (w *warp) shuffle(o *op, m uint32, mode shuffleMode, inRangePred int32) res
 	if !w.reads(o, m, o.a, o.b, c) {
 		return resultTrap
 	}
-	s, named, ok := w.members(o, m, o.c)
-	if !ok {
-		return resultTrap
-	}
-	lanes, res := w.converge(o, m, s, named)
+	lanes, named, res := w.convergeMembers(o, m, o.c)
 	values := w.regs[o.a]
 	for l := range lanesOf(lanes) {
 		from, inRange := shuffleSource(mode, l, int(w.regs[o.b][l]), int(w.regs[c][l]))
@@ -236,11 +229,7 @@ func (w *warp) vote(o *op, m uint32, mode string, negated bool) result {
 	if !w.readsPred(o, m, o.a) {
 		return resultTrap
 	}
-	s, named, ok := w.members(o, m, o.c)
-	if !ok {
-		return resultTrap
-	}
-	lanes, res := w.converge(o, m, s, named)
+	lanes, _, res := w.convergeMembers(o, m, o.c)
 	votes := w.preds[o.a]
 	if negated {
 		votes = ^votes
@@ -298,11 +287,7 @@ func buildRedux(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
 		if !w.reads(o, m, o.a) {
 			return resultTrap
 		}
-		s, named, ok := w.members(o, m, o.b)
-		if !ok {
-			return resultTrap
-		}
-		lanes, res := w.converge(o, m, s, named)
+		lanes, _, res := w.convergeMembers(o, m, o.b)
 		if lanes == 0 {
 			return res
 		}

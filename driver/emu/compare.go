@@ -32,12 +32,12 @@ func buildCompare(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) 
 
 // compare builds a comparison from equal, less and, for floats, nan.
 func compare(name string, t syntax.Type) comparison {
-	equal, less, nan := equalInt, lessUnsigned, comparison(nil)
+	equal, less, nan := equalInt, lessInt[uint64], comparison(nil)
 	switch t {
 	case typeS32:
-		less = lessSigned32
+		less = lessInt[int32]
 	case typeS64:
-		less = lessSigned64
+		less = lessInt[int64]
 	case typeF32:
 		equal, less, nan = equalFloat, lessFloat, nanFloat
 	case typeF64:
@@ -78,27 +78,9 @@ func equalInt(a, b *vec) (m uint32) {
 	return m
 }
 
-func lessUnsigned(a, b *vec) (m uint32) {
+func lessInt[T int32 | int64 | uint64](a, b *vec) (m uint32) {
 	for l := range a {
-		if a[l] < b[l] {
-			m |= 1 << l
-		}
-	}
-	return m
-}
-
-func lessSigned32(a, b *vec) (m uint32) {
-	for l := range a {
-		if int32(a[l]) < int32(b[l]) {
-			m |= 1 << l
-		}
-	}
-	return m
-}
-
-func lessSigned64(a, b *vec) (m uint32) {
-	for l := range a {
-		if int64(a[l]) < int64(b[l]) {
+		if T(a[l]) < T(b[l]) {
 			m |= 1 << l
 		}
 	}

@@ -26,7 +26,11 @@ func TestGEMMLaunches(t *testing.T) {
 		{"experts", func(a *matmul.GEMMArgs) { a.Experts, a.Offsets, a.Order, a.ExpertBytes = 60, 64, 80, 1024 }, [3]uint32{2, 4, 60}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l, err := launcher(goodShape, goodGEMM, c.change)(t)
+			a := goodGEMM
+			if c.change != nil {
+				c.change(&a)
+			}
+			l, err := goodShape.Launch(build(t, goodShape), a)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,7 +66,9 @@ func TestGEMMLaunchErrors(t *testing.T) {
 		{"matrices that no load can read", func(a *matmul.GEMMArgs) { a.ExpertBytes = 1000 }, "ExpertBytes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := launcher(goodShape, goodGEMM, c.change)(t)
+			a := goodGEMM
+			c.change(&a)
+			_, err := goodShape.Launch(build(t, goodShape), a)
 			if err == nil || !strings.Contains(err.Error(), c.field+":") {
 				t.Errorf("error %v, want one about %s", err, c.field)
 			}
@@ -125,7 +131,7 @@ func TestGEMMFor(t *testing.T) {
 		s := matmul.GEMMFor(f, quant.F16, 4096, 4096, 100, ada)
 		a := goodGEMM
 		a.M, a.N, a.K, a.YStride = 4096, 4096, 4096, 0
-		l, err := launcher(s, a, nil)(t)
+		l, err := s.Launch(build(t, s), a)
 		if err != nil {
 			t.Fatal(err)
 		}

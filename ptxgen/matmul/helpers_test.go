@@ -16,16 +16,3 @@ func build(t *testing.T, s kernel.Spec) *ptx.Kernel {
 	}
 	return k
 }
-
-// launcher makes a launch of a kernel with changed arguments.
-func launcher[A any](s interface {
-	kernel.Spec
-	Launch(*ptx.Kernel, A) (ptx.Launch, error)
-}, a A, change func(*A)) func(*testing.T) (ptx.Launch, error) {
-	return func(t *testing.T) (ptx.Launch, error) {
-		if change != nil {
-			change(&a)
-		}
-		return s.Launch(build(t, s), a)
-	}
-}

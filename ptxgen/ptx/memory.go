@@ -71,26 +71,23 @@ func (p Shared) Plus(bytes int) Shared { return Shared{p.plus(int64(bytes))} }
 
 // At emits mad.wide.u32: the address p + i*stride, where the product has 64 bits.
 func (p Global) At(i U32, stride int) Global {
-	if i.op.kind == immediate {
-		return Global{p.plus(int64(i.op.n) * int64(stride))}
-	}
-	q := p.Pointer
-	_, r := fresh[U64](p.b)
-	p.b.emit("mad.wide.u32", 1, one(r), one(i.op), number(int64(stride)), one(p.base))
-	q.base, q.align = r, commonAlign(p.align, int64(stride))
-	return Global{q}
+	return Global{indexed[U64](p.Pointer, "mad.wide.u32", i, stride)}
 }
 
 // At emits mad.lo.u32: the address p + i*stride.
 func (p Shared) At(i U32, stride int) Shared {
+	return Shared{indexed[U32](p.Pointer, "mad.lo.u32", i, stride)}
+}
+
+// indexed returns p + i*stride. It emits op, with an address of type T, only if i is in a register.
+func indexed[T Value](p Pointer, op string, i U32, stride int) Pointer {
 	if i.op.kind == immediate {
-		return Shared{p.plus(int64(i.op.n) * int64(stride))}
+		return p.plus(int64(i.op.n) * int64(stride))
 	}
-	q := p.Pointer
-	_, r := fresh[U32](p.b)
-	p.b.emit("mad.lo.u32", 1, one(r), one(i.op), number(int64(stride)), one(p.base))
-	q.base, q.align = r, commonAlign(p.align, int64(stride))
-	return Shared{q}
+	_, r := fresh[T](p.b)
+	p.b.emit(op, 1, one(r), one(i.op), number(int64(stride)), one(p.base))
+	p.base, p.align = r, commonAlign(p.align, int64(stride))
+	return p
 }
 
 // AtBytes emits add.u64: p + offset. The alignment becomes 1: see Aligned.
