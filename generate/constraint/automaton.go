@@ -16,7 +16,7 @@ type automaton struct {
 	accept  []bool  // [state]
 	live    []bool  // [state]: some byte may follow
 	masks   leafMasks
-	shared  bool // by all schemas of a vocabulary
+	shared  bool // by constraints of a vocabulary, which do not count its memory
 }
 
 func (a *automaton) states() int { return len(a.accept) }
@@ -44,22 +44,21 @@ const maxWork = 50_000_000
 // spend takes n steps.
 func (b *budget) spend(n int) error {
 	if b.left -= n; b.left < 0 {
-		return errLimit{"steps to compile it", maxWork}
+		return limitError{"steps to compile it", maxWork}
 	}
 	return b.ctx.Err()
 }
 
-// errLimit is a limit of the compiler.
-type errLimit struct {
+// limitError means that a schema, an expression or a structure exceeds a limit of the compiler.
+type limitError struct {
 	what string
 	most int
 }
 
-func (e errLimit) Error() string { return fmt.Sprintf("more than %d %s", e.most, e.what) }
+func (e limitError) Error() string { return fmt.Sprintf("more than %d %s", e.most, e.what) }
 
-// classesOf fills a.class so that two bytes share a class if no range tells them apart. A
-// class is a range of bytes.
-// starts[b] says that a range begins at b, or ends before it.
+// classesOf sets the classes of bytes. Each class is a range of bytes; starts[b] says that one begins
+// at b.
 func (a *automaton) classesOf(starts *[257]bool) {
 	c := -1
 	for b := range 256 {
@@ -74,10 +73,10 @@ func (a *automaton) classesOf(starts *[257]bool) {
 // grow adds a state and returns it.
 func (a *automaton) grow(accept bool) (int32, error) {
 	if a.states() >= maxStates {
-		return 0, errLimit{"states", maxStates}
+		return 0, limitError{"states", maxStates}
 	}
 	if len(a.next)+a.classes > maxTable {
-		return 0, errLimit{"elements of its table", maxTable}
+		return 0, limitError{"elements of its table", maxTable}
 	}
 	for range a.classes {
 		a.next = append(a.next, -1)
@@ -149,8 +148,8 @@ func (a *automaton) trim() *automaton {
 	return t
 }
 
-// product accepts the texts for which keep holds, given whether a and b accept them. keep
-// must be false if a does not accept. It returns nil if there are none.
+// product returns the automaton of the texts for which keep is true, given whether a and b accept
+// them; nil if there are none. keep must be false if a does not accept.
 func product(a, b *automaton, work *budget, keep func(a, b bool) bool) (*automaton, error) {
 	p := &automaton{}
 	var starts [257]bool
@@ -205,17 +204,17 @@ func product(a, b *automaton, work *budget, keep func(a, b bool) bool) (*automat
 	return p.trim(), nil
 }
 
-// intersect accepts what both accept.
+// intersect returns the automaton of the texts that both accept; nil if there are none.
 func intersect(a, b *automaton, work *budget) (*automaton, error) {
 	return product(a, b, work, func(a, b bool) bool { return a && b })
 }
 
-// minus accepts what a accepts and b does not.
+// minus returns the automaton of the texts that a accepts and b does not; nil if there are none.
 func minus(a, b *automaton, work *budget) (*automaton, error) {
 	return product(a, b, work, func(a, b bool) bool { return a && !b })
 }
 
-// literals accepts the given texts, of which there must be one.
+// literals returns the automaton of the given texts, at least one.
 func literals(texts []string) (*automaton, error) {
 	a := &automaton{}
 	var starts [257]bool

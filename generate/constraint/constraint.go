@@ -31,7 +31,7 @@ type Constraint struct {
 func (v *Vocabulary) JSON() *Constraint {
 	c, err := v.Schema([]byte(`{"type": "object"}`))
 	if err != nil {
-		panic(err) // no input of the caller is in it
+		panic(err) // the schema is ours
 	}
 	return c
 }
@@ -167,7 +167,7 @@ func (m *Matcher) Done() bool {
 	return m.ended || s.complete && len(s.configs) == 0
 }
 
-// enter brings the matcher to the current table, after replacing that if it is full.
+// enter brings the matcher to the current table. If that is too large, enter replaces it first.
 func (m *Matcher) enter() {
 	if m.c.table.size() > softTable {
 		m.c.replace()

@@ -38,7 +38,7 @@ func (v *value) get(key string) *value {
 func parse(data []byte) (*value, error) {
 	switch {
 	case len(data) > maxSchema:
-		return nil, errLimit{"bytes", maxSchema}
+		return nil, limitError{"bytes", maxSchema}
 	case !utf8.Valid(data):
 		return nil, errors.New("not UTF-8")
 	}
@@ -59,7 +59,7 @@ func parse(data []byte) (*value, error) {
 
 func parseValue(d *json.Decoder, path string, depth int) (*value, error) {
 	if depth > maxDepth {
-		return nil, fmt.Errorf("%s: %w", path, errLimit{"levels", maxDepth})
+		return nil, fmt.Errorf("%s: %w", path, limitError{"levels", maxDepth})
 	}
 	token, err := d.Token()
 	if err != nil {

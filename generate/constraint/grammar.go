@@ -33,11 +33,11 @@ type termNode struct {
 // unbounded is the max of a repetition without one.
 const unbounded = -1
 
-// grammar is rules over terms whose leaves are automata. Texts are derived from term
-// start. A rule is not nullable.
+// grammar is rules over terms, with automata as leaves. Texts are derived from start. A rule is not
+// nullable.
 //
-// Terms are added while texts are matched, because the rest of a text is a term: what
-// must follow once the innermost value is complete. table has these.
+// Terms are added while texts are matched, because what must follow a value is a term. table has
+// these.
 type grammar struct {
 	leaves []*automaton
 	rules  []term
@@ -47,19 +47,19 @@ type grammar struct {
 	classes int
 }
 
-// terms is a table of terms. base, if there is one, has the first ones and is not changed.
+// terms is a table of terms. base, if it is not nil, has the first ones and is not changed.
 type terms struct {
-	base  *terms
-	first int // terms in base
-	nodes []termNode
-	index map[termNode]term
-	size  int // of nodes, in units of about 16 bytes
+	base   *terms
+	inBase int // terms in base
+	nodes  []termNode
+	index  map[termNode]term
+	size   int // of nodes, in units of about 16 bytes
 }
 
 func newTerms(base *terms) *terms {
 	t := &terms{base: base, index: map[termNode]term{}}
 	if base != nil {
-		t.first = base.len()
+		t.inBase = base.len()
 	} else {
 		t.nodes = make([]termNode, 2) // nothing and epsilon
 		t.nodes[0].a, t.nodes[1].a = -1, -2
@@ -67,13 +67,13 @@ func newTerms(base *terms) *terms {
 	return t
 }
 
-func (t *terms) len() int { return t.first + len(t.nodes) }
+func (t *terms) len() int { return t.inBase + len(t.nodes) }
 
 func (t *terms) node(x term) *termNode {
-	if int(x) < t.first {
+	if int(x) < t.inBase {
 		return t.base.node(x)
 	}
-	return &t.nodes[int(x)-t.first]
+	return &t.nodes[int(x)-t.inBase]
 }
 
 func (t *terms) add(n termNode) term {
@@ -95,8 +95,8 @@ func (t *terms) add(n termNode) term {
 func (t *terms) leaf(i int32) term { return t.add(termNode{kind: leafTerm, a: i}) }
 func (t *terms) rule(i int32) term { return t.add(termNode{kind: ruleTerm, a: i}) }
 
-// seq returns a followed by b. Sequences lean to the right, so that equal texts to come
-// are equal terms.
+// seq returns a followed by b. Sequences nest to the right, so that equal texts to come are equal
+// terms.
 func (t *terms) seq(a, b term) term {
 	switch {
 	case a == nothing || b == nothing:
@@ -170,7 +170,7 @@ func (t *terms) alt(all ...term) term {
 	return t.add(termNode{kind: altTerm, alts: pack(flat)})
 }
 
-// head returns x without what follows its first part, and tail that.
+// head returns the first part of a sequence, or another term as it is.
 func (t *terms) head(x term) term {
 	if n := t.node(x); x > epsilon && n.kind == seqTerm {
 		return term(n.a)
@@ -178,6 +178,7 @@ func (t *terms) head(x term) term {
 	return x
 }
 
+// tail returns what follows head.
 func (t *terms) tail(x term) term {
 	if n := t.node(x); x > epsilon && n.kind == seqTerm {
 		return term(n.b)

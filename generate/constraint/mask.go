@@ -7,7 +7,7 @@ import (
 
 var errFull = errors.New("the constraint is too ambiguous: its table reached the limit of memory")
 
-// worthKeeping is the trie nodes that a mask must have cost for the state to keep it.
+// worthKeeping is the number of trie nodes from which a state keeps the mask that took them.
 const worthKeeping = 5_000
 
 // fill adds the tokens that may follow in state s to mask.
@@ -17,7 +17,7 @@ const worthKeeping = 5_000
 // part of the tries is walked, from where the leaf may end.
 func (c *Constraint) fill(t *table, s stateID, mask []uint32) error {
 	for _, cfg := range t.states[s].configs {
-		c.leafMask(t, t.leaves[cfg.leaf], cfg.state).or(mask)
+		c.leafMask(t, t.grammar.leaves[cfg.leaf], cfg.state).or(mask)
 	}
 	for i := range c.vocab.tries {
 		c.fillBeyond(t, s, i, mask)
@@ -41,7 +41,7 @@ func (c *Constraint) fillBeyond(t *table, s stateID, i int, mask []uint32) {
 	}
 	w := walker{t: t, trie: &c.vocab.tries[i], mask: c.scratch}
 	for _, cfg := range t.states[s].configs {
-		exits := c.leafMask(t, t.leaves[cfg.leaf], cfg.state).exits[i]
+		exits := c.leafMask(t, t.grammar.leaves[cfg.leaf], cfg.state).exits[i]
 		if len(exits) == 0 {
 			continue
 		}
@@ -79,7 +79,7 @@ func (c *Constraint) leafMask(t *table, a *automaton, state int32) *leafMask {
 	if !a.shared {
 		if c.kept > keptMasks {
 			c.kept = 0
-			for _, own := range t.leaves {
+			for _, own := range t.grammar.leaves {
 				if own.shared {
 					continue
 				}
@@ -116,7 +116,7 @@ func (w *walker) below(n int32, s stateID) {
 		w.steps++
 		from, to := w.path[node.depth-1], unknown
 		if next := t.states[from].next; next != nil {
-			to = next[t.class[node.value]]
+			to = next[t.grammar.class[node.value]]
 		}
 		if to == unknown {
 			to = t.step(from, node.value)

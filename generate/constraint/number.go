@@ -24,7 +24,7 @@ func parseDecimal(text string) (decimal, error) {
 	d := decimal{negative: strings.HasPrefix(text, "-")}
 	text, exponent, _ := strings.Cut(strings.ToLower(strings.TrimPrefix(text, "-")), "e")
 	whole, fraction, _ := strings.Cut(text, ".")
-	tooLong := errLimit{"digits", maxBoundDigits}
+	tooLong := limitError{"digits", maxBoundDigits}
 	if exponent != "" {
 		e, err := strconv.Atoi(exponent)
 		if err != nil || e > maxBoundDigits || e < -maxBoundDigits {

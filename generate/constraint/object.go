@@ -32,18 +32,18 @@ func (c *compiler) object(s *value, path string) (term, error) {
 	if err != nil {
 		return nothing, fail(path, err)
 	}
-	// From the last property to the first: next is the alternatives of what may come next,
-	// after a bracket or comma. last says that it may also be the end.
+	// From the last property to the first: next are the alternatives after a bracket or comma. mayEnd
+	// says that the object may also end there.
 	more := c.terms.seq(c.terms.rep(c.terms.seq(comma, other), 0, unbounded), end)
-	next, last := []term{c.terms.seq(other, more)}, true
+	next, mayEnd := []term{c.terms.seq(other, more)}, true
 	for _, prop := range slices.Backward(list) {
-		x := c.terms.seq(prop.value, c.after(comma, end, next, last))
+		x := c.terms.seq(prop.value, c.after(comma, end, next, mayEnd))
 		if prop.required {
-			next, last = nil, false
+			next, mayEnd = nil, false
 		}
 		next = append(next, x)
 	}
-	if last {
+	if mayEnd {
 		next = append(next, empty)
 	}
 	x, err := c.chain(p.open, c.terms.alt(next...))
@@ -51,9 +51,9 @@ func (c *compiler) object(s *value, path string) (term, error) {
 }
 
 // after returns what may follow a property.
-func (c *compiler) after(comma, end term, next []term, last bool) term {
+func (c *compiler) after(comma, end term, next []term, mayEnd bool) term {
 	x := c.terms.seq(comma, c.terms.alt(next...))
-	if last {
+	if mayEnd {
 		x = c.terms.alt(x, end)
 	}
 	return x
@@ -84,7 +84,7 @@ func (c *compiler) properties(s *value, path string) (list []property, other ter
 		}
 	}
 	if len(props.keys)+len(required) > maxProperties {
-		return nil, nothing, fail(at, errLimit{"properties, required ones included", maxProperties})
+		return nil, nothing, fail(at, limitError{"properties, required ones included", maxProperties})
 	}
 	add := func(key string, x term) error {
 		name, err := c.name(key)

@@ -93,8 +93,8 @@ type distances struct {
 }
 
 func newDistances(t *table) *distances {
-	d := &distances{t: t, rules: make([]int, len(t.rules))}
-	for _, a := range t.leaves {
+	d := &distances{t: t, rules: make([]int, len(t.grammar.rules))}
+	for _, a := range t.grammar.leaves {
 		list := make([]int, a.states())
 		for s := range list {
 			if list[s] = math.MaxInt32; a.accept[s] {
@@ -118,7 +118,7 @@ func newDistances(t *table) *distances {
 	}
 	for changed := true; changed; {
 		changed = false
-		for i, body := range t.rules {
+		for i, body := range t.grammar.rules {
 			if n := d.term(body); n < d.rules[i] {
 				d.rules[i], changed = n, true
 			}
@@ -166,7 +166,7 @@ func (d *distances) toward(s stateID) (byte, bool) {
 	if best == math.MaxInt32 {
 		return 0, false
 	}
-	a := d.t.leaves[at.leaf]
+	a := d.t.grammar.leaves[at.leaf]
 	for b := range 256 {
 		if to := a.step(at.state, byte(b)); to >= 0 && d.leaf[at.leaf][to] < d.leaf[at.leaf][at.state] {
 			return byte(b), true

@@ -41,7 +41,7 @@ type nfa struct {
 // checkExpr returns an error if expr is too long or is not a regular expression.
 func checkExpr(expr string) error {
 	if len(expr) > maxExpr {
-		return errLimit{"bytes", maxExpr}
+		return limitError{"bytes", maxExpr}
 	}
 	_, err := syntax.Parse(expr, syntax.Perl)
 	return err
@@ -75,10 +75,10 @@ func compileTree(re *syntax.Regexp, enc encoding, work *budget) (*automaton, err
 	return n.determinize(work)
 }
 
-// part is an automaton whose texts are repeated from min to max times.
+// part is an automaton that is repeated from min to max times.
 type part struct {
-	*automaton
-	min, max int32
+	automaton *automaton
+	min, max  int32
 }
 
 // manyTimes is the count from which a repetition is counted while a text is matched,
@@ -333,7 +333,7 @@ func (n *nfa) chain(pc int32, seq []edge) error {
 	seq[0].to = to
 	n.edges[pc] = append(n.edges[pc], seq[0])
 	if n.count++; n.count > maxEdges {
-		return errLimit{"byte ranges", maxEdges}
+		return limitError{"byte ranges", maxEdges}
 	}
 	return nil
 }

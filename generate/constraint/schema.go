@@ -12,13 +12,13 @@ import (
 
 // The limits of a schema beside those of its text and of one automaton.
 const (
-	maxProperties = 1000      // of one object
-	maxSchemas    = 20_000    // within each other, in all
-	maxRules      = 2000      // places that $ref names
-	maxLeaves     = 20_000    // automata
-	maxCells      = 8_000_000 // elements of the tables of all automata
-	maxTerms      = 1 << 21   // size of the grammar's terms
-	maxCount      = math.MaxInt32 / 2
+	maxProperties = 1000              // of one object
+	maxSchemas    = 20_000            // within each other, in all
+	maxRules      = 2000              // places that $ref names
+	maxLeaves     = 20_000            // automata
+	maxCells      = 8_000_000         // elements of the tables of all automata
+	maxTerms      = 1 << 21           // size of the grammar's terms
+	maxCount      = math.MaxInt32 / 2 // value of minLength, maxItems and the like
 )
 
 // maxPatternLength is the limit of minLength and maxLength beside a pattern or a format.
@@ -26,15 +26,15 @@ const maxPatternLength = 1000
 
 // compiler turns a Structure into a grammar.
 type compiler struct {
-	grammar
-	vocab  *Vocabulary
-	terms  *terms
-	leaves map[*automaton]term
-	names  map[string]term // property names, quoted and with a colon
-	texts  map[string]term // parts of a Structure with one text
-	paths  []string        // of rules
-	any    int             // the rule of any value, or -1
-	work   budget
+	grammar grammar
+	vocab   *Vocabulary
+	terms   *terms
+	leaves  map[*automaton]term
+	names   map[string]term // property names, quoted and with a colon
+	texts   map[string]term // parts of a Structure with one text
+	paths   []string        // of rules
+	any     int             // the rule of any value, or -1
+	work    budget
 
 	structures int // compiled so far
 	count      int // of schemas
@@ -80,7 +80,7 @@ func (c *compiler) document(schema []byte) (term, error) {
 		c.grammar.rules[i] = body
 	}
 	for i := first; i < len(c.paths); i++ {
-		if c.recurs(c.terms, i) {
+		if c.grammar.recurs(c.terms, i) {
 			return nothing, fmt.Errorf("%s: it refers to itself without anything between", c.paths[i])
 		}
 	}
@@ -102,7 +102,7 @@ func (c *compiler) reference(ref, path string) (term, error) {
 // newRule adds a rule without a body.
 func (c *compiler) newRule(path string) (int, error) {
 	if len(c.paths) >= maxRules {
-		return 0, errLimit{"different references", maxRules}
+		return 0, limitError{"different references", maxRules}
 	}
 	i := len(c.paths)
 	c.rules[path] = i
@@ -147,11 +147,11 @@ func (c *compiler) leaf(a *automaton) (term, error) {
 		return x, nil
 	}
 	if len(c.grammar.leaves) >= maxLeaves {
-		return nothing, errLimit{"automata", maxLeaves}
+		return nothing, limitError{"automata", maxLeaves}
 	}
 	if !a.shared {
 		if c.cells += len(a.next); c.cells > maxCells {
-			return nothing, errLimit{"elements of the tables of all automata", maxCells}
+			return nothing, limitError{"elements of the tables of all automata", maxCells}
 		}
 	}
 	x := c.terms.leaf(int32(len(c.grammar.leaves)))
@@ -195,7 +195,7 @@ var refused = []string{
 	"$dynamicRef", "$recursiveRef", "nullable",
 }
 
-// harmless reports whether a refused keyword has the value that says nothing.
+// harmless reports whether a refused keyword has the value that restricts nothing.
 func harmless(keyword string, v *value) bool {
 	switch keyword {
 	case "uniqueItems", "nullable":
@@ -209,13 +209,13 @@ func harmless(keyword string, v *value) bool {
 // schema returns the term of a schema.
 func (c *compiler) schema(s *value, path string) (term, error) {
 	if c.count++; c.count > maxSchemas {
-		return nothing, fail(path, errLimit{"schemas", maxSchemas})
+		return nothing, fail(path, limitError{"schemas", maxSchemas})
 	}
 	if err := c.work.spend(1); err != nil {
 		return nothing, fail(path, err)
 	}
 	if c.terms.size > maxTerms {
-		return nothing, fail(path, errLimit{"places where optional properties may come next", maxTerms})
+		return nothing, fail(path, limitError{"places where optional properties may come next", maxTerms})
 	}
 	switch {
 	case s.kind == "boolean" && s.text == "true":
@@ -500,7 +500,7 @@ func (c *compiler) typed(s *value, path, name string) (term, error) {
 	return x, fail(path, err)
 }
 
-// size returns a count that is the value of a keyword, or otherwise.
+// size returns the count that a keyword has as its value; without the keyword, otherwise.
 func size(s *value, path, keyword string, otherwise int32) (int32, error) {
 	v := s.get(keyword)
 	if v == nil {
@@ -520,7 +520,7 @@ func size(s *value, path, keyword string, otherwise int32) (int32, error) {
 	return int32(n), nil
 }
 
-// sizes returns the range that two keywords give. most is unbounded without the second.
+// sizes returns the range that two keywords give. Without the second, most is unbounded.
 func sizes(s *value, path, minimum, maximum string) (least, most int32, err error) {
 	if least, err = size(s, path, minimum, 0); err == nil {
 		most, err = size(s, path, maximum, unbounded)

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// str returns the term of the strings that satisfy s. The length is counted while a text
-// is matched; beside a pattern or a format, it is part of their automaton.
+// str returns the term of the strings that satisfy s. The length is counted while a text is
+// matched. With a pattern or a format it is part of their automaton.
 func (c *compiler) str(s *value, path string) (term, error) {
 	least, most, err := sizes(s, path, "minLength", "maxLength")
 	if err != nil {
@@ -18,7 +18,7 @@ func (c *compiler) str(s *value, path string) (term, error) {
 	}
 	p := &c.vocab.parts
 	if v := s.get("pattern"); v != nil && v.kind == "string" && s.get("format") == nil && least == 0 && most == unbounded {
-		x, ok, err := c.counted(v.text)
+		x, ok, err := c.countedPattern(v.text)
 		if err == nil && ok {
 			x, err = c.chain(p.quote, x, p.quote)
 		}
@@ -50,9 +50,9 @@ func (c *compiler) str(s *value, path string) (term, error) {
 	return x, fail(path, err)
 }
 
-// counted returns the term of a pattern from ^ to $ that has a repetition with a large
+// countedPattern returns the term of a pattern from ^ to $ that has a repetition with a large
 // count, and whether expr is one.
-func (c *compiler) counted(expr string) (term, bool, error) {
+func (c *compiler) countedPattern(expr string) (term, bool, error) {
 	seq, err := parseSequence(expr)
 	if err != nil || !seq.anchored || !seq.counted {
 		return nothing, false, err

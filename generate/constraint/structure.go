@@ -53,7 +53,7 @@ func (v *Vocabulary) Compile(ctx context.Context, s Structure) (*Constraint, err
 	if c.grammar.start, err = c.structure(&s); err != nil {
 		return nil, fmt.Errorf("constraint: %w", err)
 	}
-	base := c.finish(c.terms)
+	base := c.grammar.finish(c.terms)
 	if c.grammar.start == nothing {
 		return nil, fmt.Errorf("constraint: %s: no finite text satisfies it", s.name())
 	}
@@ -76,7 +76,7 @@ func (s *Structure) name() string {
 // structure returns the term of a structure. Its errors begin with the name of their part.
 func (c *compiler) structure(s *Structure) (x term, err error) {
 	if c.structures++; c.structures > maxStructures {
-		return nothing, fail("structure", errLimit{"structures", maxStructures})
+		return nothing, fail("structure", limitError{"structures", maxStructures})
 	}
 	switch {
 	case s.Sequence != nil:
@@ -88,7 +88,7 @@ func (c *compiler) structure(s *Structure) (x term, err error) {
 		if x, err = c.structure(s.Repeat); err != nil {
 			return nothing, err
 		}
-		if c.nullable(c.terms, x) {
+		if c.grammar.nullable(c.terms, x) {
 			return nothing, fail("structure", errors.New("the empty text cannot be repeated"))
 		}
 		return c.terms.rep(x, 0, unbounded), nil
@@ -210,7 +210,7 @@ func (c *compiler) free(markers []string, until bool, notFirst []string) (term, 
 	return c.leaf(a)
 }
 
-// freeText returns the automaton of free.
+// freeText returns the automaton of Structure.Until or Structure.Without.
 func (v *Vocabulary) freeText(markers []string, until bool, notFirst []string, work *budget) (*automaton, error) {
 	var patterns []string
 	for _, m := range markers {
@@ -333,8 +333,8 @@ func beginsWith(texts []string) (*automaton, error) {
 	}, func(s string) bool { return s == found })
 }
 
-// explore returns the automaton whose states are strings, from "" on. step and accept depend
-// on a byte only if it is in one of the texts or is controlByte.
+// explore returns the automaton whose states are strings, from "" on. Each byte of the texts, and
+// controlByte, is a class of its own. step must treat the bytes between two of them alike.
 func explore(texts []string, step func(s string, b byte) (string, bool), accept func(s string) bool) (*automaton, error) {
 	a := &automaton{}
 	var starts [257]bool

@@ -27,26 +27,25 @@ type state struct {
 	masks    [tries][]uint32 // of tokens beyond the leaves; nil unless worth keeping
 }
 
-// table has the states and terms that the texts of a constraint have reached. It grows
-// while they are matched, and is replaced by an empty one when it is full.
+// table has the states and terms that the texts of a constraint have reached. It grows while they
+// are matched, and is replaced by an empty one when it is too large.
 type table struct {
-	*grammar
+	grammar *grammar
 	terms   *terms
 	states  []state
 	names   map[string]stateID
 	starts  map[term]stateID
 	firsts  map[term][]config
 	clamped [tries]map[term]term
-	horizon [tries]int32 // repetitions that no token of the trie can exhaust
+	horizon [tries]int32 // bytes of the longest token of the trie; a token ends no more repetitions
 	kept    int          // bytes of masks
 	used    int          // by states, in units of about 16 bytes
-	most    int          // the size that makes it full
-	full    bool         // it reached that in the middle of a mask
+	most    int          // largest size
+	full    bool         // a mask or a token needed more
 }
 
-// A table larger than softTable is replaced before the next mask. Larger than hardTable,
-// to which one mask alone would have to fill it, is an error. Both are in units of about
-// 16 bytes.
+// A table larger than softTable is replaced before the next mask. If one mask makes it larger than
+// hardTable, that is an error. Both are in units of about 16 bytes.
 const (
 	softTable = 1 << 19
 	hardTable = 8 * softTable
@@ -73,7 +72,7 @@ func (t *table) size() int { return t.used + t.terms.size }
 func (t *table) start(x term) stateID {
 	s, ok := t.starts[x]
 	if !ok {
-		s = t.intern(t.first(x), t.nullable(t.terms, x))
+		s = t.intern(t.first(x), t.grammar.nullable(t.terms, x))
 		t.starts[x] = s
 	}
 	return s
@@ -90,14 +89,14 @@ func (t *table) first(x term) []config {
 	var list []config
 	switch n := *t.terms.node(x); n.kind {
 	case leafTerm:
-		if t.leaves[n.a].live[0] {
+		if t.grammar.leaves[n.a].live[0] {
 			list = []config{{leaf: n.a, rest: epsilon}}
 		}
 	case ruleTerm:
-		list = t.first(t.rules[n.a])
+		list = t.first(t.grammar.rules[n.a])
 	case seqTerm:
 		list = t.then(t.first(term(n.a)), term(n.b))
-		if t.nullable(t.terms, term(n.a)) {
+		if t.grammar.nullable(t.terms, term(n.a)) {
 			list = t.union(append(list, t.first(term(n.b))...))
 		}
 	case altTerm:
@@ -177,14 +176,14 @@ func (t *table) intern(configs []config, complete bool) stateID {
 func (t *table) step(s stateID, b byte) stateID {
 	st := &t.states[s]
 	if st.next == nil {
-		st.next = make([]stateID, t.classes)
-		t.used += t.classes / 4
+		st.next = make([]stateID, t.grammar.classes)
+		t.used += t.grammar.classes / 4
 		for i := range st.next {
 			st.next[i] = unknown
 		}
 	}
 	next := st.next
-	to := next[t.class[b]]
+	to := next[t.grammar.class[b]]
 	if to != unknown {
 		return to
 	}
@@ -195,7 +194,7 @@ func (t *table) step(s stateID, b byte) stateID {
 	var list []config
 	complete := false
 	for _, c := range st.configs {
-		a := t.leaves[c.leaf]
+		a := t.grammar.leaves[c.leaf]
 		n := a.step(c.state, b)
 		if n < 0 {
 			continue
@@ -205,17 +204,16 @@ func (t *table) step(s stateID, b byte) stateID {
 		}
 		if a.accept[n] {
 			list = append(list, t.first(c.rest)...)
-			complete = complete || t.nullable(t.terms, c.rest)
+			complete = complete || t.grammar.nullable(t.terms, c.rest)
 		}
 	}
 	to = t.intern(t.union(list), complete)
-	next[t.class[b]] = to
+	next[t.grammar.class[b]] = to
 	return to
 }
 
-// clamp returns a state that permits the same tokens of a trie as s. It has smaller counts
-// of repetitions to come, so many states share it: a token can exhaust no more than
-// horizon.
+// clamp returns a state that permits the same tokens of a trie as s. It reduces counts of
+// repetitions that no token can reach, so that many states share it.
 func (t *table) clamp(s stateID, trie int) stateID {
 	old := t.states[s]
 	var list []config
@@ -268,7 +266,7 @@ func (t *table) adopt(old *table, s stateID) stateID {
 	memo := map[term]term{}
 	var convert func(x term) term
 	convert = func(x term) term {
-		if int(x) < t.terms.first {
+		if int(x) < t.terms.inBase {
 			return x
 		}
 		if y, ok := memo[x]; ok {

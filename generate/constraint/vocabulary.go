@@ -152,12 +152,12 @@ func (t *trie) build(tokens [][]byte) {
 	t.nodes[0].skip = int32(len(t.nodes))
 }
 
-// leafMask is the tokens that are permitted in one state of an automaton, and where the
-// tokens are that go on after the end of its text.
+// leafMask is the tokens that stay within one automaton from one of its states, and the nodes from
+// which others go on beyond its end.
 type leafMask struct {
 	ids   []int32        // permitted tokens, or
 	dense []uint32       // their mask
-	exits [tries][]int32 // nodes with children at which the text may end
+	exits [tries][]int32 // nodes with children at which the automaton accepts
 }
 
 // size returns the bytes of memory.
@@ -179,8 +179,8 @@ func (m *leafMask) or(mask []uint32) {
 	}
 }
 
-// walk computes the leafMask of a state of d.
-func (v *Vocabulary) walk(d *automaton, from int32) *leafMask {
+// walk computes the leafMask of a state of an automaton.
+func (v *Vocabulary) walk(a *automaton, from int32) *leafMask {
 	m := &leafMask{dense: make([]uint32, len(v.ends))}
 	count := 0
 	for i := range v.tries {
@@ -189,7 +189,7 @@ func (v *Vocabulary) walk(d *automaton, from int32) *leafMask {
 		states[0] = from
 		for n, end := int32(1), int32(len(t.nodes)); n < end; {
 			node := &t.nodes[n]
-			to := d.step(states[node.depth-1], node.value)
+			to := a.step(states[node.depth-1], node.value)
 			if to < 0 {
 				n = node.skip
 				continue
@@ -199,7 +199,7 @@ func (v *Vocabulary) walk(d *automaton, from int32) *leafMask {
 				m.dense[id>>5] |= 1 << (id & 31)
 				count++
 			}
-			if n++; n < node.skip && d.accept[to] {
+			if n++; n < node.skip && a.accept[to] {
 				m.exits[i] = append(m.exits[i], n-1)
 			}
 		}
