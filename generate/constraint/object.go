@@ -70,18 +70,9 @@ func (c *compiler) properties(s *value, path string) (list []property, other ter
 	if props.kind != "object" {
 		return nil, nothing, fail(at, errors.New("must be an object"))
 	}
-	var required []string
-	if v := s.get("required"); v != nil {
-		for _, key := range v.values {
-			if key.kind != "string" {
-				v = &value{}
-				break
-			}
-			required = append(required, key.text)
-		}
-		if v.kind != "array" {
-			return nil, nothing, fail(pointer(path, "required"), errors.New("must be an array of strings"))
-		}
+	required, err := requiredKeys(s)
+	if err != nil {
+		return nil, nothing, fail(pointer(path, "required"), err)
 	}
 	if len(props.keys)+len(required) > maxProperties {
 		return nil, nothing, fail(at, limitError{"properties, required ones included", maxProperties})
@@ -112,7 +103,7 @@ func (c *compiler) properties(s *value, path string) (list []property, other ter
 	if err != nil {
 		return nil, nothing, err
 	}
-	for _, key := range required {
+	for _, key := range required { // beside properties, they satisfy additionalProperties
 		if props.get(key) == nil && !slices.ContainsFunc(list, func(p property) bool { return p.key == key }) {
 			if extra == nothing && s.get("additionalProperties") == nil {
 				return nil, nothing, fail(pointer(path, "required"), fmt.Errorf("%q is not in properties", key))
@@ -125,20 +116,45 @@ func (c *compiler) properties(s *value, path string) (list []property, other ter
 	if extra == nothing {
 		return list, nothing, nil
 	}
-	key := c.vocab.parts.str
-	if len(list) > 0 {
-		names := make([]string, len(list))
-		for i, p := range list {
-			names[i] = quote(p.key)
-		}
-		known, err := literals(names)
-		if err == nil {
-			key, err = minus(c.vocab.parts.key, known, &c.work)
-		}
-		if err != nil {
-			return nil, nothing, fail(pointer(path, "additionalProperties"), err)
-		}
+	key, err := c.otherKey(list)
+	if err != nil {
+		return nil, nothing, fail(pointer(path, "additionalProperties"), err)
 	}
 	other, err = c.chain(key, c.vocab.parts.colon, extra)
 	return list, other, fail(path, err)
+}
+
+// requiredKeys returns the value of the keyword required.
+func requiredKeys(s *value) (keys []string, err error) {
+	v := s.get("required")
+	if v == nil {
+		return nil, nil
+	}
+	err = errors.New("must be an array of strings")
+	if v.kind != "array" {
+		return nil, err
+	}
+	for _, key := range v.values {
+		if key.kind != "string" {
+			return nil, err
+		}
+		keys = append(keys, key.text)
+	}
+	return keys, nil
+}
+
+// otherKey returns the automaton of the keys that are not in list.
+func (c *compiler) otherKey(list []property) (*automaton, error) {
+	if len(list) == 0 {
+		return c.vocab.parts.str, nil
+	}
+	names := make([]string, len(list))
+	for i, p := range list {
+		names[i] = quote(p.key)
+	}
+	known, err := literals(names)
+	if err != nil {
+		return nil, err
+	}
+	return minus(c.vocab.parts.key, known, &c.work)
 }
