@@ -85,7 +85,7 @@ type Parser struct {
 	rest    string // text that has not been looked at, or may begin a marker
 	space   string // white space behind what was given
 	after   bool   // nothing but white space came after the last marker
-	begun   bool   // content or a call has begun, so no reasoning follows
+	begun   bool   // content or a call has begun, or reasoning has ended: none follows
 	closing string // the marker that may end the last call, or ""
 
 	call  *call
@@ -250,7 +250,7 @@ func (p *Parser) begin(marker string) {
 	}
 }
 
-// run looks at the rest as far as it is certain what it is; at the end, at all of it.
+// run parses the rest as far as it is certain; at the end of the answer, all of it.
 func (p *Parser) run(end bool) {
 	for more := true; more && p.rest != ""; {
 		switch {
@@ -259,7 +259,7 @@ func (p *Parser) run(end bool) {
 		case p.state == inName:
 			more = p.toolName()
 		case p.state == inXML:
-			more = p.inXML()
+			more = p.readXML()
 		default:
 			p.inside()
 		}
@@ -354,7 +354,7 @@ func (p *Parser) inside() {
 	p.rest = ""
 }
 
-// step takes a byte of a call. It returns false if this is no call.
+// step takes a byte of a call. It returns false if the text is no call.
 func (p *Parser) step(c byte) bool {
 	if p.state == inObject {
 		return p.object(c)
@@ -385,7 +385,7 @@ func (p *Parser) object(c byte) bool {
 	if len(p.call.args) > before {
 		p.given = p.raw.Len()
 	}
-	if !p.call.done() {
+	if !p.call.scan.done() {
 		return true
 	}
 	p.endCall()

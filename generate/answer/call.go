@@ -8,7 +8,7 @@ const maxName = 256
 // call reads the object of a call byte by byte: {"name": …, "arguments": {…}}. Models of
 // Llama 3 write "parameters". Other keys are skipped.
 type call struct {
-	scanner
+	scan    scanner
 	bare    bool   // the object is the arguments alone
 	name    string // "" until it is known
 	text    []byte // of a key or the name that is being read, with quotes
@@ -29,8 +29,8 @@ const (
 
 // next takes a byte. It returns false if this is no call.
 func (c *call) next(b byte) bool {
-	before, depth := c.state, len(c.open)
-	if !c.scanner.next(b) || depth == 0 && before == beforeValue && b != '{' {
+	before, depth := c.scan.state, len(c.scan.open)
+	if !c.scan.next(b) || depth == 0 && before == beforeValue && b != '{' {
 		return false
 	}
 	if c.bare {
@@ -43,7 +43,7 @@ func (c *call) next(b byte) bool {
 	}
 	switch c.member {
 	case argsObject:
-		if len(c.open) == 1 && b != '}' {
+		if len(c.scan.open) == 1 && b != '}' {
 			return false // the arguments are no object
 		}
 		c.args = append(c.args, b)
@@ -52,18 +52,18 @@ func (c *call) next(b byte) bool {
 			return false
 		}
 	}
-	if len(c.open) == 1 && (c.state == beforeColon || c.state == afterValue) {
+	if len(c.scan.open) == 1 && (c.scan.state == beforeColon || c.scan.state == afterValue) {
 		return c.finish()
 	}
-	return !c.done() || c.name != "" && c.hasArgs
+	return !c.scan.done() || c.name != "" && c.hasArgs
 }
 
 // begin begins a member of the object at its first byte.
 func (c *call) begin(before scanState, b byte) {
 	switch {
-	case c.state == inString && (before == beforeKey || before == beforeFirstKey):
+	case c.scan.state == inString && (before == beforeKey || before == beforeFirstKey):
 		c.member, c.text = keyText, c.text[:0]
-	case before == beforeValue && c.state != beforeValue:
+	case before == beforeValue && c.scan.state != beforeValue:
 		c.member = other
 		switch key := string(c.text); {
 		case key == "name" && c.name == "" && b == '"':

@@ -15,7 +15,8 @@ const (
 	textOrNull
 )
 
-// json returns a value as JSON. Templates write the values of Python in earlier calls.
+// json returns a value as JSON. Python's True, False and None count as JSON, because templates write
+// them in earlier calls.
 func (k kind) json(text string) []byte {
 	python := map[string]string{"True": "true", "False": "false", "None": "null"}
 	switch {
@@ -101,8 +102,8 @@ func (s *valueSchema) values() []any {
 	return s.Enum
 }
 
-// textsOf returns the texts that satisfy a schema of texts. If it is free, any text does.
-// Whatever else a schema may say about a text is an error.
+// textsOf returns the texts that satisfy a schema of texts. free means that any text does. Keywords
+// that restrict texts otherwise, such as pattern, are errors.
 func textsOf(schema json.RawMessage) (texts []string, free bool, err error) {
 	for _, p := range propertiesOf(schema) {
 		if slices.Contains([]string{"pattern", "format", "minLength", "maxLength", "not", "if", "then", "else"}, p.key) {

@@ -18,11 +18,11 @@ type Request struct {
 	Name     string // if not "", the answer is a call of this tool
 	Single   bool   // at most one call
 
-	Content *constraint.Structure // if not nil, what the answer is apart from its reasoning
+	Content *constraint.Structure // if not nil, the answer without its reasoning; other fields are ignored then
 }
 
-// Structure returns the structure of the answers to a prompt that a request permits, and
-// whether it restricts them. The reasoning is free in any case. Errors name a field of
+// Structure returns the structure of the answers to a prompt that a request permits, and whether
+// that restricts them. Reasoning is never restricted. Errors name a field of
 // OpenAI's API, as in "answer: tools[0].function.parameters: why"; so do those of
 // Vocabulary.Compile.
 func (s Style) Structure(prompt string, r Request) (c constraint.Structure, restricted bool, err error) {
@@ -57,9 +57,9 @@ func matching(expr string) structure        { return structure{Regexp: expr} }
 func (s Style) afterReasoning(prompt string, body structure) structure {
 	rest := sequence(structure{Until: []string{s.thinkClose}}, matching(`[ \n]{0,3}`))
 	switch s.reasons(prompt) {
-	case begun:
+	case reasoningBegun:
 		return sequence(rest, body)
-	case maybe:
+	case mayReason:
 		return sequence(optional(sequence(matching(`\n?`), marker(s.thinkOpen), rest)), body)
 	}
 	return body

@@ -65,29 +65,29 @@ func (s Style) NewParser(prompt string, tools []Tool) *Parser {
 		s.format = noCalls
 	}
 	p := &Parser{style: s, tools: tools}
-	if s.reasons(prompt) == begun {
+	if s.reasons(prompt) == reasoningBegun {
 		p.reason()
 	}
 	return p
 }
 
-// reasoning says whether an answer reasons.
+// reasoning says whether an answer has reasoning.
 type reasoning uint8
 
 const (
-	never reasoning = iota
-	maybe
-	begun // the prompt has the marker before it
+	noReasoning reasoning = iota
+	mayReason
+	reasoningBegun // the prompt ends with the marker before it
 )
 
-// reasons returns whether the answer to a prompt reasons.
+// reasons returns whether the answer to a prompt has reasoning.
 func (s Style) reasons(prompt string) reasoning {
 	prompt = strings.TrimRight(prompt, space)
 	switch {
 	case s.thinkOpen == "" || strings.HasSuffix(prompt, s.thinkClose):
-		return never
+		return noReasoning
 	case strings.HasSuffix(prompt, s.thinkOpen):
-		return begun
+		return reasoningBegun
 	}
-	return maybe
+	return mayReason
 }

@@ -13,7 +13,7 @@ import (
 type Tool struct {
 	Name       string
 	Parameters json.RawMessage // JSON Schema of the arguments, an object; nil: they are {}
-	Strict     bool            // Request.Structure holds the arguments to the schema in any case
+	Strict     bool            // Style.Structure holds the arguments to the schema, even if no call is required
 }
 
 var errNoObject = errors.New(`#/type: want "object"`)
@@ -54,7 +54,7 @@ type objectSchema struct {
 	Definitions          json.RawMessage
 }
 
-// object returns the schema of a tool's parameters. A schema of another form has none.
+// object returns the parts of the schema of a tool's parameters; none if the schema has another form.
 func (t Tool) object() (o objectSchema) {
 	if json.Unmarshal(t.Parameters, &o) != nil {
 		return objectSchema{}
@@ -65,7 +65,7 @@ func (t Tool) object() (o objectSchema) {
 // document returns the schema of a property with the definitions that it may refer to.
 func (o *objectSchema) document(schema json.RawMessage) json.RawMessage {
 	own := propertiesOf(schema)
-	if len(own) == 0 { // of any form
+	if len(own) == 0 { // true, false or {}
 		return schema
 	}
 	var b strings.Builder

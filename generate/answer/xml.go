@@ -38,80 +38,91 @@ const (
 	parameterValue                  // up to </parameter>
 )
 
-// inXML reads the next part of a call. It returns false if it needs more text. A parameter
-// becomes a member of the arguments when it is complete.
-func (p *Parser) inXML() (more bool) {
-	x := &p.xml
-	switch x.state {
-	case beforeFunction, beforeParameter:
-		marks := []string{functionOpen}
-		if x.state == beforeParameter {
-			marks = []string{parameterOpen, functionClose}
-		}
-		n := len(p.rest) - len(strings.TrimLeft(p.rest, space))
-		if p.raw.Len()+n > maxCall {
-			p.giveUp()
-			return true
-		}
-		p.take(n)
-		i := slices.IndexFunc(marks, func(m string) bool { return strings.HasPrefix(p.rest, m) })
-		switch {
-		case i >= 0 && marks[i] == functionOpen:
-			x.state = functionName
-		case i >= 0 && marks[i] == parameterOpen:
-			x.state = parameterName
-		case i >= 0:
-			p.take(len(functionClose))
-			p.endXML()
-			return true
-		case slices.ContainsFunc(marks, func(m string) bool { return strings.HasPrefix(m, p.rest) }):
-			return false
-		default:
-			p.giveUp()
-			return true
-		}
-		p.take(len(marks[i]))
+// readXML reads the next part of a call. It returns false if it needs more text.
+func (p *Parser) readXML() (more bool) {
+	switch p.xml.state {
 	case functionName, parameterName:
-		end := strings.IndexByte(p.rest, '>')
-		name := p.rest
-		if end >= 0 {
-			name = p.rest[:end]
-		}
-		if name == "" && end >= 0 || len(name) > maxName || strings.ContainsAny(name, space+"<") {
-			p.giveUp()
-			return true
-		}
-		if end < 0 {
-			return false
-		}
-		p.take(end + 1)
-		if x.state == functionName {
-			p.call.name, x.state = name, beforeParameter
-		} else {
-			x.key, x.state = name, parameterValue
-		}
+		return p.xmlName()
 	case parameterValue:
-		end, size := strings.Index(p.rest, parameterClose), len(p.rest)
-		if end >= 0 {
-			size = end + len(parameterClose)
-		}
-		if p.raw.Len()+size > maxCall {
-			p.giveUp()
-			return true
-		}
-		if end < 0 {
-			return false
-		}
-		value := p.rest[:end]
-		p.take(size)
-		p.parameter(strings.TrimSuffix(strings.TrimPrefix(value, "\n"), "\n"))
-		x.state = beforeParameter
+		return p.xmlValue()
 	}
-	return p.rest != ""
+	return p.xmlMark()
 }
 
-// take moves the first n bytes of the rest to the text of the call.
-func (p *Parser) take(n int) {
+// xmlMark reads white space and the mark behind it.
+func (p *Parser) xmlMark() (more bool) {
+	marks := []string{functionOpen}
+	if p.xml.state == beforeParameter {
+		marks = []string{parameterOpen, functionClose}
+	}
+	n := len(p.rest) - len(strings.TrimLeft(p.rest, space))
+	if p.raw.Len()+n > maxCall {
+		p.giveUp()
+		return true
+	}
+	p.consume(n)
+	i := slices.IndexFunc(marks, func(m string) bool { return strings.HasPrefix(p.rest, m) })
+	if i < 0 {
+		if slices.ContainsFunc(marks, func(m string) bool { return strings.HasPrefix(m, p.rest) }) {
+			return false
+		}
+		p.giveUp()
+		return true
+	}
+	p.consume(len(marks[i]))
+	switch marks[i] {
+	case functionOpen:
+		p.xml.state = functionName
+	case parameterOpen:
+		p.xml.state = parameterName
+	case functionClose:
+		p.endXML()
+	}
+	return true
+}
+
+// xmlName reads the name of the function or of a parameter, and the > behind it.
+func (p *Parser) xmlName() (more bool) {
+	name, _, complete := strings.Cut(p.rest, ">")
+	if name == "" && complete || len(name) > maxName || strings.ContainsAny(name, space+"<") {
+		p.giveUp()
+		return true
+	}
+	if !complete {
+		return false
+	}
+	p.consume(len(name) + 1)
+	if p.xml.state == functionName {
+		p.call.name, p.xml.state = name, beforeParameter
+	} else {
+		p.xml.key, p.xml.state = name, parameterValue
+	}
+	return true
+}
+
+// xmlValue reads the value of a parameter, and </parameter>. The parameter becomes a member of the
+// arguments.
+func (p *Parser) xmlValue() (more bool) {
+	value, _, complete := strings.Cut(p.rest, parameterClose)
+	size := len(value)
+	if complete {
+		size += len(parameterClose)
+	}
+	if p.raw.Len()+size > maxCall {
+		p.giveUp()
+		return true
+	}
+	if !complete {
+		return false
+	}
+	p.consume(size)
+	p.parameter(strings.TrimSuffix(strings.TrimPrefix(value, "\n"), "\n"))
+	p.xml.state = beforeParameter
+	return true
+}
+
+// consume moves the first n bytes of the rest to the text of the call.
+func (p *Parser) consume(n int) {
 	p.raw.WriteString(p.rest[:n])
 	p.rest = p.rest[n:]
 }
