@@ -43,20 +43,20 @@ func (s *scheduler) submit(ctx context.Context, r *request) error {
 	return nil
 }
 
-// contextEnded reacts at once to the end of a request's context. It ends the request if that has not
-// run yet, and cancels passes that no request needs. The loop does the rest in expire.
+// contextEnded ends a request after its context, at once if it was never admitted. Otherwise it
+// cancels the passes that no request needs any more, and the loop ends the request in expire.
 func (s *scheduler) contextEnded(r *request) {
 	s.mu.Lock()
 	i := slices.Index(s.waiting, r)
-	unused := i >= 0 && r.sequence == nil
-	if unused {
+	neverRan := i >= 0 && r.sequence == nil
+	if neverRan {
 		s.waiting = slices.Delete(s.waiting, i, i+1)
 	}
 	for _, p := range s.inFlight {
 		p.cancelIfUnwanted()
 	}
 	s.mu.Unlock()
-	if unused {
+	if neverRan {
 		r.finish(r.ctx.Err())
 	}
 }

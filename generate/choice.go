@@ -55,7 +55,8 @@ func (s *scheduler) choose(requests []*request) {
 	}
 }
 
-// setLogits copies the logits from which the next token is chosen.
+// setLogits copies the logits of the next token for Params.Logits. If the hook has changed an earlier
+// copy, because the pass of the choice was dropped, that one stays.
 func (r *request) setLogits(logits []float32) {
 	if !r.constrained {
 		r.logits = append(r.logits[:0], logits...)
@@ -104,15 +105,15 @@ func (r *request) withoutEnds(mask []uint32) []uint32 {
 	if r.maskNoEnds == nil {
 		r.maskNoEnds = make([]uint32, len(r.endTokens))
 	}
-	any := uint32(0)
+	left := uint32(0)
 	for i, end := range r.endTokens {
 		r.maskNoEnds[i] = ^end
 		if mask != nil {
 			r.maskNoEnds[i] &= mask[i]
 		}
-		any |= r.maskNoEnds[i]
+		left |= r.maskNoEnds[i]
 	}
-	if any == 0 {
+	if left == 0 {
 		return mask
 	}
 	return r.maskNoEnds

@@ -40,7 +40,7 @@ type fakeEngine struct {
 	open    []*fakeSequence
 	opened  int         // sequences so far
 	passes  []*fakePass // not waited for, in order
-	results []*fakePass // whose results are valid
+	results []*fakePass // steps with valid results
 	steps   [][]fakeRow // rows of steps that were queued
 	dropped int         // rows that were dropped because an earlier pass failed
 }
@@ -166,7 +166,7 @@ func (e *fakeEngine) Step(ctx context.Context, rows []model.Row) (model.Pass, er
 			t = []int{s.last}
 		}
 		if s.held {
-			e.t.Error("a row whose choice is open")
+			e.t.Error("a row of a sequence with a held choice")
 		}
 		if err := model.CheckTokens(t, e.model.Config.Vocab); err != nil {
 			return nil, err

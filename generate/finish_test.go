@@ -122,8 +122,8 @@ func TestPanics(t *testing.T) {
 	prompt := []int{1, 2, 3}
 	for _, tt := range []struct {
 		name string
-		op   string // whose nth call panics; "": the loop, at its nth token
-		n    int
+		op   string // the operation or callback that panics; "": the loop over the tokens
+		n    int    // of its call, or of the token
 	}{
 		{"at the first token", "", 1},
 		{"at a later token", "", 2},

@@ -25,7 +25,7 @@ type Load struct {
 	StepRows         int // sequences
 	StepPromptTokens int
 	StepTime         time.Duration
-	StepError        error // of opening or closing a sequence too; a canceled step does not change it
+	StepError        error // or of opening or closing a sequence since; a canceled step keeps the one before
 }
 
 // measure counts a pass that has ended. A step's time begins when it was queued, or when the pass
@@ -74,7 +74,7 @@ func (s *scheduler) publish() (idle bool) {
 	return true
 }
 
-// current returns the load after the last admission, with the requests that wait now.
+// current returns the published load, with the requests that wait now.
 func (s *scheduler) current() Load {
 	s.mu.Lock()
 	defer s.mu.Unlock()

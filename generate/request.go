@@ -24,7 +24,7 @@ type request struct {
 	tokenizer *tokenizer.Tokenizer // nil: tokens without text
 	endTokens []uint32             // bits of the tokens that end the text; nil without MinTokens
 	pool      *pool                // of an embedding; nil: a generation
-	batch     bool                 // exempt from Options.MaxWaiting
+	batch     bool                 // may wait whatever Options.MaxWaiting is
 	arrived   time.Time
 	caller    context.Context
 	ctx       context.Context // ends with caller, and when the reader leaves
@@ -38,7 +38,7 @@ type request struct {
 	preempted  bool // the sequence is in host memory
 	computed   int  // scheduled positions, and those of the prefix cache
 	chosen     int  // scheduled tokens
-	choiceHeld bool // the last row has Hold, and Engine.Choose was not called for it
+	choiceHeld bool // the last row has Hold, and no call of Engine.Choose followed
 	inFlight   int  // passes in flight in which the request has a part
 	generated  []int
 	firstToken time.Time
@@ -52,7 +52,7 @@ type request struct {
 	logits      []float32                               // as Params.Logits left them
 	constrained bool                                    // mask and logits are those of the next token
 
-	readerLeft bool // field of the reader: it needs no more tokens
+	readerLeft bool // field of the reader: leave was called
 
 	// Fields that both share.
 	mu     sync.Mutex

@@ -57,9 +57,9 @@ func newScheduler(engine model.Engine, o Options) *scheduler {
 // hostPrefixTokens is the default of Options.PrefixTokens for a cache without pages.
 const hostPrefixTokens = 8192
 
-// loop runs rounds until no request is left. A round admits requests, queues a step, delivers
-// results and queues the held choices of the step. From an asynchronous engine
-// it delivers the results of the step before, so that the engine never waits for the loop.
+// loop runs rounds until no request is left. A round admits requests, queues a step, delivers results
+// and queues the held choices of the step. If the engine is asynchronous, the results are those of the
+// step before, so that the engine never waits for the loop.
 func (s *scheduler) loop() {
 	for {
 		s.expire()
@@ -98,8 +98,8 @@ func (s *scheduler) schedule() (rows []model.Row, requests []*request) {
 }
 
 // splitBudget divides a budget of tokens among prompts, given how many tokens of each remain. One
-// half goes to the prompts in their order, so that each one ends. The other half, and what the
-// first one leaves, goes to the shortest first, so that a long prompt does not delay short ones.
+// half goes to the prompts in their order, so that each one ends. The other half, with what is left
+// of the first, goes to the shortest first, so that a long prompt does not delay short ones.
 func splitBudget(remaining []int, budget int) []int {
 	out, order := make([]int, len(remaining)), make([]int, len(remaining))
 	for i := range order {

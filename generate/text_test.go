@@ -74,7 +74,7 @@ func TestTokenTexts(t *testing.T) {
 		texts        []string
 		finish       FinishReason
 	}{
-		{"letters", "one a token", "ab", Params{MaxTokens: 2}, []int{'a', 'b'}, []string{"a", "b"}, FinishLength},
+		{"letters", "one per token", "ab", Params{MaxTokens: 2}, []int{'a', 'b'}, []string{"a", "b"}, FinishLength},
 		{"two bytes", "a character comes whole", "é!", Params{MaxTokens: 3}, []int{0xC3, 0xA9, '!'}, []string{"", "é", "!"}, FinishLength},
 		{"cut by the limit", "half a character is shown as such, with the last token", "é", Params{MaxTokens: 1},
 			[]int{0xC3}, []string{"\uFFFD"}, FinishLength},
