@@ -7,13 +7,12 @@ import (
 
 // Sampler chooses the tokens of one sequence. One goroutine at a time may use it.
 type Sampler struct {
-	p     Params
-	c     constants
-	vocab int
-	// Without penalties, counts is nil.
-	counts  []uint32 // per token: the number of its occurrences in the generated text, and inPrompt
-	counted []int32  // the tokens whose counts are not 0
-	best    [MaxTopLogProbs]int32
+	p       Params
+	c       constants
+	vocab   int
+	counts  []uint32              // per token: its occurrences in the generated text, and inPrompt; nil without penalties
+	counted []int32               // tokens with a count other than 0
+	best    [MaxTopLogProbs]int32 // memory of top
 }
 
 // inPrompt marks a token of the prompt.
@@ -136,7 +135,7 @@ func (s *Sampler) penalize(id int, x float32) float32 {
 	return x
 }
 
-// first returns the first index of a key.
+// first returns the first index at which keys has the key.
 func (w *scratch) first(key uint32) int {
 	for id, k := range w.keys {
 		if k == key {
@@ -200,9 +199,9 @@ func (w *scratch) keep(least uint32, ties uint64) {
 	w.keys, w.ids = w.keys[:n], ids[:n]
 }
 
-// threshold finds the fewest of the first candidates whose weights add up to n; without weights each
-// weighs 1. It returns the key of the last of them, and how many of this key are among them. If all
-// candidates weigh less than n it returns 1 and n.
+// threshold finds the fewest first candidates with weights that add up to n. Without weights, each
+// candidate weighs 1. threshold returns the key of the last of them, and how many of them have this
+// key. If all candidates weigh less than n, it returns 1 and n.
 func (w *scratch) threshold(weights []uint64, n uint64, best uint32) (least uint32, ties uint64) {
 	weight := uint64(1)
 	clear(w.bins[:])
@@ -234,10 +233,10 @@ func (w *scratch) threshold(weights []uint64, n uint64, best uint32) (least uint
 	return least, (n + weight - 1) / weight
 }
 
-// descend returns the first bin, from bin from downwards, at which the sum of bins reaches n. It
-// also returns n less the bins before it. If the sum stays below n, it returns bin 0.
-func (w *scratch) descend(from uint32, n uint64) (bin uint32, rest uint64) {
-	for bin = from; bin > 0 && w.bins[bin] < n; bin-- {
+// descend adds bins, from bin top down, until the sum reaches n. It returns the last bin that it adds,
+// and n less the bins above that one. If the sum stays below n, it returns bin 0.
+func (w *scratch) descend(top uint32, n uint64) (bin uint32, rest uint64) {
+	for bin = top; bin > 0 && w.bins[bin] < n; bin-- {
 		n -= w.bins[bin]
 	}
 	return bin, n

@@ -107,9 +107,9 @@ const maxVocab = 1 << 20
 
 // Choice is a chosen token.
 type Choice struct {
-	Token   int     // -1 if every logit is NaN or -Inf
-	LogProb float32 // of Token, if Params.LogProb asks for it
-	Top     []LogProb
+	Token   int       // -1 if every logit is NaN or -Inf
+	LogProb float32   // of Token, if Params.LogProb asks for it
+	Top     []LogProb // the most likely tokens, if Params.TopLogProbs asks for them
 }
 
 // LogProb is a token with its log-probability.
@@ -168,12 +168,12 @@ func (p *Params) repeats() bool { return p.RepeatPenalty != 0 && p.RepeatPenalty
 
 // constants are the parameters in the form that the definition uses.
 type constants struct {
-	repeat, inverse     float32 // RepeatPenalty, 1 without, and its inverse
+	repeat, inverse     float32 // RepeatPenalty, or 1 if it is 0, and its inverse
 	presence, frequency float32
 
 	scale     float64
 	topP      uint64 // ceil(TopP * 2^64); 0: all
-	minWeight uint64
+	minWeight uint64 // ceil(MinP * 2^44)
 }
 
 func (p *Params) constants() constants {
@@ -192,8 +192,8 @@ func (p *Params) constants() constants {
 	return c
 }
 
-// Words returns the parameters as the kernels of package ptxgen/sample read them, which documents
-// them. Bias and the mask are apart from it.
+// Words returns the parameters in the layout that package ptxgen/sample documents. Bias and the mask
+// are not part of it.
 func (p *Params) Words() [20]uint32 {
 	c, flags := p.constants(), uint32(0)
 	for bit, set := range []bool{!p.Greedy(), p.Penalizes(), p.LogProb || p.TopLogProbs > 0} {
@@ -212,8 +212,8 @@ func (p *Params) Words() [20]uint32 {
 	return w
 }
 
-// LogProbOf returns the log-probability of a logit. most is the largest logit, sum the sum of the
-// weights of all logits at temperature 1.
+// LogProbOf returns the log-probability of a logit; that of NaN is -Inf. most is the largest logit, sum
+// the sum of the weights of all logits at temperature 1.
 func LogProbOf(logit, most float32, sum uint64) float32 {
 	if logit != logit {
 		return float32(math.Inf(-1))

@@ -24,7 +24,7 @@ func difference(x, most float32) float64 {
 
 // weigh sets weights to those of keys, and returns their sum. best is the largest key.
 func weigh(weights []uint64, keys []uint32, best uint32, scale float64) (total uint64) {
-	const rounder = 0x1.8p52 // a sum with it has no fraction bits, and an integer in the low ones
+	const rounder = 0x1.8p52 // y + rounder is rounded to an integer, which is in its low bits
 	most := float64(logitOf(best))
 	weights = weights[:len(keys)]
 	for i, key := range keys {
@@ -52,8 +52,8 @@ func weigh(weights []uint64, keys []uint32, best uint32, scale float64) (total u
 // one is the weight of the largest logit.
 const one = 1 << 44
 
-// key maps a logit to an integer with the order of candidates: -0 and 0 have the same key. The
-// key of a logit that cannot be chosen, NaN or -Inf, is 0.
+// key maps a logit to an integer, so that candidates are ordered by key: -0 and 0 have the same key.
+// The key of NaN and -Inf, which cannot be chosen, is 0.
 func key(x float32) uint32 {
 	b := math.Float32bits(x + 0) // -0 + 0 is 0
 	b ^= uint32(int32(b)>>31) | 1<<31
@@ -66,7 +66,7 @@ func key(x float32) uint32 {
 // The keys of the smallest finite float32 and of +Inf.
 const lowest, highest = 0x00800000, 0xFF800000
 
-// logitOf returns the logit of a key that is not 0.
+// logitOf returns the logit of a key; of key 0, NaN.
 func logitOf(key uint32) float32 {
 	return math.Float32frombits(key ^ (uint32(int32(^key)>>31) | 1<<31))
 }
