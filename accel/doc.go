@@ -7,8 +7,8 @@
 // computes several tokens of one prompt. Kernels compute tokens independently of each other, so a
 // token has the same bits in any batch. Options describes how prompts are computed.
 //
-// The inputs of a forward pass lie in device memory: tokens, positions, lengths and page tables.
-// So a graph stays valid for the life of the engine. The numbers of batch slots and of pages are
+// The inputs of a forward pass lie in device memory at fixed addresses: tokens, positions, lengths
+// and page tables. So a graph stays valid for the life of the engine. The numbers of batch slots and of pages are
 // rounded up to powers of two. Each combination has two graphs: one that chooses the largest
 // logits, and one that samples. Engine.Prepare captures them all.
 //

@@ -9,9 +9,9 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
 )
 
-// After an error of Step, nothing of the step is queued. If a pass in flight fails, so do those
-// behind it, and each of their sequences gets the length, pages and next token that it had before
-// the first of them.
+// After an error of Step or Choose, nothing of the call is queued. If a pass in flight fails, so do
+// those behind it, and each of their sequences gets the length, pages and next token that it had
+// before the first of them.
 
 // abort drops a pass that is being queued. Passes in flight fail only if their work may be lost.
 func (e *Engine) abort(p *pass, err error) error {

@@ -42,7 +42,7 @@ func (e *Engine) launches(s plan.Shape) (*launchList, error) {
 	return l, nil
 }
 
-// recurs reports whether passes of a shape are frequent enough to store their plan.
+// recurs reports whether forward passes of a shape are frequent enough to store their plan.
 func (e *Engine) recurs(s plan.Shape) bool { return !s.Prefill || s.Tokens == e.options.Chunk }
 
 // capture captures the graph of a list, once. If that fails, the list is launched kernel by kernel
@@ -77,7 +77,7 @@ func (e *Engine) launch(p *pass, l *launchList, batch []batchToken) error {
 	return l.graph.Launch(e.stream)
 }
 
-// launchSegments plans a pass and queues each segment as soon as it is planned, so that the
+// launchSegments plans a forward pass and queues each segment as soon as it is planned, so that the
 // device works while the host plans. It stops once ctx has ended.
 func (e *Engine) launchSegments(ctx context.Context, s plan.Shape) error {
 	for segment, err := range e.layout.Segments(s, e.kernels) {

@@ -70,9 +70,9 @@ func (e *Engine) timed(l *launchList) error {
 }
 
 // LaunchesFor returns the kernel launches of a forward pass on a device with the given
-// properties. It needs no device. If prompt is true, the pass is a prompt chunk of that many
-// tokens. Otherwise it is a decode step with one token each of that many sequences, and the
-// longest sequence has the given number of positions.
+// properties. It needs no device. If prompt is true, the forward pass is a prompt chunk of that many
+// tokens. Otherwise it is a decode step of that many sequences, one token each, and the longest
+// sequence has the given number of positions.
 func LaunchesFor(m *model.Model, props driver.Properties, o Options, tokens, positions int, prompt bool) ([]Launch, error) {
 	setup, err := newSetup(m, props, props.Memory, o)
 	if err != nil {
@@ -86,8 +86,8 @@ func LaunchesFor(m *model.Model, props driver.Properties, o Options, tokens, pos
 	if prompt {
 		s, most = plan.Shape{Tokens: tokens, Prefill: true}, l.MaxTokens
 	}
-	if err := checkTokens(tokens, most); err != nil {
-		return nil, err
+	if tokens < 1 || tokens > most {
+		return nil, fmt.Errorf("accel: forward pass of %d tokens; it can have 1 to %d", tokens, most)
 	}
 	commands, err := l.Commands(s, nil)
 	if err != nil {
@@ -98,11 +98,4 @@ func LaunchesFor(m *model.Model, props driver.Properties, o Options, tokens, pos
 		launches[i] = launchOf(c)
 	}
 	return launches, nil
-}
-
-func checkTokens(n, most int) error {
-	if n < 1 || n > most {
-		return fmt.Errorf("accel: forward pass of %d tokens; it can have 1 to %d", n, most)
-	}
-	return nil
 }

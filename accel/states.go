@@ -204,7 +204,7 @@ func (e *Engine) keep(b *batchToken) error {
 	return e.stream.Copy(driver.Address(l.Kept)+driver.Address(bytes*b.row.state), driver.Address(l.Logits)+driver.Address(bytes*b.slot), int64(bytes))
 }
 
-// chooseKept queues choosing the tokens of all rows without hold whose states keep their logits.
+// chooseKept queues the choices of rows without hold from the logits that their states keep.
 func (e *Engine) chooseKept(p *pass) error {
 	in, slots, states := e.inputs, e.layout.Slots, 0
 	in.scratch = slices.Grow(in.scratch[:0], 2*slots)[:2*slots]

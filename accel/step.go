@@ -171,8 +171,8 @@ func (e *Engine) checkRow(in *model.Row) (row, error) {
 	return r, model.CheckCapacity(s.length+r.n, s.capacity)
 }
 
-// continues prepares a row whose token is the one that the sequence's last row chose. It waits
-// for that row if the device does not choose its token.
+// continues prepares a row without tokens: it continues with the token that the sequence's last row
+// chose. If the host chooses that token, or the row is a prompt, continues waits for it.
 func (r *row) continues() error {
 	s := r.sequence
 	if c := s.next; c.pass != nil && (r.prompt || !c.pass.rows[c.row].onDevice) {
@@ -280,7 +280,7 @@ func (e *Engine) queueDecode(p *pass, batch []batchToken) error {
 	return e.decode(p, batch, slots, logits)
 }
 
-// computesLogits reports whether a row of a decode step computes logits.
+// computesLogits reports whether any row of a decode step computes logits.
 func computesLogits(batch []batchToken) bool {
 	for i := range batch {
 		if batch[i].row.computesLogits() {

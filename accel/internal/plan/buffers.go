@@ -31,16 +31,16 @@ type Buffers struct {
 	argmax ptx.Address // scratch memory of Argmax
 
 	partial   ptx.Address // scratch memory of attention.Decode
-	workspace ptx.Address // scratch memory of Gemv and GemvWide
-	quantized ptx.Address // quantized activations
+	workspace ptx.Address // scratch memory of matmul.Gemv and matmul.BatchKernel
+	quantized ptx.Address // quantized activations: see matmul.Digits
 
 	sequences  ptx.Address // u32 [S]: 0, 1, …
 	StepTables ptx.Address // u32 [S, P]: page tables
 	StepInput  ptx.Address // u32 [3, S]: tokens, positions, lengths
 	Chunk      ptx.Address // u32: see ChunkInput
 
-	// Of sample.Kernels. A state is a sequence's parameters with the tokens that they count.
-	// The last, Layout.GreedyState, has the zero parameters and counts no tokens.
+	// Of sample.Kernels. A sampling state is the parameters of a sequence with the counts of its
+	// tokens. The last, Layout.GreedyState, has the zero parameters and counts no tokens.
 	SampleParams  ptx.Address // u32 [S+1, sample.ParamWords]
 	SampleBiases  ptx.Address // u32 [S, MaxBiases, 2]
 	SampleCounts  ptx.Address // u32 [S, vocab]
@@ -56,13 +56,13 @@ type Buffers struct {
 	StepTokens, StepResults ptx.Address
 }
 
-// MaxBiases is the number of biases that a state has room for.
+// MaxBiases is the number of biases that a sampling state has room for.
 const MaxBiases = 1024
 
 // MaskLen is the number of elements of a mask.
 func (l *Layout) MaskLen() int { return ceilDiv(l.model.Vocab, 32) }
 
-// GreedyState is the state of slots that need no other.
+// GreedyState is the sampling state of slots that need no other.
 func (l *Layout) GreedyState() int { return l.Slots }
 
 // addBuffers adds the buffers to the memory list, but not those of addPaged.
@@ -138,17 +138,17 @@ func (l *Layout) addPaged() {
 	}
 }
 
-// inputs are the device addresses of what a forward pass reads, and of the tokens that it
-// writes. An address may be 0.
+// inputs are the device addresses of what a forward pass reads, and of the tokens that it writes.
+// Each may be absent, which is 0.
 type inputs struct {
 	tokens, positions ptx.Address // u32 [tokens]
-	sequences         ptx.Address // u32 [tokens]: the sequence of each token; 0: all are of sequence 0
-	lengths           ptx.Address // u32 [sequences]: positions of each sequence, including this pass; 0: inactive slot
+	sequences         ptx.Address // u32 [tokens]: the sequence of each token; absent: all are of sequence 0
+	lengths           ptx.Address // u32 [sequences]: positions after the forward pass; the length 0 marks an inactive slot
 	tables            ptx.Address // u32 [sequences, P]: page tables
 	starts            ptx.Address // u32 [sequences+1]: see attention.PrefillArgs
 
 	chosen  ptx.Address // u32 [R, 2]: the tokens
-	states  ptx.Address // u32 [R]: the state of each row; 0: row r has state r
+	states  ptx.Address // u32 [R]: the sampling state of each row; absent: row r has state r
 	masks   ptx.Address // u32 [S, ceil(vocab/32)]
 	results ptx.Address // u32 [R, 2, sample.ResultWords]
 }

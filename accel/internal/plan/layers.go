@@ -161,9 +161,9 @@ func (p *planner) addTo(op string, q product, post normWeights) {
 	})
 }
 
-// logits computes the logits of the rows of x and chooses their tokens: by Shape.Sample or the
-// largest. A decode step also writes these tokens and the next positions to the inputs of the
-// next step.
+// logits computes the logits of the rows of x and chooses their tokens: with Shape.Sample by sampling
+// states, else the largest. A decode step also writes these tokens and the next positions to the
+// inputs of the next step.
 func (p *planner) logits(x ptx.Address) {
 	c, w, rows := p.model, p.layout.weights, p.shape.Tokens
 	p.gemv("logits", product{w: w.output, x: x, norm: w.norm, y: p.buf.Logits, softcap: float32(c.OutputSoftcap), rows: rows})
@@ -179,7 +179,7 @@ func (p *planner) logits(x ptx.Address) {
 	})
 }
 
-// sample chooses tokens from logits by the states of the rows.
+// sample chooses tokens from logits by the sampling states of the rows.
 func (p *planner) sample(logits ptx.Address) {
 	for _, k := range sample.Kernels() {
 		add(p, "sample", k, sample.Args{

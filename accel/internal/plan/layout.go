@@ -25,10 +25,11 @@ type Config struct {
 	Budget       int64        // bytes of device memory; used only if KVPages is 0
 }
 
-// PrefillExactTokens is how many tokens of a prompt one pass of the decode kernels computes.
+// PrefillExactTokens is the number of prompt tokens per forward pass if prompts run with the decode
+// kernels.
 const PrefillExactTokens = 16
 
-// PromptLogitRows is for how many tokens of a prompt one launch computes logits.
+// PromptLogitRows is the maximum number of prompt tokens that one launch computes logits for.
 const PromptLogitRows = 16
 
 // Layout describes the device memory of an engine. NewLayout sets the sizes. Allocating Memory

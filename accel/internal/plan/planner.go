@@ -13,15 +13,15 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Shape is the shape of a forward pass. Passes of one shape have the same launches, and differ
-// only in the contents of device memory. So one CUDA graph serves all decode steps of a shape.
+// Shape is the shape of a forward pass. Forward passes of one shape have the same launches, and
+// differ only in the contents of device memory. So one CUDA graph serves all decode steps of a shape.
 type Shape struct {
 	Tokens   int  // a power of two in a decode step, any number in a prompt chunk
 	Prefill  bool // a chunk of one prompt, with tensor cores and tiled attention
 	LongRope bool // RoPE with the factors for long contexts
 	Pages    int  // pages that the attention of a decode step covers: Layout.PagesFor
 	Logits   bool // computes logits and chooses the token of every slot
-	Sample   bool // chooses by the states of the slots, not the largest logit
+	Sample   bool // chooses by the sampling states of the slots; else the largest logit
 }
 
 // Command is a kernel launch and the results that can be read after it.
@@ -121,8 +121,8 @@ func (l *Layout) PromptLogits(first, tokens int, chosen ptx.Address, loaded *ker
 	return p.commands, p.err
 }
 
-// Choose returns the commands that choose tokens from Buffers.Kept by the states 0 to states-1,
-// except those whose length in Buffers.ChooseInput is 0. chosen is u32 [states, 2], results is u32
+// Choose returns the commands that choose tokens from Buffers.Kept by the sampling states 0 to
+// states-1. A state with length 0 in Buffers.ChooseInput gets no token. chosen is u32 [states, 2], results is u32
 // [states, 2, sample.ResultWords].
 func (l *Layout) Choose(states int, chosen, results ptx.Address, loaded *kernelcache.Cache) ([]Command, error) {
 	p := l.planner(Shape{Tokens: states}, loaded)
@@ -132,8 +132,8 @@ func (l *Layout) Choose(states int, chosen, results ptx.Address, loaded *kernelc
 	return p.commands, p.err
 }
 
-// Hidden returns the commands that compute the final norm of the tokens of the latest pass, and
-// the address of the result, f32 [tokens, hidden].
+// Hidden returns the commands that compute the final norm of the tokens of the latest forward
+// pass, and the address of the result, f32 [tokens, hidden].
 func (l *Layout) Hidden(tokens int, loaded *kernelcache.Cache) ([]Command, ptx.Address, error) {
 	p := l.planner(Shape{Tokens: tokens}, loaded)
 	n := l.weights.norm
@@ -147,29 +147,20 @@ func (l *Layout) Hidden(tokens int, loaded *kernelcache.Cache) ([]Command, ptx.A
 }
 
 // Check returns an error if a kernel of some forward pass refuses the model, the device or the
-// configuration. It plans a pass of each shape that selects other kernels, without loading any.
-// The addresses must be set, for example by Memory.Placeholders.
+// configuration. It plans the launches of all kernels, without loading any. The addresses must be
+// set, for example by Memory.Placeholders.
 func (l *Layout) Check() error {
-	err := l.planAll()
-	if err == nil {
-		return nil
-	}
-	c := l.model
-	return fmt.Errorf("%w (heads %d, KV heads %d, head dim %d, experts %d, experts used %d)", err, c.Heads, c.KVHeads, c.HeadDim, c.Experts, c.ExpertsUsed)
-}
-
-// planAll plans a pass of each shape that selects other kernels.
-func (l *Layout) planAll() error {
 	for _, load := range l.Loads() {
 		if err := load(nil); err != nil {
-			return err
+			c := l.model
+			return fmt.Errorf("%w (heads %d, KV heads %d, head dim %d, experts %d, experts used %d)", err, c.Heads, c.KVHeads, c.HeadDim, c.Experts, c.ExpertsUsed)
 		}
 	}
 	return nil
 }
 
-// Loads returns functions that together load all kernels of forward passes into a cache; nil
-// only plans. They may run concurrently.
+// Loads returns functions that together load all kernels of forward passes into a cache; without a
+// cache they only plan. They may run concurrently.
 func (l *Layout) Loads() (list []func(*kernelcache.Cache) error) {
 	shape := func(s Shape) {
 		list = append(list, func(loaded *kernelcache.Cache) error {

@@ -128,8 +128,8 @@ func (p *planner) gemvArgs(q product) matmul.GemvArgs {
 	return a
 }
 
-// gemvWorkspace returns the bytes of workspace that a product of the pass's tokens needs,
-// and the bytes of its quantized activations.
+// gemvWorkspace returns the bytes of workspace that a product needs for the tokens of the forward
+// pass, and the bytes of its quantized activations.
 func (p *planner) gemvWorkspace(q product) (workspace, quantized int64, err error) {
 	if q.rows = p.shape.Tokens; q.batched() {
 		return p.batchWorkspace(q)
