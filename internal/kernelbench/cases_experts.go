@@ -36,7 +36,7 @@ func (s sizes) expertCases(p driver.Properties) []Case {
 	return all
 }
 
-// gemvCase is the gate and up matrices of the experts of one token. Each launch uses other
+// gemvCase multiplies the gate and up matrices of the experts of one token. Each launch uses other
 // experts.
 func (m mixture) gemvCase(p driver.Properties, f quant.Format) Case {
 	s := matmul.Gemv{Format: f, Gated: true}

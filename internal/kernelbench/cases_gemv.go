@@ -12,9 +12,9 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// gemvCases are all formats at the matrices of a model: one vector, the gated form,
-// and several vectors, of which quantized weights take the digits. What comes after a
-// norm has it fused, as digits have.
+// gemvCases multiply the matrices of a model, in all formats, by one vector and by several. Quantized
+// weights take several vectors as digits. A norm before a product is fused into its kernel, or into
+// that of the digits.
 func (s sizes) gemvCases(p driver.Properties) []Case {
 	var all []Case
 	for _, f := range s.formats {
@@ -41,8 +41,8 @@ func (s sizes) gemvCases(p driver.Properties) []Case {
 	return all
 }
 
-// columnsCase is several vectors of unquantized weights, by the kernel that an engine
-// takes for them.
+// columnsCase is a product of several vectors and unquantized weights, by the kernel that an engine
+// selects.
 func columnsCase(p driver.Properties, f quant.Format, m matrix, vectors int) Case {
 	s, err := matmul.GemvFor(f, vectors, false, m.k, p.SharedPerCTA)
 	c := vectorsCase(p, s, m, vectors, norm.RMS)
@@ -94,7 +94,7 @@ func (s sizes) gemmCases(p driver.Properties) []Case {
 	return all
 }
 
-// inputOf is what the activations are rounded to for a product with such weights.
+// inputOf returns the format that activations are rounded to for weights of a format.
 func inputOf(f quant.Format) quant.Format {
 	if f == quant.BF16 {
 		return quant.BF16
@@ -118,7 +118,8 @@ func gemmCase(p driver.Properties, f quant.Format, m matrix, tokens int) Case {
 	}
 }
 
-// batchCase is a product of several vectors, whose digits are there.
+// batchCase is a product of several vectors and quantized weights. Computing the digits of the vectors
+// is not part of it.
 func batchCase(p driver.Properties, f quant.Format, gated bool, m matrix, vectors int) Case {
 	s, err := matmul.GemvBatchFor(f, vectors, gated, m.k, kernelcache.MaxTarget(p), p.SharedPerCTA)
 	matrices := 1
@@ -150,7 +151,7 @@ func batchCase(p driver.Properties, f quant.Format, gated bool, m matrix, vector
 	}
 }
 
-// digitsCase is the digits of some vectors, normalized.
+// digitsCase normalizes vectors and computes their digits.
 func digitsCase(width, vectors int) Case {
 	var s matmul.Digits
 	return Case{

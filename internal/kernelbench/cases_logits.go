@@ -33,14 +33,23 @@ type sampleSetting struct {
 	p    sampling.Params
 }
 
+// Indices of sample.Kernels.
+const (
+	adjust = iota
+	weigh
+	bound
+	gather
+	draw
+)
+
 // kernels returns the kernels that do something with the parameters.
 func (s sampleSetting) kernels() []kernel.Typed[sample.Args] {
 	all := sample.Kernels()
 	switch {
 	case s.p.Greedy():
-		return []kernel.Typed[sample.Args]{all[0], all[4]}
+		return []kernel.Typed[sample.Args]{all[adjust], all[draw]}
 	case s.p.TopK == 0 && s.p.TopP == 0:
-		return []kernel.Typed[sample.Args]{all[0], all[1], all[4]}
+		return []kernel.Typed[sample.Args]{all[adjust], all[weigh], all[draw]}
 	}
 	return all
 }
@@ -57,12 +66,12 @@ var sampleSettings = []sampleSetting{
 	}},
 }
 
-// sampleCase measures one kernel of a choice, after those before it. The bytes are those of the
-// logits, or of the keys that replace them.
+// sampleCase measures one kernel of a choice, after those before it. Its bytes are the logits, or the
+// keys that replace them; bound and draw read only some KiB per row.
 func sampleCase(spec kernel.Typed[sample.Args], name string, p sampling.Params, rows, vocab int) Case {
 	all, bytes := sample.Kernels(), float64(rows)*float64(4*vocab)
-	last := spec.Name() == all[4].Name()
-	if last || spec.Name() == all[2].Name() {
+	last := spec.Name() == all[draw].Name()
+	if last || spec.Name() == all[bound].Name() {
 		bytes = float64(rows * 4096)
 	}
 	return Case{

@@ -48,9 +48,8 @@ func (l *library) launch(x ptx.Launch, err error) (driver.Launch, error) {
 	return l.set.Launch(x)
 }
 
-// load loads the kernels of all cases in parallel, as compiling takes longer than measuring.
-// It ignores errors: a kernel that fails here fails again on use. It returns the error of
-// ctx.
+// load loads the kernels of all cases in parallel, as compiling takes longer than measuring. It
+// returns only the error of ctx: a kernel that fails here fails again on use.
 func (l *library) load(ctx context.Context, cases []Case) error {
 	next := make(chan kernel.Spec)
 	var workers sync.WaitGroup

@@ -164,7 +164,7 @@ func (r *Runner) OutU32s(n int) uint64 {
 	return o.address
 }
 
-// writes tells that the kernel changes integers in memory that holds data.
+// writes declares memory that the kernel reads and changes, as integers.
 func (r *Runner) writes(address uint64, bytes int64) {
 	r.outputs = append(r.outputs, output{address: address, bytes: bytes, integers: true, inPlace: true})
 }

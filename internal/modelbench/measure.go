@@ -209,8 +209,8 @@ func (g *group) rewind() error {
 	return nil
 }
 
-// run runs n steps of all sequences. Each step is fed the tokens that the one before it chose,
-// and is queued before that one is waited for.
+// run runs n steps of all sequences. Each step continues with the tokens that the one before it
+// chose, and is queued before that one is waited for.
 func (b *bench) run(ctx context.Context, g *group, n int) error {
 	if g.measured.Kind == Prefill {
 		for range n {

@@ -1,10 +1,6 @@
 package modelbench
 
-import (
-	"slices"
-
-	"gonum.org/v1/gonum/stat"
-)
+import "slices"
 
 // Repeat is one timed run of the passes of a case, with the conditions of that run.
 type Repeat struct {
@@ -40,8 +36,7 @@ type Condition struct {
 	Slowed      []string `json:"slowed_by,omitempty"` // reasons for reduced clocks
 }
 
-// setRepeats computes the rate of each repeat, and their median, least and most. The median
-// of an even number of repeats is the lower one of the two in the middle.
+// setRepeats computes the rate of each repeat, and their median, least and most.
 func (r *Result) setRepeats(list []Repeat) {
 	tokens := float64(r.tokens() * r.Passes)
 	rates := make([]float64, len(list))
@@ -49,9 +44,8 @@ func (r *Result) setRepeats(list []Repeat) {
 		list[i].Rate = tokens / list[i].Seconds
 		rates[i] = list[i].Rate
 	}
-	slices.Sort(rates)
 	r.Each, r.Repeats = list, len(list)
-	r.Rate, r.Least, r.Most = stat.Quantile(0.5, stat.Empirical, rates, nil), rates[0], rates[len(rates)-1]
+	r.Rate, r.Least, r.Most = median(rates), slices.Min(rates), slices.Max(rates)
 }
 
 // counts returns the current counters, or nil.

@@ -19,7 +19,7 @@ type SamplingOptions struct {
 	Sequences []int // that decode together, one comparison each
 	Depth     int   // cached positions of each sequence before its first step
 	Steps     int   // timed steps of each measurement
-	Rounds    int   // measurements of each set of parameters, after one that does not count
+	Rounds    int   // measurements of each set of parameters, besides a first one that does not count
 
 	Show func(SamplingResult) // receives each result; may be nil
 
@@ -64,9 +64,9 @@ type samplingSet struct {
 	params generate.Params
 }
 
-// samplingSets returns the sets to compare. The first is the greedy one, to which all are
-// compared; the second is equal to it, so its ratio shows the noise of the measurement. The
-// mask and the hook do nothing, so they show what the engine and the scheduler need for them.
+// samplingSets returns the sets to compare. All are compared with the first, which is greedy. The
+// second is equal to it, so its ratio shows the noise of the measurement. The mask and the hook do
+// nothing, so they show what the engine and the scheduler need for them.
 func samplingSets(vocab int) []samplingSet {
 	drawn := func(p sampling.Params) generate.Params {
 		p.Temperature, p.Seed = 0.7, 1
@@ -166,6 +166,7 @@ func (c *comparison) rounds(sets []samplingSet, measure func(*samplingSet) (floa
 	return results, nil
 }
 
+// median returns the median of values, the lower one of an even number.
 func median(list []float64) float64 {
 	return stat.Quantile(0.5, stat.Empirical, slices.Sorted(slices.Values(list)), nil)
 }
