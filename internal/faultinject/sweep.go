@@ -34,8 +34,8 @@ type Sweep struct {
 	// Plans are the ways in which a call fails. The sweep sets N. nil selects three ways: the
 	// call alone, the call and all later ones, and a call that loses the device.
 	Plans []Plan
-	// Recovers reports whether the run may succeed although a call has failed. It always may
-	// for a Close, and never on a lost device. nil: for no other call.
+	// Recovers reports whether the run may succeed although a call has failed. If a Close failed,
+	// it always may; otherwise, on a lost device, never. nil: it may after no call but a Close.
 	Recovers func(Call) bool
 	// NoGrowth checks that after the failed run and one more, as many objects are open as
 	// after two good runs.
