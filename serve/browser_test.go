@@ -339,7 +339,7 @@ func TestBrowser(t *testing.T) {
 		const answer = `<img src=x onerror="document.title='bad'"> & <b>no</b>`
 		f := newFake(answer)
 		f.prompts = make(chan []int, 2)
-		p := b.open(t, first(start(t, f, Options{}))+"/", wide, "dark")
+		p := b.open(t, urlOf(start(t, f, Options{}))+"/", wide, "dark")
 		p.set("system", "Be brief.")
 		p.say("<i>hi</i>")
 		p.await(answers + ` === ` + literal(answer))
@@ -363,14 +363,14 @@ func TestBrowser(t *testing.T) {
 	t.Run("reasoning", func(t *testing.T) {
 		f := newFake("(a")
 		f.parser = func() answerParser { return &upper{} }
-		p := b.open(t, first(start(t, f, Options{}))+"/", wide, "light")
+		p := b.open(t, urlOf(start(t, f, Options{}))+"/", wide, "light")
 		p.say("hi")
 		p.await(`/^Reasoning\s*hm\s*a\s*2 tokens/.test(document.querySelector(".turn.model")?.innerText)`)
 	})
 
 	t.Run("stop", func(t *testing.T) {
 		f := endless()
-		p := b.open(t, first(start(t, f, Options{}))+"/", wide, "light")
+		p := b.open(t, urlOf(start(t, f, Options{}))+"/", wide, "light")
 		p.say("hi")
 		p.await(answers + `.length > 3`)
 		p.click("stop")
@@ -381,7 +381,7 @@ func TestBrowser(t *testing.T) {
 	t.Run("error", func(t *testing.T) {
 		f := newFake("a")
 		f.refuse = badRequest("top_p", "not today")
-		p := b.open(t, first(start(t, f, Options{}))+"/", phone, "light", "status of 400")
+		p := b.open(t, urlOf(start(t, f, Options{}))+"/", phone, "light", "status of 400")
 		p.say("a long thought")
 		p.await(`document.querySelector("#turns > .error")?.textContent === "top_p: not today"`)
 		p.await(`document.getElementById("prompt").value === "a long thought" && document.querySelectorAll(".turn").length === 0`)
@@ -389,7 +389,7 @@ func TestBrowser(t *testing.T) {
 	})
 
 	t.Run("key", func(t *testing.T) {
-		p := b.open(t, first(start(t, newFake("abc"), Options{APIKeys: []string{"right"}}))+"/", phone, "dark", "status of 401")
+		p := b.open(t, urlOf(start(t, newFake("abc"), Options{APIKeys: []string{"right"}}))+"/", phone, "dark", "status of 401")
 		p.await(`document.getElementById("key-dialog").open`)
 		p.set("key", "wrong")
 		p.press("Enter", 13)
@@ -414,7 +414,7 @@ func TestBrowser(t *testing.T) {
 				StepRows: 3 + at, StepPromptTokens: 512 >> (at % 3), StepTime: time.Duration(at) * time.Millisecond, Preemptions: 9,
 			}
 		}}
-		p := b.open(t, first(start(t, live, Options{}))+"/#scheduler", wide, "light")
+		p := b.open(t, urlOf(start(t, live, Options{}))+"/#scheduler", wide, "light")
 		p.await(`document.querySelectorAll("figure path").length === 8 && [...document.querySelectorAll("figure path")].every((e) => (e.getAttribute("d").match(/L/g) ?? []).length >= 2)`)
 		p.await(`(() => { const s = samples.at(-1), text = document.body.innerText; return text.includes("running " + s.running) && text.includes("in use " + (64 - s.free_pages)); })()`)
 		p.fits("scheduler-light-wide")
@@ -435,5 +435,5 @@ type stepping struct {
 
 func (s *stepping) load() generate.Load { return s.now() }
 
-// first drops the server of start.
-func first(_ *Server, url string) string { return url }
+// urlOf returns the second result of start.
+func urlOf(_ *Server, url string) string { return url }

@@ -155,7 +155,7 @@ func (before leftovers) check(t *testing.T) {
 	})
 }
 
-// pagedEngine gives an engine whose sequences grow without a limit a cache of pages.
+// pagedEngine gives a cache of pages to an engine that limits no sequence.
 type pagedEngine struct {
 	model.Engine
 	pages, used int

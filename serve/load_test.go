@@ -120,9 +120,6 @@ func (a *loadAnswer) add(chunk loadAnswer) {
 
 func (a *loadAnswer) String() string { return string(marshal(a)) }
 
-// failed begins an answer that is an error.
-const failed = `{"error":`
-
 // whole returns an answer. If the status is not 200, it is the status with the error object.
 func (c *loadClient) whole(l loadRequest) (string, error) {
 	w, err := c.do(context.Background(), l)
@@ -141,8 +138,8 @@ func (c *loadClient) whole(l loadRequest) (string, error) {
 	return all.String(), nil
 }
 
-// stream is whole by a stream. It pauses before it reads each of the first events, and leaves after
-// some events if leave is not negative; the answer is then "".
+// stream is whole by a stream. It pauses before each of the first events. If leave is not negative, it
+// leaves after as many events, and the answer is "".
 func (c *loadClient) stream(l loadRequest, pause time.Duration, leave int) (string, error) {
 	if l.path != textPath {
 		return c.whole(l)
@@ -297,7 +294,7 @@ func (l *loadRun) round(t *testing.T, c *loadClient, random *rand.Rand, counts m
 	wg.Wait()
 }
 
-// heap returns the bytes in use after everything that can be freed is.
+// heap returns the bytes in use after a garbage collection.
 func heap() int64 {
 	runtime.GC()
 	runtime.GC() // what sync.Pool kept

@@ -349,9 +349,9 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// malformedTime bounds the answer to a malformed request, which is a promise to other requests. A busy
-// machine can delay an answer, but not each of malformedTries. With -short it is not checked, because
-// the race detector, which needs many times as long, runs so.
+// malformedTime bounds the time of an answer to a malformed request. A busy machine can delay one
+// answer, but not each of malformedTries. With -short, with which the race detector runs, it is not
+// checked.
 const (
 	malformedTime  = 100 * time.Millisecond
 	malformedTries = 10

@@ -233,7 +233,7 @@ func TestModelChat(t *testing.T) {
 	}
 }
 
-// TestModelRefuses: what today's engines do not offer is refused by the name of its field.
+// TestModelRefuses: a prompt that the model cannot take is refused by the name of its field.
 func TestModelRefuses(t *testing.T) {
 	url := startModel(t, embedded(t))
 	for _, tt := range []struct{ path, body, param string }{

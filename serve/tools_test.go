@@ -13,13 +13,13 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// marks are control tokens that replace the bytes from firstMark on, which no UTF-8 has.
-var marks = []string{"<tool_call>", "</tool_call>", "<think>", "</think>", "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>"}
+// markers are control tokens. They replace the bytes from firstMarker on, which UTF-8 never has.
+var markers = []string{"<tool_call>", "</tool_call>", "<think>", "</think>", "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>"}
 
-const firstMark = 0xf5
+const firstMarker = 0xf5
 
-// marked returns a generator of a tiny random model with a chat template and the tokens of marks.
-func marked(t *testing.T, template string) *generate.Generator {
+// withMarkers returns a generator of a tiny random model with a chat template and the tokens of markers.
+func withMarkers(t *testing.T, template string) *generate.Generator {
 	t.Helper()
 	spec := tiny.New("llama", 1)
 	spec.AddVocab(true)
@@ -31,8 +31,8 @@ func marked(t *testing.T, template string) *generate.Generator {
 	}
 	types := slices.Repeat([]int32{1}, len(tokens))
 	types[tiny.Begin], types[tiny.End] = 3, 3
-	for i, m := range marks {
-		tokens[firstMark+i], types[firstMark+i] = m, 3
+	for i, m := range markers {
+		tokens[firstMarker+i], types[firstMarker+i] = m, 3
 	}
 	spec.Set("tokenizer.ggml.tokens", tokens)
 	spec.Set("tokenizer.ggml.token_type", types)
@@ -46,13 +46,13 @@ func marked(t *testing.T, template string) *generate.Generator {
 	return generatorOf(t, m)
 }
 
-// bias is a logit_bias that makes marks and the end of a text likely.
+// bias is a logit_bias that makes markers and the end of a text likely.
 func bias(weights map[string]int) string {
 	all := map[int]int{}
 	for mark, w := range weights {
 		id := tiny.End
 		if mark != "" {
-			id = firstMark + slices.Index(marks, mark)
+			id = firstMarker + slices.Index(markers, mark)
 		}
 		all[id] = w
 	}
@@ -72,7 +72,7 @@ type chatMessages struct {
 	}
 }
 
-// callIDs matches what differs between equal answers.
+// callIDs matches the ids of calls, which are random.
 var callIDs = regexp.MustCompile(`"id":"[a-z0-9]{9}"`)
 
 // askBoth sends a chat, whole and streamed, which must agree, and returns the message and the
@@ -119,7 +119,7 @@ func TestModelToolChoice(t *testing.T) {
 		if testing.Short() && name != "hermes" {
 			continue // one style is enough for a quick run
 		}
-		url := startModel(t, marked(t, template))
+		url := startModel(t, withMarkers(t, template))
 		for _, tt := range []struct {
 			name, fields string
 			least, most  int    // calls
@@ -219,7 +219,7 @@ func TestModelReasoningBeforeStructure(t *testing.T) {
 		"begun by the model":    "{{ messages[0].content }}{# <think> </think> #}",
 		"ended by the template": "{{ messages[0].content }}<think>\n\n</think>\n\n",
 	} {
-		url := startModel(t, marked(t, template))
+		url := startModel(t, withMarkers(t, template))
 		for _, field := range []string{
 			`"guided_choice":["yes","no"]`, `"guided_regex":"yes|no"`, `"structured_outputs":{"choice":["no","yes"]}`,
 			`"response_format":{"type":"json_schema","json_schema":{"schema":{"enum":["yes","no"]}}}`,
