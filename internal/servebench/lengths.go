@@ -79,7 +79,7 @@ func (l Lengths) String() string {
 	return strconv.Itoa(l.low)
 }
 
-// draw takes one random number per call, so that other lengths do not change later draws.
+// draw returns a random length.
 func (l Lengths) draw(r *rand.Rand) int {
 	if l.sigma > 0 {
 		x := l.median * portable.Exp(l.sigma*r.NormFloat64())

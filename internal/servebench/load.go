@@ -21,16 +21,17 @@ type Load struct {
 	// Concurrency selects a closed loop: this many requests are in flight. Each answer is
 	// followed by the next request. 0: open loop.
 	Concurrency int
-	// Requests is their number; for a Trace 0 means all.
+	// Requests is the number of requests. 0: all of Trace.
 	Requests int
 
+	// Prompt and Output are the lengths of prompts and answers.
 	Prompt, Output Lengths
 
 	// Prefixes is the number of distinct prefixes of PrefixTokens tokens. Each prompt begins
 	// with a random one of them, in addition to its own length. 0: none.
 	Prefixes, PrefixTokens int
 
-	// Trace replaces Rate, Prompt and Output. In a closed loop its arrival times are unused.
+	// Trace, if not nil, replaces Rate, Prompt and Output. A closed loop ignores its arrival times.
 	Trace []Request
 
 	Seed uint64
@@ -47,8 +48,8 @@ type Request struct {
 	prefix int // number of the shared prefix
 }
 
-// Streams of random numbers. Each has its own, so that one property of a load does not
-// change another.
+// Streams of random numbers. Each property of a load has its own, so that it does not change
+// another.
 const (
 	arrivalStream = iota
 	promptStream

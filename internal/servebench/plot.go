@@ -36,7 +36,7 @@ func (rep *Report) distributions() *chart.XY {
 		low, high = min(low, d.values[0]), max(high, d.values[len(d.values)-1])
 		c.Series = append(c.Series, s)
 	}
-	c.X = secondsAxis("seconds", low, high)
+	c.X = secondsAxis(low, high)
 	c.Y = chart.Axis{Label: "percent", Max: 100, Ticks: ticks(100)}
 	return c
 }
@@ -67,14 +67,14 @@ func (rep *Report) timeline() *chart.XY {
 		}
 	}
 	c.X = chart.Axis{Label: "arrival in seconds", Max: last, Ticks: ticks(last)}
-	c.Y = secondsAxis("seconds", low, high)
+	c.Y = secondsAxis(low, high)
 	return c
 }
 
-// secondsAxis returns a logarithmic axis; values below a microsecond are drawn at its start.
-func secondsAxis(label string, low, high float64) chart.Axis {
+// secondsAxis returns a logarithmic axis. Values below a microsecond are drawn at its start.
+func secondsAxis(low, high float64) chart.Axis {
 	low = max(low, 1e-6)
-	return chart.Decades(label, low, max(high, low))
+	return chart.Decades("seconds", low, max(high, low))
 }
 
 // ticks returns five ticks from 0 to high.

@@ -24,8 +24,8 @@ type prompts struct {
 	plan  []Request
 	vocab int // > 0: prompts are random token ids below it; 0: they are words
 
-	// sizes has the length of each request, prefixSizes that of each prefix. nil: one word
-	// per token.
+	// sizes are the lengths of the prompts behind their prefixes, prefixSizes those of the
+	// prefixes. nil: one word per token.
 	sizes, prefixSizes []size
 }
 
@@ -97,7 +97,7 @@ func writeWords(b *strings.Builder, r *rand.Rand, n size) {
 	}
 }
 
-// fit sets the sizes so that count gives the planned lengths.
+// fit sets the sizes so that each prompt has the planned number of tokens by count.
 func (p *prompts) fit(ctx context.Context, count func(ctx context.Context, text string) (int, error)) error {
 	prefixSizes := make([]size, p.load.Prefixes)
 	for k := range prefixSizes {
@@ -139,8 +139,8 @@ func fitSize(want int, count func(n size) (int, error)) (size, error) {
 		}
 		return got, err
 	}
-	low, tokens := 0, 0 // most words known to have fewer tokens than want, and their tokens
-	high := 4 * want    // least words known to have more
+	low, tokens := 0, 0 // the most words known to have fewer tokens than want, and their tokens
+	high := 4 * want    // the fewest words known to have more
 	for n := want; low+1 < high && bestError > 0; {
 		got, err := try(size{words: n})
 		if err != nil {
@@ -162,6 +162,5 @@ func fitSize(want int, count func(n size) (int, error)) (size, error) {
 	return best, nil
 }
 
-// maxShort is the largest number of short words of a text, above the number of tokens of any
-// word.
+// maxShort is the largest number of short words of a text. A word has fewer tokens.
 const maxShort = 16

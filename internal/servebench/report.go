@@ -33,7 +33,8 @@ type Report struct {
 	// Tokens of the requests that succeeded.
 	PromptTokens int `json:"prompt_tokens"`
 	OutputTokens int `json:"output_tokens"`
-	// Uncounted requests had no usage: their output tokens are events, their prompts 0.
+	// Uncounted is the number of answers without usage. Their events count as output tokens,
+	// and their prompts as 0 tokens.
 	Uncounted int `json:"uncounted,omitempty"`
 	// Short is the number of answers with fewer tokens than requested.
 	Short int `json:"short,omitempty"`
@@ -83,7 +84,7 @@ type Failure struct {
 }
 
 // Distribution summarizes values. A percentile is the smallest value that is at least as
-// large as that share of all values. Without values it is zero.
+// large as that share of all values. Without values, Distribution is zero.
 type Distribution struct {
 	Count int     `json:"count"`
 	Mean  float64 `json:"mean"`
@@ -93,7 +94,7 @@ type Distribution struct {
 	Max   float64 `json:"max"`
 }
 
-// Limits are the latencies that a good request keeps; 0: no limit.
+// Limits are the largest latencies of a request that counts as Goodput. 0: no limit.
 type Limits struct {
 	FirstToken time.Duration // time to first token
 	Gap        time.Duration // largest time between tokens
@@ -126,7 +127,7 @@ const canceled = "canceled"
 func (r *runner) report(content string) Report {
 	rep := Report{
 		Version: Version, Date: r.begin.UTC().Format(time.RFC3339),
-		URL: r.Target.URL, Endpoint: r.Target.endpoint(), Model: r.Target.Model,
+		URL: r.options.Target.URL, Endpoint: r.options.Target.endpoint(), Model: r.options.Target.Model,
 		Load: r.describe(content), Peak: int(r.peak.Load()), Failures: []Failure{}, Requests: []Record{},
 	}
 	var first, end time.Time
@@ -135,11 +136,12 @@ func (r *runner) report(content string) Report {
 		if res == nil {
 			continue
 		}
-		if rep.Sent == 0 || res.sent.Before(first) {
-			first = res.sent
+		a := &res.answer
+		if rep.Sent == 0 || a.sent.Before(first) {
+			first = a.sent
 		}
-		if res.end.After(end) {
-			end = res.end
+		if a.end.After(end) {
+			end = a.end
 		}
 		rep.Sent++
 		rec := r.record(res)
@@ -152,21 +154,21 @@ func (r *runner) report(content string) Report {
 		rep.Succeeded++
 		rep.PromptTokens += rec.PromptTokens
 		rep.OutputTokens += rec.OutputTokens
-		if res.usage == nil {
+		if a.usage == nil {
 			rep.Uncounted++
 		}
 		if rec.OutputTokens < r.prompts.plan[i].OutputTokens {
 			rep.Short++
 		}
 		rep.endToEnd = append(rep.endToEnd, rec.EndToEnd)
-		if res.chunks > 0 {
+		if a.chunks > 0 {
 			rep.firstToken = append(rep.firstToken, rec.FirstToken)
 		}
-		for _, gap := range res.gaps {
+		for _, gap := range a.gaps {
 			rep.gaps = append(rep.gaps, gap.Seconds())
 		}
-		if rec.OutputTokens > 1 && res.chunks > 1 {
-			perToken = append(perToken, res.last.Sub(res.first).Seconds()/float64(rec.OutputTokens-1))
+		if rec.OutputTokens > 1 && a.chunks > 1 {
+			perToken = append(perToken, a.last.Sub(a.first).Seconds()/float64(rec.OutputTokens-1))
 		}
 	}
 	rep.Seconds = end.Sub(first).Seconds()
@@ -180,22 +182,23 @@ func (r *runner) report(content string) Report {
 		rep.OutputRate = float64(rep.OutputTokens) / rep.Seconds
 		rep.TotalRate = float64(rep.PromptTokens+rep.OutputTokens) / rep.Seconds
 	}
-	rep.Goodput = rep.goodput(r.Limits)
+	rep.Goodput = rep.goodput(r.options.Limits)
 	return rep
 }
 
 // record returns the measurements of one request.
 func (r *runner) record(res *result) Record {
-	rec := Record{Due: res.due.Sub(r.begin).Seconds(), Lag: res.sent.Sub(res.due).Seconds(), EndToEnd: res.end.Sub(res.sent).Seconds()}
-	if res.chunks > 0 {
-		rec.FirstToken = res.first.Sub(res.sent).Seconds()
+	a := &res.answer
+	rec := Record{Due: res.due.Sub(r.begin).Seconds(), Lag: a.sent.Sub(res.due).Seconds(), EndToEnd: a.end.Sub(a.sent).Seconds()}
+	if a.chunks > 0 {
+		rec.FirstToken = a.first.Sub(a.sent).Seconds()
 	}
-	if len(res.gaps) > 0 {
-		rec.LargestGap = slices.Max(res.gaps).Seconds()
+	if len(a.gaps) > 0 {
+		rec.LargestGap = slices.Max(a.gaps).Seconds()
 	}
-	rec.OutputTokens = res.outputTokens()
-	if res.usage != nil {
-		rec.PromptTokens = res.usage.PromptTokens
+	rec.OutputTokens = a.outputTokens()
+	if a.usage != nil {
+		rec.PromptTokens = a.usage.PromptTokens
 	}
 	var f *failure
 	switch {
@@ -222,12 +225,12 @@ func (rep *Report) fail(kind string, err error) {
 }
 
 func (r *runner) describe(content string) Description {
-	l := r.Load
+	l := r.options.Load
 	d := Description{
 		Arrivals: "poisson", Rate: l.Rate, Concurrency: l.Concurrency, Requests: len(r.prompts.plan),
 		Prompt: l.Prompt.String(), Output: l.Output.String(),
 		Prefixes: l.Prefixes, PrefixTokens: l.PrefixTokens,
-		Content: content, Seed: l.Seed, Warmup: r.Warmup, Extra: r.Target.Extra,
+		Content: content, Seed: l.Seed, Warmup: r.options.Warmup, Extra: r.options.Target.Extra,
 	}
 	if l.Trace != nil {
 		d.Arrivals, d.Prompt, d.Output = "trace", "", ""
@@ -271,8 +274,8 @@ func (rep *Report) goodput(l Limits) *Goodput {
 	return g
 }
 
-// maxLag is the lag from which on a generator is too slow: it exceeds what timers and
-// connections take, and shows beside the time to first token.
+// maxLag is the largest 99th percentile of the lag of a generator that keeps up, in seconds.
+// Timers and connections take less. More is visible beside the time to first token.
 const maxLag = 0.010
 
 // FellBehind reports whether the generator itself sent requests late, so that arrivals were

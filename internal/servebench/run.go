@@ -32,7 +32,7 @@ type Options struct {
 func Run(ctx context.Context, o Options) (Report, error) {
 	rep, err := run(ctx, o)
 	if ctx.Err() != nil {
-		err = ctx.Err() // and not the cause, which requests return
+		err = ctx.Err() // requests return the cause
 	}
 	return rep, err
 }
@@ -42,7 +42,7 @@ func run(ctx context.Context, o Options) (Report, error) {
 		return Report{}, err
 	}
 	if o.Target.Client == nil {
-		o.Target.Client = transport(max(o.Load.Concurrency, 1024))
+		o.Target.Client = newClient(max(o.Load.Concurrency, 1024))
 		defer o.Target.Client.CloseIdleConnections()
 	}
 	if o.Target.Model == "" {
@@ -52,7 +52,7 @@ func run(ctx context.Context, o Options) (Report, error) {
 		}
 		o.Target.Model = name
 	}
-	r := runner{Options: o, prompts: prompts{load: o.Load, plan: o.Load.plan(), vocab: o.Vocab}}
+	r := runner{options: o, prompts: prompts{load: o.Load, plan: o.Load.plan(), vocab: o.Vocab}}
 	content, err := r.fit(ctx)
 	if err != nil {
 		return Report{}, err
@@ -66,7 +66,7 @@ func run(ctx context.Context, o Options) (Report, error) {
 
 // runner sends the requests of a plan.
 type runner struct {
-	Options
+	options Options
 	prompts prompts
 	begin   time.Time
 	results []*result // [requests]; nil: not sent
@@ -76,37 +76,37 @@ type runner struct {
 
 // result is a request that was sent.
 type result struct {
-	answer
-	due time.Time // when it was to be sent
-	err error
+	answer answer
+	due    time.Time // when it was to be sent
+	err    error
 }
 
-// fit makes the prompts as long as planned and returns what they are, for the report.
+// fit makes the prompts as long as planned. It returns a description of them for the report.
 func (r *runner) fit(ctx context.Context) (content string, err error) {
-	if r.Vocab > 0 {
-		return fmt.Sprintf("random token ids below %d", r.Vocab), nil
+	if r.options.Vocab > 0 {
+		return fmt.Sprintf("random token ids below %d", r.options.Vocab), nil
 	}
-	err = r.prompts.fit(ctx, r.Target.count)
+	err = r.prompts.fit(ctx, r.options.Target.count)
 	switch {
 	case err == nil:
 		return "words counted by /tokenize", nil
-	case !errors.Is(err, errStatus):
+	case !errors.Is(err, errStatus) && !errors.Is(err, errNoTokens):
 		return "", err
 	}
-	r.Note(fmt.Sprintf("the server does not count tokens, so prompts have one word per token: %v", err))
+	r.options.Note(fmt.Sprintf("the server does not count tokens, so prompts have one word per token: %v", err))
 	return "one word per token", nil
 }
 
 // warmUp sends requests of the same lengths and other content.
 func (r *runner) warmUp(ctx context.Context) error {
-	if r.Warmup == 0 {
+	if r.options.Warmup == 0 {
 		return nil
 	}
-	o := r.Options
+	o := r.options
 	o.Load.Seed = ^o.Load.Seed
-	o.Load.Requests, o.Load.Concurrency = r.Warmup, 1
+	o.Load.Requests, o.Load.Concurrency = r.options.Warmup, 1
 	o.Done = func() {}
-	w := runner{Options: o, prompts: prompts{load: o.Load, plan: o.Load.plan(), vocab: o.Vocab}}
+	w := runner{options: o, prompts: prompts{load: o.Load, plan: o.Load.plan(), vocab: o.Vocab}}
 	w.send(ctx)
 	for _, res := range w.results {
 		if res != nil && res.err != nil {
@@ -121,7 +121,7 @@ func (r *runner) send(ctx context.Context) {
 	r.results = make([]*result, len(r.prompts.plan))
 	jobs := r.jobs(ctx)
 	r.begin = time.Now()
-	if r.Load.Concurrency > 0 {
+	if r.options.Load.Concurrency > 0 {
 		r.closedLoop(ctx, jobs)
 	} else {
 		r.openLoop(ctx, jobs)
@@ -142,7 +142,7 @@ const bodiesAhead = 1024
 func (r *runner) jobs(ctx context.Context) <-chan job {
 	jobs := make(chan job, bodiesAhead)
 	n := len(r.prompts.plan)
-	body := func(i int) job { return job{i, r.Target.body(r.prompts.of(i), r.prompts.plan[i].OutputTokens)} }
+	body := func(i int) job { return job{i, r.options.Target.body(r.prompts.of(i), r.prompts.plan[i].OutputTokens)} }
 	for i := range min(n, bodiesAhead) {
 		jobs <- body(i)
 	}
@@ -187,7 +187,7 @@ func sleepUntil(ctx context.Context, t time.Time) bool {
 // closedLoop keeps Concurrency requests in flight.
 func (r *runner) closedLoop(ctx context.Context, jobs <-chan job) {
 	var clients sync.WaitGroup
-	for range min(r.Load.Concurrency, len(r.prompts.plan)) {
+	for range min(r.options.Load.Concurrency, len(r.prompts.plan)) {
 		clients.Go(func() {
 			for j := range jobs {
 				if ctx.Err() != nil {
@@ -205,8 +205,8 @@ func (r *runner) do(ctx context.Context, j job, due time.Time) {
 	n := r.inFlight.Add(1)
 	for peak := r.peak.Load(); n > peak && !r.peak.CompareAndSwap(peak, n); peak = r.peak.Load() {
 	}
-	a, err := r.Target.send(ctx, j.body)
+	a, err := r.options.Target.send(ctx, j.body)
 	r.inFlight.Add(-1)
 	r.results[j.i] = &result{a, due, err}
-	r.Done()
+	r.options.Done()
 }

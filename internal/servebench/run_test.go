@@ -441,7 +441,7 @@ func TestModels(t *testing.T) {
 func TestReport(t *testing.T) {
 	begin := time.Now()
 	at := func(s float64) time.Time { return begin.Add(time.Duration(s * float64(time.Second))) }
-	r := runner{Options: Options{Limits: Limits{FirstToken: time.Second}}, begin: begin}
+	r := runner{options: Options{Limits: Limits{FirstToken: time.Second}}, begin: begin}
 	r.prompts.plan = make([]Request, 5)
 	ok := answer{sent: at(1), first: at(1.5), last: at(1.5), end: at(4), chunks: 1}
 	early := answer{sent: at(0.5), first: at(1), last: at(1), end: at(2), chunks: 1}

@@ -42,7 +42,7 @@ var errTimeout = errors.New("timeout")
 type answer struct {
 	sent, first, last, end time.Time // first and last output; zero if there was none
 	gaps                   []time.Duration
-	chunks                 int
+	chunks                 int // events with output
 	usage                  *usage
 }
 
@@ -176,7 +176,7 @@ func (c *chunk) hasOutput() bool {
 	return false
 }
 
-// outputTokens returns the number of generated tokens; without usage that of chunks.
+// outputTokens returns the number of generated tokens, or of chunks if there is no usage.
 func (a *answer) outputTokens() int {
 	if a.usage != nil {
 		return a.usage.CompletionTokens
@@ -184,8 +184,8 @@ func (a *answer) outputTokens() int {
 	return a.chunks
 }
 
-// transport returns a client that keeps a connection per request in flight.
-func transport(connections int) *http.Client {
+// newClient returns a client that keeps a connection per request in flight.
+func newClient(connections int) *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, connections
 	t.DisableCompression = true

@@ -80,9 +80,9 @@ func (t *Target) request(ctx context.Context, path string, body []byte) (*http.R
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	// A server may close a connection that it kept open, as llama.cpp's does after some seconds, while
-	// the next request is on its way. This header, which is not sent without a value, makes the
-	// client send that request again on another connection.
+	// A server may close an idle connection while the next request is on its way, as llama.cpp's does
+	// after some seconds. With this key the client sends that request again on another connection.
+	// Without a value the header itself is not sent.
 	r.Header["Idempotency-Key"] = nil
 	if t.Key != "" {
 		r.Header.Set("Authorization", "Bearer "+t.Key)
@@ -93,8 +93,11 @@ func (t *Target) request(ctx context.Context, path string, body []byte) (*http.R
 // maxAnswer is the largest body of an answer that is not a stream, in bytes.
 const maxAnswer = 64 << 20
 
-// errStatus reports an answer with a status other than 200.
-var errStatus = errors.New("status")
+// Errors of call and count.
+var (
+	errStatus   = errors.New("status") // another than 200
+	errNoTokens = errors.New("no tokens")
+)
 
 // call reads a JSON answer into v.
 func (t *Target) call(ctx context.Context, path string, body []byte, v any) error {
@@ -168,7 +171,7 @@ func (t *Target) count(ctx context.Context, text string) (int, error) {
 		return 0, err
 	}
 	if len(answer.Tokens) == 0 {
-		return 0, fmt.Errorf("%s/tokenize: %w: no tokens", t.URL, errStatus)
+		return 0, fmt.Errorf("%s/tokenize: %w", t.URL, errNoTokens)
 	}
 	return len(answer.Tokens), nil
 }
