@@ -36,7 +36,7 @@ const chatCommands = `/system TEXT  set the system message; without TEXT: remove
 func (c *chatCmd) Help() string {
 	return "In a terminal, lines have a history and can be edited. Ctrl-C stops an answer; at the prompt it leaves, as Ctrl-D does. " +
 		"If standard input or output is no terminal, each line of standard input is a message, and the first error ends the command. " +
-		"Reasoning is shown dimmed, in a terminal only. A line that begins with / is a command:\n\n" + chatCommands
+		"Reasoning is shown dimmed, in a terminal only. A line that begins with / is a command:\n\n  " + strings.ReplaceAll(chatCommands, "\n", "\n  ")
 }
 
 func (c *chatCmd) Run(e *env) (err error) {
@@ -87,22 +87,22 @@ func (c *chatCmd) Run(e *env) (err error) {
 
 // talk is a conversation with a model.
 type talk struct {
-	env       *env
-	tokenizer *tokenizer.Tokenizer
-	generator *generate.Generator
-	params    generate.Params // MaxTokens is negative if only the context limits an answer
-	style     answer.Style
-	reasoning bool // is shown, with escape sequences
+	env           *env
+	tokenizer     *tokenizer.Tokenizer
+	generator     *generate.Generator
+	params        generate.Params // MaxTokens is negative if only the context limits an answer
+	style         answer.Style
+	showReasoning bool // dimmed, by escape sequences
 
 	system   string
 	messages []tokenizer.Message // without system
 
-	shown atomic.Pointer[progress] // of the last prompt
+	progress atomic.Pointer[progress] // of the last prompt
 }
 
 // open makes the generator, which the caller closes.
 func (t *talk) open(engine model.Engine, o generate.Options) (err error) {
-	begin := func(rows []model.Row) { t.shown.Load().prompted(rows) }
+	begin := func(rows []model.Row) { t.progress.Load().prompted(rows) }
 	t.generator, err = generate.New(observed{engine, begin, func([]model.Row, time.Duration) {}}, o)
 	return err
 }
@@ -135,7 +135,7 @@ func (t *talk) interactive(edit *editor) error {
 	if terminal.screen != nil {
 		terminal.screen = edit.out
 	}
-	t.env, t.reasoning = &terminal, true
+	t.env, t.showReasoning = &terminal, true
 	t.env.note("/help lists the commands")
 	for {
 		line, err := edit.readLine()
@@ -186,13 +186,13 @@ func (t *talk) handle(ctx context.Context, line string) error {
 	case "/quit":
 		return errQuit
 	default:
-		return fmt.Errorf("no such command: %q: /help lists them; a space before / makes a message of it", command)
+		return fmt.Errorf("no such command: %q: /help lists them; to send the line as a message, begin it with a space", command)
 	}
 	return nil
 }
 
-// answer prints the answer to a message. Both become part of the conversation, even if ctx
-// ends the answer early. After another error, neither does.
+// answer prints the answer to a message. Both become part of the conversation, also if ctx ends after
+// some tokens. After another error, neither does.
 func (t *talk) answer(ctx context.Context, message string) error {
 	messages := append(slices.Clip(t.messages), tokenizer.Message{Role: "user", Content: message})
 	text, prompt, err := t.prompt(messages)
@@ -206,10 +206,10 @@ func (t *talk) answer(ctx context.Context, message string) error {
 	var stats generate.Stats
 	p.Stats = &stats
 	parser := t.style.NewParser(text, nil)
-	out := answerWriter{line: lineWriter{env: t.env}, reasoning: t.reasoning}
+	out := answerWriter{line: lineWriter{env: t.env}, showReasoning: t.showReasoning}
 	shown := t.env.progress("prompt", int64(len(prompt)))
 	defer shown.end()
-	t.shown.Store(shown)
+	t.progress.Store(shown)
 	for token, err := range t.generator.Tokens(ctx, prompt, p) {
 		shown.end()
 		if err == nil {
@@ -258,10 +258,10 @@ const (
 
 // answerWriter prints an answer as it comes, and keeps it.
 type answerWriter struct {
-	line      lineWriter
-	reasoning bool // is shown, dimmed
-	dimmed    bool
-	deltas    []answer.Delta
+	line          lineWriter
+	showReasoning bool // dimmed
+	dimmed        bool
+	deltas        []answer.Delta
 }
 
 func (w *answerWriter) print(deltas []answer.Delta) error {
@@ -269,7 +269,7 @@ func (w *answerWriter) print(deltas []answer.Delta) error {
 	for _, d := range deltas {
 		text := d.Text
 		switch {
-		case d.Text == "" || d.Kind == answer.Reasoning && !w.reasoning:
+		case d.Text == "" || d.Kind == answer.Reasoning && !w.showReasoning:
 			continue
 		case d.Kind == answer.Reasoning && !w.dimmed:
 			text = dim + text

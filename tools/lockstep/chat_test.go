@@ -73,6 +73,12 @@ func TestChatLines(t *testing.T) {
 	if r := succeed(t, "/help\n", "chat", "-m", path); !strings.Contains(r.err, "/system TEXT") || r.out != "" {
 		t.Errorf("/help: %q, standard error %q", r.out, r.err)
 	}
+	help := succeed(t, "", "chat", "--help").out
+	for line := range strings.Lines(chatCommands) {
+		if !strings.Contains(help, "\n    "+strings.TrimSpace(line)+"\n") {
+			t.Errorf("--help has no line of its own for %q:\n%s", line, help)
+		}
+	}
 }
 
 func TestChatErrors(t *testing.T) {
@@ -348,7 +354,7 @@ func TestAnswerWriter(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var out strings.Builder
-			w := answerWriter{line: lineWriter{env: &env{out: &out}}, reasoning: tt.shown}
+			w := answerWriter{line: lineWriter{env: &env{out: &out}}, showReasoning: tt.shown}
 			for _, d := range tt.deltas {
 				if err := w.print([]answer.Delta{d}); err != nil {
 					t.Fatal(err)

@@ -34,8 +34,9 @@ type serveCmd struct {
 }
 
 func (c *serveCmd) Help() string {
-	return "Endpoints: /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/models, /tokenize, /detokenize, /health, /metrics. " +
-		"An interrupt stops the server: it finishes the requests that run; a second one ends it at once. For TLS, put a reverse proxy before it."
+	return "Endpoints: /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/models, /tokenize, /detokenize, /health, /metrics, /load, " +
+		"and a page for browsers at /. After an interrupt the server finishes the requests in flight; a second one ends it at once. " +
+		"For TLS, put a reverse proxy before it."
 }
 
 func (c *serveCmd) Run(e *env) error {
@@ -65,7 +66,7 @@ func (c *serveCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	extraGrace.Store(int64(c.Grace) + int64(2*time.Second))
+	extraGrace.Store(int64(c.Grace + 2*time.Second)) // with time to close connections
 	defer extraGrace.Store(0)
 	if tcp, ok := listener.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && len(options.APIKeys) == 0 {
 		e.note("warning: everyone who reaches %s can use the model: --api-key-file requires a key", listener.Addr())
@@ -74,7 +75,7 @@ func (c *serveCmd) Run(e *env) error {
 	return s.Serve(e.ctx, listener)
 }
 
-// prepare loads the kernels and graphs of a GPU, so that no request waits for them.
+// prepare loads the kernels and graphs of an accelerator, so that no request waits for them.
 func (e *env) prepare(m *lockstep.Model) error {
 	engine, ok := m.Engine().(*accel.Engine)
 	if !ok {
@@ -97,7 +98,7 @@ func (e *env) prepare(m *lockstep.Model) error {
 	return err
 }
 
-// options converts the flags and reads the keys.
+// options converts the flags and reads the keys. A grace of 0 becomes 1 ns, since 0 means the default.
 func (c *serveCmd) options(e *env) (serve.Options, error) {
 	o := serve.Options{Name: c.Name, Origins: c.Origin, Hosts: c.AllowHost, Grace: max(c.Grace, 1), RequestTimeout: c.Timeout, MaxRequests: c.MaxRequests}
 	switch {
@@ -141,7 +142,7 @@ func (c *serveCmd) options(e *env) (serve.Options, error) {
 	return o, nil
 }
 
-// readKeys reads a key per line. Lines that are empty or begin with # do not count.
+// readKeys reads one key per line. It ignores lines that are empty or begin with #.
 func readKeys(name string) ([]string, error) {
 	f, err := os.Open(name)
 	if err != nil {
