@@ -20,8 +20,8 @@ import (
 	"github.com/openai/openai-go/v3/option"
 )
 
-// The server that runs these checks answers by the text of the last message: see the test of
-// package serve.
+// model is what the server of serve/clients_test.go is called. Its answers depend on the text of the
+// last message.
 const model = "fake"
 
 func main() {

@@ -1,8 +1,7 @@
 // Drives a server with OpenAI's client of npm: node main.js PACKAGE URL KEY, where PACKAGE is the
 // folder of the package openai. Prints a line per check, and ends with status 1 if one failed.
 //
-// The server that runs these checks answers by the text of the last message: see the test of
-// package serve.
+// The answers of the server in serve/clients_test.go depend on the text of the last message.
 import assert from 'node:assert/strict';
 import { pathToFileURL } from 'node:url';
 
