@@ -10,7 +10,7 @@ var (
 	ErrNoDriver    = errors.New("no GPU driver")         // the library of the driver is missing or unusable
 	ErrNoDevice    = errors.New("no such device")        // the ordinal is too large
 	ErrOutOfMemory = errors.New("out of device memory")  // nothing was allocated
-	ErrPTXRejected = errors.New("PTX rejected")          // by the compiler, whose log is in the error
+	ErrPTXRejected = errors.New("PTX rejected")          // by the compiler; its log is in the error
 	ErrDeviceLost  = errors.New("device lost")           // a fault has destroyed the context
 	ErrUnsupported = errors.New("unsupported by device") // the driver or the device lacks the operation
 	ErrInterrupted = errors.New("interrupted")           // see Interruptible

@@ -57,8 +57,8 @@ type Limits struct {
 // Row is a sequence's part of a step.
 type Row struct {
 	Sequence Sequence
-	// Tokens continue the sequence. Nil means the token that the sequence's last row chose,
-	// whose pass may still run.
+	// Tokens continue the sequence. Nil means the token of the sequence's last row, also while
+	// the pass that chooses it still runs.
 	Tokens []int
 	// Prompt marks tokens of a prompt. Prompts and generated tokens may be rounded
 	// differently; how a prompt is cut into rows does not matter.

@@ -11,8 +11,7 @@ import (
 )
 
 // keyRule decides about keys that change the computation of some architectures. It applies
-// to a model whose loading does not read them: a key that the architecture reads is not
-// checked.
+// only to keys that the loading of a model did not read.
 type keyRule struct {
 	keys []string // one that begins with a dot has the architecture before it
 	// neutral lists the values that change nothing, as gguf.Value.String returns them. An
@@ -178,8 +177,7 @@ func activationName(c *Config) string {
 	return `"silu"`
 }
 
-// refuseUnread refuses a file with a key that was not read and whose value asks for another
-// computation than c.
+// refuseUnread refuses a file if a key that was not read asks for another computation than c.
 func refuseUnread(k *keys, c *Config, rules []keyRule) {
 	for _, r := range rules {
 		if r.when != nil && !r.when(c) {

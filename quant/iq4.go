@@ -25,7 +25,7 @@ func decodeIQ4_NL[T float](dst []T, src []byte) {
 }
 
 // decodeIQ4_XS decodes {d f16, high uint16, low [4]byte, q [128]byte}: weight =
-// (d·(scale − 32))·iq4[q]. A block has eight sub-blocks of 32 weights, whose nibbles are
+// (d·(scale − 32))·iq4[q]. A block has eight sub-blocks of 32 weights, with nibbles
 // as in IQ4_NL. The 6-bit scale of sub-block s has its low four bits in nibble s%2 of
 // low[s/2], and its upper two bits in bits 2s and 2s+1 of high.
 func decodeIQ4_XS[T float](dst []T, src []byte) {

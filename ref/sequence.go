@@ -7,7 +7,7 @@ import (
 	"github.com/lockstep-go/lockstep/model/sampling"
 )
 
-// sequence implements model.Sequence, whose comments apply.
+// sequence implements model.Sequence.
 type sequence struct {
 	engine   *Engine
 	capacity int // positions
@@ -15,7 +15,7 @@ type sequence struct {
 	cache    cache
 	sampler  *sampling.Sampler // nil: greedy
 	last     int               // the token that was chosen last; noToken if there is none
-	held     []float32         // logits of a row whose token Engine.Choose is to choose
+	held     []float32         // logits of the last row if it left the choice to Engine.Choose
 	release  func()            // releases the model
 	closed   bool
 }

@@ -259,7 +259,7 @@ func (d *decoder) source(o syntax.Operand, t syntax.Type) (int32, error) {
 	return d.typed(o, t, t.Fits)
 }
 
-// sourceWithin is source for loads, stores and conversions, whose registers may be larger than t.
+// sourceWithin is source for loads, stores and conversions: a register may be larger than t.
 func (d *decoder) sourceWithin(o syntax.Operand, t syntax.Type) (int32, error) {
 	if o.Kind != syntax.Name {
 		return d.source(o, t)

@@ -105,10 +105,10 @@ func level(q quantWords, _, quad int) (ptx.U32, bool) {
 	return negative.Permute(positive, fourth), true
 }
 
-// levelParts: two signed bytes that add up to the level. A selector whose fourth bit is
-// set gives its byte's sign eight times: of a table of negative numbers -1, of one of
-// positive numbers 0. So one part is the level or -1, the other 0 or the level plus 1,
-// and what it takes to choose between two levels is saved.
+// levelParts: two signed bytes that add up to the level. If the fourth bit of a selector is set,
+// prmt gives the sign of the selected byte eight times: -1 from a table of negative numbers, 0 from
+// one of positive numbers. So one part is the level or -1, the other 0 or the level plus 1. That
+// saves the choice between two levels.
 func levelParts(q quantWords, quad int) (negative, positive ptx.U32) {
 	w, t := q.words[0], iq4Levels
 	other := w.Xor(q.b.U32(each(0x88))).ShrN(16 * quad)

@@ -40,8 +40,8 @@ const (
 	digitWarps   = 16  // of a CTA
 )
 
-// digitsLike is the format whose staged blocks begin as blocks of digits do: with the
-// digits, those of means, and the power.
+// digitsLike is a format with staged blocks that begin as blocks of digits do: with the digits,
+// those of means, and the power.
 const digitsLike = quant.Q4_K
 
 // DigitsArgs are the arguments of a launch of Digits.

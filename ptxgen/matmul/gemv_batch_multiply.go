@@ -20,13 +20,13 @@ func (n *gemvBatch) multiply(entry, block ptx.U32) {
 		func() { n.keep(sums, pending) })
 }
 
-// addUnits adds the products of a block whose units have a scale each to its sums.
+// addUnits adds the products of a block with a scale per unit to its sums.
 func (n *gemvBatch) addUnits(k *integerBlock, pending ptx.Shared, first ptx.Pred) [][2]ptx.F32 {
 	totals := n.unitTotals(k)
 	return n.addBlock(pending, first, func(sum ptx.F32, g, r int, power ptx.F32) { k.add(sum, totals[g][r], power.Mul(n.digit)) })
 }
 
-// addSuper adds the products of a block whose sums are integers.
+// addSuper adds the products of a block with integer sums.
 func (n *gemvBatch) addSuper(k *integerBlock, pending ptx.Shared, first ptx.Pred) [][2]ptx.F32 {
 	n.offset = n.b.F32(-16 * float32(max(n.d.center, 1))) // the means are 16 times smaller than sums
 	scales, totals := n.superTotals(k)

@@ -17,7 +17,7 @@ const (
 	stateSet                 // of vectors
 	stateTeam                // the warp's: warps that share a tile
 	stateTeamsLog            // log2 of how many teams there are
-	stateOwn                 // where those of the CTA's groups of tiles end that have one for the warp
+	stateOwn                 // end of the CTA's groups of tiles that have a tile for the warp
 	stateEntries             // how many tiles, of either matrix, the round has of the warp
 	stateFinal               // where the CTA's groups of tiles end
 	stateGroup               // the round's first
@@ -76,8 +76,8 @@ func (n *gemvBatch) locate(set, start, share ptx.U32) {
 	n.nextGroup, n.nextBlock, n.entry = ptx.Var(start), ptx.Var(origin), ptx.Var(b.U32(0))
 }
 
-// entries is how many tiles, of either matrix, the round from a group on has of a warp
-// whose groups end with own.
+// entries is the number of tiles, of all matrices, in the warp's round that begins at group. own is
+// the end of the warp's groups.
 func (n *gemvBatch) entries(group, own ptx.U32) ptx.U32 {
 	return own.Sub(group).Min(n.round).ShlN(n.matrixLog)
 }

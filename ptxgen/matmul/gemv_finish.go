@@ -112,8 +112,8 @@ func (n *gemvInteger) tree(count ptx.U32, most int, load func(i int) ptx.F32) pt
 	return values[0]
 }
 
-// store stores a result, whose sums are still to be multiplied by what the vector was to
-// be divided by.
+// store multiplies the sums of a result by the inverse that the norm left in stats, and stores the
+// result.
 func (n *gemvInteger) store(r integerResult, sums []ptx.F32) {
 	inverse := n.stats.LoadF32()
 	var up []ptx.F32

@@ -94,7 +94,7 @@ func (s Gemv) fits(k, shared int) bool {
 	return err == nil && p.chunk == host.CeilDiv(k, groupLen)
 }
 
-// planRow is the plan of a row, for a device whose CTAs may have so much shared memory.
+// planRow is the plan of a row, for a device with at most shared bytes of shared memory per CTA.
 func (s Gemv) planRow(k, shared int) (gemvPlan, error) {
 	return s.plan(GemvArgs{Rows: 1, K: k, Slots: 1}, shared-staticLimit)
 }

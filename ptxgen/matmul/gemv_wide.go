@@ -12,8 +12,7 @@ import (
 
 // GemvWide returns the kernel that multiplies a matrix of quantized weights by many vectors with
 // wgmma (sm_90a), with the bits that Gemv computes for each of them. A wide Digits has
-// converted the vectors to integers. format is Q4_K, Q5_K or Q6_K, whose blocks have integer
-// sums.
+// converted the vectors to integers. format is Q4_K, Q5_K or Q6_K: their blocks have integer sums.
 //
 // A warpgroup multiplies 64 rows, four tiles, by the 64 bytes of digits of 16 vectors. Weights
 // are first multiplied by the integer scale of their sub-block, so that products add up over a

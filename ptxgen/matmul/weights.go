@@ -51,7 +51,7 @@ type plane struct {
 	own   int // bytes of a piece that belong to each unit alone; 0 if they share all
 }
 
-// quants reports whether the plane is of quants: pieces whose words are for four lanes.
+// quants reports whether the plane is of quants: the four words of a piece go to four lanes.
 func (p plane) quants() bool { return p.bytes == 16 && p.own == 0 && p.units < 8 }
 
 // layout is how a format is packed.

@@ -67,7 +67,7 @@ func MMAS8(a [4]U32, b [2]U32, c ...S32) [4]S32 {
 }
 
 // MMAS8K16 emits mma.sync.m16n8k16 for signed bytes: MMAS8 with a 16×16 matrix a and a 16×8
-// matrix b, whose registers are the first half of MMAS8's.
+// matrix b. The registers of a and b are the first half of those of MMAS8.
 func MMAS8K16(a [2]U32, b U32, c ...S32) [4]S32 {
 	return integerMMA("m16n8k16", "s8", a[:], []U32{b}, c)
 }

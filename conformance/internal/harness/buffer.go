@@ -112,8 +112,8 @@ func (r *Fixture) Floats(name string, f quant.Format, data []float32) *Buffer {
 	return r.Input(name, f.BlockBytes()*len(data)).SetFloats(0, f, data)
 }
 
-// Rows allocates an input of rows of width float32, whose starts are stride elements apart.
-// The gaps are uninitialized.
+// Rows allocates an input of rows of width float32. The rows start stride elements apart; the
+// gaps between them are uninitialized.
 func (r *Fixture) Rows(name string, data []float32, width, stride int) *Buffer {
 	rows := len(data) / width
 	m := r.Input(name, 4*rows*stride)

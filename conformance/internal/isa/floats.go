@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// approximation is an instruction whose documented error is bounded.
+// approximation is an instruction with a documented bound of its error.
 type approximation struct {
 	of       func(x float64) float64
 	relative float64 // error bound relative to the result

@@ -13,8 +13,8 @@ func matrices(f Form) int {
 	return int(rest[0] - '0')
 }
 
-// ldmatrixBody gives each warp 512 bytes of shared memory: four matrices, whose row l is
-// addressed by lane l.
+// ldmatrixBody gives each warp 512 bytes of shared memory: four matrices of eight rows. Lane l
+// addresses row l of these 32.
 func ldmatrixBody(f Form) string {
 	n := matrices(f)
 	regs := []string{"%r1", "%r2", "%r3", "%r4"}[:n]
@@ -76,8 +76,8 @@ func mmaFactor(f Form) string {
 	return parts[len(parts)-2]
 }
 
-// exactWarp reports whether a warp's factors are small integers, whose sums are exact in
-// each order.
+// exactWarp reports whether a warp's factors are small integers. Their sums are exact in any
+// order.
 func exactWarp(warp int) bool { return warp%2 == 0 }
 
 // mmaFill fills the inputs with small integers, or with numbers of many magnitudes. The

@@ -612,7 +612,7 @@ func attentionInvariants() []harness.Case {
 		flashCase(checkHalves, "halves of a tile", "a block raises the maximum of only the first or the last 8 queries of a tile", func(c *attentionCase) {
 			c.lengths, c.queries = []int{48}, []int{16}
 		}),
-		flashCase(checkZero, "zero queries", "a query without a largest element, whose factor times the scale underflows, has equal scores", func(c *attentionCase) { c.scale = 0x1p-40 }),
+		flashCase(checkZero, "zero queries", "the factor of a zero query times the scale underflows; its scores are equal", func(c *attentionCase) { c.scale = 0x1p-40 }),
 		flashCase(checkZero, "zero queries, engine's tile", "each row of a warp without a largest element", func(c *attentionCase) {
 			engine(c)
 			c.lengths, c.queries, c.scale = []int{32}, []int{32}, 0x1p-40

@@ -233,7 +233,8 @@ func NormedGemv(columns, launches int) harness.Case {
 	}}
 }
 
-// batchCase is a product of a matrix with several vectors, whose digits come first.
+// batchCase is a product of a matrix with several vectors. Another kernel computes their digits
+// first.
 type batchCase struct {
 	name, reason string
 	spec         matmul.GemvBatch
@@ -280,7 +281,7 @@ func batchCasesOf(f quant.Format) []batchCase {
 		{name: "few", reason: "vectors that are not there", spec: eight, rows: 21, k: fewBlocks(f, 3), columns: 5},
 		{name: "gated", reason: "two matrices take turns", spec: gated(four), rows: 37, k: fewBlocks(f, 2), columns: 4, norm: norm.RMS},
 		{name: "many blocks", reason: "as many parts as there may be, of one block or two", spec: four, rows: 21, k: fewBlocks(f, 18), columns: 3},
-		{name: "two teams", reason: "of eight warps, whose parts lie beside each other", spec: four, rows: 37, k: fewBlocks(f, 9), columns: 2},
+		{name: "two teams", reason: "of eight warps each; the parts of a team lie beside each other", spec: four, rows: 37, k: fewBlocks(f, 9), columns: 2},
 		{name: "rounds", reason: "more tiles than a round has, the last of which is smaller", spec: four, rows: 150, k: fewBlocks(f, 9), columns: 4, entries: 3, ctas: 1},
 		{name: "gated", reason: "two matrices take turns", spec: gated(eight), rows: 21, k: fewBlocks(f, 2), columns: 7},
 		{name: "gated, the largest set", reason: "two matrices take turns", spec: gated(most), rows: 21, k: fewBlocks(f, 2), columns: 15},
@@ -547,9 +548,8 @@ func checkGemvEpilogue(r *harness.Fixture, c gemvCase) {
 	}
 }
 
-// checkGemvNorms compares a product with a norm in front with the norm's own kernel,
-// whose result is the reference's vector; a few units in its last places are allowed
-// for.
+// checkGemvNorms compares a product with a norm in front with the float64 product of what the
+// norm's own kernel computes. The tolerance allows four more roundings.
 func checkGemvNorms(r *harness.Fixture, c gemvCase) {
 	x := r.Vector(c.dist, c.k)
 	if c.dist != harness.Subnormal {
@@ -670,7 +670,7 @@ func addGemvParts(add addGemv, f quant.Format) {
 			gemvCase{name: "rows=16", reason: "a whole tile", rows: 16, k: 256},
 			gemvCase{name: "rows=600", reason: "a block a row: as many tiles as a CTA has warps, several times", rows: 600, k: gemvBlock(f), ctas: 1},
 			gemvCase{name: "rounds after rounds", reason: "the first buffer of results has its second turn", rows: 300, k: 8 * gemvBlock(f), ctas: 1},
-			gemvCase{name: "turns", reason: "a CTA's tiles, whose rows warps share, take turns with two buffers", rows: 21, k: 2048, ctas: 1},
+			gemvCase{name: "turns", reason: "a CTA's tiles take turns with two buffers; warps share the rows of a tile", rows: 21, k: 2048, ctas: 1},
 			gemvCase{name: "two slices", reason: "of several parts each, in several CTAs", rows: 300, k: fewBlocks(f, 5), slices: 2, ctas: 4},
 			gemvCase{name: "many slices", reason: "as many as there may be", rows: 5, k: fewBlocks(f, 17), slices: 16},
 			gemvCase{name: "one long row", reason: "a warp stages several parts of a long vector at a time", rows: 1, k: 28672},
@@ -777,7 +777,7 @@ func wideCasesOf(f quant.Format) []batchCase {
 	}
 	one, two := matmul.GemvBatch{Format: f}, matmul.GemvBatch{Format: f, Gated: true}
 	list := []batchCase{
-		{name: "tiles", reason: "a tile, and one whose last warps have no rows", spec: one, rows: 85, k: fewBlocks(f, 5), columns: 16, norm: norm.RMS},
+		{name: "tiles", reason: "a whole tile, and one without rows for the last warps", spec: one, rows: 85, k: fewBlocks(f, 5), columns: 16, norm: norm.RMS},
 		{name: "sets", reason: "CTAs of several sets, of which the last is not full", spec: one, rows: 300, k: fewBlocks(f, 3), columns: 18, ctas: 3},
 		{name: "gated", reason: "a warpgroup for each matrix, and a round of one pair", spec: two, rows: 150, k: fewBlocks(f, 4), columns: 15, ctas: 1},
 		{name: "slices", reason: "four CTAs of several parts meet, for each tile and set", spec: one, rows: 70, k: fewBlocks(f, 19), columns: 18, ctas: 8},
@@ -787,7 +787,7 @@ func wideCasesOf(f quant.Format) []batchCase {
 	}
 	for i := range list {
 		list[i].wide = true
-		list[i].long = list[i].long || f == quant.Q5_K && i > 2 // whose steps are Q4_K's, but for a bit
+		list[i].long = list[i].long || f == quant.Q5_K && i > 2 // its steps are those of Q4_K, but for one bit
 	}
 	return list
 }
@@ -845,8 +845,8 @@ func wideOrder(vector int, move func(to, from, n int)) {
 	move(behind+vectors*(power+means)+vector*means, digits+2*means+power, means)
 }
 
-// productCases are products of several vectors with a norm in front, of the largest
-// quants and scales, and such whose sums are zeros or meet in memory.
+// productCases are products of several vectors with a norm in front, of the largest quants and
+// scales, with sums of -0, and of launches that share a workspace.
 func productCases() []harness.Case {
 	all := []harness.Case{{
 		Operation: "gemv", Format: quant.Q8_0.String(), Name: "Q8_0/minus zero",
@@ -915,8 +915,8 @@ func checkNormedColumns(r *harness.Fixture, c gemvCase, kind norm.Kind) {
 	harness.Exact(r, fmt.Sprintf("norm %d", kind), y.F32s(), alone.F32s())
 }
 
-// checkMinusZero cuts a row whose every product is a negative number too small for a
-// float32 in different ways.
+// checkMinusZero cuts a row in different ways. Each of its products is a negative number too
+// small for a float32.
 func checkMinusZero(r *harness.Fixture) {
 	const blocks = 16 // as many parts
 	spec := matmul.Gemv{Format: quant.Q8_0}
@@ -976,9 +976,9 @@ var blockScales = map[quant.Format][2]int{
 	quant.IQ4_NL: {0, 2}, quant.IQ4_XS: {0, 2},
 }
 
-// checkExtremes multiplies blocks all of whose bytes but the float16 scales are one
-// value by numbers whose digits to the base of 256 are the least: -63 and three times
-// -128. Together says whether the kernel of several vectors does so, too.
+// checkExtremes multiplies blocks by the numbers with the least digits: -63 and three times
+// -128. All bytes of a block have one value, except for the float16 scales. If together is set,
+// the kernel of several vectors must give the same.
 func checkExtremes(r *harness.Fixture, f quant.Format, together bool) {
 	spec := matmul.Gemv{Format: f}
 	c := gemvCase{spec: spec, k: 512, columns: 1}

@@ -77,14 +77,14 @@ var rules = []rule{
 	{"factor of zero", "whether 0 is multiplied by one factor or another", noBit, isFactor, sameProduct},
 	{"choice", "a branch between two paths with equal results", inBound, isChoice, bothWays},
 	{"loop bound", "a bound that the test of the loop implies", noBit, isLoopBound, sameBound},
-	{"even", "a bound at an odd number of elements of a head, whose length is even", noBit, isEven, neverOdd},
+	{"even", "a bound at an odd element of a head, although heads have an even length", noBit, isEven, neverOdd},
 	{"edge", "a bound that is checked again", noBit, isEdge, furtherBound},
 	{"clamp", "a limit of numbers that are never above it", noBit, isLimit, neverLimits},
 	{"padding", "a store beyond a row into shared memory that nothing reads", noBit, isPadding, neverRead},
 	{"fill", "padding after a row or a list", noBit, isFill, anyFill},
 	{"start", "the initial value of a maximum or minimum, beyond all inputs", noBit, isStart, otherStart},
 	{"low key", "a chosen expert whose key ties with those of NaNs, behind 32 lower indices that win the tie", noBit, isLowKey, keyMatters},
-	{"finite", "a finite number instead of -Inf, whose weight is 0", noBit, isFinite, anyFinite},
+	{"finite", "a finite number instead of -Inf; its weight is 0 too", noBit, isFinite, anyFinite},
 	{"saturation", "a clamp beyond the point at which the function is constant in float32", noBit, isClamp, beyondClamps},
 	{"power of two", "a scale by a power of two that cancels exactly", noBit, isScale, onlyPowers},
 	{"handover", "a border between two approximations that are both accurate there", inBound, isHandover, movedBorder},
@@ -357,8 +357,8 @@ func isEveryThread(q survivor) bool {
 	return below(q.was) && below(q.is)
 }
 
-// isEveryIndex: all readers of the masked index are comparisons with constants, whose outcomes
-// are the same for every value that the index can have.
+// isEveryIndex: all readers of the masked index are comparisons with constants. Each has the
+// same outcome with both masks, for every value that the index can have.
 func isEveryIndex(q survivor) bool {
 	if !q.was.Is("and.b32") || q.mutant.Mutator != "constant" {
 		return false
@@ -679,8 +679,8 @@ func atLimit(q survivor) bool {
 	return q.m.probe(larger) == Killed
 }
 
-// isFirstTest: 0 < n before a loop of a kernel of experts, whose launch demands that n is at
-// least 1.
+// isFirstTest: 0 < n before a loop of a kernel of experts. The launch demands that n is at least
+// 1.
 func isFirstTest(q survivor) bool {
 	if !strings.HasPrefix(q.mutant.Kernel, "moe_") || q.mutant.Mutator != "comparison" || !q.was.Is("setp.lt.u32") || q.was.Args[1] != "0" {
 		return false
@@ -871,8 +871,8 @@ func bothWays(q survivor) bool {
 	return turned
 }
 
-// comparesEither reports whether the changed number has one reader, a comparison, whose outcome is
-// allowed to be what the change turns it to before a line.
+// comparesEither reports whether the only reader of the changed number is a comparison, the change
+// turns its outcome before a line, and each turned outcome is allowed.
 func (q survivor) comparesEither(line int, allowed func(x Mutant) bool) bool {
 	readers := q.flow().Readers(q.was.Written())
 	if len(readers) != 1 || !readers[0].Is("setp") {

@@ -145,9 +145,9 @@ func (f Flow) edge(branch, to int) (p string, value int, ok bool) {
 	return strings.TrimPrefix(p, "@"), -1, true
 }
 
-// holds returns the predicates whose value, 1 for true or -1 for false, is known when a line runs
-// and after it: each path to the line leaves a branch on the same side, and the predicate is not
-// set again after that.
+// holds returns the predicates that have a known value, 1 for true or -1 for false, when a line
+// runs and after it: each path to the line leaves a branch on the same side, and the predicate is
+// not set again after that.
 func (f Flow) holds(line int) map[string]int {
 	values := map[string]int{}
 	for i := range f.At {
