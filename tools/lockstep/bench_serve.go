@@ -328,7 +328,7 @@ func serveNotes(rep *servebench.Report) (notes []string) {
 		notes = append(notes, fmt.Sprintf("answers with fewer tokens than requested: %d", rep.Short))
 	}
 	if rep.Uncounted > 0 {
-		notes = append(notes, fmt.Sprintf("answers without usage, whose events are counted as tokens and whose prompts as none: %d", rep.Uncounted))
+		notes = append(notes, fmt.Sprintf("answers without usage: %d; their events count as tokens, their prompts as none", rep.Uncounted))
 	}
 	return notes
 }

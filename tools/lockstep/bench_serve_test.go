@@ -237,7 +237,7 @@ goodput 1.95 requests/s: 20 requests (50.0%) within 0.05 s between tokens
 1 × timeout: 1m0s
 the generator fell behind: requests were sent late by 20.0 ms (p99) and 500 ms (max)
 answers with fewer tokens than requested: 2
-answers without usage, whose events are counted as tokens and whose prompts as none: 1
+answers without usage: 1; their events count as tokens, their prompts as none
 `
 	if got := out.String(); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)

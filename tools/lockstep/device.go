@@ -28,7 +28,7 @@ func openDevice(d lockstep.Device) (driver.Device, error) {
 	return lockstep.OpenDevice(d)
 }
 
-// openNoted opens a device and prints why it does not cache its kernels, if so.
+// openNoted opens a device. If the device does not cache its kernels, it prints why.
 func (e *env) openNoted(d lockstep.Device) (driver.Device, error) {
 	dev, err := openDevice(d)
 	if err == nil {

@@ -113,8 +113,8 @@ func (c *generateCmd) fit(p *generate.Params, n, limit int) error {
 
 // stream shows the progress of the prompt, prints echo and the generated text as it comes, and
 // then the speed. It prints echo only with the first token: the progress line of the prompt
-// would overwrite it. After an error it ends the line. If object is true, it prints neither,
-// but a JSON object at the end.
+// would overwrite it. After an error it ends the line. If object is true, it prints a JSON
+// object at the end instead of echo and text.
 func stream(e *env, eng model.Engine, o generate.Options, echo string, prompt []int, p generate.Params, t *trace, object bool) (err error) {
 	shown := e.progress("prompt", int64(len(prompt)))
 	defer shown.end()

@@ -120,7 +120,6 @@ func kvValues(c model.Config, positions int) int64 {
 // onDevice prints the plan, even if the model does not fit.
 func (c *planCmd) onDevice(e *env, m *model.Model, dev driver.Device) error {
 	props := dev.Properties()
-
 	free, _, err := dev.Memory()
 	if err != nil {
 		return err

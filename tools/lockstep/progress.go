@@ -26,7 +26,7 @@ type progress struct {
 	mu           sync.Mutex
 	done         int64
 	begun        bool      // prompted was called
-	free         int64     // of done, what took no time
+	free         int64     // the part of done that took no time
 	out          io.Writer // nil: not shown
 	start, drawn time.Time
 	showAt       time.Time

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
 	"github.com/lockstep-go/lockstep/model"
 )
 
