@@ -47,7 +47,7 @@ type results struct {
 	order  []test
 }
 
-// check reads events up to the end of in. It returns false if the tests are not good.
+// check reads events up to the end of in. It returns false if a test failed or tested nothing.
 func check(in io.Reader, out io.Writer) (ok bool, err error) {
 	r := results{action: map[test]string{}, output: map[test]string{}}
 	ok = true
@@ -144,7 +144,7 @@ func (r *results) empty() (list []test) {
 	return list
 }
 
-// parent returns the test whose subtest t is. The name of a subtest may have slashes of its own.
+// parent returns the test that t is a subtest of. The name of a subtest may have slashes of its own.
 func (r *results) parent(t test) (test, bool) {
 	for {
 		end := strings.LastIndex(t.name, "/")

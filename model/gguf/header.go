@@ -363,7 +363,7 @@ func (c *cursor) str(what string) ([]byte, error) {
 		return nil, err
 	}
 	if !utf8.Valid(b) {
-		return nil, refuse(errUTF8, "%s is not valid UTF-8: %q", what, clip(string(b[:min(len(b), 81)])))
+		return nil, refuse(errUTF8, "%s is not valid UTF-8: %s", what, quote(b))
 	}
 	return b, nil
 }

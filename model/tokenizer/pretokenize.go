@@ -9,9 +9,9 @@ import (
 // matches at the start, that is its match; otherwise it is the text before the first match.
 type splitter func(text string) int
 
-// preTokenizers maps the values of tokenizer.ggml.pre to splitters, which apply one after
-// another: each splits the words of the previous one. The expressions are those of llama.cpp, which follow
-// the tokenizer.json of each model.
+// preTokenizers maps the values of tokenizer.ggml.pre to splitters. Each splits the words of
+// the previous one. The expressions are those of llama.cpp, which follow the tokenizer.json
+// of each model.
 var preTokenizers = map[string][]splitter{
 	"gpt-2":     {gpt2Words.scan},
 	"starcoder": {isolate(unicode.N, 1), gpt2Words.scan},

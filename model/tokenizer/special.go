@@ -94,8 +94,8 @@ func (s *specials) split(x Text) iter.Seq[fragment] {
 //
 // A candidate is the longest token of an automaton that ends at a byte. If an earlier match
 // covers its start, its longest suffix that is a token and fits behind the match replaces
-// it. Matches are taken longest first, so each replacement at least halves the size, and a
-// byte adds at most one candidate per automaton and bit of the longest token's size.
+// it. Matches are taken longest first, so each replacement at least halves the size. A byte
+// adds at most as many candidates per automaton as the size of the longest token has bits.
 type matcher struct {
 	everywhere *automaton
 	within     *automaton // matches inside of special; it has all tokens of everywhere; may be nil
@@ -143,8 +143,8 @@ func (m *matcher) run(yield func(fragment) bool) {
 	}
 }
 
-// room returns how many bytes before end are in one part of special, up to the longest
-// size. Its calls are in the order of the text.
+// room returns how many bytes right before end are in one part of special. Its calls are
+// in the order of the text.
 func (m *matcher) room(end int) int32 {
 	for len(m.special) > 0 && m.special[0].To < end {
 		m.special = m.special[1:]
@@ -197,7 +197,7 @@ func (m *matcher) part(end int, yield func(fragment) bool) bool {
 }
 
 // take makes a candidate a match if its bytes are free. Matches so far are at least as
-// long, so that one which overlaps the candidate has its first or its last byte.
+// long, so one that overlaps the candidate has its first or its last byte.
 func (m *matcher) take(c candidate) {
 	first, end := c.left, c.left+c.size
 	if m.owner[end-1] != 0 {

@@ -82,8 +82,8 @@ func (t *Tokenizer) Prompt(text string, special bool, limit int) (ids []int, ok 
 	return t.PromptText(newText(text, special), limit)
 }
 
-// PromptText is Prompt for a rendered conversation, whose special tokens come from the
-// template only.
+// PromptText is Prompt for a rendered conversation: only the template's text may become
+// control tokens.
 func (t *Tokenizer) PromptText(text Text, limit int) (ids []int, ok bool) {
 	bos, eos := t.vocab.BOS, t.vocab.EOS
 	if t.vocab.AddBOS {

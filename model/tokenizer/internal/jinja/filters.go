@@ -256,7 +256,7 @@ func abs(in *interp, v any, _ args) any {
 	return math.Abs(f)
 }
 
-// indent indents all lines but the first and blank ones, unless asked to.
+// indent indents lines: the first one and blank ones only if asked to.
 func indent(in *interp, v any, a args) any {
 	p := in.take("indent", a, "width", "first", "blank")
 	margin, ok := textOf(p[0])

@@ -79,8 +79,8 @@ func (p *parser) name() string {
 	return p.next().text
 }
 
-// body parses up to a tag whose name is one of ends, or up to the end of the template
-// without ends. It skips the name of that tag and returns it.
+// body parses up to a tag with one of the names ends, skips that name and returns it.
+// Without ends it parses up to the end of the template.
 func (p *parser) body(ends ...string) ([]stmt, string) {
 	defer p.nest()()
 	var body []stmt
@@ -226,8 +226,8 @@ func (p *parser) target() target {
 	return t
 }
 
-// within parses a block whose break and continue belong to a loop in it or, if inLoop, to
-// the loop around it.
+// within parses a block. If inLoop is set, break and continue outside of the block's own
+// loops belong to the loop around it; else they are errors.
 func (p *parser) within(inLoop bool, parse func()) {
 	outer := p.inLoop
 	p.inLoop = inLoop

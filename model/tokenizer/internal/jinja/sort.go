@@ -2,8 +2,8 @@ package jinja
 
 import "slices"
 
-// keys returns by what items are ordered: themselves or an attribute. Strings are in
-// lower case unless their case matters.
+// keys returns what each item is ordered by: itself or an attribute. Strings are in lower
+// case unless their case matters.
 func (in *interp) keys(items []any, attribute, caseMatters any) []any {
 	in.list(len(items))
 	keys := slices.Clone(in.attributes(items, attribute))
@@ -58,7 +58,7 @@ func dictSort(in *interp, v any, a args) any {
 	return in.sort(pairs, in.keys(pairs, by, p[0]), truth(p[2]))
 }
 
-// unique returns the items whose keys differ from those before.
+// unique returns the first item of each key.
 func unique(in *interp, v any, a args) any {
 	p := in.take("unique", a, "case_sensitive", "attribute")
 	items := in.iterate(v)

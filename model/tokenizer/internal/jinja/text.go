@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Span is a part of a text: the bytes from From up to and without To.
+// Span is a part of a text: the bytes [From, To).
 type Span struct{ From, To int }
 
 // spanBytes is the cost in bytes of a span.
@@ -58,7 +58,7 @@ func (t text) spans(from, to int) []Span {
 	return t.own[min(i, j):j]
 }
 
-// cut returns the bytes of t from from up to to.
+// cut returns the bytes [from, to) of t.
 func (in *interp) cut(t text, from, to int) text {
 	out := text{s: t.s[from:to]}
 	if spans := t.spans(from, to); len(spans) > 0 {
@@ -72,8 +72,8 @@ func (in *interp) cut(t text, from, to int) text {
 	return out
 }
 
-// origin returns a function that reports whether all bytes from from up to to come from
-// the template. Its calls must be in the order of the text.
+// origin returns a function that reports whether all bytes [from, to) come from the
+// template. Its calls must be in the order of the text.
 func (t text) origin() func(from, to int) bool {
 	own := t.own
 	return func(from, to int) bool {
@@ -115,8 +115,7 @@ func (b *builder) add(t text, from, to int) {
 	}
 }
 
-// mark notes that the bytes from from up to to come from the template. No span is after
-// them.
+// mark notes that the bytes [from, to) come from the template. No span is after them.
 func (b *builder) mark(from, to int) {
 	if from == to {
 		return
