@@ -87,7 +87,7 @@ type outcome struct {
 
 // rendered is a conversation as a prompt.
 type rendered struct {
-	prompt    []int
+	tokens    []int
 	newParser func() answerParser // for each completion; nil: all text is content
 
 	structure *structure // of the answer; nil: that of the request, if any

@@ -198,7 +198,7 @@ func (s *Server) chat(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	j := &job{params: r.common.params, prompts: [][]int{prompt.prompt}, n: r.common.n}
+	j := &job{params: r.common.params, prompts: [][]int{prompt.tokens}, n: r.common.n}
 	if prompt.structure != nil {
 		j.params.structure = prompt.structure
 		if err := j.params.checkEnd(); err != nil {

@@ -25,7 +25,7 @@ func (s *scripted) render(c *conversation) (rendered, error) {
 		r.newParser = func() answerParser { return &city{} }
 	}
 	if c.toolChoice == "required" || strings.HasPrefix(c.toolChoice, "function:") {
-		r.prompt = append(r.prompt, []int{'w', 'e', 'a', 't', 'h', 'e', 'r'}...) // a call follows
+		r.tokens = append(r.tokens, []int{'w', 'e', 'a', 't', 'h', 'e', 'r'}...) // a call follows
 	}
 	return r, err
 }

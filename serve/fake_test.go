@@ -76,7 +76,7 @@ func (f *fake) render(c *conversation) (rendered, error) {
 		text.WriteString(m.role + ":" + m.content + "\n")
 	}
 	tokens, err := f.tokenize(text.String(), true, true)
-	return rendered{prompt: tokens, newParser: f.parser}, err
+	return rendered{tokens: tokens, newParser: f.parser}, err
 }
 
 func (f *fake) compile(context.Context, *params) error { return f.refuse }

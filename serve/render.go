@@ -32,7 +32,7 @@ func renderChat(t *tokenizer.Tokenizer, c *conversation, limit int) (rendered, e
 	newParser := func() answerParser {
 		return &styleParser{style.NewParser(text.String(), c.answerTools()), t.Control}
 	}
-	return rendered{prompt: prompt, newParser: newParser, structure: restriction}, nil
+	return rendered{tokens: prompt, newParser: newParser, structure: restriction}, nil
 }
 
 // restrictAnswer returns the structure of the answer, or nil if any text will do.

@@ -43,10 +43,10 @@ func TestRenderChat(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `[{"type": "function", "function": {"name": "f"}}]True|user hi  |assistant look  [{"id": "1", "type": "function", "function": {"name": "f", "arguments": {"z": 1, "a": 2}}}]|tool 42 1 <think>`
-	if got := tok.Decode(r.prompt); got != want {
+	if got := tok.Decode(r.tokens); got != want {
 		t.Errorf("the prompt is %q, want %q", got, want)
 	}
-	if _, err := renderChat(tok, c, len(r.prompt)-1); err == nil || !strings.Contains(err.Error(), "more than") {
+	if _, err := renderChat(tok, c, len(r.tokens)-1); err == nil || !strings.Contains(err.Error(), "more than") {
 		t.Errorf("a prompt above the limit: %v", err)
 	}
 

@@ -37,12 +37,12 @@ type Options struct {
 	Name string
 	// APIKeys, if any, are required of every endpoint but /health and the page, as "Authorization: Bearer KEY".
 	APIKeys []string
-	// Origins are the origins of web pages, such as https://example.com, that browsers let use
-	// the server (CORS); "*" means all. Requests from pages of other origins are refused.
+	// Origins are the origins, such as https://example.com, of web pages that may use the server
+	// (CORS); "*" means all. Requests from pages of other origins are refused.
 	Origins []string
-	// Hosts are names, such as model.example.com, by which clients may address a server that Serve
-	// or ListenAndServe runs on a loopback address; "*" means all. Requests for hosts other than
-	// these and loopback are refused. A server on another address serves requests for any host.
+	// Hosts are names, such as model.example.com, that the header Host may have besides loopback if
+	// Serve or ListenAndServe runs on a loopback address; "*" means all. Requests for other hosts
+	// are refused. A server on another address serves requests for any host.
 	Hosts []string
 
 	MaxBody     int64 // bytes of a request's body; 0: 8 MiB

@@ -9,53 +9,62 @@ func (s *Server) readModel(d *decoder) {
 	}
 }
 
-// tokenize serves /tokenize, with the fields of vLLM: a prompt, or the messages of a chat.
-func (s *Server) tokenize(x *exchange) error {
-	body, err := x.body()
-	if err != nil {
-		return err
-	}
-	var (
-		text           *string
-		c              conversation
-		bos, special   = true, true
-		pieces, isChat bool
-	)
-	bad := decodeBody(body, func(d *decoder, key string) {
+// tokenizeRequest is the body of /tokenize: a prompt, or the messages of a chat.
+type tokenizeRequest struct {
+	text         *string       // nil: a chat
+	conversation *conversation // nil: a prompt
+	bos, special bool
+	pieces       bool // the answer has the text of each token
+}
+
+// decodeTokenize reads the body of /tokenize.
+func (s *Server) decodeTokenize(body []byte) (*tokenizeRequest, *apiError) {
+	r := &tokenizeRequest{bos: true, special: true}
+	var c conversation
+	err := decodeBody(body, func(d *decoder, key string) {
 		switch key {
 		case "model":
 			s.readModel(d)
 		case "prompt":
 			t := d.string()
-			text = &t
+			r.text = &t
 		case "messages":
-			isChat = true
+			r.conversation = &c
 			d.array(func(int) { c.messages = append(c.messages, d.message()) })
 		case "tools":
 			d.array(func(int) { c.tools = append(c.tools, d.tool()) })
 		case "chat_template_kwargs":
 			d.object(func(key string) { c.variable(key, d.raw()) })
 		case "add_special_tokens":
-			bos = d.bool()
+			r.bos = d.bool()
 		case "parse_special":
-			special = d.bool()
+			r.special = d.bool()
 		case "return_token_strs":
-			pieces = d.bool()
+			r.pieces = d.bool()
 		default:
 			d.other(key)
 		}
 	})
 	switch {
-	case bad != nil:
-	case text == nil && !isChat:
-		bad = badRequest("prompt", "the field is missing")
-	case text != nil && isChat:
-		bad = badRequest("messages", "it excludes prompt")
-	case isChat && len(c.messages) == 0:
-		bad = badRequest("messages", "the array is empty")
-	default:
-		bad = c.checkTools("")
+	case err != nil:
+		return nil, err
+	case r.text == nil && r.conversation == nil:
+		return nil, badRequest("prompt", "the field is missing")
+	case r.text != nil && r.conversation != nil:
+		return nil, badRequest("messages", "it excludes prompt")
+	case r.conversation != nil && len(c.messages) == 0:
+		return nil, badRequest("messages", "the array is empty")
 	}
+	return r, c.checkTools("")
+}
+
+// tokenize serves /tokenize, with the fields of vLLM.
+func (s *Server) tokenize(x *exchange) error {
+	body, err := x.body()
+	if err != nil {
+		return err
+	}
+	r, bad := s.decodeTokenize(body)
 	if bad != nil {
 		return bad
 	}
@@ -65,19 +74,19 @@ func (s *Server) tokenize(x *exchange) error {
 		Tokens  []int    `json:"tokens"`
 		Strings []string `json:"token_strs,omitempty"`
 	}{Context: s.info.context}
-	if isChat {
-		r, err := s.backend.render(&c)
+	if r.conversation != nil {
+		p, err := s.backend.render(r.conversation)
 		if err != nil {
 			return err
 		}
-		answer.Tokens = r.prompt
-	} else if answer.Tokens, err = s.backend.tokenize(*text, bos, special); err != nil {
+		answer.Tokens = p.tokens
+	} else if answer.Tokens, err = s.backend.tokenize(*r.text, r.bos, r.special); err != nil {
 		return err
 	}
 	if answer.Count = len(answer.Tokens); answer.Count == 0 {
 		answer.Tokens = []int{}
 	}
-	if pieces {
+	if r.pieces {
 		for _, id := range answer.Tokens {
 			answer.Strings = append(answer.Strings, valid(s.backend.bytes(id)))
 		}
