@@ -109,7 +109,7 @@ func TestJudge(t *testing.T) {
 
 // The working sets exceed the L2 cache.
 func TestDistinct(t *testing.T) {
-	dev, lib := open(t) // which tells no L2, for which 1 MiB is taken
+	dev, lib := open(t) // the emulator reports no L2; distinct then assumes 1 MiB
 	r, err := newRunner(dev, lib)
 	if err != nil {
 		t.Fatal(err)
