@@ -2,8 +2,8 @@
 //
 // It knows the styles of Llama 3, Mistral, Hermes, which Qwen shares, and Qwen3-Coder. The
 // parser is fed tokens and gives parts of the answer as soon as they are certain. It keeps no
-// more than one call, and takes time in proportion to the text. Structure describes answers
-// that must call tools, as package constraint takes it.
+// more than one call, and takes time in proportion to the text. Style.Structure describes the
+// answers that a request permits, for package constraint.
 package answer
 
 import (
@@ -126,7 +126,8 @@ func (p *Parser) Next(control, text string) []Delta {
 	return p.out
 }
 
-// End ends the answer. A call that is not complete becomes content.
+// End ends the answer. A call that has begun ends, with incomplete arguments; the text of one that has
+// not becomes content.
 func (p *Parser) End() []Delta {
 	p.out = nil
 	p.run(true)

@@ -57,7 +57,7 @@ const (
 	maxTokenBytes = 1 << 28 // of all
 )
 
-// NewVocabulary builds the trie of tokens, where tokens[id] is the bytes that a token
+// NewVocabulary builds the tries of tokens, where tokens[id] is the bytes that a token
 // decodes to. Tokens of end are permitted where the text may end, and nowhere else, whatever
 // their bytes. control has the texts of control tokens, which are permitted only where a
 // Structure names them as markers. Other tokens without bytes are never permitted.
