@@ -104,8 +104,8 @@ func sumOf(ids []int, weights []*big.Int) *big.Int {
 	return sum
 }
 
-// slow returns the choice of the definition.
-func (q *request) slow() Choice {
+// defined returns the choice of the definition.
+func (q *request) defined() Choice {
 	p, x := &q.p, make([]float32, len(q.logits))
 	for id := range x {
 		x[id] = q.adjusted(id)
@@ -116,7 +116,7 @@ func (q *request) slow() Choice {
 	}
 	c := Choice{Token: ids[0]}
 	if p.Temperature != 0 && p.TopK != 1 {
-		c.Token = q.slowDraw(x, ids)
+		c.Token = q.definedDraw(x, ids)
 	}
 	raw, sum := ranked(q.logits), uint64(0)
 	most := q.logits[raw[0]]
@@ -132,7 +132,7 @@ func (q *request) slow() Choice {
 	return c
 }
 
-func (q *request) slowDraw(x []float32, ids []int) int {
+func (q *request) definedDraw(x []float32, ids []int) int {
 	p, weights := &q.p, make([]*big.Int, len(x))
 	scale := min(math.Log2E/p.Temperature, math.MaxFloat64)
 	for _, id := range ids {
@@ -222,7 +222,7 @@ func TestAgainstSortedLists(t *testing.T) {
 		if err := q.p.Check(len(q.logits)); err != nil {
 			t.Fatal(err)
 		}
-		got, want := q.choose(), q.slow()
+		got, want := q.choose(), q.defined()
 		if seen[got.Token] = true; !equal(got, want) {
 			t.Fatalf("request %d: %+v, want %+v: %+v", i, got, want, q)
 		}
@@ -236,7 +236,7 @@ func FuzzChoose(f *testing.F) {
 	f.Add(uint64(1), uint64(2))
 	f.Fuzz(func(t *testing.T, a, b uint64) {
 		q := randomRequest(rand.New(rand.NewPCG(a, b)))
-		if got, want := q.choose(), q.slow(); !equal(got, want) {
+		if got, want := q.choose(), q.defined(); !equal(got, want) {
 			t.Errorf("%+v, want %+v: %+v", got, want, q)
 		}
 	})
@@ -255,17 +255,16 @@ func TestLargeVocabulary(t *testing.T) {
 		for _, q.p = range []Params{
 			{Temperature: 1, TopK: 1000, TopP: 0.5}, {Temperature: 1e-4, TopP: 0.999}, {Temperature: 1e-4, TopK: 19999, MinP: 0.3}, {Temperature: 1, TopP: 1e-6},
 		} {
-			x := slices.Clone(q.logits)
-			if got, want := q.choose().Token, q.slowDrawFast(x); got != want {
+			if got, want := q.choose().Token, q.sortedDraw(); got != want {
 				t.Errorf("%d distinct logits, %+v: token %d, want %d", distinct, q.p, got, want)
 			}
 		}
 	}
 }
 
-// slowDrawFast is slowDraw for a case of one sum of all weights, which fits 64 bits.
-func (q *request) slowDrawFast(x []float32) int {
-	p, ids := &q.p, ranked(x)
+// sortedDraw is definedDraw of unadjusted logits with integers of 64 bits, for large vocabularies.
+func (q *request) sortedDraw() int {
+	p, x, ids := &q.p, q.logits, ranked(q.logits)
 	if p.TopK > 0 {
 		ids = ids[:min(p.TopK, len(ids))]
 	}
