@@ -43,8 +43,9 @@ func (s *scheduler) submit(ctx context.Context, r *request) error {
 	return nil
 }
 
-// contextEnded ends a request after its context, at once if it was never admitted. Otherwise it
-// cancels the passes that no request needs any more, and the loop ends the request in expire.
+// contextEnded reacts to the end of a request's context. A request that was never admitted ends at
+// once. The loop ends others in expire; contextEnded cancels the passes that no request needs any
+// more.
 func (s *scheduler) contextEnded(r *request) {
 	s.mu.Lock()
 	i := slices.Index(s.waiting, r)

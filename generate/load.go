@@ -25,7 +25,7 @@ type Load struct {
 	StepRows         int // sequences
 	StepPromptTokens int
 	StepTime         time.Duration
-	StepError        error // or of opening or closing a sequence since; a canceled step keeps the one before
+	StepError        error // or of opening or closing a sequence since; a canceled step does not change it
 }
 
 // measure counts a pass that has ended. A step's time begins when it was queued, or when the pass

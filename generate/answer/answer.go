@@ -85,7 +85,7 @@ type Parser struct {
 	rest    string // text that has not been looked at, or may begin a marker
 	space   string // white space behind what was given
 	after   bool   // nothing but white space came after the last marker
-	begun   bool   // content or a call has begun, or reasoning has ended: none follows
+	begun   bool   // content or a call has begun, or reasoning has ended: no reasoning follows
 	closing string // the marker that may end the last call, or ""
 
 	call  *call
@@ -126,8 +126,8 @@ func (p *Parser) Next(control, text string) []Delta {
 	return p.out
 }
 
-// End ends the answer. A call that has begun ends, with incomplete arguments; the text of one that has
-// not becomes content.
+// End ends the answer. An incomplete call ends with the arguments that came; if it has not begun, it
+// becomes content.
 func (p *Parser) End() []Delta {
 	p.out = nil
 	p.run(true)

@@ -36,8 +36,8 @@ const unbounded = -1
 // grammar is rules over terms, with automata as leaves. Texts are derived from start. A rule is not
 // nullable.
 //
-// Terms are added while texts are matched, because what must follow a value is a term. table has
-// these.
+// Terms are added while texts are matched, because what must follow a value is a term. The table
+// holds these.
 type grammar struct {
 	leaves []*automaton
 	rules  []term
@@ -95,7 +95,7 @@ func (t *terms) add(n termNode) term {
 func (t *terms) leaf(i int32) term { return t.add(termNode{kind: leafTerm, a: i}) }
 func (t *terms) rule(i int32) term { return t.add(termNode{kind: ruleTerm, a: i}) }
 
-// seq returns a followed by b. Sequences nest to the right, so that equal texts to come are equal
+// seq returns a followed by b. Sequences nest to the right, so that equal continuations are equal
 // terms.
 func (t *terms) seq(a, b term) term {
 	switch {

@@ -7,7 +7,7 @@ import (
 
 var errFull = errors.New("the constraint is too ambiguous: its table reached the limit of memory")
 
-// worthKeeping is the number of trie nodes from which a state keeps the mask that took them.
+// worthKeeping is the number of trie nodes that a walk must visit for its mask to be kept.
 const worthKeeping = 5_000
 
 // fill adds the tokens that may follow in state s to mask.

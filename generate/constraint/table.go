@@ -41,7 +41,7 @@ type table struct {
 	kept    int          // bytes of masks
 	used    int          // by states, in units of about 16 bytes
 	most    int          // largest size
-	full    bool         // a mask or a token needed more
+	full    bool         // one mask or token needed more
 }
 
 // A table larger than softTable is replaced before the next mask. If one mask makes it larger than

@@ -139,7 +139,7 @@ func (l *Layout) addPaged() {
 }
 
 // inputs are the device addresses of what a forward pass reads, and of the tokens that it writes.
-// Each may be absent, which is 0.
+// An absent address is 0.
 type inputs struct {
 	tokens, positions ptx.Address // u32 [tokens]
 	sequences         ptx.Address // u32 [tokens]: the sequence of each token; absent: all are of sequence 0

@@ -122,8 +122,8 @@ func (l *Layout) PromptLogits(first, tokens int, chosen ptx.Address, loaded *ker
 }
 
 // Choose returns the commands that choose tokens from Buffers.Kept by the sampling states 0 to
-// states-1. A state with length 0 in Buffers.ChooseInput gets no token. chosen is u32 [states, 2], results is u32
-// [states, 2, sample.ResultWords].
+// states-1. A state with length 0 in Buffers.ChooseInput gets no token. chosen is u32 [states, 2],
+// results is u32 [states, 2, sample.ResultWords].
 func (l *Layout) Choose(states int, chosen, results ptx.Address, loaded *kernelcache.Cache) ([]Command, error) {
 	p := l.planner(Shape{Tokens: states}, loaded)
 	b := &l.Buffers
