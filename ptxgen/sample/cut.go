@@ -10,9 +10,12 @@ func (r *row) cut(w weigher, end last, sums ptx.Shared) {
 	s := newSelection(r)
 	topK, topP := bounds.bin.LtN(bins), r.topP.Ne(b.U64(0))
 	inBin := func(k ptx.U32) ptx.Pred { return w.bin(logitOf(b, k)).Eq(bounds.bin) }
-	s.last(topK, end, r.topK.U64().Sub(bounds.above), func(ptx.F32) ptx.U64 { return ptx.Var(b.U64(1)) }, func(k, _ ptx.U32) ptx.Pred {
-		return inBin(k)
-	}, func(_, id ptx.U32) ptx.U32 { return id })
+	s.last(topK, end, r.topK.U64().Sub(bounds.above), limit{
+		weight:    func(ptx.F32) ptx.U64 { return ptx.Var(b.U64(1)) },
+		add:       func(sum ptx.Shared, _ ptx.F32) { sum.AddU32(b.U32(1)) },
+		takesPart: func(k, _ ptx.U32) ptx.Pred { return inBin(k) },
+		lastID:    func(_, id ptx.U32) ptx.U32 { return id },
+	})
 
 	kept := ptx.Var(b.U64(0)) // weights of TopK's bin that stay
 	s.each(ptx.Select(topP, s.n, b.U32(0)), func(k, id ptx.U32) {
@@ -22,9 +25,12 @@ func (r *row) cut(w weigher, end last, sums ptx.Shared) {
 	kept = r.total(kept)
 	need := ceil64(b, r.topP, bounds.sum.Add(kept))
 	ofTopK := last{ptx.Var(end.key), ptx.Var(end.id)}
-	s.last(topP, end, need.Sub(bounds.sumLow), w.weight, func(k, id ptx.U32) ptx.Pred {
-		return w.below(logitOf(b, k)).Ge(bounds.low).And(ofTopK.keeps(k, id))
-	}, func(k, id ptx.U32) ptx.U32 { return ptx.Select(k.Eq(ofTopK.key), id.Min(ofTopK.id), id) })
+	s.last(topP, end, need.Sub(bounds.sumLow), limit{
+		weight:    w.weight,
+		add:       func(sum ptx.Shared, x ptx.F32) { add(b, sum, w.weight(x)) },
+		takesPart: func(k, id ptx.U32) ptx.Pred { return w.below(logitOf(b, k)).Ge(bounds.low).And(ofTopK.keeps(k, id)) },
+		lastID:    func(k, id ptx.U32) ptx.U32 { return ptx.Select(k.Eq(ofTopK.key), id.Min(ofTopK.id), id) },
+	})
 
 	s.each(s.n, func(k, id ptx.U32) {
 		x := logitOf(b, k)
@@ -33,6 +39,14 @@ func (r *row) cut(w weigher, end last, sums ptx.Shared) {
 			add(b, sums.At(id.DivN(slice), 8), weight)
 		})
 	})
+}
+
+// limit is TopK or TopP, as a limit of a sum of weights. The weights of TopK are 1.
+type limit struct {
+	weight    func(x ptx.F32) ptx.U64
+	add       func(sum ptx.Shared, x ptx.F32) // adds the weight to a u64
+	takesPart func(key, id ptx.U32) ptx.Pred
+	lastID    func(key, id ptx.U32) ptx.U32 // the last id, at most id, of those that take part with a key
 }
 
 // selection selects among the listed candidates, or among all of the row if there are too many
@@ -79,23 +93,23 @@ func (s *selection) each(n ptx.U32, do func(key, id ptx.U32)) {
 }
 
 // last sets end, if p holds, to the first candidate, in their order and of those that take part,
-// at which the sum of weights reaches n. lastID limits an id to those that take part with a key.
-func (s *selection) last(p ptx.Pred, end last, n ptx.U64, weight func(ptx.F32) ptx.U64, takesPart func(key, id ptx.U32) ptx.Pred, lastID func(key, id ptx.U32) ptx.U32) {
+// at which the sum of weights reaches n.
+func (s *selection) last(p ptx.Pred, end last, n ptx.U64, l limit) {
 	b := s.r.b
-	b.If(p.And(s.few), func() { s.lastOfFew(end, n, weight, takesPart) })
+	b.If(p.And(s.few), func() { s.lastOfFew(end, n, l) })
 	p = p.And(s.few.Not())
-	k, left, sum := s.radix(p, n, func(k, id ptx.U32) ptx.U32 { return k }, weight, takesPart)
+	k, left, sum := s.radix(p, n, l, func(k, id ptx.U32) ptx.U32 { return k })
 	b.Comment("if not all candidates of this key are needed, the lower ids are")
-	some := p.And(sum.Sub(left).Ge(weight(logitOf(b, k))))
-	inverse, _, _ := s.radix(some, left, func(_, id ptx.U32) ptx.U32 { return id.Not() }, weight, func(key, id ptx.U32) ptx.Pred {
-		return key.Eq(k).And(takesPart(key, id))
-	})
-	ptx.Set(end.id, ptx.Select(p, lastID(k, inverse.Not()), end.id)) // NoIndex, if all are needed
+	some := p.And(sum.Sub(left).Ge(l.weight(logitOf(b, k))))
+	ofKey := l
+	ofKey.takesPart = func(key, id ptx.U32) ptx.Pred { return key.Eq(k).And(l.takesPart(key, id)) }
+	inverse, _, _ := s.radix(some, left, ofKey, func(_, id ptx.U32) ptx.U32 { return id.Not() })
+	ptx.Set(end.id, ptx.Select(p, l.lastID(k, inverse.Not()), end.id)) // NoIndex, if all are needed
 	ptx.Set(end.key, ptx.Select(p, k, end.key))
 }
 
 // lastOfFew is last for at most fewCandidates. Each thread adds up the weights up to its candidate.
-func (s *selection) lastOfFew(end last, n ptx.U64, weight func(ptx.F32) ptx.U64, takesPart func(key, id ptx.U32) ptx.Pred) {
+func (s *selection) lastOfFew(end last, n ptx.U64, l limit) {
 	r, b, thread := s.r, s.r.b, s.r.b.ThreadX()
 	k, id, mine, upTo := ptx.Var(b.U32(0)), ptx.Var(b.U32(0)), ptx.Var(b.U64(0)), ptx.Var(b.U64(0))
 	has := thread.Lt(s.n)
@@ -103,7 +117,7 @@ func (s *selection) lastOfFew(end last, n ptx.U64, weight func(ptx.F32) ptx.U64,
 		pair := r.s.Candidates.At(thread, 8).LoadU32x2()
 		ptx.Set(k, pair[0])
 		ptx.Set(id, pair[1])
-		ptx.Set(mine, ptx.Select(takesPart(k, id), weight(logitOf(b, k)), b.U64(0)))
+		ptx.Set(mine, ptx.Select(l.takesPart(k, id), l.weight(logitOf(b, k)), b.U64(0)))
 		s.listed.At(thread, 8).StoreU32x2(pair)
 		s.weigh.At(thread, 8).StoreU64(mine)
 	})
@@ -125,7 +139,7 @@ func (s *selection) lastOfFew(end last, n ptx.U64, weight func(ptx.F32) ptx.U64,
 // radix returns, if p holds, the largest value at which the sum of the weights of candidates with
 // this or a larger value reaches n, what is left of n after those of larger values, and the sum
 // of those of this value. It finds the value's four bytes one after the other.
-func (s *selection) radix(p ptx.Pred, n ptx.U64, valueOf func(key, id ptx.U32) ptx.U32, weight func(ptx.F32) ptx.U64, takesPart func(key, id ptx.U32) ptx.Pred) (value ptx.U32, left, sum ptx.U64) {
+func (s *selection) radix(p ptx.Pred, n ptx.U64, l limit, valueOf func(key, id ptx.U32) ptx.U32) (value ptx.U32, left, sum ptx.U64) {
 	r, b, thread := s.r, s.r.b, s.r.b.ThreadX()
 	value, left, sum = ptx.Var(b.U32(0)), ptx.Var(n), ptx.Var(b.U64(0))
 	shift, end := ptx.Var(b.U32(32)), ptx.Select(p, b.U32(0), b.U32(32))
@@ -135,8 +149,8 @@ func (s *selection) radix(p ptx.Pred, n ptx.U64, valueOf func(key, id ptx.U32) p
 		b.Barrier()
 		s.each(s.n, func(k, id ptx.U32) {
 			v := valueOf(k, id)
-			b.If(takesPart(k, id).And(v.Shr(shift.AddN(8)).Eq(value)), func() {
-				add(b, s.digits.At(v.Shr(shift).AndN(255), 8), weight(logitOf(b, k)))
+			b.If(l.takesPart(k, id).And(v.Shr(shift.AddN(8)).Eq(value)), func() {
+				l.add(s.digits.At(v.Shr(shift).AndN(255), 8), logitOf(b, k))
 			})
 		})
 		b.Barrier()
