@@ -119,35 +119,37 @@ func (r *row) topOfSlice(in device.Row, begin ptx.U32) {
 			mine = append(mine, device.Best{Value: ptx.Var(key(b, x)), Index: i.MulN(4).AddN(j)})
 		}
 	}
-	r.topOfWarp(mine, func(n ptx.U32, top [2]ptx.U32) { lists.At(n.MulN(warps).Add(b.Warp()), 8).StoreU32x2(top) })
+	r.topOfWarp(mine, func(n ptx.U32, top device.Best) {
+		lists.At(n.MulN(warps).Add(b.Warp()), 8).StoreU32x2([2]ptx.U32{top.Value, top.Index})
+	})
 	b.Barrier()
 	b.ReturnIf(b.Warp().Ne(b.U32(0)))
 	mine = nil
+	final := r.top.MulN(warps).AddN(-1)
 	for at := 0; at < maxTop*warps; at += 32 { // all of a lane are of one list, so they are in order
-		i, x := b.Lane().AddN(at), device.NewBest(b)
-		b.If(i.Lt(r.top.MulN(warps)), func() {
-			pair := lists.At(i, 8).LoadU32x2()
-			ptx.Set(x.Value, pair[0])
-			ptx.Set(x.Index, pair[1])
-		})
-		mine = append(mine, x)
+		pair := lists.At(b.Lane().AddN(at).Min(final), 8).LoadU32x2() // the final candidate may be in several lanes
+		mine = append(mine, device.Best{Value: ptx.Var(pair[0]), Index: pair[1]})
 	}
-	r.topOfWarp(mine, func(n ptx.U32, top [2]ptx.U32) { r.s.Tops.At(r.slice.MulN(maxTop).Add(n), 8).StoreU32x2(top) })
+	r.topOfWarp(mine, func(n ptx.U32, top device.Best) {
+		id := ptx.Select(top.Value.Ne(b.U32(0)), top.Index, b.U32(NoIndex))
+		r.s.Tops.At(r.slice.MulN(maxTop).Add(n), 8).StoreU32x2([2]ptx.U32{top.Value, id})
+	})
 }
 
 // topOfWarp calls store in one lane with keys and ids of the first candidates of the warp, in order.
-// Of equal keys of a lane, the lowest id must come first. The keys of mine become 0.
-func (r *row) topOfWarp(mine []device.Best, store func(n ptx.U32, top [2]ptx.U32)) {
+// With a key of 0 the id means nothing. Of equal keys of a lane, the lowest id must come first. The
+// keys of mine become 0.
+func (r *row) topOfWarp(mine []device.Best, store func(n ptx.U32, top device.Best)) {
 	b := r.b
 	b.For(b.U32(0), r.top, b.U32(1), func(n ptx.U32) {
-		best := device.NewBest(b)
-		for _, x := range mine {
+		best := device.Best{Value: ptx.Var(mine[0].Value), Index: ptx.Var(mine[0].Index)}
+		for _, x := range mine[1:] {
 			improve(best, x.Value, x.Index)
 		}
 		best = best.OverWarp(b)
 		for _, x := range mine {
 			ptx.Set(x.Value, ptx.Select(x.Index.Eq(best.Index), b.U32(0), x.Value))
 		}
-		b.If(b.Lane().EqN(0), func() { store(n, [2]ptx.U32{best.Value, best.Index}) })
+		b.If(b.Lane().EqN(0), func() { store(n, best) })
 	}, ptx.NoUnroll)
 }
