@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sort"
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
 	"github.com/lockstep-go/lockstep/model/sampling"
@@ -84,7 +85,9 @@ func sampleCases() []harness.Case {
 			for id := range q.logits {
 				q.logits[id] = 3 + float32(r.IntN(3))*0x1p-20
 			}
-			q.logits[len(q.logits)-1] = 3.03 // in the second row it is in the third slice
+			// The second row's is in the third slice. It comes after the end of the list, so it must not be stored:
+			// it would replace the first row's, which is smaller.
+			q.logits[len(q.logits)-1] = 3.02 + 0.01*float32(i)
 			for len(q.logits) < 4100 {
 				q.logits = append(q.logits, float32(math.Inf(-1)))
 			}
@@ -166,6 +169,33 @@ func exactDraw(p sampling.Params, apart int, logits []float32) sampledRow {
 		}
 		q.p.Seed++
 	}
+}
+
+// exactSlice returns a row whose token is the first of the second slice, and is not found if the first
+// slice's sum of weights grows by 1. All candidates are in the first bin.
+func exactSlice(p sampling.Params) sampledRow {
+	q := sampledRow{p: p, position: 1, logits: slices.Repeat([]float32{float32(math.Inf(-1))}, 2060)}
+	q.p.Temperature = math.Log2E // a weight is 2^(44 + logit)
+	const lowest, second = 1. / 17, 2048
+	for i := range 3 {
+		q.logits[i], q.logits[second+i] = 0, -lowest/2
+	}
+	isSecond := func(id int, logit float32) bool {
+		q.logits[id] = logit
+		return q.want().Token >= second
+	}
+	// set finds the largest logit of a token, down to -limit, at which the second slice has the token.
+	set := func(id int, limit float32) {
+		n := sort.Search(int(math.Float32bits(limit)), func(bits int) bool { return isSecond(id, -math.Float32frombits(uint32(bits))) })
+		q.logits[id] = -math.Float32frombits(uint32(n))
+	}
+	const fine = 0x1p-28 // more than the spacing of the weights of token 1
+	for q.logits[2] = -fine; isSecond(1, 0) || !isSecond(1, -lowest); {
+		q.p.Seed++
+	}
+	set(1, lowest)
+	set(2, fine)
+	return q
 }
 
 // spread returns a row of logits whose ids are multiples of apart, with -Inf between them.
@@ -298,6 +328,7 @@ func smallSamples() []smallSample {
 		dropped = append(dropped, exactDraw(p, apart, slices.Concat(fractions(20), filled(20, -44)))) // 20 weights of 1
 	}
 	all = append(all, smallSample{"exact weights", "each weight is exact", exact})
+	all = append(all, smallSample{"exact weights of the first bin", "each weight is exact", []sampledRow{exactSlice(sampling.Params{TopK: 6})}})
 	all = append(all, smallSample{"exact weights with min-p", "no weight below MinP counts", dropped})
 	for _, n := range []int{22, 24} {
 		all = append(all, smallSample{fmt.Sprintf("exact weights after %d", n), "the token is any element of a thread's vector", []sampledRow{
