@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -18,11 +19,19 @@ func leftovers(t *testing.T, dir string, known ...string) []string {
 	}
 	var left []string
 	for _, e := range entries {
-		if !strings.Contains(strings.Join(known, " "), e.Name()) {
+		if !slices.Contains(known, e.Name()) {
 			left = append(left, e.Name())
 		}
 	}
 	return left
+}
+
+// text returns a function for Write that writes s.
+func text(s string) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := io.WriteString(w, s)
+		return err
+	}
 }
 
 func content(t *testing.T, path string) string {
@@ -37,16 +46,12 @@ func content(t *testing.T, path string) string {
 func TestWrite(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "out")
-	for _, text := range []string{"first", "second, longer", ""} {
-		err := Write(path, func(w io.Writer) error {
-			_, err := io.WriteString(w, text)
-			return err
-		})
-		if err != nil {
+	for _, want := range []string{"first", "second, longer", ""} {
+		if err := Write(path, text(want)); err != nil {
 			t.Fatal(err)
 		}
-		if got := content(t, path); got != text {
-			t.Errorf("file holds %q, want %q", got, text)
+		if got := content(t, path); got != want {
+			t.Errorf("file holds %q, want %q", got, want)
 		}
 	}
 	if left := leftovers(t, dir, "out"); left != nil {

@@ -3,7 +3,6 @@
 package atomicfile
 
 import (
-	"io"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -36,8 +35,7 @@ func TestPermissions(t *testing.T) {
 				}
 			}
 			defer syscall.Umask(syscall.Umask(tt.umask))
-			err := Write(path, func(w io.Writer) error { _, err := io.WriteString(w, "text"); return err })
-			if err != nil {
+			if err := Write(path, text("text")); err != nil {
 				t.Fatal(err)
 			}
 			info, err := os.Stat(path)
@@ -59,8 +57,7 @@ func TestSymbolicLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write := func(w io.Writer) error { _, err := io.WriteString(w, "text"); return err }
-	if err := Write(link, write); err != nil {
+	if err := Write(link, text("text")); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
@@ -69,7 +66,7 @@ func TestSymbolicLinks(t *testing.T) {
 	if got := content(t, target); got != "text" {
 		t.Errorf("the target holds %q", got)
 	}
-	if err := Write(dangling, write); err == nil {
+	if err := Write(dangling, text("text")); err == nil {
 		t.Error("a link to nothing was written to")
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, ".lockstep-*")); len(left) > 0 {

@@ -9,14 +9,6 @@ import (
 	"testing"
 )
 
-// text returns a function for Write that writes s.
-func text(s string) func(io.Writer) error {
-	return func(w io.Writer) error {
-		_, err := io.WriteString(w, s)
-		return err
-	}
-}
-
 // A GGUF file is replaced by another one and by nothing else.
 func TestModelsAreNotReplaced(t *testing.T) {
 	tests := []struct {

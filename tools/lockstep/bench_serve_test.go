@@ -22,7 +22,7 @@ func TestBenchServeUsage(t *testing.T) {
 		{"no scheme", "not a URL", "--url 127.0.0.1:8080 --rate 1", "--url: "},
 		{"other scheme", "not HTTP", "--url ftp://host --rate 1", "--url: "},
 		{"query", "paths are appended", "--url http://host?a=b --rate 1", "--url: "},
-		{"password", "--api-key is the way", "--url http://u:secret@host --rate 1", "--url: "},
+		{"password", "--api-key-file is the way", "--url http://u:secret@host --rate 1", "--url: "},
 		{"no load", "the choices are named", "", "want --rate, --concurrency or --trace"},
 		{"two loops", "ambiguous", "--rate 1 --concurrency 2", "--rate: excludes --concurrency"},
 		{"two times of arrival", "ambiguous", "--rate 1 --trace x", "--rate: excludes"},
