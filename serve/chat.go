@@ -213,7 +213,7 @@ func (s *Server) chat(x *exchange) error {
 		if prompt.newParser != nil {
 			c.answers[i].parser = prompt.newParser()
 		}
-		c.answers[i].named = strings.HasPrefix(r.conversation.toolChoice, "function:")
+		c.answers[i].named = r.conversation.namedFunction() != ""
 		if r.common.params.logprobs {
 			c.answers[i].logprobs = &chatLogprobs{Content: []chatLogprob{}}
 		}

@@ -24,7 +24,7 @@ func (s *scripted) render(c *conversation) (rendered, error) {
 	if len(c.tools) > 0 {
 		r.newParser = func() answerParser { return &city{} }
 	}
-	if c.toolChoice == "required" || strings.HasPrefix(c.toolChoice, "function:") {
+	if c.toolChoice == "required" || c.namedFunction() != "" {
 		r.tokens = append(r.tokens, []int{'w', 'e', 'a', 't', 'h', 'e', 'r'}...) // a call follows
 	}
 	return r, err

@@ -10,11 +10,14 @@ import (
 type conversation struct {
 	messages   []message
 	tools      []tool
-	toolChoice string     // none, auto, required, or the name of a function after "function:"
+	toolChoice string     // none, auto, required, or the name of a function after namedChoice
 	single     bool       // at most one call
 	content    *structure // of the answer apart from its reasoning; nil: any text
 	variables  map[string]json.RawMessage
 }
+
+// namedChoice begins a toolChoice that names a function.
+const namedChoice = "function:"
 
 type message struct {
 	role, content, reasoning string
@@ -53,17 +56,26 @@ func (c *conversation) checkTools(choice string) *apiError {
 		}
 		names[t.name] = true
 	}
-	if name, ok := strings.CutPrefix(choice, "function:"); ok && !names[name] {
-		return badRequest("tool_choice.function.name", "%q is not among the tools", name)
-	}
-	switch {
-	case choice == "none":
-		c.tools = nil
-	case choice == "" && len(c.tools) > 0:
+	if choice == "" && len(c.tools) > 0 {
 		choice = "auto"
 	}
 	c.toolChoice = choice
+	if name := c.namedFunction(); name != "" && !names[name] {
+		return badRequest("tool_choice.function.name", "%q is not among the tools", name)
+	}
+	if choice == "none" {
+		c.tools = nil
+	}
 	return nil
+}
+
+// namedFunction returns the function that toolChoice names, or "".
+func (c *conversation) namedFunction() string {
+	name, ok := strings.CutPrefix(c.toolChoice, namedChoice)
+	if !ok {
+		return ""
+	}
+	return name
 }
 
 // message reads an element of messages.
@@ -241,7 +253,7 @@ func (d *decoder) toolChoice() string {
 			}
 		})
 		d.require(name != "", "function")
-		return "function:" + name
+		return namedChoice + name
 	}
 	d.want(`"{`, "a string or an object")
 	return ""

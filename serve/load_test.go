@@ -303,6 +303,53 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
+// repeat answers the requests alone on a roomy cache, and then sends rounds of them on a full one.
+// Memory must not grow from round to round.
+func (l *loadRun) repeat(t *testing.T, roomy, full func(*testing.T, Options) *fixture) {
+	t.Helper()
+	alone := roomy(t, Options{})
+	l.baseline(t, alone.client)
+	if n := alone.g.Load().Preemptions; n != 0 {
+		t.Errorf("%d preemptions of requests that are alone", n)
+	}
+	alone.close(t)
+
+	r := full(t, Options{MaxRequests: l.clients / 2})
+	if e, ok := r.engine.(*accel.Engine); ok { // so that no round needs more memory for kernels
+		if err := e.Prepare(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	random := rand.New(rand.NewPCG(5, 6))
+	counts := map[string]int{}
+	var first int64
+	rounds := 0
+	for begin := time.Now(); rounds < 2 || time.Since(begin) < *loadTime; rounds++ {
+		l.round(t, r.client, random, counts)
+		r.idle(t)
+		r.client.http.CloseIdleConnections()
+		if t.Failed() {
+			break
+		}
+		if now := heap(); rounds == 0 {
+			first = now
+		} else if now > first+1<<20 {
+			t.Errorf("round %d: %d bytes of memory are in use, %d after the first", rounds+1, now, first)
+		}
+	}
+	for _, what := range []string{"finished", "left", "refused", "canceled", "busy"} {
+		if counts[what] == 0 {
+			t.Errorf("no request was %s: %v", what, counts)
+		}
+	}
+	load := r.g.Load()
+	if load.Preemptions == 0 {
+		t.Error("no request was preempted")
+	}
+	t.Logf("%d rounds, %v, %d preemptions, %d prefix hits, memory %d bytes after the first round, %d now", rounds, maps.Clone(counts), load.Preemptions, load.Prefix.Hits, first, heap())
+	r.close(t)
+}
+
 // TestLoad: under a load of whole, streamed, slow, canceled and malformed requests, on a cache that
 // is too small for them, every finished answer equals that of the same request alone. Nothing is left
 // afterwards, and memory does not grow from round to round.
@@ -357,47 +404,7 @@ func TestLoad(t *testing.T) {
 				l.requests = min(l.requests, 40)
 			}
 			before := countLeftovers()
-			alone := tt.roomy(t, Options{})
-			l.baseline(t, alone.client)
-			if n := alone.g.Load().Preemptions; n != 0 {
-				t.Errorf("%d preemptions of requests that are alone", n)
-			}
-			alone.close(t)
-
-			r := tt.full(t, Options{MaxRequests: l.clients / 2})
-			if e, ok := r.engine.(*accel.Engine); ok { // so that no round needs more memory for kernels
-				if err := e.Prepare(t.Context(), nil); err != nil {
-					t.Fatal(err)
-				}
-			}
-			random := rand.New(rand.NewPCG(5, 6))
-			counts := map[string]int{}
-			var first int64
-			rounds := 0
-			for begin := time.Now(); rounds < 2 || time.Since(begin) < *loadTime; rounds++ {
-				l.round(t, r.client, random, counts)
-				r.idle(t)
-				r.client.http.CloseIdleConnections()
-				if t.Failed() {
-					break
-				}
-				if now := heap(); rounds == 0 {
-					first = now
-				} else if now > first+1<<20 {
-					t.Errorf("round %d: %d bytes of memory are in use, %d after the first", rounds+1, now, first)
-				}
-			}
-			for _, what := range []string{"finished", "left", "refused", "canceled", "busy"} {
-				if counts[what] == 0 {
-					t.Errorf("no request was %s: %v", what, counts)
-				}
-			}
-			load := r.g.Load()
-			if load.Preemptions == 0 {
-				t.Error("no request was preempted")
-			}
-			t.Logf("%d rounds, %v, %d preemptions, %d prefix hits, memory %d bytes after the first round, %d now", rounds, maps.Clone(counts), load.Preemptions, load.Prefix.Hits, first, heap())
-			r.close(t)
+			l.repeat(t, tt.roomy, tt.full)
 			before.check(t)
 		})
 	}

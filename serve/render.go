@@ -2,7 +2,6 @@ package serve
 
 import (
 	"encoding/json"
-	"strings"
 	"time"
 
 	"github.com/lockstep-go/lockstep/generate/answer"
@@ -37,15 +36,12 @@ func renderChat(t *tokenizer.Tokenizer, c *conversation, limit int) (rendered, e
 
 // restrictAnswer returns the structure of the answer, or nil if any text will do.
 func restrictAnswer(style answer.Style, prompt string, c *conversation) (*structure, error) {
-	name, named := strings.CutPrefix(c.toolChoice, "function:")
-	r := answer.Request{Tools: c.answerTools(), Required: c.toolChoice == "required", Single: c.single}
+	r := answer.Request{Tools: c.answerTools(), Required: c.toolChoice == "required", Name: c.namedFunction(), Single: c.single}
 	out := structure{param: "tools"}
 	switch {
 	case c.content != nil:
 		r.Content, out.param = &c.content.source, c.content.param
-	case named:
-		r.Name, out.param = name, "tool_choice"
-	case r.Required:
+	case r.Required || r.Name != "":
 		out.param = "tool_choice"
 	}
 	source, restricted, err := style.Structure(prompt, r)
