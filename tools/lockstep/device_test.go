@@ -255,6 +255,7 @@ func TestDeviceLogits(t *testing.T) {
 	}
 }
 
+// relative returns the relative L2 of the difference.
 func relative(want, got []float32) float64 {
 	off, all := 0.0, 0.0
 	for i, w := range want {

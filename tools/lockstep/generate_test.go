@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -250,9 +249,10 @@ func TestGenerateInterrupted(t *testing.T) {
 	}
 }
 
-func TestOneLine(t *testing.T) {
-	err := fmt.Errorf("first\nsecond\r\n\nthird\n")
-	if got := oneLine(err); got != "first; second; third" {
-		t.Errorf("%q", got)
+func TestPromptLongerThanTheContext(t *testing.T) {
+	r := runCommand(t, strings.Repeat("word ", 2000), "generate")
+	refused(t, r, exitError, "prompt:", "1024")
+	if strings.Contains(r.err, "--max-tokens") {
+		t.Errorf("%q blames a flag that was not given", r.err)
 	}
 }

@@ -40,13 +40,7 @@ func TestLogits(t *testing.T) {
 	if d := cmp.Diff(wantShape, shape); d != "" {
 		t.Fatalf("shape (-want +got):\n%s", d)
 	}
-	off, all := 0.0, 0.0
-	for i := range want {
-		d := float64(got[i]) - float64(want[i])
-		off += d * d
-		all += float64(want[i]) * float64(want[i])
-	}
-	if e := math.Sqrt(off / all); !(e <= 1e-5) {
+	if e := relative(want, got); !(e <= 1e-5) {
 		t.Errorf("relative L2 %g from the oracle", e)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -152,9 +153,12 @@ func TestUsage(t *testing.T) {
 }
 
 func TestHelpAndVersion(t *testing.T) {
-	commands := []string{"generate", "chat", "serve", "logits", "tokenize", "inspect", "quantize", "perplexity", "plan", "synth", "golden"}
 	all := succeed(t, "", "--help")
-	for _, c := range commands {
+	for f := range reflect.TypeFor[cli]().Fields() {
+		c := strings.ToLower(f.Name)
+		if _, isCommand := f.Tag.Lookup("cmd"); !isCommand {
+			continue
+		}
 		if !strings.Contains(all.out, c) {
 			t.Errorf("--help does not name %s", c)
 		}
@@ -241,12 +245,4 @@ func TestTextWithoutEnd(t *testing.T) {
 func TestErrorsArePrintable(t *testing.T) {
 	r := runCommand(t, "", "inspect", "no\x1b[2Jsuch\nfile")
 	refused(t, r, exitError, `no\x1b[2Jsuch`)
-}
-
-func TestPromptLongerThanTheContext(t *testing.T) {
-	r := runCommand(t, strings.Repeat("word ", 2000), "generate")
-	refused(t, r, exitError, "prompt:", "1024")
-	if strings.Contains(r.err, "--max-tokens") {
-		t.Errorf("%q blames a flag that was not given", r.err)
-	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -54,5 +55,32 @@ func checkSynthTokenizer(t *testing.T, preset, vocabulary string) {
 	got, want := succeed(t, "", "tokenize", "--model", out, "--special", text), succeed(t, "", "tokenize", "--model", vocabulary, "--special", text)
 	if got.out != want.out {
 		t.Errorf("%s with the vocabulary of %s encodes as %s, want %s", preset, vocabulary, got.out, want.out)
+	}
+}
+
+func TestSynth(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.gguf")
+	args := []string{"synth", "--preset", "gpt2", "--quant", "q4_0", "--layers", "1", "--out"}
+	if r := succeed(t, "", append(args, path)...); !strings.Contains(r.out, "GB/s") || r.err != "" {
+		t.Errorf("output %q, standard error %q", r.out, r.err)
+	}
+	d := inspectJSON(t, path)
+	if d.Refused != "" || len(d.Tensors) != 16 {
+		t.Errorf("%d tensors, refused %q", len(d.Tensors), d.Refused)
+	}
+	r := succeed(t, "", "generate", "--model", path, "--max-tokens", "3", "Hello")
+	if !strings.HasPrefix(r.out, "Hello") || !strings.Contains(r.err, "prompt: 5 tokens") {
+		t.Errorf("%q, %q", r.out, r.err)
+	}
+	other := filepath.Join(dir, "b.gguf")
+	succeed(t, "", append(args, other, "--seed", "2")...)
+	a, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(other)
+	if err != nil || string(a) == string(b) || len(a) != len(b) {
+		t.Errorf("another seed: %d and %d bytes, equal %v, %v", len(a), len(b), string(a) == string(b), err)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -9,74 +10,6 @@ import (
 	"strings"
 	"testing"
 )
-
-// commandsWithModel has every command that reads a model. F is the model, O the output.
-var commandsWithModel = []string{
-	"generate --model F hello",
-	"logits --model F --tokens 1,2 --out O",
-	"tokenize --model F hello",
-	"inspect F",
-	"quantize --in F --out O --type q8_0",
-	"perplexity --model F --text main.go",
-	"plan --model F",
-	"synth --preset llama-3.2-1b --quant q4_0 --layers 1 --out O --tokenizer F",
-}
-
-// Every command refuses a bad model file in one line that names it, and keeps an existing
-// output file.
-func TestBadModelFiles(t *testing.T) {
-	tiny, err := os.ReadFile(tinyModel)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tests := []struct {
-		name, reason string
-		path         string
-	}{
-		{"missing", "a typo", filepath.Join(t.TempDir(), "none.gguf")},
-		{"directory", "not a file", t.TempDir()},
-		{"empty", "an empty download", put(t, "empty.gguf", "")},
-		{"text", "not GGUF", put(t, "text.gguf", "hello\n")},
-		{"cut short", "an incomplete download", put(t, "cut.gguf", string(tiny[:len(tiny)/2]))},
-	}
-	for _, tt := range tests {
-		for _, command := range commandsWithModel {
-			name, _, _ := strings.Cut(command, " ")
-			t.Run(tt.name+"/"+name, func(t *testing.T) {
-				out := put(t, "out", "precious")
-				args := strings.Fields(command)
-				for i := range args {
-					switch args[i] {
-					case "F":
-						args[i] = tt.path
-					case "O":
-						args[i] = out
-					}
-				}
-				refused(t, runCommand(t, "", args...), exitError, tt.path)
-				checkPrecious(t, out)
-			})
-		}
-	}
-}
-
-// checkPrecious checks that a file of put is unchanged and alone in its directory.
-func checkPrecious(t *testing.T, path string) {
-	t.Helper()
-	if b, err := os.ReadFile(path); err != nil || string(b) != "precious" {
-		t.Errorf("the previous output is lost: %q, %v", b, err)
-	}
-	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
-		t.Errorf("left behind: %v, %v", entries, err)
-	}
-}
-
-func TestModelsWithoutVocabulary(t *testing.T) {
-	for _, command := range []string{"generate --model F hello", "tokenize --model F hello", "perplexity --model F --text main.go"} {
-		args := strings.Fields(strings.Replace(command, "F", silentModel, 1))
-		refused(t, runCommand(t, "", args...), exitError, silentModel, "no vocabulary")
-	}
-}
 
 // commandsWithOutput has a command for every flag of type outPath. O is the output.
 var commandsWithOutput = []string{
@@ -223,16 +156,20 @@ func TestOutputsAreDistinct(t *testing.T) {
 	}
 }
 
-func TestSize(t *testing.T) {
-	tests := []struct {
-		n    int64
-		want string
-	}{
-		{0, "0 B"}, {999, "999 B"}, {1000, "1 kB"}, {999_499, "999 kB"}, {999_999, "1 MB"}, {6_275_712, "6.28 MB"}, {4_617_000_000, "4.62 GB"},
-	}
-	for _, tt := range tests {
-		if got := size(tt.n); got != tt.want {
-			t.Errorf("size(%d) = %q, want %q", tt.n, got, tt.want)
+// An interrupt leaves the previous output file and no other.
+func TestWritersInterrupted(t *testing.T) {
+	for _, command := range []string{
+		"quantize --in " + tinyModel + " --type q4_0 --out",
+		"synth --preset llama-3.1-8b --quant q8_0 --out",
+		"logits --tokens 1,2 --out",
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		out := put(t, "out", "precious")
+		r := runContext(ctx, "", append(strings.Fields(command), out)...)
+		if r.status != exitError || r.err != "lockstep: interrupted\n" {
+			t.Errorf("%s: status %d, %q", command, r.status, r.err)
 		}
+		checkPrecious(t, out)
 	}
 }
