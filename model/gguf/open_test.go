@@ -169,17 +169,9 @@ func bigFile(t *testing.T) string {
 	}
 	w := NewWriter()
 	size := pages * os.Getpagesize()
-	if err := w.Set("tokens", strings.Split(strings.Repeat("token ", size/6), " ")); err != nil {
-		t.Fatal(err)
-	}
+	mustSet(t, w, "tokens", strings.Split(strings.Repeat("token ", size/6), " "))
 	data := bytes.Repeat([]byte{1, 2, 3, 4}, size/4)
-	err := w.Add(TensorInfo{"big", quant.F32, []int{size / 4 / pages, pages}, func(w io.Writer) error {
-		_, err := w.Write(data)
-		return err
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	mustAdd(t, w, TensorInfo{"big", quant.F32, []int{size / 4 / pages, pages}, writes(data)})
 	path := filepath.Join(t.TempDir(), "big.gguf")
 	if err := w.WriteFile(path); err != nil {
 		t.Fatal(err)

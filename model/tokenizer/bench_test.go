@@ -22,33 +22,32 @@ func BenchmarkNew(b *testing.B) {
 	}
 }
 
-// BenchmarkEncode encodes a megabyte of a novel.
-func BenchmarkEncode(b *testing.B) {
+// novel returns a megabyte of a novel. It skips the benchmark if the text is not there.
+func novel(b *testing.B) string {
 	text, err := os.ReadFile("../../../shared/corpus/war-and-peace.txt")
 	if err != nil {
 		b.Skipf("no text: %v", err)
 	}
-	text = text[:min(len(text), 1<<20)]
+	return string(text[:min(len(text), 1<<20)])
+}
+
+func BenchmarkEncode(b *testing.B) {
+	text := novel(b)
 	for _, name := range []string{"gpt-2", "llama-bpe", "starcoder", "llama-spm"} {
 		b.Run(name, func(b *testing.B) {
 			tok := load(b, name)
 			b.SetBytes(int64(len(text)))
 			for b.Loop() {
-				tok.Encode(string(text), false)
+				tok.Encode(text, false)
 			}
 		})
 	}
 }
 
-// BenchmarkDecode decodes the tokens of a megabyte of a novel.
 func BenchmarkDecode(b *testing.B) {
-	text, err := os.ReadFile("../../../shared/corpus/war-and-peace.txt")
-	if err != nil {
-		b.Skipf("no text: %v", err)
-	}
-	text = text[:min(len(text), 1<<20)]
+	text := novel(b)
 	tok := load(b, "llama-bpe")
-	ids := tok.Encode(string(text), false)
+	ids := tok.Encode(text, false)
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
 		tok.Decode(ids)

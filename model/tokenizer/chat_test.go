@@ -57,6 +57,16 @@ var chats = []struct {
 		"Q: What is 2+2?\nA: 4</s>\nQ:  And 'three'?\n\nA:"},
 }
 
+// read returns a template of testdata/chat.
+func read(t testing.TB, name string) string {
+	t.Helper()
+	source, err := os.ReadFile(filepath.Join("testdata", "chat", name+".jinja"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(source)
+}
+
 // withTemplate returns the tokenizer of a small vocabulary with a chat template.
 func withTemplate(t testing.TB, source, bos, eos string) *Tokenizer {
 	t.Helper()
@@ -75,11 +85,7 @@ func (t *Tokenizer) rendered(msgs []Message, generate bool) (string, error) {
 func TestChat(t *testing.T) {
 	for _, c := range chats {
 		t.Run(c.name, func(t *testing.T) {
-			source, err := os.ReadFile(filepath.Join("testdata", "chat", c.template+".jinja"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, err := withTemplate(t, string(source), c.bos, c.eos).rendered(c.msgs, c.generate)
+			got, err := withTemplate(t, read(t, c.template), c.bos, c.eos).rendered(c.msgs, c.generate)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -91,13 +97,6 @@ func TestChat(t *testing.T) {
 }
 
 func TestChatRefuses(t *testing.T) {
-	read := func(name string) string {
-		source, err := os.ReadFile(filepath.Join("testdata", "chat", name+".jinja"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(source)
-	}
 	for _, c := range []struct {
 		name, reason, source string
 		msgs                 []Message
@@ -105,10 +104,10 @@ func TestChatRefuses(t *testing.T) {
 		says                 string
 	}{
 		{"none", "the file has no template", "", question, ErrNoChatTemplate, ""},
-		{"system", "Gemma takes no system message", read("gemma"), brief, ErrTemplateRaised, "System role not supported"},
-		{"order", "Gemma wants turns", read("gemma"), append(question, question...), ErrTemplateRaised, "alternate"},
-		{"role", "Mistral knows three roles", read("mistral"), append(question, Message{Role: "tool", Content: "x"}), ErrTemplateRaised, "Only the roles"},
-		{"no messages", "many templates look at the first", read("gemma"), nil, jinja.ErrEval, "undefined"},
+		{"system", "Gemma takes no system message", read(t, "gemma"), brief, ErrTemplateRaised, "System role not supported"},
+		{"order", "Gemma wants turns", read(t, "gemma"), append(question, question...), ErrTemplateRaised, "alternate"},
+		{"role", "Mistral knows three roles", read(t, "mistral"), append(question, Message{Role: "tool", Content: "x"}), ErrTemplateRaised, "Only the roles"},
+		{"no messages", "many templates look at the first", read(t, "gemma"), nil, jinja.ErrEval, "undefined"},
 		{"syntax", "found when it is first used, not by New", "{% if %}", question, jinja.ErrSyntax, ""},
 		{"endless", "bounded", "{% for a in range(10 ** 15) %}{% endfor %}", question, jinja.ErrLimit, "line 1"},
 		{"output", "bounded", "{% for a in range(1000000) %}{{ messages[0].content * 1000 }}{% endfor %}", question, jinja.ErrLimit, "line 1"},
@@ -134,11 +133,7 @@ func TestChatBudget(t *testing.T) {
 	for range 500 {
 		msgs = append(msgs, Message{Role: "user", Content: strings.Repeat("word ", 4000)}, Message{Role: "assistant", Content: strings.Repeat("word ", 4000)})
 	}
-	source, err := os.ReadFile(filepath.Join("testdata", "chat", "llama-3.jinja"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := withTemplate(t, string(source), "<s>", "</s>").rendered(msgs, true)
+	got, err := withTemplate(t, read(t, "llama-3"), "<s>", "</s>").rendered(msgs, true)
 	if err != nil || len(got) < 1000*4000*5 {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
@@ -168,11 +163,7 @@ func TestChatEncodes(t *testing.T) {
 // are bounded.
 func FuzzChat(f *testing.F) {
 	for _, c := range chats {
-		source, err := os.ReadFile(filepath.Join("testdata", "chat", c.template+".jinja"))
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(string(source), "user", "Hi", true)
+		f.Add(read(f, c.template), "user", "Hi", true)
 	}
 	f.Add("{{ messages[0].content * 10 ** 9 }}", "user", "x", false)
 	f.Add("{% for c in messages[0].content %}{{ c }}{% endfor %}", "user", "\xff{{ x }}\u00e9", true)
