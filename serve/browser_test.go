@@ -362,7 +362,7 @@ func TestBrowser(t *testing.T) {
 
 	t.Run("reasoning", func(t *testing.T) {
 		f := newFake("(a")
-		f.parser = func() answerParser { return &upper{} }
+		f.newParser = func() answerParser { return &upper{} }
 		p := b.open(t, urlOf(start(t, f, Options{}))+"/", wide, "light")
 		p.say("hi")
 		p.await(`/^Reasoning\s*hm\s*a\s*2 tokens/.test(document.querySelector(".turn.model")?.innerText)`)
@@ -427,7 +427,7 @@ func TestBrowser(t *testing.T) {
 	})
 }
 
-// stepping is a fake whose load changes.
+// stepping is a fake with a load that changes.
 type stepping struct {
 	*fake
 	now func() generate.Load

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of a body, beside its size.
+// Limits of a body, in addition to its size.
 const (
 	maxDepth  = 64      // nested arrays and objects
 	maxValues = 1 << 18 // values and keys
@@ -39,8 +39,8 @@ type step struct {
 	index int
 }
 
-// decodeBody calls field for each key of the object in body. field must read exactly one value.
-// Keys whose value is null count as absent, and field does not see them.
+// decodeBody calls field for each key of the object in body. field must read exactly one value. It
+// is not called for null, which means that the key is absent.
 func decodeBody(body []byte, field func(d *decoder, key string)) *apiError {
 	d := newDecoder(body)
 	if d.peek() == 0 {
@@ -410,7 +410,7 @@ func (d *decoder) rawObject() json.RawMessage {
 	return d.raw()
 }
 
-// require fails with the path of a missing key of the current object.
+// require fails unless ok: then key is missing in the current object.
 func (d *decoder) require(ok bool, key string) {
 	if ok || d.err != nil {
 		return

@@ -20,7 +20,7 @@ const (
 	typeServer  = "server_error"
 )
 
-// statusClosed is the status in logs and metrics of a request whose client left.
+// statusClosed is the status in logs and metrics if the client left.
 const statusClosed = 499
 
 // Causes of a context that ends a request.

@@ -148,8 +148,8 @@ func (s *Server) cors(x *exchange) (preflight bool) {
 	return true
 }
 
-// authorized reports whether the request has one of the keys. Its time does not depend on which,
-// or on how much of a key is right.
+// authorized reports whether the request has one of the keys. It takes the same time whichever key
+// that is, and however much of a key is right.
 func (s *Server) authorized(r *http.Request) bool {
 	if len(s.keys) == 0 {
 		return true

@@ -17,18 +17,18 @@ import (
 	"github.com/lockstep-go/lockstep/model/tokenizer"
 )
 
-// fake is a backend whose vocabulary is the bytes, and which answers with a fixed text.
+// fake is a backend that answers with a fixed text. Its tokens are bytes.
 type fake struct {
-	answer  string
-	context int
-	noChat  bool
-	refuse  error // of compile
-	fail    error // after failAt tokens
-	failAt  int
-	only    func(p *params, i int) bool // if set, fail replaces these tokens
-	hidden  int                         // tokens that only complete a stop string
-	blind   bool                        // ignores canceled contexts
-	parser  func() answerParser         // new
+	answer    string
+	context   int
+	noChat    bool
+	refuse    error // of compile
+	fail      error // after failAt tokens
+	failAt    int
+	only      func(p *params, i int) bool // if set, fail replaces these tokens
+	hidden    int                         // tokens that only complete a stop string
+	blind     bool                        // ignores canceled contexts
+	newParser func() answerParser
 
 	// step, if set, runs before each token.
 	step func(ctx context.Context, i int)
@@ -76,7 +76,7 @@ func (f *fake) render(c *conversation) (rendered, error) {
 		text.WriteString(m.role + ":" + m.content + "\n")
 	}
 	tokens, err := f.tokenize(text.String(), true, true)
-	return rendered{tokens: tokens, newParser: f.parser}, err
+	return rendered{tokens: tokens, newParser: f.newParser}, err
 }
 
 func (f *fake) compile(context.Context, *params) error { return f.refuse }

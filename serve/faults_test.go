@@ -80,7 +80,7 @@ func faultPlans(counts map[faultinject.Call]int) (plans []faultinject.Plan) {
 	return plans
 }
 
-// countCalls counts the calls of a device while f runs, Closes aside, which conformance fails.
+// countCalls counts the calls of a device while f runs. It leaves out Closes: conformance fails them.
 func countCalls(dev *faultinject.Device, f func()) map[faultinject.Call]int {
 	before := len(dev.Calls())
 	f()

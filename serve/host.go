@@ -44,8 +44,8 @@ func (s *Server) checkHost(r *http.Request) *apiError {
 	}
 }
 
-// hostOf returns the host of a header Host in the form in which hosts are compared: without port,
-// brackets and final dot, in lower case.
+// hostOf returns the host of a header Host without port, brackets and final dot, in lower case, so
+// that hosts can be compared.
 func hostOf(header string) string {
 	host, _, err := net.SplitHostPort(header)
 	if err != nil {

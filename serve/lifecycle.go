@@ -72,9 +72,9 @@ func (s *Server) ListenAndServe(ctx context.Context, addr string) error {
 	return s.Serve(ctx, l)
 }
 
-// Serve serves the connections of a listener until ctx ends. Then it stops the server as Stop does,
-// after at most Options.Grace. Meanwhile it accepts connections, so that /health can answer 503. At
-// the end it closes the listener. It returns nil even if it cut requests.
+// Serve serves the connections of a listener until ctx ends. Then it stops as Stop does, within
+// Options.Grace. Meanwhile it accepts connections, so that /health can answer 503. At the end it
+// closes the listener. It returns nil even if it cut requests.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	h := &http.Server{
 		Handler:           s,

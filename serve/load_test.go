@@ -138,7 +138,7 @@ func (c *loadClient) whole(l loadRequest) (string, error) {
 	return all.String(), nil
 }
 
-// stream is whole by a stream. It pauses before each of the first events. If leave is not negative, it
+// stream is whole with a streamed answer. It pauses before each of the first events. If leave is not negative, it
 // leaves after as many events, and the answer is "".
 func (c *loadClient) stream(l loadRequest, pause time.Duration, leave int) (string, error) {
 	if l.path != textPath {

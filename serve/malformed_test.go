@@ -20,7 +20,7 @@ type malformed struct {
 	status     int    // 0: 400
 }
 
-// valid bodies, to which a case adds a field.
+// bases are the fields of valid bodies. A case adds another field.
 var bases = map[string]string{
 	chatPath:      `"messages":[{"role":"user","content":"hi"}]`,
 	textPath:      `"prompt":"hi"`,
@@ -309,8 +309,8 @@ func TestMalformed(t *testing.T) {
 	f.step = func(context.Context, int) { <-next }
 	_, url := start(t, f, Options{})
 	stream := fmt.Sprintf(`{"prompt":"hi","stream":true,"seed":1,"max_tokens":%d}`, tokens)
-	// beside runs the stream, whose tokens come while f runs and after it.
-	beside := func(f func(token func())) string {
+	// streamDuring returns the stream. Tokens come when f calls token, the rest after f.
+	streamDuring := func(f func(token func())) string {
 		answer := make(chan response, 1)
 		go func() { answer <- ask(t, "POST", url+textPath, stream) }()
 		next <- true // it runs
@@ -332,8 +332,8 @@ func TestMalformed(t *testing.T) {
 		}
 		return steady(r.body)
 	}
-	alone := beside(func(func()) {})
-	got := beside(func(token func()) {
+	alone := streamDuring(func(func()) {})
+	got := streamDuring(func(token func()) {
 		for i, m := range table {
 			if i%(len(table)/tokens+1) == 0 {
 				token()
@@ -350,8 +350,7 @@ func TestMalformed(t *testing.T) {
 }
 
 // malformedTime bounds the time of an answer to a malformed request. A busy machine can delay one
-// answer, but not each of malformedTries. With -short, with which the race detector runs, it is not
-// checked.
+// answer, but not each of malformedTries. It is not checked with -short, as under the race detector.
 const (
 	malformedTime  = 100 * time.Millisecond
 	malformedTries = 10

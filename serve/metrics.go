@@ -12,8 +12,8 @@ import (
 	"github.com/lockstep-go/lockstep/generate"
 )
 
-// metrics are the Prometheus metrics of a server. Those whose meaning is vLLM's have vLLM's
-// names and labels.
+// metrics are the Prometheus metrics of a server. If vLLM has a metric of the same meaning, it has
+// vLLM's name and labels.
 type metrics struct {
 	registry *prometheus.Registry
 
@@ -106,7 +106,7 @@ func (t *completionTimer) token() {
 	t.m.generationTokens.Inc()
 }
 
-// end counts the completion, which finished by stop, length or abort.
+// end counts the completion. out.finish is stop, length or abort.
 func (t *completionTimer) end(out outcome) {
 	t.m.finished.WithLabelValues(out.finish).Inc()
 	t.m.generationTokens.Add(float64(out.tokens - t.tokens))

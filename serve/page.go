@@ -18,7 +18,7 @@ var pageHTML []byte
 var pagePolicy = "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'" +
 	"; require-trusted-types-for 'script'; script-src " + pageHash("script") + "; style-src " + pageHash("style")
 
-// pageHash returns the hash of the text of an element, of which the page has one, as a source of a
+// pageHash returns the hash of the text of the page's only script or style, as a source of a
 // Content-Security-Policy.
 func pageHash(name string) string {
 	_, rest, _ := bytes.Cut(pageHTML, []byte("<"+name+">"))

@@ -57,7 +57,7 @@ func (r *request) finish() *apiError {
 	return nil
 }
 
-// checkEnd refuses a structure whose text could not end.
+// checkEnd refuses a structure with ignore_eos: the text could not end.
 func (p *params) checkEnd() *apiError {
 	if p.structure != nil && p.ignoreEOS {
 		return badRequest("ignore_eos", "the text must end where %s says", p.structure.param)

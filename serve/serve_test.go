@@ -288,7 +288,7 @@ func TestToolCalls(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFake(tt.answer)
-			f.parser = func() answerParser { return &upper{} }
+			f.newParser = func() answerParser { return &upper{} }
 			_, url := start(t, f, Options{})
 			body := `{"messages":[{"role":"user","content":"hi"}],` + weather + `}`
 			var whole chatMessages
@@ -508,7 +508,7 @@ func readEvent(r *bufio.Reader) (string, error) {
 	return strings.TrimPrefix(strings.TrimSpace(line), "data: "), nil
 }
 
-// silent is a fake whose first token completes no character.
+// silent is a fake. Its first token completes no character.
 type silent struct{ *fake }
 
 func (s silent) generate(ctx context.Context, prompt []int, p *params, out *outcome) iter.Seq2[token, error] {

@@ -141,7 +141,7 @@ func TestModelStructureErrors(t *testing.T) {
 	}
 }
 
-// TestModelWithoutEnd: a model whose texts cannot end offers no structures.
+// TestModelWithoutEnd: a model without end tokens offers no structures.
 func TestModelWithoutEnd(t *testing.T) {
 	spec := tiny.New("llama", 1)
 	spec.AddVocab(true)

@@ -75,7 +75,7 @@ type chatMessages struct {
 // callIDs matches the ids of calls, which are random.
 var callIDs = regexp.MustCompile(`"id":"[a-z0-9]{9}"`)
 
-// askBoth sends a chat, whole and streamed, which must agree, and returns the message and the
+// askBoth sends a chat twice, whole and streamed. Both must agree. It returns the message and the
 // reason to finish.
 func askBoth(t *testing.T, url, body string) (m struct {
 	Content   *string

@@ -29,8 +29,8 @@ type prompts struct {
 	sizes, prefixSizes []size
 }
 
-// size is the length of a random text: words, and then short words, each of which is one
-// token in almost every vocabulary.
+// size is the length of a random text: words, and then short words. A short word is one token
+// in almost every vocabulary.
 type size struct{ words, short int }
 
 // of returns the prompt of request i: a string, or a []int of token ids.
@@ -127,7 +127,7 @@ func (p *prompts) fit(ctx context.Context, count func(ctx context.Context, text 
 	return nil
 }
 
-// fitSize returns the size whose count of tokens is nearest to want. It expects that more
+// fitSize returns the size with the number of tokens nearest to want. It expects that more
 // words have no fewer tokens, and that a token has no more than four words.
 func fitSize(want int, count func(n size) (int, error)) (size, error) {
 	var best size

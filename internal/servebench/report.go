@@ -275,7 +275,7 @@ func (rep *Report) goodput(l Limits) *Goodput {
 }
 
 // maxLag is the largest 99th percentile of the lag of a generator that keeps up, in seconds.
-// Timers and connections take less. More is visible beside the time to first token.
+// Timers and connections take less. More is not negligible next to the time to first token.
 const maxLag = 0.010
 
 // FellBehind reports whether the generator itself sent requests late, so that arrivals were

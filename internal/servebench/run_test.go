@@ -28,7 +28,7 @@ func millis(d Distribution) [6]float64 {
 	return [6]float64{float64(d.Count), r(d.Mean), r(d.P50), r(d.P90), r(d.P99), r(d.Max)}
 }
 
-// The latencies are those of the server, whose delays are known.
+// The latencies are the known delays of the server.
 func TestLatencies(t *testing.T) {
 	f := &fake{answer: func(w stream, n int, r received) {
 		w.begin()
@@ -113,7 +113,7 @@ func near(got, want []float64) bool {
 	return slices.EqualFunc(got, want, func(x, y float64) bool { return math.Abs(x-y) <= 1e-9*y })
 }
 
-// A gap over its limit spoils a request whose mean gap is within.
+// A request with one gap over the limit does not count, though its mean gap is within it.
 func TestGoodputGap(t *testing.T) {
 	f := &fake{answer: func(w stream, n int, r received) {
 		w.begin()

@@ -139,7 +139,7 @@ type chunk struct {
 	Error json.RawMessage `json:"error"`
 }
 
-// event counts one event, which was read at the time now.
+// event counts an event that was read at the time now.
 func (a *answer) event(data []byte, now time.Time) error {
 	var c chunk
 	if err := json.Unmarshal(data, &c); err != nil {
