@@ -9,7 +9,7 @@ import (
 )
 
 // adjustKernel computes the adjusted logits of each slice of a row, and the first candidate of the
-// slice. With LogProbs it also finds the largest unmodified logits. It clears the histogram.
+// slice. With log-probabilities it also finds the largest unmodified logits. It clears the histogram.
 func adjustKernel() kernel.Typed[Args] {
 	return stage("sample_adjust", sliceThreads, true, buildAdjust)
 }
@@ -57,8 +57,7 @@ func improve(best device.Best, key, id ptx.U32) {
 
 // adjuster applies bias, penalties and mask to logits of the slice.
 type adjuster struct {
-	*row
-	slot   ptx.U32
+	row    *row
 	bias   ptx.Shared // f32 [slice]
 	counts ptx.Global
 	mask   ptx.Global
@@ -68,9 +67,9 @@ type adjuster struct {
 func newAdjuster(r *row) adjuster {
 	b := r.b
 	x := adjuster{row: r, bias: b.Shared("bias", 4*slice, 16)}
-	x.counts = r.p.Counts.AtBytes(r.slot.MulWide(r.p.Vocab).ShlN(2)).Aligned(4)
-	x.mask = r.p.Masks.AtBytes(r.slot.MulWide(r.p.Vocab.CeilDivN(32)).ShlN(2)).Aligned(4)
-	list := r.p.Biases.AtBytes(r.slot.MulWide(r.p.MaxBiases).ShlN(3)).Aligned(8)
+	x.counts = r.p.Counts.AtBytes(r.state.MulWide(r.p.Vocab).ShlN(2)).Aligned(4)
+	x.mask = r.p.Masks.AtBytes(r.state.MulWide(r.p.Vocab.CeilDivN(32)).ShlN(2)).Aligned(4)
+	list := r.p.Biases.AtBytes(r.state.MulWide(r.p.MaxBiases).ShlN(3)).Aligned(8)
 	b.If(r.biases.Ne(b.U32(0)), func() {
 		for i := range slice / sliceThreads {
 			x.bias.At(b.ThreadX(), 4).Plus(4 * sliceThreads * i).StoreF32(b.F32(0))
@@ -88,7 +87,7 @@ func newAdjuster(r *row) adjuster {
 
 // adjust returns the adjusted logit of a token.
 func (a adjuster) adjust(id ptx.U32, logit ptx.F32) ptx.F32 {
-	b, r := a.b, a.row
+	r, b := a.row, a.row.b
 	x, inside := ptx.Var(logit), id.Lt(r.p.Vocab)
 	b.If(r.biases.Ne(b.U32(0)), func() { ptx.Set(x, x.Add(a.bias.At(id.AndN(slice-1), 4).LoadF32())) })
 	b.If(r.has(penalizes).And(inside), func() {

@@ -6,11 +6,11 @@ import (
 )
 
 // boundKernel finds the bins of the last candidates that TopK and TopP keep. TopP depends on the sum of
-// the weights that TopK keeps, which is known but for the weights in TopK's bin. So Bound finds
-// the first bin in which the last candidate of TopP may be.
+// the weights that TopK keeps. Here that sum is not known for TopK's bin, so the kernel finds the first
+// bin in which the last candidate of TopP may be.
 func boundKernel() kernel.Typed[Args] { return stage("sample_bound", bins, false, buildBound) }
 
-// bounds is what Bound stores for a row, in this order. The last candidate that stays is in one
+// bounds is what sample_bound stores for a row, in this order. The last candidate that stays is in one
 // of the bins from low on. With low = bins, all stay.
 type bounds struct {
 	bin, low ptx.U32 // bin has the last candidate that TopK keeps; bins: TopK keeps all

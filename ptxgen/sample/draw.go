@@ -24,16 +24,16 @@ func buildDraw(r *row) {
 	b.If(r.has(samples).And(b.ThreadX().Lt(r.p.Slices)), func() { ptx.Set(sum, r.s.Sums.At(b.ThreadX(), 16).LoadU64()) })
 	sums.At(b.ThreadX(), 8).StoreU64(sum)
 	end := last{ptx.Var(b.U32(0)), ptx.Var(b.U32(NoIndex))}
-	any := best.Value.Ne(b.U32(0))
-	b.If(r.cuts().And(any), func() { r.cut(w, end, sums) })
+	hasCandidate := best.Value.Ne(b.U32(0))
+	b.If(r.cuts().And(hasCandidate), func() { r.cut(w, end, sums) })
 	b.Barrier()
-	b.If(r.has(samples).And(any), func() { ptx.Set(token, r.draw(w, end, sums)) })
+	b.If(r.has(samples).And(hasCandidate), func() { ptx.Set(token, r.draw(w, end, sums)) })
 	b.If(b.ThreadX().EqN(0), func() {
 		r.p.Token.At(r.index.ShlN(1).Or(r.length.AndN(1)), 4).StoreU32(token)
 		b.If(token.Ne(b.U32(NoIndex)), func() {
 			b.If(device.NonNil(b, r.p.Next), func() { r.p.Next.At(r.index, 4).StoreU32(token) })
 			b.If(r.has(penalizes), func() {
-				at := r.p.Counts.AtBytes(r.slot.MulWide(r.p.Vocab).Add(token.U64()).ShlN(2)).Aligned(4)
+				at := r.p.Counts.AtBytes(r.state.MulWide(r.p.Vocab).Add(token.U64()).ShlN(2)).Aligned(4)
 				at.StoreU32(at.LoadU32().AddN(1))
 			})
 		})
@@ -65,10 +65,10 @@ func (r *row) draw(w weigher, end last, sums ptx.Shared) ptx.U32 {
 		found.Plus(8).StoreU32(thread)
 	})
 	b.Barrier()
-	rest, slot := found.LoadU64(), found.Plus(8).LoadU32()
+	rest, sliceIndex := found.LoadU64(), found.Plus(8).LoadU32()
 
 	b.Comment("the token in the slice")
-	first := slot.MulN(slice / 4).Add(thread)
+	first := sliceIndex.MulN(slice / 4).Add(thread)
 	var weights [4]ptx.U64
 	for j, k := range r.s.Keys.At(first, 16).LoadU32x4() {
 		weight := w.weight(logitOf(b, k))

@@ -5,7 +5,7 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// gatherKernel lists the candidates in the bins that Bound found, in any order, and adds up the weights
+// gatherKernel lists the candidates in the bins that sample_bound found, in any order, and adds up the weights
 // of each slice in the bins before these.
 func gatherKernel() kernel.Typed[Args] {
 	return stage("sample_gather", sliceThreads, true, buildGather)

@@ -10,17 +10,17 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// row is the row of a CTA, with its parts of the buffers and the parameters of its slot.
+// row is the row of a CTA, with its parts of the buffers and the parameters of its state.
 type row struct {
 	b *ptx.Builder
 	p sampleParams
 	s scratch // at the row's parts
 
-	index, slot, length ptx.U32
-	slice               ptx.U32 // of the CTA
-	threads             int     // per CTA
+	index, state, length ptx.U32
+	slice                ptx.U32 // of the CTA
+	threads              int     // per CTA
 
-	params                   ptx.Global // of the slot
+	params                   ptx.Global // of the state
 	flags, topK, top, biases ptx.U32
 	choice                   ptx.U32
 	scale                    ptx.F64
@@ -29,7 +29,7 @@ type row struct {
 	reductions int // so far
 }
 
-// newRow declares the parameters and loads those of the slot. The CTA of a row of length 0
+// newRow declares the parameters and loads those of the state. The CTA of a row of length 0
 // returns.
 func newRow(b *ptx.Builder, threads int, perSlice bool) *row {
 	device.Overlap(b)
@@ -42,10 +42,10 @@ func newRow(b *ptx.Builder, threads int, perSlice bool) *row {
 	}
 	r.length = r.p.Lengths.At(r.index, 4).LoadU32()
 	b.ReturnIf(r.length.EqN(0))
-	r.slot = ptx.Var(r.index)
-	b.If(device.NonNil(b, r.p.Slots), func() { ptx.Set(r.slot, r.p.Slots.At(r.index, 4).LoadU32()) })
+	r.state = ptx.Var(r.index)
+	b.If(device.NonNil(b, r.p.States), func() { ptx.Set(r.state, r.p.States.At(r.index, 4).LoadU32()) })
 
-	at := r.p.Params.At(r.slot, 4*ParamWords)
+	at := r.p.Params.At(r.state, 4*ParamWords)
 	r.params = at
 	words := at.LoadU32x4()
 	r.flags, r.topK, r.top, r.biases = words[0], words[1], words[2], words[3]
@@ -63,13 +63,13 @@ func newRow(b *ptx.Builder, threads int, perSlice bool) *row {
 	return r
 }
 
-// has reports whether the slot has a flag.
+// has reports whether the state has a flag.
 func (r *row) has(flag uint32) ptx.Pred { return r.flags.AndN(flag).Ne(r.b.U32(0)) }
 
-// cuts reports whether the slot is not greedy and has TopK or TopP.
+// cuts reports whether the state is not greedy and has TopK or TopP.
 func (r *row) cuts() ptx.Pred { return r.has(samples).And(r.limited()) }
 
-// limited reports whether the slot has TopK or TopP.
+// limited reports whether the state has TopK or TopP.
 func (r *row) limited() ptx.Pred { return r.topK.Ne(r.b.U32(0)).Or(r.topP.Ne(r.b.U64(0))) }
 
 // logits returns the unmodified logits.
@@ -96,8 +96,8 @@ type weigher struct {
 	perLogit ptx.F32 // bins per logit
 }
 
-// newWeigher returns a weigher for the largest logit and log2(e) / temperature. 16 bins are a
-// factor of 2 in weight, and at most 1 in logit.
+// newWeigher returns a weigher for the largest logit and log2(e) / temperature. A bin
+// covers 1/16 of a factor of 2 in weight, but at most 1/16 in logits.
 func newWeigher(b *ptx.Builder, most ptx.F32, scale ptx.F64) weigher {
 	perLogit := scale.F32().MulN(16).Max(b.F32(16)).Min(b.F32(math.MaxFloat32))
 	return weigher{b, most, most.F64(), scale, perLogit}
@@ -131,7 +131,7 @@ func (w weigher) below(x ptx.F32) ptx.U32 {
 }
 
 // partials returns shared memory for a value of each warp. Every reduction has its own, so it needs
-// no barrier after the one before it. In a loop there must be another barrier before it recurs.
+// no barrier after the one before it. A loop needs another barrier between two rounds.
 func (r *row) partials() ptx.Shared {
 	r.reductions++
 	return r.b.Shared(fmt.Sprintf("partials%d", r.reductions), 8*32, 8)

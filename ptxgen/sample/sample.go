@@ -24,17 +24,17 @@ func Kernels() []kernel.Typed[Args] {
 	return []kernel.Typed[Args]{adjustKernel(), weighKernel(), boundKernel(), gatherKernel(), drawKernel()}
 }
 
-// Args are the arguments of a launch of one of Kernels. A slot is a sequence's place in Params,
-// Counts, Biases and Masks.
+// Args are the arguments of a launch of one of Kernels. A state is a sequence's place in Params,
+// Counts, Biases and Masks. An optional address is 0 if it is absent.
 type Args struct {
 	Logits ptx.Address // f32 [Rows, Vocab]
-	Slots  ptx.Address // u32 [Rows]: the slot of each row whose length is not 0; 0: row r is slot r
-	Params ptx.Address // u32 [slots, ParamWords]
-	// Counts is u32 [slots, Vocab]: how often a token occurs in the generated text, and
-	// InPrompt. It is used for slots with penalties: sample_draw counts the token that it chooses.
+	States ptx.Address // optional u32 [Rows]: the state of each row, if its length is not 0; absent: row r has state r
+	Params ptx.Address // u32 [states, ParamWords]
+	// Counts is u32 [states, Vocab]: how often a token occurs in the generated text, and
+	// InPrompt. It is used for states with penalties: sample_draw counts the token that it chooses.
 	Counts ptx.Address
-	Biases ptx.Address // u32 [slots, MaxBiases, 2]: different token ids, and the bits of their float32 biases
-	Masks  ptx.Address // u32 [slots, ceil(Vocab/32)]: bit id%32 of word id/32 permits a token; 0: no slot has the flag Masked
+	Biases ptx.Address // u32 [states, MaxBiases, 2]: different token ids, and the bits of their float32 biases
+	Masks  ptx.Address // optional u32 [states, ceil(Vocab/32)]: bit id%32 of word id/32 permits a token; needed for the flag Masked
 
 	Scratch ptx.Address // ScratchBytes(Rows, Vocab)
 
@@ -42,9 +42,9 @@ type Args struct {
 	// step never overwrites the token of the previous step. NoIndex: there is no candidate.
 	Token ptx.Address
 	// Results is u32 [Rows, 2, ResultWords], double-buffered in the same way. It is written for
-	// slots with log-probabilities.
+	// states with log-probabilities.
 	Results ptx.Address
-	Next    ptx.Address // u32 [Rows], the input token of the next step; 0: none. NoIndex is not written to it.
+	Next    ptx.Address // optional u32 [Rows]: the input token of the next step. NoIndex is not written to it.
 	// Lengths holds the number of positions of each sequence in this step, Positions those of the
 	// input tokens: u32 [Rows] each. Lengths[r] is the position of the chosen token. sample_draw
 	// sets Positions[r] to Lengths[r], then adds 1 to Lengths[r]. A row of length 0 is left alone.
@@ -56,7 +56,7 @@ type Args struct {
 	MaxBiases int
 }
 
-// ParamWords is the number of words of a slot in Args.Params:
+// ParamWords is the number of words of a state in Args.Params:
 //
 //	0       flags: 1 not greedy, 2 penalties, 4 log-probabilities, Masked
 //	1       TopK; 0: all
@@ -73,12 +73,12 @@ type Args struct {
 // words, without Masked.
 const ParamWords = 20
 
-// The flags in word 0 of a slot's parameters.
+// The flags in word 0 of a state's parameters.
 const (
 	samples = 1 << iota
 	penalizes
 	logProbs
-	// Masked is the flag of a slot with a mask.
+	// Masked is the flag of a state with a mask.
 	Masked
 )
 
@@ -143,7 +143,7 @@ func scratchAt(at ptx.Address, rows, vocab int) *scratch {
 }
 
 type sampleParams struct {
-	Logits, Slots                    ptx.Global
+	Logits, States                   ptx.Global
 	Params                           ptx.Global `align:"16"`
 	Counts                           ptx.Global
 	Biases                           ptx.Global `align:"8"`
@@ -177,7 +177,7 @@ func stage(name string, threads int, perSlice bool, build func(*row)) kernel.Typ
 			grid = [3]uint32{uint32(Slices(a.Vocab)), uint32(a.Rows), 1}
 		}
 		return k.Launch(grid, threads, 0, &sampleParams{
-			Logits: ptx.Addr(a.Logits), Slots: ptx.Addr(a.Slots), Params: ptx.Addr(a.Params), Counts: ptx.Addr(a.Counts), Biases: ptx.Addr(a.Biases),
+			Logits: ptx.Addr(a.Logits), States: ptx.Addr(a.States), Params: ptx.Addr(a.Params), Counts: ptx.Addr(a.Counts), Biases: ptx.Addr(a.Biases),
 			Masks: ptx.Addr(a.Masks), Token: ptx.Addr(a.Token), Results: ptx.Addr(a.Results), Next: ptx.Addr(a.Next), Positions: ptx.Addr(a.Positions),
 			Lengths: ptx.Addr(a.Lengths), Vocab: ptx.Uint(a.Vocab), Slices: ptx.Uint(Slices(a.Vocab)), Stride: ptx.Uint(a.Stride), MaxBiases: ptx.Uint(a.MaxBiases),
 		}, scratchAt(a.Scratch, a.Rows, a.Vocab))

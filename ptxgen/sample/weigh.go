@@ -53,7 +53,7 @@ func buildWeigh(r *row) {
 // histogram collects a slice's part of the row's histogram in shared memory.
 type histogram struct {
 	r      *row
-	on     ptx.Pred // the slot has TopK or TopP
+	on     ptx.Pred // the state has TopK or TopP
 	sums   ptx.Shared
 	counts ptx.Shared
 }

@@ -183,7 +183,7 @@ func (p *planner) logits(x ptx.Address) {
 func (p *planner) sample(logits ptx.Address) {
 	for _, k := range sample.Kernels() {
 		add(p, "sample", k, sample.Args{
-			Logits: logits, Slots: p.in.states, Params: p.buf.SampleParams, Counts: p.buf.SampleCounts, Biases: p.buf.SampleBiases, Masks: p.in.masks,
+			Logits: logits, States: p.in.states, Params: p.buf.SampleParams, Counts: p.buf.SampleCounts, Biases: p.buf.SampleBiases, Masks: p.in.masks,
 			Scratch: p.buf.sampleScratch, Token: p.in.chosen, Results: p.in.results,
 			Next: p.in.tokens, Positions: p.in.positions, Lengths: p.in.lengths,
 			Rows: p.shape.Tokens, Vocab: p.model.Vocab, MaxBiases: MaxBiases,

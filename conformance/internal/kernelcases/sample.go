@@ -94,7 +94,7 @@ func sampleCases() []harness.Case {
 		}
 		return rows
 	})
-	all = append(all, harness.Case{Operation: "sample", Format: "F32", Name: "inactive rows", Reason: "nothing reads the slot of an inactive row", Run: func(r *harness.Fixture) {
+	all = append(all, harness.Case{Operation: "sample", Format: "F32", Name: "inactive rows", Reason: "nothing reads the state of an inactive row", Run: func(r *harness.Fixture) {
 		rows := []sampledRow{lastDraw, lastDraw, lastDraw}
 		for i := range rows {
 			rows[i].logits, rows[i].p.TopK = []float32{2, 1, 3, 0}, 2
@@ -126,7 +126,7 @@ func sampleCases() []harness.Case {
 		}
 		return []sampledRow{all, top}
 	})
-	return append(all, harness.Case{Operation: "sample", Format: "F32", Name: "buffers", Reason: "slots, no list of biases, no masks, no next token, a stride", Run: checkSampleBuffers})
+	return append(all, harness.Case{Operation: "sample", Format: "F32", Name: "buffers", Reason: "states, no list of biases, no masks, no next token, a stride", Run: checkSampleBuffers})
 }
 
 // lastDraw is a seed and a position whose random number is close to the largest, so that the token
@@ -419,7 +419,7 @@ func smallSamples() []smallSample {
 	}
 	biased.p.Bias[299], biased.p.Bias[2048] = -0.5, 0 // the second is the first of a slice
 	all = append(all, smallSample{"many biases", "more biases than threads", []sampledRow{biased}})
-	// The end of the last slot's counts is the end of the buffer.
+	// The end of the last state's counts is the end of the buffer.
 	for vocab := 32; vocab < 36; vocab++ {
 		q := row(sampling.Params{PresencePenalty: 1}, filled(vocab, 1)...)
 		q.generated = []int{0}
@@ -427,8 +427,8 @@ func smallSamples() []smallSample {
 	}
 	all = append(all, smallSample{"top-p of ties that top-k cuts", "TopP keeps no tie that TopK dropped", []sampledRow{
 		row(sampling.Params{Temperature: 1, TopK: 3, TopP: 0.999}, filled(9, 4)...), row(sampling.Params{Temperature: 1, TopK: 3, TopP: 0.6}, filled(9, 4)...),
-		row(sampling.Params{Temperature: 1, TopK: 5}, 4, 4, 4, 4, 4, 4, 5, 5, 5), // the ties that stay are before those that are dropped and others that stay
-		row(sampling.Params{Temperature: 1, TopK: 3}, filled(9, -4)...),          // memory that is not written has keys above these
+		row(sampling.Params{Temperature: 1, TopK: 5}, 4, 4, 4, 4, 4, 4, 5, 5, 5), // two of the six ties stay, and larger logits with higher ids
+		row(sampling.Params{Temperature: 1, TopK: 3}, filled(9, -4)...),          // unwritten scratch has keys above these
 	}})
 	// Weights are powers of 2, and sums reach the thresholds exactly.
 	for _, c := range []struct {
@@ -540,22 +540,22 @@ func maskWords(vocab int) int { return (vocab + 31) / 32 }
 // sampleBuffers are the buffers of a launch, with the contents that they must have after it.
 type sampleBuffers struct {
 	rows                                                      int
-	reverse                                                   bool // slots are in reverse order
+	reverse                                                   bool // states are in reverse order
 	args                                                      sample.Args
 	scratch                                                   *harness.Buffer
 	token, results, next, positions, lengths, counts          *harness.Buffer
 	wantToken, wantNext, wantPosition, wantLength, wantCounts []uint32
 }
 
-// slot returns the slot of a row.
-func (s *sampleBuffers) slot(row int) int {
+// state returns the state of a row.
+func (s *sampleBuffers) state(row int) int {
 	if s.reverse {
 		return s.rows - 1 - row
 	}
 	return row
 }
 
-// newSampleBuffers fills buffers for rows, whose slots are in reverse order if reverse is set.
+// newSampleBuffers fills buffers for rows, whose states are in reverse order if reverse is set.
 func newSampleBuffers(r *harness.Fixture, rows []sampledRow, stride int, reverse bool) *sampleBuffers {
 	n, vocab := len(rows), len(rows[0].logits)
 	s := &sampleBuffers{rows: n, reverse: reverse}
@@ -563,11 +563,11 @@ func newSampleBuffers(r *harness.Fixture, rows []sampledRow, stride int, reverse
 	for _, q := range rows {
 		maxBiases = max(maxBiases, len(q.p.Bias))
 	}
-	var slots, lengths, positions, logits []uint32
+	var states, lengths, positions, logits []uint32
 	params, biases := make([]uint32, n*sample.ParamWords), make([]uint32, 2*n*maxBiases)
 	masks, counts := make([]uint32, n*maskWords(vocab)), make([]uint32, n*vocab)
 	for i, q := range rows {
-		slot := s.slot(i)
+		state := s.state(i)
 		words := q.p.Words()
 		if !q.p.Penalizes() { // nothing may read the penalties
 			for j := 4; j < 8; j++ {
@@ -576,27 +576,27 @@ func newSampleBuffers(r *harness.Fixture, rows []sampledRow, stride int, reverse
 		}
 		if q.mask != nil {
 			words[0] |= sample.Masked
-			copy(masks[slot*maskWords(vocab):], q.mask)
+			copy(masks[state*maskWords(vocab):], q.mask)
 		}
-		copy(params[slot*sample.ParamWords:], words[:])
-		at := 2 * slot * maxBiases
+		copy(params[state*sample.ParamWords:], words[:])
+		at := 2 * state * maxBiases
 		for id, b := range q.p.Bias {
 			biases[at], biases[at+1] = uint32(id), math.Float32bits(b)
 			at += 2
 		}
 		for _, id := range q.generated {
-			counts[slot*vocab+id]++
+			counts[state*vocab+id]++
 		}
 		for _, id := range q.prompt {
-			counts[slot*vocab+id] |= sample.InPrompt
+			counts[state*vocab+id] |= sample.InPrompt
 		}
 		for _, x := range q.logits {
 			logits = append(logits, math.Float32bits(x))
 		}
 		if q.position == 0 {
-			slot = untouched // nothing may read it
+			state = untouched // nothing may read it
 		}
-		slots, lengths, positions = append(slots, uint32(slot)), append(lengths, uint32(q.position)), append(positions, 7)
+		states, lengths, positions = append(states, uint32(state)), append(lengths, uint32(q.position)), append(positions, 7)
 	}
 	output := func(name string, data []uint32) *harness.Buffer { return r.Output(name, 4*len(data)).SetU32s(0, data) }
 	same := func(n int) []uint32 { return slices.Repeat([]uint32{untouched}, n) }
@@ -605,9 +605,9 @@ func newSampleBuffers(r *harness.Fixture, rows []sampledRow, stride int, reverse
 		positions: output("positions", positions), lengths: output("lengths", lengths), counts: output("counts", counts),
 		wantToken: same(2 * n), wantNext: same(n), wantPosition: positions, wantLength: lengths, wantCounts: slices.Clone(counts),
 	}
-	for i, q := range rows { // slots without penalties have no counts
-		if slot := s.slot(i); !q.p.Penalizes() {
-			s.counts.Poison(4*slot*vocab, 4*vocab)
+	for i, q := range rows { // states without penalties have no counts
+		if state := s.state(i); !q.p.Penalizes() {
+			s.counts.Poison(4*state*vocab, 4*vocab)
 		}
 	}
 	s.scratch = r.Scratch("scratch", int(sample.ScratchBytes(n, vocab))).Unordered()
@@ -624,7 +624,7 @@ func newSampleBuffers(r *harness.Fixture, rows []sampledRow, stride int, reverse
 		s.args.Biases = r.U32s("biases", biases).Addr()
 	}
 	if reverse {
-		s.args.Slots = r.U32s("slots", slots).Addr()
+		s.args.States = r.U32s("states", states).Addr()
 	}
 	return s
 }
@@ -672,7 +672,7 @@ func (s *sampleBuffers) check(r *harness.Fixture, rows []sampledRow) {
 			if s.args.Next != 0 {
 				s.wantNext[i] = uint32(c.Token)
 			}
-			s.wantCounts[s.slot(i)*vocab+c.Token]++
+			s.wantCounts[s.state(i)*vocab+c.Token]++
 		}
 		s.wantPosition[i], s.wantLength[i] = uint32(q.position), uint32(q.position)+1
 		if c.Token < 0 {
@@ -702,7 +702,7 @@ func (s *sampleBuffers) check(r *harness.Fixture, rows []sampledRow) {
 	harness.Exact(r, "position", s.positions.U32s(), s.wantPosition)
 	harness.Exact(r, "length", s.lengths.U32s(), s.wantLength)
 	for i, q := range rows {
-		at := s.slot(i) * vocab
+		at := s.state(i) * vocab
 		if !q.p.Penalizes() {
 			s.counts.Untouched(4*at, 4*vocab)
 			continue
@@ -714,7 +714,7 @@ func (s *sampleBuffers) check(r *harness.Fixture, rows []sampledRow) {
 	}
 }
 
-// checkSampleBuffers leaves out optional buffers and reverses the slots.
+// checkSampleBuffers leaves out optional buffers and reverses the states.
 func checkSampleBuffers(r *harness.Fixture) {
 	rows := eachParameter(r.Rand(), 300)[22:27] // some without biases
 	s := newSampleBuffers(r, rows, 305, true)
