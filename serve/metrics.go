@@ -34,7 +34,7 @@ var (
 	tokenBuckets      = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6}
 )
 
-func newMetrics(model string, state func() generate.Load) *metrics {
+func newMetrics(model string, load func() generate.Load) *metrics {
 	labels := prometheus.Labels{"model_name": model}
 	m := &metrics{registry: prometheus.NewRegistry()}
 	counter := func(name, help string) prometheus.Counter {
@@ -64,7 +64,7 @@ func newMetrics(model string, state func() generate.Load) *metrics {
 	m.maxTokens = histogram("vllm:request_params_max_tokens", "max_tokens of a completion, if it was given.", tokenBuckets)
 	m.requests = counters("lockstep_http_requests_total", "Requests by endpoint and status; 499: the client left.", "path", "status")
 	m.registry.MustRegister(
-		newLoadCollector(labels, state),
+		newLoadCollector(labels, load),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -122,7 +122,7 @@ func (t *completionTimer) end(out outcome) {
 
 // loadCollector reports the scheduler's state at the time of the scrape.
 type loadCollector struct {
-	state   func() generate.Load
+	load    func() generate.Load
 	metrics []loadMetric
 }
 
@@ -132,8 +132,8 @@ type loadMetric struct {
 	of   func(generate.Load) float64
 }
 
-func newLoadCollector(labels prometheus.Labels, state func() generate.Load) *loadCollector {
-	c := &loadCollector{state: state}
+func newLoadCollector(labels prometheus.Labels, load func() generate.Load) *loadCollector {
+	c := &loadCollector{load: load}
 	for _, m := range []struct {
 		name, help string
 		kind       prometheus.ValueType
@@ -171,9 +171,9 @@ func (c *loadCollector) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *loadCollector) Collect(out chan<- prometheus.Metric) {
-	state := c.state()
+	load := c.load()
 	for _, m := range c.metrics {
-		out <- prometheus.MustNewConstMetric(m.desc, m.kind, m.of(state))
+		out <- prometheus.MustNewConstMetric(m.desc, m.kind, m.of(load))
 	}
 }
 
