@@ -30,6 +30,12 @@ func wave(n int) []float32 {
 // source returns a small file in F32 that looks like a model.
 func source(t *testing.T, tensors map[string][]int, order ...string) *gguf.File {
 	t.Helper()
+	return reparse(t, writer(t, tensors, order...))
+}
+
+// writer returns the writer of the file of source.
+func writer(t *testing.T, tensors map[string][]int, order ...string) *gguf.Writer {
+	t.Helper()
 	w := gguf.NewWriter()
 	for _, kv := range []struct {
 		key   string
@@ -55,7 +61,7 @@ func source(t *testing.T, tensors map[string][]int, order ...string) *gguf.File 
 			t.Fatal(err)
 		}
 	}
-	return reparse(t, w)
+	return w
 }
 
 func reparse(t *testing.T, w *gguf.Writer) *gguf.File {
@@ -170,7 +176,9 @@ func checkMetadata(t *testing.T, src, got *gguf.File, r Recipe) {
 }
 
 func TestConvertRefuses(t *testing.T) {
-	src := source(t, map[string][]int{"token_embd.weight": {256, 4}}, "token_embd.weight")
+	old := writer(t, map[string][]int{"token_embd.weight": {256, 4}}, "token_embd.weight")
+	src := reparse(t, old)
+	old.Set("general.quantization_version", uint32(1))
 	bare := func(pairs ...any) *gguf.File {
 		w := gguf.NewWriter()
 		for i := 0; i < len(pairs); i += 2 {
@@ -180,8 +188,6 @@ func TestConvertRefuses(t *testing.T) {
 		}
 		return reparse(t, w)
 	}
-	old := copyOf(t, src)
-	old.Set("general.quantization_version", uint32(1))
 	tests := []struct {
 		name, reason string
 		src          *gguf.File
@@ -222,29 +228,11 @@ func TestConvertLongRow(t *testing.T) {
 	}
 }
 
-// copyOf returns a writer of the same file.
-func copyOf(t *testing.T, f *gguf.File) *gguf.Writer {
-	t.Helper()
-	w := gguf.NewWriter()
-	for _, key := range f.Keys() {
-		v, _ := f.Value(key)
-		if err := w.Set(key, v); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, tensor := range f.Tensors() {
-		if err := w.Add(tensor.Info()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return w
-}
-
 // TestConvertTruncated cuts the last byte of the source file while it is converted. It then
 // reads as zero without a fault.
 func TestConvertTruncated(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cut.gguf")
-	if err := copyOf(t, source(t, map[string][]int{"output.weight": {250, 4}}, "output.weight")).WriteFile(path); err != nil {
+	if err := writer(t, map[string][]int{"output.weight": {250, 4}}, "output.weight").WriteFile(path); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"f16", "f32"} { // converted, and copied
