@@ -977,7 +977,7 @@ var blockScales = map[quant.Format][2]int{
 }
 
 // checkExtremes multiplies blocks by the numbers with the least digits: -63 and three times
-// -128. All bytes of a block have one value, except for the float16 scales. If together is set,
+// -128. All bytes of a block have one value, except for scales. If together is set,
 // the kernel of several vectors must give the same.
 func checkExtremes(r *harness.Fixture, f quant.Format, together bool) {
 	spec := matmul.Gemv{Format: f}
