@@ -21,7 +21,7 @@
 // # Weights
 //
 // A weight is an unnormalized probability, an integer that is at most 2^44. The sum over any
-// vocabulary below 2^20 tokens fits 64 bits and does not depend on the order of additions. With
+// vocabulary below 2^19 tokens fits 64 bits and does not depend on the order of additions. With
 // max the largest x, and each operation rounded to float64:
 //
 //	scale  = log2(e) / Temperature, at most the largest float64
@@ -103,7 +103,7 @@ type Params struct {
 const MaxTopLogProbs = 20
 
 // maxVocab is the number of tokens that a vocabulary must stay below.
-const maxVocab = 1 << 20
+const maxVocab = 1 << 19
 
 // Choice is a chosen token.
 type Choice struct {

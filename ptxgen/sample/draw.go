@@ -19,7 +19,7 @@ func buildDraw(r *row) {
 	best := r.best()
 	token := ptx.Var(best.Index)
 	w := newWeigher(b, logitOf(b, best.Value), r.scale)
-	sums := b.Shared("sums_of_slices", 8*maxSlices, 8)
+	sums := b.Shared("sums_of_slices", 8*drawThreads, 8)
 	sum := ptx.Var(b.U64(0))
 	b.If(r.has(samples).And(b.ThreadX().Lt(r.p.Slices)), func() { ptx.Set(sum, r.s.Sums.At(b.ThreadX(), 16).LoadU64()) })
 	sums.At(b.ThreadX(), 8).StoreU64(sum)

@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
-	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
@@ -218,9 +217,10 @@ func add(b *ptx.Builder, p ptx.Shared, x ptx.U64) {
 // best returns the first candidate of the row.
 func (r *row) best() device.Best {
 	mine := device.NewBest(r.b)
-	r.eachSlice(func(i ptx.U32) {
-		pair := r.s.Best.At(i, 16).LoadU32x2()
-		improve(mine, pair[0], pair[1])
+	r.ifSlice(func() {
+		pair := r.s.Best.At(r.b.ThreadX(), 16).LoadU32x2()
+		ptx.Set(mine.Value, pair[0])
+		ptx.Set(mine.Index, pair[1])
 	})
 	return r.first(mine)
 }
@@ -236,20 +236,12 @@ func (r *row) rawWeigher() weigher {
 // largest returns the largest of the slices' keys at an offset in Best.
 func (r *row) largest(offset int) ptx.U32 {
 	most := ptx.Var(r.b.U32(0))
-	r.eachSlice(func(i ptx.U32) {
-		ptx.Set(most, most.Max(r.s.Best.At(i, 16).Plus(offset).LoadU32()))
-	})
+	r.ifSlice(func() { ptx.Set(most, r.s.Best.At(r.b.ThreadX(), 16).Plus(offset).LoadU32()) })
 	return r.overCTA(most, "max", 0)
 }
 
-// eachSlice calls do for the thread's part of the row's slices.
-func (r *row) eachSlice(do func(i ptx.U32)) {
-	b, each := r.b, host.CeilDiv(maxSlices, r.threads)
-	for j := range each {
-		i := b.ThreadX().MulN(each).AddN(j)
-		b.If(i.Lt(r.p.Slices), func() { do(i) })
-	}
-}
+// ifSlice runs do in the threads whose index is that of a slice of the row.
+func (r *row) ifSlice(do func()) { r.b.If(r.b.ThreadX().Lt(r.p.Slices), do) }
 
 // eachKey calls do for the keys of the slice, four at a time, with their index in the row
 // divided by 4.

@@ -51,7 +51,7 @@ type Args struct {
 	Positions, Lengths ptx.Address
 
 	Rows      int
-	Vocab     int // less than 2^20
+	Vocab     int // less than 2^19
 	Stride    int // elements from row to row of Logits; 0: Vocab
 	MaxBiases int
 }
@@ -98,7 +98,7 @@ const ResultWords = 4 + 2*maxTop
 const (
 	sliceThreads  = 256
 	slice         = 8 * sliceThreads // logits per CTA
-	maxSlices     = drawThreads
+	maxSlices     = sliceThreads     // a thread per slice in each kernel
 	maxVocab      = maxSlices*slice - 1
 	bins          = 1024 // of a row's histogram
 	maxCandidates = 4096
