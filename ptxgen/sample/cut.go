@@ -10,32 +10,29 @@ func (r *row) cut(w weigher, end last, sums ptx.Shared) {
 	s := newSelection(r)
 	topK, topP := bounds.bin.LtN(bins), r.topP.Ne(b.U64(0))
 	inBin := func(k ptx.U32) ptx.Pred { return w.bin(logitOf(b, k)).Eq(bounds.bin) }
+	fromLow := func(k ptx.U32) ptx.Pred { return w.below(logitOf(b, k)).Ge(bounds.low) }
 	s.last(topK, end, r.topK.U64().Sub(bounds.above), limit{
 		weight:    func(ptx.F32) ptx.U64 { return ptx.Var(b.U64(1)) },
 		add:       func(sum ptx.Shared, _ ptx.F32) { sum.AddU32(b.U32(1)) },
-		takesPart: func(k, _ ptx.U32) ptx.Pred { return inBin(k) },
-		lastID:    func(_, id ptx.U32) ptx.U32 { return id },
+		takesPart: inBin,
 	})
 
 	kept := ptx.Var(b.U64(0)) // weights of TopK's bin that stay
-	s.each(ptx.Select(topP, s.n, b.U32(0)), func(k, id ptx.U32) {
+	s.each(func(k, id ptx.U32) {
 		stays := inBin(k).And(end.keeps(k, id))
 		ptx.Set(kept, kept.Add(ptx.Select(stays, w.weight(logitOf(b, k)), b.U64(0))))
 	})
 	kept = r.total(kept)
 	need := ceil64(b, r.topP, bounds.sum.Add(kept))
-	ofTopK := last{ptx.Var(end.key), ptx.Var(end.id)}
 	s.last(topP, end, need.Sub(bounds.sumLow), limit{
 		weight:    w.weight,
 		add:       func(sum ptx.Shared, x ptx.F32) { add(b, sum, w.weight(x)) },
-		takesPart: func(k, id ptx.U32) ptx.Pred { return w.below(logitOf(b, k)).Ge(bounds.low).And(ofTopK.keeps(k, id)) },
-		lastID:    func(k, id ptx.U32) ptx.U32 { return ptx.Select(k.Eq(ofTopK.key), id.Min(ofTopK.id), id) },
+		takesPart: fromLow, // also those that TopK dropped, which come after the last one of TopP
 	})
 
-	s.each(s.n, func(k, id ptx.U32) {
-		x := logitOf(b, k)
-		weight := w.weight(x)
-		b.If(w.below(x).Ge(bounds.low).And(end.keeps(k, id)).And(weight.Ge(r.minWeight)), func() {
+	s.each(func(k, id ptx.U32) {
+		weight := w.weight(logitOf(b, k))
+		b.If(fromLow(k).And(end.keeps(k, id)).And(weight.Ge(r.minWeight)), func() {
 			add(b, sums.At(id.DivN(slice), 8), weight)
 		})
 	})
@@ -45,8 +42,7 @@ func (r *row) cut(w weigher, end last, sums ptx.Shared) {
 type limit struct {
 	weight    func(x ptx.F32) ptx.U64
 	add       func(sum ptx.Shared, x ptx.F32) // adds the weight to a u64
-	takesPart func(key, id ptx.U32) ptx.Pred
-	lastID    func(key, id ptx.U32) ptx.U32 // the last id, at most id, of those that take part with a key
+	takesPart func(key ptx.U32) ptx.Pred
 }
 
 // selection selects among the listed candidates, or among all of the row if there are too many
@@ -76,13 +72,13 @@ func newSelection(r *row) *selection {
 	}
 }
 
-// each calls do for the thread's part of the first n candidates. A key of 0 is no candidate, but it
+// each calls do for the thread's part of the candidates. A key of 0 is no candidate, but it
 // does no harm: it is the last in their order, and its weight is 0. The code has no branch but the
 // loop, because ptxas spills the masks of deeply nested branches.
-func (s *selection) each(n ptx.U32, do func(key, id ptx.U32)) {
+func (s *selection) each(do func(key, id ptx.U32)) {
 	b, r := s.r.b, s.r
 	i := ptx.Var(b.ThreadX())
-	b.While(func() ptx.Pred { return i.Lt(n) }, func() {
+	b.While(func() ptx.Pred { return i.Lt(s.n) }, func() {
 		listed := r.s.Candidates.At(i, 8)
 		at := ptx.Select(s.whole, r.s.Keys.At(i, 4).Address(), listed.Address())
 		k, id := ptx.GlobalAt(at, 4).LoadU32(), ptx.Var(i)
@@ -98,13 +94,13 @@ func (s *selection) last(p ptx.Pred, end last, n ptx.U64, l limit) {
 	b := s.r.b
 	b.If(p.And(s.few), func() { s.lastOfFew(end, n, l) })
 	p = p.And(s.few.Not())
-	k, left, sum := s.radix(p, n, l, func(k, id ptx.U32) ptx.U32 { return k })
+	k, left, sum := s.radix(p, n, l, func(k, _ ptx.U32) ptx.U32 { return k })
 	b.Comment("if not all candidates of this key are needed, the lower ids are")
 	some := p.And(sum.Sub(left).Ge(l.weight(logitOf(b, k))))
 	ofKey := l
-	ofKey.takesPart = func(key, id ptx.U32) ptx.Pred { return key.Eq(k).And(l.takesPart(key, id)) }
+	ofKey.takesPart = k.Eq
 	inverse, _, _ := s.radix(some, left, ofKey, func(_, id ptx.U32) ptx.U32 { return id.Not() })
-	ptx.Set(end.id, ptx.Select(p, l.lastID(k, inverse.Not()), end.id)) // NoIndex, if all are needed
+	ptx.Set(end.id, ptx.Select(p, inverse.Not(), end.id)) // NoIndex, if all are needed
 	ptx.Set(end.key, ptx.Select(p, k, end.key))
 }
 
@@ -117,7 +113,7 @@ func (s *selection) lastOfFew(end last, n ptx.U64, l limit) {
 		pair := r.s.Candidates.At(thread, 8).LoadU32x2()
 		ptx.Set(k, pair[0])
 		ptx.Set(id, pair[1])
-		ptx.Set(mine, ptx.Select(l.takesPart(k, id), l.weight(logitOf(b, k)), b.U64(0)))
+		ptx.Set(mine, ptx.Select(l.takesPart(k), l.weight(logitOf(b, k)), b.U64(0)))
 		s.listed.At(thread, 8).StoreU32x2(pair)
 		s.weigh.At(thread, 8).StoreU64(mine)
 	})
@@ -147,9 +143,9 @@ func (s *selection) radix(p ptx.Pred, n ptx.U64, l limit, valueOf func(key, id p
 		ptx.Set(shift, shift.AddN(-8))
 		b.If(thread.LtN(256), func() { s.digits.At(thread, 8).StoreU64(b.U64(0)) })
 		b.Barrier()
-		s.each(s.n, func(k, id ptx.U32) {
+		s.each(func(k, id ptx.U32) {
 			v := valueOf(k, id)
-			b.If(l.takesPart(k, id).And(v.Shr(shift.AddN(8)).Eq(value)), func() {
+			b.If(l.takesPart(k).And(v.Shr(shift.AddN(8)).Eq(value)), func() {
 				l.add(s.digits.At(v.Shr(shift).AndN(255), 8), logitOf(b, k))
 			})
 		})
