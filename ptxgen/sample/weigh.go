@@ -73,9 +73,8 @@ func newHistogram(r *row) histogram {
 
 // each calls do for the bins of the thread.
 func (h histogram) each(do func(i ptx.U32)) {
-	for i := range bins / sliceThreads {
-		do(h.r.b.ThreadX().AddN(i * sliceThreads))
-	}
+	b := h.r.b
+	b.For(b.ThreadX(), b.U32(bins), b.U32(sliceThreads), do, ptx.NoUnroll)
 }
 
 func (h histogram) add(bin ptx.U32, weight ptx.U64) {
