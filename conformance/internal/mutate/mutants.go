@@ -99,14 +99,14 @@ type Site struct {
 	Mutants []Mutant
 }
 
-// around returns the line and its neighbors, two on each side, without register and label
-// numbers.
+// around returns the line and its neighbors, two on each side, without the numbers of registers,
+// labels and variables.
 func around(lines []string, i int) string {
 	window := strings.Join(lines[max(0, i-2):min(len(lines), i+3)], "\n")
 	return numbersForm.ReplaceAllString(window, "$1")
 }
 
-var numbersForm = regexp.MustCompile(`(%[a-z]|\$L)\d+`)
+var numbersForm = regexp.MustCompile(`(%[a-z]|\$L|, [a-z_]+[a-z])\d+`)
 
 // sitesOf groups mutants of the same code. A removed barrier is a site of its own,
 // because its effect depends on more code than its neighbors.
