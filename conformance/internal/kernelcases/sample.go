@@ -126,6 +126,14 @@ func sampleCases() []harness.Case {
 		}
 		return []sampledRow{all, top}
 	})
+	add("33 slices", "more slices than lanes", false, func(*rand.Rand) []sampledRow {
+		q := lastDraw
+		q.logits = slices.Repeat([]float32{float32(math.Inf(-1))}, 32*2048+3)
+		for _, id := range []int{0, 31 * 2048, 32 * 2048, 32*2048 + 2} {
+			q.logits[id] = 0
+		}
+		return []sampledRow{q}
+	})
 	return append(all, harness.Case{Operation: "sample", Format: "F32", Name: "buffers", Reason: "states, no list of biases, no masks, no next token, a stride", Run: checkSampleBuffers})
 }
 
@@ -140,7 +148,8 @@ var lastDraw = func() (q sampledRow) {
 }()
 
 // exactDraw returns a row whose token has weight 1, or 2 with MinP. The token is another one if a
-// weight before it, or the sum of all weights, changes by that. logits are at most 0.
+// weight before it, or the sum of all weights, changes by that. logits are at most 0;
+// the row has them 4 higher.
 func exactDraw(p sampling.Params, apart int, logits []float32) sampledRow {
 	powers := 45 // of 2, from 2^44 down: each is the weight of a token before or after the chosen one
 	if p.MinP > 0 {
@@ -148,7 +157,7 @@ func exactDraw(p sampling.Params, apart int, logits []float32) sampledRow {
 	}
 	n := len(logits)
 	q := sampledRow{p: p, position: 1}
-	q.p.Temperature = math.Log2E // a weight is 2^(44 + logit)
+	q.p.Temperature = math.Log2E // a weight is 2^(40 + logit)
 	at := func(i int) *float32 { return &q.logits[i*apart] }
 	chosen := n + powers
 	for {
@@ -156,6 +165,9 @@ func exactDraw(p sampling.Params, apart int, logits []float32) sampledRow {
 		*at(chosen) = float32(1 - powers)
 		for i := range powers {
 			*at(chosen + 1 + i) = float32(-i)
+		}
+		for i := range q.logits {
+			q.logits[i] += 4
 		}
 		for i := range powers {
 			before, after := at(n+i), at(chosen+1+i)
@@ -168,6 +180,32 @@ func exactDraw(p sampling.Params, apart int, logits []float32) sampledRow {
 			return q
 		}
 		q.p.Seed++
+	}
+}
+
+// droppedWeights returns a row like that of exactDraw, with 20 weights of 1 that MinP drops and one
+// of 0. The token is another one if those of one element of a thread's vectors count.
+func droppedWeights(p sampling.Params, apart int, logits []float32) sampledRow {
+	first := len(logits) * apart // the first weight that is dropped
+	logits = slices.Concat(logits, slices.Repeat([]float32{-44}, 20), []float32{-50})
+	for {
+		q, seen := exactDraw(p, apart, logits), 0
+		for element := range 4 {
+			counted := q
+			counted.p.MinP, counted.logits = 0, slices.Clone(q.logits)
+			for id := first; id < first+20*apart; id += apart {
+				if id%4 != element {
+					counted.logits[id] = float32(math.Inf(-1))
+				}
+			}
+			if counted.want().Token != q.want().Token {
+				seen++
+			}
+		}
+		if seen == 4 {
+			return q
+		}
+		p.Seed = q.p.Seed + 1
 	}
 }
 
@@ -248,6 +286,12 @@ func smallSamples() []smallSample {
 	}
 	all = append(all, smallSample{"top of a slice", "the most likely tokens are anywhere in a slice", []sampledRow{row(top, rising...)}})
 
+	inWarp := filled(1024, 0)
+	for i := range 32 {
+		inWarp[992+i] = 1 + float32(i*5%32)
+	}
+	all = append(all, smallSample{"top of a warp", "the most likely tokens are those of the last warp", []sampledRow{row(top, inWarp...)}})
+
 	elements = elements[2:6]
 	// Each adjustment changes the first candidate, for each element of a thread's vectors.
 	for _, c := range []struct {
@@ -323,16 +367,16 @@ func smallSamples() []smallSample {
 	for _, p := range []sampling.Params{{}, {TopK: 22 + 46}, {TopP: math.Nextafter(1, 0)}} {
 		exact = append(exact, exactDraw(p, apart, fractions(22))) // the first candidate of the second slice
 	}
-	for _, p := range []sampling.Params{{}, {TopK: 40 + 45}, {TopP: math.Nextafter(1, 0)}} {
+	for _, p := range []sampling.Params{{}, {TopK: 41 + 45}, {TopP: math.Nextafter(1, 0)}} {
 		p.MinP = 0x1p-43
-		dropped = append(dropped, exactDraw(p, apart, slices.Concat(fractions(20), filled(20, -44)))) // 20 weights of 1
+		dropped = append(dropped, droppedWeights(p, apart, fractions(20)))
 	}
 	all = append(all, smallSample{"exact weights", "each weight is exact", exact})
 	all = append(all, smallSample{"exact weights of the first bin", "each weight is exact", []sampledRow{exactSlice(sampling.Params{TopK: 6})}})
 	all = append(all, smallSample{"exact weights with min-p", "no weight below MinP counts", dropped})
-	for _, n := range []int{22, 24} {
-		all = append(all, smallSample{fmt.Sprintf("exact weights after %d", n), "the token is any element of a thread's vector", []sampledRow{
-			exactDraw(sampling.Params{}, 1, fractions(n)),
+	for n := range 4 {
+		all = append(all, smallSample{fmt.Sprintf("exact weights after %d", n), "the first candidate and the token are any element of a thread's vector", []sampledRow{
+			exactDraw(sampling.Params{}, 1, slices.Concat(filled(n, -inf), fractions(22))),
 		}})
 	}
 	// The first has many small weights, the second many large ones.
@@ -378,14 +422,42 @@ func smallSamples() []smallSample {
 	for _, c := range []struct {
 		ties, k int
 		p       float64
-	}{{1, 150, 0}, {1, 0, 0.5}, {1, 150, 0.5}, {32, 63, 0}, {32, 0, 63. / 256}, {32, 159, 0.5}, {256, 0, math.Nextafter(0.5, 1)}} {
+		last    bool // all but the first are in the last bin
+	}{
+		{1, 150, 0, false}, {1, 0, 0.5, false}, {1, 150, 0.5, false}, {32, 63, 0, false}, {32, 0, 63. / 256, false}, {32, 159, 0.5, false},
+		{256, 0, math.Nextafter(0.5, 1), false}, {32, 63, 0, true}, {32, 159, 0.5, true},
+	} {
 		logits := make([]float32, 256)
 		for id := range logits { // of both signs, so that their keys differ in all bytes
 			logits[id] = 0.03 - float32(id/c.ties)*0.0002
 		}
+		if c.last {
+			logits[0] = 100
+		}
 		many = append(many, row(sampling.Params{Temperature: math.MaxFloat64, TopK: c.k, TopP: c.p}, logits...))
 	}
 	all = append(all, smallSample{"many in a bin", "thresholds reached exactly by many candidates of a bin", many})
+	// Of 255 equal candidates TopP drops one. Their logits are so low that with other bits they are near 0.
+	low := filled(256, -1e30)
+	low[0] = 0
+	all = append(all, smallSample{"many of a low logit", "of equal logits the lower ids stay", []sampledRow{
+		row(sampling.Params{Temperature: 1e30, TopP: (1 + 253.5/math.E) / (1 + 255/math.E)}, low...),
+	}})
+	// The first bin has eight candidates, and TopP keeps just these.
+	first := make([]float32, 12)
+	inFirst, rest := 0.0, 0.0
+	for i := range first {
+		first[i] = -float32(i) * 0.005
+		if i >= 8 {
+			first[i] -= 1
+			rest += math.Exp(float64(first[i]))
+		} else {
+			inFirst += math.Exp(float64(first[i]))
+		}
+	}
+	all = append(all, smallSample{"a whole bin", "a bin's sum of weights of more than 32 bits", []sampledRow{
+		row(sampling.Params{Temperature: 1, TopP: inFirst / (inFirst + rest) * (1 - 1e-9)}, first...),
+	}})
 	// All logits below -64 are in the last bin, and the lower halves of their weights add up to 2^32-1.
 	// A carry too much would keep the second candidate.
 	full := []float32{0, 0}
@@ -418,7 +490,15 @@ func smallSamples() []smallSample {
 		biased.logits[id], biased.p.Bias[id] = 0, -1
 	}
 	biased.p.Bias[299], biased.p.Bias[2048] = -0.5, 0 // the second is the first of a slice
+	biased.logits[2050], biased.p.Bias[2050] = 1, -3
 	all = append(all, smallSample{"many biases", "more biases than threads", []sampledRow{biased}})
+	var masked []sampledRow
+	for id := range 2 {
+		q := row(sampling.Params{}, filled(64, 0.5)...)
+		q.logits[id], q.mask = 1, []uint32{math.MaxUint32 &^ (1 << id), math.MaxUint32}
+		masked = append(masked, q)
+	}
+	all = append(all, smallSample{"masks of whole words", "each state has its own mask", masked})
 	// The end of the last state's counts is the end of the buffer.
 	for vocab := 32; vocab < 36; vocab++ {
 		q := row(sampling.Params{PresencePenalty: 1}, filled(vocab, 1)...)
