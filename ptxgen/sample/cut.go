@@ -28,6 +28,7 @@ func (r *row) cut(w weigher, end last, sums ptx.Shared) {
 		weight:    w.weight,
 		add:       func(sum ptx.Shared, x ptx.F32) { add(b, sum, w.weight(x)) },
 		takesPart: fromLow, // also those that TopK dropped, which come after the last one of TopP
+		allListed: true,
 	})
 
 	s.each(func(k, id ptx.U32) {
@@ -43,6 +44,7 @@ type limit struct {
 	weight    func(x ptx.F32) ptx.U64
 	add       func(sum ptx.Shared, x ptx.F32) // adds the weight to a u64
 	takesPart func(key ptx.U32) ptx.Pred
+	allListed bool // each listed candidate takes part
 }
 
 // selection selects among the listed candidates, or among all of the row if there are too many
@@ -113,7 +115,10 @@ func (s *selection) lastOfFew(end last, n ptx.U64, l limit) {
 		pair := r.s.Candidates.At(thread, 8).LoadU32x2()
 		ptx.Set(k, pair[0])
 		ptx.Set(id, pair[1])
-		ptx.Set(mine, ptx.Select(l.takesPart(k), l.weight(logitOf(b, k)), b.U64(0)))
+		ptx.Set(mine, l.weight(logitOf(b, k)))
+		if !l.allListed {
+			ptx.Set(mine, ptx.Select(l.takesPart(k), mine, b.U64(0)))
+		}
 		s.listed.At(thread, 8).StoreU32x2(pair)
 		s.weigh.At(thread, 8).StoreU64(mine)
 	})
