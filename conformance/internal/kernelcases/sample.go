@@ -77,16 +77,16 @@ func sampleCases() []harness.Case {
 	add("a full list", "a bin with as many candidates as the list holds, and with one more; of equal logits the lower ids stay", false, func(r *rand.Rand) []sampledRow {
 		rows := []sampledRow{
 			{p: sampling.Params{Temperature: 1, TopP: 0.7, TopLogProbs: 1}, logits: make([]float32, 4096)},
-			{p: sampling.Params{Temperature: 1, TopK: 4000, TopP: 0.9, TopLogProbs: 1}, logits: make([]float32, 4097)},
+			{p: sampling.Params{Temperature: 1, TopK: 2000, TopP: 0.9, TopLogProbs: 1}, logits: make([]float32, 4097)},
 		}
 		for i := range rows {
 			q := &rows[i]
-			q.position = 1 + r.IntN(1000)
+			q.position, q.p.Seed = lastDraw.position, lastDraw.p.Seed
 			for id := range q.logits {
 				q.logits[id] = 3 + float32(r.IntN(3))*0x1p-20
 			}
-			// The second row's is in the third slice. It comes after the end of the list, so it must not be stored:
-			// it would replace the first row's, which is smaller.
+			// The second row's is in the third slice, and it is the token. It comes after the end of the list, so it
+			// must not be stored: it would replace the first row's, which is smaller.
 			q.logits[len(q.logits)-1] = 3.02 + 0.01*float32(i)
 			for len(q.logits) < 4100 {
 				q.logits = append(q.logits, float32(math.Inf(-1)))
@@ -127,12 +127,7 @@ func sampleCases() []harness.Case {
 		return []sampledRow{all, top}
 	})
 	add("33 slices", "more slices than lanes", false, func(*rand.Rand) []sampledRow {
-		q := lastDraw
-		q.logits = slices.Repeat([]float32{float32(math.Inf(-1))}, 32*2048+3)
-		for _, id := range []int{0, 31 * 2048, 32 * 2048, 32*2048 + 2} {
-			q.logits[id] = 0
-		}
-		return []sampledRow{q}
+		return []sampledRow{exactSlice(sampling.Params{}, 32)}
 	})
 	return append(all, harness.Case{Operation: "sample", Format: "F32", Name: "buffers", Reason: "states, no list of biases, no masks, no next token, a stride", Run: checkSampleBuffers})
 }
@@ -209,18 +204,16 @@ func droppedWeights(p sampling.Params, apart int, logits []float32) sampledRow {
 	}
 }
 
-// exactSlice returns a row whose token is the first of the second slice, and is not found if the first
-// slice's sum of weights grows by 1. All candidates are in the first bin.
-func exactSlice(p sampling.Params) sampledRow {
-	q := sampledRow{p: p, position: 1, logits: slices.Repeat([]float32{float32(math.Inf(-1))}, 2060)}
+// exactSlice returns a row with three candidates in its first slice and three at the beginning of
+// another one, all in the first bin. The token is the first in that slice. It is not found if the first
+// slice's sum of weights grows by 1, and another one if the sum of all weights shrinks.
+func exactSlice(p sampling.Params, slice int) sampledRow {
+	const lowest = 1. / 17
+	q := sampledRow{p: p, position: 1, logits: []float32{0, 0, 0, -lowest / 2, -lowest / 2, -lowest / 2}}
 	q.p.Temperature = math.Log2E // a weight is 2^(44 + logit)
-	const lowest, second = 1. / 17, 2048
-	for i := range 3 {
-		q.logits[i], q.logits[second+i] = 0, -lowest/2
-	}
 	isSecond := func(id int, logit float32) bool {
 		q.logits[id] = logit
-		return q.want().Token >= second
+		return q.want().Token >= 3
 	}
 	// set finds the largest logit of a token, down to -limit, at which the second slice has the token.
 	set := func(id int, limit float32) {
@@ -233,6 +226,10 @@ func exactSlice(p sampling.Params) sampledRow {
 	}
 	set(1, lowest)
 	set(2, fine)
+	few := q.logits
+	q.logits = slices.Repeat([]float32{float32(math.Inf(-1))}, 2048*slice+12)
+	copy(q.logits, few[:3])
+	copy(q.logits[2048*slice:], few[3:])
 	return q
 }
 
@@ -372,7 +369,7 @@ func smallSamples() []smallSample {
 		dropped = append(dropped, droppedWeights(p, apart, fractions(20)))
 	}
 	all = append(all, smallSample{"exact weights", "each weight is exact", exact})
-	all = append(all, smallSample{"exact weights of the first bin", "each weight is exact", []sampledRow{exactSlice(sampling.Params{TopK: 6})}})
+	all = append(all, smallSample{"exact weights of the first bin", "each weight is exact", []sampledRow{exactSlice(sampling.Params{TopK: 6}, 1)}})
 	all = append(all, smallSample{"exact weights with min-p", "no weight below MinP counts", dropped})
 	for n := range 4 {
 		all = append(all, smallSample{fmt.Sprintf("exact weights after %d", n), "the first candidate and the token are any element of a thread's vector", []sampledRow{
