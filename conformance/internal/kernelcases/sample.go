@@ -94,6 +94,11 @@ func sampleCases() []harness.Case {
 		}
 		return rows
 	})
+	add("more equal candidates than the list holds", "the whole row is searched; of equal logits the lower ids stay", false, func(*rand.Rand) []sampledRow {
+		q := lastDraw // the token is the last candidate that stays
+		q.p.TopK, q.p.TopP, q.logits = 2000, 0.9, make([]float32, 4097)
+		return []sampledRow{q}
+	})
 	all = append(all, harness.Case{Operation: "sample", Format: "F32", Name: "inactive rows", Reason: "nothing reads the state of an inactive row", Run: func(r *harness.Fixture) {
 		rows := []sampledRow{lastDraw, lastDraw, lastDraw}
 		for i := range rows {
