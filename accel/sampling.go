@@ -138,7 +138,7 @@ func (e *Engine) Choose(ctx context.Context, list []model.Choose) (model.Pass, e
 	return p, nil
 }
 
-// checkChoice checks a choice and returns it as a row without tokens.
+// checkChoice checks a choice and returns its row, which has no tokens.
 func (e *Engine) checkChoice(c *model.Choose) (row, error) {
 	s, err := e.own(c.Sequence)
 	switch {

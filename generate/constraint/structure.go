@@ -333,7 +333,7 @@ func beginsWith(texts []string) (*automaton, error) {
 	}, func(s string) bool { return s == found })
 }
 
-// explore returns the automaton whose states are strings, from "" on. Each byte of the texts, and
+// explore returns the automaton that has strings as states and begins with "". Each byte of the texts, and
 // controlByte, is a class of its own. step must treat the bytes between two of them alike.
 func explore(texts []string, step func(s string, b byte) (string, bool), accept func(s string) bool) (*automaton, error) {
 	a := &automaton{}

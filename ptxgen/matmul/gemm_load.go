@@ -46,8 +46,8 @@ func (g *gemm) place(id ptx.U32, pieces int) gemmPlace {
 	}
 }
 
-// weightRow is a row of the packed matrix. Beyond the last row it is the last one; the results
-// there are not stored.
+// weightRow returns the index of a row of the packed matrix, at most that of the last row. Results
+// beyond it are not stored.
 func (g *gemm) weightRow(row ptx.U32) ptx.U32 { return g.column.Add(row).Min(g.n.AddN(-1)) }
 
 // prepare computes what a thread copies and decodes.

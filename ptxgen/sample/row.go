@@ -240,7 +240,7 @@ func (r *row) largest(offset int) ptx.U32 {
 	return r.overCTA(most, "max", 0)
 }
 
-// ifSlice runs do in the threads whose index is that of a slice of the row.
+// ifSlice runs do in one thread per slice of the row. The thread and the slice have the same index.
 func (r *row) ifSlice(do func()) { r.b.If(r.b.ThreadX().Lt(r.p.Slices), do) }
 
 // eachKey calls do for the keys of the slice, four at a time, with their index in the row

@@ -147,9 +147,8 @@ var lastDraw = func() (q sampledRow) {
 	return q
 }()
 
-// exactDraw returns a row whose token has weight 1, or 2 with MinP. The token is another one if a
-// weight before it, or the sum of all weights, changes by that. logits are at most 0;
-// the row has them 4 higher.
+// exactDraw returns a row with a token of weight 1, or 2 with MinP. If a weight before it, or the sum
+// of all, changes by as much, another token is chosen. logits are at most 0; the row has them 4 higher.
 func exactDraw(p sampling.Params, apart int, logits []float32) sampledRow {
 	powers := 45 // of 2, from 2^44 down: each is the weight of a token before or after the chosen one
 	if p.MinP > 0 {
@@ -184,7 +183,7 @@ func exactDraw(p sampling.Params, apart int, logits []float32) sampledRow {
 }
 
 // droppedWeights returns a row like that of exactDraw, with 20 weights of 1 that MinP drops and one
-// of 0. The token is another one if those of one element of a thread's vectors count.
+// of 0. If those at one element of a thread's vectors counted, another token would be chosen.
 func droppedWeights(p sampling.Params, apart int, logits []float32) sampledRow {
 	first := len(logits) * apart // the first weight that is dropped
 	logits = slices.Concat(logits, slices.Repeat([]float32{-44}, 20), []float32{-50})
@@ -210,8 +209,8 @@ func droppedWeights(p sampling.Params, apart int, logits []float32) sampledRow {
 }
 
 // exactSlice returns a row with three candidates in its first slice and three at the beginning of
-// another one, all in the first bin. The token is the first in that slice. It is not found if the first
-// slice's sum of weights grows by 1, and another one if the sum of all weights shrinks.
+// another one, all in the first bin. The token is the first candidate of the other slice. If the first
+// slice's sum of weights grows by 1, no token is found. If the sum of all shrinks, another one is chosen.
 func exactSlice(p sampling.Params, slice int) sampledRow {
 	const lowest = 1. / 17
 	q := sampledRow{p: p, position: 1, logits: []float32{0, 0, 0, -lowest / 2, -lowest / 2, -lowest / 2}}
@@ -238,7 +237,7 @@ func exactSlice(p sampling.Params, slice int) sampledRow {
 	return q
 }
 
-// spread returns a row of logits whose ids are multiples of apart, with -Inf between them.
+// spread returns a row that has the logits at the multiples of apart, and -Inf between them.
 func spread(apart int, logits []float32) []float32 {
 	row := slices.Repeat([]float32{float32(math.Inf(-1))}, len(logits)*apart)
 	for i, x := range logits {
@@ -637,7 +636,7 @@ func (s *sampleBuffers) state(row int) int {
 	return row
 }
 
-// newSampleBuffers fills buffers for rows, whose states are in reverse order if reverse is set.
+// newSampleBuffers fills buffers for rows. With reverse, their states are in reverse order.
 func newSampleBuffers(r *harness.Fixture, rows []sampledRow, stride int, reverse bool) *sampleBuffers {
 	n, vocab := len(rows), len(rows[0].logits)
 	s := &sampleBuffers{rows: n, reverse: reverse}
