@@ -100,7 +100,8 @@ func maskLen(vocab int) int { return (vocab + 31) / 32 }
 // and drops the prefix cache. Callbacks must not call it. Closing again does nothing.
 func (g *Generator) Close() error { return g.scheduler.close() }
 
-// Load returns the present state of the generator and its counters.
+// Load returns the state of the generator and its counters. They include each request that has
+// ended.
 func (g *Generator) Load() Load { return g.scheduler.current() }
 
 // Text continues a text. If the vocabulary asks for a BOS token, Text puts it before the

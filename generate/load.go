@@ -56,9 +56,8 @@ func (s *scheduler) measure(p *pass, err error) {
 	}
 }
 
-// publish makes the load visible to Generator.Load. It reports whether no request is left. If so,
-// the loop must end; submit starts another.
-func (s *scheduler) publish() (idle bool) {
+// publish makes the load visible to Generator.Load.
+func (s *scheduler) publish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	limits := s.engine.Limits()
@@ -66,12 +65,6 @@ func (s *scheduler) publish() (idle bool) {
 	s.load.Prefix = s.prefix.stats
 	s.load.Prefix.Entries = len(s.prefix.entries)
 	s.published = s.load
-	if len(s.running)+len(s.waiting)+len(s.inFlight) > 0 {
-		return false
-	}
-	close(s.loopDone)
-	s.loopDone = nil
-	return true
 }
 
 // current returns the published load, with the requests that wait now.

@@ -64,7 +64,8 @@ func (s *scheduler) loop() {
 	for {
 		s.expire()
 		s.admit()
-		if idle := s.publish(); idle {
+		s.publish()
+		if s.stopIfIdle() {
 			return
 		}
 		p := s.step()
@@ -79,6 +80,18 @@ func (s *scheduler) loop() {
 			s.deliver(len(s.inFlight))
 		}
 	}
+}
+
+// stopIfIdle reports whether no request is left. If so, the loop must end; submit starts another.
+func (s *scheduler) stopIfIdle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.running)+len(s.waiting)+len(s.inFlight) > 0 {
+		return false
+	}
+	close(s.loopDone)
+	s.loopDone = nil
+	return true
 }
 
 // schedule returns the rows of the next step and their requests: one token of each running
@@ -253,7 +266,8 @@ func (s *scheduler) accept(r *request, c sampling.Choice) {
 }
 
 // end ends a request: it has no further row or token. If its context has ended or the generator is
-// closed, that is its error, unless a callback panicked.
+// closed, that is its error, unless a callback panicked. The load is published first, so that the
+// caller finds its request in the counters.
 func (s *scheduler) end(r *request, err error) {
 	if r.ended {
 		return
@@ -271,6 +285,7 @@ func (s *scheduler) end(r *request, err error) {
 	if e := s.release(r); e != nil {
 		err = errors.Join(err, e)
 	}
+	s.publish()
 	r.finish(err)
 }
 

@@ -608,11 +608,11 @@ func TestLoad(t *testing.T) {
 	})
 	gate.open()
 	b.wait(t)
-	if err := g.Close(); err != nil {
-		t.Fatal(err)
-	}
 	if l := g.Load(); l.Running != 0 || l.GeneratedTokens != 4 || l.Steps != 4 || l.PromptTokens != 5 {
 		t.Errorf("at the end: %+v", l)
+	}
+	if err := g.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 
