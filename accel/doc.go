@@ -4,7 +4,7 @@
 // list can be captured into a graph and replayed, or launched kernel by kernel, with a tap or a
 // timer after each one. LaunchesFor lists it without a device. There are two kinds of forward
 // passes: a decode step computes one token of each of several sequences, and a prompt chunk
-// computes several tokens of one prompt. Kernels compute tokens independently of each other, so a
+// computes tokens of one or more prompts. Kernels compute tokens independently of each other, so a
 // token has the same bits in any batch. Options describes how prompts are computed.
 //
 // The inputs of a forward pass lie in device memory at fixed addresses: tokens, positions, lengths

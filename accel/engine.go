@@ -46,6 +46,7 @@ type Engine struct {
 
 	// Memory that is reused between calls, so that a step allocates little.
 	batch   []batchToken
+	parts   []plan.ChunkPart
 	segment []driver.Launch
 	timing  []driver.Event // for Options.Timer
 }

@@ -25,8 +25,7 @@ func newLaunchList(s plan.Shape, commands []plan.Command, capture bool) *launchL
 	return &launchList{shape: s, commands: commands, graph: graph.NewList(launches, capture)}
 }
 
-// launches returns the launches of a shape. It plans each shape once, except prompt chunks
-// shorter than Options.Chunk: their shapes rarely recur.
+// launches returns the launches of a shape. It plans each shape once, unless it rarely recurs.
 func (e *Engine) launches(s plan.Shape) (*launchList, error) {
 	if l := e.planned[s]; l != nil {
 		return l, nil
@@ -35,15 +34,18 @@ func (e *Engine) launches(s plan.Shape) (*launchList, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := newLaunchList(s, commands, !s.Prefill && e.options.graphs())
+	l := newLaunchList(s, commands, !s.Prefill() && e.options.graphs())
 	if e.recurs(s) {
 		e.planned[s] = l
 	}
 	return l, nil
 }
 
-// recurs reports whether forward passes of a shape are frequent enough to store their plan.
-func (e *Engine) recurs(s plan.Shape) bool { return !s.Prefill || s.Tokens == e.options.Chunk }
+// recurs reports whether forward passes of a shape are frequent enough to store their plan: decode
+// steps, and whole chunks of one prompt.
+func (e *Engine) recurs(s plan.Shape) bool {
+	return !s.Prefill() || s.Sequences == 1 && s.Tokens == e.options.Chunk
+}
 
 // capture captures the graph of a list, once. If that fails, the list is launched kernel by kernel
 // from then on; Stats counts it. Only a lost device is an error.

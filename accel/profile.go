@@ -56,7 +56,7 @@ func (e *Engine) timed(l *launchList) error {
 	if err := e.stream.Synchronize(); err != nil {
 		return err
 	}
-	t := Timing{Tokens: l.shape.Tokens, Prompt: l.shape.Prefill}
+	t := Timing{Tokens: l.shape.Tokens, Prompt: l.shape.Prefill()}
 	for i, c := range l.commands {
 		took, err := e.timing[i+1].Since(e.timing[i])
 		if err != nil {
@@ -84,7 +84,7 @@ func LaunchesFor(m *model.Model, props driver.Properties, o Options, tokens, pos
 	}
 	s, most := plan.Shape{Tokens: plan.CeilPow2(tokens), Logits: true, Pages: l.PagesFor(positions)}, l.Slots
 	if prompt {
-		s, most = plan.Shape{Tokens: tokens, Prefill: true}, l.MaxTokens
+		s, most = plan.Prompt(tokens), l.MaxTokens
 	}
 	if tokens < 1 || tokens > most {
 		return nil, fmt.Errorf("accel: forward pass of %d tokens; it can have 1 to %d", tokens, most)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 
 	"github.com/lockstep-go/lockstep/accel/internal/plan"
 	"github.com/lockstep-go/lockstep/driver"
@@ -18,7 +19,7 @@ import (
 //	    queue                       cuts the step into forward passes
 //	        queueDecode             rows of one generated token: one decode step for all
 //	        queueTokens             several tokens of one row, with the decode kernels
-//	        queuePrompt             a prompt, in chunks
+//	        queuePrompts            prompts, in chunks
 //	            decode, chunk       send the inputs that the device lacks, and launch
 //	            readLogits, readHidden  queue copies of wanted results to the host
 //	        chooseKept              chooses tokens from logits that sampling states keep
@@ -77,8 +78,8 @@ func (r *row) logitsOf(i, vocab int) []float32 {
 	return nil
 }
 
-// Step implements model.Engine. Rows of one generated token share a decode step. Each other row
-// has forward passes of its own.
+// Step implements model.Engine. Rows of one generated token share a decode step, and prompts share
+// prompt chunks. Each other row has forward passes of its own.
 //
 // Step waits until at most one other step is in flight. It also waits if a row continues with a
 // token that the host chooses, and for each forward pass if Options.Tap or Options.Timer is set.
@@ -215,9 +216,9 @@ func (e *Engine) run(p *pass) (err error) {
 	return nil
 }
 
-// queue queues the forward passes of a step: decode steps of rows that agree in their RoPE factors,
-// then every other row. Behind them it queues the choices from kept logits, which are all that a pass
-// of Engine.Choose has.
+// queue queues the forward passes of a step: decode steps and prompt chunks of rows that agree in their
+// RoPE factors, and every other row. Behind them it queues the choices from kept logits, which are all
+// that a pass of Engine.Choose has.
 func (e *Engine) queue(p *pass) error {
 	if err := e.uploadStates(p); err != nil {
 		return err
@@ -233,22 +234,22 @@ func (e *Engine) queue(p *pass) error {
 		if err := e.queueDecode(p, batch); err != nil {
 			return err
 		}
+		if err := e.queuePrompts(p, longRope); err != nil {
+			return err
+		}
 	}
 	for i := range p.rows {
-		r, err := &p.rows[i], error(nil)
-		switch {
-		case r.decodes():
-		case r.prompt && e.options.Prefill == PrefillF16:
-			err = e.queuePrompt(p, r)
-		default:
-			err = e.queueTokens(p, r)
-		}
-		if err != nil {
-			return err
+		if r := &p.rows[i]; !r.decodes() && !e.prefills(r) {
+			if err := e.queueTokens(p, r); err != nil {
+				return err
+			}
 		}
 	}
 	return e.chooseKept(p)
 }
+
+// prefills reports whether a row is computed with the prefill kernels.
+func (e *Engine) prefills(r *row) bool { return r.prompt && e.options.Prefill == PrefillF16 }
 
 // queueDecode queues a decode step: one token of each of several sequences. If there is a tap, each
 // token has a decode step of its own.
@@ -388,41 +389,94 @@ func (e *Engine) decode(p *pass, batch []batchToken, slots int, logits bool) err
 	return e.readHidden(p, batch, slots)
 }
 
-// queuePrompt queues a row with the prefill kernels, in chunks.
-func (e *Engine) queuePrompt(p *pass, r *row) error {
-	for from := 0; from < r.n; {
-		n := min(r.n-from, e.options.Chunk)
-		batch := e.batch[:0]
-		for i := range n {
-			batch = append(batch, batchToken{row: r, index: from + i, sequence: r.sequence, position: r.start + from + i, slot: i})
+// queuePrompts queues the prompts with or without the RoPE factors for long contexts, in chunks. A chunk
+// takes the tokens of one prompt after another. If there is a tap, each prompt has chunks of its own.
+func (e *Engine) queuePrompts(p *pass, longRope bool) error {
+	batch, sequences := e.batch[:0], 0
+	queue := func() error {
+		full := batch
+		e.batch, batch, sequences = full, full[:0], 0
+		return e.queueChunk(p, full)
+	}
+	for i := range p.rows {
+		r := &p.rows[i]
+		if !e.prefills(r) || r.sequence.longRope != longRope {
+			continue
 		}
-		e.batch = batch
-		if err := e.chunk(p, r, batch); err != nil {
-			return err
-		}
-		from += n
-		if r.want == model.WantAll || r.computesLogits() && from == r.n {
-			if err := e.promptLogits(p, r, batch); err != nil {
+		if sequences == e.layout.Slots || e.options.Tap != nil {
+			if err := queue(); err != nil {
 				return err
 			}
 		}
-		if err := e.readHidden(p, batch, n); err != nil {
-			return err
+		sequences++
+		for k := range r.n {
+			if len(batch) == e.options.Chunk {
+				if err := queue(); err != nil {
+					return err
+				}
+				sequences = 1
+			}
+			batch = append(batch, batchToken{row: r, index: k, sequence: r.sequence, position: r.start + k, slot: len(batch)})
+		}
+	}
+	return queue()
+}
+
+// queueChunk queues a prompt chunk, the hidden states that its rows want, and the logits of each prompt
+// that ends in it.
+func (e *Engine) queueChunk(p *pass, batch []batchToken) error {
+	if len(batch) == 0 {
+		return nil
+	}
+	if err := e.chunk(p, batch); err != nil {
+		return err
+	}
+	if err := e.readHidden(p, batch, len(batch)); err != nil {
+		return err
+	}
+	for part := range byRow(batch) {
+		if r := part[0].row; r.want == model.WantAll || r.computesLogits() && part[len(part)-1].isLast() {
+			if err := e.promptLogits(p, r, part); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// chunk queues a prompt chunk of one sequence.
-func (e *Engine) chunk(p *pass, r *row, batch []batchToken) error {
-	first := batch[0].index
-	input := e.layout.ChunkInput(r.sequence.table.Pages, r.tokens[first:][:len(batch)], batch[0].position)
-	if err := e.inputs.send(driver.Address(e.layout.Buffers.Chunk), input); err != nil {
+// byRow returns the tokens of each row of a prompt chunk.
+func byRow(batch []batchToken) iter.Seq[[]batchToken] {
+	return func(yield func([]batchToken) bool) {
+		for len(batch) > 0 {
+			n := min(batch[0].row.n-batch[0].index, len(batch))
+			if !yield(batch[:n]) {
+				return
+			}
+			batch = batch[n:]
+		}
+	}
+}
+
+// chunk sends the inputs of a prompt chunk and launches it.
+func (e *Engine) chunk(p *pass, batch []batchToken) error {
+	s := plan.Shape{Tokens: len(batch), LongRope: batch[0].sequence.longRope}
+	e.parts = e.parts[:0]
+	for part := range byRow(batch) {
+		first := part[0]
+		if err := e.inputs.send(driver.Address(e.layout.ChunkTableAt(s.Sequences)), first.sequence.table.Pages); err != nil {
+			return err
+		}
+		e.parts = append(e.parts, plan.ChunkPart{First: first.position, Tokens: first.row.tokens[first.index:][:len(part)]})
+		s.Sequences++
+		s.Longest = max(s.Longest, len(part))
+	}
+	in := e.inputs
+	in.scratch = e.layout.ChunkList(in.scratch[:0], e.parts)
+	if err := in.send(driver.Address(e.layout.ChunkListAt()), in.scratch); err != nil {
 		return err
 	}
 	e.stats.Chunks++
 	e.stats.ChunkTokens += len(batch)
-	s := plan.Shape{Tokens: len(batch), Prefill: true, LongRope: r.sequence.longRope}
 	if !e.recurs(s) && e.options.Tap == nil && e.options.Timer == nil {
 		e.stats.EagerPasses++
 		return e.launchSegments(p.ctx, s)

@@ -37,7 +37,7 @@ type Buffers struct {
 	sequences  ptx.Address // u32 [S]: 0, 1, …
 	StepTables ptx.Address // u32 [S, P]: page tables
 	StepInput  ptx.Address // u32 [3, S]: tokens, positions, lengths
-	Chunk      ptx.Address // u32: see ChunkInput
+	Chunk      ptx.Address // u32: see Layout.ChunkInputLen
 
 	// Of sample.Kernels. A sampling state is the parameters of a sequence with the counts of its
 	// tokens. The last, Layout.GreedyState, has the zero parameters and counts no tokens.
@@ -142,7 +142,7 @@ func (l *Layout) addPaged() {
 // An absent address is 0.
 type inputs struct {
 	tokens, positions ptx.Address // u32 [tokens]
-	sequences         ptx.Address // u32 [tokens]: the sequence of each token; absent: all are of sequence 0
+	sequences         ptx.Address // u32 [tokens]: the sequence of each token
 	lengths           ptx.Address // u32 [sequences]: positions after the forward pass; the length 0 marks an inactive slot
 	tables            ptx.Address // u32 [sequences, P]: page tables
 	starts            ptx.Address // u32 [sequences+1]: see attention.PrefillArgs
@@ -163,31 +163,72 @@ func (l *Layout) stepInputs() inputs {
 	}
 }
 
-// ChunkInputLen is the largest number of values that ChunkInput returns.
-func (l *Layout) ChunkInputLen() int { return l.MaxPages + chunkHeader + 2*l.MaxTokens }
+// ChunkInputLen is the number of values of Buffers.Chunk:
+//
+//	page tables  [S, P]
+//	list         ChunkList
+func (l *Layout) ChunkInputLen() int { return l.Slots*l.MaxPages + l.chunkListLen(l.MaxTokens) }
 
-// chunkHeader is the number of values between the pages and the tokens of a chunk.
-const chunkHeader = 3
-
-// ChunkInput returns the contents of Buffers.Chunk for a chunk of one sequence that begins at
-// position first: the sequence's pages [MaxPages], its length after the chunk, the
-// starts 0 and len(tokens), then the tokens and their positions.
-func (l *Layout) ChunkInput(pages []uint32, tokens []int, first int) []uint32 {
-	input := make([]uint32, l.MaxPages, l.MaxPages+chunkHeader+2*len(tokens))
-	copy(input, pages)
-	input = append(input, uint32(first+len(tokens)), 0, uint32(len(tokens)))
-	for _, t := range tokens {
-		input = append(input, uint32(t))
-	}
-	for i := range tokens {
-		input = append(input, uint32(first+i))
-	}
-	return input
+// ChunkPart is the tokens of one sequence in a prompt chunk.
+type ChunkPart struct {
+	First  int // position of the first token
+	Tokens []int
 }
 
-// chunkInputs are the inputs of a chunk.
+// ChunkTableAt returns the address of the page table of a sequence of a prompt chunk.
+func (l *Layout) ChunkTableAt(sequence int) ptx.Address {
+	return l.Buffers.Chunk + ptx.Address(4*sequence*l.MaxPages)
+}
+
+// ChunkListAt returns the address of ChunkList.
+func (l *Layout) ChunkListAt() ptx.Address { return l.ChunkTableAt(l.Slots) }
+
+func (l *Layout) chunkListLen(tokens int) int { return 2*l.Slots + 1 + 3*tokens }
+
+// ChunkList appends the inputs of a prompt chunk of at most S sequences, except their page tables, to
+// a list:
+//
+//	lengths    [S]       positions of each sequence after the chunk
+//	starts     [S+1]     see attention.PrefillArgs
+//	tokens     [tokens]
+//	positions  [tokens]
+//	sequences  [tokens]
+func (l *Layout) ChunkList(to []uint32, parts []ChunkPart) []uint32 {
+	for _, p := range parts {
+		to = append(to, uint32(p.First+len(p.Tokens)))
+	}
+	to = append(to, make([]uint32, l.Slots-len(parts))...)
+	start := 0
+	for i := range l.Slots + 1 {
+		to = append(to, uint32(start))
+		if i < len(parts) {
+			start += len(parts[i].Tokens)
+		}
+	}
+	for _, p := range parts {
+		for _, t := range p.Tokens {
+			to = append(to, uint32(t))
+		}
+	}
+	for _, p := range parts {
+		for i := range p.Tokens {
+			to = append(to, uint32(p.First+i))
+		}
+	}
+	for i, p := range parts {
+		for range p.Tokens {
+			to = append(to, uint32(i))
+		}
+	}
+	return to
+}
+
+// chunkInputs are the inputs of a prompt chunk.
 func (l *Layout) chunkInputs(tokens int) inputs {
-	at := func(i int) ptx.Address { return l.Buffers.Chunk + ptx.Address(4*i) }
-	list := l.MaxPages + chunkHeader
-	return inputs{tables: at(0), lengths: at(l.MaxPages), starts: at(l.MaxPages + 1), tokens: at(list), positions: at(list + tokens)}
+	list := func(i int) ptx.Address { return l.ChunkListAt() + ptx.Address(4*i) }
+	arrays := 2*l.Slots + 1
+	return inputs{
+		tables: l.ChunkTableAt(0), lengths: list(0), starts: list(l.Slots),
+		tokens: list(arrays), positions: list(arrays + tokens), sequences: list(arrays + 2*tokens),
+	}
 }

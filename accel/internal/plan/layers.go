@@ -70,7 +70,7 @@ func (p *planner) attend(l *layer) {
 	p.addView(View{Op: "value", Cache: cache.V})
 	paged := attention.PagedKV{K: cache.K, V: cache.V, Table: p.in.tables, Lengths: p.in.lengths, KVHeads: c.KVHeads, MaxPages: p.layout.MaxPages}
 	scoring := attention.Scoring{Scale: float32(c.AttnScale), Softcap: float32(c.AttnSoftcap), Window: l.window}
-	if p.shape.Prefill {
+	if p.shape.Prefill() {
 		p.attendPrefill(paged, scoring)
 	} else {
 		p.attendDecode(paged, scoring)
@@ -78,12 +78,12 @@ func (p *planner) attend(l *layer) {
 	p.addView(View{Op: "attention", At: p.buf.attention, Width: c.Heads * c.HeadDim})
 }
 
-// attendPrefill is the attention of a chunk of one sequence.
+// attendPrefill is the attention of a prompt chunk.
 func (p *planner) attendPrefill(paged attention.PagedKV, s attention.Scoring) {
 	c := p.model
 	add(p, "attention", attention.Prefill(attention.Shape{KV: p.layout.config.KV, HeadDim: c.HeadDim}), attention.PrefillArgs{
 		Q: p.buf.qkv, Out: p.buf.attention, Starts: p.in.starts, KV: paged, Scoring: s,
-		Sequences: 1, Heads: c.Heads, QStride: p.layout.widths.qkv, OutStride: c.Heads * c.HeadDim, MaxQueries: p.shape.Tokens,
+		Sequences: p.shape.Sequences, Heads: c.Heads, QStride: p.layout.widths.qkv, OutStride: c.Heads * c.HeadDim, MaxQueries: p.shape.Longest,
 	})
 }
 
@@ -124,7 +124,7 @@ func (p *planner) route(l *layer, n normWeights) {
 	add(p, "router", moe.Route(), moe.RouteArgs{
 		Logits: p.buf.routerLogits, Weights: p.buf.expertWeights, Chosen: p.buf.experts, Tokens: tokens, Experts: l.up.experts, K: used, Normalize: true,
 	})
-	if p.shape.Prefill {
+	if p.shape.Prefill() {
 		add(p, "group", moe.Group(), moe.GroupArgs{
 			Chosen: p.buf.experts, Offsets: p.buf.expertOffsets, Order: p.buf.expertRows, Tokens: tokens, K: used, Experts: l.up.experts,
 		})

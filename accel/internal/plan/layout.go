@@ -108,9 +108,9 @@ func (l *Layout) setPages() {
 		}
 		// Each layer's keys and values are rounded up, and so are the buffers of addPaged.
 		left -= memory.PageAlign * int64(2*l.model.Layers+3)
-		left -= int64(8 * l.MaxTokens)
+		left -= int64(4 * l.chunkListLen(l.MaxTokens))
 		// What addPaged needs for each page that one sequence can have.
-		scratch := attention.ScratchBytes(l.model.HeadDim, l.Slots, l.model.Heads, 1) + int64(4*(l.Slots+1))
+		scratch := attention.ScratchBytes(l.model.HeadDim, l.Slots, l.model.Heads, 1) + int64(4*2*l.Slots)
 		page, context := l.Geometry.PageBytes(), int64(l.MaxPages)
 		n := left / (page + scratch)
 		if n > context {

@@ -17,12 +17,23 @@ import (
 // differ only in the contents of device memory. So one CUDA graph serves all decode steps of a shape.
 type Shape struct {
 	Tokens   int  // a power of two in a decode step, any number in a prompt chunk
-	Prefill  bool // a chunk of one prompt, with tensor cores and tiled attention
 	LongRope bool // RoPE with the factors for long contexts
-	Pages    int  // pages that the attention of a decode step covers: Layout.PagesFor
-	Logits   bool // computes logits and chooses the token of every slot
-	Sample   bool // chooses by the sampling states of the slots; else the largest logit
+
+	// Of a decode step.
+	Pages  int  // pages that attention covers: Layout.PagesFor
+	Logits bool // computes logits and chooses the token of every slot
+	Sample bool // chooses by the sampling states of the slots; else the largest logit
+
+	// Of a prompt chunk, which has tensor cores and tiled attention.
+	Sequences int // in the chunk; 0: the shape is a decode step
+	Longest   int // the largest number of tokens of a sequence
 }
+
+// Prompt is the shape of a chunk of one prompt.
+func Prompt(tokens int) Shape { return Shape{Tokens: tokens, Sequences: 1, Longest: tokens} }
+
+// Prefill reports whether a shape is a prompt chunk.
+func (s Shape) Prefill() bool { return s.Sequences > 0 }
 
 // Command is a kernel launch and the results that can be read after it.
 type Command struct {
@@ -63,7 +74,7 @@ type planner struct {
 
 func (l *Layout) planner(s Shape, loaded *kernelcache.Cache) *planner {
 	p := &planner{layout: l, model: l.model, buf: &l.Buffers, kernels: loaded, shape: s, in: l.stepInputs(), layer: -1}
-	if s.Prefill {
+	if s.Prefill() {
 		p.in = l.chunkInputs(s.Tokens)
 	}
 	return p
@@ -187,9 +198,9 @@ func (l *Layout) Loads() (list []func(*kernelcache.Cache) error) {
 		return list
 	}
 	for tokens := 1; tokens < l.config.Chunk; tokens *= 2 {
-		shape(Shape{Tokens: tokens, Prefill: true})
+		shape(Prompt(tokens))
 	}
-	shape(Shape{Tokens: l.config.Chunk, Prefill: true})
+	shape(Prompt(l.config.Chunk))
 	for rows := range PromptLogitRows {
 		list = append(list, func(loaded *kernelcache.Cache) error {
 			_, err := l.PromptLogits(0, rows+1, l.Buffers.StepTokens, loaded)

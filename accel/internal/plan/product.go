@@ -33,11 +33,11 @@ func (p *planner) product(op string, q product) {
 	if q.rows == 0 {
 		q.rows = p.shape.Tokens
 	}
-	if q.up != nil && (p.shape.Prefill || q.up.format != q.w.format || q.up.bias != 0) {
+	if q.up != nil && (p.shape.Prefill() || q.up.format != q.w.format || q.up.bias != 0) {
 		p.unfusedGate(op, q)
 		return
 	}
-	if p.shape.Prefill {
+	if p.shape.Prefill() {
 		p.gemm(op, q)
 	} else {
 		p.gemv(op, q)
