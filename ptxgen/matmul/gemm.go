@@ -44,7 +44,9 @@ type GEMM struct {
 // gemmShapes are the tile sizes that kernels are made for, from many rows to few.
 var gemmShapes = []GEMM{
 	{BlockM: 256, BlockN: 128, BlockK: 64, Stages: 3, WarpsM: 4, WarpsN: 2, CTAs: 1},
-	{BlockM: 128, BlockN: 64, BlockK: 64, Stages: 3, WarpsM: 2, WarpsN: 2, CTAs: 3},
+	{BlockM: 128, BlockN: 128, BlockK: 64, Stages: 3, WarpsM: 4, WarpsN: 2, CTAs: 1},
+	{BlockM: 128, BlockN: 64, BlockK: 128, Stages: 3, WarpsM: 2, WarpsN: 2, CTAs: 1},
+	{BlockM: 64, BlockN: 32, BlockK: 128, Stages: 4, WarpsM: 2, WarpsN: 2, CTAs: 2},
 	{BlockM: 32, BlockN: 32, BlockK: 128, Stages: 4, WarpsM: 2, WarpsN: 2, CTAs: 4, Ahead: 2},
 }
 

@@ -78,8 +78,9 @@ func (s GEMM) checkArgs(k *ptx.Kernel, a GEMMArgs) error {
 // GEMMFor returns the kernel for a product of m rows with n columns on a device with sms SMs and
 // shared bytes of shared memory per CTA. The choice does not change a bit of the results.
 //
-// It compares times by a rough model: an SM works through its CTAs' tiles at a rate that grows
-// with the tile, because a larger tile loads less per product.
+// It compares times by a rough model: an SM works through its tiles at a rate that grows with the
+// tile, because a larger tile loads less per product. A small tile leaves the SM waiting for
+// memory, unless GEMM.CTAs of them run at once.
 func GEMMFor(format, input quant.Format, m, n, sms, shared int) GEMM {
 	best, least := gemmShapes[len(gemmShapes)-1], math.Inf(1)
 	for _, s := range gemmShapes {
@@ -89,7 +90,7 @@ func GEMMFor(format, input quant.Format, m, n, sms, shared int) GEMM {
 		tiles := host.CeilDiv(m, s.BlockM) * host.CeilDiv(n, s.BlockN)
 		area := float64(s.BlockM * s.BlockN)
 		read := float64(s.BlockM+s.BlockN) * 64 // as much time as so many products
-		if time := float64(host.CeilDiv(tiles, max(sms, 1))) * (area + read); time < least {
+		if time := float64(max(host.CeilDiv(tiles, max(sms, 1)), s.CTAs)) * (area + read); time < least {
 			best, least = s, time
 		}
 	}

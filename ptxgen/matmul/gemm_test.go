@@ -114,8 +114,8 @@ func TestGEMMFor(t *testing.T) {
 		{"half of one", 1024, 4096, h200, 256},
 		{"few tiles for many SMs", 300, 4096, h200, 128},
 		{"a wide matrix", 512, 28672, h200, 256},
-		{"a batch", 17, 14336, h200, 32},
-		{"one row", 1, 1, h200, 32},
+		{"a batch", 17, 4096, h200, 64},
+		{"one row of a wide matrix", 1, 14336, h200, 32},
 		{"no room for the largest", 2048, 4096, ada, 128},
 		{"no room at all", 2048, 4096, 0, 32},
 	} {
