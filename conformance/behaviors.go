@@ -17,6 +17,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -219,12 +220,31 @@ func (r *fixture) length(what string, s text, n int) {
 	}
 }
 
-// continues demands that a sequence holds tokens and continues like a new sequence.
-func (r *fixture) continues(what string, s text, tokens []int) {
+// continues demands that a sequence holds a prompt and tokens that were generated after it, and
+// continues like a new sequence of them.
+func (r *fixture) continues(what string, s text, prompt []int, generated ...int) {
 	r.t.Helper()
-	r.length(what, s, len(tokens))
-	next := r.tokens(2, 77)
-	r.sameBits(what+", going on", r.lastLogits(slices.Concat(tokens, next)), r.forward(s, next, model.WantLogits).Logits)
+	r.length(what, s, len(prompt)+len(generated))
+	same, next := r.sequence(minContext), r.tokens(2, 77)
+	if len(prompt) > 0 {
+		r.forward(same, prompt, model.WantNothing)
+	}
+	for _, t := range generated {
+		r.forward(same, []int{t}, model.WantNothing)
+	}
+	r.sameBits(what+", going on", r.forward(same, next, model.WantLogits).Logits, r.forward(s, next, model.WantLogits).Logits)
+}
+
+// open demands that n sequences are open. The sequence of a canceled request closes after the pass
+// that uses it, so open waits for that.
+func (r *fixture) open(n int) {
+	r.t.Helper()
+	for end := time.Now().Add(10 * time.Second); r.engine.openSequences() != n; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			r.t.Errorf("%d sequences are open, want %d", r.engine.openSequences(), n)
+			return
+		}
+	}
 }
 
 // countdown is a context that is canceled at its nth query.

@@ -151,7 +151,7 @@ func swaps(r *fixture) {
 	}
 	r.continues("a fork that was swapped out", f, tokens[:11])
 	r.step(model.Row{Sequence: s.Sequence, Want: model.WantToken}) // continues with its token
-	r.continues("swapped out and in", s, append(tokens, want.Token))
+	r.continues("swapped out and in", s, tokens, want.Token)
 }
 
 func fullCapacity(r *fixture) {
@@ -259,7 +259,7 @@ func stepsAhead(r *fixture) {
 	}
 	r.wait(passes[n-1])
 	for i := range list {
-		r.continues("after steps ahead", list[i], slices.Concat(prompts[i], want[i][:n-1]))
+		r.continues("after steps ahead", list[i], prompts[i], want[i][:n-1]...)
 	}
 }
 
@@ -311,7 +311,7 @@ func heldChoice(r *fixture) {
 		r.equal("the token chosen "+c.what, c.want, r.wait(p)[0].Token)
 		if c.want >= 0 {
 			r.step(model.Row{Sequence: s.Sequence, Want: model.WantToken})
-			r.continues("after a choice "+c.what, s, append(slices.Clone(tokens), c.want))
+			r.continues("after a choice "+c.what, s, tokens, c.want)
 		}
 	}
 }
