@@ -485,7 +485,11 @@ func (r *script) undo() {
 	}
 	for _, step := range slices.Backward(failed) {
 		for _, mine := range step.rows {
-			if q := mine.q; len(q.h) == len(mine.h)-mine.n && slices.Equal(q.h, mine.h[:len(q.h)]) && q.next == nil {
+			q := mine.q
+			if q.next == mine.chosen { // by a choice, which adds no position
+				q.next = nil
+			}
+			if len(q.h) == len(mine.h)-mine.n && slices.Equal(q.h, mine.h[:len(q.h)]) && q.next == nil {
 				q.next = mine.before
 			}
 		}
