@@ -96,7 +96,10 @@ func sampleCases() []harness.Case {
 	})
 	add("more equal candidates than the list holds", "the whole row is searched; of equal logits the lower ids stay", false, func(*rand.Rand) []sampledRow {
 		q := lastDraw // the token is the last candidate that stays
-		q.p.TopK, q.p.TopP, q.logits = 2000, 0.9, make([]float32, 4097)
+		q.p.TopK, q.p.TopP, q.logits = 2000, 0.9, make([]float32, 1000+4097)
+		for i := range 1000 { // these are not listed
+			q.logits[i] = -50
+		}
 		return []sampledRow{q}
 	})
 	all = append(all, harness.Case{Operation: "sample", Format: "F32", Name: "inactive rows", Reason: "nothing reads the state of an inactive row", Run: func(r *harness.Fixture) {
