@@ -203,8 +203,9 @@ func (l *loadRun) baseline(t *testing.T, c *loadClient) {
 func refusable() []loadRequest {
 	list := []loadRequest{{textPath, `{"prompt":1}`}}
 	for _, m := range malformedRequests() {
-		// Token 256 is malformed for the vocabulary of fake only.
-		if m.path == textPath && m.body != "" && len(m.body) < 1000 && !strings.Contains(m.body, "256") {
+		// Token 256 is malformed for the vocabulary of fake only. An empty prompt has a token where the
+		// vocabulary adds BOS.
+		if m.path == textPath && m.body != "" && len(m.body) < 1000 && !strings.Contains(m.body, "256") && !strings.Contains(m.body, `"prompt":""`) {
 			list = append(list, loadRequest{m.path, m.body})
 		}
 	}
@@ -371,6 +372,7 @@ func TestLoad(t *testing.T) {
 		return func(t *testing.T, o Options) *fixture { return onAccelerator(t, m, openDevice(t, *onGPU), a, o) }
 	}
 	if *onGPU {
+		openDevice(t, true).Close() // a driver keeps files and threads from its first use on
 		full, tight = accel.Options{KVPages: 400, MaxSequences: 64}, accel.Options{KVPages: 40, MaxSequences: 32}
 		l = loadRun{requests: 500, clients: 100}
 		most, grow = 150, 150
