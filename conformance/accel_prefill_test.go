@@ -133,3 +133,40 @@ func TestAccelChunks(t *testing.T) {
 		})
 	}
 }
+
+// TestAccelSharedChunks computes several prompts in one step. It demands that they share chunks, and
+// that each has the bits that it has alone.
+func TestAccelSharedChunks(t *testing.T) {
+	slowParallel(t)
+	m := goldenModel(t, "arch/qwen3moe.gguf")
+	var prompts [][]int
+	for i, n := range []int{5, 20, 1, 33, 12} {
+		prompts = append(prompts, testTokens(m.Config.Vocab, 40)[i:][:n])
+	}
+	for _, c := range []struct {
+		o      accel.Options
+		chunks int
+	}{
+		{accel.Options{Chunk: 24}, 3},                  // the tokens fill two and begin a third
+		{accel.Options{Chunk: 64, MaxSequences: 2}, 3}, // of two prompts, two, and one
+	} {
+		e := accelEngine(t, m, smallDevice, c.o)
+		r := &fixture{t: t, engine: &spy{Engine: e}, vocab: m.Config.Vocab}
+		var rows []model.Row
+		for _, p := range prompts {
+			rows = append(rows, r.sequence(0).row(p, model.WantAll))
+		}
+		before := e.Stats().Chunks
+		for i, got := range r.step(rows...) {
+			if n := e.Stats().Chunks - before; i == 0 && n != c.chunks {
+				t.Errorf("%d chunks, want %d", n, c.chunks)
+			}
+			r.sameBits(fmt.Sprintf("prompt %d among others", i), r.forward(r.sequence(0), prompts[i], model.WantAll).Logits, got.Logits)
+		}
+		for _, s := range r.sequences {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
