@@ -10,7 +10,8 @@
 // The inputs of a forward pass lie in device memory at fixed addresses: tokens, positions, lengths
 // and page tables. So a graph stays valid for the life of the engine. The numbers of batch slots
 // and of pages are rounded up to powers of two. Each combination has two graphs: one that chooses
-// the largest logits, and one that samples. Engine.Prepare captures them all.
+// the token with the largest logit, and one that samples. Engine.Prepare captures them all. Prompt
+// chunks are launched kernel by kernel.
 //
 // A decode step leaves the tokens that it chooses, and the next positions, where the next step
 // reads them. So Engine.Step can queue a step before the host knows the tokens of the last. The

@@ -29,7 +29,7 @@ import (
 //
 //	inputs         [banks, bankLen]
 //	step tokens    [logit rows, 2]         of decode steps, by slot
-//	prompt tokens  [banks, logit rows, 2]  of greedy prompts; token i is in [i][0]
+//	prompt tokens  [banks, logit rows, 2]  chosen after prompts; token i is in [i][0]
 //	kept tokens    [banks, slots, 2]       chosen from Buffers.Kept, by sampling state
 //	results        for each of the tokens, [sample.ResultWords]
 //

@@ -25,7 +25,7 @@ func newLaunchList(s plan.Shape, commands []plan.Command, capture bool) *launchL
 	return &launchList{shape: s, commands: commands, graph: graph.NewList(launches, capture)}
 }
 
-// launches returns the launches of a shape. It plans each shape once, unless it rarely recurs.
+// launches returns the launch list of a shape. It stores the lists of shapes that recur.
 func (e *Engine) launches(s plan.Shape) (*launchList, error) {
 	if l := e.planned[s]; l != nil {
 		return l, nil

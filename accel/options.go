@@ -21,8 +21,7 @@ const (
 	// tiled attention. The bits of a result do not depend on how a prompt is cut into
 	// chunks, but differ from those of generated tokens.
 	PrefillF16 PrefillMode = iota
-	// PrefillExact uses the decode kernels, 16 tokens at a time. It gives the bits of generated
-	// tokens.
+	// PrefillExact uses the decode kernels. It gives the bits of generated tokens.
 	PrefillExact
 )
 

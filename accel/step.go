@@ -55,7 +55,7 @@ type row struct {
 	hidden     []float32
 }
 
-// noOffset is the offset of no token.
+// noOffset means that the device has no token for the row.
 const noOffset = -1
 
 // computesLogits reports whether a row computes the logits of its last position, because a token
@@ -82,10 +82,12 @@ func (r *row) logitsOf(i, vocab int) []float32 {
 // prompt chunks. Each other row has forward passes of its own.
 //
 // Step waits until at most one other step is in flight. It also waits if a row continues with a
-// token that the host chooses, and for each forward pass if Options.Tap or Options.Timer is set.
+// token that the host chooses, if penalties need tokens that are not chosen yet, if a buffer for
+// results is full, and for each forward pass if Options.Tap or Options.Timer is set.
 //
-// If ctx ends while Step queues a prompt, Step stops between layers. On the emulator a kernel stops
-// once the contexts of all passes in flight have ended. A GPU finishes what is queued.
+// If ctx ends while Step queues prompts, Step stops between forward passes, and between the layers of
+// a prompt chunk unless its plan is stored. On the emulator a kernel stops once the contexts of all
+// passes in flight have ended. A GPU finishes what is queued.
 func (e *Engine) Step(ctx context.Context, rows []model.Row) (model.Pass, error) {
 	if err := e.usable(); err != nil {
 		return nil, err
@@ -216,9 +218,9 @@ func (e *Engine) run(p *pass) (err error) {
 	return nil
 }
 
-// queue queues the forward passes of a step: decode steps and prompt chunks of rows that agree in their
-// RoPE factors, and every other row. Behind them it queues the choices from kept logits, which are all
-// that a pass of Engine.Choose has.
+// queue queues the forward passes of p: for each set of RoPE factors a decode step and prompt chunks,
+// then every other row. Behind them it queues the choices from kept logits. A pass of Engine.Choose has
+// nothing else.
 func (e *Engine) queue(p *pass) error {
 	if err := e.uploadStates(p); err != nil {
 		return err
@@ -303,6 +305,7 @@ func (b *batchToken) findToken(in *stepInputs) error {
 			b.token = copiedToken
 		}
 	}
+	// The last decode step left the token in the slot, unless the caller gives another one.
 	if c.inSlot && in.hasInputs(b.sequence) && b.slot == b.sequence.slot && (r.tokens == nil || c.pass == nil && c.token == b.token) {
 		b.token = deviceToken
 	} else if b.token == noToken {
@@ -316,6 +319,9 @@ func (b *batchToken) findToken(in *stepInputs) error {
 func (e *Engine) queueTokens(p *pass, r *row) error {
 	in := e.inputs
 	for from := 0; from < r.n; {
+		if err := p.ctx.Err(); err != nil {
+			return err
+		}
 		n := min(r.n-from, e.layout.Slots)
 		batch := e.batch[:0]
 		for i := range n {
@@ -390,7 +396,8 @@ func (e *Engine) decode(p *pass, batch []batchToken, slots int, logits bool) err
 }
 
 // queuePrompts queues the prompts with or without the RoPE factors for long contexts, in chunks. A chunk
-// takes the tokens of one prompt after another. If there is a tap, each prompt has chunks of its own.
+// takes the tokens of one prompt after another, of at most as many prompts as there are batch slots. If
+// there is a tap, each prompt has chunks of its own.
 func (e *Engine) queuePrompts(p *pass, longRope bool) error {
 	batch, sequences := e.batch[:0], 0
 	queue := func() error {
@@ -481,6 +488,9 @@ func (e *Engine) chunk(p *pass, batch []batchToken) error {
 		e.stats.EagerPasses++
 		return e.launchSegments(p.ctx, s)
 	}
+	if err := p.ctx.Err(); err != nil {
+		return err
+	}
 	list, err := e.launches(s)
 	if err != nil {
 		return err
@@ -488,8 +498,8 @@ func (e *Engine) chunk(p *pass, batch []batchToken) error {
 	return e.launch(p, list, batch)
 }
 
-// reserveTokens returns the offset of n unused prompt tokens. If there are too few, it waits for the
-// device and reads all tokens first.
+// reserveTokens returns the offset in pinned memory for n tokens that prompts choose. If there is too
+// little room, it waits for the device and reads all tokens first.
 func (e *Engine) reserveTokens(p *pass, n int) (offset int, err error) {
 	at, ok := e.inputs.reserveTokens(n)
 	if !ok {
@@ -502,8 +512,8 @@ func (e *Engine) reserveTokens(p *pass, n int) (offset int, err error) {
 	return at, nil
 }
 
-// promptLogits queues the logits of a prompt chunk: of the last token, or of all with
-// model.WantAll.
+// promptLogits queues the logits of a row's tokens in a prompt chunk: of the last token, or of all
+// with model.WantAll. It changes their slots to rows of Buffers.Logits.
 func (e *Engine) promptLogits(p *pass, r *row, batch []batchToken) error {
 	if r.want != model.WantAll {
 		batch = batch[len(batch)-1:]

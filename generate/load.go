@@ -7,7 +7,7 @@ import (
 
 // Load is the state of a generator, and its counters since New.
 type Load struct {
-	Running   int // requests that have rows in steps
+	Running   int // requests that are admitted and not preempted
 	Waiting   int // requests that wait for room, the preempted ones included
 	Preempted int // waiting requests whose pages are in host memory
 
@@ -28,7 +28,8 @@ type Load struct {
 	StepError        error // or of opening or closing a sequence since; a canceled step does not change it
 }
 
-// measure counts a pass that has ended. A step's time begins when it was queued, or when the pass
+// measure counts a step that has ended, or that could not begin. Of a pass of choices it notes only the
+// end. A step's time begins when it was queued, or when the pass
 // before it ended if that was later.
 func (s *scheduler) measure(p *pass, err error) {
 	now, begin := time.Now(), p.queuedAt

@@ -19,7 +19,7 @@ var errClosed = fmt.Errorf("generate: %w", model.ErrClosed)
 // owns the engine.
 //
 // A request first waits for a slot of the engine and for pages of the KV cache (admission.go).
-// Then it runs: it has a row in each step, until it ends. If pages run out, the newest running
+// Then it runs: it can have a row in each step, until it ends. If pages run out, the newest running
 // request is preempted: its pages move to host memory, and it waits again. A step is in flight
 // from Engine.Step until its results are delivered (pass.go).
 type scheduler struct {
@@ -40,7 +40,7 @@ type scheduler struct {
 	waiting   []*request // preempted requests first; the others in order of arrival
 	inFlight  []*pass    // in the order in which the engine computes them; only the loop changes it
 	cacheFull bool       // pages ran out; no request is admitted until one ends
-	published Load       // load after the last admission
+	published Load       // what Generator.Load returns
 	closed    bool
 	loopDone  chan struct{} // closed when the loop ends; nil: there is none
 }
@@ -59,7 +59,7 @@ const hostPrefixTokens = 8192
 
 // loop runs rounds until no request is left. A round admits requests, queues a step, delivers results
 // and queues the held choices of the step. If the engine is asynchronous, the results are those of the
-// step before, so that the engine never waits for the loop.
+// step before, so that the engine waits for the loop only where a choice is held.
 func (s *scheduler) loop() {
 	for {
 		s.expire()

@@ -13,7 +13,7 @@ import (
 //go:embed model/lockstep-tiny.gguf
 var tiny []byte
 
-// Model loads the embedded model: five million parameters in the llama architecture,
+// Model loads the embedded model: 5.8 million parameters in the llama architecture,
 // trained on War and Peace. Its data is shared and must not be written to.
 func Model() (*model.Model, error) {
 	f, err := gguf.Parse(tiny)

@@ -98,7 +98,7 @@ const (
 	WantHidden              // the states of every position after the final norm; no token
 )
 
-// Pass is a queued forward pass.
+// Pass is a queued call of Step or Choose.
 type Pass interface {
 	// Wait waits until the pass has ended and returns its results, one per row. They are
 	// valid until the second Step after that of the pass. After an error, each sequence of

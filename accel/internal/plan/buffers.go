@@ -37,7 +37,7 @@ type Buffers struct {
 	sequences  ptx.Address // u32 [S]: 0, 1, …
 	StepTables ptx.Address // u32 [S, P]: page tables
 	StepInput  ptx.Address // u32 [3, S]: tokens, positions, lengths
-	Chunk      ptx.Address // u32: see Layout.ChunkInputLen
+	Chunk      ptx.Address // u32: page tables, then Layout.ChunkList
 
 	// Of sample.Kernels. A sampling state is the parameters of a sequence with the counts of its
 	// tokens. The last, Layout.GreedyState, has the zero parameters and counts no tokens.
@@ -147,7 +147,7 @@ type inputs struct {
 	tables            ptx.Address // u32 [sequences, P]: page tables
 	starts            ptx.Address // u32 [sequences+1]: see attention.PrefillArgs
 
-	chosen  ptx.Address // u32 [R, 2]: the tokens
+	chosen  ptx.Address // u32 [R, 2]: the tokens that are chosen
 	states  ptx.Address // u32 [R]: the sampling state of each row; absent: row r has state r
 	masks   ptx.Address // u32 [S, ceil(vocab/32)]
 	results ptx.Address // u32 [R, 2, sample.ResultWords]
@@ -188,7 +188,7 @@ func (l *Layout) chunkListLen(tokens int) int { return 2*l.Slots + 1 + 3*tokens 
 // ChunkList appends the inputs of a prompt chunk of at most S sequences, except their page tables, to
 // a list:
 //
-//	lengths    [S]       positions of each sequence after the chunk
+//	lengths    [S]       positions of each sequence after the chunk; 0 if there is none
 //	starts     [S+1]     see attention.PrefillArgs
 //	tokens     [tokens]
 //	positions  [tokens]

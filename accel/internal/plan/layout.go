@@ -25,8 +25,7 @@ type Config struct {
 	Budget       int64        // bytes of device memory; used only if KVPages is 0
 }
 
-// PrefillExactTokens is the number of prompt tokens per forward pass if prompts run with the decode
-// kernels.
+// PrefillExactTokens is the smallest number of batch slots if prompts run with the decode kernels.
 const PrefillExactTokens = 16
 
 // PromptLogitRows is the maximum number of prompt tokens that one launch computes logits for.

@@ -24,9 +24,9 @@ type Shape struct {
 	Logits bool // computes logits and chooses the token of every slot
 	Sample bool // chooses by the sampling states of the slots; else the largest logit
 
-	// Of a prompt chunk, which has tensor cores and tiled attention.
-	Sequences int // in the chunk; 0: the shape is a decode step
-	Longest   int // the largest number of tokens of a sequence
+	// Of a prompt chunk, which is computed with tensor cores and tiled attention.
+	Sequences int // in the chunk; 0: not a prompt chunk
+	Longest   int // the largest number of tokens of one sequence in the chunk
 }
 
 // Prompt is the shape of a chunk of one prompt.
@@ -123,7 +123,7 @@ func (l *Layout) Commands(s Shape, loaded *kernelcache.Cache) (list []Command, e
 }
 
 // PromptLogits returns the commands that compute logits and greedy tokens for tokens first to
-// first+tokens-1 of the latest prompt chunk. tokens is at most LogitRows. chosen is the address
+// first+tokens-1 of the latest prompt chunk. tokens is at most PromptLogitRows. chosen is the address
 // of the greedy tokens, u32 [tokens, 2]; token i is in [i][0].
 func (l *Layout) PromptLogits(first, tokens int, chosen ptx.Address, loaded *kernelcache.Cache) ([]Command, error) {
 	p := l.planner(Shape{Tokens: tokens}, loaded)
@@ -238,7 +238,7 @@ type spec[A any] interface {
 	Launch(k *ptx.Kernel, args A) (ptx.Launch, error)
 }
 
-// add adds a command.
+// add plans a launch, checks it against the limits of the device, and appends it as a command.
 func add[A any](p *planner, op string, s spec[A], args A) {
 	if p.err != nil {
 		return
