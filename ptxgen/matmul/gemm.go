@@ -18,8 +18,8 @@ import (
 //	y[m,n] = act(scale[m] * sum over k of x[m,k]*round(w[n,k]) + bias[n]) + residual[m,n]
 //
 // x is [M, elementwise.PaddedWidth(K)] in Input, as elementwise.Cast writes it. The weights are
-// packed (see Packing), decoded to float32 and rounded to nearest even to Input. A weight
-// beyond 65504 rounds to an infinite f16, so matrices with such weights need BF16.
+// packed (see Packing), decoded to float32 and rounded to nearest even to Input. A weight of
+// 65520 or more becomes infinite in f16.
 //
 // Order of additions: one chain of mma.sync m16n8k16 for each element of y, k ascending, 16
 // products at a time, into a float32. Tile sizes and the number of rows do not change it, so a
@@ -37,11 +37,11 @@ type GEMM struct {
 	BlockM, BlockN, BlockK int
 	Stages                 int // of the ring in shared memory
 	WarpsM, WarpsN         int // warps along M and N
-	CTAs                   int // per SM, at least; 0: 1
+	CTAs                   int // per SM that registers leave room for, and that hide the latency of memory; 0: 1
 	Ahead                  int // iterations between load and decoding of a weight: 1 or 2; 0: 1
 }
 
-// gemmShapes are the tile sizes that kernels are made for, from many rows to few.
+// gemmShapes are the tile sizes that kernels are made for, from large to small.
 var gemmShapes = []GEMM{
 	{BlockM: 256, BlockN: 128, BlockK: 64, Stages: 3, WarpsM: 4, WarpsN: 2, CTAs: 1},
 	{BlockM: 128, BlockN: 128, BlockK: 64, Stages: 3, WarpsM: 4, WarpsN: 2, CTAs: 1},
@@ -50,10 +50,10 @@ var gemmShapes = []GEMM{
 	{BlockM: 32, BlockN: 32, BlockK: 128, Stages: 4, WarpsM: 2, WarpsN: 2, CTAs: 4, Ahead: 2},
 }
 
-// as is the shape for a format and an input.
+// as returns the shape for two formats.
 func (s GEMM) as(format, input quant.Format) GEMM {
 	s.Format, s.Input = format, input
-	if format == quant.F32 { // a unit fills 32 registers
+	if format == quant.F32 { // a unit fills 32 registers, so fewer CTAs fit, and weights load one step ahead
 		s.CTAs, s.Ahead = max(1, s.CTAs-1), 1
 	}
 	return s
@@ -118,7 +118,7 @@ func (s GEMM) dynamic() int {
 	if !s.direct() {
 		ring += 2 * s.wTile()
 	}
-	return max(ring, s.WarpsM*s.WarpsN*s.warpM()*s.slabStride()*4)
+	return max(ring, s.BlockM*s.WarpsN*s.slabStride()*4)
 }
 
 // shared is how many bytes of shared memory a CTA takes.

@@ -35,7 +35,7 @@ type GEMMArgs struct {
 	ExpertBytes int
 }
 
-// maxTiles is how many CTAs a grid has along y and z.
+// maxTiles is the largest number of CTAs of a grid along y and z.
 const maxTiles = 65535
 
 // Launch makes a launch.
@@ -75,24 +75,24 @@ func (s GEMM) checkArgs(k *ptx.Kernel, a GEMMArgs) error {
 	return nil
 }
 
-// GEMMFor returns the kernel for a product of m rows with n columns on a device with sms SMs and
-// shared bytes of shared memory per CTA. The choice does not change a bit of the results.
+// GEMMFor returns the kernel with the least estimated time for a product of m rows with n columns, on a
+// device with sms SMs and shared bytes of shared memory per CTA. Of experts, m is per expert and n of
+// all. The choice does not change a bit of the results.
 //
-// It compares times by a rough model: an SM works through its tiles at a rate that grows with the
-// tile, because a larger tile loads less per product. A small tile leaves the SM waiting for
-// memory, unless GEMM.CTAs of them run at once.
+// In the estimate an SM computes its tiles one after another. A tile costs its area, plus 64 for each
+// row and column that it loads. Fewer tiles than GEMM.CTAs cost as much as CTAs.
 func GEMMFor(format, input quant.Format, m, n, sms, shared int) GEMM {
-	best, least := gemmShapes[len(gemmShapes)-1], math.Inf(1)
+	best, least := gemmShapes[len(gemmShapes)-1].as(format, input), math.Inf(1)
 	for _, s := range gemmShapes {
-		if s.as(format, input).shared() > shared {
+		if s = s.as(format, input); s.shared() > shared {
 			continue
 		}
 		tiles := host.CeilDiv(m, s.BlockM) * host.CeilDiv(n, s.BlockN)
 		area := float64(s.BlockM * s.BlockN)
-		read := float64(s.BlockM+s.BlockN) * 64 // as much time as so many products
+		read := float64(s.BlockM+s.BlockN) * 64
 		if time := float64(max(host.CeilDiv(tiles, max(sms, 1)), s.CTAs)) * (area + read); time < least {
 			best, least = s, time
 		}
 	}
-	return best.as(format, input)
+	return best
 }
