@@ -256,7 +256,7 @@ func (l *loadRun) round(t *testing.T, c *loadClient, random *rand.Rand, counts m
 	}
 	for sent := range l.requests {
 		i, kind, leave, bad := random.IntN(len(l.list)), random.IntN(10), random.IntN(6), random.IntN(len(l.refused))
-		patience := time.Duration(1+random.IntN(6)) * time.Millisecond
+		deadline := time.Duration(1+random.IntN(6)) * time.Millisecond
 		if sent == 0 { // the last of the list outgrows its pages: it comes in each round
 			i, kind = len(l.list)-1, 9
 		}
@@ -286,7 +286,7 @@ func (l *loadRun) round(t *testing.T, c *loadClient, random *rand.Rand, counts m
 				}
 				return "refused", err
 			case 3:
-				ctx, cancel := context.WithTimeout(context.Background(), patience)
+				ctx, cancel := context.WithTimeout(context.Background(), deadline)
 				defer cancel()
 				if w, err := c.do(ctx, r); err == nil {
 					io.Copy(io.Discard, w.Body)
