@@ -63,10 +63,11 @@ func gemmSpecs() []kernel.Spec {
 	var all []kernel.Spec
 	for _, shape := range gemmShapes {
 		for _, f := range Formats() {
-			all = append(all, shape.as(f, quant.F16))
-		}
-		for _, f := range []quant.Format{quant.F32, quant.F16, quant.BF16} {
-			all = append(all, shape.as(f, quant.BF16))
+			input := quant.F16
+			if f == quant.BF16 {
+				input = quant.BF16
+			}
+			all = append(all, shape.as(f, input))
 		}
 	}
 	return all
