@@ -72,7 +72,6 @@ func (e *Engine) launch(p *pass, l *launchList, batch []batchToken) error {
 	if e.options.Tap != nil {
 		return e.tapped(p.ctx, l, batch)
 	}
-	e.stats.EagerPasses++
 	if e.options.Timer != nil {
 		return e.timed(l)
 	}

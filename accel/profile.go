@@ -25,7 +25,7 @@ func launchOf(c plan.Command) Launch {
 
 // Timing holds the kernel times of one forward pass.
 type Timing struct {
-	Tokens    int             // batch slots; a power of two unless Prompt is set
+	Tokens    int             // batch slots, tokens of a prompt chunk, or rows of logits
 	Prompt    bool            // whether the prefill kernels ran
 	Launches  []Launch        // in stream order
 	Durations []time.Duration // per launch: from the end of the previous launch to its own

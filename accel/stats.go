@@ -24,6 +24,7 @@ type Stats struct {
 // Stats returns a copy of the counters.
 func (e *Engine) Stats() Stats {
 	s := e.stats
+	s.EagerPasses = s.Steps + s.Chunks - s.GraphLaunches
 	s.Pages, s.PagesInUse = e.cache.Pool.Pages(), e.cache.Pool.InUse()
 	return s
 }

@@ -485,7 +485,6 @@ func (e *Engine) chunk(p *pass, batch []batchToken) error {
 	e.stats.Chunks++
 	e.stats.ChunkTokens += len(batch)
 	if !e.recurs(s) && e.options.Tap == nil && e.options.Timer == nil {
-		e.stats.EagerPasses++
 		return e.launchSegments(p.ctx, s)
 	}
 	if err := p.ctx.Err(); err != nil {

@@ -112,7 +112,8 @@ func (l *Layout) Segments(s Shape, loaded *kernelcache.Cache) iter.Seq2[[]Comman
 }
 
 // Commands returns all commands of a forward pass.
-func (l *Layout) Commands(s Shape, loaded *kernelcache.Cache) (list []Command, err error) {
+func (l *Layout) Commands(s Shape, loaded *kernelcache.Cache) ([]Command, error) {
+	var list []Command
 	for segment, err := range l.Segments(s, loaded) {
 		if err != nil {
 			return nil, err
