@@ -84,7 +84,7 @@ func (m mixture) choices(r *Runner, tokens int) (chosen, offsets, order []uint32
 // host does not know the number of tokens per expert.
 func (m mixture) gemmCase(p driver.Properties, f quant.Format, tokens int) Case {
 	entries := tokens * m.used
-	s := matmul.GEMMFor(f, inputOf(f), (entries+m.experts-1)/m.experts, m.up.rows*m.experts, p.SMs, p.SharedPerCTA)
+	s := matmul.GEMMFor(f, matmul.InputFormat(f), (entries+m.experts-1)/m.experts, m.up.rows*m.experts, p.SMs, p.SharedPerCTA)
 	padded := elementwise.PaddedWidth(m.up.k)
 	all := m.matrices()
 	return Case{

@@ -94,16 +94,8 @@ func (s sizes) gemmCases(p driver.Properties) []Case {
 	return all
 }
 
-// inputOf returns the format that activations are rounded to for weights of a format.
-func inputOf(f quant.Format) quant.Format {
-	if f == quant.BF16 {
-		return quant.BF16
-	}
-	return quant.F16
-}
-
 func gemmCase(p driver.Properties, f quant.Format, m matrix, tokens int) Case {
-	s := matmul.GEMMFor(f, inputOf(f), tokens, m.rows, p.SMs, p.SharedPerCTA)
+	s := matmul.GEMMFor(f, matmul.InputFormat(f), tokens, m.rows, p.SMs, p.SharedPerCTA)
 	padded := elementwise.PaddedWidth(m.k)
 	return Case{
 		Spec: s, Shape: fmt.Sprintf("%d tokens × %v", tokens, m),

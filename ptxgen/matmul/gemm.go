@@ -59,15 +59,19 @@ func (s GEMM) as(format, input quant.Format) GEMM {
 	return s
 }
 
+// InputFormat returns the format that activations are rounded to for weights of a format.
+func InputFormat(weights quant.Format) quant.Format {
+	if weights == quant.BF16 {
+		return quant.BF16
+	}
+	return quant.F16
+}
+
 func gemmSpecs() []kernel.Spec {
 	var all []kernel.Spec
 	for _, shape := range gemmShapes {
 		for _, f := range Formats() {
-			input := quant.F16
-			if f == quant.BF16 {
-				input = quant.BF16
-			}
-			all = append(all, shape.as(f, input))
+			all = append(all, shape.as(f, InputFormat(f)))
 		}
 	}
 	return all

@@ -76,8 +76,8 @@ func (s GEMM) checkArgs(k *ptx.Kernel, a GEMMArgs) error {
 }
 
 // GEMMFor returns the kernel with the least estimated time for a product of m rows with n columns, on a
-// device with sms SMs and shared bytes of shared memory per CTA. Of experts, m is per expert and n of
-// all. The choice does not change a bit of the results.
+// device with sms SMs and shared bytes of shared memory per CTA. With experts, m is the rows of one and
+// n the columns of all. The choice does not change a bit of the results.
 //
 // In the estimate an SM computes its tiles one after another. A tile costs its area, plus 64 for each
 // row and column that it loads. Fewer tiles than GEMM.CTAs cost as much as CTAs.

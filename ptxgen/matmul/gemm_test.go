@@ -148,12 +148,8 @@ func TestGEMMReachable(t *testing.T) {
 		names[s.Name()] = true
 	}
 	for _, f := range matmul.Formats() {
-		input := quant.F16
-		if f == quant.BF16 {
-			input = quant.BF16
-		}
 		for m := 1; m < 5000; m *= 2 {
-			if s := matmul.GEMMFor(f, input, m, 4096, 132, 227<<10); !names[s.Name()] {
+			if s := matmul.GEMMFor(f, matmul.InputFormat(f), m, 4096, 132, 227<<10); !names[s.Name()] {
 				t.Errorf("%d rows of %v take %s, which is not reachable", m, f, s.Name())
 			}
 		}

@@ -218,7 +218,7 @@ func (p *planner) quantizeActivations(op string, q product, s matmul.Digits) {
 }
 
 func (p *planner) gemm(op string, q product) {
-	input, rows := castFormat(q.w.format), q.rows
+	input, rows := matmul.InputFormat(q.w.format), q.rows
 	scale := p.castActivations(op, q, input)
 	a := matmul.GEMMArgs{
 		X: p.buf.cast, Scale: scale, W: q.w.at, Y: q.y, M: rows, N: q.w.rows, K: q.w.k, YStride: q.yStride,
@@ -236,14 +236,6 @@ func (p *planner) gemm(op string, q product) {
 	// Rows are rounded up to a power of two, so that prompts of all lengths share few kernels.
 	s := matmul.GEMMFor(q.w.format, input, CeilPow2(rows), n, p.layout.props.SMs, p.layout.props.SharedPerCTA)
 	add(p, op, s, a)
-}
-
-// castFormat returns the format that activations are rounded to for weights of a format.
-func castFormat(f quant.Format) quant.Format {
-	if f == quant.BF16 {
-		return quant.BF16
-	}
-	return quant.F16
 }
 
 // castKey identifies the contents of the buffer of activations in 16 bits.
