@@ -157,10 +157,11 @@ func TestAccelSharedChunks(t *testing.T) {
 			rows = append(rows, r.sequence(0).row(p, model.WantAll))
 		}
 		before := e.Stats().Chunks
-		for i, got := range r.step(rows...) {
-			if n := e.Stats().Chunks - before; i == 0 && n != c.chunks {
-				t.Errorf("%d chunks, want %d", n, c.chunks)
-			}
+		results := r.step(rows...)
+		if n := e.Stats().Chunks - before; n != c.chunks {
+			t.Errorf("%d chunks, want %d", n, c.chunks)
+		}
+		for i, got := range results {
 			r.sameBits(fmt.Sprintf("prompt %d among others", i), r.forward(r.sequence(0), prompts[i], model.WantAll).Logits, got.Logits)
 		}
 		for _, s := range r.sequences {

@@ -221,18 +221,20 @@ func (r *fixture) length(what string, s text, n int) {
 }
 
 // continues demands that a sequence holds a prompt and tokens that were generated after it, and
-// continues like a new sequence of them.
+// continues like a new sequence. Without generated tokens, the new sequence computes all at once.
 func (r *fixture) continues(what string, s text, prompt []int, generated ...int) {
 	r.t.Helper()
 	r.length(what, s, len(prompt)+len(generated))
 	same, next := r.sequence(minContext), r.tokens(2, 77)
-	if len(prompt) > 0 {
+	rest := slices.Concat(prompt, next)
+	if len(generated) > 0 { // prompts may be rounded differently
 		r.forward(same, prompt, model.WantNothing)
+		for _, t := range generated {
+			r.forward(same, []int{t}, model.WantNothing)
+		}
+		rest = next
 	}
-	for _, t := range generated {
-		r.forward(same, []int{t}, model.WantNothing)
-	}
-	r.sameBits(what+", going on", r.forward(same, next, model.WantLogits).Logits, r.forward(s, next, model.WantLogits).Logits)
+	r.sameBits(what+", going on", r.forward(same, rest, model.WantLogits).Logits, r.forward(s, next, model.WantLogits).Logits)
 }
 
 // open demands that n sequences are open. The sequence of a canceled request closes after the pass

@@ -2,11 +2,11 @@ package serve
 
 import (
 	"context"
+	"fmt"
 	"net/http/httptest"
 	"os"
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/driver"
@@ -149,13 +149,16 @@ func countLeftovers() leftovers {
 // check waits until no more is left than there was.
 func (before leftovers) check(t *testing.T) {
 	t.Helper()
-	now := countLeftovers()
-	for end := time.Now().Add(longestWait); now.goroutines > before.goroutines || now.files > before.files; now = countLeftovers() {
-		if time.Now().After(end) {
-			t.Fatalf("left: %+v, before: %+v", now, before)
+	var now leftovers
+	defer func() {
+		if t.Failed() {
+			t.Logf("left: %+v", now)
 		}
-		time.Sleep(time.Millisecond)
-	}
+	}()
+	eventually(t, fmt.Sprintf("no more than %+v are left", before), func() bool {
+		now = countLeftovers()
+		return now.goroutines <= before.goroutines && now.files <= before.files
+	})
 }
 
 // pagedEngine gives a cache of pages to an engine that limits no sequence.
