@@ -82,7 +82,8 @@ func (s *scheduler) loop() {
 	}
 }
 
-// stopIfIdle reports whether no request is left. If so, the loop must end; submit starts another.
+// stopIfIdle reports whether no request is left. If so, it marks the loop as ended, and the loop must
+// return; submit starts another.
 func (s *scheduler) stopIfIdle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -915,8 +915,8 @@ func checkNormedColumns(r *harness.Fixture, c gemvCase, kind norm.Kind) {
 	harness.Exact(r, fmt.Sprintf("norm %d", kind), y.F32s(), alone.F32s())
 }
 
-// checkMinusZero splits a row in different ways. Each product in it is negative and too small for a
-// float32.
+// checkMinusZero splits a row into different numbers of parts. Its products are negative, and so small
+// that float32 rounds them to -0.
 func checkMinusZero(r *harness.Fixture) {
 	const blocks = 16 // as many parts
 	spec := matmul.Gemv{Format: quant.Q8_0}

@@ -150,8 +150,9 @@ var lastDraw = func() (q sampledRow) {
 	return q
 }()
 
-// exactDraw returns a row with a token of weight 1, or 2 with MinP. If a weight before it, or the sum
-// of all, changes by as much, another token is chosen. logits are at most 0; the row has them 4 higher.
+// exactDraw returns a row. The token that it chooses has weight 1, or 2 with MinP. An error of that size
+// in an earlier weight, or in the sum of all weights, chooses another token. logits are at most 0. The
+// row has each of them plus 4.
 func exactDraw(p sampling.Params, apart int, logits []float32) sampledRow {
 	powers := 45 // of 2, from 2^44 down: each is the weight of a token before or after the chosen one
 	if p.MinP > 0 {
@@ -211,9 +212,9 @@ func droppedWeights(p sampling.Params, apart int, logits []float32) sampledRow {
 	}
 }
 
-// exactSlice returns a row with three candidates in its first slice and three at the beginning of
-// another one, all in the first bin. The token is the first candidate of the other slice. If the first
-// slice's sum of weights grows by 1, no token is found. If the sum of all shrinks, another one is chosen.
+// exactSlice returns a row with six candidates, all in the first bin. Three are at the beginning of the
+// row, and three at the beginning of another slice. The row chooses the first of the other slice. It
+// finds none if the sum of the first slice is 1 too large, and another one if the sum of all is too small.
 func exactSlice(p sampling.Params, slice int) sampledRow {
 	const lowest = 1. / 17
 	q := sampledRow{p: p, position: 1, logits: []float32{0, 0, 0, -lowest / 2, -lowest / 2, -lowest / 2}}
@@ -240,7 +241,7 @@ func exactSlice(p sampling.Params, slice int) sampledRow {
 	return q
 }
 
-// spread returns a row that has the logits at the multiples of apart, and -Inf between them.
+// spread returns a row with logit i at id i·apart. All other logits are -Inf.
 func spread(apart int, logits []float32) []float32 {
 	row := slices.Repeat([]float32{float32(math.Inf(-1))}, len(logits)*apart)
 	for i, x := range logits {
