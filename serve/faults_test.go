@@ -40,7 +40,7 @@ func together(t *testing.T, c *loadClient) []string {
 			if i == 0 {
 				answers[i], err = c.stream(r, 0, -1)
 			} else {
-				answers[i], err = c.whole(r)
+				answers[i], err = c.whole(t.Context(), r)
 			}
 			if err != nil {
 				t.Errorf("%s: %v", r.body, err)
@@ -104,7 +104,7 @@ func TestFaults(t *testing.T) {
 	r := onAccelerator(t, oneLayer(t), dev, faultEngine, Options{})
 	var alone []string
 	for _, q := range faultRequests {
-		answer, err := r.client.whole(q)
+		answer, err := r.client.whole(t.Context(), q)
 		if err != nil || !strings.HasPrefix(answer, "{") {
 			t.Fatalf("%s: %s, error %v", q.body, answer, err)
 		}

@@ -86,7 +86,7 @@ func TestSlowReaderBeside(t *testing.T) {
 	f := onReference(t, oneLayer(t), 1000, Options{WriteTimeout: time.Hour, Name: strings.Repeat("m", 1<<15)})
 	defer f.close(t)
 	other := loadRequest{textPath, `{"prompt":"hi","max_tokens":8,"seed":1,"ignore_eos":true}`}
-	alone, err := f.client.whole(other)
+	alone, err := f.client.whole(t.Context(), other)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestSlowReaderBeside(t *testing.T) {
 	conn := doNotRead(t, f.http.URL, fmt.Sprintf(`{"prompt":"x","stream":true,"n":%d,"max_tokens":%d,"ignore_eos":true}`, n, tokens))
 	defer conn.Close()
 	for f.g.Load().GeneratedTokens < n*tokens {
-		if got, err := f.client.whole(other); err != nil || got != alone {
+		if got, err := f.client.whole(t.Context(), other); err != nil || got != alone {
 			t.Fatalf("%s, error %v, alone %s", got, err, alone)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"runtime"
@@ -121,8 +120,8 @@ func (a *loadAnswer) add(chunk loadAnswer) {
 func (a *loadAnswer) String() string { return string(marshal(a)) }
 
 // whole returns an answer. If the status is not 200, it is the status with the error object.
-func (c *loadClient) whole(l loadRequest) (string, error) {
-	w, err := c.do(context.Background(), l)
+func (c *loadClient) whole(ctx context.Context, l loadRequest) (string, error) {
+	w, err := c.do(ctx, l)
 	if err != nil {
 		return "", err
 	}
@@ -139,10 +138,10 @@ func (c *loadClient) whole(l loadRequest) (string, error) {
 }
 
 // stream is whole with a streamed answer. It pauses before each of the first events. If leave is not negative, it
-// leaves after as many events, and the answer is "".
+// leaves after as many events, and the answer is "left".
 func (c *loadClient) stream(l loadRequest, pause time.Duration, leave int) (string, error) {
 	if l.path != textPath {
-		return c.whole(l)
+		return c.whole(context.Background(), l)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -176,7 +175,7 @@ func (c *loadClient) stream(l loadRequest, pause time.Duration, leave int) (stri
 			return fmt.Sprintf("200 %v", &loadAnswer{Error: all.Error}), nil
 		}
 	}
-	return "", nil
+	return "left", nil
 }
 
 // loadRun is a load on a server.
@@ -194,7 +193,7 @@ type loadRun struct {
 func (l *loadRun) baseline(t *testing.T, c *loadClient) {
 	t.Helper()
 	for _, r := range l.list {
-		got, err := c.whole(r)
+		got, err := c.whole(context.Background(), r)
 		if err != nil || !strings.HasPrefix(got, "{") {
 			t.Fatalf("%s: %s, error %v", r.body, got, err)
 		}
@@ -207,7 +206,7 @@ func (l *loadRun) baseline(t *testing.T, c *loadClient) {
 		}
 		tried++
 		r := loadRequest{m.path, m.body}
-		got, err := c.whole(r)
+		got, err := c.whole(context.Background(), r)
 		if err != nil {
 			t.Fatalf("%s: %v", r.body, err)
 		}
@@ -238,7 +237,7 @@ func (l *loadRun) round(t *testing.T, c *loadClient, random *rand.Rand, counts m
 				return got, err
 			}
 			count("busy")
-			time.Sleep(2 * time.Millisecond)
+			time.Sleep(10 * time.Millisecond)
 		}
 	}
 	work := make(chan func() (string, error))
@@ -257,8 +256,11 @@ func (l *loadRun) round(t *testing.T, c *loadClient, random *rand.Rand, counts m
 	for sent := range l.requests {
 		i, kind, leave, bad := random.IntN(len(l.list)), random.IntN(10), random.IntN(6), random.IntN(len(l.refused))
 		deadline := time.Duration(1+random.IntN(6)) * time.Millisecond
-		if sent == 0 { // the last of the list outgrows its pages: it comes in each round
-			i, kind = len(l.list)-1, 9
+		switch last := len(l.list) - 1; sent { // each round completes and cancels the request that outgrows its pages
+		case 0:
+			i, kind = last, 9
+		case 1:
+			i, kind = last, 3
 		}
 		r := l.list[i]
 		same := func(f func() (string, error)) (string, error) {
@@ -266,8 +268,8 @@ func (l *loadRun) round(t *testing.T, c *loadClient, random *rand.Rand, counts m
 			switch {
 			case err != nil:
 				return "error", err
-			case got == "":
-				return "left", nil
+			case got == "left", got == "canceled":
+				return got, nil
 			case got != l.alone[i]:
 				return "different", fmt.Errorf("%s\n%s\nalone\n%s", r.body, got, l.alone[i])
 			}
@@ -280,26 +282,25 @@ func (l *loadRun) round(t *testing.T, c *loadClient, random *rand.Rand, counts m
 			case 1:
 				return same(func() (string, error) { return c.stream(r, 5*time.Millisecond, -1) })
 			case 2:
-				got, err := retry(func() (string, error) { return c.whole(l.refused[bad]) })
+				got, err := retry(func() (string, error) { return c.whole(context.Background(), l.refused[bad]) })
 				if err == nil && got != l.refusals[bad] {
 					err = fmt.Errorf("%s\n%s\nalone\n%s", l.refused[bad].body, got, l.refusals[bad])
 				}
 				return "refused", err
 			case 3:
-				ctx, cancel := context.WithTimeout(context.Background(), deadline)
-				defer cancel()
-				if w, err := c.do(ctx, r); err == nil {
-					io.Copy(io.Discard, w.Body)
-					w.Body.Close()
-				}
-				if ctx.Err() == nil {
-					return "in time", nil
-				}
-				return "canceled", nil
+				return same(func() (string, error) {
+					ctx, cancel := context.WithTimeout(context.Background(), deadline)
+					defer cancel()
+					got, err := c.whole(ctx, r)
+					if ctx.Err() != nil {
+						return "canceled", nil
+					}
+					return got, err
+				})
 			case 4, 5, 6:
 				return same(func() (string, error) { return c.stream(r, 0, -1) })
 			}
-			return same(func() (string, error) { return c.whole(r) })
+			return same(func() (string, error) { return c.whole(context.Background(), r) })
 		}
 	}
 	close(work)
