@@ -20,7 +20,9 @@ import (
 type Options struct {
 	Depths  []int // cached positions before decoding, one case each
 	Prompts []int // tokens of prompts, one case each
-	Batches []int // sequences that decode together, one case each
+	Batches []int // sequences that decode together, one case each for every element of BatchDepths
+	// BatchDepths are the cached positions of each sequence of a batch before decoding.
+	BatchDepths []int
 
 	Repeats int // maximum per case; 0: 5
 	Steps   int // decode steps per repeat; 0: as many as Budget allows, up to 128
@@ -59,7 +61,7 @@ const (
 // Case is one measurement.
 type Case struct {
 	Kind      Kind `json:"kind"`
-	Depth     int  `json:"depth"`     // Decode: cached positions before the first step; at least 1 is used
+	Depth     int  `json:"depth"`     // Decode and Batch: cached positions of each sequence before the first step; at least 1 is used
 	Prompt    int  `json:"prompt"`    // Prefill: tokens
 	Sequences int  `json:"sequences"` // Batch: sequences; else 1
 }
@@ -70,7 +72,7 @@ func (c Case) String() string {
 	case Prefill:
 		return fmt.Sprintf("prefill %d", c.Prompt)
 	case Batch:
-		return fmt.Sprintf("batch %d", c.Sequences)
+		return fmt.Sprintf("batch %d at %d", c.Sequences, c.Depth)
 	}
 	return fmt.Sprintf("decode at %d", c.Depth)
 }
@@ -113,23 +115,27 @@ type Result struct {
 }
 
 // cases returns the cases in the order of measurement. Prefill comes first: skipReason uses
-// its rate to estimate how long it takes to fill a cache.
+// its rates to estimate how long it takes to fill a cache. Batches of one depth follow each
+// other and grow: each continues with the sequences of the one before it.
 func (o *Options) cases() []Case {
 	var list []Case
-	for _, g := range []struct {
-		sizes []int
-		of    func(n int) Case
-	}{
-		{o.Prompts, func(n int) Case { return Case{Kind: Prefill, Prompt: n, Sequences: 1} }},
-		{o.Depths, func(n int) Case { return Case{Kind: Decode, Depth: n, Sequences: 1} }},
-		{o.Batches, func(n int) Case { return Case{Kind: Batch, Sequences: n} }},
-	} {
-		sizes := slices.Sorted(slices.Values(g.sizes))
-		for _, n := range slices.Compact(sizes) {
-			list = append(list, g.of(n))
+	for _, n := range ascending(o.Prompts) {
+		list = append(list, Case{Kind: Prefill, Prompt: n, Sequences: 1})
+	}
+	for _, n := range ascending(o.Depths) {
+		list = append(list, Case{Kind: Decode, Depth: n, Sequences: 1})
+	}
+	for _, depth := range ascending(o.BatchDepths) {
+		for _, n := range ascending(o.Batches) {
+			list = append(list, Case{Kind: Batch, Depth: depth, Sequences: n})
 		}
 	}
 	return list
+}
+
+// ascending returns the different values of list in ascending order.
+func ascending(list []int) []int {
+	return slices.Compact(slices.Sorted(slices.Values(list)))
 }
 
 // Pages returns the largest number of cache pages that a case needs, with pageTokens
@@ -186,7 +192,7 @@ func (o *Options) check() error {
 		least int
 		list  []int
 	}{
-		{"Depths", 0, o.Depths}, {"Prompts", 1, o.Prompts}, {"Batches", 1, o.Batches},
+		{"Depths", 0, o.Depths}, {"Prompts", 1, o.Prompts}, {"Batches", 1, o.Batches}, {"BatchDepths", 0, o.BatchDepths},
 		{"Repeats", 1, []int{o.Repeats}}, {"Steps", 0, []int{o.Steps}}, {"Budget", 1, []int{int(o.Budget)}},
 	} {
 		for _, n := range f.list {
@@ -206,6 +212,7 @@ func Run(ctx context.Context, eng model.Engine, o Options) ([]Result, error) {
 		return nil, err
 	}
 	b := &bench{eng: eng, o: &o, work: WorkOf(eng.Model()), random: rand.New(rand.NewPCG(1, 2))}
+	defer b.closeGroup()
 	var results []Result
 	for _, c := range o.cases() {
 		res, err := b.measure(ctx, c)

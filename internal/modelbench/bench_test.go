@@ -97,7 +97,7 @@ func TestPromptsAreWhole(t *testing.T) {
 
 func TestBatchStepsTogether(t *testing.T) {
 	e := newFake(t, "llama", 200)
-	got := measured(t, e, Options{Batches: []int{4}, Steps: 5, Repeats: 2})[0]
+	got := measured(t, e, Options{Batches: []int{4}, BatchDepths: []int{0}, Steps: 5, Repeats: 2})[0]
 	if len(e.opened) != 4 {
 		t.Fatalf("%d sequences", len(e.opened))
 	}
@@ -108,6 +108,57 @@ func TestBatchStepsTogether(t *testing.T) {
 	}
 	if got.Rate != 1000 { // the fake clock advances by 1 ms per token of any sequence
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestBatchesAtDepth checks that each sequence of a batch has tokens of its own, that the batches
+// of one depth share sequences, and that prompts share steps.
+func TestBatchesAtDepth(t *testing.T) {
+	e := newFake(t, "llama", 200)
+	e.promptTokens = 50
+	got := measured(t, e, Options{Batches: []int{2, 4}, BatchDepths: []int{30, 0}, Steps: 1, Repeats: 1})
+	var names []string
+	for _, r := range got {
+		names = append(names, r.String())
+		if r.Rate != 1000 || r.Err != "" {
+			t.Errorf("%+v", r)
+		}
+	}
+	if want := []string{"batch 2 at 0", "batch 4 at 0", "batch 2 at 30", "batch 4 at 30"}; !slices.Equal(names, want) {
+		t.Errorf("measured %q, want %q", names, want)
+	}
+	if want := []int{2, 2, 50, 10, 50, 10}; !slices.Equal(e.prompts, want) {
+		t.Errorf("steps of %d prompt tokens, want %d", e.prompts, want)
+	}
+	if len(e.opened) != 8 {
+		t.Fatalf("%d sequences, want four of each depth", len(e.opened))
+	}
+	seen := map[string]bool{}
+	for i, s := range e.opened {
+		var fill []int
+		for len(fill) < 30 && s.calls[0].want == model.WantNothing {
+			fill, s.calls = append(fill, s.calls[0].tokens...), s.calls[1:]
+		}
+		depth := 1
+		if i >= 4 {
+			depth = 30
+			if text := fmt.Sprint(fill); seen[text] {
+				t.Errorf("sequence %d has the tokens of another", i)
+			} else {
+				seen[text] = true
+			}
+		}
+		if len(fill) != depth {
+			t.Errorf("sequence %d: %d cached positions, want %d", i, len(fill), depth)
+		}
+		if err := greedyChain(s.calls, depth, 3, e.model.Config.Vocab); err != nil {
+			t.Errorf("sequence %d: %v", i, err)
+		}
+	}
+	e = newFake(t, "llama", 200)
+	measured(t, e, Options{Batches: []int{3}, BatchDepths: []int{5, 9}, Steps: 1, Repeats: 1})
+	if want := []int{15, 27}; !slices.Equal(e.prompts, want) {
+		t.Errorf("one batch at two depths: steps of %d prompt tokens, want %d", e.prompts, want)
 	}
 }
 
@@ -154,8 +205,8 @@ func TestSkips(t *testing.T) {
 	}{
 		{"depth", "needs 103 positions; the context has 100", Options{Depths: []int{100}}},
 		{"prompt", "needs 101 positions; the context has 100", Options{Prompts: []int{101}}},
-		{"sequences", "the engine steps 8 sequences together", Options{Batches: []int{9}, Sequences: 8}},
-		{"cache", "needs room for 48 positions; the KV cache has 32", Options{Batches: []int{3}, Steps: 8, Cache: Cache{2, 16}}},
+		{"sequences", "the engine steps 8 sequences together", Options{Batches: []int{9}, BatchDepths: []int{0}, Sequences: 8}},
+		{"cache", "needs room for 48 positions; the KV cache has 32", Options{Batches: []int{3}, BatchDepths: []int{0}, Steps: 8, Cache: Cache{2, 16}}},
 	} {
 		e := newFake(t, "llama", 100)
 		if got := measured(t, e, c.o)[0]; got.Skipped != c.want || got.Rate != 0 || len(e.opened) != 0 {
@@ -171,13 +222,34 @@ func TestSkips(t *testing.T) {
 	}
 }
 
+// TestFillTime checks the estimated time of prompts. It uses the rate of the prompt that is nearest
+// in length, and counts only the sequences that a batch adds.
+func TestFillTime(t *testing.T) {
+	e := newFake(t, "llama", 5000)
+	e.fail = func(length int, tokens []int) error {
+		e.tick = time.Millisecond
+		if len(tokens) == 1000 {
+			e.tick = 100 * time.Millisecond
+		}
+		return nil
+	}
+	got := measured(t, e, Options{
+		Prompts: []int{10, 100, 1000}, Batches: []int{6, 12, 24}, BatchDepths: []int{100}, Repeats: 1, Steps: 1, Budget: 100 * time.Millisecond,
+	})
+	for i, want := range []string{"", "", "", "", "", "its prompts would take about 1 s"} {
+		if got[i].Skipped != want || got[i].Err != "" {
+			t.Errorf("%v: %q, want %q", got[i].Case, got[i].Skipped, want)
+		}
+	}
+}
+
 // Cases that fit exactly are measured.
 func TestPages(t *testing.T) {
-	o := Options{Depths: []int{0, 40, 500}, Prompts: []int{70}, Batches: []int{2, 3}, Steps: 20}
+	o := Options{Depths: []int{0, 40, 500}, Prompts: []int{90}, Batches: []int{2, 3}, BatchDepths: []int{5}, Steps: 20}
 	for _, c := range []struct{ context, positions, want int }{
-		{100, 16, 6}, // 3 sequences of 23 positions: two pages each
+		{100, 16, 6}, // 3 sequences of 27 positions: two pages each
 		{100, 64, 3},
-		{100, 1, 70},
+		{100, 1, 90},
 		{10, 16, 3},
 	} {
 		got := o.Pages(c.context, c.positions)
@@ -199,10 +271,10 @@ func TestOrder(t *testing.T) {
 	e := newFake(t, "llama", 200)
 	var shown []string
 	measured(t, e, Options{
-		Depths: []int{9, 0, 9}, Prompts: []int{4, 2}, Batches: []int{3, 1}, Steps: 1, Repeats: 1,
+		Depths: []int{9, 0, 9}, Prompts: []int{4, 2}, Batches: []int{3, 1}, BatchDepths: []int{7, 0}, Steps: 1, Repeats: 1,
 		Show: func(r Result) { shown = append(shown, r.String()) },
 	})
-	want := []string{"prefill 2", "prefill 4", "decode at 0", "decode at 9", "batch 1", "batch 3"}
+	want := []string{"prefill 2", "prefill 4", "decode at 0", "decode at 9", "batch 1 at 0", "batch 3 at 0", "batch 1 at 7", "batch 3 at 7"}
 	if !slices.Equal(shown, want) {
 		t.Errorf("shown %q, want %q", shown, want)
 	}

@@ -37,7 +37,7 @@ func TestEnergy(t *testing.T) {
 		tick         time.Duration
 		seconds      float64 // duration of the measurement; 0: energy is unknown
 	}{
-		{"short ticks", "the sensors need minTime", Options{Batches: []int{2}, Steps: 5, Repeats: 2}, time.Millisecond, 0.5},
+		{"short ticks", "the sensors need minTime", Options{Batches: []int{2}, BatchDepths: []int{0}, Steps: 5, Repeats: 2}, time.Millisecond, 0.5},
 		{"short prompt", "untimed repeats follow", Options{Prompts: []int{50}, Repeats: 2}, 100 * time.Millisecond, 1},
 		{"short steps", "untimed repeats follow", Options{Depths: []int{3}, Steps: 7, Repeats: 1}, 33 * time.Millisecond, 0.5},
 		{"long steps", "the timed repeats are enough", Options{Depths: []int{3}, Steps: 100, Repeats: 20}, 50 * time.Millisecond, 2},

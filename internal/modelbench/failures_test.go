@@ -19,7 +19,7 @@ func TestFailures(t *testing.T) {
 		}
 		return nil
 	}
-	o := Options{Depths: []int{5, 10, 20}, Batches: []int{3}, Steps: 4, Repeats: 1}
+	o := Options{Depths: []int{5, 10, 20}, Batches: []int{3}, BatchDepths: []int{0}, Steps: 4, Repeats: 1}
 	got := measured(t, e, o)
 	for i, want := range []string{"", "broken", "", ""} {
 		if got[i].Err != want || (got[i].Rate > 0) != (want == "") {
@@ -55,7 +55,7 @@ func TestBatchFailure(t *testing.T) {
 		}
 		return nil
 	}
-	if got := measured(t, e, Options{Batches: []int{4}, Steps: 50, Repeats: 1})[0]; got.Err != "broken" {
+	if got := measured(t, e, Options{Batches: []int{4}, BatchDepths: []int{0}, Steps: 50, Repeats: 1})[0]; got.Err != "broken" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -63,7 +63,7 @@ func TestBatchFailure(t *testing.T) {
 func TestOptionsAreChecked(t *testing.T) {
 	e := newFake(t, "llama", 200)
 	for want, o := range map[string]Options{
-		"Depths: -1": {Depths: []int{-1}}, "Prompts: 0": {Prompts: []int{0}}, "Batches: 0": {Batches: []int{0}},
+		"Depths: -1": {Depths: []int{-1}}, "Prompts: 0": {Prompts: []int{0}}, "Batches: 0": {Batches: []int{0}}, "BatchDepths: -2": {BatchDepths: []int{-2}},
 		"Repeats: -1": {Repeats: -1}, "Steps: -1": {Steps: -1}, "Budget: -1": {Budget: -1},
 	} {
 		if _, err := Run(t.Context(), e, o); err == nil || !strings.Contains(err.Error(), want) {

@@ -19,9 +19,11 @@ type fakeEngine struct {
 	tick  time.Duration
 	fail  func(length int, tokens []int) error // nil: never
 
-	clock  time.Duration
-	opened []*fakeSequence
-	open   int
+	promptTokens int // of Limits
+	clock        time.Duration
+	opened       []*fakeSequence
+	open         int
+	prompts      []int // prompt tokens of each step that has some
 }
 
 // newFake returns an engine for a tiny model with the given context.
@@ -32,7 +34,7 @@ func newFake(t testing.TB, arch string, context int) *fakeEngine {
 		t.Fatal(err)
 	}
 	m.Config.Context = context
-	return &fakeEngine{model: m, tick: time.Millisecond}
+	return &fakeEngine{model: m, tick: time.Millisecond, promptTokens: 1 << 20}
 }
 
 func (e *fakeEngine) Model() *model.Model { return e.model }
@@ -46,7 +48,7 @@ func (e *fakeEngine) Choose(context.Context, []model.Choose) (model.Pass, error)
 	return nil, errors.New("fake: no choice is held")
 }
 
-func (e *fakeEngine) Limits() model.Limits { return model.Limits{PromptTokens: 1 << 20} }
+func (e *fakeEngine) Limits() model.Limits { return model.Limits{PromptTokens: e.promptTokens} }
 
 func (e *fakeEngine) NewSequence(capacity int) (model.Sequence, error) {
 	if capacity < 1 || capacity > e.model.Config.Context {
@@ -71,7 +73,11 @@ func (p fakePass) Wait() ([]model.Result, error) { return p, nil }
 
 func (e *fakeEngine) Step(ctx context.Context, rows []model.Row) (model.Pass, error) {
 	var out fakePass
+	prompt := 0
 	for _, r := range rows {
+		if r.Prompt {
+			prompt += len(r.Tokens)
+		}
 		s, tokens := r.Sequence.(*fakeSequence), r.Tokens
 		if tokens == nil {
 			tokens = []int{s.next}
@@ -95,6 +101,9 @@ func (e *fakeEngine) Step(ctx context.Context, rows []model.Row) (model.Pass, er
 		s.length += len(tokens)
 		s.next = (tokens[len(tokens)-1] + 1) % e.model.Config.Vocab
 		out = append(out, model.Result{})
+	}
+	if prompt > 0 {
+		e.prompts = append(e.prompts, prompt)
 	}
 	return out, nil
 }

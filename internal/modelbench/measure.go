@@ -15,34 +15,44 @@ type bench struct {
 	o      *Options
 	work   Work
 	random *rand.Rand
-	rate   float64 // tokens/s of the last Prefill case; 0: unknown
+
+	prompts []Result // of the Prefill cases that were measured, the shortest first
+	group   *group   // of the last case; nil: none
 }
 
-// measure measures or skips a case.
+// measure measures or skips a case. Its sequences stay open for the next case.
 func (b *bench) measure(ctx context.Context, c Case) (Result, error) {
 	res := Result{Case: c, Bytes: b.work.Bytes(c.tokens()), FLOP: b.work.FLOP(c.tokens(), c.logits())}
 	if res.Skipped = b.skipReason(c); res.Skipped != "" {
 		return res, nil
 	}
-	g, err := b.open(ctx, c)
-	defer g.close()
-	if err != nil {
+	if err := b.timeCase(ctx, &res); err != nil {
+		b.closeGroup()
 		return res, err
 	}
-	if res.Passes, err = b.passes(ctx, g); err != nil {
-		return res, err
-	}
-	each, energy, err := b.repeat(ctx, g, res.Passes)
-	if err != nil {
-		return res, err
-	}
-	res.setRepeats(each)
-	res.setEnergy(energy, float64(c.tokens()*(res.Passes+c.untimed())))
 	if c.Kind == Prefill {
-		b.rate = res.Rate
+		b.prompts = append(b.prompts, res)
 	}
 	res.judge(b.o.Limits)
 	return res, nil
+}
+
+// timeCase runs the case of a result, and sets its times and energy.
+func (b *bench) timeCase(ctx context.Context, res *Result) error {
+	g, err := b.open(ctx, res.Case)
+	if err != nil {
+		return err
+	}
+	if res.Passes, err = b.passes(ctx, g); err != nil {
+		return err
+	}
+	each, energy, err := b.repeat(ctx, g, res.Passes)
+	if err != nil {
+		return err
+	}
+	res.setRepeats(each)
+	res.setEnergy(energy, float64(res.tokens()*(res.Passes+res.untimed())))
+	return nil
 }
 
 // maxPreparation is how long the preparation of a case may take, in budgets.
@@ -63,13 +73,34 @@ func (b *bench) skipReason(c Case) string {
 			return fmt.Sprintf("needs room for %d positions; the KV cache has %d", need*r.PageTokens, r.Pages*r.PageTokens)
 		}
 	}
-	if b.rate > 0 {
-		seconds := float64(max(c.fill(), c.Prompt)*c.Sequences) / b.rate // to fill the cache
+	each := max(c.fill(), c.Prompt)
+	if rate := b.promptRate(each); rate > 0 {
+		seconds := float64(each*(c.Sequences-b.reusable(c))) / rate
 		if seconds > maxPreparation*b.o.Budget.Seconds() {
-			return fmt.Sprintf("the first pass would take about %.0f s", seconds)
+			return fmt.Sprintf("its prompts would take about %.0f s", seconds)
 		}
 	}
 	return ""
+}
+
+// promptRate returns the measured tokens/s of the shortest prompt of at least n tokens, or else
+// of the longest one; 0: none was measured.
+func (b *bench) promptRate(n int) (rate float64) {
+	for _, r := range b.prompts {
+		if rate = r.Rate; r.Prompt >= n {
+			break
+		}
+	}
+	return rate
+}
+
+// reusable returns how many of the open sequences the case continues with.
+func (b *bench) reusable(c Case) int {
+	g := b.group
+	if g == nil || c.Kind != Batch || g.measured.Kind != Batch || g.measured.Depth != c.Depth || len(g.sequences) > c.Sequences {
+		return 0
+	}
+	return len(g.sequences)
 }
 
 // passes returns how many forward passes one repeat has.
@@ -162,24 +193,60 @@ type group struct {
 	rows      []model.Row // of the next step
 }
 
-// open opens the sequences of a case and fills them with random tokens.
+// open returns the sequences of a case, filled with random tokens of their own. It continues
+// with the open ones or closes them.
 func (b *bench) open(ctx context.Context, c Case) (*group, error) {
-	g := &group{measured: c}
+	filled := b.reusable(c)
+	if filled == 0 {
+		b.closeGroup()
+		b.group = &group{}
+	}
+	g := b.group
+	g.measured = c
 	capacity := b.o.capacity(c, b.eng.Model().Config.Context)
-	for range c.Sequences {
+	for len(g.sequences) < c.Sequences {
 		s, err := b.eng.NewSequence(capacity)
 		if err != nil {
-			return g, err
+			return nil, err
 		}
 		g.sequences = append(g.sequences, s)
 		g.first = append(g.first, b.tokens(max(1, c.Prompt)))
-		if n := c.fill(); n > 0 {
-			if _, err := model.Forward(ctx, b.eng, model.Row{Sequence: s, Tokens: b.tokens(n), Prompt: true}); err != nil {
-				return g, err
+	}
+	return g, b.fill(ctx, g.sequences[filled:], c.fill())
+}
+
+// fill appends n random tokens to each sequence, in steps of as many prompt tokens as the engine
+// takes.
+func (b *bench) fill(ctx context.Context, list []model.Sequence, n int) error {
+	most := b.eng.Limits().PromptTokens
+	var rows []model.Row
+	room := most // for prompt tokens in the next step
+	step := func() error {
+		pass, err := b.eng.Step(ctx, rows)
+		if err != nil {
+			return err
+		}
+		rows, room = nil, most
+		_, err = pass.Wait()
+		return err
+	}
+	for _, s := range list {
+		for left := n; left > 0; {
+			row := model.Row{Sequence: s, Tokens: b.tokens(min(left, room)), Prompt: true}
+			rows = append(rows, row)
+			left -= len(row.Tokens)
+			if room -= len(row.Tokens); room > 0 {
+				continue
+			}
+			if err := step(); err != nil {
+				return err
 			}
 		}
 	}
-	return g, nil
+	if len(rows) == 0 {
+		return nil
+	}
+	return step()
 }
 
 // tokens returns n random tokens.
@@ -191,10 +258,15 @@ func (b *bench) tokens(n int) []int {
 	return list
 }
 
-func (g *group) close() {
-	for _, s := range g.sequences {
+// closeGroup closes the open sequences.
+func (b *bench) closeGroup() {
+	if b.group == nil {
+		return
+	}
+	for _, s := range b.group.sequences {
 		s.Close()
 	}
+	b.group = nil
 }
 
 // rewind truncates each sequence to its filled positions.

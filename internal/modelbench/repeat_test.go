@@ -86,7 +86,7 @@ func TestUntimedTogether(t *testing.T) {
 		}
 		return nil
 	}
-	measured(t, e, Options{Batches: []int{sequences}, Steps: 3, Repeats: 20})
+	measured(t, e, Options{Batches: []int{sequences}, BatchDepths: []int{0}, Steps: 3, Repeats: 20})
 	if at[fill+1] != sequences*21 {
 		t.Errorf("%d second untimed steps, want %d", at[fill+1], sequences*21)
 	}

@@ -174,8 +174,8 @@ func median(list []float64) float64 {
 // engine compares the sets that have no callbacks, by calls of Engine.Step.
 func (c *comparison) engine(ctx context.Context, n int) ([]SamplingResult, error) {
 	b := &bench{eng: c.eng, o: &Options{Steps: c.o.Steps}, random: c.random()}
+	defer b.closeGroup()
 	g, err := b.open(ctx, Case{Kind: Batch, Depth: c.o.Depth, Sequences: n})
-	defer g.close()
 	if err != nil {
 		return nil, err
 	}

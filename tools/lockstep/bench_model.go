@@ -39,12 +39,13 @@ type benchTarget struct {
 type benchModelCmd struct {
 	benchTarget
 
-	Depths  []int         `default:"0,2048,8192" help:"Decode one sequence after N cached positions (${default})." placeholder:"N,…"`
-	Prompts []int         `default:"512,2048,8192" help:"Prefill prompts of N tokens (${default})." placeholder:"N,…"`
-	Batches []int         `default:"1,4,16,64" help:"Decode N sequences together (${default})." placeholder:"N,…"`
-	Repeats int           `default:"5" help:"Maximum number of repeats (${default})." placeholder:"N"`
-	Steps   int           `default:"0" help:"Decoding steps per repeat; 0: as many as --budget allows, up to 128 (${default})." placeholder:"N"`
-	Budget  time.Duration `default:"4s" help:"Approximate time of all repeats of one case; a case whose preparation takes ten times as long is skipped (${default})." placeholder:"T"`
+	Depths      []int         `default:"0,2048,8192" help:"Decode one sequence after N cached positions (${default})." placeholder:"N,…"`
+	Prompts     []int         `default:"512,2048,8192" help:"Prefill prompts of N tokens (${default})." placeholder:"N,…"`
+	Batches     []int         `default:"4,16,64" help:"Decode N sequences together, for each of --batch-depths (${default})." placeholder:"N,…"`
+	BatchDepths []int         `default:"0,2048" help:"Cached positions of each sequence of --batches (${default})." placeholder:"N,…"`
+	Repeats     int           `default:"5" help:"Maximum number of repeats (${default})." placeholder:"N"`
+	Steps       int           `default:"0" help:"Decoding steps per repeat; 0: as many as --budget allows, up to 128 (${default})." placeholder:"N"`
+	Budget      time.Duration `default:"4s" help:"Approximate time of all repeats of one case; a case whose preparation takes ten times as long is skipped (${default})." placeholder:"T"`
 
 	JSON outPath `name:"json" help:"Also write the results as JSON." placeholder:"F"`
 	Plot outPath `help:"Draw a roofline and the shares of the limits as SVG." placeholder:"F.svg"`
@@ -82,7 +83,7 @@ func (c *benchModelCmd) check() error {
 		return err
 	}
 	switch {
-	case len(c.Depths)+len(c.Prompts)+len(c.Batches) == 0:
+	case len(c.Depths)+len(c.Prompts)+len(c.Batches)*len(c.BatchDepths) == 0:
 		return usagef("--depths, --prompts, --batches: nothing to measure")
 	case c.Budget <= 0:
 		return usagef("--budget: %v, want more than 0", c.Budget)
@@ -92,7 +93,7 @@ func (c *benchModelCmd) check() error {
 		list  []int
 		least int
 	}{
-		{"--depths", c.Depths, 0}, {"--prompts", c.Prompts, 1}, {"--batches", c.Batches, 1},
+		{"--depths", c.Depths, 0}, {"--prompts", c.Prompts, 1}, {"--batches", c.Batches, 1}, {"--batch-depths", c.BatchDepths, 0},
 		{"--repeats", []int{c.Repeats}, 1}, {"--steps", []int{c.Steps}, 0},
 	} {
 		for _, n := range f.list {
@@ -234,7 +235,7 @@ func (b *bench) close() {
 // newBench makes the engine.
 func (c *benchModelCmd) newBench(e *env, m *benchModel) (*bench, error) {
 	o := modelbench.Options{
-		Depths: c.Depths, Prompts: c.Prompts, Batches: c.Batches,
+		Depths: c.Depths, Prompts: c.Prompts, Batches: c.Batches, BatchDepths: c.BatchDepths,
 		Repeats: c.Repeats, Steps: c.Steps, Budget: c.Budget,
 	}
 	r := modelbench.Report{

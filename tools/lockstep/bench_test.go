@@ -38,6 +38,8 @@ func TestBenchUsage(t *testing.T) {
 		{"negative depth apart", "a number, no flag", "--depths -1,0", "--depths: -1, want 0 or more"},
 		{"empty prompt", "nothing to compute", "--prompts 0", "--prompts: 0, want 1 or more"},
 		{"no sequences", "nothing to compute", "--batches 4,0", "--batches: 0, want 1 or more"},
+		{"no depth of batches", "an empty list", "--depths= --prompts= --batch-depths=", "nothing to measure"},
+		{"negative depth of batches", "below zero", "--batch-depths 0,-5", "--batch-depths: -5, want 0 or more"},
 		{"no repeats", "nothing to report", "--repeats 0", "--repeats: 0, want 1 or more"},
 		{"negative steps", "below zero", "--steps=-1", "--steps: -1, want 0 or more"},
 		{"no time", "too short", "--budget 0s", "--budget: 0s, want more"},
@@ -115,7 +117,7 @@ func TestBenchModel(t *testing.T) {
 			}
 			plot := filepath.Join(t.TempDir(), "bench.svg")
 			r, rep := runBench(t, "--model", silentModel, "--device", device, "--kv", "bf16", "--plot", plot,
-				"--depths", "0,5,1000", "--prompts", "7", "--batches", "2,65", "--steps", "2", "--repeats", "1")
+				"--depths", "0,5,1000", "--prompts", "7", "--batches", "2,65", "--batch-depths", "0,5", "--steps", "2", "--repeats", "1")
 			var names, skipped []string
 			for _, res := range rep.Results {
 				names = append(names, res.String())
@@ -126,12 +128,13 @@ func TestBenchModel(t *testing.T) {
 				}
 				checkRepeats(t, res, device == "emu")
 			}
-			if got := strings.Join(names, ", "); got != "prefill 7, decode at 0, decode at 5, decode at 1000, batch 2, batch 65" {
+			if got := strings.Join(names, ", "); got != "prefill 7, decode at 0, decode at 5, decode at 1000, batch 2 at 0, batch 65 at 0, batch 2 at 5, batch 65 at 5" {
 				t.Errorf("measured %s", got)
 			}
 			wantSkipped := []string{"needs 1003 positions; the context has 512"}
 			if device == "emu" {
-				wantSkipped = append(wantSkipped, "the engine steps 64 sequences together")
+				most := "the engine steps 64 sequences together"
+				wantSkipped = append(wantSkipped, most, most) // at both depths
 			}
 			if strings.Join(skipped, "|") != strings.Join(wantSkipped, "|") {
 				t.Errorf("skipped %q, want %q", skipped, wantSkipped)
@@ -262,7 +265,7 @@ GPU, driver 13.0, 132 SMs; read 4.50 TB/s, mma.sync bf16 620 TFLOP/s
                   tokens/s  least   most  repeats  of limit                  J/token
      decode at 0       512    500    520  5 × 128       53%  read bandwidth    0.123
   decode at 8192                                                                      skipped: no room
-         batch 4                                                                      failed: broken
+    batch 4 at 0                                                                      failed: broken
      prefill 512     12346   9.00  20000    3 × 1       30%   bf16 mma.sync         
 `
 	if got := show(); got != want {
@@ -324,7 +327,7 @@ func TestBenchPrintsRepeats(t *testing.T) {
 		{"whole batch", "one step per pass", []modelbench.Result{of(batch, counted(8), counted(8))}, ""},
 		{"skipped", "it has no repeats", []modelbench.Result{of(batch)}, ""},
 		{"split batch", "the most steps of a repeat", []modelbench.Result{of(batch, counted(8), counted(10), counted(9))},
-			"\nbatch 64: the batch was split in 2 of 3 repeats: up to 10 steps instead of 8\n"},
+			"\nbatch 64 at 0: the batch was split in 2 of 3 repeats: up to 10 steps instead of 8\n"},
 		{"exact prefill", "a prompt may take several steps", []modelbench.Result{of(prompt, counted(9))}, ""},
 		{"clocks", "the range of all repeats", []modelbench.Result{of(prompt, at(1.98e9)), of(batch, at(1.755e9), at(1.9e9))},
 			"\nSM clock: 1.75 to 1.98 GHz\n"},
