@@ -5,24 +5,26 @@ import (
 	"path/filepath"
 	"reflect"
 	"testing"
+
+	"github.com/lockstep-go/lockstep/internal/ptxlog/ptxlogtest"
 )
 
 func TestCacheHitEqualsMiss(t *testing.T) {
 	a := *uncached(t)
 	a.cache = cache(filepath.Join(t.TempDir(), "made", "on", "demand"))
-	miss, err := a.Assemble([]byte(crowded(64)), "sm_80")
+	miss, err := a.Assemble([]byte(ptxlogtest.Crowded(64)), "sm_80")
 	if err != nil {
 		t.Fatal(err)
 	}
 	a.path = "no-such-program" // a hit does not run it
-	hit, err := a.Assemble([]byte(crowded(64)), "sm_80")
+	hit, err := a.Assemble([]byte(ptxlogtest.Crowded(64)), "sm_80")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(hit, miss) {
 		t.Errorf("hit %+v, miss %+v", hit, miss)
 	}
-	if _, err := a.Assemble([]byte(crowded(64)), "sm_90"); err == nil {
+	if _, err := a.Assemble([]byte(ptxlogtest.Crowded(64)), "sm_90"); err == nil {
 		t.Error("another target is a hit")
 	}
 }

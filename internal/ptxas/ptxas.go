@@ -1,13 +1,12 @@
 // Package ptxas runs NVIDIA's offline assembler for tests. It checks that a PTX text is accepted
-// and reports the registers, spills and shared memory of each kernel. The driver's compiler may
-// give other numbers.
+// and reports the registers, spills, shared memory and warnings of each kernel. The driver's
+// compiler may give others.
 //
 // The assembler is not part of this module: tools/get-ptxas downloads it. Without it tests skip,
 // see [Need].
 package ptxas
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,6 +17,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/lockstep-go/lockstep/internal/ptxlog"
 )
 
 // Environment variables.
@@ -134,11 +135,11 @@ func need(t testing.TB, err error) {
 
 // Assemble assembles a text for a target such as "sm_80" and returns a report per entry name. If
 // ptxas rejects the text, the error is a [*RejectedError].
-func (a *Assembler) Assemble(text []byte, target string) (map[string]Report, error) {
+func (a *Assembler) Assemble(text []byte, target string) (map[string]ptxlog.Report, error) {
 	return a.assemble(Job{Text: text, Target: target})
 }
 
-func (a *Assembler) assemble(job Job) (map[string]Report, error) {
+func (a *Assembler) assemble(job Job) (map[string]ptxlog.Report, error) {
 	text, options := job.Text, []string{"-v", "-arch=" + job.Target}
 	if job.Linked {
 		options = append(options, "--compile-only")
@@ -153,10 +154,7 @@ func (a *Assembler) assemble(job Job) (map[string]Report, error) {
 		}
 		a.cache.store(key, out)
 	}
-	reports, err := parse(out)
-	if err == nil && len(reports) == 0 && bytes.Contains(text, []byte(".entry")) {
-		err = fmt.Errorf("the output has no entry: %q", out)
-	}
+	reports, err := ptxlog.Parse(out, ptxlog.Entries(text))
 	if err != nil {
 		return nil, fmt.Errorf("ptxas %s: %w", flags, err)
 	}
@@ -196,7 +194,7 @@ type Job struct {
 
 // Outcome is the result of a job, as of [Assembler.Assemble].
 type Outcome struct {
-	Reports map[string]Report
+	Reports map[string]ptxlog.Report
 	Err     error
 }
 

@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/lockstep-go/lockstep/internal/ptxlog/ptxlogtest"
 )
 
 const header = ".version 7.4\n.target sm_80\n.address_size 64\n"
@@ -39,22 +41,6 @@ const bad = header + `.visible .entry bad()
 }
 `
 
-// crowded keeps n loaded values live with few registers. Volatile accesses keep their order, so
-// no value can be stored early.
-func crowded(n int) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s.visible .entry crowded(.param .u64 p) .maxnreg 32\n{\n", header)
-	fmt.Fprintf(&b, "\t.reg .b64 %%rd<2>;\n\t.reg .b32 %%r<%d>;\n\tld.param.u64 %%rd1, [p];\n", n)
-	for i := range n {
-		fmt.Fprintf(&b, "\tld.volatile.global.u32 %%r%d, [%%rd1+%d];\n", i, 4*i)
-	}
-	for i := range n {
-		fmt.Fprintf(&b, "\tst.volatile.global.u32 [%%rd1+%d], %%r%d;\n", 4*i, n-1-i)
-	}
-	b.WriteString("\tret;\n}\n")
-	return b.String()
-}
-
 // uncached returns the assembler without its cache.
 func uncached(t *testing.T) *Assembler {
 	t.Helper()
@@ -71,8 +57,8 @@ func TestAssembleReports(t *testing.T) {
 		shared            int
 	}{
 		{"static shared memory", plain, "plain", false, 100},
-		{"as many values as fit", crowded(20), "crowded", false, 0},
-		{"twice as many values as registers", crowded(64), "crowded", true, 0},
+		{"as many values as fit", ptxlogtest.Crowded(20), "k", false, 0},
+		{"twice as many values as registers", ptxlogtest.Crowded(64), "k", true, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -94,40 +80,24 @@ func TestAssembleReports(t *testing.T) {
 	}
 }
 
-// serializedWGMMA changes an accumulator between two wgmma, so ptxas must serialize them.
-const serializedWGMMA = `.version 8.0
-.target sm_90a
-.address_size 64
-.visible .entry accumulate(.param .u64 p)
-{
-	.reg .b64 %rd<3>;
-	.reg .f32 %f<4>;
-	.reg .pred %p;
-	ld.param.u64 %rd0, [p];
-	ld.global.v2.u64 {%rd1, %rd2}, [%rd0];
-	mov.f32 %f0, 0f00000000;
-	mov.f32 %f1, %f0;
-	mov.f32 %f2, %f0;
-	mov.f32 %f3, %f0;
-	setp.ne.u32 %p, 1, 0;
-	wgmma.fence.sync.aligned;
-	wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd1, %rd2, %p, 1, 1, 0, 0;
-	add.f32 %f0, %f0, %f1;
-	wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd1, %rd2, %p, 1, 1, 0, 0;
-	wgmma.commit_group.sync.aligned;
-	wgmma.wait_group.sync.aligned 0;
-	st.global.v4.f32 [%rd0+16], {%f0, %f1, %f2, %f3};
-	ret;
-}
-`
-
-func TestAssembleWarnsOfSerializedWGMMA(t *testing.T) {
-	reports, err := uncached(t).Assemble([]byte(serializedWGMMA), "sm_90a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if w := reports["accumulate"].Warnings; len(w) != 1 || !strings.Contains(w[0], "serialized") {
-		t.Errorf("warnings %q, want one of serialized wgmma", w)
+// TestSlowTexts checks that the assembler's warnings and spills become errors.
+func TestSlowTexts(t *testing.T) {
+	a := uncached(t)
+	for _, text := range ptxlogtest.Texts() {
+		t.Run(text.Name, func(t *testing.T) {
+			reports, err := a.assemble(Job{Text: []byte(text.PTX), Target: text.Target(), Linked: text.Linked})
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch err := reports["k"].Check("k"); {
+			case text.Want == "":
+				if err != nil {
+					t.Errorf("%v, want no error", err)
+				}
+			case err == nil || !strings.HasPrefix(err.Error(), "kernel k is slow: ") || !strings.Contains(err.Error(), text.Want):
+				t.Errorf("%v, want one that names k and contains %q", err, text.Want)
+			}
+		})
 	}
 }
 
@@ -163,7 +133,7 @@ func TestAssembleRejects(t *testing.T) {
 
 func TestAssembleAllKeepsOrder(t *testing.T) {
 	a := uncached(t)
-	jobs := []Job{{Text: []byte(plain), Target: "sm_80"}, {Text: []byte(bad), Target: "sm_80"}, {Text: []byte(crowded(8)), Target: "sm_90"}, {Text: []byte(plain), Target: "sm_90"}}
+	jobs := []Job{{Text: []byte(plain), Target: "sm_80"}, {Text: []byte(bad), Target: "sm_80"}, {Text: []byte(ptxlogtest.Crowded(8)), Target: "sm_90"}, {Text: []byte(plain), Target: "sm_90"}}
 	for i, got := range a.AssembleAll(jobs) {
 		var want Outcome
 		want.Reports, want.Err = a.Assemble(jobs[i].Text, jobs[i].Target)

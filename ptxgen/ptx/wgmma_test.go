@@ -120,8 +120,12 @@ func TestWGMMAAssembles(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", c.name, err, text)
 		}
-		if r := reports["k"]; len(r.Warnings) > 0 || r.SpillStores > 0 || r.Registers < c.registers {
-			t.Errorf("%s: %+v", c.name, r)
+		r := reports["k"]
+		if err := r.Check("k"); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if r.Registers < c.registers {
+			t.Errorf("%s: %d registers, want at least %d", c.name, r.Registers, c.registers)
 		}
 	}
 }
