@@ -69,7 +69,7 @@ var rules = []rule{
 	// layerdiff compares both engines, so it imports neither.
 	{"internal/layerdiff", []string{"internal/chart/...", "internal/float16", "quant", gonum}},
 	{"internal/layering", nil},
-	{"internal/modelbench", []string{"driver", "generate", "internal/chart", "internal/kernelbench", "model", "model/sampling", gonum}},
+	{"internal/modelbench", []string{"driver", "generate", "internal/chart", "internal/kernelbench", "model", "model/sampling", "quant", gonum}},
 	{"internal/kernelcache", []string{"driver", "ptxgen/ptx"}},
 	{"internal/npy", nil},
 	{"internal/nvml", []string{"driver"}},

@@ -14,6 +14,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/kernelbench"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/quant"
 )
 
 // Options configures Run. Zero values are replaced as the comments say.
@@ -30,8 +31,9 @@ type Options struct {
 	// least one repeat. A case whose preparation needs ten budgets is skipped.
 	Budget time.Duration
 
-	Sequences int   // largest batch of the engine; 0: unlimited
-	Cache     Cache // size of the engine's KV cache
+	Sequences int          // largest batch of the engine; 0: unlimited
+	Cache     Cache        // size of the engine's KV cache
+	KV        quant.Format // of the KV cache
 
 	Limits *kernelbench.Limits // of the device; nil: results have no share of a limit
 	// Meter measures energy; nil: unknown. If the timed repeats are too short for its
@@ -100,7 +102,7 @@ type Result struct {
 	Most    float64 `json:"most_tokens_per_second"`
 	Repeats int     `json:"repeats"`
 	Passes  int     `json:"passes"`     // forward passes per repeat: steps, or 1 for a prompt
-	Bytes   float64 `json:"pass_bytes"` // per pass, see Work
+	Bytes   float64 `json:"pass_bytes"` // of weights, keys and values: see Work; mean of the passes
 	FLOP    float64 `json:"pass_flop"`  // per pass, see Work
 	// Limit is the roofline limit of a pass, "read" or "matrix"; Share is the time that the
 	// limit allows divided by the measured time.

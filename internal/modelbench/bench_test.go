@@ -290,7 +290,7 @@ func TestReportJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`"version":2`, `"date":"2030-01-02"`, `"kind":"decode","depth":3,`, `"tokens_per_second":1000`, `"limit":"read"`, `"share_of_limit":`,
+		`"version":3`, `"date":"2030-01-02"`, `"kind":"decode","depth":3,`, `"tokens_per_second":1000`, `"limit":"read"`, `"share_of_limit":`,
 		`"skipped":"needs 503 positions; the context has 200"`, `"token_bytes":`, `"read_plain_bytes_per_second":4000000000000`,
 	} {
 		if !strings.Contains(string(text), want) {

@@ -22,7 +22,7 @@ type bench struct {
 
 // measure measures or skips a case. Its sequences stay open for the next case.
 func (b *bench) measure(ctx context.Context, c Case) (Result, error) {
-	res := Result{Case: c, Bytes: b.work.Bytes(c.tokens()), FLOP: b.work.FLOP(c.tokens(), c.logits())}
+	res := Result{Case: c}
 	if res.Skipped = b.skipReason(c); res.Skipped != "" {
 		return res, nil
 	}
@@ -33,6 +33,7 @@ func (b *bench) measure(ctx context.Context, c Case) (Result, error) {
 	if c.Kind == Prefill {
 		b.prompts = append(b.prompts, res)
 	}
+	res.setWork(b.work, b.o.KV)
 	res.judge(b.o.Limits)
 	return res, nil
 }

@@ -33,7 +33,7 @@ func (r Report) measured() []Result {
 	return list
 }
 
-// roofline plots FLOP/s over FLOP per byte of weights, below the limits of the device.
+// roofline plots FLOP/s over FLOP per byte that is read, below the limits of the device.
 func (r Report) roofline() *chart.XY {
 	read, matrix := r.Limits.Read(), r.Limits.Matrix
 	ridge := matrix / read
@@ -54,7 +54,7 @@ func (r Report) roofline() *chart.XY {
 	}
 	c := &chart.XY{
 		Title: r.Device.Name,
-		X:     chart.Decades("FLOP per byte of weights", minX/2, maxX*2),
+		X:     chart.Decades("FLOP per byte read", minX/2, maxX*2),
 		Y:     chart.Decades("FLOP/s", minY/2, matrix*2),
 	}
 	roof := chart.Series{Name: fmt.Sprintf("%.2f TB/s, %.0f TFLOP/s", read/1e12, matrix/1e12), Color: "#666", Line: true}

@@ -32,7 +32,7 @@ type Report struct {
 }
 
 // Version is the version of the JSON of Report.
-const Version = 2
+const Version = 3
 
 // Describe returns the description of m.
 func Describe(m *model.Model, name, quant string) Model {

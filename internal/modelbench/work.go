@@ -5,11 +5,12 @@ import (
 
 	"github.com/lockstep-go/lockstep/internal/kernelbench"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Work is the least work of a forward pass: one read of every weight that takes part, and
-// two FLOP per matrix parameter and token. It leaves out embedding lookups, the KV cache
-// and attention, so the share of the limit falls as the context grows.
+// Work is the least work of a forward pass: one read of every weight that takes part and of
+// the cached keys and values, and two FLOP per matrix parameter and token. It leaves out
+// embedding lookups and the FLOP of attention, so the share of a prompt falls as it grows.
 type Work struct {
 	bytes  float64 // of all weights except experts
 	params float64 // of the matrices of all layers, except experts
@@ -18,11 +19,13 @@ type Work struct {
 	experts, used int
 	expertBytes   float64 // of one expert per layer
 	expertParams  float64 // of one expert per layer
+
+	config model.Config // for the KV cache
 }
 
 // WorkOf returns the work of m.
 func WorkOf(m *model.Model) Work {
-	w := Work{experts: m.Config.Experts, used: m.Config.ExpertsUsed}
+	w := Work{experts: m.Config.Experts, used: m.Config.ExpertsUsed, config: m.Config}
 	all := &m.Weights
 	w.norm(all.OutputNorm)
 	w.floats(all.RopeFactors)
@@ -76,10 +79,35 @@ func (w Work) distinct(tokens int) float64 {
 	return n * (1 - math.Pow(1-float64(w.used)/n, float64(tokens)))
 }
 
+// CacheBytes returns the bytes of keys and values that the next token of a sequence reads, if that
+// many positions are cached in format f. A layer with a sliding window reads those inside it.
+func (w Work) CacheBytes(positions int, f quant.Format) float64 {
+	read := 0
+	for l := range w.config.Layers {
+		n := positions
+		if window := w.config.LayerWindow(l); window > 0 {
+			n = min(n, window-1) // without the current one
+		}
+		read += n
+	}
+	c := &w.config
+	return float64(read) * float64(c.KVHeads*(c.HeadDim+c.ValueDim)*f.BlockBytes())
+}
+
 // FLOP returns the floating-point operations of a forward pass over that many tokens, which
 // computes the logits of logitRows of them.
 func (w Work) FLOP(tokens, logitRows int) float64 {
 	return 2 * (float64(tokens)*(w.params+float64(w.used)*w.expertParams) + float64(logitRows)*w.output)
+}
+
+// setWork sets the work of a pass. kv is the format of the KV cache.
+func (r *Result) setWork(w Work, kv quant.Format) {
+	r.Bytes, r.FLOP = w.Bytes(r.tokens()), w.FLOP(r.tokens(), r.logits())
+	cached := 0.0 // read by all passes, for one sequence
+	for i := range r.Passes {
+		cached += w.CacheBytes(r.fill()+r.untimed()+i, kv)
+	}
+	r.Bytes += float64(r.Sequences) * cached / float64(r.Passes)
 }
 
 // judge sets Limit and Share.

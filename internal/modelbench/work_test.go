@@ -101,6 +101,44 @@ func TestWorkOfPreset(t *testing.T) {
 	}
 }
 
+func TestCacheBytes(t *testing.T) {
+	for _, c := range []struct {
+		name, reason    string
+		window, pattern int
+		positions, read int // read is the sum over all layers
+		format          quant.Format
+	}{
+		{"empty", "nothing is cached", 0, 0, 0, 0, quant.F16},
+		{"global", "six layers", 0, 0, 100, 600, quant.F16},
+		{"f32", "twice the bytes", 0, 0, 100, 600, quant.F32},
+		{"short", "the window is wider", 10, 3, 7, 42, quant.F16},
+		{"windows", "nine positions before the current one in four of six layers", 10, 3, 100, 4*9 + 2*100, quant.F16},
+		{"windows only", "in every layer", 10, 1, 100, 6 * 9, quant.F16},
+	} {
+		w := WorkOf(&model.Model{Config: model.Config{Layers: 6, KVHeads: 2, HeadDim: 8, ValueDim: 24, Window: c.window, WindowPattern: c.pattern}})
+		if got, want := w.CacheBytes(c.positions, c.format), float64(c.read*2*(8+24)*c.format.BlockBytes()); got != want {
+			t.Errorf("%s: %v bytes, want %v: %s", c.name, got, want, c.reason)
+		}
+	}
+}
+
+// A pass reads the weights once, and what each of its sequences has cached.
+func TestWorkOfPasses(t *testing.T) {
+	e := newFake(t, "llama", 200)
+	w := WorkOf(e.model)
+	o := Options{Prompts: []int{50}, Depths: []int{30}, Batches: []int{4}, BatchDepths: []int{30}, Steps: 5, Repeats: 1, KV: quant.F16}
+	cached := w.CacheBytes(34, quant.F16) // 30, two untimed steps, and on average two timed ones
+	if cached == 0 {
+		t.Fatal("the model caches nothing")
+	}
+	for i, r := range measured(t, e, o) {
+		want := w.Bytes([]int{50, 1, 4}[i]) + []float64{0, 1, 4}[i]*cached
+		if math.Abs(r.Bytes-want) > 1e-6 || r.FLOP != w.FLOP(r.tokens(), r.logits()) {
+			t.Errorf("%v: %v bytes, %v FLOP, want %v bytes", r.Case, r.Bytes, r.FLOP, want)
+		}
+	}
+}
+
 func TestJudge(t *testing.T) {
 	limits := &kernelbench.Limits{ReadPlain: 3e12, ReadBulk: 4e12, Matrix: 6e14}
 	for _, c := range []struct {

@@ -53,8 +53,8 @@ type benchModelCmd struct {
 
 func (c *benchModelCmd) Help() string {
 	return "Each speed is the median over the repeats after a warm-up. On a GPU it is compared with a limit measured in the same run: " +
-		"the read bandwidth divided by the bytes of weights per step, or the bf16 mma.sync rate divided by two FLOP per weight and token, " +
-		"whichever is lower. The limits leave out attention and the KV cache. An empty list measures nothing: --batches=."
+		"the time to read all weights and the cached keys and values once per pass, or the time of two FLOP per matrix parameter and token " +
+		"at the bf16 mma.sync rate, whichever is longer. An empty list measures nothing: --batches=."
 }
 
 func (c *benchModelCmd) Run(e *env) error {
@@ -252,7 +252,8 @@ func (c *benchModelCmd) onCPU(m *benchModel, o modelbench.Options, r modelbench.
 	if err != nil {
 		return nil, err
 	}
-	r.Engine, r.KV = "ref", c.KV.Format(quant.F32).String()
+	o.KV = c.KV.Format(quant.F32)
+	r.Engine, r.KV = "ref", o.KV.String()
 	r.Device.Name = fmt.Sprintf("CPU, %s, %d threads", runtime.GOARCH, runtime.GOMAXPROCS(0))
 	return &bench{engine: engine, options: o, report: r}, nil
 }
@@ -274,7 +275,8 @@ func (c *benchModelCmd) onDevice(e *env, m *benchModel, o modelbench.Options, r 
 		return nil, err
 	}
 	ao.KVPages = max(1, min(plan.Pages, o.Pages(m.Config.Context, attention.PageTokens)))
-	r.Engine, r.KV, r.Device = "accel", c.KV.Format(quant.F16).String(), kernelbench.DeviceOf(dev)
+	o.KV = c.KV.Format(quant.F16)
+	r.Engine, r.KV, r.Device = "accel", o.KV.String(), kernelbench.DeviceOf(dev)
 	var energy meter
 	if c.Device == lockstep.GPU {
 		e.note("measuring the limits of %s", dev.Properties().Name)
