@@ -25,7 +25,7 @@ const (
 	maxEntry    = 64 << 20
 	cacheSuffix = ".cubin"
 	// cacheMagic begins every file. Its number changes with the file format.
-	cacheMagic = "lockstep cubin 2\n"
+	cacheMagic = "lockstep cubin 3\n"
 
 	// tempPattern matches files that are being written, and tempName formats their names. A file
 	// older than tempAge was left by a process that died.
@@ -34,9 +34,9 @@ const (
 	tempAge     = time.Hour
 )
 
-// cache keeps machine code on disk. A file is
+// cache keeps compiled images on disk. A file is
 //
-//	magic | SHA-256 of the cubin | cubin
+//	magic | SHA-256 of the rest | log of the compiler | NUL | cubin
 //
 // so a truncated or damaged file is detected and replaced. The hash does not protect against an
 // attacker who can write to the directory, so the cache refuses a directory that other users can
@@ -163,8 +163,8 @@ func (d *Device) cacheKey(ptx []byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// read returns the cubin of an intact file and renews the file's time, which prune uses.
-func (c *cache) read(key string) (cubin []byte, ok bool) {
+// read returns the encoded image of an intact file and renews the file's time, which prune uses.
+func (c *cache) read(key string) (image []byte, ok bool) {
 	name := key + cacheSuffix
 	raw, err := c.readFile(name)
 	switch {
@@ -177,14 +177,14 @@ func (c *cache) read(key string) (cubin []byte, ok bool) {
 		c.failures.Add(1)
 		return nil, false
 	}
-	cubin, ok = decodeCached(raw)
+	image, ok = decodeCached(raw)
 	if !ok {
 		c.rejected.Add(1)
 		return nil, false
 	}
 	now := time.Now()
 	c.dir.Chtimes(name, now, now) // a wrong time only costs a compilation later
-	return cubin, true
+	return image, true
 }
 
 // errEntry reports a file that cannot be an entry of the cache.
@@ -212,7 +212,7 @@ func (c *cache) readFile(name string) ([]byte, error) {
 	return raw, nil
 }
 
-func decodeCached(raw []byte) (cubin []byte, ok bool) {
+func decodeCached(raw []byte) (image []byte, ok bool) {
 	rest, ok := bytes.CutPrefix(raw, []byte(cacheMagic))
 	if !ok || len(rest) < sha256.Size {
 		return nil, false
@@ -221,14 +221,14 @@ func decodeCached(raw []byte) (cubin []byte, ok bool) {
 	return rest[sha256.Size:], bytes.Equal(sum[:], rest[:sha256.Size])
 }
 
-func encodeCached(cubin []byte) []byte {
-	sum := sha256.Sum256(cubin)
-	return slices.Concat([]byte(cacheMagic), sum[:], cubin)
+func encodeCached(image []byte) []byte {
+	sum := sha256.Sum256(image)
+	return slices.Concat([]byte(cacheMagic), sum[:], image)
 }
 
-// write stores a cubin. It counts a failure and ignores it: only the next start is slower.
-func (c *cache) write(key string, cubin []byte) {
-	err := c.replace(key+cacheSuffix, encodeCached(cubin))
+// write stores an encoded image. It counts a failure and ignores it: only the next start is slower.
+func (c *cache) write(key string, image []byte) {
+	err := c.replace(key+cacheSuffix, encodeCached(image))
 	if err == nil {
 		err = c.prune()
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -13,8 +14,11 @@ import (
 
 // Numbers of CUjit_option and CUjitInputType.
 const (
+	jitInfoLog      = 3
+	jitInfoLogSize  = 4
 	jitErrorLog     = 5
 	jitErrorLogSize = 6
+	jitLogVerbose   = 12 // the info log has the figures of each kernel
 
 	jitInputPTX = 1
 )
@@ -23,10 +27,11 @@ const logBytes = 16 << 10
 
 // jitOptions are the options of one compilation: an array of option numbers and an array of values.
 // A value that fits a pointer is stored in the array itself. The driver keeps the arrays and writes
-// the log until the compilation has ended, so the struct is pinned.
+// the logs until the compilation has ended, so the struct is pinned.
 type jitOptions struct {
-	keys   [2]int32
-	values [2]uintptr
+	keys   [5]int32
+	values [5]uintptr
+	info   [logBytes]byte
 	errors [logBytes]byte
 	pin    runtime.Pinner
 }
@@ -34,59 +39,77 @@ type jitOptions struct {
 func newJITOptions() *jitOptions {
 	o := new(jitOptions)
 	o.pin.Pin(o)
-	o.keys = [2]int32{jitErrorLog, jitErrorLogSize}
-	o.values = [2]uintptr{uintptr(unsafe.Pointer(&o.errors)), logBytes}
+	o.keys = [5]int32{jitInfoLog, jitInfoLogSize, jitErrorLog, jitErrorLogSize, jitLogVerbose}
+	o.values = [5]uintptr{uintptr(unsafe.Pointer(&o.info)), logBytes, uintptr(unsafe.Pointer(&o.errors)), logBytes, 1}
 	return o
 }
 
 func (o *jitOptions) release() { o.pin.Unpin() }
 
-// log returns the compiler's messages. The log ends at the first NUL: the driver pads it and does not
+// log returns the info log and the error log. The latter may have warnings.
+func (o *jitOptions) log() string { return logText(&o.info) + "\n" + logText(&o.errors) }
+
+// logText returns the text of a log, which ends at the first NUL: the driver pads it and does not
 // always report its length.
-func (o *jitOptions) log() string {
-	text, _, _ := bytes.Cut(o.errors[:], []byte{0})
+func logText(log *[logBytes]byte) string {
+	text, _, _ := bytes.Cut(log[:], []byte{0})
 	return strings.TrimSpace(string(text))
+}
+
+// image is compiled PTX.
+type image struct {
+	log   string // of the compiler; without NUL
+	cubin []byte
+}
+
+// encode returns the image as the cache stores it.
+func (i image) encode() []byte { return slices.Concat([]byte(i.log), []byte{0}, i.cubin) }
+
+func decodeImage(stored []byte) image {
+	log, cubin, _ := bytes.Cut(stored, []byte{0})
+	return image{string(log), cubin}
 }
 
 // link compiles PTX text to machine code with the driver's linker, in a locked section. The linker
 // returns the machine code, so that the cache can store it; cuModuleLoadDataEx does not. The error is
 // driver.ErrUnsupported if there is no linker.
-func (d *Device) link(ptx []byte) (cubin []byte, err error) {
+func (d *Device) link(ptx []byte) (image, error) {
 	o := newJITOptions()
 	defer o.release()
 	var state uintptr
-	err = d.call(cuLinkCreate, uintptr(len(o.keys)), uintptr(unsafe.Pointer(&o.keys)),
+	err := d.call(cuLinkCreate, uintptr(len(o.keys)), uintptr(unsafe.Pointer(&o.keys)),
 		uintptr(unsafe.Pointer(&o.values)), uintptr(unsafe.Pointer(&state)))
 	if err != nil {
-		return nil, err
+		return image{}, err
 	}
 	defer func() { d.lib.call(cuLinkDestroy, state) }()
 	text, name := append(bytes.Clone(ptx), 0), []byte("module.ptx\x00")
 	c := d.lib.call(cuLinkAddData, state, jitInputPTX, uintptr(unsafe.Pointer(&text[0])), uintptr(len(text)),
 		uintptr(unsafe.Pointer(&name[0])), 0, 0, 0)
 	if c != success {
-		return nil, d.compileError(cuLinkAddData, c, o, ptx)
+		return image{}, d.compileError(cuLinkAddData, c, o, ptx)
 	}
-	var image *byte
+	var cubin *byte
 	var size uintptr
-	c = d.lib.call(cuLinkComplete, state, uintptr(unsafe.Pointer(&image)), uintptr(unsafe.Pointer(&size)))
+	c = d.lib.call(cuLinkComplete, state, uintptr(unsafe.Pointer(&cubin)), uintptr(unsafe.Pointer(&size)))
 	if c != success {
-		return nil, d.compileError(cuLinkComplete, c, o, ptx)
+		return image{}, d.compileError(cuLinkComplete, c, o, ptx)
 	}
-	return bytes.Clone(unsafe.Slice(image, size)), nil
+	return image{o.log(), bytes.Clone(unsafe.Slice(cubin, size))}, nil
 }
 
-// compile compiles and loads PTX text with cuModuleLoadDataEx, in a locked section.
-func (d *Device) compile(ptx []byte) (module uintptr, err error) {
+// compile compiles and loads PTX text with cuModuleLoadDataEx, in a locked section. It returns the
+// compiler's log beside the module.
+func (d *Device) compile(ptx []byte) (module uintptr, log string, err error) {
 	o := newJITOptions()
 	defer o.release()
 	text := append(bytes.Clone(ptx), 0)
 	c := d.lib.call(cuModuleLoadDataEx, uintptr(unsafe.Pointer(&module)), uintptr(unsafe.Pointer(&text[0])),
 		uintptr(len(o.keys)), uintptr(unsafe.Pointer(&o.keys)), uintptr(unsafe.Pointer(&o.values)))
 	if c != success {
-		return 0, d.compileError(cuModuleLoadDataEx, c, o, ptx)
+		return 0, "", d.compileError(cuModuleLoadDataEx, c, o, ptx)
 	}
-	return module, nil
+	return module, o.log(), nil
 }
 
 // loadCubin loads machine code, in a locked section.
@@ -101,7 +124,7 @@ func (d *Device) loadCubin(cubin []byte) (module uintptr, err error) {
 // compileError converts the code of a failed compilation to an error. If the compiler rejects the
 // text, the error has its log and names a file with the text.
 func (d *Device) compileError(e entry, c code, o *jitOptions, ptx []byte) error {
-	log := o.log()
+	log := logText(&o.errors)
 	detail := log
 	if kinds[c].kind == driver.ErrPTXRejected || log != "" {
 		detail = join(log, saveRejected(ptx))

@@ -87,7 +87,7 @@ func testCache(t *testing.T, open opener) {
 
 	// An intact file with code that the driver refuses.
 	d := open(t, cached)
-	ok(t, os.WriteFile(filepath.Join(dir, d.cacheKey(text)+cacheSuffix), encodeCached([]byte("no cubin")), 0o600))
+	ok(t, os.WriteFile(filepath.Join(dir, d.cacheKey(text)+cacheSuffix), encodeCached(image{cubin: []byte("no cubin")}.encode()), 0o600))
 	ok(t, d.Close())
 	if _, err := d.cache.dir.Stat("."); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("the directory stays open: %v", err)

@@ -22,8 +22,9 @@ type Device struct {
 	closed atomic.Bool
 	lost   atomic.Pointer[driver.Error]
 
-	mu       sync.Mutex // guards children
+	mu       sync.Mutex // guards children and slow
 	children map[*resource]struct{}
+	slow     map[string]error // by kernel, see SlowKernels
 }
 
 var _ driver.Device = (*Device)(nil)
@@ -48,7 +49,7 @@ func (l *library) open(ordinal int, o options) (*Device, error) {
 	if ordinal < 0 || ordinal >= int(n) {
 		return nil, &driver.Error{Op: "Open", Kind: driver.ErrNoDevice, Detail: fmt.Sprintf("device %d of %d", ordinal, n)}
 	}
-	d := &Device{lib: l, children: map[*resource]struct{}{}}
+	d := &Device{lib: l, children: map[*resource]struct{}{}, slow: map[string]error{}}
 	if err := d.call(cuDeviceGet, uintptr(unsafe.Pointer(&d.number)), uintptr(ordinal)); err != nil {
 		return nil, err
 	}

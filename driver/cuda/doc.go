@@ -58,4 +58,15 @@
 // stores it on disk, keyed by a hash of the text, the driver and the device. A damaged file is compiled
 // again, and a directory that cannot be used only costs time. If the compiler rejects a text, the error
 // has its log and names a file with the text.
+//
+// The linker treats a text as one of several, for which the compiler ignores setmaxnreg. So a text with
+// setmaxnreg is compiled without the linker, and only the driver's own cache stores it.
+//
+// # Slow kernels
+//
+// The compiler may spill registers, serialize wgmma or ignore setmaxnreg. The kernel then gives the
+// same results, slowly, so a program must not fail. Load parses the compiler's log, which the cache
+// stores beside the machine code, and Function reads how much local memory the kernel uses.
+// [Device.SlowKernels] lists the kernels. The conformance suite fails if there is one, and the command
+// prints them.
 package cuda

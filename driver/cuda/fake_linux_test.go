@@ -25,6 +25,9 @@ type fake struct {
 	calls    map[entry]int
 	failures map[entry]code // results of later calls
 	broken   code           // result of every call that needs a context
+	info     string         // of the compiler's logs for an accepted text
+	warnings string         // in the error log
+	local    int32          // bytes of local memory of each kernel
 	misuse   []string
 
 	next     uintptr            // the next handle or device address
@@ -63,8 +66,11 @@ type (
 	}
 	// fakeJITValues is the memory layout of jitOptions.values.
 	fakeJITValues struct {
-		errs    unsafe.Pointer
-		errSize uintptr
+		info     unsafe.Pointer
+		infoSize uintptr
+		errs     unsafe.Pointer
+		errSize  uintptr
+		verbose  uintptr
 	}
 )
 
@@ -386,8 +392,8 @@ var fakeFunctions = map[entry]any{
 		}
 		return remove[*fakeModule](theFake, m)
 	},
-	cuLinkCreate: func(n uintptr, keys *[2]int32, values *fakeJITValues, state *uintptr) uintptr {
-		checkOptions(n, keys)
+	cuLinkCreate: func(n uintptr, keys *[5]int32, values *fakeJITValues, state *uintptr) uintptr {
+		checkOptions(n, keys, values)
 		*state = theFake.add(&fakeLink{values: values})
 		return 0
 	},
@@ -396,8 +402,12 @@ var fakeFunctions = map[entry]any{
 		if kind != jitInputPTX || *(*byte)(unsafe.Add(unsafe.Pointer(data), size-1)) != 0 {
 			theFake.misuse = append(theFake.misuse, "the text to link is not NUL-terminated PTX")
 		}
-		image, c := fakeCompile(cString(data), l.values)
+		text := cString(data)
+		image, c := fakeCompile(text, l.values)
 		l.image = image
+		if strings.Contains(text, "setmaxnreg") {
+			appendLog(l.values.info, l.values.infoSize, "ptxas info    : (C7504) Potential Performance Loss: 'setmaxnreg' ignored to maintain compatibility across compilation units.\n")
+		}
 		return uintptr(c)
 	},
 	cuLinkComplete: func(state uintptr, image *unsafe.Pointer, size *uintptr) uintptr {
@@ -499,26 +509,37 @@ func fakeAttribute(v *int32, a, device uintptr) uintptr {
 
 func fakeFuncAttribute(v *int32, a, k uintptr) uintptr {
 	values := map[uintptr]int32{
-		attributeMaxThreads: 512, attributeMaxDynamicShared: theFake.live[k].(*fakeKernel).shared,
+		attributeMaxThreads: 512, attributeMaxDynamicShared: theFake.live[k].(*fakeKernel).shared, attributeLocal: theFake.local,
 	}
 	*v = values[a]
 	return 0
 }
 
-func checkOptions(n uintptr, keys *[2]int32) {
-	if want := [2]int32{jitErrorLog, jitErrorLogSize}; n != 2 || *keys != want {
-		theFake.misuse = append(theFake.misuse, fmt.Sprintf("options %v of %d", keys, n))
+func checkOptions(n uintptr, keys *[5]int32, values *fakeJITValues) {
+	if want := [5]int32{jitInfoLog, jitInfoLogSize, jitErrorLog, jitErrorLogSize, jitLogVerbose}; n != 5 || *keys != want || values.verbose != 1 {
+		theFake.misuse = append(theFake.misuse, fmt.Sprintf("options %v of %d, verbose %d", keys, n, values.verbose))
+	}
+}
+
+// appendLog adds to a log what fits.
+func appendLog(log unsafe.Pointer, size uintptr, text string) {
+	mem := unsafe.Slice((*byte)(log), size)
+	used := bytes.IndexByte(mem, 0)
+	if used >= 0 {
+		copy(mem[used:], text)
 	}
 }
 
 var entryPattern = regexp.MustCompile(`\.entry (\w+)`)
 
-// fakeCompile returns an image that lists the entries, or an error log.
+// fakeCompile returns an image that lists the entries, or an error log. It writes the fake's logs.
 func fakeCompile(text string, o *fakeJITValues) ([]byte, code) {
 	if strings.Contains(text, "%nowhere") {
-		copy(unsafe.Slice((*byte)(o.errs), o.errSize), "ptxas: line 36: unknown symbol %nowhere\x00")
+		appendLog(o.errs, o.errSize, "ptxas: line 36: unknown symbol %nowhere")
 		return nil, 218
 	}
+	appendLog(o.info, o.infoSize, theFake.info)
+	appendLog(o.errs, o.errSize, theFake.warnings)
 	image := []byte("CUBIN")
 	for _, m := range entryPattern.FindAllStringSubmatch(text, -1) {
 		image = append(image, " "+m[1]...)
@@ -535,8 +556,8 @@ func fakeLoad(m *uintptr, image *byte) uintptr {
 	return 0
 }
 
-func fakeLoadEx(m *uintptr, text *byte, n uintptr, keys *[2]int32, values *fakeJITValues) uintptr {
-	checkOptions(n, keys)
+func fakeLoadEx(m *uintptr, text *byte, n uintptr, keys *[5]int32, values *fakeJITValues) uintptr {
+	checkOptions(n, keys, values)
 	image, c := fakeCompile(cString(text), values)
 	if c != success {
 		return uintptr(c)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/internal/ptxlog/ptxlogtest"
 )
 
 func TestHardwareProperties(t *testing.T) {
@@ -90,4 +91,28 @@ func TestHardwareSharedAbove48K(t *testing.T) {
 	t.Logf("one byte too many: %v", err)
 	wantKind(t, err, driver.ErrInvalid)
 	ok(t, s.Synchronize())
+}
+
+// TestHardwareSlowKernels checks that the driver's log and the attributes of functions show which
+// kernels its compiler made slow.
+func TestHardwareSlowKernels(t *testing.T) {
+	d := gpu(t)
+	for _, text := range ptxlogtest.Texts() {
+		t.Run(text.Name, func(t *testing.T) {
+			switch cc := d.Properties().ComputeCapability; {
+			case text.Linked:
+				t.Skip("ptxas needs --compile-only for this warning")
+			case text.Target() == "sm_90a" && cc != 90:
+				t.Skipf("needs compute capability 9.0, not %d.%d", cc/10, cc%10)
+			}
+			d := openGPU(t, options{cacheDir: t.TempDir()})
+			ptx := text.PTX + "// " + time.Now().String() + "\n" // new to the driver's own cache, which may have no log
+			must(must(d.Load([]byte(ptx)))(t).Function("k"))(t)
+			slow := d.SlowKernels()
+			t.Logf("%q", slow)
+			if (len(slow) > 0) != (text.Want != "") {
+				t.Errorf("%q, want %q", slow, text.Want)
+			}
+		})
+	}
 }

@@ -8,11 +8,16 @@ import (
 	"unsafe"
 
 	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/internal/ptxlog"
 )
 
-type module struct{ res *resource }
+type module struct {
+	res     *resource
+	reports map[string]ptxlog.Report // what the compiler's log says, by kernel
+}
 
-// Load compiles PTX text, or loads its machine code from the cache on disk.
+// Load compiles PTX text, or loads its machine code from the cache on disk. It does not fail if the
+// compiler makes a kernel slow; see [Device.SlowKernels].
 func (d *Device) Load(ptx []byte) (driver.Module, error) {
 	if err := checkSource(ptx, d.props.PTXVersion); err != nil {
 		return nil, err
@@ -22,7 +27,7 @@ func (d *Device) Load(ptx []byte) (driver.Module, error) {
 		return nil, err
 	}
 	defer d.leave(s)
-	handle, err := d.load(ptx)
+	handle, log, err := d.load(ptx)
 	if err != nil {
 		return nil, err
 	}
@@ -30,39 +35,41 @@ func (d *Device) Load(ptx []byte) (driver.Module, error) {
 	if err := d.adopt(res); err != nil {
 		return nil, err
 	}
-	return &module{res}, nil
+	reports, _ := ptxlog.Parse([]byte(log), ptxlog.Entries(ptx)) // Function reads the figures that the log lacks
+	return &module{res, reports}, nil
 }
 
-// load returns a CUmodule from the cache or the compiler, in a locked section.
-func (d *Device) load(ptx []byte) (uintptr, error) {
-	if !d.cache.enabled() {
+// load returns a CUmodule from the cache or the compiler, with the compiler's log, in a locked section.
+func (d *Device) load(ptx []byte) (module uintptr, log string, err error) {
+	if !d.cache.enabled() || !ptxlog.Linkable(ptx) {
 		return d.compile(ptx)
 	}
 	key := d.cacheKey(ptx)
-	if cubin, ok := d.cache.read(key); ok {
-		module, err := d.loadCubin(cubin)
+	if stored, ok := d.cache.read(key); ok {
+		image := decodeImage(stored)
+		module, err := d.loadCubin(image.cubin)
 		if err == nil {
 			d.cache.hits.Add(1)
-			return module, nil
+			return module, image.log, nil
 		}
 		if d.Err() != nil || errors.Is(err, driver.ErrOutOfMemory) {
-			return 0, err
+			return 0, "", err
 		}
 		d.cache.rejected.Add(1)
 	}
 	d.cache.misses.Add(1)
-	cubin, err := d.link(ptx)
+	image, err := d.link(ptx)
 	if errors.Is(err, driver.ErrUnsupported) {
 		return d.compile(ptx)
 	}
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
-	module, err := d.loadCubin(cubin)
+	module, err = d.loadCubin(image.cubin)
 	if err == nil {
-		d.cache.write(key, cubin)
+		d.cache.write(key, image.encode())
 	}
-	return module, err
+	return module, image.log, err
 }
 
 func (m *module) Close() error { return m.res.close() }
@@ -92,6 +99,11 @@ func (m *module) Function(name string) (driver.Function, error) {
 	if err != nil {
 		return nil, err
 	}
+	report := m.reports[name]
+	if report.Stack, err = d.functionAttribute(handle, attributeLocal); err != nil {
+		return nil, err
+	}
+	d.judge(name, report)
 	// All kernels get the same carve-out. An SM must be idle to change it, so different values would
 	// delay kernels. The driver may refuse the hint.
 	d.lib.call(cuFuncSetAttribute, handle, attributeCarveout, maxCarveout)
@@ -113,6 +125,7 @@ type function struct {
 // Numbers of CUfunction_attribute.
 const (
 	attributeMaxThreads       = 0
+	attributeLocal            = 3 // bytes of local memory per thread
 	attributeMaxDynamicShared = 8
 	attributeCarveout         = 9 // in percent of the maximum shared memory
 

@@ -45,7 +45,7 @@ var rules = []rule{
 	{"ptxgen/...", []string{"internal/float16", "ptxgen/...", "quant"}},
 	{"ptxgen/ptx", nil},
 	{"driver", nil},
-	{"driver/cuda", []string{"driver", "internal/nvml", purego}},
+	{"driver/cuda", []string{"driver", "internal/nvml", "internal/ptxlog/...", purego}},
 	{"driver/emu", []string{"driver", "driver/emu/internal/..."}},
 	{"driver/emu/internal/...", nil},
 	{"accel", accelImports},
