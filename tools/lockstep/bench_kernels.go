@@ -45,7 +45,7 @@ func (c *benchKernelsCmd) Run(e *env) error {
 		return fmt.Errorf("--device %d: %w", c.Device, err)
 	}
 	defer dev.Close()
-	e.noteCache(dev)
+	e.watch(dev)
 	rep, err := kernelbench.Run(e.ctx, dev, kernelbench.Cases(dev.Properties()), only, func(r kernelbench.Result) {
 		e.note("%s %s", r.Kernel, r.Shape)
 	})

@@ -28,19 +28,40 @@ func openDevice(d lockstep.Device) (driver.Device, error) {
 	return lockstep.OpenDevice(d)
 }
 
-// openNoted opens a device. If the device does not cache its kernels, it prints why.
+// openNoted opens a device and watches it.
 func (e *env) openNoted(d lockstep.Device) (driver.Device, error) {
 	dev, err := openDevice(d)
 	if err == nil {
-		e.noteCache(dev)
+		e.watch(dev)
 	}
 	return dev, err
 }
 
-// noteCache prints why a GPU does not cache its kernels, which makes every start slow.
-func (e *env) noteCache(dev driver.Device) {
-	if gpu, ok := dev.(interface{ CacheError() error }); ok && gpu.CacheError() != nil {
-		e.note("%s", oneLine(gpu.CacheError()))
+// gpuDevice has the methods of [cuda.Device] that tell why it is slow.
+type gpuDevice interface {
+	CacheError() error
+	SlowKernels() []error
+}
+
+// watch prints why a GPU does not cache its kernels, which makes every start slow. It lets
+// noteSlowKernels find the GPU when the command has ended.
+func (e *env) watch(dev driver.Device) {
+	gpu, ok := dev.(gpuDevice)
+	if !ok {
+		return
+	}
+	e.gpus = append(e.gpus, gpu)
+	if err := gpu.CacheError(); err != nil {
+		e.note("%s", oneLine(err))
+	}
+}
+
+// noteSlowKernels prints the kernels that the GPU's compiler made slow.
+func (e *env) noteSlowKernels() {
+	for _, gpu := range e.gpus {
+		for _, err := range gpu.SlowKernels() {
+			e.note("%s", oneLine(err))
+		}
 	}
 }
 

@@ -75,23 +75,52 @@ func (w weak) Properties() driver.Properties {
 	return p
 }
 
-// uncached is a GPU that does not cache its kernels.
-type uncached struct{ driver.Device }
+// slowStart is a GPU that does not cache its kernels.
+type slowStart struct{ driver.Device }
 
-func (uncached) CacheError() error {
+func (slowStart) CacheError() error {
 	return errors.New("cuda: the kernel cache is not used: /home: it is open")
+}
+
+func (slowStart) SlowKernels() []error { return nil }
+
+// slowKernels is a GPU whose compiler made two kernels slow.
+type slowKernels struct{ driver.Device }
+
+func (slowKernels) CacheError() error { return nil }
+
+func (slowKernels) SlowKernels() []error {
+	return []error{errors.New("cuda: kernel a is slow: C7515"), errors.New("cuda: kernel b is slow: 8 bytes of local memory per thread")}
 }
 
 // The command says why a GPU does not cache its kernels.
 func TestDeviceWithoutCache(t *testing.T) {
 	gpu(t, smallGPU, nil)
 	open := openGPU
-	openGPU = func() (driver.Device, error) { dev, err := open(); return uncached{weak{dev}}, err } // so that no kernel runs
+	openGPU = func() (driver.Device, error) { dev, err := open(); return slowStart{weak{dev}}, err } // so that no kernel runs
 	for _, command := range []string{"generate --device gpu x", "plan --device gpu", "diff --device gpu", "bench --device gpu"} {
 		r := runCommand(t, "", strings.Fields(command)...)
 		if !strings.HasPrefix(r.err, "cuda: the kernel cache is not used: /home: it is open\n") {
 			t.Errorf("%s: standard error %q", command, r.err)
 		}
+	}
+}
+
+// The command ends with the kernels that the GPU's compiler made slow, also if it fails, and they do not make it
+// fail.
+func TestDeviceWithSlowKernels(t *testing.T) {
+	const slow = "cuda: kernel a is slow: C7515\ncuda: kernel b is slow: 8 bytes of local memory per thread\n"
+	gpu(t, smallGPU, nil)
+	open := openGPU
+	openGPU = func() (driver.Device, error) { dev, err := open(); return slowKernels{dev}, err }
+	r := succeed(t, "", "generate", "--device", "gpu", "--temperature", "0", "--max-tokens", "1", "Well, Prince,")
+	if !strings.HasSuffix(r.err, slow) {
+		t.Errorf("standard error %q, want it to end with %q", r.err, slow)
+	}
+	openGPU = func() (driver.Device, error) { dev, err := open(); return slowKernels{weak{dev}}, err }
+	r = runCommand(t, "", "generate", "--device", "gpu", "x")
+	if !strings.Contains(r.err, slow+"lockstep: ") {
+		t.Errorf("standard error %q, want %q before the error", r.err, slow)
 	}
 }
 

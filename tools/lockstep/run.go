@@ -69,7 +69,8 @@ type env struct {
 	in     io.Reader
 	out    io.Writer
 	errw   io.Writer
-	screen io.Writer // a terminal that shows progress; nil: none
+	screen io.Writer   // a terminal that shows progress; nil: none
+	gpus   []gpuDevice // opened by the command
 
 	verbose bool
 }
@@ -208,7 +209,9 @@ func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) 
 		return e.report(usageError{err})
 	}
 	e.verbose = c.Verbose
-	return e.report(parsed.Run(e))
+	err = parsed.Run(e)
+	e.noteSlowKernels()
+	return e.report(err)
 }
 
 // report prints an error on one line and returns the exit status.
