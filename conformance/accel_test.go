@@ -13,7 +13,6 @@ import (
 
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/driver/cuda"
 	"github.com/lockstep-go/lockstep/driver/emu"
 	"github.com/lockstep-go/lockstep/golden"
 	"github.com/lockstep-go/lockstep/internal/layerdiff"
@@ -39,7 +38,7 @@ var lateDevice = emu.Options{SMs: 4, IgnoreRaces: true, LateStreams: true, Cache
 func accelDevice(t testing.TB, o emu.Options) driver.Device {
 	t.Helper()
 	if *onGPU {
-		dev, err := cuda.Open(0)
+		dev, err := openGPU(t)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -24,11 +24,25 @@ var (
 )
 
 // openDevice opens the GPU or the emulator, as -gpu says.
-func openDevice() (driver.Device, error) {
+func openDevice(t testing.TB) (driver.Device, error) {
 	if *onGPU {
-		return cuda.Open(0)
+		return openGPU(t)
 	}
 	return emu.Open(emulation())
+}
+
+// openGPU opens the first CUDA device. The test fails if the driver's compiler makes a kernel slow.
+func openGPU(t testing.TB) (driver.Device, error) {
+	dev, err := cuda.Open(0)
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() {
+		for _, err := range dev.SlowKernels() {
+			t.Error(err)
+		}
+	})
+	return dev, nil
 }
 
 // emulation uses the freedom that PTX gives a device: warps in any order, asynchronous
@@ -52,7 +66,7 @@ func setEmulation(d driver.Device, pattern int) {
 
 func kernelSuite(t *testing.T) *harness.Suite {
 	t.Helper()
-	s, err := harness.NewSuite(openDevice, *kernelSeed)
+	s, err := harness.NewSuite(func() (driver.Device, error) { return openDevice(t) }, *kernelSeed)
 	if err != nil {
 		t.Fatal(err)
 	}
