@@ -120,11 +120,15 @@ type float interface{ float32 | float64 }
 // len(dst) fills whole blocks, and src has the length that RowBytes returns.
 func Decode[T float](f Format, dst []T, src []byte) {
 	f.checkLengths(len(dst), len(src))
-	switch dst := any(dst).(type) {
-	case []float32:
-		layouts[f].decode32(dst, src)
-	case []float64:
-		layouts[f].decode64(dst, src)
+	switch f {
+	case F32:
+		decodeF32(dst, src)
+	case F16:
+		decodeF16(dst, src)
+	case BF16:
+		decodeBF16(dst, src)
+	default:
+		decodeBlocks(f, dst, src)
 	}
 }
 
@@ -137,7 +141,7 @@ func Dot(f Format, src []byte, x, scratch []float64) float64 {
 		return dot(src, x)
 	}
 	w := scratch[:len(x)]
-	layouts[f].decode64(w, src)
+	Decode(f, w, src)
 	return portable.Dot(w, x)
 }
 
