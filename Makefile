@@ -33,7 +33,7 @@ cross: ## build and vet for every platform without cgo
 # Packages whose results must have the same bits on every machine. On arm64 the compiler fuses
 # x*y + z into one rounding. The first command checks that the pattern finds such instructions.
 FUSED := FN?M(ADD|SUB)[SD]
-EXACT := ./internal/portable ./internal/synth ./quant ./ref ./model ./model/sampling ./generate ./driver/emu/internal/alu
+EXACT := ./internal/portable ./internal/product ./internal/synth ./quant ./ref ./model ./model/sampling ./generate ./driver/emu/internal/alu
 .PHONY: unfused
 unfused: ## fail if the compiler fused a multiplication and an addition where bits matter
 	@GOARCH=arm64 $(GO) build -gcflags=-S math 2>&1 | grep -qE '$(FUSED)' || { echo "the pattern for fused instructions finds none in package math"; exit 1; }

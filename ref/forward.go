@@ -127,7 +127,7 @@ func (e *Engine) head(ctx context.Context, x tensor, first int, want model.Want)
 	case model.WantToken, model.WantLogits:
 		first, x = first+x.rows-1, x.last()
 	}
-	y, err := e.product(ctx, norm(x, w.OutputNorm, cfg), w.Output, Exact)
+	y, err := e.output(ctx, norm(x, w.OutputNorm, cfg), w.Output)
 	if err != nil {
 		return nil, err
 	}

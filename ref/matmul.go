@@ -3,8 +3,10 @@ package ref
 import (
 	"context"
 	"iter"
+	"slices"
 
 	"github.com/lockstep-go/lockstep/internal/portable"
+	"github.com/lockstep-go/lockstep/internal/product"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/quant"
 )
@@ -13,22 +15,42 @@ import (
 // of every format, few enough that weights and inputs stay in the L1 cache.
 const segment = 1024
 
-// linear is a product of a layer, with operands rounded as Numerics says.
-func (e *Engine) linear(ctx context.Context, x tensor, l model.Linear) (tensor, error) {
-	n, f := &e.numerics, l.W.Format
-	return e.product(ctx, n.Input.resolve(f).roundRows(x), l, n.Weights.resolve(f))
-}
-
-// product is y = x·round(W)ᵀ + b.
+// linear is y = x·Wᵀ + b, with operands rounded as Numerics says.
 //
 //	x [positions, in], W [out, in], b [out] or nil, y [positions, out]
-func (e *Engine) product(ctx context.Context, x tensor, l model.Linear, r Rounding) (tensor, error) {
-	y, err := e.matMul(ctx, x, l.W, r)
+func (e *Engine) linear(ctx context.Context, x tensor, l model.Linear) (y tensor, err error) {
+	n, f := &e.numerics, l.W.Format
+	if n.F16Products {
+		y, err = e.f16MatMul(ctx, x, l.W)
+	} else {
+		y, err = e.matMul(ctx, n.Input.resolve(f).roundRows(x), l.W, n.Weights.resolve(f))
+	}
 	if err != nil {
 		return tensor{}, err
 	}
 	y.addBias(l.Bias)
 	return y, nil
+}
+
+// output is x·Wᵀ of the output matrix, which Input and Weights do not round.
+func (e *Engine) output(ctx context.Context, x tensor, l model.Linear) (tensor, error) {
+	if e.numerics.F16Products {
+		return e.linear(ctx, x, l)
+	}
+	y, err := e.matMul(ctx, x, l.W, Exact)
+	if err != nil {
+		return tensor{}, err
+	}
+	y.addBias(l.Bias)
+	return y, nil
+}
+
+// router is x·Wᵀ of a router, which F16Products does not round.
+func (e *Engine) router(ctx context.Context, x tensor, w model.Matrix) (tensor, error) {
+	if e.numerics.F16Products {
+		return e.matMul(ctx, x, w, Exact)
+	}
+	return e.linear(ctx, x, model.Linear{W: w})
 }
 
 // matMul is
@@ -64,6 +86,33 @@ func (e *Engine) matMul(ctx context.Context, x tensor, w model.Matrix, round Rou
 		}
 	})
 	return y, err
+}
+
+// f16MatMul is matMul with operands that are rounded as package product defines.
+func (e *Engine) f16MatMul(ctx context.Context, x tensor, w model.Matrix) (tensor, error) {
+	rounded := tensor{x.rows, x.cols, slices.Clone(x.data)}
+	for p := range x.rows {
+		row := rounded.row(p)
+		scaleSegments(row, product.Activations(row))
+	}
+	y := newTensor(x.rows, w.Rows)
+	err := e.parallel(ctx, w.Rows, func(rows iter.Seq[int]) {
+		weights := make([]float64, w.Cols)
+		for r := range rows {
+			scaleSegments(weights, product.Weights(w.Format, weights, blocks(w, r, 0, w.Cols)))
+			for p := range x.rows {
+				y.data[p*w.Rows+r] = portable.Dot(weights, rounded.row(p))
+			}
+		}
+	})
+	return y, err
+}
+
+// scaleSegments multiplies each segment of x by its scale.
+func scaleSegments(x, scales []float64) {
+	for i := range x {
+		x[i] *= scales[i/product.Segment]
+	}
 }
 
 // decode dequantizes len(dst) weights of row r of w, beginning at column from.

@@ -16,7 +16,7 @@ import (
 // Terms are added in descending order of p. Each position is computed alone, so its sum
 // does not depend on other positions.
 func (e *Engine) mixture(ctx context.Context, x tensor, l *model.Layer) (tensor, error) {
-	probs, err := e.linear(ctx, x, model.Linear{W: l.Router})
+	probs, err := e.router(ctx, x, l.Router)
 	if err != nil {
 		return tensor{}, err
 	}

@@ -25,6 +25,9 @@ type Numerics struct {
 	// Weights rounds the weights of a layer's matrices after dequantization. It does not
 	// apply to the embedding, the output matrix, biases and norms.
 	Weights Rounding
+	// F16Products multiplies all weight matrices but routers as package product defines, with
+	// sums in float64. Input and Weights then round nothing.
+	F16Products bool
 	// FlashBlock, if not 0, rounds attention as FlashAttention with blocks of that many
 	// keys does. Blocks begin at position 0. The format is bf16 if KV is bf16, else f16.
 	// These are rounded:
@@ -60,6 +63,9 @@ func (n Numerics) check() error {
 		if r.value < Exact || r.value > To16 {
 			return fmt.Errorf("ref: Numerics.%s: %d, want %d to %d", r.field, r.value, Exact, To16)
 		}
+	}
+	if n.F16Products && (n.Input != Exact || n.Weights != Exact) {
+		return fmt.Errorf("ref: Numerics.F16Products: together with Input or Weights, which round the same operands")
 	}
 	if n.FlashBlock < 0 {
 		return fmt.Errorf("ref: Numerics.FlashBlock: %d, want at least 0", n.FlashBlock)

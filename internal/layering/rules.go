@@ -41,7 +41,7 @@ var rules = []rule{
 	{"serve", []string{"driver", "generate", "generate/answer", "generate/constraint", "model", "model/sampling", "model/tokenizer", prometheus}},
 	{"quant", []string{"internal/float16", "internal/portable"}},
 	// ref reads mapped weights, so it needs gguf.Guard against a file that shrinks.
-	{"ref", []string{"model", "model/gguf", "model/sampling", "quant", "internal/float16", "internal/portable", xsync}},
+	{"ref", []string{"model", "model/gguf", "model/sampling", "quant", "internal/float16", "internal/portable", "internal/product", xsync}},
 	{"ptxgen/...", []string{"internal/float16", "ptxgen/...", "quant"}},
 	{"ptxgen/ptx", nil},
 	{"driver", nil},
@@ -75,6 +75,7 @@ var rules = []rule{
 	{"internal/nvml", []string{"driver"}},
 	{"internal/perplexity", []string{"model"}},
 	{"internal/portable", nil},
+	{"internal/product", []string{"internal/float16", "quant"}},
 	{"internal/prefill", []string{"model", "ref"}},
 	{"internal/ptxas", []string{"internal/atomicfile", "internal/ptxlog/..."}},
 	{"internal/ptxlog", []string{"internal/ptxlog/ptxlogtest"}},

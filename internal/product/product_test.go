@@ -1,0 +1,269 @@
+package product
+
+import (
+	"encoding/binary"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/internal/float16"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+func random(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 16)) }
+
+// randomRow returns a row of n weights in random blocks with the scales of a trained matrix. A
+// K-quant's scales of sub-blocks are arbitrary.
+func randomRow(r *rand.Rand, f quant.Format, n int) []byte {
+	size, err := f.RowBytes(n)
+	if err != nil {
+		panic(err)
+	}
+	row := make([]byte, size)
+	for i := range row {
+		row[i] = byte(r.Uint32())
+	}
+	for block := row; len(block) > 0; block = block[f.BlockBytes():] {
+		for _, at := range halves[f] {
+			binary.LittleEndian.PutUint16(block[at:], float16.ToF16(float32(0.001*(1+r.Float64()))))
+		}
+		switch f {
+		case quant.MXFP4:
+			block[0] = byte(115 + r.IntN(8))
+		case quant.F16, quant.BF16, quant.F32:
+			if err := f.Encode(block[:f.BlockBytes()], []float32{float32(0.02 * r.NormFloat64())}); err != nil {
+				panic(err)
+			}
+		}
+	}
+	return row
+}
+
+// halves has the offsets of a block's float16 scales: d, and then the minimum's.
+var halves = map[quant.Format][]int{
+	quant.Q4_0: {0}, quant.Q4_1: {0, 2}, quant.Q5_0: {0}, quant.Q5_1: {0, 2}, quant.Q8_0: {0},
+	quant.Q2_K: {80, 82}, quant.Q3_K: {108}, quant.Q4_K: {0, 2}, quant.Q5_K: {0, 2}, quant.Q6_K: {208}, quant.IQ4_NL: {0}, quant.IQ4_XS: {0},
+}
+
+func eachFormat(t *testing.T, test func(t *testing.T, f quant.Format)) {
+	for _, f := range quant.Formats() {
+		t.Run(f.String(), func(t *testing.T) { test(t, f) })
+	}
+}
+
+// weights returns the weights of a row, their rounded values and the D of each segment.
+func weights(f quant.Format, n int, row []byte) (w, rounded, d []float64) {
+	w, rounded = make([]float64, n), make([]float64, n)
+	quant.Decode(f, w, row)
+	return w, rounded, Weights(f, rounded, row)
+}
+
+// isF16 reports whether x is a finite float16, or with F32 weights the sum of two.
+func isF16(f quant.Format, x float64) bool {
+	high := f16(x)
+	return math.Abs(x) <= 65504 && (high == x || f == quant.F32 && f16(x-high) == x-high)
+}
+
+// TestWeights: rounded weights are float16 and close to the weights. A weight's error is at most half
+// a float16 spacing of it and of its offset. The bound takes the largest offset of the format.
+func TestWeights(t *testing.T) {
+	const n = 2*Segment + 64
+	eachFormat(t, func(t *testing.T, f quant.Format) {
+		n := n / f.BlockLen() * f.BlockLen()
+		for seed := range uint64(50) {
+			w, rounded, d := weights(f, n, randomRow(random(seed), f, n))
+			if len(d) != (n+Segment-1)/Segment {
+				t.Fatalf("%d factors for %d weights", len(d), n)
+			}
+			for from := 0; from < n; from += Segment {
+				part := w[from:min(from+Segment, n)]
+				top := 0.0
+				for _, v := range part {
+					top = max(top, math.Abs(v))
+				}
+				for i, v := range part {
+					got := rounded[from+i]
+					if !isF16(f, got) {
+						t.Fatalf("seed %d, weight %d: %v is no float16", seed, from+i, got)
+					}
+					if off := math.Abs(got*d[from/Segment] - v); off > bounds[f]*top {
+						t.Fatalf("seed %d, weight %d: %v for %v, off by %.3g of the segment's largest", seed, from+i, got*d[from/Segment], v, off/top)
+					}
+				}
+			}
+		}
+	})
+}
+
+// bounds has the largest error of a weight relative to the largest weight of its segment. Half a spacing
+// of float16 is at most 2^-12 of the next power of two.
+var bounds = map[quant.Format]float64{
+	quant.F32: 0x1p-22, quant.F16: 0, quant.BF16: 0,
+	quant.Q4_0: 0x1p-11, quant.Q4_1: 0x1.8p-11, quant.Q5_0: 0x1p-11, quant.Q5_1: 0x1.8p-11, quant.Q8_0: 0x1p-11,
+	quant.Q2_K: 0x1.8p-11, quant.Q3_K: 0, quant.Q4_K: 0x1.8p-11, quant.Q5_K: 0x1.8p-11, quant.Q6_K: 0x1p-11,
+	quant.IQ4_NL: 0x1p-11, quant.IQ4_XS: 0x1p-11, quant.MXFP4: 0,
+}
+
+// TestExtremeScales: whatever scales a block has, its rounded weights are those of its weights.
+func TestExtremeScales(t *testing.T) {
+	largest, smallest := uint16(0x7bff), uint16(1)
+	for f, at := range halves {
+		for _, values := range [][2]uint16{
+			{0, 0}, {0, 0x2000}, {smallest, 0x2000}, {smallest, largest}, {0x2000, largest}, {largest, smallest}, {largest, largest},
+			{smallest, smallest}, {0x8000 | largest, largest}, {0x8000, 0x8000 | 0x2000}, {0x0400, 0x1400 + 0x400}, {0x2000, 0},
+		} {
+			n := Segment / f.BlockLen() * f.BlockLen()
+			row := randomRow(random(3), f, n)
+			for block := row; len(block) > 0; block = block[f.BlockBytes():] {
+				for i, at := range at {
+					binary.LittleEndian.PutUint16(block[at:], values[i])
+				}
+			}
+			w, rounded, d := weights(f, n, row)
+			top := 0.0
+			for _, v := range w {
+				top = max(top, math.Abs(v))
+			}
+			for i, v := range w {
+				if got := rounded[i] * d[0]; !(math.Abs(got-v) <= 0x1p-10*top) {
+					t.Fatalf("%v, scales %#04x: weight %d is %v, want %v", f, values[:len(at)], i, got, v)
+				}
+			}
+		}
+	}
+}
+
+// TestNonFiniteWeights: an infinite or NaN weight is one of the two after rounding. It spoils no other row
+// and, if its format has a scale per segment, no other segment.
+func TestNonFiniteWeights(t *testing.T) {
+	for f, at := range halves {
+		for _, bad := range []uint16{0x7c00, 0xfc00, 0x7e00} {
+			for _, at := range at {
+				const n = 2 * Segment
+				row := randomRow(random(4), f, n)
+				binary.LittleEndian.PutUint16(row[at:], bad)
+				w, rounded, d := weights(f, n, row)
+				for i, v := range w {
+					got := rounded[i] * d[i/Segment]
+					if finite := v-v == 0; finite != (got-got == 0) && !finite || i >= Segment && got-got != 0 {
+						t.Fatalf("%v, scale %#04x: weight %d is %v, want %v", f, bad, i, got, v)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestProductError holds the relative L2 of a product to the level that the project promises, for Gaussian
+// and for heavy-tailed activations.
+func TestProductError(t *testing.T) {
+	const cols, vectors, rows, level = 4096, 64, 4, 4e-4
+	eachFormat(t, func(t *testing.T, f quant.Format) {
+		for _, tail := range []float64{0, 1} {
+			r := random(5)
+			var wrong, size float64
+			for range vectors {
+				x := make([]float64, cols)
+				for i := range x {
+					x[i] = float64(float32(r.NormFloat64() * math.Exp(tail*r.NormFloat64())))
+				}
+				rounded := append([]float64{}, x...)
+				e := Activations(rounded)
+				for range rows {
+					w, halves, d := weights(f, cols, trainedRow(r, f, cols))
+					var want, got float64
+					for i := range w {
+						want += w[i] * x[i]
+						got += halves[i] * rounded[i] * d[i/Segment] * e[i/Segment]
+					}
+					wrong, size = wrong+(got-want)*(got-want), size+want*want
+				}
+			}
+			if l2 := math.Sqrt(wrong / size); l2 > level || l2 < 1e-5 {
+				t.Errorf("tail %v: relative L2 %.2e, want at most %.0e", tail, l2, level)
+			} else {
+				t.Logf("tail %v: relative L2 %.2e", tail, l2)
+			}
+		}
+	})
+}
+
+// trainedRow returns a row of Gaussian weights, or of random blocks if f cannot be encoded.
+func trainedRow(r *rand.Rand, f quant.Format, n int) []byte {
+	if !f.CanEncode() {
+		return randomRow(r, f, n)
+	}
+	w := make([]float32, n)
+	for i := range w {
+		w[i] = float32(0.02 * r.NormFloat64())
+	}
+	size, err := f.RowBytes(n)
+	if err != nil {
+		panic(err)
+	}
+	row := make([]byte, size)
+	if err := f.Encode(row, w); err != nil {
+		panic(err)
+	}
+	return row
+}
+
+// TestActivations checks the scale of each segment and the rounding of its elements.
+func TestActivations(t *testing.T) {
+	inf, nan := math.Inf(1), math.NaN()
+	for _, c := range []struct {
+		name    string
+		x, want []float64 // want times its scale
+		scale   float64
+	}{
+		{"the largest is below 2^15", []float64{1, 0x1.ffcp-1}, []float64{1, 0x1.ffcp-1}, 0x1p-14},
+		{"11 bits", []float64{1 + 0x1p-10, 1 + 0x1p-11}, []float64{1 + 0x1p-10, 1}, 0x1p-14},
+		{"2^29 below the largest", []float64{1, 0x1.004p-29, 0x1p-40}, []float64{1, 0x1p-29, 0}, 0x1p-14},
+		{"large", []float64{0x1p127, -0x1p100}, []float64{0x1p127, -0x1p100}, 0x1p113},
+		{"small", []float64{0x1p-149}, []float64{0x1p-149}, 0x1p-126},
+		{"zeros", []float64{0, 0}, []float64{0, 0}, 1},
+		{"infinity", []float64{-inf, 1 + 0x1p-12}, []float64{-inf, 1}, 0x1p-14},
+		{"NaN", []float64{nan, 1 + 0x1p-12}, []float64{nan, 1}, 0x1p-14},
+	} {
+		x := append([]float64{}, c.x...)
+		e := Activations(x)
+		if len(e) != 1 || e[0] != c.scale {
+			t.Errorf("%s: scales %v, want %v", c.name, e, c.scale)
+			continue
+		}
+		for i, v := range x {
+			if got := v * e[0]; got != c.want[i] && !(got != got && c.want[i] != c.want[i]) {
+				t.Errorf("%s: element %d is %v, want %v", c.name, i, got, c.want[i])
+			}
+		}
+	}
+	x := make([]float64, Segment+1)
+	x[0], x[Segment] = 1, 3
+	if e := Activations(x); len(e) != 2 || e[0] != 0x1p-14 || e[1] != 0x1p-13 {
+		t.Errorf("scales %v of segments with the largest elements 1 and 3", e)
+	}
+}
+
+// TestF16RoundsOnce compares with an arbitrary-precision rounding, near ties above all.
+func TestF16RoundsOnce(t *testing.T) {
+	r := random(6)
+	for range 200000 {
+		x := math.Ldexp(1+float64(r.IntN(2048))/2048, r.IntN(46)-30)
+		x += math.Ldexp(float64(r.IntN(3)-1), -20-r.IntN(30)) * x
+		if r.IntN(2) == 0 {
+			x = -x
+		}
+		// The spacing of float16 at x.
+		_, exponent := math.Frexp(x)
+		spacing := math.Ldexp(1, max(exponent-11, -24))
+		steps, _ := new(big.Float).SetPrec(200).Quo(big.NewFloat(x), big.NewFloat(spacing)).Float64()
+		want := math.RoundToEven(steps) * spacing
+		if math.Abs(want) > 65504 {
+			want = math.Inf(int(math.Copysign(1, x)))
+		}
+		if got := f16(x); got != want {
+			t.Fatalf("%v (%x) rounds to %v, want %v", x, x, got, want)
+		}
+	}
+}
