@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/lockstep-go/lockstep/internal/ptxas"
-	"github.com/lockstep-go/lockstep/internal/ptxlog"
 	"github.com/lockstep-go/lockstep/ptxgen"
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
@@ -56,12 +55,6 @@ func TestAssemble(t *testing.T) {
 			}
 			jobs = append(jobs, ptxas.Job{Text: text, Target: name})
 			names = append(names, s.Name())
-			if target.Arch && ptxlog.Linkable(text) {
-				// The driver links such a text. Then a division may be a call, around which the
-				// assembler serializes wgmma.
-				jobs = append(jobs, ptxas.Job{Text: text, Target: name, Linked: true})
-				names = append(names, s.Name())
-			}
 		}
 	}
 	got := map[string]map[string]resources{}
@@ -78,9 +71,6 @@ func TestAssemble(t *testing.T) {
 		}
 		if err := r.Check(name); err != nil {
 			t.Errorf("%s: %v", target, err)
-		}
-		if jobs[i].Linked {
-			continue // before the linker aligns dynamic shared memory
 		}
 		if got[name] == nil {
 			got[name] = map[string]resources{}

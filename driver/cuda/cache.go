@@ -36,7 +36,7 @@ const (
 
 // cache keeps compiled images on disk. A file is
 //
-//	magic | SHA-256 of the rest | log of the compiler | NUL | cubin
+//	magic | SHA-256 of the rest | image.log | NUL | image.cubin
 //
 // so a truncated or damaged file is detected and replaced. The hash does not protect against an
 // attacker who can write to the directory, so the cache refuses a directory that other users can

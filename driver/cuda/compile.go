@@ -59,7 +59,7 @@ func logText(log *[logBytes]byte) string {
 // image is compiled PTX.
 type image struct {
 	log   string // of the compiler; without NUL
-	cubin []byte
+	cubin []byte // empty if the text must be compiled without the linker
 }
 
 // encode returns the image as the cache stores it.

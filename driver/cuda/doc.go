@@ -59,14 +59,16 @@
 // again, and a directory that cannot be used only costs time. If the compiler rejects a text, the error
 // has its log and names a file with the text.
 //
-// The linker treats a text as one of several, for which the compiler ignores setmaxnreg. So a text with
-// setmaxnreg is compiled without the linker, and only the driver's own cache stores it.
+// The linker compiles a text as one of several. That can make a kernel slow: setmaxnreg is ignored, and
+// the slow path of a division becomes a call, around which registers spill and wgmma is serialized. If the
+// compiler's log shows it, Load compiles the text without the linker. Then the driver's own cache stores
+// the machine code, and the cache on disk only remembers not to link.
 //
 // # Slow kernels
 //
 // The compiler may spill registers, serialize wgmma or ignore setmaxnreg. The kernel then gives the
-// same results, slowly, so a program must not fail. Load parses the compiler's log, which the cache
-// stores beside the machine code, and Function reads how much local memory the kernel uses.
+// same results, slowly, so a program must not fail. Load parses the compiler's log, which the cache on
+// disk keeps, and Function reads how much local memory the kernel uses.
 // [Device.SlowKernels] lists the kernels. The conformance suite fails if there is one, and the command
 // prints them.
 package cuda

@@ -20,15 +20,15 @@ import (
 // fake is a libcuda in Go with the C calling convention. It runs queued work as late as possible,
 // when a call waits for it, and records violations of the driver's rules.
 type fake struct {
-	mu       sync.Mutex
-	current  map[int]uintptr // by OS thread
-	calls    map[entry]int
-	failures map[entry]code // results of later calls
-	broken   code           // result of every call that needs a context
-	info     string         // of the compiler's logs for an accepted text
-	warnings string         // in the error log
-	local    int32          // bytes of local memory of each kernel
-	misuse   []string
+	mu             sync.Mutex
+	current        map[int]uintptr // by OS thread
+	calls          map[entry]int
+	failures       map[entry]code // results of later calls
+	broken         code           // result of every call that needs a context
+	info, warnings string         // info log and error log for an accepted text
+	linkerInfo     string         // of the info log of the linker alone
+	local          int32          // bytes of local memory of each kernel
+	misuse         []string
 
 	next     uintptr            // the next handle or device address
 	live     map[uintptr]any    // by handle
@@ -402,12 +402,9 @@ var fakeFunctions = map[entry]any{
 		if kind != jitInputPTX || *(*byte)(unsafe.Add(unsafe.Pointer(data), size-1)) != 0 {
 			theFake.misuse = append(theFake.misuse, "the text to link is not NUL-terminated PTX")
 		}
-		text := cString(data)
-		image, c := fakeCompile(text, l.values)
+		image, c := fakeCompile(cString(data), l.values)
 		l.image = image
-		if strings.Contains(text, "setmaxnreg") {
-			appendLog(l.values.info, l.values.infoSize, "ptxas info    : (C7504) Potential Performance Loss: 'setmaxnreg' ignored to maintain compatibility across compilation units.\n")
-		}
+		appendLog(l.values.info, l.values.infoSize, theFake.linkerInfo)
 		return uintptr(c)
 	},
 	cuLinkComplete: func(state uintptr, image *unsafe.Pointer, size *uintptr) uintptr {

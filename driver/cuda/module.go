@@ -35,18 +35,22 @@ func (d *Device) Load(ptx []byte) (driver.Module, error) {
 	if err := d.adopt(res); err != nil {
 		return nil, err
 	}
-	reports, _ := ptxlog.Parse([]byte(log), ptxlog.Entries(ptx)) // Function reads the figures that the log lacks
-	return &module{res, reports}, nil
+	return &module{res, parseLog(ptx, log)}, nil
 }
 
 // load returns a CUmodule from the cache or the compiler, with the compiler's log, in a locked section.
+// If the linker makes a kernel slow, load compiles the text without the linker.
 func (d *Device) load(ptx []byte) (module uintptr, log string, err error) {
-	if !d.cache.enabled() || !ptxlog.Linkable(ptx) {
+	if !d.cache.enabled() {
 		return d.compile(ptx)
 	}
 	key := d.cacheKey(ptx)
 	if stored, ok := d.cache.read(key); ok {
 		image := decodeImage(stored)
+		if len(image.cubin) == 0 {
+			module, _, err := d.compile(ptx) // its log may be empty if the driver has cached the module
+			return module, image.log, err
+		}
 		module, err := d.loadCubin(image.cubin)
 		if err == nil {
 			d.cache.hits.Add(1)
@@ -58,18 +62,25 @@ func (d *Device) load(ptx []byte) (module uintptr, log string, err error) {
 		d.cache.rejected.Add(1)
 	}
 	d.cache.misses.Add(1)
-	image, err := d.link(ptx)
+	linked, err := d.link(ptx)
 	if errors.Is(err, driver.ErrUnsupported) {
 		return d.compile(ptx)
 	}
 	if err != nil {
 		return 0, "", err
 	}
-	module, err = d.loadCubin(image.cubin)
-	if err == nil {
-		d.cache.write(key, image.encode())
+	if slow(parseLog(ptx, linked.log)) {
+		module, log, err := d.compile(ptx)
+		if err == nil {
+			d.cache.write(key, image{log: log}.encode())
+		}
+		return module, log, err
 	}
-	return module, image.log, err
+	module, err = d.loadCubin(linked.cubin)
+	if err == nil {
+		d.cache.write(key, linked.encode())
+	}
+	return module, linked.log, err
 }
 
 func (m *module) Close() error { return m.res.close() }

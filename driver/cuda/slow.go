@@ -8,6 +8,23 @@ import (
 	"github.com/lockstep-go/lockstep/internal/ptxlog"
 )
 
+// parseLog returns what the compiler's log says about each kernel. Figures that the log lacks are 0:
+// Function reads the local memory itself.
+func parseLog(ptx []byte, log string) map[string]ptxlog.Report {
+	reports, _ := ptxlog.Parse([]byte(log), ptxlog.Entries(ptx))
+	return reports
+}
+
+// slow reports whether one of the kernels is slow.
+func slow(reports map[string]ptxlog.Report) bool {
+	for kernel, r := range reports {
+		if r.Check(kernel) != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // judge remembers the error of a kernel that the compiler made slow.
 func (d *Device) judge(kernel string, r ptxlog.Report) {
 	err := r.Check(kernel)

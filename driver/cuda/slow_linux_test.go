@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/lockstep-go/lockstep/internal/ptxlog/ptxlogtest"
 )
 
 // TestSlowKernels checks which kernels are slow, however the module is loaded.
@@ -59,20 +57,30 @@ func TestSlowKernels(t *testing.T) {
 	}
 }
 
-// TestSetmaxnregIsNotLinked checks that a text with setmaxnreg does not go through the linker, where
-// the compiler would ignore it.
-func TestSetmaxnregIsNotLinked(t *testing.T) {
+// TestLinkerMakesKernelSlow checks that a text that only the linker makes slow is not linked twice, and
+// that the linked code is not used.
+func TestLinkerMakesKernelSlow(t *testing.T) {
 	f := newFake(t)
-	for _, text := range ptxlogtest.Texts() {
-		if text.Name != "setmaxnreg" {
-			continue
+	f.linkerInfo = "ptxas info    : (C7509) Potential Performance Loss: wgmma.mma_async instructions are serialized due to the presence of Extern calls in the function 'spread'\n"
+	dir := filepath.Join(privateTemp(t), "cubin")
+	for _, want := range []struct {
+		how             string
+		links, compiles int // since the first
+		counts          counts
+	}{
+		{"linked, then compiled", 1, 1, counts{misses: 1}},
+		{"compiled", 1, 2, counts{}},
+	} {
+		d := f.open(t, options{cacheDir: dir})
+		must(must(d.Load([]byte(kernels)))(t).Function("spread"))(t)
+		links, compiles := f.count(cuLinkComplete), f.count(cuModuleLoadDataEx)
+		if links != want.links || compiles != want.compiles || countsOf(d.cache) != want.counts || f.count(cuModuleLoadData) != 0 {
+			t.Errorf("%s: %d links, %d compilations, %d loads of machine code, cache %+v",
+				want.how, links, compiles, f.count(cuModuleLoadData), countsOf(d.cache))
 		}
-		d := f.open(t, options{cacheDir: filepath.Join(privateTemp(t), "cubin")})
-		must(must(d.Load([]byte(text.PTX)))(t).Function("k"))(t)
-		if slow := d.SlowKernels(); slow != nil || f.count(cuLinkCreate) != 0 || countsOf(d.cache) != (counts{}) {
-			t.Errorf("slow kernels %v, %d links, cache %+v", slow, f.count(cuLinkCreate), countsOf(d.cache))
+		if slow := d.SlowKernels(); slow != nil {
+			t.Errorf("%s: %q", want.how, slow)
 		}
-		return
+		ok(t, d.Close())
 	}
-	t.Fatal("there is no such text")
 }

@@ -189,7 +189,7 @@ func (a *Assembler) run(job Job, options []string) ([]byte, error) {
 type Job struct {
 	Text   []byte
 	Target string
-	Linked bool // compile with --compile-only, so that functions may be undefined
+	Linked bool // compile with --compile-only, as one of several texts to link
 }
 
 // Outcome is the result of a job, as of [Assembler.Assemble].

@@ -4,7 +4,6 @@
 package ptxlog
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"regexp"
@@ -57,11 +56,6 @@ func Entries(text []byte) []string {
 	}
 	return names
 }
-
-// Linkable reports whether the driver's linker compiles a text as well as the driver's loader does.
-// The linker compiles it as one of several texts, as ptxas --compile-only does. Then setmaxnreg is
-// ignored, with warning C7504.
-func Linkable(text []byte) bool { return !bytes.Contains(text, []byte("setmaxnreg")) }
 
 // figures are the numbers of an entry. Some are required, so that a change of the output's format
 // cannot look like a kernel without spills.

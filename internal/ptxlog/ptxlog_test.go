@@ -152,11 +152,3 @@ func TestEntries(t *testing.T) {
 		}
 	}
 }
-
-func TestLinkable(t *testing.T) {
-	for _, text := range ptxlogtest.Texts() {
-		if got, want := Linkable([]byte(text.PTX)), !strings.HasPrefix(text.Name, "setmaxnreg"); got != want {
-			t.Errorf("%s: %v, want %v", text.Name, got, want)
-		}
-	}
-}
