@@ -76,10 +76,34 @@ type Result struct {
 // and Version counts incompatible changes. "kernel" and "shape" identify a result. A case
 // that failed has "error", and 0 for what was not measured.
 type Report struct {
-	Version int      `json:"version"`
-	Device  Device   `json:"device"`
-	Limits  Limits   `json:"limits"`
-	Results []Result `json:"results"`
+	Benchmark string   `json:"benchmark"` // the constant Benchmark
+	Version   int      `json:"version"`
+	Device    Device   `json:"device"`
+	Limits    Limits   `json:"limits"`
+	Results   []Result `json:"results"`
+}
+
+// Benchmark and Version tell that JSON is that of a Report, and how to read it.
+const (
+	Benchmark = "kernels"
+	Version   = 1
+)
+
+// Ratios returns the time of each case in an earlier report divided by its time now; 0 if one of
+// them was not measured.
+func (r Report) Ratios(earlier Report) []float64 {
+	type key struct{ kernel, shape string }
+	before := map[key]float64{}
+	for _, res := range earlier.Results {
+		before[key{res.Kernel, res.Shape}] = res.Seconds
+	}
+	ratios := make([]float64, len(r.Results))
+	for i, res := range r.Results {
+		if res.Seconds > 0 {
+			ratios[i] = before[key{res.Kernel, res.Shape}] / res.Seconds
+		}
+	}
+	return ratios
 }
 
 // Run measures the limits and then every case whose "kernel shape" matches pattern; nil
@@ -103,7 +127,7 @@ func choose(cases []Case, pattern *regexp.Regexp) []Case {
 func run(ctx context.Context, dev driver.Device, cases []Case, e effort, show func(Result)) (Report, error) {
 	set := kernelcache.New(dev)
 	defer set.Close()
-	rep := Report{Version: 1, Device: DeviceOf(dev)}
+	rep := Report{Benchmark: Benchmark, Version: Version, Device: DeviceOf(dev)}
 	lib := newLibrary(set)
 	if err := lib.load(ctx, cases); err != nil {
 		return rep, err

@@ -107,6 +107,25 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+func TestRatios(t *testing.T) {
+	earlier := Report{Results: []Result{{Kernel: "gemv", Shape: "64×64", Seconds: 3}, {Kernel: "gemm", Shape: "64×64", Err: "broken"}}}
+	for _, c := range []struct {
+		name, reason string
+		now          Result
+		want         float64
+	}{
+		{"faster", "above 1", Result{Kernel: "gemv", Shape: "64×64", Seconds: 2}, 1.5},
+		{"slower", "below 1", Result{Kernel: "gemv", Shape: "64×64", Seconds: 4}, 0.75},
+		{"failed", "nothing was measured", Result{Kernel: "gemv", Shape: "64×64", Err: "broken"}, 0},
+		{"failed before", "nothing was measured", Result{Kernel: "gemm", Shape: "64×64", Seconds: 2}, 0},
+		{"new", "another shape", Result{Kernel: "gemv", Shape: "64×128", Seconds: 2}, 0},
+	} {
+		if got := (Report{Results: []Result{{}, c.now}}).Ratios(earlier); len(got) != 2 || got[1] != c.want {
+			t.Errorf("%s: %v, want %v: %s", c.name, got, c.want, c.reason)
+		}
+	}
+}
+
 // The working sets exceed the L2 cache.
 func TestDistinct(t *testing.T) {
 	dev, lib := open(t) // the emulator reports no L2; distinct then assumes 1 MiB
@@ -135,7 +154,7 @@ func TestJSON(t *testing.T) {
 	if err := json.Unmarshal(text, &got); err != nil {
 		t.Fatal(err)
 	}
-	if names := strings.Join(slices.Sorted(maps.Keys(got)), " "); names != "device limits results version" {
+	if names := strings.Join(slices.Sorted(maps.Keys(got)), " "); names != "benchmark device limits results version" {
 		t.Errorf("a report has the fields %s", names)
 	}
 	for part, want := range map[string]string{

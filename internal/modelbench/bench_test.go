@@ -280,6 +280,27 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+func TestRatios(t *testing.T) {
+	decode := Case{Kind: Decode, Depth: 5, Sequences: 1}
+	batch := Case{Kind: Batch, Depth: 5, Sequences: 1}
+	earlier := Report{Results: []Result{{Case: decode, Rate: 200}, {Case: batch, Skipped: "no room"}}}
+	for _, c := range []struct {
+		name, reason string
+		now          Result
+		want         float64
+	}{
+		{"faster", "above 1", Result{Case: decode, Rate: 500}, 2.5},
+		{"slower", "below 1", Result{Case: decode, Rate: 100}, 0.5},
+		{"failed", "nothing was measured", Result{Case: decode, Err: "broken"}, 0},
+		{"skipped before", "nothing was measured", Result{Case: batch, Rate: 500}, 0},
+		{"new", "the earlier run has no such depth", Result{Case: Case{Kind: Decode, Depth: 6, Sequences: 1}, Rate: 500}, 0},
+	} {
+		if got := (Report{Results: []Result{{}, c.now}}).Ratios(earlier); len(got) != 2 || got[1] != c.want {
+			t.Errorf("%s: %v, want %v: %s", c.name, got, c.want, c.reason)
+		}
+	}
+}
+
 func TestReportJSON(t *testing.T) {
 	e := newFake(t, "llama", 200)
 	limits := &kernelbench.Limits{ReadPlain: 4e12, Matrix: 6e14}

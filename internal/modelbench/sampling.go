@@ -46,17 +46,22 @@ type SamplingResult struct {
 
 // SamplingReport is a whole comparison. Its JSON is stable, like that of Report.
 type SamplingReport struct {
-	Version int              `json:"version"`
-	Date    string           `json:"date"` // ISO 8601
-	Model   Model            `json:"model"`
-	Device  string           `json:"device"`
-	Depth   int              `json:"depth"`
-	Steps   int              `json:"steps"`
-	Results []SamplingResult `json:"results"`
+	Benchmark string           `json:"benchmark"` // the constant SamplingBenchmark
+	Version   int              `json:"version"`
+	Date      string           `json:"date"` // ISO 8601
+	Model     Model            `json:"model"`
+	Device    string           `json:"device"`
+	Depth     int              `json:"depth"`
+	Steps     int              `json:"steps"`
+	Results   []SamplingResult `json:"results"`
 }
 
-// SamplingVersion is the version of the JSON of SamplingReport.
-const SamplingVersion = 1
+// SamplingBenchmark and SamplingVersion are for SamplingReport what Benchmark and Version are for
+// Report.
+const (
+	SamplingBenchmark = "sampling"
+	SamplingVersion   = 1
+)
 
 // samplingSet is a set of parameters with a name.
 type samplingSet struct {

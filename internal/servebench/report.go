@@ -10,18 +10,22 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// Version is the version of the JSON of Report.
-const Version = 1
+// Benchmark and Version tell that JSON is that of a Report, and how to read it.
+const (
+	Benchmark = "serve"
+	Version   = 1
+)
 
 // Report is a whole run. Its JSON is stable: fields keep their names, meaning and SI units,
 // and Version counts incompatible changes.
 type Report struct {
-	Version  int         `json:"version"`
-	Date     string      `json:"date"` // ISO 8601
-	URL      string      `json:"url"`
-	Endpoint string      `json:"endpoint"`
-	Model    string      `json:"model"`
-	Load     Description `json:"load"`
+	Benchmark string      `json:"benchmark"` // the constant Benchmark
+	Version   int         `json:"version"`
+	Date      string      `json:"date"` // ISO 8601
+	URL       string      `json:"url"`
+	Endpoint  string      `json:"endpoint"`
+	Model     string      `json:"model"`
+	Load      Description `json:"load"`
 
 	Seconds   float64   `json:"seconds"` // from the first request sent to the last end
 	Sent      int       `json:"sent"`
@@ -126,7 +130,7 @@ const canceled = "canceled"
 // report summarizes the results. content describes the prompts.
 func (r *runner) report(content string) Report {
 	rep := Report{
-		Version: Version, Date: r.begin.UTC().Format(time.RFC3339),
+		Benchmark: Benchmark, Version: Version, Date: r.begin.UTC().Format(time.RFC3339),
 		URL: r.options.Target.URL, Endpoint: r.options.Target.endpoint(), Model: r.options.Target.Model,
 		Load: r.describe(content), Peak: int(r.peak.Load()), Failures: []Failure{}, Requests: []Record{},
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"regexp"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/lockstep-go/lockstep/driver/cuda"
@@ -20,6 +21,7 @@ type benchKernelsCmd struct {
 	Only   string  `help:"Measure only kernels whose \"NAME SHAPE\" matches this regular expression." placeholder:"REGEX"`
 	Device int     `help:"Number of the GPU (${default})." default:"0"`
 	JSON   outPath `name:"json" help:"Also write the results as JSON." placeholder:"FILE"`
+	againstFlag
 }
 
 func (c *benchKernelsCmd) Help() string {
@@ -37,7 +39,11 @@ func (c *benchKernelsCmd) Run(e *env) error {
 		return usagef("--device: %d, want 0 or more", c.Device)
 	}
 	json := output{flag: "--json", file: c.JSON}
-	if err := e.checkOutputs([]output{json}); err != nil {
+	if err := e.checkOutputs([]output{json}, c.Against); err != nil {
+		return err
+	}
+	earlier, err := readEarlier[kernelbench.Report](c.againstFlag, kernelbench.Benchmark, kernelbench.Version)
+	if err != nil {
 		return err
 	}
 	dev, err := cuda.Open(c.Device)
@@ -52,33 +58,45 @@ func (c *benchKernelsCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	if err := e.printKernels(rep); err != nil {
+	if err := e.printKernels(rep, earlier); err != nil {
 		return err
 	}
 	return json.writeJSON(rep)
 }
 
-func (e *env) printKernels(rep kernelbench.Report) error {
+// printKernels prints the report as a table, with ratios to an earlier run unless earlier is nil.
+func (e *env) printKernels(rep kernelbench.Report, earlier *earlierRun[kernelbench.Report]) error {
 	l := rep.Limits
-	d := rep.Device
-	err := e.stdout("%s, driver %d.%d, %d SMs\nread %.2f TB/s plain, %.2f TB/s bulk; copy %.2f TB/s read and written; mma.sync bf16 %.0f TFLOP/s; launch in a graph %.2f µs\n\n",
-		d.Name, d.DriverVersion/1000, d.DriverVersion%1000/10, d.SMs, l.ReadPlain/1e12, l.ReadBulk/1e12, l.Copy/1e12, l.Matrix/1e12, l.Launch*1e6)
+	err := e.stdout("%s\nread %.2f TB/s plain, %.2f TB/s bulk; copy %.2f TB/s read and written; mma.sync bf16 %.0f TFLOP/s; launch in a graph %.2f µs\n",
+		deviceText(rep.Device), l.ReadPlain/1e12, l.ReadBulk/1e12, l.Copy/1e12, l.Matrix/1e12, l.Launch*1e6)
 	if err != nil {
 		return err
 	}
+	title, ratios := "", make([]string, len(rep.Results)) // of the optional column, with a tab
+	if earlier != nil {
+		if err := e.stdout("%s\n", earlier.header(earlier.report.Device.Name)); err != nil {
+			return err
+		}
+		title = "ratio\t"
+		for i, x := range rep.Ratios(earlier.report) {
+			ratios[i] = ratioText(x) + "\t"
+		}
+	}
 	w := tabwriter.NewWriter(e, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "kernel\tshape\tµs\tleast\tmost\trate\t\tof limit\t")
-	for _, r := range rep.Results {
+	head := fmt.Sprintf("kernel\tshape\tµs\t%sleast\tmost\trate\t\tof limit\t", title)
+	fmt.Fprintln(w, "\n"+head)
+	for i, r := range rep.Results {
 		if r.Err != "" {
-			fmt.Fprintf(w, "%s\t%s\t%s\t\n", r.Kernel, r.Shape, r.Err)
+			blank := strings.Repeat("\t", strings.Count(head, "\t")-1)
+			fmt.Fprintf(w, "%s\t%s%s  failed: %s\n", r.Kernel, r.Shape, blank, r.Err)
 			continue
 		}
 		unit, scale := "GB/s", 1e9
 		if r.Unit == "FLOP/s" {
 			unit, scale = "TFLOP/s", 1e12
 		}
-		fmt.Fprintf(w, "%s\t%s\t%.2f\t%.2f\t%.2f\t%.0f\t%s\t%.0f%%\t\n",
-			r.Kernel, r.Shape, r.Seconds*1e6, r.Least*1e6, r.Most*1e6, r.Rate/scale, unit, 100*r.Share)
+		fmt.Fprintf(w, "%s\t%s\t%.2f\t%s%.2f\t%.2f\t%.0f\t%s\t%.0f%%\t\n",
+			r.Kernel, r.Shape, r.Seconds*1e6, ratios[i], r.Least*1e6, r.Most*1e6, r.Rate/scale, unit, 100*r.Share)
 	}
 	return w.Flush()
 }

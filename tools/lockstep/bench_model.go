@@ -47,6 +47,7 @@ type benchModelCmd struct {
 	Steps       int           `default:"0" help:"Decoding steps per repeat; 0: as many as --budget allows, up to 128 (${default})." placeholder:"N"`
 	Budget      time.Duration `default:"4s" help:"Approximate time of all repeats of one case; a case whose preparation takes ten times as long is skipped (${default})." placeholder:"T"`
 
+	againstFlag
 	JSON outPath `name:"json" help:"Also write the results as JSON." placeholder:"F"`
 	Plot outPath `help:"Draw a roofline and the shares of the limits as SVG." placeholder:"F.svg"`
 }
@@ -61,7 +62,11 @@ func (c *benchModelCmd) Run(e *env) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	if err := e.checkOutputs(c.outputs(), c.Model); err != nil {
+	if err := e.checkOutputs(c.outputs(), c.Model, c.Against); err != nil {
+		return err
+	}
+	earlier, err := readEarlier[modelbench.Report](c.againstFlag, modelbench.Benchmark, modelbench.Version)
+	if err != nil {
 		return err
 	}
 	m, err := c.openTarget(e)
@@ -69,12 +74,16 @@ func (c *benchModelCmd) Run(e *env) error {
 		return err
 	}
 	defer m.close()
+	if now := m.describe(); earlier != nil && earlier.report.Model != now {
+		return earlier.refuse("results of %s; the model here is %s",
+			printable(earlier.report.Model.String()), printable(now.String()))
+	}
 	b, err := c.newBench(e, m)
 	if err != nil {
 		return fmt.Errorf("--device %s: %s: %w", c.Device, m.name, err)
 	}
 	defer b.close()
-	return c.measure(e, m, b)
+	return c.measure(e, b, earlier)
 }
 
 // check validates the flags before anything takes time.
@@ -134,6 +143,10 @@ type benchModel struct {
 	title  string        // for the report
 	quant  string
 	temp   string // file of a preset; "": none
+}
+
+func (m *benchModel) describe() modelbench.Model {
+	return modelbench.Describe(m.Model, m.title, m.quant)
 }
 
 func (m *benchModel) close() {
@@ -239,7 +252,7 @@ func (c *benchModelCmd) newBench(e *env, m *benchModel) (*bench, error) {
 		Repeats: c.Repeats, Steps: c.Steps, Budget: c.Budget,
 	}
 	r := modelbench.Report{
-		Version: modelbench.Version, Date: time.Now().UTC().Format(time.RFC3339), Model: modelbench.Describe(m.Model, m.title, m.quant),
+		Benchmark: modelbench.Benchmark, Version: modelbench.Version, Date: time.Now().UTC().Format(time.RFC3339), Model: m.describe(),
 	}
 	if m.device == nil {
 		return c.onCPU(m, o, r)
@@ -361,7 +374,7 @@ func conditionOf(m meter) *modelbench.Condition {
 
 // measure runs the cases. It prints the results even if not all cases ran, but an interrupt
 // leaves no files.
-func (c *benchModelCmd) measure(e *env, m *benchModel, b *bench) error {
+func (c *benchModelCmd) measure(e *env, b *bench, earlier *earlierRun[modelbench.Report]) error {
 	o, rep := b.options, b.report
 	o.Show = func(r modelbench.Result) { e.note("%s", resultLine(r)) }
 	var err error
@@ -374,7 +387,7 @@ func (c *benchModelCmd) measure(e *env, m *benchModel, b *bench) error {
 	if len(rep.Results) == 0 {
 		return err
 	}
-	err = errors.Join(err, e.printModelBench(rep))
+	err = errors.Join(err, e.printModelBench(rep, earlier))
 	if e.ctx.Err() != nil {
 		return err // without files: cases are missing
 	}

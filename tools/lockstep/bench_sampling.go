@@ -68,8 +68,8 @@ func (c *benchSamplingCmd) Run(e *env) error {
 	}
 	defer engine.Close()
 	rep := modelbench.SamplingReport{
-		Version: modelbench.SamplingVersion, Date: time.Now().UTC().Format(time.RFC3339),
-		Model: modelbench.Describe(m.Model, m.title, m.quant), Device: device, Depth: c.Depth, Steps: c.Steps,
+		Benchmark: modelbench.SamplingBenchmark, Version: modelbench.SamplingVersion, Date: time.Now().UTC().Format(time.RFC3339),
+		Model: m.describe(), Device: device, Depth: c.Depth, Steps: c.Steps,
 	}
 	rep.Results, err = modelbench.CompareSampling(e.ctx, engine, modelbench.SamplingOptions{
 		Sequences: c.Sequences, Depth: c.Depth, Steps: c.Steps, Rounds: c.Rounds,

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -124,14 +123,9 @@ func noSuccess(rep *servebench.Report) error {
 }
 
 func readTrace(name string) ([]servebench.Request, error) {
-	f, err := os.Open(name)
+	text, err := readTextFile(name)
 	if err != nil {
 		return nil, err
-	}
-	defer f.Close()
-	text, err := readText(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	list, err := servebench.ReadTrace(text)
 	if err != nil {

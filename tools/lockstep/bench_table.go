@@ -6,6 +6,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/lockstep-go/lockstep/internal/kernelbench"
 	"github.com/lockstep-go/lockstep/internal/modelbench"
 )
 
@@ -43,17 +44,22 @@ func rateText(x float64) string {
 	return fmt.Sprintf("%.*f", decimals, x)
 }
 
-// printModelBench prints the report as a table, without the columns of unknown values.
-func (e *env) printModelBench(rep modelbench.Report) error {
-	m, d := rep.Model, rep.Device
-	device := d.Name
-	if d.DriverVersion > 0 {
-		device += fmt.Sprintf(", driver %d.%d, %d SMs", d.DriverVersion/1000, d.DriverVersion%1000/10, d.SMs)
+// deviceText describes a device in one line.
+func deviceText(d kernelbench.Device) string {
+	if d.DriverVersion == 0 {
+		return d.Name // a CPU
 	}
+	return fmt.Sprintf("%s, driver %d.%d, %d SMs", d.Name, d.DriverVersion/1000, d.DriverVersion%1000/10, d.SMs)
+}
+
+// printModelBench prints the report as a table, without the columns of unknown values. It has
+// ratios to an earlier run unless earlier is nil.
+func (e *env) printModelBench(rep modelbench.Report, earlier *earlierRun[modelbench.Report]) error {
+	m, device := rep.Model, deviceText(rep.Device)
 	if l := rep.Limits; l != nil {
 		device += fmt.Sprintf("; read %.2f TB/s, mma.sync bf16 %.0f TFLOP/s", l.Read()/1e12, l.Matrix/1e12)
 	}
-	err := e.stdout("%s, %s, %d layers, %s; per token %s of weights and %.4g GFLOP; engine %s, KV cache %s\n%s\n\n",
+	err := e.stdout("%s, %s, %d layers, %s; per token %s of weights and %.4g GFLOP; engine %s, KV cache %s\n%s\n",
 		m.Name, m.Arch, m.Layers, m.Quant, size(int64(m.Bytes)), m.FLOP/1e9, rep.Engine, rep.KV, device)
 	if err != nil {
 		return err
@@ -62,10 +68,18 @@ func (e *env) printModelBench(rep modelbench.Report) error {
 		limits: rep.Limits != nil,
 		energy: slices.ContainsFunc(rep.Results, func(r modelbench.Result) bool { return r.Joules != nil }),
 	}
+	ratios := make([]float64, len(rep.Results))
+	if earlier != nil {
+		was := &earlier.report
+		if err := e.stdout("%s\n", earlier.header(was.Date, was.Device.Name, "KV cache "+was.KV)); err != nil {
+			return err
+		}
+		t.ratios, ratios = true, rep.Ratios(*was)
+	}
 	w := tabwriter.NewWriter(e, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, t.line([]string{"", "tokens/s", "least", "most", "repeats"}, []string{"of limit", ""}, "J/token"))
-	for _, r := range rep.Results {
-		fmt.Fprintln(w, t.row(r))
+	fmt.Fprintln(w, "\n"+t.line(benchRow{rate: "tokens/s", ratio: "ratio", least: "least", most: "most", repeats: "repeats", share: "of limit", joules: "J/token"}))
+	for i, r := range rep.Results {
+		fmt.Fprintln(w, t.row(r, ratios[i]))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -86,31 +100,40 @@ func (e *env) printNotes(list []modelbench.Result) error {
 }
 
 // benchTable tells which optional columns a table has.
-type benchTable struct{ limits, energy bool }
+type benchTable struct{ ratios, limits, energy bool }
 
-func (t benchTable) row(r modelbench.Result) string {
-	blank := t.line([]string{r.String(), "", "", "", ""}, []string{"", ""}, "")
+// benchRow is the text of each cell of a row.
+type benchRow struct{ name, rate, ratio, least, most, repeats, share, limit, joules string }
+
+func (t benchTable) row(r modelbench.Result, ratio float64) string {
+	row := benchRow{name: r.String()}
 	switch {
 	case r.Err != "":
-		return blank + "  failed: " + r.Err
+		return t.line(row) + "  failed: " + r.Err
 	case r.Skipped != "":
-		return blank + "  skipped: " + r.Skipped
+		return t.line(row) + "  skipped: " + r.Skipped
 	}
-	joules := ""
+	row.rate, row.ratio, row.least, row.most = rateText(r.Rate), ratioText(ratio), rateText(r.Least), rateText(r.Most)
+	row.repeats = fmt.Sprintf("%d × %d", r.Repeats, r.Passes)
+	row.share, row.limit = fmt.Sprintf("%.0f%%", 100*r.Share), limitNames[r.Limit]
 	if r.Joules != nil {
-		joules = fmt.Sprintf("%.3g", *r.Joules)
+		row.joules = fmt.Sprintf("%.3g", *r.Joules)
 	}
-	repeats := fmt.Sprintf("%d × %d", r.Repeats, r.Passes)
-	return t.line([]string{r.String(), rateText(r.Rate), rateText(r.Least), rateText(r.Most), repeats},
-		[]string{fmt.Sprintf("%.0f%%", 100*r.Share), limitNames[r.Limit]}, joules)
+	return t.line(row)
 }
 
-func (t benchTable) line(cells, limit []string, joules string) string {
+// line joins the cells of the columns that the table has.
+func (t benchTable) line(r benchRow) string {
+	cells := []string{r.name, r.rate}
+	if t.ratios {
+		cells = append(cells, r.ratio)
+	}
+	cells = append(cells, r.least, r.most, r.repeats)
 	if t.limits {
-		cells = append(cells, limit...)
+		cells = append(cells, r.share, r.limit)
 	}
 	if t.energy {
-		cells = append(cells, joules)
+		cells = append(cells, r.joules)
 	}
 	return strings.Join(cells, "\t") + "\t"
 }

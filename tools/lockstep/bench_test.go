@@ -139,7 +139,7 @@ func TestBenchModel(t *testing.T) {
 			if strings.Join(skipped, "|") != strings.Join(wantSkipped, "|") {
 				t.Errorf("skipped %q, want %q", skipped, wantSkipped)
 			}
-			if rep.Version != modelbench.Version || rep.Engine != engine || rep.KV != "BF16" || rep.Limits != nil || rep.Device.Name == "" || rep.Date == "" || rep.Model.Quant != "F32" {
+			if rep.Benchmark != modelbench.Benchmark || rep.Version != modelbench.Version || rep.Engine != engine || rep.KV != "BF16" || rep.Limits != nil || rep.Device.Name == "" || rep.Date == "" || rep.Model.Quant != "F32" {
 				t.Errorf("%+v", rep)
 			}
 			for _, w := range []string{"decode at 5", "skipped: " + wantSkipped[0], "tokens/s", rep.Device.Name} {
@@ -185,7 +185,7 @@ func TestBenchSampling(t *testing.T) {
 				"scheduler greedy", "scheduler greedy again", "scheduler temperature", "scheduler temperature, top-k, top-p", "scheduler temperature, min-p",
 				"scheduler all parameters", "scheduler mask", "scheduler hook",
 			}
-			if !slices.Equal(got, want) || len(rep.Results) != 2*len(got) || rep.Version != 1 || rep.Depth != 3 || rep.Device == "" || rep.Model.Quant != "F32" {
+			if !slices.Equal(got, want) || len(rep.Results) != 2*len(got) || rep.Benchmark != "sampling" || rep.Version != 1 || rep.Depth != 3 || rep.Device == "" || rep.Model.Quant != "F32" {
 				t.Errorf("%q, want %q\n%+v", got, want, rep)
 			}
 			if !strings.Contains(r.out, "of greedy") || !strings.Contains(r.err, "2 sequences, scheduler, hook: ") {
@@ -252,9 +252,10 @@ func TestBenchTable(t *testing.T) {
 			{Case: modelbench.Case{Kind: modelbench.Prefill, Prompt: 512, Sequences: 1}, Rate: 12345.6, Least: 9, Most: 20000, Repeats: 3, Passes: 1, Limit: "matrix", Share: 0.3},
 		},
 	}
+	var earlier *earlierRun[modelbench.Report]
 	show := func() string {
 		var out bytes.Buffer
-		if err := (&env{out: &out}).printModelBench(rep); err != nil {
+		if err := (&env{out: &out}).printModelBench(rep, earlier); err != nil {
 			t.Fatal(err)
 		}
 		return out.String()
@@ -271,7 +272,28 @@ GPU, driver 13.0, 132 SMs; read 4.50 TB/s, mma.sync bf16 620 TFLOP/s
 	if got := show(); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
-	rep.Limits, rep.Results = nil, rep.Results[3:]
+	earlier = &earlierRun[modelbench.Report]{file: "old.json", report: modelbench.Report{
+		Date: "2030-01-02", Device: kernelbench.Device{Name: "Old\nGPU"}, KV: "F32",
+		Results: []modelbench.Result{
+			{Case: modelbench.Case{Kind: modelbench.Prefill, Prompt: 512, Sequences: 1}, Rate: 10000},
+			{Case: modelbench.Case{Kind: modelbench.Decode, Sequences: 1}, Rate: 600},
+			{Case: modelbench.Case{Kind: modelbench.Batch, Sequences: 4}, Rate: 600},
+		},
+	}}
+	want = `M, llama, 32 layers, q4_k_m; per token 4.62 GB of weights and 13.96 GFLOP; engine accel, KV cache F16
+GPU, driver 13.0, 132 SMs; read 4.50 TB/s, mma.sync bf16 620 TFLOP/s
+ratio: speed of this run to that of old.json (2030-01-02, "Old\nGPU", KV cache F32); above 1 is faster
+
+                  tokens/s  ratio  least   most  repeats  of limit                  J/token
+     decode at 0       512   0.85    500    520  5 × 128       53%  read bandwidth    0.123
+  decode at 8192                                                                             skipped: no room
+    batch 4 at 0                                                                             failed: broken
+     prefill 512     12346   1.23   9.00  20000    3 × 1       30%   bf16 mma.sync         
+`
+	if got := show(); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	earlier, rep.Limits, rep.Results = nil, nil, rep.Results[3:]
 	if got := show(); strings.Contains(got, "limit") || strings.Contains(got, "%") || strings.Contains(got, "J/token") {
 		t.Errorf("columns of unknown values:\n%s", got)
 	}
@@ -434,7 +456,7 @@ func TestBenchPrintsEnergy(t *testing.T) {
 			"\nenergy: NVML, over 1 s or more\nenergy of decode at 0, decode at 7 is unknown: too short\nenergy of decode at 6 is unknown: cut\n"},
 	} {
 		var out bytes.Buffer
-		if err := (&env{out: &out}).printModelBench(modelbench.Report{Energy: c.energy, Results: c.results}); err != nil {
+		if err := (&env{out: &out}).printModelBench(modelbench.Report{Energy: c.energy, Results: c.results}, nil); err != nil {
 			t.Fatal(err)
 		}
 		_, table, _ := strings.Cut(out.String(), "\n\n")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 
 	"github.com/lockstep-go/lockstep/internal/perplexity"
 )
@@ -27,7 +26,7 @@ func (c *perplexityCmd) Run(e *env) error {
 	if c.Context < 2 {
 		return usagef("--context: %d, want 2 or more", c.Context)
 	}
-	text, err := c.read()
+	text, err := readTextFile(string(c.Text))
 	if err != nil {
 		return fmt.Errorf("--text: %w", err)
 	}
@@ -64,19 +63,6 @@ func (c *perplexityCmd) Run(e *env) error {
 		return fmt.Errorf("%s: the perplexity is %g: logits are not finite", c.name(), x)
 	}
 	return nil
-}
-
-func (c *perplexityCmd) read() ([]byte, error) {
-	f, err := os.Open(string(c.Text))
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := readText(f)
-	if err != nil {
-		err = fmt.Errorf("%s: %w", c.Text, err)
-	}
-	return text, err
 }
 
 func (c *perplexityCmd) print(e *env, r perplexity.Result) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -116,6 +117,20 @@ func readText(r io.Reader) ([]byte, error) {
 		err = fmt.Errorf("longer than %s", size(maxText))
 	}
 	return text, err
+}
+
+// readTextFile reads a file of at most maxText bytes.
+func readTextFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := readText(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return text, nil
 }
 
 // stdin is a reader whose Read returns when ctx is done. A read from a terminal
