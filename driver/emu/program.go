@@ -49,10 +49,11 @@ type op struct {
 	target     int32 // index of the op that a branch jumps to
 	size       int32 // bytes of an element in memory
 	line       int32
-	imm        int64   // offset of the address in a
-	keep       uint64  // mask of the destination register of a sign-extending load
-	list       []int32 // registers of a vector operand
-	more       []int32 // registers of further operands
+	imm        int64    // offset of the address in a
+	keep       uint64   // mask of the destination register of a sign-extending load
+	product    *product // of wgmma.mma_async
+	list       []int32  // registers of a vector operand
+	more       []int32  // registers of further operands
 }
 
 // constant is a register that holds the same value in all lanes from the start.

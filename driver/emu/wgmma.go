@@ -17,9 +17,9 @@ import (
 // kernel follows these rules, and a violation traps:
 //
 //   - Between issue and wait, no other instruction may access the registers of D and A, and no
-//     thread may write B in shared memory.
+//     thread may write A or B in shared memory. A product of the same shape may add to the same D.
 //   - Other instructions on the registers of D and A need a wgmma.fence before the issue.
-//   - Writes to B by threads need a fence.proxy.async before the issue.
+//   - Writes to shared A and B by threads need a fence.proxy.async before the issue.
 //   - The four warps execute the same wgmma instructions with the same descriptors.
 //
 // Source: PTX ISA, asynchronous warpgroup level matrix instructions.
@@ -29,45 +29,67 @@ var wgmmaForms = []form{
 	{pattern: "wgmma.wait_group.sync.aligned", needs: requirement{80, 90}, build: buildWarpgroup(1, (*warp).wgmmaWait)},
 	{pattern: "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8", needs: requirement{80, 90}, build: buildWGMMA},
 	{pattern: "wgmma.mma_async.sync.aligned.m64n64k32.s32.u8.s8", needs: requirement{84, 90}, build: buildWGMMA},
+	{pattern: "wgmma.mma_async.sync.aligned." + shapesK16() + ".f32.f16.f16", needs: requirement{80, 90}, build: buildWGMMA},
+	{pattern: "wgmma.mma_async.sync.aligned." + shapesK16() + ".f32.bf16.bf16", needs: requirement{80, 90}, build: buildWGMMA},
 }
 
-const wgmmaPrefix = "wgmma.mma_async."
+// shapesK16 are the alternatives m64n8k16 to m64n256k16.
+func shapesK16() string {
+	var all []string
+	for n := 8; n <= maxMatrixSize; n += 8 {
+		all = append(all, fmt.Sprintf("m64n%dk16", n))
+	}
+	return strings.Join(all, "|")
+}
 
-// The shape m64n64k32. A core matrix is the tile in which B [columns, depth] is stored: 8 columns
-// of 16 consecutive bytes.
 const (
-	wgmmaColumns   = 64
-	wgmmaDepth     = 32
-	wgmmaDRegs     = 32 // per lane
-	wgmmaARegs     = 4  // per lane
-	coreColumns    = 8
-	coreDepth      = 16
-	coreBytes      = coreColumns * coreDepth
-	coresAlongK    = wgmmaDepth / coreDepth
-	cores          = wgmmaColumns / coreColumns * coresAlongK
+	wgmmaPrefix    = "wgmma.mma_async."
+	wgmmaRows      = 64
+	wgmmaARegs     = 4 // per lane
 	warpgroupWarps = 4
 )
 
+// product is what a wgmma.mma_async computes.
+type product struct {
+	shape          string // such as m64n256k16
+	columns        int
+	float          bool // of f16 or bf16, else of bytes
+	bf16           bool
+	unsigned       bool // the bytes of A
+	transA, transB bool
+}
+
 // wgmmaState is what a warp has in flight.
 type wgmmaState struct {
-	open      []asyncMMA   // issued since the last commit
-	groups    [][]asyncMMA // committed and not waited for
+	inFlight  []asyncMMA // in the order of issue
+	groups    []int      // how many of them each committed group has
+	open      int        // how many were issued since the last commit
 	registers []mmaRegister
 	fences    uint32 // wgmma.fence executed
 	calls     int    // wgmma instructions executed
 }
 
-// asyncMMA is a wgmma.mma_async in flight. Its op has the registers of D in list, those of A in
-// more, the descriptor of B in a, and the predicate scale-d in c.
+// asyncMMA is a wgmma.mma_async in flight. Its op has the registers of D in list and those of A in
+// more, the descriptor of B in a, and the predicate scale-d in c. If more is empty, the descriptor
+// of A is in b.
 type asyncMMA struct {
-	op *op
-	b  descriptor
+	op       *op
+	matrices [2]sharedMatrix // B and, unless it is in registers, A
+}
+
+// shared returns the matrices in shared memory.
+func (mma *asyncMMA) shared() []sharedMatrix {
+	if len(mma.op.more) > 0 {
+		return mma.matrices[:1]
+	}
+	return mma.matrices[:]
 }
 
 // mmaRegister is the state of a register of a program with wgmma, by register index.
 type mmaRegister struct {
 	inD, inA int32  // instructions in flight that use it in D and in A
-	op       *op    // the last of them
+	op       *op    // the last wgmma that used it
+	issued   uint32 // wgmmaState.fences at that wgmma
 	accessed bool   // by another instruction
 	fences   uint32 // wgmmaState.fences at that access
 }
@@ -78,12 +100,7 @@ func (s *wgmmaState) start(p *program) {
 		registers = make([]mmaRegister, p.regs)
 	}
 	clear(registers)
-	*s = wgmmaState{registers: registers}
-}
-
-// inFlight lists everything that has not been waited for.
-func (s *wgmmaState) inFlight() []asyncMMA {
-	return slices.Concat(append(s.groups[:len(s.groups):len(s.groups)], s.open)...)
+	*s = wgmmaState{inFlight: s.inFlight[:0], groups: s.groups[:0], registers: registers}
 }
 
 // warpgroup is four warps that execute the same wgmma instructions.
@@ -94,9 +111,9 @@ type warpgroup struct {
 
 // wgmmaCall is an instruction with the operands that must be the same in all four warps.
 type wgmmaCall struct {
-	op         *op
-	descriptor uint64
-	accumulate uint32
+	op          *op
+	descriptors [2]uint64 // of B and, unless it is in registers, A
+	accumulate  uint32
 }
 
 // buildWarpgroup returns the build function of an instruction with numbers (0 or 1) immediates. run
@@ -142,18 +159,31 @@ func (d *decoder) requireSM90a(in *syntax.Instruction) error {
 	return nil
 }
 
-// buildWGMMA decodes {d×32}, {a×4}, descriptor of b, scale-d.
+// buildWGMMA decodes {d…}, {a×4} or the descriptor of a, the descriptor of b, scale-d. For f16 and bf16
+// follow the scales of a and b, and whether a, unless in registers, and b are transposed.
 func buildWGMMA(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
-	unsigned := q[6] == "u8"
-	o := op{kind: opRun, aligned: true, run: wholeWarp(func(w *warp, o *op) bool { return w.mmaAsync(o, unsigned) })}
+	p := &product{shape: q[4], float: q[5] == "f32", bf16: q[6] == "bf16", unsigned: q[6] == "u8"}
+	_, after, _ := strings.Cut(p.shape, "n")
+	fmt.Sscanf(after, "%dk", &p.columns)
+	o := op{kind: opRun, aligned: true, product: p, run: wholeWarp((*warp).mmaAsync)}
 	if err := d.requireSM90a(in); err != nil {
 		return o, err
 	}
-	if err := wantOperands(in, 4); err != nil {
+	inRegisters := len(in.Operands) > 1 && in.Operands[1].Kind == syntax.Vector
+	scales, transposed := 0, []*bool{}
+	typ := typeS32
+	if p.float {
+		scales, typ = 2, typeF32
+		if !inRegisters {
+			transposed = append(transposed, &p.transA)
+		}
+		transposed = append(transposed, &p.transB)
+	}
+	if err := wantOperands(in, 4+scales+len(transposed)); err != nil {
 		return o, err
 	}
 	var err error
-	if o.list, err = d.vector(in.Operands[0], wgmmaDRegs, typeS32); err != nil {
+	if o.list, err = d.vector(in.Operands[0], p.columns/2, typ); err != nil {
 		return o, fmt.Errorf("d: %w", err)
 	}
 	for i, r := range o.list {
@@ -161,103 +191,110 @@ func buildWGMMA(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
 			return o, fmt.Errorf("d has %s twice", d.prog.names[r])
 		}
 	}
-	if o.more, err = d.vector(in.Operands[1], wgmmaARegs, typeB32); err != nil {
+	if inRegisters {
+		o.more, err = d.vector(in.Operands[1], wgmmaARegs, typeB32)
+	} else {
+		o.b, err = d.typed(in.Operands[1], typeB64, typeB64.Fits)
+	}
+	if err != nil {
 		return o, fmt.Errorf("a: %w", err)
 	}
 	if o.a, err = d.typed(in.Operands[2], typeB64, typeB64.Fits); err != nil {
-		return o, fmt.Errorf("the descriptor: %w", err)
+		return o, fmt.Errorf("the descriptor of b: %w", err)
 	}
-	d.prog.wgmma = true
-	o.c, err = d.source(in.Operands[3], typePred)
-	return o, err
-}
-
-// descriptor holds the address and the strides of B in shared memory, in bytes: the PTX ISA's
-// matrix descriptor without swizzling.
-type descriptor struct{ start, leading, stride uint64 }
-
-// descriptorZeros are the bits of a descriptor that must be zero without swizzling: those between
-// the fields, the base offset and the swizzling mode.
-const descriptorZeros = 3<<14 | 3<<30 | uint64(1<<18-1)<<46
-
-// descriptor reads the operand, which must be the same in all lanes.
-func (w *warp) descriptor(o *op) (bits uint64, d descriptor, ok bool) {
-	bits = w.regs[o.a][0]
-	for l, v := range w.regs[o.a] {
-		if v != bits {
-			w.trap(TrapWGMMA, o, l, "the descriptor is %#x in this lane and %#x in lane 0", v, bits)
-			return 0, d, false
+	if o.c, err = d.source(in.Operands[3], typePred); err != nil {
+		return o, err
+	}
+	for i, name := range []string{"imm-scale-a", "imm-scale-b"}[:scales] {
+		if s := in.Operands[4+i]; s.Kind != syntax.ImmInt || s.Value != 1 {
+			return o, fmt.Errorf("%s is not 1: negated matrices are not supported", name)
 		}
 	}
-	if extra := bits & descriptorZeros; extra != 0 {
-		w.trap(TrapWGMMA, o, 0, "the descriptor %#x has bits %#x, which must be zero without swizzling", bits, extra)
-		return 0, d, false
+	for i, t := range transposed {
+		n, err := constantOperand(in.Operands[4+scales+i], "imm-trans", 1)
+		if err != nil {
+			return o, err
+		}
+		*t = n == 1
 	}
-	field := func(at int) uint64 { return bits >> at & (1<<14 - 1) << 4 }
-	return bits, descriptor{field(0), field(16), field(32)}, true
-}
-
-// core is the address of core matrix i of B. The matrices along K come first.
-func (d descriptor) core(i int) uint64 {
-	return d.start + uint64(i%coresAlongK)*d.leading + uint64(i/coresAlongK)*d.stride
+	d.prog.wgmma = true
+	return o, nil
 }
 
 // mmaAsync issues a wgmma.mma_async.
-func (w *warp) mmaAsync(o *op, unsigned bool) bool {
-	if !w.reads(o, allLanes, o.a) || !w.readsPred(o, allLanes, o.c) {
+func (w *warp) mmaAsync(o *op) bool {
+	if !w.reads(o, allLanes, o.a, o.b) || !w.readsPred(o, allLanes, o.c) {
 		return false
 	}
-	bits, d, ok := w.descriptor(o)
-	if !ok {
+	mma, call := asyncMMA{op: o}, wgmmaCall{op: o, accumulate: w.preds[o.c]}
+	for i := range mma.shared() {
+		reg, size, transposed := o.a, o.product.columns, o.product.transB
+		if i > 0 {
+			reg, size, transposed = o.b, wgmmaRows, o.product.transA
+		}
+		var ok bool
+		if call.descriptors[i], mma.matrices[i], ok = w.matrix(o, reg, size, transposed); !ok {
+			return false
+		}
+	}
+	if call.accumulate != 0 && call.accumulate != allLanes {
+		w.trap(TrapWGMMA, o, lowestLane(^call.accumulate), "lanes %08x add to the accumulator and the others do not", call.accumulate)
 		return false
 	}
-	accumulate := w.preds[o.c]
-	if accumulate != 0 && accumulate != allLanes {
-		w.trap(TrapWGMMA, o, lowestLane(^accumulate), "lanes %08x add to the accumulator and the others do not", accumulate)
+	if !w.sameCall(call) || !w.reads(o, allLanes, o.more...) || call.accumulate != 0 && !w.reads(o, allLanes, o.list...) {
 		return false
 	}
-	if !w.sameCall(wgmmaCall{o, bits, accumulate}) || !w.reads(o, allLanes, o.more...) || accumulate != 0 && !w.reads(o, allLanes, o.list...) {
+	if !w.reserveRegisters(o) || !w.readShared(&mma, true) {
 		return false
 	}
-	if !w.reserveRegisters(o) || !w.readB(o, d, true) {
-		return false
-	}
-	w.wgmma.open = append(w.wgmma.open, asyncMMA{o, d})
-	w.multiply(o, d, accumulate != 0, unsigned)
+	w.wgmma.inFlight = append(w.wgmma.inFlight, mma)
+	w.wgmma.open++
+	w.multiply(&mma, call.accumulate != 0)
 	return true
 }
 
 // multiply computes D from A, B and, if accumulate is set, D.
-func (w *warp) multiply(o *op, d descriptor, accumulate, unsigned bool) {
-	var b [wgmmaColumns][wgmmaDepth]byte
-	for i := range cores {
-		data := w.cta.shared.data[d.core(i)-w.cta.shared.base:]
-		column, k := i/coresAlongK*coreColumns, i%coresAlongK*coreDepth
-		for j := range coreColumns {
-			copy(b[column+j][k:], data[j*coreDepth:(j+1)*coreDepth])
-		}
-	}
-	var a [warpSize][wgmmaARegs]uint32
-	var sums [warpSize][wgmmaDRegs]int32
-	for l := range warpSize {
+func (w *warp) multiply(mma *asyncMMA, accumulate bool) {
+	o := mma.op
+	var a [wgmmaRows / warpgroupWarps][matrixLineBytes]byte
+	var matrix [maxMatrixSize][matrixLineBytes]byte
+	if len(o.more) > 0 {
+		var fragment [warpSize][wgmmaARegs]uint32
 		for i, r := range o.more {
-			a[l][i] = uint32(w.regs[r][l])
+			for l := range warpSize {
+				fragment[l][i] = uint32(w.regs[r][l])
+			}
 		}
-		if accumulate {
-			for i, r := range o.list {
-				sums[l][i] = int32(w.regs[r][l])
+		a = alu.WGMMARows(&fragment)
+	} else {
+		mma.matrices[1].gather(w.cta.shared, &matrix)
+		copy(a[:], matrix[w.index%warpgroupWarps*len(a):])
+	}
+	mma.matrices[0].gather(w.cta.shared, &matrix)
+	var sums [maxMatrixSize / 2][warpSize]uint32
+	d, b := sums[:len(o.list)], matrix[:o.product.columns]
+	if accumulate {
+		for i, r := range o.list {
+			for l, v := range w.regs[r] {
+				d[i][l] = uint32(v)
 			}
 		}
 	}
-	alu.WGMMAS8(&sums, &a, &b, unsigned)
+	if o.product.float {
+		w.cta.grid.tensor.WGMMA16(d, &a, b, o.product.bf16)
+	} else {
+		alu.WGMMAS8(d, &a, b, o.product.unsigned)
+	}
 	for i, r := range o.list {
-		for l := range warpSize {
-			w.set(r, l, uint64(uint32(sums[l][i])))
+		for l, v := range d[i] {
+			w.regs[r][l] = uint64(v)
 		}
+		w.written[r] = allLanes
 	}
 }
 
-// sameCall checks that the four warps of the group execute the same instructions with the same B.
+// sameCall checks that the four warps of the group execute the same instructions with the same
+// descriptors and scale-d.
 func (w *warp) sameCall(call wgmmaCall) bool {
 	o, all := call.op, w.cta.warps
 	from := w.index / warpgroupWarps * warpgroupWarps
@@ -272,8 +309,8 @@ func (w *warp) sameCall(call wgmmaCall) bool {
 			w.trap(TrapWGMMA, o, 0, "another warp of the warpgroup is at line %d", other.op.line)
 			return false
 		case other != call:
-			w.trap(TrapWGMMA, o, 0, "the descriptor is %#x and scale-d %t, and in another warp of the warpgroup %#x and %t",
-				call.descriptor, call.accumulate != 0, other.descriptor, other.accumulate != 0)
+			w.trap(TrapWGMMA, o, 0, "the descriptors of b and a are %#x and scale-d is %t, and in another warp of the warpgroup %#x and %t",
+				call.descriptors, call.accumulate != 0, other.descriptors, other.accumulate != 0)
 			return false
 		}
 	} else {
@@ -288,14 +325,14 @@ func (w *warp) sameCall(call wgmmaCall) bool {
 		}
 		least = min(least, other.wgmma.calls)
 	}
-	g.calls, g.first = g.calls[least-g.first:], least
+	g.calls, g.first = slices.Delete(g.calls, 0, least-g.first), least
 	return true
 }
 
 // checkWGMMAAtExit traps if a warp ends while a wgmma is in flight. It also traps if other warps of
 // the warpgroup have executed wgmma instructions that this warp has not.
 func (w *warp) checkWGMMAAtExit(o *op, lane int) {
-	if len(w.wgmma.inFlight()) > 0 {
+	if len(w.wgmma.inFlight) > 0 {
 		w.trap(TrapWGMMA, o, lane, "the warp ends while wgmma.mma_async is in flight")
 	}
 	if i := w.index / warpgroupWarps; i < len(w.cta.warpgroups) {
@@ -313,62 +350,87 @@ func (w *warp) wgmmaFence(*op, int) bool {
 // wgmmaCommit closes a group, which may be empty.
 func (w *warp) wgmmaCommit(*op, int) bool {
 	s := &w.wgmma
-	s.groups, s.open = append(s.groups, s.open), nil
+	s.groups, s.open = append(s.groups, s.open), 0
 	return true
 }
 
 // wgmmaWait completes the oldest groups until at most pending are left.
 func (w *warp) wgmmaWait(_ *op, pending int) bool {
 	s := &w.wgmma
-	if len(s.groups) <= pending {
+	due := len(s.groups) - pending
+	if due <= 0 {
 		return true
 	}
-	for len(s.groups) > pending {
-		for _, mma := range s.groups[0] {
-			if !w.completeMMA(mma) {
-				return false
-			}
-		}
-		s.groups = s.groups[1:]
+	n := 0
+	for _, k := range s.groups[:due] {
+		n += k
 	}
-	w.syncLanes(w.live) // each lane knows that B has been read
+	for i := range n {
+		if !w.completeMMA(&s.inFlight[i]) {
+			return false
+		}
+	}
+	s.inFlight, s.groups = slices.Delete(s.inFlight, 0, n), slices.Delete(s.groups, 0, due)
+	w.syncLanes(w.live) // each lane knows that the matrices have been read
 	return true
 }
 
-func (w *warp) completeMMA(mma asyncMMA) bool {
+func (w *warp) completeMMA(mma *asyncMMA) bool {
 	for _, r := range mma.op.list {
 		w.wgmma.registers[r].inD--
 	}
 	for _, r := range mma.op.more {
 		w.wgmma.registers[r].inA--
 	}
-	return w.readB(mma.op, mma.b, false)
+	return w.readShared(mma, false)
 }
 
 // reserveRegisters checks the registers of D and A, and marks them as used in flight.
 func (w *warp) reserveRegisters(o *op) bool {
-	s := &w.wgmma
-	if s.fences == 0 {
+	if w.wgmma.fences == 0 {
 		w.trap(TrapWGMMA, o, 0, "no wgmma.fence comes before the first wgmma.mma_async")
 		return false
 	}
-	for i, r := range slices.Concat(o.list, o.more) {
-		reg, name, isD := &s.registers[r], w.cta.grid.prog.names[r], i < len(o.list)
-		switch {
-		case isD && reg.inA > 0, !isD && reg.inD > 0:
-			w.trap(TrapWGMMA, o, 0, "%s is used in A by one instruction and in D by another, that of line %d, which is in flight", name, reg.op.line)
+	for _, r := range o.list {
+		reg := &w.wgmma.registers[r]
+		// Products of one shape are ordered by default.
+		other := reg.op != nil && reg.op.product.shape != o.product.shape
+		if !w.mayUse(o, r, reg.inA > 0 || other && reg.inD > 0, other && reg.issued == w.wgmma.fences) {
 			return false
-		case reg.accessed && reg.fences == s.fences:
-			w.trap(TrapWGMMA, o, 0, "%s was accessed by another instruction, and no wgmma.fence followed", name)
-			return false
-		case isD:
-			reg.inD++
-		default:
-			reg.inA++
 		}
-		reg.op = o
+		reg.inD++
+	}
+	for _, r := range o.more {
+		reg := &w.wgmma.registers[r]
+		if !w.mayUse(o, r, reg.inD > 0, false) {
+			return false
+		}
+		reg.inA++
+	}
+	for _, regs := range [2][]int32{o.list, o.more} {
+		for _, r := range regs {
+			reg := &w.wgmma.registers[r]
+			reg.op, reg.issued = o, w.wgmma.fences
+		}
 	}
 	return true
+}
+
+// mayUse traps if an instruction in flight uses a register in another way, or if a wgmma.fence is
+// missing after another use.
+func (w *warp) mayUse(o *op, r int32, inFlight, unfenced bool) bool {
+	reg, name := &w.wgmma.registers[r], w.cta.grid.prog.names[r]
+	switch {
+	case inFlight:
+		w.trap(TrapWGMMA, o, 0, "%s is in use by the wgmma.mma_async of line %d, which is in flight, in another matrix or shape", name, reg.op.line)
+	case unfenced:
+		w.trap(TrapWGMMA, o, 0, "%s was used by the wgmma.mma_async of line %d of another shape, and no wgmma.fence followed", name, reg.op.line)
+	case reg.accessed && reg.fences == w.wgmma.fences:
+		w.trap(TrapWGMMA, o, 0, "%s was accessed by another instruction, and no wgmma.fence followed", name)
+	default:
+		return true
+	}
+	return false
 }
 
 // watchWGMMARegisters finds the other instructions that access a register of some D or A. It makes
@@ -425,22 +487,17 @@ func (w *warp) noteAccess(o *op, m uint32, regs []int32) bool {
 // wgmmaReads counts, for each 16 bytes of shared memory, the instructions in flight that read them.
 type wgmmaReads struct {
 	inFlight int
-	chunks   []uint16
+	chunks   []int16
 }
+
+const chunkBytes = 16
 
 func (r *wgmmaReads) start(p *program, sharedBytes int) {
 	if p.wgmma && r.chunks == nil {
-		r.chunks = make([]uint16, (sharedBytes+coreDepth-1)/coreDepth)
+		r.chunks = make([]int16, (sharedBytes+chunkBytes-1)/chunkBytes)
 	}
 	r.inFlight = 0
 	clear(r.chunks)
-}
-
-// add adds n to the counts of the core matrix at an offset.
-func (r *wgmmaReads) add(at int, n int) {
-	for i := range coreBytes / coreDepth {
-		r.chunks[at/coreDepth+i] += uint16(n)
-	}
 }
 
 // checkWGMMAReads traps if a write to shared memory hits bytes that an instruction in flight reads.
@@ -449,21 +506,25 @@ func (w *warp) checkWGMMAReads(o *op, at, n, lane int) bool {
 	if r.inFlight == 0 {
 		return true
 	}
-	for i := at / coreDepth; i <= (at+n-1)/coreDepth; i++ {
+	for i := at / chunkBytes; i <= (at+n-1)/chunkBytes; i++ {
 		if r.chunks[i] > 0 {
-			w.trap(TrapRace, o, lane, "byte %d of shared memory is written while %s still reads it", max(at, i*coreDepth), w.cta.wgmmaReader(i))
+			w.trap(TrapRace, o, lane, "byte %d of shared memory is written while %s still reads it", max(at, i*chunkBytes), w.cta.wgmmaReader(i*chunkBytes))
 			return false
 		}
 	}
 	return true
 }
 
-// wgmmaReader describes an instruction in flight that reads a chunk.
-func (c *cta) wgmmaReader(chunk int) string {
+// wgmmaReader describes an instruction in flight that reads the chunk at an offset.
+func (c *cta) wgmmaReader(at int) string {
 	for _, w := range c.warps {
-		for _, mma := range w.wgmma.inFlight() {
-			for i := range cores {
-				if at := int(mma.b.core(i)-c.shared.base) / coreDepth; at <= chunk && chunk < at+coreBytes/coreDepth {
+		for i := range w.wgmma.inFlight {
+			mma := &w.wgmma.inFlight[i]
+			for _, m := range mma.shared() {
+				if !m.blocks(func(b block) bool {
+					first := int(b.at - c.shared.base)
+					return at < first || at >= first+b.bytes
+				}) {
 					return fmt.Sprintf("the wgmma.mma_async of line %d of warp %d", mma.op.line, w.index)
 				}
 			}
@@ -472,26 +533,34 @@ func (c *cta) wgmmaReader(chunk int) string {
 	return "a wgmma.mma_async"
 }
 
-// readB records a read of B. It is called at issue and again at completion, because a write between
-// the two is also a race.
-func (w *warp) readB(o *op, d descriptor, issue bool) bool {
-	for i := range cores {
-		s, at := w.locate(o, true, 0, d.core(i), coreBytes, coreDepth)
-		if s == nil || !w.checkDefined(o, s, at, coreBytes, 0) || !w.checkAccess(o, s, at, coreBytes, 0, accessRead) {
+// readShared records a read of the matrices in shared memory. It is called at issue and again at
+// completion, because a write between the two is also a race. A warp reads all rows of A.
+func (w *warp) readShared(mma *asyncMMA, issue bool) bool {
+	o, all := mma.op, mma.shared()
+	var fenced stamp
+	for i := range all {
+		if !all[i].blocks(func(b block) bool {
+			s, at := w.locate(o, true, 0, b.at, b.bytes, chunkBytes)
+			return s != nil && w.checkDefined(o, s, at, b.bytes, 0) && w.checkAccess(o, s, at, b.bytes, 0, accessRead) &&
+				(!issue || w.checkProxyFences(o, s, at, b.bytes, &fenced))
+		}) {
 			return false
 		}
-		if issue && !w.checkProxyFences(o, s, at, coreBytes) {
-			return false
-		}
 	}
-	n := 1
-	if !issue {
-		n = -1
+	reads, n := &w.cta.wgmmaReads, int16(-1)
+	if issue {
+		n = 1
 	}
-	for i := range cores {
-		w.cta.wgmmaReads.add(int(d.core(i)-w.cta.shared.base), n)
+	for i := range all {
+		all[i].blocks(func(b block) bool {
+			first := int(b.at-w.cta.shared.base) / chunkBytes
+			for chunk := range b.bytes / chunkBytes {
+				reads.chunks[first+chunk] += n
+			}
+			return true
+		})
 	}
-	w.cta.wgmmaReads.inFlight += n
+	reads.inFlight += int(n)
 	return true
 }
 
@@ -499,26 +568,27 @@ func (w *warp) readB(o *op, d descriptor, issue bool) bool {
 type proxyFence struct{ time, lanes uint32 }
 
 // checkProxyFences traps unless each thread that wrote some of n bytes of shared memory has
-// executed a fence.proxy.async since, which is ordered before now. Bulk copies need none.
-func (w *warp) checkProxyFences(o *op, s *segment, at, n int) bool {
+// executed a fence.proxy.async since, which is ordered before now. Bulk copies need none. fenced is
+// the last write that passed.
+func (w *warp) checkProxyFences(o *op, s *segment, at, n int, fenced *stamp) bool {
 	if !w.cta.grid.races {
 		return true
 	}
-	var seen stamp
 	for end, size := at+n, 0; at < end; at += size {
 		p := w.page(s, at, n)
 		if size = wordBytes; p.fine {
 			size = 1
 		}
 		c := &p.cells[at%pageBytes/size]
-		if c.write == 0 || c.bulk || c.write == seen {
+		if c.write == 0 || c.bulk || c.write == *fenced {
 			continue
 		}
-		if seen = c.write; !w.proxyFencedAfter(seen) {
+		if !w.proxyFencedAfter(c.write) {
 			w.trap(TrapRace, o, 0, "byte %d of %s was written at line %d by thread %d, and no fence.proxy.async of that thread followed",
-				at, s.name, c.writeLine, w.threadInCTA(seen))
+				at, s.name, c.writeLine, w.threadInCTA(c.write))
 			return false
 		}
+		*fenced = c.write
 	}
 	return true
 }

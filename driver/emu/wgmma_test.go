@@ -98,6 +98,8 @@ func TestWGMMA(t *testing.T) {
 // TestWGMMARejected checks the requirements and the operands.
 func TestWGMMARejected(t *testing.T) {
 	good := "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 " + regsD + ", " + regsA + ", %rd1, %p1;"
+	half := "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 " + regsD + ", " + regsA + ", %rd1, %p1, 1, 1, 0;"
+	shared := strings.Replace(half, regsA, "%rd2", 1)
 	plain := strings.Replace(sm90a, "sm_90a", "sm_90", 1)
 	for _, c := range []struct{ name, header, text, want string }{
 		{"as it should be", sm90a, good, ""},
@@ -109,6 +111,23 @@ func TestWGMMARejected(t *testing.T) {
 		{"too few registers of A", sm90a, strings.Replace(good, "%a0, ", "", 1), "want a vector of 4"},
 		{"a narrow descriptor", sm90a, strings.Replace(good, "%rd1", "%r1", 1), "the descriptor"},
 		{"no predicate", sm90a, strings.Replace(good, "%p1", "%r1", 1), "where a predicate is expected"},
+		{"f16", sm90a, half, ""},
+		{"bf16", sm90a, strings.ReplaceAll(half, ".f16", ".bf16"), ""},
+		{"f16 and bf16", sm90a, strings.Replace(half, "f16.f16", "f16.bf16", 1), "unknown instruction"},
+		{"sums in f16", sm90a, strings.Replace(half, "f32.f16", "f16.f16", 1), "unknown instruction"},
+		{"12 columns", sm90a, strings.Replace(half, "n64", "n12", 1), "unknown instruction"},
+		{"264 columns", sm90a, strings.Replace(half, "n64", "n264", 1), "unknown instruction"},
+		{"f16 for another target", plain, half, "needs .target sm_90a"},
+		{"registers for 56 columns", sm90a, strings.Replace(half, "n64", "n56", 1), "want a vector of 28"},
+		{"A in shared memory, one transposition", sm90a, shared, "7 operands where"},
+		{"A in shared memory", sm90a, strings.Replace(shared, ", 0;", ", 0, 1;", 1), ""},
+		{"A in registers transposed", sm90a, strings.Replace(half, ", 0;", ", 1, 0;", 1), "8 operands where"},
+		{"no transposition", sm90a, strings.Replace(half, ", 0;", ";", 1), "6 operands where"},
+		{"a transposition of 2", sm90a, strings.Replace(half, ", 0;", ", 2;", 1), "imm-trans is not a number from 0 to 1"},
+		{"a negated A", sm90a, strings.Replace(half, "1, 1, 0", "-1, 1, 0", 1), "imm-scale-a is not 1"},
+		{"a negated B", sm90a, strings.Replace(half, "1, 1, 0", "1, -1, 0", 1), "imm-scale-b is not 1"},
+		{"a narrow descriptor of A", sm90a, strings.NewReplacer("%rd2", "%r2", ", 0;", ", 0, 0;").Replace(shared), "a: register %r2"},
+		{"transposed bytes", sm90a, strings.Replace(good, ";", ", 1;", 1), "5 operands where"},
 		{"no number of groups", sm90a, "wgmma.wait_group.sync.aligned %r1;", "is not a number"},
 	} {
 		d, err := Open(Options{})
@@ -138,6 +157,14 @@ const (
 	wgResult     = "\tmov.u32 %r0, %c5; // HERE\n"
 
 	wgPrologue = wgSetup + wgStore + wgProxyFence + wgFence
+)
+
+// Products of f16 in the same registers: of 8 columns, with A in registers and in shared memory, and
+// of 64 columns.
+const (
+	wgSmall       = "\twgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%c0, %c1, %c2, %c3}, " + regsA + ", %rd2, %p1, 1, 1, 0;\n"
+	wgSmallShared = "\twgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%c0, %c1, %c2, %c3}, %rd2, %rd2, %p1, 1, 1, 0, 0;\n"
+	wgHalf        = "\twgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 " + regsD + ", " + regsA + ", %rd2, %p1, 1, 1, 0;\n"
 )
 
 const wgEpilogue = wgCommit + wgWait + "\tmov.u32 %r0, %c5;\n"
@@ -201,6 +228,10 @@ func TestWGMMARegisterTraps(t *testing.T) {
 		{name: "D of one instruction as A of another", kind: TrapWGMMA, body: inFlight + "// BUG\n" +
 			"wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {%a0, %a1, %a2, %a3" + strings.TrimPrefix(regsD, "{%c0, %c1, %c2, %c3") +
 			", {%c0, %c1, %c2, %c3}, %rd2, %p1; // HERE\n" + wgCommit + wgWait, fixed: wgWait + wgFence},
+		{name: "D in flight in another shape", kind: TrapWGMMA, body: wgPrologue + wgHalf + wgCommit + "// BUG\n" + wgFence + here(wgSmall) + wgCommit + wgWait, fixed: wgWait},
+		{name: "no fence after D of another shape", kind: TrapWGMMA,
+			body: wgPrologue + wgHalf + wgCommit + wgWait + "// BUG\n" + here(wgSmall) + wgCommit + wgWait, fixed: wgFence},
+		{name: "D of f16 read in flight", kind: TrapWGMMA, body: wgPrologue + wgHalf + wgHalf + wgCommit + "mov.u32 %r0, %c5; // BUG\n" + wgWait},
 		{name: "accumulation into undefined D", kind: TrapRegister, body: wgPrologue + "setp.eq.u32 %p1, 0, 0; // BUG\n" + here(wgMMA) + wgEpilogue},
 	})
 }
@@ -240,6 +271,13 @@ func TestWGMMAMemoryTraps(t *testing.T) {
 		{name: "written between barriers", kind: TrapRace, block: 160, // ordered after the beginning and before the end
 			body: wgSetup + wgStore + wgProxyFence + "@!%p3 bra SYNC;\n" + wgFence + wgMMA + wgCommit +
 				"// BUG\nSYNC:\nbar.sync 0;\n@!%p3 st.shared.u32 [%r3], %r1; // HERE\nbar.sync 0;\n@%p3 wgmma.wait_group.sync.aligned 0;\n", fixed: wgWait},
+		{name: "A written in flight", kind: TrapRace, lane: 0,
+			body: wgPrologue + wgSmallShared + wgCommit + "setp.ge.u32 %p2, %r1, 96;\n@%p2 st.shared.u32 [%r3], %r1; // BUG\n" + wgWait},
+		{name: "A never written", kind: TrapMemory,
+			body: wgSetup + "setp.lt.u32 %p3, %r1, 120; // BUG\n" + wgStore + wgProxyFence + wgFence + here(wgSmallShared) + wgCommit + wgWait},
+		{name: "no proxy fence for A", kind: TrapRace,
+			body:  wgSetup + wgStore + "setp.lt.u32 %p2, %r1, 96;\n@%p2 fence.proxy.async.shared::cta; // BUG\n\tbar.sync 0;\n" + wgFence + here(wgSmallShared) + wgCommit + wgWait,
+			fixed: "fence.proxy.async.shared::cta;"},
 		{name: "never written", kind: TrapMemory,
 			body: wgSetup + "setp.lt.u32 %p3, %r1, 120; // BUG\n" + wgStore + wgProxyFence + wgFence + multiply},
 		{name: "past the end", kind: TrapBounds,
@@ -250,8 +288,15 @@ func TestWGMMAMemoryTraps(t *testing.T) {
 // TestWarpgroupTraps plants differences between the warps of a warpgroup.
 func TestWarpgroupTraps(t *testing.T) {
 	multiply := here(wgMMA) + wgEpilogue
+	swizzled := strings.Replace(wgPrologue, "0x1000080000", "0xC000001000010000", 1) // lines of 32 bytes
 	runWGMMATraps(t, []trapCase{
-		{name: "a swizzled descriptor", kind: TrapWGMMA, body: wgPrologue + "or.b64 %rd2, %rd2, 0x4000000000000000; // BUG\n" + multiply},
+		{name: "a leading offset in a swizzled descriptor", kind: TrapWGMMA, body: swizzled + "or.b64 %rd2, %rd2, 0x20000; // BUG\n" + multiply},
+		{name: "a swizzled matrix that begins between atoms", kind: TrapWGMMA, body: swizzled + "add.u64 %rd2, %rd2, 8; // BUG\n" + multiply},
+		{name: "a swizzled matrix that begins within 32 bytes", kind: TrapWGMMA, body: swizzled + "add.u64 %rd2, %rd2, 1; // BUG\n" + multiply},
+		{name: "a stride of a part of an atom", kind: TrapWGMMA, body: swizzled + "sub.u64 %rd2, %rd2, 0x100000000; // BUG\n" + multiply},
+		{name: "transposed columns that do not fill a line", kind: TrapWGMMA,
+			body: swizzled + "// BUG\n" + strings.Replace(here(wgSmall), "1, 1, 0;", "1, 1, 1;", 1) + wgCommit + wgWait,
+			fixed: "sub.u64 %rd2, %rd2, 0xC000000000000000;"},
 		{name: "a base offset in the descriptor", kind: TrapWGMMA, body: wgPrologue + "or.b64 %rd2, %rd2, 0x2000000000000; // BUG\n" + multiply},
 		{name: "a descriptor per lane", kind: TrapWGMMA, lane: 1,
 			body: wgPrologue + "cvt.u64.u32 %rd3, %r1; add.u64 %rd2, %rd2, %rd3; // BUG\n" + multiply},

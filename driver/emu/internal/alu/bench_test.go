@@ -62,3 +62,16 @@ func BenchmarkApprox(b *testing.B) {
 		}
 	}
 }
+
+func BenchmarkWGMMA16(b *testing.B) {
+	w := normalWarp(rand.New(rand.NewPCG(1, 2)), false)
+	rows := WGMMARows(&w.a)
+	columns := make([][32]byte, 256)
+	for i := range columns {
+		columns[i] = rows[i%16]
+	}
+	d := make([][32]uint32, len(columns)/2)
+	for b.Loop() {
+		Hopper.WGMMA16(d, &rows, columns, false)
+	}
+}

@@ -47,17 +47,19 @@ func (m Accumulate) MMA16816(dst *[32][4]float32, a *[32][4]uint32, b *[32][2]ui
 	for lane := range dst {
 		g, t := lane>>2, lane&3
 		for i := range dst[lane] {
-			row, col := &ab.rows[g+i>>1*8], &ab.columns[2*t+i&1]
-			addend := c[lane][i]
-			if ab.special || addend-addend != 0 {
-				if s := floatDot(row, col, addend); s-s != 0 {
-					dst[lane][i] = canonical(float32(s))
-					continue
-				}
-			}
-			dst[lane][i] = m.dot(row, col, addend)
+			dst[lane][i] = m.add(&ab.rows[g+i>>1*8], &ab.columns[2*t+i&1], c[lane][i], ab.special)
 		}
 	}
+}
+
+// add is Σ a[k]·b[k] + addend. If special is not set, the elements of a and b are finite.
+func (m Accumulate) add(a, b *mmaVector, addend float32, special bool) float32 {
+	if special || addend-addend != 0 {
+		if s := floatDot(a, b, addend); s-s != 0 {
+			return canonical(float32(s))
+		}
+	}
+	return m.dot(a, b, addend)
 }
 
 func (m Accumulate) check() {
@@ -105,27 +107,29 @@ func (ab *mmaOperands) load(a *[32][4]uint32, b *[32][2]uint32, bf16 bool) {
 	for lane := range a {
 		g, t := lane>>2, lane&3
 		for r, pair := range a[lane] {
-			ab.set(n, &ab.rows[g+r&1*8], 2*t+r>>1*8, pair)
+			ab.special = ab.rows[g+r&1*8].set(n, 2*t+r>>1*8, pair) || ab.special
 		}
 		for r, pair := range b[lane] {
-			ab.set(n, &ab.columns[g], 2*t+r*8, pair)
+			ab.special = ab.columns[g].set(n, 2*t+r*8, pair) || ab.special
 		}
 	}
 }
 
-// set decodes the two halves of pair into elements k and k+1 of v. k is even.
-func (ab *mmaOperands) set(n *format16, v *mmaVector, k int, pair uint32) {
+// set decodes the two halves of pair into elements k and k+1, which were zero. k is even. It reports
+// whether one is infinite or NaN.
+func (v *mmaVector) set(n *format16, k int, pair uint32) (special bool) {
 	inf := uint32(n.inf)
 	low, high := pair&0x7FFF, pair>>16&0x7FFF
 	word, at := k/perWord&3, k%perWord&2
 	x, y := &v.value[word][at], &v.value[word][at+1]
 	*x, *y = n.decode(low, pair<<16), n.decode(high, pair)
 	v.exp[word] |= (n.storedExp(low) | n.storedExp(high)<<16) << (16 * at)
-	if low >= inf || high >= inf {
-		ab.special = true
-		n.replaceSpecial(x, low)
-		n.replaceSpecial(y, high)
+	if low < inf && high < inf {
+		return false
 	}
+	n.replaceSpecial(x, low)
+	n.replaceSpecial(y, high)
+	return true
 }
 
 // decode returns a finite number from its magnitude and, in the highest bit of sign, its sign.

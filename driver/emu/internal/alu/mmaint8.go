@@ -35,32 +35,6 @@ func MMA16832S8(dst *[32][4]int32, a *[32][4]uint32, b *[32][2]uint32, c *[32][4
 	}
 }
 
-// WGMMAS8 adds to d the part of one warp in wgmma.mma_async.m64n64k32.s32.s8.s8, or with unsigned
-// that of .u8.s8: the product of A [16, 32], in registers as in MMA16832S8, and B, given by its 64
-// columns. With g = lane/4 and t = lane%4, d[lane][i] is row g (+8 if i%4 ≥ 2), column
-// 8(i/4) + 2t + i%2. Sums wrap.
-func WGMMAS8(d *[32][32]int32, a *[32][4]uint32, b *[64][32]byte, unsigned bool) {
-	var rows [16][32]int32
-	unpackRows(&rows, a, unsigned)
-	var columns [64][32]int32
-	for n := range b {
-		for k, v := range b[n] {
-			columns[n][k] = int32(int8(v))
-		}
-	}
-	for lane := range d {
-		g, t := lane>>2, lane&3
-		for i := range d[lane] {
-			sum := d[lane][i]
-			column := &columns[i>>2*8+2*t+i&1]
-			for k, x := range rows[g+i>>1&1*8] {
-				sum += x * column[k]
-			}
-			d[lane][i] = sum
-		}
-	}
-}
-
 // unpackRows writes the rows of A.
 func unpackRows(rows *[16][32]int32, a *[32][4]uint32, unsigned bool) {
 	for lane := range a {
