@@ -8,6 +8,15 @@ type Half2 interface {
 	get() value
 }
 
+// halfName returns the PTX type of the elements of T.
+func halfName[T Half2]() string {
+	var zero T
+	if _, ok := any(zero).(BF16x2); ok {
+		return "bf16"
+	}
+	return "f16"
+}
+
 // LoadMatrices emits ldmatrix: n (1, 2 or 4) matrices of 8 rows of 16 bytes. Lane 8i+r gives
 // the address of row r of matrix i. Lane l receives the elements 2(l%4) and 2(l%4)+1 of row l/4
 // of each matrix. If transposed is set, it receives them from column l/4.
@@ -33,11 +42,7 @@ func LoadMatrices[T Half2](p Shared, n int, transposed bool) []T {
 //
 // The elements of acc must be variables.
 func MMA[T Half2](acc [4]F32, a [4]T, b [2]T) {
-	var zero T
-	typ := "f16"
-	if _, ok := any(zero).(BF16x2); ok {
-		typ = "bf16"
-	}
+	typ := halfName[T]()
 	bd := acc[0].b
 	var c, ra, rb []operand
 	for _, x := range acc {

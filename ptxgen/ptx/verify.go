@@ -2,6 +2,7 @@ package ptx
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -124,7 +125,8 @@ var typeClass = map[string]class{
 
 // signatures gives the type of each argument of an instruction, by the longest matching prefix
 // of its name. A digit n stands for the n-th type in the name, w for 64 bits, r for 32 bits, p for
-// a predicate and a for an address. An argument of * is not checked.
+// a predicate and a for an address. An argument of * is not checked. An instruction with several
+// numbers of arguments has alternatives, separated by |.
 var signatures = map[string]string{
 	"add.": "111", "sub.": "111", "mul.": "111", "div.": "111", "rem.": "111", "min.": "111", "max.": "111",
 	"and.": "111", "or.": "111", "xor.": "111", "fma.": "1111", "mad.": "1111", "mul.wide.": "w11", "mad.wide.": "w11w",
@@ -132,7 +134,7 @@ var signatures = map[string]string{
 	"popc.": "r1", "shl.": "11r", "shr.": "11r", "bfe.": "11rr", "lop3.": "1111r", "prmt.": "1111",
 	"dp4a.": "rrrr", "setp.": "p11", "selp.": "111p", "cvt.": "12", "cvt.rn.f16x2.": "122", "cvt.rn.bf16x2.": "122",
 	"ld.": "*a", "st.": "a*", "ld.param.": "1a", "shfl.": "11rrr", "vote.sync.ballot.": "rpr", "vote.": "ppr", "redux.": "11r",
-	"atom.": "1a1", "wgmma.mma_async.": "**wp",
+	"atom.": "1a1", "wgmma.mma_async.": "**wp|**wprrr|*wwprrrr",
 }
 
 // checkTypes compares the arguments of an instruction with its signature.
@@ -141,9 +143,12 @@ func checkTypes(in *inst) error {
 	if !ok {
 		return nil
 	}
-	if len(sig) != len(in.args) {
-		return fmt.Errorf("%d operands, want %d", len(in.args), len(sig))
+	alternatives := strings.Split(sig, "|")
+	i := slices.IndexFunc(alternatives, func(s string) bool { return len(s) == len(in.args) })
+	if i < 0 {
+		return fmt.Errorf("%d operands, want %d", len(in.args), len(alternatives[0]))
 	}
+	sig = alternatives[i]
 	types := typesOf(in.op)
 	if strings.HasPrefix(in.op, "ld.") || strings.HasPrefix(in.op, "st.") {
 		return checkAccess(in, types)

@@ -1,26 +1,30 @@
 package ptx
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // wgmma.mma_async multiplies matrices asynchronously for a warpgroup: four consecutive warps, the
 // first a multiple of four (PTX ISA, wgmma.mma_async). It needs sm_90a.
 
 const (
-	// WGMMARows is the number of rows of a product's A and D. A is 64×32, B is 32×64 and D is
-	// 64×64.
+	// WGMMARows is the number of rows of a product's A and D.
 	WGMMARows = 64
-	// WGMMAAccumulators is the number of elements of D per thread.
+	// WGMMAAccumulators is the number of elements of D per thread in WGMMAS8 and WGMMAU8, whose A
+	// is 64×32, B is 32×64 and D is 64×64.
 	WGMMAAccumulators = WGMMARows * 64 / 128
 )
 
 const (
 	wgmma        = "wgmma."
-	product      = "mma_async.sync.aligned.m64n64k32.s32."
-	mixedProduct = product + "u8." // A unsigned, B signed
+	product      = "mma_async.sync.aligned."
+	byteProduct  = product + "m64n64k32.s32."
+	mixedProduct = byteProduct + "u8." // A unsigned, B signed
 )
 
-// HasWGMMA reports whether devices of t, and drivers that accept its PTX version, have WGMMAS8
-// and WGMMAU8.
+// HasWGMMA reports whether devices of t, and drivers that accept its PTX version, have all products
+// of this file.
 func (t Target) HasWGMMA() bool {
 	need := requirements[wgmma+mixedProduct]
 	return t.SM == need.sm && t.Version >= need.version
@@ -62,8 +66,13 @@ func (b *Builder) warpgroup(op string, dsts int, args ...arg) *inst {
 // leading is the distance in bytes between core matrices along K, stride along N. Both and the
 // address are multiples of 16.
 func (p Shared) MatrixDescriptor(leading, stride int) U64 {
-	if p.align < 16 {
-		p.b.fail("wgmma: a matrix at a pointer known to be aligned to %d, want 16", p.align)
+	return p.matrixDescriptor(16, leading, stride, 0)
+}
+
+// matrixDescriptor returns a descriptor with a swizzling mode for a matrix that needs an alignment.
+func (p Shared) matrixDescriptor(align, leading, stride int, mode uint64) U64 {
+	if p.align < align {
+		p.b.fail("wgmma: a matrix at a pointer known to be aligned to %d, want %d", p.align, align)
 	}
 	for _, n := range []int{leading, stride} {
 		if n < 0 || n >= 1<<18 || n%16 != 0 {
@@ -71,7 +80,7 @@ func (p Shared) MatrixDescriptor(leading, stride int) U64 {
 		}
 	}
 	low := p.Address().ShrN(4).Or(p.b.U32(uint32(leading) >> 4 << 16))
-	return low.U64().Or(p.b.U64(uint64(stride) >> 4 << 32))
+	return low.U64().Or(p.b.U64(uint64(stride)>>4<<32 | mode<<62))
 }
 
 // WGMMAS8 emits wgmma.mma_async.m64n64k32 for signed bytes: d = a×b, or d += a×b if add is set. Sums
@@ -79,30 +88,42 @@ func (p Shared) MatrixDescriptor(leading, stride int) U64 {
 // 16w+15 of a in the registers of MMAS8's a. With g = lane/4 and t = lane%4, d[i] is row 16w + g
 // (+8 if i%4 ≥ 2), column 8(i/4) + 2t + i%2. d must be WGMMAAccumulators distinct variables. They
 // need a value only if add is set.
-func (b *Builder) WGMMAS8(d []S32, a [4]U32, desc U64, add bool) { b.multiply("s8", d, a, desc, add) }
+func (b *Builder) WGMMAS8(d []S32, a [4]U32, desc U64, add bool) {
+	multiplyBytes("s8", d, a, desc, add)
+}
 
 // WGMMAU8 is WGMMAS8 with unsigned bytes in a. It needs PTX 8.4.
-func (b *Builder) WGMMAU8(d []S32, a [4]U32, desc U64, add bool) { b.multiply("u8", d, a, desc, add) }
+func (b *Builder) WGMMAU8(d []S32, a [4]U32, desc U64, add bool) {
+	multiplyBytes("u8", d, a, desc, add)
+}
 
-func (b *Builder) multiply(typ string, d []S32, a [4]U32, desc U64, add bool) {
+func multiplyBytes(typ string, d []S32, a [4]U32, desc U64, add bool) {
 	if len(d) != WGMMAAccumulators {
-		b.fail("wgmma: %d registers of d, want %d", len(d), WGMMAAccumulators)
+		desc.b.fail("wgmma: %d registers of d, want %d", len(d), WGMMAAccumulators)
 		return
 	}
+	multiply(byteProduct+typ+".s8", d, a[:], desc, add)
+}
+
+// multiply emits a product of a, in registers or a descriptor, and the matrix of a descriptor.
+func multiply[D, A Value](op string, d []D, a []A, desc U64, add bool, numbers ...int64) {
+	b := desc.b
 	var rd, ra []operand
 	seen := map[operand]bool{}
 	for _, x := range d {
-		if !b.vars[x.op] || seen[x.op] {
-			b.fail("wgmma: the accumulator %v is not a distinct variable", x.op)
+		r := x.get().op
+		if !b.vars[r] || seen[r] {
+			b.fail("wgmma: the accumulator %v is not a distinct variable", r)
 		}
-		seen[x.op] = true
-		rd = append(rd, x.op)
+		seen[r] = true
+		rd = append(rd, r)
 	}
 	for _, x := range a {
-		if x.op.kind != register || seen[x.op] {
-			b.fail("wgmma: a needs registers that are not accumulators, not %v", x.op)
+		r := x.get().op
+		if r.kind != register || seen[r] {
+			b.fail("wgmma: a needs registers that are not accumulators, not %v", r)
 		}
-		ra = append(ra, x.op)
+		ra = append(ra, r)
 	}
 	if desc.op.kind != register {
 		b.fail("wgmma: the descriptor is %v, not a register", desc.op)
@@ -113,8 +134,44 @@ func (b *Builder) multiply(typ string, d []S32, a [4]U32, desc U64, add bool) {
 		compare = "setp.eq.u32"
 	}
 	b.emit(compare, 1, one(r), number(0), number(0))
-	b.warpgroup(product+typ+".s8", 1,
-		braces(rd...), braces(ra...), one(desc.op), one(scale.op)).readsDst = add
+	args := []arg{braces(rd...), braces(ra...), one(desc.op), one(scale.op)}
+	if len(ra) == 1 {
+		args[1] = one(ra[0])
+	}
+	for _, n := range numbers {
+		args = append(args, number(n))
+	}
+	b.warpgroup(op, 1, args...).readsDst = add
+}
+
+// WGMMA emits wgmma.mma_async.m64nNk16: d = a×b, or d += a×b if add is set, with float32
+// accumulation. a is 64×16 by rows and b is 16×N, the first 16 of K of b's first N columns. N is twice
+// the length of d, 8 to 256 in steps of 8. Warp w of the group holds rows 16w to 16w+15 of a and d.
+// With g = lane/4 and t = lane%4, register i of
+//   - a holds row 16w + g (+8 if i is odd), columns 2t and 2t+1 (+8 if i ≥ 2), as in MMA,
+//   - d holds row 16w + g (+8 if i%4 ≥ 2), column 8(i/4) + 2t + i%2.
+//
+// The elements of d must be distinct variables. They need a value only if add is set.
+func WGMMA[T Half2](d []F32, a [4]T, b SharedMatrix[T], add bool) {
+	multiplyHalves(d, a[:], b, add)
+}
+
+// WGMMAShared is WGMMA with the first 64 rows and the first 16 of K of a matrix a in shared memory.
+func WGMMAShared[T Half2](d []F32, a, b SharedMatrix[T], add bool) {
+	a.check("a", WGMMARows)
+	multiplyHalves(d, []U64{a.descriptor()}, b, add, a.transposed())
+}
+
+func multiplyHalves[T Half2, A Value](d []F32, a []A, b SharedMatrix[T], add bool, transposed ...int64) {
+	columns := 2 * len(d)
+	if columns%8 != 0 || columns < 8 || columns > 256 {
+		b.desc.b.fail("wgmma: %d registers of d, want a multiple of 4 up to 128", len(d))
+		return
+	}
+	b.check("b", columns)
+	typ := halfName[T]()
+	numbers := append([]int64{1, 1}, append(transposed, b.transposed())...)
+	multiply(fmt.Sprintf("%sm64n%dk16.f32.%s.%s", product, columns, typ, typ), d, a, b.descriptor(), add, numbers...)
 }
 
 // asynchronous reports whether registers may still be in use after the instruction, so that no

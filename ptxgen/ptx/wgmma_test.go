@@ -94,16 +94,69 @@ func pipelined(b *ptx.Builder) {
 	storeAccumulators(b, y, d)
 }
 
+// halves returns a kernel that accumulates products of n columns. B has 64 of K in each of two stages.
+// If a is nil, A is in registers, else in shared memory, with 64 of K.
+func halves[T ptx.Half2](n int, a *ptx.MatrixLayout, layout ptx.MatrixLayout) func(*ptx.Builder) {
+	return func(b *ptx.Builder) {
+		x, y := b.Global("x", 16), b.Global("y", 16)
+		memory := b.DynamicShared(1024)
+		var inMemory ptx.SharedMatrix[T]
+		if a != nil {
+			inMemory = ptx.NewSharedMatrix[T](memory, *a)
+		}
+		stages := memory.Plus(8192)
+		matrix := ptx.NewSharedMatrix[T](stages, layout)
+		d := make([]ptx.F32, n/2)
+		for i := range d {
+			d[i] = ptx.Undefined[ptx.F32](b)
+		}
+		b.For(b.U32(0), b.U32(9), b.U32(1), func(i ptx.U32) {
+			stage := i.AndN(1)
+			layout.Chunk(stages.At(stage, layout.Bytes()), b.ThreadX(), i).StoreU32x4(x.At(i, 16).LoadU32x4())
+			b.FenceProxyAsync()
+			b.Barrier()
+			current := matrix.At(stage, layout.Bytes())
+			var fragments [4][4]T
+			for k := range fragments {
+				for j, r := range x.At(i, 4096).Plus(64 * k).LoadU32x4() {
+					fragments[k][j] = T(r)
+				}
+			}
+			b.WGMMAFence()
+			for k := range 4 {
+				if part := current.Part(0, 16*k); a != nil {
+					ptx.WGMMAShared(d, inMemory.Part(0, 16*k), part, k > 0)
+				} else {
+					ptx.WGMMA(d, fragments[k], part, k > 0)
+				}
+			}
+			b.WGMMACommit()
+			b.WGMMAWait(0)
+			for j, sum := range d {
+				y.At(i, 4096).Plus(4 * j).StoreF32(sum)
+			}
+		}, ptx.NoUnroll)
+	}
+}
+
 // TestWGMMAAssembles checks that ptxas accepts the kernels without a warning about serialized
 // products and without spills.
 func TestWGMMAAssembles(t *testing.T) {
+	const hopper = ".version 8.0\n.target sm_90a\n"
 	for _, c := range []struct {
 		name, head string
 		make       func(*ptx.Builder)
 		registers  int // minimum: those of D
 	}{
 		{"two D, signed and unsigned bytes", ".version 8.4\n.target sm_90a\n", chained, 2 * ptx.WGMMAAccumulators},
-		{"two groups in flight", ".version 8.0\n.target sm_90a\n", pipelined, ptx.WGMMAAccumulators},
+		{"two groups in flight", hopper, pipelined, ptx.WGMMAAccumulators},
+		{"f16, 8 columns", hopper, halves[ptx.F16x2](8, nil, ptx.MatrixLayout{Rows: 8, Depth: 64, Line: 128}), 4},
+		{"bf16, 24 columns", hopper, halves[ptx.BF16x2](24, nil, ptx.MatrixLayout{Rows: 24, Depth: 64, Line: 16, Transposed: true}), 12},
+		{"f16, 256 columns", hopper, halves[ptx.F16x2](256, nil, ptx.MatrixLayout{Rows: 256, Depth: 64, Line: 128}), 128},
+		{"bf16 from shared memory", hopper, halves[ptx.BF16x2](128, &ptx.MatrixLayout{Rows: 64, Depth: 64, Line: 128},
+			ptx.MatrixLayout{Rows: 128, Depth: 64, Line: 64}), 64},
+		{"f16, both transposed", hopper, halves[ptx.F16x2](64, &ptx.MatrixLayout{Rows: 64, Depth: 64, Line: 32, Transposed: true},
+			ptx.MatrixLayout{Rows: 64, Depth: 64, Line: 128, Transposed: true}), 32},
 	} {
 		k, err := build(c.make)
 		if err != nil {
@@ -186,13 +239,68 @@ func TestWGMMAKeepsWrites(t *testing.T) {
 	}
 }
 
-func TestWGMMAFailures(t *testing.T) {
-	type parts struct {
-		b    *ptx.Builder
-		d    []ptx.S32
-		a    [4]ptx.U32
-		tile ptx.Shared
+// TestMatrixLayout checks offsets and the alignment in tiles of each kind.
+func TestMatrixLayout(t *testing.T) {
+	type offsets map[[2]int]int // by row and k
+	for _, c := range []struct {
+		layout ptx.MatrixLayout
+		align  int
+		want   offsets
+	}{
+		{ptx.MatrixLayout{Rows: 24, Depth: 32, Line: 16}, 16, offsets{{1, 0}: 16, {0, 1}: 2, {8, 0}: 128, {0, 8}: 384, {9, 17}: 2*384 + 144 + 2}},
+		{ptx.MatrixLayout{Rows: 24, Depth: 32, Line: 32}, 256, offsets{{1, 0}: 32, {0, 8}: 16, {4, 0}: 4*32 + 16, {4, 8}: 4 * 32, {8, 0}: 256, {0, 16}: 768}},
+		{ptx.MatrixLayout{Rows: 16, Depth: 32, Line: 64}, 512, offsets{{1, 0}: 64, {2, 0}: 128 + 16, {7, 8}: 7*64 + 16*(3^1), {8, 0}: 512}},
+		{ptx.MatrixLayout{Rows: 16, Depth: 128, Line: 128}, 1024, offsets{{1, 0}: 128 + 16, {7, 63}: 7*128 + 16*(7^7) + 14, {8, 16}: 1024 + 32, {0, 64}: 2048}},
+		{ptx.MatrixLayout{Rows: 16, Depth: 48, Line: 16, Transposed: true}, 16, offsets{{1, 0}: 2, {0, 1}: 16, {0, 8}: 128, {8, 0}: 768, {9, 16}: 768 + 256 + 2}},
+		{ptx.MatrixLayout{Rows: 128, Depth: 32, Line: 128, Transposed: true}, 1024, offsets{{8, 0}: 16, {0, 1}: 128 + 16, {8, 1}: 128, {0, 8}: 1024, {64, 0}: 4096}},
+	} {
+		if c.layout.Align() != c.align {
+			t.Errorf("%+v is aligned to %d, want %d", c.layout, c.layout.Align(), c.align)
+		}
+		for at, want := range c.want {
+			if got := c.layout.Offset(at[0], at[1]); got != want {
+				t.Errorf("%+v: row %d and k %d are at %d, want %d", c.layout, at[0], at[1], got, want)
+			}
+		}
+		seen := map[int]bool{}
+		for row := range c.layout.Rows {
+			for k := range c.layout.Depth {
+				seen[c.layout.Offset(row, k)] = true
+			}
+		}
+		if len(seen) != c.layout.Rows*c.layout.Depth || seen[c.layout.Bytes()] || !seen[c.layout.Bytes()-2] {
+			t.Errorf("%+v: %d offsets, which do not fill %d bytes", c.layout, len(seen), c.layout.Bytes())
+		}
 	}
+}
+
+// parts are operands of products that TestWGMMAFailures spoils.
+type parts struct {
+	b    *ptx.Builder
+	d    []ptx.S32
+	a    [4]ptx.U32
+	tile ptx.Shared
+}
+
+// sums makes n accumulators.
+func (p parts) sums(n int) []ptx.F32 {
+	d := make([]ptx.F32, n)
+	for i := range d {
+		d[i] = ptx.Undefined[ptx.F32](p.b)
+	}
+	return d
+}
+
+// half multiplies f16 with n accumulators.
+func (p parts) half(n int, l ptx.MatrixLayout) {
+	var a [4]ptx.F16x2
+	for i, x := range p.a {
+		a[i] = x.AsF16x2()
+	}
+	ptx.WGMMA(p.sums(n), a, ptx.NewSharedMatrix[ptx.F16x2](p.tile, l), false)
+}
+
+func TestWGMMAFailures(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
 		make       func(p parts)
@@ -218,6 +326,36 @@ func TestWGMMAFailures(t *testing.T) {
 		{"accumulating without a value", "not written on every path", func(p parts) { p.b.WGMMAS8(p.d, p.a, p.tile.MatrixDescriptor(128, 256), true) }},
 		{"under a predicate", "inside a predicated section", func(p parts) { p.b.When(p.a[0].EqN(0), p.b.WGMMAFence) }},
 		{"too many groups", "all but 8 groups", func(p parts) { p.b.WGMMAWait(8) }},
+		{"five sums", "5 registers of d", func(p parts) { p.half(5, ptx.MatrixLayout{Rows: 64, Depth: 16, Line: 16}) }},
+		{"no sums", "0 registers of d", func(p parts) { p.half(0, ptx.MatrixLayout{Rows: 64, Depth: 16, Line: 16}) }},
+		{"264 columns", "132 registers of d", func(p parts) { p.half(132, ptx.MatrixLayout{Rows: 264, Depth: 16, Line: 16}) }},
+		{"too few columns of b", "16 rows of b from row 0 of 8", func(p parts) { p.half(8, ptx.MatrixLayout{Rows: 8, Depth: 16, Line: 16}) }},
+		{"a line of 48 bytes", "MatrixLayout.Line is 48", func(p parts) { p.half(4, ptx.MatrixLayout{Rows: 8, Depth: 48, Line: 48}) }},
+		{"12 rows", "MatrixLayout.Rows is 12", func(p parts) { p.half(4, ptx.MatrixLayout{Rows: 12, Depth: 16, Line: 16}) }},
+		{"a depth of 24", "MatrixLayout.Depth is 24", func(p parts) { p.half(4, ptx.MatrixLayout{Rows: 8, Depth: 24, Line: 16}) }},
+		{"half a line", "MatrixLayout.Line is 128, of which 32 elements", func(p parts) { p.half(4, ptx.MatrixLayout{Rows: 8, Depth: 32, Line: 128}) }},
+		{"a part of a transposed line", "8 rows of b do not fill lines of 32 bytes", func(p parts) {
+			p.tile = p.tile.Aligned(256)
+			p.half(4, ptx.MatrixLayout{Rows: 16, Depth: 16, Line: 32, Transposed: true})
+		}},
+		{"a swizzled matrix that is not aligned", "aligned to 16, want 256", func(p parts) { p.half(4, ptx.MatrixLayout{Rows: 8, Depth: 16, Line: 32}) }},
+		{"a part beyond the end", "from row 0 and k 16 of a matrix of 8 rows and 16 of K", func(p parts) {
+			ptx.NewSharedMatrix[ptx.F16x2](p.tile, ptx.MatrixLayout{Rows: 8, Depth: 16, Line: 16}).Part(0, 16)
+		}},
+		{"a part from an odd row", "want multiples of 8 and 16", func(p parts) {
+			ptx.NewSharedMatrix[ptx.F16x2](p.tile, ptx.MatrixLayout{Rows: 16, Depth: 16, Line: 16}).Part(4, 0)
+		}},
+		{"a misaligned stage", "8 bytes apart, want a multiple of 16", func(p parts) {
+			ptx.NewSharedMatrix[ptx.F16x2](p.tile, ptx.MatrixLayout{Rows: 16, Depth: 16, Line: 16}).At(p.a[0], 8)
+		}},
+		{"32 rows of a", "64 rows of a from row 0 of 32", func(p parts) {
+			m := ptx.NewSharedMatrix[ptx.F16x2](p.tile, ptx.MatrixLayout{Rows: 32, Depth: 16, Line: 16})
+			ptx.WGMMAShared(p.sums(4), m, m, false)
+		}},
+		{"accumulating halves without a value", "not written on every path", func(p parts) {
+			m := ptx.NewSharedMatrix[ptx.F16x2](p.tile, ptx.MatrixLayout{Rows: 64, Depth: 16, Line: 16})
+			ptx.WGMMAShared(p.sums(4), m, m, true)
+		}},
 		{"a misaligned matrix", "aligned to 8, want 16", func(p parts) { p.tile.Plus(8).MatrixDescriptor(128, 256) }},
 		{"a misaligned offset", "an offset of 136 bytes", func(p parts) { p.tile.MatrixDescriptor(128, 136) }},
 		{"an offset out of range", "an offset of 262144 bytes", func(p parts) { p.tile.MatrixDescriptor(1<<18, 128) }},
