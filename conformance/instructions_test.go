@@ -1,19 +1,15 @@
 package conformance
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math"
 	"testing"
 
-	"github.com/lockstep-go/lockstep/conformance/internal/harness"
 	"github.com/lockstep-go/lockstep/conformance/internal/isa"
-	"github.com/lockstep-go/lockstep/conformance/internal/mutate"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/cuda"
 	"github.com/lockstep-go/lockstep/driver/emu"
-	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
 func newFormDevice(t *testing.T, name string, open func() (driver.Device, error)) *isa.Device {
@@ -236,111 +232,5 @@ func TestUnsupportedForms(t *testing.T) {
 		if err != nil || (r.Skipped != "") != c.skip || (r.Compared == 0) != c.skip {
 			t.Errorf("%v on sm_80: skipped because %q, %d compared, error %v", c.form, r.Skipped, r.Compared, err)
 		}
-	}
-}
-
-// wgmmaKernel builds the test kernel of the wgmma forms with package ptx.
-func wgmmaKernel(multiply func(b *ptx.Builder, d []ptx.S32, a [4]ptx.U32, desc ptx.U64, add bool)) (*ptx.Kernel, error) {
-	b := ptx.New("form")
-	arrays := map[string]ptx.Global{}
-	for _, name := range isa.Parameters {
-		if name == "p3" || name == "p4" { // not arrays
-			b.ParamU64(name)
-			continue
-		}
-		arrays[name] = b.Global(name, 16)
-	}
-	i := b.BlockX().MulN(isa.Threads).Add(b.ThreadX())
-	tile := b.Shared("tile", 2048, 128)
-	tile.At(b.ThreadX(), 16).StoreU32x4(arrays["p1"].At(i, 16).LoadU32x4())
-	b.FenceProxyAsync()
-	b.Barrier()
-	a := arrays["p0"].At(i, 16).LoadU32x4()
-	var sums [2][]ptx.S32
-	for r := range ptx.WGMMAAccumulators {
-		x := arrays["p2"].At(i, 2*ptx.WGMMAAccumulators).Plus(4 * (r % (ptx.WGMMAAccumulators / 2))).LoadU32().S32()
-		sums[0] = append(sums[0], ptx.Var(x))
-		sums[1] = append(sums[1], ptx.Undefined[ptx.S32](b))
-	}
-	b.WGMMAFence()
-	for k, c := range isa.WGMMACores {
-		multiply(b, sums[k], a, tile.MatrixDescriptor(c.Leading, c.Stride), k == 0)
-		b.WGMMACommit()
-	}
-	for k := range sums {
-		b.WGMMAWait(1 - k)
-		for r, x := range sums[k] {
-			arrays["out"].At(i, isa.WGMMASize).Plus(4 * (ptx.WGMMAAccumulators*k + r)).StoreU32(x.U32())
-		}
-	}
-	return b.Finish(ptx.MaxThreads(isa.Threads))
-}
-
-// TestBuilderWGMMA compares the products of a kernel of package ptx with the expectation for
-// the instruction, on the emulator and, with -gpu, on the GPU.
-func TestBuilderWGMMA(t *testing.T) {
-	for _, c := range []struct {
-		op       string
-		multiply func(b *ptx.Builder, d []ptx.S32, a [4]ptx.U32, desc ptx.U64, add bool)
-	}{
-		{"wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8", (*ptx.Builder).WGMMAS8},
-		{"wgmma.mma_async.sync.aligned.m64n64k32.s32.u8.s8", (*ptx.Builder).WGMMAU8},
-	} {
-		k, err := wgmmaKernel(c.multiply)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := k.Text(ptx.Target{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		f := isa.Form{Op: c.op}
-		h, ok := isa.TestKernelFor(f)
-		if !ok || !bytes.Contains(text, []byte(c.op)) {
-			t.Fatalf("%s: no test kernel, or not in the text:\n%s", c.op, text)
-		}
-		in := h.Inputs(f, *kernelSeed)
-		want := h.Expected(f, in)
-		for _, d := range formDevices(t) {
-			if lack := d.Lacks(f.Target()); lack != "" {
-				t.Logf("skipped: %s", lack)
-				continue
-			}
-			got, err := d.Run(string(text), in, isa.CTAs, len(want))
-			if err != nil {
-				t.Fatalf("%s: %v", d.Name, err)
-			}
-			if i := harness.FirstDifferentByte(want, got); i >= 0 {
-				t.Errorf("%s on %s: byte %d is %#x, want %#x", c.op, d.Name, i, got[i], want[i])
-			}
-		}
-	}
-}
-
-// TestWGMMAMutants demands that each mutant of a kernel with wgmma traps or gives other sums.
-func TestWGMMAMutants(t *testing.T) {
-	skipIfShort(t)
-	k, err := wgmmaKernel((*ptx.Builder).WGMMAS8)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := k.Text(harness.EmulatorTarget.For(k))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := isa.Form{Op: "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8"}
-	h, _ := isa.TestKernelFor(f)
-	in := h.Inputs(f, *kernelSeed)
-	want := h.Expected(f, in)
-	d := formDevices(t)[0]
-	tried := map[string]int{}
-	for _, m := range mutate.MutantsOf(k) {
-		tried[m.Mutator]++
-		if got, err := d.Run(string(m.Apply(k.Name, text)), in, isa.CTAs, len(want)); err == nil && bytes.Equal(got, want) {
-			t.Errorf("not detected: %v", m)
-		}
-	}
-	if tried[mutate.LeaveOutSync] != 7 { // two fences, a barrier, two groups
-		t.Errorf("%d mutants that leave out a synchronization, want 7: %v", tried[mutate.LeaveOutSync], tried)
 	}
 }

@@ -90,8 +90,8 @@ COPY:
 	add.u64 %rd7, %rd4, START_B; or.b64 %rd7, %rd7, DESCRIPTOR_B; add.u64 %rd8, %rd7, NEXT_B;
 	setp.ne.u32 %p1, 0, 0; setp.eq.u32 %p2, 0, 0;
 	wgmma.fence.sync.aligned;
-	wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%c0}, FIRST_A, %rd7, %p1, 1, 1, TRANSPOSED;
-	wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%c0}, SECOND_A, %rd8, %p2, 1, 1, TRANSPOSED;
+	wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%c0}, {%a0, %a1, %a2, %a3}, %rd7, %p1, 1, 1, 0;
+	wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%c0}, {%a4, %a5, %a6, %a7}, %rd8, %p2, 1, 1, 0;
 	wgmma.commit_group.sync.aligned;
 	wgmma.wait_group.sync.aligned 0;
 	mad.wide.u32 %rd3, %r1, BYTES, %rd2;
@@ -112,12 +112,12 @@ func checkProduct(t *testing.T, name string, columns int, bf16 bool, a *tileLayo
 	startB := 0
 	replace := []string{"m64n8k16.f32.f16.f16", fmt.Sprintf("m64n%dk16.f32.%s.%s", columns, typ, typ), "{%c0}", registerList("%c", columns/2), "BYTES", fmt.Sprint(2 * columns)}
 	if a == nil {
-		replace = append(replace, "FIRST_A", "{%a0, %a1, %a2, %a3}", "SECOND_A", "{%a4, %a5, %a6, %a7}", "DESCRIPTOR_A", "0", "NEXT_A", "0", "TRANSPOSED", fmt.Sprint(one(b.transposed)))
+		replace = append(replace, "DESCRIPTOR_A", "0", "NEXT_A", "0", "1, 1, 0", fmt.Sprintf("1, 1, %d", one(b.transposed)))
 	} else {
 		_, _, next := a.offsets(64)
 		startB = (a.bytes(64) + 1023) &^ 1023
-		replace = append(replace, "FIRST_A", "%rd5", "SECOND_A", "%rd6", "DESCRIPTOR_A", fmt.Sprint(a.descriptor(64)), "NEXT_A", fmt.Sprint(next/16),
-			"TRANSPOSED", fmt.Sprintf("%d, %d", one(a.transposed), one(b.transposed)))
+		replace = append(replace, "{%a0, %a1, %a2, %a3}, %rd7", "%rd5, %rd7", "{%a4, %a5, %a6, %a7}, %rd8", "%rd6, %rd8",
+			"DESCRIPTOR_A", fmt.Sprint(a.descriptor(64)), "NEXT_A", fmt.Sprint(next/16), "1, 1, 0", fmt.Sprintf("1, 1, %d, %d", one(a.transposed), one(b.transposed)))
 	}
 	_, _, next := b.offsets(columns)
 	replace = append(replace, "DESCRIPTOR_B", fmt.Sprint(b.descriptor(columns)), "START_B", fmt.Sprint(startB/16), "NEXT_B", fmt.Sprint(next/16))

@@ -162,9 +162,9 @@ const (
 // Products of f16 in the same registers: of 8 columns, with A in registers and in shared memory, and
 // of 64 columns.
 const (
-	wgSmall       = "\twgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%c0, %c1, %c2, %c3}, " + regsA + ", %rd2, %p1, 1, 1, 0;\n"
+	wgSmall       = "\twgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%c0, %c1, %c2, %c3}, {%a0, %a1, %a2, %a3}, %rd2, %p1, 1, 1, 0;\n"
 	wgSmallShared = "\twgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%c0, %c1, %c2, %c3}, %rd2, %rd2, %p1, 1, 1, 0, 0;\n"
-	wgHalf        = "\twgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 " + regsD + ", " + regsA + ", %rd2, %p1, 1, 1, 0;\n"
+	wgHalf        = "\twgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 " + regsD + ", {%a0, %a1, %a2, %a3}, %rd2, %p1, 1, 1, 0;\n"
 )
 
 const wgEpilogue = wgCommit + wgWait + "\tmov.u32 %r0, %c5;\n"
@@ -295,7 +295,7 @@ func TestWarpgroupTraps(t *testing.T) {
 		{name: "a swizzled matrix that begins within 32 bytes", kind: TrapWGMMA, body: swizzled + "add.u64 %rd2, %rd2, 1; // BUG\n" + multiply},
 		{name: "a stride of a part of an atom", kind: TrapWGMMA, body: swizzled + "sub.u64 %rd2, %rd2, 0x100000000; // BUG\n" + multiply},
 		{name: "transposed columns that do not fill a line", kind: TrapWGMMA,
-			body: swizzled + "// BUG\n" + strings.Replace(here(wgSmall), "1, 1, 0;", "1, 1, 1;", 1) + wgCommit + wgWait,
+			body:  swizzled + "// BUG\n" + strings.Replace(here(wgSmall), "1, 1, 0;", "1, 1, 1;", 1) + wgCommit + wgWait,
 			fixed: "sub.u64 %rd2, %rd2, 0xC000000000000000;"},
 		{name: "a base offset in the descriptor", kind: TrapWGMMA, body: wgPrologue + "or.b64 %rd2, %rd2, 0x2000000000000; // BUG\n" + multiply},
 		{name: "a descriptor per lane", kind: TrapWGMMA, lane: 1,

@@ -61,6 +61,9 @@ func formOf(s ptxtext.Statement) Form {
 		parts = append(parts, fmt.Sprintf("%d operands", len(s.Args)))
 	case s.Is("ld", "st", "atom", "red") && !s.Is("ld.param"):
 		parts = append(parts, accessShape(s)...)
+	case s.Is("wgmma.mma_async"): // whether A is in registers, and which of A in shared memory and B are transposed
+		parts = append(parts, shape(s.Args[min(1, len(s.Args)-1)], ""))
+		parts = append(parts, s.Args[min(6, len(s.Args)):]...)
 	case !s.Is("mma", "ldmatrix", "wgmma"):
 		parts = append(parts, operandModifiers(s)...)
 	}

@@ -84,24 +84,30 @@ func exactWarp(warp int) bool { return warp%2 == 0 }
 // last warp also gets zeros, subnormals, infinities and NaN.
 func mmaFill(f Form, r *rand.Rand, in [][]byte) {
 	for k, typ := range []string{mmaFactor(f), mmaFactor(f), "f32"} {
-		format := floatFormats[typ]
 		size := typeBytes[typ]
 		lanes := []int{16, 8, 16}[k]
 		for at := 0; at < arrayBytes; at += size {
 			warp := at / (32 * lanes)
-			bits := format.nearest(math.Ldexp(r.NormFloat64(), r.IntN(8)-4))
-			switch {
-			case exactWarp(warp):
-				bits = format.nearest(float64(r.IntN(33) - 16))
-			case warp == CTAs*Threads/32-1 && r.IntN(8) == 0:
-				bits = pool(typ)[r.IntN(len(pool(typ)))]
-				if v := math.Abs(format.value(bits)); v > 0x1p60 && !math.IsInf(v, 0) { // sums must not overflow
-					bits = 0
-				}
-			}
-			copy(in[k][at:], pack("b64", []uint64{bits})[:size])
+			fillFactor(r, typ, in[k][at:][:size], exactWarp(warp), warp == CTAs*Threads/32-1)
 		}
 	}
+}
+
+// fillFactor writes a random number: a small integer, or one of many magnitudes. If special is set,
+// it may also be a zero, a subnormal, an infinity or NaN.
+func fillFactor(r *rand.Rand, typ string, to []byte, integer, special bool) {
+	format := floatFormats[typ]
+	bits := format.nearest(math.Ldexp(r.NormFloat64(), r.IntN(8)-4))
+	switch {
+	case integer:
+		bits = format.nearest(float64(r.IntN(33) - 16))
+	case special && r.IntN(8) == 0:
+		bits = pool(typ)[r.IntN(len(pool(typ)))]
+		if v := math.Abs(format.value(bits)); v > 0x1p60 && !math.IsInf(v, 0) { // sums must not overflow
+			bits = 0
+		}
+	}
+	copy(to, pack("b64", []uint64{bits}))
 }
 
 // mmaBound is the largest error of a sum of 16 products and an accumulator, relative to the
@@ -169,97 +175,6 @@ func integerMMAWant(f Form, in [][]byte, i int) []byte {
 			sum += a.extend(uint64(in[0][16*(warp+al)+4*ar+k%4])) * b.extend(uint64(in[1][8*(warp+bl)+4*br+k%4]))
 		}
 		out = append(out, pack("b32", []uint64{sum})...)
-	}
-	return out
-}
-
-// All wgmma instructions share one test kernel. It computes two products, the first of
-// which accumulates, with both orders of the core matrices of B.
-
-// wgmmaSums is the number of accumulator registers per thread and product.
-const wgmmaSums = 32
-
-// cores holds the byte distances between core matrices of B that are adjacent in K
-// (leading) and in N (stride).
-type cores struct{ Leading, Stride int }
-
-// WGMMACores holds one layout of core matrices per product of the test kernel.
-var WGMMACores = [2]cores{{128, 256}, {1024, 128}}
-
-// wgmmaRegisters names the registers of an accumulator.
-func wgmmaRegisters(prefix string) (list []string) {
-	for i := range wgmmaSums {
-		list = append(list, fmt.Sprintf("%%%s%d", prefix, i))
-	}
-	return list
-}
-
-// wgmmaProduct returns the product instruction of the form's kernel.
-func wgmmaProduct(f Form) string {
-	if strings.Contains(f.Op, ".mma_async.") {
-		return f.Op
-	}
-	return "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8"
-}
-
-// wgmmaWait returns how many groups may stay in flight at the first wait.
-func wgmmaWait(f Form) string {
-	if strings.Contains(f.Op, ".wait_group.") {
-		return f.Args
-	}
-	return "0"
-}
-
-// wgmmaBody multiplies a from p0 by b from p1, 2 KiB per CTA: first into accumulators
-// loaded from p2, then into fresh ones.
-func wgmmaBody(f Form) string {
-	var b strings.Builder
-	b.WriteString("\t.shared .align 128 .b8 sm[2048];\n\t.reg .b32 %c<32>;\n\t.reg .b32 %e<32>;\n\tmov.u32 %r20, sm;\n\tmad.lo.u32 %r21, %i0, 16, %r20;\n" +
-		address("%d9", "%d1", 16) + "\tld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%d9];\n\tst.shared.v4.b32 [%r21], {%r1, %r2, %r3, %r4};\n" +
-		"\tfence.proxy.async.shared::cta;\n\tbar.sync 0;\n" +
-		address("%d9", "%d0", 16) + "\tld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%d9];\n" + address("%d9", "%d2", 2*wgmmaSums))
-	for i := range wgmmaSums {
-		fmt.Fprintf(&b, "\tld.global.b32 %%c%d, [%%d9+%d];\n\tmov.b32 %%e%d, %%c%d;\n", i, 4*(i%(wgmmaSums/2)), i, i)
-	}
-	b.WriteString("\tshr.u32 %r22, %r20, 4;\n\tcvt.u64.u32 %d10, %r22;\n\tsetp.eq.u32 %p1, 0, 0;\n\tsetp.ne.u32 %p2, 0, 0;\n")
-	for i, c := range WGMMACores {
-		fmt.Fprintf(&b, "\tor.b64 %%d%d, %%d10, %d;\n", 11+i, c.Leading>>4<<16|c.Stride>>4<<32)
-	}
-	b.WriteString("\twgmma.fence.sync.aligned;\n")
-	for i, prefix := range []string{"c", "e"} {
-		fmt.Fprintf(&b, "\t%s {%s}, {%%r1, %%r2, %%r3, %%r4}, %%d%d, %%p%d;\n\twgmma.commit_group.sync.aligned;\n",
-			wgmmaProduct(f), strings.Join(wgmmaRegisters(prefix), ", "), 11+i, 1+i)
-	}
-	fmt.Fprintf(&b, "\twgmma.wait_group.sync.aligned %s;\n\twgmma.wait_group.sync.aligned 0;\n", wgmmaWait(f))
-	b.WriteString(address("%d9", outRegister, WGMMASize))
-	for i, r := range append(wgmmaRegisters("c"), wgmmaRegisters("e")...) {
-		fmt.Fprintf(&b, "\tst.global.b32 [%%d9+%d], %s;\n", 4*i, r)
-	}
-	return b.String()
-}
-
-// WGMMASize is the number of output bytes per thread.
-const WGMMASize = 2 * 4 * wgmmaSums
-
-// wgmmaWant sums products of bytes modulo 2^32.
-func wgmmaWant(f Form, in [][]byte, i int) []byte {
-	a := intType{8, !strings.Contains(f.Op, ".u8.")}
-	cta, warp, g, t := i/Threads, i/32*32, i%32/4, i%4
-	var out []byte
-	for product, c := range WGMMACores {
-		for r := range wgmmaSums {
-			row, column := g+r%4/2*8, r/4*8+2*t+r%2
-			sum := uint64(0)
-			if product == 0 {
-				sum = unpack(4, in[2][2*wgmmaSums*i+4*(r%(wgmmaSums/2)):][:4])[0]
-			}
-			for k := range 32 {
-				al, ar := row%8*4+k%16/4, row/8+k/16*2
-				b := in[1][2048*cta+k/16*c.Leading+column/8*c.Stride+column%8*16+k%16]
-				sum += a.extend(uint64(in[0][16*(warp+al)+4*ar+k%4])) * intType{8, true}.extend(uint64(b))
-			}
-			out = append(out, pack("b32", []uint64{sum})...)
-		}
 	}
 	return out
 }

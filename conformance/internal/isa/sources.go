@@ -54,6 +54,11 @@ const extraForms = `
 	ldmatrix.sync.aligned.m8n8.x1.shared.b16 %r1, [%r2]; ldmatrix.sync.aligned.m8n8.x2.shared.b16 %r1, [%r2]; ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 %r1, [%r2]; ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 %r1, [%r2];
 	wgmma.fence.sync.aligned; wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; wgmma.wait_group.sync.aligned 1;
 	wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {%r1}, {%r2}, %d1, %p1; wgmma.mma_async.sync.aligned.m64n64k32.s32.u8.s8 {%r1}, {%r2}, %d1, %p1;
+	wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {%r1}, %d2, %d1, %p1; wgmma.mma_async.sync.aligned.m64n64k32.s32.u8.s8 {%r1}, %d2, %d1, %p1;
+	wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1}, {%r2}, %d1, %p1, 1, 1, 0; wgmma.mma_async.sync.aligned.m64n24k16.f32.bf16.bf16 {%f1}, {%r2}, %d1, %p1, 1, 1, 1;
+	wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%f1}, %d2, %d1, %p1, 1, 1, 0, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%f1}, %d2, %d1, %p1, 1, 1, 0, 1;
+	wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%f1}, %d2, %d1, %p1, 1, 1, 1, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {%f1}, %d2, %d1, %p1, 1, 1, 1, 1;
+	wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {%f1}, {%r2}, %d1, %p1, 1, 1, 0; wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {%f1}, {%r2}, %d1, %p1, 1, 1, 1;
 	mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 %r1, %r2, %r3, %r4; mov.u32 %r1, %laneid; mov.u32 %r1, %nctaid.z; mov.u32 %r1, %tid.y;
 `
 

@@ -40,6 +40,7 @@ var mutators = []mutator{
 	}},
 	{"guard", otherGuard},
 	{"special register", otherSpecial},
+	{"matrix", otherMatrix},
 }
 
 // LeaveOutSync names the mutator that removes barriers, fences and waits.
@@ -95,6 +96,8 @@ func otherConstant(s ptxtext.Statement) []ptxtext.Statement {
 			continue
 		}
 		switch {
+		case s.Is("wgmma.mma_async"): // see otherMatrix
+			continue
 		case s.Is("and"):
 			n &= n - 1
 		case s.Is("bfe", "bfi") && i == len(s.Args)-1:
@@ -249,4 +252,46 @@ func otherSpecial(s ptxtext.Statement) []ptxtext.Statement {
 		return nil
 	}
 	return []ptxtext.Statement{s.WithArg(1, swap[s.Args[1]])}
+}
+
+// otherMatrix changes what a wgmma reads: it leaves out the last eight columns, or turns a transposition.
+// In the constant parts of a descriptor, it moves the atoms of the matrix 16 bytes further apart and
+// changes the swizzling.
+func otherMatrix(s ptxtext.Statement) []ptxtext.Statement {
+	var all []ptxtext.Statement
+	if s.Is("wgmma.mma_async") {
+		shape := strings.Split(s.Op, ".")[4]
+		var n, k int
+		fmt.Sscanf(shape, "m64n%dk%d", &n, &k)
+		if regs := strings.Split(s.Args[0], ", "); n > 8 && k == 16 {
+			fewer := s.WithOp(strings.Replace(s.Op, shape, fmt.Sprintf("m64n%dk%d", n-8, k), 1))
+			all = append(all, fewer.WithArg(0, strings.Join(regs[:len(regs)-4], ", ")+"}"))
+		}
+		for i := 6; i < len(s.Args); i++ {
+			all = append(all, s.WithArg(i, map[string]string{"0": "1", "1": "0"}[s.Args[i]]))
+		}
+	}
+	if n, ok := descriptorBits(s); ok {
+		step := uint64(1) << 16 // of the leading offset
+		if s.Is("or.b64") {
+			step = 1 << 32 // of the stride offset
+			all = append(all, s.WithArg(2, strconv.FormatUint(n^1<<62, 10)))
+		}
+		all = append(all, s.WithArg(2, strconv.FormatUint(n+step, 10)))
+	}
+	return all
+}
+
+// descriptorBits returns the constant that is added to a matrix descriptor: the leading offset in bits
+// 16 to 29, or the stride offset in bits 32 to 45 and the swizzling in bits 62 and 63.
+func descriptorBits(s ptxtext.Statement) (uint64, bool) {
+	if !s.Is("or.b32", "or.b64") {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(s.Args[2], 10, 64)
+	fields := uint64(1<<14-1) << 16
+	if s.Is("or.b64") {
+		fields = (1<<14-1)<<32 | 3<<62
+	}
+	return n, err == nil && n != 0 && n&^fields == 0
 }
