@@ -10,20 +10,27 @@ import (
 var barrierForms = []form{
 	{pattern: "bar.sync", build: buildBarrier},
 	{pattern: "barrier.sync.aligned?", needs: requirement{60, 30}, build: buildBarrier},
+	{pattern: "bar.arrive", build: buildBarrier},
+	{pattern: "barrier.arrive.aligned", needs: requirement{60, 30}, build: buildBarrier},
 }
 
 // barrier is one of the 16 barriers of a CTA.
 type barrier struct {
-	arrived    int  // threads
-	expected   int  // threads, as the first one to arrive says
-	allThreads bool // the barrier waits for all threads of the CTA
-	op         *op  // of the first to arrive
+	arrived    int          // threads
+	expected   int          // threads, as the first one to arrive says
+	allThreads bool         // the barrier waits for all threads of the CTA
+	op         *op          // of the first to arrive
+	passed     uint32       // warps that have arrived and not waited, by their index
+	released   *vectorClock // what these have done and seen
 }
 
-// buildBarrier decodes id[, threads]. Register b is -1 if the number of threads is absent.
+// buildBarrier decodes id[, threads]. Register b is -1 if the number of threads is absent. A warp does
+// not wait at arrive, which needs the number.
 func buildBarrier(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
-	o := op{kind: opRun, run: runBarrier, aligned: q[0] == "bar" || q.has("aligned"), b: -1}
-	if len(in.Operands) < 1 || len(in.Operands) > 2 {
+	wait := q[1] == "sync"
+	o := op{kind: opRun, aligned: q[0] == "bar" || q.has("aligned"), b: -1}
+	o.run = func(w *warp, o *op, m uint32) result { return w.barrier(o, m, wait) }
+	if len(in.Operands) < 1 || len(in.Operands) > 2 || !wait && len(in.Operands) < 2 {
 		return o, wantOperands(in, 2)
 	}
 	var err error
@@ -34,8 +41,8 @@ func buildBarrier(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) 
 	return o, err
 }
 
-// runBarrier makes lanes arrive at a barrier and wait there.
-func runBarrier(w *warp, o *op, m uint32) result {
+// barrier makes lanes arrive at a barrier and, if wait is set, wait there.
+func (w *warp) barrier(o *op, m uint32, wait bool) result {
 	if !w.reads(o, m, o.a) || o.b >= 0 && !w.reads(o, m, o.b) {
 		return resultTrap
 	}
@@ -61,12 +68,12 @@ func runBarrier(w *warp, o *op, m uint32) result {
 	for l := range lanesOf(lanes) {
 		w.pcs[l] = w.pc + 1
 	}
-	return w.cta.arrive(w, o, lanes, int(id), count)
+	return w.cta.arrive(w, o, lanes, int(id), count, wait)
 }
 
 // arrive counts lanes that have come to a barrier, and opens it when all have. count is the number
 // of threads that the barrier waits for, or -1 for all threads of the CTA.
-func (c *cta) arrive(w *warp, o *op, lanes uint32, id, count int) result {
+func (c *cta) arrive(w *warp, o *op, lanes uint32, id, count int, wait bool) result {
 	first := lowestLane(lanes)
 	if id < 0 || id >= len(c.barriers) {
 		return w.trap(TrapBarrier, o, first, "barrier %d, a CTA has only %d", id, len(c.barriers))
@@ -89,13 +96,22 @@ func (c *cta) arrive(w *warp, o *op, lanes uint32, id, count int) result {
 	} else if b.expected != expected {
 		return w.trap(TrapBarrier, o, first, "barrier %d with a count of %d, the first warp used %d at line %d", id, expected, b.expected, b.op.line)
 	}
+	if b.passed>>w.index&1 != 0 {
+		return w.trap(TrapBarrier, o, first, "the warp has arrived at barrier %d before, which has %d of %d threads", id, b.arrived, b.expected)
+	}
 	b.arrived += bits.OnesCount32(lanes)
 	if lanes&1 != 0 {
 		b.arrived += warpSize - bits.OnesCount32(w.exists) // the threads that a partial warp lacks count as arrived
 	}
-	w.waiting |= lanes
-	for l := range lanesOf(lanes) {
-		w.waits[l] = wait{op: o, barrier: int8(id)}
+	if wait {
+		w.wait(lanes, o, int8(id))
+	} else {
+		b.passed |= 1 << w.index
+		if c.grid.races {
+			w.syncLanes(w.live)
+			b.released = join(b.released, w.laneClock(first))
+			w.clock.now++
+		}
 	}
 	if b.arrived > b.expected {
 		return w.trap(TrapBarrier, o, first, "%d threads at barrier %d, which waits for %d", b.arrived, id, b.expected)
@@ -106,9 +122,18 @@ func (c *cta) arrive(w *warp, o *op, lanes uint32, id, count int) result {
 	return resultReselect
 }
 
+// wait makes lanes wait for a barrier.
+func (w *warp) wait(lanes uint32, o *op, id int8) {
+	w.waiting |= lanes
+	for l := range lanesOf(lanes) {
+		w.waits[l] = wait{op: o, barrier: id}
+	}
+}
+
 // open releases all lanes that wait at a barrier.
 func (c *cta) open(id int8) {
-	c.barriers[id].arrived = 0
+	b := &c.barriers[id]
+	b.arrived = 0
 	var released []*warp
 	for _, w := range c.warps {
 		before := w.waiting
@@ -122,6 +147,9 @@ func (c *cta) open(id int8) {
 		}
 	}
 	c.syncWarps(released)
+	for _, w := range released {
+		w.clock.seen = join(w.clock.seen, b.released)
+	}
 }
 
 // checkBarriersAtExit traps if a barrier waits for lanes that exit.

@@ -17,7 +17,7 @@ var collectiveForms = []form{
 type wait struct {
 	op      *op
 	named   uint32 // the lanes that must execute op together
-	barrier int8   // the barrier that must open, or -1
+	barrier int8   // the barrier that must open, registerPool, or -1
 }
 
 // converge collects the lanes that must execute an op together. m holds the active lanes that

@@ -19,6 +19,7 @@ type cta struct {
 	mbarriers  map[int]*mbarrier // by offset in shared memory
 	warpgroups []warpgroup
 	wgmmaReads wgmmaReads
+	registers  int        // free registers, per thread of a warp: see setmaxnreg
 	random     *rand.Rand // of an adversarial schedule, else nil
 	passes     int        // see run
 	idleChecks int        // consecutive checks in which all warps only polled, see livelock
@@ -112,7 +113,7 @@ func (c *cta) start(number int) {
 	c.shared.undefineAll()
 	c.shared.history.epoch++
 	c.barriers = [16]barrier{}
-	c.passes, c.idleChecks = 0, 0
+	c.passes, c.idleChecks, c.registers = 0, 0, 0
 	clear(c.mbarriers)
 	clear(c.warpgroups)
 	c.wgmmaReads.start(g.prog, len(c.shared.data))

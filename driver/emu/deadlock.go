@@ -57,7 +57,10 @@ func (c *cta) deadlock() *Trap {
 		}
 		at := w.waits[lowestLane(w.live)]
 		text := fmt.Sprintf("warp %d at line %d", w.index, at.op.line)
-		if at.barrier >= 0 {
+		switch {
+		case at.barrier == registerPool:
+			text += fmt.Sprintf(": the warp lacks %d registers per thread, of which the CTA has %d", w.registers.lacking, c.registers)
+		case at.barrier >= 0:
 			bar := &c.barriers[at.barrier]
 			text += fmt.Sprintf(": barrier %d has %d of %d threads", at.barrier, bar.arrived, bar.expected)
 		}

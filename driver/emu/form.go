@@ -111,7 +111,7 @@ const (
 var formsByMnemonic = byMnemonic(
 	moveForms, intForms, bitForms, compareForms, floatForms, doubleForms, halfForms, convertForms,
 	memoryForms, atomicForms, controlForms, barrierForms, collectiveForms, asyncCopyForms, mbarrierForms,
-	matrixForms, wgmmaForms,
+	matrixForms, wgmmaForms, setMaxNRegForms,
 )
 
 type splitForm struct {

@@ -40,7 +40,7 @@ var lineBytes = [4]int{16, 128, 64, 32}
 // PTX ISA does not say for certain which bytes the layout means.
 func (w *warp) matrix(o *op, reg int32, size int, transposed bool) (bits uint64, m sharedMatrix, ok bool) {
 	refuse := func(lane int, format string, args ...any) (uint64, sharedMatrix, bool) {
-		w.trap(TrapWGMMA, o, lane, format, args...)
+		w.trap(TrapWarpgroup, o, lane, format, args...)
 		return 0, m, false
 	}
 	bits = w.regs[reg][0]

@@ -85,6 +85,8 @@ type program struct {
 	dynamic   int                // offset of dynamic shared memory
 	target    int                // .target, major×10 + minor
 	wgmma     bool               // the program has wgmma.mma_async
+	setMost   int                // the largest number of a setmaxnreg
+	registers int                // per thread at entry, if the program has setmaxnreg
 }
 
 // text is a line of the PTX text, counted from 1.

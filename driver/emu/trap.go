@@ -27,7 +27,7 @@ const (
 	TrapExplicit      TrapKind = "trap"         // the trap instruction
 	TrapArgument      TrapKind = "bad argument" // a pointer parameter is outside every buffer
 	TrapAsync         TrapKind = "asynchronous copy misused"
-	TrapWGMMA         TrapKind = "wgmma misused"
+	TrapWarpgroup     TrapKind = "warpgroup instruction misused"
 	TrapInvalidBranch TrapKind = "divergent bra.uni"
 )
 

@@ -46,6 +46,7 @@ type warp struct {
 	clock         warpClock
 	copies        asyncCopies
 	wgmma         wgmmaState
+	registers     warpRegisters
 	waitedForGrid bool // executed griddepcontrol.wait, or need not
 	ran           bool // since the last check for a livelock
 	failedWait    failedWait
@@ -77,6 +78,7 @@ func (w *warp) start() {
 	w.clock.start(len(w.cta.warps))
 	w.copies = asyncCopies{}
 	w.wgmma.start(g.prog)
+	w.registers = warpRegisters{most: g.prog.registers}
 	w.ran, w.failedWait, w.waitedForGrid = false, failedWait{}, !g.overlaps
 	w.live, w.waiting, w.pcs, w.skipTo, w.fault = w.exists, 0, [warpSize]int32{}, 0, nil
 }

@@ -238,7 +238,7 @@ func (w *warp) mmaAsync(o *op) bool {
 		}
 	}
 	if call.accumulate != 0 && call.accumulate != allLanes {
-		w.trap(TrapWGMMA, o, lowestLane(^call.accumulate), "lanes %08x add to the accumulator and the others do not", call.accumulate)
+		w.trap(TrapWarpgroup, o, lowestLane(^call.accumulate), "lanes %08x add to the accumulator and the others do not", call.accumulate)
 		return false
 	}
 	if !w.sameCall(call) || !w.reads(o, allLanes, o.more...) || call.accumulate != 0 && !w.reads(o, allLanes, o.list...) {
@@ -299,17 +299,17 @@ func (w *warp) sameCall(call wgmmaCall) bool {
 	o, all := call.op, w.cta.warps
 	from := w.index / warpgroupWarps * warpgroupWarps
 	if from+warpgroupWarps > len(all) || all[from+warpgroupWarps-1].exists != allLanes {
-		w.trap(TrapWGMMA, o, 0, "the CTA has no whole warpgroup at warp %d", from)
+		w.trap(TrapWarpgroup, o, 0, "the CTA has no whole warpgroup at warp %d", from)
 		return false
 	}
 	g := &w.cta.warpgroups[from/warpgroupWarps]
 	if i := w.wgmma.calls - g.first; i < len(g.calls) {
 		switch other := g.calls[i]; {
 		case other.op != o:
-			w.trap(TrapWGMMA, o, 0, "another warp of the warpgroup is at line %d", other.op.line)
+			w.trap(TrapWarpgroup, o, 0, "another warp of the warpgroup is at line %d", other.op.line)
 			return false
 		case other != call:
-			w.trap(TrapWGMMA, o, 0, "the descriptors of b and a are %#x and scale-d is %t, and in another warp of the warpgroup %#x and %t",
+			w.trap(TrapWarpgroup, o, 0, "the descriptors of b and a are %#x and scale-d is %t, and in another warp of the warpgroup %#x and %t",
 				call.descriptors, call.accumulate != 0, other.descriptors, other.accumulate != 0)
 			return false
 		}
@@ -320,7 +320,7 @@ func (w *warp) sameCall(call wgmmaCall) bool {
 	least := w.wgmma.calls
 	for _, other := range all[from : from+warpgroupWarps] {
 		if other.live == 0 && other.wgmma.calls < w.wgmma.calls {
-			w.trap(TrapWGMMA, o, 0, "warp %d of the warpgroup has exited", other.index)
+			w.trap(TrapWarpgroup, o, 0, "warp %d of the warpgroup has exited", other.index)
 			return false
 		}
 		least = min(least, other.wgmma.calls)
@@ -333,11 +333,11 @@ func (w *warp) sameCall(call wgmmaCall) bool {
 // the warpgroup have executed wgmma instructions that this warp has not.
 func (w *warp) checkWGMMAAtExit(o *op, lane int) {
 	if len(w.wgmma.inFlight) > 0 {
-		w.trap(TrapWGMMA, o, lane, "the warp ends while wgmma.mma_async is in flight")
+		w.trap(TrapWarpgroup, o, lane, "the warp ends while wgmma.mma_async is in flight")
 	}
 	if i := w.index / warpgroupWarps; i < len(w.cta.warpgroups) {
 		if g := w.cta.warpgroups[i]; w.wgmma.calls < g.first+len(g.calls) {
-			w.trap(TrapWGMMA, o, lane, "the warp ends and others of its warpgroup are at line %d", g.calls[w.wgmma.calls-g.first].op.line)
+			w.trap(TrapWarpgroup, o, lane, "the warp ends and others of its warpgroup are at line %d", g.calls[w.wgmma.calls-g.first].op.line)
 		}
 	}
 }
@@ -388,7 +388,7 @@ func (w *warp) completeMMA(mma *asyncMMA) bool {
 // reserveRegisters checks the registers of D and A, and marks them as used in flight.
 func (w *warp) reserveRegisters(o *op) bool {
 	if w.wgmma.fences == 0 {
-		w.trap(TrapWGMMA, o, 0, "no wgmma.fence comes before the first wgmma.mma_async")
+		w.trap(TrapWarpgroup, o, 0, "no wgmma.fence comes before the first wgmma.mma_async")
 		return false
 	}
 	for _, r := range o.list {
@@ -422,11 +422,11 @@ func (w *warp) mayUse(o *op, r int32, inFlight, unfenced bool) bool {
 	reg, name := &w.wgmma.registers[r], w.cta.grid.prog.names[r]
 	switch {
 	case inFlight:
-		w.trap(TrapWGMMA, o, 0, "%s is in use by the wgmma.mma_async of line %d, which is in flight, in another matrix or shape", name, reg.op.line)
+		w.trap(TrapWarpgroup, o, 0, "%s is in use by the wgmma.mma_async of line %d, which is in flight, in another matrix or shape", name, reg.op.line)
 	case unfenced:
-		w.trap(TrapWGMMA, o, 0, "%s was used by the wgmma.mma_async of line %d of another shape, and no wgmma.fence followed", name, reg.op.line)
+		w.trap(TrapWarpgroup, o, 0, "%s was used by the wgmma.mma_async of line %d of another shape, and no wgmma.fence followed", name, reg.op.line)
 	case reg.accessed && reg.fences == w.wgmma.fences:
-		w.trap(TrapWGMMA, o, 0, "%s was accessed by another instruction, and no wgmma.fence followed", name)
+		w.trap(TrapWarpgroup, o, 0, "%s was accessed by another instruction, and no wgmma.fence followed", name)
 	default:
 		return true
 	}
@@ -475,7 +475,7 @@ func (w *warp) noteAccess(o *op, m uint32, regs []int32) bool {
 	for _, r := range regs {
 		reg := &s.registers[r]
 		if reg.inD+reg.inA > 0 {
-			w.trap(TrapWGMMA, o, lowestLane(m), "%s is in use by the wgmma.mma_async of line %d, whose group has not been waited for",
+			w.trap(TrapWarpgroup, o, lowestLane(m), "%s is in use by the wgmma.mma_async of line %d, whose group has not been waited for",
 				w.cta.grid.prog.names[r], reg.op.line)
 			return false
 		}

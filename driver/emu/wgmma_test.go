@@ -209,29 +209,29 @@ func runWGMMATraps(t *testing.T, cases []trapCase) {
 func TestWGMMARegisterTraps(t *testing.T) {
 	inFlight := wgPrologue + wgMMA + wgCommit
 	runWGMMATraps(t, []trapCase{
-		{name: "D read in flight", kind: TrapWGMMA, body: inFlight + "mov.u32 %r0, %c5; // BUG\n" + wgWait},
-		{name: "D written in flight", kind: TrapWGMMA, body: inFlight + "mov.u32 %c31, 0; // BUG\n" + wgWait},
-		{name: "A written in flight", kind: TrapWGMMA, body: inFlight + "add.u32 %a0, %r1, 1; // BUG\n" + wgWait},
-		{name: "A read in flight", kind: TrapWGMMA, body: inFlight + "add.u32 %r5, %a3, 1; // BUG\n" + wgWait},
-		{name: "A loaded in flight", kind: TrapWGMMA, body: inFlight + "ld.shared.v2.u32 {%r5, %a1}, [%r3]; // BUG\n" + wgWait},
-		{name: "D read in flight by one lane", kind: TrapWGMMA, lane: 7,
+		{name: "D read in flight", kind: TrapWarpgroup, body: inFlight + "mov.u32 %r0, %c5; // BUG\n" + wgWait},
+		{name: "D written in flight", kind: TrapWarpgroup, body: inFlight + "mov.u32 %c31, 0; // BUG\n" + wgWait},
+		{name: "A written in flight", kind: TrapWarpgroup, body: inFlight + "add.u32 %a0, %r1, 1; // BUG\n" + wgWait},
+		{name: "A read in flight", kind: TrapWarpgroup, body: inFlight + "add.u32 %r5, %a3, 1; // BUG\n" + wgWait},
+		{name: "A loaded in flight", kind: TrapWarpgroup, body: inFlight + "ld.shared.v2.u32 {%r5, %a1}, [%r3]; // BUG\n" + wgWait},
+		{name: "D read in flight by one lane", kind: TrapWarpgroup, lane: 7,
 			body: inFlight + "setp.eq.u32 %p2, %r1, 7;\n@%p2 mov.u32 %r0, %c5; // BUG\n" + wgWait},
-		{name: "a wait for an earlier group", kind: TrapWGMMA,
+		{name: "a wait for an earlier group", kind: TrapWarpgroup,
 			body: inFlight + "wgmma.wait_group.sync.aligned 1; // BUG\n" + wgResult + wgWait, fixed: wgWait},
-		{name: "a wait for no group", kind: TrapWGMMA, body: wgPrologue + wgMMA + "// BUG\n" + wgWait + wgResult, fixed: wgCommit},
-		{name: "no wait", kind: TrapWGMMA, body: inFlight + "// BUG\n" + "st.global.u32 [%rd1], %r0;\n" + here("ret;") + "\n", fixed: wgWait},
-		{name: "no fence", kind: TrapWGMMA, body: wgSetup + wgStore + wgProxyFence + "// BUG\n" + here(wgMMA) + wgCommit + wgWait, fixed: wgFence},
-		{name: "no fence after a write to A", kind: TrapWGMMA,
+		{name: "a wait for no group", kind: TrapWarpgroup, body: wgPrologue + wgMMA + "// BUG\n" + wgWait + wgResult, fixed: wgCommit},
+		{name: "no wait", kind: TrapWarpgroup, body: inFlight + "// BUG\n" + "st.global.u32 [%rd1], %r0;\n" + here("ret;") + "\n", fixed: wgWait},
+		{name: "no fence", kind: TrapWarpgroup, body: wgSetup + wgStore + wgProxyFence + "// BUG\n" + here(wgMMA) + wgCommit + wgWait, fixed: wgFence},
+		{name: "no fence after a write to A", kind: TrapWarpgroup,
 			body: inFlight + wgWait + "add.u32 %a0, %a0, 1;\n// BUG\n" + here(wgMMA) + wgCommit + wgWait, fixed: wgFence},
-		{name: "no fence after a read of D", kind: TrapWGMMA,
+		{name: "no fence after a read of D", kind: TrapWarpgroup,
 			body: inFlight + wgWait + "mov.u32 %r0, %c1;\n// BUG\n" + here(wgMMA) + wgCommit + wgWait, fixed: wgFence},
-		{name: "D of one instruction as A of another", kind: TrapWGMMA, body: inFlight + "// BUG\n" +
+		{name: "D of one instruction as A of another", kind: TrapWarpgroup, body: inFlight + "// BUG\n" +
 			"wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {%a0, %a1, %a2, %a3" + strings.TrimPrefix(regsD, "{%c0, %c1, %c2, %c3") +
 			", {%c0, %c1, %c2, %c3}, %rd2, %p1; // HERE\n" + wgCommit + wgWait, fixed: wgWait + wgFence},
-		{name: "D in flight in another shape", kind: TrapWGMMA, body: wgPrologue + wgHalf + wgCommit + "// BUG\n" + wgFence + here(wgSmall) + wgCommit + wgWait, fixed: wgWait},
-		{name: "no fence after D of another shape", kind: TrapWGMMA,
+		{name: "D in flight in another shape", kind: TrapWarpgroup, body: wgPrologue + wgHalf + wgCommit + "// BUG\n" + wgFence + here(wgSmall) + wgCommit + wgWait, fixed: wgWait},
+		{name: "no fence after D of another shape", kind: TrapWarpgroup,
 			body: wgPrologue + wgHalf + wgCommit + wgWait + "// BUG\n" + here(wgSmall) + wgCommit + wgWait, fixed: wgFence},
-		{name: "D of f16 read in flight", kind: TrapWGMMA, body: wgPrologue + wgHalf + wgHalf + wgCommit + "mov.u32 %r0, %c5; // BUG\n" + wgWait},
+		{name: "D of f16 read in flight", kind: TrapWarpgroup, body: wgPrologue + wgHalf + wgHalf + wgCommit + "mov.u32 %r0, %c5; // BUG\n" + wgWait},
 		{name: "accumulation into undefined D", kind: TrapRegister, body: wgPrologue + "setp.eq.u32 %p1, 0, 0; // BUG\n" + here(wgMMA) + wgEpilogue},
 	})
 }
@@ -290,30 +290,30 @@ func TestWarpgroupTraps(t *testing.T) {
 	multiply := here(wgMMA) + wgEpilogue
 	swizzled := strings.Replace(wgPrologue, "0x1000080000", "0xC000001000010000", 1) // lines of 32 bytes
 	runWGMMATraps(t, []trapCase{
-		{name: "a leading offset in a swizzled descriptor", kind: TrapWGMMA, body: swizzled + "or.b64 %rd2, %rd2, 0x20000; // BUG\n" + multiply},
-		{name: "a swizzled matrix that begins between atoms", kind: TrapWGMMA, body: swizzled + "add.u64 %rd2, %rd2, 8; // BUG\n" + multiply},
-		{name: "a swizzled matrix that begins within 32 bytes", kind: TrapWGMMA, body: swizzled + "add.u64 %rd2, %rd2, 1; // BUG\n" + multiply},
-		{name: "a stride of a part of an atom", kind: TrapWGMMA, body: swizzled + "sub.u64 %rd2, %rd2, 0x100000000; // BUG\n" + multiply},
-		{name: "transposed columns that do not fill a line", kind: TrapWGMMA,
+		{name: "a leading offset in a swizzled descriptor", kind: TrapWarpgroup, body: swizzled + "or.b64 %rd2, %rd2, 0x20000; // BUG\n" + multiply},
+		{name: "a swizzled matrix that begins between atoms", kind: TrapWarpgroup, body: swizzled + "add.u64 %rd2, %rd2, 8; // BUG\n" + multiply},
+		{name: "a swizzled matrix that begins within 32 bytes", kind: TrapWarpgroup, body: swizzled + "add.u64 %rd2, %rd2, 1; // BUG\n" + multiply},
+		{name: "a stride of a part of an atom", kind: TrapWarpgroup, body: swizzled + "sub.u64 %rd2, %rd2, 0x100000000; // BUG\n" + multiply},
+		{name: "transposed columns that do not fill a line", kind: TrapWarpgroup,
 			body:  swizzled + "// BUG\n" + strings.Replace(here(wgSmall), "1, 1, 0;", "1, 1, 1;", 1) + wgCommit + wgWait,
 			fixed: "sub.u64 %rd2, %rd2, 0xC000000000000000;"},
-		{name: "a base offset in the descriptor", kind: TrapWGMMA, body: wgPrologue + "or.b64 %rd2, %rd2, 0x2000000000000; // BUG\n" + multiply},
-		{name: "a descriptor per lane", kind: TrapWGMMA, lane: 1,
+		{name: "a base offset in the descriptor", kind: TrapWarpgroup, body: wgPrologue + "or.b64 %rd2, %rd2, 0x2000000000000; // BUG\n" + multiply},
+		{name: "a descriptor per lane", kind: TrapWarpgroup, lane: 1,
 			body: wgPrologue + "cvt.u64.u32 %rd3, %r1; add.u64 %rd2, %rd2, %rd3; // BUG\n" + multiply},
-		{name: "a descriptor per warp", kind: TrapWGMMA,
+		{name: "a descriptor per warp", kind: TrapWarpgroup,
 			body: wgPrologue + "setp.ge.u32 %p2, %r1, 96;\n@%p2 sub.u64 %rd2, %rd2, 0x800000000; // BUG\n" + multiply},
-		{name: "scale-d that differs between lanes", kind: TrapWGMMA, lane: 3, body: wgPrologue + wgMMA +
+		{name: "scale-d that differs between lanes", kind: TrapWarpgroup, lane: 3, body: wgPrologue + wgMMA +
 			"setp.lt.u32 %p1, %r1, 3; // BUG\n" + multiply},
-		{name: "a warp that skips an instruction", kind: TrapWGMMA,
+		{name: "a warp that skips an instruction", kind: TrapWarpgroup,
 			body: wgPrologue + "setp.ge.u32 %p2, %r1, 96;\n@%p2 bra SKIP; // BUG\n" + here(wgMMA) + "SKIP:\n" + wgCommit + wgWait},
-		{name: "a warp that has ended", kind: TrapWGMMA,
+		{name: "a warp that has ended", kind: TrapWarpgroup,
 			body: wgPrologue + wgMMA + wgCommit + wgWait + "setp.ge.u32 %p2, %r1, 96;\n@%p2 bra SKIP; // BUG\n" + here(wgFence) + "SKIP:\n"},
-		{name: "a warp that does not come", kind: TrapWGMMA,
+		{name: "a warp that does not come", kind: TrapWarpgroup,
 			body: wgPrologue + wgMMA + wgCommit + wgWait + "setp.lt.u32 %p2, %r1, 32;\n@%p2 bra SKIP; // BUG\n" + wgFence +
 				"SKIP:\n" + "st.global.u32 [%rd1], %r0;\n" + here("ret;") + "\n"},
 		{name: "lanes that do not come", kind: TrapDivergence,
 			body: wgSetup + wgStore + wgProxyFence + "setp.eq.u32 %p2, %r1, 5;\n@%p2 bra SKIP; // BUG\n" + here(wgFence) + "SKIP:\n"},
-		{name: "too few warps", kind: TrapWGMMA, block: 96, body: wgSetup + "wgmma.fence.sync.aligned; // BUG\n"},
+		{name: "too few warps", kind: TrapWarpgroup, block: 96, body: wgSetup + "wgmma.fence.sync.aligned; // BUG\n"},
 	})
 }
 

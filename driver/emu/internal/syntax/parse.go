@@ -308,14 +308,16 @@ func (p *parser) performanceDirective(e *Entry) error {
 			return Errorf(t.line, ".maxntid and .reqntid exclude each other")
 		}
 	case ".minnctapersm":
-		if _, err := p.integer("a number of CTAs", 1, 32); err != nil {
+		var err error
+		if e.MinCTAs, err = p.integer("a number of CTAs", 1, 32); err != nil {
 			return err
 		}
 		if e.MaxNTID[0] == 0 && e.ReqNTID[0] == 0 {
 			return Errorf(t.line, ".minnctapersm without .maxntid or .reqntid before it")
 		}
 	case ".maxnreg":
-		_, err := p.integer("a number of registers", 1, 255)
+		var err error
+		e.MaxNReg, err = p.integer("a number of registers", 1, 255)
 		return err
 	default:
 		return Errorf(t.line, "%q between the parameters and the body", t.text)

@@ -45,6 +45,8 @@ type Entry struct {
 	Params  []Param
 	MaxNTID [3]uint32 // .maxntid; zero if absent
 	ReqNTID [3]uint32 // .reqntid; zero if absent
+	MinCTAs int       // .minnctapersm; 0 if absent
+	MaxNReg int       // .maxnreg; 0 if absent
 	Shared  []Variable
 	Body    []Instruction
 	Labels  map[string]int // index into Body
