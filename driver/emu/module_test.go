@@ -21,6 +21,8 @@ func TestRejected(t *testing.T) {
 		{"32-bit addresses", strings.Replace(sm80, "64", "32", 1), `"64" is expected`},
 		{"unknown instruction", body("frob.u32 %r0, %r1;"), "unknown instruction frob.u32: frob.u32 %r0, %r1;"},
 		{"contraction", body("add.f32 %f1, %f1, %f1;"), "unknown instruction add.f32"},
+		{"an arrival without a count", body("bar.arrive 1;"), "1 operands where bar.arrive takes 2"},
+		{"an arrival of some lanes", body("barrier.arrive 1, 64;"), "unknown instruction"},
 		{"flushed denormals", body("rcp.approx.ftz.f32 %f1, %f1;"), "unknown instruction"},
 		{"qualifiers out of order", body("ld.global.nc.L2::128B.L1::no_allocate.u32 %r0, [%rd1];"), "unknown instruction"},
 		{"undeclared register", body("mov.u32 %r0, %r99;"), "undeclared register %r99"},

@@ -69,10 +69,31 @@ func (m MBarrier) Wait(parity U32) {
 	}, func() {})
 }
 
-// BulkLoad emits cp.async.bulk from global to shared memory. bytes is a multiple of 16. The
-// current phase of m must expect the bytes: see ArriveExpectTx.
-func (b *Builder) BulkLoad(dst Shared, src Global, bytes U32, m MBarrier) {
-	checkCopy("bulk copy", dst, src)
-	b.emit("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", 0,
-		at(dst.base, dst.off), at(src.base, src.off), one(bytes.op), at(m.at.base, m.at.off))
+// CachePolicy says which priority lines have in L2.
+type CachePolicy struct{ op operand }
+
+// EvictFirst emits createpolicy.fractional.L2::evict_first: a policy for data that is read once.
+func (b *Builder) EvictFirst() CachePolicy {
+	_, r := fresh[U64](b)
+	b.emit("createpolicy.fractional.L2::evict_first.b64", 1, one(r))
+	return CachePolicy{r}
 }
+
+// BulkLoad emits cp.async.bulk from global to shared memory. bytes is a multiple of 16. The
+// current phase of m must expect the bytes: see ArriveExpectTx. At most one policy says how L2 treats
+// the data.
+func (b *Builder) BulkLoad(dst Shared, src Global, bytes U32, m MBarrier, policy ...CachePolicy) {
+	checkCopy("bulk copy", dst, src)
+	op := "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+	args := []arg{at(dst.base, dst.off), at(src.base, src.off), one(bytes.op), at(m.at.base, m.at.off)}
+	if len(policy) > 1 {
+		b.fail("bulk copy: %d cache policies, want at most 1", len(policy))
+	}
+	for _, p := range policy {
+		op, args = op+".L2::cache_hint", append(args, one(p.op))
+	}
+	b.emit(op, 0, args...)
+}
+
+// PrefetchL2 emits prefetch.global.L2: it brings the line at p to L2. It changes no result.
+func (p Global) PrefetchL2() { p.b.emit("prefetch.global.L2", 0, at(p.base, p.off)) }

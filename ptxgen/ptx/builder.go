@@ -19,6 +19,7 @@ type Builder struct {
 	guard   *guard           // of the enclosing When or Unless
 	dynamic bool             // uses dynamic shared memory
 	wgmma   bool             // uses wgmma
+	setsMax bool             // uses setmaxnreg
 	err     error
 }
 

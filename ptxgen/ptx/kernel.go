@@ -6,6 +6,7 @@ type Kernel struct {
 	Params     []Param
 	MaxThreads int    // per CTA
 	MinCTAs    int    // per SM, see the function MinCTAs; 0 if unset
+	Registers  int    // per thread, see the function MaxRegisters; 0 if unset
 	MinTarget  Target // minimum that its instructions need
 	Static     int    // bytes of static shared memory
 	Dynamic    bool   // uses dynamic shared memory
@@ -21,6 +22,9 @@ func MaxThreads(n int) KernelOption { return func(k *Kernel) { k.MaxThreads = n 
 // MinCTAs sets .minnctapersm: the assembler limits registers so that n CTAs fit one SM.
 func MinCTAs(n int) KernelOption { return func(k *Kernel) { k.MinCTAs = n } }
 
+// MaxRegisters sets .maxnreg: the assembler gives each thread at most n registers, 24 to 255.
+func MaxRegisters(n int) KernelOption { return func(k *Kernel) { k.Registers = n } }
+
 // Finish verifies the kernel and returns it. The error is the first failure, with the source
 // line that caused it.
 func (b *Builder) Finish(options ...KernelOption) (*Kernel, error) {
@@ -30,6 +34,12 @@ func (b *Builder) Finish(options ...KernelOption) (*Kernel, error) {
 	}
 	if k.MaxThreads < 1 || k.MaxThreads > 1024 {
 		b.fail("a CTA of %d threads", k.MaxThreads)
+	}
+	if k.Registers != 0 && (k.Registers < minRegisters || k.Registers > 255) {
+		b.fail("MaxRegisters is %d, want %d to 255", k.Registers, minRegisters)
+	}
+	if b.setsMax && k.Registers == 0 && k.MinCTAs == 0 {
+		b.fail("setmaxnreg needs MaxRegisters or MinCTAs, which tell the number of registers at entry")
 	}
 	dynamic := 1 // alignment of the dynamic shared memory, which follows all other arrays
 	for _, s := range b.shared {

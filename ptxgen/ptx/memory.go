@@ -284,6 +284,26 @@ func (p Pointer) StoreF32x2(x [2]F32, c ...Cache) { store(p, "f32", c, x[:]...) 
 // StoreF32x4 emits st.v4.f32.
 func (p Pointer) StoreF32x4(x [4]F32, c ...Cache) { store(p, "f32", c, x[:]...) }
 
+// LoadAcquireU32 emits ld.acquire.gpu.u32: what a thread of any CTA did before its StoreReleaseU32 or
+// AddReleaseU32, whose value is read, is visible to later reads of this thread.
+func (p Global) LoadAcquireU32() U32 {
+	p.checkAlign("load", "u32", 1)
+	res, r := fresh[U32](p.b)
+	p.b.emit("ld.acquire.gpu.global.u32", 1, one(r), at(p.base, p.off))
+	return res
+}
+
+// StoreReleaseU32 emits st.release.gpu.u32: see LoadAcquireU32.
+func (p Global) StoreReleaseU32(x U32) { p.release("store", "st.release.gpu.global.u32", x) }
+
+// AddReleaseU32 emits red.release.gpu.add.u32: it adds x to the value at p. See LoadAcquireU32.
+func (p Global) AddReleaseU32(x U32) { p.release("atomic", "red.release.gpu.global.add.u32", x) }
+
+func (p Global) release(what, op string, x U32) {
+	p.checkAlign(what, "u32", 1)
+	p.b.emit(op, 0, at(p.base, p.off), one(x.op))
+}
+
 // ExchangeU32 emits atom.relaxed.gpu.global.exch.b32: it stores x at p and returns the old
 // value. It does not order other accesses.
 func (p Global) ExchangeU32(x U32) U32 { return exchange(p, "u32", x) }

@@ -68,6 +68,9 @@ func (p *printer) entry(k *Kernel) {
 	if k.MinCTAs > 0 {
 		p.line(".minnctapersm %d", k.MinCTAs)
 	}
+	if k.Registers > 0 {
+		p.line(".maxnreg %d", k.Registers)
+	}
 }
 
 func (p *printer) declarations() {

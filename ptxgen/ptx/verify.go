@@ -134,7 +134,7 @@ var signatures = map[string]string{
 	"popc.": "r1", "shl.": "11r", "shr.": "11r", "bfe.": "11rr", "lop3.": "1111r", "prmt.": "1111",
 	"dp4a.": "rrrr", "setp.": "p11", "selp.": "111p", "cvt.": "12", "cvt.rn.f16x2.": "122", "cvt.rn.bf16x2.": "122",
 	"ld.": "*a", "st.": "a*", "ld.param.": "1a", "shfl.": "11rrr", "vote.sync.ballot.": "rpr", "vote.": "ppr", "redux.": "11r",
-	"atom.": "1a1", "wgmma.mma_async.": "**wp|**wprrr|*wwprrrr",
+	"atom.": "1a1", "red.": "a1", "createpolicy.": "w", "prefetch.": "a", "wgmma.mma_async.": "**wp|**wprrr|*wwprrrr",
 }
 
 // checkTypes compares the arguments of an instruction with its signature.

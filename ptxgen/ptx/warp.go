@@ -44,6 +44,57 @@ func (b *Builder) Warp() U32 { return b.ThreadX().ShrN(5) }
 // accesses.
 func (b *Builder) Barrier() { b.emit("bar.sync", 0, number(0)) }
 
+// NamedBarrier is a barrier of some warps of the CTA.
+type NamedBarrier struct {
+	id      U32
+	threads int
+}
+
+// NamedBarrier returns the barrier with a number, 1 to 15, for a number of threads: those of the warps
+// that wait and of the warps that only arrive. It emits nothing. Barrier uses number 0.
+func (b *Builder) NamedBarrier(id U32, threads int) NamedBarrier {
+	if id.op.kind == immediate && (id.op.n < 1 || id.op.n > 15) {
+		b.fail("barrier %v, want 1 to 15", id.op)
+	}
+	if threads < 32 || threads > 1024 || threads%32 != 0 {
+		b.fail("a barrier for %d threads, want a multiple of 32 up to 1024", threads)
+	}
+	return NamedBarrier{id, threads}
+}
+
+// Sync emits bar.sync: it waits until all threads of the barrier have come. It orders their memory
+// accesses before those that follow.
+func (n NamedBarrier) Sync() { n.emit("bar.sync") }
+
+// Arrive emits bar.arrive: the warp does not wait. Its memory accesses before are ordered before what
+// follows a Sync. It must not come to the barrier again before the barrier has opened.
+func (n NamedBarrier) Arrive() { n.emit("bar.arrive") }
+
+func (n NamedBarrier) emit(op string) {
+	n.id.b.emit(op, 0, one(n.id.op), number(int64(n.threads)))
+}
+
+const minRegisters = 24 // per thread, of setmaxnreg
+
+// IncreaseRegisters emits setmaxnreg.inc: it waits until the CTA has registers for n per thread of the
+// warpgroup, 24 to 256 in steps of 8. They come from DecreaseRegisters of other warpgroups. All warps of
+// a warpgroup execute it, and synchronize before the next change. It needs sm_90a, and the option
+// MaxRegisters or MinCTAs.
+func (b *Builder) IncreaseRegisters(n int) { b.setMaxRegisters("inc", n) }
+
+// DecreaseRegisters emits setmaxnreg.dec: it keeps n registers per thread of the warpgroup and leaves the
+// others to the CTA. See IncreaseRegisters.
+func (b *Builder) DecreaseRegisters(n int) { b.setMaxRegisters("dec", n) }
+
+func (b *Builder) setMaxRegisters(action string, n int) {
+	b.noGuard("setmaxnreg")
+	if n < minRegisters || n > 256 || n%8 != 0 {
+		b.fail("setmaxnreg: %d registers, want a multiple of 8 from %d to 256", n, minRegisters)
+	}
+	b.setsMax = true
+	b.emit("setmaxnreg."+action+".sync.aligned.u32", 0, number(int64(n)))
+}
+
 // WarpSync emits bar.warp.sync: it waits for all lanes of the warp and orders their memory
 // accesses.
 func (b *Builder) WarpSync() { b.emit("bar.warp.sync", 0, number(fullMask)) }

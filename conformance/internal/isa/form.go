@@ -47,7 +47,7 @@ func formOf(s ptxtext.Statement) Form {
 	switch {
 	case s.Is("lop3"): // the truth table
 		parts = append(parts, word32(s.Args[len(s.Args)-1]))
-	case s.Is("bar", "barrier", "cp.async.wait_group", "wgmma.wait_group"): // barrier and thread count, or group count
+	case s.Is("bar", "barrier", "cp.async.wait_group", "wgmma.wait_group", "setmaxnreg"): // barrier and thread count, or a count
 		for _, arg := range s.Args {
 			parts = append(parts, shape(arg, word32(arg)))
 		}
@@ -204,7 +204,7 @@ var requirements = map[string]int{
 
 // Target returns the target for which the form's test kernel is written.
 func (f Form) Target() ptx.Target {
-	if strings.HasPrefix(f.Op, "wgmma.") { // operands of different types need PTX 8.4
+	if f.isOp("wgmma.", "setmaxnreg.") { // operands of different types need PTX 8.4
 		return ptx.Target{SM: 90, Arch: true, Version: 84}
 	}
 	for prefix, sm := range requirements {

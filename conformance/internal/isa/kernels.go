@@ -234,6 +234,48 @@ func barrierBody(f Form) string {
 		"\txor.b32 %r22, %i0, 1;\n\tmad.lo.u32 %r21, %r22, 4, %r20;\n\tld.shared.b32 %r1, [%r21];\n$L1:\n" + storeBits("st.b32", "%r1")
 }
 
+// arrivingThreads returns how many of the barrier's threads arrive without waiting.
+func arrivingThreads(f Form) int { return (barrierThreads(f)/32 + 1) / 2 * 32 }
+
+// arriveAtBody passes a word from each of the first threads, which arrive at the barrier, to one of those
+// that wait there.
+func arriveAtBody(f Form) string {
+	operands := f.list()
+	for i := range operands {
+		if operands[i] == "r" {
+			operands[i] = fmt.Sprintf("%%r%d", 10+i)
+		}
+	}
+	at := strings.Join(operands, ", ")
+	n := arrivingThreads(f)
+	return "\t.shared .align 4 .b8 sm[512];\n" + loadWord() + fmt.Sprintf("\tmov.u32 %%r10, 5;\n\tmov.u32 %%r11, %d;\n", barrierThreads(f)) +
+		fmt.Sprintf("\tsetp.ge.u32 %%p1, %%i0, %d;\n\t@%%p1 bra $L1;\n\tmov.u32 %%r20, sm;\n", barrierThreads(f)) +
+		fmt.Sprintf("\tmad.lo.u32 %%r21, %%i0, 4, %%r20;\n\tsetp.ge.u32 %%p2, %%i0, %d;\n\t@%%p2 bra $L2;\n", n) +
+		"\tst.shared.b32 [%r21], %r1;\n\t" + f.Op + " " + at + ";\n\tbra $L1;\n$L2:\n\tbar.sync " + at + ";\n" +
+		fmt.Sprintf("\tld.shared.b32 %%r1, [%%r21+-%d];\n$L1:\n", 4*n) + storeBits("st.b32", "%r1")
+}
+
+func arriveAtWant(f Form, in [][]byte, i int) []byte {
+	if n := arrivingThreads(f); i%Threads >= n && i%Threads < barrierThreads(f) {
+		return ownWord(f, in, i-n)
+	}
+	return ownWord(f, in, i)
+}
+
+// maxRegisters is the number of registers per thread at entry of the kernel for setmaxnreg.
+const maxRegisters = 240
+
+// registersBody decreases the number of registers and increases it again.
+func registersBody(f Form) string {
+	dec, inc := "setmaxnreg.dec.sync.aligned.u32 24", fmt.Sprintf("setmaxnreg.inc.sync.aligned.u32 %d", maxRegisters)
+	if f.isOp("setmaxnreg.dec.") {
+		dec = f.Op + " " + f.Args
+	} else {
+		inc = f.Op + " " + f.Args
+	}
+	return loadWord() + "\t" + dec + ";\n\tbar.sync 0;\n\t" + inc + ";\n" + storeBits("st.b32", "%r1")
+}
+
 func barrierWant(f Form, in [][]byte, i int) []byte {
 	if i%Threads >= barrierThreads(f) {
 		return ownWord(f, in, i)
@@ -372,10 +414,11 @@ func atomicWant(f Form, in [][]byte, i int) []byte {
 // TestKernel is a small kernel for instructions that are no function of a lane's operands:
 // memory accesses, barriers, copies, matrix products.
 type TestKernel struct {
-	pattern *regexp.Regexp // matches Form.String
-	sm      int            // compute capability that the rest of the kernel needs
-	body    func(f Form) string
-	outSize func(f Form) int // per thread
+	pattern    *regexp.Regexp // matches Form.String
+	sm         int            // compute capability that the rest of the kernel needs
+	directives string
+	body       func(f Form) string
+	outSize    func(f Form) int // per thread
 	// want returns the output of thread i. If it is nil, check compares the output.
 	want  func(f Form, in [][]byte, i int) []byte
 	check func(f Form, in [][]byte, got []byte) (worst float64, err error)
@@ -432,6 +475,10 @@ var testKernels = []TestKernel{
 	}, want: ownWord},
 
 	{pattern: regexp.MustCompile(`^(bar\.(sync|warp\.sync)|barrier\.sync(\.aligned)?) `), outSize: sized(4), body: barrierBody, want: barrierWant},
+
+	{pattern: regexp.MustCompile(`^(bar\.arrive|barrier\.arrive\.aligned) (\d+|r),(\d+|r)$`), outSize: sized(4), body: arriveAtBody, want: arriveAtWant},
+	{pattern: regexp.MustCompile(`^setmaxnreg\.(inc|dec)\.sync\.aligned\.u32 \d+$`), outSize: sized(4), body: registersBody, want: ownWord,
+		directives: fmt.Sprintf(".maxnreg %d\n", maxRegisters)},
 
 	{pattern: regexp.MustCompile(`^(membar\.(gl|sys)|fence\.(acq_rel|sc)\.(gpu|sys))$`), outSize: sized(4), body: fenceBody, want: ownWord,
 		fill: func(_ Form, _ *rand.Rand, in [][]byte) { clear(in[1]) }},
@@ -492,7 +539,7 @@ func (h TestKernel) needs(f Form) ptx.Target {
 }
 
 func (h TestKernel) text(f Form) string {
-	return header(h.needs(f)) + h.body(f) + "\tret;\n}\n"
+	return strings.Replace(header(h.needs(f)), "{\n", h.directives+"{\n", 1) + h.body(f) + "\tret;\n}\n"
 }
 
 // Inputs returns the arrays p0 to p2: random words and edge cases.

@@ -48,6 +48,10 @@ const extraForms = `
 	atom.shared.add.u32 %r1, [%r2], %r3; atom.global.dec.u32 %r1, [%d1], %r2; atom.global.xor.b64 %d1, [%d2], %d3; atom.shared.cas.b64 %d1, [%r1], %d2, %d3; atom.global.max.s64 %d1, [%d2], %d3;
 	red.relaxed.gpu.global.max.u64 [%d1], %d2; red.global.add.u32 [%d1], 1; red.shared.min.s32 [%r1], %r2; atom.global.or.b32 %r1, [%d1], %r2;
 	fence.acq_rel.gpu; fence.sc.gpu; fence.acq_rel.sys; fence.acq_rel.cta; membar.sys; griddepcontrol.launch_dependents; fence.proxy.async.shared::cta; bra.uni $L1;
+	bar.arrive 1, 128; bar.arrive %r1, 64; bar.arrive %r1, %r2; barrier.arrive.aligned 3, 64; bar.sync %r1, 128;
+	setmaxnreg.inc.sync.aligned.u32 240; setmaxnreg.dec.sync.aligned.u32 24; createpolicy.fractional.L2::evict_first.b64 %d1; prefetch.global.L2 [%d1];
+	cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%r1], [%d1], %r2, [%r3], %d2;
+	ld.acquire.gpu.global.u32 %r1, [%d1]; red.release.gpu.global.add.u32 [%d1], %r1;
 	createpolicy.fractional.L2::evict_last.b64 %d1, 0f3F000000; prefetch.global.L1 [%d1]; barrier.sync 2, 64; barrier.sync.aligned 1;
 	cp.async.ca.shared.global [%r1], [%d1], 4; cp.async.ca.shared.global [%r1], [%d1], 8, %r2; cp.async.ca.shared.global.L2::128B [%r1], [%d1], 16; cp.async.cg.shared.global.L2::256B [%r1], [%d1], 16;
 	cp.async.wait_group 1; cp.async.wait_group 2; mbarrier.arrive.shared.b64 %d1, [%r1], 2;
@@ -142,7 +146,7 @@ const emulatorTests = "../driver/emu/*_test.go"
 
 // invalidTexts lists functions of the emulator's tests with instructions that must be
 // rejected, or with arbitrary texts.
-var invalidTexts = map[string]bool{"TestRejected": true, "TestWGMMARejected": true, "FuzzLoad": true}
+var invalidTexts = map[string]bool{"TestRejected": true, "TestWGMMARejected": true, "TestSetMaxNRegRejected": true, "FuzzLoad": true}
 
 // placeholder replaces an expression that is no constant string.
 const placeholder = "\x00"

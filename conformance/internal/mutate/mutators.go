@@ -41,6 +41,8 @@ var mutators = []mutator{
 	{"guard", otherGuard},
 	{"special register", otherSpecial},
 	{"matrix", otherMatrix},
+	{"named barrier", otherBarrier},
+	{"registers", otherRegisters},
 }
 
 // LeaveOutSync names the mutator that removes barriers, fences and waits.
@@ -92,7 +94,7 @@ func otherConstant(s ptxtext.Statement) []ptxtext.Statement {
 	var all []ptxtext.Statement
 	for i, arg := range s.Args {
 		n, err := strconv.ParseUint(arg, 10, 64)
-		if err != nil || i == 0 && s.Written() != "" || s.Is("bar", "bra") {
+		if err != nil || i == 0 && s.Written() != "" || s.Is("bar", "bra", "setmaxnreg") {
 			continue
 		}
 		switch {
@@ -176,7 +178,7 @@ func accessBytes(op string) int64 {
 func otherOffset(s ptxtext.Statement) []ptxtext.Statement {
 	var all []ptxtext.Statement
 	for i, arg := range s.Args {
-		if m := addressForm.FindStringSubmatch(arg); m != nil {
+		if m := addressForm.FindStringSubmatch(arg); m != nil && !s.Is("prefetch") { // its address changes only the speed
 			off, _ := strconv.ParseInt(m[2], 10, 64)
 			all = append(all, s.WithArg(i, fmt.Sprintf("[%s%+d]", m[1], off+accessBytes(s.Op))))
 		}
@@ -294,4 +296,30 @@ func descriptorBits(s ptxtext.Statement) (uint64, bool) {
 		fields = (1<<14-1)<<32 | 3<<62
 	}
 	return n, err == nil && n != 0 && n&^fields == 0
+}
+
+// otherBarrier changes the number of a named barrier, and the number of its threads.
+func otherBarrier(s ptxtext.Statement) []ptxtext.Statement {
+	if !s.Is("bar.sync", "bar.arrive") || len(s.Args) != 2 {
+		return nil
+	}
+	var all []ptxtext.Statement
+	for i, next := range []uint64{1, 32} {
+		if n, err := strconv.ParseUint(s.Args[i], 10, 32); err == nil {
+			all = append(all, s.WithArg(i, strconv.FormatUint(n+next, 10)))
+		}
+	}
+	return all
+}
+
+// otherRegisters takes or keeps eight registers more per thread than the CTA can spare.
+func otherRegisters(s ptxtext.Statement) []ptxtext.Statement {
+	if !s.Is("setmaxnreg") {
+		return nil
+	}
+	n, err := strconv.ParseUint(s.Args[0], 10, 32)
+	if err != nil || n == 256 {
+		return nil
+	}
+	return []ptxtext.Statement{s.WithArg(0, strconv.FormatUint(n+8, 10))}
 }

@@ -73,7 +73,7 @@ func (s Statement) Is(names ...string) bool {
 
 // Written returns the operand that the instruction writes, or "" if it writes no register.
 func (s Statement) Written() string {
-	if len(s.Args) == 0 || s.Is("st", "red", "bar", "bra", "ret", "cp", "fence", "mbarrier", "griddepcontrol", "wgmma.wait_group") {
+	if len(s.Args) == 0 || s.Is("st", "red", "bar", "bra", "ret", "cp", "fence", "mbarrier", "griddepcontrol", "wgmma.wait_group", "prefetch", "setmaxnreg") {
 		return ""
 	}
 	return s.Args[0]
