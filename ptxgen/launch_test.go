@@ -48,6 +48,7 @@ var (
 	goodRead     = peak.ReadArgs{In: 16, Out: 16, Bytes: 160, CTAs: 2}
 	goodBulkRead = peak.BulkReadArgs{In: 16, Out: 16, Chunks: 3, CTAs: 2}
 	goodMMA      = peak.MMAArgs{Out: 16, Iterations: 3, CTAs: 2}
+	goodWGMMA    = peak.WGMMAArgs{A: 16, B: 16, Out: 16, Iterations: 3, CTAs: 2}
 	goodGroup    = moe.GroupArgs{Chosen: 16, Offsets: 16, Order: 16, Tokens: 3, K: 2, Experts: 8}
 )
 
@@ -130,6 +131,9 @@ func TestLaunchErrors(t *testing.T) {
 		{"bulk read of too many chunks", launcher(peak.BulkRead(), goodBulkRead, func(a *peak.BulkReadArgs) { a.Chunks = math.MaxInt32 }), "Chunks"},
 		{"mma with -1 iterations", launcher(peak.MMA(), goodMMA, func(a *peak.MMAArgs) { a.Iterations = -1 }), "Iterations"},
 		{"mma without an output", launcher(peak.MMA(), goodMMA, func(a *peak.MMAArgs) { a.Out = 0 }), "Out"},
+		{"wgmma by too many CTAs", launcher(peak.WGMMA(), goodWGMMA, func(a *peak.WGMMAArgs) { a.CTAs = 1 << 17 }), "CTAs"},
+		{"wgmma with -1 iterations", launcher(peak.WGMMA(), goodWGMMA, func(a *peak.WGMMAArgs) { a.Iterations = -1 }), "Iterations"},
+		{"wgmma without B", launcher(peak.WGMMA(), goodWGMMA, func(a *peak.WGMMAArgs) { a.B = 0 }), "B"},
 		{"group of no choices", launcher(moe.Group(), goodGroup, func(a *moe.GroupArgs) { a.K = 0 }), "K"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

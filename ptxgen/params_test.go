@@ -66,6 +66,8 @@ func launchDistinct(t *testing.T, s kernel.Spec, k *ptx.Kernel) (ptx.Launch, map
 		return launch(t, s, k, peak.BulkReadArgs{Chunks: 3, CTAs: 2})
 	case kernel.Typed[peak.MMAArgs]:
 		return launch(t, s, k, peak.MMAArgs{Iterations: 3, CTAs: 2})
+	case kernel.Typed[peak.WGMMAArgs]:
+		return launch(t, s, k, peak.WGMMAArgs{Iterations: 3, CTAs: 2})
 	case kernel.Typed[norm.RowsArgs]:
 		return launch(t, s, k, norm.RowsArgs{Tokens: 3, Heads: 5, Width: 64, XStride: 400, YStride: 444, Eps: 1e-5})
 	case kernel.Typed[elementwise.FusedArgs]:

@@ -26,7 +26,7 @@ var headDims = []int{64, 80, 96, 128, 256}
 
 // Reachable returns every kernel that an engine or a benchmark may ask for, in a fixed order.
 func Reachable() []kernel.Spec {
-	list := []kernel.Spec{peak.Read(), peak.BulkRead(), peak.MMA()}
+	list := []kernel.Spec{peak.Read(), peak.BulkRead(), peak.MMA(), peak.WGMMA()}
 	list = append(list, matmul.Specs()...)
 	for _, d := range headDims {
 		list = append(list, attention.Specs(d)...)

@@ -50,12 +50,16 @@ type Limits struct {
 	ReadPlain float64 `json:"read_plain_bytes_per_second"` // 16-byte loads
 	ReadBulk  float64 `json:"read_bulk_bytes_per_second"`  // cp.async.bulk; 0 below sm_90
 	Copy      float64 `json:"copy_bytes_per_second"`       // bytes read plus bytes written
-	Matrix    float64 `json:"matrix_flop_per_second"`      // bf16 mma.sync on registers
+	MMA       float64 `json:"mma_sync_flop_per_second"`    // bf16 mma.sync on registers
+	WGMMA     float64 `json:"wgmma_flop_per_second"`       // f16 wgmma on registers and shared memory; 0: the device has none
 	Launch    float64 `json:"launch_seconds"`              // per nearly empty kernel in a graph
 }
 
 // Read returns the read bandwidth: the better one of both kinds of loads.
 func (l Limits) Read() float64 { return max(l.ReadPlain, l.ReadBulk) }
+
+// Matrix returns the matrix rate: that of the faster tensor core instruction.
+func (l Limits) Matrix() float64 { return max(l.MMA, l.WGMMA) }
 
 // Result is the measurement of a case.
 type Result struct {
@@ -86,7 +90,7 @@ type Report struct {
 // Benchmark and Version tell that JSON is that of a Report, and how to read it.
 const (
 	Benchmark = "kernels"
-	Version   = 1
+	Version   = 2
 )
 
 // Ratios returns the time of each case in an earlier report divided by its time now; 0 if one of
@@ -168,8 +172,8 @@ func measure(dev driver.Device, lib *library, c Case, lim Limits, e effort) Resu
 func (r *Result) judge(lim Limits) {
 	work, limit := r.Bytes, lim.Read()
 	r.Unit = "B/s"
-	if r.FLOP*limit > r.Bytes*lim.Matrix {
-		work, limit, r.Unit = r.FLOP, lim.Matrix, "FLOP/s"
+	if r.FLOP*limit > r.Bytes*lim.Matrix() {
+		work, limit, r.Unit = r.FLOP, lim.Matrix(), "FLOP/s"
 	}
 	r.Rate = work / r.Seconds
 	if limit > 0 {

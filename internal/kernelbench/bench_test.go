@@ -48,7 +48,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("%+v, want the error %q", r, want)
 		}
 	}
-	for name, x := range map[string]float64{"plain": rep.Limits.ReadPlain, "bulk": rep.Limits.ReadBulk, "matrix": rep.Limits.Matrix, "launch": rep.Limits.Launch} {
+	for name, x := range map[string]float64{"plain": rep.Limits.ReadPlain, "bulk": rep.Limits.ReadBulk, "mma.sync": rep.Limits.MMA, "wgmma": rep.Limits.WGMMA, "launch": rep.Limits.Launch} {
 		if !(x > 0) {
 			t.Errorf("the limit %s is %v", name, x)
 		}
@@ -85,7 +85,7 @@ func TestChoose(t *testing.T) {
 }
 
 func TestJudge(t *testing.T) {
-	lim := Limits{ReadPlain: 3e12, ReadBulk: 4e12, Matrix: 400e12}
+	lim := Limits{ReadPlain: 3e12, ReadBulk: 4e12, MMA: 300e12, WGMMA: 400e12}
 	for _, c := range []struct {
 		name        string
 		bytes, flop float64
@@ -159,7 +159,7 @@ func TestJSON(t *testing.T) {
 	}
 	for part, want := range map[string]string{
 		"device":  "compute_capability driver_version l2_bytes memory_bytes name sms",
-		"limits":  "copy_bytes_per_second launch_seconds matrix_flop_per_second read_bulk_bytes_per_second read_plain_bytes_per_second",
+		"limits":  "copy_bytes_per_second launch_seconds mma_sync_flop_per_second read_bulk_bytes_per_second read_plain_bytes_per_second wgmma_flop_per_second",
 		"results": "bytes error flop kernel least_seconds most_seconds rate seconds shape share_of_limit unit",
 	} {
 		var fields map[string]any

@@ -41,7 +41,7 @@ func TestCases(t *testing.T) {
 	}
 	for _, s := range ptxgen.Reachable() {
 		switch s.(type) {
-		case kernel.Typed[peak.ReadArgs], kernel.Typed[peak.BulkReadArgs], kernel.Typed[peak.MMAArgs]: // the limits
+		case kernel.Typed[peak.ReadArgs], kernel.Typed[peak.BulkReadArgs], kernel.Typed[peak.MMAArgs], kernel.Typed[peak.WGMMAArgs]: // the limits
 			continue
 		}
 		if typ := reflect.TypeOf(s); !operations[typ] {

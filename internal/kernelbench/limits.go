@@ -9,6 +9,7 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/peak"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/quant"
 )
 
 // MeasureLimits measures the limits of a device. It temporarily allocates up to half of the
@@ -51,8 +52,13 @@ func measureLimits(dev driver.Device, lib *library, e effort) (Limits, error) {
 			return lim, fmt.Errorf("read bandwidth of bulk copies: %w", err)
 		}
 	}
-	if lim.Matrix, err = r.matrixRate(sms, e.matrixIterations, out); err != nil {
-		return lim, fmt.Errorf("matrix rate: %w", err)
+	if lim.MMA, err = r.mmaRate(sms, e.matrixIterations, out); err != nil {
+		return lim, fmt.Errorf("rate of mma.sync: %w", err)
+	}
+	if kernelcache.MaxTarget(p).HasWGMMA() {
+		if lim.WGMMA, err = r.wgmmaRate(sms, e.matrixIterations); err != nil {
+			return lim, fmt.Errorf("rate of wgmma: %w", err)
+		}
 	}
 	if lim.Copy, err = r.copyRate(in, bytes/2); err != nil {
 		return lim, fmt.Errorf("copy bandwidth: %w", err)
@@ -68,9 +74,21 @@ func (r *Runner) halfOfMemory() int64 {
 	return free / 2 &^ (1<<20 - 1)
 }
 
-func (r *Runner) matrixRate(sms, iterations int, out uint64) (float64, error) {
+func (r *Runner) mmaRate(sms, iterations int, out uint64) (float64, error) {
 	s := peak.MMA()
 	args := peak.MMAArgs{Out: out, Iterations: iterations, CTAs: 2 * sms}
+	l, err := r.launchOf(s, func(k *ptx.Kernel) (ptx.Launch, error) { return s.Launch(k, args) })
+	return r.rate(l, args.FLOP(), err)
+}
+
+// wgmmaRate multiplies random numbers: with constants, the tensor cores need less power and run at
+// higher clocks than any model can.
+func (r *Runner) wgmmaRate(sms, iterations int) (float64, error) {
+	s := peak.WGMMA()
+	args := peak.WGMMAArgs{
+		A: r.Normal(quant.F16, 64*64), B: r.Normal(quant.F16, 256*64), Out: r.Zeros(int64(sms) * 2 * 64 * 256 * 4),
+		Iterations: max(1, iterations/8), CTAs: sms, // as many FLOP as mmaRate
+	}
 	l, err := r.launchOf(s, func(k *ptx.Kernel) (ptx.Launch, error) { return s.Launch(k, args) })
 	return r.rate(l, args.FLOP(), err)
 }

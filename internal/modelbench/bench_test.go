@@ -303,7 +303,7 @@ func TestRatios(t *testing.T) {
 
 func TestReportJSON(t *testing.T) {
 	e := newFake(t, "llama", 200)
-	limits := &kernelbench.Limits{ReadPlain: 4e12, Matrix: 6e14}
+	limits := &kernelbench.Limits{ReadPlain: 4e12, MMA: 6e14}
 	o := Options{Depths: []int{3, 500}, Steps: 2, Repeats: 1, Limits: limits}
 	rep := Report{Version: Version, Date: "2030-01-02", Model: Describe(e.model, "tiny", "f32"), Limits: limits, Results: measured(t, e, o)}
 	text, err := json.Marshal(rep)

@@ -35,7 +35,7 @@ func (r Report) measured() []Result {
 
 // roofline plots FLOP/s over FLOP per byte that is read, below the limits of the device.
 func (r Report) roofline() *chart.XY {
-	read, matrix := r.Limits.Read(), r.Limits.Matrix
+	read, matrix := r.Limits.Read(), r.Limits.Matrix()
 	ridge := matrix / read
 	minX, maxX, minY := ridge, ridge, matrix
 	var series []chart.Series

@@ -63,7 +63,7 @@ func drawn(limits *kernelbench.Limits) Report {
 }
 
 func TestPlot(t *testing.T) {
-	limits := &kernelbench.Limits{ReadBulk: 4.6e12, Matrix: 6e14}
+	limits := &kernelbench.Limits{ReadBulk: 4.6e12, MMA: 6e14}
 	for _, c := range []struct {
 		name   string
 		r      Report

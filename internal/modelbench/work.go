@@ -112,12 +112,12 @@ func (r *Result) setWork(w Work, kv quant.Format) {
 
 // judge sets Limit and Share.
 func (r *Result) judge(lim *kernelbench.Limits) {
-	if lim == nil || lim.Read() <= 0 || lim.Matrix <= 0 {
+	if lim == nil || lim.Read() <= 0 || lim.Matrix() <= 0 {
 		return
 	}
 	least := r.Bytes / lim.Read()
 	r.Limit = "read"
-	if s := r.FLOP / lim.Matrix; s > least {
+	if s := r.FLOP / lim.Matrix(); s > least {
 		least, r.Limit = s, "matrix"
 	}
 	r.Share = least * r.Rate / float64(r.tokens())

@@ -140,7 +140,7 @@ func TestWorkOfPasses(t *testing.T) {
 }
 
 func TestJudge(t *testing.T) {
-	limits := &kernelbench.Limits{ReadPlain: 3e12, ReadBulk: 4e12, Matrix: 6e14}
+	limits := &kernelbench.Limits{ReadPlain: 3e12, ReadBulk: 4e12, MMA: 4e14, WGMMA: 6e14}
 	for _, c := range []struct {
 		name  string
 		r     Result

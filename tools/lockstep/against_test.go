@@ -98,7 +98,7 @@ func TestBenchAgainstRefuses(t *testing.T) {
 func TestKernelTable(t *testing.T) {
 	rep := kernelbench.Report{
 		Device: kernelbench.Device{Name: "GPU", DriverVersion: 13000, SMs: 132},
-		Limits: kernelbench.Limits{ReadPlain: 4.5e12, ReadBulk: 4.6e12, Copy: 4.2e12, Matrix: 6.2e14, Launch: 1.07e-6},
+		Limits: kernelbench.Limits{ReadPlain: 4.5e12, ReadBulk: 4.6e12, Copy: 4.2e12, MMA: 6.2e14, WGMMA: 8.9e14, Launch: 1.07e-6},
 		Results: []kernelbench.Result{
 			{Kernel: "gemv", Shape: "64×64", Seconds: 10e-6, Least: 9e-6, Most: 11e-6, Rate: 4.14e12, Unit: "B/s", Share: 0.9},
 			{Kernel: "gemv", Shape: "64×128", Err: "broken"},
@@ -109,7 +109,7 @@ func TestKernelTable(t *testing.T) {
 		Device:  kernelbench.Device{Name: "Old\nGPU"},
 		Results: []kernelbench.Result{{Kernel: "gemv", Shape: "64×64", Seconds: 25e-6}, {Kernel: "gemv", Shape: "64×128", Seconds: 1}},
 	}}
-	const head = "GPU, driver 13.0, 132 SMs\nread 4.50 TB/s plain, 4.60 TB/s bulk; copy 4.20 TB/s read and written; mma.sync bf16 620 TFLOP/s; launch in a graph 1.07 µs\n"
+	const head = "GPU, driver 13.0, 132 SMs\nread 4.50 TB/s plain, 4.60 TB/s bulk; copy 4.20 TB/s read and written; mma.sync bf16 620 TFLOP/s, wgmma f16 890 TFLOP/s; launch in a graph 1.07 µs\n"
 	for _, c := range []struct {
 		name    string
 		earlier *earlierRun[kernelbench.Report]

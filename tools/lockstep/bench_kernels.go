@@ -26,8 +26,8 @@ type benchKernelsCmd struct {
 
 func (c *benchKernelsCmd) Help() string {
 	return "Each time is the median over repeated graphs of launches that read different copies of their data. The limit is the " +
-		"read bandwidth (the best of plain and bulk loads) or the mma.sync rate, whichever allows the lower speed; " +
-		"both are measured in the same run."
+		"read bandwidth (the better of plain and bulk loads) or the matrix rate (the better of mma.sync and wgmma), whichever allows " +
+		"the lower speed; all are measured in the same run."
 }
 
 func (c *benchKernelsCmd) Run(e *env) error {
@@ -67,8 +67,8 @@ func (c *benchKernelsCmd) Run(e *env) error {
 // printKernels prints the report as a table, with ratios to an earlier run unless earlier is nil.
 func (e *env) printKernels(rep kernelbench.Report, earlier *earlierRun[kernelbench.Report]) error {
 	l := rep.Limits
-	err := e.stdout("%s\nread %.2f TB/s plain, %.2f TB/s bulk; copy %.2f TB/s read and written; mma.sync bf16 %.0f TFLOP/s; launch in a graph %.2f µs\n",
-		deviceText(rep.Device), l.ReadPlain/1e12, l.ReadBulk/1e12, l.Copy/1e12, l.Matrix/1e12, l.Launch*1e6)
+	err := e.stdout("%s\nread %.2f TB/s plain, %.2f TB/s bulk; copy %.2f TB/s read and written; %s; launch in a graph %.2f µs\n",
+		deviceText(rep.Device), l.ReadPlain/1e12, l.ReadBulk/1e12, l.Copy/1e12, matrixText(l), l.Launch*1e6)
 	if err != nil {
 		return err
 	}

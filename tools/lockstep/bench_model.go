@@ -55,7 +55,7 @@ type benchModelCmd struct {
 func (c *benchModelCmd) Help() string {
 	return "Each speed is the median over the repeats after a warm-up. On a GPU it is compared with a limit measured in the same run: " +
 		"the time to read all weights and the cached keys and values once per pass, or the time of two FLOP per matrix parameter and token " +
-		"at the bf16 mma.sync rate, whichever is longer. An empty list measures nothing: --batches=."
+		"at the matrix rate (the better of mma.sync and wgmma), whichever is longer. An empty list measures nothing: --batches=."
 }
 
 func (c *benchModelCmd) Run(e *env) error {

@@ -11,7 +11,7 @@ import (
 )
 
 // limitNames names the limits for people.
-var limitNames = map[string]string{"read": "read bandwidth", "matrix": "bf16 mma.sync"}
+var limitNames = map[string]string{"read": "read bandwidth", "matrix": "matrix rate"}
 
 // resultLine returns a result as one line.
 func resultLine(r modelbench.Result) string {
@@ -52,12 +52,21 @@ func deviceText(d kernelbench.Device) string {
 	return fmt.Sprintf("%s, driver %d.%d, %d SMs", d.Name, d.DriverVersion/1000, d.DriverVersion%1000/10, d.SMs)
 }
 
+// matrixText names the tensor core rates of a device.
+func matrixText(l kernelbench.Limits) string {
+	text := fmt.Sprintf("mma.sync bf16 %.0f TFLOP/s", l.MMA/1e12)
+	if l.WGMMA > 0 {
+		text += fmt.Sprintf(", wgmma f16 %.0f TFLOP/s", l.WGMMA/1e12)
+	}
+	return text
+}
+
 // printModelBench prints the report as a table, without the columns of unknown values. It has
 // ratios to an earlier run unless earlier is nil.
 func (e *env) printModelBench(rep modelbench.Report, earlier *earlierRun[modelbench.Report]) error {
 	m, device := rep.Model, deviceText(rep.Device)
 	if l := rep.Limits; l != nil {
-		device += fmt.Sprintf("; read %.2f TB/s, mma.sync bf16 %.0f TFLOP/s", l.Read()/1e12, l.Matrix/1e12)
+		device += fmt.Sprintf("; read %.2f TB/s, %s", l.Read()/1e12, matrixText(*l))
 	}
 	err := e.stdout("%s, %s, %d layers, %s; per token %s of weights and %.4g GFLOP; engine %s, KV cache %s\n%s\n",
 		m.Name, m.Arch, m.Layers, m.Quant, size(int64(m.Bytes)), m.FLOP/1e9, rep.Engine, rep.KV, device)

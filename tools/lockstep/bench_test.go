@@ -244,7 +244,7 @@ func TestBenchTable(t *testing.T) {
 		Model:  modelbench.Model{Name: "M", Arch: "llama", Quant: "q4_k_m", Layers: 32, Bytes: 4.617e9, FLOP: 13.96e9},
 		Device: kernelbench.Device{Name: "GPU", DriverVersion: 13000, SMs: 132},
 		Engine: "accel", KV: "F16",
-		Limits: &kernelbench.Limits{ReadPlain: 4.5e12, Matrix: 6.2e14},
+		Limits: &kernelbench.Limits{ReadPlain: 4.5e12, MMA: 6.2e14},
 		Results: []modelbench.Result{
 			{Case: modelbench.Case{Kind: modelbench.Decode, Sequences: 1}, Rate: 512.4, Least: 500, Most: 520, Repeats: 5, Passes: 128, Limit: "read", Share: 0.526, Joules: &joules},
 			{Case: modelbench.Case{Kind: modelbench.Decode, Depth: 8192, Sequences: 1}, Skipped: "no room"},
@@ -267,7 +267,7 @@ GPU, driver 13.0, 132 SMs; read 4.50 TB/s, mma.sync bf16 620 TFLOP/s
      decode at 0       512    500    520  5 × 128       53%  read bandwidth    0.123
   decode at 8192                                                                      skipped: no room
     batch 4 at 0                                                                      failed: broken
-     prefill 512     12346   9.00  20000    3 × 1       30%   bf16 mma.sync         
+     prefill 512     12346   9.00  20000    3 × 1       30%     matrix rate         
 `
 	if got := show(); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
@@ -288,7 +288,7 @@ ratio: speed of this run to that of old.json (2030-01-02, "Old\nGPU", KV cache F
      decode at 0       512   0.85    500    520  5 × 128       53%  read bandwidth    0.123
   decode at 8192                                                                             skipped: no room
     batch 4 at 0                                                                             failed: broken
-     prefill 512     12346   1.23   9.00  20000    3 × 1       30%   bf16 mma.sync         
+     prefill 512     12346   1.23   9.00  20000    3 × 1       30%     matrix rate         
 `
 	if got := show(); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)

@@ -3,9 +3,11 @@ package kernelcases
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
 	"github.com/lockstep-go/lockstep/ptxgen/peak"
+	"github.com/lockstep-go/lockstep/quant"
 )
 
 // peakCases test the kernels that measure a device. A measurement is valid only if the
@@ -28,9 +30,13 @@ func peakCases() []harness.Case {
 	}
 	for _, iterations := range []int{0, 1, 5} {
 		all = append(all, harness.Case{
-			Operation: "matrix rate", Format: "BF16", Name: fmt.Sprintf("iterations=%d", iterations),
+			Operation: "mma.sync rate", Format: "BF16", Name: fmt.Sprintf("iterations=%d", iterations),
 			Reason: "all products are computed",
-			Run:    func(r *harness.Fixture) { checkMatrixRate(r, iterations) },
+			Run:    func(r *harness.Fixture) { checkMMARate(r, iterations) },
+		}, harness.Case{
+			Operation: "wgmma rate", Format: "F16", Name: fmt.Sprintf("iterations=%d", iterations),
+			Reason: "all products of integers are computed, exactly",
+			Run:    func(r *harness.Fixture) { checkWGMMARate(r, iterations) },
 		})
 	}
 	return all
@@ -73,7 +79,7 @@ func randomBytes(r *harness.Fixture, n int) []byte {
 	return data
 }
 
-func checkMatrixRate(r *harness.Fixture, iterations int) {
+func checkMMARate(r *harness.Fixture, iterations int) {
 	spec := peak.MMA()
 	const threads = 256
 	args := peak.MMAArgs{Iterations: iterations, CTAs: 2}
@@ -87,4 +93,35 @@ func checkMatrixRate(r *harness.Fixture, iterations int) {
 		want[i] = float32(args.FLOP() / 2 / (16 * 8) / float64(args.CTAs*threads/32))
 	}
 	harness.Exact(r, "out", out.F32s(), want)
+}
+
+func checkWGMMARate(r *harness.Fixture, iterations int) {
+	if !takesWarpgroups(r) {
+		r.Skip("the device has no wgmma")
+	}
+	const rows, columns, depth, warpgroups = 64, 256, 64, 4
+	integers := func(n int) []float32 { // float16 holds them, and float32 their sums of products
+		list := make([]float32, n)
+		for i := range list {
+			list[i] = float32(r.Rand().IntN(63) - 31)
+		}
+		return list
+	}
+	a, b := integers(rows*depth), integers(columns*depth)
+	spec := peak.WGMMA()
+	args := peak.WGMMAArgs{Iterations: iterations, CTAs: warpgroups / 2}
+	out := r.Output("out", 4*warpgroups*rows*columns)
+	args.A, args.B, args.Out = r.Floats("a", quant.F16, a).Addr(), r.Floats("b", quant.F16, b).Addr(), out.Addr()
+	r.Launch(spec.Launch(r.Kernel(spec), args))
+	var want []float32
+	for row := range rows {
+		for column := range columns {
+			sum := float32(0)
+			for k := range depth {
+				sum += float32(a[row*depth+k] * b[column*depth+k])
+			}
+			want = append(want, float32(iterations)*sum+0) // 0 and not -0 without iterations
+		}
+	}
+	harness.Exact(r, "out", out.F32s(), slices.Repeat(want, warpgroups))
 }
