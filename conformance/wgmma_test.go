@@ -89,7 +89,7 @@ func TestBuilderWGMMA(t *testing.T) {
 				t.Logf("skipped: %s", lack)
 				continue
 			}
-			got, err := d.Run(string(text), in, isa.CTAs, len(want))
+			got, err := d.Run(string(text), in, isa.CTAs, isa.Threads, len(want))
 			if err != nil {
 				t.Fatalf("%s: %v", d.Name, err)
 			}
@@ -249,7 +249,7 @@ func TestBuilderSharedMatrix(t *testing.T) {
 					t.Logf("skipped: %s", lack)
 					continue
 				}
-				got, err := d.Run(string(text), in, isa.CTAs, len(want))
+				got, err := d.Run(string(text), in, isa.CTAs, isa.Threads, len(want))
 				if err != nil {
 					t.Fatalf("%+v on %s: %v", p, d.Name, err)
 				}
@@ -296,7 +296,7 @@ func TestWGMMAMutants(t *testing.T) {
 			tried := map[string]int{}
 			for _, m := range mutate.MutantsOf(k) {
 				tried[m.Mutator]++
-				if got, err := d.Run(string(m.Apply(k.Name, text)), c.in, isa.CTAs, len(c.want)); err == nil && bytes.Equal(got, c.want) {
+				if got, err := d.Run(string(m.Apply(k.Name, text)), c.in, isa.CTAs, isa.Threads, len(c.want)); err == nil && bytes.Equal(got, c.want) {
 					t.Errorf("not detected: %v", m)
 				}
 			}

@@ -61,10 +61,10 @@ func (d *Device) Lacks(target ptx.Target) string {
 	return ""
 }
 
-// Run runs a kernel on input arrays in for the parameters p0, p1, ... and returns out bytes
-// of output. The other parameters are paramValue.
-func (d *Device) Run(text string, in [][]byte, ctas, out int) ([]byte, error) {
-	got, err := d.launch(text, in, ctas, out)
+// Run runs a kernel of CTAs of some threads on input arrays in for the parameters p0, p1, ... and returns
+// out bytes of output. The other parameters are paramValue.
+func (d *Device) Run(text string, in [][]byte, ctas, threads, out int) ([]byte, error) {
+	got, err := d.launch(text, in, ctas, threads, out)
 	if errors.Is(err, driver.ErrDeviceLost) {
 		err = errors.Join(err, d.reopen())
 	}
@@ -74,7 +74,7 @@ func (d *Device) Run(text string, in [][]byte, ctas, out int) ([]byte, error) {
 	return got, err
 }
 
-func (d *Device) launch(text string, in [][]byte, ctas, out int) ([]byte, error) {
+func (d *Device) launch(text string, in [][]byte, ctas, threads, out int) ([]byte, error) {
 	m, err := d.device.Load([]byte(text))
 	if err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func (d *Device) launch(text string, in [][]byte, ctas, out int) ([]byte, error)
 	}
 	one := driver.Dim3{X: 1, Y: 1, Z: 1}
 	l := driver.Launch{Function: f, Grid: one, Block: one, Params: params}
-	l.Grid.X, l.Block.X = uint32(ctas), Threads
+	l.Grid.X, l.Block.X = uint32(ctas), uint32(threads)
 	if err := d.stream.Launch(l); err != nil {
 		return nil, err
 	}

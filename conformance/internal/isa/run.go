@@ -92,7 +92,7 @@ func (b Bench) tryLanes(f LaneForm, u Use) (Result, error) {
 // on runs the form on a device.
 func (try *laneTrial) on(d *Device) (worst float64, err error) {
 	n, size := len(try.operands[0]), try.lane.outBytes()
-	raw, err := d.Run(try.lane.text(try.variants, n), try.inputs(), n/Threads, n*len(try.variants)*size)
+	raw, err := d.Run(try.lane.text(try.variants, n), try.inputs(), n/Threads, Threads, n*len(try.variants)*size)
 	if err != nil {
 		return 0, err
 	}
@@ -208,7 +208,7 @@ func (b Bench) tryKernel(f Form, h TestKernel) (Result, error) {
 			r.Skipped = lack
 			continue
 		}
-		got, err := d.Run(text, in, CTAs, n*out)
+		got, err := d.Run(text, in, CTAs, Threads, n*out)
 		if err != nil {
 			return r, fmt.Errorf("%s: %w", d.Name, err)
 		}

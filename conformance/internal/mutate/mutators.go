@@ -57,11 +57,16 @@ var opSwaps = [][2]string{
 	{".trans.", "."}, {"mad.lo.u32", "mul.lo.u32"}, {"cvt.rni.", "cvt.rzi."},
 }
 
+var weakerOrder = strings.NewReplacer(".acquire.", ".relaxed.", ".release.", ".relaxed.")
+
 func otherOperation(s ptxtext.Statement) []ptxtext.Statement {
-	if s.Is("st", "red", "atom") { // their types are only sizes
-		return nil
-	}
 	var all []ptxtext.Statement
+	if weaker := weakerOrder.Replace(s.Op); weaker != s.Op && s.Is("ld", "st", "red", "atom") {
+		all = append(all, s.WithOp(weaker))
+	}
+	if s.Is("st", "red", "atom") { // their types are only sizes
+		return all
+	}
 	for _, swap := range opSwaps {
 		op := strings.Replace(s.Op, swap[0], swap[1], 1)
 		if op == s.Op || swap[0][0] != '.' && !strings.HasPrefix(s.Op, swap[0]) {
@@ -298,13 +303,17 @@ func descriptorBits(s ptxtext.Statement) (uint64, bool) {
 	return n, err == nil && n != 0 && n&^fields == 0
 }
 
-// otherBarrier changes the number of a named barrier, and the number of its threads.
+// otherBarrier changes the number of threads of a named barrier. It also changes the barrier that a warp
+// arrives at without waiting. Another one to wait at makes no difference if no other warp comes there.
 func otherBarrier(s ptxtext.Statement) []ptxtext.Statement {
 	if !s.Is("bar.sync", "bar.arrive") || len(s.Args) != 2 {
 		return nil
 	}
 	var all []ptxtext.Statement
 	for i, next := range []uint64{1, 32} {
+		if i == 0 && !s.Is("bar.arrive") {
+			continue
+		}
 		if n, err := strconv.ParseUint(s.Args[i], 10, 32); err == nil {
 			all = append(all, s.WithArg(i, strconv.FormatUint(n+next, 10)))
 		}
