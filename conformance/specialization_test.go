@@ -37,7 +37,7 @@ func specializedKernel() (*ptx.Kernel, error) {
 	thread := b.ThreadX()
 	b.When(thread.EqN(0), func() {
 		for i, arrivals := range []int{1, 1, isa.Threads, isa.Threads} {
-			b.NewMBarrier(barriers.Plus(8*i), arrivals)
+			b.NewMBarrier(barriers.Plus(8*i), b.N(arrivals))
 		}
 		b.FenceMBarrierInit()
 	})

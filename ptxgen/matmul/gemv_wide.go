@@ -164,10 +164,10 @@ func (n *gemvWide) barriers() {
 			if i >= wideStages {
 				arrivals = 32 * wideWarps
 			}
-			b.NewMBarrier(all.Plus(8*i), arrivals)
+			b.NewMBarrier(all.Plus(8*i), b.N(arrivals))
 		}
 		b.For(b.U32(0), b.N(wideWarps*stages), b.U32(1), func(i ptx.U32) {
-			b.NewMBarrier(all.Plus(16*wideStages).At(i, 8), 1)
+			b.NewMBarrier(all.Plus(16*wideStages).At(i, 8), b.N(1))
 		}, ptx.NoUnroll)
 		b.FenceMBarrierInit()
 	})

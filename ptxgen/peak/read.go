@@ -108,7 +108,7 @@ func buildBulkRead(b *ptx.Builder) (*ptx.Kernel, error) {
 	bars := b.Shared("bars", 8*bulkStages, 8)
 	b.ReturnIf(b.ThreadX().Ne(b.U32(0)))
 	for i := range bulkStages {
-		b.NewMBarrier(bars.Plus(8*i), 1)
+		b.NewMBarrier(bars.Plus(8*i), b.N(1))
 	}
 	b.FenceMBarrierInit()
 	cta, ctas := b.BlockX(), b.GridX()

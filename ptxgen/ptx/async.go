@@ -35,9 +35,9 @@ var sink = operand{kind: special, name: "_"}
 
 // NewMBarrier emits mbarrier.init: each phase of the barrier at p ends after the given number
 // of arrivals. One thread executes it, then FenceMBarrierInit, then all threads a Barrier.
-func (b *Builder) NewMBarrier(p Shared, arrivals int) MBarrier {
+func (b *Builder) NewMBarrier(p Shared, arrivals U32) MBarrier {
 	p.checkAlign("mbarrier", "u64", 1)
-	b.emit("mbarrier.init.shared.b64", 0, at(p.base, p.off), number(int64(arrivals)))
+	b.emit("mbarrier.init.shared.b64", 0, at(p.base, p.off), one(arrivals.op))
 	return MBarrier{p.Pointer}
 }
 

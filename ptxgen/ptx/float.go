@@ -148,6 +148,14 @@ func (x F16x2) Add(y F16x2) F16x2 { return apply[F16x2]("add.rn.f16x2", x.value,
 // Mul emits mul.rn.f16x2: x * y in both halves.
 func (x F16x2) Mul(y F16x2) F16x2 { return apply[F16x2]("mul.rn.f16x2", x.value, y.value) }
 
+// Sub emits sub.rn.f16x2: x - y, in both halves.
+func (x F16x2) Sub(y F16x2) F16x2 { return apply[F16x2]("sub.rn.f16x2", x.value, y.value) }
+
+// FMA emits fma.rn.f16x2: x*y + z, rounded once, in both halves.
+func (x F16x2) FMA(y, z F16x2) F16x2 {
+	return apply[F16x2]("fma.rn.f16x2", x.value, y.value, z.value)
+}
+
 // Bits reinterprets both halves as 32 bits. It emits nothing.
 func (x F16x2) Bits() U32 { return U32(x) }
 

@@ -225,7 +225,7 @@ func TestTargets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hopper, err := build(func(b *ptx.Builder) { b.NewMBarrier(b.Shared("bar", 8, 8), 1).Wait(b.U32(0)) })
+	hopper, err := build(func(b *ptx.Builder) { b.NewMBarrier(b.Shared("bar", 8, 8), b.N(1)).Wait(b.U32(0)) })
 	if err != nil {
 		t.Fatal(err)
 	}

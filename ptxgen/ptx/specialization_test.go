@@ -15,7 +15,7 @@ func specialized(b *ptx.Builder) {
 	buffer, place := b.Shared("buffer", 4096, 128), b.Shared("full", 8, 8)
 	group := b.ThreadX().DivN(128)
 	b.When(b.ThreadX().EqN(0), func() {
-		b.NewMBarrier(place, 1)
+		b.NewMBarrier(place, b.N(1))
 		b.FenceMBarrierInit()
 	})
 	b.Barrier()
