@@ -9,8 +9,9 @@
 // ŵ and x̂ are float16, E is a power of two, and D is a float32. On a GPU the inner sum is one
 // chain of tensor-core instructions that starts from zero. Each takes 16 columns and has float32
 // accumulators. D·E times that sum is rounded to float32 and added to the segments before it in
-// float32. Every number of tokens, every tile and every instruction gives the same bits, since
-// none of them appears in the definition.
+// float32. A D that is one power of two for the whole row multiplies the result instead. Every
+// number of tokens, every tile and every instruction gives the same bits, since none of them
+// appears in the definition.
 //
 // # Activations
 //
@@ -30,10 +31,11 @@
 // Its weights are exact except for the offset and, where a scale times a quant has more than 11
 // bits, for that product. A block with a much larger dmin than d divides by dmin instead.
 //
-// In all other formats, D is one power of two per row. It brings into [2^14, 2^15) the row's largest
-// magnitude, or in blocks of 32 weights the largest 128·d + |offset|. F16 has D = 1. A BF16 weight is
-// exact if it is at most 2^29 times smaller than the largest of its row. An F32 weight is the sum of
-// two float16: f16(w/D) and f16 of the rest.
+// In all other formats, D is one power of two per row. F16 has D = 1. In BF16 and F32, D brings the
+// largest magnitude of the row into [2^7, 2^8). A BF16 weight is exact if it is at most 2^24 times
+// smaller than that. An F32 weight is the sum of two float16: f16(w/D) and f16 of the rest. In
+// blocks of 32 weights, D brings the largest 128·d + |offset| of the row into [1/4, 1/2), or with
+// minimums into [2^14, 2^15).
 package product
 
 import (
@@ -56,9 +58,9 @@ func f16(x float64) float64 {
 	return float64(float16.RoundF16(f))
 }
 
-// scaleOf returns the power of two that brings the largest finite magnitude of x into
-// [2^14, 2^15) when it divides: at least the smallest normal float32, and 1 if there is none.
-func scaleOf(x []float64) float64 {
+// scaleOf returns the power of two that brings the largest finite magnitude of x below 2^n, and no
+// further, when it divides: at least the smallest normal float32, and 1 if there is none.
+func scaleOf(x []float64, n int) float64 {
 	top := 0.0
 	for _, v := range x {
 		if size := math.Abs(v); size <= math.MaxFloat64 {
@@ -69,7 +71,7 @@ func scaleOf(x []float64) float64 {
 		return 1
 	}
 	_, exponent := math.Frexp(top)
-	return math.Ldexp(1, max(exponent-15, -126))
+	return math.Ldexp(1, max(exponent-n, -126))
 }
 
 // Activations rounds a row of activations: x[k] becomes x̂[k], and the E of each segment is
@@ -77,7 +79,7 @@ func scaleOf(x []float64) float64 {
 func Activations(x []float64) (e []float64) {
 	for len(x) > 0 {
 		s := x[:min(Segment, len(x))]
-		scale := scaleOf(s)
+		scale := scaleOf(s, 15)
 		for i, v := range s {
 			s[i] = f16(v / scale)
 		}
@@ -106,7 +108,7 @@ func single(f quant.Format, w []float64, row []byte) []float64 {
 	quant.Decode(f, w, row)
 	scale := 1.0
 	if f != quant.F16 {
-		scale = scaleOf(w)
+		scale = scaleOf(w, 8)
 	}
 	for i, v := range w {
 		w[i] = f16(v / scale)
@@ -132,24 +134,38 @@ var centers = map[quant.Format]float64{quant.Q4_1: 8, quant.Q5_1: 16, quant.Q2_K
 // maxQuant is at least the magnitude of q − c in every format.
 const maxQuant = 128
 
-// blocks rounds a row of blocks of 32.
-func blocks(f quant.Format, w []float64, row []byte) []float64 {
-	n, size, c := f.BlockLen(), f.BlockBytes(), centers[f]
-	offset := func(b *quant.Block) float64 {
-		return float64(float32(c*float64(b.D)) - float32(b.DMin*float32(b.Mins[0])))
+// Blocks returns the scale and the offset of each block of a row in blocks of 32, and the D of the row.
+// Scales are those of the blocks divided by D, without rounding. Offsets are float16.
+func Blocks(f quant.Format, row []byte) (scales, offsets []float64, d float64) {
+	c, top := centers[f], -1
+	if c > 0 { // scales are float16 beside the offsets, so they should not be subnormal
+		top = 15
 	}
 	var b quant.Block
-	var tops []float64
-	for at := 0; at < len(row); at += size {
-		b.Unpack(f, row[at:at+size])
-		tops = append(tops, float64(maxQuant*math.Abs(float64(b.D)))+math.Abs(offset(&b)))
+	var sizes []float64
+	for ; len(row) > 0; row = row[f.BlockBytes():] {
+		b.Unpack(f, row[:f.BlockBytes()])
+		offset := float64(float32(c*float64(b.D)) - float32(b.DMin*float32(b.Mins[0])))
+		scales, offsets = append(scales, float64(b.D)), append(offsets, offset)
+		sizes = append(sizes, float64(maxQuant*math.Abs(float64(b.D)))+math.Abs(offset))
 	}
-	scale := scaleOf(tops)
-	for i := range tops {
+	d = scaleOf(sizes, top)
+	for i := range scales {
+		scales[i], offsets[i] = scales[i]/d, f16(offsets[i]/d)
+	}
+	return scales, offsets, d
+}
+
+// blocks rounds a row of blocks of 32.
+func blocks(f quant.Format, w []float64, row []byte) []float64 {
+	scales, offsets, d := Blocks(f, row)
+	n, size := f.BlockLen(), f.BlockBytes()
+	var b quant.Block
+	for i := range scales {
 		b.Unpack(f, row[i*size:(i+1)*size])
-		round(w[i*n:(i+1)*n], b.Quants[:n], c, f16(float64(b.D)/scale), f16(offset(&b)/scale))
+		round(w[i*n:(i+1)*n], b.Quants[:n], centers[f], scales[i], offsets[i])
 	}
-	return repeat(scale, len(w))
+	return repeat(d, len(w))
 }
 
 // maxRatio is the largest dmin/d of a block that D = d allows. The offsets fit float16 up to there.
