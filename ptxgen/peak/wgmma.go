@@ -44,8 +44,8 @@ func buildWGMMA(b *ptx.Builder) (*ptx.Kernel, error) {
 	b.Barrier()
 	b.Comment("fragments of A")
 	lane := b.Lane()
-	first := b.Warp().MulN(16).Add(lane.ShrN(2)) // row of D of the thread, counted over both warpgroups
-	pair := lane.AndN(3)                         // of columns
+	first := b.Warp().MulN(16).Add(lane.ShrN(2)) // the thread's first row, counted over both warpgroups
+	pair := lane.AndN(3)                         // its place in each group of four pairs of columns
 	a := p.A.At(first.AndN(ptx.WGMMARows-1), 2*wgmmaDepth).At(pair, 4)
 	var fragments [wgmmaDepth / 16][4]ptx.F16x2
 	for k := range fragments {
