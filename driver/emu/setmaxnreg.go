@@ -86,7 +86,7 @@ func (w *warp) setMaxNReg(o *op, m uint32, n int, grow bool) result {
 	if !ready {
 		return res
 	}
-	if !w.sameCall(wgmmaCall{op: o}) || !w.warpgroupSynchronized(o) {
+	if !w.sameCall(warpgroupCall{op: o}) || !w.warpgroupSynchronized(o) {
 		return resultTrap
 	}
 	more := n - w.registers.most

@@ -66,7 +66,7 @@ type wgmmaState struct {
 	open      int        // how many were issued since the last commit
 	registers []mmaRegister
 	fences    uint32 // wgmma.fence executed
-	calls     int    // wgmma instructions executed
+	calls     int    // wgmma instructions and setmaxnreg executed
 }
 
 // asyncMMA is a wgmma.mma_async in flight. Its op has the registers of D in list and those of A in
@@ -103,14 +103,14 @@ func (s *wgmmaState) start(p *program) {
 	*s = wgmmaState{inFlight: s.inFlight[:0], groups: s.groups[:0], registers: registers}
 }
 
-// warpgroup is four warps that execute the same wgmma instructions.
+// warpgroup is four warps that execute the same wgmma instructions and setmaxnreg.
 type warpgroup struct {
-	calls []wgmmaCall // executed by some warps but not by all
-	first int         // number of calls[0]
+	calls []warpgroupCall // executed by some warps but not by all
+	first int             // number of calls[0]
 }
 
-// wgmmaCall is an instruction with the operands that must be the same in all four warps.
-type wgmmaCall struct {
+// warpgroupCall is an instruction with the operands that must be the same in all four warps.
+type warpgroupCall struct {
 	op          *op
 	descriptors [2]uint64 // of B and, unless it is in registers, A
 	accumulate  uint32
@@ -134,7 +134,7 @@ func buildWarpgroup(numbers int, run func(w *warp, o *op, n int) bool) func(*dec
 			}
 		}
 		return op{kind: opRun, aligned: true, run: wholeWarp(func(w *warp, o *op) bool {
-			return w.sameCall(wgmmaCall{op: o}) && run(w, o, n)
+			return w.sameCall(warpgroupCall{op: o}) && run(w, o, n)
 		})}, nil
 	}
 }
@@ -163,8 +163,7 @@ func (d *decoder) requireSM90a(in *syntax.Instruction) error {
 // follow the scales of a and b, and whether a, unless in registers, and b are transposed.
 func buildWGMMA(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
 	p := &product{shape: q[4], float: q[5] == "f32", bf16: q[6] == "bf16", unsigned: q[6] == "u8"}
-	_, after, _ := strings.Cut(p.shape, "n")
-	fmt.Sscanf(after, "%dk", &p.columns)
+	fmt.Sscanf(p.shape, "m64n%dk", &p.columns)
 	o := op{kind: opRun, aligned: true, product: p, run: wholeWarp((*warp).mmaAsync)}
 	if err := d.requireSM90a(in); err != nil {
 		return o, err
@@ -226,7 +225,7 @@ func (w *warp) mmaAsync(o *op) bool {
 	if !w.reads(o, allLanes, o.a, o.b) || !w.readsPred(o, allLanes, o.c) {
 		return false
 	}
-	mma, call := asyncMMA{op: o}, wgmmaCall{op: o, accumulate: w.preds[o.c]}
+	mma, call := asyncMMA{op: o}, warpgroupCall{op: o, accumulate: w.preds[o.c]}
 	for i := range mma.shared() {
 		reg, size, transposed := o.a, o.product.columns, o.product.transB
 		if i > 0 {
@@ -295,7 +294,7 @@ func (w *warp) multiply(mma *asyncMMA, accumulate bool) {
 
 // sameCall checks that the four warps of the group execute the same instructions with the same
 // descriptors and scale-d.
-func (w *warp) sameCall(call wgmmaCall) bool {
+func (w *warp) sameCall(call warpgroupCall) bool {
 	o, all := call.op, w.cta.warps
 	from := w.index / warpgroupWarps * warpgroupWarps
 	if from+warpgroupWarps > len(all) || all[from+warpgroupWarps-1].exists != allLanes {
@@ -330,7 +329,7 @@ func (w *warp) sameCall(call wgmmaCall) bool {
 }
 
 // checkWGMMAAtExit traps if a warp ends while a wgmma is in flight. It also traps if other warps of
-// the warpgroup have executed wgmma instructions that this warp has not.
+// the warpgroup have executed instructions of the warpgroup that this warp has not.
 func (w *warp) checkWGMMAAtExit(o *op, lane int) {
 	if len(w.wgmma.inFlight) > 0 {
 		w.trap(TrapWarpgroup, o, lane, "the warp ends while wgmma.mma_async is in flight")

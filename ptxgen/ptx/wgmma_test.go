@@ -183,6 +183,27 @@ func TestWGMMAAssembles(t *testing.T) {
 	}
 }
 
+// TestWGMMAShapesAssemble checks that ptxas accepts each number of columns.
+func TestWGMMAShapesAssemble(t *testing.T) {
+	for n := 8; n <= 256; n += 8 {
+		kernel := halves[ptx.F16x2](n, nil, ptx.MatrixLayout{Rows: n, Depth: 64, Line: 128})
+		if n%16 == 0 {
+			kernel = halves[ptx.BF16x2](n, &ptx.MatrixLayout{Rows: 64, Depth: 64, Line: 64}, ptx.MatrixLayout{Rows: n, Depth: 64, Line: 32, Transposed: true})
+		}
+		k, err := build(kernel)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := k.Text(ptx.Target{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if reports, err := ptxas.Need(t).Assemble(text, "sm_90a"); err != nil || len(reports["k"].Warnings) > 0 {
+			t.Errorf("%d columns: %v, %v", n, err, reports["k"].Warnings)
+		}
+	}
+}
+
 // TestTargetFor checks that For adds architecture-specific features only if the kernel needs them.
 func TestTargetFor(t *testing.T) {
 	own, err := build((*ptx.Builder).WGMMAFence)
