@@ -3,7 +3,7 @@ package emu
 import "encoding/binary"
 
 // sharedMatrix is a matrix operand of a wgmma in shared memory: `size` rows of A or columns of B,
-// with 32 bytes of K each.
+// with depthBytes each.
 //
 // It consists of atoms of eight lines of 16 bytes or, if swizzled, 32, 64 or 128 bytes. Without
 // transposition, a line belongs to one row of A or column of B and runs along K ("K-major").
@@ -26,8 +26,8 @@ type sharedMatrix struct {
 // maxMatrixSize is the largest number of columns of B.
 const maxMatrixSize = 256
 
-// matrixLineBytes are the bytes of K that an instruction multiplies.
-const matrixLineBytes = 32
+// depthBytes is the size of the part of a row of A or column of B that an instruction multiplies.
+const depthBytes = 32
 
 // descriptorZeros are the bits of a descriptor that must be zero here: those between the fields, and
 // the base offset of a matrix that does not begin at an atom.
@@ -65,26 +65,26 @@ func (w *warp) matrix(o *op, reg int32, size int, transposed bool) (bits uint64,
 	case swizzled && !transposed && leading > 16:
 		return refuse(0, "the leading offset is %d bytes, which a swizzled matrix that is not transposed does not use", leading)
 	case swizzled && !transposed:
-		m.used = matrixLineBytes
+		m.used = depthBytes
 	}
 	atom := uint64(8 * m.line)
-	lines, continued := m.atoms()
 	switch at := m.start % atom; {
 	case !swizzled:
 	case at%uint64(m.used) != 0 || at >= uint64(m.line):
 		return refuse(0, "the matrix begins %d bytes after a multiple of %d, the bytes of a swizzled atom", at, atom)
-	case lines > 1 && m.across%atom != 0, continued > 1 && m.along%atom != 0:
+	case m.across%atom != 0, transposed && m.along%atom != 0: // also if the instruction reads one atom
 		return refuse(0, "offsets of %d and %d bytes between atoms, want multiples of %d", leading, stride, atom)
 	}
 	return bits, m, true
 }
 
-// atoms returns the number of atoms across lines, and that of atoms that continue each other's lines.
-func (m *sharedMatrix) atoms() (lines, continued int) {
+// atoms returns the number of groups of eight lines, and the number of atoms per group: these continue
+// each other's lines.
+func (m *sharedMatrix) atoms() (groups, continued int) {
 	if m.transposed {
-		return matrixLineBytes / 2 / 8, 2 * m.size / m.used
+		return depthBytes / 2 / 8, 2 * m.size / m.used
 	}
-	return m.size / 8, matrixLineBytes / m.used
+	return m.size / 8, depthBytes / m.used
 }
 
 // address is that of byte x of line y. It is a multiple of 16 if x is.
@@ -101,8 +101,8 @@ type block struct {
 
 // blocks calls f for each block until f returns false, and returns the last result of f.
 func (m *sharedMatrix) blocks(f func(block) bool) bool {
-	lines, continued := m.atoms()
-	for i := range lines {
+	groups, continued := m.atoms()
+	for i := range groups {
 		for j := range continued {
 			first := m.address(j*m.used, 8*i)
 			if m.used == m.line {
@@ -113,7 +113,7 @@ func (m *sharedMatrix) blocks(f func(block) bool) bool {
 			}
 			for y := range 8 {
 				// Swizzling exchanges the two halves of the 32 bytes.
-				if !f(block{m.address(j*m.used, 8*i+y) &^ (matrixLineBytes - 1), m.used}) {
+				if !f(block{m.address(j*m.used, 8*i+y) &^ (depthBytes - 1), m.used}) {
 					return false
 				}
 			}
@@ -123,7 +123,7 @@ func (m *sharedMatrix) blocks(f func(block) bool) bool {
 }
 
 // gather copies the matrix from shared memory: 32 bytes of K per row of A or column of B.
-func (m *sharedMatrix) gather(shared *segment, to *[maxMatrixSize][matrixLineBytes]byte) {
+func (m *sharedMatrix) gather(shared *segment, to *[maxMatrixSize][depthBytes]byte) {
 	data := func(x, y int) []byte { return shared.data[m.address(x, y)-shared.base:][:16] }
 	if !m.transposed {
 		for y := range m.size {
@@ -132,7 +132,7 @@ func (m *sharedMatrix) gather(shared *segment, to *[maxMatrixSize][matrixLineByt
 		}
 		return
 	}
-	for k := range matrixLineBytes / 2 {
+	for k := range depthBytes / 2 {
 		for i := 0; i < m.size; i += 8 {
 			from := data(2*i, k)
 			for j := range 8 {

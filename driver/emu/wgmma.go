@@ -255,8 +255,8 @@ func (w *warp) mmaAsync(o *op) bool {
 // multiply computes D from A, B and, if accumulate is set, D.
 func (w *warp) multiply(mma *asyncMMA, accumulate bool) {
 	o := mma.op
-	var a [wgmmaRows / warpgroupWarps][matrixLineBytes]byte
-	var matrix [maxMatrixSize][matrixLineBytes]byte
+	var a [wgmmaRows / warpgroupWarps][depthBytes]byte
+	var matrix [maxMatrixSize][depthBytes]byte
 	if len(o.more) > 0 {
 		var fragment [warpSize][wgmmaARegs]uint32
 		for i, r := range o.more {

@@ -167,6 +167,9 @@ const (
 	wgHalf        = "\twgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 " + regsD + ", {%a0, %a1, %a2, %a3}, %rd2, %p1, 1, 1, 0;\n"
 )
 
+// The bits of a descriptor of 64 columns without swizzling, and with lines of 32 bytes.
+const unswizzledBits, swizzledBits = "0x1000080000", "0xC000001000010000"
+
 const wgEpilogue = wgCommit + wgWait + "\tmov.u32 %r0, %c5;\n"
 
 // here marks a statement as the one that traps.
@@ -271,6 +274,12 @@ func TestWGMMAMemoryTraps(t *testing.T) {
 		{name: "written between barriers", kind: TrapRace, block: 160, // ordered after the beginning and before the end
 			body: wgSetup + wgStore + wgProxyFence + "@!%p3 bra SYNC;\n" + wgFence + wgMMA + wgCommit +
 				"// BUG\nSYNC:\nbar.sync 0;\n@!%p3 st.shared.u32 [%r3], %r1; // HERE\nbar.sync 0;\n@%p3 wgmma.wait_group.sync.aligned 0;\n", fixed: wgWait},
+		{name: "the last chunk of a swizzled B written in flight", kind: TrapRace, lane: 31,
+			body: strings.Replace(wgPrologue, unswizzledBits, swizzledBits, 1) + wgMMA + wgCommit + "setp.eq.u32 %p2, %r1, 127;\n@%p2 st.shared.u32 [%r3], %r1; // BUG\n" + wgWait},
+		{name: "the last chunk of a swizzled B never written", kind: TrapMemory,
+			body: strings.Replace(wgSetup, unswizzledBits, swizzledBits, 1) + "setp.lt.u32 %p3, %r1, 127; // BUG\n" + wgStore + wgProxyFence + wgFence + multiply},
+		{name: "a transposed B written in flight", kind: TrapRace, lane: 31,
+			body: wgPrologue + strings.Replace(wgHalf, "1, 1, 0;", "1, 1, 1;", 1) + wgCommit + "setp.eq.u32 %p2, %r1, 127;\n@%p2 st.shared.u32 [%r3], %r1; // BUG\n" + wgWait},
 		{name: "A written in flight", kind: TrapRace, lane: 0,
 			body: wgPrologue + wgSmallShared + wgCommit + "setp.ge.u32 %p2, %r1, 96;\n@%p2 st.shared.u32 [%r3], %r1; // BUG\n" + wgWait},
 		{name: "A never written", kind: TrapMemory,
@@ -288,7 +297,7 @@ func TestWGMMAMemoryTraps(t *testing.T) {
 // TestWarpgroupTraps plants differences between the warps of a warpgroup.
 func TestWarpgroupTraps(t *testing.T) {
 	multiply := here(wgMMA) + wgEpilogue
-	swizzled := strings.Replace(wgPrologue, "0x1000080000", "0xC000001000010000", 1) // lines of 32 bytes
+	swizzled := strings.Replace(wgPrologue, unswizzledBits, swizzledBits, 1)
 	runWGMMATraps(t, []trapCase{
 		{name: "a leading offset in a swizzled descriptor", kind: TrapWarpgroup, body: swizzled + "or.b64 %rd2, %rd2, 0x20000; // BUG\n" + multiply},
 		{name: "a swizzled matrix that begins between atoms", kind: TrapWarpgroup, body: swizzled + "add.u64 %rd2, %rd2, 8; // BUG\n" + multiply},

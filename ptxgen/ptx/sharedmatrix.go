@@ -20,8 +20,7 @@ type MatrixLayout struct {
 // swizzleModes holds the mode in a descriptor for each length of a line.
 var swizzleModes = map[int]uint64{16: 0, 32: 3, 64: 2, 128: 1}
 
-// inner and outer return the number of elements along a line's direction, and of the lines that one
-// line's length of it has.
+// inner returns the number of elements in the direction of the lines.
 func (l MatrixLayout) inner() int {
 	if l.Transposed {
 		return l.Rows
@@ -29,6 +28,7 @@ func (l MatrixLayout) inner() int {
 	return l.Depth
 }
 
+// outer returns the number of elements across the lines.
 func (l MatrixLayout) outer() int {
 	if l.Transposed {
 		return l.Depth
