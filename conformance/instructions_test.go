@@ -10,6 +10,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/cuda"
 	"github.com/lockstep-go/lockstep/driver/emu"
+	"github.com/lockstep-go/lockstep/internal/ptxas"
 )
 
 func newFormDevice(t *testing.T, name string, open func() (driver.Device, error)) *isa.Device {
@@ -190,6 +191,30 @@ func invert(b []byte) {
 func invertOdd(out []byte) {
 	for i := 4; i+4 <= len(out); i += 8 {
 		invert(out[i : i+4])
+	}
+}
+
+// TestInstructionKernelsAssemble checks that NVIDIA's assembler accepts the test kernels of forms that
+// are no function of a lane's operands, without spills and warnings.
+func TestInstructionKernelsAssemble(t *testing.T) {
+	slowParallel(t)
+	assembler := ptxas.Need(t)
+	forms := isa.AllForms(t)
+	var names []isa.Form
+	var jobs []ptxas.Job
+	for _, f := range forms.Sorted() {
+		if _, lane := isa.LaneFormOf(f); lane {
+			continue
+		}
+		if h, ok := isa.TestKernelFor(f); ok {
+			names = append(names, f)
+			jobs = append(jobs, ptxas.Job{Text: []byte(h.Text(f)), Target: h.Needs(f).String()})
+		}
+	}
+	for i, out := range assembler.AssembleAll(jobs) {
+		if r := out.Reports["form"]; out.Err != nil || len(r.Warnings) > 0 || r.SpillStores > 0 {
+			t.Errorf("%v: %v, %+v", names[i], out.Err, r)
+		}
 	}
 }
 

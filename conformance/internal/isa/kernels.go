@@ -531,15 +531,17 @@ func TestKernelFor(f Form) (TestKernel, bool) {
 	return TestKernel{}, false
 }
 
-func (h TestKernel) needs(f Form) ptx.Target {
+// Needs returns the target that the kernel of a form is for.
+func (h TestKernel) Needs(f Form) ptx.Target {
 	if target := f.Target(); target.SM >= h.sm {
 		return target
 	}
 	return targetFor(h.sm)
 }
 
-func (h TestKernel) text(f Form) string {
-	return strings.Replace(header(h.needs(f)), "{\n", h.directives+"{\n", 1) + h.body(f) + "\tret;\n}\n"
+// Text returns the kernel of a form.
+func (h TestKernel) Text(f Form) string {
+	return strings.Replace(header(h.Needs(f)), "{\n", h.directives+"{\n", 1) + h.body(f) + "\tret;\n}\n"
 }
 
 // Inputs returns the arrays p0 to p2: random words and edge cases.

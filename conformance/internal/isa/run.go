@@ -193,7 +193,7 @@ func (b Bench) tryKernel(f Form, h TestKernel) (Result, error) {
 	const n = CTAs * Threads
 	r := Result{form: f, method: "test kernel"}
 	in := h.Inputs(f, b.Seed)
-	text, out := h.text(f), h.outSize(f)
+	text, out := h.Text(f), h.outSize(f)
 	want := h.Expected(f, in)
 	if h.check == nil && len(want) != n*out {
 		return r, fmt.Errorf("%w: %v", ErrNoExpectation, f)
@@ -204,7 +204,7 @@ func (b Bench) tryKernel(f Form, h TestKernel) (Result, error) {
 		want = packBytes(words)
 	}
 	for _, d := range b.Devices {
-		if lack := d.Lacks(h.needs(f)); lack != "" {
+		if lack := d.Lacks(h.Needs(f)); lack != "" {
 			r.Skipped = lack
 			continue
 		}
