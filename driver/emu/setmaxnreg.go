@@ -20,12 +20,12 @@ var setMaxNRegForms = []form{
 }
 
 const (
-	registerUnit   = 8 // registers per thread are allocated in multiples of it
+	registerUnit   = 8 // a thread gets a multiple of it
 	leastRegisters = 24
 	mostRegisters  = 256
 	registersPerSM = 64 << 10
 	registerPool   = 16 // in wait.barrier: the lane waits for registers
-	warpMultiple   = 4  // registers are divided among a multiple of it
+	warpMultiple   = 4  // an SM divides its registers among a multiple of it
 )
 
 // warpRegisters are the registers of a warp, per thread.
