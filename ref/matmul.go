@@ -11,9 +11,9 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// segment is the number of weights of a row that are dequantized at a time: whole blocks
+// stripe is the number of weights of a row that are dequantized at a time: whole blocks
 // of every format, few enough that weights and inputs stay in the L1 cache.
-const segment = 1024
+const stripe = 1024
 
 // linear is y = x·Wᵀ + b, with operands rounded as Numerics says.
 //
@@ -32,7 +32,7 @@ func (e *Engine) linear(ctx context.Context, x tensor, l model.Linear) (y tensor
 	return y, nil
 }
 
-// output is x·Wᵀ of the output matrix, which Input and Weights do not round.
+// output is linear for the output matrix, which F16Products rounds, but Input and Weights do not.
 func (e *Engine) output(ctx context.Context, x tensor, l model.Linear) (tensor, error) {
 	if e.numerics.F16Products {
 		return e.linear(ctx, x, l)
@@ -45,7 +45,7 @@ func (e *Engine) output(ctx context.Context, x tensor, l model.Linear) (tensor, 
 	return y, nil
 }
 
-// router is x·Wᵀ of a router, which F16Products does not round.
+// router is linear for a router, which F16Products does not round, but Input and Weights do.
 func (e *Engine) router(ctx context.Context, x tensor, w model.Matrix) (tensor, error) {
 	if e.numerics.F16Products {
 		return e.matMul(ctx, x, w, Exact)
@@ -55,19 +55,19 @@ func (e *Engine) router(ctx context.Context, x tensor, w model.Matrix) (tensor, 
 
 // matMul is
 //
-//	y[p,r] = Σ_s Σ_{j in segment s} round(W[r,j])·x[p,j]
+//	y[p,r] = Σ_s Σ_{j in stripe s} round(W[r,j])·x[p,j]
 //
 // with x [positions, cols], W [rows, cols] and y [positions, rows]. Rows of W run in
 // parallel; each weight is dequantized once for all positions. The order of additions
-// depends on cols alone: segments in turn, and within a segment the interleaved sums of
+// depends on cols alone: stripes in turn, and within a stripe the interleaved sums of
 // portable.Dot.
 func (e *Engine) matMul(ctx context.Context, x tensor, w model.Matrix, round Rounding) (tensor, error) {
 	y := newTensor(x.rows, w.Rows)
 	err := e.parallel(ctx, w.Rows, func(rows iter.Seq[int]) {
-		weights := make([]float64, min(segment, w.Cols))
+		weights := make([]float64, min(stripe, w.Cols))
 		for r := range rows {
-			for from := 0; from < w.Cols; from += segment {
-				to := min(from+segment, w.Cols)
+			for from := 0; from < w.Cols; from += stripe {
+				to := min(from+stripe, w.Cols)
 				if x.rows == 1 && round == Exact {
 					y.data[r] += quant.Dot(w.Format, blocks(w, r, from, to), x.data[from:to], weights)
 					continue
@@ -88,7 +88,7 @@ func (e *Engine) matMul(ctx context.Context, x tensor, w model.Matrix, round Rou
 	return y, err
 }
 
-// f16MatMul is matMul with operands that are rounded as package product defines.
+// f16MatMul is x·Wᵀ with operands that are rounded as package product defines, and sums in float64.
 func (e *Engine) f16MatMul(ctx context.Context, x tensor, w model.Matrix) (tensor, error) {
 	rounded := tensor{x.rows, x.cols, slices.Clone(x.data)}
 	for p := range x.rows {

@@ -44,7 +44,7 @@ func randomTensor(rows, cols int) tensor {
 }
 
 // TestMatMul compares matMul with a plain sum: widths around the four interleaved sums and
-// the segment, and numbers of rows that do not divide evenly among workers.
+// the stripe, and numbers of rows that do not divide evenly among workers.
 func TestMatMul(t *testing.T) {
 	cases := []struct {
 		name       string
@@ -55,12 +55,12 @@ func TestMatMul(t *testing.T) {
 		{"one weight", quant.F32, 1, 1, 1},
 		{"fewer than the four sums", quant.F32, 3, 3, 2},
 		{"a tail after the four sums", quant.F32, 5, 33, 3},
-		{"just below a segment", quant.F32, 3, segment - 1, 2},
-		{"just above a segment", quant.F32, 3, segment + 1, 2},
-		{"several segments and a tail", quant.F32, 3, 2880, 2},
-		{"block format, a whole segment", quant.Q8_0, 7, segment, 1},
-		{"block format, a partial segment", quant.Q8_0, 7, segment + 32, 3},
-		{"superblocks across segments", quant.Q4_K, 2, 4096 + 256, 2},
+		{"just below a stripe", quant.F32, 3, stripe - 1, 2},
+		{"just above a stripe", quant.F32, 3, stripe + 1, 2},
+		{"several stripes and a tail", quant.F32, 3, 2880, 2},
+		{"block format, a whole stripe", quant.Q8_0, 7, stripe, 1},
+		{"block format, a partial stripe", quant.Q8_0, 7, stripe + 32, 3},
+		{"blocks of 256 across stripes", quant.Q4_K, 2, 4096 + 256, 2},
 		{"f16", quant.F16, 4, 255, 1},
 	}
 	for _, c := range cases {

@@ -64,7 +64,7 @@ func TestTo16(t *testing.T) {
 
 // Numerics.Weights gives the same bits as a matrix whose weights are rounded already.
 func TestMatMulRoundsWeights(t *testing.T) {
-	w, exact := randomMatrix(t, quant.Q4_K, 3, segment+256)
+	w, exact := randomMatrix(t, quant.Q4_K, 3, stripe+256)
 	for f, r := range map[quant.Format]Rounding{quant.F16: ToF16, quant.BF16: ToBF16, quant.F32: Exact} {
 		rounded := model.Matrix{Format: f, Rows: w.Rows, Cols: w.Cols, Data: make([]byte, len(exact)*f.BlockBytes())}
 		x := make([]float32, len(exact))
