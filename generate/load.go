@@ -28,9 +28,8 @@ type Load struct {
 	StepError        error // or of opening or closing a sequence since; a canceled step does not change it
 }
 
-// measure counts a step that has ended or could not begin. It does not count a pass of choices, but
-// notes when it ended. A step's time begins when it was queued, or when the pass before it ended if that
-// was later.
+// measure counts a step that has ended or could not begin. Its time begins when it was queued, or when the
+// pass before it ended if that was later. Of a pass of choices, measure only stores when it ended.
 func (s *scheduler) measure(p *pass, err error) {
 	now, begin := time.Now(), p.queuedAt
 	if s.lastEnd.After(begin) {

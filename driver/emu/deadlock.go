@@ -59,7 +59,7 @@ func (c *cta) deadlock() *Trap {
 		text := fmt.Sprintf("warp %d at line %d", w.index, at.op.line)
 		switch {
 		case at.barrier == registerPool:
-			text += fmt.Sprintf(": the warp lacks %d registers per thread, of which the CTA has %d", w.registers.lacking, c.registers)
+			text += fmt.Sprintf(": the warp waits for %d more registers per thread, and the CTA has %d", w.registers.lacking, c.registers)
 		case at.barrier >= 0:
 			bar := &c.barriers[at.barrier]
 			text += fmt.Sprintf(": barrier %d has %d of %d threads", at.barrier, bar.arrived, bar.expected)

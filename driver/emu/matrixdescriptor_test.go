@@ -9,7 +9,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver/emu/internal/alu"
 )
 
-// A product of these tests has K = 32: two wgmma, the second of which accumulates.
+// These tests multiply with K = 32, by two wgmma instructions. The second one accumulates.
 const productK = 32
 
 // tileLayout is a layout of a matrix of f16 or bf16 [size, productK] in shared memory.

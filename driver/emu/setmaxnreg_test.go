@@ -61,8 +61,8 @@ func TestSetMaxNRegTraps(t *testing.T) {
 		fixed string
 		want  string // in the trap
 	}{
-		{"more than there are", TrapDeadlock, change(inc, "setmaxnreg.inc.sync.aligned.u32 208;"), inc, "the warp lacks 88 registers per thread, of which the CTA has 56"},
-		{"no decrease", TrapDeadlock, change(dec, ""), dec, "the warp lacks 80 registers per thread, of which the CTA has 0"},
+		{"more than there are", TrapDeadlock, change(inc, "setmaxnreg.inc.sync.aligned.u32 208;"), inc, "the warp waits for 88 more registers per thread, and the CTA has 56"},
+		{"no decrease", TrapDeadlock, change(dec, ""), dec, "the warp waits for 80 more registers per thread, and the CTA has 0"},
 		{"an increase by dec", TrapWarpgroup, change(dec, "setmaxnreg.dec.sync.aligned.u32 128;"), dec, "// BUG"},
 		{"a decrease by inc", TrapWarpgroup, change(again, "@%p1 setmaxnreg.inc.sync.aligned.u32 32;"), again, "// BUG"},
 		{"no synchronization", TrapWarpgroup, change("bar.sync 0;", ""), "bar.sync 0;", "u32 40;"},

@@ -80,8 +80,7 @@ func scaleOf(x []float64, n int) float64 {
 	return math.Ldexp(1, max(exponent-n, -126))
 }
 
-// Activations rounds a row of activations: x[k] becomes x̂[k], and the E of each segment is
-// returned.
+// Activations replaces a row of activations by x̂. It returns the E of each segment.
 func Activations(x []float64) (e []float64) {
 	for len(x) > 0 {
 		s := x[:min(Segment, len(x))]
@@ -211,7 +210,7 @@ func kBlock(f quant.Format, w []float64, block []byte) float64 {
 	if math.Abs(float64(b.DMin)) > MaxRatio*math.Abs(float64(d)) {
 		d = b.DMin / MaxRatio
 	}
-	unit, ratio := 1.0, 0.0 // d and dmin in units of D; a GPU multiplies by an approximate inverse of D
+	unit, ratio := 1.0, 0.0 // d and dmin in units of D
 	if d != 0 {
 		unit, ratio = f16(float64(b.D/d)), float64(b.DMin/d)
 	}

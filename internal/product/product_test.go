@@ -183,7 +183,7 @@ func TestProductError(t *testing.T) {
 				}
 			}
 			if l2 := math.Sqrt(wrong / size); l2 > level || l2 < 1e-5 {
-				t.Errorf("tail %v: relative L2 %.2e, want at most %.0e, and not nothing", tail, l2, level)
+				t.Errorf("tail %v: relative L2 %.2e, want 1e-05 to %.0e", tail, l2, level)
 			} else {
 				t.Logf("tail %v: relative L2 %.2e", tail, l2)
 			}

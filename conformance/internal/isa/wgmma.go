@@ -59,8 +59,8 @@ func (w wgmmaForm) numbers() string {
 	return numbers + trans(w.transB)
 }
 
-// MatrixBytes is how a matrix lies in shared memory: the bytes of a line, and the offsets of the PTX
-// ISA's matrix descriptor.
+// MatrixBytes is a layout of a matrix in shared memory: the length of a line, and the leading and the stride
+// offset of the PTX ISA's matrix descriptor, in bytes.
 type MatrixBytes struct{ Line, Leading, Stride int }
 
 // layouts returns the layouts of a matrix of some rows of A or columns of B.
