@@ -181,7 +181,7 @@ func (s Digits) Launch(k *ptx.Kernel, a DigitsArgs) (ptx.Launch, error) {
 	}
 	span := host.CeilDiv(a.K, digitWeights)
 	shared := digitWarps*digitBlock + 4*span // the squares
-	if shared > 48<<10-k.Static {
+	if shared > k.MaxDynamic(48<<10) {
 		return ptx.Launch{}, host.Errorf(k, "K", "the squares of %d blocks do not fit", span)
 	}
 	grid := [3]uint32{uint32(roomFor(a.Vectors)), uint32(host.CeilDiv(span, digitWarps)), 1}

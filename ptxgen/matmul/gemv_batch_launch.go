@@ -119,7 +119,7 @@ type batchPlan struct {
 // plan cuts up a launch, of arguments that check allows.
 func (s GemvBatch) plan(k *ptx.Kernel, a GemvBatchArgs) (p batchPlan, err error) {
 	p = batchPlan{parts: partsOf(Packing{s.Format, a.K}.blocks()), sets: host.CeilDiv(a.Columns, s.Columns)}
-	shared := cmp.Or(a.Shared, 99<<10) - k.Static
+	shared := k.MaxDynamic(cmp.Or(a.Shared, 99<<10))
 	most := s.mostEntries(a.K, shared) / s.matrices()
 	if most == 0 {
 		return p, host.Errorf(k, "Shared", "%d bytes are too few for rows of %d weights", shared, a.K)

@@ -71,7 +71,7 @@ func (s Gemv) planned(k *ptx.Kernel, a GemvArgs) (gemvPlan, error) {
 	if err := s.checkSizes(k, a); err != nil {
 		return gemvPlan{}, err
 	}
-	p, err := s.plan(a, a.Shared-k.Static)
+	p, err := s.plan(a, k.MaxDynamic(a.Shared))
 	if err != nil {
 		return p, host.Errorf(k, "Shared", "%v", err)
 	}

@@ -146,7 +146,7 @@ func (n *gemvWide) locate() {
 	n.group, n.nextGroup = ptx.Var(n.start), ptx.Var(n.start)
 	n.nextBlock = ptx.Var(n.origin)
 
-	n.blocks = b.DynamicShared(128)
+	n.blocks = b.DynamicShared(16)
 	rings := n.blocks.Plus(wideStages * n.s.digitsBytes())
 	n.ring, n.firstLevel = rings.At(n.warp, n.s.ringBytes()), rings.Plus(wideWarps*n.s.ringBytes())
 	n.levels = n.firstLevel.At(n.warp, wideLevel/wideWarps).At(n.lane, 16)

@@ -62,7 +62,7 @@ func (s wideKernel) planned(k *ptx.Kernel, a GemvBatchArgs) (p widePlan, err err
 	p.share = host.CeilDiv(tiles, p.ctas)
 	p.ctas = host.CeilDiv(tiles, p.share)
 	p.shared = s.sharedBytes(p.parts / p.slices)
-	if shared := cmp.Or(a.Shared, 99<<10) - k.Static; p.shared > shared {
+	if shared := k.MaxDynamic(cmp.Or(a.Shared, 99<<10)); p.shared > shared {
 		return p, host.Errorf(k, "Shared", "%d bytes are too few for rows of %d weights, which take %d", shared, a.K, p.shared)
 	}
 	pairs := p.slices - 1 // that meet

@@ -104,8 +104,8 @@ func buildBulkRead(b *ptx.Builder) (*ptx.Kernel, error) {
 	b.Doc("out[cta] = xor of the first word of each chunk of %d bytes that the CTA reads", BulkChunkBytes)
 	var p bulkReadParams
 	ptx.Declare(b, &p)
-	ring := b.DynamicShared(128)
-	bars := b.Shared("bars", 8*bulkStages, 8)
+	ring := b.DynamicShared(16)
+	bars := b.Shared("bars", 128, 128) // so large that drivers place the ring at a multiple of 128
 	b.ReturnIf(b.ThreadX().Ne(b.U32(0)))
 	for i := range bulkStages {
 		b.NewMBarrier(bars.Plus(8*i), b.N(1))

@@ -17,7 +17,7 @@ type Builder struct {
 	regs    [classes]int
 	vars    map[operand]bool // registers made by Var and Undefined
 	guard   *guard           // of the enclosing When or Unless
-	dynamic bool             // uses dynamic shared memory
+	dynamic int              // alignment of dynamic shared memory; 0 if the kernel uses none
 	wgmma   bool             // uses wgmma
 	setsMax bool             // uses setmaxnreg
 	err     error

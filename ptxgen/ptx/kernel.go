@@ -8,8 +8,9 @@ type Kernel struct {
 	MinCTAs    int    // per SM, see the function MinCTAs; 0 if unset
 	Registers  int    // per thread, see the function MaxRegisters; 0 if unset
 	MinTarget  Target // minimum that its instructions need
-	Static     int    // bytes of static shared memory
+	Static     int    // bytes of static shared memory, padded to 16 if dynamic shared memory follows
 	Dynamic    bool   // uses dynamic shared memory
+	padding    int    // bytes of dynamic shared memory that aligning it takes
 	source     *Builder
 }
 
@@ -28,7 +29,7 @@ func MaxRegisters(n int) KernelOption { return func(k *Kernel) { k.Registers = n
 // Finish verifies the kernel and returns it. The error is the first failure, with the source
 // line that caused it.
 func (b *Builder) Finish(options ...KernelOption) (*Kernel, error) {
-	k := &Kernel{Name: b.name, Params: b.params, Dynamic: b.dynamic, source: b}
+	k := &Kernel{Name: b.name, Params: b.params, Dynamic: b.dynamic != 0, source: b}
 	for _, o := range options {
 		o(k)
 	}
@@ -41,15 +42,15 @@ func (b *Builder) Finish(options ...KernelOption) (*Kernel, error) {
 	if b.setsMax && k.Registers == 0 && k.MinCTAs == 0 {
 		b.fail("setmaxnreg needs MaxRegisters or MinCTAs, which tell the number of registers at entry")
 	}
-	dynamic := 1 // alignment of the dynamic shared memory, which follows all other arrays
 	for _, s := range b.shared {
-		if s.name == dynamicName {
-			dynamic = s.align
-			continue
-		}
 		k.Static = alignUp(k.Static, s.align) + s.bytes
 	}
-	k.Static = alignUp(k.Static, dynamic)
+	if k.Dynamic {
+		k.Static = alignUp(k.Static, dynamicAlign)
+	}
+	if b.dynamic > dynamicAlign {
+		k.padding = b.dynamic
+	}
 	if k.Static > 48<<10 {
 		b.fail("%d bytes of static shared memory, at most 48 KiB", k.Static)
 	}
@@ -63,5 +64,9 @@ func (b *Builder) Finish(options ...KernelOption) (*Kernel, error) {
 	}
 	return k, nil
 }
+
+// MaxDynamic returns how many bytes of dynamic shared memory a launch may ask for if a CTA may use
+// perCTA bytes of shared memory.
+func (k *Kernel) MaxDynamic(perCTA int) int { return perCTA - k.Static - k.padding }
 
 func alignUp(n, align int) int { return (n + align - 1) / align * align }

@@ -31,16 +31,31 @@ func (b *Builder) Shared(name string, bytes, align int) Shared {
 	return b.symbolAt(name, align)
 }
 
-const dynamicName = "dynamic_shared"
+const (
+	dynamicName = "dynamic_shared"
+	// dynamicAlign is the alignment in bytes that each driver gives to dynamic shared memory,
+	// wherever static shared memory ends.
+	dynamicAlign = 16
+)
 
-// DynamicShared declares the dynamic shared memory. Its size is chosen per launch.
+// DynamicShared declares the dynamic shared memory, aligned to align bytes. Its size is chosen per
+// launch. Drivers align it to 16 bytes. For more, DynamicShared emits or.b32 and add.u32, which skip
+// to the next multiple of align, and Kernel.Launch adds align bytes.
 func (b *Builder) DynamicShared(align int) Shared {
-	if b.dynamic {
+	if b.dynamic != 0 {
 		b.fail("dynamic shared memory is declared twice")
 	}
-	b.dynamic = true
-	b.shared = append(b.shared, sharedVar{dynamicName, 0, align})
-	return b.symbolAt(dynamicName, align)
+	if align <= 0 || align&(align-1) != 0 {
+		b.fail("dynamic shared memory: alignment %d", align)
+		align = 1
+	}
+	b.dynamic = align
+	p := b.symbolAt(dynamicName, min(align, dynamicAlign))
+	if align > dynamicAlign {
+		p.base = p.Address().Or(b.N(align - dynamicAlign)).AddN(dynamicAlign).op
+		p.align = align
+	}
+	return p
 }
 
 func (b *Builder) symbolAt(name string, align int) Shared {

@@ -84,7 +84,7 @@ type Launch struct {
 	Kernel *Kernel
 	Grid   [3]uint32
 	Block  [3]uint32
-	Shared uint32 // bytes of dynamic shared memory
+	Shared uint32 // bytes of dynamic shared memory, with those that align it
 	Params []byte
 }
 
@@ -93,7 +93,7 @@ type Launch struct {
 // fields. Launch checks their names, types and alignment, and the shape against the kernel's
 // limits.
 func (k *Kernel) Launch(grid [3]uint32, threads, shared int, params ...any) (Launch, error) {
-	l := Launch{Kernel: k, Grid: grid, Block: [3]uint32{uint32(threads), 1, 1}, Shared: uint32(shared)}
+	l := Launch{Kernel: k, Grid: grid, Block: [3]uint32{uint32(threads), 1, 1}, Shared: uint32(shared + k.padding)}
 	err := k.checkShape(grid, threads, shared)
 	if err == nil {
 		l.Params, err = k.pack(params)

@@ -23,11 +23,7 @@ func (k *Kernel) Text(t Target) ([]byte, error) {
 	p.line(".address_size 64")
 	p.line("")
 	if k.Dynamic {
-		for _, s := range k.source.shared {
-			if s.name == dynamicName {
-				p.line(".extern .shared .align %d .b8 %s[];", s.align, s.name)
-			}
-		}
+		p.line(".extern .shared .align %d .b8 %s[];", min(p.b.dynamic, dynamicAlign), dynamicName)
 		p.line("")
 	}
 	p.entry(k)
@@ -80,9 +76,7 @@ func (p *printer) declarations() {
 		}
 	}
 	for _, s := range p.b.shared {
-		if s.name != dynamicName {
-			p.line("\t.shared .align %d .b8 %s[%d];", s.align, s.name, s.bytes)
-		}
+		p.line("\t.shared .align %d .b8 %s[%d];", s.align, s.name, s.bytes)
 	}
 	p.line("")
 }

@@ -84,6 +84,7 @@ func TestFailures(t *testing.T) {
 			b.If(b.ThreadX().EqN(0), func() { x = b.ThreadX().F32() })
 			b.Global("y", 4).StoreF32(x)
 		}},
+		{"alignment of dynamic shared memory", "alignment 24", func(b *ptx.Builder) { b.DynamicShared(24) }},
 		{"undefined variable", "not written on every path", func(b *ptx.Builder) {
 			b.Global("y", 4).StoreF32(ptx.Undefined[ptx.F32](b))
 		}},
@@ -269,26 +270,45 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestStaticShared checks that static shared memory is padded to the alignment of dynamic shared
-// memory, in either order of declaration.
-func TestStaticShared(t *testing.T) {
-	fixed := func(b *ptx.Builder) { b.Shared("a", 8, 8); b.Shared("b", 272, 16) }
+// TestSharedBytes checks how much shared memory a kernel takes beside what its launch asks for. Static
+// shared memory is padded to 16 bytes if dynamic shared memory follows it. Dynamic shared memory gets
+// as many bytes more as its alignment, if that is above 16, in either order of declaration.
+func TestSharedBytes(t *testing.T) {
+	fixed := func(b *ptx.Builder) { b.Shared("a", 8, 8); b.Shared("b", 268, 16) }
+	dynamic := func(align int) func(*ptx.Builder) { return func(b *ptx.Builder) { b.DynamicShared(align) } }
 	for _, c := range []struct {
-		name string
-		make func(b *ptx.Builder)
-		want int
+		name            string
+		make            []func(b *ptx.Builder)
+		static, padding int
 	}{
-		{"none", (*ptx.Builder).WarpSync, 0},
-		{"alone", fixed, 288},
-		{"before dynamic", func(b *ptx.Builder) { fixed(b); b.DynamicShared(128) }, 384},
-		{"after dynamic", func(b *ptx.Builder) { b.DynamicShared(128); fixed(b) }, 384},
+		{"none", nil, 0, 0},
+		{"static", []func(*ptx.Builder){fixed}, 284, 0},
+		{"dynamic", []func(*ptx.Builder){dynamic(16)}, 0, 0},
+		{"dynamic, aligned less", []func(*ptx.Builder){fixed, dynamic(4)}, 288, 0},
+		{"dynamic, aligned more", []func(*ptx.Builder){dynamic(1024)}, 0, 1024},
+		{"both", []func(*ptx.Builder){fixed, dynamic(128)}, 288, 128},
+		{"both, dynamic first", []func(*ptx.Builder){dynamic(128), fixed}, 288, 128},
 	} {
-		k, err := build(c.make)
+		k, err := build(func(b *ptx.Builder) {
+			for _, f := range c.make {
+				f(b)
+			}
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if k.Static != c.want {
-			t.Errorf("%s: %d bytes, want %d", c.name, k.Static, c.want)
+		if k.Static != c.static {
+			t.Errorf("%s: %d bytes of static shared memory, want %d", c.name, k.Static, c.static)
+		}
+		if got, want := k.MaxDynamic(5000), 5000-c.static-c.padding; got != want {
+			t.Errorf("%s: at most %d bytes of dynamic shared memory, want %d", c.name, got, want)
+		}
+		if !k.Dynamic {
+			continue
+		}
+		l, err := k.Launch([3]uint32{1, 1, 1}, 32, 640)
+		if err != nil || l.Shared != uint32(640+c.padding) {
+			t.Errorf("%s: a launch with %d bytes, want %d; %v", c.name, l.Shared, 640+c.padding, err)
 		}
 	}
 }
