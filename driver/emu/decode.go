@@ -64,17 +64,22 @@ func (d *decoder) lastLine() int32 {
 	return int32(d.entry.Line)
 }
 
+// dynamicAlign is the alignment in bytes of dynamic shared memory that a kernel may rely on, even if
+// the text declares a larger one.
+const dynamicAlign = 16
+
 // placeShared assigns addresses to the shared variables. Static ones follow one another in the
-// order of declaration. All dynamic ones get the first aligned address after these.
+// order of declaration. All dynamic ones get the first address after these that is a multiple of
+// dynamicAlign and not of more, so that a kernel which relies on more fails.
 func (d *decoder) placeShared() error {
 	all := slices.Concat(d.mod.Shared, d.entry.Shared)
-	at, align := 0, 1
+	at, dynamic := 0, false
 	for _, v := range all {
 		if _, ok := d.shared[v.Name]; ok {
 			return syntax.Errorf(d.entry.Line, "shared variable %s is declared twice", v.Name)
 		}
 		if v.Extern {
-			align = max(align, v.Align)
+			dynamic = true
 			d.shared[v.Name] = 0
 			continue
 		}
@@ -85,8 +90,11 @@ func (d *decoder) placeShared() error {
 	if at > maxStaticShared {
 		return syntax.Errorf(d.entry.Line, "%d bytes of static shared memory, at most %d", at, maxStaticShared)
 	}
-	d.prog.static = at
-	d.prog.dynamic = (at + align - 1) &^ (align - 1)
+	d.prog.static, d.prog.dynamic = at, at
+	if dynamic {
+		d.prog.static = (at + dynamicAlign - 1) &^ (dynamicAlign - 1)
+		d.prog.dynamic = d.prog.static | dynamicAlign
+	}
 	for _, v := range all {
 		if v.Extern {
 			d.shared[v.Name] = uint64(sharedBase + d.prog.dynamic)

@@ -152,11 +152,14 @@ func (d *Device) launch(l *driver.Launch, stop func() bool) error {
 		d.chain++
 	}
 	g := &grid{
-		prog: p, dim: l.Grid, block: l.Block, params: l.Params, sharedBytes: p.dynamic + int(l.Shared),
+		prog: p, dim: l.Grid, block: l.Block, params: l.Params, sharedBytes: p.static,
 		memory: &d.memory, schedule: d.opts.Schedule, lateCopies: d.opts.Async == Late,
 		approx: alu.Approx{Seed: d.opts.Approx.Seed, Perturb: d.opts.Approx.Perturb},
 		tensor: alu.Hopper, races: !d.opts.IgnoreRaces, launch: d.launches,
 		overlaps: l.Overlaps, chain: d.chain, stop: stop,
+	}
+	if l.Shared > 0 {
+		g.sharedBytes = p.dynamic + int(l.Shared)
 	}
 	if d.opts.ComputeCapability < 90 {
 		g.tensor = alu.Ampere
@@ -187,6 +190,6 @@ func (d *Device) launch(l *driver.Launch, stop func() bool) error {
 // residentCTAs is how many CTAs of a launch fit on the device.
 func (d *Device) residentCTAs(p *program, l *driver.Launch) int {
 	warps := (volume(l.Block) + warpSize - 1) / warpSize
-	shared := p.dynamic + int(l.Shared) + sharedBase
+	shared := p.static + int(l.Shared) + sharedBase
 	return d.opts.SMs * min(maxCTAsPerSM, d.limits.threads/(warps*warpSize), d.limits.shared/shared)
 }

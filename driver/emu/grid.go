@@ -212,8 +212,8 @@ func (p *program) check(l *driver.Launch, props *driver.Properties) error {
 	if r := p.entry.ReqNTID; r[0] != 0 && (b != driver.Dim3{X: r[0], Y: r[1], Z: r[2]}) {
 		return refuse("block %v, .reqntid requires %v", b, r)
 	}
-	if total := p.dynamic + int(l.Shared); total > props.SharedPerCTA {
-		return refuse("%d bytes of shared memory (%d static), a CTA may have %d", total, p.dynamic, props.SharedPerCTA)
+	if total := p.static + int(l.Shared); total > props.SharedPerCTA {
+		return refuse("%d bytes of shared memory (%d static), a CTA may have %d", total, p.static, props.SharedPerCTA)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package emu
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -166,4 +167,30 @@ func TestMemoryTraps(t *testing.T) {
 			fixed: "add.u32 %r2, %r1, 1; div.u32 %r0, 7, %r2;"},
 		{name: "explicit trap", kind: TrapExplicit, lane: 3, body: "mov.u32 %r0, 0; setp.eq.u32 %p1, %r1, 3;\n@%p1 trap; // BUG", fixed: ""},
 	})
+}
+
+// TestDynamicAlign checks that dynamic shared memory follows the static one at an address that is a
+// multiple of 16 and of no more, whatever the text declares, and that the bytes skipped for this do
+// not count.
+func TestDynamicAlign(t *testing.T) {
+	for _, align := range []string{"16", "1024"} {
+		for _, static := range []int{1, 80, 96, 1024} {
+			decls := fmt.Sprintf(".shared .align 16 .b8 fixed[%d];", static)
+			text := strings.Replace(perThread(sm80, decls, "mov.u32 %r0, dyn; st.shared.u8 [%r0+1023], %r0;"), ".align 16 .b8 dyn", ".align "+align+" .b8 dyn", 1)
+			out, err := kernelRun{ptx: text, shared: 1024, args: []any{32}}.run(t)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if at := int(out[0][0]); at%32 != 16 || at < sharedBase+static {
+				t.Errorf("aligned to %s, after %d bytes: the address is %#x", align, static, at)
+			}
+			most := 227<<10 - (static+15)/16*16
+			for over := range 2 {
+				_, err := kernelRun{ptx: text, shared: uint32(most + over), args: []any{32}}.run(t)
+				if (err != nil) != (over > 0) {
+					t.Errorf("%d bytes after %d: %v", most+over, static, err)
+				}
+			}
+		}
+	}
 }

@@ -81,7 +81,7 @@ type program struct {
 	consts    []constant
 	arguments []argument
 	specials  [numSpecials]int32 // registers that hold special registers, -1 if unused
-	static    int                // bytes of static shared memory
+	static    int                // bytes of static shared memory, padded to 16 if dynamic shared memory follows
 	dynamic   int                // offset of dynamic shared memory
 	target    int                // .target, major×10 + minor
 	wgmma     bool               // the program has wgmma.mma_async
