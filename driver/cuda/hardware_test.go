@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -91,6 +92,63 @@ func TestHardwareSharedAbove48K(t *testing.T) {
 	t.Logf("one byte too many: %v", err)
 	wantKind(t, err, driver.ErrInvalid)
 	ok(t, s.Synchronize())
+}
+
+// placement is a module whose kernel writes the addresses of 80 bytes of static shared memory and of
+// the dynamic shared memory that follows. The alignment of the latter is formatted.
+const placement = `.version 7.4
+.target sm_80
+.address_size 64
+
+.extern .shared .align %d .b8 sm[];
+
+.visible .entry placement(.param .u64 out)
+{
+	.reg .b32 %%r<2>;
+	.reg .b64 %%d;
+	.shared .align 16 .b8 fixed[80];
+	mov.u32 %%r0, fixed;
+	mov.u32 %%r1, sm;
+	st.shared.u32 [%%r0], %%r1;
+	st.shared.u32 [%%r1], %%r0;
+	ld.param.u64 %%d, [out];
+	st.global.v2.u32 [%%d], {%%r0, %%r1};
+	ret;
+}
+`
+
+// TestHardwareDynamicShared checks that dynamic shared memory is aligned to 16 bytes, on which package
+// ptx relies, if the driver's linker has compiled the kernel, if it comes from the cache, and if it is
+// compiled without the linker. A larger alignment is logged: not all drivers heed it.
+func TestHardwareDynamicShared(t *testing.T) {
+	needGPU(t)
+	dir := t.TempDir()
+	for _, way := range []struct {
+		name    string
+		options options
+	}{
+		{"by the linker", options{cacheDir: dir}},
+		{"from the cache", options{cacheDir: dir}},
+		{"without the linker", options{noCache: true}},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			d := openGPU(t, way.options)
+			out, s := must(d.Alloc(8))(t), must(d.NewStream())(t)
+			for _, align := range []int{16, 1024} {
+				m := must(d.Load(fmt.Appendf(nil, placement, align)))(t)
+				l := launchOf(must(m.Function("placement"))(t), 1, 1, pack(out.Address()))
+				l.Shared = 4096
+				ok(t, s.Launch(l))
+				got := make([]byte, 8)
+				ok(t, s.Read(got, out.Address()))
+				fixed, dynamic := words(got)[0], words(got)[1]
+				t.Logf("aligned to %d: static at %#x, dynamic at %#x, aligned as declared: %v", align, fixed, dynamic, dynamic%uint32(align) == 0)
+				if dynamic%16 != 0 || dynamic < fixed+80 {
+					t.Errorf("aligned to %d: dynamic shared memory at %#x, 80 bytes of static at %#x", align, dynamic, fixed)
+				}
+			}
+		})
+	}
 }
 
 // TestHardwareSlowKernels checks that the driver's log and the attributes of functions show which
