@@ -127,7 +127,7 @@ func (w *warp) warpgroupSynchronized(o *op) bool {
 // grantRegisters gives free registers to warps that wait for them.
 func (c *cta) grantRegisters() {
 	for _, w := range c.warps {
-		if w.waiting != 0 && w.waits[0].barrier == registerPool && w.registers.lacking <= c.registers {
+		if w.waiting&1 != 0 && w.waits[0].barrier == registerPool && w.registers.lacking <= c.registers {
 			c.registers -= w.registers.lacking
 			w.waiting = 0
 		}

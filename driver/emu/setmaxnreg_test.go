@@ -46,6 +46,27 @@ func TestSetMaxNReg(t *testing.T) {
 	}
 }
 
+// A warp that got its registers gets none again while it waits for something else.
+func TestSetMaxNRegOnce(t *testing.T) {
+	const late = `
+	and.b32 %r2, %r1, 31;
+	setp.ne.u32 %p2, %r2, 0;
+	@%p2 bra SYNC;
+SPIN:
+	add.u32 %r2, %r2, 1;
+	setp.lt.u32 %p2, %r2, 100;
+	@%p2 bra SPIN;
+SYNC:
+	bar.warp.sync 0xffffffff;
+DONE:`
+	text := withRegisters(perThread(sm90a, "", strings.Replace(moved, "DONE:", late, 1)), ".maxnreg 120")
+	for seed := range uint64(8) {
+		if _, err := (kernelRun{opts: Options{Schedule: Adversarial(seed)}, ptx: text, block: 256, args: []any{256}}).run(t); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+	}
+}
+
 func TestSetMaxNRegTraps(t *testing.T) {
 	change := func(old, new string) string {
 		if !strings.Contains(moved, old) {
