@@ -36,7 +36,7 @@ func copyBody(f Form) string {
 	var b strings.Builder
 	before, hint := policy(f)
 	b.WriteString(before + "\t.shared .align 16 .b8 sm[8192];\n\tmov.u32 %r20, sm;\n\tmad.lo.u32 %r21, %i0, 16, %r20;\n" + address("%d9", "%d0", 16))
-	if f.count(" operands") == 4 && hint == "" {
+	if cutsCopy(f) {
 		fmt.Fprintf(&b, "\trem.u32 %%r24, %%i0, %d;\n", size+1)
 		part = ", %r24"
 	}
@@ -67,10 +67,19 @@ func copyBody(f Form) string {
 	return b.String()
 }
 
+// cutsCopy reports whether an operand gives the number of bytes to copy.
+func cutsCopy(f Form) bool {
+	n := f.count(" operands")
+	if _, hint := policy(f); hint != "" {
+		n--
+	}
+	return n == 4
+}
+
 func copyWant(f Form, in [][]byte, i int) []byte {
 	out := make([]byte, 64)
 	n := copySize(f)
-	if _, hint := policy(f); f.count(" operands") == 4 && hint == "" {
+	if cutsCopy(f) {
 		n = (i ^ 1) % Threads % (n + 1)
 	}
 	for g := range copyGroups(f) {

@@ -162,12 +162,12 @@ func storeBits(op, regs string) string {
 }
 
 // policy returns the instruction that creates a cache policy and the operand for it, or
-// nothing.
+// nothing. The policy is in %d21, which nothing else writes.
 func policy(f Form) (before, operand string) {
 	if !strings.Contains(f.Op, "L2::cache_hint") {
 		return "", ""
 	}
-	return "\tcreatepolicy.fractional.L2::evict_last.b64 %d20;\n", ", %d20"
+	return "\tcreatepolicy.fractional.L2::evict_last.b64 %d21;\n", ", %d21"
 }
 
 // sharedBody passes each thread's element to its neighbor through shared memory. The form
