@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/lockstep-go/lockstep/conformance/internal/isa"
@@ -58,8 +59,10 @@ func TestInstructions(t *testing.T) {
 			excluded++
 			continue
 		}
+		gone := false
 		t.Run(f.String(), func(t *testing.T) {
 			r, err := bench.Try(f, forms[f])
+			gone = errors.Is(err, isa.ErrGone)
 			if err != nil {
 				t.Errorf("used by %s: %v", forms[f].Where, err)
 			}
@@ -68,6 +71,9 @@ func TestInstructions(t *testing.T) {
 			}
 			results = append(results, r)
 		})
+		if gone {
+			t.Fatalf("%v lost a device for good: the forms that follow were not tried", f)
+		}
 	}
 	isa.PrintTable(results)
 	for op, reason := range isa.Excluded {
@@ -80,6 +86,32 @@ func TestInstructions(t *testing.T) {
 		fmt.Printf("on: %s, %s\n", d.Name, d.Properties.Name)
 	}
 	fmt.Printf("%d forms: %d tested, %d excluded\n\n", len(forms), len(results), excluded)
+}
+
+// TestGoneDevice checks that a device which cannot be opened again after a kernel's fault gives one
+// error, then and later.
+func TestGoneDevice(t *testing.T) {
+	refusal := errors.New("refused")
+	opened := 0
+	d := newFormDevice(t, isa.Emulator, func() (driver.Device, error) {
+		if opened++; opened > 1 {
+			return (*emu.Device)(nil), refusal
+		}
+		return emu.Open(emu.Options{})
+	})
+	f := isa.Form{Op: "ld.global.u32"}
+	bench := isa.Bench{Devices: []*isa.Device{d}, Seed: *kernelSeed}
+	if _, err := bench.Try(f, isa.Use{}); err != nil {
+		t.Fatal(err)
+	}
+	h, _ := isa.TestKernelFor(f)
+	trap := strings.Replace(h.Text(f), "\tld.param", "\ttrap;\n\tld.param", 1)
+	if _, err := d.Run(trap, nil, 1, 1, 4); !errors.Is(err, isa.ErrGone) || !errors.Is(err, driver.ErrDeviceLost) || !errors.Is(err, refusal) {
+		t.Errorf("the fault gives %v", err)
+	}
+	if _, err := bench.Try(f, isa.Use{}); !errors.Is(err, isa.ErrGone) {
+		t.Errorf("after it, a form gives %v", err)
+	}
 }
 
 // TestLaneExpectations compares the Go implementations of instructions with results that

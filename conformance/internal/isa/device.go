@@ -30,6 +30,10 @@ type Device struct {
 	stream driver.Stream
 }
 
+// ErrGone means that a kernel's fault lost a device, and that the device cannot be opened again. A GPU
+// stays lost until the process ends.
+var ErrGone = errors.New("the device is lost for good")
+
 // OpenDevice opens a device, and again after a kernel's fault lost it.
 func OpenDevice(name string, open func() (driver.Device, error)) (*Device, error) {
 	d := &Device{Name: name, open: open}
@@ -37,19 +41,27 @@ func OpenDevice(name string, open func() (driver.Device, error)) (*Device, error
 }
 
 // Close closes the device.
-func (d *Device) Close() error { return d.device.Close() }
-
-// reopen replaces the device, which a trapping kernel has lost.
-func (d *Device) reopen() (err error) {
-	if d.device != nil {
-		d.device.Close()
+func (d *Device) Close() error {
+	if d.device == nil {
+		return nil
 	}
-	if d.device, err = d.open(); err != nil {
+	return d.device.Close()
+}
+
+// reopen replaces the device, which a trapping kernel has lost. If that fails, there is none.
+func (d *Device) reopen() error {
+	d.Close()
+	d.device = nil
+	device, err := d.open()
+	if err != nil {
 		return err
 	}
-	d.Properties = d.device.Properties()
-	d.stream, err = d.device.NewStream()
-	return err
+	stream, err := device.NewStream()
+	if err != nil {
+		return errors.Join(err, device.Close())
+	}
+	d.device, d.stream, d.Properties = device, stream, device.Properties()
+	return nil
 }
 
 // Lacks returns what the device lacks to run a kernel for target, or "".
@@ -62,11 +74,17 @@ func (d *Device) Lacks(target ptx.Target) string {
 }
 
 // Run runs a kernel of CTAs of some threads on input arrays in for the parameters p0, p1, ... and returns
-// out bytes of output. The other parameters are paramValue.
+// out bytes of output. The other parameters are paramValue. If the kernel loses the device for good, the
+// error of this and of each later call is ErrGone.
 func (d *Device) Run(text string, in [][]byte, ctas, threads, out int) ([]byte, error) {
+	if d.device == nil {
+		return nil, ErrGone
+	}
 	got, err := d.launch(text, in, ctas, threads, out)
 	if errors.Is(err, driver.ErrDeviceLost) {
-		err = errors.Join(err, d.reopen())
+		if again := d.reopen(); again != nil {
+			err = fmt.Errorf("%w: %w; opening it again: %w", ErrGone, err, again)
+		}
 	}
 	if err == nil && d.Corrupt != nil {
 		d.Corrupt(got)
