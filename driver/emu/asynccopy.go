@@ -66,7 +66,7 @@ func buildAsyncCopy(d *decoder, in *syntax.Instruction, q qualifiers) (op, error
 }
 
 func (w *warp) asyncCopy(o *op, m uint32, fromOffset int64) result {
-	if !w.reads(o, m, o.a, o.c, o.d) || o.b >= 0 && !w.reads(o, m, o.b) {
+	if !w.reads(o, m, o.a, o.d) || !w.readsPolicy(o, m, o.c) || o.b >= 0 && !w.reads(o, m, o.b) {
 		return resultTrap
 	}
 	defer w.unlockPage()
@@ -221,7 +221,7 @@ func buildBulkCopy(d *decoder, in *syntax.Instruction, q qualifiers) (op, error)
 }
 
 func (w *warp) bulkCopy(o *op, m uint32, fromOffset, barrierOffset int64) result {
-	if !w.reads(o, m, o.a, o.b, o.c, o.d) || !w.reads(o, m, o.more...) {
+	if !w.reads(o, m, o.a, o.b, o.c, o.d) || !w.readsPolicy(o, m, o.more[0]) {
 		return resultTrap
 	}
 	defer w.unlockPage()

@@ -136,7 +136,7 @@ func buildLoad(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
 }
 
 func runLoad(w *warp, o *op, m uint32) result {
-	if !w.reads(o, m, o.a, o.b) {
+	if !w.reads(o, m, o.a) || !w.readsPolicy(o, m, o.b) {
 		return resultTrap
 	}
 	defer w.unlockPage()
@@ -182,7 +182,7 @@ func buildStore(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
 }
 
 func runStore(w *warp, o *op, m uint32) result {
-	if !w.reads(o, m, o.a, o.b) || !w.reads(o, m, o.list...) {
+	if !w.reads(o, m, o.a) || !w.readsPolicy(o, m, o.b) || !w.reads(o, m, o.list...) {
 		return resultTrap
 	}
 	defer w.unlockPage()
@@ -210,7 +210,29 @@ func runStore(w *warp, o *op, m uint32) result {
 	return resultNext
 }
 
-// buildCreatePolicy decodes d[, fraction]. The policy is an opaque number.
+// opaquePolicy is the number of every cache policy. A GPU takes no number that createpolicy has not
+// made.
+const opaquePolicy = 0x12f0_0000_0000_0000
+
+// readsPolicy traps if a lane passes another number as the cache policy in a register. Register 0 is
+// no policy.
+func (w *warp) readsPolicy(o *op, m uint32, reg int32) bool {
+	if reg == 0 {
+		return true
+	}
+	if !w.reads(o, m, reg) {
+		return false
+	}
+	for l := range lanesOf(m) {
+		if v := w.regs[reg][l]; v != opaquePolicy {
+			w.trap(TrapPolicy, o, l, "%#x is not from createpolicy", v)
+			return false
+		}
+	}
+	return true
+}
+
+// buildCreatePolicy decodes d[, fraction].
 func buildCreatePolicy(d *decoder, in *syntax.Instruction, _ qualifiers) (op, error) {
 	if len(in.Operands) == 2 {
 		if _, err := d.source(in.Operands[1], typeF32); err != nil {
@@ -219,7 +241,11 @@ func buildCreatePolicy(d *decoder, in *syntax.Instruction, _ qualifiers) (op, er
 	} else if err := wantOperands(in, 1); err != nil {
 		return op{}, err
 	}
-	o := op{kind: opVec, vec: copyLanes}
+	o := op{kind: opVec, vec: func(d, _, _, _ *vec) {
+		for l := range d {
+			d[l] = opaquePolicy
+		}
+	}}
 	var err error
 	o.d, err = d.destination(in.Operands[0], typeB64)
 	return o, err

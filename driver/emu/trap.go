@@ -29,6 +29,7 @@ const (
 	TrapAsync         TrapKind = "asynchronous copy misused"
 	TrapWarpgroup     TrapKind = "warpgroup instruction misused"
 	TrapInvalidBranch TrapKind = "divergent bra.uni"
+	TrapPolicy        TrapKind = "invalid cache policy"
 )
 
 // Trap is a fault in a kernel. As on a GPU, the device is lost: every later call on it returns the
