@@ -58,13 +58,13 @@ func buildWGMMA(b *ptx.Builder) (*ptx.Kernel, error) {
 		d[i] = ptx.Var(b.F32(0))
 	}
 	matrix := ptx.NewSharedMatrix[ptx.F16x2](tile, wgmmaB)
-	b.WGMMAFence()
 	b.For(b.U32(0), p.Iterations, b.U32(1), func(ptx.U32) {
+		b.WGMMAFence()
 		for k := range fragments {
 			ptx.WGMMA(d, fragments[k], matrix.Part(0, 16*k), true)
 		}
+		b.WGMMACommit()
 	}, ptx.NoUnroll)
-	b.WGMMACommit()
 	b.WGMMAWait(0)
 	out := p.Out.At(b.BlockX().MulN(wgmmaThreads/128*ptx.WGMMARows).Add(first), 4*wgmmaColumns).At(pair, 8)
 	for i := 0; i < len(d); i += 2 {

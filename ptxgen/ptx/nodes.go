@@ -52,6 +52,21 @@ func each(list []node, f func(*inst)) {
 	}
 }
 
+// eachList calls f for the list and every nested one.
+func eachList(list []node, f func([]node)) {
+	f(list)
+	for _, n := range list {
+		switch n := n.(type) {
+		case *branch:
+			eachList(n.then, f)
+			eachList(n.alt, f)
+		case *loop:
+			eachList(n.cond, f)
+			eachList(n.body, f)
+		}
+	}
+}
+
 // reads returns the registers that the instruction reads, including its guard.
 func (in *inst) reads() []operand {
 	var list []operand

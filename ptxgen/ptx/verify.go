@@ -13,6 +13,9 @@ func verify(b *Builder, k *Kernel) error {
 	v := &verifier{b: b, guarded: map[operand]guard{}}
 	v.list(b.body, registers{})
 	v.waits(b.body)
+	if b.wgmma {
+		eachList(b.body, v.products)
+	}
 	k.MinTarget = Target{Version: 74, SM: 80}
 	each(b.body, func(in *inst) {
 		r, ok := longest(requirements, in.op)

@@ -34,11 +34,12 @@ func (t Target) HasWGMMA() bool {
 func (b *Builder) UsesWGMMA() bool { return b.wgmma }
 
 // WGMMAFence emits wgmma.fence: it orders register accesses before later products. It is needed
-// before the first product and after other instructions have touched registers of A or D. It is
-// not needed between products that accumulate in the same D.
+// before the first product after each branch or label, which Finish checks, and after other
+// instructions have touched registers of A or D. It is not needed between products that accumulate
+// in the same D.
 func (b *Builder) WGMMAFence() { b.warpgroup("fence.sync.aligned", 0) }
 
-// WGMMACommit emits wgmma.commit_group: it closes a group of products.
+// WGMMACommit emits wgmma.commit_group: it closes a group of products. No branch may come between.
 func (b *Builder) WGMMACommit() { b.warpgroup("commit_group.sync.aligned", 0) }
 
 // WGMMAWait emits wgmma.wait_group: it waits until at most the last pending groups, 0 to 7, are
@@ -172,6 +173,37 @@ func multiplyHalves[T Half2, A Value](d []F32, a []A, b SharedMatrix[T], add boo
 	typ := halfName[T]()
 	numbers := append([]int64{1, 1}, append(transposed, b.transposed())...)
 	multiply(fmt.Sprintf("%sm64n%dk16.f32.%s.%s", product, columns, typ, typ), d, a, b.descriptor(), add, numbers...)
+}
+
+// products checks that wgmma.fence precedes each product and wgmma.commit_group follows it, with no
+// branch between. Else the assembler inserts a fence, or an empty product before the commit (C7519).
+func (v *verifier) products(list []node) {
+	fenced, open := false, (*inst)(nil) // open is a product that is not committed
+	branch := func() {
+		if open != nil {
+			v.fail(open.pc, "wgmma: a branch between a product and its WGMMACommit, or none follows")
+		}
+		fenced, open = false, nil
+	}
+	for _, n := range list {
+		if in, ok := n.(*inst); ok {
+			switch {
+			case strings.HasPrefix(in.op, wgmma+"fence"):
+				fenced = true
+			case strings.HasPrefix(in.op, wgmma+"commit"):
+				open = nil
+			case strings.HasPrefix(in.op, wgmma+product):
+				if open = in; !fenced {
+					v.fail(in.pc, "wgmma: a branch between WGMMAFence and a product, or none precedes")
+				}
+			}
+			continue
+		}
+		if _, ok := n.(*remark); !ok {
+			branch()
+		}
+	}
+	branch()
 }
 
 // asynchronous reports whether registers may still be in use after the instruction, so that no

@@ -321,6 +321,9 @@ func (p parts) half(n int, l ptx.MatrixLayout) {
 	ptx.WGMMA(p.sums(n), a, ptx.NewSharedMatrix[ptx.F16x2](p.tile, l), false)
 }
 
+// product multiplies bytes.
+func (p parts) product() { p.b.WGMMAS8(p.d, p.a, p.tile.MatrixDescriptor(128, 256), false) }
+
 func TestWGMMAFailures(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
@@ -346,6 +349,26 @@ func TestWGMMAFailures(t *testing.T) {
 		{"a constant descriptor", "not a register", func(p parts) { p.b.WGMMAS8(p.d, p.a, p.b.U64(64), false) }},
 		{"accumulating without a value", "not written on every path", func(p parts) { p.b.WGMMAS8(p.d, p.a, p.tile.MatrixDescriptor(128, 256), true) }},
 		{"under a predicate", "inside a predicated section", func(p parts) { p.b.When(p.a[0].EqN(0), p.b.WGMMAFence) }},
+		{"no fence", "between WGMMAFence and a product", func(p parts) { p.product(); p.b.WGMMACommit() }},
+		{"a fence before a loop", "between WGMMAFence and a product", func(p parts) {
+			p.b.WGMMAFence()
+			p.b.For(p.b.U32(0), p.a[0], p.b.U32(1), func(ptx.U32) { p.product(); p.b.WGMMACommit() })
+		}},
+		{"a fence in a branch", "between WGMMAFence and a product", func(p parts) {
+			p.b.If(p.a[0].EqN(0), p.b.WGMMAFence)
+			p.product()
+			p.b.WGMMACommit()
+		}},
+		{"no commit", "between a product and its WGMMACommit", func(p parts) { p.b.WGMMAFence(); p.product() }},
+		{"a commit after a loop", "between a product and its WGMMACommit", func(p parts) {
+			p.b.For(p.b.U32(0), p.a[0], p.b.U32(1), func(ptx.U32) { p.b.WGMMAFence(); p.product() })
+			p.b.WGMMACommit()
+		}},
+		{"a commit after a branch", "between a product and its WGMMACommit", func(p parts) {
+			p.b.WGMMAFence()
+			p.product()
+			p.b.If(p.a[0].EqN(0), p.b.WGMMACommit)
+		}},
 		{"too many groups", "all but 8 groups", func(p parts) { p.b.WGMMAWait(8) }},
 		{"five sums", "5 registers of d", func(p parts) { p.half(5, ptx.MatrixLayout{Rows: 64, Depth: 16, Line: 16}) }},
 		{"no sums", "0 registers of d", func(p parts) { p.half(0, ptx.MatrixLayout{Rows: 64, Depth: 16, Line: 16}) }},
