@@ -3,7 +3,6 @@ package ref
 import (
 	"context"
 	"iter"
-	"slices"
 
 	"github.com/lockstep-go/lockstep/internal/portable"
 	"github.com/lockstep-go/lockstep/internal/product"
@@ -90,29 +89,20 @@ func (e *Engine) matMul(ctx context.Context, x tensor, w model.Matrix, round Rou
 
 // f16MatMul is x·Wᵀ with operands that are rounded as package product defines, and sums in float64.
 func (e *Engine) f16MatMul(ctx context.Context, x tensor, w model.Matrix) (tensor, error) {
-	rounded := tensor{x.rows, x.cols, slices.Clone(x.data)}
-	for p := range x.rows {
-		row := rounded.row(p)
-		scaleSegments(row, product.Activations(row))
+	rounded := make([][]float64, x.rows)
+	for p := range rounded {
+		rounded[p] = product.Activations(w.Format, x.row(p))
 	}
 	y := newTensor(x.rows, w.Rows)
 	err := e.parallel(ctx, w.Rows, func(rows iter.Seq[int]) {
-		weights := make([]float64, w.Cols)
 		for r := range rows {
-			scaleSegments(weights, product.Weights(w.Format, weights, blocks(w, r, 0, w.Cols)))
+			weights := product.Weights(w.Format, blocks(w, r, 0, w.Cols), w.Cols)
 			for p := range x.rows {
-				y.data[p*w.Rows+r] = portable.Dot(weights, rounded.row(p))
+				y.data[p*w.Rows+r] = portable.Dot(weights, rounded[p])
 			}
 		}
 	})
 	return y, err
-}
-
-// scaleSegments multiplies each segment of x by its scale.
-func scaleSegments(x, scales []float64) {
-	for i := range x {
-		x[i] *= scales[i/product.Segment]
-	}
 }
 
 // decode dequantizes len(dst) weights of row r of w, beginning at column from.

@@ -4,44 +4,45 @@
 // Columns are cut into segments of Segment. With weights W [rows, cols] and activations x
 // [tokens, cols], for token t, row r and segments s in order:
 //
-//	y[t,r] = Σ_s (D[r,s]·E[t,s])·Σ_{k∈s} ŵ[r,k]·x̂[t,k]
+//	y[t,r] = Σ_s (D[r,s]·E[t,s])·(Σ_{k∈s} ŵ[r,k]·x̂[t,k] + Σ_{b∈s} o[r,b]·X[t,b])
 //
-// ŵ and x̂ are float16, E is a power of two, and D is a float32. The outer sum begins with 0. Its
-// products and additions are rounded to float32, one by one. If D is the same for a whole row, the
-// outer sum is multiplied by D instead.
+// ŵ and x̂ are float16, E is a power of two, and D is a float32. The second sum is of the formats with
+// minimums: a sub-block b of weights has an offset o, a float16, and X is the sum of its activations. The
+// outer sum begins with 0. Its products and additions are rounded to float32, one by one. If D is the same
+// for a whole row, the outer sum is multiplied by D instead.
 //
 // On a GPU the inner sum is one chain of tensor-core instructions with float32 accumulators, which
-// begins with 0. Each instruction takes 16 columns: the i-th of a group of 64 columns takes columns
-// 8i to 8i+7 and 32+8i to 32+8i+7 of the group. F32 weights take two for each, the upper halves first. The
-// number of tokens, the shape of tiles and the kind of instruction do not appear, so they change no bit.
+// begins with 0. Each instruction takes 16 columns: the i-th of a segment takes columns 2i and 2i+1 of each
+// 32. F32 weights take two for each, the upper halves first. Then one takes the offsets of eight
+// sub-blocks, or two those of 16: sub-blocks 4i, 4i+2 of each i, then 4i+1, 4i+3. The number of tokens, the
+// shape of tiles and the kind of instruction do not appear, so they change no bit.
 //
 // # Activations
 //
 // E[t,s] scales the largest finite magnitude of a segment of x into [2^14, 2^15), and
 // x̂ = f16(x/E). So no activation overflows, and none needs a maximum over a whole row.
 //
+// X is the sum of two float16, f16(S/32) and f16 of the rest. S is the sum of the sub-block's x̂ in float32:
+// neighbors are added in pairs, then neighboring pairs, and so on.
+//
 // # Weights
 //
 // A quantized weight is scale·q − minimum, with an integer q that counts from 0 here. c is the middle
-// of the range of q. If the format has minimums,
+// of the range of q, so that with a minimum it is scale·(q − c) + (c·scale − minimum):
 //
-//	ŵ = f16(scale·(q − c) + offset)    offset = f16(c·scale − minimum)
+//	ŵ = f16(scale·q + f16(−c·scale))    o = f16(32·(c·scale − minimum))
 //
-// The offset is small against the weights, because quants are centered. So its rounding error, which a
-// whole sub-block shares, stays small, too. Without minimums,
+// ŵ is one fused multiply-add. The offset is small against the weights, because quants are centered. So its
+// rounding error, which a whole sub-block shares, stays small, too.
 //
-//	ŵ = f16(scale·q + offset)    offset = f16(−c·scale)
-//
-// Both are one fused multiply-add.
-//
-// In formats with blocks of 256, a block is a segment. D is the block's d, so that scales are the
-// block's integers. A block with a much larger dmin than d divides by dmin instead.
+// In formats with blocks of 256, a block is a segment. D is the block's d times 2^16, so that scales are the
+// block's integers over 2^16 and nothing but the offset is rounded with minimums. A block with a much larger
+// dmin than d has D = dmin·2^16, and its quants do not count.
 //
 // In all other formats, D is one power of two per row. F16 has D = 1. In BF16 and F32, D brings the
 // largest magnitude of the row into [2^7, 2^8). A BF16 weight is exact if it is at most 2^24 times
 // smaller than that. An F32 weight is the sum of two float16: f16(w/D) and f16 of the rest. In
-// formats with blocks of 32, D brings the largest 128·|d| + |offset| of the row into [1/4, 1/2), or with
-// minimums into [2^14, 2^15).
+// formats with blocks of 32, D brings the largest 128·|d| + |offset| of the row into [1/4, 1/2).
 package product
 
 import (
@@ -80,36 +81,110 @@ func scaleOf(x []float64, n int) float64 {
 	return math.Ldexp(1, max(exponent-n, -126))
 }
 
-// Activations replaces a row of activations by x̂. It returns the E of each segment.
-func Activations(x []float64) (e []float64) {
-	for len(x) > 0 {
-		s := x[:min(Segment, len(x))]
+// segments is the number of segments of cols columns.
+func segments(cols int) int { return (cols + Segment - 1) / Segment }
+
+// SubBlock returns the number of weights that share a minimum in a format, or 0 if it has none.
+func SubBlock(f quant.Format) int {
+	switch f {
+	case quant.Q4_1, quant.Q5_1, quant.Q4_K, quant.Q5_K:
+		return 32
+	case quant.Q2_K:
+		return 16
+	}
+	return 0
+}
+
+// offsets is the number of offsets per segment.
+func offsets(f quant.Format) int {
+	if n := SubBlock(f); n > 0 {
+		return Segment / n
+	}
+	return 0
+}
+
+// columns returns the length of the operands of a row of cols columns: the columns, and then the
+// sub-blocks of all segments.
+func columns(f quant.Format, cols int) int { return cols + segments(cols)*offsets(f) }
+
+// Activations returns the operand of a row of activations, for weights in format f: x̂ times E, then X times E.
+func Activations(f quant.Format, x []float64) []float64 {
+	rounded, e := activations(f, x)
+	return scaled(f, rounded, len(x), e)
+}
+
+// Weights returns the operand of a row of cols weights in blocks of f: ŵ times D, or for F32 the sum of both,
+// then o times D.
+func Weights(f quant.Format, row []byte, cols int) []float64 {
+	rounded, d := weights(f, row, cols)
+	return scaled(f, rounded, cols, d)
+}
+
+// scaled multiplies an operand by the scales of its segments.
+func scaled(f quant.Format, operand []float64, cols int, scales []float64) []float64 {
+	for i := range operand {
+		s := i / Segment
+		if i >= cols {
+			s = (i - cols) / offsets(f)
+		}
+		operand[i] *= scales[s]
+	}
+	return operand
+}
+
+// activations returns x̂ and X, and the E of each segment.
+func activations(f quant.Format, x []float64) (operand, e []float64) {
+	operand = make([]float64, len(x), columns(f, len(x)))
+	for at := 0; at < len(x); at += Segment {
+		s := x[at:min(at+Segment, len(x))]
 		scale := scaleOf(s, 15)
 		for i, v := range s {
-			s[i] = f16(v / scale)
+			operand[at+i] = f16(v / scale)
 		}
-		e, x = append(e, scale), x[len(s):]
+		e = append(e, scale)
 	}
-	return e
+	if n := SubBlock(f); n > 0 {
+		for at := 0; at < len(e)*Segment; at += n {
+			block := make([]float64, n)
+			if at < len(x) {
+				copy(block, operand[at:len(x)])
+			}
+			sum := pairwise(block) / 32
+			high := f16(sum)
+			operand = append(operand, high+f16(sum-high))
+		}
+	}
+	return operand, e
 }
 
-// Weights rounds a row of len(w) weights in blocks of f. It sets w to ŵ, or for F32 to the sum of
-// both, and returns the D of each segment.
-func Weights(f quant.Format, w []float64, row []byte) (d []float64) {
-	if f.BlockLen() == 1 {
-		return single(f, w, row)
+// pairwise adds neighbors in float32 until one number is left.
+func pairwise(x []float64) float64 {
+	for ; len(x) > 1; x = x[:len(x)/2] {
+		for i := range len(x) / 2 {
+			x[i] = float64(float32(x[2*i] + x[2*i+1]))
+		}
 	}
-	if f.BlockLen() < Segment {
-		return blocks(f, w, row)
-	}
-	for ; len(w) > 0; w, row = w[Segment:], row[f.BlockBytes():] {
-		d = append(d, kBlock(f, w[:Segment], row[:f.BlockBytes()]))
-	}
-	return d
+	return x[0]
 }
 
-// single rounds a row of F32, F16 or BF16.
-func single(f quant.Format, w []float64, row []byte) []float64 {
+// weights returns ŵ and o, and the D of each segment.
+func weights(f quant.Format, row []byte, cols int) (operand, d []float64) {
+	operand = make([]float64, columns(f, cols))
+	w, o := operand[:cols], operand[cols:]
+	switch {
+	case f.BlockLen() == 1:
+		return operand, repeat(Single(f, w, row), cols)
+	case f.BlockLen() < Segment:
+		return operand, blocks(f, w, o, row)
+	}
+	for n := offsets(f); len(w) > 0; w, o, row = w[Segment:], o[n:], row[f.BlockBytes():] {
+		d = append(d, kBlock(f, w[:Segment], o[:n], row[:f.BlockBytes()]))
+	}
+	return operand, d
+}
+
+// Single rounds a row of F32, F16 or BF16: it sets w to ŵ, or for F32 to the sum of both, and returns D.
+func Single(f quant.Format, w []float64, row []byte) float64 {
 	quant.Decode(f, w, row)
 	scale := 1.0
 	if f != quant.F16 {
@@ -121,12 +196,12 @@ func single(f quant.Format, w []float64, row []byte) []float64 {
 			w[i] += f16(rest)
 		}
 	}
-	return repeat(scale, len(w))
+	return scale
 }
 
 // repeat returns the D of a row that has one for all segments.
 func repeat(scale float64, cols int) []float64 {
-	d := make([]float64, (cols+Segment-1)/Segment)
+	d := make([]float64, segments(cols))
 	for i := range d {
 		d[i] = scale
 	}
@@ -143,98 +218,99 @@ var centers = map[quant.Format]int{
 // Center returns c of a quantized format.
 func Center(f quant.Format) int { return centers[f] }
 
-// HasMinimum reports whether weights of a format have a minimum. The quants of quant.Block count from 0
-// then, else from -c.
-func HasMinimum(f quant.Format) bool {
-	switch f {
-	case quant.Q4_1, quant.Q5_1, quant.Q2_K, quant.Q4_K, quant.Q5_K:
-		return true
+// counted returns a quant, counted from 0. In a quant.Block it counts from −c in formats without minimums.
+func counted(f quant.Format, q byte) int {
+	if SubBlock(f) > 0 {
+		return int(q)
 	}
-	return false
+	return int(int8(q)) + Center(f)
 }
 
 // maxQuant is at least the magnitude of q − c in every format.
 const maxQuant = 128
 
-// Blocks returns the scale and the offset of each block of a row in blocks of 32, and the D of the row.
-// With minimums, both are float16, and a scale is one after division by 16, too. Without, the scale times
-// 2^20 is a float16, and so is it times 2^24.
+// Blocks returns the scale and the offset over 32 of each block of a row in blocks of 32, and the D of the
+// row. The offset is a float16. The scale times 2^20 is a float16, and so is it times 2^24.
 func Blocks(f quant.Format, row []byte) (scales, offsets []float64, d float64) {
-	c, minimum, top := float64(Center(f)), HasMinimum(f), -1
-	if minimum {
-		top = 15 // so that scales are not subnormal
-	}
+	c := float64(Center(f))
 	var b quant.Block
 	var sizes []float64
 	for ; len(row) > 0; row = row[f.BlockBytes():] {
 		b.Unpack(f, row[:f.BlockBytes()])
 		var offset float64
-		if minimum {
+		if SubBlock(f) > 0 {
 			offset = float64(float32(c*float64(b.D)) - float32(b.DMin*float32(b.Mins[0])))
 		}
 		scales, offsets = append(scales, float64(b.D)), append(offsets, offset)
 		sizes = append(sizes, float64(maxQuant*math.Abs(float64(b.D)))+math.Abs(offset))
 	}
-	d = scaleOf(sizes, top)
+	d = scaleOf(sizes, -1)
 	for i := range scales {
-		if minimum {
-			scales[i], offsets[i] = 16*f16(scales[i]/d/16), f16(offsets[i]/d)
-		} else {
-			scales[i] = f16(scales[i]/d*0x1p20) * 0x1p-20
-			offsets[i] = f16(-c * scales[i])
-		}
+		scales[i] = f16(scales[i]/d*0x1p20) * 0x1p-20
+		offsets[i] = f16(offsets[i] / d * 32)
 	}
 	return scales, offsets, d
 }
 
 // blocks rounds a row of blocks of 32.
-func blocks(f quant.Format, w []float64, row []byte) []float64 {
+func blocks(f quant.Format, w, o []float64, row []byte) []float64 {
 	scales, offsets, d := Blocks(f, row)
 	n, size := f.BlockLen(), f.BlockBytes()
 	var b quant.Block
 	for i := range scales {
 		b.Unpack(f, row[i*size:(i+1)*size])
-		round(f, w[i*n:(i+1)*n], b.Quants[:n], scales[i], offsets[i])
+		round(f, w[i*n:(i+1)*n], b.Quants[:n], scales[i])
+	}
+	if SubBlock(f) > 0 {
+		copy(o, offsets)
 	}
 	return repeat(d, len(w))
 }
 
-// MaxRatio is the largest |dmin/d| of a block for which D is d. Up to there, weights and offsets fit float16.
-const MaxRatio = 1 << 9
+// maxRatio is the largest |dmin/d| of a block of which the quants count. Up to there, offsets fit float16.
+const maxRatio = 1 << 20
+
+// integerScale is the value of 1 in the scales of blocks of 256.
+const integerScale = 0x1p-16
+
+// Ratio returns D over 2^16 of a block of 256, and dmin over it. If the ratio is not that of dmin and d, the
+// quants do not count.
+func Ratio(d, dmin float32) (scale float32, ratio float64) {
+	switch {
+	case dmin == 0:
+		return d, 0
+	case math.Abs(float64(dmin)) > maxRatio*math.Abs(float64(d)):
+		return dmin, 1
+	}
+	return d, float64(dmin / d)
+}
 
 // kBlock rounds a block of 256 and returns its D.
-func kBlock(f quant.Format, w []float64, block []byte) float64 {
+func kBlock(f quant.Format, w, o []float64, block []byte) float64 {
 	var b quant.Block
-	n, c := b.Unpack(f, block), float64(Center(f))
-	d := b.D
-	if math.Abs(float64(b.DMin)) > MaxRatio*math.Abs(float64(d)) {
-		d = b.DMin / MaxRatio
-	}
-	unit, ratio := 1.0, 0.0 // d and dmin in units of D
-	if d != 0 {
-		unit, ratio = f16(float64(b.D/d)), float64(b.DMin/d)
-	}
+	n := b.Unpack(f, block)
+	d, ratio := Ratio(b.D, b.DMin)
+	ratio *= 32 * integerScale
 	high := f16(ratio)
 	low := f16(ratio - high)
 	for s := range Segment / n {
-		scale := f16(float64(b.Scales[s]) * unit)
-		offset := -c * scale
-		if HasMinimum(f) {
-			least := float64(b.Mins[s])
-			offset = f16(f16(float64(c*scale)-float64(least*high)) - float64(least*low))
+		scale := float64(b.Scales[s])
+		if d != b.D {
+			scale = 0
 		}
-		round(f, w[n*s:n*(s+1)], b.Quants[n*s:], scale, offset)
+		round(f, w[n*s:n*(s+1)], b.Quants[n*s:], scale*integerScale)
+		if SubBlock(f) > 0 {
+			centered, least := float64(Center(f))*scale*32*integerScale, float64(b.Mins[s])
+			o[s] = f16(f16(centered-float64(least*high)) - float64(least*low))
+		}
 	}
-	return float64(d)
+	return float64(d) / integerScale
 }
 
 // round sets w to ŵ.
-func round(f quant.Format, w []float64, q []byte, scale, offset float64) {
-	less := float64(Center(f)) // q less this counts as the formula says
-	if !HasMinimum(f) {
-		less = -less
-	}
+func round(f quant.Format, w []float64, q []byte, scale float64) {
+	offset := f16(-float64(Center(f)) * scale)
 	for i := range w {
-		w[i] = f16(float64(scale*(float64(int8(q[i]))-less)) + offset)
+		w[i] = f16(float64(scale*float64(counted(f, q[i]))) + offset)
 	}
 }

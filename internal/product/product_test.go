@@ -52,11 +52,18 @@ func eachFormat(t *testing.T, test func(t *testing.T, f quant.Format)) {
 	}
 }
 
-// weights returns the weights of a row, their rounded values and the D of each segment.
-func weights(f quant.Format, n int, row []byte) (w, rounded, d []float64) {
-	w, rounded = make([]float64, n), make([]float64, n)
+// decode returns the weights of a row, and what they are after rounding.
+func decode(f quant.Format, n int, row []byte) (w, rounded []float64) {
+	w = make([]float64, n)
 	quant.Decode(f, w, row)
-	return w, rounded, Weights(f, rounded, row)
+	operand := Weights(f, row, n)
+	rounded = operand[:n]
+	for i := range rounded {
+		if b := SubBlock(f); b > 0 {
+			rounded[i] += operand[n+i/b] / 32
+		}
+	}
+	return w, rounded
 }
 
 // isF16 reports whether x is a finite float16, or with F32 weights the sum of two.
@@ -72,10 +79,17 @@ func TestWeights(t *testing.T) {
 	eachFormat(t, func(t *testing.T, f quant.Format) {
 		n := n / f.BlockLen() * f.BlockLen()
 		for seed := range uint64(50) {
-			w, rounded, d := weights(f, n, randomRow(random(seed), f, n))
+			row := randomRow(random(seed), f, n)
+			operand, d := weights(f, row, n)
 			if len(d) != (n+Segment-1)/Segment {
 				t.Fatalf("%d factors for %d weights", len(d), n)
 			}
+			for i, v := range operand {
+				if !isF16(f, v) {
+					t.Fatalf("seed %d, weight %d: %v is no float16", seed, i, v)
+				}
+			}
+			w, rounded := decode(f, n, row)
 			for from := 0; from < n; from += Segment {
 				part := w[from:min(from+Segment, n)]
 				top := 0.0
@@ -84,11 +98,8 @@ func TestWeights(t *testing.T) {
 				}
 				for i, v := range part {
 					got := rounded[from+i]
-					if !isF16(f, got) {
-						t.Fatalf("seed %d, weight %d: %v is no float16", seed, from+i, got)
-					}
-					if off := math.Abs(got*d[from/Segment] - v); off > bounds[f]*top {
-						t.Fatalf("seed %d, weight %d: %v for %v, off by %.3g of the segment's largest", seed, from+i, got*d[from/Segment], v, off/top)
+					if off := math.Abs(got - v); off > bounds[f]*top {
+						t.Fatalf("seed %d, weight %d: %v for %v, off by %.3g of the segment's largest", seed, from+i, got, v, off/top)
 					}
 				}
 			}
@@ -123,13 +134,13 @@ func TestExtremeScales(t *testing.T) {
 					binary.LittleEndian.PutUint16(block[at:], values[i])
 				}
 			}
-			w, rounded, d := weights(f, n, row)
+			w, rounded := decode(f, n, row)
 			top := 0.0
 			for _, v := range w {
 				top = max(top, math.Abs(v))
 			}
 			for i, v := range w {
-				if got := rounded[i] * d[i/Segment]; !(math.Abs(got-v) <= 0x1p-10*top) {
+				if got := rounded[i]; !(math.Abs(got-v) <= 0x1p-10*top) {
 					t.Fatalf("%v, scales %#04x: weight %d is %v, want %v", f, values[:len(at)], i, got, v)
 				}
 			}
@@ -145,9 +156,9 @@ func TestNonFiniteWeights(t *testing.T) {
 				const n = 2 * Segment
 				row := randomRow(random(4), f, n)
 				binary.LittleEndian.PutUint16(row[at:], bad)
-				w, rounded, d := weights(f, n, row)
+				w, rounded := decode(f, n, row)
 				for i, v := range w {
-					got := rounded[i] * d[i/Segment]
+					got := rounded[i]
 					if finite := v-v == 0; finite != (got-got == 0) && !finite || i >= Segment && got-got != 0 {
 						t.Fatalf("%v, scale %#04x: weight %d is %v, want %v", f, bad, i, got, v)
 					}
@@ -170,14 +181,17 @@ func TestProductError(t *testing.T) {
 				for i := range x {
 					x[i] = float64(float32(r.NormFloat64() * math.Exp(tail*r.NormFloat64())))
 				}
-				rounded := append([]float64{}, x...)
-				e := Activations(rounded)
+				rounded := Activations(f, x)
 				for range rows {
-					w, halves, d := weights(f, cols, trainedRow(r, f, cols))
+					row := trainedRow(r, f, cols)
+					w := make([]float64, cols)
+					quant.Decode(f, w, row)
 					var want, got float64
 					for i := range w {
 						want += w[i] * x[i]
-						got += halves[i] * rounded[i] * d[i/Segment] * e[i/Segment]
+					}
+					for i, v := range Weights(f, row, cols) {
+						got += v * rounded[i]
 					}
 					wrong, size = wrong+(got-want)*(got-want), size+want*want
 				}
@@ -228,8 +242,7 @@ func TestActivations(t *testing.T) {
 		{"infinity", []float64{-inf, 1 + 0x1p-12}, []float64{-inf, 1}, 0x1p-14},
 		{"NaN", []float64{nan, 1 + 0x1p-12}, []float64{nan, 1}, 0x1p-14},
 	} {
-		x := append([]float64{}, c.x...)
-		e := Activations(x)
+		x, e := activations(quant.F16, c.x)
 		if len(e) != 1 || e[0] != c.scale {
 			t.Errorf("%s: scales %v, want %v", c.name, e, c.scale)
 			continue
@@ -242,7 +255,7 @@ func TestActivations(t *testing.T) {
 	}
 	x := make([]float64, Segment+1)
 	x[0], x[Segment] = 1, 3
-	if e := Activations(x); len(e) != 2 || e[0] != 0x1p-14 || e[1] != 0x1p-13 {
+	if _, e := activations(quant.F16, x); len(e) != 2 || e[0] != 0x1p-14 || e[1] != 0x1p-13 {
 		t.Errorf("scales %v of segments with the largest elements 1 and 3", e)
 	}
 }
