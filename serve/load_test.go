@@ -347,6 +347,9 @@ func (l *loadRun) repeat(t *testing.T, roomy, tight func(*testing.T, Options) *f
 		r.idle(t)
 		r.client.http.CloseIdleConnections()
 		before.check(t) // each connection has buffers until its goroutines end
+		if r.device != nil {
+			r.device.Forget()
+		}
 		if t.Failed() {
 			break
 		}

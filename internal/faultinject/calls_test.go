@@ -181,3 +181,21 @@ func TestCallsOnLostDevice(t *testing.T) {
 		})
 	}
 }
+
+// TestForget checks that calls before Forget are dropped and still numbered.
+func TestForget(t *testing.T) {
+	dev := faultinject.New(openInner(t))
+	must(dev.Alloc(10))(t)
+	must(dev.NewEvent())(t)
+	dev.Forget()
+	if calls := dev.Calls(); len(calls) != 0 {
+		t.Errorf("%v after Forget", calls)
+	}
+	dev.Fail(faultinject.Plan{N: 1})
+	if _, err := dev.Alloc(10); err == nil {
+		t.Error("no failure")
+	}
+	if calls := dev.Calls(); len(calls) != 1 || dev.Injected()[0].Number != 3 {
+		t.Errorf("calls %v, injected %+v", calls, dev.Injected())
+	}
+}

@@ -41,6 +41,7 @@ type Device struct {
 	mu       sync.Mutex // never held during a call of inner
 	plan     Plan
 	counted  int // calls that matched the plan since Fail
+	number   int // of the last call
 	calls    []Call
 	stacks   []callStack // of the last calls; nil if they are not recorded
 	injected []Injected
@@ -62,11 +63,21 @@ func (d *Device) Fail(p Plan) {
 	d.plan, d.counted = p, 0
 }
 
-// Calls returns all calls so far, in the order in which they began.
+// Calls returns all calls since New or Forget, in the order in which they began.
 func (d *Device) Calls() []Call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.calls)
+}
+
+// Forget drops the record of calls, which else grows for as long as the device is used.
+func (d *Device) Forget() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls = nil
+	if d.stacks != nil {
+		d.stacks = []callStack{}
+	}
 }
 
 // Injected returns the failures so far. Calls that fail because the device is lost are not
@@ -82,7 +93,8 @@ func (d *Device) begin(c Call) (number int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls = append(d.calls, c)
-	number = len(d.calls)
+	d.number++
+	number = d.number
 	if d.stacks != nil {
 		var s callStack
 		runtime.Callers(2, s[:])
