@@ -210,8 +210,8 @@ func runStore(w *warp, o *op, m uint32) result {
 	return resultNext
 }
 
-// opaquePolicy is the number of every cache policy. A GPU takes no number that createpolicy has not
-// made.
+// opaquePolicy is the number of every cache policy. PTX leaves its bits open. A GPU may fault on a
+// number that createpolicy has not made.
 const opaquePolicy = 0x12f0_0000_0000_0000
 
 // readsPolicy traps if a lane passes another number as the cache policy in a register. Register 0 is
