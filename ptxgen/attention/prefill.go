@@ -113,9 +113,9 @@ func (f prefillShape) build(b *ptx.Builder) (*ptx.Kernel, error) {
 		return b.Finish()
 	}
 	if f.kv.format == quant.BF16 {
-		generate(b, f, tensorType[ptx.BF16x2]{ptx.PackBF16, ptx.BF16x2.Bits, 0})
+		generate(b, f, tensorBF16)
 	} else {
-		generate(b, f, tensorType[ptx.F16x2]{ptx.PackF16, ptx.F16x2.Bits, 14})
+		generate(b, f, tensorF16)
 	}
 	return b.Finish(ptx.MaxThreads(f.threads))
 }
@@ -133,16 +133,21 @@ type PrefillArgs struct {
 }
 
 func (f prefillShape) launch(k *ptx.Kernel, a PrefillArgs) (ptx.Launch, error) {
-	width := a.Heads * f.kv.headDim
-	checks := slices.Concat(a.KV.checks(a.Sequences, a.Heads, f.kv.page), a.Scoring.checks(),
+	return a.launch(k, f.kv, f.blockQ, f.threads, f.sharedBytes())
+}
+
+// launch makes a launch of CTAs of some threads and bytes of dynamic shared memory, with blockQ queries each.
+func (a PrefillArgs) launch(k *ptx.Kernel, kv kvShape, blockQ, threads, shared int) (ptx.Launch, error) {
+	width := a.Heads * kv.headDim
+	checks := slices.Concat(a.KV.checks(a.Sequences, a.Heads, kv.page), a.Scoring.checks(),
 		checkStride("QStride", a.QStride, width, host.MaxSize), checkStride("OutStride", a.OutStride, width, host.MaxSize))
-	checks = append(checks, host.Bound("MaxQueries", a.MaxQueries, 1, 65535*f.blockQ),
+	checks = append(checks, host.Bound("MaxQueries", a.MaxQueries, 1, 65535*blockQ),
 		host.NonNil("Q", a.Q), host.NonNil("Out", a.Out), host.NonNil("Starts", a.Starts))
 	if err := host.Valid(k, checks...); err != nil {
 		return ptx.Launch{}, err
 	}
-	tiles := host.CeilDiv(a.MaxQueries, f.blockQ)
-	return k.Launch([3]uint32{uint32(a.Heads), uint32(tiles), uint32(a.Sequences)}, f.threads, f.sharedBytes(), &prefillParams{
+	tiles := host.CeilDiv(a.MaxQueries, blockQ)
+	return k.Launch([3]uint32{uint32(a.Heads), uint32(tiles), uint32(a.Sequences)}, threads, shared, &prefillParams{
 		Q: ptx.Addr(a.Q), K: ptx.Addr(a.KV.K), V: ptx.Addr(a.KV.V), Out: ptx.Addr(a.Out),
 		Table: ptx.Addr(a.KV.Table), Lengths: ptx.Addr(a.KV.Lengths), Starts: ptx.Addr(a.Starts),
 		QStride: ptx.Uint(a.QStride), OutStride: ptx.Uint(a.OutStride),
@@ -165,6 +170,11 @@ type tensorType[T ptx.Half2] struct {
 	// overflow and from subnormal numbers.
 	exponent int
 }
+
+var (
+	tensorF16  = tensorType[ptx.F16x2]{ptx.PackF16, ptx.F16x2.Bits, 14}
+	tensorBF16 = tensorType[ptx.BF16x2]{ptx.PackBF16, ptx.BF16x2.Bits, 0}
+)
 
 // prefillGenerator is the state of the kernel while it is generated.
 type prefillGenerator[T ptx.Half2] struct {
@@ -235,33 +245,38 @@ func generate[T ptx.Half2](b *ptx.Builder, shape prefillShape, numbers tensorTyp
 		ptx.Set(block, next)
 	})
 	f.reloadTile()
-	f.store(state)
+	state.online.store(state.out, f.tile.query, f.tile.count, f.shape.kv.headDim)
 }
 
 // open declares the parameters, finds the CTA's tile, and returns the queries of its head. CTAs
 // without a tile end.
 func (f *prefillGenerator[T]) open() (q ptx.Global) {
-	b := f.b
-	ptx.Declare(b, &f.p)
-	f.hasSoftcap = f.p.Softcap.Ne(b.F32(0))
-	f.shared = b.DynamicShared(16)
+	ptx.Declare(f.b, &f.p)
+	f.hasSoftcap = f.p.Softcap.Ne(f.b.F32(0))
+	f.shared = f.b.DynamicShared(16)
+	head := f.b.BlockX()
+	f.tile = f.p.findTile(f.b, head, f.shape.blockQ, f.shape.blockK)
+	return f.p.Q.At(head, 4*f.shape.kv.headDim)
+}
 
-	head, back, sequence := b.BlockX(), b.BlockY(), b.BlockZ()
-	start := f.p.Starts.At(sequence, 4)
-	begin, length := start.LoadU32(), f.p.Lengths.At(sequence, 4).LoadU32()
+// findTile finds the CTA's tile of blockQ queries of a head, with keys in blocks of blockK. CTAs without
+// a tile end.
+func (p *prefillParams) findTile(b *ptx.Builder, head ptx.U32, blockQ, blockK int) tileValues {
+	back, sequence := b.BlockY(), b.BlockZ()
+	start := p.Starts.At(sequence, 4)
+	begin, length := start.LoadU32(), p.Lengths.At(sequence, 4).LoadU32()
 	queries := start.Plus(4).LoadU32().Sub(begin)
-	tiles := queries.CeilDivN(f.shape.blockQ)
+	tiles := queries.CeilDivN(blockQ)
 	b.Comment("end if the sequence has no such tile: all threads alike")
 	b.ReturnIf(back.Ge(tiles))
 	b.ReturnIf(length.Lt(queries))
-	row := tiles.AddN(-1).Sub(back).MulN(f.shape.blockQ)
-	first, count := length.Sub(queries).Add(row), queries.Sub(row).Min(b.N(f.shape.blockQ))
-	f.tile = tileValues{
-		from: windowStart(b, first.AddN(1), f.p.Window), to: first.Add(count), first: first,
-		query: begin.Add(row), count: count, kvHead: head.Div(f.p.Group),
-		pages: sequence.Mul(f.p.MaxPages), end: first.Add(count).CeilDivN(f.shape.blockK),
+	row := tiles.AddN(-1).Sub(back).MulN(blockQ)
+	first, count := length.Sub(queries).Add(row), queries.Sub(row).Min(b.N(blockQ))
+	return tileValues{
+		from: windowStart(b, first.AddN(1), p.Window), to: first.Add(count), first: first,
+		query: begin.Add(row), count: count, kvHead: head.Div(p.Group),
+		pages: sequence.Mul(p.MaxPages), end: first.Add(count).CeilDivN(blockK),
 	}
-	return f.p.Q.At(head, 4*f.shape.kv.headDim)
 }
 
 // pageOf returns the page number of a block of keys. After the last block, it returns that of the
@@ -289,7 +304,7 @@ func (f *prefillGenerator[T]) copyBlock(block, page ptx.U32) {
 		for i, source := range []ptx.Global{f.p.K, f.p.V} {
 			from := source.At(at, f.shape.kv.page*f.shape.kv.rowBytes()).At(inPage, f.shape.kv.rowBytes()).At(row, f.shape.kv.rowBytes()).At(column, 16)
 			for r := 0; r < f.shape.blockK; r += rows {
-				bytes := ptx.Select(f.visible(first.Add(row).AddN(r)), b.U32(16), b.U32(0))
+				bytes := ptx.Select(f.tile.visible(first.Add(row).AddN(r)), b.U32(16), b.U32(0))
 				f.eachChunk(column, func(j int) {
 					b.CopyAsyncZeroFill(to.Plus([]int{f.shape.keysAt(), f.shape.valuesAt()}[i]+r*f.shape.stride+16*j), from.Plus(r*f.shape.kv.rowBytes()+16*j), bytes)
 				})
@@ -304,8 +319,8 @@ func (f *prefillGenerator[T]) copyBlock(block, page ptx.U32) {
 	}, ptx.NoUnroll) // there are too few registers for both at once
 }
 
-func (f *prefillGenerator[T]) visible(position ptx.U32) ptx.Pred {
-	return position.Ge(f.tile.from).And(position.Lt(f.tile.to))
+func (t tileValues) visible(position ptx.U32) ptx.Pred {
+	return position.Ge(t.from).And(position.Lt(t.to))
 }
 
 // eachChunk calls do for every copyLanes-th 16-byte chunk of a row in shared memory, from column on.
@@ -335,7 +350,7 @@ func (f *prefillGenerator[T]) convertBlock(to ptx.Shared, from ptx.Global, first
 			ptx.PackF16(lo[0], lo[1]).Bits(), ptx.PackF16(lo[2], lo[3]).Bits(),
 			ptx.PackF16(hi[0], hi[1]).Bits(), ptx.PackF16(hi[2], hi[3]).Bits(),
 		}
-		visible := f.visible(position)
+		visible := f.tile.visible(position)
 		for j, w := range words {
 			words[j] = ptx.Select(visible, w, b.U32(0))
 		}
@@ -389,9 +404,7 @@ func (f *prefillGenerator[T]) stageQuery(list [][4]ptx.F32, row ptx.U32) {
 			largest = x.Abs().Bits().Max(largest)
 		}
 	}
-	// Both the factor and its inverse are normal numbers.
-	exponent := b.N(254 + f.typ.exponent).Sub(largest.WarpReduce("max").ShrN(23)).Min(b.N(253))
-	factor, inverse := exponent.ShlN(23).AsF32(), b.N(254).Sub(exponent).ShlN(23).AsF32()
+	factor, inverse := queryScale(b, largest.WarpReduce("max"), f.typ.exponent)
 	to := f.shared.Plus(f.shape.queriesAt()).At(row, f.shape.stride)
 	for j, x := range list {
 		vec := f.lane.AddN(32 * j)
@@ -411,22 +424,10 @@ func (f *prefillGenerator[T]) stageQuery(list [][4]ptx.F32, row ptx.U32) {
 // prefillState is what a warp carries from block to block. In each of its tiles of 16 queries a
 // lane has rows lane/4 and lane/4 + 8, and of every eight columns 2·(lane%4) and the next.
 type prefillState[T ptx.Half2] struct {
-	queryAt, keyAt, valueAt ptx.Shared // this lane's addresses of matrices of queries, K and V
-	queries                 [][][4]T   // [tile][16 columns]; nil if there are too few registers
-	row                     ptx.U32    // this lane's first row in the tile
-	rows                    []queryRow // two per tile, eight positions apart
+	queryAt, keyAt, valueAt ptx.Shared    // this lane's addresses of matrices of queries, K and V
+	queries                 [][][4]T      // [tile][16 columns]; nil if there are too few registers
+	online                  onlineSoftmax // two rows per tile
 	out                     [][][4]ptx.F32
-}
-
-// queryRow is the running softmax of one query in a lane.
-type queryRow struct {
-	max ptx.F32 // maximum score so far, as an exponent of 2
-	sum ptx.F32 // sum of the weights so far, of this lane's columns
-}
-
-// inverseScale returns the power of two that undoes the scaling of the lane's row i.
-func (f *prefillGenerator[T]) inverseScale(s *prefillState[T], i int) ptx.F32 {
-	return f.shared.Plus(4*8*i).At(s.row, 4).LoadF32()
 }
 
 func (f *prefillGenerator[T]) newState() *prefillState[T] {
@@ -438,11 +439,10 @@ func (f *prefillGenerator[T]) newState() *prefillState[T] {
 	s.valueAt = f.shared.Plus(f.shape.valuesAt()).At(high, f.shape.stride).At(low, 16)
 	s.keyAt = f.shared.Plus(f.shape.keysAt()).At(low.MulN(8).Add(f.lane.AndN(7)), f.shape.stride).At(f.lane.Field(3, 1), 16)
 	const maxRegisters = 32 // for queries
-	s.row = warpRow.Add(f.lane.ShrN(2))
+	s.online = onlineSoftmax{b: b, p: &f.p, lane: f.lane, hasSoftcap: f.hasSoftcap, row: warpRow.Add(f.lane.ShrN(2))}
+	s.online.inverse = func(i int) ptx.F32 { return f.shared.Plus(4*8*i).At(s.online.row, 4).LoadF32() }
 	for t := range f.shape.tiles {
-		for range 2 {
-			s.rows = append(s.rows, queryRow{max: ptx.Var(minusInf(b)), sum: ptx.Var(b.F32(0))})
-		}
+		s.online.addTile()
 		if f.shape.tiles*f.shape.width/4 <= maxRegisters {
 			var list [][4]T
 			for k := range f.shape.width / 16 {
@@ -450,17 +450,17 @@ func (f *prefillGenerator[T]) newState() *prefillState[T] {
 			}
 			s.queries = append(s.queries, list)
 		}
-		s.out = append(s.out, f.zeros(f.shape.kv.headDim/8))
+		s.out = append(s.out, zeros(b, f.shape.kv.headDim/8))
 	}
 	return s
 }
 
 // zeros returns accumulators of n matrices of 16 rows and 8 columns.
-func (f *prefillGenerator[T]) zeros(n int) [][4]ptx.F32 {
+func zeros(b *ptx.Builder, n int) [][4]ptx.F32 {
 	list := make([][4]ptx.F32, n)
 	for i := range list {
 		for j := range list[i] {
-			list[i][j] = ptx.Var(f.b.F32(0))
+			list[i][j] = ptx.Var(b.F32(0))
 		}
 	}
 	return list
@@ -474,9 +474,11 @@ func (f *prefillGenerator[T]) loadQuery(s *prefillState[T], tile, k int) [4]T {
 func (f *prefillGenerator[T]) addBlock(s *prefillState[T], block ptx.U32) {
 	stage := block.AndN(1)
 	scores := f.scores(s, stage)
-	f.b.If(f.hasSoftcap, func() { f.softcap(s, scores) })
+	f.b.If(f.hasSoftcap, func() { s.online.softcap(scores, f.p.Scale.Div(f.p.Softcap)) })
 	f.mask(s, scores, block)
-	f.softmax(s, scores)
+	f.b.Comment("weights, relative to the largest score so far")
+	shrink, changed := s.online.weigh(scores, s.online.factors())
+	s.online.rescale(s.out, shrink, changed)
 	f.addValues(s, scores, stage)
 }
 
@@ -485,7 +487,7 @@ func (f *prefillGenerator[T]) scores(s *prefillState[T], stage ptx.U32) [][][4]p
 	f.b.Comment("scores")
 	scores := make([][][4]ptx.F32, f.shape.tiles)
 	for t := range scores {
-		scores[t] = f.zeros(f.shape.blockK / 8)
+		scores[t] = zeros(f.b, f.shape.blockK/8)
 	}
 	keyAt := s.keyAt.At(stage, f.shape.stageBytes())
 	for k := range f.shape.width / 16 {
@@ -508,122 +510,14 @@ func (f *prefillGenerator[T]) scores(s *prefillState[T], stage ptx.U32) [][][4]p
 	return scores
 }
 
-// eachScore calls do for every score: that of a row and of column 8·n + 2·(lane%4) + odd.
-func (f *prefillGenerator[T]) eachScore(scores [][][4]ptx.F32, do func(row, n, odd int, x ptx.F32)) {
-	for t := range scores {
-		for upper := range 2 {
-			for n, x := range scores[t] {
-				for odd := range 2 {
-					do(2*t+upper, n, odd, x[2*upper+odd])
-				}
-			}
-		}
-	}
-}
-
-// softcap replaces the products x by exponents of 2: cap·tanh(scale·x/cap)·log2 e.
-func (f *prefillGenerator[T]) softcap(s *prefillState[T], scores [][][4]ptx.F32) {
-	f.b.Comment("softcap")
-	scale, capLog2 := f.p.Scale.Div(f.p.Softcap), f.p.Softcap.MulN(math.Log2E)
-	factor := make([]ptx.F32, len(s.rows))
-	for i := range factor {
-		factor[i] = scale.Mul(f.inverseScale(s, i))
-	}
-	f.eachScore(scores, func(row, _, _ int, x ptx.F32) {
-		ptx.Set(x, device.Tanh(f.b, x.Mul(factor[row])).Mul(capLog2))
-	})
-}
-
-// factors returns what products are multiplied by to become exponents of 2; 1 if softcap has
-// done so.
-func (f *prefillGenerator[T]) factors(s *prefillState[T]) []ptx.F32 {
-	list := make([]ptx.F32, len(s.rows))
-	for i := range list {
-		// 0 times an infinite score would be NaN.
-		x := f.p.ScaleLog2e.Mul(f.inverseScale(s, i)).Max(f.b.F32(math.SmallestNonzeroFloat32))
-		list[i] = ptx.Select(f.hasSoftcap, f.b.F32(1), x)
-	}
-	return list
-}
-
-// mask replaces the scores of positions that a query does not see by -Inf. Most blocks are
-// visible to all queries of the tile and skip it.
+// mask hides the positions that a query does not see. Most blocks are visible to all queries of the
+// tile and skip it.
 func (f *prefillGenerator[T]) mask(s *prefillState[T], scores [][][4]ptx.F32, block ptx.U32) {
 	b := f.b
 	b.Comment("mask, in blocks at the diagonal or at the window's edge")
 	first := block.MulN(f.shape.blockK)
 	partly := first.AddN(f.shape.blockK - 1).Gt(f.tile.first).Or(first.Lt(windowStart(b, f.tile.to, f.p.Window)))
-	b.If(partly, func() {
-		column := first.Add(f.lane.AndN(3).MulN(2))
-		low, high := make([]ptx.S32, len(s.rows)), make([]ptx.S32, len(s.rows))
-		for i := range s.rows {
-			end := f.tile.first.Add(s.row).AddN(8*i + 1)
-			low[i], high[i] = windowStart(b, end, f.p.Window).Sub(column).S32(), end.Sub(column).S32()
-		}
-		f.eachScore(scores, func(row, n, odd int, x ptx.F32) {
-			next := b.S32(int32(8*n + odd + 1))
-			ptx.Set(x, ptx.Select(high[row].Ge(next).And(low[row].Lt(next)), x, minusInf(b)))
-		})
-	})
-}
-
-// softmax replaces the scores by weights, and scales the sums so far to the new maximum. If a
-// row sees nothing of a block, the block leaves the row's bits unchanged.
-func (f *prefillGenerator[T]) softmax(s *prefillState[T], scores [][][4]ptx.F32) {
-	f.b.Comment("weights, relative to the largest score so far")
-	rows := len(s.rows)
-	top, sum, factor := make([]ptx.F32, rows), make([]ptx.F32, rows), f.factors(s)
-	f.eachScore(scores, func(row, n, odd int, x ptx.F32) {
-		if n+odd > 0 {
-			x = x.Max(top[row])
-		}
-		top[row] = x
-	})
-	shrink, changed := f.raiseMax(s, top, factor)
-	f.eachScore(scores, func(row, n, odd int, x ptx.F32) {
-		ptx.Set(x, x.FMA(factor[row], top[row].Neg()).Ex2ApproxFTZ())
-		if n+odd > 0 {
-			sum[row] = sum[row].Add(x)
-		} else {
-			sum[row] = x
-		}
-	})
-	for i, r := range s.rows {
-		ptx.Set(r.sum, r.sum.FMA(shrink[i], sum[i]))
-	}
-	f.b.If(changed.Any(), func() {
-		for t := range s.out {
-			for n := range s.out[t] {
-				for i, x := range s.out[t][n] {
-					ptx.Set(x, x.Mul(shrink[2*t+i/2]))
-				}
-			}
-		}
-	})
-}
-
-// raiseMax updates the running maximum of each row, an exponent of 2. top holds the lane's
-// largest product of each row, and on return the new maximum, or 0 if it is -Inf. shrink is
-// what the sums so far are to be multiplied by; changed reports whether one of them is not 1.
-func (f *prefillGenerator[T]) raiseMax(s *prefillState[T], top, factor []ptx.F32) (shrink []ptx.F32, changed ptx.Pred) {
-	b := f.b
-	for i, r := range s.rows {
-		x := top[i]
-		for _, lanes := range []int{1, 2} {
-			x = x.Max(ptx.ShuffleXor(x, lanes))
-		}
-		x = x.Mul(factor[i]).Max(r.max)
-		same := x.Eq(r.max)
-		top[i] = finiteMax(b, x)
-		shrink = append(shrink, ptx.Select(same, b.F32(1), r.max.Sub(top[i]).Ex2ApproxFTZ()))
-		ptx.Set(r.max, x)
-		if i == 0 {
-			changed = same.Not()
-		} else {
-			changed = changed.Or(same.Not())
-		}
-	}
-	return shrink, changed
+	b.If(partly, func() { s.online.mask(scores, first, f.tile.first) })
 }
 
 // addValues adds the weighted values. The accumulators of the scores have the layout that the
@@ -646,27 +540,5 @@ func (f *prefillGenerator[T]) addValues(s *prefillState[T], weights [][][4]ptx.F
 				}
 			}
 		}
-	}
-}
-
-// store divides by the sums of the weights and stores the rows that are queries.
-func (f *prefillGenerator[T]) store(s *prefillState[T]) {
-	b := f.b
-	out := f.p.Out.At(b.BlockX(), 4*f.shape.kv.headDim) // not computed before the loop, where it would occupy registers
-	b.Comment("divide by the sum of the weights")
-	for i := range s.rows {
-		sum := s.rows[i].sum
-		for _, lanes := range []int{1, 2} {
-			sum = sum.Add(ptx.ShuffleXor(sum, lanes))
-		}
-		inverse := sum.Rcp()
-		row := s.row.AddN(8 * i)
-		b.If(row.Lt(f.tile.count), func() {
-			to := out.AtBytes(f.tile.query.Add(row).MulWide(f.p.OutStride).ShlN(2)).Aligned(16).At(f.lane.AndN(3), 8)
-			for n, x := range s.out[i/2] {
-				pair := x[2*(i%2):]
-				to.Plus(32 * n).StoreF32x2([2]ptx.F32{pair[0].Mul(inverse), pair[1].Mul(inverse)})
-			}
-		})
 	}
 }
