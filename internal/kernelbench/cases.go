@@ -66,7 +66,7 @@ func Cases(p driver.Properties) []Case { return measured.cases(p) }
 func (s sizes) cases(p driver.Properties) []Case {
 	var all []Case
 	for _, list := range [][]Case{
-		s.readCases(p), s.gemvCases(p), s.gemmCases(p), s.expertCases(p), s.decodeCases(), s.flashCases(),
+		s.readCases(p), s.gemvCases(p), s.gemmCases(p), s.expertCases(p), s.decodeCases(), s.flashCases(p),
 		s.normCases(), s.rowCases(), s.ropeCases(), s.embedCases(), s.logitsCases(),
 	} {
 		all = append(all, list...)

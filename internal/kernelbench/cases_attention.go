@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/bits"
 
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/internal/kernelcache"
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
@@ -118,26 +120,36 @@ func (f flashShape) pairs() float64 {
 	return float64(f.sequences) * float64(f.queries) * (before + float64(f.queries+1)/2)
 }
 
-func (s sizes) flashCases() []Case {
+// flashCases are the kernels that the device has for each shape.
+func (s sizes) flashCases(p driver.Properties) []Case {
 	var all []Case
 	for _, f := range s.flash {
-		spec := attention.Prefill(attention.Shape{KV: f.cache, HeadDim: f.heads.dim})
-		tokens, width := f.sequences*f.queries, f.heads.q*f.heads.dim
-		all = append(all, Case{
-			Spec: spec, Shape: f.String(), FLOP: 4 * float64(width) * f.pairs(),
-			Bytes: float64(2*f.cache.BlockBytes()*f.sequences*f.length*f.heads.kv*f.heads.dim) + 8*float64(tokens*width),
-			Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
-				starts := make([]uint32, f.sequences+1)
-				for i := range starts {
-					starts[i] = uint32(i * f.queries)
-				}
-				return spec.Launch(k, attention.PrefillArgs{
-					Q: r.Normal(quant.F32, tokens*width), Out: r.Out(quant.F32, tokens*width), Starts: r.U32s(starts...),
-					KV: r.cache(f.heads, f.sequences, f.length, f.cache), Scoring: f.heads.scoring(),
-					Sequences: f.sequences, Heads: f.heads.q, QStride: width, OutStride: width, MaxQueries: f.queries,
-				})
-			},
-		})
+		shape := attention.Shape{KV: f.cache, HeadDim: f.heads.dim}
+		all = append(all, f.attentionCase(attention.Prefill(shape)))
+		if kernelcache.MaxTarget(p).HasWGMMA() && f.cache != quant.F32 {
+			for _, shape.BlockQ = range []int{128, 192} {
+				all = append(all, f.attentionCase(attention.PrefillWGMMA(shape)))
+			}
+		}
 	}
 	return all
+}
+
+func (f flashShape) attentionCase(spec kernel.Typed[attention.PrefillArgs]) Case {
+	tokens, width := f.sequences*f.queries, f.heads.q*f.heads.dim
+	return Case{
+		Spec: spec, Shape: f.String(), FLOP: 4 * float64(width) * f.pairs(),
+		Bytes: float64(2*f.cache.BlockBytes()*f.sequences*f.length*f.heads.kv*f.heads.dim) + 8*float64(tokens*width),
+		Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
+			starts := make([]uint32, f.sequences+1)
+			for i := range starts {
+				starts[i] = uint32(i * f.queries)
+			}
+			return spec.Launch(k, attention.PrefillArgs{
+				Q: r.Normal(quant.F32, tokens*width), Out: r.Out(quant.F32, tokens*width), Starts: r.U32s(starts...),
+				KV: r.cache(f.heads, f.sequences, f.length, f.cache), Scoring: f.heads.scoring(),
+				Sequences: f.sequences, Heads: f.heads.q, QStride: width, OutStride: width, MaxQueries: f.queries,
+			})
+		},
+	}
 }

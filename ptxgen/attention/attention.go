@@ -44,13 +44,17 @@ type Scoring struct {
 	Window  int     // in positions, including the query's own; 0: none
 }
 
-// Shape selects a kernel of Decode or Prefill.
+// Shape selects a kernel of Decode, Prefill or PrefillWGMMA.
 type Shape struct {
 	KV      quant.Format // F32, F16 or BF16
 	HeadDim int          // a multiple of 8 up to 256
 	Page    int          // positions per page, a power of two from 16 to 1024; 0: PageTokens
-	BlockQ  int          // Prefill only: queries per CTA, a power of two from 16 to 128; 0: 128, or 64 for a head dim above 128
-	BlockK  int          // Prefill only: keys per iteration, at least 16, divides Page; 0: 64, or 32 for a head dim above 128
+	// BlockQ is the number of queries per CTA. Prefill takes a power of two from 16 to 128; 0: 128, or 64 for a
+	// head dim above 128. PrefillWGMMA takes 128, or 192 for a head dim up to 128; 0: 128. Decode has none.
+	BlockQ int
+	// BlockK is the number of keys between two updates of the maximum in a prefill, at least 16. It divides Page; 0:
+	// 64, or 32 for a head dim above 128.
+	BlockK int
 }
 
 // kvShape is the layout of the cache.
@@ -144,6 +148,11 @@ func Specs(headDim int) []kernel.Spec {
 	for _, f := range []quant.Format{quant.F32, quant.F16, quant.BF16} {
 		s := Shape{KV: f, HeadDim: headDim}
 		list = append(list, Decode(s), Prefill(s))
+		for _, s.BlockQ = range []int{leastQueries, mostQueries} {
+			if newWarpgroupShape(s).check() == nil {
+				list = append(list, PrefillWGMMA(s))
+			}
+		}
 	}
 	return list
 }

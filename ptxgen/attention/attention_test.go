@@ -26,6 +26,12 @@ func TestBuildErrors(t *testing.T) {
 		{"prefill: BlockQ of 48", attention.Prefill(attention.Shape{KV: quant.F16, HeadDim: 64, BlockQ: 48}), "BlockQ: 48"},
 		{"prefill: BlockK above the page", attention.Prefill(attention.Shape{KV: quant.F16, HeadDim: 64, Page: 32, BlockK: 64}), "BlockK: 64"},
 		{"prefill: BlockK below the rows of a copy", attention.Prefill(attention.Shape{KV: quant.F16, HeadDim: 256, BlockQ: 128, BlockK: 16}), "BlockK: 16"},
+		{"wgmma: F32 cache", attention.PrefillWGMMA(attention.Shape{KV: quant.F32, HeadDim: 64}), "cache of F32"},
+		{"wgmma: head dim of 72", attention.PrefillWGMMA(attention.Shape{KV: quant.F16, HeadDim: 72}), "head dim 72"},
+		{"wgmma: BlockQ of 64", attention.PrefillWGMMA(attention.Shape{KV: quant.F16, HeadDim: 64, BlockQ: 64}), "BlockQ: 64"},
+		{"wgmma: BlockQ of 192 with too few registers", attention.PrefillWGMMA(attention.Shape{KV: quant.F16, HeadDim: 256, BlockQ: 192}), "BlockQ: 192"},
+		{"wgmma: BlockK above the page", attention.PrefillWGMMA(attention.Shape{KV: quant.F16, HeadDim: 64, Page: 32, BlockK: 64}), "BlockK: 64"},
+		{"wgmma: too much shared memory", attention.PrefillWGMMA(attention.Shape{KV: quant.F16, HeadDim: 256, BlockK: 64}), "327680 bytes"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if _, err := tt.spec.Build(); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -77,6 +83,11 @@ func TestLaunch(t *testing.T) {
 	if err != nil || l.Grid != [3]uint32{8, 3, 3} {
 		t.Errorf("prefill: grid %v, error %v", l.Grid, err)
 	}
+	large := attention.PrefillWGMMA(attention.Shape{KV: quant.F16, HeadDim: 64, BlockQ: 192})
+	l, err = large.Launch(build(t, large), goodPrefill())
+	if err != nil || l.Grid != [3]uint32{8, 2, 3} || l.Block != [3]uint32{512, 1, 1} {
+		t.Errorf("wgmma: grid %v of %v threads, error %v", l.Grid, l.Block, err)
+	}
 	refuse := func(name, want string, launch func() (ptx.Launch, error)) {
 		t.Run(name, func(t *testing.T) {
 			if _, err := launch(); err == nil || !strings.Contains(err.Error(), want) {
@@ -121,6 +132,31 @@ func TestLaunch(t *testing.T) {
 		a := goodPrefill()
 		tt.spoil(&a)
 		refuse("prefill/"+tt.name, tt.want, func() (ptx.Launch, error) { return prefill.Launch(prefillKernel, a) })
+	}
+}
+
+func TestPrefillFor(t *testing.T) {
+	hopper := ptx.Target{Version: 84, SM: 90, Arch: true}
+	for _, tt := range []struct {
+		name    string
+		shape   attention.Shape
+		queries int
+		target  ptx.Target
+		want    string
+	}{
+		{"many tiles", attention.Shape{KV: quant.F16, HeadDim: 128}, 192 * 33, hopper, "flash_wgmma_f16_d128_q192"},
+		{"one tile too few", attention.Shape{KV: quant.F16, HeadDim: 128}, 192*33 - 1, hopper, "flash_wgmma_f16_d128"},
+		{"a large head", attention.Shape{KV: quant.BF16, HeadDim: 256}, 192 * 33, hopper, "flash_wgmma_bf16_d256"},
+		{"F32 cache", attention.Shape{KV: quant.F32, HeadDim: 128}, 192 * 33, hopper, "flash_attention_f32_d128"},
+		{"head dim of 72", attention.Shape{KV: quant.F16, HeadDim: 72}, 192 * 33, hopper, "flash_attention_f16_d72"},
+		{"another device", attention.Shape{KV: quant.F16, HeadDim: 128}, 192 * 33, ptx.Target{Version: 84, SM: 89}, "flash_attention_f16_d128"},
+		{"an old driver", attention.Shape{KV: quant.F16, HeadDim: 128}, 192 * 33, ptx.Target{Version: 78, SM: 90}, "flash_attention_f16_d128"},
+	} {
+		a := goodPrefill()
+		a.MaxQueries = tt.queries
+		if got := attention.PrefillFor(tt.shape, a, tt.target, 132).Name(); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
 	}
 }
 

@@ -6,11 +6,13 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
 	"github.com/lockstep-go/lockstep/internal/float16"
 	"github.com/lockstep-go/lockstep/internal/prefill"
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/ptxgen/rope"
 	"github.com/lockstep-go/lockstep/quant"
@@ -23,9 +25,10 @@ type attentionCase struct {
 	name, reason   string
 	kv             quant.Format
 	headDim        int
-	kvHeads, group int // 0: 2 and 1
-	page           int // positions per page; 0: 64
-	blockQ, blockK int // 0: the kernel's default
+	kvHeads, group int  // 0: 2 and 1
+	page           int  // positions per page; 0: 64
+	blockQ, blockK int  // 0: the kernel's default
+	wgmma          bool // prefill by the kernel of sm_90a
 	lengths        []int
 	queries        []int   // per sequence; nil: one each
 	scale          float64 // times 1/√headDim; 0: 1
@@ -270,6 +273,14 @@ func (c attentionCase) shape() attention.Shape {
 	return attention.Shape{KV: c.kv, HeadDim: c.headDim, Page: c.page, BlockQ: c.blockQ, BlockK: c.blockK}
 }
 
+// prefill returns the kernel of prompts.
+func (c attentionCase) prefill() kernel.Typed[attention.PrefillArgs] {
+	if c.wgmma {
+		return attention.PrefillWGMMA(c.shape())
+	}
+	return attention.Prefill(c.shape())
+}
+
 // flash runs FlashAttention and returns the outputs per sequence, [queries][heads ×
 // headDim].
 func (c attentionCase) flash(r *harness.Fixture, d attentionData) [][]float32 {
@@ -284,7 +295,7 @@ func (c attentionCase) flash(r *harness.Fixture, d attentionData) [][]float32 {
 		}
 		most = max(most, n)
 	}
-	spec := attention.Prefill(c.shape())
+	spec := c.prefill()
 	r.Launch(spec.Launch(r.Kernel(spec), attention.PrefillArgs{
 		Q: q.Addr(), Out: out.Addr(), Starts: r.U32s("starts", l.starts).Addr(), KV: l.cache, Scoring: l.scoring,
 		Sequences: len(c.lengths), Heads: l.heads, QStride: qStride, OutStride: outStride, MaxQueries: most,
@@ -308,7 +319,12 @@ func (c attentionCase) kernelCase(operation string, run func(r *harness.Fixture,
 	c = c.filled()
 	return harness.Case{
 		Operation: operation, Format: c.kv.String(), Name: c.name, Reason: c.reason, Long: c.long,
-		Run: func(r *harness.Fixture) { run(r, c) },
+		Run: func(r *harness.Fixture) {
+			if c.wgmma && !takesWarpgroups(r) {
+				r.Skip("products of warpgroups are for sm_90 alone, and begin with PTX 8.4")
+			}
+			run(r, c)
+		},
 	}
 }
 
@@ -320,8 +336,13 @@ func attentionCases() []harness.Case {
 	for _, c := range flashCases() {
 		all = append(all, c.kernelCase("attention prefill", checkFlash))
 	}
+	for _, c := range warpgroupCases() {
+		all = append(all, c.kernelCase(warpgroupPrefill, checkSameBits))
+	}
 	return append(all, attentionInvariants()...)
 }
+
+const warpgroupPrefill = "attention prefill wgmma" // an operation
 
 var attentionFormats = []quant.Format{quant.F32, quant.F16, quant.BF16}
 
@@ -544,6 +565,48 @@ func flashCases() []attentionCase {
 		lengths: []int{4096}, queries: []int{256}, long: true})
 }
 
+// warpgroupCases are those of flashCases that the kernel of sm_90a takes, with two warpgroups, and cases of its
+// tiles.
+func warpgroupCases() []attentionCase {
+	var all []attentionCase
+	var small attentionCase
+	for _, c := range flashCases() {
+		if c.kv == quant.F32 || c.headDim%16 != 0 || strings.HasPrefix(c.name, "tile ") || c.dist != harness.Gaussian {
+			continue
+		}
+		c.wgmma = true
+		if !strings.HasPrefix(c.name, "group=") {
+			c.kvHeads = 1
+		}
+		c.name = strings.Replace(c.name, "32 queries", "128 queries", 1)
+		if c.blockQ != 0 {
+			c.blockQ = 128
+		}
+		if c.name == "prompt of 1" {
+			small = c
+		}
+		all = append(all, c)
+	}
+	for _, n := range []int{66, 100, 127, 128, 129, 193} {
+		c := small
+		c.name, c.reason = fmt.Sprintf("prompt of %d", n), "around the tiles of warpgroups"
+		c.lengths, c.queries = []int{n, n + 23}, []int{n, n}
+		all = append(all, c)
+	}
+	ring := small
+	ring.name, ring.reason, ring.kvHeads, ring.group = "each stage twice", "more than twice as many blocks as shared memory holds, for two warpgroups", 1, 1
+	ring.lengths, ring.queries = []int{145}, []int{70}
+	all = append(all, ring)
+	for _, tile := range [][2]int{{128, 32}, {192, 16}, {192, 32}} {
+		c := small
+		c.name, c.reason = fmt.Sprintf("tile %d×%d", tile[0], tile[1]), "other tile sizes"
+		c.blockQ, c.blockK = tile[0], tile[1]
+		c.lengths, c.queries = []int{230, 20}, []int{200, 20}
+		all = append(all, c)
+	}
+	return all
+}
+
 // attentionHeadDims are the head dimensions of reachable kernels.
 func attentionHeadDims() []int { return []int{64, 80, 96, 128, 256} }
 
@@ -583,6 +646,12 @@ func attentionInvariants() []harness.Case {
 	flashCase := func(run func(*harness.Fixture, attentionCase), name, reason string, change func(*attentionCase)) harness.Case {
 		return with(flash, name, reason, change).kernelCase("attention prefill", run)
 	}
+	warpgroups := with(flash, "", "", func(c *attentionCase) {
+		c.wgmma, c.blockQ, c.lengths, c.queries = true, 128, []int{170, 9, 150}, []int{140, 9, 135}
+	})
+	warpgroupCase := func(run func(*harness.Fixture, attentionCase), name, reason string, change func(*attentionCase)) harness.Case {
+		return with(warpgroups, name, reason, change).kernelCase(warpgroupPrefill, run)
+	}
 	var all []harness.Case
 	for _, c := range otherTiles() {
 		c.name, c.reason = c.name+", zero queries", "queries of another tile without a largest element, and others with a softmax weight of nearly 1"
@@ -620,6 +689,18 @@ func attentionInvariants() []harness.Case {
 		flashCase(checkChunks(7), "chunks", chunks, nil),
 		flashCase(checkChunks(5), "chunks, window and softcap", chunks, func(c *attentionCase) { c.window, c.softcap, c.kv = 21, 20, quant.BF16 }),
 		flashCase(checkChunks(16), "chunks, float32", chunks, func(c *attentionCase) { c.kv = quant.F32 }),
+		warpgroupCase(checkNeighbors(attentionCase.flash), "neighbors", neighbors, nil),
+		warpgroupCase(checkInvisible, "invisible", "positions that no query of a tile sees may hold Inf", func(c *attentionCase) {
+			c.kvHeads, c.group, c.lengths, c.queries, c.window = 1, 1, []int{130}, []int{130}, 8
+		}),
+		warpgroupCase(checkHalves, "halves of a tile", "a block raises the maximum of only the first or the last 8 queries of a tile", func(c *attentionCase) {
+			c.lengths, c.queries = []int{48}, []int{16}
+		}),
+		warpgroupCase(checkZero, "zero queries", "the factor of a zero query times the scale underflows; its scores are equal", func(c *attentionCase) {
+			c.lengths, c.queries, c.scale = flash.lengths, flash.queries, 0x1p-40
+		}),
+		warpgroupCase(checkChunks(50), "chunks", chunks, nil),
+		warpgroupCase(checkChunks(70), "chunks, window and softcap", chunks, func(c *attentionCase) { c.window, c.softcap, c.kv = 21, 20, quant.BF16 }),
 		decodeCase(checkBoth, "the same as prefill", both, nil),
 		decodeCase(checkBoth, "the same as prefill, BF16", both, func(c *attentionCase) { c.kv = quant.BF16 }),
 	}...)
@@ -686,6 +767,15 @@ func checkFlash(r *harness.Fixture, c attentionCase) {
 	c.compare(r, "out", d, c.flash(r, d), c.flashErrors())
 }
 
+// checkSameBits is checkFlash for the kernel of sm_90a, and demands the bits of the kernel of mma.sync.
+func checkSameBits(r *harness.Fixture, c attentionCase) {
+	d := c.data(r)
+	out := c.flash(r, d)
+	c.compare(r, "out", d, out, c.flashErrors())
+	c.wgmma, c.blockQ = false, min(c.blockQ, 16)
+	sameOutputs(r, "mma.sync", out, c.flash(r, d))
+}
+
 // sameOutputs demands that the outputs of two runs are equal bit for bit.
 func sameOutputs(r *harness.Fixture, what string, got, want [][]float32) {
 	r.T.Helper()
@@ -750,11 +840,12 @@ func checkChunks(size int) func(*harness.Fixture, attentionCase) {
 	}
 }
 
-// checkInvisible computes a few tiles of queries, then again with infinite keys and values
+// checkInvisible is checkFlash with a few tiles of queries. Then it computes them again with infinite keys and values
 // before the window of the last tile but one and after it, and demands the same bits of that tile.
 func checkInvisible(r *harness.Fixture, c attentionCase) {
 	d := c.data(r)
 	clean := c.flash(r, d)
+	c.compare(r, "out", d, clean, c.flashErrors())
 	size := cmp.Or(c.blockQ, 128)
 	begin := ((c.queries[0]-1)/size - 1) * size // of the last tile but one
 	first := c.lengths[0] - c.queries[0] + begin
@@ -814,6 +905,7 @@ func checkZero(r *harness.Fixture, c attentionCase) {
 				clear(q[at : at+c.headDim])
 			case 1:
 				clear(q[at+1 : at+c.headDim])
+				q[at] = float32(math.Ldexp(0x1.fff8p0, math.Ilogb(float64(q[at])))) // near the next power of two
 			}
 		}
 	}

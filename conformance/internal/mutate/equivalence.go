@@ -1441,7 +1441,7 @@ func (q survivor) laterBlock() (keys uint64, ok bool) {
 }
 
 func isLaterBlock(q survivor) bool {
-	if !strings.HasPrefix(q.mutant.Kernel, "flash_attention") || !q.was.Is("setp.ge.u32") || !q.is.Is("setp.gt.u32") || q.mutant.Mutator != "comparison" {
+	if !strings.HasPrefix(q.mutant.Kernel, "flash_") || !q.was.Is("setp.ge.u32") || !q.is.Is("setp.gt.u32") || q.mutant.Mutator != "comparison" {
 		return false
 	}
 	_, ok := q.laterBlock()
@@ -1461,7 +1461,7 @@ func equalInFirst(q survivor) bool {
 
 // isMasked: the first block index is a quotient; a larger divisor starts at an earlier block.
 func isMasked(q survivor) bool {
-	return strings.HasPrefix(q.mutant.Kernel, "flash_attention") && q.was.Is("shr.u32") && q.is.Is("shr.u32") && ptxtext.IsNumber(q.was.Args[2])
+	return strings.HasPrefix(q.mutant.Kernel, "flash_") && q.was.Is("shr.u32") && q.is.Is("shr.u32") && ptxtext.IsNumber(q.was.Args[2])
 }
 
 // earlierBlock: starting at block 0 changes the index and no output bit.
