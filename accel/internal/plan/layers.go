@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"github.com/lockstep-go/lockstep/internal/kernelcache"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
 	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
@@ -80,11 +81,13 @@ func (p *planner) attend(l *layer) {
 
 // attendPrefill is the attention of a prompt chunk.
 func (p *planner) attendPrefill(paged attention.PagedKV, s attention.Scoring) {
-	c := p.model
-	add(p, "attention", attention.Prefill(attention.Shape{KV: p.layout.config.KV, HeadDim: c.HeadDim}), attention.PrefillArgs{
+	c, props := p.model, p.layout.props
+	args := attention.PrefillArgs{
 		Q: p.buf.qkv, Out: p.buf.attention, Starts: p.in.starts, KV: paged, Scoring: s,
 		Sequences: p.shape.Sequences, Heads: c.Heads, QStride: p.layout.widths.qkv, OutStride: c.Heads * c.HeadDim, MaxQueries: p.shape.Longest,
-	})
+	}
+	shape := attention.Shape{KV: p.layout.config.KV, HeadDim: c.HeadDim}
+	add(p, "attention", attention.PrefillFor(shape, args, kernelcache.MaxTarget(props), props.SMs), args)
 }
 
 // attendDecode is the attention of a decode step, where each slot has its own length.
