@@ -1,48 +1,63 @@
 // Package product defines a matrix product with float16 operands: how they are rounded, and in
-// which order products are added.
+// which order products are added. Package ref computes it with sums in float64.
 //
 // Columns are cut into segments of Segment. With weights W [rows, cols] and activations x
-// [tokens, cols], for token t, row r and segments s in order:
+// [tokens, cols], a segment s has for token t and row r the inner sum
 //
-//	y[t,r] = Σ_s (D[r,s]·E[t,s])·(Σ_{k∈s} ŵ[r,k]·x̂[t,k] + Σ_{b∈s} o[r,b]·X[t,b])
+//	i[t,r,s] = Σ_{k∈s} ŵ[r,k]·x̂[t,k] + Σ_{b∈s} o[r,b]·X[t,b]
 //
-// ŵ and x̂ are float16, E is a power of two, and D is a float32. The second sum is of the formats with
-// minimums: a sub-block b of weights has an offset o, a float16, and X is the sum of its activations. The
-// outer sum begins with 0. Its products and additions are rounded to float32, one by one. If D is the same
-// for a whole row, the outer sum is multiplied by D instead.
+// ŵ and x̂ are float16; for F32 weights, ŵ is the sum of two. The second sum is of formats with minimums
+// only: a sub-block b of weights has an offset o, and X is the sum of its activations.
 //
-// On a GPU the inner sum is one chain of tensor-core instructions with float32 accumulators, which
-// begins with 0. Each instruction takes 16 columns: the i-th of a segment takes columns 2i and 2i+1 of each
-// 32. F32 weights take two for each, the upper halves first. Then one takes the offsets of eight
-// sub-blocks, or two those of 16: sub-blocks 4i, 4i+2 of each i, then 4i+1, 4i+3. The number of tokens, the
-// shape of tiles and the kind of instruction do not appear, so they change no bit.
+// Then the inner sums are added in the order of the segments. With f(v) for v rounded to float32:
+//
+//	y = f(y + f(f(D·E)·i))      in formats with blocks of 256, where a segment of a row has a D
+//	y = D·f(y + f(E·i))         in all others, where a row has one D, multiplied after the last segment
+//
+// y begins with 0. D is a float32, and E is a power of two for each token and segment.
+//
+// Kernels compute an inner sum as one chain of tensor-core instructions with float32 accumulators, which
+// begins with 0. Instruction j, from 0 to 15, takes columns 2j and 2j+1 of each 32 columns of the segment.
+// Columns beyond the row are 0. For F32 weights there are two instructions: first with the high parts, then
+// with the low ones. The offsets come last, each twice, with both parts of X: one instruction for eight
+// sub-blocks, or one for the even and one for the odd of 16. Neither the number of tokens nor the shape of
+// tiles has a part in this.
 //
 // # Activations
 //
-// E[t,s] scales the largest finite magnitude of a segment of x into [2^14, 2^15), and
-// x̂ = f16(x/E). So no activation overflows, and none needs a maximum over a whole row.
+// x̂ = f16(x/E). E is the power of two for which the largest finite |x/E| of the segment is in [2^14, 2^15),
+// but at least 2^-126, and 1 if no finite x differs from 0. So a finite activation does not overflow, and no
+// pass over the whole row is needed.
 //
 // X is the sum of two float16, f16(S/32) and f16 of the rest. S is the sum of the sub-block's x̂ in float32:
 // neighbors are added in pairs, then neighboring pairs, and so on.
 //
 // # Weights
 //
-// A quantized weight is scale·q − minimum, with an integer q that counts from 0 here. c is the middle
-// of the range of q, so that with a minimum it is scale·(q − c) + (c·scale − minimum):
+// A quantized weight is scale·q − minimum. q is a number from 0 on: the stored quant, or for a codebook its
+// level plus 128. c is about the middle of its range, so that the weight is scale·(q − c) + (c·scale −
+// minimum), and the second part is small. With scale and minimum divided by D,
 //
-//	ŵ = f16(scale·q + f16(−c·scale))    o = f16(32·(c·scale − minimum))
+//	ŵ = f16(scale·q + f16(−c·scale))
 //
-// ŵ is one fused multiply-add. The offset is small against the weights, because quants are centered. So its
-// rounding error, which a whole sub-block shares, stays small, too.
+// is one fused multiply-add in float16, and o is 32·(c·scale − minimum), rounded.
 //
-// In formats with blocks of 256, a block is a segment. D is the block's d times 2^16, so that scales are the
-// block's integers over 2^16 and nothing but the offset is rounded with minimums. A block with a much larger
-// dmin than d has D = dmin·2^16, and its quants do not count.
+// In formats with blocks of 256, a block is a segment, and scales and minimums are integers times d and dmin.
+// D is d·2^16, so that scale/D is the integer n over 2^16. Then no weight of a format with minimums is
+// rounded, but its offset is: with h + l for dmin/d·32/2^16 as the sum of two float16, and the integer m of
+// the minimum,
 //
-// In all other formats, D is one power of two per row. F16 has D = 1. In BF16 and F32, D brings the
-// largest magnitude of the row into [2^7, 2^8). A BF16 weight is exact if it is at most 2^24 times
-// smaller than that. An F32 weight is the sum of two float16: f16(w/D) and f16 of the rest. In
-// formats with blocks of 32, D brings the largest 128·|d| + |offset| of the row into [1/4, 1/2).
+//	o = f16(f16(c·n·32/2^16 − m·h) − m·l)
+//
+// If |dmin| is more than 2^20·|d|, D is dmin·2^16, and n is 0.
+//
+// In formats with blocks of 32, D is the power of two for which the largest 128·|scale| + |c·scale − minimum|
+// of the row is in [1/4, 1/2) after division, scale/D is rounded to f16(2^20·scale/D)/2^20, and o is
+// f16(32·f(c·scale − minimum)/D).
+//
+// F16 has D = 1. In BF16 and F32, D is the power of two that brings the largest magnitude of the row into
+// [2^7, 2^8). A BF16 weight is exact if it is at most 2^24 times smaller than that. An F32 weight becomes
+// f16(w/D) and f16 of the rest.
 package product
 
 import (
@@ -65,8 +80,8 @@ func f16(x float64) float64 {
 	return float64(float16.RoundF16(f))
 }
 
-// scaleOf returns the smallest power of two p, at least 2^-126, with |v|/p < 2^n for all finite v of x.
-// It returns 1 if all are 0.
+// scaleOf returns the smallest power of two p with |v|/p < 2^n for all finite v of x, as far as p is a normal
+// float32. It returns 1 if no finite v differs from 0.
 func scaleOf(x []float64, n int) float64 {
 	top := 0.0
 	for _, v := range x {
@@ -78,7 +93,7 @@ func scaleOf(x []float64, n int) float64 {
 		return 1
 	}
 	_, exponent := math.Frexp(top)
-	return math.Ldexp(1, max(exponent-n, -126))
+	return math.Ldexp(1, min(max(exponent-n, -126), 127))
 }
 
 // segments is the number of segments of cols columns.
@@ -113,8 +128,7 @@ func Activations(f quant.Format, x []float64) []float64 {
 	return scaled(f, rounded, len(x), e)
 }
 
-// Weights returns the operand of a row of cols weights in blocks of f: ŵ times D, or for F32 the sum of both,
-// then o times D.
+// Weights returns the operand of a row of cols weights in blocks of f: ŵ times D, then o times D.
 func Weights(f quant.Format, row []byte, cols int) []float64 {
 	rounded, d := weights(f, row, cols)
 	return scaled(f, rounded, cols, d)
@@ -183,7 +197,7 @@ func weights(f quant.Format, row []byte, cols int) (operand, d []float64) {
 	return operand, d
 }
 
-// Single rounds a row of F32, F16 or BF16: it sets w to ŵ, or for F32 to the sum of both, and returns D.
+// Single rounds a row of F32, F16 or BF16: it sets w to ŵ and returns D.
 func Single(f quant.Format, w []float64, row []byte) float64 {
 	quant.Decode(f, w, row)
 	scale := 1.0
@@ -208,7 +222,7 @@ func repeat(scale float64, cols int) []float64 {
 	return d
 }
 
-// centers has the middle of the range of each format's quants, counted from 0.
+// centers has c of each format: about the middle of the range of q.
 var centers = map[quant.Format]int{
 	quant.Q4_0: 8, quant.Q4_1: 8, quant.Q5_0: 16, quant.Q5_1: 16, quant.Q8_0: 128,
 	quant.Q2_K: 2, quant.Q3_K: 4, quant.Q4_K: 8, quant.Q5_K: 16, quant.Q6_K: 32,
@@ -218,7 +232,7 @@ var centers = map[quant.Format]int{
 // Center returns c of a quantized format.
 func Center(f quant.Format) int { return centers[f] }
 
-// counted returns a quant, counted from 0. In a quant.Block it counts from −c in formats without minimums.
+// counted returns q. A quant.Block has q − c in formats without minimums.
 func counted(f quant.Format, q byte) int {
 	if SubBlock(f) > 0 {
 		return int(q)
@@ -229,8 +243,9 @@ func counted(f quant.Format, q byte) int {
 // maxQuant is at least the magnitude of q − c in every format.
 const maxQuant = 128
 
-// Blocks returns the scale and the offset over 32 of each block of a row in blocks of 32, and the D of the
-// row. The offset is a float16. The scale times 2^20 is a float16, and so is it times 2^24.
+// Blocks returns the scale over D and the offset o of each block of a row in blocks of 32, and the D of the
+// row. Both the scale times 2^20 and the scale times 2^24 are float16, so that kernels can multiply it by
+// quants that are subnormal float16.
 func Blocks(f quant.Format, row []byte) (scales, offsets []float64, d float64) {
 	c := float64(Center(f))
 	var b quant.Block
@@ -270,12 +285,12 @@ func blocks(f quant.Format, w, o []float64, row []byte) []float64 {
 // maxRatio is the largest |dmin/d| of a block of which the quants count. Up to there, offsets fit float16.
 const maxRatio = 1 << 20
 
-// integerScale is the value of 1 in the scales of blocks of 256.
+// integerScale is what the integers of blocks of 256 are multiplied by. D is divided by it.
 const integerScale = 0x1p-16
 
-// Ratio returns D over 2^16 of a block of 256, and dmin over it. If the ratio is not that of dmin and d, the
-// quants do not count.
-func Ratio(d, dmin float32) (scale float32, ratio float64) {
+// Ratio returns D/2^16 of a block of 256, and the quotient of dmin and that. It is d, or dmin if |dmin| is more
+// than 2^20·|d|. Then the block's scales are to be taken as 0.
+func Ratio(d, dmin float32) (unit float32, ratio float64) {
 	switch {
 	case dmin == 0:
 		return d, 0
@@ -289,13 +304,13 @@ func Ratio(d, dmin float32) (scale float32, ratio float64) {
 func kBlock(f quant.Format, w, o []float64, block []byte) float64 {
 	var b quant.Block
 	n := b.Unpack(f, block)
-	d, ratio := Ratio(b.D, b.DMin)
+	unit, ratio := Ratio(b.D, b.DMin)
 	ratio *= 32 * integerScale
 	high := f16(ratio)
 	low := f16(ratio - high)
 	for s := range Segment / n {
 		scale := float64(b.Scales[s])
-		if d != b.D {
+		if unit != b.D {
 			scale = 0
 		}
 		round(f, w[n*s:n*(s+1)], b.Quants[n*s:], scale*integerScale)
@@ -304,13 +319,13 @@ func kBlock(f quant.Format, w, o []float64, block []byte) float64 {
 			o[s] = f16(f16(centered-float64(least*high)) - float64(least*low))
 		}
 	}
-	return float64(d) / integerScale
+	return float64(unit) / integerScale
 }
 
 // round sets w to ŵ.
 func round(f quant.Format, w []float64, q []byte, scale float64) {
-	offset := f16(-float64(Center(f)) * scale)
+	center := f16(-float64(Center(f)) * scale)
 	for i := range w {
-		w[i] = f16(float64(scale*float64(counted(f, q[i]))) + offset)
+		w[i] = f16(float64(scale*float64(counted(f, q[i]))) + center)
 	}
 }
