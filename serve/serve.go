@@ -1,4 +1,4 @@
-// Package serve offers a model to OpenAI's clients: an http.Handler over package generate.
+// Package serve serves a model by the OpenAI HTTP API: an http.Handler over package generate.
 //
 //	s, err := serve.New(m.Generator(), serve.Options{})
 //	if err != nil {
@@ -26,7 +26,7 @@ import (
 	"github.com/lockstep-go/lockstep/generate"
 )
 
-// ErrBadOptions means a field of Options with an impossible value.
+// ErrBadOptions is wrapped by the errors of New for a field of Options with an invalid value.
 var ErrBadOptions = errors.New("bad option")
 
 // Options configures a Server. The zero value has no API key and no request timeout, and logs
@@ -38,19 +38,20 @@ type Options struct {
 	// APIKeys, if any, are required of every endpoint but /health and the page, as "Authorization: Bearer KEY".
 	APIKeys []string
 	// Origins are the origins, such as https://example.com, of web pages that may use the server
-	// (CORS); "*" means all. Requests from pages of other origins are refused.
+	// (CORS), besides its own; "*" means all. Pages of other origins cannot read responses, and their POST
+	// requests get status 403.
 	Origins []string
-	// Hosts are names, such as model.example.com, that the header Host may have besides loopback if
-	// Serve or ListenAndServe runs on a loopback address; "*" means all. Requests for other hosts
-	// are refused. A server on another address serves requests for any host.
+	// Hosts are names, such as model.example.com, that the header Host may have on a loopback address,
+	// besides loopback; "*" means all. Requests for other hosts get status 403, which protects from DNS
+	// rebinding. A server on another address serves requests for any host.
 	Hosts []string
 
 	MaxBody     int64 // bytes of a request's body; 0: 8 MiB
-	MaxRequests int   // requests at once; 0: 4096. More get status 429.
+	MaxRequests int   // requests to a model at once; 0: 4096. More get status 429.
 
 	BodyTimeout    time.Duration // to read a body; 0: 30 s
 	WriteTimeout   time.Duration // to write to a client that does not read; 0: 30 s
-	RequestTimeout time.Duration // of a whole request; 0: none
+	RequestTimeout time.Duration // of a whole request to a model; 0: none
 	// Grace is the time that Serve and ListenAndServe give running requests when they stop; 0: 10 s.
 	Grace time.Duration
 
