@@ -163,7 +163,7 @@ func activations(f quant.Format, x []float64) (operand, e []float64) {
 			if at < len(x) {
 				copy(block, operand[at:len(x)])
 			}
-			sum := pairwise(block) / 32
+			sum := float64(pairwise(block) / 32)
 			high := f16(sum)
 			operand = append(operand, high+f16(sum-high))
 		}
@@ -305,7 +305,7 @@ func kBlock(f quant.Format, w, o []float64, block []byte) float64 {
 	var b quant.Block
 	n := b.Unpack(f, block)
 	unit, ratio := Ratio(b.D, b.DMin)
-	ratio *= 32 * integerScale
+	ratio = float64(ratio * (32 * integerScale))
 	high := f16(ratio)
 	low := f16(ratio - high)
 	for s := range Segment / n {
@@ -315,7 +315,7 @@ func kBlock(f quant.Format, w, o []float64, block []byte) float64 {
 		}
 		round(f, w[n*s:n*(s+1)], b.Quants[n*s:], scale*integerScale)
 		if SubBlock(f) > 0 {
-			centered, least := float64(Center(f))*scale*32*integerScale, float64(b.Mins[s])
+			centered, least := float64(float64(Center(f))*scale*(32*integerScale)), float64(b.Mins[s])
 			o[s] = f16(f16(centered-float64(least*high)) - float64(least*low))
 		}
 	}
