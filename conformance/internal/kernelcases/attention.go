@@ -586,6 +586,10 @@ func warpgroupCases() []attentionCase {
 			small = c
 		}
 		all = append(all, c)
+		if c.blockQ == 0 && c.headDim <= 128 { // the kernels that engines ask for
+			c.name, c.blockQ = c.name+", 192 queries", 192
+			all = append(all, c)
+		}
 	}
 	for _, n := range []int{66, 100, 127, 128, 129, 193} {
 		c := small
