@@ -65,17 +65,12 @@ func (l MatrixLayout) Chunk(p Shared, line, chunk U32) Shared {
 	if l.inner() > l.Line/2 {
 		p = p.At(chunk.DivN(chunks), l.outer()*l.Line)
 	}
-	return p.At(line, l.Line).At(l.Swizzle(line, chunk), 16)
-}
-
-// Swizzle returns which 16 bytes of a line hold the elements 8*chunk to 8*chunk+7 along the line.
-func (l MatrixLayout) Swizzle(line, chunk U32) U32 {
-	chunks := l.Line / 16
+	p = p.At(line, l.Line)
 	if chunks == 1 {
-		return chunk.AndN(0)
+		return p
 	}
 	mask := uint32(chunks - 1)
-	return chunk.AndN(mask).Xor(line.DivN(8 / chunks).AndN(mask))
+	return p.At(chunk.AndN(mask).Xor(line.DivN(8/chunks).AndN(mask)), 16)
 }
 
 // check returns an error if the layout is not one that wgmma can read.
