@@ -36,18 +36,25 @@ type loop struct {
 
 type remark struct{ text string }
 
+// nested returns the lists of nodes inside a node.
+func nested(n node) [][]node {
+	switch n := n.(type) {
+	case *branch:
+		return [][]node{n.then, n.alt}
+	case *loop:
+		return [][]node{n.cond, n.body}
+	}
+	return nil
+}
+
 // each calls f for every instruction, including nested ones.
 func each(list []node, f func(*inst)) {
 	for _, n := range list {
-		switch n := n.(type) {
-		case *inst:
-			f(n)
-		case *branch:
-			each(n.then, f)
-			each(n.alt, f)
-		case *loop:
-			each(n.cond, f)
-			each(n.body, f)
+		if in, ok := n.(*inst); ok {
+			f(in)
+		}
+		for _, inner := range nested(n) {
+			each(inner, f)
 		}
 	}
 }
@@ -56,13 +63,8 @@ func each(list []node, f func(*inst)) {
 func eachList(list []node, f func([]node)) {
 	f(list)
 	for _, n := range list {
-		switch n := n.(type) {
-		case *branch:
-			eachList(n.then, f)
-			eachList(n.alt, f)
-		case *loop:
-			eachList(n.cond, f)
-			eachList(n.body, f)
+		for _, inner := range nested(n) {
+			eachList(inner, f)
 		}
 	}
 }
