@@ -94,8 +94,8 @@ func TestHardwareSharedAbove48K(t *testing.T) {
 	ok(t, s.Synchronize())
 }
 
-// placement is a module whose kernel writes the addresses of 80 bytes of static shared memory and of
-// the dynamic shared memory that follows. The alignment of the latter is formatted.
+// placement is the text of a module. Its kernel writes two addresses: of 80 bytes of static shared memory,
+// and of the dynamic shared memory after them, which is declared with the alignment %d.
 const placement = `.version 7.4
 .target sm_80
 .address_size 64

@@ -282,7 +282,7 @@ func blocks(f quant.Format, w, o []float64, row []byte) []float64 {
 	return repeat(d, len(w))
 }
 
-// maxRatio is the largest |dmin/d| of a block of which the quants count. Up to there, offsets fit float16.
+// maxRatio is the largest |dmin/d| with which a block keeps its quants. Offsets fit float16 up to there.
 const maxRatio = 1 << 20
 
 // integerScale is what the integers of blocks of 256 are multiplied by. D is divided by it.
