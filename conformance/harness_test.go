@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -25,6 +26,7 @@ type fakeDevice struct {
 	memory        []byte
 	free          int // address
 	run           func(m fakeMemory, params []byte)
+	lost          error
 }
 
 func newFakeDevice(run func(fakeMemory, []byte)) *fakeDevice {
@@ -46,7 +48,7 @@ type (
 )
 
 func (d *fakeDevice) NewStream() (driver.Stream, error)         { return fakeStream{d: d}, nil }
-func (d *fakeDevice) Err() error                                { return nil }
+func (d *fakeDevice) Err() error                                { return d.lost }
 func (d *fakeDevice) Close() error                              { return nil }
 func (d *fakeDevice) Load([]byte) (driver.Module, error)        { return fakeModule{}, nil }
 func (b fakeBuffer) Address() driver.Address                    { return driver.Address(b.at) }
@@ -419,6 +421,31 @@ func runOnFake(t *testing.T, run kernelFunc, c harness.Case) []string {
 		t.Error(err)
 	}
 	return rec.Messages
+}
+
+// TestSuiteCannotReopen checks that cases fail with the driver's error if the device is lost and
+// cannot be opened again.
+func TestSuiteCannotReopen(t *testing.T) {
+	opened := 0
+	s, err := harness.NewSuite(func() (driver.Device, error) {
+		if opened++; opened > 1 {
+			return nil, errors.New("refused")
+		}
+		d := newFakeDevice(nil)
+		d.lost = driver.ErrDeviceLost
+		return d, nil
+	}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		rec := &harness.Recorder{}
+		s.Run(rec, harness.Case{Operation: "lost", Name: "any", Run: func(*harness.Fixture) { t.Error("the case ran") }})
+		expect(t, rec.Messages, "opening the device: refused")
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestUnordered repeats a launch that writes other bits to its output each time.

@@ -21,6 +21,9 @@ func TestAttentionFaults(t *testing.T) {
 			if (len(rec.Messages) == 0) != fault.Clean {
 				t.Errorf("%d failures: %q", len(rec.Messages), rec.Messages)
 			}
+			if err := s.Device().Err(); err != nil {
+				t.Errorf("the device is lost: %v", err)
+			}
 		})
 	}
 }

@@ -54,7 +54,7 @@ func NewSuite(open func() (driver.Device, error), seed uint64) (*Suite, error) {
 // Device returns the open device.
 func (s *Suite) Device() driver.Device { return s.device }
 
-// reopen replaces a lost device.
+// reopen replaces a lost device. If it fails, the lost device stays.
 func (s *Suite) reopen() error {
 	if s.device != nil {
 		if s.device.Err() == nil {
@@ -62,13 +62,16 @@ func (s *Suite) reopen() error {
 		}
 		s.device.Close() // its fault was reported
 	}
-	s.loaded = map[*ptx.Kernel]driver.Function{}
-	var err error
-	if s.device, err = s.open(); err != nil {
+	device, err := s.open()
+	if err != nil {
 		return err
 	}
-	s.Stream, err = s.device.NewStream()
-	return err
+	stream, err := device.NewStream()
+	if err != nil {
+		return errors.Join(err, device.Close())
+	}
+	s.device, s.Stream, s.loaded = device, stream, map[*ptx.Kernel]driver.Function{}
+	return nil
 }
 
 // Close closes the device.
@@ -87,13 +90,10 @@ type Result struct {
 	Hash     uint64 // of all bytes that kernels wrote
 }
 
-// Run runs one case and reports failures to t. The inputs depend on the seed and the case's
-// ID alone. Run returns when the case has ended, also by Fatalf or Skip.
+// Run runs one case and reports failures to t, also if it cannot open a device. The inputs depend
+// on the seed and the case's ID alone. Run returns when the case has ended, also by Fatalf or Skip.
 func (s *Suite) Run(t T, c Case) Result {
 	t.Helper()
-	if err := s.reopen(); err != nil {
-		t.Fatalf("opening the device: %v", err)
-	}
 	h := fnv.New64a()
 	h.Write([]byte(c.ID()))
 	r := &Fixture{
@@ -103,6 +103,9 @@ func (s *Suite) Run(t T, c Case) Result {
 	begin := time.Now()
 	var done sync.WaitGroup
 	done.Go(func() { // Fatalf and Skip end this goroutine
+		if err := s.reopen(); err != nil {
+			r.Fatalf("opening the device: %v", err)
+		}
 		defer r.close()
 		c.Run(r)
 	})

@@ -118,13 +118,20 @@ func (c attentionCase) data(r *harness.Fixture) attentionData {
 }
 
 // cacheOf stores keys and values in pages in random order. Positions that no query sees
-// stay uninitialized.
+// stay uninitialized. For a planted fault it doubles the pages and the rows of the table, and sets
+// all entries: after an access outside of memory, a process cannot use a GPU any more.
 func (c attentionCase) cacheOf(r *harness.Fixture, d attentionData) (attention.PagedKV, *harness.Buffer) {
 	maxPages := c.extraPages
 	for _, n := range c.lengths {
 		maxPages = max(maxPages, (n+c.page-1)/c.page+c.extraPages)
 	}
-	order := newRand(c.seed).Perm(len(c.lengths) * maxPages)
+	pages := len(c.lengths) * maxPages
+	order := newRand(c.seed).Perm(pages) // by entry of the table
+	if c.plant != nil {
+		for i := range pages {
+			order = append(order, pages+i)
+		}
+	}
 	row := c.headDim * c.kv.BlockBytes()
 	alloc := r.Input
 	if c.appended {
@@ -132,6 +139,11 @@ func (c attentionCase) cacheOf(r *harness.Fixture, d attentionData) (attention.P
 	}
 	k, v := alloc("k", len(order)*c.kvHeads*c.page*row), alloc("v", len(order)*c.kvHeads*c.page*row)
 	table := r.Input("table", 4*len(order))
+	if c.plant != nil {
+		for entry, page := range order {
+			table.SetU32s(4*entry, []uint32{uint32(page)})
+		}
+	}
 	lengths := make([]uint32, len(c.lengths))
 	for s, n := range c.lengths {
 		if !c.active(s) {
