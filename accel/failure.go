@@ -48,6 +48,7 @@ func (e *Engine) failAll(err error) {
 	e.inFlight = nil
 	for i, p := range slices.Backward(list) {
 		p.restore()
+		p.release()
 		p.ended, p.err = true, p.failure(err)
 		if i > 0 && p.ctx.Err() == nil {
 			p.err = fmt.Errorf("accel: an earlier step failed: %w", err)

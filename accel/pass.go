@@ -38,9 +38,11 @@ type fork struct {
 }
 
 // newPass returns an empty pass. It reuses the slices of the last pass of the same bank, which has
-// ended.
+// ended, and drops the results of that pass.
 func (e *Engine) newPass(ctx context.Context) *pass {
 	old := e.recent[e.bank]
+	clear(old.rows) // those of a pass that was never queued
+	clear(old.results)
 	p := &pass{engine: e, ctx: ctx, rows: old.rows[:0], forks: old.forks[:0], event: old.event, values: old.values[:0], results: old.results[:0]}
 	e.recent[e.bank] = p
 	e.inputs.begin(e.bank)
@@ -88,7 +90,10 @@ func (p *pass) allocate() {
 		logits, hidden := need(&p.rows[i])
 		total += logits + hidden
 	}
-	p.values = slices.Grow(p.values, total)[:total]
+	if total > cap(p.values) || total < cap(p.values)/4 { // the engine must not keep the memory of its largest pass
+		p.values = make([]float32, total)
+	}
+	p.values = p.values[:total]
 	rest := p.values
 	for i := range p.rows {
 		r := &p.rows[i]
@@ -228,6 +233,16 @@ func (p *pass) end() {
 			}
 		}
 	}
+	p.release()
+}
+
+// release drops what the rows of a pass that has ended refer to, so that the engine keeps neither
+// masks nor closed sequences. Other passes may still read how a token was chosen.
+func (p *pass) release() {
+	for i, r := range p.rows {
+		p.rows[i] = row{onDevice: r.onDevice, choice: r.choice, tokenAt: r.tokenAt}
+	}
+	clear(p.forks)
 }
 
 // forked notes that f was forked from s while the pass is in flight, if f has positions of the pass.

@@ -29,7 +29,6 @@ func (e *Engine) read(p *pass, to []float32, from ptx.Address) error {
 			return err
 		}
 	}
-	e.reads.owner = p
 	for len(to) > 0 {
 		n := min(len(to), (len(e.staging.Bytes())-e.reads.used)/4)
 		if n == 0 {
@@ -41,6 +40,7 @@ func (e *Engine) read(p *pass, to []float32, from ptx.Address) error {
 		if err := e.stream.ReadAsync(e.staging, e.reads.used, driver.Address(from), 4*n); err != nil {
 			return err
 		}
+		e.reads.owner = p
 		e.reads.list = append(e.reads.list, hostRead{to[:n], e.reads.used})
 		e.reads.used += 4 * n
 		to, from = to[n:], from+ptx.Address(4*n)
@@ -56,7 +56,10 @@ func (r *hostReads) take(staging driver.Pinned) {
 	r.reset()
 }
 
-func (r *hostReads) reset() { r.list, r.used = r.list[:0], 0 }
+func (r *hostReads) reset() {
+	clear(r.list) // it must not keep the memory of results
+	r.owner, r.list, r.used = nil, r.list[:0], 0
+}
 
 func appendFloats(to []byte, list []float32) []byte {
 	for _, x := range list {
