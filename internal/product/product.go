@@ -32,6 +32,16 @@
 // X is the sum of two float16, f16(S/32) and f16 of the rest. S is the sum of the sub-block's x̂ in float32:
 // neighbors are added in pairs, then neighboring pairs, and so on.
 //
+// # Norm
+//
+// With an RMS norm before the product, x[t,k]·n[k] takes the place of x[t,k], rounded to float32. n are the weights of
+// the norm. A result y is multiplied by
+//
+//	1 / sqrt(S/cols + eps)
+//
+// S is the sum of the squares of the token's x in float32: those of eight neighbors in turn, then 32 such sums in a
+// butterfly, which are a segment, then the segments in order. If S overflows, results are 0.
+//
 // # Weights
 //
 // A quantized weight is scale·q − minimum. q is a number from 0 on: the stored quant, or for a codebook its
@@ -126,6 +136,16 @@ func columns(f quant.Format, cols int) int { return cols + segments(cols)*offset
 func Activations(f quant.Format, x []float64) []float64 {
 	rounded, e := activations(f, x)
 	return scaled(f, rounded, len(x), e)
+}
+
+// Norm returns a row of activations times the weights of an RMS norm, and the factor of the results.
+func Norm(x, weights []float64, eps float64) (weighted []float64, factor float64) {
+	var squares float64
+	for i, v := range x {
+		squares += float64(v * v)
+		weighted = append(weighted, float64(float32(v*weights[i])))
+	}
+	return weighted, 1 / math.Sqrt(squares/float64(len(x))+eps)
 }
 
 // Weights returns the operand of a row of cols weights in blocks of f: ŵ times D, then o times D.

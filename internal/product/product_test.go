@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/big"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/lockstep-go/lockstep/internal/float16"
@@ -257,6 +258,13 @@ func TestActivations(t *testing.T) {
 	x[0], x[Segment] = 1, 3
 	if _, e := activations(quant.F16, x); len(e) != 2 || e[0] != 0x1p-14 || e[1] != 0x1p-13 {
 		t.Errorf("scales %v of segments with the largest elements 1 and 3", e)
+	}
+}
+
+func TestNorm(t *testing.T) {
+	weighted, factor := Norm([]float64{3, -4}, []float64{1 + 0x1p-25, 0.5}, 3.5)
+	if want := []float64{3, -2}; !slices.Equal(weighted, want) || factor != 0.25 {
+		t.Errorf("%v, factor %v; want %v, factor 0.25", weighted, factor, want)
 	}
 }
 
