@@ -69,8 +69,14 @@ func (l MatrixLayout) Chunk(p Shared, line, chunk U32) Shared {
 	if chunks == 1 {
 		return p
 	}
+	return p.At(l.Swizzle(line, chunk), 16)
+}
+
+// Swizzle returns which 16 bytes of a line hold the elements 8*chunk to 8*chunk+7 along the line.
+func (l MatrixLayout) Swizzle(line, chunk U32) U32 {
+	chunks := l.Line / 16
 	mask := uint32(chunks - 1)
-	return p.At(chunk.AndN(mask).Xor(line.DivN(8/chunks).AndN(mask)), 16)
+	return chunk.AndN(mask).Xor(line.DivN(8 / chunks).AndN(mask))
 }
 
 // check returns an error if the layout is not one that wgmma can read.

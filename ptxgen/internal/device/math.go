@@ -21,9 +21,21 @@ const (
 // in all lanes of a warp. The error is at most 8 ulp.
 func Activate(b *ptx.Builder, act ptx.U32, x ptx.F32) ptx.F32 {
 	y := ptx.Var(x)
-	b.If(act.EqN(SiLU), func() { ptx.Set(y, silu(b, x)) })
-	b.If(act.EqN(GELU), func() { ptx.Set(y, gelu(b, x)) })
+	for _, a := range []int{SiLU, GELU} {
+		b.If(act.EqN(a), func() { ptx.Set(y, ActivateN(b, a, x)) })
+	}
 	return y
+}
+
+// ActivateN returns the same for an activation that is known when the kernel is built.
+func ActivateN(b *ptx.Builder, act int, x ptx.F32) ptx.F32 {
+	switch act {
+	case SiLU:
+		return silu(b, x)
+	case GELU:
+		return gelu(b, x)
+	}
+	return x
 }
 
 // silu returns x / (1 + e^-x) within 8 ulp. At -Inf it is NaN, as Inf/Inf is.
