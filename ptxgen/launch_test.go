@@ -11,6 +11,7 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/moe"
 	"github.com/lockstep-go/lockstep/ptxgen/norm"
 	"github.com/lockstep-go/lockstep/ptxgen/peak"
+	"github.com/lockstep-go/lockstep/ptxgen/product"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/ptxgen/rope"
 	"github.com/lockstep-go/lockstep/ptxgen/sample"
@@ -49,6 +50,8 @@ var (
 	goodBulkRead = peak.BulkReadArgs{In: 16, Out: 16, Chunks: 3, CTAs: 2}
 	goodMMA      = peak.MMAArgs{Out: 16, Iterations: 3, CTAs: 2}
 	goodWGMMA    = peak.WGMMAArgs{A: 16, B: 16, Out: 16, Iterations: 3, CTAs: 2}
+	goodEmbed    = product.EmbedArgs{W: 16, Out: 16, Count: 3, Rows: 5, K: 1280}
+	goodProduct  = product.Args{X: 16, W: 16, Y: 16, Tokens: 65, Rows: 129, K: 512, CTAs: 100}
 	goodGroup    = moe.GroupArgs{Chosen: 16, Offsets: 16, Order: 16, Tokens: 3, K: 2, Experts: 8}
 )
 
@@ -76,6 +79,8 @@ func TestLaunchShapes(t *testing.T) {
 		{"router", launcher(moe.Route(), goodRoute, nil), [3]uint32{2, 1, 1}, 128},
 		{"combine", launcher(moe.Combine(), goodCombine, nil), [3]uint32{6, 1, 1}, 256},
 		{"group", launcher(moe.Group(), goodGroup, nil), [3]uint32{8, 1, 1}, 512},
+		{"product by mma.sync: a CTA per tile", launcher(product.Tile{Format: quant.Q4_K, Columns: 64, Warps: 8, RingX: 2}.Kernel(), goodProduct, nil), [3]uint32{4, 1, 1}, 256},
+		{"embed: a warp per segment", launcher(product.Embed(quant.Q4_K), goodEmbed, nil), [3]uint32{3, 2, 1}, 128},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l, err := c.launch(t)
@@ -134,6 +139,12 @@ func TestLaunchErrors(t *testing.T) {
 		{"wgmma by too many CTAs", launcher(peak.WGMMA(), goodWGMMA, func(a *peak.WGMMAArgs) { a.CTAs = 1 << 17 }), "CTAs"},
 		{"wgmma with -1 iterations", launcher(peak.WGMMA(), goodWGMMA, func(a *peak.WGMMAArgs) { a.Iterations = -1 }), "Iterations"},
 		{"wgmma without B", launcher(peak.WGMMA(), goodWGMMA, func(a *peak.WGMMAArgs) { a.B = 0 }), "B"},
+		{"embed no tokens", launcher(product.Embed(quant.Q8_0), goodEmbed, func(a *product.EmbedArgs) { a.Count = 0 }), "Count"},
+		{"embed without a matrix", launcher(product.Embed(quant.Q8_0), goodEmbed, func(a *product.EmbedArgs) { a.W = 0 }), "W"},
+		{"embed without an output", launcher(product.Embed(quant.Q8_0), goodEmbed, func(a *product.EmbedArgs) { a.Out = 0 }), "Out"},
+		{"embed of a matrix without rows", launcher(product.Embed(quant.Q8_0), goodEmbed, func(a *product.EmbedArgs) { a.Rows = 0 }), "Rows"},
+		{"embed a part of a block", launcher(product.Embed(quant.Q4_K), goodEmbed, func(a *product.EmbedArgs) { a.K = 128 }), "K"},
+		{"embed no weights", launcher(product.Embed(quant.F16), goodEmbed, func(a *product.EmbedArgs) { a.K = 0 }), "K"},
 		{"group of no choices", launcher(moe.Group(), goodGroup, func(a *moe.GroupArgs) { a.K = 0 }), "K"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -42,7 +42,7 @@ var rules = []rule{
 	{"quant", []string{"internal/float16", "internal/portable"}},
 	// ref reads mapped weights, so it needs gguf.Guard against a file that shrinks.
 	{"ref", []string{"model", "model/gguf", "model/sampling", "quant", "internal/float16", "internal/portable", "internal/product", xsync}},
-	{"ptxgen/...", []string{"internal/float16", "ptxgen/...", "quant"}},
+	{"ptxgen/...", []string{"internal/float16", "internal/product", "ptxgen/...", "quant"}},
 	{"ptxgen/ptx", nil},
 	{"driver", nil},
 	{"driver/cuda", []string{"driver", "internal/nvml", "internal/ptxlog/...", purego}},
@@ -53,7 +53,7 @@ var rules = []rule{
 	{"golden", []string{"model", "model/gguf", "internal/atomicfile", "internal/npy"}},
 	{"conformance", []string{"generate", "model", "model/sampling", goCmp}},
 	{"conformance/internal/...", []string{
-		"conformance/internal/...", "driver", "driver/emu", "internal/float16", "internal/kernelcache", "internal/prefill", "model", "model/sampling", "ptxgen/...", "quant", gonum,
+		"conformance/internal/...", "driver", "driver/emu", "internal/float16", "internal/kernelcache", "internal/prefill", "internal/product", "model", "model/sampling", "ptxgen/...", "quant", gonum,
 	}},
 	{"tools/...", []string{anything}},
 	// examples/embed is a module of its own, like a program of a user.

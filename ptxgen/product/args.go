@@ -1,0 +1,69 @@
+package product
+
+import (
+	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// Args are the arguments of a launch of Stream or Tile.
+type Args struct {
+	X               ptx.Address // f32 [Tokens, K]; for Tile as Tile.Round rounds them
+	W               ptx.Address // packed [Rows, K]: see Packing
+	Y               ptx.Address // f32 [Tokens, Rows], or if Gated [Tokens, Rows/2]
+	YStride         int         // elements from token to token of Y and Residual; 0: the columns of Y
+	Bias            ptx.Address // f32 [Rows]; 0: none
+	Residual        ptx.Address // f32, in the shape of Y; may be Y; 0: none
+	Tokens, Rows, K int
+	CTAs            int // of the grid, at most; but at least one per slot
+
+	NormWeight ptx.Address // f32 [K], with Epilogue.Norm; for Tile an argument of Tile.Round
+	Eps        float32     // of the norm
+	Softcap    float32     // 0 without Epilogue.Softcap
+
+	// The matrix of expert e begins at W + e·ExpertBytes. Bias is that of all experts.
+	Experts     ptx.Address // u32 [Slots]: the expert of each slot; 0 without Stream.Experts
+	Slots       int
+	SlotsPerX   int // slots that share a row of X
+	ExpertBytes int
+}
+
+// productParams are the parameters that Stream and Tile share.
+type productParams struct {
+	X, W           ptx.Global `align:"16"`
+	Y              ptx.Global
+	Bias, Residual ptx.Global
+	Scales         ptx.Global // of rows: see Packing
+	Tokens         ptx.U32
+	Columns        ptx.U32 // of Y
+	YStride        ptx.U32
+	Segments       ptx.U32
+}
+
+// softcapParams are parameters of kernels with a softcap.
+type softcapParams struct{ Softcap ptx.F32 }
+
+// normParams are parameters of kernels with a norm.
+type normParams struct {
+	NormWeight ptx.Global `align:"16"`
+	Eps        ptx.F32
+}
+
+// paramsOf returns productParams and, with a softcap, softcapParams. a.YStride is not 0.
+func paramsOf(f quant.Format, e Epilogue, a Args) []any {
+	p := Packing{f, a.K}
+	params := []any{&productParams{
+		X: ptx.Addr(a.X), W: ptx.Addr(a.W), Y: ptx.Addr(a.Y), Bias: ptx.Addr(a.Bias), Residual: ptx.Addr(a.Residual),
+		Scales: ptx.Addr(p.scales(a.W, a.Rows)), Tokens: ptx.Uint(a.Tokens), Columns: ptx.Uint(e.columns(a.Rows)),
+		YStride: ptx.Uint(a.YStride), Segments: ptx.Uint(p.segments()),
+	}}
+	if e.Softcap {
+		params = append(params, &softcapParams{ptx.Float(a.Softcap)})
+	}
+	return params
+}
+
+// wholeBlocks checks that a row holds whole blocks of its format.
+func wholeBlocks(f quant.Format, k int) host.Check {
+	return host.Refuse(k%f.BlockLen() != 0, "K", "%d weights are no whole blocks of %v", k, f)
+}

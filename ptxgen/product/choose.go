@@ -1,0 +1,85 @@
+package product
+
+import (
+	"math/bits"
+
+	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// streamTokens is the largest number of tokens that Stream multiplies faster than Tile.
+const streamTokens = 4
+
+// staticShared is at least the shared memory of a kernel beside what its shared method counts.
+const staticShared = 4 << 10
+
+// StreamFor returns the Stream for up to four tokens and rows of k weights, if a CTA may have shared bytes of shared
+// memory. ok is false if there are more tokens, which Tile multiplies faster, or if the activations do not fit.
+//
+// An SM has one CTA: warps decode weights in more registers than two CTAs leave them.
+func StreamFor(f quant.Format, e Epilogue, tokens, k, shared int) (s Stream, ok bool) {
+	if tokens > streamTokens {
+		return Stream{}, false
+	}
+	s = Stream{
+		Format: f, Tokens: 1 << bits.Len(uint(tokens-1)), Warps: maxStreamWarps, Ring: 4, Stage: 4, CTAs: 1, Epilogue: e,
+	}
+	if layoutOf(f).segmentBytes() > 4<<10 { // a stage of several such segments would arrive late
+		s.Stage = 1
+	}
+	fits := func() bool { return s.shared(Packing{f, k}.segments()) <= shared-staticShared }
+	for s.Ring > 1 && !fits() {
+		s.Ring /= 2
+	}
+	if !fits() {
+		s.Warps /= 2
+	}
+	return s, fits()
+}
+
+// TileFor returns the Tile for a number of tokens and rows, if a GPU of the target has sms SMs and a CTA may
+// have shared bytes of shared memory. A target without wgmma has a Tile of warps.
+//
+// With few tokens, time goes into decoding weights: then as many warpgroups as possible take segments by turns. Each
+// needs room for the activations of two segments. With more tokens, it goes into copying activations: if there are
+// enough rows for all SMs, tiles of 128 rows need fewer copies.
+func TileFor(f quant.Format, e Epilogue, tokens, rows int, target ptx.Target, sms, shared int) Tile {
+	s := Tile{Format: f, Columns: columnsFor(f, tokens), Epilogue: e}
+	fits := func() bool { return s.shared() <= shared-staticShared }
+	if !target.HasWGMMA() {
+		s.Warps, s.RingX, s.Columns = maxMMAWarps, 2, min(s.Columns, 64)
+		return s
+	}
+	enoughRows := 4*host.CeilDiv(rows, 2*ptx.WGMMARows) >= 3*sms
+	if s.Warpgroups = 2; s.Columns <= 32 || s.Columns <= 64 && !enoughRows {
+		s.Warpgroups = 1
+		for phases := len(consumerRegisters) - 1; phases > 1; phases-- {
+			s.Phases, s.Ring, s.RingX = phases, 2*phases, 2*phases
+			if s.Columns <= maxColumnsOf(f, phases) && fits() {
+				return s
+			}
+		}
+	}
+	for s.Phases, s.Ring, s.RingX = 1, 4, 2; !fits(); {
+		switch {
+		case s.Ring > 2:
+			s.Ring--
+		case s.RingX > 1:
+			s.RingX--
+		case s.Warpgroups > 1:
+			s.Warpgroups--
+		case s.Columns > 8:
+			s.Columns /= 2
+		default:
+			return s
+		}
+	}
+	return s
+}
+
+// columnsFor is the number of columns of a tile: a power of two that the registers of two warpgroups suffice for.
+func columnsFor(f quant.Format, tokens int) int {
+	most := 1 << bits.Len(uint(maxColumnsOf(f, 2))) / 2
+	return max(8, min(most, 1<<bits.Len(uint(tokens-1))))
+}

@@ -1,0 +1,75 @@
+package product
+
+import (
+	"testing"
+
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// TestChosenKernels builds the kernels that are chosen for an H200, and checks that they fit.
+func TestChosenKernels(t *testing.T) {
+	const sms, shared = 132, 227 << 10
+	hopper := ptx.Target{Version: 88, SM: 90, Arch: true}
+	built := map[string]bool{}
+	build := func(s kernel.Spec, bytes int) {
+		t.Helper()
+		if bytes > shared-staticShared {
+			t.Errorf("%s: %d bytes of shared memory", s.Name(), bytes)
+		}
+		if built[s.Name()] {
+			return
+		}
+		built[s.Name()] = true
+		if _, err := s.Build(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, f := range Formats() {
+		for _, tokens := range []int{1, 2, 3, 4} {
+			for _, k := range []int{f.BlockLen(), 4096, 14336} {
+				s, ok := StreamFor(f, Epilogue{Norm: true}, tokens, k, shared)
+				if !ok && f == quant.F32 && k > 4096 {
+					continue // two planes of weights leave room for fewer activations
+				}
+				if !ok {
+					t.Errorf("%v: no kernel for %d tokens of %d columns", f, tokens, k)
+					continue
+				}
+				build(s.Kernel(), s.shared(Packing{f, k}.segments()))
+			}
+		}
+		for _, tokens := range []int{1, 9, 32, 33, 64, 65, 4096} {
+			for _, rows := range []int{16, 4096, 28672} {
+				s := TileFor(f, Epilogue{Norm: true}, tokens, rows, hopper, sms, shared)
+				build(s.Kernel(), s.shared())
+			}
+		}
+	}
+	for _, c := range []struct{ tokens, k, shared int }{{5, 4096, shared}, {1, 1 << 20, shared}, {1, 4096, 16 << 10}} {
+		if s, ok := StreamFor(quant.Q8_0, Epilogue{}, c.tokens, c.k, c.shared); ok {
+			t.Errorf("%d tokens of %d columns in %d bytes have %+v", c.tokens, c.k, c.shared, s)
+		}
+	}
+	for tokens, want := range map[int]Tile{
+		16:   {Columns: 16, Warpgroups: 1, Phases: 4},
+		64:   {Columns: 64, Warpgroups: 2, Phases: 1},
+		4096: {Columns: 128, Warpgroups: 2, Phases: 1},
+	} {
+		s := TileFor(quant.Q4_K, Epilogue{}, tokens, 28672, hopper, sms, shared)
+		if s.Columns != want.Columns || s.Warpgroups != want.Warpgroups || s.Phases != want.Phases {
+			t.Errorf("%d tokens: %+v, want %+v", tokens, s, want)
+		}
+	}
+	if s := TileFor(quant.Q4_K, Epilogue{}, 64, 4096, hopper, sms, shared); s.Phases != 2 || s.Warpgroups != 1 {
+		t.Errorf("few rows: %+v, want 2 phases", s)
+	}
+	for _, sm := range []int{80, 89} {
+		s := TileFor(quant.F32, Epilogue{}, 4096, 4096, ptx.Target{Version: 88, SM: sm}, sms, 99<<10)
+		if s.Warps == 0 {
+			t.Errorf("sm_%d: %+v, want warps", sm, s)
+		}
+		build(s.Kernel(), s.shared()+shared-(99<<10))
+	}
+}

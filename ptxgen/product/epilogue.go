@@ -1,0 +1,154 @@
+package product
+
+import (
+	"math"
+
+	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
+	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
+	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+)
+
+// Epilogue is what a kernel computes from the sums of a product before it stores them. With p for a sum of all
+// segments:
+//
+//	y[t,r] = act(softcap(f[t]·p[t,r] + bias[r])) + residual[t,r]
+//
+// softcap(v) is cap·tanh(v/cap). A kernel has no code for what is off. Operations are rounded one by one.
+type Epilogue struct {
+	// Norm has an RMS norm before the product: x is multiplied by the weights of the norm before it is rounded, and
+	// f[t] is 1/sqrt(mean(x[t]²) + eps). Without Norm, there is no f.
+	Norm       bool
+	Softcap    bool
+	Activation elementwise.Activation
+	// Gated multiplies two matrices, gate and up, that have their rows in turn: eight of gate, then the same eight
+	// of up. If there are no multiple of eight, zeros fill up the last ones of each. y has half as many columns:
+	//
+	//	y[t,r] = act(softcap(f[t]·gate[t,r] + bias))·(f[t]·up[t,r] + bias) + residual[t,r]
+	//
+	// The bias has the order of the rows of the matrix.
+	Gated bool
+}
+
+// name is the part of a kernel's name.
+func (e Epilogue) name() (name string) {
+	for _, part := range []struct {
+		on   bool
+		name string
+	}{
+		{e.Norm, "_norm"}, {e.Softcap, "_cap"},
+		{e.Activation == elementwise.SiLU, "_silu"}, {e.Activation == elementwise.GELU, "_gelu"}, {e.Gated, "_gated"},
+	} {
+		if part.on {
+			name += part.name
+		}
+	}
+	return name
+}
+
+// valid reports whether a kernel may have the epilogue.
+func (e Epilogue) valid() bool { return e.Activation <= elementwise.GELU }
+
+// doc is the formula of a product with the epilogue.
+func (e Epilogue) doc() string {
+	act := map[elementwise.Activation]string{elementwise.SiLU: "silu", elementwise.GELU: "gelu"}[e.Activation]
+	row := func(w string) string {
+		product := "sum over k of " + w + "[r,k] * x[t,k]"
+		if e.Norm {
+			product = "f[t] * (sum over k of " + w + "[r,k] * n[k] * x[t,k])"
+		}
+		return product + " + bias[r]"
+	}
+	y := row("W")
+	if e.Gated {
+		y = row("gate")
+	}
+	if e.Softcap {
+		y = "cap * tanh((" + y + ") / cap)"
+	}
+	if act != "" || e.Gated {
+		y = act + "(" + y + ")"
+	}
+	if e.Gated {
+		y += " * (" + row("up") + ")"
+	}
+	y = "y[t,r] = " + y + " + residual[t,r]"
+	if e.Norm {
+		y += "\nf[t] = 1 / sqrt(mean over k of x[t,k]^2 + eps)"
+	}
+	return y
+}
+
+// tileColumns is the number of columns of y per tile of weights.
+func (e Epilogue) tileColumns() int {
+	if e.Gated {
+		return tileRows / 2
+	}
+	return tileRows
+}
+
+// columns is the number of columns of y for rows rows of weights.
+func (e Epilogue) columns(rows int) int {
+	if e.Gated {
+		return rows / 2
+	}
+	return rows
+}
+
+// noResidual is −0, which changes no result when it is added.
+var noResidual = float32(math.Copysign(0, -1))
+
+// rowSum is the sum of a row of weights for a token, and what belongs to the row.
+type rowSum struct {
+	sum   ptx.F32
+	scale ptx.F32 // D; unset in formats with a D per segment
+	bias  ptx.F32
+}
+
+// result emits a result without its residual: of one row, or with Gated of a row of gate and one of up. factor is f;
+// limit is the cap. They are used by Norm and Softcap.
+func (e Epilogue) result(b *ptx.Builder, rows []rowSum, factor, limit ptx.F32) ptx.F32 {
+	values := make([]ptx.F32, len(rows))
+	for i, r := range rows {
+		values[i] = r.sum
+		if r.scale != (ptx.F32{}) {
+			values[i] = values[i].Mul(r.scale)
+		}
+		if e.Norm {
+			values[i] = values[i].Mul(factor)
+		}
+		values[i] = values[i].Add(r.bias)
+	}
+	y := values[0]
+	if e.Softcap {
+		y = device.Softcap(b, y, limit)
+	}
+	y = device.ActivateN(b, int(e.Activation), y)
+	if e.Gated {
+		y = y.Mul(values[1])
+	}
+	return y
+}
+
+// normFactor emits f from the sum of the squares of a row of k columns.
+func normFactor(squares ptx.F32, k ptx.U32, eps ptx.F32) ptx.F32 {
+	return squares.Div(k.F32()).Add(eps).Sqrt().Rcp()
+}
+
+// normChecks returns the checks of the arguments of a norm, if the kernel has it.
+func normChecks(norm bool, weight ptx.Address, eps float32) []host.Check {
+	return []host.Check{
+		host.Refuse(norm != (weight != 0), "NormWeight", "a kernel with a norm needs it, and no other takes it"),
+		host.Refuse(!norm && eps != 0, "Eps", "%v: the kernel has no norm", eps),
+		host.Number("Eps", eps),
+	}
+}
+
+// checks returns the checks of the other arguments that belong to the epilogue.
+func (e Epilogue) checks(a Args) []host.Check {
+	return []host.Check{
+		host.Refuse(e.Gated && a.Rows%2 != 0, "Rows", "%d are not as many of gate as of up", a.Rows),
+		host.Refuse(e.Softcap != (a.Softcap != 0), "Softcap", "%v: the kernel with a softcap needs one, and no other takes it", a.Softcap),
+		host.Number("Softcap", a.Softcap),
+	}
+}

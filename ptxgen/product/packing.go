@@ -1,0 +1,425 @@
+package product
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/lockstep-go/lockstep/internal/float16"
+	"github.com/lockstep-go/lockstep/internal/product"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+const (
+	segment  = product.Segment
+	tileRows = 16 // of a fragment of mma.m16n8k16
+	steps    = segment / 16
+	lanes    = 32
+)
+
+// Packing is the layout of a matrix of rows of K weights in device memory, in the order in which
+// tensor cores take them.
+//
+// A matrix is a sequence of tiles of 16 rows. A tile is a sequence of segments of 256 columns. Zeros fill
+// up the last tile and the last segment. A segment is a sequence of planes: some bits of all quants each,
+// then the scales of the sub-blocks, then those of the rows. A plane of quants is a sequence of chunks of
+// 16 bytes per lane, the lanes of a warp in order, so that a warp reads 512 consecutive bytes.
+//
+// A step is one instruction. In an operand, lane 4g+t of a warp has two pairs of columns of row g, and of
+// row g+8. The columns of a pair are 32 apart, and all 16 steps of a lane are of the same 64 columns. So a
+// lane decodes two sub-blocks of 32 weights of each row, or four of 16, and a pair of float16 scales
+// multiplies a pair of quants.
+//
+// F16 and BF16 weights become float16, F32 weights two of them. A format with blocks of less than 256
+// weights has a float32 per row after the tiles: the D of package internal/product.
+type Packing struct {
+	Format quant.Format
+	K      int // weights per row
+}
+
+// layout is how a format is packed.
+type layout struct {
+	format quant.Format
+	// planes has the number of bits that each plane has of a quant, the lowest bits first.
+	planes []int
+	// levels maps the quants of quant.Block to those that are stored, for codebooks.
+	levels map[int8]int
+	scales scales
+}
+
+// scales says how the scales of a segment are stored: planes of some bytes per lane with the scales of its
+// sub-blocks, and one of some bytes per row with those of the row.
+type scales struct {
+	lane       []int
+	row        int
+	put        func(to scalePlanes, b *quant.Block)
+	read       func(s *segmentReader)
+	halfBlocks bool // sub-blocks have 16 weights: steps 0 to 7 have others than steps 8 to 15
+}
+
+var (
+	d16      = scales{lane: []int{8}, read: (*segmentReader).readScales}
+	d16o16   = scales{lane: []int{16}, read: (*segmentReader).readScales}
+	sixBits  = scales{lane: []int{4, 2}, row: 4, put: putSixBits, read: (*segmentReader).readSixBits}
+	nibbles  = scales{lane: []int{8}, row: 4, put: putNibbles, read: (*segmentReader).readNibbles, halfBlocks: true}
+	signed8  = scales{lane: []int{8}, row: 2, put: putBytes, read: (*segmentReader).readBytes, halfBlocks: true}
+	sixBits8 = scales{lane: []int{2, 1}, row: 2, put: putSixBits8, read: (*segmentReader).readSixBits8}
+)
+
+var layouts = map[quant.Format]layout{
+	quant.F32:    {planes: []int{16, 16}},
+	quant.F16:    {planes: []int{16}},
+	quant.BF16:   {planes: []int{16}},
+	quant.Q4_0:   {planes: []int{4}, scales: d16},
+	quant.Q4_1:   {planes: []int{4}, scales: d16o16},
+	quant.Q5_0:   {planes: []int{4, 1}, scales: d16},
+	quant.Q5_1:   {planes: []int{4, 1}, scales: d16o16},
+	quant.Q8_0:   {planes: []int{8}, scales: d16},
+	quant.Q2_K:   {planes: []int{2}, scales: nibbles},
+	quant.Q3_K:   {planes: []int{2, 1}, scales: signed8},
+	quant.Q4_K:   {planes: []int{4}, scales: sixBits},
+	quant.Q5_K:   {planes: []int{4, 1}, scales: sixBits},
+	quant.Q6_K:   {planes: []int{4, 2}, scales: signed8},
+	quant.IQ4_NL: {planes: []int{4}, scales: d16, levels: iq4Levels},
+	quant.IQ4_XS: {planes: []int{4}, scales: sixBits8, levels: iq4Levels},
+}
+
+// layoutOf returns the layout of a format. It panics if no kernel reads the format.
+func layoutOf(f quant.Format) layout {
+	l, ok := layouts[f]
+	if !ok {
+		panic(fmt.Sprintf("ptxgen: no kernel reads %v", f))
+	}
+	l.format = f
+	return l
+}
+
+// operands is the number of operands per step: two for F32.
+func (l layout) operands() int {
+	if l.format == quant.F32 {
+		return 2
+	}
+	return 1
+}
+
+// offsetSteps is the number of steps per segment that multiply offsets: each takes two sub-blocks per lane.
+func offsetSteps(f quant.Format) int {
+	if n := product.SubBlock(f); n > 0 {
+		return 32 / n
+	}
+	return 0
+}
+
+// Formats returns the formats that kernels read, in order of their ids.
+func Formats() []quant.Format { return slices.Sorted(maps.Keys(layouts)) }
+
+// iq4Levels maps the levels of the IQ4 codebook to their numbers.
+var iq4Levels = func() map[int8]int {
+	levels := map[int8]int{}
+	var b quant.Block
+	for i := range 16 {
+		src := make([]byte, quant.IQ4_NL.BlockBytes())
+		src[2] = byte(i)
+		b.Unpack(quant.IQ4_NL, src)
+		levels[int8(b.Quants[0])] = i
+	}
+	return levels
+}()
+
+// unit is the value of one quant step after masking, for row 0 (g) or 1 (g+8) of a lane: the masked bits are
+// a subnormal float16. The quants of row 1 lie four bits higher, unless they fill bytes.
+func (l layout) unit(row int) float64 {
+	if row == 1 && l.planes[0] < 8 && l.levels == nil {
+		return 0x1p-20
+	}
+	return 0x1p-24
+}
+
+// start is where a plane of quants begins in a segment. The plane after the last holds scales.
+func (l layout) start(plane int) (at int) {
+	for _, bits := range l.planes[:plane] {
+		at += tileRows * segment * bits / 8
+	}
+	return at
+}
+
+// scalesAt is where a plane of scales begins. The last one has those of rows.
+func (l layout) scalesAt(plane int) int {
+	at := l.start(len(l.planes))
+	for _, bytes := range l.scales.lane[:plane] {
+		at += lanes * bytes
+	}
+	return at
+}
+
+// rowsAt is where the plane with the scales of rows begins.
+func (l layout) rowsAt() int { return l.scalesAt(len(l.scales.lane)) }
+
+// segmentBytes is the size of a segment of a tile.
+func (l layout) segmentBytes() int { return l.rowsAt() + tileRows*l.scales.row }
+
+// scalePlanes are the planes of scales of a segment, for one row of the tile.
+type scalePlanes struct {
+	l   layout
+	seg []byte
+	r   int
+}
+
+// lane returns what a plane has for the lane that decodes columns 64*quarter to 64*quarter+63 of the row.
+func (p scalePlanes) lane(plane, quarter int) []byte {
+	return p.seg[p.l.scalesAt(plane)+(p.r%8*4+quarter)*p.l.scales.lane[plane]:][:p.l.scales.lane[plane]]
+}
+
+// row returns what the last plane has for the row. Rows g and g+8 are neighbors.
+func (p scalePlanes) row() []byte {
+	return p.seg[p.l.rowsAt()+(p.r%8*2+p.r/8)*p.l.scales.row:][:p.l.scales.row]
+}
+
+// scaled reports whether rows of a format have a float32 after the tiles.
+func scaled(f quant.Format) bool { return f.BlockLen() < segment }
+
+func (p Packing) layout() layout {
+	if p.K < 1 || p.K%p.Format.BlockLen() != 0 {
+		panic(fmt.Sprintf("ptxgen: rows of %d weights of %v cannot be packed", p.K, p.Format))
+	}
+	return layoutOf(p.Format)
+}
+
+// segments is the number of segments of a row.
+func (p Packing) segments() int { return (p.K + segment - 1) / segment }
+
+// tileBytes is the size of a tile.
+func (p Packing) tileBytes() int { return p.segments() * p.layout().segmentBytes() }
+
+// scales returns the address of the rows' factors of a matrix at w, or 0 if there are none.
+func (p Packing) scales(w uint64, rows int) uint64 {
+	if !scaled(p.Format) {
+		return 0
+	}
+	return w + uint64(p.TileBytes(rows))
+}
+
+func tiles(rows int) int { return (rows + tileRows - 1) / tileRows }
+
+// TileBytes returns the size of the tiles of rows rows: where the factors of rows begin in a matrix.
+func (p Packing) TileBytes(rows int) int { return tiles(rows) * p.tileBytes() }
+
+// Bytes returns the size of a packed matrix of rows rows.
+func (p Packing) Bytes(rows int) int {
+	n := p.TileBytes(rows)
+	if scaled(p.Format) {
+		n += 4 * tileRows * tiles(rows)
+	}
+	return n
+}
+
+// Pack packs rows rows of src, blocks of Format as in a GGUF file, into the tiles dst. It returns the factors
+// of the rows, one per row of the tiles, or nil if the format has none. It panics unless the lengths of src
+// and dst are exactly those of rows rows.
+func (p Packing) Pack(dst, src []byte, rows int) (factors []float32) {
+	size, err := p.Format.RowBytes(p.K)
+	if err != nil || len(src) != rows*size || len(dst) != p.TileBytes(rows) {
+		panic(fmt.Sprintf("ptxgen: %d bytes of %v into %d, for %d rows of %d weights", len(src), p.Format, len(dst), rows, p.K))
+	}
+	clear(dst)
+	if scaled(p.Format) {
+		factors = make([]float32, tileRows*tiles(rows))
+	}
+	for r := range rows {
+		tile := dst[r/tileRows*p.tileBytes():][:p.tileBytes()]
+		d := p.packRow(tile, r%tileRows, src[r*size:(r+1)*size])
+		if factors != nil {
+			factors[r] = float32(d)
+		}
+	}
+	return factors
+}
+
+// packRow packs a row. It returns the row's D, or 0 in a format that has one per segment.
+func (p Packing) packRow(tile []byte, r int, row []byte) (d float64) {
+	l, n := p.layout(), p.Format.BlockLen()
+	if n == 1 {
+		return p.packSingle(tile, r, row)
+	}
+	var scales, offsets []float64
+	if scaled(p.Format) {
+		scales, offsets, d = product.Blocks(p.Format, row)
+	}
+	var b quant.Block
+	for at := 0; at < p.K; at += n {
+		block := row[at/n*p.Format.BlockBytes():][:p.Format.BlockBytes()]
+		b.Unpack(p.Format, block)
+		seg := tile[at/segment*l.segmentBytes():][:l.segmentBytes()]
+		for i := range n {
+			l.put(seg, r, at%segment+i, uint32(l.stored(int8(b.Quants[i]))))
+		}
+		to := scalePlanes{l, seg, r}
+		if l.scales.put != nil {
+			l.scales.put(to, &b)
+			continue
+		}
+		own := to.lane(0, at%segment/64)[4*(r/8)+2*(at/n%2):]
+		putHalves(own, float32(scales[at/n]/l.unit(r/8)))
+		if offsetSteps(p.Format) > 0 {
+			putHalves(own[8:], float32(offsets[at/n]))
+		}
+	}
+	return d
+}
+
+// packSingle packs a row of a format without blocks: F32, F16 or BF16. It returns the row's D.
+func (p Packing) packSingle(tile []byte, r int, row []byte) float64 {
+	l := p.layout()
+	w := make([]float64, p.K)
+	d := product.Single(p.Format, w, row)
+	for i, v := range w {
+		seg := tile[i/segment*l.segmentBytes():][:l.segmentBytes()]
+		high := float16.ToF16(float32(v))
+		bits := uint32(high)
+		if p.Format == quant.F32 {
+			if rest := v - float64(float16.FromF16(high)); rest-rest == 0 {
+				bits |= uint32(float16.ToF16(float32(rest))) << 16
+			}
+		}
+		l.put(seg, r, i%segment, bits)
+	}
+	return d
+}
+
+// stored is the number that planes hold for a quant of quant.Block.
+func (l layout) stored(q int8) int {
+	switch {
+	case l.levels != nil:
+		return l.levels[q]
+	case product.SubBlock(l.format) > 0:
+		return int(q)
+	}
+	return int(q) + product.Center(l.format)
+}
+
+// put stores a number of row r and column c of a segment in the planes.
+func (l layout) put(seg []byte, r, c int, v uint32) {
+	p := placeOf(r, c)
+	for i, bits := range l.planes {
+		chunk, word, bit := p.in(bits)
+		at := l.start(i) + (chunk*lanes+p.lane)*16 + 4*word
+		old := binary.LittleEndian.Uint32(seg[at:])
+		binary.LittleEndian.PutUint32(seg[at:], old|v&(1<<bits-1)<<bit)
+		v >>= bits
+	}
+}
+
+// place is where a weight of a segment is in the operands of its 16 steps.
+type place struct {
+	step, lane     int
+	register, half int
+}
+
+// placeOf is the place of row r of a tile and column c of a segment.
+func placeOf(r, c int) place {
+	return place{step: c % 32 / 2, lane: r%8*4 + c/64, register: r/8 + c%2*2, half: c / 32 % 2}
+}
+
+// in returns where a plane with this number of bits per quant has the weight: the chunk, the word in the lane's
+// 16 bytes, and the lowest bit.
+func (p place) in(bits int) (chunk, word, bit int) {
+	perChunk := 16 / bits // steps
+	chunk, e := p.step/perChunk, p.step%perChunk
+	switch bits {
+	case 16:
+		return chunk, p.register, 16 * p.half
+	case 8:
+		return chunk, 2*e + p.register/2, 16*(p.register%2) + 8*p.half
+	}
+	// Each 16-bit half has two bytes. Each byte has row g in bits 0 to 3 and row g+8 in bits 4 to 7.
+	perWord := 4 / bits // steps
+	i := e%perWord*2 + p.register/2
+	bit = i/perWord*8 + p.register%2*4 + i%perWord*bits
+	return chunk, e / perWord, bit + 16*p.half
+}
+
+// putRatio stores what the ratio of dmin and d is computed from for the row. It returns false if the scales
+// do not count.
+func putRatio(to scalePlanes, b *quant.Block) bool {
+	d, ratio := product.Ratio(b.D, b.DMin)
+	switch {
+	case d == 0:
+		putHalves(to.row(), 1, 0)
+	case ratio == 0:
+		putHalves(to.row(), d, 0)
+	default:
+		putHalves(to.row(), d, b.DMin)
+	}
+	return d == b.D && d != 0
+}
+
+// putSixBits stores d and dmin for the row. A lane has two scales and two minimums of each of two rows, and
+// 48 bits for them: those of row g are in bits 0, 16, 6 and 22 of a word. Of row g+8, the first scale and
+// minimum and four bits of the second pair are 16 bits. The other eight bits are in the gaps of the word.
+func putSixBits(to scalePlanes, b *quant.Block) {
+	counts := putRatio(to, b)
+	for quarter := range 4 {
+		var pair [2]uint32
+		for i := range pair {
+			pair[i] = uint32(b.Mins[2*quarter+i]) << 6
+			if counts {
+				pair[i] |= uint32(b.Scales[2*quarter+i])
+			}
+		}
+		word, rest := to.lane(0, quarter), to.lane(1, quarter)
+		if to.r < 8 {
+			setBits(word, pair[0]|pair[1]<<16)
+			continue
+		}
+		setBits(word, pair[1]>>4&15<<12|pair[1]>>8<<28)
+		binary.LittleEndian.PutUint16(rest, uint16(pair[0]|pair[1]&15<<12))
+	}
+}
+
+// setBits sets bits of a word.
+func setBits(word []byte, bits uint32) {
+	binary.LittleEndian.PutUint32(word, binary.LittleEndian.Uint32(word)|bits)
+}
+
+// putNibbles stores d and dmin for the row, and a byte for each sub-block, with the scale in the low half
+// and the minimum in the high one.
+func putNibbles(to scalePlanes, b *quant.Block) {
+	counts := putRatio(to, b)
+	for s := range 16 {
+		own := &to.lane(0, s/4)[4*(to.r/8)+s%4]
+		*own = byte(b.Mins[s]) << 4
+		if counts {
+			*own |= byte(b.Scales[s])
+		}
+	}
+}
+
+// putBytes stores d for the row, and a signed byte for each sub-block.
+func putBytes(to scalePlanes, b *quant.Block) {
+	putHalves(to.row(), b.D)
+	for s := range 16 {
+		to.lane(0, s/4)[4*(to.r/8)+s%4] = byte(b.Scales[s])
+	}
+}
+
+// putSixBits8 stores d for the row. Scales count from -32. A lane has two of each of two rows, and 24 bits
+// for them: the low 12 of 16 bits are of row g, the high four and eight others of row g+8.
+func putSixBits8(to scalePlanes, b *quant.Block) {
+	putHalves(to.row(), b.D)
+	for quarter := range 4 {
+		pair := uint16(b.Scales[2*quarter]+32) | uint16(b.Scales[2*quarter+1]+32)<<6
+		word, rest := to.lane(0, quarter), to.lane(1, quarter)
+		if to.r >= 8 {
+			rest[0], pair = byte(pair), pair>>8<<12
+		}
+		binary.LittleEndian.PutUint16(word, binary.LittleEndian.Uint16(word)|pair)
+	}
+}
+
+// putHalves stores float16 numbers.
+func putHalves(dst []byte, values ...float32) {
+	for i, v := range values {
+		binary.LittleEndian.PutUint16(dst[2*i:], float16.ToF16(v))
+	}
+}

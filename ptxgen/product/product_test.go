@@ -1,0 +1,242 @@
+package product
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/internal/ptxas"
+	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// withoutKernels lists the formats that only the reference computes.
+var withoutKernels = []quant.Format{quant.MXFP4}
+
+func TestPackingCoversEveryFormat(t *testing.T) {
+	for _, f := range quant.Formats() {
+		if got, want := slices.Contains(Formats(), f), !slices.Contains(withoutKernels, f); got != want {
+			t.Errorf("%v: packed %v, want %v", f, got, want)
+		}
+	}
+}
+
+// TestPackingSize holds what a packed row costs more than in a file. K is a multiple of 256.
+func TestPackingSize(t *testing.T) {
+	const rows, k = 2 * tileRows, 2048
+	more := map[quant.Format]int{quant.Q3_K: 4} // bytes per block
+	for _, f := range Formats() {
+		size, _ := f.RowBytes(k)
+		want := size + more[f]*k/256
+		if f.BlockLen() < segment {
+			want += 4 // the row's D
+		}
+		if got := (Packing{f, k}).Bytes(rows); got != rows*want {
+			t.Errorf("%v: %d rows of %d weights take %d bytes packed, want %d", f, rows, k, got, rows*want)
+		}
+	}
+}
+
+// TestPackPads packs a part of a tile over other bytes. Rows and columns that the matrix lacks hold zeros.
+func TestPackPads(t *testing.T) {
+	for _, f := range Formats() {
+		k := max(f.BlockLen(), 32)
+		p := Packing{f, k}
+		size, _ := f.RowBytes(k)
+		dst := bytes.Repeat([]byte{0xff}, p.TileBytes(1))
+		factors := p.Pack(dst, make([]byte, size), 1)
+		zeros := make([]byte, p.TileBytes(1))
+		p.Pack(zeros, make([]byte, size), 1)
+		if !bytes.Equal(dst, zeros) {
+			t.Errorf("%v: the packed bytes depend on what they replace", f)
+		}
+		if got, want := len(dst)+4*len(factors), p.Bytes(1); got != want {
+			t.Errorf("%v: tiles and factors have %d bytes, a matrix has %d", f, got, want)
+		}
+	}
+}
+
+func TestPackRefuses(t *testing.T) {
+	q8 := Packing{quant.Q8_0, 32}
+	for name, pack := range map[string]func(){
+		"a row of part of a block":    func() { Packing{quant.Q4_K, 128}.Bytes(1) },
+		"a row of nothing":            func() { Packing{quant.F32, 0}.Bytes(1) },
+		"a format without kernels":    func() { Packing{quant.MXFP4, 32}.Bytes(1) },
+		"a source that is too long":   func() { q8.Pack(make([]byte, q8.TileBytes(1)), make([]byte, 35), 1) },
+		"a source that is too short":  func() { q8.Pack(make([]byte, q8.TileBytes(1)), make([]byte, 33), 1) },
+		"a destination that is short": func() { q8.Pack(make([]byte, q8.TileBytes(1)-1), make([]byte, 34), 1) },
+		"a destination of other rows": func() { q8.Pack(make([]byte, q8.TileBytes(17)), make([]byte, 34), 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Error("was accepted")
+				}
+			}()
+			pack()
+		})
+	}
+}
+
+func TestBuildRefuses(t *testing.T) {
+	for name, s := range map[string]kernel.Spec{
+		"tokens that are no power of two": Stream{Format: quant.Q8_0, Tokens: 3, Warps: 4, Stage: 2, Ring: 2, CTAs: 1}.Kernel(),
+		"a stage that divides no warps":   Stream{Format: quant.Q8_0, Tokens: 2, Warps: 4, Stage: 3, Ring: 2, CTAs: 1}.Kernel(),
+		"a stream without kernels":        Stream{Format: quant.MXFP4, Tokens: 2, Warps: 4, Stage: 2, Ring: 2, CTAs: 1}.Kernel(),
+		"columns that wgmma lacks":        Tile{Format: quant.Q8_0, Columns: 12, Warpgroups: 1, Phases: 1, Ring: 2, RingX: 1}.Kernel(),
+		"more columns than registers":     Tile{Format: quant.Q8_0, Columns: 136, Warpgroups: 1, Phases: 1, Ring: 2, RingX: 1}.Kernel(),
+		"more columns of F32":             Tile{Format: quant.F32, Columns: 104, Warpgroups: 1, Phases: 1, Ring: 2, RingX: 1}.Kernel(),
+		"five warpgroups":                 Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 5, Phases: 1, Ring: 2, RingX: 1}.Kernel(),
+		"five warpgroups in phases":       Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Phases: 5, Ring: 10, RingX: 5}.Kernel(),
+		"no phase":                        Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Ring: 2, RingX: 1}.Kernel(),
+		"a ring with one per phase":       Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Phases: 2, Ring: 2, RingX: 2}.Kernel(),
+		"a ring that changes phases":      Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Phases: 2, Ring: 5, RingX: 2}.Kernel(),
+		"activations that change phases":  Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Phases: 2, Ring: 4, RingX: 3}.Kernel(),
+		"columns of four warpgroups":      Tile{Format: quant.Q8_0, Columns: 40, Warpgroups: 1, Phases: 4, Ring: 8, RingX: 4}.Kernel(),
+		"a ring of one segment":           Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Phases: 1, Ring: 1, RingX: 1}.Kernel(),
+		"an unknown activation":           Stream{Format: quant.Q8_0, Tokens: 2, Warps: 4, Stage: 2, Ring: 2, CTAs: 1, Epilogue: Epilogue{Activation: 3}}.Kernel(),
+		"experts for several tokens":      Stream{Format: quant.Q8_0, Tokens: 2, Warps: 4, Stage: 2, Ring: 2, CTAs: 1, Experts: true}.Kernel(),
+		"embeddings without kernels":      Embed(quant.MXFP4),
+		"warps and warpgroups":            Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Warps: 4, RingX: 2}.Kernel(),
+		"nine warps":                      Tile{Format: quant.Q8_0, Columns: 8, Warps: 9, RingX: 2}.Kernel(),
+		"-1 warps":                        Tile{Format: quant.Q8_0, Columns: 8, Warps: -1, RingX: 2}.Kernel(),
+		"warps with a ring of weights":    Tile{Format: quant.Q8_0, Columns: 8, Warps: 4, Ring: 2, RingX: 2}.Kernel(),
+		"warps that wait for each copy":   Tile{Format: quant.Q8_0, Columns: 8, Warps: 4, RingX: 1}.Kernel(),
+		"rounding of no columns":          Tile{Format: quant.Q8_0}.Round(),
+	} {
+		if _, err := s.Build(); err == nil {
+			t.Errorf("%s: %+v was built", name, s)
+		}
+	}
+}
+
+func TestLaunchRefuses(t *testing.T) {
+	plain := Stream{Format: quant.Q8_0, Tokens: 2, Warps: 4, Stage: 2, Ring: 2, CTAs: 1}
+	capped, gated, normed := plain, plain, plain
+	capped.Epilogue.Softcap, gated.Epilogue.Gated, normed.Epilogue.Norm = true, true, true
+	experts := plain
+	experts.Experts, experts.Tokens = true, 1
+	tile := Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Phases: 1, Ring: 2, RingX: 1}
+	chosen := func(a *Args) { a.Tokens, a.Experts, a.Slots, a.SlotsPerX, a.ExpertBytes = 1, 16, 6, 2, 4096 }
+	good := Args{X: 16, W: 16, Y: 16, Tokens: 2, Rows: 32, K: 64, CTAs: 1}
+	for _, c := range []struct {
+		name, want string
+		kernel     interface{ Kernel() kernel.Typed[Args] }
+		change     func(a *Args)
+	}{
+		{"no epilogue", "", plain, func(a *Args) {}},
+		{"a softcap", "", capped, func(a *Args) { a.Softcap = 30 }},
+		{"half the columns", "", gated, func(a *Args) { a.YStride = 16 }},
+		{"more tokens than columns", "Tokens: 3", plain, func(a *Args) { a.Tokens = 3 }},
+		{"part of a block", "K: 63", plain, func(a *Args) { a.K = 63 }},
+		{"rows that overlap", "YStride: 31", plain, func(a *Args) { a.YStride = 31 }},
+		{"half rows that overlap", "YStride: 15", gated, func(a *Args) { a.YStride = 15 }},
+		{"rows of gate alone", "Rows: 31", gated, func(a *Args) { a.Rows = 31 }},
+		{"a softcap that the kernel lacks", "Softcap: 30", plain, func(a *Args) { a.Softcap = 30 }},
+		{"no softcap", "Softcap: 0", capped, func(a *Args) {}},
+		{"a negative softcap", "Softcap: -1", capped, func(a *Args) { a.Softcap = -1 }},
+		{"a norm", "", normed, func(a *Args) { a.NormWeight, a.Eps = 16, 1e-5 }},
+		{"a norm that the kernel lacks", "NormWeight: ", plain, func(a *Args) { a.NormWeight = 16 }},
+		{"no weights of a norm", "NormWeight: ", normed, func(a *Args) {}},
+		{"eps without a norm", "Eps: 1", plain, func(a *Args) { a.Eps = 1 }},
+		{"a negative eps", "Eps: -1", normed, func(a *Args) { a.NormWeight, a.Eps = 16, -1 }},
+		{"experts", "", experts, chosen},
+		{"experts that the kernel lacks", "Experts: ", plain, func(a *Args) { a.Experts = 16 }},
+		{"no experts", "Experts: ", experts, func(a *Args) { chosen(a); a.Experts = 0 }},
+		{"slots without experts", "Slots: 2", plain, func(a *Args) { a.Slots = 2 }},
+		{"no slots", "Slots: 0", experts, func(a *Args) { chosen(a); a.Slots = 0 }},
+		{"more results than 32 bits count", "Slots: 4096", experts, func(a *Args) { chosen(a); a.Slots, a.YStride = 4096, 1<<20 }},
+		{"no slot per row", "SlotsPerX: 0", experts, func(a *Args) { chosen(a); a.SlotsPerX = 0 }},
+		{"experts that are not aligned", "ExpertBytes: 40", experts, func(a *Args) { chosen(a); a.ExpertBytes = 40 }},
+		{"many tokens", "", tile, func(a *Args) {}},
+		{"experts of many tokens", "Experts: ", tile, func(a *Args) { a.ExpertBytes = 4096 }},
+		{"a norm that rounding has", "NormWeight: ", tile, func(a *Args) { a.NormWeight = 16 }},
+		{"no result", "Y: no address", plain, func(a *Args) { a.Y = 0 }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, spec := good, c.kernel.Kernel()
+			k, err := spec.Build()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.change(&a)
+			if _, err := spec.Launch(k, a); c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("error %v, want one with %q", err, c.want)
+			}
+		})
+	}
+}
+
+// TestMinTarget: a model runs on sm_80 with these kernels.
+func TestMinTarget(t *testing.T) {
+	for _, f := range Formats() {
+		tile := Tile{Format: f, Columns: 8, Warps: 4, RingX: 2}
+		for _, s := range []kernel.Spec{tile.Kernel(), tile.Round(), Embed(f)} {
+			k, err := s.Build()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if k.MinTarget.SM != 80 || k.MinTarget.Arch {
+				t.Errorf("%s needs %v, want sm_80", k.Name, k.MinTarget)
+			}
+		}
+	}
+}
+
+// TestAssemble assembles the largest kernels of every format, without spills or warnings.
+func TestAssemble(t *testing.T) {
+	as := ptxas.Need(t)
+	var jobs []ptxas.Job
+	var names []string
+	add := func(s kernel.Spec, targets ...string) {
+		k, err := s.Build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range targets {
+			target, err := ptx.ParseTarget(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := k.Text(target)
+			if err != nil {
+				t.Fatal(err)
+			}
+			jobs, names = append(jobs, ptxas.Job{Text: text, Target: name}), append(names, s.Name())
+		}
+	}
+	for _, f := range Formats() {
+		add(Tile{Format: f, Columns: maxColumnsOf(f, 2), Warpgroups: 2, Phases: 1, Ring: 3, RingX: 2}.Kernel(), "sm_90a")
+		all := Epilogue{Norm: true, Softcap: true, Activation: elementwise.GELU, Gated: true}
+		add(Tile{Format: f, Columns: maxColumnsOf(f, 2), Warpgroups: 2, Phases: 1, Ring: 3, RingX: 2, Epilogue: all}.Kernel(), "sm_90a")
+		for phases := 3; phases <= 4 && f != quant.F32; phases++ {
+			t := Tile{Format: f, Columns: maxColumnsOf(f, phases), Warpgroups: 1, Phases: phases, Ring: 2 * phases, RingX: phases}
+			add(t.Kernel(), "sm_90a")
+			t.Epilogue = all
+			add(t.Kernel(), "sm_90a")
+		}
+		add(Stream{Format: f, Tokens: 1, Warps: 16, Stage: 4, Ring: 2, CTAs: 2, Experts: true, Epilogue: all}.Kernel(), "sm_90")
+		add(Stream{Format: f, Tokens: 8, Warps: 16, Stage: 8, Ring: 2, CTAs: 1, Epilogue: all}.Kernel(), "sm_90")
+		add(Stream{Format: f, Tokens: 1, Warps: 8, Stage: 4, Ring: 2, CTAs: 2}.Kernel(), "sm_90")
+		add(Stream{Format: f, Tokens: 8, Warps: 16, Stage: 8, Ring: 2, CTAs: 1}.Kernel(), "sm_90")
+		add(Tile{Format: f, Columns: 64, Warps: 8, RingX: 2}.Kernel(), "sm_80", "sm_89")
+		add(Tile{Format: f, Columns: maxColumnsOf(f, 1), Warps: 8, RingX: 2}.Kernel(), "sm_80")
+		add(Embed(f), "sm_80", "sm_90")
+	}
+	for _, f := range []quant.Format{quant.Q8_0, quant.Q4_K, quant.Q2_K} { // no offsets, one step of them, and two
+		add(Tile{Format: f, Columns: 128}.Round(), "sm_80", "sm_90")
+		add(Tile{Format: f, Columns: 128, Epilogue: Epilogue{Norm: true}}.Round(), "sm_80", "sm_90")
+	}
+	for i, o := range as.AssembleAll(jobs) {
+		if o.Err != nil {
+			t.Errorf("%s for %s: %v", names[i], jobs[i].Target, o.Err)
+			continue
+		}
+		if err := o.Reports[names[i]].Check(names[i]); err != nil {
+			t.Errorf("%s: %v", jobs[i].Target, err)
+		}
+	}
+}

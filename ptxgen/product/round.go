@@ -1,0 +1,320 @@
+package product
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
+	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+)
+
+// round rounds activations for Tile, as package internal/product defines. Tokens are cut into blocks of
+// columns, the last one filled with zeros.
+type round struct {
+	columns     int // tokens per block
+	offsetSteps int // per segment: 0, or 1 or 2 for formats with minimums
+	norm        bool
+}
+
+// RoundArgs are the arguments of a launch of Tile.Round.
+type RoundArgs struct {
+	X         ptx.Address // f32 [Tokens, K]
+	Y         ptx.Address // Tile.RoundedBytes(Tokens, K) bytes
+	Tokens, K int
+
+	NormWeight ptx.Address // f32 [K], with Epilogue.Norm
+	Eps        float32     // of the norm
+}
+
+func (s round) name() string {
+	return fmt.Sprintf("product_tile_round_%d_%d%s", s.columns, s.offsetSteps, Epilogue{Norm: s.norm}.name())
+}
+
+const (
+	groups   = 4                  // of four steps in a segment
+	maxGridY = 1<<16 - 1          // CTAs
+	maxK     = maxGridY * segment // a CTA of round has one segment
+)
+
+// maxColumns is the largest number of columns: two sets of sums for more do not fit the registers.
+const maxColumns = 128
+
+// validColumns reports whether a tile may have n columns.
+func validColumns(n int) bool { return n%8 == 0 && n >= 8 && n <= maxColumns }
+
+// operandLayout is the layout of the activations of a block of tokens for a group of steps.
+func operandLayout(columns int) ptx.MatrixLayout {
+	return ptx.MatrixLayout{Rows: columns, Depth: segment / groups, Line: 128}
+}
+
+// stageBytes is the size of the activations of a block of tokens for a group of steps.
+func (s round) stageBytes() int { return operandLayout(s.columns).Bytes() }
+
+// sumsLayout is the layout of the sums of sub-blocks of a block of tokens. There are none without offset steps.
+func (s round) sumsLayout() ptx.MatrixLayout {
+	return ptx.MatrixLayout{Rows: s.columns, Depth: 16 * s.offsetSteps, Line: 32 * s.offsetSteps}
+}
+
+// sumsAt and expsAt are where the sums and the E of each token begin in a segment of a block of tokens.
+func (s round) sumsAt() int { return groups * s.stageBytes() }
+func (s round) expsAt() int { return s.sumsAt() + s.sumsLayout().Bytes() }
+
+// segmentBytes is the size of a segment of a block of tokens.
+func (s round) segmentBytes() int { return s.expsAt() + 4*s.columns }
+
+// padded returns the number of tokens of whole blocks.
+func (s round) padded(tokens int) int { return host.CeilDiv(tokens, s.columns) * s.columns }
+
+// factorsAt is where the factors of a norm begin, f32 [padded(tokens)].
+func (s round) factorsAt(tokens, k int) int {
+	return s.padded(tokens) / s.columns * host.CeilDiv(k, segment) * s.segmentBytes()
+}
+
+// bytes returns the size of rounded activations.
+func (s round) bytes(tokens, k int) int {
+	size := s.factorsAt(tokens, k)
+	if s.norm {
+		size += 4 * s.padded(tokens)
+	}
+	return size
+}
+
+// roundParams are the parameters of round.
+type roundParams struct {
+	X         ptx.Global
+	Y         ptx.Global `align:"16"`
+	Tokens, K ptx.U32
+}
+
+// factorParams are parameters of round and Tile with a norm.
+type factorParams struct {
+	Factors ptx.Global `align:"8"` // f32, f of each token
+}
+
+// roundWarps is the number of warps per CTA of round.
+const roundWarps = 8
+
+func (s round) build(b *ptx.Builder) (*ptx.Kernel, error) {
+	if !validColumns(s.columns) {
+		b.Failf("%+v is no kernel", s)
+		return nil, b.Err()
+	}
+	b.Doc("x in float16 with a power of two per token and segment of %d columns, in blocks of %d tokens", segment, s.columns)
+	n := &rounding{spec: s, b: b}
+	ptx.Declare(b, &n.p)
+	if !s.norm {
+		device.Overlap(b)
+		n.round(b.BlockX().MulN(roundWarps).Add(b.Warp()), b.BlockY())
+		return b.Finish(ptx.MaxThreads(lanes * roundWarps))
+	}
+	ptx.Declare(b, &n.norm)
+	ptx.Declare(b, &n.factors)
+	n.squares = b.DynamicShared(4)
+	device.Overlap(b)
+	n.normalize()
+	return b.Finish(ptx.MaxThreads(lanes * roundWarps))
+}
+
+// rounding is a round being built.
+type rounding struct {
+	spec    round
+	b       *ptx.Builder
+	p       roundParams
+	norm    normParams
+	factors factorParams
+	squares ptx.Shared // f32, with a norm: sums of the squares of segments
+}
+
+// round rounds a segment of a token.
+func (n *rounding) round(token, seg ptx.U32) {
+	b, s, p, lane := n.b, n.spec, &n.p, n.b.Lane()
+	blockLen := []int{1, 32, segment}[s.offsetSteps] // of the shortest blocks with this number of offset steps
+	x := loadSegment(b, p.X.At(token.Mul(p.K), 4), token.Lt(p.Tokens), seg, p.K, blockLen)
+	if s.norm {
+		weights := loadSegment(b, n.norm.NormWeight, token.Lt(p.Tokens), seg, p.K, blockLen)
+		sum := squares(x)
+		b.If(lane.EqN(0), func() { n.squares.At(seg, 4).StoreF32(sum) })
+		for i, w := range weights {
+			x[i] = x[i].Mul(w)
+		}
+	}
+	r := roundSegment(b, x, s.offsetSteps)
+	block, column := token.DivN(s.columns), token.RemN(s.columns)
+	to := p.Y.At(block.Mul(n.segments()).Add(seg), s.segmentBytes())
+	group := to.At(lane.AndN(3), s.stageBytes())
+	for i, word := range r.words {
+		chunk := lane.ShrN(2).AndN(1).ShlN(2).AddN(i)
+		lineChunk(operandLayout(s.columns), group, column, chunk).At(lane.ShrN(3), 4).StoreU32(word.Bits())
+	}
+	for i := range s.offsetSteps {
+		b.If(lane.AndN(7).EqN(sumLane(i, s.offsetSteps)), func() {
+			for j, word := range r.sums {
+				chunk := b.N(2*i + j)
+				lineChunk(s.sumsLayout(), to.Plus(s.sumsAt()), column, chunk).At(lane.ShrN(3), 4).StoreU32(word.Bits())
+			}
+		})
+	}
+	b.If(lane.EqN(0), func() { to.Plus(s.expsAt()).At(column, 4).StoreU32(r.exponent.ShlN(23)) })
+}
+
+// segments returns the number of segments of a row.
+func (n *rounding) segments() ptx.U32 { return n.p.K.CeilDivN(segment) }
+
+// normalize rounds all segments of a token, and computes f.
+func (n *rounding) normalize() {
+	b, token := n.b, n.b.BlockX()
+	b.For(b.Warp(), n.segments(), b.U32(roundWarps), func(seg ptx.U32) { n.round(token, seg) }, ptx.NoUnroll)
+	b.Barrier()
+	b.If(b.ThreadX().EqN(0), func() {
+		sum := ptx.Var(b.F32(0))
+		b.For(b.U32(0), n.segments(), b.U32(1), func(seg ptx.U32) { ptx.Set(sum, sum.Add(n.squares.At(seg, 4).LoadF32())) })
+		n.factors.Factors.At(token, 4).StoreF32(normFactor(sum, n.p.K, n.norm.Eps))
+	})
+}
+
+// lineChunk returns the address of 16 bytes of a line of a matrix in global memory.
+func lineChunk(l ptx.MatrixLayout, p ptx.Global, line, chunk ptx.U32) ptx.Global {
+	return p.At(line, l.Line).At(l.Swizzle(line, chunk), 16)
+}
+
+// loadSegment loads a segment of a row of k columns, in whole blocks of blockLen: the lane's eight columns in
+// turn. Columns from k on are 0, and all are if live does not hold.
+func loadSegment(b *ptx.Builder, row ptx.Global, live ptx.Pred, seg, k ptx.U32, blockLen int) (x [8]ptx.F32) {
+	for j := range x {
+		x[j] = ptx.Var(b.F32(0))
+	}
+	first := seg.MulN(segment).Add(b.Lane().MulN(8))
+	from := row.At(first, 4)
+	vectors := func() {
+		for i := range 2 {
+			for j, v := range from.Plus(16 * i).Aligned(16).LoadF32x4() {
+				ptx.Set(x[4*i+j], v)
+			}
+		}
+	}
+	switch {
+	case blockLen%segment == 0:
+		b.If(live, vectors)
+	case blockLen%8 == 0: // the row has all eight columns or none
+		b.If(live.And(first.Lt(k)), vectors)
+	default:
+		whole := seg.AddN(1).MulN(segment).Le(k).And(k.AndN(3).EqN(0)) // rows are aligned to 16 bytes then
+		b.If(live, func() {
+			b.IfElse(whole, vectors, func() {
+				for j := range x {
+					b.When(first.AddN(j).Lt(k), func() { ptx.Set(x[j], from.Plus(4*j).LoadF32()) })
+				}
+			})
+		})
+	}
+	return x
+}
+
+// squares returns the sum of the squares of what loadSegment loaded, the same bits in all lanes: those of a lane's
+// columns in turn, then the lanes' as ptx.WarpSum adds them.
+func squares(x [8]ptx.F32) ptx.F32 {
+	sum := x[0].Mul(x[0])
+	for _, v := range x[1:] {
+		sum = v.FMA(v, sum)
+	}
+	return ptx.WarpSum(sum)
+}
+
+// roundedSegment is a lane's part of a rounded segment.
+type roundedSegment struct {
+	exponent ptx.U32 // of E, biased by 127
+	// words has the registers of operand B that belong to the lanes 4g+i of an instruction, where i is lane/8:
+	// both registers of step s, then of step s+1. s is 4·(lane%4), and in lanes 4 to 7 of 8 two more.
+	words [4]ptx.F16x2
+	// sums has both registers of operand B of an offset step, for the same lanes: see sumLane.
+	sums [2]ptx.F16x2
+}
+
+// sumLane is the lane, of each eight, in which roundedSegment has the sums of an offset step: the last lane of
+// the later one of its two sub-blocks.
+func sumLane(step, offsetSteps int) int { return 7 - 2*(offsetSteps-1-step) }
+
+// roundSegment rounds what loadSegment loaded. If the segment has an infinity or a NaN, E may be anything: no
+// result of the token is finite.
+func roundSegment(b *ptx.Builder, x [8]ptx.F32, offsetSteps int) (r roundedSegment) {
+	top := ptx.Var(x[0].Abs().Bits())
+	for _, v := range x[1:] {
+		ptx.Set(top, top.Max(v.Abs().Bits()))
+	}
+	ptx.Set(top, top.WarpReduce("max"))
+	// The largest magnitude is below 2^15 then. E is at least the smallest normal number. If all are zero, any E
+	// gives the same results.
+	r.exponent = top.ShrN(23).Max(b.U32(15)).AddN(-14)
+	inverse := b.U32(254).Sub(r.exponent).ShlN(23).AsF32()
+	var pairs [4]ptx.F16x2 // neighbors
+	for i := range pairs {
+		pairs[i] = ptx.PackF16(x[2*i].Mul(inverse), x[2*i+1].Mul(inverse))
+	}
+	r.words = exchange(b, pairs)
+	if offsetSteps > 0 {
+		r.sums = sumSegment(b, pairs, 2/offsetSteps)
+	}
+	return r
+}
+
+// exchange pairs columns that are 32 apart, those of a lane and of the lane four later or earlier. The earlier
+// one returns the first four of its columns so, the later one the others.
+func exchange(b *ptx.Builder, pairs [4]ptx.F16x2) (words [4]ptx.F16x2) {
+	later := b.ThreadX().AndN(4).Ne(b.U32(0))
+	// The bytes of {low half, high half} of the earlier lane's and the later one's numbers.
+	firsts := ptx.Select(later, b.U32(0x1054), b.U32(0x5410))
+	seconds := ptx.Select(later, b.U32(0x3276), b.U32(0x7632))
+	for i := range 2 {
+		keep := ptx.Select(later, pairs[2+i].Bits(), pairs[i].Bits())
+		give := ptx.Select(later, pairs[i].Bits(), pairs[2+i].Bits())
+		take := ptx.ShuffleXor(give, 4)
+		words[2*i] = keep.Permute(take, firsts).AsF16x2()
+		words[2*i+1] = keep.Permute(take, seconds).AsF16x2()
+	}
+	return words
+}
+
+// sumSegment adds up the columns of sub-blocks of 16·halves, and returns both parts of 1/32 of the sums: of the
+// lane's sub-block in the high half, and of the one 32 columns earlier in the low half.
+func sumSegment(b *ptx.Builder, pairs [4]ptx.F16x2, halves int) [2]ptx.F16x2 {
+	var s [4]ptx.F32
+	for i, p := range pairs {
+		low, high := p.F32()
+		s[i] = low.Add(high)
+	}
+	sum := s[0].Add(s[1]).Add(s[2].Add(s[3]))
+	for i := range halves {
+		sum = sum.Add(ptx.ShuffleUp(sum, 1<<i)) // the last lane of a sub-block has all of it
+	}
+	sum = sum.MulN(1.0 / offsetScale)
+	high := sum.F16()
+	own := ptx.PackF16(high.F32(), sum.Sub(high.F32())).Bits()
+	earlier := ptx.ShuffleUp(own, 4)
+	return [2]ptx.F16x2{earlier.Prmt(own, 0x5410).AsF16x2(), earlier.Prmt(own, 0x7632).AsF16x2()}
+}
+
+// maxNormK is the largest length of rows with a norm, so that the sums of the squares of all segments fit static limits
+// of shared memory.
+const maxNormK = 48 << 10 / 4 * segment
+
+func (s round) launch(k *ptx.Kernel, a RoundArgs) (ptx.Launch, error) {
+	longest := maxK
+	if s.norm {
+		longest = maxNormK
+	}
+	maxTokens := math.MaxUint32/max(a.K, 1) - 2*maxColumns // so that no index of a padded token overflows
+	if err := host.Valid(k, append(normChecks(s.norm, a.NormWeight, a.Eps),
+		host.Bound("K", a.K, 1, longest), host.Bound("Tokens", a.Tokens, 1, maxTokens),
+		host.NonNil("X", a.X), host.NonNil("Y", a.Y))...); err != nil {
+		return ptx.Launch{}, err
+	}
+	tokens, segments := s.padded(a.Tokens), host.CeilDiv(a.K, segment)
+	params := []any{&roundParams{X: ptx.Addr(a.X), Y: ptx.Addr(a.Y), Tokens: ptx.Uint(a.Tokens), K: ptx.Uint(a.K)}}
+	if !s.norm {
+		return k.Launch([3]uint32{uint32(tokens / roundWarps), uint32(segments), 1}, lanes*roundWarps, 0, params...)
+	}
+	params = append(params, &normParams{NormWeight: ptx.Addr(a.NormWeight), Eps: ptx.Float(a.Eps)},
+		&factorParams{ptx.Addr(a.Y + uint64(s.factorsAt(a.Tokens, a.K)))})
+	return k.Launch([3]uint32{uint32(tokens), 1, 1}, lanes*roundWarps, 4*segments, params...)
+}

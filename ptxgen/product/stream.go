@@ -1,0 +1,541 @@
+package product
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/bits"
+
+	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
+	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// Stream multiplies a matrix of weights by one to eight tokens:
+//
+//	p[t,r] = Σ_k W[r,k]·x[t,k]
+//
+// as package internal/product defines, and stores what its Epilogue makes of p. It is bound by the memory that
+// holds the weights.
+//
+// A CTA multiplies consecutive tiles, so that its weights are one piece of memory. One lane copies them,
+// stage by stage, into a ring in shared memory. A stage has some segments. The other warps take the segments
+// in turn: a warp decodes one and multiplies it on tensor cores by activations that the CTA has rounded
+// before. The sums of each segment go to shared memory. The warp that has the last segment of a tile adds
+// them in order.
+type Stream struct {
+	Format quant.Format
+	Tokens int // at most: 1, 2, 4 or 8
+	Warps  int // that multiply, per CTA: at most 16
+	Stage  int // segments per stage: a divisor of Warps
+	Ring   int // segments in shared memory per warp, so that a stage is always of the same warps
+	CTAs   int // per SM, to which the compiler fits the registers
+
+	// Experts has one matrix per expert and one token per slot. Slot i multiplies row i/SlotsPerX of X by the matrix of
+	// an expert that memory names, and writes row i of Y. Tokens is 1.
+	Experts bool
+
+	Epilogue Epilogue
+}
+
+// Kernel returns the kernel.
+func (s Stream) Kernel() kernel.Typed[Args] { return kernel.New(s.name(), s.build, s.launch) }
+
+func (s Stream) name() string {
+	format, experts := host.FormatName(s.Format), ""
+	if s.Experts {
+		experts = "_experts"
+	}
+	return fmt.Sprintf("product_stream_%s_%d_w%d_r%dx%d_c%d%s", format, s.Tokens, s.Warps, s.Ring, s.Stage, s.CTAs, experts+s.Epilogue.name())
+}
+
+// pairBytes is the size of the rounded activations of a token for two steps.
+const pairBytes = 64
+
+// pairs is the number of pairs of steps per segment. The last one has the offsets, if there are any.
+func (s Stream) pairs() int { return (steps + 1 + offsetSteps(s.Format)) / 2 }
+
+// tokenBytes is the size of the rounded activations of a segment of a token.
+func (s Stream) tokenBytes() int { return s.pairs() * pairBytes }
+
+// streamParams are the parameters of Stream alone.
+type streamParams struct {
+	K            ptx.U32
+	Tiles, Extra ptx.U32 // per CTA, and how many CTAs have one more
+	Slots        ptx.U32 // tiles that have sums in shared memory, log2
+}
+
+// expertParams are parameters of kernels of experts.
+type expertParams struct {
+	Experts     ptx.Global
+	SlotsPerX   ptx.U32
+	ExpertBytes ptx.U64
+}
+
+// stream is a Stream being built.
+type stream struct {
+	spec Stream
+	l    layout
+	p    productParams
+	own  streamParams
+	norm normParams
+	cap  softcapParams
+	moe  expertParams
+	b    *ptx.Builder
+	c    *constants
+
+	warp, lane   ptx.U32
+	first, count ptx.U32 // of the CTA's tiles
+	copied, left ptx.U32 // variables: stages that have been copied, and segments that have not
+
+	weights [][8]ptx.F32 // of a norm: variables, the lane's part of those segments that the warp rounds next
+	factor  ptx.F32      // variable: f of a token of the lane, or 0 before it is computed: see computeFactor
+
+	acts    ptx.Shared // activations: {segment, pair of steps, token, quarter of the columns, 8 float16}
+	exps    ptx.Shared // f32: E of {segment, token}
+	squares ptx.Shared // f32, with a norm: sum of the squares of {segment, token}
+	sums    ptx.Shared // f32: {slot, segment, token, row}
+	ring    ptx.Shared // weights: {stage, segment}
+	full    ptx.Shared // barriers, {stage}: weights have arrived
+	empty   ptx.Shared // barriers, {stage}: all warps have read them
+	done    ptx.Shared // barriers, {slot}: all sums of a tile are there
+	free    ptx.Shared // barriers, {slot}: they have been added
+}
+
+// Bounds of a Stream: operand B of an instruction has eight columns, and with so many warps a warp may have 120
+// registers per thread.
+const (
+	maxStreamTokens = 8
+	maxStreamWarps  = 16
+)
+
+// maxSlots bounds the tiles that have sums in shared memory: two turns of all warps, of a tile each.
+const maxSlots = 2 * maxStreamWarps
+
+func (s Stream) build(b *ptx.Builder) (*ptx.Kernel, error) {
+	_, ok := layouts[s.Format]
+	ok = ok && powerOfTwo(s.Tokens) && s.Tokens <= maxStreamTokens && s.Warps >= 1 && s.Warps <= maxStreamWarps
+	ok = ok && (!s.Experts || s.Tokens == 1)
+	if !ok || !s.Epilogue.valid() || s.Stage < 1 || s.Warps%s.Stage != 0 || s.Ring < 1 || s.CTAs < 1 {
+		b.Failf("%+v is no kernel", s)
+		return nil, b.Err()
+	}
+	b.Doc("%s\nW packed, of %v", s.Epilogue.doc(), s.Format)
+	n := newStream(b, s)
+	b.LaunchDependents()
+	if s.Experts {
+		b.WaitForPrior() // which may choose the experts
+		n.chooseExpert()
+	} else {
+		b.Comment("copies do not wait for the kernel that writes the activations")
+	}
+	b.If(b.ThreadX().EqN(s.threads()-1), func() {
+		b.While(func() ptx.Pred { return n.left.Gt(b.U32(0)) }, n.copyStage, ptx.NoUnroll)
+	})
+	n.loadWeights(n.warp)
+	if !s.Experts {
+		b.WaitForPrior()
+	}
+	b.If(n.warp.LtN(s.Warps), func() {
+		n.roundActivations()
+		b.NamedBarrier(b.N(1), lanes*s.Warps).Sync()
+		n.run()
+	})
+	return b.Finish(ptx.MaxThreads(s.threads()), ptx.MinCTAs(s.CTAs))
+}
+
+func powerOfTwo(n int) bool { return n > 0 && n&(n-1) == 0 }
+
+func (s Stream) threads() int { return lanes * (s.Warps + 1) }
+
+// stages is the number of stages of the ring.
+func (s Stream) stages() int { return s.Ring * s.Warps / s.Stage }
+
+func (s Stream) stageBytes() int { return s.Stage * layouts[s.Format].segmentBytes() }
+
+func newStream(b *ptx.Builder, s Stream) *stream {
+	n := &stream{spec: s, l: layoutOf(s.Format), b: b}
+	ptx.Declare(b, &n.p)
+	if s.Epilogue.Softcap {
+		ptx.Declare(b, &n.cap)
+	}
+	ptx.Declare(b, &n.own)
+	if s.Epilogue.Norm {
+		ptx.Declare(b, &n.norm)
+	}
+	if s.Experts {
+		ptx.Declare(b, &n.moe)
+	}
+	n.warp, n.lane = b.Warp(), b.Lane()
+	n.first = b.BlockX().Mul(n.own.Tiles).Add(b.BlockX().Min(n.own.Extra))
+	n.count = n.own.Tiles.Add(ptx.Select(b.BlockX().Lt(n.own.Extra), b.U32(1), b.U32(0)))
+	n.copied, n.left = ptx.Var(b.U32(0)), ptx.Var(n.count.Mul(n.p.Segments))
+	n.c = newConstants(b, n.l)
+
+	n.ring = b.DynamicShared(16)
+	n.acts = n.ring.Plus(s.stages() * s.stageBytes())
+	n.exps = n.acts.At(n.p.Segments, s.Tokens*s.tokenBytes())
+	n.sums = n.exps.At(n.p.Segments, 4*s.Tokens)
+	if s.Epilogue.Norm {
+		n.squares, n.sums = n.sums, n.sums.At(n.p.Segments, 4*s.Tokens)
+	}
+
+	// Whole lines of 128 bytes, so that those of the ring behind them are, too.
+	all := b.Shared("barriers", host.CeilDiv(8*2*(s.stages()+maxSlots), 128)*128, 8)
+	n.full, n.empty = all, all.Plus(8*s.stages())
+	n.done, n.free = n.empty.Plus(8*s.stages()), n.empty.Plus(8*s.stages()+8*maxSlots)
+	b.If(b.ThreadX().EqN(0), func() {
+		for i := range s.stages() {
+			b.NewMBarrier(n.full.Plus(8*i), b.N(1))
+			b.NewMBarrier(n.empty.Plus(8*i), b.N(s.Stage))
+		}
+	})
+	b.If(b.ThreadX().LtN(maxSlots), func() {
+		b.NewMBarrier(n.done.At(b.ThreadX(), 8), n.p.Segments)
+		b.NewMBarrier(n.free.At(b.ThreadX(), 8), b.N(lanes))
+	})
+	b.FenceMBarrierInit()
+	b.Barrier()
+	return n
+}
+
+// chooseExpert moves the weights to those of the slot's expert.
+func (n *stream) chooseExpert() {
+	offset := n.moe.Experts.At(n.b.BlockY(), 4).LoadU32().U64().Mul(n.moe.ExpertBytes)
+	n.p.W, n.p.Scales = n.p.W.AtBytes(offset).Aligned(16), n.p.Scales.AtBytes(offset).Aligned(4)
+}
+
+// rowOfX and rowOfY return the row of a token.
+func (n *stream) rowOfX(token ptx.U32) ptx.U32 {
+	if n.spec.Experts {
+		return n.b.BlockY().Div(n.moe.SlotsPerX)
+	}
+	return token
+}
+
+func (n *stream) rowOfY(token ptx.U32) ptx.U32 {
+	if n.spec.Experts {
+		return n.b.BlockY()
+	}
+	return token
+}
+
+// copyStage copies the next stage of weights.
+func (n *stream) copyStage() {
+	b, s := n.b, n.spec
+	slot, parity := stage(n.copied, s.stages())
+	ptx.MBarrierAt(n.empty.At(slot, 8)).Wait(parity.Xor(b.U32(1)))
+	segments := n.left.Min(b.N(s.Stage))
+	size := segments.MulN(n.l.segmentBytes())
+	full := ptx.MBarrierAt(n.full.At(slot, 8))
+	full.ArriveExpectTx(size)
+	from := n.p.W.At(n.first.Mul(n.p.Segments), n.l.segmentBytes()).At(n.copied, s.stageBytes())
+	b.BulkLoad(n.ring.At(slot, s.stageBytes()), from, size, full)
+	ptx.Set(n.left, n.left.Sub(segments))
+	ptx.Set(n.copied, n.copied.AddN(1))
+}
+
+// roundedAtOnce is the number of segments that a warp loads before it rounds them, so that it waits for memory
+// once. With the weights of a norm, registers for two CTAs per SM are enough for half as many.
+func (s Stream) roundedAtOnce() int {
+	if s.Epilogue.Norm && s.CTAs > 1 {
+		return 2
+	}
+	return 4
+}
+
+// loadWeights loads the weights of a norm for the segments that the warp rounds next, the first of them counted by
+// first. Those of the first ones are loaded before the wait for the kernel that writes x.
+func (n *stream) loadWeights(first ptx.U32) {
+	if !n.spec.Epilogue.Norm {
+		return
+	}
+	b := n.b
+	for j := range n.spec.roundedAtOnce() {
+		seg := first.AddN(j * n.spec.Warps).DivN(n.spec.Tokens)
+		w := loadSegment(b, n.norm.NormWeight, seg.Lt(n.p.Segments), seg, n.own.K, n.l.format.BlockLen())
+		if j == len(n.weights) {
+			n.weights = append(n.weights, w)
+			continue
+		}
+		for i, v := range w {
+			ptx.Set(n.weights[j][i], v)
+		}
+	}
+}
+
+// roundActivations stores x̂, X and E of all segments and tokens. A warp rounds a segment of a token at a time.
+// Beyond the last token, the columns of the operand repeat it.
+func (n *stream) roundActivations() {
+	b, tokens, together := n.b, n.spec.Tokens, n.spec.roundedAtOnce()
+	all := n.p.Segments.MulN(tokens)
+	b.For(n.warp, all, b.N(together*n.spec.Warps), func(first ptx.U32) {
+		x := make([][8]ptx.F32, together)
+		for j := range x {
+			i := first.AddN(j * n.spec.Warps)
+			row := n.p.X.At(n.rowOfX(i.RemN(tokens).Min(n.p.Tokens.AddN(-1))).Mul(n.own.K), 4)
+			x[j] = loadSegment(b, row, i.Lt(all), i.DivN(tokens), n.own.K, n.l.format.BlockLen())
+		}
+		round := func(i ptx.U32, j int) {
+			if n.spec.Epilogue.Norm {
+				sum := squares(x[j])
+				b.If(n.lane.EqN(0), func() { n.squares.At(i, 4).StoreF32(sum) })
+				for k, w := range n.weights[j] {
+					x[j][k] = x[j][k].Mul(w)
+				}
+			}
+			n.storeActivations(i.DivN(tokens), i.RemN(tokens), x[j])
+		}
+		round(first, 0)
+		for j := 1; j < len(x); j++ {
+			i := first.AddN(j * n.spec.Warps)
+			b.If(i.Lt(all), func() { round(i, j) })
+		}
+		n.loadWeights(first.AddN(together * n.spec.Warps))
+	}, ptx.NoUnroll)
+}
+
+// storeActivations rounds a segment of a token.
+func (n *stream) storeActivations(seg, token ptx.U32, x [8]ptx.F32) {
+	b, tokens := n.b, n.spec.Tokens
+	r := roundSegment(b, x, offsetSteps(n.l.format))
+	b.If(n.lane.EqN(0), func() { n.exps.At(seg.MulN(tokens).Add(token), 4).StoreU32(r.exponent.ShlN(23)) })
+	at := n.acts.At(seg.MulN(n.spec.pairs()*tokens).Add(token), pairBytes).At(n.lane.ShrN(3), 16)
+	pair := n.lane.AndN(3).MulN(2).Add(n.lane.ShrN(2).AndN(1))
+	var words [4]ptx.U32
+	for i, w := range r.words {
+		words[i] = w.Bits()
+	}
+	at.At(pair, tokens*pairBytes).StoreU32x4(words)
+	for j := range offsetSteps(n.l.format) {
+		b.If(n.lane.AndN(7).EqN(sumLane(j, offsetSteps(n.l.format))), func() {
+			at.Plus(steps/2*tokens*pairBytes + 8*j).StoreU32x2([2]ptx.U32{r.sums[0].Bits(), r.sums[1].Bits()})
+		})
+	}
+}
+
+// run multiplies the CTA's tiles. Of each Warps segments, a warp has one.
+func (n *stream) run() {
+	b := n.b
+	tile, seg := ptx.Var(b.U32(0)), ptx.Var(n.warp)
+	// next moves to the segment of the same tile that seg counts, or of a later one.
+	next := func() {
+		b.While(func() ptx.Pred { return seg.Ge(n.p.Segments) }, func() {
+			ptx.Set(seg, seg.Sub(n.p.Segments))
+			ptx.Set(tile, tile.AddN(1))
+		}, ptx.NoUnroll)
+	}
+	next()
+	if n.spec.Epilogue.Norm {
+		n.factor = ptx.Var(b.F32(0))
+	}
+	current := ptx.Var(n.warp.DivN(n.spec.Stage)) // stage
+	b.While(func() ptx.Pred { return tile.Lt(n.count) }, func() {
+		slot, parity := stage(current, n.spec.stages())
+		ptx.MBarrierAt(n.full.At(slot, 8)).Wait(parity)
+		block := n.ring.At(slot, n.spec.stageBytes()).At(n.warp.RemN(n.spec.Stage), n.l.segmentBytes())
+		r := newSegmentReader(n.c, n.l.format, block, n.lane)
+		acc := n.multiply(r, seg)
+		b.WarpSync()
+		b.If(n.lane.EqN(0), func() { ptx.MBarrierAt(n.empty.At(slot, 8)).Arrive() })
+
+		slot, parity = tile.And(b.U32(1).Shl(n.own.Slots).AddN(-1)), tile.Shr(n.own.Slots).AndN(1)
+		done, free := ptx.MBarrierAt(n.done.At(slot, 8)), ptx.MBarrierAt(n.free.At(slot, 8))
+		sums := n.sums.At(slot.Mul(n.p.Segments), 4*tileRows*n.spec.Tokens)
+		free.Wait(parity.Xor(b.U32(1)))
+		n.storeSums(r, acc, seg, sums)
+		b.WarpSync()
+		b.If(n.lane.EqN(0), func() { done.Arrive() })
+		b.If(seg.Eq(n.p.Segments.AddN(-1)), func() {
+			n.computeFactor()
+			done.Wait(parity)
+			n.add(tile, sums)
+			free.Arrive()
+		})
+		ptx.Set(current, current.AddN(n.spec.Warps/n.spec.Stage))
+		ptx.Set(seg, seg.AddN(n.spec.Warps))
+		next()
+	}, ptx.NoUnroll)
+}
+
+// multiply multiplies a segment. It returns the sums.
+func (n *stream) multiply(r *segmentReader, seg ptx.U32) (acc [4]ptx.F32) {
+	b, tokens := n.b, n.spec.Tokens
+	token := seg.MulN(n.spec.pairs() * tokens)
+	if tokens > 1 {
+		token = token.Add(n.lane.ShrN(2).Min(b.N(tokens - 1)))
+	}
+	acts := n.acts.At(token, pairBytes).At(n.lane.AndN(3), 16)
+	for i := range acc {
+		acc[i] = ptx.Var(b.F32(0))
+	}
+	last := steps + offsetSteps(n.l.format) - 1
+	var x [4]ptx.U32
+	for step := range last + 1 {
+		at := acts.Plus(step / 2 * pairBytes * tokens)
+		switch {
+		case step%2 == 0 && step == last:
+			pair := at.LoadU32x2()
+			copy(x[:], pair[:])
+		case step%2 == 0:
+			x = at.LoadU32x4()
+		}
+		pair := x[step%2*2:]
+		for plane := range n.l.operands() {
+			ptx.MMA(acc, r.operand(step, plane), [2]ptx.F16x2{pair[0].AsF16x2(), pair[1].AsF16x2()})
+		}
+	}
+	return acc
+}
+
+// storeSums stores the sums of a segment, times D·E.
+func (n *stream) storeSums(r *segmentReader, acc [4]ptx.F32, seg ptx.U32, sums ptx.Shared) {
+	b, tokens := n.b, n.spec.Tokens
+	row, pair := n.lane.ShrN(2), n.lane.AndN(3)
+	b.If(pair.LtN((tokens+1)/2), func() {
+		for i := range min(2, tokens) {
+			at := seg.MulN(tokens).AddN(i)
+			if tokens > 2 {
+				at = at.Add(pair.MulN(2))
+			}
+			e := n.exps.At(at, 4).LoadF32()
+			to := sums.At(at, 4*tileRows).At(row, 4)
+			for half := range 2 {
+				factor := e
+				if r.d[half] != (ptx.F32{}) {
+					factor = r.d[half].Mul(e)
+				}
+				to.Plus(4 * 8 * half).StoreF32(acc[2*half+i].Mul(factor))
+			}
+		}
+	})
+}
+
+// computeFactor computes f, once per warp: if add has one turn, of the token that the lane has there; else of the
+// token with the number of the lane.
+func (n *stream) computeFactor() {
+	if !n.spec.Epilogue.Norm {
+		return
+	}
+	b, token := n.b, n.lane
+	if n.spec.addTurns() == 1 {
+		token = n.lane.DivN(n.spec.Epilogue.tileColumns())
+	}
+	b.If(n.factor.Eq(b.F32(0)), func() {
+		sum := []rowSum{{sum: ptx.Var(b.F32(0))}}
+		n.addSegments(sum, n.squares.At(token.Min(b.N(n.spec.Tokens-1)), 4), 1)
+		ptx.Set(n.factor, normFactor(sum[0].sum, n.own.K, n.norm.Eps))
+	})
+}
+
+// addTurns is the number of results per lane and tile.
+func (s Stream) addTurns() int { return host.CeilDiv(s.Epilogue.tileColumns()*s.Tokens, lanes) }
+
+// add adds the sums of a tile's segments in order and stores the results.
+func (n *stream) add(tile ptx.U32, sums ptx.Shared) {
+	b, e := n.b, n.spec.Epilogue
+	columns := e.tileColumns()
+	tile = n.first.Add(tile)
+	b.For(n.lane, b.N(columns*n.spec.Tokens), b.N(lanes), func(i ptx.U32) {
+		token, r := i.DivN(columns), i.RemN(columns)
+		column := tile.MulN(columns).Add(r)
+		at := n.rowOfY(token).Mul(n.p.YStride).Add(column)
+		live := column.Lt(n.p.Columns).And(token.Lt(n.p.Tokens))
+		load := func(from ptx.Global, at ptx.U32, none float32) ptx.F32 {
+			v, element := ptx.Var(b.F32(none)), from.At(at, 4)
+			b.When(live.And(device.NonNil(b, from)), func() { ptx.Set(v, element.LoadF32()) })
+			return v
+		}
+		rows := make([]rowSum, tileRows/columns)
+		for j := range rows {
+			row := tile.MulN(tileRows).Add(r).AddN(columns * j)
+			rows[j] = rowSum{sum: ptx.Var(b.F32(0)), bias: load(n.p.Bias, row, 0)}
+			if scaled(n.l.format) {
+				rows[j].scale = n.p.Scales.At(row, 4).LoadF32()
+			}
+		}
+		residual := load(n.p.Residual, at, noResidual)
+		n.addSegments(rows, sums.At(token, 4*tileRows).At(r, 4), tileRows)
+		factor := n.factor
+		if e.Norm && n.spec.addTurns() > 1 {
+			factor = ptx.ShuffleIdx(factor, token)
+		}
+		b.If(live, func() { n.p.Y.At(at, 4).StoreF32(e.result(b, rows, factor, n.cap.Softcap).Add(residual)) })
+	}, ptx.NoUnroll)
+}
+
+// addSegments adds numbers of all segments: those of one row, or also those of the row eight later. A segment has
+// perToken numbers per token.
+func (n *stream) addSegments(rows []rowSum, sums ptx.Shared, perToken int) {
+	b, perSegment := n.b, perToken*n.spec.Tokens
+	seg := ptx.Var(b.U32(0))
+	addUpTo := func(end ptx.U32, together int) {
+		b.While(func() ptx.Pred { return seg.Lt(end) }, func() {
+			values := make([]ptx.F32, together*len(rows))
+			for i := range values {
+				values[i] = sums.At(seg, 4*perSegment).Plus(4*perSegment*(i/len(rows)) + 4*8*(i%len(rows))).LoadF32()
+			}
+			for i, v := range values {
+				sum := rows[i%len(rows)].sum
+				ptx.Set(sum, sum.Add(v))
+			}
+			ptx.Set(seg, seg.AddN(together))
+		}, ptx.NoUnroll)
+	}
+	addUpTo(n.p.Segments.AndN(^uint32(7)), 8)
+	addUpTo(n.p.Segments, 1)
+}
+
+// slots returns log2 of the number of tiles that have sums in shared memory: the tiles of two stages.
+func (s Stream) slots(segments int) int {
+	return bits.Len(uint(2*host.CeilDiv(s.Warps, segments) - 1))
+}
+
+// shared returns the bytes of dynamic shared memory for rows of a number of segments.
+func (s Stream) shared(segments int) int {
+	perToken := s.tokenBytes() + 4 + 4*tileRows<<s.slots(segments)
+	if s.Epilogue.Norm {
+		perToken += 4
+	}
+	return s.stages()*s.stageBytes() + segments*s.Tokens*perToken
+}
+
+// check checks the arguments of a launch. y has as many columns.
+func (s Stream) check(k *ptx.Kernel, a Args, columns int) error {
+	slots := host.Bound("Slots", a.Slots, 0, 0)
+	if s.Experts {
+		slots = host.Bound("Slots", a.Slots, 1, min(maxGridY, math.MaxUint32/max(a.K, a.YStride, 1)))
+	}
+	norm := normChecks(s.Epilogue.Norm, a.NormWeight, a.Eps)
+	return host.Valid(k, append(append(s.Epilogue.checks(a), norm...),
+		host.Bound("Tokens", a.Tokens, 1, s.Tokens), host.Bound("Rows", a.Rows, 1, maxRows),
+		host.Bound("K", a.K, 1, maxK), host.Bound("YStride", a.YStride, columns, maxRows), host.Bound("CTAs", a.CTAs, 1, maxGridY),
+		wholeBlocks(s.Format, a.K), host.NonNil("X", a.X), host.NonNil("W", a.W), host.NonNil("Y", a.Y),
+		host.Refuse(s.Experts != (a.Experts != 0), "Experts", "a kernel of experts needs it, and no other takes it"),
+		slots, host.Refuse(s.Experts && a.SlotsPerX < 1, "SlotsPerX", "%d is not positive", a.SlotsPerX),
+		host.Bound("ExpertBytes", a.ExpertBytes, 0, math.MaxInt),
+		host.Refuse(a.ExpertBytes%16 != 0, "ExpertBytes", "%d is no multiple of 16", a.ExpertBytes))...)
+}
+
+func (s Stream) launch(k *ptx.Kernel, a Args) (ptx.Launch, error) {
+	columns := s.Epilogue.columns(a.Rows)
+	a.YStride = cmp.Or(a.YStride, columns)
+	if err := s.check(k, a, columns); err != nil {
+		return ptx.Launch{}, err
+	}
+	slots := max(a.Slots, 1)
+	p := Packing{s.Format, a.K}
+	ctas := min(max(a.CTAs/slots, 1), tiles(a.Rows))
+	params := append(paramsOf(s.Format, s.Epilogue, a), &streamParams{
+		K: ptx.Uint(a.K), Tiles: ptx.Uint(tiles(a.Rows) / ctas), Extra: ptx.Uint(tiles(a.Rows) % ctas), Slots: ptx.Uint(s.slots(p.segments())),
+	})
+	if s.Epilogue.Norm {
+		params = append(params, &normParams{NormWeight: ptx.Addr(a.NormWeight), Eps: ptx.Float(a.Eps)})
+	}
+	if s.Experts {
+		params = append(params, &expertParams{ptx.Addr(a.Experts), ptx.Uint(a.SlotsPerX), ptx.Uint64(uint64(a.ExpertBytes))})
+	}
+	return k.Launch([3]uint32{uint32(ctas), uint32(slots), 1}, s.threads(), s.shared(p.segments()), params...)
+}

@@ -1,0 +1,622 @@
+package product
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+
+	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
+	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// Tile multiplies a matrix of weights by many tokens:
+//
+//	p[t,r] = Σ_k W[r,k]·x[t,k]
+//
+// as package internal/product defines, with wgmma (sm_90a), and stores what its Epilogue makes of p.
+//
+// The results are cut into tiles of 64 rows per warpgroup by Columns tokens. A CTA computes several, one after
+// another. The warps of another warpgroup bring weights and activations by bulk copies, those of the next tile while
+// results are stored. The warpgroups decode the weights of 64 columns into operands in registers while the tensor
+// cores multiply those before.
+//
+// With Phases above 1, a tile has several sets of warpgroups. They take its segments by turns. Each adds its segment to
+// the sums of those before, and hands the sums on to the next set in shared memory. So the order of additions is the
+// same.
+type Tile struct {
+	Format     quant.Format
+	Columns    int // tokens per tile: 8 to 128, or for F32 weights to 96, in steps of 8
+	Warpgroups int // per set, of 64 rows each: 1 to 4
+	Phases     int // sets of warpgroups: 1 to 4 warpgroups in all
+	Ring       int // segments of weights in shared memory: a multiple of Phases, at least 2 for each
+	RingX      int // segments of activations in shared memory: a multiple of Phases
+	// Warps is the number of warps, 1 to 8, of a kernel for GPUs without wgmma (sm_80). They have 16 rows each
+	// and multiply by mma.sync. Warpgroups, Phases and Ring are 0, RingX is at least 2. Otherwise Warps is 0.
+	Warps int
+
+	Epilogue Epilogue
+}
+
+// Kernel returns the kernel that multiplies.
+func (s Tile) Kernel() kernel.Typed[Args] { return kernel.New(s.name(), s.build, s.launch) }
+
+// Round returns the kernel that rounds activations for the product. Products with the same Columns and
+// Epilogue.Norm, in formats with the same number of offsets per segment, have the same one.
+func (s Tile) Round() kernel.Typed[RoundArgs] {
+	r := s.round()
+	return kernel.New(r.name(), r.build, r.launch)
+}
+
+// RoundedBytes returns the size of rounded activations.
+func (s Tile) RoundedBytes(tokens, k int) int { return s.round().bytes(tokens, k) }
+
+func (s Tile) name() string {
+	pipeline := fmt.Sprintf("p%d_r%d", s.Phases, s.Ring)
+	if s.Warps > 0 {
+		pipeline = "mma"
+	}
+	rows := tileRows * s.weightTiles()
+	return fmt.Sprintf("product_tile_%s_%dx%d_%s_%d%s", host.FormatName(s.Format), rows, s.Columns, pipeline, s.RingX, s.Epilogue.name())
+}
+
+// tileParams are the parameters of Tile alone.
+type tileParams struct {
+	WeightTiles ptx.U32
+	Blocks      ptx.U32 // of Columns tokens
+	Tiles       ptx.U32 // of results
+}
+
+// tile is a Tile being built.
+type tile struct {
+	spec Tile
+	l    layout
+	p    productParams
+	own  tileParams
+	norm factorParams
+	cap  softcapParams
+	b    *ptx.Builder
+	c    *constants
+
+	phase, warp ptx.U32 // the set of warpgroups, and the warp's number in it
+	lane        ptx.U32
+	totals      ptx.Shared // {four sums, thread of a phase}: sums that phases hand on
+	weights     ptx.Shared // {stage, tile of 16 rows}
+	exps        ptx.Shared // {stage, token}: E
+	acts        ptx.Shared // {stage, group of columns}
+	operand     ptx.SharedMatrix[ptx.F16x2]
+	sums        ptx.Shared // {stage}: sums of activations
+	sumOperand  ptx.SharedMatrix[ptx.F16x2]
+	full        ptx.Shared // barriers, {stage}: weights and E have arrived
+	empty       ptx.Shared // barriers, {stage}: all warps have read them
+	fullX       ptx.Shared // barriers, {stage, group}: activations have arrived
+	emptyX      ptx.Shared // barriers, {stage, group}: all warps have multiplied by them
+}
+
+func (s Tile) build(b *ptx.Builder) (*ptx.Kernel, error) {
+	_, ok := layouts[s.Format]
+	if s.Warps == 0 {
+		ok = ok && s.Warpgroups >= 1 && s.Phases >= 1 && s.warpgroups() < len(consumerRegisters)
+		ok = ok && s.Columns <= maxColumnsOf(s.Format, s.warpgroups())
+		ok = ok && s.Ring >= 2*s.Phases && s.Ring%s.Phases == 0 && s.RingX >= 1 && s.RingX%s.Phases == 0
+	} else {
+		ok = ok && s.Warps >= 1 && s.Warps <= maxMMAWarps && s.Columns <= maxColumnsOf(s.Format, 1)
+		ok = ok && s.Warpgroups == 0 && s.Phases == 0 && s.Ring == 0 && s.RingX >= 2
+	}
+	if !ok || !validColumns(s.Columns) || !s.Epilogue.valid() {
+		b.Failf("%+v is no kernel", s)
+		return nil, b.Err()
+	}
+	b.Doc("%s\nW packed, of %v; x of %s", s.Epilogue.doc(), s.Format, s.round().name())
+	if s.Warps > 0 {
+		return s.buildMMA(b)
+	}
+	n := newTile(b, s)
+	b.LaunchDependents()
+	b.WaitForPrior()
+	consumers := s.Phases * s.consumers()
+	b.IfElse(b.Warp().GeN(consumers), func() {
+		if s.warpgroups() > 1 {
+			b.DecreaseRegisters(producerRegisters[s.warpgroups()])
+		}
+		b.If(n.lane.EqN(0), func() { n.produce(b.Warp().AddN(-consumers)) })
+	}, func() {
+		if s.warpgroups() > 1 {
+			b.IncreaseRegisters(consumerRegisters[s.warpgroups()])
+		}
+		n.consume()
+	})
+	return b.Finish(ptx.MaxThreads(s.threads()), ptx.MinCTAs(1))
+}
+
+// maxColumnsOf is the largest number of columns for a format and a number of warpgroups that multiply, so that the
+// registers suffice. F32 has two operands per step. A ring of F32 weights for more than two warpgroups does not fit
+// shared memory.
+func maxColumnsOf(f quant.Format, warpgroups int) int {
+	if f == quant.F32 {
+		return []int{1: 96, 2: 96, 3: 0, 4: 0}[warpgroups]
+	}
+	return []int{1: maxColumns, 2: maxColumns, 3: 64, 4: 32}[warpgroups]
+}
+
+// Registers per thread of the warpgroup that copies, and of those that multiply, by the number of the latter: together
+// as many as all have at entry.
+var (
+	producerRegisters = []int{2: 40, 3: 56, 4: 32}
+	consumerRegisters = []int{2: 232, 3: 152, 4: 112}
+)
+
+// warpgroups is the number of warpgroups that multiply.
+func (s Tile) warpgroups() int { return s.Warpgroups * s.Phases }
+
+func (s Tile) threads() int {
+	if s.Warps > 0 {
+		return lanes * s.Warps
+	}
+	return 4 * lanes * (s.warpgroups() + 1)
+}
+
+func (s Tile) round() round { return round{s.Columns, offsetSteps(s.Format), s.Epilogue.Norm} }
+
+// consumers is the number of warps that multiply a segment.
+func (s Tile) consumers() int { return 4*s.Warpgroups + s.Warps }
+
+// weightTiles is the number of tiles of weights per tile of results: each warp that multiplies has one.
+func (s Tile) weightTiles() int { return s.consumers() }
+
+// weightBytes and actBytes are the sizes of a stage.
+func (s Tile) weightBytes() int { return s.weightTiles() * layouts[s.Format].segmentBytes() }
+func (s Tile) actBytes() int    { return groups * s.round().stageBytes() }
+
+// shared is the number of bytes of dynamic shared memory.
+func (s Tile) shared() int {
+	if s.Warps > 0 {
+		return s.RingX * s.round().segmentBytes()
+	}
+	return s.RingX*s.actBytes() + s.Ring*(s.round().sumsLayout().Bytes()+s.weightBytes()+4*s.Columns) + s.totalBytes()
+}
+
+// totalBytes is the size of the sums that phases hand on.
+func (s Tile) totalBytes() int {
+	if s.Phases == 1 {
+		return 0
+	}
+	return 4 * ptx.WGMMARows * s.Warpgroups * s.Columns
+}
+
+// beginTile begins a kernel by either instruction.
+func beginTile(b *ptx.Builder, s Tile) *tile {
+	n := &tile{spec: s, l: layoutOf(s.Format), b: b}
+	ptx.Declare(b, &n.p)
+	if s.Epilogue.Softcap {
+		ptx.Declare(b, &n.cap)
+	}
+	ptx.Declare(b, &n.own)
+	if s.Epilogue.Norm {
+		ptx.Declare(b, &n.norm)
+	}
+	n.phase, n.warp, n.lane = b.U32(0), b.Warp(), b.Lane()
+	if s.Phases > 1 {
+		n.phase, n.warp = b.Warp().DivN(s.consumers()), b.Warp().RemN(s.consumers())
+	}
+	n.c = newConstants(b, n.l)
+	return n
+}
+
+// newTile begins a kernel by wgmma.
+func newTile(b *ptx.Builder, s Tile) *tile {
+	n := beginTile(b, s)
+	n.acts = b.DynamicShared(1024)
+	sums := n.acts.Plus(s.RingX * s.actBytes())
+	n.weights = sums.Plus(s.Ring * s.round().sumsLayout().Bytes())
+	n.exps = n.weights.Plus(s.Ring * s.weightBytes())
+	n.totals = n.exps.Plus(s.Ring * 4 * s.Columns)
+	n.operand = ptx.NewSharedMatrix[ptx.F16x2](n.acts, operandLayout(s.Columns))
+	if offsetSteps(s.Format) > 0 {
+		n.sums, n.sumOperand = sums, ptx.NewSharedMatrix[ptx.F16x2](sums, s.round().sumsLayout())
+	}
+
+	barriers := 2*s.Ring + 2*s.RingX*groups
+	all := b.Shared("barriers", 8*barriers, 8)
+	n.full, n.empty = all, all.Plus(8*s.Ring)
+	n.fullX, n.emptyX = all.Plus(16*s.Ring), all.Plus(16*s.Ring+8*s.RingX*groups)
+	b.If(b.ThreadX().EqN(0), func() {
+		for i := range barriers {
+			arrivals := 1
+			switch {
+			case i >= 2*s.Ring+s.RingX*groups: // emptyX
+				arrivals = s.consumers()
+			case i < s.Ring: // full
+				arrivals = producers
+			case i < 2*s.Ring: // empty
+				arrivals = lanes * s.consumers()
+			}
+			b.NewMBarrier(all.Plus(8*i), b.N(arrivals))
+		}
+		b.FenceMBarrierInit()
+	})
+	b.Barrier()
+	return n
+}
+
+// stage returns the stage of a ring that has the segment counted by seg, and the parity of its phase then.
+func stage(seg ptx.U32, ring int) (at, parity ptx.U32) { return seg.RemN(ring), seg.DivN(ring).AndN(1) }
+
+// eachTile emits a loop over the CTA's tiles. Segments of all of them are counted together: begin is the first one
+// of the tile, and end the first one after it.
+func (n *tile) eachTile(body func(tile, begin, end ptx.U32)) {
+	b := n.b
+	begin := ptx.Var(b.U32(0))
+	b.For(b.BlockX(), n.own.Tiles, b.GridX(), func(tile ptx.U32) {
+		end := begin.Add(n.p.Segments)
+		body(tile, begin, end)
+		ptx.Set(begin, end)
+	}, ptx.NoUnroll)
+}
+
+// place returns the block of tokens of a tile, and how many tiles of rows are above it. CTAs that run together
+// share rows, so that their weights are read once.
+func (n *tile) place(tile ptx.U32) (block, above ptx.U32) {
+	above = tile.Div(n.own.Blocks)
+	return tile.Sub(above.Mul(n.own.Blocks)), above
+}
+
+// producers is the number of warps that copy.
+const producers = groups
+
+// produce copies a warp's part of all segments: a group of activations, and some tiles of weights.
+func (n *tile) produce(warp ptx.U32) {
+	n.eachTile(func(tile, begin, end ptx.U32) {
+		block, above := n.place(tile)
+		n.b.For(begin, end, n.b.U32(1), func(seg ptx.U32) { n.copySegment(warp, block, above, seg.Sub(begin), seg) }, ptx.NoUnroll)
+	})
+}
+
+// copySegment copies a warp's part of segment seg of a tile, the count-th of the CTA. Warp 0 copies E, too, and warp 1
+// the sums of activations.
+func (n *tile) copySegment(warp, block, above, seg, count ptx.U32) {
+	b := n.b
+	slot, parity := stage(count, n.spec.Ring)
+	ptx.MBarrierAt(n.empty.At(slot, 8)).Wait(parity.Xor(b.U32(1)))
+	full := ptx.MBarrierAt(n.full.At(slot, 8))
+	sumBytes, expBytes := n.spec.round().sumsLayout().Bytes(), 4*n.spec.Columns
+	other := ptx.Select(warp.EqN(0), b.N(expBytes), b.U32(0))
+	if sumBytes > 0 {
+		other = ptx.Select(warp.EqN(1), b.N(sumBytes), other)
+	}
+	full.ArriveExpectTx(other.AddN(n.spec.weightBytes() / producers))
+	first, last := above.MulN(n.spec.weightTiles()).Add(warp), n.own.WeightTiles.AddN(-1)
+	size := n.l.segmentBytes()
+	for i := 0; i < n.spec.weightTiles(); i += producers {
+		w := n.p.W.At(first.AddN(i).Min(last).Mul(n.p.Segments).Add(seg), size)
+		b.BulkLoad(n.weights.At(slot, n.spec.weightBytes()).At(warp, size).Plus(i*size), w, b.N(size), full)
+	}
+	x := n.p.X.At(block.Mul(n.p.Segments).Add(seg), n.spec.round().segmentBytes())
+	if sumBytes > 0 {
+		b.If(warp.EqN(1), func() {
+			b.BulkLoad(n.sums.At(slot, sumBytes), x.Plus(n.spec.round().sumsAt()), b.N(sumBytes), full)
+		})
+	}
+	b.If(warp.EqN(0), func() {
+		b.BulkLoad(n.exps.At(slot, expBytes), x.Plus(n.spec.round().expsAt()), b.N(expBytes), full)
+	})
+	slot, parity = stage(count, n.spec.RingX)
+	ptx.MBarrierAt(n.emptyX.At(slot, 8*groups).At(warp, 8)).Wait(parity.Xor(b.U32(1)))
+	fullX := ptx.MBarrierAt(n.fullX.At(slot, 8*groups).At(warp, 8))
+	size = n.spec.round().stageBytes()
+	fullX.ArriveExpectTx(b.N(size))
+	b.BulkLoad(n.acts.At(slot, n.spec.actBytes()).At(warp, size), x.At(warp, size), b.N(size), fullX)
+}
+
+// consume multiplies the segments of a phase and stores the results. While the tensor cores multiply the last group of a
+// segment, it decodes the scales and the first group of the next one, which may be of the next tile.
+func (n *tile) consume() {
+	b := n.b
+	tiles := n.own.Tiles.Sub(b.BlockX()).AddN(-1).Div(b.GridX()).AddN(1)
+	last := tiles.Mul(n.p.Segments).AddN(-1)
+	if n.spec.Phases == 1 {
+		n.consumePhase(last)
+		return
+	}
+	b.If(n.phase.Le(last), func() { n.consumePhase(last) })
+}
+
+// consumePhase multiplies the segments of a phase. last is the last segment of the CTA.
+func (n *tile) consumePhase(last ptx.U32) {
+	b := n.b
+	sums, part := make([]ptx.F32, n.spec.Columns/2), make([]ptx.F32, n.spec.Columns/2)
+	for i := range sums {
+		sums[i], part[i] = ptx.Undefined[ptx.F32](b), ptx.Undefined[ptx.F32](b)
+	}
+	first := n.reader(n.phase)
+	held, operands := first.held(), first.group(0)
+	for i, registers := range operands {
+		for j, v := range registers {
+			operands[i][j] = ptx.Var(v)
+		}
+	}
+	n.waitActivations(n.phase, 0)
+	// multiply multiplies a segment. add adds its sums.
+	multiply := func(seg ptx.U32, add func(slot ptx.U32, r *segmentReader)) {
+		slot, _ := stage(seg, n.spec.Ring)
+		r := held.at(n.block(slot))
+		n.multiply(seg, slot, r, operands, part)
+		following := seg.AddN(n.spec.Phases)
+		if n.spec.Phases == 1 {
+			following = following.Min(last) // the last segment once more in the end
+		} else {
+			following = ptx.Select(following.Le(last), following, seg)
+		}
+		next := n.reader(following)
+		nextOperands := next.group(0)
+		n.waitActivations(following, 0)
+		b.WGMMAWait(0)
+		n.release(seg, groups-1)
+		add(slot, r)
+		held.set(next)
+		for i, registers := range nextOperands {
+			for j, v := range registers {
+				ptx.Set(operands[i][j], v)
+			}
+		}
+		b.WarpSync()
+		ptx.MBarrierAt(n.empty.At(slot, 8)).Arrive()
+	}
+	if n.spec.Phases == 1 {
+		n.eachTile(func(tile, begin, end ptx.U32) {
+			for _, v := range sums {
+				ptx.Set(v, b.F32(0))
+			}
+			b.For(begin, end, b.U32(1), func(seg ptx.U32) {
+				multiply(seg, func(slot ptx.U32, r *segmentReader) {
+					n.add(n.expsOf(slot), r, part, sums)
+				})
+			}, ptx.NoUnroll)
+			n.store(tile, sums)
+		})
+		return
+	}
+	seg := ptx.Var(n.phase)
+	n.eachTile(func(tile, begin, end ptx.U32) {
+		b.While(func() ptx.Pred { return seg.Lt(end) }, func() {
+			multiply(seg, func(slot ptx.U32, r *segmentReader) {
+				products := make([]ptx.F32, len(part))
+				n.scale(n.expsOf(slot), r, part, func(i int, v ptx.F32) { products[i] = v })
+				n.handOn(seg, begin, end, last, products, sums)
+			})
+			b.If(seg.AddN(1).Eq(end), func() { n.store(tile, sums) })
+			ptx.Set(seg, seg.AddN(n.spec.Phases))
+		}, ptx.NoUnroll)
+	})
+}
+
+// handOn adds the products of a segment to the sums of the phase that had the segment before, and hands the sums on to
+// the next phase. The last segment of a tile hands on its turn alone.
+func (n *tile) handOn(seg, begin, end, last ptx.U32, products, sums []ptx.F32) {
+	b := n.b
+	totals := n.totals.At(n.warp.MulN(lanes).Add(n.lane), 16)
+	row := 16 * lanes * n.spec.consumers()
+	both := 2 * lanes * n.spec.consumers() // threads
+	// turn returns the barrier at which a phase waits for its turn.
+	turn := func(phase ptx.U32) ptx.NamedBarrier { return b.NamedBarrier(phase.AddN(1), both) }
+	b.If(seg.Ne(b.U32(0)), func() { turn(n.phase).Sync() })
+	for _, v := range sums {
+		ptx.Set(v, b.F32(0))
+	}
+	b.If(seg.Ne(begin), func() {
+		for i := 0; i < len(sums); i += 4 {
+			for j, v := range totals.Plus(i / 4 * row).LoadF32x4() {
+				ptx.Set(sums[i+j], v)
+			}
+		}
+	})
+	for i, v := range products {
+		ptx.Set(sums[i], v.Add(sums[i]))
+	}
+	b.If(seg.AddN(1).Ne(end), func() {
+		for i := 0; i < len(sums); i += 4 {
+			totals.Plus(i / 4 * row).StoreF32x4([4]ptx.F32(sums[i:]))
+		}
+	})
+	b.If(seg.Ne(last), func() { turn(n.phase.AddN(1).RemN(n.spec.Phases)).Arrive() })
+}
+
+// waitActivations waits for the activations of a group of steps. The wait is a loop, across which ptxas moves no
+// instructions: operands that are decoded before it are ready when the products in flight are.
+func (n *tile) waitActivations(seg ptx.U32, group int) {
+	slot, parity := stage(seg, n.spec.RingX)
+	ptx.MBarrierAt(n.fullX.At(slot, 8*groups).Plus(8 * group)).Wait(parity)
+}
+
+// block returns the address of the warp's tile in a stage of weights.
+func (n *tile) block(slot ptx.U32) ptx.Shared {
+	return n.weights.At(slot, n.spec.weightBytes()).At(n.warp, n.l.segmentBytes())
+}
+
+// reader waits for a segment and returns its reader.
+func (n *tile) reader(seg ptx.U32) *segmentReader {
+	slot, parity := stage(seg, n.spec.Ring)
+	ptx.MBarrierAt(n.full.At(slot, 8)).Wait(parity)
+	return newSegmentReader(n.c, n.spec.Format, n.block(slot), n.lane)
+}
+
+// release tells the producer that the activations of a group of steps have been multiplied.
+func (n *tile) release(seg ptx.U32, group int) {
+	b := n.b
+	slot, _ := stage(seg, n.spec.RingX)
+	b.If(n.lane.EqN(0), func() { ptx.MBarrierAt(n.emptyX.At(slot, 8*groups).Plus(8 * group)).Arrive() })
+}
+
+// multiply begins to compute the sums of a segment. a has the operands of the first group. Those of each other
+// group are decoded while two groups before are multiplied.
+func (n *tile) multiply(seg, weightSlot ptx.U32, r *segmentReader, a [][4]ptx.F16x2, part []ptx.F32) {
+	b := n.b
+	slot, _ := stage(seg, n.spec.RingX)
+	operand := n.operand.At(slot, n.spec.actBytes())
+	var offsets [][4]ptx.F16x2
+	for g := range groups {
+		b.WGMMAFence()
+		for i, registers := range a {
+			x := operand.At(b.U32(uint32(g)), n.spec.round().stageBytes()).Part(0, 16*(i/n.l.operands()))
+			ptx.WGMMA(part, registers, x, g+i > 0)
+		}
+		for i, registers := range offsets {
+			ptx.WGMMA(part, registers, n.sumOperand.At(weightSlot, n.spec.round().sumsLayout().Bytes()).Part(0, 16*i), true)
+		}
+		b.WGMMACommit()
+		if g == groups-1 {
+			break
+		}
+		a = r.group(g + 1)
+		if g == groups-2 {
+			// Decoded anew: held in variables, they would have to move while other operands are in flight.
+			again := newSegmentReader(n.c, n.spec.Format, r.block, n.lane)
+			for i := range offsetSteps(n.spec.Format) {
+				offsets = append(offsets, again.operand(steps+i, 0))
+			}
+		}
+		n.waitActivations(seg, g+1)
+		if g > 0 {
+			b.WGMMAWait(1)
+			n.release(seg, g-1)
+		}
+	}
+	b.WGMMAWait(1)
+	n.release(seg, groups-2)
+}
+
+// expsOf returns the address of E in a stage of weights.
+func (n *tile) expsOf(slot ptx.U32) ptx.Shared { return n.exps.At(slot, 4*n.spec.Columns) }
+
+// add adds D·E times the sums of a segment. E of all tokens is at exps.
+func (n *tile) add(exps ptx.Shared, r *segmentReader, part, sums []ptx.F32) {
+	n.scale(exps, r, part, func(i int, v ptx.F32) { ptx.Set(sums[i], v.Add(sums[i])) })
+}
+
+// scale calls use with D·E times each sum of a segment. E of all tokens is at exps.
+func (n *tile) scale(exps ptx.Shared, r *segmentReader, part []ptx.F32, use func(i int, v ptx.F32)) {
+	exps = exps.At(n.lane.AndN(3), 8)
+	for j := range n.spec.Columns / 8 {
+		e := exps.Plus(32 * j).LoadF32x2()
+		for i := range 4 {
+			v, factor := part[4*j+i], e[i%2]
+			if d := r.d[i/2]; d != (ptx.F32{}) {
+				factor = d.Mul(factor)
+			}
+			use(4*j+i, v.Mul(factor))
+		}
+	}
+}
+
+// store stores the results of a tile. A lane has rows row and row+8 of the matrix, which with Gated are one of gate
+// and the same one of up.
+func (n *tile) store(tile ptx.U32, sums []ptx.F32) {
+	block, above := n.place(tile)
+	token := block.MulN(n.spec.Columns).Add(n.lane.AndN(3).MulN(2))
+	own, first := above.MulN(n.spec.weightTiles()).Add(n.warp), n.lane.ShrN(2)
+	row := own.MulN(tileRows).Add(first)
+	factors := make([]ptx.F32, n.spec.Columns/4)
+	if n.spec.Epilogue.Norm {
+		for i := 0; i < len(factors); i += 2 {
+			pair := n.norm.Factors.At(token, 4).Plus(16 * i).Aligned(8).LoadF32x2()
+			copy(factors[i:], pair[:])
+		}
+	}
+	halves := []int{0, 8}
+	if n.spec.Epilogue.Gated {
+		column := own.MulN(tileRows / 2).Add(first)
+		n.finish(row, halves, column, sums, factors)
+		n.storeColumn(token, column, sums)
+		return
+	}
+	for i, half := range halves {
+		n.finish(row, halves[i:i+1], row.AddN(half), sums, factors)
+	}
+	for i, half := range halves {
+		n.storeColumn(token, row.AddN(half), sums[2*i:])
+	}
+}
+
+// finish replaces sums by a column of results without residuals, from one of the lane's rows or both: those that
+// are in halves.
+func (n *tile) finish(row ptx.U32, halves []int, column ptx.U32, sums, factors []ptx.F32) {
+	b := n.b
+	rows := make([]rowSum, len(halves))
+	live := column.Lt(n.p.Columns)
+	load := func(from ptx.Global, at ptx.U32, none float32) ptx.F32 {
+		v := ptx.Var(b.F32(none))
+		b.If(live.And(device.NonNil(b, from)), func() { ptx.Set(v, from.At(at, 4).LoadF32()) })
+		return v
+	}
+	for i, half := range halves {
+		rows[i].bias = load(n.p.Bias, row.AddN(half), 0)
+		if scaled(n.spec.Format) {
+			rows[i].scale = load(n.p.Scales, row.AddN(half), 1)
+		}
+	}
+	for i, factor := range factors {
+		for j, half := range halves {
+			rows[j].sum = sums[i/2*4+i%2+half/4]
+		}
+		ptx.Set(rows[0].sum, n.spec.Epilogue.result(b, rows, factor, n.cap.Softcap))
+	}
+}
+
+// storeColumn adds residuals to a column of results, of which a lane has every other two, and stores them. All
+// residuals are loaded before the first result is stored: the loads wait for memory together.
+func (n *tile) storeColumn(token, column ptx.U32, results []ptx.F32) {
+	b := n.b
+	b.If(column.Lt(n.p.Columns), func() {
+		each := func(body func(i int, live ptx.Pred, at ptx.U32)) {
+			for i := range n.spec.Columns / 4 {
+				t := token.AddN(i/2*8 + i%2)
+				body(i, t.Lt(n.p.Tokens), t.Mul(n.p.YStride).Add(column))
+			}
+		}
+		residuals := make([]ptx.F32, n.spec.Columns/4)
+		for i := range residuals {
+			residuals[i] = ptx.Var(b.F32(noResidual))
+		}
+		b.If(device.NonNil(b, n.p.Residual), func() {
+			each(func(i int, live ptx.Pred, at ptx.U32) {
+				from := n.p.Residual.At(at, 4)
+				b.When(live, func() { ptx.Set(residuals[i], from.LoadF32()) })
+			})
+		})
+		each(func(i int, live ptx.Pred, at ptx.U32) {
+			v, to := results[i/2*4+i%2].Add(residuals[i]), n.p.Y.At(at, 4)
+			b.When(live, func() { to.StoreF32(v) })
+		})
+	})
+}
+
+// maxRows is the largest number of rows of a launch.
+const maxRows = 1 << 24
+
+func (s Tile) launch(k *ptx.Kernel, a Args) (ptx.Launch, error) {
+	p, columns := Packing{s.Format, a.K}, s.Epilogue.columns(a.Rows)
+	a.YStride = cmp.Or(a.YStride, columns)
+	if err := host.Valid(k, append(append(s.Epilogue.checks(a), normChecks(false, a.NormWeight, a.Eps)...),
+		host.Refuse(a.Experts != 0 || a.Slots != 0 || a.SlotsPerX != 0 || a.ExpertBytes != 0, "Experts", "only kernels of Stream take it"),
+		host.Bound("Rows", a.Rows, 1, maxRows), host.Bound("YStride", a.YStride, columns, maxRows),
+		host.Bound("Tokens", a.Tokens, 1, math.MaxUint32/max(a.YStride, 1)), host.Bound("K", a.K, 1, maxK),
+		host.Bound("CTAs", a.CTAs, 1, math.MaxInt32), wholeBlocks(s.Format, a.K),
+		host.NonNil("X", a.X), host.NonNil("W", a.W), host.NonNil("Y", a.Y))...); err != nil {
+		return ptx.Launch{}, err
+	}
+	blocks := host.CeilDiv(a.Tokens, s.Columns)
+	all := blocks * host.CeilDiv(tiles(a.Rows), s.weightTiles())
+	ctas := min(a.CTAs, all)
+	if err := host.Valid(k, host.Bound("CTAs", ctas, host.CeilDiv(all*p.segments(), math.MaxUint32), all)); err != nil {
+		return ptx.Launch{}, err
+	}
+	params := append(paramsOf(s.Format, s.Epilogue, a), &tileParams{
+		WeightTiles: ptx.Uint(tiles(a.Rows)), Blocks: ptx.Uint(blocks), Tiles: ptx.Uint(all),
+	})
+	if s.Epilogue.Norm {
+		params = append(params, &factorParams{ptx.Addr(a.X + uint64(s.round().factorsAt(a.Tokens, a.K)))})
+	}
+	return k.Launch([3]uint32{uint32(ctas), 1, 1}, s.threads(), s.shared(), params...)
+}
