@@ -37,6 +37,11 @@ func (r Ref) Plus(x float64) Ref {
 	return r
 }
 
+// Times returns the sum times a factor.
+func (r Ref) Times(factor float64) Ref {
+	return Ref{Y: r.Y * factor, S: r.S * math.Abs(factor), P: r.P * math.Abs(factor)}
+}
+
 // MatMul multiplies each vector of x, [n, k], with a matrix w of rows × k weights in format
 // f: [n, rows].
 func MatMul(f quant.Format, w []byte, rows, k int, x []float32) []Ref {

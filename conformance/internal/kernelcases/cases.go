@@ -39,7 +39,7 @@ func WidthReason(k int) string {
 // kernelFamilies lists the cases of each kernel family.
 var kernelFamilies = []func() []harness.Case{
 	gemvCases, batchCases, productCases, smallCases, embedCases,
-	gemmCases,
+	gemmCases, streamCases, tileCases, mmaCases, roundCases,
 	attentionCases, combineCases,
 	normCases, elementwiseCases, castCases, ropeCases, argmaxCases, sampleCases, routerCases, expertCases, composedCases,
 	peakCases,

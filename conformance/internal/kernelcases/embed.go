@@ -6,12 +6,14 @@ import (
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
 	"github.com/lockstep-go/lockstep/ptxgen/matmul"
+	"github.com/lockstep-go/lockstep/ptxgen/product"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
 // embedCase gathers rows of a packed matrix.
 type embedCase struct {
 	name, reason string
+	operation    string // dequantize of package matmul, or product_embed
 	format       quant.Format
 	k            int
 	rows         int  // of the matrix; 0: 3
@@ -31,7 +33,7 @@ func embedCases() []harness.Case {
 		}
 		if f.BlockLen() == 1 {
 			for k := 4; k < 32; k += 4 {
-				rows = append(rows, embedCase{name: fmt.Sprintf("k=%d", k), reason: "a thread with less than its 32 weights", format: f, k: k, scale: 1, residual: true})
+				rows = append(rows, embedCase{name: fmt.Sprintf("k=%d", k), reason: "a row of less than 32 weights", format: f, k: k, scale: 1, residual: true})
 			}
 			rows = append(rows, embedCase{name: "k=89", reason: "one element after whole vec4 accesses", format: f, k: 89, scale: 1, residual: true},
 				embedCase{name: "k=90", reason: "two elements after whole vec4 accesses", format: f, k: 90, scale: 1, residual: true},
@@ -44,13 +46,50 @@ func embedCases() []harness.Case {
 			embedCase{name: "several CTAs", reason: "a row of more weights than the threads of a CTA decode", format: f, k: 4352, rows: 1, scale: 1})
 	}
 	var all []harness.Case
-	for _, c := range rows {
-		all = append(all, harness.Case{
-			Operation: "dequantize", Format: c.format.String(), Name: fmt.Sprintf("%v/%s", c.format, c.name), Reason: c.reason,
-			Run: func(r *harness.Fixture) { checkEmbed(r, c) },
-		})
+	for _, operation := range []string{"dequantize", "product_embed"} {
+		for _, c := range rows {
+			c.operation = operation
+			all = append(all, harness.Case{
+				Operation: operation, Format: c.format.String(), Name: fmt.Sprintf("%v/%s", c.format, c.name), Reason: c.reason,
+				Run: func(r *harness.Fixture) { checkEmbed(r, c) },
+			})
+		}
 	}
 	return all
+}
+
+// weights returns the decoded weights of rows of blocks.
+func (c embedCase) weights(file []byte, rows int) []float32 {
+	if c.operation == "dequantize" {
+		weights := make([]float32, rows*c.k)
+		quant.Decode(c.format, weights, file)
+		return weights
+	}
+	var weights []float32
+	for size := len(file) / rows; len(file) > 0; file = file[size:] {
+		for _, w := range roundedWeights(c.format, file[:size], c.k) {
+			if c.format == quant.F32 {
+				w += 0 // the low part of -0 is +0
+			}
+			weights = append(weights, float32(w))
+		}
+	}
+	return weights
+}
+
+// launch launches the kernel.
+func (c embedCase) launch(r *harness.Fixture, a product.EmbedArgs, file []byte) {
+	if c.operation == "dequantize" {
+		e := matmul.Embed(c.format)
+		a.W = r.Bytes("w", packedBytes(c.format, file, a.Rows, c.k)).Addr()
+		r.Launch(e.Launch(r.Kernel(e), matmul.EmbedArgs{
+			W: a.W, Tokens: a.Tokens, Residual: a.Residual, Out: a.Out, Count: a.Count, K: a.K, Scale: a.Scale,
+		}))
+		return
+	}
+	e := product.Embed(c.format)
+	a.W = r.Bytes("w", packedRows(c.format, file, a.Rows, c.k)).Addr()
+	r.Launch(e.Launch(r.Kernel(e), a))
 }
 
 func checkEmbed(r *harness.Fixture, c embedCase) {
@@ -65,15 +104,12 @@ func checkEmbed(r *harness.Fixture, c embedCase) {
 			file[i] = byte(r.Rand().Uint32())
 		}
 	}
-	weights := make([]float32, rows*c.k)
-	quant.Decode(c.format, weights, file)
-
+	weights := c.weights(file, rows)
 	residual := r.Vector(harness.Gaussian, len(tokens)*c.k)
 	first := 4 * c.offset
 	out := r.Output("out", first+4*len(residual))
-	a := matmul.EmbedArgs{
-		W: r.Bytes("w", packedBytes(c.format, file, rows, c.k)).Addr(), Tokens: r.U32s("tokens", tokens).Addr(), Out: out.At(first),
-		Count: len(tokens), K: c.k, Scale: c.scale,
+	a := product.EmbedArgs{
+		Tokens: r.U32s("tokens", tokens).Addr(), Out: out.At(first), Count: len(tokens), Rows: rows, K: c.k, Scale: c.scale,
 	}
 	if c.residual {
 		a.Residual = r.Input("residual", first+4*len(residual)).SetF32s(first, residual).At(first)
@@ -90,14 +126,13 @@ func checkEmbed(r *harness.Fixture, c embedCase) {
 			want = append(want, w)
 		}
 	}
-	e := matmul.Embed(c.format)
-	r.Launch(e.Launch(r.Kernel(e), a))
+	c.launch(r, a, file)
 	out.Untouched(0, first)
 	harness.Exact(r, "out", out.FloatsAt(quant.F32, first, len(want)), want)
 	if !c.residual && c.scale == 1 {
 		all := r.Output("all", 4*len(weights))
 		a.Tokens, a.Count, a.Out = 0, rows, all.Addr()
-		r.Launch(e.Launch(r.Kernel(e), a))
+		c.launch(r, a, file)
 		harness.Exact(r, "all", all.F32s(), weights)
 	}
 }

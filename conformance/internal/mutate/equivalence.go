@@ -63,12 +63,15 @@ var rules = []rule{
 	{"one warp", "the warp index in a CTA of one warp", noBit, isOneWarp, anyLane},
 	{"truth", "a number that is only compared with 0", noBit, isTruth, anyNumber},
 	{"xor", "the order of values that are combined by xor", noBit, isXor, anyOrder},
+	{"sum of two", "two numbers change places, and only their sum is used", noBit, isSumOfTwo, anyOrder},
+	{"two parts", "the order of the two parts of a number that a product multiplies by the same factor", inBound, isTwoParts, anyOrderOfParts},
+	{"equal factors", "the order of two operands of a product that are multiplied by the same number", noBit, isEqualFactors, anyOrderOfFactors},
 	{"squares", "the order of numbers of which only a sum of squares is used", inBound, isSquares, anyOrderOfSquares},
 	{"equal pair", "the order of two numbers that are stored equal", noBit, isEqualPair, equalLoads},
 	{"ones", "the order of sums that are equal", noBit, isOnes, equalSums},
 	{"unused", "an unguarded result that is read only under the same guard", noBit, isUnused, anyUnread},
 	{"once", "a loop whose second iteration the launch bounds exclude", noBit, isOnce, atLimit},
-	{"first iteration", "the first test of a loop over at least one expert", noBit, isFirstTest, runsOnce},
+	{"first iteration", "the first test of a loop over at least one expert or segment", noBit, isFirstTest, runsOnce},
 	{"finite sum", "a check for infinity of a sum of at most 512 powers, none above 1", noBit, isFiniteSum, atMost512},
 	{"division", "a division of a list among warps that leaves all of it to the first", noBit, isDivision, firstTakesAll},
 	{"first vec4", "the first vec4 of a thread's 32 elements, which the row has for each thread", noBit, isFirstVec4, sameFirst},
@@ -93,6 +96,7 @@ var rules = []rule{
 	{"pairs", "a shuffle from another lane of a pair whose sums are equal", noBit, isPaired, equalPairs},
 	{"mirrored", "lanes that exchange their parts of a transposed sum", noBit, isMirrored, anyPart},
 	{"one lane", "a warp reduction of which only the low lanes' results are used", noBit, isOneLane, lowLanes},
+	{"later arrival", "a wait for a barrier at which the same warps arrive later", noBit, isLaterArrival, earlierMatters},
 	{"barrier", "a barrier that orders no two conflicting accesses between the barriers around it", noBit, isNeedlessBarrier, noRace},
 	{"joined copies", "a group of copies that joins the next one, before a wait for all groups", noBit, isJoined, waitMatters},
 	{"masked copy", "the zero fill of an asynchronous copy into masked elements", noBit, isMaskedCopy, wholeCopy},
@@ -206,7 +210,7 @@ func isZeroBit(q survivor) bool {
 // isShiftedOut: all readers shift the lowest bit out.
 func isShiftedOut(q survivor) bool {
 	list := q.flow().Readers(q.was.Written())
-	return q.mutant.Mutator == "constant" && q.was.Is("and", "lop3", "mov.b32", "selp.b32") && len(list) > 0 && !slices.ContainsFunc(list, func(s ptxtext.Statement) bool {
+	return q.mutant.Mutator == "constant" && q.was.Is("add.u32", "and", "lop3", "mov.b32", "selp.b32") && len(list) > 0 && !slices.ContainsFunc(list, func(s ptxtext.Statement) bool {
 		return !s.Is("shr.u32") || s.Args[2] == "0" || !ptxtext.IsNumber(s.Args[2])
 	})
 }
@@ -542,13 +546,110 @@ func isXor(q survivor) bool {
 	return true
 }
 
+// isSumOfTwo: both numbers of a pair are converted, and one addition reads nothing but both.
+func isSumOfTwo(q survivor) bool {
+	regs := q.was.Writes()
+	if q.mutant.Mutator != "order of a vector" || !q.was.Is("mov") || len(regs) != 2 {
+		return false
+	}
+	var converted []string
+	for _, reg := range regs {
+		readers := q.flow().Readers(reg)
+		if len(readers) != 1 || !readers[0].Is("cvt") {
+			return false
+		}
+		converted = append(converted, readers[0].Written())
+	}
+	first, second := q.flow().Readers(converted[0]), q.flow().Readers(converted[1])
+	return len(first) == 1 && len(second) == 1 && first[0].Is("add") && slices.Equal(first[0].Args[1:], converted) &&
+		first[0].String() == second[0].String()
+}
+
+// isEqualFactors: operand B of m16n8k16 has two registers, and those of A that are multiplied by them are equal.
+// The change is in operand B, or in the load of both registers.
+func isEqualFactors(q survivor) bool {
+	b := "{" + strings.Join(q.was.Writes(), ", ") + "}"
+	var products []ptxtext.Statement
+	if q.was.Is("mma") && q.is.Args[2] != q.was.Args[2] {
+		b, products = q.was.Args[2], []ptxtext.Statement{q.was}
+	} else if len(q.was.Writes()) == 2 {
+		for _, reg := range q.was.Writes() {
+			products = append(products, q.flow().Readers(reg)...)
+		}
+	}
+	return q.mutant.Mutator == "order of a vector" && len(products) > 0 && !slices.ContainsFunc(products, func(s ptxtext.Statement) bool {
+		if !s.Is("mma.sync.aligned.m16n8k16") || s.Args[2] != b {
+			return true
+		}
+		a := strings.Split(strings.Trim(s.Args[1], "{}"), ", ")
+		return len(a) != 4 || a[0] != a[2] || a[1] != a[3]
+	})
+}
+
+// anyOrderOfFactors: the reverse order changes nothing, and one register twice does.
+func anyOrderOfFactors(q survivor) bool {
+	if !q.was.Is("mma") {
+		return anyOrder(q)
+	}
+	b := strings.Split(strings.Trim(q.was.Args[2], "{}"), ", ")
+	reversed, twice := "{"+b[1]+", "+b[0]+"}", "{"+b[0]+", "+b[0]+"}"
+	return q.instead(q.was.WithArg(2, reversed)) == Unchanged && q.instead(q.was.WithArg(2, twice)) != Unchanged
+}
+
 // anyOrder: the reverse order changes nothing, and one value twice does.
 func anyOrder(q survivor) bool {
 	regs := q.was.Writes()
 	reversed := slices.Clone(regs)
 	slices.Reverse(reversed)
-	twice := ptxtext.Statement{Op: "mov.b32", Args: []string{regs[0], regs[1]}}
+	op := "mov.b32"
+	if strings.HasPrefix(regs[0], "%h") {
+		op = "mov.b16"
+	}
+	twice := ptxtext.Statement{Op: op, Args: []string{regs[0], regs[1]}}
 	return q.instead(q.was.WithArg(0, "{"+strings.Join(reversed, ", ")+"}")) == Unchanged && q.instead(q.was, twice) != Unchanged
+}
+
+// isTwoParts: both numbers are the sum of activations as a pair of float16, or lanes' pairs of them,
+// sorted by part. A product multiplies both parts by the same weights.
+func isTwoParts(q survivor) bool {
+	f := q.flow()
+	sorted := func(s ptxtext.Statement) bool {
+		return s.Is("prmt") && (s.Args[3] == "21520" || s.Args[3] == "30258") // 0x5410: the low halves, 0x7632: the high ones
+	}
+	switch {
+	case q.was.Is("ld.shared.v2") && q.mutant.Mutator == "order of a vector":
+		pair := "{" + strings.Join(q.was.Writes(), ", ") + "}"
+		return !slices.ContainsFunc(q.was.Writes(), func(reg string) bool {
+			return slices.ContainsFunc(f.Readers(reg), func(s ptxtext.Statement) bool {
+				a := ptxtext.Registers.FindAllString(s.Args[1], -1)
+				return !s.Is("mma") || s.Args[2] != pair || len(a) != 4 || a[0] != a[2] || a[1] != a[3]
+			})
+		})
+	case q.was.Is("st.shared.v2") && q.mutant.Mutator == "order of a vector":
+		regs := ptxtext.Registers.FindAllString(q.was.Args[1], -1)
+		low, isLow := f.Definition(regs[0])
+		high, isHigh := f.Definition(regs[1])
+		return isLow && isHigh && sorted(low) && sorted(high) && slices.Equal(low.Args[1:3], high.Args[1:3])
+	case q.was.Is("cvt.rn.f16x2") && q.mutant.Mutator == "operands":
+		readers := f.Readers(q.was.Written())
+		return len(readers) > 1 && !slices.ContainsFunc(readers, func(s ptxtext.Statement) bool { return !s.Is("shfl") && !sorted(s) })
+	}
+	return false
+}
+
+// anyOrderOfParts: the reverse order changes no result, and one part twice does.
+func anyOrderOfParts(q survivor) bool {
+	twice := []ptxtext.Statement{q.was}
+	switch regs := q.was.Writes(); {
+	case q.was.Is("ld"):
+		twice = append(twice, ptxtext.Statement{Op: "mov.b32", Args: []string{regs[0], regs[1]}})
+	case q.was.Is("st"):
+		reg := ptxtext.Registers.FindString(q.was.Args[1])
+		twice[0] = q.was.WithArg(1, "{"+reg+", "+reg+"}")
+	default:
+		twice[0] = q.was.WithArg(1, q.was.Args[2])
+	}
+	return q.instead(q.is) == q.fate && q.instead(twice...) == Killed
 }
 
 // isSquares: each of the exchanged numbers is multiplied by the same number, and only squared
@@ -679,10 +780,10 @@ func atLimit(q survivor) bool {
 	return q.m.probe(larger) == Killed
 }
 
-// isFirstTest: 0 < n before a loop of a kernel of experts. The launch demands that n is at least
-// 1.
+// isFirstTest: 0 < n before a loop over the experts of a token or the segments of a row. The launch
+// demands that n is at least 1.
 func isFirstTest(q survivor) bool {
-	if !strings.HasPrefix(q.mutant.Kernel, "moe_") || q.mutant.Mutator != "comparison" || !q.was.Is("setp.lt.u32") || q.was.Args[1] != "0" {
+	if !strings.HasPrefix(q.mutant.Kernel, "moe_") && !strings.HasPrefix(q.mutant.Kernel, "product_tile_") || q.mutant.Mutator != "comparison" || !q.was.Is("setp.lt.u32") || q.was.Args[1] != "0" {
 		return false
 	}
 	n, ok := q.flow().Definition(q.was.Args[2])
@@ -1457,6 +1558,18 @@ func equalInFirst(q survivor) bool {
 		return q.m.probe(x)
 	}
 	return equal(0) == Unchanged && equal(keys) == Killed
+}
+
+// isLaterArrival: a wait for the next barrier of a stage, at which warps arrive in order.
+func isLaterArrival(q survivor) bool {
+	return strings.HasPrefix(q.mutant.Kernel, "product_tile_") && q.mutant.Mutator == "offset" && q.was.Is("mbarrier.try_wait")
+}
+
+// earlierMatters: a wait for the barrier before is not enough.
+func earlierMatters(q survivor) bool {
+	address, offset, ok := strings.Cut(strings.Trim(q.was.Args[1], "[]"), "+")
+	n, err := strconv.Atoi(offset)
+	return ok && err == nil && n >= 8 && q.instead(q.was.WithArg(1, fmt.Sprintf("[%s+%d]", address, n-8))) == Killed
 }
 
 // isMasked: the first block index is a quotient; a larger divisor starts at an earlier block.

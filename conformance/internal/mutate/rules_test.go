@@ -47,6 +47,10 @@ func TestProbes(t *testing.T) {
 		idle      = "mov.b32 %r3, 0;\nmov.b32 %r10, 0;\n$L1:\nsub.u32 %r11, %r0, %r10;\nadd.u32 %r3, %r3, %r11;\nadd.u32 %r10, %r10, 4;\n"
 		ones      = "mov.b32 %r10, 1065369472;\nmov.f32 %f10, 0f00000000;\nmov.f32 %f11, 0f00000000;\nmov.f32 %f12, 0f00000000;\n"
 		product   = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f10, %f11, %f12, %f13}, {%r10, %r10, %r10, %r10}, {%r10, %r10}, {"
+		unpacked  = "mov.b32 {%h10, %h11}, %r2; //\ncvt.f32.f16 %f10, %h10;\ncvt.f32.f16 %f11, %h11;\nadd.rn.f32 %f12, %f10, %f11;\n"
+		factors   = "mov.b32 %r12, 1065369472;\nmov.b32 %r13, 1073758208;\nmov.f32 %f10, 0f00000000;\nmov.f32 %f11, 0f00000000;\nmov.f32 %f12, 0f00000000;\nmov.f32 %f13, 0f00000000;\n"
+		dotted    = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f10, %f11, %f12, %f13}, {%r10, %r11, %r10, %r11}, "
+		summed    = ", {%f10, %f11, %f12, %f13};"
 		squares   = "mul.rn.f32 %f10, %f2, %f2;\n"
 		butterfly = "shfl.sync.bfly.b32 %f20, %f10, 8, 31, 4294967295;\nadd.rn.f32 %f10, %f10, %f20;\nshfl.sync.bfly.b32 %f21, %f10, 4, 31, 4294967295;\nadd.rn.f32 %f10, %f10, %f21;\n" +
 			"shfl.sync.bfly.b32 %f22, %f10, 2, 31, 4294967295;\nadd.rn.f32 %f10, %f10, %f22;\nshfl.sync.bfly.b32 %f23, %f10, 1, 31, 4294967295;\nadd.rn.f32 %f10, %f10, %f23;\nmov.b32 %r3, %f10;\n"
@@ -67,11 +71,20 @@ func TestProbes(t *testing.T) {
 		first  = "setp.eq.u32 %p0, %r1, 0;\nselp.b32 %r3, %r3, 0, %p0;"
 		halves = "and.b32 %r10, %r1, 1;\nsetp.ne.u32 %p0, %r10, 0; //\nadd.rn.f32 %f3, %f2, 0f41200000;\nselp.f32 %f10, %f3, %f2, %p0;\nselp.f32 %f11, %f2, %f3, %p0;\n" +
 			"shfl.sync.bfly.b32 %f12, %f11, 1, 31, 4294967295;\nadd.rn.f32 %f13, %f10, %f12;\n"
-		source    = "mov.u32 %r20, buffer;\nmad.lo.u32 %r20, %r1, 16, %r20;\nmul.wide.u32 %d6, %r1, 16;\nadd.u64 %d6, %d0, %d6;\n"
-		position  = source + "setp.lt.u32 %p0, %r1, 16; //\nselp.b32 %r10, 16, 0, %p0;\ncp.async.cg.shared.global [%r20], [%d6], 16, %r10;\ncp.async.commit_group;\ncp.async.wait_group 0;\nld.shared.u32 %r3, [%r20];\n"
-		sum       = source + "add.u32 %r11, %r1, 1;\nadd.u32 %r12, %r11, 1; //\nadd.u32 %r13, %r12, 4;\nsetp.lt.u32 %p0, %r13, 20;\nselp.b32 %r10, 16, 0, %p0;\ncp.async.cg.shared.global [%r20], [%d6], 16, %r10;\ncp.async.commit_group;\ncp.async.wait_group 0;\nld.shared.u32 %r3, [%r20];\n"
-		blocks    = "shr.u32 %r10, %r1, 4;\nand.b32 %r13, %r1, 15;\n" // position 5 is the first visible one
-		later     = "shl.b32 %r12, %r11, 4;\nadd.u32 %r14, %r12, %r13;\nsetp.ge.u32 %p0, %r14, 5; //\nselp.b32 %r3, 1, 2, %p0;"
+		source   = "mov.u32 %r20, buffer;\nmad.lo.u32 %r20, %r1, 16, %r20;\nmul.wide.u32 %d6, %r1, 16;\nadd.u64 %d6, %d0, %d6;\n"
+		position = source + "setp.lt.u32 %p0, %r1, 16; //\nselp.b32 %r10, 16, 0, %p0;\ncp.async.cg.shared.global [%r20], [%d6], 16, %r10;\ncp.async.commit_group;\ncp.async.wait_group 0;\nld.shared.u32 %r3, [%r20];\n"
+		sum      = source + "add.u32 %r11, %r1, 1;\nadd.u32 %r12, %r11, 1; //\nadd.u32 %r13, %r12, 4;\nsetp.lt.u32 %p0, %r13, 20;\nselp.b32 %r10, 16, 0, %p0;\ncp.async.cg.shared.global [%r20], [%d6], 16, %r10;\ncp.async.commit_group;\ncp.async.wait_group 0;\nld.shared.u32 %r3, [%r20];\n"
+		blocks   = "shr.u32 %r10, %r1, 4;\nand.b32 %r13, %r1, 15;\n" // position 5 is the first visible one
+		later    = "shl.b32 %r12, %r11, 4;\nadd.u32 %r14, %r12, %r13;\nsetp.ge.u32 %p0, %r14, 5; //\nselp.b32 %r3, 1, 2, %p0;"
+		// Two parts of a number per lane, those of two lanes sorted by part, through memory, and their product.
+		convert = "mov.u32 %r20, buffer;\nmad.lo.u32 %r20, %r1, 8, %r20;\nmul.rn.f32 %f14, %f2, 0f3F000000;\ncvt.rn.f16x2.f32 %r10, %f2, %f14;"
+		sort    = "\nshfl.sync.up.b32 %r15, %r10, 4, 0, 4294967295;\nprmt.b32 %r11, %r15, %r10, 21520;\nprmt.b32 %r12, %r15, %r10, 30258;\nst.shared.v2.u32 [%r20], {%r11, %r12};"
+		reload  = "\nld.shared.v2.u32 {%r16, %r17}, [%r20];"
+		weigh   = "\nmov.b32 %r13, 1006648320;\nmov.f32 %f15, 0f00000000;\n" +
+			"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f10, %f11, %f12, %f13}, {%r13, %r13, %r13, %r13}, {%r16, %r17}, {%f15, %f15, %f15, %f15};\n"
+		arrivals = "mov.u32 %r20, buffer;\nsetp.eq.u32 %p0, %r1, 0;\n@!%p0 bra $L1;\nmbarrier.init.shared.b64 [%r20], 1;\nmbarrier.init.shared.b64 [%r20+8], 1;\nmbarrier.init.shared.b64 [%r20+16], 1;\n" +
+			"mbarrier.arrive.shared.b64 _, [%r20+8];\nmbarrier.arrive.shared.b64 _, [%r20+16];\n"
+		await     = "$L1:\nbar.warp.sync 4294967295;\n$L2:\nmbarrier.try_wait.parity.shared.b64 %p1, [%r20+8], 0; //\n@!%p1 bra $L2;\nmov.b32 %r3, 1;"
 		joined    = source + "mov.b32 %r10, 16;\ncp.async.cg.shared.global [%r20], [%d6], 16, %r10;\ncp.async.commit_group; //\ncp.async.commit_group;\n"
 		equalPair = "mov.u32 %r20, buffer;\nmad.lo.u32 %r20, %r1, 8, %r20;\nst.shared.v2.f32 [%r20], {%f2, %f2};\nld.shared.v2.f32 {%f10, %f11}, [%r20]; //\n"
 		part      = "mov.u32 %r10, %ctaid.z;\nmad.wide.u32 %d6, %r1, 4, %d0;\nmad.wide.u32 %d7, %r10, 4, %d6; //\n"
@@ -93,6 +106,9 @@ func TestProbes(t *testing.T) {
 		"shifted out": {"constant",
 			planted{body: "and.b32 %r10, %r2, 255; //\nshr.u32 %r3, %r10, 4;", changed: "and.b32 %r10, %r2, 254;"},
 			planted{body: "and.b32 %r10, %r2, 240; //\nshr.u32 %r3, %r10, 1;", changed: "and.b32 %r10, %r2, 224;"}, ""},
+		"shifted out: sum": {"constant",
+			planted{body: "shl.b32 %r10, %r1, 4;\nadd.u32 %r11, %r10, 64; //\nshr.u32 %r3, %r11, 4;", changed: "add.u32 %r11, %r10, 65;"},
+			planted{body: "add.u32 %r11, %r1, 64; //\nshr.u32 %r3, %r11, 4;", changed: "add.u32 %r11, %r1, 65;"}, ""},
 		"fraction": {"constant",
 			planted{body: fraction + "add.u32 %r10, %r1, 8;\n" + shifted, changed: "or.b64 %d6, %d5, 4503599627370497;"},
 			planted{body: fraction + "mov.b32 %r10, %r1;\n" + shifted, changed: "or.b64 %d6, %d5, 4503599627370497;"}, ""},
@@ -159,12 +175,30 @@ func TestProbes(t *testing.T) {
 		"xor": {"order of a vector",
 			planted{body: "ld.global.v4.u32 {%r10, %r11, %r12, %r13}, [%d0]; //\nxor.b32 %r10, %r10, %r11;\nxor.b32 %r12, %r12, %r13;\nxor.b32 %r3, %r10, %r12;", changed: "ld.global.v4.u32 {%r11, %r10, %r12, %r13}, [%d0];"},
 			planted{body: "ld.global.v4.u32 {%r10, %r11, %r12, %r13}, [%d0]; //\nxor.b32 %r14, %r10, 1;\nxor.b32 %r15, %r12, %r13;\nxor.b32 %r16, %r11, %r15;\nxor.b32 %r3, %r14, 2;", changed: "ld.global.v4.u32 {%r11, %r10, %r12, %r13}, [%d0];"}, ""},
+		"sum of two": {"order of a vector",
+			planted{body: unpacked + "mov.b32 %r3, %f12;", changed: "mov.b32 {%h11, %h10}, %r2;"},
+			planted{body: unpacked + "mov.b32 %r3, 1;", changed: "mov.b32 {%h11, %h10}, %r2;"}, ""},
+		"two parts: conversion": {"operands",
+			planted{body: convert + " //" + sort + reload + weigh + "mov.b32 %r3, %f10;", changed: "cvt.rn.f16x2.f32 %r10, %f14, %f2;"},
+			planted{body: convert + " //" + sort + reload + weigh + "mov.b32 %r3, 1;", changed: "cvt.rn.f16x2.f32 %r10, %f14, %f2;"}, ""},
+		"two parts: store": {"order of a vector",
+			planted{body: convert + sort + " //" + reload + weigh + "mov.b32 %r3, %f10;", changed: "st.shared.v2.u32 [%r20], {%r12, %r11};"},
+			planted{body: convert + sort + " //" + reload + weigh + "mov.b32 %r3, 1;", changed: "st.shared.v2.u32 [%r20], {%r12, %r11};"}, ""},
+		"two parts": {"order of a vector",
+			planted{body: convert + sort + reload + " //" + weigh + "mov.b32 %r3, %f10;", changed: "ld.shared.v2.u32 {%r17, %r16}, [%r20];"},
+			planted{body: convert + sort + reload + " //" + weigh + "mov.b32 %r3, 1;", changed: "ld.shared.v2.u32 {%r17, %r16}, [%r20];"}, ""},
+		"later arrival": {"offset",
+			planted{body: arrivals + await, changed: "mbarrier.try_wait.parity.shared.b64 %p1, [%r20+16], 0;"},
+			planted{body: arrivals + "mbarrier.arrive.shared.b64 _, [%r20];\n" + await, changed: "mbarrier.try_wait.parity.shared.b64 %p1, [%r20+16], 0;"}, "product_tile_"},
 		"equal pair": {"order of a vector",
 			planted{body: equalPair + "mov.b32 %r3, %f10;", changed: "ld.shared.v2.f32 {%f11, %f10}, [%r20];"},
 			planted{body: equalPair + "mov.b32 %r3, 1;", changed: "ld.shared.v2.f32 {%f11, %f10}, [%r20];"}, ""},
 		"ones": {"order of a vector",
 			planted{body: ones + "mov.f32 %f13, 0f00000000;\n" + product + "%f10, %f11, %f12, %f13}; //\nmov.b32 %r3, %f10;", changed: product + "%f11, %f10, %f12, %f13};"},
 			planted{body: ones + "mov.f32 %f13, 0f3F800000;\n" + product + "%f10, %f11, %f12, %f13}; //\nmov.b32 %r3, %f10;", changed: product + "%f11, %f10, %f12, %f13};"}, ""},
+		"equal factors": {"order of a vector",
+			planted{body: "mov.b32 %r10, 1065369472;\nmov.b32 %r11, 0;\n" + factors + dotted + "{%r12, %r13}" + summed + " //\nmov.b32 %r3, %f10;", changed: dotted + "{%r13, %r12}" + summed},
+			planted{body: "mov.b32 %r10, 0;\nmov.b32 %r11, 0;\n" + factors + dotted + "{%r12, %r13}" + summed + " //\nmov.b32 %r3, %f10;", changed: dotted + "{%r13, %r12}" + summed}, ""},
 		"unused": {"guard",
 			planted{body: "mov.b32 %r3, 0;\n" + split + "@%p0 add.u32 %r10, %r2, 1; //\n@%p0 mov.b32 %r3, %r10;", changed: "add.u32 %r10, %r2, 1;"},
 			planted{body: "mov.b32 %r3, 0;\nsetp.lt.u32 %p0, %r1, 99;\n@%p0 add.u32 %r10, %r2, 1; //\n@%p0 mov.b32 %r3, %r10;", changed: "add.u32 %r10, %r2, 1;"}, ""},
@@ -331,6 +365,7 @@ func (p planted) survivor(t *testing.T, family, mutator string) survivor {
 	text := strings.Join(lines[:at+1], "\n") + `
 	.reg .pred %p<8>;
 	.reg .b32 %r<32>;
+	.reg .b16 %h<16>;
 	.reg .b64 %d<8>;
 	.reg .f32 %f<32>;
 	.reg .f64 %g<8>;

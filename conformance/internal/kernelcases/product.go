@@ -1,0 +1,878 @@
+package kernelcases
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strings"
+
+	definition "github.com/lockstep-go/lockstep/internal/product"
+
+	"github.com/lockstep-go/lockstep/conformance/internal/harness"
+	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
+	"github.com/lockstep-go/lockstep/ptxgen/moe"
+	"github.com/lockstep-go/lockstep/ptxgen/product"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// productCase is a product with float16 operands that several kernels compute. Their bits must be equal.
+type productCase struct {
+	name, reason    string
+	stream          product.Stream // Tokens 0: none
+	ctas            int            // of a launch, at most; 0: 1
+	tile            product.Tile   // Columns 0: none
+	mma             product.Tile   // by mma.sync; Columns 0: none
+	tokens, rows, k int
+	bias, residual  bool
+	epilogue        product.Epilogue // of both kernels
+	eps             float32          // if Norm
+	fill            int              // if Gated: rows of gate, and rows of up, that fill up the last tile
+	gap             int              // elements between rows of the results
+	dist            harness.Distribution
+	change          func(in *productInputs) // nil: nothing
+}
+
+// format is the format of the weights.
+func (c productCase) format() quant.Format {
+	for _, spec := range []product.Tile{c.tile, c.mma} {
+		if spec.Columns > 0 {
+			return spec.Format
+		}
+	}
+	return c.stream.Format
+}
+
+// operation returns an operation of its own for a case that launches elementwise.Fused, else nothing. Mutants change the
+// kernel that most cases of an operation launch, and that should be a product.
+func (c productCase) operation() string {
+	if c.fused() {
+		return "product_fused"
+	}
+	return ""
+}
+
+// fused reports whether elementwise.Fused computes a part of the epilogue for comparison.
+func (c productCase) fused() bool { return c.epilogue != product.Epilogue{Norm: c.epilogue.Norm} }
+
+// productOf makes the cases of an operation. The kernel that mutants change is the one that most cases of the
+// operation launch.
+func productOf(operation string, cases []productCase) []harness.Case {
+	var all []harness.Case
+	for _, c := range cases {
+		f := c.format().String()
+		all = append(all, harness.Case{
+			Operation: cmp.Or(c.operation(), operation), Format: f, Name: f + "/" + c.name, Reason: c.reason,
+			Run: func(r *harness.Fixture) { checkProduct(r, c) },
+		})
+	}
+	return all
+}
+
+// extremes are the cases of unusual numbers for a pair of kernels.
+func extremes(c productCase) []productCase {
+	var all []productCase
+	add := func(name, reason string, d harness.Distribution, change func(in *productInputs)) {
+		c := c
+		c.name, c.reason, c.dist, c.change = name, reason, d, change
+		all = append(all, c)
+	}
+	for _, d := range harness.Distributions() {
+		if d == harness.Subnormal && c.format().BlockLen() == definition.Segment {
+			continue // each segment's sum rounds to the smallest subnormal number
+		}
+		add(d.String(), "such numbers", d, nil)
+	}
+	last := c.k - min(c.k, definition.Segment)/2 // a column of the last segment
+	noNumbers := func(in *productInputs) { in.x[last], in.x[last+5] = float32(math.NaN()), float32(math.Inf(-1)) }
+	add("no numbers", "a NaN and an infinity spare other tokens and the E of their segment", harness.Gaussian, noNumbers)
+	add("zeros", "segments of zeros", harness.Gaussian, func(in *productInputs) { clear(in.x[:c.k]) })
+	add("large times 0", "E decides how many bits small activations have beside a large one", harness.Gaussian, func(in *productInputs) {
+		in.x[0] = 0x1p31
+		for r := range in.rows {
+			clear(in.row(r)[:in.f.BlockBytes()])
+		}
+	})
+	if c.format().BlockLen() == 1 {
+		add("tiny", "E is at least the smallest normal number", harness.Gaussian, tiny)
+	}
+	add("small and large", "segments of one token with very different E", harness.Gaussian, func(in *productInputs) {
+		for i := range in.x {
+			in.x[i] *= 0x1p-100
+		}
+		in.x[1] = 0x1p120
+	})
+	return all
+}
+
+// tiny makes activations so small that their segments have the smallest E. Beside it, some are subnormal float16.
+func tiny(in *productInputs) {
+	for i := range in.x {
+		in.x[i] *= 0x1p-134
+	}
+}
+
+// streamCases change the number of segments, of tiles and of CTAs, so that tiles begin and end within stages, and
+// the ring and the slots of sums are used several times.
+func streamCases() []harness.Case {
+	spec := product.Stream{Format: quant.Q4_1, Tokens: 2, Warps: 4, Stage: 2, Ring: 2, CTAs: 1}
+	tile := product.Tile{Format: quant.Q4_1, Columns: 40, Warpgroups: 1, Phases: 1, Ring: 2, RingX: 1}
+	both := productCase{stream: spec, tile: tile, tokens: 2}
+	alone := productCase{stream: spec, tokens: 2}
+	shape := func(c productCase, reason string, rows, k, ctas int) productCase {
+		c.name, c.reason, c.rows, c.k, c.ctas = fmt.Sprintf("%d rows of %d, %d CTAs", rows, k, ctas), reason, rows, k, ctas
+		return c
+	}
+	cases := []productCase{
+		shape(alone, "slots used three times, the ring five times", 20*16-3, 256, 1),
+		shape(alone, "less than a segment", 5, 32, 1),
+		shape(both, "tiles that begin and end within a stage; CTAs with a tile more", 7*16-5, 768, 2),
+		shape(both, "more CTAs than tiles; a last segment that is not full", 40, 288, 9),
+		shape(both, "segments added eight at a time and one by one; activations in several turns", 18, 17*256+96, 1),
+		shape(alone, "segments that the number of warps divides", 33, 2048, 3),
+		shape(alone, "slots that another warp adds when they are used again", 40, 1280, 1),
+		shape(alone, "activations that end in the last segment of a turn", 5, 1792, 1),
+	}
+	for i, c := range cases[2:] {
+		c.name += ", bias and residual"
+		c.bias, c.residual = true, true
+		if i%2 == 1 {
+			c.name += ", one token"
+			c.tokens = 1
+		}
+		cases = append(cases, c)
+	}
+	both.rows, both.k = 16, 544
+	for i, c := range extremes(both) {
+		if i%2 == 0 {
+			c.tile = product.Tile{}
+		}
+		cases = append(cases, c)
+	}
+	alone.k, alone.ctas = 800, 2
+	cases = append(cases, epilogues(alone)...)
+	for _, f := range product.Formats() {
+		for _, k := range []int{1, 96, 1280} {
+			if k%f.BlockLen() == 0 {
+				one := product.Stream{Format: f, Tokens: 1, Warps: 4, Stage: 1, Ring: 2, CTAs: 1}
+				name := fmt.Sprintf("k=%d", k)
+				cases = append(cases, productCase{name: name, reason: WidthReason(k), stream: one, tokens: 1, rows: 21, k: k})
+			}
+		}
+	}
+	for tokens := 1; tokens <= 8; tokens++ {
+		spec := product.Stream{Format: quant.Q6_K, Tokens: 1, Warps: 6, Stage: 3, Ring: 2, CTAs: 2}
+		for spec.Tokens < tokens {
+			spec.Tokens *= 2
+		}
+		cases = append(cases, productCase{
+			name: fmt.Sprintf("%d tokens", tokens), reason: "columns of the operand that no token has",
+			stream: spec, tokens: tokens, rows: 40, k: 768, ctas: 2, bias: true, residual: true,
+		})
+	}
+	all := append(productOf("product_stream", cases), productOf("product_norm", norms())...)
+	all = append(all, harness.Case{
+		Operation: "product_epilogue", Format: alone.format().String(), Name: "tokens together and alone",
+		Reason: "a token's results do not depend on others", Run: func(r *harness.Fixture) { checkTokensAlone(r, alone) },
+	})
+	return append(all, expertProducts()...)
+}
+
+// tileCases change the number of segments, rows and tokens of Tile.
+func tileCases() []harness.Case {
+	spec := product.Tile{Format: quant.Q5_K, Columns: 16, Warpgroups: 2, Phases: 1, Ring: 3, RingX: 2}
+	stream := product.Stream{Format: quant.Q5_K, Tokens: 8, Warps: 4, Stage: 2, Ring: 2, CTAs: 1}
+	both := productCase{stream: stream, tile: spec}
+	shape := func(reason string, tokens, rows, k int, bias, residual bool) productCase {
+		c := both
+		c.name, c.reason = fmt.Sprintf("%d tokens, %d rows of %d", tokens, rows, k), reason
+		c.tokens, c.rows, c.k, c.bias, c.residual = tokens, rows, k, bias, residual
+		return c
+	}
+	cases := []productCase{
+		shape("a single segment; rows that end in the second half of a tile", 1, 29, 256, false, false),
+		shape("as many segments as the ring of weights", 10, 16, 768, true, false),
+		shape("rings used several times", 11, 50, 1792, false, true),
+		shape("several tiles, the last ones not full; a CTA that has one more", 17, 150, 512, true, true),
+		shape("a tile that is full", 16, 128, 256, false, true),
+		shape("a CTA per tile", 20, 200, 256, true, false),
+	}
+	cases[3].ctas, cases[5].ctas = 3, 9
+	both.tokens, both.rows, both.k = 6, 16, 512
+	for i, c := range extremes(both) {
+		if i%4 == 0 { // so that more cases launch tile than stream
+			c.stream = product.Stream{}
+		}
+		cases = append(cases, c)
+	}
+	minimums := func(d, dmin uint16) func(in *productInputs) {
+		return func(in *productInputs) {
+			block := in.src[:quant.Q5_K.BlockBytes()]
+			block[0], block[1], block[2], block[3] = byte(d), byte(d>>8), byte(dmin), byte(dmin>>8)
+		}
+	}
+	for _, c := range []struct {
+		name    string
+		d, dmin uint16
+	}{
+		{"d is 0", 0, 0x3c00}, {"dmin is 0", 0x3c00, 0}, {"both are 0", 0, 0}, {"quants do not count", 1, 0x7800},
+		{"large ratio", 0x1000, 0xf000}, {"small ratio", 0x7800, 0x0003},
+	} {
+		special := both
+		special.name, special.reason, special.change = c.name, "d and dmin of a block", minimums(c.d, c.dmin)
+		cases = append(cases, special)
+	}
+	small := product.Tile{Format: quant.Q4_1, Columns: 40, Warpgroups: 1, Phases: 1, Ring: 2, RingX: 1}
+	for _, c := range epilogues(productCase{tile: small, k: 544}) {
+		c.stream = product.Stream{Format: c.tile.Format, Tokens: 8, Warps: 4, Stage: 2, Ring: 2, CTAs: 1}
+		c.name, c.tokens = fmt.Sprintf("%s, %d tokens", c.name, 5*c.tokens), 5*c.tokens
+		cases = append(cases, c)
+	}
+	for _, f := range product.Formats() {
+		cases = append(cases, productCase{
+			name: "all kernels", reason: "every format; rings used again; small blocks do not fill the last segment",
+			stream: product.Stream{Format: f, Tokens: 8, Warps: 4, Stage: 2, Ring: 2, CTAs: 1}, ctas: 2,
+			tile:   product.Tile{Format: f, Columns: 32, Warpgroups: 1, Phases: 1, Ring: 2, RingX: 1},
+			mma:    product.Tile{Format: f, Columns: 32, Warps: 3, RingX: 2},
+			tokens: 5, rows: 40, k: 512 + 96/f.BlockLen()*f.BlockLen(),
+		})
+	}
+	cases = append(cases, productCase{
+		name: "128 columns", reason: "as many columns as a CTA may have; E is at least the smallest normal number",
+		change: tiny,
+		tile:   product.Tile{Format: quant.F16, Columns: 128, Warpgroups: 1, Phases: 1, Ring: 2, RingX: 1},
+		tokens: 130, rows: 20, k: 515,
+	})
+	all := append(productOf("product_tile", cases), productOf("product_phases", phaseCases())...)
+	for _, f := range product.Formats() {
+		all = append(all, harness.Case{
+			Operation: "product_decode", Format: f.String(), Name: f.String() + "/one column each",
+			Reason: "tokens that each have a single 1: the results are the decoded weights",
+			Run:    func(r *harness.Fixture) { checkDecoded(r, f) },
+		})
+	}
+	return all
+}
+
+// phaseCases change the number of segments and of tiles of a Tile with phases. The other cases change the phases.
+func phaseCases() []productCase {
+	kernels := func(f quant.Format, columns, warpgroups, phases int) productCase {
+		return productCase{
+			stream: product.Stream{Format: f, Tokens: 8, Warps: 3, Stage: 1, Ring: 2, CTAs: 1}, ctas: 1,
+			tile: product.Tile{Format: f, Columns: columns, Warpgroups: warpgroups, Phases: phases, Ring: 2 * phases, RingX: phases},
+		}
+	}
+	var cases []productCase
+	for i, s := range []struct {
+		reason         string
+		rows, segments int
+	}{
+		{"two phases have no segment", 16, 1},
+		{"a phase has no segment", 20, 2},
+		{"a turn of each phase", 64, 3},
+		{"two tiles of a segment; sums are not handed on", 70, 1},
+		{"tiles begin with each phase", 150, 2},
+		{"rings used several times", 70, 11},
+	} {
+		c := kernels(quant.Q6_K, 16, 1, 3)
+		if i%2 == 0 { // so that more cases launch this Tile than any Stream
+			c.stream.Tokens = 4
+		}
+		c.name, c.reason = fmt.Sprintf("3 phases, %d rows of %d segments", s.rows, s.segments), s.reason
+		c.tokens, c.rows, c.k, c.bias, c.residual = 13, s.rows, definition.Segment*s.segments, true, true
+		cases = append(cases, c)
+	}
+	for _, o := range []struct {
+		format             quant.Format
+		warpgroups, phases int
+	}{{quant.IQ4_XS, 1, 2}, {quant.Q8_0, 1, 4}, {quant.Q2_K, 2, 2}, {quant.BF16, 1, 2}} {
+		c := kernels(o.format, 8, o.warpgroups, o.phases)
+		c.name, c.reason = fmt.Sprintf("%d phases of %d warpgroups", o.phases, o.warpgroups), "other kernels"
+		c.tokens, c.rows, c.k = 9, 150, definition.Segment*5
+		cases = append(cases, c)
+	}
+	for _, c := range epilogues(kernels(quant.Q4_1, 8, 1, 2)) {
+		if c.epilogue == everyPart {
+			c.name, c.k = "2 phases, "+c.name, max(c.k, 3*definition.Segment-32)
+			cases = append(cases, c)
+		}
+	}
+	return cases
+}
+
+// mmaCases change the number of segments, rows and tokens of Tile by mma.sync.
+func mmaCases() []harness.Case {
+	spec := product.Tile{Format: quant.Q5_1, Columns: 8, Warps: 2, RingX: 3}
+	stream := product.Stream{Format: quant.Q5_1, Tokens: 8, Warps: 4, Stage: 2, Ring: 2, CTAs: 1}
+	both := productCase{stream: stream, mma: spec}
+	shape := func(reason string, tokens, rows, k, ctas int, bias, residual bool) productCase {
+		c := both
+		c.name, c.reason = fmt.Sprintf("%d tokens, %d rows of %d, %d CTAs", tokens, rows, k, ctas), reason
+		c.tokens, c.rows, c.k, c.ctas, c.bias, c.residual = tokens, rows, k, ctas, bias, residual
+		return c
+	}
+	cases := []productCase{
+		shape("less than a segment; rows that end in the second half of a warp's", 1, 29, 32, 1, false, false),
+		shape("a warp without rows", 10, 16, 768, 1, true, false),
+		shape("a ring used several times", 11, 24, 1792, 1, false, true),
+		shape("several tiles, the last ones not full; a CTA that has one more", 17, 77, 544, 3, true, true),
+		shape("a tile begins in a stage that the one before ends in", 20, 64, 288, 1, true, false),
+		shape("a CTA per tile", 20, 64, 288, 9, true, false),
+	}
+	both.tokens, both.rows, both.k = 6, 16, 512
+	for i, c := range extremes(both) {
+		if i%4 == 0 { // so that more cases launch Tile than Stream
+			c.stream = product.Stream{}
+		}
+		cases = append(cases, c)
+	}
+	cases = append(cases, epilogues(both)...)
+	for _, f := range product.Formats() {
+		for i, warps := range []int{1, 8} {
+			c := both
+			c.stream.Format, c.stream.Tokens, c.mma = f, 4, product.Tile{Format: f, Columns: 56 - 8*i, Warps: warps, RingX: 2}
+			c.name, c.reason = fmt.Sprintf("%d warps", warps), "every format; as few and as many warps as possible"
+			c.tokens, c.rows, c.k, c.ctas = 3+i, 40, 512+96/f.BlockLen()*f.BlockLen(), 2
+			cases = append(cases, c)
+		}
+	}
+	return productOf("product_mma", cases)
+}
+
+// roundCases change the activations that Tile.Round rounds. The kernels that multiply have two formats, so that
+// the one that rounds is launched most.
+func roundCases() []harness.Case {
+	var cases []productCase
+	for _, formats := range [][2]quant.Format{{quant.Q5_1, quant.Q4_1}, {quant.BF16, quant.F16}} {
+		kernels := func(i int) productCase {
+			f := formats[i%2]
+			return productCase{
+				stream: product.Stream{Format: f, Tokens: 8, Warps: 2, Stage: 1, Ring: 2, CTAs: 1},
+				tile:   product.Tile{Format: f, Columns: 24, Warpgroups: 1, Phases: 1, Ring: 2, RingX: 1},
+				tokens: 3, rows: 3, k: 544,
+			}
+		}
+		for i, k := range []int{1, 3, 5, 32, 96, 254, 256, 257, 258, 259, 260, 263, 288, 512, 516} {
+			c := kernels(i)
+			c.name, c.reason, c.k = fmt.Sprintf("k=%d", k), "rows that are aligned or not, and segments that are full or not", k
+			if k%c.format().BlockLen() == 0 {
+				cases = append(cases, c)
+			}
+		}
+		for i, tokens := range []int{1, 9, 24, 25} {
+			c := kernels(i)
+			c.name, c.reason, c.tokens = fmt.Sprintf("%d tokens", tokens), "blocks of tokens that are full or not", tokens
+			cases = append(cases, c)
+		}
+		for i, c := range extremes(kernels(0)) {
+			k := kernels(i)
+			c.stream, c.tile = k.stream, k.tile
+			cases = append(cases, c)
+		}
+	}
+	return productOf("product_round", cases)
+}
+
+// productInputs are the operands of a product.
+type productInputs struct {
+	f               quant.Format
+	tokens, rows, k int
+	src             []byte // weights as in a GGUF file
+	x               []float32
+	bias, residual  []float32 // nil: none
+	normWeight      []float32 // of an RMS norm with eps; nil: none
+	eps             float32
+	epilogue        product.Epilogue
+	fill, gap       int
+}
+
+// softcap is the softcap of the kernels that have one.
+const softcap = 100
+
+func newProductInputs(r *harness.Fixture, f quant.Format, dist harness.Distribution, tokens, rows, k int) *productInputs {
+	weights := dist
+	if weights == harness.Subnormal && f.BlockLen() == 1 {
+		weights = harness.Gaussian // products of two such numbers are zeros
+	}
+	in := &productInputs{f: f, tokens: tokens, rows: rows, k: k}
+	in.src, in.x = r.Weights(f, weights, rows, k), r.Vector(dist, tokens*k)
+	return in
+}
+
+// packed returns the packed weights.
+func (in *productInputs) packed() []byte { return packedRows(in.f, in.src, in.rows, in.k) }
+
+// packedRows returns rows of weights, packed for package product.
+func packedRows(f quant.Format, src []byte, rows, k int) []byte {
+	p := product.Packing{Format: f, K: k}
+	packed := make([]byte, p.TileBytes(rows))
+	packed, err := binary.Append(packed, binary.LittleEndian, p.Pack(packed, src, rows))
+	if err != nil {
+		panic(err)
+	}
+	return packed
+}
+
+// want returns the results, [tokens, rows], from rounded operands.
+func (in *productInputs) want() (want []harness.Ref) {
+	var weights, acts [][]float32
+	var factors []float64
+	for i := range in.rows {
+		weights = append(weights, float32s(definition.Weights(in.f, in.row(i), in.k)))
+	}
+	for t := range in.tokens {
+		x := make([]float64, in.k)
+		for j := range x {
+			x[j] = float64(in.x[t*in.k+j])
+		}
+		factor := 1.0
+		if in.epilogue.Norm {
+			x, factor = definition.Norm(x, float64s(in.normWeight), float64(in.eps))
+		}
+		acts, factors = append(acts, float32s(definition.Activations(in.f, x))), append(factors, factor)
+	}
+	for t := range in.tokens {
+		for i := range in.rows {
+			dot := harness.Dot(weights[i], acts[t]).Times(factors[t])
+			if in.bias != nil {
+				dot = dot.Plus(float64(in.bias[i]))
+			}
+			if in.residual != nil {
+				dot = dot.Plus(float64(in.residual[t*in.rows+i]))
+			}
+			want = append(want, dot)
+		}
+	}
+	return want
+}
+
+// row returns the blocks of a row of weights.
+func (in *productInputs) row(i int) []byte {
+	size := len(in.src) / in.rows
+	return in.src[i*size : (i+1)*size]
+}
+
+func float64s(x []float32) []float64 {
+	y := make([]float64, len(x))
+	for i, v := range x {
+		y[i] = float64(v)
+	}
+	return y
+}
+
+func float32s(x []float64) []float32 {
+	y := make([]float32, len(x))
+	for i, v := range x {
+		y[i] = float32(v)
+	}
+	return y
+}
+
+// tolerance is that of a chain of instructions for each segment, and of adding the segments, the bias and the
+// residual. With a norm, half the error of the sum of squares and a few roundings are added.
+func (in *productInputs) tolerance(r *harness.Fixture) harness.Tolerance {
+	segments, chain := (in.k+definition.Segment-1)/definition.Segment, 18
+	if in.f == quant.F32 {
+		chain = 32
+	}
+	norm := 0
+	if in.epilogue.Norm {
+		norm = (8+5+segments)/2 + 5
+	}
+	return harness.Tolerance{L: chain + segments + norm + 4, U: gemmStep(r), Correlated: true}
+}
+
+// columns is the number of columns of the results.
+func (in *productInputs) columns() int {
+	if in.epilogue.Gated {
+		return in.rows/2 - in.fill
+	}
+	return in.rows
+}
+
+// productResult is the result of a kernel and its rows' distance in elements.
+type productResult struct {
+	*harness.Buffer
+	rows, columns, stride int
+}
+
+// values returns the rows. It checks that what is between them did not change.
+func (y productResult) values() (all []float32) {
+	for i := range y.rows {
+		all = append(all, y.FloatsAt(quant.F32, 4*i*y.stride, y.columns)...)
+		y.Untouched(4*(i*y.stride+y.columns), 4*(y.stride-y.columns))
+	}
+	return all
+}
+
+// result allocates y, which holds the residual if there is one. It returns the arguments for all tokens but X
+// and W.
+func (in *productInputs) result(r *harness.Fixture, name string) (y productResult, a product.Args) {
+	columns := in.columns()
+	stride := columns + in.gap
+	y = productResult{r.Output(name, 4*in.tokens*stride), in.tokens, columns, stride}
+	a = product.Args{Y: y.Addr(), Tokens: in.tokens, Rows: in.rows, K: in.k}
+	if in.epilogue.Gated {
+		a.Rows -= 2 * in.fill
+	}
+	if in.gap > 0 {
+		a.YStride = stride
+	}
+	if in.epilogue.Norm {
+		a.NormWeight, a.Eps = r.F32s("weights of the norm", in.normWeight).Addr(), in.eps
+	}
+	if in.epilogue.Softcap {
+		a.Softcap = softcap
+	}
+	if in.bias != nil {
+		a.Bias = r.F32s("bias", in.bias).Addr()
+	}
+	if in.residual != nil {
+		for i := range in.tokens {
+			y.SetF32s(4*i*stride, in.residual[i*columns:][:columns])
+		}
+		a.Residual = a.Y
+	}
+	return y, a
+}
+
+// runStream returns the results of Stream, from a launch for each spec.Tokens tokens.
+func (in *productInputs) runStream(r *harness.Fixture, spec product.Stream, ctas int) []float32 {
+	spec.Epilogue = in.epilogue
+	kernel := spec.Kernel()
+	y, a := in.result(r, "y of Stream")
+	a.W, a.CTAs = r.Bytes("w", in.packed()).Addr(), max(ctas, 1)
+	x := r.F32s("x", in.x).Addr()
+	for first := 0; first < in.tokens; first += spec.Tokens {
+		a.X, a.Y, a.Tokens = x+uint64(4*first*in.k), y.At(4*first*y.stride), min(spec.Tokens, in.tokens-first)
+		if in.residual != nil {
+			a.Residual = a.Y
+		}
+		r.Launch(kernel.Launch(r.Kernel(kernel), a))
+	}
+	return y.values()
+}
+
+// runTile returns the results of Tile.
+func (in *productInputs) runTile(r *harness.Fixture, spec product.Tile, ctas int) []float32 {
+	spec.Epilogue = in.epilogue
+	round, kernel := spec.Round(), spec.Kernel()
+	rounded := r.Scratch("rounded", spec.RoundedBytes(in.tokens, in.k)).Addr()
+	y, a := in.result(r, "y of Tile")
+	x := r.F32s("x", in.x).Addr()
+	first, err := round.Launch(r.Kernel(round), product.RoundArgs{
+		X: x, Y: rounded, Tokens: in.tokens, K: in.k, NormWeight: a.NormWeight, Eps: a.Eps,
+	})
+	if err != nil {
+		r.Fatalf("%v", err)
+	}
+	a.NormWeight, a.Eps = 0, 0
+	a.X, a.W, a.CTAs = rounded, r.Bytes("w", in.packed()).Addr(), max(ctas, 1)
+	second, err := kernel.Launch(r.Kernel(kernel), a)
+	if err != nil {
+		r.Fatalf("%v", err)
+	}
+	r.LaunchInTurn(first, second)
+	return y.values()
+}
+
+func checkProduct(r *harness.Fixture, c productCase) {
+	in := newProductInputs(r, c.format(), c.dist, c.tokens, c.rows, c.k)
+	in.fill, in.gap = c.fill, c.gap
+	if c.bias {
+		in.bias = r.Vector(harness.Gaussian, c.rows)
+	}
+	if in.epilogue.Norm = c.epilogue.Norm; c.epilogue.Norm {
+		in.normWeight, in.eps = r.Vector(harness.Gaussian, c.k), c.eps
+	}
+	if c.residual && !c.fused() {
+		in.residual = r.Vector(harness.Gaussian, c.tokens*c.rows)
+	}
+	if c.change != nil {
+		c.change(in)
+	}
+	got := c.run(r, in)
+	r.Close("y", got, in.want(), c.rows, in.tolerance(r))
+	if c.fused() {
+		want := in.applyEpilogue(r, c, got)
+		harness.Exact(r, "y with the epilogue", c.run(r, in), want)
+	}
+}
+
+// run launches all kernels, demands equal bits, and returns the results.
+func (c productCase) run(r *harness.Fixture, in *productInputs) []float32 {
+	var got [][]float32
+	if c.stream.Tokens > 0 {
+		got = append(got, in.runStream(r, c.stream, c.ctas))
+	}
+	for _, spec := range []product.Tile{c.tile, c.mma} {
+		if spec.Columns > 0 {
+			got = append(got, in.runTile(r, spec, c.ctas))
+		}
+	}
+	for _, other := range got[1:] {
+		harness.Exact(r, "y of Tile, from the first kernel's", other, got[0])
+	}
+	return got[0]
+}
+
+// applyEpilogue changes the inputs so that kernels have an epilogue. It returns what elementwise.Fused makes of the
+// results without it.
+func (in *productInputs) applyEpilogue(r *harness.Fixture, c productCase, y []float32) []float32 {
+	in.epilogue = c.epilogue
+	columns := in.columns()
+	x, up := y, []float32(nil)
+	if c.epilogue.Gated {
+		x = nil
+		for t := range in.tokens {
+			for i := range columns {
+				row := t*in.rows + i/8*16 + i%8
+				x, up = append(x, y[row]), append(up, y[row+8])
+			}
+		}
+	}
+	out := r.Output("y of Fused", 4*len(x))
+	a := elementwise.FusedArgs{X: r.F32s("x of Fused", x).Addr(), Y: out.Addr(), Rows: in.tokens, Width: columns, Activation: c.epilogue.Activation}
+	if up != nil {
+		a.Up = r.F32s("up of Fused", up).Addr()
+	}
+	if c.epilogue.Softcap {
+		a.Cap = softcap
+	}
+	if c.residual {
+		in.residual = r.Vector(harness.Gaussian, len(x))
+		a.Residual = out.SetF32s(0, in.residual).Addr()
+	}
+	launchElementwise(r, a)
+	return out.F32s()
+}
+
+// norms are the cases of a norm that change the number of tokens, of segments and of tiles.
+func norms() (all []productCase) {
+	for _, n := range []struct {
+		name, reason string
+		format       quant.Format
+		columns      int // of the kernel
+		tokens, k    int
+		rows, perSM  int
+		eps          float32
+		gated        bool
+	}{
+		{"one token", "lanes without results", quant.Q8_0, 1, 1, 512, 16, 1, 1e-5, false},
+		{"one token, gated", "the same with half as many results", quant.Q8_0, 1, 1, 512, 16, 1, 1e-5, true},
+		{"two tokens", "some tokens of the kernel are not there", quant.Q8_0, 4, 2, 512, 24, 1, 1e-5, false},
+		{"seven tokens, gated", "two results per lane, of two rows each", quant.Q8_0, 8, 7, 288, 32, 2, 1e-5, true},
+		{"many segments", "weights that are loaded several times; squares added eight at a time and one by one", quant.Q8_0, 4, 4, 17*256 + 96, 16, 1, 1e-5, false},
+		{"many tiles", "a warp that adds several tiles", quant.Q8_0, 4, 3, 512, 9 * 16, 1, 1e-5, false},
+		{"odd columns", "rows and weights that are not aligned", quant.F16, 2, 2, 515, 16, 1, 1e-5, false},
+		{"large eps", "eps that counts", quant.Q8_0, 4, 4, 512, 16, 1, 3, false},
+	} {
+		c := productCase{
+			name: "norm, " + n.name, reason: n.reason, ctas: 1, tokens: n.tokens, rows: n.rows, k: n.k, bias: true,
+			epilogue: product.Epilogue{Norm: true, Gated: n.gated}, eps: n.eps,
+			stream: product.Stream{Format: n.format, Tokens: n.columns, Warps: 4, Stage: 2, Ring: 2, CTAs: n.perSM},
+		}
+		if n.name == "many tiles" {
+			c.name += ", no numbers"
+			c.change = func(in *productInputs) { in.x[3], in.x[600] = float32(math.NaN()), float32(math.Inf(1)) }
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// everyPart is an epilogue.
+var everyPart = product.Epilogue{Norm: true, Gated: true, Softcap: true, Activation: elementwise.GELU}
+
+// epilogues are the cases of the parts of an epilogue and of a few together.
+func epilogues(c productCase) []productCase {
+	var all []productCase
+	for _, e := range []struct {
+		name, reason            string
+		epilogue                product.Epilogue
+		bias, residual          bool
+		tokens, rows, fill, gap int
+	}{
+		{"gap", "rows of results that are apart", product.Epilogue{}, true, true, 2, 21, 0, 3},
+		{"softcap", "after the bias", product.Epilogue{Softcap: true}, true, false, 2, 21, 0, 0},
+		{"SiLU", "after the bias", product.Epilogue{Activation: elementwise.SiLU}, true, false, 1, 21, 0, 0},
+		{"GELU", "before the residual", product.Epilogue{Activation: elementwise.GELU}, false, true, 2, 21, 0, 1},
+		{"gated", "gate times up, without an activation", product.Epilogue{Gated: true}, false, false, 1, 32, 0, 0},
+		{"gated, SiLU", "the last tile is not full; the bias has the order of rows", product.Epilogue{Gated: true, Activation: elementwise.SiLU}, true, false, 2, 48, 3, 0},
+		{"norm", "before the bias and the residual", product.Epilogue{Norm: true}, true, true, 2, 21, 0, 0},
+		{"norm, gated", "gate and up have the factor", product.Epilogue{Norm: true, Gated: true}, false, false, 2, 32, 0, 0},
+		{"all", "all parts in their order", everyPart, true, true, 2, 64, 7, 5},
+		{"all, one tile", "all parts without what is optional", everyPart, false, false, 2, 16, 0, 0},
+		{"all, many segments", "segments added eight at a time and one by one", everyPart, true, false, 2, 16, 5, 0},
+		{"all, many tiles", "slots and the ring used several times", everyPart, false, true, 2, 20 * 16, 2, 0},
+	} {
+		c := c
+		c.name, c.reason, c.epilogue, c.bias, c.residual = e.name, e.reason, e.epilogue, e.bias, e.residual
+		c.tokens, c.rows, c.fill, c.gap, c.eps = e.tokens, e.rows, e.fill, e.gap, 1e-5
+		switch {
+		case strings.HasSuffix(e.name, "many segments"):
+			c.k = 17*256 + 96
+		case strings.HasSuffix(e.name, "many tiles"):
+			c.k, c.ctas = 256, 1
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// checkTokensAlone compares the results of two tokens with those of a launch per token.
+func checkTokensAlone(r *harness.Fixture, c productCase) {
+	in := newProductInputs(r, c.format(), harness.Gaussian, 2, 64, c.k)
+	in.epilogue, in.eps, in.fill = everyPart, 1e-5, 3
+	in.bias, in.normWeight = r.Vector(harness.Gaussian, in.rows), r.Vector(harness.Gaussian, in.k)
+	together := in.runStream(r, c.stream, 2)
+	var alone []float32
+	x := in.x
+	in.tokens = 1
+	for t := range 2 {
+		in.x = x[t*in.k:][:in.k]
+		alone = append(alone, in.runStream(r, c.stream, 1)...)
+	}
+	harness.Exact(r, "y", together, alone)
+}
+
+// expertProduct is a launch of a few experts.
+type expertProduct struct {
+	name, reason string
+	format       quant.Format
+	epilogue     product.Epilogue
+	perX         int // slots per row of x
+	rows, k      int
+	ctas, gap    int
+	routed       bool // a kernel chooses the experts just before
+}
+
+func expertProducts() []harness.Case {
+	var all []harness.Case
+	add := func(operation string, c expertProduct) {
+		name := fmt.Sprintf("%v/experts, %s", c.format, c.name)
+		all = append(all, harness.Case{Operation: operation, Format: c.format.String(), Name: name, Reason: c.reason, Run: func(r *harness.Fixture) { checkExperts(r, c) }})
+	}
+	add("product_experts", expertProduct{
+		name: "two slots per row of x", reason: "factors of rows; several CTAs per slot", format: quant.Q8_0, perX: 2, rows: 45, k: 544, ctas: 11,
+	})
+	add("product_experts", expertProduct{
+		name: "one slot per row of x", reason: "rows of y that are apart; fewer CTAs than slots", format: quant.Q8_0, perX: 1, rows: 20, k: 256, ctas: 1, gap: 3,
+	})
+	add("product_experts", expertProduct{
+		name: "many segments", reason: "segments added eight at a time and one by one", format: quant.Q8_0, perX: 4, rows: 16, k: 17*256 + 96, ctas: 1,
+	})
+	add("product_experts", expertProduct{
+		name: "many tiles", reason: "slots and the ring used several times", format: quant.Q8_0, perX: 2, rows: 20 * 16, k: 256, ctas: 1,
+	})
+	add("product_stream", expertProduct{
+		name: "all parts of an epilogue", reason: "the router has not ended when the kernel starts", format: quant.Q4_K, epilogue: everyPart,
+		perX: 2, rows: 32, k: 512, ctas: 1, routed: true,
+	})
+	return all
+}
+
+// checkExperts compares the products of a few experts in one launch with the definition, or with an epilogue with a
+// launch per expert.
+func checkExperts(r *harness.Fixture, c expertProduct) {
+	const experts = 5
+	chosen := []uint32{4, 0, 2, 4}
+	all := newProductInputs(r, c.format, harness.Gaussian, len(chosen)/c.perX, c.rows*experts, c.k)
+	in := *all // of all slots
+	in.tokens, in.rows, in.gap, in.epilogue, in.eps = len(chosen), c.rows, c.gap, c.epilogue, 1e-5
+	in.bias, in.normWeight = r.Vector(harness.Gaussian, c.rows), r.Vector(harness.Gaussian, c.k)
+	in.residual = r.Vector(harness.Gaussian, len(chosen)*in.columns())
+	slot := func(i int) *productInputs {
+		one, columns, bytes := in, in.columns(), len(all.src)/experts
+		one.tokens, one.gap = 1, 0
+		one.src, one.x = all.src[int(chosen[i])*bytes:][:bytes], all.x[i/c.perX*c.k:][:c.k]
+		one.residual = in.residual[i*columns:][:columns]
+		return &one
+	}
+	size := product.Packing{Format: c.format, K: c.k}.Bytes(c.rows)
+	matrices := make([]byte, experts*size)
+	for i, e := range chosen {
+		copy(matrices[int(e)*size:], slot(i).packed())
+	}
+	spec := product.Stream{Format: c.format, Tokens: 1, Warps: 4, Stage: 2, Ring: 2, CTAs: 1, Experts: true, Epilogue: c.epilogue}
+	kernel := spec.Kernel()
+	y, a := in.result(r, "y")
+	a.X, a.W, a.Tokens, a.CTAs = r.F32s("x", all.x).Addr(), r.Bytes("w", matrices).Addr(), 1, c.ctas
+	a.Slots, a.SlotsPerX, a.ExpertBytes = len(chosen), c.perX, size
+	if c.routed {
+		launchRouted(r, kernel, a, chosen, experts)
+	} else {
+		a.Experts = r.U32s("experts", chosen).Addr()
+		r.Launch(kernel.Launch(r.Kernel(kernel), a))
+	}
+	got := y.values()
+	if c.epilogue != (product.Epilogue{}) {
+		spec.Experts = false
+		var want []float32
+		for i := range chosen {
+			want = append(want, slot(i).runStream(r, spec, 1)...)
+		}
+		harness.Exact(r, "y", got, want)
+		return
+	}
+	var want []harness.Ref
+	for i := range chosen {
+		want = append(want, slot(i).want()...)
+	}
+	r.Close("y", got, want, c.rows, in.tolerance(r))
+}
+
+// launchRouted launches a product after the kernel that chooses its experts.
+func launchRouted(r *harness.Fixture, kernel kernel.Typed[product.Args], a product.Args, chosen []uint32, experts int) {
+	tokens := len(chosen) / a.SlotsPerX
+	logits := make([]float32, tokens*experts)
+	for i, e := range chosen {
+		logits[i/a.SlotsPerX*experts+int(e)] = float32(len(chosen) - i)
+	}
+	list, route := r.Output("experts", 4*len(chosen)), moe.Route()
+	first, err := route.Launch(r.Kernel(route), moe.RouteArgs{
+		Logits: r.F32s("logits", logits).Addr(), Weights: r.Scratch("weights", 4*len(chosen)).Addr(), Chosen: list.Addr(),
+		Tokens: tokens, Experts: experts, K: a.SlotsPerX,
+	})
+	if err != nil {
+		r.Fatalf("%v", err)
+	}
+	a.Experts = list.Addr()
+	second, err := kernel.Launch(r.Kernel(kernel), a)
+	if err != nil {
+		r.Fatalf("%v", err)
+	}
+	r.LaunchInTurn(first, second)
+	harness.Exact(r, "experts", list.U32s(), chosen)
+}
+
+// checkDecoded multiplies by the identity matrix.
+func checkDecoded(r *harness.Fixture, f quant.Format) {
+	const rows, k = 16, definition.Segment
+	in := newProductInputs(r, f, harness.Gaussian, k, rows, k)
+	clear(in.x)
+	for i := range k {
+		in.x[i*k+i] = 1
+	}
+	got := in.runTile(r, product.Tile{Format: f, Columns: 32, Warpgroups: 1, Phases: 1, Ring: 2, RingX: 1}, 5)
+	want := make([]float32, len(got))
+	for i := range rows {
+		for j, w := range roundedWeights(f, in.row(i), k) {
+			want[j*rows+i] = float32(w + 0) // the sum begins with 0
+		}
+	}
+	harness.Exact(r, "weights", got, want)
+}
+
+// roundedWeights returns the rounded weights of a row, with the offsets of their sub-blocks.
+func roundedWeights(f quant.Format, row []byte, k int) []float64 {
+	operand := definition.Weights(f, row, k)
+	w, offsets := operand[:k], operand[k:]
+	if b := definition.SubBlock(f); b > 0 {
+		for j := range w {
+			w[j] += offsets[j/b] / 32
+		}
+	}
+	return w
+}
