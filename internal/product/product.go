@@ -138,7 +138,8 @@ func Activations(f quant.Format, x []float64) []float64 {
 	return scaled(f, rounded, len(x), e)
 }
 
-// Norm returns a row of activations times the weights of an RMS norm, and the factor of the results.
+// Norm multiplies a row of activations by the weights of an RMS norm. It returns the row and the factor 1/sqrt(S/cols + eps)
+// of the results.
 func Norm(x, weights []float64, eps float64) (weighted []float64, factor float64) {
 	var squares float64
 	for i, v := range x {

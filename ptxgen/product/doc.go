@@ -3,6 +3,7 @@
 //
 // [Stream] multiplies by a few tokens and is bound by memory, [Tile] by many and is bound by tensor cores. On GPUs
 // before Hopper, a Tile of warps multiplies by any number.
+//
 // [Tile.Round] prepares the activations of Tile. Both kinds give the same bits: they share the code that decodes
 // weights, and mma.sync and wgmma add in the same way. [Embed] decodes rows of weights.
 package product

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockstep-go/lockstep/internal/float16"
 	"github.com/lockstep-go/lockstep/internal/product"
+	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -187,7 +188,7 @@ func (p Packing) layout() layout {
 }
 
 // segments is the number of segments of a row.
-func (p Packing) segments() int { return (p.K + segment - 1) / segment }
+func (p Packing) segments() int { return host.CeilDiv(p.K, segment) }
 
 // tileBytes is the size of a tile.
 func (p Packing) tileBytes() int { return p.segments() * p.layout().segmentBytes() }
@@ -200,7 +201,7 @@ func (p Packing) scales(w uint64, rows int) uint64 {
 	return w + uint64(p.TileBytes(rows))
 }
 
-func tiles(rows int) int { return (rows + tileRows - 1) / tileRows }
+func tiles(rows int) int { return host.CeilDiv(rows, tileRows) }
 
 // TileBytes returns the size of the tiles of rows rows: where the factors of rows begin in a matrix.
 func (p Packing) TileBytes(rows int) int { return tiles(rows) * p.tileBytes() }
@@ -236,7 +237,7 @@ func (p Packing) Pack(dst, src []byte, rows int) (factors []float32) {
 	return factors
 }
 
-// packRow packs a row. It returns the row's D, or 0 in a format that has one per segment.
+// packRow packs a row. It returns D of the row. In a format with a D per segment it returns 0.
 func (p Packing) packRow(tile []byte, r int, row []byte) (d float64) {
 	l, n := p.layout(), p.Format.BlockLen()
 	if n == 1 {
@@ -268,7 +269,7 @@ func (p Packing) packRow(tile []byte, r int, row []byte) (d float64) {
 	return d
 }
 
-// packSingle packs a row of a format without blocks: F32, F16 or BF16. It returns the row's D.
+// packSingle packs a row of F32, F16 or BF16, which have no blocks. It returns D of the row.
 func (p Packing) packSingle(tile []byte, r int, row []byte) float64 {
 	l := p.layout()
 	w := make([]float64, p.K)

@@ -104,8 +104,8 @@ type stream struct {
 	free    ptx.Shared // barriers, {slot}: they have been added
 }
 
-// Bounds of a Stream: operand B of an instruction has eight columns, and with so many warps a warp may have 120
-// registers per thread.
+// Bounds of a Stream. Operand B of an instruction has eight columns, one per token. With 16 warps, a thread may have
+// 120 registers.
 const (
 	maxStreamTokens = 8
 	maxStreamWarps  = 16

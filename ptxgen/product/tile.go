@@ -266,7 +266,7 @@ func (n *tile) place(tile ptx.U32) (block, above ptx.U32) {
 // producers is the number of warps that copy.
 const producers = groups
 
-// produce copies a warp's part of all segments: a group of activations, and some tiles of weights.
+// produce copies a warp's part of each segment: one group of activations, and some tiles of weights.
 func (n *tile) produce(warp ptx.U32) {
 	n.eachTile(func(tile, begin, end ptx.U32) {
 		block, above := n.place(tile)
@@ -274,8 +274,8 @@ func (n *tile) produce(warp ptx.U32) {
 	})
 }
 
-// copySegment copies a warp's part of segment seg of a tile, the count-th of the CTA. Warp 0 copies E, too, and warp 1
-// the sums of activations.
+// copySegment copies a warp's part of a segment. seg counts the segments of the tile, count those of the CTA. Warp 0
+// copies E, too. Warp 1 copies the sums of activations.
 func (n *tile) copySegment(warp, block, above, seg, count ptx.U32) {
 	b := n.b
 	slot, parity := stage(count, n.spec.Ring)
@@ -564,8 +564,8 @@ func (n *tile) finish(row ptx.U32, halves []int, column ptx.U32, sums, factors [
 	}
 }
 
-// storeColumn adds residuals to a column of results, of which a lane has every other two, and stores them. All
-// residuals are loaded before the first result is stored: the loads wait for memory together.
+// storeColumn adds residuals to a column of results and stores them. Of each eight tokens, a lane has two. It loads
+// all residuals before it stores a result, so that it waits for memory once.
 func (n *tile) storeColumn(token, column ptx.U32, results []ptx.F32) {
 	b := n.b
 	b.If(column.Lt(n.p.Columns), func() {

@@ -682,7 +682,7 @@ func norms() (all []productCase) {
 	return all
 }
 
-// everyPart is an epilogue.
+// everyPart is an epilogue with all parts.
 var everyPart = product.Epilogue{Norm: true, Gated: true, Softcap: true, Activation: elementwise.GELU}
 
 // epilogues are the cases of the parts of an epilogue and of a few together.
