@@ -17,13 +17,13 @@ type Block struct {
 // Unpack unpacks one block. It returns the number of weights per sub-block. It panics if f is
 // invalid or one of F32, F16 and BF16, or if src has another length than BlockBytes.
 func (b *Block) Unpack(f Format, src []byte) (subLen int) {
-	f.checkLengths(f.BlockLen(), len(src))
-	if layouts[f].subLen == 0 {
-		panic(fmt.Sprintf("quant: %v has no blocks", f))
+	l := f.layout()
+	if l.subLen == 0 || len(src) != l.blockBytes {
+		panic(fmt.Sprintf("quant: %d bytes are not a block of %v", len(src), f))
 	}
 	b.DMin, b.Mins = 0, [16]int8{}
 	b.unpack(f, src)
-	return layouts[f].subLen
+	return l.subLen
 }
 
 // unpack sets what f has. Static calls keep b off the heap.

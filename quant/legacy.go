@@ -21,8 +21,11 @@ func (b *Block) unpackQ4_1(src *[20]byte) {
 
 // fifthBits adds the fifth bits of 32 5-bit quants. Bit j belongs to weight j.
 func (b *Block) fifthBits(high uint32) {
-	for j := range 32 {
-		b.Quants[j] |= byte(high>>j) & 1 << 4
+	for j := 0; j < 32; j += 8 {
+		// Byte i keeps bit i only. Adding 127 sets the top bit unless the byte is 0.
+		own := uint64(high>>j&255) * low1 & 0x8040201008040201
+		fifth := (own + 127*low1) & top1 >> 3
+		store8(b.Quants[j:], load8(b.Quants[j:])|fifth)
 	}
 }
 

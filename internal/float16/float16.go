@@ -38,7 +38,13 @@ func ToF16(f float32) uint16 {
 }
 
 // RoundF16 rounds f to the nearest F16.
-func RoundF16(f float32) float32 { return FromF16(ToF16(f)) }
+func RoundF16(f float32) float32 {
+	bits := math.Float32bits(f)
+	if mag := bits & 0x7fffffff; mag-0x38800000 < 0x477ff000-0x38800000 { // a normal F16
+		return math.Float32frombits((bits + 0xfff + bits>>13&1) &^ 0x1fff)
+	}
+	return FromF16(ToF16(f))
+}
 
 // FromBF16 returns the value of the bits b, which are the upper half of a float32.
 func FromBF16(b uint16) float32 { return math.Float32frombits(uint32(b) << 16) }

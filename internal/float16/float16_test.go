@@ -39,11 +39,12 @@ var formats = []struct {
 	name     string
 	to       func(float32) uint16
 	from     func(uint16) float32
+	round    func(float32) float32
 	infinity int    // larger bits are NaN
 	quiet    uint16 // the bit of a quiet NaN
 }{
-	{"F16", ToF16, FromF16, 0x7c00, 0x200},
-	{"BF16", ToBF16, FromBF16, 0x7f80, 0x40},
+	{"F16", ToF16, FromF16, RoundF16, 0x7c00, 0x200},
+	{"BF16", ToBF16, FromBF16, RoundBF16, 0x7f80, 0x40},
 }
 
 // Every 16-bit value converts to float32 and back; a signaling NaN becomes quiet.
@@ -84,6 +85,9 @@ func TestRoundRounds(t *testing.T) {
 						x = float32(math.Copysign(float64(x), 0.5-float64(sign)))
 						if got := tt.to(x); got != uint16(want)|sign {
 							t.Fatalf("%v becomes %#04x, want %#04x", x, got, uint16(want)|sign)
+						}
+						if got := tt.round(x); !same(got, tt.from(uint16(want)|sign)) {
+							t.Fatalf("%v is rounded to %v, want %v", x, got, tt.from(uint16(want)|sign))
 						}
 					}
 				}

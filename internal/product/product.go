@@ -95,10 +95,21 @@ func f16(x float64) float64 {
 func scaleOf(x []float64, n int) float64 {
 	top := 0.0
 	for _, v := range x {
-		if size := math.Abs(v); size <= math.MaxFloat64 {
-			top = max(top, size)
-		}
+		top = larger(top, v)
 	}
+	return scaleFor(top, n)
+}
+
+// larger returns the larger of top and |v|, or top if v is not finite.
+func larger(top, v float64) float64 {
+	if size := math.Abs(v); size > top && size <= math.MaxFloat64 {
+		return size
+	}
+	return top
+}
+
+// scaleFor is scaleOf for the largest finite magnitude.
+func scaleFor(top float64, n int) float64 {
 	if top == 0 {
 		return 1
 	}
@@ -153,6 +164,18 @@ func Norm(x, weights []float64, eps float64) (weighted []float64, factor float64
 func Weights(f quant.Format, row []byte, cols int) []float64 {
 	rounded, d := weights(f, row, cols)
 	return scaled(f, rounded, cols, d)
+}
+
+// Row returns a row of cols weights in blocks of f as a product takes them: D·(ŵ + o/32).
+func Row(f quant.Format, row []byte, cols int) []float64 {
+	operand := Weights(f, row, cols)
+	w := operand[:cols]
+	if n := SubBlock(f); n > 0 {
+		for i := range w {
+			w[i] += operand[cols+i/n] / 32
+		}
+	}
+	return w
 }
 
 // scaled multiplies an operand by the scales of its segments.
@@ -264,41 +287,55 @@ func counted(f quant.Format, q byte) int {
 // maxQuant is at least the magnitude of q − c in every format.
 const maxQuant = 128
 
-// Blocks returns the scale over D and the offset o of each block of a row in blocks of 32, and the D of the
-// row. Both the scale times 2^20 and the scale times 2^24 are float16, so that kernels can multiply it by
-// quants that are subnormal float16.
-func Blocks(f quant.Format, row []byte) (scales, offsets []float64, d float64) {
-	c := float64(Center(f))
-	var b quant.Block
-	var sizes []float64
-	for ; len(row) > 0; row = row[f.BlockBytes():] {
-		b.Unpack(f, row[:f.BlockBytes()])
-		var offset float64
-		if SubBlock(f) > 0 {
-			offset = float64(float32(c*float64(b.D)) - float32(b.DMin*float32(b.Mins[0])))
+// Scale has the scale and the minimum of a block of 32 weights. Blocks computes the numbers of the product.
+type Scale struct {
+	Scale, Minimum float32 // as in the file
+	OverD          float64 // the scale over the D of the row
+	Offset         float64 // o, or 0 in formats without minimums
+}
+
+// ScaleOf returns the Scale of a block before Blocks.
+func ScaleOf(b *quant.Block) Scale { return Scale{Scale: b.D, Minimum: b.DMin * float32(b.Mins[0])} }
+
+// Blocks sets OverD and Offset of the blocks of a row in blocks of 32, and returns the D of the row. Both OverD times
+// 2^20 and OverD times 2^24 are float16, so that kernels can multiply it by quants that are subnormal float16.
+func Blocks(f quant.Format, row []Scale) (d float64) {
+	c, minimums := float64(Center(f)), SubBlock(f) > 0
+	top := 0.0
+	for i := range row {
+		b := &row[i]
+		scale := float64(b.Scale)
+		if minimums {
+			b.Offset = float64(float32(c*scale) - b.Minimum)
 		}
-		scales, offsets = append(scales, float64(b.D)), append(offsets, offset)
-		sizes = append(sizes, float64(maxQuant*math.Abs(float64(b.D)))+math.Abs(offset))
+		top = larger(top, float64(maxQuant*math.Abs(scale))+math.Abs(b.Offset))
 	}
-	d = scaleOf(sizes, -1)
-	for i := range scales {
-		scales[i] = f16(scales[i]/d*0x1p20) * 0x1p-20
-		offsets[i] = f16(offsets[i] / d * 32)
+	d = scaleFor(top, -1)
+	inverse := 1 / d
+	for i := range row {
+		b := &row[i]
+		b.OverD = f16(float64(b.Scale)*inverse*0x1p20) * 0x1p-20
+		if minimums {
+			b.Offset = f16(b.Offset * inverse * 32)
+		}
 	}
-	return scales, offsets, d
+	return d
 }
 
 // blocks rounds a row of blocks of 32.
 func blocks(f quant.Format, w, o []float64, row []byte) []float64 {
-	scales, offsets, d := Blocks(f, row)
 	n, size := f.BlockLen(), f.BlockBytes()
-	var b quant.Block
-	for i := range scales {
-		b.Unpack(f, row[i*size:(i+1)*size])
-		round(f, w[i*n:(i+1)*n], b.Quants[:n], scales[i])
+	all, scales := make([]quant.Block, len(w)/n), make([]Scale, len(w)/n)
+	for i := range all {
+		all[i].Unpack(f, row[i*size:(i+1)*size])
+		scales[i] = ScaleOf(&all[i])
 	}
-	if SubBlock(f) > 0 {
-		copy(o, offsets)
+	d := Blocks(f, scales)
+	for i, b := range scales {
+		round(f, w[i*n:(i+1)*n], all[i].Quants[:n], b.OverD)
+		if len(o) > 0 {
+			o[i] = b.Offset
+		}
 	}
 	return repeat(d, len(w))
 }

@@ -162,19 +162,25 @@ func (l layout) segmentBytes() int { return l.rowsAt() + tileRows*l.scales.row }
 
 // scalePlanes are the planes of scales of a segment, for one row of the tile.
 type scalePlanes struct {
-	l   layout
-	seg []byte
-	r   int
+	lanes [2][]byte // of each plane, the part of the four lanes that decode the row
+	row   []byte    // what the last plane has for the row
+	r     int
+}
+
+// scalesOf returns the planes of scales of a segment for row r. Of the last plane, rows g and g+8 are neighbors.
+func (l *layout) scalesOf(seg []byte, r int) (p scalePlanes) {
+	p.r, seg = r, seg[l.start(len(l.planes)):]
+	for plane, bytes := range l.scales.lane {
+		p.lanes[plane], seg = seg[r%8*4*bytes:][:4*bytes], seg[lanes*bytes:]
+	}
+	p.row = seg[(r%8*2+r/8)*l.scales.row:][:l.scales.row]
+	return p
 }
 
 // lane returns what a plane has for the lane that decodes columns 64*quarter to 64*quarter+63 of the row.
 func (p scalePlanes) lane(plane, quarter int) []byte {
-	return p.seg[p.l.scalesAt(plane)+(p.r%8*4+quarter)*p.l.scales.lane[plane]:][:p.l.scales.lane[plane]]
-}
-
-// row returns what the last plane has for the row. Rows g and g+8 are neighbors.
-func (p scalePlanes) row() []byte {
-	return p.seg[p.l.rowsAt()+(p.r%8*2+p.r/8)*p.l.scales.row:][:p.l.scales.row]
+	bytes := len(p.lanes[plane]) / 4
+	return p.lanes[plane][quarter*bytes:][:bytes]
 }
 
 // scaled reports whether rows of a format have a float32 after the tiles.
@@ -215,79 +221,6 @@ func (p Packing) Bytes(rows int) int {
 	return n
 }
 
-// Pack packs rows rows of src, blocks of Format as in a GGUF file, into the tiles dst. It returns the factors
-// of the rows, one per row of the tiles, or nil if the format has none. It panics unless the lengths of src
-// and dst are exactly those of rows rows.
-func (p Packing) Pack(dst, src []byte, rows int) (factors []float32) {
-	size, err := p.Format.RowBytes(p.K)
-	if err != nil || len(src) != rows*size || len(dst) != p.TileBytes(rows) {
-		panic(fmt.Sprintf("ptxgen: %d bytes of %v into %d, for %d rows of %d weights", len(src), p.Format, len(dst), rows, p.K))
-	}
-	clear(dst)
-	if scaled(p.Format) {
-		factors = make([]float32, tileRows*tiles(rows))
-	}
-	for r := range rows {
-		tile := dst[r/tileRows*p.tileBytes():][:p.tileBytes()]
-		d := p.packRow(tile, r%tileRows, src[r*size:(r+1)*size])
-		if factors != nil {
-			factors[r] = float32(d)
-		}
-	}
-	return factors
-}
-
-// packRow packs a row. It returns D of the row. In a format with a D per segment it returns 0.
-func (p Packing) packRow(tile []byte, r int, row []byte) (d float64) {
-	l, n := p.layout(), p.Format.BlockLen()
-	if n == 1 {
-		return p.packSingle(tile, r, row)
-	}
-	var scales, offsets []float64
-	if scaled(p.Format) {
-		scales, offsets, d = product.Blocks(p.Format, row)
-	}
-	var b quant.Block
-	for at := 0; at < p.K; at += n {
-		block := row[at/n*p.Format.BlockBytes():][:p.Format.BlockBytes()]
-		b.Unpack(p.Format, block)
-		seg := tile[at/segment*l.segmentBytes():][:l.segmentBytes()]
-		for i := range n {
-			l.put(seg, r, at%segment+i, uint32(l.stored(int8(b.Quants[i]))))
-		}
-		to := scalePlanes{l, seg, r}
-		if l.scales.put != nil {
-			l.scales.put(to, &b)
-			continue
-		}
-		own := to.lane(0, at%segment/64)[4*(r/8)+2*(at/n%2):]
-		putHalves(own, float32(scales[at/n]/l.unit(r/8)))
-		if offsetSteps(p.Format) > 0 {
-			putHalves(own[8:], float32(offsets[at/n]))
-		}
-	}
-	return d
-}
-
-// packSingle packs a row of F32, F16 or BF16, which have no blocks. It returns D of the row.
-func (p Packing) packSingle(tile []byte, r int, row []byte) float64 {
-	l := p.layout()
-	w := make([]float64, p.K)
-	d := product.Single(p.Format, w, row)
-	for i, v := range w {
-		seg := tile[i/segment*l.segmentBytes():][:l.segmentBytes()]
-		high := float16.ToF16(float32(v))
-		bits := uint32(high)
-		if p.Format == quant.F32 {
-			if rest := v - float64(float16.FromF16(high)); rest-rest == 0 {
-				bits |= uint32(float16.ToF16(float32(rest))) << 16
-			}
-		}
-		l.put(seg, r, i%segment, bits)
-	}
-	return d
-}
-
 // stored is the number that planes hold for a quant of quant.Block.
 func (l layout) stored(q int8) int {
 	switch {
@@ -299,27 +232,11 @@ func (l layout) stored(q int8) int {
 	return int(q) + product.Center(l.format)
 }
 
-// put stores a number of row r and column c of a segment in the planes.
-func (l layout) put(seg []byte, r, c int, v uint32) {
-	p := placeOf(r, c)
-	for i, bits := range l.planes {
-		chunk, word, bit := p.in(bits)
-		at := l.start(i) + (chunk*lanes+p.lane)*16 + 4*word
-		old := binary.LittleEndian.Uint32(seg[at:])
-		binary.LittleEndian.PutUint32(seg[at:], old|v&(1<<bits-1)<<bit)
-		v >>= bits
-	}
-}
-
-// place is where a weight of a segment is in the operands of its 16 steps.
+// place is where a weight of a segment is in the operands of its 16 steps. Registers 0 and 1 have the even
+// columns of rows g and g+8, registers 2 and 3 the odd ones. A half is one of the two columns of a pair.
 type place struct {
 	step, lane     int
 	register, half int
-}
-
-// placeOf is the place of row r of a tile and column c of a segment.
-func placeOf(r, c int) place {
-	return place{step: c % 32 / 2, lane: r%8*4 + c/64, register: r/8 + c%2*2, half: c / 32 % 2}
 }
 
 // in returns where a plane with this number of bits per quant has the weight: the chunk, the word in the lane's
@@ -346,11 +263,11 @@ func putRatio(to scalePlanes, b *quant.Block) bool {
 	d, ratio := product.Ratio(b.D, b.DMin)
 	switch {
 	case d == 0:
-		putHalves(to.row(), 1, 0)
+		putHalves(to.row, 1, 0)
 	case ratio == 0:
-		putHalves(to.row(), d, 0)
+		putHalves(to.row, d, 0)
 	default:
-		putHalves(to.row(), d, b.DMin)
+		putHalves(to.row, d, b.DMin)
 	}
 	return d == b.D && d != 0
 }
@@ -398,7 +315,7 @@ func putNibbles(to scalePlanes, b *quant.Block) {
 
 // putBytes stores d for the row, and a signed byte for each sub-block.
 func putBytes(to scalePlanes, b *quant.Block) {
-	putHalves(to.row(), b.D)
+	putHalves(to.row, b.D)
 	for s := range 16 {
 		to.lane(0, s/4)[4*(to.r/8)+s%4] = byte(b.Scales[s])
 	}
@@ -407,7 +324,7 @@ func putBytes(to scalePlanes, b *quant.Block) {
 // putSixBits8 stores d for the row. Scales count from -32. A lane has two of each of two rows, and 24 bits
 // for them: the low 12 of 16 bits are of row g, the high four and eight others of row g+8.
 func putSixBits8(to scalePlanes, b *quant.Block) {
-	putHalves(to.row(), b.D)
+	putHalves(to.row, b.D)
 	for quarter := range 4 {
 		pair := uint16(b.Scales[2*quarter]+32) | uint16(b.Scales[2*quarter+1]+32)<<6
 		word, rest := to.lane(0, quarter), to.lane(1, quarter)
