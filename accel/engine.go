@@ -40,9 +40,8 @@ type Engine struct {
 	recent   [maxInFlight]*pass // the last passes, by bank
 	bank     int                // of the next pass; see stepInputs
 
-	stats       Stats
-	interrupted bool // a kernel was stopped, so the workspace may hold partial sums
-	closed      bool
+	stats  Stats
+	closed bool
 
 	// Memory that is reused between calls, so that a step allocates little.
 	batch   []batchToken
@@ -52,12 +51,6 @@ type Engine struct {
 }
 
 var _ model.Engine = (*Engine)(nil)
-
-// sharedMemoryPercent is the preferred carve-out of shared memory if the model has no
-// quantized weights. Unquantized weights are read through L1; quantized weights are staged
-// in shared memory. All kernels of a step prefer the same, because an SM is idle while it
-// changes the carve-out.
-const sharedMemoryPercent = 45
 
 // New uploads a model to a device and returns an engine for it. The engine closes neither
 // the model nor the device, and does not read the model's file after New. If ctx ends
@@ -134,9 +127,6 @@ func open(ctx context.Context, opened *resources, m *model.Model, s setup) (*Eng
 	}
 	kernels := kernelcache.New(dev)
 	opened.add(kernels)
-	if !layout.QuantizedWeights() {
-		kernels.PreferShared(sharedMemoryPercent)
-	}
 	if err := uploadModel(ctx, m, dev, stream, layout, s.options.Progress); err != nil {
 		return nil, err
 	}
@@ -195,20 +185,13 @@ func (e *Engine) Close() error {
 	return e.opened.close()
 }
 
-// usable returns an error if the engine is closed or its device lost. If a kernel was interrupted,
-// usable clears the workspace.
+// usable returns an error if the engine is closed or its device lost.
 func (e *Engine) usable() error {
 	if e.closed {
 		return fmt.Errorf("accel: engine: %w", model.ErrClosed)
 	}
 	if err := e.dev.Err(); err != nil {
 		return fmt.Errorf("accel: %w", err)
-	}
-	if e.interrupted {
-		if err := e.layout.ResetWorkspace(e.stream); err != nil {
-			return fmt.Errorf("accel: %w", err)
-		}
-		e.interrupted = false
 	}
 	return nil
 }

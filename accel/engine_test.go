@@ -18,7 +18,7 @@ import (
 	"github.com/lockstep-go/lockstep/internal/tiny"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/model/gguf"
-	"github.com/lockstep-go/lockstep/ptxgen/matmul"
+	"github.com/lockstep-go/lockstep/ptxgen/product"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -208,7 +208,7 @@ func TestUnsupportedFormat(t *testing.T) {
 			if err != nil && !errors.Is(err, model.ErrUnsupported) {
 				t.Errorf("%s in %v: error %v", name, f, err)
 			}
-			if !slices.Contains(matmul.Formats(), f) {
+			if !slices.Contains(product.Formats(), f) {
 				if err == nil {
 					t.Errorf("%s in %v: no error", name, f)
 				}

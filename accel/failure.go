@@ -40,9 +40,7 @@ func (e *Engine) abort(p *pass, err error) error {
 // failAll ends the passes in flight with an error. It waits for the stream, because queued work
 // may still use memory that the next pass writes.
 func (e *Engine) failAll(err error) {
-	if waited := e.stream.Synchronize(); errors.Is(errors.Join(err, waited), driver.ErrInterrupted) {
-		e.interrupted = true
-	}
+	_ = e.stream.Synchronize()
 	e.invalidateInputs()
 	list := e.inFlight
 	e.inFlight = nil

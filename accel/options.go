@@ -9,7 +9,7 @@ import (
 	"github.com/lockstep-go/lockstep/accel/internal/plan"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/model"
-	"github.com/lockstep-go/lockstep/ptxgen/matmul"
+	"github.com/lockstep-go/lockstep/ptxgen/product"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -17,11 +17,11 @@ import (
 type PrefillMode int
 
 const (
-	// PrefillF16 uses tensor cores, with activations and weights rounded to 16 bits, and
-	// tiled attention. The bits of a result do not depend on how a prompt is cut into
+	// PrefillF16 computes attention on tensor cores, with queries and softmax weights rounded
+	// to 16 bits. The bits of a result do not depend on how a prompt is cut into
 	// chunks, but differ from those of generated tokens.
 	PrefillF16 PrefillMode = iota
-	// PrefillExact uses the decode kernels. It gives the bits of generated tokens.
+	// PrefillExact computes attention as for generated tokens. It gives their bits.
 	PrefillExact
 )
 
@@ -102,7 +102,7 @@ func supported(m *model.Model, props driver.Properties) error {
 		return fmt.Errorf("accel: %w: head dim %d of values differs from head dim %d of keys", model.ErrUnsupported, c.ValueDim, c.HeadDim)
 	}
 	check := func(layer int, f quant.Format) error {
-		if slices.Contains(matmul.Formats(), f) {
+		if slices.Contains(product.Formats(), f) {
 			return nil
 		}
 		where := "embedding or output"

@@ -59,8 +59,8 @@ func TestAccelLargeBatch(t *testing.T) {
 		name, kernel string
 		model        func(t *testing.T) *model.Model
 	}{
-		{"experts", "gemv_", func(t *testing.T) *model.Model { return tinyModel(t, "qwen3moe") }},
-		{"warpgroups", "gemv_wide_gated_q4_k", func(t *testing.T) *model.Model {
+		{"experts", "product_tile_f32", func(t *testing.T) *model.Model { return tinyModel(t, "qwen3moe") }},
+		{"wgmma", "product_tile_q4_k", func(t *testing.T) *model.Model {
 			skipIfShort(t)
 			return goldenModel(t, "quant/q4_k.gguf")
 		}},

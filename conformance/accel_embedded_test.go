@@ -39,7 +39,7 @@ func TestAccelEmbedded(t *testing.T) {
 		n    layerdiff.Numerics
 		does ref.Numerics
 	}{
-		{accel.PrefillExact, layerdiff.Numerics{KV: quant.F16}, ref.Numerics{KV: model.KVF16}},
+		{accel.PrefillExact, layerdiff.Numerics{KV: quant.F16, Input: quant.F16}, ref.Numerics{KV: model.KVF16, F16Products: true}},
 		{accel.PrefillF16, layerdiff.Numerics{KV: quant.F16, Input: quant.F16}, prefill.Numerics(model.KVF16, m.Config.HeadDim)},
 	} {
 		effects, err := layerdiff.Effects(exact, refTrace(t, m, c.does, tokens, nil))

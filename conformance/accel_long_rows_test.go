@@ -6,7 +6,6 @@ import (
 
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/driver/emu"
-	"github.com/lockstep-go/lockstep/internal/layerdiff"
 	"github.com/lockstep-go/lockstep/internal/requant"
 	"github.com/lockstep-go/lockstep/internal/synth"
 	"github.com/lockstep-go/lockstep/model"
@@ -77,7 +76,7 @@ func TestAccelLongRows(t *testing.T) {
 			tokens := testTokens(m.Config.Vocab, 18)
 			device := emu.Options{SMs: 4, IgnoreRaces: true, ComputeCapability: c.capability}
 			got := accelTrace(t, m, device, accel.Options{KV: model.KVF32, Prefill: accel.PrefillExact, KVPages: 4}, tokens, 17)
-			checkTrace(t, refTrace(t, m, ref.Numerics{}, tokens, nil), got, layerdiff.Numerics{Float: float32Bound}, nil)
+			checkRounded(t, m, ref.Numerics{F16Products: true}, tokens, got)
 		})
 	}
 }

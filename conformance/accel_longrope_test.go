@@ -7,6 +7,7 @@ import (
 	"github.com/lockstep-go/lockstep/internal/layerdiff"
 	"github.com/lockstep-go/lockstep/internal/tiny"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/quant"
 	"github.com/lockstep-go/lockstep/ref"
 )
 
@@ -42,21 +43,34 @@ func logitsAfterPrompt(t testing.TB, e model.Engine, capacity int, prompt, token
 // with the reference. Steps of both together must give the same bits.
 func TestAccelLongRope(t *testing.T) {
 	m := longRopeModel(t)
-	oracle, err := ref.New(m, ref.Options{})
-	if err != nil {
-		t.Fatal(err)
+	reference := func(n ref.Numerics) model.Engine {
+		r, err := ref.New(m, ref.Options{Numerics: n})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
 	}
+	exact, rounded := reference(ref.Numerics{}), reference(ref.Numerics{F16Products: true})
 	e := accelEngine(t, m, smallDevice, accel.Options{Prefill: accel.PrefillExact, KV: model.KVF32})
 	tokens := testTokens(m.Config.Vocab, 12)
 	capacities := []int{16, 17}
 	var alone [][]float32
 	var both []text
 	for _, capacity := range capacities {
-		want, got := layerdiff.NewTrace(), layerdiff.NewTrace()
-		want.AddFloats(-1, "logits", 7, m.Config.Vocab, logitsAfterPrompt(t, oracle, capacity, tokens[:7], tokens[7:]))
-		alone = append(alone, logitsAfterPrompt(t, e, capacity, tokens[:7], tokens[7:]))
-		got.AddFloats(-1, "logits", 7, m.Config.Vocab, alone[len(alone)-1])
-		checkTrace(t, want, got, layerdiff.Numerics{Float: float32Bound}, nil)
+		trace := func(logits []float32) *layerdiff.Trace {
+			all := layerdiff.NewTrace()
+			all.AddFloats(-1, "logits", 7, m.Config.Vocab, logits)
+			return all
+		}
+		logits := func(e model.Engine) []float32 { return logitsAfterPrompt(t, e, capacity, tokens[:7], tokens[7:]) }
+		want := trace(logits(rounded))
+		effects, err := layerdiff.Effects(trace(logits(exact)), want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		alone = append(alone, logits(e))
+		got := trace(alone[len(alone)-1])
+		checkTrace(t, want, got, layerdiff.Numerics{Input: quant.F16, Float: float32Bound}, effects)
 		s, err := e.NewSequence(capacity)
 		if err != nil {
 			t.Fatal(err)

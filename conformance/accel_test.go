@@ -279,6 +279,43 @@ func checkTrace(t *testing.T, want, got *layerdiff.Trace, n layerdiff.Numerics, 
 	t.Logf("followed %v: %s", n.Followed, r.Verdict())
 }
 
+// checkRounded compares a trace of the accelerator with a reference that rounds the same values: operation
+// by operation on the accelerator's own inputs, and as a whole. As a whole, values that float32 errors push
+// across a rounding boundary add to the bound.
+func checkRounded(t *testing.T, m *model.Model, rounding ref.Numerics, tokens []int, got *layerdiff.Trace) {
+	t.Helper()
+	n := layerdiff.Numerics{KV: rounding.KV.Format(quant.F32), Input: quant.F16, Float: float32Bound}
+	whole := refTrace(t, m, rounding, tokens, nil)
+	effects, err := layerdiff.Effects(refTrace(t, m, ref.Numerics{}, tokens, nil), whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkTrace(t, whole, got, n, effects)
+	n.Followed = true
+	followed := refTrace(t, m, rounding, tokens, got)
+	checkTrace(t, followed, got, n, nil)
+	if err := mostlyWithinFloat32(followed, got); err != nil {
+		t.Error(err)
+	}
+}
+
+// mostlyWithinFloat32 returns an error if more than half of the rows of an operation exceed
+// the float32 bound. Rounding to the other side explains fewer rows: an input lies within
+// 2^-23 of the boundary between two float16 values, 2^-11 apart, once in about 4096. It explains more
+// rows of "layer", which is a chain of products.
+func mostlyWithinFloat32(want, got *layerdiff.Trace) error {
+	r, err := layerdiff.Compare(want, got, layerdiff.Numerics{Float: float32Bound}, nil)
+	if err != nil {
+		return err
+	}
+	for _, res := range r.Ops {
+		if res.Op.Name != "layer" && 2*res.Exceeded > res.Positions {
+			return fmt.Errorf("%v: %d of %d positions exceed the float32 bound", res.Op, res.Exceeded, res.Positions)
+		}
+	}
+	return nil
+}
+
 // goldenModel opens a model of the golden directory.
 func goldenModel(t testing.TB, file string) *model.Model {
 	t.Helper()

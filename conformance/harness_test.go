@@ -14,7 +14,7 @@ import (
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/float16"
-	"github.com/lockstep-go/lockstep/ptxgen/matmul"
+	"github.com/lockstep-go/lockstep/ptxgen/product"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
@@ -56,7 +56,6 @@ func (b fakeBuffer) Bytes() int64                               { return int64(b
 func (b fakeBuffer) Close() error                               { return nil }
 func (m fakeModule) Close() error                               { return nil }
 func (f fakeFunction) Name() string                             { return f.name }
-func (f fakeFunction) PreferShared(int)                         {}
 func (s fakeStream) Synchronize() error                         { return nil }
 func (s fakeStream) Close() error                               { return nil }
 func (d *fakeDevice) Properties() driver.Properties             { return driver.Properties{Name: "fake"} }
@@ -537,7 +536,7 @@ func TestScale(t *testing.T) {
 // magnitudes.
 func TestReferenceMatchesBLAS(t *testing.T) {
 	const rows, vectors = 7, 3
-	for _, f := range matmul.Formats() {
+	for _, f := range product.Formats() {
 		for _, d := range harness.Distributions() {
 			comparisonFailures(t, func(r *harness.Fixture) {
 				k := 4 * max(f.BlockLen(), 33)

@@ -5,10 +5,6 @@ import (
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
 	"github.com/lockstep-go/lockstep/conformance/internal/kernelcases"
-	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/driver/emu"
-	"github.com/lockstep-go/lockstep/ptxgen/matmul"
-	"github.com/lockstep-go/lockstep/quant"
 )
 
 func TestAttentionFaults(t *testing.T) {
@@ -25,29 +21,5 @@ func TestAttentionFaults(t *testing.T) {
 				t.Errorf("the device is lost: %v", err)
 			}
 		})
-	}
-}
-
-// TestGemvTraffic demands that a product of more vectors than its kernel has columns reads
-// as many bytes as separate products. So each CTA reads only its own vectors.
-func TestGemvTraffic(t *testing.T) {
-	skipIfShort(t)
-	const vectors = 5
-	read := func(columns, times int) uint64 {
-		device, err := emu.Open(emu.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := harness.NewSuite(func() (driver.Device, error) { return device, nil }, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		s.Guard = 0 // the emulator traps
-		s.Run(t, kernelcases.NormedGemv(columns, times))
-		return device.Counters()[(matmul.Gemv{Format: quant.F16}).Name()].LoadBytes
-	}
-	if together, apart := read(vectors, 1), read(1, 2*vectors-1); together != apart {
-		t.Errorf("%d vectors in one launch read %d bytes, separately %d", vectors, together, apart)
 	}
 }

@@ -80,9 +80,6 @@ type Module interface {
 // Function is a kernel.
 type Function interface {
 	Name() string
-	// PreferShared sets the preferred carve-out: how much of an SM's L1 memory serves as
-	// shared memory, in percent of the maximum. It is a hint that the device may ignore.
-	PreferShared(percent int)
 }
 
 // Launch is one launch of a kernel.

@@ -34,7 +34,6 @@ func launcher[A any](s interface {
 var (
 	goodNorm  = norm.RowsArgs{X: 16, Weight: 32, Y: 16, Tokens: 3, Heads: 5, Width: 64, XStride: 400}
 	goodFused = elementwise.FusedArgs{X: 16, Y: 16, Rows: 3, Width: 100}
-	goodCast  = elementwise.CastArgs{X: 16, Y: 32, Scale: 64, Rows: 2, Width: 33}
 	goodRope  = rope.AppendArgs{
 		Q: 16, K: 32, V: 48, Freq: 64, Positions: 16, Table: 16, KCache: 16, VCache: 16,
 		Tokens: 2, Heads: 4, KVHeads: 2, HeadDim: 64, Rot: 64, MaxPages: 1,
@@ -67,7 +66,6 @@ func TestLaunchShapes(t *testing.T) {
 		{"norm: a row of 1024 threads", launcher(norm.Rows(norm.RMS, quant.F32), goodNorm, func(a *norm.RowsArgs) { a.Heads, a.Width, a.XStride = 1, 28672, 0 }), [3]uint32{3, 1, 1}, 1024},
 		{"elementwise: contiguous rows as one", launcher(elementwise.Fused(), goodFused, nil), [3]uint32{1, 1, 1}, 256},
 		{"elementwise: rows with a bias", launcher(elementwise.Fused(), goodFused, func(a *elementwise.FusedArgs) { a.Bias = 16 }), [3]uint32{3, 1, 1}, 256},
-		{"cast to f16", launcher(elementwise.Cast(quant.F16), goodCast, nil), [3]uint32{2, 1, 1}, 32},
 		{"rope: few tokens", launcher(rope.Append(quant.F16, attention.PageTokens), goodRope, nil), [3]uint32{2, 1, 1}, 256},
 		{"rope: many tokens", launcher(rope.Append(quant.F16, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.Tokens, a.Heads = 100, 64 }), [3]uint32{100, 1, 1}, 256},
 		{"rope: few tokens with many heads", launcher(rope.Append(quant.F16, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.Heads = 64 }), [3]uint32{2, 9, 1}, 256},
@@ -111,7 +109,6 @@ func TestLaunchErrors(t *testing.T) {
 		{"an unknown activation", launcher(elementwise.Fused(), goodFused, func(a *elementwise.FusedArgs) { a.Activation = 3 }), "Activation"},
 		{"a negative cap", launcher(elementwise.Fused(), goodFused, func(a *elementwise.FusedArgs) { a.Cap = -1 }), "Cap"},
 		{"an infinite cap", launcher(elementwise.Fused(), goodFused, func(a *elementwise.FusedArgs) { a.Cap = inf }), "Cap"},
-		{"cast to f16 without a scale", launcher(elementwise.Cast(quant.F16), goodCast, func(a *elementwise.CastArgs) { a.Scale = 0 }), "Scale"},
 		{"rope of an odd head dim", launcher(rope.Append(quant.F32, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.HeadDim = 65 }), "HeadDim"},
 		{"rope of more elements than a head has", launcher(rope.Append(quant.F32, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.Rot = 66 }), "Rot"},
 		{"rope: append without pages", launcher(rope.Append(quant.F32, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.MaxPages = 0 }), "MaxPages"},
@@ -159,7 +156,7 @@ func TestLaunchErrors(t *testing.T) {
 // Build returns an error if a kernel cannot be generated.
 func TestBuildErrors(t *testing.T) {
 	for _, s := range []kernel.Spec{
-		norm.Rows(norm.RMS, quant.Q4_0), elementwise.Cast(quant.F32), rope.Append(quant.Q8_0, 64), rope.Append(quant.F16, 48), rope.Append(quant.F16, 0),
+		norm.Rows(norm.RMS, quant.Q4_0), rope.Append(quant.Q8_0, 64), rope.Append(quant.F16, 48), rope.Append(quant.F16, 0),
 	} {
 		if k, err := s.Build(); err == nil {
 			t.Errorf("%s was built", k.Name)

@@ -12,10 +12,10 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
 	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
-	"github.com/lockstep-go/lockstep/ptxgen/matmul"
 	"github.com/lockstep-go/lockstep/ptxgen/moe"
 	"github.com/lockstep-go/lockstep/ptxgen/norm"
 	"github.com/lockstep-go/lockstep/ptxgen/peak"
+	"github.com/lockstep-go/lockstep/ptxgen/product"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/ptxgen/rope"
 	"github.com/lockstep-go/lockstep/ptxgen/sample"
@@ -23,7 +23,8 @@ import (
 
 // derived are the parameters whose values a launch computes from several arguments.
 var derived = []string{
-	"parts", "vectors", "units", "tile_bytes", "span", "chunk", "split_log2", "parts_log2", "share", "sets", "round", // cut up the work
+	"parts", "vectors", "units", "span", "chunk", "split_log2", "share", // cut up the work
+	"segments", "columns", "scales", "tiles", "extra", "slots", "weight_tiles", "blocks", "factors", // products
 	"sums", "group", "scale_log2e", "page_log2", // attention
 	"half", "step", "gap", // RoPE
 	"n", "run", // moe.Group
@@ -58,7 +59,7 @@ func TestParams(t *testing.T) {
 func launchDistinct(t *testing.T, s kernel.Spec, k *ptx.Kernel) (ptx.Launch, map[string]uint64) {
 	paged := attention.PagedKV{KVHeads: 2, MaxPages: 9}
 	scoring := attention.Scoring{Scale: 0.25, Softcap: 30, Window: 77}
-	gated := strings.Contains(s.Name(), "gated")
+	normed := strings.Contains(s.Name(), "_norm")
 	switch s := s.(type) {
 	case kernel.Typed[peak.ReadArgs]:
 		return launch(t, s, k, peak.ReadArgs{Bytes: 160, CTAs: 2})
@@ -74,8 +75,6 @@ func launchDistinct(t *testing.T, s kernel.Spec, k *ptx.Kernel) (ptx.Launch, map
 		return launch(t, s, k, elementwise.FusedArgs{
 			Rows: 3, Width: 100, XStride: 104, UpStride: 108, YStride: 112, Scale: 2, Cap: 30, Activation: elementwise.GELU,
 		})
-	case kernel.Typed[elementwise.CastArgs]:
-		return launch(t, s, k, elementwise.CastArgs{Rows: 2, Width: 33, Stride: 40})
 	case kernel.Typed[rope.AppendArgs]:
 		return launch(t, s, k, rope.AppendArgs{
 			QStride: 512, KStride: 516, VStride: 520, Tokens: 7, Heads: 4, KVHeads: 2, HeadDim: 64, ValueDim: 48, Rot: 32, NeoX: true,
@@ -103,38 +102,31 @@ func launchDistinct(t *testing.T, s kernel.Spec, k *ptx.Kernel) (ptx.Launch, map
 		return launch(t, s, k, attention.PrefillArgs{
 			KV: paged, Scoring: scoring, Sequences: 3, Heads: 8, QStride: 4096, OutStride: 4100, MaxQueries: 300,
 		})
-	case kernel.Typed[matmul.EmbedArgs]:
-		return launch(t, s, k, matmul.EmbedArgs{Count: 3, K: 512, Scale: 2})
-	case matmul.Digits:
-		return launch(t, s, k, matmul.DigitsArgs{K: 512, Vectors: 3, XStride: 520, Norm: norm.Layer, Eps: 1e-5})
-	case matmul.GEMM:
-		return launch(t, s, k, matmul.GEMMArgs{
-			M: 70, N: 130, K: 512, YStride: 136, Activation: elementwise.GELU, Experts: 4, RowsPerX: 2, ExpertBytes: 1 << 20,
-		})
-	case matmul.Gemv:
-		a := matmul.GemvArgs{
-			Rows: 37, K: 512, Columns: 1, XStride: 520, YStride: 40, Norm: norm.Layer, Eps: 1e-5, Softcap: 30, Activation: elementwise.GELU,
-			Slots: 5, SlotsPerX: 2, ExpertBytes: 1 << 20, SMs: 132, Shared: 227 << 10,
-		}
-		if gated {
+	case kernel.Typed[product.EmbedArgs]:
+		return launch(t, s, k, product.EmbedArgs{Count: 3, Rows: 32, K: 512, Scale: 2})
+	case kernel.Typed[product.RoundArgs]:
+		a := product.RoundArgs{Tokens: 3, K: 512}
+		if normed {
+			a.Eps = 1e-5
 			return launch(t, s, k, a)
 		}
-		return launch(t, s, k, a, "Up")
-	case matmul.BatchKernel:
-		a := matmul.GemvBatchArgs{
-			Rows: 37, K: 512, Columns: 3, YStride: 40, Softcap: 30, Activation: elementwise.GELU, SMs: 132, Shared: 227 << 10,
+		return launch(t, s, k, a, "NormWeight")
+	case kernel.Typed[product.Args]:
+		a := product.Args{YStride: 400, Tokens: 1, Rows: 320, K: 512, CTAs: 3}
+		without := []string{"Experts"}
+		if normed && strings.Contains(s.Name(), "stream") {
+			a.Eps = 1e-5
+		} else {
+			without = append(without, "NormWeight")
 		}
-		if gated {
-			return launch(t, s, k, a)
-		}
-		return launch(t, s, k, a, "Up")
+		return launch(t, s, k, a, without...)
 	}
 	t.Fatalf("no arguments for %T", s)
 	return ptx.Launch{}, nil
 }
 
 // launch launches k with the arguments a. It first sets each address field to a different
-// address, except for the fields that without names.
+// address, except for the fields that without names. Arguments that the kernel does not take are 0.
 func launch[A any](t *testing.T, s interface {
 	Launch(*ptx.Kernel, A) (ptx.Launch, error)
 }, k *ptx.Kernel, a A, without ...string) (ptx.Launch, map[string]uint64) {
@@ -164,7 +156,7 @@ func launch[A any](t *testing.T, s interface {
 				fields[snakeCase(name)] = 1
 				continue
 			}
-			if other, ok := seen[bits]; ok && f.Kind() != reflect.Uint32 {
+			if other, ok := seen[bits]; ok && bits != 0 && f.Kind() != reflect.Uint32 {
 				t.Fatalf("the arguments %s and %s are equal", name, other)
 			}
 			if f.Kind() != reflect.Uint32 { // an enumeration has few values

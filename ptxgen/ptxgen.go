@@ -11,10 +11,10 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
 	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
-	"github.com/lockstep-go/lockstep/ptxgen/matmul"
 	"github.com/lockstep-go/lockstep/ptxgen/moe"
 	"github.com/lockstep-go/lockstep/ptxgen/norm"
 	"github.com/lockstep-go/lockstep/ptxgen/peak"
+	"github.com/lockstep-go/lockstep/ptxgen/product"
 	"github.com/lockstep-go/lockstep/ptxgen/rope"
 	"github.com/lockstep-go/lockstep/ptxgen/sample"
 	"github.com/lockstep-go/lockstep/quant"
@@ -27,7 +27,7 @@ var headDims = []int{64, 80, 96, 128, 256}
 // Reachable returns every kernel that an engine or a benchmark may ask for, in a fixed order.
 func Reachable() []kernel.Spec {
 	list := []kernel.Spec{peak.Read(), peak.BulkRead(), peak.MMA(), peak.WGMMA()}
-	list = append(list, matmul.Specs()...)
+	list = append(list, product.Specs()...)
 	for _, d := range headDims {
 		list = append(list, attention.Specs(d)...)
 	}
@@ -37,7 +37,7 @@ func Reachable() []kernel.Spec {
 	for _, s := range sample.Kernels() {
 		list = append(list, s)
 	}
-	return append(list, elementwise.Fused(), elementwise.Cast(quant.F16), elementwise.Cast(quant.BF16),
+	return append(list, elementwise.Fused(),
 		sample.Argmax(), sample.ArgmaxMerge(),
 		moe.Route(), moe.Group(), moe.Combine())
 }

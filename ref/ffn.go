@@ -8,7 +8,7 @@ import (
 
 // feedForward computes a layer's dense network or its mixture of experts, x [positions,
 // hidden] → [positions, hidden].
-func (e *Engine) feedForward(ctx context.Context, x tensor, l *model.Layer) (tensor, error) {
+func (e *Engine) feedForward(ctx context.Context, x input, l *model.Layer) (tensor, error) {
 	if len(l.Experts) > 0 {
 		return e.mixture(ctx, x, l)
 	}
@@ -19,7 +19,7 @@ func (e *Engine) feedForward(ctx context.Context, x tensor, l *model.Layer) (ten
 //
 //	gated    Down·(act(Gate·x) ⊙ (Up·x))
 //	plain    Down·act(Up·x)
-func (e *Engine) network(ctx context.Context, x tensor, gate, up, down model.Linear) (tensor, error) {
+func (e *Engine) network(ctx context.Context, x input, gate, up, down model.Linear) (tensor, error) {
 	cfg := &e.model.Config
 	u, err := e.linear(ctx, x, up)
 	if err != nil {
@@ -27,7 +27,7 @@ func (e *Engine) network(ctx context.Context, x tensor, gate, up, down model.Lin
 	}
 	if !cfg.Gated {
 		e.activate(u.data)
-		return e.linear(ctx, u, down)
+		return e.linear(ctx, input{x: u}, down)
 	}
 	g, err := e.linear(ctx, x, gate)
 	if err != nil {
@@ -37,5 +37,5 @@ func (e *Engine) network(ctx context.Context, x tensor, gate, up, down model.Lin
 	for i, v := range u.data {
 		g.data[i] *= v
 	}
-	return e.linear(ctx, g, down)
+	return e.linear(ctx, input{x: g}, down)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 
+	"github.com/lockstep-go/lockstep/internal/product"
 	"github.com/lockstep-go/lockstep/model"
 )
 
@@ -26,7 +27,7 @@ func (s *sequence) forward(ctx context.Context, tokens []int, want model.Want) (
 	for l := range w.Layers {
 		layer := &w.Layers[l]
 
-		h := norm(x, layer.AttnNorm, cfg)
+		h := e.normed(x, layer.AttnNorm)
 		a, err := s.attentionBlock(ctx, l, h, rotations[l])
 		if err != nil {
 			return nil, err
@@ -34,7 +35,7 @@ func (s *sequence) forward(ctx context.Context, tokens []int, want model.Want) (
 		x.add(a)
 
 		if !cfg.ParallelFFN { // a parallel FFN reads the same h as attention
-			h = norm(x, layer.FFNNorm, cfg)
+			h = e.normed(x, layer.FFNNorm)
 		}
 		f, err := e.feedForward(ctx, h, layer)
 		if err != nil {
@@ -54,7 +55,7 @@ func (s *sequence) forward(ctx context.Context, tokens []int, want model.Want) (
 
 // attentionBlock computes postnorm(O·attention(q, K, V)) of h [tokens, hidden], after it
 // appended the keys and values of these tokens to the cache.
-func (s *sequence) attentionBlock(ctx context.Context, l int, h tensor, r rotation) (tensor, error) {
+func (s *sequence) attentionBlock(ctx context.Context, l int, h input, r rotation) (tensor, error) {
 	e, cfg := s.engine, &s.engine.model.Config
 	layer, c := &e.model.Weights.Layers[l], &s.cache[l]
 
@@ -80,7 +81,7 @@ func (s *sequence) attentionBlock(ctx context.Context, l int, h tensor, r rotati
 		return tensor{}, err
 	}
 	e.tapped(l, "attention", s.length, a)
-	o, err := e.linear(ctx, a, layer.O)
+	o, err := e.linear(ctx, input{x: a}, layer.O)
 	if err != nil {
 		return tensor{}, err
 	}
@@ -99,12 +100,12 @@ func (e *Engine) embed(ctx context.Context, tokens []int, first int) (tensor, er
 		position := make([]float64, cfg.Hidden)
 		for i := range rows {
 			row := x.row(i)
-			decode(w.Embedding, tokens[i], 0, row)
+			e.lookUp(w.Embedding, tokens[i], row)
 			for j := range row {
 				row[j] *= float64(cfg.EmbedScale)
 			}
 			if w.Position.Rows > 0 {
-				decode(w.Position, first+i, 0, position)
+				e.lookUp(w.Position, first+i, position)
 				for j, v := range position {
 					row[j] += v
 				}
@@ -112,6 +113,15 @@ func (e *Engine) embed(ctx context.Context, tokens []int, first int) (tensor, er
 		}
 	})
 	return x, err
+}
+
+// lookUp dequantizes a row of w. With F16Products, it is rounded as in a product.
+func (e *Engine) lookUp(w model.Matrix, row int, dst []float64) {
+	if e.numerics.F16Products {
+		copy(dst, product.Row(w.Format, blocks(w, row, 0, w.Cols), w.Cols))
+		return
+	}
+	decode(w, row, 0, dst)
 }
 
 // head returns what is wanted of the residual stream x, in float32: the states norm(x), or the
@@ -127,7 +137,7 @@ func (e *Engine) head(ctx context.Context, x tensor, first int, want model.Want)
 	case model.WantToken, model.WantLogits:
 		first, x = first+x.rows-1, x.last()
 	}
-	y, err := e.output(ctx, norm(x, w.OutputNorm, cfg), w.Output)
+	y, err := e.linear(ctx, e.normed(x, w.OutputNorm), w.Output)
 	if err != nil {
 		return nil, err
 	}

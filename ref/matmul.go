@@ -14,70 +14,83 @@ import (
 // of every format, few enough that weights and inputs stay in the L1 cache.
 const stripe = 1024
 
+// input is what weight matrices multiply: rows of x [positions, in]. If factors is not nil, the products of row
+// p are multiplied by factors[p].
+type input struct {
+	x       tensor
+	factors []float64
+}
+
+// normed is norm(x) as the input of products. F16Products has the factors of an RMS norm behind them.
+func (e *Engine) normed(x tensor, n model.Norm) input {
+	cfg := &e.model.Config
+	if !e.numerics.F16Products || cfg.LayerNorm || n.Weight == nil {
+		return input{x: norm(x, n, cfg)}
+	}
+	in := input{newTensor(x.rows, x.cols), make([]float64, x.rows)}
+	weights := make([]float64, x.cols)
+	for i, w := range n.Weight {
+		weights[i] = float64(w)
+	}
+	for p := range x.rows {
+		var row []float64
+		row, in.factors[p] = product.Norm(x.row(p), weights, float64(cfg.NormEps))
+		copy(in.x.row(p), row)
+	}
+	return in
+}
+
+// row returns one row of an input.
+func (in input) row(p int) input {
+	one := input{x: tensor{1, in.x.cols, in.x.row(p)}}
+	if in.factors != nil {
+		one.factors = in.factors[p : p+1]
+	}
+	return one
+}
+
 // linear is y = x·Wᵀ + b, with operands rounded as Numerics says.
 //
 //	x [positions, in], W [out, in], b [out] or nil, y [positions, out]
-func (e *Engine) linear(ctx context.Context, x tensor, l model.Linear) (y tensor, err error) {
-	n, f := &e.numerics, l.W.Format
-	if n.F16Products {
-		y, err = e.f16MatMul(ctx, x, l.W)
-	} else {
-		y, err = e.matMul(ctx, n.Input.resolve(f).roundRows(x), l.W, n.Weights.resolve(f))
+func (e *Engine) linear(ctx context.Context, in input, l model.Linear) (tensor, error) {
+	multiply := e.matMul
+	if e.numerics.F16Products {
+		multiply = e.f16MatMul
 	}
+	y, err := multiply(ctx, in.x, l.W)
 	if err != nil {
 		return tensor{}, err
 	}
-	y.addBias(l.Bias)
-	return y, nil
-}
-
-// output is linear for the output matrix, which F16Products rounds, but Input and Weights do not.
-func (e *Engine) output(ctx context.Context, x tensor, l model.Linear) (tensor, error) {
-	if e.numerics.F16Products {
-		return e.linear(ctx, x, l)
-	}
-	y, err := e.matMul(ctx, x, l.W, Exact)
-	if err != nil {
-		return tensor{}, err
+	for p, f := range in.factors {
+		for i := range y.row(p) {
+			y.row(p)[i] *= f
+		}
 	}
 	y.addBias(l.Bias)
 	return y, nil
-}
-
-// router is linear for a router, which F16Products does not round, but Input and Weights do.
-func (e *Engine) router(ctx context.Context, x tensor, w model.Matrix) (tensor, error) {
-	if e.numerics.F16Products {
-		return e.matMul(ctx, x, w, Exact)
-	}
-	return e.linear(ctx, x, model.Linear{W: w})
 }
 
 // matMul is
 //
-//	y[p,r] = Σ_s Σ_{j in stripe s} round(W[r,j])·x[p,j]
+//	y[p,r] = Σ_s Σ_{j in stripe s} W[r,j]·x[p,j]
 //
 // with x [positions, cols], W [rows, cols] and y [positions, rows]. Rows of W run in
 // parallel; each weight is dequantized once for all positions. The order of additions
 // depends on cols alone: stripes in turn, and within a stripe the interleaved sums of
 // portable.Dot.
-func (e *Engine) matMul(ctx context.Context, x tensor, w model.Matrix, round Rounding) (tensor, error) {
+func (e *Engine) matMul(ctx context.Context, x tensor, w model.Matrix) (tensor, error) {
 	y := newTensor(x.rows, w.Rows)
 	err := e.parallel(ctx, w.Rows, func(rows iter.Seq[int]) {
 		weights := make([]float64, min(stripe, w.Cols))
 		for r := range rows {
 			for from := 0; from < w.Cols; from += stripe {
 				to := min(from+stripe, w.Cols)
-				if x.rows == 1 && round == Exact {
+				if x.rows == 1 {
 					y.data[r] += quant.Dot(w.Format, blocks(w, r, from, to), x.data[from:to], weights)
 					continue
 				}
 				part := weights[:to-from]
 				decode(w, r, from, part)
-				if round != Exact {
-					for i, v := range part {
-						part[i] = round.round(v)
-					}
-				}
 				for p := range x.rows {
 					y.data[p*w.Rows+r] += portable.Dot(part, x.row(p)[from:to])
 				}

@@ -67,7 +67,7 @@ func TestMatMul(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w, exact := randomMatrix(t, c.format, c.rows, c.cols)
 			x := randomTensor(c.positions, c.cols)
-			y, err := (&Engine{workers: 4}).matMul(t.Context(), x, w, Exact)
+			y, err := (&Engine{workers: 4}).matMul(t.Context(), x, w)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -97,7 +97,7 @@ func BenchmarkMatMul(b *testing.B) {
 				x := randomTensor(positions, w.Cols)
 				e := &Engine{workers: 1}
 				for b.Loop() {
-					if _, err := e.matMul(b.Context(), x, w, Exact); err != nil {
+					if _, err := e.matMul(b.Context(), x, w); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -15,19 +15,18 @@ import (
 //
 // Terms are added in descending order of p. Each position is computed alone, so its sum
 // does not depend on other positions.
-func (e *Engine) mixture(ctx context.Context, x tensor, l *model.Layer) (tensor, error) {
-	probs, err := e.router(ctx, x, l.Router)
+func (e *Engine) mixture(ctx context.Context, in input, l *model.Layer) (tensor, error) {
+	probs, err := e.linear(ctx, in, model.Linear{W: l.Router})
 	if err != nil {
 		return tensor{}, err
 	}
-	y := newTensor(x.rows, x.cols)
-	for p := range x.rows {
+	y := newTensor(in.x.rows, in.x.cols)
+	for p := range in.x.rows {
 		softmax(probs.row(p))
 		chosen, total := topExperts(probs.row(p), e.model.Config.ExpertsUsed)
-		in := tensor{1, x.cols, x.row(p)}
 		for _, t := range chosen {
 			ex := l.Experts[t]
-			out, err := e.network(ctx, in, model.Linear{W: ex.Gate}, model.Linear{W: ex.Up}, model.Linear{W: ex.Down})
+			out, err := e.network(ctx, in.row(p), model.Linear{W: ex.Gate}, model.Linear{W: ex.Up}, model.Linear{W: ex.Down})
 			if err != nil {
 				return tensor{}, err
 			}

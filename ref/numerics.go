@@ -17,22 +17,15 @@ import (
 type Numerics struct {
 	// KV is the format of the keys and values in the cache; the zero value is f32.
 	KV model.KVFormat
-	// Input rounds the activations that a layer's weight matrices multiply, those of
-	// routers and experts included. ToF16 scales each row by a power of two, so that its
-	// largest finite element lies in [2^14, 2^15) and none overflows. It does not apply
-	// to the output matrix (lm_head).
-	Input Rounding
-	// Weights rounds the weights of a layer's matrices after dequantization. It does not
-	// apply to the embedding, the output matrix, biases and norms.
-	Weights Rounding
-	// F16Products multiplies all weight matrices but routers as package product defines, with
-	// sums in float64. Input and Weights then round nothing.
+	// F16Products multiplies all weight matrices as package product defines, with sums in float64. An RMS
+	// norm before a product is part of it, and embeddings are weights that it rounds.
 	F16Products bool
 	// FlashBlock, if not 0, rounds attention as FlashAttention with blocks of that many
 	// keys does. Blocks begin at position 0. The format is bf16 if KV is bf16, else f16.
 	// These are rounded:
 	//
-	//   - queries, with the row scale that Input describes;
+	//   - queries; those in f16 are scaled by a power of two per row, so that the largest finite element
+	//     lies in [2^14, 2^15) and none overflows;
 	//   - keys and values;
 	//   - the softmax weights e^(s−m) that multiply the values, where m is the largest
 	//     score up to the end of the key's block. Their sum, the divisor, adds the
@@ -49,23 +42,11 @@ const (
 	ToF32                  // float32
 	ToF16                  // float16 (IEEE binary16)
 	ToBF16                 // bfloat16
-	To16                   // ToBF16 in products with BF16 weights, else ToF16
 )
 
 func (n Numerics) check() error {
 	if !n.KV.Valid() {
 		return fmt.Errorf("ref: Numerics.KV: %v, want f32, f16 or bf16", n.KV)
-	}
-	for _, r := range []struct {
-		field string
-		value Rounding
-	}{{"Input", n.Input}, {"Weights", n.Weights}} {
-		if r.value < Exact || r.value > To16 {
-			return fmt.Errorf("ref: Numerics.%s: %d, want %d to %d", r.field, r.value, Exact, To16)
-		}
-	}
-	if n.F16Products && (n.Input != Exact || n.Weights != Exact) {
-		return fmt.Errorf("ref: Numerics.F16Products: together with Input or Weights, which round the same operands")
 	}
 	if n.FlashBlock < 0 {
 		return fmt.Errorf("ref: Numerics.FlashBlock: %d, want at least 0", n.FlashBlock)
@@ -75,27 +56,19 @@ func (n Numerics) check() error {
 
 // flash is the rounding of attention's operands.
 func (n *Numerics) flash() Rounding {
-	if n.FlashBlock == 0 {
+	switch {
+	case n.FlashBlock == 0:
 		return Exact
+	case n.KV == model.KVBF16:
+		return ToBF16
 	}
-	return To16.resolve(n.KV.Format(quant.F32))
+	return ToF16
 }
 
 // cache is the rounding of the keys and values in the cache.
 func (n *Numerics) cache() Rounding {
 	formats := map[quant.Format]Rounding{quant.F32: ToF32, quant.F16: ToF16, quant.BF16: ToBF16}
 	return cmp.Or(n.flash(), formats[n.KV.Format(quant.F32)])
-}
-
-// resolve returns ToBF16 or ToF16 for To16 beside operands of format f, and else r.
-func (r Rounding) resolve(f quant.Format) Rounding {
-	switch {
-	case r != To16:
-		return r
-	case f == quant.BF16:
-		return ToBF16
-	}
-	return ToF16
 }
 
 // round rounds one value.
@@ -112,7 +85,7 @@ func (r Rounding) round(x float64) float64 {
 	}
 }
 
-// roundRows rounds a copy of x, each row scaled as Numerics.Input says. With Exact it
+// roundRows rounds a copy of x, each row scaled as Numerics.FlashBlock says. With Exact it
 // returns x itself.
 func (r Rounding) roundRows(x tensor) tensor {
 	if r == Exact {

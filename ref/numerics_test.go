@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/lockstep-go/lockstep/internal/portable"
-	"github.com/lockstep-go/lockstep/model"
-	"github.com/lockstep-go/lockstep/quant"
 )
 
 // Rows that are rounded to f16 keep 11 bits, however large or small their elements are.
@@ -46,48 +44,6 @@ func TestRoundRows(t *testing.T) {
 		got := c.r.roundRows(tensor{1, len(c.row), c.row}).data
 		if !slices.EqualFunc(got, c.want, func(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) }) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
-		}
-	}
-}
-
-func TestTo16(t *testing.T) {
-	for _, f := range quant.Formats() {
-		want := ToF16
-		if f == quant.BF16 {
-			want = ToBF16
-		}
-		if got := To16.resolve(f); got != want || ToF32.resolve(f) != ToF32 {
-			t.Errorf("beside %v: %d and %d", f, got, ToF32.resolve(f))
-		}
-	}
-}
-
-// Numerics.Weights gives the same bits as a matrix whose weights are rounded already.
-func TestMatMulRoundsWeights(t *testing.T) {
-	w, exact := randomMatrix(t, quant.Q4_K, 3, stripe+256)
-	for f, r := range map[quant.Format]Rounding{quant.F16: ToF16, quant.BF16: ToBF16, quant.F32: Exact} {
-		rounded := model.Matrix{Format: f, Rows: w.Rows, Cols: w.Cols, Data: make([]byte, len(exact)*f.BlockBytes())}
-		x := make([]float32, len(exact))
-		for i, v := range exact {
-			x[i] = float32(v)
-		}
-		if err := f.Encode(rounded.Data, x); err != nil {
-			t.Fatal(err)
-		}
-		for _, positions := range []int{1, 3} {
-			x := randomTensor(positions, w.Cols)
-			e := &Engine{workers: 2}
-			got, err := e.matMul(t.Context(), x, w, r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want, err := e.matMul(t.Context(), x, rounded, Exact)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !slices.Equal(got.data, want.data) {
-				t.Errorf("%v, %d positions: %v, want %v", f, positions, got.data, want.data)
-			}
 		}
 	}
 }

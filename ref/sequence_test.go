@@ -316,8 +316,6 @@ func TestOptionsAreChecked(t *testing.T) {
 	m := open(t, filepath.Join("..", "golden", "arch", "llama-gqa.gguf"))
 	for name, o := range map[string]ref.Options{
 		"KV":      {Numerics: ref.Numerics{KV: 9}},
-		"Input":   {Numerics: ref.Numerics{Input: 99}},
-		"Weights": {Numerics: ref.Numerics{Weights: -1}},
 		"Flash":   {Numerics: ref.Numerics{FlashBlock: -1}},
 		"Workers": {Workers: -1},
 	} {
@@ -348,12 +346,7 @@ func TestNumericsRoundWhereTheySay(t *testing.T) {
 	}{
 		{"F16 cache", ref.Numerics{KV: model.KVF16}, 1e-6, 2e-3},
 		{"BF16 cache", ref.Numerics{KV: model.KVBF16}, 1e-5, 2e-2},
-		{"F32 inputs", ref.Numerics{Input: ref.ToF32}, 1e-9, 1e-6},
-		{"F16 inputs", ref.Numerics{Input: ref.ToF16}, 1e-5, 4e-3},
-		{"BF16 inputs", ref.Numerics{Input: ref.ToBF16}, 1e-4, 4e-2},
-		{"16-bit inputs", ref.Numerics{Input: ref.To16}, 1e-5, 4e-3},
-		{"F16 weights", ref.Numerics{Weights: ref.ToF16}, 1e-5, 4e-3},
-		{"BF16 weights", ref.Numerics{Weights: ref.ToBF16}, 1e-4, 4e-2},
+		{"F16 products", ref.Numerics{F16Products: true}, 1e-5, 4e-3},
 		{"attention in halves", ref.Numerics{FlashBlock: 8}, 1e-5, 4e-3},
 		{"attention in bfloat16", ref.Numerics{FlashBlock: 8, KV: model.KVBF16}, 1e-4, 4e-2},
 	}

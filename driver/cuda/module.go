@@ -143,15 +143,6 @@ const (
 	maxCarveout = 100
 )
 
-// PreferShared sets the carve-out of the kernel, instead of the 100% that Function sets.
-func (f *function) PreferShared(percent int) {
-	d := f.module.res.dev
-	if s, err := d.enter(); err == nil {
-		defer d.leave(s)
-		d.lib.call(cuFuncSetAttribute, f.handle, attributeCarveout, uintptr(percent))
-	}
-}
-
 func (f *function) Name() string { return f.name }
 
 // functionAttribute reads an attribute of a CUfunction, in a locked section.

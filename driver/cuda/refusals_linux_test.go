@@ -88,21 +88,6 @@ func TestSharedMemoryIsRaisedOnce(t *testing.T) {
 	}
 }
 
-func TestPreferShared(t *testing.T) {
-	f, d := openedFake(t)
-	k := kernel(t, d, "count_up").(*function)
-	before := f.count(cuFuncSetAttribute)
-	k.PreferShared(45)
-	if n := f.count(cuFuncSetAttribute) - before; n != 1 {
-		t.Errorf("%d calls, want 1", n)
-	}
-	ok(t, d.Close())
-	k.PreferShared(45) // of a closed device: no call
-	if n := f.count(cuFuncSetAttribute) - before; n != 1 {
-		t.Errorf("a call reached the driver of a closed device")
-	}
-}
-
 func TestCodesBecomeKinds(t *testing.T) {
 	f, d := openedFake(t)
 	s := must(d.NewStream())(t)

@@ -138,6 +138,3 @@ func (m *module) Function(name string) (driver.Function, error) {
 func (m *module) Close() error { return m.object.closeLocked() }
 
 func (f *function) Name() string { return f.prog.name }
-
-// PreferShared does nothing: shared memory and cache are separate here.
-func (f *function) PreferShared(int) {}

@@ -112,9 +112,8 @@ func (m *module) Function(name string) (driver.Function, error) {
 
 type function struct{ inner driver.Function }
 
-func (f *function) unwrap() driver.Function  { return f.inner }
-func (f *function) Name() string             { return f.inner.Name() }
-func (f *function) PreferShared(percent int) { f.inner.PreferShared(percent) }
+func (f *function) unwrap() driver.Function { return f.inner }
+func (f *function) Name() string            { return f.inner.Name() }
 
 type event struct{ object[driver.Event] }
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/lockstep-go/lockstep/driver"
-	"github.com/lockstep-go/lockstep/ptxgen/matmul"
+	"github.com/lockstep-go/lockstep/ptxgen/product"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -27,7 +27,7 @@ type sizes struct {
 
 // measured holds the sizes of an 8B model and of two mixtures of experts.
 var measured = sizes{
-	formats:    matmul.Formats(),
+	formats:    product.Formats(),
 	products:   []quant.Format{quant.F32, quant.F16, quant.BF16, quant.Q8_0, quant.Q4_0, quant.Q4_K, quant.Q5_K, quant.Q6_K, quant.IQ4_XS},
 	experts:    []quant.Format{quant.F16, quant.Q8_0, quant.Q4_K, quant.Q6_K},
 	embeddings: []quant.Format{quant.F16, quant.BF16, quant.Q8_0, quant.Q4_K, quant.Q6_K},
@@ -66,7 +66,7 @@ func Cases(p driver.Properties) []Case { return measured.cases(p) }
 func (s sizes) cases(p driver.Properties) []Case {
 	var all []Case
 	for _, list := range [][]Case{
-		s.readCases(p), s.gemvCases(p), s.gemmCases(p), s.expertCases(p), s.decodeCases(), s.flashCases(p),
+		s.readCases(p), s.productCases(p), s.expertCases(p), s.decodeCases(), s.flashCases(p),
 		s.normCases(), s.rowCases(), s.ropeCases(), s.embedCases(), s.logitsCases(),
 	} {
 		all = append(all, list...)

@@ -5,9 +5,10 @@ import (
 	"slices"
 
 	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/internal/kernelcache"
 	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
-	"github.com/lockstep-go/lockstep/ptxgen/matmul"
 	"github.com/lockstep-go/lockstep/ptxgen/moe"
+	"github.com/lockstep-go/lockstep/ptxgen/product"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
@@ -27,7 +28,7 @@ func (s sizes) expertCases(p driver.Properties) []Case {
 	tokens := s.prompts[min(1, len(s.prompts)-1)]
 	for _, m := range s.mixtures {
 		for _, f := range s.experts {
-			all = append(all, m.gemvCase(p, f), m.gemmCase(p, f, tokens))
+			all = append(all, m.productCase(p, f))
 		}
 		for _, n := range []int{1, tokens} {
 			all = append(all, m.routerCase(n), m.groupCase(n), m.combineCase(n))
@@ -36,32 +37,32 @@ func (s sizes) expertCases(p driver.Properties) []Case {
 	return all
 }
 
-// gemvCase multiplies the gate and up matrices of the experts of one token. Each launch uses other
+// productCase multiplies the gate and up matrices of the experts of one token. Each launch uses other
 // experts.
-func (m mixture) gemvCase(p driver.Properties, f quant.Format) Case {
-	s := matmul.Gemv{Format: f, Gated: true}
-	each := packedBytes(f, m.up)
+func (m mixture) productCase(p driver.Properties, f quant.Format) Case {
+	both := matrix{2 * m.up.rows, m.up.k}
+	e := product.Epilogue{Gated: true, Activation: elementwise.SiLU}
+	s, ok := product.StreamFor(f, e, 1, both.k, kernelcache.MaxTarget(p), p.SharedPerCTA)
+	s.Experts = true
+	spec, each := s.Kernel(), packedBytes(f, both)
 	return Case{
-		Spec: s, Shape: m.String(), Bytes: float64(2*int64(m.used)*each) + float64(4*(m.up.k+m.used*m.up.rows)),
+		Spec: spec, Shape: m.String(), Bytes: float64(int64(m.used)*each) + float64(4*(m.up.k+m.used*m.up.rows)),
 		Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
-			all := m.matrices()
+			if !ok {
+				return ptx.Launch{}, fmt.Errorf("no kernel for rows of %d weights", both.k)
+			}
 			chosen := make([]uint32, m.used)
 			for i := range chosen {
 				chosen[i] = uint32((r.launchIndex*m.used + i) % m.experts)
 			}
-			return s.Launch(k, matmul.GemvArgs{
-				X: r.Normal(quant.F32, m.up.k), Y: r.Out(quant.F32, m.used*m.up.rows), Rows: m.up.rows, K: m.up.k,
-				W:          r.Once("gate", func() uint64 { return r.Packed(f, all) }),
-				Up:         r.Once("up", func() uint64 { return r.Packed(f, all) }),
-				Activation: elementwise.SiLU, Experts: r.U32s(chosen...), Slots: m.used, SlotsPerX: m.used, ExpertBytes: int(each),
-				SMs: p.SMs, Shared: p.SharedPerCTA,
+			return spec.Launch(k, product.Args{
+				X: r.Normal(quant.F32, both.k), Y: r.Out(quant.F32, m.used*m.up.rows), Tokens: 1, Rows: both.rows, K: both.k, CTAs: p.SMs * s.CTAs,
+				W:       r.Once("experts", func() uint64 { return r.Experts(f, both, m.experts) }),
+				Experts: r.U32s(chosen...), Slots: m.used, SlotsPerX: m.used, ExpertBytes: int(each),
 			})
 		},
 	}
 }
-
-// matrices returns the shape of all experts' matrices as one, each padded to whole tiles.
-func (m mixture) matrices() matrix { return matrix{m.experts * ((m.up.rows + 15) / 16 * 16), m.up.k} }
 
 // choices returns random experts for each token. order lists the indices in chosen, grouped
 // by expert; those of expert e begin at offsets[e].
@@ -78,28 +79,6 @@ func (m mixture) choices(r *Runner, tokens int) (chosen, offsets, order []uint32
 		order = append(order, list...)
 	}
 	return chosen, append(offsets, uint32(len(order))), order
-}
-
-// gemmCase is one matrix of each expert over its tokens of a prompt. As in an engine, the
-// host does not know the number of tokens per expert.
-func (m mixture) gemmCase(p driver.Properties, f quant.Format, tokens int) Case {
-	entries := tokens * m.used
-	s := matmul.GEMMFor(f, matmul.InputFormat(f), (entries+m.experts-1)/m.experts, m.up.rows*m.experts, p.SMs, p.SharedPerCTA)
-	padded := elementwise.PaddedWidth(m.up.k)
-	all := m.matrices()
-	return Case{
-		Spec: s, Shape: fmt.Sprintf("%d tokens × %v", tokens, m),
-		Bytes: float64(packedBytes(f, all)) + 2*float64(tokens*padded) + 4*float64(entries*m.up.rows),
-		FLOP:  2 * float64(entries) * float64(m.up.rows) * float64(m.up.k),
-		Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
-			_, offsets, order := m.choices(r, tokens)
-			return s.Launch(k, matmul.GEMMArgs{
-				X: r.Normal(s.Input, tokens*padded), W: r.Packed(f, all), Y: r.Out(quant.F32, entries*m.up.rows),
-				M: tokens, N: m.up.rows, K: m.up.k, Offsets: r.U32s(offsets...), Order: r.U32s(order...),
-				Experts: m.experts, RowsPerX: m.used, ExpertBytes: int(packedBytes(f, m.up)),
-			})
-		},
-	}
 }
 
 func (m mixture) routerCase(tokens int) Case {

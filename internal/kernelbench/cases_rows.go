@@ -6,8 +6,8 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
 	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
-	"github.com/lockstep-go/lockstep/ptxgen/matmul"
 	"github.com/lockstep-go/lockstep/ptxgen/norm"
+	"github.com/lockstep-go/lockstep/ptxgen/product"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/ptxgen/rope"
 	"github.com/lockstep-go/lockstep/quant"
@@ -74,17 +74,6 @@ func (s sizes) rowCases() []Case {
 			a.Residual = r.Normal(quant.F32, a.Rows*a.Width)
 		}),
 	}
-	for _, f := range []quant.Format{quant.F16, quant.BF16} {
-		for _, width := range []int{s.width, s.ffn} {
-			n := elementwise.Cast(f)
-			all = append(all, rowCase(n, "", s.rows, width, 6, func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
-				return n.Launch(k, elementwise.CastArgs{
-					X: r.Normal(quant.F32, s.rows*width), Y: r.Out(f, s.rows*elementwise.PaddedWidth(width)), Scale: r.Zeros(int64(4 * s.rows)),
-					Rows: s.rows, Width: width,
-				})
-			}))
-		}
-	}
 	return all
 }
 
@@ -126,7 +115,7 @@ func (s sizes) ropeCases() []Case {
 func (s sizes) embedCases() []Case {
 	var all []Case
 	for _, f := range s.embeddings {
-		spec, table := matmul.Embed(f), s.lmHead()
+		spec, table := product.Embed(f), s.lmHead()
 		all = append(all, Case{
 			Spec: spec, Shape: fmt.Sprintf("%d of %v", s.rows, table),
 			Bytes: float64(packedBytes(f, matrix{s.rows, table.k})) + 4*float64(s.rows*table.k),
@@ -135,9 +124,9 @@ func (s sizes) embedCases() []Case {
 				for i := range tokens {
 					tokens[i] = r.rng.Uint32N(uint32(table.rows))
 				}
-				return spec.Launch(k, matmul.EmbedArgs{
+				return spec.Launch(k, product.EmbedArgs{
 					W: r.Once("table", func() uint64 { return r.Packed(f, table) }), Tokens: r.U32s(tokens...),
-					Out: r.Out(quant.F32, s.rows*table.k), Count: s.rows, K: table.k, Scale: 1,
+					Out: r.Out(quant.F32, s.rows*table.k), Count: s.rows, Rows: table.rows, K: table.k, Scale: 1,
 				})
 			},
 		})

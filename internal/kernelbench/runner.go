@@ -9,7 +9,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/synth"
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
-	"github.com/lockstep-go/lockstep/ptxgen/matmul"
+	"github.com/lockstep-go/lockstep/ptxgen/product"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
@@ -120,14 +120,6 @@ func (r *Runner) Once(name string, alloc func() uint64) uint64 {
 	return r.common[name]
 }
 
-// Workspace returns zeroed memory that all launches of the case share, or 0 if they need none.
-func (r *Runner) Workspace(bytes int, err error) uint64 {
-	if r.setErr(err); bytes == 0 {
-		return 0
-	}
-	return r.Once("workspace", func() uint64 { return r.Zeros(int64(bytes)) })
-}
-
 func (r *Runner) alloc(bytes int64) uint64 {
 	if r.err != nil {
 		return 0
@@ -169,11 +161,17 @@ func (r *Runner) writes(address uint64, bytes int64) {
 	r.outputs = append(r.outputs, output{address: address, bytes: bytes, integers: true, inPlace: true})
 }
 
-// repeat allocates memory and fills it with copies of data, by copies on the device.
+// repeat allocates memory and fills it with copies of data.
 func (r *Runner) repeat(data []byte, bytes int64) uint64 {
 	a := r.alloc(bytes)
+	r.fill(a, data, bytes)
+	return a
+}
+
+// fill fills memory with copies of data, by copies on the device.
+func (r *Runner) fill(a uint64, data []byte, bytes int64) {
 	n := min(int64(len(data)), bytes)
-	if r.err == nil {
+	if r.err == nil && n > 0 {
 		r.setErr(r.stream.Write(driver.Address(a), data[:n]))
 	}
 	for r.err == nil && n < bytes {
@@ -181,7 +179,6 @@ func (r *Runner) repeat(data []byte, bytes int64) uint64 {
 		r.setErr(r.stream.Copy(driver.Address(a+uint64(n)), driver.Address(a), more))
 		n += more
 	}
-	return a
 }
 
 // patternLen is the number of different random values in a buffer.
@@ -215,14 +212,17 @@ func (r *Runner) InPlace(f quant.Format, n int) uint64 {
 // matrix is the shape of a weight matrix: [rows, k].
 type matrix struct{ rows, k int }
 
-// Packed allocates a random matrix in the layout of the kernels. Its rows repeat.
-func (r *Runner) Packed(f quant.Format, m matrix) uint64 {
-	p := matmul.Packing{Format: f, K: m.k}
+// Packed allocates a random matrix in the layout of the kernels. Its rows repeat, and their factors are 1.
+func (r *Runner) Packed(f quant.Format, m matrix) uint64 { return r.Experts(f, m, 1) }
+
+// Experts allocates n equal matrices like Packed, one behind the other.
+func (r *Runner) Experts(f quant.Format, m matrix, n int) uint64 {
+	p := product.Packing{Format: f, K: m.k}
 	key := struct {
 		f quant.Format
 		m matrix
 	}{f, m}
-	data, ok := r.patterns[key]
+	tiles, ok := r.patterns[key]
 	if !ok {
 		rows := min(m.rows, max(1, patternLen/m.k)*16) // whole tiles
 		file, err := synth.Blocks(f, rows*m.k, 0.02, 1, f.String())
@@ -230,16 +230,26 @@ func (r *Runner) Packed(f quant.Format, m matrix) uint64 {
 			r.setErr(err)
 			return 0
 		}
-		data = make([]byte, p.Bytes(rows))
-		p.Pack(data, file, rows)
-		r.patterns[key] = data
+		tiles = make([]byte, p.TileBytes(rows))
+		p.Pack(tiles, file, rows)
+		r.patterns[key] = tiles
 	}
-	return r.repeat(data, packedBytes(f, m))
+	factors := make([]byte, p.Bytes(m.rows)-p.TileBytes(m.rows))
+	for i := 0; i < len(factors); i += 4 {
+		binary.LittleEndian.PutUint32(factors[i:], math.Float32bits(1))
+	}
+	a := r.alloc(int64(n * p.Bytes(m.rows)))
+	for i := range uint64(n) {
+		at := a + i*uint64(p.Bytes(m.rows))
+		r.fill(at, tiles, int64(p.TileBytes(m.rows)))
+		r.fill(at+uint64(p.TileBytes(m.rows)), factors, int64(len(factors)))
+	}
+	return a
 }
 
 // packedBytes returns the size of a matrix in the layout of the kernels.
 func packedBytes(f quant.Format, m matrix) int64 {
-	return int64(matmul.Packing{Format: f, K: m.k}.Bytes(m.rows))
+	return int64(product.Packing{Format: f, K: m.k}.Bytes(m.rows))
 }
 
 // U32s allocates a list of u32.

@@ -13,11 +13,10 @@ import (
 )
 
 // Cache holds the kernels that are loaded into one device. It is safe for concurrent use,
-// except for PreferShared and Close.
+// except for Close.
 type Cache struct {
 	device driver.Device
 	target ptx.Target
-	shared int // carve-out in percent, see PreferShared; 0: the device's default
 	mu     sync.Mutex
 	loaded map[string]*entry // by kernel name
 }
@@ -36,10 +35,6 @@ type entry struct {
 func New(device driver.Device) *Cache {
 	return &Cache{device: device, target: Target(device.Properties()), loaded: map[string]*entry{}}
 }
-
-// PreferShared passes a carve-out in percent to [driver.Function.PreferShared] of each kernel
-// that is loaded afterwards.
-func (c *Cache) PreferShared(percent int) { c.shared = percent }
 
 // Target returns the target that all kernels of a device have at least: sm_90 if the device
 // supports programmatic dependent launch, else the zero Target. [ptx.Target.For] raises it to
@@ -100,9 +95,6 @@ func (c *Cache) load(k *ptx.Kernel) (*entry, error) {
 	f, err := m.Function(k.Name)
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
-	}
-	if c.shared > 0 {
-		f.PreferShared(c.shared)
 	}
 	e.kernel, e.overlaps, e.text, e.module, e.function = k, k.Overlaps(target), text, m, f
 	return e, nil

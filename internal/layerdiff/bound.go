@@ -106,10 +106,10 @@ func (n Numerics) bound(o Op, effect float64) float64 {
 }
 
 // ownSpacing returns the spacing of the format that the operation itself rounds to: 0 for
-// embed and logits, the coarser format for keys and values, else the input format.
+// embed, the coarser format for keys and values, else the input format.
 func (n Numerics) ownSpacing(op string) float64 {
 	switch op {
-	case "embed", "logits":
+	case "embed":
 		return 0
 	case "key", "value":
 		return n.limits().spacing

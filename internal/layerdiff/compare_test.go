@@ -178,7 +178,7 @@ func TestBounds(t *testing.T) {
 		{"followed query", "no cache in it", followed, Op{2, "query"}, 1, f + sb},
 		{"followed key", "the coarser of both", Numerics{KV: quant.BF16, Followed: true}, Op{2, "key"}, 1, f + sb},
 		{"followed attention", "the keys are equal", Numerics{KV: quant.F16, Followed: true}, Op{2, "attention"}, 1, f},
-		{"followed logits", "the layer is equal", followed, Op{-1, "logits"}, 1, f},
+		{"followed logits", "its input is rounded", followed, Op{-1, "logits"}, 1, f + sb},
 		{"infinite effect", "the effect is limited", half, Op{2, "layer"}, math.Inf(1), f + maxEffect},
 	}
 	for _, tt := range tests {

@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"path"
 	"regexp"
-	"strings"
 	"testing"
 )
 
@@ -34,9 +33,6 @@ var words = []struct{ pattern, use string }{
 	{`\b(nobody|whoever|whom)\b`, "a plain statement; a thing is \"it\""},
 }
 
-// The product kernels and the batching of accel keep their words until they are replaced.
-var wordsExempt = []string{"ptxgen/matmul/", "conformance/internal/kernelcases/gem", "accel/schedule.go", "accel/async.go"}
-
 // One idea has one word, and it is the word of the field.
 func TestWords(t *testing.T) {
 	patterns := make([]*regexp.Regexp, len(words))
@@ -46,11 +42,6 @@ func TestWords(t *testing.T) {
 	err := walk(root, func(name string) error {
 		if ext := path.Ext(name); ext != ".go" && ext != ".md" || name == "internal/layering/words_test.go" {
 			return nil
-		}
-		for _, prefix := range wordsExempt {
-			if strings.HasPrefix(name, prefix) {
-				return nil
-			}
 		}
 		text, err := fs.ReadFile(root, name)
 		if err != nil {

@@ -7,11 +7,10 @@ import (
 	"github.com/lockstep-go/lockstep/ref"
 )
 
-// Numerics returns the roundings of a prompt on tensor cores: inputs and weights of
-// layers have 16 bits, keys and values have format kv, and attention updates its
-// softmax once per block of FlashBlock keys.
+// Numerics returns the roundings of a prompt on tensor cores: operands of products are float16, keys and
+// values have format kv, and attention updates its softmax once per block of FlashBlock keys.
 func Numerics(kv model.KVFormat, headDim int) ref.Numerics {
-	return ref.Numerics{KV: kv, Input: ref.To16, Weights: ref.To16, FlashBlock: FlashBlock(headDim)}
+	return ref.Numerics{KV: kv, F16Products: true, FlashBlock: FlashBlock(headDim)}
 }
 
 // FlashBlock returns how many keys FlashAttention processes between two updates of its

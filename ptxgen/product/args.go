@@ -30,7 +30,8 @@ type Args struct {
 
 // productParams are the parameters that Stream and Tile share.
 type productParams struct {
-	X, W           ptx.Global `align:"16"`
+	X              ptx.Global // aligned to 16 bytes for Tile, and for Stream if K is a multiple of 4
+	W              ptx.Global `align:"16"`
 	Y              ptx.Global
 	Bias, Residual ptx.Global
 	Scales         ptx.Global // of rows: see Packing

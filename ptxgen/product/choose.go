@@ -15,11 +15,12 @@ const streamTokens = 4
 const staticShared = 4 << 10
 
 // StreamFor returns the Stream for up to four tokens and rows of k weights, if a CTA may have shared bytes of shared
-// memory. ok is false if there are more tokens, which Tile multiplies faster, or if the activations do not fit.
+// memory. ok is false if there are more tokens, which Tile multiplies faster, if the activations do not fit, or if the
+// target has no bulk copies.
 //
 // An SM has one CTA: warps decode weights in more registers than two CTAs leave them.
-func StreamFor(f quant.Format, e Epilogue, tokens, k, shared int) (s Stream, ok bool) {
-	if tokens > streamTokens {
+func StreamFor(f quant.Format, e Epilogue, tokens, k int, target ptx.Target, shared int) (s Stream, ok bool) {
+	if tokens > streamTokens || !target.HasBulkLoad() {
 		return Stream{}, false
 	}
 	s = Stream{

@@ -29,7 +29,7 @@ func TestChosenKernels(t *testing.T) {
 	for _, f := range Formats() {
 		for _, tokens := range []int{1, 2, 3, 4} {
 			for _, k := range []int{f.BlockLen(), 4096, 14336} {
-				s, ok := StreamFor(f, Epilogue{Norm: true}, tokens, k, shared)
+				s, ok := StreamFor(f, Epilogue{Norm: true}, tokens, k, hopper, shared)
 				if !ok && f == quant.F32 && k > 4096 {
 					continue // two planes of weights leave room for fewer activations
 				}
@@ -48,7 +48,7 @@ func TestChosenKernels(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ tokens, k, shared int }{{5, 4096, shared}, {1, 1 << 20, shared}, {1, 4096, 16 << 10}} {
-		if s, ok := StreamFor(quant.Q8_0, Epilogue{}, c.tokens, c.k, c.shared); ok {
+		if s, ok := StreamFor(quant.Q8_0, Epilogue{}, c.tokens, c.k, hopper, c.shared); ok {
 			t.Errorf("%d tokens of %d columns in %d bytes have %+v", c.tokens, c.k, c.shared, s)
 		}
 	}

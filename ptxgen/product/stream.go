@@ -512,7 +512,7 @@ func (s Stream) check(k *ptx.Kernel, a Args, columns int) error {
 	return host.Valid(k, append(append(s.Epilogue.checks(a), norm...),
 		host.Bound("Tokens", a.Tokens, 1, s.Tokens), host.Bound("Rows", a.Rows, 1, maxRows),
 		host.Bound("K", a.K, 1, maxK), host.Bound("YStride", a.YStride, columns, maxRows), host.Bound("CTAs", a.CTAs, 1, maxGridY),
-		wholeBlocks(s.Format, a.K), host.NonNil("X", a.X), host.NonNil("W", a.W), host.NonNil("Y", a.Y),
+		wholeBlocks(s.Format, a.K), host.NonNil("X", a.X), host.Refuse(a.K%4 == 0 && a.X%16 != 0, "X", "%#x is no multiple of 16", a.X), host.NonNil("W", a.W), host.NonNil("Y", a.Y),
 		host.Refuse(s.Experts != (a.Experts != 0), "Experts", "a kernel of experts needs it, and no other takes it"),
 		slots, host.Refuse(s.Experts && a.SlotsPerX < 1, "SlotsPerX", "%d is not positive", a.SlotsPerX),
 		host.Bound("ExpertBytes", a.ExpertBytes, 0, math.MaxInt),

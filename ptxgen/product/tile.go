@@ -293,7 +293,7 @@ func (n *tile) copySegment(warp, block, above, seg, count ptx.U32) {
 		w := n.p.W.At(first.AddN(i).Min(last).Mul(n.p.Segments).Add(seg), size)
 		b.BulkLoad(n.weights.At(slot, n.spec.weightBytes()).At(warp, size).Plus(i*size), w, b.N(size), full)
 	}
-	x := n.p.X.At(block.Mul(n.p.Segments).Add(seg), n.spec.round().segmentBytes())
+	x := n.p.X.Aligned(16).At(block.Mul(n.p.Segments).Add(seg), n.spec.round().segmentBytes())
 	if sumBytes > 0 {
 		b.If(warp.EqN(1), func() {
 			b.BulkLoad(n.sums.At(slot, sumBytes), x.Plus(n.spec.round().sumsAt()), b.N(sumBytes), full)
@@ -603,7 +603,7 @@ func (s Tile) launch(k *ptx.Kernel, a Args) (ptx.Launch, error) {
 		host.Bound("Rows", a.Rows, 1, maxRows), host.Bound("YStride", a.YStride, columns, maxRows),
 		host.Bound("Tokens", a.Tokens, 1, math.MaxUint32/max(a.YStride, 1)), host.Bound("K", a.K, 1, maxK),
 		host.Bound("CTAs", a.CTAs, 1, math.MaxInt32), wholeBlocks(s.Format, a.K),
-		host.NonNil("X", a.X), host.NonNil("W", a.W), host.NonNil("Y", a.Y))...); err != nil {
+		host.Refuse(a.X%16 != 0, "X", "%#x is no multiple of 16", a.X), host.NonNil("X", a.X), host.NonNil("W", a.W), host.NonNil("Y", a.Y))...); err != nil {
 		return ptx.Launch{}, err
 	}
 	blocks := host.CeilDiv(a.Tokens, s.Columns)

@@ -79,12 +79,17 @@ func (b *Builder) EvictFirst() CachePolicy {
 	return CachePolicy{r}
 }
 
+const bulkLoad = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+
+// HasBulkLoad reports whether devices of t, and drivers that accept its PTX version, have Builder.BulkLoad.
+func (t Target) HasBulkLoad() bool { return t.has(bulkLoad) }
+
 // BulkLoad emits cp.async.bulk from global to shared memory. bytes is a multiple of 16. The
 // current phase of m must expect the bytes: see ArriveExpectTx. At most one policy says how L2 treats
 // the data.
 func (b *Builder) BulkLoad(dst Shared, src Global, bytes U32, m MBarrier, policy ...CachePolicy) {
 	checkCopy("bulk copy", dst, src)
-	op := "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+	op := bulkLoad
 	args := []arg{at(dst.base, dst.off), at(src.base, src.off), one(bytes.op), at(m.at.base, m.at.off)}
 	if len(policy) > 1 {
 		b.fail("bulk copy: %d cache policies, want at most 1", len(policy))

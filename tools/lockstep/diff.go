@@ -20,7 +20,7 @@ type diffCmd struct {
 	modelFlag
 	Device    lockstep.Device `enum:"gpu,emu" default:"gpu" help:"Device to compare with the reference: gpu, an NVIDIA GPU; emu, an emulated GPU (${default})." placeholder:"gpu|emu"`
 	KV        model.KVFormat  `name:"kv" default:"f16" help:"Format of the KV cache (${default})." placeholder:"f16|bf16|f32"`
-	Prefill   string          `enum:"exact,f16" default:"exact" help:"Kernels to use: exact, the decoding kernels; f16, the prefill kernels, which round to 16 bits (${default})." placeholder:"exact|f16"`
+	Prefill   string          `enum:"exact,f16" default:"exact" help:"Kernels to use: exact, those of decoding; f16, those of prompts, whose attention rounds to 16 bits (${default})." placeholder:"exact|f16"`
 	Prompt    *string         `xor:"tokens" help:"Text to compute." placeholder:"TEXT"`
 	Tokens    []int           `xor:"tokens" help:"Token ids to compute, separated by commas." placeholder:"1,2,3"`
 	Reference path            `help:"GGUF file for the reference, such as the unquantized original (default: the model)." placeholder:"F"`
@@ -81,8 +81,8 @@ func (c *diffCmd) verdict(e *env, r *layerdiff.Report, m *model.Model) error {
 	if err == nil {
 		return nil
 	}
-	if m.Config.Experts > 0 && c.numerics(m).Rounds() {
-		e.note("rounding to 16 bits can select other experts where router scores are nearly equal; --prefill exact --kv f32 excludes that")
+	if m.Config.Experts > 0 {
+		e.note("rounding to 16 bits can select other experts where router scores are nearly equal")
 	}
 	return fmt.Errorf("%s: out of bounds: %w", c.name(), err)
 }
@@ -189,7 +189,7 @@ func (c *diffCmd) compare(e *env, m, refModel *model.Model, dev driver.Device, t
 	if err != nil {
 		return nil, fmt.Errorf("--device %s: %s: %w", c.Device, c.name(), err)
 	}
-	n := c.numerics(m)
+	n := c.numerics()
 	want, effects, err := c.onCPU(e, refModel, n, tokens)
 	if err != nil {
 		return nil, fmt.Errorf("%s: the reference: %w", cmp.Or(string(c.Reference), c.name()), err)
@@ -201,38 +201,23 @@ func (c *diffCmd) compare(e *env, m, refModel *model.Model, dev driver.Device, t
 	return report, nil
 }
 
-// numerics returns the formats that the device rounds to. The f16 prefill rounds inputs and
-// weights to bf16 if the weights are bf16, else to f16.
-func (c *diffCmd) numerics(m *model.Model) layerdiff.Numerics {
-	n := layerdiff.Numerics{KV: c.KV.Format(quant.F16)}
-	if c.Prefill == "f16" {
-		n.Input = quant.F16
-		if m.Weights.Layers[0].Q.W.Format == quant.BF16 {
-			n.Input = quant.BF16
-		}
-	}
-	return n
+// numerics returns the formats that the device rounds to.
+func (c *diffCmd) numerics() layerdiff.Numerics {
+	return layerdiff.Numerics{KV: c.KV.Format(quant.F16), Input: quant.F16}
 }
 
-// onCPU traces the reference, rounded to the formats of n. It also measures the effect of
-// that rounding on each operation; nil if n rounds nothing.
+// onCPU traces the reference, rounded as the device rounds. It also measures the effect of
+// that rounding on each operation.
 func (c *diffCmd) onCPU(e *env, m *model.Model, n layerdiff.Numerics, tokens []int) (*layerdiff.Trace, map[layerdiff.Op]float64, error) {
-	numerics := ref.Numerics{KV: c.KV}
-	if n.Input != quant.F32 {
+	numerics := ref.Numerics{KV: c.KV, F16Products: true}
+	if c.Prefill == "f16" {
 		numerics = prefill.Numerics(c.KV, m.Config.HeadDim)
-		if c.Reference != "" { // its weights may have another format than the device's
-			numerics.Input = map[quant.Format]ref.Rounding{quant.F16: ref.ToF16, quant.BF16: ref.ToBF16}[n.Input]
-			numerics.Weights = numerics.Input
-		}
 	}
 	want, err := refTrace(e, m, numerics, tokens)
 	if err != nil {
 		return nil, nil, err
 	}
 	want.Round(n.KV, "key", "value") // the device's tap reads them from the cache
-	if !n.Rounds() {
-		return want, nil, nil
-	}
 	exact, err := refTrace(e, m, ref.Numerics{}, tokens)
 	if err != nil {
 		return nil, nil, err

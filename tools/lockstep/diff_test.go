@@ -157,9 +157,9 @@ func TestDiffNamesKernel(t *testing.T) {
 func TestDiffExperts(t *testing.T) {
 	const moe = "../../golden/arch/qwen3moe.gguf"
 	spoiled := withoutRow(t, moe, "blk.0.ffn_down_exps.weight", 5) // of the first expert
-	for kv, noted := range map[string]bool{"f16": true, "f32": false} {
+	for _, kv := range []string{"f16", "f32"} {
 		r := runCommand(t, "", "diff", "--device", "emu", "--model", moe, "--reference", spoiled, "--tokens", "5,42,80,9,3,17,60,31", "--kv", kv)
-		if r.status != exitError || !strings.Contains(r.err, "out of bounds: layer 0, layer, ") || strings.Contains(r.err, "router") != noted {
+		if r.status != exitError || !strings.Contains(r.err, "out of bounds: layer 0, layer, ") || !strings.Contains(r.err, "router") {
 			t.Errorf("--kv %s: status %d, standard error %q", kv, r.status, r.err)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"github.com/lockstep-go/lockstep/accel/internal/upload"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
-	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/ptxgen/sample"
 )
@@ -17,9 +16,8 @@ type Buffers struct {
 	qkv       ptx.Address // f32 [T, widths.qkv]
 	attention ptx.Address // f32 [T, heads·head dim]
 	gate, up  ptx.Address // f32 [T, widths.ffn] each
-	out       ptx.Address // f32 [T, widths.out]: a product before its norm or the sum over experts, or a norm before its cast
-	cast      ptx.Address // f16 or bf16 [T, …]: operand of tensor cores
-	scale     ptx.Address // f32, one per row of cast
+	out       ptx.Address // f32 [T, widths.out]: a product before its norm or the sum over experts, or a LayerNorm before a product
+	rounded   ptx.Address // operands of products: see product.Tile.Round
 
 	routerLogits  ptx.Address // f32 [T, experts]
 	expertWeights ptx.Address // f32 [T, experts used]
@@ -30,9 +28,7 @@ type Buffers struct {
 	Logits ptx.Address // f32 [R, vocab]
 	argmax ptx.Address // scratch memory of Argmax
 
-	partial   ptx.Address // scratch memory of attention.Decode
-	workspace ptx.Address // scratch memory of matmul.Gemv and matmul.BatchKernel
-	quantized ptx.Address // quantized activations: see matmul.Digits
+	partial ptx.Address // scratch memory of attention.Decode
 
 	sequences  ptx.Address // u32 [S]: 0, 1, …
 	StepTables ptx.Address // u32 [S, P]: page tables
@@ -66,7 +62,7 @@ func (l *Layout) MaskLen() int { return ceilDiv(l.model.Vocab, 32) }
 func (l *Layout) GreedyState() int { return l.Slots }
 
 // addBuffers adds the buffers to the memory list, but not those of addPaged.
-func (l *Layout) addBuffers(quantized int64) {
+func (l *Layout) addBuffers() {
 	b, c := &l.Buffers, l.model
 	tokens, logitRows := int64(l.MaxTokens), int64(l.LogitRows)
 	for _, r := range []struct {
@@ -90,8 +86,7 @@ func (l *Layout) addBuffers(quantized int64) {
 	} {
 		l.Memory.Add(memory.Activations, r.name, r.rows*int64(4*r.width), r.to)
 	}
-	l.Memory.Add(memory.Workspace, "products", l.workspaceBytes, &b.workspace)
-	l.Memory.Add(memory.Workspace, "quantized activations", quantized, &b.quantized)
+	l.Memory.Add(memory.Activations, "rounded activations", int64(l.roundedBytes()), &b.rounded)
 	l.Memory.Add(memory.Workspace, "sampling", sample.ScratchBytes(l.Slots, c.Vocab), &b.sampleScratch)
 	l.Memory.Add(memory.Tables, "sampling counts", int64(4*l.Slots)*int64(c.Vocab), &b.SampleCounts)
 	l.Memory.Add(memory.Tables, "sampling biases", int64(8*MaxBiases*l.Slots), &b.SampleBiases)
@@ -109,23 +104,10 @@ func (l *Layout) addBuffers(quantized int64) {
 		return upload.Values(u, at, list)
 	})
 	l.Memory.Add(memory.Tables, "step inputs", int64(4*3*l.Slots), &b.StepInput)
-	if !l.config.PrefillExact {
-		l.addPrefillBuffers()
-	}
-}
-
-// addPrefillBuffers adds the buffers that only the prefill kernels use.
-func (l *Layout) addPrefillBuffers() {
-	b, c := &l.Buffers, l.model
-	width, experts := max(elementwise.PaddedWidth(c.Hidden), elementwise.PaddedWidth(c.Heads*c.HeadDim), elementwise.PaddedWidth(l.widths.ffn)), 1
-	if c.Experts > 0 {
-		experts = c.ExpertsUsed
-		width = max(width, experts*elementwise.PaddedWidth(l.widths.ffn/experts))
+	if c.Experts > 0 && !l.config.PrefillExact {
 		l.Memory.Add(memory.Activations, "expert offsets", int64(4*(c.Experts+1)), &b.expertOffsets)
-		l.Memory.Add(memory.Activations, "expert rows", int64(4*l.MaxTokens*experts), &b.expertRows)
+		l.Memory.Add(memory.Activations, "expert rows", int64(4*l.MaxTokens*c.ExpertsUsed), &b.expertRows)
 	}
-	l.Memory.Add(memory.Activations, "activations in 16 bits", int64(2*l.MaxTokens*width), &b.cast)
-	l.Memory.Add(memory.Activations, "scales", int64(4*l.MaxTokens*experts), &b.scale)
 }
 
 // addPaged adds the buffers that grow with MaxPages.

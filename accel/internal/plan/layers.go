@@ -5,9 +5,9 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
 	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
-	"github.com/lockstep-go/lockstep/ptxgen/matmul"
 	"github.com/lockstep-go/lockstep/ptxgen/moe"
 	"github.com/lockstep-go/lockstep/ptxgen/norm"
+	"github.com/lockstep-go/lockstep/ptxgen/product"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/ptxgen/rope"
 	"github.com/lockstep-go/lockstep/ptxgen/sample"
@@ -18,12 +18,16 @@ import (
 // position.
 func (p *planner) embed() {
 	w, c, tokens := p.layout.weights, p.model, p.shape.Tokens
-	args := matmul.EmbedArgs{W: w.embedding.at, Tokens: p.in.tokens, Out: p.buf.x, Count: tokens, K: w.embedding.k, Scale: c.EmbedScale}
-	if e := &w.position; !e.empty() {
-		add(p, "positions", matmul.Embed(e.format), matmul.EmbedArgs{W: e.at, Tokens: p.in.positions, Out: p.buf.x, Count: tokens, K: e.k})
+	lookUp := func(op string, e *matrix, a product.EmbedArgs) {
+		a.W, a.Rows, a.K, a.Out, a.Count = e.at, e.rows, e.k, p.buf.x, tokens
+		add(p, op, product.Embed(e.format), a)
+	}
+	args := product.EmbedArgs{Tokens: p.in.tokens, Scale: c.EmbedScale}
+	if !w.position.empty() {
+		lookUp("positions", &w.position, product.EmbedArgs{Tokens: p.in.positions})
 		args.Residual = p.buf.x
 	}
-	add(p, "embed", matmul.Embed(w.embedding.format), args)
+	lookUp("embed", &w.embedding, args)
 	p.addView(View{Op: "embed", At: p.buf.x, Width: c.Hidden})
 }
 
@@ -34,7 +38,7 @@ func (p *planner) transformerBlock(l *layer) {
 		p.ffnIn(l, l.attnNorm)
 	}
 	p.attend(l)
-	p.addTo("O", product{w: &l.o, x: p.buf.attention, y: p.buf.x, residual: true}, l.attnPost)
+	p.addTo("O", matrixProduct{w: &l.o, x: p.buf.attention, y: p.buf.x, residual: true}, l.attnPost)
 	if !p.model.ParallelFFN {
 		p.ffnIn(l, l.ffnNorm)
 	}
@@ -46,7 +50,7 @@ func (p *planner) transformerBlock(l *layer) {
 func (p *planner) projectQKV(l *layer) {
 	for i := range l.qkv {
 		s := &l.qkv[i]
-		p.product("QKV", product{w: &s.w, x: p.buf.x, norm: l.attnNorm, y: p.buf.qkv + ptx.Address(4*s.column), yStride: p.layout.widths.qkv})
+		p.product("QKV", matrixProduct{w: &s.w, x: p.buf.x, norm: l.attnNorm, y: p.buf.qkv + ptx.Address(4*s.column), yStride: p.layout.widths.qkv})
 	}
 }
 
@@ -110,20 +114,22 @@ func (p *planner) ffnIn(l *layer, n normWeights) {
 	if p.model.Activation == model.GELU {
 		act = elementwise.GELU
 	}
-	q := product{w: &l.up, x: p.buf.x, norm: n, y: p.buf.gate, act: act, sharedX: true}
-	if !l.gate.empty() {
-		q.w, q.up = &l.gate, &l.up
-	}
+	q := matrixProduct{w: &l.up, x: p.buf.x, norm: n, y: p.buf.gate, act: act, sharedX: true}
 	if l.up.experts > 0 {
 		p.route(l, n)
 	}
-	p.product("feed-forward", q)
+	if l.gate.empty() {
+		p.product("feed-forward", q)
+		return
+	}
+	q.w = &l.gate
+	p.gated("feed-forward", q, &l.up)
 }
 
 // route chooses the experts of each token.
 func (p *planner) route(l *layer, n normWeights) {
 	used, tokens := p.model.ExpertsUsed, p.shape.Tokens
-	p.product("router", product{w: &l.router, x: p.buf.x, norm: n, y: p.buf.routerLogits})
+	p.product("router", matrixProduct{w: &l.router, x: p.buf.x, norm: n, y: p.buf.routerLogits})
 	add(p, "router", moe.Route(), moe.RouteArgs{
 		Logits: p.buf.routerLogits, Weights: p.buf.expertWeights, Chosen: p.buf.experts, Tokens: tokens, Experts: l.up.experts, K: used, Normalize: true,
 	})
@@ -136,7 +142,7 @@ func (p *planner) route(l *layer, n normWeights) {
 
 // ffnOut multiplies the result of ffnIn by down and adds the product to x.
 func (p *planner) ffnOut(l *layer) {
-	down := product{w: &l.down, x: p.buf.gate, y: p.buf.x, residual: true}
+	down := matrixProduct{w: &l.down, x: p.buf.gate, y: p.buf.x, residual: true}
 	if l.down.experts == 0 {
 		p.addTo("down", down, l.ffnPost)
 		return
@@ -150,8 +156,8 @@ func (p *planner) ffnOut(l *layer) {
 
 // addTo adds a product to q.y. If the model has a norm after the product, it normalizes the
 // product first.
-func (p *planner) addTo(op string, q product, post normWeights) {
-	defer func() { p.cast, p.quantized = castKey{}, quantizedKey{} }() // x may be q.y: its copies in these buffers are stale
+func (p *planner) addTo(op string, q matrixProduct, post normWeights) {
+	defer func() { p.normed, p.rounded = activations{}, activations{} }() // x may be q.y: its copies in these buffers are stale
 	if post.kind == norm.None {
 		p.product(op, q)
 		return
@@ -169,7 +175,7 @@ func (p *planner) addTo(op string, q product, post normWeights) {
 // inputs of the next step.
 func (p *planner) logits(x ptx.Address) {
 	c, w, rows := p.model, p.layout.weights, p.shape.Tokens
-	p.gemv("logits", product{w: w.output, x: x, norm: w.norm, y: p.buf.Logits, softcap: float32(c.OutputSoftcap), rows: rows})
+	p.product("logits", matrixProduct{w: w.output, x: x, norm: w.norm, y: p.buf.Logits, softcap: float32(c.OutputSoftcap), rows: rows})
 	p.addView(View{Op: "logits", At: p.buf.Logits, Width: c.Vocab})
 	if p.shape.Sample {
 		p.sample(p.buf.Logits)

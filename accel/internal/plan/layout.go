@@ -10,7 +10,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
-	"github.com/lockstep-go/lockstep/ptxgen/matmul"
+	"github.com/lockstep-go/lockstep/ptxgen/product"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -50,8 +50,6 @@ type Layout struct {
 	config  Config
 	weights *weights
 	widths  widths
-
-	workspaceBytes int64 // of Buffers.workspace
 }
 
 // widths are elements per token of intermediate results.
@@ -83,15 +81,10 @@ func NewLayout(m *model.Model, props driver.Properties, config Config) (*Layout,
 	l.widths = widths{qkv: (c.Heads + 2*c.KVHeads) * c.HeadDim, out: c.Hidden}
 	for i := range l.weights.layers {
 		w := &l.weights.layers[i]
-		l.widths.ffn = max(l.widths.ffn, w.up.rows*l.expertsPerToken(w))
+		l.widths.ffn = max(l.widths.ffn, w.down.k*l.expertsPerToken(w))
 		l.widths.out = max(l.widths.out, c.Hidden*l.expertsPerToken(w))
 	}
-	workspace, quantized, err := l.workspace()
-	if err != nil {
-		return nil, err
-	}
-	l.workspaceBytes = workspace
-	l.addBuffers(quantized)
+	l.addBuffers()
 	l.setPages()
 	l.addPaged()
 	l.addKV()
@@ -137,32 +130,36 @@ func (l *Layout) expertsPerToken(w *layer) int {
 	return 1
 }
 
-// workspace returns the largest workspace and the largest quantized activations, in bytes,
-// that any matrix product of any forward pass needs.
-func (l *Layout) workspace() (largest, quantized int64, err error) {
+// roundedBytes returns the size of the largest rounded activations of any forward pass.
+func (l *Layout) roundedBytes() (most int) {
 	p := l.planner(Shape{}, nil)
-	ask := func(q product) {
-		if err != nil || q.w.empty() {
-			return
+	of := func(w *matrix, n normWeights, tokens int) {
+		if !w.empty() {
+			most = max(most, p.roundedBytes(matrixProduct{w: w, norm: n}, tokens))
 		}
-		var n, d int64
-		n, d, err = p.gemvWorkspace(q)
-		largest, quantized = max(largest, n), max(quantized, d)
 	}
-	for tokens := 1; tokens <= l.LogitRows; tokens *= 2 {
-		p.shape.Tokens = tokens
+	all := max(l.MaxTokens, l.LogitRows)
+	for tokens := 1; ; tokens = min(2*tokens, all) {
 		for i := range l.weights.layers {
-			block := &l.weights.layers[i]
-			for _, w := range block.matrices() {
-				ask(product{w: w})
+			b := &l.weights.layers[i]
+			for j := range b.qkv {
+				of(&b.qkv[j].w, b.attnNorm, tokens)
 			}
-			if !block.gate.empty() && block.gate.format == block.up.format {
-				ask(product{w: &block.gate, up: &block.up})
+			of(&b.o, normWeights{}, tokens)
+			in := b.ffnNorm
+			if l.model.ParallelFFN {
+				in = b.attnNorm
 			}
+			for _, w := range []*matrix{&b.gate, &b.up, &b.router} {
+				of(w, in, tokens)
+			}
+			of(&b.down, normWeights{}, tokens)
 		}
-		ask(product{w: l.weights.output})
+		of(l.weights.output, l.weights.norm, min(tokens, l.LogitRows))
+		if tokens == all {
+			return most
+		}
 	}
-	return largest, quantized, err
 }
 
 // PagesFor returns the number of pages that attention covers in a decode step. positions is
@@ -171,16 +168,6 @@ func (l *Layout) workspace() (largest, quantized int64, err error) {
 func (l *Layout) PagesFor(positions int) int {
 	return min(CeilPow2(ceilDiv(positions, attention.PageTokens)), l.MaxPages)
 }
-
-// ResetWorkspace queues clearing the workspace of matrix products. Each product finds it zero and
-// leaves it zero, unless its kernel was interrupted.
-func (l *Layout) ResetWorkspace(s driver.Stream) error {
-	return s.Fill(driver.Address(l.Buffers.workspace), 0, l.workspaceBytes)
-}
-
-// QuantizedWeights reports whether any weight matrix is quantized. A matrix that is only used to
-// look up embeddings does not count.
-func (l *Layout) QuantizedWeights() bool { return l.weights.quantized() }
 
 // StagingBytes returns the bytes of the pinned buffer for reading logits and for copying KV
 // pages. It holds at least one row of logits and at least one layer page.
@@ -196,7 +183,7 @@ func (l *Layout) UploadBytes() int {
 	const enough = 8 << 20
 	tile := 0
 	for _, m := range l.weights.matrices() {
-		tile = max(tile, matmul.Packing{Format: m.format, K: m.k}.Bytes(upload.TileRows))
+		tile = max(tile, product.Packing{Format: m.format, K: m.k}.TileBytes(upload.TileRows))
 	}
 	return max(int(min(enough, l.Memory.UploadBytes())), tile)
 }

@@ -63,13 +63,13 @@ type planner struct {
 	buf     *Buffers
 	kernels *kernelcache.Cache // nil: commands cannot be launched
 
-	shape     Shape
-	in        inputs
-	cast      castKey      // what buf.cast holds
-	quantized quantizedKey // what buf.quantized holds
-	layer     int
-	commands  []Command
-	err       error
+	shape    Shape
+	in       inputs
+	normed   activations // what layerNorm wrote to buf.out
+	rounded  activations // what buf.rounded holds
+	layer    int
+	commands []Command
+	err      error
 }
 
 func (l *Layout) planner(s Shape, loaded *kernelcache.Cache) *planner {

@@ -8,8 +8,8 @@ import (
 	"github.com/lockstep-go/lockstep/accel/internal/upload"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/model"
-	"github.com/lockstep-go/lockstep/ptxgen/matmul"
 	"github.com/lockstep-go/lockstep/ptxgen/norm"
+	"github.com/lockstep-go/lockstep/ptxgen/product"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
@@ -20,6 +20,7 @@ type matrix struct {
 	rows, k     int
 	at          ptx.Address
 	bias        ptx.Address // f32 [rows], or 0
+	gated       bool        // gate and up in one: see product.Epilogue.Gated
 	experts     int         // 0: a single matrix
 	expertBytes int         // from one expert's matrix to the next
 }
@@ -47,7 +48,9 @@ type layer struct {
 	attnNorm, attnPost, ffnNorm, ffnPost normWeights
 	qNorm, kNorm                         normWeights
 	qkv                                  []qkvSegment
-	o, gate, up, down, router            matrix
+	o, down, router                      matrix
+	up                                   matrix // with gate, if it is gated
+	gate                                 matrix // empty if the model has none, or if up is gated
 	rope                                 *ropeTable
 	window                               int
 }
@@ -75,12 +78,6 @@ func (w *weights) matrices() []*matrix {
 		list = append(list, w.layers[i].matrices()...)
 	}
 	return slices.DeleteFunc(list, (*matrix).empty)
-}
-
-// quantized implements Layout.QuantizedWeights.
-func (w *weights) quantized() bool {
-	isQuantized := func(m *matrix) bool { return !m.empty() && m.format.BlockLen() > 1 }
-	return isQuantized(w.output) || slices.ContainsFunc(w.layers, func(l layer) bool { return slices.ContainsFunc(l.matrices(), isQuantized) })
 }
 
 // newWeights plans the memory of a model's weights.
@@ -142,16 +139,46 @@ func (b weightBuilder) layer(to *layer, in *model.Layer, name string) {
 	b.linear(&to.o, name+"O", in.O)
 	if len(in.Experts) > 0 {
 		b.matrix(&to.router, name+"router", in.Router)
-		b.experts(&to.gate, name+"expert gates", in.Experts, func(e model.Expert) model.Matrix { return e.Gate })
-		b.experts(&to.up, name+"expert ups", in.Experts, func(e model.Expert) model.Matrix { return e.Up })
-		b.experts(&to.down, name+"expert downs", in.Experts, func(e model.Expert) model.Matrix { return e.Down })
+		if alternate(in.Experts[0].Gate, in.Experts[0].Up) {
+			b.experts(&to.up, name+"expert gates and ups", in.Experts, func(e model.Expert) []model.Matrix { return inTurn(e.Gate, e.Up) })
+			to.up.gated = true
+		} else {
+			b.experts(&to.gate, name+"expert gates", in.Experts, func(e model.Expert) []model.Matrix { return []model.Matrix{e.Gate} })
+			b.experts(&to.up, name+"expert ups", in.Experts, func(e model.Expert) []model.Matrix { return []model.Matrix{e.Up} })
+		}
+		b.experts(&to.down, name+"expert downs", in.Experts, func(e model.Expert) []model.Matrix { return []model.Matrix{e.Down} })
 		return
 	}
-	if b.cfg.Gated {
+	switch {
+	case !b.cfg.Gated:
+		b.linear(&to.up, name+"up", in.Up)
+	case alternate(in.Gate.W, in.Up.W) && in.Gate.Bias == nil && in.Up.Bias == nil:
+		b.matrix(&to.up, name+"gate and up", inTurn(in.Gate.W, in.Up.W)...)
+		to.up.gated = true
+	default:
 		b.linear(&to.gate, name+"gate", in.Gate)
+		b.linear(&to.up, name+"up", in.Up)
 	}
-	b.linear(&to.up, name+"up", in.Up)
 	b.linear(&to.down, name+"down", in.Down)
+}
+
+// gatedRows is the number of rows of gate, and of up, in turn in a gated matrix.
+const gatedRows = 8
+
+// alternate reports whether gate and up can be one gated matrix.
+func alternate(gate, up model.Matrix) bool {
+	return gate.Format == up.Format && gate.Rows == up.Rows && gate.Rows%gatedRows == 0
+}
+
+// inTurn returns the rows of gate and up in the order of a gated matrix.
+func inTurn(gate, up model.Matrix) (parts []model.Matrix) {
+	size := gatedRows * (len(gate.Data) / gate.Rows)
+	for at := 0; at < len(gate.Data); at += size {
+		for _, m := range []model.Matrix{gate, up} {
+			parts = append(parts, model.Matrix{Format: m.Format, Rows: gatedRows, Cols: m.Cols, Data: m.Data[at : at+size]})
+		}
+	}
+	return parts
 }
 
 // qkv joins those of Q, K and V that are adjacent and have one format, so that one launch
@@ -197,18 +224,18 @@ func (b weightBuilder) linear(to *matrix, name string, parts ...model.Linear) {
 
 func (b weightBuilder) matrix(to *matrix, name string, parts ...model.Matrix) {
 	*to = matrix{format: parts[0].Format, rows: upload.Rows(parts), k: parts[0].Cols}
-	bytes := matmul.Packing{Format: to.format, K: to.k}.Bytes(to.rows)
+	bytes := product.Packing{Format: to.format, K: to.k}.Bytes(to.rows)
 	b.memory.AddFilled(memory.Weights, name, int64(bytes), &to.at, func(u *upload.Uploader, at driver.Address) error { return u.Matrix(at, parts) })
 }
 
-// experts adds one matrix per expert.
-func (b weightBuilder) experts(to *matrix, name string, experts []model.Expert, of func(model.Expert) model.Matrix) {
+// experts adds one matrix per expert, of the parts that of returns.
+func (b weightBuilder) experts(to *matrix, name string, experts []model.Expert, of func(model.Expert) []model.Matrix) {
 	first := of(experts[0])
-	*to = matrix{format: first.Format, rows: first.Rows, k: first.Cols, experts: len(experts)}
-	to.expertBytes = matmul.Packing{Format: to.format, K: to.k}.Bytes(to.rows)
+	*to = matrix{format: first[0].Format, rows: upload.Rows(first), k: first[0].Cols, experts: len(experts)}
+	to.expertBytes = product.Packing{Format: to.format, K: to.k}.Bytes(to.rows)
 	b.memory.AddFilled(memory.Weights, name, int64(len(experts)*to.expertBytes), &to.at, func(u *upload.Uploader, at driver.Address) error {
 		for i, e := range experts {
-			if err := u.Matrix(at+driver.Address(i*to.expertBytes), []model.Matrix{of(e)}); err != nil {
+			if err := u.Matrix(at+driver.Address(i*to.expertBytes), of(e)); err != nil {
 				return err
 			}
 		}

@@ -6,12 +6,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/model/gguf"
-	"github.com/lockstep-go/lockstep/ptxgen/matmul"
+	"github.com/lockstep-go/lockstep/ptxgen/product"
 )
 
 // TileRows is the number of matrix rows that are packed together. A range of rows that
@@ -111,17 +112,22 @@ func (u *Uploader) Wait() error { return u.stream.Synchronize() }
 // Matrix packs the rows of several matrices of one format and width, one below the other,
 // and copies them.
 func (u *Uploader) Matrix(to driver.Address, parts []model.Matrix) error {
-	p := matmul.Packing{Format: parts[0].Format, K: parts[0].Cols}
+	p := product.Packing{Format: parts[0].Format, K: parts[0].Cols}
 	rows := Rows(parts)
-	most := len(u.staging[0].memory.Bytes()) / p.Bytes(TileRows) * TileRows
+	most := len(u.staging[0].memory.Bytes()) / p.TileBytes(TileRows) * TileRows
+	var factors []float32
 	for from := 0; from < rows; from += most {
 		n := min(most, rows-from)
-		if err := u.send(to, p.Bytes(n), func(dst []byte) error { return pack(p, dst, parts, from, n) }); err != nil {
+		if err := u.send(to, p.TileBytes(n), func(dst []byte) error {
+			of, err := pack(p, dst, parts, from, n)
+			factors = append(factors, of...)
+			return err
+		}); err != nil {
 			return err
 		}
-		to += driver.Address(p.Bytes(n))
+		to += driver.Address(p.TileBytes(n))
 	}
-	return nil
+	return Values(u, to, factors)
 }
 
 // Rows returns the number of rows of all parts.
@@ -132,23 +138,23 @@ func Rows(parts []model.Matrix) (n int) {
 	return n
 }
 
-// pack packs n rows from row first on all cores. Reading the mapped file is guarded,
-// because another process can truncate it.
-func pack(p matmul.Packing, dst []byte, parts []model.Matrix, first, n int) error {
+// pack packs n rows from row first on all cores, and returns their factors. Reading the mapped file is
+// guarded, because another process can truncate it.
+func pack(p product.Packing, dst []byte, parts []model.Matrix, first, n int) (factors []float32, err error) {
 	tiles := (n + TileRows - 1) / TileRows
 	workers := min(runtime.GOMAXPROCS(0), tiles)
-	errs := make([]error, workers)
+	errs, lists := make([]error, workers), make([][]float32, workers)
 	var wg sync.WaitGroup
 	for w := range workers {
 		from, to := w*tiles/workers*TileRows, min((w+1)*tiles/workers*TileRows, n)
 		wg.Go(func() {
 			errs[w] = gguf.Guard(func() {
-				p.Pack(dst[p.Bytes(from):p.Bytes(to)], fileRows(parts, first+from, to-from), to-from)
+				lists[w] = p.Pack(dst[p.TileBytes(from):p.TileBytes(to)], fileRows(parts, first+from, to-from), to-from)
 			})
 		})
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	return slices.Concat(lists...), errors.Join(errs...)
 }
 
 // fileRows returns n rows of the parts from row first. It copies them only if they span

@@ -38,10 +38,9 @@ func WidthReason(k int) string {
 
 // kernelFamilies lists the cases of each kernel family.
 var kernelFamilies = []func() []harness.Case{
-	gemvCases, batchCases, productCases, smallCases, embedCases,
-	gemmCases, streamCases, tileCases, mmaCases, roundCases,
+	streamCases, tileCases, mmaCases, chosenCases, roundCases, embedCases,
 	attentionCases, combineCases,
-	normCases, elementwiseCases, castCases, ropeCases, argmaxCases, sampleCases, routerCases, expertCases, composedCases,
+	normCases, elementwiseCases, ropeCases, argmaxCases, sampleCases, routerCases, expertCases, composedCases,
 	peakCases,
 }
 

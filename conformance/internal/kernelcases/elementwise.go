@@ -29,6 +29,12 @@ func overOnePlusExp(x, t float64) float64 {
 	return x / (1 + math.Exp(t))
 }
 
+func launchElementwise(r *harness.Fixture, a elementwise.FusedArgs) {
+	r.T.Helper()
+	e := elementwise.Fused()
+	r.Launch(e.Launch(r.Kernel(e), a))
+}
+
 // elementCase runs an elementwise kernel on rows × width numbers.
 type elementCase struct {
 	name, reason  string

@@ -4,8 +4,9 @@ import (
 	"cmp"
 	"fmt"
 
+	definition "github.com/lockstep-go/lockstep/internal/product"
+
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
-	"github.com/lockstep-go/lockstep/ptxgen/matmul"
 	"github.com/lockstep-go/lockstep/ptxgen/product"
 	"github.com/lockstep-go/lockstep/quant"
 )
@@ -13,7 +14,6 @@ import (
 // embedCase gathers rows of a packed matrix.
 type embedCase struct {
 	name, reason string
-	operation    string // dequantize of package matmul, or product_embed
 	format       quant.Format
 	k            int
 	rows         int  // of the matrix; 0: 3
@@ -25,7 +25,7 @@ type embedCase struct {
 
 func embedCases() []harness.Case {
 	var rows []embedCase
-	for _, f := range matmul.Formats() {
+	for _, f := range product.Formats() {
 		for _, k := range Widths(f) {
 			if k <= 4096 {
 				rows = append(rows, embedCase{name: fmt.Sprintf("k=%d", k), reason: WidthReason(k), format: f, k: k, scale: 1})
@@ -46,28 +46,20 @@ func embedCases() []harness.Case {
 			embedCase{name: "several CTAs", reason: "a row of more weights than the threads of a CTA decode", format: f, k: 4352, rows: 1, scale: 1})
 	}
 	var all []harness.Case
-	for _, operation := range []string{"dequantize", "product_embed"} {
-		for _, c := range rows {
-			c.operation = operation
-			all = append(all, harness.Case{
-				Operation: operation, Format: c.format.String(), Name: fmt.Sprintf("%v/%s", c.format, c.name), Reason: c.reason,
-				Run: func(r *harness.Fixture) { checkEmbed(r, c) },
-			})
-		}
+	for _, c := range rows {
+		all = append(all, harness.Case{
+			Operation: "product_embed", Format: c.format.String(), Name: fmt.Sprintf("%v/%s", c.format, c.name), Reason: c.reason,
+			Run: func(r *harness.Fixture) { checkEmbed(r, c) },
+		})
 	}
 	return all
 }
 
 // weights returns the decoded weights of rows of blocks.
 func (c embedCase) weights(file []byte, rows int) []float32 {
-	if c.operation == "dequantize" {
-		weights := make([]float32, rows*c.k)
-		quant.Decode(c.format, weights, file)
-		return weights
-	}
 	var weights []float32
 	for size := len(file) / rows; len(file) > 0; file = file[size:] {
-		for _, w := range roundedWeights(c.format, file[:size], c.k) {
+		for _, w := range definition.Row(c.format, file[:size], c.k) {
 			if c.format == quant.F32 {
 				w += 0 // the low part of -0 is +0
 			}
@@ -79,14 +71,6 @@ func (c embedCase) weights(file []byte, rows int) []float32 {
 
 // launch launches the kernel.
 func (c embedCase) launch(r *harness.Fixture, a product.EmbedArgs, file []byte) {
-	if c.operation == "dequantize" {
-		e := matmul.Embed(c.format)
-		a.W = r.Bytes("w", packedBytes(c.format, file, a.Rows, c.k)).Addr()
-		r.Launch(e.Launch(r.Kernel(e), matmul.EmbedArgs{
-			W: a.W, Tokens: a.Tokens, Residual: a.Residual, Out: a.Out, Count: a.Count, K: a.K, Scale: a.Scale,
-		}))
-		return
-	}
 	e := product.Embed(c.format)
 	a.W = r.Bytes("w", packedRows(c.format, file, a.Rows, c.k)).Addr()
 	r.Launch(e.Launch(r.Kernel(e), a))

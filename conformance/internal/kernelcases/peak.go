@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
+	"github.com/lockstep-go/lockstep/internal/kernelcache"
 	"github.com/lockstep-go/lockstep/ptxgen/peak"
 	"github.com/lockstep-go/lockstep/quant"
 )
@@ -93,6 +94,11 @@ func checkMMARate(r *harness.Fixture, iterations int) {
 		want[i] = float32(args.FLOP() / 2 / (16 * 8) / float64(args.CTAs*threads/32))
 	}
 	harness.Exact(r, "out", out.F32s(), want)
+}
+
+// takesWarpgroups reports whether the device knows products of warpgroups.
+func takesWarpgroups(r *harness.Fixture) bool {
+	return kernelcache.MaxTarget(r.Properties()).HasWGMMA()
 }
 
 func checkWGMMARate(r *harness.Fixture, iterations int) {

@@ -474,32 +474,3 @@ func TestGeneratorOf(t *testing.T) {
 		}
 	}
 }
-
-func TestExcluded(t *testing.T) {
-	product, other := &ptx.Kernel{Name: "gemv_f16_c1"}, &ptx.Kernel{Name: "cast_f16"}
-	m := &Runner{kernels: map[string]*ptx.Kernel{product.Name: product, other.Name: other}}
-	var text strings.Builder
-	if err := NewScore(m, nil).Write(&text); err != nil || !strings.Contains(text.String(), "excluded: 1 kernels  gemv*") {
-		t.Errorf("score, error %v:\n%s", err, &text)
-	}
-	results := []harness.Result{{Case: harness.Case{Operation: "gemv", Format: "F16", Name: "a"}, Kernels: map[string]bool{product.Name: true}}}
-	if _, err := New(m.kernels, results, Options{Seed: 1}); err == nil {
-		t.Error("an excluded kernel is changed")
-	}
-}
-
-func TestOwn(t *testing.T) {
-	alone := harness.Result{Case: harness.Case{Name: "alone"}, Kernels: map[string]bool{"rmsnorm": true}}
-	before := harness.Result{Case: harness.Case{Name: "before a product"}, Kernels: map[string]bool{"rmsnorm": true, "gemv_f16_c1": true}}
-	for _, c := range []struct {
-		cases []harness.Result
-		want  string
-	}{
-		{[]harness.Result{before, alone}, alone.Case.Name},
-		{[]harness.Result{before}, before.Case.Name},
-	} {
-		if got := own(c.cases); len(got) != 1 || got[0].Case.Name != c.want {
-			t.Errorf("of %d cases, %d are run, want only %q", len(c.cases), len(got), c.want)
-		}
-	}
-}

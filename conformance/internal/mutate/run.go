@@ -39,9 +39,8 @@ type Runner struct {
 	flows    sync.Map // ptxtext.Flow, by kernel
 }
 
-// New selects kernels and cases from the results of a suite. It ignores failed cases and the
-// kernels that are excluded. Cases that launch an excluded kernel run only for kernels without
-// other cases. It returns an error if a rule for equivalent mutants has no probe.
+// New selects kernels and cases from the results of a suite. It ignores failed cases. It returns
+// an error if a rule for equivalent mutants has no probe.
 func New(kernels map[string]*ptx.Kernel, results []harness.Result, o Options) (*Runner, error) {
 	if err := complete(rules); err != nil {
 		return nil, err
@@ -49,7 +48,7 @@ func New(kernels map[string]*ptx.Kernel, results []harness.Result, o Options) (*
 	m := &Runner{kernels: kernels, cases: map[string][]harness.Result{}, Family: map[string]string{}, options: o}
 	for _, r := range results {
 		for name := range r.Kernels {
-			if r.Failures == 0 && kernels[name] != nil && exclusion(name) < 0 {
+			if r.Failures == 0 && kernels[name] != nil {
 				m.cases[name] = append(m.cases[name], r)
 			}
 		}
@@ -64,7 +63,7 @@ func New(kernels map[string]*ptx.Kernel, results []harness.Result, o Options) (*
 	}
 	used := map[string]harness.Result{}
 	for _, k := range m.Changed {
-		for _, r := range own(m.cases[k.Name]) {
+		for _, r := range m.cases[k.Name] {
 			used[r.Case.ID()] = r
 		}
 	}
@@ -74,23 +73,6 @@ func New(kernels map[string]*ptx.Kernel, results []harness.Result, o Options) (*
 	}
 	m.coverage, err = cover(kernels, m.Changed, list, o.Seed)
 	return m, err
-}
-
-// own returns the cases that launch no excluded kernel, or all cases if there are none. A case
-// that launches an excluded kernel spends most of its time there.
-func own(cases []harness.Result) []harness.Result {
-	list := slices.DeleteFunc(slices.Clone(cases), func(r harness.Result) bool {
-		for name := range r.Kernels {
-			if exclusion(name) >= 0 {
-				return true
-			}
-		}
-		return false
-	})
-	if len(list) == 0 {
-		return cases
-	}
-	return list
 }
 
 // representatives selects the kernels to mutate. Kernels of one operation share a

@@ -5,26 +5,8 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
 	"text/tabwriter"
 )
-
-// excluded lists kernels by the beginning of their names, each with the reason why they are
-// not changed.
-var excluded = []struct{ prefix, reason string }{
-	{"gemv", "matrix products, which one generator is to replace"},
-	{"gemm", "matrix products, which one generator is to replace"},
-}
-
-// exclusion returns the index in excluded of the entry for a kernel, or -1.
-func exclusion(kernel string) int {
-	for i, e := range excluded {
-		if strings.HasPrefix(kernel, e.prefix) {
-			return i
-		}
-	}
-	return -1
-}
 
 // Tally counts mutants by outcome.
 type Tally struct{ Tried, Killed, Equivalent, Rejected int }
@@ -53,17 +35,11 @@ type Score struct {
 	Mutators map[string]*Tally
 	Families map[string]*Tally
 	rules    map[string]int
-	excluded map[int]int // kernels that cases launch, by the index of their entry
 }
 
 // NewScore counts verdicts.
 func NewScore(m *Runner, verdicts []Verdict) Score {
-	s := Score{Mutators: map[string]*Tally{}, Families: map[string]*Tally{}, rules: map[string]int{}, excluded: map[int]int{}}
-	for kernel := range m.kernels {
-		if i := exclusion(kernel); i >= 0 {
-			s.excluded[i]++
-		}
-	}
+	s := Score{Mutators: map[string]*Tally{}, Families: map[string]*Tally{}, rules: map[string]int{}}
 	for _, v := range verdicts {
 		s.Total.add(v)
 		for key, to := range map[string]map[string]*Tally{v.Mutant.Mutator: s.Mutators, m.Family[v.Mutant.Kernel]: s.Families} {
@@ -106,11 +82,6 @@ func (s Score) Write(w io.Writer) error {
 	for _, r := range rules {
 		if n := s.rules[r.name]; n > 0 {
 			fmt.Fprintf(t, "  %s\t%d\t%s\n", r.name, n, r.reason)
-		}
-	}
-	for i, e := range excluded {
-		if s.excluded[i] > 0 {
-			fmt.Fprintf(t, "excluded: %d kernels\t%s*\t%s\n", s.excluded[i], e.prefix, e.reason)
 		}
 	}
 	return t.Flush()
