@@ -59,7 +59,7 @@ func TestParams(t *testing.T) {
 func launchDistinct(t *testing.T, s kernel.Spec, k *ptx.Kernel) (ptx.Launch, map[string]uint64) {
 	paged := attention.PagedKV{KVHeads: 2, MaxPages: 9}
 	scoring := attention.Scoring{Scale: 0.25, Softcap: 30, Window: 77}
-	normed := strings.Contains(s.Name(), "_norm")
+	normed, experts := strings.Contains(s.Name(), "_norm"), strings.Contains(s.Name(), "_experts")
 	switch s := s.(type) {
 	case kernel.Typed[peak.ReadArgs]:
 		return launch(t, s, k, peak.ReadArgs{Bytes: 160, CTAs: 2})
@@ -105,19 +105,34 @@ func launchDistinct(t *testing.T, s kernel.Spec, k *ptx.Kernel) (ptx.Launch, map
 	case kernel.Typed[product.EmbedArgs]:
 		return launch(t, s, k, product.EmbedArgs{Count: 3, Rows: 32, K: 512, Scale: 2})
 	case kernel.Typed[product.RoundArgs]:
-		a := product.RoundArgs{Tokens: 3, K: 512}
-		if normed {
-			a.Eps = 1e-5
-			return launch(t, s, k, a)
+		a, without := product.RoundArgs{Tokens: 3, K: 512}, []string(nil)
+		if experts {
+			a.Experts, a.SlotsPerX = 7, 2
+		} else {
+			without = []string{"Offsets", "Order", "Routes"}
 		}
-		return launch(t, s, k, a, "NormWeight")
-	case kernel.Typed[product.Args]:
-		a := product.Args{YStride: 400, Tokens: 1, Rows: 320, K: 512, CTAs: 3}
-		without := []string{"Experts"}
-		if normed && strings.Contains(s.Name(), "stream") {
+		if normed {
 			a.Eps = 1e-5
 		} else {
 			without = append(without, "NormWeight")
+		}
+		return launch(t, s, k, a, without...)
+	case kernel.Typed[product.Args]:
+		a, without := product.Args{YStride: 400, Tokens: 1, Rows: 320, K: 512, CTAs: 3}, []string(nil)
+		stream := strings.Contains(s.Name(), "stream")
+		if normed && stream {
+			a.Eps = 1e-5
+		} else {
+			without = append(without, "NormWeight")
+		}
+		switch {
+		case !experts:
+			without = append(without, "Experts")
+		case stream:
+			a.Slots, a.SlotsPerX = 5, 2
+			fallthrough
+		default:
+			a.ExpertBytes = 1 << 20
 		}
 		return launch(t, s, k, a, without...)
 	}

@@ -85,18 +85,9 @@ func groupStarts(b *ptx.Builder, below, equal ptx.U32) (start, first, end ptx.U3
 		}
 	})
 	start = parts[0].WarpReduce("add")
-	upTo := prefixSum(b, parts[1])
+	upTo := device.PrefixSum(b, parts[1])
 	first = start.Add(ptx.ShuffleIdx(upTo.Sub(parts[1]), b.Warp()))
 	return start, first, start.Add(ptx.ShuffleIdx(upTo, b.U32(31)))
-}
-
-// prefixSum returns the inclusive prefix sum of x over the lanes.
-func prefixSum(b *ptx.Builder, x ptx.U32) ptx.U32 {
-	for n := 1; n < 32; n *= 2 {
-		up := ptx.ShuffleUp(x, n)
-		x = x.Add(ptx.Select(b.Lane().GeN(n), up, b.U32(0)))
-	}
-	return x
 }
 
 // GroupArgs are the arguments of a launch of Group.

@@ -14,18 +14,19 @@ type Args struct {
 	YStride         int         // elements from token to token of Y and Residual; 0: the columns of Y
 	Bias            ptx.Address // f32 [Rows]; 0: none
 	Residual        ptx.Address // f32, in the shape of Y; may be Y; 0: none
-	Tokens, Rows, K int
-	CTAs            int // of the grid, at most; but at least one per slot
+	Tokens, Rows, K int         // Tokens of a Tile of experts: Tile.PaddedSlots
+	CTAs            int         // of the grid, at most; but at least one per slot
 
 	NormWeight ptx.Address // f32 [K], with Epilogue.Norm; for Tile an argument of Tile.Round
 	Eps        float32     // of the norm
 	Softcap    float32     // 0 without Epilogue.Softcap
 
-	// The matrix of expert e begins at W + e·ExpertBytes. Bias is that of all experts.
-	Experts     ptx.Address // u32 [Slots]: the expert of each slot; 0 without Stream.Experts
-	Slots       int
-	SlotsPerX   int // slots that share a row of X
+	// The matrix of expert e begins at W + e·ExpertBytes. Bias is that of all experts. Experts is u32 [Slots] of
+	// Stream, the expert of each slot, and RoundArgs.Routes of Tile.
+	Experts     ptx.Address // 0 without experts
 	ExpertBytes int
+	Slots       int // of Stream
+	SlotsPerX   int // of Stream: slots that share a row of X
 }
 
 // productParams are the parameters that Stream and Tile share.

@@ -18,6 +18,7 @@ const maxMMAWarps = 8
 func (s Tile) buildMMA(b *ptx.Builder) (*ptx.Kernel, error) {
 	n := beginTile(b, s)
 	device.Overlap(b)
+	n.countTiles()
 	n.acts = b.DynamicShared(16)
 	sums, part := make([]ptx.F32, s.Columns/2), make([]ptx.F32, s.Columns/2)
 	for i := range sums {
@@ -39,6 +40,7 @@ func (n *tile) multiplyTile(tile ptx.U32, part, sums []ptx.F32) {
 		ptx.Set(v, b.F32(0))
 	}
 	block, above := n.place(tile)
+	w, _ := n.matrixOf(block)
 	acts := n.p.X.Aligned(16).At(block.Mul(n.p.Segments), s.round().segmentBytes())
 	b.Comment("all warps have multiplied by the activations of the tile before")
 	b.Barrier()
@@ -58,7 +60,7 @@ func (n *tile) multiplyTile(tile ptx.U32, part, sums []ptx.F32) {
 		b.CopyWait(s.RingX - 2)
 		b.Barrier()
 		copyNext()
-		r := newGlobalReader(n.c, s.Format, n.p.W.At(weights.Add(seg), n.l.segmentBytes()), n.lane)
+		r := newGlobalReader(n.c, s.Format, w.At(weights.Add(seg), n.l.segmentBytes()), n.lane)
 		acts := n.acts.At(seg.RemN(s.RingX), s.round().segmentBytes())
 		n.multiplyMMA(r, acts, part)
 		n.add(acts.Plus(s.round().expsAt()), r, part, sums)

@@ -15,6 +15,7 @@ type round struct {
 	columns     int // tokens per block
 	offsetSteps int // per segment: 0, or 1 or 2 for formats with minimums
 	norm        bool
+	experts     bool
 }
 
 // RoundArgs are the arguments of a launch of Tile.Round.
@@ -25,10 +26,21 @@ type RoundArgs struct {
 
 	NormWeight ptx.Address // f32 [K], with Epilogue.Norm
 	Eps        float32     // of the norm
+
+	// With Tile.Experts, Tokens is the number of slots. Slot i has row i/SlotsPerX of X.
+	Offsets   ptx.Address // u32 [Experts+1] and
+	Order     ptx.Address // u32 [Tokens]: the slots sorted by expert, as moe.Group writes them
+	Routes    ptx.Address // Tile.RouteBytes(Tokens, Experts) bytes, written
+	Experts   int
+	SlotsPerX int // slots that share a row of X
 }
 
 func (s round) name() string {
-	return fmt.Sprintf("product_tile_round_%d_%d%s", s.columns, s.offsetSteps, Epilogue{Norm: s.norm}.name())
+	experts := ""
+	if s.experts {
+		experts = "_experts"
+	}
+	return fmt.Sprintf("product_tile_round_%d_%d%s%s", s.columns, s.offsetSteps, experts, Epilogue{Norm: s.norm}.name())
 }
 
 const (
@@ -74,7 +86,7 @@ func (s round) factorsAt(tokens, k int) int {
 // bytes returns the size of rounded activations.
 func (s round) bytes(tokens, k int) int {
 	size := s.factorsAt(tokens, k)
-	if s.norm {
+	if s.norm && !s.experts { // whose factors are in their routes
 		size += 4 * s.padded(tokens)
 	}
 	return size
@@ -103,16 +115,28 @@ func (s round) build(b *ptx.Builder) (*ptx.Kernel, error) {
 	b.Doc("x in float16 with a power of two per token and segment of %d columns, in blocks of %d tokens", segment, s.columns)
 	n := &rounding{spec: s, b: b}
 	ptx.Declare(b, &n.p)
-	if !s.norm {
-		device.Overlap(b)
-		n.round(b.BlockX().MulN(roundWarps).Add(b.Warp()), b.BlockY())
-		return b.Finish(ptx.MaxThreads(lanes * roundWarps))
+	if s.norm {
+		ptx.Declare(b, &n.norm)
+		n.squares = b.DynamicShared(4)
 	}
-	ptx.Declare(b, &n.norm)
-	ptx.Declare(b, &n.factors)
-	n.squares = b.DynamicShared(4)
+	switch {
+	case s.experts:
+		ptx.Declare(b, &n.route)
+	case s.norm:
+		ptx.Declare(b, &n.factors)
+	}
 	device.Overlap(b)
-	n.normalize()
+	column := b.BlockX()
+	switch {
+	case s.experts:
+		row, live := n.chooseSlot(column)
+		n.roundRow(column, row, live, routes{s}.factor(n.routeOf(column), column.RemN(s.columns)))
+	case s.norm:
+		n.roundRow(column, column, column.Lt(n.p.Tokens), n.factors.Factors.At(column, 4))
+	default:
+		column = column.MulN(roundWarps).Add(b.Warp())
+		n.round(column, column, column.Lt(n.p.Tokens), b.BlockY())
+	}
 	return b.Finish(ptx.MaxThreads(lanes * roundWarps))
 }
 
@@ -123,16 +147,17 @@ type rounding struct {
 	p       roundParams
 	norm    normParams
 	factors factorParams
+	route   routeParams
 	squares ptx.Shared // f32, with a norm: sums of the squares of segments
 }
 
-// round rounds a segment of a token.
-func (n *rounding) round(token, seg ptx.U32) {
+// round rounds a segment of a row of x into a column. Without live, the column gets zeros.
+func (n *rounding) round(token, row ptx.U32, live ptx.Pred, seg ptx.U32) {
 	b, s, p, lane := n.b, n.spec, &n.p, n.b.Lane()
 	blockLen := []int{1, 32, segment}[s.offsetSteps] // of the shortest blocks with this number of offset steps
-	x := loadSegment(b, p.X.At(token.Mul(p.K), 4), token.Lt(p.Tokens), seg, p.K, blockLen)
+	x := loadSegment(b, p.X.At(row.Mul(p.K), 4), live, seg, p.K, blockLen)
 	if s.norm {
-		weights := loadSegment(b, n.norm.NormWeight, token.Lt(p.Tokens), seg, p.K, blockLen)
+		weights := loadSegment(b, n.norm.NormWeight, live, seg, p.K, blockLen)
 		sum := squares(x)
 		b.If(lane.EqN(0), func() { n.squares.At(seg, 4).StoreF32(sum) })
 		for i, w := range weights {
@@ -161,15 +186,18 @@ func (n *rounding) round(token, seg ptx.U32) {
 // segments returns the number of segments of a row.
 func (n *rounding) segments() ptx.U32 { return n.p.K.CeilDivN(segment) }
 
-// normalize rounds all segments of a token, and computes f.
-func (n *rounding) normalize() {
-	b, token := n.b, n.b.BlockX()
-	b.For(b.Warp(), n.segments(), b.U32(roundWarps), func(seg ptx.U32) { n.round(token, seg) }, ptx.NoUnroll)
+// roundRow rounds all segments of a row of x into a column, and with a norm computes f and stores it at factor.
+func (n *rounding) roundRow(column, row ptx.U32, live ptx.Pred, factor ptx.Global) {
+	b := n.b
+	b.For(b.Warp(), n.segments(), b.U32(roundWarps), func(seg ptx.U32) { n.round(column, row, live, seg) }, ptx.NoUnroll)
+	if !n.spec.norm {
+		return
+	}
 	b.Barrier()
 	b.If(b.ThreadX().EqN(0), func() {
 		sum := ptx.Var(b.F32(0))
 		b.For(b.U32(0), n.segments(), b.U32(1), func(seg ptx.U32) { ptx.Set(sum, sum.Add(n.squares.At(seg, 4).LoadF32())) })
-		n.factors.Factors.At(token, 4).StoreF32(normFactor(sum, n.p.K, n.norm.Eps))
+		factor.StoreF32(normFactor(sum, n.p.K, n.norm.Eps))
 	})
 }
 
@@ -304,17 +332,29 @@ func (s round) launch(k *ptx.Kernel, a RoundArgs) (ptx.Launch, error) {
 		longest = maxNormK
 	}
 	maxTokens := math.MaxUint32/max(a.K, 1) - 2*maxColumns // so that no index of a padded token overflows
-	if err := host.Valid(k, append(normChecks(s.norm, a.NormWeight, a.Eps),
+	if err := host.Valid(k, append(append(normChecks(s.norm, a.NormWeight, a.Eps), s.expertChecks(a)...),
 		host.Bound("K", a.K, 1, longest), host.Bound("Tokens", a.Tokens, 1, maxTokens),
 		host.NonNil("X", a.X), host.NonNil("Y", a.Y))...); err != nil {
 		return ptx.Launch{}, err
 	}
 	tokens, segments := s.padded(a.Tokens), host.CeilDiv(a.K, segment)
 	params := []any{&roundParams{X: ptx.Addr(a.X), Y: ptx.Addr(a.Y), Tokens: ptx.Uint(a.Tokens), K: ptx.Uint(a.K)}}
-	if !s.norm {
+	if s.experts {
+		tokens = s.paddedSlots(a.Tokens, a.Experts)
+	}
+	if !s.norm && !s.experts {
 		return k.Launch([3]uint32{uint32(tokens / roundWarps), uint32(segments), 1}, lanes*roundWarps, 0, params...)
 	}
-	params = append(params, &normParams{NormWeight: ptx.Addr(a.NormWeight), Eps: ptx.Float(a.Eps)},
-		&factorParams{ptx.Addr(a.Y + uint64(s.factorsAt(a.Tokens, a.K)))})
-	return k.Launch([3]uint32{uint32(tokens), 1, 1}, lanes*roundWarps, 4*segments, params...)
+	shared := 0
+	if s.norm {
+		params, shared = append(params, &normParams{NormWeight: ptx.Addr(a.NormWeight), Eps: ptx.Float(a.Eps)}), 4*segments
+	}
+	if s.experts {
+		params = append(params, &routeParams{
+			Routes: ptx.Addr(a.Routes), Offsets: ptx.Addr(a.Offsets), Order: ptx.Addr(a.Order), Experts: ptx.Uint(a.Experts), SlotsPerX: ptx.Uint(a.SlotsPerX),
+		})
+	} else {
+		params = append(params, &factorParams{ptx.Addr(a.Y + uint64(s.factorsAt(a.Tokens, a.K)))})
+	}
+	return k.Launch([3]uint32{uint32(tokens), 1, 1}, lanes*roundWarps, shared, params...)
 }

@@ -7,12 +7,14 @@ import (
 )
 
 // Chosen returns the kernels of every format that multiply by one token, four, 16 and many on an H200, and by many
-// on a GPU without wgmma: without an epilogue, and as feed-forward networks have it.
+// on a GPU without wgmma: without an epilogue, and as feed-forward networks have it. Two kernels per format are of
+// experts, with one token and 64 per expert.
 func Chosen() (streams []Stream, tiles []Tile) {
 	const sms, shared, rows, k = 132, 227 << 10, 28672, 4096
 	hopper, ampere := ptx.Target{Version: 88, SM: 90, Arch: true}, ptx.Target{Version: 80, SM: 80}
 	for _, f := range Formats() {
-		for _, e := range []Epilogue{{}, {Norm: true, Gated: true, Activation: elementwise.SiLU}} {
+		gated := Epilogue{Norm: true, Gated: true, Activation: elementwise.SiLU}
+		for _, e := range []Epilogue{{}, gated} {
 			for _, tokens := range []int{1, 4} {
 				if s, ok := StreamFor(f, e, tokens, k, hopper, shared); ok {
 					streams = append(streams, s)
@@ -23,6 +25,13 @@ func Chosen() (streams []Stream, tiles []Tile) {
 			}
 		}
 		tiles = append(tiles, TileFor(f, Epilogue{}, 1<<10, rows, ampere, sms, shared))
+		if s, ok := StreamFor(f, gated, 1, k, hopper, shared); ok {
+			s.Experts = true
+			streams = append(streams, s)
+		}
+		t := TileFor(f, gated, 64, rows, hopper, sms, shared)
+		t.Experts = true
+		tiles = append(tiles, t)
 	}
 	return streams, tiles
 }

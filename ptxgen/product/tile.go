@@ -37,13 +37,17 @@ type Tile struct {
 	// and multiply by mma.sync. Warpgroups, Phases and Ring are 0, RingX is at least 2. Otherwise Warps is 0.
 	Warps int
 
+	// Experts has one matrix per expert, and multiplies slots instead of tokens. Slot i writes row i of Y. Round has put
+	// the slots of an expert into blocks of their own.
+	Experts bool
+
 	Epilogue Epilogue
 }
 
 // Kernel returns the kernel that multiplies.
 func (s Tile) Kernel() kernel.Typed[Args] { return kernel.New(s.name(), s.build, s.launch) }
 
-// Round returns the kernel that rounds activations for the product. Products with the same Columns and
+// Round returns the kernel that rounds activations for the product. Products with the same Columns, Experts and
 // Epilogue.Norm, in formats with the same number of offsets per segment, have the same one.
 func (s Tile) Round() kernel.Typed[RoundArgs] {
 	r := s.round()
@@ -58,15 +62,19 @@ func (s Tile) name() string {
 	if s.Warps > 0 {
 		pipeline = "mma"
 	}
+	experts := ""
+	if s.Experts {
+		experts = "_experts"
+	}
 	rows := tileRows * s.weightTiles()
-	return fmt.Sprintf("product_tile_%s_%dx%d_%s_%d%s", host.FormatName(s.Format), rows, s.Columns, pipeline, s.RingX, s.Epilogue.name())
+	return fmt.Sprintf("product_tile_%s_%dx%d_%s_%d%s%s", host.FormatName(s.Format), rows, s.Columns, pipeline, s.RingX, experts, s.Epilogue.name())
 }
 
 // tileParams are the parameters of Tile alone.
 type tileParams struct {
 	WeightTiles ptx.U32
 	Blocks      ptx.U32 // of Columns tokens
-	Tiles       ptx.U32 // of results
+	Tiles       ptx.U32 // of results; with experts, of the rows of one
 }
 
 // tile is a Tile being built.
@@ -77,6 +85,7 @@ type tile struct {
 	own  tileParams
 	norm factorParams
 	cap  softcapParams
+	moe  tileExpertParams
 	b    *ptx.Builder
 	c    *constants
 
@@ -116,6 +125,7 @@ func (s Tile) build(b *ptx.Builder) (*ptx.Kernel, error) {
 	n := newTile(b, s)
 	b.LaunchDependents()
 	b.WaitForPrior()
+	n.countTiles()
 	consumers := s.Phases * s.consumers()
 	b.IfElse(b.Warp().GeN(consumers), func() {
 		if s.warpgroups() > 1 {
@@ -158,7 +168,9 @@ func (s Tile) threads() int {
 	return 4 * lanes * (s.warpgroups() + 1)
 }
 
-func (s Tile) round() round { return round{s.Columns, offsetSteps(s.Format), s.Epilogue.Norm} }
+func (s Tile) round() round {
+	return round{s.Columns, offsetSteps(s.Format), s.Epilogue.Norm, s.Experts}
+}
 
 // consumers is the number of warps that multiply a segment.
 func (s Tile) consumers() int { return 4*s.Warpgroups + s.Warps }
@@ -194,8 +206,11 @@ func beginTile(b *ptx.Builder, s Tile) *tile {
 		ptx.Declare(b, &n.cap)
 	}
 	ptx.Declare(b, &n.own)
-	if s.Epilogue.Norm {
+	if s.Epilogue.Norm && !s.Experts {
 		ptx.Declare(b, &n.norm)
+	}
+	if s.Experts {
+		ptx.Declare(b, &n.moe)
 	}
 	n.phase, n.warp, n.lane = b.U32(0), b.Warp(), b.Lane()
 	if s.Phases > 1 {
@@ -270,13 +285,14 @@ const producers = groups
 func (n *tile) produce(warp ptx.U32) {
 	n.eachTile(func(tile, begin, end ptx.U32) {
 		block, above := n.place(tile)
-		n.b.For(begin, end, n.b.U32(1), func(seg ptx.U32) { n.copySegment(warp, block, above, seg.Sub(begin), seg) }, ptx.NoUnroll)
+		w, _ := n.matrixOf(block)
+		n.b.For(begin, end, n.b.U32(1), func(seg ptx.U32) { n.copySegment(warp, w, block, above, seg.Sub(begin), seg) }, ptx.NoUnroll)
 	})
 }
 
 // copySegment copies a warp's part of a segment. seg counts the segments of the tile, count those of the CTA. Warp 0
 // copies E, too. Warp 1 copies the sums of activations.
-func (n *tile) copySegment(warp, block, above, seg, count ptx.U32) {
+func (n *tile) copySegment(warp ptx.U32, matrix ptx.Global, block, above, seg, count ptx.U32) {
 	b := n.b
 	slot, parity := stage(count, n.spec.Ring)
 	ptx.MBarrierAt(n.empty.At(slot, 8)).Wait(parity.Xor(b.U32(1)))
@@ -290,7 +306,7 @@ func (n *tile) copySegment(warp, block, above, seg, count ptx.U32) {
 	first, last := above.MulN(n.spec.weightTiles()).Add(warp), n.own.WeightTiles.AddN(-1)
 	size := n.l.segmentBytes()
 	for i := 0; i < n.spec.weightTiles(); i += producers {
-		w := n.p.W.At(first.AddN(i).Min(last).Mul(n.p.Segments).Add(seg), size)
+		w := matrix.At(first.AddN(i).Min(last).Mul(n.p.Segments).Add(seg), size)
 		b.BulkLoad(n.weights.At(slot, n.spec.weightBytes()).At(warp, size).Plus(i*size), w, b.N(size), full)
 	}
 	x := n.p.X.Aligned(16).At(block.Mul(n.p.Segments).Add(seg), n.spec.round().segmentBytes())
@@ -514,34 +530,36 @@ func (n *tile) scale(exps ptx.Shared, r *segmentReader, part []ptx.F32, use func
 // and the same one of up.
 func (n *tile) store(tile ptx.U32, sums []ptx.F32) {
 	block, above := n.place(tile)
-	token := block.MulN(n.spec.Columns).Add(n.lane.AndN(3).MulN(2))
+	_, scales := n.matrixOf(block)
+	pair := n.lane.AndN(3).MulN(2) // the lane's first two columns
 	own, first := above.MulN(n.spec.weightTiles()).Add(n.warp), n.lane.ShrN(2)
 	row := own.MulN(tileRows).Add(first)
 	factors := make([]ptx.F32, n.spec.Columns/4)
 	if n.spec.Epilogue.Norm {
+		from := n.factorsOf(block, pair)
 		for i := 0; i < len(factors); i += 2 {
-			pair := n.norm.Factors.At(token, 4).Plus(16 * i).Aligned(8).LoadF32x2()
+			pair := from.Plus(16 * i).Aligned(8).LoadF32x2()
 			copy(factors[i:], pair[:])
 		}
 	}
 	halves := []int{0, 8}
 	if n.spec.Epilogue.Gated {
 		column := own.MulN(tileRows / 2).Add(first)
-		n.finish(row, halves, column, sums, factors)
-		n.storeColumn(token, column, sums)
+		n.finish(scales, row, halves, column, sums, factors)
+		n.storeColumn(block, pair, column, sums)
 		return
 	}
 	for i, half := range halves {
-		n.finish(row, halves[i:i+1], row.AddN(half), sums, factors)
+		n.finish(scales, row, halves[i:i+1], row.AddN(half), sums, factors)
 	}
 	for i, half := range halves {
-		n.storeColumn(token, row.AddN(half), sums[2*i:])
+		n.storeColumn(block, pair, row.AddN(half), sums[2*i:])
 	}
 }
 
 // finish replaces sums by a column of results without residuals, from one of the lane's rows or both: those that
 // are in halves.
-func (n *tile) finish(row ptx.U32, halves []int, column ptx.U32, sums, factors []ptx.F32) {
+func (n *tile) finish(scales ptx.Global, row ptx.U32, halves []int, column ptx.U32, sums, factors []ptx.F32) {
 	b := n.b
 	rows := make([]rowSum, len(halves))
 	live := column.Lt(n.p.Columns)
@@ -553,7 +571,7 @@ func (n *tile) finish(row ptx.U32, halves []int, column ptx.U32, sums, factors [
 	for i, half := range halves {
 		rows[i].bias = load(n.p.Bias, row.AddN(half), 0)
 		if scaled(n.spec.Format) {
-			rows[i].scale = load(n.p.Scales, row.AddN(half), 1)
+			rows[i].scale = load(scales, row.AddN(half), 1)
 		}
 	}
 	for i, factor := range factors {
@@ -566,13 +584,13 @@ func (n *tile) finish(row ptx.U32, halves []int, column ptx.U32, sums, factors [
 
 // storeColumn adds residuals to a column of results and stores them. Of each eight tokens, a lane has two. It loads
 // all residuals before it stores a result, so that it waits for memory once.
-func (n *tile) storeColumn(token, column ptx.U32, results []ptx.F32) {
+func (n *tile) storeColumn(block, pair, column ptx.U32, results []ptx.F32) {
 	b := n.b
 	b.If(column.Lt(n.p.Columns), func() {
 		each := func(body func(i int, live ptx.Pred, at ptx.U32)) {
 			for i := range n.spec.Columns / 4 {
-				t := token.AddN(i/2*8 + i%2)
-				body(i, t.Lt(n.p.Tokens), t.Mul(n.p.YStride).Add(column))
+				row, live := n.rowOfY(block, pair.AddN(i/2*8+i%2))
+				body(i, live, row.Mul(n.p.YStride).Add(column))
 			}
 		}
 		residuals := make([]ptx.F32, n.spec.Columns/4)
@@ -599,23 +617,30 @@ func (s Tile) launch(k *ptx.Kernel, a Args) (ptx.Launch, error) {
 	p, columns := Packing{s.Format, a.K}, s.Epilogue.columns(a.Rows)
 	a.YStride = cmp.Or(a.YStride, columns)
 	if err := host.Valid(k, append(append(s.Epilogue.checks(a), normChecks(false, a.NormWeight, a.Eps)...),
-		host.Refuse(a.Experts != 0 || a.Slots != 0 || a.SlotsPerX != 0 || a.ExpertBytes != 0, "Experts", "only kernels of Stream take it"),
+		host.Refuse(s.Experts != (a.Experts != 0), "Experts", "a kernel of experts needs it, and no other takes it"),
+		host.Refuse(a.Slots != 0 || a.SlotsPerX != 0, "Slots", "only kernels of Stream take it"),
+		host.Bound("ExpertBytes", a.ExpertBytes, 0, math.MaxInt),
+		host.Refuse(a.ExpertBytes%16 != 0, "ExpertBytes", "%d is no multiple of 16", a.ExpertBytes),
 		host.Bound("Rows", a.Rows, 1, maxRows), host.Bound("YStride", a.YStride, columns, maxRows),
 		host.Bound("Tokens", a.Tokens, 1, math.MaxUint32/max(a.YStride, 1)), host.Bound("K", a.K, 1, maxK),
 		host.Bound("CTAs", a.CTAs, 1, math.MaxInt32), wholeBlocks(s.Format, a.K),
 		host.Refuse(a.X%16 != 0, "X", "%#x is no multiple of 16", a.X), host.NonNil("X", a.X), host.NonNil("W", a.W), host.NonNil("Y", a.Y))...); err != nil {
 		return ptx.Launch{}, err
 	}
+	above := host.CeilDiv(tiles(a.Rows), s.weightTiles())
 	blocks := host.CeilDiv(a.Tokens, s.Columns)
-	all := blocks * host.CeilDiv(tiles(a.Rows), s.weightTiles())
+	all := blocks * above
 	ctas := min(a.CTAs, all)
 	if err := host.Valid(k, host.Bound("CTAs", ctas, host.CeilDiv(all*p.segments(), math.MaxUint32), all)); err != nil {
 		return ptx.Launch{}, err
 	}
-	params := append(paramsOf(s.Format, s.Epilogue, a), &tileParams{
-		WeightTiles: ptx.Uint(tiles(a.Rows)), Blocks: ptx.Uint(blocks), Tiles: ptx.Uint(all),
-	})
-	if s.Epilogue.Norm {
+	own := &tileParams{WeightTiles: ptx.Uint(tiles(a.Rows)), Blocks: ptx.Uint(blocks), Tiles: ptx.Uint(all)}
+	params := append(paramsOf(s.Format, s.Epilogue, a), own)
+	switch {
+	case s.Experts:
+		own.Blocks, own.Tiles = ptx.Uint(0), ptx.Uint(above)
+		params = append(params, &tileExpertParams{ptx.Addr(a.Experts), ptx.Uint64(uint64(a.ExpertBytes))})
+	case s.Epilogue.Norm:
 		params = append(params, &factorParams{ptx.Addr(a.X + uint64(s.round().factorsAt(a.Tokens, a.K)))})
 	}
 	return k.Launch([3]uint32{uint32(ctas), 1, 1}, s.threads(), s.shared(), params...)

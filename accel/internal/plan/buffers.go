@@ -22,8 +22,9 @@ type Buffers struct {
 	routerLogits  ptx.Address // f32 [T, experts]
 	expertWeights ptx.Address // f32 [T, experts used]
 	experts       ptx.Address // u32 [T, experts used]
-	expertOffsets ptx.Address // u32 [experts+1]: where the rows of an expert begin in expertRows
-	expertRows    ptx.Address // u32 [T·experts used]: rows grouped by expert
+	expertOffsets ptx.Address // u32 [experts+1]: where the slots of an expert begin in expertOrder
+	expertOrder   ptx.Address // u32 [T·experts used]: slots sorted by expert
+	expertRoutes  ptx.Address // see product.RoundArgs
 
 	Logits ptx.Address // f32 [R, vocab]
 	argmax ptx.Address // scratch memory of Argmax
@@ -86,7 +87,9 @@ func (l *Layout) addBuffers() {
 	} {
 		l.Memory.Add(memory.Activations, r.name, r.rows*int64(4*r.width), r.to)
 	}
-	l.Memory.Add(memory.Activations, "rounded activations", int64(l.roundedBytes()), &b.rounded)
+	rounded, routes := l.roundedBytes()
+	l.Memory.Add(memory.Activations, "rounded activations", rounded, &b.rounded)
+	l.Memory.Add(memory.Activations, "expert routes", routes, &b.expertRoutes)
 	l.Memory.Add(memory.Workspace, "sampling", sample.ScratchBytes(l.Slots, c.Vocab), &b.sampleScratch)
 	l.Memory.Add(memory.Tables, "sampling counts", int64(4*l.Slots)*int64(c.Vocab), &b.SampleCounts)
 	l.Memory.Add(memory.Tables, "sampling biases", int64(8*MaxBiases*l.Slots), &b.SampleBiases)
@@ -104,9 +107,9 @@ func (l *Layout) addBuffers() {
 		return upload.Values(u, at, list)
 	})
 	l.Memory.Add(memory.Tables, "step inputs", int64(4*3*l.Slots), &b.StepInput)
-	if c.Experts > 0 && !l.config.PrefillExact {
+	if c.Experts > 0 {
 		l.Memory.Add(memory.Activations, "expert offsets", int64(4*(c.Experts+1)), &b.expertOffsets)
-		l.Memory.Add(memory.Activations, "expert rows", int64(4*l.MaxTokens*c.ExpertsUsed), &b.expertRows)
+		l.Memory.Add(memory.Activations, "expert order", int64(4*l.MaxTokens*c.ExpertsUsed), &b.expertOrder)
 	}
 }
 

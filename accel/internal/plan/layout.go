@@ -130,34 +130,37 @@ func (l *Layout) expertsPerToken(w *layer) int {
 	return 1
 }
 
-// roundedBytes returns the size of the largest rounded activations of any forward pass.
-func (l *Layout) roundedBytes() (most int) {
+// roundedBytes returns the sizes of the largest rounded activations of any forward pass, and of the largest routes.
+func (l *Layout) roundedBytes() (rounded, routes int64) {
 	p := l.planner(Shape{}, nil)
-	of := func(w *matrix, n normWeights, tokens int) {
+	of := func(w *matrix, n normWeights) {
 		if !w.empty() {
-			most = max(most, p.roundedBytes(matrixProduct{w: w, norm: n}, tokens))
+			activations, ofExperts := p.roundedBytes(matrixProduct{w: w, norm: n})
+			rounded, routes = max(rounded, int64(activations)), max(routes, int64(ofExperts))
 		}
 	}
 	all := max(l.MaxTokens, l.LogitRows)
-	for tokens := 1; ; tokens = min(2*tokens, all) {
+	for p.shape.Tokens = 1; ; p.shape.Tokens = min(2*p.shape.Tokens, all) {
 		for i := range l.weights.layers {
 			b := &l.weights.layers[i]
 			for j := range b.qkv {
-				of(&b.qkv[j].w, b.attnNorm, tokens)
+				of(&b.qkv[j].w, b.attnNorm)
 			}
-			of(&b.o, normWeights{}, tokens)
 			in := b.ffnNorm
 			if l.model.ParallelFFN {
 				in = b.attnNorm
 			}
 			for _, w := range []*matrix{&b.gate, &b.up, &b.router} {
-				of(w, in, tokens)
+				of(w, in)
 			}
-			of(&b.down, normWeights{}, tokens)
+			of(&b.o, normWeights{})
+			of(&b.down, normWeights{})
 		}
-		of(l.weights.output, l.weights.norm, min(tokens, l.LogitRows))
-		if tokens == all {
-			return most
+		if p.shape.Tokens <= l.LogitRows {
+			of(l.weights.output, l.weights.norm)
+		}
+		if p.shape.Tokens == all {
+			return rounded, routes
 		}
 	}
 }

@@ -44,10 +44,10 @@ func (p *planner) product(op string, q matrixProduct) {
 	if q.norm.kind == norm.Layer {
 		a.X = p.layerNorm(op, q, tokens)
 	}
+	a.ExpertBytes = q.w.expertBytes
 	if s, ok := p.streamFor(q, tokens); ok {
 		if q.w.experts > 0 {
-			a.Tokens, a.Experts, a.ExpertBytes = 1, p.buf.experts, q.w.expertBytes
-			a.Slots, a.SlotsPerX = p.shape.Tokens*p.model.ExpertsUsed, p.rowsPerX(q)
+			a.Tokens, a.Experts, a.Slots, a.SlotsPerX = 1, p.buf.experts, p.slots(), p.slotsPerX(q)
 		}
 		if s.Epilogue.Norm {
 			a.NormWeight, a.Eps = q.norm.weight, p.model.NormEps
@@ -57,7 +57,13 @@ func (p *planner) product(op string, q matrixProduct) {
 		return
 	}
 	t := p.tileFor(q, tokens)
-	p.round(op, q, t, product.RoundArgs{X: a.X, Tokens: tokens, K: a.K})
+	r := product.RoundArgs{X: a.X, Tokens: tokens, K: a.K}
+	if t.Experts {
+		r.Tokens, r.Experts, r.SlotsPerX = p.slots(), q.w.experts, p.slotsPerX(q)
+		r.Offsets, r.Order, r.Routes = p.buf.expertOffsets, p.buf.expertOrder, p.buf.expertRoutes
+		a.Tokens, a.Experts = t.PaddedSlots(r.Tokens, r.Experts), r.Routes
+	}
+	p.round(op, q, t, r)
 	a.X = p.buf.rounded
 	add(p, op, t.Kernel(), a)
 }
@@ -70,14 +76,16 @@ func (p *planner) gated(op string, gate matrixProduct, up *matrix) {
 	p.product(op+" up", q)
 	rows := p.shape.Tokens
 	if up.experts > 0 {
-		rows *= p.model.ExpertsUsed
+		rows = p.slots()
 	}
 	add(p, op+" gate·up", elementwise.Fused(), elementwise.FusedArgs{X: gate.y, Up: q.y, Y: gate.y, Rows: rows, Width: up.rows})
 }
 
-// rowsPerX returns how many rows of y are computed from each row of x: with sharedX one per
-// expert of the token, else one.
-func (p *planner) rowsPerX(q matrixProduct) int {
+// slots returns the number of pairs of a token and one of its experts.
+func (p *planner) slots() int { return p.shape.Tokens * p.model.ExpertsUsed }
+
+// slotsPerX returns how many slots share a row of x: with sharedX all of a token, else each has its own.
+func (p *planner) slotsPerX(q matrixProduct) int {
 	if q.sharedX {
 		return p.model.ExpertsUsed
 	}
@@ -88,19 +96,30 @@ func (p *planner) epilogue(q matrixProduct) product.Epilogue {
 	return product.Epilogue{Norm: q.norm.kind == norm.RMS, Softcap: q.softcap != 0, Activation: q.act, Gated: q.w.gated}
 }
 
-func (p *planner) streamFor(q matrixProduct, tokens int) (product.Stream, bool) {
+// streamFor returns the Stream of a product. ok is false if a Tile computes it. Stream reads the matrix of an
+// expert for each slot, so a Tile is faster where slots outnumber experts.
+func (p *planner) streamFor(q matrixProduct, tokens int) (s product.Stream, ok bool) {
 	if q.w.experts > 0 {
+		if p.slots() > q.w.experts {
+			return s, false
+		}
 		tokens = 1
 	}
 	props := p.layout.props
-	s, ok := product.StreamFor(q.w.format, p.epilogue(q), tokens, q.w.k, kernelcache.MaxTarget(props), props.SharedPerCTA)
+	s, ok = product.StreamFor(q.w.format, p.epilogue(q), tokens, q.w.k, kernelcache.MaxTarget(props), props.SharedPerCTA)
 	s.Experts = q.w.experts > 0
 	return s, ok
 }
 
 func (p *planner) tileFor(q matrixProduct, tokens int) product.Tile {
-	props := p.layout.props
-	return product.TileFor(q.w.format, p.epilogue(q), tokens, q.w.rows, kernelcache.MaxTarget(props), props.SMs, props.SharedPerCTA)
+	props, rows := p.layout.props, q.w.rows
+	if q.w.experts > 0 {
+		tokens, rows = ceilDiv(p.slots(), q.w.experts), rows*q.w.experts
+	}
+	// Tokens are rounded up to a power of two, so that prompts of all lengths share few kernels.
+	t := product.TileFor(q.w.format, p.epilogue(q), CeilPow2(tokens), rows, kernelcache.MaxTarget(props), props.SMs, props.SharedPerCTA)
+	t.Experts = q.w.experts > 0
+	return t
 }
 
 // activations identifies the contents of a buffer of activations that several products share.
@@ -138,10 +157,16 @@ func (p *planner) round(op string, q matrixProduct, t product.Tile, a product.Ro
 	add(p, op+" round", k, a)
 }
 
-// roundedBytes returns the size of the rounded activations of a product for a number of tokens.
-func (p *planner) roundedBytes(q matrixProduct, tokens int) int {
+// roundedBytes returns the sizes of the rounded activations of a product and of their routes. p.shape has the
+// number of tokens.
+func (p *planner) roundedBytes(q matrixProduct) (rounded, routes int) {
+	tokens := p.shape.Tokens
 	if _, ok := p.streamFor(q, tokens); ok {
-		return 0
+		return 0, 0
 	}
-	return p.tileFor(q, tokens).RoundedBytes(tokens, q.w.k)
+	t := p.tileFor(q, tokens)
+	if t.Experts {
+		tokens, routes = t.PaddedSlots(p.slots(), q.w.experts), t.RouteBytes(p.slots(), q.w.experts)
+	}
+	return t.RoundedBytes(tokens, q.w.k), routes
 }

@@ -176,7 +176,7 @@ func streamCases() []harness.Case {
 		Operation: "product_epilogue", Format: alone.format().String(), Name: "tokens together and alone",
 		Reason: "a token's results do not depend on others", Run: func(r *harness.Fixture) { checkTokensAlone(r, alone) },
 	})
-	return append(all, expertProducts()...)
+	return append(append(all, expertProducts()...), tileExperts()...)
 }
 
 // tileCases change the number of segments, rows and tokens of Tile.
@@ -755,12 +755,14 @@ type expertProduct struct {
 	perX         int // slots per row of x
 	rows, k      int
 	ctas, gap    int
-	routed       bool // a kernel chooses the experts just before
+	chosen       []uint32 // the expert of each slot
+	routed       bool     // a kernel chooses the experts just before
 }
 
 func expertProducts() []harness.Case {
 	var all []harness.Case
 	add := func(operation string, c expertProduct) {
+		c.chosen = []uint32{4, 0, 2, 4}
 		name := fmt.Sprintf("%v/experts, %s", c.format, c.name)
 		all = append(all, harness.Case{Operation: operation, Format: c.format.String(), Name: name, Reason: c.reason, Run: func(r *harness.Fixture) { checkExperts(r, c) }})
 	}
@@ -792,51 +794,165 @@ func expertProducts() []harness.Case {
 // checkExperts compares the products of a few experts in one launch with the definition, or with an epilogue with a
 // launch per expert.
 func checkExperts(r *harness.Fixture, c expertProduct) {
-	const experts = 5
-	chosen := []uint32{4, 0, 2, 4}
-	all := newProductInputs(r, c.format, harness.Gaussian, len(chosen)/c.perX, c.rows*experts, c.k)
-	in := *all // of all slots
-	in.tokens, in.rows, in.gap, in.epilogue, in.eps = len(chosen), c.rows, c.gap, c.epilogue, 1e-5
-	in.bias, in.normWeight = r.Vector(harness.Gaussian, c.rows), r.Vector(harness.Gaussian, c.k)
-	in.residual = r.Vector(harness.Gaussian, len(chosen)*in.columns())
-	slot := func(i int) *productInputs {
-		one, columns, bytes := in, in.columns(), len(all.src)/experts
-		one.tokens, one.gap = 1, 0
-		one.src, one.x = all.src[int(chosen[i])*bytes:][:bytes], all.x[i/c.perX*c.k:][:c.k]
-		one.residual = in.residual[i*columns:][:columns]
-		return &one
-	}
-	size := product.Packing{Format: c.format, K: c.k}.Bytes(c.rows)
-	matrices := make([]byte, experts*size)
-	for i, e := range chosen {
-		copy(matrices[int(e)*size:], slot(i).packed())
-	}
+	all, in := c.inputs(r)
 	spec := product.Stream{Format: c.format, Tokens: 1, Warps: 4, Stage: 2, Ring: 2, CTAs: 1, Experts: true, Epilogue: c.epilogue}
 	kernel := spec.Kernel()
 	y, a := in.result(r, "y")
-	a.X, a.W, a.Tokens, a.CTAs = r.F32s("x", all.x).Addr(), r.Bytes("w", matrices).Addr(), 1, c.ctas
-	a.Slots, a.SlotsPerX, a.ExpertBytes = len(chosen), c.perX, size
+	a.X, a.W, a.Tokens, a.CTAs = r.F32s("x", all.x).Addr(), r.Bytes("w", c.matrices(all, in)).Addr(), 1, c.ctas
+	a.Slots, a.SlotsPerX, a.ExpertBytes = len(c.chosen), c.perX, c.bytes()
 	if c.routed {
-		launchRouted(r, kernel, a, chosen, experts)
+		launchRouted(r, kernel, a, c.chosen, expertCount)
 	} else {
-		a.Experts = r.U32s("experts", chosen).Addr()
+		a.Experts = r.U32s("experts", c.chosen).Addr()
 		r.Launch(kernel.Launch(r.Kernel(kernel), a))
 	}
 	got := y.values()
 	if c.epilogue != (product.Epilogue{}) {
 		spec.Experts = false
 		var want []float32
-		for i := range chosen {
-			want = append(want, slot(i).runStream(r, spec, 1)...)
+		for i := range c.chosen {
+			want = append(want, c.slot(all, in, i).runStream(r, spec, 1)...)
 		}
 		harness.Exact(r, "y", got, want)
 		return
 	}
 	var want []harness.Ref
-	for i := range chosen {
-		want = append(want, slot(i).want()...)
+	for i := range c.chosen {
+		want = append(want, c.slot(all, in, i).want()...)
 	}
 	r.Close("y", got, want, c.rows, in.tolerance(r))
+}
+
+// expertCount is the number of experts of an expertProduct.
+const expertCount = 5
+
+// inputs returns the inputs with the matrices of all experts one below the other and a token for each row of x, and
+// those with the rows of one expert and a token for each slot.
+func (c expertProduct) inputs(r *harness.Fixture) (all, slots *productInputs) {
+	all = newProductInputs(r, c.format, harness.Gaussian, len(c.chosen)/c.perX, c.rows*expertCount, c.k)
+	in := *all
+	in.tokens, in.rows, in.gap, in.epilogue, in.eps = len(c.chosen), c.rows, c.gap, c.epilogue, 1e-5
+	in.bias, in.normWeight = r.Vector(harness.Gaussian, c.rows), r.Vector(harness.Gaussian, c.k)
+	in.residual = r.Vector(harness.Gaussian, len(c.chosen)*in.columns())
+	return all, &in
+}
+
+// slot returns the inputs of a slot alone.
+func (c expertProduct) slot(all, in *productInputs, i int) *productInputs {
+	one, columns, bytes := *in, in.columns(), len(all.src)/expertCount
+	one.tokens, one.gap = 1, 0
+	one.src, one.x = all.src[int(c.chosen[i])*bytes:][:bytes], all.x[i/c.perX*c.k:][:c.k]
+	one.residual = in.residual[i*columns:][:columns]
+	return &one
+}
+
+// matrices returns the packed matrices of the experts that are chosen.
+func (c expertProduct) matrices(all, in *productInputs) []byte {
+	packed := make([]byte, expertCount*c.bytes())
+	for i, e := range c.chosen {
+		copy(packed[int(e)*c.bytes():], c.slot(all, in, i).packed())
+	}
+	return packed
+}
+
+// bytes is the size of an expert's matrix.
+func (c expertProduct) bytes() int { return product.Packing{Format: c.format, K: c.k}.Bytes(c.rows) }
+
+// tileExperts are products of experts by Tile.
+func tileExperts() []harness.Case {
+	var all []harness.Case
+	add := func(stream product.Stream, spec product.Tile, c expertProduct) {
+		c.format = spec.Format
+		stream.Format = spec.Format
+		name := fmt.Sprintf("%v/experts, %s", c.format, c.name)
+		all = append(all, harness.Case{
+			Operation: "product_tile_experts", Format: c.format.String(), Name: name, Reason: c.reason,
+			Run: func(r *harness.Fixture) { checkTileExperts(r, stream, spec, c) },
+		})
+	}
+	stream := product.Stream{Tokens: 1, Warps: 4, Stage: 2, Ring: 2, CTAs: 1}
+	few := []uint32{4, 0, 2, 4, 0, 4}
+	full := []uint32{1, 3, 1, 3, 1, 0, 1, 3, 1, 2, 1, 3, 1, 0, 1, 2, 1, 3, 1, 0} // ten slots of expert 1
+	eight := []uint32{2, 2, 2, 2, 2, 2, 2, 2}
+	small := product.Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Phases: 1, Ring: 2, RingX: 1}
+	for _, c := range []expertProduct{
+		{name: "two slots per row of x", reason: "experts without slots; factors of rows", chosen: few, perX: 2, rows: 45, k: 544, ctas: 2, gap: 3},
+		{name: "several blocks of an expert", reason: "a block that is full and one that is not", chosen: full, perX: 2, rows: 80, k: 256, ctas: 4},
+		{name: "a block", reason: "exactly as many slots as columns, of one expert", chosen: eight, perX: 1, rows: 20, k: 288, ctas: 3},
+		{name: "one slot", reason: "more CTAs than tiles", chosen: []uint32{4}, perX: 1, rows: 16, k: 256, ctas: 9},
+		{name: "norm", reason: "factors of columns", epilogue: product.Epilogue{Norm: true}, chosen: full, perX: 2, rows: 30, k: 544, ctas: 2},
+		{name: "all parts", reason: "an epilogue with all parts", epilogue: everyPart, chosen: few, perX: 2, rows: 32, k: 544, ctas: 3},
+	} {
+		add(stream, small, c)
+	}
+	two := expertProduct{reason: "other kernels", epilogue: everyPart, chosen: full, perX: 2, rows: 160, k: 3 * definition.Segment, ctas: 3}
+	for _, spec := range []product.Tile{
+		{Format: quant.Q4_K, Columns: 16, Warpgroups: 1, Phases: 3, Ring: 6, RingX: 3},
+		{Format: quant.Q6_K, Columns: 16, Warpgroups: 2, Phases: 1, Ring: 2, RingX: 2},
+		{Format: quant.BF16, Columns: 8, Warpgroups: 1, Phases: 2, Ring: 4, RingX: 2},
+		{Format: quant.F32, Columns: 8, Warpgroups: 1, Phases: 1, Ring: 2, RingX: 1},
+		{Format: quant.Q2_K, Columns: 8, Warps: 3, RingX: 2},
+		{Format: quant.Q4_1, Columns: 16, Warps: 8, RingX: 3},
+	} {
+		two.name = fmt.Sprintf("%d columns, %d phases, %d warps", spec.Columns, spec.Phases, spec.Warps)
+		add(stream, spec, two)
+	}
+	two.reason = "kernels that engines ask for"
+	streams, tiles := product.Chosen()
+	for _, tile := range tiles {
+		if !tile.Experts {
+			continue
+		}
+		for _, stream := range streams {
+			if stream.Experts && stream.Format == tile.Format {
+				two.name, two.epilogue = "chosen", tile.Epilogue
+				add(stream, tile, two)
+			}
+		}
+	}
+	return all
+}
+
+// checkTileExperts demands the bits of Stream.
+func checkTileExperts(r *harness.Fixture, stream product.Stream, tile product.Tile, c expertProduct) {
+	all, in := c.inputs(r)
+	x, w, slots := r.F32s("x", all.x).Addr(), r.Bytes("w", c.matrices(all, in)).Addr(), len(c.chosen)
+	stream.Experts, stream.Epilogue, tile.Experts, tile.Epilogue = true, c.epilogue, true, c.epilogue
+	alone := stream.Kernel()
+	y, a := in.result(r, "y of Stream")
+	a.X, a.W, a.Tokens, a.CTAs, a.ExpertBytes = x, w, 1, 1, c.bytes()
+	a.Slots, a.SlotsPerX, a.Experts = slots, c.perX, r.U32s("experts", c.chosen).Addr()
+	r.Launch(alone.Launch(r.Kernel(alone), a))
+	want := y.values()
+
+	offsets, order := []uint32{0}, []uint32(nil)
+	for e := range uint32(expertCount) {
+		for i, chosen := range c.chosen {
+			if chosen == e {
+				order = append(order, uint32(i))
+			}
+		}
+		offsets = append(offsets, uint32(len(order)))
+	}
+	round, kernel := tile.Round(), tile.Kernel()
+	routes := r.Scratch("routes", tile.RouteBytes(slots, expertCount)).Addr()
+	padded := tile.PaddedSlots(slots, expertCount)
+	y, b := in.result(r, "y of Tile")
+	b.X, b.W, b.Tokens, b.CTAs, b.Experts, b.ExpertBytes = r.Scratch("rounded", tile.RoundedBytes(padded, c.k)).Addr(), w, padded, c.ctas, routes, c.bytes()
+	first, err := round.Launch(r.Kernel(round), product.RoundArgs{
+		X: x, Y: b.X, Tokens: slots, K: c.k, NormWeight: b.NormWeight, Eps: b.Eps, Routes: routes, Experts: expertCount, SlotsPerX: c.perX,
+		Offsets: r.U32s("offsets", offsets).Addr(), Order: r.U32s("order", order).Addr(),
+	})
+	if err != nil {
+		r.Fatalf("%v", err)
+	}
+	b.NormWeight, b.Eps = 0, 0
+	second, err := kernel.Launch(r.Kernel(kernel), b)
+	if err != nil {
+		r.Fatalf("%v", err)
+	}
+	r.LaunchInTurn(first, second)
+	harness.Exact(r, "y of Tile, from that of Stream", y.values(), want)
 }
 
 // launchRouted launches a product after the kernel that chooses its experts.
@@ -893,10 +1009,16 @@ func chosenCases() []harness.Case {
 	var ofStream, ofTile []productCase
 	streams, tiles := product.Chosen()
 	for _, s := range streams {
+		if s.Experts {
+			continue // see tileExperts
+		}
 		c := productCase{name: fmt.Sprintf("chosen, %d tokens, gated %v", s.Tokens, s.Epilogue.Gated), stream: s, tokens: s.Tokens}
 		ofStream = append(ofStream, filled(c, s.Epilogue))
 	}
 	for _, t := range tiles {
+		if t.Experts {
+			continue
+		}
 		c := productCase{name: fmt.Sprintf("chosen, %d columns, gated %v", t.Columns, t.Epilogue.Gated), tile: t, tokens: t.Columns + 1}
 		if t.Warps > 0 {
 			c.name, c.tile, c.mma = fmt.Sprintf("chosen, mma, %d columns", t.Columns), product.Tile{}, t

@@ -1,0 +1,172 @@
+package product
+
+import (
+	"math"
+
+	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
+	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+)
+
+// A Tile of experts multiplies slots: pairs of a token and an expert. moe.Group sorts them by expert. A block of
+// columns has slots of one expert. The last block of an expert is filled up with zeros. Routes tell Tile what each
+// block holds. They are u32: the number of blocks and a word that is not used, and then of each block
+//
+//	the expert, and a word that is not used
+//	the slot of each column, or noSlot
+//	with a norm, the factor of each column, a float32
+type routes struct {
+	round round
+}
+
+// noSlot is the slot of a column that fills up a block.
+const noSlot = math.MaxUint32
+
+// bytes is the size of a block's route.
+func (r routes) bytes() int {
+	n := 8 + 4*r.round.columns
+	if r.round.norm {
+		n += 4 * r.round.columns
+	}
+	return n
+}
+
+// of returns the address of a block's route.
+func (r routes) of(all ptx.Global, block ptx.U32) ptx.Global { return all.Plus(8).At(block, r.bytes()) }
+
+// slot and factor return the addresses of those of a column in a block's route.
+func (r routes) slot(route ptx.Global, column ptx.U32) ptx.Global { return route.Plus(8).At(column, 4) }
+func (r routes) factor(route ptx.Global, column ptx.U32) ptx.Global {
+	return route.Plus(8+4*r.round.columns).At(column, 4)
+}
+
+// PaddedSlots returns the largest number of columns of whole blocks that some slots of a number of experts have. It
+// takes the place of the number of tokens in RoundedBytes.
+func (s Tile) PaddedSlots(slots, experts int) int {
+	return s.round().paddedSlots(slots, experts)
+}
+
+func (s round) paddedSlots(slots, experts int) int {
+	partial := min(slots, experts) // experts whose last block may not be full
+	return (slots + (s.columns-1)*partial) / s.columns * s.columns
+}
+
+// RouteBytes returns the size of the routes of some slots.
+func (s Tile) RouteBytes(slots, experts int) int {
+	return 8 + s.PaddedSlots(slots, experts)/s.Columns*routes{s.round()}.bytes()
+}
+
+// routeParams are parameters of a round of experts.
+type routeParams struct {
+	Routes             ptx.Global `align:"8"`
+	Offsets, Order     ptx.Global
+	Experts, SlotsPerX ptx.U32
+}
+
+// tileExpertParams are parameters of a Tile of experts.
+type tileExpertParams struct {
+	Experts     ptx.Global `align:"8"` // routes
+	ExpertBytes ptx.U64
+}
+
+// chooseSlot finds the slot of a column and writes its part of the routes. The CTA ends if the column is in no block.
+// It returns the slot's row of x, and whether there is a slot.
+func (n *rounding) chooseSlot(column ptx.U32) (row ptx.U32, live ptx.Pred) {
+	b, r := n.b, &n.route
+	columns := n.spec.columns
+	found := b.Shared("found", 8, 8) // {expert, slot}
+	b.If(b.Warp().EqN(0), func() {
+		b.If(b.Lane().EqN(0), func() { found.StoreU32x2([2]ptx.U32{b.U32(noSlot), b.U32(noSlot)}) })
+		b.WarpSync()
+		blocks := ptx.Var(b.U32(0)) // of the experts before
+		block, at := column.DivN(columns), column.RemN(columns)
+		b.For(b.U32(0), r.Experts, b.U32(lanes), func(first ptx.U32) {
+			expert := first.Add(b.Lane())
+			from, to := ptx.Var(b.U32(0)), ptx.Var(b.U32(0))
+			b.If(expert.Lt(r.Experts), func() {
+				ptx.Set(from, r.Offsets.At(expert, 4).LoadU32())
+				ptx.Set(to, r.Offsets.At(expert, 4).Plus(4).LoadU32())
+			})
+			own := to.Sub(from).CeilDivN(columns)
+			end := blocks.Add(device.PrefixSum(b, own))
+			begin := end.Sub(own)
+			b.If(block.Ge(begin).And(block.Lt(end)), func() {
+				i := from.Add(block.Sub(begin).MulN(columns)).Add(at)
+				slot := ptx.Var(b.U32(noSlot))
+				b.If(i.Lt(to), func() { ptx.Set(slot, r.Order.At(i, 4).LoadU32()) })
+				found.StoreU32x2([2]ptx.U32{expert, slot})
+			})
+			ptx.Set(blocks, ptx.ShuffleIdx(end, b.U32(lanes-1)))
+		}, ptx.NoUnroll)
+		b.If(column.Add(b.Lane()).EqN(0), func() { r.Routes.StoreU32(blocks) })
+	})
+	b.Barrier()
+	pair := found.LoadU32x2()
+	expert, slot := pair[0], pair[1]
+	b.ReturnIf(expert.EqN(noSlot))
+	b.If(b.ThreadX().EqN(0), func() {
+		route := n.routeOf(column)
+		b.If(column.RemN(columns).EqN(0), func() { route.StoreU32(expert) })
+		routes{n.spec}.slot(route, column.RemN(columns)).StoreU32(slot)
+	})
+	return slot.Div(r.SlotsPerX), slot.Ne(b.U32(noSlot))
+}
+
+// routeOf returns the address of the route of a column's block.
+func (n *rounding) routeOf(column ptx.U32) ptx.Global {
+	return routes{n.spec}.of(n.route.Routes, column.DivN(n.spec.columns))
+}
+
+// expertChecks returns the checks of the arguments of a round that belong to experts.
+func (s round) expertChecks(a RoundArgs) []host.Check {
+	if !s.experts {
+		return []host.Check{host.Refuse(a.Offsets != 0 || a.Order != 0 || a.Routes != 0 || a.Experts != 0 || a.SlotsPerX != 0, "Experts",
+			"only kernels of experts take it")}
+	}
+	return []host.Check{
+		host.NonNil("Offsets", a.Offsets), host.NonNil("Order", a.Order), host.NonNil("Routes", a.Routes),
+		host.Bound("Experts", a.Experts, 1, maxGridY), host.Bound("SlotsPerX", a.SlotsPerX, 1, max(a.Tokens, 1)),
+	}
+}
+
+// countTiles sets the number of blocks and of tiles to those that the routes have. The CTA ends if it has none.
+func (n *tile) countTiles() {
+	if !n.spec.Experts {
+		return
+	}
+	n.own.Blocks = n.moe.Experts.LoadU32()
+	n.own.Tiles = n.own.Tiles.Mul(n.own.Blocks)
+	n.b.ReturnIf(n.b.BlockX().Ge(n.own.Tiles))
+}
+
+// routeOf returns the address of a block's route.
+func (n *tile) routeOf(block ptx.U32) ptx.Global {
+	return routes{n.spec.round()}.of(n.moe.Experts, block)
+}
+
+// matrixOf returns the weights of a block of tokens, and the factors of their rows.
+func (n *tile) matrixOf(block ptx.U32) (w, scales ptx.Global) {
+	if !n.spec.Experts {
+		return n.p.W, n.p.Scales
+	}
+	offset := n.routeOf(block).LoadU32().U64().Mul(n.moe.ExpertBytes)
+	return n.p.W.AtBytes(offset).Aligned(16), n.p.Scales.AtBytes(offset).Aligned(4)
+}
+
+// factorsOf returns the address of the factors of a norm, from a column of a block on.
+func (n *tile) factorsOf(block, column ptx.U32) ptx.Global {
+	if !n.spec.Experts {
+		return n.norm.Factors.At(block.MulN(n.spec.Columns).Add(column), 4)
+	}
+	return routes{n.spec.round()}.factor(n.routeOf(block), column)
+}
+
+// rowOfY returns the row of y of a column of a block, and whether it has one.
+func (n *tile) rowOfY(block, column ptx.U32) (row ptx.U32, live ptx.Pred) {
+	if !n.spec.Experts {
+		row = block.MulN(n.spec.Columns).Add(column)
+		return row, row.Lt(n.p.Tokens)
+	}
+	row = routes{n.spec.round()}.slot(n.routeOf(block), column).LoadU32()
+	return row, row.Ne(n.b.U32(noSlot))
+}
