@@ -74,7 +74,7 @@ type tileExpertParams struct {
 func (n *rounding) chooseSlot(column ptx.U32) (row ptx.U32, live ptx.Pred) {
 	b, r := n.b, &n.route
 	columns := n.spec.columns
-	found := b.Shared("found", 8, 8) // {expert, slot}
+	found := b.Shared("found", 12, 8) // {expert, slot, blocks of all experts}
 	b.If(b.Warp().EqN(0), func() {
 		b.If(b.Lane().EqN(0), func() { found.StoreU32x2([2]ptx.U32{b.U32(noSlot), b.U32(noSlot)}) })
 		b.WarpSync()
@@ -82,12 +82,9 @@ func (n *rounding) chooseSlot(column ptx.U32) (row ptx.U32, live ptx.Pred) {
 		block, at := column.DivN(columns), column.RemN(columns)
 		b.For(b.U32(0), r.Experts, b.U32(lanes), func(first ptx.U32) {
 			expert := first.Add(b.Lane())
-			from, to := ptx.Var(b.U32(0)), ptx.Var(b.U32(0))
-			b.If(expert.Lt(r.Experts), func() {
-				ptx.Set(from, r.Offsets.At(expert, 4).LoadU32())
-				ptx.Set(to, r.Offsets.At(expert, 4).Plus(4).LoadU32())
-			})
-			own := to.Sub(from).CeilDivN(columns)
+			offsets := r.Offsets.At(expert.Min(r.Experts.AddN(-1)), 4)
+			from, to := offsets.LoadU32(), offsets.Plus(4).LoadU32()
+			own := ptx.Select(expert.Lt(r.Experts), to.Sub(from).CeilDivN(columns), b.U32(0)) // blocks
 			end := blocks.Add(device.PrefixSum(b, own))
 			begin := end.Sub(own)
 			b.If(block.Ge(begin).And(block.Lt(end)), func() {
@@ -98,7 +95,7 @@ func (n *rounding) chooseSlot(column ptx.U32) (row ptx.U32, live ptx.Pred) {
 			})
 			ptx.Set(blocks, ptx.ShuffleIdx(end, b.U32(lanes-1)))
 		}, ptx.NoUnroll)
-		b.If(column.Add(b.Lane()).EqN(0), func() { r.Routes.StoreU32(blocks) })
+		b.If(b.Lane().EqN(0), func() { found.Plus(8).StoreU32(blocks) })
 	})
 	b.Barrier()
 	pair := found.LoadU32x2()
@@ -108,6 +105,8 @@ func (n *rounding) chooseSlot(column ptx.U32) (row ptx.U32, live ptx.Pred) {
 		route := n.routeOf(column)
 		b.If(column.RemN(columns).EqN(0), func() { route.StoreU32(expert) })
 		routes{n.spec}.slot(route, column.RemN(columns)).StoreU32(slot)
+		blocks := found.Plus(8).LoadU32()
+		b.If(column.AddN(1).Eq(blocks.MulN(columns)), func() { r.Routes.StoreU32(blocks) })
 	})
 	return slot.Div(r.SlotsPerX), slot.Ne(b.U32(noSlot))
 }

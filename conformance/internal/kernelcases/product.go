@@ -755,8 +755,10 @@ type expertProduct struct {
 	perX         int // slots per row of x
 	rows, k      int
 	ctas, gap    int
+	experts      int      // 0: 5
 	chosen       []uint32 // the expert of each slot
 	routed       bool     // a kernel chooses the experts just before
+	rounded      bool     // compares the rounded activations, too
 }
 
 func expertProducts() []harness.Case {
@@ -801,7 +803,7 @@ func checkExperts(r *harness.Fixture, c expertProduct) {
 	a.X, a.W, a.Tokens, a.CTAs = r.F32s("x", all.x).Addr(), r.Bytes("w", c.matrices(all, in)).Addr(), 1, c.ctas
 	a.Slots, a.SlotsPerX, a.ExpertBytes = len(c.chosen), c.perX, c.bytes()
 	if c.routed {
-		launchRouted(r, kernel, a, c.chosen, expertCount)
+		launchRouted(r, kernel, a, c.chosen, c.count())
 	} else {
 		a.Experts = r.U32s("experts", c.chosen).Addr()
 		r.Launch(kernel.Launch(r.Kernel(kernel), a))
@@ -823,13 +825,13 @@ func checkExperts(r *harness.Fixture, c expertProduct) {
 	r.Close("y", got, want, c.rows, in.tolerance(r))
 }
 
-// expertCount is the number of experts of an expertProduct.
-const expertCount = 5
+// count is the number of experts.
+func (c expertProduct) count() int { return cmp.Or(c.experts, 5) }
 
 // inputs returns the inputs with the matrices of all experts one below the other and a token for each row of x, and
 // those with the rows of one expert and a token for each slot.
 func (c expertProduct) inputs(r *harness.Fixture) (all, slots *productInputs) {
-	all = newProductInputs(r, c.format, harness.Gaussian, len(c.chosen)/c.perX, c.rows*expertCount, c.k)
+	all = newProductInputs(r, c.format, harness.Gaussian, len(c.chosen)/c.perX, c.rows*c.count(), c.k)
 	in := *all
 	in.tokens, in.rows, in.gap, in.epilogue, in.eps = len(c.chosen), c.rows, c.gap, c.epilogue, 1e-5
 	in.bias, in.normWeight = r.Vector(harness.Gaussian, c.rows), r.Vector(harness.Gaussian, c.k)
@@ -839,7 +841,7 @@ func (c expertProduct) inputs(r *harness.Fixture) (all, slots *productInputs) {
 
 // slot returns the inputs of a slot alone.
 func (c expertProduct) slot(all, in *productInputs, i int) *productInputs {
-	one, columns, bytes := *in, in.columns(), len(all.src)/expertCount
+	one, columns, bytes := *in, in.columns(), len(all.src)/c.count()
 	one.tokens, one.gap = 1, 0
 	one.src, one.x = all.src[int(c.chosen[i])*bytes:][:bytes], all.x[i/c.perX*c.k:][:c.k]
 	one.residual = in.residual[i*columns:][:columns]
@@ -848,7 +850,7 @@ func (c expertProduct) slot(all, in *productInputs, i int) *productInputs {
 
 // matrices returns the packed matrices of the experts that are chosen.
 func (c expertProduct) matrices(all, in *productInputs) []byte {
-	packed := make([]byte, expertCount*c.bytes())
+	packed := make([]byte, c.count()*c.bytes())
 	for i, e := range c.chosen {
 		copy(packed[int(e)*c.bytes():], c.slot(all, in, i).packed())
 	}
@@ -864,9 +866,12 @@ func tileExperts() []harness.Case {
 	add := func(stream product.Stream, spec product.Tile, c expertProduct) {
 		c.format = spec.Format
 		stream.Format = spec.Format
-		name := fmt.Sprintf("%v/experts, %s", c.format, c.name)
+		name, operation := fmt.Sprintf("%v/experts, %s", c.format, c.name), "product_tile_experts"
+		if c.rounded {
+			operation = "product_round_experts"
+		}
 		all = append(all, harness.Case{
-			Operation: "product_tile_experts", Format: c.format.String(), Name: name, Reason: c.reason,
+			Operation: operation, Format: c.format.String(), Name: name, Reason: c.reason,
 			Run: func(r *harness.Fixture) { checkTileExperts(r, stream, spec, c) },
 		})
 	}
@@ -879,12 +884,31 @@ func tileExperts() []harness.Case {
 		{name: "two slots per row of x", reason: "experts without slots; factors of rows", chosen: few, perX: 2, rows: 45, k: 544, ctas: 2, gap: 3},
 		{name: "several blocks of an expert", reason: "a block that is full and one that is not", chosen: full, perX: 2, rows: 80, k: 256, ctas: 4},
 		{name: "a block", reason: "exactly as many slots as columns, of one expert", chosen: eight, perX: 1, rows: 20, k: 288, ctas: 3},
-		{name: "one slot", reason: "more CTAs than tiles", chosen: []uint32{4}, perX: 1, rows: 16, k: 256, ctas: 9},
+		{name: "one slot", reason: "more CTAs than tiles; one expert", experts: 1, chosen: []uint32{0}, perX: 1, rows: 16, k: 256, ctas: 9},
+		{name: "two blocks", reason: "a block that is not the first of its expert", chosen: []uint32{1, 1, 1, 1, 1, 3, 1, 1, 1, 1}, perX: 1, rows: 16, k: 256, ctas: 2},
 		{name: "norm", reason: "factors of columns", epilogue: product.Epilogue{Norm: true}, chosen: full, perX: 2, rows: 30, k: 544, ctas: 2},
+		{
+			name: "many experts", reason: "two turns of a warp over the experts", experts: 64, chosen: []uint32{16, 2, 63, 32, 0, 34},
+			perX: 2, rows: 16, k: 32, ctas: 2,
+		},
+		{name: "many segments", reason: "two turns of the warps over a row", chosen: []uint32{4}, perX: 1, rows: 16, k: 9 * definition.Segment, ctas: 1, rounded: true},
+		{name: "many segments, norm", reason: "two turns of the warps over a row, and the factor", epilogue: product.Epilogue{Norm: true}, chosen: []uint32{4}, perX: 1, rows: 16, k: 9 * definition.Segment, ctas: 1, rounded: true},
 		{name: "all parts", reason: "an epilogue with all parts", epilogue: everyPart, chosen: few, perX: 2, rows: 32, k: 544, ctas: 3},
 	} {
 		add(stream, small, c)
 	}
+	halves := small
+	halves.Format = quant.F16
+	for odd := 1; odd < 8; odd++ {
+		add(stream, halves, expertProduct{
+			name: fmt.Sprintf("%d columns beyond eighths", odd), reason: fmt.Sprintf("rows that end after column %d of a lane", odd),
+			chosen: []uint32{4, 0}, perX: 1, rows: 16, k: 8 + odd, ctas: 1, rounded: true,
+		})
+	}
+	add(stream, halves, expertProduct{
+		name: "one column beyond a segment", reason: "rows that are not aligned, although a segment is full", chosen: []uint32{4, 0}, perX: 1,
+		rows: 16, k: definition.Segment + 1, ctas: 1, rounded: true,
+	})
 	two := expertProduct{reason: "other kernels", epilogue: everyPart, chosen: full, perX: 2, rows: 160, k: 3 * definition.Segment, ctas: 3}
 	for _, spec := range []product.Tile{
 		{Format: quant.Q4_K, Columns: 16, Warpgroups: 1, Phases: 3, Ring: 6, RingX: 3},
@@ -916,6 +940,9 @@ func tileExperts() []harness.Case {
 // checkTileExperts demands the bits of Stream.
 func checkTileExperts(r *harness.Fixture, stream product.Stream, tile product.Tile, c expertProduct) {
 	all, in := c.inputs(r)
+	for i, n := range in.normWeight { // negative ones would make -0 of the zeros that fill up blocks
+		in.normWeight[i] = float32(math.Abs(float64(n)))
+	}
 	x, w, slots := r.F32s("x", all.x).Addr(), r.Bytes("w", c.matrices(all, in)).Addr(), len(c.chosen)
 	stream.Experts, stream.Epilogue, tile.Experts, tile.Epilogue = true, c.epilogue, true, c.epilogue
 	alone := stream.Kernel()
@@ -926,7 +953,7 @@ func checkTileExperts(r *harness.Fixture, stream product.Stream, tile product.Ti
 	want := y.values()
 
 	offsets, order := []uint32{0}, []uint32(nil)
-	for e := range uint32(expertCount) {
+	for e := range uint32(c.count()) {
 		for i, chosen := range c.chosen {
 			if chosen == e {
 				order = append(order, uint32(i))
@@ -935,12 +962,13 @@ func checkTileExperts(r *harness.Fixture, stream product.Stream, tile product.Ti
 		offsets = append(offsets, uint32(len(order)))
 	}
 	round, kernel := tile.Round(), tile.Kernel()
-	routes := r.Scratch("routes", tile.RouteBytes(slots, expertCount)).Addr()
-	padded := tile.PaddedSlots(slots, expertCount)
+	routes := r.Scratch("routes", tile.RouteBytes(slots, c.count())).Addr()
+	padded := tile.PaddedSlots(slots, c.count())
+	rounded := r.Scratch("rounded", tile.RoundedBytes(padded, c.k))
 	y, b := in.result(r, "y of Tile")
-	b.X, b.W, b.Tokens, b.CTAs, b.Experts, b.ExpertBytes = r.Scratch("rounded", tile.RoundedBytes(padded, c.k)).Addr(), w, padded, c.ctas, routes, c.bytes()
+	b.X, b.W, b.Tokens, b.CTAs, b.Experts, b.ExpertBytes = rounded.Addr(), w, padded, c.ctas, routes, c.bytes()
 	first, err := round.Launch(r.Kernel(round), product.RoundArgs{
-		X: x, Y: b.X, Tokens: slots, K: c.k, NormWeight: b.NormWeight, Eps: b.Eps, Routes: routes, Experts: expertCount, SlotsPerX: c.perX,
+		X: x, Y: b.X, Tokens: slots, K: c.k, NormWeight: b.NormWeight, Eps: b.Eps, Routes: routes, Experts: c.count(), SlotsPerX: c.perX,
 		Offsets: r.U32s("offsets", offsets).Addr(), Order: r.U32s("order", order).Addr(),
 	})
 	if err != nil {
@@ -953,6 +981,36 @@ func checkTileExperts(r *harness.Fixture, stream product.Stream, tile product.Ti
 	}
 	r.LaunchInTurn(first, second)
 	harness.Exact(r, "y of Tile, from that of Stream", y.values(), want)
+	if !c.rounded {
+		return
+	}
+	c.checkRounded(r, tile, all.x, in.normWeight, offsets, order, rounded)
+}
+
+// checkRounded compares the activations of experts with those of the same rows as tokens.
+func (c expertProduct) checkRounded(r *harness.Fixture, tile product.Tile, x, normWeight []float32, offsets, order []uint32, got *harness.Buffer) {
+	var rows []float32
+	for e := range c.count() {
+		own := order[offsets[e]:offsets[e+1]]
+		for i := range (len(own) + tile.Columns - 1) / tile.Columns * tile.Columns {
+			row := make([]float32, c.k)
+			if i < len(own) {
+				copy(row, x[int(own[i])/c.perX*c.k:])
+			}
+			rows = append(rows, row...)
+		}
+	}
+	tile.Experts = false
+	round, columns := tile.Round(), len(rows)/c.k
+	want := r.Scratch("rounded rows", tile.RoundedBytes(columns, c.k))
+	a := product.RoundArgs{X: r.F32s("rows", rows).Addr(), Y: want.Addr(), Tokens: columns, K: c.k}
+	if tile.Epilogue.Norm {
+		a.NormWeight, a.Eps = r.F32s("norm weights of rows", normWeight).Addr(), 1e-5
+	}
+	r.Launch(round.Launch(r.Kernel(round), a))
+	tile.Epilogue.Norm = false
+	bytes := tile.RoundedBytes(columns, c.k)
+	harness.Exact(r, "rounded", got.Range(0, bytes), want.Range(0, bytes))
 }
 
 // launchRouted launches a product after the kernel that chooses its experts.
