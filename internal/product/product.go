@@ -172,7 +172,7 @@ func Row(f quant.Format, row []byte, cols int) []float64 {
 	w := operand[:cols]
 	if n := SubBlock(f); n > 0 {
 		for i := range w {
-			w[i] += operand[cols+i/n] / 32
+			w[i] += float64(operand[cols+i/n] / 32)
 		}
 	}
 	return w
