@@ -155,7 +155,7 @@ func TestTexts(t *testing.T) {
 
 // golden names the kernels whose texts are in golden/ptx, so that a diff shows how a change of
 // a generator changes its output.
-var golden = []string{"peak_read", "peak_mma", "argmax_slice", "rmsnorm", "product_embed_q4_k", "product_stream_q4_k_1_w16_r4x4_c1"}
+var golden = []string{"peak_read", "peak_mma", "argmax_slice", "rmsnorm", "product_embed_q4_k", "product_stream_q4_k_1_w28_r2x4_c1"}
 
 func TestGolden(t *testing.T) {
 	byName := map[string]kernel.Spec{}

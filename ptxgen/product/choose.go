@@ -18,23 +18,21 @@ const staticShared = 4 << 10
 // memory. ok is false if there are more tokens, which Tile multiplies faster, if the activations do not fit, or if the
 // target has no bulk copies.
 //
-// An SM has one CTA: warps decode weights in more registers than two CTAs leave them.
+// An SM has one CTA, which rounds the activations once for all warps.
 func StreamFor(f quant.Format, e Epilogue, tokens, k int, target ptx.Target, shared int) (s Stream, ok bool) {
 	if tokens > streamTokens || !target.HasBulkLoad() {
 		return Stream{}, false
 	}
-	s = Stream{
-		Format: f, Tokens: 1 << bits.Len(uint(tokens-1)), Warps: maxStreamWarps, Ring: 4, Stage: 4, CTAs: 1, Epilogue: e,
-	}
+	s = Stream{Format: f, Tokens: 1 << bits.Len(uint(tokens-1)), Warps: maxStreamWarps, Ring: 2, Stage: 4, CTAs: 1, Epilogue: e}
 	if layoutOf(f).segmentBytes() > 4<<10 { // a stage of several such segments would arrive late
-		s.Stage = 1
+		s.Warps, s.Ring, s.Stage = 16, 4, 1
 	}
 	fits := func() bool { return s.shared(Packing{f, k}.segments()) <= shared-staticShared }
 	for s.Ring > 1 && !fits() {
 		s.Ring /= 2
 	}
-	if !fits() {
-		s.Warps /= 2
+	for s.Warps > s.Stage && !fits() {
+		s.Warps -= s.Stage
 	}
 	return s, fits()
 }

@@ -152,20 +152,34 @@ func (n *tile) matrixOf(block ptx.U32) (w, scales ptx.Global) {
 	return n.p.W.AtBytes(offset).Aligned(16), n.p.Scales.AtBytes(offset).Aligned(4)
 }
 
-// factorsOf returns the address of the factors of a norm, from a column of a block on.
-func (n *tile) factorsOf(block, column ptx.U32) ptx.Global {
-	if !n.spec.Experts {
-		return n.norm.Factors.At(block.MulN(n.spec.Columns).Add(column), 4)
-	}
-	return routes{n.spec.round()}.factor(n.routeOf(block), column)
+// columns are columns of a block, from one of them on.
+type columns struct {
+	tile  *tile
+	token ptx.U32    // of the first
+	slots ptx.Global // with experts, of the first
 }
 
-// rowOfY returns the row of y of a column of a block, and whether it has one.
-func (n *tile) rowOfY(block, column ptx.U32) (row ptx.U32, live ptx.Pred) {
-	if !n.spec.Experts {
-		row = block.MulN(n.spec.Columns).Add(column)
-		return row, row.Lt(n.p.Tokens)
+func (n *tile) columnsOf(block, column ptx.U32) columns {
+	if n.spec.Experts {
+		return columns{tile: n, slots: routes{n.spec.round()}.slot(n.routeOf(block), column)}
 	}
-	row = routes{n.spec.round()}.slot(n.routeOf(block), column).LoadU32()
-	return row, row.Ne(n.b.U32(noSlot))
+	return columns{tile: n, token: block.MulN(n.spec.Columns).Add(column)}
+}
+
+// rowOfY returns the row of y of the column that is i after the first, and whether it has one.
+func (c columns) rowOfY(i int) (row ptx.U32, live ptx.Pred) {
+	if c.tile.spec.Experts {
+		row = c.slots.Plus(4 * i).LoadU32()
+		return row, row.Ne(c.tile.b.U32(noSlot))
+	}
+	row = c.token.AddN(i)
+	return row, row.Lt(c.tile.p.Tokens)
+}
+
+// factors returns the address of the factors of a norm.
+func (c columns) factors() ptx.Global {
+	if c.tile.spec.Experts {
+		return c.slots.Plus(4 * c.tile.spec.Columns)
+	}
+	return c.tile.norm.Factors.At(c.token, 4)
 }

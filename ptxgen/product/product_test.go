@@ -120,6 +120,8 @@ func TestLaunchRefuses(t *testing.T) {
 	experts := plain
 	experts.Experts, experts.Tokens = true, 1
 	tile := Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Phases: 1, Ring: 2, RingX: 1}
+	expertTile := tile
+	expertTile.Experts = true
 	chosen := func(a *Args) { a.Tokens, a.Experts, a.Slots, a.SlotsPerX, a.ExpertBytes = 1, 16, 6, 2, 4096 }
 	good := Args{X: 16, W: 16, Y: 16, Tokens: 2, Rows: 32, K: 64, CTAs: 1}
 	for _, c := range []struct {
@@ -152,7 +154,12 @@ func TestLaunchRefuses(t *testing.T) {
 		{"no slot per row", "SlotsPerX: 0", experts, func(a *Args) { chosen(a); a.SlotsPerX = 0 }},
 		{"experts that are not aligned", "ExpertBytes: 40", experts, func(a *Args) { chosen(a); a.ExpertBytes = 40 }},
 		{"many tokens", "", tile, func(a *Args) {}},
-		{"experts of many tokens", "Experts: ", tile, func(a *Args) { a.ExpertBytes = 4096 }},
+		{"many tokens with experts that the kernel lacks", "Experts: ", tile, func(a *Args) { a.Experts = 16 }},
+		{"many slots", "", expertTile, func(a *Args) { a.Tokens, a.Experts, a.ExpertBytes = 16, 16, 4096 }},
+		{"many slots without routes", "Experts: ", expertTile, func(a *Args) { a.Tokens = 16 }},
+		{"slots that the routes name", "Slots: ", expertTile, chosen},
+		{"many tokens that are not aligned", "X: 0x18", tile, func(a *Args) { a.X = 24 }},
+		{"tokens that are not aligned", "X: 0x18", plain, func(a *Args) { a.X = 24 }},
 		{"a norm that rounding has", "NormWeight: ", tile, func(a *Args) { a.NormWeight = 16 }},
 		{"no result", "Y: no address", plain, func(a *Args) { a.Y = 0 }},
 	} {

@@ -28,7 +28,7 @@ import (
 type Stream struct {
 	Format quant.Format
 	Tokens int // at most: 1, 2, 4 or 8
-	Warps  int // that multiply, per CTA: at most 16
+	Warps  int // that multiply, per CTA: at most 28
 	Stage  int // segments per stage: a divisor of Warps
 	Ring   int // segments in shared memory per warp, so that a stage is always of the same warps
 	CTAs   int // per SM, to which the compiler fits the registers
@@ -104,15 +104,16 @@ type stream struct {
 	free    ptx.Shared // barriers, {slot}: they have been added
 }
 
-// Bounds of a Stream. Operand B of an instruction has eight columns, one per token. With 16 warps, a thread may have
-// 120 registers.
+// Bounds of a Stream. Operand B of an instruction has eight columns, one per token. With 28 warps, a thread may have
+// 64 registers.
 const (
 	maxStreamTokens = 8
-	maxStreamWarps  = 16
+	maxStreamWarps  = 28
 )
 
-// maxSlots bounds the tiles that have sums in shared memory: two turns of all warps, of a tile each.
-const maxSlots = 2 * maxStreamWarps
+// maxSlots bounds the tiles that have sums in shared memory: two turns of all warps, of a tile each, rounded up to a
+// power of two.
+const maxSlots = 64
 
 func (s Stream) build(b *ptx.Builder) (*ptx.Kernel, error) {
 	_, ok := layouts[s.Format]
@@ -237,14 +238,8 @@ func (n *stream) copyStage() {
 	ptx.Set(n.copied, n.copied.AddN(1))
 }
 
-// roundedAtOnce is the number of segments that a warp loads before it rounds them, so that it waits for memory
-// once. With the weights of a norm, registers for two CTAs per SM are enough for half as many.
-func (s Stream) roundedAtOnce() int {
-	if s.Epilogue.Norm && s.CTAs > 1 {
-		return 2
-	}
-	return 4
-}
+// roundedAtOnce is the number of segments that a warp loads before it rounds them, so that it waits for memory once.
+const roundedAtOnce = 2
 
 // loadWeights loads the weights of a norm for the segments that the warp rounds next, the first of them counted by
 // first. Those of the first ones are loaded before the wait for the kernel that writes x.
@@ -253,7 +248,7 @@ func (n *stream) loadWeights(first ptx.U32) {
 		return
 	}
 	b := n.b
-	for j := range n.spec.roundedAtOnce() {
+	for j := range roundedAtOnce {
 		seg := first.AddN(j * n.spec.Warps).DivN(n.spec.Tokens)
 		w := loadSegment(b, n.norm.NormWeight, seg.Lt(n.p.Segments), seg, n.own.K, n.l.format.BlockLen())
 		if j == len(n.weights) {
@@ -269,10 +264,10 @@ func (n *stream) loadWeights(first ptx.U32) {
 // roundActivations stores x̂, X and E of all segments and tokens. A warp rounds a segment of a token at a time.
 // Beyond the last token, the columns of the operand repeat it.
 func (n *stream) roundActivations() {
-	b, tokens, together := n.b, n.spec.Tokens, n.spec.roundedAtOnce()
+	b, tokens := n.b, n.spec.Tokens
 	all := n.p.Segments.MulN(tokens)
-	b.For(n.warp, all, b.N(together*n.spec.Warps), func(first ptx.U32) {
-		x := make([][8]ptx.F32, together)
+	b.For(n.warp, all, b.N(roundedAtOnce*n.spec.Warps), func(first ptx.U32) {
+		x := make([][8]ptx.F32, roundedAtOnce)
 		for j := range x {
 			i := first.AddN(j * n.spec.Warps)
 			row := n.p.X.At(n.rowOfX(i.RemN(tokens).Min(n.p.Tokens.AddN(-1))).Mul(n.own.K), 4)
@@ -293,7 +288,7 @@ func (n *stream) roundActivations() {
 			i := first.AddN(j * n.spec.Warps)
 			b.If(i.Lt(all), func() { round(i, j) })
 		}
-		n.loadWeights(first.AddN(together * n.spec.Warps))
+		n.loadWeights(first.AddN(roundedAtOnce * n.spec.Warps))
 	}, ptx.NoUnroll)
 }
 

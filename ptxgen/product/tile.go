@@ -531,12 +531,12 @@ func (n *tile) scale(exps ptx.Shared, r *segmentReader, part []ptx.F32, use func
 func (n *tile) store(tile ptx.U32, sums []ptx.F32) {
 	block, above := n.place(tile)
 	_, scales := n.matrixOf(block)
-	pair := n.lane.AndN(3).MulN(2) // the lane's first two columns
+	tokens := n.columnsOf(block, n.lane.AndN(3).MulN(2))
 	own, first := above.MulN(n.spec.weightTiles()).Add(n.warp), n.lane.ShrN(2)
 	row := own.MulN(tileRows).Add(first)
 	factors := make([]ptx.F32, n.spec.Columns/4)
 	if n.spec.Epilogue.Norm {
-		from := n.factorsOf(block, pair)
+		from := tokens.factors()
 		for i := 0; i < len(factors); i += 2 {
 			pair := from.Plus(16 * i).Aligned(8).LoadF32x2()
 			copy(factors[i:], pair[:])
@@ -546,14 +546,14 @@ func (n *tile) store(tile ptx.U32, sums []ptx.F32) {
 	if n.spec.Epilogue.Gated {
 		column := own.MulN(tileRows / 2).Add(first)
 		n.finish(scales, row, halves, column, sums, factors)
-		n.storeColumn(block, pair, column, sums)
+		n.storeColumn(tokens, column, sums)
 		return
 	}
 	for i, half := range halves {
 		n.finish(scales, row, halves[i:i+1], row.AddN(half), sums, factors)
 	}
 	for i, half := range halves {
-		n.storeColumn(block, pair, row.AddN(half), sums[2*i:])
+		n.storeColumn(tokens, row.AddN(half), sums[2*i:])
 	}
 }
 
@@ -584,12 +584,12 @@ func (n *tile) finish(scales ptx.Global, row ptx.U32, halves []int, column ptx.U
 
 // storeColumn adds residuals to a column of results and stores them. Of each eight tokens, a lane has two. It loads
 // all residuals before it stores a result, so that it waits for memory once.
-func (n *tile) storeColumn(block, pair, column ptx.U32, results []ptx.F32) {
+func (n *tile) storeColumn(of columns, column ptx.U32, results []ptx.F32) {
 	b := n.b
 	b.If(column.Lt(n.p.Columns), func() {
 		each := func(body func(i int, live ptx.Pred, at ptx.U32)) {
 			for i := range n.spec.Columns / 4 {
-				row, live := n.rowOfY(block, pair.AddN(i/2*8+i%2))
+				row, live := of.rowOfY(i/2*8 + i%2)
 				body(i, live, row.Mul(n.p.YStride).Add(column))
 			}
 		}
