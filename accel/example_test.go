@@ -91,13 +91,13 @@ func ExampleLaunchesFor() {
 		}
 	}
 	// Output:
-	// QKV: product_stream_q8_0_1_w16_r2x1_c1_norm
+	// QKV: product_stream_q8_0_1_w20_r2x2_c1_norm
 	// RoPE and append: rope_append_f16
 	// attention: attention_decode_f16_d32
 	// attention: attention_combine_d32
-	// O: product_stream_q8_0_1_w16_r2x1_c1
-	// feed-forward: product_stream_q8_0_1_w16_r2x1_c1_norm_silu_gated
-	// down: product_stream_q8_0_1_w16_r2x1_c1
+	// O: product_stream_q8_0_1_w20_r2x2_c1
+	// feed-forward: product_stream_q8_0_1_w20_r2x2_c1_norm_silu_gated
+	// down: product_stream_q8_0_1_w20_r2x2_c1
 }
 
 func must[T any](v T, err error) T {

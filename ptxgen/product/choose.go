@@ -11,6 +11,10 @@ import (
 // streamTokens is the largest number of tokens that Stream multiplies faster than Tile.
 const streamTokens = 4
 
+// maxStageBytes bounds the stages of Stream. Those of more bytes would arrive late, and those of fewer keep the lane
+// that copies busy.
+const maxStageBytes = 15 << 10
+
 // staticShared is at least the shared memory of a kernel beside what its shared method counts.
 const staticShared = 4 << 10
 
@@ -23,10 +27,11 @@ func StreamFor(f quant.Format, e Epilogue, tokens, k int, target ptx.Target, sha
 	if tokens > streamTokens || !target.HasBulkLoad() {
 		return Stream{}, false
 	}
-	s = Stream{Format: f, Tokens: 1 << bits.Len(uint(tokens-1)), Warps: maxStreamWarps, Ring: 2, Stage: 4, CTAs: 1, Epilogue: e}
-	if layoutOf(f).segmentBytes() > 4<<10 { // a stage of several such segments would arrive late
-		s.Warps, s.Ring, s.Stage = 16, 4, 1
+	s = Stream{Format: f, Tokens: 1 << bits.Len(uint(tokens-1)), Ring: 2, Stage: 4, CTAs: 1, Epilogue: e}
+	for s.Stage > 1 && s.stageBytes() > maxStageBytes {
+		s.Stage /= 2
 	}
+	s.Warps = maxStreamWarps - 4*(4-s.Stage) // fewer for larger segments, whose ring takes more memory
 	fits := func() bool { return s.shared(Packing{f, k}.segments()) <= shared-staticShared }
 	for s.Ring > 1 && !fits() {
 		s.Ring /= 2

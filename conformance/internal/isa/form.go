@@ -47,7 +47,13 @@ func formOf(s ptxtext.Statement) Form {
 	switch {
 	case s.Is("lop3"): // the truth table
 		parts = append(parts, word32(s.Args[len(s.Args)-1]))
-	case s.Is("bar", "barrier", "cp.async.wait_group", "wgmma.wait_group", "setmaxnreg"): // barrier and thread count, or a count
+	case s.Is("bar", "barrier") && len(s.Args) == 2: // barrier and thread count, at most that of test kernels
+		count := word32(s.Args[1])
+		if n, err := strconv.Atoi(count); err == nil {
+			count = strconv.Itoa(min(n, Threads))
+		}
+		parts = append(parts, shape(s.Args[0], word32(s.Args[0])), shape(s.Args[1], count))
+	case s.Is("bar", "barrier", "cp.async.wait_group", "wgmma.wait_group", "setmaxnreg"): // a barrier, or a count
 		for _, arg := range s.Args {
 			parts = append(parts, shape(arg, word32(arg)))
 		}

@@ -73,6 +73,12 @@ func elementwiseCases() []harness.Case {
 	}
 	for _, act := range []elementwise.Activation{elementwise.SiLU, elementwise.GELU} {
 		all = append(all, activationCase(act, "all magnitudes", "8 ulp for all magnitudes, without intermediate overflow", allMagnitudes))
+		all = append(all, activationCase(act, "large powers", "powers of two around 2^64, from where on they are scaled", func(*harness.Fixture) (x []float32) {
+			for i := range 32 {
+				x = append(x, -41-float32(i)/5, -7-float32(i)/20)
+			}
+			return x
+		}))
 		all = append(all, activationCase(act, "near the bend", "8 ulp where the exponential matters; NaN at −Inf, as Inf/Inf gives", func(r *harness.Fixture) []float32 {
 			x := []float32{0, float32(math.Copysign(0, -1)), float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), math.MaxFloat32, -math.MaxFloat32}
 			for range 6000 {

@@ -675,6 +675,7 @@ func norms() (all []productCase) {
 		{"seven tokens, gated", "two results per lane, of two rows each", quant.Q8_0, 8, 7, 288, 32, 2, 1e-5, true},
 		{"many segments", "weights that are loaded several times; squares added eight at a time and one by one", quant.Q8_0, 4, 4, 17*256 + 96, 16, 1, 1e-5, false},
 		{"many tiles", "a warp that adds several tiles", quant.Q8_0, 4, 3, 512, 9 * 16, 1, 1e-5, false},
+		{"one segment", "segments of all tokens are as many as the warps", quant.Q8_0, 4, 4, 256, 16, 1, 1e-5, false},
 		{"odd columns", "rows and weights that are not aligned", quant.F16, 2, 2, 515, 16, 1, 1e-5, false},
 		{"large eps", "eps that counts", quant.Q8_0, 4, 4, 512, 16, 1, 3, false},
 	} {
