@@ -21,30 +21,41 @@ func FromF16(h uint16) float32 {
 // at least 65520 become infinity. NaN keeps its sign and the upper bits of its payload,
 // and becomes quiet.
 func ToF16(f float32) uint16 {
+	if h, ok := ToNormalF16(f); ok {
+		return h
+	}
 	bits := math.Float32bits(f)
 	sign, mag := uint16(bits>>16)&0x8000, bits&0x7fffffff
 	switch {
 	case mag > 0x7f800000: // NaN
 		return sign | 0x7e00 | uint16(mag>>13)&0x3ff
-	case mag >= 0x477ff000: // 65520, halfway between the largest F16 and 65536
+	case mag >= infiniteF16:
 		return sign | 0x7c00
-	case mag < 0x38800000: // below 2⁻¹⁴: a subnormal F16 or zero
+	default: // a subnormal F16 or zero
 		// The spacing of float32 in [0.5, 1) is 2⁻²⁴, that of subnormal F16. The
 		// addition rounds to this spacing and leaves the result in the low bits.
 		return sign | uint16(math.Float32bits(math.Float32frombits(mag)+0.5)-0x3f000000)
 	}
-	mag += 0xfff + mag>>13&1 // half of the last place, ties to even
-	return sign | uint16((mag-(127-15)<<23)>>13)
+}
+
+// The float32 magnitudes that become normal F16 begin at normalF16 and end before infiniteF16.
+const (
+	normalF16   = 0x38800000 // 2⁻¹⁴
+	infiniteF16 = 0x477ff000 // 65520, halfway between the largest F16 and 65536
+)
+
+// ToNormalF16 is ToF16 for results that are normal numbers; ok is false for others. It is short enough to be
+// inlined.
+func ToNormalF16(f float32) (h uint16, ok bool) {
+	const rebias = (127 - 15) << 23
+	bits := math.Float32bits(f)
+	mag := bits &^ (1 << 31)
+	// Half of the last place is added, ties to even.
+	return uint16(bits>>16)&0x8000 | uint16((mag-rebias+0xfff+mag>>13&1)>>13), mag-normalF16 < infiniteF16-normalF16
 }
 
 // RoundF16 rounds f to the nearest F16.
-func RoundF16(f float32) float32 {
-	bits := math.Float32bits(f)
-	if mag := bits & 0x7fffffff; mag-0x38800000 < 0x477ff000-0x38800000 { // a normal F16
-		return math.Float32frombits((bits + 0xfff + bits>>13&1) &^ 0x1fff)
-	}
-	return FromF16(ToF16(f))
-}
+func RoundF16(f float32) float32 { return FromF16(ToF16(f)) }
 
 // FromBF16 returns the value of the bits b, which are the upper half of a float32.
 func FromBF16(b uint16) float32 { return math.Float32frombits(uint32(b) << 16) }

@@ -197,8 +197,8 @@ func gatherBits(dst *[256]byte, row0, row8 []byte, shift, bits int) {
 	}
 }
 
-// dense closes the gaps between nibbles of which only the lowest bits are used. It joins the nibbles of a byte with
-// those of the next, until all four bits are used.
+// dense removes the unused bits of x, whose nibbles use only their lowest one, two or four bits. Each turn moves the
+// bits of every second byte beside those of the byte before, so that the nibbles use twice as many.
 func dense(x uint64, bits int) uint64 {
 	for ; bits < 4; bits *= 2 {
 		x = (x | x>>((8-bits)&7)) & 0x00ff00ff00ff00ff
@@ -218,7 +218,7 @@ func (k *packer) round(i int, row []byte) (d float32) {
 	inverse := 1 / d
 	high, low := k.floats[0][i][:len(k.weights)], k.floats[1][i]
 	for j, w := range k.weights {
-		h, ok := toNormal(w * inverse)
+		h, ok := float16.ToNormalF16(w * inverse)
 		if !ok {
 			h = float16.ToF16(w * inverse)
 		}
@@ -226,7 +226,7 @@ func (k *packer) round(i int, row []byte) (d float32) {
 	}
 	if k.p.Format == quant.F32 {
 		for j, w := range k.weights {
-			l, ok := toNormal(float32(w*inverse) - float16.FromF16(high[j]))
+			l, ok := float16.ToNormalF16(float32(w*inverse) - float16.FromF16(high[j]))
 			// product.Single returns the sum of both parts. If the rest has become half the spacing of high, which
 			// is a power of two, the sum may have other parts.
 			if !ok || l&0x3ff == 0 {
@@ -237,14 +237,6 @@ func (k *packer) round(i int, row []byte) (d float32) {
 		}
 	}
 	return d
-}
-
-// toNormal is float16.ToF16 for results that are normal numbers, short enough to be inlined.
-func toNormal(x float32) (h uint16, ok bool) {
-	const smallest, infinity, rebias = 0x38800000, 0x477ff000, (127 - 15) << 23
-	bits := math.Float32bits(x)
-	size := bits &^ (1 << 31)
-	return uint16(bits>>16)&0x8000 | uint16((size-rebias+0xfff+size>>13&1)>>13), size-smallest < infinity-smallest
 }
 
 // split rounds x to float16, and then the rest.
