@@ -89,6 +89,42 @@ func (z sizes) model(t *testing.T) *model.Model {
 	return loaded
 }
 
+// TestExpertsAreGrouped plans steps of a mixture for devices with more and more shared memory, without wgmma. Stream
+// needs room for whole rows of activations, so on some devices a Tile multiplies by down alone. Its slots must be sorted.
+func TestExpertsAreGrouped(t *testing.T) {
+	m := sizes{
+		arch: "qwen3moe", hidden: 32, heads: 2, kvHeads: 1, headDim: 8, rotated: 8, ffn: 8192, vocab: 16, context: 64, experts: 4, used: 2,
+	}.model(t)
+	mixed := 0
+	for kilobytes := 16; kilobytes <= 64; kilobytes++ {
+		props := driver.Properties{ComputeCapability: 90, PTXVersion: 83, SMs: 4, SharedPerCTA: kilobytes << 10, Memory: 1 << 30}
+		list, err := accel.LaunchesFor(m, props, accel.Options{KVPages: 1, MaxSequences: 1, Chunk: 1}, 1, 1, false)
+		if err != nil {
+			continue // some kernel needs more shared memory
+		}
+		streams, tiles, grouped := 0, 0, false
+		for _, l := range list {
+			switch {
+			case l.Kernel == "moe_group":
+				grouped = true
+			case strings.HasPrefix(l.Kernel, "product_stream_") && strings.Contains(l.Kernel, "_experts"):
+				streams++
+			case strings.HasPrefix(l.Kernel, "product_tile_") && strings.Contains(l.Kernel, "_experts"):
+				tiles++
+			}
+		}
+		if grouped != (tiles > 0) {
+			t.Errorf("%d KiB: %d kernels of Tile, grouped: %v", kilobytes, tiles, grouped)
+		}
+		if streams > 0 && tiles > 0 {
+			mixed++
+		}
+	}
+	if mixed == 0 {
+		t.Error("no device has experts of both Stream and Tile")
+	}
+}
+
 // TestExtremes plans models with extreme sizes. Either PlanFor and New refuse a model with the
 // same error, which names the parameter, its value and the limit, or a prompt and a step run.
 func TestExtremes(t *testing.T) {

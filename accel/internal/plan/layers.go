@@ -133,7 +133,7 @@ func (p *planner) route(l *layer, n normWeights) {
 	add(p, "router", moe.Route(), moe.RouteArgs{
 		Logits: p.buf.routerLogits, Weights: p.buf.expertWeights, Chosen: p.buf.experts, Tokens: tokens, Experts: l.up.experts, K: used, Normalize: true,
 	})
-	if _, ok := p.streamFor(matrixProduct{w: &l.up}, tokens); !ok {
+	if p.tiled(&l.gate, n) || p.tiled(&l.up, n) || p.tiled(&l.down, normWeights{}) {
 		add(p, "group", moe.Group(), moe.GroupArgs{
 			Chosen: p.buf.experts, Offsets: p.buf.expertOffsets, Order: p.buf.expertOrder, Tokens: tokens, K: used, Experts: l.up.experts,
 		})

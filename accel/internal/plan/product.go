@@ -36,7 +36,7 @@ func (p *planner) product(op string, q matrixProduct) {
 	tokens := cmp.Or(q.rows, p.shape.Tokens)
 	a := product.Args{
 		X: q.x, W: q.w.at, Y: q.y, YStride: q.yStride, Bias: q.w.bias, Tokens: tokens, Rows: q.w.rows, K: q.w.k,
-		CTAs: p.layout.props.SMs, Softcap: q.softcap,
+		CTAs: p.layout.props.SMs, Softcap: q.softcap, ExpertBytes: q.w.expertBytes,
 	}
 	if q.residual {
 		a.Residual = q.y
@@ -44,7 +44,6 @@ func (p *planner) product(op string, q matrixProduct) {
 	if q.norm.kind == norm.Layer {
 		a.X = p.layerNorm(op, q, tokens)
 	}
-	a.ExpertBytes = q.w.expertBytes
 	if s, ok := p.streamFor(q, tokens); ok {
 		if q.w.experts > 0 {
 			a.Tokens, a.Experts, a.Slots, a.SlotsPerX = 1, p.buf.experts, p.slots(), p.slotsPerX(q)
@@ -111,13 +110,21 @@ func (p *planner) streamFor(q matrixProduct, tokens int) (s product.Stream, ok b
 	return s, ok
 }
 
+// tiled reports whether a Tile multiplies by the experts of w, so that their slots must be sorted.
+func (p *planner) tiled(w *matrix, n normWeights) bool {
+	if w.empty() {
+		return false
+	}
+	_, ok := p.streamFor(matrixProduct{w: w, norm: n}, p.shape.Tokens)
+	return !ok
+}
+
 func (p *planner) tileFor(q matrixProduct, tokens int) product.Tile {
 	props, rows := p.layout.props, q.w.rows
 	if q.w.experts > 0 {
 		tokens, rows = ceilDiv(p.slots(), q.w.experts), rows*q.w.experts
 	}
-	// Tokens are rounded up to a power of two, so that prompts of all lengths share few kernels.
-	t := product.TileFor(q.w.format, p.epilogue(q), CeilPow2(tokens), rows, kernelcache.MaxTarget(props), props.SMs, props.SharedPerCTA)
+	t := product.TileFor(q.w.format, p.epilogue(q), tokens, rows, kernelcache.MaxTarget(props), props.SMs, props.SharedPerCTA)
 	t.Experts = q.w.experts > 0
 	return t
 }
