@@ -68,9 +68,8 @@ type pollGraph struct {
 
 func (g pollGraph) Launch(driver.Stream) error { return g.Graph.Launch(g.on) }
 
-// slicedModel returns a model of one layer. The rows of its down matrix are so long that several
-// CTAs share one, and pass their sums through memory that a kernel leaves zero at its end.
-func slicedModel(t *testing.T) *model.Model {
+// longDownModel returns a model of one layer. The rows of its down matrix have 17 segments.
+func longDownModel(t *testing.T) *model.Model {
 	t.Helper()
 	const ffn = 17 * 256
 	spec := tiny.New("gpt2", 1)
@@ -114,7 +113,7 @@ func TestAccelInterrupted(t *testing.T) {
 		{"prompt", minimal, accel.Options{}, smallDevice, []int{3, 4}, 39},
 		{"prompt by steps", minimal, accel.Options{Prefill: accel.PrefillExact, Eager: true}, smallDevice, []int{3, 4}, 39},
 		{"step, late", minimal, accel.Options{}, lateDevice, []int{3}, 19},
-		{"step", slicedModel(t), accel.Options{}, emu.Options{SMs: 4, Workers: 1, IgnoreRaces: true, Cache: &emulatorCache}, []int{3}, 25}, // question 51 is in the product with down
+		{"step", longDownModel(t), accel.Options{}, emu.Options{SMs: 4, Workers: 1, IgnoreRaces: true, Cache: &emulatorCache}, []int{3}, 25},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := &pollDevice{Device: accelDevice(t, c.device)}

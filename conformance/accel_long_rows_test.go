@@ -13,8 +13,7 @@ import (
 	"github.com/lockstep-go/lockstep/ref"
 )
 
-// longRowModel returns a model of one layer with long rows, so that warps process several
-// blocks per row and, on devices with little shared memory, vectors are split. V has format
+// longRowModel returns a model of one layer with rows of many segments. V has format
 // v, or that of the recipe if v is F32.
 func longRowModel(t testing.TB, recipe string, ffn int, v quant.Format) *model.Model {
 	t.Helper()
@@ -57,8 +56,8 @@ func reformat(t testing.TB, plan *synth.Plan, name string, f quant.Format) {
 	w.Format, w.Bytes = f, int64(row)*int64(w.Dims[1])
 }
 
-// TestAccelLongRows compares models with long rows with the reference, on devices with much
-// and with little shared memory.
+// TestAccelLongRows compares models with long rows with the reference, on a device with bulk copies and on one
+// without.
 func TestAccelLongRows(t *testing.T) {
 	slowParallel(t)
 	for _, c := range []struct {
@@ -68,8 +67,8 @@ func TestAccelLongRows(t *testing.T) {
 		capability   int
 	}{
 		{"q4_k_m", "q4_k_m", 14336, quant.F32, 90},
-		{"q4_k and q8_0, with different activation layouts", "q4_k", 512, quant.Q8_0, 90},
-		{"q8_0, little shared memory", "q8_0", 8192, quant.F32, 86},
+		{"q4_k and q8_0, whose activations are rounded differently", "q4_k", 512, quant.Q8_0, 90},
+		{"q8_0, without bulk copies", "q8_0", 8192, quant.F32, 86},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := longRowModel(t, c.recipe, c.ffn, c.v)

@@ -12,7 +12,7 @@ import (
 
 // The flags of the suite, as in
 //
-//	go test ./conformance -run TestKernels -kernels 'gemv/' -seed 7 -long -gpu
+//	go test ./conformance -run TestKernels -kernels 'product_stream/' -seed 7 -long -gpu
 //
 // go test has a -json flag of its own: pass -json FILE after -args.
 var (

@@ -115,7 +115,7 @@ func (e *Engine) embed(ctx context.Context, tokens []int, first int) (tensor, er
 	return x, err
 }
 
-// lookUp dequantizes a row of w. With F16Products, it is rounded as in a product.
+// lookUp dequantizes a row of w into dst. F16Products rounds its weights as those of a product.
 func (e *Engine) lookUp(w model.Matrix, row int, dst []float64) {
 	if e.numerics.F16Products {
 		copy(dst, product.Row(w.Format, blocks(w, row, 0, w.Cols), w.Cols))

@@ -24,8 +24,8 @@ type Numerics struct {
 	// keys does. Blocks begin at position 0. The format is bf16 if KV is bf16, else f16.
 	// These are rounded:
 	//
-	//   - queries; those in f16 are scaled by a power of two per row, so that the largest finite element
-	//     lies in [2^14, 2^15) and none overflows;
+	//   - queries. In f16 they are first scaled, each row by a power of two that brings its largest finite
+	//     element into [2^14, 2^15), so that none overflows;
 	//   - keys and values;
 	//   - the softmax weights e^(s−m) that multiply the values, where m is the largest
 	//     score up to the end of the key's block. Their sum, the divisor, adds the

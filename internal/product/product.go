@@ -166,7 +166,7 @@ func Weights(f quant.Format, row []byte, cols int) []float64 {
 	return scaled(f, rounded, cols, d)
 }
 
-// Row returns a row of cols weights in blocks of f as a product takes them: D·(ŵ + o/32).
+// Row decodes a row of cols weights in blocks of f. The weights are rounded as those of a product: each is D·(ŵ + o/32).
 func Row(f quant.Format, row []byte, cols int) []float64 {
 	operand := Weights(f, row, cols)
 	w := operand[:cols]

@@ -1,6 +1,8 @@
 package product
 
 import (
+	"math"
+
 	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
@@ -63,6 +65,23 @@ func paramsOf(f quant.Format, e Epilogue, a Args) []any {
 		params = append(params, &softcapParams{ptx.Float(a.Softcap)})
 	}
 	return params
+}
+
+// expertName is the part of a kernel's name.
+func expertName(experts bool) string {
+	if experts {
+		return "_experts"
+	}
+	return ""
+}
+
+// expertChecks returns the checks of the arguments of experts that Stream and Tile share.
+func expertChecks(experts bool, a Args) []host.Check {
+	return []host.Check{
+		host.Refuse(experts != (a.Experts != 0), "Experts", "a kernel of experts needs it, and no other takes it"),
+		host.Bound("ExpertBytes", a.ExpertBytes, 0, math.MaxInt),
+		host.Refuse(a.ExpertBytes%16 != 0, "ExpertBytes", "%d is no multiple of 16", a.ExpertBytes),
+	}
 }
 
 // wholeBlocks checks that a row holds whole blocks of its format.

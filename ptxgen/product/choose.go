@@ -11,8 +11,8 @@ import (
 // streamTokens is the largest number of tokens that Stream multiplies faster than Tile.
 const streamTokens = 4
 
-// maxStageBytes bounds the stages of Stream. Those of more bytes would arrive late, and those of fewer keep the lane
-// that copies busy.
+// maxStageBytes bounds the size of a stage of Stream. Warps wait longer for a larger stage. Smaller ones are more copies
+// for the one lane that makes them.
 const maxStageBytes = 15 << 10
 
 // staticShared is at least the shared memory of a kernel beside what its shared method counts.
@@ -31,7 +31,8 @@ func StreamFor(f quant.Format, e Epilogue, tokens, k int, target ptx.Target, sha
 	for s.Stage > 1 && s.stageBytes() > maxStageBytes {
 		s.Stage /= 2
 	}
-	s.Warps = maxStreamWarps - 4*(4-s.Stage) // fewer for larger segments, whose ring takes more memory
+	// Larger segments, of which a stage has fewer, leave shared memory for the rings of fewer warps.
+	s.Warps = maxStreamWarps - 4*(4-s.Stage)
 	fits := func() bool { return s.shared(Packing{f, k}.segments()) <= shared-staticShared }
 	for s.Ring > 1 && !fits() {
 		s.Ring /= 2

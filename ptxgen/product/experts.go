@@ -47,7 +47,7 @@ func (s Tile) PaddedSlots(slots, experts int) int {
 }
 
 func (s round) paddedSlots(slots, experts int) int {
-	partial := min(slots, experts) // experts whose last block may not be full
+	partial := min(slots, experts) // at most as many blocks are not full: the last one of each expert that has slots
 	return (slots + (s.columns-1)*partial) / s.columns * s.columns
 }
 

@@ -36,11 +36,7 @@ type RoundArgs struct {
 }
 
 func (s round) name() string {
-	experts := ""
-	if s.experts {
-		experts = "_experts"
-	}
-	return fmt.Sprintf("product_tile_round_%d_%d%s%s", s.columns, s.offsetSteps, experts, Epilogue{Norm: s.norm}.name())
+	return fmt.Sprintf("product_tile_round_%d_%d%s%s", s.columns, s.offsetSteps, expertName(s.experts), Epilogue{Norm: s.norm}.name())
 }
 
 const (
@@ -86,7 +82,7 @@ func (s round) factorsAt(tokens, k int) int {
 // bytes returns the size of rounded activations.
 func (s round) bytes(tokens, k int) int {
 	size := s.factorsAt(tokens, k)
-	if s.norm && !s.experts { // whose factors are in their routes
+	if s.norm && !s.experts { // the factors of experts are in their routes
 		size += 4 * s.padded(tokens)
 	}
 	return size

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
 	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
@@ -44,11 +45,8 @@ type Stream struct {
 func (s Stream) Kernel() kernel.Typed[Args] { return kernel.New(s.name(), s.build, s.launch) }
 
 func (s Stream) name() string {
-	format, experts := host.FormatName(s.Format), ""
-	if s.Experts {
-		experts = "_experts"
-	}
-	return fmt.Sprintf("product_stream_%s_%d_w%d_r%dx%d_c%d%s", format, s.Tokens, s.Warps, s.Ring, s.Stage, s.CTAs, experts+s.Epilogue.name())
+	return fmt.Sprintf("product_stream_%s_%d_w%d_r%dx%d_c%d%s%s",
+		host.FormatName(s.Format), s.Tokens, s.Warps, s.Ring, s.Stage, s.CTAs, expertName(s.Experts), s.Epilogue.name())
 }
 
 // pairBytes is the size of the rounded activations of a token for two steps.
@@ -503,15 +501,12 @@ func (s Stream) check(k *ptx.Kernel, a Args, columns int) error {
 	if s.Experts {
 		slots = host.Bound("Slots", a.Slots, 1, min(maxGridY, math.MaxUint32/max(a.K, a.YStride, 1)))
 	}
-	norm := normChecks(s.Epilogue.Norm, a.NormWeight, a.Eps)
-	return host.Valid(k, append(append(s.Epilogue.checks(a), norm...),
+	others := slices.Concat(s.Epilogue.checks(a), normChecks(s.Epilogue.Norm, a.NormWeight, a.Eps), expertChecks(s.Experts, a))
+	return host.Valid(k, append(others,
 		host.Bound("Tokens", a.Tokens, 1, s.Tokens), host.Bound("Rows", a.Rows, 1, maxRows),
 		host.Bound("K", a.K, 1, maxK), host.Bound("YStride", a.YStride, columns, maxRows), host.Bound("CTAs", a.CTAs, 1, maxGridY),
 		wholeBlocks(s.Format, a.K), host.NonNil("X", a.X), host.Refuse(a.K%4 == 0 && a.X%16 != 0, "X", "%#x is no multiple of 16", a.X), host.NonNil("W", a.W), host.NonNil("Y", a.Y),
-		host.Refuse(s.Experts != (a.Experts != 0), "Experts", "a kernel of experts needs it, and no other takes it"),
-		slots, host.Refuse(s.Experts && a.SlotsPerX < 1, "SlotsPerX", "%d is not positive", a.SlotsPerX),
-		host.Bound("ExpertBytes", a.ExpertBytes, 0, math.MaxInt),
-		host.Refuse(a.ExpertBytes%16 != 0, "ExpertBytes", "%d is no multiple of 16", a.ExpertBytes))...)
+		slots, host.Refuse(s.Experts && a.SlotsPerX < 1, "SlotsPerX", "%d is not positive", a.SlotsPerX))...)
 }
 
 func (s Stream) launch(k *ptx.Kernel, a Args) (ptx.Launch, error) {

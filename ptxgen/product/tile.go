@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
 	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
@@ -62,12 +63,8 @@ func (s Tile) name() string {
 	if s.Warps > 0 {
 		pipeline = "mma"
 	}
-	experts := ""
-	if s.Experts {
-		experts = "_experts"
-	}
 	rows := tileRows * s.weightTiles()
-	return fmt.Sprintf("product_tile_%s_%dx%d_%s_%d%s%s", host.FormatName(s.Format), rows, s.Columns, pipeline, s.RingX, experts, s.Epilogue.name())
+	return fmt.Sprintf("product_tile_%s_%dx%d_%s_%d%s%s", host.FormatName(s.Format), rows, s.Columns, pipeline, s.RingX, expertName(s.Experts), s.Epilogue.name())
 }
 
 // tileParams are the parameters of Tile alone.
@@ -616,11 +613,9 @@ const maxRows = 1 << 24
 func (s Tile) launch(k *ptx.Kernel, a Args) (ptx.Launch, error) {
 	p, columns := Packing{s.Format, a.K}, s.Epilogue.columns(a.Rows)
 	a.YStride = cmp.Or(a.YStride, columns)
-	if err := host.Valid(k, append(append(s.Epilogue.checks(a), normChecks(false, a.NormWeight, a.Eps)...),
-		host.Refuse(s.Experts != (a.Experts != 0), "Experts", "a kernel of experts needs it, and no other takes it"),
+	others := slices.Concat(s.Epilogue.checks(a), normChecks(false, a.NormWeight, a.Eps), expertChecks(s.Experts, a))
+	if err := host.Valid(k, append(others,
 		host.Refuse(a.Slots != 0 || a.SlotsPerX != 0, "Slots", "only kernels of Stream take it"),
-		host.Bound("ExpertBytes", a.ExpertBytes, 0, math.MaxInt),
-		host.Refuse(a.ExpertBytes%16 != 0, "ExpertBytes", "%d is no multiple of 16", a.ExpertBytes),
 		host.Bound("Rows", a.Rows, 1, maxRows), host.Bound("YStride", a.YStride, columns, maxRows),
 		host.Bound("Tokens", a.Tokens, 1, math.MaxUint32/max(a.YStride, 1)), host.Bound("K", a.K, 1, maxK),
 		host.Bound("CTAs", a.CTAs, 1, math.MaxInt32), wholeBlocks(s.Format, a.K),

@@ -10,7 +10,7 @@ type T interface {
 // Case runs a kernel on inputs of one shape and distribution and compares it with a float64
 // reference. A case that compares nothing is a failure.
 type Case struct {
-	Operation string // what is computed: "gemv", "attention decode"
+	Operation string // what is computed: "product_stream", "attention decode"
 	Format    string // of the weights or of the result: usually the name of a quant.Format
 	Name      string // unique within the operation
 	Reason    string // what the case covers

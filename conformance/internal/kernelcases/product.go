@@ -483,9 +483,9 @@ func (in *productInputs) tolerance(r *harness.Fixture) harness.Tolerance {
 	return harness.Tolerance{L: chain + segments + norm + 4, U: tensorStep(r), Correlated: true}
 }
 
-// tensorStep is what an instruction of 16 products per sum may lose, relative to the sum of all terms'
-// sizes: the products and the sum before are aligned to the largest term and truncated
-// to so many bits, then the sum is rounded toward zero (see alu.Accumulate).
+// tensorStep bounds the error of a tensor-core instruction that adds 16 products to a sum, relative to the sum of the
+// magnitudes of these terms. The instruction aligns the terms to the largest one, drops the bits that do not fit, and
+// rounds the result toward zero: see alu.Accumulate.
 func tensorStep(r *harness.Fixture) float64 {
 	if cc := r.Properties().ComputeCapability; cc != 0 && cc < 90 {
 		return 2 * (0x1p-23 + 9*0x1p-24) // two steps of 8
