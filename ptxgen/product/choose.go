@@ -44,11 +44,10 @@ func StreamFor(f quant.Format, e Epilogue, tokens, k int, target ptx.Target, sha
 }
 
 // TileFor returns the Tile for a number of tokens and rows, if a GPU of the target has sms SMs and a CTA may
-// have shared bytes of shared memory. A target without wgmma has a Tile of warps.
+// have shared bytes of shared memory.
 //
-// With few tokens, time goes into decoding weights: then as many warpgroups as possible take segments by turns. Each
-// needs room for the activations of two segments. With more tokens, it goes into copying activations: if there are
-// enough rows for all SMs, tiles of 128 rows need fewer copies.
+// With few tokens, time goes into decoding weights: then sets of warps take segments by turns, as many as fit. With more
+// tokens, time goes into multiplying: then two warpgroups multiply by wgmma, unless there are too few rows for all SMs.
 func TileFor(f quant.Format, e Epilogue, tokens, rows int, target ptx.Target, sms, shared int) Tile {
 	s := Tile{Format: f, Columns: columnsFor(f, tokens), Epilogue: e}
 	fits := func() bool { return s.shared() <= shared-staticShared }
@@ -56,17 +55,19 @@ func TileFor(f quant.Format, e Epilogue, tokens, rows int, target ptx.Target, sm
 		s.Warps, s.RingX, s.Columns = maxMMAWarps, 2, min(s.Columns, 64)
 		return s
 	}
-	enoughRows := 4*host.CeilDiv(rows, 2*ptx.WGMMARows) >= 3*sms
-	if s.Warpgroups = 2; s.Columns <= 32 || s.Columns <= 64 && !enoughRows {
-		s.Warpgroups = 1
-		for phases := len(consumerRegisters) - 1; phases > 1; phases-- {
-			s.Phases, s.Ring, s.RingX = phases, 2*phases, 2*phases
-			if s.Columns <= maxColumnsOf(f, phases) && fits() {
-				return s
+	if s.Columns < 64 || s.Columns == 64 && 4*host.CeilDiv(rows, 2*ptx.WGMMARows) < 3*sms {
+		s.Warps = setWarps(rows, host.CeilDiv(tokens, s.Columns), sms)
+		for s.Phases = min(maxPhases, maxTileWarps(s.Columns)/s.Warps); s.Phases > 1; s.Phases-- {
+			for s.Ring = host.CeilDiv(2*s.Phases, producers) * producers; s.Ring >= s.Phases; s.Ring -= producers {
+				if fits() {
+					return s
+				}
 			}
 		}
+		s.Warps, s.Phases = 0, 0
 	}
-	for s.Phases, s.Ring, s.RingX = 1, 4, 2; !fits(); {
+	s.Warpgroups = 2
+	for s.Ring, s.RingX = 4, 2; !fits(); {
 		switch {
 		case s.Ring > 2:
 			s.Ring--
@@ -83,8 +84,21 @@ func TileFor(f quant.Format, e Epilogue, tokens, rows int, target ptx.Target, sm
 	return s
 }
 
+// setWarps is the number of warps per set with which the busiest SM has the fewest rows. More warps per set copy
+// activations for more rows at once.
+func setWarps(rows, blocks, sms int) int {
+	best, most := 0, 0
+	for warps := 4; warps > 0; warps-- {
+		busiest := warps * host.CeilDiv(host.CeilDiv(tiles(rows), warps)*blocks, sms)
+		if best == 0 || busiest < most {
+			best, most = warps, busiest
+		}
+	}
+	return best
+}
+
 // columnsFor is the number of columns of a tile: a power of two that the registers of two warpgroups suffice for.
 func columnsFor(f quant.Format, tokens int) int {
-	most := 1 << bits.Len(uint(maxColumnsOf(f, 2))) / 2
+	most := 1 << bits.Len(uint(maxColumnsOf(f))) / 2
 	return max(8, min(most, 1<<bits.Len(uint(tokens-1))))
 }

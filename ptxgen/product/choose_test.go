@@ -53,17 +53,17 @@ func TestChosenKernels(t *testing.T) {
 		}
 	}
 	for tokens, want := range map[int]Tile{
-		16:   {Columns: 16, Warpgroups: 1, Phases: 4},
-		64:   {Columns: 64, Warpgroups: 2, Phases: 1},
-		4096: {Columns: 128, Warpgroups: 2, Phases: 1},
+		16:   {Columns: 16, Warps: 2, Phases: 12},
+		64:   {Columns: 64, Warpgroups: 2},
+		4096: {Columns: 128, Warpgroups: 2},
 	} {
 		s := TileFor(quant.Q4_K, Epilogue{}, tokens, 28672, hopper, sms, shared)
-		if s.Columns != want.Columns || s.Warpgroups != want.Warpgroups || s.Phases != want.Phases {
+		if s.Columns != want.Columns || s.Warpgroups != want.Warpgroups || s.Warps != want.Warps || s.Phases != want.Phases {
 			t.Errorf("%d tokens: %+v, want %+v", tokens, s, want)
 		}
 	}
-	if s := TileFor(quant.Q4_K, Epilogue{}, 64, 4096, hopper, sms, shared); s.Phases != 2 || s.Warpgroups != 1 {
-		t.Errorf("few rows: %+v, want 2 phases", s)
+	if s := TileFor(quant.Q4_K, Epilogue{}, 64, 4096, hopper, sms, shared); s.Warps != 2 || s.Phases == 0 {
+		t.Errorf("few rows: %+v, want phases of 2 warps", s)
 	}
 	for _, sm := range []int{80, 89} {
 		s := TileFor(quant.F32, Epilogue{}, 4096, 4096, ptx.Target{Version: 88, SM: sm}, sms, 99<<10)

@@ -86,17 +86,20 @@ func TestBuildRefuses(t *testing.T) {
 		"tokens that are no power of two": Stream{Format: quant.Q8_0, Tokens: 3, Warps: 4, Stage: 2, Ring: 2, CTAs: 1}.Kernel(),
 		"a stage that divides no warps":   Stream{Format: quant.Q8_0, Tokens: 2, Warps: 4, Stage: 3, Ring: 2, CTAs: 1}.Kernel(),
 		"a stream without kernels":        Stream{Format: quant.MXFP4, Tokens: 2, Warps: 4, Stage: 2, Ring: 2, CTAs: 1}.Kernel(),
-		"columns that wgmma lacks":        Tile{Format: quant.Q8_0, Columns: 12, Warpgroups: 1, Phases: 1, Ring: 2, RingX: 1}.Kernel(),
-		"more columns than registers":     Tile{Format: quant.Q8_0, Columns: 136, Warpgroups: 1, Phases: 1, Ring: 2, RingX: 1}.Kernel(),
-		"more columns of F32":             Tile{Format: quant.F32, Columns: 104, Warpgroups: 1, Phases: 1, Ring: 2, RingX: 1}.Kernel(),
-		"five warpgroups":                 Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 5, Phases: 1, Ring: 2, RingX: 1}.Kernel(),
-		"five warpgroups in phases":       Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Phases: 5, Ring: 10, RingX: 5}.Kernel(),
-		"no phase":                        Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Ring: 2, RingX: 1}.Kernel(),
-		"a ring with one per phase":       Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Phases: 2, Ring: 2, RingX: 2}.Kernel(),
-		"a ring that changes phases":      Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Phases: 2, Ring: 5, RingX: 2}.Kernel(),
-		"activations that change phases":  Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Phases: 2, Ring: 4, RingX: 3}.Kernel(),
-		"columns of four warpgroups":      Tile{Format: quant.Q8_0, Columns: 40, Warpgroups: 1, Phases: 4, Ring: 8, RingX: 4}.Kernel(),
-		"a ring of one segment":           Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Phases: 1, Ring: 1, RingX: 1}.Kernel(),
+		"columns that wgmma lacks":        Tile{Format: quant.Q8_0, Columns: 12, Warpgroups: 1, Ring: 2, RingX: 1}.Kernel(),
+		"more columns than registers":     Tile{Format: quant.Q8_0, Columns: 136, Warpgroups: 1, Ring: 2, RingX: 1}.Kernel(),
+		"more columns of F32":             Tile{Format: quant.F32, Columns: 104, Warpgroups: 1, Ring: 2, RingX: 1}.Kernel(),
+		"three warpgroups":                Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 3, Ring: 2, RingX: 1}.Kernel(),
+		"nothing that multiplies":         Tile{Format: quant.Q8_0, Columns: 8, Ring: 2, RingX: 1}.Kernel(),
+		"warpgroups in phases":            Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Phases: 2, Ring: 4, RingX: 1}.Kernel(),
+		"one phase":                       Tile{Format: quant.Q8_0, Columns: 8, Warps: 2, Phases: 1, Ring: 4}.Kernel(),
+		"16 phases":                       Tile{Format: quant.Q8_0, Columns: 8, Warps: 1, Phases: 16, Ring: 16}.Kernel(),
+		"a ring for fewer phases":         Tile{Format: quant.Q8_0, Columns: 8, Warps: 2, Phases: 5, Ring: 4}.Kernel(),
+		"a ring that changes copies":      Tile{Format: quant.Q8_0, Columns: 8, Warps: 2, Phases: 3, Ring: 5}.Kernel(),
+		"phases of more warps":            Tile{Format: quant.Q8_0, Columns: 16, Warps: 5, Phases: 5, Ring: 5}.Kernel(),
+		"phases with two rings":           Tile{Format: quant.Q8_0, Columns: 8, Warps: 2, Phases: 4, Ring: 4, RingX: 4}.Kernel(),
+		"phases of more columns":          Tile{Format: quant.Q8_0, Columns: 72, Warps: 3, Phases: 4, Ring: 4}.Kernel(),
+		"a ring of one segment":           Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Ring: 1, RingX: 1}.Kernel(),
 		"an unknown activation":           Stream{Format: quant.Q8_0, Tokens: 2, Warps: 4, Stage: 2, Ring: 2, CTAs: 1, Epilogue: Epilogue{Activation: 3}}.Kernel(),
 		"experts for several tokens":      Stream{Format: quant.Q8_0, Tokens: 2, Warps: 4, Stage: 2, Ring: 2, CTAs: 1, Experts: true}.Kernel(),
 		"embeddings without kernels":      Embed(quant.MXFP4),
@@ -119,7 +122,7 @@ func TestLaunchRefuses(t *testing.T) {
 	capped.Epilogue.Softcap, gated.Epilogue.Gated, normed.Epilogue.Norm = true, true, true
 	experts := plain
 	experts.Experts, experts.Tokens = true, 1
-	tile := Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Phases: 1, Ring: 2, RingX: 1}
+	tile := Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Ring: 2, RingX: 1}
 	expertTile := tile
 	expertTile.Experts = true
 	chosen := func(a *Args) { a.Tokens, a.Experts, a.Slots, a.SlotsPerX, a.ExpertBytes = 1, 16, 6, 2, 4096 }
@@ -216,21 +219,20 @@ func TestAssemble(t *testing.T) {
 		}
 	}
 	for _, f := range Formats() {
-		add(Tile{Format: f, Columns: maxColumnsOf(f, 2), Warpgroups: 2, Phases: 1, Ring: 3, RingX: 2}.Kernel(), "sm_90a")
 		all := Epilogue{Norm: true, Softcap: true, Activation: elementwise.GELU, Gated: true}
-		add(Tile{Format: f, Columns: maxColumnsOf(f, 2), Warpgroups: 2, Phases: 1, Ring: 3, RingX: 2, Epilogue: all}.Kernel(), "sm_90a")
-		for phases := 3; phases <= 4 && f != quant.F32; phases++ {
-			t := Tile{Format: f, Columns: maxColumnsOf(f, phases), Warpgroups: 1, Phases: phases, Ring: 2 * phases, RingX: phases}
-			add(t.Kernel(), "sm_90a")
-			t.Epilogue = all
-			add(t.Kernel(), "sm_90a")
+		for _, e := range []Epilogue{{}, all} {
+			add(Tile{Format: f, Columns: maxColumnsOf(f), Warpgroups: 2, Ring: 3, RingX: 2, Epilogue: e}.Kernel(), "sm_90a")
+			for _, columns := range []int{16, 32, 64} {
+				phases := maxTileWarps(columns) / 2 / producers * producers
+				add(Tile{Format: f, Columns: columns, Warps: 2, Phases: phases, Ring: phases, Epilogue: e}.Kernel(), "sm_90a")
+			}
 		}
 		add(Stream{Format: f, Tokens: 1, Warps: 16, Stage: 4, Ring: 2, CTAs: 2, Experts: true, Epilogue: all}.Kernel(), "sm_90")
 		add(Stream{Format: f, Tokens: 8, Warps: 16, Stage: 8, Ring: 2, CTAs: 1, Epilogue: all}.Kernel(), "sm_90")
 		add(Stream{Format: f, Tokens: 1, Warps: 8, Stage: 4, Ring: 2, CTAs: 2}.Kernel(), "sm_90")
 		add(Stream{Format: f, Tokens: 8, Warps: 16, Stage: 8, Ring: 2, CTAs: 1}.Kernel(), "sm_90")
 		add(Tile{Format: f, Columns: 64, Warps: 8, RingX: 2}.Kernel(), "sm_80", "sm_89")
-		add(Tile{Format: f, Columns: maxColumnsOf(f, 1), Warps: 8, RingX: 2}.Kernel(), "sm_80")
+		add(Tile{Format: f, Columns: maxColumnsOf(f), Warps: 8, RingX: 2}.Kernel(), "sm_80")
 		add(Embed(f), "sm_80", "sm_90")
 	}
 	for _, f := range []quant.Format{quant.Q8_0, quant.Q4_K, quant.Q2_K} { // no offsets, one step of them, and two

@@ -17,26 +17,27 @@ import (
 //
 //	p[t,r] = Σ_k W[r,k]·x[t,k]
 //
-// as package internal/product defines, with wgmma (sm_90a), and stores what its Epilogue makes of p.
+// as package internal/product defines, on GPUs with wgmma (sm_90a), and stores what its Epilogue makes of p.
 //
-// The results are cut into tiles of 64 rows per warpgroup by Columns tokens. A CTA computes several, one after
-// another. The warps of another warpgroup bring weights and activations by bulk copies, those of the next tile while
-// results are stored. The warpgroups decode the weights of 64 columns into operands in registers while the tensor
-// cores multiply those before.
+// The results are cut into tiles by Columns tokens. A CTA computes several, one after another. Four warps bring weights
+// and activations by bulk copies, those of the next tile while results are stored.
 //
-// With Phases above 1, a tile has several sets of warpgroups. They take its segments by turns. Each adds its segment to
-// the sums of those before, and hands the sums on to the next set in shared memory. So the order of additions is the
-// same.
+// With Warpgroups, a warpgroup has 64 rows of a tile and multiplies by wgmma. It decodes the weights of 64 columns into
+// operands in registers while the tensor cores multiply those before.
+//
+// With Phases, a tile has several sets of warps, with 16 rows per warp. They take its segments by turns and multiply by
+// mma.sync, which is faster for few columns. Each adds its segment to the sums of those before, and hands the sums on to
+// the next set in shared memory. So the order of additions is the same.
+//
+// With Warps alone, the kernel is for GPUs without wgmma and bulk copies (sm_80). All warps multiply the same segment.
 type Tile struct {
 	Format     quant.Format
 	Columns    int // tokens per tile: 8 to 128, or for F32 weights to 96, in steps of 8
-	Warpgroups int // per set, of 64 rows each: 1 to 4
-	Phases     int // sets of warpgroups: 1 to 4 warpgroups in all
-	Ring       int // segments of weights in shared memory: a multiple of Phases, at least 2 for each
-	RingX      int // segments of activations in shared memory: a multiple of Phases
-	// Warps is the number of warps, 1 to 8, of a kernel for GPUs without wgmma (sm_80). They have 16 rows each
-	// and multiply by mma.sync. Warpgroups, Phases and Ring are 0, RingX is at least 2. Otherwise Warps is 0.
-	Warps int
+	Warpgroups int // 1 or 2
+	Warps      int // instead of Warpgroups: 1 to 8, with Phases per set
+	Phases     int // sets of warps: 2 to 15
+	Ring       int // segments of weights in shared memory: at least 2, with Phases a multiple of 4 and no fewer, with Warps alone 0
+	RingX      int // segments of activations in shared memory: at least 1, with Warps alone 2, with Phases 0 as they have Ring
 
 	// Experts has one matrix per expert, and multiplies slots instead of tokens. Slot i writes row i of Y. Round has put
 	// the slots of an expert into blocks of their own.
@@ -59,12 +60,15 @@ func (s Tile) Round() kernel.Typed[RoundArgs] {
 func (s Tile) RoundedBytes(tokens, k int) int { return s.round().bytes(tokens, k) }
 
 func (s Tile) name() string {
-	pipeline := fmt.Sprintf("p%d_r%d", s.Phases, s.Ring)
-	if s.Warps > 0 {
-		pipeline = "mma"
+	pipeline := fmt.Sprintf("r%d_%d", s.Ring, s.RingX)
+	switch {
+	case s.Phases > 0:
+		pipeline = fmt.Sprintf("p%d_r%d", s.Phases, s.Ring)
+	case s.Warps > 0:
+		pipeline = fmt.Sprintf("mma_%d", s.RingX)
 	}
 	rows := tileRows * s.weightTiles()
-	return fmt.Sprintf("product_tile_%s_%dx%d_%s_%d%s%s", host.FormatName(s.Format), rows, s.Columns, pipeline, s.RingX, expertName(s.Experts), s.Epilogue.name())
+	return fmt.Sprintf("product_tile_%s_%dx%d_%s%s%s", host.FormatName(s.Format), rows, s.Columns, pipeline, expertName(s.Experts), s.Epilogue.name())
 }
 
 // tileParams are the parameters of Tile alone.
@@ -86,9 +90,9 @@ type tile struct {
 	b    *ptx.Builder
 	c    *constants
 
-	phase, warp ptx.U32 // the set of warpgroups, and the warp's number in it
+	phase, warp ptx.U32 // with Phases the set of warps, and the warp's number in it
 	lane        ptx.U32
-	totals      ptx.Shared // {four sums, thread of a phase}: sums that phases hand on
+	totals      ptx.Shared // {four sums, thread of a set}: sums that phases hand on
 	weights     ptx.Shared // {stage, tile of 16 rows}
 	exps        ptx.Shared // {stage, token}: E
 	acts        ptx.Shared // {stage, group of columns}
@@ -102,67 +106,88 @@ type tile struct {
 }
 
 func (s Tile) build(b *ptx.Builder) (*ptx.Kernel, error) {
-	_, ok := layouts[s.Format]
-	if s.Warps == 0 {
-		ok = ok && s.Warpgroups >= 1 && s.Phases >= 1 && s.warpgroups() < len(consumerRegisters)
-		ok = ok && s.Columns <= maxColumnsOf(s.Format, s.warpgroups())
-		ok = ok && s.Ring >= 2*s.Phases && s.Ring%s.Phases == 0 && s.RingX >= 1 && s.RingX%s.Phases == 0
-	} else {
-		ok = ok && s.Warps >= 1 && s.Warps <= maxMMAWarps && s.Columns <= maxColumnsOf(s.Format, 1)
-		ok = ok && s.Warpgroups == 0 && s.Phases == 0 && s.Ring == 0 && s.RingX >= 2
-	}
-	if !ok || !validColumns(s.Columns) || !s.Epilogue.valid() {
+	if !s.valid() {
 		b.Failf("%+v is no kernel", s)
 		return nil, b.Err()
 	}
 	b.Doc("%s\nW packed, of %v; x of %s", s.Epilogue.doc(), s.Format, s.round().name())
-	if s.Warps > 0 {
+	switch {
+	case s.Phases > 0:
+		return s.buildPhases(b)
+	case s.Warps > 0:
 		return s.buildMMA(b)
 	}
 	n := newTile(b, s)
 	b.LaunchDependents()
 	b.WaitForPrior()
 	n.countTiles()
-	consumers := s.Phases * s.consumers()
+	consumers := s.consumers()
 	b.IfElse(b.Warp().GeN(consumers), func() {
-		if s.warpgroups() > 1 {
-			b.DecreaseRegisters(producerRegisters[s.warpgroups()])
+		if s.Warpgroups == 2 {
+			b.DecreaseRegisters(producerRegisters)
 		}
 		b.If(n.lane.EqN(0), func() { n.produce(b.Warp().AddN(-consumers)) })
 	}, func() {
-		if s.warpgroups() > 1 {
-			b.IncreaseRegisters(consumerRegisters[s.warpgroups()])
+		if s.Warpgroups == 2 {
+			b.IncreaseRegisters(consumerRegisters)
 		}
 		n.consume()
 	})
 	return b.Finish(ptx.MaxThreads(s.threads()), ptx.MinCTAs(1))
 }
 
-// maxColumnsOf is the largest number of columns for a format and a number of warpgroups that multiply, so that the
-// registers suffice. F32 has two operands per step. A ring of F32 weights for more than two warpgroups does not fit
-// shared memory.
-func maxColumnsOf(f quant.Format, warpgroups int) int {
-	if f == quant.F32 {
-		return []int{1: 96, 2: 96, 3: 0, 4: 0}[warpgroups]
-	}
-	return []int{1: maxColumns, 2: maxColumns, 3: 64, 4: 32}[warpgroups]
-}
-
-// Registers per thread of the warpgroup that copies, and of those that multiply, by the number of the latter: together
-// as many as all have at entry.
-var (
-	producerRegisters = []int{2: 40, 3: 56, 4: 32}
-	consumerRegisters = []int{2: 232, 3: 152, 4: 112}
+// Registers per thread of the warpgroup that copies and of two that multiply: together as many as all have at entry.
+const (
+	producerRegisters = 40
+	consumerRegisters = 232
 )
 
-// warpgroups is the number of warpgroups that multiply.
-func (s Tile) warpgroups() int { return s.Warpgroups * s.Phases }
+func (s Tile) valid() bool {
+	_, ok := layouts[s.Format]
+	ok = ok && validColumns(s.Columns) && s.Columns <= maxColumnsOf(s.Format) && s.Epilogue.valid()
+	switch {
+	case s.Warps == 0:
+		return ok && s.Phases == 0 && s.Warpgroups >= 1 && s.Warpgroups <= 2 && s.Ring >= 2 && s.RingX >= 1
+	case s.Phases == 0:
+		return ok && s.Warpgroups == 0 && s.Warps <= maxMMAWarps && s.Ring == 0 && s.RingX >= 2
+	}
+	ok = ok && s.Warpgroups == 0 && s.Warps > 0 && s.Phases >= 2 && s.Phases <= maxPhases && s.Warps*s.Phases <= maxTileWarps(s.Columns)
+	return ok && s.Ring >= s.Phases && s.Ring%producers == 0 && s.RingX == 0
+}
+
+// maxColumnsOf is the largest number of columns for a format, so that the registers suffice. F32 has two operands per
+// step.
+func maxColumnsOf(f quant.Format) int {
+	if f == quant.F32 {
+		return 96
+	}
+	return maxColumns
+}
+
+// maxPhases bounds Phases: each has a named barrier.
+const maxPhases = 15
+
+// maxTileWarps is the largest number of warps of all sets, so that the registers suffice.
+func maxTileWarps(columns int) int {
+	switch {
+	case columns <= 16:
+		return 24
+	case columns <= 32:
+		return 16
+	case columns <= 64:
+		return 10
+	}
+	return 4
+}
 
 func (s Tile) threads() int {
-	if s.Warps > 0 {
+	switch {
+	case s.Phases > 0:
+		return lanes * (s.Phases*s.Warps + producers)
+	case s.Warps > 0:
 		return lanes * s.Warps
 	}
-	return 4 * lanes * (s.warpgroups() + 1)
+	return lanes * (s.consumers() + producers)
 }
 
 func (s Tile) round() round {
@@ -181,18 +206,14 @@ func (s Tile) actBytes() int    { return groups * s.round().stageBytes() }
 
 // shared is the number of bytes of dynamic shared memory.
 func (s Tile) shared() int {
-	if s.Warps > 0 {
-		return s.RingX * s.round().segmentBytes()
+	switch r := s.round(); {
+	case s.Phases > 0:
+		return s.Ring*(s.weightBytes()+r.segmentBytes()) + 4*tileRows*s.Warps*s.Columns
+	case s.Warps > 0:
+		return s.RingX * r.segmentBytes()
+	default:
+		return s.RingX*s.actBytes() + s.Ring*(r.sumsLayout().Bytes()+s.weightBytes()+4*s.Columns)
 	}
-	return s.RingX*s.actBytes() + s.Ring*(s.round().sumsLayout().Bytes()+s.weightBytes()+4*s.Columns) + s.totalBytes()
-}
-
-// totalBytes is the size of the sums that phases hand on.
-func (s Tile) totalBytes() int {
-	if s.Phases == 1 {
-		return 0
-	}
-	return 4 * ptx.WGMMARows * s.Warpgroups * s.Columns
 }
 
 // beginTile begins a kernel by either instruction.
@@ -209,10 +230,7 @@ func beginTile(b *ptx.Builder, s Tile) *tile {
 	if s.Experts {
 		ptx.Declare(b, &n.moe)
 	}
-	n.phase, n.warp, n.lane = b.U32(0), b.Warp(), b.Lane()
-	if s.Phases > 1 {
-		n.phase, n.warp = b.Warp().DivN(s.consumers()), b.Warp().RemN(s.consumers())
-	}
+	n.warp, n.lane = b.Warp(), b.Lane()
 	n.c = newConstants(b, n.l)
 	return n
 }
@@ -221,13 +239,12 @@ func beginTile(b *ptx.Builder, s Tile) *tile {
 func newTile(b *ptx.Builder, s Tile) *tile {
 	n := beginTile(b, s)
 	n.acts = b.DynamicShared(1024)
-	sums := n.acts.Plus(s.RingX * s.actBytes())
-	n.weights = sums.Plus(s.Ring * s.round().sumsLayout().Bytes())
+	n.sums = n.acts.Plus(s.RingX * s.actBytes())
+	n.weights = n.sums.Plus(s.Ring * s.round().sumsLayout().Bytes())
 	n.exps = n.weights.Plus(s.Ring * s.weightBytes())
-	n.totals = n.exps.Plus(s.Ring * 4 * s.Columns)
 	n.operand = ptx.NewSharedMatrix[ptx.F16x2](n.acts, operandLayout(s.Columns))
 	if offsetSteps(s.Format) > 0 {
-		n.sums, n.sumOperand = sums, ptx.NewSharedMatrix[ptx.F16x2](sums, s.round().sumsLayout())
+		n.sumOperand = ptx.NewSharedMatrix[ptx.F16x2](n.sums, s.round().sumsLayout())
 	}
 
 	barriers := 2*s.Ring + 2*s.RingX*groups
@@ -323,117 +340,61 @@ func (n *tile) copySegment(warp ptx.U32, matrix ptx.Global, block, above, seg, c
 	b.BulkLoad(n.acts.At(slot, n.spec.actBytes()).At(warp, size), x.At(warp, size), b.N(size), fullX)
 }
 
-// consume multiplies the segments of a phase and stores the results. While the tensor cores multiply the last group of a
+// consume multiplies the CTA's segments by wgmma and stores the results. While the tensor cores multiply the last group of a
 // segment, it decodes the scales and the first group of the next one, which may be of the next tile.
 func (n *tile) consume() {
 	b := n.b
-	tiles := n.own.Tiles.Sub(b.BlockX()).AddN(-1).Div(b.GridX()).AddN(1)
-	last := tiles.Mul(n.p.Segments).AddN(-1)
-	if n.spec.Phases == 1 {
-		n.consumePhase(last)
-		return
-	}
-	b.If(n.phase.Le(last), func() { n.consumePhase(last) })
-}
-
-// consumePhase multiplies the segments of a phase. last is the last segment of the CTA.
-func (n *tile) consumePhase(last ptx.U32) {
-	b := n.b
-	sums, part := make([]ptx.F32, n.spec.Columns/2), make([]ptx.F32, n.spec.Columns/2)
-	for i := range sums {
-		sums[i], part[i] = ptx.Undefined[ptx.F32](b), ptx.Undefined[ptx.F32](b)
-	}
-	first := n.reader(n.phase)
+	sums, part := n.newSums(), n.newSums()
+	last := n.lastSegment()
+	first := n.reader(b.U32(0))
 	held, operands := first.held(), first.group(0)
 	for i, registers := range operands {
 		for j, v := range registers {
 			operands[i][j] = ptx.Var(v)
 		}
 	}
-	n.waitActivations(n.phase, 0)
-	// multiply multiplies a segment. add adds its sums.
-	multiply := func(seg ptx.U32, add func(slot ptx.U32, r *segmentReader)) {
-		slot, _ := stage(seg, n.spec.Ring)
-		r := held.at(n.block(slot))
-		n.multiply(seg, slot, r, operands, part)
-		following := seg.AddN(n.spec.Phases)
-		if n.spec.Phases == 1 {
-			following = following.Min(last) // the last segment once more in the end
-		} else {
-			following = ptx.Select(following.Le(last), following, seg)
-		}
-		next := n.reader(following)
-		nextOperands := next.group(0)
-		n.waitActivations(following, 0)
-		b.WGMMAWait(0)
-		n.release(seg, groups-1)
-		add(slot, r)
-		held.set(next)
-		for i, registers := range nextOperands {
-			for j, v := range registers {
-				ptx.Set(operands[i][j], v)
-			}
-		}
-		b.WarpSync()
-		ptx.MBarrierAt(n.empty.At(slot, 8)).Arrive()
-	}
-	if n.spec.Phases == 1 {
-		n.eachTile(func(tile, begin, end ptx.U32) {
-			for _, v := range sums {
-				ptx.Set(v, b.F32(0))
-			}
-			b.For(begin, end, b.U32(1), func(seg ptx.U32) {
-				multiply(seg, func(slot ptx.U32, r *segmentReader) {
-					n.add(n.expsOf(slot), r, part, sums)
-				})
-			}, ptx.NoUnroll)
-			n.store(tile, sums)
-		})
-		return
-	}
-	seg := ptx.Var(n.phase)
+	n.waitActivations(b.U32(0), 0)
 	n.eachTile(func(tile, begin, end ptx.U32) {
-		b.While(func() ptx.Pred { return seg.Lt(end) }, func() {
-			multiply(seg, func(slot ptx.U32, r *segmentReader) {
-				products := make([]ptx.F32, len(part))
-				n.scale(n.expsOf(slot), r, part, func(i int, v ptx.F32) { products[i] = v })
-				n.handOn(seg, begin, end, last, products, sums)
-			})
-			b.If(seg.AddN(1).Eq(end), func() { n.store(tile, sums) })
-			ptx.Set(seg, seg.AddN(n.spec.Phases))
+		for _, v := range sums {
+			ptx.Set(v, b.F32(0))
+		}
+		b.For(begin, end, b.U32(1), func(seg ptx.U32) {
+			slot, _ := stage(seg, n.spec.Ring)
+			r := held.at(n.block(slot))
+			n.multiply(seg, slot, r, operands, part)
+			following := seg.AddN(1).Min(last) // the last segment once more in the end
+			next := n.reader(following)
+			nextOperands := next.group(0)
+			n.waitActivations(following, 0)
+			b.WGMMAWait(0)
+			n.release(seg, groups-1)
+			n.add(n.expsOf(slot), r, part, sums)
+			held.set(next)
+			for i, registers := range nextOperands {
+				for j, v := range registers {
+					ptx.Set(operands[i][j], v)
+				}
+			}
+			b.WarpSync()
+			ptx.MBarrierAt(n.empty.At(slot, 8)).Arrive()
 		}, ptx.NoUnroll)
+		n.store(tile, sums)
 	})
 }
 
-// handOn adds the products of a segment to the sums of the phase that had the segment before, and hands the sums on to
-// the next phase. The last segment of a tile hands on its turn alone.
-func (n *tile) handOn(seg, begin, end, last ptx.U32, products, sums []ptx.F32) {
-	b := n.b
-	totals := n.totals.At(n.warp.MulN(lanes).Add(n.lane), 16)
-	row := 16 * lanes * n.spec.consumers()
-	both := 2 * lanes * n.spec.consumers() // threads
-	// turn returns the barrier at which a phase waits for its turn.
-	turn := func(phase ptx.U32) ptx.NamedBarrier { return b.NamedBarrier(phase.AddN(1), both) }
-	b.If(seg.Ne(b.U32(0)), func() { turn(n.phase).Sync() })
-	for _, v := range sums {
-		ptx.Set(v, b.F32(0))
+// newSums returns undefined sums of a tile: four for each eight columns.
+func (n *tile) newSums() []ptx.F32 {
+	sums := make([]ptx.F32, n.spec.Columns/2)
+	for i := range sums {
+		sums[i] = ptx.Undefined[ptx.F32](n.b)
 	}
-	b.If(seg.Ne(begin), func() {
-		for i := 0; i < len(sums); i += 4 {
-			for j, v := range totals.Plus(i / 4 * row).LoadF32x4() {
-				ptx.Set(sums[i+j], v)
-			}
-		}
-	})
-	for i, v := range products {
-		ptx.Set(sums[i], v.Add(sums[i]))
-	}
-	b.If(seg.AddN(1).Ne(end), func() {
-		for i := 0; i < len(sums); i += 4 {
-			totals.Plus(i / 4 * row).StoreF32x4([4]ptx.F32(sums[i:]))
-		}
-	})
-	b.If(seg.Ne(last), func() { turn(n.phase.AddN(1).RemN(n.spec.Phases)).Arrive() })
+	return sums
+}
+
+// lastSegment returns the last segment of the CTA.
+func (n *tile) lastSegment() ptx.U32 {
+	tiles := n.own.Tiles.Sub(n.b.BlockX()).AddN(-1).Div(n.b.GridX()).AddN(1)
+	return tiles.Mul(n.p.Segments).AddN(-1)
 }
 
 // waitActivations waits for the activations of a group of steps. The wait is a loop, across which ptxas moves no

@@ -117,7 +117,7 @@ func tiny(in *productInputs) {
 // the ring and the slots of sums are used several times.
 func streamCases() []harness.Case {
 	spec := product.Stream{Format: quant.Q4_1, Tokens: 2, Warps: 4, Stage: 2, Ring: 2, CTAs: 1}
-	tile := product.Tile{Format: quant.Q4_1, Columns: 40, Warpgroups: 1, Phases: 1, Ring: 2, RingX: 1}
+	tile := product.Tile{Format: quant.Q4_1, Columns: 40, Warpgroups: 1, Ring: 2, RingX: 1}
 	both := productCase{stream: spec, tile: tile, tokens: 2}
 	alone := productCase{stream: spec, tokens: 2}
 	shape := func(c productCase, reason string, rows, k, ctas int) productCase {
@@ -181,7 +181,7 @@ func streamCases() []harness.Case {
 
 // tileCases change the number of segments, rows and tokens of Tile.
 func tileCases() []harness.Case {
-	spec := product.Tile{Format: quant.Q5_K, Columns: 16, Warpgroups: 2, Phases: 1, Ring: 3, RingX: 2}
+	spec := product.Tile{Format: quant.Q5_K, Columns: 16, Warpgroups: 2, Ring: 3, RingX: 2}
 	stream := product.Stream{Format: quant.Q5_K, Tokens: 8, Warps: 4, Stage: 2, Ring: 2, CTAs: 1}
 	both := productCase{stream: stream, tile: spec}
 	shape := func(reason string, tokens, rows, k int, bias, residual bool) productCase {
@@ -223,7 +223,7 @@ func tileCases() []harness.Case {
 		special.name, special.reason, special.change = c.name, "d and dmin of a block", minimums(c.d, c.dmin)
 		cases = append(cases, special)
 	}
-	small := product.Tile{Format: quant.Q4_1, Columns: 40, Warpgroups: 1, Phases: 1, Ring: 2, RingX: 1}
+	small := product.Tile{Format: quant.Q4_1, Columns: 40, Warpgroups: 1, Ring: 2, RingX: 1}
 	for _, c := range epilogues(productCase{tile: small, k: 544}) {
 		c.stream = product.Stream{Format: c.tile.Format, Tokens: 8, Warps: 4, Stage: 2, Ring: 2, CTAs: 1}
 		c.name, c.tokens = fmt.Sprintf("%s, %d tokens", c.name, 5*c.tokens), 5*c.tokens
@@ -233,7 +233,7 @@ func tileCases() []harness.Case {
 		cases = append(cases, productCase{
 			name: "all kernels", reason: "every format; rings used again; small blocks do not fill the last segment",
 			stream: product.Stream{Format: f, Tokens: 8, Warps: 4, Stage: 2, Ring: 2, CTAs: 1}, ctas: 2,
-			tile:   product.Tile{Format: f, Columns: 32, Warpgroups: 1, Phases: 1, Ring: 2, RingX: 1},
+			tile:   product.Tile{Format: f, Columns: 32, Warpgroups: 1, Ring: 2, RingX: 1},
 			mma:    product.Tile{Format: f, Columns: 32, Warps: 3, RingX: 2},
 			tokens: 5, rows: 40, k: 512 + 96/f.BlockLen()*f.BlockLen(),
 		})
@@ -241,7 +241,7 @@ func tileCases() []harness.Case {
 	cases = append(cases, productCase{
 		name: "128 columns", reason: "as many columns as a CTA may have; E is at least the smallest normal number",
 		change: tiny,
-		tile:   product.Tile{Format: quant.F16, Columns: 128, Warpgroups: 1, Phases: 1, Ring: 2, RingX: 1},
+		tile:   product.Tile{Format: quant.F16, Columns: 128, Warpgroups: 1, Ring: 2, RingX: 1},
 		tokens: 130, rows: 20, k: 515,
 	})
 	all := append(productOf("product_tile", cases), productOf("product_phases", phaseCases())...)
@@ -257,10 +257,10 @@ func tileCases() []harness.Case {
 
 // phaseCases change the number of segments and of tiles of a Tile with phases. The other cases change the phases.
 func phaseCases() []productCase {
-	kernels := func(f quant.Format, columns, warpgroups, phases int) productCase {
+	kernels := func(f quant.Format, columns, warps, phases int) productCase {
 		return productCase{
 			stream: product.Stream{Format: f, Tokens: 8, Warps: 3, Stage: 1, Ring: 2, CTAs: 1}, ctas: 1,
-			tile: product.Tile{Format: f, Columns: columns, Warpgroups: warpgroups, Phases: phases, Ring: 2 * phases, RingX: phases},
+			tile: product.Tile{Format: f, Columns: columns, Warps: warps, Phases: phases, Ring: (phases + 3) / 4 * 4},
 		}
 	}
 	var cases []productCase
@@ -275,7 +275,7 @@ func phaseCases() []productCase {
 		{"tiles begin with each phase", 150, 2},
 		{"rings used several times", 70, 11},
 	} {
-		c := kernels(quant.Q6_K, 16, 1, 3)
+		c := kernels(quant.Q6_K, 16, 4, 3)
 		if i%2 == 0 { // so that more cases launch this Tile than any Stream
 			c.stream.Tokens = 4
 		}
@@ -284,15 +284,15 @@ func phaseCases() []productCase {
 		cases = append(cases, c)
 	}
 	for _, o := range []struct {
-		format             quant.Format
-		warpgroups, phases int
-	}{{quant.IQ4_XS, 1, 2}, {quant.Q8_0, 1, 4}, {quant.Q2_K, 2, 2}, {quant.BF16, 1, 2}} {
-		c := kernels(o.format, 8, o.warpgroups, o.phases)
-		c.name, c.reason = fmt.Sprintf("%d phases of %d warpgroups", o.phases, o.warpgroups), "other kernels"
+		format        quant.Format
+		warps, phases int
+	}{{quant.IQ4_XS, 1, 15}, {quant.Q8_0, 4, 4}, {quant.Q2_K, 8, 3}, {quant.BF16, 2, 2}, {quant.F32, 2, 2}, {quant.Q5_0, 5, 2}} {
+		c := kernels(o.format, 8, o.warps, o.phases)
+		c.name, c.reason = fmt.Sprintf("%d phases of %d warps", o.phases, o.warps), "other kernels"
 		c.tokens, c.rows, c.k = 9, 150, definition.Segment*5
 		cases = append(cases, c)
 	}
-	for _, c := range epilogues(kernels(quant.Q4_1, 8, 1, 2)) {
+	for _, c := range epilogues(kernels(quant.Q4_1, 8, 4, 2)) {
 		if c.epilogue == everyPart {
 			c.name, c.k = "2 phases, "+c.name, max(c.k, 3*definition.Segment-32)
 			cases = append(cases, c)
@@ -349,7 +349,7 @@ func roundCases() []harness.Case {
 			f := formats[i%2]
 			return productCase{
 				stream: product.Stream{Format: f, Tokens: 8, Warps: 2, Stage: 1, Ring: 2, CTAs: 1},
-				tile:   product.Tile{Format: f, Columns: 24, Warpgroups: 1, Phases: 1, Ring: 2, RingX: 1},
+				tile:   product.Tile{Format: f, Columns: 24, Warpgroups: 1, Ring: 2, RingX: 1},
 				tokens: 3, rows: 3, k: 544,
 			}
 		}
@@ -878,7 +878,7 @@ func tileExperts() []harness.Case {
 	few := []uint32{4, 0, 2, 4, 0, 4}
 	full := []uint32{1, 3, 1, 3, 1, 0, 1, 3, 1, 2, 1, 3, 1, 0, 1, 2, 1, 3, 1, 0} // ten slots of expert 1
 	eight := []uint32{2, 2, 2, 2, 2, 2, 2, 2}
-	small := product.Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Phases: 1, Ring: 2, RingX: 1}
+	small := product.Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Ring: 2, RingX: 1}
 	for _, c := range []expertProduct{
 		{name: "two slots per row of x", reason: "experts without slots; factors of rows", chosen: few, perX: 2, rows: 45, k: 544, ctas: 2, gap: 3},
 		{name: "several blocks of an expert", reason: "a block that is full and one that is not", chosen: full, perX: 2, rows: 80, k: 256, ctas: 4},
@@ -910,10 +910,10 @@ func tileExperts() []harness.Case {
 	})
 	two := expertProduct{reason: "other kernels", epilogue: everyPart, chosen: full, perX: 2, rows: 160, k: 3 * definition.Segment, ctas: 3}
 	for _, spec := range []product.Tile{
-		{Format: quant.Q4_K, Columns: 16, Warpgroups: 1, Phases: 3, Ring: 6, RingX: 3},
-		{Format: quant.Q6_K, Columns: 16, Warpgroups: 2, Phases: 1, Ring: 2, RingX: 2},
-		{Format: quant.BF16, Columns: 8, Warpgroups: 1, Phases: 2, Ring: 4, RingX: 2},
-		{Format: quant.F32, Columns: 8, Warpgroups: 1, Phases: 1, Ring: 2, RingX: 1},
+		{Format: quant.Q4_K, Columns: 16, Warps: 4, Phases: 3, Ring: 4},
+		{Format: quant.Q6_K, Columns: 16, Warpgroups: 2, Ring: 2, RingX: 2},
+		{Format: quant.BF16, Columns: 8, Warps: 3, Phases: 2, Ring: 4},
+		{Format: quant.F32, Columns: 8, Warpgroups: 1, Ring: 2, RingX: 1},
 		{Format: quant.Q2_K, Columns: 8, Warps: 3, RingX: 2},
 		{Format: quant.Q4_1, Columns: 16, Warps: 8, RingX: 3},
 	} {
@@ -1044,7 +1044,7 @@ func checkDecoded(r *harness.Fixture, f quant.Format) {
 	for i := range k {
 		in.x[i*k+i] = 1
 	}
-	got := in.runTile(r, product.Tile{Format: f, Columns: 32, Warpgroups: 1, Phases: 1, Ring: 2, RingX: 1}, 5)
+	got := in.runTile(r, product.Tile{Format: f, Columns: 32, Warpgroups: 1, Ring: 2, RingX: 1}, 5)
 	want := make([]float32, len(got))
 	for i := range rows {
 		for j, w := range definition.Row(f, in.row(i), k) {
