@@ -185,18 +185,11 @@ func newStream(b *ptx.Builder, s Stream) *stream {
 	all := b.Shared("barriers", host.CeilDiv(8*2*(s.stages()+maxSlots), 128)*128, 8)
 	n.full, n.empty = all, all.Plus(8*s.stages())
 	n.done, n.free = n.empty.Plus(8*s.stages()), n.empty.Plus(8*s.stages()+8*maxSlots)
-	b.If(b.ThreadX().EqN(0), func() {
-		for i := range s.stages() {
-			b.NewMBarrier(n.full.Plus(8*i), b.N(1))
-			b.NewMBarrier(n.empty.Plus(8*i), b.N(s.Stage))
-		}
+	slots := b.U32(1).Shl(n.own.Slots)
+	initBarriers(b, s.threads(), []barriers{
+		{n.full, b.N(s.stages()), b.N(1)}, {n.empty, b.N(s.stages()), b.N(s.Stage)},
+		{n.done, slots, n.p.Segments}, {n.free, slots, b.N(lanes)},
 	})
-	b.If(b.ThreadX().LtN(maxSlots), func() {
-		b.NewMBarrier(n.done.At(b.ThreadX(), 8), n.p.Segments)
-		b.NewMBarrier(n.free.At(b.ThreadX(), 8), b.N(lanes))
-	})
-	b.FenceMBarrierInit()
-	b.Barrier()
 	return n
 }
 
@@ -343,8 +336,7 @@ func (n *stream) run() {
 		b.If(n.lane.EqN(0), func() { done.Arrive() })
 		b.If(seg.Eq(n.p.Segments.AddN(-1)), func() {
 			n.computeFactor()
-			done.Wait(parity)
-			n.add(tile, sums)
+			n.add(tile, sums, func() { done.Wait(parity) })
 			free.Arrive()
 		})
 		ptx.Set(current, current.AddN(n.spec.Warps/n.spec.Stage))
@@ -426,8 +418,8 @@ func (n *stream) computeFactor() {
 // addTurns is the number of results per lane and tile.
 func (s Stream) addTurns() int { return host.CeilDiv(s.Epilogue.tileColumns()*s.Tokens, lanes) }
 
-// add adds the sums of a tile's segments in order and stores the results.
-func (n *stream) add(tile ptx.U32, sums ptx.Shared) {
+// add adds the sums of a tile's segments in order, after wait, and stores the results.
+func (n *stream) add(tile ptx.U32, sums ptx.Shared, wait func()) {
 	b, e := n.b, n.spec.Epilogue
 	columns := e.tileColumns()
 	tile = n.first.Add(tile)
@@ -450,6 +442,7 @@ func (n *stream) add(tile ptx.U32, sums ptx.Shared) {
 			}
 		}
 		residual := load(n.p.Residual, at, noResidual)
+		wait()
 		n.addSegments(rows, sums.At(token, 4*tileRows).At(r, 4), tileRows)
 		factor := n.factor
 		if e.Norm && n.spec.addTurns() > 1 {
