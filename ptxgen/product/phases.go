@@ -15,13 +15,7 @@ func (s Tile) buildPhases(b *ptx.Builder) (*ptx.Kernel, error) {
 	n.totals = n.acts.Plus(s.Ring * s.round().segmentBytes())
 	n.full = b.Shared("barriers", 8*2*s.Ring, 8)
 	n.empty = n.full.Plus(8 * s.Ring)
-	b.If(b.ThreadX().EqN(0), func() {
-		for i := range s.Ring {
-			b.NewMBarrier(n.full.Plus(8*i), b.N(1))
-			b.NewMBarrier(n.empty.Plus(8*i), b.N(s.Warps))
-		}
-		b.FenceMBarrierInit()
-	})
+	initBarriers(b, []barriers{{n.full, b.N(s.Ring), b.N(1)}, {n.empty, b.N(s.Ring), b.N(s.Warps)}})
 	b.Barrier()
 	b.LaunchDependents()
 	consumers := s.Phases * s.Warps

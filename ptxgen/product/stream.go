@@ -186,10 +186,11 @@ func newStream(b *ptx.Builder, s Stream) *stream {
 	n.full, n.empty = all, all.Plus(8*s.stages())
 	n.done, n.free = n.empty.Plus(8*s.stages()), n.empty.Plus(8*s.stages()+8*maxSlots)
 	slots := b.U32(1).Shl(n.own.Slots)
-	initBarriers(b, s.threads(), []barriers{
+	initBarriers(b, []barriers{
 		{n.full, b.N(s.stages()), b.N(1)}, {n.empty, b.N(s.stages()), b.N(s.Stage)},
 		{n.done, slots, n.p.Segments}, {n.free, slots, b.N(lanes)},
 	})
+	b.Barrier()
 	return n
 }
 

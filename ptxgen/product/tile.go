@@ -247,24 +247,13 @@ func newTile(b *ptx.Builder, s Tile) *tile {
 		n.sumOperand = ptx.NewSharedMatrix[ptx.F16x2](n.sums, s.round().sumsLayout())
 	}
 
-	barriers := 2*s.Ring + 2*s.RingX*groups
-	all := b.Shared("barriers", 8*barriers, 8)
+	stages := s.RingX * groups // of activations
+	all := b.Shared("barriers", 8*2*(s.Ring+stages), 8)
 	n.full, n.empty = all, all.Plus(8*s.Ring)
-	n.fullX, n.emptyX = all.Plus(16*s.Ring), all.Plus(16*s.Ring+8*s.RingX*groups)
-	b.If(b.ThreadX().EqN(0), func() {
-		for i := range barriers {
-			arrivals := 1
-			switch {
-			case i >= 2*s.Ring+s.RingX*groups: // emptyX
-				arrivals = s.consumers()
-			case i < s.Ring: // full
-				arrivals = producers
-			case i < 2*s.Ring: // empty
-				arrivals = lanes * s.consumers()
-			}
-			b.NewMBarrier(all.Plus(8*i), b.N(arrivals))
-		}
-		b.FenceMBarrierInit()
+	n.fullX, n.emptyX = all.Plus(16*s.Ring), all.Plus(16*s.Ring+8*stages)
+	initBarriers(b, []barriers{
+		{n.full, b.N(s.Ring), b.N(producers)}, {n.empty, b.N(s.Ring), b.N(lanes * s.consumers())},
+		{n.fullX, b.N(stages), b.N(1)}, {n.emptyX, b.N(stages), b.N(s.consumers())},
 	})
 	b.Barrier()
 	return n
