@@ -76,7 +76,7 @@ func ExampleOptions_timer() {
 	defer s.Close()
 	must(eng.Step(context.Background(), []model.Row{{Sequence: s, Tokens: []int{1}, Want: model.WantToken}}))
 	// Output:
-	// attention: 12 launches, logits: 1, which takes longer: true
+	// attention: 6 launches, logits: 1, which takes longer: true
 }
 
 // ExampleLaunchesFor lists the launches of the first layer.
@@ -94,7 +94,6 @@ func ExampleLaunchesFor() {
 	// QKV: product_stream_q8_0_1_w20_r2x2_c1_norm
 	// RoPE and append: rope_append_f16
 	// attention: attention_decode_f16_d32
-	// attention: attention_combine_d32
 	// O: product_stream_q8_0_1_w20_r2x2_c1
 	// feed-forward: product_stream_q8_0_1_w20_r2x2_c1_norm_silu_gated
 	// down: product_stream_q8_0_1_w20_r2x2_c1

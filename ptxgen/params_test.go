@@ -94,7 +94,7 @@ func launchDistinct(t *testing.T, s kernel.Spec, k *ptx.Kernel) (ptx.Launch, map
 		return launch(t, s, k, moe.CombineArgs{Tokens: 3, K: 2, Width: 1025})
 	case kernel.Typed[attention.DecodeArgs]:
 		return launch(t, s, k, attention.DecodeArgs{
-			KV: paged, Scoring: scoring, Sequences: 3, Heads: 8, QStride: 4096, Pages: 7, SMs: 132, Fresh: 5,
+			KV: paged, Scoring: scoring, Sequences: 3, Heads: 8, QStride: 4096, OutStride: 4100, Pages: 7, SMs: 132, Fresh: 5,
 		})
 	case kernel.Typed[attention.CombineArgs]:
 		return launch(t, s, k, attention.CombineArgs{Sequences: 3, Heads: 8, OutStride: 4096, MaxPages: 9, Page: 64, Window: 77})

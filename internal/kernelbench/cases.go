@@ -39,6 +39,7 @@ var measured = sizes{
 	sampled:  []int{1, 16, 64},
 	mixtures: []mixture{{"mixtral", 8, 2, matrix{14336, 4096}}, {"qwen3moe", 128, 8, matrix{768, 2048}}},
 	decode: []decodeShape{
+		{heads8B, 1, 40, quant.F16}, {heads8B, 16, 40, quant.F16}, {heads8B, 64, 40, quant.F16},
 		{heads8B, 1, 512, quant.F16}, {heads8B, 1, 1024, quant.F16}, {heads8B, 1, 2048, quant.F16}, {heads8B, 1, 8192, quant.F16},
 		{heads8B, 1, 8200, quant.F16}, {heads8B, 1, 32768, quant.F16},
 		{heads8B, 1, 131072, quant.F16}, {heads8B, 16, 512, quant.F16}, {heads8B, 16, 8192, quant.F16}, {heads8B, 64, 2048, quant.F16},

@@ -53,49 +53,64 @@ func (d decodeShape) String() string { return fmt.Sprintf("%d seq × %d", d.sequ
 func (s sizes) decodeCases() []Case {
 	var all []Case
 	for _, d := range s.decode {
-		all = append(all, d.attentionCase(), d.combineCase())
+		all = append(all, d.attentionCase())
+		if pages, _ := pagesOf(d.length); pages > 1 {
+			all = append(all, d.combineCase())
+		}
 	}
 	return all
 }
 
-func (d decodeShape) attentionCase() Case {
-	s := attention.Decode(attention.Shape{KV: d.cache, HeadDim: d.heads.dim})
-	return Case{
-		Spec: s, Shape: d.String(),
-		Bytes:  float64(2*d.cache.BlockBytes())*float64(d.sequences*d.length)*float64(d.heads.kv*d.heads.dim) + 8*float64(d.sequences*d.heads.q*d.heads.dim),
-		Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) { return d.attention(r, s, k) },
+func (d decodeShape) shape() attention.Shape {
+	return attention.Shape{KV: d.cache, HeadDim: d.heads.dim}
+}
+
+// args returns the arguments of a launch of Decode, without Scratch and Out.
+func (d decodeShape) args(r *Runner) attention.DecodeArgs {
+	width := d.heads.q * d.heads.dim
+	return attention.DecodeArgs{
+		Q: r.Normal(quant.F32, d.sequences*width), KV: r.cache(d.heads, d.sequences, d.length, d.cache), Scoring: d.heads.scoring(),
+		Sequences: d.sequences, Heads: d.heads.q, QStride: width, OutStride: width, SMs: r.dev.Properties().SMs,
 	}
 }
 
-func (d decodeShape) attention(r *Runner, s kernel.Typed[attention.DecodeArgs], k *ptx.Kernel) (ptx.Launch, error) {
-	kv, width := r.cache(d.heads, d.sequences, d.length, d.cache), d.heads.q*d.heads.dim
-	return s.Launch(k, attention.DecodeArgs{
-		Q: r.Normal(quant.F32, d.sequences*width), Scratch: r.Out(quant.F32, int(attention.ScratchBytes(d.heads.dim, d.sequences, d.heads.q, kv.MaxPages)/4)),
-		KV: kv, Scoring: d.heads.scoring(), Sequences: d.sequences, Heads: d.heads.q, QStride: width,
-		SMs: r.dev.Properties().SMs,
-	})
+// scratchFloats and outFloats return the sizes of Scratch and Out, in elements.
+func (d decodeShape) scratchFloats() int {
+	_, tablePages := pagesOf(d.length)
+	return int(attention.ScratchBytes(d.heads.dim, d.sequences, d.heads.q, tablePages) / 4)
+}
+func (d decodeShape) outFloats() int { return d.sequences * d.heads.q * d.heads.dim }
+
+func (d decodeShape) attentionCase() Case {
+	s := attention.Decode(d.shape())
+	return Case{
+		Spec: s, Shape: d.String(),
+		Bytes: float64(2*d.cache.BlockBytes())*float64(d.sequences*d.length)*float64(d.heads.kv*d.heads.dim) + 8*float64(d.outFloats()),
+		Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
+			a := d.args(r)
+			if _, split := a.Combine(d.shape()); split {
+				a.Scratch, a.Out = r.Out(quant.F32, d.scratchFloats()), r.Zeros(int64(4*d.outFloats()))
+			} else {
+				a.Scratch, a.Out = r.Zeros(int64(4*d.scratchFloats())), r.Out(quant.F32, d.outFloats())
+			}
+			return s.Launch(k, a)
+		},
+	}
 }
 
 // combineCase merges the results of attention, one per page.
 func (d decodeShape) combineCase() Case {
-	s, before := attention.Combine(d.heads.dim), attention.Decode(attention.Shape{KV: d.cache, HeadDim: d.heads.dim})
-	pages, tablePages := pagesOf(d.length)
-	width := d.heads.q * d.heads.dim
+	s, before := attention.Combine(d.heads.dim), attention.Decode(d.shape())
+	pages, _ := pagesOf(d.length)
 	return Case{
-		Spec: s, Shape: d.String() + " " + d.cache.String(), Bytes: float64(attention.ScratchBytes(d.heads.dim, d.sequences, d.heads.q, pages)) + 4*float64(d.sequences*width),
+		Spec: s, Shape: d.String() + " " + d.cache.String(),
+		Bytes: float64(attention.ScratchBytes(d.heads.dim, d.sequences, d.heads.q, pages)) + 4*float64(d.outFloats()),
 		Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
-			scratch := r.Zeros(attention.ScratchBytes(d.heads.dim, d.sequences, d.heads.q, tablePages))
-			kv := r.cache(d.heads, d.sequences, d.length, d.cache)
-			r.Run(before, func(k *ptx.Kernel) (ptx.Launch, error) {
-				return before.Launch(k, attention.DecodeArgs{
-					Q: r.Normal(quant.F32, d.sequences*width), Scratch: scratch, KV: kv, Scoring: d.heads.scoring(),
-					Sequences: d.sequences, Heads: d.heads.q, QStride: width, SMs: r.dev.Properties().SMs,
-				})
-			})
-			return s.Launch(k, attention.CombineArgs{
-				Scratch: scratch, Lengths: kv.Lengths, Out: r.Out(quant.F32, d.sequences*width),
-				Sequences: d.sequences, Heads: d.heads.q, OutStride: width, MaxPages: tablePages,
-			})
+			a := d.args(r)
+			a.Scratch, a.Out, a.SMs = r.Zeros(int64(4*d.scratchFloats())), r.Out(quant.F32, d.outFloats()), 0
+			r.Run(before, func(k *ptx.Kernel) (ptx.Launch, error) { return before.Launch(k, a) })
+			merge, _ := a.Combine(d.shape())
+			return s.Launch(k, merge)
 		},
 	}
 }

@@ -1,7 +1,7 @@
 // Package attention holds the kernels of causal attention over a paged KV cache.
 //
-// Decode computes one query per sequence in float32, split by pages; Combine merges the
-// splits. Prefill computes many queries per sequence on tensor cores (FlashAttention).
+// Decode computes one query per sequence in float32, split by pages. If several CTAs share a
+// sequence, Combine merges the splits. Prefill computes many queries per sequence on tensor cores (FlashAttention).
 package attention
 
 import (

@@ -44,7 +44,8 @@ func TestBuildErrors(t *testing.T) {
 var goodKV = attention.PagedKV{K: 256, V: 256, Table: 256, Lengths: 256, KVHeads: 2, MaxPages: 9}
 
 func goodDecode() attention.DecodeArgs {
-	return attention.DecodeArgs{Q: 256, Scratch: 256, KV: goodKV, Scoring: attention.Scoring{Scale: 1}, Sequences: 3, Heads: 8, QStride: 512}
+	return attention.DecodeArgs{Q: 256, Scratch: 256, Out: 256, KV: goodKV, Scoring: attention.Scoring{Scale: 1},
+		Sequences: 3, Heads: 8, QStride: 512, OutStride: 512}
 }
 
 func goodPrefill() attention.PrefillArgs {
@@ -67,8 +68,10 @@ func TestLaunch(t *testing.T) {
 	}{
 		{"as many as run at a time", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 132, 1, 2048 }, 528},
 		{"fewer pages", func(a *attention.DecodeArgs) { a.SMs, a.Pages = 132, 3 }, 3},
+		{"two pages", func(a *attention.DecodeArgs) { a.SMs, a.Pages = 132, 2 }, 1},
 		{"an equal part for each sequence", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 33, 4, 128 }, 33},
-		{"at most 8 pages each", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 33, 40, 129 }, 17},
+		{"at most 64 pages each", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 33, 140, 129 }, 3},
+		{"one if the sequences fill the GPU", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 33, 67, 64 }, 1},
 		{"a window", func(a *attention.DecodeArgs) { a.Scoring.Window, a.KV.MaxPages = 66, 100 }, 3},
 		{"a window of whole pages", func(a *attention.DecodeArgs) { a.Scoring.Window, a.KV.MaxPages = 65, 100 }, 2},
 		{"a window of one position", func(a *attention.DecodeArgs) { a.Scoring.Window = 1 }, 1},
@@ -77,6 +80,9 @@ func TestLaunch(t *testing.T) {
 		tt.change(&a)
 		if l, err := decode.Launch(decodeKernel, a); err != nil || l.Grid != [3]uint32{tt.want, 2, uint32(a.Sequences)} {
 			t.Errorf("%s: grid %v, error %v, want %d CTAs", tt.name, l.Grid, err, tt.want)
+		}
+		if _, needed := a.Combine(shape); needed != (tt.want > 1) {
+			t.Errorf("%s: Combine needed: %v, with %d CTAs", tt.name, needed, tt.want)
 		}
 	}
 	l, err = prefill.Launch(prefillKernel, goodPrefill())
@@ -114,6 +120,8 @@ func TestLaunch(t *testing.T) {
 		{"overlapping rows", "QStride: 508", func(a *attention.DecodeArgs) { a.QStride = 508 }},
 		{"unaligned rows", "QStride: 514", func(a *attention.DecodeArgs) { a.QStride = 514 }},
 		{"no scratch", "Scratch: no address", func(a *attention.DecodeArgs) { a.Scratch = 0 }},
+		{"no output", "Out: no address", func(a *attention.DecodeArgs) { a.Out = 0 }},
+		{"overlapping outputs", "OutStride: 508", func(a *attention.DecodeArgs) { a.OutStride = 508 }},
 		{"no table", "Table: no address", func(a *attention.DecodeArgs) { a.KV.Table = 0 }},
 	} {
 		a := goodDecode()

@@ -22,7 +22,7 @@ const (
 //	out = Σ_i exp(m[i] − M)·o[i] / Σ_i exp(m[i] − M)·l[i]
 //
 // over the visible pages i. Order of additions: page i is added to partial sum i mod 16, in
-// rising order; then the 16 sums are added in order. If the length is 0, it writes nothing.
+// rising order; then the 16 sums are added to 0 in order. If the length is 0, it writes nothing.
 // headDim is a multiple of 8 up to 256. Several CTAs share the elements of a head, so that
 // many threads read the pages of a long sequence.
 func Combine(headDim int) kernel.Typed[CombineArgs] {
@@ -68,7 +68,7 @@ func (s combineShape) build(b *ptx.Builder) (*ptx.Kernel, error) {
 	row := sequence.Mul(b.GridX()).Add(head).Mul(p.MaxPages)
 	c := combineGenerator{
 		shape: s, b: b,
-		sums: p.Sums.At(row, 8), parts: p.Parts.At(row, 4*s.headDim).At(b.BlockZ(), 16*s.vec4s),
+		pages: pageResults{p.Sums.At(row, 8), p.Parts.At(row, 4*s.headDim).At(b.BlockZ(), 16*s.vec4s), s.headDim},
 		first: windowStart(b, length, p.Window).Shr(p.PageLog2), end: length.AddN(-1).Shr(p.PageLog2).AddN(1),
 		merged: b.Shared("merged", combineSums*16*s.vec4s, 16), total: b.Shared("total", 4*combineSums, 16),
 	}
@@ -82,7 +82,7 @@ func (s combineShape) build(b *ptx.Builder) (*ptx.Kernel, error) {
 type combineGenerator struct {
 	shape         combineShape
 	b             *ptx.Builder
-	sums, parts   ptx.Global // of page 0: (m, l), and o
+	pages         pageResults
 	first, end    ptx.U32    // the visible pages
 	merged, total ptx.Shared // [combineSums][vec4s] of o, [combineSums] of l
 }
@@ -93,40 +93,32 @@ func (c *combineGenerator) addPages() {
 	b.Comment("M: every warp for itself")
 	m := ptx.Var(minusInf(b))
 	b.For(c.first.Add(b.Lane()), c.end, b.U32(32), func(i ptx.U32) {
-		ptx.Set(m, m.Max(c.sums.At(i, 8).LoadF32()))
+		ptx.Set(m, m.Max(c.pages.sums.At(i, 8).LoadF32()))
 	})
 	top := ptx.WarpMax(m)
 	b.Comment("partial sum i mod %d of page i, from the first visible page on", combineSums)
 	b.For(b.ThreadX(), b.N(combineSums*c.shape.vec4s), b.N(c.shape.threads), func(item ptx.U32) {
 		which, vec := item.DivN(c.shape.vec4s), item.RemN(c.shape.vec4s)
-		var sum [5]ptx.F32 // of o, and of l
-		for j := range sum {
-			sum[j] = ptx.Var(b.F32(0))
-		}
+		sum := newPageSum(b)
 		page := ptx.Var(c.first.Add(which.Sub(c.first).AndN(combineSums - 1)))
 		const inFlight = 4 // pages
 		b.While(func() ptx.Pred { return page.AddN((inFlight - 1) * combineSums).Lt(c.end) },
 			func() { c.add(inFlight, page, vec, top, sum) }, ptx.NoUnroll)
 		b.While(func() ptx.Pred { return page.Lt(c.end) },
 			func() { c.add(1, page, vec, top, sum) }, ptx.NoUnroll)
-		c.merged.At(item, 16).StoreF32x4([4]ptx.F32(sum[:]))
-		b.When(vec.EqN(0), func() { c.total.At(which, 4).StoreF32(sum[4]) })
+		c.merged.At(item, 16).StoreF32x4(sum.o)
+		b.When(vec.EqN(0), func() { c.total.At(which, 4).StoreF32(sum.l) })
 	})
 }
 
 // add adds n pages from page on, combineSums apart, and advances page beyond them.
-func (c *combineGenerator) add(n int, page, vec ptx.U32, top ptx.F32, sum [5]ptx.F32) {
-	ml, o := make([][2]ptx.F32, n), make([][4]ptx.F32, n)
-	for j := range n {
-		at := page.AddN(j * combineSums)
-		ml[j], o[j] = c.sums.At(at, 8).LoadF32x2(), c.parts.At(at, 4*c.shape.headDim).At(vec, 16).LoadF32x4()
+func (c *combineGenerator) add(n int, page, vec ptx.U32, top ptx.F32, sum pageSum) {
+	results := make([]pageResult, n)
+	for j := range results {
+		results[j] = c.pages.load(page.AddN(j*combineSums), vec)
 	}
-	for j := range n {
-		w := ml[j][0].Sub(top).MulN(math.Log2E).Ex2Approx()
-		for e, x := range o[j] {
-			ptx.Set(sum[e], w.FMA(x, sum[e]))
-		}
-		ptx.Set(sum[4], w.FMA(ml[j][1], sum[4]))
+	for _, r := range results {
+		sum.add(r, top)
 	}
 	ptx.Set(page, page.AddN(n*combineSums))
 }
@@ -136,19 +128,99 @@ func (c *combineGenerator) merge(out ptx.Global) {
 	b := c.b
 	b.Comment("the %d sums in order, and the quotient", combineSums)
 	b.For(b.ThreadX(), b.N(c.shape.vec4s), b.N(c.shape.threads), func(vec ptx.U32) {
-		sum, total := c.merged.At(vec, 16).LoadF32x4(), c.total.LoadF32()
-		for i := 1; i < combineSums; i++ {
-			x := c.merged.Plus(16*c.shape.vec4s*i).At(vec, 16).LoadF32x4()
-			for j := range sum {
-				sum[j] = sum[j].Add(x[j])
-			}
-			total = total.Add(c.total.Plus(4 * i).LoadF32())
+		all := newPageSum(b)
+		for i := range combineSums {
+			all.merge(pageSum{c.merged.Plus(16*c.shape.vec4s*i).At(vec, 16).LoadF32x4(), c.total.Plus(4 * i).LoadF32()})
 		}
-		for j := range sum {
-			sum[j] = sum[j].Div(total)
-		}
-		out.At(vec, 16).StoreF32x4(sum)
+		out.At(vec, 16).StoreF32x4(all.quotient())
 	})
+}
+
+// pageResults are the results of Decode for the pages of one head, in scratch memory.
+type pageResults struct {
+	sums, parts ptx.Global // of page 0: (m, l), and o
+	headDim     int
+}
+
+// pageResult is the result of Decode for one page: four elements of o.
+type pageResult struct {
+	m, l ptx.F32
+	o    [4]ptx.F32
+}
+
+// load loads the result of a page, elements 4·vec to 4·vec+3 of o.
+func (p pageResults) load(page, vec ptx.U32) pageResult {
+	ml := p.sums.At(page, 8).LoadF32x2()
+	return pageResult{ml[0], ml[1], p.parts.At(page, 4*p.headDim).At(vec, 16).LoadF32x4()}
+}
+
+// pageSum holds variables with sums over pages i: of exp(m[i] − M)·o[i], four elements, and of
+// exp(m[i] − M)·l[i].
+type pageSum struct {
+	o [4]ptx.F32
+	l ptx.F32
+}
+
+func newPageSum(b *ptx.Builder) (s pageSum) {
+	for e := range s.o {
+		s.o[e] = ptx.Var(b.F32(0))
+	}
+	s.l = ptx.Var(b.F32(0))
+	return s
+}
+
+// add adds the result of a page. top is M.
+func (s pageSum) add(r pageResult, top ptx.F32) {
+	w := r.m.Sub(top).MulN(math.Log2E).Ex2Approx()
+	for e, x := range r.o {
+		ptx.Set(s.o[e], w.FMA(x, s.o[e]))
+	}
+	ptx.Set(s.l, w.FMA(r.l, s.l))
+}
+
+// merge adds another sum.
+func (s pageSum) merge(other pageSum) {
+	for e, x := range other.o {
+		ptx.Set(s.o[e], s.o[e].Add(x))
+	}
+	ptx.Set(s.l, s.l.Add(other.l))
+}
+
+// quotient returns the output.
+func (s pageSum) quotient() (out [4]ptx.F32) {
+	for e, x := range s.o {
+		out[e] = x.Div(s.l)
+	}
+	return out
+}
+
+// combineInOrder returns what Combine stores, computed by one thread: four elements of a head
+// from pages first to end−1. Partial sums of inFlight pages in a row grow at a time.
+func combineInOrder(b *ptx.Builder, pages pageResults, first, end, vec ptx.U32, top ptx.F32) [4]ptx.F32 {
+	const inFlight = 4 // pages
+	all := newPageSum(b)
+	b.For(b.U32(0), b.U32(combineSums), b.U32(inFlight), func(which ptx.U32) {
+		var sums [inFlight]pageSum
+		for j := range sums {
+			sums[j] = newPageSum(b)
+		}
+		b.For(first.DivN(combineSums).MulN(combineSums).Add(which), end, b.U32(combineSums), func(from ptx.U32) {
+			var visible [inFlight]ptx.Pred
+			var results [inFlight]pageResult
+			for j := range results {
+				page := from.AddN(j)
+				visible[j] = page.Ge(first).And(page.Lt(end))
+				b.When(visible[j], func() { results[j] = pages.load(page, vec) })
+			}
+			for j, r := range results {
+				b.When(visible[j], func() { sums[j].add(r, top) })
+			}
+		}, ptx.NoUnroll)
+		for _, s := range sums {
+			all.merge(s)
+		}
+	}, ptx.NoUnroll)
+	return all.quotient()
 }
 
 // CombineArgs are the arguments of a launch of Combine.

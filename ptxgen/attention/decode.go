@@ -23,14 +23,15 @@ import (
 //
 // into scratch memory, which Combine merges to the output. The query of sequence s is at
 // position Lengths[s] − 1. CTA (c, h, s) takes every gridDim.x-th visible page from the c-th
-// on. All query heads of a KV head share one read of K and V. Everything is float32.
+// on. If gridDim.x is 1, the CTA has all pages of its heads and stores what Combine would
+// store. All query heads of a KV head share one read of K and V. Everything is float32.
 //
 // Order of additions: a score is a tree over the lanes that share a row of K, of serial sums;
 // l is a butterfly over the lanes of serial sums; o is the sum of the thread groups in order,
 // each over consecutive positions. The order depends on the position alone, not on the batch,
 // the page table or the number of query heads.
 func Decode(s Shape) kernel.Typed[DecodeArgs] {
-	k := kvShape{s.KV, s.HeadDim, cmp.Or(s.Page, PageTokens)}
+	k := s.decode()
 	name := "attention_decode_" + host.FormatName(k.format) + "_d" + strconv.Itoa(k.headDim)
 	if k.page != PageTokens {
 		name += "_p" + strconv.Itoa(k.page)
@@ -39,6 +40,9 @@ func Decode(s Shape) kernel.Typed[DecodeArgs] {
 		func(b *ptx.Builder) (*ptx.Kernel, error) { return buildDecode(b, k) },
 		newDecodeShape(k).launch)
 }
+
+// decode returns the layout of the cache that Decode reads.
+func (s Shape) decode() kvShape { return kvShape{s.KV, s.HeadDim, cmp.Or(s.Page, PageTokens)} }
 
 // decodeShape says how the threads of a CTA share the page of one KV head.
 type decodeShape struct {
@@ -51,7 +55,7 @@ type decodeShape struct {
 	// Products with V: a group of threads reads whole rows of V, one chunk per thread.
 	values    int  // consecutive rows of V per thread
 	groups    int  // groups of threads
-	scores    int  // floats per head in shared memory: those of the page, and padding that is read
+	scores    int  // scores per head in shared memory: those of the page, and padding that is read
 	heads     int  // heads per iteration over the products with V
 	oneBuffer bool // K and V use the same shared memory one after the other
 }
@@ -82,10 +86,17 @@ func newDecodeShape(k kvShape) decodeShape {
 	return d
 }
 
-// mergedBytes returns the size of the partial sums of one head, chunksBytes the size of one
-// chunk per thread, and bufferBytes the size of the copies of K and V, all in shared memory.
+// mergedBytes returns the size of the partial sums of one head, in shared memory.
 func (d decodeShape) mergedBytes() int { return 4 * d.groups * d.kv.headDim }
+
+// chunksBytes returns the size of one chunk per thread.
 func (d decodeShape) chunksBytes() int { return 16 * d.threads }
+
+// lineBytes returns the size of the line of one head: its scores, which become weights; the
+// maximum over the pages so far; l of the page; padding.
+func (d decodeShape) lineBytes() int { return 4*d.scores + 16 }
+
+// bufferBytes returns the size of the copies of K and V in shared memory.
 func (d decodeShape) bufferBytes() int {
 	if d.oneBuffer {
 		return max(d.keys*d.laneChunks, d.values) * d.chunksBytes()
@@ -94,14 +105,16 @@ func (d decodeShape) bufferBytes() int {
 }
 
 // resident returns how many CTAs run on an SM at a time, with 128 registers per thread.
-func (d decodeShape) resident() int { return max(1, 512/d.threads) }
+func (d decodeShape) resident() int { return max(1, 512/max(d.threads, 1)) }
 
 type decodeParams struct {
 	Q, K, V        ptx.Global `align:"16"`
 	Table, Lengths ptx.Global
 	Sums           ptx.Global `align:"16"` // [sequences][heads][MaxPages]: (m, l)
 	Parts          ptx.Global `align:"16"` // [sequences][heads][MaxPages]: o
+	Out            ptx.Global `align:"16"`
 	QStride        ptx.U32
+	OutStride      ptx.U32
 	Group          ptx.U32 // query heads per KV head
 	MaxPages       ptx.U32
 	Window         ptx.U32
@@ -123,7 +136,8 @@ type decodeGenerator struct {
 	entry                     ptx.U32    // page number of the page whose keys are copied next
 	row                       ptx.U32    // index of the KV head in the page whose keys were copied last
 	keyChunks, valueChunks    ptx.Shared // the thread's first chunk of K and of V; the next ones follow every chunksBytes
-	queries, weights, merged  ptx.Shared
+	single, several           ptx.Pred   // the CTA has the only visible page, or all of several
+	queries, lines, merged    ptx.Shared
 }
 
 func buildDecode(b *ptx.Builder, k kvShape) (*ptx.Kernel, error) {
@@ -138,13 +152,15 @@ func buildDecode(b *ptx.Builder, k kvShape) (*ptx.Kernel, error) {
 	}
 	b.Doc("For each query head of KV head ctaid.y of sequence ctaid.z, over the visible\n"+
 		"positions j of its pages, every nctaid.x-th: m = max s[j], l = sum exp(s[j]-m),\n"+
-		"o = sum exp(s[j]-m) * V[j], where s[j] = softcap(scale * q.K[j]), head dim %d.", d.shape.kv.headDim)
+		"o = sum exp(s[j]-m) * V[j], where s[j] = softcap(scale * q.K[j]), head dim %d.\n"+
+		"If nctaid.x is 1: out = sum exp(m-M) * o / sum exp(m-M) * l, M = max m.", d.shape.kv.headDim)
 	ptx.Declare(b, &d.p)
 	d.open()
 	d.layOut()
 	d.start()
 	b.Barrier()
 	b.For(d.begin, d.end, d.stride, d.attend, ptx.NoUnroll)
+	b.If(d.several, d.combine)
 	return b.Finish(ptx.MaxThreads(d.shape.threads), ptx.MinCTAs(d.shape.resident()))
 }
 
@@ -221,6 +237,8 @@ func (d *decodeGenerator) open() {
 	d.first = windowStart(b, d.length, d.p.Window)
 	before := d.first.DivN(d.shape.kv.page)
 	d.begin, d.end = before.Add(b.BlockX()), d.length.CeilDivN(d.shape.kv.page)
+	all, next := d.stride.EqN(1), d.begin.AddN(1)
+	d.single, d.several = all.And(next.Eq(d.end)), all.And(next.Lt(d.end))
 	again := before.Ne(b.U32(0)).And(d.begin.Lt(d.end))
 	b.If(again, func() { ptx.Set(d.entry, d.table.At(d.begin, 4).LoadU32()) })
 }
@@ -234,14 +252,14 @@ func (d *decodeGenerator) layOut() {
 		d.valueChunks = d.keyChunks.Plus(d.shape.keys * d.shape.laneChunks * d.shape.chunksBytes())
 	}
 	d.queries = all.Plus(d.shape.bufferBytes())
-	d.weights = d.queries.At(d.p.Group, 4*d.shape.kv.headDim)
-	d.merged = d.weights.At(d.p.Group, 4*d.shape.scores)
+	d.lines = d.queries.At(d.p.Group, 4*d.shape.kv.headDim)
+	d.merged = d.lines.At(d.p.Group, d.shape.lineBytes())
 }
 
 // DecodeDepth returns how many additions follow one another, serially and in trees, in a
 // score and in an output over length positions, including those of Combine.
 func DecodeDepth(s Shape, length int) (score, output int) {
-	d := newDecodeShape(kvShape{s.KV, s.HeadDim, cmp.Or(s.Page, PageTokens)})
+	d := newDecodeShape(s.decode())
 	pages := host.CeilDiv(length, d.kv.page)
 	score = d.laneChunks*d.kv.pack() + bits.Len(uint(d.lanes))
 	return score, d.values + d.groups + host.CeilDiv(pages, combineSums) + combineSums
@@ -251,10 +269,12 @@ func DecodeDepth(s Shape, length int) (score, output int) {
 type DecodeArgs struct {
 	Q                ptx.Address // f32 [Sequences] rows of [Heads][head dim], QStride apart
 	Scratch          ptx.Address // ScratchBytes bytes, aligned to 16; Combine reads them
+	Out              ptx.Address // f32 [Sequences] rows of [Heads][head dim], OutStride apart; written unless Combine is needed
 	KV               PagedKV
 	Scoring          Scoring
 	Sequences, Heads int
 	QStride          int // in elements, a multiple of 4
+	OutStride        int // likewise
 	Pages            int // at least those of the longest sequence, at most MaxPages; 0: MaxPages
 	SMs              int // of the device, so that the grid has about as many CTAs as run at once; 0: one CTA per page
 	Shared           int // maximum bytes of shared memory per CTA; 0: no limit
@@ -276,40 +296,60 @@ func scratchSums(sequences, heads, maxPages int) int64 {
 	return (8*int64(sequences)*int64(heads)*int64(maxPages) + 15) / 16 * 16
 }
 
-// decodePages is the maximum number of pages per CTA. It bounds the time of a launch in which
-// one sequence is much longer than the others.
-const decodePages = 8
+// Combine returns the arguments of the launch of Combine that must follow the launch of
+// Decode(s), and whether it is needed.
+func (a DecodeArgs) Combine(s Shape) (c CombineArgs, needed bool) {
+	d := newDecodeShape(s.decode())
+	return CombineArgs{
+		Scratch: a.Scratch, Lengths: a.KV.Lengths, Out: a.Out, Sequences: a.Sequences, Heads: a.Heads, OutStride: a.OutStride,
+		MaxPages: a.KV.MaxPages, Page: d.kv.page, Window: a.Scoring.Window,
+	}, d.ctas(a) > 1
+}
 
-// ctas returns how many CTAs share the pages of a KV head of a sequence.
-func (d decodeShape) ctas(a DecodeArgs, pages int) int {
+const (
+	decodeAlone = 2  // pages that one CTA computes in less time than Combine takes
+	decodePages = 64 // maximum number of pages per CTA: bounds the time of a launch in which one sequence is much longer than the others
+)
+
+// ctas returns how many CTAs share the pages of a KV head of a sequence: about as many as run
+// at once, so one if the sequences fill the GPU.
+func (d decodeShape) ctas(a DecodeArgs) int {
+	pages := a.pages()
 	if a.Scoring.Window > 0 {
 		pages = min(pages, host.CeilDiv(a.Scoring.Window-1, d.kv.page)+1)
 	}
-	if a.SMs == 0 {
+	switch {
+	case a.SMs == 0:
 		return pages
+	case pages <= decodeAlone:
+		return 1
 	}
-	running := a.SMs * d.resident() / (a.KV.KVHeads * a.Sequences)
+	running := a.SMs * d.resident() / max(1, a.KV.KVHeads*a.Sequences)
 	return min(pages, max(running, host.CeilDiv(pages, decodePages)))
 }
 
+// pages returns the number of pages that the launch covers.
+func (a DecodeArgs) pages() int { return cmp.Or(a.Pages, a.KV.MaxPages) }
+
 func (d decodeShape) launch(k *ptx.Kernel, a DecodeArgs) (ptx.Launch, error) {
-	pages := cmp.Or(a.Pages, a.KV.MaxPages)
 	longest := host.MaxSize / max(a.Sequences, 1) // stride: rows are counted in 32 bits
-	checks := slices.Concat(a.KV.checks(a.Sequences, a.Heads, d.kv.page), a.Scoring.checks(), checkStride("QStride", a.QStride, a.Heads*d.kv.headDim, longest))
-	checks = append(checks, host.Bound("Pages", pages, 1, a.KV.MaxPages), host.Bound("SMs", a.SMs, 0, host.MaxSize),
-		host.Bound("Fresh", a.Fresh, 0, 65535), host.NonNil("Q", a.Q), host.NonNil("Scratch", a.Scratch))
+	checks := slices.Concat(a.KV.checks(a.Sequences, a.Heads, d.kv.page), a.Scoring.checks(), checkStride("QStride", a.QStride, a.Heads*d.kv.headDim, longest),
+		checkStride("OutStride", a.OutStride, a.Heads*d.kv.headDim, longest))
+	checks = append(checks, host.Bound("Pages", a.pages(), 1, a.KV.MaxPages), host.Bound("SMs", a.SMs, 0, host.MaxSize),
+		host.Bound("Fresh", a.Fresh, 0, 65535), host.NonNil("Q", a.Q), host.NonNil("Scratch", a.Scratch), host.NonNil("Out", a.Out))
 	if err := host.Valid(k, checks...); err != nil {
 		return ptx.Launch{}, err
 	}
 	group := a.Heads / a.KV.KVHeads
-	shared := d.bufferBytes() + 4*group*(d.kv.headDim+d.scores) + min(group, d.heads)*d.mergedBytes()
+	shared := d.bufferBytes() + group*(4*d.kv.headDim+d.lineBytes()) + min(group, d.heads)*d.mergedBytes()
 	if err := host.Valid(k, host.Refuse(a.Shared > 0 && shared > a.Shared, "Shared", "%d bytes, but %d query heads per KV head take %d", a.Shared, group, shared)); err != nil {
 		return ptx.Launch{}, err
 	}
-	return k.Launch([3]uint32{uint32(d.ctas(a, pages)), uint32(a.KV.KVHeads), uint32(a.Sequences)}, d.threads, shared, &decodeParams{
+	return k.Launch([3]uint32{uint32(d.ctas(a)), uint32(a.KV.KVHeads), uint32(a.Sequences)}, d.threads, shared, &decodeParams{
 		Q: ptx.Addr(a.Q), K: ptx.Addr(a.KV.K), V: ptx.Addr(a.KV.V), Table: ptx.Addr(a.KV.Table), Lengths: ptx.Addr(a.KV.Lengths),
 		Sums: ptx.Addr(a.Scratch), Parts: ptx.Addr(a.Scratch + uint64(scratchSums(a.Sequences, a.Heads, a.KV.MaxPages))),
-		QStride: ptx.Uint(a.QStride), Group: ptx.Uint(group), MaxPages: ptx.Uint(a.KV.MaxPages), Window: ptx.Uint(a.Scoring.Window), Fresh: ptx.Uint(a.Fresh),
+		Out: ptx.Addr(a.Out), QStride: ptx.Uint(a.QStride), OutStride: ptx.Uint(a.OutStride),
+		Group: ptx.Uint(group), MaxPages: ptx.Uint(a.KV.MaxPages), Window: ptx.Uint(a.Scoring.Window), Fresh: ptx.Uint(a.Fresh),
 		Scale: ptx.Float(a.Scoring.Scale), Softcap: ptx.Float(a.Scoring.Softcap),
 	})
 }
@@ -404,30 +444,17 @@ func (d *decodeGenerator) unpackValues() [][]ptx.F32 {
 	return values
 }
 
-// inPlanes returns the byte offset of elements 4·vec to 4·vec+3 of a float32 row in shared
-// memory. A chunk of the cache may hold more than four elements. So the row is stored as
-// planes: the first four elements of all chunks, then the second four. Neighboring threads
-// then access neighboring 16 bytes, without bank conflicts.
-func (d *decodeGenerator) inPlanes(vec ptx.U32) ptx.U32 {
-	if d.shape.kv.pack() == 4 {
-		return vec.MulN(16)
-	}
-	return vec.AndN(1).MulN(16 * d.shape.kv.chunks()).Add(vec.ShrN(1).MulN(16))
-}
-
 // stageQueries copies the group's queries to shared memory, in planes. Copies complete in order,
 // so a wait for later copies of keys also waits for the queries.
 func (d *decodeGenerator) stageQueries() {
 	b := d.b
 	b.Comment("the queries of the group")
-	vec4s := d.shape.kv.headDim / 4
 	source := d.p.Q.At(d.sequence.Mul(d.p.QStride), 4).Aligned(16).At(d.kvHead.Mul(d.p.Group), 4*d.shape.kv.headDim)
-	b.For(b.ThreadX(), d.p.Group.MulN(vec4s), b.N(d.shape.threads), func(i ptx.U32) {
-		head, vec := i.DivN(vec4s), i.RemN(vec4s)
-		to := d.queries.At(head, 4*d.shape.kv.headDim).AtBytes(d.inPlanes(vec)).Aligned(16)
-		b.CopyAsync(to, source.At(i, 16))
+	d.eachVec4(d.p.Group, func(head, slot, vec ptx.U32) {
+		b.CopyAsync(d.queries.At(head, 4*d.shape.kv.headDim).At(slot, 16), source.At(head, 4*d.shape.kv.headDim).At(vec, 16))
 	}, ptx.NoUnroll)
 	b.CopyCommit()
+	b.For(b.ThreadX(), d.p.Group, b.N(d.shape.threads), func(head ptx.U32) { d.top(head).StoreF32(minusInf(b)) }, ptx.NoUnroll)
 }
 
 // scoreKeys stores the scores of each head in shared memory, -Inf for positions that are not visible.
@@ -440,7 +467,7 @@ func (d *decodeGenerator) scoreKeys(page ptx.U32, keys [][][]ptx.F32) {
 	b.For(b.U32(0), d.p.Group, b.U32(1), func(head ptx.U32) {
 		query := d.queries.At(head, 4*d.shape.kv.headDim).At(lane, 16)
 		scores := tree.Add(d.products(query, keys))
-		line := d.weights.At(head, 4*d.shape.scores)
+		line := d.line(head)
 		for i, x := range scores {
 			position := row.Add(tree.First.AddN(i).MulN(d.keyRows()))
 			score := ptx.Var(x.Mul(d.p.Scale))
@@ -482,7 +509,7 @@ func (d *decodeGenerator) softmax(page ptx.U32) {
 	b.Comment("weights exp(s - m), one warp per head; a lane has every 32nd position")
 	lane, warp := b.Lane(), b.Warp()
 	b.For(warp, d.p.Group, b.N(d.shape.threads/32), func(head ptx.U32) {
-		line := d.weights.At(head, 4*d.shape.scores)
+		line := d.line(head)
 		var list []ptx.F32
 		m := minusInf(b)
 		for i := 0; i < d.shape.kv.page; i += 32 {
@@ -507,9 +534,31 @@ func (d *decodeGenerator) softmax(page ptx.U32) {
 			b.When(at.LtN(d.shape.scores), func() { line.At(at, 4).StoreF32(w) })
 		}
 		sum = ptx.WarpSum(sum)
-		out := d.p.Sums.At(d.head.Add(head).Mul(d.p.MaxPages).Add(page), 8)
-		b.When(lane.EqN(0), func() { out.StoreF32x2([2]ptx.F32{m, sum}) })
+		out, top, l := d.results(head).sums.At(page, 8), d.top(head), d.sum(head)
+		b.When(lane.EqN(0), func() {
+			out.StoreF32x2([2]ptx.F32{m, sum})
+			top.StoreF32(top.LoadF32().Max(m))
+			l.StoreF32(sum)
+		})
 	})
+}
+
+// line returns the line of a head of the group, top its maximum over the pages so far, and sum
+// its l of the page.
+func (d *decodeGenerator) line(head ptx.U32) ptx.Shared { return d.lines.At(head, d.shape.lineBytes()) }
+func (d *decodeGenerator) top(head ptx.U32) ptx.Shared  { return d.line(head).Plus(4 * d.shape.scores) }
+func (d *decodeGenerator) sum(head ptx.U32) ptx.Shared  { return d.top(head).Plus(4) }
+
+// results returns where the results of a head of the group are stored.
+func (d *decodeGenerator) results(head ptx.U32) pageResults {
+	row, dim := d.head.Add(head).Mul(d.p.MaxPages), d.shape.kv.headDim
+	return pageResults{d.p.Sums.At(row, 8), d.p.Parts.At(row, 4*dim), dim}
+}
+
+// out returns where the output of a head of the group is stored.
+func (d *decodeGenerator) out(head ptx.U32) ptx.Global {
+	row := d.p.Out.At(d.sequence.Mul(d.p.OutStride), 4).Aligned(16)
+	return row.At(d.kvHead.Mul(d.p.Group).Add(head), 4*d.shape.kv.headDim)
 }
 
 // addValues adds the weighted values: each thread over its consecutive positions, then the
@@ -532,7 +581,7 @@ func (d *decodeGenerator) storeSums(first, heads ptx.U32, values [][]ptx.F32) {
 	chunk, group := d.valueLane()
 	whole := group.LtN(d.shape.groups)
 	b.For(b.U32(0), heads, b.U32(1), func(i ptx.U32) {
-		sums := d.weighted(d.weights.At(first.Add(i), 4*d.shape.scores).At(group, 4*d.shape.values), values)
+		sums := d.weighted(d.line(first.Add(i)).At(group, 4*d.shape.values), values)
 		to := d.merged.At(i, d.shape.mergedBytes()).At(group, 4*d.shape.kv.headDim).At(chunk, 16)
 		b.When(whole, func() {
 			for p := range d.shape.kv.pack() / 4 {
@@ -566,14 +615,13 @@ func (d *decodeGenerator) weighted(weights ptx.Shared, values [][]ptx.F32) []ptx
 	return sums
 }
 
-// storeOutputs adds the sums of all groups and stores o of heads first, first+1, … in Scratch.
+// storeOutputs adds the sums of all groups, for heads first, first+1, …. It stores o in scratch
+// memory, or the output if this is the only visible page.
 func (d *decodeGenerator) storeOutputs(page, first, heads ptx.U32) {
 	b := d.b
 	b.Comment("o: the sums of %d groups of threads, in order", d.shape.groups)
-	vec4s := d.shape.kv.headDim / 4
-	b.For(b.ThreadX(), heads.MulN(vec4s), b.N(d.shape.threads), func(i ptx.U32) {
-		head, vec := i.DivN(vec4s), i.RemN(vec4s)
-		from := d.merged.At(head, d.shape.mergedBytes()).AtBytes(d.inPlanes(vec)).Aligned(16)
+	d.eachVec4(heads, func(i, slot, vec ptx.U32) {
+		from := d.merged.At(i, d.shape.mergedBytes()).At(slot, 16)
 		sum := from.LoadF32x4()
 		for g := 1; g < d.shape.groups; g++ {
 			x := from.Plus(4 * d.shape.kv.headDim * g).LoadF32x4()
@@ -581,7 +629,39 @@ func (d *decodeGenerator) storeOutputs(page, first, heads ptx.U32) {
 				sum[j] = sum[j].Add(x[j])
 			}
 		}
-		row := d.head.Add(first).Add(head).Mul(d.p.MaxPages).Add(page)
-		d.p.Parts.At(row, 4*d.shape.kv.headDim).At(vec, 16).StoreF32x4(sum)
+		head := first.Add(i)
+		b.IfElse(d.single, func() {
+			all := newPageSum(b)
+			all.merge(pageSum{sum, d.sum(head).LoadF32()}) // the only page has the weight 1
+			d.out(head).At(vec, 16).StoreF32x4(all.quotient())
+		}, func() { d.results(head).parts.At(page, 4*d.shape.kv.headDim).At(vec, 16).StoreF32x4(sum) })
 	})
+}
+
+// combine merges the results of all pages.
+func (d *decodeGenerator) combine() {
+	b := d.b
+	b.Comment("out: the pages in the order of Combine")
+	b.Barrier()
+	d.eachVec4(d.p.Group, func(head, _, vec ptx.U32) {
+		d.out(head).At(vec, 16).StoreF32x4(combineInOrder(b, d.results(head), d.begin, d.end, vec, d.top(head).LoadF32()))
+	}, ptx.NoUnroll)
+}
+
+// eachVec4 calls do for the thread's share of heads·headDim elements: elements 4·vec to 4·vec+3
+// of a head, at 16·slot bytes in a float32 row in shared memory.
+//
+// A chunk of the cache may hold more than four elements. So the row is stored as planes: the
+// first four elements of all chunks, then the second four. Neighboring threads then access
+// neighboring 16 bytes, without bank conflicts.
+func (d *decodeGenerator) eachVec4(heads ptx.U32, do func(head, slot, vec ptx.U32), options ...ptx.LoopOption) {
+	b, vec4s, chunks := d.b, d.shape.kv.headDim/4, d.shape.kv.chunks()
+	b.For(b.ThreadX(), heads.MulN(vec4s), b.N(d.shape.threads), func(i ptx.U32) {
+		head, slot := i.DivN(vec4s), i.RemN(vec4s)
+		vec := slot
+		if vec4s > chunks {
+			vec = slot.MulN(2).Sub(ptx.Select(slot.LtN(chunks), b.U32(0), b.N(2*chunks-1)))
+		}
+		do(head, slot, vec)
+	}, options...)
 }

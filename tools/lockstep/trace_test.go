@@ -47,7 +47,7 @@ func TestGenerateTraceOfDevice(t *testing.T) {
 	for _, c := range []struct{ table, want, reason string }{
 		{prompt, `attention +6 .*flash_`, "six layers, one pass"},
 		{steps, `: 2 passes, [\d.]+ ms, 1 ns per warp instruction`, "two steps after the first token, on an emulator's clock"},
-		{steps, `attention +24 .*attention_combine_d32, attention_decode`, "six layers, two passes, two kernels"},
+		{steps, `attention +12 .*attention_decode`, "six layers, two passes"},
 		{steps, `argmax +4 .*argmax_merge, argmax_slice`, "two kernels"},
 	} {
 		if !regexp.MustCompile(c.want).MatchString(c.table) {

@@ -97,14 +97,16 @@ func (p *planner) attendPrefill(paged attention.PagedKV, s attention.Scoring) {
 // attendDecode is the attention of a decode step, where each slot has its own length.
 func (p *planner) attendDecode(paged attention.PagedKV, s attention.Scoring) {
 	c, props, slots := p.model, &p.layout.props, p.shape.Tokens
-	add(p, "attention", attention.Decode(attention.Shape{KV: p.layout.config.KV, HeadDim: c.HeadDim}), attention.DecodeArgs{
-		Q: p.buf.qkv, Scratch: p.buf.partial, KV: paged, Scoring: s, Sequences: slots, Heads: c.Heads, QStride: p.layout.widths.qkv, Pages: p.shape.Pages,
+	shape := attention.Shape{KV: p.layout.config.KV, HeadDim: c.HeadDim}
+	args := attention.DecodeArgs{
+		Q: p.buf.qkv, Scratch: p.buf.partial, Out: p.buf.attention, KV: paged, Scoring: s, Sequences: slots, Heads: c.Heads,
+		QStride: p.layout.widths.qkv, OutStride: c.Heads * c.HeadDim, Pages: p.shape.Pages,
 		SMs: props.SMs, Shared: props.SharedPerCTA, Fresh: slots,
-	})
-	add(p, "attention", attention.Combine(c.HeadDim), attention.CombineArgs{
-		Scratch: p.buf.partial, Lengths: paged.Lengths, Out: p.buf.attention, Sequences: slots, Heads: c.Heads,
-		OutStride: c.Heads * c.HeadDim, MaxPages: p.layout.MaxPages, Window: s.Window,
-	})
+	}
+	add(p, "attention", attention.Decode(shape), args)
+	if combine, needed := args.Combine(shape); needed {
+		add(p, "attention", attention.Combine(c.HeadDim), combine)
+	}
 }
 
 // ffnIn computes act(gate·x) ⊙ (up·x), or act(up·x) without a gate. If the layer has

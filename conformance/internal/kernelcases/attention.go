@@ -206,10 +206,11 @@ func (c attentionCase) decode(r *harness.Fixture, d attentionData) [][]float32 {
 	spec := attention.Decode(c.shape())
 	scratch := r.Scratch("scratch", int(attention.ScratchBytes(c.headDim, sequences, l.heads, l.cache.MaxPages)))
 	out := r.Output("out", 4*stride*sequences)
-	launch, err := spec.Launch(r.Kernel(spec), attention.DecodeArgs{
-		Q: q.Addr(), Scratch: scratch.Addr(), KV: l.cache, Scoring: l.scoring,
-		Sequences: sequences, Heads: l.heads, QStride: stride, Pages: l.cache.MaxPages - c.extraPages/2, SMs: c.sms, Fresh: c.fresh,
-	})
+	args := attention.DecodeArgs{
+		Q: q.Addr(), Scratch: scratch.Addr(), Out: out.Addr(), KV: l.cache, Scoring: l.scoring, Sequences: sequences, Heads: l.heads,
+		QStride: stride, OutStride: stride, Pages: l.cache.MaxPages - c.extraPages/2, SMs: c.sms, Fresh: c.fresh,
+	}
+	launch, err := spec.Launch(r.Kernel(spec), args)
 	switch {
 	case err != nil:
 		r.Fatalf("launch: %v", err)
@@ -219,11 +220,10 @@ func (c attentionCase) decode(r *harness.Fixture, d attentionData) [][]float32 {
 		r.Launch(launch, nil)
 	}
 	c.invisibleUntouched(scratch, l)
-	combine := attention.Combine(c.headDim)
-	r.Launch(combine.Launch(r.Kernel(combine), attention.CombineArgs{
-		Scratch: scratch.Addr(), Lengths: l.cache.Lengths, Out: out.Addr(), Sequences: sequences, Heads: l.heads,
-		OutStride: stride, MaxPages: l.cache.MaxPages, Page: c.page, Window: l.scoring.Window,
-	}))
+	if combine, needed := args.Combine(c.shape()); needed {
+		spec := attention.Combine(c.headDim)
+		r.Launch(spec.Launch(r.Kernel(spec), combine))
+	}
 	result := make([][]float32, sequences)
 	for s := range result {
 		at := 4 * stride * s
@@ -436,6 +436,9 @@ func fewCTACases() []attentionCase {
 		{"window=100", "the first page is partly visible", func(c *attentionCase) { c.window = 100 }},
 		{"window=64", "two partial pages, or one whole page", func(c *attentionCase) { c.window = 64 }},
 		{"window=130, two of each head", "pages are counted from the first visible page", func(c *attentionCase) { c.window, c.sms = 130, 3 }},
+		{"one page", "no page's result goes through scratch memory", func(c *attentionCase) { c.group, c.lengths = 3, []int{1, 64, 40} }},
+		{"one page, group=12", "the same for heads in two iterations", func(c *attentionCase) { c.group, c.lengths = 12, []int{64, 40} }},
+		{"one page, window=20", "the only visible page is not the first", func(c *attentionCase) { c.window, c.lengths = 20, []int{64, 65, 100, 190} }},
 		{"idle slots", "a sequence of length 0 between other sequences", func(c *attentionCase) { c.activeOnly = []int{1, 2, 5} }},
 		{"wide table", "table entries beyond the length are not read", func(c *attentionCase) { c.extraPages = 9 }},
 		{"read early", "pages without the last two positions are read before the dependency wait", func(c *attentionCase) { c.fresh = 2 }},
@@ -457,7 +460,7 @@ func fewCTACases() []attentionCase {
 		{"read early, every eighth", "the same in a page that is read early", func(c *attentionCase) { everyEighth(c); c.fresh = 1 }},
 		{"BF16/d=80", "threads are assigned rows beyond the page", func(c *attentionCase) { c.kv, c.headDim = quant.BF16, 80 }},
 		{"F16/d=128", "the head of an 8B model", func(c *attentionCase) { c.headDim, c.group = 128, 4 }},
-		{"page=16", "more pages than one CTA processes", func(c *attentionCase) { c.page, c.lengths = 16, []int{300, 129, 16, 17} }},
+		{"page=16", "more pages than partial sums", func(c *attentionCase) { c.page, c.lengths = 16, []int{300, 129, 16, 17} }},
 		{"d=8", "the head of a tiny model", func(c *attentionCase) { c.headDim = 8 }},
 		{"d=16", "the head of a tiny model", func(c *attentionCase) { c.headDim = 16 }},
 		{"d=32", "the head of a tiny model", func(c *attentionCase) { c.headDim, c.kv = 32, quant.F32 }},
@@ -681,8 +684,20 @@ func attentionInvariants() []harness.Case {
 		decodeCase(checkSplits(1, 3, 5), "any number of CTAs, window", ctas, func(c *attentionCase) {
 			c.lengths, c.window = []int{1, 66, 130, 320, 64, 300}, 200
 		}),
+		decodeCase(checkSplits(1, 3), "any number of CTAs, many pages", ctas, func(c *attentionCase) {
+			c.page, c.lengths, c.activeOnly = 16, []int{16, 17, 257, 0, 530, 640}, []int{0, 1, 2, 4, 5}
+		}),
+		decodeCase(checkSplits(1, 3), "any number of CTAs, many pages in a window", ctas, func(c *attentionCase) {
+			c.page, c.window, c.lengths = 16, 300, []int{16, 310, 420, 570, 640}
+		}),
+		decodeCase(checkSplits(1, 3), "any number of CTAs, 12 heads", ctas, func(c *attentionCase) {
+			c.group, c.lengths = 12, []int{64, 65, 130}
+		}),
 		decodeCase(checkSmallHead, "33 pages", "more pages than a warp of combine has lanes, before those of a head with far larger scores", func(c *attentionCase) {
 			c.lengths, c.page, c.group, c.scale = []int{528}, 16, 1, 100
+		}),
+		decodeCase(checkSmallHead, "33 pages of one CTA", "the maximum of a head, beside a head with far larger scores", func(c *attentionCase) {
+			c.lengths, c.page, c.group, c.scale, c.sms = []int{528}, 16, 2, 100, 1
 		}),
 		flashCase(checkNeighbors(attentionCase.flash), "neighbors", neighbors, nil),
 		flashCase(checkInvisible, "invisible", "positions that no query of a tile sees may hold Inf", func(c *attentionCase) {
