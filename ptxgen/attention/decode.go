@@ -50,7 +50,7 @@ type decodeShape struct {
 	threads int
 	// Products q·K: neighboring lanes read one row of K together. A chunk is 16 bytes of a row.
 	lanes      int // lanes per row of K, a power of two
-	laneChunks int // chunks of a row per lane
+	laneChunks int // chunks of a row per lane; those beyond the row are 0
 	keys       int // rows of K per thread
 	// Products with V: a group of threads reads whole rows of V, one chunk per thread.
 	values    int  // consecutive rows of V per thread
@@ -63,6 +63,7 @@ type decodeShape struct {
 const (
 	decodeBytes  = 128      // about this many bytes of K, and as many of V, per thread and page
 	decodeLanes  = 8        // maximum number of lanes that share a row of K
+	decodeKeys   = 80       // maximum elements of K per thread: they occupy as many registers
 	decodeHeads  = 8        // maximum of decodeShape.heads
 	decodeMerged = 16 << 10 // maximum bytes of the partial sums of several heads; one head may exceed it
 	decodeBuffer = 64 << 10 // maximum bytes of K and V on GPUs with little shared memory
@@ -72,12 +73,8 @@ func newDecodeShape(k kvShape) decodeShape {
 	if k.check() != nil {
 		return decodeShape{kv: k}
 	}
-	d := decodeShape{kv: k, threads: max(32, host.CeilDiv(k.page*k.rowBytes()/decodeBytes, 32)*32), lanes: 1}
-	for d.lanes < decodeLanes && d.kv.chunks()%(2*d.lanes) == 0 {
-		d.lanes *= 2
-	}
-	d.laneChunks = d.kv.chunks() / d.lanes
-	d.keys = host.CeilDiv(d.kv.page, d.threads/d.lanes)
+	d := decodeShape{kv: k, threads: max(32, host.CeilDiv(k.page*k.rowBytes()/decodeBytes, 32)*32)}
+	d.shareKeys()
 	d.groups = d.threads / d.kv.chunks()
 	d.values = host.CeilDiv(d.kv.page, d.groups)
 	d.scores = host.CeilDiv(max(d.kv.page, host.CeilDiv(d.threads, d.kv.chunks())*d.values), 4) * 4
@@ -85,6 +82,31 @@ func newDecodeShape(k kvShape) decodeShape {
 	d.oneBuffer = (d.keys*d.laneChunks+d.values)*d.chunksBytes() > decodeBuffer
 	return d
 }
+
+// shareKeys divides K among the threads. The lanes of a row divide its chunks evenly, unless a
+// thread then has more than decodeKeys elements.
+func (d *decodeShape) shareKeys() {
+	excess := true
+	for lanes := 1; lanes <= decodeLanes; lanes *= 2 {
+		if excess || d.kv.chunks()%lanes == 0 {
+			excess = d.setLanes(lanes)
+		}
+	}
+	for excess {
+		d.threads += 32
+		excess = d.setLanes(d.lanes)
+	}
+}
+
+// setLanes sets how K is divided, and reports whether a thread has too many elements.
+func (d *decodeShape) setLanes(lanes int) (excess bool) {
+	d.lanes, d.laneChunks = lanes, host.CeilDiv(d.kv.chunks(), lanes)
+	d.keys = host.CeilDiv(d.kv.page, d.threads/lanes)
+	return d.keys*d.laneChunks*d.kv.pack() > decodeKeys
+}
+
+// rowLanes returns how many lanes have a chunk of the row as their chunk j.
+func (d decodeShape) rowLanes(j int) int { return min(d.lanes, d.kv.chunks()-j*d.lanes) }
 
 // mergedBytes returns the size of the partial sums of one head, in shared memory.
 func (d decodeShape) mergedBytes() int { return 4 * d.groups * d.kv.headDim }
@@ -381,8 +403,8 @@ func (d *decodeGenerator) keyLane() (lane, row ptx.U32) {
 func (d *decodeGenerator) keyRows() int { return d.shape.threads / d.shape.lanes }
 
 // fetchKeys starts the copies of the thread's chunks of K. Positions that are not visible
-// become 0. It also loads the page number of the CTA's next page, so that the next call need
-// not wait for it.
+// and chunks beyond the row become 0. It also loads the page number of the CTA's next page, so
+// that the next call need not wait for it.
 func (d *decodeGenerator) fetchKeys(page ptx.U32) {
 	b := d.b
 	b.Comment("K: %d lanes per row, %d rows per thread", d.shape.lanes, d.shape.keys)
@@ -393,6 +415,9 @@ func (d *decodeGenerator) fetchKeys(page ptx.U32) {
 	for r := range d.shape.keys {
 		bytes := d.visibleBytes(seen, row.AddN(r*d.keyRows()))
 		for j := range d.shape.laneChunks {
+			if have := d.shape.rowLanes(j); have < d.shape.lanes {
+				bytes = ptx.Select(lane.LtN(have), bytes, b.U32(0))
+			}
 			from := k.Plus(r*d.keyRows()*d.shape.kv.rowBytes() + 16*d.shape.lanes*j)
 			b.CopyAsyncZeroFill(d.keyChunks.Plus((r*d.shape.laneChunks+j)*d.shape.chunksBytes()), from, bytes)
 		}
@@ -465,8 +490,7 @@ func (d *decodeGenerator) scoreKeys(page ptx.U32, keys [][][]ptx.F32) {
 	tree := device.NewLaneSum(b, lane, d.shape.lanes, d.shape.keys)
 	capped, seen := d.p.Softcap.Ne(b.F32(0)), d.visible(page)
 	b.For(b.U32(0), d.p.Group, b.U32(1), func(head ptx.U32) {
-		query := d.queries.At(head, 4*d.shape.kv.headDim).At(lane, 16)
-		scores := tree.Add(d.products(query, keys))
+		scores := tree.Add(d.products(d.queries.At(head, 4*d.shape.kv.headDim), lane, keys))
 		line := d.line(head)
 		for i, x := range scores {
 			position := row.Add(tree.First.AddN(i).MulN(d.keyRows()))
@@ -482,12 +506,18 @@ func (d *decodeGenerator) scoreKeys(page ptx.U32, keys [][][]ptx.F32) {
 	})
 }
 
-// products returns the lane's partial sums of q·K for each of its rows.
-func (d *decodeGenerator) products(query ptx.Shared, keys [][][]ptx.F32) []ptx.F32 {
+// products returns the lane's partial sums of q·K for each of its rows. A chunk of K beyond the
+// row is 0, so any chunk of the query serves there.
+func (d *decodeGenerator) products(query ptx.Shared, lane ptx.U32, keys [][][]ptx.F32) []ptx.F32 {
 	sums := make([]ptx.F32, len(keys))
 	for j := range d.shape.laneChunks {
+		at := lane
+		if have := d.shape.rowLanes(j); have < d.shape.lanes {
+			at = lane.Min(d.b.N(have - 1))
+		}
+		from := query.At(at, 16)
 		for plane := range d.shape.kv.pack() / 4 {
-			q := query.Plus(16 * (plane*d.shape.kv.chunks() + j*d.shape.lanes)).LoadF32x4()
+			q := from.Plus(16 * (plane*d.shape.kv.chunks() + j*d.shape.lanes)).LoadF32x4()
 			for r := range keys {
 				for i := range q {
 					x := keys[r][j][4*plane+i]
@@ -638,7 +668,8 @@ func (d *decodeGenerator) storeOutputs(page, first, heads ptx.U32) {
 	})
 }
 
-// combine merges the results of all pages.
+// combine merges the results of all pages. They are in scratch memory until then, since the
+// weight of a page depends on the maximum over all pages.
 func (d *decodeGenerator) combine() {
 	b := d.b
 	b.Comment("out: the pages in the order of Combine")

@@ -385,8 +385,8 @@ func decodeCases() []attentionCase {
 		add(attentionCase{name: fmt.Sprintf("page=%d", page), reason: "another page size",
 			kv: quant.BF16, headDim: 64, group: 3, page: page, lengths: []int{1, 15, 16, 17, 255, 300}})
 	}
-	for _, dim := range []int{8, 16, 24, 40, 56, 104, 120, 160, 192, 248} {
-		add(attentionCase{name: fmt.Sprintf("d=%d", dim), reason: "head dimensions that are multiples of 8",
+	for _, dim := range []int{8, 16, 24, 40, 56, 88, 104, 120, 160, 192, 208, 248} {
+		add(attentionCase{name: fmt.Sprintf("d=%d", dim), reason: "head dimensions that are multiples of 8; lanes may have chunks beyond the row",
 			kv: quant.F16, headDim: dim, group: 2, lengths: []int{1, 70}})
 	}
 	common := attentionCase{kv: quant.F16, headDim: 64, group: 2, lengths: []int{1, 63, 64, 65, 200}}
