@@ -113,9 +113,9 @@ func (c *combineGenerator) addPages() {
 
 // add adds n pages from page on, combineSums apart, and advances page beyond them.
 func (c *combineGenerator) add(n int, page, vec ptx.U32, top ptx.F32, sum pageSum) {
-	results := make([]pageResult, n)
+	pages, results := c.pages.from(page, vec), make([]pageResult, n)
 	for j := range results {
-		results[j] = c.pages.load(page.AddN(j*combineSums), vec)
+		results[j] = pages.load(j * combineSums)
 	}
 	for _, r := range results {
 		sum.add(r, top)
@@ -148,10 +148,15 @@ type pageResult struct {
 	o    [4]ptx.F32
 }
 
-// load loads the result of a page, elements 4·vec to 4·vec+3 of o.
-func (p pageResults) load(page, vec ptx.U32) pageResult {
-	ml := p.sums.At(page, 8).LoadF32x2()
-	return pageResult{ml[0], ml[1], p.parts.At(page, 4*p.headDim).At(vec, 16).LoadF32x4()}
+// from returns the results from a page and from element 4·vec of o on.
+func (p pageResults) from(page, vec ptx.U32) pageResults {
+	return pageResults{p.sums.At(page, 8), p.parts.At(page, 4*p.headDim).At(vec, 16), p.headDim}
+}
+
+// load loads the result of a page, the first four elements of o.
+func (p pageResults) load(page int) pageResult {
+	ml := p.sums.Plus(8 * page).LoadF32x2()
+	return pageResult{ml[0], ml[1], p.parts.Plus(4 * p.headDim * page).LoadF32x4()}
 }
 
 // pageSum holds variables with sums over pages i: of exp(m[i] − M)·o[i], four elements, and of
@@ -195,22 +200,22 @@ func (s pageSum) quotient() (out [4]ptx.F32) {
 }
 
 // combineInOrder returns what Combine stores, computed by one thread: four elements of a head
-// from pages first to end−1. Partial sums of inFlight pages in a row grow at a time.
+// from pages first to end−1. It adds a page to each of atOnce partial sums at a time.
 func combineInOrder(b *ptx.Builder, pages pageResults, first, end, vec ptx.U32, top ptx.F32) [4]ptx.F32 {
-	const inFlight = 4 // pages
+	const atOnce = 4
 	all := newPageSum(b)
-	b.For(b.U32(0), b.U32(combineSums), b.U32(inFlight), func(which ptx.U32) {
-		var sums [inFlight]pageSum
+	b.For(b.U32(0), b.U32(combineSums), b.U32(atOnce), func(which ptx.U32) {
+		var sums [atOnce]pageSum
 		for j := range sums {
 			sums[j] = newPageSum(b)
 		}
-		b.For(first.DivN(combineSums).MulN(combineSums).Add(which), end, b.U32(combineSums), func(from ptx.U32) {
-			var visible [inFlight]ptx.Pred
-			var results [inFlight]pageResult
+		b.For(first.DivN(combineSums).MulN(combineSums).Add(which), end, b.U32(combineSums), func(page ptx.U32) {
+			var visible [atOnce]ptx.Pred
+			var results [atOnce]pageResult
+			pages := pages.from(page, vec)
 			for j := range results {
-				page := from.AddN(j)
-				visible[j] = page.Ge(first).And(page.Lt(end))
-				b.When(visible[j], func() { results[j] = pages.load(page, vec) })
+				visible[j] = page.AddN(j).Ge(first).And(page.AddN(j).Lt(end))
+				b.When(visible[j], func() { results[j] = pages.load(j) })
 			}
 			for j, r := range results {
 				b.When(visible[j], func() { sums[j].add(r, top) })
