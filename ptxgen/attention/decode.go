@@ -596,13 +596,12 @@ func (d *decodeGenerator) out(head ptx.U32) ptx.Global {
 func (d *decodeGenerator) addValues(page ptx.U32, values [][]ptx.F32) {
 	b := d.b
 	b.Comment("values: serial sums over a thread's positions, of %d heads at a time", d.shape.heads)
-	b.For(b.U32(0), d.p.Group, b.N(d.shape.heads), func(first ptx.U32) {
+	d.eachHeads(func(first, heads ptx.U32) {
 		b.If(first.Ne(b.U32(0)), b.Barrier) // the sums of the previous heads have been read
-		heads := d.p.Group.Sub(first).Min(b.N(d.shape.heads))
 		d.storeSums(first, heads, values)
 		b.Barrier()
 		d.storeOutputs(page, first, heads)
-	}, ptx.NoUnroll)
+	})
 }
 
 // storeSums stores the thread's sums for heads first, first+1, … in shared memory.
@@ -669,13 +668,24 @@ func (d *decodeGenerator) storeOutputs(page, first, heads ptx.U32) {
 }
 
 // combine merges the results of all pages. They are in scratch memory until then, since the
-// weight of a page depends on the maximum over all pages.
+// weight of a page depends on the maximum over all pages. A thread loads the elements of o that
+// it stored in storeOutputs, so no barrier is needed.
 func (d *decodeGenerator) combine() {
 	b := d.b
 	b.Comment("out: the pages in the order of Combine")
-	b.Barrier()
-	d.eachVec4(d.p.Group, func(head, _, vec ptx.U32) {
-		d.out(head).At(vec, 16).StoreF32x4(combineInOrder(b, d.results(head), d.begin, d.end, vec, d.top(head).LoadF32()))
+	d.eachHeads(func(first, heads ptx.U32) {
+		d.eachVec4(heads, func(i, _, vec ptx.U32) {
+			head := first.Add(i)
+			d.out(head).At(vec, 16).StoreF32x4(combineInOrder(b, d.results(head), d.begin, d.end, vec, d.top(head).LoadF32()))
+		}, ptx.NoUnroll)
+	})
+}
+
+// eachHeads calls do for the heads of the group, decodeShape.heads at a time.
+func (d *decodeGenerator) eachHeads(do func(first, heads ptx.U32)) {
+	b := d.b
+	b.For(b.U32(0), d.p.Group, b.N(d.shape.heads), func(first ptx.U32) {
+		do(first, d.p.Group.Sub(first).Min(b.N(d.shape.heads)))
 	}, ptx.NoUnroll)
 }
 

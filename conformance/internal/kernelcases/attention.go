@@ -449,6 +449,12 @@ func fewCTACases() []attentionCase {
 		{"read early, two appended", "two fresh positions, on both sides of the end of a page", func(c *attentionCase) {
 			c.appended, c.fresh, c.lengths = true, 2, []int{64, 65, 66, 129, 130}
 		}},
+		{"read early, appended, two of each head", "the first page of the second CTA has the fresh position", func(c *attentionCase) {
+			c.appended, c.fresh, c.sms, c.lengths = true, 1, 3, []int{128, 129, 127, 66, 65}
+		}},
+		{"window=1100", "more pages than partial sums, from each page modulo 4 on, and from the 17th", func(c *attentionCase) {
+			c.kvHeads, c.group, c.window, c.lengths = 1, 1, 1100, []int{1110, 1180, 1240, 1300, 2190}
+		}},
 		{"all appended", "no position is read before the dependency wait", func(c *attentionCase) {
 			c.appended, c.lengths = true, []int{64, 65}
 		}},
@@ -708,7 +714,12 @@ func attentionInvariants() []harness.Case {
 			c.lengths, c.queries, c.window = []int{208}, []int{145}, 59
 		}),
 		decodeCase(checkOverflow, "overflow", "a page whose scores are all -Inf weighs nothing", func(c *attentionCase) { c.lengths, c.queryScale = []int{200}, 0x1p112 }),
-		decodeCase(checkLowest, "lowest scores", "a score that is nearly the smallest float32", func(c *attentionCase) { c.lengths = []int{1, 1} }),
+		decodeCase(checkLowest, "lowest scores", "scores that are nearly the smallest float32, of two pages", func(c *attentionCase) {
+			c.lengths, c.window = []int{1, 65}, 2
+		}),
+		decodeCase(checkLowest, "lowest scores, one CTA", "the same for a CTA that merges its pages", func(c *attentionCase) {
+			c.lengths, c.window, c.sms = []int{1, 65}, 2, 1
+		}),
 		flashCase(checkHalves, "halves of a tile", "a block raises the maximum of only the first or the last 8 queries of a tile", func(c *attentionCase) {
 			c.lengths, c.queries = []int{48}, []int{16}
 		}),
@@ -957,8 +968,8 @@ func checkOverflow(r *harness.Fixture, c attentionCase) {
 	c.compare(r, "out", d, c.decode(r, d), c.decodeErrors())
 }
 
-// checkLowest computes sequences of one position whose score is -1.5·2^127, and demands its
-// values.
+// checkLowest computes sequences of one or two visible positions whose scores are -1.5·2^127,
+// and demands the mean of their values.
 func checkLowest(r *harness.Fixture, c attentionCase) {
 	d := c.data(r)
 	for s := range c.lengths {
@@ -972,8 +983,15 @@ func checkLowest(r *harness.Fixture, c attentionCase) {
 	c.scale = math.Sqrt(float64(c.headDim))
 	for s, out := range c.decode(r, d) {
 		for h := range c.heads() {
-			head := func(x []float32, i int) []float32 { return x[i*c.headDim : (i+1)*c.headDim] }
-			harness.Exact(r, fmt.Sprintf("sequence %d, head %d", s, h), head(out, h), head(d.v[s], h/c.group))
+			row := func(x []float32, i int) []float32 { return x[i*c.headDim : (i+1)*c.headDim] }
+			end := (h/c.group + 1) * c.lengths[s]
+			want := slices.Clone(row(d.v[s], end-1))
+			if c.lengths[s] > 1 {
+				for i, x := range row(d.v[s], end-2) {
+					want[i] = (want[i] + x) / 2
+				}
+			}
+			harness.Exact(r, fmt.Sprintf("sequence %d, head %d", s, h), row(out, h), want)
 		}
 	}
 }
