@@ -17,6 +17,7 @@ type Builder struct {
 	regs    [classes]int
 	vars    map[operand]bool // registers made by Var and Undefined
 	guard   *guard           // of the enclosing When or Unless
+	part    *part            // of Beside, or nil
 	dynamic int              // alignment of dynamic shared memory; 0 if the kernel uses none
 	wgmma   bool             // uses wgmma
 	setsMax bool             // uses setmaxnreg

@@ -93,10 +93,16 @@ type Launch struct {
 // fields. Launch checks their names, types and alignment, and the shape against the kernel's
 // limits.
 func (k *Kernel) Launch(grid [3]uint32, threads, shared int, params ...any) (Launch, error) {
+	var p packer
+	p.add(k, "", params)
+	return k.launch(grid, threads, shared, p)
+}
+
+func (k *Kernel) launch(grid [3]uint32, threads, shared int, p packer) (Launch, error) {
 	l := Launch{Kernel: k, Grid: grid, Block: [3]uint32{uint32(threads), 1, 1}, Shared: uint32(shared + k.padding)}
 	err := k.checkShape(grid, threads, shared)
 	if err == nil {
-		l.Params, err = k.pack(params)
+		l.Params, err = p.bytes(k)
 	}
 	if err != nil {
 		return l, fmt.Errorf("ptx: launch %s: %w", k.Name, err)
@@ -116,33 +122,50 @@ func (k *Kernel) checkShape(grid [3]uint32, threads, shared int) error {
 	return nil
 }
 
-// pack packs the host values of structs of parameters, each at a multiple of its size.
-func (k *Kernel) pack(structs []any) ([]byte, error) {
-	buf, i := make([]byte, 0, 8*len(k.Params)), 0
+// packer packs the host values of parameters, each at a multiple of its size.
+type packer struct {
+	buf   []byte
+	count int // parameters so far
+	err   error
+}
+
+// add packs structs of parameters whose names end with a suffix.
+func (p *packer) add(k *Kernel, suffix string, structs []any) {
 	for _, params := range structs {
 		v, fields := fieldsOf(params)
 		for _, f := range fields {
-			if i == len(k.Params) {
-				return nil, fmt.Errorf("it has no parameter %s", f.name)
+			if p.err == nil {
+				p.err = p.field(k, f.name+suffix, v.Field(f.index))
 			}
-			op, typ := hostField(v.Field(f.index))
-			p := k.Params[i]
-			switch {
-			case p.Name != f.name || p.Type != typ:
-				return nil, fmt.Errorf("parameter %s is %s, not %s of type %s", p.Name, p.Type, f.name, typ)
-			case op.kind != immediate:
-				return nil, fmt.Errorf("parameter %s: it is not set", f.name)
-			case p.Align > 0 && op.n%uint64(p.Align) != 0:
-				return nil, fmt.Errorf("parameter %s: address %#x is not a multiple of %d", f.name, op.n, p.Align)
-			}
-			buf = pack(buf, op.n, p.bytes())
-			i++
 		}
 	}
-	if i < len(k.Params) {
-		return nil, fmt.Errorf("parameter %s: it is missing", k.Params[i].Name)
+}
+
+func (p *packer) field(k *Kernel, name string, value reflect.Value) error {
+	if p.count == len(k.Params) {
+		return fmt.Errorf("it has no parameter %s", name)
 	}
-	return buf, nil
+	op, typ := hostField(value)
+	q := k.Params[p.count]
+	switch {
+	case q.Name != name || q.Type != typ:
+		return fmt.Errorf("parameter %s is %s, not %s of type %s", q.Name, q.Type, name, typ)
+	case op.kind != immediate:
+		return fmt.Errorf("parameter %s: it is not set", name)
+	case q.Align > 0 && op.n%uint64(q.Align) != 0:
+		return fmt.Errorf("parameter %s: address %#x is not a multiple of %d", name, op.n, q.Align)
+	}
+	p.buf = pack(p.buf, op.n, q.bytes())
+	p.count++
+	return nil
+}
+
+// bytes returns the packed parameters.
+func (p *packer) bytes(k *Kernel) ([]byte, error) {
+	if p.err == nil && p.count < len(k.Params) {
+		p.err = fmt.Errorf("parameter %s: it is missing", k.Params[p.count].Name)
+	}
+	return p.buf, p.err
 }
 
 // hostField returns the value of a field and the type of its parameter.
@@ -239,6 +262,9 @@ func (b *Builder) param(name, typ string, align int) {
 }
 
 func loadParam[T Value](b *Builder, name, typ string, align int) T {
+	if b.part != nil {
+		name += b.part.suffix
+	}
 	b.param(name, typ, align)
 	res, r := fresh[T](b)
 	b.emit("ld.param."+typ, 1, one(r), arg{kind: address, ops: []operand{{kind: symbol, name: name}}})

@@ -1,6 +1,9 @@
 package ptx
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Programmatic dependent launch lets a kernel start while earlier kernels of its stream still
 // run (PTX ISA, griddepcontrol). Targets below sm_90 do not have these instructions. A text for
@@ -30,34 +33,46 @@ func (t Target) has(op string) bool {
 	return ok && t.SM >= r.sm && t.Version >= r.version && (t.Arch || !r.arch)
 }
 
-// firstWait returns the index of the first WaitForPrior at the top level, or -1.
+// firstWait returns the index of the first node that executes WaitForPrior on every path through it, or -1.
 func firstWait(list []node) int {
-	for i, n := range list {
-		if in, ok := n.(*inst); ok && in.op == waitForPrior {
-			return i
+	return slices.IndexFunc(list, func(n node) bool {
+		switch n := n.(type) {
+		case *inst:
+			return n.op == waitForPrior
+		case *branch:
+			return firstWait(n.then) >= 0 && firstWait(n.alt) >= 0
 		}
-	}
-	return -1
+		return false
+	})
 }
 
 // waits checks that a kernel with WaitForPrior executes it on every path, before it writes
 // global memory and before it ends.
 func (v *verifier) waits(body []node) {
-	first := firstWait(body)
-	if first < 0 {
-		each(body, func(in *inst) {
-			if in.op == waitForPrior {
-				v.fail(in.pc, "the kernel waits for earlier kernels on some paths only")
-			}
-		})
+	if firstWait(body) >= 0 {
+		v.beforeWait(body)
 		return
 	}
-	each(body[:first], func(in *inst) {
+	each(body, func(in *inst) {
+		if in.op == waitForPrior {
+			v.fail(in.pc, "the kernel waits for earlier kernels on some paths only")
+		}
+	})
+}
+
+// beforeWait checks what a list executes before its first WaitForPrior.
+func (v *verifier) beforeWait(list []node) {
+	first := firstWait(list)
+	each(list[:first], func(in *inst) {
 		// If a grid ended without waiting, the next one could start before the earlier ones end.
 		if writesGlobal(in.op) || in.op == "ret" {
 			v.fail(in.pc, "%s before the kernel waits for earlier kernels", in)
 		}
 	})
+	if n, ok := list[first].(*branch); ok {
+		v.beforeWait(n.then)
+		v.beforeWait(n.alt)
+	}
 }
 
 // writesGlobal reports whether an instruction writes global memory.

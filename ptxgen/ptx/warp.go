@@ -16,8 +16,13 @@ func (b *Builder) ThreadX() U32 { return b.special("%tid.x") }
 // ThreadsX reads %ntid.x: the number of threads per CTA.
 func (b *Builder) ThreadsX() U32 { return b.special("%ntid.x") }
 
-// BlockX reads %ctaid.x: the index of the CTA in the grid.
-func (b *Builder) BlockX() U32 { return b.special("%ctaid.x") }
+// BlockX reads %ctaid.x: the index of the CTA in the grid. In a part of Beside, it returns the index in the part.
+func (b *Builder) BlockX() U32 {
+	if b.part != nil {
+		return b.part.block
+	}
+	return b.special("%ctaid.x")
+}
 
 // BlockY reads %ctaid.y.
 func (b *Builder) BlockY() U32 { return b.special("%ctaid.y") }
@@ -25,8 +30,13 @@ func (b *Builder) BlockY() U32 { return b.special("%ctaid.y") }
 // BlockZ reads %ctaid.z.
 func (b *Builder) BlockZ() U32 { return b.special("%ctaid.z") }
 
-// GridX reads %nctaid.x: the number of CTAs in the grid.
-func (b *Builder) GridX() U32 { return b.special("%nctaid.x") }
+// GridX reads %nctaid.x: the number of CTAs in the grid. In a part of Beside, it returns those of the part.
+func (b *Builder) GridX() U32 {
+	if b.part != nil {
+		return b.part.ctas
+	}
+	return b.special("%nctaid.x")
+}
 
 // GridY reads %nctaid.y.
 func (b *Builder) GridY() U32 { return b.special("%nctaid.y") }
