@@ -54,6 +54,17 @@ var (
 	goodGroup    = moe.GroupArgs{Chosen: 16, Offsets: 16, Order: 16, Tokens: 3, K: 2, Experts: 8}
 )
 
+// goodBeside multiplies by goodProducts.
+var goodBeside = product.Beside(
+	product.Tile{Format: quant.Q4_K, Columns: 64, Warps: 8, RingX: 2}, product.Tile{Format: quant.Q6_K, Columns: 64, Warps: 8, RingX: 2, OffsetSteps: 1},
+)
+
+func goodProducts() []product.Args {
+	more := goodProduct
+	more.Rows = 500
+	return []product.Args{goodProduct, more}
+}
+
 // A launch has as many CTAs and threads as its arguments need.
 func TestLaunchShapes(t *testing.T) {
 	for _, c := range []struct {
@@ -78,6 +89,9 @@ func TestLaunchShapes(t *testing.T) {
 		{"combine", launcher(moe.Combine(), goodCombine, nil), [3]uint32{6, 1, 1}, 256},
 		{"group", launcher(moe.Group(), goodGroup, nil), [3]uint32{8, 1, 1}, 512},
 		{"product by mma.sync: a CTA per tile", launcher(product.Tile{Format: quant.Q4_K, Columns: 64, Warps: 8, RingX: 2}.Kernel(), goodProduct, nil), [3]uint32{4, 1, 1}, 256},
+		{"products side by side: the second has more tiles", launcher(goodBeside, goodProducts(), nil), [3]uint32{12, 1, 1}, 256},
+		{"products side by side: fewer CTAs than tiles", launcher(goodBeside, goodProducts(), func(a *[]product.Args) { (*a)[0].CTAs, (*a)[1].CTAs = 5, 5 }), [3]uint32{5, 1, 1}, 256},
+		{"products side by side: fewer CTAs than products", launcher(goodBeside, goodProducts(), func(a *[]product.Args) { (*a)[0].CTAs, (*a)[1].CTAs = 1, 1 }), [3]uint32{2, 1, 1}, 256},
 		{"embed: a warp per segment", launcher(product.Embed(quant.Q4_K), goodEmbed, nil), [3]uint32{3, 2, 1}, 128},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -136,6 +150,10 @@ func TestLaunchErrors(t *testing.T) {
 		{"wgmma by too many CTAs", launcher(peak.WGMMA(), goodWGMMA, func(a *peak.WGMMAArgs) { a.CTAs = 1 << 17 }), "CTAs"},
 		{"wgmma with -1 iterations", launcher(peak.WGMMA(), goodWGMMA, func(a *peak.WGMMAArgs) { a.Iterations = -1 }), "Iterations"},
 		{"wgmma without B", launcher(peak.WGMMA(), goodWGMMA, func(a *peak.WGMMAArgs) { a.B = 0 }), "B"},
+		{"products side by side of one matrix", launcher(goodBeside, goodProducts()[:1], nil), "Args"},
+		{"products side by side in different grids", launcher(goodBeside, goodProducts(), func(a *[]product.Args) { (*a)[1].CTAs = 5 }), "CTAs"},
+		{"products side by side of experts", launcher(goodBeside, goodProducts(), func(a *[]product.Args) { (*a)[1].Experts = 16 }), "Experts"},
+		{"products side by side, one without rows", launcher(goodBeside, goodProducts(), func(a *[]product.Args) { (*a)[1].Rows = 0 }), "Rows"},
 		{"embed no tokens", launcher(product.Embed(quant.Q8_0), goodEmbed, func(a *product.EmbedArgs) { a.Count = 0 }), "Count"},
 		{"embed without a matrix", launcher(product.Embed(quant.Q8_0), goodEmbed, func(a *product.EmbedArgs) { a.W = 0 }), "W"},
 		{"embed without an output", launcher(product.Embed(quant.Q8_0), goodEmbed, func(a *product.EmbedArgs) { a.Out = 0 }), "Out"},

@@ -2,8 +2,10 @@ package ptxgen_test
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -23,7 +25,7 @@ import (
 
 // derived are the parameters whose values a launch computes from several arguments.
 var derived = []string{
-	"parts", "vectors", "units", "span", "chunk", "split_log2", "share", // cut up the work
+	"grid", "parts", "vectors", "units", "span", "chunk", "split_log2", "share", // cut up the work
 	"segments", "columns", "scales", "tiles", "extra", "slots", "weight_tiles", "blocks", "factors", // products
 	"sums", "group", "scale_log2e", "page_log2", // attention
 	"half", "step", "gap", // RoPE
@@ -31,6 +33,9 @@ var derived = []string{
 	"slices",                                                                         // argmax
 	"best", "sums", "bin_sums", "bin_counts", "bounds", "candidates", "tops", "keys", // parts of sample.Args.Scratch
 }
+
+// partNumber ends the names of parameters of kernels with parts.
+var partNumber = regexp.MustCompile(`_[0-9]+$`)
 
 // A launch passes each argument in the parameter of its name: for every kernel, with
 // arguments that all differ, each packed parameter has the value of the field of its name.
@@ -40,7 +45,8 @@ func TestParams(t *testing.T) {
 			k := build(t, s)
 			l, fields := launchDistinct(t, s, k)
 			for name, v := range packed(l) {
-				if slices.Contains(derived, name) && !(name == "n" && fields["n"] != 0) {
+				base := partNumber.ReplaceAllString(name, "")
+				if slices.Contains(derived, base) && !(base == "n" && fields["n"] != 0) {
 					continue
 				}
 				want, ok := fields[name]
@@ -118,33 +124,76 @@ func launchDistinct(t *testing.T, s kernel.Spec, k *ptx.Kernel) (ptx.Launch, map
 		}
 		return launch(t, s, k, a, without...)
 	case kernel.Typed[product.Args]:
-		a, without := product.Args{YStride: 400, Tokens: 1, Rows: 320, K: 512, CTAs: 3}, []string(nil)
-		stream := strings.Contains(s.Name(), "stream")
-		if normed && stream {
-			a.Eps = 1e-5
-		} else {
-			without = append(without, "NormWeight")
-		}
-		switch {
-		case !experts:
-			without = append(without, "Experts")
-		case stream:
-			a.Slots, a.SlotsPerX = 5, 2
-			fallthrough
-		default:
-			a.ExpertBytes = 1 << 20
-		}
+		a, without := productArgs(s.Name())
 		return launch(t, s, k, a, without...)
+	case kernel.Typed[[]product.Args]:
+		return launchParts(t, s, k)
 	}
 	t.Fatalf("no arguments for %T", s)
 	return ptx.Launch{}, nil
 }
 
-// launch launches k with the arguments a. It first sets each address field to a different
-// address, except for the fields that without names. Arguments that the kernel does not take are 0.
+// productArgs returns the arguments of a product, and the addresses that it does not take.
+func productArgs(kernel string) (a product.Args, without []string) {
+	a = product.Args{YStride: 400, Tokens: 1, Rows: 320, K: 512, CTAs: 3}
+	stream := strings.Contains(kernel, "stream")
+	if strings.Contains(kernel, "_norm") && stream {
+		a.Eps = 1e-5
+	} else {
+		without = append(without, "NormWeight")
+	}
+	switch {
+	case !strings.Contains(kernel, "_experts"):
+		without = append(without, "Experts")
+	case stream:
+		a.Slots, a.SlotsPerX = 5, 2
+		fallthrough
+	default:
+		a.ExpertBytes = 1 << 20
+	}
+	return a, without
+}
+
+// launchParts is launch of two products side by side. The names of parameters end with the number of the product.
+func launchParts(t *testing.T, s kernel.Typed[[]product.Args], k *ptx.Kernel) (ptx.Launch, map[string]uint64) {
+	t.Helper()
+	all := make([]product.Args, 2)
+	fields := map[string]uint64{}
+	for i := range all {
+		a, without := productArgs(s.Name())
+		a.YStride, a.Rows, a.K = a.YStride<<i, a.Rows<<i, a.K<<i
+		for name, bits := range distinct(t, &a, len(fields), without) {
+			fields[fmt.Sprintf("%s_%d", name, i)] = bits
+		}
+		all[i] = a
+	}
+	l, err := s.Launch(k, all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, fields
+}
+
+// launch launches k with the arguments a, which distinct completes.
 func launch[A any](t *testing.T, s interface {
 	Launch(*ptx.Kernel, A) (ptx.Launch, error)
 }, k *ptx.Kernel, a A, without ...string) (ptx.Launch, map[string]uint64) {
+	t.Helper()
+	fields := distinct(t, &a, 0, without)
+	l, err := s.Launch(k, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if scratch, ok := fields["scratch"]; ok && packed(l)["sums"] != scratch {
+		t.Errorf("parameter sums is %#x, want %#x", packed(l)["sums"], scratch)
+	}
+	return l, fields
+}
+
+// distinct sets each address field of the arguments that a points to to a different address, the first of them to
+// address number first, except for the fields that without names. It returns the bits of all fields. Arguments that the
+// kernel does not take are 0.
+func distinct(t *testing.T, a any, first int, without []string) map[string]uint64 {
 	t.Helper()
 	fields, seen := map[string]uint64{}, map[uint64]string{}
 	var walk func(v reflect.Value)
@@ -158,7 +207,7 @@ func launch[A any](t *testing.T, s interface {
 				continue
 			case reflect.Uint64:
 				if !slices.Contains(without, name) {
-					f.SetUint(uint64(1+len(fields)) << 24)
+					f.SetUint(uint64(1+first+len(fields)) << 24)
 				}
 				bits = f.Uint()
 			case reflect.Uint32:
@@ -180,15 +229,8 @@ func launch[A any](t *testing.T, s interface {
 			fields[snakeCase(name)] = bits
 		}
 	}
-	walk(reflect.ValueOf(&a).Elem())
-	l, err := s.Launch(k, a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if scratch, ok := fields["scratch"]; ok && packed(l)["sums"] != scratch {
-		t.Errorf("parameter sums is %#x, want %#x", packed(l)["sums"], scratch)
-	}
-	return l, fields
+	walk(reflect.ValueOf(a).Elem())
+	return fields
 }
 
 // packed returns the values of a launch's parameters by name.

@@ -2,6 +2,7 @@ package kernelbench
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/kernelcache"
@@ -27,6 +28,9 @@ func (s sizes) productCases(p driver.Properties) []Case {
 		for _, tokens := range s.prompts {
 			all = append(all, productCase(p, f, gateUp, tokens, gated), productCase(p, f, s.down(), tokens, product.Epilogue{}))
 		}
+	}
+	for _, tokens := range slices.Concat([]int{1}, s.columns, s.prompts) {
+		all = append(all, s.qkvCase(p, tokens))
 	}
 	for _, tokens := range append(s.columns[len(s.columns)-1:], s.prompts...) {
 		all = append(all, roundCase(p, matrix{s.width, s.ffn}, tokens, product.Epilogue{}), roundCase(p, gateUp, tokens, normed))
@@ -73,6 +77,56 @@ func productCase(p driver.Properties, f quant.Format, m matrix, tokens int, e pr
 		a.X = r.Zeros(int64(t.RoundedBytes(tokens, m.k)))
 		r.Run(t.Round(), func(k *ptx.Kernel) (ptx.Launch, error) { return t.Round().Launch(k, roundArgs(r, a.X, m, tokens, e)) })
 		return spec.Launch(k, a)
+	}
+	return c
+}
+
+// qkvCase multiplies Q and K in Q4_K and V in Q6_K in one launch, as files of Q4_K_M have them. Rounding activations for
+// Tiles is not part of it.
+func (s sizes) qkvCase(p driver.Properties, tokens int) Case {
+	formats, matrices := []quant.Format{quant.Q4_K, quant.Q6_K}, []matrix{{s.width + s.width/4, s.width}, {s.width / 4, s.width}}
+	e, rows := product.Epilogue{Norm: true}, s.width+s.width/2
+	c := Case{Shape: fmt.Sprintf("%d × %v and %v", tokens, matrices[0], matrices[1]), FLOP: 2 * float64(tokens) * float64(rows) * float64(s.width)}
+	c.Bytes = float64(4 * tokens * (rows + s.width))
+	for i, m := range matrices {
+		c.Bytes += float64(packedBytes(formats[i], m))
+	}
+	args := func(r *Runner, x uint64) (list []product.Args) {
+		for i, m := range matrices {
+			list = append(list, product.Args{
+				X: x, W: r.Packed(formats[i], m), Y: r.Out(quant.F32, tokens*m.rows), Tokens: tokens, Rows: m.rows, K: m.k, CTAs: p.SMs,
+			})
+		}
+		return list
+	}
+	var streams []product.Stream
+	for _, f := range formats {
+		if s, ok := product.StreamFor(f, e, tokens, s.width, kernelcache.MaxTarget(p), p.SharedPerCTA); ok {
+			streams = append(streams, s)
+		}
+	}
+	if len(streams) == len(formats) {
+		spec := product.Beside(streams...)
+		c.Spec = spec
+		c.Launch = func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
+			list := args(r, r.Normal(quant.F32, tokens*s.width))
+			weight := r.Normal(quant.F32, s.width)
+			for i := range list {
+				list[i].NormWeight, list[i].Eps = weight, 1e-5
+			}
+			return spec.Launch(k, list)
+		}
+		return c
+	}
+	tiles, _ := product.TilesFor(formats, e, tokens, rows, kernelcache.MaxTarget(p), p.SMs, p.SharedPerCTA)
+	spec, round := product.Beside(tiles...), tiles[0].Round()
+	c.Spec = spec
+	c.Launch = func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
+		x := r.Zeros(int64(tiles[0].RoundedBytes(tokens, s.width)))
+		r.Run(round, func(k *ptx.Kernel) (ptx.Launch, error) {
+			return round.Launch(k, roundArgs(r, x, matrices[0], tokens, e))
+		})
+		return spec.Launch(k, args(r, x))
 	}
 	return c
 }

@@ -2,6 +2,7 @@ package product
 
 import (
 	"math/bits"
+	"slices"
 
 	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
@@ -45,22 +46,54 @@ func StreamFor(f quant.Format, e Epilogue, tokens, k int, target ptx.Target, sha
 
 // TileFor returns the Tile for a number of tokens and rows, if a GPU of the target has sms SMs and a CTA may
 // have shared bytes of shared memory.
+func TileFor(f quant.Format, e Epilogue, tokens, rows int, target ptx.Target, sms, shared int) Tile {
+	tiles, _ := TilesFor([]quant.Format{f}, e, tokens, rows, target, sms, shared)
+	return tiles[0]
+}
+
+// TilesFor returns Tiles for matrices of several formats, so that Beside multiplies the same rounded activations by all of
+// them. They differ in their formats alone. The matrices have rows rows together. ok is false if the formats need different
+// activations.
 //
 // With few tokens, time goes into decoding weights: then sets of warps take segments by turns, as many as fit. With more
 // tokens, time goes into multiplying: then two warpgroups multiply by wgmma, unless there are too few rows for all SMs.
-func TileFor(f quant.Format, e Epilogue, tokens, rows int, target ptx.Target, sms, shared int) Tile {
-	s := Tile{Format: f, Columns: columnsFor(f, tokens), Epilogue: e}
-	fits := func() bool { return s.shared() <= shared-staticShared }
+func TilesFor(formats []quant.Format, e Epilogue, tokens, rows int, target ptx.Target, sms, shared int) (list []Tile, ok bool) {
+	s, steps := Tile{Columns: maxColumns, Epilogue: e}, 0
+	for _, f := range formats {
+		s.Columns, steps = min(s.Columns, columnsFor(f, tokens)), max(steps, offsetSteps(f))
+	}
+	if slices.ContainsFunc(formats, func(f quant.Format) bool { return !sharesSums(f, steps) }) {
+		return nil, false
+	}
+	of := func(f quant.Format) Tile {
+		t := s
+		if t.Format = f; offsetSteps(f) < steps {
+			t.OffsetSteps = steps
+		}
+		return t
+	}
+	fits := func() bool {
+		return !slices.ContainsFunc(formats, func(f quant.Format) bool { return of(f).shared() > shared-staticShared })
+	}
+	s.shape(rows, tokens, target, sms, fits)
+	for _, f := range formats {
+		list = append(list, of(f))
+	}
+	return list, true
+}
+
+// shape chooses the fields of a Tile but those that TilesFor sets. It may have fewer columns than it had.
+func (s *Tile) shape(rows, tokens int, target ptx.Target, sms int, fits func() bool) {
 	if !target.HasWGMMA() {
 		s.Warps, s.RingX, s.Columns = maxMMAWarps, 2, min(s.Columns, 64)
-		return s
+		return
 	}
 	if s.Columns < 64 || s.Columns == 64 && 4*host.CeilDiv(rows, 2*ptx.WGMMARows) < 3*sms {
 		s.Warps = setWarps(rows, host.CeilDiv(tokens, s.Columns), sms)
 		for s.Phases = min(maxPhases, maxTileWarps(s.Columns)/s.Warps); s.Phases > 1; s.Phases-- {
 			for s.Ring = host.CeilDiv(2*s.Phases, producers) * producers; s.Ring >= s.Phases; s.Ring -= producers {
 				if fits() {
-					return s
+					return
 				}
 			}
 		}
@@ -78,10 +111,9 @@ func TileFor(f quant.Format, e Epilogue, tokens, rows int, target ptx.Target, sm
 		case s.Columns > 8:
 			s.Columns /= 2
 		default:
-			return s
+			return
 		}
 	}
-	return s
 }
 
 // setWarps is the number of warps per set with which the busiest SM has the fewest rows. More warps per set copy

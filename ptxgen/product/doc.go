@@ -5,5 +5,6 @@
 // before Hopper, a Tile of warps multiplies by any number.
 //
 // [Tile.Round] prepares the activations of Tile. Both kinds give the same bits: they share the code that decodes
-// weights, and mma.sync and wgmma add in the same way. [Embed] decodes rows of weights.
+// weights, and mma.sync and wgmma add in the same way. [Beside] multiplies matrices of several formats in one launch.
+// [Embed] decodes rows of weights.
 package product

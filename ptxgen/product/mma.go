@@ -11,11 +11,11 @@ import (
 // per thread.
 const maxMMAWarps = 8
 
-// buildMMA builds a Tile that multiplies by mma.sync.
+// emitMMA emits a Tile that multiplies by mma.sync.
 //
 // A warp computes 16 rows. All threads copy the activations of a segment to shared memory, while the warps multiply
 // by those of the segments before. A lane reads its weights from global memory: each warp has other weights.
-func (s Tile) buildMMA(b *ptx.Builder) (*ptx.Kernel, error) {
+func (s Tile) emitMMA(b *ptx.Builder) {
 	n := beginTile(b, s)
 	device.Overlap(b)
 	n.countTiles()
@@ -30,7 +30,6 @@ func (s Tile) buildMMA(b *ptx.Builder) (*ptx.Kernel, error) {
 		n.store(tile, sums)
 		ptx.Set(tile, tile.Add(b.GridX()))
 	}, ptx.NoUnroll)
-	return b.Finish(ptx.MaxThreads(s.threads()), ptx.MinCTAs(1))
 }
 
 // multiplyTile computes the sums of a tile.
@@ -88,7 +87,7 @@ func (n *tile) multiplyMMA(r *segmentReader, acts ptx.Shared, part []ptx.F32) {
 		}
 	}
 	var offsets [][4]ptx.F16x2
-	for i := range round.offsetSteps {
+	for i := range offsetSteps(n.spec.Format) {
 		offsets = append(offsets, r.operand(steps+i, 0))
 	}
 	if len(offsets) > 0 {

@@ -2,12 +2,12 @@ package product
 
 import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 
-// buildPhases builds a Tile with Phases.
+// emitPhases emits a Tile with Phases.
 //
 // A stage of the ring has a segment of the weights of all warps of a set, and of the activations. The warps that copy take
 // the segments by turns, too, so that a stage is always of the same one: the parity of a barrier tells one use of a stage
 // from the next one only.
-func (s Tile) buildPhases(b *ptx.Builder) (*ptx.Kernel, error) {
+func (s Tile) emitPhases(b *ptx.Builder) {
 	n := beginTile(b, s)
 	n.phase, n.warp = b.Warp().DivN(s.Warps), b.Warp().RemN(s.Warps)
 	n.weights = b.DynamicShared(16)
@@ -35,7 +35,6 @@ func (s Tile) buildPhases(b *ptx.Builder) (*ptx.Kernel, error) {
 	b.IfElse(b.Warp().GeN(consumers), func() {
 		b.If(copies, func() { n.copyPhases(first, ahead) })
 	}, n.consumePhase)
-	return b.Finish(ptx.MaxThreads(s.threads()), ptx.MinCTAs(1))
 }
 
 // turns counts the segments that a warp takes by turns with others.

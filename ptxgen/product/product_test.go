@@ -108,6 +108,9 @@ func TestBuildRefuses(t *testing.T) {
 		"-1 warps":                        Tile{Format: quant.Q8_0, Columns: 8, Warps: -1, RingX: 2}.Kernel(),
 		"warps with a ring of weights":    Tile{Format: quant.Q8_0, Columns: 8, Warps: 4, Ring: 2, RingX: 2}.Kernel(),
 		"warps that wait for each copy":   Tile{Format: quant.Q8_0, Columns: 8, Warps: 4, RingX: 1}.Kernel(),
+		"sums that the format lacks":      Tile{Format: quant.Q4_K, Columns: 8, Warpgroups: 1, Ring: 2, RingX: 1, OffsetSteps: 2}.Kernel(),
+		"three offset steps":              Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Ring: 2, RingX: 1, OffsetSteps: 3}.Kernel(),
+		"one of two that is no kernel":    Beside(Tile{Format: quant.Q8_0, Columns: 8, Warps: 4, RingX: 2}, Tile{Format: quant.Q8_0, Columns: 8, Warps: 9, RingX: 2}),
 		"rounding of no columns":          Tile{Format: quant.Q8_0}.Round(),
 	} {
 		if _, err := s.Build(); err == nil {
@@ -234,6 +237,20 @@ func TestAssemble(t *testing.T) {
 		add(Tile{Format: f, Columns: 64, Warps: 8, RingX: 2}.Kernel(), "sm_80", "sm_89")
 		add(Tile{Format: f, Columns: maxColumnsOf(f), Warps: 8, RingX: 2}.Kernel(), "sm_80")
 		add(Embed(f), "sm_80", "sm_90")
+		var streams []Stream // the one with most threads, beside one that may have more registers
+		for _, f := range []quant.Format{quant.Q4_K, f} {
+			s, ok := StreamFor(f, Epilogue{Norm: true}, 4, 2048, hopper, chosenShared)
+			if !ok {
+				t.Errorf("%v: no Stream", f)
+			}
+			streams = append(streams, s)
+		}
+		add(Beside(streams...), "sm_90")
+		for _, tokens := range []int{16, 128} {
+			if tiles, ok := TilesFor([]quant.Format{quant.Q4_K, f}, Epilogue{Norm: true}, tokens, 6144, hopper, chosenSMs, chosenShared); ok {
+				add(Beside(tiles...), "sm_90a")
+			}
+		}
 	}
 	for _, f := range []quant.Format{quant.Q8_0, quant.Q4_K, quant.Q2_K} { // no offsets, one step of them, and two
 		add(Tile{Format: f, Columns: 128}.Round(), "sm_80", "sm_90")

@@ -4,14 +4,23 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/quant"
 )
+
+// The GPUs and shapes for which kernels are chosen: an H200, and a GPU without wgmma that is otherwise the same.
+const (
+	chosenSMs    = 132
+	chosenShared = 227 << 10
+	chosenK      = 4096
+)
+
+var hopper, ampere = ptx.Target{Version: 88, SM: 90, Arch: true}, ptx.Target{Version: 80, SM: 80}
 
 // Chosen returns the kernels of every format that multiply by one token, four, 16 and many on an H200, and by many
 // on a GPU without wgmma: without an epilogue, and as feed-forward networks have it. Two kernels per format are of
 // experts, with one token and 64 per expert.
 func Chosen() (streams []Stream, tiles []Tile) {
-	const sms, shared, rows, k = 132, 227 << 10, 28672, 4096
-	hopper, ampere := ptx.Target{Version: 88, SM: 90, Arch: true}, ptx.Target{Version: 80, SM: 80}
+	const sms, shared, rows, k = chosenSMs, chosenShared, 28672, chosenK
 	for _, f := range Formats() {
 		gated := Epilogue{Norm: true, Gated: true, Activation: elementwise.SiLU}
 		for _, e := range []Epilogue{{}, gated} {
@@ -36,7 +45,30 @@ func Chosen() (streams []Stream, tiles []Tile) {
 	return streams, tiles
 }
 
-// Specs returns the kernels of Chosen, those that round activations for them, and Embed of every format.
+// ChosenBeside returns the products of Beside by which files of Q4_K_M multiply Q, K and V in layers where V is Q6_K: by one
+// token, four, 16 and many on an H200, and by many on a GPU without wgmma.
+func ChosenBeside() (streams [][]Stream, tiles [][]Tile) {
+	const rows = 4096 + 2*1024
+	formats, e := []quant.Format{quant.Q4_K, quant.Q6_K}, Epilogue{Norm: true}
+	for _, tokens := range []int{1, 4} {
+		var list []Stream
+		for _, f := range formats {
+			s, _ := StreamFor(f, e, tokens, chosenK, hopper, chosenShared)
+			list = append(list, s)
+		}
+		streams = append(streams, list)
+	}
+	for _, c := range []struct {
+		tokens int
+		target ptx.Target
+	}{{16, hopper}, {1 << 10, hopper}, {1 << 10, ampere}} {
+		list, _ := TilesFor(formats, e, c.tokens, rows, c.target, chosenSMs, chosenShared)
+		tiles = append(tiles, list)
+	}
+	return streams, tiles
+}
+
+// Specs returns the kernels of Chosen and ChosenBeside, those that round activations for them, and Embed of every format.
 func Specs() []kernel.Spec {
 	var list []kernel.Spec
 	seen := map[string]bool{}
@@ -53,6 +85,14 @@ func Specs() []kernel.Spec {
 	for _, t := range tiles {
 		add(t.Round())
 		add(t.Kernel())
+	}
+	besideStreams, besideTiles := ChosenBeside()
+	for _, s := range besideStreams {
+		add(Beside(s...))
+	}
+	for _, t := range besideTiles {
+		add(t[0].Round())
+		add(Beside(t...))
 	}
 	for _, f := range Formats() {
 		add(Embed(f))

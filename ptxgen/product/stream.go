@@ -42,7 +42,7 @@ type Stream struct {
 }
 
 // Kernel returns the kernel.
-func (s Stream) Kernel() kernel.Typed[Args] { return kernel.New(s.name(), s.build, s.launch) }
+func (s Stream) Kernel() kernel.Typed[Args] { return kernelOf(s) }
 
 func (s Stream) name() string {
 	return fmt.Sprintf("product_stream_%s_%d_w%d_r%dx%d_c%d%s%s",
@@ -113,13 +113,13 @@ const (
 // power of two.
 const maxSlots = 64
 
-func (s Stream) build(b *ptx.Builder) (*ptx.Kernel, error) {
+func (s Stream) emit(b *ptx.Builder) {
 	_, ok := layouts[s.Format]
 	ok = ok && powerOfTwo(s.Tokens) && s.Tokens <= maxStreamTokens && s.Warps >= 1 && s.Warps <= maxStreamWarps
 	ok = ok && (!s.Experts || s.Tokens == 1)
 	if !ok || !s.Epilogue.valid() || s.Stage < 1 || s.Warps%s.Stage != 0 || s.Ring < 1 || s.CTAs < 1 {
 		b.Failf("%+v is no kernel", s)
-		return nil, b.Err()
+		return
 	}
 	b.Doc("%s\nW packed, of %v", s.Epilogue.doc(), s.Format)
 	n := newStream(b, s)
@@ -142,12 +142,17 @@ func (s Stream) build(b *ptx.Builder) (*ptx.Kernel, error) {
 		b.NamedBarrier(b.N(1), lanes*s.Warps).Sync()
 		n.run()
 	})
-	return b.Finish(ptx.MaxThreads(s.threads()), ptx.MinCTAs(s.CTAs))
 }
 
 func powerOfTwo(n int) bool { return n > 0 && n&(n-1) == 0 }
 
 func (s Stream) threads() int { return lanes * (s.Warps + 1) }
+func (s Stream) minCTAs() int { return s.CTAs }
+
+// work implements generator: the memory that holds the weights bounds the time.
+func (s Stream) work(a Args) (tasks, cost int) {
+	return tiles(a.Rows), layouts[s.Format].segmentBytes()
+}
 
 // stages is the number of stages of the ring.
 func (s Stream) stages() int { return s.Ring * s.Warps / s.Stage }
@@ -503,15 +508,14 @@ func (s Stream) check(k *ptx.Kernel, a Args, columns int) error {
 		slots, host.Refuse(s.Experts && a.SlotsPerX < 1, "SlotsPerX", "%d is not positive", a.SlotsPerX))...)
 }
 
-func (s Stream) launch(k *ptx.Kernel, a Args) (ptx.Launch, error) {
+func (s Stream) part(k *ptx.Kernel, a Args) (ptx.Part, error) {
 	columns := s.Epilogue.columns(a.Rows)
 	a.YStride = cmp.Or(a.YStride, columns)
 	if err := s.check(k, a, columns); err != nil {
-		return ptx.Launch{}, err
+		return ptx.Part{}, err
 	}
-	slots := max(a.Slots, 1)
 	p := Packing{s.Format, a.K}
-	ctas := min(max(a.CTAs/slots, 1), tiles(a.Rows))
+	ctas := min(max(a.CTAs/max(a.Slots, 1), 1), tiles(a.Rows))
 	params := append(paramsOf(s.Format, s.Epilogue, a), &streamParams{
 		K: ptx.Uint(a.K), Tiles: ptx.Uint(tiles(a.Rows) / ctas), Extra: ptx.Uint(tiles(a.Rows) % ctas), Slots: ptx.Uint(s.slots(p.segments())),
 	})
@@ -521,5 +525,5 @@ func (s Stream) launch(k *ptx.Kernel, a Args) (ptx.Launch, error) {
 	if s.Experts {
 		params = append(params, &expertParams{ptx.Addr(a.Experts), ptx.Uint(a.SlotsPerX), ptx.Uint64(uint64(a.ExpertBytes))})
 	}
-	return k.Launch([3]uint32{uint32(ctas), uint32(slots), 1}, s.threads(), s.shared(p.segments()), params...)
+	return ptx.Part{CTAs: ctas, Threads: s.threads(), Shared: s.shared(p.segments()), Params: params}, nil
 }

@@ -43,14 +43,18 @@ type Tile struct {
 	// the slots of an expert into blocks of their own.
 	Experts bool
 
+	// OffsetSteps is 0, or the number of offset steps per segment of another format for which the activations are rounded.
+	// The format of the weights has as many or none.
+	OffsetSteps int
+
 	Epilogue Epilogue
 }
 
 // Kernel returns the kernel that multiplies.
-func (s Tile) Kernel() kernel.Typed[Args] { return kernel.New(s.name(), s.build, s.launch) }
+func (s Tile) Kernel() kernel.Typed[Args] { return kernelOf(s) }
 
 // Round returns the kernel that rounds activations for the product. Products with the same Columns, Experts and
-// Epilogue.Norm, in formats with the same number of offsets per segment, have the same one.
+// Epilogue.Norm, in formats with the same number of offsets per segment or with OffsetSteps, have the same one.
 func (s Tile) Round() kernel.Typed[RoundArgs] {
 	r := s.round()
 	return kernel.New(r.name(), r.build, r.launch)
@@ -66,6 +70,9 @@ func (s Tile) name() string {
 		pipeline = fmt.Sprintf("p%d_r%d", s.Phases, s.Ring)
 	case s.Warps > 0:
 		pipeline = fmt.Sprintf("mma_%d", s.RingX)
+	}
+	if n := s.round().offsetSteps; n > offsetSteps(s.Format) {
+		pipeline += fmt.Sprintf("_o%d", n)
 	}
 	rows := tileRows * s.weightTiles()
 	return fmt.Sprintf("product_tile_%s_%dx%d_%s%s%s", host.FormatName(s.Format), rows, s.Columns, pipeline, expertName(s.Experts), s.Epilogue.name())
@@ -105,18 +112,24 @@ type tile struct {
 	emptyX      ptx.Shared // barriers, {stage, group}: all warps have multiplied by them
 }
 
-func (s Tile) build(b *ptx.Builder) (*ptx.Kernel, error) {
+func (s Tile) emit(b *ptx.Builder) {
 	if !s.valid() {
 		b.Failf("%+v is no kernel", s)
-		return nil, b.Err()
+		return
 	}
 	b.Doc("%s\nW packed, of %v; x of %s", s.Epilogue.doc(), s.Format, s.round().name())
 	switch {
 	case s.Phases > 0:
-		return s.buildPhases(b)
+		s.emitPhases(b)
 	case s.Warps > 0:
-		return s.buildMMA(b)
+		s.emitMMA(b)
+	default:
+		s.emitWGMMA(b)
 	}
+}
+
+// emitWGMMA emits a Tile with Warpgroups.
+func (s Tile) emitWGMMA(b *ptx.Builder) {
 	n := newTile(b, s)
 	b.LaunchDependents()
 	b.WaitForPrior()
@@ -133,7 +146,6 @@ func (s Tile) build(b *ptx.Builder) (*ptx.Kernel, error) {
 		}
 		n.consume()
 	})
-	return b.Finish(ptx.MaxThreads(s.threads()), ptx.MinCTAs(1))
 }
 
 // Registers per thread of the warpgroup that copies and of two that multiply: together as many as all have at entry.
@@ -145,6 +157,7 @@ const (
 func (s Tile) valid() bool {
 	_, ok := layouts[s.Format]
 	ok = ok && validColumns(s.Columns) && s.Columns <= maxColumnsOf(s.Format) && s.Epilogue.valid()
+	ok = ok && s.OffsetSteps >= 0 && s.OffsetSteps <= maxOffsetSteps && (s.OffsetSteps == 0 || sharesSums(s.Format, s.OffsetSteps))
 	switch {
 	case s.Warps == 0:
 		return ok && s.Phases == 0 && s.Warpgroups >= 1 && s.Warpgroups <= 2 && s.Ring >= 2 && s.RingX >= 1
@@ -153,6 +166,14 @@ func (s Tile) valid() bool {
 	}
 	ok = ok && s.Warpgroups == 0 && s.Warps > 0 && s.Phases >= 2 && s.Phases <= maxPhases && s.Warps*s.Phases <= maxTileWarps(s.Columns)
 	return ok && s.Ring >= s.Phases && s.Ring%producers == 0 && s.RingX == 0
+}
+
+// maxOffsetSteps is the largest number of offset steps of a format.
+const maxOffsetSteps = 2
+
+// sharesSums reports whether weights of a format can be multiplied by activations with a number of offset steps.
+func sharesSums(f quant.Format, steps int) bool {
+	return offsetSteps(f) == 0 || offsetSteps(f) == steps
 }
 
 // maxColumnsOf is the largest number of columns for a format, so that the registers suffice. F32 has two operands per
@@ -190,8 +211,15 @@ func (s Tile) threads() int {
 	return lanes * (s.consumers() + producers)
 }
 
+func (s Tile) minCTAs() int { return 1 }
+
+// work implements generator: tiles of all formats take about the same time, because tensor cores bound it.
+func (s Tile) work(a Args) (tasks, cost int) {
+	return host.CeilDiv(a.Tokens, s.Columns) * host.CeilDiv(tiles(a.Rows), s.weightTiles()), 1
+}
+
 func (s Tile) round() round {
-	return round{s.Columns, offsetSteps(s.Format), s.Epilogue.Norm, s.Experts}
+	return round{s.Columns, max(s.OffsetSteps, offsetSteps(s.Format)), s.Epilogue.Norm, s.Experts}
 }
 
 // consumers is the number of warps that multiply a segment.
@@ -204,6 +232,14 @@ func (s Tile) weightTiles() int { return s.consumers() }
 func (s Tile) weightBytes() int { return s.weightTiles() * layouts[s.Format].segmentBytes() }
 func (s Tile) actBytes() int    { return groups * s.round().stageBytes() }
 
+// sumBytes is the size of the sums of activations in a stage.
+func (s Tile) sumBytes() int {
+	if offsetSteps(s.Format) == 0 {
+		return 0
+	}
+	return s.round().sumsLayout().Bytes()
+}
+
 // shared is the number of bytes of dynamic shared memory.
 func (s Tile) shared() int {
 	switch r := s.round(); {
@@ -212,7 +248,7 @@ func (s Tile) shared() int {
 	case s.Warps > 0:
 		return s.RingX * r.segmentBytes()
 	default:
-		return s.RingX*s.actBytes() + s.Ring*(r.sumsLayout().Bytes()+s.weightBytes()+4*s.Columns)
+		return s.RingX*s.actBytes() + s.Ring*(s.sumBytes()+s.weightBytes()+4*s.Columns)
 	}
 }
 
@@ -240,7 +276,7 @@ func newTile(b *ptx.Builder, s Tile) *tile {
 	n := beginTile(b, s)
 	n.acts = b.DynamicShared(1024)
 	n.sums = n.acts.Plus(s.RingX * s.actBytes())
-	n.weights = n.sums.Plus(s.Ring * s.round().sumsLayout().Bytes())
+	n.weights = n.sums.Plus(s.Ring * s.sumBytes())
 	n.exps = n.weights.Plus(s.Ring * s.weightBytes())
 	n.operand = ptx.NewSharedMatrix[ptx.F16x2](n.acts, operandLayout(s.Columns))
 	if offsetSteps(s.Format) > 0 {
@@ -300,7 +336,7 @@ func (n *tile) copySegment(warp ptx.U32, matrix ptx.Global, block, above, seg, c
 	slot, parity := stage(count, n.spec.Ring)
 	ptx.MBarrierAt(n.empty.At(slot, 8)).Wait(parity.Xor(b.U32(1)))
 	full := ptx.MBarrierAt(n.full.At(slot, 8))
-	sumBytes, expBytes := n.spec.round().sumsLayout().Bytes(), 4*n.spec.Columns
+	sumBytes, expBytes := n.spec.sumBytes(), 4*n.spec.Columns
 	other := ptx.Select(warp.EqN(0), b.N(expBytes), b.U32(0))
 	if sumBytes > 0 {
 		other = ptx.Select(warp.EqN(1), b.N(sumBytes), other)
@@ -426,7 +462,7 @@ func (n *tile) multiply(seg, weightSlot ptx.U32, r *segmentReader, a [][4]ptx.F1
 			ptx.WGMMA(part, registers, x, g+i > 0)
 		}
 		for i, registers := range offsets {
-			ptx.WGMMA(part, registers, n.sumOperand.At(weightSlot, n.spec.round().sumsLayout().Bytes()).Part(0, 16*i), true)
+			ptx.WGMMA(part, registers, n.sumOperand.At(weightSlot, n.spec.sumBytes()).Part(0, 16*i), true)
 		}
 		b.WGMMACommit()
 		if g == groups-1 {
@@ -560,7 +596,7 @@ func (n *tile) storeColumn(of columns, column ptx.U32, results []ptx.F32) {
 // maxRows is the largest number of rows of a launch.
 const maxRows = 1 << 24
 
-func (s Tile) launch(k *ptx.Kernel, a Args) (ptx.Launch, error) {
+func (s Tile) part(k *ptx.Kernel, a Args) (ptx.Part, error) {
 	p, columns := Packing{s.Format, a.K}, s.Epilogue.columns(a.Rows)
 	a.YStride = cmp.Or(a.YStride, columns)
 	others := slices.Concat(s.Epilogue.checks(a), normChecks(false, a.NormWeight, a.Eps), expertChecks(s.Experts, a))
@@ -570,14 +606,14 @@ func (s Tile) launch(k *ptx.Kernel, a Args) (ptx.Launch, error) {
 		host.Bound("Tokens", a.Tokens, 1, math.MaxUint32/max(a.YStride, 1)), host.Bound("K", a.K, 1, maxK),
 		host.Bound("CTAs", a.CTAs, 1, math.MaxInt32), wholeBlocks(s.Format, a.K),
 		host.Refuse(a.X%16 != 0, "X", "%#x is no multiple of 16", a.X), host.NonNil("X", a.X), host.NonNil("W", a.W), host.NonNil("Y", a.Y))...); err != nil {
-		return ptx.Launch{}, err
+		return ptx.Part{}, err
 	}
 	above := host.CeilDiv(tiles(a.Rows), s.weightTiles())
 	blocks := host.CeilDiv(a.Tokens, s.Columns)
 	all := blocks * above
 	ctas := min(a.CTAs, all)
 	if err := host.Valid(k, host.Bound("CTAs", ctas, host.CeilDiv(all*p.segments(), math.MaxUint32), all)); err != nil {
-		return ptx.Launch{}, err
+		return ptx.Part{}, err
 	}
 	own := &tileParams{WeightTiles: ptx.Uint(tiles(a.Rows)), Blocks: ptx.Uint(blocks), Tiles: ptx.Uint(all)}
 	params := append(paramsOf(s.Format, s.Epilogue, a), own)
@@ -588,5 +624,5 @@ func (s Tile) launch(k *ptx.Kernel, a Args) (ptx.Launch, error) {
 	case s.Epilogue.Norm:
 		params = append(params, &factorParams{ptx.Addr(a.X + uint64(s.round().factorsAt(a.Tokens, a.K)))})
 	}
-	return k.Launch([3]uint32{uint32(ctas), 1, 1}, s.threads(), s.shared(), params...)
+	return ptx.Part{CTAs: ctas, Threads: s.threads(), Shared: s.shared(), Params: params}, nil
 }
