@@ -89,6 +89,30 @@ func (z sizes) model(t *testing.T) *model.Model {
 	return loaded
 }
 
+// TestQKVIsOneLaunch plans steps and prompts of a model whose V has another format than Q and K in some layers.
+func TestQKVIsOneLaunch(t *testing.T) {
+	m := narrowModel(t, 4)
+	for capability, kilobytes := range map[int]int{80: 163, 90: 227} {
+		props := driver.Properties{ComputeCapability: capability, PTXVersion: 83, SMs: 132, SharedPerCTA: kilobytes << 10, Memory: 1 << 30}
+		for _, tokens := range []int{1, 4, 16, 512} {
+			list, err := accel.LaunchesFor(m, props, accel.Options{KVPages: 16, MaxSequences: 16}, tokens, 512, tokens > 16)
+			if err != nil {
+				t.Fatal(err)
+			}
+			launches, mixed := map[string]int{}, 0
+			for _, l := range list {
+				launches[l.Op]++
+				if strings.Contains(l.Kernel, "q4_k") && strings.Contains(l.Kernel, "q6_k") {
+					mixed++
+				}
+			}
+			if launches["QKV"] != 4 || launches["QKV round"] > 4 || mixed == 0 || mixed == 4 {
+				t.Errorf("sm_%d, %d tokens: %d launches, %d of two formats, and %d to round", capability, tokens, launches["QKV"], mixed, launches["QKV round"])
+			}
+		}
+	}
+}
+
 // TestExpertsAreGrouped plans steps of a mixture for devices with more and more shared memory, without wgmma. Stream
 // needs room for whole rows of activations, so on some devices a Tile multiplies by down alone. Its slots must be sorted.
 func TestExpertsAreGrouped(t *testing.T) {

@@ -67,7 +67,8 @@ func TestAccelLongRows(t *testing.T) {
 		capability   int
 	}{
 		{"q4_k_m", "q4_k_m", 14336, quant.F32, 90},
-		{"q4_k and q8_0, whose activations are rounded differently", "q4_k", 512, quant.Q8_0, 90},
+		{"q4_k and q8_0, side by side", "q4_k", 512, quant.Q8_0, 90},
+		{"q2_k and q4_k, whose activations are rounded differently", "q2_k", 512, quant.Q4_K, 90},
 		{"q8_0, without bulk copies", "q8_0", 8192, quant.F32, 86},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -47,11 +47,17 @@ func (p *planner) transformerBlock(l *layer) {
 }
 
 // projectQKV computes the queries, keys and values of each token into one row of qkv.
-func (p *planner) projectQKV(l *layer) {
+func (p *planner) projectQKV(l *layer) { p.product("QKV", p.qkv(l)...) }
+
+// qkv returns the products of projectQKV.
+func (p *planner) qkv(l *layer) (list []matrixProduct) {
 	for i := range l.qkv {
 		s := &l.qkv[i]
-		p.product("QKV", matrixProduct{w: &s.w, x: p.buf.x, norm: l.attnNorm, y: p.buf.qkv + ptx.Address(4*s.column), yStride: p.layout.widths.qkv})
+		list = append(list, matrixProduct{
+			w: &s.w, x: p.buf.x, norm: l.attnNorm, y: p.buf.qkv + ptx.Address(4*s.column), yStride: p.layout.widths.qkv,
+		})
 	}
+	return list
 }
 
 // attend rotates queries and keys, appends keys and values to the cache, and computes attention.

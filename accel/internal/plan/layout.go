@@ -133,9 +133,9 @@ func (l *Layout) expertsPerToken(w *layer) int {
 // roundedBytes returns the sizes of the largest rounded activations of any forward pass, and of the largest routes.
 func (l *Layout) roundedBytes() (rounded, routes int64) {
 	p := l.planner(Shape{}, nil)
-	of := func(w *matrix, n normWeights) {
-		if !w.empty() {
-			activations, ofExperts := p.roundedBytes(matrixProduct{w: w, norm: n})
+	of := func(parts ...matrixProduct) {
+		if !parts[0].w.empty() {
+			activations, ofExperts := p.roundedBytes(parts...)
 			rounded, routes = max(rounded, int64(activations)), max(routes, int64(ofExperts))
 		}
 	}
@@ -143,21 +143,19 @@ func (l *Layout) roundedBytes() (rounded, routes int64) {
 	for p.shape.Tokens = 1; ; p.shape.Tokens = min(2*p.shape.Tokens, all) {
 		for i := range l.weights.layers {
 			b := &l.weights.layers[i]
-			for j := range b.qkv {
-				of(&b.qkv[j].w, b.attnNorm)
-			}
+			of(p.qkv(b)...)
 			in := b.ffnNorm
 			if l.model.ParallelFFN {
 				in = b.attnNorm
 			}
 			for _, w := range []*matrix{&b.gate, &b.up, &b.router} {
-				of(w, in)
+				of(matrixProduct{w: w, norm: in})
 			}
-			of(&b.o, normWeights{})
-			of(&b.down, normWeights{})
+			of(matrixProduct{w: &b.o})
+			of(matrixProduct{w: &b.down})
 		}
 		if p.shape.Tokens <= l.LogitRows {
-			of(l.weights.output, l.weights.norm)
+			of(matrixProduct{w: l.weights.output, norm: l.weights.norm})
 		}
 		if p.shape.Tokens == all {
 			return rounded, routes

@@ -30,41 +30,57 @@ type matrixProduct struct {
 	sharedX  bool // of experts: all experts of a token have the same row of x
 }
 
-// product adds the launches of a matrix product. The number of rows of x decides between Stream and Tile,
-// which give equal bits.
-func (p *planner) product(op string, q matrixProduct) {
+// product adds the launches of matrix products that differ in w and y alone: one launch, unless their formats need
+// different activations. The number of rows of x decides between Stream and Tile, which give equal bits.
+func (p *planner) product(op string, parts ...matrixProduct) {
+	q := parts[0]
 	tokens := cmp.Or(q.rows, p.shape.Tokens)
-	a := product.Args{
-		X: q.x, W: q.w.at, Y: q.y, YStride: q.yStride, Bias: q.w.bias, Tokens: tokens, Rows: q.w.rows, K: q.w.k,
-		CTAs: p.layout.props.SMs, Softcap: q.softcap, ExpertBytes: q.w.expertBytes,
-	}
-	if q.residual {
-		a.Residual = q.y
-	}
+	x := q.x
 	if q.norm.kind == norm.Layer {
-		a.X = p.layerNorm(op, q, tokens)
+		x = p.layerNorm(op, q, tokens)
 	}
-	if s, ok := p.streamFor(q, tokens); ok {
-		if q.w.experts > 0 {
-			a.Tokens, a.Experts, a.Slots, a.SlotsPerX = 1, p.buf.experts, p.slots(), p.slotsPerX(q)
+	args := make([]product.Args, len(parts))
+	for i, q := range parts {
+		args[i] = product.Args{
+			X: x, W: q.w.at, Y: q.y, YStride: q.yStride, Bias: q.w.bias, Tokens: tokens, Rows: q.w.rows, K: q.w.k,
+			CTAs: p.layout.props.SMs, Softcap: q.softcap, ExpertBytes: q.w.expertBytes,
 		}
-		if s.Epilogue.Norm {
-			a.NormWeight, a.Eps = q.norm.weight, p.model.NormEps
+		if q.residual {
+			args[i].Residual = q.y
 		}
-		a.CTAs *= s.CTAs
-		add(p, op, s.Kernel(), a)
+	}
+	if streams, ok := p.streamsFor(parts, tokens); ok {
+		for i := range args {
+			a := &args[i]
+			if q.w.experts > 0 {
+				a.Tokens, a.Experts, a.Slots, a.SlotsPerX = 1, p.buf.experts, p.slots(), p.slotsPerX(q)
+			}
+			if q.norm.kind == norm.RMS {
+				a.NormWeight, a.Eps = q.norm.weight, p.model.NormEps
+			}
+			a.CTAs *= streams[0].CTAs
+		}
+		add(p, op, product.Beside(streams...), args)
 		return
 	}
-	t := p.tileFor(q, tokens)
-	r := product.RoundArgs{X: a.X, Tokens: tokens, K: a.K}
+	tiles, ok := p.tilesFor(parts, tokens)
+	if !ok {
+		for _, q := range parts {
+			p.product(op, q)
+		}
+		return
+	}
+	t, r := tiles[0], product.RoundArgs{X: x, Tokens: tokens, K: q.w.k}
 	if t.Experts {
 		r.Tokens, r.Experts, r.SlotsPerX = p.slots(), q.w.experts, p.slotsPerX(q)
 		r.Offsets, r.Order, r.Routes = p.buf.expertOffsets, p.buf.expertOrder, p.buf.expertRoutes
-		a.Tokens, a.Experts = t.PaddedSlots(r.Tokens, r.Experts), r.Routes
+		args[0].Tokens, args[0].Experts = t.PaddedSlots(r.Tokens, r.Experts), r.Routes
 	}
 	p.round(op, q, t, r)
-	a.X = p.buf.rounded
-	add(p, op, t.Kernel(), a)
+	for i := range args {
+		args[i].X = p.buf.rounded
+	}
+	add(p, op, product.Beside(tiles...), args)
 }
 
 // gated computes act(gate·norm(x)) ⊙ (up·norm(x)) of matrices that are not one gated matrix.
@@ -95,19 +111,25 @@ func (p *planner) epilogue(q matrixProduct) product.Epilogue {
 	return product.Epilogue{Norm: q.norm.kind == norm.RMS, Softcap: q.softcap != 0, Activation: q.act, Gated: q.w.gated}
 }
 
-// streamFor returns the Stream of a product. ok is false if a Tile computes it. Stream reads the matrix of an
+// streamsFor returns the Streams of products. ok is false if Tiles compute them. Stream reads the matrix of an
 // expert for each slot, so a Tile is faster where slots outnumber experts.
-func (p *planner) streamFor(q matrixProduct, tokens int) (s product.Stream, ok bool) {
-	if q.w.experts > 0 {
-		if p.slots() > q.w.experts {
-			return s, false
-		}
-		tokens = 1
-	}
+func (p *planner) streamsFor(parts []matrixProduct, tokens int) (list []product.Stream, ok bool) {
 	props := p.layout.props
-	s, ok = product.StreamFor(q.w.format, p.epilogue(q), tokens, q.w.k, kernelcache.MaxTarget(props), props.SharedPerCTA)
-	s.Experts = q.w.experts > 0
-	return s, ok
+	for _, q := range parts {
+		if q.w.experts > 0 {
+			if p.slots() > q.w.experts {
+				return nil, false
+			}
+			tokens = 1
+		}
+		s, ok := product.StreamFor(q.w.format, p.epilogue(q), tokens, q.w.k, kernelcache.MaxTarget(props), props.SharedPerCTA)
+		if !ok {
+			return nil, false
+		}
+		s.Experts = q.w.experts > 0
+		list = append(list, s)
+	}
+	return list, true
 }
 
 // tiled reports whether a Tile multiplies by the experts of w, so that their slots must be sorted.
@@ -115,18 +137,26 @@ func (p *planner) tiled(w *matrix, n normWeights) bool {
 	if w.empty() {
 		return false
 	}
-	_, ok := p.streamFor(matrixProduct{w: w, norm: n}, p.shape.Tokens)
+	_, ok := p.streamsFor([]matrixProduct{{w: w, norm: n}}, p.shape.Tokens)
 	return !ok
 }
 
-func (p *planner) tileFor(q matrixProduct, tokens int) product.Tile {
-	props, rows := p.layout.props, q.w.rows
+// tilesFor returns the Tiles of products. ok is false if they need different activations.
+func (p *planner) tilesFor(parts []matrixProduct, tokens int) (list []product.Tile, ok bool) {
+	var formats []quant.Format
+	rows := 0
+	for _, q := range parts {
+		formats, rows = append(formats, q.w.format), rows+q.w.rows
+	}
+	q, props := parts[0], p.layout.props
 	if q.w.experts > 0 {
 		tokens, rows = ceilDiv(p.slots(), q.w.experts), rows*q.w.experts
 	}
-	t := product.TileFor(q.w.format, p.epilogue(q), tokens, rows, kernelcache.MaxTarget(props), props.SMs, props.SharedPerCTA)
-	t.Experts = q.w.experts > 0
-	return t
+	list, ok = product.TilesFor(formats, p.epilogue(q), tokens, rows, kernelcache.MaxTarget(props), props.SMs, props.SharedPerCTA)
+	for i := range list {
+		list[i].Experts = q.w.experts > 0
+	}
+	return list, ok
 }
 
 // activations identifies the contents of a buffer of activations that several products share.
@@ -164,16 +194,24 @@ func (p *planner) round(op string, q matrixProduct, t product.Tile, a product.Ro
 	add(p, op+" round", k, a)
 }
 
-// roundedBytes returns the sizes of the rounded activations of a product and of their routes. p.shape has the
-// number of tokens.
-func (p *planner) roundedBytes(q matrixProduct) (rounded, routes int) {
+// roundedBytes returns the sizes of the rounded activations of products that differ in w and y alone, and of their
+// routes. p.shape has the number of tokens.
+func (p *planner) roundedBytes(parts ...matrixProduct) (rounded, routes int) {
 	tokens := p.shape.Tokens
-	if _, ok := p.streamFor(q, tokens); ok {
+	if _, ok := p.streamsFor(parts, tokens); ok {
 		return 0, 0
 	}
-	t := p.tileFor(q, tokens)
-	if t.Experts {
-		tokens, routes = t.PaddedSlots(p.slots(), q.w.experts), t.RouteBytes(p.slots(), q.w.experts)
+	tiles, ok := p.tilesFor(parts, tokens)
+	if !ok {
+		for _, q := range parts {
+			n, _ := p.roundedBytes(q)
+			rounded = max(rounded, n)
+		}
+		return rounded, 0
 	}
-	return t.RoundedBytes(tokens, q.w.k), routes
+	t, w := tiles[0], parts[0].w
+	if t.Experts {
+		tokens, routes = t.PaddedSlots(p.slots(), w.experts), t.RouteBytes(p.slots(), w.experts)
+	}
+	return t.RoundedBytes(tokens, w.k), routes
 }

@@ -181,8 +181,7 @@ func inTurn(gate, up model.Matrix) (parts []model.Matrix) {
 	return parts
 }
 
-// qkv joins those of Q, K and V that are adjacent and have one format, so that one launch
-// computes them.
+// qkv joins those of Q, K and V that are adjacent and have one format.
 func (b weightBuilder) qkv(to *layer, parts []model.Linear, name string) {
 	var groups [][]model.Linear
 	for i, p := range parts {
