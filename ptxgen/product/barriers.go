@@ -18,3 +18,22 @@ func initBarriers(b *ptx.Builder, list []barriers) {
 	})
 	b.FenceMBarrierInit()
 }
+
+// ringPosition is a stage of a ring that a warp goes around, and how often it has done so, mod 2: the parity of the phase of
+// the stage's barriers. It saves dividing a count by the number of stages.
+type ringPosition struct {
+	stages       int
+	slot, parity ptx.U32 // variables
+}
+
+func newRingPosition(b *ptx.Builder, first ptx.U32, stages int) ringPosition {
+	return ringPosition{stages, ptx.Var(first), ptx.Var(b.U32(0))}
+}
+
+// advance moves on by some stages, at most all.
+func (p ringPosition) advance(b *ptx.Builder, by int) {
+	ptx.Set(p.slot, p.slot.AddN(by))
+	wrapped := p.slot.GeN(p.stages)
+	ptx.Set(p.parity, p.parity.Xor(ptx.Select(wrapped, b.U32(1), b.U32(0))))
+	ptx.Set(p.slot, ptx.Select(wrapped, p.slot.AddN(-p.stages), p.slot))
+}

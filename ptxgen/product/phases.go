@@ -39,40 +39,36 @@ func (s Tile) emitPhases(b *ptx.Builder) {
 
 // turns counts the segments that a warp takes by turns with others.
 type turns struct {
-	step, ring   int
-	seg          ptx.U32 // variable: the next segment of the CTA that the warp takes
-	slot, parity ptx.U32 // variables: its stage of a ring of at least step stages, and how often the stage was used before, mod 2
+	seg ptx.U32 // variable: the next segment of the CTA that the warp takes
+	at  ringPosition
 }
 
-func newTurns(b *ptx.Builder, first ptx.U32, step, ring int) *turns {
-	return &turns{step, ring, ptx.Var(first), ptx.Var(first), ptx.Var(b.U32(0))}
+func newTurns(b *ptx.Builder, first ptx.U32, ring int) *turns {
+	return &turns{ptx.Var(first), newRingPosition(b, first, ring)}
 }
 
-// next moves to the next segment.
-func (t *turns) next(b *ptx.Builder) {
-	ptx.Set(t.seg, t.seg.AddN(t.step))
-	ptx.Set(t.slot, t.slot.AddN(t.step))
-	wrapped := t.slot.GeN(t.ring)
-	ptx.Set(t.parity, t.parity.Xor(ptx.Select(wrapped, b.U32(1), b.U32(0))))
-	ptx.Set(t.slot, ptx.Select(wrapped, t.slot.AddN(-t.ring), t.slot))
+// next moves to the segment that is step later.
+func (t *turns) next(b *ptx.Builder, step int) {
+	ptx.Set(t.seg, t.seg.AddN(step))
+	t.at.advance(b, step)
 }
 
 // copyPhases copies the segments of a warp from first on. The weights of those before ahead have been copied.
 func (n *tile) copyPhases(first, ahead ptx.U32) {
 	b, s := n.b, n.spec
-	t := newTurns(b, first, producers, s.Ring)
+	t := newTurns(b, first, s.Ring)
 	n.eachTile(func(tile, begin, end ptx.U32) {
 		block, above := n.place(tile)
 		w, _ := n.matrixOf(block)
 		b.While(func() ptx.Pred { return t.seg.Lt(end) }, func() {
 			b.If(t.seg.Ge(ahead), func() {
-				ptx.MBarrierAt(n.empty.At(t.slot, 8)).Wait(t.parity.Xor(b.U32(1)))
-				n.copyWeights(w, above, t.seg.Sub(begin), t.slot)
+				ptx.MBarrierAt(n.empty.At(t.at.slot, 8)).Wait(t.at.parity.Xor(b.U32(1)))
+				n.copyWeights(w, above, t.seg.Sub(begin), t.at.slot)
 			})
 			size := s.round().segmentBytes()
 			x := n.p.X.Aligned(16).At(block.Mul(n.p.Segments).Add(t.seg.Sub(begin)), size)
-			b.BulkLoad(n.acts.At(t.slot, size), x, b.N(size), ptx.MBarrierAt(n.full.At(t.slot, 8)))
-			t.next(b)
+			b.BulkLoad(n.acts.At(t.at.slot, size), x, b.N(size), ptx.MBarrierAt(n.full.At(t.at.slot, 8)))
+			t.next(b, producers)
 		}, ptx.NoUnroll)
 	})
 }
@@ -94,20 +90,20 @@ func (n *tile) consumePhase() {
 	b, s, round := n.b, n.spec, n.spec.round()
 	sums, part := n.newSums(), n.newSums()
 	last := n.lastSegment()
-	t := newTurns(b, n.phase, s.Phases, s.Ring)
+	t := newTurns(b, n.phase, s.Ring)
 	n.eachTile(func(tile, begin, end ptx.U32) {
 		b.While(func() ptx.Pred { return t.seg.Lt(end) }, func() {
-			ptx.MBarrierAt(n.full.At(t.slot, 8)).Wait(t.parity)
-			acts := n.acts.At(t.slot, round.segmentBytes())
-			r := newSegmentReader(n.c, s.Format, n.block(t.slot), n.lane)
+			ptx.MBarrierAt(n.full.At(t.at.slot, 8)).Wait(t.at.parity)
+			acts := n.acts.At(t.at.slot, round.segmentBytes())
+			r := newSegmentReader(n.c, s.Format, n.block(t.at.slot), n.lane)
 			n.multiplyMMA(r, acts, part)
 			products := make([]ptx.F32, len(part))
 			n.scale(acts.Plus(round.expsAt()), r, part, func(i int, v ptx.F32) { products[i] = v })
 			b.WarpSync()
-			b.If(n.lane.EqN(0), func() { ptx.MBarrierAt(n.empty.At(t.slot, 8)).Arrive() })
+			b.If(n.lane.EqN(0), func() { ptx.MBarrierAt(n.empty.At(t.at.slot, 8)).Arrive() })
 			n.handOn(t.seg, begin, end, last, products, sums)
 			b.If(t.seg.AddN(1).Eq(end), func() { n.store(tile, sums) })
-			t.next(b)
+			t.next(b, s.Phases)
 		}, ptx.NoUnroll)
 	})
 }

@@ -100,8 +100,21 @@ type factorParams struct {
 	Factors ptx.Global `align:"8"` // f32, f of each token
 }
 
-// roundWarps is the number of warps per CTA of round.
-const roundWarps = 8
+// Warps per CTA of round. Without norm and experts, each has one segment. With them, a CTA has a whole row.
+const (
+	roundWarps = 8
+	rowWarps   = 16
+)
+
+// wholeRows reports whether a CTA rounds a whole row.
+func (s round) wholeRows() bool { return s.norm || s.experts }
+
+func (s round) threads() int {
+	if s.wholeRows() {
+		return lanes * rowWarps
+	}
+	return lanes * roundWarps
+}
 
 func (s round) build(b *ptx.Builder) (*ptx.Kernel, error) {
 	if !validColumns(s.columns) {
@@ -133,7 +146,7 @@ func (s round) build(b *ptx.Builder) (*ptx.Kernel, error) {
 		column = column.MulN(roundWarps).Add(b.Warp())
 		n.round(column, column, column.Lt(n.p.Tokens), b.BlockY())
 	}
-	return b.Finish(ptx.MaxThreads(lanes * roundWarps))
+	return b.Finish(ptx.MaxThreads(s.threads()))
 }
 
 // rounding is a round being built.
@@ -185,14 +198,16 @@ func (n *rounding) segments() ptx.U32 { return n.p.K.CeilDivN(segment) }
 // roundRow rounds all segments of a row of x into a column, and with a norm computes f and stores it at factor.
 func (n *rounding) roundRow(column, row ptx.U32, live ptx.Pred, factor ptx.Global) {
 	b := n.b
-	b.For(b.Warp(), n.segments(), b.U32(roundWarps), func(seg ptx.U32) { n.round(column, row, live, seg) }, ptx.NoUnroll)
+	b.For(b.Warp(), n.segments(), b.U32(rowWarps), func(seg ptx.U32) { n.round(column, row, live, seg) }, ptx.NoUnroll)
 	if !n.spec.norm {
 		return
 	}
 	b.Barrier()
 	b.If(b.ThreadX().EqN(0), func() {
 		sum := ptx.Var(b.F32(0))
-		b.For(b.U32(0), n.segments(), b.U32(1), func(seg ptx.U32) { ptx.Set(sum, sum.Add(n.squares.At(seg, 4).LoadF32())) })
+		addInOrder(b, n.segments(), []ptx.F32{sum}, func(seg ptx.U32, i int) []ptx.F32 {
+			return []ptx.F32{n.squares.At(seg, 4).Plus(4 * i).LoadF32()}
+		})
 		factor.StoreF32(normFactor(sum, n.p.K, n.norm.Eps))
 	})
 }
@@ -338,8 +353,8 @@ func (s round) launch(k *ptx.Kernel, a RoundArgs) (ptx.Launch, error) {
 	if s.experts {
 		tokens = s.paddedSlots(a.Tokens, a.Experts)
 	}
-	if !s.norm && !s.experts {
-		return k.Launch([3]uint32{uint32(tokens / roundWarps), uint32(segments), 1}, lanes*roundWarps, 0, params...)
+	if !s.wholeRows() {
+		return k.Launch([3]uint32{uint32(tokens / roundWarps), uint32(segments), 1}, s.threads(), 0, params...)
 	}
 	shared := 0
 	if s.norm {
@@ -352,5 +367,5 @@ func (s round) launch(k *ptx.Kernel, a RoundArgs) (ptx.Launch, error) {
 	} else {
 		params = append(params, &factorParams{ptx.Addr(a.Y + uint64(s.factorsAt(a.Tokens, a.K)))})
 	}
-	return k.Launch([3]uint32{uint32(tokens), 1, 1}, lanes*roundWarps, shared, params...)
+	return k.Launch([3]uint32{uint32(tokens), 1, 1}, s.threads(), shared, params...)
 }

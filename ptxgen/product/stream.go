@@ -323,17 +323,16 @@ func (n *stream) run() {
 	if n.spec.Epilogue.Norm {
 		n.factor = ptx.Var(b.F32(0))
 	}
-	current := ptx.Var(n.warp.DivN(n.spec.Stage)) // stage
+	at := newRingPosition(b, n.warp.DivN(n.spec.Stage), n.spec.stages())
 	b.While(func() ptx.Pred { return tile.Lt(n.count) }, func() {
-		slot, parity := stage(current, n.spec.stages())
-		ptx.MBarrierAt(n.full.At(slot, 8)).Wait(parity)
-		block := n.ring.At(slot, n.spec.stageBytes()).At(n.warp.RemN(n.spec.Stage), n.l.segmentBytes())
+		ptx.MBarrierAt(n.full.At(at.slot, 8)).Wait(at.parity)
+		block := n.ring.At(at.slot, n.spec.stageBytes()).At(n.warp.RemN(n.spec.Stage), n.l.segmentBytes())
 		r := newSegmentReader(n.c, n.l.format, block, n.lane)
 		acc := n.multiply(r, seg)
 		b.WarpSync()
-		b.If(n.lane.EqN(0), func() { ptx.MBarrierAt(n.empty.At(slot, 8)).Arrive() })
+		b.If(n.lane.EqN(0), func() { ptx.MBarrierAt(n.empty.At(at.slot, 8)).Arrive() })
 
-		slot, parity = tile.And(b.U32(1).Shl(n.own.Slots).AddN(-1)), tile.Shr(n.own.Slots).AndN(1)
+		slot, parity := tile.And(b.U32(1).Shl(n.own.Slots).AddN(-1)), tile.Shr(n.own.Slots).AndN(1)
 		done, free := ptx.MBarrierAt(n.done.At(slot, 8)), ptx.MBarrierAt(n.free.At(slot, 8))
 		sums := n.sums.At(slot.Mul(n.p.Segments), 4*tileRows*n.spec.Tokens)
 		free.Wait(parity.Xor(b.U32(1)))
@@ -345,7 +344,7 @@ func (n *stream) run() {
 			n.add(tile, sums, func() { done.Wait(parity) })
 			free.Arrive()
 		})
-		ptx.Set(current, current.AddN(n.spec.Warps/n.spec.Stage))
+		at.advance(b, n.spec.Warps/n.spec.Stage)
 		ptx.Set(seg, seg.AddN(n.spec.Warps))
 		next()
 	}, ptx.NoUnroll)
@@ -461,23 +460,40 @@ func (n *stream) add(tile ptx.U32, sums ptx.Shared, wait func()) {
 // addSegments adds numbers of all segments: those of one row, or also those of the row eight later. A segment has
 // perToken numbers per token.
 func (n *stream) addSegments(rows []rowSum, sums ptx.Shared, perToken int) {
-	b, perSegment := n.b, perToken*n.spec.Tokens
+	perSegment := 4 * perToken * n.spec.Tokens
+	list := make([]ptx.F32, len(rows))
+	for i, r := range rows {
+		list[i] = r.sum
+	}
+	addInOrder(n.b, n.p.Segments, list, func(seg ptx.U32, i int) []ptx.F32 {
+		values := make([]ptx.F32, len(rows))
+		for j := range values {
+			values[j] = sums.At(seg, perSegment).Plus(perSegment*i + 4*8*j).LoadF32()
+		}
+		return values
+	})
+}
+
+// addInOrder adds numbers of all segments to sums, which are variables, in the order of the segments. load returns those of
+// segment seg+i. The numbers of eight segments are loaded together.
+func addInOrder(b *ptx.Builder, segments ptx.U32, sums []ptx.F32, load func(seg ptx.U32, i int) []ptx.F32) {
 	seg := ptx.Var(b.U32(0))
 	addUpTo := func(end ptx.U32, together int) {
 		b.While(func() ptx.Pred { return seg.Lt(end) }, func() {
-			values := make([]ptx.F32, together*len(rows))
-			for i := range values {
-				values[i] = sums.At(seg, 4*perSegment).Plus(4*perSegment*(i/len(rows)) + 4*8*(i%len(rows))).LoadF32()
+			var values [][]ptx.F32
+			for i := range together {
+				values = append(values, load(seg, i))
 			}
-			for i, v := range values {
-				sum := rows[i%len(rows)].sum
-				ptx.Set(sum, sum.Add(v))
+			for _, list := range values {
+				for j, v := range list {
+					ptx.Set(sums[j], sums[j].Add(v))
+				}
 			}
 			ptx.Set(seg, seg.AddN(together))
 		}, ptx.NoUnroll)
 	}
-	addUpTo(n.p.Segments.AndN(^uint32(7)), 8)
-	addUpTo(n.p.Segments, 1)
+	addUpTo(segments.AndN(^uint32(7)), 8)
+	addUpTo(segments, 1)
 }
 
 // slots returns log2 of the number of tiles that have sums in shared memory: the tiles of two stages.
