@@ -479,7 +479,6 @@ func (d *decodeGenerator) stageQueries() {
 		b.CopyAsync(d.queries.At(head, 4*d.shape.kv.headDim).At(slot, 16), source.At(head, 4*d.shape.kv.headDim).At(vec, 16))
 	}, ptx.NoUnroll)
 	b.CopyCommit()
-	b.For(b.ThreadX(), d.p.Group, b.N(d.shape.threads), func(head ptx.U32) { d.top(head).StoreF32(minusInf(b)) }, ptx.NoUnroll)
 }
 
 // scoreKeys stores the scores of each head in shared memory, -Inf for positions that are not visible.
@@ -565,9 +564,11 @@ func (d *decodeGenerator) softmax(page ptx.U32) {
 		}
 		sum = ptx.WarpSum(sum)
 		out, top, l := d.results(head).sums.At(page, 8), d.top(head), d.sum(head)
+		before := ptx.Var(m)
+		b.When(lane.EqN(0).And(page.Ne(d.begin)), func() { ptx.Set(before, top.LoadF32()) })
 		b.When(lane.EqN(0), func() {
 			out.StoreF32x2([2]ptx.F32{m, sum})
-			top.StoreF32(top.LoadF32().Max(m))
+			top.StoreF32(before.Max(m))
 			l.StoreF32(sum)
 		})
 	})

@@ -362,7 +362,7 @@ func roundCases() []harness.Case {
 		}
 		for i, tokens := range []int{1, 9, 24, 25} {
 			c := kernels(i)
-			c.name, c.reason, c.tokens = fmt.Sprintf("%d tokens", tokens), "blocks of tokens that are full or not", tokens
+			c.name, c.reason, c.tokens, c.k = fmt.Sprintf("%d tokens", tokens), "blocks of tokens that are full or not", tokens, 32
 			cases = append(cases, c)
 		}
 		for i, c := range extremes(kernels(0)) {
