@@ -44,9 +44,9 @@ func StreamFor(f quant.Format, e Epilogue, tokens, k int, target ptx.Target, sha
 	return s, fits()
 }
 
-// TileFor returns the Tile for a number of tokens and rows, if a GPU of the target has sms SMs and a CTA may
+// tileFor returns the Tile for a number of tokens and rows, if a GPU of the target has sms SMs and a CTA may
 // have shared bytes of shared memory.
-func TileFor(f quant.Format, e Epilogue, tokens, rows int, target ptx.Target, sms, shared int) Tile {
+func tileFor(f quant.Format, e Epilogue, tokens, rows int, target ptx.Target, sms, shared int) Tile {
 	tiles, _ := TilesFor([]quant.Format{f}, e, tokens, rows, target, sms, shared)
 	return tiles[0]
 }
@@ -56,7 +56,8 @@ func TileFor(f quant.Format, e Epilogue, tokens, rows int, target ptx.Target, sm
 // activations.
 //
 // With few tokens, time goes into decoding weights: then sets of warps take segments by turns, as many as fit. With more
-// tokens, time goes into multiplying: then two warpgroups multiply by wgmma, unless there are too few rows for all SMs.
+// tokens, time goes into multiplying: then two warpgroups multiply by wgmma. If 33 to 64 tokens have too few rows for all
+// SMs, sets of warps multiply two blocks of 32 tokens: more rows per CTA then share a copy of fewer activations.
 func TilesFor(formats []quant.Format, e Epilogue, tokens, rows int, target ptx.Target, sms, shared int) (list []Tile, ok bool) {
 	s, steps := Tile{Columns: maxColumns, Epilogue: e}, 0
 	for _, f := range formats {
@@ -88,7 +89,10 @@ func (s *Tile) shape(rows, tokens int, target ptx.Target, sms int, fits func() b
 		s.Warps, s.RingX, s.Columns = maxMMAWarps, 2, min(s.Columns, 64)
 		return
 	}
-	if s.Columns < 64 || s.Columns == 64 && 4*host.CeilDiv(rows, 2*ptx.WGMMARows) < 3*sms {
+	if s.Columns == 64 && 4*host.CeilDiv(rows, 2*ptx.WGMMARows) < 3*sms {
+		s.Columns = 32
+	}
+	if s.Columns < 64 {
 		s.Warps = setWarps(rows, host.CeilDiv(tokens, s.Columns), sms)
 		for s.Phases = min(maxPhases, maxTileWarps(s.Columns)/s.Warps); s.Phases > 1; s.Phases-- {
 			for s.Ring = host.CeilDiv(2*s.Phases, producers) * producers; s.Ring >= s.Phases; s.Ring -= producers {

@@ -42,7 +42,7 @@ func TestChosenKernels(t *testing.T) {
 		}
 		for _, tokens := range []int{1, 9, 32, 33, 64, 65, 4096} {
 			for _, rows := range []int{16, 4096, 28672} {
-				s := TileFor(f, Epilogue{Norm: true}, tokens, rows, hopper, sms, shared)
+				s := tileFor(f, Epilogue{Norm: true}, tokens, rows, hopper, sms, shared)
 				build(s.Kernel(), s.shared())
 			}
 		}
@@ -57,16 +57,16 @@ func TestChosenKernels(t *testing.T) {
 		64:   {Columns: 64, Warpgroups: 2},
 		4096: {Columns: 128, Warpgroups: 2},
 	} {
-		s := TileFor(quant.Q4_K, Epilogue{}, tokens, 28672, hopper, sms, shared)
+		s := tileFor(quant.Q4_K, Epilogue{}, tokens, 28672, hopper, sms, shared)
 		if s.Columns != want.Columns || s.Warpgroups != want.Warpgroups || s.Warps != want.Warps || s.Phases != want.Phases {
 			t.Errorf("%d tokens: %+v, want %+v", tokens, s, want)
 		}
 	}
-	if s := TileFor(quant.Q4_K, Epilogue{}, 64, 4096, hopper, sms, shared); s.Warps != 2 || s.Phases == 0 {
-		t.Errorf("few rows: %+v, want phases of 2 warps", s)
+	if s := tileFor(quant.Q4_K, Epilogue{}, 64, 4096, hopper, sms, shared); s.Columns != 32 || s.Warps != 4 || s.Phases != 4 {
+		t.Errorf("few rows: %+v, want 32 columns and 4 phases of 4 warps", s)
 	}
 	for _, sm := range []int{80, 89} {
-		s := TileFor(quant.F32, Epilogue{}, 4096, 4096, ptx.Target{Version: 88, SM: sm}, sms, 99<<10)
+		s := tileFor(quant.F32, Epilogue{}, 4096, 4096, ptx.Target{Version: 88, SM: sm}, sms, 99<<10)
 		if s.Warps == 0 {
 			t.Errorf("sm_%d: %+v, want warps", sm, s)
 		}

@@ -32,7 +32,7 @@ import (
 // With Warps alone, the kernel is for GPUs without wgmma and bulk copies (sm_80). All warps multiply the same segment.
 type Tile struct {
 	Format     quant.Format
-	Columns    int // tokens per tile: 8 to 128, or for F32 weights to 96, in steps of 8
+	Columns    int // tokens per tile, in steps of 8: to 128, for F32 weights to 96, with Phases to 32
 	Warpgroups int // 1 or 2
 	Warps      int // instead of Warpgroups: 1 to 8, with Phases per set
 	Phases     int // sets of warps: 2 to 15
@@ -188,17 +188,15 @@ func maxColumnsOf(f quant.Format) int {
 // maxPhases bounds Phases: each has a named barrier.
 const maxPhases = 15
 
-// maxTileWarps is the largest number of warps of all sets, so that the registers suffice.
+// maxTileWarps is the largest number of warps of all sets, so that the registers suffice: 0 if they suffice for none.
 func maxTileWarps(columns int) int {
 	switch {
 	case columns <= 16:
 		return 24
 	case columns <= 32:
 		return 16
-	case columns <= 64:
-		return 10
 	}
-	return 4
+	return 0
 }
 
 func (s Tile) threads() int {
