@@ -40,7 +40,8 @@ func (s sizes) productCases(p driver.Properties) []Case {
 
 // tileFor returns the Tile that an engine chooses.
 func tileFor(p driver.Properties, f quant.Format, m matrix, tokens int, e product.Epilogue) product.Tile {
-	return product.TileFor(f, e, tokens, m.rows, kernelcache.MaxTarget(p), p.SMs, p.SharedPerCTA)
+	tiles, _ := product.TilesFor([]quant.Format{f}, e, tokens, m.rows, kernelcache.MaxTarget(p), p.SMs, p.SharedPerCTA)
+	return tiles[0]
 }
 
 // productCase is a product by the kernel that an engine chooses. Rounding activations for a Tile is not part of it.

@@ -64,7 +64,7 @@ func TestTilesFor(t *testing.T) {
 			}
 		}
 	}
-	if one := TileFor(quant.Q4_K, Epilogue{}, 8, 64, hopper, chosenSMs, chosenShared); one.OffsetSteps != 0 {
+	if one := tileFor(quant.Q4_K, Epilogue{}, 8, 64, hopper, chosenSMs, chosenShared); one.OffsetSteps != 0 {
 		t.Errorf("%+v is for activations of another format", one)
 	}
 }

@@ -30,15 +30,15 @@ func Chosen() (streams []Stream, tiles []Tile) {
 				}
 			}
 			for _, tokens := range []int{16, 1 << 10} {
-				tiles = append(tiles, TileFor(f, e, tokens, rows, hopper, sms, shared))
+				tiles = append(tiles, tileFor(f, e, tokens, rows, hopper, sms, shared))
 			}
 		}
-		tiles = append(tiles, TileFor(f, Epilogue{}, 1<<10, rows, ampere, sms, shared))
+		tiles = append(tiles, tileFor(f, Epilogue{}, 1<<10, rows, ampere, sms, shared))
 		if s, ok := StreamFor(f, gated, 1, k, hopper, shared); ok {
 			s.Experts = true
 			streams = append(streams, s)
 		}
-		t := TileFor(f, gated, 64, rows, hopper, sms, shared)
+		t := tileFor(f, gated, 64, rows, hopper, sms, shared)
 		t.Experts = true
 		tiles = append(tiles, t)
 	}
