@@ -29,7 +29,7 @@ const (
 type Options struct {
 	KV           model.KVFormat // format of the KV cache; 0: f16
 	Prefill      PrefillMode
-	MaxSequences int  // maximum number of sequences per decode step, 1 to 64; 0: 64
+	MaxSequences int  // maximum number of sequences per decode step, 1 to 256; 0: 64
 	KVPages      int  // pages of the KV cache, 64 positions each, for all sequences; 0: as many as fit, at most MaxSequences contexts
 	Chunk        int  // maximum number of prompt tokens per forward pass; 0: 2048, or the context if it is shorter. PrefillExact: 16
 	Eager        bool // launch kernels one by one instead of as graphs
@@ -49,8 +49,12 @@ type Options struct {
 // keys and values are as the cache holds them. Tap must not keep or change values.
 type Tap func(layer int, op string, position, width int, values []float32)
 
-// maxSlots is the maximum number of batch slots of a decode step.
-const maxSlots = 64
+// maxSlots is the maximum number of batch slots of a decode step, and defaultSlots that of Options without
+// MaxSequences. Each slot has buffers, and each power of two up to their number has kernels and graphs to prepare.
+const (
+	maxSlots     = 256
+	defaultSlots = 64
+)
 
 // ErrComputeCapability means that a GPU is older than the kernels' instructions. It is a
 // driver.ErrUnsupported.
@@ -65,7 +69,7 @@ func (o Options) withDefaults(cfg *model.Config) (Options, error) {
 		return o, fmt.Errorf("accel: Options.KV is %v; it can be f16, bf16 or f32", o.KV)
 	}
 	o.KV = cmp.Or(o.KV, model.KVF16)
-	o.MaxSequences = cmp.Or(o.MaxSequences, maxSlots)
+	o.MaxSequences = cmp.Or(o.MaxSequences, defaultSlots)
 	o.Chunk = min(cmp.Or(o.Chunk, 2048), cfg.Context)
 	if o.Prefill == PrefillExact {
 		o.Chunk = plan.PrefillExactTokens

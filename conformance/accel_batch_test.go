@@ -14,7 +14,7 @@ import (
 func newNeighbors(t testing.TB, e *accel.Engine, tokens []int, steps []int) (list []*stream, want [][]float32) {
 	t.Helper()
 	for i, n := range steps {
-		x := &stream{s: openText(t, e), prompt: testTokens(e.Model().Config.Vocab, 3+i%5*7+i), tokens: tokens[:n]}
+		x := &stream{s: openText(t, e), prompt: testTokens(e.Model().Config.Vocab, 3+i%5*7+i%8), tokens: tokens[:n]}
 		t.Cleanup(func() { x.s.Close() })
 		list, want = append(list, x), append(want, freshLogits(t, e, x.prompt, x.tokens))
 	}
@@ -51,30 +51,34 @@ func TestAccelNeighbors(t *testing.T) {
 	}
 }
 
-// TestAccelLargeBatch computes 20 sequences in one step: more tokens than Stream takes, and
-// more slots than there are experts. Each must compute the same bits as alone.
+// TestAccelLargeBatch computes 20 sequences in one step: more tokens than Stream takes, and more slots than there are
+// experts. It computes 130 in steps of 256 slots. Each must compute the same bits as alone.
 func TestAccelLargeBatch(t *testing.T) {
 	parallelUnlessGPU(t)
 	for _, c := range []struct {
 		name, kernel string
+		sequences    int
 		model        func(t *testing.T) *model.Model
 	}{
-		{"experts", "product_tile_*_experts*", func(t *testing.T) *model.Model { return tinyModel(t, "qwen3moe") }},
-		{"wgmma", "product_tile_q4_k_*_gated", func(t *testing.T) *model.Model {
+		{"experts", "product_tile_*_experts*", 20, func(t *testing.T) *model.Model { return tinyModel(t, "qwen3moe") }},
+		{"wgmma", "product_tile_q4_k_*_gated", 20, func(t *testing.T) *model.Model {
 			skipIfShort(t)
 			return goldenModel(t, "quant/q4_k.gguf")
 		}},
+		{"256 slots", "product_tile_*", 130, func(t *testing.T) *model.Model {
+			skipIfShort(t)
+			return tinyModel(t, "llama")
+		}},
 	} {
-		t.Run(c.name, func(t *testing.T) { checkLargeBatch(t, c.model(t), c.kernel) })
+		t.Run(c.name, func(t *testing.T) { checkLargeBatch(t, c.model(t), c.sequences, c.kernel) })
 	}
 }
 
 // checkLargeBatch demands that the step of all sequences launches a kernel whose name matches
 // a pattern.
-func checkLargeBatch(t *testing.T, m *model.Model, kernel string) {
-	const sequences = 20
+func checkLargeBatch(t *testing.T, m *model.Model, sequences int, kernel string) {
 	seen := false
-	e := accelEngine(t, m, smallDevice, accel.Options{MaxSequences: 64, KVPages: 64, Timer: func(took accel.Timing) {
+	e := accelEngine(t, m, smallDevice, accel.Options{MaxSequences: 256, KVPages: 256, Timer: func(took accel.Timing) {
 		for _, s := range took.Launches {
 			matches, err := path.Match(kernel, s.Kernel)
 			if err != nil {

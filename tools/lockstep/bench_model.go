@@ -271,14 +271,24 @@ func (c *benchModelCmd) onCPU(m *benchModel, o modelbench.Options, r modelbench.
 	return &bench{engine: engine, options: o, report: r}, nil
 }
 
-// benchSequences is the largest batch of the measured engine.
-const benchSequences = 64
+// maxSequences is the largest batch of an engine.
+const maxSequences = 256
+
+// engineFor returns options of an engine that steps as many sequences together as the largest batch has, as far as an engine
+// can.
+func engineFor(batches []int, kv model.KVFormat) accel.Options {
+	o := accel.Options{KV: kv}
+	if len(batches) > 0 {
+		o.MaxSequences = min(maxSequences, max(64, slices.Max(batches)))
+	}
+	return o
+}
 
 // onDevice measures the limits of a GPU and then uploads the model. The KV cache gets as
 // many pages as the cases need and the memory allows.
 func (c *benchModelCmd) onDevice(e *env, m *benchModel, o modelbench.Options, r modelbench.Report) (*bench, error) {
 	dev := m.device
-	ao := accel.Options{KV: c.KV, MaxSequences: benchSequences}
+	ao := engineFor(c.Batches, c.KV)
 	free, _, err := dev.Memory()
 	if err != nil {
 		return nil, err
@@ -311,7 +321,7 @@ func (c *benchModelCmd) onDevice(e *env, m *benchModel, o modelbench.Options, r 
 		return nil, err
 	}
 	useMeter(&o, energy)
-	o.Sequences, o.Counts = benchSequences, func() modelbench.Counts { return countsOf(engine) }
+	o.Sequences, o.Counts = ao.MaxSequences, func() modelbench.Counts { return countsOf(engine) }
 	o.Cache = modelbench.Cache{Pages: ao.KVPages, PageTokens: attention.PageTokens}
 	return &bench{engine, energy, o, r}, nil
 }

@@ -43,8 +43,8 @@ func (c *benchSamplingCmd) check() error {
 			return usagef("%s: %d, want 1 or more", f.flag, least)
 		}
 	}
-	if most := slices.Max(c.Sequences); most > benchSequences {
-		return usagef("--sequences: %d, want 1 to %d", most, benchSequences)
+	if most := slices.Max(c.Sequences); most > maxSequences {
+		return usagef("--sequences: %d, want 1 to %d", most, maxSequences)
 	}
 	return nil
 }
@@ -96,7 +96,9 @@ func (c *benchSamplingCmd) engine(e *env, m *benchModel) (model.Engine, string, 
 		return engine, "CPU", nil
 	}
 	progress, end := e.uploadProgress()
-	engine, err := accel.New(e.ctx, m.Model, m.device, accel.Options{KV: c.KV, MaxSequences: benchSequences, Progress: progress})
+	o := engineFor(c.Sequences, c.KV)
+	o.Progress = progress
+	engine, err := accel.New(e.ctx, m.Model, m.device, o)
 	end()
 	if err != nil {
 		return nil, "", err

@@ -51,7 +51,7 @@ func TestBenchUsage(t *testing.T) {
 		{"unknown cache", "the choices are named", "--kv q8_0", "--kv"},
 		{"nothing to sample", "an empty list", "sampling --sequences=", "--sequences: nothing to measure"},
 		{"no sequences to sample", "below one", "sampling --sequences 1,0", "--sequences: 0, want 1 or more"},
-		{"too many sequences to sample", "above what the engine holds", "sampling --sequences 65", "--sequences: 65, want 1 to 64"},
+		{"too many sequences to sample", "above what the engine holds", "sampling --sequences 257", "--sequences: 257, want 1 to 256"},
 		{"no rounds", "nothing to compare", "sampling --rounds 0", "--rounds: 0, want 1 or more"},
 		{"no steps to sample", "nothing to time", "sampling --steps 0", "--steps: 0, want 1 or more"},
 		{"no cached positions", "below one", "sampling --depth 0", "--depth: 0, want 1 or more"},
@@ -117,7 +117,7 @@ func TestBenchModel(t *testing.T) {
 			}
 			plot := filepath.Join(t.TempDir(), "bench.svg")
 			r, rep := runBench(t, "--model", silentModel, "--device", device, "--kv", "bf16", "--plot", plot,
-				"--depths", "0,5,1000", "--prompts", "7", "--batches", "2,65", "--batch-depths", "0,5", "--steps", "2", "--repeats", "1")
+				"--depths", "0,5,1000", "--prompts", "7", "--batches", "2,257", "--batch-depths", "0,5", "--steps", "2", "--repeats", "1")
 			var names, skipped []string
 			for _, res := range rep.Results {
 				names = append(names, res.String())
@@ -128,12 +128,12 @@ func TestBenchModel(t *testing.T) {
 				}
 				checkRepeats(t, res, device == "emu")
 			}
-			if got := strings.Join(names, ", "); got != "prefill 7, decode at 0, decode at 5, decode at 1000, batch 2 at 0, batch 65 at 0, batch 2 at 5, batch 65 at 5" {
+			if got := strings.Join(names, ", "); got != "prefill 7, decode at 0, decode at 5, decode at 1000, batch 2 at 0, batch 257 at 0, batch 2 at 5, batch 257 at 5" {
 				t.Errorf("measured %s", got)
 			}
 			wantSkipped := []string{"needs 1003 positions; the context has 512"}
 			if device == "emu" {
-				most := "the engine steps 64 sequences together"
+				most := "the engine steps 256 sequences together"
 				wantSkipped = append(wantSkipped, most, most) // at both depths
 			}
 			if strings.Join(skipped, "|") != strings.Join(wantSkipped, "|") {

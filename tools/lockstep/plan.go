@@ -17,7 +17,7 @@ import (
 type planCmd struct {
 	modelFlag
 	deviceFlag
-	Sequences int  `default:"1" help:"Sequences that decode together, at most 64 (${default})." placeholder:"N"`
+	Sequences int  `default:"1" help:"Sequences that decode together, at most 256 (${default})." placeholder:"N"`
 	Positions int  `default:"0" help:"Positions per sequence; 0: the context of the model (${default})." placeholder:"N"`
 	Chunk     int  `default:"0" help:"Prompt tokens per forward pass; 0: 2048 or the context, whichever is less (${default})." placeholder:"N"`
 	Launches  bool `help:"List the kernel launches of a decoding step and of a prompt chunk."`
@@ -60,10 +60,9 @@ func (c *planCmd) Run(e *env) error {
 }
 
 func (c *planCmd) check() error {
-	const most = 64
 	switch {
-	case c.Sequences < 1 || c.Sequences > most:
-		return usagef("--sequences: %d, want 1 to %d", c.Sequences, most)
+	case c.Sequences < 1 || c.Sequences > maxSequences:
+		return usagef("--sequences: %d, want 1 to %d", c.Sequences, maxSequences)
 	case c.Positions < 0:
 		return usagef("--positions: %d, want 0 or more", c.Positions)
 	case c.Chunk < 0:
