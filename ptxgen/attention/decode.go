@@ -333,8 +333,8 @@ const (
 	decodePages = 64 // maximum number of pages per CTA: bounds the time of a launch in which one sequence is much longer than the others
 )
 
-// ctas returns how many CTAs share the pages of a KV head of a sequence: about as many as run
-// at once, so one if the sequences fill the GPU.
+// ctas returns how many CTAs share the pages of a KV head of a sequence: one for few pages, else about as many as run at
+// once, but no fewer than decodePages demands. Without SMs, each page has a CTA.
 func (d decodeShape) ctas(a DecodeArgs) int {
 	pages := a.pages()
 	if a.Scoring.Window > 0 {
@@ -645,8 +645,8 @@ func (d *decodeGenerator) weighted(weights ptx.Shared, values [][]ptx.F32) []ptx
 	return sums
 }
 
-// storeOutputs adds the sums of all groups, for heads first, first+1, …. It stores o in scratch
-// memory, or the output if this is the only visible page.
+// storeOutputs adds the sums of all groups, for heads first, first+1, …. If one CTA has
+// all pages and only this one is visible, it stores the output, else o in scratch memory.
 func (d *decodeGenerator) storeOutputs(page, first, heads ptx.U32) {
 	b := d.b
 	b.Comment("o: the sums of %d groups of threads, in order", d.shape.groups)
@@ -668,9 +668,9 @@ func (d *decodeGenerator) storeOutputs(page, first, heads ptx.U32) {
 	})
 }
 
-// combine merges the results of all pages. They are in scratch memory until then, since the
-// weight of a page depends on the maximum over all pages. A thread loads the elements of o that
-// it stored in storeOutputs, so no barrier is needed.
+// combine merges the results of all pages. They are in scratch memory until then: rescaling sums whenever the maximum grows
+// would round differently from Combine. A thread loads the elements of o that it stored in storeOutputs. The barriers after
+// softmax order what it loads of m, l and the maximum.
 func (d *decodeGenerator) combine() {
 	b := d.b
 	b.Comment("out: the pages in the order of Combine")

@@ -36,8 +36,8 @@ func kernelOf(g generator) kernel.Typed[Args] {
 }
 
 // Beside returns a kernel that computes several products, of matrices in different formats, each by CTAs of its own: see
-// ptx.Builder.Beside. The arguments of a launch are those of each product. All have the same CTAs: those of the whole
-// grid, at most; but each product has at least one. A kernel of one product is that product's kernel.
+// ptx.Builder.Beside. The arguments of a launch are those of each product. Their CTAs are equal: the largest size
+// of the whole grid. Each product has at least one CTA. A kernel of one product is that product's kernel.
 func Beside[G Stream | Tile](products ...G) kernel.Typed[[]Args] {
 	var s beside
 	for _, p := range products {

@@ -16,7 +16,7 @@ const streamTokens = 4
 // for the one lane that makes them.
 const maxStageBytes = 15 << 10
 
-// staticShared is at least the shared memory of a kernel beside what its shared method counts.
+// staticShared is at least the static shared memory of a kernel, which its shared method does not count.
 const staticShared = 4 << 10
 
 // StreamFor returns the Stream for up to four tokens and rows of k weights, if a CTA may have shared bytes of shared
@@ -56,8 +56,8 @@ func tileFor(f quant.Format, e Epilogue, tokens, rows int, target ptx.Target, sm
 // activations.
 //
 // With few tokens, time goes into decoding weights: then sets of warps take segments by turns, as many as fit. With more
-// tokens, time goes into multiplying: then two warpgroups multiply by wgmma. If 33 to 64 tokens have too few rows for all
-// SMs, sets of warps multiply two blocks of 32 tokens: more rows per CTA then share a copy of fewer activations.
+// tokens, time goes into multiplying: then two warpgroups multiply by wgmma. If 33 to 64 tokens have too few rows for
+// most SMs, sets of warps multiply two blocks of 32 tokens: more rows per CTA then share a copy of fewer activations.
 func TilesFor(formats []quant.Format, e Epilogue, tokens, rows int, target ptx.Target, sms, shared int) (list []Tile, ok bool) {
 	s, steps := Tile{Columns: maxColumns, Epilogue: e}, 0
 	for _, f := range formats {
@@ -120,8 +120,8 @@ func (s *Tile) shape(rows, tokens int, target ptx.Target, sms int, fits func() b
 	}
 }
 
-// setWarps is the number of warps per set with which the busiest SM has the fewest rows. More warps per set copy
-// activations for more rows at once.
+// setWarps is the number of warps per set with which the busiest SM has the fewest rows. With as few, a
+// set has more warps: one copy of activations then serves more rows.
 func setWarps(rows, blocks, sms int) int {
 	best, most := 0, 0
 	for warps := 4; warps > 0; warps-- {

@@ -5,8 +5,8 @@ import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 // emitPhases emits a Tile with Phases.
 //
 // A stage of the ring has a segment of the weights of all warps of a set, and of the activations. The warps that copy take
-// the segments by turns, too, so that a stage is always of the same one: the parity of a barrier tells one use of a stage
-// from the next one only.
+// the segments by turns, too. Ring is a multiple of their number, so that the same warp always fills a stage: the parity of
+// a barrier distinguishes consecutive uses of a stage only.
 func (s Tile) emitPhases(b *ptx.Builder) {
 	n := beginTile(b, s)
 	n.phase, n.warp = b.Warp().DivN(s.Warps), b.Warp().RemN(s.Warps)
@@ -109,7 +109,7 @@ func (n *tile) consumePhase() {
 }
 
 // handOn adds the products of a segment to the sums of the phase that had the segment before, and hands the sums on to
-// the next phase. The last segment of a tile hands on its turn alone.
+// the next phase. After the last segment of a tile, it hands on the turn without sums.
 func (n *tile) handOn(seg, begin, end, last ptx.U32, products, sums []ptx.F32) {
 	b := n.b
 	totals := n.totals.At(n.warp.MulN(lanes).Add(n.lane), 16)

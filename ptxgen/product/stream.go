@@ -28,10 +28,10 @@ import (
 // them in order.
 type Stream struct {
 	Format quant.Format
-	Tokens int // at most: 1, 2, 4 or 8
+	Tokens int // at most: 1, 2, 4 or 8; StreamFor chooses up to 4
 	Warps  int // that multiply, per CTA: at most 28
 	Stage  int // segments per stage: a divisor of Warps
-	Ring   int // segments in shared memory per warp, so that a stage is always of the same warps
+	Ring   int // stages of the ring, per stage that the warps decode at a time: the same warps always read a stage
 	CTAs   int // per SM, to which the compiler fits the registers
 
 	// Experts has one matrix per expert and one token per slot. Slot i multiplies row i/SlotsPerX of X by the matrix of
@@ -88,8 +88,8 @@ type stream struct {
 	first, count ptx.U32 // of the CTA's tiles
 	copied, left ptx.U32 // variables: stages that have been copied, and segments that have not
 
-	weights [][8]ptx.F32 // of a norm: variables, the lane's part of those segments that the warp rounds next
-	factor  ptx.F32      // variable: f of a token of the lane, or 0 before it is computed: see computeFactor
+	normWeights [][8]ptx.F32 // variables, the lane's part of those segments that the warp rounds next
+	factor      ptx.F32      // variable: f of a token of the lane, or 0 before it is computed: see computeFactor
 
 	acts    ptx.Shared // activations: {segment, pair of steps, token, quarter of the columns, 8 float16}
 	exps    ptx.Shared // f32: E of {segment, token}
@@ -97,7 +97,7 @@ type stream struct {
 	sums    ptx.Shared // f32: {slot, segment, token, row}
 	ring    ptx.Shared // weights: {stage, segment}
 	full    ptx.Shared // barriers, {stage}: weights have arrived
-	empty   ptx.Shared // barriers, {stage}: all warps have read them
+	empty   ptx.Shared // barriers, {stage}: the warps that read the stage have done so
 	done    ptx.Shared // barriers, {slot}: all sums of a tile are there
 	free    ptx.Shared // barriers, {slot}: they have been added
 }
@@ -133,7 +133,7 @@ func (s Stream) emit(b *ptx.Builder) {
 	b.If(b.ThreadX().EqN(s.threads()-1), func() {
 		b.While(func() ptx.Pred { return n.left.Gt(b.U32(0)) }, n.copyStage, ptx.NoUnroll)
 	})
-	n.loadWeights(n.warp)
+	n.loadNormWeights(n.warp)
 	if !s.Experts {
 		b.WaitForPrior()
 	}
@@ -238,9 +238,9 @@ func (n *stream) copyStage() {
 // roundedAtOnce is the number of segments that a warp loads before it rounds them, so that it waits for memory once.
 const roundedAtOnce = 2
 
-// loadWeights loads the weights of a norm for the segments that the warp rounds next, the first of them counted by
-// first. Those of the first ones are loaded before the wait for the kernel that writes x.
-func (n *stream) loadWeights(first ptx.U32) {
+// loadNormWeights loads the weights of a norm for the segments that the warp rounds next. first counts pairs of a segment and
+// a token, the tokens of a segment in turn. Those of the first ones are loaded before the wait for the kernel that writes x.
+func (n *stream) loadNormWeights(first ptx.U32) {
 	if !n.spec.Epilogue.Norm {
 		return
 	}
@@ -248,12 +248,12 @@ func (n *stream) loadWeights(first ptx.U32) {
 	for j := range roundedAtOnce {
 		seg := first.AddN(j * n.spec.Warps).DivN(n.spec.Tokens)
 		w := loadSegment(b, n.norm.NormWeight, seg.Lt(n.p.Segments), seg, n.own.K, n.l.format.BlockLen())
-		if j == len(n.weights) {
-			n.weights = append(n.weights, w)
+		if j == len(n.normWeights) {
+			n.normWeights = append(n.normWeights, w)
 			continue
 		}
 		for i, v := range w {
-			ptx.Set(n.weights[j][i], v)
+			ptx.Set(n.normWeights[j][i], v)
 		}
 	}
 }
@@ -274,7 +274,7 @@ func (n *stream) roundActivations() {
 			if n.spec.Epilogue.Norm {
 				sum := squares(x[j])
 				b.If(n.lane.EqN(0), func() { n.squares.At(i, 4).StoreF32(sum) })
-				for k, w := range n.weights[j] {
+				for k, w := range n.normWeights[j] {
 					x[j][k] = x[j][k].Mul(w)
 				}
 			}
@@ -285,7 +285,7 @@ func (n *stream) roundActivations() {
 			i := first.AddN(j * n.spec.Warps)
 			b.If(i.Lt(all), func() { round(i, j) })
 		}
-		n.loadWeights(first.AddN(roundedAtOnce * n.spec.Warps))
+		n.loadNormWeights(first.AddN(roundedAtOnce * n.spec.Warps))
 	}, ptx.NoUnroll)
 }
 
@@ -308,11 +308,11 @@ func (n *stream) storeActivations(seg, token ptx.U32, x [8]ptx.F32) {
 	}
 }
 
-// run multiplies the CTA's tiles. Of each Warps segments, a warp has one.
+// run multiplies the CTA's tiles. Warp w takes segments w, w+Warps, w+2·Warps and so on of the CTA.
 func (n *stream) run() {
 	b := n.b
 	tile, seg := ptx.Var(b.U32(0)), ptx.Var(n.warp)
-	// next moves to the segment of the same tile that seg counts, or of a later one.
+	// next moves on by whole tiles until seg is a segment of tile.
 	next := func() {
 		b.While(func() ptx.Pred { return seg.Ge(n.p.Segments) }, func() {
 			ptx.Set(seg, seg.Sub(n.p.Segments))
@@ -496,7 +496,8 @@ func addInOrder(b *ptx.Builder, segments ptx.U32, sums []ptx.F32, load func(seg 
 	addUpTo(segments, 1)
 }
 
-// slots returns log2 of the number of tiles that have sums in shared memory: the tiles of two stages.
+// slots returns log2 of the number of tiles that have sums in shared memory: enough for two rounds of all warps, rounded up
+// to a power of two.
 func (s Stream) slots(segments int) int {
 	return bits.Len(uint(2*host.CeilDiv(s.Warps, segments) - 1))
 }

@@ -17,7 +17,7 @@ import (
 //
 //	p[t,r] = Σ_k W[r,k]·x[t,k]
 //
-// as package internal/product defines, on GPUs with wgmma (sm_90a), and stores what its Epilogue makes of p.
+// as package internal/product defines, and stores what its Epilogue makes of p.
 //
 // The results are cut into tiles by Columns tokens. A CTA computes several, one after another. Four warps bring weights
 // and activations by bulk copies, those of the next tile while results are stored.
@@ -29,7 +29,7 @@ import (
 // mma.sync, which is faster for few columns. Each adds its segment to the sums of those before, and hands the sums on to
 // the next set in shared memory. So the order of additions is the same.
 //
-// With Warps alone, the kernel is for GPUs without wgmma and bulk copies (sm_80). All warps multiply the same segment.
+// With Warps alone, the kernel is for targets without wgmma and bulk copies. All warps multiply the same segment.
 type Tile struct {
 	Format     quant.Format
 	Columns    int // tokens per tile, in steps of 8: to 128, for F32 weights to 96, with Phases to 32
