@@ -139,6 +139,8 @@ func TestUsage(t *testing.T) {
 		{"negative grace", "below zero", "serve --grace=-1s", "--grace: -1s, want 0 or more"},
 		{"negative timeout", "below zero", "serve --timeout=-1s", "--timeout: -1s"},
 		{"no requests", "below one", "serve --max-requests 0", "--max-requests: 0, want 1 or more"},
+		{"no sequences to serve", "below one", "serve --max-sequences 0", "--max-sequences: 0, want 1 to 256"},
+		{"too many sequences to serve", "above what an engine steps", "serve --max-sequences 257", "--max-sequences: 257, want 1 to 256"},
 		{"unknown log format", "the choices are named", "serve --log xml", "--log"},
 		{"origin with a path", "not an origin", "serve --origin https://a.example/x", "--origin: \"https://a.example/x\""},
 		{"host with a port", "a port is not compared", "serve --allow-host a.example:80", "--allow-host: \"a.example:80\", want a name"},

@@ -30,6 +30,7 @@ type serveCmd struct {
 	Timeout      time.Duration `default:"0s" help:"Maximum time of a request; 0: no limit (${default})." placeholder:"D"`
 	MaxWaiting   int           `default:"0" help:"Maximum number of completions that wait for room; more are refused; 0: no limit (${default})." placeholder:"N"`
 	PromptBudget int           `default:"0" help:"Maximum number of prompt tokens per step; fewer shorten the pauses between the tokens of other requests; 0: what the engine computes at once (${default})." placeholder:"N"`
+	MaxSequences int           `default:"64" help:"Maximum number of sequences per step on a GPU, at most 256; more take memory for buffers, and time to prepare kernels (${default})." placeholder:"N"`
 	MaxRequests  int           `default:"4096" help:"Maximum number of requests at once; more are refused (${default})." placeholder:"N"`
 }
 
@@ -54,7 +55,9 @@ func (c *serveCmd) Run(e *env) error {
 		return err
 	}
 	defer m.Close()
-	runner, err := c.run(e, m, c.name(), lockstep.Options{Generate: generate.Options{MaxWaiting: c.MaxWaiting, PromptTokens: c.PromptBudget}})
+	runner, err := c.run(e, m, c.name(), lockstep.Options{
+		Accel: accel.Options{MaxSequences: c.MaxSequences}, Generate: generate.Options{MaxWaiting: c.MaxWaiting, PromptTokens: c.PromptBudget},
+	})
 	if err != nil {
 		return err
 	}
@@ -110,6 +113,8 @@ func (c *serveCmd) options(e *env) (serve.Options, error) {
 		return o, usagef("--max-waiting: %d, want 0 or more", c.MaxWaiting)
 	case c.PromptBudget < 0:
 		return o, usagef("--prompt-budget: %d, want 0 or more", c.PromptBudget)
+	case c.MaxSequences < 1 || c.MaxSequences > maxSequences:
+		return o, usagef("--max-sequences: %d, want 1 to %d", c.MaxSequences, maxSequences)
 	case c.MaxRequests < 1:
 		return o, usagef("--max-requests: %d, want 1 or more", c.MaxRequests)
 	}
