@@ -94,14 +94,14 @@ func (s *Tile) shape(rows, tokens int, target ptx.Target, sms int, fits func() b
 	}
 	if s.Columns < 64 {
 		s.Warps = setWarps(rows, host.CeilDiv(tokens, s.Columns), sms)
-		for s.Phases = min(maxPhases, maxTileWarps(s.Columns)/s.Warps); s.Phases > 1; s.Phases-- {
-			for s.Ring = host.CeilDiv(2*s.Phases, producers) * producers; s.Ring >= s.Phases; s.Ring -= producers {
+		for s.Sets = min(maxSets, maxTileWarps(s.Columns)/s.Warps); s.Sets > 1; s.Sets-- {
+			for s.Ring = host.CeilDiv(2*s.Sets, producers) * producers; s.Ring >= s.Sets; s.Ring -= producers {
 				if fits() {
 					return
 				}
 			}
 		}
-		s.Warps, s.Phases = 0, 0
+		s.Warps, s.Sets = 0, 0
 	}
 	s.Warpgroups = 2
 	for s.Ring, s.RingX = 4, 2; !fits(); {

@@ -53,17 +53,17 @@ func TestChosenKernels(t *testing.T) {
 		}
 	}
 	for tokens, want := range map[int]Tile{
-		16:   {Columns: 16, Warps: 2, Phases: 12},
+		16:   {Columns: 16, Warps: 2, Sets: 12},
 		64:   {Columns: 64, Warpgroups: 2},
 		4096: {Columns: 128, Warpgroups: 2},
 	} {
 		s := tileFor(quant.Q4_K, Epilogue{}, tokens, 28672, hopper, sms, shared)
-		if s.Columns != want.Columns || s.Warpgroups != want.Warpgroups || s.Warps != want.Warps || s.Phases != want.Phases {
+		if s.Columns != want.Columns || s.Warpgroups != want.Warpgroups || s.Warps != want.Warps || s.Sets != want.Sets {
 			t.Errorf("%d tokens: %+v, want %+v", tokens, s, want)
 		}
 	}
-	if s := tileFor(quant.Q4_K, Epilogue{}, 64, 4096, hopper, sms, shared); s.Columns != 32 || s.Warps != 4 || s.Phases != 4 {
-		t.Errorf("few rows: %+v, want 32 columns and 4 phases of 4 warps", s)
+	if s := tileFor(quant.Q4_K, Epilogue{}, 64, 4096, hopper, sms, shared); s.Columns != 32 || s.Warps != 4 || s.Sets != 4 {
+		t.Errorf("few rows: %+v, want 32 columns and 4 sets of 4 warps", s)
 	}
 	for _, sm := range []int{80, 89} {
 		s := tileFor(quant.F32, Epilogue{}, 4096, 4096, ptx.Target{Version: 88, SM: sm}, sms, 99<<10)

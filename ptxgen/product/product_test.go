@@ -91,14 +91,14 @@ func TestBuildRefuses(t *testing.T) {
 		"more columns of F32":             Tile{Format: quant.F32, Columns: 104, Warpgroups: 1, Ring: 2, RingX: 1}.Kernel(),
 		"three warpgroups":                Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 3, Ring: 2, RingX: 1}.Kernel(),
 		"nothing that multiplies":         Tile{Format: quant.Q8_0, Columns: 8, Ring: 2, RingX: 1}.Kernel(),
-		"warpgroups in phases":            Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Phases: 2, Ring: 4, RingX: 1}.Kernel(),
-		"one phase":                       Tile{Format: quant.Q8_0, Columns: 8, Warps: 2, Phases: 1, Ring: 4}.Kernel(),
-		"16 phases":                       Tile{Format: quant.Q8_0, Columns: 8, Warps: 1, Phases: 16, Ring: 16}.Kernel(),
-		"a ring for fewer phases":         Tile{Format: quant.Q8_0, Columns: 8, Warps: 2, Phases: 5, Ring: 4}.Kernel(),
-		"a ring that changes copies":      Tile{Format: quant.Q8_0, Columns: 8, Warps: 2, Phases: 3, Ring: 5}.Kernel(),
-		"phases of more warps":            Tile{Format: quant.Q8_0, Columns: 16, Warps: 5, Phases: 5, Ring: 5}.Kernel(),
-		"phases with two rings":           Tile{Format: quant.Q8_0, Columns: 8, Warps: 2, Phases: 4, Ring: 4, RingX: 4}.Kernel(),
-		"phases of more columns":          Tile{Format: quant.Q8_0, Columns: 72, Warps: 3, Phases: 4, Ring: 4}.Kernel(),
+		"warpgroups in sets":              Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Sets: 2, Ring: 4, RingX: 1}.Kernel(),
+		"one set":                         Tile{Format: quant.Q8_0, Columns: 8, Warps: 2, Sets: 1, Ring: 4}.Kernel(),
+		"16 sets":                         Tile{Format: quant.Q8_0, Columns: 8, Warps: 1, Sets: 16, Ring: 16}.Kernel(),
+		"a ring for fewer sets":           Tile{Format: quant.Q8_0, Columns: 8, Warps: 2, Sets: 5, Ring: 4}.Kernel(),
+		"a ring that changes copies":      Tile{Format: quant.Q8_0, Columns: 8, Warps: 2, Sets: 3, Ring: 5}.Kernel(),
+		"sets of more warps":              Tile{Format: quant.Q8_0, Columns: 16, Warps: 5, Sets: 5, Ring: 5}.Kernel(),
+		"sets with two rings":             Tile{Format: quant.Q8_0, Columns: 8, Warps: 2, Sets: 4, Ring: 4, RingX: 4}.Kernel(),
+		"sets of more columns":            Tile{Format: quant.Q8_0, Columns: 72, Warps: 3, Sets: 4, Ring: 4}.Kernel(),
 		"a ring of one segment":           Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Ring: 1, RingX: 1}.Kernel(),
 		"an unknown activation":           Stream{Format: quant.Q8_0, Tokens: 2, Warps: 4, Stage: 2, Ring: 2, CTAs: 1, Epilogue: Epilogue{Activation: 3}}.Kernel(),
 		"experts for several tokens":      Stream{Format: quant.Q8_0, Tokens: 2, Warps: 4, Stage: 2, Ring: 2, CTAs: 1, Experts: true}.Kernel(),
@@ -226,8 +226,8 @@ func TestAssemble(t *testing.T) {
 		for _, e := range []Epilogue{{}, all} {
 			add(Tile{Format: f, Columns: maxColumnsOf(f), Warpgroups: 2, Ring: 3, RingX: 2, Epilogue: e}.Kernel(), "sm_90a")
 			for _, columns := range []int{16, 32} {
-				phases := maxTileWarps(columns) / 2 / producers * producers
-				add(Tile{Format: f, Columns: columns, Warps: 2, Phases: phases, Ring: phases, Epilogue: e}.Kernel(), "sm_90a")
+				sets := maxTileWarps(columns) / 2 / producers * producers
+				add(Tile{Format: f, Columns: columns, Warps: 2, Sets: sets, Ring: sets, Epilogue: e}.Kernel(), "sm_90a")
 			}
 		}
 		add(Stream{Format: f, Tokens: 1, Warps: 16, Stage: 4, Ring: 2, CTAs: 2, Experts: true, Epilogue: all}.Kernel(), "sm_90")

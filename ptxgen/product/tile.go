@@ -25,19 +25,19 @@ import (
 // With Warpgroups, a warpgroup has 64 rows of a tile and multiplies by wgmma. It decodes the weights of 64 columns into
 // operands in registers while the tensor cores multiply those before.
 //
-// With Phases, a tile has several sets of warps, with 16 rows per warp. They take its segments by turns and multiply by
+// With Sets, a tile has several sets of warps, with 16 rows per warp. They take its segments by turns and multiply by
 // mma.sync, which is faster for few columns. Each adds its segment to the sums of those before, and hands the sums on to
 // the next set in shared memory. So the order of additions is the same.
 //
 // With Warps alone, the kernel is for targets without wgmma and bulk copies. All warps multiply the same segment.
 type Tile struct {
 	Format     quant.Format
-	Columns    int // tokens per tile, in steps of 8: to 128, for F32 weights to 96, with Phases to 32
+	Columns    int // tokens per tile, in steps of 8: to 128, for F32 weights to 96, with Sets to 32
 	Warpgroups int // 1 or 2
-	Warps      int // instead of Warpgroups: 1 to 8, with Phases per set
-	Phases     int // sets of warps: 2 to 15
-	Ring       int // segments of weights in shared memory: at least 2, with Phases a multiple of 4 and no fewer, with Warps alone 0
-	RingX      int // segments of activations in shared memory: at least 1, with Warps alone 2, with Phases 0 as they have Ring
+	Warps      int // instead of Warpgroups: 1 to 8, with Sets per set
+	Sets       int // of warps: 2 to 15
+	Ring       int // segments of weights in shared memory: at least 2, with Sets a multiple of 4 and no fewer, with Warps alone 0
+	RingX      int // segments of activations in shared memory: at least 1, with Warps alone 2, with Sets 0 as they have Ring
 
 	// Experts has one matrix per expert, and multiplies slots instead of tokens. Slot i writes row i of Y. Round has put
 	// the slots of an expert into blocks of their own.
@@ -66,8 +66,8 @@ func (s Tile) RoundedBytes(tokens, k int) int { return s.round().bytes(tokens, k
 func (s Tile) name() string {
 	pipeline := fmt.Sprintf("r%d_%d", s.Ring, s.RingX)
 	switch {
-	case s.Phases > 0:
-		pipeline = fmt.Sprintf("p%d_r%d", s.Phases, s.Ring)
+	case s.Sets > 0:
+		pipeline = fmt.Sprintf("p%d_r%d", s.Sets, s.Ring)
 	case s.Warps > 0:
 		pipeline = fmt.Sprintf("mma_%d", s.RingX)
 	}
@@ -97,19 +97,19 @@ type tile struct {
 	b    *ptx.Builder
 	c    *constants
 
-	phase, warp ptx.U32 // with Phases the set of warps, and the warp's number in it
-	lane        ptx.U32
-	totals      ptx.Shared // {four sums, thread of a set}: sums that phases hand on
-	weights     ptx.Shared // {stage, tile of 16 rows}
-	exps        ptx.Shared // {stage, token}: E
-	acts        ptx.Shared // {stage, group of columns}
-	operand     ptx.SharedMatrix[ptx.F16x2]
-	sums        ptx.Shared // {stage}: sums of activations
-	sumOperand  ptx.SharedMatrix[ptx.F16x2]
-	full        ptx.Shared // barriers, {stage}: weights and E have arrived
-	empty       ptx.Shared // barriers, {stage}: all warps have read them
-	fullX       ptx.Shared // barriers, {stage, group}: activations have arrived
-	emptyX      ptx.Shared // barriers, {stage, group}: all warps have multiplied by them
+	set, warp  ptx.U32 // with Sets the set of warps, and the warp's number in it
+	lane       ptx.U32
+	totals     ptx.Shared // {four sums, thread of a set}: sums that sets hand on
+	weights    ptx.Shared // {stage, tile of 16 rows}
+	exps       ptx.Shared // {stage, token}: E
+	acts       ptx.Shared // {stage, group of columns}
+	operand    ptx.SharedMatrix[ptx.F16x2]
+	sums       ptx.Shared // {stage}: sums of activations
+	sumOperand ptx.SharedMatrix[ptx.F16x2]
+	full       ptx.Shared // barriers, {stage}: weights and E have arrived
+	empty      ptx.Shared // barriers, {stage}: all warps have read them
+	fullX      ptx.Shared // barriers, {stage, group}: activations have arrived
+	emptyX     ptx.Shared // barriers, {stage, group}: all warps have multiplied by them
 }
 
 func (s Tile) emit(b *ptx.Builder) {
@@ -119,8 +119,8 @@ func (s Tile) emit(b *ptx.Builder) {
 	}
 	b.Doc("%s\nW packed, of %v; x of %s", s.Epilogue.doc(), s.Format, s.round().name())
 	switch {
-	case s.Phases > 0:
-		s.emitPhases(b)
+	case s.Sets > 0:
+		s.emitSets(b)
 	case s.Warps > 0:
 		s.emitMMA(b)
 	default:
@@ -160,12 +160,12 @@ func (s Tile) valid() bool {
 	ok = ok && s.OffsetSteps >= 0 && s.OffsetSteps <= maxOffsetSteps && (s.OffsetSteps == 0 || sharesSums(s.Format, s.OffsetSteps))
 	switch {
 	case s.Warps == 0:
-		return ok && s.Phases == 0 && s.Warpgroups >= 1 && s.Warpgroups <= 2 && s.Ring >= 2 && s.RingX >= 1
-	case s.Phases == 0:
+		return ok && s.Sets == 0 && s.Warpgroups >= 1 && s.Warpgroups <= 2 && s.Ring >= 2 && s.RingX >= 1
+	case s.Sets == 0:
 		return ok && s.Warpgroups == 0 && s.Warps <= maxMMAWarps && s.Ring == 0 && s.RingX >= 2
 	}
-	ok = ok && s.Warpgroups == 0 && s.Warps > 0 && s.Phases >= 2 && s.Phases <= maxPhases && s.Warps*s.Phases <= maxTileWarps(s.Columns)
-	return ok && s.Ring >= s.Phases && s.Ring%producers == 0 && s.RingX == 0
+	ok = ok && s.Warpgroups == 0 && s.Warps > 0 && s.Sets >= 2 && s.Sets <= maxSets && s.Warps*s.Sets <= maxTileWarps(s.Columns)
+	return ok && s.Ring >= s.Sets && s.Ring%producers == 0 && s.RingX == 0
 }
 
 // maxOffsetSteps is the largest number of offset steps of a format.
@@ -185,8 +185,8 @@ func maxColumnsOf(f quant.Format) int {
 	return maxColumns
 }
 
-// maxPhases bounds Phases: each has a named barrier.
-const maxPhases = 15
+// maxSets bounds Sets: each has a named barrier.
+const maxSets = 15
 
 // maxTileWarps is the largest number of warps of all sets, so that the registers suffice: 0 if they suffice for none.
 func maxTileWarps(columns int) int {
@@ -201,8 +201,8 @@ func maxTileWarps(columns int) int {
 
 func (s Tile) threads() int {
 	switch {
-	case s.Phases > 0:
-		return lanes * (s.Phases*s.Warps + producers)
+	case s.Sets > 0:
+		return lanes * (s.Sets*s.Warps + producers)
 	case s.Warps > 0:
 		return lanes * s.Warps
 	}
@@ -241,7 +241,7 @@ func (s Tile) sumBytes() int {
 // shared is the number of bytes of dynamic shared memory.
 func (s Tile) shared() int {
 	switch r := s.round(); {
-	case s.Phases > 0:
+	case s.Sets > 0:
 		return s.Ring*(s.weightBytes()+r.segmentBytes()) + 4*tileRows*s.Warps*s.Columns
 	case s.Warps > 0:
 		return s.RingX * r.segmentBytes()

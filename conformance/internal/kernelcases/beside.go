@@ -89,7 +89,7 @@ func besideCases() []harness.Case {
 	three.name = "three streams"
 	add(three)
 	for _, tile := range []product.Tile{
-		{Columns: 16, Warps: 3, Phases: 2, Ring: 4, OffsetSteps: 2},
+		{Columns: 16, Warps: 3, Sets: 2, Ring: 4, OffsetSteps: 2},
 		{Columns: 16, Warps: 4, RingX: 2, OffsetSteps: 2},
 	} {
 		three.streams, three.tiles, three.tokens = nil, nil, 17
@@ -97,7 +97,7 @@ func besideCases() []harness.Case {
 			tile.Format = f
 			three.tiles = append(three.tiles, tile)
 		}
-		three.name = fmt.Sprintf("three tiles, %d warps, %d phases", tile.Warps, tile.Phases)
+		three.name = fmt.Sprintf("three tiles, %d warps, %d sets", tile.Warps, tile.Sets)
 		add(three)
 	}
 	chosen := besideCase{reason: "kernels that engines ask for", rows: []int{150, 40}, k: 2 * definition.Segment, ctas: 5, dist: harness.Gaussian}

@@ -244,7 +244,7 @@ func tileCases() []harness.Case {
 		tile:   product.Tile{Format: quant.F16, Columns: 128, Warpgroups: 1, Ring: 2, RingX: 1},
 		tokens: 130, rows: 20, k: 515,
 	})
-	all := append(productOf("product_tile", cases), productOf("product_phases", phaseCases())...)
+	all := append(productOf("product_tile", cases), productOf("product_sets", setCases())...)
 	for _, f := range product.Formats() {
 		all = append(all, harness.Case{
 			Operation: "product_decode", Format: f.String(), Name: f.String() + "/one column each",
@@ -255,12 +255,12 @@ func tileCases() []harness.Case {
 	return all
 }
 
-// phaseCases change the number of segments and of tiles of a Tile with phases. The other cases change the phases.
-func phaseCases() []productCase {
-	kernels := func(f quant.Format, columns, warps, phases int) productCase {
+// setCases change the number of segments and of tiles of a Tile with sets of warps. The other cases change the sets.
+func setCases() []productCase {
+	kernels := func(f quant.Format, columns, warps, sets int) productCase {
 		return productCase{
 			stream: product.Stream{Format: f, Tokens: 8, Warps: 3, Stage: 1, Ring: 2, CTAs: 1}, ctas: 1,
-			tile: product.Tile{Format: f, Columns: columns, Warps: warps, Phases: phases, Ring: (phases + 3) / 4 * 4},
+			tile: product.Tile{Format: f, Columns: columns, Warps: warps, Sets: sets, Ring: (sets + 3) / 4 * 4},
 		}
 	}
 	var cases []productCase
@@ -268,33 +268,33 @@ func phaseCases() []productCase {
 		reason         string
 		rows, segments int
 	}{
-		{"two phases have no segment", 16, 1},
-		{"a phase has no segment", 20, 2},
-		{"a turn of each phase", 64, 3},
+		{"two sets have no segment", 16, 1},
+		{"a set has no segment", 20, 2},
+		{"a turn of each set", 64, 3},
 		{"two tiles of a segment; sums are not handed on", 70, 1},
-		{"tiles begin with each phase", 150, 2},
+		{"tiles begin with each set", 150, 2},
 		{"rings used several times", 70, 11},
 	} {
 		c := kernels(quant.Q6_K, 16, 4, 3)
 		if i%2 == 0 { // so that more cases launch this Tile than any Stream
 			c.stream.Tokens = 4
 		}
-		c.name, c.reason = fmt.Sprintf("3 phases, %d rows of %d segments", s.rows, s.segments), s.reason
+		c.name, c.reason = fmt.Sprintf("3 sets, %d rows of %d segments", s.rows, s.segments), s.reason
 		c.tokens, c.rows, c.k, c.bias, c.residual = 13, s.rows, definition.Segment*s.segments, true, true
 		cases = append(cases, c)
 	}
 	for _, o := range []struct {
-		format        quant.Format
-		warps, phases int
+		format      quant.Format
+		warps, sets int
 	}{{quant.IQ4_XS, 1, 15}, {quant.Q8_0, 4, 4}, {quant.Q2_K, 8, 3}, {quant.BF16, 2, 2}, {quant.F32, 2, 2}, {quant.Q5_0, 5, 2}} {
-		c := kernels(o.format, 8, o.warps, o.phases)
-		c.name, c.reason = fmt.Sprintf("%d phases of %d warps", o.phases, o.warps), "other kernels"
+		c := kernels(o.format, 8, o.warps, o.sets)
+		c.name, c.reason = fmt.Sprintf("%d sets of %d warps", o.sets, o.warps), "other kernels"
 		c.tokens, c.rows, c.k = 9, 150, definition.Segment*5
 		cases = append(cases, c)
 	}
 	for _, c := range epilogues(kernels(quant.Q4_1, 8, 4, 2)) {
 		if c.epilogue == everyPart {
-			c.name, c.k = "2 phases, "+c.name, max(c.k, 3*definition.Segment-32)
+			c.name, c.k = "2 sets, "+c.name, max(c.k, 3*definition.Segment-32)
 			cases = append(cases, c)
 		}
 	}
@@ -910,14 +910,14 @@ func tileExperts() []harness.Case {
 	})
 	two := expertProduct{reason: "other kernels", epilogue: everyPart, chosen: full, perX: 2, rows: 160, k: 3 * definition.Segment, ctas: 3}
 	for _, spec := range []product.Tile{
-		{Format: quant.Q4_K, Columns: 16, Warps: 4, Phases: 3, Ring: 4},
+		{Format: quant.Q4_K, Columns: 16, Warps: 4, Sets: 3, Ring: 4},
 		{Format: quant.Q6_K, Columns: 16, Warpgroups: 2, Ring: 2, RingX: 2},
-		{Format: quant.BF16, Columns: 8, Warps: 3, Phases: 2, Ring: 4},
+		{Format: quant.BF16, Columns: 8, Warps: 3, Sets: 2, Ring: 4},
 		{Format: quant.F32, Columns: 8, Warpgroups: 1, Ring: 2, RingX: 1},
 		{Format: quant.Q2_K, Columns: 8, Warps: 3, RingX: 2},
 		{Format: quant.Q4_1, Columns: 16, Warps: 8, RingX: 3},
 	} {
-		two.name = fmt.Sprintf("%d columns, %d phases, %d warps", spec.Columns, spec.Phases, spec.Warps)
+		two.name = fmt.Sprintf("%d columns, %d sets, %d warps", spec.Columns, spec.Sets, spec.Warps)
 		add(stream, spec, two)
 	}
 	two.reason = "kernels that engines ask for"

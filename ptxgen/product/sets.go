@@ -2,14 +2,14 @@ package product
 
 import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 
-// emitPhases emits a Tile with Phases.
+// emitSets emits a Tile with Sets.
 //
 // A stage of the ring has a segment of the weights of all warps of a set, and of the activations. The warps that copy take
 // the segments by turns, too. Ring is a multiple of their number, so that the same warp always fills a stage: the parity of
 // a barrier distinguishes consecutive uses of a stage only.
-func (s Tile) emitPhases(b *ptx.Builder) {
+func (s Tile) emitSets(b *ptx.Builder) {
 	n := beginTile(b, s)
-	n.phase, n.warp = b.Warp().DivN(s.Warps), b.Warp().RemN(s.Warps)
+	n.set, n.warp = b.Warp().DivN(s.Warps), b.Warp().RemN(s.Warps)
 	n.weights = b.DynamicShared(16)
 	n.acts = n.weights.Plus(s.Ring * s.weightBytes())
 	n.totals = n.acts.Plus(s.Ring * s.round().segmentBytes())
@@ -18,7 +18,7 @@ func (s Tile) emitPhases(b *ptx.Builder) {
 	initBarriers(b, []barriers{{n.full, b.N(s.Ring), b.N(1)}, {n.empty, b.N(s.Ring), b.N(s.Warps)}})
 	b.Barrier()
 	b.LaunchDependents()
-	consumers := s.Phases * s.Warps
+	consumers := s.Sets * s.Warps
 	copies := b.Warp().GeN(consumers).And(n.lane.EqN(0))
 	first := b.Warp().AddN(-consumers) // segment of a warp that copies
 	ahead := b.U32(0)                  // segments whose weights are copied before the wait
@@ -33,8 +33,8 @@ func (s Tile) emitPhases(b *ptx.Builder) {
 	b.WaitForPrior()
 	n.countTiles()
 	b.IfElse(b.Warp().GeN(consumers), func() {
-		b.If(copies, func() { n.copyPhases(first, ahead) })
-	}, n.consumePhase)
+		b.If(copies, func() { n.copySets(first, ahead) })
+	}, n.consumeSet)
 }
 
 // turns counts the segments that a warp takes by turns with others.
@@ -53,8 +53,8 @@ func (t *turns) next(b *ptx.Builder, step int) {
 	t.at.advance(b, step)
 }
 
-// copyPhases copies the segments of a warp from first on. The weights of those before ahead have been copied.
-func (n *tile) copyPhases(first, ahead ptx.U32) {
+// copySets copies the segments of a warp from first on. The weights of those before ahead have been copied.
+func (n *tile) copySets(first, ahead ptx.U32) {
 	b, s := n.b, n.spec
 	t := newTurns(b, first, s.Ring)
 	n.eachTile(func(tile, begin, end ptx.U32) {
@@ -85,12 +85,12 @@ func (n *tile) copyWeights(matrix ptx.Global, above, seg, slot ptx.U32) {
 	}
 }
 
-// consumePhase multiplies the segments of a phase.
-func (n *tile) consumePhase() {
+// consumeSet multiplies the segments of a set.
+func (n *tile) consumeSet() {
 	b, s, round := n.b, n.spec, n.spec.round()
 	sums, part := n.newSums(), n.newSums()
 	last := n.lastSegment()
-	t := newTurns(b, n.phase, s.Ring)
+	t := newTurns(b, n.set, s.Ring)
 	n.eachTile(func(tile, begin, end ptx.U32) {
 		b.While(func() ptx.Pred { return t.seg.Lt(end) }, func() {
 			ptx.MBarrierAt(n.full.At(t.at.slot, 8)).Wait(t.at.parity)
@@ -103,21 +103,21 @@ func (n *tile) consumePhase() {
 			b.If(n.lane.EqN(0), func() { ptx.MBarrierAt(n.empty.At(t.at.slot, 8)).Arrive() })
 			n.handOn(t.seg, begin, end, last, products, sums)
 			b.If(t.seg.AddN(1).Eq(end), func() { n.store(tile, sums) })
-			t.next(b, s.Phases)
+			t.next(b, s.Sets)
 		}, ptx.NoUnroll)
 	})
 }
 
-// handOn adds the products of a segment to the sums of the phase that had the segment before, and hands the sums on to
-// the next phase. After the last segment of a tile, it hands on the turn without sums.
+// handOn adds the products of a segment to the sums of the set that had the segment before, and hands the sums on to
+// the next set. After the last segment of a tile, it hands on the turn without sums.
 func (n *tile) handOn(seg, begin, end, last ptx.U32, products, sums []ptx.F32) {
 	b := n.b
 	totals := n.totals.At(n.warp.MulN(lanes).Add(n.lane), 16)
 	row := 16 * lanes * n.spec.consumers()
 	both := 2 * lanes * n.spec.consumers() // threads
-	// turn returns the barrier at which a phase waits for its turn.
-	turn := func(phase ptx.U32) ptx.NamedBarrier { return b.NamedBarrier(phase.AddN(1), both) }
-	b.If(seg.Ne(b.U32(0)), func() { turn(n.phase).Sync() })
+	// turn returns the barrier at which a set waits for its turn.
+	turn := func(set ptx.U32) ptx.NamedBarrier { return b.NamedBarrier(set.AddN(1), both) }
+	b.If(seg.Ne(b.U32(0)), func() { turn(n.set).Sync() })
 	for _, v := range sums {
 		ptx.Set(v, b.F32(0))
 	}
@@ -136,5 +136,5 @@ func (n *tile) handOn(seg, begin, end, last ptx.U32, products, sums []ptx.F32) {
 			totals.Plus(i / 4 * row).StoreF32x4([4]ptx.F32(sums[i:]))
 		}
 	})
-	b.If(seg.Ne(last), func() { turn(n.phase.AddN(1).RemN(n.spec.Phases)).Arrive() })
+	b.If(seg.Ne(last), func() { turn(n.set.AddN(1).RemN(n.spec.Sets)).Arrive() })
 }
