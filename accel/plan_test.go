@@ -89,7 +89,7 @@ func (z sizes) model(t *testing.T) *model.Model {
 	return loaded
 }
 
-// TestQKVIsOneLaunch plans steps and prompts of a model whose V has another format than Q and K in some layers.
+// TestQKVIsOneLaunch plans steps and prompts of a model in which V has another format than Q and K in some layers.
 func TestQKVIsOneLaunch(t *testing.T) {
 	m := narrowModel(t, 4)
 	for capability, kilobytes := range map[int]int{80: 163, 90: 227} {

@@ -21,7 +21,7 @@ func (s Tile) emitSets(b *ptx.Builder) {
 	consumers := s.Sets * s.Warps
 	copies := b.Warp().GeN(consumers).And(n.lane.EqN(0))
 	first := b.Warp().AddN(-consumers) // segment of a warp that copies
-	ahead := b.U32(0)                  // segments whose weights are copied before the wait
+	ahead := b.U32(0)                  // number of segments: their weights are copied before the wait
 	if !s.Experts {
 		b.Comment("weights do not wait for the kernel that writes the activations")
 		ahead = n.p.Segments.Min(b.N(s.Ring))

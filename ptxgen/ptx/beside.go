@@ -45,7 +45,7 @@ func (b *Builder) beside(block U32, first int, parts []func()) {
 	b.IfElse(block.Lt(p.Grid), func() { b.overlay(parts[0]) }, func() { b.beside(block.Sub(p.Grid), first+1, parts[1:]) })
 }
 
-// overlay emits a part, whose shared memory may be that of the parts before.
+// overlay emits a part. It uses the shared memory of the parts before again.
 func (b *Builder) overlay(emit func()) {
 	shared, dynamic := b.shared, b.dynamic
 	b.shared, b.dynamic = nil, 0

@@ -129,7 +129,7 @@ type packer struct {
 	err   error
 }
 
-// add packs structs of parameters whose names end with a suffix.
+// add packs structs of parameters. suffix ends the names of the parameters.
 func (p *packer) add(k *Kernel, suffix string, structs []any) {
 	for _, params := range structs {
 		v, fields := fieldsOf(params)

@@ -968,7 +968,7 @@ func checkOverflow(r *harness.Fixture, c attentionCase) {
 	c.compare(r, "out", d, c.decode(r, d), c.decodeErrors())
 }
 
-// checkLowest computes sequences of one or two visible positions whose scores are -1.5·2^127,
+// checkLowest computes sequences of one or two visible positions with scores of -1.5·2^127,
 // and demands the mean of their values.
 func checkLowest(r *harness.Fixture, c attentionCase) {
 	d := c.data(r)
