@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -91,12 +90,7 @@ func TestBatchFillsTheEngine(t *testing.T) {
 		e := newFake(t)
 		e.limits.Sequences = slots
 		g := newTest(t, e, Options{PrefixTokens: -1, MaxWaiting: 1})
-		e.before = func(op string, _ []int) error {
-			for op == "wait" && len(e.steps) < 4 && g.Load().Running+g.Load().Waiting < 12 {
-				runtime.Gosched() // until all have arrived
-			}
-			return nil
-		}
+		e.together(g, 12)
 		for i, r := range g.BatchText(t.Context(), slices.Repeat([]string{"a"}, 12), Params{MaxTokens: 9, IgnoreEOS: true}) {
 			if r.Err != nil {
 				t.Errorf("prompt %d: %v", i, r.Err)

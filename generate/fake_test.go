@@ -9,6 +9,7 @@ import (
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -109,6 +110,22 @@ func (e *fakeEngine) hook(op string, tokens []int) error {
 		return nil
 	}
 	return e.before(op, tokens)
+}
+
+// together lets no pass end until n requests run or wait.
+func (e *fakeEngine) together(g *Generator, n int) {
+	before, arrived := e.before, false
+	e.before = func(op string, tokens []int) error {
+		for op == "wait" && !arrived {
+			l := g.Load()
+			arrived = l.Running+l.Waiting >= n
+			runtime.Gosched()
+		}
+		if before == nil {
+			return nil
+		}
+		return before(op, tokens)
+	}
 }
 
 // take checks that there are n free pages.

@@ -187,6 +187,7 @@ func TestPreemption(t *testing.T) {
 		}
 		return nil
 	}
+	e.together(g, len(prompts))
 	preempted := 0
 	for i, r := range g.BatchTokens(t.Context(), prompts, p) {
 		if diff := cmp.Diff(collect(Tokens(t.Context(), newFake(t), prompts[i], p)).IDs, r.Tokens); diff != "" || r.Err != nil {
@@ -219,8 +220,10 @@ func TestPreemptionFails(t *testing.T) {
 			return nil
 		}
 		g := newTest(t, e, Options{})
+		prompts := [][]int{{1}, {2}, {3}}
+		e.together(g, len(prompts))
 		errs := 0
-		for _, r := range g.BatchTokens(t.Context(), [][]int{{1}, {2}, {3}}, Params{MaxTokens: 30, IgnoreEOS: true}) {
+		for _, r := range g.BatchTokens(t.Context(), prompts, Params{MaxTokens: 30, IgnoreEOS: true}) {
 			switch {
 			case errors.Is(r.Err, broken):
 				errs++
