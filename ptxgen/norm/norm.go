@@ -51,6 +51,7 @@ type params struct {
 	X, Weight, Bias, Residual, Y ptx.Global
 	Heads, Width                 ptx.U32
 	XStride, YStride             ptx.U32
+	WeightStride                 ptx.U32
 	Eps                          ptx.F32
 }
 
@@ -62,7 +63,11 @@ func build(b *ptx.Builder, kind Kind, to quant.Format) (*ptx.Kernel, error) {
 
 	cta := device.CTA(b)
 	token := b.BlockX().Div(p.Heads)
-	head := b.BlockX().Sub(token.Mul(p.Heads)).Mul(p.Width)
+	number := b.BlockX().Sub(token.Mul(p.Heads))
+	head := number.Mul(p.Width)
+	parameter := func(x ptx.Global) device.Row {
+		return device.RowAt(b, quant.F32, x.At(number.Mul(p.WeightStride), 4), p.Width)
+	}
 	at := func(format quant.Format, x ptx.Global, stride ptx.U32) device.Row {
 		size := format.BlockBytes()
 		return device.RowAt(b, format, x.AtBytes(token.MulWide(stride).Add(head.U64()).Mul(b.U64(uint64(size)))).Aligned(size), p.Width)
@@ -71,8 +76,8 @@ func build(b *ptx.Builder, kind Kind, to quant.Format) (*ptx.Kernel, error) {
 	in := cta.Cache(at(quant.F32, p.X, p.XStride), cachedVec4s)
 	m := in.Moments(kind == Layer, p.Eps)
 	b.Comment("second pass: normalize")
-	out, weight := at(to, p.Y, p.YStride), device.RowAt(b, quant.F32, p.Weight, p.Width)
-	bias, residual := device.RowAt(b, quant.F32, p.Bias, p.Width), at(quant.F32, p.Residual, p.YStride)
+	out, residual := at(to, p.Y, p.YStride), at(quant.F32, p.Residual, p.YStride)
+	weight, bias := parameter(p.Weight), parameter(p.Bias)
 	hasBias, hasResidual := device.NonNil(b, p.Bias), device.NonNil(b, p.Residual)
 	in.Each(func(i ptx.U32, v device.Vec4) {
 		gain := weight.Load(i, 0)
@@ -95,8 +100,8 @@ func build(b *ptx.Builder, kind Kind, to quant.Format) (*ptx.Kernel, error) {
 // row h of token t begins at element t*stride + h*Width.
 type RowsArgs struct {
 	X        ptx.Address // f32
-	Weight   ptx.Address // f32 [Width]
-	Bias     ptx.Address // f32 [Width]; 0: none
+	Weight   ptx.Address // f32 [Width], or with OwnWeights [Heads, Width]
+	Bias     ptx.Address // in the shape of Weight; 0: none
 	Residual ptx.Address // f32, with the stride of Y; 0: none
 	Y        ptx.Address // may be X
 	Tokens   int
@@ -105,6 +110,8 @@ type RowsArgs struct {
 	XStride  int // elements from token to token; 0: Heads*Width
 	YStride  int // elements from token to token; 0: Heads*Width
 	Eps      float32
+
+	OwnWeights bool // each head has weights of its own
 }
 
 func launch(k *ptx.Kernel, a RowsArgs) (ptx.Launch, error) {
@@ -116,10 +123,14 @@ func launch(k *ptx.Kernel, a RowsArgs) (ptx.Launch, error) {
 		host.Number("Eps", a.Eps), host.NonNil("X", a.X), host.NonNil("Weight", a.Weight), host.NonNil("Y", a.Y)); err != nil {
 		return ptx.Launch{}, err
 	}
+	weightStride := 0
+	if a.OwnWeights {
+		weightStride = a.Width
+	}
 	threads := device.RowThreads(host.CeilDiv(a.Width, cachedVec4s))
 	return k.Launch([3]uint32{uint32(a.Tokens * a.Heads), 1, 1}, threads, 0, &params{
 		X: ptx.Addr(a.X), Weight: ptx.Addr(a.Weight), Bias: ptx.Addr(a.Bias), Residual: ptx.Addr(a.Residual), Y: ptx.Addr(a.Y),
 		Heads: ptx.Uint(a.Heads), Width: ptx.Uint(a.Width),
-		XStride: ptx.Uint(a.XStride), YStride: ptx.Uint(a.YStride), Eps: ptx.Float(a.Eps),
+		XStride: ptx.Uint(a.XStride), YStride: ptx.Uint(a.YStride), WeightStride: ptx.Uint(weightStride), Eps: ptx.Float(a.Eps),
 	})
 }

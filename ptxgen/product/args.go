@@ -21,6 +21,7 @@ type Args struct {
 
 	NormWeight ptx.Address // f32 [K], with Epilogue.Norm; for Tile an argument of Tile.Round
 	Eps        float32     // of the norm
+	Scale      float32     // 0 without Epilogue.Scaled
 	Softcap    float32     // 0 without Epilogue.Softcap
 
 	// The matrix of expert e begins at W + e·ExpertBytes. Bias is that of all experts. Experts is u32 [Slots] of
@@ -44,8 +45,21 @@ type productParams struct {
 	Segments       ptx.U32
 }
 
-// softcapParams are parameters of kernels with a softcap.
-type softcapParams struct{ Softcap ptx.F32 }
+// epilogueParams are the parameters of parts of an epilogue.
+type epilogueParams struct {
+	scale struct{ Scale ptx.F32 }
+	cap   struct{ Softcap ptx.F32 }
+}
+
+// declare declares the parameters of the parts that e has.
+func (p *epilogueParams) declare(b *ptx.Builder, e Epilogue) {
+	if e.Scaled {
+		ptx.Declare(b, &p.scale)
+	}
+	if e.Softcap {
+		ptx.Declare(b, &p.cap)
+	}
+}
 
 // normParams are parameters of kernels with a norm.
 type normParams struct {
@@ -53,7 +67,7 @@ type normParams struct {
 	Eps        ptx.F32
 }
 
-// paramsOf returns productParams and, with a softcap, softcapParams. a.YStride is not 0.
+// paramsOf returns productParams and those of epilogueParams that e has. a.YStride is not 0.
 func paramsOf(f quant.Format, e Epilogue, a Args) []any {
 	p := Packing{f, a.K}
 	params := []any{&productParams{
@@ -61,8 +75,14 @@ func paramsOf(f quant.Format, e Epilogue, a Args) []any {
 		Scales: ptx.Addr(p.scales(a.W, a.Rows)), Tokens: ptx.Uint(a.Tokens), Columns: ptx.Uint(e.columns(a.Rows)),
 		YStride: ptx.Uint(a.YStride), Segments: ptx.Uint(p.segments()),
 	}}
+	var own epilogueParams
+	if e.Scaled {
+		own.scale.Scale = ptx.Float(a.Scale)
+		params = append(params, &own.scale)
+	}
 	if e.Softcap {
-		params = append(params, &softcapParams{ptx.Float(a.Softcap)})
+		own.cap.Softcap = ptx.Float(a.Softcap)
+		params = append(params, &own.cap)
 	}
 	return params
 }

@@ -12,19 +12,20 @@ import (
 // Epilogue is what a kernel computes from the sums of a product before it stores them. With p for a sum of all
 // segments:
 //
-//	y[t,r] = act(softcap(f[t]·p[t,r] + bias[r])) + residual[t,r]
+//	y[t,r] = act(softcap(scale·(f[t]·p[t,r] + bias[r]))) + residual[t,r]
 //
 // softcap(v) is cap·tanh(v/cap). A kernel has no code for what is off. Operations are rounded one by one.
 type Epilogue struct {
 	// Norm has an RMS norm before the product: x is multiplied by the weights of the norm before it is rounded, and
 	// f[t] is 1/sqrt(mean(x[t]²) + eps). Without Norm, there is no f.
 	Norm       bool
+	Scaled     bool
 	Softcap    bool
 	Activation elementwise.Activation
 	// Gated multiplies two matrices, gate and up, that have their rows in turn: eight of gate, then the same eight
 	// of up. If there are no multiple of eight, zeros fill up the last ones of each. y has half as many columns:
 	//
-	//	y[t,r] = act(softcap(f[t]·gate[t,r] + bias))·(f[t]·up[t,r] + bias) + residual[t,r]
+	//	y[t,r] = act(softcap(scale·(f[t]·gate[t,r] + bias)))·(f[t]·up[t,r] + bias) + residual[t,r]
 	//
 	// The bias has the order of the rows of the matrix.
 	Gated bool
@@ -36,7 +37,7 @@ func (e Epilogue) name() (name string) {
 		on   bool
 		name string
 	}{
-		{e.Norm, "_norm"}, {e.Softcap, "_cap"},
+		{e.Norm, "_norm"}, {e.Scaled, "_scaled"}, {e.Softcap, "_cap"},
 		{e.Activation == elementwise.SiLU, "_silu"}, {e.Activation == elementwise.GELU, "_gelu"}, {e.Gated, "_gated"},
 	} {
 		if part.on {
@@ -62,6 +63,9 @@ func (e Epilogue) doc() string {
 	y := row("W")
 	if e.Gated {
 		y = row("gate")
+	}
+	if e.Scaled {
+		y = "scale * (" + y + ")"
 	}
 	if e.Softcap {
 		y = "cap * tanh((" + y + ") / cap)"
@@ -105,9 +109,8 @@ type rowSum struct {
 	bias  ptx.F32
 }
 
-// result emits a result without its residual: of one row, or with Gated of a row of gate and one of up. factor is f;
-// limit is the cap. They are used by Norm and Softcap.
-func (e Epilogue) result(b *ptx.Builder, rows []rowSum, factor, limit ptx.F32) ptx.F32 {
+// result emits a result without its residual: of one row, or with Gated of a row of gate and one of up. factor is f.
+func (e Epilogue) result(b *ptx.Builder, rows []rowSum, factor ptx.F32, p epilogueParams) ptx.F32 {
 	values := make([]ptx.F32, len(rows))
 	for i, r := range rows {
 		values[i] = r.sum
@@ -120,8 +123,11 @@ func (e Epilogue) result(b *ptx.Builder, rows []rowSum, factor, limit ptx.F32) p
 		values[i] = values[i].Add(r.bias)
 	}
 	y := values[0]
+	if e.Scaled {
+		y = y.Mul(p.scale.Scale)
+	}
 	if e.Softcap {
-		y = device.Softcap(b, y, limit)
+		y = device.Softcap(b, y, p.cap.Softcap)
 	}
 	y = device.ActivateN(b, int(e.Activation), y)
 	if e.Gated {
@@ -148,6 +154,8 @@ func normChecks(norm bool, weight ptx.Address, eps float32) []host.Check {
 func (e Epilogue) checks(a Args) []host.Check {
 	return []host.Check{
 		host.Refuse(e.Gated && a.Rows%2 != 0, "Rows", "%d are not as many of gate as of up", a.Rows),
+		host.Refuse(e.Scaled != (a.Scale != 0), "Scale", "%v: a kernel that scales needs one, and no other takes it", a.Scale),
+		host.Number("Scale", a.Scale),
 		host.Refuse(e.Softcap != (a.Softcap != 0), "Softcap", "%v: the kernel with a softcap needs one, and no other takes it", a.Softcap),
 		host.Number("Softcap", a.Softcap),
 	}

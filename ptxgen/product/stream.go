@@ -79,7 +79,7 @@ type stream struct {
 	p    productParams
 	own  streamParams
 	norm normParams
-	cap  softcapParams
+	epi  epilogueParams
 	moe  expertParams
 	b    *ptx.Builder
 	c    *constants
@@ -162,9 +162,7 @@ func (s Stream) stageBytes() int { return s.Stage * layouts[s.Format].segmentByt
 func newStream(b *ptx.Builder, s Stream) *stream {
 	n := &stream{spec: s, l: layoutOf(s.Format), b: b}
 	ptx.Declare(b, &n.p)
-	if s.Epilogue.Softcap {
-		ptx.Declare(b, &n.cap)
-	}
+	n.epi.declare(b, s.Epilogue)
 	ptx.Declare(b, &n.own)
 	if s.Epilogue.Norm {
 		ptx.Declare(b, &n.norm)
@@ -453,7 +451,7 @@ func (n *stream) add(tile ptx.U32, sums ptx.Shared, wait func()) {
 		if e.Norm && n.spec.addTurns() > 1 {
 			factor = ptx.ShuffleIdx(factor, token)
 		}
-		b.If(live, func() { n.p.Y.At(at, 4).StoreF32(e.result(b, rows, factor, n.cap.Softcap).Add(residual)) })
+		b.If(live, func() { n.p.Y.At(at, 4).StoreF32(e.result(b, rows, factor, n.epi).Add(residual)) })
 	}, ptx.NoUnroll)
 }
 

@@ -92,7 +92,7 @@ type tile struct {
 	p    productParams
 	own  tileParams
 	norm factorParams
-	cap  softcapParams
+	epi  epilogueParams
 	moe  tileExpertParams
 	b    *ptx.Builder
 	c    *constants
@@ -254,9 +254,7 @@ func (s Tile) shared() int {
 func beginTile(b *ptx.Builder, s Tile) *tile {
 	n := &tile{spec: s, l: layoutOf(s.Format), b: b}
 	ptx.Declare(b, &n.p)
-	if s.Epilogue.Softcap {
-		ptx.Declare(b, &n.cap)
-	}
+	n.epi.declare(b, s.Epilogue)
 	ptx.Declare(b, &n.own)
 	if s.Epilogue.Norm && !s.Experts {
 		ptx.Declare(b, &n.norm)
@@ -559,7 +557,7 @@ func (n *tile) finish(scales ptx.Global, row ptx.U32, halves []int, column ptx.U
 		for j, half := range halves {
 			rows[j].sum = sums[i/2*4+i%2+half/4]
 		}
-		ptx.Set(rows[0].sum, n.spec.Epilogue.result(b, rows, factor, n.cap.Softcap))
+		ptx.Set(rows[0].sum, n.spec.Epilogue.result(b, rows, factor, n.epi))
 	}
 }
 

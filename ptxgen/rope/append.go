@@ -27,7 +27,8 @@ const (
 //	a, b = a*cos - b*sin, a*sin + b*cos    angle p*Freq[j], for each pair j < Rot/2
 //
 // A pair is elements (2j, 2j+1), or with NeoX (j, j+Rot/2). Angles are computed and reduced
-// in float64. Sine and cosine are multiplied by Factor. The cache holds pages of page
+// in float64. Sine and cosine are multiplied by Factor. With QScales, rotated queries are multiplied by
+// QScales[p/QScaleBlock]. The cache holds pages of page
 // positions in format, F32, F16 or BF16, rounded to nearest even:
 //
 //	cache[Table[sequence][p/page]][KV head][p mod page][i]
@@ -50,6 +51,7 @@ type params struct {
 	Q, K, V                              ptx.Global
 	QNorm, KNorm                         ptx.Global
 	Freq                                 ptx.Global `align:"8"`
+	QScales                              ptx.Global
 	Positions, Sequences, Lengths, Table ptx.Global
 	KCache, VCache                       ptx.Global
 	Heads, KVHeads                       ptx.U32
@@ -59,6 +61,7 @@ type params struct {
 	Gap                                  ptx.U32 // from the first element of a pair to its second
 	MaxPages                             ptx.U32
 	QStride, KStride, VStride            ptx.U32
+	QScaleBlock                          ptx.U32
 	Eps, Factor                          ptx.F32
 }
 
@@ -97,6 +100,10 @@ func build(b *ptx.Builder, format quant.Format, page int) (*ptx.Kernel, error) {
 		at := sequence.Mul(p.MaxPages).Add(g.position.DivN(page))
 		ptx.Set(g.pageID, p.Table.At(at, 4).LoadU32())
 	})
+	scale := ptx.Var(b.F32(1))
+	b.If(device.NonNil(b, p.QScales), func() {
+		ptx.Set(scale, p.QScales.At(g.position.Div(p.QScaleBlock), 4).LoadF32())
+	})
 	g.computeAngles()
 	b.WaitForPrior()
 	b.ReturnIf(active.Not())
@@ -105,7 +112,7 @@ func build(b *ptx.Builder, format quant.Format, page int) (*ptx.Kernel, error) {
 	b.For(first, p.Heads.Add(p.KVHeads).Add(p.KVHeads), b.GridY().MulN(warps), func(item ptx.U32) {
 		b.IfElse(item.Lt(p.Heads), func() {
 			x := g.vector(p.Q, p.QStride, item, p.HeadDim)
-			g.rotateHead(x, p.QNorm, func(i ptx.U32, y ptx.F32) { x.At(i, 4).StoreF32(y) })
+			g.rotateHead(x, p.QNorm, func(i ptx.U32, y ptx.F32) { x.At(i, 4).StoreF32(y.Mul(scale)) })
 		}, func() { g.appendHead(item.Sub(p.Heads)) })
 	}, ptx.NoUnroll)
 	return b.Finish(ptx.MaxThreads(32 * warps))
@@ -265,6 +272,9 @@ type AppendArgs struct {
 	MaxPages  int     // pages per sequence in Table
 	Factor    float32 // of sine and cosine; 0: 1
 	Eps       float32 // of the norms
+
+	QScales     ptx.Address // f32, at least 1 + p/QScaleBlock for the last position p; 0: queries are not scaled
+	QScaleBlock int         // positions
 }
 
 func launch(k *ptx.Kernel, a AppendArgs, page int) (ptx.Launch, error) {
@@ -275,6 +285,9 @@ func launch(k *ptx.Kernel, a AppendArgs, page int) (ptx.Launch, error) {
 	}
 	if err := host.Valid(k, a.checks(page)...); err != nil {
 		return ptx.Launch{}, err
+	}
+	if a.QScales == 0 {
+		a.QScaleBlock = 1
 	}
 	half, step, gap := a.Rot/2, 2, 1
 	if a.NeoX {
@@ -287,6 +300,7 @@ func launch(k *ptx.Kernel, a AppendArgs, page int) (ptx.Launch, error) {
 	}
 	return k.Launch([3]uint32{uint32(a.Tokens), uint32(parts), 1}, 32*warps, 0, &params{
 		Q: ptx.Addr(a.Q), K: ptx.Addr(a.K), V: ptx.Addr(a.V), QNorm: ptx.Addr(a.QNorm), KNorm: ptx.Addr(a.KNorm), Freq: ptx.Addr(a.Freq),
+		QScales: ptx.Addr(a.QScales), QScaleBlock: ptx.Uint(a.QScaleBlock),
 		Positions: ptx.Addr(a.Positions), Sequences: ptx.Addr(a.Sequences), Lengths: ptx.Addr(a.Lengths), Table: ptx.Addr(a.Table),
 		KCache: ptx.Addr(a.KCache), VCache: ptx.Addr(a.VCache),
 		Heads: ptx.Uint(a.Heads), KVHeads: ptx.Uint(a.KVHeads), HeadDim: ptx.Uint(a.HeadDim), ValueDim: ptx.Uint(a.ValueDim),
@@ -311,6 +325,9 @@ func (a AppendArgs) checks(page int) []host.Check {
 	}
 	if a.Heads > 0 {
 		list = append(list, host.NonNil("Q", a.Q))
+	}
+	if a.QScales != 0 {
+		list = append(list, host.Bound("QScaleBlock", a.QScaleBlock, 1, host.MaxSize))
 	}
 	if a.Rot > 0 {
 		list = append(list, host.NonNil("Freq", a.Freq))

@@ -23,6 +23,7 @@ type normCase struct {
 	outPad        int // the same in the output and the residual, if not in place; 0: pad
 	offset        int // elements before the first row
 	bias, add     bool
+	own           bool // weights and biases of each head
 	inPlace       bool
 	shift         float32         // added to each number, for a mean far from 0
 	zero          bool            // all numbers are 0
@@ -51,6 +52,7 @@ func normCases() []harness.Case {
 			})
 		}
 		rows = append(rows, normCase{name: "strides", reason: "input and output have strides of their own", kind: kind, tokens: 3, heads: 2, width: 40, pad: 7, outPad: 12, add: true})
+		rows = append(rows, normCase{name: "weights of heads", reason: "each head has weights and biases of its own", kind: kind, own: true, bias: true, tokens: 2, heads: 3, width: 37, pad: 5})
 		rows = append(rows, normCase{name: "absorbed", reason: "each square after a thread's first is below half an ulp of its sum, and the row's sum nearly overflows", kind: kind, tokens: 1, width: 1 << 17, absorbed: true, scale: 0x1p59})
 		rows = append(rows, normCase{name: "beyond registers", reason: "a row longer than the registers of a CTA", kind: kind, tokens: 1, width: 17003})
 		for _, wide := range []normCase{
@@ -201,7 +203,11 @@ func checkNorm(r *harness.Fixture, c normCase) {
 	}
 	t := normRun{c: c, stride: c.heads*c.width + c.pad, outStride: c.heads*c.width + c.outPad}
 	n := c.tokens * t.stride
-	t.x, t.w = c.input(r, n), r.Vector(harness.Gaussian, c.width)
+	weights := c.width
+	if c.own {
+		weights *= c.heads
+	}
+	t.x, t.w = c.input(r, n), r.Vector(harness.Gaussian, weights)
 	in := r.Output("x", 4*(n+c.offset)).SetF32s(4*c.offset, t.x)
 	t.out, t.at = in, 4*c.offset
 	if !c.inPlace {
@@ -209,10 +215,10 @@ func checkNorm(r *harness.Fixture, c normCase) {
 	}
 	a := norm.RowsArgs{
 		X: in.At(4 * c.offset), Weight: t.parameter(r, "weight", t.w), Y: t.out.At(t.at),
-		Tokens: c.tokens, Heads: c.heads, Width: c.width, XStride: t.stride, YStride: t.outStride, Eps: c.eps,
+		Tokens: c.tokens, Heads: c.heads, Width: c.width, XStride: t.stride, YStride: t.outStride, Eps: c.eps, OwnWeights: c.own,
 	}
 	if c.bias {
-		t.biases = r.Vector(harness.Gaussian, c.width)
+		t.biases = r.Vector(harness.Gaussian, weights)
 		a.Bias = t.parameter(r, "bias", t.biases)
 	}
 	if c.add {
@@ -223,7 +229,11 @@ func checkNorm(r *harness.Fixture, c normCase) {
 	r.Launch(spec.Launch(r.Kernel(spec), a))
 	for token := range c.tokens {
 		for head := range c.heads {
-			t.checkRow(r, fmt.Sprintf("token %d head %d", token, head), token*t.stride+head*c.width, token*t.outStride+head*c.width)
+			own := 0 // where the weights of the head begin
+			if c.own {
+				own = head * c.width
+			}
+			t.checkRow(r, fmt.Sprintf("token %d head %d", token, head), token*t.stride+head*c.width, token*t.outStride+head*c.width, own)
 		}
 		if size := c.to.BlockBytes(); !c.inPlace && c.outPad > 0 {
 			t.out.Untouched(t.at+size*(token*t.outStride+c.heads*c.width), size*c.outPad)
@@ -238,18 +248,18 @@ func (t *normRun) parameter(r *harness.Fixture, name string, data []float32) ptx
 }
 
 // checkRow compares the row at element j of the output, computed from that at element i of the
-// input, with the reference: within 8 ulp of float32, of
+// input with the weights from element own on, with the reference: within 8 ulp of float32, of
 // the largest term if terms may cancel, or within 1 ulp of a 16-bit format.
-func (t *normRun) checkRow(r *harness.Fixture, what string, i, j int) {
+func (t *normRun) checkRow(r *harness.Fixture, what string, i, j, own int) {
 	f := t.c.to
 	got := t.out.FloatsAt(f, t.at+f.BlockBytes()*j, t.c.width)
-	want := normRef(t.x[i:i+t.c.width], t.w, t.c.kind == norm.Layer, float64(t.c.eps))
+	want := normRef(t.x[i:i+t.c.width], t.w[own:own+t.c.width], t.c.kind == norm.Layer, float64(t.c.eps))
 	bound := make([]float64, t.c.width)
 	for e := range want {
 		terms := math.Abs(want[e])
 		if t.c.bias {
-			terms += math.Abs(float64(t.biases[e]))
-			want[e] += float64(t.biases[e])
+			terms += math.Abs(float64(t.biases[own+e]))
+			want[e] += float64(t.biases[own+e])
 		}
 		if t.c.add {
 			terms += math.Abs(float64(t.adds[j+e]))

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	definition "github.com/lockstep-go/lockstep/internal/product"
@@ -387,8 +388,11 @@ type productInputs struct {
 	fill, gap       int
 }
 
-// softcap is the softcap of the kernels that have one.
-const softcap = 100
+// softcap and scale are those of the kernels that have them.
+const (
+	softcap = 100
+	scale   = float32(0.3)
+)
 
 func newProductInputs(r *harness.Fixture, f quant.Format, dist harness.Distribution, tokens, rows, k int) *productInputs {
 	weights := dist
@@ -532,6 +536,9 @@ func (in *productInputs) result(r *harness.Fixture, name string) (y productResul
 	if in.epilogue.Norm {
 		a.NormWeight, a.Eps = r.F32s("weights of the norm", in.normWeight).Addr(), in.eps
 	}
+	if in.epilogue.Scaled {
+		a.Scale = scale
+	}
 	if in.epilogue.Softcap {
 		a.Softcap = softcap
 	}
@@ -642,6 +649,12 @@ func (in *productInputs) applyEpilogue(r *harness.Fixture, c productCase, y []fl
 			}
 		}
 	}
+	if c.epilogue.Scaled {
+		x = slices.Clone(x)
+		for i := range x {
+			x[i] *= scale
+		}
+	}
 	out := r.Output("y of Fused", 4*len(x))
 	a := elementwise.FusedArgs{X: r.F32s("x of Fused", x).Addr(), Y: out.Addr(), Rows: in.tokens, Width: columns, Activation: c.epilogue.Activation}
 	if up != nil {
@@ -694,7 +707,7 @@ func norms() (all []productCase) {
 }
 
 // everyPart is an epilogue with all parts.
-var everyPart = product.Epilogue{Norm: true, Gated: true, Softcap: true, Activation: elementwise.GELU}
+var everyPart = product.Epilogue{Norm: true, Gated: true, Scaled: true, Softcap: true, Activation: elementwise.GELU}
 
 // epilogues are the cases of the parts of an epilogue and of a few together.
 func epilogues(c productCase) []productCase {
@@ -706,6 +719,7 @@ func epilogues(c productCase) []productCase {
 		tokens, rows, fill, gap int
 	}{
 		{"gap", "rows of results that are apart", product.Epilogue{}, true, true, 2, 21, 0, 3},
+		{"scaled", "after the bias, before the residual", product.Epilogue{Scaled: true}, true, true, 2, 21, 0, 0},
 		{"softcap", "after the bias", product.Epilogue{Softcap: true}, true, false, 2, 21, 0, 0},
 		{"SiLU", "after the bias", product.Epilogue{Activation: elementwise.SiLU}, true, false, 1, 21, 0, 0},
 		{"GELU", "before the residual", product.Epilogue{Activation: elementwise.GELU}, false, true, 2, 21, 0, 1},

@@ -21,6 +21,7 @@ type ropeCase struct {
 	neox           bool
 	theta          float64 // 0: 10000
 	factor         float32
+	queryBlock     int // positions per factor of queries; 0: no factors
 	norm           bool
 	positions      []int
 	sequences      []int // per token; nil: all of sequence 0
@@ -87,6 +88,7 @@ func ropeTable() []ropeCase {
 		{name: "page of 16", reason: "another page size", kvHeads: 2, dim: 32, page: 16, positions: append(upTo(18), 31, 32)},
 		{name: "page of 16/qk norm", reason: "barriers of a kernel for another page size", heads: 3, kvHeads: 2, dim: 64, rot: 64, norm: true, page: 16, positions: []int{15, 16}},
 		{name: "factor", reason: "LongRoPE scales sine and cosine", heads: 3, dim: 96, rot: 96, neox: true, factor: 1.1902381, positions: []int{3, 77}},
+		{name: "query factors", reason: "blocks of positions have factors of their own; keys have none", heads: 3, kvHeads: 2, dim: 80, rot: 32, norm: true, queryBlock: 24, positions: []int{23, 24, 100, 0}},
 		{name: "outliers", reason: "the error is bounded by the length of the pair", heads: 3, dim: 64, rot: 64, positions: []int{3, 77}, dist: harness.Outliers},
 	}
 	for _, dim := range []int{70, 80, 256} {
@@ -137,6 +139,7 @@ type ropeRun struct {
 	qkv        []float32
 	row        int // elements per token of qkv
 	freq       []float64
+	scales     []float32 // of queries; nil: none
 	qw, kw     []float32
 	pages      int
 	maxPages   int
@@ -180,6 +183,9 @@ func checkRope(r *harness.Fixture, c ropeCase) {
 	t.qkv = t.qkv[:len(t.qkv)-rowGap] // nothing follows the last token
 	t.buffer = r.Output("qkv", 4*len(t.qkv)).SetF32s(0, t.qkv)
 	t.freq = ropeFrequencies(c)
+	if c.queryBlock > 0 {
+		t.scales = r.Vector(harness.Gaussian, slices.Max(c.positions)/c.queryBlock+1)
+	}
 	t.qw, t.kw = r.Vector(harness.Gaussian, c.dim), r.Vector(harness.Gaussian, c.dim)
 	t.launch()
 	for i, p := range c.positions {
@@ -248,6 +254,9 @@ func (t *ropeRun) launch() {
 	if c.heads > 0 {
 		a.Q = t.buffer.Addr()
 	}
+	if t.scales != nil {
+		a.QScales, a.QScaleBlock = r.F32s("query factors", t.scales).Addr(), c.queryBlock
+	}
 	if c.inactive != 0 {
 		lengths[c.inactive] = 0
 	}
@@ -299,6 +308,13 @@ func (t *ropeRun) checkQueries(i, position int, active bool) {
 			continue
 		}
 		want, bound := t.rotated(x, t.qw, position)
+		if t.scales != nil {
+			factor := float64(t.scales[position/t.c.queryBlock])
+			for j := range want {
+				want[j] *= factor
+				bound[j] = bound[j]*math.Abs(factor) + harness.UnitRoundoff*math.Abs(want[j])
+			}
+		}
 		t.r.Within(what, got, want, bound)
 	}
 	rest, end := from+t.c.heads*t.c.dim, min(from+t.row, len(t.qkv))
